@@ -1,0 +1,288 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxItems bounds each list of a policy as it is written.
+const maxItems = 256
+
+// checks are all that makes a policy one that can be meant. Each returns what is wrong,
+// in sentences that name the key. A parser of policies reports them with a position.
+var checks = []func(Policy) []error{
+	checkWorkspace, checkMounts, checkNested, checkLimits, checkTools, checkFetch, checkEnv, checkSyscalls,
+}
+
+// Check returns everything that is wrong with a policy, joined, or nil. Resolve refuses
+// what does not pass.
+func (p Policy) Check() error {
+	var all []error
+	for _, check := range checks {
+		all = append(all, check(p)...)
+	}
+	return errors.Join(all...)
+}
+
+func tooMany(key string, n int) []error {
+	if n > maxItems {
+		return []error{fmt.Errorf("%s has %d items: at most %d", key, n, maxItems)}
+	}
+	return nil
+}
+
+func keyed(key string, err error) []error {
+	if err == nil {
+		return nil
+	}
+	return []error{fmt.Errorf("%s: %w", key, err)}
+}
+
+func checkWorkspace(p Policy) (out []error) {
+	w := p.Workspace
+	if w.Access > WorkspaceShadow || w.Commit > CommitAuto {
+		out = append(out, errors.New("workspace: access or commit is no value there is"))
+	}
+	out = append(out, tooMany("workspace.hide", len(w.Hide))...)
+	out = append(out, tooMany("workspace.protect", len(w.Protect))...)
+	out = append(out, keyed("workspace.hide", CheckNames(w.Hide))...)
+	return append(out, keyed("workspace.protect", CheckNames(w.Protect))...)
+}
+
+// Places of the jail that are made by the plan, not by a policy, and trees of the host
+// that show or control more than files.
+var (
+	reservedTargets = []string{WorkspaceDir, "/proc", "/dev", "/sys", "/run/jail"}
+	reservedSources = []string{"/proc", "/dev", "/sys", "/run/jail"}
+)
+
+func checkMounts(p Policy) (out []error) {
+	out = tooMany("mount", len(p.Mounts))
+	for i, m := range p.Mounts {
+		out = append(out, keyed(fmt.Sprintf("mount[%d]", i), CheckMount(m))...)
+	}
+	return out
+}
+
+// CheckMount returns what is wrong with one mount, or nil.
+func CheckMount(m Mount) error {
+	switch {
+	case m.Access == 0 || m.Access&^AllRights != 0:
+		return fmt.Errorf("access grants nothing, or nothing that there is")
+	case m.Source == "" && m.Access != Tmpfs:
+		return fmt.Errorf("source is missing: name a directory or file of the host, or access = \"tmpfs\"")
+	case m.Source != "" && m.Access&Tmpfs != 0:
+		return fmt.Errorf("source %q has no meaning for a tmpfs: leave it out", m.Source)
+	}
+	return errors.Join(CheckMountSource(m.Source), CheckMountTarget(m.Target))
+}
+
+// CheckMountSource returns what is wrong with a path of the host that is to be mounted,
+// or nil. None at all is for CheckMount to judge.
+func CheckMountSource(source string) error {
+	if source != "" && !cleanAbsolute(source) {
+		return fmt.Errorf("source %q is no clean absolute path: no variables, no ~, no .., no slash at the end", source)
+	}
+	for _, r := range reservedSources {
+		if _, ok := beneath(r, source); ok {
+			return fmt.Errorf("source %q lies in %s, which shows or controls more than files", source, r)
+		}
+	}
+	return nil
+}
+
+// CheckMountTarget returns what is wrong with the place of a mount in the jail, or nil.
+func CheckMountTarget(target string) error {
+	switch {
+	case target == "":
+		return nil
+	case !cleanAbsolute(target):
+		return fmt.Errorf("target %q is no clean absolute path: no variables, no ~, no .., no slash at the end", target)
+	case target == "/":
+		return errors.New("target \"/\" would cover the jail's own root")
+	}
+	for _, r := range reservedTargets {
+		if _, ok := beneath(r, target); ok {
+			return fmt.Errorf("target %q lies in %s, which the jail makes itself", target, r)
+		}
+		if _, ok := beneath(target, r); ok {
+			return fmt.Errorf("target %q would cover %s, which the jail makes itself", target, r)
+		}
+	}
+	return nil
+}
+
+// checkNested refuses two mounts that show different things at one path: which one is
+// seen would depend on their order, and rights could not be the union of both.
+func checkNested(p Policy) (out []error) {
+	for i, m := range p.Mounts {
+		for j, n := range p.Mounts {
+			if i == j || m.Target == "" || n.Target == "" {
+				continue
+			}
+			rel, ok := beneath(m.Target, n.Target)
+			if !ok || rel == "" && j < i {
+				continue
+			}
+			if m.at(rel).Source != n.Source {
+				out = append(out, fmt.Errorf("mount[%d]: target %q lies in mount[%d], target %q, and shows something else there", j, n.Target, i, m.Target))
+			}
+		}
+	}
+	return out
+}
+
+func checkLimits(p Policy) (out []error) {
+	for _, f := range limitFields {
+		if *f.at(&p.Limits) < 0 {
+			out = append(out, fmt.Errorf("limits.%s is negative", f.name))
+		}
+	}
+	for _, f := range fetchLimitFields {
+		if *f.at(&p.Fetch.Limits) < 0 {
+			out = append(out, fmt.Errorf("fetch.limits.%s is negative", f.name))
+		}
+	}
+	return out
+}
+
+func checkTools(p Policy) (out []error) {
+	for _, list := range []struct {
+		key   string
+		globs Globs
+		check func(Glob) error
+	}{
+		{"tools.allow", p.Tools.Allow, CheckToolGlob},
+		{"tools.modules", p.Tools.Modules, CheckModuleGlob},
+		{"tools.native", p.Tools.Native, CheckNativeGlob},
+	} {
+		out = append(out, tooMany(list.key, len(list.globs))...)
+		for _, g := range list.globs {
+			out = append(out, keyed(list.key, list.check(g))...)
+		}
+	}
+	return out
+}
+
+// CheckToolGlob refuses a pattern that no bundle/command could match.
+func CheckToolGlob(g Glob) error {
+	if !g.valid || !g.deep && (len(g.pre) != 2 || g.pre[0] == segment{} || g.pre[1] == segment{}) {
+		return fmt.Errorf("pattern %q is no bundle/command, such as core-utils/*", g)
+	}
+	return nil
+}
+
+// CheckModuleGlob refuses a pattern that no absolute path could match.
+func CheckModuleGlob(g Glob) error {
+	if !g.absolute() && (!g.valid || !g.deep || len(g.pre) > 0) {
+		return fmt.Errorf("pattern %q matches no absolute path: start it with / or **", g)
+	}
+	return checkNoFinalSlash(g)
+}
+
+// CheckNativeGlob refuses a pattern that does not start at the root.
+func CheckNativeGlob(g Glob) error {
+	if !g.absolute() && g.String() != "**" {
+		return fmt.Errorf("pattern %q is no absolute path", g)
+	}
+	return checkNoFinalSlash(g)
+}
+
+func (g Glob) absolute() bool { return g.valid && len(g.pre) > 0 && g.pre[0] == segment{} }
+
+func checkNoFinalSlash(g Glob) error {
+	if strings.HasSuffix(g.String(), "/") {
+		return fmt.Errorf("pattern %q ends with a slash, as no file does", g)
+	}
+	return nil
+}
+
+func checkFetch(p Policy) (out []error) {
+	out = tooMany("fetch.allow", len(p.Fetch.Allow))
+	for i, r := range p.Fetch.Allow {
+		key := fmt.Sprintf("fetch.allow[%d]", i)
+		if r.Host.depth == hostNone {
+			out = append(out, fmt.Errorf("%s.host is missing", key))
+		}
+		out = append(out, tooMany(key+".ports", len(r.Ports))...)
+		out = append(out, tooMany(key+".methods", len(r.Methods))...)
+		out = append(out, tooMany(key+".paths", len(r.Paths))...)
+		for _, m := range r.Methods {
+			out = append(out, keyed(key+".methods", checkMethod(m.String()))...)
+		}
+		for _, g := range r.Paths {
+			out = append(out, keyed(key+".paths", CheckURLGlob(g))...)
+		}
+		out = append(out, keyed(key+".credential", CheckCredential(r.Credential))...)
+	}
+	return out
+}
+
+func checkMethod(m string) error {
+	notToken := func(r rune) bool { return (r < 'A' || r > 'Z') && r != '-' && r != '_' }
+	switch {
+	case m == "*":
+		return nil
+	case m == "" || strings.ContainsFunc(m, notToken):
+		return fmt.Errorf("method %q is no upper-case name such as GET, and no *", m)
+	case slices.Contains([]string{"TRACE", "TRACK", "PRI"}, m):
+		return fmt.Errorf("method %q cannot be granted: it shows or changes what the proxy adds", m)
+	}
+	return nil
+}
+
+// CheckMethod returns what is wrong with a method of a fetch rule, or nil.
+func CheckMethod(m string) error { return checkMethod(m) }
+
+// CheckURLGlob refuses a pattern that no canonical request path could match.
+func CheckURLGlob(g Glob) error {
+	text := g.String()
+	if text == "**" {
+		return nil
+	}
+	if !g.absolute() {
+		return fmt.Errorf("pattern %q does not start with a slash", text)
+	}
+	return plainPath(text)
+}
+
+// CheckCredential returns what is wrong with the name of a credential, or nil.
+func CheckCredential(name string) error {
+	bad := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
+	}
+	if name != AnyCredential && (len(name) > 128 || strings.ContainsFunc(name, bad)) {
+		return fmt.Errorf("credential %q is no name of letters, digits, dots, hyphens and underscores", name)
+	}
+	return nil
+}
+
+func checkEnv(p Policy) (out []error) {
+	out = append(tooMany("env.set", len(p.Env.Set.Values)), tooMany("env.pass", len(p.Env.Pass))...)
+	out = append(out, tooMany("env.allow", len(p.Env.Allow))...)
+	for name, value := range p.Env.Set.Values {
+		out = append(out, keyed("env.set", errors.Join(CheckEnvName(name), CheckEnvValue(value)))...)
+	}
+	for _, g := range slices.Concat(p.Env.Pass, p.Env.Allow) {
+		out = append(out, keyed("env", CheckEnvGlob(g))...)
+	}
+	return out
+}
+
+// CheckEnvGlob refuses a pattern that no name of a variable could match.
+func CheckEnvGlob(g Glob) error {
+	text := g.String()
+	if !g.valid || g.deep || len(g.pre) != 1 || text != "*" && CheckEnvName(strings.Replace(text, "*", "_", 1)) != nil {
+		return fmt.Errorf("pattern %q is no name of a variable, such as TERM or LC_*", text)
+	}
+	return nil
+}
+
+func checkSyscalls(p Policy) (out []error) {
+	for _, g := range p.Syscalls.Groups {
+		out = append(out, keyed("syscalls.groups", CheckSyscallGroup(g))...)
+	}
+	return out
+}

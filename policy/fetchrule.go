@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// AnyCredential in a rule narrows nothing: the rule that it meets says which one. Met
+// with nothing but itself, it attaches none.
+const AnyCredential = "*"
+
+// FetchRule grants requests: to the hosts that Host stands for, at Ports, by Methods, of
+// Paths, with a credential attached or without. A rule with an empty list grants nothing.
+type FetchRule struct {
+	Host    Host  `json:"host"`
+	Ports   Ports `json:"ports"`
+	Methods Globs `json:"methods"` // upper case, or * for all
+	Paths   Globs `json:"paths"`   // start with a slash; ** for all
+	// Credential names what the proxy attaches; "" is none. The order is: none lies
+	// below each name, and each name below AnyCredential.
+	Credential string `json:"credential,omitempty"`
+}
+
+// TopFetchRule grants every request.
+func TopFetchRule() FetchRule {
+	return FetchRule{
+		Host: AnyHost, Ports: AllPorts(), Methods: MustGlobs("*"), Paths: MustGlobs("**"), Credential: AnyCredential,
+	}
+}
+
+func (r FetchRule) grantsNothing() bool {
+	return r.Host.depth == hostNone || len(r.Ports) == 0 || len(r.Methods) == 0 || len(r.Paths) == 0
+}
+
+func (r FetchRule) normal() FetchRule {
+	return FetchRule{r.Host, r.Ports.Normal(), r.Methods.Normal(), r.Paths.Normal(), r.Credential}
+}
+
+func (r FetchRule) below(s FetchRule) bool {
+	return r.Host.LessEq(s.Host) && r.Ports.LessEq(s.Ports) && r.Methods.LessEq(s.Methods) &&
+		r.Paths.LessEq(s.Paths) && meetCredential(r.Credential, s.Credential) == r.Credential
+}
+
+func (r FetchRule) meet(s FetchRule) []FetchRule {
+	m := FetchRule{
+		Host:       r.Host.Meet(s.Host),
+		Ports:      r.Ports.Meet(s.Ports),
+		Methods:    r.Methods.Meet(s.Methods),
+		Paths:      r.Paths.Meet(s.Paths),
+		Credential: meetCredential(r.Credential, s.Credential),
+	}
+	if m.grantsNothing() {
+		return nil
+	}
+	return []FetchRule{m}
+}
+
+func meetCredential(a, b string) string {
+	switch {
+	case a == b || b == AnyCredential:
+		return a
+	case a == AnyCredential:
+		return b
+	}
+	return ""
+}
+
+// String shows the whole rule on one line.
+func (r FetchRule) String() string {
+	text := fmt.Sprintf("%s ports %s methods %s paths %s", r.Host, r.Ports, r.Methods, r.Paths)
+	if r.Credential != "" {
+		text += " credential " + r.Credential
+	}
+	return text
+}
+
+// matches answers for one request. Where the method is not known yet, only host and
+// port are asked about.
+func (r FetchRule) matches(q Connect) bool {
+	if !r.Host.Match(q.Host) || !r.Ports.Has(q.Port) {
+		return false
+	}
+	return q.Method == "" || r.Methods.Match(q.Method) && r.Paths.Match(q.Path)
+}
+
+// plainPath refuses request paths that two servers could read as two different paths.
+func plainPath(path string) error {
+	lower := strings.ToLower(path)
+	switch {
+	case !strings.HasPrefix(path, "/"):
+		return fmt.Errorf("path %q does not start with a slash", path)
+	case strings.ContainsAny(path, "\\?#;") || strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
+		return fmt.Errorf("path %q has a character that must be encoded", path)
+	case strings.Contains(path, "//"):
+		return fmt.Errorf("path %q has an empty segment", path)
+	}
+	for _, bad := range []string{"%2f", "%5c", "%2e", "%25", "%00", "%3b"} {
+		if strings.Contains(lower, bad) {
+			return fmt.Errorf("path %q has %s, which servers read in different ways", path, bad)
+		}
+	}
+	if slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." }) {
+		return fmt.Errorf("path %q has a dot segment", path)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	maxGlobBytes    = 4096
+	maxGlobSegments = 64
+	maxPartialStars = 2  // segments such as "lib*", in one glob as it is written
+	maxBesideStar   = 64 // bytes of such a segment
+)
+
+// Glob is a pattern over names that are separated by slashes.
+//
+// The grammar is small so that two globs have an exact meet:
+//
+//   - a segment is text, with at most one star; the star stands for any text
+//     without a slash, also none;
+//   - at most one segment is **, and stands for any number of segments, also none.
+//
+// Nothing else has a meaning: ? [ ] { } \ and a second star in a segment are refused,
+// not taken literally, so that nobody believes they mean something. Names compare byte
+// for byte. A glob that starts with a slash matches only names that do.
+//
+// The zero Glob matches nothing.
+type Glob struct {
+	valid bool
+	deep  bool // has a **
+	// Without **, pre is the whole glob. With it, pre ends and suf starts with a
+	// segment that is no free star, and least is the number of segments of the
+	// shortest name: "a/*/**" and "a/**/*" are one glob.
+	pre, suf []segment
+	least    int
+}
+
+// ParseGlob reads a glob. The error says what is wrong with it in a sentence.
+func ParseGlob(text string) (Glob, error) {
+	if err := checkGlobText(text); err != nil {
+		return Glob{}, err
+	}
+	parts := strings.Split(text, "/")
+	if len(parts) > maxGlobSegments {
+		return Glob{}, fmt.Errorf("pattern %q has more than %d segments", text, maxGlobSegments)
+	}
+	g := Glob{valid: true}
+	partial := 0
+	for i, part := range parts {
+		switch {
+		case part == "**" && g.deep:
+			return Glob{}, fmt.Errorf("pattern %q has more than one **", text)
+		case part == "**":
+			g.deep = true
+			continue
+		case part == "." || part == "..":
+			return Glob{}, fmt.Errorf("pattern %q has a %q segment", text, part)
+		case part == "" && i > 0 && i < len(parts)-1:
+			return Glob{}, fmt.Errorf("pattern %q has an empty segment", text)
+		case strings.Count(part, "*") > 1:
+			return Glob{}, fmt.Errorf("pattern %q has more than one * in a segment", text)
+		case strings.Contains(part, "*") && part != "*":
+			if partial++; partial > maxPartialStars || len(part) > maxBesideStar {
+				return Glob{}, fmt.Errorf("pattern %q is too complex: at most %d segments mix text with a *, of at most %d bytes",
+					text, maxPartialStars, maxBesideStar)
+			}
+		}
+		if g.deep {
+			g.suf = append(g.suf, parseSegment(part))
+		} else {
+			g.pre = append(g.pre, parseSegment(part))
+		}
+	}
+	return g.trimmed(), nil
+}
+
+// MustGlob is ParseGlob for patterns in code; it panics on a bad one.
+func MustGlob(text string) Glob {
+	g, err := ParseGlob(text)
+	if err != nil {
+		panic(err)
+	}
+	return g
+}
+
+func checkGlobText(text string) error {
+	switch {
+	case text == "":
+		return fmt.Errorf("pattern is empty")
+	case len(text) > maxGlobBytes:
+		return fmt.Errorf("pattern is longer than %d bytes", maxGlobBytes)
+	case !utf8.ValidString(text):
+		return fmt.Errorf("pattern %q is not UTF-8", text)
+	case strings.ContainsAny(text, `?[]{}\`):
+		return fmt.Errorf(`pattern %q has one of ? [ ] { } \, which have no meaning here: use * and **`, text)
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return fmt.Errorf("pattern %q has a control character", text)
+	}
+	return nil
+}
+
+// trimmed moves the free stars beside ** into least.
+func (g Glob) trimmed() Glob {
+	if !g.deep {
+		return g
+	}
+	// A name has at least one segment, so "**" and "*/**" are one glob.
+	g.least = max(g.least, len(g.pre)+len(g.suf), 1)
+	for len(g.pre) > 0 && g.pre[len(g.pre)-1] == free {
+		g.pre = g.pre[:len(g.pre)-1]
+	}
+	for len(g.suf) > 0 && g.suf[0] == free {
+		g.suf = g.suf[1:]
+	}
+	return g
+}
+
+// String returns the glob as it would be written; globs that match the same names
+// have the same string.
+func (g Glob) String() string {
+	if !g.valid {
+		return "∅"
+	}
+	segments := slices.Clone(g.pre)
+	if g.deep {
+		extra := g.least - len(g.pre) - len(g.suf)
+		if g.least == 1 {
+			extra = 0 // ** alone has one segment already, and so has a/**
+		}
+		for range extra {
+			segments = append(segments, free)
+		}
+	}
+	texts := make([]string, 0, len(segments)+1+len(g.suf))
+	for _, s := range segments {
+		texts = append(texts, s.String())
+	}
+	if g.deep {
+		texts = append(texts, "**")
+	}
+	for _, s := range g.suf {
+		texts = append(texts, s.String())
+	}
+	return strings.Join(texts, "/")
+}
+
+// Match reports whether name matches.
+func (g Glob) Match(name string) bool {
+	if !g.valid {
+		return false
+	}
+	parts := strings.Split(name, "/")
+	if !g.deep {
+		return len(parts) == len(g.pre) && matchEach(g.pre, parts)
+	}
+	return len(parts) >= g.least && matchEach(g.pre, parts) && matchEach(g.suf, parts[len(parts)-len(g.suf):])
+}
+
+func matchEach(segments []segment, parts []string) bool {
+	for i, s := range segments {
+		if !s.matches(parts[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// Literal reports whether the glob stands for one name only.
+func (g Glob) Literal() bool {
+	return g.valid && !g.deep && !slices.ContainsFunc(g.pre, func(s segment) bool { return s.star })
+}
+
+// MarshalText and UnmarshalText carry a glob as its string.
+func (g Glob) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
+
+// UnmarshalText refuses what ParseGlob refuses.
+func (g *Glob) UnmarshalText(text []byte) error {
+	parsed, err := ParseGlob(string(text))
+	if err != nil {
+		return err
+	}
+	*g = parsed
+	return nil
+}

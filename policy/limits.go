@@ -1,0 +1,103 @@
+package policy
+
+import "time"
+
+// Limits bound what a run may use. Zero is nothing at all, Unlimited is no bound; the
+// meet is the smaller of each.
+type Limits struct {
+	Wall           time.Duration `json:"wall"`     // from start to end, by the clock on the wall
+	CPUTime        time.Duration `json:"cpu_time"` // of all processes together
+	CPUs           int64         `json:"cpus"`     // thousandths of a CPU, at any moment
+	Memory         int64         `json:"memory"`   // bytes, page cache and kernel memory included
+	PIDs           int64         `json:"pids"`     // processes and threads
+	OpenFiles      int64         `json:"open_files"`
+	Output         int64         `json:"output"`          // bytes of stdout and stderr together
+	Workspace      int64         `json:"workspace"`       // bytes that the shadow may hold
+	WorkspaceFiles int64         `json:"workspace_files"` // files that the shadow may hold
+	FileSize       int64         `json:"file_size"`       // bytes of the largest file written
+}
+
+var limitFields = []limitField[Limits]{
+	{"wall", Duration, "time from start to end", func(l *Limits) *int64 { return (*int64)(&l.Wall) }},
+	{"cpu_time", Duration, "time on a CPU, of all processes together", func(l *Limits) *int64 { return (*int64)(&l.CPUTime) }},
+	{"cpus", Cores, "CPUs at any moment", func(l *Limits) *int64 { return &l.CPUs }},
+	{"memory", Bytes, "memory, with page cache and kernel memory", func(l *Limits) *int64 { return &l.Memory }},
+	{"pids", Count, "processes and threads", func(l *Limits) *int64 { return &l.PIDs }},
+	{"open_files", Count, "open files of each process", func(l *Limits) *int64 { return &l.OpenFiles }},
+	{"output", Bytes, "stdout and stderr together", func(l *Limits) *int64 { return &l.Output }},
+	{"workspace", Bytes, "what the shadow of the workspace may hold", func(l *Limits) *int64 { return &l.Workspace }},
+	{"workspace_files", Count, "files that the shadow may hold", func(l *Limits) *int64 { return &l.WorkspaceFiles }},
+	{"file_size", Bytes, "the largest file written", func(l *Limits) *int64 { return &l.FileSize }},
+}
+
+// TopLimits bounds nothing.
+func TopLimits() Limits { return topLimits(limitFields) }
+
+// Meet takes the smaller of each.
+func (l Limits) Meet(m Limits) Limits { return meetLimits(limitFields, l, m) }
+
+// LessEq reports whether no limit of l is larger than that of m.
+func (l Limits) LessEq(m Limits) bool { return lessEqLimits(limitFields, l, m) }
+
+// Normal takes a negative limit, which no parser lets through, for none at all.
+func (l Limits) Normal() Limits { return normalLimits(limitFields, l) }
+
+func (l Limits) String() string { return limitsString(limitFields, l) }
+
+// LimitNames returns the names of all limits, in the order in which they are shown.
+func LimitNames() []string { return limitNames(limitFields) }
+
+// Set reads value into the limit called name.
+func (l *Limits) Set(name, value string) error { return setLimit(limitFields, l, name, value) }
+
+// Put sets the limit called name to a count in its unit, such as Unlimited, and reports
+// whether there is one.
+func (l *Limits) Put(name string, n int64) bool { return putLimit(limitFields, l, name, n) }
+
+// Get returns the limit called name: its count, its unit, and whether there is one.
+func (l Limits) Get(name string) (int64, Unit, bool) { return getLimit(limitFields, l, name) }
+
+// FetchLimits bound the requests of a run, in the manner of Limits.
+type FetchLimits struct {
+	Requests   int64         `json:"requests"`
+	BytesIn    int64         `json:"bytes_in"`
+	BytesOut   int64         `json:"bytes_out"`
+	Concurrent int64         `json:"concurrent"` // requests at one time
+	Timeout    time.Duration `json:"timeout"`    // of one request
+}
+
+var fetchLimitFields = []limitField[FetchLimits]{
+	{"requests", Count, "requests of one run", func(l *FetchLimits) *int64 { return &l.Requests }},
+	{"bytes_in", Bytes, "bytes received", func(l *FetchLimits) *int64 { return &l.BytesIn }},
+	{"bytes_out", Bytes, "bytes sent", func(l *FetchLimits) *int64 { return &l.BytesOut }},
+	{"concurrent", Count, "requests at one time", func(l *FetchLimits) *int64 { return &l.Concurrent }},
+	{"timeout", Duration, "time for one request", func(l *FetchLimits) *int64 { return (*int64)(&l.Timeout) }},
+}
+
+// TopFetchLimits bounds nothing.
+func TopFetchLimits() FetchLimits { return topLimits(fetchLimitFields) }
+
+// Meet takes the smaller of each.
+func (l FetchLimits) Meet(m FetchLimits) FetchLimits { return meetLimits(fetchLimitFields, l, m) }
+
+// LessEq reports whether no limit of l is larger than that of m.
+func (l FetchLimits) LessEq(m FetchLimits) bool { return lessEqLimits(fetchLimitFields, l, m) }
+
+// Normal takes a negative limit for none at all.
+func (l FetchLimits) Normal() FetchLimits { return normalLimits(fetchLimitFields, l) }
+
+func (l FetchLimits) String() string { return limitsString(fetchLimitFields, l) }
+
+// FetchLimitNames returns the names of all fetch limits, in the order in which they are shown.
+func FetchLimitNames() []string { return limitNames(fetchLimitFields) }
+
+// Set reads value into the limit called name.
+func (l *FetchLimits) Set(name, value string) error {
+	return setLimit(fetchLimitFields, l, name, value)
+}
+
+// Put sets the limit called name to a count in its unit, and reports whether there is one.
+func (l *FetchLimits) Put(name string, n int64) bool { return putLimit(fetchLimitFields, l, name, n) }
+
+// Get returns the limit called name: its count, its unit, and whether there is one.
+func (l FetchLimits) Get(name string) (int64, Unit, bool) { return getLimit(fetchLimitFields, l, name) }

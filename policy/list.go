@@ -1,0 +1,101 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+)
+
+// maxRules bounds a list of rules after a meet. A meet of two long lists of globs can
+// in theory grow with the product of their lengths; a list that would pass this bound
+// grants nothing instead, because a slow answer to a hostile request is a denial of
+// service and a shortened one could be wrong.
+const maxRules = 2048
+
+// rule is what a list is made of: a partial order, and a name by which to sort.
+type rule[T any] interface {
+	below(T) bool
+	meet(T) []T
+	String() string
+}
+
+// normalList sorts rules by name and leaves out each that lies below another.
+func normalList[T rule[T]](rules []T) []T {
+	if len(rules) == 0 {
+		return nil
+	}
+	sorted := slices.Clone(rules)
+	slices.SortStableFunc(sorted, func(a, b T) int { return strings.Compare(a.String(), b.String()) })
+	sorted = slices.CompactFunc(sorted, func(a, b T) bool { return a.String() == b.String() })
+	var out []T
+	for i, r := range sorted {
+		covered := false
+		for j, other := range sorted {
+			// Of two that lie below each other, the first by name stays.
+			if i != j && r.below(other) && (!other.below(r) || j < i) {
+				covered = true
+				break
+			}
+		}
+		if !covered {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// meetLists returns the rules that lie below both lists.
+func meetLists[T rule[T]](a, b []T) []T {
+	var out []T
+	for _, x := range a {
+		for _, y := range b {
+			out = append(out, x.meet(y)...)
+			if len(out) > maxRules {
+				return nil
+			}
+		}
+	}
+	return normalList(out)
+}
+
+// listBelow reports whether each rule of a lies below some rule of b.
+func listBelow[T rule[T]](a, b []T) bool {
+	for _, x := range a {
+		if !slices.ContainsFunc(b, x.below) {
+			return false
+		}
+	}
+	return true
+}
+
+// listString shows a list in brackets, and an empty one as the empty set.
+func listString[T rule[T]](rules []T) string {
+	if len(rules) == 0 {
+		return "∅"
+	}
+	texts := make([]string, len(rules))
+	for i, r := range rules {
+		texts[i] = r.String()
+	}
+	return "[" + strings.Join(texts, " ") + "]"
+}
+
+// unionStrings returns both sets as one, sorted, or nil for none.
+func unionStrings(a, b []string) []string {
+	out := slices.Concat(a, b)
+	slices.Sort(out)
+	out = slices.Compact(out)
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// subsetStrings reports whether b holds every member of a.
+func subsetStrings(a, b []string) bool {
+	for _, s := range a {
+		if !slices.Contains(b, s) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+)
+
+// Mount grants rights on a tree of the host at a place in the jail. As a point of the
+// lattice it is a set of triples: for each name x below it, that Target/x shows
+// Source/x with each right of Access. A mount without a target, as only a ceiling has
+// one, grants its source at any place. A tmpfs has no source.
+type Mount struct {
+	Source string `json:"source,omitempty"` // absolute path of the host
+	Target string `json:"target,omitempty"` // absolute path in the jail
+	Access Rights `json:"access"`
+}
+
+func (m Mount) below(n Mount) bool {
+	if !m.Access.SubsetOf(n.Access) {
+		return false
+	}
+	if n.Target == "" {
+		_, ok := beneath(n.Source, m.Source)
+		return ok
+	}
+	if m.Target == "" {
+		return false
+	}
+	rel, ok := beneath(n.Target, m.Target)
+	return ok && m.Source == n.at(rel).Source
+}
+
+func (m Mount) meet(n Mount) []Mount {
+	access := m.Access.Intersect(n.Access)
+	if access == 0 {
+		return nil
+	}
+	if m.Target == "" || n.Target != "" && len(n.Target) < len(m.Target) {
+		m, n = n, m
+	}
+	// Now n is the one without a target, if there is one, or else the deeper one.
+	if n.Target == "" {
+		if _, ok := beneath(n.Source, m.Source); ok {
+			return []Mount{{m.Source, m.Target, access}}
+		}
+		if rel, ok := beneath(m.Source, n.Source); ok {
+			return []Mount{m.at(rel).with(access)}
+		}
+		return nil
+	}
+	rel, ok := beneath(m.Target, n.Target)
+	if !ok || m.at(rel).Source != n.Source {
+		return nil
+	}
+	return []Mount{n.with(access)}
+}
+
+// at returns the part of a mount that is rel below it.
+func (m Mount) at(rel string) Mount {
+	if m.Source != "" {
+		m.Source = joinPath(m.Source, rel)
+	}
+	if m.Target != "" {
+		m.Target = joinPath(m.Target, rel)
+	}
+	return m
+}
+
+func (m Mount) with(access Rights) Mount { m.Access = access; return m }
+
+func (m Mount) String() string {
+	target := m.Target
+	if target == "" {
+		target = "anywhere"
+	}
+	if m.Source == "" {
+		return target + " " + m.Access.String()
+	}
+	return target + " from " + m.Source + " " + m.Access.String()
+}
+
+// beneath reports whether path is dir or lies below it, and where: "" for dir itself.
+// Both are clean and absolute, or both empty.
+func beneath(dir, path string) (rel string, ok bool) {
+	if path == dir {
+		return "", true
+	}
+	if dir == "" || path == "" {
+		return "", false
+	}
+	return strings.CutPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func joinPath(dir, rel string) string {
+	if rel == "" {
+		return dir
+	}
+	return strings.TrimSuffix(dir, "/") + "/" + rel
+}
+
+// Mounts is a set of mounts. The rights on a path are the union of what the mounts at
+// the path and above it grant; a mount never takes a right away.
+type Mounts []Mount
+
+// TopMounts grants every file of the host, and memory, at any place.
+func TopMounts() Mounts { return Mounts{{Source: "/", Access: Read | Exec | Write}, {Access: Tmpfs}} }
+
+// Meet grants a right on a file at a place where both do.
+func (m Mounts) Meet(n Mounts) Mounts { return meetLists(m.Normal(), n.Normal()) }
+
+// LessEq reports whether n grants all that m grants.
+func (m Mounts) LessEq(n Mounts) bool { return listBelow(m.Normal(), n.Normal()) }
+
+// Normal leaves out mounts that another covers or that grant nothing, and sorts the
+// rest. A tmpfs is one by having no source.
+func (m Mounts) Normal() Mounts {
+	var out Mounts
+	for _, x := range m {
+		if x.Source == "" {
+			x.Access &= Tmpfs
+		} else {
+			x.Access &^= Tmpfs
+		}
+		if x.Access != 0 {
+			out = append(out, x)
+		}
+	}
+	return normalList(out)
+}
+
+func (m Mounts) String() string { return listString(m.Normal()) }
+
+// rightsAt returns the rights on a path in the jail, and the mounts that grant them.
+func (m Mounts) rightsAt(path string) (rights Rights, from Mounts) {
+	for _, x := range m {
+		if x.Target != "" {
+			if _, ok := beneath(x.Target, path); !ok {
+				continue
+			}
+		}
+		if x.Access == Tmpfs {
+			rights |= Read | Write
+		} else {
+			rights |= x.Access
+		}
+		from = append(from, x)
+	}
+	return rights, slices.Clip(from)
+}

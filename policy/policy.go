@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+)
+
+// Policy says what a jail may do. The zero value grants nothing.
+//
+// A Policy is a value: no method changes its receiver, or shares memory with it in what
+// it returns.
+type Policy struct {
+	Workspace Workspace `json:"workspace"`
+	Mounts    Mounts    `json:"mounts"`
+	Limits    Limits    `json:"limits"`
+	Tools     Tools     `json:"tools"`
+	Fetch     Fetch     `json:"fetch"`
+	Env       Env       `json:"env"`
+	Syscalls  Syscalls  `json:"syscalls"`
+}
+
+// Top grants everything.
+func Top() Policy {
+	return Policy{
+		Workspace: TopWorkspace(),
+		Mounts:    TopMounts(),
+		Limits:    TopLimits(),
+		Tools:     TopTools(),
+		Fetch:     TopFetch(),
+		Env:       TopEnv(),
+		Syscalls:  TopSyscalls(),
+	}
+}
+
+// Meet grants what both grant, and no more.
+func (p Policy) Meet(q Policy) Policy {
+	return Policy{
+		Workspace: p.Workspace.Meet(q.Workspace),
+		Mounts:    p.Mounts.Meet(q.Mounts),
+		Limits:    p.Limits.Meet(q.Limits),
+		Tools:     p.Tools.Meet(q.Tools),
+		Fetch:     p.Fetch.Meet(q.Fetch),
+		Env:       p.Env.Meet(q.Env),
+		Syscalls:  p.Syscalls.Meet(q.Syscalls),
+	}.Normal()
+}
+
+// LessEq reports whether q grants all that p grants. It agrees with Meet: p lies below q
+// exactly where their meet is p.
+func (p Policy) LessEq(q Policy) bool {
+	return p.Workspace.LessEq(q.Workspace) &&
+		p.Mounts.LessEq(q.Mounts) &&
+		p.Limits.LessEq(q.Limits) &&
+		p.Tools.LessEq(q.Tools) &&
+		p.Fetch.LessEq(q.Fetch) &&
+		p.Env.LessEq(q.Env) &&
+		p.Syscalls.LessEq(q.Syscalls)
+}
+
+// Normal returns the one form of all policies that grant the same.
+func (p Policy) Normal() Policy {
+	return Policy{
+		Workspace: p.Workspace.Normal(),
+		Mounts:    p.Mounts.Normal(),
+		Limits:    p.Limits.Normal(),
+		Tools:     p.Tools.Normal(),
+		Fetch:     p.Fetch.Normal(),
+		Env:       p.Env.Normal(),
+		Syscalls:  p.Syscalls.Normal(),
+	}
+}
+
+// String shows one part a line.
+func (p Policy) String() string {
+	return fmt.Sprintf("workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\nenv: %s\nsyscalls: %s\n",
+		p.Workspace, p.Mounts, p.Limits, p.Tools, p.Fetch, p.Env, p.Syscalls)
+}
+
+// Digest returns "sha256:" and the hex SHA-256 of the JSON of the normal form, so
+// policies that grant the same have the same digest however they were written.
+func (p Policy) Digest() string {
+	text, err := json.Marshal(p.Normal())
+	if err != nil {
+		// Every field is a string, a number or marshals by a method that does not fail.
+		panic("policy: bug: " + err.Error())
+	}
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,209 @@
+package policytest
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// The generators draw from small alphabets, so that what they draw overlaps often.
+
+// Path draws a name with slashes, of the alphabet that the globs use.
+func Path() *rapid.Generator[string] {
+	name := rapid.SampledFrom([]string{"a", "b", "ab", "ba", "aba", "abab", "aab", "bb", "c"})
+	return rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(name, 1, 5).Draw(t, "names"), "/")
+	})
+}
+
+// Glob draws a glob.
+func Glob() *rapid.Generator[policy.Glob] {
+	whole := rapid.SampledFrom([]string{"a", "b", "ab", "aba", "*", "*", "*"})
+	partial := rapid.SampledFrom([]string{"a*", "*a", "ab*", "*ba", "a*a", "a*b", "ab*ba", "aba*"})
+	return rapid.Custom(func(t *rapid.T) policy.Glob {
+		parts := rapid.SliceOfN(whole, 0, 4).Draw(t, "segments")
+		for range rapid.IntRange(0, 2).Draw(t, "partial") {
+			if len(parts) > 0 {
+				parts[rapid.IntRange(0, len(parts)-1).Draw(t, "at")] = partial.Draw(t, "with star")
+			}
+		}
+		if len(parts) == 0 || rapid.Bool().Draw(t, "deep") {
+			parts = slices.Insert(parts, rapid.IntRange(0, len(parts)).Draw(t, "where"), "**")
+		}
+		return policy.MustGlob(strings.Join(parts, "/"))
+	})
+}
+
+// Globs draws a set of globs.
+func Globs() *rapid.Generator[policy.Globs] { return globsOf(Glob()) }
+
+func globsOf(g *rapid.Generator[policy.Glob]) *rapid.Generator[policy.Globs] {
+	return rapid.Map(rapid.SliceOfN(g, 0, 3), func(s []policy.Glob) policy.Globs { return s })
+}
+
+func globsFrom(texts ...string) *rapid.Generator[policy.Globs] {
+	return globsOf(rapid.Map(rapid.SampledFrom(texts), policy.MustGlob))
+}
+
+// Host draws a host pattern, sometimes one that stands for nothing.
+func Host() *rapid.Generator[policy.Host] {
+	texts := []string{
+		"", "*", "example.com", "a.example.com", "b.a.example.com", "evil-example.com", "example.com.evil.test",
+		"*.example.com", "*.a.example.com", "**.example.com", "**.a.example.com", "*.evil.test", "**.com.evil.test",
+	}
+	return rapid.Map(rapid.SampledFrom(texts), func(s string) policy.Host {
+		h, _ := policy.ParseHost(s)
+		return h
+	})
+}
+
+// Ports draws a set of ports.
+func Ports() *rapid.Generator[policy.Ports] {
+	one := rapid.SampledFrom([]policy.PortRange{{Low: 80, High: 80}, {Low: 443, High: 443}, {Low: 80, High: 90}, {Low: 85, High: 443}, {Low: 91, High: 100}, {Low: 1, High: 65535}})
+	return rapid.Map(rapid.SliceOfN(one, 0, 3), func(s []policy.PortRange) policy.Ports { return s })
+}
+
+// FetchRule draws a rule, sometimes one that grants nothing.
+func FetchRule() *rapid.Generator[policy.FetchRule] {
+	return rapid.Custom(func(t *rapid.T) policy.FetchRule {
+		return policy.FetchRule{
+			Host:       Host().Draw(t, "host"),
+			Ports:      Ports().Draw(t, "ports"),
+			Methods:    globsFrom("GET", "HEAD", "POST", "*").Draw(t, "methods"),
+			Paths:      globsFrom("/**", "/simple/**", "/simple/*", "/simple/a", "/**/a", "**").Draw(t, "paths"),
+			Credential: rapid.SampledFrom([]string{"", "one", "two", "*"}).Draw(t, "credential"),
+		}
+	})
+}
+
+// Fetch draws a fetch part.
+func Fetch() *rapid.Generator[policy.Fetch] {
+	return rapid.Custom(func(t *rapid.T) policy.Fetch {
+		return policy.Fetch{
+			Allow:  rapid.SliceOfN(FetchRule(), 0, 2).Draw(t, "allow"),
+			Limits: FetchLimits().Draw(t, "limits"),
+		}
+	})
+}
+
+func amount() *rapid.Generator[int64] {
+	return rapid.OneOf(rapid.SampledFrom([]int64{0, 1, 2, math.MaxInt64}), rapid.Int64Range(0, 1<<40))
+}
+
+// Limits draws limits.
+func Limits() *rapid.Generator[policy.Limits] {
+	return rapid.Custom(func(t *rapid.T) (l policy.Limits) {
+		for _, name := range policy.LimitNames() {
+			l.Put(name, amount().Draw(t, name))
+		}
+		return l
+	})
+}
+
+// FetchLimits draws fetch limits.
+func FetchLimits() *rapid.Generator[policy.FetchLimits] {
+	return rapid.Custom(func(t *rapid.T) (l policy.FetchLimits) {
+		for _, name := range policy.FetchLimitNames() {
+			l.Put(name, amount().Draw(t, name))
+		}
+		return l
+	})
+}
+
+// Workspace draws a workspace part.
+func Workspace() *rapid.Generator[policy.Workspace] {
+	names := rapid.SliceOfN(rapid.SampledFrom([]string{".env", "**/*.pem", "secret", "build/out"}), 0, 3)
+	return rapid.Custom(func(t *rapid.T) policy.Workspace {
+		return policy.Workspace{
+			Access:  rapid.SampledFrom([]policy.WorkspaceAccess{policy.WorkspaceNone, policy.WorkspaceRead, policy.WorkspaceShadow}).Draw(t, "access"),
+			Hide:    names.Draw(t, "hide"),
+			Protect: names.Draw(t, "protect"),
+			Commit:  rapid.SampledFrom([]policy.CommitRule{policy.CommitNever, policy.CommitAsk, policy.CommitAuto}).Draw(t, "commit"),
+		}
+	})
+}
+
+// Mounts draws mounts, some of them without a target.
+func Mounts() *rapid.Generator[policy.Mounts] {
+	rights := []policy.Rights{policy.Read, policy.Read | policy.Exec, policy.Read | policy.Write, policy.Read | policy.Exec | policy.Write}
+	one := rapid.Custom(func(t *rapid.T) policy.Mount {
+		target := rapid.SampledFrom([]string{"", "/data", "/data/a", "/data/a/b", "/usr", "/usr/share"}).Draw(t, "target")
+		if rapid.IntRange(0, 4).Draw(t, "kind") == 0 {
+			return policy.Mount{Target: target, Access: policy.Tmpfs}
+		}
+		return policy.Mount{
+			Source: rapid.SampledFrom([]string{"/", "/usr", "/usr/share", "/data", "/data/a", "/data/a/b"}).Draw(t, "source"),
+			Target: target,
+			Access: rapid.SampledFrom(rights).Draw(t, "access"),
+		}
+	})
+	return rapid.Map(rapid.SliceOfN(one, 0, 4), func(s []policy.Mount) policy.Mounts { return s })
+}
+
+// Tools draws a tools part.
+func Tools() *rapid.Generator[policy.Tools] {
+	return rapid.Custom(func(t *rapid.T) policy.Tools {
+		return policy.Tools{
+			Allow:   globsFrom("core-utils/*", "core-utils/grep", "python/*", "*/grep", "**").Draw(t, "allow"),
+			Modules: globsFrom("**", "/opt/**", "**/*.wasm", "/opt/a.wasm").Draw(t, "modules"),
+			Native:  globsFrom("/usr/bin/*", "/usr/bin/git", "**", "/usr/**").Draw(t, "native"),
+		}
+	})
+}
+
+// Env draws an environment part.
+func Env() *rapid.Generator[policy.Env] {
+	names := globsFrom("*", "TERM", "LC_*", "LC_ALL", "*_ALL")
+	return rapid.Custom(func(t *rapid.T) policy.Env {
+		return policy.Env{Set: Vars().Draw(t, "set"), Pass: names.Draw(t, "pass"), Allow: names.Draw(t, "allow")}
+	})
+}
+
+// Vars draws constants.
+func Vars() *rapid.Generator[policy.Vars] {
+	name, value := rapid.SampledFrom([]string{"LANG", "HOME", "A"}), rapid.SampledFrom([]string{"", "x", "y"})
+	return rapid.Custom(func(t *rapid.T) policy.Vars {
+		return policy.Vars{Any: rapid.IntRange(0, 3).Draw(t, "any") == 0, Values: rapid.MapOfN(name, value, 0, 3).Draw(t, "values")}
+	})
+}
+
+// Syscalls draws groups, some of which do not exist.
+func Syscalls() *rapid.Generator[policy.Syscalls] {
+	return rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"wasi", "native", "no-such-group"}), 0, 3),
+		func(s []string) policy.Syscalls { return policy.Syscalls{Groups: s} })
+}
+
+// Policy draws a whole policy, such as a caller could build by hand: it need not pass
+// Check.
+func Policy() *rapid.Generator[policy.Policy] {
+	return rapid.Custom(func(t *rapid.T) policy.Policy {
+		return policy.Policy{
+			Workspace: Workspace().Draw(t, "workspace"),
+			Mounts:    Mounts().Draw(t, "mounts"),
+			Limits:    Limits().Draw(t, "limits"),
+			Tools:     Tools().Draw(t, "tools"),
+			Fetch:     Fetch().Draw(t, "fetch"),
+			Env:       Env().Draw(t, "env"),
+			Syscalls:  Syscalls().Draw(t, "syscalls"),
+		}
+	})
+}
+
+// Valid draws a policy that passes Check and whose limits a file can say.
+func Valid() *rapid.Generator[policy.Policy] {
+	return rapid.Custom(func(t *rapid.T) policy.Policy {
+		p := Policy().Filter(func(p policy.Policy) bool { return p.Normal().Check() == nil }).Draw(t, "policy")
+		p.Limits = policy.Limits{
+			Wall: time.Duration(rapid.Int64Range(1, 1e6).Draw(t, "wall")) * time.Millisecond, CPUTime: 90 * time.Minute,
+			CPUs: rapid.Int64Range(1, 64000).Draw(t, "cpus"), Memory: rapid.Int64Range(1, 1<<40).Draw(t, "memory"),
+			PIDs: 32, OpenFiles: 256, Output: 1 << 20, Workspace: 3 << 30, WorkspaceFiles: 10000, FileSize: 1025,
+		}
+		p.Fetch.Limits = policy.FetchLimits{Requests: 1, BytesIn: 1 << 20, BytesOut: 7, Concurrent: 8, Timeout: time.Second}
+		return p.Normal()
+	})
+}

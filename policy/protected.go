@@ -1,0 +1,50 @@
+package policy
+
+// Risk says why a change to a name is more than a change to a file.
+type Risk struct {
+	Pattern string // as in Names
+	Reason  string // a sentence for the person who reviews
+	Itself  bool   // only the name itself is a risk, not what is below it
+}
+
+var (
+	builtinHeld    = compileRisks(heldNames)
+	builtinFlagged = compileRisks(flaggedNames)
+)
+
+func compileRisks(risks []Risk) Names {
+	texts := make([]string, len(risks))
+	for i, r := range risks {
+		texts[i] = r.Pattern
+	}
+	names := compileNames(texts, true)
+	for i, r := range risks {
+		names.patterns[i].itself = r.Itself
+	}
+	return names
+}
+
+// Protected reports whether a commit of path, relative to the workspace, always needs an
+// explicit yes, and why: the host would run what it says, or give it secrets. Names
+// compare without regard to case and to characters that cannot be seen.
+func Protected(path string) (Risk, bool) { return findRisk(builtinHeld, heldNames, path) }
+
+// Flagged reports whether a review should point path out: a later build, test or
+// pipeline would run what it says.
+func Flagged(path string) (Risk, bool) { return findRisk(builtinFlagged, flaggedNames, path) }
+
+// ProtectedRisks returns the built-in list.
+func ProtectedRisks() []Risk { return append([]Risk(nil), heldNames...) }
+
+func findRisk(names Names, risks []Risk, path string) (Risk, bool) {
+	pattern, ok := names.find(path)
+	if !ok {
+		return Risk{}, false
+	}
+	for _, r := range risks {
+		if r.Pattern == pattern {
+			return r, true
+		}
+	}
+	return Risk{Pattern: pattern, Reason: "is no clean name"}, true
+}

@@ -1,0 +1,79 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Rights is a set of what may be done with the files below a path.
+type Rights uint8
+
+// The rights. Tmpfs is no right but a kind of mount: an empty file system in memory,
+// which may be read and written.
+const (
+	Read Rights = 1 << iota
+	Exec
+	Write
+	Tmpfs
+)
+
+// AllRights is every right and kind.
+const AllRights = Read | Exec | Write | Tmpfs
+
+// Intersect returns the rights in both sets.
+func (r Rights) Intersect(s Rights) Rights { return r & s }
+
+// Union returns the rights in either set.
+func (r Rights) Union(s Rights) Rights { return r | s }
+
+// SubsetOf reports whether s has each right of r.
+func (r Rights) SubsetOf(s Rights) bool { return r&s == r }
+
+var rightsWords = []struct {
+	rights Rights
+	word   string
+}{
+	{Read, "read"}, {Read | Exec, "read+exec"}, {Read | Write, "write"}, {Read | Exec | Write, "write+exec"}, {Tmpfs, "tmpfs"},
+}
+
+// RightsWords are the words that a policy file has for rights.
+func RightsWords() []string {
+	out := make([]string, len(rightsWords))
+	for i, w := range rightsWords {
+		out[i] = w.word
+	}
+	return out
+}
+
+// String returns the word of a policy file, or the single rights joined by a bar.
+func (r Rights) String() string {
+	if r == 0 {
+		return "∅"
+	}
+	for _, w := range rightsWords {
+		if w.rights == r {
+			return w.word
+		}
+	}
+	var out []string
+	for i, name := range []string{"read", "exec", "write", "tmpfs"} {
+		if r&(1<<i) != 0 {
+			out = append(out, name)
+		}
+	}
+	return strings.Join(out, "|")
+}
+
+// MarshalText writes the word of a policy file.
+func (r Rights) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads the word of a policy file.
+func (r *Rights) UnmarshalText(text []byte) error {
+	for _, w := range rightsWords {
+		if w.word == string(text) {
+			*r = w.rights
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is none of %q", text, RightsWords())
+}

@@ -1,0 +1,117 @@
+package syntax
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Position is a place in a file. Lines and columns count from 1, columns in bytes.
+type Position struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+}
+
+func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+
+// Error is one thing that is wrong with a file.
+type Error struct {
+	Position
+	Message string // what is wrong, and why, in one sentence
+	Hint    string // what to do about it, or ""
+	// Incomplete is set where nothing is wrong with what the file says, but a profile
+	// must say more. A fragment need not.
+	Incomplete bool
+}
+
+func (e Error) Error() string {
+	if e.Hint == "" {
+		return e.Position.String() + ": " + e.Message
+	}
+	return e.Position.String() + ": " + e.Message + ": " + e.Hint
+}
+
+// Errors are all that is wrong with a file and with what it includes, in order.
+type Errors []Error
+
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, one := range e {
+		lines[i] = one.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns each error by itself.
+func (e Errors) Unwrap() []error {
+	out := make([]error, len(e))
+	for i, one := range e {
+		out[i] = one
+	}
+	return out
+}
+
+func (e *Errors) add(pos Position, hint, format string, args ...any) {
+	*e = append(*e, Error{Position: pos, Message: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+// sorted orders by place, file by file in the order of their first error.
+func (e Errors) sorted() Errors {
+	files := map[string]int{}
+	for _, one := range e {
+		if _, ok := files[one.File]; !ok {
+			files[one.File] = len(files)
+		}
+	}
+	slices.SortStableFunc(e, func(a, b Error) int {
+		return cmp.Or(cmp.Compare(files[a.File], files[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	return slices.Compact(e)
+}
+
+// didYouMean returns a hint that names the word nearest to the one given, or "".
+func didYouMean(word string, words []string) string {
+	best, distance := "", 3
+	for _, w := range words {
+		d := editDistance(strings.ToLower(word), w)
+		// A third of a short word may be wrong, but never all of it.
+		if d < distance && d*2 < max(len(w), 2) {
+			best, distance = w, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean `%s`?", best)
+}
+
+// editDistance counts insertions, deletions, replacements and swaps of neighbours.
+func editDistance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			change := 1
+			if a[i-1] == b[j-1] {
+				change = 0
+			}
+			d := min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d = min(d, rows[i-2][j-2]+1)
+			}
+			rows[i][j] = d
+		}
+	}
+	return rows[len(a)][len(b)]
+}

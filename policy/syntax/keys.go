@@ -1,0 +1,53 @@
+package syntax
+
+import "github.com/jail-sandbox/jail/policy"
+
+// Key describes one key of a policy file, for hints, documentation and editors.
+type Key struct {
+	Path  string // "limits.memory"; "mount." and "fetch.allow." are lists of tables
+	Type  string // what its value looks like
+	About string
+}
+
+var plainKeys = []Key{
+	{"policy", "1", "version of the language"},
+	{"name", `"python"`, "name of the policy"},
+	{"about", `"…"`, "what it is for, in a sentence"},
+	{"include", `["base"]`, "policies whose items this one takes over"},
+	{"workspace.access", "none | read | shadow", "what a tool gets of the workspace"},
+	{"workspace.hide", `[".env"]`, "names that are not there for the tool"},
+	{"workspace.protect", `["Makefile"]`, "names whose commit needs an explicit yes"},
+	{"workspace.commit", "never | ask | auto", "what it takes for changes to become real"},
+	{"mount.source", `"/usr/share/dict"`, "directory or file of the host"},
+	{"mount.target", `"/data/dict"`, "where it appears in the jail"},
+	{"mount.access", "read | read+exec | write | write+exec | tmpfs", "what may be done with it"},
+	{"tools.allow", `["core-utils/*"]`, "commands of bundles that may run"},
+	{"tools.modules", `["**"]`, ".wasm files that a caller may name"},
+	{"tools.native", `["/usr/bin/git"]`, "programs of the host that may run"},
+	{"fetch.allow.host", `"example.com"`, "a name, *. or **. and a name, or *"},
+	{"fetch.allow.ports", "[443]", "ports; a profile that says none means 443"},
+	{"fetch.allow.methods", `["GET", "HEAD"]`, "methods; a profile that says none means GET and HEAD"},
+	{"fetch.allow.paths", `["/simple/**"]`, "paths; a profile that says none means all"},
+	{"fetch.allow.credential", `""`, "name of a credential that the proxy attaches"},
+	{"env.set", `{ LANG = "C.UTF-8" }`, "variables with a fixed value"},
+	{"env.pass", `["TERM"]`, "variables taken over from the caller"},
+	{"env.allow", `["*"]`, "variables to which a caller may give a value with the run"},
+	{"syscalls.groups", `["wasi"]`, "groups of system calls"},
+}
+
+// Keys returns every key there is.
+func Keys() []Key {
+	out := append([]Key(nil), plainKeys...)
+	for _, info := range policy.LimitInfos() {
+		example := map[policy.Unit]string{
+			policy.Count: "32", policy.Bytes: `"256MiB"`, policy.Duration: `"30s"`, policy.Cores: "1.5",
+		}[info.Unit]
+		section, name, nested := cutLast(info.Name)
+		path := "limits." + name
+		if nested {
+			path = section + "." + path
+		}
+		out = append(out, Key{path, example, info.About})
+	}
+	return out
+}

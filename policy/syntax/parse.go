@@ -1,0 +1,192 @@
+package syntax
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+const (
+	maxIncludeDepth = 16
+	maxIncludes     = 64 // files that one policy is made of
+)
+
+// Finder returns the text of a policy by its name, and where it was found. Where there
+// is none its error is fs.ErrNotExist.
+type Finder func(name string) (source string, text []byte, err error)
+
+// File is a policy file that has been read, with all that it includes.
+type File struct {
+	Kind    Kind
+	Source  string
+	Name    string // "" where the file has none
+	About   string
+	Include []string
+	Policy  policy.Policy
+	// At says where each key is said: "limits.memory", "tools.allow", and the items of
+	// lists both by number and by what they say, as a Decision names its rule:
+	// `tools.allow[0]` and `tools.allow "core-utils/*"`. Keys that were taken over have
+	// their place in the included file, their items only under what they say.
+	At map[string]Position
+}
+
+// Parse reads a policy. The error is of type Errors, and has all that is wrong.
+func Parse(kind Kind, source string, text []byte, find Finder) (File, error) {
+	var errs Errors
+	p := &parser{kind: kind, find: find, errs: &errs, done: map[string]bool{}}
+	d, include := p.one(source, text, nil)
+	if d == nil {
+		return File{}, errs.sorted()
+	}
+	// Only a policy that was read whole can be said to lack something.
+	if len(errs) == 0 {
+		p.finish(source, d)
+	}
+	if len(errs) > 0 {
+		return File{}, errs.sorted()
+	}
+	return File{kind, source, d.name, d.about, include, d.policy.Normal(), d.at}, nil
+}
+
+type parser struct {
+	kind Kind
+	find Finder
+	errs *Errors
+	done map[string]bool // included once already, so its items are there
+}
+
+// one reads a file and joins what it includes into it. path is the names on the way here.
+func (p *parser) one(source string, text []byte, path []string) (*draft, []string) {
+	// Errors of this file are counted apart: another file's must not hide them.
+	var errs Errors
+	root := parseTree(source, text, &errs)
+	if root == nil {
+		*p.errs = append(*p.errs, errs...)
+		return nil, nil
+	}
+	d := &draft{at: map[string]Position{}}
+	r := &reader{kind: p.kind, draft: d, errs: &errs}
+	r.file(root)
+	*p.errs = append(*p.errs, errs...)
+	var names []string
+	base := &draft{at: map[string]Position{}}
+	for _, inc := range d.include {
+		names = append(names, inc.name)
+		if got := p.included(inc, path); got != nil {
+			// Of two that are included, the later one overrides the earlier.
+			got.inherit(base)
+			base = got
+		}
+	}
+	d.inherit(base)
+	return d, names
+}
+
+func (p *parser) included(inc included, path []string) *draft {
+	for i, name := range path {
+		if name == inc.name {
+			p.errs.add(inc.pos, "", "include goes round in a circle: %s", strings.Join(append(path[i:], inc.name), " includes "))
+			return nil
+		}
+	}
+	switch {
+	case len(path) >= maxIncludeDepth:
+		p.errs.add(inc.pos, "", "include goes deeper than %d files", maxIncludeDepth)
+		return nil
+	case p.done[inc.name]:
+		return nil
+	case len(p.done) >= maxIncludes:
+		p.errs.add(inc.pos, "", "the policy is made of more than %d files", maxIncludes)
+		return nil
+	case p.find == nil:
+		p.errs.add(inc.pos, "", "include has no meaning here")
+		return nil
+	}
+	source, text, err := p.find(inc.name)
+	if err != nil {
+		why := err.Error()
+		if errors.Is(err, fs.ErrNotExist) {
+			why = "there is no such policy"
+		}
+		p.errs.add(inc.pos, "", "include %q: %s", inc.name, why)
+		return nil
+	}
+	d, _ := p.one(source, text, append(path[:len(path):len(path)], inc.name))
+	p.done[inc.name] = true
+	return d
+}
+
+// finish gives meaning to what the policy leaves out, and checks it as a whole.
+func (p *parser) finish(source string, d *draft) {
+	if p.kind == Profile {
+		p.complete(source, d)
+		for i := range *p.errs {
+			(*p.errs)[i].Incomplete = true
+		}
+	} else {
+		d.open()
+	}
+	if len(*p.errs) > 0 {
+		return
+	}
+	// The keys were checked one by one; what is left are mounts that contradict each
+	// other, and lists that became too long.
+	if err := d.policy.Check(); err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			p.errs.add(d.placeOf(source, line), "", "%s", line)
+		}
+	}
+}
+
+// placeOf finds the place that an error of policy.Check speaks of.
+func (d *draft) placeOf(source, message string) Position {
+	key, _, _ := strings.Cut(message, ":")
+	for i, pos := range d.mountAt {
+		if key == indexed("mount", i) {
+			return pos
+		}
+	}
+	key, _, _ = strings.Cut(key, " ")
+	if pos, ok := d.at[key]; ok {
+		return pos
+	}
+	return Position{source, 1, 1}
+}
+
+// complete reports what a profile must say and does not.
+func (p *parser) complete(source string, d *draft) {
+	missing := func(section string, names []string) {
+		var absent []string
+		for _, name := range names {
+			if !d.has(section + "." + name) {
+				absent = append(absent, name)
+			}
+		}
+		if len(absent) > 0 {
+			p.errs.add(d.sectionAt(source, section), "add `include = [\"base\"]`, or set them",
+				"limits are missing, and a limit that is missing grants nothing: [%s] has no %s", section, strings.Join(absent, ", "))
+		}
+	}
+	missing("limits", policy.LimitNames())
+	if len(d.policy.Fetch.Allow) > 0 {
+		missing("fetch.limits", policy.FetchLimitNames())
+	}
+	t, s := d.policy.Tools, d.policy.Syscalls
+	if (len(t.Allow) > 0 || len(t.Modules) > 0) && !s.Has(policy.GroupWASI) {
+		p.errs.add(d.sectionAt(source, "syscalls"), "add `include = [\"base\"]`, or groups = [\"wasi\"] in [syscalls]",
+			"tools.allow and tools.modules need the system calls of the group wasi")
+	}
+	if len(t.Native) > 0 && !s.Has(policy.GroupNative) {
+		p.errs.add(d.sectionAt(source, "syscalls"), "add \"native\" to groups in [syscalls]",
+			"tools.native needs the system calls of the group native")
+	}
+}
+
+func (d *draft) sectionAt(source, section string) Position {
+	if pos, ok := d.at[section]; ok && pos.File == source {
+		return pos
+	}
+	return Position{source, 1, 1}
+}

@@ -1,0 +1,204 @@
+package syntax
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// reader turns the tree of one file into a draft.
+type reader struct {
+	kind  Kind
+	draft *draft
+	errs  *Errors
+}
+
+// keys reads the keys of a table, each by its own function, and reports those that
+// there are not. Keys have exact case.
+func (r *reader) keys(path string, t *node, known map[string]func(key string, v *node)) {
+	for _, name := range t.keys {
+		v := t.get(name)
+		key := join(path, name)
+		if read, ok := known[name]; ok {
+			r.draft.at[key] = v.pos
+			read(key, v)
+			continue
+		}
+		r.errs.add(t.keyAt[name], r.hintFor(path, name, slices.Sorted(maps.Keys(known))), "unknown key %s", quoteKey(path, name))
+	}
+}
+
+func (r *reader) hintFor(path, name string, known []string) string {
+	if slices.Contains(known, strings.ToLower(name)) {
+		return "keys are in lower case: write `" + strings.ToLower(name) + "`"
+	}
+	if hint := didYouMean(name, known); hint != "" {
+		return hint
+	}
+	for _, k := range Keys() {
+		if section, key, _ := cutLast(k.Path); key == name && section != path {
+			return "`" + name + "` belongs to " + sectionName(section)
+		}
+	}
+	return "there are " + strings.Join(known, ", ")
+}
+
+func quoteKey(path, name string) string {
+	if path == "" {
+		return strconv.Quote(name)
+	}
+	return strconv.Quote(name) + " in [" + path + "]"
+}
+
+func sectionName(section string) string {
+	if section == "" {
+		return "the top of the file, before any [section]"
+	}
+	return "[" + section + "]"
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+func cutLast(path string) (section, key string, found bool) {
+	i := strings.LastIndexByte(path, '.')
+	if i < 0 {
+		return "", path, false
+	}
+	return path[:i], path[i+1:], true
+}
+
+func (r *reader) wrongType(key string, v *node, want string) {
+	r.errs.add(v.pos, "", "%s is %s, and must be %s", key, v.kindWord(), want)
+}
+
+// report adds an error about a value, if there is one.
+func (r *reader) report(key string, v *node, err error) bool {
+	if err != nil {
+		r.errs.add(v.pos, "", "%s: %v", key, err)
+	}
+	return err == nil
+}
+
+func (r *reader) str(key string, v *node) (string, bool) {
+	if v.kind != unstable.String {
+		r.wrongType(key, v, "a string")
+		return "", false
+	}
+	return v.text, true
+}
+
+// each calls read for each item of a list, with its place on record.
+func (r *reader) each(key string, v *node, of string, read func(key string, v *node)) {
+	if v.kind != unstable.Array {
+		r.wrongType(key, v, "a list of "+of)
+		return
+	}
+	for i, item := range v.items {
+		itemKey := indexed(key, i)
+		r.draft.at[itemKey] = item.pos
+		read(itemKey, item)
+	}
+}
+
+// texts reads a list of strings, each of which check lets through, without repetition.
+func (r *reader) texts(key string, v *node, check func(string) error) []string {
+	out := []string{}
+	r.each(key, v, "strings", func(itemKey string, item *node) {
+		text, ok := r.str(itemKey, item)
+		if !ok || !r.report(itemKey, item, check(text)) {
+			return
+		}
+		if slices.Contains(out, text) {
+			r.errs.add(item.pos, "", "%s: %q is in the list twice", itemKey, text)
+			return
+		}
+		out = append(out, text)
+		r.says(key, text, item.pos)
+	})
+	return out
+}
+
+// says records the place of an item of a list under what it says, in the words in which
+// a policy.Decision names its rule.
+func (r *reader) says(key, text string, pos Position) {
+	r.draft.at[key+" "+strconv.Quote(text)] = pos
+}
+
+// globs reads a list of patterns.
+func (r *reader) globs(key string, v *node, check func(policy.Glob) error) policy.Globs {
+	out := policy.Globs{}
+	r.texts(key, v, func(text string) error {
+		g, err := policy.ParseGlob(text)
+		if err == nil {
+			err = check(g)
+		}
+		if err == nil {
+			out = append(out, g)
+		}
+		return err
+	})
+	return out
+}
+
+// table reads a table by its keys.
+func (r *reader) table(key string, v *node, known map[string]func(string, *node)) {
+	if v.kind != unstable.InlineTable {
+		r.wrongType(key, v, "a table")
+		return
+	}
+	r.keys(key, v, known)
+}
+
+// oneOf reads a string that is one of the words of a type.
+func (r *reader) oneOf(key string, v *node, words []string, into interface{ UnmarshalText([]byte) error }) {
+	text, ok := r.str(key, v)
+	if !ok {
+		return
+	}
+	if into.UnmarshalText([]byte(text)) != nil {
+		hint := didYouMean(text, words)
+		if hint == "" {
+			hint = "it is one of " + strings.Join(words, ", ")
+		}
+		r.errs.add(v.pos, hint, "%s: %q is no value that it can have", key, text)
+	}
+}
+
+// limit reads a limit in its unit: counts are whole numbers, CPUs any number, sizes and
+// durations strings with a unit.
+func (r *reader) limit(key string, v *node, unit policy.Unit, set func(text string) error) {
+	switch {
+	case unit == policy.Count && v.kind == unstable.Integer:
+		n, ok := v.integer()
+		if !ok {
+			r.errs.add(v.pos, "", "%s: %s is too large", key, v.text)
+			return
+		}
+		r.report(key, v, set(strconv.FormatInt(n, 10)))
+	case unit == policy.Count:
+		r.wrongType(key, v, "a whole number, such as 32")
+	case unit == policy.Cores && (v.kind == unstable.Integer || v.kind == unstable.Float):
+		r.report(key, v, set(strings.ReplaceAll(v.text, "_", "")))
+	case unit == policy.Cores:
+		r.wrongType(key, v, "a number, such as 1.5")
+	case v.kind == unstable.String:
+		r.report(key, v, set(v.text))
+	case unit == policy.Bytes:
+		r.wrongType(key, v, "a string with a unit, such as \"256MiB\"")
+	default:
+		r.wrongType(key, v, "a string with a unit, such as \"30s\"")
+	}
+}
+
+// indexed names an item of a list by its number.
+func indexed(key string, i int) string { return key + "[" + strconv.Itoa(i) + "]" }

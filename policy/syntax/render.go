@@ -1,0 +1,229 @@
+package syntax
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// Render writes a policy so that Parse with the same kind reads it back. Keys that would
+// say what leaving them out says are left out.
+//
+// A limit of nothing at all and, in a profile, "any variable" of env.set cannot be said
+// in a file; they stand there as comments, and Parse asks for what is missing.
+func Render(f File) []byte {
+	w := &writer{kind: f.Kind}
+	p, top := f.Policy.Normal(), policy.Top().Normal()
+	w.line("policy = %d", Version)
+	if f.Name != "" {
+		w.line("name = %s", quote(f.Name))
+	}
+	if f.About != "" {
+		w.line("about = %s", quote(f.About))
+	}
+	if w.says(len(p.Mounts) == 0, p.Mounts.String() == top.Mounts.String()) && len(p.Mounts) == 0 {
+		w.line("mount = []")
+	}
+	w.workspace(p.Workspace)
+	if w.says(len(p.Mounts) == 0, p.Mounts.String() == top.Mounts.String()) {
+		w.mounts(p.Mounts)
+	}
+	w.section("limits")
+	for _, name := range policy.LimitNames() {
+		n, unit, _ := p.Limits.Get(name)
+		w.limit(name, n, unit)
+	}
+	w.section("tools")
+	w.globs("allow", p.Tools.Allow, top.Tools.Allow)
+	w.globs("modules", p.Tools.Modules, top.Tools.Modules)
+	w.globs("native", p.Tools.Native, top.Tools.Native)
+	w.fetch(p.Fetch, top.Fetch)
+	w.section("env")
+	w.vars(p.Env.Set)
+	w.globs("pass", p.Env.Pass, top.Env.Pass)
+	w.globs("allow", p.Env.Allow, top.Env.Allow)
+	w.section("syscalls")
+	w.strings("groups", p.Syscalls.Groups, p.Syscalls.String() == top.Syscalls.String())
+	return []byte(w.out.String())
+}
+
+type writer struct {
+	kind    Kind
+	out     strings.Builder
+	pending string // a section without a key yet
+}
+
+func (w *writer) line(format string, args ...any) {
+	if w.pending != "" {
+		fmt.Fprintf(&w.out, "\n%s\n", w.pending)
+		w.pending = ""
+	}
+	fmt.Fprintf(&w.out, format+"\n", args...)
+}
+
+func (w *writer) section(name string) { w.pending = "[" + name + "]" }
+
+// says reports whether something must be written that is nothing, or everything, or
+// neither of the two.
+func (w *writer) says(nothing, everything bool) bool {
+	if w.kind == Profile {
+		return !nothing
+	}
+	return !everything
+}
+
+func (w *writer) workspace(ws policy.Workspace) {
+	top := policy.TopWorkspace()
+	w.section("workspace")
+	if w.says(ws.Access == 0, ws.Access == top.Access) {
+		w.line("access = %s", quote(ws.Access.String()))
+	}
+	if len(ws.Hide) > 0 {
+		w.line("hide = %s", list(ws.Hide))
+	}
+	if len(ws.Protect) > 0 {
+		w.line("protect = %s", list(ws.Protect))
+	}
+	// Without a shadow there is nothing to commit, whatever the rule says.
+	if ws.Access == policy.WorkspaceShadow && w.says(ws.Commit == 0, ws.Commit == top.Commit) {
+		w.line("commit = %s", quote(ws.Commit.String()))
+	}
+}
+
+func (w *writer) mounts(mounts policy.Mounts) {
+	for _, m := range mounts {
+		w.section("[mount]")
+		if m.Source != "" {
+			w.line("source = %s", quote(m.Source))
+		}
+		if m.Target != "" {
+			w.line("target = %s", quote(m.Target))
+		}
+		w.line("access = %s", quote(m.Access.String()))
+	}
+}
+
+func (w *writer) limit(name string, n int64, unit policy.Unit) {
+	switch {
+	case n == policy.Unlimited:
+		if w.kind == Profile {
+			w.line("# %s is unlimited", name)
+		}
+	case n <= 0:
+		w.line("# %s is nothing at all", name)
+	case unit == policy.Count || unit == policy.Cores:
+		w.line("%s = %s", name, unit.Format(n))
+	default:
+		w.line("%s = %s", name, quote(unit.Format(n)))
+	}
+}
+
+func (w *writer) strings(key string, texts []string, everything bool) {
+	if w.says(len(texts) == 0, everything) {
+		w.line("%s = %s", key, list(texts))
+	}
+}
+
+func (w *writer) globs(key string, globs, top policy.Globs) {
+	w.strings(key, globs.Strings(), globs.String() == top.String())
+}
+
+func (w *writer) fetch(f, top policy.Fetch) {
+	allTop := len(f.Allow) == 1 && f.Allow[0].String() == top.Allow[0].String()
+	if len(f.Allow) == 0 {
+		if w.says(true, false) {
+			w.section("fetch")
+			w.line("allow = []")
+		}
+		return
+	}
+	if w.says(false, allTop) {
+		for _, r := range f.Allow {
+			w.section("[fetch.allow]")
+			w.rule(r)
+		}
+	}
+	w.section("fetch.limits")
+	for _, name := range policy.FetchLimitNames() {
+		n, unit, _ := f.Limits.Get(name)
+		w.limit(name, n, unit)
+	}
+}
+
+// rule writes every key, so that a reader need not know what leaving one out says.
+func (w *writer) rule(r policy.FetchRule) {
+	ports := r.Ports.Strings()
+	for i, p := range ports {
+		if _, err := strconv.Atoi(p); err != nil {
+			ports[i] = quote(p)
+		}
+	}
+	w.line("host = %s", quote(r.Host.String()))
+	w.line("ports = [%s]", strings.Join(ports, ", "))
+	w.line("methods = %s", list(r.Methods.Strings()))
+	w.line("paths = %s", list(r.Paths.Strings()))
+	w.line("credential = %s", quote(r.Credential))
+}
+
+func (w *writer) vars(v policy.Vars) {
+	if v.Any {
+		if w.kind == Profile {
+			w.line("# set is any variable")
+		}
+		return
+	}
+	if !w.says(len(v.Values) == 0, false) {
+		return
+	}
+	var pairs []string
+	for _, name := range slices.Sorted(maps.Keys(v.Values)) {
+		pairs = append(pairs, bareKey(name)+" = "+quote(v.Values[name]))
+	}
+	if len(pairs) == 0 {
+		w.line("set = {}")
+		return
+	}
+	w.line("set = { %s }", strings.Join(pairs, ", "))
+}
+
+// bareKey leaves out the quotes where TOML lets a key do without.
+func bareKey(name string) string {
+	bad := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+	}
+	if name == "" || strings.ContainsFunc(name, bad) {
+		return quote(name)
+	}
+	return name
+}
+
+func list(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, t := range texts {
+		quoted[i] = quote(t)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// quote writes a basic string of TOML, whose escapes are not those of Go.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}

@@ -1,0 +1,264 @@
+package syntax
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// Version is the one version of the language there is.
+const Version = 1
+
+func (r *reader) file(root *node) {
+	r.keys("", root, map[string]func(string, *node){
+		"policy":    r.version,
+		"name":      r.name,
+		"about":     r.about,
+		"include":   r.include,
+		"workspace": r.workspace,
+		"mount":     r.mounts,
+		"limits":    r.limits,
+		"tools":     r.tools,
+		"fetch":     r.fetch,
+		"env":       r.env,
+		"syscalls":  r.syscalls,
+	})
+	if root.get("policy") == nil {
+		r.errs.add(root.pos, fmt.Sprintf("write `policy = %d` as the first line", Version), "the version of the language is missing")
+	}
+}
+
+func (r *reader) version(key string, v *node) {
+	if n, ok := v.integer(); v.kind != unstable.Integer || !ok || n != Version {
+		r.errs.add(v.pos, fmt.Sprintf("write `policy = %d`", Version), "%s is the version of the language, and there is only %d", key, Version)
+	}
+}
+
+func (r *reader) name(key string, v *node) {
+	if text, ok := r.str(key, v); ok && r.report(key, v, CheckName(text)) {
+		r.draft.name = text
+	}
+}
+
+// CheckName returns what is wrong with the name of a policy: it is made of segments of
+// lower-case letters, digits, hyphens and underscores, with slashes between them.
+func CheckName(name string) error {
+	if len(name) > 128 {
+		return errors.New("the name is longer than 128 bytes")
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		bad := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_' }
+		if part == "" || part[0] == '-' || strings.ContainsFunc(part, bad) {
+			return fmt.Errorf("%q is no name of lower-case letters, digits, - and _, such as python or tools/python", name)
+		}
+	}
+	return nil
+}
+
+func (r *reader) about(key string, v *node) {
+	text, ok := r.str(key, v)
+	switch {
+	case !ok:
+	case len(text) > 500 || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }):
+		r.errs.add(v.pos, "", "%s is longer than 500 bytes, or has characters that cannot be shown", key)
+	default:
+		r.draft.about = text
+	}
+}
+
+func (r *reader) include(key string, v *node) {
+	r.each(key, v, "names", func(itemKey string, item *node) {
+		if text, ok := r.str(itemKey, item); ok && r.report(itemKey, item, CheckName(text)) {
+			r.draft.include = append(r.draft.include, included{text, item.pos})
+		}
+	})
+}
+
+func (r *reader) workspace(key string, v *node) {
+	w := &r.draft.policy.Workspace
+	names := func(text string) error { return policy.CheckNames([]string{text}) }
+	r.table(key, v, map[string]func(string, *node){
+		"access":  func(k string, v *node) { r.oneOf(k, v, policy.WorkspaceAccessWords(), &w.Access) },
+		"hide":    func(k string, v *node) { w.Hide = r.texts(k, v, names) },
+		"protect": func(k string, v *node) { w.Protect = r.texts(k, v, names) },
+		"commit":  func(k string, v *node) { r.oneOf(k, v, policy.CommitRuleWords(), &w.Commit) },
+	})
+}
+
+func (r *reader) mounts(key string, v *node) {
+	r.each(key, v, "tables", func(itemKey string, item *node) {
+		var m policy.Mount
+		before := len(*r.errs)
+		text := func(into *string, check func(string) error) func(string, *node) {
+			return func(k string, v *node) {
+				s, ok := r.str(k, v)
+				if ok && s == "" {
+					r.errs.add(v.pos, "", "%s is empty", k)
+				}
+				if ok && r.report(k, v, check(s)) {
+					*into = s
+				}
+			}
+		}
+		r.table(itemKey, item, map[string]func(string, *node){
+			"source": text(&m.Source, policy.CheckMountSource),
+			"target": text(&m.Target, policy.CheckMountTarget),
+			"access": func(k string, v *node) { r.oneOf(k, v, policy.RightsWords(), &m.Access) },
+		})
+		if len(*r.errs) > before {
+			return
+		}
+		if item.get("access") == nil {
+			r.errs.add(item.pos, "say what it may be used for, as in access = \"read\"", "%s: access is missing", itemKey)
+		} else if m.Target == "" && r.kind == Profile {
+			r.errs.add(item.pos, "say where it appears in the jail, as in target = \"/data\"", "%s: target is missing", itemKey)
+		} else if r.report(itemKey, item, policy.CheckMount(m)) {
+			r.draft.policy.Mounts = append(r.draft.policy.Mounts, m)
+			r.draft.mountAt = append(r.draft.mountAt, item.pos)
+			r.says("mount", m.String(), item.pos)
+		}
+	})
+}
+
+func (r *reader) limits(key string, v *node) {
+	l := &r.draft.policy.Limits
+	known := map[string]func(string, *node){}
+	for _, name := range policy.LimitNames() {
+		_, unit, _ := l.Get(name)
+		known[name] = func(k string, v *node) {
+			r.limit(k, v, unit, func(text string) error { return bare(l.Set(name, text)) })
+		}
+	}
+	r.table(key, v, known)
+}
+
+func (r *reader) fetchLimits(key string, v *node) {
+	l := &r.draft.policy.Fetch.Limits
+	known := map[string]func(string, *node){}
+	for _, name := range policy.FetchLimitNames() {
+		_, unit, _ := l.Get(name)
+		known[name] = func(k string, v *node) {
+			r.limit(k, v, unit, func(text string) error { return bare(l.Set(name, text)) })
+		}
+	}
+	r.table(key, v, known)
+}
+
+// bare takes "limit memory: " off an error that is shown after the key itself.
+func bare(err error) error {
+	if inner := errors.Unwrap(err); inner != nil {
+		return inner
+	}
+	return err
+}
+
+func (r *reader) tools(key string, v *node) {
+	t := &r.draft.policy.Tools
+	r.table(key, v, map[string]func(string, *node){
+		"allow":   func(k string, v *node) { t.Allow = r.globs(k, v, policy.CheckToolGlob) },
+		"modules": func(k string, v *node) { t.Modules = r.globs(k, v, policy.CheckModuleGlob) },
+		"native":  func(k string, v *node) { t.Native = r.globs(k, v, policy.CheckNativeGlob) },
+	})
+}
+
+func (r *reader) fetch(key string, v *node) {
+	r.table(key, v, map[string]func(string, *node){
+		"allow": func(k string, v *node) {
+			r.each(k, v, "tables", func(itemKey string, item *node) { r.fetchRule(itemKey, item) })
+		},
+		"limits": r.fetchLimits,
+	})
+}
+
+func (r *reader) fetchRule(key string, v *node) {
+	rule := r.kind.emptyRule()
+	before := len(*r.errs)
+	r.table(key, v, map[string]func(string, *node){
+		"host": func(k string, v *node) {
+			if text, ok := r.str(k, v); ok {
+				host, err := policy.ParseHost(text)
+				r.report(k, v, err)
+				rule.Host = host
+			}
+		},
+		"ports": func(k string, v *node) { rule.Ports = r.ports(k, v) },
+		"methods": func(k string, v *node) {
+			rule.Methods = r.globs(k, v, func(g policy.Glob) error { return policy.CheckMethod(g.String()) })
+		},
+		"paths": func(k string, v *node) { rule.Paths = r.globs(k, v, policy.CheckURLGlob) },
+		"credential": func(k string, v *node) {
+			if text, ok := r.str(k, v); ok && r.report(k, v, policy.CheckCredential(text)) {
+				rule.Credential = text
+			}
+		},
+	})
+	switch {
+	case len(*r.errs) > before:
+	case v.get("host") == nil:
+		r.errs.add(v.pos, "name one, as in host = \"example.com\"", "%s: host is missing", key)
+	default:
+		r.draft.policy.Fetch.Allow = append(r.draft.policy.Fetch.Allow, rule)
+		r.says("fetch.allow", rule.String(), v.pos)
+	}
+}
+
+// ports reads numbers, ranges such as "8000-8100", and "*".
+func (r *reader) ports(key string, v *node) policy.Ports {
+	var out policy.Ports
+	r.each(key, v, "numbers", func(itemKey string, item *node) {
+		if item.kind != unstable.Integer && item.kind != unstable.String {
+			r.wrongType(itemKey, item, "a number, such as 443")
+			return
+		}
+		text := item.text
+		if n, ok := item.integer(); ok && item.kind == unstable.Integer {
+			text = fmt.Sprint(n)
+		}
+		ports, err := policy.ParsePorts(text)
+		if item.kind == unstable.String && err == nil && text != "*" && !strings.Contains(text, "-") {
+			err = fmt.Errorf("%q is a string: write the number without quotes", text)
+		}
+		if r.report(itemKey, item, err) {
+			out = append(out, ports...)
+		}
+	})
+	return out
+}
+
+func (r *reader) env(key string, v *node) {
+	e := &r.draft.policy.Env
+	r.table(key, v, map[string]func(string, *node){
+		"set":   r.envSet,
+		"pass":  func(k string, v *node) { e.Pass = r.globs(k, v, policy.CheckEnvGlob) },
+		"allow": func(k string, v *node) { e.Allow = r.globs(k, v, policy.CheckEnvGlob) },
+	})
+}
+
+func (r *reader) envSet(key string, v *node) {
+	if v.kind != unstable.InlineTable {
+		r.wrongType(key, v, "a table, such as { LANG = \"C.UTF-8\" }")
+		return
+	}
+	values := map[string]string{}
+	for _, name := range v.keys {
+		item, itemKey := v.get(name), join(key, name)
+		r.draft.at[itemKey] = item.pos
+		text, ok := r.str(itemKey, item)
+		if ok && r.report(itemKey, item, errors.Join(policy.CheckEnvName(name), policy.CheckEnvValue(text))) {
+			values[name] = text
+		}
+	}
+	r.draft.policy.Env.Set = policy.Vars{Values: values}
+}
+
+func (r *reader) syscalls(key string, v *node) {
+	s := &r.draft.policy.Syscalls
+	r.table(key, v, map[string]func(string, *node){
+		"groups": func(k string, v *node) { s.Groups = r.texts(k, v, policy.CheckSyscallGroup) },
+	})
+}

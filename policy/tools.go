@@ -1,0 +1,33 @@
+package policy
+
+import "fmt"
+
+// Tools is what may run.
+type Tools struct {
+	Allow   Globs `json:"allow"`   // commands of bundles, as bundle/command
+	Modules Globs `json:"modules"` // .wasm files that a caller may name, by absolute path
+	Native  Globs `json:"native"`  // programs of the host, by absolute path
+}
+
+// TopTools grants every tool.
+func TopTools() Tools { return Tools{MustGlobs("**"), MustGlobs("**"), MustGlobs("**")} }
+
+// Meet grants what both grant.
+func (t Tools) Meet(u Tools) Tools {
+	return Tools{t.Allow.Meet(u.Allow), t.Modules.Meet(u.Modules), t.Native.Meet(u.Native)}
+}
+
+// LessEq reports whether u grants every tool that t grants.
+func (t Tools) LessEq(u Tools) bool {
+	return t.Allow.LessEq(u.Allow) && t.Modules.LessEq(u.Modules) && t.Native.LessEq(u.Native)
+}
+
+// Normal brings each list into normal form.
+func (t Tools) Normal() Tools { return Tools{t.Allow.Normal(), t.Modules.Normal(), t.Native.Normal()} }
+
+func (t Tools) String() string {
+	return fmt.Sprintf("allow %s modules %s native %s", t.Allow, t.Modules, t.Native)
+}
+
+// Empty reports whether nothing at all may run.
+func (t Tools) Empty() bool { return len(t.Allow) == 0 && len(t.Modules) == 0 && len(t.Native) == 0 }

@@ -1,0 +1,92 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Warnings returns a sentence for each thing in the policy of a run that weakens the
+// jail, so that nobody grants it without having been told.
+func (e Effective) Warnings() []string { return e.Policy().Warnings() }
+
+// Warnings returns a sentence for each thing that the policy grants and that weakens a
+// jail. What it says of a ceiling is of no weight: a ceiling is wide by nature.
+func (p Policy) Warnings() []string {
+	var out []string
+	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	p = p.Normal()
+	if p.Workspace.Access == WorkspaceShadow && p.Workspace.Commit == CommitAuto {
+		warn("workspace.commit = \"auto\": changes become real without anyone having seen them")
+	}
+	for _, m := range p.Mounts {
+		warnMount(m, warn)
+	}
+	for _, r := range p.Fetch.Allow {
+		warnFetch(r, warn)
+	}
+	for _, g := range p.Tools.Native {
+		if !g.Literal() {
+			warn("tools.native %q: any program that the pattern matches, now or later, may run", g)
+		}
+	}
+	if p.Env.Pass.Match("ANY_NAME_AT_ALL") {
+		warn("env.pass = %q: every variable of the caller, secrets included, is handed to the tool", p.Env.Pass.Strings())
+	}
+	return out
+}
+
+// socketDirs are where services listen on sockets; who reaches one, talks to the service.
+var socketDirs = []string{"/run", "/var/run", "/tmp"}
+
+func warnMount(m Mount, warn func(string, ...any)) {
+	switch {
+	case m.Access.SubsetOf(Tmpfs):
+		return
+	case Write.SubsetOf(m.Access):
+		warn("mount %s: the tool writes to %s itself, not to a shadow of it", m.Target, m.Source)
+		if Exec.SubsetOf(m.Access) {
+			warn("mount %s: what the tool writes to %s, it may run", m.Target, m.Source)
+		}
+	}
+	if m.Source == "/" {
+		warn("mount %s: the whole host can be read", m.Target)
+	}
+	if slices.Contains(strings.Split(m.Source, "/"), ".ssh") {
+		warn("mount %s: %s holds keys", m.Target, m.Source)
+	}
+	for _, dir := range socketDirs {
+		_, inside := beneath(dir, m.Source)
+		if _, above := beneath(m.Source, dir); inside || above && m.Source != "/" {
+			warn("mount %s: %s holds sockets of services of the host", m.Target, m.Source)
+		}
+	}
+}
+
+// registrySuffixes are labels under which, below a country, anyone may register a name.
+var registrySuffixes = []string{"ac", "co", "com", "edu", "gov", "net", "org", "or", "ne", "gob", "go"}
+
+func warnFetch(r FetchRule, warn func(string, ...any)) {
+	switch r.Host.depth {
+	case hostAny:
+		warn("fetch.allow \"*\": the tool may send what it reads to any public host")
+	case hostChild, hostBelow:
+		first, country, _ := strings.Cut(r.Host.name, ".")
+		if len(country) == 2 && slices.Contains(registrySuffixes, first) {
+			warn("fetch.allow %q: anyone may register a name below %s", r.Host, r.Host.name)
+		}
+		if r.Host.depth == hostBelow {
+			warn("fetch.allow %q: a tool may put what it reads into the names that it asks for", r.Host)
+		}
+	}
+	if strings.HasPrefix(r.Host.name, "xn--") || strings.Contains(r.Host.name, ".xn--") {
+		warn("fetch.allow %q: the name is written in another script, and may look like one that it is not", r.Host)
+	}
+	if r.Credential != "" && r.Credential != AnyCredential && r.Ports.Has(80) {
+		warn("fetch.allow %q: credential %q would be sent over plain HTTP on port 80", r.Host, r.Credential)
+	}
+	writes := func(g Glob) bool { return !slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, g.String()) }
+	if r.Host.depth == hostAny && slices.ContainsFunc(r.Methods, writes) {
+		warn("fetch.allow \"*\": methods %s let the tool change things at any public host", r.Methods)
+	}
+}

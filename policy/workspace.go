@@ -1,0 +1,146 @@
+package policy
+
+import "fmt"
+
+// WorkspaceDir is where a tool finds the workspace.
+const WorkspaceDir = "/workspace"
+
+// WorkspaceAccess says what a tool gets of the caller's directory.
+type WorkspaceAccess uint8
+
+// Accesses to a workspace, each more than the one before.
+const (
+	WorkspaceNone   WorkspaceAccess = iota // nothing
+	WorkspaceRead                          // reads it
+	WorkspaceShadow                        // reads it, and writes to a copy-on-write shadow of it
+)
+
+// CommitRule says what it takes for the changes of a shadow to become real.
+type CommitRule uint8
+
+// Commit rules, each more than the one before.
+const (
+	CommitNever CommitRule = iota // nobody commits
+	CommitAsk                     // someone says yes
+	CommitAuto                    // a run that ended well commits by itself
+)
+
+var (
+	accessWords = []string{"none", "read", "shadow"}
+	commitWords = []string{"never", "ask", "auto"}
+)
+
+func (a WorkspaceAccess) String() string { return word(accessWords, a) }
+func (c CommitRule) String() string      { return word(commitWords, c) }
+
+// WorkspaceAccessWords and CommitRuleWords are the words of a policy file.
+func WorkspaceAccessWords() []string { return append([]string(nil), accessWords...) }
+
+// CommitRuleWords are the words for a CommitRule, the strictest first.
+func CommitRuleWords() []string { return append([]string(nil), commitWords...) }
+
+// MarshalText writes the word of a policy file.
+func (a WorkspaceAccess) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// MarshalText writes the word of a policy file.
+func (c CommitRule) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads the word of a policy file.
+func (a *WorkspaceAccess) UnmarshalText(text []byte) error { return unword(accessWords, a, text) }
+
+// UnmarshalText reads the word of a policy file.
+func (c *CommitRule) UnmarshalText(text []byte) error { return unword(commitWords, c, text) }
+
+func word[T ~uint8](words []string, v T) string {
+	if int(v) < len(words) {
+		return words[v]
+	}
+	return fmt.Sprintf("invalid(%d)", v)
+}
+
+func unword[T ~uint8](words []string, v *T, text []byte) error {
+	for i, w := range words {
+		if w == string(text) {
+			*v = T(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is none of %q", text, words)
+}
+
+// Workspace is what a tool may do with the caller's directory.
+//
+// Hide and Protect take away, so they meet by union. Hidden names are not there for the
+// tool, whatever else is granted; commit of a protected name needs an explicit yes, as
+// with the built-in list of Protected. Where there is no access there is nothing to hide,
+// and without a shadow nothing to protect or to commit, so the normal form drops them.
+type Workspace struct {
+	Access  WorkspaceAccess `json:"access"`
+	Hide    []string        `json:"hide,omitempty"`    // patterns, as in Names
+	Protect []string        `json:"protect,omitempty"` // patterns, as in Names
+	Commit  CommitRule      `json:"commit"`
+}
+
+// TopWorkspace grants a shadow in which nothing is hidden, and which commits by itself.
+func TopWorkspace() Workspace { return Workspace{Access: WorkspaceShadow, Commit: CommitAuto} }
+
+// Meet takes the lesser access and commit rule, and what either hides or protects.
+func (w Workspace) Meet(v Workspace) Workspace {
+	return Workspace{
+		Access:  min(w.Access, v.Access),
+		Hide:    unionStrings(w.Hide, v.Hide),
+		Protect: unionStrings(w.Protect, v.Protect),
+		Commit:  min(w.Commit, v.Commit),
+	}.Normal()
+}
+
+// LessEq reports whether v grants all that w grants, and takes away no more.
+func (w Workspace) LessEq(v Workspace) bool {
+	w, v = w.Normal(), v.Normal()
+	switch w.Access {
+	case WorkspaceNone:
+		return true
+	case WorkspaceRead:
+		return v.Access >= WorkspaceRead && subsetStrings(v.Hide, w.Hide)
+	}
+	return v.Access == WorkspaceShadow && w.Commit <= v.Commit &&
+		subsetStrings(v.Hide, w.Hide) && subsetStrings(v.Protect, w.Protect)
+}
+
+// Normal sorts the patterns and drops what the access makes void.
+func (w Workspace) Normal() Workspace {
+	switch {
+	case w.Access == WorkspaceNone || w.Access > WorkspaceShadow:
+		return Workspace{}
+	case w.Access == WorkspaceRead:
+		return Workspace{Access: WorkspaceRead, Hide: unionStrings(w.Hide, nil)}
+	}
+	return Workspace{w.Access, unionStrings(w.Hide, nil), unionStrings(w.Protect, nil), min(w.Commit, CommitAuto)}
+}
+
+func (w Workspace) String() string {
+	w = w.Normal()
+	return fmt.Sprintf("access %s hide %q protect %q commit %s", w.Access, w.Hide, w.Protect, w.Commit)
+}
+
+// rights returns what the workspace grants on the files in it, hidden ones aside.
+func (w Workspace) rights() Rights {
+	switch w.Access {
+	case WorkspaceRead:
+		return Read
+	case WorkspaceShadow:
+		return Read | Write
+	}
+	return 0
+}
+
+// HeldBack reports whether a commit of path needs an explicit yes, and why.
+func (w Workspace) HeldBack(path string) (Risk, bool) {
+	if r, ok := Protected(path); ok {
+		return r, true
+	}
+	if pattern, ok := compileNames(w.Protect, true).find(path); ok {
+		return Risk{Pattern: pattern, Reason: "the policy protects it"}, true
+	}
+	return Risk{}, false
+}

@@ -1,0 +1,212 @@
+package profiles
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/policy/syntax"
+)
+
+// ErrUntrusted is what a file or directory is refused with that someone else could
+// have written.
+var ErrUntrusted = errors.New("not trusted")
+
+const maxDirDepth = 3 // profiles/tools/python.toml is one deep
+
+// ReadTrusted reads a policy file that rules over others, such as the ceiling. It
+// refuses a file that anyone but root or the caller could have written, one with several
+// names, a link, anything that is no regular file, and more than syntax.MaxBytes.
+func ReadTrusted(path string) ([]byte, error) {
+	dir, name := filepath.Split(path)
+	root, err := openDir(filepath.Clean(dir))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return readFile(root, filepath.Clean(dir), name)
+}
+
+// openDir opens a directory that nobody but root and the caller can write to, and whose
+// parents nobody else can exchange.
+func openDir(dir string) (*os.Root, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(abs)
+	if err != nil {
+		return nil, err
+	}
+	if err := trustedParents(root, abs); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return root, nil
+}
+
+func trustedParents(root *os.Root, abs string) error {
+	opened, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	for dir := abs; ; dir = filepath.Dir(dir) {
+		info, err := os.Lstat(dir)
+		if err != nil {
+			return err
+		}
+		if dir == abs && !os.SameFile(info, opened) {
+			return fmt.Errorf("directory %s: %w: is a link, or was exchanged while it was opened", dir, ErrUntrusted)
+		}
+		if why := badOwner(info, dir != abs); why != "" {
+			return fmt.Errorf("directory %s: %w: %s", dir, ErrUntrusted, why)
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
+// badOwner says who else could change a file or directory, or "". A directory with the
+// sticky bit, such as /tmp, lets nobody exchange what is not theirs.
+func badOwner(info fs.FileInfo, parent bool) string {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return "its owner cannot be known"
+	}
+	if stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+		return fmt.Sprintf("its owner is uid %d", stat.Uid)
+	}
+	if parent && info.Mode()&fs.ModeSticky != 0 {
+		return ""
+	}
+	switch perm := info.Mode().Perm(); {
+	case info.Mode()&fs.ModeSymlink != 0:
+		return "" // the mode of a link says nothing; who may exchange it is in its directory's
+	case perm&0o002 != 0:
+		return fmt.Sprintf("everyone can write to it (mode %04o)", perm)
+	case perm&0o020 != 0:
+		return fmt.Sprintf("its group can write to it (mode %04o)", perm)
+	}
+	return ""
+}
+
+// readFile opens a file once and then only asks the descriptor.
+func readFile(root *os.Root, dir, name string) ([]byte, error) {
+	path := filepath.Join(dir, name)
+	named, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !named.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %w: it is no regular file but %s", path, ErrUntrusted, kindOf(named.Mode()))
+	}
+	// Not to block, if it has become a FIFO by now.
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !os.SameFile(named, info) || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %w: it was exchanged while it was opened", path, ErrUntrusted)
+	}
+	if why := badOwner(info, false); why != "" {
+		return nil, fmt.Errorf("%s: %w: %s", path, ErrUntrusted, why)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Nlink > 1 {
+		return nil, fmt.Errorf("%s: %w: it has another name (hard link)", path, ErrUntrusted)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, syntax.MaxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > syntax.MaxBytes {
+		return nil, fmt.Errorf("%s: larger than 1 MiB", path)
+	}
+	return text, nil
+}
+
+func kindOf(mode fs.FileMode) string {
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		return "a symbolic link"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a FIFO"
+	case mode.IsDir():
+		return "a directory"
+	}
+	return "a device or socket"
+}
+
+// readDir reads each *.toml below a directory. Files that are refused are in the result
+// with their reason.
+func readDir(dir string) (map[string]entry, error) {
+	root, err := openDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return readBelow(root, dir, "", 0)
+}
+
+func readBelow(root *os.Root, dir, prefix string, depth int) (map[string]entry, error) {
+	here, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer here.Close()
+	files, err := here.ReadDir(-1)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]entry{}
+	for _, f := range files {
+		if f.IsDir() && depth < maxDirDepth {
+			below, err := readSubdir(root, dir, f.Name(), prefix, depth)
+			if err != nil {
+				return nil, err
+			}
+			maps.Copy(out, below)
+			continue
+		}
+		stem, ok := strings.CutSuffix(f.Name(), ".toml")
+		if !ok {
+			continue // editors leave other files here
+		}
+		e := entry{origin: filepath.Join(dir, f.Name())}
+		if e.err = syntax.CheckName(prefix + stem); e.err == nil {
+			e.text, e.err = readFile(root, dir, f.Name())
+		}
+		out[prefix+stem] = e
+	}
+	return out, nil
+}
+
+func readSubdir(root *os.Root, dir, name, prefix string, depth int) (map[string]entry, error) {
+	path := filepath.Join(dir, name)
+	sub, err := root.OpenRoot(name)
+	if err != nil {
+		return nil, err
+	}
+	defer sub.Close()
+	info, err := sub.Stat(".")
+	if err != nil {
+		return nil, err
+	}
+	if why := badOwner(info, false); why != "" {
+		return nil, fmt.Errorf("directory %s: %w: %s", path, ErrUntrusted, why)
+	}
+	return readBelow(sub, path, prefix+name+"/", depth+1)
+}
