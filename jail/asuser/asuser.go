@@ -1,0 +1,69 @@
+// Package asuser opens what a caller names with the caller's own file rights, so that a daemon that runs as root is nobody's key
+// to files that they could not open themselves (the confused deputy).
+package asuser
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// A Caller is a user of the host with their groups.
+type Caller struct {
+	UID    uint32   `json:"uid"`
+	GID    uint32   `json:"gid"`
+	Groups []uint32 `json:"groups,omitempty"`
+}
+
+// Errors to compare with.
+var (
+	ErrNotRegular = errors.New("not a regular file")
+	ErrTooLarge   = errors.New("file is too large")
+)
+
+// OpenDir opens a directory to be named by its descriptor; the caller must be allowed to list and to enter it.
+func (c Caller) OpenDir(path string) (*os.File, error) {
+	return c.open(path, syscall.O_DIRECTORY|syscall.O_RDONLY)
+}
+
+// Open opens a file or directory for reading. It does not wait for the other end of a FIFO.
+func (c Caller) Open(path string) (*os.File, error) {
+	return c.open(path, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY)
+}
+
+func (c Caller) open(path string, flags int) (f *os.File, err error) {
+	err = sys.AsUser(c.UID, c.GID, c.Groups, func() error {
+		f, err = os.OpenFile(path, flags, 0)
+		return err
+	})
+	return f, err
+}
+
+// ReadFile reads a regular file of at most limit bytes.
+func (c Caller) ReadFile(path string, limit int64) ([]byte, error) {
+	f, err := c.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrNotRegular}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(text)) > limit {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)}
+	}
+	return text, nil
+}

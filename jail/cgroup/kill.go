@@ -1,0 +1,74 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Kill ends every process of the leaf and waits, at most for wait, until it is empty. A leaf that was killed must never be used again.
+// Where there is a v2 hierarchy, also beside v1, the kernel kills them all at once; elsewhere they are frozen first, so that none can fork away.
+func (l *Leaf) Kill(wait time.Duration) error {
+	for deadline := time.Now().Add(wait); ; time.Sleep(time.Millisecond) {
+		pids, err := l.PIDs()
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("control group %s: %d processes are left after %v", l.path, len(pids), wait)
+		}
+		if l.killAtOnce() == nil {
+			continue
+		}
+		if l.layout != V2 {
+			_ = l.Freeze() // a leaf without a freezer is killed again and again until it is empty
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("kill process %d: %w", pid, err)
+			}
+		}
+		if l.layout != V2 {
+			_ = l.Thaw()
+		}
+	}
+}
+
+func (l *Leaf) killAtOnce() error {
+	path := filepath.Join(Root, l.path)
+	if l.layout == Hybrid {
+		path = filepath.Join(Root, "unified", l.path)
+	}
+	if l.layout == V1 {
+		return fs.ErrNotExist
+	}
+	return os.WriteFile(filepath.Join(path, "cgroup.kill"), []byte("1"), 0)
+}
+
+// Remove removes what a dead daemon left of the leaf at path in every hierarchy. It is no error if nothing is there.
+func Remove(path string) error {
+	layout, err := Detect()
+	if err != nil {
+		return err
+	}
+	dirs := []string{filepath.Join(Root, path)}
+	if layout != V2 {
+		if dirs, err = filepath.Glob(filepath.Join(Root, "*", path)); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, dir := range dirs {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,126 @@
+// Package control carries orders between the processes of one run, because each of them trusts the next one less.
+//
+//	jaild ──Order, descriptors──► jail-shim        one socket pair, the shim's descriptor 3
+//	jaild ◄──Started | Failed──── jail-shim
+//	jaild ◄──Exited────────────── jail-shim        jaild closing its end means: kill the jail
+//
+//	jail-shim ──Restrict────────► jail-init        another pair, jail-init's descriptor 3; stage 1
+//	jail-shim ──Filter──────────► jail-init        stage 2, after jail-init has executed itself anew
+//	jaild ──Invoke, module──────► jail-init
+//	jaild ◄──Report────────────── jail-init        jail-init is inside: its words are checked like a guest's
+//
+// A message is four bytes of length, big-endian, and that many bytes of JSON; descriptors travel with the first byte.
+package control
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// MaxMessage is the largest message in bytes. It holds the largest argument list that Linux itself takes, in JSON.
+const MaxMessage = 16 << 20
+
+// ErrTooLarge is returned for a message above MaxMessage.
+var ErrTooLarge = errors.New("control message is too large")
+
+// A Conn is one end of a control socket. It is not safe for use by several writers or several readers at once.
+type Conn struct{ f *os.File }
+
+// Pair returns the two ends of a new control socket: the first is kept, the second handed to a child.
+func Pair(name string) (host *Conn, child *os.File, err error) {
+	a, b, err := sys.SocketPair(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Conn{a}, b, nil
+}
+
+// Inherit takes over the control socket that the parent passed as descriptor fd.
+func Inherit(fd int) (*Conn, error) {
+	f, err := sys.NewSocket(fd, "control")
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{f}, nil
+}
+
+// New takes over f, one end of a socket pair.
+func New(f *os.File) *Conn { return &Conn{f} }
+
+// File returns the socket itself, to be passed on.
+func (c *Conn) File() *os.File { return c.f }
+
+// Close closes the socket. The other end reads io.EOF.
+func (c *Conn) Close() error { return c.f.Close() }
+
+// Send writes one message and passes files along with it. The caller keeps its own files.
+func (c *Conn) Send(message any, files ...*os.File) error {
+	body, err := json.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("control message %T: %w", message, err)
+	}
+	if len(body) > MaxMessage {
+		return fmt.Errorf("control message %T of %d bytes: %w", message, len(body), ErrTooLarge)
+	}
+	if len(files) > sys.MaxFiles {
+		return fmt.Errorf("control message %T: %d descriptors, at most %d", message, len(files), sys.MaxFiles)
+	}
+	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body)))
+	frame = append(frame, body...)
+	if len(files) > 0 {
+		n, err := sys.SendWithFiles(c.f, frame, files)
+		if err != nil {
+			return err
+		}
+		frame = frame[n:]
+	}
+	_, err = c.f.Write(frame)
+	return err
+}
+
+// Receive reads one message into message and returns the descriptors that came with it, which the caller must close.
+// It returns io.EOF when the other end has closed.
+func (c *Conn) Receive(message any) ([]*os.File, error) {
+	var head [4]byte
+	n, files, err := sys.ReceiveWithFiles(c.f, head[:])
+	if err != nil {
+		return nil, err
+	}
+	fail := func(err error) ([]*os.File, error) {
+		for _, f := range files {
+			f.Close()
+		}
+		return nil, err
+	}
+	if n == 0 {
+		return fail(io.EOF)
+	}
+	if _, err := io.ReadFull(c.f, head[n:]); err != nil {
+		return fail(noEOF(err))
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size > MaxMessage {
+		return fail(fmt.Errorf("control message of %d bytes: %w", size, ErrTooLarge))
+	}
+	body := make([]byte, size)
+	if _, err := io.ReadFull(c.f, body); err != nil {
+		return fail(noEOF(err))
+	}
+	if err := json.Unmarshal(body, message); err != nil {
+		return fail(fmt.Errorf("control message %T: %w", message, err))
+	}
+	return files, nil
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

@@ -1,0 +1,58 @@
+package control
+
+import "github.com/jail-sandbox/jail/jail"
+
+// Descriptors of jail-shim at its start, beside 0, 1 and 2, which become the tool's.
+const (
+	ShimControl  = 3 // to jaild
+	ShimInitHost = 4 // the host's end of jail-init's control socket
+	ShimInitJail = 5 // the jail's end
+	ShimLower    = 6 // the workspace's real directory, or /dev/null
+	ShimUpper    = 7 // the detached mount of the upper layer, or /dev/null
+	ShimBinds    = 8 // and on: the sources of the binds, in the plan's order
+)
+
+// InitControl is jail-init's descriptor of its control socket.
+const InitControl = 3
+
+// Order tells jail-shim what to start.
+type Order struct {
+	Plan     jail.Plan `json:"plan"`
+	RunDir   string    `json:"run_dir"`   // private to this run: libcontainer's state, mount points
+	InitPath string    `json:"init_path"` // the jail-init binary on the host
+}
+
+// FromShim is what jail-shim says; exactly one field is set.
+type FromShim struct {
+	Started *Started `json:"started,omitempty"`
+	Failed  *Failed  `json:"failed,omitempty"`
+	Exited  *Exited  `json:"exited,omitempty"`
+}
+
+// Started says that the jail stands and jail-init has its restrictions and filter in its socket.
+type Started struct {
+	PID int `json:"pid"` // of jail-init, in the host's process namespace
+}
+
+// Failed says that the jail could not be set up. Nothing of it is left.
+type Failed struct {
+	Layer string `json:"layer"` // which layer: "namespaces", "workspace", "seccomp", …
+	Error string `json:"error"`
+}
+
+// Exited is how the jail's first process ended.
+type Exited struct {
+	Code   int `json:"code"`   // if it ended by itself
+	Signal int `json:"signal"` // if it was killed, else 0
+}
+
+// Restrict is jail-init's first order: what it takes from itself.
+type Restrict struct {
+	Rlimits  []jail.Rlimit `json:"rlimits"`
+	Landlock jail.Landlock `json:"landlock"`
+}
+
+// Filter is jail-init's second order: the inner seccomp filter, compiled outside.
+type Filter struct {
+	Program []byte `json:"program"` // struct sock_filter instructions
+}

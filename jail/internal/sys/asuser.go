@@ -1,0 +1,95 @@
+package sys
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// AsUser runs f with the file rights of another user: on a thread of its own, whose file system ids and groups are the given ones
+// (setfsuid(2), setgroups(2) for the one thread). f must not start goroutines that need those rights. A thread whose ids do not come back is ended.
+// For uid 0 the rights of root stay whole.
+func AsUser(uid, gid uint32, groups []uint32, f func() error) error {
+	if uid == uint32(os.Geteuid()) && gid == uint32(os.Getegid()) {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := errors.New("as user: the function did not return") // for runtime.Goexit within f
+		defer func() { done <- err }()
+		saved, switchErr := becomeUser(uid, gid, groups)
+		defer func() {
+			// Without the unlock the runtime ends the thread together with this goroutine.
+			if saved.restore() == nil {
+				runtime.UnlockOSThread()
+			}
+		}()
+		if switchErr != nil {
+			err = switchErr
+			return
+		}
+		err = f()
+	}()
+	return <-done
+}
+
+type fileIDs struct {
+	groups  []uint32
+	changed bool
+}
+
+func becomeUser(uid, gid uint32, groups []uint32) (fileIDs, error) {
+	var s fileIDs
+	old, err := unix.Getgroups()
+	if err != nil {
+		return s, callError("getgroups", err)
+	}
+	for _, g := range old {
+		s.groups = append(s.groups, uint32(g))
+	}
+	s.changed = true
+	if err := setThreadGroups(groups); err != nil {
+		return s, err
+	}
+	if err := setFileIDs(uid, gid); err != nil {
+		return s, err
+	}
+	return s, nil
+}
+
+func (s fileIDs) restore() error {
+	if !s.changed {
+		return nil
+	}
+	return errors.Join(setFileIDs(uint32(os.Geteuid()), uint32(os.Getegid())), setThreadGroups(s.groups))
+}
+
+// setFileIDs sets group before user, since the user takes the right to set the group away. The calls do not report failure,
+// so each is asked what it did.
+func setFileIDs(uid, gid uint32) error {
+	unix.Setfsgid(int(gid))
+	if got, err := unix.SetfsgidRetGid(-1); err != nil || uint32(got) != gid {
+		return fmt.Errorf("setfsgid %d: the kernel kept %d", gid, got)
+	}
+	unix.Setfsuid(int(uid))
+	if got, err := unix.SetfsuidRetUid(-1); err != nil || uint32(got) != uid {
+		return fmt.Errorf("setfsuid %d: the kernel kept %d", uid, got)
+	}
+	return nil
+}
+
+// setThreadGroups is setgroups(2) for the calling thread alone; Go's own sets those of all threads.
+func setThreadGroups(groups []uint32) error {
+	groups = slices.Clip(groups)
+	_, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)
+	if e != 0 {
+		return callError("setgroups", e)
+	}
+	return nil
+}

@@ -1,0 +1,298 @@
+package sys
+
+import (
+	"cmp"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Time is a time stamp of the kernel, kept as it came: a file may carry one that time.Time cannot count in nanoseconds.
+type Time struct {
+	Sec  int64 `json:"sec"`  // seconds since 1970
+	Nsec int64 `json:"nsec"` // and nanoseconds
+}
+
+// Compare returns -1, 0 or 1 for t before, equal to or after u.
+func (t Time) Compare(u Time) int {
+	return cmp.Or(cmp.Compare(t.Sec, u.Sec), cmp.Compare(t.Nsec, u.Nsec))
+}
+
+// A Stat is what the kernel says of an inode (inode(7)).
+type Stat struct {
+	Dev, Ino     uint64
+	Mode         uint32 // type and permission bits, as in st_mode
+	Nlink        uint64
+	UID, GID     uint32
+	Rdev         uint64
+	Size, Blocks int64 // bytes; units of 512 bytes
+	Mtime, Ctime Time
+}
+
+// Type returns the type bits of the mode, one of the syscall.S_IF constants.
+func (s Stat) Type() uint32 { return s.Mode & unix.S_IFMT }
+
+// Perm returns the permission bits of the mode with set-user-id, set-group-id and sticky.
+func (s Stat) Perm() uint32 { return s.Mode & 0o7777 }
+
+func statOf(st *unix.Stat_t) Stat {
+	return Stat{
+		Dev: uint64(st.Dev), Ino: st.Ino, Mode: st.Mode, Nlink: uint64(st.Nlink), UID: st.Uid, GID: st.Gid, Rdev: uint64(st.Rdev),
+		Size: st.Size, Blocks: st.Blocks,
+		Mtime: Time{int64(st.Mtim.Sec), int64(st.Mtim.Nsec)}, Ctime: Time{int64(st.Ctim.Sec), int64(st.Ctim.Nsec)},
+	}
+}
+
+// Fstat describes an open file, which may be open with O_PATH (fstat(2)).
+func Fstat(f *os.File) (Stat, error) {
+	var st unix.Stat_t
+	if err := retryEINTR(func() error { return unix.Fstat(int(f.Fd()), &st) }); err != nil {
+		return Stat{}, pathError("fstat", f.Name(), err)
+	}
+	return statOf(&st), nil
+}
+
+// LstatAt describes the entry name, one path component, of dir, without following it (fstatat(2)).
+func LstatAt(dir *os.File, name string) (Stat, error) {
+	var st unix.Stat_t
+	err := retryEINTR(func() error { return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if err != nil {
+		return Stat{}, pathError("fstatat", filepath.Join(dir.Name(), name), err)
+	}
+	return statOf(&st), nil
+}
+
+// OpenBeneath opens path below dir (openat2(2)). No component may be a symbolic link, a mount point or lead out of dir.
+func OpenBeneath(dir *os.File, path string, flags int, perm uint32) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), Mode: uint64(perm),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	}
+	return openat2(int(dir.Fd()), dir.Name(), path, &how)
+}
+
+// OpenDirPath opens the absolute path of a directory with O_PATH. No component may be a symbolic link.
+func OpenDirPath(path string) (*os.File, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	return openat2(unix.AT_FDCWD, "", path, &how)
+}
+
+func openat2(dir int, dirName, path string, how *unix.OpenHow) (*os.File, error) {
+	var fd int
+	err := retryEINTR(func() (err error) {
+		fd, err = unix.Openat2(dir, path, how)
+		if err == unix.EAGAIN { // a rename elsewhere made the kernel unsure: it asks to be asked again
+			return unix.EINTR
+		}
+		return err
+	})
+	name := filepath.Join(dirName, path)
+	if err != nil {
+		return nil, pathError("openat2", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// OpenPath is OpenBeneath with O_PATH: it never blocks, has no effect on a device, and opens a link itself.
+func OpenPath(dir *os.File, path string) (*os.File, error) {
+	return OpenBeneath(dir, path, unix.O_PATH, 0)
+}
+
+// OpenSubdir opens a directory below dir for reading.
+func OpenSubdir(dir *os.File, path string) (*os.File, error) {
+	return OpenBeneath(dir, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
+// OpenSubdirPath opens a directory below dir with O_PATH, which needs no right to list it.
+func OpenSubdirPath(dir *os.File, path string) (*os.File, error) {
+	return OpenBeneath(dir, path, unix.O_PATH|unix.O_DIRECTORY, 0)
+}
+
+// Reopen opens the inode of f, which may be open with O_PATH, anew, whatever its name is by now.
+func Reopen(f *os.File, flags int) (*os.File, error) {
+	var fd int
+	err := retryEINTR(func() (err error) {
+		fd, err = unix.Open(fdPath(f), flags|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, pathError("open", f.Name(), err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+func fdPath(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+
+// PathOf returns the path by which the kernel knows f at the moment (proc_pid_fd(5)).
+func PathOf(f *os.File) (string, error) { return os.Readlink(fdPath(f)) }
+
+// ReadlinkAt returns the target of the link name of dir.
+func ReadlinkAt(dir *os.File, name string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(dir.Fd()), name, buf)
+	if err != nil {
+		return "", pathError("readlinkat", filepath.Join(dir.Name(), name), err)
+	}
+	return string(buf[:n]), nil
+}
+
+// SymlinkAt makes the link name in dir.
+func SymlinkAt(target string, dir *os.File, name string) error {
+	return pathError("symlinkat", filepath.Join(dir.Name(), name), unix.Symlinkat(target, int(dir.Fd()), name))
+}
+
+// MkdirAt makes the directory name in dir.
+func MkdirAt(dir *os.File, name string, perm uint32) error {
+	return pathError("mkdirat", filepath.Join(dir.Name(), name), unix.Mkdirat(int(dir.Fd()), name, perm))
+}
+
+// UnlinkAt removes the entry name of dir, which is no directory.
+func UnlinkAt(dir *os.File, name string) error {
+	return pathError("unlinkat", filepath.Join(dir.Name(), name), unix.Unlinkat(int(dir.Fd()), name, 0))
+}
+
+// RmdirAt removes the empty directory name of dir.
+func RmdirAt(dir *os.File, name string) error {
+	return pathError("rmdirat", filepath.Join(dir.Name(), name), unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR))
+}
+
+// MoveAt moves the entry name of dir to the entry newName of newDir. With replace it takes the place of what is there, in one step;
+// without, the name must be free.
+func MoveAt(dir *os.File, name string, newDir *os.File, newName string, replace bool) error {
+	flags := uint(unix.RENAME_NOREPLACE)
+	if replace {
+		flags = 0
+	}
+	err := unix.Renameat2(int(dir.Fd()), name, int(newDir.Fd()), newName, flags)
+	return pathError("renameat2", filepath.Join(newDir.Name(), newName), err)
+}
+
+// Chmod sets the permission bits of the inode of f, which may be open with O_PATH.
+func Chmod(f *os.File, perm uint32) error {
+	return pathError("chmod", f.Name(), retryEINTR(func() error { return unix.Chmod(fdPath(f), perm) }))
+}
+
+// Chown sets owner and group of the inode of f, which may be open with O_PATH; of a link, the link's own.
+func Chown(f *os.File, uid, gid uint32) error {
+	return pathError("fchownat", f.Name(), unix.Fchownat(int(f.Fd()), "", int(uid), int(gid), unix.AT_EMPTY_PATH))
+}
+
+// MayWrite reports whether the calling thread has the right to write to the entry name of dir (faccessat2(2)).
+func MayWrite(dir *os.File, name string) bool {
+	return unix.Faccessat2(int(dir.Fd()), name, unix.W_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) == nil
+}
+
+// Syncfs writes the file system of f to its disk (syncfs(2)).
+func Syncfs(f *os.File) error {
+	return pathError("syncfs", f.Name(), unix.Syncfs(int(f.Fd())))
+}
+
+// FreeBytes returns the room on the file system of f for unprivileged users.
+func FreeBytes(f *os.File) (int64, error) {
+	var st unix.Statfs_t
+	if err := retryEINTR(func() error { return unix.Fstatfs(int(f.Fd()), &st) }); err != nil {
+		return 0, pathError("fstatfs", f.Name(), err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}
+
+// CoarseNow returns the time as file systems stamp it: the clock of the last timer tick, 1 to 10 ms old.
+func CoarseNow() (Time, error) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts); err != nil {
+		return Time{}, callError("clock_gettime", err)
+	}
+	return Time{int64(ts.Sec), int64(ts.Nsec)}, nil
+}
+
+// NextData returns the next range of f at or after off that is not a hole, or io.EOF (lseek(2), SEEK_DATA). It moves f's offset.
+func NextData(f *os.File, off int64) (start, end int64, err error) {
+	start, err = unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
+	if err == unix.ENXIO {
+		return 0, 0, io.EOF
+	}
+	if err == nil {
+		end, err = unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE)
+	}
+	return start, end, pathError("lseek", f.Name(), err)
+}
+
+// Xattr returns the extended attribute name of f, or nil where there is none.
+func Xattr(f *os.File, name string) ([]byte, error) {
+	for size := 256; ; size *= 2 {
+		buf := make([]byte, size)
+		n, err := unix.Fgetxattr(int(f.Fd()), name, buf)
+		switch {
+		case err == nil:
+			return buf[:n], nil
+		case err == unix.ENODATA || err == unix.EOPNOTSUPP:
+			return nil, nil
+		case err != unix.ERANGE || size > 64<<10:
+			return nil, pathError("fgetxattr "+name, f.Name(), err)
+		}
+	}
+}
+
+// Xattrs returns the names of the extended attributes of f.
+func Xattrs(f *os.File) ([]string, error) {
+	size, err := unix.Flistxattr(int(f.Fd()), nil)
+	if err != nil || size == 0 {
+		if err == unix.EOPNOTSUPP {
+			err = nil
+		}
+		return nil, pathError("flistxattr", f.Name(), err)
+	}
+	buf := make([]byte, size+1024)
+	n, err := unix.Flistxattr(int(f.Fd()), buf)
+	if err != nil {
+		return nil, pathError("flistxattr", f.Name(), err)
+	}
+	var names []string
+	for rest := buf[:n]; len(rest) > 0; {
+		name := unix.ByteSliceToString(rest)
+		names = append(names, name)
+		rest = rest[min(len(name)+1, len(rest)):]
+	}
+	return names, nil
+}
+
+// SetXattr sets an extended attribute of f.
+func SetXattr(f *os.File, name string, value []byte) error {
+	return pathError("fsetxattr "+name, f.Name(), unix.Fsetxattr(int(f.Fd()), name, value, 0))
+}
+
+// Lock takes a lock on the open file description of f without waiting, in place of one it has (flock(2)).
+// Where another description holds one that excludes it, the error is syscall.EWOULDBLOCK.
+func Lock(f *os.File, exclusive bool) error {
+	how := unix.LOCK_SH
+	if exclusive {
+		how = unix.LOCK_EX
+	}
+	return pathError("flock", f.Name(), retryEINTR(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) }))
+}
+
+// CloneFile makes dst share the content of src where the file system can (ioctl_ficlone(2)).
+func CloneFile(dst, src *os.File) error {
+	return pathError("ficlone", dst.Name(), unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())))
+}
+
+// BootID names the boot of this kernel.
+func BootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return string(b[:max(0, len(b)-1)]), err
+}
+
+// OPath is the open flag for a descriptor that only names an inode (open(2), O_PATH).
+const OPath = unix.O_PATH
+
+// OpenParent opens the directory above dir with O_PATH, across mounts.
+func OpenParent(dir *os.File) (*os.File, error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC}
+	return openat2(int(dir.Fd()), dir.Name(), "..", &how)
+}

@@ -1,0 +1,74 @@
+package sys
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// MountFlags are the attributes of a mount, besides nosuid and nodev, which every mount of a jail has.
+type MountFlags struct {
+	Write bool
+	Exec  bool
+}
+
+func (m MountFlags) attributes() uint64 {
+	attr := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+	if !m.Write {
+		attr |= unix.MOUNT_ATTR_RDONLY
+	}
+	if !m.Exec {
+		attr |= unix.MOUNT_ATTR_NOEXEC
+	}
+	return attr
+}
+
+// MountTmpfs mounts a fresh tmpfs on the directory target (tmpfs(5)); options are its own, as "size" and "mode".
+func MountTmpfs(target string, flags MountFlags, options map[string]string) error {
+	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return pathError("fsopen tmpfs", target, err)
+	}
+	defer unix.Close(fsfd)
+	for key, value := range options {
+		if err := unix.FsconfigSetString(fsfd, key, value); err != nil {
+			return pathError(fmt.Sprintf("fsconfig tmpfs %s=%s", key, value), target, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fsfd); err != nil {
+		return pathError("fsconfig create tmpfs", target, err)
+	}
+	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, int(flags.attributes()))
+	if err != nil {
+		return pathError("fsmount tmpfs", target, err)
+	}
+	defer unix.Close(mount)
+	return pathError("move_mount", target,
+		unix.MoveMount(mount, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// CloneTree returns a detached copy of the mount of source, an open file or directory, with all that is mounted below it. It must be called in
+// the mount namespace in which source was opened; the copy can be attached in any.
+func CloneTree(source *os.File) (*os.File, error) {
+	tree, err := unix.OpenTree(int(source.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return nil, pathError("open_tree", source.Name(), err)
+	}
+	return os.NewFile(uintptr(tree), source.Name()), nil
+}
+
+// AttachTree attaches a detached copy of a mount on target. Where userns is not nil, the owners of its files are those that
+// userns maps them to (mount_setattr(2), MOUNT_ATTR_IDMAP).
+func AttachTree(tree *os.File, target string, flags MountFlags, userns *os.File) error {
+	attr := unix.MountAttr{Attr_set: flags.attributes(), Propagation: unix.MS_PRIVATE}
+	if userns != nil {
+		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
+		attr.Userns_fd = uint64(userns.Fd())
+	}
+	if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+		return pathError("mount_setattr", target, err)
+	}
+	return pathError("move_mount", target,
+		unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}

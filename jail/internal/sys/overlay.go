@@ -1,0 +1,102 @@
+package sys
+
+import (
+	"errors"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// CloneMount returns a detached mount of the directory dir, read-only, nosuid and nodev, without what is mounted below it (open_tree(2)).
+// dir must have been opened in the mount namespace of the caller.
+func CloneMount(dir *os.File) (*os.File, error) {
+	tree, err := unix.OpenTree(int(dir.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, pathError("open_tree", dir.Name(), err)
+	}
+	f := os.NewFile(uintptr(tree), dir.Name())
+	attr := unix.MountAttr{
+		Attr_set:    unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOATIME,
+		Attr_clr:    unix.MOUNT_ATTR__ATIME,
+		Propagation: unix.MS_PRIVATE,
+	}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		f.Close()
+		return nil, pathError("mount_setattr", dir.Name(), err)
+	}
+	return f, nil
+}
+
+// MapMountIDs makes the owners of the files of a detached mount those that userns maps them to (mount_setattr(2), MOUNT_ATTR_IDMAP).
+func MapMountIDs(mount, userns *os.File) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
+	return pathError("mount_setattr idmap", mount.Name(), unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr))
+}
+
+// AttachMount attaches a detached mount to the directory target (move_mount(2)), in the calling thread's mount namespace.
+func AttachMount(mount *os.File, target string) error {
+	return pathError("move_mount", target,
+		unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// DetachTop takes away the topmost mount of target; what still uses it keeps it (umount2(2), MNT_DETACH).
+func DetachTop(target string) error {
+	return pathError("umount2", target, unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
+}
+
+// MountOverlay returns a detached overlay mount over lower and upper, mounts that must be attached in the calling thread's mount namespace;
+// upper holds the directories "upper" and "work". id is the host's id of the layers' owner 0: an overlay acts with the ids of who makes it,
+// and where the layers' id mapping has no place for those it comes up read-only.
+func MountOverlay(lower, upper *os.File, id uint32) (*os.File, error) {
+	fsfd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, pathError("fsopen overlay", lower.Name(), err)
+	}
+	defer unix.Close(fsfd)
+	options := [][2]string{
+		{"lowerdir", fdPath(lower)}, {"upperdir", fdPath(upper) + "/upper"}, {"workdir", fdPath(upper) + "/work"},
+		// What is in the upper layer is the whole change and means the same on every kernel, whatever its defaults are.
+		{"index", "off"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}, {"xino", "off"}, {"nfs_export", "off"},
+	}
+	for _, o := range options {
+		if err := unix.FsconfigSetString(fsfd, o[0], o[1]); err != nil {
+			return nil, pathError("fsconfig overlay "+o[0], lower.Name(), err)
+		}
+	}
+	// A tool that calls fsync does not keep the host's disk busy: the content is made durable when it is kept.
+	if err := unix.FsconfigSetFlag(fsfd, "volatile"); err != nil {
+		return nil, pathError("fsconfig overlay volatile", lower.Name(), err)
+	}
+	if err := withFileIDs(id, func() error { return unix.FsconfigCreate(fsfd) }); err != nil {
+		return nil, pathError("fsconfig create overlay", lower.Name(), err)
+	}
+	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return nil, pathError("fsmount overlay", lower.Name(), err)
+	}
+	return os.NewFile(uintptr(mount), lower.Name()), nil
+}
+
+// withFileIDs runs f with id as file system user and group but with the capabilities that the thread has: they would go with the ids.
+func withFileIDs(id uint32, f func() error) error {
+	runtime.LockOSThread()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&header, &caps[0]); err != nil {
+		runtime.UnlockOSThread()
+		return callError("capget", err)
+	}
+	err := setFileIDs(id, id)
+	if err == nil {
+		err = callError("capset", unix.Capset(&header, &caps[0]))
+	}
+	if err == nil {
+		err = f()
+	}
+	restored := errors.Join(setFileIDs(uint32(os.Geteuid()), uint32(os.Getegid())), callError("capset", unix.Capset(&header, &caps[0])))
+	if restored == nil { // else the thread stays locked, and ends with its goroutine
+		runtime.UnlockOSThread()
+	}
+	return errors.Join(err, restored)
+}

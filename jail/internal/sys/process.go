@@ -1,0 +1,149 @@
+package sys
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// PrivateMounts moves the calling thread, which the caller must have locked, into a mount namespace of its own
+// from which nothing propagates either way (mount_namespaces(7)).
+func PrivateMounts() error {
+	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
+		return callError("unshare CLONE_NEWNS", err)
+	}
+	return pathError("mount MS_PRIVATE", "/", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+}
+
+// CloseFrom closes every descriptor from first on, those that the Go runtime holds excepted by nobody:
+// call it only just before exec, where a left-over descriptor is a path back to the host (CVE-2024-21626).
+// It marks instead of closes, so that the runtime's poller stays whole until the exec.
+func CloseFrom(first int) error {
+	err := unix.CloseRange(uint(first), ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC)
+	return callError("close_range", err)
+}
+
+// ClearCloexec lets fd live through the next exec.
+func ClearCloexec(fd int) error {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
+	return callError("fcntl F_SETFD", err)
+}
+
+// LeaveStdio lets go of descriptors 0, 1 and 2, putting /dev/null in their place: whoever reads the other end of
+// a pipe waits for all of its writers.
+func LeaveStdio() error {
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return pathError("open", os.DevNull, err)
+	}
+	defer unix.Close(null)
+	for fd := range 3 {
+		if err := unix.Dup3(null, fd, 0); err != nil {
+			return callError("dup3", err)
+		}
+	}
+	return nil
+}
+
+// SetRlimit sets both the soft and the hard limit of the calling process (setrlimit(2)).
+// A value above the present hard limit is lowered to it, since raising needs CAP_SYS_RESOURCE.
+func SetRlimit(resource int, value uint64) error {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(resource, &now); err != nil {
+		return fmt.Errorf("getrlimit %d: %w", resource, err)
+	}
+	value = min(value, now.Max)
+	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: value, Max: value}); err != nil {
+		return fmt.Errorf("setrlimit %d to %d: %w", resource, value, err)
+	}
+	return nil
+}
+
+// Rlimits by the name that a plan gives them (setrlimit(2)).
+var Rlimits = map[string]int{
+	"core":    unix.RLIMIT_CORE,
+	"cpu":     unix.RLIMIT_CPU,
+	"fsize":   unix.RLIMIT_FSIZE,
+	"nofile":  unix.RLIMIT_NOFILE,
+	"nproc":   unix.RLIMIT_NPROC,
+	"memlock": unix.RLIMIT_MEMLOCK,
+	"stack":   unix.RLIMIT_STACK,
+}
+
+// SetDumpable sets whether other processes of the same user may trace or read the calling process (prctl(2)).
+func SetDumpable(on bool) error {
+	v := uintptr(0)
+	if on {
+		v = 1
+	}
+	return callError("prctl PR_SET_DUMPABLE", unix.Prctl(unix.PR_SET_DUMPABLE, v, 0, 0, 0))
+}
+
+// LoadFilter puts a seccomp filter on every thread of the calling process (seccomp(2), SECCOMP_FILTER_FLAG_TSYNC).
+// The bytes are struct sock_filter instructions, as seccomp_export_bpf(3) writes them.
+func LoadFilter(program []byte) error {
+	const size = 8 // of struct sock_filter
+	if len(program) == 0 || len(program)%size != 0 || len(program)/size > unix.BPF_MAXINSNS {
+		return fmt.Errorf("seccomp filter of %d bytes: not a whole number of instructions, or too many", len(program))
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return callError("prctl PR_SET_NO_NEW_PRIVS", err)
+	}
+	prog := unix.SockFprog{Len: uint16(len(program) / size), Filter: (*unix.SockFilter)(unsafe.Pointer(&program[0]))}
+	tid, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	runtime.KeepAlive(program)
+	if errno != 0 {
+		return callError("seccomp SECCOMP_SET_MODE_FILTER", errno)
+	}
+	if tid != 0 {
+		return fmt.Errorf("seccomp: thread %d could not be synchronised", tid)
+	}
+	return nil
+}
+
+// LandlockABI returns the version of Landlock that the running kernel speaks, 1 or more (landlock(7)).
+func LandlockABI() (int, error) {
+	const createRulesetVersion = 1
+	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, createRulesetVersion)
+	if errno != 0 {
+		return 0, callError("landlock_create_ruleset", errno)
+	}
+	return int(n), nil
+}
+
+// Exec replaces the calling process (execve(2)). It returns only on error.
+func Exec(path string, args, env []string) error {
+	return pathError("execve", path, unix.Exec(path, args, env))
+}
+
+// ScratchFile returns an empty in-memory file (memfd_create(2)).
+func ScratchFile(name string) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, pathError("memfd_create", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// MemFile returns a sealed, read-only in-memory file with the given content (memfd_create(2)).
+func MemFile(name string, content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, pathError("memfd_create", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err := f.Write(content); err != nil {
+		f.Close()
+		return nil, err
+	}
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		f.Close()
+		return nil, pathError("fcntl F_ADD_SEALS", name, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,115 @@
+package sys
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxFiles is the most descriptors that one message carries.
+const MaxFiles = 8
+
+// SocketPair returns two connected stream sockets, close-on-exec and non-blocking, so that
+// Go's poller waits for them (unix(7)).
+func SocketPair(name string) (a, b *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, callError("socketpair", err)
+	}
+	return os.NewFile(uintptr(fds[0]), name+"-host"), os.NewFile(uintptr(fds[1]), name+"-jail"), nil
+}
+
+// NewSocket wraps an inherited socket descriptor. It sets close-on-exec and non-blocking mode.
+func NewSocket(fd int, name string) (*os.File, error) {
+	unix.CloseOnExec(fd)
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, callError("fcntl O_NONBLOCK", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// SendWithFiles writes the first bytes of p together with the descriptors of files (SCM_RIGHTS) and
+// returns how many bytes went.
+func SendWithFiles(f *os.File, p []byte, files []*os.File) (int, error) {
+	fds := make([]int, len(files))
+	for i, file := range files {
+		fds[i] = int(file.Fd())
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	n, serr := 0, error(nil)
+	err = raw.Write(func(fd uintptr) bool {
+		serr = retryEINTR(func() error {
+			var e error
+			n, e = unix.SendmsgN(int(fd), p, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+			return e
+		})
+		return !errors.Is(serr, unix.EAGAIN)
+	})
+	if err == nil {
+		err = callError("sendmsg", serr)
+	}
+	return n, err
+}
+
+// ReceiveWithFiles reads up to len(p) bytes and any descriptors that came with them. The descriptors are close-on-exec.
+func ReceiveWithFiles(f *os.File, p []byte) (int, []*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, nil, err
+	}
+	oob := make([]byte, unix.CmsgSpace(4*MaxFiles))
+	var n, oobn, flags int
+	var serr error
+	err = raw.Read(func(fd uintptr) bool {
+		serr = retryEINTR(func() error {
+			var e error
+			n, oobn, flags, _, e = unix.Recvmsg(int(fd), p, oob, unix.MSG_CMSG_CLOEXEC)
+			return e
+		})
+		return !errors.Is(serr, unix.EAGAIN)
+	})
+	if err == nil {
+		err = callError("recvmsg", serr)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	files, err := parseRights(oob[:oobn])
+	if err == nil && flags&unix.MSG_CTRUNC != 0 {
+		closeAll(files)
+		return 0, nil, errors.New("recvmsg: more descriptors than one message may carry")
+	}
+	return n, files, err
+}
+
+func parseRights(oob []byte) ([]*os.File, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, callError("parse control message", err)
+	}
+	var files []*os.File
+	for i := range msgs {
+		fds, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil {
+			closeAll(files)
+			return nil, callError("parse SCM_RIGHTS", err)
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}

@@ -1,0 +1,34 @@
+// Package sys is the only place of the jail zone that makes raw system calls, so that
+// each of them retries EINTR, names what it was doing to what, and can be reviewed in one sitting.
+package sys
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// retryEINTR calls f until it returns something other than EINTR.
+func retryEINTR(f func() error) error {
+	for {
+		err := f()
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// pathError wraps err with the operation and the path, or returns nil.
+func pathError(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: path, Err: err}
+}
+
+// callError wraps err with the name of the system call, or returns nil.
+func callError(call string, err error) error {
+	return os.NewSyscallError(call, err)
+}

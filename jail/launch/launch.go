@@ -1,0 +1,170 @@
+// Package launch starts jails: one jail-shim each, whose end is the jail's end. It is the daemon's only way to a jail.
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// A Launcher knows the binaries that make a jail.
+type Launcher struct {
+	Shim string // path of jail-shim
+	Init string // path of jail-init
+}
+
+// Stdio are the tool's streams; the launcher keeps none of them.
+type Stdio struct{ In, Out, Err *os.File }
+
+// Files are descriptors for the jail, opened with the caller's rights; the launcher keeps none of them.
+type Files struct {
+	Lower *os.File   // the workspace's real directory, nil without one
+	Upper *os.File   // the detached mount of the shadow's upper layer, nil without one
+	Binds []*os.File // the sources of the plan's binds, in order, as Clone returns them
+}
+
+// A LayerError says which layer of the stack could not be set up here.
+type LayerError struct{ Layer, Reason string }
+
+func (e *LayerError) Error() string { return fmt.Sprintf("layer %s: %s", e.Layer, e.Reason) }
+
+// A Process is one jail, from its start to its removal.
+type Process struct {
+	PID    int // of jail-init on the host
+	cmd    *exec.Cmd
+	shim   *control.Conn
+	init   *control.Conn
+	exited chan exit
+}
+
+type exit struct {
+	status control.Exited
+	err    error
+}
+
+// Start starts a jail and returns when all its layers stand and its restrictions lie in jail-init's socket. The tool has not started:
+// Invoke does that. A *LayerError means that nothing was left behind.
+func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files Files) (*Process, error) {
+	o.InitPath = l.Init
+	shim, shimEnd, err := control.Pair("shim")
+	if err != nil {
+		return nil, err
+	}
+	defer shimEnd.Close()
+	initHost, initEnd, err := control.Pair("init")
+	if err != nil {
+		shim.Close()
+		return nil, err
+	}
+	defer initEnd.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, errors.Join(err, shim.Close(), initHost.Close())
+	}
+	defer null.Close()
+
+	cmd := exec.Command(l.Shim)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.In, stdio.Out, stdio.Err
+	cmd.Env = []string{} // nothing of the daemon's environment goes in
+	cmd.ExtraFiles = append([]*os.File{shimEnd, initHost.File(), initEnd, orNull(files.Lower, null), orNull(files.Upper, null)}, files.Binds...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signal of the daemon's terminal reaches it
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, shim.Close(), initHost.Close())
+	}
+	p := &Process{cmd: cmd, shim: shim, init: initHost, exited: make(chan exit, 1)}
+	stop := context.AfterFunc(ctx, func() { p.shim.Close() }) // the shim takes that as: kill
+	defer stop()
+	if err := p.start(o); err != nil {
+		p.Release()
+		return nil, errors.Join(err, ctx.Err())
+	}
+	go p.watch()
+	return p, nil
+}
+
+func orNull(f, null *os.File) *os.File {
+	if f == nil {
+		return null
+	}
+	return f
+}
+
+func (p *Process) start(o control.Order) error {
+	if err := p.shim.Send(o); err != nil {
+		return fmt.Errorf("jail-shim: %w", err)
+	}
+	var said control.FromShim
+	if _, err := p.shim.Receive(&said); err != nil {
+		return fmt.Errorf("jail-shim ended before the jail stood: %w", err)
+	}
+	switch {
+	case said.Failed != nil:
+		return &LayerError{said.Failed.Layer, said.Failed.Error}
+	case said.Started == nil:
+		return errors.New("jail-shim said neither started nor failed")
+	}
+	p.PID = said.Started.PID
+	return nil
+}
+
+// watch waits for the end of the jail's first process.
+func (p *Process) watch() {
+	var said control.FromShim
+	_, err := p.shim.Receive(&said)
+	switch {
+	case errors.Is(err, io.EOF):
+		err = errors.New("jail-shim was killed")
+	case err == nil && said.Failed != nil:
+		err = &LayerError{said.Failed.Layer, said.Failed.Error}
+	case err == nil && said.Exited == nil:
+		err = errors.New("jail-shim did not say how the jail ended")
+	}
+	if err != nil {
+		p.exited <- exit{err: err}
+		return
+	}
+	p.exited <- exit{status: *said.Exited}
+}
+
+// Invoke hands the invocation and the descriptors that it needs to jail-init.
+func (p *Process) Invoke(invocation any, files ...*os.File) error {
+	return p.init.Send(invocation, files...)
+}
+
+// Report waits for what jail-init says about the run. It is said from inside: the caller checks it as it would a guest's words.
+func (p *Process) Report(report any) error {
+	files, err := p.init.Receive(report)
+	for _, f := range files {
+		f.Close()
+	}
+	return err
+}
+
+// Wait waits for the jail's first process to end. It may be called once. The jail's control group is still there, for its figures, until Release.
+func (p *Process) Wait() (control.Exited, error) {
+	e := <-p.exited
+	return e.status, e.err
+}
+
+// Kill ends every process of the jail by ending the first, whatever it does.
+func (p *Process) Kill() error { return syscall.Kill(p.PID, syscall.SIGKILL) }
+
+// Release ends the jail if it still runs, waits for its shim, and with it for the removal of everything that the jail had on the host.
+func (p *Process) Release() {
+	p.shim.Close()
+	p.init.Close()
+	_ = p.cmd.Wait() // its exit code says nothing that its messages did not
+}
+
+// SealedFile returns an in-memory file that nobody can change any more, to be handed to a jail.
+func SealedFile(name string, content []byte) (*os.File, error) { return sys.MemFile(name, content) }
+
+// Clone returns a detached copy of the mount that source, an open file or directory, is on, to be mounted in a jail.
+func Clone(source *os.File) (*os.File, error) { return sys.CloneTree(source) }

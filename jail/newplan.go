@@ -1,0 +1,276 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// Places inside every jail.
+const (
+	CacheDir = "/run/jail/cache" // the compiled form of the module, read-only
+	rootDir  = "/"
+)
+
+// Ids of the host that jails use: systemd's table of uid ranges (UIDS-GIDS) leaves these to nobody.
+const (
+	FirstBase = 0x70000000
+	BaseSize  = 1 << 16
+	Bases     = 4093 // ranges, up to and with 0x7ffcffff
+)
+
+const (
+	nobody    = 65534    // an owner that the tool never is, inside or outside
+	guestID   = 1000     // the tool's id where no workspace gives it one
+	minMemory = 32 << 20 // what the engine itself needs
+	minPIDs   = 12       // threads of the engine
+	minFiles  = 16       // descriptors of the engine
+	cpuPeriod = 100_000  // microseconds
+	oomScore  = 500      // before ordinary processes of the host
+	tmpShare  = 4        // /tmp may hold this part of the memory limit
+	tmpFiles  = 4096     // inodes of /tmp
+	maxCgroup = 1 << 50  // more than any limit that a file can give
+	initFiles = 24       // descriptors of the engine's own, above the tool's
+)
+
+// A Request is what a plan is made from besides the policy: what was looked up on the host, by the caller's rights.
+type Request struct {
+	ID        ID
+	Base      uint32  // first of the host ids that are this jail's own
+	Slice     string  // control group above all jails, as "/jail"
+	Workspace *Source // nil without one
+	CacheDir  string  // directory of the host that holds the compiled module and nothing else
+	Command   Command
+}
+
+// A Source is a directory of the host.
+type Source struct {
+	Path     string
+	UID, GID uint32 // its owner
+}
+
+// ErrPlan is wrapped by errors that say why a policy cannot be made into a plan.
+var ErrPlan = errors.New("no plan")
+
+// NewPlan says what the kernel is to be told for one run. It is pure: it looks at nothing but its arguments. It takes an Effective
+// policy, which only policy.Resolve makes, so no plan skips the ceiling.
+func NewPlan(eff policy.Effective, r Request) (Plan, error) {
+	pol := eff.Policy()
+	for _, check := range checks {
+		if err := check(pol, r); err != nil {
+			return Plan{}, fmt.Errorf("%w: %w", ErrPlan, err)
+		}
+	}
+	p := Plan{
+		Version:         PlanVersion,
+		ID:              r.ID,
+		Policy:          eff.Digest(),
+		Cgroup:          newCgroup(pol.Limits, r),
+		Namespaces:      []Namespace{"user", "mount", "pid", "net", "ipc", "uts", "cgroup"},
+		IDs:             newIDs(r),
+		Hostname:        "jail",
+		Mounts:          newMounts(pol, r),
+		Devices:         []string{"null", "zero", "full", "random", "urandom"},
+		Capabilities:    []string{},
+		NoNewPrivileges: true,
+		OuterFilter:     NewFilter("runtime", "wasi", "init"),
+		InnerFilter:     NewFilter("runtime", "wasi"),
+		Rlimits:         newRlimits(pol.Limits),
+		Limits:          Limits{Wall: pol.Limits.Wall, CPUTime: pol.Limits.CPUTime, Output: pol.Limits.Output},
+		Command:         r.Command,
+	}
+	if r.Workspace != nil {
+		p.Workspace = newWorkspace(pol, *r.Workspace)
+	}
+	p.Landlock = newLandlock(p)
+	return p, nil
+}
+
+func newCgroup(l policy.Limits, r Request) Cgroup {
+	c := Cgroup{Path: path.Join(r.Slice, string(r.ID)), Memory: bound(l.Memory, -1), PIDs: bound(l.PIDs, 0), OOMScore: oomScore}
+	if l.CPUs != policy.Unlimited {
+		c.CPUPeriod = cpuPeriod
+		c.CPUQuota = max(l.CPUs*cpuPeriod/1000, 1000)
+	}
+	return c
+}
+
+// bound returns the limit, or unlimited where there is none.
+func bound(limit, unlimited int64) int64 {
+	if limit == policy.Unlimited {
+		return unlimited
+	}
+	return min(limit, maxCgroup)
+}
+
+// newIDs lets the tool be the owner of the workspace, inside and, through id-mapped layers, in its files; never anybody on the host.
+func newIDs(r Request) IDs {
+	ids := IDs{Base: r.Base, Size: BaseSize - 1, UID: guestID, GID: guestID}
+	if r.Workspace == nil {
+		return ids
+	}
+	ids.UID, ids.GID = r.Workspace.UID, r.Workspace.GID
+	for _, id := range []uint32{ids.UID, ids.GID} {
+		if id >= ids.Size && len(ids.Extra) == 0 {
+			ids.Extra = []IDMap{{Inside: id, Host: r.Base + BaseSize - 1}}
+		}
+	}
+	return ids
+}
+
+func newMounts(pol policy.Policy, r Request) []Mount {
+	tmp := int64(minMemory)
+	if pol.Limits.Memory != policy.Unlimited {
+		tmp = pol.Limits.Memory / tmpShare
+	}
+	mounts := []Mount{
+		{Kind: MountProc, Target: "/proc"},
+	}
+	for _, m := range pol.Mounts {
+		if m.Source == "" {
+			mounts = append(mounts, Mount{Kind: MountTmpfs, Target: m.Target, Write: true, Size: tmp, Files: tmpFiles})
+			continue
+		}
+		mounts = append(mounts, Mount{Kind: MountBind, Source: m.Source, Target: m.Target,
+			Write: m.Access&policy.Write != 0, Exec: m.Access&policy.Exec != 0})
+	}
+	if r.CacheDir != "" {
+		mounts = append(mounts, Mount{Kind: MountBind, Source: r.CacheDir, Target: CacheDir})
+	}
+	return mounts
+}
+
+func newWorkspace(pol policy.Policy, s Source) *Workspace {
+	w := &Workspace{Source: s.Path, Target: policy.WorkspaceDir, Shadow: pol.Workspace.Access == policy.WorkspaceShadow}
+	if w.Shadow {
+		w.Bytes, w.Files = pol.Limits.Workspace, pol.Limits.WorkspaceFiles
+	}
+	return w
+}
+
+func newRlimits(l policy.Limits) []Rlimit {
+	limits := []Rlimit{{"core", 0}, {"memlock", 0}}
+	if l.OpenFiles != policy.Unlimited {
+		limits = append(limits, Rlimit{"nofile", uint64(l.OpenFiles) + initFiles})
+	}
+	if l.FileSize != policy.Unlimited {
+		limits = append(limits, Rlimit{"fsize", uint64(l.FileSize)})
+	}
+	if l.CPUTime != policy.Unlimited {
+		// The daemon watches cpu_time to the millisecond; this is the kernel's own word on it, in whole seconds.
+		limits = append(limits, Rlimit{"cpu", uint64((l.CPUTime + time.Second - 1) / time.Second)})
+	}
+	return limits
+}
+
+// newLandlock grants on each mount what the mount itself grants; the rest of the tree holds nothing but mount points.
+func newLandlock(p Plan) Landlock {
+	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
+	if p.Workspace != nil {
+		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target, Write: p.Workspace.Shadow})
+	}
+	for _, m := range p.Mounts {
+		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec})
+	}
+	return l
+}
+
+// checks each look at one thing and say one sentence about it.
+var checks = []func(policy.Policy, Request) error{
+	checkLimits, checkSyscalls, checkMounts, checkWorkspace, checkIDs, checkSlice,
+}
+
+func checkLimits(pol policy.Policy, _ Request) error {
+	least := []struct {
+		name  string
+		least int64
+		why   string
+	}{
+		{"wall", int64(time.Millisecond), "no run is that short"},
+		{"cpu_time", int64(time.Millisecond), "no run is that short"},
+		{"cpus", 10, "a jail needs a hundredth of a CPU to start"},
+		{"memory", minMemory, "the engine itself needs 32MiB"},
+		{"pids", minPIDs, "the engine itself has up to 12 threads"},
+		{"open_files", minFiles, "the engine itself holds up to 16"},
+	}
+	for _, l := range least {
+		value, unit, ok := pol.Limits.Get(l.name)
+		if !ok || value < l.least {
+			return fmt.Errorf("limit %s is %s: %s", l.name, unit.Format(value), l.why)
+		}
+	}
+	return nil
+}
+
+func checkSyscalls(pol policy.Policy, _ Request) error {
+	if !pol.Syscalls.Has(policy.GroupWASI) {
+		return errors.New(`syscalls.groups does not grant "wasi", without which no WebAssembly tool can run`)
+	}
+	return nil
+}
+
+func checkMounts(pol policy.Policy, _ Request) error {
+	for i, m := range pol.Mounts {
+		if m.Target == "" {
+			return fmt.Errorf("mount of %s: no target; only a ceiling may leave it open", m.Source)
+		}
+		for _, own := range []string{"/proc", "/dev", "/run", policy.WorkspaceDir} {
+			if within(own, m.Target) || within(m.Target, own) {
+				return fmt.Errorf("mount at %s: %s is the jail's own", m.Target, own)
+			}
+		}
+		for _, other := range pol.Mounts[:i] {
+			if within(other.Target, m.Target) || within(m.Target, other.Target) {
+				return fmt.Errorf("mounts at %s and %s: one is inside the other", other.Target, m.Target)
+			}
+		}
+	}
+	return nil
+}
+
+func within(dir, p string) bool {
+	return dir == rootDir || p == dir || strings.HasPrefix(p, dir+"/")
+}
+
+func checkWorkspace(pol policy.Policy, r Request) error {
+	switch {
+	case r.Workspace == nil:
+		return nil
+	case pol.Workspace.Access == policy.WorkspaceNone:
+		return errors.New(`workspace.access is "none"; use --no-workspace`)
+	case pol.Workspace.Access == policy.WorkspaceShadow && pol.Limits.Workspace == policy.Unlimited:
+		return errors.New("limit workspace is not set: a shadow must have a size")
+	case pol.Workspace.Access == policy.WorkspaceShadow && pol.Limits.WorkspaceFiles == policy.Unlimited:
+		return errors.New("limit workspace_files is not set: a shadow must have a number of files")
+	}
+	return nil
+}
+
+func checkIDs(_ policy.Policy, r Request) error {
+	if r.Base < FirstBase || r.Base >= FirstBase+Bases*BaseSize || r.Base%BaseSize != 0 {
+		return fmt.Errorf("host id range %d is not one that jails use", r.Base)
+	}
+	if w := r.Workspace; w != nil {
+		for _, id := range []uint32{w.UID, w.GID} {
+			if id == nobody || id == math.MaxUint32 {
+				return fmt.Errorf("workspace %s belongs to id %d, which stands for nobody", w.Path, id)
+			}
+		}
+		if w.UID != w.GID && w.UID >= BaseSize-1 && w.GID >= BaseSize-1 {
+			return fmt.Errorf("workspace %s: owner %d and group %d both lie above %d; only one of them can be mapped", w.Path, w.UID, w.GID, BaseSize-2)
+		}
+	}
+	return nil
+}
+
+func checkSlice(_ policy.Policy, r Request) error {
+	if !path.IsAbs(r.Slice) || path.Clean(r.Slice) != r.Slice {
+		return fmt.Errorf("control group %q is not a clean absolute path", r.Slice)
+	}
+	return nil
+}

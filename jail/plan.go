@@ -1,0 +1,140 @@
+// Package jail says what the kernel is told for one run. Its centre is the Plan: a plain value, made by a pure function from an
+// effective policy, that prints as JSON and that its sub-packages carry out, so that what is reviewed is what is enforced.
+package jail
+
+import "time"
+
+// PlanVersion is the version of the Plan's JSON form.
+const PlanVersion = 1
+
+// A Plan is everything that the kernel is told for one run, layer by layer from the outside to the inside.
+// A run has all of it, or it does not start.
+type Plan struct {
+	Version int    `json:"version"`
+	ID      ID     `json:"id"`
+	Policy  string `json:"policy"` // digest of the effective policy
+
+	Cgroup     Cgroup      `json:"cgroup"`
+	Namespaces []Namespace `json:"namespaces"`
+	IDs        IDs         `json:"ids"`
+	Hostname   string      `json:"hostname"`
+	Mounts     []Mount     `json:"mounts"` // in the order in which they are made; the root is a fresh read-only tmpfs
+	Devices    []string    `json:"devices"`
+	Workspace  *Workspace  `json:"workspace,omitempty"`
+
+	Capabilities    []string `json:"capabilities"` // in any set: always none
+	NoNewPrivileges bool     `json:"no_new_privileges"`
+	OuterFilter     Filter   `json:"outer_filter"` // from before the first instruction inside
+	Landlock        Landlock `json:"landlock"`
+	Rlimits         []Rlimit `json:"rlimits"`
+	InnerFilter     Filter   `json:"inner_filter"` // on top of the outer one, from before the tool's first instruction
+
+	Limits  Limits  `json:"limits"` // watched from outside
+	Command Command `json:"command"`
+}
+
+// A Namespace is the name of a kind of namespace, as in namespaces(7).
+type Namespace string
+
+// Cgroup is the control group leaf of one jail. It is made for it and never used again: on many kernels a cgroup that was
+// killed through cgroup.kill kills whatever is cloned into it later.
+type Cgroup struct {
+	Path      string `json:"path"`          // below the root of every hierarchy
+	Memory    int64  `json:"memory"`        // bytes, swap included
+	CPUQuota  int64  `json:"cpu_quota_us"`  // microseconds of CPU time in each period; 0 is none
+	CPUPeriod uint64 `json:"cpu_period_us"` // microseconds
+	PIDs      int64  `json:"pids"`          // tasks: processes and threads
+	OOMScore  int    `json:"oom_score_adj"` // the jail goes first when the host runs out of memory
+}
+
+// IDs says who the tool is, inside and on the host. Base is the first of 64 Ki host ids that are the jail's own while it lives;
+// id n inside is Base+n outside, so a workspace's files keep their owners.
+type IDs struct {
+	Base uint32 `json:"base"`
+	Size uint32 `json:"size"`
+	UID  uint32 `json:"uid"` // inside
+	GID  uint32 `json:"gid"` // inside
+	// Extra maps one owner id above the 64 Ki range, where a workspace has one.
+	Extra []IDMap `json:"extra,omitempty"`
+}
+
+// An IDMap maps one id.
+type IDMap struct {
+	Inside uint32 `json:"inside"`
+	Host   uint32 `json:"host"`
+}
+
+// Mount kinds.
+const (
+	MountTmpfs = "tmpfs"
+	MountProc  = "proc"
+	MountBind  = "bind"
+)
+
+// A Mount is one mount of the jail's root. Everything is nosuid and nodev.
+type Mount struct {
+	Kind   string `json:"kind"`
+	Source string `json:"source,omitempty"` // of a bind: a path of the host
+	Target string `json:"target"`
+	Write  bool   `json:"write"`
+	Exec   bool   `json:"exec"`
+	Size   int64  `json:"size,omitempty"`  // bytes, of a tmpfs
+	Files  int64  `json:"files,omitempty"` // inodes, of a tmpfs
+}
+
+// Workspace is the tree that the tool works on.
+type Workspace struct {
+	Source string `json:"source"`
+	Target string `json:"target"`
+	Shadow bool   `json:"shadow"`          // false: the real directory, read-only
+	Bytes  int64  `json:"bytes,omitempty"` // of the upper layer
+	Files  int64  `json:"files,omitempty"` // of the upper layer
+}
+
+// A Filter is a seccomp allow-list: what is not named fails with Errno.
+type Filter struct {
+	Groups []string `json:"groups"`
+	Allow  []string `json:"allow"` // sorted
+	ENOSYS []string `json:"enosys"`
+	Errno  string   `json:"errno"`
+}
+
+// Landlock is the domain that jail-init puts itself into. Paths are those inside the jail.
+type Landlock struct {
+	MinABI int            `json:"min_abi"`
+	Rules  []LandlockRule `json:"rules"`
+	// Scoped asks for abstract sockets and signals to be kept inside where the kernel can (ABI 6); the network and
+	// process namespaces keep them inside everywhere.
+	Scoped bool `json:"scoped"`
+}
+
+// A LandlockRule grants access below one path.
+type LandlockRule struct {
+	Path  string `json:"path"`
+	Write bool   `json:"write"`
+	Exec  bool   `json:"exec"`
+}
+
+// An Rlimit bounds a resource of each process (setrlimit(2)); soft and hard limit are the same.
+type Rlimit struct {
+	Name  string `json:"name"`
+	Value uint64 `json:"value"`
+}
+
+// Limits are those that the daemon watches, in nanoseconds and bytes.
+type Limits struct {
+	Wall    time.Duration `json:"wall"`
+	CPUTime time.Duration `json:"cpu_time"`
+	Output  int64         `json:"output"` // stdout and stderr together
+}
+
+// Command is what runs inside, for reading: bytes of an argument that are no text are shown escaped. The exact bytes travel
+// in the invocation.
+type Command struct {
+	Runner string   `json:"runner"` // "wasi"
+	Tool   string   `json:"tool"`   // as it was found: core-utils/grep, /path/x.wasm
+	Digest string   `json:"digest"` // of the module, "sha256:" and hex
+	Args   []string `json:"args"`   // Args[0] is the command's name
+	Env    []string `json:"env"`
+	Cwd    string   `json:"cwd"`
+}

@@ -1,0 +1,31 @@
+package probe
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// leastMajor and leastMinor: overlays of id-mapped layers, without which a shadow cannot keep the owners of files, came with Linux 5.19.
+const leastMajor, leastMinor = 5, 19
+
+// Kernel compares the version of the running kernel.
+func Kernel() Finding {
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return unknown("kernel", "%v", err)
+	}
+	return kernel(strings.TrimSpace(string(text)))
+}
+
+func kernel(release string) Finding {
+	var major, minor int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n != 2 {
+		return unknown("kernel", "version %q has another form", release)
+	}
+	if major < leastMajor || major == leastMajor && minor < leastMinor {
+		return no("kernel", fmt.Sprintf("boot Linux %d.%d or newer", leastMajor, leastMinor),
+			"Linux %s; shadows need %d.%d", release, leastMajor, leastMinor)
+	}
+	return yes("kernel", "Linux %s", release)
+}

@@ -1,0 +1,50 @@
+// Package probe asks a host what of the stack it can enforce, by trying it wherever that leaves nothing behind: a version number or a
+// file in /proc says what a kernel was built with, and not what this process may do with it.
+package probe
+
+import (
+	"fmt"
+	"os"
+)
+
+// An Answer is one of three: what cannot be told is neither a yes nor a no, and nobody may rely on it.
+type Answer string
+
+// The answers.
+const (
+	Yes     Answer = "yes"
+	No      Answer = "no"
+	Unknown Answer = "unknown"
+)
+
+// A Finding is what is known of one thing.
+type Finding struct {
+	Name   string `json:"name"`
+	Answer Answer `json:"answer"`
+	Detail string `json:"detail,omitempty"` // what was found
+	Fix    string `json:"fix,omitempty"`    // what to do about a no
+}
+
+func yes(name, format string, args ...any) Finding {
+	return Finding{Name: name, Answer: Yes, Detail: fmt.Sprintf(format, args...)}
+}
+
+func no(name, fix, format string, args ...any) Finding {
+	return Finding{Name: name, Answer: No, Detail: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+func unknown(name, format string, args ...any) Finding {
+	return Finding{Name: name, Answer: Unknown, Detail: fmt.Sprintf(format, args...)}
+}
+
+// onlyRoot is the answer to what only root can try.
+func onlyRoot(name string) (Finding, bool) {
+	return unknown(name, "only root can try"), os.Geteuid() != 0
+}
+
+// All asks everything that a run needs of the host. scratch is a directory on the file system that holds the state.
+func All(scratch string) []Finding {
+	return []Finding{
+		Kernel(), UserNamespace(), Cgroups(), Seccomp(), Landlock(), LoopDevices(), Mkfs(), Room(scratch), Shadow(scratch),
+	}
+}

@@ -1,0 +1,74 @@
+package probe
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestKernel(t *testing.T) {
+	for release, want := range map[string]Answer{
+		"6.18.4-generic": Yes, "5.19.0": Yes, "5.19": Yes, "10.0.1": Yes,
+		"5.18.19": No, "5.4.0-1": No, "4.19.0": No,
+		"": Unknown, "next": Unknown, "six.one": Unknown,
+	} {
+		if got := kernel(release); got.Answer != want || got.Detail == "" || (want == No) != (got.Fix != "") {
+			t.Errorf("%q: %+v, want %s", release, got, want)
+		}
+	}
+}
+
+// Whatever a host can do, each answer says what was found, and each no what to do.
+func TestAll(t *testing.T) {
+	dir := t.TempDir()
+	for _, f := range All(dir) {
+		t.Logf("%+v", f)
+		switch {
+		case f.Name == "" || f.Detail == "":
+			t.Errorf("%+v says too little", f)
+		case f.Answer == No && f.Fix == "":
+			t.Errorf("%+v: a no, and nothing to do about it", f)
+		case f.Answer != Yes && f.Answer != No && f.Answer != Unknown:
+			t.Errorf("%+v: which answer?", f)
+		}
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// The attempt at a shadow tells where it cannot be made: the control is the one that can.
+func TestShadow(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can try")
+	}
+	dir := t.TempDir()
+	if got := Shadow(dir); got.Answer != Yes {
+		t.Skipf("control: this host makes none: %s", got.Detail)
+	}
+	if got := Shadow(filepath.Join(dir, "missing")); got.Answer != Unknown {
+		t.Errorf("without a place to try: %+v", got)
+	}
+	const proc = "/proc/self" // nothing can be made there
+	if got := Shadow(proc); got.Answer == Yes {
+		t.Errorf("in %s: %+v", proc, got)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), dir) {
+		t.Errorf("a mount below %s is left in the host's table", dir)
+	}
+}
+
+func TestRoom(t *testing.T) {
+	if got := Room(filepath.Join(t.TempDir(), "missing")); got.Answer != Unknown {
+		t.Errorf("a directory that is not there: %+v", got)
+	}
+	if got := Room("/proc"); got.Answer != No {
+		t.Errorf("a file system without any room: %+v", got)
+	}
+}

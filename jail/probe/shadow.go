@@ -1,0 +1,115 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/jail/workspace"
+)
+
+// Shadow makes a shadow of a small directory below scratch and writes into it, by the very code of a run: loop device, ext4, id-mapped mounts
+// and overlay, in a mount namespace that goes with the attempt.
+func Shadow(scratch string) Finding {
+	const name = "shadow workspaces"
+	if f, other := onlyRoot(name); other {
+		return f
+	}
+	dir, err := os.MkdirTemp(scratch, ".probe-")
+	if err != nil {
+		return unknown(name, "no room to try: %v", err)
+	}
+	err = errors.Join(tryShadow(dir), os.RemoveAll(dir))
+	if err != nil {
+		return no(name, "see the lines above, and whether the file system of "+scratch+" has id-mapped mounts (ext4, xfs, btrfs)", "%v", err)
+	}
+	return yes(name, "one was made on the file system of %s: loop device, ext4, id-mapped mounts, overlay", scratch)
+}
+
+const (
+	tryBytes = 8 << 20
+	tryFiles = 64
+)
+
+func tryShadow(dir string) (err error) {
+	real, target := filepath.Join(dir, "real"), filepath.Join(dir, "target")
+	for _, d := range []string{real, target} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return err
+		}
+	}
+	store, err := workspace.Open(filepath.Join(dir, "store"))
+	if err != nil {
+		return err
+	}
+	source, err := os.Open(real)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	w, err := store.Prepare(workspace.Spec{ID: "probe", Source: source, Bytes: tryBytes, Inodes: tryFiles})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Discard(), w.Close()) }()
+	return attach(w, real, target)
+}
+
+func attach(w *workspace.Workspace, real, target string) error {
+	lower, err := w.Lower()
+	if err != nil {
+		return err
+	}
+	defer lower.Close()
+	upper, err := w.Upper()
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	userns, err := sys.NewUserNS(ids, ids)
+	if err != nil {
+		return err
+	}
+	defer userns.Close()
+	a := workspace.Attachment{Lower: lower, Upper: upper, UserNS: userns, Base: lastBase, Target: target}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine, and its mount namespace with the thread
+		done <- inside(a, real)
+	}()
+	return <-done
+}
+
+// inside looks at the shadow from a mount namespace of its own, as the user who owns the real directory.
+func inside(a workspace.Attachment, real string) error {
+	if err := sys.PrivateMounts(); err != nil {
+		return err
+	}
+	if err := workspace.Attach(a); err != nil {
+		return err
+	}
+	shadow, err := os.OpenRoot(a.Target) // by descriptor, since other threads do not see the mount
+	if err != nil {
+		return err
+	}
+	defer shadow.Close()
+	info, err := shadow.Stat(".")
+	if err != nil {
+		return err
+	}
+	if uid := info.Sys().(*syscall.Stat_t).Uid; uid != lastBase {
+		return fmt.Errorf("the directory's owner is uid %d in the shadow, and should be %d", uid, uint32(lastBase))
+	}
+	err = sys.AsUser(lastBase, lastBase, nil, func() error { return shadow.WriteFile("new", []byte("x"), 0o644) })
+	if err != nil {
+		return fmt.Errorf("write into the shadow: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(real, "new")); err == nil {
+		return errors.New("what was written to the shadow is in the real directory")
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package runc
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/opencontainers/cgroups"
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"github.com/opencontainers/runc/libcontainer/configs"
+
+	"github.com/jail-sandbox/jail/jail"
+)
+
+// Numbers of the device nodes that a plan may name (the kernel's Documentation/admin-guide/devices.txt).
+var deviceMinors = map[string]int64{"null": 3, "zero": 5, "full": 7, "random": 8, "urandom": 9}
+
+var namespaceTypes = map[jail.Namespace]configs.NamespaceType{
+	"user": configs.NEWUSER, "mount": configs.NEWNS, "pid": configs.NEWPID, "net": configs.NEWNET,
+	"ipc": configs.NEWIPC, "uts": configs.NEWUTS, "cgroup": configs.NEWCGROUP,
+}
+
+// newConfig writes the plan in libcontainer's words. root is where the jail's root is mounted, usernsPath names the user namespace that was made for it.
+func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
+	namespaces, err := newNamespaces(p, usernsPath)
+	if err != nil {
+		return nil, err
+	}
+	nodes, rules, err := newDevices(p.Devices)
+	if err != nil {
+		return nil, err
+	}
+	filter, err := newSeccomp(p.OuterFilter)
+	if err != nil {
+		return nil, err
+	}
+	ids := newMappings(p.IDs)
+	return &configs.Config{
+		Rootfs:            root,
+		Readonlyfs:        true,
+		ParentDeathSignal: int(syscall.SIGKILL),
+		RootPropagation:   syscall.MS_PRIVATE | syscall.MS_REC,
+		Namespaces:        namespaces,
+		UIDMappings:       ids,
+		GIDMappings:       ids,
+		Hostname:          p.Hostname,
+		Mounts:            newMounts(p.Mounts),
+		Devices:           nodes,
+		Capabilities:      &configs.Capabilities{},
+		NoNewPrivileges:   p.NoNewPrivileges,
+		Networks:          []*configs.Network{{Type: "loopback"}},
+		OomScoreAdj:       &p.Cgroup.OOMScore,
+		Seccomp:           filter,
+		Cgroups: &cgroups.Cgroup{Path: p.Cgroup.Path, Resources: &cgroups.Resources{
+			Devices:    rules,
+			Memory:     p.Cgroup.Memory,
+			MemorySwap: p.Cgroup.Memory, // memory and swap together: no swap
+			PidsLimit:  &p.Cgroup.PIDs,
+			CpuQuota:   p.Cgroup.CPUQuota,
+			CpuPeriod:  p.Cgroup.CPUPeriod,
+		}},
+	}, nil
+}
+
+func newNamespaces(p jail.Plan, usernsPath string) (configs.Namespaces, error) {
+	var all configs.Namespaces
+	for _, name := range p.Namespaces {
+		kind, ok := namespaceTypes[name]
+		if !ok {
+			return nil, fmt.Errorf("namespace %q: unknown kind", name)
+		}
+		path := ""
+		if kind == configs.NEWUSER {
+			path = usernsPath
+		}
+		all = append(all, configs.Namespace{Type: kind, Path: path})
+	}
+	return all, nil
+}
+
+func newMappings(ids jail.IDs) []configs.IDMap {
+	all := []configs.IDMap{{ContainerID: 0, HostID: int64(ids.Base), Size: int64(ids.Size)}}
+	for _, e := range ids.Extra {
+		all = append(all, configs.IDMap{ContainerID: int64(e.Inside), HostID: int64(e.Host), Size: 1})
+	}
+	return all
+}
+
+// newMounts leaves to libcontainer only what must be mounted inside the new namespaces: proc, and the tmpfs that holds the device nodes.
+func newMounts(planned []jail.Mount) []*configs.Mount {
+	const flags = syscall.MS_NOSUID | syscall.MS_NODEV | syscall.MS_NOEXEC
+	var all []*configs.Mount
+	for _, m := range planned {
+		if m.Kind == jail.MountProc {
+			all = append(all, &configs.Mount{Device: "proc", Source: "proc", Destination: m.Target, Flags: flags, Data: "subset=pid,hidepid=4"})
+		}
+	}
+	return append(all, &configs.Mount{Device: "tmpfs", Source: "tmpfs", Destination: "/dev",
+		Flags: syscall.MS_NOSUID | syscall.MS_NOEXEC | syscall.MS_RDONLY, Data: "mode=755,size=64k,nr_inodes=64"})
+}
+
+func newDevices(names []string) ([]*devices.Device, []*devices.Rule, error) {
+	rules := []*devices.Rule{{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm", Allow: false}}
+	var nodes []*devices.Device
+	for _, name := range names {
+		minor, ok := deviceMinors[name]
+		if !ok {
+			return nil, nil, fmt.Errorf("device %q: not one that a jail may have", name)
+		}
+		rule := devices.Rule{Type: devices.CharDevice, Major: 1, Minor: minor, Permissions: "rw", Allow: true}
+		rules = append(rules, &rule)
+		nodes = append(nodes, &devices.Device{Path: "/dev/" + name, FileMode: 0o666, Rule: rule})
+	}
+	return nodes, rules, nil
+}
+
+func newSeccomp(f jail.Filter) (*configs.Seccomp, error) {
+	if f.Errno != "EPERM" {
+		return nil, fmt.Errorf("outer filter: errno %q: only EPERM is supported", f.Errno)
+	}
+	eperm, enosys := uint(syscall.EPERM), uint(syscall.ENOSYS)
+	out := &configs.Seccomp{DefaultAction: configs.Errno, DefaultErrnoRet: &eperm}
+	for _, name := range f.Allow {
+		out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: name, Action: configs.Allow})
+	}
+	for _, name := range f.ENOSYS {
+		out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: name, Action: configs.Errno, ErrnoRet: &enosys})
+	}
+	return out, nil
+}

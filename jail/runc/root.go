@@ -1,0 +1,107 @@
+package runc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/guest"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// rootPath returns a directory to mount the root on. What was there is covered in this jail's own mount namespace only. It must be a place
+// that the jail's users may walk to, and a state directory often is not; and it must not cover the run's directory.
+func rootPath(runDir string) (string, error) {
+	for _, dir := range []string{"/mnt", "/media", "/srv"} {
+		info, err := os.Lstat(dir)
+		if err == nil && info.IsDir() && info.Mode().Perm()&0o001 != 0 && !strings.HasPrefix(runDir+"/", dir+"/") {
+			return dir, nil
+		}
+	}
+	return "", errors.New("no directory to build the root on: one of /mnt, /media and /srv must be a directory that everybody may enter")
+}
+
+// buildRoot makes the jail's root below dir, in the calling thread's private mount namespace: a fresh tmpfs that no jail has ever
+// seen, with everything already mounted in it. The mounts are made here and not by the container library, by descriptor and with
+// their attributes set before they are attached, so that there is no moment at which one is writable or points elsewhere.
+func buildRoot(dir string, p jail.Plan, files []*os.File, initBinary *os.File, userns *os.File) error {
+	options := map[string]string{"size": "256k", "nr_inodes": "256", "mode": "0755"}
+	if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true, Exec: true}, options); err != nil {
+		return err
+	}
+	for _, m := range p.Mounts {
+		target := filepath.Join(dir, m.Target)
+		switch m.Kind {
+		case jail.MountProc: // libcontainer mounts it, inside the new namespaces, but may not make a directory here
+			if err := mountPoint(target, true); err != nil {
+				return err
+			}
+		case jail.MountTmpfs:
+			if err := mountTmpfs(target, m, p.IDs); err != nil {
+				return err
+			}
+		case jail.MountBind:
+			if len(files) == 0 {
+				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
+			}
+			if err := bind(files[0], target, m, userns); err != nil {
+				return err
+			}
+			files = files[1:]
+		}
+	}
+	if err := mountPoint(filepath.Join(dir, "dev"), true); err != nil {
+		return err
+	}
+	target := filepath.Join(dir, guest.Self)
+	if err := mountPoint(target, false); err != nil {
+		return err
+	}
+	tree, err := sys.CloneTree(initBinary)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	return sys.AttachTree(tree, target, sys.MountFlags{Exec: true}, nil)
+}
+
+func mountTmpfs(target string, m jail.Mount, ids jail.IDs) error {
+	if err := mountPoint(target, true); err != nil {
+		return err
+	}
+	return sys.MountTmpfs(target, sys.MountFlags{Write: m.Write, Exec: m.Exec}, map[string]string{
+		"size": strconv.FormatInt(m.Size, 10), "nr_inodes": strconv.FormatInt(m.Files, 10), "mode": "0700",
+		"uid": strconv.FormatUint(uint64(ids.Base+ids.UID), 10), "gid": strconv.FormatUint(uint64(ids.Base+ids.GID), 10),
+	})
+}
+
+// bind maps owners where the file system can. Where it cannot, a read-only bind shows fewer rights, never more; a writable one is refused.
+func bind(source *os.File, target string, m jail.Mount, userns *os.File) error {
+	info, err := source.Stat()
+	if err != nil {
+		return err
+	}
+	if err := mountPoint(target, info.IsDir()); err != nil {
+		return err
+	}
+	flags := sys.MountFlags{Write: m.Write, Exec: m.Exec}
+	err = sys.AttachTree(source, target, flags, userns)
+	if err != nil && !m.Write {
+		err = sys.AttachTree(source, target, flags, nil)
+	}
+	return err
+}
+
+func mountPoint(path string, dir bool) error {
+	if dir {
+		return os.MkdirAll(path, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, nil, 0o444)
+}

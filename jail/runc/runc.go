@@ -1,0 +1,172 @@
+// Package runc carries a plan out with libcontainer. It is linked only into jail-shim, one small process per jail, because the library
+// executes the calling binary anew at each start and moves the caller's threads between mount namespaces.
+package runc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/moby/sys/capability"
+	_ "github.com/opencontainers/cgroups/devices" // device rules: without it they are refused
+	"github.com/opencontainers/runc/libcontainer"
+	_ "github.com/opencontainers/runc/libcontainer/nsenter" // the first stage, in C, before the Go runtime
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/guest"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/jail/workspace"
+)
+
+// InitArg is the first argument with which libcontainer executes the shim again, inside the new namespaces.
+const InitArg = "init"
+
+// Init is the second life of the shim, inside. It never returns. The number of the last capability is asked for now, and remembered by
+// the library that needs it: the jail's own proc shows processes only and would not tell.
+func Init() {
+	if _, err := capability.LastCap(); err != nil {
+		fmt.Fprintln(os.Stderr, "jail-shim:", err)
+		os.Exit(125)
+	}
+	libcontainer.Init()
+}
+
+// A Jail is a jail that stands, with jail-init waiting in it for its restrictions.
+type Jail struct {
+	PID       int
+	container *libcontainer.Container
+	process   *libcontainer.Process
+}
+
+// Files are the descriptors that a plan needs, opened by the daemon.
+type Files struct {
+	Control *os.File   // jail-init's control socket
+	Lower   *os.File   // the workspace's real directory
+	Upper   *os.File   // the detached mount of its upper layer
+	Binds   []*os.File // sources of the plan's binds, in order
+}
+
+// A LayerError says which layer could not be set up.
+type LayerError struct {
+	Layer string
+	Err   error
+}
+
+func (e *LayerError) Error() string { return e.Layer + ": " + e.Err.Error() }
+func (e *LayerError) Unwrap() error { return e.Err }
+
+func layer(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &LayerError{name, err}
+}
+
+// Start sets up every layer of the order's plan, in a mount namespace of the calling thread's own, and starts jail-init. The caller must
+// have locked its main thread. On error nothing is left but the run's directory.
+func Start(o control.Order, files Files) (*Jail, error) {
+	if err := layer("mount", sys.PrivateMounts()); err != nil {
+		return nil, err
+	}
+	userns, err := sys.NewUserNS(idMap(o.Plan.IDs), idMap(o.Plan.IDs))
+	if err != nil {
+		return nil, layer("user namespace", err)
+	}
+	defer userns.Close()
+	root, err := rootPath(o.RunDir)
+	if err != nil {
+		return nil, layer("mount", err)
+	}
+	initBinary, err := os.Open(o.InitPath)
+	if err != nil {
+		return nil, layer("mount", err)
+	}
+	defer initBinary.Close()
+	if err := layer("mount", buildRoot(root, o.Plan, files.Binds, initBinary, userns)); err != nil {
+		return nil, err
+	}
+	if err := layer("workspace", attachWorkspace(root, o.Plan, files, userns)); err != nil {
+		return nil, err
+	}
+	return start(o, root, files.Control, userns)
+}
+
+func attachWorkspace(root string, p jail.Plan, files Files, userns *os.File) error {
+	if p.Workspace == nil {
+		return nil
+	}
+	target := filepath.Join(root, p.Workspace.Target)
+	if err := mountPoint(target, true); err != nil {
+		return err
+	}
+	if !p.Workspace.Shadow {
+		files.Upper = nil
+	}
+	return workspace.Attach(workspace.Attachment{Lower: files.Lower, Upper: files.Upper, UserNS: userns, Base: p.IDs.Base, Target: target})
+}
+
+func start(o control.Order, root string, controlSocket, userns *os.File) (*Jail, error) {
+	path := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(userns.Fd()))
+	config, err := newConfig(o.Plan, root, path)
+	if err != nil {
+		return nil, layer("plan", err)
+	}
+	container, err := libcontainer.Create(filepath.Join(o.RunDir, "runc"), string(o.Plan.ID), config)
+	if err != nil {
+		return nil, layer("container", err)
+	}
+	yes := true
+	process := &libcontainer.Process{
+		Args:            []string{guest.Self},
+		Env:             []string{"GOTRACEBACK=none", "GOMAXPROCS=2"},
+		Cwd:             "/",
+		UID:             int(o.Plan.IDs.UID),
+		GID:             int(o.Plan.IDs.GID),
+		Stdin:           os.Stdin,
+		Stdout:          os.Stdout,
+		Stderr:          os.Stderr,
+		ExtraFiles:      []*os.File{controlSocket},
+		NoNewPrivileges: &yes,
+		Init:            true,
+	}
+	if err := container.Run(process); err != nil {
+		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
+	}
+	// The streams are the jail's now, and end when it does.
+	pid, err := process.Pid()
+	if err = errors.Join(err, sys.LeaveStdio()); err != nil {
+		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
+	}
+	return &Jail{PID: pid, container: container, process: process}, nil
+}
+
+func idMap(ids jail.IDs) []sys.IDMap {
+	all := []sys.IDMap{{Inside: 0, Host: ids.Base, Size: ids.Size}}
+	for _, e := range ids.Extra {
+		all = append(all, sys.IDMap{Inside: e.Inside, Host: e.Host, Size: 1})
+	}
+	return all
+}
+
+// Kill ends every process of the jail: the end of process 1 is the end of its process namespace (pid_namespaces(7)).
+func (j *Jail) Kill() error { return j.container.Signal(syscall.SIGKILL) }
+
+// Wait waits for the jail's first process and says how it ended.
+func (j *Jail) Wait() (control.Exited, error) {
+	state, err := j.process.Wait()
+	if state == nil {
+		return control.Exited{}, fmt.Errorf("wait for jail-init: %w", err)
+	}
+	status := state.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		return control.Exited{Signal: int(status.Signal())}, nil
+	}
+	return control.Exited{Code: status.ExitStatus()}, nil
+}
+
+// Remove takes away what is left of the jail on the host: its control group.
+func (j *Jail) Remove() error { return j.container.Destroy() }

@@ -1,0 +1,80 @@
+// Package seccomp compiles a plan's filters outside the jail, so that nothing inside needs a compiler or can influence one.
+// It is the only user of libseccomp-golang and is linked only into jail-shim.
+package seccomp
+
+import (
+	"fmt"
+	"io"
+	"syscall"
+
+	libseccomp "github.com/seccomp/libseccomp-golang"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// Compile returns f as struct sock_filter instructions for the native architecture. Every other architecture's calls, i386 and x32
+// among them, kill the process. A name that libseccomp does not know is an error: it is never skipped.
+func Compile(f jail.Filter) ([]byte, error) {
+	errno, err := errnoOf(f.Errno)
+	if err != nil {
+		return nil, err
+	}
+	filter, err := libseccomp.NewFilter(libseccomp.ActErrno.SetReturnCode(int16(errno)))
+	if err != nil {
+		return nil, fmt.Errorf("seccomp filter: %w", err)
+	}
+	defer filter.Release()
+	if err := filter.SetBadArchAction(libseccomp.ActKillProcess); err != nil {
+		return nil, fmt.Errorf("seccomp filter: bad architecture action: %w", err)
+	}
+	for _, name := range f.Allow {
+		if err := addRule(filter, name, libseccomp.ActAllow); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range f.ENOSYS {
+		if err := addRule(filter, name, libseccomp.ActErrno.SetReturnCode(int16(syscall.ENOSYS))); err != nil {
+			return nil, err
+		}
+	}
+	return export(filter)
+}
+
+func addRule(filter *libseccomp.ScmpFilter, name string, action libseccomp.ScmpAction) error {
+	call, err := libseccomp.GetSyscallFromName(name)
+	if err != nil {
+		return fmt.Errorf("seccomp filter: system call %q: %w", name, err)
+	}
+	if err := filter.AddRuleExact(call, action); err != nil {
+		return fmt.Errorf("seccomp filter: rule for %q: %w", name, err)
+	}
+	return nil
+}
+
+// errnoOf knows the two answers that plans give.
+func errnoOf(name string) (syscall.Errno, error) {
+	switch name {
+	case "EPERM":
+		return syscall.EPERM, nil
+	case "ENOSYS":
+		return syscall.ENOSYS, nil
+	}
+	return 0, fmt.Errorf("seccomp filter: errno %q: want EPERM or ENOSYS", name)
+}
+
+// export goes through a file because libseccomp before 2.6 has no other way.
+func export(filter *libseccomp.ScmpFilter) ([]byte, error) {
+	file, err := sys.ScratchFile("seccomp-filter")
+	if err != nil {
+		return nil, fmt.Errorf("seccomp filter: %w", err)
+	}
+	defer file.Close()
+	if err := filter.ExportBPF(file); err != nil {
+		return nil, fmt.Errorf("seccomp filter: export: %w", err)
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(file)
+}

@@ -1,0 +1,316 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// maxDepth bounds how deep directories may be nested: each level holds two descriptors and a list of names.
+const maxDepth = 1000
+
+// maxHoles bounds how many bytes of holes one review hashes, so that a file of 1 TiB that takes no room takes no time either.
+const maxHoles = 1 << 30
+
+// Changes lists what differs between a frozen shadow and the real directory as it is now, directories before what is in them and names in
+// byte order. It reads the upper layer, and of the real directory only what that has a counterpart of. A file that was
+// copied up and is the same is no change. The real directory is read with the caller's rights. The first error ends the list.
+func (w *Workspace) Changes(ctx context.Context) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
+		err := w.locked(func() error { return w.open(w.meta.Caller) })
+		if err == nil {
+			err = w.walk(ctx, func(c Change) bool { return yield(c, nil) })
+		}
+		if err != nil {
+			yield(Change{}, w.wrap("changes", err))
+		}
+	}
+}
+
+func (w *Workspace) locked(f func() error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return f()
+}
+
+// Review counts the changes and returns the digest that a commit of them names.
+func (w *Workspace) Review(ctx context.Context) (sum Summary, digest string, err error) {
+	d := newDigester()
+	for c, err := range w.Changes(ctx) {
+		if err != nil {
+			return Summary{}, "", err
+		}
+		sum.add(c)
+		d.add(c)
+	}
+	return sum, d.sum(), nil
+}
+
+var errStop = errors.New("stop")
+
+// walk lists the changes of a workspace that is open, until yield returns false. What it shows never depends on who commits: it looks with the
+// rights of the caller who prepared it.
+func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
+	m := w.meta
+	if m.State == Committed {
+		return nil
+	}
+	upper, err := w.openUpper()
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	k := &walker{ctx: ctx, as: m.Caller, meta: &m, holes: maxHoles, emit: func(c Change) error {
+		if !yield(c) {
+			return errStop
+		}
+		return nil
+	}}
+	if err := k.root(upper, w.source); !errors.Is(err, errStop) {
+		return err
+	}
+	return nil
+}
+
+// A walker compares an upper layer, which it opens as the daemon, with the real directory, which it opens as the caller.
+type walker struct {
+	ctx   context.Context
+	as    Caller
+	meta  *meta
+	holes int64 // bytes of holes that may still be hashed
+	emit  func(Change) error
+}
+
+func (k *walker) root(upper, real *os.File) error {
+	ust, err := sys.Fstat(upper)
+	if err != nil {
+		return err
+	}
+	rst, err := sys.Fstat(real)
+	if err != nil {
+		return err
+	}
+	// The upper root is a copy of the real one at the time of Prepare, so it is only the tool's where it differs from that.
+	if ust.Perm() != k.meta.Mode && ust.Perm() != rst.Perm() {
+		c := Change{Kind: Mode, Before: nodeOf(rst), After: nodeOf(ust), seen: rst}
+		if rst.Perm() != k.meta.Mode {
+			c.Conflict = "the mode of the real directory has changed"
+		}
+		if err := k.emit(c); err != nil {
+			return err
+		}
+	}
+	return k.dir(upper, real, "", 0)
+}
+
+// dir compares the entries of a directory of the upper layer with the real directory below it, or with nothing where real is nil.
+func (k *walker) dir(upper, real *os.File, path string, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("%w: %d levels at %.100s…", ErrTooDeep, depth, Name(path))
+	}
+	names, err := upper.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	if real != nil {
+		hidden, err := k.hiddenBy(upper, real)
+		if err != nil {
+			return err
+		}
+		names = append(names, hidden...)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if err := k.ctx.Err(); err != nil {
+			return err
+		}
+		if err := k.entry(upper, real, path, name, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hiddenBy returns the real names below an opaque directory, one that was made anew where another had been deleted. The mark is an
+// attribute that only root can set; what a tool may write in its stead, user.overlay.*, means nothing here.
+func (k *walker) hiddenBy(upper, real *os.File) ([]string, error) {
+	opaque, err := sys.Xattr(upper, "trusted.overlay.opaque")
+	if err != nil || string(opaque) != "y" {
+		return nil, err
+	}
+	return k.list(real)
+}
+
+// look runs f, which looks into the directory real, as the caller. A directory that is closed to its own owner is looked into all the
+// same: the tool, who is the owner, could open it, and so can the caller.
+func (k *walker) look(real *os.File, f func() error) error {
+	err := k.as.do(f)
+	if errors.Is(err, fs.ErrPermission) {
+		if st, statErr := sys.Fstat(real); statErr == nil && st.UID == k.as.UID {
+			return f()
+		}
+	}
+	return err
+}
+
+func (k *walker) list(real *os.File) (names []string, err error) {
+	err = k.look(real, func() error {
+		f, err := sys.OpenSubdir(real, ".")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		names, err = f.Readdirnames(-1)
+		return err
+	})
+	return names, err
+}
+
+// lookup describes a real entry; nil where there is none.
+func (k *walker) lookup(real *os.File, name string) (st *sys.Stat, err error) {
+	if real == nil {
+		return nil, nil
+	}
+	err = k.look(real, func() error {
+		f, err := sys.OpenPath(real, name) // and not a plain stat, which would look across a mount
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		found, err := sys.Fstat(f)
+		st = &found
+		return err
+	})
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case errors.Is(err, syscall.EXDEV):
+		return nil, fmt.Errorf("%s: has become a mount point", Name(real.Name()+"/"+name))
+	case err != nil:
+		return nil, err
+	}
+	return st, nil
+}
+
+func (k *walker) entry(upper, real *os.File, path, name string, depth int) error {
+	before, err := k.lookup(real, name)
+	if err != nil {
+		return err
+	}
+	path = join(path, name)
+	after, err := sys.LstatAt(upper, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && whiteout(after):
+		if before == nil {
+			return nil // deleted on both sides
+		}
+		return k.deleted(real, name, path, *before, depth)
+	case err != nil:
+		return err
+	}
+	c, err := k.compare(upper, real, name, path, before, after)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		if err := k.emit(*c); err != nil {
+			return err
+		}
+	}
+	return k.children(upper, real, name, path, before, after, depth)
+}
+
+// children goes on below an entry that is a directory on one side or on both.
+func (k *walker) children(upper, real *os.File, name, path string, before *sys.Stat, after sys.Stat, depth int) error {
+	wasDir := before != nil && typeOf(*before) == Dir
+	if typeOf(after) != Dir {
+		if wasDir {
+			return k.deletedBelow(real, name, path, depth)
+		}
+		return nil
+	}
+	sub, err := sys.OpenSubdir(upper, name)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	var realSub *os.File
+	if wasDir {
+		if realSub, err = k.openDir(real, name); err != nil {
+			return err
+		}
+		defer realSub.Close()
+	}
+	return k.dir(sub, realSub, path, depth+1)
+}
+
+func (k *walker) openDir(real *os.File, name string) (f *os.File, err error) {
+	err = k.look(real, func() error {
+		f, err = sys.OpenSubdirPath(real, name)
+		return err
+	})
+	return f, err
+}
+
+// deleted lists a deleted path and all that is beneath it in the real directory.
+func (k *walker) deleted(real *os.File, name, path string, st sys.Stat, depth int) error {
+	c := Change{Path: Name(path), Kind: Deleted, Before: nodeOf(st), Conflict: k.conflict(st), seen: st}
+	var err error
+	if c.Before.Type == Link {
+		if c.Before.Target, err = k.readlink(real, name); err != nil {
+			return err
+		}
+	}
+	if err := k.emit(c); err != nil || c.Before.Type != Dir {
+		return err
+	}
+	return k.deletedBelow(real, name, path, depth)
+}
+
+func (k *walker) deletedBelow(real *os.File, name, path string, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("%w: %d levels at %.100s…", ErrTooDeep, depth, Name(path))
+	}
+	sub, err := k.openDir(real, name)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	names, err := k.list(sub)
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if err := k.ctx.Err(); err != nil {
+			return err
+		}
+		st, err := k.lookup(sub, name)
+		if err != nil || st == nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := k.deleted(sub, name, join(path, name), *st, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// conflict says whether the real path changed since Prepare: its ctime, which only the kernel sets, is no older than that. The clock is
+// that of the timer tick, so a change of the last few milliseconds before Prepare counts as one after it.
+func (k *walker) conflict(st sys.Stat) string {
+	if st.Ctime.Compare(k.meta.Since) < 0 || k.meta.Touched[st.Ino] == st.Ctime {
+		return ""
+	}
+	return fmt.Sprintf("the real %s was changed since the run began", typeOf(st))
+}

@@ -1,0 +1,243 @@
+package workspace
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// compare returns the change of one path that the upper layer has, or nil where both sides are the same.
+func (k *walker) compare(upper, real *os.File, name, path string, before *sys.Stat, after sys.Stat) (*Change, error) {
+	c := &Change{Path: Name(path), Kind: Added, After: nodeOf(after)}
+	if before != nil {
+		c.Before = nodeOf(*before)
+		c.seen = *before
+	}
+	if err := k.fill(c, upper, real, name, after); err != nil {
+		return nil, err
+	}
+	if c.Before != nil {
+		c.Kind = kindOf(*c.Before, *c.After)
+	}
+	switch {
+	case c.Kind == "":
+		return nil, nil
+	case before != nil:
+		c.Conflict = k.conflict(*before)
+	case real != nil:
+		if err := k.lostCounterpart(c, upper, real, name); err != nil {
+			return nil, err
+		}
+	}
+	if c.After.Type == Link {
+		c.Outside = leadsOut(path, string(c.After.Target))
+	}
+	switch c.After.Type {
+	case Fifo, Socket, Device:
+		c.Refused = fmt.Sprintf("a %s is never committed", c.After.Type)
+	case File:
+		if c.Refused == "" && !k.as.readable(after) {
+			c.Refused = fmt.Sprintf("its content is uid %d's, and not readable to uid %d", after.UID, k.as.UID)
+		}
+	}
+	if c.Kind == Mode && c.Before.Mode&0o777 == c.After.Mode&0o777 {
+		c.Refused = "set-user-id, set-group-id and sticky bits are never committed"
+	}
+	return c, nil
+}
+
+func kindOf(before, after Node) Kind {
+	switch {
+	case before.Type != after.Type:
+		return Retyped
+	case after.Type == Link && before.Target != after.Target:
+		return Relinked
+	case after.Type == File && (before.Size != after.Size || before.SHA256 != after.SHA256 || before.SHA256 == ""):
+		return Modified
+	case after.Type != Link && before.Mode != after.Mode:
+		return Mode
+	}
+	return ""
+}
+
+// fill reads what the two sides' stats do not say: link targets and hashes.
+func (k *walker) fill(c *Change, upper, real *os.File, name string, after sys.Stat) (err error) {
+	switch c.After.Type {
+	case Link:
+		target, err := sys.ReadlinkAt(upper, name)
+		if err != nil {
+			return err
+		}
+		c.After.Target = Name(target)
+	case File:
+		if err := k.hashUpper(c, upper, name, after); err != nil {
+			return err
+		}
+	}
+	if c.Before == nil {
+		return nil
+	}
+	switch c.Before.Type {
+	case Link:
+		c.Before.Target, err = k.readlink(real, name)
+		return err
+	case File:
+		if c.After.Type != File {
+			return nil
+		}
+		return k.hashReal(c, real, name)
+	}
+	return nil
+}
+
+func (k *walker) readlink(real *os.File, name string) (target Name, err error) {
+	err = k.look(real, func() error {
+		s, err := sys.ReadlinkAt(real, name)
+		target = Name(s)
+		return err
+	})
+	return target, err
+}
+
+func (k *walker) hashUpper(c *Change, upper *os.File, name string, st sys.Stat) error {
+	if st.Size > k.meta.Bytes {
+		c.Refused = fmt.Sprintf("a sparse file of %s is larger than the limit of %s", size(st.Size), size(k.meta.Bytes))
+		return nil
+	}
+	holes := st.Size - st.Blocks*512
+	if holes > 0 {
+		if holes > k.holes {
+			c.Refused = fmt.Sprintf("sparse files with more than %s of holes together are not reviewed", size(maxHoles))
+			return nil
+		}
+		k.holes -= holes
+	}
+	f, err := openRegular(upper, name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return hashInto(k, c, c.After, f)
+}
+
+// hashReal hashes a real file, as far as the caller may read it and it keeps still.
+func (k *walker) hashReal(c *Change, real *os.File, name string) error {
+	var f *os.File
+	err := k.as.do(func() (err error) {
+		f, err = openRegular(real, name)
+		return err
+	})
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if k.conflict(c.seen) != "" && c.seen.Size > k.meta.Bytes {
+		return nil // it grew meanwhile, and is a conflict whatever it holds
+	}
+	return hashInto(k, c, c.Before, f)
+}
+
+func hashInto(k *walker, c *Change, n *Node, f *os.File) error {
+	sum, binary, err := hashFile(f, n.Size, k.ctx.Err)
+	if err != nil {
+		return err
+	}
+	n.SHA256 = sum
+	c.Binary = c.Binary || binary
+	return nil
+}
+
+// openRegular opens a file for reading. It looks at the inode before it opens it, so that no FIFO, socket or device is ever opened.
+func openRegular(dir *os.File, name string) (*os.File, error) {
+	at, err := sys.OpenPath(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	st, err := sys.Fstat(at)
+	if err != nil {
+		return nil, err
+	}
+	if typeOf(st) != File {
+		return nil, fmt.Errorf("%s: is no regular file any more", Name(at.Name()))
+	}
+	return sys.Reopen(at, os.O_RDONLY)
+}
+
+// sniffed is how far into a file a NUL makes it binary, as for git.
+const sniffed = 8000
+
+// hashFile returns the SHA-256 of the first length bytes of f, holes as zeros, and whether it looks binary.
+func hashFile(f *os.File, length int64, stop func() error) (sum string, binary bool, err error) {
+	head := make([]byte, min(sniffed, length))
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", false, err
+	}
+	binary = bytes.IndexByte(head[:n], 0) >= 0
+	h := sha256.New()
+	at := int64(0)
+	err = eachData(f, func(start, end int64) error {
+		start, end = min(start, length), min(end, length)
+		writeZeros(h, start-at)
+		at = end
+		return copyStopping(h, io.NewSectionReader(f, start, end-start), stop)
+	})
+	writeZeros(h, length-at)
+	return hex.EncodeToString(h.Sum(nil)), binary, err
+}
+
+func writeZeros(h hash.Hash, n int64) {
+	var zeros [32 << 10]byte
+	for ; n > 0; n -= int64(len(zeros)) {
+		h.Write(zeros[:min(n, int64(len(zeros)))])
+	}
+}
+
+// copyStopping copies in pieces and asks between them whether to stop.
+func copyStopping(dst io.Writer, src io.Reader, stop func() error) error {
+	for {
+		if err := stop(); err != nil {
+			return err
+		}
+		n, err := io.CopyN(dst, src, 1<<20)
+		if n < 1<<20 || err != nil {
+			if errors.Is(err, io.EOF) {
+				err = nil
+			}
+			return err
+		}
+	}
+}
+
+// lostCounterpart finds files that the tool changed and the host deleted: the upper layer's copy has the overlay's mark of where it was
+// copied from, there is no real file any more, and the directory changed. A copy that the tool moved looks alike but for the last.
+func (k *walker) lostCounterpart(c *Change, upper, real *os.File, name string) error {
+	if c.After.Type != File {
+		return nil
+	}
+	dir, err := sys.Fstat(real)
+	if err != nil || k.conflict(dir) == "" {
+		return err
+	}
+	f, err := openRegular(upper, name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	origin, err := sys.Xattr(f, "trusted.overlay.origin")
+	if origin != nil {
+		c.Conflict = "the real file was deleted or moved since the run began"
+	}
+	return err
+}

@@ -1,0 +1,198 @@
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// A phase is how far a commit came. What a crash leaves is undone in the first two and finished in the last.
+type phase string
+
+const (
+	staging  phase = "staging"  // writing beside
+	applying phase = "applying" // moving into place
+	done     phase = "done"     // all in place; what it replaced is still aside
+)
+
+// A journal is a commit as it stands in the store, as JSON. It is on the disk before the first change that it speaks of. It names inodes, so that
+// whatever part of the commit a crash lets through, each step can be told to have been carried out or not.
+type journal struct {
+	ID       string `json:"id"`
+	Phase    phase  `json:"phase"`
+	As       Caller `json:"as"`
+	Digest   string `json:"digest"`
+	Paths    int    `json:"paths"`
+	Complete bool   `json:"complete"` // nothing is left to commit afterwards
+	Steps    []step `json:"steps"`
+}
+
+const journalName = "journal.json"
+
+func (c *commit) save(p phase) error {
+	c.journal.Phase = p
+	return c.w.writeJSON(journalName, c.journal, true)
+}
+
+// rollback undoes the steps from the last to the first. Where the disk does not let it, journal and state stay, and Recover tries again; what someone
+// else changed meanwhile is left alone for good, and named.
+func (c *commit) rollback() error {
+	var err, left error
+	for i, s := range slices.Backward(c.journal.Steps) {
+		undone := c.undo(i, s)
+		if foreign := (*foreignError)(nil); errors.As(undone, &foreign) {
+			left = errors.Join(left, undone)
+		} else {
+			err = errors.Join(err, undone)
+		}
+	}
+	err = errors.Join(err, c.sync())
+	if err == nil {
+		c.touched()
+		c.w.meta.State = Frozen
+		err = errors.Join(c.w.save(true), removeAt(c.w.dir, journalName))
+	}
+	if err = errors.Join(err, left); err != nil {
+		err = fmt.Errorf("%w: %w", ErrIncomplete, err)
+	}
+	return err
+}
+
+// finish ends a commit that stands: what it replaced is removed, and the store remembers it. It returns what could not be removed.
+func (c *commit) finish() (left []string) {
+	for i, s := range c.journal.Steps {
+		if err := errors.Join(c.w.store.reach("clean", i), c.clean(i, s, c.w.meta.touch)); err != nil {
+			left = append(left, err.Error())
+		}
+	}
+	m := &c.w.meta
+	m.Commits = append(m.Commits, CommitRecord{ID: c.journal.ID, Time: time.Now().UTC(), Caller: c.journal.As, Digest: c.journal.Digest, Paths: c.journal.Paths})
+	m.State = Frozen
+	if c.journal.Complete {
+		m.State, m.Touched = Committed, nil
+	} else {
+		c.touched()
+	}
+	err := c.w.save(true)
+	if err == nil {
+		err = removeAt(c.w.dir, journalName)
+	}
+	if err == nil && m.State == Committed {
+		err = removeAt(c.w.dir, "upper.img")
+	}
+	if err != nil { // the commit stands; Recover does this again
+		left = append(left, err.Error())
+	}
+	return left
+}
+
+// touched remembers the ctimes that a commit, or its undoing, left on what was there before, so that they are no conflicts for the next one.
+func (c *commit) touched() {
+	for _, s := range c.journal.Steps {
+		for _, dir := range []Name{s.Near, Name(parentOf(string(s.Path))), s.Path} {
+			if st, err := c.find(dir, "."); err == nil && st != nil && typeOf(*st) == Dir {
+				c.w.meta.touch(*st)
+			}
+		}
+		dir, name := split(string(s.Path))
+		if st, err := c.find(Name(dir), name); err == nil && st != nil && s.Old != nil && s.Old.Type != Dir &&
+			s.Old.Ino == st.Ino && s.Old.Size == st.Size && s.Old.Mtime == st.Mtime {
+			c.w.meta.touch(*st)
+		}
+	}
+}
+
+func (m *meta) touch(st sys.Stat) {
+	if m.Touched == nil {
+		m.Touched = map[uint64]sys.Time{}
+	}
+	m.Touched[st.Ino] = st.Ctime
+}
+
+// Recover finishes or undoes the commits that a crash cut off, and takes away what discards and preparations left half done. It returns the workspaces
+// whose commits it settled, by what they are now. It is called before the store is used; commits of live processes it leaves alone.
+func (s *Store) Recover(ctx context.Context) (settled []Info, err error) {
+	all, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range all {
+		if info.State != Committing {
+			continue
+		}
+		now, recoverErr := s.recoverOne(ctx, info.ID)
+		if errors.Is(recoverErr, ErrBusy) {
+			continue
+		}
+		if recoverErr != nil {
+			err = errors.Join(err, fmt.Errorf("workspace %s: recover: %w", info.ID, recoverErr))
+			continue
+		}
+		settled = append(settled, now)
+	}
+	return settled, err
+}
+
+func (s *Store) recoverOne(ctx context.Context, id string) (Info, error) {
+	w, err := s.Get(id)
+	if err != nil {
+		return Info{}, err
+	}
+	defer w.Close()
+	lock, err := w.lock()
+	if err != nil {
+		return Info{}, err
+	}
+	defer lock.Close()
+	if err := w.load(); err != nil || w.meta.State != Committing {
+		return w.meta.info(), err
+	}
+	j, err := w.readJournal()
+	if errors.Is(err, fs.ErrNotExist) { // nothing was begun
+		w.meta.State = Frozen
+		return w.meta.info(), w.save(true)
+	}
+	if err != nil {
+		return Info{}, err
+	}
+	if err := w.openSource(w.meta.Caller); err != nil {
+		return Info{}, err
+	}
+	dirLock, err := lockDir(ctx, w.source)
+	if err != nil {
+		return Info{}, err
+	}
+	defer dirLock.Close()
+	c := &commit{ctx: ctx, w: w, journal: j, hand: hand{real: w.source, as: j.As, id: j.ID}}
+	if j.Phase != done {
+		err = c.rollback()
+	} else if left := c.finish(); w.meta.State == Committing {
+		err = fmt.Errorf("%w: %q", ErrIncomplete, left)
+	}
+	return w.meta.info(), err
+}
+
+func (w *Workspace) readJournal() (*journal, error) {
+	f, err := sys.OpenBeneath(w.dir, journalName, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	j := &journal{}
+	if err := json.Unmarshal(content, j); err != nil {
+		return nil, fmt.Errorf("%s: %w", journalName, err)
+	}
+	return j, nil
+}

@@ -1,0 +1,97 @@
+package workspace
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A Name is a path or a link target as it is on disk: any bytes but NUL. Its String, and its form in JSON, shows each byte
+// or character that a terminal would not show as itself as an escape of Go's, so that it can be printed, compared by
+// eye, and turned back with ParseName. The raw bytes are string(n).
+type Name string
+
+// String escapes n for people.
+func (n Name) String() string {
+	if plain(string(n)) {
+		return string(n)
+	}
+	var b strings.Builder
+	for rest := string(n); rest != ""; {
+		r, size := utf8.DecodeRuneInString(rest)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, rest[0])
+		case r == '\\':
+			b.WriteString(`\\`)
+		case strconv.IsPrint(r): // neither control nor format characters, nor any space but ' '
+			b.WriteRune(r)
+		default:
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+		rest = rest[size:]
+	}
+	return b.String()
+}
+
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' || s[i] == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+// ParseName is the inverse of String.
+func ParseName(s string) (Name, error) {
+	var b []byte
+	for rest := s; rest != ""; {
+		r, multibyte, tail, err := strconv.UnquoteChar(rest, 0)
+		if err != nil {
+			return "", fmt.Errorf("name %q: a backslash begins no escape", s)
+		}
+		if r < utf8.RuneSelf || !multibyte {
+			b = append(b, byte(r))
+		} else {
+			b = utf8.AppendRune(b, r)
+		}
+		rest = tail
+	}
+	return Name(b), nil
+}
+
+// MarshalText writes the escaped form.
+func (n Name) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+
+// UnmarshalText reads the escaped form.
+func (n *Name) UnmarshalText(text []byte) error {
+	parsed, err := ParseName(string(text))
+	*n = parsed
+	return err
+}
+
+// join appends an entry to a path relative to the workspace, whose own is "".
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// split parts a path into its directory and its last component.
+func split(path string) (dir, name string) {
+	i := strings.LastIndexByte(path, '/')
+	return path[:max(i, 0)], path[i+1:]
+}
+
+// below reports whether path is dir or beneath it.
+func below(path, dir string) bool {
+	return path == dir || dir == "" || strings.HasPrefix(path, dir) && path[len(dir)] == '/'
+}
+
+func parentOf(path string) string { dir, _ := split(path); return dir }
+
+func baseOf(path Name) string { _, name := split(string(path)); return name }

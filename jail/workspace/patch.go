@@ -1,0 +1,281 @@
+package workspace
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/aymanbagabas/go-udiff"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// PatchOptions say how a patch is written.
+type PatchOptions struct {
+	// Terminal shows control characters of the content, too, as escapes, reversibly. Without it the content is as it is in the files,
+	// for git apply.
+	Terminal bool
+	// Paths are the paths to show, each with all beneath it; nil: all.
+	Paths []Name
+}
+
+const (
+	maxPatched  = 1 << 20 // bytes of a file whose lines are compared; larger ones are shown by size and hash
+	maxLines    = 20000   // and lines
+	contextSize = 3
+)
+
+// Patch writes the changes as unified diffs in the manner of git. Text of up to 1 MiB a file is written as hunks that git apply takes; what it
+// cannot express (directories, special files, binary and large content) stands in lines beginning with '#', which it skips.
+// Content that the caller cannot read is not shown. Nothing is executed.
+func (w *Workspace) Patch(ctx context.Context, out io.Writer, o PatchOptions) error {
+	p := &patcher{w: w, out: bufio.NewWriter(out), terminal: o.Terminal}
+	for c, err := range w.Changes(ctx) {
+		if err != nil {
+			return err
+		}
+		if !chosen(string(c.Path), o.Paths) {
+			continue
+		}
+		if err := p.change(c); err != nil {
+			return w.wrap("patch", err)
+		}
+	}
+	return p.out.Flush()
+}
+
+func chosen(path string, paths []Name) bool {
+	for _, p := range paths {
+		if below(path, strings.TrimSuffix(string(p), "/")) {
+			return true
+		}
+	}
+	return paths == nil
+}
+
+type patcher struct {
+	w        *Workspace
+	out      *bufio.Writer
+	terminal bool
+}
+
+// A side is one side of a file's diff: nil where there is nothing on that side that git knows.
+type side struct {
+	mode string
+	text string
+}
+
+var errNoText = errors.New("no text")
+
+func (p *patcher) change(c Change) error {
+	before, err := p.side(c, c.Before, p.readReal)
+	if err == nil {
+		var after *side
+		if after, err = p.side(c, c.After, p.readUpper); err == nil && (before != nil || after != nil) {
+			return p.diffs(c.Path, before, after)
+		}
+	}
+	if err != nil && !errors.Is(err, errNoText) {
+		return err
+	}
+	fmt.Fprintf(p.out, "# %s %s%s%s\n", c.Kind, c.Path, describe(" from", c.Before), describe(" to", c.After))
+	return nil
+}
+
+func describe(word string, n *Node) string {
+	switch {
+	case n == nil:
+		return ""
+	case n.Type == File && n.SHA256 != "":
+		return fmt.Sprintf("%s file %04o %d bytes sha256:%s", word, n.Mode, n.Size, n.SHA256)
+	case n.Type == File:
+		return fmt.Sprintf("%s file %04o %d bytes", word, n.Mode, n.Size)
+	case n.Type == Link:
+		return fmt.Sprintf("%s link to %s", word, n.Target)
+	}
+	return fmt.Sprintf("%s %s %04o", word, n.Type, n.Mode)
+}
+
+func (p *patcher) side(c Change, n *Node, read func(Name, int64) (string, error)) (*side, error) {
+	switch {
+	case n == nil || n.Type == Dir:
+		return nil, nil
+	case n.Type == Link:
+		return &side{"120000", string(n.Target)}, nil
+	case n.Type != File || n.Size > maxPatched || c.Binary:
+		return nil, errNoText
+	}
+	text, err := read(c.Path, n.Size)
+	if err != nil {
+		return nil, err
+	}
+	if strings.IndexByte(text, 0) >= 0 || strings.Count(text, "\n") > maxLines {
+		return nil, errNoText
+	}
+	if n.Mode&0o100 != 0 {
+		return &side{"100755", text}, nil
+	}
+	return &side{"100644", text}, nil
+}
+
+// readReal reads a real file with the caller's rights.
+func (p *patcher) readReal(path Name, length int64) (text string, err error) {
+	as := p.w.meta.Caller
+	err = as.do(func() error {
+		text, err = readBelow(p.w.source, path, length)
+		return err
+	})
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
+		err = errNoText
+	}
+	return text, err
+}
+
+// readUpper reads a file of the upper layer where the caller could.
+func (p *patcher) readUpper(path Name, length int64) (string, error) {
+	upper, err := p.w.openUpper()
+	if err != nil {
+		return "", err
+	}
+	defer upper.Close()
+	dir, name := split(string(path))
+	d, err := openDir(upper, dir)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	if st, err := sys.LstatAt(d, name); err != nil || !p.w.meta.Caller.readable(st) {
+		return "", errors.Join(err, errNoText)
+	}
+	return readBelow(upper, path, length)
+}
+
+func readBelow(root *os.File, path Name, length int64) (string, error) {
+	dir, name := split(string(path))
+	d, err := openDir(root, dir)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	f, err := openRegular(d, name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, length))
+	return string(content), err
+}
+
+// diffs writes one diff, or two where git has no single one: for a change of type.
+func (p *patcher) diffs(path Name, before, after *side) error {
+	if before != nil && after != nil && before.mode[:3] != after.mode[:3] {
+		if err := p.diff(path, before, nil); err != nil {
+			return err
+		}
+		return p.diff(path, nil, after)
+	}
+	return p.diff(path, before, after)
+}
+
+func (p *patcher) diff(path Name, before, after *side) error {
+	from, to := gitName("a/"+path), gitName("b/"+path)
+	fmt.Fprintf(p.out, "diff --git %s %s\n", from, to)
+	var old, text string
+	switch {
+	case before == nil:
+		fmt.Fprintf(p.out, "new file mode %s\n", after.mode)
+		from, text = "/dev/null", after.text
+	case after == nil:
+		fmt.Fprintf(p.out, "deleted file mode %s\n", before.mode)
+		to, old = "/dev/null", before.text
+	default:
+		if before.mode != after.mode {
+			fmt.Fprintf(p.out, "old mode %s\nnew mode %s\n", before.mode, after.mode)
+		}
+		old, text = before.text, after.text
+	}
+	unified, err := udiff.ToUnifiedDiff("", "", old, udiff.Lines(old, text), contextSize)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if len(unified.Hunks) > 0 {
+		fmt.Fprintf(p.out, "--- %s\n+++ %s\n", from, to)
+	}
+	more := 0 // lines that the hunks so far have on the new side and not on the old
+	for _, h := range unified.Hunks {
+		more += p.hunk(h, h.FromLine+more)
+	}
+	return nil
+}
+
+// hunk writes a hunk. The library's own idea of where it begins on the new side is not right after a hunk with several edits.
+func (p *patcher) hunk(h *udiff.Hunk, toLine int) (more int) {
+	froms, tos := 0, 0
+	for _, l := range h.Lines {
+		if l.Kind != udiff.Insert {
+			froms++
+		}
+		if l.Kind != udiff.Delete {
+			tos++
+		}
+	}
+	fmt.Fprintf(p.out, "@@ -%s +%s @@\n", hunkRange(h.FromLine, froms), hunkRange(toLine, tos))
+	for _, l := range h.Lines {
+		mark := map[udiff.OpKind]byte{udiff.Insert: '+', udiff.Delete: '-', udiff.Equal: ' '}[l.Kind]
+		text, complete := strings.CutSuffix(l.Content, "\n")
+		if p.terminal {
+			text = escapeLine(text)
+		}
+		p.out.WriteByte(mark)
+		p.out.WriteString(text)
+		p.out.WriteByte('\n')
+		if !complete {
+			p.out.WriteString("\\ No newline at end of file\n")
+		}
+	}
+	return tos - froms
+}
+
+// hunkRange writes where a hunk begins and how many lines it has; of none it begins after the line before.
+func hunkRange(line, count int) string {
+	if count == 0 {
+		line--
+	}
+	return strconv.Itoa(max(line, 0)) + "," + strconv.Itoa(count)
+}
+
+// escapeLine is Name's escaping, but for tabs.
+func escapeLine(text string) string {
+	parts := strings.Split(text, "\t")
+	for i, part := range parts {
+		parts[i] = Name(part).String()
+	}
+	return strings.Join(parts, "\t")
+}
+
+// gitName quotes a path as git does in a patch: in C's manner where it has to, bytes in octal.
+func gitName(path Name) string {
+	if plain(string(path)) && !strings.ContainsAny(string(path), "\" ") {
+		return string(path)
+	}
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, c := range []byte(path) {
+		switch {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case c < ' ' || c > '~':
+			fmt.Fprintf(&b, "\\%03o", c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
