@@ -1,0 +1,68 @@
+package runners
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of Denials: a tool that is refused a million different things costs
+// the memory of MaxDenials records.
+const (
+	MaxDenials     = 64
+	maxDenialBytes = 512
+)
+
+// Denials collects what was refused, each thing once with its count. Its zero
+// value is ready; it is for one goroutine.
+type Denials struct {
+	list     []Denial
+	index    map[Denial]int // Count is zero in the keys
+	overflow int
+}
+
+// Add counts a refusal. what and rule may hold bytes that the tool chose: they
+// are cut and made printable.
+func (d *Denials) Add(layer, what, rule string) {
+	key := Denial{Layer: layer, What: Printable(what, maxDenialBytes), Rule: Printable(rule, maxDenialBytes)}
+	if i, ok := d.index[key]; ok {
+		d.list[i].Count++
+		return
+	}
+	if len(d.list) == MaxDenials {
+		d.overflow++
+		return
+	}
+	if d.index == nil {
+		d.index = make(map[Denial]int)
+	}
+	d.index[key] = len(d.list)
+	key.Count = 1
+	d.list = append(d.list, key)
+}
+
+// List returns the refusals in the order of their first time. Those beyond
+// MaxDenials different ones are one last entry that counts them.
+func (d *Denials) List() []Denial {
+	out := append([]Denial(nil), d.list...)
+	if d.overflow > 0 {
+		out = append(out, Denial{Layer: "wasi", What: "further refusals, not listed one by one",
+			Rule: "at most " + strconv.Itoa(MaxDenials) + " are listed", Count: d.overflow})
+	}
+	return out
+}
+
+// Printable cuts s to about most bytes and escapes what is not printable, so
+// that bytes chosen by a tool can stand in a record and on a terminal.
+func Printable(s string, most int) string {
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	for _, r := range s {
+		if r == utf8.RuneError || !strconv.IsGraphic(r) {
+			q := strconv.QuoteToGraphic(s)
+			return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
+		}
+	}
+	return s
+}

@@ -1,0 +1,82 @@
+package sys
+
+import "golang.org/x/sys/unix"
+
+// Flags of Openat2.
+const (
+	ORdonly    = unix.O_RDONLY
+	OWronly    = unix.O_WRONLY
+	ORdwr      = unix.O_RDWR
+	OCreat     = unix.O_CREAT
+	OExcl      = unix.O_EXCL
+	OTrunc     = unix.O_TRUNC
+	OAppend    = unix.O_APPEND
+	ONonblock  = unix.O_NONBLOCK
+	ODsync     = unix.O_DSYNC
+	OSync      = unix.O_SYNC
+	ODirectory = unix.O_DIRECTORY
+	ONofollow  = unix.O_NOFOLLOW
+	OPath      = unix.O_PATH
+	ONoctty    = unix.O_NOCTTY
+)
+
+// Resolve is how every guest path is resolved: below the descriptor, through no
+// magic link, and on the one mount that was granted.
+const (
+	ResolveBeneath    = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+	ResolveNoSymlinks = unix.RESOLVE_NO_SYMLINKS
+)
+
+// File types in Stat.Mode.
+const (
+	SIFMT   = unix.S_IFMT
+	SIFREG  = unix.S_IFREG
+	SIFDIR  = unix.S_IFDIR
+	SIFLNK  = unix.S_IFLNK
+	SIFCHR  = unix.S_IFCHR
+	SIFBLK  = unix.S_IFBLK
+	SIFIFO  = unix.S_IFIFO
+	SIFSOCK = unix.S_IFSOCK
+)
+
+// Error numbers that callers compare.
+const (
+	E2BIG        = unix.E2BIG
+	EACCES       = unix.EACCES
+	EAGAIN       = unix.EAGAIN
+	EBADF        = unix.EBADF
+	EBUSY        = unix.EBUSY
+	EEXIST       = unix.EEXIST
+	EFAULT       = unix.EFAULT
+	EFBIG        = unix.EFBIG
+	EILSEQ       = unix.EILSEQ
+	EINVAL       = unix.EINVAL
+	EIO          = unix.EIO
+	EISDIR       = unix.EISDIR
+	ELOOP        = unix.ELOOP
+	EMFILE       = unix.EMFILE
+	EMLINK       = unix.EMLINK
+	ENAMETOOLONG = unix.ENAMETOOLONG
+	ENFILE       = unix.ENFILE
+	ENOENT       = unix.ENOENT
+	ENOMEM       = unix.ENOMEM
+	ENOSPC       = unix.ENOSPC
+	EDQUOT       = unix.EDQUOT
+	ENOSYS       = unix.ENOSYS
+	ENOTDIR      = unix.ENOTDIR
+	ENOTEMPTY    = unix.ENOTEMPTY
+	ENOTSOCK     = unix.ENOTSOCK
+	ENOTSUP      = unix.EOPNOTSUPP
+	ENXIO        = unix.ENXIO
+	EOVERFLOW    = unix.EOVERFLOW
+	EPERM        = unix.EPERM
+	EPIPE        = unix.EPIPE
+	ERANGE       = unix.ERANGE
+	EROFS        = unix.EROFS
+	ESPIPE       = unix.ESPIPE
+	ETXTBSY      = unix.ETXTBSY
+	EXDEV        = unix.EXDEV
+	ENODEV       = unix.ENODEV
+	ESTALE       = unix.ESTALE
+	ENOTTY       = unix.ENOTTY
+)

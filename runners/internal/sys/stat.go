@@ -1,0 +1,59 @@
+package sys
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stat is the kernel's answer about one file.
+type Stat = unix.Stat_t
+
+// Timespec is a kernel time. UTIMEOmit and UTIMENow are special Nsec values.
+type Timespec = unix.Timespec
+
+// Special values of Timespec.Nsec for Futimens and Utimensat.
+const (
+	UTIMEOmit = unix.UTIME_OMIT
+	UTIMENow  = unix.UTIME_NOW
+)
+
+// Fstat describes the open file fd.
+func Fstat(fd int, st *Stat) error {
+	return wrapFD("fstat", fd, retry(func() error { return unix.Fstat(fd, st) }))
+}
+
+// Lstatat describes the file name in the directory dirfd; a link is described
+// itself. name must be one component.
+func Lstatat(dirfd int, name string, st *Stat) error {
+	return wrap("fstatat", name, retry(func() error {
+		return unix.Fstatat(dirfd, name, st, unix.AT_SYMLINK_NOFOLLOW)
+	}))
+}
+
+// Futimens sets the times of an open file.
+func Futimens(fd int, ts *[2]Timespec) error {
+	return wrapFD("futimens", fd, retry(func() error {
+		_, _, e := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(ts)), 0, 0, 0)
+		if e != 0 {
+			return e
+		}
+		return nil
+	}))
+}
+
+// LutimensAt sets the times of name in dirfd; a link's own times are set.
+// name must be one component.
+func LutimensAt(dirfd int, name string, ts *[2]Timespec) error {
+	return wrap("utimensat", name, retry(func() error {
+		return unix.UtimesNanoAt(dirfd, name, ts[:], unix.AT_SYMLINK_NOFOLLOW)
+	}))
+}
+
+// UtimensPath sets the times of the file behind fd, which may be an O_PATH
+// descriptor (AT_EMPTY_PATH, Linux 5.8).
+func UtimensPath(fd int, ts *[2]Timespec) error {
+	return wrapFD("utimensat", fd, retry(func() error {
+		return unix.UtimesNanoAt(fd, "", ts[:], unix.AT_EMPTY_PATH)
+	}))
+}

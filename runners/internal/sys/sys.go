@@ -1,0 +1,59 @@
+// Package sys holds the system calls made by the code under runners that runs
+// inside a jail, one function per call, so that unsafe and x/sys/unix have one
+// door there. Every function retries EINTR, and its error names the operation
+// and the path (or the descriptor where there is no path).
+package sys
+
+import (
+	"errors"
+	"io/fs"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errno is a kernel error number. Error values of this package wrap one.
+type Errno = unix.Errno
+
+// ErrnoOf returns the error number that err wraps, EIO for an error that wraps
+// none, and zero for nil.
+func ErrnoOf(err error) Errno {
+	if err == nil {
+		return 0
+	}
+	if pe, ok := err.(*fs.PathError); ok { // every error of this package
+		if n, ok := pe.Err.(Errno); ok {
+			return n
+		}
+	}
+	var n Errno
+	if errors.As(err, &n) {
+		return n
+	}
+	return unix.EIO
+}
+
+// wrap names the operation and its path. A nil error stays nil.
+func wrap(op, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: path, Err: err}
+}
+
+// wrapFD is wrap for a call that knows only a descriptor.
+func wrapFD(op string, fd int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: "fd " + strconv.Itoa(fd), Err: err}
+}
+
+// retry calls f until it returns something other than EINTR.
+func retry(f func() error) error {
+	for {
+		if err := f(); err != unix.EINTR {
+			return err
+		}
+	}
+}

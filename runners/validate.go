@@ -1,0 +1,113 @@
+package runners
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// ErrInvocation is wrapped by every error of Invocation.Validate.
+var ErrInvocation = errors.New("bad invocation")
+
+// MaxArgBytes bounds the arguments and the environment together, as the kernel
+// bounds those of a native program.
+const MaxArgBytes = 2 << 20
+
+// checks each look at one thing and return one sentence about it.
+var checks = [...]func(*Invocation) error{checkArgs, checkEnv, checkMounts, checkCwd, checkLayout, checkLimits}
+
+// Validate reports the first thing that is wrong with the invocation.
+func (inv *Invocation) Validate() error {
+	for _, check := range checks {
+		if err := check(inv); err != nil {
+			return fmt.Errorf("%w: %w", ErrInvocation, err)
+		}
+	}
+	return nil
+}
+
+func checkArgs(inv *Invocation) error {
+	if len(inv.Args) == 0 {
+		return errors.New("no arguments: the first is the name of the command")
+	}
+	size := 0
+	for i, a := range inv.Args {
+		if strings.IndexByte(a, 0) >= 0 {
+			return fmt.Errorf("argument %d has a NUL byte", i)
+		}
+		size += len(a) + 1
+	}
+	for _, e := range inv.Env {
+		size += len(e) + 1
+	}
+	if size > MaxArgBytes {
+		return fmt.Errorf("arguments and environment take %d bytes, more than %d", size, MaxArgBytes)
+	}
+	return nil
+}
+
+func checkEnv(inv *Invocation) error {
+	for i, e := range inv.Env {
+		if strings.IndexByte(e, 0) >= 0 {
+			return fmt.Errorf("environment entry %d has a NUL byte", i)
+		}
+		if strings.IndexByte(e, '=') < 1 {
+			return fmt.Errorf("environment entry %d is not NAME=VALUE", i)
+		}
+	}
+	return nil
+}
+
+func checkMounts(inv *Invocation) error {
+	for i, m := range inv.Mounts {
+		if !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || strings.IndexByte(m.Path, 0) >= 0 {
+			return fmt.Errorf("mount %q is not a clean absolute path", m.Path)
+		}
+		for _, o := range inv.Mounts[:i] {
+			if o.Path == m.Path {
+				return fmt.Errorf("mount %s is given twice", m.Path)
+			}
+			// A mount in a mount would have two sets of rights on the same names.
+			if Below(o.Path, m.Path) || Below(m.Path, o.Path) {
+				return fmt.Errorf("mount %s and mount %s are one inside the other", o.Path, m.Path)
+			}
+		}
+	}
+	return nil
+}
+
+func checkCwd(inv *Invocation) error {
+	if inv.Cwd == "" {
+		return nil
+	}
+	if !path.IsAbs(inv.Cwd) || path.Clean(inv.Cwd) != inv.Cwd {
+		return fmt.Errorf("working directory %q is not a clean absolute path", inv.Cwd)
+	}
+	return nil
+}
+
+func checkLayout(inv *Invocation) error {
+	switch inv.Layout {
+	case "", LayoutRooted, LayoutPreopens:
+		return nil
+	}
+	return fmt.Errorf("layout %q is neither %s nor %s", inv.Layout, LayoutRooted, LayoutPreopens)
+}
+
+func checkLimits(inv *Invocation) error {
+	switch {
+	case inv.MemoryLimit < 0:
+		return errors.New("the memory limit is negative")
+	case inv.OpenFiles < 0:
+		return errors.New("the limit of open files is negative")
+	case inv.Module.Bytes < 0 || inv.Module.Functions < 0:
+		return errors.New("a module limit is negative")
+	}
+	return nil
+}
+
+// Below reports whether the clean absolute path p is dir or lies in it.
+func Below(dir, p string) bool {
+	return dir == "/" || p == dir || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
+}

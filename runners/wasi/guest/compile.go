@@ -1,0 +1,65 @@
+package guest
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jail-sandbox/jail/runners/wasi"
+)
+
+// Compile compiles a module into cacheDir, an empty directory that can be
+// written, and so leaves it with one entry. It is to run in a jail of its own,
+// with limits: compiling is the one time that a module's author decides how
+// much work is done before anything of the module runs.
+func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) error {
+	info, err := wasi.Check(module, limits)
+	if err != nil {
+		return err
+	}
+	l, err := load(ctx, info, module, cacheDir)
+	if err != nil {
+		return err
+	}
+	if err := l.Close(ctx); err != nil {
+		return fmt.Errorf("cache of compiled modules: %w", err)
+	}
+	_, err = Entry(cacheDir)
+	return err
+}
+
+// Entry returns the path of the one compiled module in cacheDir. The engine
+// names it wazero-VERSION-ARCH-OS/DIGEST, where the digest is over the module
+// and the features of the CPU; a directory for each module makes it findable
+// without them.
+func Entry(cacheDir string) (string, error) {
+	dirs, err := os.ReadDir(cacheDir)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNotCompiled, err)
+	}
+	var found []string
+	for _, d := range dirs {
+		if !d.IsDir() || !strings.HasPrefix(d.Name(), "wazero-") {
+			continue
+		}
+		files, err := os.ReadDir(filepath.Join(cacheDir, d.Name()))
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrNotCompiled, err)
+		}
+		for _, f := range files {
+			if b, err := hex.DecodeString(f.Name()); err == nil && len(b) == 32 && f.Type().IsRegular() {
+				found = append(found, filepath.Join(cacheDir, d.Name(), f.Name()))
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", ErrNotCompiled
+	case 1:
+		return found[0], nil
+	}
+	return "", fmt.Errorf("%w: %s holds %d entries, not one", ErrNotCompiled, cacheDir, len(found))
+}

@@ -1,0 +1,150 @@
+// Package guest runs a WebAssembly module inside a jail: the only code that
+// knows the engine, wazero. It assumes that the engine may be broken: it runs as
+// the tool's own process, holds nothing that the tool may not have, and is
+// stopped only from outside, by killing the jail. So it does not ask the engine
+// for interruptible code, which would run four to six times slower.
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/internal/sys"
+	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+)
+
+// Errors to compare.
+var (
+	// ErrNotCompiled says that a cache directory was given and holds no compiled
+	// form of the module for this machine. A run compiles only in memory, and only
+	// without a cache directory: in the jail of a run there is no budget for
+	// compiling, and nothing could keep the result.
+	ErrNotCompiled = errors.New("module is not in the cache of compiled modules")
+	// ErrCacheDamaged says that the engine refused the compiled form. Compile it again.
+	ErrCacheDamaged = errors.New("compiled module is damaged")
+	// ErrEngine is a fault of ours or of the engine, not of the module.
+	ErrEngine = errors.New("engine fault")
+)
+
+// features are the proposals that tools need: what compilers emit by default
+// today, and exceptions for setjmp. Threads are not among them.
+const features = api.CoreFeaturesV2 | experimental.CoreFeaturesExtendedConst |
+	experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExceptionHandling
+
+// config is the engine's. Whatever changes the machine code is named in wasi.Engine.
+func config() wazero.RuntimeConfig {
+	return wazero.NewRuntimeConfigCompiler().
+		WithCoreFeatures(features).
+		WithDebugInfoEnabled(false). // symbols for a stack that nobody sees cost seconds
+		WithCloseOnContextDone(false)
+}
+
+// Loaded is a module that is ready to run, as often as wanted, one run at a time.
+type Loaded struct {
+	info    wasi.Info
+	runtime wazero.Runtime
+	cache   wazero.CompilationCache
+	module  wazero.CompiledModule
+	host    *host
+	took    time.Duration
+}
+
+// Load checks a module and makes it ready: from cacheDir, or, if that is empty,
+// by compiling it. Close it after use.
+func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) (*Loaded, error) {
+	start := time.Now()
+	info, err := wasi.Check(module, limits)
+	if err != nil {
+		return nil, err
+	}
+	if cacheDir != "" {
+		if _, err := Entry(cacheDir); err != nil {
+			return nil, err
+		}
+	}
+	l, err := load(ctx, info, module, cacheDir)
+	if err != nil {
+		return nil, err
+	}
+	if cacheDir != "" {
+		// Where the cache can be written, the engine adds what it did not find.
+		if _, err := Entry(cacheDir); err != nil {
+			_ = l.Close(ctx) // err is the one that matters
+			return nil, err
+		}
+	}
+	l.took = time.Since(start)
+	return l, nil
+}
+
+func load(ctx context.Context, info wasi.Info, module []byte, cacheDir string) (*Loaded, error) {
+	// A write beyond the limit of file sizes is the guest's error, not our end.
+	sys.IgnoreFileSizeSignal()
+	l := &Loaded{info: info, host: &host{}}
+	cfg := config()
+	if cacheDir != "" {
+		var err error
+		if l.cache, err = wazero.NewCompilationCacheWithDir(cacheDir); err != nil {
+			return nil, fmt.Errorf("cache of compiled modules: %w", err)
+		}
+		cfg = cfg.WithCompilationCache(l.cache)
+	}
+	l.runtime = wazero.NewRuntimeWithConfig(ctx, cfg)
+	if err := l.compile(ctx, module); err != nil {
+		_ = l.Close(ctx) // err is the one that matters
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *Loaded) compile(ctx context.Context, module []byte) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: compiling: %v", ErrEngine, r)
+		}
+	}()
+	if l.module, err = l.runtime.CompileModule(ctx, wasi.BoundTables(module)); err != nil {
+		return compileError(err)
+	}
+	return l.host.bind(ctx, l.runtime)
+}
+
+// Info is what the check of the module found.
+func (l *Loaded) Info() wasi.Info { return l.info }
+
+// Close gives back the engine's memory.
+func (l *Loaded) Close(ctx context.Context) error {
+	err := l.runtime.Close(ctx)
+	if l.cache != nil {
+		err = errors.Join(err, l.cache.Close(ctx))
+	}
+	return err
+}
+
+// Run loads the module and runs it once; see Loaded.Run. A module that is
+// refused has a Report as well, which says so.
+func Run(ctx context.Context, inv runners.Invocation, module []byte, stdin, stdout, stderr *os.File) (runners.Report, error) {
+	l, err := Load(ctx, module, inv.Module, inv.CacheDir)
+	if err != nil {
+		return refused(err), err
+	}
+	defer l.Close(ctx)
+	return l.Run(ctx, inv, stdin, stdout, stderr)
+}
+
+// refused reports an import that was not granted as the denial that it is.
+func refused(err error) runners.Report {
+	var me *wasi.ModuleError
+	if !errors.As(err, &me) || me.Kind != wasi.ErrImport {
+		return runners.Report{}
+	}
+	return runners.Report{Denied: []runners.Denial{
+		{Layer: "wasi", What: "import " + me.Import, Rule: "not granted", Count: 1}}}
+}

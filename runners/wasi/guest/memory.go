@@ -1,0 +1,64 @@
+package guest
+
+import (
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/internal/sys"
+	"github.com/tetratelabs/wazero/experimental"
+)
+
+// linear is the guest's memory: address space for all that it may ever have,
+// reserved once, of which pages cost memory only when they are touched. Growing
+// moves nothing and copies nothing.
+type linear struct {
+	limit    uint64 // bytes
+	reserved []byte
+	size     uint64
+	peak     uint64
+	refused  *runners.MemoryRefused
+}
+
+// Allocate implements experimental.MemoryAllocator. most is what the module
+// declares; the limit may be less.
+func (l *linear) Allocate(_, most uint64) experimental.LinearMemory {
+	l.size = 0
+	most = min(most, l.limit)
+	if most == 0 {
+		return l
+	}
+	// Without address space every growth fails, which the guest is told.
+	if b, err := sys.Reserve(int(most)); err == nil {
+		l.reserved = b
+	}
+	return l
+}
+
+// Reallocate implements experimental.LinearMemory. It returns nil for a size
+// that is refused.
+func (l *linear) Reallocate(size uint64) []byte {
+	if size > l.limit {
+		if l.refused == nil {
+			l.refused = &runners.MemoryRefused{Limit: int64(l.limit)}
+		}
+		l.refused.Wanted = max(l.refused.Wanted, int64(size))
+		return nil
+	}
+	if size > uint64(len(l.reserved)) {
+		return nil
+	}
+	if size > l.size {
+		if err := sys.Open(l.reserved[l.size:size]); err != nil {
+			return nil
+		}
+		l.size = size
+		l.peak = max(l.peak, size)
+	}
+	return l.reserved[:size:size]
+}
+
+// Free implements experimental.LinearMemory.
+func (l *linear) Free() {
+	if l.reserved != nil {
+		_ = sys.Release(l.reserved) // nothing can be done about it
+		l.reserved = nil
+	}
+}

@@ -1,0 +1,292 @@
+package preview1
+
+import (
+	"encoding/binary"
+
+	"github.com/jail-sandbox/jail/runners/internal/sys"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/view"
+)
+
+type direntry = view.Entry
+
+// dir returns the directory behind fd.
+func (p *Process) dir(fd uint64) (*file, Errno) {
+	f := p.fds.get(uint32(fd))
+	switch {
+	case f == nil:
+		return nil, errBadf
+	case f.kind != kindDir:
+		return nil, errNotdir
+	}
+	return f, success
+}
+
+// advices are the kernel's numbers of WASI's hints, which stand in another order.
+var advices = [...]int{0, 2, 1, 3, 4, 5}
+
+func fdAdvise(p *Process, _ []byte, a []uint64) Errno {
+	f, e := p.seekable(a[0])
+	if e != success {
+		return e
+	}
+	if uint32(a[3]) >= uint32(len(advices)) || int64(a[1]) < 0 || int64(a[2]) < 0 {
+		return errInval
+	}
+	return errnoOf(sys.Advise(f.fd, int64(a[1]), int64(a[2]), advices[uint32(a[3])]))
+}
+
+func fdAllocate(p *Process, _ []byte, a []uint64) Errno {
+	f, e := p.writable(a[0])
+	if e != success {
+		return e
+	}
+	if int64(a[1]) < 0 || int64(a[2]) <= 0 {
+		return errInval
+	}
+	if f.fd < 0 {
+		return wasiErrno(sys.ESPIPE)
+	}
+	return errnoOf(sys.Allocate(f.fd, int64(a[1]), int64(a[2])))
+}
+
+func fdClose(p *Process, _ []byte, a []uint64) Errno {
+	f := p.fds.get(uint32(a[0]))
+	if f == nil {
+		return errBadf
+	}
+	p.fds.remove(uint32(a[0]))
+	return f.close()
+}
+
+// fdRenumber moves a descriptor onto another one, which is closed. Both have to
+// be open, so a number that was never given out cannot be made up.
+func fdRenumber(p *Process, _ []byte, a []uint64) Errno {
+	from, to := p.fds.get(uint32(a[0])), p.fds.get(uint32(a[1]))
+	switch {
+	case from == nil || to == nil:
+		return errBadf
+	case from == to:
+		return success
+	}
+	e := to.close()
+	p.fds.files[uint32(a[1])] = from
+	p.fds.remove(uint32(a[0]))
+	return e
+}
+
+func fdSync(p *Process, _ []byte, a []uint64) Errno     { return p.sync(a[0], sys.Sync) }
+func fdDatasync(p *Process, _ []byte, a []uint64) Errno { return p.sync(a[0], sys.Datasync) }
+
+func (p *Process) sync(fd uint64, call func(int) error) Errno {
+	f := p.fds.get(uint32(fd))
+	if f == nil {
+		return errBadf
+	}
+	n, ok := f.kernel()
+	if !ok {
+		return success
+	}
+	return errnoOf(call(n))
+}
+
+// kernel returns the kernel's descriptor, if there is one.
+func (f *file) kernel() (int, bool) {
+	if f.kind == kindDir {
+		return f.dir.FD()
+	}
+	return f.fd, f.fd >= 0
+}
+
+func fdFdstatGet(p *Process, mem []byte, a []uint64) Errno {
+	f := p.fds.get(uint32(a[0]))
+	if f == nil {
+		return errBadf
+	}
+	b, ok := memory(mem).at(uint32(a[1]), 24)
+	if !ok {
+		return errFault
+	}
+	clear(b)
+	b[0] = f.filetype
+	if f.kind == kindDir {
+		b[0] = typeDirectory
+	}
+	binary.LittleEndian.PutUint16(b[2:], f.flags)
+	binary.LittleEndian.PutUint64(b[8:], f.base)
+	binary.LittleEndian.PutUint64(b[16:], f.inherit)
+	return success
+}
+
+func fdFdstatSetFlags(p *Process, _ []byte, a []uint64) Errno {
+	f := p.fds.get(uint32(a[0]))
+	want := uint32(a[1])
+	const settable = flagAppend | flagNonblock
+	switch {
+	case f == nil:
+		return errBadf
+	case want&^allFlags != 0:
+		return errInval
+	case (uint16(want)^f.flags)&^settable != 0:
+		return errNotsup // the kernel cannot change how an open file is synced
+	}
+	if f.kind == kindFile && (uint16(want)^f.flags)&flagAppend != 0 {
+		flags, err := sys.StatusFlags(f.fd)
+		if err != nil {
+			return errnoOf(err)
+		}
+		flags &^= sys.OAppend
+		if want&flagAppend != 0 {
+			flags |= sys.OAppend
+		}
+		if err := sys.SetStatusFlags(f.fd, flags); err != nil {
+			return errnoOf(err)
+		}
+	}
+	f.flags = uint16(want)
+	return success
+}
+
+func fdFdstatSetRights(p *Process, _ []byte, a []uint64) Errno {
+	f := p.fds.get(uint32(a[0]))
+	switch {
+	case f == nil:
+		return errBadf
+	case a[1]&^f.base != 0, a[2]&^f.inherit != 0:
+		return errNotcap
+	}
+	f.dropped |= f.base &^ a[1]
+	f.base, f.inherit = a[1], a[2]
+	return success
+}
+
+func fdFilestatGet(p *Process, mem []byte, a []uint64) Errno {
+	f := p.fds.get(uint32(a[0]))
+	if f == nil {
+		return errBadf
+	}
+	var st sys.Stat
+	switch {
+	case f.kind == kindDir:
+		var e sys.Errno
+		if st, e = f.dir.Self(); e != 0 {
+			return wasiErrno(e)
+		}
+	case f.fd >= 0:
+		if err := sys.Fstat(f.fd, &st); err != nil {
+			return errnoOf(err)
+		}
+	}
+	return putFilestat(mem, uint32(a[1]), &st, f)
+}
+
+// putFilestat writes a filestat. f, if given, knows its type better.
+func putFilestat(m memory, ptr uint32, st *sys.Stat, f *file) Errno {
+	b, ok := m.at(ptr, 64)
+	if !ok {
+		return errFault
+	}
+	clear(b)
+	binary.LittleEndian.PutUint64(b[0:], st.Dev)
+	binary.LittleEndian.PutUint64(b[8:], st.Ino)
+	b[16] = filetypeOf(st.Mode)
+	if f != nil && f.kind == kindStream {
+		b[16] = f.filetype
+	}
+	binary.LittleEndian.PutUint64(b[24:], uint64(st.Nlink))
+	binary.LittleEndian.PutUint64(b[32:], uint64(st.Size))
+	binary.LittleEndian.PutUint64(b[40:], uint64(st.Atim.Nano()))
+	binary.LittleEndian.PutUint64(b[48:], uint64(st.Mtim.Nano()))
+	binary.LittleEndian.PutUint64(b[56:], uint64(st.Ctim.Nano()))
+	return success
+}
+
+func fdFilestatSetSize(p *Process, _ []byte, a []uint64) Errno {
+	f, e := p.writable(a[0])
+	switch {
+	case e != success:
+		return e
+	case int64(a[1]) < 0, f.kind != kindFile:
+		return errInval
+	}
+	return errnoOf(sys.Truncate(f.fd, int64(a[1])))
+}
+
+func fdFilestatSetTimes(p *Process, _ []byte, a []uint64) Errno {
+	f := p.fds.get(uint32(a[0]))
+	if f == nil {
+		return errBadf
+	}
+	ts, e := times(a[1], a[2], uint32(a[3]))
+	if e != success {
+		return e
+	}
+	n, ok := f.kernel()
+	switch {
+	case !ok, f.kind == kindStream:
+		return errInval
+	case !f.onWritable():
+		p.denials.Add(Layer, "write times of an open file", view.RuleReadOnly)
+		return wasiErrno(sys.EROFS)
+	}
+	return errnoOf(sys.Futimens(n, &ts))
+}
+
+// onWritable reports whether the file lies on a mount that can be changed.
+func (f *file) onWritable() bool {
+	if f.kind == kindDir {
+		return f.dir.Writable()
+	}
+	return !f.readOnly
+}
+
+// times reads the two times of a set-times call and what is to become of them.
+func times(atim, mtim uint64, flags uint32) (ts [2]sys.Timespec, e Errno) {
+	const atimSet, atimNow, mtimSet, mtimNow = 1, 2, 4, 8
+	if flags&^0xf != 0 || flags&(atimSet|atimNow) == atimSet|atimNow || flags&(mtimSet|mtimNow) == mtimSet|mtimNow {
+		return ts, errInval
+	}
+	return [2]sys.Timespec{
+		timespec(atim, flags&atimSet != 0, flags&atimNow != 0),
+		timespec(mtim, flags&mtimSet != 0, flags&mtimNow != 0),
+	}, success
+}
+
+func timespec(ns uint64, set, now bool) sys.Timespec {
+	switch {
+	case now:
+		return sys.Timespec{Nsec: sys.UTIMENow}
+	case set:
+		return sys.Timespec{Sec: int64(ns / 1e9), Nsec: int64(ns % 1e9)}
+	}
+	return sys.Timespec{Nsec: sys.UTIMEOmit}
+}
+
+func fdPrestatGet(p *Process, mem []byte, a []uint64) Errno {
+	f := p.fds.get(uint32(a[0]))
+	if f == nil || !f.isPreopen {
+		return errBadf
+	}
+	b, ok := memory(mem).at(uint32(a[1]), 8)
+	if !ok {
+		return errFault
+	}
+	clear(b) // the tag of a directory is zero
+	binary.LittleEndian.PutUint32(b[4:], uint32(len(f.preopen)))
+	return success
+}
+
+func fdPrestatDirName(p *Process, mem []byte, a []uint64) Errno {
+	f := p.fds.get(uint32(a[0]))
+	switch {
+	case f == nil || !f.isPreopen:
+		return errBadf
+	case uint32(a[2]) < uint32(len(f.preopen)):
+		return errNameLong
+	}
+	b, ok := memory(mem).at(uint32(a[1]), uint32(len(f.preopen)))
+	if !ok {
+		return errFault
+	}
+	copy(b, f.preopen)
+	return success
+}

@@ -1,0 +1,95 @@
+// Package preview1 is WASI preview 1 for one guest: its arguments, its clocks,
+// its descriptors, and the calls on them. It knows linear memory as bytes and
+// nothing of any engine, so its calls can be tested and fuzzed without one.
+package preview1
+
+import (
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/internal/sys"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/view"
+)
+
+// Layer is the layer that the refusals of this package name.
+const Layer = "wasi"
+
+// DefaultOpenFiles is how many descriptors a guest may have where nothing is said.
+const DefaultOpenFiles = 256
+
+// Config is what a guest gets.
+type Config struct {
+	Args, Env []string
+	// Stdin, Stdout and Stderr are descriptors that the caller keeps; -1 is a
+	// stream that is at its end, or that takes everything and keeps nothing.
+	Stdin, Stdout, Stderr int
+	Dirs                  []Preopen
+	OpenFiles             int // descriptors at one time; 0 means DefaultOpenFiles
+	// Exit ends the guest with a code; it does not return.
+	Exit func(code int)
+}
+
+// Preopen is a directory that is open from the start. The Process takes it over.
+type Preopen struct {
+	Name string
+	Dir  *view.Dir
+}
+
+// Process is one guest. It is for one goroutine.
+type Process struct {
+	args, env []string
+	exit      func(int)
+	fds       table
+	denials   *runners.Denials
+	room      [16][]byte // for the buffers of one call
+	Stdout    int64      // bytes written so far
+	Stderr    int64
+}
+
+// New makes a guest. Refusals go to denials.
+func New(c Config, denials *runners.Denials) *Process {
+	p := &Process{args: c.Args, env: c.Env, exit: c.Exit, denials: denials}
+	p.fds.most = c.OpenFiles
+	if p.fds.most <= 0 {
+		p.fds.most = DefaultOpenFiles
+	}
+	p.fds.put(newStream(c.Stdin, stdinRights, nil))
+	p.fds.put(newStream(c.Stdout, stdoutRights, &p.Stdout))
+	p.fds.put(newStream(c.Stderr, stdoutRights, &p.Stderr))
+	for _, d := range c.Dirs {
+		p.fds.put(&file{kind: kindDir, fd: -1, dir: d.Dir, preopen: d.Name, isPreopen: true,
+			base: dirRights, inherit: allRights})
+	}
+	return p
+}
+
+// Close closes every descriptor that the guest left open, but for the streams.
+func (p *Process) Close() {
+	for i := range p.fds.files {
+		if f := p.fds.files[i]; f != nil {
+			_ = f.close() // the guest is gone: there is nobody to tell
+			p.fds.files[i] = nil
+		}
+	}
+}
+
+// OpenPeak is the most descriptors that were open at one time.
+func (p *Process) OpenPeak() int { return p.fds.peak }
+
+func newStream(fd int, rights uint64, count *int64) *file {
+	f := &file{kind: kindStream, fd: fd, base: rights, count: count}
+	if fd < 0 {
+		return f
+	}
+	var st sys.Stat
+	if sys.Fstat(fd, &st) != nil {
+		f.fd = -1 // closed by whoever started us
+		return f
+	}
+	f.filetype = filetypeOf(st.Mode)
+	if f.filetype == typeCharacterDevice && !sys.IsTerminal(fd) {
+		f.filetype = typeUnknown // or a library takes /dev/null for a terminal
+	}
+	if f.filetype == typeRegular {
+		f.base |= rightFdSeek | rightFdTell
+	}
+	return f
+}

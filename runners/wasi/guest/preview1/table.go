@@ -1,0 +1,117 @@
+package preview1
+
+import (
+	"github.com/jail-sandbox/jail/runners/internal/sys"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/view"
+)
+
+type kind uint8
+
+const (
+	kindStream kind = iota // stdin, stdout, stderr
+	kindFile               // a regular file
+	kindDir
+)
+
+// Flags of a descriptor.
+const (
+	flagAppend = 1 << iota
+	flagDsync
+	flagNonblock
+	flagRsync
+	flagSync
+	allFlags = 1<<iota - 1
+)
+
+// Types of files.
+const (
+	typeUnknown         = 0
+	typeBlockDevice     = 1
+	typeCharacterDevice = 2
+	typeDirectory       = 3
+	typeRegular         = 4
+	typeSocketStream    = 6
+	typeSymbolicLink    = 7
+)
+
+func filetypeOf(mode uint32) uint8 {
+	switch mode & sys.SIFMT {
+	case sys.SIFREG:
+		return typeRegular
+	case sys.SIFDIR:
+		return typeDirectory
+	case sys.SIFLNK:
+		return typeSymbolicLink
+	case sys.SIFCHR:
+		return typeCharacterDevice
+	case sys.SIFBLK:
+		return typeBlockDevice
+	case sys.SIFSOCK:
+		return typeSocketStream
+	}
+	return typeUnknown // a FIFO has no type in WASI
+}
+
+// file is what a descriptor stands for.
+type file struct {
+	kind     kind
+	filetype uint8
+	flags    uint16
+	fd       int  // of the kernel; -1 for a stream that was closed, and for a dir
+	readOnly bool // a file on a mount that cannot be changed
+	dir      *view.Dir
+
+	isPreopen bool
+	preopen   string
+
+	base, inherit uint64 // rights, as reported
+	dropped       uint64 // rights that the guest gave up
+	count         *int64 // of the bytes written to a stream
+}
+
+func (f *file) close() Errno {
+	switch f.kind {
+	case kindFile:
+		return errnoOf(sys.Close(f.fd))
+	case kindDir:
+		return wasiErrno(f.dir.Close())
+	}
+	return success // a stream is its owner's to close
+}
+
+// table holds the descriptors. Numbers are given out lowest first.
+type table struct {
+	files []*file
+	open  int
+	most  int
+	peak  int
+}
+
+func (t *table) get(fd uint32) *file {
+	if uint64(fd) >= uint64(len(t.files)) {
+		return nil
+	}
+	return t.files[fd]
+}
+
+// full reports whether no further descriptor may be opened.
+func (t *table) full() bool { return t.open >= t.most }
+
+// put gives f the lowest free number.
+func (t *table) put(f *file) uint32 {
+	t.open++
+	t.peak = max(t.peak, t.open)
+	for i, g := range t.files {
+		if g == nil {
+			t.files[i] = f
+			return uint32(i)
+		}
+	}
+	t.files = append(t.files, f)
+	return uint32(len(t.files) - 1)
+}
+
+func (t *table) remove(fd uint32) {
+	t.files[fd] = nil
+	t.open--
+}

@@ -1,0 +1,101 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/preview1"
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/experimental"
+	wazerosys "github.com/tetratelabs/wazero/sys"
+)
+
+// Run runs the module once. The streams stay the caller's; a nil one is at its
+// end, or takes everything. They should be in blocking mode. An error means that
+// the tool did not run, or was stopped by a fault that is not its own; how the
+// tool itself ended is in the Report.
+func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout, stderr *os.File) (runners.Report, error) {
+	if err := inv.Validate(); err != nil {
+		return runners.Report{}, err
+	}
+	mem := &linear{limit: wasi.MaxMemory}
+	if inv.MemoryLimit > 0 {
+		mem.limit = min(uint64(inv.MemoryLimit), wasi.MaxMemory)
+	}
+	if l.info.MemoryMin > mem.limit {
+		refused := &runners.MemoryRefused{Limit: int64(mem.limit), Wanted: int64(l.info.MemoryMin)}
+		return runners.Report{MemoryRefused: refused}, fmt.Errorf("%w: the module needs %d bytes of memory to start, the limit is %d",
+			wasi.ErrTooLarge, refused.Wanted, refused.Limit)
+	}
+	var denials runners.Denials
+	g, err := newTree(inv, l.info.Layout, &denials)
+	if err != nil {
+		return runners.Report{}, err
+	}
+	defer g.view.Close()
+	p := preview1.New(preview1.Config{
+		Args: inv.Args, Env: inv.Env,
+		Stdin: descriptor(stdin), Stdout: descriptor(stdout), Stderr: descriptor(stderr),
+		Dirs: g.dirs, OpenFiles: inv.OpenFiles,
+		// The engine ends the guest when a host function panics with this type.
+		Exit: func(code int) { panic(wazerosys.NewExitError(uint32(code))) },
+	}, &denials)
+	defer p.Close()
+	l.host.process = p
+	defer func() { l.host.process = nil }()
+	start := time.Now()
+	runErr := l.start(ctx, mem)
+	for _, f := range [...]*os.File{stdin, stdout, stderr} {
+		runtime.KeepAlive(f) // only their descriptors were used, which a finalizer closes
+	}
+	rep := runners.Report{
+		Denied:        denials.List(),
+		MemoryRefused: mem.refused,
+		Usage: runners.Usage{LoadNanos: int64(l.took), RunNanos: int64(time.Since(start)), MemoryPeak: int64(mem.peak),
+			OpenPeak: p.OpenPeak(), StdoutBytes: p.Stdout, StderrBytes: p.Stderr},
+	}
+	l.took = 0 // the next run of the same module did not load it
+	rep.ExitCode, rep.Trap, err = ending(runErr)
+	return rep, err
+}
+
+// descriptor of a stream. Fd puts it into blocking mode if it was opened as a
+// file of Go's.
+func descriptor(f *os.File) int {
+	if f == nil {
+		return -1
+	}
+	return int(f.Fd())
+}
+
+// start instantiates the module, which runs its start section, and calls _start.
+func (l *Loaded) start(ctx context.Context, mem *linear) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", ErrEngine, r)
+			mem.Free()
+		}
+	}()
+	ctx = experimental.WithMemoryAllocator(ctx, mem)
+	// An empty name, so that the same module can be instantiated again.
+	m, err := l.runtime.InstantiateModule(ctx, l.module, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if err != nil {
+		mem.Free()
+		return err
+	}
+	defer m.Close(ctx)
+	f := m.ExportedFunction("_start")
+	if f == nil || len(f.Definition().ParamTypes()) != 0 {
+		return errStart
+	}
+	_, err = f.Call(ctx)
+	return err
+}
+
+var errStart = errors.New("_start takes parameters")

@@ -1,0 +1,168 @@
+package view
+
+import (
+	"github.com/jail-sandbox/jail/runners/internal/sys"
+)
+
+// Modes of what a guest creates; the umask of the process narrows them.
+const (
+	fileMode = 0o666
+	dirMode  = 0o777
+)
+
+// How says how a path is opened.
+type How struct {
+	Read, Write       bool
+	Create, Exclusive bool
+	Truncate, Append  bool
+	Sync, Datasync    bool
+	Directory         bool // fail unless it is one
+	Follow            bool // follow a link at the end
+}
+
+// flags are those of the kernel. O_NONBLOCK keeps the open of a FIFO from
+// waiting for its other end; O_NOCTTY is habit.
+func (h How) flags() uint64 {
+	f := uint64(sys.ONonblock | sys.ONoctty)
+	switch {
+	case !h.Write:
+		f |= sys.ORdonly
+	case h.Read:
+		f |= sys.ORdwr
+	default:
+		f |= sys.OWronly
+	}
+	for _, x := range [...]struct {
+		on   bool
+		flag uint64
+	}{
+		{h.Create, sys.OCreat}, {h.Exclusive, sys.OExcl}, {h.Truncate, sys.OTrunc},
+		{h.Append, sys.OAppend}, {h.Sync, sys.OSync}, {h.Datasync, sys.ODsync},
+		{h.Directory, sys.ODirectory}, {!h.Follow, sys.ONofollow},
+	} {
+		if x.on {
+			f |= x.flag
+		}
+	}
+	return f
+}
+
+// writes reports whether opening so can change anything.
+func (h How) writes() bool {
+	return h.Write || h.Create || h.Truncate || h.Append
+}
+
+func (h How) verb() string {
+	if h.writes() {
+		return "write"
+	}
+	return "read"
+}
+
+// Opened is a file or a directory; exactly one.
+type Opened struct {
+	FD       int // of a file
+	Dir      *Dir
+	Stat     sys.Stat
+	ReadOnly bool // on a mount that cannot be changed
+}
+
+// Open opens a regular file or a directory. Anything else is refused without
+// waiting for it.
+func (d *Dir) Open(p string, how How) (Opened, Errno) {
+	b, rest, n, f := d.enter(p)
+	if f != none {
+		return Opened{}, d.fail(f, how.verb(), p)
+	}
+	if n != nil {
+		return d.v.openNode(d, n, p, how)
+	}
+	flags := how.flags()
+	if !b.m.Write {
+		var e Errno
+		if flags, e = d.openReadOnly(p, how, flags); e != 0 {
+			return Opened{}, e
+		}
+	}
+	o, f := d.v.openBeneath(b, rest, flags, mode(flags))
+	if f != none {
+		return Opened{}, d.openFault(f, p, how, b.m)
+	}
+	if o.node != nil {
+		return d.v.openNode(d, o.node, p, how)
+	}
+	return d.opened(o, p, how)
+}
+
+// mode is the mode that openat2 takes: it refuses one where nothing is created.
+func mode(flags uint64) uint64 {
+	if flags&sys.OCreat != 0 {
+		return fileMode
+	}
+	return 0
+}
+
+// openReadOnly is for a mount that cannot be changed: creating becomes finding.
+func (d *Dir) openReadOnly(p string, how How, flags uint64) (uint64, Errno) {
+	switch {
+	case how.Write && how.Directory:
+		return 0, sys.EISDIR
+	case how.Create && how.Exclusive:
+		if _, e := d.Stat(p, false); e == 0 {
+			return 0, sys.EEXIST
+		}
+		return 0, d.refuse(sys.EROFS, "write", p, RuleReadOnly)
+	case how.Write, how.Truncate, how.Append:
+		return 0, d.refuse(sys.EROFS, "write", p, RuleReadOnly)
+	}
+	return flags &^ (sys.OCreat | sys.OExcl), 0
+}
+
+func (d *Dir) openFault(f fault, p string, how How, m *mount) Errno {
+	switch {
+	case f.rule != "":
+		return d.fail(f, how.verb(), p)
+	case f.errno == sys.ENOENT && how.Create && !m.Write, f.errno == sys.EROFS:
+		return d.refuse(sys.EROFS, "write", p, RuleReadOnly)
+	case f.errno == sys.ENXIO, f.errno == sys.ENODEV:
+		return d.refuse(sys.EACCES, how.verb(), p, RuleSpecial) // a socket, or a FIFO without a reader
+	}
+	return f.errno
+}
+
+// opened makes a file or Dir of what was opened, if it is one.
+func (d *Dir) opened(o opened, p string, how How) (Opened, Errno) {
+	var st sys.Stat
+	if err := sys.Fstat(o.fd, &st); err != nil {
+		_ = sys.Close(o.fd)
+		return Opened{}, sys.ErrnoOf(err)
+	}
+	switch st.Mode & sys.SIFMT {
+	case sys.SIFREG:
+		return Opened{FD: o.fd, Stat: st, ReadOnly: !o.base.m.Write}, 0
+	case sys.SIFDIR:
+		dir := &Dir{v: d.v, m: o.base.m, fd: o.fd, rel: o.base.rel, confined: o.base.confined}
+		d.v.dirs[dir] = struct{}{}
+		return Opened{FD: -1, Dir: dir, Stat: st}, 0
+	}
+	_ = sys.Close(o.fd)
+	return Opened{}, d.refuse(sys.EACCES, how.verb(), p, RuleSpecial)
+}
+
+// openNode opens a directory of the view itself.
+func (v *View) openNode(d *Dir, n *node, p string, how How) (Opened, Errno) {
+	if n.mount != nil {
+		o, f := v.openBeneath(base{m: n.mount, fd: n.mount.FD}, ".", how.flags(), 0)
+		if f != none {
+			return Opened{}, d.openFault(f, p, how, n.mount)
+		}
+		return d.opened(o, p, how)
+	}
+	switch {
+	case how.Create && how.Exclusive:
+		return Opened{}, sys.EEXIST
+	case how.writes():
+		return Opened{}, sys.EISDIR
+	}
+	return Opened{FD: -1, Dir: &Dir{v: v, node: n, fd: -1}, Stat: n.stat()}, 0
+}

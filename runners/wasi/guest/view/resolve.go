@@ -1,0 +1,274 @@
+package view
+
+import (
+	"strings"
+
+	"github.com/jail-sandbox/jail/runners/internal/sys"
+)
+
+// maxPath is the longest path, in bytes, as in the kernel.
+const maxPath = 4095
+
+// base is where the kernel's resolution starts: a directory of a mount.
+type base struct {
+	m        *mount
+	fd       int
+	rel      string
+	confined bool
+}
+
+// fault is a refusal that its operation has yet to record.
+type fault struct {
+	errno Errno
+	rule  string // empty: an ordinary error, not recorded
+}
+
+var none fault
+
+func plain(e Errno) fault { return fault{errno: e} }
+
+// fail turns a fault of an operation on p into its error number.
+func (d *Dir) fail(f fault, verb, p string) Errno {
+	if f.rule == "" {
+		return f.errno
+	}
+	return d.refuse(f.errno, verb, p, f.rule)
+}
+
+// checkPath refuses what is no path at all.
+func checkPath(p string) fault {
+	switch {
+	case p == "":
+		return plain(sys.ENOENT)
+	case len(p) > maxPath:
+		return plain(sys.ENAMETOOLONG)
+	case strings.IndexByte(p, 0) >= 0:
+		return plain(sys.EINVAL)
+	case p[0] == '/':
+		// Preview 1 has no absolute paths: libraries make them relative to a
+		// preopened directory, so one here is an attempt to leave it.
+		return fault{sys.EPERM, RuleEscape}
+	}
+	return none
+}
+
+// cut takes the first component off p, without its slashes.
+func cut(p string) (name, rest string) {
+	p = strings.TrimLeft(p, "/")
+	i := strings.IndexByte(p, '/')
+	if i < 0 {
+		return p, ""
+	}
+	return p[:i], p[i:]
+}
+
+// enter walks p through the directories of the view itself. It ends at one of
+// them, or in a mount with the rest of the path, which is at least ".".
+func (d *Dir) enter(p string) (base, string, *node, fault) {
+	if f := checkPath(p); f != none {
+		return base{}, "", nil, f
+	}
+	if d.m != nil {
+		for len(p) > 2 && p[:2] == "./" && p[2] != '/' {
+			p = p[2:] // saves opening "." to find the name behind it
+		}
+		return base{d.m, d.fd, d.rel, d.confined}, p, nil, none
+	}
+	return enterNode(d.node, p)
+}
+
+func enterNode(n *node, p string) (base, string, *node, fault) {
+	for {
+		name, rest := cut(p)
+		switch name {
+		case "", ".":
+			if rest == "" && n.mount == nil {
+				return base{}, "", n, none
+			}
+		case "..":
+			if n.parent == nil {
+				return base{}, "", nil, fault{sys.EPERM, RuleEscape}
+			}
+			n = n.parent
+		default:
+			if n.mount != nil {
+				return base{m: n.mount, fd: n.mount.FD}, strings.TrimLeft(p, "/"), nil, none
+			}
+			if n = n.child(name); n == nil {
+				return base{}, "", nil, fault{sys.EACCES, RuleOutside}
+			}
+		}
+		if p = rest; p == "" {
+			if n.mount != nil {
+				return base{m: n.mount, fd: n.mount.FD}, ".", nil, none
+			}
+			return base{}, "", n, none
+		}
+	}
+}
+
+// opened is what a path led to: a descriptor and where it is, or a directory
+// of the view itself, with no descriptor.
+type opened struct {
+	fd   int
+	base base
+	node *node
+}
+
+// openBeneath opens p, and reports where in the mount it is. Nothing is opened
+// that is hidden. One call of the kernel does it, save for a path that leaves
+// its directory by ".." or by an absolute link, and for a link where names are
+// hidden: those are walked.
+func (v *View) openBeneath(b base, p string, flags, mode uint64) (opened, fault) {
+	resolve := uint64(sys.ResolveBeneath)
+	dotdot := hasDotDot(p)
+	if b.m.Hidden != nil {
+		if dotdot {
+			return v.openWalked(b, p, flags, mode)
+		}
+		if b.hides(p) {
+			return opened{}, hiddenFault(flags)
+		}
+		resolve |= sys.ResolveNoSymlinks
+	}
+	fd, err := sys.Openat2(b.fd, p, flags, mode, resolve)
+	if err == nil {
+		return b.opened(fd, p), none
+	}
+	e := sys.ErrnoOf(err)
+	if e == sys.EXDEV && dotdot && b.rel != "" && !climbs(p) {
+		return opened{}, fault{sys.EPERM, RuleEscape}
+	}
+	if e == sys.EXDEV && dotdot && b.rel != "" {
+		// The path may still end in the mount, above where it started.
+		whole := joinRel(b.rel, p)
+		fd, err = sys.Openat2(b.m.FD, whole, flags, mode, resolve)
+		if err == nil {
+			return base{b.m, b.m.FD, "", b.confined}.opened(fd, whole), none
+		}
+		e = sys.ErrnoOf(err)
+	}
+	if e == sys.EXDEV || e == sys.ELOOP && b.m.Hidden != nil {
+		return v.openWalked(b, p, flags, mode)
+	}
+	return opened{}, plain(e)
+}
+
+// openWalked is openBeneath for a path that the kernel does not resolve.
+func (v *View) openWalked(b base, p string, flags, mode uint64) (opened, fault) {
+	const create = sys.OCreat | sys.OExcl
+	s, f := v.walk(b, p, flags&sys.ONofollow == 0 && flags&create != create)
+	if f != none {
+		if f.rule == RuleHidden {
+			f = hiddenFault(flags)
+		}
+		return opened{}, f
+	}
+	defer s.close()
+	if s.node != nil {
+		return opened{node: s.node}, none
+	}
+	if s.slash {
+		if flags&sys.OCreat != 0 {
+			return opened{}, plain(sys.EISDIR)
+		}
+		flags |= sys.ODirectory
+	}
+	if !s.m.Write { // the walk may have come here from a mount that can be changed
+		if flags&(sys.OWronly|sys.ORdwr|sys.OTrunc|sys.OAppend) != 0 {
+			return opened{}, fault{sys.EROFS, RuleReadOnly}
+		}
+		flags, mode = flags&^(sys.OCreat|sys.OExcl), 0
+	}
+	fd, err := sys.Openat2(s.fd, s.name, flags|sys.ONofollow, mode, sys.ResolveBeneath)
+	if err != nil {
+		return opened{}, plain(escaped(sys.ErrnoOf(err)))
+	}
+	return s.opened(fd, s.name), none
+}
+
+// opened is what fd, opened at p below b, is.
+func (b base) opened(fd int, p string) opened {
+	return opened{fd: fd, base: base{b.m, fd, joinRel(b.rel, p), b.confined}}
+}
+
+func hiddenFault(flags uint64) fault {
+	if flags&sys.OCreat != 0 {
+		return fault{sys.EPERM, RuleHidden}
+	}
+	return fault{sys.ENOENT, RuleHidden}
+}
+
+// escaped gives the guest EPERM where the kernel says that a path leaves its
+// mount; EXDEV would look like a rename between file systems.
+func escaped(e Errno) Errno {
+	if e == sys.EXDEV {
+		return sys.EPERM
+	}
+	return e
+}
+
+// spot is one name in a real directory, the directory itself (name "."), or a
+// directory of the view (node).
+type spot struct {
+	base
+	name  string
+	slash bool // a directory was asked for, by a trailing slash or dot
+	owned bool // fd is for close to give back
+	node  *node
+}
+
+func (s *spot) close() {
+	if s.owned {
+		_ = sys.Close(s.fd) // O_PATH: nothing is written back
+		s.owned = false
+	}
+}
+
+// rel of the thing itself.
+func (s *spot) path() string { return joinRel(s.rel, s.name) }
+
+// spot finds the name that p ends in, and opens the directory that holds it. A
+// link at the end is not followed.
+func (d *Dir) spot(p string) (spot, fault) {
+	b, p, n, f := d.enter(p)
+	if f != none {
+		return spot{}, f
+	}
+	if n != nil {
+		return spot{node: n}, none
+	}
+	dir, name, slash := splitLast(p)
+	if name == "." || name == ".." {
+		o, f := d.v.openBeneath(b, p, sys.OPath|sys.ODirectory, 0)
+		if f != none || o.node != nil {
+			return spot{node: o.node}, f
+		}
+		return spot{base: o.base, name: ".", slash: true, owned: true}, none
+	}
+	s := spot{base: b, name: name, slash: slash}
+	if dir != "" {
+		o, f := d.v.openBeneath(b, dir, sys.OPath|sys.ODirectory, 0)
+		if f != none {
+			return spot{}, f
+		}
+		if o.node != nil {
+			return d.v.below(o.node, name, slash)
+		}
+		s.base, s.owned = o.base, true
+	}
+	if s.m.Hidden != nil && s.m.Hidden.Match(s.path()) {
+		s.close()
+		return spot{}, fault{sys.ENOENT, RuleHidden}
+	}
+	return s, none
+}
+
+// below is the spot of a name in a directory of the view itself.
+func (v *View) below(n *node, name string, slash bool) (spot, fault) {
+	b, p, n, f := enterNode(n, name)
+	if f != none || n != nil {
+		return spot{node: n}, f
+	}
+	return spot{base: b, name: p, slash: slash}, none
+}

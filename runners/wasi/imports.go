@@ -1,0 +1,100 @@
+package wasi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/runners"
+)
+
+// Preview1 is the module name of the interface that every WASI tool is granted.
+const Preview1 = "wasi_snapshot_preview1"
+
+// Functions lists preview 1, sorted by name. The letters are those of Import.
+// The four of sockets are there because every C library and Go import them;
+// calling one is refused and recorded.
+var Functions = [...]Import{
+	{Preview1, "args_get", "ii", "i"},
+	{Preview1, "args_sizes_get", "ii", "i"},
+	{Preview1, "clock_res_get", "ii", "i"},
+	{Preview1, "clock_time_get", "iIi", "i"},
+	{Preview1, "environ_get", "ii", "i"},
+	{Preview1, "environ_sizes_get", "ii", "i"},
+	{Preview1, "fd_advise", "iIIi", "i"},
+	{Preview1, "fd_allocate", "iII", "i"},
+	{Preview1, "fd_close", "i", "i"},
+	{Preview1, "fd_datasync", "i", "i"},
+	{Preview1, "fd_fdstat_get", "ii", "i"},
+	{Preview1, "fd_fdstat_set_flags", "ii", "i"},
+	{Preview1, "fd_fdstat_set_rights", "iII", "i"},
+	{Preview1, "fd_filestat_get", "ii", "i"},
+	{Preview1, "fd_filestat_set_size", "iI", "i"},
+	{Preview1, "fd_filestat_set_times", "iIIi", "i"},
+	{Preview1, "fd_pread", "iiiIi", "i"},
+	{Preview1, "fd_prestat_dir_name", "iii", "i"},
+	{Preview1, "fd_prestat_get", "ii", "i"},
+	{Preview1, "fd_pwrite", "iiiIi", "i"},
+	{Preview1, "fd_read", "iiii", "i"},
+	{Preview1, "fd_readdir", "iiiIi", "i"},
+	{Preview1, "fd_renumber", "ii", "i"},
+	{Preview1, "fd_seek", "iIii", "i"},
+	{Preview1, "fd_sync", "i", "i"},
+	{Preview1, "fd_tell", "ii", "i"},
+	{Preview1, "fd_write", "iiii", "i"},
+	{Preview1, "path_create_directory", "iii", "i"},
+	{Preview1, "path_filestat_get", "iiiii", "i"},
+	{Preview1, "path_filestat_set_times", "iiiiIIi", "i"},
+	{Preview1, "path_link", "iiiiiii", "i"},
+	{Preview1, "path_open", "iiiiiIIii", "i"},
+	{Preview1, "path_readlink", "iiiiii", "i"},
+	{Preview1, "path_remove_directory", "iii", "i"},
+	{Preview1, "path_rename", "iiiiii", "i"},
+	{Preview1, "path_symlink", "iiiii", "i"},
+	{Preview1, "path_unlink_file", "iii", "i"},
+	{Preview1, "poll_oneoff", "iiii", "i"},
+	{Preview1, "proc_exit", "i", ""},
+	{Preview1, "proc_raise", "i", "i"},
+	{Preview1, "random_get", "ii", "i"},
+	{Preview1, "sched_yield", "", "i"},
+	{Preview1, "sock_accept", "iii", "i"},
+	{Preview1, "sock_recv", "iiiiii", "i"},
+	{Preview1, "sock_send", "iiiii", "i"},
+	{Preview1, "sock_shutdown", "ii", "i"},
+}
+
+// checkImports refuses the first import that is not granted.
+func checkImports(imports, granted []Import) error {
+	for _, im := range imports {
+		g, ok := find(im, granted)
+		if !ok {
+			return notGranted(im, fmt.Sprintf("the module imports %s, which is not granted", runners.Printable(im.String(), 120)))
+		}
+		if g.Params != im.Params || g.Results != im.Results {
+			return notGranted(im, fmt.Sprintf("the module imports %s as (%s)->(%s), but it is (%s)->(%s)",
+				runners.Printable(im.String(), 120), im.Params, im.Results, g.Params, g.Results))
+		}
+	}
+	return nil
+}
+
+func find(im Import, granted []Import) (Import, bool) {
+	if im.Module == Preview1 {
+		i, ok := slices.BinarySearchFunc(Functions[:], im.Name, func(f Import, name string) int {
+			return strings.Compare(f.Name, name)
+		})
+		if ok {
+			return Functions[i], true
+		}
+	}
+	for _, g := range granted {
+		if g.Module == im.Module && g.Name == im.Name {
+			return g, true
+		}
+	}
+	return Import{}, false
+}
+
+func notGranted(im Import, sentence string) error {
+	return &ModuleError{Kind: ErrImport, Sentence: sentence, Import: runners.Printable(im.String(), 120)}
+}
