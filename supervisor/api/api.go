@@ -1,0 +1,75 @@
+// Package api is how a client asks a supervisor: HTTP and JSON over a Unix socket, versioned below /v1/, described by openapi.json beside this
+// file. It exists so that the command line, a daemon for all and a private daemon for one run go through the same code.
+package api
+
+import (
+	"encoding/json"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+// Paths of the API.
+const (
+	PathRuns       = "/v1/runs"
+	PathPlan       = "/v1/plan"
+	PathWorkspaces = "/v1/workspaces"
+	PathDoctor     = "/v1/doctor"
+	PathVersion    = "/v1/version"
+)
+
+// Forms of the differences in a review, for ?patch=.
+const (
+	PatchPlain    = "plain"    // content as it is, for git apply
+	PatchTerminal = "terminal" // control characters escaped, reversibly
+)
+
+// Upgrade is the protocol that POST /v1/runs switches to: the streams of a run, see Frame.
+const Upgrade = "jail-streams"
+
+// A KillRequest asks for the end of a run.
+type KillRequest struct {
+	Signal int `json:"signal,omitempty"` // 0 is SIGKILL; it names the end in the result, nothing inside can refuse it
+}
+
+// A ReviewLine is one line of the answer to GET /v1/workspaces/ID/changes: first one with info, then one for each change, then,
+// if ?patch=plain or ?patch=terminal asks for it, the differences as text, at last one with the summary. So a change set of any size is streamed.
+type ReviewLine struct {
+	Info    *supervisor.WorkspaceInfo `json:"info,omitempty"`
+	Change  *Change                   `json:"change,omitempty"`
+	Patch   []byte                    `json:"patch,omitempty"` // the next part of the differences as text
+	Summary *ReviewSummary            `json:"summary,omitempty"`
+	Error   *supervisor.Error         `json:"error,omitempty"`
+}
+
+// A Change is a change with what a reviewer needs beside it.
+type Change struct {
+	workspace.Change
+	Protected string `json:"protected,omitempty"` // why a commit holds it back
+}
+
+// ReviewSummary ends a review.
+type ReviewSummary struct {
+	workspace.Summary
+	Digest string `json:"digest"` // names this very change set in a commit
+}
+
+// Version says what answers.
+type Version struct {
+	Version string `json:"version"`
+	API     int    `json:"api"`
+	PID     int    `json:"pid"`
+	State   string `json:"state"`
+	Log     string `json:"log"`
+}
+
+// Problem is the body of every answer that is not a success.
+type Problem struct {
+	Error *supervisor.Error `json:"error"`
+}
+
+// Records are the lines of the log about one run.
+type Records struct {
+	Live    *supervisor.RunInfo `json:"live,omitempty"`
+	Records []json.RawMessage   `json:"records,omitempty"`
+}

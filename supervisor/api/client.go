@@ -1,0 +1,226 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+// A Client asks a daemon.
+type Client struct {
+	dial    func(ctx context.Context) (net.Conn, error)
+	http    *http.Client
+	private *private
+}
+
+// Dial returns a client of the daemon that listens on the socket. It tries the socket once, so that a caller can start a private daemon where there is none.
+func Dial(ctx context.Context, socket string) (*Client, error) {
+	var d net.Dialer
+	dial := func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "unix", socket) }
+	conn, err := dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn.Close()
+	return newClient(dial, nil), nil
+}
+
+func newClient(dial func(context.Context) (net.Conn, error), p *private) *Client {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
+	return &Client{dial: dial, http: &http.Client{Transport: transport}, private: p}
+}
+
+// private is a daemon that this client started for itself.
+type private struct {
+	cmd    *exec.Cmd
+	conn   *control.Conn
+	mu     sync.Mutex
+	errors bytes.Buffer
+}
+
+// StartPrivate starts a daemon for this client alone. It does not share the client's terminal signals: the client decides what becomes of a run.
+func StartPrivate(jaild string, args ...string) (*Client, error) {
+	conn, theirs, err := control.Pair("private")
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	p := &private{conn: conn, cmd: exec.Command(jaild, append([]string{"--private"}, args...)...)}
+	p.cmd.ExtraFiles = []*os.File{theirs}
+	p.cmd.Stderr = &p.errors
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := p.cmd.Start(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	dial := func(context.Context) (net.Conn, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return dialPrivate(conn)
+	}
+	return newClient(dial, p), nil
+}
+
+// Close lets go of the daemon; a private one ends, and Close waits for that.
+func (c *Client) Close() error {
+	c.http.CloseIdleConnections()
+	if c.private == nil {
+		return nil
+	}
+	c.private.conn.Close()
+	return c.private.cmd.Wait()
+}
+
+// explain says why a private daemon did not answer, in the words that it left.
+func (c *Client) explain(err error) error {
+	var known *supervisor.Error
+	if c.private == nil || errors.As(err, &known) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	c.private.conn.Close()
+	_ = c.private.cmd.Wait()
+	line, _, _ := bytes.Cut(bytes.TrimSpace(c.private.errors.Bytes()), []byte("\n"))
+	var said Problem
+	if json.Unmarshal(line, &said) == nil && said.Error != nil {
+		return said.Error
+	}
+	if len(line) > 0 {
+		return fmt.Errorf("jaild: %s", line)
+	}
+	return fmt.Errorf("jaild did not answer: %w", err)
+}
+
+// do asks and reads the answer into out.
+func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	resp, err := c.request(ctx, method, path, in)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return readProblem(resp)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("answer of the daemon to %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+func (c *Client) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://jail"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	return c.http.Do(req)
+}
+
+func readProblem(resp *http.Response) error {
+	var p Problem
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err == nil && json.Unmarshal(text, &p) == nil && p.Error != nil {
+		return p.Error
+	}
+	return fmt.Errorf("the daemon answered %s: %.200q", resp.Status, text)
+}
+
+func item(base, id string) string { return base + "/" + url.PathEscape(id) }
+
+// Version asks what answers.
+func (c *Client) Version(ctx context.Context) (v Version, err error) {
+	return v, c.do(ctx, "GET", PathVersion, nil, &v)
+}
+
+// Plan asks for the plan of a request; nothing starts.
+func (c *Client) Plan(ctx context.Context, req supervisor.Request) (p jail.Plan, err error) {
+	return p, c.do(ctx, "POST", PathPlan, req, &p)
+}
+
+// Runs lists the live runs.
+func (c *Client) Runs(ctx context.Context) (runs []supervisor.RunInfo, err error) {
+	return runs, c.do(ctx, "GET", PathRuns, nil, &runs)
+}
+
+// Inspect asks what is known of a run.
+func (c *Client) Inspect(ctx context.Context, id string) (r Records, err error) {
+	return r, c.do(ctx, "GET", item(PathRuns, id), nil, &r)
+}
+
+// Kill ends a run.
+func (c *Client) Kill(ctx context.Context, id string, signal int) error {
+	return c.do(ctx, "POST", item(PathRuns, id)+"/kill", KillRequest{signal}, &struct{}{})
+}
+
+// Workspaces lists the shadows that are kept.
+func (c *Client) Workspaces(ctx context.Context) (all []supervisor.WorkspaceInfo, err error) {
+	return all, c.do(ctx, "GET", PathWorkspaces, nil, &all)
+}
+
+// Commit writes changes of a shadow to the real directory.
+func (c *Client) Commit(ctx context.Context, id string, req supervisor.CommitRequest) (r workspace.Result, err error) {
+	return r, c.do(ctx, "POST", item(PathWorkspaces, id)+"/commit", req, &r)
+}
+
+// Discard throws a shadow away.
+func (c *Client) Discard(ctx context.Context, id string) error {
+	return c.do(ctx, "DELETE", item(PathWorkspaces, id), nil, &struct{}{})
+}
+
+// Changes streams a review: its first line has Info, its last Summary, those between a Change each or a part of the differences
+// as text, which patch asks for: PatchPlain, PatchTerminal, or "" for none.
+func (c *Client) Changes(ctx context.Context, id, patch string) iter.Seq2[ReviewLine, error] {
+	return func(yield func(ReviewLine, error) bool) {
+		path := item(PathWorkspaces, id) + "/changes"
+		if patch != "" {
+			path += "?patch=" + patch
+		}
+		resp, err := c.request(ctx, "GET", path, nil)
+		if err != nil {
+			yield(ReviewLine{}, c.explain(err))
+			return
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			yield(ReviewLine{}, readProblem(resp))
+			return
+		}
+		lines := json.NewDecoder(bufio.NewReader(resp.Body))
+		for {
+			var line ReviewLine
+			err := lines.Decode(&line)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err == nil && line.Error != nil {
+				err = line.Error
+			}
+			if !yield(line, err) || err != nil {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+// Run starts a tool, carries its streams until its end and returns the result. in may be nil for no input. A failure of jail's own that has a
+// place in a result is in the result; the error is for a daemon that does not answer. When ctx ends the connection is closed, and with it the run.
+func (c *Client) Run(ctx context.Context, req supervisor.Request, in io.Reader, out, errOut io.Writer) (supervisor.Result, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return supervisor.Result{}, c.explain(err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	r, err := startRun(conn, req)
+	if err != nil {
+		return supervisor.Result{}, c.explain(errors.Join(ctx.Err(), err))
+	}
+	s := &runStream{conn: conn, credit: make(chan struct{}, inputWindow)}
+	for range inputWindow {
+		s.credit <- struct{}{}
+	}
+	go s.sendInput(in)
+	res, err := s.receive(r, out, errOut)
+	if err != nil {
+		return res, c.explain(errors.Join(ctx.Err(), err))
+	}
+	return res, nil
+}
+
+// startRun asks for the switch to streams.
+func startRun(conn net.Conn, req supervisor.Request) (*bufio.Reader, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return nil, err
+	}
+	ask, err := http.NewRequest("POST", "http://jail"+PathRuns, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	ask.Header.Set("Connection", "Upgrade")
+	ask.Header.Set("Upgrade", Upgrade)
+	if err := ask.Write(conn); err != nil {
+		return nil, err
+	}
+	r := bufio.NewReaderSize(conn, 128<<10)
+	resp, err := http.ReadResponse(r, ask)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		defer resp.Body.Close()
+		return nil, readProblem(resp)
+	}
+	return r, nil
+}
+
+type runStream struct {
+	conn   net.Conn
+	mu     sync.Mutex
+	credit chan struct{}
+}
+
+// sendInput sends what the caller has for the tool, as far as the daemon gives leave.
+func (s *runStream) sendInput(in io.Reader) {
+	w := frameWriter{&s.mu, s.conn, FrameInput}
+	buf := make([]byte, 64<<10)
+	for in != nil {
+		if _, ok := <-s.credit; !ok {
+			return
+		}
+		n, err := readSome(in, buf)
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	_, _ = frameWriter{&s.mu, s.conn, FrameInputEnd}.Write(nil) // a run that has ended needs no end of input
+}
+
+func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (supervisor.Result, error) {
+	defer close(s.credit)
+	buf := make([]byte, 64<<10)
+	for {
+		kind, content, err := readFrame(r, buf)
+		if err != nil {
+			return supervisor.Result{}, fmt.Errorf("the daemon went away before the run ended: %w", err)
+		}
+		switch kind {
+		case FrameCredit:
+			select {
+			case s.credit <- struct{}{}:
+			default:
+			}
+		case FrameOutput:
+			_, err = out.Write(content)
+		case FrameErrorOutput:
+			_, err = errOut.Write(content)
+		case FrameResult:
+			var res supervisor.Result
+			return res, json.Unmarshal(content, &res)
+		default:
+			return supervisor.Result{}, fmt.Errorf("the daemon sent a frame of kind %q", kind)
+		}
+		if err != nil {
+			return supervisor.Result{}, err
+		}
+	}
+}
+
+// readSome reads until there is something, or an end.
+func readSome(in io.Reader, buf []byte) (n int, err error) {
+	for n == 0 && err == nil {
+		n, err = in.Read(buf)
+	}
+	return n, err
+}

@@ -1,0 +1,75 @@
+package api
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// After the switch to Upgrade both sides send frames: one byte of kind, four of length, big-endian, and the content.
+//
+//	client: Input … Input, InputEnd            its standard input
+//	server: Credit …                           leave to send one more frame of input; a client starts with four
+//	server: Output | ErrorOutput …, Result     what the tool writes; at last the result as JSON, and the connection is closed
+//
+// A client that closes the connection ends the run.
+type FrameKind byte
+
+// Kinds of frames.
+const (
+	FrameInput       FrameKind = 'i'
+	FrameInputEnd    FrameKind = 'e'
+	FrameCredit      FrameKind = 'c'
+	FrameOutput      FrameKind = '1'
+	FrameErrorOutput FrameKind = '2'
+	FrameResult      FrameKind = 'r'
+)
+
+// maxFrame bounds the content of one frame in bytes.
+const maxFrame = 16 << 20
+
+// inputWindow is how many frames of input may be under way.
+const inputWindow = 4
+
+// frameWriter writes frames of one kind to a connection that several of them share.
+type frameWriter struct {
+	mu   *sync.Mutex
+	conn io.Writer
+	kind FrameKind
+}
+
+func (w frameWriter) Write(p []byte) (int, error) {
+	if len(p) > maxFrame {
+		return 0, fmt.Errorf("frame of %d bytes, at most %d", len(p), maxFrame)
+	}
+	frame := make([]byte, 0, 5+len(p))
+	frame = append(frame, byte(w.kind))
+	frame = binary.BigEndian.AppendUint32(frame, uint32(len(p)))
+	frame = append(frame, p...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := w.conn.Write(frame); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// readFrame reads the next frame. The content is valid until the next call with the same buffer.
+func readFrame(r *bufio.Reader, buf []byte) (FrameKind, []byte, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	size := binary.BigEndian.Uint32(head[1:])
+	if size > maxFrame {
+		return 0, nil, fmt.Errorf("frame of %d bytes, at most %d", size, maxFrame)
+	}
+	if uint32(cap(buf)) < size {
+		buf = make([]byte, size)
+	}
+	buf = buf[:size]
+	_, err := io.ReadFull(r, buf)
+	return FrameKind(head[0]), buf, err
+}

@@ -1,0 +1,71 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"github.com/jail-sandbox/jail/jail/control"
+)
+
+// A private daemon serves the one process that started it, over a socket that it inherits: each message on it brings a new connection.
+// So it needs no place in the file system that others could take or guess, and ends when its client does.
+
+// PrivateFD is the descriptor on which a private daemon finds its socket.
+const PrivateFD = 3
+
+type privateListener struct {
+	conn *control.Conn
+}
+
+// ListenPrivate returns the listener of a private daemon. Accept fails with net.ErrClosed when the client is gone.
+func ListenPrivate() (net.Listener, error) {
+	conn, err := control.Inherit(PrivateFD)
+	if err != nil {
+		return nil, err
+	}
+	return &privateListener{conn}, nil
+}
+
+func (l *privateListener) Accept() (net.Conn, error) {
+	var hello struct{}
+	files, err := l.conn.Receive(&hello)
+	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
+		return nil, net.ErrClosed
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
+	if len(files) != 1 {
+		return nil, fmt.Errorf("a connection came with %d descriptors", len(files))
+	}
+	return net.FileConn(files[0])
+}
+
+func (l *privateListener) Close() error {
+
+	return l.conn.Close()
+}
+
+func (l *privateListener) Addr() net.Addr { return &net.UnixAddr{Name: "private", Net: "unix"} }
+
+// dialPrivate makes a connection to a private daemon.
+func dialPrivate(conn *control.Conn) (net.Conn, error) {
+	own, theirs, err := control.Pair("connection")
+	if err != nil {
+		return nil, err
+	}
+	defer own.Close()
+	defer theirs.Close()
+	if err := conn.Send(struct{}{}, theirs); err != nil {
+		return nil, err
+	}
+	return net.FileConn(own.File())
+}

@@ -1,0 +1,130 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+// run starts a run and switches the connection to its streams.
+func (srv *Server) run(w http.ResponseWriter, r *http.Request) {
+	caller, err := callerOf(r.Context())
+	var req supervisor.Request
+	if err == nil {
+		err = readJSON(r, &req)
+	}
+	if err == nil && r.Header.Get("Upgrade") != Upgrade {
+		err = &supervisor.Error{Code: supervisor.CodeUsage, Message: "a run needs the header Upgrade: " + Upgrade}
+	}
+	if err != nil {
+		problem(w, supervisor.AsError(err))
+		return
+	}
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		problem(w, supervisor.AsError(err))
+		return
+	}
+	defer conn.Close()
+	const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + Upgrade + "\r\n\r\n"
+	if _, err := io.WriteString(conn, switching); err != nil {
+		return
+	}
+	srv.streams(conn, buffered.Reader, caller, req)
+}
+
+func (srv *Server) streams(conn net.Conn, buffered *bufio.Reader, caller supervisor.Caller, req supervisor.Request) {
+	// Not the request's context, which ends with the switch: the connection is what the run lives with.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var mu sync.Mutex
+	in := newInput(frameWriter{&mu, conn, FrameCredit})
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		in.receive(buffered)
+		cancel() // the client closed the connection, or broke the protocol
+	})
+	res := srv.s.Run(ctx, caller, req, supervisor.Streams{
+		In:  in,
+		Out: frameWriter{&mu, conn, FrameOutput},
+		Err: frameWriter{&mu, conn, FrameErrorOutput},
+	})
+	text, err := json.Marshal(res)
+	if err == nil {
+		_, _ = frameWriter{&mu, conn, FrameResult}.Write(text) // a client that is gone needs no result; the record has it
+	}
+	in.stop()
+	conn.Close()
+	reading.Wait()
+}
+
+// input is the tool's standard input on its way from the client. It never makes the connection wait: a client may have only so many frames
+// under way, so what it sends always has room, and its going away is seen at once, whether the tool reads or not.
+type input struct {
+	credit frameWriter
+	frames chan []byte
+	quit   chan struct{}
+	rest   []byte
+}
+
+func newInput(credit frameWriter) *input {
+	return &input{credit: credit, frames: make(chan []byte, inputWindow), quit: make(chan struct{})}
+}
+
+func (in *input) receive(conn *bufio.Reader) {
+	ended := false
+	end := func() {
+		if !ended {
+			ended = true
+			close(in.frames)
+		}
+	}
+	defer end()
+	for {
+		kind, content, err := readFrame(conn, nil)
+		switch {
+		case err != nil:
+			return
+		case kind == FrameInputEnd:
+			end()
+		case kind == FrameInput && !ended && len(content) > 0:
+			select {
+			case in.frames <- content:
+			default:
+				return // more than it was allowed
+			}
+		default:
+			return
+		}
+	}
+}
+
+// Read gives the tool what the client sent, and the client leave to send more.
+func (in *input) Read(p []byte) (int, error) {
+	if len(in.rest) == 0 {
+		select {
+		case content, ok := <-in.frames:
+			if !ok {
+				return 0, io.EOF
+			}
+			in.rest = content
+		case <-in.quit:
+			return 0, io.EOF
+		}
+		if _, err := in.credit.Write(nil); err != nil {
+			return 0, err
+		}
+	}
+	n := copy(p, in.rest)
+	in.rest = in.rest[n:]
+	return n, nil
+}
+
+// stop ends a Read that waits; the run has ended.
+func (in *input) stop() { close(in.quit) }

@@ -1,0 +1,236 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+// maxRequest bounds the body of a request in bytes: a run may bring 2 MiB of arguments and a policy file, in JSON.
+const maxRequest = 16 << 20
+
+// A Server answers for one supervisor.
+type Server struct {
+	s       *supervisor.Supervisor
+	version Version
+	http    *http.Server
+}
+
+// NewServer returns a server that is not listening yet.
+func NewServer(s *supervisor.Supervisor, v Version) *Server {
+	srv := &Server{s: s, version: v}
+	v.PID = os.Getpid()
+	srv.version = v
+	srv.http = &http.Server{
+		Handler:           srv.routes(),
+		ConnContext:       withPeer,
+		ReadHeaderTimeout: 10 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		IdleTimeout:       2 * time.Minute,
+	}
+	return srv
+}
+
+// Serve answers on l until Shutdown.
+func (srv *Server) Serve(l net.Listener) error {
+	err := srv.http.Serve(l)
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown takes no more requests and waits for the answers that are under way.
+func (srv *Server) Shutdown(ctx context.Context) error { return srv.http.Shutdown(ctx) }
+
+// A handler answers one request of a known caller. What it returns is written as JSON; nil is an empty object.
+type handler func(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error)
+
+// routes is the whole API; a test holds openapi.json against it.
+func (srv *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]handler{
+		"GET " + PathVersion:                      srv.getVersion,
+		"POST " + PathPlan:                        srv.plan,
+		"GET " + PathRuns:                         srv.listRuns,
+		"GET " + PathRuns + "/{id}":               srv.inspect,
+		"POST " + PathRuns + "/{id}/kill":         srv.kill,
+		"GET " + PathWorkspaces:                   srv.listWorkspaces,
+		"POST " + PathWorkspaces + "/{id}/commit": srv.commit,
+		"DELETE " + PathWorkspaces + "/{id}":      srv.discard,
+	} {
+		mux.HandleFunc(pattern, srv.answer(h))
+	}
+	mux.HandleFunc("POST "+PathRuns, srv.run)
+	mux.HandleFunc("GET "+PathWorkspaces+"/{id}/changes", srv.changes)
+	return mux
+}
+
+func (srv *Server) answer(h handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		caller, err := callerOf(r.Context())
+		if err != nil {
+			problem(w, &supervisor.Error{Code: supervisor.CodeRefused, Message: err.Error()})
+			return
+		}
+		v, err := h(r.Context(), caller, r)
+		if err != nil {
+			problem(w, supervisor.AsError(err))
+			return
+		}
+		if v == nil {
+			v = struct{}{}
+		}
+		writeJSON(w, http.StatusOK, v)
+	}
+}
+
+var statuses = map[string]int{
+	supervisor.CodeUsage: http.StatusBadRequest, supervisor.CodeNotFound: http.StatusNotFound, supervisor.CodeRefused: http.StatusForbidden,
+	supervisor.CodeLayer: http.StatusForbidden, supervisor.CodeConflict: http.StatusConflict, supervisor.CodeBusy: http.StatusServiceUnavailable,
+}
+
+func problem(w http.ResponseWriter, e *supervisor.Error) {
+	status, ok := statuses[e.Code]
+	if !ok {
+		status = http.StatusInternalServerError
+	}
+	writeJSON(w, status, Problem{e})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // a client that is gone needs no answer
+}
+
+// readJSON reads a body strictly: what is not known is refused, not ignored.
+func readJSON(r *http.Request, v any) error {
+	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxRequest))
+	d.DisallowUnknownFields()
+	err := d.Decode(v)
+	if err == nil {
+		if _, err = d.Token(); errors.Is(err, io.EOF) {
+			return nil
+		}
+		err = errors.New("more than one value")
+	}
+	return &supervisor.Error{Code: supervisor.CodeUsage, Message: fmt.Sprintf("body of the request: %v", err)}
+}
+
+func (srv *Server) getVersion(context.Context, supervisor.Caller, *http.Request) (any, error) {
+	return srv.version, nil
+}
+
+func (srv *Server) plan(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	var req supervisor.Request
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return srv.s.Plan(ctx, c, req)
+}
+
+func (srv *Server) listRuns(_ context.Context, c supervisor.Caller, _ *http.Request) (any, error) {
+	return srv.s.List(c)
+}
+
+func (srv *Server) inspect(_ context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	in, err := srv.s.Inspect(c, r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	out := Records{Live: in.Live}
+	for _, rec := range in.Records {
+		out.Records = append(out.Records, rec.Line)
+	}
+	return out, nil
+}
+
+func (srv *Server) kill(_ context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	var req KillRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	if req.Signal == 0 {
+		req.Signal = 9
+	}
+	return nil, srv.s.Kill(c, r.PathValue("id"), req.Signal)
+}
+
+func (srv *Server) listWorkspaces(_ context.Context, c supervisor.Caller, _ *http.Request) (any, error) {
+	return srv.s.Workspaces(c)
+}
+
+func (srv *Server) commit(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	var req supervisor.CommitRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return srv.s.Commit(ctx, c, r.PathValue("id"), req)
+}
+
+func (srv *Server) discard(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	return nil, srv.s.Discard(ctx, c, r.PathValue("id"))
+}
+
+func (srv *Server) changes(w http.ResponseWriter, r *http.Request) {
+	caller, err := callerOf(r.Context())
+	var review *supervisor.Review
+	if err == nil {
+		review, err = srv.s.Review(r.Context(), caller, r.PathValue("id"))
+	}
+	if err != nil {
+		problem(w, supervisor.AsError(err))
+		return
+	}
+	defer review.Close()
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := json.NewEncoder(w)
+	if err := stream(out, review, r.URL.Query().Get("patch")); err != nil {
+		_ = out.Encode(ReviewLine{Error: supervisor.AsError(err)})
+	}
+}
+
+// patchWriter sends the differences in parts.
+type patchWriter struct{ out *json.Encoder }
+
+func (w patchWriter) Write(p []byte) (int, error) {
+	if err := w.out.Encode(ReviewLine{Patch: p}); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func stream(out *json.Encoder, review *supervisor.Review, patch string) error {
+	if err := out.Encode(ReviewLine{Info: &review.Info}); err != nil {
+		return err
+	}
+	for c, err := range review.Changes {
+		if err != nil {
+			return err
+		}
+		line := Change{Change: c}
+		line.Protected, _ = review.Held(string(c.Path))
+		if err := out.Encode(ReviewLine{Change: &line}); err != nil {
+			return err
+		}
+	}
+	if patch != "" {
+		if err := review.Patch(patchWriter{out}, patch == PatchTerminal); err != nil {
+			return err
+		}
+	}
+	sum, digest, err := review.Summary()
+	if err != nil {
+		return err
+	}
+	return out.Encode(ReviewLine{Summary: &ReviewSummary{sum, digest}})
+}

@@ -1,0 +1,164 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+)
+
+// commit appends a batch: lines, flush, head. The caller holds the lock.
+func (l *Log) commit(batch []*request, checkpointDue bool) error {
+	if err := l.catchUp(); err != nil {
+		return err
+	}
+	if l.at.offset >= l.opt.SegmentBytes {
+		if err := l.enter(l.at.size + 1); err != nil {
+			return err
+		}
+	}
+	next, ends := l.at, false
+	l.buf = l.buf[:0]
+	for _, r := range batch {
+		r.seq = l.line(&next, r.body)
+		ends = ends || r.ends
+	}
+	checkpointDue = checkpointDue || l.since+len(batch) >= l.opt.CheckpointRecords
+	if checkpointDue {
+		body, err := l.checkpoint(next.state)
+		if err != nil {
+			return err
+		}
+		l.line(&next, body)
+	}
+	next.offset += int64(len(l.buf))
+	if err := l.store(next); err != nil {
+		return err
+	}
+	l.since += len(batch)
+	if !checkpointDue && !ends {
+		return nil
+	}
+	return l.seal(checkpointDue)
+}
+
+// line adds a line to buf and moves next behind it.
+func (l *Log) line(next *position, body []byte) uint64 {
+	start := len(l.buf)
+	l.buf = append(l.buf, `{"seq":`...)
+	l.buf = strconv.AppendUint(l.buf, next.size+1, 10)
+	l.buf = append(l.buf, `,"time":"`...)
+	l.buf = l.opt.Now().UTC().AppendFormat(l.buf, timeLayout)
+	l.buf = append(l.buf, `",`...)
+	l.buf = append(l.buf, body...)
+	l.buf = append(l.buf, `,"prev":"`+sumPrefix...)
+	l.buf = hex.AppendEncode(l.buf, next.hash[:])
+	l.buf = append(l.buf, `"}`...)
+	next.hash = sha256.Sum256(l.buf[start:])
+	next.size++
+	l.buf = append(l.buf, '\n')
+	return next.size
+}
+
+func (l *Log) checkpoint(s state) ([]byte, error) {
+	text, err := s.sign(l.signer, asCheckpoint, l.opt.Now())
+	if err != nil {
+		return nil, err
+	}
+	return Entry{Actor: l.opt.Actor, Event: checkpoint{string(text)}}.body(), nil
+}
+
+// store makes buf durable, then its head. A write that fails is cut back and the log goes on, for a full
+// disk can become less full. After a flush that failed nobody knows what is on disk, so that ends the log.
+func (l *Log) store(next position) error {
+	if _, err := l.seg.Write(l.buf); err != nil {
+		if cutErr := l.seg.Truncate(l.at.offset); cutErr != nil {
+			return l.fail(errors.Join(err, cutErr))
+		}
+		return fmt.Errorf("append: %w", err)
+	}
+	if err := l.seg.Sync(); err != nil {
+		return l.fail(err)
+	}
+	if err := l.setHead(next.state); err != nil {
+		return l.fail(err)
+	}
+	l.at = next
+	if cap(l.buf) > maxBatch {
+		l.buf = nil
+	}
+	return nil
+}
+
+// fail ends this handle: what it knows of the disk may be wrong from here on.
+func (l *Log) fail(err error) error {
+	l.broken = fmt.Errorf("%w: %w", ErrBroken, err)
+	return l.broken
+}
+
+// setHead overwrites the head in place: always the same length, less than a sector.
+func (l *Log) setHead(s state) error {
+	text, err := s.sign(l.signer, asHead, l.opt.Now())
+	if err != nil {
+		return err
+	}
+	if _, err := l.head.WriteAt(text, 0); err != nil {
+		return err
+	}
+	l.signed = text
+	return nil
+}
+
+// seal flushes the head and, at a checkpoint, leaves a copy with the key, so that the log and its head put back
+// together to an older state are noticed at the next Open.
+func (l *Log) seal(checkpoint bool) error {
+	if err := l.head.Sync(); err != nil {
+		return l.fail(err)
+	}
+	if !checkpoint {
+		return nil
+	}
+	l.since = 0
+	f, err := openRegular(l.keys, knownFile, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return l.fail(err)
+	}
+	_, err = f.WriteAt(l.signed, 0)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return l.fail(err)
+	}
+	return nil
+}
+
+// enter goes on in the segment that begins with record first, making it where it is not there.
+func (l *Log) enter(first uint64) error {
+	name := segmentName(first)
+	there, err := exists(l.root, name)
+	if err != nil {
+		return err
+	}
+	f, err := openRegular(l.root, name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return err
+	}
+	if !there {
+		err = syncDir(l.root)
+	}
+	info, statErr := f.Stat()
+	if err = errors.Join(err, statErr); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if l.seg != nil {
+		l.seg.Close()
+	}
+	l.seg, l.segInfo = f, info
+	if l.wrap != nil {
+		l.seg = l.wrap(f)
+	}
+	if l.at.segment != first {
+		l.at.segment, l.at.offset = first, 0
+	}
+	return nil
+}

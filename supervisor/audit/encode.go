@@ -1,0 +1,174 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"strconv"
+	"time"
+)
+
+// Bounds of one record. Text is counted before escaping, which makes at most six bytes of one, so
+// that a record stays below maxLine whatever a tool puts in it.
+const (
+	maxText    = 4 << 10  // bytes of one string
+	maxAllText = 64 << 10 // bytes of all strings together
+	maxItems   = 256      // items of one list
+	maxLine    = 1 << 20  // bytes of one line, with its newline
+	maxDepth   = 8
+	maxKeys    = 64 // keys of one object
+)
+
+// timeLayout is RFC 3339 with all nine digits, so that the text sorts as the time does.
+const timeLayout = "2006-01-02T15:04:05.000000000Z07:00"
+
+// encoder writes the fields of one record. Names are ours and trusted; values are not.
+type encoder struct {
+	buf    []byte
+	budget int
+	cuts   []cut
+}
+
+// cut says that a text was recorded in part only.
+type cut struct {
+	field string
+	items int
+	bytes int64
+	sum   [sha256.Size]byte
+}
+
+func (e *encoder) name(name string) {
+	if n := len(e.buf); n > 0 && e.buf[n-1] != '{' {
+		e.buf = append(e.buf, ',')
+	}
+	e.buf = append(e.buf, '"')
+	e.buf = append(e.buf, name...)
+	e.buf = append(e.buf, '"', ':')
+}
+
+// text writes a field even where it is empty; str leaves an empty one out.
+func (e *encoder) text(name, field, s string) {
+	e.name(name)
+	e.value(field, s)
+}
+
+func (e *encoder) str(name, s string) {
+	if s != "" {
+		e.text(name, name, s)
+	}
+}
+
+func (e *encoder) value(field, s string) {
+	short := clip(s, min(maxText, e.budget))
+	if len(short) < len(s) {
+		h := sha256.New()
+		io.WriteString(h, s)
+		c := cut{field: field, bytes: int64(len(s))}
+		h.Sum(c.sum[:0])
+		e.cuts = append(e.cuts, c)
+	}
+	e.budget -= len(short)
+	e.buf = appendString(e.buf, short)
+}
+
+func (e *encoder) list(name string, items []string) {
+	if len(items) == 0 {
+		return
+	}
+	e.name(name)
+	kept := items[:min(len(items), maxItems)]
+	e.buf = append(e.buf, '[')
+	for i, s := range kept {
+		if i > 0 {
+			e.buf = append(e.buf, ',')
+		}
+		e.value(name+"."+strconv.Itoa(i), s)
+	}
+	e.buf = append(e.buf, ']')
+	if len(kept) == len(items) {
+		return
+	}
+	h := sha256.New()
+	c := cut{field: name, items: len(items)}
+	for _, s := range items {
+		io.WriteString(h, s)
+		h.Write([]byte{0})
+		c.bytes += int64(len(s)) + 1
+	}
+	h.Sum(c.sum[:0])
+	e.cuts = append(e.cuts, c)
+}
+
+func (e *encoder) num(name string, n int64) {
+	e.name(name)
+	e.buf = strconv.AppendInt(e.buf, n, 10)
+}
+
+func (e *encoder) opt(name string, n int64) {
+	if n != 0 {
+		e.num(name, n)
+	}
+}
+
+func (e *encoder) flag(name string, b bool) {
+	if b {
+		e.name(name)
+		e.buf = append(e.buf, "true"...)
+	}
+}
+
+func (e *encoder) when(name string, t time.Time) {
+	if !t.IsZero() {
+		e.text(name, name, t.UTC().Format(timeLayout))
+	}
+}
+
+func (e *encoder) object(name string, fields func()) {
+	e.name(name)
+	e.buf = append(e.buf, '{')
+	fields()
+	e.buf = append(e.buf, '}')
+}
+
+// body is the middle of a record's line, from "type" to the last field before "prev". It does not
+// depend on the record's place in the log, so callers encode in parallel.
+func (n Entry) body() []byte {
+	e := &encoder{buf: make([]byte, 0, 512), budget: maxAllText}
+	e.str("type", string(n.Event.Type()))
+	e.str("run", n.Run)
+	e.text("session", "session", n.Session)
+	e.object("actor", func() {
+		e.num("uid", int64(n.Actor.UID))
+		e.num("pid", int64(n.Actor.PID))
+		e.text("exe", "actor.exe", n.Actor.Exe)
+	})
+	e.text("policy", "policy", n.Policy)
+	if n.Cause != 0 {
+		e.name("cause")
+		e.buf = strconv.AppendUint(e.buf, n.Cause, 10)
+	}
+	n.Event.encode(e)
+	if len(e.cuts) > 0 {
+		e.writeCuts()
+	}
+	return e.buf
+}
+
+func (e *encoder) writeCuts() {
+	cuts := e.cuts
+	e.budget = maxAllText // only our own short names and hashes from here on
+	e.name("cut")
+	e.buf = append(e.buf, '[')
+	for i, c := range cuts {
+		if i > 0 {
+			e.buf = append(e.buf, ',')
+		}
+		e.buf = append(e.buf, '{')
+		e.str("field", c.field)
+		e.opt("items", int64(c.items))
+		e.num("bytes", c.bytes)
+		e.str("sha256", hex.EncodeToString(c.sum[:]))
+		e.buf = append(e.buf, '}')
+	}
+	e.buf = append(e.buf, ']')
+}

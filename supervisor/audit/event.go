@@ -1,0 +1,188 @@
+package audit
+
+import "time"
+
+// Type names what a record is about.
+type Type string
+
+// The types of records.
+const (
+	TypeRunStarted         Type = "run.started"
+	TypeRunFinished        Type = "run.finished"
+	TypeExec               Type = "exec"
+	TypeDenied             Type = "denied"
+	TypeLimit              Type = "limit"
+	TypeWorkspaceChanged   Type = "workspace.changed"
+	TypeWorkspaceCommitted Type = "workspace.committed"
+	TypeWorkspaceDiscarded Type = "workspace.discarded"
+	TypeWorkspaceReverted  Type = "workspace.reverted"
+	TypePolicyLoaded       Type = "policy.loaded"
+	TypeToolInstalled      Type = "tool.installed"
+	TypeDaemonStarted      Type = "daemon.started"
+	TypeDaemonStopped      Type = "daemon.stopped"
+	TypeGap                Type = "gap"
+	TypeCheckpoint         Type = "checkpoint"
+)
+
+// Actor is who asked for what a record tells.
+type Actor struct {
+	UID uint32
+	PID int    // on the host
+	Exe string // path of the program, as the kernel names it
+}
+
+// Entry is one thing to put on record. The log adds place, time and hash.
+type Entry struct {
+	Run     string // empty where there is none
+	Session string
+	Actor   Actor
+	Policy  string // digest of the effective policy, "sha256:…"
+	Cause   uint64 // seq of the record that led to this one, or 0
+	Event   Event
+}
+
+// Event is what happened: one of the types below. Their text fields may hold any bytes.
+type Event interface {
+	Type() Type
+	encode(e *encoder)
+}
+
+// RunStarted is recorded before a run's tool starts.
+type RunStarted struct {
+	Tool      string // as the caller named it
+	Digest    string // of the module or program, "sha256:…"
+	Argv      []string
+	Cwd       string
+	Workspace string   // the real directory
+	Profile   string   // name
+	Plan      string   // digest of what the kernel is told
+	Env       []string // names only: values can be secrets
+	Warnings  []string // what weakens this run, a sentence each
+}
+
+// Exec is one program or module started inside a jail.
+type Exec struct {
+	Program string
+	Digest  string
+	Argv    []string
+	Cwd     string
+	PID     int // in the jail
+	Parent  int // in the jail
+}
+
+// Denied is a refusal, by policy or by the kernel.
+type Denied struct {
+	Layer string // policy, fetch, seccomp, landlock, wasi, mount
+	What  string
+	Rule  string
+	// Count is how many alike this record stands for, 0 and 1 meaning one; First and Last are when.
+	Count       int64
+	First, Last time.Time
+}
+
+// Limit is a limit that was reached.
+type Limit struct {
+	Name   string // as in the policy file
+	Limit  int64  // bytes, milliseconds or a number, as the name has it
+	Peak   int64
+	Action string // what was done: killed, throttled, refused, truncated
+}
+
+// Usage is what a run took.
+type Usage struct {
+	WallMS, CPUMS, MemoryPeak, PIDsPeak    int64
+	WorkspaceBytes, FetchBytesIn           int64
+	FetchBytesOut, FetchRequests, OutBytes int64
+}
+
+// Changes counts what a run or a commit did to a workspace.
+type Changes struct{ Added, Modified, Deleted int64 }
+
+// RunFinished is recorded when a run's jail is gone.
+type RunFinished struct {
+	ExitCode  int
+	Signal    string // name, where a signal ended it
+	Limit     string // name of the limit that ended it
+	Error     string // ours, not the tool's
+	Truncated bool   // its output was
+	Workspace string // kept, discarded, committed
+	Usage     Usage
+	Changes   Changes
+}
+
+// WorkspaceChanged says what a finished run left in the shadow.
+type WorkspaceChanged struct {
+	Workspace string
+	Digest    string // of the change set
+	Changes   Changes
+}
+
+// WorkspaceCommitted says what was applied to the real directory.
+type WorkspaceCommitted struct {
+	Workspace string
+	Digest    string
+	Changes   Changes
+	Paths     []string // where only some were named
+	Held      []string // protected names held back
+	Protected bool     // protected names were included by an explicit yes
+	Error     string   // of a commit that was refused or failed
+}
+
+// WorkspaceDiscarded says that a shadow was thrown away.
+type WorkspaceDiscarded struct {
+	Workspace string
+	Digest    string
+	Changes   Changes
+}
+
+// WorkspaceReverted says that a commit was undone.
+type WorkspaceReverted struct {
+	Workspace string
+	Digest    string
+	Changes   Changes
+	Error     string
+}
+
+// PolicyLoaded says that a ceiling, profile or request was read, or refused.
+type PolicyLoaded struct {
+	Kind   string // ceiling, profile, request
+	Name   string
+	Path   string
+	Digest string
+	Error  string
+}
+
+// ToolInstalled says that a bundle was installed, or refused.
+type ToolInstalled struct {
+	Bundle  string
+	Version string
+	Digest  string
+	Source  string
+	Error   string
+}
+
+// DaemonStarted says that a daemon is ready to take requests.
+type DaemonStarted struct {
+	Version string
+	Socket  string
+	State   string
+	Private bool     // serves one client only
+	Missing []string // what this host cannot enforce
+}
+
+// DaemonStopped says that a daemon ended in order.
+type DaemonStopped struct{ Reason string }
+
+// Gap says that something is not on record, and how much.
+type Gap struct {
+	Reason string
+	Count  int64  // events lost; -1 where nobody knows
+	First  uint64 // records that this is about, where it is about records
+	Last   uint64
+	Bytes  int64  // torn bytes moved to File
+	SHA256 string // of them
+	File   string // beside the segments
+}
+
+// checkpoint is a signed note over the records before it; only the log writes it.
+type checkpoint struct{ note string }

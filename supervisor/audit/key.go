@@ -1,0 +1,143 @@
+package audit
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// Names of files: see the package comment.
+const (
+	keyFile   = "audit.key"
+	pubFile   = "audit.pub"
+	knownFile = "audit.head"
+	headFile  = "head"
+	lockFile  = "lock"
+)
+
+// ErrKey is wrapped where a key is missing, malformed, readable by others, or not the log's own.
+var ErrKey = errors.New("audit key")
+
+// PublicKey reads the public key that lies beside the log in dir. Whoever could rewrite the log could
+// replace it: compare it with a copy kept elsewhere.
+func PublicKey(dir string) (string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	text, err := readSmall(root, pubFile)
+	return string(text), err
+}
+
+// newKey makes the signing key. The name is random: it is the log's origin, and two logs must not share one.
+func newKey(keys *os.Root) error {
+	id := make([]byte, 6)
+	rand.Read(id)
+	skey, _, err := note.GenerateKey(rand.Reader, "jail-audit/"+hex.EncodeToString(id))
+	if err != nil {
+		return err
+	}
+	return replace(keys, keyFile, 0o600, skey+"\n")
+}
+
+// readKey gives the signer and its public key.
+func readKey(keys *os.Root) (note.Signer, string, error) {
+	info, err := keys.Lstat(keyFile)
+	if err != nil {
+		return nil, "", err
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return nil, "", fmt.Errorf("%w %s: mode is %v, want a file of mode 0600", ErrKey, keyFile, info.Mode())
+	}
+	text, err := readSmall(keys, keyFile)
+	if err != nil {
+		return nil, "", err
+	}
+	skey := strings.TrimSuffix(string(text), "\n")
+	signer, err := note.NewSigner(skey)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w %s: %w", ErrKey, keyFile, err)
+	}
+	parts := strings.SplitN(skey, "+", 5) // the last is base64, which has the separator among its digits
+	raw, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
+	if err != nil || len(raw) != 1+ed25519.SeedSize {
+		return nil, "", fmt.Errorf("%w %s: not an Ed25519 key", ErrKey, keyFile)
+	}
+	public := ed25519.NewKeyFromSeed(raw[1:]).Public().(ed25519.PublicKey)
+	pub, err := note.NewEd25519VerifierKey(signer.Name(), public)
+	return signer, pub + "\n", err
+}
+
+// publish puts the public key down in root, or checks that the one there is ours.
+func publish(root *os.Root, pub string) error {
+	old, err := readSmall(root, pubFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return replace(root, pubFile, 0o644, pub)
+	}
+	if err == nil && string(old) != pub {
+		err = fmt.Errorf("%w: %s in %s is not the public half of %s", ErrKey, pubFile, root.Name(), keyFile)
+	}
+	return err
+}
+
+// readSmall reads a regular file of at most maxNote bytes.
+func readSmall(root *os.Root, name string) ([]byte, error) {
+	f, err := openRegular(root, name, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxNote))
+}
+
+// openRegular refuses what is not a file before opening it: opening a FIFO would wait for ever.
+func openRegular(root *os.Root, name string, flag int, perm fs.FileMode) (*os.File, error) {
+	info, err := root.Lstat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
+	}
+	if err != nil && !(errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE != 0) {
+		return nil, err
+	}
+	return root.OpenFile(name, flag, perm)
+}
+
+// replace writes a file so that a crash leaves the old one or the new one.
+func replace(root *os.Root, name string, perm fs.FileMode, text string) error {
+	temp := name + ".new"
+	if err := root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = root.Rename(temp, name)
+	}
+	if err == nil {
+		err = syncDir(root)
+	}
+	return err
+}
+
+// syncDir makes the names in root durable.
+func syncDir(root *os.Root) error {
+	d, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

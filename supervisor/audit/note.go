@@ -1,0 +1,113 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// sum is the SHA-256 of a line, or of nothing before record 1.
+type sum [sha256.Size]byte
+
+const sumPrefix = "sha256:"
+
+func (s sum) String() string { return sumPrefix + hex.EncodeToString(s[:]) }
+
+func noLine() sum { return sha256.Sum256(nil) }
+
+// parseSum takes the only spelling of a sum.
+func parseSum(text []byte) (s sum, ok bool) {
+	text, ok = bytes.CutPrefix(text, []byte(sumPrefix))
+	if !ok || len(text) != 2*len(s) {
+		return s, false
+	}
+	for i := range s {
+		hi, lo := nibble(text[2*i]), nibble(text[2*i+1])
+		if hi > 15 || lo > 15 {
+			return s, false
+		}
+		s[i] = hi<<4 | lo
+	}
+	return s, true
+}
+
+// purpose is the last line of a note's text. It keeps a checkpoint, which anyone can copy out of the
+// log, from standing in for the head.
+type purpose string
+
+const (
+	asHead       purpose = "latest"
+	asCheckpoint purpose = "checkpoint"
+)
+
+// state is what a note vouches for: so many records, and the hash of the last one's line.
+type state struct {
+	size uint64
+	hash sum
+}
+
+// maxNote bounds a note that we read.
+const maxNote = 4 << 10
+
+// sign makes a note. Its length is the same for every size, so that a head is overwritten in place
+// and no crash leaves the end of a longer one behind.
+func (s state) sign(signer note.Signer, why purpose, now time.Time) ([]byte, error) {
+	size := strconv.FormatUint(s.size, 10)
+	pad := strings.Repeat(".", 21-len(size))
+	text := fmt.Sprintf("%s\n%s\n%s\n%s %s %s\n", signer.Name(), size, s.hash, why, now.UTC().Format(timeLayout), pad)
+	return note.Sign(&note.Note{Text: text}, signer)
+}
+
+var errNote = errors.New("not a note of this log")
+
+// openNote checks a note's signature and form.
+func openNote(msg []byte, keys note.Verifiers, why purpose) (state, error) {
+	n, err := note.Open(msg, keys)
+	if err != nil {
+		return state{}, err
+	}
+	for _, sig := range slices.Concat(n.Sigs, n.UnverifiedSigs) {
+		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
+			return state{}, errNote // note.Open takes several spellings of one signature
+		}
+	}
+	lines := strings.Split(n.Text, "\n")
+	if len(lines) != 5 || lines[0] != n.Sigs[0].Name || !strings.HasPrefix(lines[3], string(why)+" ") {
+		return state{}, errNote
+	}
+	size, err := strconv.ParseUint(lines[1], 10, 63)
+	hash, ok := parseSum([]byte(lines[2]))
+	if err != nil || !ok || strconv.FormatUint(size, 10) != lines[1] {
+		return state{}, errNote
+	}
+	return state{size, hash}, nil
+}
+
+// verifiers takes public keys, one a line, as audit.pub holds them.
+func verifiers(pub string) (note.Verifiers, error) {
+	var list []note.Verifier
+	for line := range strings.Lines(pub) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		v, err := note.NewVerifier(line)
+		if err != nil {
+			return nil, fmt.Errorf("%w: public key: %w", ErrKey, err)
+		}
+		list = append(list, v)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%w: no public key", ErrKey)
+	}
+	return note.VerifierList(list...), nil
+}

@@ -1,0 +1,128 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Header is the first line of a table of records.
+const Header = "SEQ       TIME                         TYPE                 RUN           UID    DETAIL"
+
+// Render writes r as one line of a table that is safe on any terminal: every byte that one would obey
+// or not show is an escape as in Go source, so what was recorded can be read off it exactly.
+func Render(w io.Writer, r Record) error {
+	var b strings.Builder
+	run := "-"
+	if r.Run != "" {
+		run = word(r.Run)
+	}
+	fmt.Fprintf(&b, "%-9d %s %-20s %-13s %-6d", r.Seq, r.Time.UTC().Format("2006-01-02T15:04:05.000000Z"), word(string(r.Type)), run, r.Actor.UID)
+	for _, f := range r.Fields {
+		b.WriteByte(' ')
+		b.WriteString(f.Name)
+		b.WriteByte('=')
+		renderValue(&b, f.Value)
+	}
+	b.WriteByte('\n')
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// RenderJSON writes r's line as it stands in the log. The log holds no control or hidden characters but
+// as escapes, and ParseRecord takes no raw C0 or DEL; what else a forged line might hold is escaped here.
+func RenderJSON(w io.Writer, r Record) error {
+	line := make([]byte, 0, len(r.Line)+1)
+	for i := 0; i < len(r.Line); {
+		c, n := utf8.DecodeRune(r.Line[i:])
+		if !hidden(c) || c < utf8.RuneSelf {
+			line = append(line, r.Line[i:i+n]...)
+		} else {
+			line = append(line, bytes.Trim(appendString(nil, string(c)), `"`)...)
+		}
+		i += n
+	}
+	_, err := w.Write(append(line, '\n'))
+	return err
+}
+
+func renderValue(b *strings.Builder, v json.RawMessage) {
+	dec := json.NewDecoder(bytes.NewReader(v))
+	dec.UseNumber()
+	depth, objects := 0, [maxDepth + 1]bool{}
+	key, sep := false, ""
+	for {
+		t, err := dec.Token()
+		if err != nil {
+			return // the end: v was parsed before
+		}
+		if d, ok := t.(json.Delim); ok && (d == ']' || d == '}') {
+			b.WriteByte(byte(d))
+			depth--
+			sep, key = ",", objects[max(depth, 0)]
+			continue
+		}
+		b.WriteString(sep)
+		switch t := t.(type) {
+		case json.Delim:
+			b.WriteByte(byte(t))
+			depth++
+			objects[min(depth, maxDepth)] = t == '{'
+			key, sep = t == '{', ""
+			continue
+		case string:
+			if key {
+				b.WriteString(t)
+				key, sep = false, ":"
+				continue
+			}
+			b.WriteString(word(t))
+		default:
+			fmt.Fprint(b, t)
+		}
+		sep, key = ",", objects[max(depth, 0)]
+	}
+}
+
+// word shows a stored text: plain where it is nothing but printable without spaces and quotes, else quoted.
+func word(stored string) string {
+	s := Original(stored)
+	plain := s != ""
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+			plain = false
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+			plain = false
+		case r == '\n':
+			b.WriteString(`\n`)
+			plain = false
+		case r < 0x80 && hidden(r):
+			fmt.Fprintf(&b, `\x%02x`, r)
+			plain = false
+		case hidden(r):
+			q := strconv.QuoteRuneToASCII(r)
+			b.WriteString(q[1 : len(q)-1])
+			plain = false
+		default:
+			plain = plain && r != ' ' && r != '=' && r != ',' && r != '[' && r != '{'
+			b.WriteRune(r)
+		}
+		i += n
+	}
+	if plain {
+		return s
+	}
+	b.WriteByte('"')
+	return b.String()
+}

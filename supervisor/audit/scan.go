@@ -1,0 +1,136 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"slices"
+	"time"
+)
+
+// Record is a record as read. Its texts are as stored: [Original] gives the bytes that were recorded.
+type Record struct {
+	Seq     uint64
+	Time    time.Time
+	Type    Type
+	Run     string
+	Session string
+	Actor   Actor
+	Policy  string
+	Cause   uint64
+	Prev    string
+	Fields  []Field // the type's own, in order
+	Line    []byte  // the whole, without its newline: valid JSON that is safe to print
+}
+
+// Field is one of a type's own.
+type Field struct {
+	Name  string
+	Value json.RawMessage
+}
+
+// Filter says which records are wanted. Its zero value wants all.
+type Filter struct {
+	Run     string
+	Session string
+	Types   []Type // any of them
+	Since   time.Time
+	UID     *uint32
+}
+
+func (f Filter) wants(r Record) bool {
+	return (f.Run == "" || f.Run == r.Run) &&
+		(f.Session == "" || f.Session == r.Session) &&
+		(len(f.Types) == 0 || slices.Contains(f.Types, r.Type)) &&
+		!r.Time.Before(f.Since) &&
+		(f.UID == nil || *f.UID == r.Actor.UID)
+}
+
+// Scan reads the log in dir from its beginning and gives what f wants. It checks no chain: that is for
+// [Verify]. A line that is no record comes as an error that tells where, and the scan goes on
+// behind it. A line that is still being written ends the scan.
+func Scan(dir string, f Filter) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		defer root.Close()
+		r := readLines(root)
+		defer r.close()
+		var p parser
+		for {
+			l, err := r.next()
+			if err == io.EOF || err == nil && l.torn {
+				return
+			}
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+			rec, err := p.record(l.text)
+			if err != nil {
+				err = fmt.Errorf("%s line %d: %w", segmentName(l.segment), l.number, err)
+			}
+			if (err != nil || f.wants(rec)) && !yield(rec, err) || l.long {
+				return
+			}
+		}
+	}
+}
+
+// ParseRecord reads one line of a log, without its newline.
+func ParseRecord(text []byte) (Record, error) {
+	var p parser
+	return p.record(text)
+}
+
+func (p *parser) record(text []byte) (Record, error) {
+	if _, err := p.form(text); err != nil {
+		return Record{}, err
+	}
+	text = bytes.Clone(text)
+	r := Record{Line: text}
+	var bad error
+	take := func(value []byte, into any) {
+		if s, ok := into.(*string); ok && bytes.IndexByte(value, '\\') < 0 && value[0] == '"' {
+			*s = string(value[1 : len(value)-1])
+			return
+		}
+		if err := json.Unmarshal(value, into); err != nil && bad == nil {
+			bad = fmt.Errorf("%w: %w", errLine, err)
+		}
+	}
+	err := p.parse(text, func(key, value []byte) {
+		switch string(key) {
+		case "seq":
+			take(value, &r.Seq)
+		case "time":
+			take(value, &r.Time)
+		case "type":
+			take(value, (*string)(&r.Type))
+		case "run":
+			take(value, &r.Run)
+		case "session":
+			take(value, &r.Session)
+		case "actor":
+			take(value, &r.Actor)
+		case "policy":
+			take(value, &r.Policy)
+		case "cause":
+			take(value, &r.Cause)
+		case "prev":
+			take(value, &r.Prev)
+		default:
+			r.Fields = append(r.Fields, Field{string(key), value})
+		}
+	})
+	if err == nil {
+		err = bad
+	}
+	return r, err
+}

@@ -1,0 +1,247 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const segmentExt = ".jsonl"
+
+func segmentName(first uint64) string { return fmt.Sprintf("%012d%s", first, segmentExt) }
+
+// segments lists the first records of the segments, in order.
+func segments(root *os.Root) ([]uint64, error) {
+	d, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var list []uint64
+	for _, name := range names {
+		digits, ok := strings.CutSuffix(name, segmentExt)
+		first, err := strconv.ParseUint(digits, 10, 63)
+		if ok && err == nil && segmentName(first) == name {
+			list = append(list, first)
+		}
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// line is one line as found, whole or torn.
+type line struct {
+	text    []byte // without its newline; overwritten by the next read
+	segment uint64
+	number  int  // in the segment, from 1
+	first   bool // of the segment
+	torn    bool // the file ends before the line does
+	long    bool // longer than any record; text is its beginning, and it is the last that is read
+}
+
+// lines reads a directory's segments in order, also those that are made meanwhile, in bounded memory.
+type lines struct {
+	root    *os.Root
+	f       *os.File
+	buf     *bufio.Reader
+	wide    []byte // a line that is longer than buf
+	segment uint64
+	number  int
+	offset  int64 // in the segment, behind the last whole line
+	ended   bool
+}
+
+func readLines(root *os.Root) *lines {
+	return &lines{root: root, buf: bufio.NewReaderSize(nil, 64<<10)}
+}
+
+func (r *lines) close() {
+	if r.f != nil {
+		r.f.Close()
+	}
+}
+
+// next gives io.EOF at the end of the last segment; called again it looks for more.
+func (r *lines) next() (line, error) {
+	for {
+		if r.f == nil || r.ended {
+			if err := r.open(); err != nil {
+				return line{}, err
+			}
+		}
+		text, err := r.slice()
+		l := line{text: text, segment: r.segment, number: r.number + 1, first: r.number == 0}
+		switch {
+		case err == nil:
+			l.text = text[:len(text)-1]
+			r.number++
+			r.offset += int64(len(text))
+			return l, nil
+		case errors.Is(err, bufio.ErrBufferFull):
+			l.long = true
+			return l, nil
+		case err != io.EOF:
+			return line{}, err
+		}
+		r.ended = true
+		if len(text) > 0 {
+			l.torn = true
+			return l, nil
+		}
+	}
+}
+
+// slice is ReadSlice for lines up to maxLine.
+func (r *lines) slice() ([]byte, error) {
+	text, err := r.buf.ReadSlice('\n')
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		return text, err
+	}
+	r.wide = append(r.wide[:0], text...)
+	for errors.Is(err, bufio.ErrBufferFull) && len(r.wide) < maxLine {
+		text, err = r.buf.ReadSlice('\n')
+		r.wide = append(r.wide, text...)
+	}
+	if len(r.wide) > maxLine {
+		err = bufio.ErrBufferFull
+	}
+	return r.wide, err
+}
+
+// open goes on to the next segment, or back to where the last one ended to see whether it grew.
+func (r *lines) open() error {
+	list, err := segments(r.root)
+	if err != nil {
+		return err
+	}
+	r.ended = false
+	if r.f != nil {
+		info, err := r.f.Stat()
+		if err != nil {
+			return err
+		}
+		if info.Size() > r.offset {
+			return r.seek(r.segment, r.offset)
+		}
+	}
+	i, found := slices.BinarySearch(list, r.segment)
+	if found && r.f != nil {
+		i++
+	}
+	if i == len(list) {
+		r.ended = true
+		return io.EOF
+	}
+	r.number = 0
+	return r.seek(list[i], 0)
+}
+
+func (r *lines) seek(segment uint64, offset int64) error {
+	f, err := openRegular(r.root, segmentName(segment), os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() < offset {
+		err = fmt.Errorf("%w: %s ends before byte %d", ErrDamaged, segmentName(segment), offset)
+	}
+	if err == nil {
+		_, err = f.Seek(offset, io.SeekStart)
+	}
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	r.close()
+	r.f, r.segment, r.offset, r.ended = f, segment, offset, false
+	r.buf.Reset(f)
+	return nil
+}
+
+// mark is what the chain needs of a line.
+type mark struct {
+	seq        uint64
+	prev, hash sum
+	kind       Type
+	note       []byte // of a checkpoint: the raw JSON string, valid as long as the line is
+}
+
+var (
+	keySeq  = []byte("seq")
+	keyTime = []byte("time")
+	keyType = []byte("type")
+	keyPrev = []byte("prev")
+	keyNote = []byte("note")
+)
+
+// mark parses a line and hashes it.
+func (p *parser) mark(text []byte) (mark, error) {
+	m, err := p.form(text)
+	if err == nil {
+		m.hash = sha256.Sum256(text)
+	}
+	return m, err
+}
+
+// form is mark without the hash.
+func (p *parser) form(text []byte) (mark, error) {
+	m := mark{}
+	place, good := 0, true
+	var kind []byte
+	err := p.parse(text, func(key, value []byte) {
+		switch place {
+		case 0:
+			var err error
+			m.seq, err = strconv.ParseUint(string(value), 10, 63)
+			good = good && bytes.Equal(key, keySeq) && err == nil
+		case 1:
+			good = good && bytes.Equal(key, keyTime) && value[0] == '"'
+		case 2:
+			good = good && bytes.Equal(key, keyType) && value[0] == '"'
+			kind = bytes.Trim(value, `"`)
+		}
+		place++
+		switch {
+		case bytes.Equal(key, keyPrev):
+			s, ok := parseSum(bytes.Trim(value, `"`))
+			m.prev = s
+			good = good && ok && p.i == len(text)-1
+			place = -1
+		case bytes.Equal(key, keyNote):
+			m.note = value
+		}
+	})
+	if err != nil {
+		return m, err
+	}
+	if !good || place != -1 {
+		return m, fmt.Errorf("%w: want seq, time and type first and prev last", errLine)
+	}
+	switch {
+	case bytes.Equal(kind, []byte(TypeCheckpoint)):
+		m.kind = TypeCheckpoint
+	case bytes.Equal(kind, []byte(TypeGap)):
+		m.kind = TypeGap
+	}
+	return m, nil
+}
+
+// exists says whether root has name, whatever it is.
+func exists(root *os.Root, name string) (bool, error) {
+	_, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,138 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// settle reads on from at, which the head covers, to the end of the log; keeps whole records that are
+// there, moves torn bytes aside, and puts both on record. The caller holds the lock.
+func (l *Log) settle(at position) error {
+	signed := at.size
+	reader := readLines(l.root)
+	defer reader.close()
+	if err := reader.seek(at.segment, at.offset); err != nil {
+		return err
+	}
+	torn, tornIn := false, uint64(0)
+	for {
+		text, err := reader.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		m, err := l.parser.mark(text.text)
+		torn = text.torn || text.long || err != nil || m.seq != at.size+1 || m.prev != at.hash ||
+			text.segment != at.segment && text.segment != m.seq
+		if torn {
+			tornIn = text.segment
+			break
+		}
+		at = position{text.segment, reader.offset, state{m.seq, m.hash}}
+	}
+	list, err := segments(l.root)
+	if err != nil {
+		return err
+	}
+	// The one segment that may follow is the next, made just before the crash.
+	if last := list[len(list)-1]; last != at.segment {
+		if last != at.size+1 || list[max(0, len(list)-2)] != at.segment || torn && tornIn != last {
+			return fmt.Errorf("%w: segment %s does not follow record %d", ErrDamaged, segmentName(last), at.size)
+		}
+		at.segment, at.offset = last, 0
+	}
+	l.at = at
+	if err := l.enter(at.segment); err != nil {
+		return err
+	}
+	gap := Gap{}
+	if at.size > signed {
+		gap = Gap{Reason: "records past the signed head, left by a writer that did not end in order", First: signed + 1, Last: at.size}
+	}
+	if err := l.setTornAside(torn, &gap); err != nil {
+		return err
+	}
+	if gap.Reason == "" {
+		return nil
+	}
+	next := l.at
+	l.buf = l.buf[:0]
+	l.line(&next, Entry{Actor: l.opt.Actor, Event: gap}.body())
+	next.offset += int64(len(l.buf))
+	if err := l.store(next); err != nil {
+		return err
+	}
+	l.since++
+	return l.seal(false)
+}
+
+// setTornAside moves what is behind the last whole record to a file. The file is named after the record
+// that will tell of it, so that a crash between the two is made good at the next Open.
+func (l *Log) setTornAside(torn bool, gap *Gap) error {
+	name := fmt.Sprintf("torn-%012d", l.at.size+1)
+	if torn {
+		if err := l.copyTorn(name); err != nil {
+			return err
+		}
+		if err := l.seg.Truncate(l.at.offset); err != nil {
+			return err
+		}
+		if err := l.seg.Sync(); err != nil {
+			return err
+		}
+	}
+	f, err := openRegular(l.root, name, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if err != nil {
+		return err
+	}
+	reason := "torn bytes behind the last whole record, left by a writer that did not end in order"
+	if gap.Reason != "" {
+		reason = gap.Reason + "; " + reason
+	}
+	gap.Reason, gap.Count = reason, -1
+	gap.Bytes, gap.SHA256, gap.File = n, hex.EncodeToString(h.Sum(nil)), name
+	return nil
+}
+
+// maxTorn is well above one batch, and bounds what a hostile tail can make us copy.
+const maxTorn = 4 * maxBatch
+
+func (l *Log) copyTorn(name string) error {
+	from, err := openRegular(l.root, segmentName(l.at.segment), os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	if n := info.Size() - l.at.offset; n > maxTorn {
+		return fmt.Errorf("%w: %d bytes behind record %d: no writer leaves so much", ErrDamaged, n, l.at.size)
+	}
+	if _, err := from.Seek(l.at.offset, io.SeekStart); err != nil {
+		return err
+	}
+	to, err := openRegular(l.root, name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Sync(), to.Close(), syncDir(l.root))
+}

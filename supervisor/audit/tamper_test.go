@@ -1,0 +1,323 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// small makes a log of n short records in one segment and gives its lines, with their newlines.
+func small(t *testing.T, n int) (place, [][]byte) {
+	t.Helper()
+	p := newPlace(t)
+	l := p.open(t)
+	for range n - 1 {
+		mustAppend(t, l, Entry{Event: DaemonStopped{}})
+	}
+	mustClose(t, l)
+	p.mustVerify(t, uint64(n))
+	text, err := os.ReadFile(p.segment(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, slices.Collect(bytes.Lines(text))
+}
+
+func (p place) put(t *testing.T, lines [][]byte) {
+	t.Helper()
+	if err := os.WriteFile(p.segment(1), bytes.Join(lines, nil), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// T-530: 100 % of the bytes, and the very record is named.
+func TestEveryByteFlipped(t *testing.T) {
+	stride := 1
+	if testing.Short() {
+		stride = 13
+	}
+	for part := range 2 { // side by side, for the time it takes
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			p, lines := small(t, 200)
+			pub := p.pub(t)
+			f, err := os.OpenFile(p.segment(1), os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			text := bytes.Join(lines, nil)
+			owner := 0
+			end := len(lines[0])
+			for i := range text {
+				if i == end {
+					owner++
+					end += len(lines[owner])
+				}
+				if i%stride != 0 || i/stride%2 != part {
+					continue
+				}
+				f.WriteAt([]byte{text[i] ^ 1<<(i%8)}, int64(i))
+				_, err := Verify(p.log, pub)
+				var fault *Fault
+				errors.As(err, &fault)
+				named := fault != nil && fault.Seq == uint64(owner+1) &&
+					(fault.Kind == Altered || owner == 199 && fault.Kind == Unsigned) // the last is a checkpoint
+				if !named {
+					t.Errorf("bit %d of byte %d, in record %d: verify said %v", i%8, i, owner+1, err)
+				}
+				f.WriteAt(text[i:i+1], int64(i))
+			}
+			p.mustVerify(t, 200) // the control: put back, it passes
+		})
+	}
+}
+
+func TestHeadFlipped(t *testing.T) {
+	p, _ := small(t, 3)
+	name := filepath.Join(p.log, headFile)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range text {
+		bad := bytes.Clone(text)
+		bad[i] ^= 1
+		os.WriteFile(name, bad, 0o640)
+		if _, err := p.verify(t); err == nil {
+			t.Errorf("byte %d of the head flipped: verify passed", i)
+		}
+	}
+}
+
+func TestLinesMoved(t *testing.T) {
+	const n = 40
+	p, lines := small(t, n)
+	for i := range n {
+		seq := uint64(i + 1)
+		p.put(t, slices.Delete(slices.Clone(lines), i, i+1))
+		p.wantFault(t, seq, Missing)
+		p.put(t, slices.Insert(slices.Clone(lines), i, lines[i]))
+		if i < n-1 {
+			p.wantFault(t, seq, OutOfOrder)
+		} else {
+			p.wantFault(t, n+1, Unsigned) // the head covers the first of the two
+		}
+		for j := i + 1; j < n; j++ {
+			swapped := slices.Clone(lines)
+			swapped[i], swapped[j] = swapped[j], swapped[i]
+			p.put(t, swapped)
+			p.wantFault(t, seq, OutOfOrder)
+		}
+	}
+	for k := 1; k <= n; k++ {
+		p.put(t, lines[:n-k])
+		p.wantFault(t, uint64(n-k+1), Missing)
+	}
+	p.put(t, lines)
+	p.mustVerify(t, n)
+}
+
+func TestTailCutByBytes(t *testing.T) {
+	p, lines := small(t, 5)
+	text := bytes.Join(lines, nil)
+	for cut := 1; cut <= len(lines[4])+len(lines[3]); cut++ {
+		p.put(t, [][]byte{text[:len(text)-cut]})
+		seq, kind := uint64(5), Altered
+		switch {
+		case cut == len(lines[4]):
+			kind = Missing
+		case cut > len(lines[4]) && cut < len(lines[4])+len(lines[3]):
+			seq = 4
+		case cut == len(lines[4])+len(lines[3]):
+			seq, kind = 4, Missing
+		}
+		p.wantFault(t, seq, kind)
+	}
+}
+
+// forge makes a line that follows before as the log itself would write it.
+func forge(before []byte, seq string) []byte {
+	h := sha256.Sum256(bytes.TrimSuffix(before, []byte("\n")))
+	body := Entry{Event: DaemonStopped{"forged"}}.body()
+	return []byte(`{"seq":` + seq + `,"time":"2026-01-02T03:04:05.000000006Z",` + string(body) + `,"prev":"` + sumPrefix + hex.EncodeToString(h[:]) + "\"}\n")
+}
+
+func TestForged(t *testing.T) {
+	p, lines := small(t, 6)
+	// A line that chains, put in: the next one has its number.
+	p.put(t, slices.Insert(slices.Clone(lines), 3, forge(lines[2], "4")))
+	p.wantFault(t, 4, OutOfOrder)
+	// A line that chains, put on the end: nobody signed it.
+	p.put(t, append(slices.Clone(lines), forge(lines[5], "7")))
+	p.wantFault(t, 7, Unsigned)
+	// The whole rest written anew: the head has another hash.
+	other := slices.Clone(lines[:2])
+	for _, seq := range []string{"3", "4", "5", "6"} {
+		other = append(other, forge(other[len(other)-1], seq))
+	}
+	p.put(t, other)
+	p.wantFault(t, 6, Altered)
+	// The same before a checkpoint that is still there.
+	re := append(slices.Clone(other[:5]), []byte(strings.Replace(string(lines[5]), `"prev":"`, `"x":"`, 1)))
+	last := bytes.TrimSuffix(lines[5], []byte("\n"))
+	at := bytes.LastIndex(last, []byte(`"prev":"`))
+	h := sha256.Sum256(bytes.TrimSuffix(other[4], []byte("\n")))
+	re[5] = append(bytes.Clone(last[:at]), []byte(`"prev":"`+sumPrefix+hex.EncodeToString(h[:])+"\"}\n")...)
+	p.put(t, re)
+	p.wantFault(t, 1, Altered)
+}
+
+func TestFilesTaken(t *testing.T) {
+	rotate := func(o *Options) { o.SegmentBytes = 2000 }
+	p := newPlace(t)
+	p.fill(t, 100, rotate)
+	list, _ := filepath.Glob(filepath.Join(p.log, "*"+segmentExt))
+	if len(list) < 5 {
+		t.Fatalf("%d segments, want more", len(list))
+	}
+	for i, name := range list {
+		first := uint64(1)
+		if i > 0 {
+			r, _ := segments(mustRoot(t, p.log))
+			first = r[i]
+		}
+		away := name + ".away"
+		os.Rename(name, away)
+		p.wantFault(t, first, Missing)
+		os.Rename(away, name)
+	}
+	os.Truncate(list[len(list)-1], 0)
+	if _, err := p.verify(t); err == nil {
+		t.Error("last segment emptied: verify passed")
+	}
+}
+
+func mustRoot(t *testing.T, dir string) *os.Root {
+	t.Helper()
+	r, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+func TestHeadTaken(t *testing.T) {
+	p, lines := small(t, 6)
+	name := filepath.Join(p.log, headFile)
+	head, _ := os.ReadFile(name)
+
+	os.Remove(name)
+	p.wantFault(t, 6, Unsigned) // the checkpoint at 6 signs 1 to 5
+	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+		t.Errorf("open without the head: %v", err)
+	}
+
+	// The note in a checkpoint is signed too, and is no head.
+	r, err := ParseRecord(bytes.TrimSuffix(lines[5], []byte("\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	var p2 parser
+	p2.parse(r.Line, func(k, v []byte) {
+		if string(k) == "note" {
+			text = strings.ReplaceAll(strings.Trim(string(v), `"`), `\n`, "\n")
+		}
+	})
+	os.WriteFile(name, []byte(text), 0o640)
+	p.put(t, lines[:5])
+	p.wantFault(t, 1, Unsigned)
+
+	// Log and head gone, and all of it gone: the writer knows.
+	os.Remove(name)
+	os.Remove(p.segment(1))
+	p.wantFault(t, 1, Unsigned)
+	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+		t.Errorf("open of an emptied log: %v", err)
+	}
+	os.RemoveAll(p.log)
+	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+		t.Errorf("open of a removed log: %v", err)
+	}
+	p.put(t, lines)
+	os.WriteFile(name, head, 0o640)
+	p.mustVerify(t, 6)
+}
+
+// T-531: a tail that is missing is not sealed by going on behind it.
+func TestRestartOnDamage(t *testing.T) {
+	p, lines := small(t, 6)
+	older, _ := os.ReadFile(filepath.Join(p.log, headFile))
+	for k := 1; k <= 6; k++ {
+		p.put(t, lines[:6-k])
+		if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+			t.Errorf("open with %d records missing: %v", k, err)
+		}
+		p.wantFault(t, uint64(7-k), Missing)
+	}
+	last := bytes.Clone(lines[5])
+	last[40] ^= 1
+	p.put(t, append(slices.Clone(lines[:5]), last))
+	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+		t.Errorf("open with the last record altered: %v", err)
+	}
+
+	// Log and head put back together: verify cannot see it, the writer does.
+	p.put(t, lines)
+	p.fill2(t, 4)
+	p.put(t, lines)
+	os.WriteFile(filepath.Join(p.log, headFile), older, 0o640)
+	p.mustVerify(t, 6)
+	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+		t.Errorf("open of a log put back: %v", err)
+	}
+}
+
+func (p place) fill2(t *testing.T, n int) {
+	t.Helper()
+	l := p.open(t)
+	for range n {
+		mustAppend(t, l, denied("more"))
+	}
+	mustClose(t, l)
+}
+
+// Damage under a running writer ends it.
+func TestDamageWhileOpen(t *testing.T) {
+	tests := []struct {
+		name string
+		harm func(p place) error
+	}{
+		{"segment removed", func(p place) error { return os.Remove(p.segment(1)) }},
+		{"segment renamed", func(p place) error { return os.Rename(p.segment(1), p.segment(1)+".1") }},
+		{"segment cut", func(p place) error { return os.Truncate(p.segment(1), 10) }},
+		{"head removed", func(p place) error { return os.Remove(filepath.Join(p.log, headFile)) }},
+		{"head garbled", func(p place) error { return os.Truncate(filepath.Join(p.log, headFile), 5) }},
+		{"log removed", func(p place) error { return os.RemoveAll(p.log) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPlace(t)
+			l := p.open(t)
+			mustAppend(t, l, denied("a"))
+			if err := tt.harm(p); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if _, err := l.Append(context.Background(), denied("b")); !errors.Is(err, ErrDamaged) || !errors.Is(err, ErrBroken) {
+					t.Errorf("append said %v", err)
+				}
+			}
+			l.Close()
+		})
+	}
+}

@@ -1,0 +1,282 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// Report is what Verify found to be in order.
+type Report struct {
+	Records     uint64
+	Checkpoints uint64
+	Gaps        uint64 // records that say that something is not on record
+	Origin      string // the log's name, as its head has it
+}
+
+// String is the line that "jail audit verify" prints.
+func (r Report) String() string {
+	return fmt.Sprintf("verified %d records, %d checkpoints", r.Records, r.Checkpoints)
+}
+
+// Kind says in which way a record is wrong.
+type Kind string
+
+// The ways.
+const (
+	Altered    Kind = "altered"
+	Missing    Kind = "missing"
+	OutOfOrder Kind = "out of order"
+	Unsigned   Kind = "unsigned"
+)
+
+// Fault names the first record that is wrong.
+type Fault struct {
+	Seq  uint64
+	Kind Kind
+	Why  string
+}
+
+func (f *Fault) Error() string { return fmt.Sprintf("record %d is %s: %s", f.Seq, f.Kind, f.Why) }
+
+// Verify reads the whole log in dir and checks each line's form, number and hash, each checkpoint and the
+// head against the public keys in pub (one a line). It only reads, in bounded memory, and works on a
+// log that is being written: then it checks what the head covered when it came to the end. A log that is
+// not in order gives a *[Fault]; any other error means that it could not be checked.
+func Verify(dir, pub string) (Report, error) { return verify(dir, pub, waitFor) }
+
+// verify is Verify with another patience, for tests that know that no writer is there.
+func verify(dir, pub string, patience time.Duration) (Report, error) {
+	known, err := verifiers(pub)
+	if err != nil {
+		return Report{}, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return Report{}, err
+	}
+	defer root.Close()
+	v := &verifier{root: root, known: known, src: newMarks(root), patience: patience, chain: state{hash: noLine()}}
+	defer v.src.close()
+	if err := v.run(); err != nil {
+		return v.report, err
+	}
+	v.report.Records = v.chain.size
+	return v.report, nil
+}
+
+type verifier struct {
+	root     *os.Root
+	known    note.Verifiers
+	src      *marks
+	chain    state  // the last record in order
+	covered  uint64 // the last record under a good checkpoint
+	head     state
+	patience time.Duration
+	headErr  error // why there is no good head
+	report   Report
+}
+
+// The head of a log in use moves on while we read. So many times we follow it, or wait for a batch that
+// is on disk and not yet under it.
+const (
+	followHead = 4
+	waitHead   = 20
+	waitFor    = 25 * time.Millisecond
+)
+
+func (v *verifier) run() error {
+	if err := v.readHead(); err != nil {
+		return err
+	}
+	for follow := 0; ; follow++ {
+		for v.headErr != nil || v.chain.size < v.head.size {
+			m, err := v.src.next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if err := v.record(m); err != nil {
+				return err
+			}
+		}
+		if err := v.compareHead(); err != nil {
+			return err
+		}
+		before := v.head
+		moved, err := v.awaitHead()
+		if err != nil {
+			return err
+		}
+		if !moved {
+			return nil
+		}
+		if v.head.size < before.size {
+			return v.fault(before.size, Missing, "the head was put back while the log was read")
+		}
+		if follow == followHead {
+			v.head = before
+			return nil
+		}
+	}
+}
+
+func (v *verifier) fault(seq uint64, kind Kind, why string, args ...any) error {
+	return &Fault{seq, kind, fmt.Sprintf(why, args...)}
+}
+
+// record checks that m follows.
+func (v *verifier) record(m marked) error {
+	want := v.chain.size + 1
+	switch {
+	case m.err != nil:
+		return v.fault(want, Altered, "%s line %d: %v", segmentName(m.segment), m.number, m.err)
+	case m.prev == v.chain.hash && m.seq != want:
+		return v.fault(want, Altered, "it follows record %d and says that it is %d", v.chain.size, m.seq)
+	case m.prev != v.chain.hash && m.seq == want:
+		return v.blame(m)
+	case m.prev != v.chain.hash && m.seq < want:
+		return v.fault(m.seq, OutOfOrder, "it stands again where record %d should be", want)
+	case m.prev != v.chain.hash:
+		return v.misplaced(want, m.seq)
+	case m.first && m.segment != m.seq:
+		return v.fault(want, OutOfOrder, "it is the first of segment %s", segmentName(m.segment))
+	}
+	if m.kind == TypeCheckpoint {
+		if err := v.checkpoint(m); err != nil {
+			return err
+		}
+	}
+	if m.kind == TypeGap {
+		v.report.Gaps++
+	}
+	v.chain = state{m.seq, m.hash}
+	return nil
+}
+
+// blame tells which of two records was altered, where the second does not have the first's hash: if what comes
+// next vouches for the second, it was the first.
+func (v *verifier) blame(m marked) error {
+	prior, hash := v.chain.size, m.hash
+	next, err := v.src.next()
+	vouched := err == nil && next.err == nil && next.prev == hash ||
+		err == io.EOF && v.headErr == nil && v.head == state{m.seq, hash}
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if vouched && prior > 0 {
+		return v.fault(prior, Altered, "record %d has another hash for it", m.seq)
+	}
+	return v.fault(m.seq, Altered, "it does not have the hash of what is before it")
+}
+
+// misplaced tells a record that stands elsewhere from one that is nowhere.
+func (v *verifier) misplaced(want, got uint64) error {
+	for {
+		m, err := v.src.next()
+		if err == io.EOF {
+			return v.fault(want, Missing, "record %d follows record %d", got, v.chain.size)
+		}
+		if err != nil {
+			return err
+		}
+		if m.err == nil && m.seq == want {
+			return v.fault(want, OutOfOrder, "record %d stands in its place, and it comes later", got)
+		}
+		if m.last {
+			return v.fault(want, Missing, "record %d follows record %d", got, v.chain.size)
+		}
+	}
+}
+
+func (v *verifier) checkpoint(m marked) error {
+	var text string
+	if err := json.Unmarshal(m.note, &text); err != nil {
+		return v.fault(m.seq, Unsigned, "its checkpoint holds no note")
+	}
+	s, err := openNote([]byte(text), v.known, asCheckpoint)
+	if err != nil {
+		return v.fault(m.seq, Unsigned, "its checkpoint: %v", err)
+	}
+	if s != v.chain {
+		return v.fault(v.covered+1, Altered, "it or one up to record %d is not the one that checkpoint %d signs", v.chain.size, m.seq)
+	}
+	v.covered = m.seq - 1
+	v.report.Checkpoints++
+	return nil
+}
+
+// compareHead holds what was read against the signed head.
+func (v *verifier) compareHead() error {
+	switch {
+	case v.headErr != nil:
+		return v.fault(v.covered+1, Unsigned, "%v", v.headErr)
+	case v.chain.size < v.head.size:
+		if torn, err := v.src.torn(); err != nil || torn {
+			return errors.Join(err, v.fault(v.chain.size+1, Altered, "the file ends within its line"))
+		}
+		return v.fault(v.chain.size+1, Missing, "the log ends, and the signed head has %d records", v.head.size)
+	case v.chain.hash != v.head.hash:
+		return v.fault(v.head.size, Altered, "its hash is not the one in the signed head")
+	}
+	return nil
+}
+
+// readHead reads the head, again where it was just being overwritten.
+func (v *verifier) readHead() error {
+	var last []byte
+	for {
+		text, err := readSmall(v.root, headFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			v.headErr = errors.New("there is no signed head")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s, err := openNote(text, v.known, asHead)
+		if err == nil {
+			origin, _, _ := bytes.Cut(text, []byte("\n"))
+			v.report.Origin = string(origin)
+			v.head, v.headErr = s, nil
+			return nil
+		}
+		if bytes.Equal(text, last) {
+			v.headErr = fmt.Errorf("head: %w", err)
+			return nil
+		}
+		last = text
+	}
+}
+
+// awaitHead looks for lines behind the head. A writer that is alive will sign them; if nobody does, the
+// first of them is unsigned.
+func (v *verifier) awaitHead() (moved bool, err error) {
+	before := v.head
+	for range waitHead {
+		if err := v.readHead(); err != nil {
+			return false, err
+		}
+		if v.headErr != nil {
+			return false, v.compareHead()
+		}
+		if v.head != before {
+			return true, nil
+		}
+		more, err := v.src.more()
+		if err != nil || !more {
+			return false, err
+		}
+		time.Sleep(v.patience)
+	}
+	return false, v.fault(before.size+1, Unsigned, "it is behind the signed head, which has %d records", before.size)
+}

@@ -1,0 +1,122 @@
+// Package bundle finds and reads tool bundles on disk: folders of WebAssembly
+// modules with a manifest, bundle.json, that names their commands and pins each
+// file. It exists so that what runs is what the manifest says: a module is opened
+// once, its bytes are checked against the manifest, and those very bytes are what
+// the caller gets.
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+)
+
+// ManifestFile is the name of the manifest in a bundle's folder.
+const ManifestFile = "bundle.json"
+
+// A Bundle is an installed bundle whose manifest was found sound. Its modules are
+// checked when they are read.
+type Bundle struct {
+	Manifest
+	Dir string // its folder
+
+	owned bool
+}
+
+// Load reads the bundle in a folder. The folder holds what the manifest names and
+// nothing else, and bears the bundle's name.
+func Load(dir string) (*Bundle, error) { return load(dir, false) }
+
+func load(dir string, owned bool) (*Bundle, error) {
+	b := &Bundle{Dir: dir, owned: owned}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.trusted(dir, info, info.IsDir()); err != nil {
+		return nil, err
+	}
+	text, err := b.read(ManifestFile, maxManifest)
+	if err != nil {
+		return nil, err
+	}
+	if b.Manifest, err = Parse(text); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, ManifestFile), err)
+	}
+	if b.Name != filepath.Base(dir) {
+		return nil, fmt.Errorf("%s: %w: it names the bundle %s", dir, ErrManifest, b.Name)
+	}
+	return b, b.onlyKnownFiles()
+}
+
+func (b *Bundle) onlyKnownFiles() error {
+	entries, err := os.ReadDir(b.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		known := e.Name() == ManifestFile ||
+			slices.ContainsFunc(b.Modules, func(m ModuleEntry) bool { return m.File == e.Name() }) ||
+			slices.ContainsFunc(b.Licences, func(l Licence) bool { return l.File == e.Name() })
+		if !known {
+			return fmt.Errorf("%s: %w: the manifest does not name it", filepath.Join(b.Dir, e.Name()), ErrAltered)
+		}
+	}
+	return nil
+}
+
+// read returns the content of a file of the bundle of at most limit bytes. The
+// name is opened once, without following a link; what is asked about it, its
+// descriptor is asked.
+func (b *Bundle) read(name string, limit int64) ([]byte, error) {
+	path := filepath.Join(b.Dir, name)
+	// A named pipe in its place would block without O_NONBLOCK.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%s: %w: it is a symbolic link", path, ErrAltered)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if err := b.trusted(path, info, info.Mode().IsRegular()); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(text)) > limit {
+		err = fmt.Errorf("%s: %w: larger than %d bytes", path, ErrAltered, limit)
+	}
+	return text, err
+}
+
+// trusted checks what is known of a file before it is read.
+func (b *Bundle) trusted(path string, info fs.FileInfo, rightKind bool) error {
+	if !rightKind {
+		return fmt.Errorf("%s: %w: it is a %v", path, ErrAltered, info.Mode().Type())
+	}
+	if !b.owned {
+		return nil
+	}
+	return rootOnly(path, info)
+}
+
+// rootOnly refuses what another user than root could write.
+func rootOnly(path string, info fs.FileInfo) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || st.Uid != 0:
+		return fmt.Errorf("%s: %w: it does not belong to root", path, ErrUntrusted)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s: %w: its mode %04o lets others write", path, ErrUntrusted, info.Mode().Perm())
+	}
+	return nil
+}

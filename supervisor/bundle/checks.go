@@ -1,0 +1,225 @@
+package bundle
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// checks are asked in this order of each manifest; the first no is the answer.
+var checks = []func(Manifest) error{
+	knownFormat, complete, boundedCounts, safeNames, safeTexts, plainFiles, soundModules,
+	distinctFiles, distinctCommands, commandsHaveModules, soundSources, soundLimits,
+}
+
+func (m Manifest) check() error {
+	for _, check := range checks {
+		if err := check(m); err != nil {
+			return fmt.Errorf("%w: %w", ErrManifest, err)
+		}
+	}
+	return nil
+}
+
+func knownFormat(m Manifest) error {
+	if m.Format != Format {
+		return fmt.Errorf("format %d, where this jail reads %d", m.Format, Format)
+	}
+	return nil
+}
+
+// complete wants every list to be there, if only as [].
+func complete(m Manifest) error {
+	if m.Licences == nil || m.BuiltFrom == nil {
+		return errors.New("no licences, or no built_from")
+	}
+	for _, mod := range m.Modules {
+		if mod.Imports == nil {
+			return fmt.Errorf("module %.100q: no imports", mod.File)
+		}
+	}
+	return nil
+}
+
+func boundedCounts(m Manifest) error {
+	switch {
+	case len(m.Modules) == 0 || len(m.Modules) > maxModules:
+		return fmt.Errorf("%d modules, where 1 to %d are allowed", len(m.Modules), maxModules)
+	case len(m.Commands) == 0 || len(m.Commands) > maxCommands:
+		return fmt.Errorf("%d commands, where 1 to %d are allowed", len(m.Commands), maxCommands)
+	case len(m.BuiltFrom) > maxSources || len(m.Licences) > maxSources:
+		return fmt.Errorf("more than %d sources or licences", maxSources)
+	}
+	for _, mod := range m.Modules {
+		if len(mod.Imports) > maxImports {
+			return fmt.Errorf("module %s: more than %d imports", mod.File, maxImports)
+		}
+	}
+	return nil
+}
+
+func safeNames(m Manifest) error {
+	if !safeName(m.Name) {
+		return fmt.Errorf("name %q: not plain lower-case ASCII", m.Name)
+	}
+	if !safeVersion(m.Version) {
+		return fmt.Errorf("version %q: not three numbers", m.Version)
+	}
+	for _, c := range m.Commands {
+		if !safeName(c.Name) {
+			return fmt.Errorf("command %q: not plain lower-case ASCII", c.Name)
+		}
+	}
+	return nil
+}
+
+// safeTexts keeps control characters out of what is shown on terminals.
+func safeTexts(m Manifest) error {
+	texts := []string{m.About}
+	for _, l := range m.Licences {
+		texts = append(texts, l.SPDX)
+	}
+	for _, s := range m.BuiltFrom {
+		texts = append(texts, s.Name, s.Version)
+	}
+	for _, c := range m.Commands {
+		texts = append(texts, c.About)
+	}
+	for _, mod := range m.Modules {
+		texts = append(texts, mod.Imports...)
+	}
+	for _, text := range texts {
+		if len(text) > maxText || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+			return fmt.Errorf("text %.60q: longer than %d bytes, or not printable ASCII", text, maxText)
+		}
+	}
+	return nil
+}
+
+func plainFiles(m Manifest) error {
+	for _, mod := range m.Modules {
+		if !plainFile(mod.File) || !strings.HasSuffix(mod.File, ".wasm") {
+			return fmt.Errorf("module file %q: not a plain name ending in .wasm", mod.File)
+		}
+	}
+	for _, l := range m.Licences {
+		if !plainFile(l.File) {
+			return fmt.Errorf("licence file %q: not a plain name", l.File)
+		}
+	}
+	return nil
+}
+
+func soundModules(m Manifest) error {
+	for _, mod := range m.Modules {
+		switch {
+		case !isDigest(mod.SHA256):
+			return fmt.Errorf("module %s: sha256 %.80q: not 64 lower-case hexadecimal digits", mod.File, mod.SHA256)
+		case mod.Size <= 0 || mod.Size > maxModule:
+			return fmt.Errorf("module %s: size %d: not between 1 and %d", mod.File, mod.Size, maxModule)
+		case mod.Layout != LayoutRooted && mod.Layout != LayoutPreopens:
+			return fmt.Errorf("module %s: layout %q: neither %q nor %q", mod.File, mod.Layout, LayoutRooted, LayoutPreopens)
+		}
+	}
+	return nil
+}
+
+func distinctFiles(m Manifest) error {
+	seen := make(map[string]bool)
+	for _, mod := range m.Modules {
+		if seen[mod.File] {
+			return fmt.Errorf("module %s: named twice", mod.File)
+		}
+		seen[mod.File] = true
+	}
+	return nil
+}
+
+func distinctCommands(m Manifest) error {
+	seen := make(map[string]bool)
+	for _, c := range m.Commands {
+		if seen[c.Name] {
+			return fmt.Errorf("command %s: named twice", c.Name)
+		}
+		seen[c.Name] = true
+	}
+	return nil
+}
+
+func commandsHaveModules(m Manifest) error {
+	for _, c := range m.Commands {
+		if !slices.ContainsFunc(m.Modules, func(mod ModuleEntry) bool { return mod.File == c.Module }) {
+			return fmt.Errorf("command %s: module %q is not in the bundle", c.Name, c.Module)
+		}
+	}
+	return nil
+}
+
+func soundSources(m Manifest) error {
+	for _, s := range m.BuiltFrom {
+		if s.Name == "" || s.Version == "" || !isDigest(s.SHA256) {
+			return fmt.Errorf("source %q: needs a name, a version and a sha256", s.Name)
+		}
+	}
+	return nil
+}
+
+func soundLimits(m Manifest) error {
+	if m.Limits.MemoryBytes < 0 || m.Limits.WallMS < 0 {
+		return errors.New("limits: negative")
+	}
+	return nil
+}
+
+// safeName says whether a name can be typed, shown and compared without surprise.
+// No letters beyond ASCII and one case, so that no two names look alike (T-608).
+func safeName(s string) bool {
+	if s == "" || len(s) > 64 || !isLower(s[0]) && !isDigit(s[0]) {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; !isLower(c) && !isDigit(c) && !strings.ContainsRune("-_.+", rune(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+// plainFile says whether a name is that of a file right in the bundle's folder.
+func plainFile(s string) bool {
+	if s == "" || len(s) > 100 || s[0] == '.' || s[0] == '-' {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if !isLower(c) && !isDigit(c) && (c < 'A' || c > 'Z') && !strings.ContainsRune("-_.+", rune(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+// safeVersion says whether s is three numbers without leading zeros, so that one
+// version has one spelling.
+func safeVersion(s string) bool {
+	parts := strings.Split(s, ".")
+	if len(parts) != 3 {
+		return false
+	}
+	for _, p := range parts {
+		if p == "" || len(p) > 9 || p != "0" && p[0] == '0' || strings.ContainsFunc(p, func(r rune) bool { return r < '0' || r > '9' }) {
+			return false
+		}
+	}
+	return true
+}
+
+func isDigest(s string) bool {
+	_, err := hex.DecodeString(s)
+	return err == nil && len(s) == 64 && s == strings.ToLower(s)
+}
+
+func isLower(c byte) bool { return 'a' <= c && c <= 'z' }
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }

@@ -1,0 +1,91 @@
+package bundle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// NotFoundError says that nothing installed has a name.
+type NotFoundError struct {
+	Kind string // "tool" or "bundle"
+	Name string
+	Near []string // names that it may have been meant to be, nearest first
+	Left []error  // bundles that were left out, and might have had it
+}
+
+func (e *NotFoundError) Error() string {
+	text := fmt.Sprintf("%s %.100q: not installed", e.Kind, e.Name)
+	if len(e.Near) > 0 {
+		text += "; near it: " + strings.Join(e.Near, ", ")
+	}
+	for _, err := range e.Left {
+		text += fmt.Sprintf("; left out: %v", err)
+	}
+	return text
+}
+
+// AmbiguousError says that more than one bundle has a command of a name.
+type AmbiguousError struct {
+	Name string
+	In   []string // the bundles
+}
+
+func (e *AmbiguousError) Error() string {
+	full := make([]string, len(e.In))
+	for i, bundle := range e.In {
+		full[i] = bundle + "/" + e.Name
+	}
+	return fmt.Sprintf("tool %s: more than one bundle has it: %s", e.Name, strings.Join(full, ", "))
+}
+
+const (
+	maxNear     = 3
+	maxDistance = 2
+)
+
+func (s *Set) notFound(kind, name string, names []string) error {
+	_, short, qualified := strings.Cut(name, "/")
+	if !qualified {
+		short = name
+	}
+	names = slices.Clone(names)
+	slices.Sort(names)
+	names = slices.Compact(names)
+	var near []string
+	for d := range maxDistance + 1 {
+		for _, n := range names {
+			// Of a name of one or two letters, everything short would be near.
+			if len(near) < maxNear && 2*d <= len(n) && 2*d < len(short)+1 && distance(short, n) == d {
+				near = append(near, n)
+			}
+		}
+	}
+	return &NotFoundError{Kind: kind, Name: name, Near: near, Left: s.Problems()}
+}
+
+// distance counts the letters to insert, remove or replace to get from a to b. It
+// stops to count where it is plainly more than anyone wants to know.
+func distance(a, b string) int {
+	if len(a) > len(b)+maxDistance || len(b) > len(a)+maxDistance {
+		return maxDistance + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			next := min(row[j], row[j+1]) + 1
+			if a[i] == b[j] {
+				next = min(next, corner)
+			} else {
+				next = min(next, corner+1)
+			}
+			corner, row[j+1] = row[j+1], next
+		}
+	}
+	return row[len(b)]
+}

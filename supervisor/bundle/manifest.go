@@ -1,0 +1,82 @@
+package bundle
+
+import "errors"
+
+// Limits on what a manifest may say. They are far above what a real bundle needs:
+// their job is that a hostile one costs little to refuse.
+const (
+	maxManifest = 1 << 20 // bytes
+	maxModule   = 256 << 20
+	maxCommands = 1000
+	maxModules  = 200
+	maxImports  = 500
+	maxSources  = 100
+	maxText     = 400 // bytes of one name or sentence
+)
+
+// Format is the version of the manifest's shape that this package reads.
+const Format = 1
+
+// ErrManifest is in every error about what a manifest says.
+var ErrManifest = errors.New("bad manifest")
+
+// A Manifest is what bundle.json says of a bundle. It asks for nothing: what its
+// commands may do is the policy's alone.
+type Manifest struct {
+	Format    int            `json:"format"`
+	Name      string         `json:"name"`
+	Version   string         `json:"version"`
+	About     string         `json:"about"`
+	Licences  []Licence      `json:"licences"`
+	BuiltFrom []Source       `json:"built_from"`
+	Modules   []ModuleEntry  `json:"modules"`
+	Commands  []CommandEntry `json:"commands"`
+	Limits    Limits         `json:"limits"`
+}
+
+// A Licence is an SPDX expression and the file of the bundle that holds its text.
+type Licence struct {
+	SPDX string `json:"spdx"`
+	File string `json:"file"`
+}
+
+// A Source is what a bundle was built from, pinned by the digest of its archive.
+type Source struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	SHA256  string `json:"sha256"`
+}
+
+// A Layout is how a module expects to find the directories that it is given.
+type Layout string
+
+const (
+	// LayoutRooted is for modules that take one preopened "/" and go to $PWD.
+	LayoutRooted Layout = "rooted"
+	// LayoutPreopens is for modules that know each directory by a preopen of its
+	// own, and the working directory as ".".
+	LayoutPreopens Layout = "preopens"
+)
+
+// A ModuleEntry is one WebAssembly file of a bundle.
+type ModuleEntry struct {
+	File    string   `json:"file"`
+	SHA256  string   `json:"sha256"` // hexadecimal, lower case
+	Size    int64    `json:"size"`   // bytes
+	Layout  Layout   `json:"layout"`
+	Imports []string `json:"imports"` // "module.name" of every function it needs
+}
+
+// A CommandEntry is a name under which a module is run; the module sees it as
+// argv[0].
+type CommandEntry struct {
+	Name   string `json:"name"`
+	Module string `json:"module"` // a ModuleEntry's File
+	About  string `json:"about"`
+}
+
+// Limits are what the bundle's author recommends; 0 says nothing.
+type Limits struct {
+	MemoryBytes int64 `json:"memory_bytes"`
+	WallMS      int64 `json:"wall_ms"`
+}

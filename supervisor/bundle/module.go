@@ -1,0 +1,62 @@
+package bundle
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+)
+
+var (
+	// ErrAltered is in errors about files that are not those of the manifest.
+	ErrAltered = errors.New("not what the manifest names")
+	// ErrUntrusted is in errors about files that others than root could change,
+	// where root's alone are wanted.
+	ErrUntrusted = errors.New("open to change by others than root")
+)
+
+// coreModule is how a WebAssembly core module of version 1 begins. A component
+// has other numbers in the same place.
+const coreModule = "\x00asm\x01\x00\x00\x00"
+
+// A Module is a module of an installed bundle.
+type Module struct {
+	ModuleEntry
+
+	bundle *Bundle
+}
+
+// Path is where the module's file is. To open it by this name is to run what may
+// not have been verified: use Read.
+func (m Module) Path() string { return filepath.Join(m.bundle.Dir, m.File) }
+
+// Read returns the bytes of the module, which are those that the manifest names:
+// size, sha256 and kind were checked on these bytes. Errors wrap ErrAltered,
+// ErrUntrusted, or come from reading.
+func (m Module) Read() ([]byte, error) {
+	code, err := m.bundle.read(m.File, m.Size)
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(code)) != m.Size {
+		return nil, fmt.Errorf("%s: %w: %d bytes instead of %d", m.Path(), ErrAltered, len(code), m.Size)
+	}
+	if sum := sha256.Sum256(code); hex.EncodeToString(sum[:]) != m.SHA256 {
+		return nil, fmt.Errorf("%s: %w: its sha256 is %x instead of %s", m.Path(), ErrAltered, sum, m.SHA256)
+	}
+	if len(code) < len(coreModule) || string(code[:len(coreModule)]) != coreModule {
+		return nil, fmt.Errorf("%s: %w: no WebAssembly core module", m.Path(), ErrAltered)
+	}
+	return code, nil
+}
+
+// Verify reads each module of the bundle and returns what is wrong with them.
+func (b *Bundle) Verify() error {
+	var all []error
+	for _, entry := range b.Modules {
+		_, err := Module{entry, b}.Read()
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,148 @@
+package bundle
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A Set is what was installed when it was opened. It does not change; a module
+// that was altered since is refused when it is read.
+type Set struct {
+	bundles  []*Bundle // by name
+	problems []error
+}
+
+// A Command is a command of an installed bundle, with the module that it runs.
+type Command struct {
+	Bundle string
+	Name   string // argv[0] for the module
+	About  string
+	Module Module
+}
+
+// Open reads the bundles below the given folders. A folder that does not exist
+// holds none. Where two folders have a bundle of one name, the first counts. A
+// bundle that is not sound is left out and is told of by Problems.
+func Open(dirs ...string) (*Set, error) { return open(false, dirs) }
+
+// OpenOwned is Open for a service that runs as root: whatever others than root
+// could write is refused, folders and files, now and at each use.
+func OpenOwned(dirs ...string) (*Set, error) { return open(true, dirs) }
+
+func open(owned bool, dirs []string) (*Set, error) {
+	s := &Set{}
+	for _, dir := range dirs {
+		if err := s.add(dir, owned); err != nil {
+			return nil, fmt.Errorf("bundles: %w", err)
+		}
+	}
+	slices.SortFunc(s.bundles, func(a, b *Bundle) int { return cmp.Compare(a.Name, b.Name) })
+	return s, nil
+}
+
+func (s *Set) add(dir string, owned bool) error {
+	info, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := (&Bundle{owned: owned}).trusted(dir, info, info.IsDir()); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		// A name that no bundle can have is something that is being unpacked, or
+		// nothing of ours.
+		if !safeName(e.Name()) || s.bundle(e.Name()) != nil {
+			continue
+		}
+		b, err := load(filepath.Join(dir, e.Name()), owned)
+		if err != nil {
+			s.problems = append(s.problems, err)
+			continue
+		}
+		s.bundles = append(s.bundles, b)
+	}
+	return nil
+}
+
+func (s *Set) bundle(name string) *Bundle {
+	i := slices.IndexFunc(s.bundles, func(b *Bundle) bool { return b.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return s.bundles[i]
+}
+
+// Problems are the bundles that were left out, each with the reason.
+func (s *Set) Problems() []error { return slices.Clone(s.problems) }
+
+// List returns the bundles, by name.
+func (s *Set) List() []*Bundle { return slices.Clone(s.bundles) }
+
+// Show returns the bundle of the given name; the error is a *NotFoundError.
+func (s *Set) Show(name string) (*Bundle, error) {
+	if b := s.bundle(name); b != nil {
+		return b, nil
+	}
+	var names []string
+	for _, b := range s.bundles {
+		names = append(names, b.Name)
+	}
+	return nil, s.notFound("bundle", name, names)
+}
+
+// Find returns the command of the given name, "grep" or "core-utils/grep". The
+// error is a *NotFoundError or an *AmbiguousError.
+func (s *Set) Find(name string) (Command, error) {
+	want, short, qualified := strings.Cut(name, "/")
+	if !qualified {
+		short = name
+	}
+	var found []Command
+	var names []string
+	for _, b := range s.bundles {
+		for _, c := range b.Manifest.Commands {
+			names = append(names, c.Name)
+			if c.Name == short && (!qualified || b.Name == want) {
+				found = append(found, b.command(c))
+			}
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Command{}, s.notFound("tool", name, names)
+	case 1:
+		return found[0], nil
+	}
+	ambiguous := &AmbiguousError{Name: name}
+	for _, c := range found {
+		ambiguous.In = append(ambiguous.In, c.Bundle)
+	}
+	return Command{}, ambiguous
+}
+
+// Commands returns the bundle's commands, in the order of the manifest.
+func (b *Bundle) Commands() []Command {
+	commands := make([]Command, 0, len(b.Manifest.Commands))
+	for _, c := range b.Manifest.Commands {
+		commands = append(commands, b.command(c))
+	}
+	return commands
+}
+
+func (b *Bundle) command(c CommandEntry) Command {
+	i := slices.IndexFunc(b.Modules, func(m ModuleEntry) bool { return m.File == c.Module })
+	return Command{Bundle: b.Name, Name: c.Name, About: c.About, Module: Module{b.Modules[i], b}}
+}

@@ -1,0 +1,58 @@
+package supervisor
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/jail-sandbox/jail/profiles"
+)
+
+// Default returns where things are for the program at exe: below $JAIL_STATE if that is set, else in the places of the system. Binaries and
+// bundles are looked for beside the program, as a build leaves them, and where `make install` puts them.
+func Default(exe string, getenv func(string) string) Config {
+	c := Config{
+		StateDir: "/var/lib/jail",
+		LogDir:   "/var/log/jail/audit",
+		Socket:   "/run/jail/jail.sock",
+		Profiles: profiles.Dir,
+		Ceiling:  "/etc/jail/ceiling.toml",
+		Slice:    "/jail",
+		Version:  Version,
+	}
+	if dir := getenv("JAIL_STATE"); dir != "" {
+		c = c.Below(dir)
+	}
+	if socket := getenv("JAIL_SOCKET"); socket != "" {
+		c.Socket = socket
+	}
+	dir := filepath.Dir(exe)
+	prefix := filepath.Dir(dir)
+	c.Shim = firstFile(filepath.Join(dir, "jail-shim"), filepath.Join(prefix, "libexec/jail/jail-shim"))
+	c.Init = firstFile(filepath.Join(dir, "jail-init"), filepath.Join(prefix, "libexec/jail/jail-init"))
+	c.Bundles = []string{filepath.Join(dir, "bundles"), filepath.Join(prefix, "share/jail/bundles")}
+	return c
+}
+
+// Below returns the configuration with state, log and socket below one directory, as several instances on one host have it.
+func (c Config) Below(dir string) Config {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	c.StateDir = filepath.Join(dir, "state")
+	c.LogDir = filepath.Join(dir, "audit")
+	c.Socket = filepath.Join(dir, "jail.sock")
+	return c
+}
+
+// Jaild returns the path of the daemon that belongs to the program at exe.
+func Jaild(exe string) string { return filepath.Join(filepath.Dir(exe), "jaild") }
+
+// firstFile returns the first of paths that exists, or the first, for the message that it does not.
+func firstFile(paths ...string) string {
+	for _, p := range paths {
+		if _, err := os.Stat(p); err == nil {
+			return p
+		}
+	}
+	return paths[0]
+}

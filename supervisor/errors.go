@@ -1,0 +1,79 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jail-sandbox/jail/runners"
+)
+
+// Exit codes of the commands, besides the tool's own.
+const (
+	ExitTime     = 124 // ended by a time limit
+	ExitFailed   = 125 // jail itself failed
+	ExitRefused  = 126 // refused by policy, or a layer cannot be enforced here
+	ExitNotFound = 127 // no such tool, profile, run or file
+	ExitUsage    = 2
+	exitSignal   = 128 // and the number of the signal
+)
+
+// Codes of errors.
+const (
+	CodeFailed   = "failed"
+	CodeRefused  = "refused"
+	CodeLayer    = "layer"
+	CodeNotFound = "not_found"
+	CodeUsage    = "usage"
+	CodeConflict = "conflict"
+	CodeBusy     = "busy"
+)
+
+// An Error is a failure or a refusal of jail's own, never of a tool. Message says what, which and why, in one sentence; Hint what to do.
+type Error struct {
+	Code    string           `json:"code"`
+	Message string           `json:"message"`
+	Hint    string           `json:"hint,omitempty"`
+	Denied  []runners.Denial `json:"-"`
+	Err     error            `json:"-"`
+}
+
+func (e *Error) Error() string { return e.Message }
+func (e *Error) Unwrap() error { return e.Err }
+
+// Exit returns the exit code that the command line gives for the error.
+func (e *Error) Exit() int {
+	switch e.Code {
+	case CodeRefused, CodeLayer:
+		return ExitRefused
+	case CodeNotFound:
+		return ExitNotFound
+	case CodeUsage:
+		return ExitUsage
+	}
+	return ExitFailed
+}
+
+// AsError returns err as an *Error; what is none yet is a failure.
+func AsError(err error) *Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &Error{Code: CodeFailed, Message: err.Error(), Err: err}
+}
+
+func refused(denied []runners.Denial, hint, format string, args ...any) *Error {
+	return &Error{Code: CodeRefused, Message: fmt.Sprintf(format, args...), Hint: hint, Denied: denied}
+}
+
+func notFound(hint, format string, args ...any) *Error {
+	return &Error{Code: CodeNotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+func usage(format string, args ...any) *Error {
+	return &Error{Code: CodeUsage, Message: fmt.Sprintf(format, args...)}
+}
+
+func failed(err error, hint, format string, args ...any) *Error {
+	return &Error{Code: CodeFailed, Message: fmt.Sprintf(format, args...), Hint: hint, Err: err}
+}

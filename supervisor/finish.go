@@ -1,0 +1,253 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// finish turns the end of the jail into the result and the record.
+func (r *run) finish(e end) error {
+	res := &r.result
+	res.Truncated = e.pumps.truncated.Load()
+	res.Usage = Usage{WallMS: e.wall.Milliseconds(), CPUMS: e.usage.CPU.Milliseconds(), MemoryPeak: e.usage.MemoryPeak, PIDsPeak: e.usage.PIDsPeak}
+	if rep := e.answer.Report; rep != nil {
+		res.Denied = append(res.Denied, checkDenied(rep.Denied)...)
+		res.Trap = rep.Trap
+	}
+	r.failure = e.answer.Failure
+	r.outcome(e)
+	if r.job.compile {
+		return nil
+	}
+	if e.answer.Failure != "" && r.ended() == nil && res.Limit == nil {
+		return &Error{Code: CodeFailed, Message: "tool " + r.job.tool.name + ": " + e.answer.Failure}
+	}
+	if err := r.recordEnd(); err != nil {
+		return err
+	}
+	if err := r.review(); err != nil {
+		return err
+	}
+	return r.recordFinished(e)
+}
+
+// outcome says with which code and signal the run ended, and which limit it met.
+func (r *run) outcome(e end) {
+	res := &r.result
+	res.ExitCode = e.status.Code
+	signal := e.status.Signal
+	c := r.ended()
+	limits := r.job.eff.Policy().Limits
+	switch {
+	case e.usage.OOMKills > 0:
+		res.Limit = &LimitHit{"memory", limits.Memory, e.usage.MemoryPeak}
+		signal = int(syscall.SIGKILL)
+	case c != nil && c.limit != "":
+		res.Limit = r.limitHit(c.limit, c.peak)
+	case c != nil && c.gone:
+		signal = int(syscall.SIGKILL)
+	case c != nil:
+		signal = c.signal
+	case signal == int(syscall.SIGKILL) && e.usage.CPU >= limits.CPUTime:
+		res.Limit = r.limitHit("cpu_time", e.usage.CPU.Milliseconds()) // the kernel was faster than the watch
+	case e.answer.Report != nil && e.answer.Report.MemoryRefused != nil:
+		m := e.answer.Report.MemoryRefused
+		res.Limit = &LimitHit{"memory", limits.Memory, max(m.Wanted, 0)}
+	case e.usage.PIDsDenied > 0:
+		res.Limit = &LimitHit{"pids", limits.PIDs, e.usage.PIDsPeak}
+	}
+	if signal == 0 {
+		return
+	}
+	name := signalName(syscall.Signal(signal))
+	res.Signal, res.ExitCode = &name, exitSignal+signal
+	if res.Limit != nil && (res.Limit.Name == "wall" || res.Limit.Name == "cpu_time") {
+		res.ExitCode = ExitTime
+	}
+}
+
+func (r *run) limitHit(name string, peak int64) *LimitHit {
+	l := r.job.eff.Policy().Limits
+	hit := &LimitHit{Name: name, Peak: peak}
+	switch name {
+	case "wall":
+		hit.Limit = l.Wall.Milliseconds()
+	case "cpu_time":
+		hit.Limit = l.CPUTime.Milliseconds()
+	default:
+		hit.Limit, _, _ = l.Get(name)
+	}
+	return hit
+}
+
+// maxDenied and maxDeniedText bound what a report from inside may bring.
+const (
+	maxDenied     = 100
+	maxDeniedText = 8 << 10
+)
+
+// checkDenied takes from inside only what has the form of a denial.
+func checkDenied(said []runners.Denial) []runners.Denial {
+	var out []runners.Denial
+	for _, d := range said[:min(len(said), maxDenied)] {
+		if d.Layer != "wasi" || d.Count < 1 || len(d.What) > maxDeniedText || len(d.Rule) > maxDeniedText {
+			continue
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+// recordEnd puts what was refused and which limit was met on record.
+func (r *run) recordEnd() error {
+	for _, d := range r.result.Denied {
+		if err := r.record(audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule, Count: int64(d.Count)}); err != nil {
+			return err
+		}
+	}
+	l := r.result.Limit
+	if l == nil {
+		return nil
+	}
+	action := "killed"
+	if r.result.Signal == nil {
+		action = "refused"
+	}
+	return r.record(audit.Limit{Name: l.Name, Limit: l.Limit, Peak: l.Peak, Action: action})
+}
+
+func (r *run) recordFinished(e end) error {
+	res, u := &r.result, r.result.Usage
+	f := audit.RunFinished{ExitCode: res.ExitCode, Truncated: res.Truncated, Workspace: res.Workspace,
+		Usage: audit.Usage{WallMS: u.WallMS, CPUMS: u.CPUMS, MemoryPeak: u.MemoryPeak, PIDsPeak: u.PIDsPeak,
+			WorkspaceBytes: u.WorkspaceBytes, OutBytes: e.pumps.seen.Load()},
+		Changes: audit.Changes(res.Changes)}
+	if res.Signal != nil {
+		f.Signal = *res.Signal
+	}
+	if res.Limit != nil {
+		f.Limit = res.Limit.Name
+	}
+	return r.record(f)
+}
+
+func (r *run) prepareWorkspace() error {
+	j := r.job
+	if j.source == nil || !j.plan.Workspace.Shadow {
+		return nil
+	}
+	w, err := r.s.workspaces.Prepare(workspace.Spec{ID: string(j.id), Source: j.source, Bytes: j.plan.Workspace.Bytes,
+		Inodes: j.plan.Workspace.Files, Caller: j.caller.workspace()})
+	switch {
+	case errors.Is(err, workspace.ErrSource):
+		return &Error{Code: CodeRefused, Message: err.Error(), Err: err}
+	case errors.Is(err, workspace.ErrNoSpace):
+		return failed(err, "make room, or take less with --limit workspace=SIZE", "%v", err)
+	case err != nil:
+		return failed(err, "", "%v", err)
+	}
+	r.work = w
+	return nil
+}
+
+// discardUnused throws the shadow of a run away that never came to an end.
+func (r *run) discardUnused() {
+	if r.work != nil {
+		_ = r.work.Discard() // what cannot be discarded is listed by `jail workspaces`
+		_ = r.work.Close()
+	}
+}
+
+// review counts what the run changed and does with the shadow what was asked for.
+func (r *run) review() error {
+	if r.work == nil {
+		return nil
+	}
+	defer r.work.Close()
+	if err := r.work.Freeze(); err != nil {
+		return failed(err, "", "%v", err)
+	}
+	sum, digest, err := r.work.Review(context.Background())
+	if err != nil {
+		r.result.Workspace = "kept"
+		return failed(err, "jail discard "+string(r.job.id)+" throws the shadow away", "%v", err)
+	}
+	res := &r.result
+	res.Changes = Changes{int64(sum.Added), int64(sum.Modified), int64(sum.Deleted)}
+	res.Usage.WorkspaceBytes = sum.Bytes
+	if sum.Total() > 0 {
+		changed := audit.WorkspaceChanged{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(res.Changes)}
+		if err := r.record(changed); err != nil {
+			return err
+		}
+	}
+	return r.settle(sum.Total() > 0, digest)
+}
+
+// settle keeps, discards or commits the shadow.
+func (r *run) settle(changed bool, digest string) error {
+	fate := r.job.req.Fate
+	if fate == FateDefault && r.job.eff.Policy().Workspace.Commit == policy.CommitAuto && r.result.ExitCode == 0 && changed {
+		fate = FateCommit
+	}
+	switch {
+	case fate == FateDiscard || fate == FateDefault && !changed || fate == FateCommit && !changed:
+		r.result.Workspace = "discarded"
+		if changed {
+			if err := r.record(audit.WorkspaceDiscarded{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(r.result.Changes)}); err != nil {
+				return err
+			}
+		}
+		if err := r.work.Discard(); err != nil {
+			return failed(err, "", "%v", err)
+		}
+		return nil
+	case fate == FateCommit && r.result.ExitCode == 0:
+		return r.commit(digest)
+	}
+	return r.keep()
+}
+
+// keep makes the shadow outlive the run, with the terms of its commit.
+func (r *run) keep() error {
+	w := r.job.eff.Policy().Workspace
+	t := terms{Policy: r.job.eff.Digest(), Tool: r.job.tool.name, Protect: w.Protect, Commit: w.Commit}
+	if err := errors.Join(r.s.saveTerms(string(r.job.id), t), r.work.Keep()); err != nil {
+		return failed(err, "", "%v", err)
+	}
+	r.result.Workspace = "kept"
+	return nil
+}
+
+// commit is --commit: the caller said yes beforehand, to everything but protected names. What is left of the shadow is kept.
+func (r *run) commit(digest string) error {
+	if err := r.keep(); err != nil {
+		return err
+	}
+	_, err := r.s.commit(context.Background(), r.job.caller, r.work, CommitRequest{Digest: digest}, r.job.eff.Policy().Workspace, r.record)
+	if err != nil {
+		return err
+	}
+	r.result.Workspace = "committed"
+	return nil
+}
+
+var signalNames = map[syscall.Signal]string{
+	syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGILL: "SIGILL", syscall.SIGABRT: "SIGABRT",
+	syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE", syscall.SIGKILL: "SIGKILL", syscall.SIGSEGV: "SIGSEGV", syscall.SIGPIPE: "SIGPIPE",
+	syscall.SIGTERM: "SIGTERM", syscall.SIGXCPU: "SIGXCPU", syscall.SIGSYS: "SIGSYS",
+}
+
+func signalName(s syscall.Signal) string {
+	if name, ok := signalNames[s]; ok {
+		return name
+	}
+	return fmt.Sprintf("signal %d", int(s))
+}

@@ -1,0 +1,306 @@
+package supervisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/idrange"
+)
+
+// A job is a request that was decided: everything is looked up and nothing is started.
+type job struct {
+	caller   Caller
+	req      Request
+	id       jail.ID
+	eff      policy.Effective
+	resolved bool
+	tool     tool
+	module   *os.File // its verified bytes
+	source   *os.File // the workspace's real directory, nil without one
+	binds    []*os.File
+	ids      *idrange.Range
+	plan     jail.Plan
+	env      []string
+	compile  bool // no run of a tool: the module is compiled for later runs
+}
+
+// prepare decides a request. On error the job holds what was known by then.
+func (s *Supervisor) prepare(ctx context.Context, c Caller, req Request) (*job, error) {
+	j := &job{caller: c, req: req}
+	for _, step := range []func(context.Context, *job) error{s.identify, s.decide, s.openWorkspace, s.openTool, s.makePlan} {
+		if err := step(ctx, j); err != nil {
+			return j, err
+		}
+	}
+	return j, nil
+}
+
+func (j *job) close() {
+	for _, f := range append(j.binds, j.module, j.source) {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if j.ids != nil {
+		j.ids.Release()
+	}
+}
+
+func (s *Supervisor) identify(_ context.Context, j *job) error {
+	if j.req.ID == "" {
+		j.id = jail.NewID()
+		return nil
+	}
+	id, err := jail.ParseID(j.req.ID)
+	if err != nil {
+		return usage("%v", err)
+	}
+	j.id = id
+	return nil
+}
+
+func (s *Supervisor) decide(_ context.Context, j *job) (err error) {
+	j.eff, err = s.resolve(j.req)
+	j.resolved = err == nil
+	return err
+}
+
+// openWorkspace opens the directory with the caller's rights; from here on it is its descriptor and not its name that counts.
+func (s *Supervisor) openWorkspace(_ context.Context, j *job) error {
+	access := j.eff.Policy().Workspace.Access
+	if access == policy.WorkspaceNone {
+		if j.req.Workspace != "" && !j.req.NoWorkspace {
+			return toolDenied("a workspace", j.eff.Decide(policy.Open{Path: policy.WorkspaceDir, Want: policy.Read}))
+		}
+		return nil
+	}
+	path := j.req.Workspace
+	if path == "" {
+		path = j.req.Dir
+	}
+	if !filepath.IsAbs(path) {
+		return usage("workspace %q is not an absolute path", path)
+	}
+	f, err := j.caller.OpenDir(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return notFound("name a directory with --workspace, or use --no-workspace", "workspace %s: %v", path, errors.Unwrap(err))
+	case err != nil:
+		return refused(nil, "the workspace is opened with your own rights", "workspace %s: %v", path, errors.Unwrap(err))
+	}
+	j.source = f
+	return j.checkWorkspace()
+}
+
+// checkWorkspace refuses directories whose shadow nobody could review: all of the host, or all of a home.
+func (j *job) checkWorkspace() error {
+	info, err := j.source.Stat()
+	if err != nil {
+		return failed(err, "", "workspace: %v", err)
+	}
+	for dir, what := range map[string]string{"/": "the root of the host", j.caller.Home: "your home directory"} {
+		other, err := os.Stat(dir)
+		if dir != "" && err == nil && os.SameFile(info, other) {
+			return refused(nil, "go to the directory that the tool is for, or name it with --workspace",
+				"workspace %s is %s, which holds far more than one tool should see", j.source.Name(), what)
+		}
+	}
+	return nil
+}
+
+func (s *Supervisor) openTool(ctx context.Context, j *job) (err error) {
+	if j.tool, err = s.findTool(j); err != nil {
+		return err
+	}
+	return s.compiled(ctx, j)
+}
+
+func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
+	cwd := "/"
+	if j.source != nil {
+		cwd = policy.WorkspaceDir
+	}
+	if j.env, err = environ(j.eff, j.req, cwd); err != nil {
+		return err
+	}
+	if j.ids, err = idrange.Take(); err != nil {
+		return &Error{Code: CodeBusy, Message: err.Error(), Hint: "try again when other runs have ended", Err: err}
+	}
+	r := jail.Request{ID: j.id, Base: j.ids.Base, Slice: s.config.Slice, CacheDir: s.cache.path(j.tool.sum), Command: jail.Command{
+		Runner: string(runners.KindWASI), Tool: j.tool.name, Digest: j.tool.digest(), Args: readable(j.args()), Env: readable(j.env), Cwd: cwd}}
+	if j.source != nil {
+		if r.Workspace, err = sourceOf(j.source); err != nil {
+			return failed(err, "", "workspace: %v", err)
+		}
+	}
+	if j.plan, err = jail.NewPlan(j.eff, r); err != nil {
+		return &Error{Code: CodeRefused, Message: err.Error(), Err: err, Hint: "jail policy show, and --limit, say what the policy asks for"}
+	}
+	if err := j.invocation().Validate(); err != nil {
+		return usage("%v", err)
+	}
+	return s.openBinds(j)
+}
+
+func sourceOf(dir *os.File) (*jail.Source, error) {
+	info, err := dir.Stat()
+	if err != nil {
+		return nil, err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	return &jail.Source{Path: dir.Name(), UID: st.Uid, GID: st.Gid}, nil
+}
+
+// openBinds opens what the policy mounts with the caller's rights, the cache with the daemon's.
+func (s *Supervisor) openBinds(j *job) error {
+	for _, m := range j.plan.Mounts {
+		if m.Kind != jail.MountBind {
+			continue
+		}
+		open := j.caller.Open
+		if m.Target == jail.CacheDir {
+			open = os.Open
+		}
+		f, err := open(m.Source)
+		if err != nil {
+			return notFound("a [[mount]] of the policy names it", "mount %s: %s", m.Target, describe(err))
+		}
+		tree, err := launch.Clone(f)
+		f.Close()
+		if err != nil {
+			return failed(err, "", "mount %s: %v", m.Target, err)
+		}
+		j.binds = append(j.binds, tree)
+	}
+	return nil
+}
+
+// args are the tool's whole arguments: its name comes first.
+func (j *job) args() []string { return append([]string{j.tool.command}, j.req.Args...) }
+
+func (j *job) invocation() *runners.Invocation {
+	inv := &runners.Invocation{Args: j.args(), Env: j.env, Cwd: j.plan.Command.Cwd, Layout: j.tool.layout,
+		MemoryLimit: j.memory(), OpenFiles: j.openFiles(), CacheDir: jail.CacheDir}
+	if w := j.plan.Workspace; w != nil {
+		inv.Mounts = append(inv.Mounts, runners.Mount{Path: w.Target, Write: w.Shadow, Hide: j.eff.Policy().Workspace.Hide})
+	}
+	for _, m := range j.plan.Mounts {
+		if m.Kind != jail.MountProc && m.Target != jail.CacheDir {
+			inv.Mounts = append(inv.Mounts, runners.Mount{Path: m.Target, Write: m.Write})
+		}
+	}
+	return inv
+}
+
+func (j *job) memory() int64 {
+	const all = 4 << 30 // what WebAssembly can address
+	return min(j.eff.Policy().Limits.Memory, all)
+}
+
+func (j *job) openFiles() int { return int(min(j.eff.Policy().Limits.OpenFiles, 1<<20)) }
+
+func (j *job) order() runners.Order {
+	if j.compile {
+		return runners.Order{Compile: true, Invocation: runners.Invocation{Args: []string{"compile"}, CacheDir: compileDir}}
+	}
+	return runners.Order{Invocation: *j.invocation()}
+}
+
+// files are the descriptors of one launch.
+func (j *job) files(w *workspace.Workspace) (*openFiles, error) {
+	files := &openFiles{}
+	files.Binds = j.binds
+	if j.source == nil {
+		return files, nil
+	}
+	var err error
+	if w == nil {
+		files.Lower, err = workspace.CloneLower(j.source)
+	} else if files.Lower, err = w.Lower(); err == nil {
+		files.own = append(files.own, files.Lower)
+		files.Upper, err = w.Upper()
+	}
+	if err != nil {
+		files.close()
+		return nil, failed(err, "", "%v", err)
+	}
+	if w == nil {
+		files.own = append(files.own, files.Lower)
+	} else {
+		files.own = append(files.own, files.Upper)
+	}
+	return files, nil
+}
+
+func (j *job) state() runState {
+	st := runState{ID: string(j.id), Tool: j.tool.name, Args: readable(j.req.Args), Profile: j.profile(), Policy: j.eff.Digest(),
+		UID: j.caller.UID, Cgroup: j.plan.Cgroup.Path, Started: time.Now().UTC()}
+	if j.source != nil {
+		st.Workspace = j.source.Name()
+	}
+	return st
+}
+
+func (j *job) profile() string {
+	switch {
+	case j.req.Policy != "":
+		return j.req.PolicyName
+	case j.req.Profile == "":
+		return "default"
+	}
+	return j.req.Profile
+}
+
+func (j *job) started() audit.RunStarted {
+	e := audit.RunStarted{Tool: j.tool.name, Digest: j.tool.digest(), Argv: j.args(), Cwd: j.plan.Command.Cwd, Profile: j.profile(),
+		Plan: planDigest(j.plan), Warnings: j.eff.Warnings()}
+	if j.source != nil {
+		e.Workspace = j.source.Name()
+	}
+	for _, v := range j.env {
+		name, _, _ := strings.Cut(v, "=")
+		e.Env = append(e.Env, name)
+	}
+	return e
+}
+
+func (j *job) exec() audit.Exec {
+	return audit.Exec{Program: j.tool.name, Digest: j.tool.digest(), Argv: j.args(), Cwd: j.plan.Command.Cwd, PID: 1}
+}
+
+func planDigest(p jail.Plan) string {
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic(fmt.Sprintf("bug: a plan that is not JSON: %v", err))
+	}
+	sum := sha256.Sum256(text)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// readable escapes what is no printable text.
+func readable(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		q := strconv.QuoteToGraphic(t)
+		if out[i] = t; q[1:len(q)-1] != t {
+			out[i] = q
+		}
+	}
+	return out
+}

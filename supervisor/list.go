@@ -1,0 +1,123 @@
+package supervisor
+
+import (
+	"context"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// A RunInfo is a live run, as `jail ps` and `jail inspect` show it.
+type RunInfo struct {
+	runState
+	Usage *Usage `json:"usage,omitempty"` // so far
+}
+
+// mayControl reports whether a caller may see and end what uid started. The answer for what does not exist is the same as for
+// what is another's.
+func (c Caller) mayControl(uid uint32) bool { return c.UID == 0 || c.UID == uid }
+
+// List returns the live runs that the caller may see, those of other daemons on the same state too.
+func (s *Supervisor) List(c Caller) ([]RunInfo, error) {
+	all, err := s.runs.live()
+	if err != nil {
+		return nil, failed(err, "", "runs: %v", err)
+	}
+	infos := []RunInfo{}
+	for _, st := range all {
+		if c.mayControl(st.UID) {
+			infos = append(infos, RunInfo{st, usageOf(st)})
+		}
+	}
+	return infos, nil
+}
+
+func usageOf(st runState) *Usage {
+	if st.PID == 0 {
+		return nil
+	}
+	leaf, err := cgroup.Open(st.Cgroup)
+	if err != nil {
+		return nil
+	}
+	u, err := leaf.Usage()
+	if err != nil {
+		return nil
+	}
+	return &Usage{WallMS: time.Since(st.Started).Milliseconds(), CPUMS: u.CPU.Milliseconds(), MemoryPeak: u.MemoryPeak, PIDsPeak: u.PIDsPeak}
+}
+
+func (s *Supervisor) findRun(c Caller, id string) (runState, error) {
+	all, err := s.runs.live()
+	if err != nil {
+		return runState{}, failed(err, "", "runs: %v", err)
+	}
+	for _, st := range all {
+		if st.ID == id && c.mayControl(st.UID) {
+			return st, nil
+		}
+	}
+	return runState{}, notFound("jail ps lists what runs; jail audit show --run ID what ran", "no run %q is running", id)
+}
+
+// Inspection is what is known of a run: live, or from the record.
+type Inspection struct {
+	Live    *RunInfo       `json:"live,omitempty"`
+	Records []audit.Record `json:"-"`
+}
+
+// Inspect returns a live run, or what the log says of one that has ended.
+func (s *Supervisor) Inspect(c Caller, id string) (Inspection, error) {
+	if st, err := s.findRun(c, id); err == nil {
+		return Inspection{Live: &RunInfo{st, usageOf(st)}}, nil
+	}
+	var in Inspection
+	for r, err := range audit.Scan(s.config.LogDir, audit.Filter{Run: id}) {
+		if err != nil {
+			return in, failed(err, "jail audit verify", "audit log: %v", err)
+		}
+		if c.mayControl(r.Actor.UID) {
+			in.Records = append(in.Records, r)
+		}
+	}
+	if len(in.Records) == 0 {
+		return in, notFound("jail ps lists what runs; jail audit show what ran", "no run is called %q", id)
+	}
+	return in, nil
+}
+
+// Kill ends a live run with a signal's name in its result; nothing inside can refuse.
+func (s *Supervisor) Kill(c Caller, id string, signal int) error {
+	if signal < 1 || signal > 31 {
+		return usage("signal %d: want 1 to 31", signal)
+	}
+	s.mu.Lock()
+	r := s.active[id]
+	s.mu.Unlock()
+	if r != nil && c.mayControl(r.job.caller.UID) {
+		r.end(cause{signal: signal})
+		return nil
+	}
+	st, err := s.findRun(c, id)
+	if err != nil {
+		return err
+	}
+	// Another daemon's: its control group is emptied, and that daemon writes the record.
+	leaf, err := cgroup.Open(st.Cgroup)
+	if err != nil {
+		return failed(err, "", "run %s: %v", id, err)
+	}
+	if err := leaf.Kill(killWait); err != nil {
+		return failed(err, "", "run %s: %v", id, err)
+	}
+	return nil
+}
+
+// Plan makes the plan of a request and starts nothing. The range of host ids in it is one that is free now.
+func (s *Supervisor) Plan(ctx context.Context, c Caller, req Request) (jail.Plan, error) {
+	j, err := s.prepare(ctx, c, req)
+	defer j.close()
+	return j.plan, err
+}

@@ -1,0 +1,180 @@
+package supervisor
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/jail-sandbox/jail/runners/wasi"
+)
+
+// moduleCache keeps the compiled forms of modules: machine code, made inside a jail of its own from a module that nobody trusts, and later
+// run in other jails. An entry therefore serves only runs of the very module that it was made from, is stored where only root writes, and carries
+// a seal that is checked at each use.
+//
+//	<dir>/secret            the key of the seals
+//	<dir>/<key>/wazero-…/…  one entry, mounted read-only into the jail
+//	<dir>/<key>/seal
+type moduleCache struct {
+	dir     string
+	secret  []byte
+	machine string // what the engine's machine code depends on besides the module
+}
+
+func openModuleCache(dir string) (*moduleCache, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	machine, err := describeMachine()
+	if err != nil {
+		return nil, err
+	}
+	c := &moduleCache{dir: dir, machine: machine}
+	path := filepath.Join(dir, "secret")
+	if c.secret, err = os.ReadFile(path); err == nil && len(c.secret) == sha256.Size {
+		return c, nil
+	}
+	// Missing or cut short: a new secret makes every entry worthless, and each is made anew when it is needed.
+	if err == nil {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	c.secret = make([]byte, sha256.Size)
+	rand.Read(c.secret)
+	if err := writeWhole(path, c.secret); err != nil {
+		return nil, err
+	}
+	// Another daemon may have been faster: its secret counts.
+	c.secret, err = os.ReadFile(path)
+	return c, err
+}
+
+// describeMachine names the processor's features, as the kernel lists them.
+func describeMachine() (string, error) {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if strings.HasPrefix(s.Text(), "flags") || strings.HasPrefix(s.Text(), "Features") {
+			return s.Text(), nil
+		}
+	}
+	return "", errors.New("/proc/cpuinfo does not name the processor's features")
+}
+
+func (c *moduleCache) path(module [sha256.Size]byte) string {
+	return filepath.Join(c.dir, wasi.CacheKey(module, c.machine))
+}
+
+const sealName = "seal"
+
+// find returns the directory of the module's compiled form. An entry that does not match its seal is removed and counts as missing.
+func (c *moduleCache) find(module [sha256.Size]byte) (dir string, ok bool, err error) {
+	dir = c.path(module)
+	entry, err := c.open(dir)
+	if err == nil {
+		defer entry.Close()
+		var seal []byte
+		if seal, err = os.ReadFile(filepath.Join(dir, sealName)); err == nil {
+			err = wasi.CheckSeal(c.secret, filepath.Base(dir), entry, seal)
+		}
+	}
+	switch {
+	case err == nil:
+		return dir, true, nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, wasi.ErrSeal):
+		return dir, false, os.RemoveAll(dir)
+	}
+	return dir, false, err
+}
+
+func (c *moduleCache) open(dir string) (*os.File, error) {
+	found, err := filepath.Glob(filepath.Join(dir, "wazero-*", "*"))
+	if err != nil {
+		return nil, err
+	}
+	if len(found) != 1 {
+		return nil, fs.ErrNotExist
+	}
+	return os.Open(found[0])
+}
+
+// entryName is what the engine calls an entry; anything else is refused, since the name comes from inside.
+var entryName = regexp.MustCompile(`^wazero-[A-Za-z0-9._-]{1,80}/[0-9a-f]{64}$`)
+
+// maxEntry bounds a compiled module, in bytes.
+const maxEntry = 512 << 20
+
+// store takes what a compiling jail wrote: a line with the entry's name, and its bytes.
+func (c *moduleCache) store(module [sha256.Size]byte, written []byte) error {
+	name, entry, ok := bytes.Cut(written, []byte("\n"))
+	if !ok || !entryName.Match(name) || len(entry) == 0 || len(entry) > maxEntry {
+		return errors.New("the compiling jail did not write a compiled module")
+	}
+	dir := c.path(module)
+	seal, err := wasi.Seal(c.secret, filepath.Base(dir), bytes.NewReader(entry))
+	if err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp(c.dir, "new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	path := filepath.Join(temp, string(name))
+	if err := os.Mkdir(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	// The jail's users read it through a read-only mount.
+	if err := errors.Join(os.WriteFile(path, entry, 0o444), os.WriteFile(filepath.Join(temp, sealName), seal, 0o400), os.Chmod(temp, 0o755)); err != nil {
+		return err
+	}
+	err = os.Rename(temp, dir)
+	if errors.Is(err, fs.ErrExist) || err != nil && strings.Contains(err.Error(), "not empty") {
+		return nil // another run was faster
+	}
+	return err
+}
+
+// writeWhole writes a file so that nobody ever sees a part of it.
+func writeWhole(path string, content []byte) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), "new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	_, err = temp.Write(content)
+	if err = errors.Join(err, temp.Sync(), temp.Close()); err != nil {
+		return err
+	}
+	err = os.Link(temp.Name(), path)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// limited collects at most max bytes of what a jail writes.
+type limited struct {
+	bytes.Buffer
+	max int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.Len()+len(p) > l.max {
+		return 0, fmt.Errorf("more than %d bytes: %w", l.max, io.ErrShortWrite)
+	}
+	return l.Buffer.Write(p)
+}

@@ -1,0 +1,180 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/runners"
+)
+
+// A Request is what a caller asks for. Every part of it can only narrow what the ceiling and the profile grant.
+type Request struct {
+	ID      string        `json:"id,omitempty"`
+	Tool    string        `json:"tool"`
+	Args    runners.Texts `json:"args,omitempty"` // after the name of the tool
+	Profile string        `json:"profile,omitempty"`
+	// Policy is the text of a policy file to use in place of a profile, PolicyName what it is called in messages.
+	Policy     string `json:"policy,omitempty"`
+	PolicyName string `json:"policy_name,omitempty"`
+
+	Dir         string `json:"dir"`                 // the caller's working directory
+	Workspace   string `json:"workspace,omitempty"` // an absolute path; empty is Dir
+	NoWorkspace bool   `json:"no_workspace,omitempty"`
+	Fate        Fate   `json:"fate,omitempty"`
+
+	Limits []string `json:"limits,omitempty"` // KEY=VALUE
+	Env    []string `json:"env,omitempty"`    // NAME=VALUE, given with the run
+	Fetch  []string `json:"fetch,omitempty"`  // hosts
+	// Inherit is the caller's own environment, NAME=VALUE; the policy passes on what it names.
+	Inherit []string `json:"inherit,omitempty"`
+}
+
+// Fate says what becomes of a shadow when its run has ended.
+type Fate string
+
+// Fates. Without one a shadow is kept if something changed.
+const (
+	FateDefault Fate = ""
+	FateKeep    Fate = "keep"
+	FateDiscard Fate = "discard"
+	FateCommit  Fate = "commit"
+)
+
+const maxCeiling = 1 << 20 // bytes of the ceiling's file
+
+// resolve meets the ceiling, the profile and the request.
+func (s *Supervisor) resolve(req Request) (policy.Effective, error) {
+	set, err := profiles.Load(s.config.Profiles)
+	if err != nil {
+		return policy.Effective{}, failed(err, "", "profiles: %v", err)
+	}
+	ceiling, err := s.ceiling(set)
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	profile, err := profileOf(req, set)
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	flags, err := readFlags(req)
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	eff, err := policy.Resolve(ceiling, profile, policy.Layer{Name: "request", Source: "command line", Policy: flags.Policy()})
+	if err != nil {
+		return eff, &Error{Code: CodeUsage, Message: err.Error(), Err: err}
+	}
+	return eff, nil
+}
+
+// ceiling reads the host's ceiling. Only a file that does not exist means that there is none; one that cannot be read stops every run.
+func (s *Supervisor) ceiling(set *profiles.Set) (policy.Layer, error) {
+	layer := policy.Layer{Name: "ceiling", Source: profiles.BuiltIn, Policy: policy.Top()}
+	text, err := profiles.ReadTrusted(s.config.Ceiling)
+	if errors.Is(err, fs.ErrNotExist) {
+		return layer, nil
+	}
+	if err != nil {
+		return layer, failed(err, "", "ceiling: %v", err)
+	}
+	file, err := syntax.Parse(syntax.Ceiling, s.config.Ceiling, text, set.Find)
+	if err != nil {
+		return layer, failed(err, "jail policy check "+s.config.Ceiling, "ceiling: %v", err)
+	}
+	layer.Source, layer.Policy = s.config.Ceiling, file.Policy
+	return layer, nil
+}
+
+func profileOf(req Request, set *profiles.Set) (policy.Layer, error) {
+	if req.Policy != "" {
+		name := req.PolicyName
+		file, err := syntax.Parse(syntax.Profile, name, []byte(req.Policy), set.Find)
+		if err != nil {
+			return policy.Layer{}, &Error{Code: CodeUsage, Message: err.Error(), Err: err, Hint: "jail policy check " + name}
+		}
+		return policy.Layer{Name: "policy " + name, Source: name, Policy: file.Policy}, nil
+	}
+	name := req.Profile
+	if name == "" {
+		name = "default"
+	}
+	p, err := set.Get(name)
+	switch {
+	case errors.Is(err, profiles.ErrNotFound):
+		return policy.Layer{}, notFound("jail profile list", "no profile is called %q", name)
+	case err != nil:
+		return policy.Layer{}, &Error{Code: CodeUsage, Message: err.Error(), Err: err, Hint: "jail policy check, or jail profile show " + name}
+	}
+	return policy.Layer{Name: "profile " + name, Source: p.Origin, Policy: p.File.Policy}, nil
+}
+
+// toolDenied says why a tool may not run, by the decision that refused it.
+func toolDenied(what string, d policy.Decision) *Error {
+	return refused([]runners.Denial{{Layer: "policy", What: what, Rule: d.Layer + ": " + d.Rule, Count: 1}},
+		"jail profile list shows the profiles; jail policy show NAME what one grants",
+		"%s is not allowed: %s (%s)", what, d.Rule, d.Layer)
+}
+
+// readFlags reads what the caller narrows.
+func readFlags(req Request) (*policy.Request, error) {
+	flags := policy.NewRequest()
+	for _, text := range req.Limits {
+		if err := flags.Limit(text); err != nil {
+			return nil, usage("--limit: %v", err)
+		}
+	}
+	for _, text := range req.Env {
+		if err := flags.Env(text); err != nil {
+			return nil, usage("--env: %v", err)
+		}
+	}
+	for _, host := range req.Fetch {
+		if err := flags.Fetch(host); err != nil {
+			return nil, usage("--fetch: %v", err)
+		}
+	}
+	if req.NoWorkspace {
+		flags.Workspace(policy.WorkspaceNone)
+	}
+	return flags, nil
+}
+
+// environ makes the tool's whole environment.
+func environ(eff policy.Effective, req Request, cwd string) ([]string, error) {
+	flags, err := readFlags(req)
+	if err != nil {
+		return nil, err
+	}
+	inherited := map[string]string{}
+	for _, text := range req.Inherit {
+		if name, value, ok := strings.Cut(text, "="); ok {
+			inherited[name] = value
+		}
+	}
+	env, denied := eff.Policy().Env.Environ(flags.Given(), inherited)
+	if len(denied) > 0 {
+		d := eff.Decide(policy.EnvVar{Name: denied[0]})
+		return nil, refused([]runners.Denial{{Layer: "policy", What: "env " + denied[0], Rule: d.Layer + ": " + d.Rule, Count: 1}},
+			"env.allow in the profile names the variables that a run may set", "variable %s is not allowed: %s (%s)", denied[0], d.Rule, d.Layer)
+	}
+	// PWD is the runner's own: it tells a C library without a working directory where it is.
+	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
+	return append(env, "PWD="+cwd), nil
+}
+
+func describe(err error) string {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return fmt.Sprintf("%s: %v", path.Path, path.Err)
+	}
+	return err.Error()
+}
+
+func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }

@@ -1,0 +1,261 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// terms are what the policy of a run says about the later commit of its shadow. They are kept beside the workspaces, because the
+// profile may have changed by then.
+type terms struct {
+	Policy  string            `json:"policy"` // digest
+	Tool    string            `json:"tool"`
+	Protect []string          `json:"protect,omitempty"`
+	Commit  policy.CommitRule `json:"commit"`
+}
+
+func (s *Supervisor) termsPath(id string) string {
+	return filepath.Join(s.config.StateDir, "terms", id+".json")
+}
+
+func (s *Supervisor) saveTerms(id string, t terms) error {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	path := s.termsPath(id)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return writeWhole(path, text)
+}
+
+// loadTerms reads the terms of a shadow. Without them nothing may be committed.
+func (s *Supervisor) loadTerms(id string) (terms, error) {
+	var t terms
+	text, err := os.ReadFile(s.termsPath(id))
+	if err == nil {
+		err = json.Unmarshal(text, &t)
+	}
+	return t, err
+}
+
+func (s *Supervisor) dropTerms(id string) error {
+	err := os.Remove(s.termsPath(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// A WorkspaceInfo is a shadow that is kept.
+type WorkspaceInfo struct {
+	workspace.Info
+	Tool   string `json:"tool,omitempty"`
+	Policy string `json:"policy,omitempty"`
+	Commit string `json:"commit"` // never, ask or auto
+}
+
+// Workspaces lists the shadows that the caller may see, the eldest first.
+func (s *Supervisor) Workspaces(c Caller) ([]WorkspaceInfo, error) {
+	all, err := s.workspaces.List()
+	if err != nil {
+		return nil, failed(err, "", "%v", err)
+	}
+	infos := []WorkspaceInfo{}
+	for _, w := range all {
+		if !c.mayControl(w.Caller.UID) {
+			continue
+		}
+		info := WorkspaceInfo{Info: w, Commit: policy.CommitNever.String()}
+		if t, err := s.loadTerms(w.ID); err == nil {
+			info.Tool, info.Policy, info.Commit = t.Tool, t.Policy, t.Commit.String()
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+func (s *Supervisor) getWorkspace(c Caller, id string) (*workspace.Workspace, error) {
+	w, err := s.workspaces.Get(id)
+	if err == nil && !c.mayControl(w.Info().Caller.UID) {
+		w.Close()
+		err = workspace.ErrNotFound
+	}
+	if err != nil {
+		return nil, reviewError(id, err)
+	}
+	return w, nil
+}
+
+func reviewError(id string, err error) error {
+	switch {
+	case errors.Is(err, workspace.ErrNotFound):
+		return notFound("jail workspaces lists the shadows that are kept", "no shadow is kept for run %q", id)
+	case errors.Is(err, workspace.ErrConflict):
+		return &Error{Code: CodeConflict, Message: err.Error(), Err: err, Hint: "look at both sides; commit other paths by name, or discard"}
+	case errors.Is(err, workspace.ErrProtected):
+		return &Error{Code: CodeRefused, Message: err.Error(), Err: err, Hint: "name them, with --include-protected, if you have read them"}
+	case errors.Is(err, workspace.ErrActive), errors.Is(err, workspace.ErrBusy):
+		return &Error{Code: CodeBusy, Message: err.Error(), Err: err, Hint: "try again when it has ended"}
+	case errors.Is(err, workspace.ErrDigest):
+		return &Error{Code: CodeConflict, Message: err.Error(), Err: err, Hint: "jail diff " + id + " shows what there is now"}
+	case errors.Is(err, workspace.ErrNoChange):
+		return notFound("jail diff "+id+" lists the changes", "%v", err)
+	case errors.Is(err, fs.ErrPermission):
+		return &Error{Code: CodeRefused, Message: err.Error(), Err: err, Hint: "a commit is made with your own rights"}
+	}
+	return failed(err, "", "%v", err)
+}
+
+// A Review is what a shadow would change.
+type Review struct {
+	Info    WorkspaceInfo
+	Changes iter.Seq2[workspace.Change, error]
+	// Patch writes the differences as text; for a terminal with control characters escaped.
+	Patch   func(w io.Writer, terminal bool) error
+	Held    func(path string) (why string, ok bool)
+	Summary func() (workspace.Summary, string, error)
+	close   func() error
+}
+
+// Close lets go of the shadow.
+func (r *Review) Close() error { return r.close() }
+
+// Review opens a shadow for review. Its changes are read while they are shown; nothing of the host is executed for that.
+func (s *Supervisor) Review(ctx context.Context, c Caller, id string) (*Review, error) {
+	w, err := s.getWorkspace(c, id)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.loadTerms(id)
+	if err != nil {
+		w.Close()
+		return nil, failed(err, "jail discard "+id+" throws it away", "shadow %s has no terms: %v", id, err)
+	}
+	return &Review{
+		Info:    WorkspaceInfo{w.Info(), t.Tool, t.Policy, t.Commit.String()},
+		Changes: w.Changes(ctx),
+		Patch: func(out io.Writer, terminal bool) error {
+			return w.Patch(ctx, out, workspace.PatchOptions{Terminal: terminal})
+		},
+		Held:    t.held,
+		Summary: func() (workspace.Summary, string, error) { return w.Review(ctx) },
+		close:   w.Close,
+	}, nil
+}
+
+func (t terms) held(path string) (string, bool) {
+	risk, ok := policy.Workspace{Access: policy.WorkspaceShadow, Protect: t.Protect}.HeldBack(path)
+	return risk.Reason, ok
+}
+
+// A CommitRequest says what to commit.
+type CommitRequest struct {
+	Paths            []string `json:"paths,omitempty"` // none: all
+	IncludeProtected bool     `json:"include_protected,omitempty"`
+	Digest           string   `json:"digest,omitempty"`
+}
+
+// Commit writes changes of a shadow to the real directory, with the caller's rights, and puts it on record first and last.
+func (s *Supervisor) Commit(ctx context.Context, c Caller, id string, req CommitRequest) (workspace.Result, error) {
+	w, err := s.getWorkspace(c, id)
+	if err != nil {
+		return workspace.Result{}, err
+	}
+	defer w.Close()
+	t, err := s.loadTerms(id)
+	if err != nil {
+		return workspace.Result{}, failed(err, "jail discard "+id+" throws it away", "shadow %s has no terms: %v", id, err)
+	}
+	record := func(e audit.Event) error {
+		if _, err := s.log.Append(context.Background(), audit.Entry{Run: id, Actor: c.actor(), Policy: t.Policy, Event: e}); err != nil {
+			return failed(err, "make room for the log; nothing is committed without it", "audit log: %v", err)
+		}
+		return nil
+	}
+	return s.commit(ctx, c, w, req, policy.Workspace{Access: policy.WorkspaceShadow, Protect: t.Protect, Commit: t.Commit}, record)
+}
+
+func (s *Supervisor) commit(ctx context.Context, c Caller, w *workspace.Workspace, req CommitRequest, rules policy.Workspace, record func(audit.Event) error) (workspace.Result, error) {
+	info := w.Info()
+	if rules.Commit == policy.CommitNever {
+		return workspace.Result{}, refused(nil, "run it again with a profile that allows a commit", `commit of %s: workspace.commit is "never"`, info.ID)
+	}
+	as := c.workspace()
+	opts := workspace.CommitOptions{IncludeProtected: req.IncludeProtected, Digest: req.Digest, As: &as,
+		Protect: terms{Protect: rules.Protect}.held}
+	for _, text := range req.Paths {
+		name, err := workspace.ParseName(text)
+		if err != nil {
+			return workspace.Result{}, usage("path %q: %v", text, err)
+		}
+		opts.Paths = append(opts.Paths, name)
+	}
+	done, err := w.Commit(ctx, opts)
+	event := committed(info, done, req)
+	if err != nil {
+		event.Error = err.Error()
+	}
+	if recErr := record(event); recErr != nil {
+		return done, errors.Join(recErr, err)
+	}
+	if err != nil {
+		return done, reviewError(info.ID, err)
+	}
+	return done, nil
+}
+
+func committed(info workspace.Info, done workspace.Result, req CommitRequest) audit.WorkspaceCommitted {
+	e := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: done.Digest, Paths: req.Paths, Protected: req.IncludeProtected}
+	for _, c := range done.Committed {
+		switch c.Kind {
+		case workspace.Added:
+			e.Changes.Added++
+		case workspace.Deleted:
+			e.Changes.Deleted++
+		default:
+			e.Changes.Modified++
+		}
+	}
+	for _, h := range done.Held {
+		e.Held = append(e.Held, string(h.Path))
+	}
+	return e
+}
+
+// Discard throws a shadow away.
+func (s *Supervisor) Discard(ctx context.Context, c Caller, id string) error {
+	w, err := s.getWorkspace(c, id)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	info := w.Info()
+	event := audit.WorkspaceDiscarded{Workspace: string(info.Path)}
+	if sum, digest, err := w.Review(ctx); err == nil {
+		event.Digest = digest
+		event.Changes = audit.Changes{Added: int64(sum.Added), Modified: int64(sum.Modified), Deleted: int64(sum.Deleted)}
+	}
+	if _, err := s.log.Append(ctx, audit.Entry{Run: id, Actor: c.actor(), Event: event}); err != nil {
+		return failed(err, "make room for the log", "audit log: %v", err)
+	}
+	if err := w.Discard(); err != nil {
+		return reviewError(id, err)
+	}
+	if err := s.dropTerms(id); err != nil {
+		return fmt.Errorf("terms of %s: %w", id, err)
+	}
+	return nil
+}

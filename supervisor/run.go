@@ -1,0 +1,285 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// A run is one run from the moment that it is put on record to the moment that nothing is left of it.
+type run struct {
+	s    *Supervisor
+	job  *job
+	dir  *runDir
+	work *workspace.Workspace
+	done chan struct{}
+
+	mu    sync.Mutex
+	cause *cause
+	proc  *launch.Process
+
+	span    AuditSpan
+	result  Result
+	failure string // what jail-init says went wrong with the module
+}
+
+// Run runs a tool for a caller and returns when nothing of it is left but what the result says. ctx ends it, as a caller that went away does.
+// Errors are in the result, so that there is always one.
+func (s *Supervisor) Run(ctx context.Context, c Caller, req Request, streams Streams) Result {
+	j, err := s.prepare(ctx, c, req)
+	if err != nil {
+		return s.refuse(ctx, c, req, j, err)
+	}
+	defer j.close()
+	r := &run{s: s, job: j, done: make(chan struct{})}
+	defer close(r.done)
+	r.result = Result{ID: string(j.id), Policy: j.eff.Digest(), Denied: []runners.Denial{}}
+	s.track(r)
+	defer s.untrack(r)
+	stop := context.AfterFunc(ctx, func() { r.end(cause{gone: true}) })
+	defer stop()
+	if err := r.whole(ctx, streams); err != nil {
+		r.result.Error = AsError(err)
+		r.result.ExitCode = r.result.Error.Exit()
+	}
+	r.result.Audit = r.span
+	return r.result
+}
+
+// refuse puts a run on record that never started.
+func (s *Supervisor) refuse(ctx context.Context, c Caller, req Request, j *job, err error) Result {
+	e := AsError(err)
+	res := Result{ID: req.ID, ExitCode: e.Exit(), Error: e, Denied: e.Denied}
+	entry := audit.Entry{Run: req.ID, Actor: c.actor()}
+	if j != nil {
+		defer j.close()
+		res.ID, entry.Run = string(j.id), string(j.id)
+		if j.resolved {
+			res.Policy = j.eff.Digest()
+			entry.Policy = res.Policy
+		}
+	}
+	if res.Denied == nil {
+		res.Denied = []runners.Denial{}
+	}
+	for _, d := range res.Denied {
+		entry.Event = audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule, Count: int64(d.Count)}
+		seq, err := s.log.Append(ctx, entry)
+		if err != nil {
+			res.Error = failed(err, "", "audit log: %v", err)
+			return res
+		}
+		res.Audit.add(seq)
+	}
+	entry.Event = audit.RunFinished{ExitCode: res.ExitCode, Error: e.Message}
+	seq, err := s.log.Append(ctx, entry)
+	if err != nil {
+		res.Error = failed(err, "", "audit log: %v", err)
+		return res
+	}
+	res.Audit.add(seq)
+	return res
+}
+
+func (a *AuditSpan) add(seq uint64) {
+	if a.First == 0 {
+		a.First = seq
+	}
+	a.Last = seq
+}
+
+// record appends before anything is done that it tells of. What cannot be recorded is not done.
+func (r *run) record(e audit.Event) error {
+	if r.job.compile {
+		return nil // part of the run that waits for it
+	}
+	entry := audit.Entry{Run: string(r.job.id), Actor: r.job.caller.actor(), Policy: r.job.eff.Digest(), Event: e}
+	// Not the caller's context: the end of a run is recorded also when its caller has gone.
+	seq, err := r.s.log.Append(context.Background(), entry)
+	if err != nil {
+		return failed(err, "make room for the log; nothing runs without it", "audit log: %v", err)
+	}
+	r.span.add(seq)
+	return nil
+}
+
+// end ends the run from outside, for the first cause that is given.
+func (r *run) end(c cause) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cause != nil {
+		return
+	}
+	r.cause = &c
+	if r.proc != nil {
+		_ = r.proc.Kill() // it may have ended by itself
+	}
+}
+
+func (r *run) ended() *cause {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cause
+}
+
+// started notes the jail, and ends it at once if the run was ended meanwhile.
+func (r *run) started(p *launch.Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.proc = p
+	if r.cause != nil {
+		_ = p.Kill()
+	}
+}
+
+// whole does everything, in order. What it returns is a failure of jail's; the tool's are in the result.
+func (r *run) whole(ctx context.Context, streams Streams) (err error) {
+	j := r.job
+	if r.dir, err = r.s.runs.add(j.state()); err != nil {
+		return AsError(err)
+	}
+	defer func() {
+		if rmErr := r.dir.remove(); err == nil && rmErr != nil {
+			err = failed(rmErr, "", "run directory: %v", rmErr)
+		}
+	}()
+	if err := r.record(j.started()); err != nil {
+		return err
+	}
+	err = r.jailed(ctx, streams)
+	if err != nil {
+		e := AsError(err)
+		r.discardUnused()
+		finished := audit.RunFinished{ExitCode: e.Exit(), Error: e.Message}
+		return errors.Join(e, r.record(finished))
+	}
+	return nil
+}
+
+func (r *run) jailed(ctx context.Context, streams Streams) error {
+	if err := r.prepareWorkspace(); err != nil {
+		return err
+	}
+	pumps, err := newPumps(r.job.plan.Limits.Output,
+		func(seen int64) { r.end(cause{limit: "output", peak: seen}) },
+		func() { r.end(cause{gone: true}) })
+	if err != nil {
+		return failed(err, "", "pipes for the tool's streams: %v", err)
+	}
+	proc, err := r.launch(ctx, pumps)
+	pumps.handOver()
+	if err != nil {
+		pumps.close()
+		return err
+	}
+	return r.supervise(proc, pumps, streams)
+}
+
+func (r *run) launch(ctx context.Context, p *pumps) (*launch.Process, error) {
+	files, err := r.job.files(r.work)
+	if err != nil {
+		return nil, err
+	}
+	defer files.close()
+	order := control.Order{Plan: r.job.plan, RunDir: r.dir.path}
+	stdio := launch.Stdio{In: p.jail[0], Out: p.jail[1], Err: p.jail[2]}
+	proc, err := r.s.launcher.Start(ctx, order, stdio, files.Files)
+	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) {
+		return nil, &Error{Code: CodeLayer, Err: err, Hint: "jail doctor says what this host can enforce",
+			Message: fmt.Sprintf("layer %s cannot be set up here: %s", layer.Layer, layer.Reason)}
+	}
+	if err != nil && r.ended() == nil {
+		return nil, failed(err, "", "start of the jail: %v", err)
+	}
+	return proc, err
+}
+
+// supervise lets the tool run and sees it to its end.
+func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
+	released := false
+	release := func() {
+		if !released {
+			released = true
+			proc.Release()
+		}
+	}
+	defer release()
+	leaf, err := cgroup.Open(r.job.plan.Cgroup.Path)
+	if err != nil {
+		p.close()
+		return failed(err, "", "%v", err)
+	}
+	r.dir.state.PID = proc.PID
+	if err := errors.Join(r.dir.save(), r.record(r.job.exec())); err != nil {
+		p.close()
+		return err
+	}
+	r.started(proc)
+	if err := proc.Invoke(r.job.order(), r.job.module); err != nil && r.ended() == nil {
+		p.close()
+		return failed(err, "", "hand over to jail-init: %v", err)
+	}
+	p.start(streams)
+	w := startWatch(r.job.plan, leaf, r.end)
+	answer := make(chan runners.Answer, 1)
+	go func() {
+		var a runners.Answer
+		_ = proc.Report(&a) // a jail that was killed says nothing; its exit does
+		answer <- a
+	}()
+	status, err := proc.Wait()
+	wall := time.Since(w.start)
+	w.Stop()
+	// Nothing may write to the workspace any more when it is looked at.
+	err = errors.Join(err, leaf.Kill(killWait))
+	p.finish()
+	usage, usageErr := leaf.Usage()
+	release()
+	if err = errors.Join(err, usageErr); err != nil {
+		return failed(err, "", "end of the jail: %v", err)
+	}
+	return r.finish(end{status, usage, wall, <-answer, p})
+}
+
+// An end is everything that is known of how a run ended.
+type end struct {
+	status control.Exited
+	usage  cgroup.Usage
+	wall   time.Duration
+	answer runners.Answer
+	pumps  *pumps
+}
+
+func (s *Supervisor) track(r *run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active[string(r.job.id)] = r
+}
+
+func (s *Supervisor) untrack(r *run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.active, string(r.job.id))
+}
+
+// openFiles are descriptors that a launch hands over and then closes.
+type openFiles struct {
+	launch.Files
+	own []*os.File
+}
+
+func (f *openFiles) close() {
+	for _, file := range f.own {
+		file.Close()
+	}
+}

@@ -1,0 +1,165 @@
+// Package supervisor turns a request into a run: it resolves the policy, makes the plan, prepares the workspace, writes the record, launches
+// the jail, watches its limits and says how it ended. It is the only part that sees a whole run.
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+)
+
+// Config says where things are. Every path is absolute.
+type Config struct {
+	StateDir string   // runs, workspaces, compiled modules, keys
+	LogDir   string   // the audit log
+	Bundles  []string // directories of tool bundles, in order
+	Profiles string   // the operator's profiles
+	Ceiling  string   // the host's ceiling; need not exist
+	Shim     string   // jail-shim
+	Init     string   // jail-init
+	Slice    string   // control group above all jails
+	Socket   string   // where the daemon listens, for the record
+	Private  bool     // serves one client only
+	Version  string
+}
+
+// A Caller is who asks, as the kernel told it.
+type Caller struct {
+	asuser.Caller
+	PID  int
+	Exe  string
+	Home string // the home directory, where known: it is no workspace
+}
+
+func (c Caller) actor() audit.Actor { return audit.Actor{UID: c.UID, PID: c.PID, Exe: c.Exe} }
+
+func (c Caller) workspace() workspace.Caller {
+	return workspace.Caller{UID: c.UID, GID: c.GID, Groups: c.Groups}
+}
+
+// A Supervisor runs tools. Its methods may be called from several goroutines.
+type Supervisor struct {
+	config     Config
+	launcher   launch.Launcher
+	log        *audit.Log
+	bundles    *bundle.Set
+	workspaces *workspace.Store
+	runs       *runStore
+	cache      *moduleCache
+
+	mu     sync.Mutex
+	active map[string]*run
+}
+
+// New opens the state and the log, clears what dead daemons left, and puts the start on record. Without a log there is no supervisor.
+func New(ctx context.Context, c Config) (*Supervisor, error) {
+	s := &Supervisor{config: c, launcher: launch.Launcher{Shim: c.Shim, Init: c.Init}, active: map[string]*run{}}
+	for _, binary := range []string{c.Shim, c.Init} {
+		if _, err := os.Stat(binary); err != nil {
+			return nil, failed(err, "install jail-shim and jail-init beside jaild", "%v", err)
+		}
+	}
+	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+		return nil, failed(err, "", "state directory: %v", err)
+	}
+	if err := os.MkdirAll(c.LogDir, 0o700); err != nil {
+		return nil, failed(err, "", "audit log: %v", err)
+	}
+	var err error
+	if s.log, err = audit.Open(audit.Options{Dir: c.LogDir, KeyDir: filepath.Join(c.StateDir, "keys")}); err != nil {
+		return nil, failed(err, "without a log nothing runs; make room, or see `jail audit verify`", "audit log: %v", err)
+	}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.log.Close())
+	}
+	return s, nil
+}
+
+func (s *Supervisor) open(ctx context.Context) error {
+	c := s.config
+	var err error
+	if s.bundles, err = bundle.Open(c.Bundles...); err != nil {
+		return failed(err, "", "tool bundles: %v", err)
+	}
+	if s.workspaces, err = workspace.Open(filepath.Join(c.StateDir, "workspaces")); err != nil {
+		return failed(err, "", "workspaces: %v", err)
+	}
+	if s.cache, err = openModuleCache(filepath.Join(c.StateDir, "modules")); err != nil {
+		return failed(err, "", "compiled modules: %v", err)
+	}
+	if s.runs, err = openRunStore(filepath.Join(c.StateDir, "runs")); err != nil {
+		return failed(err, "", "runs: %v", err)
+	}
+	started := audit.DaemonStarted{Version: c.Version, Socket: c.Socket, State: c.StateDir, Private: c.Private}
+	if _, err := s.log.Append(ctx, audit.Entry{Event: started}); err != nil {
+		return failed(err, "without a record nothing runs; make room for it", "audit log: %v", err)
+	}
+	return s.clearDead(ctx)
+}
+
+// clearDead ends and removes what daemons that were killed left behind, and says so on record.
+func (s *Supervisor) clearDead(ctx context.Context) error {
+	dead, err := s.runs.dead()
+	if err != nil {
+		return failed(err, "", "runs: %v", err)
+	}
+	for _, r := range dead {
+		if err := clearCgroup(r.state.Cgroup); err != nil {
+			return failed(err, "", "run %s, left by a daemon that was killed: %v", r.state.ID, err)
+		}
+		finished := audit.RunFinished{ExitCode: ExitFailed, Error: "the daemon was killed while the tool ran", Workspace: "kept"}
+		if _, err := s.log.Append(ctx, audit.Entry{Run: r.state.ID, Policy: r.state.Policy, Event: finished}); err != nil {
+			return failed(err, "", "audit log: %v", err)
+		}
+		if err := r.remove(); err != nil {
+			return failed(err, "", "run %s: %v", r.state.ID, err)
+		}
+	}
+	return nil
+}
+
+func clearCgroup(path string) error {
+	leaf, err := cgroup.Open(path)
+	if err != nil {
+		return cgroup.Remove(path) // it is gone already, whole or in part
+	}
+	if err := leaf.Kill(killWait); err != nil {
+		return err
+	}
+	return cgroup.Remove(path)
+}
+
+// killWait is how long a killed control group may take to be empty before that is an error.
+const killWait = 5 * time.Second
+
+// Close ends every run that is still active and puts the end on record.
+func (s *Supervisor) Close(reason string) error {
+	s.mu.Lock()
+	all := make([]*run, 0, len(s.active))
+	for _, r := range s.active {
+		all = append(all, r)
+	}
+	s.mu.Unlock()
+	for _, r := range all {
+		r.end(cause{signal: 15})
+	}
+	for _, r := range all {
+		<-r.done
+	}
+	_, err := s.log.Append(context.Background(), audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
+	if err != nil {
+		err = fmt.Errorf("audit log: %w", err)
+	}
+	return errors.Join(err, s.log.Close())
+}

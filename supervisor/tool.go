@@ -1,0 +1,222 @@
+package supervisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/supervisor/idrange"
+)
+
+// A tool is a module that was found, with its verified bytes.
+type tool struct {
+	name    string // core-utils/grep, /path/of/x.wasm
+	command string // what it finds as its own name
+	sum     [sha256.Size]byte
+	module  []byte
+	layout  runners.Layout
+}
+
+func (t tool) digest() string { return "sha256:" + hex.EncodeToString(t.sum[:]) }
+
+// findTool finds the module that the request names: a file if the name has a slash and ends in .wasm or is no command of a bundle, else
+// a command of an installed bundle. The policy is asked before anything of it is read.
+func (s *Supervisor) findTool(j *job) (tool, error) {
+	name := j.req.Tool
+	switch {
+	case name == "":
+		return tool{}, usage("no tool is named")
+	case strings.ContainsRune(name, 0):
+		return tool{}, usage("the tool's name has a NUL byte")
+	case strings.HasSuffix(name, ".wasm") || strings.HasPrefix(name, "/") || strings.HasPrefix(name, "./") || strings.HasPrefix(name, "../"):
+		return s.moduleFile(j, name)
+	}
+	return s.bundled(j, name)
+}
+
+func (s *Supervisor) bundled(j *job, name string) (tool, error) {
+	c, err := s.bundles.Find(name)
+	if err != nil {
+		return tool{}, &Error{Code: CodeNotFound, Message: err.Error(), Err: err, Hint: "jail tool list shows what is installed"}
+	}
+	t := tool{name: c.Bundle + "/" + c.Name, command: c.Name}
+	if d := j.eff.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !d.Allowed {
+		return t, toolDenied("tool "+t.name, d)
+	}
+	if t.module, err = c.Module.Read(); err != nil {
+		return t, failed(err, "install the bundle anew: its files are not those of its manifest", "tool %s: %v", t.name, err)
+	}
+	t.sum = sha256.Sum256(t.module)
+	return t, t.check(runners.Layout(c.Module.Layout))
+}
+
+// moduleFile reads a module that the caller names by its path, with the caller's rights.
+func (s *Supervisor) moduleFile(j *job, name string) (tool, error) {
+	path := name
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(j.req.Dir, path)
+	}
+	path = filepath.Clean(path)
+	t := tool{name: path, command: strings.TrimSuffix(filepath.Base(path), ".wasm")}
+	if d := j.eff.Decide(policy.Module{Path: path}); !d.Allowed {
+		return t, toolDenied("module "+path, d)
+	}
+	var err error
+	t.module, err = j.caller.ReadFile(path, wasi.MaxModuleBytes)
+	switch {
+	case errors.Is(err, asuser.ErrTooLarge):
+		return t, refused(nil, "", "module %s is larger than %d MiB", path, wasi.MaxModuleBytes>>20)
+	case errors.Is(err, asuser.ErrNotRegular):
+		return t, notFound("name a .wasm file", "module %s is not a regular file", path)
+	case isNotExist(err):
+		return t, notFound("", "module %s: no such file", path)
+	case err != nil:
+		return t, refused(nil, "the module is read with your own rights", "module %s", describe(err))
+	}
+	t.sum = sha256.Sum256(t.module)
+	return t, t.check("")
+}
+
+// check reads the module's outside: a module that is none, is too large, or imports what it is not granted never comes near an engine.
+func (t *tool) check(layout runners.Layout) error {
+	info, err := wasi.Check(t.module, runners.ModuleLimits{})
+	if err != nil {
+		return t.refuse(err)
+	}
+	if t.layout = layout; layout == "" {
+		t.layout = info.Layout
+	}
+	return nil
+}
+
+func (t *tool) refuse(err error) error {
+	var denied []runners.Denial
+	var module *wasi.ModuleError
+	if errors.As(err, &module) && module.Import != "" {
+		denied = []runners.Denial{{Layer: "wasi", What: "import " + module.Import, Rule: "only WASI preview 1 is granted", Count: 1}}
+	}
+	return refused(denied, "", "tool %s: %v", t.name, err)
+}
+
+// compilePolicy is what a compiling jail gets: room to write the result to, and nothing else.
+const compilePolicy = `policy = 1
+name = "compile"
+about = "Compile one module."
+[[mount]]
+target = "/tmp"
+access = "tmpfs"
+[limits]
+wall = "30s"
+cpu_time = "30s"
+cpus = 2.0
+memory = "512MiB"
+pids = 32
+open_files = 64
+output = "512MiB"
+workspace = "1MiB"
+workspace_files = 1
+file_size = "512MiB"
+[syscalls]
+groups = ["wasi"]
+`
+
+// compiled makes sure that the module's compiled form is in the cache, and opens the module to be handed over. Compiling is the one
+// time that a module's author decides how much is done before anything of the module runs, so it is done in a jail of its own.
+func (s *Supervisor) compiled(ctx context.Context, j *job) error {
+	_, ok, err := s.cache.find(j.tool.sum)
+	if err != nil {
+		return failed(err, "", "cache of compiled modules: %v", err)
+	}
+	if !ok {
+		if err := s.compile(ctx, j); err != nil {
+			return err
+		}
+	}
+	j.module, err = launch.SealedFile("module", j.tool.module)
+	if err != nil {
+		return failed(err, "", "module: %v", err)
+	}
+	return nil
+}
+
+func (s *Supervisor) compile(ctx context.Context, j *job) error {
+	file, err := syntax.Parse(syntax.Profile, "compile", []byte(compilePolicy), nil)
+	if err != nil {
+		return failed(err, "", "bug: %v", err)
+	}
+	eff, err := policy.Resolve(policy.Layer{Name: "compile", Source: "built in", Policy: file.Policy})
+	if err != nil {
+		return failed(err, "", "bug: %v", err)
+	}
+	out := &limited{max: maxEntry}
+	failure, err := s.compileJail(ctx, j, eff, out)
+	if err != nil {
+		return err
+	}
+	if failure != "" {
+		return refused(nil, "", "tool %s cannot be compiled: %s", j.tool.name, failure)
+	}
+	if err := s.cache.store(j.tool.sum, out.Bytes()); err != nil {
+		return failed(err, "", "cache of compiled modules: %v", err)
+	}
+	return nil
+}
+
+// compileJail runs one compiling jail as a run of its own, without a record: it is part of the one that waits for it.
+func (s *Supervisor) compileJail(ctx context.Context, j *job, eff policy.Effective, out *limited) (failure string, err error) {
+	sub := &job{caller: j.caller, id: jail.ID(string(j.id)[:min(len(j.id), 50)] + ".compile"), eff: eff, tool: j.tool, compile: true}
+	defer sub.close()
+	if sub.module, err = launch.SealedFile("module", j.tool.module); err != nil {
+		return "", failed(err, "", "module: %v", err)
+	}
+	if err := s.planCompile(sub); err != nil {
+		return "", err
+	}
+	r := &run{s: s, job: sub, done: make(chan struct{})}
+	defer close(r.done)
+	stop := context.AfterFunc(ctx, func() { r.end(cause{gone: true}) })
+	defer stop()
+	if r.dir, err = s.runs.add(sub.state()); err != nil {
+		return "", AsError(err)
+	}
+	err = errors.Join(r.jailed(ctx, Streams{Out: out, Err: io.Discard}), r.dir.remove())
+	if err != nil {
+		return "", AsError(err)
+	}
+	switch res := r.result; {
+	case res.Limit != nil:
+		return fmt.Sprintf("it reached the limit %s of %d while it was compiled", res.Limit.Name, res.Limit.Limit), nil
+	case r.failure != "":
+		return r.failure, nil
+	case res.ExitCode != 0:
+		return fmt.Sprintf("the compiler ended with code %d", res.ExitCode), nil
+	}
+	return "", nil
+}
+
+// compileDir is where the compiling engine leaves its result, inside.
+const compileDir = "/tmp/compiled"
+
+func (s *Supervisor) planCompile(j *job) (err error) {
+	if j.ids, err = idrange.Take(); err != nil {
+		return &Error{Code: CodeBusy, Message: err.Error(), Hint: "try again when other runs have ended", Err: err}
+	}
+	j.plan, err = jail.NewPlan(j.eff, jail.Request{ID: j.id, Base: j.ids.Base, Slice: s.config.Slice, Command: jail.Command{
+		Runner: string(runners.KindWASI), Tool: j.tool.name, Digest: j.tool.digest(), Args: []string{"compile"}, Cwd: "/"}})
+	if err != nil {
+		return failed(err, "", "compile %s: %v", j.tool.name, err)
+	}
+	return nil
+}
