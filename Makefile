@@ -1,0 +1,73 @@
+# make demo    installs what is missing, builds, and shows the main job on a real directory
+# make test    installs what is missing, builds, and runs the whole suite
+#
+# Both need Go and git, and root: jails are made of things that only root may make.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+# The toolchain of go.mod, whatever the environment says: net/http before 1.26.9 has a known hole (CVE-2026-94439).
+export GOTOOLCHAIN := go$(shell sed -n 's/^go //p' go.mod)
+export GOFLAGS := -buildvcs=false
+
+PREFIX  ?= /usr/local
+DESTDIR ?=
+BIN     := bin
+TAGS    := seccomp,runc_nocriu,netgo,osusergo
+LDFLAGS := -s -w
+STATIC  := $(LDFLAGS) -linkmode external -extldflags "-static"
+
+.PHONY: build programs bundles deps test check bench install demo clean fuzz
+
+build: programs bundles
+
+# Go's own cache says what is up to date.
+programs: deps
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/jail ./cmd/jaild ./cmd/jail-init
+	CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(STATIC)' -o $(BIN)/ ./cmd/jail-shim
+
+bundles: deps
+	@sh runners/tools/build.sh $(BIN)/bundles
+
+deps:
+	@sh .ci/deps
+
+test: build
+	go test -tags $(TAGS) ./...
+
+# What CI checks: format, vet, linters, nothing left over from generating or tidying, tests.
+check: build
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	go mod tidy -diff
+	go vet -tags $(TAGS) ./...
+	go tool staticcheck -tags $(TAGS) ./...
+	go test -tags $(TAGS) ./...
+	@git diff --exit-code
+
+bench: build
+	go run ./cmd/bench -bin $(BIN)
+
+fuzz:
+	@for p in $$(grep -rl 'func Fuzz' --include=*_test.go . | xargs -n1 dirname | sort -u); do \
+	  for f in $$(grep -hoE 'func Fuzz[A-Za-z0-9]+' $$p/*_test.go | sed 's/func //'); do \
+	    go test -tags $(TAGS) -run '^$$' -fuzz "^$$f\$$" -fuzztime $(or $(FUZZTIME),30s) $$p; done; done
+
+demo: build
+	@mkdir -p $(BIN)/demo
+	@for p in probe socket; do GOOS=wasip1 GOARCH=wasm go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/demo/$$p.wasm ./cmd/testdata/$$p; done
+	@sh .ci/demo $(BIN)
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/jail $(DESTDIR)$(PREFIX)/share/jail $(DESTDIR)$(PREFIX)/share/jail/profiles
+	install -m 0755 $(BIN)/jail $(BIN)/jaild $(DESTDIR)$(PREFIX)/bin/
+	install -m 0755 $(BIN)/jail-shim $(BIN)/jail-init $(DESTDIR)$(PREFIX)/libexec/jail/
+	cp -R $(BIN)/bundles $(DESTDIR)$(PREFIX)/share/jail/
+	install -m 0644 profiles/*.toml $(DESTDIR)$(PREFIX)/share/jail/profiles/
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(BIN)/jail completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/jail
+	$(BIN)/jail completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_jail
+	$(BIN)/jail completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/jail.fish
+
+clean:
+	rm -rf $(BIN)

@@ -1,0 +1,112 @@
+// Command jail-shim starts one jail and stays its parent. It is started by jaild with its orders on descriptor 3.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/runc"
+	"github.com/jail-sandbox/jail/jail/seccomp"
+)
+
+// The main goroutine stays on the main thread: libcontainer moves threads between mount namespaces, and the parent-death signal
+// of what it starts follows the thread that started it.
+func init() { runtime.LockOSThread() }
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == runc.InitArg {
+		runc.Init()
+	}
+	os.Exit(run())
+}
+
+func run() int {
+	conn, err := control.Inherit(control.ShimControl)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "jail-shim: it is started by jaild and takes its orders from descriptor 3:", err)
+		return 125
+	}
+	defer conn.Close()
+	if err := serve(conn); err != nil {
+		failed := control.Failed{Layer: "shim", Error: err.Error()}
+		var layer *runc.LayerError
+		if errors.As(err, &layer) {
+			failed = control.Failed{Layer: layer.Layer, Error: layer.Err.Error()}
+		}
+		if conn.Send(control.FromShim{Failed: &failed}) != nil {
+			fmt.Fprintln(os.Stderr, "jail-shim:", err)
+		}
+		return 125
+	}
+	return 0
+}
+
+func serve(conn *control.Conn) error {
+	var order control.Order
+	if _, err := conn.Receive(&order); err != nil {
+		return fmt.Errorf("read orders: %w", err)
+	}
+	filter, err := seccomp.Compile(order.Plan.InnerFilter)
+	if err != nil {
+		return &runc.LayerError{Layer: "seccomp", Err: err}
+	}
+	toInit, err := control.Inherit(control.ShimInitHost)
+	if err != nil {
+		return err
+	}
+	defer toInit.Close()
+	jail, err := runc.Start(order, inherited(order))
+	if err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	go func() { // jaild closing its end, or dying, ends the jail
+		defer close(gone)
+		var none struct{}
+		for {
+			if _, err := conn.Receive(&none); err != nil {
+				_ = jail.Kill() // it may have ended by itself
+				return
+			}
+		}
+	}()
+	err = instruct(toInit, order, filter)
+	if err == nil {
+		err = conn.Send(control.FromShim{Started: &control.Started{PID: jail.PID}})
+	}
+	if err != nil {
+		_ = jail.Kill()
+	}
+	exited, waitErr := jail.Wait()
+	if err = errors.Join(err, waitErr); err == nil {
+		err = conn.Send(control.FromShim{Exited: &exited})
+		<-gone // jaild reads the usage before the control group goes
+	}
+	return errors.Join(err, jail.Remove())
+}
+
+func instruct(toInit *control.Conn, o control.Order, filter []byte) error {
+	if err := toInit.Send(control.Restrict{Rlimits: o.Plan.Rlimits, Landlock: o.Plan.Landlock}); err != nil {
+		return err
+	}
+	return toInit.Send(control.Filter{Program: filter})
+}
+
+func inherited(o control.Order) runc.Files {
+	files := runc.Files{
+		Control: os.NewFile(control.ShimInitJail, "init control"),
+		Lower:   os.NewFile(control.ShimLower, "workspace"),
+		Upper:   os.NewFile(control.ShimUpper, "upper layer"),
+	}
+	fd := uintptr(control.ShimBinds)
+	for _, m := range o.Plan.Mounts {
+		if m.Kind == "bind" {
+			files.Binds = append(files.Binds, os.NewFile(fd, m.Source))
+			fd++
+		}
+	}
+	return files
+}

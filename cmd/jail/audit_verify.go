@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// A verdict is what verify found, as --json shows it.
+type verdict struct {
+	OK          bool   `json:"ok"`
+	Log         string `json:"log"`
+	Records     uint64 `json:"records"`
+	Checkpoints uint64 `json:"checkpoints"`
+	Gaps        uint64 `json:"gaps"`
+	Origin      string `json:"origin,omitempty"`
+	Fault       *fault `json:"fault,omitempty"`
+}
+
+// A fault is the first record that is wrong.
+type fault struct {
+	Record uint64 `json:"record"`
+	Kind   string `json:"kind"` // altered, missing, out of order or unsigned
+	Why    string `json:"why"`
+}
+
+func (a *app) auditVerifyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify [flags]",
+		Short: "check that nothing in the log was altered or taken out",
+		Long: `Check that nothing in the log was altered, taken out, put in or moved, and that all of it is signed. Only the files are read.
+Exits with 0 if all is in order, and with 1 if not; then it names the first record that is wrong.
+
+The key beside the log is a convenience: who could rewrite the log could replace it. --key takes a copy that was kept elsewhere.`,
+		Example: "  jail audit verify\n  jail audit verify --log /mnt/copy --key audit.pub",
+		Args:    exactly(),
+	}
+	dir := a.logFlag(cmd)
+	key := cmd.Flags().String("key", "", "`FILE` with the public key (default audit.pub beside the log)")
+	asJSON := jsonFlag(cmd, "print an object")
+	cmd.RunE = func(*cobra.Command, []string) error { return a.verify(a.logDir(*dir), *key, *asJSON) }
+	return cmd
+}
+
+func (a *app) verify(dir, keyFile string, asJSON bool) error {
+	if _, err := os.ReadDir(dir); err != nil {
+		return logError(dir, err)
+	}
+	pub, err := a.publicKey(dir, keyFile)
+	if err != nil {
+		return err
+	}
+	report, err := audit.Verify(dir, pub)
+	v := verdict{err == nil, dir, report.Records, report.Checkpoints, report.Gaps, report.Origin, nil}
+	var wrong *audit.Fault
+	switch {
+	case errors.As(err, &wrong):
+		v.Fault = &fault{wrong.Seq, string(wrong.Kind), wrong.Why}
+	case err != nil:
+		return logError(dir, err)
+	}
+	err = a.show(asJSON, v, func(w io.Writer) error {
+		if wrong != nil {
+			say(a.stderr, "error", fmt.Sprintf("audit log %s: %v", dir, wrong))
+			return nil
+		}
+		fmt.Fprintln(w, report)
+		if report.Gaps > 0 {
+			fmt.Fprintf(w, "%s what is not on record: jail audit show --type gap\n", count(int(report.Gaps), "record says", "records say"))
+		}
+		return nil
+	})
+	if err == nil && wrong != nil {
+		return exitNo
+	}
+	return err
+}
+
+// publicKey reads the key. A log without one beside it cannot be verified, and that is a finding, not a failure.
+func (a *app) publicKey(dir, file string) (string, error) {
+	if file == "" {
+		pub, err := audit.PublicKey(dir)
+		if err != nil {
+			e := describe(err)
+			e.Message = fmt.Sprintf("audit log %s: no public key can be read beside it: %v", dir, cause(err))
+			e.Hint = "name a copy that was kept with --key"
+			a.complain(e)
+			return "", exitNo
+		}
+		return pub, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		e := describe(err)
+		e.Message = fmt.Sprintf("key %s: %v", file, cause(err))
+		return "", e
+	}
+	return string(text), nil
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// marks are the letters of the kinds of changes, with their colours.
+var marks = map[workspace.Kind][2]string{
+	workspace.Added: {"A", green}, workspace.Modified: {"M", cyan}, workspace.Deleted: {"D", red},
+	workspace.Mode: {"m", cyan}, workspace.Retyped: {"T", cyan}, workspace.Relinked: {"L", cyan},
+}
+
+// shownPath is how a path is written wherever people see it.
+func shownPath(p workspace.Name) string {
+	if p == "" {
+		return "."
+	}
+	return p.String()
+}
+
+// attention says why a change needs it, or "". What is never committed comes before what is in conflict, that before what is protected.
+func attention(c api.Change) (why string, rank int) {
+	switch {
+	case c.Refused != "":
+		return "refused: " + c.Refused, 0
+	case c.Conflict != "":
+		return "conflict: " + c.Conflict, 1
+	case c.Protected != "":
+		return "protected: " + c.Protected, 2
+	case c.Outside:
+		return "the link leads out of the workspace", 3
+	}
+	return "", 4
+}
+
+// writeChanges lists changes, those that need attention first. The lines begin with '#': patch and git apply skip those.
+func writeChanges(w io.Writer, changes []api.Change, colour bool) error {
+	for want := range 5 {
+		for _, c := range changes {
+			if _, rank := attention(c); rank != want {
+				continue
+			}
+			if _, err := fmt.Fprintln(w, "# "+changeLine(colour, c)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// changeLine is one change on one line: its mark, its path, what is special about it.
+func changeLine(colour bool, c api.Change) string {
+	mark := marks[c.Kind]
+	text := paint(colour, mark[1], or(mark[0], "?")) + " " + shownPath(c.Path)
+	if detail := changeDetail(c.Change); detail != "" {
+		text += "  (" + detail + ")"
+	}
+	if why, _ := attention(c); why != "" {
+		text += "  " + paint(colour, amber, "! "+printable(why))
+	}
+	return text
+}
+
+func changeDetail(c workspace.Change) string {
+	var parts []string
+	b, a := c.Before, c.After
+	switch {
+	case a == nil:
+	case b == nil || b.Type != a.Type:
+		parts = append(parts, nodeText(a))
+	case a.Type == workspace.File && b.Size != a.Size:
+		parts = append(parts, size(b.Size)+" to "+size(a.Size))
+	}
+	if a != nil && b != nil && a.Mode != b.Mode && a.Type != workspace.Link {
+		parts = append(parts, fmt.Sprintf("mode %04o to %04o", b.Mode, a.Mode))
+	}
+	if a != nil && b != nil && a.Type == workspace.Link && b.Type == workspace.Link {
+		parts = append(parts, "to "+a.Target.String())
+	}
+	return strings.Join(parts, ", ")
+}
+
+func nodeText(n *workspace.Node) string {
+	switch n.Type {
+	case workspace.File:
+		if n.Mode&0o111 != 0 {
+			return "executable, " + size(n.Size)
+		}
+		return size(n.Size)
+	case workspace.Link:
+		return "link to " + n.Target.String()
+	case workspace.Dir:
+		return "directory"
+	}
+	return string(n.Type)
+}
+
+// patchPainter colours differences line by line as they come, in parts that end anywhere.
+type patchPainter struct{ rest []byte }
+
+func (p *patchPainter) write(w io.Writer, part []byte, colour bool) error {
+	if !colour {
+		_, err := w.Write(part)
+		return err
+	}
+	p.rest = append(p.rest, part...)
+	for {
+		line, rest, ok := bytes.Cut(p.rest, []byte("\n"))
+		if !ok {
+			return nil
+		}
+		if _, err := io.WriteString(w, paintPatchLine(string(line))+"\n"); err != nil {
+			return err
+		}
+		p.rest = rest
+	}
+}
+
+func (p *patchPainter) flush(w io.Writer, colour bool) error {
+	if len(p.rest) == 0 {
+		return nil
+	}
+	_, err := io.WriteString(w, paintPatchLine(string(p.rest))+"\n")
+	p.rest = nil
+	return err
+}
+
+func paintPatchLine(line string) string {
+	switch {
+	case strings.HasPrefix(line, "+++ "), strings.HasPrefix(line, "--- "), strings.HasPrefix(line, "diff "):
+		return paint(true, bold, line)
+	case strings.HasPrefix(line, "+"):
+		return paint(true, green, line)
+	case strings.HasPrefix(line, "-"):
+		return paint(true, red, line)
+	case strings.HasPrefix(line, "@@"):
+		return paint(true, cyan, line)
+	}
+	return line
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+func (a *app) planCommand() *cobra.Command {
+	var f requestFlags
+	cmd := &cobra.Command{
+		Use:               "plan [flags] [--] TOOL [ARG...]",
+		Short:             "show what the kernel would be told, and start nothing",
+		Long:              "Show what the kernel would be told for a run, layer by layer, and start nothing. The flags are those of run.",
+		Example:           "  jail plan --limit memory=64MiB -- sort big.txt\n  jail plan --json -- grep x .",
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: a.completeTools,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := a.request(cmd, &f, args)
+			if err != nil {
+				return err
+			}
+			return a.withDaemon(cmd.Context(), func(c *api.Client) error {
+				p, err := c.Plan(cmd.Context(), req)
+				if err != nil {
+					return err
+				}
+				return a.show(f.json, p, func(w io.Writer) error { return writePlan(w, p) })
+			})
+		},
+	}
+	f.add(cmd)
+	a.completeProfiles(cmd)
+	return cmd
+}
+
+// writePlan shows a plan from the outside to the inside.
+func writePlan(w io.Writer, p jail.Plan) error {
+	rows := [][]string{
+		{"run", string(p.ID)},
+		{"policy", p.Policy},
+		{"watched", fmt.Sprintf("wall %s, cpu time %s, output %s", p.Limits.Wall, p.Limits.CPUTime, size(p.Limits.Output))},
+		{"cgroup", p.Cgroup.Path},
+		{"", fmt.Sprintf("memory %s, cpu %s, tasks %d, goes first when memory runs out (%+d)",
+			size(p.Cgroup.Memory), quota(p.Cgroup), p.Cgroup.PIDs, p.Cgroup.OOMScore)},
+		{"namespaces", joined(p.Namespaces)},
+		{"ids", fmt.Sprintf("uid %d gid %d inside; %d to %d on the host", p.IDs.UID, p.IDs.GID, p.IDs.Base, uint64(p.IDs.Base)+uint64(p.IDs.Size)-1)},
+	}
+	for _, m := range p.IDs.Extra {
+		rows = append(rows, []string{"", fmt.Sprintf("and %d inside is %d on the host", m.Inside, m.Host)})
+	}
+	rows = append(rows, []string{"hostname", p.Hostname}, []string{"root", "a fresh tmpfs, read-only"})
+	for i, m := range p.Mounts {
+		rows = append(rows, []string{once(i, "mounts"), mountText(m)})
+	}
+	rows = append(rows, []string{"devices", joined(p.Devices)}, []string{"workspace", workspaceText(p.Workspace)})
+	rows = append(rows, []string{"capabilities", or(joined(p.Capabilities), "none")},
+		[]string{"privileges", map[bool]string{true: "none can be gained", false: "can be gained"}[p.NoNewPrivileges]},
+		[]string{"outer filter", filterText(p.OuterFilter)})
+	for i, r := range p.Landlock.Rules {
+		rows = append(rows, []string{once(i, "landlock"), r.Path + "  " + access(r.Write, r.Exec)})
+	}
+	rows = append(rows, []string{"", fmt.Sprintf("version %d or newer, nothing else", p.Landlock.MinABI)})
+	for i, r := range p.Rlimits {
+		rows = append(rows, []string{once(i, "rlimits"), r.Name + " " + strconv.FormatUint(r.Value, 10)})
+	}
+	rows = append(rows, []string{"inner filter", filterText(p.InnerFilter)},
+		[]string{"tool", fmt.Sprintf("%s (%s, %s)", p.Command.Tool, p.Command.Runner, p.Command.Digest)},
+		[]string{"arguments", joined(p.Command.Args)}, []string{"variables", or(joined(p.Command.Env), "none")}, []string{"directory", p.Command.Cwd})
+	return table(w, rows)
+}
+
+func once(i int, name string) string {
+	if i == 0 {
+		return name
+	}
+	return ""
+}
+
+func or(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+func joined[T ~string](all []T) string {
+	texts := make([]string, len(all))
+	for i, t := range all {
+		texts[i] = string(t)
+	}
+	return strings.Join(texts, " ")
+}
+
+func quota(c jail.Cgroup) string {
+	if c.CPUQuota == 0 || c.CPUPeriod == 0 {
+		return "all"
+	}
+	return strconv.FormatFloat(float64(c.CPUQuota)/float64(c.CPUPeriod), 'f', -1, 64)
+}
+
+func access(write, exec bool) string {
+	text := "read"
+	if write {
+		text += ", write"
+	}
+	if exec {
+		text += ", execute"
+	}
+	return text
+}
+
+func mountText(m jail.Mount) string {
+	text := fmt.Sprintf("%s  %s, %s", m.Target, m.Kind, access(m.Write, m.Exec))
+	if m.Source != "" {
+		text += ", from " + m.Source
+	}
+	if m.Size > 0 {
+		text += fmt.Sprintf(", at most %s", size(m.Size))
+	}
+	if m.Files > 0 {
+		text += fmt.Sprintf(" and %d files", m.Files)
+	}
+	return text
+}
+
+func workspaceText(s *jail.Workspace) string {
+	switch {
+	case s == nil:
+		return "none"
+	case !s.Shadow:
+		return fmt.Sprintf("%s  %s itself, read-only", s.Target, s.Source)
+	}
+	return fmt.Sprintf("%s  a shadow of %s, at most %s and %d files", s.Target, s.Source, size(s.Bytes), s.Files)
+}
+
+func filterText(f jail.Filter) string {
+	return fmt.Sprintf("%d system calls (%s), others fail with %s", len(f.Allow), strings.Join(f.Groups, " "), f.Errno)
+}
+
+func since(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }

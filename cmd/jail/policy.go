@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/profiles"
+)
+
+func (a *app) policyCommand() *cobra.Command {
+	return a.group("policy", "check and show policies", a.policyCheckCommand(), a.policyShowCommand())
+}
+
+func (a *app) loadProfiles() (*profiles.Set, error) {
+	set, err := profiles.Load(a.config.Profiles)
+	if err != nil {
+		return nil, failed(err, "", "profiles: %v", err)
+	}
+	return set, nil
+}
+
+// namesFile tells the path of a policy file from the name of a profile. A name of a fragment may have a slash, as tools/python.
+func namesFile(arg string) bool {
+	return strings.HasSuffix(arg, ".toml") || filepath.IsAbs(arg) || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../")
+}
+
+// kindOf is what a file is used as, by its name.
+func kindOf(path string) syntax.Kind {
+	if filepath.Base(path) == "ceiling.toml" {
+		return syntax.Ceiling
+	}
+	return syntax.Profile
+}
+
+// ceiling reads the host's ceiling. Without one everything may be granted.
+func (a *app) ceiling(set *profiles.Set) (policy.Layer, error) {
+	layer := policy.Layer{Name: "ceiling", Source: profiles.BuiltIn, Policy: policy.Top()}
+	text, err := profiles.ReadTrusted(a.config.Ceiling)
+	if errors.Is(err, fs.ErrNotExist) {
+		return layer, nil
+	}
+	if err != nil {
+		return layer, failed(err, "", "ceiling: %v", err)
+	}
+	file, err := syntax.Parse(syntax.Ceiling, a.config.Ceiling, text, set.Find)
+	if err != nil {
+		return layer, failed(err, "jail policy check "+a.config.Ceiling, "%v", err)
+	}
+	layer.Source, layer.Policy = a.config.Ceiling, file.Policy
+	return layer, nil
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+)
+
+func (a *app) toolCommand() *cobra.Command {
+	return a.group("tool", "list and show the installed tools", a.toolListCommand(), a.toolShowCommand())
+}
+
+// bundleView is a bundle as --json shows it.
+type bundleView struct {
+	bundle.Manifest
+	Dir string `json:"dir"`
+}
+
+// openBundles tells of bundles that are left out on standard error.
+func (a *app) openBundles() (*bundle.Set, error) {
+	set, err := bundle.Open(a.config.Bundles...)
+	if err != nil {
+		return nil, failed(err, "", "%v", err)
+	}
+	for _, p := range set.Problems() {
+		say(a.stderr, "warning", "bundle left out: "+p.Error())
+	}
+	return set, nil
+}
+
+func (a *app) toolListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "list the commands of the installed bundles",
+		Example: "  jail tool list",
+		Args:    exactly(),
+	}
+	asJSON := jsonFlag(cmd, "print a list of objects, one for each bundle")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		set, err := a.openBundles()
+		if err != nil {
+			return err
+		}
+		views := []bundleView{}
+		rows := [][]string{{"TOOL", "VERSION", "ABOUT"}}
+		for _, b := range set.List() {
+			views = append(views, bundleView{b.Manifest, b.Dir})
+			for _, c := range b.Commands() {
+				rows = append(rows, []string{b.Name + "/" + c.Name, b.Version, c.About})
+			}
+		}
+		if len(views) == 0 {
+			say(a.stderr, "hint", "no bundle is installed below "+strings.Join(a.config.Bundles, " or "))
+		}
+		return a.show(*asJSON, views, func(w io.Writer) error { return table(w, rows) })
+	}
+	return cmd
+}
+
+func (a *app) toolShowCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "show NAME",
+		Short:   "show a bundle, or the bundle and module of a command",
+		Example: "  jail tool show core-utils\n  jail tool show grep",
+		Args:    exactly("NAME"),
+	}
+	asJSON := jsonFlag(cmd, "print the bundle's manifest")
+	a.completeFirst(cmd, a.toolNames)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		set, err := a.openBundles()
+		if err != nil {
+			return err
+		}
+		b, command, err := findTool(set, args[0])
+		if err != nil {
+			return notFound("jail tool list", "%v", err)
+		}
+		return a.show(*asJSON, bundleView{b.Manifest, b.Dir}, func(w io.Writer) error { return writeBundle(w, b, command) })
+	}
+	return cmd
+}
+
+// findTool returns the bundle of that name, or the one with the command, and then the command.
+func findTool(set *bundle.Set, name string) (*bundle.Bundle, *bundle.Command, error) {
+	if b, err := set.Show(name); err == nil {
+		return b, nil, nil
+	}
+	c, err := set.Find(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := set.Show(c.Bundle)
+	return b, &c, err
+}
+
+func writeBundle(w io.Writer, b *bundle.Bundle, command *bundle.Command) error {
+	var rows [][]string
+	if command != nil {
+		rows = append(rows, []string{"command", command.Name + ": " + command.About})
+	}
+	rows = append(rows, []string{"bundle", b.Name + " " + b.Version}, []string{"about", b.About}, []string{"folder", b.Dir})
+	for i, l := range b.Licences {
+		rows = append(rows, []string{once(i, "licences"), l.SPDX + " (" + l.File + ")"})
+	}
+	for i, s := range b.BuiltFrom {
+		rows = append(rows, []string{once(i, "built from"), s.Name + " " + s.Version + " sha256:" + s.SHA256})
+	}
+	for i, m := range slices.DeleteFunc(slices.Clone(b.Modules), func(m bundle.ModuleEntry) bool { return command != nil && m.File != command.Module.File }) {
+		rows = append(rows, []string{once(i, "modules"), fmt.Sprintf("%s  %s, %s, sha256:%s", m.File, size(m.Size), m.Layout, m.SHA256)})
+		if command != nil {
+			rows = append(rows, []string{"imports", strings.Join(m.Imports, " ")})
+		}
+	}
+	if command == nil {
+		for i, c := range b.Commands() {
+			rows = append(rows, []string{once(i, "commands"), c.Name + ": " + c.About})
+		}
+	}
+	return table(w, rows)
+}

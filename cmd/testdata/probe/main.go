@@ -1,0 +1,103 @@
+// Command probe is a WASI tool that does one thing that its first argument names.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	args := os.Args[1:]
+	if len(args) == 0 {
+		fmt.Println("probe")
+		return
+	}
+	switch args[0] {
+	case "args":
+		for _, a := range args[1:] {
+			fmt.Printf("%q\n", a)
+		}
+	case "env":
+		for _, e := range os.Environ() {
+			fmt.Println(e)
+		}
+	case "exit":
+		code, _ := strconv.Atoi(args[1])
+		os.Exit(code)
+	case "both":
+		fmt.Println("to stdout")
+		fmt.Fprintln(os.Stderr, "to stderr")
+	case "count": // how much comes in
+		n, err := io.Copy(io.Discard, os.Stdin)
+		fmt.Println(n, err)
+	case "flood": // MiB of output
+		n, _ := strconv.Atoi(args[1])
+		block := []byte(strings.Repeat("x", 1<<20))
+		for range n {
+			if _, err := os.Stdout.Write(block); err != nil {
+				fmt.Fprintln(os.Stderr, "write:", err)
+				os.Exit(1)
+			}
+		}
+	case "memory": // MiB of memory, touched
+		n, _ := strconv.Atoi(args[1])
+		hold := make([][]byte, 0, n)
+		for range n {
+			b := make([]byte, 1<<20)
+			for i := 0; i < len(b); i += 4096 {
+				b[i] = 1
+			}
+			hold = append(hold, b)
+		}
+		fmt.Println(len(hold))
+	case "spin":
+		for i := 0; ; i++ {
+			if i < 0 {
+				fmt.Println(i)
+			}
+		}
+	case "sleep":
+		d, _ := time.ParseDuration(args[1])
+		time.Sleep(d)
+	case "files": // many files
+		n, _ := strconv.Atoi(args[1])
+		for i := range n {
+			if err := os.WriteFile(fmt.Sprintf("file%d", i), nil, 0o644); err != nil {
+				fmt.Println(i, err)
+				os.Exit(1)
+			}
+		}
+	case "fill": // a file of so many MiB
+		n, _ := strconv.Atoi(args[1])
+		f, err := os.Create("filled")
+		for i := 0; err == nil && i < n; i++ {
+			_, err = f.Write(make([]byte, 1<<20))
+		}
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	case "open": // so many at once
+		n, _ := strconv.Atoi(args[1])
+		for i := range n {
+			if _, err := os.Open("."); err != nil {
+				fmt.Println(i, err)
+				os.Exit(1)
+			}
+		}
+	case "lines": // stdin, a line at a time, answered
+		for s := bufio.NewScanner(os.Stdin); s.Scan(); {
+			fmt.Println("got", s.Text())
+		}
+	case "panic":
+		panic("on purpose")
+	default:
+		fmt.Fprintln(os.Stderr, "probe: unknown verb", args[0])
+		os.Exit(2)
+	}
+}

@@ -1,0 +1,177 @@
+// Package cmd_test holds the tests of the whole: the trust zones here, and in end_to_end_*_test.go what a user sees of the built programs.
+package cmd_test
+
+import (
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/jail-sandbox/jail/"
+
+// zones in the order in which they may import: each those after it, and itself.
+var zones = []string{"cmd", "supervisor", "runners", "jail", "policy"}
+
+// outside the line: profiles is data with a loader, used by supervisor and cmd; it reads policies.
+var beside = map[string][]string{"profiles": {"policy"}}
+var mayUse = map[string][]string{"supervisor": {"profiles"}, "cmd": {"profiles"}}
+
+// soleImporters are the packages that wrap a dependency.
+var soleImporters = map[string][]string{
+	"github.com/opencontainers/runc":       {"jail/runc"},
+	"github.com/seccomp/libseccomp-golang": {"jail/seccomp"},
+	"github.com/containerd/cgroups":        {"jail/cgroup"},
+	"github.com/tetratelabs/wazero":        {"runners/wasi/guest"},
+	"github.com/fsnotify/fsnotify":         {"profiles"},
+	"github.com/landlock-lsm/go-landlock":  {"jail/landlock"},
+	"github.com/pelletier/go-toml":         {"policy/syntax"},
+	"golang.org/x/mod":                     {"supervisor/audit"},
+	"github.com/aymanbagabas/go-udiff":     {"jail/workspace"},
+	"golang.org/x/sys/unix":                {"jail/internal/sys", "runners/internal/sys"},
+	"unsafe":                               {"jail/internal/sys", "runners/internal/sys"},
+	"github.com/spf13/cobra":               {"cmd/jail"},
+}
+
+// pure packages touch nothing: the standard library's computing part only.
+var impure = []string{"os", "os/exec", "net", "net/http", "syscall", "unsafe", "time/tzdata", "plugin"}
+
+// notLinked says what a program must not contain.
+var notLinked = map[string][]string{
+	"cmd/jail":      {"C", "github.com/opencontainers/runc", "github.com/seccomp", "github.com/tetratelabs/wazero"},
+	"cmd/jaild":     {"C", "github.com/opencontainers/runc", "github.com/seccomp", "github.com/tetratelabs/wazero"},
+	"cmd/jail-init": {"C", "github.com/opencontainers/runc", "github.com/seccomp", "github.com/containerd", "net/http"},
+	"cmd/jail-shim": {"github.com/tetratelabs/wazero", "net/http"},
+}
+
+func TestZones(t *testing.T) {
+	eachImport(t, func(file, pkg, path string) {
+		to, ours := strings.CutPrefix(path, module)
+		if !ours {
+			return
+		}
+		from, into := zone(pkg), zone(to)
+		if allowed, ok := beside[from]; ok {
+			if into != from && !slices.Contains(allowed, into) {
+				t.Errorf("%s imports %s: %s may import only %v", file, to, from, allowed)
+			}
+			return
+		}
+		if slices.Contains(mayUse[from], into) {
+			return
+		}
+		i, j := slices.Index(zones, from), slices.Index(zones, into)
+		if i < 0 || j < 0 || i > j {
+			t.Errorf("%s imports %s: imports run one way, %s", file, to, strings.Join(zones, " → "))
+		}
+	})
+}
+
+func TestSoleImporters(t *testing.T) {
+	eachImport(t, func(file, pkg, path string) {
+		if strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		for dep, importers := range soleImporters {
+			if (path == dep || strings.HasPrefix(path, dep+"/")) && !slices.Contains(importers, pkg) {
+				t.Errorf("%s imports %s: only %v may", file, path, importers)
+			}
+		}
+	})
+}
+
+func TestPurePackages(t *testing.T) {
+	eachImport(t, func(file, pkg, path string) {
+		if strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		if pkg == "policy" || pkg == "runners" || pkg == "runners/wasi" || pkg == "jail" {
+			if slices.Contains(impure, path) {
+				t.Errorf("%s imports %s: package %s is pure", file, path, pkg)
+			}
+		}
+		if first, _, _ := strings.Cut(path, "/"); pkg == "policy" && strings.Contains(first, ".") {
+			t.Errorf("%s imports %s: policy uses the standard library only", file, path)
+		}
+	})
+}
+
+func TestNotLinked(t *testing.T) {
+	for program, forbidden := range notLinked {
+		out, err := exec.Command("go", "list", "-deps", "-json=ImportPath,CgoFiles", "-tags", "seccomp", module+program).Output()
+		if err != nil {
+			t.Fatalf("go list %s: %v", program, err)
+		}
+		d := json.NewDecoder(strings.NewReader(string(out)))
+		for d.More() {
+			var p struct {
+				ImportPath string
+				CgoFiles   []string
+			}
+			if err := d.Decode(&p); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range forbidden {
+				if f != "C" && (p.ImportPath == f || strings.HasPrefix(p.ImportPath, f+"/")) {
+					t.Errorf("%s contains %s", program, p.ImportPath)
+				}
+			}
+		}
+	}
+}
+
+func zone(pkg string) string {
+	first, _, _ := strings.Cut(pkg, "/")
+	return first
+}
+
+// eachImport calls f for every import of every Go file of the project.
+func eachImport(t *testing.T, f func(file, pkg, path string)) {
+	t.Helper()
+	root := ".."
+	files := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // tests beside this one make and remove directories
+			}
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." || d.Name() == "testdata" || d.Name() == "bin") {
+			return fs.SkipDir
+		}
+		if filepath.Ext(path) != ".go" {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		files++
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			f(rel, filepath.ToSlash(filepath.Dir(rel)), imported)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if files < 50 {
+		t.Fatalf("only %d Go files were found", files)
+	}
+}
