@@ -170,40 +170,41 @@ func (r *run) review() error {
 	if r.work == nil {
 		return nil
 	}
+	peek, err := r.work.Peek(context.Background())
+	if err == nil && peek.Total() == 0 {
+		r.result.Workspace = "discarded"
+		r.s.later(func() { _ = errors.Join(r.work.Discard(), r.work.Close()) }) // nothing is in it, and `jail workspaces` shows what stayed
+		return nil
+	}
 	defer r.work.Close()
 	if err := r.work.Freeze(); err != nil {
 		return failed(err, "", "%v", err)
 	}
 	sum, digest, err := r.work.Review(context.Background())
 	if err != nil {
-		r.result.Workspace = "kept"
-		return failed(err, "jail discard "+string(r.job.id)+" throws the shadow away", "%v", err)
+		return errors.Join(failed(err, "jail discard "+string(r.job.id)+" throws the shadow away", "%v", err), r.keep())
 	}
 	res := &r.result
 	res.Changes = Changes{int64(sum.Added), int64(sum.Modified), int64(sum.Deleted)}
 	res.Usage.WorkspaceBytes = sum.Bytes
-	if sum.Total() > 0 {
-		changed := audit.WorkspaceChanged{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(res.Changes)}
-		if err := r.record(changed); err != nil {
-			return err
-		}
+	changed := audit.WorkspaceChanged{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(res.Changes)}
+	if err := r.record(changed); err != nil {
+		return err
 	}
-	return r.settle(sum.Total() > 0, digest)
+	return r.settle(digest)
 }
 
-// settle keeps, discards or commits the shadow.
-func (r *run) settle(changed bool, digest string) error {
+// settle keeps, discards or commits a shadow in which something changed.
+func (r *run) settle(digest string) error {
 	fate := r.job.req.Fate
-	if fate == FateDefault && r.job.eff.Policy().Workspace.Commit == policy.CommitAuto && r.result.ExitCode == 0 && changed {
+	if fate == FateDefault && r.job.eff.Policy().Workspace.Commit == policy.CommitAuto {
 		fate = FateCommit
 	}
 	switch {
-	case fate == FateDiscard || fate == FateDefault && !changed || fate == FateCommit && !changed:
+	case fate == FateDiscard:
 		r.result.Workspace = "discarded"
-		if changed {
-			if err := r.record(audit.WorkspaceDiscarded{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(r.result.Changes)}); err != nil {
-				return err
-			}
+		if err := r.record(audit.WorkspaceDiscarded{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(r.result.Changes)}); err != nil {
+			return err
 		}
 		if err := r.work.Discard(); err != nil {
 			return failed(err, "", "%v", err)

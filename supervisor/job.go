@@ -38,11 +38,12 @@ type job struct {
 	plan     jail.Plan
 	env      []string
 	compile  bool // no run of a tool: the module is compiled for later runs
+	dry      bool // nothing may start
 }
 
 // prepare decides a request. On error the job holds what was known by then.
-func (s *Supervisor) prepare(ctx context.Context, c Caller, req Request) (*job, error) {
-	j := &job{caller: c, req: req}
+func (s *Supervisor) prepare(ctx context.Context, c Caller, req Request, dry bool) (*job, error) {
+	j := &job{caller: c, req: req, dry: dry}
 	for _, step := range []func(context.Context, *job) error{s.identify, s.decide, s.openWorkspace, s.openTool, s.makePlan} {
 		if err := step(ctx, j); err != nil {
 			return j, err
@@ -125,7 +126,7 @@ func (j *job) checkWorkspace() error {
 }
 
 func (s *Supervisor) openTool(ctx context.Context, j *job) (err error) {
-	if j.tool, err = s.findTool(j); err != nil {
+	if j.tool, err = s.findTool(j); err != nil || j.dry {
 		return err
 	}
 	return s.compiled(ctx, j)
@@ -154,6 +155,9 @@ func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
 	}
 	if err := j.invocation().Validate(); err != nil {
 		return usage("%v", err)
+	}
+	if j.dry {
+		return nil
 	}
 	return s.openBinds(j)
 }

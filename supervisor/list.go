@@ -117,7 +117,7 @@ func (s *Supervisor) Kill(c Caller, id string, signal int) error {
 
 // Plan makes the plan of a request and starts nothing. The range of host ids in it is one that is free now.
 func (s *Supervisor) Plan(ctx context.Context, c Caller, req Request) (jail.Plan, error) {
-	j, err := s.prepare(ctx, c, req)
+	j, err := s.prepare(ctx, c, req, true)
 	defer j.close()
 	return j.plan, err
 }

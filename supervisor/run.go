@@ -36,7 +36,7 @@ type run struct {
 // Run runs a tool for a caller and returns when nothing of it is left but what the result says. ctx ends it, as a caller that went away does.
 // Errors are in the result, so that there is always one.
 func (s *Supervisor) Run(ctx context.Context, c Caller, req Request, streams Streams) Result {
-	j, err := s.prepare(ctx, c, req)
+	j, err := s.prepare(ctx, c, req, false)
 	if err != nil {
 		return s.refuse(ctx, c, req, j, err)
 	}

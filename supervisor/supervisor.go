@@ -60,7 +60,12 @@ type Supervisor struct {
 
 	mu     sync.Mutex
 	active map[string]*run
+
+	behind sync.WaitGroup // what is cleared away after the answer
 }
+
+// later does what no caller waits for; Close does.
+func (s *Supervisor) later(f func()) { s.behind.Go(f) }
 
 // New opens the state and the log, clears what dead daemons left, and puts the start on record. Without a log there is no supervisor.
 func New(ctx context.Context, c Config) (*Supervisor, error) {
@@ -89,7 +94,7 @@ func New(ctx context.Context, c Config) (*Supervisor, error) {
 func (s *Supervisor) open(ctx context.Context) error {
 	c := s.config
 	var err error
-	if s.bundles, err = bundle.Open(c.Bundles...); err != nil {
+	if s.bundles, err = bundle.OpenOwned(c.Bundles...); err != nil {
 		return failed(err, "", "tool bundles: %v", err)
 	}
 	if s.workspaces, err = workspace.Open(filepath.Join(c.StateDir, "workspaces")); err != nil {
@@ -104,6 +109,21 @@ func (s *Supervisor) open(ctx context.Context) error {
 	started := audit.DaemonStarted{Version: c.Version, Socket: c.Socket, State: c.StateDir, Private: c.Private}
 	if _, err := s.log.Append(ctx, audit.Entry{Event: started}); err != nil {
 		return failed(err, "without a record nothing runs; make room for it", "audit log: %v", err)
+	}
+	return s.recover(ctx)
+}
+
+// recover settles what daemons that were killed left: commits that were cut off, runs, shadows.
+func (s *Supervisor) recover(ctx context.Context) error {
+	settled, err := s.workspaces.Recover(ctx)
+	if err != nil {
+		return failed(err, "jail workspaces lists the shadows", "%v", err)
+	}
+	for _, w := range settled {
+		event := audit.WorkspaceCommitted{Workspace: string(w.Path), Error: "the commit was cut off by the end of its daemon; it is settled now: " + string(w.State)}
+		if _, err := s.log.Append(ctx, audit.Entry{Run: w.ID, Event: event}); err != nil {
+			return failed(err, "", "audit log: %v", err)
+		}
 	}
 	return s.clearDead(ctx)
 }
@@ -157,6 +177,7 @@ func (s *Supervisor) Close(reason string) error {
 	for _, r := range all {
 		<-r.done
 	}
+	s.behind.Wait()
 	_, err := s.log.Append(context.Background(), audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
 	if err != nil {
 		err = fmt.Errorf("audit log: %w", err)

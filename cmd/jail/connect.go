@@ -34,7 +34,7 @@ func (a *app) connect(ctx context.Context) (*api.Client, error) {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, &supervisor.Error{Code: supervisor.CodeRefused, Message: fmt.Sprintf("socket %s: permission denied", socket),
 			Hint: "members of the group jail may connect, and root", Err: err}
-	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED):
+	case !nobodyListens(err):
 		return nil, failed(err, "JAIL_SOCKET names the daemon's socket", "socket %s: %v", socket, cause(err))
 	case os.Geteuid() != 0:
 		return nil, failed(err, "start jaild as a service, or use sudo",
@@ -49,6 +49,17 @@ func (a *app) connect(ctx context.Context) (*api.Client, error) {
 		return nil, failed(err, "build or install jaild beside jail", "no daemon answers on %s, and %s cannot be started: %v", socket, jaild, cause(err))
 	}
 	return c, nil
+}
+
+// nobodyListens reports whether an error of connect(2) says that there is no daemon, and not that there is one out of reach. EINVAL is for a path
+// that is too long for a socket, so that no daemon can have it.
+func nobodyListens(err error) bool {
+	for _, e := range []error{fs.ErrNotExist, syscall.ECONNREFUSED, syscall.ENOTDIR, syscall.EINVAL} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // cause strips what an error says of operation and path, where the sentence around it says them better.

@@ -80,7 +80,7 @@ func (d *diffWriter) line(l api.ReviewLine, f diffFlags) error {
 		return err
 	case l.Change != nil:
 		d.changes = append(d.changes, *l.Change)
-	case l.Patch != nil:
+	case l.Patch != nil && !f.nameOnly:
 		if err := d.list(); err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ func (a *app) planCommand() *cobra.Command {
 			})
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, "print the plan as an object")
 	a.completeProfiles(cmd)
 	return cmd
 }

@@ -28,7 +28,7 @@ type requestFlags struct {
 	profileSet, policyFile bool
 }
 
-func (f *requestFlags) add(cmd *cobra.Command) {
+func (f *requestFlags) add(cmd *cobra.Command, printsJSON string) {
 	set := cmd.Flags()
 	set.SetInterspersed(false) // what follows the tool's name is the tool's
 	set.SortFlags = false
@@ -43,7 +43,7 @@ func (f *requestFlags) add(cmd *cobra.Command) {
 	set.StringArrayVar(&f.env, "env", nil, "give the tool a variable (`NAME=VALUE`, repeatable)")
 	set.StringArrayVar(&f.fetch, "fetch", nil, "narrow the network to `HOST` (repeatable)")
 	set.StringVar(&f.id, "id", "", "name the run `ID` (default a random one)")
-	set.BoolVar(&f.json, "json", false, "print one result object when the tool has ended, its output inside")
+	set.BoolVar(&f.json, "json", false, printsJSON)
 	set.BoolVar(&f.quiet, "quiet", false, "say nothing but errors")
 }
 

@@ -34,6 +34,7 @@ func (a *app) root() *cobra.Command {
 		a.policyCommand(), a.profileCommand(), a.toolCommand(), a.auditCommand(),
 		a.doctorCommand(), a.versionCommand(), a.completionCommand(),
 	)
+	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
 		cmd.DisableFlagsInUseLine = true
 		for _, sub := range cmd.Commands() {
@@ -87,6 +88,8 @@ func (a *app) helpCommand() *cobra.Command {
 
 // writeHelp shows a command in one form for all of them.
 func writeHelp(w io.Writer, cmd *cobra.Command) {
+	cmd.InitDefaultHelpFlag()
+	cmd.Flags().Lookup("help").Hidden = true // who reads this has found it
 	var b strings.Builder
 	switch {
 	case cmd.Long != "":

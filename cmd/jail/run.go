@@ -37,7 +37,7 @@ func (a *app) runCommand() *cobra.Command {
 			return a.runTool(cmd.Context(), req, f.json, f.quiet)
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, "print one result object when the tool has ended, its output inside")
 	a.completeProfiles(cmd)
 	return cmd
 }
@@ -80,8 +80,9 @@ func (a *app) stream(ctx context.Context, c *api.Client, req supervisor.Request,
 		out, errOut = &outText, &errText
 	}
 	res, err := c.Run(ctx, req, a.stdin, out, errOut)
-	if n := ended(); err != nil && n != 0 {
-		return res, code(exitSignal + n) // cut off by a signal before there was a result
+	if s := ended(); err != nil && s != 0 { // cut off before there was a result
+		name := forwarded[s]
+		res, err = supervisor.Result{ID: req.ID, ExitCode: exitSignal + int(s), Signal: &name, Denied: []runners.Denial{}}, nil
 	}
 	res.Stdout, res.Stderr = outText.Bytes(), errText.Bytes()
 	return res, err
@@ -89,8 +90,7 @@ func (a *app) stream(ctx context.Context, c *api.Client, req supervisor.Request,
 
 // noResult makes a result where there is none because nobody answered: a caller that asked for JSON gets one object in any case.
 func (a *app) noResult(err error, req supervisor.Request, asJSON bool) error {
-	var c code
-	if !asJSON || errors.As(err, &c) {
+	if !asJSON {
 		return err
 	}
 	e := describe(err)

@@ -14,29 +14,31 @@ const exitSignal = 128 // and the number of the signal
 
 // forwarded are the signals that end a run. Those that stop and continue a job, and a broken pipe, act on the client as on any program:
 // the run goes on beneath a stopped client until it has no room left to write to.
-var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+var forwarded = map[syscall.Signal]string{
+	syscall.SIGINT: "SIGINT", syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT",
+}
 
 // forwardSignals ends the run with the first signal that comes. The second one, or a first that comes before there is a run to end,
 // closes the connection, which ends everything. The function that it returns stops this and says which signal came, if one did.
-func (a *app) forwardSignals(ctx context.Context, cancel context.CancelFunc, c *api.Client, id string) func() int {
+func (a *app) forwardSignals(ctx context.Context, cancel context.CancelFunc, c *api.Client, id string) func() syscall.Signal {
 	signals := make(chan os.Signal, 2)
-	for _, s := range forwarded {
+	for s := range forwarded {
 		if !signal.Ignored(s) { // nohup, and shells for jobs in the background, mean it
 			signal.Notify(signals, s)
 		}
 	}
-	first := 0
+	var first syscall.Signal
 	done := make(chan struct{})
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		select {
 		case s := <-signals:
-			first = int(s.(syscall.Signal))
+			first = s.(syscall.Signal)
 		case <-done:
 			return
 		}
 		waiting.Go(func() {
-			if err := c.Kill(ctx, id, first); err != nil {
+			if err := c.Kill(ctx, id, int(first)); err != nil {
 				cancel()
 			}
 		})
@@ -46,7 +48,7 @@ func (a *app) forwardSignals(ctx context.Context, cancel context.CancelFunc, c *
 		case <-done:
 		}
 	})
-	return func() int {
+	return func() syscall.Signal {
 		signal.Stop(signals)
 		close(done)
 		cancel()

@@ -5,8 +5,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
@@ -24,14 +24,26 @@ func printable(s string) string {
 
 // table writes rows in columns.
 func table(w io.Writer, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var widths []int
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = printable(strings.ReplaceAll(cell, "\t", `\t`))
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
 		}
-		fmt.Fprintln(t, strings.TrimRight(strings.Join(row, "\t"), "\t"))
 	}
-	return t.Flush()
+	var b strings.Builder
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			fmt.Fprintf(&line, "%-*s  ", widths[i], cell)
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // size writes a number of bytes for people: 256 MiB, 1.5 KiB.

@@ -2,6 +2,7 @@ package runc
 
 import (
 	"fmt"
+	"path/filepath"
 	"syscall"
 
 	"github.com/opencontainers/cgroups"
@@ -12,6 +13,8 @@ import (
 )
 
 // Numbers of the device nodes that a plan may name (the kernel's Documentation/admin-guide/devices.txt).
+const memMajor = 1
+
 var deviceMinors = map[string]int64{"null": 3, "zero": 5, "full": 7, "random": 8, "urandom": 9}
 
 var namespaceTypes = map[jail.Namespace]configs.NamespaceType{
@@ -25,7 +28,7 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes, rules, err := newDevices(p.Devices)
+	rules, err := newDeviceRules(p.Devices)
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +46,7 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 		UIDMappings:       ids,
 		GIDMappings:       ids,
 		Hostname:          p.Hostname,
-		Mounts:            newMounts(p.Mounts),
-		Devices:           nodes,
+		Mounts:            newMounts(p.Mounts, root),
 		Capabilities:      &configs.Capabilities{},
 		NoNewPrivileges:   p.NoNewPrivileges,
 		Networks:          []*configs.Network{{Type: "loopback"}},
@@ -85,8 +87,9 @@ func newMappings(ids jail.IDs) []configs.IDMap {
 	return all
 }
 
-// newMounts leaves to libcontainer only what must be mounted inside the new namespaces: proc, and the tmpfs that holds the device nodes.
-func newMounts(planned []jail.Mount) []*configs.Mount {
+// newMounts leaves to libcontainer only what must be mounted inside the new namespaces: proc. That /dev is a bind tells it that the nodes
+// are there already.
+func newMounts(planned []jail.Mount, root string) []*configs.Mount {
 	const flags = syscall.MS_NOSUID | syscall.MS_NODEV | syscall.MS_NOEXEC
 	var all []*configs.Mount
 	for _, m := range planned {
@@ -94,23 +97,21 @@ func newMounts(planned []jail.Mount) []*configs.Mount {
 			all = append(all, &configs.Mount{Device: "proc", Source: "proc", Destination: m.Target, Flags: flags, Data: "subset=pid,hidepid=4"})
 		}
 	}
-	return append(all, &configs.Mount{Device: "tmpfs", Source: "tmpfs", Destination: "/dev",
-		Flags: syscall.MS_NOSUID | syscall.MS_NOEXEC | syscall.MS_RDONLY, Data: "mode=755,size=64k,nr_inodes=64"})
+	return append(all, &configs.Mount{Device: "bind", Source: filepath.Join(root, devDir), Destination: "/" + devDir,
+		Flags: syscall.MS_BIND | syscall.MS_REC})
 }
 
-func newDevices(names []string) ([]*devices.Device, []*devices.Rule, error) {
+// newDeviceRules are for the control group: what is no node of the plan cannot be opened by whatever name it has.
+func newDeviceRules(names []string) ([]*devices.Rule, error) {
 	rules := []*devices.Rule{{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm", Allow: false}}
-	var nodes []*devices.Device
 	for _, name := range names {
 		minor, ok := deviceMinors[name]
 		if !ok {
-			return nil, nil, fmt.Errorf("device %q: not one that a jail may have", name)
+			return nil, fmt.Errorf("device %q: not one that a jail may have", name)
 		}
-		rule := devices.Rule{Type: devices.CharDevice, Major: 1, Minor: minor, Permissions: "rw", Allow: true}
-		rules = append(rules, &rule)
-		nodes = append(nodes, &devices.Device{Path: "/dev/" + name, FileMode: 0o666, Rule: rule})
+		rules = append(rules, &devices.Rule{Type: devices.CharDevice, Major: memMajor, Minor: minor, Permissions: "rw", Allow: true})
 	}
-	return nodes, rules, nil
+	return rules, nil
 }
 
 func newSeccomp(f jail.Filter) (*configs.Seccomp, error) {

@@ -54,7 +54,7 @@ func buildRoot(dir string, p jail.Plan, files []*os.File, initBinary *os.File, u
 			files = files[1:]
 		}
 	}
-	if err := mountPoint(filepath.Join(dir, "dev"), true); err != nil {
+	if err := mountDevices(filepath.Join(dir, devDir), p.Devices); err != nil {
 		return err
 	}
 	target := filepath.Join(dir, guest.Self)
@@ -67,6 +67,51 @@ func buildRoot(dir string, p jail.Plan, files []*os.File, initBinary *os.File, u
 	}
 	defer tree.Close()
 	return sys.AttachTree(tree, target, sys.MountFlags{Exec: true}, nil)
+}
+
+// devDir is where device nodes are, below the root.
+const devDir = "dev"
+
+// mountDevices binds the host's own nodes into a tmpfs that is read-only afterwards: in a user namespace nobody can make a node, and
+// a node that is bound cannot turn out to be a link (CVE-2025-31133).
+func mountDevices(dir string, names []string) error {
+	if err := mountPoint(dir, true); err != nil {
+		return err
+	}
+	options := map[string]string{"size": "64k", "nr_inodes": "64", "mode": "0755"}
+	if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true}, options); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := bindDevice(name, filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return sys.MakeReadOnlyMount(dir)
+}
+
+func bindDevice(name, target string) error {
+	minor, ok := deviceMinors[name]
+	if !ok {
+		return fmt.Errorf("device %q: not one that a jail may have", name)
+	}
+	node, err := sys.OpenNode("/dev/" + name)
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	if err := sys.CheckCharDevice(node, memMajor, uint32(minor)); err != nil {
+		return err
+	}
+	tree, err := sys.CloneTree(node)
+	if err != nil {
+		return err
+	}
+	defer tree.Close()
+	if err := mountPoint(target, false); err != nil {
+		return err
+	}
+	return sys.AttachDevice(tree, target)
 }
 
 func mountTmpfs(target string, m jail.Mount, ids jail.IDs) error {

@@ -34,6 +34,23 @@ func (w *Workspace) Changes(ctx context.Context) iter.Seq2[Change, error] {
 	}
 }
 
+// Peek counts the changes of a layer that is not frozen yet, for what is said right after a run: freezing takes some 10 ms, in which the kernel waits for
+// readers, and can come later or, where there is nothing, not at all. The jail's processes must be gone. Nothing may be decided by it but that a layer
+// without changes is discarded.
+func (w *Workspace) Peek(ctx context.Context) (Summary, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var sum Summary
+	if w.mount == nil {
+		return sum, w.wrap("peek", ErrActive)
+	}
+	err := w.openSource(w.meta.Caller)
+	if err == nil {
+		err = w.walk(ctx, func(c Change) bool { sum.add(c); return true })
+	}
+	return sum, w.wrap("peek", err)
+}
+
 func (w *Workspace) locked(f func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

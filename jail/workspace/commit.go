@@ -276,24 +276,28 @@ func (c *commit) linkChmods() {
 	}
 }
 
-// sync writes what was changed in the real directory to its disk.
+// sync writes what was changed in the real directory to its disk: the directories, and while staging the new content.
 func (c *commit) sync() error {
 	if len(c.journal.Steps) > syncEach {
 		return c.syncAll()
 	}
-	var err error
+	paths := map[Name]bool{}
 	for i, s := range c.journal.Steps {
-		if s.Op == opCreate || s.Op == opReplace {
-			err = errors.Join(err, c.syncPath(s.Near, c.temp(i)), c.syncPath(Name(parentOf(string(s.Path))), baseOf(s.Path)))
+		paths[s.Near], paths[Name(parentOf(string(s.Path)))] = true, true
+		if c.journal.Phase == staging && (s.Op == opCreate || s.Op == opReplace) {
+			paths[Name(join(string(s.Near), c.temp(i)))] = true
 		}
-		err = errors.Join(err, c.syncPath(s.Near, "."), c.syncPath(Name(parentOf(string(s.Path))), "."))
+	}
+	var err error
+	for path := range paths {
+		err = errors.Join(err, c.syncPath(path))
 	}
 	return err
 }
 
 // syncPath syncs a file or directory, as the daemon, if it is there.
-func (c *commit) syncPath(dir Name, name string) error {
-	at, err := c.open(Name(join(string(dir), name)))
+func (c *commit) syncPath(path Name) error {
+	at, err := c.open(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil
 	}

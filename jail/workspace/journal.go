@@ -117,13 +117,11 @@ func (m *meta) touch(st sys.Stat) {
 	m.Touched[st.Ino] = st.Ctime
 }
 
-// Recover finishes or undoes the commits that a crash cut off, and takes away what discards and preparations left half done. It returns the workspaces
-// whose commits it settled, by what they are now. It is called before the store is used; commits of live processes it leaves alone.
+// Recover finishes or undoes the commits that a crash cut off, and takes away what preparations and discards left half done more than a minute ago. It
+// returns the workspaces whose commits it settled, as they are now. It is called before the store is used; commits of live processes it leaves alone.
 func (s *Store) Recover(ctx context.Context) (settled []Info, err error) {
 	all, err := s.List()
-	if err != nil {
-		return nil, err
-	}
+	err = errors.Join(err, s.sweepStale())
 	for _, info := range all {
 		if info.State != Committing {
 			continue

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
@@ -201,4 +202,56 @@ func TestOpenIsStrict(t *testing.T) {
 	if _, err := Open(link); err == nil {
 		t.Error("a store was opened through a link")
 	}
+}
+
+func TestRecoverSweeps(t *testing.T) {
+	f := newFixture(t)
+	f.write("a")
+	whole := f.prepare("whole")
+	old := time.Now().Add(-time.Hour)
+	for _, name := range []string{"half", "young"} {
+		must(t, os.Mkdir(filepath.Join(f.dir, name), 0o700))
+		must(t, os.WriteFile(filepath.Join(f.dir, name, "upper.img"), nil, 0o600))
+	}
+	must(t, os.Chtimes(filepath.Join(f.dir, "half"), old, old))
+	must(t, os.Chtimes(filepath.Join(f.dir, "whole"), old, old))
+	if _, err := f.store.Recover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, there := range map[string]bool{"half": false, "young": true, "whole": true} {
+		if _, err := os.Stat(filepath.Join(f.dir, name)); (err == nil) != there {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	must(t, whole.Discard())
+}
+
+// A daemon whose process keeps nothing open leaves nothing behind: no descriptor, no loop device.
+func TestNothingIsLeftOpen(t *testing.T) {
+	f := newFixture(t)
+	f.write("a", "d/x")
+	once := func(id string) {
+		w := f.shadow(id, "echo x >>a; rm -r d; mkdir n-$$; echo y >n-$$/f")
+		_, _, err := w.Review(t.Context())
+		must(t, err)
+		_, err = w.Commit(t.Context(), CommitOptions{})
+		must(t, err)
+		must(t, w.Close())
+	}
+	once("first")
+	before := openFiles(t)
+	for _, id := range []string{"a", "b", "c"} {
+		f.write("d/x")
+		once(id)
+	}
+	if after := openFiles(t); after != before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	return len(fds)
 }

@@ -93,5 +93,3 @@ func below(path, dir string) bool {
 }
 
 func parentOf(path string) string { dir, _ := split(path); return dir }
-
-func baseOf(path Name) string { _, name := split(string(path)); return name }

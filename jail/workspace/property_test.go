@@ -58,7 +58,7 @@ func (f *fixture) randomTree(c chance) {
 
 // propertyRuns is how many random pairs are tried; JAIL_TEST_PAIRS asks for more.
 func propertyRuns(t *testing.T) int {
-	n := 150
+	n := 100
 	if text := os.Getenv("JAIL_TEST_PAIRS"); text != "" {
 		var err error
 		n, err = strconv.Atoi(text)

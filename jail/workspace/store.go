@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
@@ -140,25 +141,20 @@ func (w *Workspace) live() (bool, error) {
 	return false, err
 }
 
-// List describes all workspaces, the eldest first.
+// List describes all workspaces, the eldest first. One that cannot be read does not hide the others: they come beside the error.
 func (s *Store) List() ([]Info, error) {
-	dir, err := sys.Reopen(s.dir, os.O_RDONLY|syscall.O_DIRECTORY)
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
+	names, err := s.names()
 	if err != nil {
 		return nil, err
 	}
 	var all []Info
 	for _, name := range names {
-		w, err := s.Get(name)
-		if errors.Is(err, ErrNotFound) {
+		w, getErr := s.Get(name)
+		if getErr != nil {
+			if !errors.Is(getErr, ErrNotFound) {
+				err = errors.Join(err, getErr)
+			}
 			continue
-		}
-		if err != nil {
-			return nil, err
 		}
 		all = append(all, w.Info())
 		w.Close()
@@ -169,7 +165,38 @@ func (s *Store) List() ([]Info, error) {
 		}
 		return strings.Compare(a.ID, b.ID)
 	})
-	return all, nil
+	return all, err
+}
+
+func (s *Store) names() ([]string, error) {
+	dir, err := sys.OpenSubdir(s.dir, ".")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return dir.Readdirnames(-1)
+}
+
+// stale is for how long something half made may be another process's that is still making it.
+const stale = time.Minute
+
+// sweepStale takes away what preparations and discards left half done.
+func (s *Store) sweepStale() error {
+	names, err := s.names()
+	for _, name := range names {
+		st, statErr := sys.LstatAt(s.dir, name)
+		if statErr != nil || time.Since(time.Unix(st.Mtime.Sec, 0)) < stale {
+			continue
+		}
+		if strings.HasPrefix(name, ".template-") && !strings.HasSuffix(name, ".img") {
+			err = errors.Join(err, removeAt(s.dir, name))
+		} else if w, getErr := s.Get(name); getErr == nil {
+			w.Close()
+		} else if checkID(name) == nil && errors.Is(getErr, ErrNotFound) {
+			err = errors.Join(err, s.sweep(name))
+		}
+	}
+	return err
 }
 
 // save replaces the meta; durable says whether it must survive a power loss from here on.
@@ -224,10 +251,7 @@ func (w *Workspace) lock() (*os.File, error) {
 func (s *Store) Discard(id string) error {
 	w, err := s.Get(id)
 	if err != nil {
-		if !errors.Is(err, ErrNotFound) || checkID(id) != nil {
-			return err
-		}
-		return errors.Join(err, s.sweep(id))
+		return err
 	}
 	defer w.Close()
 	if w.meta.State == Active {

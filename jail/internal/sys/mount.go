@@ -72,3 +72,40 @@ func AttachTree(tree *os.File, target string, flags MountFlags, userns *os.File)
 	return pathError("move_mount", target,
 		unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
 }
+
+// AttachDevice attaches a detached mount of a device node on target: nosuid and noexec, and of all mounts of a jail the only one that is not nodev.
+func AttachDevice(tree *os.File, target string) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC, Attr_clr: unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return pathError("mount_setattr", target, err)
+	}
+	return pathError("move_mount", target,
+		unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// MakeReadOnlyMount makes the mount at target read-only, but none below it.
+func MakeReadOnlyMount(target string) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	return pathError("mount_setattr", target, unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW, &attr))
+}
+
+// OpenNode opens a device node to be named by its descriptor, without opening the device; a link is not followed.
+func OpenNode(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, pathError("open", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// CheckCharDevice returns an error unless f is the character device of those numbers.
+func CheckCharDevice(f *os.File, major, minor uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return pathError("fstat", f.Name(), err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.Major(st.Rdev) != major || unix.Minor(st.Rdev) != minor {
+		return pathError("check", f.Name(), fmt.Errorf("is not the character device %d:%d", major, minor))
+	}
+	return nil
+}

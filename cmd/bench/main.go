@@ -1,0 +1,87 @@
+// Command bench measures jail beside the programs that people compare it with, all in one run on one machine, so that a promise about speed is
+// something that anybody can check. It prints Markdown.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
+
+usage: bench [-bin DIR] [-n ROUNDS]
+
+  -bin DIR   where make build left the programs (default bin)
+  -n ROUNDS  how often each thing is measured (default 50); one round of all things after the other, so that load hits all alike
+
+example: bench -bin bin -n 200
+`
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() { fmt.Fprint(stderr, help) }
+	bin := flags.String("bin", "bin", "")
+	rounds := flags.Int("n", 50, "")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil || flags.NArg() > 0 || *rounds < 1 {
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := bench(ctx, *bin, *rounds, stdout, stderr); err != nil {
+		fmt.Fprintln(stderr, "bench: error:", err)
+		return 1
+	}
+	return 0
+}
+
+func bench(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer) (err error) {
+	if os.Geteuid() != 0 {
+		return errors.New("only root can start jails")
+	}
+	if bin, err = filepath.Abs(bin); err != nil {
+		return err
+	}
+	host, err := describeHost()
+	if err != nil {
+		return err
+	}
+	b, err := newBed(ctx, bin, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	subjects, err := allSubjects(ctx, b)
+	if err != nil {
+		return err
+	}
+	if err := measure(ctx, subjects, rounds, stderr); err != nil {
+		return err
+	}
+	m, err := measureRates(ctx, b, stderr)
+	if err != nil {
+		return err
+	}
+	load, err := loadAverage()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%s\nLoad average at the end: %s.\n\n", host, load)
+	fmt.Fprintf(stdout, "Medians of %d, in milliseconds; the 99th percentile is by nearest rank. Each round measures every row once, one after the other.\n\n", rounds)
+	if err := results(subjects).write(stdout); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "\nBudgets:\n\n")
+	return budgetTable(budgets(subjects, m)).write(stdout)
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// What each command says of itself is held by a golden file, so that a change of it is seen: scripts and documents rely on it.
+func TestHelp(t *testing.T) {
+	var all bytes.Buffer
+	a := &app{stdout: &all}
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		all.WriteString("==> " + cmd.CommandPath() + " <==\n")
+		before := all.Len()
+		writeHelp(&all, cmd)
+		all.WriteString("\n")
+		if text := all.String()[before:]; cmd.RunE != nil && !cmd.HasSubCommands() && cmd.Name() != "help" && !strings.Contains(text, "\nexample:\n") {
+			t.Errorf("%s: help without an example", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(a.root())
+	const golden = "testdata/help.txt"
+	if *update {
+		if err := os.WriteFile(golden, all.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(all.Bytes(), want) {
+		t.Errorf("the help is not that of %s; go test ./cmd/jail -update writes it anew:\n%s", golden, all.Bytes())
+	}
+}
+
+// Every command that prints can print JSON.
+func TestJSONFlags(t *testing.T) {
+	root := (&app{}).root()
+	for _, path := range []string{"run", "plan", "ps", "inspect", "kill", "diff", "commit", "discard", "workspaces", "policy check", "policy show",
+		"profile list", "profile show", "tool list", "tool show", "audit show", "audit verify", "doctor", "version"} {
+		cmd, rest, err := root.Find(strings.Fields(path))
+		if err != nil || len(rest) > 0 {
+			t.Errorf("%s: no such command: %v", path, err)
+			continue
+		}
+		if cmd.Flags().Lookup("json") == nil {
+			t.Errorf("%s has no --json", path)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+)
+
+func install(t *testing.T, store string) {
+	t.Helper()
+	dir := filepath.Join(store, "words")
+	module := []byte("\x00asm\x01\x00\x00\x00")
+	sum := sha256.Sum256(module)
+	m := bundle.Manifest{Format: bundle.Format, Name: "words", Version: "1.0.0", About: "Tools for words.",
+		Licences:  []bundle.Licence{{SPDX: "MIT", File: "LICENSE"}},
+		BuiltFrom: []bundle.Source{{Name: "words", Version: "1.0", SHA256: strings.Repeat("0", 64)}},
+		Modules:   []bundle.ModuleEntry{{File: "words.wasm", SHA256: hex.EncodeToString(sum[:]), Size: int64(len(module)), Layout: bundle.LayoutRooted, Imports: []string{}}},
+		Commands:  []bundle.CommandEntry{{Name: "count", Module: "words.wasm", About: "Count words."}, {Name: "spell", Module: "words.wasm", About: "Spell words."}}}
+	text, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"words.wasm": module, "LICENSE": []byte("MIT"), bundle.ManifestFile: text} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// try runs a command of an app with its own bundles.
+func try(t *testing.T, store string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	a := &app{stdout: &out, stderr: &errOut, config: supervisor.Config{Bundles: []string{store}}}
+	root := a.root()
+	root.SetArgs(args)
+	code = a.exit(root.ExecuteContext(context.Background()))
+	return code, out.String(), errOut.String()
+}
+
+func TestTools(t *testing.T) {
+	store := t.TempDir()
+	install(t, store)
+	code, out, stderr := try(t, store, "tool", "list")
+	if code != 0 || stderr != "" {
+		t.Errorf("list: %d, %s", code, stderr)
+	}
+	equal(t, out, "TOOL         VERSION  ABOUT\nwords/count  1.0.0    Count words.\nwords/spell  1.0.0    Spell words.\n")
+
+	for _, c := range []struct{ name, want string }{{"count", "command     count: Count words."}, {"words/spell", "command     spell: Spell words."}, {"words", "commands    count: Count words."}} {
+		if code, out, stderr := try(t, store, "tool", "show", c.name); code != 0 || !strings.Contains(out, c.want) {
+			t.Errorf("show %s: %d, %s%s", c.name, code, out, stderr)
+		}
+	}
+	if code, _, stderr := try(t, store, "tool", "show", "cont"); code != supervisor.ExitNotFound || !strings.Contains(stderr, "near it: count") {
+		t.Errorf("show of what is not there: %d, %s", code, stderr)
+	}
+	var views []bundleView
+	code, out, _ = try(t, store, "tool", "list", "--json")
+	if err := json.Unmarshal([]byte(out), &views); code != 0 || err != nil || len(views) != 1 || views[0].Dir != filepath.Join(store, "words") {
+		t.Errorf("list as JSON: %d, %v, %s", code, err, out)
+	}
+	if f := bundles([]string{store}); f.Answer != "yes" {
+		t.Errorf("doctor: %+v", f)
+	}
+
+	// A bundle that was altered is left out, and said to be.
+	if err := os.WriteFile(filepath.Join(store, "words", "more"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, stderr := try(t, store, "tool", "list"); code != 0 || strings.Contains(out, "count") || !strings.Contains(stderr, "jail: warning: bundle left out") {
+		t.Errorf("list of an altered bundle: %d, %s%s", code, out, stderr)
+	}
+	if f := bundles([]string{store}); f.Answer != "no" || f.Fix == "" {
+		t.Errorf("doctor of an altered bundle: %+v", f)
+	}
+}
