@@ -93,10 +93,20 @@ type Workspace struct {
 
 // A Filter is a seccomp allow-list: what is not named fails with Errno.
 type Filter struct {
-	Groups []string `json:"groups"`
-	Allow  []string `json:"allow"` // sorted
-	ENOSYS []string `json:"enosys"`
-	Errno  string   `json:"errno"`
+	Groups []string    `json:"groups"`
+	Allow  []string    `json:"allow"` // sorted
+	Only   []Condition `json:"only"`  // on the arguments of calls of Allow
+	ENOSYS []string    `json:"enosys"`
+	Errno  string      `json:"errno"`
+}
+
+// A Condition allows a call only where the bits of Mask in its argument have the values of Value. Where a call has several, one is enough.
+// A filter sees 64 bits of what the kernel may read as 32: no mask goes beyond what the kernel reads.
+type Condition struct {
+	Call  string `json:"call"`
+	Arg   uint   `json:"arg"` // from 0
+	Mask  uint64 `json:"mask"`
+	Value uint64 `json:"value"`
 }
 
 // Landlock is the domain that jail-init puts itself into. Paths are those inside the jail.

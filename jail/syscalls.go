@@ -47,6 +47,25 @@ var callGroups = map[string][]call{
 // noSuchCall are answered ENOSYS, so that a C library falls back to a call whose arguments a filter can see.
 var noSuchCall = []string{"clone3"}
 
+// Bits of arguments (clone(2), prctl(2)).
+const (
+	cloneThread     = 0x00010000
+	cloneNamespaces = 0x7e020080 // CLONE_NEW*: time, mount, cgroup, uts, ipc, user, pid, net
+	prctlOption     = 0xffffffff
+	setVMA          = 0x53564d41 // PR_SET_VMA
+)
+
+// conditions hold in every filter that has none of the groups that need the whole call.
+var conditions = []struct {
+	Condition
+	unless string
+}{
+	// A thread, and neither a process nor a namespace: a filter sees the flags of clone and cannot see those of clone3.
+	{Condition{"clone", 0, cloneThread | cloneNamespaces, cloneThread}, ""},
+	// jail-init gives up privileges with prctl; the engine only names areas of memory.
+	{Condition{"prctl", 0, prctlOption, setVMA}, "init"},
+}
+
 // NewFilter returns the allow-list of the named groups. Refused calls fail with EPERM.
 func NewFilter(groups ...string) Filter {
 	var allow []string
@@ -56,5 +75,11 @@ func NewFilter(groups ...string) Filter {
 		}
 	}
 	slices.SortFunc(allow, strings.Compare)
-	return Filter{Groups: groups, Allow: slices.Compact(allow), ENOSYS: noSuchCall, Errno: "EPERM"}
+	f := Filter{Groups: groups, Allow: slices.Compact(allow), ENOSYS: slices.Clone(noSuchCall), Errno: "EPERM"}
+	for _, c := range conditions {
+		if slices.Contains(allow, c.Call) && !slices.Contains(groups, c.unless) {
+			f.Only = append(f.Only, c.Condition)
+		}
+	}
+	return f
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/jail-sandbox/jail/jail"
 )
 
 // runStore keeps a directory for each live run, so that other daemons and `jail ps` see it, and a later daemon clears up after one that
@@ -139,11 +141,15 @@ func (s *runStore) each(f func(*runDir)) error {
 			}
 			continue
 		}
-		r := &runDir{path: filepath.Join(s.dir, e.Name()), state: runState{ID: e.Name()}}
+		if _, err := jail.ParseID(e.Name()); err != nil || !e.IsDir() {
+			continue // nothing of ours has such a name
+		}
+		r := &runDir{path: filepath.Join(s.dir, e.Name())}
 		// A daemon that was killed early left no file, or half of one: its name is enough to clear up by.
 		if text, err := os.ReadFile(filepath.Join(r.path, "run.json")); err == nil {
 			_ = json.Unmarshal(text, &r.state)
 		}
+		r.state.ID = e.Name()
 		f(r)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"sync"
 	"time"
@@ -135,16 +136,28 @@ func (s *Supervisor) clearDead(ctx context.Context) error {
 		return failed(err, "", "runs: %v", err)
 	}
 	for _, r := range dead {
-		if err := clearCgroup(r.state.Cgroup); err != nil {
-			return failed(err, "", "run %s, left by a daemon that was killed: %v", r.state.ID, err)
+		if err := s.clearRun(ctx, r); err != nil {
+			return err
 		}
-		finished := audit.RunFinished{ExitCode: ExitFailed, Error: "the daemon was killed while the tool ran", Workspace: "kept"}
-		if _, err := s.log.Append(ctx, audit.Entry{Run: r.state.ID, Policy: r.state.Policy, Event: finished}); err != nil {
-			return failed(err, "", "audit log: %v", err)
-		}
-		if err := r.remove(); err != nil {
-			return failed(err, "", "run %s: %v", r.state.ID, err)
-		}
+	}
+	return nil
+}
+
+func (s *Supervisor) clearRun(ctx context.Context, r *runDir) error {
+	// By its name and not by what its file says: a file that was cut short names no group, and no group is every process of the host.
+	if err := clearCgroup(path.Join(s.config.Slice, r.state.ID)); err != nil {
+		return failed(err, "", "run %s, left by a daemon that was killed: %v", r.state.ID, err)
+	}
+	finished := audit.RunFinished{ExitCode: ExitFailed, Error: "the daemon was killed while the tool ran"}
+	if w, err := s.workspaces.Get(r.state.ID); err == nil {
+		finished.Workspace = "kept"
+		w.Close()
+	}
+	if _, err := s.log.Append(ctx, audit.Entry{Run: r.state.ID, Policy: r.state.Policy, Event: finished}); err != nil {
+		return failed(err, "", "audit log: %v", err)
+	}
+	if err := r.remove(); err != nil {
+		return failed(err, "", "run %s: %v", r.state.ID, err)
 	}
 	return nil
 }

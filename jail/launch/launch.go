@@ -72,7 +72,8 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 
 	cmd := exec.Command(l.Shim)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.In, stdio.Out, stdio.Err
-	cmd.Env = []string{} // nothing of the daemon's environment goes in
+	// Nothing of the daemon's environment goes in. The shim lives for one jail and needs no garbage collection.
+	cmd.Env = []string{"GOGC=off"}
 	cmd.ExtraFiles = append([]*os.File{shimEnd, initHost.File(), initEnd, orNull(files.Lower, null), orNull(files.Upper, null)}, files.Binds...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signal of the daemon's terminal reaches it
 	if err := cmd.Start(); err != nil {

@@ -3,6 +3,7 @@ package runc
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/opencontainers/cgroups"
@@ -37,6 +38,10 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 		return nil, err
 	}
 	ids := newMappings(p.IDs)
+	var networks []*configs.Network
+	if slices.Contains(p.Namespaces, "net") { // elsewhere the loopback device is not the jail's to bring up
+		networks = []*configs.Network{{Type: "loopback"}}
+	}
 	return &configs.Config{
 		Rootfs:            root,
 		Readonlyfs:        true,
@@ -47,9 +52,9 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 		GIDMappings:       ids,
 		Hostname:          p.Hostname,
 		Mounts:            newMounts(p.Mounts, root),
-		Capabilities:      &configs.Capabilities{},
+		Capabilities:      newCapabilities(p.Capabilities),
 		NoNewPrivileges:   p.NoNewPrivileges,
-		Networks:          []*configs.Network{{Type: "loopback"}},
+		Networks:          networks,
 		OomScoreAdj:       &p.Cgroup.OOMScore,
 		Seccomp:           filter,
 		Cgroups: &cgroups.Cgroup{Path: p.Cgroup.Path, Resources: &cgroups.Resources{
@@ -77,6 +82,11 @@ func newNamespaces(p jail.Plan, usernsPath string) (configs.Namespaces, error) {
 		all = append(all, configs.Namespace{Type: kind, Path: path})
 	}
 	return all, nil
+}
+
+// newCapabilities are in every set, so that those of a plan are the jail's whatever it executes.
+func newCapabilities(names []string) *configs.Capabilities {
+	return &configs.Capabilities{Bounding: names, Effective: names, Inheritable: names, Permitted: names, Ambient: names}
 }
 
 func newMappings(ids jail.IDs) []configs.IDMap {
@@ -120,8 +130,16 @@ func newSeccomp(f jail.Filter) (*configs.Seccomp, error) {
 	}
 	eperm, enosys := uint(syscall.EPERM), uint(syscall.ENOSYS)
 	out := &configs.Seccomp{DefaultAction: configs.Errno, DefaultErrnoRet: &eperm}
+	conditional := map[string]bool{}
+	for _, c := range f.Only {
+		conditional[c.Call] = true
+		out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: c.Call, Action: configs.Allow,
+			Args: []*configs.Arg{{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value, Op: configs.MaskEqualTo}}})
+	}
 	for _, name := range f.Allow {
-		out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: name, Action: configs.Allow})
+		if !conditional[name] {
+			out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: name, Action: configs.Allow})
+		}
 	}
 	for _, name := range f.ENOSYS {
 		out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: name, Action: configs.Errno, ErrnoRet: &enosys})

@@ -119,10 +119,9 @@ func start(o control.Order, root string, controlSocket, userns *os.File) (*Jail,
 	if err != nil {
 		return nil, layer("container", err)
 	}
-	yes := true
 	process := &libcontainer.Process{
 		Args:            []string{guest.Self},
-		Env:             []string{"GOTRACEBACK=none", "GOMAXPROCS=2"},
+		Env:             newEnv(o.Plan.Cgroup.Memory),
 		Cwd:             "/",
 		UID:             int(o.Plan.IDs.UID),
 		GID:             int(o.Plan.IDs.GID),
@@ -130,7 +129,7 @@ func start(o control.Order, root string, controlSocket, userns *os.File) (*Jail,
 		Stdout:          os.Stdout,
 		Stderr:          os.Stderr,
 		ExtraFiles:      []*os.File{controlSocket},
-		NoNewPrivileges: &yes,
+		NoNewPrivileges: &o.Plan.NoNewPrivileges,
 		Init:            true,
 	}
 	if err := container.Run(process); err != nil {
@@ -142,6 +141,16 @@ func start(o control.Order, root string, controlSocket, userns *os.File) (*Jail,
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
 	return &Jail{PID: pid, container: container, process: process}, nil
+}
+
+// newEnv is the environment of jail-init, not of the tool: no stack traces, and a garbage collector that does not run before the engine
+// has used a good part of the jail's memory, which few tools ever do.
+func newEnv(memory int64) []string {
+	env := []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}
+	if memory > 0 {
+		env = append(env, "GOGC=off", "GOMEMLIMIT="+strconv.FormatInt(memory/4, 10))
+	}
+	return env
 }
 
 func idMap(ids jail.IDs) []sys.IDMap {

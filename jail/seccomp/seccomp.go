@@ -5,6 +5,7 @@ package seccomp
 import (
 	"fmt"
 	"io"
+	"slices"
 	"syscall"
 
 	libseccomp "github.com/seccomp/libseccomp-golang"
@@ -28,7 +29,20 @@ func Compile(f jail.Filter) ([]byte, error) {
 	if err := filter.SetBadArchAction(libseccomp.ActKillProcess); err != nil {
 		return nil, fmt.Errorf("seccomp filter: bad architecture action: %w", err)
 	}
+	conditional := map[string]bool{}
+	for _, c := range f.Only {
+		if !slices.Contains(f.Allow, c.Call) {
+			return nil, fmt.Errorf("seccomp filter: condition on %q, which is not allowed at all", c.Call)
+		}
+		conditional[c.Call] = true
+		if err := addCondition(filter, c); err != nil {
+			return nil, err
+		}
+	}
 	for _, name := range f.Allow {
+		if conditional[name] {
+			continue
+		}
 		if err := addRule(filter, name, libseccomp.ActAllow); err != nil {
 			return nil, err
 		}
@@ -39,6 +53,21 @@ func Compile(f jail.Filter) ([]byte, error) {
 		}
 	}
 	return export(filter)
+}
+
+func addCondition(filter *libseccomp.ScmpFilter, c jail.Condition) error {
+	call, err := libseccomp.GetSyscallFromName(c.Call)
+	if err != nil {
+		return fmt.Errorf("seccomp filter: system call %q: %w", c.Call, err)
+	}
+	bits, err := libseccomp.MakeCondition(c.Arg, libseccomp.CompareMaskedEqual, c.Mask, c.Value)
+	if err == nil {
+		err = filter.AddRuleConditionalExact(call, libseccomp.ActAllow, []libseccomp.ScmpCondition{bits})
+	}
+	if err != nil {
+		return fmt.Errorf("seccomp filter: condition on %q: %w", c.Call, err)
+	}
+	return nil
 }
 
 func addRule(filter *libseccomp.ScmpFilter, name string, action libseccomp.ScmpAction) error {

@@ -1,0 +1,74 @@
+// Command probe stands in jail-init's place and attacks the jail from inside, one list of system calls after the other. Nothing of it
+// is in what is shipped.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/guest"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/jail/jailtest/victim"
+)
+
+// without is set by the linker in the binary that makes the control of Landlock's tests: it does not restrict itself by it.
+var without string
+
+func main() { os.Exit(run(os.Args[1:], os.Environ())) }
+
+func run(args, env []string) int {
+	switch {
+	case len(args) == 1 && args[0] == "hello": // executed by an attack that got through
+		return 42
+	case len(args) == 0 && without == "landlock":
+		return fail(enterWithoutLandlock(env))
+	case len(args) == 0:
+		return fail(guest.Enter(env))
+	}
+	conn, err := guest.Confine()
+	if err != nil {
+		return fail(err)
+	}
+	for {
+		var calls []victim.Call
+		_, err := conn.Receive(&calls)
+		if errors.Is(err, io.EOF) {
+			return 0
+		}
+		if err != nil {
+			return fail(err)
+		}
+		if err := conn.Send(attack(calls)); err != nil {
+			return fail(err)
+		}
+	}
+}
+
+// enterWithoutLandlock is guest.Enter but for one step.
+func enterWithoutLandlock(env []string) error {
+	conn, err := control.Inherit(control.InitControl)
+	if err != nil {
+		return err
+	}
+	var order control.Restrict
+	if _, err := conn.Receive(&order); err != nil {
+		return err
+	}
+	for _, r := range order.Rlimits {
+		if err := sys.SetRlimit(sys.Rlimits[r.Name], r.Value); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(sys.CloseFrom(control.InitControl), sys.ClearCloexec(control.InitControl)); err != nil {
+		return err
+	}
+	return sys.Exec(guest.Self, []string{guest.Self, guest.Stage2}, env)
+}
+
+func fail(err error) int {
+	fmt.Fprintln(os.Stderr, "probe:", err)
+	return 125
+}
