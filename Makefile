@@ -46,6 +46,7 @@ check: build
 	@git diff --exit-code
 
 bench: build
+	@sh .ci/deps bench
 	go run ./cmd/bench -bin $(BIN)
 
 fuzz:

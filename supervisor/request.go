@@ -47,8 +47,6 @@ const (
 	FateCommit  Fate = "commit"
 )
 
-const maxCeiling = 1 << 20 // bytes of the ceiling's file
-
 // resolve meets the ceiling, the profile and the request.
 func (s *Supervisor) resolve(req Request) (policy.Effective, error) {
 	set, err := profiles.Load(s.config.Profiles)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -44,11 +45,13 @@ func (s *Supervisor) Run(ctx context.Context, c Caller, req Request, streams Str
 	r := &run{s: s, job: j, done: make(chan struct{})}
 	defer close(r.done)
 	r.result = Result{ID: string(j.id), Policy: j.eff.Digest(), Denied: []runners.Denial{}}
-	s.track(r)
-	defer s.untrack(r)
-	stop := context.AfterFunc(ctx, func() { r.end(cause{gone: true}) })
-	defer stop()
-	if err := r.whole(ctx, streams); err != nil {
+	if err = s.track(r); err == nil {
+		defer s.untrack(r)
+		stop := context.AfterFunc(ctx, func() { r.end(cause{gone: true}) })
+		defer stop()
+		err = r.whole(ctx, streams)
+	}
+	if err != nil {
 		r.result.Error = AsError(err)
 		r.result.ExitCode = r.result.Error.Exit()
 	}
@@ -182,7 +185,11 @@ func (r *run) jailed(ctx context.Context, streams Streams) error {
 		pumps.close()
 		return err
 	}
-	return r.supervise(proc, pumps, streams)
+	if err = r.supervise(proc, pumps, streams); err != nil {
+		// The shim takes the control group away, unless it was killed.
+		err = errors.Join(err, clearCgroup(r.job.plan.Cgroup.Path))
+	}
+	return err
 }
 
 func (r *run) launch(ctx context.Context, p *pumps) (*launch.Process, error) {
@@ -260,10 +267,16 @@ type end struct {
 	pumps  *pumps
 }
 
-func (s *Supervisor) track(r *run) {
+// track makes the run one that others can end. An id that is in use here stays the earlier run's.
+func (s *Supervisor) track(r *run) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.active[string(r.job.id)] = r
+	id := string(r.job.id)
+	if s.active[id] != nil {
+		return inUse(id, fs.ErrExist)
+	}
+	s.active[id] = r
+	return nil
 }
 
 func (s *Supervisor) untrack(r *run) {

@@ -92,7 +92,12 @@ func (r *runDir) save() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.path, "run.json"), text, 0o600)
+	// Whole or not at all: others read it at any time.
+	fresh := filepath.Join(r.path, "run.json.new")
+	if err := os.WriteFile(fresh, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(fresh, filepath.Join(r.path, "run.json"))
 }
 
 // remove takes the run's directory away. Nothing is mounted in it: a jail's mounts are its own.

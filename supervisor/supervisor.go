@@ -126,7 +126,23 @@ func (s *Supervisor) recover(ctx context.Context) error {
 			return failed(err, "", "audit log: %v", err)
 		}
 	}
-	return s.clearDead(ctx)
+	return errors.Join(s.settleCommits(ctx), s.clearDead(ctx))
+}
+
+// settleCommits finishes or undoes the commits that a dead daemon was at, and says so on record. One that cannot be settled now is no reason
+// to stop everything else: it stays as it is, whoever asks for it is told, and the next daemon tries again.
+func (s *Supervisor) settleCommits(ctx context.Context) error {
+	settled, _ := s.workspaces.Recover(ctx)
+	for _, w := range settled {
+		event := audit.WorkspaceCommitted{Workspace: string(w.Path), Error: "the commit was cut off; it has been undone"}
+		if n := len(w.Commits); n > 0 && w.State == workspace.Committed {
+			event.Digest, event.Error = w.Commits[n-1].Digest, ""
+		}
+		if _, err := s.log.Append(ctx, audit.Entry{Run: w.ID, Event: event}); err != nil {
+			return failed(err, "", "audit log: %v", err)
+		}
+	}
+	return nil
 }
 
 // clearDead ends and removes what daemons that were killed left behind, and says so on record.

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -28,11 +30,11 @@ func (b *bed) runc(ctx context.Context) (*subject, error) {
 	case runc == "":
 		s.missing = "runc is not installed"
 		return s, nil
-	case busybox == "":
-		s.missing = "a static true (busybox-static) is not installed"
+	case !static(busybox):
+		s.missing = "a static true, of busybox-static, is not installed"
 		return s, nil
 	}
-	plan, err := b.client.Plan(ctx, b.request(b.path("trivial.wasm"), nil, ""))
+	plan, err := b.client.Plan(ctx, b.request(b.path("trivial.wasm"), nil, "small"))
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +49,16 @@ func (b *bed) runc(ctx context.Context) (*subject, error) {
 		return []string{runc, "--root", b.path("runc"), "run", "--bundle", b.path("bundle"), "bench-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(n)}
 	})
 	return s, nil
+}
+
+// static reports whether a program needs no interpreter: there are no libraries in the bundle.
+func static(path string) bool {
+	f, err := elf.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
 func (b *bed) writeBundle(plan jail.Plan, busybox, group string) error {
@@ -131,9 +143,7 @@ func removeGroups(slice string) error {
 	return err
 }
 
-// request asks for a tool to run in one of the directories; without one it has no workspace.
+// request asks for a tool to run in one of the directories.
 func (b *bed) request(tool string, args []string, dir string) supervisor.Request {
-	r := supervisor.Request{Tool: tool, Args: args, Dir: b.path(dir)}
-	r.NoWorkspace = dir == ""
-	return r
+	return supervisor.Request{Tool: tool, Args: args, Dir: b.path(dir)}
 }

@@ -43,7 +43,7 @@ func (b *bed) ask(ctx context.Context, req supervisor.Request) (time.Duration, s
 
 // endless measures how long after its limit a run that never ends by itself is over, for its client. Its start is in it.
 func (b *bed) endless(ctx context.Context) (time.Duration, error) {
-	req := b.request(b.path("spin.wasm"), nil, "")
+	req := b.request(b.path("spin.wasm"), nil, "small")
 	req.Limits = []string{"wall=" + wall.String()}
 	took, res, err := b.ask(ctx, req)
 	if err == nil && res.ExitCode != supervisor.ExitTime {
@@ -53,8 +53,10 @@ func (b *bed) endless(ctx context.Context) (time.Duration, error) {
 }
 
 func clientSubjects(b *bed) []*subject {
+	read := b.request(b.path("trivial.wasm"), nil, "small")
+	read.Profile = "readonly"
 	return []*subject{
-		{name: clientTrue, once: b.run(b.request(b.path("trivial.wasm"), nil, "")), bare: bareTrue, bwrap: bwrapTrue, runc: runcTrue},
+		{name: clientRead, once: b.run(read), bare: bareTrue, bwrap: bwrapTrue, runc: runcTrue},
 		{name: clientShadow, once: b.run(b.request(b.path("trivial.wasm"), nil, "small")), bare: bareTrue, bwrap: bwrapTrue, runc: runcTrue},
 		{name: clientGrep, once: b.run(b.request("grep", []string{"-c", "func", "FILE"}, "small")), bare: bareGrep},
 		{name: wallTrue, once: b.endless},
@@ -135,9 +137,9 @@ func allSubjects(ctx context.Context, b *bed) ([]*subject, error) {
 	}
 	// Behind bwrap, the other peer.
 	all = append(all[:3:3], append([]*subject{runc}, all[3:]...)...)
-	trees, err := treeSubjects(ctx, b)
+	shadows, err := treeSubjects(ctx, b)
 	if err != nil {
 		return nil, err
 	}
-	return append(append(all, clientSubjects(b)...), trees...), nil
+	return append(append(all, clientSubjects(b)...), shadows...), nil
 }

@@ -28,7 +28,7 @@ const (
 	daemonTrue          = "`jail run trivial.wasm`, daemon"
 	aloneGrep           = "`jail run -- grep -c func FILE`, no daemon"
 	daemonGrep          = "`jail run -- grep -c func FILE`, daemon"
-	clientTrue          = "API: cold jail, request to exit, trivial module, no workspace"
+	clientRead          = "API: cold jail, request to exit, trivial module, directory read-only"
 	clientShadow        = "API: the same over a shadow"
 	clientGrep          = "API: `grep -c func FILE`"
 	wallTrue            = "API: endless loop with `wall` 100 ms, less the 100 ms"

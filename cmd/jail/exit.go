@@ -20,11 +20,12 @@ const exitNo code = 1
 
 // exit turns the end of a command into words and an exit code. Nothing else does.
 func (a *app) exit(err error) int {
+	var known *supervisor.Error
 	var c code
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &c):
+	case errors.As(err, &c) && !errors.As(err, &known):
 		return int(c)
 	}
 	e := describe(err)

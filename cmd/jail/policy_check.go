@@ -76,6 +76,7 @@ func (a *app) checkPolicies(paths []string, kind *syntax.Kind, asJSON bool) erro
 		return err
 	}
 	found := []finding{}
+	var unread error // the exit code of the first file that cannot be read; the others are checked all the same
 	for _, path := range paths {
 		k := kindOf(path)
 		if kind != nil {
@@ -83,7 +84,11 @@ func (a *app) checkPolicies(paths []string, kind *syntax.Kind, asJSON bool) erro
 		}
 		one, err := checkPolicy(path, k, set)
 		if err != nil {
-			return err
+			e := describe(err)
+			a.complain(e)
+			if unread == nil {
+				unread = code(e.Exit())
+			}
 		}
 		found = append(found, one...)
 	}
@@ -93,12 +98,15 @@ func (a *app) checkPolicies(paths []string, kind *syntax.Kind, asJSON bool) erro
 		}
 		return nil
 	})
+	if err != nil || unread != nil {
+		return errors.Join(err, unread)
+	}
 	for _, f := range found {
 		if f.Severity == "error" {
-			return errors.Join(err, exitNo)
+			return exitNo
 		}
 	}
-	return err
+	return nil
 }
 
 func checkPolicy(path string, kind syntax.Kind, set *profiles.Set) ([]finding, error) {

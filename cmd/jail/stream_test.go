@@ -35,7 +35,8 @@ func startDaemon(t *testing.T, d *daemon) *app {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+api.PathRuns, func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("POST "+api.PathRuns, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
 		conn, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			t.Error(err)

@@ -107,6 +107,7 @@ func serve(ctx context.Context, config supervisor.Config) error {
 	case <-ctx.Done():
 		reason = "it was told to end"
 	}
+	server.Hurry()
 	err = errors.Join(err, s.Close(reason))
 	// What is still being answered are the ends of runs, which Close has brought about.
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -31,7 +31,7 @@ func (s *Store) newImage(dir *os.File, size, inodes int64) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := image.Truncate(size); err == nil {
+	if err = image.Truncate(size); err == nil {
 		err = copyData(image, template)
 	}
 	if err != nil {

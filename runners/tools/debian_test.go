@@ -17,14 +17,14 @@ type use struct {
 
 func (u use) argv() []string {
 	var argv []string
-	word := ""
+	word, words := "", u.words
 	for _, c := range u.args + " " {
 		if c != ' ' {
 			word += string(c)
 			continue
 		}
 		if word == "%" {
-			word, u.words = u.words[0], u.words[1:]
+			word, words = words[0], words[1:]
 		}
 		if word != "" {
 			argv = append(argv, word)

@@ -88,7 +88,6 @@ type scan struct {
 	declared uint32 // functions in the function section
 	locals   uint64
 	elements uint64
-	imported uint32 // functions in the import section
 }
 
 type signature struct{ params, results string }

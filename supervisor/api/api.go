@@ -14,7 +14,6 @@ const (
 	PathRuns       = "/v1/runs"
 	PathPlan       = "/v1/plan"
 	PathWorkspaces = "/v1/workspaces"
-	PathDoctor     = "/v1/doctor"
 	PathVersion    = "/v1/version"
 )
 

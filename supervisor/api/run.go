@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/jail-sandbox/jail/supervisor"
 )
@@ -26,6 +27,8 @@ func (srv *Server) run(w http.ResponseWriter, r *http.Request) {
 		problem(w, supervisor.AsError(err))
 		return
 	}
+	srv.streams.Add(1) // before Hijack, after which Shutdown would not wait for this request
+	defer srv.streams.Done()
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		problem(w, supervisor.AsError(err))
@@ -36,13 +39,15 @@ func (srv *Server) run(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.WriteString(conn, switching); err != nil {
 		return
 	}
-	srv.streams(conn, buffered.Reader, caller, req)
+	srv.carry(conn, buffered.Reader, caller, req)
 }
 
-func (srv *Server) streams(conn net.Conn, buffered *bufio.Reader, caller supervisor.Caller, req supervisor.Request) {
+func (srv *Server) carry(conn net.Conn, buffered *bufio.Reader, caller supervisor.Caller, req supervisor.Request) {
 	// Not the request's context, which ends with the switch: the connection is what the run lives with.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	hurry := context.AfterFunc(srv.ending, func() { _ = conn.SetWriteDeadline(time.Now().Add(lastWords)) })
+	defer hurry()
 	var mu sync.Mutex
 	in := newInput(frameWriter{&mu, conn, FrameCredit})
 	var reading sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor"
@@ -22,11 +23,16 @@ type Server struct {
 	s       *supervisor.Supervisor
 	version Version
 	http    *http.Server
+	streams sync.WaitGroup // connections that were switched to streams, of which http.Server knows nothing any more
+
+	ending context.Context // done when no run may wait for its client any more
+	end    context.CancelFunc
 }
 
 // NewServer returns a server that is not listening yet.
 func NewServer(s *supervisor.Supervisor, v Version) *Server {
 	srv := &Server{s: s, version: v}
+	srv.ending, srv.end = context.WithCancel(context.Background())
 	v.PID = os.Getpid()
 	srv.version = v
 	srv.http = &http.Server{
@@ -48,29 +54,62 @@ func (srv *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Shutdown takes no more requests and waits for the answers that are under way.
-func (srv *Server) Shutdown(ctx context.Context) error { return srv.http.Shutdown(ctx) }
+// Hurry says that the runs are being ended: a client that has stopped reading can hold up the end of its run from here on
+// for a moment only.
+func (srv *Server) Hurry() { srv.end() }
+
+// lastWords is how long the end of a run may take to reach its client when the daemon ends.
+const lastWords = 2 * time.Second
+
+// Shutdown takes no more requests and waits for the answers that are under way, the results of runs among them.
+func (srv *Server) Shutdown(ctx context.Context) error {
+	err := srv.http.Shutdown(ctx)
+	sent := make(chan struct{})
+	go func() {
+		srv.streams.Wait()
+		close(sent)
+	}()
+	select {
+	case <-sent:
+		return err
+	case <-ctx.Done():
+		return errors.Join(err, ctx.Err())
+	}
+}
 
 // A handler answers one request of a known caller. What it returns is written as JSON; nil is an empty object.
-type handler func(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error)
+type handler func(srv *Server, ctx context.Context, c supervisor.Caller, r *http.Request) (any, error)
+
+// A route is one method of one path: it has an answer, or it writes a stream of its own.
+type route struct {
+	method, path string
+	answer       handler
+	stream       func(srv *Server, w http.ResponseWriter, r *http.Request)
+}
 
 // routes is the whole API; a test holds openapi.json against it.
+var routes = []route{
+	{method: "GET", path: PathVersion, answer: (*Server).getVersion},
+	{method: "POST", path: PathPlan, answer: (*Server).plan},
+	{method: "GET", path: PathRuns, answer: (*Server).listRuns},
+	{method: "POST", path: PathRuns, stream: (*Server).run},
+	{method: "GET", path: PathRuns + "/{id}", answer: (*Server).inspect},
+	{method: "POST", path: PathRuns + "/{id}/kill", answer: (*Server).kill},
+	{method: "GET", path: PathWorkspaces, answer: (*Server).listWorkspaces},
+	{method: "GET", path: PathWorkspaces + "/{id}/changes", stream: (*Server).changes},
+	{method: "POST", path: PathWorkspaces + "/{id}/commit", answer: (*Server).commit},
+	{method: "DELETE", path: PathWorkspaces + "/{id}", answer: (*Server).discard},
+}
+
 func (srv *Server) routes() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, h := range map[string]handler{
-		"GET " + PathVersion:                      srv.getVersion,
-		"POST " + PathPlan:                        srv.plan,
-		"GET " + PathRuns:                         srv.listRuns,
-		"GET " + PathRuns + "/{id}":               srv.inspect,
-		"POST " + PathRuns + "/{id}/kill":         srv.kill,
-		"GET " + PathWorkspaces:                   srv.listWorkspaces,
-		"POST " + PathWorkspaces + "/{id}/commit": srv.commit,
-		"DELETE " + PathWorkspaces + "/{id}":      srv.discard,
-	} {
-		mux.HandleFunc(pattern, srv.answer(h))
+	for _, r := range routes {
+		if r.stream != nil {
+			mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) { r.stream(srv, w, req) })
+			continue
+		}
+		mux.HandleFunc(r.method+" "+r.path, srv.answer(r.answer))
 	}
-	mux.HandleFunc("POST "+PathRuns, srv.run)
-	mux.HandleFunc("GET "+PathWorkspaces+"/{id}/changes", srv.changes)
 	return mux
 }
 
@@ -81,7 +120,7 @@ func (srv *Server) answer(h handler) http.HandlerFunc {
 			problem(w, &supervisor.Error{Code: supervisor.CodeRefused, Message: err.Error()})
 			return
 		}
-		v, err := h(r.Context(), caller, r)
+		v, err := h(srv, r.Context(), caller, r)
 		if err != nil {
 			problem(w, supervisor.AsError(err))
 			return

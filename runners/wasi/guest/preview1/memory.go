@@ -15,14 +15,6 @@ func (m memory) at(ptr, n uint32) ([]byte, bool) {
 	return m[ptr:end:end], true
 }
 
-func (m memory) u32(ptr uint32) (uint32, bool) {
-	b, ok := m.at(ptr, 4)
-	if !ok {
-		return 0, false
-	}
-	return binary.LittleEndian.Uint32(b), true
-}
-
 func (m memory) putU32(ptr, v uint32) Errno {
 	b, ok := m.at(ptr, 4)
 	if !ok {
