@@ -48,10 +48,10 @@ type Request struct {
 	Command   Command
 }
 
-// A Source is a directory of the host.
+// A Source is a directory of the host, and with whose ids the tool works on it.
 type Source struct {
 	Path     string
-	UID, GID uint32 // its owner
+	UID, GID uint32
 }
 
 // ErrPlan is wrapped by errors that say why a policy cannot be made into a plan.
@@ -108,7 +108,7 @@ func bound(limit, unlimited int64) int64 {
 	return min(limit, maxCgroup)
 }
 
-// newIDs lets the tool be the owner of the workspace, inside and, through id-mapped layers, in its files; never anybody on the host.
+// newIDs lets the tool have the workspace's ids inside and, through id-mapped layers, in its files; it is never anybody on the host.
 func newIDs(r Request) IDs {
 	ids := IDs{Base: r.Base, Size: BaseSize - 1, UID: guestID, GID: guestID}
 	if r.Workspace == nil {

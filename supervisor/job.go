@@ -146,7 +146,7 @@ func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
 	r := jail.Request{ID: j.id, Base: j.ids.Base, Slice: s.config.Slice, CacheDir: s.cache.path(j.tool.sum), Command: jail.Command{
 		Runner: string(runners.KindWASI), Tool: j.tool.name, Digest: j.tool.digest(), Args: readable(j.args()), Env: readable(j.env), Cwd: cwd}}
 	if j.source != nil {
-		if r.Workspace, err = sourceOf(j.source); err != nil {
+		if r.Workspace, err = sourceOf(j.source, j.caller); err != nil {
 			return failed(err, "", "workspace: %v", err)
 		}
 	}
@@ -162,7 +162,12 @@ func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
 	return s.openBinds(j)
 }
 
-func sourceOf(dir *os.File) (*jail.Source, error) {
+// sourceOf says with whose ids the tool works on a directory: root's tools with those of its owner, everybody else's with their own, so that
+// a tool never reads for its caller what the caller could not.
+func sourceOf(dir *os.File, c Caller) (*jail.Source, error) {
+	if c.UID != 0 {
+		return &jail.Source{Path: dir.Name(), UID: c.UID, GID: c.GID}, nil
+	}
 	info, err := dir.Stat()
 	if err != nil {
 		return nil, err
