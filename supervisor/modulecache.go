@@ -3,6 +3,7 @@ package supervisor
 import (
 	"bufio"
 	"bytes"
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/runners/wasi"
 )
@@ -23,7 +25,7 @@ import (
 //
 //	<dir>/secret            the key of the seals
 //	<dir>/<key>/wazero-…/…  one entry, mounted read-only into the jail
-//	<dir>/<key>/seal
+//	<dir>/<key>/seal        over the entry's content, and over its place, size and times
 type moduleCache struct {
 	dir     string
 	secret  []byte
@@ -86,10 +88,7 @@ func (c *moduleCache) find(module [sha256.Size]byte) (dir string, ok bool, err e
 	entry, err := c.open(dir)
 	if err == nil {
 		defer entry.Close()
-		var seal []byte
-		if seal, err = os.ReadFile(filepath.Join(dir, sealName)); err == nil {
-			err = wasi.CheckSeal(c.secret, filepath.Base(dir), entry, seal)
-		}
+		err = c.check(dir, entry)
 	}
 	switch {
 	case err == nil:
@@ -98,6 +97,35 @@ func (c *moduleCache) find(module [sha256.Size]byte) (dir string, ok bool, err e
 		return dir, false, os.RemoveAll(dir)
 	}
 	return dir, false, err
+}
+
+// check believes an entry whose file is the one that was sealed and has not been written since: whoever could forge that could
+// read the secret. Everything else of it, a copy of the state directory for one, is read again.
+func (c *moduleCache) check(dir string, entry *os.File) error {
+	seal, err := os.ReadFile(filepath.Join(dir, sealName))
+	if err != nil {
+		return err
+	}
+	content, stamp := seal[:min(len(seal), sha256.Size)], seal[min(len(seal), sha256.Size):]
+	now, err := c.stamp(dir, entry)
+	if err != nil || hmac.Equal(stamp, now) {
+		return err
+	}
+	if err := wasi.CheckSeal(c.secret, filepath.Base(dir), entry, content); err != nil {
+		return err
+	}
+	return replaceWhole(filepath.Join(dir, sealName), append(content, now...))
+}
+
+// stamp seals where a file is and when it was last changed, to the nanosecond.
+func (c *moduleCache) stamp(dir string, f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	text := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim)
+	return wasi.Seal(c.secret, "stamp of "+filepath.Base(dir), strings.NewReader(text))
 }
 
 func (c *moduleCache) open(dir string) (*os.File, error) {
@@ -138,7 +166,10 @@ func (c *moduleCache) store(module [sha256.Size]byte, written []byte) error {
 		return err
 	}
 	// The jail's users read it through a read-only mount.
-	if err := errors.Join(os.WriteFile(path, entry, 0o444), os.WriteFile(filepath.Join(temp, sealName), seal, 0o400), os.Chmod(temp, 0o755)); err != nil {
+	if err := errors.Join(os.WriteFile(path, entry, 0o444), os.Chmod(temp, 0o755)); err != nil {
+		return err
+	}
+	if err := c.sealStamp(temp, dir, path, seal); err != nil {
 		return err
 	}
 	err = os.Rename(temp, dir)
@@ -146,6 +177,34 @@ func (c *moduleCache) store(module [sha256.Size]byte, written []byte) error {
 		return nil // another run was faster
 	}
 	return err
+}
+
+// sealStamp writes the seal of an entry that lies in temp and will lie in dir.
+func (c *moduleCache) sealStamp(temp, dir, path string, content []byte) error {
+	entry, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer entry.Close()
+	stamp, err := c.stamp(dir, entry)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(temp, sealName), append(content, stamp...), 0o400)
+}
+
+// replaceWhole puts a file in the place of another, so that nobody ever sees a part of it.
+func replaceWhole(path string, content []byte) error {
+	temp, err := os.CreateTemp(filepath.Dir(path), "new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name())
+	_, err = temp.Write(content)
+	if err = errors.Join(err, temp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
 }
 
 // writeWhole writes a file so that nobody ever sees a part of it.

@@ -58,7 +58,10 @@ func (s *Supervisor) bundled(j *job, name string) (tool, error) {
 	if t.module, err = c.Module.Read(); err != nil {
 		return t, failed(err, "install the bundle anew: its files are not those of its manifest", "tool %s: %v", t.name, err)
 	}
-	t.sum = sha256.Sum256(t.module)
+	// Read has just compared the bytes with it.
+	if n, err := hex.Decode(t.sum[:], []byte(c.Module.SHA256)); err != nil || n != len(t.sum) {
+		return t, failed(err, "", "tool %s: sha256 %q of its manifest is none", t.name, c.Module.SHA256)
+	}
 	return t, t.check(runners.Layout(c.Module.Layout))
 }
 
