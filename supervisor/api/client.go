@@ -91,7 +91,8 @@ func (c *Client) Close() error {
 // explain says why a private daemon did not answer, in the words that it left.
 func (c *Client) explain(err error) error {
 	var known *supervisor.Error
-	if c.private == nil || errors.As(err, &known) || errors.Is(err, context.Canceled) {
+	var output *outputError
+	if c.private == nil || errors.As(err, &known) || errors.As(err, &output) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	c.private.conn.Close()

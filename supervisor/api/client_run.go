@@ -110,9 +110,9 @@ func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (supervisor.
 			default:
 			}
 		case FrameOutput:
-			_, err = out.Write(content)
+			err = writeOutput(out, content)
 		case FrameErrorOutput:
-			_, err = errOut.Write(content)
+			err = writeOutput(errOut, content)
 		case FrameResult:
 			var res supervisor.Result
 			return res, json.Unmarshal(content, &res)
@@ -131,4 +131,17 @@ func readSome(in io.Reader, buf []byte) (n int, err error) {
 		n, err = in.Read(buf)
 	}
 	return n, err
+}
+
+// An outputError is one of the caller's own streams, not of the daemon.
+type outputError struct{ err error }
+
+func (e *outputError) Error() string { return e.err.Error() }
+func (e *outputError) Unwrap() error { return e.err }
+
+func writeOutput(w io.Writer, content []byte) error {
+	if _, err := w.Write(content); err != nil {
+		return &outputError{err}
+	}
+	return nil
 }
