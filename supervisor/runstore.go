@@ -83,8 +83,23 @@ func (r *runDir) claim() error {
 		f.Close()
 		return &fs.PathError{Op: "flock", Path: r.path, Err: err}
 	}
+	// The run may have ended, and its directory gone, between the two steps.
+	if !isStill(f, r.path) {
+		f.Close()
+		return &fs.PathError{Op: "flock", Path: r.path, Err: fs.ErrNotExist}
+	}
 	r.lock = f
 	return nil
+}
+
+// isStill reports whether path is the file that f has open.
+func isStill(f *os.File, path string) bool {
+	opened, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	now, err := os.Lstat(path)
+	return err == nil && os.SameFile(opened, now)
 }
 
 func (r *runDir) save() error {

@@ -23,8 +23,10 @@ type Range struct {
 }
 
 // Take takes a range that nobody holds.
-func Take() (*Range, error) {
-	start := rand.IntN(jail.Bases)
+func Take() (*Range, error) { return take(rand.IntN(jail.Bases)) }
+
+// take begins its search at a slot.
+func take(start int) (*Range, error) {
 	for i := range jail.Bases {
 		slot := (start + i) % jail.Bases
 		hold, err := net.ListenPacket("unixgram", fmt.Sprintf("@jail/ids/%d", slot))

@@ -1,0 +1,88 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestFramesComeBack(t *testing.T) {
+	var conn bytes.Buffer
+	var mu sync.Mutex
+	texts := []string{"", "x", strings.Repeat("long", 50_000)}
+	for _, text := range texts {
+		if n, err := (frameWriter{&mu, &conn, FrameOutput}).Write([]byte(text)); err != nil || n != len(text) {
+			t.Fatalf("wrote %d, %v", n, err)
+		}
+	}
+	r := bufio.NewReader(&conn)
+	for _, text := range texts {
+		kind, content, err := readFrame(r, nil)
+		if err != nil || kind != FrameOutput || string(content) != text {
+			t.Fatalf("read %q of %d bytes, %v", kind, len(content), err)
+		}
+	}
+	if _, _, err := readFrame(r, nil); !errors.Is(err, io.EOF) {
+		t.Fatalf("at the end: %v", err)
+	}
+}
+
+func TestFramesAreBounded(t *testing.T) {
+	var mu sync.Mutex
+	if _, err := (frameWriter{&mu, io.Discard, FrameInput}).Write(make([]byte, maxFrame+1)); err == nil {
+		t.Error("wrote a frame that is too large")
+	}
+	head := binary.BigEndian.AppendUint32([]byte{byte(FrameInput)}, maxFrame+1)
+	if _, _, err := readFrame(bufio.NewReader(bytes.NewReader(head)), nil); err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a frame that is too large: %v", err)
+	}
+}
+
+// A client may not send more than it was given leave for, and its end is seen while the tool does not read.
+func TestInputKeepsToItsWindow(t *testing.T) {
+	var frames bytes.Buffer
+	var mu sync.Mutex
+	w := frameWriter{&mu, &frames, FrameInput}
+	for range inputWindow + 1 {
+		if _, err := w.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := newInput(frameWriter{&mu, io.Discard, FrameCredit})
+	in.receive(bufio.NewReader(&frames)) // returns at the frame too many, with nobody reading
+	text, err := io.ReadAll(in)
+	if err != nil || len(text) != inputWindow {
+		t.Fatalf("read %d bytes, %v; want %d", len(text), err, inputWindow)
+	}
+}
+
+func TestInputEndsWithTheRun(t *testing.T) {
+	var mu sync.Mutex
+	in := newInput(frameWriter{&mu, io.Discard, FrameCredit})
+	in.stop()
+	if n, err := in.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Fatalf("read %d, %v", n, err)
+	}
+}
+
+func FuzzReadFrame(f *testing.F) {
+	f.Add([]byte("i\x00\x00\x00\x01x"))
+	f.Add([]byte("r\xff\xff\xff\xff"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r := bufio.NewReader(bytes.NewReader(text))
+		for {
+			_, content, err := readFrame(r, nil)
+			if err != nil {
+				return
+			}
+			if len(content) > len(text) {
+				t.Fatal("a frame of more bytes than there were")
+			}
+		}
+	})
+}
