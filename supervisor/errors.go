@@ -3,6 +3,7 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/runners"
 )
@@ -59,7 +60,7 @@ func AsError(err error) *Error {
 	if errors.As(err, &e) {
 		return e
 	}
-	return &Error{Code: CodeFailed, Message: err.Error(), Err: err}
+	return failed(err, "", "%v", err)
 }
 
 func refused(denied []runners.Denial, hint, format string, args ...any) *Error {
@@ -75,5 +76,8 @@ func usage(format string, args ...any) *Error {
 }
 
 func failed(err error, hint, format string, args ...any) *Error {
+	if hint == "" && errors.Is(err, syscall.ENOSPC) {
+		hint = "make room on the disk of jail's state directory"
+	}
 	return &Error{Code: CodeFailed, Message: fmt.Sprintf(format, args...), Hint: hint, Err: err}
 }

@@ -176,8 +176,12 @@ func (r *run) review() error {
 		r.s.later(func() { _ = errors.Join(r.work.Discard(), r.work.Close()) }) // nothing is in it, and `jail workspaces` shows what stayed
 		return nil
 	}
-	defer r.work.Close()
+	defer func() { // from here on the shadow has its fate, whatever else fails
+		r.work.Close()
+		r.work = nil
+	}()
 	if err := r.work.Freeze(); err != nil {
+		r.result.Workspace = "kept"
 		return failed(err, "", "%v", err)
 	}
 	sum, digest, err := r.work.Review(context.Background())

@@ -39,7 +39,7 @@ type run struct {
 func (s *Supervisor) Run(ctx context.Context, c Caller, req Request, streams Streams) Result {
 	j, err := s.prepare(ctx, c, req, false)
 	if err != nil {
-		return s.refuse(ctx, c, req, j, err)
+		return s.refuse(c, req, j, err)
 	}
 	defer j.close()
 	r := &run{s: s, job: j, done: make(chan struct{})}
@@ -60,7 +60,7 @@ func (s *Supervisor) Run(ctx context.Context, c Caller, req Request, streams Str
 }
 
 // refuse puts a run on record that never started.
-func (s *Supervisor) refuse(ctx context.Context, c Caller, req Request, j *job, err error) Result {
+func (s *Supervisor) refuse(c Caller, req Request, j *job, err error) Result {
 	e := AsError(err)
 	res := Result{ID: req.ID, ExitCode: e.Exit(), Error: e, Denied: e.Denied}
 	entry := audit.Entry{Run: req.ID, Actor: c.actor()}
@@ -77,7 +77,7 @@ func (s *Supervisor) refuse(ctx context.Context, c Caller, req Request, j *job, 
 	}
 	for _, d := range res.Denied {
 		entry.Event = audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule, Count: int64(d.Count)}
-		seq, err := s.log.Append(ctx, entry)
+		seq, err := s.log.Append(context.Background(), entry)
 		if err != nil {
 			res.Error = failed(err, "", "audit log: %v", err)
 			return res
@@ -85,7 +85,7 @@ func (s *Supervisor) refuse(ctx context.Context, c Caller, req Request, j *job, 
 		res.Audit.add(seq)
 	}
 	entry.Event = audit.RunFinished{ExitCode: res.ExitCode, Error: e.Message}
-	seq, err := s.log.Append(ctx, entry)
+	seq, err := s.log.Append(context.Background(), entry)
 	if err != nil {
 		res.Error = failed(err, "", "audit log: %v", err)
 		return res

@@ -5,11 +5,11 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/asuser"
@@ -192,8 +192,8 @@ func clearCgroup(path string) error {
 // killWait is how long a killed control group may take to be empty before that is an error.
 const killWait = 5 * time.Second
 
-// Close ends every run that is still active and puts the end on record.
-func (s *Supervisor) Close(reason string) error {
+// Close ends every run that is still active, with the signal's name in its result, and puts the end on record.
+func (s *Supervisor) Close(reason string, signal syscall.Signal) error {
 	s.mu.Lock()
 	all := make([]*run, 0, len(s.active))
 	for _, r := range s.active {
@@ -201,15 +201,19 @@ func (s *Supervisor) Close(reason string) error {
 	}
 	s.mu.Unlock()
 	for _, r := range all {
-		r.end(cause{signal: 15})
+		r.end(cause{signal: int(signal)})
 	}
 	for _, r := range all {
 		<-r.done
 	}
 	s.behind.Wait()
 	_, err := s.log.Append(context.Background(), audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
-	if err != nil {
-		err = fmt.Errorf("audit log: %w", err)
+	closeErr := s.log.Close()
+	if err == nil { // else both are the same thing
+		err = closeErr
 	}
-	return errors.Join(err, s.log.Close())
+	if err != nil {
+		return failed(err, "make room for the log", "audit log: %v", err)
+	}
+	return nil
 }

@@ -85,7 +85,24 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.private.conn.Close()
-	return c.private.cmd.Wait()
+	err := c.private.cmd.Wait()
+	if err == nil {
+		return nil
+	}
+	return c.private.said(err)
+}
+
+// said is why a private daemon that has ended did so, in the words that it left.
+func (p *private) said(err error) error {
+	line, _, _ := bytes.Cut(bytes.TrimSpace(p.errors.Bytes()), []byte("\n"))
+	var said Problem
+	if json.Unmarshal(line, &said) == nil && said.Error != nil {
+		return said.Error
+	}
+	if len(line) > 0 {
+		return fmt.Errorf("jaild: %s", line)
+	}
+	return fmt.Errorf("jaild did not answer: %w", err)
 }
 
 // explain says why a private daemon did not answer, in the words that it left.
@@ -97,15 +114,7 @@ func (c *Client) explain(err error) error {
 	}
 	c.private.conn.Close()
 	_ = c.private.cmd.Wait()
-	line, _, _ := bytes.Cut(bytes.TrimSpace(c.private.errors.Bytes()), []byte("\n"))
-	var said Problem
-	if json.Unmarshal(line, &said) == nil && said.Error != nil {
-		return said.Error
-	}
-	if len(line) > 0 {
-		return fmt.Errorf("jaild: %s", line)
-	}
-	return fmt.Errorf("jaild did not answer: %w", err)
+	return c.private.said(err)
 }
 
 // do asks and reads the answer into out.
