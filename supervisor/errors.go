@@ -67,6 +67,15 @@ func refused(denied []runners.Denial, hint, format string, args ...any) *Error {
 	return &Error{Code: CodeRefused, Message: fmt.Sprintf(format, args...), Hint: hint, Denied: denied}
 }
 
+// missingLayer says that a layer of the stack cannot be enforced on this host. fix is what to do about it, where that is known.
+func missingLayer(layer, why, fix string, err error) *Error {
+	hint := "jail doctor says what this host can enforce"
+	if fix != "" {
+		hint = fix + "; " + hint
+	}
+	return &Error{Code: CodeLayer, Err: err, Hint: hint, Message: fmt.Sprintf("layer %s cannot be set up here: %s", layer, why)}
+}
+
 func notFound(hint, format string, args ...any) *Error {
 	return &Error{Code: CodeNotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
@@ -23,6 +24,10 @@ func (r *run) finish(e end) error {
 	}
 	r.failure = e.answer.Failure
 	r.outcome(e)
+	if e.answer.Report == nil && e.answer.Failure == "" && e.status.Signal == 0 && res.Limit == nil && r.ended() == nil {
+		// It ended by itself and has nothing to report: it never got to the tool.
+		return missingLayer("jail-init", "it could not restrict itself, and says why on standard error", "", nil)
+	}
 	if r.job.compile {
 		return nil
 	}
@@ -151,6 +156,9 @@ func (r *run) prepareWorkspace() error {
 	case errors.Is(err, workspace.ErrNoSpace):
 		return failed(err, "make room, or take less with --limit workspace=SIZE", "%v", err)
 	case err != nil:
+		if f := probe.LoopDevices(); f.Answer == probe.No {
+			return missingLayer("workspace", f.Detail, f.Fix, err)
+		}
 		return failed(err, "", "%v", err)
 	}
 	r.work = w
@@ -182,7 +190,7 @@ func (r *run) review() error {
 	}()
 	if err := r.work.Freeze(); err != nil {
 		r.result.Workspace = "kept"
-		return failed(err, "", "%v", err)
+		return failed(err, "jail discard "+string(r.job.id)+" throws the shadow away", "%v", err)
 	}
 	sum, digest, err := r.work.Review(context.Background())
 	if err != nil {

@@ -31,7 +31,6 @@ type job struct {
 	eff      policy.Effective
 	resolved bool
 	tool     tool
-	module   *os.File // its verified bytes
 	source   *os.File // the workspace's real directory, nil without one
 	binds    []*os.File
 	ids      *idrange.Range
@@ -53,7 +52,7 @@ func (s *Supervisor) prepare(ctx context.Context, c Caller, req Request, dry boo
 }
 
 func (j *job) close() {
-	for _, f := range append(j.binds, j.module, j.source) {
+	for _, f := range append(j.binds, j.tool.module, j.source) {
 		if f != nil {
 			f.Close()
 		}

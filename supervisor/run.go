@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -193,6 +193,9 @@ func (r *run) jailed(ctx context.Context, streams Streams) error {
 }
 
 func (r *run) launch(ctx context.Context, p *pumps) (*launch.Process, error) {
+	if f := probe.Landlock(); f.Answer == probe.No { // else it is jail-init that finds out
+		return nil, missingLayer(f.Name, f.Detail, f.Fix, nil)
+	}
 	files, err := r.job.files(r.work)
 	if err != nil {
 		return nil, err
@@ -202,8 +205,10 @@ func (r *run) launch(ctx context.Context, p *pumps) (*launch.Process, error) {
 	stdio := launch.Stdio{In: p.jail[0], Out: p.jail[1], Err: p.jail[2]}
 	proc, err := r.s.launcher.Start(ctx, order, stdio, files.Files)
 	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) {
-		return nil, &Error{Code: CodeLayer, Err: err, Hint: "jail doctor says what this host can enforce",
-			Message: fmt.Sprintf("layer %s cannot be set up here: %s", layer.Layer, layer.Reason)}
+		if missing, missErr := cgroup.Missing(); missErr != nil || len(missing) > 0 {
+			return nil, missingLayer("control groups", layer.Reason, "", err)
+		}
+		return nil, missingLayer(layer.Layer, layer.Reason, "", err)
 	}
 	if err != nil && r.ended() == nil {
 		return nil, failed(err, "", "start of the jail: %v", err)
@@ -232,7 +237,7 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 		return err
 	}
 	r.started(proc)
-	if err := proc.Invoke(r.job.order(), r.job.module); err != nil && r.ended() == nil {
+	if err := proc.Invoke(r.job.order(), r.job.tool.module); err != nil && r.ended() == nil {
 		p.close()
 		return failed(err, "", "hand over to jail-init: %v", err)
 	}

@@ -58,6 +58,7 @@ type Supervisor struct {
 	workspaces *workspace.Store
 	runs       *runStore
 	cache      *moduleCache
+	sealed     sealedModules
 
 	mu     sync.Mutex
 	active map[string]*run

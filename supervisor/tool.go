@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -20,13 +21,13 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/idrange"
 )
 
-// A tool is a module that was found, with its verified bytes.
+// A tool is a module that was found.
 type tool struct {
 	name    string // core-utils/grep, /path/of/x.wasm
 	command string // what it finds as its own name
 	sum     [sha256.Size]byte
-	module  []byte
 	layout  runners.Layout
+	module  *os.File // its verified bytes, sealed
 }
 
 func (t tool) digest() string { return "sha256:" + hex.EncodeToString(t.sum[:]) }
@@ -55,14 +56,26 @@ func (s *Supervisor) bundled(j *job, name string) (tool, error) {
 	if d := j.eff.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !d.Allowed {
 		return t, toolDenied("tool "+t.name, d)
 	}
-	if t.module, err = c.Module.Read(); err != nil {
+	path := c.Module.Path()
+	if known, ok := s.sealed.get(path); ok {
+		known.name, known.command = t.name, t.command
+		return known, nil
+	}
+	before, err := stampOf(path)
+	if err != nil {
+		return t, failed(err, "install the bundle anew", "tool %s: %v", t.name, err)
+	}
+	module, err := c.Module.Read()
+	if err != nil {
 		return t, failed(err, "install the bundle anew: its files are not those of its manifest", "tool %s: %v", t.name, err)
 	}
-	// Read has just compared the bytes with it.
-	if n, err := hex.Decode(t.sum[:], []byte(c.Module.SHA256)); err != nil || n != len(t.sum) {
-		return t, failed(err, "", "tool %s: sha256 %q of its manifest is none", t.name, c.Module.SHA256)
+	if err := t.take(module, runners.Layout(c.Module.Layout)); err != nil {
+		return t, err
 	}
-	return t, t.check(runners.Layout(c.Module.Layout))
+	if err := s.sealed.put(path, before, t); err != nil {
+		return t, failed(err, "", "tool %s: %v", t.name, err)
+	}
+	return t, nil
 }
 
 // moduleFile reads a module that the caller names by its path, with the caller's rights.
@@ -76,8 +89,7 @@ func (s *Supervisor) moduleFile(j *job, name string) (tool, error) {
 	if d := j.eff.Decide(policy.Module{Path: path}); !d.Allowed {
 		return t, toolDenied("module "+path, d)
 	}
-	var err error
-	t.module, err = j.caller.ReadFile(path, wasi.MaxModuleBytes)
+	module, err := j.caller.ReadFile(path, wasi.MaxModuleBytes)
 	switch {
 	case errors.Is(err, asuser.ErrTooLarge):
 		return t, refused(nil, "", "module %s is larger than %d MiB", path, wasi.MaxModuleBytes>>20)
@@ -88,18 +100,22 @@ func (s *Supervisor) moduleFile(j *job, name string) (tool, error) {
 	case err != nil:
 		return t, refused(nil, "the module is read with your own rights", "module %s", describe(err))
 	}
-	t.sum = sha256.Sum256(t.module)
-	return t, t.check("")
+	return t, t.take(module, "")
 }
 
-// check reads the module's outside: a module that is none, is too large, or imports what it is not granted never comes near an engine.
-func (t *tool) check(layout runners.Layout) error {
-	info, err := wasi.Check(t.module, runners.ModuleLimits{})
+// take reads the module's outside and seals it: a module that is none, is too large, or imports what it is not granted never comes near
+// an engine.
+func (t *tool) take(module []byte, layout runners.Layout) error {
+	info, err := wasi.Check(module, runners.ModuleLimits{})
 	if err != nil {
 		return t.refuse(err)
 	}
 	if t.layout = layout; layout == "" {
 		t.layout = info.Layout
+	}
+	t.sum = sha256.Sum256(module)
+	if t.module, err = launch.SealedFile("module", module); err != nil {
+		return failed(err, "", "tool %s: %v", t.name, err)
 	}
 	return nil
 }
@@ -135,23 +151,17 @@ file_size = "512MiB"
 groups = ["wasi"]
 `
 
-// compiled makes sure that the module's compiled form is in the cache, and opens the module to be handed over. Compiling is the one
+// compiled makes sure that the module's compiled form is in the cache. Compiling is the one
 // time that a module's author decides how much is done before anything of the module runs, so it is done in a jail of its own.
 func (s *Supervisor) compiled(ctx context.Context, j *job) error {
 	_, ok, err := s.cache.find(j.tool.sum)
 	if err != nil {
 		return failed(err, "", "cache of compiled modules: %v", err)
 	}
-	if !ok {
-		if err := s.compile(ctx, j); err != nil {
-			return err
-		}
+	if ok {
+		return nil
 	}
-	j.module, err = launch.SealedFile("module", j.tool.module)
-	if err != nil {
-		return failed(err, "", "module: %v", err)
-	}
-	return nil
+	return s.compile(ctx, j)
 }
 
 func (s *Supervisor) compile(ctx context.Context, j *job) error {
@@ -181,7 +191,7 @@ func (s *Supervisor) compile(ctx context.Context, j *job) error {
 func (s *Supervisor) compileJail(ctx context.Context, j *job, eff policy.Effective, out *limited) (failure string, err error) {
 	sub := &job{caller: j.caller, id: jail.ID(string(j.id)[:min(len(j.id), 50)] + ".compile"), eff: eff, tool: j.tool, compile: true}
 	defer sub.close()
-	if sub.module, err = launch.SealedFile("module", j.tool.module); err != nil {
+	if sub.tool.module, err = launch.Reopen(j.tool.module); err != nil {
 		return "", failed(err, "", "module: %v", err)
 	}
 	if err := s.planCompile(sub); err != nil {

@@ -94,7 +94,6 @@ func bundleConfig(plan jail.Plan, group string) *specs.Spec {
 		namespaces = append(namespaces, specs.LinuxNamespace{Type: kind})
 	}
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: plan.IDs.Base, Size: plan.IDs.Size}}
-	eperm, enosys := uint(syscall.EPERM), uint(syscall.ENOSYS)
 	return &specs.Spec{
 		Version:  "1.0.2",
 		Process:  &specs.Process{Args: []string{"/bin/true"}, Cwd: "/", NoNewPrivileges: true, Capabilities: &specs.LinuxCapabilities{}},
@@ -115,12 +114,28 @@ func bundleConfig(plan jail.Plan, group string) *specs.Spec {
 				Pids:    &specs.LinuxPids{Limit: &plan.Cgroup.PIDs},
 				CPU:     &specs.LinuxCPU{Quota: &plan.Cgroup.CPUQuota, Period: &plan.Cgroup.CPUPeriod},
 			},
-			Seccomp: &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, DefaultErrnoRet: &eperm, Syscalls: []specs.LinuxSyscall{
-				{Names: plan.OuterFilter.Allow, Action: specs.ActAllow},
-				{Names: plan.OuterFilter.ENOSYS, Action: specs.ActErrno, ErrnoRet: &enosys},
-			}},
+			Seccomp: bundleFilter(plan.OuterFilter),
 		},
 	}
+}
+
+func bundleFilter(f jail.Filter) *specs.LinuxSeccomp {
+	eperm, enosys := uint(syscall.EPERM), uint(syscall.ENOSYS)
+	var always []string
+	for _, name := range f.Allow {
+		if !slices.ContainsFunc(f.Only, func(c jail.Condition) bool { return c.Call == name }) {
+			always = append(always, name)
+		}
+	}
+	calls := []specs.LinuxSyscall{
+		{Names: always, Action: specs.ActAllow},
+		{Names: f.ENOSYS, Action: specs.ActErrno, ErrnoRet: &enosys},
+	}
+	for _, c := range f.Only {
+		arg := specs.LinuxSeccompArg{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value, Op: specs.OpMaskedEqual}
+		calls = append(calls, specs.LinuxSyscall{Names: []string{c.Call}, Action: specs.ActAllow, Args: []specs.LinuxSeccompArg{arg}})
+	}
+	return &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, DefaultErrnoRet: &eperm, Syscalls: calls}
 }
 
 // removeGroups removes the control groups that runc leaves: those of the name that was ours alone, in whichever hierarchies it made them.

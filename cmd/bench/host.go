@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"github.com/jail-sandbox/jail/jail/cgroup"
 )
 
 // describeHost says on what the figures were made: one paragraph.
@@ -33,8 +35,12 @@ func describeHost() (string, error) {
 	if err != nil {
 		distribution = "no known distribution"
 	}
+	groups, err := cgroup.Detect()
+	if err != nil {
+		return "", err
+	}
 	return fmt.Sprintf("Machine: %d cores (%s), %s memory; Linux %s, control groups %s, %s; built with %s; %s, %s. Load average at the start: %s.",
-		runtime.NumCPU(), cpu, gibibytes(memory), bytes.TrimSpace(kernel), cgroupVersion(), strings.Trim(distribution, `"`), runtime.Version(),
+		runtime.NumCPU(), cpu, gibibytes(memory), bytes.TrimSpace(kernel), groups, strings.Trim(distribution, `"`), runtime.Version(),
 		version("bwrap"), version("runc"), load), nil
 }
 
@@ -69,13 +75,6 @@ func gibibytes(kib string) string {
 		return kib
 	}
 	return fmt.Sprintf("%.1f GiB", n/(1<<20))
-}
-
-func cgroupVersion() string {
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		return "v2"
-	}
-	return "v1"
 }
 
 // find returns where a program is, or "": some are in places that only root's PATH has.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/runc"
@@ -18,6 +19,7 @@ func init() { runtime.LockOSThread() }
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == runc.InitArg {
+		debug.SetGCPercent(-1) // it lives for some milliseconds
 		runc.Init()
 	}
 	os.Exit(run())

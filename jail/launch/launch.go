@@ -169,3 +169,6 @@ func SealedFile(name string, content []byte) (*os.File, error) { return sys.MemF
 
 // Clone returns a detached copy of the mount that source, an open file or directory, is on, to be mounted in a jail.
 func Clone(source *os.File) (*os.File, error) { return sys.CloneTree(source) }
+
+// Reopen opens a file that SealedFile returned once more, with an offset and a life of its own.
+func Reopen(f *os.File) (*os.File, error) { return os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd())) }

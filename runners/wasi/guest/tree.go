@@ -75,8 +75,8 @@ func (t *tree) preopen(inv runners.Invocation, layout runners.Layout) error {
 			return err
 		}
 	}
-	if inv.Cwd == "" {
-		return nil
+	if inv.Cwd == "" || inv.Cwd == "/" {
+		return nil // the root is no mount, and this layout has no directory for it
 	}
 	d, e := t.view.Preopen(inv.Cwd)
 	return t.add(".", d, e)
