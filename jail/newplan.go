@@ -33,6 +33,7 @@ const (
 	cpuPeriod = 100_000  // microseconds
 	oomScore  = 500      // before ordinary processes of the host
 	tmpShare  = 4        // /tmp may hold this part of the memory limit
+	maxTmp    = 1 << 30  // bytes, also where memory has no limit
 	tmpFiles  = 4096     // inodes of /tmp
 	maxCgroup = 1 << 50  // more than any limit that a file can give
 	initFiles = 24       // descriptors of the engine's own, above the tool's
@@ -124,10 +125,7 @@ func newIDs(r Request) IDs {
 }
 
 func newMounts(pol policy.Policy, r Request) []Mount {
-	tmp := int64(minMemory)
-	if pol.Limits.Memory != policy.Unlimited {
-		tmp = pol.Limits.Memory / tmpShare
-	}
+	tmp := min(pol.Limits.Memory, maxTmp*tmpShare) / tmpShare // monotone: no limit is more than any limit
 	mounts := []Mount{
 		{Kind: MountProc, Target: "/proc"},
 	}

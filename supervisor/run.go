@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
@@ -237,7 +238,8 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 		return err
 	}
 	r.started(proc)
-	if err := proc.Invoke(r.job.order(), r.job.tool.module); err != nil && r.ended() == nil {
+	// Where jail-init has ended already, its end says why.
+	if err := proc.Invoke(r.job.order(), r.job.tool.module); err != nil && r.ended() == nil && !errors.Is(err, syscall.EPIPE) {
 		p.close()
 		return failed(err, "", "hand over to jail-init: %v", err)
 	}
@@ -256,11 +258,19 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 	err = errors.Join(err, leaf.Kill(killWait))
 	p.finish()
 	usage, usageErr := leaf.Usage()
-	release()
+	// What jail-init said lies in its socket, and a release would throw it away. The socket has an end, since nobody else has it any more.
+	var said runners.Answer
+	select {
+	case said = <-answer:
+		release()
+	case <-time.After(killWait):
+		release()
+		said = <-answer
+	}
 	if err = errors.Join(err, usageErr); err != nil {
 		return failed(err, "", "end of the jail: %v", err)
 	}
-	return r.finish(end{status, usage, wall, <-answer, p})
+	return r.finish(end{status, usage, wall, said, p})
 }
 
 // An end is everything that is known of how a run ended.

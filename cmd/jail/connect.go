@@ -20,7 +20,7 @@ func (a *app) withDaemon(ctx context.Context, f func(c *api.Client) error) error
 	}
 	err = f(c)
 	if closeErr := c.Close(); closeErr != nil && err == nil {
-		return failed(closeErr, "", "the private jaild did not end well: %v", closeErr)
+		return failed(closeErr, supervisor.AsError(closeErr).Hint, "the private jaild did not end well: %v", closeErr)
 	}
 	return err
 }

@@ -31,7 +31,7 @@ func (a *app) tell(res supervisor.Result) {
 		}
 		files := count(int(c.Added+c.Modified+c.Deleted), "file", "files")
 		fmt.Fprintf(a.stderr, "jail: run %s changed %s (+%d ~%d -%d): %s\n", res.ID, files, c.Added, c.Modified, c.Deleted, next)
-	} else if res.Workspace == "kept" {
+	} else if res.Workspace == "kept" && res.Error == nil {
 		fmt.Fprintf(a.stderr, "jail: run %s changed nothing; its shadow is kept: jail discard %s\n", res.ID, res.ID)
 	}
 }

@@ -91,24 +91,25 @@ func serve(ctx context.Context, config supervisor.Config) error {
 		return err
 	}
 	defer listener.Close()
-	s, err := supervisor.New(ctx, config)
+	// A start is carried through also when it is told to end meanwhile: the record of it is whole.
+	s, err := supervisor.New(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return err
 	}
 	server := api.NewServer(s, api.Version{Version: config.Version, API: 1, State: config.StateDir, Log: config.LogDir})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	reason := "its client is gone"
+	reason, how := "its client is gone", syscall.SIGKILL
 	select {
 	case err = <-served:
 		if errors.Is(err, net.ErrClosed) {
 			err = nil
 		}
 	case <-ctx.Done():
-		reason = "it was told to end"
+		reason, how = "it was told to end", syscall.SIGTERM
 	}
 	server.Hurry()
-	err = errors.Join(err, s.Close(reason))
+	err = errors.Join(err, s.Close(reason, how))
 	// What is still being answered are the ends of runs, which Close has brought about.
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

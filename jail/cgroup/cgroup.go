@@ -237,7 +237,32 @@ func (l *Leaf) Freeze() error {
 	if l.layout == V2 {
 		return l.v2.Freeze()
 	}
-	return l.v1.Freeze()
+	return l.freezeV1()
+}
+
+// freezeV1 tries for about a second. A v1 freezer can stay on its way for good when it meets a process in the middle of an exec; letting all go
+// for a moment and freezing them again helps, and waiting does not.
+func (l *Leaf) freezeV1() error {
+	file := l.file("freezer", "freezer.state")
+	for try := range 1000 {
+		if try%20 == 19 {
+			if err := os.WriteFile(file, []byte("THAWED"), 0); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(file, []byte("FROZEN"), 0); err != nil {
+			return err
+		}
+		state, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(string(state)) == "FROZEN" {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return errors.Join(fmt.Errorf("control group %s: its processes do not freeze", l.path), l.Thaw())
 }
 
 // Thaw undoes Freeze.

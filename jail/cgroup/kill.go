@@ -25,6 +25,9 @@ func (l *Leaf) Kill(wait time.Duration) error {
 			return fmt.Errorf("control group %s: %d processes are left after %v", l.path, len(pids), wait)
 		}
 		if l.killAtOnce() == nil {
+			if l.layout == Hybrid {
+				_ = l.Thaw() // what is frozen in a v1 hierarchy does not die before it is thawed
+			}
 			continue
 		}
 		if l.layout != V2 {
@@ -60,14 +63,18 @@ func Remove(path string) error {
 	}
 	dirs := []string{filepath.Join(Root, path)}
 	if layout != V2 {
-		if dirs, err = filepath.Glob(filepath.Join(Root, "*", path)); err != nil {
+		hierarchies, err := os.ReadDir(Root)
+		if err != nil {
 			return err
+		}
+		for _, h := range hierarchies {
+			dirs = append(dirs, filepath.Join(Root, h.Name(), path)) // no pattern: path is a name, whatever is in it
 		}
 	}
 	var errs []error
 	for _, dir := range dirs {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
+		if err := syscall.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			errs = append(errs, &fs.PathError{Op: "rmdir", Path: dir, Err: err})
 		}
 	}
 	return errors.Join(errs...)

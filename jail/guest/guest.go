@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -24,6 +25,11 @@ const Stage2 = "restricted"
 // Enter is stage 1: it reads its restrictions, applies them and executes jail-init anew, so that every thread has them from its
 // first instruction on. It returns only on error.
 func Enter(env []string) error {
+	// The wish to end with the parent belongs to a thread, and this is the one that executes.
+	runtime.LockOSThread()
+	if err := sys.DieWithParent(); err != nil {
+		return err
+	}
 	conn, err := control.Inherit(control.InitControl)
 	if err != nil {
 		return err

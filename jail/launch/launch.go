@@ -57,16 +57,13 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 	if err != nil {
 		return nil, err
 	}
-	defer shimEnd.Close()
 	initHost, initEnd, err := control.Pair("init")
 	if err != nil {
-		shim.Close()
-		return nil, err
+		return nil, errors.Join(err, shim.Close(), shimEnd.Close())
 	}
-	defer initEnd.Close()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return nil, errors.Join(err, shim.Close(), initHost.Close())
+		return nil, errors.Join(err, shim.Close(), shimEnd.Close(), initHost.Close(), initEnd.Close())
 	}
 	defer null.Close()
 
@@ -76,7 +73,11 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 	cmd.Env = []string{"GOGC=off"}
 	cmd.ExtraFiles = append([]*os.File{shimEnd, initHost.File(), initEnd, orNull(files.Lower, null), orNull(files.Upper, null)}, files.Binds...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signal of the daemon's terminal reaches it
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	// Nobody but the shim may hold its ends, or its death would never be read as the end of what it says.
+	shimEnd.Close()
+	initEnd.Close()
+	if err != nil {
 		return nil, errors.Join(err, shim.Close(), initHost.Close())
 	}
 	p := &Process{cmd: cmd, shim: shim, init: initHost, exited: make(chan exit, 1)}

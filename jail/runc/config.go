@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer/configs"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
 // Numbers of the device nodes that a plan may name (the kernel's Documentation/admin-guide/devices.txt).
@@ -127,6 +128,9 @@ func newDeviceRules(names []string) ([]*devices.Rule, error) {
 func newSeccomp(f jail.Filter) (*configs.Seccomp, error) {
 	if f.Errno != "EPERM" {
 		return nil, fmt.Errorf("outer filter: errno %q: only EPERM is supported", f.Errno)
+	}
+	if err := seccomp.Check(f); err != nil {
+		return nil, fmt.Errorf("outer filter: %w", err)
 	}
 	eperm, enosys := uint(syscall.EPERM), uint(syscall.ENOSYS)
 	out := &configs.Seccomp{DefaultAction: configs.Errno, DefaultErrnoRet: &eperm}

@@ -27,8 +27,12 @@ const InitArg = "init"
 
 // Init is the second life of the shim, inside. It never returns. The number of the last capability is asked for now, and remembered by
 // the library that needs it: the jail's own proc shows processes only and would not tell.
+//
+// It ends with its parent from here on: libcontainer sets that for the first of the processes that it makes, of which this is a child's child,
+// but keeps what it finds through the change of ids that would clear it.
 func Init() {
-	if _, err := capability.LastCap(); err != nil {
+	_, err := capability.LastCap()
+	if err = errors.Join(err, sys.DieWithParent()); err != nil {
 		fmt.Fprintln(os.Stderr, "jail-shim:", err)
 		os.Exit(125)
 	}
@@ -135,9 +139,9 @@ func start(o control.Order, root string, controlSocket, userns *os.File) (*Jail,
 	if err := container.Run(process); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
-	// The streams are the jail's now, and end when it does.
+	// The streams and the control socket are the jail's now, and end when it does.
 	pid, err := process.Pid()
-	if err = errors.Join(err, sys.LeaveStdio()); err != nil {
+	if err = errors.Join(err, sys.LeaveStdio(), controlSocket.Close()); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
 	return &Jail{PID: pid, container: container, process: process}, nil

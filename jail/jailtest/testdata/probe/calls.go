@@ -88,6 +88,7 @@ var specials = map[string]func([]victim.Arg) victim.Result{
 	"=fill":  func(a []victim.Arg) victim.Result { return fill(*a[0].Text, int64(a[1].Int)) },
 	"=fork":  func(a []victim.Arg) victim.Result { return forkOnce(uintptr(a[0].Int)) },
 	"=forks": func(a []victim.Arg) victim.Result { return forks(int(a[0].Int)) },
+	"=exit":  func(a []victim.Arg) victim.Result { os.Exit(int(a[0].Int)); return victim.Result{} },
 	"=opens": func(a []victim.Arg) victim.Result { return opens(int(a[0].Int)) },
 }
 
@@ -180,7 +181,7 @@ func opens(n int) victim.Result {
 		}
 	}()
 	for range n {
-		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open("/data/f", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			r := failed(err)
 			r.Ret = int64(len(fds))

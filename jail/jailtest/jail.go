@@ -1,0 +1,147 @@
+package jailtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/jailtest/victim"
+	"github.com/jail-sandbox/jail/jail/launch"
+)
+
+// hang is how long a jail may take before the test is ended as one that hangs.
+const hang = time.Minute
+
+// A Jail is a live one with the probe in it.
+type Jail struct {
+	*launch.Process
+	t       testing.TB
+	stderr  bytes.Buffer
+	copied  sync.WaitGroup
+	release sync.Once
+	stdin   *os.File
+}
+
+// Start starts the jail, or ends the test. The jail ends with the test.
+func (s *Setup) Start(t testing.TB) *Jail {
+	t.Helper()
+	j, err := s.TryStart(t)
+	if err != nil {
+		t.Fatalf("start: %v\nstderr: %s", err, j.stderr.Bytes())
+	}
+	return j
+}
+
+// TryStart starts the jail. The error is the launcher's.
+func (s *Setup) TryStart(t testing.TB) (*Jail, error) {
+	t.Helper()
+	files := s.Files
+	for _, m := range s.Plan.Mounts {
+		if m.Kind != jail.MountBind {
+			continue
+		}
+		tree, err := cloneOf(m.Source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tree.Close()
+		files.Binds = append(files.Binds, tree)
+	}
+	j := &Jail{t: t}
+	stdio, err := j.pipes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.Process, err = s.Launcher.Start(context.Background(), control.Order{Plan: s.Plan, RunDir: s.RunDir}, stdio, files)
+	err = errors.Join(err, stdio.In.Close(), stdio.Out.Close(), stdio.Err.Close())
+	if err != nil {
+		j.stdin.Close()
+		j.copied.Wait()
+		return j, err
+	}
+	watchdog := time.AfterFunc(hang, func() { j.Kill() })
+	t.Cleanup(func() { watchdog.Stop(); j.End() })
+	return j, nil
+}
+
+func cloneOf(path string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return launch.Clone(f)
+}
+
+// pipes makes the jail's streams as the daemon does: no descriptor of a host's file goes in.
+func (j *Jail) pipes() (launch.Stdio, error) {
+	in, stdin, err := os.Pipe()
+	if err != nil {
+		return launch.Stdio{}, err
+	}
+	j.stdin = stdin
+	outR, out, err := os.Pipe()
+	if err != nil {
+		return launch.Stdio{}, err
+	}
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		return launch.Stdio{}, err
+	}
+	for _, p := range []struct {
+		to   io.Writer
+		from *os.File
+	}{{io.Discard, outR}, {&j.stderr, errR}} {
+		j.copied.Go(func() {
+			defer p.from.Close()
+			_, _ = io.Copy(p.to, p.from) // it ends with the jail
+		})
+	}
+	return launch.Stdio{In: in, Out: out, Err: errW}, nil
+}
+
+// End ends the jail and waits until nothing is left of it.
+func (j *Jail) End() {
+	j.release.Do(func() {
+		j.Release()
+		j.stdin.Close()
+		j.copied.Wait()
+	})
+}
+
+// Stderr is what was said on it; to be called after End.
+func (j *Jail) Stderr() string { return j.stderr.String() }
+
+// Try makes the calls inside. The error is that the jail ended over them.
+func (j *Jail) Try(calls ...victim.Call) ([]victim.Result, error) {
+	if err := j.Invoke(calls); err != nil {
+		return nil, err
+	}
+	var results []victim.Result
+	err := j.Report(&results)
+	return results, err
+}
+
+// Do makes the calls inside, and ends the test if the jail ends over them.
+func (j *Jail) Do(calls ...victim.Call) []victim.Result {
+	j.t.Helper()
+	results, err := j.Try(calls...)
+	if err != nil {
+		j.End()
+		j.t.Fatalf("%d calls from %s: %v\nstderr: %s", len(calls), calls[0].Name, err, j.Stderr())
+	}
+	return results
+}
+
+// One makes one call inside.
+func (j *Jail) One(name string, args ...victim.Arg) victim.Result {
+	j.t.Helper()
+	return j.Do(victim.Do(name, args...))[0]
+}

@@ -1,0 +1,129 @@
+package jailtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+)
+
+// UID is the tool's user, and the owner of what it is given.
+const UID = 1000
+
+// A Setup is a jail that is about to be started: the plan that a policy makes, for a test to look at, or to weaken.
+type Setup struct {
+	Plan     jail.Plan
+	Launcher launch.Launcher
+	RunDir   string
+	Data     string       // a directory of the host, at /data, read-only; the tool's own
+	Store    string       // a directory of the host, at /store, writable; the tool's own
+	Files    launch.Files // of the workspace
+}
+
+const policyText = `policy = 1
+name = "test"
+[[mount]]
+target = "/tmp"
+access = "tmpfs"
+[[mount]]
+source = %q
+target = "/data"
+access = "read"
+[[mount]]
+source = %q
+target = "/store"
+access = "write"
+[limits]
+wall = "30s"
+cpu_time = "20s"
+cpus = 1.0
+memory = "64MiB"
+pids = 32
+open_files = 64
+output = "1MiB"
+workspace = "16MiB"
+workspace_files = 100
+file_size = "4MiB"
+[tools]
+modules = ["**"]
+[workspace]
+access = "shadow"
+[syscalls]
+groups = ["wasi"]
+`
+
+// New returns the setup of a jail of the test's own, and checks after the test that nothing is left of it.
+func New(t testing.TB) *Setup {
+	t.Helper()
+	Require(t)
+	s := &Setup{Launcher: launch.Launcher{Shim: Binary(t, Shim), Init: Binary(t, Probe)}}
+	dir := t.TempDir()
+	checkLeaks(t, dir)
+	s.RunDir, s.Data, s.Store = filepath.Join(dir, "run"), filepath.Join(dir, "data"), filepath.Join(dir, "store")
+	for _, d := range []string{s.RunDir, s.Data, s.Store} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range []string{s.Data, s.Store} {
+		if err := os.WriteFile(filepath.Join(d, "f"), []byte("canary\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		own(t, d, filepath.Join(d, "f"))
+	}
+	if err := cgroup.MakeSlice(Slice(), cgroup.Ceiling{}); err != nil {
+		t.Fatal(err)
+	}
+	file, err := syntax.Parse(syntax.Profile, "test.toml", fmt.Appendf(nil, policyText, s.Data, s.Store), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eff, err := policy.Resolve(policy.Layer{Name: "test", Policy: file.Policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Plan, err = jail.NewPlan(eff, jail.Request{ID: jail.NewID(), Base: takeBase(t), Slice: Slice(),
+		Command: jail.Command{Runner: "probe", Cwd: "/"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func own(t testing.TB, paths ...string) {
+	t.Helper()
+	for _, p := range paths {
+		if err := os.Chown(p, UID, UID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// takeBase takes a range of host ids by the name by which daemons take theirs, so that no live jail shares it.
+func takeBase(t testing.TB) uint32 {
+	t.Helper()
+	for range jail.Bases {
+		slot := rand.IntN(jail.Bases)
+		hold, err := net.ListenPacket("unixgram", fmt.Sprintf("@jail/ids/%d", slot))
+		if err == nil {
+			t.Cleanup(func() { hold.Close() })
+			return jail.FirstBase + uint32(slot)*jail.BaseSize
+		}
+	}
+	t.Fatal("every range of host ids is in use")
+	return 0
+}
+
+// HostUID is who the tool is on the host.
+func (s *Setup) HostUID() uint32 { return s.Plan.IDs.Base + s.Plan.IDs.UID }
+
+// WithoutLandlock leaves the Landlock layer out: the program in jail-init's place does not take the step.
+func (s *Setup) WithoutLandlock(t testing.TB) { s.Launcher.Init = Binary(t, probeNoLandlock) }
