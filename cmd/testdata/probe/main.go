@@ -94,6 +94,18 @@ func main() {
 		for s := bufio.NewScanner(os.Stdin); s.Scan(); {
 			fmt.Println("got", s.Text())
 		}
+	case "hold": // answers a line, then waits for nothing
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		fmt.Print("got ", line)
+		time.Sleep(time.Hour)
+	case "fillwhen": // as fill, when it is told to
+		fmt.Println("ready")
+		bufio.NewReader(os.Stdin).ReadString('\n')
+		n, _ := strconv.Atoi(args[1])
+		if err := os.WriteFile("filled", make([]byte, n<<20), 0o644); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 	case "panic":
 		panic("on purpose")
 	default:

@@ -1,0 +1,313 @@
+package cmd_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// many returns n arguments of size bytes.
+func many(n, size int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = strings.Repeat("x", size)
+	}
+	return all
+}
+
+func TestArguments(t *testing.T) {
+	h := newHost(t)
+	largeStack(t)
+	const whole = 2 << 20
+	count := func(args []string) *exec.Cmd {
+		return h.command(append([]string{"run", "--", h.probe, "count"}, args...)...)
+	}
+	for _, c := range []struct {
+		name    string
+		args    []string
+		code    int
+		pattern string
+	}{
+		{"none", nil, 0, ""},
+		{"empty ones", many(1000, 0), 0, ""},
+		{"100,000", many(100_000, 2), 0, ""},
+		// Its own name, the verb and the variables of the profile take the rest.
+		{"near the bound", many(20, (whole-2048)/20-1), 0, ""},
+		{"above the bound", many(20, whole/20), 2, `arguments and environment take 2\d{6} bytes, more than 2097152`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := *h
+			h.t = t
+			h.wants(h.run(count(c.args)), c.code, c.pattern)
+		})
+	}
+	t.Run("any bytes arrive", func(t *testing.T) {
+		o := h.jail("run", "--", h.probe, "args", "\xff\xfe", "", "é", "a\nb", "\x1b[31m", "--id", "-")
+		want := `"\xff\xfe"` + "\n" + `""` + "\n" + `"é"` + "\n" + `"a\nb"` + "\n" + `"\x1b[31m"` + "\n" + `"--id"` + "\n" + `"-"` + "\n"
+		if o.code != 0 || o.out != want {
+			t.Errorf("got %+v, want %q", o, want)
+		}
+	})
+	t.Run("environment", func(t *testing.T) {
+		big := "BIG=" + strings.Repeat("x", 120<<10)
+		o := h.jail("run", "--env", big, "--", h.probe, "env")
+		if o.code != 0 || !strings.Contains(o.out, big+"\n") {
+			t.Errorf("exit code %d, %d bytes: %.500s", o.code, len(o.out), o.err)
+		}
+		args := []string{"run"}
+		for i := range 20 {
+			args = append(args, "--env", fmt.Sprintf("BIG%d=%s", i, strings.Repeat("x", 120<<10)))
+		}
+		h.wants(h.jail(append(args, "--", h.probe, "env")...), 2, "arguments and environment take")
+	})
+}
+
+// largeStack lets commands take more arguments than Linux usually does, by a larger limit of their stack (execve(2)).
+func largeStack(t *testing.T) {
+	t.Helper()
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_STACK, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_STACK, &syscall.Rlimit{Cur: 32 << 20, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_STACK, &old); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A NUL cannot come by execve(2), but by the API.
+func TestArgumentsWithNUL(t *testing.T) {
+	h := newHost(t)
+	d := h.daemon()
+	c, err := api.Dial(t.Context(), d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for name, req := range map[string]supervisor.Request{
+		"argument": {Tool: h.probe, Args: []string{"args", "a\x00b"}},
+		"tool":     {Tool: "gre\x00p"},
+		"module":   {Tool: "/a\x00b.wasm"},
+		"variable": {Tool: h.probe, Env: []string{"A=b\x00c"}},
+		"work":     {Tool: h.probe, Workspace: "/tmp/a\x00b"},
+		"id":       {Tool: h.probe, ID: "a\x00b"},
+		"profile":  {Tool: h.probe, Profile: "a\x00b"},
+		"limit":    {Tool: h.probe, Limits: []string{"memory=1\x00GiB"}},
+	} {
+		if req.Dir = h.work; req.Workspace == "" {
+			req.Workspace = h.work
+		}
+		res, err := c.Run(t.Context(), req, nil, io.Discard, io.Discard)
+		if err != nil || res.Error == nil || strings.ContainsRune(res.Error.Message, '\n') {
+			t.Errorf("%s: %+v, %v", name, res.Error, err)
+		} else if code := res.ExitCode; code != 2 && code != 126 && code != 127 {
+			t.Errorf("%s: exit code %d: %s", name, code, res.Error.Message)
+		}
+	}
+	d.stop()
+}
+
+func TestStdin(t *testing.T) {
+	h := newHost(t)
+	shell := func(script string) outcome {
+		cmd := h.program("/bin/sh", "-c", script)
+		cmd.Env = append(cmd.Env, "PROBE="+h.probe)
+		return h.run(cmd)
+	}
+	for script, want := range map[string]string{
+		"jail run -- $PROBE count <&-":                       "0 <nil>\n",
+		"jail run -- $PROBE count < /dev/null":               "0 <nil>\n",
+		"head -c 100 /dev/zero | jail run -- $PROBE count":   "100 <nil>\n",
+		"jail run -- $PROBE count < .":                       "0 <nil>\n", // a directory
+		"yes | jail run -- $PROBE exit 0":                    "",          // a tool that reads nothing, with endless input
+		"mkfifo f; jail run --discard -- $PROBE exit 0 <> f": "",          // input that never comes
+		"rm f; jail run -- $PROBE exit 0 <&- >&- 2>&-":       "",          // no streams at all
+	} {
+		if o := shell(script); o.code != 0 || o.out != want {
+			t.Errorf("%s: %+v, want %q", script, o, want)
+		}
+	}
+}
+
+// A gibibyte goes through with no more memory than a few buffers, on either side.
+func TestLargeStdin(t *testing.T) {
+	const size = 1 << 30
+	h := newHost(t)
+	d := h.daemon()
+	cmd := h.command("run", "--id", "large", "--limit", "memory=64MiB", "--", h.probe, "count")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	block := make([]byte, 1<<20)
+	for range size / len(block) {
+		if _, err := in.Write(block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client, daemon := peakKiB(t, cmd.Process.Pid), peakKiB(t, d.cmd.Process.Pid)
+	in.Close()
+	if err := cmd.Wait(); err != nil || out.String() != strconv.Itoa(size)+" <nil>\n" {
+		t.Errorf("%v: %q", err, out.String())
+	}
+	t.Logf("peak of jail %d KiB, of jaild %d KiB", client, daemon)
+	if const64 := 64 << 10; client > const64 || daemon > const64 {
+		t.Errorf("peak of jail %d KiB, of jaild %d KiB: want at most 64 MiB each", client, daemon)
+	}
+	d.stop()
+}
+
+func peakKiB(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, ok := strings.Cut(string(text), "VmHWM:")
+	if err != nil || !ok {
+		t.Fatalf("peak of process %d: %v", pid, err)
+	}
+	n, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestStdout(t *testing.T) {
+	h := newHost(t)
+	t.Run("a pipe that closes", func(t *testing.T) {
+		cmd := h.command("run", "--id", "head", "--", "yes")
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "y\n" {
+			t.Errorf("%q %v", line, err)
+		}
+		out.Close()
+		if code := h.exitCode(cmd, cmd.Wait()); code != -int(syscall.SIGPIPE) {
+			t.Errorf("exit code %d, want an end by SIGPIPE", code)
+		}
+		eventually(t, "the end is on record", func() bool { return len(h.records("head", "run.finished")) > 0 })
+		if r := h.finished("head"); r.Signal != "SIGKILL" {
+			t.Errorf("%+v", r)
+		}
+		h.wantNothingLeft()
+	})
+	t.Run("full", func(t *testing.T) {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer full.Close()
+		for _, flag := range []string{"--quiet", "--json"} {
+			cmd := h.command("run", flag, "--", h.probe, "both")
+			cmd.Stdout = full
+			o := h.run(cmd)
+			o.err = strings.TrimPrefix(o.err, "to stderr\n") // which may come before
+			h.wants(o, 125, "standard output: no space left on device")
+		}
+		cmd := h.command("run", "--", h.probe, "both")
+		cmd.Stderr = full
+		if o := h.run(cmd); o.code != 125 {
+			t.Errorf("standard error is full: %+v", o)
+		}
+	})
+	t.Run("closed", func(t *testing.T) {
+		for _, closed := range []string{">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"} {
+			cmd := h.program("/bin/sh", "-c", `exec jail run -- "$0" exit 3 `+closed, h.probe)
+			if o := h.run(cmd); o.code != 3 {
+				t.Errorf("%s: %+v", closed, o)
+			}
+		}
+	})
+}
+
+// Directories that have no shadow, and callers that may not ask for one.
+func TestWorkspaceRefused(t *testing.T) {
+	h := newHost(t)
+	file, dangling := filepath.Join(h.root, "file"), filepath.Join(h.root, "dangling")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", dangling); err != nil {
+		t.Fatal(err)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dir     string
+		code    int
+		pattern string
+	}{
+		{"/", 126, "is the root of the host"},
+		{home, 126, "is your home directory"},
+		{file, 127, "workspace .*file: not a directory"},
+		{dangling, 127, "workspace .*dangling: no such file or directory"},
+		{h.root, 126, "holds the state directory of jail itself"},
+		{filepath.Join(h.state, "state", "modules"), 0, ""},
+		{"/proc", 126, "."},
+		{"/dev", 126, "."},
+		{strings.Repeat("x", 300), 127, "file name too long"},
+		{strings.Repeat("x/", 3000), 127, "file name too long"},
+		{"", 0, ""},
+	} {
+		h.wants(h.jail("run", "--workspace", c.dir, "--", "true"), c.code, c.pattern)
+	}
+}
+
+// Without a daemon only root can start jails.
+func TestNoRights(t *testing.T) {
+	h := newHost(t)
+	cmd := as(h.command("run", "--", "true"), stranger)
+	h.wants(h.run(cmd), 125, "no daemon answers on .*, and only root can start jails without one")
+	cmd = as(h.program(filepath.Join(h.bin, "jaild")), stranger)
+	if o := h.run(cmd); o.code != 125 || !strings.HasPrefix(o.err, "jaild: error: only root can start jails\n") {
+		t.Errorf("jaild: %+v", o)
+	}
+}
+
+// A request larger than any that is honest is refused before it is kept anywhere.
+func TestHugeRequest(t *testing.T) {
+	h := newHost(t)
+	d := h.daemon()
+	c, err := api.Dial(context.Background(), d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for name, req := range map[string]supervisor.Request{
+		"arguments": {Tool: h.probe, Args: many(20, 1<<20), Dir: h.work},
+		"policy":    {Tool: h.probe, Policy: strings.Repeat("# x\n", 5<<20), Dir: h.work},
+	} {
+		res, err := c.Run(t.Context(), req, nil, io.Discard, io.Discard)
+		if err == nil && res.Error == nil {
+			t.Errorf("%s: it ran", name)
+		}
+	}
+	d.stop()
+}

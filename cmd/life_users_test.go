@@ -1,0 +1,125 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A caller is who the kernel says: they see, end, review and commit what is theirs, with their own rights, and nothing else.
+func TestUsers(t *testing.T) {
+	h := newHost(t)
+	d := h.daemon()
+	other := func(args ...string) outcome {
+		t.Helper()
+		return h.run(as(h.command(args...), stranger))
+	}
+	h.wants(other("run", "--", "true"), 126, "socket .*: permission denied")
+	h.wants(other("ps"), 126, "socket .*: permission denied")
+	d.admit()
+
+	own, roots, secret := filepath.Join(h.root, "own"), h.work, filepath.Join(h.root, "secret")
+	for dir, mode := range map[string]os.FileMode{own: 0o700, secret: 0o700} {
+		if err := os.Mkdir(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(own, stranger, stranger); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(secret, "key"), []byte("top secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+
+	// Runs.
+	mine := h.live("roots")
+	cmd := as(h.command("run", "--workspace", own, "--id", "others", "--", h.probe, "lines"), stranger)
+	theirs := h.liveWith(cmd, "others")
+	if ids := liveIDs(t, other("ps", "--json")); ids != "others" {
+		t.Errorf("the other user sees %q", ids)
+	}
+	if ids := liveIDs(t, h.jail("ps", "--json")); ids != "others roots" {
+		t.Errorf("root sees %q", ids)
+	}
+	h.wants(other("kill", "roots"), 127, `no run "roots" is running`)
+	h.wants(other("kill", "nobodys"), 127, `no run "nobodys" is running`)
+	h.wants(other("inspect", "roots"), 127, `no run is called "roots"`)
+	// Asking for an id that is another's must not make that run one that nobody can end any more.
+	h.wants(other("run", "--workspace", own, "--id", "roots", "--", "true"), 2, "run id roots is in use")
+	mine.says("still here")
+	h.wants(h.jail("kill", "--signal", "TERM", "roots"), 0, "")
+	if o := mine.wait(); o.code != 143 {
+		t.Errorf("root's run: %+v", o)
+	}
+	h.wants(other("kill", "others"), 0, "")
+	if o := theirs.wait(); o.code != 137 {
+		t.Errorf("the other user's run: %+v", o)
+	}
+	if r := h.finished("others"); r.Actor.UID != stranger {
+		t.Errorf("%+v", r)
+	}
+
+	// Workspaces that they cannot read, or that are not theirs.
+	h.wants(other("run", "--workspace", secret, "--", "cat", "key"), 126, "workspace .*secret: permission denied")
+	h.wants(other("run", "--workspace", filepath.Join(h.state, "state", "runs"), "--", "ls"), 126, "permission denied|belongs to uid 0")
+	h.wants(other("run", "--workspace", filepath.Join(h.state, "audit"), "--", "ls"), 126, "permission denied")
+	h.wants(other("run", "--workspace", roots, "--", "touch", "new"), 126, "belongs to uid 0, not to uid 12345")
+	module := filepath.Join(secret, "x.wasm")
+	if err := os.WriteFile(module, []byte("top secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.wants(other("run", "--no-workspace", "--", module), 126, "module .*x.wasm: permission denied")
+
+	// Shadows.
+	if o := h.jail("run", "--id", "root-shadow", "--", "touch", "roots-file"); o.code != 0 {
+		t.Fatalf("%+v", o)
+	}
+	for _, verb := range []string{"diff", "commit", "discard"} {
+		h.wants(other(verb, "root-shadow"), 127, `no shadow is kept for run "root-shadow"`)
+		h.wants(other(verb, "nobodys"), 127, `no shadow is kept for run "nobodys"`)
+	}
+	if o := other("workspaces"); o.code != 0 || strings.Contains(o.out, "root-shadow") {
+		t.Errorf("workspaces: %+v", o)
+	}
+	if _, err := os.Stat(filepath.Join(roots, "roots-file")); err == nil {
+		t.Error("somebody committed root's shadow")
+	}
+	h.discard("root-shadow")
+
+	// A commit is made with the caller's own rights.
+	for _, id := range []string{"owned", "taken"} {
+		if o := other("run", "--workspace", own, "--id", id, "--", "touch", id); o.code != 0 {
+			t.Fatalf("%+v", o)
+		}
+	}
+	h.wants(other("commit", "owned"), 0, "")
+	info, err := os.Stat(filepath.Join(own, "owned"))
+	if err != nil || ownerOf(info) != stranger {
+		t.Errorf("owner %v, %v", info, err)
+	}
+	if err := os.Chown(own, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	h.wants(other("commit", "taken"), 126, "permission denied")
+	if _, err := os.Stat(filepath.Join(own, "taken")); err == nil {
+		t.Error("a commit wrote where its caller may not")
+	}
+	h.wants(other("discard", "taken"), 0, "")
+	h.wants(other("discard", "owned"), 0, "") // what is kept of it for a revert
+	d.stop()
+}
+
+func liveIDs(t *testing.T, o outcome) string {
+	t.Helper()
+	var runs []struct{ ID string }
+	if err := json.Unmarshal([]byte(o.out), &runs); err != nil {
+		t.Fatalf("%v: %+v", err, o)
+	}
+	var ids []string
+	for _, r := range runs {
+		ids = append(ids, r.ID)
+	}
+	return strings.Join(sorted(ids), " ")
+}
