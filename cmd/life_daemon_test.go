@@ -37,8 +37,8 @@ func (h *host) jaild(args ...string) *exec.Cmd {
 func (h *host) daemon() *sharedDaemon {
 	h.t.Helper()
 	d := &sharedDaemon{h: h, socket: filepath.Join(h.state, "jail.sock")}
-	d.cmd = h.jaild()
-	d.cmd.Stderr = &d.err
+	d.cmd = exec.Command(filepath.Join(h.bin, "jaild")) // it may live as long as the test
+	d.cmd.Dir, d.cmd.Env, d.cmd.Stderr = h.work, h.env, &d.err
 	if err := d.cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -29,6 +30,12 @@ var scratch string
 
 func TestMain(m *testing.M) {
 	code := 1
+	// A signal that is ignored here, as nohup has it, would be ignored by what the tests start, too; one that is caught is not.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
 	var err error
 	if scratch, err = os.MkdirTemp("", "jail-life-"); err == nil {
 		err = os.Chmod(scratch, 0o755) // other users run what is in it

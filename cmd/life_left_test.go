@@ -22,8 +22,8 @@ func (h *host) left(kept []string) []string {
 	}
 	for id := range runs {
 		for _, name := range []string{id, id + ".compile"} {
-			found, _ := filepath.Glob("/sys/fs/cgroup/*/jail/" + name)
-			more, _ := filepath.Glob("/sys/fs/cgroup/jail/" + name)
+			found, _ := filepath.Glob("/sys/fs/cgroup/*/jail/" + name + ".[0-9]*")
+			more, _ := filepath.Glob("/sys/fs/cgroup/jail/" + name + ".[0-9]*")
 			for _, dir := range append(found, more...) {
 				add("control group %s", dir)
 			}
@@ -70,7 +70,9 @@ func (h *host) processes(runs map[string]bool) []int {
 		ours := strings.Contains("\x00"+string(environ), "\x00JAIL_STATE="+h.state+"\x00") || strings.Contains(string(mounts), h.root+"/")
 		for line := range strings.Lines(string(groups)) {
 			_, id, ok := strings.Cut(strings.TrimSpace(line), ":/jail/")
-			ours = ours || ok && runs[strings.TrimSuffix(id, ".compile")]
+			if dot := strings.LastIndexByte(id, '.'); ok && dot > 0 { // behind the id stands the range of host ids
+				ours = ours || runs[strings.TrimSuffix(id[:dot], ".compile")]
+			}
 		}
 		if ours {
 			all = append(all, pid)

@@ -93,7 +93,9 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 }
 
 func newCgroup(l policy.Limits, r Request) Cgroup {
-	c := Cgroup{Path: path.Join(r.Slice, string(r.ID)), Memory: bound(l.Memory, -1), PIDs: bound(l.PIDs, 0), OOMScore: oomScore}
+	// An ID can be asked for twice, also of two daemons; nobody else has the range of ids while this jail lives.
+	leaf := fmt.Sprintf("%s.%d", r.ID, (r.Base-FirstBase)/BaseSize)
+	c := Cgroup{Path: path.Join(r.Slice, leaf), Memory: bound(l.Memory, -1), PIDs: bound(l.PIDs, 0), OOMScore: oomScore}
 	if l.CPUs != policy.Unlimited {
 		c.CPUPeriod = cpuPeriod
 		c.CPUQuota = max(l.CPUs*cpuPeriod/1000, 1000)

@@ -105,7 +105,7 @@ func (s *Supervisor) Kill(c Caller, id string, signal int) error {
 		return err
 	}
 	// Another daemon's: its control group is emptied, and that daemon writes the record.
-	leaf, err := cgroup.Open(st.Cgroup)
+	leaf, err := cgroup.Open(s.leafOf(st))
 	if err != nil {
 		return failed(err, "", "run %s: %v", id, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -162,7 +163,7 @@ func (s *Supervisor) clearDead(ctx context.Context) error {
 
 func (s *Supervisor) clearRun(ctx context.Context, r *runDir) error {
 	// By its name and not by what its file says: a file that was cut short names no group, and no group is every process of the host.
-	if err := clearCgroup(path.Join(s.config.Slice, r.state.ID)); err != nil {
+	if err := clearCgroup(s.leafOf(r.state)); err != nil {
 		return failed(err, "", "run %s, left by a daemon that was killed: %v", r.state.ID, err)
 	}
 	finished := audit.RunFinished{ExitCode: ExitFailed, Error: "the daemon was killed while the tool ran"}
@@ -179,7 +180,20 @@ func (s *Supervisor) clearRun(ctx context.Context, r *runDir) error {
 	return nil
 }
 
+// leafOf returns the control group of a run that its directory names, or "" if that is not one that the run can have: what the directory of a dead
+// daemon says decides which processes are killed.
+func (s *Supervisor) leafOf(st runState) string {
+	dir, name := path.Split(path.Clean(st.Cgroup))
+	if path.Clean(dir) != s.config.Slice || !strings.HasPrefix(name, st.ID+".") {
+		return ""
+	}
+	return path.Join(dir, name)
+}
+
 func clearCgroup(path string) error {
+	if path == "" {
+		return nil // the daemon was killed before it wrote what it was about to start
+	}
 	leaf, err := cgroup.Open(path)
 	if err != nil {
 		return cgroup.Remove(path) // it is gone already, whole or in part

@@ -144,8 +144,22 @@ type Leaf struct {
 	v2     *cgroup2.Manager
 }
 
+// ErrNotLeaf says that a path cannot be that of a jail's control group.
+var ErrNotLeaf = errors.New("not a jail's control group")
+
+// checkLeaf refuses the root of a hierarchy and what is directly below it, whose processes are the host's: a leaf lies in a slice.
+func checkLeaf(path string) error {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.Count(path, "/") < 2 {
+		return fmt.Errorf("control group %q: %w", path, ErrNotLeaf)
+	}
+	return nil
+}
+
 // Open returns the leaf at path, which libcontainer has made.
 func Open(path string) (*Leaf, error) {
+	if err := checkLeaf(path); err != nil {
+		return nil, err
+	}
 	layout, err := Detect()
 	if err != nil {
 		return nil, err

@@ -57,6 +57,9 @@ func (l *Leaf) killAtOnce() error {
 
 // Remove removes what a dead daemon left of the leaf at path in every hierarchy. It is no error if nothing is there.
 func Remove(path string) error {
+	if err := checkLeaf(path); err != nil {
+		return err
+	}
 	layout, err := Detect()
 	if err != nil {
 		return err
