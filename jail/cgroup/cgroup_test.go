@@ -28,7 +28,7 @@ func slice(t *testing.T, c cgroup.Ceiling) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := cgroup.Remove(path); err != nil {
+		if err := jailtest.RemoveSlice(path); err != nil {
 			t.Error(err)
 		}
 	})

@@ -3,6 +3,7 @@
 package jailtest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -55,13 +56,26 @@ func hasLandlock() error {
 // Slice is the control group above all jails of this test binary.
 func Slice() string { return fmt.Sprintf("/jailtest-%d", os.Getpid()) }
 
+// RemoveSlice removes an empty control group of a test's own from every hierarchy.
+func RemoveSlice(path string) error {
+	var errs []error
+	for _, pattern := range []string{path, "/*" + path} {
+		dirs, err := filepath.Glob(cgroup.Root + pattern)
+		errs = append(errs, err)
+		for _, dir := range dirs {
+			errs = append(errs, os.Remove(dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Main runs the tests of a package that starts jails, and cleans up after all of them. It is for TestMain.
 func Main(m *testing.M) int {
 	defer func() {
 		if binaries.dir != "" {
 			os.RemoveAll(binaries.dir)
 		}
-		if err := cgroup.Remove(Slice()); err != nil {
+		if err := RemoveSlice(Slice()); err != nil {
 			fmt.Fprintln(os.Stderr, "jailtest:", err)
 		}
 	}()

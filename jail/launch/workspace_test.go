@@ -1,0 +1,80 @@
+package launch_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/workspace"
+)
+
+// TestShadow lets native code loose on a shadow: it writes, up to the limits, and the real directory stays as it is. What the mount table inside
+// says of the layers are descriptors' names that mean nothing there.
+func TestShadow(t *testing.T) {
+	s := jailtest.New(t)
+	dir := t.TempDir()
+	store, err := workspace.Open(filepath.Join(dir, "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	source, err := os.Open(s.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { source.Close() })
+	w, err := store.Prepare(workspace.Spec{ID: "shadow", Source: source, Bytes: 8 << 20, Inodes: 100, Caller: workspace.Caller{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Discard(); err != nil {
+			t.Error(err)
+		}
+		w.Close()
+	})
+	if s.Files.Lower, err = w.Lower(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Files.Lower.Close() })
+	if s.Files.Upper, err = w.Upper(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Files.Upper.Close() })
+	s.Plan.Workspace = &jail.Workspace{Source: s.Data, Target: "/workspace", Shadow: true, Bytes: 8 << 20, Files: 100}
+	s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules, jail.LandlockRule{Path: "/workspace", Write: true})
+
+	j := s.Start(t)
+	if r := j.One("=fill", text("/workspace/f"), i(1)); r.Errno != "" {
+		t.Errorf("write to the shadow: %v", r)
+	}
+	if r := j.One("unlinkat", i(unix.AT_FDCWD), text("/workspace/f"), i(0)); r.Errno != "" {
+		t.Errorf("delete in the shadow: %v", r)
+	}
+	for n := range 4 { // each below the limit of a file
+		r := j.One("=fill", text("/workspace/"+string(rune('a'+n))), i(3<<20))
+		if n == 3 && r.Errno != "ENOSPC" {
+			t.Errorf("12 MiB into a shadow of 8: %v", r)
+		}
+	}
+	for line := range strings.Lines(string(j.One("=read", text("/proc/self/mountinfo")).Data)) {
+		if strings.Contains(line, " /workspace ") && strings.Contains(line, dir) {
+			t.Errorf("the mount table names the store: %s", line)
+		}
+		if strings.Contains(line, " /workspace ") {
+			t.Log(line)
+		}
+	}
+	j.End()
+	if content, err := os.ReadFile(filepath.Join(s.Data, "f")); err != nil || string(content) != "canary\n" {
+		t.Errorf("the real file is %q, %v", content, err)
+	}
+	if entries, err := os.ReadDir(s.Data); err != nil || len(entries) != 1 {
+		t.Errorf("the real directory has %v, %v", entries, err)
+	}
+}
