@@ -142,7 +142,11 @@ func workspaceText(s *jail.Workspace) string {
 }
 
 func filterText(f jail.Filter) string {
-	return fmt.Sprintf("%d system calls (%s), others fail with %s", len(f.Allow), strings.Join(f.Groups, " "), f.Errno)
+	text := fmt.Sprintf("%d system calls (%s)", len(f.Allow), strings.Join(f.Groups, " "))
+	for _, c := range f.Only {
+		text += fmt.Sprintf(", %s only with argument %d & %#x = %#x", c.Call, c.Arg, c.Mask, c.Value)
+	}
+	return text + ", others fail with " + f.Errno
 }
 
 func since(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
