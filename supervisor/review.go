@@ -203,6 +203,10 @@ func (s *Supervisor) commit(ctx context.Context, c Caller, w *workspace.Workspac
 		}
 		opts.Paths = append(opts.Paths, name)
 	}
+	begun := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: req.Digest, Paths: req.Paths, Protected: req.IncludeProtected, Begun: true}
+	if err := record(begun); err != nil {
+		return workspace.Result{}, err
+	}
 	done, err := w.Commit(ctx, opts)
 	event := committed(info, done, req)
 	if err != nil {

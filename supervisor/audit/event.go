@@ -125,6 +125,7 @@ type WorkspaceCommitted struct {
 	Paths     []string // where only some were named
 	Held      []string // protected names held back
 	Protected bool     // protected names were included by an explicit yes
+	Begun     bool     // it is about to be made; a second record says how it ended
 	Error     string   // of a commit that was refused or failed
 }
 

@@ -85,6 +85,7 @@ func (v WorkspaceCommitted) encode(e *encoder) {
 	e.list("paths", v.Paths)
 	e.list("held", v.Held)
 	e.flag("protected", v.Protected)
+	e.flag("begun", v.Begun)
 	e.str("error", v.Error)
 }
 
