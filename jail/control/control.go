@@ -78,7 +78,9 @@ func (c *Conn) Send(message any, files ...*os.File) error {
 		if err != nil {
 			return err
 		}
-		frame = frame[n:]
+		if frame = frame[n:]; len(frame) == 0 {
+			return nil // all of it went: a write of nothing would fail if the other end has read it and gone
+		}
 	}
 	_, err = c.f.Write(frame)
 	return err
