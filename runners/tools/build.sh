@@ -76,14 +76,14 @@ build_c() {
 		-ffile-prefix-map=$now=. -ffile-prefix-map=$tools=. -D_GNU_SOURCE
 		-D_WASI_EMULATED_SIGNAL -D_WASI_EMULATED_PROCESS_CLOCKS
 		-D_WASI_EMULATED_MMAN -D_WASI_EMULATED_GETPID"
-	# No names and no debugging data: the engine would load them, and look into them
-	# each time a tool exits.
-	WASM_LINK="clang-$version --target=$target --sysroot=$now/sysroot -O2
-		-Wl,--gc-sections,--strip-all,--stack-first
-		-Wl,--wrap=stat,--wrap=lstat,--wrap=fstat,--wrap=fstatat,--wrap=utimensat,--wrap=futimens
-		-lwasi-emulated-signal -lwasi-emulated-process-clocks
-		-lwasi-emulated-mman -lwasi-emulated-getpid"
-	[ "$version" = 16 ] || WASM_LINK="$WASM_LINK --no-wasm-opt"
+	# The linker itself: what the compiler's driver makes of a link (another program that it runs, the place of its run-time
+	# library) differs from version to version. No names and no debugging data: the engine would load them, and look into
+	# them each time a tool exits.
+	WASM_LINK="wasm-ld-$version -m wasm32 -O2 --gc-sections --strip-all --stack-first
+		--wrap=stat --wrap=lstat --wrap=fstat --wrap=fstatat --wrap=utimensat --wrap=futimens
+		-L$now/sysroot/lib/$target $now/sysroot/lib/$target/crt1-command.o
+		-lwasi-emulated-signal -lwasi-emulated-process-clocks -lwasi-emulated-mman -lwasi-emulated-getpid -lc
+		/usr/lib/llvm-$version/lib/clang/$version/lib/wasi/libclang_rt.builtins-wasm32.a"
 	export WASM_CC WASM_LINK
 	sh "$tools/toybox/build.sh" "$tools" "$now/toybox" "$now/zlib" "$now/bundle/toybox.wasm"
 	sh "$tools/awk/build.sh" "$tools" "$now/original-awk" "$now/bundle/awk.wasm"

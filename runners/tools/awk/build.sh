@@ -17,4 +17,4 @@ for f in awkgram.tab.c b.c main.c parse.c proctab.c tran.c lib.c run.c lex.c "$t
 	echo "$f"
 done | xargs -P "$(nproc)" -I{} sh -c '$WASM_CC $flags -c -o "obj/$(basename "{}").o" "{}"'
 # Its parser and its interpreter recurse as deep as the program is nested.
-$WASM_LINK -Wl,-z,stack-size=1048576 -o "$out" obj/*.o
+$WASM_LINK -z stack-size=1048576 -o "$out" obj/*.o

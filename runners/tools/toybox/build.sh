@@ -37,4 +37,4 @@ mkdir obj
 export flags="-O2 -w -funsigned-char -ffunction-sections -fdata-sections
 	-I. -I$zlib -I$tools/toybox -I$tools/compat/include -include $tools/toybox/wasi.h"
 xargs -P "$(nproc)" -I{} sh -c '$WASM_CC $flags -c -o "obj/$(echo "{}" | tr / _).o" "{}"' <files
-$WASM_LINK -Wl,-z,stack-size=262144 -o "$out" obj/*.o
+$WASM_LINK -z stack-size=262144 -o "$out" obj/*.o
