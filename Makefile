@@ -17,7 +17,7 @@ TAGS    := seccomp,runc_nocriu,netgo,osusergo
 LDFLAGS := -s -w
 STATIC  := $(LDFLAGS) -linkmode external -extldflags "-static"
 
-.PHONY: build programs bundles deps test check bench install demo clean fuzz
+.PHONY: build programs bundles deps test check bench install demo clean fuzz league vm-test
 
 build: programs bundles
 
@@ -48,6 +48,16 @@ check: build
 bench: build
 	@sh .ci/deps bench
 	go run ./cmd/bench -bin $(BIN)
+
+# The same attacks in jail and in the sandboxes that people compare it with: docs/league.md.
+league: build
+	@sh .ci/deps league
+	@sh .ci/league $(BIN)
+
+# The suite on other kernels, under systemd and control groups v2, in emulated machines: docs/vm.md. VMTEST="-kernels 6.12 -packages jail/launch" asks for less.
+vm-test: build
+	@sh .ci/deps vm
+	go run ./cmd/vmtest $(or $(VMTEST),-o docs/vm.md)
 
 fuzz:
 	@for p in $$(grep -rl 'func Fuzz' --include=*_test.go . | xargs -n1 dirname | sort -u); do \

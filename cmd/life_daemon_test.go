@@ -43,10 +43,13 @@ func (h *host) daemon() *sharedDaemon {
 		h.t.Fatal(err)
 	}
 	h.daemons[d.cmd.Process.Pid] = true
-	h.t.Cleanup(func() { // for a test that failed
-		if d.cmd.ProcessState == nil {
-			d.cmd.Process.Kill()
-			d.cmd.Wait()
+	h.t.Cleanup(func() {
+		switch {
+		case d.cmd.ProcessState != nil:
+		case h.t.Failed():
+			d.kill()
+		default:
+			d.stop()
 		}
 	})
 	eventually(h.t, "the daemon answers", func() bool {
@@ -89,6 +92,7 @@ func (d *sharedDaemon) descriptors() int {
 }
 
 func TestSocket(t *testing.T) {
+	const elsewhere = "jaild: hint: end what is there, or name another place with --socket\n"
 	h := newHost(t)
 	socket := filepath.Join(h.state, "jail.sock")
 	t.Run("taken by a file", func(t *testing.T) {
@@ -96,7 +100,7 @@ func TestSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := h.run(h.jaild())
-		if want := "jaild: error: socket " + socket + ": something else is there, which is not mine to remove\n"; o.code != 125 || o.err != want {
+		if want := "jaild: error: socket " + socket + ": something else is there, which is not mine to remove\n" + elsewhere; o.code != 125 || o.err != want {
 			t.Errorf("%+v, want %s", o, want)
 		}
 		if text, err := os.ReadFile(socket); string(text) != "mine" {
@@ -123,7 +127,7 @@ func TestSocket(t *testing.T) {
 	t.Run("another daemon", func(t *testing.T) {
 		d := h.daemon()
 		o := h.run(h.jaild())
-		if want := "jaild: error: socket " + socket + ": another daemon listens there\n"; o.code != 125 || o.err != want {
+		if want := "jaild: error: socket " + socket + ": another daemon listens there\n" + elsewhere; o.code != 125 || o.err != want {
 			t.Errorf("%+v, want %s", o, want)
 		}
 		h.wants(h.jail("run", "--", "true"), 0, "")

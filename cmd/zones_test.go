@@ -35,6 +35,7 @@ var soleImporters = map[string][]string{
 	"github.com/pelletier/go-toml":         {"policy/syntax"},
 	"golang.org/x/mod":                     {"supervisor/audit"},
 	"github.com/aymanbagabas/go-udiff":     {"jail/workspace"},
+	"golang.org/x/text":                    {"jail/workspace"},
 	"golang.org/x/sys/unix":                {"jail/internal/sys", "runners/internal/sys"},
 	"unsafe":                               {"jail/internal/sys", "runners/internal/sys"},
 	"github.com/spf13/cobra":               {"cmd/jail"},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 
 // Places inside every jail.
 const (
-	CacheDir = "/run/jail/cache" // the compiled form of the module, read-only
+	CacheDir = "/run/jail/cache" // the compiled forms of the modules, each in a directory of its own, named 0 and on; read-only
 	rootDir  = "/"
 )
 
@@ -30,6 +32,7 @@ const (
 	minMemory = 32 << 20 // what the engine itself needs
 	minPIDs   = 12       // threads of the engine
 	minFiles  = 16       // descriptors of the engine
+	minIO     = 4096     // bytes a second
 	cpuPeriod = 100_000  // microseconds
 	oomScore  = 500      // before ordinary processes of the host
 	tmpShare  = 4        // /tmp may hold this part of the memory limit
@@ -42,10 +45,10 @@ const (
 // A Request is what a plan is made from besides the policy: what was looked up on the host, by the caller's rights.
 type Request struct {
 	ID        ID
-	Base      uint32  // first of the host ids that are this jail's own
-	Slice     string  // control group above all jails, as "/jail"
-	Workspace *Source // nil without one
-	CacheDir  string  // directory of the host that holds the compiled module and nothing else
+	Base      uint32   // first of the host ids that are this jail's own
+	Slice     string   // control group above all jails, as "/jail"
+	Workspace *Source  // nil without one
+	Caches    []string // directories of the host, each holding one compiled module and nothing else
 	Command   Command
 }
 
@@ -76,11 +79,12 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 		IDs:             newIDs(r),
 		Hostname:        "jail",
 		Mounts:          newMounts(pol, r),
-		Devices:         []string{"null", "zero", "full", "random", "urandom"},
+		Devices:         newDevices(r.Command),
+		Files:           newFiles(pol, r),
 		Capabilities:    []string{},
 		NoNewPrivileges: true,
-		OuterFilter:     NewFilter("runtime", "wasi", "init"),
-		InnerFilter:     NewFilter("runtime", "wasi"),
+		OuterFilter:     NewOuterFilter(withNeeds(pol, r, outerGroups(r.Command))...),
+		InnerFilter:     NewFilter(withNeeds(pol, r, innerGroups(r.Command))...),
 		Rlimits:         newRlimits(pol.Limits),
 		Limits:          Limits{Wall: pol.Limits.Wall, CPUTime: pol.Limits.CPUTime, Output: pol.Limits.Output},
 		Command:         r.Command,
@@ -88,14 +92,46 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 	if r.Workspace != nil {
 		p.Workspace = newWorkspace(pol, *r.Workspace)
 	}
-	p.Landlock = newLandlock(p)
+	p.Landlock = newLandlock(pol, p)
+	p.Fetch = newFetch(pol)
 	return p, nil
+}
+
+// newFetch shows the door to the fetch proxy, where the policy grants one.
+func newFetch(pol policy.Policy) *Fetch {
+	if len(pol.Fetch.Allow) == 0 {
+		return nil
+	}
+	f := &Fetch{Limits: pol.Fetch.Limits.String(), Mode: pol.Fetch.Mode.String()}
+	for _, r := range pol.Fetch.Allow {
+		f.Allow = append(f.Allow, r.String())
+	}
+	for _, r := range pol.Fetch.Deny {
+		f.Deny = append(f.Deny, r.String())
+	}
+	return f
+}
+
+// withNeeds adds what the streams to the proxy need, where there are any, and what a shell script does.
+func withNeeds(pol policy.Policy, r Request, groups []string) []string {
+	groups = slices.Clone(groups)
+	if len(pol.Fetch.Allow) > 0 {
+		groups = append(groups, "fetch")
+	}
+	if r.Command.Runner == RunnerShell {
+		groups = append(groups, "shell")
+	}
+	if r.Command.Terminal {
+		groups = append(groups, "terminal")
+	}
+	return groups
 }
 
 func newCgroup(l policy.Limits, r Request) Cgroup {
 	// An ID can be asked for twice, also of two daemons; nobody else has the range of ids while this jail lives.
 	leaf := fmt.Sprintf("%s.%d", r.ID, (r.Base-FirstBase)/BaseSize)
-	c := Cgroup{Path: path.Join(r.Slice, leaf), Memory: bound(l.Memory, -1), PIDs: bound(l.PIDs, 0), OOMScore: oomScore}
+	c := Cgroup{Path: path.Join(r.Slice, leaf), Memory: bound(l.Memory, -1), PIDs: bound(l.PIDs, 0), OOMScore: oomScore,
+		IORead: bound(l.IORead, 0), IOWrite: bound(l.IOWrite, 0)}
 	if l.CPUs != policy.Unlimited {
 		c.CPUPeriod = cpuPeriod
 		c.CPUQuota = max(l.CPUs*cpuPeriod/1000, 1000)
@@ -133,14 +169,17 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 	}
 	for _, m := range pol.Mounts {
 		if m.Source == "" {
-			mounts = append(mounts, Mount{Kind: MountTmpfs, Target: m.Target, Write: true, Size: tmp, Files: tmpFiles})
+			mounts = append(mounts, newTmpfs(pol, r.Command, m.Target, tmp))
 			continue
 		}
 		mounts = append(mounts, Mount{Kind: MountBind, Source: m.Source, Target: m.Target,
 			Write: m.Access&policy.Write != 0, Exec: m.Access&policy.Exec != 0})
 	}
-	if r.CacheDir != "" {
-		mounts = append(mounts, Mount{Kind: MountBind, Source: r.CacheDir, Target: CacheDir})
+	for i, dir := range r.Caches {
+		mounts = append(mounts, Mount{Kind: MountBind, Source: dir, Target: path.Join(CacheDir, strconv.Itoa(i))})
+	}
+	if r.Command.Runner == RunnerNative {
+		mounts = append(mounts, nativeMounts(r.Command, tmp)...)
 	}
 	return mounts
 }
@@ -169,20 +208,24 @@ func newRlimits(l policy.Limits) []Rlimit {
 }
 
 // newLandlock grants on each mount what the mount itself grants; the rest of the tree holds nothing but mount points.
-func newLandlock(p Plan) Landlock {
+func newLandlock(pol policy.Policy, p Plan) Landlock {
+	native := p.Command.Runner == RunnerNative
 	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
 	if p.Workspace != nil {
-		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target, Write: p.Workspace.Shadow})
+		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target, Write: p.Workspace.Shadow, Exec: native && AllMayRun(pol, p.Workspace.Target)})
 	}
 	for _, m := range p.Mounts {
 		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec})
+	}
+	if native {
+		l.Rules = append(l.Rules, nativeRules(p)...)
 	}
 	return l
 }
 
 // checks each look at one thing and say one sentence about it.
 var checks = []func(policy.Policy, Request) error{
-	checkLimits, checkSyscalls, checkMounts, checkWorkspace, checkIDs, checkSlice,
+	checkLimits, checkSyscalls, checkMounts, checkWorkspace, checkNative, checkIDs, checkSlice,
 }
 
 func checkLimits(pol policy.Policy, _ Request) error {
@@ -197,6 +240,8 @@ func checkLimits(pol policy.Policy, _ Request) error {
 		{"memory", minMemory, "the engine itself needs 32MiB"},
 		{"pids", minPIDs, "the engine itself has up to 12 threads"},
 		{"open_files", minFiles, "the engine itself holds up to 16"},
+		{"io_read", minIO, "a page in a second is the least that a disk is asked for"},
+		{"io_write", minIO, "a page in a second is the least that a disk is asked for"},
 	}
 	for _, l := range least {
 		value, unit, ok := pol.Limits.Get(l.name)
@@ -207,7 +252,13 @@ func checkLimits(pol policy.Policy, _ Request) error {
 	return nil
 }
 
-func checkSyscalls(pol policy.Policy, _ Request) error {
+func checkSyscalls(pol policy.Policy, r Request) error {
+	if r.Command.Runner == RunnerNative {
+		if !pol.Syscalls.Has(policy.GroupNative) {
+			return errors.New(`syscalls.groups does not grant "native", without which no program of the host can run`)
+		}
+		return nil
+	}
 	if !pol.Syscalls.Has(policy.GroupWASI) {
 		return errors.New(`syscalls.groups does not grant "wasi", without which no WebAssembly tool can run`)
 	}

@@ -106,7 +106,7 @@ func TestNoPlanOfNothing(t *testing.T) {
 	}
 }
 
-// TestIDs: the tool is the owner of its workspace, mapped into the jail's own range and nowhere else (T-034).
+// TestIDs: the tool is the owner of its workspace, mapped into the jail's own range and nowhere else (T-034). Ids are numbers that the kernel gave; nobody writes one down as text (T-037).
 func TestIDs(t *testing.T) {
 	for _, id := range []uint32{0, 1, 1000, 65533, 65535, 65536, 1 << 30} {
 		r := request()

@@ -2,7 +2,11 @@
 // effective policy, that prints as JSON and that its sub-packages carry out, so that what is reviewed is what is enforced.
 package jail
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // PlanVersion is the version of the Plan's JSON form.
 const PlanVersion = 1
@@ -20,7 +24,9 @@ type Plan struct {
 	Hostname   string      `json:"hostname"`
 	Mounts     []Mount     `json:"mounts"` // in the order in which they are made; the root is a fresh read-only tmpfs
 	Devices    []string    `json:"devices"`
+	Files      []File      `json:"files,omitempty"` // of the root itself, read-only
 	Workspace  *Workspace  `json:"workspace,omitempty"`
+	Fetch      *Fetch      `json:"fetch,omitempty"` // nil: no network at all
 
 	Capabilities    []string `json:"capabilities"` // in any set: always none
 	NoNewPrivileges bool     `json:"no_new_privileges"`
@@ -44,6 +50,8 @@ type Cgroup struct {
 	CPUQuota  int64  `json:"cpu_quota_us"`  // microseconds of CPU time in each period; 0 is none
 	CPUPeriod uint64 `json:"cpu_period_us"` // microseconds
 	PIDs      int64  `json:"pids"`          // tasks: processes and threads
+	IORead    int64  `json:"io_read"`       // bytes a second, from each disk that the run uses; 0 is no bound
+	IOWrite   int64  `json:"io_write"`      // bytes a second, to each
 	OOMScore  int    `json:"oom_score_adj"` // the jail goes first when the host runs out of memory
 }
 
@@ -69,6 +77,7 @@ const (
 	MountTmpfs = "tmpfs"
 	MountProc  = "proc"
 	MountBind  = "bind"
+	MountPTS   = "devpts" // terminals of the jail's own; the only mount beside the device nodes that is not nodev
 )
 
 // A Mount is one mount of the jail's root. Everything is nosuid and nodev.
@@ -82,6 +91,12 @@ type Mount struct {
 	Files  int64  `json:"files,omitempty"` // inodes, of a tmpfs
 }
 
+// A File is made for the jail and holds nothing of the host's.
+type File struct {
+	Path string `json:"path"`
+	Text string `json:"text"`
+}
+
 // Workspace is the tree that the tool works on.
 type Workspace struct {
 	Source string `json:"source"`
@@ -91,7 +106,16 @@ type Workspace struct {
 	Files  int64  `json:"files,omitempty"` // of the upper layer
 }
 
-// A Filter is a seccomp allow-list: what is not named fails with Errno.
+// Fetch says that the jail has a door to the fetch proxy: a socket that hands out streams, and the only way out. What may be asked for on them is
+// shown here in the words of the policy; the proxy has it from the policy itself.
+type Fetch struct {
+	Allow  []string `json:"allow"`
+	Deny   []string `json:"deny,omitempty"`
+	Limits string   `json:"limits"`
+	Mode   string   `json:"mode"` // enforce or report
+}
+
+// A Filter is a seccomp allow-list: what is not named fails with Errno, and with ENOSYS where nobody knows a call of that number.
 type Filter struct {
 	Groups []string    `json:"groups"`
 	Allow  []string    `json:"allow"` // sorted
@@ -107,6 +131,28 @@ type Condition struct {
 	Arg   uint   `json:"arg"` // from 0
 	Mask  uint64 `json:"mask"`
 	Value uint64 `json:"value"`
+	// And must hold besides.
+	And []Bits `json:"and,omitempty"`
+}
+
+// Bits are a demand on one more argument of a Condition.
+type Bits struct {
+	Arg   uint   `json:"arg"` // from 0
+	Mask  uint64 `json:"mask"`
+	Value uint64 `json:"value"`
+}
+
+// String returns the condition in readable form: "socket(0=0x1, 1&0xf=0x1)", where an argument of which all 32 bits count has no mask.
+func (c Condition) String() string {
+	var parts []string
+	for _, b := range append([]Bits{{c.Arg, c.Mask, c.Value}}, c.And...) {
+		mask := ""
+		if b.Mask != low {
+			mask = fmt.Sprintf("&%#x", b.Mask)
+		}
+		parts = append(parts, fmt.Sprintf("%d%s=%#x", b.Arg, mask, b.Value))
+	}
+	return c.Call + "(" + strings.Join(parts, ", ") + ")"
 }
 
 // Landlock is the domain that jail-init puts itself into. Paths are those inside the jail.
@@ -116,6 +162,8 @@ type Landlock struct {
 	// Scoped asks for abstract sockets and signals to be kept inside where the kernel can (ABI 6); the network and
 	// process namespaces keep them inside everywhere.
 	Scoped bool `json:"scoped"`
+	// Network leaves TCP alone: for the fetch proxy, never for a jail.
+	Network bool `json:"network,omitempty"`
 }
 
 // A LandlockRule grants access below one path.
@@ -123,6 +171,8 @@ type LandlockRule struct {
 	Path  string `json:"path"`
 	Write bool   `json:"write"`
 	Exec  bool   `json:"exec"`
+	// Device lets what is opened below the path be asked by ioctl(2) what a device is asked; the filters say which requests there are.
+	Device bool `json:"device,omitempty"`
 }
 
 // An Rlimit bounds a resource of each process (setrlimit(2)); soft and hard limit are the same.
@@ -138,13 +188,33 @@ type Limits struct {
 	Output  int64         `json:"output"` // stdout and stderr together
 }
 
+// Runners of commands.
+const (
+	RunnerWASI   = "wasi"   // one module
+	RunnerShell  = "shell"  // a script whose every command is a module
+	RunnerNative = "native" // a program of the host, and those that it starts
+)
+
 // Command is what runs inside, for reading: bytes of an argument that are no text are shown escaped. The exact bytes travel
 // in the invocation.
 type Command struct {
-	Runner string   `json:"runner"` // "wasi"
+	Runner string   `json:"runner"` // "wasi", "shell" or "native"
 	Tool   string   `json:"tool"`   // as it was found: core-utils/grep, /path/x.wasm
 	Digest string   `json:"digest"` // of the module, "sha256:" and hex
 	Args   []string `json:"args"`   // Args[0] is the command's name
 	Env    []string `json:"env"`
 	Cwd    string   `json:"cwd"`
+	// Terminal says that the tool has a terminal of the jail's own on its streams.
+	Terminal bool `json:"terminal,omitempty"`
+	// Script lists the commands of a shell script, in its order.
+	Script []ScriptCommand `json:"script,omitempty"`
+}
+
+// A ScriptCommand is one simple command of a shell script.
+type ScriptCommand struct {
+	Line    uint   `json:"line"`
+	Column  uint   `json:"column"`
+	Text    string `json:"text"`
+	Tool    string `json:"tool,omitempty"`    // as it was found; empty where only a run can tell
+	Refused string `json:"refused,omitempty"` // why it may not run, or that it was not found
 }

@@ -22,7 +22,7 @@ import (
 var update = flag.Bool("update", false, "write the golden plans as they are")
 
 func request() jail.Request {
-	return jail.Request{ID: "golden", Base: jail.FirstBase, Slice: "/jail", CacheDir: "/var/cache/jail/0",
+	return jail.Request{ID: "golden", Base: jail.FirstBase, Slice: "/jail", Caches: []string{"/var/cache/jail/0"},
 		Workspace: &jail.Source{Path: "/home/user/project", UID: 1234, GID: 100},
 		Command:   jail.Command{Runner: "wasi", Tool: "core-utils/grep", Digest: "sha256:00", Args: []string{"grep", "x"}, Env: []string{"LANG=C.UTF-8"}, Cwd: "/workspace"}}
 }

@@ -216,8 +216,51 @@ func checkFetch(p Policy) (out []error) {
 			out = append(out, keyed(key+".paths", CheckURLGlob(g))...)
 		}
 		out = append(out, keyed(key+".credential", CheckCredential(r.Credential))...)
+		out = append(out, tooMany(key+".types", len(r.Types))...)
+		for _, g := range r.Types {
+			out = append(out, keyed(key+".types", CheckTypeGlob(g))...)
+		}
+		out = append(out, keyed(key, r.Bounds.check())...)
+		if r.TLS > TLSOpaque {
+			out = append(out, fmt.Errorf("%s.tls is no value there is", key))
+		}
+	}
+	return append(out, checkFetchDeny(p.Fetch)...)
+}
+
+func checkFetchDeny(f Fetch) (out []error) {
+	out = tooMany("fetch.deny", len(f.Deny))
+	for i, r := range f.Deny {
+		key := fmt.Sprintf("fetch.deny[%d]", i)
+		if r.Host.depth == hostNone {
+			out = append(out, fmt.Errorf("%s.host is missing", key))
+		}
+		for _, m := range r.Methods {
+			out = append(out, keyed(key+".methods", checkMethod(m.String()))...)
+		}
+		for _, g := range r.Paths {
+			out = append(out, keyed(key+".paths", CheckURLGlob(g))...)
+		}
+	}
+	if f.Rate < 0 {
+		out = append(out, errors.New("fetch.limits.rate is negative"))
+	}
+	if f.Mode > FetchReport {
+		out = append(out, errors.New("fetch.mode is no value there is"))
 	}
 	return out
+}
+
+// CheckTypeGlob refuses a pattern that no media type could match.
+func CheckTypeGlob(g Glob) error {
+	text := g.String()
+	bad := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("/*+-._", r)
+	}
+	if text != "**" && (!g.valid || g.deep || len(g.pre) != 2 || strings.ContainsFunc(text, bad)) {
+		return fmt.Errorf("pattern %q is no media type in lower case, such as text/* or application/json", text)
+	}
+	return nil
 }
 
 func checkMethod(m string) error {

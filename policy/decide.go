@@ -19,6 +19,8 @@ type Decision struct {
 	Rule string
 	// Credential is what the proxy attaches to an allowed Connect, or "".
 	Credential string
+	// Fetch is the rule by which a Connect is allowed, with what else it asks for.
+	Fetch *FetchRule
 }
 
 // Question is something that a jail may be allowed to do: Open, Tool, Module, Native,

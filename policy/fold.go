@@ -6,6 +6,10 @@ import (
 	"unicode/utf8"
 )
 
+// FoldName returns a form of a name that is the same for all names which some file system takes for one, as the
+// built-in and the protecting patterns compare names.
+func FoldName(name string) string { return foldName(name) }
+
 // foldName returns a form of name that is the same for all names which some file system
 // takes for one: without regard to case, without characters that cannot be seen, with
 // full-width letters narrowed, without what NTFS drops at the end of a name.

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -34,6 +35,11 @@ var AnyHost = Host{depth: hostAny}
 // dialled; a policy that names one is refused earlier, since it can only be a mistake.
 var metadataHosts = []string{"metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"}
 
+func metadataHost(name string) bool {
+	clean, err := ParseHostName(name)
+	return err == nil && slices.Contains(metadataHosts, clean)
+}
+
 // ParseHost reads a pattern. The error says what is wrong with it in a sentence.
 func ParseHost(text string) (Host, error) {
 	depth, rest := hostExact, text
@@ -54,12 +60,13 @@ func ParseHost(text string) (Host, error) {
 	if depth != hostExact && !strings.Contains(name, ".") {
 		return Host{}, fmt.Errorf("host %q stands for a whole top-level domain: name the domain, as in *.example.%s", text, name)
 	}
+	h := Host{depth: depth, name: name}
 	for _, m := range metadataHosts {
-		if name == m {
-			return Host{}, fmt.Errorf("host %q is a cloud metadata service, which no policy may grant", text)
+		if (Host{depth: hostExact, name: m}).LessEq(h) {
+			return Host{}, fmt.Errorf("host %q stands for a cloud metadata service, which no policy may grant", text)
 		}
 	}
-	return Host{depth: depth, name: name}, nil
+	return h, nil
 }
 
 // ParseHostName returns name in lower case without its final dot, if it is a strict DNS

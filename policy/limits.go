@@ -15,6 +15,10 @@ type Limits struct {
 	Workspace      int64         `json:"workspace"`       // bytes that the shadow may hold
 	WorkspaceFiles int64         `json:"workspace_files"` // files that the shadow may hold
 	FileSize       int64         `json:"file_size"`       // bytes of the largest file written
+	IORead         int64         `json:"io_read"`         // bytes a second, from each disk
+	IOWrite        int64         `json:"io_write"`        // bytes a second, to each disk
+	Revert         int64         `json:"revert"`          // bytes that a commit keeps of what it replaced, for a revert
+	RevertTime     time.Duration `json:"revert_time"`     // for which it keeps them
 }
 
 var limitFields = []limitField[Limits]{
@@ -28,7 +32,15 @@ var limitFields = []limitField[Limits]{
 	{"workspace", Bytes, "what the shadow of the workspace may hold", func(l *Limits) *int64 { return &l.Workspace }},
 	{"workspace_files", Count, "files that the shadow may hold", func(l *Limits) *int64 { return &l.WorkspaceFiles }},
 	{"file_size", Bytes, "the largest file written", func(l *Limits) *int64 { return &l.FileSize }},
+	{"io_read", Bytes, "read from each disk, a second; a policy may leave it out", func(l *Limits) *int64 { return &l.IORead }},
+	{"io_write", Bytes, "written to each disk, a second; a policy may leave it out", func(l *Limits) *int64 { return &l.IOWrite }},
+	{"revert", Bytes, "what a commit keeps of what it replaced, for a revert; left out, 1 GiB", func(l *Limits) *int64 { return &l.Revert }},
+	{"revert_time", Duration, "for how long it keeps that; left out, 168h", func(l *Limits) *int64 { return (*int64)(&l.RevertTime) }},
 }
+
+// OptionalLimits are those that a profile may leave out without granting nothing: not every host can hold them, and what is
+// kept for a revert is nothing that a tool gets. Left out, they bound nothing.
+func OptionalLimits() []string { return []string{"io_read", "io_write", "revert", "revert_time"} }
 
 // TopLimits bounds nothing.
 func TopLimits() Limits { return topLimits(limitFields) }

@@ -81,6 +81,7 @@ func TestLimitsSet(t *testing.T) {
 	for name, value := range map[string]string{
 		"wall": "1s", "cpu_time": "2s", "cpus": "0.5", "memory": "1KiB", "pids": "3", "open_files": "4",
 		"output": "5B", "workspace": "6B", "workspace_files": "7", "file_size": "8B",
+		"io_read": "9B", "io_write": "1KiB", "revert": "2KiB", "revert_time": "3s",
 	} {
 		if err := l.Set(name, value); err != nil {
 			t.Error(err)
@@ -88,7 +89,7 @@ func TestLimitsSet(t *testing.T) {
 	}
 	want := policy.Limits{
 		Wall: time.Second, CPUTime: 2 * time.Second, CPUs: 500, Memory: 1024, PIDs: 3,
-		OpenFiles: 4, Output: 5, Workspace: 6, WorkspaceFiles: 7, FileSize: 8,
+		OpenFiles: 4, Output: 5, Workspace: 6, WorkspaceFiles: 7, FileSize: 8, IORead: 9, IOWrite: 1024, Revert: 2048, RevertTime: 3 * time.Second,
 	}
 	if l != want {
 		t.Errorf("limits are %s, want %s", l, want)

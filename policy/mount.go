@@ -130,6 +130,11 @@ func (m Mounts) Normal() Mounts {
 
 func (m Mounts) String() string { return listString(m.Normal()) }
 
+// memory reports whether all of them are tmpfs, and there is one.
+func (m Mounts) memory() bool {
+	return len(m) > 0 && !slices.ContainsFunc(m, func(x Mount) bool { return x.Source != "" })
+}
+
 // rightsAt returns the rights on a path in the jail, and the mounts that grant them.
 func (m Mounts) rightsAt(path string) (rights Rights, from Mounts) {
 	for _, x := range m {

@@ -1,7 +1,23 @@
 package policy
 
+// A Class is what kind of risk a change is.
+type Class string
+
+// Classes of risk by name. The first five are held back by a commit until someone names them.
+const (
+	Hooks          Class = "hooks"           // version control runs it, or is led by it
+	Editor         Class = "editor"          // an editor or debugger does
+	Agent          Class = "agent"           // an AI agent obeys it
+	Shell          Class = "shell"           // a shell or version manager does, at start
+	Autostart      Class = "autostart"       // the login, the desktop or a scheduler does
+	PackageManager Class = "package-manager" // an install, build or test runs it
+	CI             Class = "ci"              // a pipeline runs it
+	Binary         Class = "binary"          // is code that nobody can read
+)
+
 // Risk says why a change to a name is more than a change to a file.
 type Risk struct {
+	Class   Class
 	Pattern string // as in Names
 	Reason  string // a sentence for the person who reviews
 	Itself  bool   // only the name itself is a risk, not what is below it
@@ -46,5 +62,5 @@ func findRisk(names Names, risks []Risk, path string) (Risk, bool) {
 			return r, true
 		}
 	}
-	return Risk{Pattern: pattern, Reason: "is no clean name"}, true
+	return Risk{Class: Hooks, Pattern: pattern, Reason: "is no clean name"}, true
 }

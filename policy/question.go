@@ -26,6 +26,9 @@ func (q Open) decide(p Policy) Decision {
 		return q.decideWorkspace(p, rel)
 	}
 	rights, from := p.Mounts.rightsAt(q.Path)
+	if from.memory() && p.Tools.Native.Match(q.Path) {
+		rights |= Exec // what a compiler makes in /tmp, where the policy names it
+	}
 	if q.Want.SubsetOf(rights) {
 		return allow("mount %s", quoteMounts(from))
 	}
@@ -113,12 +116,23 @@ type Connect struct {
 	Port   uint16
 	Method string // upper case
 	Path   string // in canonical form, starts with a slash
+	// Tunnel asks for a stream of the client's own TLS, of which nothing is seen but the
+	// name; it has neither method nor path.
+	Tunnel bool
+	// WebSocket asks for a request that becomes a stream in both directions.
+	WebSocket bool
 }
 
 func (q Connect) String() string {
 	text := q.Host + ":" + strconv.Itoa(int(q.Port)) + q.Path
 	if q.Method != "" {
 		text = q.Method + " " + text
+	}
+	switch {
+	case q.Tunnel:
+		text = "tunnel " + text
+	case q.WebSocket:
+		text = "websocket " + text
 	}
 	return "connect " + text
 }
@@ -140,6 +154,12 @@ func (q Connect) decide(p Policy) Decision {
 	} else if q.Path != "" {
 		return deny("path %q is asked about without a method", q.Path)
 	}
+	if metadataHost(q.Host) {
+		return deny("host %q is a cloud metadata service, which no policy may grant", q.Host)
+	}
+	if no, ok := p.Fetch.denied(q); ok {
+		return deny("fetch.deny %q", no)
+	}
 	rule, credential, err := p.Fetch.find(q)
 	switch {
 	case errors.Is(err, errTwoCredentials):
@@ -149,6 +169,7 @@ func (q Connect) decide(p Policy) Decision {
 	}
 	d := allow("fetch.allow %q", rule)
 	d.Credential = credential
+	d.Fetch = &rule
 	return d
 }
 

@@ -94,7 +94,7 @@ func (r *Request) Given() map[string]string {
 func (r *Request) Policy() Policy {
 	p := r.policy.Normal()
 	if len(r.hosts) > 0 {
-		p.Fetch = p.Fetch.Meet(Fetch{r.hosts, TopFetchLimits()})
+		p.Fetch = p.Fetch.Meet(Fetch{Allow: r.hosts, Limits: TopFetchLimits(), Mode: FetchReport})
 	}
 	return p
 }

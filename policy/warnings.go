@@ -25,6 +25,9 @@ func (p Policy) Warnings() []string {
 	for _, r := range p.Fetch.Allow {
 		warnFetch(r, warn)
 	}
+	if p.Fetch.Mode == FetchReport && len(p.Fetch.Allow) > 0 {
+		warn("fetch.mode = \"report\": requests that no rule grants are sent all the same, and only recorded")
+	}
 	for _, g := range p.Tools.Native {
 		if !g.Literal() {
 			warn("tools.native %q: any program that the pattern matches, now or later, may run", g)
@@ -78,6 +81,9 @@ func warnFetch(r FetchRule, warn func(string, ...any)) {
 		if r.Host.depth == hostBelow {
 			warn("fetch.allow %q: a tool may put what it reads into the names that it asks for", r.Host)
 		}
+	}
+	if r.TLS == TLSOpaque && r.everyRequest() {
+		warn("fetch.allow %q: tls = \"opaque\" lets the tool send what nobody sees or records", r.Host)
 	}
 	if strings.HasPrefix(r.Host.name, "xn--") || strings.Contains(r.Host.name, ".xn--") {
 		warn("fetch.allow %q: the name is written in another script, and may look like one that it is not", r.Host)

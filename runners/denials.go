@@ -24,21 +24,26 @@ type Denials struct {
 // Add counts a refusal. what and rule may hold bytes that the tool chose: they
 // are cut and made printable.
 func (d *Denials) Add(layer, what, rule string) {
-	key := Denial{Layer: layer, What: Printable(what, maxDenialBytes), Rule: Printable(rule, maxDenialBytes)}
+	d.AddCount(Denial{Layer: layer, What: Printable(what, maxDenialBytes), Rule: Printable(rule, maxDenialBytes), Count: 1})
+}
+
+// AddCount counts the refusals of a list that another has made.
+func (d *Denials) AddCount(more Denial) {
+	key := more
+	key.Count = 0
 	if i, ok := d.index[key]; ok {
-		d.list[i].Count++
+		d.list[i].Count += more.Count
 		return
 	}
 	if len(d.list) == MaxDenials {
-		d.overflow++
+		d.overflow += more.Count
 		return
 	}
 	if d.index == nil {
 		d.index = make(map[Denial]int)
 	}
 	d.index[key] = len(d.list)
-	key.Count = 1
-	d.list = append(d.list, key)
+	d.list = append(d.list, more)
 }
 
 // List returns the refusals in the order of their first time. Those beyond

@@ -11,6 +11,7 @@ type Kind string
 const (
 	KindWASI   Kind = "wasi"   // a WebAssembly module that speaks WASI preview 1
 	KindNative Kind = "native" // a program of the host
+	KindShell  Kind = "shell"  // a script whose every command is a WASI module
 )
 
 // Layout says how a WASI module finds the directories that it was granted.
@@ -102,8 +103,11 @@ type Usage struct {
 // Report is how a run ended.
 type Report struct {
 	ExitCode      int            `json:"exit_code"`
+	Signal        int            `json:"signal,omitempty"` // that ended a program of the host; ExitCode is then 128 and its number
 	Trap          *Trap          `json:"trap,omitempty"`
 	Denied        []Denial       `json:"denied,omitempty"`
 	MemoryRefused *MemoryRefused `json:"memory_refused,omitempty"`
+	LimitsMet     []LimitMet     `json:"limits_met,omitempty"`
 	Usage         Usage          `json:"usage"`
+	Executed      []Executed     `json:"executed,omitempty"` // by a script, sorted by name
 }

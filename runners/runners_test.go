@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -110,5 +111,25 @@ func TestDenials(t *testing.T) {
 	d.Add("wasi", "read /\x1b[31m\xff\n"+strings.Repeat("x", 10_000), "r")
 	if what := d.List()[0].What; len(what) > 700 || strings.ContainsAny(what, "\x1b\n") || !utf8.ValidString(what) {
 		t.Errorf("%d bytes: %q", len(what), what)
+	}
+}
+
+// TestMillionDenials: a tool that is refused a million things, most of them new, costs a bounded list, and each is counted (T-409).
+func TestMillionDenials(t *testing.T) {
+	var d Denials
+	const refusals = 1_000_000
+	for i := range refusals {
+		what := "read /etc/shadow"
+		if i%2 == 0 {
+			what = "read /etc/" + strconv.Itoa(i)
+		}
+		d.Add("wasi", what, "no grant")
+	}
+	list, sum := d.List(), 0
+	for _, e := range list {
+		sum += e.Count
+	}
+	if sum != refusals || len(list) != MaxDenials+1 {
+		t.Errorf("%d refusals in %d entries, want %d in %d", sum, len(list), refusals, MaxDenials+1)
 	}
 }

@@ -16,6 +16,8 @@ func Default(exe string, getenv func(string) string) Config {
 		Socket:   "/run/jail/jail.sock",
 		Profiles: profiles.Dir,
 		Ceiling:  "/etc/jail/ceiling.toml",
+		Fetch:    "/etc/jail/fetch.toml",
+		Exe:      exe,
 		Slice:    "/jail",
 		Version:  Version,
 	}
@@ -40,6 +42,7 @@ func (c Config) Below(dir string) Config {
 	}
 	c.StateDir = filepath.Join(dir, "state")
 	c.LogDir = filepath.Join(dir, "audit")
+	c.Fetch = filepath.Join(dir, "fetch.toml")
 	c.Socket = filepath.Join(dir, "jail.sock")
 	return c
 }

@@ -3,8 +3,10 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
+	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/runners"
 )
 
@@ -31,11 +33,13 @@ const (
 
 // An Error is a failure or a refusal of jail's own, never of a tool. Message says what, which and why, in one sentence; Hint what to do.
 type Error struct {
-	Code    string           `json:"code"`
-	Message string           `json:"message"`
-	Hint    string           `json:"hint,omitempty"`
-	Denied  []runners.Denial `json:"-"`
-	Err     error            `json:"-"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+	// Conflicts are both sides of what changed on both, for a commit or revert that was refused for it.
+	Conflicts []workspace.Conflict `json:"conflicts,omitempty"`
+	Denied    []runners.Denial     `json:"-"`
+	Err       error                `json:"-"`
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -84,9 +88,25 @@ func usage(format string, args ...any) *Error {
 	return &Error{Code: CodeUsage, Message: fmt.Sprintf(format, args...)}
 }
 
+// hintOf says what to do about a failure of which nothing more is known than what the kernel said.
+func hintOf(err error) string {
+	is := func(all ...error) bool {
+		return slices.ContainsFunc(all, func(e error) bool { return errors.Is(err, e) })
+	}
+	switch {
+	case is(syscall.ENOSPC, syscall.EDQUOT):
+		return "make room on the disk of jail's state directory"
+	case is(syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.ENOBUFS):
+		return "the host is short of descriptors, processes or memory: try again, or run less at one time"
+	case is(syscall.EIO, syscall.EROFS):
+		return "look at the disk of jail's state directory, and at the kernel's log"
+	}
+	return "jail doctor says what this host can enforce; if that is all there, this is a fault of jail's own"
+}
+
 func failed(err error, hint, format string, args ...any) *Error {
-	if hint == "" && errors.Is(err, syscall.ENOSPC) {
-		hint = "make room on the disk of jail's state directory"
+	if hint == "" {
+		hint = hintOf(err)
 	}
 	return &Error{Code: CodeFailed, Message: fmt.Sprintf(format, args...), Hint: hint, Err: err}
 }

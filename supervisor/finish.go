@@ -17,24 +17,30 @@ import (
 func (r *run) finish(e end) error {
 	res := &r.result
 	res.Truncated = e.pumps.truncated.Load()
-	res.Usage = Usage{WallMS: e.wall.Milliseconds(), CPUMS: e.usage.CPU.Milliseconds(), MemoryPeak: e.usage.MemoryPeak, PIDsPeak: e.usage.PIDsPeak}
+	res.Usage = Usage{WallMS: e.wall.Milliseconds(), CPUMS: e.usage.CPU.Milliseconds(), MemoryPeak: e.usage.MemoryPeak, PIDsPeak: e.usage.PIDsPeak,
+		ThrottledMS: e.usage.Throttled.Milliseconds(), IORead: e.usage.IORead, IOWrite: e.usage.IOWrite}
 	if rep := e.answer.Report; rep != nil {
 		res.Denied = append(res.Denied, checkDenied(rep.Denied)...)
 		res.Trap = rep.Trap
 	}
+	res.Usage.FetchBytesIn, res.Usage.FetchBytesOut, res.Usage.FetchRequests = r.fetched.FetchBytesIn, r.fetched.FetchBytesOut, r.fetched.FetchRequests
+	res.Denied = append(append(res.Denied, r.fetchDenied...), r.refusedCalls()...)
 	r.failure = e.answer.Failure
 	r.outcome(e)
 	if e.answer.Report == nil && e.answer.Failure == "" && e.status.Signal == 0 && res.Limit == nil && r.ended() == nil {
-		// It ended by itself and has nothing to report: it never got to the tool.
-		return missingLayer("jail-init", "it could not restrict itself, and says why on standard error", "", nil)
+		// It ended by itself and has nothing to report: it did not get to the tool, or could not tell of it.
+		return failed(nil, "", "jail-init ended with code %d and did not say how the run went", e.status.Code)
+	}
+	if e.answer.Layer != "" && e.answer.Report == nil && r.ended() == nil {
+		return r.s.missingLayer(e.answer.Layer, e.answer.Failure, nil)
 	}
 	if r.job.compile {
 		return nil
 	}
 	if e.answer.Failure != "" && r.ended() == nil && res.Limit == nil {
-		return &Error{Code: CodeFailed, Message: "tool " + r.job.tool.name + ": " + e.answer.Failure}
+		return failed(nil, "", "tool %s: %s", r.job.tool.name, e.answer.Failure)
 	}
-	if err := r.recordEnd(); err != nil {
+	if err := r.recordEnd(e); err != nil {
 		return err
 	}
 	if err := r.review(); err != nil {
@@ -48,6 +54,9 @@ func (r *run) outcome(e end) {
 	res := &r.result
 	res.ExitCode = e.status.Code
 	signal := e.status.Signal
+	if rep := e.answer.Report; rep != nil && r.job.tool.native != "" && signal == 0 && rep.Signal > 0 && e.status.Code == exitSignal+rep.Signal {
+		signal = rep.Signal // of the program; process 1 ended by itself, with the code that says so
+	}
 	c := r.ended()
 	limits := r.job.eff.Policy().Limits
 	switch {
@@ -60,13 +69,20 @@ func (r *run) outcome(e end) {
 		signal = int(syscall.SIGKILL)
 	case c != nil:
 		signal = c.signal
-	case signal == int(syscall.SIGKILL) && e.usage.CPU >= limits.CPUTime:
-		res.Limit = r.limitHit("cpu_time", e.usage.CPU.Milliseconds()) // the kernel was faster than the watch
-	case e.answer.Report != nil && e.answer.Report.MemoryRefused != nil:
-		m := e.answer.Report.MemoryRefused
-		res.Limit = &LimitHit{"memory", limits.Memory, max(m.Wanted, 0)}
-	case e.usage.PIDsDenied > 0:
-		res.Limit = &LimitHit{"pids", limits.PIDs, e.usage.PIDsPeak}
+	case signal == int(syscall.SIGKILL) && e.usage.CPU >= limits.CPUTime-limits.CPUTime/10:
+		// The kernel was faster than the watch: it counts whole ticks for a process, and so ahead of what the control group has used.
+		res.Limit = r.limitHit("cpu_time", e.usage.CPU.Milliseconds())
+	}
+	if res.Limit != nil {
+		r.met = []LimitHit{*res.Limit}
+	}
+	for _, hit := range r.limitsMet(e) {
+		if res.Limit == nil || hit.Name != res.Limit.Name {
+			r.met = append(r.met, hit)
+		}
+	}
+	if res.Limit == nil && len(r.met) > 0 {
+		res.Limit = &r.met[0]
 	}
 	if signal == 0 {
 		return
@@ -102,7 +118,7 @@ const (
 func checkDenied(said []runners.Denial) []runners.Denial {
 	var out []runners.Denial
 	for _, d := range said[:min(len(said), maxDenied)] {
-		if d.Layer != "wasi" || d.Count < 1 || len(d.What) > maxDeniedText || len(d.Rule) > maxDeniedText {
+		if d.Layer != "wasi" && d.Layer != "policy" || d.Count < 1 || len(d.What) > maxDeniedText || len(d.Rule) > maxDeniedText {
 			continue
 		}
 		out = append(out, d)
@@ -111,28 +127,22 @@ func checkDenied(said []runners.Denial) []runners.Denial {
 }
 
 // recordEnd puts what was refused and which limit was met on record.
-func (r *run) recordEnd() error {
-	for _, d := range r.result.Denied {
-		if err := r.record(audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule, Count: int64(d.Count)}); err != nil {
-			return err
-		}
+func (r *run) recordEnd(e end) error {
+	if err := r.recordExecuted(e.answer.Report); err != nil {
+		return err
 	}
-	l := r.result.Limit
-	if l == nil {
-		return nil
+	if err := r.recordDenied(); err != nil {
+		return err
 	}
-	action := "killed"
-	if r.result.Signal == nil {
-		action = "refused"
-	}
-	return r.record(audit.Limit{Name: l.Name, Limit: l.Limit, Peak: l.Peak, Action: action})
+	return r.recordLimits()
 }
 
 func (r *run) recordFinished(e end) error {
 	res, u := &r.result, r.result.Usage
 	f := audit.RunFinished{ExitCode: res.ExitCode, Truncated: res.Truncated, Workspace: res.Workspace,
 		Usage: audit.Usage{WallMS: u.WallMS, CPUMS: u.CPUMS, MemoryPeak: u.MemoryPeak, PIDsPeak: u.PIDsPeak,
-			WorkspaceBytes: u.WorkspaceBytes, OutBytes: e.pumps.seen.Load()},
+			ThrottledMS: u.ThrottledMS, IORead: u.IORead, IOWrite: u.IOWrite, WorkspaceBytes: u.WorkspaceBytes,
+			FetchBytesIn: u.FetchBytesIn, FetchBytesOut: u.FetchBytesOut, FetchRequests: u.FetchRequests, OutBytes: e.pumps.seen.Load()},
 		Changes: audit.Changes(res.Changes)}
 	if res.Signal != nil {
 		f.Signal = *res.Signal
@@ -149,27 +159,59 @@ func (r *run) prepareWorkspace() error {
 		return nil
 	}
 	w, err := r.s.workspaces.Prepare(workspace.Spec{ID: string(j.id), Source: j.source, Bytes: j.plan.Workspace.Bytes,
-		Inodes: j.plan.Workspace.Files, Caller: j.caller.workspace()})
+		Inodes: j.plan.Workspace.Files, Caller: j.caller.workspace(), Hide: j.eff.Policy().Workspace.Hide})
 	switch {
 	case errors.Is(err, workspace.ErrSource):
 		return &Error{Code: CodeRefused, Message: err.Error(), Err: err}
 	case errors.Is(err, workspace.ErrNoSpace):
 		return failed(err, "make room, or take less with --limit workspace=SIZE", "%v", err)
 	case err != nil:
-		if f := probe.LoopDevices(); f.Answer == probe.No {
-			return missingLayer("workspace", f.Detail, f.Fix, err)
+		for _, f := range []probe.Finding{probe.LoopDevices(), probe.Mkfs()} {
+			if e := Missing(f, err); e != nil {
+				return e
+			}
 		}
 		return failed(err, "", "%v", err)
 	}
 	r.work = w
+	// Now, and not only when it is kept: if this daemon is killed, the next one finds a shadow that can be reviewed.
+	if err := r.s.saveTerms(string(j.id), r.terms(true)); err != nil {
+		return failed(err, "", "%v", err)
+	}
 	return nil
+}
+
+// terms are those of the run's shadow.
+func (r *run) terms(unfinished bool) terms {
+	w := r.job.eff.Policy().Workspace
+	return terms{Policy: r.job.eff.Digest(), Tool: r.job.tool.name, Protect: w.Protect, Commit: w.Commit, Unfinished: unfinished,
+		Revert: r.job.eff.Policy().Limits.Revert, RevertTime: r.job.eff.Policy().Limits.RevertTime}
 }
 
 // discardUnused throws the shadow of a run away that never came to an end.
 func (r *run) discardUnused() {
 	if r.work != nil {
-		_ = r.work.Discard() // what cannot be discarded is listed by `jail workspaces`
+		_ = r.discard() // what cannot be discarded is listed by `jail workspaces`
 		_ = r.work.Close()
+	}
+}
+
+// discard throws the shadow away, and its terms after it.
+func (r *run) discard() error {
+	if err := r.work.Discard(); err != nil {
+		return err
+	}
+	return r.s.dropTerms(string(r.job.id))
+}
+
+// keptAnyway says of a run that failed on our side that its shadow is still there, if it is.
+func (r *run) keptAnyway() {
+	if r.job.compile || r.job.source == nil || r.result.Workspace != "" {
+		return
+	}
+	if w, err := r.s.workspaces.Get(string(r.job.id)); err == nil {
+		r.result.Workspace = "kept"
+		w.Close()
 	}
 }
 
@@ -181,7 +223,7 @@ func (r *run) review() error {
 	peek, err := r.work.Peek(context.Background())
 	if err == nil && peek.Total() == 0 {
 		r.result.Workspace = "discarded"
-		r.s.later(func() { _ = errors.Join(r.work.Discard(), r.work.Close()) }) // nothing is in it, and `jail workspaces` shows what stayed
+		r.s.later(func() { _ = errors.Join(r.discard(), r.work.Close()) }) // nothing is in it, and `jail workspaces` shows what stayed
 		return nil
 	}
 	defer func() { // from here on the shadow has its fate, whatever else fails
@@ -199,7 +241,7 @@ func (r *run) review() error {
 	res := &r.result
 	res.Changes = Changes{int64(sum.Added), int64(sum.Modified), int64(sum.Deleted)}
 	res.Usage.WorkspaceBytes = sum.Bytes
-	changed := audit.WorkspaceChanged{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(res.Changes)}
+	changed := audit.WorkspaceChanged{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(res.Changes), Files: digests(r.work.Reviewed())}
 	if err := r.record(changed); err != nil {
 		return err
 	}
@@ -218,7 +260,7 @@ func (r *run) settle(digest string) error {
 		if err := r.record(audit.WorkspaceDiscarded{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(r.result.Changes)}); err != nil {
 			return err
 		}
-		if err := r.work.Discard(); err != nil {
+		if err := r.discard(); err != nil {
 			return failed(err, "", "%v", err)
 		}
 		return nil
@@ -230,10 +272,8 @@ func (r *run) settle(digest string) error {
 
 // keep makes the shadow outlive the run, with the terms of its commit.
 func (r *run) keep() error {
-	w := r.job.eff.Policy().Workspace
-	t := terms{Policy: r.job.eff.Digest(), Tool: r.job.tool.name, Protect: w.Protect, Commit: w.Commit}
-	if err := errors.Join(r.s.saveTerms(string(r.job.id), t), r.work.Keep()); err != nil {
-		return failed(err, "", "%v", err)
+	if err := errors.Join(r.s.saveTerms(string(r.job.id), r.terms(false)), r.work.Keep()); err != nil {
+		return failed(err, "jail diff "+string(r.job.id)+" shows the shadow, jail discard "+string(r.job.id)+" throws it away", "%v", err)
 	}
 	r.result.Workspace = "kept"
 	return nil
@@ -244,7 +284,8 @@ func (r *run) commit(digest string) error {
 	if err := r.keep(); err != nil {
 		return err
 	}
-	_, err := r.s.commit(context.Background(), r.job.caller, r.work, CommitRequest{Digest: digest}, r.job.eff.Policy().Workspace, r.record)
+	l := r.job.eff.Policy().Limits
+	_, err := r.s.commit(context.Background(), r.job.caller, r.work, CommitRequest{Digest: digest}, r.job.eff.Policy().Workspace, retention(l.Revert, l.RevertTime), r.record)
 	if err != nil {
 		return err
 	}
@@ -255,7 +296,8 @@ func (r *run) commit(digest string) error {
 var signalNames = map[syscall.Signal]string{
 	syscall.SIGHUP: "SIGHUP", syscall.SIGINT: "SIGINT", syscall.SIGQUIT: "SIGQUIT", syscall.SIGILL: "SIGILL", syscall.SIGABRT: "SIGABRT",
 	syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE", syscall.SIGKILL: "SIGKILL", syscall.SIGSEGV: "SIGSEGV", syscall.SIGPIPE: "SIGPIPE",
-	syscall.SIGTERM: "SIGTERM", syscall.SIGXCPU: "SIGXCPU", syscall.SIGSYS: "SIGSYS",
+	syscall.SIGTERM: "SIGTERM", syscall.SIGXCPU: "SIGXCPU", syscall.SIGSYS: "SIGSYS", syscall.SIGALRM: "SIGALRM", syscall.SIGTRAP: "SIGTRAP",
+	syscall.SIGUSR1: "SIGUSR1", syscall.SIGUSR2: "SIGUSR2", syscall.SIGXFSZ: "SIGXFSZ", syscall.SIGVTALRM: "SIGVTALRM",
 }
 
 func signalName(s syscall.Signal) string {

@@ -31,6 +31,7 @@ type job struct {
 	eff      policy.Effective
 	resolved bool
 	tool     tool
+	script   *script  // nil where one tool is run
 	source   *os.File // the workspace's real directory, nil without one
 	binds    []*os.File
 	ids      *idrange.Range
@@ -52,7 +53,11 @@ func (s *Supervisor) prepare(ctx context.Context, c Caller, req Request, dry boo
 }
 
 func (j *job) close() {
-	for _, f := range append(j.binds, j.tool.module, j.source) {
+	files := append(j.binds, j.tool.module, j.source)
+	if j.script != nil {
+		files = append(files, j.script.files()...)
+	}
+	for _, f := range files {
 		if f != nil {
 			f.Close()
 		}
@@ -125,25 +130,34 @@ func (j *job) checkWorkspace() error {
 }
 
 func (s *Supervisor) openTool(ctx context.Context, j *job) (err error) {
-	if j.tool, err = s.findTool(j); err != nil || j.dry {
+	if j.req.Script != nil {
+		return s.openScript(ctx, j)
+	}
+	if j.tool, err = s.findProgram(j); err != nil || j.dry || j.tool.native != "" {
 		return err
 	}
 	return s.compiled(ctx, j)
 }
 
 func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
-	cwd := "/"
-	if j.source != nil {
-		cwd = policy.WorkspaceDir
-	}
-	if j.env, err = environ(j.eff, j.req, cwd); err != nil {
+	cwd := j.cwd()
+	if j.env, err = j.environ(); err != nil {
 		return err
+	}
+	if j.req.Terminal != nil && j.tool.native == "" {
+		return usage("a terminal is for programs of the host; %s is none", j.tool.name)
 	}
 	if j.ids, err = idrange.Take(); err != nil {
 		return &Error{Code: CodeBusy, Message: err.Error(), Hint: "try again when other runs have ended", Err: err}
 	}
-	r := jail.Request{ID: j.id, Base: j.ids.Base, Slice: s.config.Slice, CacheDir: s.cache.path(j.tool.sum), Command: jail.Command{
+	r := jail.Request{ID: j.id, Base: j.ids.Base, Slice: s.config.Slice, Caches: s.caches(j), Command: jail.Command{
 		Runner: string(runners.KindWASI), Tool: j.tool.name, Digest: j.tool.digest(), Args: readable(j.args()), Env: readable(j.env), Cwd: cwd}}
+	if j.script != nil {
+		r.Command.Runner, r.Command.Script = string(runners.KindShell), j.script.steps
+	}
+	if j.tool.native != "" {
+		r.Command.Runner, r.Command.Terminal = string(runners.KindNative), j.req.Terminal != nil
+	}
 	if j.source != nil {
 		if r.Workspace, err = sourceOf(j.source, j.caller); err != nil {
 			return failed(err, "", "workspace: %v", err)
@@ -152,11 +166,15 @@ func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
 	if j.plan, err = jail.NewPlan(j.eff, r); err != nil {
 		return &Error{Code: CodeRefused, Message: err.Error(), Err: err, Hint: "jail policy show, and --limit, say what the policy asks for"}
 	}
-	if err := j.invocation().Validate(); err != nil {
+	if inv := j.order().Invocation; inv.Validate() != nil {
+		err := inv.Validate()
 		return usage("%v", err)
 	}
 	if j.dry {
 		return nil
+	}
+	if err := checkIO(j.eff.Policy().Limits); err != nil {
+		return err
 	}
 	return s.openBinds(j)
 }
@@ -182,7 +200,7 @@ func (s *Supervisor) openBinds(j *job) error {
 			continue
 		}
 		open := j.caller.Open
-		if m.Target == jail.CacheDir {
+		if strings.HasPrefix(m.Target, jail.CacheDir) {
 			open = os.Open
 		}
 		f, err := open(m.Source)
@@ -204,12 +222,12 @@ func (j *job) args() []string { return append([]string{j.tool.command}, j.req.Ar
 
 func (j *job) invocation() *runners.Invocation {
 	inv := &runners.Invocation{Args: j.args(), Env: j.env, Cwd: j.plan.Command.Cwd, Layout: j.tool.layout,
-		MemoryLimit: j.memory(), OpenFiles: j.openFiles(), CacheDir: jail.CacheDir}
+		MemoryLimit: j.memory(), OpenFiles: j.openFiles(), CacheDir: filepath.Join(jail.CacheDir, "0")}
 	if w := j.plan.Workspace; w != nil {
 		inv.Mounts = append(inv.Mounts, runners.Mount{Path: w.Target, Write: w.Shadow, Hide: j.eff.Policy().Workspace.Hide})
 	}
 	for _, m := range j.plan.Mounts {
-		if m.Kind != jail.MountProc && m.Target != jail.CacheDir {
+		if m.Kind != jail.MountProc && !strings.HasPrefix(m.Target, jail.CacheDir) {
 			inv.Mounts = append(inv.Mounts, runners.Mount{Path: m.Target, Write: m.Write})
 		}
 	}
@@ -227,7 +245,40 @@ func (j *job) order() runners.Order {
 	if j.compile {
 		return runners.Order{Compile: true, Invocation: runners.Invocation{Args: []string{"compile"}, CacheDir: compileDir}}
 	}
-	return runners.Order{Invocation: *j.invocation()}
+	if j.script != nil {
+		o := j.script.order(j)
+		o.Fetch = j.plan.Fetch != nil
+		return o
+	}
+	if j.tool.native != "" {
+		return j.nativeOrder()
+	}
+	return runners.Order{Invocation: *j.invocation(), Fetch: j.plan.Fetch != nil}
+}
+
+// modules are the descriptors that come with the order.
+func (j *job) modules() []*os.File {
+	if j.script != nil {
+		return j.script.files()
+	}
+	if j.tool.module == nil {
+		return nil
+	}
+	return []*os.File{j.tool.module}
+}
+
+func (s *Supervisor) caches(j *job) []string {
+	if j.tool.native != "" {
+		return nil
+	}
+	if j.script == nil {
+		return []string{s.cache.path(j.tool.sum)}
+	}
+	var all []string
+	for _, t := range j.script.tools {
+		all = append(all, s.cache.path(t.sum))
+	}
+	return all
 }
 
 // files are the descriptors of one launch.
@@ -289,6 +340,9 @@ func (j *job) started() audit.RunStarted {
 }
 
 func (j *job) exec() audit.Exec {
+	if j.script != nil {
+		return audit.Exec{Program: j.tool.name, Digest: j.tool.digest(), Argv: j.script.argv(), Cwd: j.plan.Command.Cwd, PID: 1}
+	}
 	return audit.Exec{Program: j.tool.name, Digest: j.tool.digest(), Argv: j.args(), Cwd: j.plan.Command.Cwd, PID: 1}
 }
 

@@ -194,13 +194,21 @@ func (c *moduleCache) sealStamp(temp, dir, path string, content []byte) error {
 }
 
 // replaceWhole puts a file in the place of another, so that nobody ever sees a part of it.
-func replaceWhole(path string, content []byte) error {
+func replaceWhole(path string, content []byte) error { return replace(path, content, false) }
+
+// replaceDurably is replaceWhole for what must outlive a power loss from then on.
+func replaceDurably(path string, content []byte) error { return replace(path, content, true) }
+
+func replace(path string, content []byte, durable bool) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), "new-")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(temp.Name())
 	_, err = temp.Write(content)
+	if err == nil && durable {
+		err = temp.Sync()
+	}
 	if err = errors.Join(err, temp.Close()); err != nil {
 		return err
 	}

@@ -118,6 +118,78 @@ func TestCacheRefusesWhatWasChanged(t *testing.T) {
 	}
 }
 
+// T-118: each byte of an entry and of its seal, and a directory that leads elsewhere.
+func TestCacheChecksEveryByte(t *testing.T) {
+	c := mustOpen(t)
+	if info, err := os.Stat(c.dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Fatalf("the cache's directory: %v, %v", info.Mode(), err)
+	}
+	for _, file := range []string{"entry", "seal"} {
+		sum, path := stored(t, c, "a")
+		if file == "seal" {
+			path = filepath.Join(c.path(sum), sealName)
+		}
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := range whole {
+			if err := os.RemoveAll(c.path(sum)); err != nil {
+				t.Fatal(err)
+			}
+			sum, entry := stored(t, c, "a")
+			path := map[string]string{"entry": entry, "seal": filepath.Join(c.path(sum), sealName)}[file]
+			if whole, err = os.ReadFile(path); err != nil {
+				t.Fatal(err)
+			}
+			whole[at] ^= 1
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			writeFile(t, path, whole)
+			// Either half of a seal vouches for the file: the one for its content, the other for its being the very file that was sealed.
+			wantFound(t, c, sum, file == "seal")
+			if file == "seal" {
+				sum, entry := stored(t, c, "b")
+				path := filepath.Join(c.path(sum), sealName)
+				if whole, err = os.ReadFile(path); err != nil {
+					t.Fatal(err)
+				}
+				whole[at] ^= 1
+				whole[(at+sha256.Size)%len(whole)] ^= 1 // and one of the other half
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+				writeFile(t, path, whole)
+				wantFound(t, c, sum, false)
+				if _, err := os.Stat(entry); err == nil { // found has taken it away, so "b" is made anew each time
+					t.Errorf("byte %d: the entry is still there", at)
+				}
+			}
+		}
+	}
+	sum, _ := stored(t, c, "a")
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
+	if err := os.Rename(c.path(sum), elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	entry, err := filepath.Glob(filepath.Join(elsewhere, "wazero-*", "*"))
+	if err != nil || len(entry) != 1 {
+		t.Fatal(entry, err)
+	}
+	if err := os.Remove(entry[0]); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, entry[0], []byte("machine code of somebody else"))
+	if err := os.Symlink(elsewhere, c.path(sum)); err != nil {
+		t.Fatal(err)
+	}
+	wantFound(t, c, sum, false)
+	if _, err := os.Stat(entry[0]); err != nil {
+		t.Errorf("what the link leads to was touched: %v", err)
+	}
+}
+
 // A copy of the whole state has other inodes and times: its entries are read again, believed for their content, and sealed anew.
 func TestCacheBelievesACopyByItsContent(t *testing.T) {
 	c := mustOpen(t)

@@ -16,10 +16,12 @@ import (
 
 // A Request is what a caller asks for. Every part of it can only narrow what the ceiling and the profile grant.
 type Request struct {
-	ID      string        `json:"id,omitempty"`
-	Tool    string        `json:"tool"`
-	Args    runners.Texts `json:"args,omitempty"` // after the name of the tool
-	Profile string        `json:"profile,omitempty"`
+	ID   string        `json:"id,omitempty"`
+	Tool string        `json:"tool"`
+	Args runners.Texts `json:"args,omitempty"` // after the name of the tool
+	// Script is a shell script to run in place of a tool; Args are then its parameters.
+	Script  *Script `json:"script,omitempty"`
+	Profile string  `json:"profile,omitempty"`
 	// Policy is the text of a policy file to use in place of a profile, PolicyName what it is called in messages.
 	Policy     string `json:"policy,omitempty"`
 	PolicyName string `json:"policy_name,omitempty"`
@@ -32,8 +34,16 @@ type Request struct {
 	Limits []string `json:"limits,omitempty"` // KEY=VALUE
 	Env    []string `json:"env,omitempty"`    // NAME=VALUE, given with the run
 	Fetch  []string `json:"fetch,omitempty"`  // hosts
+	// Terminal asks for a terminal of the jail's own, of that size, for a program of the host.
+	Terminal *runners.Terminal `json:"terminal,omitempty"`
 	// Inherit is the caller's own environment, NAME=VALUE; the policy passes on what it names.
 	Inherit []string `json:"inherit,omitempty"`
+}
+
+// Script is a shell script.
+type Script struct {
+	Name string `json:"name"` // of its file, for messages; "-c"
+	Text string `json:"text"`
 }
 
 // Fate says what becomes of a shadow when its run has ended.

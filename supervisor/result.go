@@ -40,6 +40,9 @@ type Usage struct {
 	CPUMS          int64 `json:"cpu_ms"`
 	MemoryPeak     int64 `json:"memory_peak"`
 	PIDsPeak       int64 `json:"pids_peak"`
+	ThrottledMS    int64 `json:"throttled_ms"` // that its CPUs were kept from it by the limit cpus
+	IORead         int64 `json:"io_read"`      // bytes, from disks
+	IOWrite        int64 `json:"io_write"`     // bytes, to disks
 	WorkspaceBytes int64 `json:"workspace_bytes"`
 	FetchBytesIn   int64 `json:"fetch_bytes_in"`
 	FetchBytesOut  int64 `json:"fetch_bytes_out"`

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
@@ -23,6 +23,11 @@ type terms struct {
 	Tool    string            `json:"tool"`
 	Protect []string          `json:"protect,omitempty"`
 	Commit  policy.CommitRule `json:"commit"`
+	// Unfinished is true from the preparation of the shadow until it is kept: where it stays true the run was cut off.
+	Unfinished bool `json:"unfinished,omitempty"`
+	// Revert and RevertTime are the limits of what a commit keeps; terms of an earlier version keep nothing.
+	Revert     int64         `json:"revert,omitempty"`
+	RevertTime time.Duration `json:"revert_time,omitempty"`
 }
 
 func (s *Supervisor) termsPath(id string) string {
@@ -38,7 +43,10 @@ func (s *Supervisor) saveTerms(id string, t terms) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return writeWhole(path, text)
+	if t.Unfinished {
+		return replaceWhole(path, text) // it need not outlive a power loss, which the shadow does not either
+	}
+	return replaceDurably(path, text)
 }
 
 // loadTerms reads the terms of a shadow. Without them nothing may be committed.
@@ -59,12 +67,39 @@ func (s *Supervisor) dropTerms(id string) error {
 	return err
 }
 
+// sweepTerms removes the terms of shadows that are gone, where a daemon was killed between the one and the other.
+func (s *Supervisor) sweepTerms() error {
+	entries, err := os.ReadDir(filepath.Dir(s.termsPath("any")))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return failed(err, "", "terms of shadows: %v", err)
+	}
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		w, getErr := s.workspaces.Get(id)
+		if getErr == nil {
+			w.Close()
+		} else if ok && errors.Is(getErr, workspace.ErrNotFound) {
+			err = errors.Join(err, s.dropTerms(id))
+		}
+	}
+	if err != nil {
+		return failed(err, "", "terms of shadows: %v", err)
+	}
+	return nil
+}
+
 // A WorkspaceInfo is a shadow that is kept.
 type WorkspaceInfo struct {
 	workspace.Info
+	Disk   int64  `json:"disk"` // bytes that it takes in the store
 	Tool   string `json:"tool,omitempty"`
 	Policy string `json:"policy,omitempty"`
 	Commit string `json:"commit"` // never, ask or auto
+	// Unfinished says that the run was cut off: what is in the shadow is what was written by then.
+	Unfinished bool `json:"unfinished,omitempty"`
 }
 
 // Workspaces lists the shadows that the caller may see, the eldest first.
@@ -81,6 +116,11 @@ func (s *Supervisor) Workspaces(c Caller) ([]WorkspaceInfo, error) {
 		info := WorkspaceInfo{Info: w, Commit: policy.CommitNever.String()}
 		if t, err := s.loadTerms(w.ID); err == nil {
 			info.Tool, info.Policy, info.Commit = t.Tool, t.Policy, t.Commit.String()
+			info.Unfinished = t.Unfinished && w.State != workspace.Active && w.State != workspace.Prepared
+		}
+		if open, err := s.workspaces.Get(w.ID); err == nil {
+			info.Disk, _ = open.Disk() // of one that has just gone there is none
+			open.Close()
 		}
 		infos = append(infos, info)
 	}
@@ -104,13 +144,19 @@ func reviewError(id string, err error) error {
 	case errors.Is(err, workspace.ErrNotFound):
 		return notFound("jail workspaces lists the shadows that are kept", "no shadow is kept for run %q", id)
 	case errors.Is(err, workspace.ErrConflict):
-		return &Error{Code: CodeConflict, Message: err.Error(), Err: err, Hint: "look at both sides; commit other paths by name, or discard"}
+		e := &Error{Code: CodeConflict, Message: err.Error(), Err: err, Hint: conflictHint}
+		if c := (*workspace.ConflictError)(nil); errors.As(err, &c) {
+			e.Conflicts = c.Conflicts[:min(len(c.Conflicts), maxConflicts)]
+		}
+		return e
 	case errors.Is(err, workspace.ErrProtected):
 		return &Error{Code: CodeRefused, Message: err.Error(), Err: err, Hint: "name them, with --include-protected, if you have read them"}
 	case errors.Is(err, workspace.ErrActive), errors.Is(err, workspace.ErrBusy):
 		return &Error{Code: CodeBusy, Message: err.Error(), Err: err, Hint: "try again when it has ended"}
 	case errors.Is(err, workspace.ErrDigest):
 		return &Error{Code: CodeConflict, Message: err.Error(), Err: err, Hint: "jail diff " + id + " shows what there is now"}
+	case errors.Is(err, workspace.ErrNoCommit), errors.Is(err, workspace.ErrNotKept):
+		return &Error{Code: CodeConflict, Message: err.Error(), Err: err, Hint: "jail workspaces lists what can be reverted, and until when"}
 	case errors.Is(err, workspace.ErrNoChange):
 		return notFound("jail diff "+id+" lists the changes", "%v", err)
 	case errors.Is(err, fs.ErrPermission):
@@ -121,13 +167,11 @@ func reviewError(id string, err error) error {
 
 // A Review is what a shadow would change.
 type Review struct {
-	Info    WorkspaceInfo
-	Changes iter.Seq2[workspace.Change, error]
-	// Patch writes the differences as text; for a terminal with control characters escaped.
-	Patch   func(w io.Writer, terminal bool) error
-	Held    func(path string) (why string, ok bool)
-	Summary func() (workspace.Summary, string, error)
-	close   func() error
+	Info WorkspaceInfo
+	// Show is one pass over the changes, in which everything that is asked for is of the same moment.
+	Show  func(o workspace.ShowOptions, emit func(workspace.Change) error) (workspace.Shown, error)
+	Held  func(path string) (why string, ok bool)
+	close func() error
 }
 
 // Close lets go of the shadow.
@@ -145,14 +189,12 @@ func (s *Supervisor) Review(ctx context.Context, c Caller, id string) (*Review, 
 		return nil, failed(err, "jail discard "+id+" throws it away", "shadow %s has no terms: %v", id, err)
 	}
 	return &Review{
-		Info:    WorkspaceInfo{w.Info(), t.Tool, t.Policy, t.Commit.String()},
-		Changes: w.Changes(ctx),
-		Patch: func(out io.Writer, terminal bool) error {
-			return w.Patch(ctx, out, workspace.PatchOptions{Terminal: terminal})
+		Info: WorkspaceInfo{Info: w.Info(), Tool: t.Tool, Policy: t.Policy, Commit: t.Commit.String(), Unfinished: t.Unfinished},
+		Show: func(o workspace.ShowOptions, emit func(workspace.Change) error) (workspace.Shown, error) {
+			return w.Show(ctx, o, emit)
 		},
-		Held:    t.held,
-		Summary: func() (workspace.Summary, string, error) { return w.Review(ctx) },
-		close:   w.Close,
+		Held:  t.held,
+		close: w.Close,
 	}, nil
 }
 
@@ -166,6 +208,13 @@ type CommitRequest struct {
 	Paths            []string `json:"paths,omitempty"` // none: all
 	IncludeProtected bool     `json:"include_protected,omitempty"`
 	Digest           string   `json:"digest,omitempty"`
+	Exact            bool     `json:"exact,omitempty"` // each path is that path alone, without what is beneath it
+	// Hunks are files of which only these hunks are taken, by number from 0 as a review with hunks has them; Digest must be given.
+	Hunks map[string][]int `json:"hunks,omitempty"`
+	// Classes narrow the choice to changes with a risk of one of these classes; "plain" are those without any.
+	Classes []string `json:"classes,omitempty"`
+	Theirs  bool     `json:"theirs,omitempty"` // take the shadow's side of conflicts
+	Merge   bool     `json:"merge,omitempty"`  // take both sides of conflicts in text where that is clean
 }
 
 // Commit writes changes of a shadow to the real directory, with the caller's rights, and puts it on record first and last.
@@ -185,24 +234,20 @@ func (s *Supervisor) Commit(ctx context.Context, c Caller, id string, req Commit
 		}
 		return nil
 	}
-	return s.commit(ctx, c, w, req, policy.Workspace{Access: policy.WorkspaceShadow, Protect: t.Protect, Commit: t.Commit}, record)
+	return s.commit(ctx, c, w, req, policy.Workspace{Access: policy.WorkspaceShadow, Protect: t.Protect, Commit: t.Commit}, retention(t.Revert, t.RevertTime), record)
 }
 
-func (s *Supervisor) commit(ctx context.Context, c Caller, w *workspace.Workspace, req CommitRequest, rules policy.Workspace, record func(audit.Event) error) (workspace.Result, error) {
+func (s *Supervisor) commit(ctx context.Context, c Caller, w *workspace.Workspace, req CommitRequest, rules policy.Workspace, keep workspace.Retention, record func(audit.Event) error) (workspace.Result, error) {
 	info := w.Info()
 	if rules.Commit == policy.CommitNever {
 		return workspace.Result{}, refused(nil, "run it again with a profile that allows a commit", `commit of %s: workspace.commit is "never"`, info.ID)
 	}
 	as := c.workspace()
-	opts := workspace.CommitOptions{IncludeProtected: req.IncludeProtected, Digest: req.Digest, As: &as,
-		Protect: terms{Protect: rules.Protect}.held}
-	for _, text := range req.Paths {
-		name, err := workspace.ParseName(text)
-		if err != nil {
-			return workspace.Result{}, usage("path %q: %v", text, err)
-		}
-		opts.Paths = append(opts.Paths, name)
+	opts, err := req.options()
+	if err != nil {
+		return workspace.Result{}, err
 	}
+	opts.As, opts.Protect, opts.Keep = &as, terms{Protect: rules.Protect}.held, keep
 	begun := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: req.Digest, Paths: req.Paths, Protected: req.IncludeProtected, Begun: true}
 	if err := record(begun); err != nil {
 		return workspace.Result{}, err
@@ -218,21 +263,13 @@ func (s *Supervisor) commit(ctx context.Context, c Caller, w *workspace.Workspac
 	if err != nil {
 		return done, reviewError(info.ID, err)
 	}
+	s.later(s.pruneQuietly)
 	return done, nil
 }
 
 func committed(info workspace.Info, done workspace.Result, req CommitRequest) audit.WorkspaceCommitted {
 	e := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: done.Digest, Paths: req.Paths, Protected: req.IncludeProtected}
-	for _, c := range done.Committed {
-		switch c.Kind {
-		case workspace.Added:
-			e.Changes.Added++
-		case workspace.Deleted:
-			e.Changes.Deleted++
-		default:
-			e.Changes.Modified++
-		}
-	}
+	e.Commit, e.Changes, e.Files = done.ID, counted(done.Committed), digests(done.Committed)
 	for _, h := range done.Held {
 		e.Held = append(e.Held, string(h.Path))
 	}

@@ -29,10 +29,18 @@ type run struct {
 	mu    sync.Mutex
 	cause *cause
 	proc  *launch.Process
+	leaf  *cgroup.Leaf // with proc
+
+	fetch       *fetching        // while there is a proxy
+	fetched     Usage            // of fetches, when it has ended
+	fetchDenied []runners.Denial // by it
 
 	span    AuditSpan
 	result  Result
-	failure string // what jail-init says went wrong with the module
+	met     []LimitHit // the one that ended the run first
+	failure string     // what jail-init says went wrong with the module
+
+	refused []control.Refused // system calls, in the order of the last entries of result.Denied
 }
 
 // Run runs a tool for a caller and returns when nothing of it is left but what the result says. ctx ends it, as a caller that went away does.
@@ -113,8 +121,15 @@ func (r *run) record(e audit.Event) error {
 	if err != nil {
 		return failed(err, "make room for the log; nothing runs without it", "audit log: %v", err)
 	}
-	r.span.add(seq)
+	r.note(seq)
 	return nil
+}
+
+// note takes a record into the run's span; the fetch proxy's are written beside the run's own.
+func (r *run) note(seq uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.span.add(seq)
 }
 
 // end ends the run from outside, for the first cause that is given.
@@ -125,8 +140,13 @@ func (r *run) end(c cause) {
 		return
 	}
 	r.cause = &c
+	r.kill()
+}
+
+// kill ends all of the jail's processes at once, if there is one: many that all want a CPU would let the first wait for its turn to die.
+func (r *run) kill() {
 	if r.proc != nil {
-		_ = r.proc.Kill() // it may have ended by itself
+		_ = errors.Join(r.proc.Kill(), r.leaf.KillAtOnce()) // it may have ended by itself
 	}
 }
 
@@ -137,12 +157,12 @@ func (r *run) ended() *cause {
 }
 
 // started notes the jail, and ends it at once if the run was ended meanwhile.
-func (r *run) started(p *launch.Process) {
+func (r *run) started(p *launch.Process, leaf *cgroup.Leaf) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.proc = p
+	r.proc, r.leaf = p, leaf
 	if r.cause != nil {
-		_ = p.Kill()
+		r.kill()
 	}
 }
 
@@ -150,7 +170,11 @@ func (r *run) started(p *launch.Process) {
 func (r *run) whole(ctx context.Context, streams Streams) (err error) {
 	j := r.job
 	if r.dir, err = r.s.runs.add(j.state()); err != nil {
-		return AsError(err)
+		e := AsError(err)
+		if e.Code == CodeUsage { // the id is another run's, and so are its records
+			return e
+		}
+		return errors.Join(e, r.record(audit.RunFinished{ExitCode: e.Exit(), Error: e.Message}))
 	}
 	defer func() {
 		if rmErr := r.dir.remove(); err == nil && rmErr != nil {
@@ -164,7 +188,8 @@ func (r *run) whole(ctx context.Context, streams Streams) (err error) {
 	if err != nil {
 		e := AsError(err)
 		r.discardUnused()
-		finished := audit.RunFinished{ExitCode: e.Exit(), Error: e.Message}
+		r.keptAnyway()
+		finished := audit.RunFinished{ExitCode: e.Exit(), Error: e.Message, Workspace: r.result.Workspace}
 		return errors.Join(e, r.record(finished))
 	}
 	return nil
@@ -180,6 +205,11 @@ func (r *run) jailed(ctx context.Context, streams Streams) error {
 	if err != nil {
 		return failed(err, "", "pipes for the tool's streams: %v", err)
 	}
+	if err := r.startFetch(ctx); err != nil {
+		pumps.close()
+		return err
+	}
+	defer r.endFetch() // where nobody has before, what failed is in err
 	proc, err := r.launch(ctx, pumps)
 	pumps.handOver()
 	if err != nil {
@@ -194,8 +224,8 @@ func (r *run) jailed(ctx context.Context, streams Streams) error {
 }
 
 func (r *run) launch(ctx context.Context, p *pumps) (*launch.Process, error) {
-	if f := probe.Landlock(); f.Answer == probe.No { // else it is jail-init that finds out
-		return nil, missingLayer(f.Name, f.Detail, f.Fix, nil)
+	if e := Missing(probe.Landlock(), nil); e != nil { // else it is jail-init that finds out
+		return nil, e
 	}
 	files, err := r.job.files(r.work)
 	if err != nil {
@@ -206,10 +236,7 @@ func (r *run) launch(ctx context.Context, p *pumps) (*launch.Process, error) {
 	stdio := launch.Stdio{In: p.jail[0], Out: p.jail[1], Err: p.jail[2]}
 	proc, err := r.s.launcher.Start(ctx, order, stdio, files.Files)
 	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) {
-		if missing, missErr := cgroup.Missing(); missErr != nil || len(missing) > 0 {
-			return nil, missingLayer("control groups", layer.Reason, "", err)
-		}
-		return nil, missingLayer(layer.Layer, layer.Reason, "", err)
+		return nil, r.s.missingLayer(layer.Layer, layer.Reason, err)
 	}
 	if err != nil && r.ended() == nil {
 		return nil, failed(err, "", "start of the jail: %v", err)
@@ -232,18 +259,25 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 		p.close()
 		return failed(err, "", "%v", err)
 	}
-	r.dir.state.PID = proc.PID
-	if err := errors.Join(r.dir.save(), r.record(r.job.exec())); err != nil {
+	if err := r.limitIO(leaf); err != nil {
 		p.close()
 		return err
 	}
-	r.started(proc)
+	r.dir.state.PID = proc.PID
+	if err := errors.Join(r.dir.save(), r.identify(proc), r.record(r.job.exec())); err != nil {
+		p.close()
+		return err
+	}
+	r.started(proc, leaf)
 	// Where jail-init has ended already, its end says why.
-	if err := proc.Invoke(r.job.order(), r.job.tool.module); err != nil && r.ended() == nil && !errors.Is(err, syscall.EPIPE) {
+	if err := proc.Invoke(r.job.order(), append(r.job.modules(), r.door()...)...); err != nil && r.ended() == nil && !errors.Is(err, syscall.EPIPE) {
 		p.close()
 		return failed(err, "", "hand over to jail-init: %v", err)
 	}
 	p.start(streams)
+	if r.job.req.Terminal != nil {
+		go r.resize(proc, streams.Sizes)
+	}
 	w := startWatch(r.job.plan, leaf, r.end)
 	answer := make(chan runners.Answer, 1)
 	go func() {
@@ -252,6 +286,7 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 		answer <- a
 	}()
 	status, err := proc.Wait()
+	r.refused = proc.Refused()
 	wall := time.Since(w.start)
 	w.Stop()
 	// Nothing may write to the workspace any more when it is looked at.
@@ -270,7 +305,10 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 	if err = errors.Join(err, usageErr); err != nil {
 		return failed(err, "", "end of the jail: %v", err)
 	}
-	return r.finish(end{status, usage, wall, said, p})
+	if err := r.endFetch(); err != nil {
+		return err
+	}
+	return r.finish(end{status, usage, wall, checkAnswer(said), p})
 }
 
 // An end is everything that is known of how a run ended.

@@ -63,6 +63,7 @@ func (s *runStore) add(st runState) (*runDir, error) {
 // newPrefix marks a directory that has no lock yet, for at most newAge; an ID never begins with a dot.
 const (
 	newPrefix = ".new-"
+	oldPrefix = ".old-" // of a run that has ended
 	newAge    = time.Minute
 )
 
@@ -115,9 +116,17 @@ func (r *runDir) save() error {
 	return os.Rename(fresh, filepath.Join(r.path, "run.json"))
 }
 
-// remove takes the run's directory away. Nothing is mounted in it: a jail's mounts are its own.
+// remove takes the run's directory away. Nothing is mounted in it: a jail's mounts are its own. It loses its name first, in one step: what stays
+// of it must not look like a run whose daemon was killed.
 func (r *runDir) remove() error {
-	err := os.RemoveAll(r.path)
+	dir := filepath.Join(filepath.Dir(r.path), oldPrefix+r.state.ID)
+	err := os.Rename(r.path, dir)
+	if err != nil {
+		dir = r.path
+	}
+	if err = os.RemoveAll(dir); err != nil {
+		err = os.RemoveAll(dir) // what stopped it may have gone by
+	}
 	if r.lock != nil {
 		err = errors.Join(err, r.lock.Close())
 	}
@@ -159,6 +168,10 @@ func (s *runStore) each(f func(*runDir)) error {
 			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > newAge {
 				_ = os.RemoveAll(filepath.Join(s.dir, e.Name())) // nothing was started from it; the next daemon tries again
 			}
+			continue
+		}
+		if strings.HasPrefix(e.Name(), oldPrefix) {
+			_ = os.RemoveAll(filepath.Join(s.dir, e.Name())) // the next daemon tries again
 			continue
 		}
 		if _, err := jail.ParseID(e.Name()); err != nil || !e.IsDir() {

@@ -6,12 +6,16 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+
+	"github.com/jail-sandbox/jail/runners"
 )
 
 // Streams are the caller's ends of the tool's standard streams. In may be nil for none.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
+	// Sizes are those that the caller's terminal takes, where the run has one. It may be nil.
+	Sizes <-chan runners.Terminal
 }
 
 // pumps carry the streams between the caller and the jail, through pipes, so that no descriptor of the caller's goes in: a terminal

@@ -28,6 +28,8 @@ type Config struct {
 	Bundles  []string // directories of tool bundles, in order
 	Profiles string   // the operator's profiles
 	Ceiling  string   // the host's ceiling; need not exist
+	Fetch    string   // what the operator says of fetches; need not exist
+	Exe      string   // the daemon's own program, which is also the fetch proxy's
 	Shim     string   // jail-shim
 	Init     string   // jail-init
 	Slice    string   // control group above all jails
@@ -60,6 +62,10 @@ type Supervisor struct {
 	runs       *runStore
 	cache      *moduleCache
 	sealed     sealedModules
+	digests    programDigests
+
+	filterMu sync.Mutex
+	filter   []byte // of fetch proxies, compiled
 
 	mu     sync.Mutex
 	active map[string]*run
@@ -113,7 +119,11 @@ func (s *Supervisor) open(ctx context.Context) error {
 	if _, err := s.log.Append(ctx, audit.Entry{Event: started}); err != nil {
 		return failed(err, "without a record nothing runs; make room for it", "audit log: %v", err)
 	}
-	return s.recover(ctx)
+	if err := s.recover(ctx); err != nil || c.Private {
+		return err
+	}
+	s.later(s.pruneQuietly)
+	return nil
 }
 
 // recover settles what daemons that were killed left: commits that were cut off, runs, shadows.
@@ -128,7 +138,7 @@ func (s *Supervisor) recover(ctx context.Context) error {
 			return failed(err, "", "audit log: %v", err)
 		}
 	}
-	return errors.Join(s.settleCommits(ctx), s.clearDead(ctx))
+	return errors.Join(s.settleCommits(ctx), s.clearDead(ctx), s.sweepTerms())
 }
 
 // settleCommits finishes or undoes the commits that a dead daemon was at, and says so on record. One that cannot be settled now is no reason
@@ -163,7 +173,7 @@ func (s *Supervisor) clearDead(ctx context.Context) error {
 
 func (s *Supervisor) clearRun(ctx context.Context, r *runDir) error {
 	// By its name and not by what its file says: a file that was cut short names no group, and no group is every process of the host.
-	if err := clearCgroup(s.leafOf(r.state)); err != nil {
+	if err := errors.Join(clearCgroup(s.leafOf(r.state)), clearFetchGroup(s.leafOf(r.state))); err != nil {
 		return failed(err, "", "run %s, left by a daemon that was killed: %v", r.state.ID, err)
 	}
 	finished := audit.RunFinished{ExitCode: ExitFailed, Error: "the daemon was killed while the tool ran"}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/asuser"
@@ -21,13 +22,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/idrange"
 )
 
-// A tool is a module that was found.
+// A tool is a module or a program of the host that was found.
 type tool struct {
-	name    string // core-utils/grep, /path/of/x.wasm
+	name    string // core-utils/grep, /path/of/x.wasm, /usr/bin/git
 	command string // what it finds as its own name
 	sum     [sha256.Size]byte
 	layout  runners.Layout
 	module  *os.File // its verified bytes, sealed
+	native  string   // a program of the host: its path in the jail; then there is no module
 }
 
 func (t tool) digest() string { return "sha256:" + hex.EncodeToString(t.sum[:]) }
@@ -138,7 +140,7 @@ target = "/tmp"
 access = "tmpfs"
 [limits]
 wall = "30s"
-cpu_time = "30s"
+cpu_time = "5s"
 cpus = 2.0
 memory = "512MiB"
 pids = 32
@@ -210,13 +212,25 @@ func (s *Supervisor) compileJail(ctx context.Context, j *job, eff policy.Effecti
 	}
 	switch res := r.result; {
 	case res.Limit != nil:
-		return fmt.Sprintf("it reached the limit %s of %d while it was compiled", res.Limit.Name, res.Limit.Limit), nil
+		return beyond(*res.Limit), nil
 	case r.failure != "":
 		return r.failure, nil
 	case res.ExitCode != 0:
 		return fmt.Sprintf("the compiler ended with code %d", res.ExitCode), nil
 	}
 	return "", nil
+}
+
+// beyond says which limit ended a compilation, with its unit: a module that an ordinary compiler made comes near none of them.
+func beyond(l LimitHit) string {
+	const advice = "; it is no module that a compiler made for people, or split it"
+	switch l.Name {
+	case "cpu_time", "wall":
+		return fmt.Sprintf("compiling it takes more than %v (%s)%s", time.Duration(l.Limit)*time.Millisecond, l.Name, advice)
+	case "memory", "file_size", "output":
+		return fmt.Sprintf("compiling it takes more than %d MiB (%s)%s", l.Limit>>20, l.Name, advice)
+	}
+	return fmt.Sprintf("compiling it reached the limit %s of %d", l.Name, l.Limit)
 }
 
 // compileDir is where the compiling engine leaves its result, inside.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"time"
@@ -13,13 +14,13 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-// wall is the time limit of the endless loop.
+// wall is the time limit of what never ends.
 const wall = 100 * time.Millisecond
 
 // run returns a measurement of one run as a client of the API sees it: no process of its own is started for it.
 func (b *bed) run(req supervisor.Request) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
-		took, res, err := b.ask(ctx, req)
+		took, res, err := b.ask(ctx, req, nil)
 		if err == nil && res.ExitCode != 0 {
 			err = fmt.Errorf("exit code %d", res.ExitCode)
 		}
@@ -27,10 +28,10 @@ func (b *bed) run(req supervisor.Request) func(context.Context) (time.Duration, 
 	}
 }
 
-func (b *bed) ask(ctx context.Context, req supervisor.Request) (time.Duration, supervisor.Result, error) {
+func (b *bed) ask(ctx context.Context, req supervisor.Request, in io.Reader) (time.Duration, supervisor.Result, error) {
 	var out bytes.Buffer
 	start := time.Now()
-	res, err := b.client.Run(ctx, req, nil, &out, &out)
+	res, err := b.client.Run(ctx, req, in, &out, &out)
 	took := time.Since(start)
 	if err == nil && res.Error != nil {
 		err = res.Error
@@ -41,15 +42,18 @@ func (b *bed) ask(ctx context.Context, req supervisor.Request) (time.Duration, s
 	return took, res, err
 }
 
-// endless measures how long after its limit a run that never ends by itself is over, for its client. Its start is in it.
-func (b *bed) endless(ctx context.Context) (time.Duration, error) {
-	req := b.request(b.path("spin.wasm"), nil, "small")
+// late measures how long after its limit a run that never ends by itself is over, for its client. Its start is in it.
+func (b *bed) late(req supervisor.Request) func(context.Context) (time.Duration, error) {
 	req.Limits = []string{"wall=" + wall.String()}
-	took, res, err := b.ask(ctx, req)
-	if err == nil && res.ExitCode != supervisor.ExitTime {
-		err = fmt.Errorf("exit code %d, want %d", res.ExitCode, supervisor.ExitTime)
+	return func(ctx context.Context) (time.Duration, error) {
+		never, w := io.Pipe()
+		defer w.Close()
+		took, res, err := b.ask(ctx, req, never)
+		if err == nil && res.ExitCode != supervisor.ExitTime {
+			err = fmt.Errorf("exit code %d, want %d", res.ExitCode, supervisor.ExitTime)
+		}
+		return took - wall, err
 	}
-	return took - wall, err
 }
 
 func clientSubjects(b *bed) []*subject {
@@ -59,7 +63,9 @@ func clientSubjects(b *bed) []*subject {
 		{name: clientRead, once: b.run(read), bare: bareTrue, bwrap: bwrapTrue, runc: runcTrue},
 		{name: clientShadow, once: b.run(b.request(b.path("trivial.wasm"), nil, "small")), bare: bareTrue, bwrap: bwrapTrue, runc: runcTrue},
 		{name: clientGrep, once: b.run(b.request("grep", []string{"-c", "func", "FILE"}, "small")), bare: bareGrep},
-		{name: wallTrue, once: b.endless},
+		{name: wallTrue, once: b.late(b.request(b.path("spin.wasm"), nil, "small"))},
+		{name: wallRead, once: b.late(b.request("cat", nil, "small"))},
+		{name: wallSleep, once: b.late(b.request("sleep", []string{"60"}, "small"))},
 	}
 }
 

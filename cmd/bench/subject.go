@@ -32,6 +32,8 @@ const (
 	clientShadow        = "API: the same over a shadow"
 	clientGrep          = "API: `grep -c func FILE`"
 	wallTrue            = "API: endless loop with `wall` 100 ms, less the 100 ms"
+	wallRead            = "API: the same with `cat` of an input that never comes"
+	wallSleep           = "API: the same with `sleep 60`"
 	touchFew, touchMany = "API: `touch`, shadow of 1,000 files", "API: `touch`, shadow of 100,000 files"
 	diffFew, diffMany   = "API: diff after 10 changes, 1,000 files", "API: diff after 10 changes, 100,000 files"
 	prepFew, prepMany   = "prepare a workspace, 1,000 files", "prepare a workspace, 100,000 files"

@@ -1,8 +1,10 @@
 // Command jail-init is process 1 of every jail: it restricts itself, then runs the tool's engine in the same process, so that a jail of a
-// WebAssembly tool holds one process that can start no other. It is started by jail-shim and by nobody else.
+// WebAssembly tool holds one process that can start no other. A program of the host it starts as its child. It is started by jail-shim and by nobody
+// else.
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/guest"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
+	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Environ())) }
@@ -27,48 +30,76 @@ func run(args, env []string) int {
 	if err != nil {
 		return fail(err)
 	}
-	order, module, err := receive(conn)
+	order, modules, door, err := receive(conn)
 	if err != nil {
 		return fail(err)
 	}
-	code, answer := carryOut(order, module)
+	code, answer := 0, runners.Answer{}
+	if order.Native != nil {
+		code, answer = runNative(order, conn, door)
+	} else {
+		code, answer = carryOut(wasiguest.WithDoor(context.Background(), door), order, modules)
+	}
 	if err := conn.Send(answer); err != nil {
 		return fail(fmt.Errorf("send the report: %w", err))
 	}
 	return code
 }
 
-// receive reads the order and the module that comes with it. Nothing but stdio and the control socket is open afterwards.
-func receive(conn *control.Conn) (runners.Order, []byte, error) {
+// receive reads the order, and the modules and the door to the fetch proxy that come with it. Nothing but stdio, the control socket and the door
+// is open afterwards.
+func receive(conn *control.Conn) (runners.Order, [][]byte, *wasiguest.Door, error) {
 	var order runners.Order
 	files, err := conn.Receive(&order)
 	if err != nil {
-		return order, nil, fmt.Errorf("read the order: %w", err)
+		return order, nil, nil, fmt.Errorf("read the order: %w", err)
 	}
 	defer func() {
 		for _, f := range files {
 			f.Close()
 		}
 	}()
-	if len(files) != 1 {
-		return order, nil, fmt.Errorf("the order came with %d descriptors, not with a module", len(files))
+	var door *wasiguest.Door
+	if n := len(files) - 1; order.Fetch && n >= 0 {
+		door = wasiguest.NewDoor(files[n])
+		files = files[:n]
 	}
+	if order.Native != nil && len(files) != 0 {
+		return order, nil, nil, fmt.Errorf("the order of a program came with %d descriptors", len(files))
+	}
+	if len(files) != 1 && order.Script == nil && order.Native == nil {
+		return order, nil, nil, fmt.Errorf("the order came with %d descriptors, not with a module", len(files))
+	}
+	var modules [][]byte
+	for _, f := range files {
+		module, err := readModule(f)
+		if err != nil {
+			return order, nil, nil, err
+		}
+		modules = append(modules, module)
+	}
+	return order, modules, door, nil
+}
+
+func readModule(f *os.File) ([]byte, error) {
 	// The descriptor's offset is shared with whoever opened it.
-	info, err := files[0].Stat()
+	info, err := f.Stat()
 	if err != nil {
-		return order, nil, err
+		return nil, err
 	}
 	if info.Size() > wasi.MaxModuleBytes {
-		return order, nil, fmt.Errorf("the module has %d bytes, more than %d", info.Size(), wasi.MaxModuleBytes)
+		return nil, fmt.Errorf("the module has %d bytes, more than %d", info.Size(), wasi.MaxModuleBytes)
 	}
 	module := make([]byte, info.Size())
-	if _, err := io.ReadFull(io.NewSectionReader(files[0], 0, info.Size()), module); err != nil {
-		return order, nil, fmt.Errorf("read the module: %w", err)
+	if _, err := io.ReadFull(io.NewSectionReader(f, 0, info.Size()), module); err != nil {
+		return nil, fmt.Errorf("read the module: %w", err)
 	}
-	return order, module, nil
+	return module, nil
 }
 
 func fail(err error) int {
-	fmt.Fprintln(os.Stderr, "jail-init:", err)
+	if e := (*guest.Error)(nil); !errors.As(err, &e) || !e.Told {
+		fmt.Fprintln(os.Stderr, "jail-init:", err)
+	}
 	return 125
 }

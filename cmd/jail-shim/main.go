@@ -2,12 +2,15 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/runc"
 	"github.com/jail-sandbox/jail/jail/seccomp"
@@ -22,7 +25,27 @@ func main() {
 		debug.SetGCPercent(-1) // it lives for some milliseconds
 		runc.Init()
 	}
+	if len(os.Args) == 2 && os.Args[1] == control.ShimFilterArg {
+		os.Exit(compileFilter(os.Stdin, os.Stdout))
+	}
 	os.Exit(run())
+}
+
+// compileFilter compiles a filter for a process of the host: jail-shim alone has the compiler.
+func compileFilter(in io.Reader, out io.Writer) int {
+	var filter jail.Filter
+	err := json.NewDecoder(in).Decode(&filter)
+	if err == nil {
+		var program []byte
+		if program, err = seccomp.Compile(filter); err == nil {
+			_, err = out.Write(program)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "jail-shim:", err)
+		return 125
+	}
+	return 0
 }
 
 func run() int {
@@ -51,7 +74,7 @@ func serve(conn *control.Conn) error {
 	if _, err := conn.Receive(&order); err != nil {
 		return fmt.Errorf("read orders: %w", err)
 	}
-	filter, err := seccomp.Compile(order.Plan.InnerFilter)
+	filter, err := seccomp.CompileTold(order.Plan.InnerFilter)
 	if err != nil {
 		return &runc.LayerError{Layer: "seccomp", Err: err}
 	}
@@ -60,10 +83,25 @@ func serve(conn *control.Conn) error {
 		return err
 	}
 	defer toInit.Close()
-	jail, err := runc.Start(order, inherited(order))
+	fromInit, listenerEnd, err := control.Pair("listener")
 	if err != nil {
 		return err
 	}
+	defer fromInit.Close()
+	files := inherited(order)
+	files.Listener = listenerEnd
+	jail, err := runc.Start(order, files)
+	if err != nil {
+		return err
+	}
+	var refusals refusals
+	deaf := make(chan error, 1)
+	go func() {
+		if err := refusals.listen(fromInit, order.Plan.InnerFilter); err != nil {
+			deaf <- err
+			_ = jail.Kill() // nobody would say what it is refused
+		}
+	}()
 	gone := make(chan struct{})
 	go func() { // jaild closing its end, or dying, ends the jail
 		defer close(gone)
@@ -83,8 +121,13 @@ func serve(conn *control.Conn) error {
 		_ = jail.Kill()
 	}
 	exited, waitErr := jail.Wait()
+	select {
+	case deafErr := <-deaf: // it ended for that and for nothing else
+		err = errors.Join(err, &runc.LayerError{Layer: "seccomp", Err: deafErr})
+	default:
+	}
 	if err = errors.Join(err, waitErr); err == nil {
-		err = conn.Send(control.FromShim{Exited: &exited})
+		err = conn.Send(control.FromShim{Exited: &exited, Refused: refusals.list()})
 		<-gone // jaild reads the usage before the control group goes
 	}
 	return errors.Join(err, jail.Remove())

@@ -98,7 +98,7 @@ func logError(dir string, err error) error {
 
 // recordTypes are those that this version writes.
 var recordTypes = []audit.Type{
-	audit.TypeRunStarted, audit.TypeRunFinished, audit.TypeExec, audit.TypeDenied, audit.TypeLimit, audit.TypeWorkspaceChanged,
+	audit.TypeRunStarted, audit.TypeRunFinished, audit.TypeExec, audit.TypeFetch, audit.TypeCredentialUsed, audit.TypeDenied, audit.TypeLimit, audit.TypeWorkspaceChanged,
 	audit.TypeWorkspaceCommitted, audit.TypeWorkspaceDiscarded, audit.TypeWorkspaceReverted, audit.TypePolicyLoaded, audit.TypeToolInstalled,
 	audit.TypeDaemonStarted, audit.TypeDaemonStopped, audit.TypeGap, audit.TypeCheckpoint,
 }

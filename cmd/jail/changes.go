@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -24,6 +25,9 @@ func shownPath(p workspace.Name) string {
 	return p.String()
 }
 
+// ranks is how many ranks of attention there are.
+const ranks = 5
+
 // attention says why a change needs it, or "". What is never committed comes before what is in conflict, that before what is protected.
 func attention(c api.Change) (why string, rank int) {
 	switch {
@@ -32,26 +36,46 @@ func attention(c api.Change) (why string, rank int) {
 	case c.Conflict != "":
 		return "conflict: " + c.Conflict, 1
 	case c.Protected != "":
-		return "protected: " + c.Protected, 2
+		return "protected: " + c.Protected + moreRisks(c, 1), 2
+	case len(c.Risks) > 0 && c.Risks[0].Hold:
+		return "protected: " + c.Risks[0].Why + moreRisks(c, 1), 2
+	case len(c.Risks) > 0:
+		return string(c.Risks[0].Class) + ": " + c.Risks[0].Why + moreRisks(c, 1), 3
 	case c.Outside:
 		return "the link leads out of the workspace", 3
 	}
 	return "", 4
 }
 
-// writeChanges lists changes, those that need attention first. The lines begin with '#': patch and git apply skip those.
-func writeChanges(w io.Writer, changes []api.Change, colour bool) error {
-	for want := range 5 {
-		for _, c := range changes {
-			if _, rank := attention(c); rank != want {
-				continue
-			}
-			if _, err := fmt.Fprintln(w, "# "+changeLine(colour, c)); err != nil {
-				return err
-			}
+// moreRisks names the classes of the risks from the n-th on.
+func moreRisks(c api.Change, n int) string {
+	var more []string
+	for _, r := range c.Risks[min(n, len(c.Risks)):] {
+		if class := string(r.Class); !slices.Contains(more, class) {
+			more = append(more, class)
 		}
 	}
-	return nil
+	if more == nil {
+		return ""
+	}
+	return "; " + strings.Join(more, ", ")
+}
+
+// sideText is one side of a conflict.
+func sideText(n *workspace.Node) string {
+	switch {
+	case n == nil:
+		return "nothing"
+	case n.Type == workspace.File && n.SHA256 != "":
+		return fmt.Sprintf("file %04o, %s, sha256:%s", n.Mode, size(n.Size), n.SHA256)
+	case n.Type == workspace.File:
+		return fmt.Sprintf("file %04o, %s", n.Mode, size(n.Size))
+	case n.Type == workspace.Link:
+		return "link to " + n.Target.String()
+	case n.Type == workspace.Dir:
+		return fmt.Sprintf("directory %04o", n.Mode)
+	}
+	return fmt.Sprintf("%s %04o", n.Type, n.Mode)
 }
 
 // changeLine is one change on one line: its mark, its path, what is special about it.
@@ -79,6 +103,12 @@ func changeDetail(c workspace.Change) string {
 	}
 	if a != nil && b != nil && a.Mode != b.Mode && a.Type != workspace.Link {
 		parts = append(parts, fmt.Sprintf("mode %04o to %04o", b.Mode, a.Mode))
+	}
+	if a != nil && c.Binary && a.Type == workspace.File && a.SHA256 != "" {
+		parts = append(parts, "binary, sha256:"+a.SHA256[:min(len(a.SHA256), 16)]+"…")
+	}
+	if c.Merged {
+		parts = append(parts, "merged")
 	}
 	if a != nil && b != nil && a.Type == workspace.Link && b.Type == workspace.Link {
 		parts = append(parts, "to "+a.Target.String())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"path"
@@ -13,42 +14,74 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-const commitAbout = `Write the changes of a run to the real directory: all of them, or those at and beneath each PATH, written as jail diff shows it.
+const commitAbout = `Write the changes of a run to the real directory: all of them, or those at and beneath each PATH, written as jail diff shows it. A PATH that no
+change has may be a pattern: 'src/**', 'docs/*.md'. With --patch each change is asked about, and each hunk of a text file.
 
 Held back are protected names (.git/hooks, .git/config and their like, and those of the policy), unless a PATH names them and
---include-protected says yes. A path that changed on both sides is a conflict, and then nothing is written.`
+--include-protected says yes; so are links that lead out of the directory. A path that changed on both sides is a conflict, and then nothing is written:
+--theirs takes the shadow's side, --merge both, of text that was changed in different places. What is replaced is kept for jail revert.`
 
 func (a *app) commitCommand() *cobra.Command {
 	var req supervisor.CommitRequest
+	byHand := false
 	cmd := &cobra.Command{
 		Use:     "commit [flags] ID [PATH...]",
 		Short:   "make the changes of a run real",
 		Long:    commitAbout,
-		Example: "  jail commit 3w5e11264sg0c8v5a9b7k2m4qd\n  jail commit 3w5e11264sg0c8v5a9b7k2m4qd src README.md",
+		Example: "  jail commit 3w5e11264sg0c8v5a9b7k2m4qd\n  jail commit 3w5e11264sg0c8v5a9b7k2m4qd -- src 'docs/*.md'\n  jail commit --class plain 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    atLeast("ID"),
 	}
 	cmd.Flags().BoolVar(&req.IncludeProtected, "include-protected", false, "take protected names that a PATH names")
 	cmd.Flags().StringVar(&req.Digest, "digest", "", "commit only if the changes are still those with this `DIGEST` of jail diff")
+	cmd.Flags().StringSliceVar(&req.Classes, "class", nil, "take only changes with a risk of this `CLASS`; plain are those without any")
+	cmd.Flags().BoolVar(&req.Theirs, "theirs", false, "take the shadow's side of conflicts")
+	cmd.Flags().BoolVar(&req.Merge, "merge", false, "take both sides of conflicts in text, where they do not touch")
+	cmd.Flags().BoolVarP(&byHand, "patch", "p", false, "ask about each change and each hunk")
+	cmd.MarkFlagsMutuallyExclusive("theirs", "merge")
+	for _, other := range []string{"class", "theirs", "merge", "include-protected", "digest"} {
+		cmd.MarkFlagsMutuallyExclusive("patch", other)
+	}
 	asJSON := jsonFlag(cmd, "print an object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		for _, arg := range args[1:] {
 			req.Paths = append(req.Paths, commitPath(arg))
 		}
 		return a.withDaemon(cmd.Context(), func(c *api.Client) error {
-			done, err := c.Commit(cmd.Context(), args[0], req)
+			commit := func(req supervisor.CommitRequest) error { return a.commit(cmd.Context(), c, args[0], req, *asJSON) }
+			if !byHand {
+				return commit(req)
+			}
+			if len(args) > 1 {
+				return usage("jail commit --patch "+args[0], "jail commit --patch asks about each change, and takes no PATH")
+			}
+			ch, err := review(cmd.Context(), c, args[0])
 			if err != nil {
 				return err
 			}
-			if err := a.show(*asJSON, done, func(w io.Writer) error { return a.writeCommitted(w, args[0], done) }); err != nil {
+			if err := a.ask(a.stdin, ch); err != nil {
 				return err
 			}
-			if len(done.Held) > 0 && !*asJSON {
-				say(a.stderr, "hint", "jail commit --include-protected "+args[0]+" PATH... takes protected names, if you have read them")
-			}
-			return nil
+			return a.commitChosen(ch, commit)
 		})
 	}
 	return cmd
+}
+
+func (a *app) commit(ctx context.Context, c *api.Client, id string, req supervisor.CommitRequest, asJSON bool) error {
+	done, err := c.Commit(ctx, id, req)
+	if err != nil {
+		return a.withConflicts(err, "real", "shadow")
+	}
+	if err := a.show(asJSON, done, func(w io.Writer) error { return a.writeCommitted(w, id, done) }); err != nil {
+		return err
+	}
+	if len(done.Held) > 0 && !asJSON && !req.Exact {
+		say(a.stderr, "hint", "jail commit --include-protected "+id+" PATH... takes protected names, if you have read them")
+	}
+	if done.NotKept != "" && !asJSON {
+		say(a.stderr, "hint", "this commit cannot be reverted: "+done.NotKept)
+	}
+	return nil
 }
 
 // commitPath takes a path as people write it, ./src/ for example. Bytes that are no text are escaped as jail diff shows them.

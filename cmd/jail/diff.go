@@ -12,26 +12,37 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-type diffFlags struct{ stat, nameOnly, json bool }
+type diffFlags struct{ stat, nameOnly, json, patch, tui bool }
+
+const diffAbout = `Show what a run changed: a list, with what a commit would hold back, refuse or find in conflict first and what else is a risk after that, and then
+the differences as text. Nothing of the host is run for it.
+
+With --patch: the differences alone, as git apply takes them. With --json: one object a line, first {"info":…}, then {"change":…} for each path, last
+{"summary":…} with the digest that jail commit --digest takes. With --tui: walk through files and hunks, mark them, commit what is marked.`
 
 func (a *app) diffCommand() *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
-		Use:   "diff [flags] ID",
-		Short: "show what a run changed",
-		Long: `Show what a run changed: a list, with what a commit would hold back, refuse or find in conflict first, and then the differences as text.
-What is written to a pipe can be given to git apply.
-
-With --json: one object a line, first {"info":…}, then {"change":…} for each path, last {"summary":…} with the digest.`,
-		Example: "  jail diff 3w5e11264sg0c8v5a9b7k2m4qd\n  jail diff --stat 3w5e11264sg0c8v5a9b7k2m4qd",
+		Use:     "diff [flags] ID",
+		Short:   "show what a run changed",
+		Long:    diffAbout,
+		Example: "  jail diff 3w5e11264sg0c8v5a9b7k2m4qd\n  jail diff --stat 3w5e11264sg0c8v5a9b7k2m4qd\n  jail diff --patch 3w5e11264sg0c8v5a9b7k2m4qd | git apply --check",
 		Args:    exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDaemon(cmd.Context(), func(c *api.Client) error { return a.diff(cmd.Context(), c, args[0], f) })
+			return a.withDaemon(cmd.Context(), func(c *api.Client) error {
+				if f.tui {
+					return a.tui(cmd.Context(), c, args[0])
+				}
+				return a.diff(cmd.Context(), c, args[0], f)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&f.stat, "stat", false, "show the list only")
 	cmd.Flags().BoolVar(&f.nameOnly, "name-only", false, "show the names only")
+	cmd.Flags().BoolVar(&f.patch, "patch", false, "show the differences only, as git apply takes them")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one object a line")
+	cmd.Flags().BoolVar(&f.tui, "tui", false, "walk through the changes on a terminal, mark them and commit")
+	cmd.MarkFlagsMutuallyExclusive("stat", "name-only", "patch", "json", "tui")
 	return cmd
 }
 
@@ -39,12 +50,13 @@ func (a *app) diff(ctx context.Context, c *api.Client, id string, f diffFlags) e
 	patch := ""
 	if !f.stat && !f.nameOnly && !f.json {
 		patch = api.PatchPlain
-		if isTerminal(a.stdout) {
+		if isTerminal(a.stdout) && !f.patch {
 			patch = api.PatchTerminal
 		}
 	}
 	out := bufio.NewWriter(sink{a.stdout, "standard output"})
 	show := &diffWriter{w: out, colour: a.colour()}
+	defer show.close()
 	for line, err := range c.Changes(ctx, id, patch) {
 		if err == nil {
 			err = show.line(line, f)
@@ -56,54 +68,70 @@ func (a *app) diff(ctx context.Context, c *api.Client, id string, f diffFlags) e
 	return errors.Join(show.end(f), out.Flush())
 }
 
-// diffWriter shows a review. The list is kept until it is whole, because what needs attention comes first in it; there are never more
-// changes than the limit of the workspace's files.
+// diffWriter shows a review. The list is held back until it is whole, because what needs attention comes first in it, and the differences come
+// after it.
 type diffWriter struct {
 	w       io.Writer
 	colour  bool
-	changes []api.Change
+	ranks   [ranks]spill // the lines of the list, by how much attention they need
+	patch   spill
 	summary *api.ReviewSummary
-	listed  bool
-	patch   patchPainter
+	painter patchPainter
+}
+
+func (d *diffWriter) close() {
+	for i := range d.ranks {
+		d.ranks[i].close()
+	}
+	d.patch.close()
 }
 
 func (d *diffWriter) line(l api.ReviewLine, f diffFlags) error {
 	switch {
 	case f.json:
 		return writeJSON(d.w, l, "")
-	case l.Info != nil && !f.nameOnly:
+	case l.Info != nil && !f.nameOnly && !f.patch:
 		i := l.Info
 		_, err := fmt.Fprintf(d.w, "# run %s of %s over %s, commit: %s\n", printable(i.ID), printable(dash(i.Tool)), i.Path, printable(i.Commit))
+		if err == nil && i.Unfinished {
+			_, err = fmt.Fprintln(d.w, "# the run was cut off: this is what it had written by then, and a file may be half of one")
+		}
 		return err
 	case l.Change != nil && f.nameOnly:
 		_, err := fmt.Fprintln(d.w, shownPath(l.Change.Path))
 		return err
-	case l.Change != nil:
-		d.changes = append(d.changes, *l.Change)
+	case l.Change != nil && !f.patch:
+		_, rank := attention(*l.Change)
+		_, err := fmt.Fprintln(&d.ranks[rank], "# "+changeLine(d.colour, *l.Change))
+		return err
+	case l.Patch != nil && f.patch:
+		_, err := d.w.Write(l.Patch)
+		return err
 	case l.Patch != nil && !f.nameOnly:
-		if err := d.list(); err != nil {
-			return err
-		}
-		return d.patch.write(d.w, l.Patch, d.colour)
+		return d.painter.write(&d.patch, l.Patch, d.colour)
 	case l.Summary != nil:
 		d.summary = l.Summary
 	}
 	return nil
 }
 
-func (d *diffWriter) list() error {
-	if d.listed {
-		return nil
-	}
-	d.listed = true
-	return writeChanges(d.w, d.changes, d.colour)
-}
-
 func (d *diffWriter) end(f diffFlags) error {
-	if f.json || f.nameOnly {
+	if f.json || f.nameOnly || f.patch {
 		return nil
 	}
-	if err := errors.Join(d.list(), d.patch.flush(d.w, d.colour)); err != nil || d.summary == nil {
+	for i := range d.ranks {
+		if err := d.ranks[i].copyTo(d.w); err != nil {
+			return err
+		}
+	}
+	if d.summary != nil {
+		for _, r := range d.summary.Renames {
+			if _, err := fmt.Fprintf(d.w, "# %s %s -> %s  (the same content)\n", paint(d.colour, cyan, "R"), shownPath(r.From), shownPath(r.To)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := errors.Join(d.painter.flush(&d.patch, d.colour), d.patch.copyTo(d.w)); err != nil || d.summary == nil {
 		return err
 	}
 	s := d.summary

@@ -12,6 +12,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor"
 )
 
@@ -26,6 +27,10 @@ type app struct {
 	environ        []string
 	exe            string
 	config         supervisor.Config
+
+	// Of a run on a terminal: its sizes, and what gives the caller's back when the tool has ended.
+	sizes   <-chan runners.Terminal
+	restore func() error
 }
 
 // run is the whole program. It returns the exit code.

@@ -10,20 +10,28 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
 func (a *app) planCommand() *cobra.Command {
 	var f requestFlags
+	var script string
 	cmd := &cobra.Command{
 		Use:               "plan [flags] [--] TOOL [ARG...]",
 		Short:             "show what the kernel would be told, and start nothing",
 		Long:              "Show what the kernel would be told for a run, layer by layer, and start nothing. The flags are those of run.",
-		Example:           "  jail plan --limit memory=64MiB -- sort big.txt\n  jail plan --json -- grep x .",
+		Example:           "  jail plan --limit memory=64MiB -- sort big.txt\n  jail plan --json -- grep x .\n  jail plan --sh 'sort < in | uniq -c > out'",
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: a.completeTools,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req, err := a.request(cmd, &f, args)
+			var req supervisor.Request
+			var err error
+			if cmd.Flags().Changed("sh") {
+				req, err = a.script(cmd, &f, &supervisor.Script{Name: "-c", Text: script}, args)
+			} else {
+				req, err = a.request(cmd, &f, args)
+			}
 			if err != nil {
 				return err
 			}
@@ -37,6 +45,7 @@ func (a *app) planCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd, "print the plan as an object")
+	cmd.Flags().StringVar(&script, "sh", "", "show the plan of the shell script `SCRIPT`, and what each of its commands is")
 	a.completeProfiles(cmd)
 	return cmd
 }
@@ -49,7 +58,7 @@ func writePlan(w io.Writer, p jail.Plan) error {
 		{"watched", fmt.Sprintf("wall %s, cpu time %s, output %s", p.Limits.Wall, p.Limits.CPUTime, size(p.Limits.Output))},
 		{"cgroup", p.Cgroup.Path},
 		{"", fmt.Sprintf("memory %s, cpu %s, tasks %d, goes first when memory runs out (%+d)",
-			size(p.Cgroup.Memory), quota(p.Cgroup), p.Cgroup.PIDs, p.Cgroup.OOMScore)},
+			size(p.Cgroup.Memory), quota(p.Cgroup), p.Cgroup.PIDs, p.Cgroup.OOMScore) + bandwidth(p.Cgroup)},
 		{"namespaces", joined(p.Namespaces)},
 		{"ids", fmt.Sprintf("uid %d gid %d inside; %d to %d on the host", p.IDs.UID, p.IDs.GID, p.IDs.Base, uint64(p.IDs.Base)+uint64(p.IDs.Size)-1)},
 	}
@@ -74,7 +83,22 @@ func writePlan(w io.Writer, p jail.Plan) error {
 	rows = append(rows, []string{"inner filter", filterText(p.InnerFilter)},
 		[]string{"tool", fmt.Sprintf("%s (%s, %s)", p.Command.Tool, p.Command.Runner, p.Command.Digest)},
 		[]string{"arguments", joined(p.Command.Args)}, []string{"variables", or(joined(p.Command.Env), "none")}, []string{"directory", p.Command.Cwd})
+	for i, c := range p.Command.Script {
+		rows = append(rows, []string{once(i, "commands"), scriptText(c)})
+	}
 	return table(w, rows)
+}
+
+// scriptText says where a command stands, what it is, and what becomes of it.
+func scriptText(c jail.ScriptCommand) string {
+	text := fmt.Sprintf("%d:%d  %s  ", c.Line, c.Column, c.Text)
+	switch {
+	case c.Refused != "":
+		return text + "REFUSED: " + c.Refused
+	case c.Tool == "":
+		return text + "(found when it runs, among the tools that the policy allows)"
+	}
+	return text + "(" + c.Tool + ")"
 }
 
 func once(i int, name string) string {
@@ -97,6 +121,18 @@ func joined[T ~string](all []T) string {
 		texts[i] = string(t)
 	}
 	return strings.Join(texts, " ")
+}
+
+// bandwidth says how fast disks may be used, where that is bounded.
+func bandwidth(c jail.Cgroup) string {
+	text := ""
+	if c.IORead > 0 {
+		text += ", disks read at " + size(c.IORead) + "/s"
+	}
+	if c.IOWrite > 0 {
+		text += ", disks written at " + size(c.IOWrite) + "/s"
+	}
+	return text
 }
 
 func quota(c jail.Cgroup) string {
@@ -144,7 +180,7 @@ func workspaceText(s *jail.Workspace) string {
 func filterText(f jail.Filter) string {
 	text := fmt.Sprintf("%d system calls (%s)", len(f.Allow), strings.Join(f.Groups, " "))
 	for _, c := range f.Only {
-		text += fmt.Sprintf(", %s only with argument %d & %#x = %#x", c.Call, c.Arg, c.Mask, c.Value)
+		text += ", " + c.String()
 	}
 	return text + ", others fail with " + f.Errno
 }

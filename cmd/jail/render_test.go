@@ -70,7 +70,13 @@ func TestWriteChanges(t *testing.T) {
 		{Change: workspace.Change{Path: "", Kind: workspace.Mode, Before: &workspace.Node{Type: workspace.Dir, Mode: 0o755}, After: &workspace.Node{Type: workspace.Dir, Mode: 0o700}}},
 	}
 	var out bytes.Buffer
-	if err := writeChanges(&out, all, false); err != nil {
+	d := &diffWriter{w: &out}
+	for _, c := range all {
+		if err := d.line(api.ReviewLine{Change: &c}, diffFlags{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.end(diffFlags{}); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, out.String(), `# A pipe  (fifo)  ! refused: a fifo
@@ -112,7 +118,7 @@ func TestDiffWriter(t *testing.T) {
 		{Info: &supervisor.WorkspaceInfo{Info: workspace.Info{ID: "r1", Path: "/home/me"}, Tool: "core-utils/sed", Commit: "ask"}},
 		{Change: &api.Change{Change: workspace.Change{Path: "a b", Kind: workspace.Deleted, Before: file(0o644, 1)}}},
 		{Patch: []byte("diff --git a/a b/a\n")},
-		{Summary: &api.ReviewSummary{Summary: workspace.Summary{Deleted: 1}, Digest: "sha256:00"}},
+		{Summary: &api.ReviewSummary{Shown: workspace.Shown{Summary: workspace.Summary{Deleted: 1}, Digest: "sha256:00"}}},
 	}
 	for want, f := range map[string]diffFlags{
 		"# run r1 of core-utils/sed over /home/me, commit: ask\n# D a b\ndiff --git a/a b/a\n# 1 change (+0 ~0 -1), 0 B, digest sha256:00\n": {},

@@ -28,9 +28,9 @@ func (a *app) root() *cobra.Command {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(a.stdout, cmd) })
 	root.SetHelpCommand(a.helpCommand())
 	root.AddCommand(
-		a.runCommand(), a.planCommand(),
-		a.psCommand(), a.inspectCommand(), a.killCommand(),
-		a.diffCommand(), a.commitCommand(), a.discardCommand(), a.workspacesCommand(),
+		a.runCommand(), a.shCommand(), a.planCommand(),
+		a.psCommand(), a.inspectCommand(), a.verifyCommand(), a.killCommand(),
+		a.diffCommand(), a.commitCommand(), a.discardCommand(), a.revertCommand(), a.workspacesCommand(),
 		a.policyCommand(), a.profileCommand(), a.toolCommand(), a.auditCommand(),
 		a.doctorCommand(), a.versionCommand(), a.completionCommand(),
 	)

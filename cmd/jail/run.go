@@ -15,13 +15,15 @@ import (
 
 const runAbout = `Run a tool in a fresh jail, over a shadow of the current directory. Standard input, output and error and the exit code are the tool's.
 
-TOOL is a path to a .wasm file, or a command of an installed bundle (grep, core-utils/grep). What follows it is the tool's own.
+TOOL is a path to a .wasm file, or a command of an installed bundle (grep, core-utils/grep), or where the profile grants programs of the host, as build
+does, the path of one in the jail or a name on its PATH. What follows it is the tool's own.
 
 Exit codes that are not the tool's: 124 a time limit, 125 jail itself failed, 126 refused, 127 no such tool, profile or file,
 128+n ended by signal n, 2 wrong usage.`
 
 func (a *app) runCommand() *cobra.Command {
 	var f requestFlags
+	var terminal bool
 	cmd := &cobra.Command{
 		Use:               "run [flags] [--] TOOL [ARG...]",
 		Short:             "run a tool in a fresh jail",
@@ -34,10 +36,14 @@ func (a *app) runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if terminal {
+				return a.runOnTerminal(cmd.Context(), req, f.json, f.quiet)
+			}
 			return a.runTool(cmd.Context(), req, f.json, f.quiet)
 		},
 	}
 	f.add(cmd, "print one result object when the tool has ended, its output inside")
+	cmd.Flags().BoolVarP(&terminal, "terminal", "t", false, "give a program of the host a terminal of the jail's own")
 	a.completeProfiles(cmd)
 	return cmd
 }
@@ -49,6 +55,9 @@ func (a *app) runTool(ctx context.Context, req supervisor.Request, asJSON, quiet
 		res, err = a.stream(ctx, c, req, asJSON)
 		return err
 	})
+	if a.restore != nil {
+		err = errors.Join(err, a.restore())
+	}
 	if err != nil {
 		return a.noResult(err, req, asJSON)
 	}
@@ -79,7 +88,7 @@ func (a *app) stream(ctx context.Context, c *api.Client, req supervisor.Request,
 	if asJSON {
 		out, errOut = &outText, &errText
 	}
-	res, err := c.Run(ctx, req, a.stdin, out, errOut)
+	res, err := c.RunSized(ctx, req, a.stdin, out, errOut, a.sizes)
 	if s := ended(); err != nil && s != 0 { // cut off before there was a result
 		name := forwarded[s]
 		res, err = supervisor.Result{ID: req.ID, ExitCode: exitSignal + int(s), Signal: &name, Denied: []runners.Denial{}}, nil

@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/fetch"
 )
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stderr)) }
@@ -33,6 +35,9 @@ example: jaild --state /srv/jail
 `
 
 func run(ctx context.Context, args []string, stderr io.Writer) int {
+	if len(args) == 1 && args[0] == fetch.Arg {
+		return fetch.Main(stderr)
+	}
 	flags := flag.NewFlagSet("jaild", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, help) }
@@ -84,11 +89,14 @@ func serve(ctx context.Context, config supervisor.Config) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := cgroup.MakeSlice(config.Slice, cgroup.Ceiling{}); err != nil {
+		if e := supervisor.Missing(probe.Cgroups(), err); e != nil {
+			return e
+		}
 		return &supervisor.Error{Code: supervisor.CodeLayer, Message: err.Error(), Hint: "jail doctor says what this host can enforce", Err: err}
 	}
 	listener, err := listen(config)
 	if err != nil {
-		return err
+		return &supervisor.Error{Code: supervisor.CodeFailed, Message: err.Error(), Hint: "end what is there, or name another place with --socket", Err: err}
 	}
 	defer listener.Close()
 	// A start is carried through also when it is told to end meanwhile: the record of it is whole.

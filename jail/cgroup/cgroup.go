@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,7 +120,11 @@ func makeSliceV2(path string, c Ceiling) error {
 	}
 	slice, err := cgroup2.NewManager(Root, path, resources)
 	if err == nil {
-		err = slice.ToggleControllers(Needed, cgroup2.Enable)
+		wanted := Needed
+		if MissingIO() == nil {
+			wanted = append(slices.Clip(wanted), "io") // for the runs whose policy asks for it
+		}
+		err = slice.ToggleControllers(wanted, cgroup2.Enable)
 	}
 	if err != nil {
 		return fmt.Errorf("control group %s: %w", path, err)
@@ -130,10 +135,13 @@ func makeSliceV2(path string, c Ceiling) error {
 // Usage is what a leaf has used.
 type Usage struct {
 	CPU        time.Duration
-	MemoryPeak int64 // bytes
-	PIDsPeak   int64 // tasks; 0 where the kernel does not count them
-	OOMKills   int64 // processes that were ended because memory ran out
-	PIDsDenied int64 // tasks that were refused
+	MemoryPeak int64         // bytes
+	PIDsPeak   int64         // tasks; 0 where the kernel does not count them
+	OOMKills   int64         // processes that were ended because memory ran out
+	PIDsDenied int64         // tasks that were refused
+	Throttled  time.Duration // how long its CPUs were kept from it by the quota, all together
+	IORead     int64         // bytes that disks were asked for; 0 where the kernel does not count them
+	IOWrite    int64         // bytes
 }
 
 // A Leaf is the control group of one jail.
@@ -199,6 +207,10 @@ func (l *Leaf) stat() (Usage, error) {
 		u.CPU = time.Duration(m.GetCPU().GetUsageUsec()) * time.Microsecond
 		u.MemoryPeak = int64(m.GetMemory().GetMaxUsage())
 		u.OOMKills = int64(m.GetMemoryEvents().GetOomKill())
+		u.Throttled = time.Duration(m.GetCPU().GetThrottledUsec()) * time.Microsecond
+		for _, d := range m.GetIo().GetUsage() {
+			u.IORead, u.IOWrite = u.IORead+int64(d.GetRbytes()), u.IOWrite+int64(d.GetWbytes())
+		}
 		return u, nil
 	}
 	m, err := l.v1.Stat(cgroup1.IgnoreNotExist)
@@ -208,6 +220,8 @@ func (l *Leaf) stat() (Usage, error) {
 	u.CPU = time.Duration(m.GetCPU().GetUsage().GetTotal())
 	u.MemoryPeak = int64(m.GetMemory().GetUsage().GetMax())
 	u.OOMKills = int64(m.GetMemoryOomControl().GetOomKill())
+	u.Throttled = time.Duration(m.GetCPU().GetThrottling().GetThrottledTime())
+	u.IORead, u.IOWrite = l.servedV1()
 	return u, nil
 }
 

@@ -6,6 +6,7 @@
 //
 //	jail-shim ──Restrict────────► jail-init        another pair, jail-init's descriptor 3; stage 1
 //	jail-shim ──Filter──────────► jail-init        stage 2, after jail-init has executed itself anew
+//	jail-shim ◄──Listener, it──── jail-init        on a pair of its own, jail-init's descriptor 4, which is closed then
 //	jaild ──Invoke, module──────► jail-init
 //	jaild ◄──Report────────────── jail-init        jail-init is inside: its words are checked like a guest's
 //
@@ -88,7 +89,11 @@ func (c *Conn) Send(message any, files ...*os.File) error {
 
 // Receive reads one message into message and returns the descriptors that came with it, which the caller must close.
 // It returns io.EOF when the other end has closed.
-func (c *Conn) Receive(message any) ([]*os.File, error) {
+func (c *Conn) Receive(message any) ([]*os.File, error) { return c.ReceiveMost(message, MaxMessage) }
+
+// ReceiveMost is Receive for a message of at most so many bytes. A list of empty objects takes 20 times its bytes in memory, so what is said
+// from inside has a limit of its own.
+func (c *Conn) ReceiveMost(message any, most uint32) ([]*os.File, error) {
 	var head [4]byte
 	n, files, err := sys.ReceiveWithFiles(c.f, head[:])
 	if err != nil {
@@ -107,7 +112,7 @@ func (c *Conn) Receive(message any) ([]*os.File, error) {
 		return fail(noEOF(err))
 	}
 	size := binary.BigEndian.Uint32(head[:])
-	if size > MaxMessage {
+	if size > most {
 		return fail(fmt.Errorf("control message of %d bytes: %w", size, ErrTooLarge))
 	}
 	body := make([]byte, size)

@@ -22,16 +22,47 @@ const Self = "/run/jail/init"
 // Stage2 is the argument that marks the second execution.
 const Stage2 = "restricted"
 
+// An Error says which of its restrictions jail-init could not put on itself, or that it did not get as far.
+type Error struct {
+	Layer string // "landlock", "limits", "seccomp", else "jail-init"
+	Err   error
+	Told  bool // over the control socket: standard error is the tool's
+}
+
+func (e *Error) Error() string { return e.Layer + ": " + e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+func layer(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Layer: name, Err: err}
+}
+
+// tell reports a failure to the host over the control socket.
+func tell(conn *control.Conn, err error) error {
+	e := &Error{}
+	if !errors.As(err, &e) {
+		e = &Error{Layer: "jail-init", Err: err}
+	}
+	e.Told = conn.Send(control.Unable{Layer: e.Layer, Failure: e.Err.Error()}) == nil
+	return e
+}
+
 // Enter is stage 1: it reads its restrictions, applies them and executes jail-init anew, so that every thread has them from its
 // first instruction on. It returns only on error.
 func Enter(env []string) error {
 	// The wish to end with the parent belongs to a thread, and this is the one that executes.
 	runtime.LockOSThread()
-	if err := sys.DieWithParent(); err != nil {
-		return err
-	}
 	conn, err := control.Inherit(control.InitControl)
 	if err != nil {
+		return err
+	}
+	return tell(conn, enter(conn, env))
+}
+
+func enter(conn *control.Conn, env []string) error {
+	if err := sys.DieWithParent(); err != nil {
 		return err
 	}
 	var order control.Restrict
@@ -46,23 +77,27 @@ func Enter(env []string) error {
 	for _, r := range order.Rlimits {
 		resource, ok := sys.Rlimits[r.Name]
 		if !ok {
-			return fmt.Errorf("rlimit %q: unknown name", r.Name)
+			return layer("limits", fmt.Errorf("rlimit %q: unknown name", r.Name))
 		}
 		if err := sys.SetRlimit(resource, r.Value); err != nil {
-			return fmt.Errorf("rlimit %s: %w", r.Name, err)
+			return layer("limits", fmt.Errorf("rlimit %s: %w", r.Name, err))
 		}
 	}
 	if err := landlock.Restrict(order.Landlock); err != nil {
-		return err
+		return layer("landlock", err)
 	}
-	// Last before exec: an inherited descriptor is a path back to the host. The control socket alone goes on.
-	if err := sys.CloseFrom(control.InitControl); err != nil {
-		return err
-	}
-	if err := sys.ClearCloexec(control.InitControl); err != nil {
+	if err := CloseOthers(); err != nil {
 		return err
 	}
 	return sys.Exec(Self, []string{Self, Stage2}, env)
+}
+
+// CloseOthers comes last before exec: an inherited descriptor is a path back to the host. The two sockets alone go on.
+func CloseOthers() error {
+	if err := sys.CloseFrom(control.InitControl); err != nil {
+		return err
+	}
+	return errors.Join(sys.ClearCloexec(control.InitControl), sys.ClearCloexec(control.InitListener))
 }
 
 // Confine is stage 2: it loads the inner filter on all threads, after which nothing can be executed any more, and returns the
@@ -72,21 +107,40 @@ func Confine() (*control.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := confine(conn); err != nil {
+		return nil, tell(conn, err)
+	}
+	return conn, nil
+}
+
+func confine(conn *control.Conn) error {
 	// Process 1 must not be ended or dumped by what it runs: a file that grows too large and a reader that went away are
 	// errors of the write that meets them.
 	signal.Ignore(syscall.SIGXFSZ, syscall.SIGPIPE)
 	if err := sys.SetDumpable(false); err != nil {
-		return nil, err
+		return err
 	}
 	var filter control.Filter
 	if _, err := conn.Receive(&filter); err != nil {
-		return nil, fmt.Errorf("read filter: %w", err)
+		return fmt.Errorf("read filter: %w", err)
 	}
 	if len(filter.Program) == 0 {
-		return nil, errors.New("inner filter is empty")
+		return layer("seccomp", errors.New("inner filter is empty"))
 	}
-	if err := sys.LoadFilter(filter.Program); err != nil {
-		return nil, err
+	return layer("seccomp", load(filter.Program))
+}
+
+// load puts the filter on and hands its listener to jail-shim, with which alone it lies from then on.
+func load(program []byte) error {
+	toShim, err := control.Inherit(control.InitListener)
+	if err != nil {
+		return err
 	}
-	return conn, nil
+	defer toShim.Close()
+	listener, err := sys.LoadListenedFilter(program)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	return toShim.Send(control.Listener{}, listener)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -55,14 +56,14 @@ func (s *Setup) TryStart(t testing.TB) (*Jail, error) {
 		files.Binds = append(files.Binds, tree)
 	}
 	j := &Jail{t: t}
-	stdio, err := j.pipes()
+	stdio, err := j.streams(s.Terminal)
 	if err != nil {
 		t.Fatal(err)
 	}
 	j.Process, err = s.Launcher.Start(context.Background(), control.Order{Plan: s.Plan, RunDir: s.RunDir}, stdio, files)
 	err = errors.Join(err, stdio.In.Close(), stdio.Out.Close(), stdio.Err.Close())
 	if err != nil {
-		j.stdin.Close()
+		j.endStdin()
 		j.copied.Wait()
 		return j, err
 	}
@@ -78,6 +79,21 @@ func cloneOf(path string) (*os.File, error) {
 	}
 	defer f.Close()
 	return launch.Clone(f)
+}
+
+func (j *Jail) streams(terminal *os.File) (launch.Stdio, error) {
+	if terminal == nil {
+		return j.pipes()
+	}
+	var all [3]*os.File
+	for n := range all {
+		fd, err := syscall.Dup(int(terminal.Fd()))
+		if err != nil {
+			return launch.Stdio{}, err
+		}
+		all[n] = os.NewFile(uintptr(fd), terminal.Name())
+	}
+	return launch.Stdio{In: all[0], Out: all[1], Err: all[2]}, nil
 }
 
 // pipes makes the jail's streams as the daemon does: no descriptor of a host's file goes in.
@@ -111,9 +127,15 @@ func (j *Jail) pipes() (launch.Stdio, error) {
 func (j *Jail) End() {
 	j.release.Do(func() {
 		j.Release()
-		j.stdin.Close()
+		j.endStdin()
 		j.copied.Wait()
 	})
+}
+
+func (j *Jail) endStdin() {
+	if j.stdin != nil {
+		j.stdin.Close()
+	}
 }
 
 // Stderr is what was said on it; to be called after End.

@@ -95,6 +95,7 @@ const (
 	Shim            = "jail-shim"
 	Probe           = "probe"
 	probeNoLandlock = "probe-without-landlock"
+	probeEarly      = "probe-without-patience"
 )
 
 // Binary returns the path of a program that was built for the tests, once for each test binary.
@@ -121,6 +122,7 @@ func build() error {
 		{Shim, "1", []string{"-tags", "seccomp,runc_nocriu,netgo,osusergo", "-ldflags", `-s -w -linkmode external -extldflags "-static"`, module + "cmd/jail-shim"}},
 		{Probe, "0", []string{"-ldflags", "-s -w", probe}},
 		{probeNoLandlock, "0", []string{"-ldflags", "-s -w -X main.without=landlock", probe}},
+		{probeEarly, "0", []string{"-ldflags", "-s -w -X main.without=patience", probe}},
 	} {
 		cmd := exec.Command("go", append([]string{"build", "-buildvcs=false", "-trimpath", "-o", filepath.Join(dir, b.name)}, b.args...)...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)

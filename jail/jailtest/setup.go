@@ -26,6 +26,7 @@ type Setup struct {
 	Data     string       // a directory of the host, at /data, read-only; the tool's own
 	Store    string       // a directory of the host, at /store, writable; the tool's own
 	Files    launch.Files // of the workspace
+	Terminal *os.File     // what the jail gets for its streams instead of pipes, as no daemon does; nil: pipes
 }
 
 const policyText = `policy = 1
@@ -127,3 +128,6 @@ func (s *Setup) HostUID() uint32 { return s.Plan.IDs.Base + s.Plan.IDs.UID }
 
 // WithoutLandlock leaves the Landlock layer out: the program in jail-init's place does not take the step.
 func (s *Setup) WithoutLandlock(t testing.TB) { s.Launcher.Init = Binary(t, probeNoLandlock) }
+
+// Early lets the probe attack before it restricts itself; "=early" says how that went.
+func (s *Setup) Early(t testing.TB) { s.Launcher.Init = Binary(t, probeEarly) }

@@ -23,15 +23,17 @@ const (
 	readRights  = golandlock.AccessFSSet(ll.AccessFSReadFile | ll.AccessFSReadDir)
 	writeRights = golandlock.AccessFSSet(ll.AccessFSWriteFile | ll.AccessFSRemoveDir | ll.AccessFSRemoveFile |
 		ll.AccessFSMakeDir | ll.AccessFSMakeReg | ll.AccessFSMakeSym | ll.AccessFSTruncate | ll.AccessFSRefer)
-	fileRights = golandlock.AccessFSSet(ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSExecute)
+	fileRights = golandlock.AccessFSSet(ll.AccessFSReadFile | ll.AccessFSWriteFile | ll.AccessFSTruncate | ll.AccessFSExecute | ll.AccessFSIoctlDev)
 	execRights = golandlock.AccessFSSet(ll.AccessFSExecute)
+	// devices are asked and told things by ioctl(2)
+	deviceRights = golandlock.AccessFSSet(ll.AccessFSIoctlDev)
 )
 
 // ABI returns the Landlock version of the running kernel, 1 or more.
 func ABI() (int, error) { return sys.LandlockABI() }
 
 // Restrict puts the calling process into a domain that handles every right that the running kernel knows and grants
-// only the rules of l. No rule grants making devices, FIFOs or sockets, device ioctls, or any TCP port.
+// only the rules of l. No rule grants making devices, FIFOs or sockets, or any TCP port; l.Network leaves TCP out of the domain.
 // It fails when the kernel's version is below l.MinABI.
 func Restrict(l jail.Landlock) error {
 	abi, err := sys.LandlockABI()
@@ -44,6 +46,9 @@ func Restrict(l jail.Landlock) error {
 	config := byABI[min(abi, len(byABI)-1)]
 	if !l.Scoped {
 		config.Scoped = 0
+	}
+	if l.Network {
+		config.HandledAccessNet = 0
 	}
 	rules := make([]golandlock.Rule, 0, len(l.Rules))
 	for _, r := range l.Rules {
@@ -70,6 +75,9 @@ func rights(r jail.LandlockRule) golandlock.AccessFSSet {
 	}
 	if r.Exec {
 		set |= execRights
+	}
+	if r.Device {
+		set |= deviceRights
 	}
 	return set
 }

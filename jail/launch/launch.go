@@ -42,11 +42,14 @@ type Process struct {
 	shim   *control.Conn
 	init   *control.Conn
 	exited chan exit
+
+	refused []control.Refused // after Wait
 }
 
 type exit struct {
-	status control.Exited
-	err    error
+	status  control.Exited
+	refused []control.Refused
+	err     error
 }
 
 // Start starts a jail and returns when all its layers stand and its restrictions lie in jail-init's socket. The tool has not started:
@@ -132,7 +135,7 @@ func (p *Process) watch() {
 		p.exited <- exit{err: err}
 		return
 	}
-	p.exited <- exit{status: *said.Exited}
+	p.exited <- exit{status: *said.Exited, refused: said.Refused}
 }
 
 // Invoke hands the invocation and the descriptors that it needs to jail-init.
@@ -140,9 +143,12 @@ func (p *Process) Invoke(invocation any, files ...*os.File) error {
 	return p.init.Send(invocation, files...)
 }
 
+// maxReport bounds what jail-init may say, in bytes: a hundred refusals and their rules take half of it.
+const maxReport = 1 << 20
+
 // Report waits for what jail-init says about the run. It is said from inside: the caller checks it as it would a guest's words.
 func (p *Process) Report(report any) error {
-	files, err := p.init.Receive(report)
+	files, err := p.init.ReceiveMost(report, maxReport)
 	for _, f := range files {
 		f.Close()
 	}
@@ -152,8 +158,13 @@ func (p *Process) Report(report any) error {
 // Wait waits for the jail's first process to end. It may be called once. The jail's control group is still there, for its figures, until Release.
 func (p *Process) Wait() (control.Exited, error) {
 	e := <-p.exited
+	p.refused = e.refused
 	return e.status, e.err
 }
+
+// Refused returns the system calls that the jail's inner filter refused, each with its exact count, as the kernel told it to the shim. To be
+// called after Wait; a jail whose shim was killed has none.
+func (p *Process) Refused() []control.Refused { return p.refused }
 
 // Kill ends every process of the jail by ending the first, whatever it does.
 func (p *Process) Kill() error { return syscall.Kill(p.PID, syscall.SIGKILL) }

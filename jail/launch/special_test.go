@@ -109,7 +109,7 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// TestInitBinary: jail-init is the host's very file, and cannot be written to, by any of its names (T-002).
+// TestInitBinary: jail-init is the host's very file, and cannot be written to, by any of its names (T-002, T-007).
 func TestInitBinary(t *testing.T) {
 	s := jailtest.New(t)
 	s.WithoutLandlock(t)

@@ -14,10 +14,18 @@ import (
 )
 
 // startVictim starts a process of the host with the tool's uid there.
-func startVictim(t *testing.T, h *host) {
+func startVictim(t *testing.T, h *host) { h.pid = startAs(t, h.HostUID()) }
+
+// startNeighbour starts a process of the host with the uid that the tool has inside, where the tool can name it.
+func startNeighbour(t *testing.T, h *host) {
+	h.pid = startAs(t, jailtest.UID)
+	withoutPIDs(&h.Plan)
+}
+
+func startAs(t *testing.T, uid uint32) int {
 	t.Helper()
 	cmd := exec.Command("/bin/sleep", "60")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: h.HostUID(), Gid: h.HostUID()}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +33,7 @@ func startVictim(t *testing.T, h *host) {
 		_ = cmd.Process.Kill() // the attack may have got through
 		_ = cmd.Wait()
 	})
-	h.pid = cmd.Process.Pid
+	return cmd.Process.Pid
 }
 
 // makeSegment makes a segment that everybody may attach.

@@ -98,6 +98,7 @@ func TestWalls(t *testing.T) {
 			fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", a.name, full, strings.Join(alone, ", "), none)
 		})
 	}
+	table.WriteString(onlySummary(t))
 	if t.Failed() || !whole {
 		return
 	}

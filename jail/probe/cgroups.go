@@ -1,10 +1,20 @@
 package probe
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"strings"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
 )
+
+// tryCgroup makes a control group with limits in it, beside those of the jails, and takes it away.
+func tryCgroup() error {
+	path := fmt.Sprintf("/jail/probe.%d", os.Getpid())
+	err := cgroup.MakeSlice(path, cgroup.Ceiling{Memory: 1 << 20, PIDs: 1})
+	return errors.Join(err, cgroup.Remove(path))
+}
 
 // Cgroups looks for the controllers of control groups that limits need.
 func Cgroups() Finding {
@@ -20,6 +30,13 @@ func Cgroups() Finding {
 	case len(missing) > 0:
 		return no(name, "enable them: on the kernel's command line, and in "+cgroup.Root+"/cgroup.subtree_control",
 			"%s, without the controllers %s", layout, strings.Join(missing, ", "))
+	}
+	if os.Geteuid() != 0 {
+		return unknown(name, "%s; only root can try", layout)
+	}
+	if err := tryCgroup(); err != nil {
+		return no(name, "mount control groups so that this process can make some: "+cgroup.Root+" is read-only, or not this process's to write",
+			"%s, but none can be made: %s", layout, short(err))
 	}
 	return yes(name, "%s, with %s", layout, strings.Join(cgroup.Needed, ", "))
 }

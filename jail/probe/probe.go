@@ -3,7 +3,9 @@
 package probe
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 )
 
@@ -42,9 +44,22 @@ func onlyRoot(name string) (Finding, bool) {
 	return unknown(name, "only root can try"), os.Geteuid() != 0
 }
 
+// short is what went wrong, without the names of what was made only to try: two attempts at the same say the same.
+func short(err error) string {
+	var path *fs.PathError
+	var call *os.SyscallError
+	switch {
+	case errors.As(err, &path):
+		return fmt.Sprintf("%s: %v", path.Op, path.Err)
+	case errors.As(err, &call):
+		return call.Error()
+	}
+	return err.Error()
+}
+
 // All asks everything that a run needs of the host. scratch is a directory on the file system that holds the state.
 func All(scratch string) []Finding {
 	return []Finding{
-		Kernel(), UserNamespace(), Cgroups(), Seccomp(), Landlock(), LoopDevices(), Mkfs(), Room(scratch), Shadow(scratch),
+		Kernel(), UserNamespace(), Cgroups(), Seccomp(), Landlock(), Overlay(), LoopDevices(), Mkfs(), Room(scratch), Shadow(scratch),
 	}
 }

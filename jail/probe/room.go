@@ -10,9 +10,12 @@ import (
 // leastRoom is what the shadow of one run may take by the limits that profiles have, in bytes.
 const leastRoom = 512 << 20
 
+// RoomName is the name of what Room finds. It is no layer: the room that a run needs depends on its own limits.
+const RoomName = "free room"
+
 // Room asks for the free room of the file system that dir is on.
 func Room(dir string) Finding {
-	const name = "free room"
+	const name = RoomName
 	f, err := os.Open(dir)
 	if err != nil {
 		return unknown(name, "%v", err)

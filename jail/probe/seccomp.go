@@ -2,20 +2,20 @@ package probe
 
 import "github.com/jail-sandbox/jail/jail/internal/sys"
 
-// Seccomp asks for filters that go on all threads at once, and for the actions that a jail's filters take.
+// Seccomp asks for filters that go on all threads at once and have a listener, and for the actions that a jail's filters take.
 func Seccomp() Finding {
 	const name = "seccomp"
-	err := sys.SeccompSync()
-	for _, action := range []uint32{sys.SeccompErrno, sys.SeccompKillProcess} {
+	err := sys.SeccompFlags()
+	for _, action := range []uint32{sys.SeccompErrno, sys.SeccompTrace, sys.SeccompNotify, sys.SeccompKillProcess} {
 		if err == nil {
 			err = sys.SeccompAction(action)
 		}
 	}
 	switch {
 	case err == nil:
-		return yes(name, "filters, for all threads at once")
+		return yes(name, "filters, for all threads at once, with a listener")
 	case sys.NotThere(err):
-		return no(name, "boot a kernel with CONFIG_SECCOMP_FILTER", "%v", err)
+		return no(name, "boot Linux 5.19 or newer, with CONFIG_SECCOMP_FILTER", "%v", err)
 	}
 	return unknown(name, "%v", err)
 }

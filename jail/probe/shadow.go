@@ -25,7 +25,7 @@ func Shadow(scratch string) Finding {
 	}
 	err = errors.Join(tryShadow(dir), os.RemoveAll(dir))
 	if err != nil {
-		return no(name, "see the lines above, and whether the file system of "+scratch+" has id-mapped mounts (ext4, xfs, btrfs)", "%v", err)
+		return no(name, "see the lines above, and whether the file system of "+scratch+" has id-mapped mounts (ext4, xfs, btrfs)", "%s", short(err))
 	}
 	return yes(name, "one was made on the file system of %s: loop device, ext4, id-mapped mounts, overlay", scratch)
 }

@@ -18,7 +18,7 @@ func UserNamespace() Finding {
 	}
 	ns, err := sys.NewUserNS(ids, ids)
 	if err != nil {
-		return no(name, "check the sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone", "%v", err)
+		return no(name, "check the sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone", "%s", short(err))
 	}
 	ns.Close()
 	return yes(name, "one was made, with 65536 ids from %d", lastBase)

@@ -15,9 +15,12 @@ import (
 )
 
 // Numbers of the device nodes that a plan may name (the kernel's Documentation/admin-guide/devices.txt).
-const memMajor = 1
+type deviceNumber struct{ major, minor int64 }
 
-var deviceMinors = map[string]int64{"null": 3, "zero": 5, "full": 7, "random": 8, "urandom": 9}
+var deviceNumbers = map[string]deviceNumber{"null": {1, 3}, "zero": {1, 5}, "full": {1, 7}, "random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}}
+
+// ptsNumbers are the nodes of a devpts: the one that makes terminals, and the terminals.
+var ptsNumbers = []deviceNumber{{5, 2}, {136, devices.Wildcard}}
 
 var namespaceTypes = map[jail.Namespace]configs.NamespaceType{
 	"user": configs.NEWUSER, "mount": configs.NEWNS, "pid": configs.NEWPID, "net": configs.NEWNET,
@@ -30,7 +33,7 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules, err := newDeviceRules(p.Devices)
+	rules, err := newDeviceRules(p)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +101,7 @@ func newMappings(ids jail.IDs) []configs.IDMap {
 	return all
 }
 
-// newMounts leaves to libcontainer only what must be mounted inside the new namespaces: proc. That /dev is a bind tells it that the nodes
+// newMounts leaves to libcontainer only what must be mounted inside the new namespaces: proc, and the jail's own terminals. That /dev is a bind tells it that the nodes
 // are there already.
 func newMounts(planned []jail.Mount, root string) []*configs.Mount {
 	const flags = syscall.MS_NOSUID | syscall.MS_NODEV | syscall.MS_NOEXEC
@@ -108,45 +111,63 @@ func newMounts(planned []jail.Mount, root string) []*configs.Mount {
 			all = append(all, &configs.Mount{Device: "proc", Source: "proc", Destination: m.Target, Flags: flags, Data: "subset=pid,hidepid=4"})
 		}
 	}
-	return append(all, &configs.Mount{Device: "bind", Source: filepath.Join(root, devDir), Destination: "/" + devDir,
+	all = append(all, &configs.Mount{Device: "bind", Source: filepath.Join(root, devDir), Destination: "/" + devDir,
 		Flags: syscall.MS_BIND | syscall.MS_REC})
+	for _, m := range planned {
+		if m.Kind == jail.MountPTS {
+			all = append(all, &configs.Mount{Device: "devpts", Source: "devpts", Destination: m.Target,
+				Flags: syscall.MS_NOSUID | syscall.MS_NOEXEC, Data: ptsOptions})
+		}
+	}
+	return all
 }
 
 // newDeviceRules are for the control group: what is no node of the plan cannot be opened by whatever name it has.
-func newDeviceRules(names []string) ([]*devices.Rule, error) {
+func newDeviceRules(p jail.Plan) ([]*devices.Rule, error) {
 	rules := []*devices.Rule{{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm", Allow: false}}
-	for _, name := range names {
-		minor, ok := deviceMinors[name]
+	allow := func(n deviceNumber) {
+		rules = append(rules, &devices.Rule{Type: devices.CharDevice, Major: n.major, Minor: n.minor, Permissions: "rw", Allow: true})
+	}
+	for _, name := range p.Devices {
+		number, ok := deviceNumbers[name]
 		if !ok {
 			return nil, fmt.Errorf("device %q: not one that a jail may have", name)
 		}
-		rules = append(rules, &devices.Rule{Type: devices.CharDevice, Major: memMajor, Minor: minor, Permissions: "rw", Allow: true})
+		allow(number)
+	}
+	if slices.ContainsFunc(p.Mounts, isPTS) {
+		for _, n := range ptsNumbers {
+			allow(n)
+		}
 	}
 	return rules, nil
 }
 
+// newSeccomp refuses by an action that asks a tracer: a jail has none and can get none, and the kernel then answers ENOSYS. It does not
+// hide from the inner filter's listener what is refused, as an errno would: of what several filters say the kernel takes the strictest, and
+// refusing is stricter than telling, and telling than asking a tracer.
 func newSeccomp(f jail.Filter) (*configs.Seccomp, error) {
-	if f.Errno != "EPERM" {
-		return nil, fmt.Errorf("outer filter: errno %q: only EPERM is supported", f.Errno)
+	if f.Errno != "ENOSYS" {
+		return nil, fmt.Errorf("outer filter: errno %q: only ENOSYS is supported", f.Errno)
 	}
 	if err := seccomp.Check(f); err != nil {
 		return nil, fmt.Errorf("outer filter: %w", err)
 	}
-	eperm, enosys := uint(syscall.EPERM), uint(syscall.ENOSYS)
-	out := &configs.Seccomp{DefaultAction: configs.Errno, DefaultErrnoRet: &eperm}
+	enosys := uint(syscall.ENOSYS)
+	out := &configs.Seccomp{DefaultAction: configs.Trace, DefaultErrnoRet: &enosys}
 	conditional := map[string]bool{}
 	for _, c := range f.Only {
 		conditional[c.Call] = true
-		out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: c.Call, Action: configs.Allow,
-			Args: []*configs.Arg{{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value, Op: configs.MaskEqualTo}}})
+		args := []*configs.Arg{{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value, Op: configs.MaskEqualTo}}
+		for _, b := range c.And {
+			args = append(args, &configs.Arg{Index: b.Arg, Value: b.Mask, ValueTwo: b.Value, Op: configs.MaskEqualTo})
+		}
+		out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: c.Call, Action: configs.Allow, Args: args})
 	}
 	for _, name := range f.Allow {
 		if !conditional[name] {
 			out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: name, Action: configs.Allow})
 		}
-	}
-	for _, name := range f.ENOSYS {
-		out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: name, Action: configs.Errno, ErrnoRet: &enosys})
 	}
 	return out, nil
 }

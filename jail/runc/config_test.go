@@ -18,7 +18,7 @@ func plan() jail.Plan {
 		Cgroup:      jail.Cgroup{Path: "/jail/x", Memory: 1 << 26, PIDs: 32, CPUQuota: 50000, CPUPeriod: 100000, OOMScore: 500},
 		Mounts:      []jail.Mount{{Kind: jail.MountProc, Target: "/proc"}, {Kind: jail.MountTmpfs, Target: "/tmp", Write: true}},
 		Devices:     []string{"null", "zero"},
-		OuterFilter: jail.NewFilter("runtime", "wasi", "init"),
+		OuterFilter: jail.NewOuterFilter("runtime", "wasi", "init"),
 	}
 }
 
@@ -41,7 +41,7 @@ func TestConfig(t *testing.T) {
 		"cpu":           c.Cgroups.Resources.CpuQuota == 50000 && c.Cgroups.Resources.CpuPeriod == 100000,
 		"devices":       len(c.Cgroups.Resources.Devices) == 3 && !c.Cgroups.Resources.Devices[0].Allow && c.Cgroups.Path == "/jail/x",
 		"out of memory": *c.OomScoreAdj == 500,
-		"filter":        c.Seccomp != nil && c.Seccomp.DefaultAction == configs.Errno && *c.Seccomp.DefaultErrnoRet == uint(syscall.EPERM) && len(c.Seccomp.Syscalls) > 80,
+		"filter":        c.Seccomp != nil && c.Seccomp.DefaultAction == configs.Trace && *c.Seccomp.DefaultErrnoRet == uint(syscall.ENOSYS) && len(c.Seccomp.Syscalls) > 60,
 		"ending":        c.ParentDeathSignal == int(syscall.SIGKILL),
 	} {
 		if !ok {

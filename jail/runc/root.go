@@ -35,6 +35,9 @@ func buildRoot(dir string, p jail.Plan, files []*os.File, initBinary *os.File, u
 	}
 	for _, m := range p.Mounts {
 		target := filepath.Join(dir, m.Target)
+		if inDev(m) {
+			continue
+		}
 		switch m.Kind {
 		case jail.MountProc: // libcontainer mounts it, inside the new namespaces, but may not make a directory here
 			if err := mountPoint(target, true); err != nil {
@@ -54,7 +57,10 @@ func buildRoot(dir string, p jail.Plan, files []*os.File, initBinary *os.File, u
 			files = files[1:]
 		}
 	}
-	if err := mountDevices(filepath.Join(dir, devDir), p.Devices); err != nil {
+	if err := writeFiles(dir, p.Files); err != nil {
+		return err
+	}
+	if err := mountDevices(filepath.Join(dir, devDir), p); err != nil {
 		return err
 	}
 	target := filepath.Join(dir, guest.Self)
@@ -74,7 +80,7 @@ const devDir = "dev"
 
 // mountDevices binds the host's own nodes into a tmpfs that is read-only afterwards: in a user namespace nobody can make a node, and
 // a node that is bound cannot turn out to be a link (CVE-2025-31133).
-func mountDevices(dir string, names []string) error {
+func mountDevices(dir string, p jail.Plan) error {
 	if err := mountPoint(dir, true); err != nil {
 		return err
 	}
@@ -82,16 +88,19 @@ func mountDevices(dir string, names []string) error {
 	if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true}, options); err != nil {
 		return err
 	}
-	for _, name := range names {
+	for _, name := range p.Devices {
 		if err := bindDevice(name, filepath.Join(dir, name)); err != nil {
 			return err
 		}
+	}
+	if err := mountInDev(dir, p); err != nil {
+		return err
 	}
 	return sys.MakeReadOnlyMount(dir)
 }
 
 func bindDevice(name, target string) error {
-	minor, ok := deviceMinors[name]
+	number, ok := deviceNumbers[name]
 	if !ok {
 		return fmt.Errorf("device %q: not one that a jail may have", name)
 	}
@@ -100,7 +109,7 @@ func bindDevice(name, target string) error {
 		return err
 	}
 	defer node.Close()
-	if err := sys.CheckCharDevice(node, memMajor, uint32(minor)); err != nil {
+	if err := sys.CheckCharDevice(node, uint32(number.major), uint32(number.minor)); err != nil {
 		return err
 	}
 	tree, err := sys.CloneTree(node)

@@ -48,10 +48,11 @@ type Jail struct {
 
 // Files are the descriptors that a plan needs, opened by the daemon.
 type Files struct {
-	Control *os.File   // jail-init's control socket
-	Lower   *os.File   // the workspace's real directory
-	Upper   *os.File   // the detached mount of its upper layer
-	Binds   []*os.File // sources of the plan's binds, in order
+	Control  *os.File   // jail-init's control socket
+	Listener *os.File   // and its socket for the listener of the inner filter
+	Lower    *os.File   // the workspace's real directory
+	Upper    *os.File   // the detached mount of its upper layer
+	Binds    []*os.File // sources of the plan's binds, in order
 }
 
 // A LayerError says which layer could not be set up.
@@ -96,7 +97,7 @@ func Start(o control.Order, files Files) (*Jail, error) {
 	if err := layer("workspace", attachWorkspace(root, o.Plan, files, userns)); err != nil {
 		return nil, err
 	}
-	return start(o, root, files.Control, userns)
+	return start(o, root, files.Control, files.Listener, userns)
 }
 
 func attachWorkspace(root string, p jail.Plan, files Files, userns *os.File) error {
@@ -113,7 +114,7 @@ func attachWorkspace(root string, p jail.Plan, files Files, userns *os.File) err
 	return workspace.Attach(workspace.Attachment{Lower: files.Lower, Upper: files.Upper, UserNS: userns, Base: p.IDs.Base, Target: target})
 }
 
-func start(o control.Order, root string, controlSocket, userns *os.File) (*Jail, error) {
+func start(o control.Order, root string, controlSocket, listenerSocket, userns *os.File) (*Jail, error) {
 	path := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(userns.Fd()))
 	config, err := newConfig(o.Plan, root, path)
 	if err != nil {
@@ -132,7 +133,7 @@ func start(o control.Order, root string, controlSocket, userns *os.File) (*Jail,
 		Stdin:           os.Stdin,
 		Stdout:          os.Stdout,
 		Stderr:          os.Stderr,
-		ExtraFiles:      []*os.File{controlSocket},
+		ExtraFiles:      []*os.File{controlSocket, listenerSocket},
 		NoNewPrivileges: &o.Plan.NoNewPrivileges,
 		Init:            true,
 	}
@@ -141,7 +142,7 @@ func start(o control.Order, root string, controlSocket, userns *os.File) (*Jail,
 	}
 	// The streams and the control socket are the jail's now, and end when it does.
 	pid, err := process.Pid()
-	if err = errors.Join(err, sys.LeaveStdio(), controlSocket.Close()); err != nil {
+	if err = errors.Join(err, sys.LeaveStdio(), controlSocket.Close(), listenerSocket.Close()); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
 	return &Jail{PID: pid, container: container, process: process}, nil

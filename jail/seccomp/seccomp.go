@@ -15,13 +15,25 @@ import (
 )
 
 // Compile returns f as struct sock_filter instructions for the native architecture. Every other architecture's calls, i386 and x32
-// among them, kill the process. A name that libseccomp does not know is an error: it is never skipped.
+// among them, kill the process. A name that is not known is an error: it is never skipped.
 func Compile(f jail.Filter) ([]byte, error) {
 	errno, err := errnoOf(f.Errno)
 	if err != nil {
 		return nil, err
 	}
-	filter, err := libseccomp.NewFilter(libseccomp.ActErrno.SetReturnCode(int16(errno)))
+	return compile(f, libseccomp.ActErrno.SetReturnCode(int16(errno)))
+}
+
+// CompileTold is Compile for a filter with a Listener: what f does not allow does not happen and is told to it, whatever its number.
+func CompileTold(f jail.Filter) ([]byte, error) {
+	if _, err := errnoOf(f.Errno); err != nil {
+		return nil, err
+	}
+	return compile(f, libseccomp.ActNotify)
+}
+
+func compile(f jail.Filter, refuse libseccomp.ScmpAction) ([]byte, error) {
+	filter, err := libseccomp.NewFilter(refuse)
 	if err != nil {
 		return nil, fmt.Errorf("seccomp filter: %w", err)
 	}
@@ -59,23 +71,27 @@ func Compile(f jail.Filter) ([]byte, error) {
 }
 
 func addCondition(filter *libseccomp.ScmpFilter, c jail.Condition) error {
-	call, err := libseccomp.GetSyscallFromName(c.Call)
+	number, err := NumberOf(c.Call)
 	if err != nil {
-		return fmt.Errorf("seccomp filter: system call %q: %w", c.Call, err)
+		return err
 	}
-	bits, err := libseccomp.MakeCondition(c.Arg, libseccomp.CompareMaskedEqual, c.Mask, c.Value)
-	if err == nil {
-		err = filter.AddRuleConditionalExact(call, libseccomp.ActAllow, []libseccomp.ScmpCondition{bits})
+	var all []libseccomp.ScmpCondition
+	for _, b := range append([]jail.Bits{{Arg: c.Arg, Mask: c.Mask, Value: c.Value}}, c.And...) {
+		bits, err := libseccomp.MakeCondition(b.Arg, libseccomp.CompareMaskedEqual, b.Mask, b.Value)
+		if err != nil {
+			return fmt.Errorf("seccomp filter: condition on %q: %w", c.Call, err)
+		}
+		all = append(all, bits)
 	}
-	if err != nil {
+	if err := filter.AddRuleConditionalExact(libseccomp.ScmpSyscall(number), libseccomp.ActAllow, all); err != nil {
 		return fmt.Errorf("seccomp filter: condition on %q: %w", c.Call, err)
 	}
 	return nil
 }
 
-// Check returns an error for the first name of f that libseccomp does not know, for who hands a filter to a library that skips those.
+// Check returns an error for the first name that f allows and libseccomp does not know, for who hands a filter to a library that skips those.
 func Check(f jail.Filter) error {
-	for _, name := range slices.Concat(f.Allow, f.ENOSYS) {
+	for _, name := range f.Allow {
 		if _, err := libseccomp.GetSyscallFromName(name); err != nil {
 			return fmt.Errorf("seccomp filter: system call %q: %w", name, err)
 		}
@@ -84,11 +100,11 @@ func Check(f jail.Filter) error {
 }
 
 func addRule(filter *libseccomp.ScmpFilter, name string, action libseccomp.ScmpAction) error {
-	call, err := libseccomp.GetSyscallFromName(name)
+	number, err := NumberOf(name)
 	if err != nil {
-		return fmt.Errorf("seccomp filter: system call %q: %w", name, err)
+		return err
 	}
-	if err := filter.AddRuleExact(call, action); err != nil {
+	if err := filter.AddRuleExact(libseccomp.ScmpSyscall(number), action); err != nil {
 		return fmt.Errorf("seccomp filter: rule for %q: %w", name, err)
 	}
 	return nil

@@ -228,6 +228,11 @@ func (h hand) undo(i int, s step) error {
 	return h.dropStaged(i, s)
 }
 
+// missing reports whether err says that a path is not there, or not any more.
+func missing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
+}
+
 func (h hand) dropStaged(i int, s step) error {
 	return h.removeOne(Name(join(string(s.Near), h.temp(i))), s.Op == opCreate && s.New.Type == Dir)
 }

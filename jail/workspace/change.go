@@ -55,12 +55,18 @@ type Change struct {
 	Binary bool  `json:"binary,omitempty"` // its content, before or after, has a NUL near its beginning
 	// Outside: a link whose target is absolute or climbs out of the workspace.
 	Outside bool `json:"outside,omitempty"`
+	// Risks say why it is more than a change to a file, those first that hold it back.
+	Risks []Risk `json:"risks,omitempty"`
+	// Merged: what is committed is neither side's content but both changes together.
+	Merged bool `json:"merged,omitempty"`
 	// Conflict says how the real path changed since the run began, if it did.
 	Conflict string `json:"conflict,omitempty"`
 	// Refused says why it is never committed.
 	Refused string `json:"refused,omitempty"`
 
-	seen sys.Stat // the real path, as it was looked at
+	seen      sys.Stat // the real path, as it was looked at
+	hidden    bool     // its content is not to be shown
+	pastEntry int      // of a revert: where its content is
 }
 
 // Summary counts changes.

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy"
 )
 
 // maxDepth bounds how deep directories may be nested: each level holds two descriptors and a list of names.
@@ -60,15 +61,26 @@ func (w *Workspace) locked(f func() error) error {
 // Review counts the changes and returns the digest that a commit of them names.
 func (w *Workspace) Review(ctx context.Context) (sum Summary, digest string, err error) {
 	d := newDigester()
+	w.basis, w.basisBytes, w.reviewed = nil, 0, nil
 	for c, err := range w.Changes(ctx) {
 		if err != nil {
 			return Summary{}, "", err
+		}
+		w.mergeable(c)
+		if len(w.reviewed) < maxReviewed {
+			w.reviewed = append(w.reviewed, c)
 		}
 		sum.add(c)
 		d.add(c)
 	}
 	return sum, d.sum(), nil
 }
+
+// maxReviewed is how many changes of a review are remembered for its record.
+const maxReviewed = 256
+
+// Reviewed returns the first changes of the last Review, 256 at most.
+func (w *Workspace) Reviewed() []Change { return w.reviewed }
 
 var errStop = errors.New("stop")
 
@@ -84,7 +96,7 @@ func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
 		return err
 	}
 	defer upper.Close()
-	k := &walker{ctx: ctx, as: m.Caller, meta: &m, holes: maxHoles, emit: func(c Change) error {
+	k := &walker{ctx: ctx, as: m.Caller, meta: &m, holes: maxHoles, hide: policy.Hidden(m.Hide), emit: func(c Change) error {
 		if !yield(c) {
 			return errStop
 		}
@@ -101,8 +113,14 @@ type walker struct {
 	ctx   context.Context
 	as    Caller
 	meta  *meta
-	holes int64 // bytes of holes that may still be hashed
-	emit  func(Change) error
+	holes int64   // bytes of holes that may still be hashed
+	in    *inside // the directory that is being walked
+	hooks string  // a directory below which everything is a hook or setting of git, or ""
+	// content is what was found in the new content that was hashed last, fresh the tokens in it.
+	content findings
+	hide    policy.Names
+	fresh   *scanner
+	emit    func(Change) error
 }
 
 func (k *walker) root(upper, real *os.File) error {
@@ -120,7 +138,7 @@ func (k *walker) root(upper, real *os.File) error {
 		if rst.Perm() != k.meta.Mode {
 			c.Conflict = "the mode of the real directory has changed"
 		}
-		if err := k.emit(c); err != nil {
+		if err := k.send(&c); err != nil {
 			return err
 		}
 	}
@@ -144,6 +162,10 @@ func (k *walker) dir(upper, real *os.File, path string, depth int) error {
 		names = append(names, hidden...)
 	}
 	slices.Sort(names)
+	in := &inside{k: k, upper: upper, real: real, names: names}
+	outer := k.in
+	k.in = in
+	defer func() { k.in = outer }()
 	for _, name := range slices.Compact(names) {
 		if err := k.ctx.Err(); err != nil {
 			return err
@@ -236,8 +258,16 @@ func (k *walker) entry(upper, real *os.File, path, name string, depth int) error
 	if err != nil {
 		return err
 	}
+	if shaped, err := k.in.gitShaped(name); err != nil {
+		return err
+	} else if shaped && typeOf(after) == Dir && k.hooks == "" {
+		k.hooks = path
+	}
 	if c != nil {
-		if err := k.emit(*c); err != nil {
+		if err := k.in.risks(c, name); err != nil {
+			return err
+		}
+		if err := k.send(c); err != nil {
 			return err
 		}
 	}
@@ -285,7 +315,7 @@ func (k *walker) deleted(real *os.File, name, path string, st sys.Stat, depth in
 			return err
 		}
 	}
-	if err := k.emit(c); err != nil || c.Before.Type != Dir {
+	if err := k.send(&c); err != nil || c.Before.Type != Dir {
 		return err
 	}
 	return k.deletedBelow(real, name, path, depth)

@@ -1,7 +1,9 @@
 package workspace
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -44,7 +46,27 @@ func TestMain(m *testing.M) {
 		json.NewEncoder(os.Stdout).Encode(childMain(text))
 		os.Exit(0)
 	}
+	if dir := os.Getenv(reviewEnv); dir != "" {
+		if err := reviewMain(dir); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
+}
+
+// reviewMain shows the workspace r1 of a store.
+func reviewMain(dir string) error {
+	store, err := Open(dir)
+	if err != nil {
+		return err
+	}
+	w, err := store.Get("r1")
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.Patch(context.Background(), os.Stdout, PatchOptions{Terminal: true}), w.Close())
 }
 
 func childMain(text string) (a answer) {

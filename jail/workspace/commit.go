@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -19,6 +20,9 @@ type Result struct {
 	Committed []Change `json:"committed"` // in the order of Changes
 	Held      []Held   `json:"held"`      // asked for, and left out
 	State     State    `json:"state"`     // committed, or frozen where changes are left
+	// Until is how long it can be reverted; NotKept says why it cannot be.
+	Until   time.Time `json:"until,omitzero"`
+	NotKept string    `json:"not_kept,omitempty"`
 	// Left names deleted directories in which someone else put something meanwhile; they are still there, with that.
 	Left []string `json:"left,omitempty"`
 }
@@ -48,13 +52,18 @@ type commit struct {
 	w       *Workspace
 	upper   *os.File
 	journal *journal
+	texts   map[Name]string // content that is neither side's: chosen hunks, merges
+	past    *past           // of a revert: where the content comes from
 }
 
 // Commit writes the chosen changes to the real directory, all or none: everything is checked first, then written beside its place and synced,
 // then moved into place; if that fails anywhere, all is moved back. A journal in the store says how far it came, for Store.Recover.
 //
-// Content, type, permission bits and link targets are written; set-id bits, extended attributes, times and hard links within the shadow
-// are not. A replaced file keeps its owner; a new one belongs to the workspace's.
+// Content, holes, type, permission bits and link targets are written; set-id bits, extended attributes, times and hard links within the shadow
+// are not: each name becomes a file of its own. A replaced file keeps its owner, its user's attributes and its access control list, and its other
+// names keep the old content; a new one belongs to the workspace's owner.
+//
+// What is replaced or deleted is kept as o.Keep says, for Revert.
 //
 // ConflictError, ProtectedError, ErrDigest, ErrNoChange, ErrBusy and ErrNoSpace say that nothing was begun.
 func (w *Workspace) Commit(ctx context.Context, o CommitOptions) (Result, error) {
@@ -93,7 +102,7 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 		return Result{}, err
 	}
 	defer upper.Close()
-	r, all, err := w.decide(ctx, o)
+	r, texts, all, err := w.decide(ctx, o)
 	if err != nil {
 		return r, err
 	}
@@ -101,13 +110,16 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	if err != nil {
 		return Result{}, err
 	}
-	c := &commit{ctx: ctx, w: w, upper: upper, hand: hand{real: w.source, as: as, id: r.ID},
+	c := &commit{ctx: ctx, w: w, upper: upper, texts: texts, hand: hand{real: w.source, as: as, id: r.ID},
 		journal: &journal{ID: r.ID, As: as, Digest: r.Digest, Steps: makePlan(r.Committed, closed), Complete: all, Paths: len(r.Committed)}}
+	c.journal.Past, c.journal.NotKept = newPast(r.ID, r.Committed, o.Keep)
 	if err := c.run(); err != nil {
 		return Result{ID: r.ID, Digest: r.Digest}, err
 	}
 	r.Left = c.finish()
 	r.State = w.meta.State
+	rec := c.record()
+	r.Until, r.NotKept = rec.Until, rec.NotKept
 	return r, nil
 }
 
@@ -122,7 +134,10 @@ func (w *Workspace) notFrozen() error {
 }
 
 // decide lists the changes and chooses; all says that nothing will be left.
-func (w *Workspace) decide(ctx context.Context, o CommitOptions) (r Result, all bool, err error) {
+func (w *Workspace) decide(ctx context.Context, o CommitOptions) (r Result, texts map[Name]string, all bool, err error) {
+	if len(o.Hunks) > 0 && o.Digest == "" {
+		return r, nil, false, fmt.Errorf("%w: hunks are named by number, and need the digest of the review in which they had it", ErrDigest)
+	}
 	var changes []Change
 	d := newDigester()
 	if err := w.walk(ctx, func(c Change) bool {
@@ -130,21 +145,67 @@ func (w *Workspace) decide(ctx context.Context, o CommitOptions) (r Result, all 
 		d.add(c)
 		return true
 	}); err != nil {
-		return r, false, err
+		return r, nil, false, err
 	}
 	r = Result{ID: randomName(), Digest: d.sum()}
 	if o.Digest != "" && o.Digest != r.Digest {
-		return r, false, fmt.Errorf("%w: %s was reviewed, there is %s", ErrDigest, o.Digest, r.Digest)
+		return r, nil, false, fmt.Errorf("%w: %s was reviewed, there is %s", ErrDigest, o.Digest, r.Digest)
+	}
+	texts, parts, err := w.rewrite(changes, o)
+	if err != nil {
+		return r, nil, false, err
 	}
 	chosen, err := choose(changes, o)
 	if err != nil {
-		return r, false, err
+		return r, nil, false, err
 	}
 	r.Committed, r.Held = chosen.taken()
 	if len(r.Committed) == 0 && len(r.Held) > 0 {
-		return r, false, &ProtectedError{r.Held}
+		return r, nil, false, &ProtectedError{r.Held}
 	}
-	return r, len(r.Committed) == len(changes), enoughRoom(w.source, r.Committed)
+	return r, texts, len(r.Committed) == len(changes) && parts == 0, enoughRoom(w.source, r.Committed)
+}
+
+// rewrite makes of the changes that hunks are chosen of, and of conflicts that are to be merged, changes to other contents than the shadow's: texts. parts is of how
+// many files some hunks are left.
+func (w *Workspace) rewrite(changes []Change, o CommitOptions) (texts map[Name]string, parts int, err error) {
+	texts = map[Name]string{}
+	found := 0
+	for i, c := range changes {
+		take, some := o.Hunks[c.Path]
+		if some {
+			found++
+			part, text, whole, err := w.takeHunks(c, take)
+			if err != nil {
+				return nil, 0, err
+			}
+			if !whole {
+				texts[c.Path] = text
+				parts++
+			}
+			changes[i] = part
+		}
+		if c.Conflict == "" || !o.Merge || some {
+			continue
+		}
+		merged, text, why, err := w.merge(c)
+		if err != nil {
+			return nil, 0, err
+		}
+		if why != "" {
+			changes[i].Conflict += "; " + why
+			continue
+		}
+		texts[c.Path], changes[i] = text, merged
+	}
+	if found < len(o.Hunks) {
+		for path := range o.Hunks {
+			if !slices.ContainsFunc(changes, func(c Change) bool { return c.Path == path }) {
+				return nil, 0, fmt.Errorf("%s: %w", path, ErrNoChange)
+			}
+		}
+	}
+	return texts, parts, nil
 }
 
 // closedDirs finds the directories above the changes that are closed to the caller although they are his, as the mode 0555 is. The tool opened and closed
@@ -154,7 +215,7 @@ func closedDirs(real *os.File, changes []Change, as Caller) (map[Name]sys.Stat, 
 	seen := map[string]bool{}
 	changesMode := map[Name]bool{}
 	for _, c := range changes {
-		changesMode[c.Path] = c.Kind == Mode
+		changesMode[c.Path] = c.Kind == Mode || leavesDir(c) // or goes as a whole
 	}
 	for _, c := range changes {
 		for dir := parentOf(string(c.Path)); as.UID != 0 && !seen[dir]; dir = parentOf(dir) {
@@ -224,7 +285,7 @@ func lockDir(ctx context.Context, dir *os.File) (*os.File, error) {
 
 // run carries the plan out. On error the real directory is as it was, or CommitError says what is not.
 func (c *commit) run() error {
-	c.w.meta.State = Committing
+	c.w.meta.From, c.w.meta.State = c.w.meta.State, Committing
 	if err := errors.Join(c.w.save(true), c.w.store.reach("begin", 0), c.save(staging)); err != nil {
 		return &CommitError{err, c.rollback()}
 	}

@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
@@ -20,6 +21,7 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 		c.Before = nodeOf(*before)
 		c.seen = *before
 	}
+	k.content = findings{}
 	if err := k.fill(c, upper, real, name, after); err != nil {
 		return nil, err
 	}
@@ -39,6 +41,7 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 	if c.After.Type == Link {
 		c.Outside = leadsOut(path, string(c.After.Target))
 	}
+	c.nodeRisks(after, k.content)
 	switch c.After.Type {
 	case Fifo, Socket, Device:
 		c.Refused = fmt.Sprintf("a %s is never committed", c.After.Type)
@@ -124,7 +127,13 @@ func (k *walker) hashUpper(c *Change, upper *os.File, name string, st sys.Stat) 
 		return err
 	}
 	defer f.Close()
-	return hashInto(k, c, c.After, f)
+	k.fresh = newScanner()
+	head, err := hashInto(k, c, c.After, f, k.fresh)
+	if err == nil {
+		k.content.look(head)
+		k.content.secrets = k.fresh.fresh(nil)
+	}
+	return err
 }
 
 // hashReal hashes a real file, as far as the caller may read it and it keeps still.
@@ -134,6 +143,15 @@ func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 		f, err = openRegular(real, name)
 		return err
 	})
+	if errors.Is(err, os.ErrPermission) && c.seen.UID == k.as.UID {
+		f, err = openRegular(real, name) // closed to its own owner, who could open it up
+		if err == nil {
+			if st, statErr := sys.Fstat(f); statErr != nil || st.Ino != c.seen.Ino {
+				f.Close()
+				return statErr
+			}
+		}
+	}
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -144,17 +162,37 @@ func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 	if k.conflict(c.seen) != "" && c.seen.Size > k.meta.Bytes {
 		return nil // it grew meanwhile, and is a conflict whatever it holds
 	}
-	return hashInto(k, c, c.Before, f)
-}
-
-func hashInto(k *walker, c *Change, n *Node, f *os.File) error {
-	sum, binary, err := hashFile(f, n.Size, k.ctx.Err)
+	var known *scanner // only what the new content has is looked for in the old
+	if k.fresh != nil && len(k.fresh.found) > 0 {
+		known = newScanner()
+	}
+	head, err := hashInto(k, c, c.Before, f, known)
 	if err != nil {
 		return err
 	}
-	n.SHA256 = sum
-	c.Binary = c.Binary || binary
+	k.content.script = bytes.HasPrefix(head, []byte("#!"))
+	if codeKind(head) != "" {
+		k.content.kind = "" // it was code before
+	}
+	k.content.gitConfig = k.content.gitConfig && c.Before.SHA256 != c.After.SHA256
+	if known != nil {
+		k.content.secrets = k.fresh.fresh(known)
+	}
 	return nil
+}
+
+func hashInto(k *walker, c *Change, n *Node, f *os.File, scan *scanner) (head []byte, err error) {
+	var also io.Writer
+	if scan != nil {
+		also = scan
+	}
+	sum, head, err := hashFile(f, n.Size, k.ctx.Err, also)
+	if err != nil {
+		return nil, err
+	}
+	n.SHA256 = sum
+	c.Binary = c.Binary || bytes.IndexByte(head, 0) >= 0
+	return head, nil
 }
 
 // openRegular opens a file for reading. It looks at the inode before it opens it, so that no FIFO, socket or device is ever opened.
@@ -177,40 +215,49 @@ func openRegular(dir *os.File, name string) (*os.File, error) {
 // sniffed is how far into a file a NUL makes it binary, as for git.
 const sniffed = 8000
 
-// hashFile returns the SHA-256 of the first length bytes of f, holes as zeros, and whether it looks binary.
-func hashFile(f *os.File, length int64, stop func() error) (sum string, binary bool, err error) {
-	head := make([]byte, min(sniffed, length))
+// hashFile returns the SHA-256 of the first length bytes of f, holes as zeros, and its beginning. What is no hole is written to also as well, if there is one.
+func hashFile(f *os.File, length int64, stop func() error, also io.Writer) (sum string, head []byte, err error) {
+	head = make([]byte, min(sniffed, length))
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return "", false, err
+		return "", nil, err
 	}
-	binary = bytes.IndexByte(head[:n], 0) >= 0
+	head = head[:n]
 	h := sha256.New()
+	var to io.Writer = h
+	if also != nil {
+		to = io.MultiWriter(h, also)
+	}
 	at := int64(0)
 	err = eachData(f, func(start, end int64) error {
 		start, end = min(start, length), min(end, length)
 		writeZeros(h, start-at)
 		at = end
-		return copyStopping(h, io.NewSectionReader(f, start, end-start), stop)
+		return copyStopping(to, io.NewSectionReader(f, start, end-start), stop)
 	})
 	writeZeros(h, length-at)
-	return hex.EncodeToString(h.Sum(nil)), binary, err
+	return hex.EncodeToString(h.Sum(nil)), head, err
 }
 
+var zeros [32 << 10]byte // never written to
+
 func writeZeros(h hash.Hash, n int64) {
-	var zeros [32 << 10]byte
 	for ; n > 0; n -= int64(len(zeros)) {
 		h.Write(zeros[:min(n, int64(len(zeros)))])
 	}
 }
 
+var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+
 // copyStopping copies in pieces and asks between them whether to stop.
 func copyStopping(dst io.Writer, src io.Reader, stop func() error) error {
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
 	for {
 		if err := stop(); err != nil {
 			return err
 		}
-		n, err := io.CopyN(dst, src, 1<<20)
+		n, err := io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{io.LimitReader(src, 1<<20)}, *buf)
 		if n < 1<<20 || err != nil {
 			if errors.Is(err, io.EOF) {
 				err = nil

@@ -41,7 +41,7 @@ func (w *Workspace) Keep() error {
 		return nil // of an earlier process, which kept it
 	}
 	w.meta.Boot = "" // what is on the disk now is whole, in any boot
-	return w.wrap("keep", errors.Join(w.image.Sync(), w.save(true), w.store.dir.Sync()))
+	return w.wrap("keep", errors.Join(w.saveBases(), w.image.Sync(), w.save(true), w.store.dir.Sync()))
 }
 
 // open makes a frozen workspace ready to be read: its upper layer, which is mounted anew, read-only, where an earlier process

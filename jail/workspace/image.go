@@ -16,7 +16,7 @@ import (
 const (
 	minBytes     = 1 << 20
 	inodeSize    = 256
-	inodesOfOurs = 16 // those of ext4 itself, of the overlay, and its two directories
+	inodesOfOurs = 16 // those of ext4 itself, of the overlay, of its two directories, and of pad
 )
 
 // newImage makes upper.img, an empty ext4 file system of that size and number of inodes, as a copy of a template that is
@@ -42,7 +42,7 @@ func (s *Store) newImage(dir *os.File, size, inodes int64) (*os.File, error) {
 }
 
 func (s *Store) template(size, inodes int64) (*os.File, error) {
-	name := fmt.Sprintf(".template-%d-%d.img", size, inodes)
+	name := fmt.Sprintf(".template-exact-%d-%d.img", size, inodes)
 	f, err := sys.OpenBeneath(s.dir, name, os.O_RDONLY, 0)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
@@ -56,6 +56,9 @@ func (s *Store) template(size, inodes int64) (*os.File, error) {
 	err = f.Truncate(size)
 	if err == nil {
 		err = mkfs(f, size, inodes)
+	}
+	if err == nil {
+		err = pad(f, inodes)
 	}
 	if err == nil {
 		err = sys.MoveAt(s.dir, fresh, s.dir, name, true)

@@ -33,6 +33,10 @@ type journal struct {
 	Paths    int    `json:"paths"`
 	Complete bool   `json:"complete"` // nothing is left to commit afterwards
 	Steps    []step `json:"steps"`
+	// Past is what is to be kept of what the commit replaces, NotKept why nothing is.
+	Past    *past  `json:"past,omitempty"`
+	NotKept string `json:"not_kept,omitempty"`
+	Revert  string `json:"revert,omitempty"` // the commit that this one undoes
 }
 
 const journalName = "journal.json"
@@ -57,7 +61,7 @@ func (c *commit) rollback() error {
 	err = errors.Join(err, c.sync())
 	if err == nil {
 		c.touched()
-		c.w.meta.State = Frozen
+		c.w.meta.settle()
 		err = errors.Join(c.w.save(true), removeAt(c.w.dir, journalName))
 	}
 	if err = errors.Join(err, left); err != nil {
@@ -68,18 +72,33 @@ func (c *commit) rollback() error {
 
 // finish ends a commit that stands: what it replaced is removed, and the store remembers it. It returns what could not be removed.
 func (c *commit) finish() (left []string) {
+	if err := c.keep(); err != nil {
+		return []string{err.Error()}
+	}
 	for i, s := range c.journal.Steps {
 		if err := errors.Join(c.w.store.reach("clean", i), c.clean(i, s, c.w.meta.touch)); err != nil {
 			left = append(left, err.Error())
 		}
 	}
 	m := &c.w.meta
-	m.Commits = append(m.Commits, CommitRecord{ID: c.journal.ID, Time: time.Now().UTC(), Caller: c.journal.As, Digest: c.journal.Digest, Paths: c.journal.Paths})
-	m.State = Frozen
-	if c.journal.Complete {
-		m.State, m.Touched = Committed, nil
+	if c.journal.Revert != "" {
+		m.finishRevert(c.journal)
 	} else {
+		m.Commits = append(m.Commits, c.record())
+		m.State = Frozen
+		if c.journal.Complete {
+			m.State = Committed
+		}
+	}
+	if c.journal.Revert != "" { // now, since it changes the ctime of what was linked back
+		if err := c.w.dropPast(c.journal.Revert); err != nil {
+			return append(left, err.Error())
+		}
+	}
+	if m.State == Frozen {
 		c.touched()
+	} else {
+		m.Touched = nil
 	}
 	err := c.w.save(true)
 	if err == nil {
@@ -94,6 +113,35 @@ func (c *commit) finish() (left []string) {
 	return left
 }
 
+// keep keeps what the commit replaced. Where there is no room for that the commit stands all the same, and cannot be reverted.
+func (c *commit) keep() error {
+	j := c.journal
+	if j.Past == nil {
+		return nil
+	}
+	err := errors.Join(c.w.store.reach("keep", 0), c.keepPast())
+	if err == nil {
+		return nil
+	}
+	j.NotKept = fmt.Sprintf("it could not be: %v", err)
+	return errors.Join(c.w.dropPast(j.ID), c.dropPlan())
+}
+
+// dropPlan takes the past out of the journal, so that a recovery does not try again what the record says was not done.
+func (c *commit) dropPlan() error {
+	c.journal.Past = nil
+	return c.save(done)
+}
+
+func (c *commit) record() CommitRecord {
+	j := c.journal
+	rec := CommitRecord{ID: j.ID, Time: time.Now().UTC(), Caller: j.As, Digest: j.Digest, Paths: j.Paths, NotKept: j.NotKept}
+	if j.Past != nil {
+		rec.Until, rec.Bytes = j.Past.Until, j.Past.Bytes
+	}
+	return rec
+}
+
 // touched remembers the ctimes that a commit, or its undoing, left on what was there before, so that they are no conflicts for the next one.
 func (c *commit) touched() {
 	for _, s := range c.journal.Steps {
@@ -103,10 +151,21 @@ func (c *commit) touched() {
 			}
 		}
 		dir, name := split(string(s.Path))
-		if st, err := c.find(Name(dir), name); err == nil && st != nil && s.Old != nil && s.Old.Type != Dir &&
-			s.Old.Ino == st.Ino && s.Old.Size == st.Size && s.Old.Mtime == st.Mtime {
+		st, err := c.find(Name(dir), name)
+		if err != nil || st == nil || typeOf(*st) == Dir {
+			continue
+		}
+		ours := s.Op != opChmod && s.Staged != 0 && s.Staged == st.Ino
+		if ours || s.Old != nil && s.Old.Ino == st.Ino && s.Old.Size == st.Size && s.Old.Mtime == st.Mtime {
 			c.w.meta.touch(*st)
 		}
+	}
+}
+
+// settle says that a commit or revert came to nothing.
+func (m *meta) settle() {
+	if m.State = Frozen; m.From != "" {
+		m.State = m.From
 	}
 }
 
@@ -155,7 +214,7 @@ func (s *Store) recoverOne(ctx context.Context, id string) (Info, error) {
 	}
 	j, err := w.readJournal()
 	if errors.Is(err, fs.ErrNotExist) { // nothing was begun
-		w.meta.State = Frozen
+		w.meta.settle()
 		return w.meta.info(), w.save(true)
 	}
 	if err != nil {

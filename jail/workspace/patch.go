@@ -34,19 +34,8 @@ const (
 // cannot express (directories, special files, binary and large content) stands in lines beginning with '#', which it skips.
 // Content that the caller cannot read is not shown. Nothing is executed.
 func (w *Workspace) Patch(ctx context.Context, out io.Writer, o PatchOptions) error {
-	p := &patcher{w: w, out: bufio.NewWriter(out), terminal: o.Terminal}
-	for c, err := range w.Changes(ctx) {
-		if err != nil {
-			return err
-		}
-		if !chosen(string(c.Path), o.Paths) {
-			continue
-		}
-		if err := p.change(c); err != nil {
-			return w.wrap("patch", err)
-		}
-	}
-	return p.out.Flush()
+	_, err := w.Show(ctx, ShowOptions{Patch: out, Options: o}, func(Change) error { return nil })
+	return err
 }
 
 func chosen(path string, paths []Name) bool {
@@ -74,6 +63,9 @@ var errNoText = errors.New("no text")
 
 func (p *patcher) change(c Change) error {
 	before, err := p.side(c, c.Before, p.readReal)
+	if c.hidden {
+		err = errNoText
+	}
 	if err == nil {
 		var after *side
 		if after, err = p.side(c, c.After, p.readUpper); err == nil && (before != nil || after != nil) {
@@ -199,15 +191,15 @@ func (p *patcher) diff(path Name, before, after *side) error {
 		}
 		old, text = before.text, after.text
 	}
-	unified, err := udiff.ToUnifiedDiff("", "", old, udiff.Lines(old, text), contextSize)
+	hunks, err := unified(old, text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if len(unified.Hunks) > 0 {
+	if len(hunks) > 0 {
 		fmt.Fprintf(p.out, "--- %s\n+++ %s\n", from, to)
 	}
 	more := 0 // lines that the hunks so far have on the new side and not on the old
-	for _, h := range unified.Hunks {
+	for _, h := range hunks {
 		more += p.hunk(h, h.FromLine+more)
 	}
 	return nil
@@ -215,27 +207,18 @@ func (p *patcher) diff(path Name, before, after *side) error {
 
 // hunk writes a hunk. The library's own idea of where it begins on the new side is not right after a hunk with several edits.
 func (p *patcher) hunk(h *udiff.Hunk, toLine int) (more int) {
-	froms, tos := 0, 0
-	for _, l := range h.Lines {
-		if l.Kind != udiff.Insert {
-			froms++
-		}
-		if l.Kind != udiff.Delete {
-			tos++
-		}
-	}
+	froms, tos := lineCounts(h)
 	fmt.Fprintf(p.out, "@@ -%s +%s @@\n", hunkRange(h.FromLine, froms), hunkRange(toLine, tos))
 	for _, l := range h.Lines {
-		mark := map[udiff.OpKind]byte{udiff.Insert: '+', udiff.Delete: '-', udiff.Equal: ' '}[l.Kind]
 		text, complete := strings.CutSuffix(l.Content, "\n")
 		if p.terminal {
 			text = escapeLine(text)
 		}
-		p.out.WriteByte(mark)
+		p.out.WriteByte(lineMark(l.Kind))
 		p.out.WriteString(text)
 		p.out.WriteByte('\n')
 		if !complete {
-			p.out.WriteString("\\ No newline at end of file\n")
+			p.out.WriteString(noNewline + "\n")
 		}
 	}
 	return tos - froms

@@ -21,6 +21,8 @@ type Spec struct {
 	Bytes  int64 // size of the upper layer's file system, metadata included: the disk never pays more
 	Inodes int64 // how many files, directories and deletions it may hold
 	Caller Caller
+	// Hide are patterns of names, as in policy.Names, that are not there for the tool. With any, Prepare walks the names of the directory.
+	Hide []string
 }
 
 // Prepare makes a workspace with an empty upper layer. What it costs does not depend on what is in the directory, with which it does nothing.
@@ -33,7 +35,7 @@ func (s *Store) Prepare(spec Spec) (*Workspace, error) {
 	if checkID(spec.ID) != nil {
 		return nil, fmt.Errorf("workspace %q: is no id", spec.ID)
 	}
-	w := &Workspace{store: s, meta: meta{ID: spec.ID, State: Prepared, Caller: spec.Caller,
+	w := &Workspace{store: s, meta: meta{ID: spec.ID, State: Prepared, Caller: spec.Caller, Hide: spec.Hide,
 		Bytes: spec.Bytes &^ 4095, Inodes: spec.Inodes, Prepared: time.Now().UTC().Format(time.RFC3339Nano)}}
 	if err := w.prepare(spec.Source); err != nil {
 		return nil, w.wrap("prepare", errors.Join(err, w.close()))
@@ -103,8 +105,12 @@ func (w *Workspace) takeSource(given *os.File) error {
 	if m.Caller.UID != 0 && m.Caller.UID != st.UID {
 		return fmt.Errorf("%w: %s belongs to uid %d, not to uid %d", ErrSource, Name(path), st.UID, m.Caller.UID)
 	}
-	if inside, err := holds(st, w.store.dir); err != nil || inside {
-		return errors.Join(err, fmt.Errorf("%w: %s holds the state directory of jail itself", ErrSource, Name(path)))
+	inside, err := holds(st, w.store.dir)
+	if err != nil {
+		return err
+	}
+	if inside {
+		return fmt.Errorf("%w: %s holds the state directory of jail itself", ErrSource, Name(path))
 	}
 	mounts, err := sys.MountsBelow(path)
 	if err != nil {
@@ -148,7 +154,13 @@ func (w *Workspace) prepareLayer() (err error) {
 	if w.dir, err = sys.OpenSubdir(w.store.dir, w.meta.ID); err != nil {
 		return err
 	}
-	if w.image, err = w.store.newImage(w.dir, w.meta.Bytes, w.meta.Inodes); err != nil {
+	var hidden *hiding
+	if len(w.meta.Hide) > 0 {
+		if hidden, err = findHidden(w.source, w.meta.Hide); err != nil {
+			return fmt.Errorf("names to hide: %w", err)
+		}
+	}
+	if w.image, err = w.store.newImage(w.dir, w.meta.Bytes, w.meta.Inodes+hidden.inodes()); err != nil {
 		return err
 	}
 	if err := sys.Lock(w.image, true); err != nil {
@@ -176,6 +188,11 @@ func (w *Workspace) prepareLayer() (err error) {
 		err = errors.Join(sys.Chown(f, d.uid, d.gid), sys.Chmod(f, d.mode), f.Close())
 		if err != nil {
 			return err
+		}
+	}
+	if hidden.inodes() > 0 {
+		if err := hidden.make(w.mount); err != nil {
+			return fmt.Errorf("names to hide: %w", err)
 		}
 	}
 	return w.save(false)

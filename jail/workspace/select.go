@@ -3,6 +3,7 @@ package workspace
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,8 +13,17 @@ import (
 // CommitOptions say what to commit. The zero value commits everything that is neither protected nor refused, with the
 // rights of the caller who prepared the workspace.
 type CommitOptions struct {
-	// Paths are the paths to commit, each with all beneath it; nil: all. New directories above them come along.
+	// Paths are the paths to commit, each with all beneath it; nil: all. New directories above them come along. A path that no change has
+	// and that has a *, ? or [ is a pattern: * and ? span no slash, ** does.
 	Paths []Name
+	// Exact makes each of Paths that path alone, without what is beneath it, and none of them a pattern.
+	Exact bool
+	// Hunks are files of which only some hunks are taken, by number from 0. With them nil Paths are none, and Digest must be given.
+	Hunks map[Name][]int
+	// Classes narrow the choice to changes with a risk of one of these classes; Plain are those without any.
+	Classes []policy.Class
+	// Theirs takes the shadow's side of conflicts. Merge takes both sides, of text that was changed in different places.
+	Theirs, Merge bool
 	// IncludeProtected lets protected names pass that Paths names, themselves or a protected directory above them.
 	IncludeProtected bool
 	// Protect adds names to those of policy.Protected, with the reason. It is asked for a whole path and answers for the directories
@@ -21,6 +31,8 @@ type CommitOptions struct {
 	Protect func(path string) (why string, ok bool)
 	// Digest is the digest of the change set that was reviewed; "" commits what there is.
 	Digest string
+	// Keep says what is kept of what is replaced.
+	Keep Retention
 	// As is with whose rights the real directory is written; nil: those of the caller who prepared the workspace.
 	As *Caller
 }
@@ -33,8 +45,10 @@ type Held struct {
 
 // A Conflict is a path that changed on both sides.
 type Conflict struct {
-	Path Name   `json:"path"`
-	Why  string `json:"why"`
+	Path   Name   `json:"path"`
+	Why    string `json:"why"`
+	Real   *Node  `json:"real,omitempty"`   // what is in the real directory now
+	Shadow *Node  `json:"shadow,omitempty"` // what the tool made of it
 }
 
 // A ConflictError lists every conflict among the paths of a commit, which wrote nothing. It is an ErrConflict.
@@ -75,7 +89,7 @@ type selection struct {
 
 func choose(changes []Change, o CommitOptions) (selection, error) {
 	s := selection{changes, make([]bool, len(changes)), make([]string, len(changes))}
-	if err := s.match(o.Paths); err != nil {
+	if err := s.match(o); err != nil {
 		return s, err
 	}
 	s.addParents()
@@ -87,27 +101,51 @@ func choose(changes []Change, o CommitOptions) (selection, error) {
 	s.holdBelowHeld()
 	s.holdNotEmpty()
 	for i, c := range changes {
-		if s.take[i] && s.why[i] == "" && c.Conflict != "" {
+		if s.take[i] && s.why[i] == "" && c.Conflict != "" && !o.Theirs {
 			return s, s.conflicts()
 		}
 	}
 	return s, nil
 }
 
-func (s *selection) match(paths []Name) error {
-	if paths == nil {
-		for i := range s.take {
+func (s *selection) match(o CommitOptions) error {
+	err := s.matchPaths(o)
+	for i, c := range s.changes {
+		if _, ok := o.Hunks[c.Path]; ok {
 			s.take[i] = true
+		}
+		if s.take[i] && o.Classes != nil && !slices.ContainsFunc(o.Classes, c.Has) {
+			s.take[i] = false
+		}
+	}
+	return err
+}
+
+func (s *selection) matchPaths(o CommitOptions) error {
+	if o.Paths == nil {
+		for i := range s.take {
+			s.take[i] = o.Hunks == nil
 		}
 		return nil
 	}
 	var err error
-	for _, p := range paths {
+	for _, p := range o.Paths {
 		path := strings.TrimSuffix(string(p), "/")
 		found := false
 		for i, c := range s.changes {
-			if below(string(c.Path), path) {
+			if string(c.Path) == path || !o.Exact && below(string(c.Path), path) {
 				s.take[i], found = true, true
+			}
+		}
+		if !found && !o.Exact && isPattern(path) {
+			matches, bad := compilePattern(path)
+			if bad != nil {
+				return bad
+			}
+			for i, c := range s.changes {
+				if matches(string(c.Path)) {
+					s.take[i], found = true, true
+				}
 			}
 		}
 		if !found {
@@ -144,13 +182,16 @@ func holdBack(c Change, o CommitOptions) string {
 		return c.Refused
 	}
 	why, on := protected(string(c.Path), o)
-	if on == "" && c.Outside && c.Kind != Deleted {
-		why, on = fmt.Sprintf("the link leads out of the workspace, to %s", c.After.Target), string(c.Path)
+	for _, r := range c.Risks {
+		if on == "" && r.Hold && c.Kind != Deleted {
+			why, on = r.Why, string(c.Path)
+		}
 	}
 	if on == "" {
 		return ""
 	}
-	if o.IncludeProtected && slices.ContainsFunc(o.Paths, func(p Name) bool {
+	named := slices.AppendSeq(slices.Clone(o.Paths), maps.Keys(o.Hunks))
+	if o.IncludeProtected && slices.ContainsFunc(named, func(p Name) bool {
 		named := strings.TrimSuffix(string(p), "/")
 		return below(string(c.Path), named) && below(named, on)
 	}) {
@@ -214,7 +255,7 @@ func (s *selection) conflicts() error {
 	var e ConflictError
 	for i, c := range s.changes {
 		if s.take[i] && s.why[i] == "" && c.Conflict != "" {
-			e.Conflicts = append(e.Conflicts, Conflict{c.Path, c.Conflict})
+			e.Conflicts = append(e.Conflicts, Conflict{c.Path, c.Conflict, c.Before, c.After})
 		}
 	}
 	return &e

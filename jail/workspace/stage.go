@@ -1,8 +1,8 @@
 package workspace
 
 import (
+	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -22,20 +22,27 @@ func (c *commit) stage(i int) error {
 		return err
 	}
 	var made *os.File
+	asItWas := false // the inode itself comes back, with its owner
 	switch s.New.Type {
 	case Dir:
 		made, err = c.stageName(i, *s, func(near *os.File) error { return sys.MkdirAt(near, c.temp(i), 0o700) })
 	case Link:
 		made, err = c.stageName(i, *s, func(near *os.File) error { return sys.SymlinkAt(string(s.New.Target), near, c.temp(i)) })
 	default:
-		made, err = c.stageFile(i, *s)
+		if c.past != nil {
+			made, asItWas, err = c.stageKept(i, *s)
+		} else {
+			made, err = c.stageFile(i, *s)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.Path, err)
 	}
 	defer made.Close()
-	if err := c.own(made, own, asDaemon); err != nil {
-		return err
+	if !asItWas {
+		if err := c.own(made, own, asDaemon); err != nil {
+			return err
+		}
 	}
 	st, err := sys.Fstat(made)
 	s.Staged = st.Ino
@@ -98,20 +105,30 @@ func (c *commit) stageName(i int, s step, make func(near *os.File) error) (f *os
 }
 
 func (c *commit) stageFile(i int, s step) (made *os.File, err error) {
-	dir, name := split(string(s.Path))
-	upperDir, err := openDir(c.upper, dir)
-	if err != nil {
-		return nil, err
+	var content *os.File
+	text, rewritten := c.texts[s.Path]
+	if !rewritten {
+		dir, name := split(string(s.Path))
+		upperDir, err := openDir(c.upper, dir)
+		if err != nil {
+			return nil, err
+		}
+		defer upperDir.Close()
+		if content, err = openRegular(upperDir, name); err != nil {
+			return nil, err
+		}
+		defer content.Close()
 	}
-	defer upperDir.Close()
-	content, err := openRegular(upperDir, name)
-	if err != nil {
-		return nil, err
-	}
-	defer content.Close()
 	err = c.in(s.Near, func(near *os.File) error {
 		if made, err = sys.OpenBeneath(near, c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 			return err
+		}
+		if err := c.keepAttributes(made, s); err != nil {
+			return err
+		}
+		if rewritten {
+			_, err := made.WriteString(text)
+			return errors.Join(err, sys.Chmod(made, s.Mode))
 		}
 		return writeContent(made, content, s)
 	})
@@ -129,11 +146,7 @@ func writeContent(made, content *os.File, s step) error {
 	if err := made.Truncate(s.New.Size); err != nil {
 		return err
 	}
-	err := eachData(content, func(start, end int64) error {
-		_, err := io.Copy(io.NewOffsetWriter(made, start), io.NewSectionReader(content, start, end-start))
-		return err
-	})
-	if err != nil {
+	if err := copyData(made, content); err != nil {
 		return err
 	}
 	return sys.Chmod(made, s.Mode)
@@ -141,9 +154,32 @@ func writeContent(made, content *os.File, s step) error {
 
 // checkContent makes sure that what was written is what was reviewed.
 func (c *commit) checkContent(made *os.File, s step) error {
-	sum, _, err := hashFile(made, s.New.Size, c.ctx.Err)
+	sum, _, err := hashFile(made, s.New.Size, c.ctx.Err, nil)
 	if err == nil && sum != s.New.SHA256 {
 		err = ErrDigest
 	}
 	return err
+}
+
+// keepAttributes gives what replaces a file those of its attributes that are kept, as far as the caller may read them. The mode is set after that,
+// so that an access control list does not widen it.
+func (c *commit) keepAttributes(made *os.File, s step) error {
+	if s.Old == nil || s.Old.Type != File {
+		return nil
+	}
+	dir, name := split(string(s.Path))
+	d, err := openDir(c.real, dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	old, err := openRegular(d, name)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	return copyAttributes(made, old)
 }

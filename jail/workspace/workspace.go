@@ -29,6 +29,8 @@ const (
 	Frozen     State = "frozen"     // nothing writes to it any more; it can be reviewed and committed
 	Committing State = "committing" // a commit is under way, or was cut off and waits for Recover
 	Committed  State = "committed"  // nothing is left to commit; the upper layer is gone
+	// ChangedBack is what a workspace is that was committed whole and then reverted: nothing is left of it but its record.
+	ChangedBack State = "reverted"
 )
 
 // Errors to compare with. Those that carry data have a type of their own: ConflictError, ProtectedError, CommitError.
@@ -73,10 +75,20 @@ func (c Caller) readable(st sys.Stat) bool {
 
 // A Workspace is one shadow of one directory. Its life:
 //
-//	Prepare ─► prepared ─Lower, Upper─► active ─Freeze─► frozen ─Commit─► committed
-//	                                                      │  ▲ │            (or frozen still, with what was not committed)
-//	                                                      │  └─┘ Commit of a part
-//	Discard, at any time when no jail uses it: gone ◄─────┘
+//	Prepare ─► prepared ─Lower, Upper─► active ─Freeze─► frozen ─Commit─► committed ─Revert─► reverted
+//	                                                      │  ▲ │
+//	                                                      │  └─┘ Commit of a part, Revert of that
+//	Discard, at any time when no jail uses it: gone ◄─────┴──────────────────┴─────────────────┘
+//
+//	prepared    an empty upper layer; made in the same time however large the directory is, but for names to hide
+//	active      a jail may be writing to it
+//	frozen      the jail's processes are gone and the layer's file system is read-only for everyone: Review, Show and Peek read it, as often as they like,
+//	            and each showing ends with the digest of what it showed. Commit names that digest, and is refused if there is anything else by then
+//	committing  a commit or revert is under way, or was cut off; Recover finishes or undoes it, and the state is that of before or after, nothing else
+//	committed   nothing is left to commit, and the layer is gone; what was replaced is kept for Revert, for the time and up to the size of a Retention
+//	reverted    the commit was undone; only the record is left, until Prune
+//
+// A review changes nothing, so being reviewed is no state: the digest is what says that it was.
 //
 // Prepare, Lower, Upper and Freeze belong to the process that runs the jail. A frozen workspace outlives it: any later process gets it
 // with Store.Get. If the process dies before Freeze, the workspace counts as frozen as soon as the last mount of the upper layer is gone;
@@ -93,6 +105,10 @@ type Workspace struct {
 	image *os.File // its lock: exclusive while active, shared afterwards
 	loop  *os.File
 	mount *os.File // of the upper layer's file system
+	// basis are the changes of the last review whose base a merge could need; see saveBases.
+	basis      []Change
+	basisBytes int64
+	reviewed   []Change
 	// source is the real directory, open with O_PATH.
 	source *os.File
 }
@@ -112,6 +128,8 @@ type meta struct {
 	Inodes   int64    `json:"inodes"`
 	Since    sys.Time `json:"since"` // a real path with this ctime or a later one has changed
 	Boot     string   `json:"boot"`
+	Hide     []string `json:"hide,omitempty"`
+	From     State    `json:"from,omitempty"` // the state before a commit or revert that is under way; "" is frozen
 	Prepared string   `json:"prepared"`
 	// Touched are the ctimes that our own commits left on inodes that were there before, by inode number.
 	Touched map[uint64]sys.Time `json:"touched,omitempty"`
@@ -137,6 +155,11 @@ type CommitRecord struct {
 	Caller Caller    `json:"caller"`
 	Digest string    `json:"digest"` // of the change set of which it took all or a part
 	Paths  int       `json:"paths"`  // how many were changed
+	// Until is how long what it replaced is kept, Bytes how much that is; NotKept says why it is not.
+	Until    time.Time `json:"until,omitzero"`
+	Bytes    int64     `json:"bytes,omitempty"`
+	NotKept  string    `json:"not_kept,omitempty"`
+	Reverted time.Time `json:"reverted,omitzero"` // when it was
 }
 
 // Info describes the workspace as it is now.

@@ -77,7 +77,27 @@ func FetchRule() *rapid.Generator[policy.FetchRule] {
 			Methods:    globsFrom("GET", "HEAD", "POST", "*").Draw(t, "methods"),
 			Paths:      globsFrom("/**", "/simple/**", "/simple/*", "/simple/a", "/**/a", "**").Draw(t, "paths"),
 			Credential: rapid.SampledFrom([]string{"", "one", "two", "*"}).Draw(t, "credential"),
+			Types:      globsFrom("text/*", "*/html", "text/html", "**").Draw(t, "types"),
+			WebSocket:  rapid.Bool().Draw(t, "websocket"),
+			TLS:        policy.TLSMode(rapid.IntRange(0, 1).Draw(t, "tls")),
+			Bounds:     FetchBounds().Draw(t, "bounds"),
 		}
+	})
+}
+
+// FetchBounds draws bounds of a rule, of which 0 is none.
+func FetchBounds() *rapid.Generator[policy.FetchBounds] {
+	few := rapid.SampledFrom([]int64{0, 0, 1, 2, 1 << 30})
+	return rapid.Custom(func(t *rapid.T) policy.FetchBounds {
+		return policy.FetchBounds{RequestSize: few.Draw(t, "request_size"), Requests: few.Draw(t, "requests"), Rate: few.Draw(t, "rate")}
+	})
+}
+
+// FetchDeny draws a rule that takes away.
+func FetchDeny() *rapid.Generator[policy.FetchDeny] {
+	return rapid.Custom(func(t *rapid.T) policy.FetchDeny {
+		r := FetchRule().Draw(t, "rule")
+		return policy.FetchDeny{Host: r.Host, Ports: r.Ports, Methods: r.Methods, Paths: r.Paths}
 	})
 }
 
@@ -87,6 +107,9 @@ func Fetch() *rapid.Generator[policy.Fetch] {
 		return policy.Fetch{
 			Allow:  rapid.SliceOfN(FetchRule(), 0, 2).Draw(t, "allow"),
 			Limits: FetchLimits().Draw(t, "limits"),
+			Deny:   rapid.SliceOfN(FetchDeny(), 0, 2).Draw(t, "deny"),
+			Rate:   rapid.SampledFrom([]int64{0, 1, 50}).Draw(t, "rate"),
+			Mode:   policy.FetchMode(rapid.IntRange(0, 1).Draw(t, "mode")),
 		}
 	})
 }
@@ -202,6 +225,7 @@ func Valid() *rapid.Generator[policy.Policy] {
 			Wall: time.Duration(rapid.Int64Range(1, 1e6).Draw(t, "wall")) * time.Millisecond, CPUTime: 90 * time.Minute,
 			CPUs: rapid.Int64Range(1, 64000).Draw(t, "cpus"), Memory: rapid.Int64Range(1, 1<<40).Draw(t, "memory"),
 			PIDs: 32, OpenFiles: 256, Output: 1 << 20, Workspace: 3 << 30, WorkspaceFiles: 10000, FileSize: 1025,
+			IORead: rapid.SampledFrom([]int64{1, 10 << 20, policy.Unlimited}).Draw(t, "io_read"), IOWrite: 7, Revert: 1 << 20, RevertTime: time.Hour,
 		}
 		p.Fetch.Limits = policy.FetchLimits{Requests: 1, BytesIn: 1 << 20, BytesOut: 7, Concurrent: 8, Timeout: time.Second}
 		return p.Normal()

@@ -31,6 +31,7 @@ func (k Kind) emptyRule() policy.FetchRule {
 		rule.Methods = policy.MustGlobs("GET", "HEAD")
 		rule.Paths = policy.MustGlobs("/**")
 		rule.Credential = ""
+		rule.WebSocket, rule.TLS = false, policy.TLSIntercept
 	}
 	return rule
 }
@@ -74,6 +75,9 @@ func (d *draft) inherit(base *draft) {
 	p.Tools.Modules = append(slices.Clone(q.Tools.Modules), p.Tools.Modules...)
 	p.Tools.Native = append(slices.Clone(q.Tools.Native), p.Tools.Native...)
 	p.Fetch.Allow = append(slices.Clone(q.Fetch.Allow), p.Fetch.Allow...)
+	p.Fetch.Deny = append(slices.Clone(q.Fetch.Deny), p.Fetch.Deny...)
+	inheritKey(d, base, "fetch.limits.rate", &p.Fetch.Rate, q.Fetch.Rate)
+	inheritKey(d, base, "fetch.mode", &p.Fetch.Mode, q.Fetch.Mode)
 	p.Env.Pass = append(slices.Clone(q.Env.Pass), p.Env.Pass...)
 	p.Env.Allow = append(slices.Clone(q.Env.Allow), p.Env.Allow...)
 	p.Syscalls.Groups = unite(q.Syscalls.Groups, p.Syscalls.Groups)
@@ -141,10 +145,20 @@ func (d *draft) open() {
 	openKey(d, "tools.modules", &p.Tools.Modules, top.Tools.Modules)
 	openKey(d, "tools.native", &p.Tools.Native, top.Tools.Native)
 	openKey(d, "fetch.allow", &p.Fetch.Allow, top.Fetch.Allow)
+	openKey(d, "fetch.mode", &p.Fetch.Mode, top.Fetch.Mode)
 	openKey(d, "env.set", &p.Env.Set, top.Env.Set)
 	openKey(d, "env.pass", &p.Env.Pass, top.Env.Pass)
 	openKey(d, "env.allow", &p.Env.Allow, top.Env.Allow)
 	openKey(d, "syscalls.groups", &p.Syscalls, top.Syscalls)
+}
+
+// openOptional is open for what even a profile may leave out.
+func (d *draft) openOptional() {
+	for _, name := range policy.OptionalLimits() {
+		if !d.has("limits." + name) {
+			d.policy.Limits.Put(name, policy.Unlimited)
+		}
+	}
 }
 
 func openKey[T any](d *draft, key string, into *T, top T) {

@@ -3,6 +3,7 @@ package syntax
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/jail-sandbox/jail/policy"
@@ -122,6 +123,7 @@ func (p *parser) included(inc included, path []string) *draft {
 func (p *parser) finish(source string, d *draft) {
 	if p.kind == Profile {
 		p.complete(source, d)
+		d.openOptional()
 		for i := range *p.errs {
 			(*p.errs)[i].Incomplete = true
 		}
@@ -160,7 +162,7 @@ func (p *parser) complete(source string, d *draft) {
 	missing := func(section string, names []string) {
 		var absent []string
 		for _, name := range names {
-			if !d.has(section + "." + name) {
+			if !d.has(section+"."+name) && !slices.Contains(policy.OptionalLimits(), name) {
 				absent = append(absent, name)
 			}
 		}

@@ -89,6 +89,7 @@ func TestParseWhole(t *testing.T) {
 		Limits: policy.Limits{
 			Wall: 30 * time.Second, CPUTime: 20 * time.Second, CPUs: 1000, Memory: 256 << 20, PIDs: 32, OpenFiles: 256,
 			Output: 1 << 20, Workspace: 512 << 20, WorkspaceFiles: 10000, FileSize: 64 << 20,
+			IORead: policy.Unlimited, IOWrite: policy.Unlimited, Revert: policy.Unlimited, RevertTime: policy.Unlimited,
 		},
 		Tools: policy.Tools{Allow: policy.MustGlobs("core-utils/*", "python/*"), Modules: policy.MustGlobs("**")},
 		Fetch: policy.Fetch{

@@ -159,6 +159,15 @@ func (r *reader) table(key string, v *node, known map[string]func(string, *node)
 	r.keys(key, v, known)
 }
 
+// flag reads true or false.
+func (r *reader) flag(key string, v *node, into *bool) {
+	if v.kind != unstable.Bool {
+		r.wrongType(key, v, "true or false")
+		return
+	}
+	*into = v.text == "true"
+}
+
 // oneOf reads a string that is one of the words of a type.
 func (r *reader) oneOf(key string, v *node, words []string, into interface{ UnmarshalText([]byte) error }) {
 	text, ok := r.str(key, v)

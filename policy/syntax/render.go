@@ -141,32 +141,57 @@ func (w *writer) fetch(f, top policy.Fetch) {
 		}
 		return
 	}
+	w.section("fetch")
+	if w.says(f.Mode == 0, f.Mode == top.Mode) {
+		w.line("mode = %s", quote(f.Mode.String()))
+	}
 	if w.says(false, allTop) {
 		for _, r := range f.Allow {
 			w.section("[fetch.allow]")
 			w.rule(r)
 		}
 	}
+	for _, r := range f.Deny {
+		w.section("[fetch.deny]")
+		w.target(r.Host, r.Ports, r.Methods, r.Paths)
+	}
 	w.section("fetch.limits")
 	for _, name := range policy.FetchLimitNames() {
 		n, unit, _ := f.Limits.Get(name)
 		w.limit(name, n, unit)
 	}
+	if f.Rate > 0 {
+		w.line("rate = %d", f.Rate)
+	}
 }
 
 // rule writes every key, so that a reader need not know what leaving one out says.
 func (w *writer) rule(r policy.FetchRule) {
-	ports := r.Ports.Strings()
+	w.target(r.Host, r.Ports, r.Methods, r.Paths)
+	w.line("credential = %s", quote(r.Credential))
+	if len(r.Types) > 0 {
+		w.line("types = %s", list(r.Types.Strings()))
+	}
+	w.line("websocket = %t", r.WebSocket)
+	w.line("tls = %s", quote(r.TLS.String()))
+	for _, name := range policy.FetchBoundNames() {
+		if n, unit, _ := r.Bounds.Get(name); n > 0 {
+			w.limit(name, n, unit)
+		}
+	}
+}
+
+func (w *writer) target(host policy.Host, ranges policy.Ports, methods, paths policy.Globs) {
+	ports := ranges.Strings()
 	for i, p := range ports {
 		if _, err := strconv.Atoi(p); err != nil {
 			ports[i] = quote(p)
 		}
 	}
-	w.line("host = %s", quote(r.Host.String()))
+	w.line("host = %s", quote(host.String()))
 	w.line("ports = [%s]", strings.Join(ports, ", "))
-	w.line("methods = %s", list(r.Methods.Strings()))
-	w.line("paths = %s", list(r.Paths.Strings()))
-	w.line("credential = %s", quote(r.Credential))
+	w.line("methods = %s", list(methods.Strings()))
+	w.line("paths = %s", list(paths.Strings()))
 }
 
 func (w *writer) vars(v policy.Vars) {

@@ -82,7 +82,7 @@ build_c() {
 	WASM_LINK="wasm-ld-$version -m wasm32 -O2 --gc-sections --strip-all --stack-first
 		--wrap=stat --wrap=lstat --wrap=fstat --wrap=fstatat --wrap=utimensat --wrap=futimens
 		-L$now/sysroot/lib/$target $now/sysroot/lib/$target/crt1-command.o
-		-lwasi-emulated-signal -lwasi-emulated-process-clocks -lwasi-emulated-mman -lwasi-emulated-getpid -lc
+		-lwasi-emulated-signal -lwasi-emulated-process-clocks -lwasi-emulated-mman -lwasi-emulated-getpid -lc-printscan-long-double -lc
 		/usr/lib/llvm-$version/lib/clang/$version/lib/wasi/libclang_rt.builtins-wasm32.a"
 	export WASM_CC WASM_LINK
 	sh "$tools/toybox/build.sh" "$tools" "$now/toybox" "$now/zlib" "$now/bundle/toybox.wasm"

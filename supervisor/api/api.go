@@ -14,6 +14,7 @@ const (
 	PathRuns       = "/v1/runs"
 	PathPlan       = "/v1/plan"
 	PathWorkspaces = "/v1/workspaces"
+	PathPrune      = "/v1/prune"
 	PathVersion    = "/v1/version"
 )
 
@@ -21,6 +22,7 @@ const (
 const (
 	PatchPlain    = "plain"    // content as it is, for git apply
 	PatchTerminal = "terminal" // control characters escaped, reversibly
+	PatchHunks    = "hunks"    // for Client.Changes: no text, but what can be chosen among
 )
 
 // Upgrade is the protocol that POST /v1/runs switches to: the streams of a run, see Frame.
@@ -31,11 +33,13 @@ type KillRequest struct {
 	Signal int `json:"signal,omitempty"` // 0 is SIGKILL; it names the end in the result, nothing inside can refuse it
 }
 
-// A ReviewLine is one line of the answer to GET /v1/workspaces/ID/changes: first one with info, then one for each change, then,
-// if ?patch=plain or ?patch=terminal asks for it, the differences as text, at last one with the summary. So a change set of any size is streamed.
+// A ReviewLine is one line of the answer to GET /v1/workspaces/ID/changes: first one with info, then one for each change, at
+// last one with the summary. Between them are, if ?patch=plain or ?patch=terminal asks for it, the differences as text, which taken together are one patch, and
+// if ?hunks=1 asks for them the hunks of a change after it. So a change set of any size is streamed, in one pass.
 type ReviewLine struct {
 	Info    *supervisor.WorkspaceInfo `json:"info,omitempty"`
 	Change  *Change                   `json:"change,omitempty"`
+	Hunks   *workspace.FileHunks      `json:"hunks,omitempty"` // of the change before, if ?hunks=1 asks for them
 	Patch   []byte                    `json:"patch,omitempty"` // the next part of the differences as text
 	Summary *ReviewSummary            `json:"summary,omitempty"`
 	Error   *supervisor.Error         `json:"error,omitempty"`
@@ -49,8 +53,7 @@ type Change struct {
 
 // ReviewSummary ends a review.
 type ReviewSummary struct {
-	workspace.Summary
-	Digest string `json:"digest"` // names this very change set in a commit
+	workspace.Shown
 }
 
 // Version says what answers.

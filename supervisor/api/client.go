@@ -180,6 +180,11 @@ func (c *Client) Inspect(ctx context.Context, id string) (r Records, err error) 
 	return r, c.do(ctx, "GET", item(PathRuns, id), nil, &r)
 }
 
+// Verify asks whether the jail of a live run is what its plan says.
+func (c *Client) Verify(ctx context.Context, id string) (v supervisor.Verification, err error) {
+	return v, c.do(ctx, "GET", item(PathRuns, id)+"/verify", nil, &v)
+}
+
 // Kill ends a run.
 func (c *Client) Kill(ctx context.Context, id string, signal int) error {
 	return c.do(ctx, "POST", item(PathRuns, id)+"/kill", KillRequest{signal}, &struct{}{})
@@ -195,17 +200,29 @@ func (c *Client) Commit(ctx context.Context, id string, req supervisor.CommitReq
 	return r, c.do(ctx, "POST", item(PathWorkspaces, id)+"/commit", req, &r)
 }
 
+// Revert undoes the last commit of a shadow.
+func (c *Client) Revert(ctx context.Context, id string, req supervisor.RevertRequest) (r workspace.Reverted, err error) {
+	return r, c.do(ctx, "POST", item(PathWorkspaces, id)+"/revert", req, &r)
+}
+
+// Prune forgets shadows of which nothing is left but what was kept for a revert, for too long.
+func (c *Client) Prune(ctx context.Context) (p supervisor.Pruned, err error) {
+	return p, c.do(ctx, "POST", PathPrune, nil, &p)
+}
+
 // Discard throws a shadow away.
 func (c *Client) Discard(ctx context.Context, id string) error {
 	return c.do(ctx, "DELETE", item(PathWorkspaces, id), nil, &struct{}{})
 }
 
 // Changes streams a review: its first line has Info, its last Summary, those between a Change each or a part of the differences
-// as text, which patch asks for: PatchPlain, PatchTerminal, or "" for none.
+// as text, which patch asks for: PatchPlain, PatchTerminal, or "" for none; with PatchHunks the hunks of each change after it.
 func (c *Client) Changes(ctx context.Context, id, patch string) iter.Seq2[ReviewLine, error] {
 	return func(yield func(ReviewLine, error) bool) {
 		path := item(PathWorkspaces, id) + "/changes"
-		if patch != "" {
+		if patch == PatchHunks {
+			path += "?hunks=1"
+		} else if patch != "" {
 			path += "?patch=" + patch
 		}
 		resp, err := c.request(ctx, "GET", path, nil)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,12 +13,18 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor"
 )
 
 // Run starts a tool, carries its streams until its end and returns the result. in may be nil for no input. A failure of jail's own that has a
 // place in a result is in the result; the error is for a daemon that does not answer. When ctx ends the connection is closed, and with it the run.
 func (c *Client) Run(ctx context.Context, req supervisor.Request, in io.Reader, out, errOut io.Writer) (supervisor.Result, error) {
+	return c.RunSized(ctx, req, in, out, errOut, nil)
+}
+
+// RunSized is Run of a tool with a terminal, whose sizes come from the channel, nil for none.
+func (c *Client) RunSized(ctx context.Context, req supervisor.Request, in io.Reader, out, errOut io.Writer, sizes <-chan runners.Terminal) (supervisor.Result, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return supervisor.Result{}, c.explain(err)
@@ -34,6 +41,9 @@ func (c *Client) Run(ctx context.Context, req supervisor.Request, in io.Reader, 
 		s.credit <- struct{}{}
 	}
 	go s.sendInput(in)
+	if sizes != nil {
+		go s.sendSizes(ctx, sizes)
+	}
 	res, err := s.receive(r, out, errOut)
 	if err != nil {
 		return res, c.explain(errors.Join(ctx.Err(), err))
@@ -93,6 +103,25 @@ func (s *runStream) sendInput(in io.Reader) {
 		}
 	}
 	_, _ = frameWriter{&s.mu, s.conn, FrameInputEnd}.Write(nil) // a run that has ended needs no end of input
+}
+
+// sendSizes tells of each size that the caller's terminal takes.
+func (s *runStream) sendSizes(ctx context.Context, sizes <-chan runners.Terminal) {
+	w := frameWriter{&s.mu, s.conn, FrameSize}
+	for {
+		select {
+		case size, ok := <-sizes:
+			if !ok {
+				return
+			}
+			content := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, size.Rows), size.Columns)
+			if _, err := w.Write(content); err != nil {
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (supervisor.Result, error) {

@@ -11,6 +11,7 @@ import (
 // After the switch to Upgrade both sides send frames: one byte of kind, four of length, big-endian, and the content.
 //
 //	client: Input … Input, InputEnd            its standard input
+//	client: Size …                             rows and columns of its terminal, two bytes each, big-endian
 //	server: Credit …                           leave to send one more frame of input; a client starts with four
 //	server: Output | ErrorOutput …, Result     what the tool writes; at last the result as JSON, and the connection is closed
 //
@@ -21,6 +22,7 @@ type FrameKind byte
 const (
 	FrameInput       FrameKind = 'i'
 	FrameInputEnd    FrameKind = 'e'
+	FrameSize        FrameKind = 's'
 	FrameCredit      FrameKind = 'c'
 	FrameOutput      FrameKind = '1'
 	FrameErrorOutput FrameKind = '2'

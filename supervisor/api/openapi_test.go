@@ -68,10 +68,13 @@ var bodies = map[string]struct{ in, out, result reflect.Type }{
 	"GET /v1/runs":                    {out: reflect.TypeFor[[]supervisor.RunInfo]()},
 	"POST /v1/runs":                   {in: reflect.TypeFor[supervisor.Request](), result: reflect.TypeFor[supervisor.Result]()},
 	"GET /v1/runs/{id}":               {out: reflect.TypeFor[Records]()},
+	"GET /v1/runs/{id}/verify":        {out: reflect.TypeFor[supervisor.Verification]()},
 	"POST /v1/runs/{id}/kill":         {in: reflect.TypeFor[KillRequest](), out: reflect.TypeFor[struct{}]()},
 	"GET /v1/workspaces":              {out: reflect.TypeFor[[]supervisor.WorkspaceInfo]()},
 	"DELETE /v1/workspaces/{id}":      {out: reflect.TypeFor[struct{}]()},
 	"GET /v1/workspaces/{id}/changes": {out: reflect.TypeFor[ReviewLine]()},
+	"POST /v1/workspaces/{id}/revert": {in: reflect.TypeFor[supervisor.RevertRequest](), out: reflect.TypeFor[workspace.Reverted]()},
+	"POST /v1/prune":                  {out: reflect.TypeFor[supervisor.Pruned]()},
 	"POST /v1/workspaces/{id}/commit": {in: reflect.TypeFor[supervisor.CommitRequest](), out: reflect.TypeFor[workspace.Result]()},
 }
 
@@ -286,13 +289,16 @@ func (c *schemaCheck) match(where string, typ reflect.Type, s *schema) {
 	case "array":
 		c.match(where+"[]", typ.Elem(), s.Items)
 	case "object":
+		if typ.Kind() == reflect.Map { // its keys are paths or the like
+			return
+		}
 		c.fields(where, typ, s)
 	}
 }
 
 var kinds = map[reflect.Kind]string{
-	reflect.Bool: "boolean", reflect.String: "string", reflect.Slice: "array", reflect.Struct: "object",
-	reflect.Int: "integer", reflect.Int64: "integer", reflect.Uint: "integer", reflect.Uint32: "integer", reflect.Uint64: "integer",
+	reflect.Bool: "boolean", reflect.String: "string", reflect.Slice: "array", reflect.Struct: "object", reflect.Map: "object",
+	reflect.Int: "integer", reflect.Int64: "integer", reflect.Uint: "integer", reflect.Uint16: "integer", reflect.Uint32: "integer", reflect.Uint64: "integer",
 }
 
 func (c *schemaCheck) fields(where string, typ reflect.Type, s *schema) {
@@ -336,7 +342,7 @@ func jsonFields(typ reflect.Type) []jsonField {
 			if name == "" {
 				name = f.Name
 			}
-			all = append(all, jsonField{name, f.Type, strings.Contains(options, "omitempty")})
+			all = append(all, jsonField{name, f.Type, strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")})
 		}
 	}
 	return all

@@ -36,7 +36,7 @@ func (l *privateListener) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("connection of the client: %w", err)
 	}
 	defer func() {
 		for _, f := range files {
@@ -46,11 +46,14 @@ func (l *privateListener) Accept() (net.Conn, error) {
 	if len(files) != 1 {
 		return nil, fmt.Errorf("a connection came with %d descriptors", len(files))
 	}
-	return net.FileConn(files[0])
+	conn, err := net.FileConn(files[0])
+	if err != nil {
+		return nil, fmt.Errorf("connection of the client: %w", err)
+	}
+	return conn, nil
 }
 
 func (l *privateListener) Close() error {
-
 	return l.conn.Close()
 }
 

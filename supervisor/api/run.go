@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor"
 )
 
@@ -59,6 +61,8 @@ func (srv *Server) carry(conn net.Conn, buffered *bufio.Reader, caller superviso
 		In:  in,
 		Out: frameWriter{&mu, conn, FrameOutput},
 		Err: frameWriter{&mu, conn, FrameErrorOutput},
+
+		Sizes: in.sizes,
 	})
 	text, err := json.Marshal(res)
 	if err == nil {
@@ -75,11 +79,12 @@ type input struct {
 	credit frameWriter
 	frames chan []byte
 	quit   chan struct{}
+	sizes  chan runners.Terminal // of the client's terminal, the last one
 	rest   []byte
 }
 
 func newInput(credit frameWriter) *input {
-	return &input{credit: credit, frames: make(chan []byte, inputWindow), quit: make(chan struct{})}
+	return &input{credit: credit, frames: make(chan []byte, inputWindow), quit: make(chan struct{}), sizes: make(chan runners.Terminal, 1)}
 }
 
 func (in *input) receive(conn *bufio.Reader) {
@@ -98,6 +103,8 @@ func (in *input) receive(conn *bufio.Reader) {
 			return
 		case kind == FrameInputEnd:
 			end()
+		case kind == FrameSize && len(content) == 4:
+			in.resize(runners.Terminal{Rows: binary.BigEndian.Uint16(content), Columns: binary.BigEndian.Uint16(content[2:])})
 		case kind == FrameInput && !ended && len(content) > 0:
 			select {
 			case in.frames <- content:
@@ -108,6 +115,15 @@ func (in *input) receive(conn *bufio.Reader) {
 			return
 		}
 	}
+}
+
+// resize keeps the last size for whoever is to hear of it; this is the only writer.
+func (in *input) resize(size runners.Terminal) {
+	select {
+	case <-in.sizes:
+	default:
+	}
+	in.sizes <- size
 }
 
 // Read gives the tool what the client sent, and the client leave to send more.

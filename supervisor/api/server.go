@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor"
 )
 
@@ -94,10 +95,13 @@ var routes = []route{
 	{method: "GET", path: PathRuns, answer: (*Server).listRuns},
 	{method: "POST", path: PathRuns, stream: (*Server).run},
 	{method: "GET", path: PathRuns + "/{id}", answer: (*Server).inspect},
+	{method: "GET", path: PathRuns + "/{id}/verify", answer: (*Server).verify},
 	{method: "POST", path: PathRuns + "/{id}/kill", answer: (*Server).kill},
 	{method: "GET", path: PathWorkspaces, answer: (*Server).listWorkspaces},
 	{method: "GET", path: PathWorkspaces + "/{id}/changes", stream: (*Server).changes},
 	{method: "POST", path: PathWorkspaces + "/{id}/commit", answer: (*Server).commit},
+	{method: "POST", path: PathWorkspaces + "/{id}/revert", answer: (*Server).revert},
+	{method: "POST", path: PathPrune, answer: (*Server).prune},
 	{method: "DELETE", path: PathWorkspaces + "/{id}", answer: (*Server).discard},
 }
 
@@ -193,6 +197,10 @@ func (srv *Server) inspect(_ context.Context, c supervisor.Caller, r *http.Reque
 	return out, nil
 }
 
+func (srv *Server) verify(_ context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	return srv.s.Verify(c, r.PathValue("id"))
+}
+
 func (srv *Server) kill(_ context.Context, c supervisor.Caller, r *http.Request) (any, error) {
 	var req KillRequest
 	if err := readJSON(r, &req); err != nil {
@@ -216,6 +224,18 @@ func (srv *Server) commit(ctx context.Context, c supervisor.Caller, r *http.Requ
 	return srv.s.Commit(ctx, c, r.PathValue("id"), req)
 }
 
+func (srv *Server) revert(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	var req supervisor.RevertRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return srv.s.Revert(ctx, c, r.PathValue("id"), req)
+}
+
+func (srv *Server) prune(ctx context.Context, c supervisor.Caller, _ *http.Request) (any, error) {
+	return srv.s.Prune(ctx, c)
+}
+
 func (srv *Server) discard(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
 	return nil, srv.s.Discard(ctx, c, r.PathValue("id"))
 }
@@ -233,7 +253,7 @@ func (srv *Server) changes(w http.ResponseWriter, r *http.Request) {
 	defer review.Close()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := json.NewEncoder(w)
-	if err := stream(out, review, r.URL.Query().Get("patch")); err != nil {
+	if err := stream(out, review, r.URL.Query().Get("patch"), r.URL.Query().Get("hunks") == "1"); err != nil {
 		_ = out.Encode(ReviewLine{Error: supervisor.AsError(err)})
 	}
 }
@@ -248,28 +268,24 @@ func (w patchWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func stream(out *json.Encoder, review *supervisor.Review, patch string) error {
+func stream(out *json.Encoder, review *supervisor.Review, patch string, hunks bool) error {
 	if err := out.Encode(ReviewLine{Info: &review.Info}); err != nil {
 		return err
 	}
-	for c, err := range review.Changes {
-		if err != nil {
-			return err
-		}
+	var o workspace.ShowOptions
+	if patch != "" {
+		o.Patch, o.Options.Terminal = patchWriter{out}, patch == PatchTerminal
+	}
+	if hunks {
+		o.Hunks = func(h workspace.FileHunks) error { return out.Encode(ReviewLine{Hunks: &h}) }
+	}
+	shown, err := review.Show(o, func(c workspace.Change) error {
 		line := Change{Change: c}
 		line.Protected, _ = review.Held(string(c.Path))
-		if err := out.Encode(ReviewLine{Change: &line}); err != nil {
-			return err
-		}
-	}
-	if patch != "" {
-		if err := review.Patch(patchWriter{out}, patch == PatchTerminal); err != nil {
-			return err
-		}
-	}
-	sum, digest, err := review.Summary()
+		return out.Encode(ReviewLine{Change: &line})
+	})
 	if err != nil {
 		return err
 	}
-	return out.Encode(ReviewLine{Summary: &ReviewSummary{sum, digest}})
+	return out.Encode(ReviewLine{Summary: &ReviewSummary{shown}})
 }

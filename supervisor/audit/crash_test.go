@@ -31,7 +31,7 @@ func crashed(t *testing.T, n int, tail func(lines [][]byte) []byte) place {
 	return p
 }
 
-// T-533: whatever a crash leaves behind the head, whole records stay, torn bytes are moved, and a record says so.
+// T-410, T-533: whatever a crash leaves behind the head, whole records stay, torn bytes are moved, and a record says so.
 func TestTails(t *testing.T) {
 	last := func(lines [][]byte) []byte { return lines[len(lines)-1] }
 	two := func(lines [][]byte) []byte {

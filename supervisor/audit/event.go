@@ -10,6 +10,8 @@ const (
 	TypeRunStarted         Type = "run.started"
 	TypeRunFinished        Type = "run.finished"
 	TypeExec               Type = "exec"
+	TypeFetch              Type = "fetch"
+	TypeCredentialUsed     Type = "credential.used"
 	TypeDenied             Type = "denied"
 	TypeLimit              Type = "limit"
 	TypeWorkspaceChanged   Type = "workspace.changed"
@@ -68,6 +70,8 @@ type Exec struct {
 	Cwd     string
 	PID     int // in the jail
 	Parent  int // in the jail
+	// Count is how many alike this record stands for, 0 and 1 meaning one.
+	Count int64
 }
 
 // Denied is a refusal, by policy or by the kernel.
@@ -93,6 +97,7 @@ type Usage struct {
 	WallMS, CPUMS, MemoryPeak, PIDsPeak    int64
 	WorkspaceBytes, FetchBytesIn           int64
 	FetchBytesOut, FetchRequests, OutBytes int64
+	ThrottledMS, IORead, IOWrite           int64
 }
 
 // Changes counts what a run or a commit did to a workspace.
@@ -115,6 +120,7 @@ type WorkspaceChanged struct {
 	Workspace string
 	Digest    string // of the change set
 	Changes   Changes
+	Files     []string // kind, digest of the content and path of each, as far as a record has room; the digest of the set covers all
 }
 
 // WorkspaceCommitted says what was applied to the real directory.
@@ -123,6 +129,8 @@ type WorkspaceCommitted struct {
 	Digest    string
 	Changes   Changes
 	Paths     []string // where only some were named
+	Commit    string   // its id
+	Files     []string // kind, digest of the content and path of each, as far as a record has room
 	Held      []string // protected names held back
 	Protected bool     // protected names were included by an explicit yes
 	Begun     bool     // it is about to be made; a second record says how it ended
@@ -139,8 +147,11 @@ type WorkspaceDiscarded struct {
 // WorkspaceReverted says that a commit was undone.
 type WorkspaceReverted struct {
 	Workspace string
-	Digest    string
+	Digest    string // of the change set of the commit
 	Changes   Changes
+	Commit    string   // the id of the commit that was undone
+	Files     []string // kind, digest of the content and path of each, as far as a record has room
+	Begun     bool     // it is about to be made; a second record says how it ended
 	Error     string
 }
 

@@ -36,6 +36,9 @@ func (v Exec) encode(e *encoder) {
 	e.str("cwd", v.Cwd)
 	e.opt("pid", int64(v.PID))
 	e.opt("parent", int64(v.Parent))
+	if v.Count > 1 {
+		e.num("count", v.Count)
+	}
 }
 
 func (v Denied) encode(e *encoder) {
@@ -69,6 +72,9 @@ func (v RunFinished) encode(e *encoder) {
 		e.num("cpu_ms", u.CPUMS)
 		e.num("memory_peak", u.MemoryPeak)
 		e.num("pids_peak", u.PIDsPeak)
+		e.num("throttled_ms", u.ThrottledMS)
+		e.num("io_read", u.IORead)
+		e.num("io_write", u.IOWrite)
 		e.num("workspace_bytes", u.WorkspaceBytes)
 		e.num("fetch_bytes_in", u.FetchBytesIn)
 		e.num("fetch_bytes_out", u.FetchBytesOut)
@@ -78,11 +84,16 @@ func (v RunFinished) encode(e *encoder) {
 	e.changes(v.Changes)
 }
 
-func (v WorkspaceChanged) encode(e *encoder) { e.workspace(v.Workspace, v.Digest, v.Changes) }
+func (v WorkspaceChanged) encode(e *encoder) {
+	e.workspace(v.Workspace, v.Digest, v.Changes)
+	e.list("files", v.Files)
+}
 
 func (v WorkspaceCommitted) encode(e *encoder) {
 	e.workspace(v.Workspace, v.Digest, v.Changes)
+	e.str("commit", v.Commit)
 	e.list("paths", v.Paths)
+	e.list("files", v.Files)
 	e.list("held", v.Held)
 	e.flag("protected", v.Protected)
 	e.flag("begun", v.Begun)
@@ -93,6 +104,9 @@ func (v WorkspaceDiscarded) encode(e *encoder) { e.workspace(v.Workspace, v.Dige
 
 func (v WorkspaceReverted) encode(e *encoder) {
 	e.workspace(v.Workspace, v.Digest, v.Changes)
+	e.str("commit", v.Commit)
+	e.list("files", v.Files)
+	e.flag("begun", v.Begun)
 	e.str("error", v.Error)
 }
 

@@ -3,6 +3,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -68,6 +69,24 @@ func main() {
 		n, _ := strconv.Atoi(args[1])
 		for i := range n {
 			if err := os.WriteFile(fmt.Sprintf("file%d", i), nil, 0o644); err != nil {
+				fmt.Println(i, err)
+				os.Exit(1)
+			}
+		}
+	case "dirs": // many directories with a file in each
+		n, _ := strconv.Atoi(args[1])
+		for i := range n {
+			dir := fmt.Sprintf("dir%d", i)
+			if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(dir+"/f", nil, 0o644)); err != nil {
+				fmt.Println(i, err)
+				os.Exit(1)
+			}
+		}
+	case "sparse": // so many files of 32 MiB that hold nothing
+		n, _ := strconv.Atoi(args[1])
+		for i := range n {
+			name := fmt.Sprintf("sparse%d", i)
+			if err := errors.Join(os.WriteFile(name, nil, 0o644), os.Truncate(name, 32<<20)); err != nil {
 				fmt.Println(i, err)
 				os.Exit(1)
 			}

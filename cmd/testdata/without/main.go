@@ -1,6 +1,7 @@
 // Command without runs a program on a host that lacks something, for tests of what is refused there:
 //
-//	without [-deny CALL=ERRNO]... [-no-userns] [-no-cgroups] [-no-loop] [-tmpfs DIR=OPTIONS]... [-pids] -- PROGRAM [ARG...]
+//	without [-deny CALL=ERRNO]... [-no-userns] [-no-cgroups] [-no-loop] [-no-unified] [-no-listener]
+//	        [-ro DIR]... [-noexec DIR] [-hidepid] [-tmpfs DIR=OPTIONS]... [-pids] -- PROGRAM [ARG...]
 //
 // What is mounted is mounted in a mount namespace of its own; nothing of it is seen on the host.
 package main
@@ -42,12 +43,51 @@ func main() {
 	noCgroups := flag.Bool("no-cgroups", false, "hide the control groups")
 	noLoop := flag.Bool("no-loop", false, "hide the loop devices")
 	pids := flag.Bool("pids", false, "in a process namespace")
+	flag.Var(&odd.readOnly, "ro", "make DIR and what is mounted below it read-only")
+	flag.StringVar(&odd.noExec, "noexec", "", "let nothing below DIR be executed")
+	flag.BoolVar(&odd.hidePID, "hidepid", false, "hide the processes of others in /proc")
+	flag.BoolVar(&odd.noUnified, "no-unified", false, "hide the control groups of version 2 beside those of version 1")
+	flag.BoolVar(&odd.noListener, "no-listener", false, "refuse filters with a listener")
 	flag.Parse()
 	runtime.LockOSThread()
 	if err := run(deny, tmpfs, *noUserns, *noCgroups, *noLoop, *pids, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "without:", err)
 		os.Exit(99)
 	}
+}
+
+// odd is what is unusual about a host, of which not all is missing.
+var odd struct {
+	readOnly                       list
+	noExec                         string
+	hidePID, noUnified, noListener bool
+}
+
+func oddMounts() error {
+	for _, dir := range odd.readOnly {
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		if err := unix.MountSetattr(unix.AT_FDCWD, dir, unix.AT_RECURSIVE, &attr); err != nil {
+			return fmt.Errorf("read-only %s: %w", dir, err)
+		}
+	}
+	if odd.noExec != "" {
+		err := unix.Mount(odd.noExec, odd.noExec, "", unix.MS_BIND, "")
+		err = errors.Join(err, unix.Mount("", odd.noExec, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_NOEXEC, ""))
+		if err != nil {
+			return fmt.Errorf("noexec %s: %w", odd.noExec, err)
+		}
+	}
+	if odd.hidePID {
+		if err := unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"); err != nil {
+			return fmt.Errorf("hidepid: %w", err)
+		}
+	}
+	if odd.noUnified {
+		if err := unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unified: %w", err)
+		}
+	}
+	return nil
 }
 
 func run(deny, tmpfs []string, noUserns, noCgroups, noLoop, pids bool, args []string) error {
@@ -72,6 +112,9 @@ func run(deny, tmpfs []string, noUserns, noCgroups, noLoop, pids bool, args []st
 		if err := hideLoop(); err != nil {
 			return err
 		}
+	}
+	if err := oddMounts(); err != nil {
+		return err
 	}
 	filter, err := newFilter(deny, noUserns)
 	if err != nil {
@@ -126,6 +169,7 @@ func hideLoop() error {
 const (
 	offNumber = 0
 	offArg0   = 16
+	offArg1   = 24
 )
 
 func newFilter(deny []string, noUserns bool) ([]unix.SockFilter, error) {
@@ -155,6 +199,11 @@ func newFilter(deny []string, noUserns bool) ([]unix.SockFilter, error) {
 				unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: unix.CLONE_NEWUSER, Jf: 1},
 				fail(unix.EPERM), load(offNumber))
 		}
+	}
+	if odd.noListener {
+		filter = append(filter, ifNot(unix.SYS_SECCOMP, 4), load(offArg1),
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, Jf: 1},
+			fail(unix.EINVAL), load(offNumber))
 	}
 	return append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}), nil
 }

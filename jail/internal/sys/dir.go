@@ -195,11 +195,17 @@ func Syncfs(f *os.File) error {
 
 // FreeBytes returns the room on the file system of f for unprivileged users.
 func FreeBytes(f *os.File) (int64, error) {
+	bytes, _, err := Room(f)
+	return bytes, err
+}
+
+// Room returns how many bytes and inodes are free on the file system of f.
+func Room(f *os.File) (bytes, inodes int64, err error) {
 	var st unix.Statfs_t
 	if err := retryEINTR(func() error { return unix.Fstatfs(int(f.Fd()), &st) }); err != nil {
-		return 0, pathError("fstatfs", f.Name(), err)
+		return 0, 0, pathError("fstatfs", f.Name(), err)
 	}
-	return int64(st.Bavail) * st.Bsize, nil
+	return int64(st.Bavail) * st.Bsize, int64(st.Ffree), nil
 }
 
 // CoarseNow returns the time as file systems stamp it: the clock of the last timer tick, 1 to 10 ms old.

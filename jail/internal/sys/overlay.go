@@ -2,6 +2,7 @@ package sys
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"runtime"
 
@@ -48,14 +49,22 @@ func DetachTop(target string) error {
 // MountOverlay returns a detached overlay mount over lower and upper, mounts that must be attached in the calling thread's mount namespace;
 // upper holds the directories "upper" and "work". id is the host's id of the layers' owner 0: an overlay acts with the ids of who makes it,
 // and where the layers' id mapping has no place for those it comes up read-only.
+//
+// Where upper holds a directory "hide" as well, that is a layer between the two.
 func MountOverlay(lower, upper *os.File, id uint32) (*os.File, error) {
+	layers := fdPath(lower)
+	if _, err := LstatAt(upper, "hide"); err == nil {
+		layers = fdPath(upper) + "/hide:" + layers
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	fsfd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, pathError("fsopen overlay", lower.Name(), err)
 	}
 	defer unix.Close(fsfd)
 	options := [][2]string{
-		{"lowerdir", fdPath(lower)}, {"upperdir", fdPath(upper) + "/upper"}, {"workdir", fdPath(upper) + "/work"},
+		{"lowerdir", layers}, {"upperdir", fdPath(upper) + "/upper"}, {"workdir", fdPath(upper) + "/work"},
 		// What is in the upper layer is the whole change and means the same on every kernel, whatever its defaults are.
 		{"index", "off"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}, {"xino", "off"}, {"nfs_export", "off"},
 	}

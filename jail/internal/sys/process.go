@@ -3,8 +3,6 @@ package sys
 import (
 	"fmt"
 	"os"
-	"runtime"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,29 +78,6 @@ func SetDumpable(on bool) error {
 		v = 1
 	}
 	return callError("prctl PR_SET_DUMPABLE", unix.Prctl(unix.PR_SET_DUMPABLE, v, 0, 0, 0))
-}
-
-// LoadFilter puts a seccomp filter on every thread of the calling process (seccomp(2), SECCOMP_FILTER_FLAG_TSYNC).
-// The bytes are struct sock_filter instructions, as seccomp_export_bpf(3) writes them.
-func LoadFilter(program []byte) error {
-	const size = 8 // of struct sock_filter
-	if len(program) == 0 || len(program)%size != 0 || len(program)/size > unix.BPF_MAXINSNS {
-		return fmt.Errorf("seccomp filter of %d bytes: not a whole number of instructions, or too many", len(program))
-	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return callError("prctl PR_SET_NO_NEW_PRIVS", err)
-	}
-	prog := unix.SockFprog{Len: uint16(len(program) / size), Filter: (*unix.SockFilter)(unsafe.Pointer(&program[0]))}
-	tid, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
-		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
-	runtime.KeepAlive(program)
-	if errno != 0 {
-		return callError("seccomp SECCOMP_SET_MODE_FILTER", errno)
-	}
-	if tid != 0 {
-		return fmt.Errorf("seccomp: thread %d could not be synchronised", tid)
-	}
-	return nil
 }
 
 // LandlockABI returns the version of Landlock that the running kernel speaks, 1 or more (landlock(7)).

@@ -22,7 +22,9 @@ func SocketPair(name string) (a, b *os.File, err error) {
 
 // NewSocket wraps an inherited socket descriptor. It sets close-on-exec and non-blocking mode.
 func NewSocket(fd int, name string) (*os.File, error) {
-	unix.CloseOnExec(fd)
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
+		return nil, callError("fcntl FD_CLOEXEC", err)
+	}
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, callError("fcntl O_NONBLOCK", err)
 	}

@@ -23,10 +23,14 @@ func NewUserNS(uids, gids []IDMap) (*os.File, error) {
 		return nil, err
 	}
 	ns, err := mapUserNS(fmt.Sprintf("/proc/%d", pid), uids, gids)
-	err = errors.Join(err, callError("kill", unix.Kill(pid, unix.SIGKILL)), retryEINTR(func() error {
-		_, err := unix.Wait4(pid, nil, unix.WALL, nil)
-		return callError("wait4", err)
-	}))
+	if killErr := callError("kill", unix.Kill(pid, unix.SIGKILL)); killErr != nil {
+		err = errors.Join(err, killErr) // it ends with this thread, and nobody may wait for that here
+	} else {
+		err = errors.Join(err, retryEINTR(func() error {
+			_, err := unix.Wait4(pid, nil, unix.WALL, nil)
+			return callError("wait4", err)
+		}))
+	}
 	if err != nil && ns != nil {
 		ns.Close()
 		ns = nil
@@ -63,7 +67,7 @@ func idleFork(flags uintptr) (int, error) {
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
 		return 0, callError("rt_sigprocmask", err)
 	}
-	pid, errno := rawIdleFork(flags)
+	pid, errno := rawIdleFork(flags, uintptr(os.Getpid()))
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil); err != nil {
 		return 0, callError("rt_sigprocmask", err)
 	}
@@ -77,13 +81,17 @@ func idleFork(flags uintptr) (int, error) {
 //
 //go:norace
 //go:nosplit
-func rawIdleFork(flags uintptr) (uintptr, unix.Errno) {
+func rawIdleFork(flags, parent uintptr) (uintptr, unix.Errno) {
 	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, flags, 0, 0, 0, 0, 0)
 	if errno != 0 || pid != 0 {
 		return pid, errno
 	}
 	// If the thread that made it ends first, so does the copy.
 	unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0, 0)
+	// And if it has ended already, nobody else would end the copy.
+	if now, _, _ := unix.RawSyscall6(unix.SYS_GETPPID, 0, 0, 0, 0, 0, 0); now != parent {
+		unix.RawSyscall6(unix.SYS_EXIT_GROUP, 0, 0, 0, 0, 0, 0)
+	}
 	for {
 		unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 	}

@@ -57,3 +57,17 @@ func UtimensPath(fd int, ts *[2]Timespec) error {
 		return unix.UtimesNanoAt(fd, "", ts[:], unix.AT_EMPTY_PATH)
 	}))
 }
+
+// FileSystem says how much of a file system is used (statfs(2)).
+type FileSystem unix.Statfs_t
+
+// Fstatfs asks the file system of the open file fd.
+func Fstatfs(fd int, st *FileSystem) error {
+	return wrapFD("fstatfs", fd, retry(func() error { return unix.Fstatfs(fd, (*unix.Statfs_t)(st)) }))
+}
+
+// IsOverlay reports whether it is an overlay, whose numbers are those of its upper layer.
+func (st *FileSystem) IsOverlay() bool { return st.Type == unix.OVERLAYFS_SUPER_MAGIC }
+
+// Used is how many bytes are in use.
+func (st *FileSystem) Used() int64 { return int64(st.Blocks-st.Bfree) * int64(st.Bsize) }

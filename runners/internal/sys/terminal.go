@@ -1,9 +1,56 @@
 package sys
 
-import "golang.org/x/sys/unix"
+import (
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
 
 // IsTerminal reports whether fd is a terminal.
 func IsTerminal(fd int) bool {
 	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	return err == nil
+}
+
+// OpenTerminal makes a new terminal of the devpts at /dev/pts and returns both of its ends, close-on-exec (pty(7)). Opening it makes it nobody's
+// controlling terminal.
+func OpenTerminal() (master, slave *os.File, err error) {
+	const multiplexer = "/dev/pts/ptmx"
+	var fd int
+	err = retry(func() (err error) {
+		fd, err = unix.Open(multiplexer, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		return err
+	})
+	if err != nil {
+		return nil, nil, wrap("open", multiplexer, err)
+	}
+	master = os.NewFile(uintptr(fd), multiplexer)
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		master.Close()
+		return nil, nil, wrap("open terminal", multiplexer, err)
+	}
+	return master, slave, nil
+}
+
+// SetTerminalSize tells a terminal its size in characters, and what runs on it that it has changed.
+func SetTerminalSize(f *os.File, rows, columns uint16) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	setErr := error(nil)
+	if err := raw.Control(func(fd uintptr) {
+		setErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+	}); err != nil {
+		return err
+	}
+	return wrap("ioctl TIOCSWINSZ", f.Name(), setErr)
 }

@@ -68,3 +68,21 @@ func BenchmarkWalk(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkShippedTool is what a run of a shipped tool costs inside: the load of its compiled module, and a run that does nothing.
+func BenchmarkShippedTool(b *testing.B) {
+	module, err := os.ReadFile("../../../bin/bundles/core-utils/toybox.wasm")
+	if err != nil {
+		b.Skip("no bundles have been built")
+	}
+	ctx, dir := context.Background(), b.TempDir()
+	if err := Compile(ctx, module, wasi.Limits{}, dir); err != nil {
+		b.Fatal(err)
+	}
+	inv := runners.Invocation{Args: runners.Texts{"true"}, CacheDir: dir}
+	for b.Loop() {
+		if rep, err := Run(ctx, inv, module, nil, nil, nil); err != nil || rep.ExitCode != 0 {
+			b.Fatalf("%+v %v", rep, err)
+		}
+	}
+}

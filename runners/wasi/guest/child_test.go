@@ -73,28 +73,34 @@ func TestKilledFromOutside(t *testing.T) {
 		"reads its input":   announced(sleeper, pollsInput),
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := child(t, module)
-			in, inW := pipe(t) // open, and nothing comes
-			defer inW.Close()
-			cmd.Stdin = in
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			one := make([]byte, 1)
-			if _, err := io.ReadFull(out, one); err != nil || one[0] != 'x' {
-				t.Errorf("it does not start: %q %v", one, err)
-			}
-			if err := cmd.Process.Kill(); err != nil {
-				t.Errorf("it ended by itself: %v", err)
-			}
-			if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
-				t.Errorf("%v", err)
-			}
+			dies(t, module)
 		})
+	}
+}
+
+// dies starts a module that announces itself, with an input that stays open, and kills its process.
+func dies(t *testing.T, module []byte) {
+	t.Helper()
+	cmd := child(t, module)
+	in, inW := pipe(t) // open, and nothing comes
+	defer inW.Close()
+	cmd.Stdin = in
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	one := make([]byte, 1)
+	if _, err := io.ReadFull(out, one); err != nil || one[0] != 'x' {
+		t.Errorf("it does not start: %q %v", one, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Errorf("it ended by itself: %v", err)
+	}
+	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -20,20 +20,55 @@ func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir st
 	if err != nil {
 		return err
 	}
-	l, err := load(ctx, info, module, cacheDir)
+	if err := wasi.CheckCode(module); err != nil {
+		return err
+	}
+	bounded := wasi.BoundTables(module)
+	entry, err := compileInto(ctx, info, bounded, cacheDir)
 	if err != nil {
 		return err
 	}
-	if err := l.Close(ctx); err != nil {
-		return fmt.Errorf("cache of compiled modules: %w", err)
+	// The engine names an entry after the module that it is given, and a run gives it the hollow one: compiling that says its name.
+	hollow := filepath.Join(cacheDir, "hollow")
+	defer os.RemoveAll(hollow)
+	name, err := compileInto(ctx, info, wasi.Hollow(bounded), hollow)
+	if err != nil {
+		return fmt.Errorf("%w: without its code: %w", ErrEngine, err)
 	}
-	_, err = Entry(cacheDir)
-	return err
+	if err := os.Rename(entry, filepath.Join(filepath.Dir(entry), filepath.Base(name))); err != nil {
+		return err
+	}
+	return os.RemoveAll(hollow)
+}
+
+// compileInto compiles a module and returns the path of its entry.
+func compileInto(ctx context.Context, info wasi.Info, module []byte, cacheDir string) (string, error) {
+	l, err := load(ctx, info, module, cacheDir)
+	if err != nil {
+		return "", err
+	}
+	if err := l.Close(ctx); err != nil {
+		return "", fmt.Errorf("cache of compiled modules: %w", err)
+	}
+	return Entry(cacheDir)
+}
+
+// entryFile describes the one compiled module in cacheDir.
+func entryFile(cacheDir string) (os.FileInfo, error) {
+	path, err := Entry(cacheDir)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotCompiled, err)
+	}
+	return info, nil
 }
 
 // Entry returns the path of the one compiled module in cacheDir. The engine
 // names it wazero-VERSION-ARCH-OS/DIGEST, where the digest is over the module
-// and the features of the CPU; a directory for each module makes it findable
+// without its code and the features of the CPU; a directory for each module makes it findable
 // without them.
 func Entry(cacheDir string) (string, error) {
 	dirs, err := os.ReadDir(cacheDir)

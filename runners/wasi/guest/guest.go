@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners"
@@ -46,48 +47,56 @@ func config() wazero.RuntimeConfig {
 		WithCloseOnContextDone(false)
 }
 
-// Loaded is a module that is ready to run, as often as wanted, one run at a time.
+// Loaded is a module that is ready to run, as often as wanted, also several times at once.
 type Loaded struct {
 	info    wasi.Info
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
 	module  wazero.CompiledModule
-	host    *host
-	took    time.Duration
+	host    host
+	took    atomic.Int64 // nanoseconds
 }
 
-// Load checks a module and makes it ready: from cacheDir, or, if that is empty,
-// by compiling it. Close it after use.
+// Load checks a module and makes it ready: from cacheDir, which Compile made of
+// the very same module, or, if that is empty, by compiling it. Close it after use.
 func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) (*Loaded, error) {
 	start := time.Now()
 	info, err := wasi.Check(module, limits)
 	if err != nil {
 		return nil, err
 	}
-	if cacheDir != "" {
-		if _, err := Entry(cacheDir); err != nil {
-			return nil, err
+	if cacheDir == "" {
+		l, err := load(ctx, info, wasi.BoundTables(module), "")
+		if err == nil {
+			l.took.Store(int64(time.Since(start)))
 		}
+		return l, err
 	}
-	l, err := load(ctx, info, module, cacheDir)
+	before, err := entryFile(cacheDir)
 	if err != nil {
 		return nil, err
 	}
-	if cacheDir != "" {
-		// Where the cache can be written, the engine adds what it did not find.
-		if _, err := Entry(cacheDir); err != nil {
-			_ = l.Close(ctx) // err is the one that matters
-			return nil, err
-		}
+	l, err := load(ctx, info, wasi.Hollow(wasi.BoundTables(module)), cacheDir)
+	if err != nil {
+		return nil, err
 	}
-	l.took = time.Since(start)
+	// Where the cache can be written, the engine puts there what it did not find. It would have compiled a module without code.
+	after, err := entryFile(cacheDir)
+	if err == nil && (!os.SameFile(before, after) || before.Size() != after.Size() || !before.ModTime().Equal(after.ModTime())) {
+		err = ErrNotCompiled
+	}
+	if err != nil {
+		_ = l.Close(ctx) // err is the one that matters
+		return nil, err
+	}
+	l.took.Store(int64(time.Since(start)))
 	return l, nil
 }
 
 func load(ctx context.Context, info wasi.Info, module []byte, cacheDir string) (*Loaded, error) {
 	// A write beyond the limit of file sizes is the guest's error, not our end.
 	sys.IgnoreFileSizeSignal()
-	l := &Loaded{info: info, host: &host{}}
+	l := &Loaded{info: info}
 	cfg := config()
 	if cacheDir != "" {
 		var err error
@@ -104,16 +113,24 @@ func load(ctx context.Context, info wasi.Info, module []byte, cacheDir string) (
 	return l, nil
 }
 
-func (l *Loaded) compile(ctx context.Context, module []byte) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: compiling: %v", ErrEngine, r)
-		}
-	}()
-	if l.module, err = l.runtime.CompileModule(ctx, wasi.BoundTables(module)); err != nil {
-		return compileError(err)
+func (l *Loaded) compile(ctx context.Context, module []byte) error {
+	if err := l.read(ctx, module); err != nil {
+		return err
 	}
 	return l.host.bind(ctx, l.runtime)
+}
+
+// read has the engine read the module. There are bytes that make it panic rather than return an error, as the end of the code within a try_table does.
+func (l *Loaded) read(ctx context.Context, module []byte) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &wasi.ModuleError{Kind: wasi.ErrModule, Sentence: "the module is invalid: the engine could not read it to its end (" + runners.Printable(fmt.Sprint(r), 200) + ")"}
+		}
+	}()
+	if l.module, err = l.runtime.CompileModule(ctx, module); err != nil {
+		return compileError(err)
+	}
+	return nil
 }
 
 // Info is what the check of the module found.

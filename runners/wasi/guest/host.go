@@ -10,11 +10,18 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// host is the module that guests import: preview 1, for the process that runs
-// now. The functions are bound once for a loaded module, whatever the process.
-type host struct{ process *preview1.Process }
+// host is the module that guests import: preview 1. The functions are bound once
+// for a loaded module; the context of a call says which process it is for.
+type host struct{}
 
-func (h *host) bind(ctx context.Context, r wazero.Runtime) error {
+// processKey finds the process in the context of its calls.
+type processKey struct{}
+
+func withProcess(ctx context.Context, p *preview1.Process) context.Context {
+	return context.WithValue(ctx, processKey{}, p)
+}
+
+func (h host) bind(ctx context.Context, r wazero.Runtime) error {
 	b := r.NewHostModuleBuilder(wasi.Preview1)
 	for i := range wasi.Functions {
 		f := &wasi.Functions[i]
@@ -32,14 +39,14 @@ func (h *host) bind(ctx context.Context, r wazero.Runtime) error {
 	return nil
 }
 
-func (h *host) function(call preview1.Call, result bool) api.GoModuleFunc {
-	return func(_ context.Context, m api.Module, stack []uint64) {
+func (h host) function(call preview1.Call, result bool) api.GoModuleFunc {
+	return func(ctx context.Context, m api.Module, stack []uint64) {
 		var mem []byte
 		if lm := m.Memory(); lm != nil {
 			// All of it, without a copy; at 4 GiB the size does not fit 32 bits.
 			mem, _ = lm.Read(0, lm.Size())
 		}
-		errno := call(h.process, mem, stack)
+		errno := ctx.Value(processKey{}).(*preview1.Process).Call(call, mem, stack)
 		if result {
 			stack[0] = uint64(errno)
 		}

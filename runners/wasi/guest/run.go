@@ -40,27 +40,26 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	}
 	defer g.view.Close()
 	p := preview1.New(preview1.Config{
-		Args: inv.Args, Env: inv.Env,
+		Args: inv.Args, Env: inv.Env, Fetch: opener(ctx),
 		Stdin: descriptor(stdin), Stdout: descriptor(stdout), Stderr: descriptor(stderr),
 		Dirs: g.dirs, OpenFiles: inv.OpenFiles,
 		// The engine ends the guest when a host function panics with this type.
 		Exit: func(code int) { panic(wazerosys.NewExitError(uint32(code))) },
 	}, &denials)
 	defer p.Close()
-	l.host.process = p
-	defer func() { l.host.process = nil }()
 	start := time.Now()
-	runErr := l.start(ctx, mem)
+	runErr := l.start(withProcess(ctx, p), mem)
 	for _, f := range [...]*os.File{stdin, stdout, stderr} {
 		runtime.KeepAlive(f) // only their descriptors were used, which a finalizer closes
 	}
 	rep := runners.Report{
 		Denied:        denials.List(),
 		MemoryRefused: mem.refused,
-		Usage: runners.Usage{LoadNanos: int64(l.took), RunNanos: int64(time.Since(start)), MemoryPeak: int64(mem.peak),
+		LimitsMet:     p.LimitsMet(),
+		Usage: runners.Usage{LoadNanos: l.took.Swap(0), // a next run of the same module did not load it
+			RunNanos: int64(time.Since(start)), MemoryPeak: int64(mem.peak),
 			OpenPeak: p.OpenPeak(), StdoutBytes: p.Stdout, StderrBytes: p.Stderr},
 	}
-	l.took = 0 // the next run of the same module did not load it
 	rep.ExitCode, rep.Trap, err = ending(runErr)
 	return rep, err
 }

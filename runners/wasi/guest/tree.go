@@ -20,16 +20,12 @@ type tree struct {
 
 // newTree opens the mounts. A guest without mounts has no directory at all.
 func newTree(inv runners.Invocation, fallback runners.Layout, denials *runners.Denials) (*tree, error) {
-	mounts, err := openMounts(inv.Mounts)
-	if err != nil {
-		return nil, err
-	}
-	v, err := view.New(mounts, recorder{denials})
+	v, err := View(inv.Mounts, recorder{denials})
 	if err != nil {
 		return nil, err
 	}
 	t := &tree{view: v}
-	if len(mounts) == 0 {
+	if len(inv.Mounts) == 0 {
 		return t, nil
 	}
 	if err := t.preopen(inv, cmp.Or(inv.Layout, fallback)); err != nil {
@@ -37,6 +33,15 @@ func newTree(inv runners.Invocation, fallback runners.Layout, denials *runners.D
 		return nil, err
 	}
 	return t, nil
+}
+
+// View opens mounts for who looks at them as a guest does, with the same refusals.
+func View(mounts []runners.Mount, rec view.Recorder) (*view.View, error) {
+	opened, err := openMounts(mounts)
+	if err != nil {
+		return nil, err
+	}
+	return view.New(opened, rec)
 }
 
 func openMounts(mounts []runners.Mount) ([]view.Mount, error) {

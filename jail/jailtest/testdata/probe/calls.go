@@ -4,6 +4,8 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -89,7 +91,20 @@ var specials = map[string]func([]victim.Arg) victim.Result{
 	"=fork":  func(a []victim.Arg) victim.Result { return forkOnce(uintptr(a[0].Int)) },
 	"=forks": func(a []victim.Arg) victim.Result { return forks(int(a[0].Int)) },
 	"=exit":  func(a []victim.Arg) victim.Result { os.Exit(int(a[0].Int)); return victim.Result{} },
-	"=opens": func(a []victim.Arg) victim.Result { return opens(int(a[0].Int)) },
+	"=write": func(a []victim.Arg) victim.Result {
+		return failed(os.WriteFile(*a[0].Text, []byte(*a[1].Text), 0))
+	},
+	"=pass":     func(a []victim.Arg) victim.Result { return pass(int(a[0].Int)) },
+	"=stay":     func(a []victim.Arg) victim.Result { return stay(*a[0].Text, int(a[1].Int)) },
+	"=hog":      func(a []victim.Arg) victim.Result { return hog(*a[0].Text, int64(a[1].Int)) },
+	"=filter":   func(a []victim.Arg) victim.Result { return allowAll(uintptr(a[0].Int)) },
+	"=refused":  func(a []victim.Arg) victim.Result { return refused(int(a[0].Int), int(a[1].Int)) },
+	"=early":    func([]victim.Arg) victim.Result { return early() },
+	"=crash":    func([]victim.Arg) victim.Result { return crash() },
+	"=reopen":   func(a []victim.Arg) victim.Result { return reopen(*a[0].Text) },
+	"=readlink": func(a []victim.Arg) victim.Result { return readlink(*a[0].Text) },
+	"=random":   func(a []victim.Arg) victim.Result { return random(a[0].Int) },
+	"=opens":    func(a []victim.Arg) victim.Result { return opens(int(a[0].Int)) },
 }
 
 func read(path string) victim.Result {
@@ -119,6 +134,9 @@ func readDir(path string) victim.Result {
 }
 
 func failed(err error) victim.Result {
+	if err == nil {
+		return victim.Result{}
+	}
 	if errno, ok := unwrap(err); ok {
 		return result(-1, errno, nil)
 	}
@@ -228,4 +246,31 @@ func rawFork(flags uintptr, stay bool) (uintptr, unix.Errno) {
 	for {
 		unix.RawSyscall6(unix.SYS_EXIT_GROUP, 0, 0, 0, 0, 0, 0)
 	}
+}
+
+// refused makes so many calls that no jail allows on each of so many threads, and returns how many had another answer than EPERM.
+func refused(threads, calls int) victim.Result {
+	var others atomic.Int64
+	var all sync.WaitGroup
+	for range threads {
+		all.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			for range calls {
+				if _, _, errno := unix.Syscall(unix.SYS_MOUNT, 0, 0, 0); errno != unix.EPERM {
+					others.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return result(others.Load(), 0, nil)
+}
+
+// allowAll loads a filter that allows everything.
+func allowAll(flags uintptr) victim.Result {
+	one := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+	prog := unix.SockFprog{Len: 1, Filter: &one}
+	ret, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	return result(int64(ret), errno, nil)
 }

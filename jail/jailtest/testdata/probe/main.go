@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +16,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/jailtest/victim"
 )
 
-// without is set by the linker in the binary that makes the control of Landlock's tests: it does not restrict itself by it.
+// without is set by the linker: in the binary that makes the control of Landlock's tests, which does not restrict itself by it, and in the one that
+// attacks before it restricts itself.
 var without string
 
 func main() { os.Exit(run(os.Args[1:], os.Environ())) }
@@ -24,11 +26,20 @@ func run(args, env []string) int {
 	switch {
 	case len(args) == 1 && args[0] == "hello": // executed by an attack that got through
 		return 42
+	case len(args) == 1 && args[0] == "gained": // executed where a file's mode could give rights
+		return gained()
 	case len(args) == 1 && args[0] == "int80": // outside of any jail: does this machine have that door?
 		if int(int32(int80(20))) == os.Getpid() {
 			return 42
 		}
 		return 1
+	case len(args) == 1 && args[0] == "unconfined": // inside a sandbox that is not a jail, which has done all the confining
+		if err := attackFromInput(); err != nil {
+			return fail(err)
+		}
+		return 0
+	case len(args) == 0 && without == "patience":
+		return fail(guest.Enter(enterLate(env)))
 	case len(args) == 0 && without == "landlock":
 		return fail(enterWithoutLandlock(env))
 	case len(args) == 0:
@@ -53,6 +64,15 @@ func run(args, env []string) int {
 	}
 }
 
+// attackFromInput makes the calls that its input lists and prints the results.
+func attackFromInput() error {
+	var calls []victim.Call
+	if err := json.NewDecoder(os.Stdin).Decode(&calls); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(attack(calls))
+}
+
 // enterWithoutLandlock is guest.Enter but for one step.
 func enterWithoutLandlock(env []string) error {
 	runtime.LockOSThread()
@@ -72,7 +92,7 @@ func enterWithoutLandlock(env []string) error {
 			return err
 		}
 	}
-	if err := errors.Join(sys.CloseFrom(control.InitControl), sys.ClearCloexec(control.InitControl)); err != nil {
+	if err := guest.CloseOthers(); err != nil {
 		return err
 	}
 	return sys.Exec(guest.Self, []string{guest.Self, guest.Stage2}, env)

@@ -128,6 +128,8 @@ var numbers = map[string]uintptr{
 	"mmap":                    unix.SYS_MMAP,
 	"mlock":                   unix.SYS_MLOCK,
 	"dup":                     unix.SYS_DUP,
+	"mq_unlink":               unix.SYS_MQ_UNLINK,
+	"readlinkat":              unix.SYS_READLINKAT,
 	"getpid":                  unix.SYS_GETPID,
 	"getppid":                 unix.SYS_GETPPID,
 	"getuid":                  unix.SYS_GETUID,

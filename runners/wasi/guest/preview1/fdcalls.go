@@ -189,7 +189,7 @@ func putFilestat(m memory, ptr uint32, st *sys.Stat, f *file) Errno {
 	binary.LittleEndian.PutUint64(b[0:], st.Dev)
 	binary.LittleEndian.PutUint64(b[8:], st.Ino)
 	b[16] = filetypeOf(st.Mode)
-	if f != nil && f.kind == kindStream {
+	if f != nil && f.kind != kindFile && f.kind != kindDir {
 		b[16] = f.filetype
 	}
 	binary.LittleEndian.PutUint64(b[24:], uint64(st.Nlink))
@@ -222,7 +222,7 @@ func fdFilestatSetTimes(p *Process, _ []byte, a []uint64) Errno {
 	}
 	n, ok := f.kernel()
 	switch {
-	case !ok, f.kind == kindStream:
+	case !ok, f.waits():
 		return errInval
 	case !f.onWritable():
 		p.denials.Add(Layer, "write times of an open file", view.RuleReadOnly)

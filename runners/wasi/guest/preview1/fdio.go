@@ -55,7 +55,7 @@ func fdRead(p *Process, mem []byte, a []uint64) Errno {
 // read waits for a stream unless the guest asked not to. The flag is kept here,
 // not set on the pipe, which others may share.
 func (f *file) read(iovs [][]byte) (int, error) {
-	if f.kind == kindStream && f.flags&flagNonblock != 0 {
+	if f.waits() && f.flags&flagNonblock != 0 {
 		fds := [1]sys.PollFD{{Fd: int32(f.fd), Events: sys.PollIn}}
 		if n, err := sys.Poll(fds[:], &sys.Timespec{}); err == nil && n == 0 {
 			return 0, sys.EAGAIN
@@ -63,12 +63,15 @@ func (f *file) read(iovs [][]byte) (int, error) {
 	}
 	for {
 		n, err := sys.Readv(f.fd, iovs)
-		if err == nil || sys.ErrnoOf(err) != sys.EAGAIN || f.kind != kindStream {
+		if err == nil || sys.ErrnoOf(err) != sys.EAGAIN || !f.waits() {
 			return n, err
 		}
-		wait(f.fd, sys.PollIn) // whoever started us left the pipe non-blocking
+		wait(f.fd, sys.PollIn) // a socket, or whoever started us left the pipe non-blocking
 	}
 }
+
+// waits reports whether reads and writes can wait for another process.
+func (f *file) waits() bool { return f.kind == kindStream || f.kind == kindSocket }
 
 func wait(fd int, events int16) {
 	fds := [1]sys.PollFD{{Fd: int32(fd), Events: events}}
@@ -102,7 +105,8 @@ func (p *Process) write(f *file, iovs [][]byte) (int, Errno) {
 	for {
 		n, err := sys.Writev(f.fd, iovs)
 		e := sys.ErrnoOf(err)
-		if e != sys.EAGAIN || f.kind != kindStream {
+		again := e == sys.EAGAIN && f.waits() && (f.kind == kindStream || f.flags&flagNonblock == 0)
+		if !again {
 			p.forget()
 		}
 		switch {
@@ -111,9 +115,9 @@ func (p *Process) write(f *file, iovs [][]byte) (int, Errno) {
 				*f.count += int64(n)
 			}
 			return n, success
-		case e == sys.EAGAIN && f.kind == kindStream:
+		case again:
 			wait(f.fd, sys.PollOut)
-		case e == sys.EPIPE:
+		case e == sys.EPIPE && f.kind != kindSocket:
 			// A Unix tool gets SIGPIPE here and ends without a word. Without
 			// signals many would print an error, or go on for ever.
 			p.exit(wasi.ExitPipe)
@@ -141,7 +145,7 @@ func fdPwrite(p *Process, mem []byte, a []uint64) Errno {
 }
 
 func (p *Process) positioned(f *file, mem []byte, a []uint64, call func(int, [][]byte, int64) (int, error)) Errno {
-	if f.kind == kindStream {
+	if f.waits() {
 		return wasiErrno(sys.ESPIPE)
 	}
 	if int64(a[3]) < 0 {

@@ -93,7 +93,7 @@ func FuzzCalls(f *testing.F) {
 				a[i] = v
 			}
 			program = program[19:]
-			if f.Name == "poll_oneoff" || f.Name == "fd_allocate" || f.Name == "fd_filestat_set_size" {
+			if f.Name == "poll_oneoff" || f.Name == "fd_allocate" && a[2] > 1<<16 && a[2] < 1<<40 {
 				continue // they may wait as long as they are asked to, and fill the disk
 			}
 			if _, ended := call(p, f.Name, mem, a[:]...); ended {

@@ -76,7 +76,7 @@ func (p *Process) subscribe(s *subscription, b []byte, fds []sys.PollFD) ([]sys.
 		switch {
 		case f == nil:
 			s.errno = errBadf
-		case f.kind != kindStream || f.fd < 0:
+		case f.kind != kindStream && f.kind != kindSocket || f.fd < 0:
 			s.ready = true // a file always is, and a stream that is at its end
 		default:
 			events := int16(sys.PollIn)

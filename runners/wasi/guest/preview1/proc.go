@@ -116,14 +116,3 @@ func schedYield(*Process, []byte, []uint64) Errno {
 	sys.Yield()
 	return success
 }
-
-// refuseSocket is a call on sockets: there are none, and trying is recorded.
-func refuseSocket(name string) Call {
-	return func(p *Process, _ []byte, a []uint64) Errno {
-		p.denials.Add(Layer, "socket "+name, "no sockets")
-		if p.fds.get(uint32(a[0])) == nil {
-			return errBadf
-		}
-		return errNotsock
-	}
-}

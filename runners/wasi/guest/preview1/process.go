@@ -4,6 +4,8 @@
 package preview1
 
 import (
+	"os"
+
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 	"github.com/jail-sandbox/jail/runners/wasi/guest/view"
@@ -23,6 +25,8 @@ type Config struct {
 	Stdin, Stdout, Stderr int
 	Dirs                  []Preopen
 	OpenFiles             int // descriptors at one time; 0 means DefaultOpenFiles
+	// Fetch opens a stream to the fetch proxy; nil where there is none.
+	Fetch func() (*os.File, error)
 	// Exit ends the guest with a code; it does not return.
 	Exit func(code int)
 }
@@ -39,6 +43,7 @@ type Process struct {
 	exit      func(int)
 	fds       table
 	denials   *runners.Denials
+	limits    runners.LimitsMet
 	room      [16][]byte // for the buffers of one call
 	Stdout    int64      // bytes written so far
 	Stderr    int64
@@ -57,6 +62,9 @@ func New(c Config, denials *runners.Denials) *Process {
 	for _, d := range c.Dirs {
 		p.fds.put(&file{kind: kindDir, fd: -1, dir: d.Dir, preopen: d.Name, isPreopen: true,
 			base: dirRights, inherit: allRights})
+	}
+	if c.Fetch != nil {
+		p.addFetch(c.Fetch)
 	}
 	return p
 }

@@ -45,6 +45,11 @@ const (
 		rightFdTell | rightFdWrite | rightFdAdvise | rightFdAllocate | rightFdFilestatGet |
 		rightFdFilestatSetSize | rightFdFilestatSetTimes | rightPollFdReadwrite
 
+	rightSockShutdown = 1 << 28
+	rightSockAccept   = 1 << 29
+	listenerRights    = rightSockAccept | rightFdstatSetFlags | rightFdFilestatGet | rightPollFdReadwrite
+	socketRights      = rightFdRead | rightFdWrite | rightSockShutdown | rightFdstatSetFlags | rightFdFilestatGet | rightPollFdReadwrite
+
 	stdinRights  = rightFdRead | rightFdstatSetFlags | rightFdFilestatGet | rightPollFdReadwrite
 	stdoutRights = rightFdWrite | rightFdstatSetFlags | rightFdFilestatGet | rightPollFdReadwrite
 )

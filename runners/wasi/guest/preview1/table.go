@@ -1,6 +1,8 @@
 package preview1
 
 import (
+	"os"
+
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 	"github.com/jail-sandbox/jail/runners/wasi/guest/view"
 )
@@ -11,6 +13,8 @@ const (
 	kindStream kind = iota // stdin, stdout, stderr
 	kindFile               // a regular file
 	kindDir
+	kindListener // hands out streams to the fetch proxy
+	kindSocket   // one of them
 )
 
 // Flags of a descriptor.
@@ -67,6 +71,9 @@ type file struct {
 	base, inherit uint64 // rights, as reported
 	dropped       uint64 // rights that the guest gave up
 	count         *int64 // of the bytes written to a stream
+
+	accept func() (*os.File, error) // of a listener
+	socket *os.File                 // holds fd
 }
 
 func (f *file) close() Errno {
@@ -75,6 +82,10 @@ func (f *file) close() Errno {
 		return errnoOf(sys.Close(f.fd))
 	case kindDir:
 		return wasiErrno(f.dir.Close())
+	case kindSocket:
+		if f.socket.Close() != nil {
+			return errIO
+		}
 	}
 	return success // a stream is its owner's to close
 }

@@ -71,6 +71,9 @@ func sockAccept(fd, flags uint32, out *uint32) uint32
 //go:wasmimport wasi_snapshot_preview1 random_get
 func randomGet(p *byte, n uint32) uint32
 
+//go:wasmimport wasi_snapshot_preview1 fd_fdstat_set_rights
+func fdSetRights(fd uint32, base, inherit uint64) uint32
+
 //go:wasmimport wasi_snapshot_preview1 proc_exit
 func procExit(code uint32)
 
@@ -234,6 +237,13 @@ func path(verb string, a []string) (e uint32, data string) {
 		return onOpen(a[0], func(fd uint32) uint32 { return fdSetSize(fd, 0) }), ""
 	case "fdtimes":
 		return onOpen(a[0], func(fd uint32) uint32 { return fdSetTimes(fd, 1e9, 1e9, 1|4) }), ""
+	case "rights": // all of them, on a descriptor that was opened for reading, and then a change
+		return onOpen(a[0], func(fd uint32) uint32 {
+			if e := fdSetRights(fd, 1<<30-1, 1<<30-1); e == 0 {
+				fmt.Println("rights were raised")
+			}
+			return fdSetSize(fd, 0)
+		}), ""
 	case "allocate":
 		return onOpen(a[0], func(fd uint32) uint32 { return fdAllocate(fd, 0, 1<<20) }), ""
 	}
@@ -302,6 +312,11 @@ func main() {
 			fmt.Println(err)
 		case "walk":
 			fmt.Println(walk(a[0]))
+		case "swap": // names for links to the outside and back, so many times
+			n, _ := strconv.Atoi(a[0])
+			fmt.Println(swap(n))
+		case "race": // what swap exchanges, until the file named stop is there
+			fmt.Println(race(a[0]))
 		default:
 			e, data := path(verb, a)
 			fmt.Printf("%d\t%q\n", e, data)
@@ -332,4 +347,43 @@ func walk(dir string) (files, size int) {
 		files, size = files+1, size+len(b)
 	}
 	return files, size
+}
+
+// swap exchanges d with evil and f with evilf, by way of a third name, n times in all.
+func swap(n int) (done int) {
+	for done < n {
+		for _, pair := range [][2]string{{"d", "evil"}, {"f", "evilf"}} {
+			for _, move := range [][2]string{{pair[0], "third"}, {pair[1], pair[0]}, {"third", pair[1]}} {
+				p, m := bytesOf(move[0])
+				q, k := bytesOf(move[1])
+				pathRename(3, p, m, 3, q, k) // the other guest renames, too
+			}
+			done++
+		}
+	}
+	return done
+}
+
+// race uses the names that another guest exchanges, in every way.
+func race(stop string) (rounds, inside, leaked int) {
+	for {
+		for _, p := range []string{"d/f", "f", "d/../f", "d/./f", "evil/f", "evilf"} {
+			switch e, data := read(p); {
+			case strings.Contains(data, "canary"):
+				leaked++
+			case e == 0:
+				inside++
+			}
+		}
+		write("d/f", "inside", creat)
+		write("f", "inside", 0)
+		for _, op := range []string{"mkdir\td/new", "rename\td/new\td/new2", "rmdir\td/new2", "symlink\tx\td/l", "unlink\td/l", "link\td/f\td/g", "unlink\td/g", "utimes\td/f", "trunc\td/none"} {
+			verb, rest, _ := strings.Cut(op, "\t")
+			path(verb, strings.Split(rest, "\t"))
+		}
+		rounds++
+		if e, _ := read(stop); e == 0 {
+			return rounds, inside, leaked
+		}
+	}
 }

@@ -1,0 +1,238 @@
+package cmd_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// storms says how many jails live at one time, and how often they are killed; JAIL_TEST_LONG=1 is the promise itself.
+func storms(t *testing.T) (jails, rounds int) {
+	if os.Getenv("JAIL_TEST_LONG") == "" {
+		return 10, 4
+	}
+	return number(t, "JAIL_TEST_JAILS", 100), number(t, "JAIL_TEST_ROUNDS", 200)
+}
+
+func number(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%s", name, text)
+	}
+	return n
+}
+
+// A caller is a run whose client is this process.
+type caller struct {
+	id    string
+	in    *io.PipeWriter
+	ended chan error
+}
+
+// call starts a run over the daemon's socket, and returns when its tool has answered.
+func (h *host) call(ctx context.Context, d *sharedDaemon, id string) (*caller, error) {
+	client, err := api.Dial(ctx, d.socket)
+	if err != nil {
+		return nil, err
+	}
+	in, stdin := io.Pipe()
+	stdout, out := io.Pipe()
+	c := &caller{id: id, in: stdin, ended: make(chan error, 1)}
+	go func() {
+		res, err := client.Run(ctx, supervisor.Request{ID: id, Tool: h.probe, Args: []string{"lines"}, Dir: h.work}, in, out, io.Discard)
+		if err == nil && res.Error != nil {
+			err = res.Error
+		}
+		out.CloseWithError(errors.Join(io.EOF, err))
+		in.Close()
+		client.Close()
+		c.ended <- err
+	}()
+	go fmt.Fprintln(stdin, "hello")
+	lines := bufio.NewReader(stdout)
+	if line, err := lines.ReadString('\n'); line != "got hello\n" {
+		return nil, fmt.Errorf("run %s answered %q: %w", id, line, err)
+	}
+	go io.Copy(io.Discard, lines)
+	return c, nil
+}
+
+// callMany starts runs at one time.
+func (h *host) callMany(ctx context.Context, d *sharedDaemon, prefix string, n int) []*caller {
+	h.t.Helper()
+	all, errs := make([]*caller, n), make([]error, n)
+	var started sync.WaitGroup
+	for i := range n {
+		started.Go(func() { all[i], errs[i] = h.call(ctx, d, fmt.Sprintf("%s-%d", prefix, i)) })
+	}
+	started.Wait()
+	if err := errors.Join(errs...); err != nil {
+		h.t.Fatal(err)
+	}
+	return all
+}
+
+// members are the processes of a run: its shim and what is in its control group.
+func (h *host) members(id string) (shim, init int) {
+	h.t.Helper()
+	r := &liveRun{h: h, id: id}
+	init = r.initPID()
+	return parentOf(h.t, init), init
+}
+
+// T-411, T-412: with many live jails the daemon is killed, the shims, the first processes, and all of them together. Every jail is dead at once,
+// the next daemon clears what was left, and only what is ours; what the runs had written can be reviewed; the log verifies. Again and again.
+func TestKilledTogether(t *testing.T) {
+	jails, rounds := storms(t)
+	h := newHost(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Hour)
+	defer cancel()
+	var slowest time.Duration
+	d := h.daemon()
+	h.wants(h.jail("workspaces"), 0, "") // it has made its directories
+	foreign := h.plantForeign()
+	for round := range rounds {
+		victims := []string{"daemon", "shims", "inits", "all", "daemon and shims", "shims and inits"}[round%6]
+		prefix := fmt.Sprintf("r%d", round)
+		runs := h.callMany(ctx, d, prefix, jails)
+		var shims, inits []int
+		for _, r := range runs {
+			shim, init := h.members(r.id)
+			shims, inits = append(shims, shim), append(inits, init)
+		}
+		kill := map[string][]int{"shims": shims, "inits": inits, "all": slices.Concat([]int{d.cmd.Process.Pid}, shims, inits),
+			"daemon": {d.cmd.Process.Pid}, "daemon and shims": slices.Concat([]int{d.cmd.Process.Pid}, shims), "shims and inits": slices.Concat(shims, inits)}[victims]
+		begun := time.Now()
+		for _, pid := range kill {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				t.Fatal(err)
+			}
+		}
+		for _, pid := range slices.Concat(shims, inits) {
+			eventually(t, victims+": every jail is dead", func() bool { return gone(pid) })
+		}
+		slowest = max(slowest, time.Since(begun))
+		for _, r := range runs {
+			<-r.ended
+		}
+		if strings.Contains(victims, "daemon") || victims == "all" {
+			d.kill()
+			d = h.daemon()
+		}
+		var kept []string
+		for _, r := range runs {
+			eventually(t, "the end is on record", func() bool { return len(h.records(r.id, "run.finished")) > 0 })
+			if rec := h.finished(r.id); rec.ExitCode != 125 && rec.ExitCode != 137 {
+				t.Errorf("%s, %s: %+v", victims, r.id, rec)
+			}
+			if slices.Contains(h.kept(), r.id) {
+				kept = append(kept, r.id)
+			}
+		}
+		for _, id := range kept {
+			if round < 6 && id == kept[0] { // nothing in it, but it is whole: it can be looked at
+				h.wants(h.jail("diff", id), 0, "")
+			}
+			h.discard(id)
+		}
+		h.wantNothingLeft()
+		if t.Failed() {
+			t.Fatalf("round %d, %s", round, victims)
+		}
+	}
+	foreign.wantUntouched(t)
+	foreign.remove(t)
+	d.stop()
+	t.Logf("%d rounds of %d jails: all dead after at most %v", rounds, jails, slowest)
+}
+
+// What a tool had written when its daemon was killed is not lost: the next daemon shows it, says that the run was cut off, and commits it.
+func TestCutOffRunIsReviewed(t *testing.T) {
+	h := newHost(t)
+	d := h.daemon()
+	r := h.live("victim", "--profile", "default")
+	w := h.writer("writer", "1")
+	fmt.Fprintln(w.in, "go")
+	w.in.Close()
+	d.kill()
+	h.wants(r.wait(), 125, "went away|did not answer")
+	w.wait()
+	d = h.daemon()
+	o := h.jail("workspaces")
+	if o.code != 0 || strings.Count(o.out, "cut off") < 1 {
+		t.Errorf("workspaces: %+v", o)
+	}
+	o = h.jail("diff", "victim")
+	if o.code != 0 || !strings.Contains(o.out, "\n# the run was cut off") {
+		t.Errorf("diff: %+v", o)
+	}
+	h.wants(h.jail("commit", "victim"), 0, "")
+	for _, id := range h.kept() {
+		h.discard(id)
+	}
+	d.stop()
+	h.wantNothingLeft()
+}
+
+// T-416: two hundred parallel starts with one daemon all succeed, or are told that it is busy, and no two have one id.
+func TestStartStorm(t *testing.T) {
+	const starts = 200
+	h := newHost(t)
+	d := h.daemon()
+	ids, errs := make([]string, starts), make([]error, starts)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*bound)
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range starts {
+		all.Go(func() {
+			client, err := api.Dial(ctx, d.socket)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			defer client.Close()
+			res, err := client.Run(ctx, supervisor.Request{Tool: h.probe, Dir: h.work, NoWorkspace: true}, nil, io.Discard, io.Discard)
+			switch {
+			case err != nil:
+				errs[i] = err
+			case res.Error != nil && res.Error.Code != supervisor.CodeBusy:
+				errs[i] = res.Error
+			case res.Error == nil && res.ExitCode != 0:
+				errs[i] = fmt.Errorf("exit code %d", res.ExitCode)
+			}
+			ids[i] = res.ID
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	slices.Sort(ids)
+	if n := len(slices.Compact(ids)); n != starts {
+		t.Errorf("%d ids for %d runs", n, starts)
+	}
+	eventually(t, "no range of host ids is held", func() bool { return idRanges(d.cmd.Process.Pid) == 0 })
+	d.stop()
+	if names := namesIn(filepath.Join(h.state, "state", "runs")); len(names) > 0 {
+		t.Errorf("left: %v", names)
+	}
+}

@@ -1,0 +1,98 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A host that lacks something: doctor names it and says what to do, and run refuses in the same words. A host that is only unusual is not refused.
+func TestDoctorAndRunAgree(t *testing.T) {
+	without := must(withoutProgram())(t)
+	inject := must(injectProgram())(t)
+	for _, c := range []struct {
+		name   string
+		prefix []string
+		layer  string // what doctor finds missing; "" for nothing
+	}{
+		{"control", []string{without, "--"}, ""},
+		{"no user namespaces", []string{without, "-no-userns", "--"}, "user namespaces"},
+		{"no landlock", []string{without, "-deny", "landlock_create_ruleset=ENOSYS", "--"}, "landlock"},
+		{"landlock not in the list of modules", []string{without, "-deny", "landlock_create_ruleset=EOPNOTSUPP", "--"}, "landlock"},
+		{"no filters", []string{without, "-deny", "seccomp=EINVAL", "--"}, "seccomp"},
+		{"no user notification", []string{without, "-no-listener", "--"}, "seccomp"},
+		{"no control groups", []string{without, "-no-cgroups", "--"}, "control groups"},
+		{"read-only control groups", []string{without, "-ro", "/sys", "--"}, "control groups"},
+		{"no overlayfs", []string{inject, "-match", " fsopen overlay$", "-n", "0", "-errno", "ENODEV", "-record", os.DevNull, "--"}, "overlayfs"},
+		{"no loop devices", []string{without, "-no-loop", "--"}, "loop devices"},
+		{"no mkfs", []string{without, "-tmpfs", "/usr/sbin=mode=0755", "--"}, "mkfs.ext4"},
+		{"no id-mapped mounts", []string{without, "-deny", "mount_setattr=EINVAL", "--"}, "shadow workspaces"},
+		{"a /tmp without exec", []string{without, "-noexec", "/tmp", "--"}, ""},
+		{"hidepid", []string{without, "-hidepid", "--"}, ""},
+		{"control groups of version 1 only", []string{without, "-no-unified", "--"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t)
+			if c.name == "control groups of version 1 only" {
+				if _, err := os.Stat("/sys/fs/cgroup/unified/cgroup.procs"); err != nil {
+					t.Skip("this host has no hybrid hierarchy to take it from")
+				}
+			}
+			h.wants(h.jail("workspaces"), 0, "") // the state directory is there for both
+			bin := h.bin
+			if slices.Contains(c.prefix, "-noexec") { // where they are installed, which is not there
+				bin = must(filepath.Abs(built))(t)
+			}
+			command := func(args ...string) outcome {
+				all := slices.Concat(c.prefix, []string{filepath.Join(bin, "jail")}, args)
+				return h.run(h.program(all[0], all[1:]...))
+			}
+			doctor := command("doctor", "--json")
+			var said struct {
+				OK       bool
+				Findings []struct{ Name, Answer, Detail, Fix string }
+			}
+			if err := json.Unmarshal([]byte(doctor.out), &said); err != nil {
+				t.Fatalf("%v: %+v", err, doctor)
+			}
+			run := command("run", "--commit", "--", "touch", "ran")
+			_, err := os.Stat(filepath.Join(h.work, "ran"))
+			if c.layer == "" {
+				for _, f := range said.Findings {
+					if f.Answer == "no" {
+						t.Errorf("doctor: %+v", f)
+					}
+				}
+				if run.code != 0 || err != nil {
+					t.Errorf("run: %+v, %v", run, err)
+				}
+				h.discard(h.kept()...)
+				return
+			}
+			if doctor.code != 1 || said.OK || err == nil {
+				t.Errorf("doctor ends with %d; did the tool run? %v", doctor.code, err)
+			}
+			h.wants(run, 126, "")
+			if !sentence.MatchString(run.err) {
+				t.Errorf("run: %s", run.err)
+			}
+			named := false
+			for _, f := range said.Findings {
+				if f.Answer != "no" || f.Name != c.layer {
+					continue
+				}
+				named = true
+				want := "layer " + f.Name + " cannot be set up here: " + f.Detail + "\njail: hint: " + f.Fix + "; jail doctor says"
+				if !strings.Contains(run.err, want) {
+					t.Errorf("run says\n%sand doctor\n%s", run.err, want)
+				}
+			}
+			if !named {
+				t.Errorf("doctor does not name %s: %+v", c.layer, said.Findings)
+			}
+		})
+	}
+}

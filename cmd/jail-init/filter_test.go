@@ -1,0 +1,267 @@
+package main_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/wasi/guest"
+)
+
+func TestMain(m *testing.M) {
+	code := jailtest.Main(m)
+	if shared.dir != "" {
+		os.RemoveAll(shared.dir)
+	}
+	os.Exit(code)
+}
+
+// A bed is what every run of TestUses has in common.
+type bed struct {
+	init   string // the jail-init that is shipped
+	module []byte
+	cache  string // its compiled form
+}
+
+var shared struct {
+	once sync.Once
+	bed  *bed
+	dir  string
+}
+
+// newBed returns the bed, which is made once.
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	jailtest.Require(t)
+	shared.once.Do(func() { shared.bed = makeBed(t) })
+	if shared.bed == nil {
+		t.Fatal("the first test could not make what it needs")
+	}
+	return shared.bed
+}
+
+func makeBed(t *testing.T) *bed {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "jail-init-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared.dir = dir
+	b := &bed{init: filepath.Join(dir, "jail-init"), cache: filepath.Join(dir, "cache")}
+	wasm := filepath.Join(dir, "uses.wasm")
+	for _, build := range []struct {
+		out, pkg string
+		env      []string
+	}{{b.init, ".", []string{"CGO_ENABLED=0"}}, {wasm, "./testdata/uses", []string{"GOOS=wasip1", "GOARCH=wasm"}}} {
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", build.out, build.pkg)
+		cmd.Env = append(os.Environ(), build.env...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("build of %s: %v\n%s", build.pkg, err, out)
+		}
+	}
+	if b.module, err = os.ReadFile(wasm); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(b.cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := guest.Compile(context.Background(), b.module, runners.ModuleLimits{}, b.cache); err != nil {
+		t.Fatal(err)
+	}
+	if err := exec.Command("chmod", "-R", "a+rX", dir).Run(); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// patience is how long a jail may take that is missing a call. It is killed then, and what it was refused is known all the same.
+func patience(scenario string) time.Duration {
+	if scenario == "listener" {
+		return 2 * time.Second
+	}
+	return 20 * time.Second
+}
+
+// run runs a scenario with changed filters. It returns what was refused, how the jail ended, and what it said.
+func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]control.Refused, control.Exited, string) {
+	t.Helper()
+	s := jailtest.New(t)
+	s.Launcher.Init = b.init
+	s.Plan.Cgroup.Memory = 256 << 20
+	for i, m := range s.Plan.Mounts {
+		if m.Kind == jail.MountTmpfs {
+			s.Plan.Mounts[i].Size = 64 << 20 // for the compiled form
+			if scenario == "full" {
+				s.Plan.Mounts[i].Size = 1 << 20
+			}
+		}
+	}
+	for i, r := range s.Plan.Rlimits {
+		if r.Name == "fsize" {
+			s.Plan.Rlimits[i].Value = 128 << 20
+		}
+	}
+	first := jail.CacheDir + "/0"
+	s.Plan.Mounts = append(s.Plan.Mounts, jail.Mount{Kind: jail.MountBind, Source: b.cache, Target: first})
+	s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules, jail.LandlockRule{Path: first})
+	change(&s.Plan)
+	j, err := s.TryStart(t)
+	if err != nil {
+		return nil, control.Exited{Code: -1}, err.Error()
+	}
+	module, err := launch.SealedFile("module", b.module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer module.Close()
+	order := runners.Order{Invocation: runners.Invocation{Args: runners.Texts{"uses"}, Mounts: []runners.Mount{{Path: "/store", Write: true}},
+		Layout: runners.LayoutPreopens, CacheDir: first}}
+	switch scenario {
+	case "script":
+		order.Invocation.CacheDir = jail.CacheDir
+		order.Script = &runners.Script{Name: "uses", Text: strings.Repeat("uses idle | ", 5) + "uses idle", Commands: map[string]runners.Command{"uses": {Name: "uses", Layout: runners.LayoutPreopens}}, Concurrent: 6}
+	case "compile":
+		order = runners.Order{Compile: true, Invocation: runners.Invocation{Args: runners.Texts{"compile"}, CacheDir: "/tmp/compiled"}}
+	case "large": // more memory than the runtime began with, and more than it is to keep
+		order.Script = &runners.Script{Name: "large", Text: strings.Repeat(":"+strings.Repeat(" x", 20)+"\n", 19_000), Concurrent: 1}
+	case "full":
+		order.Invocation.Mounts[0].Path = "/tmp"
+		order.Invocation.Args = append(order.Invocation.Args, "full")
+	case "stop":
+		order.Invocation.Args = append(order.Invocation.Args, "1s")
+	}
+	_ = j.Invoke(order, module) // a jail-init that has ended already says so by its end
+	if scenario == "stop" {
+		stop(t, j)
+	}
+	watchdog := time.AfterFunc(patience(scenario), func() { _ = j.Kill() })
+	defer watchdog.Stop()
+	var answer runners.Answer
+	_ = j.Report(&answer) // a jail that was killed has none
+	status, err := j.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.End()
+	return j.Refused(), status, j.Stderr() + answer.Failure
+}
+
+// stop stops the jail while its guest sleeps, and lets it go on: a wait with a deadline goes on by a system call of its own.
+func stop(t *testing.T, j *jailtest.Jail) {
+	t.Helper()
+	for range 5 {
+		time.Sleep(100 * time.Millisecond)
+		for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+			_ = syscall.Kill(j.PID, sig) // it may have ended
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// uses reads which scenario needs each call of a filter.
+func uses(t *testing.T, name string) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		call, scenario, ok := strings.Cut(line, " ")
+		if _, twice := table[call]; !ok || twice {
+			t.Fatalf("%s: line %q", name, line)
+		}
+		table[call] = scenario
+	}
+	return table
+}
+
+// TestNothingIsRefused: a tool that does everything that tools may do is refused no system call.
+func TestNothingIsRefused(t *testing.T) {
+	b := newBed(t)
+	for _, scenario := range []string{"run", "compile", "stop", "script", "full", "large"} {
+		refused, status, said := b.run(t, scenario, func(*jail.Plan) {})
+		if len(refused) != 0 || status != (control.Exited{}) {
+			t.Errorf("%s: refused %+v, ended with %+v\n%s", scenario, refused, status, said)
+		}
+	}
+}
+
+// TestUses takes each call out of the inner filter in turn: the scenario that the table names for it meets the gap. So no call is allowed that nobody
+// uses, and none that no test uses.
+func TestUses(t *testing.T) {
+	b := newBed(t)
+	table := uses(t, "uses.txt")
+	f := jail.NewFilter(jail.WASIGroups...)
+	for call := range table {
+		if !slices.Contains(f.Allow, call) {
+			t.Errorf("%s is in the table and not in the filter", call)
+		}
+	}
+	for _, call := range f.Allow {
+		scenario, ok := table[call]
+		if !ok {
+			t.Errorf("%s is allowed, and the table names nothing that uses it", call)
+			continue
+		}
+		if call == "prctl" && !namesMemory() {
+			t.Log("prctl: this kernel has no names for areas of memory, so the runtime asks it once, at its start")
+			continue
+		}
+		refused, status, said := b.run(t, scenario, func(p *jail.Plan) { without(&p.InnerFilter, call) })
+		met := slices.ContainsFunc(refused, func(r control.Refused) bool { return r.What == call || strings.HasPrefix(r.What, call+"(") })
+		if scenario == "listener" { // it may be missing before the listener is sent, with nobody who could tell: then the jail waits for its end
+			met = met || len(refused) == 0 && status.Signal == int(syscall.SIGKILL)
+		}
+		if !met {
+			t.Errorf("%s: %s does not use it: refused %+v, ended with %+v, %s", call, scenario, refused, status, said)
+		}
+	}
+}
+
+// namesMemory reports whether the kernel is built with names for areas of memory (CONFIG_ANON_VMA_NAME): without, it knows the call as little
+// as one with an operation that nobody has.
+func namesMemory() bool {
+	return unix.Prctl(unix.PR_SET_VMA, unix.PR_SET_VMA_ANON_NAME, 0, 0, 0) == nil
+}
+
+// without takes a call out of a filter.
+func without(f *jail.Filter, call string) {
+	f.Allow = slices.DeleteFunc(slices.Clone(f.Allow), func(n string) bool { return n == call })
+	f.Only = slices.DeleteFunc(slices.Clone(f.Only), func(c jail.Condition) bool { return c.Call == call })
+}
+
+// TestStartUses takes each call that only the outer filter allows out of it: then there is no jail, or no run.
+func TestStartUses(t *testing.T) {
+	b := newBed(t)
+	outer, inner := jail.NewOuterFilter(jail.InitGroups...), jail.NewFilter(jail.WASIGroups...)
+	for _, call := range outer.Allow {
+		if slices.Contains(inner.Allow, call) {
+			continue // TestUses: what the inner filter needs, both do
+		}
+		_, status, said := b.run(t, "run", func(p *jail.Plan) { without(&p.OuterFilter, call) })
+		if call == "sched_getaffinity" {
+			continue // without it the runtime takes the machine for one with a single processor, and waits in other ways
+		}
+		if status == (control.Exited{}) {
+			t.Errorf("%s: everything went well without it\n%s", call, said)
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package cmd_test
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+// result runs jail run --json and reads what it says.
+func (h *host) result(args ...string) supervisor.Result {
+	h.t.Helper()
+	o := h.jail(append([]string{"run", "--json"}, args...)...)
+	var r supervisor.Result
+	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
+		h.t.Fatalf("%v: %+v", err, o)
+	}
+	return r
+}
+
+// T-405: however a tool uses up its shadow, the disk pays no more than the limit, and the run says which it was. In the control the limit is
+// higher, and the same run takes more.
+func TestWorkspaceQuota(t *testing.T) {
+	h := newHost(t)
+	const bytes = 8 << 20
+	for _, c := range []struct {
+		id, limit, verb, n string
+		low, high          []string
+	}{
+		{"files", "workspace_files", "files", "700", []string{"workspace_files=500"}, []string{"workspace_files=1000"}},
+		{"dirs", "workspace_files", "dirs", "300", []string{"workspace_files=500"}, []string{"workspace_files=1000"}},
+		{"bytes", "workspace", "fill", "12", []string{"workspace=8MiB", "workspace_files=500"}, []string{"workspace=64MiB"}},
+		{"sparse", "", "sparse", "20", []string{"workspace=8MiB", "workspace_files=500"}, nil},
+	} {
+		run := func(id string, limits []string) supervisor.Result {
+			args := []string{"--id", id, "--keep"}
+			for _, l := range limits {
+				args = append(args, "--limit", l)
+			}
+			return h.result(append(args, "--", h.probe, c.verb, c.n)...)
+		}
+		low := run(c.id, c.low)
+		if c.limit == "" {
+			if low.ExitCode != 0 || low.Limit != nil {
+				t.Errorf("%s: %+v", c.id, low)
+			}
+		} else if low.ExitCode != 1 || low.Limit == nil || low.Limit.Name != c.limit || low.Limit.Peak > low.Limit.Limit {
+			t.Errorf("%s: %+v, limit %+v", c.id, low, low.Limit)
+		}
+		var st syscall.Stat_t
+		if err := syscall.Stat(filepath.Join(h.state, "state", "workspaces", c.id, "upper.img"), &st); err != nil || c.limit != "workspace_files" && st.Blocks*512 > bytes {
+			t.Errorf("%s: %d bytes of the disk, %v", c.id, st.Blocks*512, err)
+		}
+		if c.limit != "workspace" && low.Changes.Added > 500 {
+			t.Errorf("%s: %d files below a limit of 500", c.id, low.Changes.Added)
+		}
+		if c.id == "files" && low.Changes.Added < 495 {
+			t.Errorf("only %d files below a limit of 500", low.Changes.Added)
+		}
+		h.wants(h.jail("discard", c.id), 0, "")
+		if c.high == nil {
+			continue
+		}
+		if high := run(c.id+"-control", c.high); high.ExitCode != 0 || high.Limit != nil {
+			t.Errorf("%s, the control: %+v", c.id, high)
+		}
+		h.wants(h.jail("discard", c.id+"-control"), 0, "")
+	}
+}
+
+// T-403, T-406: a tool that floods a client which reads nothing is held back; the daemon grows by its buffers and no more, the deadline holds, and
+// what the client reads later is whole.
+func TestFloodWithoutReader(t *testing.T) {
+	h := newHost(t)
+	d := h.daemon()
+	h.wants(h.jail("run", "--", h.probe), 0, "")
+	before := residentKiB(t, d.cmd.Process.Pid)
+	cmd := h.command("run", "--id", "flood", "--no-workspace", "--limit", "wall=2s", "--", h.probe, "flood", "1000")
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	cmd.Stdout = out
+	if err = errors.Join(cmd.Start(), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the jail has begun", func() bool { return len(h.records("flood", "exec")) > 0 })
+	jail := (&liveRun{h: h, id: "flood"}).initPID()
+	eventually(t, "the deadline has ended the jail", func() bool { return gone(jail) })
+	if now := residentKiB(t, d.cmd.Process.Pid); now > before+16<<10 {
+		t.Errorf("the daemon holds %d KiB, and held %d before", now, before)
+	}
+	n, err := io.Copy(io.Discard, in)
+	if err != nil || n == 0 || n > 1<<20 {
+		t.Errorf("%d bytes came, %v; the limit of output is 1 MiB", n, err)
+	}
+	if code := h.exitCode(cmd, cmd.Wait()); code != 124 && code != 137 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// T-406: however much a tool writes, no more than the limit comes out of it.
+func TestFlood(t *testing.T) {
+	h := newHost(t)
+	for _, mib := range []string{"64", "10240"} { // of the second no more is made than of the first
+		r := h.result("--limit", "output=64KiB", "--", h.probe, "flood", mib)
+		if len(r.Stdout) != 64<<10 || !r.Truncated || r.Limit == nil || r.Limit.Name != "output" || r.ExitCode != 137 {
+			t.Errorf("flood of %s MiB: %d bytes, %+v, limit %+v", mib, len(r.Stdout), r.ExitCode, r.Limit)
+		}
+	}
+	if r := h.result("--limit", "output=1MiB", "--", h.probe, "flood", "1"); len(r.Stdout) != 1<<20 || r.Truncated || r.Limit != nil || r.ExitCode != 0 {
+		t.Errorf("the control: %d bytes, %d, limit %+v", len(r.Stdout), r.ExitCode, r.Limit)
+	}
+}
+
+// A file that is not in the page cache is read no faster than the policy says; in the control the limit is higher.
+func TestDiskBandwidth(t *testing.T) {
+	h := newHost(t)
+	if err := cgroup.MissingIO(); err != nil {
+		h.wants(h.jail("run", "--limit", "io_read=1MiB", "--", h.probe), 126, "io_read and io_write")
+		return
+	}
+	dir, err := os.Open(h.work)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if _, err := cgroup.Disk(dir); err != nil {
+		h.wants(h.jail("run", "--limit", "io_read=1MiB", "--", h.probe), 126, "without a disk of its own")
+		return
+	}
+	data := make([]byte, 1<<20)
+	rand.Read(data)
+	read := func(limit string) (supervisor.Result, time.Duration) {
+		f, err := os.Create(filepath.Join(h.work, "data"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		_, err = f.Write(data)
+		if err = errors.Join(err, f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		r := h.result("--discard", "--limit", "io_read="+limit, "--", "wc", "-l", "data")
+		return r, time.Since(start)
+	}
+	slow, took := read("256KiB")
+	free, control := read("1GiB")
+	for _, r := range []supervisor.Result{slow, free} {
+		if r.ExitCode != 0 || r.Usage.IORead < 1<<20 {
+			t.Errorf("%d: %s%s, %+v", r.ExitCode, r.Stdout, r.Stderr, r.Usage)
+		}
+	}
+	if took < 3*time.Second || control >= took {
+		t.Errorf("1 MiB at 256 KiB a second took %v, and at 1 GiB a second %v", took, control)
+	}
+	t.Logf("1 MiB at 256 KiB a second took %v, at 1 GiB a second %v", took, control)
+}

@@ -1,0 +1,89 @@
+//go:build wasip1
+
+// Command fetcher asks for URLs in the way of a WASI guest: with Go's own HTTP client, over the streams of its one descriptor to the fetch proxy.
+//
+//	fetcher [-X METHOD] [-d BODY] [-H NAME:VALUE] [-raw] URL...
+//
+// It prints the status and the body of each answer. With -raw its standard input is what it sends, on one stream, and what comes back is printed.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "fetcher:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	method := flag.String("X", "GET", "")
+	body := flag.String("d", "", "")
+	header := flag.String("H", "", "")
+	raw := flag.Bool("raw", false, "")
+	flag.Parse()
+	fd, err := strconv.Atoi(os.Getenv("JAIL_FETCH_FD"))
+	if err != nil {
+		return fmt.Errorf("there is no fetch proxy")
+	}
+	door, err := net.FileListener(os.NewFile(uintptr(fd), "fetch"))
+	if err != nil {
+		return err
+	}
+	if *raw {
+		return talk(door)
+	}
+	client := http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{
+			Proxy:       http.ProxyURL(&url.URL{Scheme: "http", Host: "fetch:80"}),
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return door.Accept() },
+		},
+	}
+	for _, u := range flag.Args() {
+		req, err := http.NewRequest(*method, u, strings.NewReader(*body))
+		if err != nil {
+			return err
+		}
+		if name, value, ok := strings.Cut(*header, ":"); ok {
+			req.Header.Set(name, value)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		fmt.Println(resp.StatusCode)
+		if _, err := io.Copy(os.Stdout, resp.Body); err != nil {
+			return err
+		}
+		resp.Body.Close()
+	}
+	return nil
+}
+
+func talk(door net.Listener) error {
+	conn, err := door.Accept()
+	if err != nil {
+		return err
+	}
+	in, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Write(in); err != nil {
+		return err
+	}
+	_, err = io.Copy(os.Stdout, conn)
+	return err
+}

@@ -1,0 +1,86 @@
+package sys
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// OpenProcess returns a descriptor that stands for the process and for no later one of the same number (pidfd_open(2)). It gives no way into it.
+func OpenProcess(pid int) (*os.File, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, callError("pidfd_open "+strconv.Itoa(pid), err)
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
+// HasEnded reports whether the process behind a descriptor of OpenProcess has ended.
+func HasEnded(process *os.File) (bool, error) {
+	fds := []unix.PollFd{{Fd: int32(process.Fd()), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return n == 1, callError("poll", err)
+		}
+	}
+}
+
+// ProcStat returns a process's parent and when it started, in clock ticks since the host did (proc_pid_stat(5)). The two numbers of a process
+// and its start name it for good, since process numbers are used again.
+func ProcStat(pid int) (parent int, start uint64, err error) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	// The name, in parentheses, may hold anything, more of them included.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	const state, ppid, starttime = 3, 4, 22
+	if len(fields) <= starttime-state {
+		return 0, 0, fmt.Errorf("/proc/%d/stat: %d fields", pid, len(fields))
+	}
+	parent, err = strconv.Atoi(fields[ppid-state])
+	if err != nil {
+		return 0, 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	start, err = strconv.ParseUint(fields[starttime-state], 10, 64)
+	if err != nil {
+		return 0, 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	}
+	return parent, start, nil
+}
+
+// A Mount is a line of a process's mount table (proc_pid_mountinfo(5)).
+type Mount struct {
+	ID      string
+	Device  string // major:minor
+	Root    string // within the file system
+	Point   string
+	Options []string // of this mount
+	Shared  []string // how it propagates; empty: not at all
+	Type    string
+	Super   []string // of the file system
+}
+
+// Mounts returns the mount table of a process, "self" or a number.
+func Mounts(process string) ([]Mount, error) {
+	text, err := os.ReadFile("/proc/" + process + "/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var all []Mount
+	for line := range strings.Lines(string(text)) {
+		before, after, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 6 || len(g) < 3 {
+			return nil, fmt.Errorf("/proc/%s/mountinfo: a line is not understood: %q", process, line)
+		}
+		all = append(all, Mount{ID: f[0], Device: f[2], Root: unescapeOctal(f[3]), Point: unescapeOctal(f[4]), Options: strings.Split(f[5], ","),
+			Shared: f[6:], Type: g[0], Super: strings.Split(g[2], ",")})
+	}
+	return all, nil
+}

@@ -1,0 +1,89 @@
+package sys
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// On every thread at once, with an error and not a thread's number where one cannot be brought along.
+	filterFlags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
+	// With a listener for what the filter tells of; and a caller of whom the listener was told is woken by its own end only, so that nothing is
+	// told twice.
+	listenerFlags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+)
+
+// LoadFilter puts a seccomp filter on every thread of the calling process (seccomp(2)).
+// The bytes are struct sock_filter instructions, as seccomp_export_bpf(3) writes them.
+func LoadFilter(program []byte) error {
+	_, err := loadFilter(program, filterFlags)
+	return err
+}
+
+// LoadListenedFilter is LoadFilter for a filter that tells of calls, and returns its listener (seccomp_unotify(2)). A process has one at most.
+func LoadListenedFilter(program []byte) (*os.File, error) {
+	fd, err := loadFilter(program, filterFlags|listenerFlags)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(fd, "seccomp listener"), nil
+}
+
+func loadFilter(program []byte, flags uintptr) (uintptr, error) {
+	const size = 8 // of struct sock_filter
+	if len(program) == 0 || len(program)%size != 0 || len(program)/size > unix.BPF_MAXINSNS {
+		return 0, fmt.Errorf("seccomp filter of %d bytes: not a whole number of instructions, or too many", len(program))
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return 0, callError("prctl PR_SET_NO_NEW_PRIVS", err)
+	}
+	prog := unix.SockFprog{Len: uint16(len(program) / size), Filter: (*unix.SockFilter)(unsafe.Pointer(&program[0]))}
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	runtime.KeepAlive(program)
+	if errno != 0 {
+		return 0, callError("seccomp SECCOMP_SET_MODE_FILTER", errno)
+	}
+	return fd, nil
+}
+
+// SeccompFlags returns nil if the kernel can put a filter on all threads of a process at once, with a listener whose callers wait. It asks
+// with no filter at all: a kernel that can gets as far as reading it, and finds that it is not there.
+func SeccompFlags() error {
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, filterFlags|listenerFlags, 0)
+	switch {
+	case errno == unix.EFAULT:
+		return nil
+	case errno == 0:
+		return errors.New("seccomp: a filter that is not there was taken")
+	}
+	return callError("seccomp SECCOMP_SET_MODE_FILTER", errno)
+}
+
+// SeccompAction returns nil if the kernel knows the action of a filter (seccomp(2), SECCOMP_GET_ACTION_AVAIL).
+func SeccompAction(action uint32) error {
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
+	if errno != 0 {
+		return callError(fmt.Sprintf("seccomp SECCOMP_GET_ACTION_AVAIL %#x", action), errno)
+	}
+	return nil
+}
+
+// The actions of a jail's filters.
+const (
+	SeccompErrno       = unix.SECCOMP_RET_ERRNO
+	SeccompTrace       = unix.SECCOMP_RET_TRACE
+	SeccompNotify      = unix.SECCOMP_RET_USER_NOTIF
+	SeccompKillProcess = unix.SECCOMP_RET_KILL_PROCESS
+)
+
+// HungUp reports whether nobody is left at the other end of fd.
+func HungUp(fd uintptr) bool {
+	p := []unix.PollFd{{Fd: int32(fd)}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n == 1 && p[0].Revents&unix.POLLHUP != 0
+}

@@ -1,0 +1,167 @@
+package verify
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/cgroup"
+)
+
+// hierarchies that a jail has a leaf in, as /proc names them; "" is cgroup v2.
+func hierarchies(layout cgroup.Layout) []string {
+	switch layout {
+	case cgroup.V2:
+		return []string{""}
+	case cgroup.Hybrid:
+		return append([]string{"", "devices", "freezer"}, cgroup.Needed...)
+	}
+	return append([]string{"devices", "freezer"}, cgroup.Needed...)
+}
+
+func (v *viewer) members() ([]int, error) {
+	leaf, err := cgroup.Open(v.Plan.Cgroup.Path)
+	if err != nil {
+		return nil, err
+	}
+	return leaf.PIDs()
+}
+
+// controlGroup: the jail is in its leaf, and the leaf has the plan's limits.
+func (v *viewer) controlGroup() error {
+	layout, err := cgroup.Detect()
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(proc(v.PID, "cgroup"))
+	if err != nil {
+		return err
+	}
+	paths := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3); len(f) == 3 {
+			for c := range strings.SplitSeq(f[1], ",") {
+				paths[c] = f[2]
+			}
+		}
+	}
+	for _, h := range hierarchies(layout) {
+		what := "place in " + h
+		if h == "" {
+			what = "place in the unified hierarchy"
+		}
+		v.is("control group", what, v.Plan.Cgroup.Path, paths[h])
+	}
+	leaf, err := cgroup.Open(v.Plan.Cgroup.Path)
+	if err != nil {
+		return err
+	}
+	held, err := leaf.Held()
+	if err != nil {
+		return err
+	}
+	v.held(held)
+	score, err := os.ReadFile(proc(v.PID, "oom_score_adj"))
+	if err != nil {
+		return err
+	}
+	v.is("control group", "oom_score_adj", strconv.Itoa(v.Plan.Cgroup.OOMScore), strings.TrimSpace(string(score)))
+	return nil
+}
+
+func (v *viewer) held(h cgroup.Held) {
+	c := v.Plan.Cgroup
+	memory := c.Memory
+	if memory > 0 {
+		memory -= memory % int64(os.Getpagesize()) // the kernel counts in pages
+	}
+	for _, l := range []struct {
+		what      string
+		want, got int64
+		unit      string
+	}{
+		{"memory", memory, h.Memory, "bytes"},
+		{"memory and swap", memory, h.Swap, "bytes"},
+		{"pids", c.PIDs, h.PIDs, "tasks"},
+		{"cpu quota", c.CPUQuota, h.CPUQuota, "µs"},
+	} {
+		v.is("control group", l.what, limitText(l.want, l.unit), limitText(l.got, l.unit))
+	}
+	if c.CPUQuota > 0 {
+		v.is("control group", "cpu period", limitText(int64(c.CPUPeriod), "µs"), limitText(h.CPUPeriod, "µs"))
+	}
+	v.disks("disk reads", c.IORead, h.Read)
+	v.disks("disk writes", c.IOWrite, h.Write)
+	var want []string
+	for _, d := range v.Plan.Devices {
+		want = append(want, "c "+deviceNumbers[d]+" rw")
+	}
+	for _, m := range v.Plan.Mounts {
+		if m.Kind == jail.MountPTS {
+			want = append(want, "c 5:2 rw", "c 136:* rw")
+		}
+	}
+	slices.Sort(want)
+	if h.Devices == nil { // a program, of which no file says what it does
+		v.findings = append(v.findings, Finding{Layer: "control group", What: "devices", Answer: Unreadable, Want: strings.Join(want, ", ")})
+		return
+	}
+	v.is("control group", "devices", strings.Join(want, ", "), strings.Join(h.Devices, ", "))
+}
+
+// disks: each disk that has a bound has the plan's. Which disks a run uses is not in its plan.
+func (v *viewer) disks(what string, want int64, got map[string]int64) {
+	text := limitText(want, "bytes a second")
+	var others []string
+	for disk, n := range got {
+		if n != want {
+			others = append(others, disk+" "+limitText(n, "bytes a second"))
+		}
+	}
+	slices.Sort(others)
+	if len(others) > 0 {
+		v.differs("control group", what, text, strings.Join(others, ", "))
+		return
+	}
+	v.is("control group", what, text, text)
+}
+
+var deviceNumbers = map[string]string{"null": "1:3", "zero": "1:5", "full": "1:7", "random": "1:8", "urandom": "1:9", "tty": "5:0"}
+
+func limitText(n int64, unit string) string {
+	if n <= 0 { // a plan says 0 where there is none
+		return "no limit"
+	}
+	return fmt.Sprintf("%d %s", n, unit)
+}
+
+// names of the limits in /proc/PID/limits, by those of a plan.
+var rlimitNames = map[string]string{"core": "Max core file size", "memlock": "Max locked memory", "nofile": "Max open files",
+	"fsize": "Max file size", "cpu": "Max cpu time", "nproc": "Max processes", "stack": "Max stack size"}
+
+// rlimits: soft and hard limit are the plan's, or lower where the host's own hard limit is.
+func (v *viewer) rlimits() error {
+	text, err := os.ReadFile(proc(v.PID, "limits"))
+	if err != nil {
+		return err
+	}
+	for _, r := range v.Plan.Rlimits {
+		want, got := strconv.FormatUint(r.Value, 10)+" at most", "not shown"
+		for line := range strings.Lines(string(text)) {
+			values, ok := strings.CutPrefix(line, rlimitNames[r.Name]+" ")
+			if f := strings.Fields(values); ok && len(f) >= 2 {
+				got = f[0] + ", and at most " + f[1]
+				soft, softErr := strconv.ParseUint(f[0], 10, 64)
+				hard, hardErr := strconv.ParseUint(f[1], 10, 64)
+				if softErr == nil && hardErr == nil && soft <= r.Value && hard <= r.Value {
+					got = want
+				}
+			}
+		}
+		v.is("rlimits", r.Name, want, got)
+	}
+	return nil
+}

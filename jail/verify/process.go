@@ -1,0 +1,274 @@
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail"
+)
+
+// kindOf are the names of namespaces in /proc, by those of a plan.
+var kindOf = map[jail.Namespace]string{"user": "user", "mount": "mnt", "pid": "pid", "net": "net", "ipc": "ipc", "uts": "uts", "cgroup": "cgroup"}
+
+const ownNamespace = "the jail's own"
+
+func (v *viewer) namespaces() error {
+	for _, name := range v.Plan.Namespaces {
+		kind, ok := kindOf[name]
+		if !ok {
+			return fmt.Errorf("namespace %q: unknown kind", name)
+		}
+		inside, err := os.Readlink(proc(v.PID, "ns/"+kind))
+		if err != nil {
+			return err
+		}
+		host, err := os.Readlink("/proc/self/ns/" + kind)
+		if err != nil {
+			return err
+		}
+		got := ownNamespace
+		if inside == host {
+			got = "the host's"
+		}
+		for _, other := range v.others {
+			if theirs, err := os.Readlink(proc(other, "ns/"+kind)); err == nil && theirs == inside {
+				got = fmt.Sprintf("that of process %d too", other)
+			}
+		}
+		v.is("namespaces", string(name), ownNamespace, got)
+	}
+	return v.strangers()
+}
+
+// strangers are processes in the jail's process namespace that are not of its control group: nothing joins a jail, so there is none.
+func (v *viewer) strangers() error {
+	own, err := os.Readlink(proc(v.PID, "ns/pid"))
+	if err != nil {
+		return err
+	}
+	links, err := filepath.Glob("/proc/[0-9]*/ns/pid")
+	if err != nil {
+		return err
+	}
+	members, err := v.members()
+	if err != nil {
+		return err
+	}
+	var found []string
+	for _, link := range links {
+		pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
+		if ns, err := os.Readlink(link); err == nil && ns == own && !slices.Contains(members, pid) {
+			found = append(found, strconv.Itoa(pid))
+		}
+	}
+	v.is("namespaces", "processes that joined", "none", orNone(found))
+	return nil
+}
+
+func orNone(all []string) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all, ", ")
+}
+
+// ids: whom the jail's ids stand for on the host.
+func (v *viewer) ids() error {
+	want := []string{fmt.Sprintf("0 %d %d", v.Plan.IDs.Base, v.Plan.IDs.Size)}
+	for _, e := range v.Plan.IDs.Extra {
+		want = append(want, fmt.Sprintf("%d %d 1", e.Inside, e.Host))
+	}
+	for _, name := range []string{"uid_map", "gid_map"} {
+		text, err := os.ReadFile(proc(v.PID, name))
+		if err != nil {
+			return err
+		}
+		var got []string
+		for line := range strings.Lines(string(text)) {
+			got = append(got, strings.Join(strings.Fields(line), " "))
+		}
+		v.is("ids", name, strings.Join(want, ", "), strings.Join(got, ", "))
+	}
+	return nil
+}
+
+// hostID is what an id inside is on the host.
+func hostID(ids jail.IDs, inside uint32) uint32 {
+	for _, e := range ids.Extra {
+		if e.Inside == inside {
+			return e.Host
+		}
+	}
+	return ids.Base + inside
+}
+
+// filters on every thread: the outer one and the inner one.
+const filters = 2
+
+// threads looks at every thread of every process of the jail.
+func (v *viewer) threads() error {
+	user, group := strconv.FormatUint(uint64(hostID(v.Plan.IDs, v.Plan.IDs.UID)), 10), strconv.FormatUint(uint64(hostID(v.Plan.IDs, v.Plan.IDs.GID)), 10)
+	nnp := "0"
+	if v.Plan.NoNewPrivileges {
+		nnp = "1"
+	}
+	none := strings.Repeat("0", 16)
+	want := []struct{ layer, key, value string }{
+		{"ids", "Uid", strings.Repeat(user+" ", 3) + user}, {"ids", "Gid", strings.Repeat(group+" ", 3) + group}, {"ids", "Groups", ""},
+		{"capabilities", "CapInh", none}, {"capabilities", "CapPrm", none}, {"capabilities", "CapEff", none}, {"capabilities", "CapBnd", none},
+		{"capabilities", "CapAmb", none}, {"capabilities", "NoNewPrivs", nnp},
+		{"seccomp", "Seccomp", "2"}, {"seccomp", "Seccomp_filters", strconv.Itoa(filters)}, {"process", "TracerPid", "0"},
+	}
+	tasks, err := v.tasks()
+	if err != nil {
+		return err
+	}
+	for _, w := range want {
+		var got []string
+		for task, fields := range tasks {
+			if fields[w.key] != w.value {
+				got = append(got, fmt.Sprintf("%q on thread %s", fields[w.key], task))
+			}
+		}
+		slices.Sort(got)
+		what := w.key + " of each thread"
+		if len(got) == 0 {
+			v.is(w.layer, what, w.value, w.value)
+			continue
+		}
+		v.differs(w.layer, what, w.value, strings.Join(got, ", "))
+	}
+	return nil
+}
+
+// tasks returns the status of each thread that is there.
+func (v *viewer) tasks() (map[string]map[string]string, error) {
+	members, err := v.members()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]map[string]string{}
+	for _, pid := range append(members, v.PID) {
+		files, err := filepath.Glob(proc(pid, "task/*/status"))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				continue // it has ended
+			}
+			fields := map[string]string{}
+			for line := range strings.Lines(string(text)) {
+				key, value, _ := strings.Cut(line, ":")
+				fields[key] = strings.Join(strings.Fields(value), " ")
+			}
+			all[filepath.Base(filepath.Dir(file))] = fields
+		}
+	}
+	if len(all) == 0 {
+		return nil, ErrGone
+	}
+	return all, nil
+}
+
+// root is where paths begin, and where the process works.
+func (v *viewer) root() error {
+	for what, name := range map[string]string{"root": "root", "working directory": "cwd"} {
+		to, err := os.Readlink(proc(v.PID, name))
+		if err != nil {
+			return err
+		}
+		v.is("mounts", what, "/", to)
+	}
+	inside, err := os.Stat(proc(v.PID, "root"))
+	if err != nil {
+		return err
+	}
+	host, err := os.Stat("/")
+	if err != nil {
+		return err
+	}
+	if os.SameFile(inside, host) {
+		v.differs("mounts", "root", "a root of the jail's own", "the host's")
+	}
+	return nil
+}
+
+// network: the loopback device and nothing else.
+func (v *viewer) network() error {
+	if !slices.Contains(v.Plan.Namespaces, "net") {
+		return nil
+	}
+	text, err := os.ReadFile(proc(v.PID, "net/dev"))
+	if err != nil {
+		return err
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		if name, _, ok := strings.Cut(line, ":"); ok {
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	v.is("namespaces", "network devices", "lo", orNone(names))
+	return nil
+}
+
+// descriptors: what is open is the jail's own, or one of the streams that it was given. A file or directory is known by the mount that it is
+// on: what is not in the jail's mount table is the host's.
+func (v *viewer) descriptors() error {
+	table, err := v.mountIDs()
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(proc(v.PID, "fd"))
+	if err != nil {
+		return err
+	}
+	sockets := 0
+	var wrong []string
+	for _, e := range entries {
+		to, err := os.Readlink(proc(v.PID, "fd/"+e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // closed meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		kind, _, _ := strings.Cut(to, ":")
+		switch {
+		case kind == "pipe", to == "anon_inode:[eventpoll]", to == "anon_inode:[eventfd]", strings.HasPrefix(to, "/memfd:"):
+		case kind == "socket":
+			sockets++
+		case !table[v.mountOf(e.Name())]:
+			wrong = append(wrong, e.Name()+" → "+to)
+		}
+	}
+	v.is("descriptors", "of the host", "none", orNone(wrong))
+	if sockets > 1 {
+		v.differs("descriptors", "sockets", "1", strconv.Itoa(sockets))
+	} else {
+		v.is("descriptors", "sockets", "1 at most", "1 at most")
+	}
+	return nil
+}
+
+// mountOf returns the id of the mount that an open file is on.
+func (v *viewer) mountOf(fd string) string {
+	text, err := os.ReadFile(proc(v.PID, "fdinfo/"+fd))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if id, ok := strings.CutPrefix(line, "mnt_id:"); ok {
+			return strings.TrimSpace(id)
+		}
+	}
+	return ""
+}

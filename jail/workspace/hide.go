@@ -1,0 +1,181 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// Names that the policy hides are not there for the tool, whatever it is and whatever it calls: between the real directory and the upper layer lies a third
+// one, in which each of them is deleted. Nothing is made in the real directory for it, and nothing is decided while the tool runs, so there is no moment
+// in between: what is not there cannot be linked, moved or opened by another name.
+//
+// It is made once, before the run, of the names that there are then, and of those that may come: a pattern that ends in a plain name, as .env does, is deleted in
+// every directory that there is, so that it stays hidden when the host makes it during the run. What the host makes during the run in a directory that it
+// also makes, or that matches only by a * in the last part of a pattern, is hidden by the tool's own view where that has names, and else is not.
+//
+// Who has several names in the real directory must hide each: a hidden file is readable by a name that is not.
+type hiding struct {
+	names    policy.Names
+	literals []string // last parts of patterns that are plain names
+	dirs     []hiddenIn
+	count    int64
+}
+
+// hiddenIn is a directory with the names that are deleted in it.
+type hiddenIn struct {
+	path     string
+	uid, gid uint32
+	mode     uint32
+	names    []string
+}
+
+// hiddenLayer is the directory of the third layer on the upper layer's image.
+const hiddenLayer = "hide"
+
+// whiteoutLinks is how many names share one inode.
+const whiteoutLinks = 60000
+
+// findHidden walks the real directory, whatever its size, by name only.
+func findHidden(source *os.File, patterns []string) (*hiding, error) {
+	h := &hiding{names: policy.Hidden(patterns)}
+	for _, p := range patterns {
+		if _, last := split(p); last != "" && !strings.ContainsAny(last, "*?[\\") && !slices.Contains(h.literals, last) {
+			h.literals = append(h.literals, last)
+		}
+	}
+	return h, h.dir(source, "", 0)
+}
+
+func (h *hiding) dir(parent *os.File, path string, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("%w: %d levels at %.100s…", ErrTooDeep, depth, Name(path))
+	}
+	d, err := sys.OpenSubdir(parent, ".")
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	entries, err := d.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	st, err := sys.Fstat(d)
+	if err != nil {
+		return err
+	}
+	in := hiddenIn{path: path, uid: st.UID, gid: st.GID, mode: st.Perm()}
+	for _, name := range h.literals {
+		if h.names.Match(join(path, name)) {
+			in.names = append(in.names, name)
+		}
+	}
+	for _, e := range entries {
+		if full := join(path, e.Name()); h.names.Match(full) && !slices.Contains(in.names, e.Name()) {
+			in.names = append(in.names, e.Name())
+		}
+	}
+	h.dirs = append(h.dirs, in)
+	h.count += int64(len(in.names))
+	for _, e := range entries {
+		full := join(path, e.Name())
+		if !e.IsDir() || h.names.Match(full) || !h.names.CouldContain(full) {
+			continue
+		}
+		sub, err := sys.OpenSubdirPath(d, e.Name())
+		if errors.Is(err, fs.ErrNotExist) || missing(err) {
+			continue // gone meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		err = h.dir(sub, full, depth+1)
+		sub.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inodes is how many the third layer needs.
+func (h *hiding) inodes() int64 {
+	if h == nil || h.count == 0 {
+		return 0
+	}
+	return (int64(len(h.dirs)) + h.count/whiteoutLinks + 3 + 1023) &^ 1023 // rounded, since each number has a template
+}
+
+// make writes the third layer.
+func (h *hiding) make(mount *os.File) error {
+	if err := sys.MkdirAt(mount, hiddenLayer, 0o700); err != nil {
+		return err
+	}
+	root, err := sys.OpenSubdirPath(mount, hiddenLayer)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	needed := map[string]bool{"": true}
+	for _, d := range h.dirs {
+		for at := d.path; len(d.names) > 0 && !needed[at]; at = parentOf(at) {
+			needed[at] = true
+		}
+	}
+	links := 0
+	var white *os.File
+	defer func() {
+		if white != nil {
+			white.Close()
+		}
+	}()
+	for _, d := range h.dirs { // each before what is in it
+		if !needed[d.path] {
+			continue
+		}
+		if d.path != "" {
+			parent, name := split(d.path)
+			p, err := openDir(root, parent)
+			if err != nil {
+				return err
+			}
+			err = sys.MkdirAt(p, name, 0o700)
+			p.Close()
+			if err != nil {
+				return err
+			}
+		}
+		at, err := openDir(root, d.path)
+		if err != nil {
+			return err
+		}
+		for _, name := range d.names {
+			if white == nil || links == whiteoutLinks {
+				if white != nil {
+					white.Close()
+				}
+				if err = sys.WhiteoutAt(at, name); err == nil {
+					white, err = sys.OpenPath(at, name)
+				}
+				links = 0
+			} else {
+				err = sys.LinkInode(white, at, name)
+			}
+			if err != nil {
+				break
+			}
+			links++
+		}
+		err = errors.Join(err, sys.Chown(at, d.uid, d.gid), sys.Chmod(at, d.mode), at.Close())
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package workspace
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/aymanbagabas/go-udiff"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// A merge needs three contents: the shadow's, the real one now, and the one from which the tool began. The last is nowhere but in the real directory,
+// until someone changes it there. So a workspace that is kept saves the real content of the text files that the tool modified, at the end of the run, where
+// it is still what it was at the beginning. What the host changed before that, and what is no text, is not merged.
+const (
+	maxBaseBytes = 16 << 20
+	maxBaseFiles = 5000
+	baseIndex    = "base.json"
+	baseContent  = "base.dat"
+)
+
+type baseFile struct {
+	Path   Name   `json:"path"`
+	Offset int64  `json:"offset"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+	Mode   uint32 `json:"mode"`
+}
+
+// mergeable notes a change whose base could be saved.
+func (w *Workspace) mergeable(c Change) {
+	if c.Kind != Modified || c.Binary || c.Conflict != "" || c.Before.SHA256 == "" || c.Before.Size > maxPatched || len(w.basis) >= maxBaseFiles {
+		return
+	}
+	if w.basisBytes += c.Before.Size; w.basisBytes <= maxBaseBytes {
+		w.basis = append(w.basis, c)
+	}
+}
+
+// saveBases saves the bases that the last review noted.
+func (w *Workspace) saveBases() error {
+	if len(w.basis) == 0 || w.source == nil {
+		return nil
+	}
+	f, err := sys.OpenBeneath(w.dir, baseContent, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var index []baseFile
+	at := int64(0)
+	p := &patcher{w: w}
+	for _, c := range w.basis {
+		text, err := p.readReal(c.Path, c.Before.Size)
+		if errors.Is(err, errNoText) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if n := textNode(text, c.Before.Mode); n.SHA256 != c.Before.SHA256 {
+			continue // the host has just changed it
+		}
+		if _, err := f.WriteAt([]byte(text), at); err != nil {
+			return err
+		}
+		index = append(index, baseFile{c.Path, at, int64(len(text)), c.Before.SHA256, c.Before.Mode})
+		at += int64(len(text))
+	}
+	return errors.Join(f.Sync(), w.writeJSON(baseIndex, index, true))
+}
+
+// base returns the content from which the tool began, if it was saved.
+func (w *Workspace) base(path Name) (text string, mode uint32, ok bool, err error) {
+	f, err := sys.OpenBeneath(w.dir, baseIndex, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", 0, false, nil
+	}
+	if err != nil {
+		return "", 0, false, err
+	}
+	defer f.Close()
+	var index []baseFile
+	if err := json.NewDecoder(f).Decode(&index); err != nil {
+		return "", 0, false, fmt.Errorf("%s: %w", baseIndex, err)
+	}
+	for _, b := range index {
+		if b.Path != path {
+			continue
+		}
+		d, err := sys.OpenBeneath(w.dir, baseContent, os.O_RDONLY, 0)
+		if err != nil {
+			return "", 0, false, err
+		}
+		defer d.Close()
+		content, err := io.ReadAll(io.NewSectionReader(d, b.Offset, b.Size))
+		if err == nil && textNode(string(content), 0).SHA256 != b.SHA256 {
+			err = fmt.Errorf("%s: the saved content of %s is not what it was", baseContent, path)
+		}
+		return string(content), b.Mode, err == nil, err
+	}
+	return "", 0, false, nil
+}
+
+// merge makes a conflicting change one of what both sides changed, where that is clean. why says where it is not.
+func (w *Workspace) merge(c Change) (merged Change, text, why string, err error) {
+	if c.Kind != Modified || c.Before.Type != File || c.After.Type != File {
+		return c, "", "only a file that both sides modified can be merged", nil
+	}
+	base, mode, ok, err := w.base(c.Path)
+	if err != nil {
+		return c, "", "", err
+	}
+	if !ok {
+		return c, "", "what it was when the run began was not saved, so there is nothing to merge from", nil
+	}
+	p := &patcher{w: w}
+	before, after, err := p.sides(c)
+	if errors.Is(err, errNoText) {
+		return c, "", "it is no text, or too long to merge", nil
+	}
+	if err != nil {
+		return c, "", "", err
+	}
+	text, ok = merge3(base, before.text, after.text)
+	if !ok {
+		return c, "", "both sides changed the same lines, or lines next to each other", nil
+	}
+	perm := c.After.Mode
+	if perm&0o777 == mode&0o777 { // the tool left it alone
+		perm = c.Before.Mode
+	}
+	c.After, c.Conflict, c.Merged = textNode(text, perm), "", true
+	return c, text, "", nil
+}
+
+// merge3 applies what leads from base to each of two texts, if no line of base lies in or beside what both change. Where both make the same change it is
+// made once.
+func merge3(base, a, b string) (string, bool) {
+	if a == b {
+		return a, true
+	}
+	ea, eb := lineEdits(base, a), lineEdits(base, b)
+	var all []udiff.Edit
+	for len(ea) > 0 || len(eb) > 0 {
+		switch {
+		case len(eb) == 0:
+			all, ea = append(all, ea[0]), ea[1:]
+		case len(ea) == 0:
+			all, eb = append(all, eb[0]), eb[1:]
+		case ea[0] == eb[0]:
+			all, ea, eb = append(all, ea[0]), ea[1:], eb[1:]
+		case ea[0].End < eb[0].Start:
+			all, ea = append(all, ea[0]), ea[1:]
+		case eb[0].End < ea[0].Start:
+			all, eb = append(all, eb[0]), eb[1:]
+		default:
+			return "", false
+		}
+	}
+	text, err := udiff.Apply(base, all)
+	return text, err == nil
+}
+
+// lineEdits returns the edits from one text to another in whole lines, those that touch joined to one.
+func lineEdits(from, to string) []udiff.Edit {
+	hunks, err := udiff.ToUnifiedDiff("", "", from, udiff.Lines(from, to), 0)
+	if err != nil {
+		panic(err) // the edits are the library's own
+	}
+	starts := []int{0}
+	for _, l := range strings.SplitAfter(from, "\n") {
+		starts = append(starts, starts[len(starts)-1]+len(l))
+	}
+	var out []udiff.Edit
+	for _, h := range hunks.Hunks {
+		froms, _ := lineCounts(h)
+		first := min(max(h.FromLine-1, 0), len(starts)-1)
+		e := udiff.Edit{Start: starts[first], End: starts[min(first+froms, len(starts)-1)]}
+		var b strings.Builder
+		for _, l := range h.Lines {
+			if l.Kind == udiff.Insert {
+				b.WriteString(l.Content)
+			}
+		}
+		e.New = b.String()
+		if n := len(out); n > 0 && out[n-1].End == e.Start {
+			out[n-1].End = e.End
+			out[n-1].New += e.New
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}

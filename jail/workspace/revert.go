@@ -1,0 +1,396 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// Errors of Revert.
+var (
+	ErrNoCommit = errors.New("there is no commit to revert")
+	ErrNotKept  = errors.New("what the commit replaced is not kept")
+)
+
+// RevertOptions say what to revert. The zero value reverts the last commit that stands, with the rights of the caller who prepared the workspace.
+type RevertOptions struct {
+	// Commit is the id of the commit; "" the last one that stands. An earlier one can be reverted only after the later ones.
+	Commit string
+	// As is with whose rights the real directory is written; nil: those of the caller who prepared the workspace.
+	As *Caller
+}
+
+// A Reverted says what a revert did.
+type Reverted struct {
+	Commit  string   `json:"commit"`
+	Digest  string   `json:"digest"`  // of the change set of that commit
+	Changes []Change `json:"changes"` // of the real directory, by the revert
+	State   State    `json:"state"`   // frozen where the shadow still has what was committed, else reverted
+	Left    []string `json:"left,omitempty"`
+}
+
+// Revert restores what the last commit changed, all or nothing, by the same journal. A path that is not as the commit left it is a conflict, and then
+// nothing is written. Contents, types, permission bits, link targets and, of files that were replaced or deleted, owners, times and attributes
+// come back as far as the caller may set them; times of directories do not, nor do links between files.
+func (w *Workspace) Revert(ctx context.Context, o RevertOptions) (Reverted, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r, err := w.revert(ctx, o)
+	return r, w.wrap("revert", err)
+}
+
+func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, error) {
+	lock, err := w.lock()
+	if err != nil {
+		return Reverted{}, err
+	}
+	defer lock.Close()
+	if err := w.load(); err != nil {
+		return Reverted{}, err
+	}
+	switch w.meta.State {
+	case Frozen, Committed, ChangedBack:
+	default:
+		return Reverted{}, w.notFrozen()
+	}
+	rec, err := w.meta.last(o.Commit)
+	if err != nil {
+		return Reverted{}, err
+	}
+	p, err := w.readPast(rec.ID)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: it is gone from the store", ErrNotKept)
+	}
+	if err != nil {
+		return Reverted{}, err
+	}
+	as := w.meta.Caller
+	if o.As != nil {
+		as = *o.As
+	}
+	if err := w.openSource(w.meta.Caller); err != nil {
+		return Reverted{}, err
+	}
+	dirLock, err := lockDir(ctx, w.source)
+	if err != nil {
+		return Reverted{}, err
+	}
+	defer dirLock.Close()
+	changes, err := w.back(ctx, p)
+	if err != nil {
+		return Reverted{}, err
+	}
+	closed, err := closedDirs(w.source, changes, as)
+	if err != nil {
+		return Reverted{}, err
+	}
+	r := Reverted{Commit: rec.ID, Digest: rec.Digest, Changes: changes}
+	c := &commit{ctx: ctx, w: w, past: p, hand: hand{real: w.source, as: as, id: randomName()}}
+	c.journal = &journal{ID: c.id, As: as, Digest: rec.Digest, Steps: makePlan(changes, closed), Paths: len(changes), Revert: rec.ID}
+	if err := c.run(); err != nil {
+		return Reverted{Commit: rec.ID, Digest: rec.Digest}, err
+	}
+	r.Left = c.finish()
+	r.State = w.meta.State
+	return r, nil
+}
+
+// last finds the commit that can be reverted now.
+func (m *meta) last(id string) (CommitRecord, error) {
+	for _, rec := range slices.Backward(m.Commits) {
+		switch {
+		case !rec.Reverted.IsZero():
+			if rec.ID == id {
+				return rec, fmt.Errorf("%w: %s is reverted already", ErrNoCommit, id)
+			}
+			continue
+		case id != "" && rec.ID != id:
+			return rec, fmt.Errorf("%w: of those that stand, %s is the last", ErrNoCommit, rec.ID)
+		case rec.NotKept != "":
+			return rec, fmt.Errorf("%w: %s", ErrNotKept, rec.NotKept)
+		case time.Now().After(rec.Until):
+			return rec, fmt.Errorf("%w: it was, until %s", ErrNotKept, rec.Until.Format(time.RFC3339))
+		}
+		return rec, nil
+	}
+	return CommitRecord{}, ErrNoCommit
+}
+
+// back computes the changes that lead from the real directory, which must be as the commit left it, to what it was before.
+func (w *Workspace) back(ctx context.Context, p *past) ([]Change, error) {
+	k := &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta, holes: maxHoles}
+	ours := map[Name]bool{}
+	for _, e := range p.Entries {
+		ours[e.Path] = true
+	}
+	var changes []Change
+	var conflicts ConflictError
+	for n, e := range p.Entries {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		now, st, err := w.nodeNow(k, e.Path)
+		if err != nil {
+			return nil, err
+		}
+		why := e.differs(now)
+		if goes := e.After != nil && e.After.Type == Dir && (e.Before == nil || e.Before.Type != Dir); why == "" && goes {
+			why, err = w.foreignIn(k, e.Path, ours)
+		}
+		if why == "" && e.Before != nil && e.Before.Type == File && (e.After == nil || kindOf(*e.After, *e.Before) != Mode) {
+			err = errors.Join(err, w.checkKept(p.Commit, n, e))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if why != "" {
+			conflicts.Conflicts = append(conflicts.Conflicts, Conflict{e.Path, why, now, e.After})
+			continue
+		}
+		c := Change{Path: e.Path, Before: now, After: e.Before, pastEntry: n}
+		if st != nil {
+			c.seen = *st
+		}
+		switch {
+		case now == nil:
+			c.Kind = Added
+		case e.Before == nil:
+			c.Kind = Deleted
+		default:
+			c.Kind = kindOf(*now, *e.Before)
+		}
+		if c.Kind != "" {
+			changes = append(changes, c)
+		}
+	}
+	if conflicts.Conflicts != nil {
+		return nil, &conflicts
+	}
+	return changes, nil
+}
+
+// nodeNow describes a path of the real directory as it is now, content included; nil where there is none.
+func (w *Workspace) nodeNow(k *walker, path Name) (*Node, *sys.Stat, error) {
+	if path == "" {
+		st, err := sys.Fstat(w.source)
+		return nodeOf(st), &st, err
+	}
+	dir, name := split(string(path))
+	d, err := openDir(w.source, dir)
+	if missing(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	defer d.Close()
+	st, err := k.lookup(d, name)
+	if err != nil || st == nil {
+		return nil, nil, err
+	}
+	n := nodeOf(*st)
+	switch n.Type {
+	case Link:
+		n.Target, err = k.readlink(d, name)
+	case File:
+		c := Change{Before: n, seen: *st}
+		err = k.hashReal(&c, d, name)
+	}
+	return n, st, err
+}
+
+// differs says how a path is not as the commit left it.
+func (e pastEntry) differs(now *Node) string {
+	switch {
+	case now == nil && e.After == nil:
+		return ""
+	case now == nil:
+		return fmt.Sprintf("the %s was removed since the commit", e.After.Type)
+	case e.After == nil && now.Type == Dir && e.Before.Type == Dir:
+		return "" // it kept what someone else put into it
+	case e.After == nil:
+		return fmt.Sprintf("a %s was put there since the commit", now.Type)
+	case now.Type != e.After.Type:
+		return fmt.Sprintf("it became a %s since the commit", now.Type)
+	case now.Type == Link && now.Target != e.After.Target:
+		return "the link was changed since the commit"
+	case now.Type == File && (now.SHA256 != e.After.SHA256 || now.SHA256 == ""):
+		return "the file was changed since the commit"
+	case now.Type != Link && now.Mode&0o777 != e.After.Mode&0o777:
+		return "its mode was changed since the commit"
+	}
+	return ""
+}
+
+// foreignIn says whether a directory that is to go has something in it that the commit did not make.
+func (w *Workspace) foreignIn(k *walker, path Name, ours map[Name]bool) (string, error) {
+	d, err := openDir(w.source, string(path))
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	names, err := k.list(d)
+	for _, name := range names {
+		if in := Name(join(string(path), name)); !ours[in] {
+			return fmt.Sprintf("%s was put into it since the commit", in), nil
+		}
+	}
+	return "", err
+}
+
+// checkKept makes sure that the content of an entry is still what it was.
+func (w *Workspace) checkKept(commit string, n int, e pastEntry) error {
+	if e.Lost != "" {
+		return fmt.Errorf("%w: %s: %s", ErrNotKept, e.Path, e.Lost)
+	}
+	st, err := sys.LstatAt(w.dir, pastContent(commit, n))
+	if err == nil && (st.Size != e.Was.Size || st.Mtime != e.Was.Mtime) {
+		err = fmt.Errorf("%w: %s was still open, and was written to after the commit", ErrNotKept, e.Path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: the content of %s is gone from the store", ErrNotKept, e.Path)
+	}
+	return err
+}
+
+// stageKept brings kept content back below a temporary name: the inode itself where the caller may have it, else a copy.
+func (c *commit) stageKept(i int, s step) (made *os.File, linked bool, err error) {
+	n := slices.IndexFunc(c.past.Entries, func(e pastEntry) bool { return e.Path == s.Path })
+	e := c.past.Entries[n]
+	content, err := sys.OpenBeneath(c.w.dir, pastContent(c.past.Commit, n), os.O_RDONLY, 0)
+	if err != nil {
+		return nil, false, err
+	}
+	defer content.Close()
+	st, err := sys.Fstat(content)
+	if err != nil {
+		return nil, false, err
+	}
+	err = c.in(s.Near, func(near *os.File) error {
+		if st.Ino == e.Was.Ino && st.Nlink == 1 && st.Perm()&0o777 == s.Mode && sys.LinkOwn(content, near, c.temp(i)) == nil {
+			linked = true
+			made, err = sys.OpenPath(near, c.temp(i))
+			return err
+		}
+		if made, err = sys.OpenBeneath(near, c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return err
+		}
+		copyAttributes(made, content) // as far as the directory's file system has them
+		return errors.Join(writeContent(made, content, s), sys.SetMtime(made, e.Was.Mtime))
+	})
+	if err == nil && e.Before.SHA256 != "" {
+		err = c.checkKeptContent(content, e)
+	}
+	if err != nil && made != nil {
+		made.Close()
+		made = nil
+	}
+	return made, linked, err
+}
+
+func (c *commit) checkKeptContent(content *os.File, e pastEntry) error {
+	sum, _, err := hashFile(content, e.Before.Size, c.ctx.Err, nil)
+	if err == nil && sum != e.Before.SHA256 {
+		err = fmt.Errorf("%w: %s: the kept content is not what it was", ErrNotKept, e.Path)
+	}
+	return err
+}
+
+// finishRevert remembers that a commit does not stand any more.
+func (m *meta) finishRevert(j *journal) {
+	if m.settle(); m.State == Committed {
+		m.State = ChangedBack
+	}
+	for i := range m.Commits {
+		if m.Commits[i].ID == j.Revert {
+			m.Commits[i].Reverted = time.Now().UTC()
+			m.Commits[i].Bytes = 0
+		}
+	}
+}
+
+// Prune forgets what is kept of commits whose time is over, and removes the workspaces of which then nothing is left but their name: those that were
+// committed whole or reverted. It returns the ids of those.
+func (s *Store) Prune(now time.Time) (removed []string, err error) {
+	all, err := s.List()
+	for _, info := range all {
+		gone, pruneErr := s.pruneOne(info, now)
+		if pruneErr != nil && !errors.Is(pruneErr, ErrBusy) && !errors.Is(pruneErr, ErrNotFound) {
+			err = errors.Join(err, pruneErr)
+		}
+		if gone {
+			removed = append(removed, info.ID)
+		}
+	}
+	return removed, err
+}
+
+func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
+	expired, held := false, false
+	for _, rec := range info.Commits {
+		switch {
+		case !rec.kept():
+		case now.After(rec.Until):
+			expired = true
+		default:
+			held = true
+		}
+	}
+	done := info.State == Committed || info.State == ChangedBack
+	if !expired && (!done || held) {
+		return false, nil
+	}
+	w, err := s.Get(info.ID)
+	if err != nil {
+		return false, err
+	}
+	defer w.Close()
+	if done && !held {
+		err = w.Discard()
+		return err == nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lock, err := w.lock()
+	if err != nil {
+		return false, err
+	}
+	defer lock.Close()
+	if err := w.load(); err != nil || w.meta.State == Committing {
+		return false, err
+	}
+	for i := range w.meta.Commits {
+		rec := &w.meta.Commits[i]
+		if rec.kept() && now.After(rec.Until) {
+			rec.NotKept, rec.Bytes = "it was, until "+rec.Until.Format(time.RFC3339), 0
+			err = errors.Join(err, w.dropPast(rec.ID))
+		}
+	}
+	return false, errors.Join(err, w.save(false))
+}
+
+func (r CommitRecord) kept() bool { return r.NotKept == "" && r.Reverted.IsZero() && !r.Until.IsZero() }
+
+// Disk returns how many bytes of disk the workspace takes in its store.
+func (w *Workspace) Disk() (int64, error) {
+	dir, err := sys.OpenSubdir(w.dir, ".")
+	if err != nil {
+		return 0, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	total := int64(0)
+	for _, name := range names {
+		if st, err := sys.LstatAt(w.dir, name); err == nil && !strings.HasPrefix(name, ".") {
+			total += st.Blocks * 512
+		}
+	}
+	return total, err
+}

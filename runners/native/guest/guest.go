@@ -1,0 +1,104 @@
+// Package guest starts a native program inside a jail, as a child of process 1. Process 1 is not the program's: it has nothing that the program may
+// use, cannot be traced or ended by it, and is behind the same walls. When the program has ended, process 1 ends, and with it whatever else runs in the
+// jail (pid_namespaces(7)).
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/runners"
+)
+
+// exitSignal and the number of a signal are the exit code of what it ended.
+const exitSignal = 128
+
+// Run starts the order's program and waits for its end. sizes are those of the terminal, if it has one; door opens streams to the fetch
+// proxy, nil without one. The streams are the program's: nobody reads or writes them here once it runs, so that their ends are seen. The error says
+// why it could not be started.
+func Run(order runners.Order, sizes Sizes, door Door) (runners.Report, error) {
+	n := order.Native
+	// Not ignored, which the program would inherit: taken and thrown away. A signal that process 1 takes by default is one that it ignores
+	// (pid_namespaces(7)), but the Go runtime takes some by ending.
+	signal.Notify(make(chan os.Signal, 1))
+	if n.Relay != 0 && door != nil {
+		if err := relay(n.Relay, door); err != nil {
+			return runners.Report{}, err
+		}
+	}
+	start := &syscall.ProcAttr{Dir: order.Invocation.Cwd, Env: order.Invocation.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	if start.Dir == "" {
+		start.Dir = "/"
+	}
+	finish := func() {}
+	if n.Terminal != nil {
+		t, err := openTerminal(*n.Terminal)
+		if err != nil {
+			return runners.Report{}, fmt.Errorf("terminal: %w", err)
+		}
+		fd := t.slave.Fd()
+		start.Files = []uintptr{fd, fd, fd}
+		start.Sys.Setctty = true // descriptor 0 of the child
+		finish = t.drain
+		t.carry(sizes)
+	}
+	pid, err := syscall.ForkExec(n.Program, order.Invocation.Args, start)
+	if err != nil {
+		return runners.Report{}, fmt.Errorf("execute %s: %w", n.Program, err)
+	}
+	if n.Terminal == nil {
+		if err := leaveStreams(); err != nil {
+			return runners.Report{}, err
+		}
+	}
+	status, err := reap(pid)
+	if err != nil {
+		return runners.Report{}, err
+	}
+	finish()
+	return reportOf(status), nil
+}
+
+// leaveStreams lets go of the program's streams.
+func leaveStreams() error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	for fd := range 3 {
+		if err := syscall.Dup3(int(null.Fd()), fd, 0); err != nil {
+			return fmt.Errorf("let go of descriptor %d: %w", fd, err)
+		}
+	}
+	return nil
+}
+
+// reap waits for every process that ends in the jail, orphans too, until it is the first one.
+func reap(first int) (syscall.WaitStatus, error) {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return status, fmt.Errorf("wait for the program: %w", err)
+		case pid == first && (status.Exited() || status.Signaled()):
+			return status, nil
+		}
+	}
+}
+
+func reportOf(status syscall.WaitStatus) runners.Report {
+	if !status.Signaled() {
+		return runners.Report{ExitCode: status.ExitStatus()}
+	}
+	rep := runners.Report{ExitCode: exitSignal + int(status.Signal()), Signal: int(status.Signal())}
+	if status.Signal() == syscall.SIGXFSZ {
+		rep.LimitsMet = []runners.LimitMet{{Name: "file_size"}}
+	}
+	return rep
+}

@@ -1,0 +1,123 @@
+// Package native is the host half of the runner of native programs, those of the host that policy lets run in a jail: it says what kind of file a
+// program is and what the kernel needs to start it, and which libraries it names. It is pure. The inside half, which starts the program as a child
+// of process 1, is the package guest below it.
+package native
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+)
+
+// Bounds of what is read of a program to learn how it starts.
+const (
+	maxHeaders = 128  // program headers; the kernel takes 64 KiB of them
+	maxInterp  = 4096 // bytes of the interpreter's path, as the kernel takes them
+	maxLine    = 256  // bytes of a first line with #!, of which the kernel takes no more
+)
+
+// MaxChain is how many interpreters of scripts may follow each other, as the kernel has it.
+const MaxChain = 4
+
+// A Program is how a file starts.
+type Program struct {
+	// Interpreter is the absolute path of what the kernel starts in its place or beside it: the program after #!, or the loader of a dynamically
+	// linked one. Empty: nothing.
+	Interpreter string
+	Script      bool // it starts with #!
+}
+
+// ErrFormat says that the kernel cannot execute the file. It is wrapped by what else is known of it.
+var ErrFormat = errors.New("neither an ELF program for this processor nor a script with #! at its start")
+
+// Read says how a program starts. What it reads is written by strangers: it looks at no more than the first headers, and trusts no number in them.
+func Read(r io.ReaderAt) (Program, error) {
+	head := make([]byte, maxLine)
+	n, err := r.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return Program{}, err
+	}
+	head = head[:n]
+	switch {
+	case bytes.HasPrefix(head, []byte("#!")):
+		return readScript(head)
+	case bytes.HasPrefix(head, []byte("\x7fELF")):
+		return readELF(r, head)
+	}
+	return Program{}, ErrFormat
+}
+
+// readScript reads the first line as the kernel does: the interpreter ends at the first blank, and what follows is one argument.
+func readScript(head []byte) (Program, error) {
+	line, _, whole := bytes.Cut(head[2:], []byte("\n"))
+	fields := strings.FieldsFunc(string(line), func(c rune) bool { return c == ' ' || c == '\t' })
+	switch {
+	case len(fields) == 0:
+		return Program{}, fmt.Errorf("%w: #! names no interpreter", ErrFormat)
+	case !whole && len(head) == maxLine && len(fields) == 1:
+		return Program{}, fmt.Errorf("%w: its first line is longer than %d bytes", ErrFormat, maxLine)
+	case strings.HasSuffix(fields[0], "\r"):
+		return Program{}, fmt.Errorf("%w: its first line ends with a carriage return, as files of Windows do", ErrFormat)
+	case !path.IsAbs(fields[0]):
+		return Program{}, fmt.Errorf("%w: its interpreter %.100q is not an absolute path", ErrFormat, fields[0])
+	}
+	return Program{Interpreter: path.Clean(fields[0]), Script: true}, nil
+}
+
+// Places in the header of a 64-bit ELF file and in its program headers (elf(5)).
+const (
+	elfClass, elfData, elfType, elfMachine = 4, 5, 16, 18
+	elfPhoff, elfPhentsize, elfPhnum       = 32, 54, 56
+	phSize, phOffset, phFilesz             = 56, 8, 32
+
+	class64, dataLittle = 2, 1
+	machineX86          = 62
+	typeExec, typeDyn   = 2, 3
+	headerInterp        = 3
+)
+
+func readELF(r io.ReaderAt, head []byte) (Program, error) {
+	le := binary.LittleEndian
+	switch {
+	case len(head) < 64:
+		return Program{}, fmt.Errorf("%w: its header is cut off", ErrFormat)
+	case head[elfClass] != class64 || head[elfData] != dataLittle || le.Uint16(head[elfMachine:]) != machineX86:
+		return Program{}, fmt.Errorf("%w: it was built for another processor", ErrFormat)
+	}
+	if t := le.Uint16(head[elfType:]); t != typeExec && t != typeDyn {
+		return Program{}, fmt.Errorf("%w: it is an ELF file, and not a program", ErrFormat)
+	}
+	count, offset := le.Uint16(head[elfPhnum:]), le.Uint64(head[elfPhoff:])
+	if le.Uint16(head[elfPhentsize:]) != phSize || count == 0 || count > maxHeaders || offset > 1<<40 {
+		return Program{}, fmt.Errorf("%w: its program headers make no sense", ErrFormat)
+	}
+	headers := make([]byte, int(count)*phSize)
+	if _, err := r.ReadAt(headers, int64(offset)); err != nil {
+		return Program{}, fmt.Errorf("%w: its program headers are cut off", ErrFormat)
+	}
+	for ; len(headers) > 0; headers = headers[phSize:] {
+		if le.Uint32(headers) == headerInterp {
+			return readInterp(r, le.Uint64(headers[phOffset:]), le.Uint64(headers[phFilesz:]))
+		}
+	}
+	return Program{}, nil
+}
+
+func readInterp(r io.ReaderAt, offset, size uint64) (Program, error) {
+	if size < 2 || size > maxInterp || offset > 1<<40 {
+		return Program{}, fmt.Errorf("%w: the path of its loader makes no sense", ErrFormat)
+	}
+	text := make([]byte, size)
+	if _, err := r.ReadAt(text, int64(offset)); err != nil {
+		return Program{}, fmt.Errorf("%w: the path of its loader is cut off", ErrFormat)
+	}
+	name, _, ended := bytes.Cut(text, []byte{0})
+	if !ended || !path.IsAbs(string(name)) {
+		return Program{}, fmt.Errorf("%w: the path of its loader makes no sense", ErrFormat)
+	}
+	return Program{Interpreter: path.Clean(string(name))}, nil
+}

@@ -1,0 +1,274 @@
+package shell
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// Builtins are the commands that the shell itself carries out.
+var Builtins = []string{":", "[", "break", "cd", "command", "continue", "echo", "exit", "export", "false", "getopts", "local", "printf", "pwd",
+	"read", "readonly", "return", "set", "shift", "test", "times", "trap", "true", "type", "unset", "wait"}
+
+// unsupported are builtins of shells that are refused before anything runs, each with the reason. At run time, where a name was not
+// written out in the script, they are refused as well.
+var unsupported = map[string]string{
+	".":         "a file is not read as a script: write its commands out",
+	"source":    "a file is not read as a script, and source is not POSIX shell",
+	"eval":      "text is not run as a script: what runs must be readable before it runs",
+	"exec":      "the shell cannot be replaced: run the command, and exit",
+	"alias":     "there are no aliases: use a function",
+	"unalias":   "there are no aliases: use a function",
+	"bg":        "there is no job control",
+	"fg":        "there is no job control",
+	"jobs":      "there is no job control",
+	"disown":    "there is no job control",
+	"suspend":   "there is no job control",
+	"kill":      "tools of a script cannot be signalled",
+	"ulimit":    "limits come from the policy: use --limit",
+	"umask":     "the mode of new files is fixed to 0666 and 0777 less 022",
+	"newgrp":    "ids are fixed",
+	"fc":        "there is no history",
+	"history":   "there is no history",
+	"hash":      "commands are found in bundles",
+	"enable":    "builtins are fixed",
+	"builtin":   "it is not POSIX shell: use command",
+	"caller":    "it is not POSIX shell",
+	"let":       "it is not POSIX shell: use $((…))",
+	"declare":   "it is not POSIX shell: use local or export",
+	"typeset":   "it is not POSIX shell: use local or export",
+	"shopt":     "it is not POSIX shell",
+	"dirs":      "it is not POSIX shell: use cd",
+	"pushd":     "it is not POSIX shell: use cd",
+	"popd":      "it is not POSIX shell: use cd",
+	"mapfile":   "it is not POSIX shell: use read in a loop",
+	"readarray": "it is not POSIX shell: use read in a loop",
+	"[[":        "it is not POSIX shell: use [",
+	"time":      "it is not a command here: jail run --json says how long a tool ran",
+	"coproc":    "it is not POSIX shell",
+	"select":    "it is not POSIX shell",
+	"function":  "it is not POSIX shell: write name() { … }",
+	"logout":    "use exit",
+	"bind":      "there is no line editor",
+	"complete":  "there is no line editor",
+	"compgen":   "there is no line editor",
+	"compopt":   "there is no line editor",
+	"help":      "it is not POSIX shell",
+}
+
+// Xargs is carried out by the shell too, and runs tools; what it runs is among its arguments.
+const Xargs = "xargs"
+
+// Unsupported says why a builtin of shells is not there, "" for every other name.
+func Unsupported(name string) string { return unsupported[name] }
+
+// signals that a trap may name: the shell gets no others.
+var traps = []string{"EXIT", "0"}
+
+type checker struct {
+	problems []Problem
+	commands int
+}
+
+func (c *checker) add(at syntax.Pos, format string, args ...any) {
+	c.problems = append(c.problems, Problem{at.Line(), at.Col(), fmt.Sprintf(format, args...)})
+}
+
+func check(file *syntax.File) []Problem {
+	c := &checker{}
+	c.walk(file, false)
+	if c.commands > MaxCommands {
+		c.add(file.Pos(), "the script has %d commands, more than %d: run it in parts", c.commands, MaxCommands)
+	}
+	slices.SortStableFunc(c.problems, func(a, b Problem) int {
+		return int(a.Line)<<16 + int(a.Col) - int(b.Line)<<16 - int(b.Col)
+	})
+	return c.problems
+}
+
+// walk looks at everything below n. sub says that it runs in a subshell.
+func (c *checker) walk(n syntax.Node, sub bool) {
+	syntax.Walk(n, func(m syntax.Node) bool {
+		if m == nil || m == n && sub {
+			return true
+		}
+		switch m := m.(type) {
+		case *syntax.Subshell, *syntax.CmdSubst:
+			if !sub {
+				c.walk(m, true)
+				return false
+			}
+		case *syntax.BinaryCmd:
+			if m.Op == syntax.Pipe && !sub {
+				c.walk(m, true)
+				return false
+			}
+		}
+		c.node(m, sub)
+		return true
+	})
+}
+
+func (c *checker) node(n syntax.Node, sub bool) {
+	switch n := n.(type) {
+	case *syntax.Stmt:
+		if n.Background || n.Coprocess || n.Disown {
+			c.add(n.Semicolon, "a command in the background (&): there is no job control; use a pipeline, or run the script twice")
+		}
+	case *syntax.Redirect:
+		c.redirect(n)
+	case *syntax.CallExpr:
+		c.call(n, sub)
+	case *syntax.ParamExp:
+		c.param(n)
+	case *syntax.FuncDecl:
+		if n.Name != nil && slices.Contains(Builtins, n.Name.Value) {
+			c.add(n.Pos(), "a function cannot have the name of the builtin %s", n.Name.Value)
+		}
+	}
+}
+
+func (c *checker) param(p *syntax.ParamExp) {
+	switch {
+	case p.Param == nil:
+	case p.Param.Value == "!":
+		c.add(p.Pos(), "$!: there is no job control")
+	case len(p.Param.Value) > 1 && p.Param.Value[0] >= '1' && p.Param.Value[0] <= '9':
+		c.add(p.Pos(), "${%s}: only $1 to $9 can be named; use shift, or for", p.Param.Value)
+	}
+}
+
+// redirect knows descriptors 0, 1 and 2: a tool has no others.
+func (c *checker) redirect(r *syntax.Redirect) {
+	if r.N != nil && r.N.Value != "0" && r.N.Value != "1" && r.N.Value != "2" {
+		c.add(r.Pos(), "descriptor %s: tools have 0, 1 and 2 and no others", r.N.Value)
+	}
+	if r.Op == syntax.RdrInOut {
+		c.add(r.OpPos, "<> opens for reading and writing at once, which no tool here can use: use < or >")
+	}
+	if r.Op != syntax.DplOut && r.Op != syntax.DplIn {
+		return
+	}
+	switch to := r.Word.Lit(); {
+	case r.Op == syntax.DplIn && to != "0" && to != "-":
+		c.add(r.Word.Pos(), "<&%s: only 0 and - can be named", to)
+	case r.Op == syntax.DplOut && to != "1" && to != "2" && to != "-":
+		c.add(r.Word.Pos(), ">&%s: only 1, 2 and - can be named", to)
+	}
+}
+
+func (c *checker) call(call *syntax.CallExpr, sub bool) {
+	if len(call.Args) == 0 {
+		for _, a := range call.Assigns {
+			c.ifs(a)
+		}
+		return
+	}
+	c.commands++
+	name := literal(call.Args[0])
+	if why, ok := unsupported[name]; ok {
+		c.add(call.Pos(), "%s: %s", name, why)
+	}
+	switch name {
+	case "trap":
+		c.trap(call, sub)
+	case "test", "[":
+		for _, w := range call.Args[1:] {
+			if lit := literal(w); lit == "-ef" || lit == "-nt" || lit == "-ot" {
+				c.add(w.Pos(), "test %s: files cannot be compared so", lit)
+			}
+		}
+	}
+}
+
+// ifs refuses what the interpreter splits differently: it takes several separators in a row for one, as POSIX does for blanks alone.
+func (c *checker) ifs(a *syntax.Assign) {
+	if a.Name == nil || a.Name.Value != "IFS" || a.Value == nil {
+		return
+	}
+	if len(a.Value.Parts) == 1 {
+		if p, ok := a.Value.Parts[0].(*syntax.ParamExp); ok && p.Exp == nil {
+			return // put back
+		}
+		if q, ok := a.Value.Parts[0].(*syntax.DblQuoted); ok && len(q.Parts) == 1 {
+			if p, ok := q.Parts[0].(*syntax.ParamExp); ok && p.Exp == nil {
+				return
+			}
+		}
+	}
+	if text := literal(a.Value); text != "" && strings.Trim(text, " \t\n") == "" {
+		return
+	}
+	c.add(a.Pos(), "IFS: words are split at blanks only; to split at something else, give it to read: IFS=: read -r a b")
+}
+
+// trap knows the end of the script itself.
+func (c *checker) trap(call *syntax.CallExpr, sub bool) {
+	if len(call.Args) < 2 {
+		return
+	}
+	if sub {
+		c.add(call.Pos(), "trap in a subshell or a pipeline: only the end of the script itself can be trapped")
+	}
+	if len(call.Args) < 3 {
+		return
+	}
+	for _, w := range call.Args[2:] {
+		if name := literal(w); !slices.Contains(traps, name) {
+			c.add(w.Pos(), "trap %s: only EXIT can be trapped, no signal reaches the shell", text(w))
+		}
+	}
+	action, ok := constant(call.Args[1])
+	if !ok {
+		c.add(call.Args[1].Pos(), "trap: what it runs must be written out, so that it can be read before it runs")
+		return
+	}
+	if action == "-" || action == "" {
+		return
+	}
+	if _, err := Parse("trap", action); err != nil {
+		c.add(call.Args[1].Pos(), "%v", err)
+	}
+}
+
+// literal is the text of a word that has no expansions, quotes removed; "" for others.
+func literal(w *syntax.Word) string {
+	text, _ := constant(w)
+	return text
+}
+
+// constant is the text of a word that has no expansions, quotes removed, and whether it is one.
+func constant(w *syntax.Word) (text string, ok bool) {
+	for _, part := range w.Parts {
+		switch p := part.(type) {
+		case *syntax.Lit:
+			text += unescape(p.Value)
+		case *syntax.SglQuoted:
+			text += p.Value
+		case *syntax.DblQuoted:
+			for _, q := range p.Parts {
+				lit, ok := q.(*syntax.Lit)
+				if !ok {
+					return "", false
+				}
+				text += lit.Value
+			}
+		default:
+			return "", false
+		}
+	}
+	return text, true
+}
+
+func unescape(s string) string {
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+1 < len(s) {
+			i++
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}

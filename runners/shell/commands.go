@@ -1,0 +1,66 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// A Command is one simple command of a script that is no builtin and no function of it.
+type Command struct {
+	Name      string // "" where it is known only when the script runs
+	Text      string // as it is written
+	Line, Col uint
+}
+
+// Commands lists the simple commands in the order of the text. Builtins and the script's own functions are not among them.
+func (s *Script) Commands() []Command {
+	functions := map[string]bool{}
+	syntax.Walk(s.file, func(n syntax.Node) bool {
+		if f, ok := n.(*syntax.FuncDecl); ok && f.Name != nil {
+			functions[f.Name.Value] = true
+		}
+		return true
+	})
+	var all []Command
+	syntax.Walk(s.file, func(n syntax.Node) bool {
+		call, ok := n.(*syntax.CallExpr)
+		if !ok || len(call.Args) == 0 {
+			return true
+		}
+		args := call.Args
+		name := literal(args[0])
+		for name == "command" && len(args) > 1 && !strings.HasPrefix(literal(args[1]), "-") {
+			args = args[1:]
+			name = literal(args[0])
+		}
+		if !functions[name] && !slices.Contains(Builtins, name) {
+			all = append(all, Command{name, text(call), call.Pos().Line(), call.Pos().Col()})
+		}
+		return true
+	})
+	return all
+}
+
+// Names are the names of the script's commands, each once, sorted, and whether there are commands whose names only a run can tell.
+func (s *Script) Names() (names []string, dynamic bool) {
+	for _, c := range s.Commands() {
+		if c.Name == "" {
+			dynamic = true
+			continue
+		}
+		names = append(names, c.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), dynamic
+}
+
+// text prints one command on one line.
+func text(n syntax.Node) string {
+	var b strings.Builder
+	if err := syntax.NewPrinter(syntax.SingleLine(true)).Print(&b, n); err != nil {
+		return ""
+	}
+	return b.String()
+}

@@ -1,0 +1,183 @@
+// Package guest interprets a shell script inside a jail. There is no shell program, and no process but this one: every simple command is a
+// WebAssembly module of its own instance, run by runners/wasi/guest on the streams that the script gives it, and what the script opens
+// itself (redirects, globs, tests) goes through the same view of the file system as what its tools open.
+//
+// The interpreter is mvdan.cc/sh. It is trusted as little as the engine: whatever it does, it does behind the jail's walls.
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/interp"
+
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/shell"
+)
+
+// Exit codes of commands that did not run, and of a script that the shell ended, as in POSIX.
+const (
+	exitFailed   = 1
+	exitUsage    = 2
+	exitRefused  = 126
+	exitNotFound = 127
+)
+
+// Run interprets the order's script. The streams stay the caller's. An error means that the script did not run, or was stopped by a fault
+// that is not its own.
+func Run(ctx context.Context, order runners.Order, modules [][]byte, stdin, stdout, stderr *os.File) (runners.Report, error) {
+	script, err := shell.Parse(order.Script.Name, order.Script.Text)
+	if err != nil {
+		return runners.Report{}, err
+	}
+	start := time.Now()
+	tools := newTools(order, modules)
+	defer tools.close()
+	files, err := newFiles(order.Invocation.Mounts, tools)
+	if err != nil {
+		return runners.Report{}, err
+	}
+	defer files.close()
+	r, err := newRunner(order, tools, files, stdin, stdout, stderr)
+	if err != nil {
+		return runners.Report{}, err
+	}
+	code, err := ending(r.Run(ctx, script.File()), stderr)
+	if err == nil {
+		err = tools.fault()
+	}
+	rep := tools.report()
+	rep.ExitCode = code
+	rep.Usage.RunNanos = int64(time.Since(start)) - rep.Usage.LoadNanos
+	return rep, err
+}
+
+func newRunner(order runners.Order, t *tools, f *files, stdin, stdout, stderr *os.File) (*interp.Runner, error) {
+	dir := order.Invocation.Cwd
+	if dir == "" {
+		dir = "/"
+	}
+	r, err := interp.New(
+		// Not interp.Dir, which looks for the directory beside the view.
+		func(r *interp.Runner) error {
+			r.Dir = dir
+			return nil
+		},
+		interp.Env(expand.ListEnviron(order.Invocation.Env...)),
+		interp.StdIO(stdin, stdout, stderr),
+		interp.CallHandler(t.before),
+		interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc { return t.exec }),
+		interp.OpenHandler(f.open),
+		interp.ReadDirHandler2(f.readDir),
+		interp.StatHandler(f.stat),
+		interp.AccessHandler(f.access),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return r, interp.Params(append([]string{"--"}, order.Script.Params...)...)(r)
+}
+
+// before looks at every simple command before it runs: it ends a script that calls what the check would have refused had its name been
+// written out, and hands to a tool what the interpreter's own builtins do not do as POSIX says.
+func (t *tools) before(ctx context.Context, args []string) ([]string, error) {
+	name := args[0]
+	if name == "command" && len(args) > 1 {
+		name = args[1]
+	}
+	if why := shell.Unsupported(name); why != "" {
+		return nil, &refusedError{interp.HandlerCtx(ctx).Pos.String(), name, why}
+	}
+	switch args[0] {
+	case "printf":
+		if len(args) > 1 && !simpleFormat(args[1]) {
+			return append([]string{toolPrefix}, args...), nil
+		}
+	case "trap":
+		return endTrap(args), nil
+	case "test", "[":
+		if operand := notNumber(args); operand != "" {
+			return []string{failPrefix, args[0] + ": " + runners.Printable(operand, 100) + ": not a number"}, nil
+		}
+	}
+	return args, nil
+}
+
+// Commands that no script can name, since no name has a NUL byte: the rest of the arguments as a tool whatever builtin has the name, and
+// an error of a builtin.
+const (
+	toolPrefix = "\x00tool"
+	failPrefix = "\x00fail"
+)
+
+// simpleFormat reports whether the interpreter's printf knows all of a format. It has neither precision nor floating point.
+func simpleFormat(format string) bool {
+	for i := 0; i < len(format); i++ {
+		if format[i] != '%' {
+			continue
+		}
+		for i++; i < len(format) && strings.IndexByte("0123456789-", format[i]) >= 0; i++ {
+		}
+		if i == len(format) || strings.IndexByte("%sdiuoxXcb", format[i]) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// endTrap knows the end of the script by its number too.
+func endTrap(args []string) []string {
+	args = slices.Clone(args)
+	for i := range args {
+		if i > 1 && args[i] == "0" {
+			args[i] = "EXIT"
+		}
+	}
+	return args
+}
+
+// notNumber is the operand of a comparison of numbers that is none, "" where all are.
+func notNumber(args []string) string {
+	for i, a := range args {
+		switch a {
+		case "-eq", "-ne", "-lt", "-le", "-gt", "-ge":
+			if i < 2 || i+1 >= len(args) {
+				continue
+			}
+			for _, operand := range []string{args[i-1], args[i+1]} {
+				if _, err := strconv.ParseInt(strings.TrimSpace(operand), 10, 64); err != nil {
+					return strconv.Quote(operand)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+type refusedError struct{ pos, name, why string }
+
+func (e *refusedError) Error() string { return fmt.Sprintf("%s: %s: %s", e.pos, e.name, e.why) }
+
+// ending makes an exit code of how the interpreter ended, and says on stderr what the script would not know.
+func ending(err error, stderr *os.File) (int, error) {
+	var status interp.ExitStatus
+	var refused *refusedError
+	switch {
+	case err == nil:
+		return 0, nil
+	case errors.As(err, &refused):
+		_, _ = fmt.Fprintf(stderr, "sh: %v\n", refused) // its reader may have gone
+		return exitRefused, nil
+	case errors.As(err, &status):
+		return int(status), nil
+	}
+	_, _ = fmt.Fprintf(stderr, "sh: %s\n", strings.TrimPrefix(err.Error(), "sh: "))
+	return exitFailed, nil
+}

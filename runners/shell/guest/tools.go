@@ -1,0 +1,238 @@
+package guest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/interp"
+
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/shell"
+	wasi "github.com/jail-sandbox/jail/runners/wasi/guest"
+)
+
+// tools are the commands of one script. A module is loaded when its first command runs, and once.
+type tools struct {
+	inv     runners.Invocation
+	script  runners.Script
+	modules []lazy
+	slots   chan struct{}
+
+	mu       sync.Mutex
+	denials  runners.Denials
+	usage    runners.Usage
+	executed map[string]int64
+	refused  *runners.MemoryRefused
+	met      runners.LimitsMet
+	failed   error
+}
+
+type lazy struct {
+	once   sync.Once
+	code   []byte
+	loaded *wasi.Loaded
+	err    error
+}
+
+func newTools(order runners.Order, modules [][]byte) *tools {
+	t := &tools{inv: order.Invocation, script: *order.Script, modules: make([]lazy, len(modules)), executed: map[string]int64{},
+		slots: make(chan struct{}, max(order.Script.Concurrent, 1))}
+	for i, code := range modules {
+		t.modules[i].code = code
+	}
+	return t
+}
+
+func (t *tools) close() {
+	for i := range t.modules {
+		if l := t.modules[i].loaded; l != nil {
+			_ = l.Close(context.Background()) // memory of a process that ends
+		}
+	}
+}
+
+func (t *tools) load(ctx context.Context, i int) (*wasi.Loaded, error) {
+	m := &t.modules[i]
+	m.once.Do(func() {
+		dir := ""
+		if t.inv.CacheDir != "" {
+			dir = filepath.Join(t.inv.CacheDir, strconv.Itoa(i))
+		}
+		m.loaded, m.err = wasi.Load(ctx, m.code, t.inv.Module, dir)
+	})
+	return m.loaded, m.err
+}
+
+// exec runs one simple command.
+func (t *tools) exec(ctx context.Context, args []string) error {
+	hc := interp.HandlerCtx(ctx)
+	switch args[0] {
+	case failPrefix:
+		fmt.Fprintf(hc.Stderr, "sh: %s\n", args[1])
+		return interp.ExitStatus(exitUsage)
+	case toolPrefix:
+		args = args[1:]
+	}
+	if args[0] == shell.Xargs {
+		return t.xargs(ctx, hc, args[1:])
+	}
+	return t.command(ctx, hc, args)
+}
+
+func (t *tools) command(ctx context.Context, hc interp.HandlerContext, args []string) error {
+	say := func(code uint8, format string, what ...any) error {
+		fmt.Fprintf(hc.Stderr, "sh: %s: %s\n", runners.Printable(args[0], 200), fmt.Sprintf(format, what...))
+		return interp.ExitStatus(code)
+	}
+	c, ok := t.script.Commands[args[0]]
+	if !ok {
+		if rule, known := t.script.Refused[args[0]]; known {
+			t.deny("policy", "tool "+args[0], rule)
+			return say(exitRefused, "not allowed: %s", rule)
+		}
+		if strings.Contains(args[0], "/") {
+			return say(exitNotFound, "not found: a script's commands are those of bundles, and .wasm files that it names in plain text")
+		}
+		return say(exitNotFound, "not found")
+	}
+	select {
+	case t.slots <- struct{}{}:
+		defer func() { <-t.slots }()
+	default:
+		return say(exitRefused, "%d tools run already: the limit pids allows no more", cap(t.slots))
+	}
+	loaded, err := t.load(ctx, c.Module)
+	if err != nil {
+		t.fail(fmt.Errorf("%s: %w", args[0], err))
+		return say(exitRefused, "%v", err)
+	}
+	return t.run(ctx, hc, loaded, c, args)
+}
+
+func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.Loaded, c runners.Command, args []string) error {
+	inv := t.inv
+	inv.Args = append(runners.Texts{c.Name}, args[1:]...)
+	inv.Env = environment(hc)
+	inv.Cwd = hc.Dir
+	inv.Layout = c.Layout
+	out, wait := stream(hc.Stdout)
+	errOut, waitErr := out, func() {}
+	if hc.Stderr != hc.Stdout {
+		errOut, waitErr = stream(hc.Stderr)
+	}
+	in, _ := hc.Stdin.(*os.File)
+	rep, err := loaded.Run(ctx, inv, in, out, errOut)
+	wait()
+	waitErr()
+	t.count(args[0], rep)
+	if err != nil {
+		t.fail(fmt.Errorf("%s: %w", args[0], err))
+		fmt.Fprintf(hc.Stderr, "sh: %s: %v\n", args[0], err)
+		return interp.ExitStatus(exitRefused)
+	}
+	if rep.Trap != nil {
+		fmt.Fprintf(hc.Stderr, "sh: %s: %s\n", args[0], rep.Trap.Sentence)
+	}
+	if rep.ExitCode == 0 {
+		return nil
+	}
+	return interp.ExitStatus(uint8(rep.ExitCode))
+}
+
+// stream is a file for a tool to write to, and what to wait for when the tool has ended. Where the script collects the output (a command
+// substitution) it is a pipe; nil takes everything.
+func stream(w io.Writer) (*os.File, func()) {
+	switch w := w.(type) {
+	case *os.File:
+		return w, func() {}
+	case null, nil:
+		return nil, func() {}
+	}
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		return nil, func() { fmt.Fprintf(w, "sh: %v\n", err) }
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(w, pr) // into memory
+	}()
+	return pw, func() {
+		_ = pw.Close() // a pipe
+		<-done
+		_ = pr.Close()
+	}
+}
+
+// environment is what the script exports. PWD tells a C library without a working directory where it is.
+func environment(hc interp.HandlerContext) runners.Texts {
+	var env runners.Texts
+	for name, v := range hc.Env.Each {
+		if v.Exported && v.Kind == expand.String && name != "PWD" {
+			env = append(env, name+"="+v.Str)
+		}
+	}
+	slices.Sort(env)
+	return append(env, "PWD="+hc.Dir)
+}
+
+func (t *tools) count(name string, rep runners.Report) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.executed[name]++
+	for _, d := range rep.Denied {
+		t.denials.AddCount(d)
+	}
+	if rep.MemoryRefused != nil {
+		t.refused = rep.MemoryRefused
+	}
+	for _, m := range rep.LimitsMet {
+		t.met.Add(m)
+	}
+	t.usage.LoadNanos += rep.Usage.LoadNanos
+	t.usage.MemoryPeak = max(t.usage.MemoryPeak, rep.Usage.MemoryPeak)
+	t.usage.OpenPeak = max(t.usage.OpenPeak, rep.Usage.OpenPeak)
+}
+
+func (t *tools) deny(layer, what, rule string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.denials.Add(layer, what, rule)
+}
+
+// Denied records what the view refused the script itself.
+func (t *tools) Denied(what, rule string) { t.deny("wasi", what, rule) }
+
+// fail keeps the first fault that is not a tool's own.
+func (t *tools) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.failed == nil {
+		t.failed = err
+	}
+}
+
+func (t *tools) fault() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failed
+}
+
+func (t *tools) report() runners.Report {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rep := runners.Report{Denied: t.denials.List(), MemoryRefused: t.refused, LimitsMet: t.met, Usage: t.usage}
+	for name, n := range t.executed {
+		rep.Executed = append(rep.Executed, runners.Executed{Name: name, Count: n})
+	}
+	slices.SortFunc(rep.Executed, func(a, b runners.Executed) int { return strings.Compare(a.Name, b.Name) })
+	return rep
+}

@@ -1,0 +1,92 @@
+// Package shell is the host half of the shell runner: it reads a POSIX shell script, says before anything runs what of it cannot be run
+// here, and lists its commands, so that policy can be asked and a plan shown. It is pure: no script is run by it. The inside half, which
+// interprets the script in a jail where every simple command is a jailed tool, is the package guest below it.
+//
+// The language is that of POSIX.1-2024, XCU chapter 2, without job control, and with "local" and "set -o pipefail" beside it. The parser is
+// mvdan.cc/sh, in its POSIX dialect.
+package shell
+
+import (
+	"fmt"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// MaxBytes is the longest script that is read.
+const MaxBytes = 1 << 20
+
+// MaxCommands is the most simple commands that a script may have.
+const MaxCommands = 20_000
+
+// A Script is one that can be run.
+type Script struct {
+	Name string // for messages: a file's name, or "-c"
+	Text string
+	file *syntax.File
+}
+
+// A Problem is one reason why a script cannot be run.
+type Problem struct {
+	Line, Col uint // from 1; columns count bytes
+	What      string
+}
+
+// An Error holds every problem of a script, in the order of the text.
+type Error struct {
+	Name     string
+	Problems []Problem
+}
+
+// Error says the first problem whole, and how many more there are.
+func (e *Error) Error() string {
+	p := e.Problems[0]
+	text := fmt.Sprintf("%s:%d:%d: %s", e.Name, p.Line, p.Col, p.What)
+	if n := len(e.Problems) - 1; n > 0 {
+		text += fmt.Sprintf(" (and %d more)", n)
+	}
+	return text
+}
+
+// Parse reads a script. The error, if any, is an *Error.
+func Parse(name, text string) (*Script, error) {
+	if len(text) > MaxBytes {
+		return nil, &Error{name, []Problem{{1, 1, fmt.Sprintf("the script has %d bytes, more than %d: run it in parts", len(text), MaxBytes)}}}
+	}
+	if at := strings.IndexByte(text, 0); at >= 0 {
+		line := 1 + strings.Count(text[:at], "\n")
+		return nil, &Error{name, []Problem{{uint(line), uint(at - strings.LastIndexByte(text[:at], '\n')), "a NUL byte: this is no shell script"}}}
+	}
+	file, err := parse(name, text)
+	if err != nil {
+		return nil, &Error{name, []Problem{problemOf(err)}}
+	}
+	if problems := check(file); len(problems) > 0 {
+		return nil, &Error{name, problems}
+	}
+	rewrite(file)
+	return &Script{Name: name, Text: text, file: file}, nil
+}
+
+func parse(name, text string) (*syntax.File, error) {
+	return syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), name)
+}
+
+// File is the parsed script, for who interprets it.
+func (s *Script) File() *syntax.File { return s.file }
+
+func problemOf(err error) Problem {
+	switch e := err.(type) {
+	case syntax.ParseError:
+		return Problem{e.Pos.Line(), e.Pos.Col(), e.Text}
+	case syntax.LangError:
+		what := e.Feature
+		if strings.HasSuffix(what, "s") {
+			what += " are"
+		} else {
+			what += " is"
+		}
+		return Problem{e.Pos.Line(), e.Pos.Col(), what + " not POSIX shell"}
+	}
+	return Problem{1, 1, err.Error()}
+}

@@ -1,0 +1,114 @@
+package preview1
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/runners/internal/sys"
+)
+
+// FetchVariable tells a guest the number of its descriptor from which sock_accept takes streams to the fetch proxy.
+const FetchVariable = "JAIL_FETCH_FD"
+
+// addFetch gives the guest a listener: what it accepts there are streams to the fetch proxy. It comes after the directories, because a C library
+// looks for those until the first number that is none.
+func (p *Process) addFetch(open func() (*os.File, error)) {
+	n := p.fds.put(&file{kind: kindListener, fd: -1, filetype: typeSocketStream, base: listenerRights, inherit: socketRights, accept: open})
+	var env []string
+	for _, e := range p.env {
+		if !strings.HasPrefix(e, FetchVariable+"=") {
+			env = append(env, e)
+		}
+	}
+	p.env = append(env, FetchVariable+"="+strconv.Itoa(int(n)))
+}
+
+// socket returns the stream behind fd. Where there is none, trying is recorded, unless it is a guest that has a way out and took the wrong number.
+func (p *Process) socket(name string, fd uint64) (*file, Errno) {
+	f := p.fds.get(uint32(fd))
+	if f != nil && f.kind == kindSocket {
+		return f, success
+	}
+	if f == nil || f.kind != kindListener {
+		p.denials.Add(Layer, "socket "+name, "no sockets")
+	}
+	if f == nil {
+		return nil, errBadf
+	}
+	return nil, errNotsock
+}
+
+func sockAccept(p *Process, mem []byte, a []uint64) Errno {
+	f := p.fds.get(uint32(a[0]))
+	if f == nil || f.kind != kindListener {
+		_, e := p.socket("sock_accept", a[0])
+		if e == success {
+			e = errInval // a stream accepts nothing
+		}
+		return e
+	}
+	flags := uint32(a[1])
+	switch {
+	case flags&^flagNonblock != 0:
+		return errInval
+	case p.fds.full():
+		return errNfile
+	}
+	stream, err := f.accept()
+	if err != nil {
+		return errConnRefused
+	}
+	// The stream is this process's alone, so it can be what suits the calls: waiting is done by polling.
+	fd := int(stream.Fd())
+	status, err := sys.StatusFlags(fd)
+	if err == nil {
+		err = sys.SetStatusFlags(fd, status|sys.ONonblock)
+	}
+	if err != nil {
+		stream.Close()
+		return errnoOf(err)
+	}
+	n := p.fds.put(&file{kind: kindSocket, fd: fd, filetype: typeSocketStream, flags: uint16(flags), base: socketRights, socket: stream})
+	return memory(mem).putU32(uint32(a[2]), n)
+}
+
+func sockRecv(p *Process, mem []byte, a []uint64) Errno {
+	if _, e := p.socket("sock_recv", a[0]); e != success {
+		return e
+	}
+	if uint32(a[3]) != 0 {
+		return errNotsup // neither looking ahead nor waiting for all
+	}
+	if e := fdRead(p, mem, []uint64{a[0], a[1], a[2], a[4]}); e != success {
+		return e
+	}
+	b, ok := memory(mem).at(uint32(a[5]), 2)
+	if !ok {
+		return errFault
+	}
+	clear(b) // no flags
+	return success
+}
+
+func sockSend(p *Process, mem []byte, a []uint64) Errno {
+	if _, e := p.socket("sock_send", a[0]); e != success {
+		return e
+	}
+	if uint32(a[3]) != 0 {
+		return errInval // there are no flags
+	}
+	return fdWrite(p, mem, []uint64{a[0], a[1], a[2], a[4]})
+}
+
+func sockShutdown(p *Process, _ []byte, a []uint64) Errno {
+	f, e := p.socket("sock_shutdown", a[0])
+	if e != success {
+		return e
+	}
+	how := uint32(a[1])
+	if how < 1 || how > 3 {
+		return errInval
+	}
+	return errnoOf(sys.Shutdown(f.fd, int(how)-1)) // the kernel counts from 0: read, write, both
+}

@@ -1,0 +1,54 @@
+package wasi_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/jail-sandbox/jail/runners/wasi"
+	. "github.com/jail-sandbox/jail/runners/wasi/wasitest"
+)
+
+func TestHollow(t *testing.T) {
+	m := writes
+	m.Funcs = append(m.Funcs, Func{Locals: Vec(1, U(9), []byte{I64}), Code: bytes.Repeat(nop, 5000)})
+	m.Custom = []Custom{{Name: "name", Data: bytes.Repeat([]byte{7}, 3000)}}
+	m.Data = []string{"data that stays"}
+	whole := m.Encode()
+	hollow := wasi.Hollow(whole)
+	before, err := wasi.Check(whole, wasi.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := wasi.Check(hollow, wasi.Limits{})
+	if err != nil || after.Functions != before.Functions || len(after.Imports) != len(before.Imports) || after.MemoryMin != before.MemoryMin {
+		t.Errorf("%+v, %v; before %+v", after, err, before)
+	}
+	if len(hollow) > 300 || !bytes.Contains(hollow, []byte("data that stays")) {
+		t.Errorf("%d bytes: %q", len(hollow), hollow)
+	}
+	// T-118: two modules that differ in their code alone are two to the engine.
+	m.Funcs[0].Code = bytes.Repeat(nop, 2)
+	if bytes.Equal(hollow, wasi.Hollow(m.Encode())) {
+		t.Error("another module has the same hollow one")
+	}
+	if other := wasi.Hollow(whole[:len(whole)-1]); !bytes.Equal(other, whole[:len(whole)-1]) {
+		t.Errorf("of a module that is cut short: %x", other)
+	}
+}
+
+// FuzzHollow: what passed passes still, with the same imports, functions and memory, and nothing panics.
+func FuzzHollow(f *testing.F) {
+	f.Add(sound.Encode())
+	f.Add(writes.Encode())
+	f.Fuzz(func(t *testing.T, module []byte) {
+		before, err := wasi.Check(module, wasi.Limits{})
+		if err != nil {
+			return
+		}
+		hollow := wasi.Hollow(module)
+		after, err := wasi.Check(hollow, wasi.Limits{})
+		if err != nil || after.Functions != before.Functions || len(after.Imports) != len(before.Imports) || after.MemoryMin != before.MemoryMin || after.MemoryMax != before.MemoryMax {
+			t.Errorf("%x becomes %x: %v", module, hollow, err)
+		}
+	})
+}

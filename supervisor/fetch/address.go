@@ -1,0 +1,134 @@
+package fetch
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// A zone is a range of addresses that no policy can grant, and what it is.
+type zone struct {
+	prefix netip.Prefix
+	what   string
+}
+
+func zones(what string, prefixes ...string) []zone {
+	out := make([]zone, len(prefixes))
+	for i, p := range prefixes {
+		out[i] = zone{netip.MustParsePrefix(p), what}
+	}
+	return out
+}
+
+func join(lists ...[]zone) (out []zone) {
+	for _, l := range lists {
+		out = append(out, l...)
+	}
+	return out
+}
+
+// metadataZones are where clouds answer for the credentials of a machine. Some look public, or lie in ranges that an operator could
+// want; they come first, so that a refusal says what they are.
+var metadataZones = zones("metadata", "169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "100.100.100.200/32", "168.63.129.16/32",
+	"192.0.0.192/32", "fd00:ec2::/32", "fd20:ce::254/128")
+
+// floor4 is what IANA's registry of special-purpose IPv4 addresses holds, and multicast and reserved space.
+var floor4 = join(
+	zones("this network", "0.0.0.0/8"),
+	zones("private", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
+	zones("carrier-grade NAT", "100.64.0.0/10"),
+	zones("loopback", "127.0.0.0/8"),
+	zones("link-local", "169.254.0.0/16"),
+	zones("protocol assignments", "192.0.0.0/24"),
+	zones("documentation", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"),
+	zones("AS112", "192.31.196.0/24", "192.175.48.0/24"),
+	zones("AMT", "192.52.193.0/24"),
+	zones("6to4 relay", "192.88.99.0/24"),
+	zones("benchmarking", "198.18.0.0/15"),
+	zones("multicast", "224.0.0.0/4"),
+	zones("reserved", "240.0.0.0/4"),
+)
+
+// floor6 is what is special inside 2000::/3, outside of which nothing is public, and names for the rest.
+var floor6 = join(
+	zones("protocol assignments, Teredo", "2001::/23"),
+	zones("documentation", "2001:db8::/32", "3fff::/20"),
+	zones("6to4", "2002::/16"),
+	zones("AS112", "2620:4f:8000::/48"),
+	zones("unspecified", "::/128"),
+	zones("loopback", "::1/128"),
+	zones("IPv4-mapped", "::ffff:0:0/96"),
+	zones("IPv4-translated", "::ffff:0:0:0/96"),
+	zones("IPv4-compatible", "::/96"),
+	zones("NAT64", "64:ff9b::/96", "64:ff9b:1::/48"),
+	zones("discard", "100::/64", "100:0:0:1::/64"),
+	zones("segment routing", "5f00::/16"),
+	zones("private", "fc00::/7"),
+	zones("link-local", "fe80::/10"),
+	zones("site-local", "fec0::/10"),
+	zones("multicast", "ff00::/8"),
+)
+
+var public6 = netip.MustParsePrefix("2000::/3")
+
+// Forbidden returns why an address may never be dialled, or "" for a public one. nat64 are prefixes of 96 bits behind which this network
+// reaches IPv4: an address below one is what the IPv4 address in it is. Whatever is not known to be public is forbidden.
+func Forbidden(a netip.Addr, nat64 []netip.Prefix) string {
+	switch {
+	case !a.IsValid():
+		return "no address"
+	case a.Zone() != "":
+		return "scoped to an interface"
+	case a.Is4In6():
+		a = a.Unmap()
+	}
+	if what := lookup(metadataZones, a); what != "" {
+		return what
+	}
+	if a.Is4() {
+		return lookup(floor4, a)
+	}
+	for _, p := range nat64 {
+		if p.Contains(a) {
+			return Forbidden(embedded(a, 12), nil)
+		}
+	}
+	if what := lookup(floor6, a); what != "" {
+		return what
+	}
+	if !public6.Contains(a) {
+		return "not assigned to the public"
+	}
+	// ISATAP carries an IPv4 address below any prefix (RFC 5214): ::0:5efe:a.b.c.d and ::200:5efe:a.b.c.d.
+	b := a.As16()
+	if b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe {
+		return "ISATAP"
+	}
+	return ""
+}
+
+func lookup(list []zone, a netip.Addr) string {
+	for _, z := range list {
+		if z.prefix.Contains(a) {
+			return z.what
+		}
+	}
+	return ""
+}
+
+// embedded returns the IPv4 address in four bytes of an IPv6 address.
+func embedded(a netip.Addr, at int) netip.Addr {
+	b := a.As16()
+	return netip.AddrFrom4([4]byte(b[at : at+4]))
+}
+
+// CheckNAT64 returns what is wrong with a prefix of an operator, or nil. Only the form in which the IPv4 address is the last four bytes is
+// understood (RFC 6052), so no other is taken.
+func CheckNAT64(p netip.Prefix) error {
+	if !p.IsValid() || !p.Addr().Is6() || p.Bits() != 96 || p != p.Masked() {
+		return fmt.Errorf("NAT64 prefix %s is not an IPv6 prefix of 96 bits", p)
+	}
+	if mapped := netip.MustParsePrefix("::/32"); mapped.Contains(p.Addr()) {
+		return fmt.Errorf("NAT64 prefix %s holds addresses that stand for IPv4 themselves", p)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// A limitError says which limit of fetches a request met.
+type limitError struct {
+	name  string // as a key of the policy file
+	limit string
+}
+
+func (e *limitError) Error() string { return fmt.Sprintf("%s = %s is used up", e.name, e.limit) }
+
+// A purse is what may still be used, by a run or by one host of it. Zero bounds are none.
+type purse struct {
+	mu       sync.Mutex
+	key      string // "fetch.limits" or "fetch.allow"
+	bounds   policy.FetchBounds
+	requests int64
+	in, out  int64
+	slots    chan struct{}
+	started  []time.Time // of the requests of the last second, as many as may start in one
+}
+
+func newPurse(key string, b policy.FetchBounds) *purse {
+	p := &purse{key: key, bounds: b}
+	if b.Concurrent > 0 && b.Concurrent < maxStreams {
+		p.slots = make(chan struct{}, b.Concurrent)
+	}
+	return p
+}
+
+// runBounds are the limits of a run in the form of bounds. A limit of nothing at all is a bound of nothing: it is asked for before.
+func runBounds(f policy.Fetch) policy.FetchBounds {
+	of := func(n int64) int64 {
+		if n == policy.Unlimited {
+			return 0
+		}
+		return n
+	}
+	l := f.Limits
+	return policy.FetchBounds{Requests: of(l.Requests), BytesIn: of(l.BytesIn), BytesOut: of(l.BytesOut), Concurrent: of(l.Concurrent),
+		Rate: f.Rate, Timeout: time.Duration(of(int64(l.Timeout)))}
+}
+
+func (p *purse) over(name string, limit int64) error {
+	_, unit, _ := p.bounds.Get(name)
+	return &limitError{p.key + "." + name, unit.Format(limit)}
+}
+
+// begin takes one request, waiting for its turn: a rate and a number at one time slow a tool down, the rest refuses it.
+func (p *purse) begin(ctx context.Context) error {
+	p.mu.Lock()
+	if p.bounds.Requests > 0 && p.requests >= p.bounds.Requests {
+		p.mu.Unlock()
+		return p.over("requests", p.bounds.Requests)
+	}
+	p.requests++
+	wait := p.turn(time.Now())
+	p.mu.Unlock()
+	if wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return p.over("rate", p.bounds.Rate)
+		}
+	}
+	if p.slots == nil {
+		return nil
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return p.over("concurrent", p.bounds.Concurrent)
+	}
+}
+
+// turn gives out the moment at which one more request may start, in order.
+func (p *purse) turn(now time.Time) time.Duration {
+	rate := int(min(p.bounds.Rate, 1<<16))
+	if rate <= 0 {
+		return 0
+	}
+	at := now
+	if len(p.started) == rate {
+		if free := p.started[0].Add(time.Second); free.After(at) {
+			at = free
+		}
+		p.started = append(p.started[:0], p.started[1:]...)
+	}
+	p.started = append(p.started, at)
+	return at.Sub(now)
+}
+
+func (p *purse) end() {
+	if p.slots != nil {
+		<-p.slots
+	}
+}
+
+// spend counts bytes and says when there are more than may be.
+func (p *purse) spend(in, out int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.in += in
+	p.out += out
+	if b := p.bounds.BytesIn; b > 0 && in > 0 && p.in > b {
+		return p.over("bytes_in", b)
+	}
+	if b := p.bounds.BytesOut; b > 0 && out > 0 && p.out > b {
+		return p.over("bytes_out", b)
+	}
+	return nil
+}
+
+// nothing returns the limit of a run that is zero, which grants no request at all.
+func nothing(f policy.Fetch) error {
+	for _, name := range policy.FetchLimitNames() {
+		if n, unit, _ := f.Limits.Get(name); n <= 0 {
+			return &limitError{"fetch.limits." + name, unit.Format(0)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/confine"
+	"github.com/jail-sandbox/jail/jail/control"
+)
+
+// Arg is the first argument with which the daemon's program becomes a proxy.
+const Arg = "fetch-proxy"
+
+// proxyControl is the proxy's descriptor of its socket to the daemon.
+const proxyControl = 3
+
+// Main is the whole life of a proxy. It returns the exit code.
+func Main(stderr io.Writer) int {
+	conn, err := control.Inherit(proxyControl)
+	if err != nil {
+		fmt.Fprintln(stderr, "fetch proxy: it is started by jaild:", err)
+		return 125
+	}
+	if err := serve(conn); err != nil && !errors.Is(err, io.EOF) {
+		_ = conn.Send(FromProxy{Failed: err.Error()}) // if nobody listens, there is nobody to tell
+		return 125
+	}
+	return 0
+}
+
+func serve(conn *control.Conn) error {
+	var setup Setup
+	files, err := conn.Receive(&setup)
+	if err != nil {
+		return err
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("%d descriptors came, not the door", len(files))
+	}
+	door := control.New(files[0])
+	if err := confine.Network(setup.UID, setup.Filter); err != nil {
+		return err
+	}
+	link := &link{conn: conn, waiting: map[uint64]chan Answer{}}
+	p, err := New(setup, link)
+	if err != nil {
+		return err
+	}
+	if err := link.send(FromProxy{Ready: &struct{}{}}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go p.admit(ctx, door)
+	err = link.listen()
+	cancel()
+	if err != nil {
+		return err
+	}
+	link.abandon()
+	p.wait(lastWords)
+	return nil
+}
+
+// lastWords is how long the ends of requests may take to be told when the run has ended.
+const lastWords = 2 * time.Second
+
+// abandon answers the intents to which no answer will come.
+func (l *link) abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, to := range l.waiting {
+		to <- Answer{ID: id, Failed: true}
+		delete(l.waiting, id)
+	}
+}
+
+// wait waits until no stream is served any more.
+func (p *Proxy) wait(most time.Duration) {
+	for end := time.Now().Add(most); len(p.streams) > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// admit hands out streams for as long as the door stands. What comes through it was written inside the jail.
+func (p *Proxy) admit(ctx context.Context, door *control.Conn) {
+	defer door.Close()
+	for {
+		var knock control.Knock
+		files, err := door.Receive(&knock)
+		for _, f := range files {
+			f.Close()
+		}
+		if err != nil {
+			return
+		}
+		if err := p.open(ctx, door); err != nil {
+			return
+		}
+	}
+}
+
+func (p *Proxy) open(ctx context.Context, door *control.Conn) error {
+	if len(p.streams) >= maxStreams {
+		return door.Send(control.Opened{Refused: true})
+	}
+	ours, theirs, err := control.Pair("stream")
+	if err != nil {
+		return door.Send(control.Opened{Refused: true})
+	}
+	conn, err := net.FileConn(ours.File())
+	ours.Close()
+	if err == nil {
+		err = door.Send(control.Opened{}, theirs)
+	}
+	theirs.Close()
+	if err != nil {
+		return err
+	}
+	go p.Serve(ctx, conn)
+	return nil
+}
+
+// A link is the proxy's side of its socket to the daemon.
+type link struct {
+	conn    *control.Conn
+	writing sync.Mutex
+	mu      sync.Mutex
+	waiting map[uint64]chan Answer
+}
+
+func (l *link) send(m FromProxy) error {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	return l.conn.Send(m)
+}
+
+// listen takes the daemon's answers until it closes its end.
+func (l *link) listen() error {
+	for {
+		var a Answer
+		files, err := l.conn.Receive(&a)
+		for _, f := range files {
+			f.Close()
+		}
+		if err != nil {
+			return err
+		}
+		if a.End {
+			return nil
+		}
+		l.mu.Lock()
+		to := l.waiting[a.ID]
+		delete(l.waiting, a.ID)
+		l.mu.Unlock()
+		if to != nil {
+			to <- a
+		}
+	}
+}
+
+// Intend waits until the daemon has the intent on record.
+func (l *link) Intend(i Intent) (string, error) {
+	answer := make(chan Answer, 1)
+	l.mu.Lock()
+	l.waiting[i.ID] = answer
+	l.mu.Unlock()
+	if err := l.send(FromProxy{Intent: &i}); err != nil {
+		return "", err
+	}
+	a := <-answer // the daemon answers, or its end is the end of this process
+	if a.Failed {
+		return "", errors.New("not on record")
+	}
+	return a.Refuse, nil
+}
+
+// Ended tells how a request ended. If the daemon does not hear it, its end is ours.
+func (l *link) Ended(o Outcome) { _ = l.send(FromProxy{Outcome: &o}) }
+
+// Refused tells of a request that was not sent.
+func (l *link) Refused(r Refused) { _ = l.send(FromProxy{Refused: &r}) }

@@ -1,0 +1,357 @@
+package fetch
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// wholeBody is the largest body, in bytes, that is read as a whole before anything is dialled: what is wrong with its chunks is then known
+// before the host hears of the request, and it is sent with its length.
+const wholeBody = 256 << 10
+
+// maxInformational bounds the answers before the answer.
+const maxInformational = 5
+
+// exchange sends a request and hands its answer on. It reports whether the stream goes on.
+func (s *stream) exchange(ctx context.Context, tr *trip) bool {
+	body, whole, refused := s.body(tr)
+	if refused != nil {
+		s.reply(tr.refuse(refused))
+		return false
+	}
+	headers := s.h.forwarded(tr.secret)
+	if tr.secret != nil {
+		var err error
+		if headers, err = tr.secret.attach(&tr.target, s.h.method, headers, whole, time.Now()); err != nil {
+			s.reply(tr.refuse(badRequest(err)))
+			return false
+		}
+	}
+	// What is not known to be safe to say twice is said on a connection that is known to listen.
+	reuse := s.h.length == 0
+	if refused := tr.reach(ctx, reuse); refused != nil {
+		s.finish(tr, refused)
+		return false
+	}
+	resp, refused := s.send(ctx, tr, headers, body)
+	if refused != nil {
+		s.finish(tr, refused)
+		return false
+	}
+	goesOn, keep := s.answer(ctx, tr, resp)
+	tr.done()
+	if keep {
+		tr.p.pool.put(tr.key(), tr.up)
+	} else {
+		tr.up.close()
+	}
+	return goesOn
+}
+
+// finish ends a request that got no answer of its host's.
+func (s *stream) finish(tr *trip, r *refusal) {
+	tr.done()
+	if tr.up != nil {
+		tr.up.close()
+	}
+	s.reply(r)
+}
+
+// body returns the request's body, and all of it where it is small: never nil for none.
+func (s *stream) body(tr *trip) (io.Reader, []byte, *refusal) {
+	limit := tr.bounds.RequestSize
+	tooLarge := &refusal{status: 413, code: codeBudget, layer: "fetch", rule: "fetch.allow.request_size",
+		message: fmt.Sprintf("the body is larger than %d bytes", limit), next: "send less"}
+	if limit > 0 && s.h.length > limit {
+		return nil, nil, tooLarge
+	}
+	if s.h.length == 0 {
+		return bytes.NewReader(nil), []byte{}, nil
+	}
+	if s.h.expects {
+		if _, err := io.WriteString(s.conn, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			return nil, nil, badRequest(err)
+		}
+	}
+	var from io.Reader = io.LimitReader(s.r, s.h.length)
+	if s.h.length < 0 {
+		from = &chunked{r: s.r}
+	}
+	start, err := io.ReadAll(io.LimitReader(from, wholeBody+1))
+	switch {
+	case err != nil:
+		return nil, nil, badRequest(err)
+	case s.h.length > 0 && int64(len(start)) < min(s.h.length, wholeBody+1):
+		return nil, nil, badRequest(bad("the body is shorter than its length"))
+	case limit > 0 && int64(len(start)) > limit:
+		return nil, nil, tooLarge
+	case len(start) <= wholeBody:
+		s.h.length = int64(len(start))
+		return bytes.NewReader(start), start, nil
+	}
+	rest := io.MultiReader(bytes.NewReader(start), from)
+	if limit > 0 {
+		rest = &bounded{rest, limit, errRequestSize}
+	}
+	return rest, nil, nil
+}
+
+var (
+	errRequestSize = errors.New("the body is larger than fetch.allow.request_size")
+	errAnswerSize  = errors.New("the answer is larger than fetch.allow.response_size")
+	errLength      = errors.New("the body is shorter than its length")
+)
+
+// bounded is an error after so many bytes.
+type bounded struct {
+	r    io.Reader
+	left int64
+	err  error
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, b.err
+	}
+	return n, err
+}
+
+// send writes the decided request and reads the head of its answer.
+func (s *stream) send(ctx context.Context, tr *trip, headers fields, body io.Reader) (*http.Response, *refusal) {
+	out := fmt.Appendf(nil, "%s %s%s HTTP/1.1\r\nHost: %s\r\n", s.h.method, tr.target.Path, tr.target.Query, tr.target.Authority())
+	out = headers.write(out)
+	switch {
+	case s.h.length > 0 || s.h.length == 0 && hasBody(s.h.method):
+		out = fmt.Appendf(out, "Content-Length: %d\r\n", s.h.length)
+	case s.h.length < 0:
+		out = append(out, "Transfer-Encoding: chunked\r\n"...)
+	}
+	w := bufio.NewWriterSize(tr.up.conn, 32<<10)
+	_, err := w.Write(append(out, "\r\n"...))
+	if err == nil && s.h.length != 0 {
+		err = s.sendBody(w, body)
+	}
+	if err == nil {
+		err = w.Flush()
+	}
+	// A host may answer before it has read all, and then close: its answer counts.
+	if err != nil && (ctx.Err() != nil || isOurs(err)) {
+		return nil, tr.failed(ctx, err)
+	}
+	resp, readErr := s.readHead(tr)
+	if readErr != nil {
+		return nil, tr.failed(ctx, errors.Join(err, readErr))
+	}
+	tr.out.First, tr.out.Status = time.Since(tr.start), resp.StatusCode
+	return resp, nil
+}
+
+func hasBody(method string) bool { return method == "POST" || method == "PUT" || method == "PATCH" }
+
+// isOurs reports whether an error is of the tool's body or of a limit, and not of the host.
+func isOurs(err error) bool {
+	var limit *limitError
+	var b *BadTarget
+	return errors.As(err, &limit) || errors.As(err, &b) || errors.Is(err, errRequestSize) || errors.Is(err, errLength) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+func (s *stream) sendBody(w *bufio.Writer, body io.Reader) error {
+	if s.h.length >= 0 {
+		n, err := io.Copy(w, body)
+		if err == nil && n < s.h.length {
+			err = errLength
+		}
+		return err
+	}
+	c := &chunkWriter{w}
+	if _, err := io.Copy(c, body); err != nil {
+		return err
+	}
+	_, err := w.WriteString("0\r\n\r\n")
+	return err
+}
+
+// chunkWriter writes each piece as one chunk.
+type chunkWriter struct{ w *bufio.Writer }
+
+func (c *chunkWriter) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if _, err := c.w.WriteString(strconv.FormatInt(int64(len(p)), 16) + "\r\n"); err != nil {
+		return 0, err
+	}
+	n, err := c.w.Write(p)
+	if err == nil {
+		_, err = c.w.WriteString("\r\n")
+	}
+	return n, err
+}
+
+// readHead reads the head of the answer, past those that come before it.
+func (s *stream) readHead(tr *trip) (*http.Response, error) {
+	for range maxInformational + 1 {
+		tr.up.cap.lower()
+		resp, err := http.ReadResponse(tr.up.r, &http.Request{Method: s.h.method})
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case resp.StatusCode == http.StatusSwitchingProtocols && tr.what.Kind != kindWebSocket:
+			return nil, errors.New("the host switches to a protocol that nobody asked for")
+		case resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols:
+			tr.up.cap.lift()
+			return resp, nil
+		}
+	}
+	return nil, errors.New("the host sends answers that are none without end")
+}
+
+// answer hands the answer on. goesOn is whether the tool's stream does, keep whether the connection can be used again.
+func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goesOn, keep bool) {
+	defer resp.Body.Close()
+	if refused := tr.checkAnswer(resp); refused != nil {
+		tr.out.Error = refused.message
+		s.reply(tr.refuse(refused))
+		return false, false
+	}
+	tr.out.Redirect = redirect(tr.target, resp.Header.Get("Location"))
+	headers, hit := returned(resp.Header, tr.secret)
+	tr.out.Scrubbed = hit
+	var body io.Reader = resp.Body
+	if limit := tr.bounds.ResponseSize; limit > 0 {
+		body = &bounded{body, limit, errAnswerSize}
+	}
+	var cleaner *scrubber
+	if tr.secret != nil && tr.secret.Scrub {
+		cleaner = &scrubber{r: body, forms: tr.secret.forms()}
+		body = cleaner
+	}
+	none := s.h.method == http.MethodHead || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
+	goesOn = !s.h.close
+	out := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\n", resp.StatusCode, http.StatusText(resp.StatusCode))
+	out = headers.write(out)
+	chunks := false
+	switch {
+	case resp.ContentLength >= 0 && resp.StatusCode != http.StatusNoContent && (!none || resp.ContentLength > 0):
+		out = fmt.Appendf(out, "Content-Length: %d\r\n", resp.ContentLength)
+	case none:
+	case s.h.minor == 1:
+		chunks = true
+		out = append(out, "Transfer-Encoding: chunked\r\n"...)
+	default:
+		goesOn = false
+	}
+	if !goesOn {
+		out = append(out, "Connection: close\r\n"...)
+	}
+	s.sent = true
+	w := bufio.NewWriterSize(s.conn, 32<<10)
+	_, err := w.Write(append(out, "\r\n"...))
+	if err == nil && !none {
+		err = s.copyBody(w, body, chunks)
+	}
+	if err == nil {
+		err = w.Flush()
+	} else {
+		_ = w.Flush() // what came is handed on; that it is not all shows in its framing
+	}
+	if cleaner != nil {
+		tr.out.Scrubbed = tr.out.Scrubbed || cleaner.hit
+	}
+	if err != nil {
+		tr.truncated(ctx, err)
+		return false, false
+	}
+	return goesOn, !resp.Close && tr.up.r.Buffered() == 0
+}
+
+// truncated says why an answer is not whole.
+func (tr *trip) truncated(ctx context.Context, err error) {
+	tr.out.Truncated, tr.out.Error = true, publicError(err)
+	var limit *limitError
+	switch {
+	case errors.As(err, &limit):
+		tr.overLimit(limit)
+	case errors.Is(err, errAnswerSize):
+		tr.overLimit(errAnswerSize)
+	case ctx.Err() != nil:
+		tr.out.Error = "timeout"
+	}
+}
+
+// copyBody hands a body on as it comes: what waits in the buffer goes before the next read that would wait.
+func (s *stream) copyBody(w *bufio.Writer, body io.Reader, chunks bool) error {
+	var to io.Writer = w
+	if chunks {
+		to = &chunkWriter{w}
+	}
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := body.Read(buf)
+		if n > 0 {
+			if _, werr := to.Write(buf[:n]); werr != nil {
+				return werr
+			}
+			if werr := w.Flush(); werr != nil {
+				return werr
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF) && chunks:
+			_, werr := w.WriteString("0\r\n\r\n")
+			return werr
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// checkAnswer refuses an answer that the rule does not let through.
+func (tr *trip) checkAnswer(resp *http.Response) *refusal {
+	if tr.bounds.ResponseSize > 0 && resp.ContentLength > tr.bounds.ResponseSize {
+		return &refusal{status: 502, code: codeBudget, layer: "fetch", rule: "fetch.allow.response_size", next: "ask for less",
+			message: fmt.Sprintf("the answer has %d bytes, more than the rule lets through", resp.ContentLength)}
+	}
+	if tr.secret != nil && tr.secret.Scrub {
+		if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+			return &refusal{status: 502, code: codeDenied, layer: "fetch", rule: "credential " + tr.what.Credential, next: "none: the host codes what it was asked not to",
+				message: "the answer is coded, so the credential could not be cut out of it"}
+		}
+	}
+	if len(tr.types) == 0 || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified || resp.ContentLength == 0 {
+		return nil
+	}
+	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	kind = strings.ToLower(strings.TrimSpace(kind))
+	if len(resp.Header.Values("Content-Type")) == 1 && tr.types.Match(kind) {
+		return nil
+	}
+	return &refusal{status: 403, code: codeDenied, layer: tr.what.Layer, rule: fmt.Sprintf("fetch.allow.types = %q", tr.types.Strings()),
+		message: fmt.Sprintf("the answer is of the type %q, which the rule does not let through", kind), next: "add the type to the rule"}
+}
+
+// redirect is where an answer sends the tool, without what may be secret.
+func redirect(t Target, location string) string {
+	if location == "" {
+		return ""
+	}
+	base := &url.URL{Scheme: t.Scheme, Host: t.Authority(), Path: "/"}
+	to, err := base.Parse(location)
+	if err != nil {
+		return "unreadable"
+	}
+	return (&url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}).String()
+}

@@ -1,0 +1,83 @@
+package fetch
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// notSent are headers that belong to one connection, or by which a request could say that it is another one than was decided: another host,
+// another path, another method, another caller.
+var notSent = []string{
+	"connection", "proxy-connection", "keep-alive", "proxy-authorization", "proxy-authenticate", "te", "trailer", "transfer-encoding",
+	"upgrade", "expect", "host", "content-length", "http2-settings", "alt-used",
+	"x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url", "x-original-method",
+	"forwarded", "x-forwarded-host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-port", "x-forwarded-prefix", "x-forwarded-server",
+	"x-host", "x-real-ip", "x-original-host", "via",
+}
+
+// forwarded returns what of the tool's headers is sent on. What Connection nominates goes too, before anything of the proxy's own is added.
+func (h *head) forwarded(secret *Secret) fields {
+	nominated := append(h.headers.tokens("connection"), h.headers.tokens("proxy-connection")...)
+	var out fields
+	for _, f := range h.headers {
+		name := strings.ToLower(f.name)
+		if slices.Contains(notSent, name) || slices.Contains(nominated, name) || secret != nil && secret.replaces(name) {
+			continue
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// notReturned are headers of an answer that belong to the connection to the host, or open other ways to it.
+var notReturned = []string{"connection", "proxy-connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
+	"transfer-encoding", "upgrade", "content-length", "alt-svc"}
+
+// returned returns what of an answer's headers the tool gets, sorted by name.
+func returned(header http.Header, secret *Secret) (out fields, scrubbed bool) {
+	var nominated []string
+	for _, v := range header.Values("Connection") {
+		for part := range strings.SplitSeq(v, ",") {
+			nominated = append(nominated, strings.ToLower(strings.TrimSpace(part)))
+		}
+	}
+	for name, values := range header {
+		lower := strings.ToLower(name)
+		if slices.Contains(notReturned, lower) || slices.Contains(nominated, lower) || secret != nil && lower == "set-cookie" {
+			continue
+		}
+		for _, v := range values {
+			if !plainField(name, v) {
+				continue
+			}
+			if secret != nil && secret.Scrub {
+				clean, hit := secret.scrubText(v)
+				v, scrubbed = clean, scrubbed || hit
+			}
+			out = append(out, field{name, v})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b field) int { return strings.Compare(a.name, b.name) })
+	return out, scrubbed
+}
+
+func plainField(name, value string) bool {
+	if name == "" {
+		return false
+	}
+	for i := range len(name) {
+		if !tokenByte(name[i]) {
+			return false
+		}
+	}
+	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}
+
+// write appends the lines of headers, without the empty line.
+func (f fields) write(b []byte) []byte {
+	for _, h := range f {
+		b = append(append(append(append(b, h.name...), ": "...), h.value...), "\r\n"...)
+	}
+	return b
+}

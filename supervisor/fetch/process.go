@@ -1,0 +1,233 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/control"
+)
+
+// Bounds of the proxy's process.
+const (
+	processMemory = 256 << 20 // bytes
+	processTasks  = 64
+	startTime     = 10 * time.Second
+	endTime       = 5 * time.Second
+)
+
+// A Spec says how a proxy is started.
+type Spec struct {
+	Exe    string // the daemon's own program
+	Cgroup string // of the proxy alone; empty leaves it in the daemon's
+	Setup  Setup
+	// Record puts on record what the proxy does. Its Intend returns before anything is dialled.
+	Record Recorder
+	// Died is called once if the proxy ends before it is told to.
+	Died func(error)
+}
+
+// A Process is the proxy of one run, seen from the daemon.
+type Process struct {
+	Door *os.File // the jail's end; the caller hands it on and closes it
+	PID  int
+
+	cmd    *exec.Cmd
+	conn   *control.Conn
+	spec   Spec
+	write  sync.Mutex
+	ended  chan struct{}
+	asked  sync.WaitGroup // intents that are being put on record
+	mu     sync.Mutex
+	open   map[uint64]bool // intents without an outcome
+	closed bool
+}
+
+// Start starts a proxy and returns when it is confined.
+func Start(ctx context.Context, s Spec) (*Process, error) {
+	conn, theirs, err := control.Pair("fetch proxy")
+	if err != nil {
+		return nil, err
+	}
+	doorOurs, door, err := control.Pair("door")
+	if err != nil {
+		return nil, errors.Join(err, conn.Close(), theirs.Close())
+	}
+	defer doorOurs.Close()
+	p := &Process{Door: door, conn: conn, spec: s, ended: make(chan struct{}), open: map[uint64]bool{}}
+	p.cmd = exec.Command(s.Exe, Arg)
+	p.cmd.Env = []string{"GOTRACEBACK=none", "GOMEMLIMIT=200MiB", "GODEBUG=netdns=go,containermaxprocs=0,updatemaxprocs=0"}
+	p.cmd.ExtraFiles = []*os.File{theirs}
+	p.cmd.Dir = "/"
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = p.cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return nil, errors.Join(err, conn.Close(), door.Close())
+	}
+	p.PID = p.cmd.Process.Pid
+	stop := context.AfterFunc(ctx, p.kill)
+	timer := time.AfterFunc(startTime, p.kill)
+	err = p.begin(doorOurs.File())
+	timer.Stop()
+	stop()
+	if err != nil {
+		p.kill()
+		_ = p.cmd.Wait() // err is the one that matters
+		return nil, errors.Join(fmt.Errorf("fetch proxy: %w", err), conn.Close(), door.Close(), p.removeGroup())
+	}
+	go p.listen()
+	return p, nil
+}
+
+func (p *Process) kill() { _ = p.cmd.Process.Kill() } // it may have ended by itself
+
+// begin puts the process where it belongs before it is told anything.
+func (p *Process) begin(door *os.File) error {
+	if p.spec.Cgroup != "" {
+		if err := cgroup.Enclose(p.spec.Cgroup, cgroup.Ceiling{Memory: processMemory, PIDs: processTasks}, p.PID); err != nil {
+			return err
+		}
+	}
+	if err := p.conn.Send(p.spec.Setup, door); err != nil {
+		return err
+	}
+	var said FromProxy
+	if err := p.receive(&said); err != nil {
+		return err
+	}
+	if said.Ready == nil {
+		return errors.New(said.Failed)
+	}
+	return nil
+}
+
+func (p *Process) receive(m *FromProxy) error {
+	files, err := p.conn.Receive(m)
+	for _, f := range files {
+		f.Close() // it has none to give
+	}
+	if errors.Is(err, io.EOF) {
+		return errors.New("it ended")
+	}
+	return err
+}
+
+// listen takes what the proxy says until it ends. What it says was written by a process that strangers speak to: it is only ever recorded.
+func (p *Process) listen() {
+	defer close(p.ended)
+	for {
+		var m FromProxy
+		if err := p.receive(&m); err != nil {
+			p.asked.Wait() // what is put on record now has no end that anybody could tell
+			p.end(err)
+			return
+		}
+		switch {
+		case m.Intent != nil:
+			p.asked.Go(func() { p.intent(*m.Intent) })
+		case m.Outcome != nil:
+			p.mu.Lock()
+			known := p.open[m.Outcome.ID]
+			delete(p.open, m.Outcome.ID)
+			p.mu.Unlock()
+			if known {
+				p.spec.Record.Ended(*m.Outcome)
+			}
+		case m.Refused != nil:
+			p.spec.Record.Refused(*m.Refused)
+		}
+	}
+}
+
+func (p *Process) intent(i Intent) {
+	a := Answer{ID: i.ID}
+	if own := ownAddress(i.Addresses); own != "" {
+		a.Refuse = own
+	} else {
+		p.mu.Lock()
+		p.open[i.ID] = true
+		p.mu.Unlock()
+		refuse, err := p.spec.Record.Intend(i)
+		a.Refuse, a.Failed = refuse, err != nil
+		if a.Failed || refuse != "" {
+			p.mu.Lock()
+			delete(p.open, i.ID)
+			p.mu.Unlock()
+		}
+	}
+	p.write.Lock()
+	defer p.write.Unlock()
+	_ = p.conn.Send(a) // a proxy that is gone is seen by listen
+}
+
+// end records what became of the requests whose end nobody can tell, and that the proxy is gone.
+func (p *Process) end(err error) {
+	p.mu.Lock()
+	open, closed := p.open, p.closed
+	p.open = nil
+	p.mu.Unlock()
+	for id := range open {
+		p.spec.Record.Ended(Outcome{ID: id, Error: "unknown: the proxy ended before the request did", Truncated: true})
+	}
+	if !closed && p.spec.Died != nil {
+		p.spec.Died(err)
+	}
+}
+
+// Close ends the proxy and waits until all that it did is on record and nothing of it is left. The jail must have ended.
+func (p *Process) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.write.Lock()
+	err := p.conn.Send(Answer{End: true})
+	p.write.Unlock()
+	if err != nil {
+		p.kill()
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(endTime):
+		p.kill()
+		<-p.ended
+	}
+	_ = p.cmd.Wait() // how it ended says nothing that its records did not
+	return errors.Join(p.conn.Close(), p.removeGroup())
+}
+
+func (p *Process) removeGroup() error {
+	if p.spec.Cgroup == "" {
+		return nil
+	}
+	return cgroup.Remove(p.spec.Cgroup)
+}
+
+// ownAddress says that one of the addresses is this host's, if one is. They are asked for anew each time, since they change.
+func ownAddress(addrs []netip.Addr) string {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return "the addresses of this host are not known: " + err.Error()
+	}
+	for _, o := range own {
+		prefix, err := netip.ParsePrefix(o.String())
+		if err != nil {
+			continue
+		}
+		for _, a := range addrs {
+			if prefix.Addr().Unmap() == a.Unmap() {
+				return "an address of this host"
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,105 @@
+package fetch
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// A refusal is an answer of the proxy's own, in words on which a person or a model can act.
+type refusal struct {
+	status  int
+	code    string
+	message string
+	rule    string // which one refused, or is missing
+	layer   string
+	next    string // what to do
+}
+
+func (r *refusal) Error() string { return r.message }
+
+// Codes of refusals.
+const (
+	codeBadRequest = "bad_request"
+	codeDenied     = "fetch_denied"
+	codeFloor      = "address_denied"
+	codeBudget     = "budget"
+	codeUpstream   = "upstream"
+	codeTimeout    = "timeout"
+	codeRecord     = "not_recorded"
+)
+
+// body is what the tool reads: {"error":{"code","message","rule","layer","next"}}.
+func (r *refusal) body() []byte {
+	text, err := json.Marshal(map[string]any{"error": map[string]string{
+		"code": r.code, "message": r.message, "rule": r.rule, "layer": r.layer, "next": r.next, "by": "jail fetch proxy"}})
+	if err != nil {
+		panic(fmt.Sprintf("bug: a refusal that is not JSON: %v", err)) // it is made of strings
+	}
+	return append(text, '\n')
+}
+
+// answer is the whole message. The stream is closed after it: nothing that follows a refusal is taken for a request.
+func (r *refusal) answer(method string) []byte {
+	body := r.body()
+	out := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\nX-Jail-Fetch: %s\r\n\r\n",
+		r.status, http.StatusText(r.status), len(body), r.code)
+	if method == http.MethodHead {
+		return out
+	}
+	return append(out, body...)
+}
+
+func badRequest(err error) *refusal {
+	return &refusal{status: http.StatusBadRequest, code: codeBadRequest, message: err.Error(), rule: "strict HTTP/1.1",
+		next: "send a plain HTTP/1.1 request with an absolute URL"}
+}
+
+// deny says which rule is missing.
+func deny(d policy.Decision, q policy.Connect) *refusal {
+	r := &refusal{status: http.StatusForbidden, code: codeDenied, rule: d.Rule, layer: d.Layer,
+		message: fmt.Sprintf("%s is not allowed: %s (%s)", strings.TrimPrefix(q.String(), "connect "), d.Rule, d.Layer)}
+	switch {
+	case strings.HasPrefix(d.Rule, "fetch.deny"):
+		r.next = "a rule of fetch.deny refuses it, whatever else grants it; do without, or ask who wrote " + d.Layer
+	case d.Layer == "request":
+		r.next = "run again with --fetch " + q.Host
+	case d.Layer == "ceiling":
+		r.next = "the ceiling of this host refuses it; only its operator can change that"
+	case q.Tunnel:
+		r.next = "ask the proxy for the https:// URL itself, without CONNECT; or add tls = \"opaque\", methods = [\"*\"] to the rule for " + q.Host
+	case q.WebSocket:
+		r.next = "add websocket = true to the rule for " + q.Host
+	default:
+		r.next = fmt.Sprintf("add to %s: [[fetch.allow]] host = %q, ports = [%d], methods = [%q]", d.Layer, q.Host, q.Port, q.Method)
+	}
+	return r
+}
+
+func floorDenied(host, address, what string) *refusal {
+	return &refusal{status: http.StatusForbidden, code: codeFloor, rule: "floor: " + what, layer: "fetch",
+		message: fmt.Sprintf("%s has the address %s (%s), which no policy can grant", host, address, what),
+		next:    "fetch from a host of the public network"}
+}
+
+func overBudget(err error) *refusal {
+	return &refusal{status: http.StatusForbidden, code: codeBudget, rule: err.Error(), layer: "fetch", message: err.Error(),
+		next: "do with less, or raise the limit in the policy"}
+}
+
+func upstreamFailed(host string, err error) *refusal {
+	return &refusal{status: http.StatusBadGateway, code: codeUpstream, message: fmt.Sprintf("%s: %s", host, publicError(err)),
+		next: "try again later, or another host"}
+}
+
+// publicError leaves out what is the host's own: the addresses of its name servers and of itself.
+func publicError(err error) string {
+	text := err.Error()
+	if i := strings.Index(text, "->"); i >= 0 {
+		text = text[i+2:]
+	}
+	return strings.ReplaceAll(text, "\n", "; ")
+}

@@ -1,0 +1,159 @@
+package fetch
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Bounds of a tool's streams.
+const (
+	idleStream = 2 * time.Minute  // between requests
+	headTime   = 15 * time.Second // from the first byte of a head to its last
+	lingerTime = 2 * time.Second
+	lingerMost = 1 << 20 // bytes
+)
+
+// Serve answers the requests of one stream, one after the other, each decided anew.
+func (p *Proxy) Serve(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	select {
+	case p.streams <- struct{}{}:
+		defer func() { <-p.streams }()
+	default:
+		return
+	}
+	r := bufio.NewReaderSize(conn, 4<<10)
+	for {
+		_ = conn.SetDeadline(time.Now().Add(idleStream)) // an error shows at the next read
+		if _, err := r.Peek(1); err != nil {
+			return
+		}
+		_ = conn.SetDeadline(time.Now().Add(headTime))
+		h, err := readHead(r)
+		if err != nil {
+			p.badHead(conn, err)
+			return
+		}
+		s := &stream{p: p, conn: conn, r: r, h: h}
+		if !s.handle(ctx) {
+			return
+		}
+	}
+}
+
+// badHead answers what is no request, and puts it on record.
+func (p *Proxy) badHead(conn net.Conn, err error) {
+	var b *BadTarget
+	if !errors.As(err, &b) {
+		return // the stream ended, or nothing came
+	}
+	p.refuse(What{ID: p.ids.Add(1), Kind: kindRequest, Decision: Denied, Layer: "fetch", Rule: "strict HTTP/1.1: " + b.Why})
+	(&stream{p: p, conn: conn, h: &head{}}).reply(badRequest(err))
+}
+
+// A stream is a request on its stream.
+type stream struct {
+	p    *Proxy
+	conn net.Conn
+	r    *bufio.Reader
+	h    *head
+	sent bool // bytes of an answer have gone to the tool
+}
+
+// reply answers in the proxy's own words and ends the stream, letting the tool finish what it is saying.
+func (s *stream) reply(r *refusal) {
+	_ = s.conn.SetDeadline(time.Now().Add(lingerTime))
+	if _, err := s.conn.Write(r.answer(s.h.method)); err != nil {
+		return
+	}
+	if half, ok := s.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		_, _ = io.CopyN(io.Discard, s.conn, lingerMost) // until it has read the answer and closes
+	}
+}
+
+// bad refuses a request that can be read in two ways.
+func (s *stream) bad(err error) {
+	s.p.refuse(What{ID: s.p.ids.Add(1), Kind: kindRequest, Method: s.h.method, Decision: Denied, Layer: "fetch", Rule: "strict HTTP/1.1: " + err.Error()})
+	s.reply(badRequest(err))
+}
+
+// handle takes one request through the pipeline, and reports whether the stream goes on.
+func (s *stream) handle(ctx context.Context) bool {
+	if s.h.method == "CONNECT" {
+		s.tunnel(ctx)
+		return false
+	}
+	t, err := ParseTarget(s.h.target)
+	if err == nil {
+		err = s.sameHost(t)
+	}
+	kind := kindRequest
+	if err == nil {
+		kind, err = s.kind()
+	}
+	if err != nil {
+		s.bad(err)
+		return false
+	}
+	tr, refused := s.p.decide(kind, s.h.method, t)
+	if refused != nil {
+		s.reply(refused)
+		return false
+	}
+	tr.timeout = tr.time()
+	ctx, cancel := context.WithTimeout(ctx, tr.timeout)
+	defer cancel()
+	end, refused := tr.budget(ctx)
+	if refused != nil {
+		s.reply(refused)
+		return false
+	}
+	defer end()
+	_ = s.conn.SetDeadline(time.Now().Add(tr.timeout + lingerTime))
+	if kind == kindWebSocket {
+		s.webSocket(ctx, tr)
+		return false
+	}
+	return s.exchange(ctx, tr)
+}
+
+// sameHost refuses a Host that is not the URL's.
+func (s *stream) sameHost(t Target) error {
+	for _, v := range s.h.headers.get("host") {
+		host, port, err := parseAuthority(v)
+		if err != nil {
+			return err
+		}
+		if port == 0 {
+			if port = t.Port; !slices.Contains([]uint16{80, 443}, port) {
+				return bad("Host names no port, and the URL names port %d", t.Port)
+			}
+		}
+		if host != t.Host || port != t.Port {
+			return bad("Host is not the host of the URL")
+		}
+	}
+	return nil
+}
+
+// kind says whether the request wants to become something else.
+func (s *stream) kind() (string, error) {
+	upgrade := s.h.headers.tokens("upgrade")
+	wants := slices.Contains(s.h.headers.tokens("connection"), "upgrade")
+	switch {
+	case len(upgrade) == 0 && !wants:
+		return kindRequest, nil
+	case len(upgrade) == 1 && upgrade[0] == "websocket" && wants && s.h.method == "GET" && s.h.minor == 1 &&
+		len(s.h.headers.get("sec-websocket-key")) == 1 && len(s.h.headers.get("http2-settings")) == 0:
+		return kindWebSocket, nil
+	}
+	return "", bad("the request asks for an upgrade to %q; only websocket is known", strings.Join(upgrade, ","))
+}

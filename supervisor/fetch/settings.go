@@ -1,0 +1,310 @@
+package fetch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/profiles"
+)
+
+// Settings are what the operator of a host says of fetches, in a TOML file of the daemon's that nobody else can write:
+//
+//	resolvers = ["9.9.9.9", "[2620:fe::fe]:53"]   # none said: those of /etc/resolv.conf
+//	roots     = "/etc/ssl/certs/ca-certificates.crt"
+//	nat64     = ["64:ff9b::/96"]                  # behind which this network reaches IPv4
+//	queries   = false                             # whether queries are recorded as they are
+//
+//	[[credential]]
+//	name = "registry"
+//	kind = "bearer"                               # bearer, basic, header, query, sigv4
+//	file = "/etc/jail/secrets/registry"           # or systemd = "NAME", env = "NAME", command = ["/path", "arg"]
+//	scrub = true                                  # cut it out of what comes back; false to leave answers as they are
+type Settings struct {
+	Resolvers   []string     `json:"resolvers"`
+	Roots       string       `json:"roots"`
+	NAT64       []string     `json:"nat64"`
+	Queries     bool         `json:"queries"`
+	Credentials []Credential `json:"credential"`
+
+	servers []netip.AddrPort
+	nat64   []netip.Prefix
+}
+
+// A Credential says what a secret is for and where it is found. It holds none.
+type Credential struct {
+	Name string `json:"name"`
+	Kind string `json:"kind"`
+	// One of these says where the secret is.
+	File    string   `json:"file"`
+	Systemd string   `json:"systemd"` // a name below $CREDENTIALS_DIRECTORY
+	Env     string   `json:"env"`     // a variable of the daemon
+	Command []string `json:"command"` // prints it
+
+	User           string `json:"user"`
+	Header         string `json:"header"`
+	Parameter      string `json:"parameter"`
+	Region         string `json:"region"`
+	Service        string `json:"service"`
+	AllowCleartext bool   `json:"allow_cleartext"`
+	Scrub          *bool  `json:"scrub"`
+}
+
+// systemRoots are where distributions keep the certificates that they trust.
+var systemRoots = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}
+
+// ReadSettings reads the file at path, which need not exist.
+func ReadSettings(path string) (Settings, error) {
+	var s Settings
+	text, err := profiles.ReadTrusted(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return s, err
+	default:
+		if err := s.parse(path, text); err != nil {
+			return s, err
+		}
+	}
+	return s, s.check()
+}
+
+func (s *Settings) parse(path string, text []byte) error {
+	values, err := syntax.Plain(path, text)
+	if err != nil {
+		return err
+	}
+	plain, err := json.Marshal(values)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(plain))
+	d.DisallowUnknownFields()
+	if err := d.Decode(s); err != nil {
+		return fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+func (s *Settings) check() error {
+	texts := s.Resolvers
+	if len(texts) == 0 {
+		texts = systemResolvers()
+	}
+	for _, text := range texts {
+		server, err := netip.ParseAddrPort(text)
+		if err != nil {
+			var a netip.Addr
+			if a, err = netip.ParseAddr(text); err != nil {
+				return fmt.Errorf("resolvers: %q is no address", text)
+			}
+			server = netip.AddrPortFrom(a, 53)
+		}
+		s.servers = append(s.servers, server)
+	}
+	for _, text := range s.NAT64 {
+		p, err := netip.ParsePrefix(text)
+		if err == nil {
+			err = CheckNAT64(p)
+		}
+		if err != nil {
+			return fmt.Errorf("nat64: %w", err)
+		}
+		s.nat64 = append(s.nat64, p)
+	}
+	seen := map[string]bool{}
+	for _, c := range s.Credentials {
+		if err := c.check(); err != nil {
+			return fmt.Errorf("credential %q: %w", c.Name, err)
+		}
+		if seen[c.Name] {
+			return fmt.Errorf("credential %q is there twice", c.Name)
+		}
+		seen[c.Name] = true
+	}
+	return nil
+}
+
+// systemResolvers are the name servers of /etc/resolv.conf, and nothing else of it.
+func systemResolvers() (out []string) {
+	text, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		return nil // without a name server every fetch says so
+	}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "nameserver" {
+			continue
+		}
+		if a, err := netip.ParseAddr(words[1]); err == nil {
+			out = append(out, a.String())
+		}
+	}
+	return out
+}
+
+func (c Credential) check() error {
+	sources := 0
+	for _, said := range []bool{c.File != "", c.Systemd != "", c.Env != "", len(c.Command) > 0} {
+		if said {
+			sources++
+		}
+	}
+	switch err := policy.CheckCredential(c.Name); {
+	case err != nil:
+		return err
+	case c.Name == "" || c.Name == policy.AnyCredential:
+		return errors.New("it has no name")
+	case sources != 1:
+		return errors.New("one of file, systemd, env and command says where it is")
+	case c.File != "" && !filepath.IsAbs(c.File):
+		return errors.New("file is no absolute path")
+	case len(c.Command) > 0 && !filepath.IsAbs(c.Command[0]):
+		return errors.New("command is no absolute path")
+	case strings.ContainsAny(c.Systemd, "/\x00") || c.Systemd == "..":
+		return errors.New("systemd is no plain name")
+	}
+	s := c.secret("long enough to be one")
+	return s.Check()
+}
+
+func (c Credential) secret(value string) Secret {
+	s := Secret{Kind: c.Kind, Value: value, User: c.User, Region: c.Region, Service: c.Service, Cleartext: c.AllowCleartext, Scrub: c.Scrub == nil || *c.Scrub}
+	switch c.Kind {
+	case SecretHeader:
+		s.Name = c.Header
+	case SecretQuery:
+		s.Name = c.Parameter
+	}
+	return s
+}
+
+// SetupFor is all that the proxy of a run with this policy gets to know: the secrets are those that its rules name, read now.
+func (s Settings) SetupFor(ctx context.Context, eff policy.Effective) (Setup, error) {
+	out := Setup{Servers: s.servers, NAT64: s.nat64, Queries: s.Queries, Secrets: map[string]Secret{}}
+	for i, l := range eff.Layers() {
+		if i == 0 {
+			out.Ceiling = l.Name
+		}
+		out.Layers = append(out.Layers, SetupLayer{Name: l.Name, Source: l.Source, Fetch: l.Policy.Fetch})
+	}
+	var err error
+	if out.Roots, err = s.roots(); err != nil {
+		return out, err
+	}
+	for _, name := range eff.Policy().Fetch.Credentials() {
+		for _, c := range s.Credentials {
+			if c.Name != name {
+				continue
+			}
+			value, err := c.read(ctx)
+			if err == nil {
+				secret := c.secret(value)
+				out.Secrets[name], err = secret, secret.Check()
+			}
+			if err != nil {
+				return out, fmt.Errorf("credential %q: %w", name, err)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (s Settings) roots() ([]byte, error) {
+	if s.Roots != "" {
+		return os.ReadFile(s.Roots)
+	}
+	for _, path := range systemRoots {
+		text, err := os.ReadFile(path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return text, err
+		}
+	}
+	return nil, nil // then no https host can be verified, and each fetch says so
+}
+
+// Bounds of the sources of secrets.
+const (
+	maxSecret   = 64 << 10 // bytes
+	commandTime = 10 * time.Second
+)
+
+// read returns the secret without the line end after it.
+func (c Credential) read(ctx context.Context) (string, error) {
+	var text []byte
+	var err error
+	switch {
+	case c.File != "":
+		text, err = readSecret(c.File)
+	case c.Systemd != "":
+		dir := os.Getenv("CREDENTIALS_DIRECTORY")
+		if dir == "" {
+			return "", errors.New("systemd has handed over no credentials")
+		}
+		text, err = readSecret(filepath.Join(dir, c.Systemd))
+	case c.Env != "":
+		value, ok := os.LookupEnv(c.Env)
+		if !ok {
+			return "", fmt.Errorf("the daemon has no variable %s", c.Env)
+		}
+		text = []byte(value)
+	default:
+		text, err = c.run(ctx)
+	}
+	return strings.TrimRight(string(text), "\r\n"), err
+}
+
+// readSecret reads a file that only root could have written and that not everybody can read. It is opened once, without following a link, and what
+// was opened is what is judged.
+func readSecret(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, errors.New("its file cannot be opened: " + errors.Unwrap(err).Error())
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || !info.Mode().IsRegular():
+		return nil, errors.New("its file is no regular file")
+	case st.Uid != 0:
+		return nil, errors.New("its file is not root's")
+	case info.Mode().Perm()&^0o640 != 0:
+		return nil, fmt.Errorf("its file has the mode %04o: make it 0600", info.Mode().Perm())
+	case info.Size() > maxSecret:
+		return nil, fmt.Errorf("its file is larger than %d bytes", maxSecret)
+	}
+	return io.ReadAll(io.LimitReader(f, maxSecret))
+}
+
+// run asks a command of the operator's. What it says on standard error is not shown: it may be the secret.
+func (c Credential) run(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.Command[0], c.Command[1:]...)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	out, err := cmd.Output()
+	switch {
+	case err != nil:
+		return nil, errors.New("its command failed")
+	case len(out) > maxSecret:
+		return nil, fmt.Errorf("its command printed more than %d bytes", maxSecret)
+	}
+	return out, nil
+}

@@ -1,0 +1,233 @@
+package fetch
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// Schemes.
+const (
+	schemeHTTP  = "http"
+	schemeHTTPS = "https"
+)
+
+// Bounds of a request's line.
+const (
+	maxTarget = 16 << 10 // bytes of a URL
+	maxMethod = 32
+)
+
+// A Target is where a request goes, in the one form that is decided, recorded and sent.
+type Target struct {
+	Scheme string // http or https
+	Host   string // lower case, no final dot
+	Port   uint16
+	Path   string // canonical; empty for a tunnel
+	Query  string // with its question mark, or empty
+}
+
+// Authority is what a Host header says: the port only where the scheme does not.
+func (t Target) Authority() string {
+	if t.Scheme == schemeHTTP && t.Port == 80 || t.Scheme == schemeHTTPS && t.Port == 443 {
+		return t.Host
+	}
+	return t.Host + ":" + strconv.Itoa(int(t.Port))
+}
+
+// String shows the target as a URL without its query, which may hold secrets.
+func (t Target) String() string { return t.Scheme + "://" + t.Authority() + t.Path }
+
+// BadTarget says what is wrong with a URL or an authority.
+type BadTarget struct{ Why string }
+
+func (e *BadTarget) Error() string { return e.Why }
+
+func bad(format string, args ...any) error { return &BadTarget{fmt.Sprintf(format, args...)} }
+
+// ParseTarget reads an absolute URL of a request line. http to port 443 is taken as https: nobody answers plain HTTP there, and a client that
+// cannot speak TLS to a proxy can still ask for it.
+func ParseTarget(text string) (Target, error) {
+	if len(text) > maxTarget {
+		return Target{}, bad("the URL is longer than %d bytes", maxTarget)
+	}
+	var t Target
+	rest, ok := cutFold(text, "http://")
+	if t.Scheme = schemeHTTP; !ok {
+		if rest, ok = cutFold(text, "https://"); !ok {
+			return Target{}, bad("the request names no http:// or https:// URL: a proxy needs all of it")
+		}
+		t.Scheme = schemeHTTPS
+	}
+	end := strings.IndexAny(rest, "/?#\\")
+	if end < 0 {
+		end = len(rest)
+	}
+	authority, tail := rest[:end], rest[end:]
+	var err error
+	if t.Host, t.Port, err = parseAuthority(authority); err != nil {
+		return Target{}, err
+	}
+	switch {
+	case t.Port == 0 && t.Scheme == schemeHTTP:
+		t.Port = 80
+	case t.Port == 0:
+		t.Port = 443
+	case t.Port == 443:
+		t.Scheme = schemeHTTPS
+	}
+	raw, query, asked := strings.Cut(tail, "?")
+	if t.Path, err = CanonicalPath(raw); err != nil {
+		return Target{}, err
+	}
+	if asked {
+		if err := checkQuery(query); err != nil {
+			return Target{}, err
+		}
+		t.Query = "?" + query
+	}
+	return t, nil
+}
+
+// ParseTunnel reads the authority of a CONNECT, which must name its port.
+func ParseTunnel(text string) (Target, error) {
+	if len(text) > maxTarget {
+		return Target{}, bad("the authority is longer than %d bytes", maxTarget)
+	}
+	host, port, err := parseAuthority(text)
+	if err != nil {
+		return Target{}, err
+	}
+	if port == 0 {
+		return Target{}, bad("CONNECT names no port")
+	}
+	return Target{Scheme: schemeHTTPS, Host: host, Port: port}, nil
+}
+
+// parseAuthority reads HOST or HOST:PORT; port 0 is none said.
+func parseAuthority(text string) (host string, port uint16, err error) {
+	if strings.Contains(text, "@") {
+		return "", 0, bad("the URL has a user part, which is never sent")
+	}
+	name, digits, hasPort := strings.Cut(text, ":")
+	if strings.HasPrefix(text, "[") {
+		inside, after, ok := strings.Cut(text[1:], "]")
+		if !ok || after != "" && !strings.HasPrefix(after, ":") {
+			return "", 0, bad("the brackets of the host do not end where they should")
+		}
+		if a, err := netip.ParseAddr(inside); err != nil || !a.Is6() || a.Zone() != "" {
+			return "", 0, bad("only an IPv6 address stands in brackets")
+		}
+		return "", 0, bad("the host is an address: name it, since rules are about names")
+	}
+	if hasPort {
+		if port, err = parsePort(digits); err != nil {
+			return "", 0, err
+		}
+	}
+	if host, err = policy.ParseHostName(name); err != nil {
+		return "", 0, bad("%v", err)
+	}
+	return host, port, nil
+}
+
+func parsePort(digits string) (uint16, error) {
+	if digits == "" || len(digits) > 5 || digits[0] == '0' || strings.Trim(digits, "0123456789") != "" {
+		return 0, bad("port %q is no number from 1 to 65535", digits)
+	}
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil {
+		return 0, bad("port %q is no number from 1 to 65535", digits)
+	}
+	return uint16(n), nil
+}
+
+// cutFold cuts a prefix of ASCII in any case.
+func cutFold(text, prefix string) (string, bool) {
+	if len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix) {
+		return text[len(prefix):], true
+	}
+	return text, false
+}
+
+const (
+	unreserved = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+	pathBytes  = unreserved + "!$&'()*+,=:@/"
+	queryBytes = unreserved + "!$&'()*+,;=:@/?%[]{}|^`"
+)
+
+// CanonicalPath returns the one form of a path: needless escapes are undone, the rest has upper-case digits. A path that two servers could read
+// as two different ones is refused: with an encoded slash, dot, percent, semicolon or backslash, dot segments, empty segments, parameters, or bytes
+// that are no UTF-8. The empty path is "/".
+func CanonicalPath(raw string) (string, error) {
+	if raw == "" {
+		return "/", nil
+	}
+	if raw[0] != '/' {
+		return "", bad("the path does not start with a slash")
+	}
+	out := make([]byte, 0, len(raw))
+	plain := make([]byte, 0, len(raw))
+	for i := 0; i < len(raw); i++ {
+		c := raw[i]
+		if c != '%' {
+			if strings.IndexByte(pathBytes, c) < 0 {
+				return "", bad("the path has %q, which stands in no path", string(rune(c)))
+			}
+			out, plain = append(out, c), append(plain, c)
+			continue
+		}
+		if i+2 >= len(raw) {
+			return "", bad("the path ends inside an escape")
+		}
+		n, err := strconv.ParseUint(raw[i+1:i+3], 16, 8)
+		if err != nil || raw[i+1] == '+' || raw[i+1] == '-' {
+			return "", bad("the path has %q, which is no escape", raw[i:i+3])
+		}
+		d := byte(n)
+		switch {
+		case d < ' ' || d == 0x7f || strings.IndexByte("./\\%;?#", d) >= 0:
+			return "", bad("the path has %s, which servers read in different ways", raw[i:i+3])
+		case strings.IndexByte(unreserved, d) >= 0:
+			out = append(out, d)
+		default:
+			out = append(out, strings.ToUpper(raw[i:i+3])...)
+		}
+		plain = append(plain, d)
+		i += 2
+	}
+	if !utf8.Valid(plain) {
+		return "", bad("the path is not UTF-8")
+	}
+	path := string(out)
+	for i, segment := range strings.Split(path[1:], "/") {
+		switch {
+		case segment == "." || segment == "..":
+			return "", bad("the path has the segment %q", segment)
+		case segment == "" && i < strings.Count(path, "/")-1:
+			return "", bad("the path has an empty segment")
+		}
+	}
+	return path, nil
+}
+
+func checkQuery(query string) error {
+	for i := range len(query) {
+		if strings.IndexByte(queryBytes, query[i]) < 0 {
+			return bad("the query has %q, which must be escaped", string(rune(query[i])))
+		}
+	}
+	return nil
+}
+
+// checkMethodToken refuses what is no method in upper case.
+func checkMethodToken(m string) error {
+	if m == "" || len(m) > maxMethod || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
+		return bad("the method is no upper-case name such as GET")
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package fetch
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// tunnel carries a client's own TLS to a host that a rule lets pass unseen. The first bytes must be a TLS greeting to that very host.
+func (s *stream) tunnel(ctx context.Context) {
+	t, err := ParseTunnel(s.h.target)
+	if err == nil {
+		err = s.sameHost(t)
+	}
+	if err != nil {
+		s.bad(err)
+		return
+	}
+	tr, refused := s.p.decide(kindTunnel, "CONNECT", t)
+	if refused != nil {
+		s.reply(refused)
+		return
+	}
+	tr.timeout = tr.time()
+	ctx, cancel := context.WithTimeout(ctx, tr.timeout)
+	defer cancel()
+	end, refused := tr.budget(ctx)
+	if refused != nil {
+		s.reply(refused)
+		return
+	}
+	defer end()
+	if refused := tr.reach(ctx, false); refused != nil {
+		s.finish(tr, refused)
+		return
+	}
+	defer tr.up.close()
+	defer tr.done()
+	_ = s.conn.SetDeadline(time.Now().Add(headTime))
+	if _, err := io.WriteString(s.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		tr.out.Error = "the tool went away"
+		return
+	}
+	hello, err := readHello(s.r, t.Host)
+	if err != nil {
+		tr.out.Error = err.Error()
+		tr.overLimit(err)
+		return
+	}
+	deadline, _ := ctx.Deadline()
+	_ = s.conn.SetDeadline(deadline)
+	if _, err := tr.up.conn.Write(hello); err != nil {
+		tr.failed(ctx, err)
+		return
+	}
+	s.splice(ctx, tr)
+}
+
+// splice carries bytes both ways until both sides have ended, one has failed, or time is up.
+func (s *stream) splice(ctx context.Context, tr *trip) {
+	var both sync.WaitGroup
+	var mu sync.Mutex
+	fail := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil && tr.out.Error == "" && !errors.Is(err, net.ErrClosed) {
+			tr.truncated(ctx, err)
+		}
+		s.conn.Close()
+		tr.up.close()
+	}
+	both.Go(func() {
+		_, err := io.Copy(tr.up.conn, s.r)
+		if half, ok := tr.up.meter.Conn.(interface{ CloseWrite() error }); ok && err == nil {
+			err = half.CloseWrite()
+		}
+		if err != nil {
+			fail(err)
+		}
+	})
+	both.Go(func() {
+		_, err := io.Copy(s.conn, tr.up.r)
+		if half, ok := s.conn.(interface{ CloseWrite() error }); ok && err == nil {
+			err = half.CloseWrite()
+		}
+		if err != nil {
+			fail(err)
+		}
+	})
+	both.Wait()
+}
+
+// maxHello bounds the greeting of a client, in bytes.
+const maxHello = 16 << 10
+
+// readHello reads the first record of a client's TLS, whole, and refuses it where it is none, or names no server, another one, or one that
+// it hides.
+func readHello(r io.Reader, host string) ([]byte, error) {
+	record := make([]byte, 5)
+	if _, err := io.ReadFull(r, record); err != nil {
+		return nil, errors.New("the tunnel ended before a TLS greeting")
+	}
+	size := int(binary.BigEndian.Uint16(record[3:]))
+	if record[0] != 22 || record[1] != 3 || size < 4 || size > maxHello {
+		return nil, errors.New("what the tunnel carries is not TLS")
+	}
+	record = append(record, make([]byte, size)...)
+	if _, err := io.ReadFull(r, record[5:]); err != nil {
+		return nil, errors.New("the tunnel ended inside a TLS greeting")
+	}
+	name, err := serverName(record[5:])
+	switch {
+	case err != nil:
+		return nil, err
+	case !strings.EqualFold(strings.TrimSuffix(name, "."), host):
+		return nil, fmt.Errorf("the TLS greeting names another host than %s", host)
+	}
+	return record, nil
+}
+
+// A cursor takes lengths and bytes off a message.
+type cursor struct {
+	b  []byte
+	ok bool
+}
+
+func (c *cursor) bytes(n int) []byte {
+	if !c.ok || n > len(c.b) {
+		c.ok = false
+		return nil
+	}
+	out := c.b[:n]
+	c.b = c.b[n:]
+	return out
+}
+
+// sized takes a length of n bytes, and that many bytes.
+func (c *cursor) sized(n int) cursor {
+	size := 0
+	for _, b := range c.bytes(n) {
+		size = size<<8 | int(b)
+	}
+	return cursor{c.bytes(size), c.ok}
+}
+
+// Extensions of a greeting (RFC 8446, and the one that hides the name).
+const (
+	extServerName   = 0
+	extEncryptedOne = 0xfe0d
+)
+
+// serverName reads the name out of a ClientHello that is one record.
+func serverName(msg []byte) (string, error) {
+	c := cursor{msg, true}
+	kind := c.bytes(1)
+	hello := c.sized(3)
+	if !c.ok || kind[0] != 1 || len(c.b) > 0 {
+		return "", errors.New("the tunnel does not start with one whole TLS greeting")
+	}
+	hello.bytes(2 + 32)
+	hello.sized(1)
+	hello.sized(2)
+	hello.sized(1)
+	ext := hello.sized(2)
+	name, found := "", false
+	for ext.ok && len(ext.b) > 0 {
+		id := ext.bytes(2)
+		body := ext.sized(2)
+		if !ext.ok {
+			break
+		}
+		switch int(binary.BigEndian.Uint16(id)) {
+		case extEncryptedOne:
+			return "", errors.New("the TLS greeting hides its host (ECH)")
+		case extServerName:
+			list := body.sized(2)
+			t := list.bytes(1)
+			n := list.sized(2)
+			if !list.ok || !n.ok || t[0] != 0 || len(list.b) > 0 || found {
+				return "", errors.New("the TLS greeting names its host in a way that can be read twice")
+			}
+			name, found = string(n.b), true
+		}
+	}
+	if !hello.ok || !ext.ok {
+		return "", errors.New("the TLS greeting cannot be read")
+	}
+	if !found {
+		return "", errors.New("the TLS greeting names no host")
+	}
+	return name, nil
+}
+
+// webSocketGUID is the constant of the protocol (RFC 6455, section 1.3).
+const webSocketGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+// webSocket sends the request with its upgrade, and becomes a stream if the host agrees in the way that it must.
+func (s *stream) webSocket(ctx context.Context, tr *trip) {
+	headers := s.h.forwarded(tr.secret)
+	var err error
+	if tr.secret != nil {
+		if headers, err = tr.secret.attach(&tr.target, s.h.method, headers, []byte{}, time.Now()); err != nil {
+			s.reply(tr.refuse(badRequest(err)))
+			return
+		}
+	}
+	headers = append(headers, field{"Connection", "Upgrade"}, field{"Upgrade", "websocket"})
+	if refused := tr.reach(ctx, false); refused != nil {
+		s.finish(tr, refused)
+		return
+	}
+	resp, refused := s.send(ctx, tr, headers, nil)
+	if refused != nil {
+		s.finish(tr, refused)
+		return
+	}
+	defer tr.up.close()
+	defer tr.done()
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		s.h.close = true
+		s.answer(ctx, tr, resp)
+		return
+	}
+	sum := sha1.Sum([]byte(s.h.headers.get("sec-websocket-key")[0] + webSocketGUID))
+	if resp.Header.Get("Sec-WebSocket-Accept") != base64.StdEncoding.EncodeToString(sum[:]) || !strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") {
+		tr.out.Error = "the host does not speak websocket"
+		s.reply(upstreamFailed(tr.target.Host, errors.New(tr.out.Error)))
+		return
+	}
+	out, _ := returned(resp.Header, tr.secret)
+	lines := append(out.write([]byte("HTTP/1.1 101 Switching Protocols\r\n")), "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
+	if _, err := s.conn.Write(lines); err != nil {
+		tr.out.Error = "the tool went away"
+		return
+	}
+	s.splice(ctx, tr)
+}

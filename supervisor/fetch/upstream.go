@@ -1,0 +1,211 @@
+package fetch
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Bounds of connections to hosts.
+const (
+	connectTime   = 10 * time.Second // for one address
+	handshakeTime = 10 * time.Second
+	maxAnswerHead = 256 << 10 // bytes
+	maxIdle       = 4         // connections kept for one host
+	idleTime      = 15 * time.Second
+	oldest        = time.Minute // after which a host's name is resolved anew
+)
+
+// A meter counts the bytes of one connection on the wire, and ends it when a purse is empty.
+type meter struct {
+	net.Conn
+	in, out atomic.Int64
+	mu      sync.Mutex
+	purses  []*purse
+	spent   error
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.Conn.Read(p)
+	m.in.Add(int64(n))
+	if e := m.spend(int64(n), 0); e != nil {
+		return 0, e
+	}
+	return n, err
+}
+
+// Write asks before it sends: what may not be sent does not leave.
+func (m *meter) Write(p []byte) (int, error) {
+	if err := m.spend(0, int64(len(p))); err != nil {
+		return 0, err
+	}
+	n, err := m.Conn.Write(p)
+	m.out.Add(int64(n))
+	return n, err
+}
+
+func (m *meter) spend(in, out int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.purses {
+		if err := p.spend(in, out); err != nil && m.spent == nil {
+			m.spent = err
+		}
+	}
+	return m.spent
+}
+
+func (m *meter) charge(purses []*purse) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.purses = purses
+}
+
+// An upstream is one connection to a host.
+type upstream struct {
+	meter   *meter
+	conn    net.Conn // the meter, or TLS over it
+	r       *bufio.Reader
+	cap     *capped
+	addr    netip.AddrPort
+	made    time.Time
+	used    time.Time
+	version string
+	peer    string
+	connect time.Duration
+	tls     time.Duration
+}
+
+// capped bounds what is read of a head; a body has bounds of its own.
+type capped struct {
+	r    io.Reader
+	left int64
+}
+
+var errAnswerHead = errors.New("the head of the answer is too large")
+
+func (c *capped) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errAnswerHead
+	}
+	n, err := c.r.Read(p)
+	c.left -= int64(n)
+	return n, err
+}
+
+func (c *capped) lift()  { c.left = math.MaxInt64 }
+func (c *capped) lower() { c.left = maxAnswerHead }
+
+// dial connects to the first of the addresses that answers. They have all been checked.
+func dial(ctx context.Context, addrs []netip.Addr, port uint16, purses []*purse) (*upstream, error) {
+	var errs []error
+	for _, a := range addrs {
+		start := time.Now()
+		one, cancel := context.WithTimeout(ctx, connectTime)
+		to := netip.AddrPortFrom(a.Unmap(), port)
+		conn, err := (&net.Dialer{}).DialContext(one, "tcp", to.String())
+		cancel()
+		if err != nil {
+			errs = append(errs, err)
+			if ctx.Err() != nil {
+				break
+			}
+			continue
+		}
+		m := &meter{Conn: conn, purses: purses}
+		u := &upstream{meter: m, conn: m, addr: to, made: time.Now(), connect: time.Since(start)}
+		return u, nil
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (u *upstream) reader() {
+	u.cap = &capped{r: u.conn, left: math.MaxInt64}
+	u.r = bufio.NewReaderSize(u.cap, 16<<10)
+}
+
+// secure speaks TLS, with the roots of the operator and the name that was decided.
+func (u *upstream) secure(ctx context.Context, host string, roots *x509.CertPool) error {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	start := time.Now()
+	conn := tls.Client(u.meter, &tls.Config{ServerName: host, RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return fmt.Errorf("TLS: %w", err)
+	}
+	state := conn.ConnectionState()
+	u.conn, u.tls, u.version = conn, time.Since(start), tls.VersionName(state.Version)
+	sum := sha256.Sum256(state.PeerCertificates[0].Raw)
+	u.peer = "sha256:" + hex.EncodeToString(sum[:])
+	return nil
+}
+
+func (u *upstream) close() { _ = u.meter.Conn.Close() } // whatever is lost then is lost either way
+
+// pool keeps connections for the requests of the same run to the same scheme, host and port.
+type pool struct {
+	mu   sync.Mutex
+	idle map[string][]*upstream
+}
+
+func (p *pool) take(key string) *upstream {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for list := p.idle[key]; len(list) > 0; list = p.idle[key] {
+		u := list[len(list)-1]
+		p.idle[key] = list[:len(list)-1]
+		if time.Since(u.used) < idleTime && time.Since(u.made) < oldest && u.quiet() {
+			return u
+		}
+		u.close()
+	}
+	return nil
+}
+
+// quiet reports whether nothing has come on an idle connection, neither its end nor bytes that nobody asked for.
+func (u *upstream) quiet() bool {
+	raw, ok := u.meter.Conn.(syscall.Conn)
+	if !ok || u.r.Buffered() > 0 {
+		return false
+	}
+	conn, err := raw.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var peekErr error
+	err = conn.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, peekErr = syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return true
+	})
+	return err == nil && errors.Is(peekErr, syscall.EAGAIN)
+}
+
+func (p *pool) put(key string, u *upstream) {
+	u.used = time.Now()
+	u.meter.charge(nil)
+	_ = u.meter.SetDeadline(time.Time{}) // an error shows at the next read
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.idle == nil {
+		p.idle = map[string][]*upstream{}
+	}
+	if len(p.idle[key]) >= maxIdle {
+		u.close()
+		return
+	}
+	p.idle[key] = append(p.idle[key], u)
+}

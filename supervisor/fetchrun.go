@@ -1,0 +1,233 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/confine"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/fetch"
+	"github.com/jail-sandbox/jail/supervisor/idrange"
+)
+
+// layerFetch is the layer of refused fetches. No word from inside may be in its name.
+const layerFetch = "fetch"
+
+// fetching is the network of one run: its proxy, and what the proxy did.
+type fetching struct {
+	run  *run
+	proc *fetch.Process
+	ids  *idrange.Range
+
+	mu      sync.Mutex
+	begun   map[uint64]begunFetch
+	denials runners.Denials
+	usage   Usage // the fields of fetches
+	err     error // of the log, or the proxy's death
+}
+
+// A begunFetch is an intent that is on record.
+type begunFetch struct {
+	seq  uint64
+	what fetch.What
+}
+
+// fetchFilter compiles the proxy's filter once for the daemon.
+func (s *Supervisor) fetchFilter(ctx context.Context) ([]byte, error) {
+	s.filterMu.Lock()
+	defer s.filterMu.Unlock()
+	if s.filter == nil {
+		program, err := s.launcher.CompileFilter(ctx, confine.Filter())
+		if err != nil {
+			return nil, err
+		}
+		s.filter = program
+	}
+	return s.filter, nil
+}
+
+// startFetch starts the run's proxy, where the policy grants any fetch. Without one there is no door, and no network at all.
+func (r *run) startFetch(ctx context.Context) error {
+	if r.job.compile || r.job.plan.Fetch == nil {
+		return nil
+	}
+	f := &fetching{run: r, begun: map[uint64]begunFetch{}}
+	settings, err := fetch.ReadSettings(r.s.config.Fetch)
+	if err != nil {
+		return failed(err, "", "settings of fetches: %v", err)
+	}
+	setup, err := settings.SetupFor(ctx, r.job.eff)
+	if err != nil {
+		return failed(err, "", "settings of fetches: %v", err)
+	}
+	if setup.Filter, err = r.s.fetchFilter(ctx); err != nil {
+		return r.s.missingLayer("fetch proxy", err.Error(), err)
+	}
+	if f.ids, err = idrange.Take(); err != nil {
+		return &Error{Code: CodeBusy, Message: err.Error(), Hint: "try again when other runs have ended", Err: err}
+	}
+	setup.UID = f.ids.Base
+	f.proc, err = fetch.Start(ctx, fetch.Spec{Exe: r.s.config.Exe, Cgroup: r.fetchGroup(), Setup: setup, Record: f, Died: f.died})
+	if err != nil {
+		f.ids.Release()
+		return r.s.missingLayer("fetch proxy", err.Error(), err)
+	}
+	r.fetch = f
+	return nil
+}
+
+// fetchGroup is the control group of the run's proxy. It is made for it and never used again.
+func (r *run) fetchGroup() string { return fetchGroup(r.job.plan.Cgroup.Path) }
+
+func fetchGroup(leaf string) string { return leaf + ".fetch" }
+
+// clearFetchGroup removes what a dead daemon's proxy left. The proxy ends with its daemon.
+func clearFetchGroup(leaf string) error {
+	if leaf == "" {
+		return nil
+	}
+	if g, err := cgroup.Open(fetchGroup(leaf)); err == nil {
+		if err := g.Kill(killWait); err != nil {
+			return err
+		}
+	}
+	return cgroup.Remove(fetchGroup(leaf))
+}
+
+// door is the descriptor that comes last with the order, if there is one.
+func (r *run) door() []*os.File {
+	if r.fetch == nil {
+		return nil
+	}
+	return []*os.File{r.fetch.proc.Door}
+}
+
+// endFetch ends the proxy and takes over what it did. The jail must have ended. It may be called again.
+func (r *run) endFetch() error {
+	f := r.fetch
+	if f == nil {
+		return nil
+	}
+	r.fetch = nil
+	err := errors.Join(f.proc.Close(), f.proc.Door.Close())
+	f.ids.Release()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r.fetched, r.fetchDenied = f.usage, f.denials.List()
+	if err = errors.Join(err, f.err); err != nil {
+		return failed(err, "", "fetch proxy: %v", err)
+	}
+	return nil
+}
+
+func (f *fetching) append(cause uint64, e audit.Event) (uint64, error) {
+	j := f.run.job
+	seq, err := f.run.s.log.Append(context.Background(), audit.Entry{Run: string(j.id), Actor: j.caller.actor(), Policy: j.eff.Digest(), Cause: cause, Event: e})
+	if err == nil {
+		f.run.note(seq)
+	}
+	return seq, err
+}
+
+func fetchEvent(w fetch.What) audit.Fetch {
+	return audit.Fetch{Kind: w.Kind, Decision: w.Decision, Layer: w.Layer, Rule: w.Rule, Method: w.Method, Scheme: w.Scheme, Host: w.Host, Port: w.Port,
+		Path: w.Path, Query: w.Query, Credential: w.Credential}
+}
+
+// Intend puts on record what is about to be done. What cannot be recorded is not done.
+func (f *fetching) Intend(i fetch.Intent) (string, error) {
+	e := fetchEvent(i.What)
+	e.Begun, e.Resolve = true, i.Resolve
+	for _, a := range i.Addresses {
+		e.Addresses = append(e.Addresses, a.String())
+	}
+	seq, err := f.append(0, e)
+	if err == nil && i.Credential != "" {
+		_, err = f.append(seq, audit.CredentialUsed{Name: i.Credential, Kind: i.Kind, Method: i.Method, Host: i.Host, Port: i.Port, Path: i.Path})
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		f.err = errors.Join(f.err, err)
+		return "", err
+	}
+	f.begun[i.ID] = begunFetch{seq, i.What}
+	f.usage.FetchRequests++
+	if i.Decision == fetch.Reported {
+		f.denials.Add(layerFetch, "would be refused: "+whatText(i.What), i.Layer+": "+i.Rule)
+	}
+	return "", nil
+}
+
+// Ended puts on record how it ended.
+func (f *fetching) Ended(o fetch.Outcome) {
+	f.mu.Lock()
+	b, ok := f.begun[o.ID]
+	delete(f.begun, o.ID)
+	f.usage.FetchBytesIn += o.BytesIn
+	f.usage.FetchBytesOut += o.BytesOut
+	f.mu.Unlock()
+	if !ok {
+		return
+	}
+	e := fetchEvent(b.what)
+	e.Address, e.Status, e.In, e.Out, e.Connect, e.TLS, e.First, e.Total = o.Address, o.Status, o.BytesIn, o.BytesOut, o.Connect, o.TLS, o.First, o.Total
+	e.Reused, e.Truncated, e.Scrubbed, e.Redirect = o.Reused, o.Truncated, o.Scrubbed, o.Redirect
+	e.TLSVersion, e.TLSPeer, e.Error = o.Version, o.Peer, o.Error
+	f.failedAppend(f.append(b.seq, e))
+}
+
+// Refused puts a refusal on record: the first of its kind whole, those alike as a number at the end of the run.
+func (f *fetching) Refused(r fetch.Refused) {
+	d := runners.Denial{Layer: layerFetch, What: runners.Printable(whatText(r.What), 300), Rule: runners.Printable(r.Layer+": "+r.Rule, 300), Count: int(min(max(r.Count, 1), 1<<30))}
+	f.mu.Lock()
+	first := true
+	for _, known := range f.denials.List() {
+		if known.What == d.What && known.Rule == d.Rule {
+			first = false
+		}
+	}
+	first = first && len(f.denials.List()) < maxDenied
+	f.denials.AddCount(d)
+	f.mu.Unlock()
+	if first {
+		f.failedAppend(f.append(0, fetchEvent(r.What)))
+	}
+}
+
+func (f *fetching) failedAppend(_ uint64, err error) {
+	if err == nil {
+		return
+	}
+	f.mu.Lock()
+	f.err = errors.Join(f.err, err)
+	f.mu.Unlock()
+	f.run.end(cause{gone: true})
+}
+
+// died says of a run whose proxy ended before it that it has had no network since.
+func (f *fetching) died(error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.denials.Add(layerFetch, "every fetch since", "the fetch proxy ended before the run did")
+}
+
+func whatText(w fetch.What) string {
+	words := []string{w.Kind}
+	if w.Kind == "request" {
+		words = nil
+	}
+	if w.Method != "" {
+		words = append(words, w.Method)
+	}
+	if w.Host == "" {
+		return strings.Join(append(words, "a request that cannot be read"), " ")
+	}
+	return strings.Join(append(words, w.Host+":"+strconv.Itoa(int(w.Port))+w.Path), " ")
+}

@@ -1,0 +1,252 @@
+package supervisor
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/native"
+)
+
+const (
+	// defaultPath is where programs are looked for where the policy sets no PATH.
+	defaultPath = "/usr/local/bin:/usr/bin:/bin"
+	// relayPort is where a jail's own loopback leads to the fetch proxy.
+	relayPort = 3128
+	// maxProgram is how large a program may be that is named, in bytes: it is read once for its digest.
+	maxProgram = 1 << 30
+	maxSignal  = 64
+)
+
+// findProgram finds the tool that the request names: a module or a command of a bundle as findTool does, and where policy grants programs of the
+// host, one of them, by a path in the jail or a name on the jail's PATH. A command of a bundle that policy does not allow is not in their way.
+func (s *Supervisor) findProgram(j *job) (tool, error) {
+	name := j.req.Tool
+	if len(j.eff.Policy().Tools.Native) == 0 || name == "" || strings.ContainsRune(name, 0) || strings.HasSuffix(name, ".wasm") {
+		return s.findTool(j)
+	}
+	c, err := s.bundles.Find(name)
+	if err == nil && j.eff.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}).Allowed {
+		return s.bundled(j, name)
+	}
+	t, nativeErr := s.native(j, name)
+	var e *Error
+	if nativeErr == nil || !errors.As(nativeErr, &e) || e.Code != CodeNotFound || e.Hint != hintNoProgram {
+		return t, nativeErr
+	}
+	// There is no such program. A module or a command that there is is told of by what policy says of it.
+	if err == nil {
+		return s.bundled(j, name)
+	}
+	if strings.Contains(name, "/") && len(j.eff.Policy().Tools.Modules) > 0 {
+		if m, err := s.moduleFile(j, name); err == nil {
+			return m, nil
+		}
+	}
+	return t, nativeErr
+}
+
+// native finds a program of the host as the tool would: by its path in the jail, through the mounts that the policy makes there, with the
+// caller's rights.
+func (s *Supervisor) native(j *job, name string) (t tool, err error) {
+	v := newView(j)
+	doErr := j.caller.Do(func() error {
+		t, err = s.nativeIn(j, v, name)
+		return nil
+	})
+	return t, errors.Join(err, doErr)
+}
+
+func (s *Supervisor) nativeIn(j *job, v *view, name string) (tool, error) {
+	at, err := v.search(j, name)
+	t := tool{name: at, command: name, native: at}
+	if err != nil {
+		return t, err
+	}
+	if d := j.eff.Decide(policy.Native{Path: at}); !d.Allowed {
+		return t, toolDenied("program "+at, d)
+	}
+	return t, s.takeProgram(&t, v)
+}
+
+// takeProgram looks at the file itself: whether the kernel can start it in the jail, and its digest.
+func (s *Supervisor) takeProgram(t *tool, v *view) error {
+	p, f, err := v.open(t.native)
+	if err != nil {
+		return refused(nil, "programs are looked at with your own rights", "program %s: %s", t.native, describe(err))
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return failed(err, "", "program %s: %v", t.native, err)
+	}
+	switch {
+	case !info.Mode().IsRegular():
+		return refused(nil, "name a program", "program %s is not a regular file", t.native)
+	case info.Mode().Perm()&0o111 == 0:
+		return refused(nil, "chmod +x makes a file a program", "program %s is not executable", t.native)
+	case info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0:
+		return refused(nil, "a program that needs the rights of others cannot do its work in a jail", "program %s is set-user-id or set-group-id, which counts for nothing in a jail", t.native)
+	case info.Size() > maxProgram:
+		return refused(nil, "", "program %s is larger than %d MiB", t.native, maxProgram>>20)
+	}
+	if err := v.mayRun(t.native, p); err != nil {
+		return err
+	}
+	if t.sum, err = s.digests.of(f, info); err != nil {
+		return failed(err, "", "program %s: %v", t.native, err)
+	}
+	return v.startable(t.native, f)
+}
+
+// mayRun refuses a program in a place of the jail from which nothing runs.
+func (v *view) mayRun(name string, p place) error {
+	if p.exec {
+		return nil
+	}
+	if p.mount == policy.WorkspaceDir {
+		return refused(nil, "tools.native = [\""+policy.WorkspaceDir+"/**\"] lets all of it run", "program %s lies in the workspace, from which programs run only if policy lets all of it run", name)
+	}
+	return refused(nil, "access = \"read+exec\" in that [[mount]]", "program %s lies in the mount %s, from which nothing may run", name, p.mount)
+}
+
+// startable follows what the kernel starts for a program: interpreters of scripts, and the loader.
+func (v *view) startable(name string, f *os.File) error {
+	program, err := native.Read(f)
+	for range native.MaxChain {
+		switch {
+		case errors.Is(err, native.ErrFormat):
+			return refused(nil, "a script names its interpreter in its first line, as #!/bin/sh", "program %s cannot be executed: %v", name, err)
+		case err != nil:
+			return failed(err, "", "program %s: %v", name, err)
+		case program.Interpreter == "":
+			return nil
+		}
+		at, next, openErr := v.open(program.Interpreter)
+		if openErr != nil {
+			return notFound("a [[mount]] of "+path.Dir(program.Interpreter)+" with access = \"read+exec\" shows it; jail tool libs "+name+" lists what a program loads",
+				"program %s needs %s, which is not in the jail", name, program.Interpreter)
+		}
+		defer next.Close()
+		if err := v.mayRun(program.Interpreter, at); err != nil {
+			return err
+		}
+		name = program.Interpreter
+		if !program.Script {
+			return nil
+		}
+		program, err = native.Read(next)
+	}
+	if program.Script {
+		return refused(nil, "", "program %s: too many interpreters start each other", name)
+	}
+	return nil
+}
+
+// hintNoProgram marks that there is no such program, and not that it lacks something.
+const hintNoProgram = "what a [[mount]] of the policy does not show is not in the jail; jail plan shows what is"
+
+// search returns the path in the jail of the program of that name.
+func (v *view) search(j *job, name string) (string, error) {
+	if strings.Contains(name, "/") {
+		at := name
+		if !path.IsAbs(at) {
+			at = path.Join(j.cwd(), at)
+		}
+		at = path.Clean(at)
+		if _, err := v.find(at); err != nil && j.eff.Decide(policy.Native{Path: at}).Allowed {
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+				return at, notFound(hintNoProgram, "program %s: there is no such file in the jail", at)
+			}
+			return at, refused(nil, "programs are looked at with your own rights", "program %s: %s", at, describe(err))
+		}
+		return at, nil
+	}
+	env, err := j.environ()
+	if err != nil {
+		return name, err
+	}
+	list := ""
+	for _, e := range env {
+		if value, ok := strings.CutPrefix(e, "PATH="); ok {
+			list = value
+		}
+	}
+	for dir := range strings.SplitSeq(list, ":") {
+		if !path.IsAbs(dir) {
+			continue // what is found must not depend on the directory
+		}
+		at := path.Join(dir, name)
+		p, err := v.find(at)
+		if err != nil {
+			continue
+		}
+		if info, err := os.Stat(p.host); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return at, nil
+		}
+	}
+	return name, notFound(hintNoProgram, "no tool is called %q: it is neither a command of a bundle nor a program on the jail's PATH, %s", name, list)
+}
+
+// cwd is where the tool begins.
+func (j *job) cwd() string {
+	if j.source != nil {
+		return policy.WorkspaceDir
+	}
+	return "/"
+}
+
+// environ is the tool's whole environment. A program of the host has a PATH, and variables that lead to the fetch proxy, unless the policy or the
+// caller say otherwise.
+func (j *job) environ() ([]string, error) {
+	env, err := environ(j.eff, j.req, j.cwd())
+	if err != nil || len(j.eff.Policy().Tools.Native) == 0 {
+		return env, err
+	}
+	add := func(name, value string) {
+		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
+			env = append(env, name+"="+value)
+		}
+	}
+	add("PATH", defaultPath)
+	if len(j.eff.Policy().Fetch.Allow) > 0 && j.tool.native != "" {
+		proxy := "http://127.0.0.1:" + strconv.Itoa(relayPort)
+		for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"} {
+			add(name, proxy)
+		}
+		for _, name := range []string{"no_proxy", "NO_PROXY"} {
+			add(name, "localhost,127.0.0.1,::1")
+		}
+	}
+	return env, nil
+}
+
+func (j *job) nativeOrder() runners.Order {
+	n := &runners.Native{Program: j.tool.native, Terminal: j.req.Terminal}
+	if j.plan.Fetch != nil {
+		n.Relay = relayPort
+	}
+	return runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: j.env, Cwd: j.plan.Command.Cwd}, Native: n, Fetch: j.plan.Fetch != nil}
+}
+
+// resize tells the jail's terminal what becomes of the caller's.
+func (r *run) resize(p *launch.Process, sizes <-chan runners.Terminal) {
+	for {
+		select {
+		case size, ok := <-sizes:
+			if !ok || p.Invoke(size) != nil {
+				return
+			}
+		case <-r.done:
+			return
+		}
+	}
+}

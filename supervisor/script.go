@@ -1,0 +1,192 @@
+package supervisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/shell"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+)
+
+// A script is a shell script that was read, with the tools that its commands are. Which these are is decided here, before anything runs;
+// the inside can only choose among them.
+type script struct {
+	parsed   *shell.Script
+	params   runners.Texts
+	tools    []tool // each module once
+	commands map[string]runners.Command
+	refused  map[string]string
+	missing  map[string]string
+	steps    []jail.ScriptCommand
+}
+
+// engineThreads are those that the engine has besides one for each tool that waits.
+const engineThreads = 12
+
+// openScript reads the script and finds its tools.
+func (s *Supervisor) openScript(ctx context.Context, j *job) error {
+	parsed, err := shell.Parse(j.req.Script.Name, j.req.Script.Text)
+	if err != nil {
+		return &Error{Code: CodeUsage, Message: err.Error(), Err: err, Hint: "nothing of the script ran; jail sh runs POSIX shell, less job control"}
+	}
+	j.tool = tool{name: "sh", command: "sh", sum: sha256.Sum256([]byte(j.req.Script.Text))}
+	j.script = &script{parsed: parsed, params: j.req.Args, commands: map[string]runners.Command{}, refused: map[string]string{}, missing: map[string]string{}}
+	names, dynamic := parsed.Names()
+	for _, name := range names {
+		if name == shell.Xargs {
+			dynamic = true // what it runs is an argument
+			continue
+		}
+		if err := s.addCommand(j, name); err != nil {
+			return err
+		}
+	}
+	if dynamic {
+		if err := s.addBundles(j); err != nil {
+			return err
+		}
+	}
+	j.script.list()
+	if j.dry {
+		return nil
+	}
+	for i := range j.script.tools {
+		compiling := *j // its tool is the one to compile
+		compiling.tool = j.script.tools[i]
+		if err := s.compiled(ctx, &compiling); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addBundles adds every command that policy allows, for a script whose commands only a run can name.
+func (s *Supervisor) addBundles(j *job) error {
+	for _, b := range s.bundles.List() {
+		for _, c := range b.Manifest.Commands {
+			if d := j.eff.Decide(policy.Tool{Bundle: b.Name, Command: c.Name}); !d.Allowed || j.script.commands[c.Name].Name != "" {
+				continue
+			}
+			if err := s.addCommand(j, c.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// addCommand finds the tool of one name. One that is refused or not there is an error only when it is run.
+func (s *Supervisor) addCommand(j *job, name string) error {
+	one := *j // findTool looks at the request's tool
+	one.req.Tool = name
+	t, err := s.findTool(&one)
+	var missing *bundle.NotFoundError
+	switch e := AsError(err); {
+	case err == nil:
+		j.script.add(name, t)
+		return nil
+	case errors.As(err, &missing), e.Code == CodeNotFound:
+		j.script.missing[name] = e.Message
+		return nil
+	case e.Code == CodeRefused && len(e.Denied) > 0:
+		j.script.refused[name] = e.Denied[0].Rule
+		return nil
+	}
+	return err
+}
+
+func (sc *script) add(name string, t tool) {
+	place := -1
+	for i := range sc.tools {
+		if sc.tools[i].sum == t.sum {
+			place = i
+		}
+	}
+	if place < 0 {
+		place = len(sc.tools)
+		sc.tools = append(sc.tools, t)
+	} else if t.module != nil {
+		t.module.Close()
+	}
+	sc.commands[name] = runners.Command{Module: place, Name: t.command, Layout: t.layout}
+}
+
+// list says of each command of the text what it is.
+func (sc *script) list() {
+	for _, c := range sc.parsed.Commands() {
+		step := jail.ScriptCommand{Line: c.Line, Column: c.Col, Text: readable([]string{c.Text})[0]}
+		switch rule, refused := sc.refused[c.Name]; {
+		case c.Name == shell.Xargs:
+			step.Tool = "the shell's own"
+		case refused:
+			step.Refused = rule
+		case sc.missing[c.Name] != "":
+			step.Refused = sc.missing[c.Name]
+		case c.Name != "":
+			step.Tool = sc.tools[sc.commands[c.Name].Module].program(c.Name)
+		}
+		sc.steps = append(sc.steps, step)
+	}
+}
+
+// program is the whole name of one of the module's commands.
+func (t tool) program(command string) string {
+	b, _, ok := strings.Cut(t.name, "/")
+	if !ok || b == "" || strings.Contains(command, "/") {
+		return t.name // a module that was named by its path
+	}
+	return b + "/" + command
+}
+
+func (sc *script) files() []*os.File {
+	var all []*os.File
+	for _, t := range sc.tools {
+		all = append(all, t.module)
+	}
+	return all
+}
+
+func (sc *script) order(j *job) runners.Order {
+	inv := *j.invocation()
+	inv.Args, inv.CacheDir = runners.Texts{"sh"}, jail.CacheDir
+	return runners.Order{Invocation: inv, Script: &runners.Script{Name: sc.parsed.Name, Text: sc.parsed.Text, Params: sc.params,
+		Commands: sc.commands, Refused: sc.refused, Concurrent: int(max(j.eff.Policy().Limits.PIDs-engineThreads, 1))}}
+}
+
+// maxScriptText is how much of a script stands in a record, in bytes; its digest stands for all of it.
+const maxScriptText = 4 << 10
+
+func (sc *script) argv() []string {
+	text := sc.parsed.Text
+	if len(text) > maxScriptText {
+		text = text[:maxScriptText] + "…"
+	}
+	return append([]string{"sh", "-c", text, sc.parsed.Name}, sc.params...)
+}
+
+// recordExecuted puts on record which tools a script ran and how often. It is said from inside: only names that the script was given count.
+func (r *run) recordExecuted(rep *runners.Report) error {
+	if rep == nil || r.job.script == nil {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, x := range rep.Executed {
+		c, ok := r.job.script.commands[x.Name]
+		if !ok || seen[x.Name] || x.Count < 1 {
+			continue
+		}
+		seen[x.Name] = true
+		t := r.job.script.tools[c.Module]
+		if err := r.record(audit.Exec{Program: t.program(x.Name), Digest: t.digest(), PID: 1, Count: x.Count}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
