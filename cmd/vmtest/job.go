@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const tags = "seccomp,runc_nocriu,netgo,osusergo"
+
+// A job is what the machines are given: the tree, the programs, and a test binary for each package.
+type job struct {
+	tar      string
+	packages []pkg
+}
+
+// A pkg is one package with tests.
+type pkg struct {
+	dir, name string // name is the directory's, without slashes
+	bound     time.Duration
+}
+
+// Left out: these compile C or Go, or look at the source, and a kernel has no say in that.
+var notHere = []string{"runners/tools", "runners/tools/mkbundle", "cmd/bench", "cmd/vmtest", "cmd/league"}
+
+// sourceTests ask Go about the source, which is not to be had in a machine without Go.
+var sourceTests = map[string]string{"cmd": "^TestNotLinked$"}
+
+// bound is after what time a test binary hangs; emulated, things take ten to thirty times as long.
+const bound = 15 * time.Minute
+
+// slower are those that take longer.
+var slower = map[string]time.Duration{"cmd": 40 * time.Minute, "jail/launch": 40 * time.Minute}
+
+func newJob(ctx context.Context, c config, log io.Writer) (job, error) {
+	dir := filepath.Join(c.dir, "job")
+	j := job{tar: filepath.Join(c.dir, "job.tar")}
+	if err := os.RemoveAll(dir); err != nil {
+		return j, err
+	}
+	for _, d := range []string{"t", "built", "src"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return j, err
+		}
+	}
+	var err error
+	if j.packages, err = packagesWithTests(ctx, c); err != nil {
+		return j, err
+	}
+	fmt.Fprintf(log, "vmtest: building %d test binaries\n", len(j.packages))
+	var lines strings.Builder
+	for _, p := range j.packages {
+		if _, err := output(ctx, c.tree, nil, "go", "test", "-c", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o", filepath.Join(dir, "t", p.name), "./"+p.dir); err != nil {
+			return j, err
+		}
+		fmt.Fprintf(&lines, "%s %s %.0f %s\n", p.name, p.dir, p.bound.Seconds(), cmp.Or(sourceTests[p.dir], "^$"))
+	}
+	testFlags := ""
+	if c.short {
+		testFlags = "-test.short"
+	}
+	marks := map[string]string{"packages": lines.String(), "flags": testFlags + "\n"}
+	if c.user {
+		marks["user"] = ""
+	}
+	for name, text := range marks {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return j, err
+		}
+	}
+	// The rest is copying, which the shell says best.
+	script := `set -eu
+cp -a "$TREE/.ci/vm/guest" "$TREE/.ci/vm/bin" "$JOB/"
+(cd "$TREE" && { git ls-files -co --exclude-standard -z | xargs -0 ls -d 2>/dev/null | tar -cf - -T - ; }) | tar -xf - -C "$JOB/src"
+mkdir -p "$JOB/src/bin"
+cp -a "$TREE"/bin/jail "$TREE"/bin/jaild "$TREE"/bin/jail-shim "$TREE"/bin/jail-init "$TREE"/bin/bundles "$JOB/src/bin/"
+export JAIL_VM_GO="$(command -v go)" JAIL_VM_BUILT="$JOB/built" JAIL_VM_TREE="$TREE" out="$JOB/program"
+cd "$TREE" && PATH="$JOB/bin:$PATH" && . .ci/vm/programs
+rm -f "$out"
+chown -R 0:0 "$JOB" && chmod -R go-w,a+rX "$JOB"
+tar -C "$JOB" -cf "$JOB.tar" .`
+	_, err = output(ctx, c.tree, []string{"TREE=" + c.tree, "JOB=" + dir}, "sh", "-c", script)
+	return j, err
+}
+
+func packagesWithTests(ctx context.Context, c config) ([]pkg, error) {
+	const format = `{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}`
+	out, err := output(ctx, c.tree, nil, "go", "list", "-tags", tags, "-f", format, "./...")
+	if err != nil {
+		return nil, err
+	}
+	var all []pkg
+	for line := range strings.Lines(out) {
+		dir, err := filepath.Rel(c.tree, strings.TrimSpace(line))
+		if err != nil {
+			return nil, err
+		}
+		if len(c.packages) > 0 && !slices.Contains(c.packages, dir) || len(c.packages) == 0 && slices.Contains(notHere, dir) {
+			continue
+		}
+		p := pkg{dir, strings.ReplaceAll(dir, "/", "-"), bound}
+		if b, ok := slower[dir]; ok {
+			p.bound = b
+		}
+		all = append(all, p)
+	}
+	// What takes long comes last, so that the rest is known before.
+	slices.SortStableFunc(all, func(a, b pkg) int { return cmp.Compare(a.bound, b.bound) })
+	for _, want := range c.packages {
+		if !slices.ContainsFunc(all, func(p pkg) bool { return p.dir == want }) {
+			return nil, fmt.Errorf("package %s has no tests, or there is none", want)
+		}
+	}
+	return all, nil
+}
+
+// output runs a program that must not fail.
+func output(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("%s %s: %w", name, args[0], err), errors.New(strings.TrimSpace(said.String())))
+	}
+	return string(out), nil
+}

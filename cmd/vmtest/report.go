@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A report is all machines together.
+type report struct {
+	config   config
+	packages []pkg
+	machines []machine
+	date     time.Time
+}
+
+func (r report) ok() bool {
+	for _, m := range r.machines {
+		if m.died != nil {
+			return false
+		}
+		for _, results := range []map[string]result{m.root, m.user} {
+			for _, p := range results {
+				if !p.ok() {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+const reportHead = "# The suite on other kernels\n\n" +
+	"Written by `make vm-test`, which makes virtual machines of Debian, boots them with systemd as process 1 and control groups v2 alone, and runs there the\n" +
+	"test binaries that were built outside: as root in a unit that may have control groups of its own, and then as a user in a unit of that user's own systemd,\n" +
+	"to which all controllers are delegated. The processor is emulated, so it needs no hardware support, and a machine takes its time.\n\n" +
+	"A skipped test is a failure, but for two reasons that are counted apart: the kernel's Landlock is older than the right that is tested, or the test is\n" +
+	"root's and the one who runs it is not. No run of jail is rootless yet: as a user, `jail` refuses and says so, and that is what is tested.\n\n"
+
+func (r report) markdown() string {
+	var b strings.Builder
+	b.WriteString(reportHead)
+	fmt.Fprintf(&b, "## %s\n\n", r.date.UTC().Format("2006-01-02"))
+	for _, m := range r.machines {
+		fmt.Fprintf(&b, "- **%s**: with the programs of Debian %s, %s.", m.kernel, m.userland, m.took.Round(time.Second))
+		if m.instead != "" {
+			fmt.Fprintf(&b, " It stands in for what was not to be had: %s.", m.instead)
+		}
+		if m.died != nil {
+			fmt.Fprintf(&b, " **It died: %v.**", m.died)
+		}
+		b.WriteString("\n")
+	}
+	if r.config.short {
+		b.WriteString("\nThe tests had `-test.short`.\n")
+	}
+	b.WriteString("\nTests that passed, and in brackets those that this kernel, or a user, has not the means for:\n\n| package |")
+	columns := []string{}
+	for _, m := range r.machines {
+		columns = append(columns, m.kernel+" root")
+		if m.user != nil {
+			columns = append(columns, m.kernel+" user")
+		}
+	}
+	b.WriteString(" " + strings.Join(columns, " | ") + " |\n|---|" + strings.Repeat("---:|", len(columns)) + "\n")
+	for _, p := range r.packages {
+		fmt.Fprintf(&b, "| %s |", p.dir)
+		for _, m := range r.machines {
+			fmt.Fprintf(&b, " %s |", m.root[p.dir].cell())
+			if m.user != nil {
+				fmt.Fprintf(&b, " %s |", m.user[p.dir].cell())
+			}
+		}
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(&b, "\nNot in the machines, for a kernel has no say in it: %s.\n", strings.Join(notHere, ", "))
+	r.writeTrouble(&b)
+	r.writeLacking(&b)
+	for _, m := range r.machines {
+		for _, who := range []string{"root", "user"} {
+			if text, ok := m.doctor[who]; ok {
+				fmt.Fprintf(&b, "\n`jail doctor` as %s on %s:\n\n```\n%s```\n", who, m.kernel, text)
+			}
+		}
+	}
+	return b.String()
+}
+
+func (r result) cell() string {
+	text := fmt.Sprint(r.passed)
+	if n := len(r.lacking); n > 0 {
+		text += fmt.Sprintf(" (%d)", n)
+	}
+	if n := len(r.skipped); n > 0 {
+		text += fmt.Sprintf(", **%d skipped**", n)
+	}
+	if n := len(r.failed); n > 0 {
+		text += fmt.Sprintf(", **%d failed**", n)
+	}
+	if r.end != "" {
+		text += ", **" + r.end + "**"
+	}
+	return text
+}
+
+func (r report) each(f func(m machine, who, dir string, p result)) {
+	for _, m := range r.machines {
+		for _, p := range r.packages {
+			f(m, "root", p.dir, m.root[p.dir])
+			if m.user != nil {
+				f(m, "user", p.dir, m.user[p.dir])
+			}
+		}
+	}
+}
+
+func (r report) writeTrouble(b *strings.Builder) {
+	if r.ok() {
+		b.WriteString("\nNothing failed, and nothing else was skipped.\n")
+		return
+	}
+	b.WriteString("\n## What failed\n\n")
+	r.each(func(m machine, who, dir string, p result) {
+		for _, t := range p.failed {
+			fmt.Fprintf(b, "- %s, %s, %s: %s\n", m.kernel, who, dir, t)
+		}
+		for _, s := range p.skipped {
+			fmt.Fprintf(b, "- %s, %s, %s: %s was skipped: %s\n", m.kernel, who, dir, s.test, s.reason)
+		}
+		if p.end != "" {
+			fmt.Fprintf(b, "- %s, %s, %s: %s\n", m.kernel, who, dir, p.end)
+		}
+	})
+}
+
+// writeLacking says what root's tests a kernel has not the means for; a user's are as many as root has.
+func (r report) writeLacking(b *strings.Builder) {
+	var lines strings.Builder
+	r.each(func(m machine, who, dir string, p result) {
+		if who != "root" {
+			return
+		}
+		for _, s := range p.lacking {
+			fmt.Fprintf(&lines, "- %s, %s, %s: %s\n", m.kernel, dir, s.test, s.reason)
+		}
+	})
+	if lines.Len() > 0 {
+		b.WriteString("\n## What a kernel has not the means for\n\n" + lines.String())
+	}
+}
