@@ -34,10 +34,12 @@ deps:
 	@sh .ci/deps
 
 test: build
+	@sh .ci/deps test
 	go test -tags $(TAGS) ./...
 
 # What CI checks: format, vet, linters, nothing left over from generating or tidying, tests.
 check: build
+	@sh .ci/deps test
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "not formatted:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	go mod tidy -diff
 	go vet -tags $(TAGS) ./...
