@@ -76,7 +76,8 @@ install: build
 	install -m 0755 $(BIN)/jail $(BIN)/jaild $(DESTDIR)$(PREFIX)/bin/
 	install -m 0755 $(BIN)/jail-shim $(BIN)/jail-init $(DESTDIR)$(PREFIX)/libexec/jail/
 	cp -R $(BIN)/bundles $(DESTDIR)$(PREFIX)/share/jail/
-	install -m 0644 profiles/*.toml $(DESTDIR)$(PREFIX)/share/jail/profiles/
+	install -m 0644 profiles/*.toml profiles/*.expect $(DESTDIR)$(PREFIX)/share/jail/profiles/
+	install -m 0644 docs/policy.schema.json $(DESTDIR)$(PREFIX)/share/jail/
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(BIN)/jail completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/jail
 	$(BIN)/jail completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_jail

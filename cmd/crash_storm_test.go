@@ -48,6 +48,20 @@ type caller struct {
 	ended chan error
 }
 
+// patientPolicy is the profile default with a wall limit that the first of many starts on a busy machine does not meet before the last.
+const patientPolicy = `policy = 1
+name = "patient"
+about = "Long lives."
+include = ["base"]
+[workspace]
+access = "shadow"
+commit = "ask"
+[limits]
+wall = "1h"
+[tools]
+modules = ["**"]
+`
+
 // call starts a run over the daemon's socket, and returns when its tool has answered.
 func (h *host) call(ctx context.Context, d *sharedDaemon, id string) (*caller, error) {
 	client, err := api.Dial(ctx, d.socket)
@@ -58,7 +72,7 @@ func (h *host) call(ctx context.Context, d *sharedDaemon, id string) (*caller, e
 	stdout, out := io.Pipe()
 	c := &caller{id: id, in: stdin, ended: make(chan error, 1)}
 	go func() {
-		res, err := client.Run(ctx, supervisor.Request{ID: id, Tool: h.probe, Args: []string{"lines"}, Dir: h.work}, in, out, io.Discard)
+		res, err := client.Run(ctx, supervisor.Request{ID: id, Tool: h.probe, Args: []string{"lines"}, Dir: h.work, Policy: patientPolicy, PolicyName: "patient.toml"}, in, out, io.Discard)
 		if err == nil && res.Error != nil {
 			err = res.Error
 		}

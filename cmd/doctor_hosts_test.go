@@ -20,6 +20,8 @@ func TestDoctorAndRunAgree(t *testing.T) {
 	}{
 		{"control", []string{without, "--"}, ""},
 		{"no user namespaces", []string{without, "-no-userns", "--"}, "user namespaces"},
+		{"no user namespaces by user.max_user_namespaces", []string{without, "-no-userns", "-userns-errno", "ENOSPC", "--"}, "user namespaces"},
+		{"no user namespaces by a security module", []string{without, "-no-userns", "-userns-errno", "EACCES", "--"}, "user namespaces"},
 		{"no landlock", []string{without, "-deny", "landlock_create_ruleset=ENOSYS", "--"}, "landlock"},
 		{"landlock not in the list of modules", []string{without, "-deny", "landlock_create_ruleset=EOPNOTSUPP", "--"}, "landlock"},
 		{"no filters", []string{without, "-deny", "seccomp=EINVAL", "--"}, "seccomp"},

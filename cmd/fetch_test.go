@@ -3,16 +3,22 @@ package cmd_test
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,12 +27,22 @@ import (
 
 const fetchCanary = "c4n4ry-0f-the-whole-suite"
 
+// showsCanary looks for the credential as it is, and as base64, hexadecimal and in a URL, at any offset of the first.
+func showsCanary(text []byte) bool {
+	forms := [][]byte{[]byte(fetchCanary), []byte(hex.EncodeToString([]byte(fetchCanary))), []byte(url.QueryEscape(fetchCanary))}
+	for lead := range 3 { // base64 of a text with something before it
+		whole := base64.StdEncoding.EncodeToString(append(make([]byte, lead), fetchCanary...))
+		forms = append(forms, []byte(whole[4:len(whole)-4]))
+	}
+	return slices.ContainsFunc(forms, func(f []byte) bool { return bytes.Contains(text, f) })
+}
+
 // TestFetch is what a user sees of the network, on an internet of the test's own: guests reach what the policy grants and nothing else, the record
 // says so, and a credential is nowhere but on the wire.
 func TestFetch(t *testing.T) {
 	needBuilt(t)
 	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestFetch$", "-test.v", "-test.timeout=3m")
+		cmd := fetchtest.Command("-test.run=^TestFetch$", "-test.v", "-test.timeout=8m")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -40,6 +56,7 @@ func TestFetch(t *testing.T) {
 	t.Run("refused", w.refused)
 	t.Run("no door", w.noDoor)
 	t.Run("credential", w.credential)
+	t.Run("killed", w.killed)
 	t.Run("record", w.record)
 }
 
@@ -69,6 +86,7 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 	names.Set("up.example.com", []string{"93.184.216.34"})
 	names.Set("api.example.com", []string{"93.184.216.34"})
 	names.Set("inner.example.com", []string{"10.1.2.3"})
+	names.Set("kill.example.com", []string{"93.184.216.50"})
 	w.up = fetchtest.StartHost(t, "93.184.216.34:443", ca.Config(t, time.Now().Add(time.Hour), "up.example.com", "api.example.com"), w.serve)
 	roots, secret := filepath.Join(state, "roots.pem"), filepath.Join(state, "secret")
 	settings := fmt.Sprintf("resolvers = [%q]\nroots = %q\n[[credential]]\nname = \"api\"\nkind = \"bearer\"\nfile = %q\n", names.Server, roots, secret)
@@ -91,7 +109,7 @@ func (w *fetchWorld) serve(c net.Conn) {
 		for _, pattern := range []string{"/proc/[0-9]*/cmdline", "/proc/[0-9]*/environ"} {
 			paths, _ := filepath.Glob(pattern)
 			for _, p := range paths {
-				if text, err := os.ReadFile(p); err == nil && bytes.Contains(text, []byte(fetchCanary)) {
+				if text, err := os.ReadFile(p); err == nil && showsCanary(text) {
 					w.leaked = append(w.leaked, p)
 				}
 			}
@@ -206,14 +224,14 @@ credential = "api"
 	}
 	w.up.Took()
 	r := w.run(t, []string{"--policy", policy}, "-H", "Authorization:mine", "http://api.example.com:443/v1/x")
-	if r.ExitCode != 0 || !strings.Contains(r.Stdout, `auth="Bearer *`) || strings.Contains(r.Stdout, fetchCanary) {
+	if r.ExitCode != 0 || !strings.Contains(r.Stdout, `auth="Bearer *`) || showsCanary([]byte(r.Stdout+r.Stderr)) {
 		t.Errorf("%+v", r)
 	}
 	if len(w.leaked) > 0 {
 		t.Errorf("the credential is shown by %v", w.leaked)
 	}
 	shown := string(w.jail(t, "audit", "show", "--log", filepath.Join(w.state, "audit"), "--json"))
-	if !strings.Contains(shown, `"credential.used"`) || strings.Contains(shown, fetchCanary) {
+	if !strings.Contains(shown, `"credential.used"`) || showsCanary([]byte(shown)) {
 		t.Errorf("the record: %s", shown)
 	}
 	err := filepath.WalkDir(w.state, func(path string, d fs.DirEntry, err error) error {
@@ -221,13 +239,46 @@ credential = "api"
 			return err
 		}
 		text, err := os.ReadFile(path)
-		if bytes.Contains(text, []byte(fetchCanary)) {
+		if showsCanary(text) {
 			t.Errorf("%s holds the credential", path)
 		}
 		return err
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// killed: a proxy that is killed in the middle of a run is the end of the network for it: the guest sees an error, and the run is on record with what
+// is known.
+func (w *fetchWorld) killed(t *testing.T) {
+	own, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fetchtest.StartHost(t, "93.184.216.50:80", nil, func(c net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {
+			return
+		}
+		paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, p := range paths { // of this namespace alone, which is this test's
+			text, err := os.ReadFile(p)
+			ns, nsErr := os.Readlink(filepath.Join(filepath.Dir(p), "ns/net"))
+			pid, pidErr := strconv.Atoi(filepath.Base(filepath.Dir(p)))
+			if err == nil && nsErr == nil && pidErr == nil && ns == own && bytes.HasSuffix(text, []byte("\x00fetch-proxy\x00")) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+		_, _ = io.ReadAll(c)
+	})
+	r := w.run(t, []string{"--profile", "fetch"}, "-again", "http://kill.example.com/", "http://up.example.com:443/")
+	if r.ExitCode != 1 || strings.Contains(r.Stdout, "GET /") || strings.Count(r.Stderr, "fetcher: ") != 3 || len(r.Denied) != 1 || r.Denied[0].Layer != "fetch" ||
+		!strings.Contains(r.Denied[0].Rule, "ended before the run") {
+		t.Errorf("%+v", r)
+	}
+	shown := string(w.jail(t, "audit", "show", "--log", filepath.Join(w.state, "audit"), "--json"))
+	if !strings.Contains(shown, "unknown: the proxy ended before the request did") || !strings.Contains(shown[strings.LastIndex(shown, "kill.example.com"):], `"run.finished"`) {
+		t.Errorf("the record: %s", shown)
 	}
 }
 

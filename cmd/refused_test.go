@@ -2,9 +2,11 @@ package cmd_test
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,24 +46,93 @@ func TestRefusedCallsAreSeen(t *testing.T) {
 			t.Errorf("denied: %+v", d)
 		}
 	}
-	lines := h.jail("audit", "show", "--run", "refused", "--type", "denied", "--json")
-	seen := 0
-	for dec := json.NewDecoder(strings.NewReader(lines.out)); ; seen++ {
-		var r struct {
-			Layer, What, Rule string
-			Count             int
-			First, Last       time.Time
-		}
-		if dec.Decode(&r) != nil {
-			break
-		}
+	for _, r := range deniedRecords(t, h, "refused") {
 		once := want[r.What] == 1 && r.Count == 0
 		often := r.Count == want[r.What] && !r.First.IsZero() && !r.Last.Before(r.First)
 		if r.Layer != "seccomp" || r.Rule != rule || !once && !often {
 			t.Errorf("record: %+v", r)
 		}
+		delete(want, r.What)
 	}
-	if seen != len(want) {
-		t.Errorf("%d records: %s", seen, lines.out)
+	if len(want) > 0 {
+		t.Errorf("not on record: %v", want)
+	}
+}
+
+// A deniedRecord is a record of the log of something that was refused; a count that is left out is one.
+type deniedRecord struct {
+	Layer, What, Rule string
+	Count             int
+	First, Last       time.Time
+}
+
+func deniedRecords(t *testing.T, h *host, id string) []deniedRecord {
+	t.Helper()
+	var all []deniedRecord
+	for dec := json.NewDecoder(strings.NewReader(h.jail("audit", "show", "--run", id, "--type", "denied", "--json").out)); ; {
+		var r deniedRecord
+		if err := dec.Decode(&r); err == io.EOF {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+}
+
+var asksProgram = build("asks", "./testdata/asks")
+
+// TestNativeRefusals: what a program of the host was refused is in the result and in the log, each thing with its exact count; a flood is as few
+// entries as a run may have, and no call of it is lost (T-409).
+func TestNativeRefusals(t *testing.T) {
+	h := newHost(t)
+	if out, err := exec.Command("cp", must(asksProgram())(t), filepath.Join(h.work, "asks")).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v: %s", err, out)
+	}
+	run := func(id string, args ...string) (denied []runners.Denial, stdout string) {
+		o := h.jail(append([]string{"run", "--json", "--id", id, "--discard", "--profile", "build", "--", "./asks"}, args...)...)
+		var result struct {
+			Denied   []runners.Denial
+			Stdout   string
+			ExitCode int `json:"exit_code"`
+		}
+		if err := json.Unmarshal([]byte(o.out), &result); err != nil || result.ExitCode != 0 {
+			t.Fatalf("%v: %+v", err, o)
+		}
+		return result.Denied, result.Stdout
+	}
+	sum := func(denied []runners.Denial, what string) (n int) {
+		for _, d := range denied {
+			if d.Layer != "seccomp" || !strings.HasPrefix(d.Rule, "filter ") || d.Count < 1 {
+				t.Errorf("denied: %+v", d)
+			}
+			if strings.HasPrefix(d.What, what) {
+				n += d.Count
+			}
+		}
+		return n
+	}
+	denied, said := run("few")
+	for what, want := range map[string]int{"mount": 3, "socket(AF_VSOCK)": 1, "socket(AF_PACKET, SOCK_RAW)": 1, "": 5} {
+		if got := sum(denied, what); got != want {
+			t.Errorf("%q was refused %d times, %d are told: %+v", what, want, got, denied)
+		}
+	}
+	if !strings.Contains(said, "/etc/shadow: no such file") || !strings.Contains(said, "/usr/new: read-only file system") {
+		t.Errorf("files: %s", said)
+	}
+	const flood = 600
+	denied, _ = run("many", "flood", strconv.Itoa(flood))
+	if got := sum(denied, ""); got != 2*flood || len(denied) > 65 {
+		t.Errorf("%d calls as %d things, want %d as 65 at most", got, len(denied), 2*flood)
+	}
+	for id, want := range map[string]int{"few": 5, "many": 2 * flood} {
+		got := 0
+		for _, r := range deniedRecords(t, h, id) {
+			got += max(r.Count, 1)
+		}
+		if got != want {
+			t.Errorf("%s: %d calls are on record, want %d", id, got, want)
+		}
 	}
 }

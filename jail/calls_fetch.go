@@ -11,6 +11,7 @@ const (
 	afUnix  = 1
 	afInet  = 2
 	afInet6 = 10
+	tcp     = 6
 )
 
 // networkCalls are what the fetch proxy needs, which is in no jail: to connect, never to listen, and no file.

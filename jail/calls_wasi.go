@@ -43,11 +43,13 @@ var wasiCalls = []call{
 	{"pread64", "the module", nil},
 	{"ftruncate", "fd_filestat_set_size", nil}, {"fallocate", "fd_allocate", nil}, {"fsync", "fd_sync", nil}, {"fdatasync", "fd_datasync", nil},
 	{"fadvise64", "fd_advise", nil}, {"mkdirat", "path_create_directory", nil}, {"unlinkat", "path_unlink_file, path_remove_directory", nil},
-	{"renameat2", "path_rename", nil}, {"renameat", "a compiled form gets its name", nil}, {"linkat", "path_link", nil}, {"symlinkat", "path_symlink", nil},
+	{"renameat2", "path_rename", nil}, {"linkat", "path_link", nil}, {"symlinkat", "path_symlink", nil},
 	{"readlinkat", "path_readlink, and links on the way", nil}, {"utimensat", "path_filestat_set_times", nil},
-	{"pipe2", "a script's pipelines", nil}, {"getuid", "a script's variables", nil}, {"geteuid", "a script's variables", nil}, {"getgid", "a script's variables", nil},
 	{"ppoll", "poll_oneoff", nil}, {"clock_getres", "clock_res_get", nil},
 }
+
+// compileCalls are what the engine needs to leave the compiled form of a module behind.
+var compileCalls = []call{{"renameat", "a compiled form gets its name", nil}}
 
 // initCalls are what libcontainer's last steps and jail-init need before the inner filter takes it away.
 var initCalls = []call{

@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -18,6 +19,19 @@ const (
 	maxShm         = 64 << 20 // bytes
 	shmFiles       = 1024
 )
+
+// PolicyFile holds the effective policy of a jail of programs of the host, and its digest, as JSON; jail policy explain --self reads it.
+const PolicyFile = "/run/jail/policy.json"
+
+// AuthorityFile holds the certificates that a jail's programs trust, where it has a door to the fetch proxy: those that the proxy trusts itself, and its
+// own where it ends their TLS. The plan has it empty; it is filled when the proxy stands.
+const AuthorityFile = "/run/jail/certificates.pem"
+
+// bundleFile is where programs of Debian and others look for them, if no variable says otherwise.
+const bundleFile = "/etc/ssl/certs/ca-certificates.crt"
+
+// RelayPort is where a jail's own loopback leads to the fetch proxy.
+const RelayPort = 3128
 
 func outerGroups(c Command) []string {
 	if c.Runner == RunnerNative {
@@ -65,13 +79,52 @@ func newDevices(c Command) []string {
 	return devices
 }
 
-// nativeRules open the device nodes, with what an ioctl may ask of them, and the files that are made for the jail.
-func nativeRules(p Plan) []LandlockRule {
-	rules := []LandlockRule{{Path: "/dev", Write: true, Device: true}}
-	for _, f := range p.Files {
-		rules = append(rules, LandlockRule{Path: f.Path})
+// nativeLandlock lets run what policy lets run: all of a tree, or what the request found in it of its names. It opens the device nodes, with what an
+// ioctl may ask of them, and the files that are made for the jail. Named pipes and sockets are for memory of the jail's own, which no process of the host
+// looks at.
+func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
+	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
+	if w := p.Workspace; w != nil {
+		l.Rules = append(l.Rules, LandlockRule{Path: w.Target, Write: w.Shadow, Exec: w.Exec})
 	}
-	return rules
+	for _, m := range p.Mounts {
+		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec && AllMayRun(pol, m.Target), Pipes: m.Kind == MountTmpfs})
+	}
+	for _, path := range r.Programs {
+		l.Rules = append(l.Rules, LandlockRule{Path: path, Exec: true})
+	}
+	l.Rules = append(l.Rules, LandlockRule{Path: "/dev", Write: true, Device: true})
+	for _, f := range p.Files {
+		if f.Link == "" { // what it leads to has a rule
+			l.Rules = append(l.Rules, LandlockRule{Path: f.Path})
+		}
+	}
+	switch {
+	case pol.Syscalls.Has(policy.GroupLoopback):
+		l.Network = true
+	case len(pol.Fetch.Allow) > 0:
+		l.Ports = []uint16{RelayPort}
+	}
+	return l
+}
+
+// policyText is what a jail says of itself to its programs, so that one can ask before it tries. It decides nothing.
+func policyText(pol policy.Policy) string {
+	digest, mounts := pol.Digest(), slices.Clone(pol.Mounts)
+	for i, m := range mounts {
+		if m.Source != "" {
+			mounts[i].Source = m.Target // where it lies on the host is not the tool's to know
+		}
+	}
+	pol.Mounts = mounts
+	text, err := json.Marshal(struct {
+		Digest string        `json:"digest"`
+		Policy policy.Policy `json:"policy"`
+	}{digest, pol})
+	if err != nil {
+		panic("jail: bug: " + err.Error()) // a policy that has a digest marshals
+	}
+	return string(text) + "\n"
 }
 
 // newFiles are a system's tables of users and names, with nobody of the host in them. A policy that mounts its own has its own.
@@ -93,13 +146,18 @@ func newFiles(pol policy.Policy, r Request) []File {
 	if ids.GID != 0 {
 		groups = "root:x:0:\n" + groups
 	}
+	all := []File{
+		{Path: "/etc/passwd", Text: users + "nobody:x:65534:65534:nobody:/:/bin/false\n"},
+		{Path: "/etc/group", Text: groups + "nogroup:x:65534:\n"},
+		{Path: "/etc/nsswitch.conf", Text: "passwd: files\ngroup: files\nhosts: files\n"},
+		{Path: "/etc/hosts", Text: "127.0.0.1 localhost jail\n::1 localhost\n"},
+	}
+	all = append(all, File{Path: PolicyFile, Text: policyText(pol)})
+	if len(pol.Fetch.Allow) > 0 {
+		all = append(all, File{Path: AuthorityFile}, File{Path: bundleFile, Link: AuthorityFile})
+	}
 	var files []File
-	for _, f := range []File{
-		{"/etc/passwd", users + "nobody:x:65534:65534:nobody:/:/bin/false\n"},
-		{"/etc/group", groups + "nogroup:x:65534:\n"},
-		{"/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"},
-		{"/etc/hosts", "127.0.0.1 localhost jail\n::1 localhost\n"},
-	} {
+	for _, f := range all {
 		if !slices.ContainsFunc(pol.Mounts, func(m policy.Mount) bool { return within(m.Target, f.Path) }) {
 			files = append(files, f)
 		}

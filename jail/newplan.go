@@ -49,7 +49,10 @@ type Request struct {
 	Slice     string   // control group above all jails, as "/jail"
 	Workspace *Source  // nil without one
 	Caches    []string // directories of the host, each holding one compiled module and nothing else
-	Command   Command
+	// Programs are what policy lets run of the mounts of which it does not let all run: files and directories by their paths in the jail, and the
+	// loaders that they need.
+	Programs []string
+	Command  Command
 }
 
 // A Source is a directory of the host, and with whose ids the tool works on it.
@@ -90,19 +93,22 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 		Command:         r.Command,
 	}
 	if r.Workspace != nil {
-		p.Workspace = newWorkspace(pol, *r.Workspace)
+		p.Workspace = newWorkspace(pol, r)
 	}
-	p.Landlock = newLandlock(pol, p)
-	p.Fetch = newFetch(pol)
+	p.Landlock = newLandlock(pol, r, p)
+	p.Fetch = newFetch(pol, r.Command.Runner)
 	return p, nil
 }
 
 // newFetch shows the door to the fetch proxy, where the policy grants one.
-func newFetch(pol policy.Policy) *Fetch {
+func newFetch(pol policy.Policy, runner string) *Fetch {
 	if len(pol.Fetch.Allow) == 0 {
 		return nil
 	}
-	f := &Fetch{Limits: pol.Fetch.Limits.String(), Mode: pol.Fetch.Mode.String()}
+	f := &Fetch{Limits: pol.Fetch.Limits.String(), Mode: pol.Fetch.Mode.String(), TLS: policy.TLSOpaque.String()}
+	if runner == RunnerNative {
+		f.TLS = policy.TLSIntercept.String()
+	}
 	for _, r := range pol.Fetch.Allow {
 		f.Allow = append(f.Allow, r.String())
 	}
@@ -118,11 +124,14 @@ func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 	if len(pol.Fetch.Allow) > 0 {
 		groups = append(groups, "fetch")
 	}
-	if r.Command.Runner == RunnerShell {
-		groups = append(groups, "shell")
+	if r.Command.Runner == RunnerShell || r.Command.Runner == RunnerCompile {
+		groups = append(groups, r.Command.Runner)
 	}
 	if r.Command.Terminal {
 		groups = append(groups, "terminal")
+	}
+	if r.Command.Runner == RunnerNative && (len(pol.Fetch.Allow) > 0 || pol.Syscalls.Has(policy.GroupLoopback)) {
+		groups = append(groups, "loopback")
 	}
 	return groups
 }
@@ -184,8 +193,10 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 	return mounts
 }
 
-func newWorkspace(pol policy.Policy, s Source) *Workspace {
-	w := &Workspace{Source: s.Path, Target: policy.WorkspaceDir, Shadow: pol.Workspace.Access == policy.WorkspaceShadow}
+func newWorkspace(pol policy.Policy, r Request) *Workspace {
+	s := r.Workspace
+	w := &Workspace{Source: s.Path, Target: policy.WorkspaceDir, Shadow: pol.Workspace.Access == policy.WorkspaceShadow,
+		Exec: r.Command.Runner == RunnerNative && AllMayRun(pol, policy.WorkspaceDir)}
 	if w.Shadow {
 		w.Bytes, w.Files = pol.Limits.Workspace, pol.Limits.WorkspaceFiles
 	}
@@ -193,7 +204,8 @@ func newWorkspace(pol policy.Policy, s Source) *Workspace {
 }
 
 func newRlimits(l policy.Limits) []Rlimit {
-	limits := []Rlimit{{"core", 0}, {"memlock", 0}}
+	// The last two are whatever the daemon was started with, unless they are taken away: a tool comes before nobody.
+	limits := []Rlimit{{"core", 0}, {"memlock", 0}, {"nice", 0}, {"rtprio", 0}}
 	if l.OpenFiles != policy.Unlimited {
 		limits = append(limits, Rlimit{"nofile", uint64(l.OpenFiles) + initFiles})
 	}
@@ -208,17 +220,16 @@ func newRlimits(l policy.Limits) []Rlimit {
 }
 
 // newLandlock grants on each mount what the mount itself grants; the rest of the tree holds nothing but mount points.
-func newLandlock(pol policy.Policy, p Plan) Landlock {
-	native := p.Command.Runner == RunnerNative
+func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {
+	if p.Command.Runner == RunnerNative {
+		return nativeLandlock(pol, r, p)
+	}
 	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
 	if p.Workspace != nil {
-		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target, Write: p.Workspace.Shadow, Exec: native && AllMayRun(pol, p.Workspace.Target)})
+		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target, Write: p.Workspace.Shadow})
 	}
 	for _, m := range p.Mounts {
 		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec})
-	}
-	if native {
-		l.Rules = append(l.Rules, nativeRules(p)...)
 	}
 	return l
 }

@@ -95,6 +95,8 @@ type Mount struct {
 type File struct {
 	Path string `json:"path"`
 	Text string `json:"text"`
+	// Link makes it a symbolic link to that path.
+	Link string `json:"link,omitempty"`
 }
 
 // Workspace is the tree that the tool works on.
@@ -102,6 +104,7 @@ type Workspace struct {
 	Source string `json:"source"`
 	Target string `json:"target"`
 	Shadow bool   `json:"shadow"`          // false: the real directory, read-only
+	Exec   bool   `json:"exec,omitempty"`  // programs in it may run
 	Bytes  int64  `json:"bytes,omitempty"` // of the upper layer
 	Files  int64  `json:"files,omitempty"` // of the upper layer
 }
@@ -113,6 +116,9 @@ type Fetch struct {
 	Deny   []string `json:"deny,omitempty"`
 	Limits string   `json:"limits"`
 	Mode   string   `json:"mode"` // enforce or report
+	// TLS says who ends the TLS of a tool: "intercept", the proxy with an authority of the run's own, but for hosts whose rule says opaque; or
+	// "opaque", since only a tunnel to such a host is granted and the proxy speaks TLS for everything else.
+	TLS string `json:"tls"`
 }
 
 // A Filter is a seccomp allow-list: what is not named fails with Errno, and with ENOSYS where nobody knows a call of that number.
@@ -162,8 +168,10 @@ type Landlock struct {
 	// Scoped asks for abstract sockets and signals to be kept inside where the kernel can (ABI 6); the network and
 	// process namespaces keep them inside everywhere.
 	Scoped bool `json:"scoped"`
-	// Network leaves TCP alone: for the fetch proxy, never for a jail.
+	// Network leaves TCP alone: for the fetch proxy, and for programs that may use the jail's own loopback as they like.
 	Network bool `json:"network,omitempty"`
+	// Ports are those of TCP that may be listened on and connected to where Network is not set, and the kernel can tell (ABI 4).
+	Ports []uint16 `json:"ports,omitempty"`
 }
 
 // A LandlockRule grants access below one path.
@@ -173,6 +181,8 @@ type LandlockRule struct {
 	Exec  bool   `json:"exec"`
 	// Device lets what is opened below the path be asked by ioctl(2) what a device is asked; the filters say which requests there are.
 	Device bool `json:"device,omitempty"`
+	// Pipes lets sockets and pipes with a name be made below the path.
+	Pipes bool `json:"pipes,omitempty"`
 }
 
 // An Rlimit bounds a resource of each process (setrlimit(2)); soft and hard limit are the same.
@@ -190,9 +200,10 @@ type Limits struct {
 
 // Runners of commands.
 const (
-	RunnerWASI   = "wasi"   // one module
-	RunnerShell  = "shell"  // a script whose every command is a module
-	RunnerNative = "native" // a program of the host, and those that it starts
+	RunnerWASI    = "wasi"    // one module
+	RunnerShell   = "shell"   // a script whose every command is a module
+	RunnerCompile = "compile" // a module, which does not run
+	RunnerNative  = "native"  // a program of the host, and those that it starts
 )
 
 // Command is what runs inside, for reading: bytes of an argument that are no text are shown escaped. The exact bytes travel

@@ -19,7 +19,8 @@ var groups = map[string][]call{
 	"runtime": runtimeCalls, "wasi": wasiCalls, "init": initCalls,
 	"memory": memoryCalls, "processes": processCalls, "signals": signalCalls, "time": timeCalls, "files": fileCalls, "streams": streamCalls,
 	"sockets": socketCalls, "host": hostCalls,
-	"fetch": fetchCalls, "network": networkCalls, "shell": shellCalls, "terminal": terminalCalls,
+	"fetch": fetchCalls, "network": networkCalls, "shell": shellCalls, "compile": compileCalls, "terminal": terminalCalls,
+	"loopback": loopbackCalls,
 }
 
 // Groups of the filters there are, by kind of runner.
@@ -51,6 +52,9 @@ func oneOf(n uint, values ...uint64) []demand {
 // NewFilter returns the allow-list of the named groups, as the inner filter of a run. Refused calls fail with EPERM.
 func NewFilter(names ...string) Filter {
 	f := Filter{Groups: names, ENOSYS: slices.Clone(fallBack), Errno: "EPERM"}
+	if slices.Contains(names, "processes") {
+		f.ENOSYS = append(f.ENOSYS, nativeFallBack...)
+	}
 	demands, whole := map[string][]demand{}, map[string]bool{}
 	for _, g := range names {
 		for _, c := range groups[g] {

@@ -83,7 +83,7 @@ func CheckMount(m Mount) error {
 // or nil. None at all is for CheckMount to judge.
 func CheckMountSource(source string) error {
 	if source != "" && !cleanAbsolute(source) {
-		return fmt.Errorf("source %q is no clean absolute path: no variables, no ~, no .., no slash at the end", source)
+		return fmt.Errorf("source %q is no clean absolute path: no ~, no .., no slash at the end", source)
 	}
 	for _, r := range reservedSources {
 		if _, ok := beneath(r, source); ok {
@@ -99,7 +99,7 @@ func CheckMountTarget(target string) error {
 	case target == "":
 		return nil
 	case !cleanAbsolute(target):
-		return fmt.Errorf("target %q is no clean absolute path: no variables, no ~, no .., no slash at the end", target)
+		return fmt.Errorf("target %q is no clean absolute path: no ~, no .., no slash at the end", target)
 	case target == "/":
 		return errors.New("target \"/\" would cover the jail's own root")
 	}

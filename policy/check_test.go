@@ -82,7 +82,7 @@ func TestCheck(t *testing.T) {
 		{policy.Policy{Env: policy.Env{Set: policy.Vars{Values: map[string]string{"A": "\x00"}}}}, "NUL"},
 		{policy.Policy{Env: policy.Env{Pass: policy.MustGlobs("A/B")}}, "no name of a variable"},
 		{policy.Policy{Env: policy.Env{Allow: policy.MustGlobs("**")}}, "no name of a variable"},
-		{policy.Policy{Syscalls: policy.Syscalls{Groups: []string{"all"}}}, "there are native, wasi"},
+		{policy.Policy{Syscalls: policy.Syscalls{Groups: []string{"all"}}}, "there are loopback, native, wasi"},
 	} {
 		if err := tt.p.Check(); err == nil || !strings.Contains(err.Error(), tt.why) {
 			t.Errorf("%s: %v, want an error with %q", tt.p, err, tt.why)

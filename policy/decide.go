@@ -10,6 +10,8 @@ type Decision struct {
 	Allowed bool
 	// Ask is set where Allowed is not, but an explicit yes would do.
 	Ask bool
+	// Held is set where the yes must name the path itself, since it is protected.
+	Held bool
 	// Layer names the layer that said no; of an allowed question, the one whose rule
 	// it was in the end. Source is where that layer came from.
 	Layer  string

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // ErrNoLayers is what Resolve returns without a layer to meet.
@@ -13,6 +14,16 @@ var ErrNoLayers = errors.New("no policy layers")
 type Layer struct {
 	Name   string
 	Source string // a file, "built in", or "command line"
+	Policy Policy
+	// Tools narrow the layer for the runs of single tools; see Effective.For.
+	Tools []ForTool
+}
+
+// ForTool narrows a layer for the runs of the tools that a pattern stands for: a command of
+// a bundle as bundle/command, a program of the host or a module by its absolute path. It is
+// met with the rest, so it takes away and never grants.
+type ForTool struct {
+	Tool   Glob
 	Policy Policy
 }
 
@@ -38,12 +49,39 @@ func Resolve(layers ...Layer) (Effective, error) {
 		if err := l.Policy.Check(); err != nil {
 			return Effective{}, fmt.Errorf("policy %s (%s): %w", l.Name, l.Source, err)
 		}
+		for _, t := range l.Tools {
+			if err := t.Policy.Check(); err != nil {
+				return Effective{}, fmt.Errorf("policy %s (%s), tool %q: %w", l.Name, l.Source, t.Tool, err)
+			}
+		}
 		l.Policy = l.Policy.Normal()
 		acc = acc.Meet(l.Policy)
 		eff.layers = append(eff.layers, l)
 		eff.met = append(eff.met, acc)
 	}
 	return eff, nil
+}
+
+// For returns what is in force where these tools run together: the layers, and after each
+// layer what it says of any of the tools. It lies below e.
+func (e Effective) For(tools ...string) Effective {
+	var out Effective
+	acc := Top()
+	for _, l := range e.layers {
+		acc = acc.Meet(l.Policy)
+		out.layers = append(out.layers, l)
+		out.met = append(out.met, acc)
+		for _, t := range l.Tools {
+			if !slices.ContainsFunc(tools, t.Tool.Match) {
+				continue
+			}
+			part := Layer{Name: fmt.Sprintf("%s, tool %q", l.Name, t.Tool), Source: l.Source, Policy: t.Policy.Normal()}
+			acc = acc.Meet(part.Policy)
+			out.layers = append(out.layers, part)
+			out.met = append(out.met, acc)
+		}
+	}
+	return out
 }
 
 // Policy returns a copy of the met policy, in normal form.
@@ -58,7 +96,7 @@ func (e Effective) Policy() Policy {
 func (e Effective) Layers() []Layer {
 	out := make([]Layer, len(e.layers))
 	for i, l := range e.layers {
-		out[i] = Layer{l.Name, l.Source, l.Policy.Normal()}
+		out[i] = Layer{l.Name, l.Source, l.Policy.Normal(), slices.Clone(l.Tools)}
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,29 +15,68 @@ func (e Effective) Warnings() []string { return e.Policy().Warnings() }
 // jail. What it says of a ceiling is of no weight: a ceiling is wide by nature.
 func (p Policy) Warnings() []string {
 	var out []string
-	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for _, w := range p.Weaknesses() {
+		out = append(out, w.Text)
+	}
+	return out
+}
+
+// A Weakness is something that a policy grants and that weakens a jail.
+type Weakness struct {
+	Rule string // as a Decision names it: the key and, of a list, the item
+	Text string // a sentence
+}
+
+// Weaknesses are the warnings, each with the rule that it is about.
+func (p Policy) Weaknesses() []Weakness {
+	var out []Weakness
+	rule := ""
+	warn := func(format string, args ...any) { out = append(out, Weakness{rule, fmt.Sprintf(format, args...)}) }
 	p = p.Normal()
+	rule = "workspace.commit"
 	if p.Workspace.Access == WorkspaceShadow && p.Workspace.Commit == CommitAuto {
 		warn("workspace.commit = \"auto\": changes become real without anyone having seen them")
 	}
 	for _, m := range p.Mounts {
+		rule = "mount " + strconv.Quote(m.String())
 		warnMount(m, warn)
+		warnExecutable(p, m, warn)
 	}
 	for _, r := range p.Fetch.Allow {
+		rule = "fetch.allow " + strconv.Quote(r.String())
 		warnFetch(r, warn)
 	}
+	rule = "fetch.mode"
 	if p.Fetch.Mode == FetchReport && len(p.Fetch.Allow) > 0 {
 		warn("fetch.mode = \"report\": requests that no rule grants are sent all the same, and only recorded")
 	}
 	for _, g := range p.Tools.Native {
+		rule = "tools.native " + strconv.Quote(g.String())
 		if !g.Literal() {
 			warn("tools.native %q: any program that the pattern matches, now or later, may run", g)
 		}
 	}
+	rule = "env.pass"
 	if p.Env.Pass.Match("ANY_NAME_AT_ALL") {
 		warn("env.pass = %q: every variable of the caller, secrets included, is handed to the tool", p.Env.Pass.Strings())
 	}
 	return out
+}
+
+// warnExecutable speaks of a file that is written at one place and run at another.
+func warnExecutable(p Policy, m Mount, warn func(string, ...any)) {
+	if !Write.SubsetOf(m.Access) || Exec.SubsetOf(m.Access) || m.Source == "" {
+		return
+	}
+	for _, other := range p.Mounts {
+		if other.Source == "" || !Exec.SubsetOf(other.Access) {
+			continue
+		}
+		_, inside := beneath(other.Source, m.Source)
+		if _, above := beneath(m.Source, other.Source); inside || above {
+			warn("mount %s: what the tool writes to %s, it may run at %s", m.Target, m.Source, other.Target)
+		}
+	}
 }
 
 // socketDirs are where services listen on sockets; who reaches one, talks to the service.

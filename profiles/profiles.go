@@ -56,6 +56,16 @@ type entry struct {
 // Set is the profiles of one moment. It never changes: a later Load makes another.
 type Set struct {
 	entries map[string]entry
+	places  syntax.Places
+}
+
+// For returns the set for the runs of one caller, whose places the variables of policies
+// stand for.
+func (s *Set) For(places syntax.Places) *Set { return &Set{s.entries, places} }
+
+// Parse reads a policy that is not in the set, with what it includes of the set.
+func (s *Set) Parse(kind syntax.Kind, source string, text []byte) (syntax.File, error) {
+	return syntax.ParseFor(s.places, kind, source, text, s.Find)
 }
 
 // Load reads the operator's directory over the shipped profiles. A directory that does
@@ -142,7 +152,7 @@ func (s *Set) profile(name string) (Profile, bool) {
 	if e.err != nil {
 		return p, true
 	}
-	p.File, p.Err = syntax.Parse(syntax.Profile, e.source(name), e.text, s.Find)
+	p.File, p.Err = s.Parse(syntax.Profile, e.source(name), e.text)
 	if p.Err != nil {
 		// What lies in a directory below is there to be included, and need not be whole.
 		p.Fragment = strings.Contains(name, "/") && onlyIncomplete(p.Err)

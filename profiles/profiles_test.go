@@ -46,7 +46,7 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s has network: %v", p.Name, p.File.Policy.Fetch)
 		}
 	}
-	if want := []string{"base", "build", "default", "fetch", "readonly", "strict"}; !slices.Equal(names, want) {
+	if want := []string{"base", "build", "default", "fetch", "python-native", "readonly", "strict"}; !slices.Equal(names, want) {
 		t.Errorf("shipped are %q, want %q", names, want)
 	}
 }

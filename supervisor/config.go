@@ -13,6 +13,7 @@ func Default(exe string, getenv func(string) string) Config {
 	c := Config{
 		StateDir: "/var/lib/jail",
 		LogDir:   "/var/log/jail/audit",
+		Tools:    "/var/lib/jail-tools",
 		Socket:   "/run/jail/jail.sock",
 		Profiles: profiles.Dir,
 		Ceiling:  "/etc/jail/ceiling.toml",
@@ -42,6 +43,7 @@ func (c Config) Below(dir string) Config {
 	}
 	c.StateDir = filepath.Join(dir, "state")
 	c.LogDir = filepath.Join(dir, "audit")
+	c.Tools = filepath.Join(dir, "tools")
 	c.Fetch = filepath.Join(dir, "fetch.toml")
 	c.Socket = filepath.Join(dir, "jail.sock")
 	return c

@@ -24,9 +24,12 @@ type fetching struct {
 	run  *run
 	proc *fetch.Process
 	ids  *idrange.Range
+	// roots are the certificates that the proxy trusts, in PEM.
+	roots []byte
 
 	mu      sync.Mutex
 	begun   map[uint64]begunFetch
+	sent    map[uint64]uint64 // sequence numbers of requests whose answers sent the tool elsewhere
 	denials runners.Denials
 	usage   Usage // the fields of fetches
 	err     error // of the log, or the proxy's death
@@ -66,6 +69,9 @@ func (r *run) startFetch(ctx context.Context) error {
 	if err != nil {
 		return failed(err, "", "settings of fetches: %v", err)
 	}
+	f.roots = setup.Roots
+	// A module speaks no TLS of its own.
+	setup.Intercept = r.job.tool.native != ""
 	if setup.Filter, err = r.s.fetchFilter(ctx); err != nil {
 		return r.s.missingLayer("fetch proxy", err.Error(), err)
 	}
@@ -137,7 +143,7 @@ func (f *fetching) append(cause uint64, e audit.Event) (uint64, error) {
 
 func fetchEvent(w fetch.What) audit.Fetch {
 	return audit.Fetch{Kind: w.Kind, Decision: w.Decision, Layer: w.Layer, Rule: w.Rule, Method: w.Method, Scheme: w.Scheme, Host: w.Host, Port: w.Port,
-		Path: w.Path, Query: w.Query, Credential: w.Credential}
+		Path: w.Path, Query: w.Query, Credential: w.Credential, TLSMode: w.Mode, Hops: w.Hops}
 }
 
 // Intend puts on record what is about to be done. What cannot be recorded is not done.
@@ -147,7 +153,7 @@ func (f *fetching) Intend(i fetch.Intent) (string, error) {
 	for _, a := range i.Addresses {
 		e.Addresses = append(e.Addresses, a.String())
 	}
-	seq, err := f.append(0, e)
+	seq, err := f.append(f.before(i.What), e)
 	if err == nil && i.Credential != "" {
 		_, err = f.append(seq, audit.CredentialUsed{Name: i.Credential, Kind: i.Kind, Method: i.Method, Host: i.Host, Port: i.Port, Path: i.Path})
 	}
@@ -165,6 +171,16 @@ func (f *fetching) Intend(i fetch.Intent) (string, error) {
 	return "", nil
 }
 
+// maxSent bounds the redirects of a run that are remembered, as the proxy does.
+const maxSent = 256
+
+// before returns the record of the request whose answer sent the tool here, or 0.
+func (f *fetching) before(w fetch.What) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sent[w.After]
+}
+
 // Ended puts on record how it ended.
 func (f *fetching) Ended(o fetch.Outcome) {
 	f.mu.Lock()
@@ -172,6 +188,12 @@ func (f *fetching) Ended(o fetch.Outcome) {
 	delete(f.begun, o.ID)
 	f.usage.FetchBytesIn += o.BytesIn
 	f.usage.FetchBytesOut += o.BytesOut
+	if ok && o.Redirect != "" {
+		if f.sent == nil || len(f.sent) >= maxSent {
+			f.sent = map[uint64]uint64{}
+		}
+		f.sent[o.ID] = b.seq
+	}
 	f.mu.Unlock()
 	if !ok {
 		return
@@ -197,7 +219,7 @@ func (f *fetching) Refused(r fetch.Refused) {
 	f.denials.AddCount(d)
 	f.mu.Unlock()
 	if first {
-		f.failedAppend(f.append(0, fetchEvent(r.What)))
+		f.failedAppend(f.append(f.before(r.What), fetchEvent(r.What)))
 	}
 }
 

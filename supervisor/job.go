@@ -81,7 +81,7 @@ func (s *Supervisor) identify(_ context.Context, j *job) error {
 }
 
 func (s *Supervisor) decide(_ context.Context, j *job) (err error) {
-	j.eff, err = s.resolve(j.req)
+	j.eff, err = s.resolve(j.caller, j.req)
 	j.resolved = err == nil
 	return err
 }
@@ -133,10 +133,27 @@ func (s *Supervisor) openTool(ctx context.Context, j *job) (err error) {
 	if j.req.Script != nil {
 		return s.openScript(ctx, j)
 	}
-	if j.tool, err = s.findProgram(j); err != nil || j.dry || j.tool.native != "" {
+	if j.tool, err = s.findProgram(j); err != nil {
+		return err
+	}
+	if err := s.narrowed(j); err != nil || j.dry || j.tool.native != "" {
 		return err
 	}
 	return s.compiled(ctx, j)
+}
+
+// narrowed meets what the policy says of the tool that was found. A program is looked for anew in what is left of the mounts: it must be there
+// under its own name, and what starts it too.
+func (s *Supervisor) narrowed(j *job) error {
+	before := j.eff.Digest()
+	if j.eff = j.eff.For(j.tool.name); j.eff.Digest() == before || j.tool.native == "" {
+		return nil
+	}
+	t, err := s.native(j, j.tool.name)
+	if err == nil && (t.name != j.tool.name || t.sum != j.tool.sum) {
+		err = refused(nil, "start it by its path", "program %s is another one in what [tool.%q] leaves of the mounts", j.tool.name, j.tool.name)
+	}
+	return err
 }
 
 func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
@@ -157,6 +174,9 @@ func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
 	}
 	if j.tool.native != "" {
 		r.Command.Runner, r.Command.Terminal = string(runners.KindNative), j.req.Terminal != nil
+		if r.Programs, err = s.findPrograms(j); err != nil {
+			return err
+		}
 	}
 	if j.source != nil {
 		if r.Workspace, err = sourceOf(j.source, j.caller); err != nil {

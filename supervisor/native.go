@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
@@ -19,8 +20,6 @@ import (
 const (
 	// defaultPath is where programs are looked for where the policy sets no PATH.
 	defaultPath = "/usr/local/bin:/usr/bin:/bin"
-	// relayPort is where a jail's own loopback leads to the fetch proxy.
-	relayPort = 3128
 	// maxProgram is how large a program may be that is named, in bytes: it is read once for its digest.
 	maxProgram = 1 << 30
 	maxSignal  = 64
@@ -74,11 +73,11 @@ func (s *Supervisor) nativeIn(j *job, v *view, name string) (tool, error) {
 	if d := j.eff.Decide(policy.Native{Path: at}); !d.Allowed {
 		return t, toolDenied("program "+at, d)
 	}
-	return t, s.takeProgram(&t, v)
+	return t, s.takeProgram(j, &t, v)
 }
 
 // takeProgram looks at the file itself: whether the kernel can start it in the jail, and its digest.
-func (s *Supervisor) takeProgram(t *tool, v *view) error {
+func (s *Supervisor) takeProgram(j *job, t *tool, v *view) error {
 	p, f, err := v.open(t.native)
 	if err != nil {
 		return refused(nil, "programs are looked at with your own rights", "program %s: %s", t.native, describe(err))
@@ -104,7 +103,7 @@ func (s *Supervisor) takeProgram(t *tool, v *view) error {
 	if t.sum, err = s.digests.of(f, info); err != nil {
 		return failed(err, "", "program %s: %v", t.native, err)
 	}
-	return v.startable(t.native, f)
+	return v.startable(j, t.native, f)
 }
 
 // mayRun refuses a program in a place of the jail from which nothing runs.
@@ -119,7 +118,7 @@ func (v *view) mayRun(name string, p place) error {
 }
 
 // startable follows what the kernel starts for a program: interpreters of scripts, and the loader.
-func (v *view) startable(name string, f *os.File) error {
+func (v *view) startable(j *job, name string, f *os.File) error {
 	program, err := native.Read(f)
 	for range native.MaxChain {
 		switch {
@@ -132,17 +131,20 @@ func (v *view) startable(name string, f *os.File) error {
 		}
 		at, next, openErr := v.open(program.Interpreter)
 		if openErr != nil {
-			return notFound("a [[mount]] of "+path.Dir(program.Interpreter)+" with access = \"read+exec\" shows it; jail tool libs "+name+" lists what a program loads",
+			return notFound("a [[mount]] of "+path.Dir(program.Interpreter)+" with access = \"read+exec\" shows it",
 				"program %s needs %s, which is not in the jail", name, program.Interpreter)
 		}
 		defer next.Close()
 		if err := v.mayRun(program.Interpreter, at); err != nil {
 			return err
 		}
-		name = program.Interpreter
 		if !program.Script {
 			return nil
 		}
+		if d := j.eff.Decide(policy.Native{Path: program.Interpreter}); !d.Allowed {
+			return toolDenied("program "+program.Interpreter+", which "+name+" names in its first line,", d)
+		}
+		name = program.Interpreter
 		program, err = native.Read(next)
 	}
 	if program.Script {
@@ -218,21 +220,42 @@ func (j *job) environ() ([]string, error) {
 	}
 	add("PATH", defaultPath)
 	if len(j.eff.Policy().Fetch.Allow) > 0 && j.tool.native != "" {
-		proxy := "http://127.0.0.1:" + strconv.Itoa(relayPort)
-		for _, name := range []string{"http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"} {
+		proxy := "http://127.0.0.1:" + strconv.Itoa(jail.RelayPort)
+		for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
 			add(name, proxy)
 		}
 		for _, name := range []string{"no_proxy", "NO_PROXY"} {
 			add(name, "localhost,127.0.0.1,::1")
 		}
+		for _, name := range certificateVariables {
+			add(name, jail.AuthorityFile)
+		}
 	}
 	return env, nil
+}
+
+// certificateVariables name the file of the certificates to trust: of OpenSSL, GnuTLS and Go, curl, Python's requests and pip, Node, git and cargo.
+var certificateVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"}
+
+// planFor is the plan with what is known only when the run's proxy stands.
+func (r *run) planFor() jail.Plan {
+	p := r.job.plan
+	if r.fetch == nil {
+		return p
+	}
+	p.Files = slices.Clone(p.Files)
+	for i := range p.Files {
+		if p.Files[i].Path == jail.AuthorityFile {
+			p.Files[i].Text = string(slices.Concat(r.fetch.proc.Authority, []byte("\n"), r.fetch.roots))
+		}
+	}
+	return p
 }
 
 func (j *job) nativeOrder() runners.Order {
 	n := &runners.Native{Program: j.tool.native, Terminal: j.req.Terminal}
 	if j.plan.Fetch != nil {
-		n.Relay = relayPort
+		n.Relay = jail.RelayPort
 	}
 	return runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: j.env, Cwd: j.plan.Command.Cwd}, Native: n, Fetch: j.plan.Fetch != nil}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -58,11 +59,12 @@ const (
 )
 
 // resolve meets the ceiling, the profile and the request.
-func (s *Supervisor) resolve(req Request) (policy.Effective, error) {
+func (s *Supervisor) resolve(c Caller, req Request) (policy.Effective, error) {
 	set, err := profiles.Load(s.config.Profiles)
 	if err != nil {
 		return policy.Effective{}, failed(err, "", "profiles: %v", err)
 	}
+	set = set.For(places(c, req))
 	ceiling, err := s.ceiling(set)
 	if err != nil {
 		return policy.Effective{}, err
@@ -82,6 +84,19 @@ func (s *Supervisor) resolve(req Request) (policy.Effective, error) {
 	return eff, nil
 }
 
+// places are what the variables of a policy stand for in this run.
+func places(c Caller, req Request) syntax.Places {
+	p := syntax.Places{Home: c.Home}
+	if req.NoWorkspace {
+		return p
+	}
+	if p.Workspace = req.Workspace; p.Workspace == "" {
+		p.Workspace = req.Dir
+	}
+	p.Workspace = filepath.Clean(p.Workspace)
+	return p
+}
+
 // ceiling reads the host's ceiling. Only a file that does not exist means that there is none; one that cannot be read stops every run.
 func (s *Supervisor) ceiling(set *profiles.Set) (policy.Layer, error) {
 	layer := policy.Layer{Name: "ceiling", Source: profiles.BuiltIn, Policy: policy.Top()}
@@ -92,22 +107,21 @@ func (s *Supervisor) ceiling(set *profiles.Set) (policy.Layer, error) {
 	if err != nil {
 		return layer, failed(err, "", "ceiling: %v", err)
 	}
-	file, err := syntax.Parse(syntax.Ceiling, s.config.Ceiling, text, set.Find)
+	file, err := set.Parse(syntax.Ceiling, s.config.Ceiling, text)
 	if err != nil {
 		return layer, failed(err, "jail policy check "+s.config.Ceiling, "ceiling: %v", err)
 	}
-	layer.Source, layer.Policy = s.config.Ceiling, file.Policy
-	return layer, nil
+	return file.Layer(layer.Name, s.config.Ceiling), nil
 }
 
 func profileOf(req Request, set *profiles.Set) (policy.Layer, error) {
 	if req.Policy != "" {
 		name := req.PolicyName
-		file, err := syntax.Parse(syntax.Profile, name, []byte(req.Policy), set.Find)
+		file, err := set.Parse(syntax.Profile, name, []byte(req.Policy))
 		if err != nil {
 			return policy.Layer{}, &Error{Code: CodeUsage, Message: err.Error(), Err: err, Hint: "jail policy check " + name}
 		}
-		return policy.Layer{Name: "policy " + name, Source: name, Policy: file.Policy}, nil
+		return file.Layer("policy "+name, name), nil
 	}
 	name := req.Profile
 	if name == "" {
@@ -120,7 +134,7 @@ func profileOf(req Request, set *profiles.Set) (policy.Layer, error) {
 	case err != nil:
 		return policy.Layer{}, &Error{Code: CodeUsage, Message: err.Error(), Err: err, Hint: "jail policy check, or jail profile show " + name}
 	}
-	return policy.Layer{Name: "profile " + name, Source: p.Origin, Policy: p.File.Policy}, nil
+	return p.File.Layer("profile "+name, p.Origin), nil
 }
 
 // toolDenied says why a tool may not run, by the decision that refused it.

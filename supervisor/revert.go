@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -63,11 +64,19 @@ func (req CommitRequest) options() (o workspace.CommitOptions, err error) {
 	for _, text := range req.Classes {
 		class := policy.Class(text)
 		if class != workspace.Plain && !slices.Contains(workspace.RiskClasses(), class) {
-			return o, usage("class %q: there are %s and %q", text, fmt.Sprintf("%q", workspace.RiskClasses()), workspace.Plain)
+			return o, usage("class %q is none: there are %s and %s", text, classNames(), workspace.Plain)
 		}
 		o.Classes = append(o.Classes, class)
 	}
 	return o, nil
+}
+
+func classNames() string {
+	var names []string
+	for _, c := range workspace.RiskClasses() {
+		names = append(names, string(c))
+	}
+	return strings.Join(names, ", ")
 }
 
 // counted counts changes as a record has them.
@@ -105,7 +114,7 @@ type RevertRequest struct {
 
 // Revert restores what the last commit of a shadow changed, with the caller's rights, and puts it on record first and last.
 func (s *Supervisor) Revert(ctx context.Context, c Caller, id string, req RevertRequest) (workspace.Reverted, error) {
-	w, err := s.getWorkspace(c, id)
+	w, err := s.getWorkspace(ctx, c, id)
 	if err != nil {
 		return workspace.Reverted{}, err
 	}
@@ -159,4 +168,16 @@ func (s *Supervisor) Prune(context.Context, Caller) (Pruned, error) {
 		return Pruned{}, failed(err, "", "%v", err)
 	}
 	return Pruned{append([]string{}, removed...)}, nil
+}
+
+// settledEvent says how a commit or revert ended that was cut off.
+func settledEvent(w workspace.Settled) audit.Event {
+	how := "it was cut off, and has been undone"
+	if w.Done {
+		how = "" // it was cut off when all was in place, and stands
+	}
+	if w.Revert {
+		return audit.WorkspaceReverted{Workspace: string(w.Path), Commit: w.Commit, Digest: w.Digest, Error: how}
+	}
+	return audit.WorkspaceCommitted{Workspace: string(w.Path), Commit: w.Commit, Digest: w.Digest, Error: how}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -127,8 +128,15 @@ func (s *Supervisor) Workspaces(c Caller) ([]WorkspaceInfo, error) {
 	return infos, nil
 }
 
-func (s *Supervisor) getWorkspace(c Caller, id string) (*workspace.Workspace, error) {
+func (s *Supervisor) getWorkspace(ctx context.Context, c Caller, id string) (*workspace.Workspace, error) {
 	w, err := s.workspaces.Get(id)
+	if err == nil && w.Info().State == workspace.Committing { // a disk that failed then may work by now
+		w.Close()
+		if err := s.settleCommits(ctx); err != nil {
+			return nil, err
+		}
+		w, err = s.workspaces.Get(id)
+	}
 	if err == nil && !c.mayControl(w.Info().Caller.UID) {
 		w.Close()
 		err = workspace.ErrNotFound
@@ -155,6 +163,12 @@ func reviewError(id string, err error) error {
 		return &Error{Code: CodeBusy, Message: err.Error(), Err: err, Hint: "try again when it has ended"}
 	case errors.Is(err, workspace.ErrDigest):
 		return &Error{Code: CodeConflict, Message: err.Error(), Err: err, Hint: "jail diff " + id + " shows what there is now"}
+	case errors.Is(err, workspace.ErrState):
+		return &Error{Code: CodeConflict, Message: err.Error(), Err: err, Hint: "jail workspaces says in which state it is"}
+	case errors.Is(err, workspace.ErrNoSpace), errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return failed(err, "make room on the disk of the directory, or commit a part of it", "%v", err)
+	case errors.Is(err, syscall.EROFS):
+		return failed(err, "the directory is on a file system that is mounted read-only", "%v", err)
 	case errors.Is(err, workspace.ErrNoCommit), errors.Is(err, workspace.ErrNotKept):
 		return &Error{Code: CodeConflict, Message: err.Error(), Err: err, Hint: "jail workspaces lists what can be reverted, and until when"}
 	case errors.Is(err, workspace.ErrNoChange):
@@ -179,7 +193,7 @@ func (r *Review) Close() error { return r.close() }
 
 // Review opens a shadow for review. Its changes are read while they are shown; nothing of the host is executed for that.
 func (s *Supervisor) Review(ctx context.Context, c Caller, id string) (*Review, error) {
-	w, err := s.getWorkspace(c, id)
+	w, err := s.getWorkspace(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +233,7 @@ type CommitRequest struct {
 
 // Commit writes changes of a shadow to the real directory, with the caller's rights, and puts it on record first and last.
 func (s *Supervisor) Commit(ctx context.Context, c Caller, id string, req CommitRequest) (workspace.Result, error) {
-	w, err := s.getWorkspace(c, id)
+	w, err := s.getWorkspace(ctx, c, id)
 	if err != nil {
 		return workspace.Result{}, err
 	}
@@ -278,7 +292,7 @@ func committed(info workspace.Info, done workspace.Result, req CommitRequest) au
 
 // Discard throws a shadow away.
 func (s *Supervisor) Discard(ctx context.Context, c Caller, id string) error {
-	w, err := s.getWorkspace(c, id)
+	w, err := s.getWorkspace(ctx, c, id)
 	if err != nil {
 		return err
 	}

@@ -232,7 +232,7 @@ func (r *run) launch(ctx context.Context, p *pumps) (*launch.Process, error) {
 		return nil, err
 	}
 	defer files.close()
-	order := control.Order{Plan: r.job.plan, RunDir: r.dir.path}
+	order := control.Order{Plan: r.planFor(), RunDir: r.dir.path}
 	stdio := launch.Stdio{In: p.jail[0], Out: p.jail[1], Err: p.jail[2]}
 	proc, err := r.s.launcher.Start(ctx, order, stdio, files.Files)
 	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) {

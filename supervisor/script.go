@@ -54,6 +54,8 @@ func (s *Supervisor) openScript(ctx context.Context, j *job) error {
 		}
 	}
 	j.script.list()
+	// The tools of a script share one jail, so what is said of any of them holds for all.
+	j.eff = j.eff.For(j.script.toolNames()...)
 	if j.dry {
 		return nil
 	}
@@ -134,6 +136,15 @@ func (sc *script) list() {
 		}
 		sc.steps = append(sc.steps, step)
 	}
+}
+
+// toolNames are the whole names of the tools that the script may run.
+func (sc *script) toolNames() []string {
+	var out []string
+	for name, c := range sc.commands {
+		out = append(out, sc.tools[c.Module].program(name))
+	}
+	return out
 }
 
 // program is the whole name of one of the module's commands.

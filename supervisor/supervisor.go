@@ -25,7 +25,8 @@ import (
 type Config struct {
 	StateDir string   // runs, workspaces, compiled modules, keys
 	LogDir   string   // the audit log
-	Bundles  []string // directories of tool bundles, in order
+	Bundles  []string // directories of tool bundles that came with jail, in order
+	Tools    string   // where pulled bundles and the keys of their publishers are; readable by all
 	Profiles string   // the operator's profiles
 	Ceiling  string   // the host's ceiling; need not exist
 	Fetch    string   // what the operator says of fetches; need not exist
@@ -37,6 +38,9 @@ type Config struct {
 	Private  bool     // serves one client only
 	Version  string
 }
+
+// Places say where this configuration has its bundles.
+func (c Config) Places() bundle.Places { return bundle.Places{Dirs: c.Bundles, Tools: c.Tools} }
 
 // A Caller is who asks, as the kernel told it.
 type Caller struct {
@@ -57,7 +61,7 @@ type Supervisor struct {
 	config     Config
 	launcher   launch.Launcher
 	log        *audit.Log
-	bundles    *bundle.Set
+	bundles    *bundle.Catalog
 	workspaces *workspace.Store
 	runs       *runStore
 	cache      *moduleCache
@@ -103,7 +107,7 @@ func New(ctx context.Context, c Config) (*Supervisor, error) {
 func (s *Supervisor) open(ctx context.Context) error {
 	c := s.config
 	var err error
-	if s.bundles, err = bundle.OpenOwned(c.Bundles...); err != nil {
+	if s.bundles, err = bundle.OpenCatalog(c.Places()); err != nil {
 		return failed(err, "", "tool bundles: %v", err)
 	}
 	if s.workspaces, err = workspace.Open(filepath.Join(c.StateDir, "workspaces")); err != nil {
@@ -128,16 +132,6 @@ func (s *Supervisor) open(ctx context.Context) error {
 
 // recover settles what daemons that were killed left: commits that were cut off, runs, shadows.
 func (s *Supervisor) recover(ctx context.Context) error {
-	settled, err := s.workspaces.Recover(ctx)
-	if err != nil {
-		return failed(err, "jail workspaces lists the shadows", "%v", err)
-	}
-	for _, w := range settled {
-		event := audit.WorkspaceCommitted{Workspace: string(w.Path), Error: "the commit was cut off by the end of its daemon; it is settled now: " + string(w.State)}
-		if _, err := s.log.Append(ctx, audit.Entry{Run: w.ID, Event: event}); err != nil {
-			return failed(err, "", "audit log: %v", err)
-		}
-	}
 	return errors.Join(s.settleCommits(ctx), s.clearDead(ctx), s.sweepTerms())
 }
 
@@ -146,11 +140,7 @@ func (s *Supervisor) recover(ctx context.Context) error {
 func (s *Supervisor) settleCommits(ctx context.Context) error {
 	settled, _ := s.workspaces.Recover(ctx)
 	for _, w := range settled {
-		event := audit.WorkspaceCommitted{Workspace: string(w.Path), Error: "the commit was cut off; it has been undone"}
-		if n := len(w.Commits); n > 0 && w.State == workspace.Committed {
-			event.Digest, event.Error = w.Commits[n-1].Digest, ""
-		}
-		if _, err := s.log.Append(ctx, audit.Entry{Run: w.ID, Event: event}); err != nil {
+		if _, err := s.log.Append(ctx, audit.Entry{Run: w.ID, Event: settledEvent(w)}); err != nil {
 			return failed(err, "", "audit log: %v", err)
 		}
 	}

@@ -30,6 +30,9 @@ type tool struct {
 	layout  runners.Layout
 	module  *os.File // its verified bytes, sealed
 	native  string   // a program of the host: its path in the jail; then there is no module
+	// installed says that an operator chose it: it is of a bundle, and not a file that a caller names.
+	installed bool
+	fetches   bool // it imports the host functions of fetches
 }
 
 func (t tool) digest() string { return "sha256:" + hex.EncodeToString(t.sum[:]) }
@@ -51,17 +54,24 @@ func (s *Supervisor) findTool(j *job) (tool, error) {
 
 func (s *Supervisor) bundled(j *job, name string) (tool, error) {
 	c, err := s.bundles.Find(name)
+	if err != nil && !isMissing(err) {
+		return tool{}, failed(err, "jail tool verify says what is wrong with the pulled bundles", "tool %s: %v", name, err)
+	}
 	if err != nil {
 		return tool{}, &Error{Code: CodeNotFound, Message: err.Error(), Err: err, Hint: "jail tool list shows what is installed"}
 	}
-	t := tool{name: c.Bundle + "/" + c.Name, command: c.Name}
+	t := tool{name: c.Bundle + "/" + c.Name, command: c.Name, installed: true}
 	if d := j.eff.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !d.Allowed {
 		return t, toolDenied("tool "+t.name, d)
+	}
+	if j.eff, err = narrowed(j.eff, c); err != nil {
+		return t, failed(err, "", "tool %s: %v", t.name, err)
 	}
 	path := c.Module.Path()
 	if known, ok := s.sealed.get(path); ok {
 		known.name, known.command = t.name, t.command
-		return known, nil
+		err := known.mayFetch(j)
+		return known, err
 	}
 	before, err := stampOf(path)
 	if err != nil {
@@ -77,7 +87,8 @@ func (s *Supervisor) bundled(j *job, name string) (tool, error) {
 	if err := s.sealed.put(path, before, t); err != nil {
 		return t, failed(err, "", "tool %s: %v", t.name, err)
 	}
-	return t, nil
+	err = t.mayFetch(j)
+	return t, err
 }
 
 // moduleFile reads a module that the caller names by its path, with the caller's rights.
@@ -102,16 +113,33 @@ func (s *Supervisor) moduleFile(j *job, name string) (tool, error) {
 	case err != nil:
 		return t, refused(nil, "the module is read with your own rights", "module %s", describe(err))
 	}
-	return t, t.take(module, "")
+	if err = t.take(module, ""); err == nil {
+		err = t.mayFetch(j)
+	}
+	return t, err
+}
+
+// mayFetch refuses a module that imports the host functions of fetches where the policy grants none. It is asked of each run: the module's
+// bytes are verified once, and used under other policies.
+func (t *tool) mayFetch(j *job) error {
+	if !t.fetches || len(j.eff.Policy().Fetch.Allow) > 0 {
+		return nil
+	}
+	t.module.Close()
+	t.module = nil
+	rule := "the policy grants no fetch"
+	return refused([]runners.Denial{{Layer: "wasi", What: "import " + wasi.Fetch, Rule: rule + ": run with --profile fetch --fetch HOST", Count: 1}},
+		"run with --profile fetch --fetch HOST, or with a policy that has [[fetch.allow]]", "tool %s asks for the network, and %s", t.name, rule)
 }
 
 // take reads the module's outside and seals it: a module that is none, is too large, or imports what it is not granted never comes near
 // an engine.
 func (t *tool) take(module []byte, layout runners.Layout) error {
-	info, err := wasi.Check(module, runners.ModuleLimits{})
+	info, err := wasi.Check(module, runners.ModuleLimits{}, wasi.FetchFunctions[:]...)
 	if err != nil {
 		return t.refuse(err)
 	}
+	t.fetches = info.Fetches()
 	if t.layout = layout; layout == "" {
 		t.layout = info.Layout
 	}
@@ -126,7 +154,7 @@ func (t *tool) refuse(err error) error {
 	var denied []runners.Denial
 	var module *wasi.ModuleError
 	if errors.As(err, &module) && module.Import != "" {
-		denied = []runners.Denial{{Layer: "wasi", What: "import " + module.Import, Rule: "only WASI preview 1 is granted", Count: 1}}
+		denied = []runners.Denial{{Layer: "wasi", What: "import " + module.Import, Rule: "only WASI preview 1 and " + wasi.Fetch + " are granted", Count: 1}}
 	}
 	return refused(denied, "", "tool %s: %v", t.name, err)
 }
@@ -139,8 +167,8 @@ about = "Compile one module."
 target = "/tmp"
 access = "tmpfs"
 [limits]
-wall = "30s"
-cpu_time = "5s"
+wall = "3m"
+cpu_time = "%ds"
 cpus = 2.0
 memory = "512MiB"
 pids = 32
@@ -152,6 +180,22 @@ file_size = "512MiB"
 [syscalls]
 groups = ["wasi"]
 `
+
+// CPU time for compiling: ordinary modules take 0.3 s for each MiB on a quiet machine, and more than twice that on a busy one.
+const (
+	compileLeast  = 5 * time.Second
+	compilePerMiB = 1500 * time.Millisecond
+	compileTrust  = time.Minute // for a module of an installed bundle, which an operator chose, at least
+)
+
+// compilePolicyOf gives a module of so many bytes the time that it may need.
+func compilePolicyOf(t tool, size int64) string {
+	cpu := compileLeast + time.Duration(size>>20)*compilePerMiB
+	if t.installed {
+		cpu = max(cpu, compileTrust)
+	}
+	return fmt.Sprintf(compilePolicy, int64(cpu.Round(time.Second)/time.Second))
+}
 
 // compiled makes sure that the module's compiled form is in the cache. Compiling is the one
 // time that a module's author decides how much is done before anything of the module runs, so it is done in a jail of its own.
@@ -167,7 +211,11 @@ func (s *Supervisor) compiled(ctx context.Context, j *job) error {
 }
 
 func (s *Supervisor) compile(ctx context.Context, j *job) error {
-	file, err := syntax.Parse(syntax.Profile, "compile", []byte(compilePolicy), nil)
+	info, err := j.tool.module.Stat()
+	if err != nil {
+		return failed(err, "", "module: %v", err)
+	}
+	file, err := syntax.Parse(syntax.Profile, "compile", []byte(compilePolicyOf(j.tool, info.Size())), nil)
 	if err != nil {
 		return failed(err, "", "bug: %v", err)
 	}
@@ -241,7 +289,7 @@ func (s *Supervisor) planCompile(j *job) (err error) {
 		return &Error{Code: CodeBusy, Message: err.Error(), Hint: "try again when other runs have ended", Err: err}
 	}
 	j.plan, err = jail.NewPlan(j.eff, jail.Request{ID: j.id, Base: j.ids.Base, Slice: s.config.Slice, Command: jail.Command{
-		Runner: string(runners.KindWASI), Tool: j.tool.name, Digest: j.tool.digest(), Args: []string{"compile"}, Cwd: "/"}})
+		Runner: jail.RunnerCompile, Tool: j.tool.name, Digest: j.tool.digest(), Args: []string{"compile"}, Cwd: "/"}})
 	if err != nil {
 		return failed(err, "", "compile %s: %v", j.tool.name, err)
 	}

@@ -16,10 +16,14 @@ import (
 
 const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
 
-usage: bench [-bin DIR] [-n ROUNDS]
+usage: bench [fetch | workspace] [-bin DIR] [-n ROUNDS] [-files N]
+
+  fetch      measure fetches alone
+  workspace  measure shadows alone, beside cp, git and rsync
 
   -bin DIR   where make build left the programs (default bin)
   -n ROUNDS  how often each thing is measured (default 50); one round of all things after the other, so that load hits all alike
+  -files N   how many files the largest directory of the workspace part has (default 100000)
 
 example: bench -bin bin -n 200
 `
@@ -27,23 +31,48 @@ example: bench -bin bin -n 200
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
+	part := ""
+	if len(args) > 0 && (args[0] == fetchPart || args[0] == shadowPart) {
+		part, args = args[0], args[1:]
+	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, help) }
 	bin := flags.String("bin", "bin", "")
 	rounds := flags.Int("n", 50, "")
+	files := flags.Int("files", 100_000, "")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
-	} else if err != nil || flags.NArg() > 0 || *rounds < 1 {
+	} else if err != nil || flags.NArg() > 0 || *rounds < 1 || *files < 1000 {
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := bench(ctx, *bin, *rounds, stdout, stderr); err != nil {
+	var err error
+	switch part {
+	case fetchPart:
+		err = fetches(ctx, *bin, stdout, stderr)
+	case shadowPart:
+		err = shadows(ctx, *bin, *files, stdout, stderr)
+	default:
+		if err = bench(ctx, *bin, *rounds, stdout, stderr); err == nil {
+			err = shadows(ctx, *bin, *files, stdout, stderr)
+		}
+	}
+	if err != nil {
 		fmt.Fprintln(stderr, "bench: error:", err)
 		return 1
 	}
 	return 0
+}
+
+// fetches measures the fetch proxy, in a network of its own.
+func fetches(ctx context.Context, bin string, stdout, stderr io.Writer) error {
+	bin, err := filepath.Abs(bin)
+	if err != nil {
+		return err
+	}
+	return fetchInside(ctx, bin, stdout, stderr)
 }
 
 func bench(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer) (err error) {
@@ -83,5 +112,8 @@ func bench(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer
 		return err
 	}
 	fmt.Fprintf(stdout, "\nBudgets:\n\n")
-	return budgetTable(budgets(subjects, m)).write(stdout)
+	if err := budgetTable(budgets(subjects, m)).write(stdout); err != nil {
+		return err
+	}
+	return fetches(ctx, bin, stdout, stderr)
 }

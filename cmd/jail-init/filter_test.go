@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,9 @@ func TestMain(m *testing.M) {
 	if shared.dir != "" {
 		os.RemoveAll(shared.dir)
 	}
+	if usesDir != "" {
+		os.RemoveAll(usesDir)
+	}
 	os.Exit(code)
 }
 
@@ -35,6 +39,9 @@ type bed struct {
 	init   string // the jail-init that is shipped
 	module []byte
 	cache  string // its compiled form
+	// The same of the module that fetches.
+	streams      []byte
+	streamsCache string
 }
 
 var shared struct {
@@ -61,26 +68,32 @@ func makeBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	shared.dir = dir
-	b := &bed{init: filepath.Join(dir, "jail-init"), cache: filepath.Join(dir, "cache")}
-	wasm := filepath.Join(dir, "uses.wasm")
+	b := &bed{init: filepath.Join(dir, "jail-init"), cache: filepath.Join(dir, "cache"), streamsCache: filepath.Join(dir, "streams")}
+	wasm, streams := filepath.Join(dir, "uses.wasm"), filepath.Join(dir, "streams.wasm")
+	guestEnv := []string{"GOOS=wasip1", "GOARCH=wasm"}
 	for _, build := range []struct {
 		out, pkg string
 		env      []string
-	}{{b.init, ".", []string{"CGO_ENABLED=0"}}, {wasm, "./testdata/uses", []string{"GOOS=wasip1", "GOARCH=wasm"}}} {
+	}{{b.init, ".", []string{"CGO_ENABLED=0"}}, {wasm, "./testdata/uses", guestEnv}, {streams, "./testdata/streams", guestEnv}} {
 		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", build.out, build.pkg)
 		cmd.Env = append(os.Environ(), build.env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build of %s: %v\n%s", build.pkg, err, out)
 		}
 	}
-	if b.module, err = os.ReadFile(wasm); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(b.cache, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := guest.Compile(context.Background(), b.module, runners.ModuleLimits{}, b.cache); err != nil {
-		t.Fatal(err)
+	for _, m := range []struct {
+		file, cache string
+		module      *[]byte
+	}{{wasm, b.cache, &b.module}, {streams, b.streamsCache, &b.streams}} {
+		if *m.module, err = os.ReadFile(m.file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(m.cache, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := guest.Compile(context.Background(), *m.module, runners.ModuleLimits{}, m.cache); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := exec.Command("chmod", "-R", "a+rX", dir).Run(); err != nil {
 		t.Fatal(err)
@@ -115,25 +128,44 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 			s.Plan.Rlimits[i].Value = 128 << 20
 		}
 	}
+	text, cache := b.module, b.cache
+	if scenario == "fetch" {
+		text, cache = b.streams, b.streamsCache
+	}
 	first := jail.CacheDir + "/0"
-	s.Plan.Mounts = append(s.Plan.Mounts, jail.Mount{Kind: jail.MountBind, Source: b.cache, Target: first})
+	s.Plan.Mounts = append(s.Plan.Mounts, jail.Mount{Kind: jail.MountBind, Source: cache, Target: first})
 	s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules, jail.LandlockRule{Path: first})
+	if groups := needs[scenario]; len(groups) > 0 {
+		s.Plan.InnerFilter = jail.NewFilter(append(slices.Clone(jail.WASIGroups), groups...)...)
+		s.Plan.OuterFilter = jail.NewOuterFilter(append(slices.Clone(jail.InitGroups), groups...)...)
+	}
 	change(&s.Plan)
 	j, err := s.TryStart(t)
 	if err != nil {
 		return nil, control.Exited{Code: -1}, err.Error()
 	}
-	module, err := launch.SealedFile("module", b.module)
+	module, err := launch.SealedFile("module", text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer module.Close()
+	files := []*os.File{module}
+	defer func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}()
 	order := runners.Order{Invocation: runners.Invocation{Args: runners.Texts{"uses"}, Mounts: []runners.Mount{{Path: "/store", Write: true}},
 		Layout: runners.LayoutPreopens, CacheDir: first}}
 	switch scenario {
 	case "script":
 		order.Invocation.CacheDir = jail.CacheDir
 		order.Script = &runners.Script{Name: "uses", Text: strings.Repeat("uses idle | ", 5) + "uses idle", Commands: map[string]runners.Command{"uses": {Name: "uses", Layout: runners.LayoutPreopens}}, Concurrent: 6}
+	case "variables":
+		// One file is somebody else's.
+		if err := os.WriteFile(filepath.Join(s.Store, "other"), nil, 0o604); err != nil {
+			t.Fatal(err)
+		}
+		order.Script = &runners.Script{Name: "variables", Text: `test -r /store && test -w /store && test -x /store && test -r /store/other && echo "$UID $EUID $GID $$ $PPID"`, Concurrent: 1}
 	case "compile":
 		order = runners.Order{Compile: true, Invocation: runners.Invocation{Args: runners.Texts{"compile"}, CacheDir: "/tmp/compiled"}}
 	case "large": // more memory than the runtime began with, and more than it is to keep
@@ -141,10 +173,13 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 	case "full":
 		order.Invocation.Mounts[0].Path = "/tmp"
 		order.Invocation.Args = append(order.Invocation.Args, "full")
+	case "fetch":
+		order.Fetch = true
+		files = append(files, doorTo(t))
 	case "stop":
 		order.Invocation.Args = append(order.Invocation.Args, "1s")
 	}
-	_ = j.Invoke(order, module) // a jail-init that has ended already says so by its end
+	_ = j.Invoke(order, files...) // a jail-init that has ended already says so by its end
 	if scenario == "stop" {
 		stop(t, j)
 	}
@@ -160,6 +195,36 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 	return j.Refused(), status, j.Stderr() + answer.Failure
 }
 
+// doorTo returns a door behind which a proxy says back what it hears on one stream.
+func doorTo(t *testing.T) *os.File {
+	t.Helper()
+	ours, door, err := control.Pair("door")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { ours.Close(); <-done })
+	go func() {
+		defer close(done)
+		var knock control.Knock
+		if _, err := ours.Receive(&knock); err != nil {
+			return // nobody wanted in
+		}
+		near, far, err := control.Pair("stream")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer near.Close()
+		err = ours.Send(control.Opened{}, far)
+		far.Close()
+		if err == nil {
+			_, _ = io.Copy(near.File(), near.File()) // until the guest has ended its half, or all
+		}
+	}()
+	return door
+}
+
 // stop stops the jail while its guest sleeps, and lets it go on: a wait with a deadline goes on by a system call of its own.
 func stop(t *testing.T, j *jailtest.Jail) {
 	t.Helper()
@@ -171,6 +236,9 @@ func stop(t *testing.T, j *jailtest.Jail) {
 		}
 	}
 }
+
+// needs are the groups of a scenario's filters beside those of every module.
+var needs = map[string][]string{"script": {"shell"}, "large": {"shell"}, "variables": {"shell"}, "fetch": {"fetch"}, "compile": {"compile"}}
 
 // uses reads which scenario needs each call of a filter.
 func uses(t *testing.T, name string) map[string]string {
@@ -196,7 +264,7 @@ func uses(t *testing.T, name string) map[string]string {
 // TestNothingIsRefused: a tool that does everything that tools may do is refused no system call.
 func TestNothingIsRefused(t *testing.T) {
 	b := newBed(t)
-	for _, scenario := range []string{"run", "compile", "stop", "script", "full", "large"} {
+	for _, scenario := range []string{"run", "compile", "stop", "script", "variables", "fetch", "full", "large"} {
 		refused, status, said := b.run(t, scenario, func(*jail.Plan) {})
 		if len(refused) != 0 || status != (control.Exited{}) {
 			t.Errorf("%s: refused %+v, ended with %+v\n%s", scenario, refused, status, said)
@@ -232,6 +300,40 @@ func TestUses(t *testing.T) {
 		}
 		if !met {
 			t.Errorf("%s: %s does not use it: refused %+v, ended with %+v, %s", call, scenario, refused, status, said)
+		}
+	}
+}
+
+// TestGroupUses takes each call that only scripts or fetches are allowed back to what every module is: a script or a fetch meets the gap.
+func TestGroupUses(t *testing.T) {
+	b := newBed(t)
+	every := jail.NewFilter(jail.WASIGroups...)
+	for group, scenarios := range map[string][]string{"shell": {"script", "variables"}, "fetch": {"fetch"}, "compile": {"compile"}} {
+		for _, call := range jail.NewFilter(group).Allow {
+			if slices.Contains(every.Allow, call) && !slices.ContainsFunc(every.Only, func(c jail.Condition) bool { return c.Call == call }) {
+				t.Errorf("%s: %s is allowed to every module", group, call)
+				continue
+			}
+			met := slices.ContainsFunc(scenarios, func(scenario string) bool {
+				refused, _, _ := b.run(t, scenario, func(p *jail.Plan) { takeBack(&p.InnerFilter, call, every) })
+				return told(refused, call) > 0
+			})
+			if !met {
+				t.Errorf("%s: %v do not use %s", group, scenarios, call)
+			}
+		}
+	}
+}
+
+// takeBack makes of a call in a filter what it is in another.
+func takeBack(f *jail.Filter, call string, to jail.Filter) {
+	without(f, call)
+	if slices.Contains(to.Allow, call) {
+		f.Allow = append(f.Allow, call)
+	}
+	for _, c := range to.Only {
+		if c.Call == call {
+			f.Only = append(f.Only, c)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +14,9 @@ import (
 )
 
 func (a *app) auditCommand() *cobra.Command {
-	return a.group("audit", "read and verify the record of what ran", a.auditShowCommand(), a.auditVerifyCommand())
+	return a.group("audit", "read, search and verify the record of what ran", a.auditShowCommand(), a.auditTailCommand(), a.auditQueryCommand(), a.auditReportCommand(),
+		a.auditVerifyCommand(), a.auditProveCommand(),
+		a.auditKeyCommand(), a.auditRotateCommand(), a.auditPruneCommand())
 }
 
 // logFlag is the flag that names the log; no daemon is needed to read it.
@@ -48,19 +51,20 @@ off exactly. Nothing is verified: that is for jail audit verify.`,
 		if filter.Types, err = parseTypes(*types); err != nil {
 			return err
 		}
-		if filter.Since, err = parseSince(*from, time.Now()); err != nil {
+		if filter.Since, err = parseTime("since", *from, time.Now()); err != nil {
 			return err
 		}
-		return a.showRecords(a.logDir(*dir), filter, *asJSON)
+		return a.showRecords(a.logDir(*dir), audit.Scan(a.logDir(*dir), filter), *asJSON)
 	}
 	return cmd
 }
 
-func (a *app) showRecords(dir string, f audit.Filter, asJSON bool) error {
+// showRecords prints records of the log in dir, and says which lines are none.
+func (a *app) showRecords(dir string, records iter.Seq2[audit.Record, error], asJSON bool) error {
 	bad := 0
 	err := a.print(func(w io.Writer) error {
 		header := !asJSON
-		for r, err := range audit.Scan(dir, f) {
+		for r, err := range records {
 			if err != nil && r.Line == nil && bad == 0 && cause(err) != err {
 				return logError(dir, err) // the log itself cannot be read
 			}
@@ -99,7 +103,7 @@ func logError(dir string, err error) error {
 // recordTypes are those that this version writes.
 var recordTypes = []audit.Type{
 	audit.TypeRunStarted, audit.TypeRunFinished, audit.TypeExec, audit.TypeFetch, audit.TypeCredentialUsed, audit.TypeDenied, audit.TypeLimit, audit.TypeWorkspaceChanged,
-	audit.TypeWorkspaceCommitted, audit.TypeWorkspaceDiscarded, audit.TypeWorkspaceReverted, audit.TypePolicyLoaded, audit.TypeToolInstalled,
+	audit.TypeWorkspaceCommitted, audit.TypeWorkspaceDiscarded, audit.TypeWorkspaceReverted, audit.TypePolicyLoaded, audit.TypeToolInstalled, audit.TypeToolRemoved, audit.TypeToolKeys,
 	audit.TypeDaemonStarted, audit.TypeDaemonStopped, audit.TypeGap, audit.TypeCheckpoint,
 }
 
@@ -118,8 +122,8 @@ func parseTypes(texts []string) ([]audit.Type, error) {
 	return types, nil
 }
 
-// parseSince reads a time, or how long before now it was.
-func parseSince(text string, now time.Time) (time.Time, error) {
+// parseTime reads a time, or how long before now it was.
+func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
@@ -131,5 +135,5 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, usage("", "--since %s: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z", text)
+	return time.Time{}, usage("", "--%s %s: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z", flag, text)
 }

@@ -18,6 +18,8 @@ type verdict struct {
 	Records     uint64 `json:"records"`
 	Checkpoints uint64 `json:"checkpoints"`
 	Gaps        uint64 `json:"gaps"`
+	Pruned      uint64 `json:"pruned,omitempty"` // records at the beginning that were taken away, as the signed cut says
+	Keys        uint64 `json:"keys,omitempty"`   // times that the signing key was changed
 	Origin      string `json:"origin,omitempty"`
 	Fault       *fault `json:"fault,omitempty"`
 }
@@ -36,14 +38,21 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 		Long: `Check that nothing in the log was altered, taken out, put in or moved, and that all of it is signed. Only the files are read.
 Exits with 0 if all is in order, and with 1 if not; then it names the first record that is wrong.
 
-The key beside the log is a convenience: who could rewrite the log could replace it. --key takes a copy that was kept elsewhere.`,
-		Example: "  jail audit verify\n  jail audit verify --log /mnt/copy --key audit.pub",
+The key beside the log is a convenience: who could rewrite the log could replace it. --key takes a copy that was kept elsewhere. With --proof it checks what
+jail audit prove printed: that one record is in the log, with the key alone.`,
+		Example: "  jail audit verify\n  jail audit verify --log /mnt/copy --key audit.pub\n  jail audit verify --proof incident.tlog-proof --key audit.pub",
 		Args:    exactly(),
 	}
 	dir := a.logFlag(cmd)
 	key := cmd.Flags().String("key", "", "`FILE` with the public key (default audit.pub beside the log)")
+	proof := cmd.Flags().String("proof", "", "`FILE` that jail audit prove printed, to be checked in place of a log")
 	asJSON := jsonFlag(cmd, "print an object")
-	cmd.RunE = func(*cobra.Command, []string) error { return a.verify(a.logDir(*dir), *key, *asJSON) }
+	cmd.RunE = func(*cobra.Command, []string) error {
+		if *proof != "" {
+			return a.verifyProof(*proof, *key, *asJSON)
+		}
+		return a.verify(a.logDir(*dir), *key, *asJSON)
+	}
 	return cmd
 }
 
@@ -56,7 +65,8 @@ func (a *app) verify(dir, keyFile string, asJSON bool) error {
 		return err
 	}
 	report, err := audit.Verify(dir, pub)
-	v := verdict{err == nil, dir, report.Records, report.Checkpoints, report.Gaps, report.Origin, nil}
+	v := verdict{OK: err == nil, Log: dir, Records: report.Records, Checkpoints: report.Checkpoints, Gaps: report.Gaps, Pruned: report.Pruned,
+		Keys: report.Keys, Origin: report.Origin}
 	var wrong *audit.Fault
 	switch {
 	case errors.As(err, &wrong):
@@ -70,6 +80,9 @@ func (a *app) verify(dir, keyFile string, asJSON bool) error {
 			return nil
 		}
 		fmt.Fprintln(w, report)
+		if report.Pruned > 0 {
+			fmt.Fprintf(w, "it begins with record %d: the signed cut says that those before it were pruned\n", report.Pruned+1)
+		}
 		if report.Gaps > 0 {
 			fmt.Fprintf(w, "%s what is not on record: jail audit show --type gap\n", count(int(report.Gaps), "record says", "records say"))
 		}

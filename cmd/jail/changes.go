@@ -47,11 +47,13 @@ func attention(c api.Change) (why string, rank int) {
 	return "", 4
 }
 
-// moreRisks names the classes of the risks from the n-th on.
+// moreRisks names the classes of the risks from the n-th on that none of those before it has.
 func moreRisks(c api.Change, n int) string {
 	var more []string
-	for _, r := range c.Risks[min(n, len(c.Risks)):] {
-		if class := string(r.Class); !slices.Contains(more, class) {
+	n = min(n, len(c.Risks))
+	for _, r := range c.Risks[n:] {
+		known := slices.ContainsFunc(c.Risks[:n], func(k workspace.Risk) bool { return k.Class == r.Class })
+		if class := string(r.Class); !known && !slices.Contains(more, class) {
 			more = append(more, class)
 		}
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -103,5 +102,9 @@ func (ch choice) chosen() string {
 			hunks += n
 		}
 	}
-	return fmt.Sprintf("%s and %s", count(files, "change", "changes"), count(hunks, "hunk of others", "hunks of others"))
+	text := count(files, "change", "changes")
+	if hunks > 0 {
+		text += " and " + count(hunks, "hunk of another file", "hunks of other files")
+	}
+	return text
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -37,12 +38,16 @@ func (a *app) commitCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&req.Theirs, "theirs", false, "take the shadow's side of conflicts")
 	cmd.Flags().BoolVar(&req.Merge, "merge", false, "take both sides of conflicts in text, where they do not touch")
 	cmd.Flags().BoolVarP(&byHand, "patch", "p", false, "ask about each change and each hunk")
-	cmd.MarkFlagsMutuallyExclusive("theirs", "merge")
-	for _, other := range []string{"class", "theirs", "merge", "include-protected", "digest"} {
-		cmd.MarkFlagsMutuallyExclusive("patch", other)
-	}
 	asJSON := jsonFlag(cmd, "print an object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := exclusive(cmd, "theirs", "merge"); err != nil {
+			return err
+		}
+		for _, other := range []string{"class", "theirs", "merge", "include-protected", "digest"} {
+			if err := exclusive(cmd, "patch", other); err != nil {
+				return err
+			}
+		}
 		for _, arg := range args[1:] {
 			req.Paths = append(req.Paths, commitPath(arg))
 		}
@@ -65,6 +70,20 @@ func (a *app) commitCommand() *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// exclusive refuses flags of which only one makes sense at a time.
+func exclusive(cmd *cobra.Command, names ...string) error {
+	var given []string
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	if len(given) < 2 {
+		return nil
+	}
+	return usage("usage: jail "+cmd.Use, "jail %s: %s exclude each other: give one of them", cmd.Name(), strings.Join(given, " and "))
 }
 
 func (a *app) commit(ctx context.Context, c *api.Client, id string, req supervisor.CommitRequest, asJSON bool) error {
@@ -104,7 +123,7 @@ func (a *app) writeCommitted(w io.Writer, id string, r workspace.Result) error {
 		fmt.Fprintf(w, "%s %s  (%s)\n", paint(colour, amber, "held back:"), shownPath(h.Path), printable(h.Why))
 	}
 	for _, dir := range r.Left {
-		fmt.Fprintf(w, "%s %s  (someone else put something into it meanwhile)\n", paint(colour, amber, "left:"), printable(dir))
+		fmt.Fprintf(w, "%s %s\n", paint(colour, amber, "left:"), printable(dir))
 	}
 	_, err := fmt.Fprintf(w, "committed %s of run %s\n", count(len(r.Committed), "change", "changes"), printable(id))
 	return err

@@ -47,7 +47,7 @@ func (a *app) profileNames() []string {
 }
 
 func (a *app) toolNames() []string {
-	set, err := bundle.Open(a.config.Bundles...)
+	set, err := bundle.OpenPlaces(a.config.Places(), false)
 	if err != nil {
 		return nil
 	}

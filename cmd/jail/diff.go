@@ -29,6 +29,9 @@ func (a *app) diffCommand() *cobra.Command {
 		Example: "  jail diff 3w5e11264sg0c8v5a9b7k2m4qd\n  jail diff --stat 3w5e11264sg0c8v5a9b7k2m4qd\n  jail diff --patch 3w5e11264sg0c8v5a9b7k2m4qd | git apply --check",
 		Args:    exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := exclusive(cmd, "stat", "name-only", "patch", "json", "tui"); err != nil {
+				return err
+			}
 			return a.withDaemon(cmd.Context(), func(c *api.Client) error {
 				if f.tui {
 					return a.tui(cmd.Context(), c, args[0])
@@ -42,7 +45,6 @@ func (a *app) diffCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.patch, "patch", false, "show the differences only, as git apply takes them")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one object a line")
 	cmd.Flags().BoolVar(&f.tui, "tui", false, "walk through the changes on a terminal, mark them and commit")
-	cmd.MarkFlagsMutuallyExclusive("stat", "name-only", "patch", "json", "tui")
 	return cmd
 }
 

@@ -123,7 +123,7 @@ func writable(name, dir string) probe.Finding {
 		f.Detail += ", to be made"
 	}
 	if os.Geteuid() != 0 {
-		return probe.Finding{Name: name, Answer: probe.Unknown, Detail: dir + " is root's to write"}
+		return probe.Finding{Name: name, Answer: probe.Unknown, Detail: dir + " is root's to write", Fix: "run jail doctor as root"}
 	}
 	file, err := os.CreateTemp(where, ".probe-")
 	if err == nil {

@@ -74,9 +74,9 @@ func writePlan(w io.Writer, p jail.Plan) error {
 		[]string{"privileges", map[bool]string{true: "none can be gained", false: "can be gained"}[p.NoNewPrivileges]},
 		[]string{"outer filter", filterText(p.OuterFilter)})
 	for i, r := range p.Landlock.Rules {
-		rows = append(rows, []string{once(i, "landlock"), r.Path + "  " + access(r.Write, r.Exec)})
+		rows = append(rows, []string{once(i, "landlock"), r.Path + "  " + access(r.Write, r.Exec) + alsoMay(r)})
 	}
-	rows = append(rows, []string{"", fmt.Sprintf("version %d or newer, nothing else", p.Landlock.MinABI)})
+	rows = append(rows, []string{"", portsText(p.Landlock) + fmt.Sprintf("version %d or newer, nothing else", p.Landlock.MinABI)})
 	for i, r := range p.Rlimits {
 		rows = append(rows, []string{once(i, "rlimits"), r.Name + " " + strconv.FormatUint(r.Value, 10)})
 	}
@@ -174,7 +174,33 @@ func workspaceText(s *jail.Workspace) string {
 	case !s.Shadow:
 		return fmt.Sprintf("%s  %s itself, read-only", s.Target, s.Source)
 	}
-	return fmt.Sprintf("%s  a shadow of %s, at most %s and %d files", s.Target, s.Source, size(s.Bytes), s.Files)
+	text := fmt.Sprintf("%s  a shadow of %s, at most %s and %d files", s.Target, s.Source, size(s.Bytes), s.Files)
+	if s.Exec {
+		text += ", whose programs may run"
+	}
+	return text
+}
+
+func alsoMay(r jail.LandlockRule) string {
+	text := ""
+	if r.Device {
+		text += ", devices"
+	}
+	if r.Pipes {
+		text += ", named pipes and sockets"
+	}
+	return text
+}
+
+// portsText says which TCP of the jail's own loopback there is; nothing else is on a jail's network.
+func portsText(l jail.Landlock) string {
+	switch {
+	case l.Network:
+		return "any port of its own loopback; "
+	case len(l.Ports) > 0:
+		return fmt.Sprintf("TCP ports %v of its own loopback; ", l.Ports)
+	}
+	return ""
 }
 
 func filterText(f jail.Filter) string {

@@ -3,18 +3,21 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
 )
 
 func (a *app) policyCommand() *cobra.Command {
-	return a.group("policy", "check and show policies", a.policyCheckCommand(), a.policyShowCommand())
+	return a.group("policy", "check, explain, compare and test policies", a.policyCheckCommand(), a.policyShowCommand(), a.policyExplainCommand(),
+		a.policyDiffCommand(), a.policyTestCommand(), a.policyScoreCommand(), a.policySchemaCommand())
 }
 
 func (a *app) loadProfiles() (*profiles.Set, error) {
@@ -22,7 +25,16 @@ func (a *app) loadProfiles() (*profiles.Set, error) {
 	if err != nil {
 		return nil, failed(err, "", "profiles: %v", err)
 	}
-	return set, nil
+	return set.For(a.places()), nil
+}
+
+// places are what the variables of a policy stand for in a run that started here.
+func (a *app) places() syntax.Places {
+	p := syntax.Places{Home: asuser.Home(uint32(os.Geteuid()))}
+	if dir, err := os.Getwd(); err == nil {
+		p.Workspace = dir
+	}
+	return p
 }
 
 // namesFile tells the path of a policy file from the name of a profile. A name of a fragment may have a slash, as tools/python.
@@ -48,10 +60,9 @@ func (a *app) ceiling(set *profiles.Set) (policy.Layer, error) {
 	if err != nil {
 		return layer, failed(err, "", "ceiling: %v", err)
 	}
-	file, err := syntax.Parse(syntax.Ceiling, a.config.Ceiling, text, set.Find)
+	file, err := set.Parse(syntax.Ceiling, a.config.Ceiling, text)
 	if err != nil {
 		return layer, failed(err, "jail policy check "+a.config.Ceiling, "%v", err)
 	}
-	layer.Source, layer.Policy = a.config.Ceiling, file.Policy
-	return layer, nil
+	return file.Layer(layer.Name, a.config.Ceiling), nil
 }

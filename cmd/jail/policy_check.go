@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
 )
@@ -19,6 +23,7 @@ type finding struct {
 	Column   int    `json:"column,omitempty"`
 	Message  string `json:"message"`
 	Hint     string `json:"hint,omitempty"`
+	Text     string `json:"text,omitempty"` // the line that it is about
 }
 
 func (f finding) String() string {
@@ -33,26 +38,37 @@ func (f finding) String() string {
 	if f.Hint != "" {
 		text += ": " + f.Hint
 	}
+	text = printable(text)
+	if f.Text != "" {
+		// A tab counts as a column, and is shown as one.
+		line := strings.ReplaceAll(f.Text, "\t", " ")
+		text += "\n    " + printable(line) + "\n    " + strings.Repeat(" ", min(max(f.Column-1, 0), len(line))) + "^"
+	}
 	return text
 }
 
 func (a *app) policyCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "check [flags] FILE...",
+		Use:   "check [flags] NAME|FILE...",
 		Short: "say all that is wrong with policy files",
 		Long: `Say all that is wrong with policy files, with file, line and column, and warn of what weakens a jail.
-Exits with 0 if nothing is wrong, and with 1 if something is. Warnings are no errors.`,
-		Example: "  jail policy check my.toml /etc/jail/ceiling.toml",
+Exits with 0 if nothing is wrong, and with 1 if something is. Warnings are no errors, but with --fail-on warning they count as such. A profile can be
+checked by its name as well.`,
+		Example: "  jail policy check my.toml /etc/jail/ceiling.toml\n  jail policy check --fail-on warning --json my.toml",
 		Args:    atLeast("FILE"),
 	}
 	as := cmd.Flags().String("as", "", "what the files are: profile, ceiling or request `KIND` (default profile, and ceiling for ceiling.toml)")
+	failOn := cmd.Flags().String("fail-on", "error", "exit with 1 on a `SEVERITY`: error or warning")
 	asJSON := jsonFlag(cmd, "print a list of objects")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		kind, err := parseKind(*as)
 		if err != nil {
 			return err
 		}
-		return a.checkPolicies(args, kind, *asJSON)
+		if *failOn != "error" && *failOn != "warning" {
+			return usage("", "--fail-on %s: want error or warning", *failOn)
+		}
+		return a.checkPolicies(args, kind, *failOn, *asJSON)
 	}
 	return cmd
 }
@@ -70,7 +86,7 @@ func parseKind(text string) (*syntax.Kind, error) {
 	return nil, nil
 }
 
-func (a *app) checkPolicies(paths []string, kind *syntax.Kind, asJSON bool) error {
+func (a *app) checkPolicies(paths []string, kind *syntax.Kind, failOn string, asJSON bool) error {
 	set, err := a.loadProfiles()
 	if err != nil {
 		return err
@@ -94,7 +110,7 @@ func (a *app) checkPolicies(paths []string, kind *syntax.Kind, asJSON bool) erro
 	}
 	err = a.show(asJSON, found, func(w io.Writer) error {
 		for _, f := range found {
-			fmt.Fprintln(w, printable(f.String()))
+			fmt.Fprintln(w, f.String())
 		}
 		return nil
 	})
@@ -102,7 +118,7 @@ func (a *app) checkPolicies(paths []string, kind *syntax.Kind, asJSON bool) erro
 		return errors.Join(err, unread)
 	}
 	for _, f := range found {
-		if f.Severity == "error" {
+		if f.Severity == "error" || f.Severity == failOn {
 			return exitNo
 		}
 	}
@@ -110,17 +126,17 @@ func (a *app) checkPolicies(paths []string, kind *syntax.Kind, asJSON bool) erro
 }
 
 func checkPolicy(path string, kind syntax.Kind, set *profiles.Set) ([]finding, error) {
-	text, err := readPolicy(path)
+	text, err := readPolicyOrProfile(set, path)
 	if err != nil {
 		return nil, err
 	}
-	file, err := syntax.Parse(kind, path, text, set.Find)
+	file, err := set.Parse(kind, path, text)
 	var all syntax.Errors
 	switch {
 	case errors.As(err, &all):
 		var found []finding
 		for _, e := range all {
-			found = append(found, finding{"error", e.File, e.Line, e.Column, e.Message, e.Hint})
+			found = append(found, finding{"error", e.File, e.Line, e.Column, e.Message, e.Hint, e.Text})
 		}
 		return found, nil
 	case err != nil:
@@ -128,9 +144,51 @@ func checkPolicy(path string, kind syntax.Kind, set *profiles.Set) ([]finding, e
 	case kind != syntax.Profile:
 		return nil, nil // a ceiling is wide by nature
 	}
-	var found []finding
-	for _, w := range file.Policy.Warnings() {
-		found = append(found, finding{Severity: "warning", File: path, Message: w})
+	return append(weaknesses(file, text), unmet(file)...), nil
+}
+
+// readPolicyOrProfile reads a file, or what a profile is called where no file is.
+func readPolicyOrProfile(set *profiles.Set, name string) ([]byte, error) {
+	if _, err := os.Lstat(name); err != nil && !namesFile(name) {
+		if p, err := set.Show(name); err == nil {
+			return p.Text, nil
+		}
 	}
-	return found, nil
+	return readPolicy(name)
+}
+
+// weaknesses are the warnings about a policy, each at the place of its rule.
+func weaknesses(file syntax.File, text []byte) []finding {
+	var found []finding
+	for _, w := range file.Policy.Weaknesses() {
+		f := finding{Severity: "warning", File: file.Source, Message: w.Text}
+		if at, ok := file.At[w.Rule]; ok {
+			f.File, f.Line, f.Column = at.File, at.Line, at.Column
+			if at.File == file.Source {
+				f.Text = syntax.Line(text, at.Line)
+			}
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// unmet warns of sections of tools that have no effect, or less than they seem to.
+func unmet(file syntax.File) []finding {
+	var found []finding
+	for _, t := range file.Tools {
+		at := file.At["tool."+strconv.Quote(t.Tool.String())]
+		warn := func(text string) {
+			found = append(found, finding{Severity: "warning", File: at.File, Line: at.Line, Column: at.Column, Message: fmt.Sprintf("tool %q: %s", t.Tool, text)})
+		}
+		one := policy.Globs{t.Tool}
+		tools := file.Policy.Tools
+		switch {
+		case len(one.Meet(tools.Native)) > 0 && (len(tools.Native) > 1 || !tools.Native[0].Literal()):
+			warn("it narrows only runs that begin with this program; another one that the policy lets run may start it without what is said here")
+		case len(one.Meet(tools.Native))+len(one.Meet(tools.Allow))+len(one.Meet(tools.Modules)) == 0:
+			warn("the policy lets no such tool run, so what is said here has no effect")
+		}
+	}
+	return found
 }

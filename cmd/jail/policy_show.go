@@ -78,7 +78,7 @@ func openPolicy(set *profiles.Set, arg string) (syntax.File, error) {
 	if err != nil {
 		return syntax.File{}, err
 	}
-	file, err := syntax.Parse(kindOf(arg), arg, text, set.Find)
+	file, err := set.Parse(kindOf(arg), arg, text)
 	if err != nil {
 		return file, usage("", "%v", err)
 	}

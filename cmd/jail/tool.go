@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -12,18 +15,25 @@ import (
 )
 
 func (a *app) toolCommand() *cobra.Command {
-	return a.group("tool", "list and show the installed tools", a.toolListCommand(), a.toolShowCommand())
+	return a.group("tool", "list, show, pull and verify tools", a.toolListCommand(), a.toolShowCommand(), a.toolPullCommand(), a.toolVerifyCommand(), a.toolRemoveCommand(),
+		a.toolSignCommand(), a.toolPushCommand(), a.toolKeyCommand())
 }
 
 // bundleView is a bundle as --json shows it.
 type bundleView struct {
 	bundle.Manifest
-	Dir string `json:"dir"`
+	Dir    string            `json:"dir"`
+	Origin *bundle.Installed `json:"origin,omitempty"` // of a pulled one
 }
 
 // openBundles tells of bundles that are left out on standard error.
 func (a *app) openBundles() (*bundle.Set, error) {
-	set, err := bundle.Open(a.config.Bundles...)
+	set, err := bundle.OpenPlaces(a.config.Places(), false)
+	if errors.Is(err, fs.ErrPermission) {
+		// A private daemon's state may be root's alone. What came with jail anyone can read.
+		say(a.stderr, "warning", err.Error())
+		set, err = bundle.Open(a.config.Bundles...)
+	}
 	if err != nil {
 		return nil, failed(err, "", "%v", err)
 	}
@@ -49,7 +59,7 @@ func (a *app) toolListCommand() *cobra.Command {
 		views := []bundleView{}
 		rows := [][]string{{"TOOL", "VERSION", "ABOUT"}}
 		for _, b := range set.List() {
-			views = append(views, bundleView{b.Manifest, b.Dir})
+			views = append(views, bundleView{b.Manifest, b.Dir, b.Origin})
 			for _, c := range b.Commands() {
 				rows = append(rows, []string{b.Name + "/" + c.Name, b.Version, c.About})
 			}
@@ -80,7 +90,7 @@ func (a *app) toolShowCommand() *cobra.Command {
 		if err != nil {
 			return notFound("jail tool list", "%v", err)
 		}
-		return a.show(*asJSON, bundleView{b.Manifest, b.Dir}, func(w io.Writer) error { return writeBundle(w, b, command) })
+		return a.show(*asJSON, bundleView{b.Manifest, b.Dir, b.Origin}, func(w io.Writer) error { return writeBundle(w, b, command) })
 	}
 	return cmd
 }
@@ -104,6 +114,15 @@ func writeBundle(w io.Writer, b *bundle.Bundle, command *bundle.Command) error {
 		rows = append(rows, []string{"command", command.Name + ": " + command.About})
 	}
 	rows = append(rows, []string{"bundle", b.Name + " " + b.Version}, []string{"about", b.About}, []string{"folder", b.Dir})
+	if in := b.Origin; in != nil {
+		rows = append(rows, []string{"publisher", in.Publisher}, []string{"pulled", in.Time.Format(time.RFC3339) + " from " + in.Source}, []string{"manifest", in.Manifest})
+	}
+	if l := b.Manifest.Limits; l.MemoryBytes > 0 || l.WallMS > 0 {
+		rows = append(rows, []string{"recommended", size(l.MemoryBytes) + " of memory, " + millis(l.WallMS)})
+	}
+	for i, r := range b.Reach() {
+		rows = append(rows, []string{once(i, "asks for"), r})
+	}
 	for i, l := range b.Licences {
 		rows = append(rows, []string{once(i, "licences"), l.SPDX + " (" + l.File + ")"})
 	}

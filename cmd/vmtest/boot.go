@@ -15,12 +15,11 @@ import (
 // resultSpace is how much the logs of a machine may take.
 const resultSpace = 256 << 20
 
-// machineBound is after what time a machine hangs.
-const machineBound = 150 * time.Minute
-
 // boots is how often a machine is started anew that came to nothing before its job began: the emulator loses a race with the kernel's patching of
 // its own code about once in a hundred times.
 const boots = 3
+
+var errStopped = errors.New("stopped")
 
 // boot runs the job in a machine, whose results are then in results/NAME.
 func boot(ctx context.Context, c config, img image, j job, log io.Writer) error {
@@ -30,7 +29,7 @@ func boot(ctx context.Context, c config, img image, j job, log io.Writer) error 
 	}
 	for n := 1; ; n++ {
 		fmt.Fprintf(log, "vmtest: starting %s\n", img.kernel)
-		err := bootOnce(ctx, img, j, dir, log)
+		err := bootOnce(ctx, c.bound, img, j, dir, log)
 		if err == nil {
 			return nil
 		}
@@ -38,15 +37,15 @@ func boot(ctx context.Context, c config, img image, j job, log io.Writer) error 
 		if readErr != nil {
 			return errors.Join(err, readErr)
 		}
-		if strings.Contains(string(said), "vm: started") || n == boots || ctx.Err() != nil {
+		if strings.Contains(string(said), "vm: started") || n == boots || ctx.Err() != nil || errors.Is(err, errStopped) {
 			return err
 		}
 		fmt.Fprintf(log, "vmtest: it came to nothing, %v: once more\n", err)
 	}
 }
 
-func bootOnce(ctx context.Context, img image, j job, dir string, log io.Writer) error {
-	ctx, cancel := context.WithTimeout(ctx, machineBound)
+func bootOnce(ctx context.Context, bound time.Duration, img image, j job, dir string, log io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	results, jobLog := filepath.Join(dir, "results.tar"), filepath.Join(dir, "job.log")
 	if err := errors.Join(os.WriteFile(results, nil, 0o644), os.Truncate(results, resultSpace), os.WriteFile(jobLog, nil, 0o644)); err != nil {
@@ -60,21 +59,23 @@ func bootOnce(ctx context.Context, img image, j job, dir string, log io.Writer) 
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-serial", "file:" + filepath.Join(dir, "console.log"), "-serial", "file:" + jobLog,
 		"-kernel", filepath.Join(img.dir, "vmlinux"), "-initrd", filepath.Join(img.dir, "initrd.gz"),
-		"-append", "console=ttyS0 panic=-1 reboot=t quiet systemd.show_status=0 mitigations=off audit=0 random.trust_cpu=on net.ifnames=0"}
+		"-append", "console=ttyS0 panic=-1 reboot=t quiet systemd.show_status=0 mitigations=off audit=0 random.trust_cpu=on net.ifnames=0 no_timer_check"}
 	args = append(args, disk("root", filepath.Join(img.dir, "base.ext4"), "snapshot=on,file.locking=off")...)
-	args = append(args, disk("job", j.tar, "readonly=on")...)
+	args = append(args, disk("job", j.disk, "snapshot=on,file.locking=off")...)
 	args = append(args, disk("results", results, "cache=unsafe")...)
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+dir) // what the machine writes to its disk
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir) // what the machine writes to its disks
 	cmd.Stdout, cmd.Stderr = log, log
 	stop := follow(jobLog, log)
-	err := cmd.Run()
+	died := cmd.Run()
 	stop()
-	if err != nil {
-		return fmt.Errorf("qemu: %w", err)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		died = fmt.Errorf("%w after %v", errStopped, bound)
 	}
-	if _, err := output(ctx, dir, nil, "tar", "-xf", results, "-C", dir); err != nil {
-		return err
+	// A machine that did not come to its end has saved what it had until then.
+	_, err := output(context.WithoutCancel(ctx), dir, nil, "tar", "-xf", results, "-C", dir)
+	if err = errors.Join(died, err); err != nil {
+		return fmt.Errorf("qemu: %w", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "rc")); err != nil {
 		return fmt.Errorf("the machine ended without results; see %s", filepath.Join(dir, "console.log"))

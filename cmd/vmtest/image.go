@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // A source is where a kernel may come from.
@@ -64,6 +65,8 @@ func makeImage(ctx context.Context, c config, name string, log io.Writer) (image
 			}
 			cmd := exec.CommandContext(ctx, script, img.dir, s.suite, s.from, s.version)
 			cmd.Stdout, cmd.Stderr = log, log
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // what it has started ends with it
 			err := cmd.Run()
 			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == noSuchKernel {
 				missing = append(missing, fmt.Sprintf("%s has no kernel %s*", s.from, s.version))

@@ -19,7 +19,7 @@ const tags = "seccomp,runc_nocriu,netgo,osusergo"
 
 // A job is what the machines are given: the tree, the programs, and a test binary for each package.
 type job struct {
-	tar      string
+	disk     string
 	packages []pkg
 }
 
@@ -32,8 +32,8 @@ type pkg struct {
 // Left out: these compile C or Go, or look at the source, and a kernel has no say in that.
 var notHere = []string{"runners/tools", "runners/tools/mkbundle", "cmd/bench", "cmd/vmtest", "cmd/league"}
 
-// sourceTests ask Go about the source, which is not to be had in a machine without Go.
-var sourceTests = map[string]string{"cmd": "^TestNotLinked$"}
+// sourceTests ask Go about the source, or build programs from it that only they know; the machine has no Go.
+var sourceTests = map[string]string{"cmd": "^(TestNotLinked|TestEmbedding)$"}
 
 // bound is after what time a test binary hangs; emulated, things take ten to thirty times as long.
 const bound = 15 * time.Minute
@@ -43,7 +43,7 @@ var slower = map[string]time.Duration{"cmd": 40 * time.Minute, "jail/launch": 40
 
 func newJob(ctx context.Context, c config, log io.Writer) (job, error) {
 	dir := filepath.Join(c.dir, "job")
-	j := job{tar: filepath.Join(c.dir, "job.tar")}
+	j := job{disk: filepath.Join(c.dir, "job.ext4")}
 	if err := os.RemoveAll(dir); err != nil {
 		return j, err
 	}
@@ -59,23 +59,13 @@ func newJob(ctx context.Context, c config, log io.Writer) (job, error) {
 	fmt.Fprintf(log, "vmtest: building %d test binaries\n", len(j.packages))
 	var lines strings.Builder
 	for _, p := range j.packages {
-		if _, err := output(ctx, c.tree, nil, "go", "test", "-c", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o", filepath.Join(dir, "t", p.name), "./"+p.dir); err != nil {
+		if _, err := output(ctx, c.tree, nil, "go", "test", "-c", "-vet=off", "-trimpath", "-tags", tags, "-ldflags", "-s -w", "-o", filepath.Join(dir, "t", p.name), "./"+p.dir); err != nil {
 			return j, err
 		}
 		fmt.Fprintf(&lines, "%s %s %.0f %s\n", p.name, p.dir, p.bound.Seconds(), cmp.Or(sourceTests[p.dir], "^$"))
 	}
-	testFlags := ""
-	if c.short {
-		testFlags = "-test.short"
-	}
-	marks := map[string]string{"packages": lines.String(), "flags": testFlags + "\n"}
-	if c.user {
-		marks["user"] = ""
-	}
-	for name, text := range marks {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			return j, err
-		}
+	if err := os.WriteFile(filepath.Join(dir, "packages"), []byte(lines.String()), 0o644); err != nil {
+		return j, err
 	}
 	// The rest is copying, which the shell says best.
 	script := `set -eu
@@ -83,12 +73,57 @@ cp -a "$TREE/.ci/vm/guest" "$TREE/.ci/vm/bin" "$JOB/"
 (cd "$TREE" && { git ls-files -co --exclude-standard -z | xargs -0 ls -d 2>/dev/null | tar -cf - -T - ; }) | tar -xf - -C "$JOB/src"
 mkdir -p "$JOB/src/bin"
 cp -a "$TREE"/bin/jail "$TREE"/bin/jaild "$TREE"/bin/jail-shim "$TREE"/bin/jail-init "$TREE"/bin/bundles "$JOB/src/bin/"
-export JAIL_VM_GO="$(command -v go)" JAIL_VM_BUILT="$JOB/built" JAIL_VM_TREE="$TREE" out="$JOB/program"
+export JAIL_VM_PATH="$PATH" JAIL_VM_BUILT="$JOB/built" JAIL_VM_TREE="$TREE" out="$JOB/program"
 cd "$TREE" && PATH="$JOB/bin:$PATH" && . .ci/vm/programs
 rm -f "$out"
-chown -R 0:0 "$JOB" && chmod -R go-w,a+rX "$JOB"
-tar -C "$JOB" -cf "$JOB.tar" .`
-	_, err = output(ctx, c.tree, []string{"TREE=" + c.tree, "JOB=" + dir}, "sh", "-c", script)
+chown -R 0:0 "$JOB" && chmod -R go-w,a+rX "$JOB"`
+	if _, err = output(ctx, c.tree, []string{"TREE=" + c.tree, "JOB=" + dir}, "sh", "-c", script); err != nil {
+		return j, err
+	}
+	return lastJob(ctx, c, log)
+}
+
+// lastJob makes the disk of what was built last.
+func lastJob(ctx context.Context, c config, _ io.Writer) (job, error) {
+	dir := filepath.Join(c.dir, "job")
+	j := job{disk: filepath.Join(c.dir, "job.ext4")}
+	all, err := os.ReadFile(filepath.Join(dir, "packages"))
+	if err != nil {
+		return j, err
+	}
+	var lines strings.Builder
+	for line := range strings.Lines(string(all)) {
+		var p pkg
+		var seconds int
+		var skip string
+		if _, err := fmt.Sscan(line, &p.name, &p.dir, &seconds, &skip); err != nil {
+			return j, fmt.Errorf("%s: %q: %w", filepath.Join(dir, "packages"), line, err)
+		}
+		if len(c.packages) > 0 && !slices.Contains(c.packages, p.dir) {
+			continue
+		}
+		p.bound = time.Duration(seconds) * time.Second
+		j.packages = append(j.packages, p)
+		lines.WriteString(line)
+	}
+	testFlags := ""
+	if c.short {
+		testFlags = "-test.short"
+	}
+	who := "root\n"
+	if c.user {
+		who = "root user\n"
+	}
+	for name, text := range map[string]string{"chosen": lines.String(), "flags": testFlags + "\n", "who": who} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return j, err
+		}
+	}
+	const script = `set -eu
+rm -f "$DISK"
+truncate -s "$(($(du -sm "$JOB" | cut -f1) * 12 / 10 + 1024))M" "$DISK"
+PATH="$PATH:/usr/sbin:/sbin" mkfs.ext4 -q -F -O '^has_journal' -m 0 -E root_owner=0:0 -d "$JOB" "$DISK"`
+	_, err = output(ctx, c.tree, []string{"DISK=" + j.disk, "JOB=" + dir}, "sh", "-c", script)
 	return j, err
 }
 

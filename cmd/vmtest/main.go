@@ -19,15 +19,17 @@ import (
 
 const help = `vmtest runs the test suite in virtual machines with other kernels. It needs root, a Debian machine, and make build to have run.
 
-usage: vmtest [-kernels LIST] [-packages LIST] [-as root] [-short] [-dir DIR] [-o FILE]
+usage: vmtest [-kernels LIST] [-packages LIST] [-as root] [-short] [-bound TIME] [-dir DIR] [-o FILE] [-fresh] [-again]
 
   -kernels LIST   of 6.1, 6.12 and newest (default all)
   -packages LIST  of directories of the tree (default all with tests that can run without compilers)
   -as root        leaves out what a user without rights can do
   -short          gives the tests -test.short
+  -bound TIME     stops a machine after so long, and reports what it then had not done (default 150m)
   -dir DIR        where images, binaries and logs are kept (default bin/.build/vm)
   -o FILE         writes the report there, too
   -fresh          makes the images anew, with what the archives have now
+  -again          builds nothing and gives the machines what the last run built
 
 It fails if a test fails, is skipped where the machine has what it needs, or does not end.
 
@@ -38,7 +40,8 @@ example: vmtest -kernels 6.12 -packages jail/launch,jail/cgroup
 type config struct {
 	kernels, packages []string
 	user, short       bool
-	fresh             bool
+	fresh, again      bool
+	bound             time.Duration
 	dir, tree         string
 	report            string
 }
@@ -55,6 +58,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	var c config
 	flags.BoolVar(&c.short, "short", false, "")
 	flags.BoolVar(&c.fresh, "fresh", false, "")
+	flags.BoolVar(&c.again, "again", false, "")
+	flags.DurationVar(&c.bound, "bound", 150*time.Minute, "")
 	flags.StringVar(&c.dir, "dir", "bin/.build/vm", "")
 	flags.StringVar(&c.report, "o", "", "")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -97,7 +102,11 @@ func vmtest(ctx context.Context, c config, stdout, stderr io.Writer) (ok bool, e
 	if c.dir, err = filepath.Abs(c.dir); err != nil {
 		return false, err
 	}
-	job, err := newJob(ctx, c, stderr)
+	makeJob := newJob
+	if c.again {
+		makeJob = lastJob
+	}
+	job, err := makeJob(ctx, c, stderr)
 	if err != nil {
 		return false, err
 	}

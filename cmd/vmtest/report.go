@@ -34,13 +34,25 @@ const reportHead = "# The suite on other kernels\n\n" +
 	"Written by `make vm-test`, which makes virtual machines of Debian, boots them with systemd as process 1 and control groups v2 alone, and runs there the\n" +
 	"test binaries that were built outside: as root in a unit that may have control groups of its own, and then as a user in a unit of that user's own systemd,\n" +
 	"to which all controllers are delegated. The processor is emulated, so it needs no hardware support, and a machine takes its time.\n\n" +
-	"A skipped test is a failure, but for two reasons that are counted apart: the kernel's Landlock is older than the right that is tested, or the test is\n" +
-	"root's and the one who runs it is not. No run of jail is rootless yet: as a user, `jail` refuses and says so, and that is what is tested.\n\n"
+	"A skipped test is a failure, but for four reasons that are counted apart: the kernel's Landlock is older than the right that is tested, the test is\n" +
+	"root's and the one who runs it is not, it is a long form that `JAIL_TEST_LONG` or `JAIL_WASI_TESTSUITE` asks for, or it is about control groups v1. No run of jail is rootless yet: as a user, `jail` refuses and says so, and that is what is tested.\n\n" +
+	"## How to run it\n\n" +
+	"On Debian, as root; `.ci/deps vm` installs what it needs (qemu, mmdebstrap), and about 3 GB of disk are used below `bin/.build/vm`:\n\n" +
+	"```\nmake vm-test                                                    # all kernels, all packages; writes this file\n" +
+	"make vm-test VMTEST=\"-kernels 6.1 -packages jail/cgroup -as root\"  # one kernel, one package; writes nothing\n" +
+	"make vm-test VMTEST=\"-again -kernels 6.12\"                        # with what was built last\n```\n\n" +
+	"`go run ./cmd/vmtest -h` has the other options. An image is made once, in half a minute to two minutes for each kernel; the logs of a run, one for each package, are in\n" +
+	"`bin/.build/vm/results`. How long a machine takes depends on what else the computer does, since emulation wants two processors\n" +
+	"of its own. With Vagrant, `vagrant up` and `vagrant provision --provision-with test` do the same in a machine with hardware support, as root.\n\n" +
+	"What is not run there, and why: packages that compile C or WebAssembly or look only at the source are listed below the table; of `cmd`, `TestNotLinked` and\n" +
+	"`TestEmbedding` ask Go about the source or build programs with it, and the machines have no Go.\n\n" +
+	"What differs between the kernels, as seen there: before Linux 6.3 a tmpfs cannot map owners, so a directory on one can be no workspace and no\n" +
+	"writable mount, and `jail` refuses and says so; the tests therefore run on ext4.\n\n"
 
 func (r report) markdown() string {
 	var b strings.Builder
 	b.WriteString(reportHead)
-	fmt.Fprintf(&b, "## %s\n\n", r.date.UTC().Format("2006-01-02"))
+	fmt.Fprintf(&b, "## The run of %s\n\n", r.date.UTC().Format("2006-01-02"))
 	for _, m := range r.machines {
 		fmt.Fprintf(&b, "- **%s**: with the programs of Debian %s, %s.", m.kernel, m.userland, m.took.Round(time.Second))
 		if m.instead != "" {

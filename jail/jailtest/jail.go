@@ -17,8 +17,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 )
 
-// hang is how long a jail may take before the test is ended as one that hangs.
-const hang = time.Minute
+// hang is how long a jail may take before the test is ended as one that hangs: long, for a processor may be emulated.
+const hang = 5 * time.Minute
 
 // A Jail is a live one with the probe in it.
 type Jail struct {

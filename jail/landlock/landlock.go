@@ -27,13 +27,14 @@ const (
 	execRights = golandlock.AccessFSSet(ll.AccessFSExecute)
 	// devices are asked and told things by ioctl(2)
 	deviceRights = golandlock.AccessFSSet(ll.AccessFSIoctlDev)
+	pipeRights   = golandlock.AccessFSSet(ll.AccessFSMakeFifo | ll.AccessFSMakeSock)
 )
 
 // ABI returns the Landlock version of the running kernel, 1 or more.
 func ABI() (int, error) { return sys.LandlockABI() }
 
 // Restrict puts the calling process into a domain that handles every right that the running kernel knows and grants
-// only the rules of l. No rule grants making devices, FIFOs or sockets, or any TCP port; l.Network leaves TCP out of the domain.
+// only the rules of l. No rule grants making devices, and only the ports of l any TCP; l.Network leaves TCP out of the domain.
 // It fails when the kernel's version is below l.MinABI.
 func Restrict(l jail.Landlock) error {
 	abi, err := sys.LandlockABI()
@@ -43,6 +44,11 @@ func Restrict(l jail.Landlock) error {
 	if abi < l.MinABI {
 		return fmt.Errorf("landlock version %d: the plan needs %d or newer", abi, l.MinABI)
 	}
+	return restrict(l, abi)
+}
+
+// restrict is Restrict with what a version of the interface has.
+func restrict(l jail.Landlock, abi int) error {
 	config := byABI[min(abi, len(byABI)-1)]
 	if !l.Scoped {
 		config.Scoped = 0
@@ -50,7 +56,12 @@ func Restrict(l jail.Landlock) error {
 	if l.Network {
 		config.HandledAccessNet = 0
 	}
-	rules := make([]golandlock.Rule, 0, len(l.Rules))
+	rules := make([]golandlock.Rule, 0, len(l.Rules)+2*len(l.Ports))
+	if config.HandledAccessNet != 0 {
+		for _, port := range l.Ports {
+			rules = append(rules, golandlock.BindTCP(port), golandlock.ConnectTCP(port))
+		}
+	}
 	for _, r := range l.Rules {
 		set := rights(r) & config.HandledAccessFS
 		info, err := os.Stat(r.Path)
@@ -78,6 +89,9 @@ func rights(r jail.LandlockRule) golandlock.AccessFSSet {
 	}
 	if r.Device {
 		set |= deviceRights
+	}
+	if r.Pipes {
+		set |= pipeRights
 	}
 	return set
 }

@@ -22,6 +22,7 @@ const childEnv = "JAIL_LANDLOCK_TEST_CHILD"
 type order struct {
 	Landlock *jail.Landlock // nil: no domain
 	Op, Path string
+	ABI      int // of an older kernel; 0: the running one's
 }
 
 func TestMain(m *testing.M) {
@@ -38,7 +39,11 @@ func child(text string) string {
 		return err.Error()
 	}
 	if o.Landlock != nil {
-		if err := landlock.Restrict(*o.Landlock); err != nil {
+		restrict := landlock.Restrict
+		if o.ABI != 0 {
+			restrict = func(l jail.Landlock) error { return landlock.RestrictAs(l, o.ABI) }
+		}
+		if err := restrict(*o.Landlock); err != nil {
 			return "restrict: " + err.Error()
 		}
 	}

@@ -144,6 +144,28 @@ func TestCannotStart(t *testing.T) {
 	}
 }
 
+// TestCannotMapOwners binds a file system that knows nothing of mapped owners: what could be written to is refused in words that help, and what
+// is only read is there.
+func TestCannotMapOwners(t *testing.T) {
+	for _, write := range []bool{true, false} {
+		s := jailtest.New(t)
+		mountRamfs(t, s.Store)
+		for n := range s.Plan.Mounts {
+			if s.Plan.Mounts[n].Target == "/store" {
+				s.Plan.Mounts[n].Write = write
+			}
+		}
+		j, err := s.TryStart(t)
+		if layer := (*launch.LayerError)(nil); write && (!errors.As(err, &layer) || layer.Layer != "mount" ||
+			!strings.Contains(err.Error(), "the file system under /store cannot map owners on this kernel")) {
+			t.Errorf("to be written to: %v", err)
+		}
+		if !write && err != nil {
+			t.Errorf("to be read: %v\nstderr: %s", err, j.Stderr())
+		}
+	}
+}
+
 // TestCannotRestrict gives jail-init restrictions that it cannot take: it ends before it has taken an order.
 func TestCannotRestrict(t *testing.T) {
 	for _, c := range []struct {

@@ -24,7 +24,7 @@ type Finding struct {
 	Name   string `json:"name"`
 	Answer Answer `json:"answer"`
 	Detail string `json:"detail,omitempty"` // what was found
-	Fix    string `json:"fix,omitempty"`    // what to do about a no
+	Fix    string `json:"fix,omitempty"`    // what to do about it, unless it is a yes
 }
 
 func yes(name, format string, args ...any) Finding {
@@ -36,7 +36,11 @@ func no(name, fix, format string, args ...any) Finding {
 }
 
 func unknown(name, format string, args ...any) Finding {
-	return Finding{Name: name, Answer: Unknown, Detail: fmt.Sprintf(format, args...)}
+	fix := "look into it: what cannot be tried cannot be relied on"
+	if os.Geteuid() != 0 {
+		fix = "run jail doctor as root"
+	}
+	return Finding{Name: name, Answer: Unknown, Detail: fmt.Sprintf(format, args...), Fix: fix}
 }
 
 // onlyRoot is the answer to what only root can try.

@@ -1,6 +1,9 @@
 package probe
 
 import (
+	"errors"
+	"syscall"
+
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
@@ -18,8 +21,21 @@ func UserNamespace() Finding {
 	}
 	ns, err := sys.NewUserNS(ids, ids)
 	if err != nil {
-		return no(name, "check the sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone", "%s", short(err))
+		return no(name, usernsFix(err), "%s", short(err))
 	}
 	ns.Close()
 	return yes(name, "one was made, with 65536 ids from %d", lastBase)
+}
+
+// usernsFix says what refuses user namespaces, by the errno that each thing that can refuse them has (clone(2)).
+func usernsFix(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return "raise the sysctl user.max_user_namespaces: it is 0, or as many exist"
+	case errors.Is(err, syscall.EACCES):
+		return "let jaild make them: a security module forbids it, under AppArmor a profile without \"userns,\""
+	case errors.Is(err, syscall.EINVAL):
+		return "boot a kernel with CONFIG_USER_NS"
+	}
+	return "check the sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone, and what a container's filter or AppArmor (kernel.apparmor_restrict_unprivileged_userns) forbids"
 }

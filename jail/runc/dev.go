@@ -61,6 +61,12 @@ func writeFiles(dir string, files []jail.File) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
+		if f.Link != "" {
+			if err := os.Symlink(f.Link, path); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := os.WriteFile(path, []byte(f.Text), 0o444); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/guest"
@@ -25,11 +26,17 @@ func rootPath(runDir string) (string, error) {
 	return "", errors.New("no directory to build the root on: one of /mnt, /media and /srv must be a directory that everybody may enter")
 }
 
+const rootBytes = 256 << 10 // of mount points, and files but for what is in them
+
 // buildRoot makes the jail's root below dir, in the calling thread's private mount namespace: a fresh tmpfs that no jail has ever
 // seen, with everything already mounted in it. The mounts are made here and not by the container library, by descriptor and with
 // their attributes set before they are attached, so that there is no moment at which one is writable or points elsewhere.
 func buildRoot(dir string, p jail.Plan, files []*os.File, initBinary *os.File, userns *os.File) error {
-	options := map[string]string{"size": "256k", "nr_inodes": "256", "mode": "0755"}
+	room := rootBytes
+	for _, f := range p.Files {
+		room += len(f.Text)
+	}
+	options := map[string]string{"size": strconv.Itoa(room), "nr_inodes": "256", "mode": "0755"}
 	if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true, Exec: true}, options); err != nil {
 		return err
 	}
@@ -146,6 +153,9 @@ func bind(source *os.File, target string, m jail.Mount, userns *os.File) error {
 	err = sys.AttachTree(source, target, flags, userns)
 	if err != nil && !m.Write {
 		err = sys.AttachTree(source, target, flags, nil)
+	}
+	if errors.Is(err, syscall.EINVAL) && m.Write {
+		return fmt.Errorf("the file system under %s cannot map owners on this kernel, so it cannot be written to: mount it read-only, or use ext4, xfs or btrfs (tmpfs from Linux 6.3 on): %w", m.Target, err)
 	}
 	return err
 }

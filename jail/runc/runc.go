@@ -111,7 +111,7 @@ func attachWorkspace(root string, p jail.Plan, files Files, userns *os.File) err
 	if !p.Workspace.Shadow {
 		files.Upper = nil
 	}
-	return workspace.Attach(workspace.Attachment{Lower: files.Lower, Upper: files.Upper, UserNS: userns, Base: p.IDs.Base, Target: target})
+	return workspace.Attach(workspace.Attachment{Lower: files.Lower, Upper: files.Upper, UserNS: userns, Base: p.IDs.Base, Target: target, Exec: p.Workspace.Exec})
 }
 
 func start(o control.Order, root string, controlSocket, listenerSocket, userns *os.File) (*Jail, error) {

@@ -35,8 +35,11 @@ var arguedCalls = []argued{
 	{"sendmsg", []uint64{4}, "win"}, {"sendmsg", []uint64{3}, "in"}, {"sendmsg", []uint64{5}, "in"},
 	{"ioctl", []uint64{0, unix.TCGETS}, "n"}, {"ioctl", []uint64{0, unix.TIOCGWINSZ}, "n"}, {"ioctl", []uint64{0, unix.TIOCGPGRP}, "n"}, {"ioctl", []uint64{0, 0x541b}, "n"},
 	{"ioctl", []uint64{0, 0x5421}, "n"}, {"ioctl", []uint64{0, 0x5451}, "n"}, {"ioctl", []uint64{0, 0x5450}, "n"},
+	{"ioctl", []uint64{0, 0x40049409}, "n"}, // FICLONE
+	{"mknod", []uint64{0, unix.S_IFIFO | 0o600, 0}, "n"}, {"mknod", []uint64{0, unix.S_IFCHR | 0o600, 0}, ""}, {"mknod", []uint64{0, unix.S_IFBLK | 0o600, 0}, ""}, {"mknod", []uint64{0, 0o600, 0}, ""},
+	{"mknodat", []uint64{0, 0, unix.S_IFIFO | 0o600, 0}, "n"}, {"mknodat", []uint64{0, 0, unix.S_IFCHR | 0o600, 0}, ""}, {"mknodat", []uint64{0, 0, unix.S_IFSOCK | 0o600, 0}, ""},
 	{"ioctl", []uint64{0, unix.TIOCSTI}, ""}, {"ioctl", []uint64{0, 0x541c}, ""}, {"ioctl", []uint64{0, unix.TIOCSETD}, ""}, {"ioctl", []uint64{0, unix.TIOCSCTTY}, ""},
-	{"ioctl", []uint64{0, unix.TCSETS}, ""}, {"ioctl", []uint64{0, unix.FS_IOC_SETFLAGS}, ""}, {"ioctl", []uint64{0, 0x40049409}, ""},
+	{"ioctl", []uint64{0, unix.TCSETS}, ""}, {"ioctl", []uint64{0, unix.FS_IOC_SETFLAGS}, ""},
 	{"fcntl", []uint64{0, unix.F_GETFD}, "win"}, {"fcntl", []uint64{0, unix.F_SETFD}, "win"}, {"fcntl", []uint64{0, unix.F_GETFL}, "win"}, {"fcntl", []uint64{0, unix.F_SETFL}, "win"},
 	{"fcntl", []uint64{0, unix.F_DUPFD_CLOEXEC}, "win"}, {"fcntl", []uint64{0, unix.F_SETLK}, "n"}, {"fcntl", []uint64{0, unix.F_OFD_SETLK}, "n"},
 	{"fcntl", []uint64{0, unix.F_SETLEASE}, "n"}, {"fcntl", []uint64{0, unix.F_SETOWN}, "n"}, {"fcntl", []uint64{0, unix.F_NOTIFY}, "n"},

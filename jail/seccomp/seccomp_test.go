@@ -104,7 +104,7 @@ func number(t *testing.T, name string) uint32 {
 
 // filters are those that are compiled, by the name of their golden file.
 func filters() map[string]jail.Filter {
-	return map[string]jail.Filter{"wasi": jail.NewFilter(jail.WASIGroups...), "init": jail.NewOuterFilter(jail.InitGroups...), "native": jail.NewFilter(jail.NativeGroups...)}
+	return map[string]jail.Filter{"wasi": jail.NewFilter(jail.WASIGroups...), "init": jail.NewOuterFilter(jail.InitGroups...), "native": jail.NewFilter(append(slices.Clone(jail.NativeGroups), "loopback")...)}
 }
 
 // TestEveryNumber asks the compiled filters about every number that there is, and some that there are not: what is not named is told to the listener

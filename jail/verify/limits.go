@@ -140,7 +140,8 @@ func limitText(n int64, unit string) string {
 
 // names of the limits in /proc/PID/limits, by those of a plan.
 var rlimitNames = map[string]string{"core": "Max core file size", "memlock": "Max locked memory", "nofile": "Max open files",
-	"fsize": "Max file size", "cpu": "Max cpu time", "nproc": "Max processes", "stack": "Max stack size"}
+	"fsize": "Max file size", "cpu": "Max cpu time", "nproc": "Max processes", "stack": "Max stack size",
+	"nice": "Max nice priority", "rtprio": "Max realtime priority"}
 
 // rlimits: soft and hard limit are the plan's, or lower where the host's own hard limit is.
 func (v *viewer) rlimits() error {

@@ -59,9 +59,9 @@ func planned(p jail.Plan, host []sys.Mount) (map[string]want, error) {
 		all["/dev/"+d] = want{kind: "devtmpfs", options: []string{"rw", "nosuid", "noexec"}, place: "/" + d}
 	}
 	if w := p.Workspace; w != nil {
-		all[w.Target] = want{options: optionsOf(w.Shadow, true)}
+		all[w.Target] = want{options: optionsOf(w.Shadow, w.Exec)}
 		if w.Shadow {
-			all[w.Target] = want{kind: "overlay", options: optionsOf(true, true)}
+			all[w.Target] = want{kind: "overlay", options: optionsOf(true, w.Exec)}
 		}
 	}
 	for _, m := range p.Mounts {

@@ -87,7 +87,9 @@ func TestPlanted(t *testing.T) {
 		{"cpu", func(p *jail.Plan) { p.Cgroup.CPUQuota += 1000 }, []string{"control group: cpu quota"}},
 		{"period", func(p *jail.Plan) { p.Cgroup.CPUPeriod *= 2 }, []string{"control group: cpu period"}},
 		{"out of memory", func(p *jail.Plan) { p.Cgroup.OOMScore++ }, []string{"control group: oom_score_adj"}},
-		{"rlimit", func(p *jail.Plan) { p.Rlimits[2].Value++ }, []string{"rlimits: " + "nofile"}},
+		{"rlimit", func(p *jail.Plan) {
+			p.Rlimits[slices.IndexFunc(p.Rlimits, func(l jail.Rlimit) bool { return l.Name == "nofile" })].Value++
+		}, []string{"rlimits: " + "nofile"}},
 		{"ids", func(p *jail.Plan) { p.IDs.Size-- }, []string{"ids: uid_map", "ids: gid_map"}},
 		{"user", func(p *jail.Plan) { p.IDs.UID++ }, []string{"ids: Uid of each thread"}},
 		{"a network", func(p *jail.Plan) { dropNamespace(p, "net") }, []string{"namespaces: net", "namespaces: network devices"}},

@@ -270,20 +270,42 @@ func (h hand) clean(i int, s step, touched func(sys.Stat)) error {
 		}
 	}
 	for _, b := range slices.Backward(s.Below) {
-		// What stays for whatever reason keeps its directory, and that is reported.
 		if b.Dir {
-			h.removeOne(root+"/"+b.Path, true)
+			err = h.removeOne(root+"/"+b.Path, true)
 		} else {
-			h.forget(root+"/"+b.Path, touched)
+			err = h.forget(root+"/"+b.Path, touched)
+		}
+		// What someone else put there, took away or does not let go is no failure: what stays keeps its directory, and that is reported.
+		if err != nil && !missing(err) && !stays(err) {
+			return fmt.Errorf("%s: what was removed of it is still aside: %w", s.Path, err)
 		}
 	}
-	if h.removeOne(root, true) == nil {
-		return nil
+	if err = h.removeOne(root, true); err == nil || !stays(err) {
+		return err
 	}
 	err = h.at(s.Path, func(dir *os.File, name string) error {
 		return sys.MoveAt(dir, h.temp(i), dir, name, false)
 	})
-	return errors.Join(fmt.Errorf("%s: something is left of it that was not there when it was reviewed", s.Path), err)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	e := &leftError{path: s.Path}
+	if err != nil { // something new has the name
+		e.path = root
+	}
+	return e
+}
+
+// stays reports whether err says that something is in the way of a removal, and not that the disk does not do it.
+func stays(err error) bool {
+	return errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EISDIR) || errors.Is(err, fs.ErrPermission)
+}
+
+// A leftError says that someone else put something into a directory that a commit removed. It is no failure: that is still there.
+type leftError struct{ path Name }
+
+func (e *leftError) Error() string {
+	return fmt.Sprintf("%s: something is left in it that was not there when it was reviewed", e.path)
 }
 
 // forget removes a file or link.

@@ -15,6 +15,7 @@ type Attachment struct {
 	UserNS *os.File // the user namespace whose id mapping both get
 	Base   uint32   // the host's id of that namespace's id 0
 	Target string   // an existing directory
+	Exec   bool     // what is in it may run
 }
 
 // Attach mounts the shadow on a.Target, with the owners of its files mapped by a.UserNS: what is in the layers keeps its real owners, and
@@ -27,7 +28,7 @@ func Attach(a Attachment) error {
 		return fmt.Errorf("attach workspace: the file system of the directory cannot map owners: %w", err)
 	}
 	if a.Upper == nil {
-		return sys.AttachMount(a.Lower, a.Target)
+		return attachAs(a, a.Lower)
 	}
 	if err := sys.MapMountIDs(a.Upper, a.UserNS); err != nil {
 		return fmt.Errorf("attach workspace: %w", err)
@@ -37,7 +38,16 @@ func Attach(a Attachment) error {
 		return fmt.Errorf("attach workspace: %w", err)
 	}
 	defer overlay.Close()
-	return sys.AttachMount(overlay, a.Target)
+	return attachAs(a, overlay)
+}
+
+func attachAs(a Attachment, mount *os.File) error {
+	if !a.Exec {
+		if err := sys.RefuseExec(mount); err != nil {
+			return fmt.Errorf("attach workspace: %w", err)
+		}
+	}
+	return sys.AttachMount(mount, a.Target)
 }
 
 // overlayOf makes the overlay mount, detached. An overlay takes layers only from mounts that are attached, so they are stacked on the target

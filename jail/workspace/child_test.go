@@ -30,8 +30,9 @@ type order struct {
 	UID    int    // inside
 	Script string // for sh
 	Ops    []toolOp
-	Read   bool // without an upper layer
-	Quiet  bool // do not look at the tree afterwards
+	Read   bool   // without an upper layer
+	Quiet  bool   // do not look at the tree afterwards
+	Copy   string // copy the tree there afterwards, as root
 }
 
 type answer struct {
@@ -44,6 +45,10 @@ type answer struct {
 func TestMain(m *testing.M) {
 	if text := os.Getenv(childEnv); text != "" {
 		json.NewEncoder(os.Stdout).Encode(childMain(text))
+		os.Exit(0)
+	}
+	if text := os.Getenv(actEnv); text != "" {
+		json.NewEncoder(os.Stdout).Encode(actMain(text))
 		os.Exit(0)
 	}
 	if dir := os.Getenv(reviewEnv); dir != "" {
@@ -106,6 +111,11 @@ func childMain(text string) (a answer) {
 	}
 	if err := syscall.Setresuid(0, 0, 0); err != nil { // to look at everything, whatever its mode is by now
 		a.Err = err.Error()
+	}
+	if o.Copy != "" {
+		if out, err := exec.Command("cp", "-a", ".", o.Copy).CombinedOutput(); err != nil {
+			a.Err = fmt.Sprintf("cp: %v: %s", err, out)
+		}
 	}
 	if !o.Quiet {
 		a.Out = snapshotText(o.Target)

@@ -285,8 +285,18 @@ func lockDir(ctx context.Context, dir *os.File) (*os.File, error) {
 
 // run carries the plan out. On error the real directory is as it was, or CommitError says what is not.
 func (c *commit) run() error {
+	if err := removeAt(c.w.dir, journalName); err != nil { // of a commit that is over
+		return err
+	}
 	c.w.meta.From, c.w.meta.State = c.w.meta.State, Committing
-	if err := errors.Join(c.w.save(true), c.w.store.reach("begin", 0), c.save(staging)); err != nil {
+	err := c.w.save(true)
+	if err == nil {
+		err = c.w.store.reach("begin", 0)
+	}
+	if err == nil {
+		err = c.save(staging)
+	}
+	if err != nil {
 		return &CommitError{err, c.rollback()}
 	}
 	if err := c.write(); err != nil {
@@ -299,7 +309,10 @@ func (c *commit) write() error {
 	steps := c.journal.Steps
 	opened := 0 // the directories that are opened up, so that there can be staged in them
 	for opened < len(steps) && steps[opened].Op == opChmod && steps[opened].Mode&0o700 == 0o700 {
-		if err := errors.Join(c.w.store.reach("open up", opened), c.apply(opened, steps[opened])); err != nil {
+		if err := c.w.store.reach("open up", opened); err != nil {
+			return err
+		}
+		if err := c.apply(opened, steps[opened]); err != nil {
 			return err
 		}
 		opened++
@@ -308,20 +321,32 @@ func (c *commit) write() error {
 		if err := c.ctx.Err(); err != nil {
 			return err
 		}
-		if err := errors.Join(c.w.store.reach("stage", i), c.stage(i)); err != nil {
+		if err := c.w.store.reach("stage", i); err != nil {
+			return err
+		}
+		if err := c.stage(i); err != nil {
 			return err
 		}
 	}
 	c.linkChmods()
-	if err := errors.Join(c.sync(), c.save(applying)); err != nil {
+	if err := c.sync(); err != nil {
 		return err
 	}
-	for i := opened; i < len(steps); i++ {
-		if err := errors.Join(c.w.store.reach("apply", i), c.apply(i, steps[i])); err != nil {
+	if err := c.save(applying); err != nil {
+		return err
+	}
+	for i := opened; i < len(steps) && !steps[i].Close; i++ {
+		if err := c.w.store.reach("apply", i); err != nil {
+			return err
+		}
+		if err := c.apply(i, steps[i]); err != nil {
 			return err
 		}
 	}
-	return errors.Join(c.w.store.reach("done", 0), c.sync(), c.save(done))
+	if err := errors.Join(c.w.store.reach("done", 0), c.sync()); err != nil {
+		return err
+	}
+	return c.save(done)
 }
 
 // linkChmods tells the steps that set the mode of a new directory which inode that is.
@@ -335,54 +360,4 @@ func (c *commit) linkChmods() {
 			s.Staged = made[s.Path]
 		}
 	}
-}
-
-// sync writes what was changed in the real directory to its disk: the directories, and while staging the new content.
-func (c *commit) sync() error {
-	if len(c.journal.Steps) > syncEach {
-		return c.syncAll()
-	}
-	paths := map[Name]bool{}
-	for i, s := range c.journal.Steps {
-		paths[s.Near], paths[Name(parentOf(string(s.Path)))] = true, true
-		if c.journal.Phase == staging && (s.Op == opCreate || s.Op == opReplace) {
-			paths[Name(join(string(s.Near), c.temp(i)))] = true
-		}
-	}
-	var err error
-	for path := range paths {
-		err = errors.Join(err, c.syncPath(path))
-	}
-	return err
-}
-
-// syncPath syncs a file or directory, as the daemon, if it is there.
-func (c *commit) syncPath(path Name) error {
-	at, err := c.open(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	st, err := sys.Fstat(at)
-	if err != nil || typeOf(st) != File && typeOf(st) != Dir {
-		return err
-	}
-	f, err := sys.Reopen(at, os.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
-}
-
-func (c *commit) syncAll() error {
-	f, err := sys.Reopen(c.real, os.O_RDONLY|syscall.O_DIRECTORY)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return sys.Syncfs(f)
 }

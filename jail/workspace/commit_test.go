@@ -158,7 +158,7 @@ func TestFailedCommitIsUndone(t *testing.T) {
 	}
 }
 
-// T-328: a commit has the caller's rights, not the daemon's.
+// T-328, T-309: a commit has the caller's rights, not the daemon's.
 func TestCommitWithTheCallersRights(t *testing.T) {
 	f := newFixture(t)
 	f.write("mine", "theirs/x", "secret")

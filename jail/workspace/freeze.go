@@ -96,8 +96,8 @@ func (w *Workspace) openSource(as Caller) error {
 	if err != nil {
 		return err
 	}
-	st, err := sys.Fstat(w.source)
-	if err == nil && (st.Dev != w.meta.Dev || st.Ino != w.meta.Ino) {
+	same, err := w.isSource(w.source)
+	if err == nil && !same {
 		err = fmt.Errorf("%w: %s is another directory by now", ErrConflict, Name(w.meta.Path))
 	}
 	if err != nil {
@@ -105,4 +105,22 @@ func (w *Workspace) openSource(as Caller) error {
 		w.source = nil
 	}
 	return err
+}
+
+// isSource reports whether a directory is the one that was prepared. In another boot its file system may have another device number; then
+// the time at which the directory was made stands for it.
+func (w *Workspace) isSource(dir *os.File) (bool, error) {
+	st, err := sys.Fstat(dir)
+	if err != nil || st.Ino != w.meta.Ino {
+		return false, err
+	}
+	if st.Dev == w.meta.Dev {
+		return true, nil
+	}
+	boot, err := sys.BootID()
+	if err != nil || w.meta.DevBoot == "" || w.meta.DevBoot == boot {
+		return false, err
+	}
+	born, _, err := sys.Birth(dir)
+	return born == w.meta.Born, err
 }

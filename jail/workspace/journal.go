@@ -50,6 +50,11 @@ func (c *commit) save(p phase) error {
 // else changed meanwhile is left alone for good, and named.
 func (c *commit) rollback() error {
 	var err, left error
+	if c.journal.Phase == done { // what says so may be on the disk, and a crash from here on would have it finished
+		if err := c.save(applying); err != nil {
+			return fmt.Errorf("%w: %w", ErrIncomplete, err)
+		}
+	}
 	for i, s := range slices.Backward(c.journal.Steps) {
 		undone := c.undo(i, s)
 		if foreign := (*foreignError)(nil); errors.As(undone, &foreign) {
@@ -60,7 +65,9 @@ func (c *commit) rollback() error {
 	}
 	err = errors.Join(err, c.sync())
 	if err == nil {
-		c.touched()
+		err = c.touched()
+	}
+	if err == nil {
 		c.w.meta.settle()
 		err = errors.Join(c.w.save(true), removeAt(c.w.dir, journalName))
 	}
@@ -70,18 +77,42 @@ func (c *commit) rollback() error {
 	return err
 }
 
-// finish ends a commit that stands: what it replaced is removed, and the store remembers it. It returns what could not be removed.
+// finish ends a commit that stands: what it replaced is removed, and the store remembers it. It returns what could not be removed. Where the disk is why,
+// the state stays Committing until Recover gets it done.
 func (c *commit) finish() (left []string) {
 	if err := c.keep(); err != nil {
 		return []string{err.Error()}
 	}
+	failed := false
 	for i, s := range c.journal.Steps {
 		if err := errors.Join(c.w.store.reach("clean", i), c.clean(i, s, c.w.meta.touch)); err != nil {
 			left = append(left, err.Error())
+			failed = failed || !errors.As(err, new(*leftError))
 		}
 	}
-	m := &c.w.meta
-	if c.journal.Revert != "" {
+	if !failed { // otherwise names of ours may be there: journal and state stay, and Recover does this again
+		if err := c.conclude(); err != nil { // the commit stands, and Recover does this again
+			left = append(left, err.Error())
+		}
+	}
+	return left
+}
+
+// conclude ends a commit whose steps are done, and of which nothing is aside any more.
+func (c *commit) conclude() error {
+	if err := c.closeDirs(); err != nil {
+		return err
+	}
+	if c.journal.Revert != "" { // before the ctimes are noted: it changes that of what was linked back
+		if err := c.w.dropPast(c.journal.Revert); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(c.sync(), c.touched()); err != nil { // on the disk before the journal is gone
+		return err
+	}
+	m := c.w.meta
+	if m.Commits = slices.Clone(m.Commits); c.journal.Revert != "" {
 		m.finishRevert(c.journal)
 	} else {
 		m.Commits = append(m.Commits, c.record())
@@ -90,27 +121,35 @@ func (c *commit) finish() (left []string) {
 			m.State = Committed
 		}
 	}
-	if c.journal.Revert != "" { // now, since it changes the ctime of what was linked back
-		if err := c.w.dropPast(c.journal.Revert); err != nil {
-			return append(left, err.Error())
-		}
-	}
-	if m.State == Frozen {
-		c.touched()
-	} else {
+	if m.State != Frozen {
 		m.Touched = nil
 	}
-	err := c.w.save(true)
-	if err == nil {
-		err = removeAt(c.w.dir, journalName)
+	if err := c.w.writeJSON("meta.json", m, true); err != nil {
+		return err
 	}
-	if err == nil && m.State == Committed {
-		err = removeAt(c.w.dir, "upper.img")
+	c.w.meta = m
+	err := removeAt(c.w.dir, journalName) // what stays of it means nothing, from here on
+	if m.State == Committed {
+		err = errors.Join(err, removeAt(c.w.dir, "upper.img"))
 	}
-	if err != nil { // the commit stands; Recover does this again
-		left = append(left, err.Error())
+	return err
+}
+
+// closeDirs gives directories the modes that they are to have. It may be done again after a crash.
+func (c *commit) closeDirs() error {
+	for i, s := range c.journal.Steps {
+		if !s.Close {
+			continue
+		}
+		if err := c.w.store.reach("close", i); err != nil {
+			return err
+		}
+		err := c.chmod(s, s.Mode)
+		if err != nil && !missing(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, fs.ErrPermission) { // it is someone else's by now
+			return err
+		}
 	}
-	return left
+	return nil
 }
 
 // keep keeps what the commit replaced. Where there is no room for that the commit stands all the same, and cannot be reverted.
@@ -143,15 +182,22 @@ func (c *commit) record() CommitRecord {
 }
 
 // touched remembers the ctimes that a commit, or its undoing, left on what was there before, so that they are no conflicts for the next one.
-func (c *commit) touched() {
+func (c *commit) touched() error {
 	for _, s := range c.journal.Steps {
 		for _, dir := range []Name{s.Near, Name(parentOf(string(s.Path))), s.Path} {
-			if st, err := c.find(dir, "."); err == nil && st != nil && typeOf(*st) == Dir {
+			st, err := c.find(dir, ".")
+			if err != nil && !missing(err) && !errors.Is(err, fs.ErrPermission) {
+				return err
+			}
+			if err == nil && st != nil && typeOf(*st) == Dir {
 				c.w.meta.touch(*st)
 			}
 		}
 		dir, name := split(string(s.Path))
 		st, err := c.find(Name(dir), name)
+		if err != nil && !missing(err) && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
 		if err != nil || st == nil || typeOf(*st) == Dir {
 			continue
 		}
@@ -160,6 +206,7 @@ func (c *commit) touched() {
 			c.w.meta.touch(*st)
 		}
 	}
+	return nil
 }
 
 // settle says that a commit or revert came to nothing.
@@ -176,9 +223,18 @@ func (m *meta) touch(st sys.Stat) {
 	m.Touched[st.Ino] = st.Ctime
 }
 
+// Settled is a commit or revert that was cut off, and that Recover brought to an end.
+type Settled struct {
+	Info          // of its workspace, as it is now
+	Commit string // its id, or the id of the commit that was to be reverted; "" where nothing was begun
+	Digest string // of the change set
+	Revert bool
+	Done   bool // it was finished; otherwise it was undone
+}
+
 // Recover finishes or undoes the commits that a crash cut off, and takes away what preparations and discards left half done more than a minute ago. It
-// returns the workspaces whose commits it settled, as they are now. It is called before the store is used; commits of live processes it leaves alone.
-func (s *Store) Recover(ctx context.Context) (settled []Info, err error) {
+// returns the commits that it settled. It is called before the store is used; commits of live processes it leaves alone.
+func (s *Store) Recover(ctx context.Context) (settled []Settled, err error) {
 	all, err := s.List()
 	err = errors.Join(err, s.sweepStale())
 	for _, info := range all {
@@ -198,43 +254,51 @@ func (s *Store) Recover(ctx context.Context) (settled []Info, err error) {
 	return settled, err
 }
 
-func (s *Store) recoverOne(ctx context.Context, id string) (Info, error) {
+func (s *Store) recoverOne(ctx context.Context, id string) (now Settled, err error) {
 	w, err := s.Get(id)
 	if err != nil {
-		return Info{}, err
+		return now, err
 	}
 	defer w.Close()
 	lock, err := w.lock()
 	if err != nil {
-		return Info{}, err
+		return now, err
 	}
 	defer lock.Close()
-	if err := w.load(); err != nil || w.meta.State != Committing {
-		return w.meta.info(), err
+	if err := w.load(); err != nil {
+		return now, err
+	}
+	if w.meta.State != Committing {
+		return now, ErrBusy // another process has just settled it
 	}
 	j, err := w.readJournal()
 	if errors.Is(err, fs.ErrNotExist) { // nothing was begun
 		w.meta.settle()
-		return w.meta.info(), w.save(true)
+		return Settled{Info: w.meta.info()}, w.save(true)
 	}
 	if err != nil {
-		return Info{}, err
+		return now, err
 	}
 	if err := w.openSource(w.meta.Caller); err != nil {
-		return Info{}, err
+		return now, err
 	}
 	dirLock, err := lockDir(ctx, w.source)
 	if err != nil {
-		return Info{}, err
+		return now, err
 	}
 	defer dirLock.Close()
 	c := &commit{ctx: ctx, w: w, journal: j, hand: hand{real: w.source, as: j.As, id: j.ID}}
-	if j.Phase != done {
+	finishing := j.Phase == done
+	if !finishing {
 		err = c.rollback()
 	} else if left := c.finish(); w.meta.State == Committing {
 		err = fmt.Errorf("%w: %q", ErrIncomplete, left)
 	}
-	return w.meta.info(), err
+	now = Settled{Info: w.meta.info(), Commit: j.ID, Digest: j.Digest, Revert: j.Revert != "", Done: finishing}
+	if now.Revert {
+		now.Commit = j.Revert
+	}
+	return now, err
 }
 
 func (w *Workspace) readJournal() (*journal, error) {

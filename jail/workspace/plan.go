@@ -26,6 +26,10 @@ type step struct {
 	New  *Node  `json:"new,omitempty"` // what is to have it
 	Mode uint32 `json:"mode,omitempty"`
 	From uint32 `json:"from,omitempty"` // of a chmod: the mode before
+	// Close is a chmod that can take the right to write in a directory away, and comes when nothing is left to do in it; see commit.finish.
+	Close bool `json:"close,omitempty"`
+	// SameContent: a file that gets another mode becomes a file of its own, since it has other names, and keeps its time.
+	SameContent bool `json:"same_content,omitempty"`
 	// Near is the directory, there before and after, in which the temporary name is.
 	Near Name `json:"near,omitempty"`
 	// Staged is the inode number of what was staged: by this step, or, for the chmod of a new directory, by the one that makes it.
@@ -68,8 +72,8 @@ func (n *inode) is(st sys.Stat) bool {
 	return same && n.Size == st.Size && n.Mtime == st.Mtime && (n.Nlink > 1 || n.Ctime == st.Ctime)
 }
 
-// makePlan turns changes into steps: directories are opened up that are to be written in and get their mode at the end; then
-// what goes is moved aside, each tree as a whole; then what comes is put in place, directories first.
+// makePlan turns changes into steps: directories are opened up that are to be written in and get their mode at the end, after
+// what was moved aside is gone; in between what goes is moved aside, each tree as a whole, and then what comes is put in place, directories first.
 // closed are directories that are there already and that the caller, who owns them, has to open for the time of the commit.
 func makePlan(changes []Change, closed map[Name]sys.Stat) []step {
 	p := planner{fresh: map[string]bool{}, gone: map[string]int{}}
@@ -128,13 +132,13 @@ func (p *planner) add(c Change) {
 	case c.After.Type == Dir:
 		p.fresh[path] = true
 		p.middle = append(p.middle, step{Op: opCreate, Path: c.Path, New: c.After, Near: p.near(path)})
-		p.last = append(p.last, step{Op: opChmod, Path: c.Path, From: 0o700, Mode: mode})
+		p.last = append(p.last, step{Op: opChmod, Path: c.Path, From: 0o700, Mode: mode, Close: true})
 	case c.Kind == Mode && c.seen.Nlink == 1:
 		p.middle = append(p.middle, step{Op: opChmod, Path: c.Path, From: c.seen.Perm(), Mode: mode, Old: inodeOf(c.seen)})
 	case c.Kind == Added || c.Before.Type == Dir:
 		p.middle = append(p.middle, step{Op: opCreate, Path: c.Path, New: c.After, Mode: mode, Near: p.near(path)})
 	default:
-		p.middle = append(p.middle, step{Op: opReplace, Path: c.Path, New: c.After, Mode: mode, Old: inodeOf(c.seen), Near: p.near(path)})
+		p.middle = append(p.middle, step{Op: opReplace, Path: c.Path, New: c.After, Mode: mode, Old: inodeOf(c.seen), Near: p.near(path), SameContent: c.Kind == Mode})
 	}
 }
 
@@ -145,7 +149,7 @@ func (p *planner) chmodDir(c Change, mode uint32) {
 		before = open
 	}
 	if mode != before {
-		p.last = append(p.last, step{Op: opChmod, Path: c.Path, From: before, Mode: mode, Old: inodeOf(c.seen)})
+		p.last = append(p.last, step{Op: opChmod, Path: c.Path, From: before, Mode: mode, Old: inodeOf(c.seen), Close: true})
 	}
 }
 

@@ -101,7 +101,10 @@ func (w *Workspace) takeSource(given *os.File) error {
 		return err
 	}
 	m := &w.meta
-	m.Path, m.Dev, m.Ino, m.Mode, m.UID, m.GID = path, st.Dev, st.Ino, st.Perm(), st.UID, st.GID
+	m.Path, m.Dev, m.Ino, m.Mode, m.UID, m.GID, m.DevBoot = path, st.Dev, st.Ino, st.Perm(), st.UID, st.GID, m.Boot
+	if m.Born, _, err = sys.Birth(source); err != nil {
+		return err
+	}
 	if m.Caller.UID != 0 && m.Caller.UID != st.UID {
 		return fmt.Errorf("%w: %s belongs to uid %d, not to uid %d", ErrSource, Name(path), st.UID, m.Caller.UID)
 	}

@@ -56,22 +56,27 @@ func (f *fixture) randomTree(c chance) {
 	}))
 }
 
-// propertyRuns is how many random pairs are tried; JAIL_TEST_PAIRS asks for more.
+// propertyRuns is how many random pairs are tried; JAIL_TEST_PAIRS asks for more, JAIL_TEST_LONG for 10,000.
 func propertyRuns(t *testing.T) int {
-	n := 100
+	n := 40
 	if text := os.Getenv("JAIL_TEST_PAIRS"); text != "" {
 		var err error
 		n, err = strconv.Atoi(text)
 		must(t, err)
+	} else if os.Getenv("JAIL_TEST_LONG") != "" {
+		n = 10000
 	} else if testing.Short() {
 		n = 20
 	}
 	return n
 }
 
+// T-325, T-327: random trees and deeds, with names that meet. A commit makes the shadow real, and reverts make it as it was.
 func TestCommitMakesTheShadow(t *testing.T) {
 	f := newFixture(t)
-	for seed := range propertyRuns(t) {
+	first, _ := strconv.Atoi(os.Getenv("JAIL_TEST_SEED")) // so that several processes can share the work
+	for n := range propertyRuns(t) {
+		seed := first + n
 		if !t.Run(strconv.Itoa(seed), func(t *testing.T) { oneRandomCommit(t, f, uint64(seed)) }) {
 			return
 		}
@@ -85,28 +90,31 @@ func oneRandomCommit(t *testing.T, f *fixture, seed uint64) {
 	f.t = t
 	f.randomTree(c)
 	before := snapshotText(f.real)
+	o := newOracle(t, f)
 	id := fmt.Sprintf("r%d", seed)
 	w := f.prepareAs(id, Caller{UID: realUID, GID: realUID}, 8<<20, 500)
 	ops := make([]toolOp, c.IntN(30))
 	for i := range ops {
 		ops[i] = c.op()
 	}
-	shadow := f.run(w, order{UID: realUID, Ops: ops}).Out
+	shadow := f.run(w, order{UID: realUID, Ops: ops, Copy: o.shadow}).Out
 	must(t, w.Freeze())
 	_, digest, err := w.Review(t.Context())
 	must(t, err)
 	if now := snapshotText(f.real); now != before {
 		t.Fatalf("the run changed the real directory: %s", cmp.Diff(before, now))
 	}
-	if changes := changesOf(t, w); c.IntN(2) == 0 && len(changes) > 0 {
-		_, err := w.Commit(t.Context(), CommitOptions{Paths: []Name{changes[c.IntN(len(changes))].Path}, Digest: digest})
+	changes := changesOf(t, w)
+	o.changesAre(changes)
+	if c.IntN(2) == 0 && len(changes) > 0 {
+		_, err := w.Commit(t.Context(), CommitOptions{Paths: []Name{changes[c.IntN(len(changes))].Path}, Digest: digest, Keep: keepAll})
 		if err != nil && !errors.Is(err, ErrProtected) {
 			t.Fatal(err)
 		}
 		digest = ""
 	}
 	if w.Info().State == Frozen {
-		r, err := w.Commit(t.Context(), CommitOptions{Digest: digest})
+		r, err := w.Commit(t.Context(), CommitOptions{Digest: digest, Keep: keepAll})
 		if err != nil {
 			t.Fatalf("%v\nbefore:\n%s\nops: %v\nchanges %v", err, before, ops, brief(changesOf(t, w)))
 		}
@@ -117,6 +125,17 @@ func oneRandomCommit(t *testing.T, f *fixture, seed uint64) {
 	if after := snapshotText(f.real); after != shadow {
 		t.Fatalf("ops %v\n%s", ops, cmp.Diff(shadow, after))
 	}
+	o.same(o.shadow, false)
+	for err == nil {
+		_, err = w.Revert(t.Context(), RevertOptions{})
+	}
+	if !errors.Is(err, ErrNoCommit) {
+		t.Fatalf("revert: %v\nbefore:\n%s\nops: %v", err, before, ops)
+	}
+	if after := snapshotText(f.real); after != before {
+		t.Fatalf("after the revert, ops %v\n%s", ops, cmp.Diff(before, after))
+	}
+	o.same(o.before, true)
 	must(t, w.Discard())
 }
 
@@ -144,12 +163,12 @@ func crashed(t *testing.T, w *Workspace, n int) (at string, crashed bool) {
 	return at, false
 }
 
-// TestCrashedCommitIsOldOrNew cuts commits off before every one of their actions in turn. After recovery the tree is what it was, or all of
+// T-324: TestCrashedCommitIsOldOrNew cuts commits off before every one of their actions in turn. After recovery the tree is what it was, or all of
 // what it was to become, and has no other name in it.
 func TestCrashedCommitIsOldOrNew(t *testing.T) {
 	f := newFixture(t)
 	points := 0
-	for seed := range max(3, propertyRuns(t)/10) {
+	for seed := range min(100, max(9, propertyRuns(t)/10)) {
 		c := chance{rand.New(rand.NewPCG(uint64(seed), 2))}
 		must(t, os.RemoveAll(f.real))
 		must(t, os.Mkdir(f.real, 0o755))

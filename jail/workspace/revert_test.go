@@ -22,7 +22,7 @@ var keepAll = Retention{For: time.Hour, Bytes: 1 << 30}
 // TestRevertMakesItAsItWas commits random shadows, whole or in two parts, and reverts them.
 func TestRevertMakesItAsItWas(t *testing.T) {
 	f := newFixture(t)
-	for seed := range max(10, propertyRuns(t)/4) {
+	for seed := range min(1000, max(10, propertyRuns(t)/4)) {
 		if !t.Run(strconv.Itoa(seed), func(t *testing.T) { oneRandomRevert(t, f, uint64(seed)) }) {
 			return
 		}
@@ -108,7 +108,7 @@ func crashedRevert(t *testing.T, w *Workspace, n int) (at string, crashed bool) 
 func TestCrashedRevertIsOldOrNew(t *testing.T) {
 	f := newFixture(t)
 	points := 0
-	for seed := range max(6, propertyRuns(t)/10) {
+	for seed := range min(100, max(9, propertyRuns(t)/10)) {
 		c := chance{rand.New(rand.NewPCG(uint64(seed), 2))}
 		must(t, os.RemoveAll(f.real))
 		must(t, os.Mkdir(f.real, 0o755))

@@ -34,7 +34,7 @@ func riskOf(t *testing.T, w *Workspace, path string) []string {
 	return nil
 }
 
-// What the content and the neighbours of a change say about it.
+// T-340, T-311, T-347, T-348: what the content and the neighbours of a change say about it.
 func TestRisks(t *testing.T) {
 	f := newFixture(t)
 	f.write("readme", "script.sh", "old-elf", "lib", "secretive", "shared", "bare/HEAD", "bare/objects/", "bare/refs/heads", "bare/hooks/", "gone", "Straße")
@@ -84,7 +84,7 @@ func TestRisks(t *testing.T) {
 	}
 }
 
-// The names of threats.md's tables, each in its class, also by the names that other file systems take for the same.
+// T-340 to T-347, T-311: names that the host runs or obeys, each in its class, also by the names that other file systems take for the same.
 func TestRiskClassesOfNames(t *testing.T) {
 	for class, names := range map[policy.Class]string{
 		policy.Hooks: `.git/hooks/pre-commit .git/config sub/.git/config .git/config.worktree .gitattributes .gitmodules .git/modules/x/config .git/worktrees/x/gitdir
@@ -119,6 +119,7 @@ func TestRiskClassesOfNames(t *testing.T) {
 	}
 }
 
+// T-348: a credential is found wherever it lies.
 func TestSecretsInPieces(t *testing.T) {
 	secret := "glpat-" + strings.Repeat("x", 20)
 	for _, at := range []int{0, 1, 100, 1<<20 - 10, 1<<20 - 26, 1 << 20} {
@@ -158,7 +159,7 @@ func TestRenamesAreHinted(t *testing.T) {
 	}
 }
 
-// Nothing of the host is executed for a review, and no name of the two trees is opened in a way that follows a link.
+// T-349, T-302: nothing of the host is executed for a review, and no name of the two trees is opened in a way that follows a link.
 func TestReviewExecutesNothing(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {

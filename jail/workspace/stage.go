@@ -130,7 +130,11 @@ func (c *commit) stageFile(i int, s step) (made *os.File, err error) {
 			_, err := made.WriteString(text)
 			return errors.Join(err, sys.Chmod(made, s.Mode))
 		}
-		return writeContent(made, content, s)
+		err = writeContent(made, content, s)
+		if err == nil && s.SameContent {
+			err = sys.SetMtime(made, s.Old.Mtime)
+		}
+		return err
 	})
 	if err == nil {
 		err = c.checkContent(made, s)

@@ -115,11 +115,14 @@ type Workspace struct {
 
 // meta is what a store remembers of a workspace, as JSON.
 type meta struct {
-	ID       string   `json:"id"`
-	State    State    `json:"state"`
-	Path     string   `json:"path"` // of the real directory, as the kernel knew it
-	Dev      uint64   `json:"dev"`
-	Ino      uint64   `json:"ino"`
+	ID    string `json:"id"`
+	State State  `json:"state"`
+	Path  string `json:"path"` // of the real directory, as the kernel knew it
+	Dev   uint64 `json:"dev"`
+	Ino   uint64 `json:"ino"`
+	// DevBoot is the boot in which the directory's file system had that device number, Born when the directory was made.
+	DevBoot  string   `json:"dev_boot,omitempty"`
+	Born     sys.Time `json:"born,omitzero"`
 	Mode     uint32   `json:"mode"` // permission bits of the real directory at the time
 	UID      uint32   `json:"uid"`
 	GID      uint32   `json:"gid"`

@@ -1,6 +1,7 @@
 package syntax
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -48,13 +49,75 @@ type draft struct {
 	policy      policy.Policy
 	mountAt     []Position          // of each mount in policy
 	at          map[string]Position // of each key that is there
+	without     []takenOut          // of what is inherited
+	tools       []*draft            // sections of single tools, which share at
+	tool        policy.Glob         // of such a section
+	prefix      string              // of its keys in at, with a dot at the end
+	// over says of each key where it was said by those that d overrides, so that a file
+	// that is included twice does not come back over who included and overrode it.
+	over map[string][]Position
 }
 
-func (d *draft) has(key string) bool { _, ok := d.at[key]; return ok }
+func (d *draft) has(key string) bool { _, ok := d.at[d.prefix+key]; return ok }
+
+// clone returns a copy that shares nothing that inherit or takeOut change.
+func (d *draft) clone() *draft {
+	c := *d
+	c.at, c.over = maps.Clone(d.at), maps.Clone(d.over)
+	c.mountAt = slices.Clone(d.mountAt)
+	c.policy.Mounts = slices.Clone(d.policy.Mounts)
+	c.policy.Env.Set.Values = maps.Clone(d.policy.Env.Set.Values)
+	c.tools = nil
+	for _, t := range d.tools {
+		c.adopt(t)
+	}
+	return &c
+}
+
+// adopt takes over a copy of a section of a tool.
+func (d *draft) adopt(t *draft) {
+	own := t.clone()
+	own.at = d.at
+	d.tools = append(d.tools, own)
+}
+
+// inheritTools joins the sections for one pattern, and takes over the others.
+func (d *draft) inheritTools(base *draft) {
+	for _, t := range base.tools {
+		i := slices.IndexFunc(d.tools, func(own *draft) bool { return own.prefix == t.prefix })
+		if i < 0 {
+			d.adopt(t)
+			continue
+		}
+		d.tools[i].inheritPolicy(t)
+	}
+}
+
+// sections returns the sections of single tools by their patterns.
+func (d *draft) sections() []policy.ForTool {
+	var out []policy.ForTool
+	for _, t := range d.tools {
+		out = append(out, policy.ForTool{Tool: t.tool, Policy: t.policy.Normal()})
+	}
+	slices.SortFunc(out, func(a, b policy.ForTool) int { return strings.Compare(a.Tool.String(), b.Tool.String()) })
+	return out
+}
 
 // inherit joins what an included draft says into d: lists are united, and keys that d
 // says itself stay as they are.
 func (d *draft) inherit(base *draft) {
+	d.inheritTools(base) // while both still say which keys are their own
+	d.inheritPolicy(base)
+	for key, pos := range base.at {
+		// Items of united lists keep their places by what they say, not by number.
+		numbered := strings.Contains(key, "[") && !strings.Contains(key, " ")
+		if _, own := d.at[key]; !numbered && !own {
+			d.at[key] = pos
+		}
+	}
+}
+
+func (d *draft) inheritPolicy(base *draft) {
 	p, q := &d.policy, base.policy
 	inheritKey(d, base, "workspace.access", &p.Workspace.Access, q.Workspace.Access)
 	inheritKey(d, base, "workspace.commit", &p.Workspace.Commit, q.Workspace.Commit)
@@ -71,32 +134,60 @@ func (d *draft) inherit(base *draft) {
 	p.Workspace.Hide = unite(q.Workspace.Hide, p.Workspace.Hide)
 	p.Workspace.Protect = unite(q.Workspace.Protect, p.Workspace.Protect)
 	d.inheritMounts(base)
-	p.Tools.Allow = append(slices.Clone(q.Tools.Allow), p.Tools.Allow...)
-	p.Tools.Modules = append(slices.Clone(q.Tools.Modules), p.Tools.Modules...)
-	p.Tools.Native = append(slices.Clone(q.Tools.Native), p.Tools.Native...)
-	p.Fetch.Allow = append(slices.Clone(q.Fetch.Allow), p.Fetch.Allow...)
-	p.Fetch.Deny = append(slices.Clone(q.Fetch.Deny), p.Fetch.Deny...)
+	p.Tools.Allow = uniteRules(q.Tools.Allow, p.Tools.Allow)
+	p.Tools.Modules = uniteRules(q.Tools.Modules, p.Tools.Modules)
+	p.Tools.Native = uniteRules(q.Tools.Native, p.Tools.Native)
+	p.Fetch.Allow = uniteRules(q.Fetch.Allow, p.Fetch.Allow)
+	p.Fetch.Deny = uniteRules(q.Fetch.Deny, p.Fetch.Deny)
 	inheritKey(d, base, "fetch.limits.rate", &p.Fetch.Rate, q.Fetch.Rate)
 	inheritKey(d, base, "fetch.mode", &p.Fetch.Mode, q.Fetch.Mode)
-	p.Env.Pass = append(slices.Clone(q.Env.Pass), p.Env.Pass...)
-	p.Env.Allow = append(slices.Clone(q.Env.Allow), p.Env.Allow...)
+	p.Env.Pass = uniteRules(q.Env.Pass, p.Env.Pass)
+	p.Env.Allow = uniteRules(q.Env.Allow, p.Env.Allow)
 	p.Syscalls.Groups = unite(q.Syscalls.Groups, p.Syscalls.Groups)
-	values := maps.Clone(q.Env.Set.Values)
+	values := maps.Clone(p.Env.Set.Values)
 	if values == nil {
 		values = map[string]string{}
 	}
-	maps.Copy(values, p.Env.Set.Values)
-	p.Env.Set.Values = values
-	for key, pos := range base.at {
-		// Items of united lists keep their places by what they say, not by number.
-		numbered := strings.Contains(key, "[") && !strings.Contains(key, " ")
-		if !numbered && !d.has(key) {
-			d.at[key] = pos
+	for name, value := range q.Env.Set.Values {
+		if d.wants(base, "env.set."+name) {
+			values[name] = value
 		}
 	}
+	p.Env.Set.Values = values
 }
 
-func (d *draft) wants(base *draft, key string) bool { return !d.has(key) && base.has(key) }
+// wants reports whether d takes over what base says of a key, and notes it.
+func (d *draft) wants(base *draft, key string) bool {
+	k := d.prefix + key
+	theirs, ok := base.at[k]
+	if !ok {
+		return false
+	}
+	own, said := d.at[k]
+	if d.yields(base, k, own, said, theirs) {
+		if said {
+			d.at[k] = theirs
+		}
+		return true
+	}
+	return false
+}
+
+// yields reports whether of one key, said at two places, that of base counts.
+func (d *draft) yields(base *draft, k string, own Position, said bool, theirs Position) bool {
+	if d.over == nil {
+		d.over = map[string][]Position{}
+	}
+	if !said || own != theirs && slices.Contains(base.over[k], own) {
+		d.over[k] = base.over[k]
+		return true
+	}
+	d.over[k] = unite(d.over[k], base.over[k])
+	if own != theirs {
+		d.over[k] = unite(d.over[k], []Position{theirs})
+	}
+	return false
+}
 
 func inheritKey[T any](d, base *draft, key string, into *T, from T) {
 	if d.wants(base, key) {
@@ -108,14 +199,33 @@ func inheritKey[T any](d, base *draft, key string, into *T, from T) {
 func (d *draft) inheritMounts(base *draft) {
 	for i, m := range base.policy.Mounts {
 		same := func(own policy.Mount) bool { return m.Target != "" && own.Target == m.Target || own == m }
-		if !slices.ContainsFunc(d.policy.Mounts, same) {
+		at, j := base.mountAt[i], slices.IndexFunc(d.policy.Mounts, same)
+		var own Position
+		if j >= 0 {
+			own = d.mountAt[j]
+		}
+		switch yields := d.yields(base, d.prefix+"mount "+m.Target, own, j >= 0, at); {
+		case j < 0:
 			d.policy.Mounts = append(d.policy.Mounts, m)
-			d.mountAt = append(d.mountAt, base.mountAt[i])
+			d.mountAt = append(d.mountAt, at)
+		case yields:
+			d.policy.Mounts[j], d.mountAt[j] = m, at
 		}
 	}
 }
 
-func unite(base, own []string) []string {
+// uniteRules is unite for rules, which are one where they say the same.
+func uniteRules[L ~[]T, T fmt.Stringer](base, own L) L {
+	out := slices.Clone(base)
+	for _, x := range own {
+		if !slices.ContainsFunc(out, func(y T) bool { return y.String() == x.String() }) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+func unite[T comparable](base, own []T) []T {
 	out := slices.Clone(base)
 	for _, s := range own {
 		if !slices.Contains(out, s) {

@@ -1,6 +1,7 @@
 package syntax
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -21,6 +22,7 @@ type Error struct {
 	Position
 	Message string // what is wrong, and why, in one sentence
 	Hint    string // what to do about it, or ""
+	Text    string // the line that it is about, as it is written, or "" where none is
 	// Incomplete is set where nothing is wrong with what the file says, but a profile
 	// must say more. A fragment need not.
 	Incomplete bool
@@ -69,6 +71,39 @@ func (e Errors) sorted() Errors {
 		return cmp.Or(cmp.Compare(files[a.File], files[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return slices.Compact(e)
+}
+
+// quoted gives each error the line of its file that it is about.
+func (e Errors) quoted(texts map[string][]byte) Errors {
+	for i := range e {
+		if text, ok := texts[e[i].File]; ok && e[i].Text == "" {
+			e[i].Text = lineOf(text, e[i].Line)
+		}
+	}
+	return e
+}
+
+// Line is a line of a text, counted from 1, as an error quotes it.
+func Line(text []byte, n int) string { return lineOf(text, n) }
+
+// FirstLine is the first line of a text, as an error quotes it.
+func FirstLine(text string) string { return lineOf([]byte(text), 1) }
+
+const maxQuoted = 200 // bytes of a line
+
+func lineOf(text []byte, line int) string {
+	for range line - 1 {
+		_, after, found := bytes.Cut(text, []byte("\n"))
+		if !found {
+			return ""
+		}
+		text = after
+	}
+	text, _, _ = bytes.Cut(text, []byte("\n"))
+	if len(text) > maxQuoted {
+		text = text[:maxQuoted]
+	}
+	return strings.ToValidUTF8(strings.TrimRight(string(text), " \t\r"), "")
 }
 
 // didYouMean returns a hint that names the word nearest to the one given, or "".

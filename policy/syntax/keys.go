@@ -49,6 +49,9 @@ var plainKeys = []Key{
 	{"env.set", `{ LANG = "C.UTF-8" }`, "variables with a fixed value"},
 	{"env.pass", `["TERM"]`, "variables taken over from the caller"},
 	{"env.allow", `["*"]`, "variables to which a caller may give a value with the run"},
+	{"tool.NAME.mount", "[[…]]", "what one tool sees of the mounts, as in mount"},
+	{"tool.NAME.fetch.allow", "[[…]]", "what one tool may fetch of what is granted, as in fetch.allow"},
+	{"tool.NAME.fetch.deny", "[[…]]", "what one tool may not fetch, as in fetch.deny"},
 	{"syscalls.groups", `["wasi"]`, "groups of system calls"},
 }
 
@@ -65,6 +68,7 @@ func Keys() []Key {
 			path = section + "." + path
 		}
 		out = append(out, Key{path, example, info.About})
+		out = append(out, Key{"tool.NAME." + path, example, info.About + ", of one tool"})
 	}
-	return out
+	return append(out, withoutKeys()...)
 }

@@ -31,55 +31,81 @@ type File struct {
 	// `tools.allow[0]` and `tools.allow "core-utils/*"`. Keys that were taken over have
 	// their place in the included file, their items only under what they say.
 	At map[string]Position
+	// Tools are the sections of single tools, by their patterns. Their keys are in At under
+	// `tool."PATTERN".`, with all that follows.
+	Tools []policy.ForTool
 }
 
-// Parse reads a policy. The error is of type Errors, and has all that is wrong.
+// Layer returns the policy as a layer of a run.
+func (f File) Layer(name, source string) policy.Layer {
+	return policy.Layer{Name: name, Source: source, Policy: f.Policy, Tools: f.Tools}
+}
+
+// Parse reads a policy that speaks of no places of a caller. The error is of type Errors,
+// and has all that is wrong.
 func Parse(kind Kind, source string, text []byte, find Finder) (File, error) {
+	return ParseFor(Places{}, kind, source, text, find)
+}
+
+// ParseFor is Parse for the runs of one caller, whose places the variables stand for.
+func ParseFor(places Places, kind Kind, source string, text []byte, find Finder) (File, error) {
 	var errs Errors
-	p := &parser{kind: kind, find: find, errs: &errs, done: map[string]bool{}}
+	p := &parser{kind: kind, find: find, places: places, errs: &errs, done: map[string]*draft{}, texts: map[string][]byte{}}
 	d, include := p.one(source, text, nil)
 	if d == nil {
-		return File{}, errs.sorted()
+		return File{}, errs.sorted().quoted(p.texts)
 	}
 	// Only a policy that was read whole can be said to lack something.
 	if len(errs) == 0 {
 		p.finish(source, d)
 	}
 	if len(errs) > 0 {
-		return File{}, errs.sorted()
+		return File{}, errs.sorted().quoted(p.texts)
 	}
-	return File{kind, source, d.name, d.about, include, d.policy.Normal(), d.at}, nil
+	return File{kind, source, d.name, d.about, include, d.policy.Normal(), d.at, d.sections()}, nil
 }
 
 type parser struct {
-	kind Kind
-	find Finder
-	errs *Errors
-	done map[string]bool // included once already, so its items are there
+	kind   Kind
+	find   Finder
+	places Places
+	errs   *Errors
+	done   map[string]*draft // what was included once already; nil where it was refused
+	texts  map[string][]byte // of each file, for errors
 }
 
 // one reads a file and joins what it includes into it. path is the names on the way here.
 func (p *parser) one(source string, text []byte, path []string) (*draft, []string) {
 	// Errors of this file are counted apart: another file's must not hide them.
 	var errs Errors
+	p.texts[source] = text
 	root := parseTree(source, text, &errs)
 	if root == nil {
 		*p.errs = append(*p.errs, errs...)
 		return nil, nil
 	}
 	d := &draft{at: map[string]Position{}}
-	r := &reader{kind: p.kind, draft: d, errs: &errs}
+	r := &reader{kind: p.kind, places: p.places, draft: d, errs: &errs}
 	r.file(root)
 	*p.errs = append(*p.errs, errs...)
 	var names []string
 	base := &draft{at: map[string]Position{}}
+	whole := true
 	for _, inc := range d.include {
 		names = append(names, inc.name)
-		if got := p.included(inc, path); got != nil {
-			// Of two that are included, the later one overrides the earlier.
-			got.inherit(base)
-			base = got
+		got := p.included(inc, path)
+		if got == nil {
+			whole = false
+			continue
 		}
+		// Of two that are included, the later one overrides the earlier.
+		got = got.clone()
+		got.inherit(base)
+		base = got
+	}
+	// What could not be read may have held what is taken out.
+	if whole {
+		d.takeOut(base, p.errs)
 	}
 	d.inherit(base)
 	return d, names
@@ -92,11 +118,12 @@ func (p *parser) included(inc included, path []string) *draft {
 			return nil
 		}
 	}
+	if d, ok := p.done[inc.name]; ok {
+		return d
+	}
 	switch {
 	case len(path) >= maxIncludeDepth:
 		p.errs.add(inc.pos, "", "include goes deeper than %d files", maxIncludeDepth)
-		return nil
-	case p.done[inc.name]:
 		return nil
 	case len(p.done) >= maxIncludes:
 		p.errs.add(inc.pos, "", "the policy is made of more than %d files", maxIncludes)
@@ -115,7 +142,7 @@ func (p *parser) included(inc included, path []string) *draft {
 		return nil
 	}
 	d, _ := p.one(source, text, append(path[:len(path):len(path)], inc.name))
-	p.done[inc.name] = true
+	p.done[inc.name] = d
 	return d
 }
 
@@ -130,11 +157,21 @@ func (p *parser) finish(source string, d *draft) {
 	} else {
 		d.open()
 	}
+	for _, t := range d.tools {
+		t.open()
+	}
 	if len(*p.errs) > 0 {
 		return
 	}
 	// The keys were checked one by one; what is left are mounts that contradict each
 	// other, and lists that became too long.
+	for _, t := range d.tools {
+		if err := t.policy.Check(); err != nil {
+			for line := range strings.SplitSeq(err.Error(), "\n") {
+				p.errs.add(d.at[strings.TrimSuffix(t.prefix, ".")], "", "%s%s", t.prefix, line)
+			}
+		}
+	}
 	if err := d.policy.Check(); err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			p.errs.add(d.placeOf(source, line), "", "%s", line)

@@ -13,9 +13,10 @@ import (
 
 // reader turns the tree of one file into a draft.
 type reader struct {
-	kind  Kind
-	draft *draft
-	errs  *Errors
+	kind   Kind
+	places Places
+	draft  *draft
+	errs   *Errors
 }
 
 // keys reads the keys of a table, each by its own function, and reports those that
@@ -131,6 +132,9 @@ func (r *reader) texts(key string, v *node, check func(string) error) []string {
 // says records the place of an item of a list under what it says, in the words in which
 // a policy.Decision names its rule.
 func (r *reader) says(key, text string, pos Position) {
+	if !strings.HasPrefix(key, r.draft.prefix) {
+		key = r.draft.prefix + key
+	}
 	r.draft.at[key+" "+strconv.Quote(text)] = pos
 }
 

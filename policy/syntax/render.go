@@ -48,13 +48,38 @@ func Render(f File) []byte {
 	w.globs("allow", p.Env.Allow, top.Env.Allow)
 	w.section("syscalls")
 	w.strings("groups", p.Syscalls.Groups, p.Syscalls.String() == top.Syscalls.String())
+	for _, t := range f.Tools {
+		w.tool(t, top)
+	}
 	return []byte(w.out.String())
+}
+
+// tool writes the section of a tool, which leaves out what it does not narrow.
+func (w *writer) tool(t policy.ForTool, top policy.Policy) {
+	kind := w.kind
+	w.kind, w.prefix = Request, "tool."+quote(t.Tool.String())
+	fmt.Fprintf(&w.out, "\n[%s]\n", w.prefix)
+	p := t.Policy.Normal()
+	w.pending = ""
+	if len(p.Mounts) == 0 {
+		w.line("mount = []")
+	} else if p.Mounts.String() != top.Mounts.String() {
+		w.mounts(p.Mounts)
+	}
+	w.section("limits")
+	for _, name := range policy.LimitNames() {
+		n, unit, _ := p.Limits.Get(name)
+		w.limit(name, n, unit)
+	}
+	w.fetch(p.Fetch, top.Fetch)
+	w.kind, w.prefix = kind, ""
 }
 
 type writer struct {
 	kind    Kind
 	out     strings.Builder
 	pending string // a section without a key yet
+	prefix  string // of all sections
 }
 
 func (w *writer) line(format string, args ...any) {
@@ -65,7 +90,16 @@ func (w *writer) line(format string, args ...any) {
 	fmt.Fprintf(&w.out, format+"\n", args...)
 }
 
-func (w *writer) section(name string) { w.pending = "[" + name + "]" }
+func (w *writer) section(name string) {
+	inner, list := strings.CutPrefix(name, "[")
+	inner = strings.TrimSuffix(inner, "]")
+	if w.prefix != "" {
+		inner = w.prefix + "." + inner
+	}
+	if w.pending = "[" + inner + "]"; list {
+		w.pending = "[" + w.pending + "]"
+	}
+}
 
 // says reports whether something must be written that is nothing, or everything, or
 // neither of the two.

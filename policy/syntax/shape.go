@@ -27,6 +27,8 @@ func (r *reader) file(root *node) {
 		"fetch":     r.fetch,
 		"env":       r.env,
 		"syscalls":  r.syscalls,
+		"tool":      r.toolSections,
+		"without":   r.without,
 	})
 	if root.get("policy") == nil {
 		r.errs.add(root.pos, fmt.Sprintf("write `policy = %d` as the first line", Version), "the version of the language is missing")
@@ -106,7 +108,11 @@ func (r *reader) mounts(key string, v *node) {
 			}
 		}
 		r.table(itemKey, item, map[string]func(string, *node){
-			"source": text(&m.Source, policy.CheckMountSource),
+			"source": func(k string, v *node) {
+				if filled, ok := r.filled(k, v, r.places.expand); ok {
+					text(&m.Source, policy.CheckMountSource)(k, filled)
+				}
+			},
 			"target": text(&m.Target, policy.CheckMountTarget),
 			"access": func(k string, v *node) { r.oneOf(k, v, policy.RightsWords(), &m.Access) },
 		})
@@ -123,6 +129,32 @@ func (r *reader) mounts(key string, v *node) {
 			r.says("mount", m.String(), item.pos)
 		}
 	})
+}
+
+// filled is a value with its variable filled in. Where there is none it is the value itself.
+func (r *reader) filled(key string, v *node, expand func(string) (string, error)) (*node, bool) {
+	if v.kind != unstable.String {
+		return v, true // whose type is wrong for whoever reads it
+	}
+	text, err := expand(v.text)
+	if !r.report(key, v, err) {
+		return nil, false
+	}
+	out := *v
+	out.text = text
+	return &out, true
+}
+
+// filledItems is filled for each item of a list.
+func (r *reader) filledItems(key string, v *node, expand func(string) (string, error)) *node {
+	out := *v
+	out.items = nil
+	for i, item := range v.items {
+		if one, ok := r.filled(indexed(key, i), item, expand); ok {
+			out.items = append(out.items, one)
+		}
+	}
+	return &out
 }
 
 func (r *reader) limits(key string, v *node) {
@@ -169,9 +201,11 @@ func bare(err error) error {
 func (r *reader) tools(key string, v *node) {
 	t := &r.draft.policy.Tools
 	r.table(key, v, map[string]func(string, *node){
-		"allow":   func(k string, v *node) { t.Allow = r.globs(k, v, policy.CheckToolGlob) },
-		"modules": func(k string, v *node) { t.Modules = r.globs(k, v, policy.CheckModuleGlob) },
-		"native":  func(k string, v *node) { t.Native = r.globs(k, v, policy.CheckNativeGlob) },
+		"allow": func(k string, v *node) { t.Allow = r.globs(k, v, policy.CheckToolGlob) },
+		"modules": func(k string, v *node) {
+			t.Modules = r.globs(k, r.filledItems(k, v, r.places.expandGlob), policy.CheckModuleGlob)
+		},
+		"native": func(k string, v *node) { t.Native = r.globs(k, v, policy.CheckNativeGlob) },
 	})
 }
 

@@ -31,8 +31,14 @@ type Program struct {
 	Script      bool // it starts with #!
 }
 
-// ErrFormat says that the kernel cannot execute the file. It is wrapped by what else is known of it.
-var ErrFormat = errors.New("neither an ELF program for this processor nor a script with #! at its start")
+// ErrFormat says that the kernel cannot execute the file. Errors that say more of it are it, too (errors.Is).
+var ErrFormat = errors.New("it is neither an ELF program for this processor nor a script with #! at its start")
+
+// A formatError is an ErrFormat that says more.
+type formatError string
+
+func (e formatError) Error() string        { return string(e) }
+func (e formatError) Is(target error) bool { return target == ErrFormat }
 
 // Read says how a program starts. What it reads is written by strangers: it looks at no more than the first headers, and trusts no number in them.
 func Read(r io.ReaderAt) (Program, error) {
@@ -57,13 +63,15 @@ func readScript(head []byte) (Program, error) {
 	fields := strings.FieldsFunc(string(line), func(c rune) bool { return c == ' ' || c == '\t' })
 	switch {
 	case len(fields) == 0:
-		return Program{}, fmt.Errorf("%w: #! names no interpreter", ErrFormat)
+		return Program{}, formatError("its first line, #!, names no interpreter")
 	case !whole && len(head) == maxLine && len(fields) == 1:
-		return Program{}, fmt.Errorf("%w: its first line is longer than %d bytes", ErrFormat, maxLine)
+		return Program{}, formatError(fmt.Sprintf("its first line is longer than %d bytes", maxLine))
 	case strings.HasSuffix(fields[0], "\r"):
-		return Program{}, fmt.Errorf("%w: its first line ends with a carriage return, as files of Windows do", ErrFormat)
+		return Program{}, formatError("its first line ends with a carriage return, as files of Windows do")
+	case strings.ContainsRune(fields[0], 0):
+		return Program{}, formatError("its first line has a zero byte in it")
 	case !path.IsAbs(fields[0]):
-		return Program{}, fmt.Errorf("%w: its interpreter %.100q is not an absolute path", ErrFormat, fields[0])
+		return Program{}, formatError(fmt.Sprintf("its interpreter %.100q is not an absolute path", fields[0]))
 	}
 	return Program{Interpreter: path.Clean(fields[0]), Script: true}, nil
 }
@@ -84,20 +92,20 @@ func readELF(r io.ReaderAt, head []byte) (Program, error) {
 	le := binary.LittleEndian
 	switch {
 	case len(head) < 64:
-		return Program{}, fmt.Errorf("%w: its header is cut off", ErrFormat)
+		return Program{}, formatError("its header is cut off")
 	case head[elfClass] != class64 || head[elfData] != dataLittle || le.Uint16(head[elfMachine:]) != machineX86:
-		return Program{}, fmt.Errorf("%w: it was built for another processor", ErrFormat)
+		return Program{}, formatError("it was built for another processor")
 	}
 	if t := le.Uint16(head[elfType:]); t != typeExec && t != typeDyn {
-		return Program{}, fmt.Errorf("%w: it is an ELF file, and not a program", ErrFormat)
+		return Program{}, formatError("it is an ELF file, and not a program")
 	}
 	count, offset := le.Uint16(head[elfPhnum:]), le.Uint64(head[elfPhoff:])
 	if le.Uint16(head[elfPhentsize:]) != phSize || count == 0 || count > maxHeaders || offset > 1<<40 {
-		return Program{}, fmt.Errorf("%w: its program headers make no sense", ErrFormat)
+		return Program{}, formatError("its program headers make no sense")
 	}
 	headers := make([]byte, int(count)*phSize)
 	if _, err := r.ReadAt(headers, int64(offset)); err != nil {
-		return Program{}, fmt.Errorf("%w: its program headers are cut off", ErrFormat)
+		return Program{}, formatError("its program headers are cut off")
 	}
 	for ; len(headers) > 0; headers = headers[phSize:] {
 		if le.Uint32(headers) == headerInterp {
@@ -109,15 +117,15 @@ func readELF(r io.ReaderAt, head []byte) (Program, error) {
 
 func readInterp(r io.ReaderAt, offset, size uint64) (Program, error) {
 	if size < 2 || size > maxInterp || offset > 1<<40 {
-		return Program{}, fmt.Errorf("%w: the path of its loader makes no sense", ErrFormat)
+		return Program{}, formatError("the path of its loader makes no sense")
 	}
 	text := make([]byte, size)
 	if _, err := r.ReadAt(text, int64(offset)); err != nil {
-		return Program{}, fmt.Errorf("%w: the path of its loader is cut off", ErrFormat)
+		return Program{}, formatError("the path of its loader is cut off")
 	}
 	name, _, ended := bytes.Cut(text, []byte{0})
 	if !ended || !path.IsAbs(string(name)) {
-		return Program{}, fmt.Errorf("%w: the path of its loader makes no sense", ErrFormat)
+		return Program{}, formatError("the path of its loader makes no sense")
 	}
 	return Program{Interpreter: path.Clean(string(name))}, nil
 }

@@ -30,41 +30,45 @@ if [ -z "$kind" ]; then
 fi
 [ "$kind" = go ] || version=$(sh "$tools/deps.sh" --clang)
 
-# All that the result depends on: what is in this folder, and the compiler.
-key=$({
-	cd "$tools"
-	find . -type f ! -name '*.md' ! -name '*_test.go' | LC_ALL=C sort | xargs sha256sum
-	echo "$kind"
-	if [ "$kind" = go ]; then go env GOVERSION; else readlink -f "/usr/bin/clang-$version"
-		dpkg-query -W -f '${Package} ${Version}\n' "clang-$version" "lld-$version" wasi-libc 2>/dev/null || :
-	fi
-} | sha256sum | cut -d' ' -f1)
-
-install_bundle() {
-	rm -rf "$out/core-utils.new"
-	cp -r "$work/$key" "$out/core-utils.new"
-	rm -rf "$out/core-utils"
-	mv "$out/core-utils.new" "$out/core-utils"
+# All that a result depends on: these files, and the compilers.
+key_of() {
+	{
+		cd "$tools"
+		find "$@" -type f ! -name '*.md' ! -name '*_test.go' | LC_ALL=C sort | xargs sha256sum
+		echo "$kind"
+		go env GOVERSION
+		[ "$kind" = go ] || readlink -f "/usr/bin/clang-$version"
+		[ "$kind" = go ] || dpkg-query -W -f '${Package} ${Version}\n' "clang-$version" "lld-$version" wasi-libc 2>/dev/null || :
+	} | sha256sum | cut -d' ' -f1
 }
-if [ -d "$work/$key" ]; then
-	diff -rq "$work/$key" "$out/core-utils" >/dev/null 2>&1 || install_bundle
-	exit
-fi
+
+# Puts a bundle that was built in its place: install_bundle NAME KEY
+install_bundle() {
+	! diff -rq "$work/$2" "$out/$1" >/dev/null 2>&1 || return 0
+	rm -rf "$out/$1.new"
+	cp -r "$work/$2" "$out/$1.new"
+	rm -rf "$out/$1"
+	mv "$out/$1.new" "$out/$1"
+	du -sh "$out/$1" | sed 's/\t/  /'
+}
 
 now=$(mktemp -d "$work/build.XXXXXX")
 trap 'rm -rf "$now"' EXIT
 trap 'exit 1' INT TERM
-mkdir "$now/bundle"
-
-build_c() {
-	echo "core-utils: building from C sources with clang $version"
-	sh "$tools/fetch.sh" "$tools/sources.lock" "$work/src"
-	for package in toybox original-awk zlib; do
-		file=$(awk -v p="$package" '$1 == p { print $3 }' "$tools/sources.lock")
+# Fetches what a lock names and unpacks it: unpack LOCK PACKAGE...
+unpack() {
+	lock=$1
+	shift
+	sh "$tools/fetch.sh" "$lock" "$work/src"
+	for package; do
+		file=$(awk -v p="$package" '$1 == p { print $3 }' "$lock")
 		mkdir "$now/$package"
 		tar -xf "$work/src/$file" -C "$now/$package" --strip-components=1
 	done
+}
 
+c_compiler() {
+	[ ! -e "$now/sysroot" ] || return 0
 	# Only this folder is searched for headers and libraries: those in /usr are the
 	# host's.
 	mkdir -p "$now/sysroot/lib"
@@ -85,20 +89,32 @@ build_c() {
 		-lwasi-emulated-signal -lwasi-emulated-process-clocks -lwasi-emulated-mman -lwasi-emulated-getpid -lc-printscan-long-double -lc
 		/usr/lib/llvm-$version/lib/clang/$version/lib/wasi/libclang_rt.builtins-wasm32.a"
 	export WASM_CC WASM_LINK
+}
+
+c_licences() {
+	cp /usr/share/doc/wasi-libc/copyright "$now/bundle/LICENSE.wasi-libc"
+	cp "/usr/share/doc/libclang-rt-$version-dev-wasm32/copyright" "$now/bundle/LICENSE.compiler-rt"
+}
+
+core_c() {
+	echo "core-utils: building from C sources with clang $version"
+	unpack "$tools/sources.lock" toybox original-awk zlib
+	c_compiler
+	c_licences
 	sh "$tools/toybox/build.sh" "$tools" "$now/toybox" "$now/zlib" "$now/bundle/toybox.wasm"
 	sh "$tools/awk/build.sh" "$tools" "$now/original-awk" "$now/bundle/awk.wasm"
+	sh "$tools/fetch/build.sh" "$tools" "$now/fetch" "$now/bundle/fetch.wasm"
 
 	cp "$now/toybox/LICENSE" "$now/bundle/LICENSE.toybox"
 	cp "$now/original-awk/LICENSE" "$now/bundle/LICENSE.awk"
+	cp "$tools/../../LICENSE" "$now/bundle/LICENSE.fetch"
 	sed -n '/^Copyright notice:/,/madler@/p' "$now/zlib/README" >"$now/bundle/LICENSE.zlib"
-	cp /usr/share/doc/wasi-libc/copyright "$now/bundle/LICENSE.wasi-libc"
-	cp "/usr/share/doc/libclang-rt-$version-dev-wasm32/copyright" "$now/bundle/LICENSE.compiler-rt"
 	(cd "$tools/../.." && go run ./runners/tools/mkbundle -dir "$now/bundle" \
 		-template "$tools/core-utils.json" -lock "$tools/sources.lock" \
 		-toybox "$tools/toybox/commands" -help "$now/toybox/generated/help.h")
 }
 
-build_go() {
+core_go() {
 	echo "core-utils: building from Go sources: fewer commands, and no sed, awk or diff"
 	[ -s "$work/missing" ] && cat "$work/missing"
 	sh "$tools/uroot/build.sh" "$tools" "$now" "$now/bundle"
@@ -106,10 +122,19 @@ build_go() {
 		-template "$tools/uroot/core-utils.json" -lock "$tools/uroot/sources.lock")
 }
 
-"build_$kind"
-chmod 644 "$now"/bundle/*
-# Another build of the same may have been faster.
-mv -T "$now/bundle" "$work/$key" 2>/dev/null || [ -d "$work/$key" ]
-find "$work" -mindepth 1 -maxdepth 1 -type d ! -name src ! -name "$key" -mtime +7 -exec rm -rf {} +
-install_bundle
-du -sh "$out/core-utils" | sed 's/\t/  /'
+# Builds a bundle where none of its key is there, and installs it: bundle NAME KEY COMMAND
+bundle() {
+	if [ ! -d "$work/$2" ]; then
+		rm -rf "$now/bundle"
+		mkdir "$now/bundle"
+		"$3"
+		chmod 644 "$now"/bundle/*
+		# Another build of the same may have been faster.
+		mv -T "$now/bundle" "$work/$2" 2>/dev/null || [ -d "$work/$2" ]
+	fi
+	install_bundle "$1" "$2"
+}
+
+core=$(key_of build.sh deps.sh fetch.sh sources.lock core-utils.json toybox awk fetch compat uroot mkbundle)
+bundle core-utils "$core" "core_$kind"
+find "$work" -mindepth 1 -maxdepth 1 -type d ! -name src ! -name "$core" -mtime +7 -exec rm -rf {} +

@@ -2,7 +2,6 @@ package tools
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,11 +19,12 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
-// built is the bundle as build.sh makes it, with its modules loaded.
+// built is what build.sh makes, with its modules loaded.
 type built struct {
 	module map[string]*guest.Loaded // by command
-	all    []string                 // the commands
-	c      bool                     // from C sources
+	layout map[string]runners.Layout
+	all    []string // the commands
+	c      bool     // from C sources
 }
 
 var bundle = sync.OnceValues(func() (*built, error) {
@@ -36,34 +36,49 @@ var bundle = sync.OnceValues(func() (*built, error) {
 	if text, err := exec.Command("sh", "build.sh", dir).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build.sh: %w\n%s", err, text)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "core-utils", "bundle.json"))
-	if err != nil {
+	b := &built{module: make(map[string]*guest.Loaded), layout: make(map[string]runners.Layout)}
+	if err := b.load(filepath.Join(dir, "core-utils")); err != nil {
 		return nil, err
 	}
+	b.c = b.module["sed"] != nil
+	return b, nil
+})
+
+func (b *built) load(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, "bundle.json"))
+	if err != nil {
+		return err
+	}
 	var manifest struct {
-		Modules  []struct{ File string }
+		Modules []struct {
+			File   string
+			Layout runners.Layout
+		}
 		Commands []struct{ Name, Module string }
 	}
 	if err := json.Unmarshal(text, &manifest); err != nil {
-		return nil, err
+		return err
 	}
-	loaded := make(map[string]*guest.Loaded)
 	for _, m := range manifest.Modules {
-		code, err := os.ReadFile(filepath.Join(dir, "core-utils", m.File))
+		code, err := os.ReadFile(filepath.Join(dir, m.File))
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if loaded[m.File], err = guest.Load(context.Background(), code, wasi.Limits{}, ""); err != nil {
-			return nil, fmt.Errorf("%s: %w", m.File, err)
+		loaded, err := guest.Load(testDoor(), code, wasi.Limits{}, "")
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.File, err)
+		}
+		for _, c := range manifest.Commands {
+			if c.Module == m.File {
+				b.module[c.Name], b.layout[c.Name] = loaded, m.Layout
+			}
 		}
 	}
-	b := &built{module: make(map[string]*guest.Loaded), c: loaded["toybox.wasm"] != nil}
 	for _, c := range manifest.Commands {
-		b.module[c.Name] = loaded[c.Module]
 		b.all = append(b.all, c.Name)
 	}
-	return b, nil
-})
+	return nil
+}
 
 // tools returns the bundle. Where only the smaller set of Go tools could be built,
 // the table has nothing to say.
@@ -97,9 +112,9 @@ func (b *built) inJail(t *testing.T, dir, stdin string, args ...string) outcome 
 	inv := runners.Invocation{
 		Args: args, Env: []string{"PWD=/workspace", "PATH=/bin", "LANG=C.UTF-8", "TZ=UTC"},
 		Mounts: []runners.Mount{{Path: "/workspace", Source: dir, Write: true}, {Path: "/tmp", Source: t.TempDir(), Write: true}},
-		Layout: runners.LayoutRooted,
+		Layout: b.layout[args[0]],
 	}
-	report, err := module.Run(context.Background(), inv, in, out, errs)
+	report, err := module.Run(testDoor(), inv, in, out, errs)
 	if err != nil {
 		t.Fatalf("%q: %v", args, err)
 	}

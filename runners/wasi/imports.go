@@ -63,10 +63,37 @@ var Functions = [...]Import{
 	{Preview1, "sock_shutdown", "ii", "i"},
 }
 
+// Fetch is the module name of the host functions by which a tool without sockets fetches; see docs/fetch-abi.md. What is there keeps its
+// meaning: another meaning gets another name.
+const Fetch = "jail_fetch_v1"
+
+// FetchFunctions lists them, sorted by name. They are granted where the policy grants any fetch.
+var FetchFunctions = [...]Import{
+	{Fetch, "close", "i", "i"},
+	{Fetch, "error", "iii", "i"},
+	{Fetch, "head", "iiii", "i"},
+	{Fetch, "open", "iiiiiiIii", "i"},
+	{Fetch, "read", "iiii", "i"},
+	{Fetch, "status", "ii", "i"},
+	{Fetch, "write", "iii", "i"},
+}
+
+// NoFetch says why a module that fetches is refused, and what to do.
+const NoFetch = "which is there only where the policy grants a fetch: run with --profile fetch --fetch HOST, or with a policy that has [[fetch.allow]]"
+
+// Fetches reports whether the module wants the host functions of fetches.
+func (i Info) Fetches() bool {
+	return slices.ContainsFunc(i.Imports, func(im Import) bool { return im.Module == Fetch })
+}
+
 // checkImports refuses the first import that is not granted.
 func checkImports(imports, granted []Import) error {
 	for _, im := range imports {
 		g, ok := find(im, granted)
+		known := slices.ContainsFunc(FetchFunctions[:], func(f Import) bool { return f.Module == im.Module && f.Name == im.Name })
+		if !ok && known {
+			return notGranted(im, fmt.Sprintf("the module imports %s, %s", im, NoFetch))
+		}
 		if !ok {
 			return notGranted(im, fmt.Sprintf("the module imports %s, which is not granted", runners.Printable(im.String(), 120)))
 		}

@@ -16,6 +16,8 @@ const (
 	PathWorkspaces = "/v1/workspaces"
 	PathPrune      = "/v1/prune"
 	PathVersion    = "/v1/version"
+	PathTools      = "/v1/tools"
+	PathPublishers = "/v1/publishers"
 )
 
 // Forms of the differences in a review, for ?patch=.

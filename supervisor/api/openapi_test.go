@@ -14,6 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
 )
 
 // document is the part of an OpenAPI document that the tests look at.
@@ -75,6 +76,10 @@ var bodies = map[string]struct{ in, out, result reflect.Type }{
 	"GET /v1/workspaces/{id}/changes": {out: reflect.TypeFor[ReviewLine]()},
 	"POST /v1/workspaces/{id}/revert": {in: reflect.TypeFor[supervisor.RevertRequest](), out: reflect.TypeFor[workspace.Reverted]()},
 	"POST /v1/prune":                  {out: reflect.TypeFor[supervisor.Pruned]()},
+	"POST /v1/tools":                  {in: reflect.TypeFor[bundle.Offer](), out: reflect.TypeFor[bundle.Installed]()},
+	"DELETE /v1/tools/{name}":         {out: reflect.TypeFor[bundle.Installed]()},
+	"PUT /v1/publishers/{name}":       {in: reflect.TypeFor[RingRequest](), out: reflect.TypeFor[struct{}]()},
+	"DELETE /v1/publishers/{name}":    {out: reflect.TypeFor[struct{}]()},
 	"POST /v1/workspaces/{id}/commit": {in: reflect.TypeFor[supervisor.CommitRequest](), out: reflect.TypeFor[workspace.Result]()},
 }
 

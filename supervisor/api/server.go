@@ -103,6 +103,10 @@ var routes = []route{
 	{method: "POST", path: PathWorkspaces + "/{id}/revert", answer: (*Server).revert},
 	{method: "POST", path: PathPrune, answer: (*Server).prune},
 	{method: "DELETE", path: PathWorkspaces + "/{id}", answer: (*Server).discard},
+	{method: "POST", path: PathTools, answer: (*Server).installTool},
+	{method: "DELETE", path: PathTools + "/{name}", answer: (*Server).removeTool},
+	{method: "PUT", path: PathPublishers + "/{name}", answer: (*Server).setRing},
+	{method: "DELETE", path: PathPublishers + "/{name}", answer: (*Server).removeRing},
 }
 
 func (srv *Server) routes() http.Handler {

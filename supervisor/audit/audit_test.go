@@ -143,7 +143,7 @@ func TestEveryTypeIsOneLine(t *testing.T) {
 		Limit{Name: "memory", Limit: 1, Peak: 2, Action: "killed"}, RunFinished{Truncated: true, Signal: "KILL"},
 		WorkspaceChanged{"/w", "sha256:1", changes, []string{"modified sha256:2 a"}}, WorkspaceCommitted{Workspace: "/w", Held: []string{".git/hooks"}, Protected: true},
 		WorkspaceDiscarded{"/w", "", changes}, WorkspaceReverted{Workspace: "/w", Changes: changes, Commit: "c", Begun: true},
-		PolicyLoaded{Kind: "ceiling", Error: "line 3"}, ToolInstalled{Bundle: "core-utils"},
+		PolicyLoaded{Kind: "ceiling", Error: "line 3"}, ToolInstalled{Bundle: "core-utils"}, ToolRemoved{Bundle: "words"}, ToolKeys{Publisher: "acme"},
 		DaemonStarted{Version: "1", Private: true, Missing: []string{"landlock"}}, DaemonStopped{"signal"},
 		Gap{Reason: "queue overflow", Count: -1},
 	}

@@ -29,6 +29,7 @@ func (l *Log) commit(batch []*request, checkpointDue bool) error {
 	if checkpointDue {
 		body, err := l.checkpoint(next.state)
 		if err != nil {
+			l.tree.drop()
 			return err
 		}
 		l.line(&next, body)
@@ -44,7 +45,7 @@ func (l *Log) commit(batch []*request, checkpointDue bool) error {
 	return l.seal(checkpointDue)
 }
 
-// line adds a line to buf and moves next behind it.
+// line adds a line to buf and to the tree and moves next behind it.
 func (l *Log) line(next *position, body []byte) uint64 {
 	start := len(l.buf)
 	l.buf = append(l.buf, `{"seq":`...)
@@ -57,13 +58,18 @@ func (l *Log) line(next *position, body []byte) uint64 {
 	l.buf = hex.AppendEncode(l.buf, next.hash[:])
 	l.buf = append(l.buf, `"}`...)
 	next.hash = sha256.Sum256(l.buf[start:])
+	l.tree.add(l.buf[start:])
 	next.size++
 	l.buf = append(l.buf, '\n')
 	return next.size
 }
 
 func (l *Log) checkpoint(s state) ([]byte, error) {
-	text, err := s.sign(l.signer, asCheckpoint, l.opt.Now())
+	root, err := l.tree.root()
+	if err != nil {
+		return nil, err
+	}
+	text, err := head{s, root}.sign(asCheckpoint, l.opt.Now(), nil, l.signer)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +79,16 @@ func (l *Log) checkpoint(s state) ([]byte, error) {
 // store makes buf durable, then its head. A write that fails is cut back and the log goes on, for a full
 // disk can become less full. After a flush that failed nobody knows what is on disk, so that ends the log.
 func (l *Log) store(next position) error {
+	root, err := l.tree.root()
+	if err == nil {
+		err = l.tree.write() // first, so that a full disk refuses the batch as a whole
+	}
+	if err != nil {
+		l.tree.drop()
+		return fmt.Errorf("append: %w", err)
+	}
 	if _, err := l.seg.Write(l.buf); err != nil {
+		l.tree.drop()
 		if cutErr := l.seg.Truncate(l.at.offset); cutErr != nil {
 			return l.fail(errors.Join(err, cutErr))
 		}
@@ -82,7 +97,8 @@ func (l *Log) store(next position) error {
 	if err := l.seg.Sync(); err != nil {
 		return l.fail(err)
 	}
-	if err := l.setHead(next.state); err != nil {
+	l.tree.keep()
+	if err := l.setHead(head{next.state, root}); err != nil {
 		return l.fail(err)
 	}
 	l.at = next
@@ -99,8 +115,8 @@ func (l *Log) fail(err error) error {
 }
 
 // setHead overwrites the head in place: always the same length, less than a sector.
-func (l *Log) setHead(s state) error {
-	text, err := s.sign(l.signer, asHead, l.opt.Now())
+func (l *Log) setHead(h head) error {
+	text, err := h.sign(asHead, l.opt.Now(), nil, l.signer)
 	if err != nil {
 		return err
 	}

@@ -228,11 +228,13 @@ func TestFullFileSystem(t *testing.T) {
 	})
 	l := p.open(t)
 	n, err := uint64(0), error(nil)
-	for err == nil {
-		_, err = l.Append(context.Background(), denied(strings.Repeat("x", 1000)))
-		n++
+	for _, size := range []int{1000, 0} { // until there is no room even for less than a checkpoint
+		for err = nil; err == nil; {
+			if _, err = l.Append(context.Background(), denied(strings.Repeat("x", size))); err == nil {
+				n++
+			}
+		}
 	}
-	n--
 	if !errors.Is(err, syscall.ENOSPC) || n < 50 {
 		t.Fatalf("%d records, then %v", n, err)
 	}

@@ -7,8 +7,10 @@
 //
 //	000000000001.jsonl   records 1 and on, one JSON object a line
 //	000000048211.jsonl   the next segment, named after its first record
-//	head                 the signed head: how many records there are, and the hash of the last
-//	audit.pub            the public key, one a line (a convenience: trust the copy that you kept)
+//	head                 the signed head: how many records there are, the tree over them, the hash of the last
+//	tree                 the hashes of the tree (a convenience: made anew from the records where it does not fit)
+//	cut                  where old segments were pruned: the head as it was there, signed
+//	audit.pub            the public keys, the eldest first, one a line (a convenience: trust the copy that you kept)
 //	lock                 held by a writer for the length of one batch
 //	torn-000000000201    bytes that a crash left behind record 200, kept as found
 //
@@ -40,21 +42,26 @@
 //
 // # Signatures
 //
-// The head is a C2SP signed note (golang.org/x/mod/sumdb/note) over origin, size and hash:
+// The head is a C2SP tlog-checkpoint, a signed note (golang.org/x/mod/sumdb/note) over origin, size and root:
 //
 //	jail-audit/3f9a51c07d2e
 //	200
-//	sha256:2f1d…
-//	latest 2026-01-02T03:04:05.000000006Z .................
+//	hZ5mGgJ2pzXgTgLPOW0o5pIHTrYvUXdRZuHkkdeRq44=
+//	latest 2026-01-02T03:04:05.000000006Z ..................
+//	chain sha256:2f1d…
 //
 //	— jail-audit/3f9a51c07d2e hcGDxq…
 //
-// The dots keep the file's length the same for every size, so that it can be overwritten in place. A
-// "checkpoint" record carries the same kind of note about the records before it, with the word
-// "checkpoint" in place of "latest": a checkpoint cut out of the log does not pass for its head.
+// The root is that of the Merkle tree (RFC 6962) whose leaves are the lines without their newlines, so that one
+// record can be shown to be in the log without the others: [Prove], [CheckProof], and any other reader of C2SP
+// tlog-proofs. The last line is the hash of the last record's line, as the next record's "prev" has it. The dots keep the
+// file's length the same for every size, so that it can be overwritten in place. A "checkpoint" record carries the same
+// kind of note about the records before it, with the word "checkpoint" in place of "latest": a checkpoint cut out of the
+// log does not pass for its head.
 //
-// The third line is the hash of the last line, and not a Merkle root: it does not look like one, so that
-// nobody takes it for one.
+// A checkpoint with a further line "next KEY" hands over to another key and is signed by both: behind it only the new
+// key counts ([Rotate]). Pruning ([Prune]) takes whole segments from the beginning; "cut" is then a note with the word
+// "cut" and the right edge of the tree, from which chain and tree go on.
 //
 // # What is found, and what is not
 //

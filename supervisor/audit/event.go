@@ -20,6 +20,8 @@ const (
 	TypeWorkspaceReverted  Type = "workspace.reverted"
 	TypePolicyLoaded       Type = "policy.loaded"
 	TypeToolInstalled      Type = "tool.installed"
+	TypeToolRemoved        Type = "tool.removed"
+	TypeToolKeys           Type = "tool.keys"
 	TypeDaemonStarted      Type = "daemon.started"
 	TypeDaemonStopped      Type = "daemon.stopped"
 	TypeGap                Type = "gap"
@@ -166,11 +168,30 @@ type PolicyLoaded struct {
 
 // ToolInstalled says that a bundle was installed, or refused.
 type ToolInstalled struct {
-	Bundle  string
-	Version string
-	Digest  string
-	Source  string
-	Error   string
+	Bundle    string
+	Version   string
+	Publisher string // whose keys signed it
+	Digest    string // of its manifest
+	Source    string
+	Error     string
+}
+
+// ToolRemoved says that a pulled bundle was taken away.
+type ToolRemoved struct {
+	Bundle    string
+	Version   string
+	Publisher string
+	Digest    string
+	Forgotten bool // and an older version may be installed again
+}
+
+// ToolKeys says that the keys of a publisher of bundles were changed.
+type ToolKeys struct {
+	Publisher string
+	Version   int64    // of the ring
+	Keys      []string // names and short hashes
+	Explicit  bool     // an operator vouched for them, and no earlier ring did
+	Removed   bool
 }
 
 // DaemonStarted says that a daemon is ready to take requests.

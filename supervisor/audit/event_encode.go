@@ -12,6 +12,8 @@ func (WorkspaceDiscarded) Type() Type { return TypeWorkspaceDiscarded }
 func (WorkspaceReverted) Type() Type  { return TypeWorkspaceReverted }
 func (PolicyLoaded) Type() Type       { return TypePolicyLoaded }
 func (ToolInstalled) Type() Type      { return TypeToolInstalled }
+func (ToolRemoved) Type() Type        { return TypeToolRemoved }
+func (ToolKeys) Type() Type           { return TypeToolKeys }
 func (DaemonStarted) Type() Type      { return TypeDaemonStarted }
 func (DaemonStopped) Type() Type      { return TypeDaemonStopped }
 func (Gap) Type() Type                { return TypeGap }
@@ -121,9 +123,26 @@ func (v PolicyLoaded) encode(e *encoder) {
 func (v ToolInstalled) encode(e *encoder) {
 	e.str("bundle", v.Bundle)
 	e.str("version", v.Version)
+	e.str("publisher", v.Publisher)
 	e.str("digest", v.Digest)
 	e.str("source", v.Source)
 	e.str("error", v.Error)
+}
+
+func (v ToolRemoved) encode(e *encoder) {
+	e.str("bundle", v.Bundle)
+	e.str("version", v.Version)
+	e.str("publisher", v.Publisher)
+	e.str("digest", v.Digest)
+	e.flag("forgotten", v.Forgotten)
+}
+
+func (v ToolKeys) encode(e *encoder) {
+	e.str("publisher", v.Publisher)
+	e.opt("version", v.Version)
+	e.list("keys", v.Keys)
+	e.flag("explicit", v.Explicit)
+	e.flag("removed", v.Removed)
 }
 
 func (v DaemonStarted) encode(e *encoder) {

@@ -27,6 +27,8 @@ type Fetch struct {
 	Truncated                           bool   // the answer did not go to the tool whole
 	Scrubbed                            bool   // the credential was cut out of the answer
 	Redirect                            string // where the answer sends the tool, which asks anew
+	TLSMode                             string // who ends TLS: proxy, which alone speaks it; intercept: tool and proxy do, each way; opaque: it passes
+	Hops                                int    // redirects that led here; the cause is the request whose answer was the last of them
 	TLSVersion                          string
 	TLSPeer                             string // SHA-256 of the certificate
 	Error                               string
@@ -68,6 +70,8 @@ func (v Fetch) encode(e *encoder) {
 	e.flag("truncated", v.Truncated)
 	e.flag("scrubbed", v.Scrubbed)
 	e.str("redirect", v.Redirect)
+	e.str("tls_mode", v.TLSMode)
+	e.opt("hops", int64(v.Hops))
 	e.str("tls_version", v.TLSVersion)
 	e.str("tls_peer", v.TLSPeer)
 	e.str("error", v.Error)

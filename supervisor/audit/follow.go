@@ -83,5 +83,8 @@ func (l *Log) follow() error {
 	if at.hash != head.hash {
 		return fmt.Errorf("%w: record %d is altered: its hash is not the signed one", ErrDamaged, at.size)
 	}
+	if err := l.heal(head); err != nil {
+		return err
+	}
 	return l.settle(at)
 }

@@ -19,11 +19,11 @@ func FuzzNote(f *testing.F) {
 		f.Fatal(err)
 	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	head, err := (state{7, noLine()}).sign(signer, asHead, at)
+	latest, err := (head{state{7, noLine()}, edge(nil).root()}).sign(asHead, at, nil, signer)
 	if err != nil {
 		f.Fatal(err)
 	}
-	mark, err := (state{7, noLine()}).sign(signer, asCheckpoint, at)
+	mark, err := (head{state{7, noLine()}, edge(nil).root()}).sign(asCheckpoint, at, nil, signer)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -31,14 +31,14 @@ func FuzzNote(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(head, public)
+	f.Add(latest, public)
 	f.Add(mark, public+"\n\n"+public)
-	f.Add(append(bytes.Clone(head), head[len(head)/2:]...), "x+y+z")
+	f.Add(append(bytes.Clone(latest), latest[len(latest)/2:]...), "x+y+z")
 	f.Add([]byte{}, "")
 	f.Fuzz(func(t *testing.T, text []byte, pub string) {
-		for why, signed := range map[purpose][]byte{asHead: head, asCheckpoint: mark} {
+		for why, signed := range map[purpose][]byte{asHead: latest, asCheckpoint: mark} {
 			s, err := openNote(text, keys, why)
-			if err == nil && (s != state{7, noLine()} || !bytes.HasPrefix(text, signed[:bytes.LastIndex(signed, []byte("\n\n"))+2])) {
+			if err == nil && (s.state != state{7, noLine()} || !bytes.HasPrefix(text, signed[:bytes.LastIndex(signed, []byte("\n\n"))+2])) {
 				t.Errorf("%q is taken as a %s", text, why)
 			}
 		}

@@ -63,25 +63,30 @@ func readKey(keys *os.Root) (note.Signer, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	skey := strings.TrimSuffix(string(text), "\n")
+	signer, pub, err := parseKey(strings.TrimSuffix(string(text), "\n"), keyFile)
+	return signer, pub + "\n", err
+}
+
+// parseKey gives the signer of a private key, and the public one.
+func parseKey(skey, name string) (note.Signer, string, error) {
 	signer, err := note.NewSigner(skey)
 	if err != nil {
-		return nil, "", fmt.Errorf("%w %s: %w", ErrKey, keyFile, err)
+		return nil, "", fmt.Errorf("%w %s: %w", ErrKey, name, err)
 	}
 	parts := strings.SplitN(skey, "+", 5) // the last is base64, which has the separator among its digits
 	raw, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
 	if err != nil || len(raw) != 1+ed25519.SeedSize {
-		return nil, "", fmt.Errorf("%w %s: not an Ed25519 key", ErrKey, keyFile)
+		return nil, "", fmt.Errorf("%w %s: not an Ed25519 key", ErrKey, name)
 	}
 	public := ed25519.NewKeyFromSeed(raw[1:]).Public().(ed25519.PublicKey)
 	pub, err := note.NewEd25519VerifierKey(signer.Name(), public)
-	return signer, pub + "\n", err
+	return signer, pub, err
 }
 
-// publish puts the public key down in root, or checks that the one there is ours.
+// publish puts the public keys down in root, the eldest first, or checks that those there are ours.
 func publish(root *os.Root, pub string) error {
 	old, err := readSmall(root, pubFile)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) > 0 && len(old) < len(pub) && strings.HasPrefix(pub, string(old)) {
 		return replace(root, pubFile, 0o644, pub)
 	}
 	if err == nil && string(old) != pub {

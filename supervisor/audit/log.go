@@ -50,6 +50,7 @@ type Log struct {
 	queue  []*request
 	closed bool
 	wake   chan struct{}
+	acts   chan act
 	done   chan struct{} // closed when the writer has ended
 	final  error         // of the writer's last acts; read it behind done
 
@@ -59,6 +60,7 @@ type Log struct {
 	segInfo os.FileInfo
 	head    *os.File
 	hdInfo  os.FileInfo
+	tree    *tree
 	signed  []byte // what head holds
 	since   int    // records behind the last checkpoint
 	broken  error
@@ -105,7 +107,7 @@ const (
 // kept or moved aside, and a gap record says so. A log that does not reach its signed head is not
 // opened: the error wraps [ErrDamaged], or [ErrKey] where it is about a key.
 func Open(opt Options) (*Log, error) {
-	l := &Log{opt: opt.withDefaults(), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &Log{opt: opt.withDefaults(), wake: make(chan struct{}, 1), acts: make(chan act), done: make(chan struct{})}
 	if err := l.open(); err != nil {
 		l.release()
 		return nil, fmt.Errorf("audit log %s: %w", opt.Dir, err)
@@ -180,6 +182,9 @@ func (l *Log) Close() error {
 }
 
 func (l *Log) release() {
+	if l.tree != nil {
+		l.tree.f.Close()
+	}
 	for _, f := range []*os.File{l.lock, l.head} {
 		if f != nil {
 			f.Close()
@@ -207,6 +212,9 @@ func (l *Log) write() {
 		case <-l.wake:
 		case <-tick.C:
 			due = true
+		case a := <-l.acts:
+			a.done <- l.do(a.f)
+			continue
 		}
 		runtime.Gosched() // whoever was just answered and is back with the next record comes along
 		l.turn(due)
@@ -221,6 +229,37 @@ func (l *Log) write() {
 			l.nudge()
 		}
 	}
+}
+
+// act is something that the writer does between two batches.
+type act struct {
+	f    func() error
+	done chan error
+}
+
+// hold has the writer call f while it holds the lock and is up to date.
+func (l *Log) hold(f func() error) error {
+	a := act{f, make(chan error, 1)}
+	select {
+	case l.acts <- a:
+		return <-a.done
+	case <-l.done:
+		return ErrClosed
+	}
+}
+
+func (l *Log) do(f func() error) error {
+	if l.broken != nil {
+		return l.broken
+	}
+	if err := flock.Lock(l.lock); err != nil {
+		return err
+	}
+	defer flock.Unlock(l.lock)
+	if err := l.catchUp(); err != nil {
+		return err
+	}
+	return f()
 }
 
 // turn writes one batch under the lock. The batch is taken only when the lock is held, so that a

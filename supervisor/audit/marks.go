@@ -48,7 +48,11 @@ type marks struct {
 	index int
 }
 
-func newMarks(root *os.Root) *marks { return &marks{lines: readLines(root)} }
+func newMarks(root *os.Root, from uint64) *marks {
+	m := &marks{lines: readLines(root)}
+	m.lines.from = from
+	return m
+}
 
 func (m *marks) close() {
 	m.stop()

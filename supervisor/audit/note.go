@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 // sum is the SHA-256 of a line, or of nothing before record 1.
@@ -47,12 +48,19 @@ type purpose string
 const (
 	asHead       purpose = "latest"
 	asCheckpoint purpose = "checkpoint"
+	asCut        purpose = "cut" // what is before it was taken away by the writer
 )
 
-// state is what a note vouches for: so many records, and the hash of the last one's line.
+// state is where the chain is: so many records, and the hash of the last one's line.
 type state struct {
 	size uint64
 	hash sum
+}
+
+// A head is what a note vouches for: the chain, and the tree over the same lines.
+type head struct {
+	state
+	root tlog.Hash
 }
 
 // maxNote bounds a note that we read.
@@ -60,36 +68,50 @@ const maxNote = 4 << 10
 
 // sign makes a note. Its length is the same for every size, so that a head is overwritten in place
 // and no crash leaves the end of a longer one behind.
-func (s state) sign(signer note.Signer, why purpose, now time.Time) ([]byte, error) {
-	size := strconv.FormatUint(s.size, 10)
+func (h head) sign(why purpose, now time.Time, more []string, signers ...note.Signer) ([]byte, error) {
+	size := strconv.FormatUint(h.size, 10)
 	pad := strings.Repeat(".", 21-len(size))
-	text := fmt.Sprintf("%s\n%s\n%s\n%s %s %s\n", signer.Name(), size, s.hash, why, now.UTC().Format(timeLayout), pad)
-	return note.Sign(&note.Note{Text: text}, signer)
+	text := fmt.Sprintf("%s\n%s\n%s\n%s %s %s\nchain %s\n", signers[0].Name(), size, h.root, why, now.UTC().Format(timeLayout), pad, h.hash)
+	for _, line := range more {
+		text += line + "\n"
+	}
+	return note.Sign(&note.Note{Text: text}, signers...)
 }
 
 var errNote = errors.New("not a note of this log")
 
 // openNote checks a note's signature and form.
-func openNote(msg []byte, keys note.Verifiers, why purpose) (state, error) {
+func openNote(msg []byte, keys note.Verifiers, why purpose) (head, error) {
+	h, more, err := openLong(msg, keys, why)
+	if err == nil && len(more) > 0 {
+		err = errNote
+	}
+	return h, err
+}
+
+// openLong is openNote of one with further lines.
+func openLong(msg []byte, keys note.Verifiers, why purpose) (head, []string, error) {
 	n, err := note.Open(msg, keys)
 	if err != nil {
-		return state{}, err
+		return head{}, nil, err
 	}
 	for _, sig := range slices.Concat(n.Sigs, n.UnverifiedSigs) {
 		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
-			return state{}, errNote // note.Open takes several spellings of one signature
+			return head{}, nil, errNote // note.Open takes several spellings of one signature
 		}
 	}
 	lines := strings.Split(n.Text, "\n")
-	if len(lines) != 5 || lines[0] != n.Sigs[0].Name || !strings.HasPrefix(lines[3], string(why)+" ") {
-		return state{}, errNote
+	if len(lines) < 6 || lines[0] != n.Sigs[0].Name || !strings.HasPrefix(lines[3], string(why)+" ") {
+		return head{}, nil, errNote
 	}
 	size, err := strconv.ParseUint(lines[1], 10, 63)
-	hash, ok := parseSum([]byte(lines[2]))
-	if err != nil || !ok || strconv.FormatUint(size, 10) != lines[1] {
-		return state{}, errNote
+	root, rootErr := tlog.ParseHash(lines[2])
+	chain, named := strings.CutPrefix(lines[4], "chain ")
+	hash, ok := parseSum([]byte(chain))
+	if err != nil || rootErr != nil || !named || !ok || strconv.FormatUint(size, 10) != lines[1] || root.String() != lines[2] {
+		return head{}, nil, errNote
 	}
-	return state{size, hash}, nil
+	return head{state{size, hash}, root}, lines[5 : len(lines)-1], nil
 }
 
 // verifiers takes public keys, one a line, as audit.pub holds them.

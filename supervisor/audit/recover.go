@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/jail-sandbox/jail/supervisor/audit/internal/flock"
 )
@@ -23,6 +24,9 @@ func (l *Log) open() (err error) {
 		return err
 	}
 	if err = flock.Lock(l.lock); err != nil {
+		return err
+	}
+	if l.tree, err = openTree(l.root); err != nil {
 		return err
 	}
 	defer flock.Unlock(l.lock)
@@ -47,7 +51,10 @@ func (l *Log) open() (err error) {
 	if err := l.enter(l.at.segment); err != nil {
 		return err
 	}
-	return l.settle(l.at)
+	if err := l.settle(l.at); err != nil {
+		return err
+	}
+	return l.settleKey()
 }
 
 func openDir(dir string, perm fs.FileMode) (*os.Root, error) {
@@ -86,10 +93,19 @@ func (l *Log) loadKey(logThere bool) error {
 	if l.signer, pub, err = readKey(l.keys); err != nil {
 		return err
 	}
-	if l.known, err = verifiers(pub); err != nil {
+	all, err := readSmall(l.keys, pubFile) // those before it too
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		all = []byte(pub)
+	case err != nil:
+		return err
+	case !strings.Contains("\n"+string(all), "\n"+pub):
+		return fmt.Errorf("%w: %s in %s is not the public half of %s", ErrKey, pubFile, l.keys.Name(), keyFile)
+	}
+	if l.known, err = verifiers(string(all)); err != nil {
 		return err
 	}
-	return errors.Join(publish(l.keys, pub), publish(l.root, pub))
+	return errors.Join(publish(l.keys, string(all)), publish(l.root, string(all)))
 }
 
 // begin makes the head of an empty log, unless there was a log before.
@@ -103,7 +119,11 @@ func (l *Log) begin(list []uint64) error {
 		return fmt.Errorf("%w: records 1 to %d are missing: the whole log is gone", ErrDamaged, known.size)
 	}
 	l.at = position{segment: 1, state: state{hash: noLine()}}
-	text, err := l.at.sign(l.signer, asHead, l.opt.Now())
+	root, err := l.tree.begin(0)
+	if err != nil {
+		return err
+	}
+	text, err := head{l.at.state, root}.sign(asHead, l.opt.Now(), nil, l.signer)
 	if err != nil {
 		return err
 	}
@@ -127,29 +147,34 @@ func (l *Log) resume(list []uint64) error {
 	if known.size > head.size {
 		return fmt.Errorf("%w: the log was put back to record %d; there was a record %d", ErrDamaged, head.size, known.size)
 	}
-	l.at, err = locate(l.root, &l.parser, list, head)
-	return err
+	if l.at, err = locate(l.root, &l.parser, list, head.state); err != nil {
+		return err
+	}
+	return l.heal(head)
 }
 
-func (l *Log) openHead() (state, error) {
+func (l *Log) openHead() (head, error) {
 	f, err := openRegular(l.root, headFile, os.O_RDWR, 0)
 	if err != nil {
-		return state{}, err
+		return head{}, err
 	}
 	l.head = f
 	if l.hdInfo, err = f.Stat(); err != nil {
-		return state{}, err
+		return head{}, err
 	}
 	return l.readHead()
 }
 
-func (l *Log) readHead() (state, error) {
+func (l *Log) readHead() (head, error) {
 	text := make([]byte, maxNote)
 	n, err := l.head.ReadAt(text, 0)
 	if err != nil && err != io.EOF {
-		return state{}, err
+		return head{}, err
 	}
 	s, err := openNote(text[:n], l.known, asHead)
+	if err != nil && l.loadKey(true) == nil { // another writer may have changed the key
+		s, err = openNote(text[:n], l.known, asHead)
+	}
 	if err != nil {
 		return s, fmt.Errorf("%w: head: %w", ErrDamaged, err)
 	}
@@ -158,13 +183,13 @@ func (l *Log) readHead() (state, error) {
 }
 
 // lastKnown is the head as the key directory has it: of size 0 where it has none.
-func (l *Log) lastKnown() (state, error) {
+func (l *Log) lastKnown() (head, error) {
 	text, err := readSmall(l.keys, knownFile)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
-		return state{}, nil
+		return head{}, nil
 	}
 	if err != nil {
-		return state{}, err
+		return head{}, err
 	}
 	s, err := openNote(text, l.known, asHead)
 	if err != nil {

@@ -88,9 +88,21 @@ func renderValue(b *strings.Builder, v json.RawMessage) {
 	}
 }
 
-// word shows a stored text: plain where it is nothing but printable without spaces and quotes, else quoted.
-func word(stored string) string {
-	s := Original(stored)
+// word is Word of a stored text.
+func word(stored string) string { return Word(Original(stored)) }
+
+// Printable shows any text with escapes in place of what a terminal obeys or does not show, and is otherwise the text itself.
+func Printable(s string) string {
+	w := Word(s)
+	if len(w) > 1 && w[0] == '"' {
+		w = strings.ReplaceAll(w[1:len(w)-1], `\"`, `"`)
+	}
+	return w
+}
+
+// Word shows any text so that it can be read off exactly: plain where it is nothing but printable without spaces and quotes, else quoted, with escapes as in Go
+// source.
+func Word(s string) string {
 	plain := s != ""
 	var b strings.Builder
 	b.WriteByte('"')

@@ -7,7 +7,6 @@ import (
 	"io"
 	"iter"
 	"os"
-	"slices"
 	"time"
 )
 
@@ -32,23 +31,6 @@ type Field struct {
 	Value json.RawMessage
 }
 
-// Filter says which records are wanted. Its zero value wants all.
-type Filter struct {
-	Run     string
-	Session string
-	Types   []Type // any of them
-	Since   time.Time
-	UID     *uint32
-}
-
-func (f Filter) wants(r Record) bool {
-	return (f.Run == "" || f.Run == r.Run) &&
-		(f.Session == "" || f.Session == r.Session) &&
-		(len(f.Types) == 0 || slices.Contains(f.Types, r.Type)) &&
-		!r.Time.Before(f.Since) &&
-		(f.UID == nil || *f.UID == r.Actor.UID)
-}
-
 // Scan reads the log in dir from its beginning and gives what f wants. It checks no chain: that is for
 // [Verify]. A line that is no record comes as an error that tells where, and the scan goes on
 // behind it. A line that is still being written ends the scan.
@@ -62,6 +44,7 @@ func Scan(dir string, f Filter) iter.Seq2[Record, error] {
 		defer root.Close()
 		r := readLines(root)
 		defer r.close()
+		m := matcher{Filter: f}
 		var p parser
 		for {
 			l, err := r.next()
@@ -76,7 +59,7 @@ func Scan(dir string, f Filter) iter.Seq2[Record, error] {
 			if err != nil {
 				err = fmt.Errorf("%s line %d: %w", segmentName(l.segment), l.number, err)
 			}
-			if (err != nil || f.wants(rec)) && !yield(rec, err) || l.long {
+			if (err != nil || m.wants(rec)) && !yield(rec, err) || l.long {
 				return
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
 )
 
 const segmentExt = ".jsonl"
@@ -54,6 +56,7 @@ type line struct {
 // lines reads a directory's segments in order, also those that are made meanwhile, in bounded memory.
 type lines struct {
 	root    *os.Root
+	from    uint64 // segments before it are passed over
 	f       *os.File
 	buf     *bufio.Reader
 	wide    []byte // a line that is longer than buf
@@ -136,7 +139,7 @@ func (r *lines) open() error {
 			return r.seek(r.segment, r.offset)
 		}
 	}
-	i, found := slices.BinarySearch(list, r.segment)
+	i, found := slices.BinarySearch(list, max(r.segment, r.from))
 	if found && r.f != nil {
 		i++
 	}
@@ -173,6 +176,7 @@ func (r *lines) seek(segment uint64, offset int64) error {
 type mark struct {
 	seq        uint64
 	prev, hash sum
+	leaf       tlog.Hash
 	kind       Type
 	note       []byte // of a checkpoint: the raw JSON string, valid as long as the line is
 }
@@ -189,7 +193,7 @@ var (
 func (p *parser) mark(text []byte) (mark, error) {
 	m, err := p.form(text)
 	if err == nil {
-		m.hash = sha256.Sum256(text)
+		m.hash, m.leaf = sha256.Sum256(text), tlog.RecordHash(text)
 	}
 	return m, err
 }

@@ -35,6 +35,7 @@ func (l *Log) settle(at position) error {
 			tornIn = text.segment
 			break
 		}
+		l.tree.add(text.text)
 		at = position{text.segment, reader.offset, state{m.seq, m.hash}}
 	}
 	list, err := segments(l.root)

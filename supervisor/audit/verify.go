@@ -18,6 +18,8 @@ type Report struct {
 	Records     uint64
 	Checkpoints uint64
 	Gaps        uint64 // records that say that something is not on record
+	Pruned      uint64 // records at the beginning that the writer took away, as a signed cut says
+	Keys        uint64 // times that the signing key was changed
 	Origin      string // the log's name, as its head has it
 }
 
@@ -63,12 +65,18 @@ func verify(dir, pub string, patience time.Duration) (Report, error) {
 		return Report{}, err
 	}
 	defer root.Close()
-	v := &verifier{root: root, known: known, src: newMarks(root), patience: patience, chain: state{hash: noLine()}}
+	v := &verifier{root: root, known: known, patience: patience}
+	begin, e, err := readCut(root, known)
+	if err != nil {
+		return Report{}, &Fault{1, Unsigned, fmt.Sprintf("the log was cut behind it, and not by its writer: %v", err)}
+	}
+	v.chain, v.edge, v.covered, v.report.Pruned = begin.state, e, begin.size, begin.size
+	v.src = newMarks(root, begin.size+1)
 	defer v.src.close()
 	if err := v.run(); err != nil {
 		return v.report, err
 	}
-	v.report.Records = v.chain.size
+	v.report.Records = v.chain.size - begin.size
 	return v.report, nil
 }
 
@@ -77,8 +85,9 @@ type verifier struct {
 	known    note.Verifiers
 	src      *marks
 	chain    state  // the last record in order
+	edge     edge   // of the tree up to it
 	covered  uint64 // the last record under a good checkpoint
-	head     state
+	head     head
 	patience time.Duration
 	headErr  error // why there is no good head
 	report   Report
@@ -120,7 +129,7 @@ func (v *verifier) run() error {
 		if !moved {
 			return nil
 		}
-		if v.head.size < before.size {
+		if v.headErr == nil && v.head.size < before.size {
 			return v.fault(before.size, Missing, "the head was put back while the log was read")
 		}
 		if follow == followHead {
@@ -160,6 +169,7 @@ func (v *verifier) record(m marked) error {
 		v.report.Gaps++
 	}
 	v.chain = state{m.seq, m.hash}
+	v.edge.add(m.leaf)
 	return nil
 }
 
@@ -169,7 +179,7 @@ func (v *verifier) blame(m marked) error {
 	prior, hash := v.chain.size, m.hash
 	next, err := v.src.next()
 	vouched := err == nil && next.err == nil && next.prev == hash ||
-		err == io.EOF && v.headErr == nil && v.head == state{m.seq, hash}
+		err == io.EOF && v.headErr == nil && v.head.state == state{m.seq, hash}
 	if err != nil && err != io.EOF {
 		return err
 	}
@@ -203,16 +213,23 @@ func (v *verifier) checkpoint(m marked) error {
 	if err := json.Unmarshal(m.note, &text); err != nil {
 		return v.fault(m.seq, Unsigned, "its checkpoint holds no note")
 	}
-	s, err := openNote([]byte(text), v.known, asCheckpoint)
+	s, next, err := openHandover([]byte(text), v.known)
 	if err != nil {
 		return v.fault(m.seq, Unsigned, "its checkpoint: %v", err)
 	}
-	if s != v.chain {
+	if s.state != v.chain || s.root != v.edge.root() {
 		return v.fault(v.covered+1, Altered, "it or one up to record %d is not the one that checkpoint %d signs", v.chain.size, m.seq)
 	}
 	v.covered = m.seq - 1
 	v.report.Checkpoints++
-	return nil
+	if next == "" {
+		return nil
+	}
+	v.report.Keys++
+	if v.known, err = verifiers(next); err != nil {
+		return err
+	}
+	return v.readHead()
 }
 
 // compareHead holds what was read against the signed head.
@@ -225,7 +242,7 @@ func (v *verifier) compareHead() error {
 			return errors.Join(err, v.fault(v.chain.size+1, Altered, "the file ends within its line"))
 		}
 		return v.fault(v.chain.size+1, Missing, "the log ends, and the signed head has %d records", v.head.size)
-	case v.chain.hash != v.head.hash:
+	case v.chain.hash != v.head.hash || v.edge.root() != v.head.root:
 		return v.fault(v.head.size, Altered, "its hash is not the one in the signed head")
 	}
 	return nil
@@ -266,8 +283,12 @@ func (v *verifier) awaitHead() (moved bool, err error) {
 		if err := v.readHead(); err != nil {
 			return false, err
 		}
-		if v.headErr != nil {
-			return false, v.compareHead()
+		if v.headErr != nil { // or signed by a key that is handed over to in what we have not read yet
+			more, err := v.src.more()
+			if err == nil && !more {
+				err = v.compareHead()
+			}
+			return true, err
 		}
 		if v.head != before {
 			return true, nil

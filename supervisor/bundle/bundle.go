@@ -16,14 +16,22 @@ import (
 	"syscall"
 )
 
-// ManifestFile is the name of the manifest in a bundle's folder.
-const ManifestFile = "bundle.json"
+// ManifestFile is the name of the manifest in a bundle's folder, SignatureFile that
+// of the signed statement about it, where it has one.
+const (
+	ManifestFile  = "bundle.json"
+	SignatureFile = "bundle.sig"
+)
 
 // A Bundle is an installed bundle whose manifest was found sound. Its modules are
 // checked when they are read.
 type Bundle struct {
 	Manifest
 	Dir string // its folder
+	// Text is the manifest, byte for byte, and Signed the statement about it, if there is one: load does not ask who signed.
+	Text, Signed string
+	// Origin is how it was installed; nil where it came with jail.
+	Origin *Installed
 
 	owned bool
 }
@@ -48,6 +56,12 @@ func load(dir string, owned bool) (*Bundle, error) {
 	if b.Manifest, err = Parse(text); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, ManifestFile), err)
 	}
+	b.Text = string(text)
+	signed, err := b.read(SignatureFile, maxManifest)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	b.Signed = string(signed)
 	if b.Name != filepath.Base(dir) {
 		return nil, fmt.Errorf("%s: %w: it names the bundle %s", dir, ErrManifest, b.Name)
 	}
@@ -60,7 +74,7 @@ func (b *Bundle) onlyKnownFiles() error {
 		return err
 	}
 	for _, e := range entries {
-		known := e.Name() == ManifestFile ||
+		known := e.Name() == ManifestFile || e.Name() == SignatureFile ||
 			slices.ContainsFunc(b.Modules, func(m ModuleEntry) bool { return m.File == e.Name() }) ||
 			slices.ContainsFunc(b.Licences, func(l Licence) bool { return l.File == e.Name() })
 		if !known {

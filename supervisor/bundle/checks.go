@@ -4,14 +4,17 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
 )
 
 // checks are asked in this order of each manifest; the first no is the answer.
 var checks = []func(Manifest) error{
 	knownFormat, complete, boundedCounts, safeNames, safeTexts, plainFiles, soundModules,
-	distinctFiles, distinctCommands, commandsHaveModules, soundSources, soundLimits,
+	distinctFiles, distinctCommands, commandsHaveModules, soundSources, soundLimits, soundLicences, soundNeeds,
 }
 
 func (m Manifest) check() error {
@@ -169,6 +172,62 @@ func soundSources(m Manifest) error {
 func soundLimits(m Manifest) error {
 	if m.Limits.MemoryBytes < 0 || m.Limits.WallMS < 0 {
 		return errors.New("limits: negative")
+	}
+	return nil
+}
+
+// soundLicences allows that a bundle which was built in its place pins no licences.
+func soundLicences(m Manifest) error {
+	for _, l := range m.Licences {
+		pinned := l.SHA256 != "" || l.Size != 0
+		if pinned && (!isDigest(l.SHA256) || l.Size <= 0 || l.Size > maxLicence) {
+			return fmt.Errorf("licence file %s: needs a sha256, and a size between 1 and %d", l.File, maxLicence)
+		}
+	}
+	return nil
+}
+
+func soundNeeds(m Manifest) error {
+	if m.Needs == nil {
+		return nil
+	}
+	if m.Needs.Hosts == nil || m.Needs.Mounts == nil || len(m.Needs.Hosts)+len(m.Needs.Mounts) > maxNeeds {
+		return fmt.Errorf("needs: hosts and mounts are wanted, at most %d", maxNeeds)
+	}
+	for _, text := range slices.Concat(m.Needs.Hosts, m.Needs.Mounts) {
+		if text == "" || len(text) > maxText || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return fmt.Errorf("needs: %.60q: empty, longer than %d bytes, or not printable ASCII", text, maxText)
+		}
+	}
+	for _, host := range m.Needs.Hosts {
+		if _, err := policy.ParseHost(host); err != nil {
+			return fmt.Errorf("needs: %w", err)
+		}
+	}
+	for _, path := range m.Needs.Mounts {
+		if path[0] != '/' || filepath.Clean(path) != path {
+			return fmt.Errorf("needs: mount %.60q: not a clean absolute path", path)
+		}
+	}
+	return nil
+}
+
+// portable says whether a manifest pins all that a bundle consists of, within the limits for what is carried from host to host.
+func portable(m Manifest) error {
+	total, names := int64(0), map[string]bool{ManifestFile: true, SignatureFile: true}
+	for _, f := range m.Files() {
+		if f.SHA256 == "" {
+			return fmt.Errorf("%w: file %s: its sha256 and size are not in it", ErrManifest, f.Name)
+		}
+		if lower := strings.ToLower(f.Name); names[lower] {
+			return fmt.Errorf("%w: file %s: there twice, but for the case of its letters", ErrManifest, f.Name)
+		} else {
+			names[lower] = true
+		}
+		total += f.Size
+	}
+	if total > maxBundle {
+		return fmt.Errorf("%w: %d bytes in all, where %d are allowed", ErrManifest, total, int64(maxBundle))
 	}
 	return nil
 }

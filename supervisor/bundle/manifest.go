@@ -12,6 +12,9 @@ const (
 	maxImports  = 500
 	maxSources  = 100
 	maxText     = 400 // bytes of one name or sentence
+	maxLicence  = 1 << 20
+	maxBundle   = 512 << 20 // bytes of all files together, of a bundle that is pulled
+	maxNeeds    = 50
 )
 
 // Format is the version of the manifest's shape that this package reads.
@@ -20,8 +23,9 @@ const Format = 1
 // ErrManifest is in every error about what a manifest says.
 var ErrManifest = errors.New("bad manifest")
 
-// A Manifest is what bundle.json says of a bundle. It asks for nothing: what its
-// commands may do is the policy's alone.
+// A Manifest is what bundle.json says of a bundle. What its commands may do is the
+// policy's alone: what a manifest asks for, it asks for, and a run has no more of it
+// than the policy grants.
 type Manifest struct {
 	Format    int            `json:"format"`
 	Name      string         `json:"name"`
@@ -32,12 +36,24 @@ type Manifest struct {
 	Modules   []ModuleEntry  `json:"modules"`
 	Commands  []CommandEntry `json:"commands"`
 	Limits    Limits         `json:"limits"`
+	Needs     *Needs         `json:"needs,omitempty"` // nil where it is not said
 }
 
-// A Licence is an SPDX expression and the file of the bundle that holds its text.
+// Needs are what commands of a bundle reach for outside of their own directory. They
+// are requests: a run of a pulled bundle has the part of them that the policy grants,
+// and hosts that are not among them it does not reach at all.
+type Needs struct {
+	Hosts  []string `json:"hosts"`  // names, *. and a name, or *
+	Mounts []string `json:"mounts"` // absolute paths in the jail
+}
+
+// A Licence is an SPDX expression and the file of the bundle that holds its text. A
+// bundle that is carried from host to host pins that file as well.
 type Licence struct {
-	SPDX string `json:"spdx"`
-	File string `json:"file"`
+	SPDX   string `json:"spdx"`
+	File   string `json:"file"`
+	SHA256 string `json:"sha256,omitempty"`
+	Size   int64  `json:"size,omitempty"` // bytes
 }
 
 // A Source is what a bundle was built from, pinned by the digest of its archive.

@@ -51,11 +51,27 @@ func (m Module) Read() ([]byte, error) {
 	return code, nil
 }
 
-// Verify reads each module of the bundle and returns what is wrong with them.
-func (b *Bundle) Verify() error {
+// Verify reads each module of the bundle, and each licence that the manifest pins, and returns what is wrong with them.
+func (b *Bundle) Verify() error { return b.each(nil) }
+
+// each verifies all files, and asks check of each module besides.
+func (b *Bundle) each(check func(ModuleEntry, []byte) error) error {
 	var all []error
 	for _, entry := range b.Modules {
-		_, err := Module{entry, b}.Read()
+		code, err := Module{entry, b}.Read()
+		if err == nil && check != nil {
+			err = check(entry, code)
+		}
+		all = append(all, err)
+	}
+	for _, l := range b.Licences {
+		if l.SHA256 == "" {
+			continue
+		}
+		text, err := b.read(l.File, l.Size)
+		if sum := sha256.Sum256(text); err == nil && (int64(len(text)) != l.Size || hex.EncodeToString(sum[:]) != l.SHA256) {
+			err = fmt.Errorf("%s: %w: its sha256 is %x instead of %s", filepath.Join(b.Dir, l.File), ErrAltered, sum, l.SHA256)
+		}
 		all = append(all, err)
 	}
 	return errors.Join(all...)

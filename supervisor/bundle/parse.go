@@ -35,6 +35,7 @@ func Parse(text []byte) (Manifest, error) {
 var keys = []string{
 	"format", "name", "version", "about", "licences", "built_from", "modules", "commands", "limits",
 	"spdx", "file", "sha256", "size", "layout", "imports", "module", "memory_bytes", "wall_ms",
+	"needs", "hosts", "mounts",
 }
 
 const maxDepth = 4

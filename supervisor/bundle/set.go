@@ -24,6 +24,7 @@ type Command struct {
 	Name   string // argv[0] for the module
 	About  string
 	Module Module
+	Needs  *Needs // of a pulled bundle: nil where nothing is said
 }
 
 // Open reads the bundles below the given folders. A folder that does not exist
@@ -42,8 +43,12 @@ func open(owned bool, dirs []string) (*Set, error) {
 			return nil, fmt.Errorf("bundles: %w", err)
 		}
 	}
-	slices.SortFunc(s.bundles, func(a, b *Bundle) int { return cmp.Compare(a.Name, b.Name) })
+	s.sort()
 	return s, nil
+}
+
+func (s *Set) sort() {
+	slices.SortFunc(s.bundles, func(a, b *Bundle) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 func (s *Set) add(dir string, owned bool) error {
@@ -144,5 +149,12 @@ func (b *Bundle) Commands() []Command {
 
 func (b *Bundle) command(c CommandEntry) Command {
 	i := slices.IndexFunc(b.Modules, func(m ModuleEntry) bool { return m.File == c.Module })
-	return Command{Bundle: b.Name, Name: c.Name, About: c.About, Module: Module{b.Modules[i], b}}
+	command := Command{Bundle: b.Name, Name: c.Name, About: c.About, Module: Module{b.Modules[i], b}}
+	if b.Origin != nil {
+		command.Needs = b.Manifest.Needs
+		if command.Needs == nil {
+			command.Needs = &Needs{} // what came from afar and does not say what it needs, needs nothing
+		}
+	}
+	return command
 }

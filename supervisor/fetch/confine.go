@@ -51,11 +51,16 @@ func serve(conn *control.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := link.send(FromProxy{Ready: &struct{}{}}); err != nil {
+	ready := &Ready{}
+	if p.authority != nil {
+		ready.Authority = p.authority.PEM
+	}
+	if err := link.send(FromProxy{Ready: ready}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go p.admit(ctx, door)
+	go p.settleOften(ctx)
 	err = link.listen()
 	cancel()
 	if err != nil {
@@ -63,6 +68,7 @@ func serve(conn *control.Conn) error {
 	}
 	link.abandon()
 	p.wait(lastWords)
+	p.settle()
 	return nil
 }
 

@@ -23,7 +23,8 @@ const maxInformational = 5
 
 // exchange sends a request and hands its answer on. It reports whether the stream goes on.
 func (s *stream) exchange(ctx context.Context, tr *trip) bool {
-	body, whole, refused := s.body(tr)
+	body, whole, refused := s.body(ctx, tr)
+	defer tr.letGo()
 	if refused != nil {
 		s.reply(tr.refuse(refused))
 		return false
@@ -43,6 +44,14 @@ func (s *stream) exchange(ctx context.Context, tr *trip) bool {
 		return false
 	}
 	resp, refused := s.send(ctx, tr, headers, body)
+	if refused != nil && tr.unheard(ctx, s.h.method) {
+		// The host had ended the connection that was kept: once more on a new one, with a record of its own, an address looked up and checked anew.
+		tr.again()
+		if refused = tr.reach(ctx, false); refused == nil {
+			resp, refused = s.send(ctx, tr, headers, body)
+		}
+	}
+	tr.letGo()
 	if refused != nil {
 		s.finish(tr, refused)
 		return false
@@ -67,7 +76,7 @@ func (s *stream) finish(tr *trip, r *refusal) {
 }
 
 // body returns the request's body, and all of it where it is small: never nil for none.
-func (s *stream) body(tr *trip) (io.Reader, []byte, *refusal) {
+func (s *stream) body(ctx context.Context, tr *trip) (io.Reader, []byte, *refusal) {
 	limit := tr.bounds.RequestSize
 	tooLarge := &refusal{status: 413, code: codeBudget, layer: "fetch", rule: "fetch.allow.request_size",
 		message: fmt.Sprintf("the body is larger than %d bytes", limit), next: "send less"}
@@ -85,6 +94,12 @@ func (s *stream) body(tr *trip) (io.Reader, []byte, *refusal) {
 	var from io.Reader = io.LimitReader(s.r, s.h.length)
 	if s.h.length < 0 {
 		from = &chunked{r: s.r}
+	}
+	select {
+	case s.p.bodies <- struct{}{}:
+		tr.held = true
+	case <-ctx.Done():
+		return nil, nil, overBudget(errBodies)
 	}
 	start, err := io.ReadAll(io.LimitReader(from, wholeBody+1))
 	switch {
@@ -109,6 +124,7 @@ var (
 	errRequestSize = errors.New("the body is larger than fetch.allow.request_size")
 	errAnswerSize  = errors.New("the answer is larger than fetch.allow.response_size")
 	errLength      = errors.New("the body is shorter than its length")
+	errBodies      = errors.New("too many bodies are on their way")
 )
 
 // bounded is an error after so many bytes.
@@ -225,7 +241,10 @@ func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goe
 		s.reply(tr.refuse(refused))
 		return false, false
 	}
-	tr.out.Redirect = redirect(tr.target, resp.Header.Get("Location"))
+	if to := resp.Header.Get("Location"); to != "" {
+		tr.out.Redirect = tr.clean(redirect(tr.target, to))
+		tr.p.trail.sends(tr.what, tr.target, to)
+	}
 	headers, hit := returned(resp.Header, tr.secret)
 	tr.out.Scrubbed = hit
 	var body io.Reader = resp.Body
@@ -255,7 +274,6 @@ func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goe
 	if !goesOn {
 		out = append(out, "Connection: close\r\n"...)
 	}
-	s.sent = true
 	w := bufio.NewWriterSize(s.conn, 32<<10)
 	_, err := w.Write(append(out, "\r\n"...))
 	if err == nil && !none {
@@ -278,7 +296,7 @@ func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goe
 
 // truncated says why an answer is not whole.
 func (tr *trip) truncated(ctx context.Context, err error) {
-	tr.out.Truncated, tr.out.Error = true, publicError(err)
+	tr.out.Truncated, tr.out.Error = true, tr.clean(publicError(err))
 	var limit *limitError
 	switch {
 	case errors.As(err, &limit):

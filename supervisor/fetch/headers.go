@@ -32,7 +32,8 @@ func (h *head) forwarded(secret *Secret) fields {
 
 // notReturned are headers of an answer that belong to the connection to the host, or open other ways to it.
 var notReturned = []string{"connection", "proxy-connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
-	"transfer-encoding", "upgrade", "content-length", "alt-svc"}
+	"transfer-encoding", "upgrade", "content-length", "alt-svc",
+	"x-jail-fetch"} // by which guests know a refusal of the proxy's own
 
 // returned returns what of an answer's headers the tool gets, sorted by name.
 func returned(header http.Header, secret *Secret) (out fields, scrubbed bool) {

@@ -40,13 +40,16 @@ type Spec struct {
 type Process struct {
 	Door *os.File // the jail's end; the caller hands it on and closes it
 	PID  int
+	// Authority is the certificate, in PEM, that the tools of this jail are to trust beside the operator's roots, or nil.
+	Authority []byte
 
 	cmd    *exec.Cmd
 	conn   *control.Conn
 	spec   Spec
 	write  sync.Mutex
 	ended  chan struct{}
-	asked  sync.WaitGroup // intents that are being put on record
+	asked  sync.WaitGroup // what is being put on record
+	places chan struct{}  // for it
 	mu     sync.Mutex
 	open   map[uint64]bool // intents without an outcome
 	closed bool
@@ -63,7 +66,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, errors.Join(err, conn.Close(), theirs.Close())
 	}
 	defer doorOurs.Close()
-	p := &Process{Door: door, conn: conn, spec: s, ended: make(chan struct{}), open: map[uint64]bool{}}
+	p := &Process{Door: door, conn: conn, spec: s, ended: make(chan struct{}), open: map[uint64]bool{}, places: make(chan struct{}, maxStreams)}
 	p.cmd = exec.Command(s.Exe, Arg)
 	p.cmd.Env = []string{"GOTRACEBACK=none", "GOMEMLIMIT=200MiB", "GODEBUG=netdns=go,containermaxprocs=0,updatemaxprocs=0"}
 	p.cmd.ExtraFiles = []*os.File{theirs}
@@ -108,6 +111,7 @@ func (p *Process) begin(door *os.File) error {
 	if said.Ready == nil {
 		return errors.New(said.Failed)
 	}
+	p.Authority = said.Ready.Authority
 	return nil
 }
 
@@ -125,28 +129,47 @@ func (p *Process) receive(m *FromProxy) error {
 // listen takes what the proxy says until it ends. What it says was written by a process that strangers speak to: it is only ever recorded.
 func (p *Process) listen() {
 	defer close(p.ended)
+	var failed error
 	for {
 		var m FromProxy
 		if err := p.receive(&m); err != nil {
 			p.asked.Wait() // what is put on record now has no end that anybody could tell
-			p.end(err)
+			p.kill()       // where it has not ended, it says nothing any more
+			if how := p.cmd.Wait(); how != nil {
+				err = fmt.Errorf("%w: %w", err, how)
+			}
+			p.end(errors.Join(failed, err))
 			return
 		}
 		switch {
+		case m.Failed != "":
+			failed = errors.New(m.Failed)
 		case m.Intent != nil:
-			p.asked.Go(func() { p.intent(*m.Intent) })
+			p.atOnce(func() { p.intent(*m.Intent) })
 		case m.Outcome != nil:
 			p.mu.Lock()
 			known := p.open[m.Outcome.ID]
 			delete(p.open, m.Outcome.ID)
 			p.mu.Unlock()
-			if known {
+			switch {
+			case known && m.Outcome.Redirect != "": // what the tool asks for next is recorded as its sequel
 				p.spec.Record.Ended(*m.Outcome)
+			case known:
+				p.atOnce(func() { p.spec.Record.Ended(*m.Outcome) })
 			}
 		case m.Refused != nil:
 			p.spec.Record.Refused(*m.Refused)
 		}
 	}
+}
+
+// atOnce puts something on record beside others, so that they share what makes the log durable. So many at most: a proxy that says more waits.
+func (p *Process) atOnce(record func()) {
+	p.places <- struct{}{}
+	p.asked.Go(func() {
+		defer func() { <-p.places }()
+		record()
+	})
 }
 
 func (p *Process) intent(i Intent) {
@@ -177,7 +200,7 @@ func (p *Process) end(err error) {
 	p.open = nil
 	p.mu.Unlock()
 	for id := range open {
-		p.spec.Record.Ended(Outcome{ID: id, Error: "unknown: the proxy ended before the request did", Truncated: true})
+		p.spec.Record.Ended(Outcome{ID: id, Error: "unknown: the proxy ended before the request did (" + err.Error() + ")", Truncated: true})
 	}
 	if !closed && p.spec.Died != nil {
 		p.spec.Died(err)
@@ -201,7 +224,6 @@ func (p *Process) Close() error {
 		p.kill()
 		<-p.ended
 	}
-	_ = p.cmd.Wait() // how it ended says nothing that its records did not
 	return errors.Join(p.conn.Close(), p.removeGroup())
 }
 

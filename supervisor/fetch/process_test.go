@@ -6,8 +6,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -39,15 +41,36 @@ func startProcess(t *testing.T, w *world, died func(error)) *Process {
 			t.Error(err)
 		}
 	})
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := Start(context.Background(), Spec{Exe: exe, Cgroup: slice + "/x.fetch", Setup: w.setup, Record: w.notes, Died: died})
+	p, err := Start(context.Background(), Spec{Exe: proxyProgram(t), Cgroup: slice + "/x.fetch", Setup: w.setup, Record: w.notes, Died: func(err error) { t.Log("the proxy ended: ", err); died(err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// program is the proxy's, built once.
+var program struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func proxyProgram(t *testing.T) string {
+	t.Helper()
+	program.once.Do(func() {
+		if program.dir, program.err = os.MkdirTemp("", "fetch-proxy-"); program.err != nil {
+			return
+		}
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", filepath.Join(program.dir, "proxy"), "./testdata/proxy")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			program.err = fmt.Errorf("%w: %s", err, out)
+		}
+	})
+	if program.err != nil {
+		t.Fatal(program.err)
+	}
+	return filepath.Join(program.dir, "proxy")
 }
 
 // knock takes a stream at the door, as the inside of a jail does.
@@ -94,7 +117,11 @@ func TestProcess(t *testing.T) {
 
 	conn = knock(t, door)
 	fmt.Fprint(conn, "GET http://slow.example.com/ HTTP/1.1\r\nHost: slow.example.com\r\n\r\n")
-	<-reached
+	select {
+	case <-reached:
+	case err := <-died:
+		t.Fatal(err)
+	}
 	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

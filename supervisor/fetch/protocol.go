@@ -10,7 +10,7 @@ import (
 // The daemon and the proxy of a run speak over one socket, in frames of jail/control:
 //
 //	jaild ──Setup, door────► proxy     once, before anything else
-//	jaild ◄──Ready────────── proxy     it is confined
+//	jaild ◄──Ready────────── proxy     it is confined; carries the certificate of its authority, if it has one
 //	jaild ◄──Intent───────── proxy     before anything is dialled; carries what is about to be done
 //	jaild ──Answer─────────► proxy     it is on record, or it must not happen
 //	jaild ◄──Outcome──────── proxy     how it ended
@@ -20,16 +20,17 @@ import (
 
 // Setup is all that a proxy knows.
 type Setup struct {
-	UID       uint32            `json:"uid"` // nobody else's; the group too
-	Filter    []byte            `json:"filter"`
-	Layers    []SetupLayer      `json:"layers"`
-	Ceiling   string            `json:"ceiling"` // name of the layer that report mode does not reach past
-	Servers   []netip.AddrPort  `json:"servers"`
-	NAT64     []netip.Prefix    `json:"nat64,omitempty"`
-	Roots     []byte            `json:"roots"` // PEM
-	Secrets   map[string]Secret `json:"secrets,omitempty"`
-	Queries   bool              `json:"queries,omitempty"` // queries are recorded as they are
-	UserAgent string            `json:"user_agent,omitempty"`
+	UID     uint32            `json:"uid"` // nobody else's; the group too
+	Filter  []byte            `json:"filter"`
+	Layers  []SetupLayer      `json:"layers"`
+	Ceiling string            `json:"ceiling"` // name of the layer that report mode does not reach past
+	Servers []netip.AddrPort  `json:"servers"`
+	NAT64   []netip.Prefix    `json:"nat64,omitempty"`
+	Roots   []byte            `json:"roots"` // PEM
+	Secrets map[string]Secret `json:"secrets,omitempty"`
+	Queries bool              `json:"queries,omitempty"` // queries are recorded as they are
+	// Intercept ends the TLS of tunnels at the proxy, with an authority of its own, where no rule says that they are opaque.
+	Intercept bool `json:"intercept,omitempty"`
 }
 
 // SetupLayer is what a layer of the policy says of fetches.
@@ -41,11 +42,16 @@ type SetupLayer struct {
 
 // FromProxy is what the proxy says; exactly one field is set.
 type FromProxy struct {
-	Ready   *struct{} `json:"ready,omitempty"`
-	Failed  string    `json:"failed,omitempty"` // it could not confine itself
-	Intent  *Intent   `json:"intent,omitempty"`
-	Outcome *Outcome  `json:"outcome,omitempty"`
-	Refused *Refused  `json:"refused,omitempty"`
+	Ready   *Ready   `json:"ready,omitempty"`
+	Failed  string   `json:"failed,omitempty"` // it could not confine itself
+	Intent  *Intent  `json:"intent,omitempty"`
+	Outcome *Outcome `json:"outcome,omitempty"`
+	Refused *Refused `json:"refused,omitempty"`
+}
+
+// Ready says that the proxy is confined and serves.
+type Ready struct {
+	Authority []byte `json:"authority,omitempty"` // PEM, of the certificate that the run's tools are to trust
 }
 
 // A What is what a record says of a request.
@@ -62,6 +68,9 @@ type What struct {
 	Layer      string `json:"layer"`
 	Rule       string `json:"rule"`
 	Credential string `json:"credential,omitempty"`
+	Mode       string `json:"mode,omitempty"`  // of TLS: who ends it
+	After      uint64 `json:"after,omitempty"` // the request whose answer sent the tool here
+	Hops       int    `json:"hops,omitempty"`  // redirects so far
 }
 
 // Kinds of requests.
@@ -69,6 +78,14 @@ const (
 	kindRequest   = "request"
 	kindTunnel    = "tunnel"
 	kindWebSocket = "websocket"
+	kindHost      = "host" // of which only host and port are known yet; recorded as a tunnel
+)
+
+// Modes of TLS.
+const (
+	modeProxy     = "proxy"     // the tool speaks none; the proxy does
+	modeIntercept = "intercept" // the tool speaks it to the proxy, and the proxy to the host
+	modeOpaque    = "opaque"    // the tool speaks it to the host; the proxy sees the name alone
 )
 
 // Decisions.

@@ -22,6 +22,7 @@ const (
 	maxStreams  = 1024             // of the tool, at one time
 	maxPurses   = 1024             // hosts of which budgets are kept
 	maxRefused  = 64               // kinds of refusals that are told apart
+	maxBodies   = 128              // requests whose bodies are held in memory at one time
 	defaultTime = 10 * time.Minute // for one request, where no limit says less
 )
 
@@ -42,12 +43,16 @@ type Proxy struct {
 	roots   func() *x509.CertPool
 	run     *purse
 	pool    pool
-	ids     atomic.Uint64
-	streams chan struct{}
+	trail   trail
+	// authority signs for hosts where TLS of tools ends here; nil: it never does.
+	authority *authority
+	bodies    chan struct{} // that are held in memory
+	ids       atomic.Uint64
+	streams   chan struct{}
 
 	mu      sync.Mutex
 	hosts   map[string]*purse
-	refused map[string]bool
+	refused map[string]*tally
 }
 
 // New makes the proxy of one run.
@@ -65,9 +70,14 @@ func New(s Setup, r Recorder) (*Proxy, error) {
 			return nil, err
 		}
 	}
-	p := &Proxy{eff: eff, fetch: eff.Policy().Fetch, setup: s, record: r, hosts: map[string]*purse{}, refused: map[string]bool{},
+	p := &Proxy{eff: eff, fetch: eff.Policy().Fetch, setup: s, record: r, hosts: map[string]*purse{}, refused: map[string]*tally{}, bodies: make(chan struct{}, maxBodies),
 		resolve: &Resolver{Servers: s.Servers, Dial: (&net.Dialer{}).DialContext}, streams: make(chan struct{}, maxStreams)}
 	p.run = newPurse("fetch.limits", runBounds(p.fetch))
+	if s.Intercept {
+		if p.authority, err = newAuthority(time.Now()); err != nil {
+			return nil, err
+		}
+	}
 	p.roots = sync.OnceValue(func() *x509.CertPool {
 		pool := x509.NewCertPool()
 		pool.AppendCertsFromPEM(s.Roots)
@@ -95,16 +105,21 @@ type trip struct {
 	intend  bool
 	timeout time.Duration
 	stop    func() bool // of closing the connection at the end of the time
+	held    bool        // a place among the bodies
 }
 
-// decide asks the policy. The refusal is nil where the request may go on.
-func (p *Proxy) decide(kind, method string, t Target) (*trip, *refusal) {
+// decide asks the policy. The refusal is nil where the request may go on. mode says who ends the TLS.
+func (p *Proxy) decide(kind, mode, method string, t Target) (*trip, *refusal) {
 	q := policy.Connect{Host: t.Host, Port: t.Port, Method: method, Path: t.Path, Tunnel: kind == kindTunnel, WebSocket: kind == kindWebSocket}
-	if q.Tunnel {
+	if kind == kindTunnel || kind == kindHost {
 		q.Method = ""
+		kind = kindTunnel
 	}
 	tr := &trip{p: p, target: t, query: q, start: time.Now(), what: What{ID: p.ids.Add(1), Kind: kind, Method: method, Scheme: t.Scheme, Host: t.Host,
-		Port: t.Port, Path: t.Path, Query: p.shownQuery(t.Query)}}
+		Port: t.Port, Path: t.Path, Query: p.shownQuery(t.Query), Mode: mode}}
+	if q.Method != "" {
+		tr.what.After, tr.what.Hops = p.trail.follow(t)
+	}
 	d := p.eff.Decide(q)
 	tr.what.Layer, tr.what.Rule = d.Layer, d.Rule
 	switch {
@@ -154,28 +169,17 @@ func (tr *trip) refuse(r *refusal) *refusal {
 	return r
 }
 
-func (p *Proxy) refuse(w What) {
-	key := fmt.Sprint(w.Kind, " ", w.Method, " ", w.Host, " ", w.Port, " ", w.Rule)
-	p.mu.Lock()
-	if !p.refused[key] && len(p.refused) >= maxRefused {
-		w = What{ID: w.ID, Kind: w.Kind, Decision: Denied, Layer: w.Layer, Rule: "many different requests"}
-		key = "many"
-	}
-	p.refused[key] = true
-	p.mu.Unlock()
-	p.record.Refused(Refused{What: w, Count: 1})
-}
-
 // budget waits for the request's turn. end gives it back.
 func (tr *trip) budget(ctx context.Context) (end func(), r *refusal) {
-	tr.purses = []*purse{tr.p.run}
+	tr.purses = nil
 	host, err := tr.p.purseOf(tr.target.Host, tr.bounds)
 	if err != nil {
 		return nil, tr.refuse(overBudget(err))
 	}
 	if host != nil {
-		tr.purses = append(tr.purses, host)
+		tr.purses = append(tr.purses, host) // first, so that what waits for its host holds no place of the run's
 	}
+	tr.purses = append(tr.purses, tr.p.run)
 	for i, p := range tr.purses {
 		if err := p.begin(ctx); err != nil {
 			for _, begun := range tr.purses[:i] {
@@ -291,6 +295,7 @@ func (tr *trip) connect(ctx context.Context, up *upstream) *refusal {
 
 // failed says why a host did not answer.
 func (tr *trip) failed(ctx context.Context, err error) *refusal {
+	err = tr.plain(err)
 	tr.out.Error = publicError(err)
 	var limit *limitError
 	var timeout net.Error

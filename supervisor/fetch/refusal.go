@@ -73,6 +73,8 @@ func deny(d policy.Decision, q policy.Connect) *refusal {
 		r.next = "ask the proxy for the https:// URL itself, without CONNECT; or add tls = \"opaque\", methods = [\"*\"] to the rule for " + q.Host
 	case q.WebSocket:
 		r.next = "add websocket = true to the rule for " + q.Host
+	case q.Method == "":
+		r.next = fmt.Sprintf("add to %s: [[fetch.allow]] host = %q, ports = [%d], and the methods and paths that are needed", d.Layer, q.Host, q.Port)
 	default:
 		r.next = fmt.Sprintf("add to %s: [[fetch.allow]] host = %q, ports = [%d], methods = [%q]", d.Layer, q.Host, q.Port, q.Method)
 	}

@@ -30,7 +30,11 @@ func (p *Proxy) Serve(ctx context.Context, conn net.Conn) {
 	default:
 		return
 	}
-	r := bufio.NewReaderSize(conn, 4<<10)
+	p.requests(ctx, conn, bufio.NewReaderSize(conn, 4<<10), nil)
+}
+
+// requests serves a stream, or the inside of a tunnel.
+func (p *Proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, inside *Target) {
 	for {
 		_ = conn.SetDeadline(time.Now().Add(idleStream)) // an error shows at the next read
 		if _, err := r.Peek(1); err != nil {
@@ -42,7 +46,7 @@ func (p *Proxy) Serve(ctx context.Context, conn net.Conn) {
 			p.badHead(conn, err)
 			return
 		}
-		s := &stream{p: p, conn: conn, r: r, h: h}
+		s := &stream{p: p, conn: conn, r: r, h: h, inside: inside}
 		if !s.handle(ctx) {
 			return
 		}
@@ -65,7 +69,8 @@ type stream struct {
 	conn net.Conn
 	r    *bufio.Reader
 	h    *head
-	sent bool // bytes of an answer have gone to the tool
+	// inside is the host of the tunnel whose TLS ends here; nil: the stream is the tool's own to the proxy.
+	inside *Target
 }
 
 // reply answers in the proxy's own words and ends the stream, letting the tool finish what it is saying.
@@ -91,7 +96,7 @@ func (s *stream) handle(ctx context.Context) bool {
 		s.tunnel(ctx)
 		return false
 	}
-	t, err := ParseTarget(s.h.target)
+	t, err := s.where()
 	if err == nil {
 		err = s.sameHost(t)
 	}
@@ -103,7 +108,7 @@ func (s *stream) handle(ctx context.Context) bool {
 		s.bad(err)
 		return false
 	}
-	tr, refused := s.p.decide(kind, s.h.method, t)
+	tr, refused := s.p.decide(kind, s.mode(t), s.h.method, t)
 	if refused != nil {
 		s.reply(refused)
 		return false
@@ -123,6 +128,17 @@ func (s *stream) handle(ctx context.Context) bool {
 		return false
 	}
 	return s.exchange(ctx, tr)
+}
+
+// mode says who ends the TLS of a request.
+func (s *stream) mode(t Target) string {
+	switch {
+	case s.inside != nil:
+		return modeIntercept
+	case t.Scheme == schemeHTTPS:
+		return modeProxy
+	}
+	return ""
 }
 
 // sameHost refuses a Host that is not the URL's.

@@ -13,11 +13,16 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/jail-sandbox/jail/policy"
 )
 
 // tunnel carries a client's own TLS to a host that a rule lets pass unseen. The first bytes must be a TLS greeting to that very host.
 func (s *stream) tunnel(ctx context.Context) {
 	t, err := ParseTunnel(s.h.target)
+	if err == nil && s.inside != nil {
+		err = bad("a tunnel stands in a tunnel")
+	}
 	if err == nil {
 		err = s.sameHost(t)
 	}
@@ -25,7 +30,11 @@ func (s *stream) tunnel(ctx context.Context) {
 		s.bad(err)
 		return
 	}
-	tr, refused := s.p.decide(kindTunnel, "CONNECT", t)
+	if s.p.authority != nil && !s.p.eff.Decide(policy.Connect{Host: t.Host, Port: t.Port, Tunnel: true}).Allowed {
+		s.intercept(ctx, t)
+		return
+	}
+	tr, refused := s.p.decide(kindTunnel, modeOpaque, "CONNECT", t)
 	if refused != nil {
 		s.reply(refused)
 		return
@@ -121,7 +130,7 @@ func readHello(r io.Reader, host string) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case !strings.EqualFold(strings.TrimSuffix(name, "."), host):
+	case normalName(name) != host:
 		return nil, fmt.Errorf("the TLS greeting names another host than %s", host)
 	}
 	return record, nil

@@ -21,10 +21,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == Arg {
-		os.Exit(Main(os.Stderr))
-	}
-	os.Exit(fetchtest.Main(func() int { return jailtest.Main(m) }))
+	os.Exit(fetchtest.Main(func() int {
+		code := jailtest.Main(m)
+		if program.dir != "" {
+			os.RemoveAll(program.dir)
+		}
+		return code
+	}))
 }
 
 // limits are those of every test's policy that says none.

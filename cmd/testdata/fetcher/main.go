@@ -2,13 +2,14 @@
 
 // Command fetcher asks for URLs in the way of a WASI guest: with Go's own HTTP client, over the streams of its one descriptor to the fetch proxy.
 //
-//	fetcher [-X METHOD] [-d BODY] [-H NAME:VALUE] [-raw] URL...
+//	fetcher [-X METHOD] [-d BODY] [-H NAME:VALUE] [-raw] [-again] URL...
 //
-// It prints the status and the body of each answer. With -raw its standard input is what it sends, on one stream, and what comes back is printed.
+// It prints the status and the body of each answer; with -again it goes on after one that did not come. With -raw its standard input is what it sends, on one stream, and what comes back is printed.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -32,6 +33,7 @@ func run() error {
 	body := flag.String("d", "", "")
 	header := flag.String("H", "", "")
 	raw := flag.Bool("raw", false, "")
+	again := flag.Bool("again", false, "") // go on after an error
 	flag.Parse()
 	fd, err := strconv.Atoi(os.Getenv("JAIL_FETCH_FD"))
 	if err != nil {
@@ -51,6 +53,7 @@ func run() error {
 			DialContext: func(context.Context, string, string) (net.Conn, error) { return door.Accept() },
 		},
 	}
+	var failed error
 	for _, u := range flag.Args() {
 		req, err := http.NewRequest(*method, u, strings.NewReader(*body))
 		if err != nil {
@@ -60,6 +63,11 @@ func run() error {
 			req.Header.Set(name, value)
 		}
 		resp, err := client.Do(req)
+		if err != nil && *again {
+			fmt.Fprintln(os.Stderr, "fetcher:", err)
+			failed = errors.New("not everything came")
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -69,7 +77,7 @@ func run() error {
 		}
 		resp.Body.Close()
 	}
-	return nil
+	return failed
 }
 
 func talk(door net.Listener) error {

@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -186,9 +188,13 @@ func low(v uint64) uint64 {
 	return v
 }
 
-func stopAtCalls() error {
+func stopAtCalls(every bool) error {
 	filter := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}}
-	for nr := range calls {
+	traced := slices.Collect(maps.Keys(calls))
+	if every {
+		traced = slices.DeleteFunc(slices.AppendSeq(traced, maps.Keys(more)), func(nr uint64) bool { _, ok := everyCall(nr); return !ok })
+	}
+	for _, nr := range traced {
 		filter = append(filter, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(nr), Jf: 1},
 			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_TRACE})
 	}

@@ -2,11 +2,12 @@
 
 // Command inject runs a program under ptrace(2) and lets chosen system calls of jail's own programs fail, for tests of what happens then:
 //
-//	inject [-match PATTERN [-n N] [-errno ERRNO]] -record FILE -- PROGRAM [ARG...]
+//	inject [-match PATTERN [-n N] [-errno ERRNO | -kill]] [-role ROLE] [-from TEXT] -record FILE -- PROGRAM [ARG...]
 //
 // Each system call with which jaild, jail-shim and jail-init change something, or pass something on, is a point: "ROLE CALL DETAIL". FILE gets
 // one JSON line for each, in order. The Nth point that the pattern matches is not carried out and returns ERRNO; with -n 0 all are.
-// Nothing in the programs takes part in that.
+// With -kill the program is killed there instead. With -role all of its calls are points, also those that only read, and with -from those after the first
+// whose detail has TEXT. Nothing in the programs takes part in that.
 package main
 
 import (
@@ -18,6 +19,8 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,14 +31,18 @@ func main() {
 	match := flag.String("match", "", "which points fail")
 	nth := flag.Int("n", 1, "which of them, 0 for all")
 	errno := flag.String("errno", "EPERM", "with what")
+	kill := flag.Bool("kill", false, "kill the program there")
+	role := flag.String("role", "", "of whatever program is run")
+	from := flag.String("from", "", "what the detail of the call has from which on there are points")
 	record := flag.String("record", "", "file for the points")
 	flag.Parse()
 	runtime.LockOSThread() // a tracer is a thread
 	code, err := 0, error(nil)
 	if *child {
-		err = become(flag.Args())
+		err = become(*role != "", flag.Args())
 	} else {
-		code, err = run(*match, *nth, *errno, *record, flag.Args())
+		t := &tracer{nth: *nth, kill: *kill, only: *role, from: *from, roles: map[int]string{}, seen: map[string]int{}, started: map[int]bool{}}
+		code, err = run(t, *match, *errno, *record, flag.Args())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "inject:", err)
@@ -45,19 +52,18 @@ func main() {
 }
 
 // become is what is traced from the start: it lets the kernel stop it at the calls that matter, and at no others, and becomes the program.
-func become(args []string) error {
+func become(every bool, args []string) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		return err
 	}
-	if err := stopAtCalls(); err != nil {
+	if err := stopAtCalls(every); err != nil {
 		return err
 	}
 	return unix.Exec(path, args, os.Environ())
 }
 
-func run(match string, nth int, errno, record string, args []string) (int, error) {
-	t := &tracer{nth: nth, roles: map[int]string{}, seen: map[string]int{}, started: map[int]bool{}}
+func run(t *tracer, match, errno, record string, args []string) (int, error) {
 	if match != "" {
 		t.match = regexp.MustCompile(match)
 		t.errno = errnoOf(errno)
@@ -75,7 +81,7 @@ func run(match string, nth int, errno, record string, args []string) (int, error
 	if err != nil {
 		return 0, err
 	}
-	cmd := exec.Command(self, append([]string{"-child", "--"}, args...)...)
+	cmd := exec.Command(self, append([]string{"-child", "-role", t.only, "--"}, args...)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := cmd.Start(); err != nil {
@@ -112,6 +118,9 @@ type tracer struct {
 	roles   map[int]string // by process
 	seen    map[string]int
 	started map[int]bool // threads that have had their first stop
+	kill    bool
+	only    string // the role of all
+	from    string
 	matched int
 	invoked bool // the order with the module is on its way to jail-init
 	wrote   bool // the tool has written
@@ -177,35 +186,63 @@ func (t *tracer) point(tid int) {
 	if unix.PtraceGetRegs(tid, &regs) != nil {
 		return // killed
 	}
-	role := t.role(tid)
-	call, ok := calls[regs.Orig_rax]
+	role := t.only
+	var c call
+	ok := false
+	if role == "" {
+		role = t.role(tid)
+		c, ok = calls[regs.Orig_rax]
+	} else {
+		c, ok = everyCall(regs.Orig_rax)
+	}
 	if !ok || role == "" {
 		return
 	}
-	detail, ok := call.detail(tid, &regs)
-	if role == roleInit2 && call.name == "write" && regs.Rdi == 1 {
+	detail, ok := c.detail(tid, &regs)
+	if t.from != "" {
+		if strings.Contains(detail, t.from) {
+			t.from = ""
+		}
+		return
+	}
+	if role == roleInit2 && c.name == "write" && regs.Rdi == 1 {
 		t.wrote = true
 	}
-	if !ok || role == roleInit2 && t.invoked && call.name != "sendmsg" && !(call.name == "write" && regs.Rdi == 3) {
+	if !ok || role == roleInit2 && t.invoked && c.name != "sendmsg" && !(c.name == "write" && regs.Rdi == 3) {
 		return // the engine's own from here on
 	}
 	// The end of jail-init waits for the tool's; jaild goes on meanwhile.
-	p := point{Role: role, Call: call.name, Detail: detail, Ran: t.wrote || (role == roleDaemon || role == roleInit2) && t.invoked}
-	key := role + " " + call.name + " " + detail
+	p := point{Role: role, Call: c.name, Detail: detail, Ran: t.wrote || (role == roleDaemon || role == roleInit2) && t.invoked}
+	key := role + " " + c.name + " " + detail
 	t.seen[key]++
 	p.N = t.seen[key]
 	if t.match != nil && t.match.MatchString(key) {
 		t.matched++
 		p.Failed = t.nth == 0 || t.matched == t.nth
 	}
-	if p.Failed {
+	if p.Failed && t.kill {
+		if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid)); err == nil {
+			_ = unix.Kill(groupOf(status), unix.SIGKILL)
+		}
+	} else if p.Failed {
 		regs.Orig_rax = ^uint64(0) // no call at all
 		regs.Rax = -uint64(t.errno)
 		if unix.PtraceSetRegs(tid, &regs) != nil {
 			return
 		}
-	} else if role == roleDaemon && call.name == "sendmsg" && carriesFiles(tid, regs.Rsi) {
+	} else if role == roleDaemon && c.name == "sendmsg" && carriesFiles(tid, regs.Rsi) {
 		t.invoked = true
 	}
 	_ = t.out.Encode(p) // a full disk ends the test for want of lines
+}
+
+// groupOf is the process of a thread, as /proc/TID/status has it.
+func groupOf(status []byte) int {
+	_, rest, _ := strings.Cut(string(status), "\nTgid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	if err != nil {
+		panic("no Tgid in a status") // the kernel's own format
+	}
+	return pid
 }

@@ -1,6 +1,6 @@
 // Command without runs a program on a host that lacks something, for tests of what is refused there:
 //
-//	without [-deny CALL=ERRNO]... [-no-userns] [-no-cgroups] [-no-loop] [-no-unified] [-no-listener]
+//	without [-deny CALL=ERRNO]... [-no-userns [-userns-errno ERRNO]] [-no-cgroups] [-no-loop] [-no-unified] [-no-listener]
 //	        [-ro DIR]... [-noexec DIR] [-hidepid] [-tmpfs DIR=OPTIONS]... [-pids] -- PROGRAM [ARG...]
 //
 // What is mounted is mounted in a mount namespace of its own; nothing of it is seen on the host.
@@ -28,7 +28,7 @@ var calls = map[string]uint32{
 	"openat2": unix.SYS_OPENAT2, "sethostname": unix.SYS_SETHOSTNAME, "capset": unix.SYS_CAPSET,
 }
 
-var errnos = map[string]unix.Errno{"ENOSYS": unix.ENOSYS, "EPERM": unix.EPERM, "EINVAL": unix.EINVAL, "EOPNOTSUPP": unix.EOPNOTSUPP}
+var errnos = map[string]unix.Errno{"ENOSPC": unix.ENOSPC, "EACCES": unix.EACCES, "ENOSYS": unix.ENOSYS, "EPERM": unix.EPERM, "EINVAL": unix.EINVAL, "EOPNOTSUPP": unix.EOPNOTSUPP}
 
 type list []string
 
@@ -40,6 +40,7 @@ func main() {
 	flag.Var(&deny, "deny", "CALL=ERRNO")
 	flag.Var(&tmpfs, "tmpfs", "DIR=OPTIONS")
 	noUserns := flag.Bool("no-userns", false, "refuse new user namespaces")
+	flag.StringVar(&odd.usernsErrno, "userns-errno", "EPERM", "how they are refused")
 	noCgroups := flag.Bool("no-cgroups", false, "hide the control groups")
 	noLoop := flag.Bool("no-loop", false, "hide the loop devices")
 	pids := flag.Bool("pids", false, "in a process namespace")
@@ -59,7 +60,7 @@ func main() {
 // odd is what is unusual about a host, of which not all is missing.
 var odd struct {
 	readOnly                       list
-	noExec                         string
+	noExec, usernsErrno            string
 	hidePID, noUnified, noListener bool
 }
 
@@ -197,7 +198,7 @@ func newFilter(deny []string, noUserns bool) ([]unix.SockFilter, error) {
 		for _, nr := range []uint32{unix.SYS_CLONE, unix.SYS_UNSHARE} {
 			filter = append(filter, ifNot(nr, 4), load(offArg0),
 				unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: unix.CLONE_NEWUSER, Jf: 1},
-				fail(unix.EPERM), load(offNumber))
+				fail(errnos[odd.usernsErrno]), load(offNumber))
 		}
 	}
 	if odd.noListener {

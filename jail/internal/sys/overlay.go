@@ -41,6 +41,12 @@ func AttachMount(mount *os.File, target string) error {
 		unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
 }
 
+// RefuseExec makes a detached mount one from which nothing runs, neither started nor mapped (mount_setattr(2)).
+func RefuseExec(mount *os.File) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOEXEC}
+	return pathError("mount_setattr noexec", mount.Name(), unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr))
+}
+
 // DetachTop takes away the topmost mount of target; what still uses it keeps it (umount2(2), MNT_DETACH).
 func DetachTop(target string) error {
 	return pathError("umount2", target, unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))

@@ -68,6 +68,8 @@ var Rlimits = map[string]int{
 	"nofile":  unix.RLIMIT_NOFILE,
 	"nproc":   unix.RLIMIT_NPROC,
 	"memlock": unix.RLIMIT_MEMLOCK,
+	"nice":    unix.RLIMIT_NICE,
+	"rtprio":  unix.RLIMIT_RTPRIO,
 	"stack":   unix.RLIMIT_STACK,
 }
 

@@ -70,6 +70,7 @@ const (
 	ENXIO        = unix.ENXIO
 	EOVERFLOW    = unix.EOVERFLOW
 	EPERM        = unix.EPERM
+	ECONNRESET   = unix.ECONNRESET
 	EPIPE        = unix.EPIPE
 	ERANGE       = unix.ERANGE
 	EROFS        = unix.EROFS

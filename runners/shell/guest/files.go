@@ -110,7 +110,7 @@ func (f *files) stat(ctx context.Context, name string, follow bool) (fs.FileInfo
 	return info{name: path.Base(full), st: st}, nil
 }
 
-// access answers by the file's mode and the ids of this process, which are the tools' too.
+// access answers by the file's mode and the ids of this process, which are the tools' too. Nothing in a jail has other effective ids.
 func (f *files) access(ctx context.Context, name string, mode interp.AccessMode) error {
 	i, err := f.stat(ctx, name, true)
 	if err != nil {
@@ -126,7 +126,7 @@ func (f *files) access(ctx context.Context, name string, mode interp.AccessMode)
 		}
 	case int(st.Uid) == os.Geteuid():
 		bits >>= 6
-	case int(st.Gid) == os.Getegid():
+	case int(st.Gid) == os.Getgid():
 		bits >>= 3
 	}
 	if bits&fs.FileMode(mode) != fs.FileMode(mode) {

@@ -29,11 +29,29 @@ type manifest struct {
 	Modules   []module  `json:"modules"`
 	Commands  []command `json:"commands"`
 	Limits    limits    `json:"limits"`
+	Needs     *needs    `json:"needs,omitempty"`
+}
+
+type needs struct {
+	Hosts  []string `json:"hosts"`
+	Mounts []string `json:"mounts"`
 }
 
 type licence struct {
-	SPDX string `json:"spdx"`
-	File string `json:"file"`
+	SPDX   string `json:"spdx"`
+	File   string `json:"file"`
+	SHA256 string `json:"sha256"`
+	Size   int64  `json:"size"`
+}
+
+func (l *licence) read(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, l.File))
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(text)
+	l.SHA256, l.Size = hex.EncodeToString(sum[:]), int64(len(text))
+	return nil
 }
 
 type source struct {
@@ -98,6 +116,11 @@ func write(dir, template, lock, toybox, help string) error {
 	slices.SortFunc(m.Commands, func(a, b command) int { return strings.Compare(a.Name, b.Name) })
 	for i := range m.Modules {
 		if err := m.Modules[i].read(dir); err != nil {
+			return err
+		}
+	}
+	for i := range m.Licences {
+		if err := m.Licences[i].read(dir); err != nil {
 			return err
 		}
 	}

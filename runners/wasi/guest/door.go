@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/runners/wasi"
 )
 
 // ErrDoor says that the fetch proxy gave no stream: it has too many, or is gone.
@@ -53,4 +54,12 @@ func opener(ctx context.Context) func() (*os.File, error) {
 		return d.Open
 	}
 	return nil
+}
+
+// granted are the imports beyond preview 1 of a run's guests.
+func granted(ctx context.Context) []wasi.Import {
+	if opener(ctx) == nil {
+		return nil
+	}
+	return wasi.FetchFunctions[:]
 }

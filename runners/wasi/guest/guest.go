@@ -59,9 +59,10 @@ type Loaded struct {
 
 // Load checks a module and makes it ready: from cacheDir, which Compile made of
 // the very same module, or, if that is empty, by compiling it. Close it after use.
+// The host functions of fetches are granted where ctx has a door; see WithDoor.
 func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) (*Loaded, error) {
 	start := time.Now()
-	info, err := wasi.Check(module, limits)
+	info, err := wasi.Check(module, limits, granted(ctx)...)
 	if err != nil {
 		return nil, err
 	}

@@ -5,20 +5,24 @@ import (
 	"fmt"
 
 	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/hostfetch"
 	"github.com/jail-sandbox/jail/runners/wasi/guest/preview1"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 )
 
-// host is the module that guests import: preview 1. The functions are bound once
+// host is the modules that guests import: preview 1, and the functions of fetches. The functions are bound once
 // for a loaded module; the context of a call says which process it is for.
 type host struct{}
 
 // processKey finds the process in the context of its calls.
 type processKey struct{}
 
-func withProcess(ctx context.Context, p *preview1.Process) context.Context {
-	return context.WithValue(ctx, processKey{}, p)
+// requestsKey finds its open requests there.
+type requestsKey struct{}
+
+func withProcess(ctx context.Context, p *preview1.Process, r *hostfetch.Requests) context.Context {
+	return context.WithValue(context.WithValue(ctx, processKey{}, p), requestsKey{}, r)
 }
 
 func (h host) bind(ctx context.Context, r wazero.Runtime) error {
@@ -36,17 +40,39 @@ func (h host) bind(ctx context.Context, r wazero.Runtime) error {
 	if _, err := b.Instantiate(ctx); err != nil {
 		return fmt.Errorf("%w: %w", ErrEngine, err)
 	}
+	return h.bindFetch(ctx, r)
+}
+
+// bindFetch binds the functions of fetches. Whether a module may import them was checked before.
+func (h host) bindFetch(ctx context.Context, r wazero.Runtime) error {
+	b := r.NewHostModuleBuilder(wasi.Fetch)
+	for i := range wasi.FetchFunctions {
+		f := &wasi.FetchFunctions[i]
+		call := hostfetch.Lookup(f.Name)
+		if call == nil {
+			return fmt.Errorf("%w: no function %s", ErrEngine, f)
+		}
+		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, m api.Module, stack []uint64) {
+			stack[0] = uint64(ctx.Value(requestsKey{}).(*hostfetch.Requests).Do(call, linearOf(m), stack))
+		}), valueTypes(f.Params), valueTypes(f.Results)).Export(f.Name)
+	}
+	if _, err := b.Instantiate(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrEngine, err)
+	}
 	return nil
+}
+
+// linearOf is all of a module's memory, without a copy.
+func linearOf(m api.Module) (mem []byte) {
+	if lm := m.Memory(); lm != nil {
+		mem, _ = lm.Read(0, lm.Size()) // at 4 GiB the size does not fit 32 bits
+	}
+	return mem
 }
 
 func (h host) function(call preview1.Call, result bool) api.GoModuleFunc {
 	return func(ctx context.Context, m api.Module, stack []uint64) {
-		var mem []byte
-		if lm := m.Memory(); lm != nil {
-			// All of it, without a copy; at 4 GiB the size does not fit 32 bits.
-			mem, _ = lm.Read(0, lm.Size())
-		}
-		errno := ctx.Value(processKey{}).(*preview1.Process).Call(call, mem, stack)
+		errno := ctx.Value(processKey{}).(*preview1.Process).Call(call, linearOf(m), stack)
 		if result {
 			stack[0] = uint64(errno)
 		}

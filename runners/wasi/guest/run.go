@@ -10,6 +10,7 @@ import (
 
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/runners/wasi/guest/hostfetch"
 	"github.com/jail-sandbox/jail/runners/wasi/guest/preview1"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
@@ -47,8 +48,10 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 		Exit: func(code int) { panic(wazerosys.NewExitError(uint32(code))) },
 	}, &denials)
 	defer p.Close()
+	requests := hostfetch.New(opener(ctx))
+	defer requests.Close()
 	start := time.Now()
-	runErr := l.start(withProcess(ctx, p), mem)
+	runErr := l.start(withProcess(ctx, p, requests), mem)
 	for _, f := range [...]*os.File{stdin, stdout, stderr} {
 		runtime.KeepAlive(f) // only their descriptors were used, which a finalizer closes
 	}

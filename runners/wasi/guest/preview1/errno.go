@@ -13,7 +13,6 @@ const (
 	errFbig        Errno = 22
 	errInval       Errno = 28
 	errIO          Errno = 29
-	errNfile       Errno = 41
 	errConnRefused Errno = 14
 	errIsdir       Errno = 31
 	errMfile       Errno = 33

@@ -53,7 +53,10 @@ func sockAccept(p *Process, mem []byte, a []uint64) Errno {
 	case flags&^flagNonblock != 0:
 		return errInval
 	case p.fds.full():
-		return errNfile
+		return errMfile
+	}
+	if _, ok := memory(mem).at(uint32(a[2]), 4); !ok {
+		return errFault // before there is a stream that nobody could close
 	}
 	stream, err := f.accept()
 	if err != nil {
@@ -80,12 +83,12 @@ func sockRecv(p *Process, mem []byte, a []uint64) Errno {
 	if uint32(a[3]) != 0 {
 		return errNotsup // neither looking ahead nor waiting for all
 	}
-	if e := fdRead(p, mem, []uint64{a[0], a[1], a[2], a[4]}); e != success {
-		return e
-	}
 	b, ok := memory(mem).at(uint32(a[5]), 2)
 	if !ok {
-		return errFault
+		return errFault // before anything is taken from the stream
+	}
+	if e := fdRead(p, mem, []uint64{a[0], a[1], a[2], a[4]}); e != success {
+		return e
 	}
 	clear(b) // no flags
 	return success

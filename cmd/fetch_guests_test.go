@@ -1,0 +1,184 @@
+package cmd_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
+)
+
+// TestFetchGuests fetches in every way that a guest has, through the real proxy, on an internet of the test's own: the command of the bundle, plainly
+// and in a script, and the libraries for Go and C.
+func TestFetchGuests(t *testing.T) {
+	needBuilt(t)
+	if !fetchtest.Inside() {
+		cmd := fetchtest.Command("-test.run=^TestFetchGuests$", "-test.v", "-test.timeout=3m")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	if err := fetchtest.Enter(); err != nil {
+		t.Fatal(err)
+	}
+	w := newFetchWorld(t)
+	t.Run("command", w.command)
+	t.Run("command refused", w.commandRefused)
+	t.Run("script", w.script)
+	t.Run("Go", w.goGuest)
+	t.Run("C", w.cGuest)
+}
+
+// said runs jail and returns what there is to see of it.
+func (w *fetchWorld) said(args ...string) (code int, stdout, stderr string) {
+	cmd := exec.Command(filepath.Join(w.bin, "jail"), args...)
+	cmd.Dir = w.dir
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "JAIL_STATE=" + w.state}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	_ = cmd.Run() // the code says it
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// needCommand skips where the bundle was built without a compiler for C.
+func (w *fetchWorld) needCommand(t *testing.T) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(w.bin, "bundles", "core-utils", "fetch.wasm")); err != nil {
+		t.Skip("the bundle here was built from Go sources and has no fetch")
+	}
+}
+
+var narrowed = []string{"--profile", "fetch", "--fetch", "up.example.com"}
+
+func (w *fetchWorld) command(t *testing.T) {
+	w.needCommand(t)
+	w.up.Took()
+	for _, c := range []struct {
+		args   []string
+		code   int
+		stdout string
+	}{
+		{[]string{"https://up.example.com/a/%41?x=1"}, 0, `GET /a/A?x=1 auth=""`},
+		{[]string{"-s", "-o", "out", "-w", "%{http_code} %{size_download}", "https://up.example.com/"}, 0, "200 13"},
+		{[]string{"-sI", "https://up.example.com/"}, 0, "HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n"},
+		{[]string{"-s", "https://no-such.example.com/"}, 7, ""},
+	} {
+		code, stdout, stderr := w.said(append(append([]string{"run"}, narrowed...), append([]string{"--", "fetch"}, c.args...)...)...)
+		if code != c.code || stdout != c.stdout {
+			t.Errorf("fetch %q: %d %q %q", c.args, code, stdout, stderr)
+		}
+	}
+	if got, _, _ := w.up.Took(); len(got) == 0 {
+		t.Error("the host was sent nothing")
+	}
+	for url, want := range map[string]int{"https://gone.example.com/": 6, "https://up.example.com:444/": 7} {
+		if code, _, stderr := w.said("run", "--profile", "fetch", "--", "fetch", url); code != want || !strings.Contains(stderr, "fetch: (") {
+			t.Errorf("%s: %d %s", url, code, stderr)
+		}
+	}
+}
+
+func (w *fetchWorld) commandRefused(t *testing.T) {
+	w.needCommand(t)
+	w.up.Took()
+	code, _, stderr := w.said("run", "--", "fetch", "https://up.example.com/")
+	if code != 126 || !strings.Contains(stderr, "the policy grants no fetch") || !strings.Contains(stderr, "--profile fetch --fetch HOST") {
+		t.Errorf("without a fetch: %d %s", code, stderr)
+	}
+	code, _, stderr = w.said(append(append([]string{"run"}, narrowed...), "--", "fetch", "https://api.example.com/")...)
+	if code != 7 || !strings.Contains(stderr, "run again with --fetch api.example.com") {
+		t.Errorf("another host: %d %s", code, stderr)
+	}
+	code, _, stderr = w.said(append(append([]string{"run"}, narrowed...), "--", "fetch", "-d", "x", "https://up.example.com/")...)
+	if code != 7 || !strings.Contains(stderr, "POST") {
+		t.Errorf("another method: %d %s", code, stderr)
+	}
+	if got, _, n := w.up.Took(); n > 0 {
+		t.Errorf("the host was sent %q", got)
+	}
+}
+
+func (w *fetchWorld) script(t *testing.T) {
+	w.needCommand(t)
+	text := `fetch -s https://up.example.com/x | tr a-z A-Z; echo; fetch -sf https://api.example.com/ || echo "code $?"; fetch -s -o f https://up.example.com/f && cat f`
+	code, stdout, stderr := w.said(append(append([]string{"sh"}, narrowed...), "-c", text)...)
+	if want := "GET /X AUTH=\"\"\ncode 7\nGET /f auth=\"\""; code != 0 || stdout != want {
+		t.Errorf("%d %q %s", code, stdout, stderr)
+	}
+	code, stdout, stderr = w.said("sh", "-c", "fetch https://up.example.com/ || echo \"code $?\"; echo on")
+	if code != 0 || stdout != "code 126\non\n" || !strings.Contains(stderr, "the policy grants no fetch") {
+		t.Errorf("without a fetch: %d %q %s", code, stdout, stderr)
+	}
+}
+
+// example runs a guest that prints the status and the body of each URL.
+func (w *fetchWorld) example(t *testing.T, module string) {
+	t.Helper()
+	w.guest = module
+	r := w.run(t, narrowed, "https://up.example.com/a?b=%2F", "http://up.example.com:443/", "https://api.example.com/")
+	if r.ExitCode != 0 || !strings.HasPrefix(r.Stdout, "200 GET /a?b=%2F auth=\"\"\n200 GET / auth=\"\"\n403 {") || r.Usage.Requests != 2 || len(r.Denied) != 1 {
+		t.Errorf("%+v", r)
+	}
+	code, _, stderr := w.said("run", "--", module, "https://up.example.com/")
+	if code == 0 || !strings.Contains(stderr, "the policy of this jail grants no fetch") && !strings.Contains(stderr, "the policy grants no fetch") {
+		t.Errorf("without a fetch: %d %s", code, stderr)
+	}
+}
+
+func (w *fetchWorld) goGuest(t *testing.T) {
+	module := filepath.Join(t.TempDir(), "get.wasm")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", module, "../runners/wasi/guestlib/jailhttp/example")
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	w.example(t, module)
+}
+
+func (w *fetchWorld) cGuest(t *testing.T) {
+	w.needCommand(t) // what built it builds this
+	version, err := exec.Command("sh", "../runners/tools/deps.sh", "--clang").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, library := strings.TrimSpace(string(version)), "../runners/wasi/guestlib/c/"
+	target := "wasm32-wasip1"
+	if v == "16" {
+		target = "wasm32-wasi"
+	}
+	root := t.TempDir()
+	for at, to := range map[string]string{"include": "/usr/include/wasm32-wasi", "lib/" + target: "/usr/lib/wasm32-wasi"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, at)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(to, filepath.Join(root, at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	module := filepath.Join(root, "get.wasm")
+	script := `set -e
+for f in example jail_fetch; do clang-$V --target=$T --sysroot=$R -std=c11 -Wall -Wextra -Werror -Os -c -o $R/$f.o $L/$f.c; done
+wasm-ld-$V -m wasm32 --strip-all -L$R/lib/$T $R/lib/$T/crt1-command.o $R/example.o $R/jail_fetch.o -lc /usr/lib/llvm-$V/lib/clang/$V/lib/wasi/libclang_rt.builtins-wasm32.a -o $M`
+	build := exec.Command("sh", "-c", script)
+	build.Env = append(os.Environ(), "V="+v, "T="+target, "R="+root, "L="+library, "M="+module)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	w.example(t, module)
+	shown := string(w.jail(t, "audit", "show", "--log", filepath.Join(w.state, "audit"), "--json"))
+	var fetches int
+	for line := range strings.Lines(shown) {
+		var r struct{ Type, Host string }
+		if json.Unmarshal([]byte(line), &r) == nil && r.Type == "fetch" && r.Host == "up.example.com" {
+			fetches++
+		}
+	}
+	if fetches < 4 {
+		t.Errorf("%d records of fetches", fetches)
+	}
+}

@@ -1,0 +1,228 @@
+// attack tries, as a program of the host inside a jail, what must not work. Its argument says what. It exits with 0 where the attack works, and else with the
+// error's number. Of several arguments it tries each in a child, and says how each went on standard error.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static int failed(void) { return errno ? errno : 255; }
+
+static int tracer(pid_t pid) {
+	if (ptrace(PTRACE_SEIZE, pid, 0, 0) < 0) return failed();
+	return 0;
+}
+
+static int trace_init(void) { return tracer(1); }
+
+static int trace_child(void) {
+	pid_t child = fork();
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	int r = tracer(child);
+	kill(child, SIGKILL);
+	waitpid(child, 0, 0);
+	return r;
+}
+
+static int reads(const char *path) {
+	char c;
+	int fd = open(path, O_RDONLY);
+	if (fd < 0 || read(fd, &c, 1) < 0) return failed();
+	return 0;
+}
+
+static int init_memory(void) { return reads("/proc/1/mem"); }
+static int init_environ(void) { return reads("/proc/1/environ"); }
+static int own_environ(void) { return reads("/proc/self/environ"); }
+static int init_root(void) {
+	struct stat st;
+	return stat("/proc/1/root/etc", &st) < 0 ? failed() : 0;
+}
+static int own_root(void) {
+	struct stat st;
+	return stat("/proc/self/root/etc", &st) < 0 ? failed() : 0;
+}
+
+// A process that sends itself what it sends to all would not see the end.
+static int kill_all(void) {
+	pid_t child = fork();
+	if (child == 0) {
+		pause();
+		_exit(0);
+	}
+	usleep(20000);
+	kill(1, SIGKILL);
+	kill(1, SIGTERM);
+	kill(-1, SIGKILL);
+	int status;
+	waitpid(child, &status, 0);
+	usleep(100000);
+	return WIFSIGNALED(status) ? 200 : 201; // it goes on: process 1 has not ended, and the child has
+}
+
+static int memory_file(void) {
+	int fd = syscall(SYS_memfd_create, "x", 0);
+	if (fd < 0) return failed();
+	int from = open("/prog/attack", O_RDONLY);
+	char buf[65536];
+	for (ssize_t n; (n = read(from, buf, sizeof buf)) > 0;)
+		if (write(fd, buf, n) != n) return failed();
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	char *argv[] = {"attack", "yes", 0};
+	execv(path, argv);
+	return failed();
+}
+
+static int yes(void) { return 0; }
+
+static int copied(const char *to) {
+	int from = open("/prog/attack", O_RDONLY), fd = open(to, O_WRONLY | O_CREAT | O_TRUNC, 0755);
+	char buf[65536];
+	if (from < 0 || fd < 0) return failed();
+	for (ssize_t n; (n = read(from, buf, sizeof buf)) > 0;)
+		if (write(fd, buf, n) != n) return failed();
+	close(fd);
+	char *argv[] = {"attack", "yes", 0};
+	execv(to, argv);
+	return failed();
+}
+
+static int copy_tmp(void) { return copied("/tmp/attack"); }
+static int copy_store(void) { return copied("/store/attack"); }
+
+static int map_store(void) {
+	int fd = open("/store/map", O_RDWR | O_CREAT, 0755);
+	if (fd < 0 || write(fd, "\xc3", 1) != 1) return failed();
+	return mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0) == MAP_FAILED ? failed() : 0;
+}
+
+static int set_id(void) {
+	char *argv[] = {"setid", "euid", 0};
+	execv("/prog/setid", argv);
+	return failed();
+}
+
+static int euid(void) { return geteuid() == getuid() ? 202 : 0; }
+
+static int push_terminal(void) { return ioctl(0, TIOCSTI, "x") < 0 ? failed() : 0; }
+static int push_terminal_wide(void) { return syscall(SYS_ioctl, 0, TIOCSTI | 1L << 32, "x") < 0 ? failed() : 0; }
+static int console_terminal(void) {
+	char arg[2] = {3, 0};
+	return ioctl(0, TIOCLINUX, arg) < 0 ? failed() : 0;
+}
+
+static int new_user(void) { return unshare(CLONE_NEWUSER) < 0 ? failed() : 0; }
+static int new_user_clone(void) {
+	pid_t pid = syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+	if (pid == 0) _exit(0);
+	if (pid < 0) return failed();
+	waitpid(pid, 0, 0);
+	return 0;
+}
+
+static int sockets(int family, int type, int protocol) { return socket(family, type, protocol) < 0 ? failed() : 0; }
+static int netlink(void) { return sockets(AF_NETLINK, SOCK_RAW, 0); }
+static int datagram(void) { return sockets(AF_INET, SOCK_DGRAM, 0); }
+static int vsock(void) { return sockets(AF_VSOCK, SOCK_STREAM, 0); }
+
+static int connects(const char *path, int abstract) {
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	strcpy(a.sun_path + abstract, path);
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	if (fd < 0) return failed();
+	return connect(fd, (struct sockaddr *)&a, sizeof(sa_family_t) + abstract + strlen(path)) < 0 ? failed() : 0;
+}
+
+static int connect_abstract(void) { return connects("jail-attack-test", 1); }
+static int connect_store(void) { return connects("/store/socket", 0); }
+static int connect_own(void) {
+	struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = "/tmp/own"};
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	if (bind(fd, (struct sockaddr *)&a, sizeof a) < 0 || listen(fd, 1) < 0) return failed();
+	return connects("/tmp/own", 0);
+}
+static int bind_store(void) {
+	struct sockaddr_un a = {.sun_family = AF_UNIX, .sun_path = "/store/own"};
+	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	return bind(fd, (struct sockaddr *)&a, sizeof a) < 0 ? failed() : 0;
+}
+
+static int device_node(void) { return mknod("/tmp/null", S_IFCHR | 0666, 1 << 8 | 3) < 0 ? failed() : 0; }
+static int fifo(void) { return mknod("/tmp/fifo", S_IFIFO | 0666, 0) < 0 ? failed() : 0; }
+static int shadow_file(void) { return reads("/etc/shadow"); }
+
+static int forks(void) {
+	for (int n = 0; n < 500; n++) {
+		pid_t pid = fork();
+		if (pid < 0) return failed();
+		if (pid == 0) {
+			pause();
+			_exit(0);
+		}
+	}
+	return 0;
+}
+
+// The child outlives the program, and goes on writing for as long as it can.
+static int outlive(void) {
+	pid_t pid = fork();
+	if (pid == 0) {
+		setsid();
+		if (fork() > 0) _exit(0);
+		for (;;) {
+			int fd = open("/store/alive", O_WRONLY | O_CREAT | O_APPEND, 0644);
+			if (write(fd, "x", 1) != 1) _exit(1);
+			close(fd);
+			usleep(1000);
+		}
+	}
+	waitpid(pid, 0, 0);
+	usleep(100000);
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int (*f)(void);
+} all[] = {
+#define A(f) {#f, f}
+	A(trace_init), A(trace_child), A(init_memory), A(init_environ), A(own_environ), A(init_root), A(own_root), A(kill_all), A(memory_file), A(yes), A(copy_tmp),
+	A(copy_store), A(map_store), A(set_id), A(euid), A(push_terminal), A(push_terminal_wide), A(console_terminal), A(new_user), A(new_user_clone), A(netlink),
+	A(datagram), A(vsock), A(connect_abstract), A(connect_store), A(connect_own), A(bind_store), A(device_node), A(fifo), A(shadow_file), A(forks), A(outlive),
+};
+
+static int attack(const char *name) {
+	for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+		if (strcmp(name, all[i].name) == 0) return all[i].f();
+	fprintf(stderr, "attack: %s is unknown\n", name);
+	return 254;
+}
+
+int main(int argc, char **argv) {
+	if (argc == 2) return attack(argv[1]);
+	for (int i = 1; i < argc; i++) {
+		int status;
+		pid_t pid = fork();
+		if (pid == 0) exit(attack(argv[i]));
+		if (pid < 0 || waitpid(pid, &status, 0) < 0) return 253;
+		fprintf(stderr, "%s %d\n", argv[i], WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+	}
+	return 0;
+}

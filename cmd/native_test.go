@@ -1,0 +1,369 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// files writes files into the workspace; those whose names end with * can be executed.
+func (h *host) files(files map[string]string) {
+	h.t.Helper()
+	for name, text := range files {
+		mode := os.FileMode(0o644)
+		name, executable := strings.CutSuffix(name, "*")
+		if executable {
+			mode = 0o755
+		}
+		path := filepath.Join(h.work, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			h.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// native runs a program of the host with a shipped profile and returns the result.
+func (h *host) native(profile string, args ...string) (r nativeResult) {
+	h.t.Helper()
+	o := h.jail(append([]string{"run", "--json", "--discard", "--profile", profile}, args...)...)
+	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
+		h.t.Fatalf("%v: %s%s", err, o.out, o.err)
+	}
+	if r.Error != nil {
+		h.t.Errorf("%q: %s", args, r.Error.Message)
+	}
+	return r
+}
+
+type nativeResult struct {
+	ExitCode int `json:"exit_code"`
+	Signal   string
+	Stdout   string
+	Stderr   string
+	Denied   []struct{ Layer, What string }
+	Limit    *struct{ Name string }
+	Changes  struct{ Added, Modified, Deleted int }
+	Error    *struct{ Message string }
+}
+
+// TestNativeTools: the profile build does the work of real projects with the host's own programs, in a shadow, and nothing that they need is refused.
+func TestNativeTools(t *testing.T) {
+	h := newHost(t)
+	h.files(map[string]string{
+		"c/hello.c":  "#include <stdio.h>\nint main(void) { puts(\"hello from C\"); return 0; }\n",
+		"c/Makefile": "all: hello\n\t./hello\nhello: hello.c\n\tgcc -O1 -o hello hello.c\n",
+		"script*":    "#!/bin/sh\necho \"$0 $*\"\ncat\n",
+		"p.py":       "print('hello from Python')\n",
+		"test_p.py": `import multiprocessing, os, socket, subprocess, tempfile, unittest
+def square(x): return x * x
+class T(unittest.TestCase):
+    def test_child(self): self.assertEqual(subprocess.check_output(["echo", "hi"]), b"hi\n")
+    def test_file(self):
+        with tempfile.NamedTemporaryFile() as f: f.write(b"x")
+    def test_pool(self):
+        with multiprocessing.Pool(2) as p: self.assertEqual(p.map(square, [2]), [4])
+    def test_server(self):
+        with socket.create_server(("127.0.0.1", 0)) as s, socket.create_connection(s.getsockname()): pass
+    def test_fifo(self): os.mkfifo(os.path.join(tempfile.mkdtemp(), "f"))
+`,
+		"package.json": `{"name": "x", "version": "1.0.0", "scripts": {"test": "node --test"}}`,
+		"a.test.js": `const test = require('node:test'), assert = require('node:assert'), http = require('http')
+test('child', () => assert.strictEqual(require('child_process').execFileSync('echo', ['hi']).toString(), 'hi\n'))
+test('server', async () => {
+  const s = http.createServer((q, r) => r.end('ok')).listen(0, '127.0.0.1')
+  await new Promise(done => s.on('listening', done))
+  http.get({ port: s.address().port, host: '127.0.0.1' }, r => { assert.strictEqual(r.statusCode, 200); s.close() })
+})
+`,
+	})
+	const user = "git -c user.name=t -c user.email=t@example.com "
+	for _, c := range []struct {
+		name, needs string
+		args        []string
+		shows       string
+		changed     bool
+	}{
+		{"ls", "", []string{"ls", "-l", "p.py"}, "tool tool", false},
+		{"make", "", []string{"make", "-s", "-C", "c"}, "hello from C", true},
+		{"script", "", []string{"./script", "a b", "c"}, "/workspace/script a b c", false},
+		{"bash", "", []string{"bash", "-c", "diff <(echo a) <(echo a) && sort <<< $'b\na' | head -1 && cd $HOME && pwd"}, "a\n/home/tool\n", false},
+		{"git", "", []string{"bash", "-ec", "git init -q; git add .; " + user + "commit -qm one; git gc -q; git clone -q . /tmp/clone; git -C /tmp/clone log --oneline | wc -l"}, "1\n", true},
+		{"tar", "", []string{"bash", "-ec", "tar czf /tmp/a.tgz p.py; mkdir /tmp/x; tar xzf /tmp/a.tgz -C /tmp/x; cp -a p.py q; install -m 755 p.py r; stat -c %a r; ls /tmp/x"}, "755\np.py\n", true},
+		{"python", "/usr/bin/python3", []string{"python3", "p.py"}, "hello from Python", false},
+		{"unittest", "/usr/bin/python3", []string{"sh", "-c", "python3 -W ignore -B -m unittest 2>&1"}, "OK", false},
+		{"npm", "/usr/bin/npm", []string{"npm", "test"}, "# fail 0", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.needs != "" {
+				have(t, c.needs)
+			}
+			h.t = t
+			r := h.native("build", append([]string{"--"}, c.args...)...)
+			if r.ExitCode != 0 || !strings.Contains(r.Stdout, c.shows) {
+				t.Errorf("%+v", r)
+			}
+			for _, d := range r.Denied {
+				if d.What != "socket(AF_NETLINK, SOCK_RAW)" { // Node and C libraries ask what addresses there are, and do without
+					t.Errorf("refused %+v", d)
+				}
+			}
+			if changed := r.Changes.Added+r.Changes.Modified > 0; changed != c.changed {
+				t.Errorf("changed: %+v", r.Changes)
+			}
+		})
+	}
+	h.t = t
+	if out, err := os.ReadDir(filepath.Join(h.work, "c")); err != nil || len(out) != 2 {
+		t.Errorf("the real directory has %v, %v", out, err)
+	}
+}
+
+// TestNativeGo builds a program and runs its tests. Nothing is cached in a fresh jail, so it is the longest.
+func TestNativeGo(t *testing.T) {
+	goBin := filepath.Join(strings.TrimSpace(goEnv(t, "GOROOT")), "bin", "go")
+	if !strings.HasPrefix(goBin, "/usr/") {
+		t.Skipf("the profile build shows /usr, and Go is %s", goBin)
+	}
+	if os.Getenv("JAIL_TEST_LONG") == "" {
+		t.Skip("JAIL_TEST_LONG=1 compiles the standard library anew")
+	}
+	h := newHost(t)
+	h.files(map[string]string{
+		"go.mod":       "module example.com/x\n\ngo 1.20\n",
+		"main.go":      "package main\n\nfunc main() { println(Add(1, 2)) }\n\nfunc Add(a, b int) int { return a + b }\n",
+		"main_test.go": "package main\n\nimport (\n\t\"net/http/httptest\"\n\t\"testing\"\n)\n\nfunc TestAdd(t *testing.T) {\n\thttptest.NewServer(nil).Close()\n\tif Add(1, 2) != 3 {\n\t\tt.Fatal()\n\t}\n}\n",
+	})
+	cmd := h.command("run", "--profile", "build", "--discard", "--", goBin, "test", "./...")
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "ok  \texample.com/x") || strings.Contains(string(out), "denied") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestNativeEnds: how a program ended is told apart from how a limit or jail ended it.
+func TestNativeEnds(t *testing.T) {
+	h := newHost(t)
+	for _, c := range []struct {
+		name   string
+		flags  []string
+		script string
+		code   int
+		signal string
+		limit  string
+	}{
+		{"code", nil, "exit 7", 7, "", ""},
+		{"signal", nil, "kill -SEGV $$", 139, "SIGSEGV", ""},
+		{"orphan", nil, "(setsid sleep 1000 &); exit 3", 3, "", ""},
+		{"wall", []string{"--limit", "wall=1s"}, "trap '' TERM INT HUP; setsid sleep 1000 & while :; do sleep 1; done", 124, "", "wall"},
+		{"memory", []string{"--limit", "memory=64MiB"}, "x=$(head -c 200000000 /dev/zero | tr '\\0' x)", 137, "SIGKILL", "memory"},
+		{"pids", []string{"--limit", "pids=40"}, "for i in $(seq 100); do sleep 5 & done 2>/dev/null; exit 4", -1, "", "pids"},
+		{"output", []string{"--limit", "output=10KiB"}, "yes", 137, "", "output"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h.t = t
+			r := h.native("build", append(append([]string{"--no-workspace"}, c.flags...), "--", "bash", "-c", c.script)...)
+			limit := ""
+			if r.Limit != nil {
+				limit = r.Limit.Name
+			}
+			if r.ExitCode != c.code && c.code >= 0 || c.signal != "" && r.Signal != c.signal || limit != c.limit {
+				t.Errorf("code %d signal %q limit %q, want %+v\n%s", r.ExitCode, r.Signal, limit, c, r.Stderr)
+			}
+		})
+	}
+	h.t = t
+}
+
+// TestNativeRefused: each way in which a program cannot start is one sentence, and an exit code that says whose fault it is.
+func TestNativeRefused(t *testing.T) {
+	h := newHost(t)
+	program, err := os.ReadFile("/bin/true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, unloadable := []byte(string(program)), strings.Replace(string(program), "/lib64/ld-linux", "/libX4/ld-linux", 1)
+	foreign[18] = 183 // EM_AARCH64
+	h.files(map[string]string{
+		"plain": "#!/bin/sh\n", "gone*": "#!/usr/bin/nosuch\n", "relative*": "#!nosuch\n", "windows*": "#!/bin/sh\r\n", "text*": "echo hi\n", "empty*": "", "cut*": "\x7fELF\x02\x01",
+		"foreign*": string(foreign), "unloadable*": unloadable, "setid*": "#!/bin/sh\n", "python*": "#!/usr/bin/python3\n", "perl*": "#!/usr/bin/perl\n",
+	})
+	if err := os.Chmod(filepath.Join(h.work, "setid"), 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		profile, tool string
+		code          int
+		says          string
+	}{
+		{"build", "nosuch", 127, `no tool is called "nosuch"`},
+		{"build", "./nosuch", 127, "/workspace/nosuch: there is no such file"},
+		{"build", "./plain", 126, "is not executable"},
+		{"build", "./gone", 127, "needs /usr/bin/nosuch, which is not in the jail"},
+		{"build", "./relative", 126, "is not an absolute path"},
+		{"build", "./windows", 126, "carriage return"},
+		{"build", "./text", 126, "neither an ELF program .* nor a script"},
+		{"build", "./empty", 126, "neither an ELF program .* nor a script"},
+		{"build", "./cut", 126, "cut off"},
+		{"build", "./foreign", 126, "another processor"},
+		{"build", "./unloadable", 127, "needs /libX4/ld-linux"},
+		{"build", "./setid", 126, "set-user-id"},
+		{"build", "/etc/passwd", 126, `tools.native = .* does not hold /etc/passwd`},
+		{"build", "/root/x", 126, `tools.native = .* does not hold /root/x`},
+		{"build", ".", 127, "no tool is called"},
+		{"python-native", "ls", 126, "/usr/bin/ls is not allowed: tools.native"},
+		{"python-native", "./python", 126, "/workspace/python is not allowed: tools.native"},
+		{"default", "/usr/bin/true", 126, "not a WebAssembly module"},
+	} {
+		t.Run(c.profile+" "+strings.ReplaceAll(c.tool, "/", "_"), func(t *testing.T) {
+			h.t = t
+			h.wants(h.jail("run", "--discard", "--profile", c.profile, "--", c.tool), c.code, c.says)
+		})
+	}
+	h.t = t
+}
+
+// TestNativePrograms: of what a mount holds only what tools.native names is executed, also by a program that runs already; and nothing of the workspace, started or
+// mapped. T-060, T-087, T-088.
+func TestNativePrograms(t *testing.T) {
+	have(t, "/usr/bin/python3")
+	h := newHost(t)
+	h.files(map[string]string{"lib.c": "int x;\n", "run.py": `import ctypes, subprocess
+def tries(what, f):
+    try: f(); print(what, "yes")
+    except OSError as e: print(what, e.errno or "no")
+tries("read", lambda: open("/usr/bin/true", "rb").read(1))
+tries("python", lambda: subprocess.run(["/usr/bin/python3", "-c", ""], check=True))
+tries("true", lambda: subprocess.run(["/usr/bin/true"], check=True))
+tries("through /proc", lambda: subprocess.run(["/proc/self/root/usr/bin/true"], check=True))
+tries("workspace", lambda: subprocess.run(["/workspace/true"], check=True))
+tries("library", lambda: ctypes.CDLL("/workspace/lib.so"))
+`})
+	for _, args := range [][]string{{"cp", "/bin/true", filepath.Join(h.work, "true")}, {"gcc", "-shared", "-o", filepath.Join(h.work, "lib.so"), filepath.Join(h.work, "lib.c")}} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	want := "read yes\npython yes\ntrue 13\nthrough /proc 13\nworkspace 13\nlibrary no\n"
+	if r := h.native("python-native", "--", "python3", "run.py"); r.Stdout != want || r.ExitCode != 0 {
+		t.Errorf("%+v\nwant %s", r, want)
+	}
+	want = "read yes\npython yes\ntrue yes\nthrough /proc yes\nworkspace yes\nlibrary yes\n"
+	if r := h.native("build", "--", "python3", "run.py"); r.Stdout != want || r.ExitCode != 0 {
+		t.Errorf("control: %+v\nwant %s", r, want)
+	}
+}
+
+// TestNativeRecord: the program that was started is on record with its digest and its arguments, and the plan shows the same.
+func TestNativeRecord(t *testing.T) {
+	h := newHost(t)
+	h.wants(h.jail("run", "--id", "r1", "--no-workspace", "--profile", "build", "--", "sh", "-c", "exit 0", "an argument"), 0, "")
+	o := h.jail("audit", "show", "--log", filepath.Join(h.state, "audit"), "--json")
+	sum, err := exec.Command("sha256sum", "/usr/bin/sh").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, _, _ := strings.Cut(string(sum), " ")
+	found := false
+	for line := range strings.Lines(o.out) {
+		var r struct {
+			Type, Program, Digest string
+			Argv                  []string
+		}
+		if json.Unmarshal([]byte(line), &r) == nil && r.Type == "exec" {
+			found = r.Program == "/usr/bin/sh" && r.Digest == "sha256:"+digest && fmt.Sprint(r.Argv) == "[sh -c exit 0 an argument]"
+		}
+	}
+	if !found {
+		t.Errorf("no such record of sh with sha256:%s: %s", digest, o.out)
+	}
+	plan := h.jail("plan", "--profile", "build", "--", "sh")
+	for _, want := range []string{"/usr/bin/sh (native, sha256:" + digest + ")", "/usr  bind, read, execute", "any port of its own loopback"} {
+		if !strings.Contains(plan.out, want) {
+			t.Errorf("the plan does not say %q: %s%s", want, plan.out, plan.err)
+		}
+	}
+}
+
+// TestNativeTerminal: with -t a shell has a terminal of the jail's own, with jobs, keys and sizes; the caller's is its screen alone, and afterwards what it
+// was. T-021, T-022.
+func TestNativeTerminal(t *testing.T) {
+	h, x := newHost(t), newTerminal(t)
+	resize := func(rows, columns uint16) {
+		if err := unix.IoctlSetWinsize(int(x.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resize(31, 101)
+	cmd := h.command("run", "--no-workspace", "--profile", "build", "--env", "PS1=ready> ", "-t", "--", "bash", "--norc", "--noediting", "-i")
+	x.start(cmd)
+	x.shows("ready> ")
+	for _, step := range []struct{ types, shows string }{
+		{"stty size; tty\n", "31 101\r\n/dev/pts/0"},
+		{"echo $((40+2))\n", "\n42"},
+		{"sleep 1000; echo ended with $?\n", "\n"},
+		{ctrlC, "ready> "},
+		{"echo then $?\n", "then 130"},
+		{"sleep 1000\n", "\n"},
+		{ctrlZ, "Stopped"},
+		{"kill -KILL %1; while kill -0 %1 2>/dev/null; do :; done; echo gone\n", "\ngone"},
+		{"(: < /dev/tty) && echo own\n", "\nown"},
+	} {
+		if step.types == ctrlC || step.types == ctrlZ { // once the sleep is in front
+			eventually(t, "a job is in front", func() bool { return inFront(t, "sleep\x001000\x00") })
+		}
+		x.types(step.types)
+		x.shows(step.shows)
+	}
+	resize(42, 142)
+	x.types("until [ \"$(stty size)\" = '42 142' ]; do sleep 0.01; done; echo resized\n")
+	x.shows("\nresized")
+	x.types("exit 9\n")
+	if code := h.exitCode(cmd, cmd.Wait()); code != 9 {
+		t.Errorf("exit code %d", code)
+	}
+	x.wantAsBefore()
+
+	// However it ends.
+	cmd = h.command("run", "--no-workspace", "--profile", "build", "--env", "PS1=ready> ", "-t", "--", "bash", "--norc", "--noediting", "-i")
+	x.start(cmd)
+	x.shows("ready> ")
+	x.types("stty raw -echo; kill -9 $$\n")
+	if code := h.exitCode(cmd, cmd.Wait()); code != 137 {
+		t.Errorf("exit code %d", code)
+	}
+	x.wantAsBefore()
+	h.wants(h.jail("run", "--no-workspace", "--profile", "build", "-t", "--", "true"), 2, "needs a terminal")
+}
+
+// inFront reports whether a process with these arguments runs.
+func inFront(t *testing.T, cmdline string) bool {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range paths {
+		if text, err := os.ReadFile(p); err == nil && string(text) == cmdline {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,255 @@
+package meaning
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+)
+
+// An Origin is a rule of a layer.
+type Origin struct {
+	Layer string           `json:"layer"`
+	Rule  string           `json:"rule"`
+	At    *syntax.Position `json:"at,omitempty"`
+}
+
+// An Item is one thing that a run may do, or one bound on it, with where it comes from.
+type Item struct {
+	Key   string `json:"key"`   // of the policy file
+	Value string `json:"value"` // what is in force
+	// Given is the rule that it comes from; Narrowed are those of other layers that took
+	// something of that rule away.
+	Given    *Origin  `json:"given,omitempty"`
+	Narrowed []Origin `json:"narrowed,omitempty"`
+}
+
+// An Explanation is the effective policy of a run with its origins.
+type Explanation struct {
+	Digest string   `json:"digest"`
+	Layers []string `json:"layers"`
+	Items  []Item   `json:"items"`
+	// Lost are rules of the profile of which nothing, or not all, is left.
+	Lost     []Item   `json:"lost,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Explain says of each item of the effective policy which layers gave and narrowed it.
+func Explain(sources []Source) (Explanation, error) {
+	eff, err := resolveAll(sources)
+	if err != nil {
+		return Explanation{}, err
+	}
+	p := eff.Policy()
+	x := &explainer{sources: sources, out: Explanation{Digest: eff.Digest(), Warnings: eff.Warnings()}}
+	for _, s := range sources {
+		x.out.Layers = append(x.out.Layers, s.Layer.Name+" ("+s.Layer.Source+")")
+	}
+	x.workspace(p)
+	mount := func(a, b policy.Mount) bool { return policy.Mounts{a}.LessEq(policy.Mounts{b}) }
+	explainList(x, "mount", p, func(p policy.Policy) []policy.Mount { return p.Mounts }, mount)
+	for _, name := range policy.LimitNames() {
+		x.limit("limits."+name, p, name)
+	}
+	glob := func(a, b policy.Glob) bool { return policy.Globs{a}.LessEq(policy.Globs{b}) }
+	for _, list := range []struct {
+		key string
+		of  func(policy.Policy) []policy.Glob
+	}{
+		{"tools.allow", func(p policy.Policy) []policy.Glob { return p.Tools.Allow }},
+		{"tools.modules", func(p policy.Policy) []policy.Glob { return p.Tools.Modules }},
+		{"tools.native", func(p policy.Policy) []policy.Glob { return p.Tools.Native }},
+	} {
+		explainList(x, list.key, p, list.of, glob)
+	}
+	explainList(x, "fetch.allow", p, func(p policy.Policy) []policy.FetchRule { return p.Fetch.Allow }, func(a, b policy.FetchRule) bool {
+		f := func(r policy.FetchRule) policy.Fetch { return policy.Fetch{Allow: []policy.FetchRule{r}} }
+		return f(a).LessEq(f(b))
+	})
+	explainList(x, "fetch.deny", p, func(p policy.Policy) []policy.FetchDeny { return p.Fetch.Deny },
+		func(a, b policy.FetchDeny) bool { return a.String() == b.String() })
+	if len(p.Fetch.Allow) > 0 {
+		for _, name := range policy.FetchLimitNames() {
+			x.limit("fetch.limits."+name, p, "fetch."+name)
+		}
+	}
+	text := func(a, b word) bool { return a == b }
+	explainList(x, "env.set", p, func(p policy.Policy) []word { return pairs(p.Env.Set) }, text)
+	explainList(x, "env.pass", p, func(p policy.Policy) []policy.Glob { return p.Env.Pass }, glob)
+	explainList(x, "env.allow", p, func(p policy.Policy) []policy.Glob { return p.Env.Allow }, glob)
+	explainList(x, "syscalls.groups", p, func(p policy.Policy) []word { return words(p.Syscalls.Groups) }, text)
+	return x.out, nil
+}
+
+// A word is an item that is a text alone.
+type word string
+
+func (w word) String() string { return string(w) }
+
+func words(texts []string) []word {
+	out := make([]word, len(texts))
+	for i, t := range texts {
+		out[i] = word(t)
+	}
+	return out
+}
+
+func pairs(v policy.Vars) []word {
+	var out []word
+	for _, name := range slices.Sorted(maps.Keys(v.Values)) {
+		out = append(out, word(name+" = "+strconv.Quote(v.Values[name])))
+	}
+	return out
+}
+
+type explainer struct {
+	sources []Source
+	out     Explanation
+}
+
+// explainList finds for each item in force the rules that cover it, and for each rule of the
+// profile what covers it no more.
+func explainList[T fmt.Stringer](x *explainer, key string, p policy.Policy, of func(policy.Policy) []T, below func(a, b T) bool) {
+	top := map[string]bool{}
+	for _, t := range of(policy.Top()) {
+		top[t.String()] = true
+	}
+	inForce := of(p)
+	for _, item := range inForce {
+		out := Item{Key: key, Value: item.String()}
+		var given T
+		var others []struct {
+			origin Origin
+			rule   T
+		}
+		for _, s := range x.sources {
+			for _, r := range of(s.Layer.Policy) {
+				if top[r.String()] && s.File == nil || !below(item, r) {
+					continue
+				}
+				o := Origin{s.Layer.Name, r.String(), s.itemAt(key, r.String())}
+				if out.Given == nil || s.isProfile() {
+					if out.Given != nil {
+						others = append(others, struct {
+							origin Origin
+							rule   T
+						}{*out.Given, given})
+					}
+					out.Given, given = &o, r
+				} else {
+					others = append(others, struct {
+						origin Origin
+						rule   T
+					}{o, r})
+				}
+				break
+			}
+		}
+		for _, o := range others {
+			if !below(given, o.rule) {
+				out.Narrowed = append(out.Narrowed, o.origin)
+			}
+		}
+		x.out.Items = append(x.out.Items, out)
+	}
+	for _, s := range x.sources {
+		if !s.isProfile() {
+			continue
+		}
+		for _, r := range of(s.Layer.Policy) {
+			covered := func(item T) bool { return below(r, item) }
+			if slices.ContainsFunc(inForce, covered) {
+				continue
+			}
+			lost := Item{Key: key, Value: r.String(), Given: &Origin{s.Layer.Name, r.String(), s.itemAt(key, r.String())}}
+			for _, o := range x.sources {
+				if o.Layer.Name != s.Layer.Name && !slices.ContainsFunc(of(o.Layer.Policy), covered) {
+					lost.Narrowed = append(lost.Narrowed, Origin{Layer: o.Layer.Name, Rule: o.Layer.Source})
+				}
+			}
+			x.out.Lost = append(x.out.Lost, lost)
+		}
+	}
+}
+
+func (s Source) isProfile() bool { return s.File != nil && s.File.Kind == syntax.Profile }
+
+func (s Source) itemAt(key, item string) *syntax.Position {
+	if s.File == nil {
+		return nil
+	}
+	name, _, _ := cutPair(item)
+	for _, prefix := range s.prefixes() {
+		for _, k := range []string{key + " " + strconv.Quote(item), key + "." + name, key} {
+			if at, ok := s.File.At[prefix+k]; ok {
+				return &at
+			}
+		}
+	}
+	return nil
+}
+
+func cutPair(item string) (name, value string, ok bool) {
+	for i := range item {
+		if len(item) > i+3 && item[i:i+3] == " = " {
+			return item[:i], item[i+3:], true
+		}
+	}
+	return item, "", false
+}
+
+// scalar adds an item that each layer has one value of, the least of which is in force.
+func (x *explainer) scalar(key, value string, of func(policy.Policy) string, top string) {
+	item := Item{Key: key, Value: value}
+	for _, s := range x.sources {
+		v := of(s.Layer.Policy)
+		if v == top {
+			continue
+		}
+		at := s.itemAt(key, "")
+		switch o := (Origin{s.Layer.Name, key + " = " + v, at}); {
+		case item.Given == nil || s.isProfile():
+			if item.Given != nil && v != value {
+				item.Narrowed = append(item.Narrowed, *item.Given)
+			}
+			item.Given = &o
+		case v == value && item.Given.Rule != o.Rule:
+			item.Narrowed = append(item.Narrowed, o)
+		}
+	}
+	x.out.Items = append(x.out.Items, item)
+}
+
+func (x *explainer) workspace(p policy.Policy) {
+	top := policy.TopWorkspace()
+	x.scalar("workspace.access", p.Workspace.Access.String(), func(p policy.Policy) string { return p.Workspace.Access.String() }, top.Access.String())
+	same := func(a, b word) bool { return a == b }
+	explainList(x, "workspace.hide", p, func(p policy.Policy) []word { return words(p.Workspace.Hide) }, same)
+	explainList(x, "workspace.protect", p, func(p policy.Policy) []word { return words(p.Workspace.Protect) }, same)
+	if p.Workspace.Access == policy.WorkspaceShadow {
+		x.scalar("workspace.commit", p.Workspace.Commit.String(), func(p policy.Policy) string { return p.Workspace.Commit.String() }, top.Commit.String())
+	}
+	for i := range x.out.Items { // what every layer leaves at the top comes from the profile all the same
+		x.fillProfile(&x.out.Items[i])
+	}
+}
+
+func (x *explainer) fillProfile(item *Item) {
+	for _, s := range x.sources {
+		if at := s.itemAt(item.Key, ""); item.Given == nil && at != nil {
+			item.Given = &Origin{s.Layer.Name, item.Key + " = " + item.Value, at}
+		}
+	}
+}
+
+func (x *explainer) limit(key string, p policy.Policy, name string) {
+	_, unit, _ := limitOf(p, name)
+	format := func(p policy.Policy) string {
+		n, _, _ := limitOf(p, name)
+		return unit.Format(n)
+	}
+	x.scalar(key, format(p), format, unit.Format(policy.Unlimited))
+}

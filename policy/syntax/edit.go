@@ -1,0 +1,351 @@
+package syntax
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// An Edit is one change to the text of a policy that leaves all the rest of it as it is,
+// comments and order included.
+type Edit struct {
+	Section string // "tools", "fetch.limits"
+	Key     string // "allow"; of a Table a name for it
+	Table   bool   // Lines of a [[section]] are put at the end
+	Item    bool   // Value is put into the list that Key has, and replaces nothing
+	Value   string // as TOML
+	lines   []string
+	apply   func(*policy.Policy) error
+}
+
+// ErrEdit is wrapped by what Apply returns for a text that it cannot change.
+var ErrEdit = errors.New("the text cannot be changed")
+
+// SetKey sets a key to a word.
+func SetKey(section, key, word string) Edit {
+	return Edit{Section: section, Key: key, Value: quote(word), apply: func(p *policy.Policy) error {
+		switch section + "." + key {
+		case "workspace.access":
+			return p.Workspace.Access.UnmarshalText([]byte(word))
+		case "workspace.commit":
+			return p.Workspace.Commit.UnmarshalText([]byte(word))
+		}
+		return fmt.Errorf("%w: %s.%s", ErrEdit, section, key)
+	}}
+}
+
+// SetLimit sets a limit to an amount.
+func SetLimit(section, key string, unit policy.Unit, n int64) Edit {
+	value := unit.Format(n)
+	if unit == policy.Bytes || unit == policy.Duration {
+		value = quote(value)
+	}
+	return Edit{Section: section, Key: key, Value: value, apply: func(p *policy.Policy) error {
+		if section == "limits" && p.Limits.Put(key, n) || section == "fetch.limits" && p.Fetch.Limits.Put(key, n) {
+			return nil
+		}
+		return fmt.Errorf("%w: %s.%s is no limit", ErrEdit, section, key)
+	}}
+}
+
+// AddItem puts a text into a list.
+func AddItem(section, key, item string) Edit {
+	return Edit{Section: section, Key: key, Item: true, Value: quote(item), apply: func(p *policy.Policy) error {
+		d := &draft{policy: *p}
+		switch section + "." + key {
+		case "workspace.hide":
+			p.Workspace.Hide = append(slices.Clone(p.Workspace.Hide), item)
+		case "workspace.protect":
+			p.Workspace.Protect = append(slices.Clone(p.Workspace.Protect), item)
+		case "syscalls.groups":
+			p.Syscalls.Groups = append(slices.Clone(p.Syscalls.Groups), item)
+		default:
+			list := d.globs(section + "." + key)
+			g, err := policy.ParseGlob(item)
+			if list == nil || err != nil {
+				return errors.Join(ErrEdit, err)
+			}
+			*list = append(slices.Clone(*list), g)
+			*p = d.policy
+		}
+		return nil
+	}}
+}
+
+// AddMount adds a [[mount]].
+func AddMount(m policy.Mount) Edit {
+	w := &writer{kind: Profile}
+	w.mounts(policy.Mounts{m})
+	return Edit{Section: "mount", Key: "mount", Table: true, lines: tableLines(w), apply: func(p *policy.Policy) error {
+		p.Mounts = append(slices.Clone(p.Mounts), m)
+		return p.Check()
+	}}
+}
+
+// AddRule adds a [[fetch.allow]] for one request, or for a host and port where no more is asked.
+func AddRule(q policy.Connect) Edit {
+	host, err := policy.ParseHost(q.Host)
+	rule := Profile.emptyRule()
+	rule.Host, rule.Ports = host, policy.OnePort(q.Port)
+	w := &writer{kind: Profile}
+	w.section("[fetch.allow]")
+	w.line("host = %s", quote(q.Host))
+	w.line("ports = [%d]", q.Port)
+	if q.Method != "" {
+		rule.Methods = policy.Globs{}
+		if g, gerr := policy.ParseGlob(q.Method); gerr == nil {
+			rule.Methods = policy.Globs{g}
+		}
+		g, gerr := policy.ParseGlob(q.Path)
+		if err = errors.Join(err, gerr); gerr == nil {
+			rule.Paths = policy.Globs{g}
+		}
+		w.line("methods = [%s]", quote(q.Method))
+		w.line("paths = [%s]", quote(q.Path))
+	}
+	return Edit{Section: "fetch.allow", Key: "fetch.allow", Table: true, lines: tableLines(w), apply: func(p *policy.Policy) error {
+		if err != nil {
+			return err
+		}
+		if len(p.Fetch.Allow) == 0 { // base says the limits, which count from the first rule on
+			p.Fetch.Limits = policy.TopFetchLimits()
+		}
+		p.Fetch.Allow = append(slices.Clone(p.Fetch.Allow), rule)
+		return p.Check()
+	}}
+}
+
+// AddDeny adds a [[fetch.deny]] for a host, or for one path of it.
+func AddDeny(q policy.Connect) Edit {
+	host, err := policy.ParseHost(q.Host)
+	w := &writer{kind: Profile}
+	w.section("[fetch.deny]")
+	w.line("host = %s", quote(q.Host))
+	return Edit{Section: "fetch.deny", Key: "fetch.deny", Table: true, lines: tableLines(w), apply: func(p *policy.Policy) error {
+		if err == nil {
+			p.Fetch.Deny = append(slices.Clone(p.Fetch.Deny), policy.DenyHost(host))
+		}
+		return err
+	}}
+}
+
+func tableLines(w *writer) []string { return strings.Split(strings.Trim(w.out.String(), "\n"), "\n") }
+
+// Lines are what the edit writes, as a person would.
+func (e Edit) Lines() []string {
+	if e.Table {
+		return e.lines
+	}
+	value := e.Value
+	if e.Item {
+		value = "[…, " + value + "]"
+	}
+	return []string{"[" + e.Section + "]", e.Key + " = " + value}
+}
+
+// ApplyTo makes the change to a policy that was read.
+func (e Edit) ApplyTo(p policy.Policy) (policy.Policy, error) {
+	if e.apply == nil {
+		return p, ErrEdit
+	}
+	err := e.apply(&p)
+	return p, err
+}
+
+// Apply makes the change to a text. What it returns is TOML again, and differs from text in
+// nothing else; an edit that cannot be made so is an error.
+func (e Edit) Apply(text []byte) ([]byte, error) {
+	var errs Errors
+	root := parseTree("", text, &errs)
+	if root == nil || len(errs) > 0 {
+		return nil, fmt.Errorf("%w: %w", ErrEdit, errs)
+	}
+	var out []byte
+	switch section, v := e.find(root); {
+	case e.Table:
+		out = slices.Concat(endLine(text), []byte("\n"+strings.Join(e.lines, "\n")+"\n"))
+	case v != nil && e.Item:
+		out = intoList(text, offsetOf(text, section.keyAt[e.Key]), e.Value)
+	case v != nil:
+		out = replaceValue(text, offsetOf(text, section.keyAt[e.Key]), e.Value)
+	default:
+		value := e.Value
+		if e.Item {
+			value = "[" + value + "]"
+		}
+		out = intoSection(text, e.Section, section, e.Key+" = "+value)
+	}
+	errs = nil
+	if after := parseTree("", out, &errs); out == nil || after == nil || len(errs) > 0 {
+		return nil, fmt.Errorf("%w: it is written in a way that only a person can extend: %s", ErrEdit, strings.Join(e.Lines(), " "))
+	}
+	return out, nil
+}
+
+// find returns the table of the section, and the value of the key, nil where there is none.
+func (e Edit) find(root *node) (section, v *node) {
+	section = root
+	for name := range strings.SplitSeq(e.Section, ".") {
+		if section = section.get(name); section == nil || section.table == nil {
+			return nil, nil
+		}
+	}
+	return section, section.get(e.Key)
+}
+
+func endLine(text []byte) []byte {
+	if len(text) == 0 || bytes.HasSuffix(text, []byte("\n")) {
+		return text
+	}
+	return append(slices.Clone(text), '\n')
+}
+
+func offsetOf(text []byte, at Position) int {
+	offset := 0
+	for range at.Line - 1 {
+		i := bytes.IndexByte(text[offset:], '\n')
+		if i < 0 {
+			return len(text)
+		}
+		offset += i + 1
+	}
+	return min(offset+at.Column-1, len(text))
+}
+
+// valueAt finds the value of the key that stands at an offset, ok is false where it cannot.
+func valueAt(text []byte, key int) (from, to int, ok bool) {
+	i := bytes.IndexByte(text[key:], '=')
+	if i < 0 {
+		return 0, 0, false
+	}
+	from = key + i + 1
+	for from < len(text) && (text[from] == ' ' || text[from] == '\t') {
+		from++
+	}
+	to, ok = valueEnd(text, from)
+	return from, to, ok
+}
+
+// valueEnd is the end of the value that starts at an offset.
+func valueEnd(text []byte, at int) (int, bool) {
+	depth := 0
+	for i := at; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"' || c == '\'':
+			end, ok := stringEnd(text, i)
+			if !ok {
+				return 0, false
+			}
+			if i = end - 1; depth == 0 {
+				return end, true
+			}
+		case c == '#' || c == '\n':
+			if depth == 0 {
+				return len(bytes.TrimRight(text[:i], " \t\r")), true
+			}
+			for c == '#' && i+1 < len(text) && text[i+1] != '\n' {
+				i++
+			}
+		case c == '[' || c == '{':
+			depth++
+		case c == ']' || c == '}':
+			if depth--; depth <= 0 {
+				return i + 1, depth == 0
+			}
+		}
+	}
+	return len(text), depth == 0
+}
+
+// stringEnd is the end of the string that starts at an offset. Strings of several lines are
+// left to people.
+func stringEnd(text []byte, at int) (int, bool) {
+	q := text[at]
+	if bytes.HasPrefix(text[at:], []byte{q, q, q}) {
+		return 0, false
+	}
+	for i := at + 1; i < len(text) && text[i] != '\n'; i++ {
+		switch {
+		case text[i] == '\\' && q == '"':
+			i++
+		case text[i] == q:
+			return i + 1, true
+		}
+	}
+	return 0, false
+}
+
+func replaceValue(text []byte, key int, value string) []byte {
+	from, to, ok := valueAt(text, key)
+	if !ok {
+		return nil
+	}
+	return slices.Concat(text[:from], []byte(value), text[to:])
+}
+
+// intoList puts an item behind the last one of a list.
+func intoList(text []byte, key int, item string) []byte {
+	from, to, ok := valueAt(text, key)
+	if !ok || text[from] != '[' {
+		return nil
+	}
+	last, comma, empty := from+1, true, true
+	for i := from + 1; i < to-1; i++ {
+		switch c := text[i]; {
+		case c == '#':
+			for i < to-1 && text[i] != '\n' {
+				i++
+			}
+		case c == '"' || c == '\'':
+			end, ok := stringEnd(text, i)
+			if !ok {
+				return nil
+			}
+			last, comma, empty = end, false, false
+			i = end - 1
+		case c == ',':
+			last, comma = i+1, true
+		case c != ' ' && c != '\t' && c != '\n' && c != '\r':
+			last, comma, empty = i+1, false, false
+		}
+	}
+	insert := ", " + item
+	switch lead := leadOf(text, last, to); {
+	case empty:
+		insert = item
+	case lead != "" && comma:
+		insert = lead + item + ","
+	case lead != "":
+		insert = "," + lead + item
+	case comma:
+		insert = " " + item
+	}
+	return slices.Concat(text[:last], []byte(insert), text[last:])
+}
+
+// leadOf is the line break and indentation of a list that has an item to each line.
+func leadOf(text []byte, last, to int) string {
+	if !bytes.Contains(text[last:to], []byte("\n")) {
+		return ""
+	}
+	line := bytes.LastIndexByte(text[:last], '\n') + 1
+	indent := text[line:last]
+	return "\n" + string(indent[:len(indent)-len(bytes.TrimLeft(indent, " \t"))])
+}
+
+// intoSection puts a line behind the header of a section, or with a header to the end.
+func intoSection(text []byte, name string, section *node, line string) []byte {
+	if section == nil || !section.header {
+		return slices.Concat(endLine(text), []byte("\n["+name+"]\n"+line+"\n"))
+	}
+	at := offsetOf(text, section.pos)
+	i := bytes.IndexByte(text[at:], '\n')
+	if i < 0 {
+		return slices.Concat(endLine(text), []byte(line+"\n"))
+	}
+	return slices.Concat(text[:at+i+1], []byte(line+"\n"), text[at+i+1:])
+}

@@ -1,0 +1,217 @@
+package syntax
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// SchemaID names the schema of policy files.
+const SchemaID = "https://jail-sandbox.github.io/jail/policy.schema.json"
+
+type object = map[string]any
+
+// Schema returns a JSON Schema (2020-12) of policy files, for editors. It is made from the
+// types of a policy, and refuses less than Parse does: what it cannot say is what two keys
+// mean together, how large a size may be, and whose file it is.
+func Schema() []byte {
+	root := structSchema(reflect.TypeFor[policy.Policy](), "")
+	props := root["properties"].(object)
+	props["mount"] = props["mounts"]
+	delete(props, "mounts")
+	props["policy"] = object{"const": Version, "description": about("policy")}
+	props["name"] = object{"type": "string", "maxLength": 128, "pattern": `^[a-z0-9_][a-z0-9_-]*(/[a-z0-9_][a-z0-9_-]*)*$`, "description": about("name")}
+	props["about"] = object{"type": "string", "maxLength": 500, "description": about("about")}
+	props["include"] = object{"type": "array", "items": props["name"], "description": about("include")}
+	section := object{"type": "object", "additionalProperties": false,
+		"properties": object{"limits": props["limits"], "mount": props["mount"], "fetch": props["fetch"]}}
+	props["tool"] = object{"type": "object", "additionalProperties": section, "propertyNames": object{"pattern": "^(/|[^/]+/|\\*\\*/)"},
+		"description": "what narrows the runs of single tools, met with the rest"}
+	props["without"] = withoutSchema()
+	root["required"] = []string{"policy"}
+	root["$schema"], root["$id"] = "https://json-schema.org/draft/2020-12/schema", SchemaID
+	root["title"] = "Policy of jail"
+	text, err := json.MarshalIndent(root, "", "  ")
+	if err != nil {
+		panic("syntax: bug: " + err.Error()) // it is made of maps, lists and texts
+	}
+	return append(text, '\n')
+}
+
+func about(path string) string {
+	for _, k := range Keys() {
+		if k.Path == path {
+			return k.About
+		}
+	}
+	return ""
+}
+
+func listOf(items object) object { return object{"type": "array", "items": items} }
+
+func texts() object {
+	return object{"type": "array", "uniqueItems": true, "items": object{"type": "string", "minLength": 1, "maxLength": 4096}}
+}
+
+// globs are texts without what has no meaning in a pattern.
+func globs(pattern string) object {
+	out := texts()
+	out["items"].(object)["pattern"] = pattern
+	return out
+}
+
+const plainGlob = `^[^?\[\]{}\\]+$`
+
+// schemaOf is what a file says in place of a value of a type.
+func schemaOf(t reflect.Type, path string) object {
+	switch t {
+	case reflect.TypeFor[policy.WorkspaceAccess]():
+		return object{"enum": policy.WorkspaceAccessWords()}
+	case reflect.TypeFor[policy.CommitRule]():
+		return object{"enum": policy.CommitRuleWords()}
+	case reflect.TypeFor[policy.Rights]():
+		return object{"enum": policy.RightsWords()}
+	case reflect.TypeFor[policy.FetchMode]():
+		return object{"enum": policy.FetchModeWords()}
+	case reflect.TypeFor[policy.TLSMode]():
+		return object{"enum": policy.TLSModeWords()}
+	case reflect.TypeFor[policy.Host]():
+		return object{"type": "string", "pattern": `^(\*|(\*\.|\*\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*\.?)$`}
+	case reflect.TypeFor[policy.Ports]():
+		return listOf(object{"oneOf": []object{{"type": "integer", "minimum": 1, "maximum": 65535}, {"type": "string", "pattern": `^(\*|[1-9][0-9]{0,4}-[1-9][0-9]{0,4})$`}}})
+	case reflect.TypeFor[policy.Vars]():
+		return object{"type": "object", "additionalProperties": object{"type": "string"}, "propertyNames": object{"pattern": `^[!-~]+$`}}
+	case reflect.TypeFor[policy.Limits](), reflect.TypeFor[policy.FetchLimits]():
+		return limitsSchema(path)
+	case reflect.TypeFor[policy.Globs]():
+		return globs(globForm(path))
+	case reflect.TypeFor[[]string]():
+		if path == "syscalls.groups" {
+			var names []string
+			for _, g := range policy.SyscallGroups() {
+				names = append(names, g.Name)
+			}
+			return object{"type": "array", "uniqueItems": true, "items": object{"enum": names}}
+		}
+		return globs(plainGlob)
+	}
+	switch t.Kind() {
+	case reflect.Slice:
+		return listOf(schemaOf(t.Elem(), path))
+	case reflect.Struct:
+		return structSchema(t, path)
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	}
+	return object{"type": "string", "minLength": 1}
+}
+
+// globForm is how a pattern of a list must begin, or look.
+func globForm(path string) string {
+	switch path {
+	case "tools.modules":
+		return `^(/|\*\*|\$\{(home|workspace)\}/)`
+	case "tools.native":
+		return `^(/[^?\[\]{}\\]*[^?\[\]{}\\/]|\*\*)$`
+	case "fetch.allow.methods", "fetch.deny.methods":
+		return `^(\*|[A-Z_-]+)$`
+	case "fetch.allow.paths", "fetch.deny.paths":
+		return `^(/[!-~]*|\*\*)$`
+	case "fetch.allow.types":
+		return `^(\*\*|[a-z0-9*+._-]+/[a-z0-9*+._-]+)$`
+	}
+	return plainGlob
+}
+
+func structSchema(t reflect.Type, path string) object {
+	props := object{}
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		key := join(path, name)
+		if f.Type == reflect.TypeFor[policy.FetchBounds]() { // a rule has them among its own
+			var b policy.FetchBounds
+			for _, bound := range policy.FetchBoundNames() {
+				_, unit, _ := b.Get(bound)
+				props[bound] = described(unitSchema(unit), join(path, bound))
+			}
+			continue
+		}
+		if path == "fetch" && name == "rate" { // it stands among the limits
+			continue
+		}
+		props[name] = described(schemaOf(f.Type, strings.TrimPrefix(key, "mounts.")), key)
+	}
+	out := object{"type": "object", "additionalProperties": false, "properties": props}
+	switch t {
+	case reflect.TypeFor[policy.Mount]():
+		out["required"] = []string{"access"}
+		props["source"] = described(object{"type": "string", "pattern": `^(/|\$\{(home|workspace)\}(/|$))`}, "mount.source")
+		props["target"] = described(object{"type": "string", "pattern": `^/.`}, "mount.target")
+	case reflect.TypeFor[policy.FetchRule](), reflect.TypeFor[policy.FetchDeny]():
+		out["required"] = []string{"host"}
+		if c, ok := props["credential"]; ok {
+			c.(object)["pattern"] = `^(\*|[A-Za-z0-9._-]{0,128})$`
+			delete(c.(object), "minLength")
+		}
+	}
+	return out
+}
+
+func described(s object, path string) object {
+	if text := about(strings.Replace(path, "mounts", "mount", 1)); text != "" {
+		s["description"] = text
+	}
+	return s
+}
+
+func limitsSchema(path string) object {
+	props := object{}
+	for _, l := range policy.LimitInfos() {
+		section, name, nested := cutLast(l.Name)
+		if nested != (path == "fetch.limits") {
+			continue
+		}
+		key := "limits." + name
+		if nested {
+			key = section + "." + key
+		}
+		props[name] = described(unitSchema(l.Unit), key)
+	}
+	if path == "fetch.limits" {
+		props["rate"] = described(unitSchema(policy.Count), "fetch.limits.rate")
+	}
+	return object{"type": "object", "additionalProperties": false, "properties": props}
+}
+
+func unitSchema(u policy.Unit) object {
+	switch u {
+	case policy.Bytes:
+		return object{"type": "string", "pattern": `^0*[1-9][0-9]*(B|KiB|MiB|GiB|TiB)$`}
+	case policy.Duration:
+		return object{"type": "string", "pattern": `^((([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`}
+	case policy.Cores:
+		return object{"type": "number", "exclusiveMinimum": 0, "maximum": 4096}
+	}
+	return object{"type": "integer", "minimum": 1, "maximum": 1 << 31}
+}
+
+func withoutSchema() object {
+	props := object{}
+	for _, l := range withoutLists {
+		s := texts()
+		s["description"] = about("without." + join(l.section, l.key))
+		if l.section == "" {
+			props[l.key] = s
+			continue
+		}
+		section, ok := props[l.section].(object)
+		if !ok {
+			section = object{"type": "object", "additionalProperties": false, "properties": object{}}
+			props[l.section] = section
+		}
+		section["properties"].(object)[l.key] = s
+	}
+	return object{"type": "object", "additionalProperties": false, "properties": props, "description": "what is taken out of what is inherited"}
+}

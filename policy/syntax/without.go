@@ -1,0 +1,202 @@
+package syntax
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// takenOut is an item of [without]: one of a list that was inherited and is not wanted.
+type takenOut struct {
+	key, item string // of the list that it is taken out of
+	pos       Position
+}
+
+// withoutLists are the lists that items can be taken out of, with what names an item.
+var withoutLists = []struct{ section, key, about string }{
+	{"", "mount", "targets of mounts"},
+	{"", "limits", "names of limits"},
+	{"", "tool", "patterns of sections of tools"},
+	{"workspace", "hide", "patterns"},
+	{"workspace", "protect", "patterns"},
+	{"tools", "allow", "patterns"},
+	{"tools", "modules", "patterns"},
+	{"tools", "native", "patterns"},
+	{"fetch", "allow", "hosts, as the rules name them"},
+	{"fetch", "deny", "hosts, as the rules name them"},
+	{"env", "set", "names of variables"},
+	{"env", "pass", "patterns"},
+	{"env", "allow", "patterns"},
+	{"syscalls", "groups", "names of groups"},
+}
+
+// without reads [without], which has the shape of the file itself, with lists of what to
+// take out in place of the lists.
+func (r *reader) without(key string, v *node) {
+	sections := map[string]map[string]func(string, *node){}
+	known := map[string]func(string, *node){}
+	for _, l := range withoutLists {
+		read := func(k string, v *node) {
+			list := join(l.section, l.key)
+			r.texts(k, v, func(string) error { return nil })
+			for _, item := range v.items {
+				if item.text != "" {
+					r.draft.without = append(r.draft.without, takenOut{list, item.text, item.pos})
+				}
+			}
+		}
+		if l.section == "" {
+			known[l.key] = read
+			continue
+		}
+		if sections[l.section] == nil {
+			sections[l.section] = map[string]func(string, *node){}
+		}
+		sections[l.section][l.key] = read
+	}
+	for section, keys := range sections {
+		known[section] = func(k string, v *node) { r.table(k, v, keys) }
+	}
+	r.table(key, v, known)
+}
+
+// takeOut takes what d does not want out of what it inherits. An item that nobody gave is an
+// error, since its author believes that it was there.
+func (d *draft) takeOut(base *draft, errs *Errors) {
+	for _, t := range d.without {
+		have := base.items(t.key)
+		name := sameItem(t.key, t.item)
+		if !slices.Contains(have, name) {
+			hint := didYouMean(t.item, have)
+			if hint == "" && len(have) > 0 {
+				hint = "inherited are " + strings.Join(firstFew(have), ", ")
+			}
+			errs.add(t.pos, hint, "without.%s: %q takes nothing out, since no policy that is included has it", t.key, t.item)
+			continue
+		}
+		base.remove(t.key, name)
+	}
+}
+
+func firstFew(all []string) []string {
+	if len(all) > 8 {
+		return append(all[:8:8], "…")
+	}
+	return all
+}
+
+// sameItem is the form in which two spellings of one item are equal.
+func sameItem(key, item string) string {
+	switch key {
+	case "tools.allow", "tools.modules", "tools.native", "env.pass", "env.allow":
+		if g, err := policy.ParseGlob(item); err == nil {
+			return g.String()
+		}
+	case "fetch.allow", "fetch.deny":
+		if h, err := policy.ParseHost(item); err == nil {
+			return h.String()
+		}
+	}
+	return item
+}
+
+// items are the names of what a list holds.
+func (d *draft) items(key string) []string {
+	p := &d.policy
+	var out []string
+	switch key {
+	case "mount":
+		for _, m := range p.Mounts {
+			out = append(out, m.Target)
+		}
+	case "limits":
+		for _, name := range policy.LimitNames() {
+			if d.has("limits." + name) {
+				out = append(out, name)
+			}
+		}
+	case "tool":
+		for _, t := range d.tools {
+			out = append(out, t.tool.String())
+		}
+	case "workspace.hide":
+		out = p.Workspace.Hide
+	case "workspace.protect":
+		out = p.Workspace.Protect
+	case "fetch.allow":
+		for _, r := range p.Fetch.Allow {
+			out = append(out, r.Host.String())
+		}
+	case "fetch.deny":
+		for _, r := range p.Fetch.Deny {
+			out = append(out, r.Host.String())
+		}
+	case "env.set":
+		out = slices.Sorted(maps.Keys(p.Env.Set.Values))
+	case "syscalls.groups":
+		out = p.Syscalls.Groups
+	default:
+		out = d.globs(key).Strings()
+	}
+	return slices.Clone(out)
+}
+
+// globs is the list of patterns of that name.
+func (d *draft) globs(key string) *policy.Globs {
+	p := &d.policy
+	return map[string]*policy.Globs{
+		"tools.allow": &p.Tools.Allow, "tools.modules": &p.Tools.Modules, "tools.native": &p.Tools.Native,
+		"env.pass": &p.Env.Pass, "env.allow": &p.Env.Allow,
+	}[key]
+}
+
+// remove takes each item of that name out of a list, and its places with it.
+func (d *draft) remove(key, name string) {
+	p := &d.policy
+	is := func(s string) bool { return s == name }
+	switch key {
+	case "mount":
+		for i := len(p.Mounts) - 1; i >= 0; i-- {
+			if p.Mounts[i].Target == name {
+				delete(d.at, "mount "+strconv.Quote(p.Mounts[i].String()))
+				p.Mounts, d.mountAt = slices.Delete(p.Mounts, i, i+1), slices.Delete(d.mountAt, i, i+1)
+			}
+		}
+	case "limits":
+		p.Limits.Put(name, 0)
+		delete(d.at, "limits."+name)
+	case "tool":
+		d.tools = slices.DeleteFunc(d.tools, func(t *draft) bool { return t.tool.String() == name })
+	case "workspace.hide":
+		p.Workspace.Hide = slices.DeleteFunc(slices.Clone(p.Workspace.Hide), is)
+	case "workspace.protect":
+		p.Workspace.Protect = slices.DeleteFunc(slices.Clone(p.Workspace.Protect), is)
+	case "fetch.allow":
+		p.Fetch.Allow = slices.DeleteFunc(slices.Clone(p.Fetch.Allow), func(r policy.FetchRule) bool { return r.Host.String() == name })
+	case "fetch.deny":
+		p.Fetch.Deny = slices.DeleteFunc(slices.Clone(p.Fetch.Deny), func(r policy.FetchDeny) bool { return r.Host.String() == name })
+	case "env.set":
+		delete(p.Env.Set.Values, name)
+		delete(d.at, "env.set."+name)
+	case "syscalls.groups":
+		p.Syscalls.Groups = slices.DeleteFunc(slices.Clone(p.Syscalls.Groups), is)
+	default:
+		list := d.globs(key)
+		*list = slices.DeleteFunc(slices.Clone(*list), func(g policy.Glob) bool { return g.String() == name })
+	}
+	delete(d.at, key+" "+strconv.Quote(name))
+}
+
+// withoutKeys describes the keys of [without].
+func withoutKeys() []Key {
+	var out []Key
+	for _, l := range withoutLists {
+		path := join(l.section, l.key)
+		out = append(out, Key{"without." + path, "[…]", fmt.Sprintf("takes out of %s what is inherited: %s", path, l.about)})
+	}
+	return out
+}

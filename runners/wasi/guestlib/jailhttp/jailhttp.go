@@ -1,0 +1,86 @@
+//go:build wasip1
+
+// Package jailhttp makes net/http work inside a jail: importing it sets http.DefaultTransport, so that http.Get and all that stands on it go through
+// the jail's fetch proxy. There is nothing to call:
+//
+//	import _ "github.com/jail-sandbox/jail/runners/wasi/guestlib/jailhttp"
+//
+//	resp, err := http.Get("https://example.com/")
+//
+// Build with GOOS=wasip1 GOARCH=wasm. There is no TLS inside: the proxy speaks it, so https:// URLs are asked for as they are, and
+// a Response has no TLS state. What the policy does not allow is answered by the proxy: status 403, with the header X-Jail-Fetch and the reason and what
+// to do as JSON. Elsewhere than in WASI the package does nothing, so that the same program can be built for the host.
+package jailhttp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+)
+
+// Variable names the descriptor on which the guest accepts streams to the fetch proxy.
+const Variable = "JAIL_FETCH_FD"
+
+// ErrNoFetch says that the jail has no fetch proxy.
+var ErrNoFetch = errors.New("the policy of this jail grants no fetch: run with --profile fetch --fetch HOST")
+
+func init() { http.DefaultTransport = Transport() }
+
+// Transport returns what http.DefaultTransport is set to, for a client with settings of its own.
+func Transport() http.RoundTripper { return transport }
+
+var transport = &roundTripper{&http.Transport{
+	Proxy:               http.ProxyURL(&url.URL{Scheme: "http", Host: "fetch"}),
+	DialContext:         func(context.Context, string, string) (net.Conn, error) { return Dial() },
+	MaxIdleConnsPerHost: 4,
+	DisableCompression:  true, // what a rule says of types and sizes is said of the plain answer
+}}
+
+type roundTripper struct{ plain *http.Transport }
+
+// RoundTrip sends the whole URL to the proxy also where it is https. The Transport by itself would ask for a tunnel, and speak TLS in it.
+func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Scheme != "https" {
+		return t.plain.RoundTrip(req)
+	}
+	out := req.Clone(req.Context())
+	// An opaque URL is what the request line says, word by word.
+	out.URL = &url.URL{Scheme: "http", Host: req.URL.Host, Opaque: "https://" + req.URL.Host + path(req.URL), RawQuery: req.URL.RawQuery, ForceQuery: req.URL.ForceQuery}
+	resp, err := t.plain.RoundTrip(out)
+	if resp != nil {
+		resp.Request = req
+	}
+	return resp, err
+}
+
+func path(u *url.URL) string {
+	if p := u.EscapedPath(); p != "" {
+		return p
+	}
+	return "/"
+}
+
+// CloseIdleConnections ends the streams that no request uses.
+func (t *roundTripper) CloseIdleConnections() { t.plain.CloseIdleConnections() }
+
+var door = sync.OnceValues(func() (net.Listener, error) {
+	fd, err := strconv.Atoi(os.Getenv(Variable))
+	if err != nil {
+		return nil, ErrNoFetch
+	}
+	return net.FileListener(os.NewFile(uintptr(fd), "fetch"))
+})
+
+// Dial returns a stream to the fetch proxy, which is spoken to as any HTTP proxy.
+func Dial() (net.Conn, error) {
+	l, err := door()
+	if err != nil {
+		return nil, err
+	}
+	return l.Accept()
+}

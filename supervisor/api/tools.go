@@ -1,0 +1,127 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+)
+
+// maxOffer bounds the first line of a bundle in bytes: a manifest in base64 and the statement about it.
+const maxOffer = 2 << 20
+
+// BundleType is the media type of a bundle on its way to the daemon: an Offer as one line of JSON, then its files, one behind the other, in the order
+// and of the sizes that the manifest has them. There is no archive to unpack, and so no names in one.
+const BundleType = "application/vnd.jail.bundle"
+
+// A RingRequest puts the key ring of a publisher into use.
+type RingRequest struct {
+	Ring string `json:"ring"`
+	// Explicit is the operator's word that the ring is the publisher's. Without it the ring in use has to vouch for it.
+	Explicit bool `json:"explicit,omitempty"`
+}
+
+func (srv *Server) installTool(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	body := bufio.NewReaderSize(r.Body, 64<<10)
+	offer, err := readOffer(body)
+	if err != nil {
+		return nil, err
+	}
+	return srv.s.InstallTool(ctx, c, offer, body)
+}
+
+func readOffer(body *bufio.Reader) (bundle.Offer, error) {
+	var line []byte
+	for {
+		part, err := body.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > maxOffer:
+			return bundle.Offer{}, badOffer(fmt.Errorf("its first line is longer than %d bytes", maxOffer))
+		case err == nil:
+			return parseOffer(line)
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return bundle.Offer{}, badOffer(err)
+		}
+	}
+}
+
+func parseOffer(line []byte) (o bundle.Offer, err error) {
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&o); err != nil {
+		return o, badOffer(err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return o, badOffer(errors.New("more than one value in its first line"))
+	}
+	return o, nil
+}
+
+func badOffer(err error) error {
+	return &supervisor.Error{Code: supervisor.CodeUsage, Message: fmt.Sprintf("body of the request: %v", err), Err: err}
+}
+
+func (srv *Server) removeTool(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	return srv.s.RemoveTool(ctx, c, r.PathValue("name"), r.URL.Query().Get("forget") == "1")
+}
+
+func (srv *Server) setRing(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	var req RingRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return nil, srv.s.SetRing(ctx, c, r.PathValue("name"), req.Ring, req.Explicit)
+}
+
+func (srv *Server) removeRing(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	return nil, srv.s.RemoveRing(ctx, c, r.PathValue("name"))
+}
+
+// InstallTool offers a bundle; files are its files, in the order of its manifest.
+func (c *Client) InstallTool(ctx context.Context, o bundle.Offer, files io.Reader) (in bundle.Installed, err error) {
+	line, err := json.Marshal(o)
+	if err != nil {
+		return in, err
+	}
+	req, err := http.NewRequestWithContext(ctx, "POST", "http://jail"+PathTools, io.MultiReader(bytes.NewReader(append(line, '\n')), files))
+	if err != nil {
+		return in, err
+	}
+	req.Header.Set("Content-Type", BundleType)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return in, c.explain(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return in, readProblem(resp)
+	}
+	return in, json.NewDecoder(resp.Body).Decode(&in)
+}
+
+// RemoveTool takes a pulled bundle away; forget drops what was seen of its versions as well.
+func (c *Client) RemoveTool(ctx context.Context, name string, forget bool) (in bundle.Installed, err error) {
+	path := item(PathTools, name)
+	if forget {
+		path += "?forget=1"
+	}
+	return in, c.do(ctx, "DELETE", path, nil, &in)
+}
+
+// SetRing puts the key ring of a publisher into use.
+func (c *Client) SetRing(ctx context.Context, publisher string, req RingRequest) error {
+	return c.do(ctx, "PUT", item(PathPublishers, publisher), req, &struct{}{})
+}
+
+// RemoveRing takes the keys of a publisher out of use.
+func (c *Client) RemoveRing(ctx context.Context, publisher string) error {
+	return c.do(ctx, "DELETE", item(PathPublishers, publisher), nil, &struct{}{})
+}

@@ -1,0 +1,182 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// ErrProof is wrapped by what is wrong with a proof.
+var ErrProof = errors.New("proof")
+
+// ErrNoRecord says that a log has no record of that number.
+var ErrNoRecord = errors.New("no such record")
+
+// A Proof shows to whoever has the log's public key, and nothing else, that a line is a record of the log.
+type Proof struct {
+	Line   []byte // the record, without its newline
+	Index  uint64 // its number less one
+	Hashes []tlog.Hash
+	Note   []byte // the signed head: a C2SP tlog-checkpoint
+}
+
+const proofHeader = "c2sp.org/tlog-proof@v1"
+
+// Prove makes the proof of a record from the log in dir. It needs no key and checks no signature: [CheckProof] does. pub is as in [Verify].
+func Prove(dir, pub string, seq uint64) (Proof, error) {
+	known, err := verifiers(pub)
+	if err != nil {
+		return Proof{}, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return Proof{}, err
+	}
+	defer root.Close()
+	line, err := findLine(root, seq)
+	if err != nil {
+		return Proof{}, err
+	}
+	p := Proof{Line: line, Index: seq - 1}
+	for range followHead { // a head of a log in use may be half overwritten, and its tree is always ahead of it
+		if p.Note, err = readSmall(root, headFile); err != nil {
+			return Proof{}, err
+		}
+		var h head
+		if h, err = openNote(p.Note, known, asHead); err == nil {
+			if p.Hashes, err = proveIn(root, h, p.Index); err == nil {
+				return p, p.check(h)
+			}
+		}
+	}
+	return Proof{}, err
+}
+
+func proveIn(root *os.Root, h head, index uint64) ([]tlog.Hash, error) {
+	if index >= h.size {
+		return nil, fmt.Errorf("%w: the signed head has %d records", ErrNoRecord, h.size)
+	}
+	f, err := openRegular(root, treeFile, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return tlog.ProveRecord(int64(h.size), int64(index), &tree{f: f, size: int64(h.size), leaves: int64(h.size)})
+}
+
+// findLine reads the one segment that the record is in.
+func findLine(root *os.Root, seq uint64) ([]byte, error) {
+	list, err := segments(root)
+	if err != nil {
+		return nil, err
+	}
+	var segment uint64
+	for _, first := range list {
+		if first <= seq {
+			segment = first
+		}
+	}
+	if segment == 0 {
+		return nil, ErrNoRecord
+	}
+	r := readLines(root)
+	defer r.close()
+	if err := r.seek(segment, 0); err != nil {
+		return nil, err
+	}
+	for n := segment; ; n++ {
+		l, err := r.next()
+		if err == io.EOF || err == nil && (l.torn || l.segment != segment) {
+			return nil, ErrNoRecord
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n == seq {
+			return bytes.Clone(l.text), nil
+		}
+	}
+}
+
+// Marshal writes the record's line, and then the proof as a C2SP tlog-proof about it.
+func (p Proof) Marshal() []byte {
+	b := append(bytes.Clone(p.Line), '\n')
+	b = fmt.Appendf(b, "%s\nindex %d\n", proofHeader, p.Index)
+	for _, h := range p.Hashes {
+		b = append(b, h.String()...)
+		b = append(b, '\n')
+	}
+	b = append(b, '\n')
+	return append(b, p.Note...)
+}
+
+// maxProof bounds a proof that is read.
+const maxProof = maxLine + 64*64 + maxNote
+
+// ParseProof reads what Marshal writes.
+func ParseProof(text []byte) (p Proof, err error) {
+	if len(text) > maxProof {
+		return p, fmt.Errorf("%w: longer than %d bytes", ErrProof, maxProof)
+	}
+	wrong := fmt.Errorf("%w: want a record's line, then %q, its index, hashes, an empty line and a signed head", ErrProof, proofHeader)
+	line, rest, found := bytes.Cut(text, []byte("\n"))
+	top, signed, found2 := bytes.Cut(rest, []byte("\n\n"))
+	lines := strings.Split(string(top), "\n")
+	if !found || !found2 || len(lines) < 2 || lines[0] != proofHeader {
+		return p, wrong
+	}
+	digits, isIndex := strings.CutPrefix(lines[1], "index ")
+	p.Index, err = strconv.ParseUint(digits, 10, 63)
+	if !isIndex || err != nil || strconv.FormatUint(p.Index, 10) != digits {
+		return p, wrong
+	}
+	for _, word := range lines[2:] {
+		h, err := base64.StdEncoding.Strict().DecodeString(word)
+		if err != nil || len(h) != tlog.HashSize {
+			return p, wrong
+		}
+		p.Hashes = append(p.Hashes, tlog.Hash(h))
+	}
+	p.Line, p.Note = line, signed
+	return p, nil
+}
+
+// CheckProof says whether the proof holds under the public keys, and for which record.
+func CheckProof(p Proof, pub string) (Record, error) {
+	known, err := verifiers(pub)
+	if err != nil {
+		return Record{}, err
+	}
+	h, err := openNote(p.Note, known, asHead)
+	if err != nil {
+		return Record{}, fmt.Errorf("%w: its head: %w", ErrProof, err)
+	}
+	if err := p.check(h); err != nil {
+		return Record{}, err
+	}
+	r, err := ParseRecord(p.Line)
+	if err != nil {
+		return Record{}, fmt.Errorf("%w: %w", ErrProof, err)
+	}
+	if r.Seq != p.Index+1 {
+		return Record{}, fmt.Errorf("%w: the record says that it is %d, and stands at %d", ErrProof, r.Seq, p.Index+1)
+	}
+	return r, nil
+}
+
+func (p Proof) check(h head) error {
+	if p.Index >= h.size {
+		return fmt.Errorf("%w: record %d is not among the %d that the head signs", ErrProof, p.Index+1, h.size)
+	}
+	if err := tlog.CheckRecord(p.Hashes, int64(h.size), h.root, int64(p.Index), tlog.RecordHash(p.Line)); err != nil {
+		return fmt.Errorf("%w: the line is not record %d of the log whose head this is", ErrProof, p.Index+1)
+	}
+	return nil
+}

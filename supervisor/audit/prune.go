@@ -1,0 +1,232 @@
+package audit
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/bits"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+const cutFile = "cut"
+
+// Keep says what a log keeps. Zero values of its parts keep everything.
+type Keep struct {
+	Bytes int64         // of segments, counted from the newest
+	For   time.Duration // since the last record of a segment
+}
+
+// A Pruning is what [Prune] took away.
+type Pruning struct {
+	Segments int
+	Bytes    int64
+	First    uint64 // record that was the first until now
+	Last     uint64 // the last that is gone; less than First where nothing was taken away
+}
+
+// Prune takes whole segments from the beginning of a log, never the one in use, until what is left is what keep says. A "gap" record says which
+// records went; then the signed file "cut" says where the log begins, so that what is left is verified as before; then the files go. The log may be in use.
+func Prune(opt Options, keep Keep) (Pruning, error) {
+	l, err := Open(opt)
+	if err != nil {
+		return Pruning{}, err
+	}
+	var p Pruning
+	err = l.hold(func() error {
+		p, err = l.prune(keep)
+		return err
+	})
+	return p, errors.Join(err, l.Close())
+}
+
+// prune is for whoever holds the lock and is up to date.
+func (l *Log) prune(keep Keep) (p Pruning, err error) {
+	from, err := l.cut()
+	if err != nil {
+		return p, err
+	}
+	p.First, p.Last = from.size+1, from.size
+	list, err := segments(l.root)
+	if err != nil {
+		return p, err
+	}
+	var total int64
+	infos := make([]os.FileInfo, len(list))
+	for i, first := range list {
+		if infos[i], err = l.root.Lstat(segmentName(first)); err != nil {
+			return p, err
+		}
+		total += infos[i].Size()
+	}
+	old := l.opt.Now().Add(-keep.For)
+	for i := 0; i < len(list) && list[i] < l.at.segment; i++ {
+		tooMuch := keep.Bytes > 0 && total > keep.Bytes
+		tooOld := keep.For > 0 && infos[i].ModTime().Before(old)
+		if left := list[i] <= from.size; !left && !tooMuch && !tooOld {
+			break
+		}
+		p.Segments++
+		p.Bytes += infos[i].Size()
+		p.Last = list[i+1] - 1
+		total -= infos[i].Size()
+	}
+	if p.Last < p.First {
+		return p, l.removeBefore(from.size)
+	}
+	next := l.at
+	l.buf = l.buf[:0]
+	l.line(&next, Entry{Actor: l.opt.Actor, Event: Gap{Reason: "pruned, as the operator asked", First: p.First, Last: p.Last}}.body())
+	next.offset += int64(len(l.buf))
+	if err := l.store(next); err != nil {
+		return p, err
+	}
+	l.since++
+	if err := l.setCut(p.Last); err != nil {
+		return p, err
+	}
+	return p, errors.Join(l.removeBefore(p.Last), l.seal(false))
+}
+
+// setCut signs that the log begins behind the record.
+func (l *Log) setCut(last uint64) error {
+	at, err := l.headAt(last)
+	if err != nil {
+		return err
+	}
+	e, err := l.tree.edge(int64(last))
+	if err != nil {
+		return err
+	}
+	text, err := at.sign(asCut, l.opt.Now(), []string{e.line()}, l.signer)
+	if err != nil {
+		return err
+	}
+	if err := l.tree.f.Sync(); err != nil { // nobody could make it anew from what is gone
+		return err
+	}
+	return replace(l.root, cutFile, 0o640, string(text))
+}
+
+// headAt is what a head of an earlier time would vouch for, at the end of a segment.
+func (l *Log) headAt(last uint64) (head, error) {
+	r := readLines(l.root)
+	defer r.close()
+	if err := r.seek(last+1, 0); err != nil {
+		return head{}, err
+	}
+	text, err := r.next()
+	if err != nil {
+		return head{}, err
+	}
+	m, err := l.parser.mark(text.text)
+	if err != nil || m.seq != last+1 {
+		return head{}, fmt.Errorf("%w: %s does not begin with record %d", ErrDamaged, segmentName(last+1), last+1)
+	}
+	root, err := tlog.TreeHash(int64(last), l.tree)
+	return head{state{last, m.prev}, root}, err
+}
+
+// removeBefore removes the segments that the cut has made superfluous, the oldest first.
+func (l *Log) removeBefore(last uint64) error {
+	list, err := segments(l.root)
+	if err != nil {
+		return err
+	}
+	for _, first := range list {
+		if first > last {
+			break
+		}
+		if err := l.root.Remove(segmentName(first)); err != nil {
+			return err
+		}
+	}
+	return syncDir(l.root)
+}
+
+// cut is where the log begins: at its head of that time.
+func (l *Log) cut() (head, error) {
+	h, _, err := readCut(l.root, l.known)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return h, err
+}
+
+// readCut reads the signed beginning of a log: that of no records, where nothing was taken away.
+func readCut(root *os.Root, known note.Verifiers) (head, edge, error) {
+	text, err := readSmall(root, cutFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return head{state{hash: noLine()}, edge(nil).root()}, nil, nil
+	}
+	if err != nil {
+		return head{}, nil, err
+	}
+	h, more, err := openLong(text, known, asCut)
+	if err != nil {
+		return h, nil, fmt.Errorf("%s: %w", cutFile, err)
+	}
+	if len(more) != 1 {
+		return h, nil, fmt.Errorf("%s: %w", cutFile, errNote)
+	}
+	e, err := parseEdge(more[0], h.size)
+	if err == nil && e.root() != h.root {
+		err = errRoot
+	}
+	if err != nil {
+		return h, nil, fmt.Errorf("%s: %w", cutFile, err)
+	}
+	return h, e, nil
+}
+
+// edge returns the edge of the tree when it had so many leaves.
+func (t *tree) edge(leaves int64) (edge, error) {
+	var e edge
+	for rest := uint64(leaves); rest > 0; {
+		level := bits.Len64(rest) - 1
+		before := (uint64(leaves) &^ (rest)) >> level // whole subtrees of that size to its left
+		hashes, err := t.ReadHashes([]int64{tlog.StoredHashIndex(level, int64(before))})
+		if err != nil {
+			return nil, err
+		}
+		e = append(e, subtree{level, hashes[0]})
+		rest &^= 1 << level
+	}
+	return e, nil
+}
+
+const edgePrefix = "edge"
+
+func (e edge) line() string {
+	var b strings.Builder
+	b.WriteString(edgePrefix)
+	for _, s := range e {
+		b.WriteByte(' ')
+		b.WriteString(s.hash.String())
+	}
+	return b.String()
+}
+
+// parseEdge reads what line writes; the levels follow from the number of leaves.
+func parseEdge(text string, leaves uint64) (edge, error) {
+	words := strings.Split(text, " ")
+	if words[0] != edgePrefix || len(words)-1 != bits.OnesCount64(leaves) {
+		return nil, errNote
+	}
+	var e edge
+	for _, word := range words[1:] {
+		h, err := base64.StdEncoding.Strict().DecodeString(word)
+		if err != nil || len(h) != tlog.HashSize {
+			return nil, errNote
+		}
+		level := bits.Len64(leaves) - 1
+		leaves &^= 1 << level
+		e = append(e, subtree{level, tlog.Hash(h)})
+	}
+	return e, nil
+}

@@ -1,0 +1,86 @@
+package report
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// findings are what a reviewer should look at in one run.
+func (run *Run) findings() []Finding {
+	var list []Finding
+	say := func(grave bool, record uint64, format string, args ...any) {
+		list = append(list, Finding{grave, fmt.Sprintf(format, args...), record})
+	}
+	if run.End == nil {
+		say(true, run.first, "run %s: the log does not say how it ended", run.ID)
+	} else if run.End.Error != "" {
+		say(true, run.first, "run %s: jail itself failed: %s", run.ID, run.End.Error)
+	}
+	for _, w := range run.Warnings {
+		say(false, run.first, "the policy is wide: %s", w)
+	}
+	for _, r := range run.Refused {
+		what := fmt.Sprintf("%s refused %s (%s)", r.Layer, r.What, r.Rule)
+		if r.Count > 1 {
+			what += fmt.Sprintf(", %d times", r.Count)
+		}
+		say(secret(r.What) || r.Layer == "seccomp", r.Record, "%s", what)
+	}
+	hosts := map[string]bool{}
+	for _, f := range run.Fetches {
+		host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(after(f.What, " "), "https://"), "http://"), "/")
+		switch {
+		case f.Decision == "denied":
+			say(true, f.Record, "fetch refused: %s (%s)", f.What, f.Rule)
+		case !hosts[host]:
+			hosts[host] = true
+			say(false, f.Record, "it reached %s", host)
+		}
+	}
+	for _, l := range run.Limits {
+		say(false, run.first, "it met the limit %s: %d of %d", l.Name, l.Peak, l.Limit)
+	}
+	for _, file := range run.Files {
+		words := strings.SplitN(file, " ", 3)
+		if len(words) != 3 {
+			continue
+		}
+		if risk, held := policy.Protected(words[2]); held {
+			say(true, run.first, "it changed a protected name (%s): %s", risk.Reason, words[2])
+		} else if risk, flagged := policy.Flagged(words[2]); flagged {
+			say(false, run.first, "it changed a name that matters (%s): %s", risk.Reason, words[2])
+		}
+	}
+	for _, d := range run.Decisions {
+		switch {
+		case d.Error != "":
+			say(true, d.Record, "not %s: %s", d.What, d.Error)
+		case d.Protected:
+			say(true, d.Record, "uid %d committed protected names by an explicit yes", d.UID)
+		case strings.HasSuffix(d.What, "(begun)"):
+			say(true, d.Record, "%s, and the log does not say how it ended", d.What)
+		}
+	}
+	return list
+}
+
+// secret reports whether a refusal is about what looks like a secret.
+func secret(what string) bool {
+	name := strings.ToLower(path.Base(after(what, " ")))
+	for _, part := range []string{"shadow", "id_rsa", "id_ed25519", "id_ecdsa", ".pem", ".key", ".env", "credentials", "token", "secret", "password", ".netrc", ".npmrc", ".pypirc", "kubeconfig"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return strings.Contains(what, "/.ssh/") || strings.Contains(what, "/.aws/") || strings.Contains(what, "/.gnupg/")
+}
+
+func after(s, sep string) string {
+	if _, rest, found := strings.Cut(s, sep); found {
+		return rest
+	}
+	return s
+}

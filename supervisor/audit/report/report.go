@@ -1,0 +1,226 @@
+// Package report tells the story of one run, or of all runs of a session, from the records of the log: what was asked, what ran, what it touched
+// and fetched, what it was refused, and who approved what. What a reviewer should look at stands first.
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// ErrNothing says that no record is about what was asked for.
+var ErrNothing = errors.New("no record")
+
+// A Report is what the log says. Texts are as they were recorded, any bytes: who prints them escapes them.
+type Report struct {
+	ID       string    `json:"id"`      // of the run or session
+	Session  bool      `json:"session"` // it is that of a session
+	First    uint64    `json:"first"`   // record
+	Last     uint64    `json:"last"`
+	Findings []Finding `json:"findings"` // what to look at, the gravest first
+	Runs     []*Run    `json:"runs"`
+}
+
+// A Finding is something that a reviewer should look at.
+type Finding struct {
+	Grave  bool   `json:"grave"`
+	Text   string `json:"text"`
+	Record uint64 `json:"record"`
+}
+
+// A Run is one run.
+type Run struct {
+	ID        string    `json:"id"`
+	UID       uint32    `json:"uid"`
+	Caller    string    `json:"caller"` // program of who asked
+	Started   time.Time `json:"started"`
+	Tool      string    `json:"tool"`
+	Digest    string    `json:"digest"`
+	Argv      []string  `json:"argv"`
+	Cwd       string    `json:"cwd"`
+	Workspace string    `json:"workspace"`
+	Profile   string    `json:"profile"`
+	Policy    string    `json:"policy"`
+	Warnings  []string  `json:"warnings"`
+	Programs  []Program `json:"programs"`
+	Fetches   []Fetch   `json:"fetches"`
+	Refused   []Refusal `json:"refused"`
+	Limits    []Limit   `json:"limits"`
+	Files     []string  `json:"files"` // of the change set: kind, digest, path
+	Changes   *Changes  `json:"changes,omitempty"`
+	Decisions []Verdict `json:"decisions"` // on the change set
+	End       *End      `json:"end,omitempty"`
+	first     uint64
+}
+
+// Program is one that ran in the jail.
+type Program struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+	Count  int64  `json:"count"`
+}
+
+// Fetch is one request.
+type Fetch struct {
+	Record   uint64 `json:"record"`
+	Decision string `json:"decision"`
+	What     string `json:"what"` // method, host and path
+	Rule     string `json:"rule"`
+	Status   int64  `json:"status,omitempty"`
+	In       int64  `json:"bytes_in"`
+	Out      int64  `json:"bytes_out"`
+	Error    string `json:"error,omitempty"`
+}
+
+// Refusal is something that the run was not let do.
+type Refusal struct {
+	Record uint64 `json:"record"`
+	Layer  string `json:"layer"`
+	What   string `json:"what"`
+	Rule   string `json:"rule"`
+	Count  int64  `json:"count"`
+}
+
+// Limit is one that was met.
+type Limit struct {
+	Name   string `json:"name"`
+	Limit  int64  `json:"limit"`
+	Peak   int64  `json:"peak"`
+	Action string `json:"action"`
+}
+
+// Changes counts a change set.
+type Changes struct {
+	Added    int64 `json:"added"`
+	Modified int64 `json:"modified"`
+	Deleted  int64 `json:"deleted"`
+}
+
+// Verdict is what somebody did with a change set.
+type Verdict struct {
+	Record    uint64    `json:"record"`
+	Time      time.Time `json:"time"`
+	UID       uint32    `json:"uid"`
+	What      string    `json:"what"` // committed, discarded, reverted
+	Digest    string    `json:"digest"`
+	Changes   Changes   `json:"changes"`
+	Held      []string  `json:"held,omitempty"`
+	Protected bool      `json:"protected,omitempty"` // protected names were committed by an explicit yes
+	Error     string    `json:"error,omitempty"`
+}
+
+// End is how a run ended.
+type End struct {
+	Time     time.Time        `json:"time"`
+	ExitCode int64            `json:"exit_code"`
+	Signal   string           `json:"signal,omitempty"`
+	Limit    string           `json:"limit,omitempty"`
+	Error    string           `json:"error,omitempty"` // of jail's own
+	Usage    map[string]int64 `json:"usage"`
+}
+
+// Make reads the records of a run, or of a session. Records that cannot be read are an error.
+func Make(records iter.Seq2[audit.Record, error], id string, session bool) (*Report, error) {
+	rep := &Report{ID: id, Session: session, Findings: []Finding{}, Runs: []*Run{}}
+	runs := map[string]*Run{}
+	for r, err := range records {
+		if err != nil {
+			return nil, err
+		}
+		if rep.First == 0 {
+			rep.First = r.Seq
+		}
+		rep.Last = r.Seq
+		if r.Run == "" {
+			continue
+		}
+		run := runs[r.Run]
+		if run == nil {
+			run = &Run{ID: r.Run, UID: r.Actor.UID, Caller: r.Actor.Exe, Policy: r.Policy, Argv: []string{}, Warnings: []string{}, Programs: []Program{},
+				Fetches: []Fetch{}, Refused: []Refusal{}, Limits: []Limit{}, Files: []string{}, Decisions: []Verdict{}, first: r.Seq}
+			runs[r.Run] = run
+			rep.Runs = append(rep.Runs, run)
+		}
+		run.take(r)
+	}
+	if len(rep.Runs) == 0 {
+		return nil, ErrNothing
+	}
+	for _, run := range rep.Runs {
+		rep.Findings = append(rep.Findings, run.findings()...)
+	}
+	slices.SortStableFunc(rep.Findings, func(a, b Finding) int {
+		switch {
+		case a.Grave == b.Grave:
+			return 0
+		case a.Grave:
+			return -1
+		}
+		return 1
+	})
+	return rep, nil
+}
+
+func (run *Run) take(r audit.Record) {
+	switch r.Type {
+	case audit.TypeRunStarted:
+		run.Started, run.Tool, run.Digest, run.Argv, run.Cwd = r.Time, r.Text("tool"), r.Text("digest"), r.Texts("argv"), r.Text("cwd")
+		run.Workspace, run.Profile, run.Warnings = r.Text("workspace"), r.Text("profile"), r.Texts("warnings")
+	case audit.TypeExec:
+		run.Programs = append(run.Programs, Program{r.Text("program"), r.Text("digest"), max(r.Int("count"), 1)})
+	case audit.TypeFetch:
+		run.fetch(r)
+	case audit.TypeDenied:
+		run.Refused = append(run.Refused, Refusal{r.Seq, r.Text("layer"), r.Text("what"), r.Text("rule"), max(r.Int("count"), 1)})
+	case audit.TypeLimit:
+		run.Limits = append(run.Limits, Limit{r.Text("name"), r.Int("limit"), r.Int("peak"), r.Text("action")})
+	case audit.TypeWorkspaceChanged:
+		c := changes(r)
+		run.Changes, run.Files = &c, r.Texts("files")
+	case audit.TypeWorkspaceCommitted, audit.TypeWorkspaceDiscarded, audit.TypeWorkspaceReverted:
+		run.decide(r)
+	case audit.TypeRunFinished:
+		e := &End{Time: r.Time, ExitCode: r.Int("exit_code"), Signal: r.Text("signal"), Limit: r.Text("limit"), Error: r.Text("error"), Usage: map[string]int64{}}
+		_ = json.Unmarshal(r.Field("usage"), &e.Usage) // a record without it has none
+		run.End = e
+	}
+}
+
+// fetch joins the two records of a request that was sent.
+func (run *Run) fetch(r audit.Record) {
+	what := strings.TrimSpace(fmt.Sprintf("%s %s://%s:%d%s", r.Text("method"), r.Text("scheme"), r.Text("host"), r.Int("port"), r.Text("path")))
+	f := Fetch{r.Seq, r.Text("decision"), what, r.Text("rule"), r.Int("status"), r.Int("bytes_in"), r.Int("bytes_out"), r.Text("error")}
+	for i := range run.Fetches {
+		if run.Fetches[i].Record == r.Cause && r.Cause != 0 && string(r.Field("begun")) != "true" {
+			f.Record = r.Cause
+			run.Fetches[i] = f
+			return
+		}
+	}
+	run.Fetches = append(run.Fetches, f)
+}
+
+// decide takes the second record of a commit or revert, or the only one where it was cut off.
+func (run *Run) decide(r audit.Record) {
+	_, what, _ := strings.Cut(string(r.Type), ".")
+	v := Verdict{r.Seq, r.Time, r.Actor.UID, what, r.Text("digest"), changes(r), r.Texts("held"), string(r.Field("protected")) == "true", r.Text("error")}
+	begun := string(r.Field("begun")) == "true"
+	if n := len(run.Decisions); !begun && n > 0 && run.Decisions[n-1].What == what+" (begun)" {
+		run.Decisions = run.Decisions[:n-1]
+	}
+	if begun {
+		v.What += " (begun)"
+	}
+	run.Decisions = append(run.Decisions, v)
+}
+
+func changes(r audit.Record) (c Changes) {
+	_ = json.Unmarshal(r.Field("changes"), &c) // a record without it has none
+	return c
+}

@@ -1,0 +1,93 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"time"
+)
+
+// followEvery is how often a reader at the end of a log looks for more.
+const followEvery = 100 * time.Millisecond
+
+// Follow gives what f wants of the records after the one with that number, and then of those that are still to be written, until ctx ends. A reader that was
+// cut off goes on behind the last record that it has dealt with, so that it misses none. Like [Scan] it checks no chain.
+func Follow(ctx context.Context, dir string, f Filter, after uint64) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		read(ctx, dir, f, func(r Record, err error) bool { return err == nil && r.Seq <= after || yield(r, err) }, func() bool { return true })
+	}
+}
+
+// Tail gives the last n records that f wants, and then goes on as Follow does.
+func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, error] {
+	type item struct {
+		r   Record
+		err error
+	}
+	return func(yield func(Record, error) bool) {
+		var last []item
+		atEnd := false
+		read(ctx, dir, f, func(r Record, err error) bool {
+			if atEnd {
+				return yield(r, err)
+			}
+			if last = append(last, item{r, err}); len(last) > 2*n { // twice, so that moving them costs nothing to speak of
+				last = append(last[:0], last[len(last)-n:]...)
+			}
+			return true
+		}, func() bool {
+			if atEnd {
+				return true
+			}
+			atEnd = true
+			for _, it := range last[max(0, len(last)-n):] {
+				if !yield(it.r, it.err) {
+					return false
+				}
+			}
+			last = nil
+			return true
+		})
+	}
+}
+
+// read calls record for what f wants, and end whenever it has come to the end of what is there.
+func read(ctx context.Context, dir string, f Filter, record func(Record, error) bool, end func() bool) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		record(Record{}, err)
+		return
+	}
+	defer root.Close()
+	r := readLines(root)
+	defer r.close()
+	m := matcher{Filter: f}
+	var p parser
+	for {
+		l, err := r.next()
+		if err == io.EOF || err == nil && l.torn {
+			if !end() {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(followEvery):
+			}
+			continue
+		}
+		if err != nil {
+			record(Record{}, err)
+			return
+		}
+		rec, err := p.record(l.text)
+		if err != nil {
+			err = fmt.Errorf("%s line %d: %w", segmentName(l.segment), l.number, err)
+		}
+		if (err != nil || m.wants(rec)) && !record(rec, err) || l.long {
+			return
+		}
+	}
+}

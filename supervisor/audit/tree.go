@@ -1,0 +1,169 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+const treeFile = "tree"
+
+// A tree is the Merkle tree (RFC 6962) over the lines of the log, as the hashes of its whole subtrees in the order of golang.org/x/mod/sumdb/tlog.
+// Its file is a convenience: what it says is only believed where it gives the root that a head signs, and it is made anew from the lines where it does
+// not.
+type tree struct {
+	f      *os.File
+	size   int64  // leaves whose hashes are in the file
+	leaves int64  // and those behind them, in staged
+	staged []byte // hashes that are not in the file yet
+	err    error  // of the first add that failed; root says it
+}
+
+func openTree(root *os.Root) (*tree, error) {
+	f, err := openRegular(root, treeFile, os.O_RDWR|os.O_CREATE, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	return &tree{f: f}, nil
+}
+
+// begin takes the file for that of a tree of so many leaves, and says what its root is.
+func (t *tree) begin(size uint64) (tlog.Hash, error) {
+	t.size, t.leaves, t.staged, t.err = int64(size), int64(size), t.staged[:0], nil
+	return t.root()
+}
+
+// add appends a leaf, in memory.
+func (t *tree) add(line []byte) {
+	if t.err != nil {
+		return
+	}
+	var hashes []tlog.Hash
+	if hashes, t.err = tlog.StoredHashes(t.leaves, line, t); t.err != nil {
+		return
+	}
+	for _, h := range hashes {
+		t.staged = append(t.staged, h[:]...)
+	}
+	t.leaves++
+}
+
+func (t *tree) root() (tlog.Hash, error) {
+	if t.err != nil {
+		return tlog.Hash{}, t.err
+	}
+	if t.leaves == 0 {
+		return tlog.Hash(sha256.Sum256(nil)), nil
+	}
+	return tlog.TreeHash(t.leaves, t)
+}
+
+// write puts what was added into the file, where it counts for nothing until keep. It is not made durable: see heal.
+func (t *tree) write() error {
+	if t.err != nil {
+		return t.err
+	}
+	_, err := t.f.WriteAt(t.staged, hashOffset(tlog.StoredHashCount(t.size)))
+	return err
+}
+
+// keep takes what was written for a part of the tree.
+func (t *tree) keep() { t.size, t.staged = t.leaves, t.staged[:0] }
+
+// drop forgets what was added since the last keep.
+func (t *tree) drop() { t.leaves, t.staged, t.err = t.size, t.staged[:0], nil }
+
+func hashOffset(index int64) int64 { return index * tlog.HashSize }
+
+// ReadHashes implements [tlog.HashReader].
+func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	hashes := make([]tlog.Hash, len(indexes))
+	behind := tlog.StoredHashCount(t.size)
+	for i, index := range indexes {
+		if index >= behind {
+			copy(hashes[i][:], t.staged[hashOffset(index-behind):])
+			continue
+		}
+		if _, err := t.f.ReadAt(hashes[i][:], hashOffset(index)); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, fmt.Errorf("%s: hash %d: %w", treeFile, index, err)
+		}
+	}
+	return hashes, nil
+}
+
+// heal makes the tree's file fit the signed head: after a power cut, or where someone changed it, it is made anew from the lines. The chain
+// has been checked up to the head by then, or will be before anything is signed.
+func (l *Log) heal(h head) error {
+	if root, err := l.tree.begin(h.size); err == nil && root == h.root {
+		return nil
+	}
+	from, err := l.cut()
+	if err != nil {
+		return err
+	}
+	if root, err := l.tree.begin(from.size); err != nil || root != from.root {
+		return fmt.Errorf("%w: %s does not fit the signed beginning of the log, record %d: %w", ErrDamaged, treeFile, from.size+1, errors.Join(err, errRoot))
+	}
+	reader := readLines(l.root)
+	reader.from = from.size + 1
+	defer reader.close()
+	for uint64(l.tree.leaves) < h.size {
+		text, err := reader.next()
+		if err == io.EOF || err == nil && (text.torn || text.long) {
+			return fmt.Errorf("%w: record %d is missing: the signed head has %d", ErrDamaged, l.tree.leaves+1, h.size)
+		}
+		if err != nil {
+			return err
+		}
+		l.tree.add(text.text)
+		if len(l.tree.staged) > maxBatch {
+			if err := l.tree.write(); err != nil {
+				return err
+			}
+			l.tree.keep()
+		}
+	}
+	if root, err := l.tree.root(); err != nil || root != h.root {
+		return fmt.Errorf("%w: records %d to %d are not those that the head signs: %w", ErrDamaged, from.size+1, h.size, errors.Join(err, errRoot))
+	}
+	err = l.tree.write()
+	l.tree.keep()
+	return err
+}
+
+var errRoot = errors.New("another root of the tree")
+
+// An edge is the right edge of a growing tree: one hash for each whole subtree, the largest first. It is all that is needed to go on, or to tell the root.
+type edge []subtree
+
+type subtree struct {
+	level int
+	hash  tlog.Hash
+}
+
+func (e *edge) add(leaf tlog.Hash) {
+	s := subtree{0, leaf}
+	for n := len(*e); n > 0 && (*e)[n-1].level == s.level; n-- {
+		s = subtree{s.level + 1, tlog.NodeHash((*e)[n-1].hash, s.hash)}
+		*e = (*e)[:n-1]
+	}
+	*e = append(*e, s)
+}
+
+func (e edge) root() tlog.Hash {
+	if len(e) == 0 {
+		return tlog.Hash(sha256.Sum256(nil))
+	}
+	h := e[len(e)-1].hash
+	for i := len(e) - 2; i >= 0; i-- {
+		h = tlog.NodeHash(e[i].hash, h)
+	}
+	return h
+}

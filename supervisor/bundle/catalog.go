@@ -1,0 +1,170 @@
+package bundle
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
+)
+
+// Places say where bundles are.
+type Places struct {
+	Dirs  []string // of bundles that came with jail, in order
+	Tools string   // the Store of pulled ones; "" is none
+}
+
+// OpenPlaces is Open for bundles that came with jail and for pulled ones. owned is as in OpenOwned. A pulled bundle counts as long as its
+// publisher's keys stand behind it; one of jail's own project takes the place of an older one that came with jail.
+func OpenPlaces(p Places, owned bool) (*Set, error) {
+	s, err := open(owned, p.Dirs)
+	if err != nil || p.Tools == "" {
+		return s, err
+	}
+	if err := s.addStore(p.Tools, owned); err != nil {
+		return nil, fmt.Errorf("pulled bundles: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Set) addStore(tools string, owned bool) error {
+	ix, err := readIndex(tools, owned)
+	if err != nil || len(ix.Bundles) == 0 {
+		return err
+	}
+	store := &Store{Dir: tools}
+	rings, err := trust.Load(store.KeysDir(), owned)
+	if err != nil {
+		return err
+	}
+	for _, in := range ix.Bundles {
+		b, err := load(store.folder(in.Manifest, in.Name), owned)
+		if err == nil {
+			err = b.vouched(rings, in)
+		}
+		if err == nil {
+			err = s.put(b, in)
+		}
+		if err != nil {
+			s.problems = append(s.problems, fmt.Errorf("bundle %s of %s: %w", in.Name, in.Publisher, err))
+		}
+	}
+	return nil
+}
+
+// vouched verifies a bundle on the disk as if it came from afar, but for what is a question of the day that it was installed on.
+func (b *Bundle) vouched(rings trust.Rings, in Installed) error {
+	v, err := Judge(rings, []byte(b.Text), b.Signed)
+	if err != nil {
+		return err
+	}
+	if v.Ring.Publisher != in.Publisher || v.Statement.Manifest != in.Manifest {
+		return fmt.Errorf("%w: the index has %s of %s", ErrAltered, in.Manifest, in.Publisher)
+	}
+	b.Origin = &in
+	return nil
+}
+
+func (s *Set) put(b *Bundle, in Installed) error {
+	i := slices.IndexFunc(s.bundles, func(old *Bundle) bool { return old.Name == b.Name })
+	switch {
+	case i < 0:
+		s.bundles = append(s.bundles, b)
+	case in.Publisher == trust.Official && compareVersions(b.Version, s.bundles[i].Version) > 0:
+		s.bundles[i] = b
+	case in.Publisher == trust.Official: // jail was updated since
+	default:
+		return fmt.Errorf("%w: one came with jail", ErrTaken)
+	}
+	s.sort()
+	return nil
+}
+
+// A Catalog is the Set of now: it looks whether something was installed, removed or withdrawn since.
+type Catalog struct {
+	places Places
+	owned  bool
+
+	mu    sync.Mutex
+	set   *Set
+	stamp [2]stamp
+}
+
+type stamp struct {
+	ino          uint64
+	mtime, ctime syscall.Timespec
+}
+
+// OpenCatalog opens a catalog for a service that runs as root.
+func OpenCatalog(p Places) (*Catalog, error) {
+	c := &Catalog{places: p, owned: true}
+	_, err := c.Now()
+	return c, err
+}
+
+// Now returns what is installed.
+func (c *Catalog) Now() (*Set, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Before the set is read: a change that comes meanwhile is seen the next time.
+	now, err := c.look()
+	if err != nil {
+		return nil, err
+	}
+	if c.set != nil && now == c.stamp {
+		return c.set, nil
+	}
+	set, err := OpenPlaces(c.places, c.owned)
+	if err != nil {
+		return nil, err
+	}
+	c.set, c.stamp = set, now
+	return set, nil
+}
+
+func (c *Catalog) look() (s [2]stamp, err error) {
+	if c.places.Tools == "" {
+		return s, nil
+	}
+	for i, name := range []string{indexFile, "keys"} {
+		path := filepath.Join(c.places.Tools, name)
+		var st syscall.Stat_t
+		if err := syscall.Lstat(path, &st); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			return s, &fs.PathError{Op: "lstat", Path: path, Err: err}
+		}
+		s[i] = stamp{st.Ino, st.Mtim, st.Ctim}
+	}
+	return s, nil
+}
+
+// Reload forgets what was read.
+func (c *Catalog) Reload() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.set = nil
+}
+
+// Find is Set.Find of now.
+func (c *Catalog) Find(name string) (Command, error) {
+	set, err := c.Now()
+	if err != nil {
+		return Command{}, err
+	}
+	return set.Find(name)
+}
+
+// List is Set.List of now. Where that cannot be read there are no tools: better none than one that was withdrawn.
+func (c *Catalog) List() []*Bundle {
+	set, err := c.Now()
+	if err != nil {
+		return nil
+	}
+	return set.List()
+}

@@ -1,0 +1,204 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/opencontainers/go-digest"
+	specs "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content/oci"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+)
+
+// A Pulled bundle is one in a directory in the OCI image layout, whose files have the digests of its manifest.
+type Pulled struct {
+	Manifest []byte // bundle.json
+	Signed   string // the statement about it; "" where there is none
+	Digest   string // of the index: what it is pinned by
+	Bundle   bundle.Manifest
+
+	dir   layout
+	files []specs.Descriptor
+}
+
+// Pull brings a bundle into dir, a directory in the OCI image layout which is made if it is not there. What is small is read first, and accept is
+// asked about it: where it says no, no file of the bundle is fetched. A pull that was cut off goes on where it ended when it is repeated.
+func (c *Client) Pull(ctx context.Context, ref Reference, dir string, accept func(manifest []byte, signed string) error) (*Pulled, error) {
+	src, err := c.source(ref)
+	if err != nil {
+		return nil, err
+	}
+	a, err := readArtifact(ctx, src, ref)
+	if err != nil {
+		return nil, describe(ctx, err)
+	}
+	if err := accept(a.text, a.signed); err != nil {
+		return nil, err
+	}
+	p := &Pulled{Manifest: a.text, Signed: a.signed, Digest: a.root.Digest.String(), Bundle: a.manifest, dir: layout{dir}, files: a.files}
+	if ref.Layout != "" && sameDir(ref.Layout, dir) {
+		return p, nil // its files are verified as they are read
+	}
+	return p, c.keep(ctx, src, a, ref, dir)
+}
+
+func sameDir(a, b string) bool {
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(x, y)
+}
+
+// keep writes an artifact into a directory, files first, so that what is named there is whole.
+func (c *Client) keep(ctx context.Context, src source, a *artifact, ref Reference, dir string) error {
+	store, err := oci.NewWithContext(ctx, dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	var total, done int64
+	for _, f := range a.files {
+		total += f.Size
+	}
+	for _, f := range a.files {
+		if ok, err := store.Exists(ctx, f); err == nil && ok {
+			done += f.Size
+			continue
+		}
+		if err := c.file(ctx, src, store, dir, f, func(n int64) { c.progress(done+n, total) }); err != nil {
+			return err
+		}
+		done += f.Size
+	}
+	for i := len(a.documents) - 1; i >= 0; i-- { // the index last
+		d := a.documents[i]
+		if err := push(ctx, store, d.desc, d.content); err != nil {
+			return err
+		}
+	}
+	tag := ref.Tag
+	if tag == "" {
+		tag = unnamed
+	}
+	return store.Tag(ctx, a.root, tag)
+}
+
+func push(ctx context.Context, store *oci.Store, desc specs.Descriptor, text []byte) error {
+	err := store.Push(ctx, desc, newReader(text))
+	if errors.Is(err, errdef.ErrAlreadyExists) {
+		return nil
+	}
+	return err
+}
+
+// file fetches one file by its digest: into a partial file of its own, which stays if it is cut off.
+func (c *Client) file(ctx context.Context, src source, store *oci.Store, dir string, desc specs.Descriptor, progress func(int64)) error {
+	partial := filepath.Join(dir, "partial-"+desc.Digest.Encoded())
+	f, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := c.fill(ctx, src, f, desc, progress); err != nil {
+		return describe(ctx, fmt.Errorf("%s: %w", desc.Digest, err))
+	}
+	if err := verify(f, desc); err != nil {
+		return errors.Join(err, os.Remove(partial)) // to go on with it would end the same way
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := store.Push(ctx, desc, f); err != nil && !errors.Is(err, errdef.ErrAlreadyExists) {
+		return err
+	}
+	return os.Remove(partial)
+}
+
+// fill brings a partial file to its size, and never beyond.
+func (c *Client) fill(ctx context.Context, src source, f *os.File, desc specs.Descriptor, progress func(int64)) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file", f.Name())
+	}
+	at := info.Size()
+	if at >= desc.Size {
+		return f.Truncate(desc.Size)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r, err := src.Fetch(ctx, desc)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if seeker, ok := r.(io.Seeker); ok && at > 0 {
+		_, err = seeker.Seek(at, io.SeekStart)
+	} else {
+		at = 0 // the registry cannot begin in the middle
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := f.Seek(at, io.SeekStart); err != nil {
+		return err
+	}
+	watched := c.watch(r, cancel)
+	defer watched.stop()
+	n, err := io.Copy(f, io.LimitReader(watched.counting(at, progress), desc.Size-at))
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	if err == nil && at+n < desc.Size {
+		err = fmt.Errorf("it ends after %d bytes of %d: %w", at+n, desc.Size, io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+func verify(f *os.File, desc specs.Descriptor) error {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	d, err := digest.FromReader(f)
+	if err == nil && d != desc.Digest {
+		err = fmt.Errorf("%w: what was sent for %s is %s", ErrArtifact, desc.Digest, d)
+	}
+	return err
+}
+
+// Files returns the files of the bundle, one behind the other, in the order of its manifest. Each is compared with its digest as it is read.
+func (p *Pulled) Files(ctx context.Context) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() {
+		for _, desc := range p.files {
+			if err := p.copy(ctx, w, desc); err != nil {
+				w.CloseWithError(err)
+				return
+			}
+		}
+		w.Close()
+	}()
+	return r
+}
+
+func (p *Pulled) copy(ctx context.Context, w io.Writer, desc specs.Descriptor) error {
+	f, err := p.dir.Fetch(ctx, desc)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	v := desc.Digest.Verifier()
+	n, err := io.Copy(io.MultiWriter(w, v), io.LimitReader(f, desc.Size))
+	if err == nil && (n != desc.Size || !v.Verified()) {
+		err = fmt.Errorf("%w: %s in %s is not what it is called", ErrArtifact, desc.Digest, p.dir.dir)
+	}
+	return err
+}

@@ -1,0 +1,3 @@
+jail key ring
+publisher jail
+version 0

@@ -1,0 +1,248 @@
+package trust
+
+import (
+	_ "embed"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// Limits on what is read. Their job is that a hostile text costs little to refuse.
+const (
+	maxText    = 64 << 10 // bytes of a ring or a statement with its signatures
+	maxLine    = 400
+	maxKeys    = 20
+	maxRevoked = 500
+	maxVersion = 1 << 40
+)
+
+// Official is the publisher of the bundles that jail's own project makes. Its names
+// are nobody else's, and its registries may be asked for a tag.
+const Official = "jail"
+
+// officialRing is the ring that this version ships.
+//
+//go:embed official.ring
+var officialRing string
+
+var (
+	// ErrRing is in every error about a ring.
+	ErrRing = errors.New("bad key ring")
+	// ErrSignature is in every error about who signed what.
+	ErrSignature = errors.New("not signed by enough known keys")
+	// ErrExpired is in errors about what was good until a time that is past.
+	ErrExpired = errors.New("expired")
+	// ErrRevoked is in errors about what its publisher has withdrawn.
+	ErrRevoked = errors.New("revoked by its publisher")
+	// ErrRollback is in errors about what is older than what was seen.
+	ErrRollback = errors.New("older than what was seen")
+)
+
+const ringTitle = "jail key ring"
+
+// A Ring is what one publisher's bundles are checked against.
+type Ring struct {
+	Publisher     string
+	Version       int64     // higher ones replace lower ones
+	Expires       time.Time // zero never
+	Registries    []string  // prefixes of references that may be pulled by tag; only of the official ring
+	RootThreshold int
+	Roots         []string // verifier keys that may sign the next ring
+	Threshold     int      // how many different keys must sign a bundle
+	Keys          []string // verifier keys
+	RevokedKeys   []string // name+hash
+	Revoked       []string // digests of manifests
+	Text          string   // the whole, as it was read
+}
+
+// ParseRing reads a ring, signed or not; signatures are for Replace to check. Errors wrap ErrRing.
+func ParseRing(text string) (Ring, error) {
+	if len(text) > maxText {
+		return Ring{}, fmt.Errorf("%w: larger than %d bytes", ErrRing, maxText)
+	}
+	body := text
+	if i := strings.LastIndex(text, "\n\n"); i >= 0 {
+		body = text[:i+1]
+	}
+	r, err := parseRing(body)
+	if err != nil {
+		return Ring{}, fmt.Errorf("%w: %w", ErrRing, err)
+	}
+	r.Text = text
+	return r, nil
+}
+
+func parseRing(body string) (r Ring, err error) {
+	l := newLines(body, ringTitle)
+	r.Publisher = l.value("publisher")
+	r.Version = l.number("version", 0, maxVersion)
+	if l.has("expires") {
+		r.Expires = l.time("expires")
+	}
+	r.Registries = l.all("registry", maxKeys)
+	if l.has("roots") {
+		r.RootThreshold = int(l.number("roots", 1, maxKeys))
+		r.Roots = l.all("root", maxKeys)
+	}
+	if l.has("keys") {
+		r.Threshold = int(l.number("keys", 1, maxKeys))
+		r.Keys = l.all("key", maxKeys)
+	}
+	r.RevokedKeys = l.all("revoked-key", maxRevoked)
+	r.Revoked = l.all("revoked", maxRevoked)
+	if err := l.end(); err != nil {
+		return r, err
+	}
+	return r, r.check()
+}
+
+func (r Ring) check() error {
+	if err := CheckPublisher(r.Publisher); err != nil {
+		return err
+	}
+	if len(r.Registries) > 0 && r.Publisher != Official {
+		return fmt.Errorf("only the ring of %s may name registries: from others a digest is wanted", Official)
+	}
+	for _, d := range r.Revoked {
+		if err := CheckDigest(d); err != nil {
+			return fmt.Errorf("revoked: %w", err)
+		}
+	}
+	roots, err := distinctKeys(r.Roots)
+	if err != nil {
+		return fmt.Errorf("root %w", err)
+	}
+	if roots < r.RootThreshold {
+		return fmt.Errorf("%d roots of %d are to sign", r.RootThreshold, roots)
+	}
+	keys, err := distinctKeys(r.Keys)
+	if err != nil {
+		return fmt.Errorf("key %w", err)
+	}
+	if keys < r.Threshold {
+		return fmt.Errorf("%d keys of %d are to sign", r.Threshold, keys)
+	}
+	for _, vkey := range slices.Concat(r.Roots, r.Keys) {
+		if slices.Contains(r.RevokedKeys, KeyID(vkey)) {
+			return fmt.Errorf("key %s is in it and revoked by it", KeyID(vkey))
+		}
+	}
+	return nil
+}
+
+// distinctKeys counts keys. The same key under two names is an error: it would count twice.
+func distinctKeys(vkeys []string) (int, error) {
+	seen := map[string]bool{}
+	for _, vkey := range vkeys {
+		if err := CheckKey(vkey); err != nil {
+			return 0, err
+		}
+		material := strings.SplitN(vkey, "+", 3)[2]
+		if seen[material] || seen[KeyID(vkey)] {
+			return 0, fmt.Errorf("%s is there twice", KeyID(vkey))
+		}
+		seen[material], seen[KeyID(vkey)] = true, true
+	}
+	return len(vkeys), nil
+}
+
+// CheckKey returns what is wrong with a verifier key, or nil: only Ed25519 keys are taken.
+func CheckKey(vkey string) error {
+	if _, err := note.NewVerifier(vkey); err != nil || len(vkey) > maxLine {
+		return fmt.Errorf("%.80q is no Ed25519 verifier key such as name+0123abcd+AX…", vkey)
+	}
+	return nil
+}
+
+// KeyID is how a key is called: its name and the short hash of it.
+func KeyID(vkey string) string {
+	parts := strings.SplitN(vkey, "+", 3) // base64 may have a + as well
+	return strings.Join(parts[:min(2, len(parts))], "+")
+}
+
+// CheckPublisher returns what is wrong with a publisher's name, or nil: one spelling, and nothing that looks like something else.
+func CheckPublisher(name string) error {
+	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '.')
+	}) || name[0] == '.' || name[0] == '-' {
+		return fmt.Errorf("publisher %.70q: only a-z, 0-9, - and . are allowed, of which the last two do not begin it", name)
+	}
+	return nil
+}
+
+// Single is the ring of a publisher of whom one key is known. It cannot be replaced by another that it signs.
+func Single(publisher, vkey string) (Ring, error) {
+	text := fmt.Sprintf("%s\npublisher %s\nversion 0\nkeys 1\nkey %s\n", ringTitle, publisher, vkey)
+	return ParseRing(text)
+}
+
+// Shipped is the official ring of this version of jail.
+func Shipped() (Ring, error) { return ParseRing(officialRing) }
+
+// signedBy opens a note and counts which of the keys signed it.
+func signedBy(text string, vkeys []string) (body string, signers int, err error) {
+	if len(text) > maxText {
+		return "", 0, fmt.Errorf("%w: larger than %d bytes", ErrSignature, maxText)
+	}
+	var list []note.Verifier
+	for _, vkey := range vkeys {
+		v, err := note.NewVerifier(vkey)
+		if err != nil {
+			return "", 0, fmt.Errorf("%w: key %.80q: %w", ErrSignature, vkey, err)
+		}
+		list = append(list, v)
+	}
+	n, err := note.Open([]byte(text), note.VerifierList(list...))
+	if err != nil {
+		return "", 0, fmt.Errorf("%w: %w", ErrSignature, err)
+	}
+	for _, sig := range slices.Concat(n.Sigs, n.UnverifiedSigs) {
+		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil { // note.Open takes several spellings of one signature
+			return "", 0, fmt.Errorf("%w: signature of %s: %w", ErrSignature, sig.Name, err)
+		}
+	}
+	return n.Text, len(n.Sigs), nil // one for each key, whatever was there twice
+}
+
+// Replace checks that next may take the place of r: it is of the same publisher, newer, not expired, and enough roots of both signed it.
+func (r Ring) Replace(next Ring, now time.Time) error {
+	switch {
+	case next.Publisher != r.Publisher:
+		return fmt.Errorf("%w: it is of %s, not of %s", ErrRing, next.Publisher, r.Publisher)
+	case len(r.Roots) == 0 || len(next.Roots) == 0:
+		return fmt.Errorf("%w: a ring without roots is not replaced by another, but removed and added anew", ErrRing)
+	case next.Version < r.Version || next.Version == r.Version && next.Text != r.Text:
+		return fmt.Errorf("%w: ring %d of %s, where %d is in use", ErrRollback, next.Version, r.Publisher, r.Version)
+	}
+	for _, ring := range []Ring{r, next} {
+		_, n, err := signedBy(next.Text, ring.Roots)
+		if err == nil && n < ring.RootThreshold {
+			err = fmt.Errorf("%w: %d roots of ring %d signed it, of the %d that are wanted", ErrSignature, n, ring.Version, ring.RootThreshold)
+		}
+		if err != nil {
+			return fmt.Errorf("ring %d of %s: %w", next.Version, next.Publisher, err)
+		}
+	}
+	return next.Fresh(now)
+}
+
+// Fresh returns an error that wraps ErrExpired where the ring's time is past.
+func (r Ring) Fresh(now time.Time) error {
+	if !r.Expires.IsZero() && !now.Before(r.Expires) {
+		return fmt.Errorf("key ring %d of %s: %w since %s", r.Version, r.Publisher, ErrExpired, r.Expires.Format(timeLayout))
+	}
+	return nil
+}
+
+// Withdrawn returns an error that wraps ErrRevoked where the manifest of that digest was revoked.
+func (r Ring) Withdrawn(manifest string) error {
+	if slices.Contains(r.Revoked, manifest) {
+		return fmt.Errorf("%s: %w %s", manifest, ErrRevoked, r.Publisher)
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+package trust
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+const statementTitle = "jail bundle"
+
+// errNoPrivateKey says nothing of the text that was given: it may be half of a key.
+var errNoPrivateKey = errors.New("no private key such as jail tool key new makes")
+
+// ErrStatement is in errors about what a statement says, whoever signed it.
+var ErrStatement = errors.New("bad statement")
+
+// A Statement says which manifest is a bundle's of that version. The manifest in turn pins every file.
+type Statement struct {
+	Name, Version string
+	Manifest      string // digest
+	Size          int64  // of the manifest, in bytes
+	Signed        time.Time
+	Expires       time.Time // not installed from then on; what is installed stays
+}
+
+// NewStatement makes the statement about a manifest.
+func NewStatement(name, version string, manifest []byte, signed, expires time.Time) Statement {
+	sum := sha256.Sum256(manifest)
+	return Statement{Name: name, Version: version, Manifest: digestPrefix + hex.EncodeToString(sum[:]), Size: int64(len(manifest)),
+		Signed: signed.UTC().Truncate(time.Second), Expires: expires.UTC().Truncate(time.Second)}
+}
+
+func (s Statement) text() string {
+	return fmt.Sprintf("%s\nname %s\nversion %s\nmanifest %s %d\nsigned %s\nexpires %s\n", statementTitle, s.Name, s.Version, s.Manifest, s.Size,
+		s.Signed.Format(timeLayout), s.Expires.Format(timeLayout))
+}
+
+func parseStatement(text string) (s Statement, err error) {
+	l := newLines(text, statementTitle)
+	s.Name, s.Version = l.value("name"), l.value("version")
+	manifest := l.value("manifest")
+	s.Signed, s.Expires = l.time("signed"), l.time("expires")
+	if err := l.end(); err != nil {
+		return s, fmt.Errorf("%w: %w", ErrStatement, err)
+	}
+	if n, err := fmt.Sscanf(manifest, "%s %d", &s.Manifest, &s.Size); n != 2 || err != nil {
+		return s, fmt.Errorf("%w: manifest %.100q: a digest and a size are wanted", ErrStatement, manifest)
+	}
+	if err := CheckDigest(s.Manifest); err != nil {
+		return s, fmt.Errorf("%w: manifest: %w", ErrStatement, err)
+	}
+	if s.text() != text { // whatever could be spelled otherwise
+		return s, fmt.Errorf("%w: it is not spelled as jail would", ErrStatement)
+	}
+	return s, nil
+}
+
+// ReadStatement reads a statement without asking who signed it: what it says is to be shown, not believed.
+func ReadStatement(signed string) (Statement, error) {
+	i := strings.LastIndex(signed, "\n\n")
+	if i < 0 || len(signed) > maxText {
+		return Statement{}, fmt.Errorf("%w: no signed note of at most %d bytes", ErrStatement, maxText)
+	}
+	return parseStatement(signed[:i+1])
+}
+
+// Sign signs the statement and adds the signature to those that are there already, if they are on the same statement.
+func (s Statement) Sign(key, signed string) (string, error) {
+	signer, err := note.NewSigner(strings.TrimSpace(key))
+	if err != nil {
+		return "", errNoPrivateKey
+	}
+	n := &note.Note{Text: s.text()}
+	if old, err := ReadStatement(signed); signed != "" && err == nil && old == s {
+		// Whoever signed is not asked here: what is kept is verified where it counts.
+		_, err := note.Open([]byte(signed), note.VerifierList())
+		var unknown *note.UnverifiedNoteError
+		if errors.As(err, &unknown) {
+			n.UnverifiedSigs = unknown.Note.UnverifiedSigs
+		}
+	}
+	text, err := note.Sign(n, signer)
+	return string(text), err
+}
+
+// NewKey makes a key pair of that name: PRIVATE+KEY+… and a verifier key.
+func NewKey(name string) (private, public string, err error) {
+	if err := CheckPublisher(name); err != nil {
+		return "", "", err
+	}
+	return note.GenerateKey(rand.Reader, name)
+}
+
+// SignRing adds a root's signature to the text of a ring.
+func SignRing(text, key string) (string, error) {
+	if _, err := ParseRing(text); err != nil {
+		return "", err
+	}
+	signer, err := note.NewSigner(strings.TrimSpace(key))
+	if err != nil {
+		return "", errNoPrivateKey
+	}
+	n := &note.Note{Text: text}
+	if i := strings.LastIndex(text, "\n\n"); i >= 0 {
+		n.Text = text[:i+1]
+		_, err := note.Open([]byte(text), note.VerifierList())
+		var unknown *note.UnverifiedNoteError
+		if !errors.As(err, &unknown) {
+			return "", fmt.Errorf("%w: %w", ErrRing, err)
+		}
+		n.UnverifiedSigs = unknown.Note.UnverifiedSigs
+	}
+	signed, err := note.Sign(n, signer)
+	return string(signed), err
+}
+
+// Rings are those that are in use, by publisher.
+type Rings map[string]Ring
+
+// Verify returns what a signed statement says and whose it is: the publisher of whom enough keys signed it. Whether it has expired is for the
+// installer to ask.
+func (rs Rings) Verify(signed string) (Statement, Ring, error) {
+	s, err := ReadStatement(signed)
+	if err != nil {
+		return Statement{}, Ring{}, err
+	}
+	var why error = fmt.Errorf("%w: %s", ErrSignature, namesIn(signed))
+	for _, ring := range rs {
+		_, n, err := signedBy(signed, ring.Keys)
+		switch {
+		case err == nil && n >= ring.Threshold && ring.Threshold > 0:
+			return s, ring, ring.Withdrawn(s.Manifest)
+		case err == nil && n > 0:
+			why = fmt.Errorf("%w: %d of %s signed it, of the %d that are wanted", ErrSignature, n, ring.Publisher, ring.Threshold)
+		case revokedSigner(signed, ring):
+			why = fmt.Errorf("%w: a key that signed it was %w %s", ErrSignature, ErrRevoked, ring.Publisher)
+		}
+	}
+	return Statement{}, Ring{}, why
+}
+
+// namesIn says who claims to have signed.
+func namesIn(signed string) string {
+	var unknown *note.UnverifiedNoteError
+	if _, err := note.Open([]byte(signed), note.VerifierList()); !errors.As(err, &unknown) || len(unknown.Note.UnverifiedSigs) == 0 {
+		return "it has no signature"
+	}
+	var names []string
+	for _, sig := range unknown.Note.UnverifiedSigs {
+		names = append(names, fmt.Sprintf("%s+%08x", sig.Name, sig.Hash))
+	}
+	return "the signatures say " + strings.Join(names, ", ")
+}
+
+func revokedSigner(signed string, ring Ring) bool {
+	for _, id := range ring.RevokedKeys {
+		if strings.Contains(namesIn(signed), id) {
+			return true
+		}
+	}
+	return false
+}
+
+// Fresh returns an error that wraps ErrExpired where the statement's time is past.
+func (s Statement) Fresh(now time.Time) error {
+	if !now.Before(s.Expires) {
+		return fmt.Errorf("bundle %s %s: its signature is %w since %s", s.Name, s.Version, ErrExpired, s.Expires.Format(timeLayout))
+	}
+	return nil
+}

@@ -1,0 +1,51 @@
+package fetch
+
+import (
+	"net/url"
+	"sync"
+)
+
+// maxTrail bounds the redirects of a run that are remembered.
+const maxTrail = 256
+
+// A trail remembers where answers have sent the tool, so that a request to there is recorded as the next one of a chain. It decides nothing: a
+// redirect that is followed is a request like any other.
+type trail struct {
+	mu    sync.Mutex
+	steps map[string]step
+}
+
+type step struct {
+	from uint64
+	hops int
+}
+
+// sends notes that the answer to a request sends the tool elsewhere.
+func (t *trail) sends(from What, base Target, location string) {
+	u := &url.URL{Scheme: base.Scheme, Host: base.Authority(), Path: base.Path}
+	to, err := u.Parse(location)
+	if err != nil {
+		return
+	}
+	to.Fragment = ""
+	next, err := ParseTarget(to.String())
+	if err != nil {
+		return // the tool cannot ask for it either
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.steps == nil || len(t.steps) >= maxTrail {
+		t.steps = map[string]step{}
+	}
+	t.steps[next.String()+next.Query] = step{from.ID, from.Hops + 1}
+}
+
+// follow returns the request whose answer sent the tool to a target, and how many there were; 0 where none did.
+func (t *trail) follow(to Target) (from uint64, hops int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	key := to.String() + to.Query
+	s := t.steps[key]
+	delete(t.steps, key)
+	return s.from, s.hops
+}

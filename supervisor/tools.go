@@ -1,0 +1,193 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
+)
+
+// store is where pulled bundles are installed. What comes to it was fetched by a process of the caller's: this one never asks a network.
+func (s *Supervisor) store() *bundle.Store {
+	return &bundle.Store{Dir: s.config.Tools, Shipped: s.config.Bundles, Check: checkModule}
+}
+
+// checkModule wants a module to be what its manifest says: of that kind, with those imports and none besides.
+func checkModule(entry bundle.ModuleEntry, module []byte) error {
+	info, err := wasi.Check(module, runners.ModuleLimits{})
+	if err != nil {
+		return fmt.Errorf("module %s: %w", entry.File, err)
+	}
+	for _, im := range info.Imports {
+		if name := im.Module + "." + im.Name; !slices.Contains(entry.Imports, name) {
+			return fmt.Errorf("module %s: %w: it imports %s", entry.File, bundle.ErrAltered, name)
+		}
+	}
+	return nil
+}
+
+// operator refuses everybody but root: what is installed, everybody runs.
+func operator(c Caller, what string) error {
+	if c.UID != 0 {
+		return refused(nil, "use sudo", "%s: only root may", what)
+	}
+	return nil
+}
+
+// InstallTool verifies a bundle that was pulled and installs it; files are its files, in the order of the manifest. It is on record, and so is one
+// that was refused.
+func (s *Supervisor) InstallTool(ctx context.Context, c Caller, o bundle.Offer, files io.Reader) (bundle.Installed, error) {
+	if err := operator(c, "install a bundle"); err != nil {
+		return bundle.Installed{}, err
+	}
+	o.Source = readable([]string{o.Source})[0]
+	recorded := false
+	in, err := s.store().Install(o, files, time.Now(), func(in bundle.Installed) error {
+		recorded = true
+		return s.onTools(ctx, c, audit.ToolInstalled{Bundle: in.Name, Version: in.Version, Publisher: in.Publisher, Digest: in.Manifest, Source: in.Source})
+	})
+	s.bundles.Reload()
+	if err == nil {
+		return in, nil
+	}
+	name := in.Name
+	if claims, e := trust.ReadStatement(o.Signed); e == nil && name == "" {
+		name, in.Version, in.Manifest = claims.Name, claims.Version, claims.Manifest
+	}
+	failure := ToolError(err)
+	refusal := audit.ToolInstalled{Bundle: shortened(name), Version: shortened(in.Version), Publisher: in.Publisher, Digest: shortened(in.Manifest), Source: shortened(o.Source), Error: failure.Message}
+	if recordErr := s.onTools(ctx, c, refusal); recordErr != nil && !recorded {
+		return in, errors.Join(failure, recordErr)
+	}
+	return in, failure
+}
+
+func shortened(s string) string { return s[:min(len(s), 300)] }
+
+func (s *Supervisor) onTools(ctx context.Context, c Caller, e audit.Event) error {
+	if _, err := s.log.Append(context.WithoutCancel(ctx), audit.Entry{Actor: c.actor(), Event: e}); err != nil {
+		return failed(err, "without a record nothing is installed; make room for it", "audit log: %v", err)
+	}
+	return nil
+}
+
+// RemoveTool takes a pulled bundle away; forget drops what was seen of its versions as well.
+func (s *Supervisor) RemoveTool(ctx context.Context, c Caller, name string, forget bool) (bundle.Installed, error) {
+	if err := operator(c, "remove a bundle"); err != nil {
+		return bundle.Installed{}, err
+	}
+	in, err := s.store().Remove(name, forget, func(in bundle.Installed) error {
+		return s.onTools(ctx, c, audit.ToolRemoved{Bundle: in.Name, Version: in.Version, Publisher: in.Publisher, Digest: in.Manifest, Forgotten: forget})
+	})
+	s.bundles.Reload()
+	if err != nil {
+		return in, ToolError(err)
+	}
+	return in, nil
+}
+
+// SetRing puts the key ring of a publisher into use: one that the ring in use vouches for, or with explicit one that the operator vouches for.
+func (s *Supervisor) SetRing(ctx context.Context, c Caller, publisher, text string, explicit bool) error {
+	if err := operator(c, "change the keys of publishers"); err != nil {
+		return err
+	}
+	ring, err := trust.ParseRing(text)
+	if err == nil && ring.Publisher != publisher {
+		err = fmt.Errorf("%w: it is of %s, not of %s", trust.ErrRing, ring.Publisher, publisher)
+	}
+	if err == nil {
+		err = s.store().SetRing(ring, explicit, time.Now(), func() error {
+			keys := make([]string, 0, len(ring.Keys))
+			for _, k := range ring.Keys {
+				keys = append(keys, trust.KeyID(k))
+			}
+			return s.onTools(ctx, c, audit.ToolKeys{Publisher: publisher, Version: ring.Version, Keys: keys, Explicit: explicit})
+		})
+	}
+	s.bundles.Reload()
+	if err != nil {
+		return ToolError(err)
+	}
+	return nil
+}
+
+// RemoveRing takes the keys of a publisher out of use; its bundles stay where they are and do not run.
+func (s *Supervisor) RemoveRing(ctx context.Context, c Caller, publisher string) error {
+	if err := operator(c, "change the keys of publishers"); err != nil {
+		return err
+	}
+	err := s.store().RemoveRing(publisher, func() error {
+		return s.onTools(ctx, c, audit.ToolKeys{Publisher: publisher, Removed: true})
+	})
+	s.bundles.Reload()
+	if err != nil {
+		return ToolError(err)
+	}
+	return nil
+}
+
+// ToolError sorts what can be wrong with a bundle: what is refused, what is not there, and what failed.
+func ToolError(err error) *Error {
+	var known *Error
+	if errors.As(err, &known) {
+		return known
+	}
+	e := &Error{Code: CodeRefused, Message: err.Error(), Err: err}
+	switch is := func(target error) bool { return errors.Is(err, target) }; {
+	case isMissing(err):
+		e.Code, e.Hint = CodeNotFound, "jail tool list"
+	case is(trust.ErrRevoked), is(bundle.ErrAltered), is(bundle.ErrManifest):
+		e.Hint = "nothing was installed; ask its publisher"
+	case is(trust.ErrSignature):
+		e.Hint = "jail tool key list shows whose signatures count; jail tool key add adds a publisher's"
+	case is(trust.ErrExpired):
+		e.Hint = "ask its publisher for a newer signature; a newer key ring comes by jail tool key update"
+	case is(trust.ErrRollback):
+		e.Hint = "jail tool remove --forget NAME drops what was seen, if that is what you want"
+	case is(bundle.ErrNotAccepted):
+		e.Hint = "jail tool pull --accept DIGEST of the manifest agrees to it"
+	case is(bundle.ErrTaken):
+		e.Hint = "jail tool remove NAME, if you want the other one"
+	case is(trust.ErrRing), is(trust.ErrStatement):
+		e.Hint = "jail tool key --help, jail tool sign --help"
+	case is(io.ErrUnexpectedEOF):
+		e.Hint = "the client ended before it had sent all: pull again"
+	default:
+		return failed(err, "", "%v", err)
+	}
+	return e
+}
+
+func isMissing(err error) bool {
+	var missing *bundle.NotFoundError
+	var ambiguous *bundle.AmbiguousError
+	return errors.As(err, &missing) || errors.As(err, &ambiguous)
+}
+
+// narrowed adds what a pulled bundle asks for as a layer of its own below the others: whatever it says, a run of its command has no more than
+// without it.
+func narrowed(eff policy.Effective, c bundle.Command) (policy.Effective, error) {
+	if c.Needs == nil {
+		return eff, nil
+	}
+	request := policy.NewRequest()
+	for _, host := range c.Needs.Hosts {
+		if err := request.Fetch(host); err != nil {
+			return eff, err
+		}
+	}
+	p := request.Policy()
+	if len(c.Needs.Hosts) == 0 {
+		p.Fetch = p.Fetch.Meet(policy.Fetch{Limits: policy.TopFetchLimits(), Mode: policy.FetchReport})
+	}
+	return policy.Resolve(append(eff.Layers(), policy.Layer{Name: "bundle " + c.Bundle, Source: bundle.ManifestFile, Policy: p})...)
+}
