@@ -202,8 +202,13 @@ func (s *Supervisor) Review(ctx context.Context, c Caller, id string) (*Review, 
 		w.Close()
 		return nil, failed(err, "jail discard "+id+" throws it away", "shadow %s has no terms: %v", id, err)
 	}
+	disk, err := w.Disk()
+	if err != nil {
+		w.Close()
+		return nil, failed(err, "", "%v", err)
+	}
 	return &Review{
-		Info: WorkspaceInfo{Info: w.Info(), Tool: t.Tool, Policy: t.Policy, Commit: t.Commit.String(), Unfinished: t.Unfinished},
+		Info: WorkspaceInfo{Info: w.Info(), Disk: disk, Tool: t.Tool, Policy: t.Policy, Commit: t.Commit.String(), Unfinished: t.Unfinished},
 		Show: func(o workspace.ShowOptions, emit func(workspace.Change) error) (workspace.Shown, error) {
 			return w.Show(ctx, o, emit)
 		},
