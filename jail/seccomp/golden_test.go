@@ -61,6 +61,9 @@ func readable(t *testing.T, f jail.Filter) string {
 		strings.Join(f.Groups, " "), len(f.Allow))
 	unknown := 0
 	for nr := range uint32(numbers) {
+		if unfiltered[int(nr)] { // and only a newer libseccomp has a name for them
+			continue
+		}
 		name, known := seccomp.NameOf(int(nr))
 		if !known {
 			unknown++
