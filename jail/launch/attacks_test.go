@@ -149,7 +149,7 @@ var hostAttacks = []attack{
 			return []victim.Call{do("socket", i(unix.AF_UNIX), i(unix.SOCK_STREAM), i(0)),
 				do("connect", victim.Ref(1), victim.Bytes(append([]byte{1, 0, 0}, h.socket...)...), i(int64(3+len(h.socket))))}
 		}},
-	{name: "connect to a socket file in a writable bind", prepare: listen, walls: filters, through: "ok",
+	{name: "connect to a socket file in a writable bind", prepare: listen, walls: filters, since: 9, through: "ok",
 		calls: calls(do("socket", i(unix.AF_UNIX), i(unix.SOCK_STREAM), i(0)),
 			do("connect", victim.Ref(1), victim.Bytes(append([]byte{1, 0}, "/store/socket\x00"...)...), i(16)))},
 }
