@@ -3,6 +3,7 @@ package cmd_test
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -45,8 +46,12 @@ func TestDoctorAndRunAgree(t *testing.T) {
 			}
 			h.wants(h.jail("workspaces"), 0, "") // the state directory is there for both
 			bin := h.bin
-			if slices.Contains(c.prefix, "-noexec") { // where they are installed, which is not there
-				bin = must(filepath.Abs(built))(t)
+			if slices.Contains(c.prefix, "-noexec") { // where they are installed, which is not there; nor need the tree be elsewhere
+				bin = must(os.MkdirTemp("/var/tmp", "jail-bin-"))(t)
+				t.Cleanup(func() { os.RemoveAll(bin) })
+				if out, err := exec.Command("cp", "-R", h.bin+"/.", bin).CombinedOutput(); err != nil {
+					t.Fatalf("cp: %v: %s", err, out)
+				}
 			}
 			command := func(args ...string) outcome {
 				all := slices.Concat(c.prefix, []string{filepath.Join(bin, "jail")}, args)
