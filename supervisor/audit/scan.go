@@ -2,11 +2,10 @@ package audit
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"iter"
-	"os"
 	"time"
 )
 
@@ -36,33 +35,7 @@ type Field struct {
 // behind it. A line that is still being written ends the scan.
 func Scan(dir string, f Filter) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		root, err := os.OpenRoot(dir)
-		if err != nil {
-			yield(Record{}, err)
-			return
-		}
-		defer root.Close()
-		r := readLines(root)
-		defer r.close()
-		m := matcher{Filter: f}
-		var p parser
-		for {
-			l, err := r.next()
-			if err == io.EOF || err == nil && l.torn {
-				return
-			}
-			if err != nil {
-				yield(Record{}, err)
-				return
-			}
-			rec, err := p.record(l.text)
-			if err != nil {
-				err = fmt.Errorf("%s line %d: %w", segmentName(l.segment), l.number, err)
-			}
-			if (err != nil || m.wants(rec)) && !yield(rec, err) || l.long {
-				return
-			}
-		}
+		read(context.Background(), dir, f, yield, func() bool { return false })
 	}
 }
 

@@ -53,7 +53,7 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 	}
 }
 
-// read calls record for what f wants, and end whenever it has come to the end of what is there.
+// read calls record for what f wants, and end whenever it has come to the end of what is there. Where one of them says no, it ends.
 func read(ctx context.Context, dir string, f Filter, record func(Record, error) bool, end func() bool) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
