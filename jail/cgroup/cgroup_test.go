@@ -79,7 +79,7 @@ func TestForkBomb(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; { // until it is as large as it may be
+	for deadline := time.Now().Add(jailtest.Bound(10 * time.Second)); ; { // until it is as large as it may be
 		u, err := leaf.Usage()
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestForkBomb(t *testing.T) {
 			t.Fatalf("it does not grow: %+v", u)
 		}
 	}
-	if err := leaf.Kill(time.Minute); err != nil {
+	if err := leaf.Kill(jailtest.Bound(10 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if pids, err := leaf.PIDs(); err != nil || len(pids) != 0 {
@@ -229,7 +229,7 @@ func TestFreeze(t *testing.T) {
 	if err := j.Report(&r); err != nil || len(r) != 1 || r[0].Ret != 1 {
 		t.Errorf("after the thaw: %v, %v", r, err)
 	}
-	if err := errors.Join(leaf.Freeze(), leaf.Kill(time.Minute)); err != nil {
+	if err := errors.Join(leaf.Freeze(), leaf.Kill(jailtest.Bound(10 * time.Second))); err != nil {
 		t.Errorf("killing a frozen leaf: %v", err)
 	}
 }

@@ -17,8 +17,16 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 )
 
-// hang is how long a jail may take before the test is ended as one that hangs: long, for a processor may be emulated.
-const hang = 5 * time.Minute
+// hang is how long a jail may take before the test is ended as one that hangs.
+var hang = Bound(time.Minute)
+
+// Bound is a test's bound on what hangs. On an emulated processor, which the environment of cmd/vmtest's machines tells of, it is six times as long.
+func Bound(d time.Duration) time.Duration {
+	if os.Getenv("JAIL_VM_BUILT") != "" {
+		return 6 * d
+	}
+	return d
+}
 
 // A Jail is a live one with the probe in it.
 type Jail struct {
