@@ -229,7 +229,7 @@ func TestFreeze(t *testing.T) {
 	if err := j.Report(&r); err != nil || len(r) != 1 || r[0].Ret != 1 {
 		t.Errorf("after the thaw: %v, %v", r, err)
 	}
-	if err := errors.Join(leaf.Freeze(), leaf.Kill(jailtest.Bound(10 * time.Second))); err != nil {
+	if err := errors.Join(leaf.Freeze(), leaf.Kill(jailtest.Bound(10*time.Second))); err != nil {
 		t.Errorf("killing a frozen leaf: %v", err)
 	}
 }
