@@ -172,10 +172,12 @@ var (
 	rootOnly      = regexp.MustCompile(`\broot\b`)
 	longer        = regexp.MustCompile(`\bJAIL_(TEST_LONG|WASI_TESTSUITE)\b`)
 	hybrid        = regexp.MustCompile(`^this host has no hybrid hierarchy`)
+	kernelItself  = regexp.MustCompile(`^this kernel refuses it by itself: `)
 )
 
 // lacks reports whether a skip is right: on a kernel whose Landlock is older than what is tested, for a user who is not root, of a form that has
-// to be asked for, and of what is about control groups v1.
+// to be asked for, of what is about control groups v1, and of an attack that the kernel refuses before it asks any wall.
 func lacks(reason, who string) bool {
-	return olderLandlock.MatchString(reason) || who == "user" && rootOnly.MatchString(reason) || longer.MatchString(reason) || hybrid.MatchString(reason)
+	return olderLandlock.MatchString(reason) || who == "user" && rootOnly.MatchString(reason) || longer.MatchString(reason) || hybrid.MatchString(reason) ||
+		kernelItself.MatchString(reason)
 }

@@ -51,6 +51,7 @@ type attack struct {
 	prepare func(t *testing.T, h *host)  // what it needs on the host
 	abi     int                          // version of Landlock that the wall needs
 	since   int                          // version of Landlock from which its domain is a wall of the row, too
+	itself  string                       // what some kernels answer by themselves before anything of ours is asked: then there is nothing to see
 	filters []string                     // names for the filters, where the calls' own are not enough
 }
 
@@ -97,6 +98,10 @@ func TestWalls(t *testing.T) {
 				alone = append(alone, fmt.Sprintf("%s %s", w, answer))
 			}
 			none := a.meet(t, a.walls)
+			if none == a.itself && a.itself != "" {
+				whole = false
+				t.Skipf("this kernel refuses it by itself: %s", none)
+			}
 			if none != a.through {
 				t.Errorf("without %v: %s, want %s: the test could not have seen it work", a.walls, none, a.through)
 			}
