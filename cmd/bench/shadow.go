@@ -23,6 +23,17 @@ const (
 	manyChanges = 10_000
 )
 
+// shadowPolicy has room and time for many changes, each of which is a command of a script.
+const shadowPolicy = `policy = 1
+name = "patient"
+include = ["default"]
+
+[limits]
+wall = "30m"
+cpu_time = "30m"
+workspace_files = 20000
+`
+
 // A shadowCase is a tree of so many files, of which so many are changed.
 type shadowCase struct{ files, changes int }
 
@@ -114,8 +125,11 @@ func (s *shadowBed) ours(bin string) (took []time.Duration, err error) {
 	if err := os.WriteFile(file, []byte(script.String()), 0o600); err != nil {
 		return nil, err
 	}
-	run := exec.CommandContext(s.ctx, filepath.Join(bin, "jail"), "sh", "--quiet", "--id", "shadow", "--workspace", s.tree,
-		"--limit", "workspace_files=20000", file)
+	rules := filepath.Join(s.tmp, "patient.toml")
+	if err := os.WriteFile(rules, []byte(shadowPolicy), 0o600); err != nil {
+		return nil, err
+	}
+	run := exec.CommandContext(s.ctx, filepath.Join(bin, "jail"), "sh", "--quiet", "--id", "shadow", "--workspace", s.tree, "--policy", rules, file)
 	run.Env = append(os.Environ(), "JAIL_STATE="+state)
 	if out, err := run.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("jail sh: %w: %.1000s", err, bytes.TrimSpace(out))

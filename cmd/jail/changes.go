@@ -115,6 +115,16 @@ func changeDetail(c workspace.Change) string {
 	if a != nil && b != nil && a.Type == workspace.Link && b.Type == workspace.Link {
 		parts = append(parts, "to "+a.Target.String())
 	}
+	for _, s := range c.Scripts {
+		sign := "~"
+		switch {
+		case s.Before == nil:
+			sign = "+"
+		case s.After == nil:
+			sign = "-"
+		}
+		parts = append(parts, sign+printable(s.Name))
+	}
 	return strings.Join(parts, ", ")
 }
 

@@ -57,6 +57,8 @@ type Change struct {
 	Outside bool `json:"outside,omitempty"`
 	// Risks say why it is more than a change to a file, those first that hold it back.
 	Risks []Risk `json:"risks,omitempty"`
+	// Scripts are the commands of a package manager that it changes. Only a showing has them.
+	Scripts []Script `json:"scripts,omitempty"`
 	// Merged: what is committed is neither side's content but both changes together.
 	Merged bool `json:"merged,omitempty"`
 	// Conflict says how the real path changed since the run began, if it did.

