@@ -36,7 +36,7 @@ var errnos = map[string]string{
 
 // harmless are the calls whose failure takes nothing from a jail: the run goes on, whole, and its end is as any other's.
 var harmless = []struct{ pattern, why string }{
-	{`^\S+ openat r (/sys/(kernel|fs/cgroup/[^ ]*/cpu\.cfs)|/proc/self/(maps|cgroup|mountinfo|exe)$|/proc/filesystems$)`, "the Go runtime and libraries tune themselves by it"},
+	{`^\S+ openat r (/sys/(kernel|fs/cgroup/[^ ]*/cpu\.(cfs|max))|/proc/self/(maps|cgroup|mountinfo|exe)$|/proc/filesystems$)`, "the Go runtime and libraries tune themselves by it"},
 	{`^\S+ (pidfd_open|pidfd_send_signal|waitid|clone 0x5100)\b`, "the Go runtime asks whether there are pidfds, and waits in the older way"},
 	{`^jaild openat r .*/bin/(jaild|bundles/)`, "a bundle that cannot be read has no commands, and this tool is in none"},
 	{`^jaild openat r .*/state/modules/(secret|H|H/wazero[^/]*)$`, "the secret is read again; what was compiled is compiled anew"},
@@ -45,8 +45,8 @@ var harmless = []struct{ pattern, why string }{
 	{`^jaild unlinkat .*/state/(terms/new-N|runs/|workspaces/[^/]*/(journal.json|upper.img)$)`, "the next attempt, or the next daemon, removes it"},
 	{`^jaild openat r .*/state/runs/`, "the next attempt removes it"},
 	{`^jaild (openat2 [rp] (/upper|.*/work/filled)|openat r /proc/self/fd/N)`, "the first look at the shadow only saves work; the review that counts looks again"},
-	{`^jaild (openat w|write) /sys/fs/cgroup/cpu/jail/[^/]*/cpu.cfs_quota_us$`, "a jail that is ended dies a little slower"},
-	{`^jaild openat r /sys/fs/cgroup/pids/jail/[^/]*/pids.(peak|events)$`, "a figure that the kernel does not have everywhere"},
+	{`^jaild (openat w|write) /sys/fs/cgroup/(\S*/)?jail/[^/]*/cpu\.(cfs_quota_us|max)$`, "a jail that is ended dies a little slower"},
+	{`^jaild openat r /sys/fs/cgroup/(\S*/)?jail/[^/]*/pids\.(peak|events)$`, "a figure that the kernel does not have everywhere"},
 	{`^jaild openat r /proc/N/stat$`, "who the first process is, for jail verify, which finds that it cannot tell"},
 	{`^jaild (syncfs .*/state/workspaces/[^/]*|\S+ (w )?.*/state/workspaces/[^/]*/past-H.json.new)$`, "the commit is made; that it cannot be reverted is on its record"},
 	{`^jaild (fstatfs /|openat2 r .*/work)$`, "the first look at the shadow, and a figure of it"},
