@@ -42,9 +42,9 @@ func growTrees(t *testing.T, sides [2]string, program []byte) {
 					dirs[side] = append(dirs[side], p)
 				}
 			case 2:
-				err = os.WriteFile(p, bytes.Repeat([]byte{what}, int(what)), os.FileMode(what)<<1)
+				err = create(p, bytes.Repeat([]byte{what}, int(what)), os.FileMode(what)<<1)
 			case 3:
-				err = os.WriteFile(p, []byte(strings.Repeat(name+"\n", side+int(what)%7)), 0o644)
+				err = create(p, []byte(strings.Repeat(name+"\n", side+int(what)%7)), 0o644)
 			case 4:
 				err = os.Symlink("../../"+name, p)
 			case 5:
@@ -56,7 +56,7 @@ func growTrees(t *testing.T, sides [2]string, program []byte) {
 			case 8:
 				err = syscall.Setxattr(parent, "trusted.overlay.opaque", []byte("y"), 0)
 			case 9:
-				if err = os.WriteFile(p, nil, 0o4755); err == nil {
+				if err = create(p, nil, 0o4755); err == nil {
 					err = os.Truncate(p, int64(what)<<18) // a review reads holes too; the limit file_size bounds them
 				}
 			case 10:
@@ -67,6 +67,16 @@ func growTrees(t *testing.T, sides [2]string, program []byte) {
 			}
 		}
 	}
+}
+
+// create makes a file that was not there: a name may already be a pipe, whose opening would wait for a reader.
+func create(path string, content []byte, mode os.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Close())
 }
 
 // FuzzChanges reviews any upper layer over any real directory: the review ends, names each path once, directories first, says nothing that a terminal
