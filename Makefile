@@ -17,7 +17,7 @@ TAGS    := seccomp,runc_nocriu,netgo,osusergo
 LDFLAGS := -s -w
 STATIC  := $(LDFLAGS) -linkmode external -extldflags "-static"
 
-.PHONY: build programs bundles deps test check bench install demo clean fuzz league vm-test
+.PHONY: build programs bundles deps test check bench install dist deb demo clean fuzz league vm-test
 
 build: programs bundles
 
@@ -27,15 +27,17 @@ programs: deps
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/jail ./cmd/jaild ./cmd/jail-init
 	CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(STATIC)' -o $(BIN)/ ./cmd/jail-shim
 
+# A release is made with JAIL_RELEASE_KEY, the file of a key of the official ring: docs/tools.md.
 bundles: deps
 	@sh runners/tools/build.sh $(BIN)/bundles
+	@[ -z "$(JAIL_RELEASE_KEY)" ] || for b in $(BIN)/bundles/*/; do go run ./cmd/jail tool sign --key "$(JAIL_RELEASE_KEY)" "$$b"; done
 
 deps:
 	@sh .ci/deps
 
 test: build
 	@sh .ci/deps test
-	go test -tags $(TAGS) ./...
+	go test -timeout 14m -tags $(TAGS) ./...
 
 # What CI checks: format, vet, linters, nothing left over from generating or tidying, tests.
 check: build
@@ -44,7 +46,7 @@ check: build
 	go mod tidy -diff
 	go vet -tags $(TAGS) ./...
 	go tool staticcheck -tags $(TAGS) ./...
-	go test -tags $(TAGS) ./...
+	go test -timeout 14m -tags $(TAGS) ./...
 	@git diff --exit-code
 
 bench: build
@@ -71,17 +73,29 @@ demo: build
 	@for p in probe socket; do GOOS=wasip1 GOARCH=wasm go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/demo/$$p.wasm ./cmd/testdata/$$p; done
 	@sh .ci/demo $(BIN)
 
+# Everything that belongs on a host. With DESTDIR it makes the tree of a package.
 install: build
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/libexec/jail $(DESTDIR)$(PREFIX)/share/jail $(DESTDIR)$(PREFIX)/share/jail/profiles
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin libexec/jail share/jail/profiles share/doc/jail lib/systemd/system lib/sysusers.d lib/tmpfiles.d \
+		share/man/man1 share/man/man5 share/man/man8 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d)
 	install -m 0755 $(BIN)/jail $(BIN)/jaild $(DESTDIR)$(PREFIX)/bin/
 	install -m 0755 $(BIN)/jail-shim $(BIN)/jail-init $(DESTDIR)$(PREFIX)/libexec/jail/
 	cp -R $(BIN)/bundles $(DESTDIR)$(PREFIX)/share/jail/
 	install -m 0644 profiles/*.toml profiles/*.expect $(DESTDIR)$(PREFIX)/share/jail/profiles/
 	install -m 0644 docs/policy.schema.json $(DESTDIR)$(PREFIX)/share/jail/
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	install -m 0644 README.md LICENSE docs/operations.md docs/rootless.md docs/audit-format.md docs/grafana.json $(DESTDIR)$(PREFIX)/share/doc/jail/
+	for unit in jaild.service jaild.socket; do sed 's#@bindir@#$(PREFIX)/bin#' .packaging/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
+	install -m 0644 .packaging/systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/jail.conf
+	install -m 0644 .packaging/systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/jail.conf
+	for page in docs/man/*; do install -m 0644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/; done
 	$(BIN)/jail completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/jail
 	$(BIN)/jail completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_jail
 	$(BIN)/jail completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/jail.fish
+
+# A Debian package, an archive, checksums and a bill of materials, in bin/dist. Made twice from one commit they are the same bytes: docs/operations.md.
+dist: build
+	@sh .packaging/dist $(BIN)
+
+deb: dist
 
 clean:
 	rm -rf $(BIN)

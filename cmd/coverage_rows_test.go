@@ -160,4 +160,9 @@ var threats = []struct{ id, attack string }{
 	{"T-418", "the disk is full before the start"},
 	{"T-419", "keys, closed terminals, lost connections"},
 	{"T-420", "the guest changes its own limits"},
+	{"T-545", "a page of another name or origin reaches the console"},
+	{"T-546", "forged forms, frames, and cookies that go to another port of the console's host"},
+	{"T-547", "names, contents and headers of a tool are HTML, scripts or hidden text in the console"},
+	{"T-548", "the console's login link is used twice, late, or leaks"},
+	{"T-549", "the console is reached from another host or from a jail"},
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // TestFetchGuests fetches in every way that a guest has, through the real proxy, on an internet of the test's own: the command of the bundle, plainly
-// and in a script, and the libraries for Go and C.
+// and in a script, and the libraries for Go, C and Rust.
 func TestFetchGuests(t *testing.T) {
 	needBuilt(t)
 	if !fetchtest.Inside() {
@@ -32,6 +32,7 @@ func TestFetchGuests(t *testing.T) {
 	t.Run("script", w.script)
 	t.Run("Go", w.goGuest)
 	t.Run("C", w.cGuest)
+	t.Run("Rust", w.rustGuest)
 }
 
 // said runs jail and returns what there is to see of it.
@@ -42,6 +43,9 @@ func (w *fetchWorld) said(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	_ = cmd.Run() // the code says it
+	if showsCanary(out.Bytes()) || showsCanary(errs.Bytes()) {
+		w.leaked = append(w.leaked, strings.Join(args, " "))
+	}
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
@@ -181,4 +185,26 @@ wasm-ld-$V -m wasm32 --strip-all -L$R/lib/$T $R/lib/$T/crt1-command.o $R/example
 	if fetches < 4 {
 		t.Errorf("%d records of fetches", fetches)
 	}
+}
+
+// rustGuest is built by the compiler, the library and the linker of Debian.
+func (w *fetchWorld) rustGuest(t *testing.T) {
+	const rustc, linker = "/usr/bin/rustc", "/usr/lib/llvm-14/bin/lld"
+	have(t, rustc, linker, "/usr/lib/rustlib/wasm32-wasi")
+	dir, library := t.TempDir(), "../runners/wasi/guestlib/rust/"
+	if err := os.Symlink(linker, filepath.Join(dir, "rust-lld")); err != nil {
+		t.Fatal(err)
+	}
+	module, rlib := filepath.Join(dir, "get.wasm"), filepath.Join(dir, "libjail_fetch.rlib")
+	for _, args := range [][]string{
+		{"--crate-type", "rlib", "--crate-name", "jail_fetch", "-o", rlib, library + "src/lib.rs"},
+		{"--crate-name", "get", "--extern", "jail_fetch=" + rlib, "-o", module, library + "examples/get.rs"},
+	} {
+		build := exec.Command(rustc, append([]string{"--edition", "2021", "--target", "wasm32-wasi", "-O", "-D", "warnings"}, args...)...)
+		build.Env = []string{"PATH=" + dir + ":/usr/bin:/bin"}
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	w.example(t, module)
 }

@@ -3,19 +3,14 @@ package cmd_test
 import (
 	"bufio"
 	"bytes"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,18 +19,6 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
-
-const fetchCanary = "c4n4ry-0f-the-whole-suite"
-
-// showsCanary looks for the credential as it is, and as base64, hexadecimal and in a URL, at any offset of the first.
-func showsCanary(text []byte) bool {
-	forms := [][]byte{[]byte(fetchCanary), []byte(hex.EncodeToString([]byte(fetchCanary))), []byte(url.QueryEscape(fetchCanary))}
-	for lead := range 3 { // base64 of a text with something before it
-		whole := base64.StdEncoding.EncodeToString(append(make([]byte, lead), fetchCanary...))
-		forms = append(forms, []byte(whole[4:len(whole)-4]))
-	}
-	return slices.ContainsFunc(forms, func(f []byte) bool { return bytes.Contains(text, f) })
-}
 
 // TestFetch is what a user sees of the network, on an internet of the test's own: guests reach what the policy grants and nothing else, the record
 // says so, and a credential is nowhere but on the wire.
@@ -63,7 +46,7 @@ func TestFetch(t *testing.T) {
 type fetchWorld struct {
 	bin, state, dir, guest string
 	up                     *fetchtest.Host
-	leaked                 []string // processes that showed the canary while a request was on its way
+	leaked                 []string // what showed the canary: processes while a request was on its way, and commands
 }
 
 func newFetchWorld(t *testing.T) *fetchWorld {
@@ -82,6 +65,11 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	t.Cleanup(func() { // whatever the tests did: before the directory goes
+		if found := append(w.leaked, filesWithCanary(t, w.state, "secret")...); len(found) > 0 {
+			t.Errorf("the credential is shown by %q", found)
+		}
+	})
 	names, ca := fetchtest.StartNames(t), fetchtest.NewAuthority(t)
 	names.Set("up.example.com", []string{"93.184.216.34"})
 	names.Set("api.example.com", []string{"93.184.216.34"})
@@ -141,6 +129,9 @@ func (w *fetchWorld) jail(t *testing.T, args ...string) []byte {
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
+	if showsCanary(out) || showsCanary(said.Bytes()) {
+		w.leaked = append(w.leaked, strings.Join(args, " "))
+	}
 	if err != nil {
 		t.Logf("jail %q: %v %s", args, err, said.String())
 	}
@@ -234,18 +225,8 @@ credential = "api"
 	if !strings.Contains(shown, `"credential.used"`) || showsCanary([]byte(shown)) {
 		t.Errorf("the record: %s", shown)
 	}
-	err := filepath.WalkDir(w.state, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Base(path) == "secret" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if showsCanary(text) {
-			t.Errorf("%s holds the credential", path)
-		}
-		return err
-	})
-	if err != nil {
-		t.Error(err)
+	if found := filesWithCanary(t, w.state, "secret"); len(found) > 0 {
+		t.Errorf("on disk: %q", found)
 	}
 }
 

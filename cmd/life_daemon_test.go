@@ -3,6 +3,7 @@ package cmd_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -36,9 +37,23 @@ func (h *host) jaild(args ...string) *exec.Cmd {
 // daemon starts a shared jaild and returns when it answers. Commands of the host find it.
 func (h *host) daemon() *sharedDaemon {
 	h.t.Helper()
-	d := &sharedDaemon{h: h, socket: filepath.Join(h.state, "jail.sock")}
-	d.cmd = exec.Command(filepath.Join(h.bin, "jaild")) // it may live as long as the test
+	return h.daemonWith(nil)
+}
+
+// daemonWith is daemon, with what it says going to log.
+func (h *host) daemonWith(log io.Writer) *sharedDaemon {
+	h.t.Helper()
+	return h.daemonOf(exec.Command(filepath.Join(h.bin, "jaild")), log) // it may live as long as the test
+}
+
+// daemonOf is daemonWith of a command that becomes jaild.
+func (h *host) daemonOf(cmd *exec.Cmd, log io.Writer) *sharedDaemon {
+	h.t.Helper()
+	d := &sharedDaemon{h: h, cmd: cmd, socket: filepath.Join(h.state, "jail.sock")}
 	d.cmd.Dir, d.cmd.Env, d.cmd.Stderr = h.work, h.env, &d.err
+	if log != nil {
+		d.cmd.Stderr = log
+	}
 	if err := d.cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}

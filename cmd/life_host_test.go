@@ -147,6 +147,7 @@ func newHost(t *testing.T) *host {
 	if out, err := exec.Command("cp", "-a", modules, filepath.Join(h.state, "state", "modules")).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
+	h.pool(0) // what waits for runs would be taken for what is left of them
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "JAIL_") {
 			h.env = append(h.env, e)

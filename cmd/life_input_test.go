@@ -280,13 +280,13 @@ func TestWorkspaceRefused(t *testing.T) {
 	}
 }
 
-// Without a daemon only root can start jails.
+// Without a daemon a user whom nobody has left a control group cannot start jails.
 func TestNoRights(t *testing.T) {
 	h := newHost(t)
 	cmd := as(h.command("run", "--", "true"), stranger)
-	h.wants(h.run(cmd), 125, "no daemon answers on .*, and only root can start jails without one")
+	h.wants(h.run(cmd), 126, "layer control groups cannot be set up here: ")
 	cmd = as(h.program(filepath.Join(h.bin, "jaild")), stranger)
-	if o := h.run(cmd); o.code != 125 || !strings.HasPrefix(o.err, "jaild: error: only root can start jails\n") {
+	if o := h.run(cmd); o.code != 126 || !strings.HasPrefix(o.err, "jaild: error: layer control groups cannot be set up here: ") {
 		t.Errorf("jaild: %+v", o)
 	}
 }

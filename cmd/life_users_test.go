@@ -2,8 +2,10 @@ package cmd_test
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -60,6 +62,40 @@ func TestUsers(t *testing.T) {
 	if r := h.finished("others"); r.Actor.UID != stranger {
 		t.Errorf("%+v", r)
 	}
+
+	// Records: they see those of their own runs, and not that there are others (T-505). Root sees all.
+	seen := func(o outcome) (runs string, n int) {
+		t.Helper()
+		all := map[string]bool{}
+		for line := range strings.Lines(o.out) {
+			var r record
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				t.Fatalf("%v: %+v", err, o)
+			}
+			all[r.Run] = true
+			n++
+		}
+		return strings.Join(slices.Sorted(maps.Keys(all)), " "), n
+	}
+	if runs, n := seen(other("audit", "query", "--json")); runs != "others" || n < 2 {
+		t.Errorf("the other user sees %d records of %q", n, runs)
+	}
+	if runs, _ := seen(h.jail("audit", "query", "--json")); runs != " others roots" {
+		t.Errorf("root sees records of %q", runs)
+	}
+	for _, of := range [][]string{{"--run", "roots"}, {"--run", "nobodys"}, {"--user", "0"}, {"--type", "daemon.started"}, {"--tool", "none"}} {
+		if o := other(append([]string{"audit", "query", "--json"}, of...)...); o.code != 0 || o.out != "" || o.err != "" {
+			t.Errorf("%q: %+v", of, o)
+		}
+	}
+	if runs, n := seen(other("audit", "query", "--json", "--type", "run.finished", "--since", "1h")); runs != "others" || n != 1 {
+		t.Errorf("the other user sees %d ends, of %q", n, runs)
+	}
+	h.says(other("audit", "report", "others"), 0, "only who may read the log can verify it")
+	h.wants(other("audit", "report", "roots"), 127, `no record is of "roots"`)
+	h.wants(other("audit", "report", "nobodys"), 127, `no record is of "nobodys"`)
+	h.wants(other("audit", "query", "--log", filepath.Join(h.state, "audit")), 125, "permission denied")
+	h.wants(other("audit", "verify"), 125, "permission denied")
 
 	// Workspaces that they cannot read, or that are not theirs.
 	h.wants(other("run", "--workspace", secret, "--", "cat", "key"), 126, "workspace .*secret: permission denied")

@@ -4,7 +4,7 @@
 A second reading of docs/audit-format.md, with the standard library alone. Slow (a few seconds for each hundred thousand records) and short on purpose.
 Exits with 0, or with 1 and the first record that is wrong. It does not wait for a writer: verify a copy, or a log that is not in use.
 """
-import base64, glob, hashlib, json, os, sys
+import base64, glob, gzip, hashlib, json, os, sys
 
 # Ed25519 (RFC 8032, section 5.1.7 and appendix A).
 P, Q = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
@@ -118,10 +118,11 @@ def verify(directory, known):
         if root(edge) != want:
             raise SystemExit("the cut does not fit its own tree")
     pruned = size
-    for path in sorted(glob.glob(directory + "/[0-9]*.jsonl")):
-        if int(os.path.basename(path)[:-6]) <= pruned:
+    segments = {os.path.basename(path).split(".")[0]: path for ext in (".jsonl.gz", ".jsonl") for path in glob.glob(directory + "/[0-9]*" + ext)}
+    for first, path in sorted(segments.items()):
+        if int(first) <= pruned:
             continue
-        for line in open(path, "rb"):
+        for line in (gzip.open if path.endswith(".gz") else open)(path, "rb"):
             seq = size + 1
             if not line.endswith(b"\n"):
                 raise SystemExit(f"record {seq} is torn")

@@ -48,6 +48,13 @@ var wasiCalls = []call{
 	{"ppoll", "poll_oneoff", nil}, {"clock_getres", "clock_res_get", nil},
 }
 
+// confineCalls are what jail-init still needs when the ceiling's filter is on, to put on its own. That one takes them away.
+var confineCalls = []call{
+	{"seccomp", "the inner filter", nil}, {"prctl", "privileges stay given up", []demand{{arg(0, 38)}}}, // PR_SET_NO_NEW_PRIVS
+	{"sendmsg", "the listener of the inner filter", []demand{{arg(0, initListener)}}}, {"close", "its socket", nil},
+	{"recvmsg", "the invocation", []demand{{arg(0, initControl)}}},
+}
+
 // compileCalls are what the engine needs to leave the compiled form of a module behind.
 var compileCalls = []call{{"renameat", "a compiled form gets its name", nil}}
 

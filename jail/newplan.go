@@ -46,6 +46,7 @@ const (
 type Request struct {
 	ID        ID
 	Base      uint32   // first of the host ids that are this jail's own
+	User      *User    // whose daemon it is, where that is not root's; Base counts for nothing then
 	Slice     string   // control group above all jails, as "/jail"
 	Workspace *Source  // nil without one
 	Caches    []string // directories of the host, each holding one compiled module and nothing else
@@ -60,6 +61,9 @@ type Source struct {
 	Path     string
 	UID, GID uint32
 }
+
+// A User is an ordinary user of the host, who has no other ids than these to give to a jail.
+type User struct{ UID, GID uint32 }
 
 // ErrPlan is wrapped by errors that say why a policy cannot be made into a plan.
 var ErrPlan = errors.New("no plan")
@@ -77,6 +81,7 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 		Version:         PlanVersion,
 		ID:              r.ID,
 		Policy:          eff.Digest(),
+		Layers:          newLayers(eff),
 		Cgroup:          newCgroup(pol.Limits, r),
 		Namespaces:      []Namespace{"user", "mount", "pid", "net", "ipc", "uts", "cgroup"},
 		IDs:             newIDs(r),
@@ -95,9 +100,21 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 	if r.Workspace != nil {
 		p.Workspace = newWorkspace(pol, r)
 	}
+	if pol.Audit.Files != policy.FilesNone {
+		p.FileEvents = pol.Audit.Files.String()
+	}
 	p.Landlock = newLandlock(pol, r, p)
 	p.Fetch = newFetch(pol, r.Command.Runner)
+	addCeiling(&p, eff, r)
 	return p, nil
+}
+
+func newLayers(eff policy.Effective) []Layer {
+	layers := []Layer{}
+	for _, l := range eff.Layers() {
+		layers = append(layers, Layer{l.Name, l.Source})
+	}
+	return layers
 }
 
 // newFetch shows the door to the fetch proxy, where the policy grants one.
@@ -139,6 +156,9 @@ func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 func newCgroup(l policy.Limits, r Request) Cgroup {
 	// An ID can be asked for twice, also of two daemons; nobody else has the range of ids while this jail lives.
 	leaf := fmt.Sprintf("%s.%d", r.ID, (r.Base-FirstBase)/BaseSize)
+	if r.User != nil {
+		leaf = string(r.ID) + ".0"
+	}
 	c := Cgroup{Path: path.Join(r.Slice, leaf), Memory: bound(l.Memory, -1), PIDs: bound(l.PIDs, 0), OOMScore: oomScore,
 		IORead: bound(l.IORead, 0), IOWrite: bound(l.IOWrite, 0)}
 	if l.CPUs != policy.Unlimited {
@@ -157,7 +177,13 @@ func bound(limit, unlimited int64) int64 {
 }
 
 // newIDs lets the tool have the workspace's ids inside and, through id-mapped layers, in its files; it is never anybody on the host.
+//
+// A user's jail has one id, that of the user, by the name of 0: the kernel lets a user map no other (user_namespaces(7)), and what makes the jail must
+// be 0 in it for a moment. The name gives nothing: a jail has no capability, and nothing that it could execute gives it one.
 func newIDs(r Request) IDs {
+	if r.User != nil {
+		return IDs{Base: r.User.UID, GroupBase: r.User.GID, Size: 1, User: true}
+	}
 	ids := IDs{Base: r.Base, Size: BaseSize - 1, UID: guestID, GID: guestID}
 	if r.Workspace == nil {
 		return ids
@@ -314,6 +340,12 @@ func checkWorkspace(pol policy.Policy, r Request) error {
 }
 
 func checkIDs(_ policy.Policy, r Request) error {
+	if r.User != nil {
+		if r.User.UID == 0 || r.User.UID == nobody || r.User.UID == math.MaxUint32 {
+			return fmt.Errorf("uid %d is no ordinary user's", r.User.UID)
+		}
+		return nil
+	}
 	if r.Base < FirstBase || r.Base >= FirstBase+Bases*BaseSize || r.Base%BaseSize != 0 {
 		return fmt.Errorf("host id range %d is not one that jails use", r.Base)
 	}

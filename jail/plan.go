@@ -17,6 +17,8 @@ type Plan struct {
 	Version int    `json:"version"`
 	ID      ID     `json:"id"`
 	Policy  string `json:"policy"` // digest of the effective policy
+	// Layers are the policies that it is the meet of, in the order of trust.
+	Layers []Layer `json:"layers"`
 
 	Cgroup     Cgroup      `json:"cgroup"`
 	Namespaces []Namespace `json:"namespaces"`
@@ -34,9 +36,19 @@ type Plan struct {
 	Landlock        Landlock `json:"landlock"`
 	Rlimits         []Rlimit `json:"rlimits"`
 	InnerFilter     Filter   `json:"inner_filter"` // on top of the outer one, from before the tool's first instruction
+	// Ceiling is the host's ceiling as layers of its own around the tool; nil where the host has none.
+	Ceiling *Ceiling `json:"ceiling,omitempty"`
 
-	Limits  Limits  `json:"limits"` // watched from outside
-	Command Command `json:"command"`
+	Limits Limits `json:"limits"` // watched from outside
+	// FileEvents is what the daemon puts on record of the files that the run opens or writes: changes, opens, or empty for nothing.
+	FileEvents string  `json:"file_events,omitempty"`
+	Command    Command `json:"command"`
+}
+
+// A Layer says where one of the policies of a run came from.
+type Layer struct {
+	Name   string `json:"name"`
+	Source string `json:"source"`
 }
 
 // A Namespace is the name of a kind of namespace, as in namespaces(7).
@@ -64,6 +76,17 @@ type IDs struct {
 	GID  uint32 `json:"gid"` // inside
 	// Extra maps one owner id above the 64 Ki range, where a workspace has one.
 	Extra []IDMap `json:"extra,omitempty"`
+	// User says that the jail is an ordinary user's: its only ids are those of the user, Base and, of the group, GroupBase.
+	User      bool   `json:"user,omitempty"`
+	GroupBase uint32 `json:"group_base,omitempty"`
+}
+
+// HostGroup is what group 0 of the jail is on the host.
+func (i IDs) HostGroup() uint32 {
+	if i.User {
+		return i.GroupBase
+	}
+	return i.Base
 }
 
 // An IDMap maps one id.

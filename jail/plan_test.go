@@ -60,11 +60,15 @@ func resolve(t testing.TB, policies ...policy.Policy) policy.Effective {
 
 // TestGoldenPlans shows every change of what the kernel is told, for the review of it.
 func TestGoldenPlans(t *testing.T) {
-	for _, name := range []string{"default", "readonly", "strict"} {
+	for _, name := range []string{"default", "readonly", "strict", "python", "fetch", "build", "worker", "python-native"} {
 		t.Run(name, func(t *testing.T) {
 			r := request()
-			if name == "strict" {
+			switch name {
+			case "strict":
 				r.Workspace, r.Command.Cwd = nil, "/"
+			case "build", "worker", "python-native":
+				r.Caches, r.Programs = nil, []string{"/lib64/ld-linux-x86-64.so.2", "/usr/bin/python3"}
+				r.Command = jail.Command{Runner: jail.RunnerNative, Tool: "/usr/bin/python3", Digest: "sha256:00", Args: []string{"python3"}, Env: []string{"HOME=/home/tool"}, Cwd: "/workspace"}
 			}
 			plan, err := jail.NewPlan(shipped(t, name), r)
 			if err != nil {

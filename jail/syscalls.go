@@ -20,7 +20,7 @@ var groups = map[string][]call{
 	"memory": memoryCalls, "processes": processCalls, "signals": signalCalls, "time": timeCalls, "files": fileCalls, "streams": streamCalls,
 	"sockets": socketCalls, "host": hostCalls,
 	"fetch": fetchCalls, "network": networkCalls, "shell": shellCalls, "compile": compileCalls, "terminal": terminalCalls,
-	"loopback": loopbackCalls,
+	"loopback": loopbackCalls, "confine": confineCalls,
 }
 
 // Groups of the filters there are, by kind of runner.

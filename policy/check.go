@@ -13,7 +13,7 @@ const maxItems = 256
 // checks are all that makes a policy one that can be meant. Each returns what is wrong,
 // in sentences that name the key. A parser of policies reports them with a position.
 var checks = []func(Policy) []error{
-	checkWorkspace, checkMounts, checkNested, checkLimits, checkTools, checkFetch, checkEnv, checkSyscalls,
+	checkWorkspace, checkMounts, checkNested, checkLimits, checkTools, checkFetch, checkEnv, checkSyscalls, checkAudit,
 }
 
 // Check returns everything that is wrong with a policy, joined, or nil. Resolve refuses
@@ -321,6 +321,13 @@ func CheckEnvGlob(g Glob) error {
 		return fmt.Errorf("pattern %q is no name of a variable, such as TERM or LC_*", text)
 	}
 	return nil
+}
+
+func checkAudit(p Policy) (out []error) {
+	if p.Audit.Files > FilesNone {
+		out = append(out, errors.New("audit.files is no value there is"))
+	}
+	return out
 }
 
 func checkSyscalls(p Policy) (out []error) {

@@ -1,7 +1,7 @@
 // Package policy says what a jail may do, as a point in a bounded lattice, so that
 // crossing a boundary of trust can only ever narrow.
 //
-// A Policy is made of parts (Workspace, Mounts, Limits, Tools, Fetch, Env, Syscalls).
+// A Policy is made of parts (Workspace, Mounts, Limits, Tools, Fetch, Env, Syscalls, Audit).
 // The zero value of each grants nothing and is the bottom of its lattice; the Top
 // function of each grants everything. Two policies meet: what both grant, and no more.
 // Only Resolve makes an Effective, and it always meets ceiling, profile and request.

@@ -41,6 +41,9 @@ func TestLaws(t *testing.T) {
 	t.Run("Vars", func(t *testing.T) {
 		policytest.Laws(t, policytest.Vars(), policy.Vars{}, policy.Vars{Any: true})
 	})
+	t.Run("Audit", func(t *testing.T) {
+		policytest.Laws(t, policytest.Audit(), policy.Audit{}, policy.TopAudit())
+	})
 	t.Run("Syscalls", func(t *testing.T) {
 		policytest.Laws(t, policytest.Syscalls(), policy.Syscalls{}, policy.TopSyscalls())
 	})

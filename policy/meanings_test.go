@@ -202,6 +202,15 @@ func TestEnvMeans(t *testing.T) {
 	})
 }
 
+func TestAuditMeans(t *testing.T) {
+	a := func(f policy.FileAudit) policy.Audit { return policy.Audit{Files: f} }
+	policytest.Meanings(t, []policytest.Meaning[policy.Audit]{
+		{Name: "opens are recorded", Less: a(policy.FilesOpens), More: a(policy.FilesChanges)},
+		{Name: "changes are recorded", Less: a(policy.FilesChanges), More: a(policy.FilesNone)},
+		{Name: "nothing granted, all recorded", Less: policy.Audit{}, More: policy.TopAudit()},
+	})
+}
+
 func TestSyscallsMean(t *testing.T) {
 	s := func(groups ...string) policy.Syscalls { return policy.Syscalls{Groups: groups} }
 	policytest.Meanings(t, []policytest.Meaning[policy.Syscalls]{
@@ -221,6 +230,7 @@ func TestPolicyMeans(t *testing.T) {
 		Fetch:     policy.Fetch{Allow: []policy.FetchRule{policy.TopFetchRule()}, Limits: policy.FetchLimits{Requests: 1}},
 		Env:       policy.Env{Pass: policy.MustGlobs("TERM")},
 		Syscalls:  policy.Syscalls{Groups: []string{"wasi"}},
+		Audit:     policy.TopAudit(),
 	}
 	table := []policytest.Meaning[policy.Policy]{
 		{Name: "nothing", Less: policy.Policy{}, More: base},
@@ -234,6 +244,7 @@ func TestPolicyMeans(t *testing.T) {
 		"fetch":     func(p *policy.Policy) { p.Fetch = policy.Fetch{} },
 		"env":       func(p *policy.Policy) { p.Env = policy.Env{} },
 		"syscalls":  func(p *policy.Policy) { p.Syscalls = policy.Syscalls{} },
+		"audit":     func(p *policy.Policy) { p.Audit = policy.Audit{} },
 	} {
 		less := base
 		drop(&less)

@@ -19,6 +19,7 @@ type Policy struct {
 	Fetch     Fetch     `json:"fetch"`
 	Env       Env       `json:"env"`
 	Syscalls  Syscalls  `json:"syscalls"`
+	Audit     Audit     `json:"audit"`
 }
 
 // Top grants everything.
@@ -31,6 +32,7 @@ func Top() Policy {
 		Fetch:     TopFetch(),
 		Env:       TopEnv(),
 		Syscalls:  TopSyscalls(),
+		Audit:     TopAudit(),
 	}
 }
 
@@ -44,6 +46,7 @@ func (p Policy) Meet(q Policy) Policy {
 		Fetch:     p.Fetch.Meet(q.Fetch),
 		Env:       p.Env.Meet(q.Env),
 		Syscalls:  p.Syscalls.Meet(q.Syscalls),
+		Audit:     p.Audit.Meet(q.Audit),
 	}.Normal()
 }
 
@@ -56,7 +59,8 @@ func (p Policy) LessEq(q Policy) bool {
 		p.Tools.LessEq(q.Tools) &&
 		p.Fetch.LessEq(q.Fetch) &&
 		p.Env.LessEq(q.Env) &&
-		p.Syscalls.LessEq(q.Syscalls)
+		p.Syscalls.LessEq(q.Syscalls) &&
+		p.Audit.LessEq(q.Audit)
 }
 
 // Normal returns the one form of all policies that grant the same.
@@ -69,13 +73,14 @@ func (p Policy) Normal() Policy {
 		Fetch:     p.Fetch.Normal(),
 		Env:       p.Env.Normal(),
 		Syscalls:  p.Syscalls.Normal(),
+		Audit:     p.Audit.Normal(),
 	}
 }
 
 // String shows one part a line.
 func (p Policy) String() string {
-	return fmt.Sprintf("workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\nenv: %s\nsyscalls: %s\n",
-		p.Workspace, p.Mounts, p.Limits, p.Tools, p.Fetch, p.Env, p.Syscalls)
+	return fmt.Sprintf("workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\nenv: %s\nsyscalls: %s\naudit: %s\n",
+		p.Workspace, p.Mounts, p.Limits, p.Tools, p.Fetch, p.Env, p.Syscalls, p.Audit)
 }
 
 // Digest returns "sha256:" and the hex SHA-256 of the JSON of the normal form, so

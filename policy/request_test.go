@@ -127,7 +127,7 @@ func TestEnviron(t *testing.T) {
 }
 
 func TestStrings(t *testing.T) {
-	if got := (policy.Policy{}).String(); strings.Count(got, "\n") != 7 || !strings.Contains(got, "tools: allow ∅") {
+	if got := (policy.Policy{}).String(); strings.Count(got, "\n") != 8 || !strings.Contains(got, "tools: allow ∅") {
 		t.Errorf("nothing is shown as %s", got)
 	}
 	for _, tt := range [][2]string{

@@ -19,6 +19,9 @@ type Layer struct {
 	Tools []ForTool
 }
 
+// CeilingLayer is the name of the layer that is the host's ceiling.
+const CeilingLayer = "ceiling"
+
 // ForTool narrows a layer for the runs of the tools that a pattern stands for: a command of
 // a bundle as bundle/command, a program of the host or a module by its absolute path. It is
 // met with the rest, so it takes away and never grants.
@@ -82,6 +85,14 @@ func (e Effective) For(tools ...string) Effective {
 		}
 	}
 	return out
+}
+
+// Ceiling returns what the host's ceiling says by itself, and whether there is one that narrows anything.
+func (e Effective) Ceiling() (Policy, bool) {
+	if len(e.layers) == 0 || e.layers[0].Name != CeilingLayer || Top().LessEq(e.layers[0].Policy) {
+		return Policy{}, false
+	}
+	return e.layers[0].Policy.Normal(), true
 }
 
 // Policy returns a copy of the met policy, in normal form.

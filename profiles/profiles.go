@@ -48,9 +48,10 @@ type Profile struct {
 
 // entry is the text of one policy, or why it was refused.
 type entry struct {
-	origin string
-	text   []byte
-	err    error
+	origin    string
+	text      []byte
+	signature []byte // what lies beside it as NAME.toml.sig
+	err       error
 }
 
 // Set is the profiles of one moment. It never changes: a later Load makes another.

@@ -36,7 +36,7 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s does not start with the run that it is meant for", p.Name)
 		}
 		// What a profile is for may be what a warning is about; nothing else may.
-		network, about := p.Name == "fetch", map[string]string{"fetch": "fetch.allow", "build": "tools.native"}[p.Name]
+		network, about := p.Name == "fetch" || p.Name == "python", map[string]string{"fetch": "fetch.allow", "build": "tools.native", "worker": "tools.native"}[p.Name]
 		for _, w := range p.File.Policy.Warnings() {
 			if about == "" || !strings.HasPrefix(w, about) {
 				t.Errorf("%s weakens: %s", p.Name, w)
@@ -46,7 +46,7 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s has network: %v", p.Name, p.File.Policy.Fetch)
 		}
 	}
-	if want := []string{"base", "build", "default", "fetch", "python-native", "readonly", "strict"}; !slices.Equal(names, want) {
+	if want := []string{"base", "build", "default", "fetch", "python", "python-native", "readonly", "strict", "worker"}; !slices.Equal(names, want) {
 		t.Errorf("shipped are %q, want %q", names, want)
 	}
 }

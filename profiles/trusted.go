@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -79,7 +80,7 @@ func badOwner(info fs.FileInfo, parent bool) string {
 	if !ok {
 		return "its owner cannot be known"
 	}
-	if stat.Uid != 0 && int(stat.Uid) != os.Geteuid() {
+	if stat.Uid != 0 && int(stat.Uid) != os.Geteuid() && !unnamed(stat.Uid) {
 		return fmt.Sprintf("its owner is uid %d", stat.Uid)
 	}
 	if parent && info.Mode()&fs.ModeSticky != 0 {
@@ -98,6 +99,30 @@ func badOwner(info fs.FileInfo, parent bool) string {
 
 // readFile opens a file once and then only asks the descriptor.
 func readFile(root *os.Root, dir, name string) ([]byte, error) {
+	return readChecked(root, dir, name, func(info fs.FileInfo) string { return badOwner(info, false) })
+}
+
+// ReadWorkspace reads a policy file that can only narrow, from a directory that was opened already. It may be written by one of the owners and their
+// groups; else it is held to what ReadTrusted demands. Nothing of where the directory lies is trusted or asked for.
+func ReadWorkspace(dir *os.File, name string, owners ...uint32) ([]byte, error) {
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return readChecked(root, dir.Name(), name, func(info fs.FileInfo) string {
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		switch {
+		case !ok || stat.Uid != 0 && !slices.Contains(owners, stat.Uid):
+			return "its owner is neither you nor the owner of the directory"
+		case info.Mode().Perm()&0o002 != 0:
+			return fmt.Sprintf("everyone can write to it (mode %04o)", info.Mode().Perm())
+		}
+		return ""
+	})
+}
+
+func readChecked(root *os.Root, dir, name string, bad func(fs.FileInfo) string) ([]byte, error) {
 	path := filepath.Join(dir, name)
 	named, err := root.Lstat(name)
 	if err != nil {
@@ -119,7 +144,7 @@ func readFile(root *os.Root, dir, name string) ([]byte, error) {
 	if !os.SameFile(named, info) || !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: %w: it was exchanged while it was opened", path, ErrUntrusted)
 	}
-	if why := badOwner(info, false); why != "" {
+	if why := bad(info); why != "" {
 		return nil, fmt.Errorf("%s: %w: %s", path, ErrUntrusted, why)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Nlink > 1 {
@@ -189,9 +214,21 @@ func readBelow(root *os.Root, dir, prefix string, depth int) (map[string]entry, 
 		if e.err = syntax.CheckName(prefix + stem); e.err == nil {
 			e.text, e.err = readFile(root, dir, f.Name())
 		}
+		if e.err == nil {
+			e.signature, e.err = readSignature(root, dir, f.Name())
+		}
 		out[prefix+stem] = e
 	}
 	return out, nil
+}
+
+// readSignature reads what lies beside a policy file, nil where nothing does.
+func readSignature(root *os.Root, dir, name string) ([]byte, error) {
+	text, err := readFile(root, dir, strings.TrimSuffix(name, ".toml")+signatureSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return text, err
 }
 
 func readSubdir(root *os.Root, dir, name, prefix string, depth int) (map[string]entry, error) {

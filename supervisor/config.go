@@ -7,6 +7,9 @@ import (
 	"github.com/jail-sandbox/jail/profiles"
 )
 
+// systemSocket is where a daemon of root's listens.
+const systemSocket = "/run/jail/jail.sock"
+
 // Default returns where things are for the program at exe: below $JAIL_STATE if that is set, else in the places of the system. Binaries and
 // bundles are looked for beside the program, as a build leaves them, and where `make install` puts them.
 func Default(exe string, getenv func(string) string) Config {
@@ -14,10 +17,12 @@ func Default(exe string, getenv func(string) string) Config {
 		StateDir: "/var/lib/jail",
 		LogDir:   "/var/log/jail/audit",
 		Tools:    "/var/lib/jail-tools",
-		Socket:   "/run/jail/jail.sock",
+		Socket:   systemSocket,
 		Profiles: profiles.Dir,
 		Ceiling:  "/etc/jail/ceiling.toml",
 		Fetch:    "/etc/jail/fetch.toml",
+		Audit:    "/etc/jail/audit.toml",
+		Settings: "/etc/jail/jaild.toml",
 		Exe:      exe,
 		Slice:    "/jail",
 		Version:  Version,
@@ -45,6 +50,8 @@ func (c Config) Below(dir string) Config {
 	c.LogDir = filepath.Join(dir, "audit")
 	c.Tools = filepath.Join(dir, "tools")
 	c.Fetch = filepath.Join(dir, "fetch.toml")
+	c.Audit = filepath.Join(dir, "audit.toml")
+	c.Settings = filepath.Join(dir, "jaild.toml")
 	c.Socket = filepath.Join(dir, "jail.sock")
 	return c
 }
@@ -61,3 +68,6 @@ func firstFile(paths ...string) string {
 	}
 	return paths[0]
 }
+
+// Anchors is where the daemon keeps how it stands with the places that heads of the log go to.
+func (c Config) Anchors() string { return filepath.Join(c.StateDir, "anchors") }

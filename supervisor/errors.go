@@ -29,6 +29,7 @@ const (
 	CodeUsage    = "usage"
 	CodeConflict = "conflict"
 	CodeBusy     = "busy"
+	CodeEnding   = "ending" // the daemon ends, and nothing was begun: ask the next one
 )
 
 // An Error is a failure or a refusal of jail's own, never of a tool. Message says what, which and why, in one sentence; Hint what to do.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 	"sync"
@@ -57,7 +58,7 @@ func (s *Supervisor) fetchFilter(ctx context.Context) ([]byte, error) {
 
 // startFetch starts the run's proxy, where the policy grants any fetch. Without one there is no door, and no network at all.
 func (r *run) startFetch(ctx context.Context) error {
-	if r.job.compile || r.job.plan.Fetch == nil {
+	if r.job.compile || r.job.hold != nil || r.job.plan.Fetch == nil {
 		return nil
 	}
 	f := &fetching{run: r, begun: map[uint64]begunFetch{}}
@@ -84,14 +85,23 @@ func (r *run) startFetch(ctx context.Context) error {
 		f.ids.Release()
 		return r.s.missingLayer("fetch proxy", err.Error(), err)
 	}
+	r.mu.Lock()
 	r.fetch = f
+	r.mu.Unlock()
 	return nil
 }
 
 // fetchGroup is the control group of the run's proxy. It is made for it and never used again.
 func (r *run) fetchGroup() string { return fetchGroup(r.job.plan.Cgroup.Path) }
 
-func fetchGroup(leaf string) string { return leaf + ".fetch" }
+// It lies beside the jail's; of a session's jail beside the session's, since what those may have together is the tools'.
+func fetchGroup(leaf string) string {
+	leaf = besideCeiling(leaf)
+	if dir := path.Dir(leaf); strings.HasSuffix(dir, groupSuffix) {
+		return path.Join(path.Dir(dir), path.Base(leaf)+".fetch")
+	}
+	return leaf + ".fetch"
+}
 
 // clearFetchGroup removes what a dead daemon's proxy left. The proxy ends with its daemon.
 func clearFetchGroup(leaf string) error {
@@ -120,7 +130,9 @@ func (r *run) endFetch() error {
 	if f == nil {
 		return nil
 	}
+	r.mu.Lock()
 	r.fetch = nil
+	r.mu.Unlock()
 	err := errors.Join(f.proc.Close(), f.proc.Door.Close())
 	f.ids.Release()
 	f.mu.Lock()
@@ -134,7 +146,7 @@ func (r *run) endFetch() error {
 
 func (f *fetching) append(cause uint64, e audit.Event) (uint64, error) {
 	j := f.run.job
-	seq, err := f.run.s.log.Append(context.Background(), audit.Entry{Run: string(j.id), Actor: j.caller.actor(), Policy: j.eff.Digest(), Cause: cause, Event: e})
+	seq, err := f.run.s.log.Append(context.Background(), audit.Entry{Run: string(j.id), Session: j.session(), Actor: j.caller.actor(), Policy: j.eff.Digest(), Cause: cause, Event: e})
 	if err == nil {
 		f.run.note(seq)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/probe"
@@ -65,6 +66,8 @@ func (r *run) outcome(e end) {
 		signal = int(syscall.SIGKILL)
 	case c != nil && c.limit != "":
 		res.Limit = r.limitHit(c.limit, c.peak)
+	case c != nil && c.over:
+		signal, res.ExitCode = 0, 0 // it was told to end, and there was nothing else for it to do
 	case c != nil && c.gone:
 		signal = int(syscall.SIGKILL)
 	case c != nil:
@@ -89,7 +92,7 @@ func (r *run) outcome(e end) {
 	}
 	name := signalName(syscall.Signal(signal))
 	res.Signal, res.ExitCode = &name, exitSignal+signal
-	if res.Limit != nil && (res.Limit.Name == "wall" || res.Limit.Name == "cpu_time") {
+	if res.Limit != nil && slices.Contains([]string{"wall", "cpu_time", limitIdle, limitTime}, res.Limit.Name) {
 		res.ExitCode = ExitTime
 	}
 }
@@ -98,6 +101,10 @@ func (r *run) limitHit(name string, peak int64) *LimitHit {
 	l := r.job.eff.Policy().Limits
 	hit := &LimitHit{Name: name, Peak: peak}
 	switch name {
+	case limitIdle:
+		hit.Limit = r.job.hold.idle.Milliseconds()
+	case limitTime:
+		hit.Limit = r.job.hold.total.Milliseconds()
 	case "wall":
 		hit.Limit = l.Wall.Milliseconds()
 	case "cpu_time":
@@ -155,7 +162,7 @@ func (r *run) recordFinished(e end) error {
 
 func (r *run) prepareWorkspace() error {
 	j := r.job
-	if j.source == nil || !j.plan.Workspace.Shadow {
+	if j.source == nil || !j.plan.Workspace.Shadow || j.in != nil {
 		return nil
 	}
 	w, err := r.s.workspaces.Prepare(workspace.Spec{ID: string(j.id), Source: j.source, Bytes: j.plan.Workspace.Bytes,
@@ -166,7 +173,7 @@ func (r *run) prepareWorkspace() error {
 	case errors.Is(err, workspace.ErrNoSpace):
 		return failed(err, "make room, or take less with --limit workspace=SIZE", "%v", err)
 	case err != nil:
-		for _, f := range []probe.Finding{probe.LoopDevices(), probe.Mkfs()} {
+		for _, f := range probe.Layers() {
 			if e := Missing(f, err); e != nil {
 				return e
 			}
@@ -206,7 +213,7 @@ func (r *run) discard() error {
 
 // keptAnyway says of a run that failed on our side that its shadow is still there, if it is.
 func (r *run) keptAnyway() {
-	if r.job.compile || r.job.source == nil || r.result.Workspace != "" {
+	if r.job.compile || r.job.source == nil || r.job.in != nil || r.result.Workspace != "" {
 		return
 	}
 	if w, err := r.s.workspaces.Get(string(r.job.id)); err == nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
@@ -26,6 +27,7 @@ import (
 // A job is a request that was decided: everything is looked up and nothing is started.
 type job struct {
 	caller   Caller
+	begun    time.Time // when it was asked for
 	req      Request
 	id       jail.ID
 	eff      policy.Effective
@@ -37,19 +39,26 @@ type job struct {
 	ids      *idrange.Range
 	plan     jail.Plan
 	env      []string
-	compile  bool // no run of a tool: the module is compiled for later runs
-	dry      bool // nothing may start
+	compile  bool     // no run of a tool: the module is compiled for later runs
+	hold     *session // no run of a tool: the jail holds a session open
+	in       *session // that it is an invocation of
+	dry      bool     // nothing may start
 }
 
 // prepare decides a request. On error the job holds what was known by then.
 func (s *Supervisor) prepare(ctx context.Context, c Caller, req Request, dry bool) (*job, error) {
 	j := &job{caller: c, req: req, dry: dry}
-	for _, step := range []func(context.Context, *job) error{s.identify, s.decide, s.openWorkspace, s.openTool, s.makePlan} {
+	return j, s.prepareJob(ctx, j)
+}
+
+func (s *Supervisor) prepareJob(ctx context.Context, j *job) error {
+	j.begun = time.Now()
+	for _, step := range []func(context.Context, *job) error{s.identify, s.decide, s.openWorkspace, s.narrowByWorkspace, s.openTool, s.makePlan} {
 		if err := step(ctx, j); err != nil {
-			return j, err
+			return err
 		}
 	}
-	return j, nil
+	return nil
 }
 
 func (j *job) close() {
@@ -62,7 +71,7 @@ func (j *job) close() {
 			f.Close()
 		}
 	}
-	if j.ids != nil {
+	if j.ids != nil && j.in == nil {
 		j.ids.Release()
 	}
 }
@@ -81,6 +90,9 @@ func (s *Supervisor) identify(_ context.Context, j *job) error {
 }
 
 func (s *Supervisor) decide(_ context.Context, j *job) (err error) {
+	if j.in != nil {
+		return j.decideIn()
+	}
 	j.eff, err = s.resolve(j.caller, j.req)
 	j.resolved = err == nil
 	return err
@@ -88,6 +100,9 @@ func (s *Supervisor) decide(_ context.Context, j *job) (err error) {
 
 // openWorkspace opens the directory with the caller's rights; from here on it is its descriptor and not its name that counts.
 func (s *Supervisor) openWorkspace(_ context.Context, j *job) error {
+	if j.in != nil {
+		return j.takeSource()
+	}
 	access := j.eff.Policy().Workspace.Access
 	if access == policy.WorkspaceNone {
 		if j.req.Workspace != "" && !j.req.NoWorkspace {
@@ -130,6 +145,10 @@ func (j *job) checkWorkspace() error {
 }
 
 func (s *Supervisor) openTool(ctx context.Context, j *job) (err error) {
+	if j.hold != nil {
+		j.tool = tool{name: sessionTool, command: sessionTool}
+		return nil
+	}
 	if j.req.Script != nil {
 		return s.openScript(ctx, j)
 	}
@@ -164,13 +183,19 @@ func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
 	if j.req.Terminal != nil && j.tool.native == "" {
 		return usage("a terminal is for programs of the host; %s is none", j.tool.name)
 	}
-	if j.ids, err = idrange.Take(); err != nil {
+	slice := s.config.Slice
+	if j.in != nil {
+		j.ids, slice = j.in.run.job.ids, j.in.group
+	} else if j.ids, err = idrange.Take(); err != nil {
 		return &Error{Code: CodeBusy, Message: err.Error(), Hint: "try again when other runs have ended", Err: err}
 	}
-	r := jail.Request{ID: j.id, Base: j.ids.Base, Slice: s.config.Slice, Caches: s.caches(j), Command: jail.Command{
+	r := jail.Request{ID: j.id, Base: j.ids.Base, User: rootless.User(), Slice: slice, Caches: s.caches(j), Command: jail.Command{
 		Runner: string(runners.KindWASI), Tool: j.tool.name, Digest: j.tool.digest(), Args: readable(j.args()), Env: readable(j.env), Cwd: cwd}}
 	if j.script != nil {
 		r.Command.Runner, r.Command.Script = string(runners.KindShell), j.script.steps
+	}
+	if j.hold != nil {
+		r.Caches, r.Command.Runner, r.Command.Digest = nil, j.hold.runner(j.eff), ""
 	}
 	if j.tool.native != "" {
 		r.Command.Runner, r.Command.Terminal = string(runners.KindNative), j.req.Terminal != nil
@@ -186,6 +211,7 @@ func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
 	if j.plan, err = jail.NewPlan(j.eff, r); err != nil {
 		return &Error{Code: CodeRefused, Message: err.Error(), Err: err, Hint: "jail policy show, and --limit, say what the policy asks for"}
 	}
+	j.fitSession()
 	if inv := j.order().Invocation; inv.Validate() != nil {
 		err := inv.Validate()
 		return usage("%v", err)
@@ -329,7 +355,7 @@ func (j *job) files(w *workspace.Workspace) (*openFiles, error) {
 
 func (j *job) state() runState {
 	st := runState{ID: string(j.id), Tool: j.tool.name, Args: readable(j.req.Args), Profile: j.profile(), Policy: j.eff.Digest(),
-		UID: j.caller.UID, Cgroup: j.plan.Cgroup.Path, Started: time.Now().UTC()}
+		UID: j.caller.UID, Cgroup: j.plan.Cgroup.Path, Session: j.session(), Files: j.plan.FileEvents != "", Started: time.Now().UTC()}
 	if j.source != nil {
 		st.Workspace = j.source.Name()
 	}
@@ -348,9 +374,12 @@ func (j *job) profile() string {
 
 func (j *job) started() audit.RunStarted {
 	e := audit.RunStarted{Tool: j.tool.name, Digest: j.tool.digest(), Argv: j.args(), Cwd: j.plan.Command.Cwd, Profile: j.profile(),
-		Plan: planDigest(j.plan), Warnings: j.eff.Warnings()}
+		Plan: planDigest(j.plan), Warnings: j.eff.Warnings(), Learn: j.req.Learn}
 	if j.source != nil {
 		e.Workspace = j.source.Name()
+	}
+	if j.hold != nil {
+		e.Digest = ""
 	}
 	for _, v := range j.env {
 		name, _, _ := strings.Cut(v, "=")

@@ -42,7 +42,7 @@ func (r *run) limitsMet(e end) []LimitHit {
 		switch {
 		case full[name]:
 			add(name, limit)
-		case met && (r.work != nil || name == "open_files" || name == "file_size"):
+		case met && (r.shadow() != nil || name == "open_files" || name == "file_size"):
 			add(name, min(max(peak, 0), limit)) // in a shadow that has room again
 		}
 	}
@@ -51,10 +51,11 @@ func (r *run) limitsMet(e end) []LimitHit {
 
 // shadowFull says which of the shadow's limits are used up, as the host sees it.
 func (r *run) shadowFull() map[string]bool {
-	if r.work == nil {
+	work := r.shadow()
+	if work == nil {
 		return nil
 	}
-	bytes, files, err := r.work.Room()
+	bytes, files, err := work.Room()
 	if err != nil {
 		return nil // what the inside says remains
 	}
@@ -103,8 +104,8 @@ func (r *run) limitIO(leaf *cgroup.Leaf) error {
 	if r.job.source != nil {
 		files = append(files, r.job.source)
 	}
-	if r.work != nil {
-		loop, err := r.work.Device()
+	if work := r.shadow(); work != nil {
+		loop, err := work.Device()
 		if err != nil {
 			return failed(err, "", "%v", err)
 		}

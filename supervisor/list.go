@@ -28,10 +28,31 @@ func (s *Supervisor) List(c Caller) ([]RunInfo, error) {
 	infos := []RunInfo{}
 	for _, st := range all {
 		if c.mayControl(st.UID) {
-			infos = append(infos, RunInfo{st, usageOf(st)})
+			infos = append(infos, RunInfo{st, s.usageOf(st)})
 		}
 	}
 	return infos, nil
+}
+
+// usageOf is what a run has used so far: of its fetches only this daemon's own runs tell.
+func (s *Supervisor) usageOf(st runState) *Usage {
+	u := usageOf(st)
+	s.mu.Lock()
+	r := s.active[st.ID]
+	s.mu.Unlock()
+	if u == nil || r == nil {
+		return u
+	}
+	r.mu.Lock()
+	f := r.fetch
+	r.mu.Unlock()
+	if f == nil {
+		return u
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u.FetchRequests, u.FetchBytesIn, u.FetchBytesOut = f.usage.FetchRequests, f.usage.FetchBytesIn, f.usage.FetchBytesOut
+	return u
 }
 
 func usageOf(st runState) *Usage {
@@ -71,7 +92,7 @@ type Inspection struct {
 // Inspect returns a live run, or what the log says of one that has ended.
 func (s *Supervisor) Inspect(c Caller, id string) (Inspection, error) {
 	if st, err := s.findRun(c, id); err == nil {
-		return Inspection{Live: &RunInfo{st, usageOf(st)}}, nil
+		return Inspection{Live: &RunInfo{st, s.usageOf(st)}}, nil
 	}
 	var in Inspection
 	for r, err := range audit.Scan(s.config.LogDir, audit.Filter{Run: id}) {

@@ -18,10 +18,6 @@ const (
 	maxLooked   = 200_000 // names
 )
 
-// loaders are where the C libraries of Linux have their loaders. A program that may run needs one, and to grant it grants little: it maps what the
-// mounts let be mapped.
-var loaders = []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1", "/lib/ld-linux.so.2"}
-
 // programs finds what policy lets run of the mounts that it does not let run as a whole: the kernel is told files and directories, not patterns. To be
 // called with the caller's rights.
 func (v *view) programs(pol policy.Policy) ([]string, error) {
@@ -48,7 +44,7 @@ func (v *view) programs(pol policy.Policy) ([]string, error) {
 			return nil, err
 		}
 	}
-	for _, l := range loaders {
+	for _, l := range jail.Loaders {
 		s.take(l)
 	}
 	slices.Sort(s.found)

@@ -37,6 +37,8 @@ type Request struct {
 	Fetch  []string `json:"fetch,omitempty"`  // hosts
 	// Terminal asks for a terminal of the jail's own, of that size, for a program of the host.
 	Terminal *runners.Terminal `json:"terminal,omitempty"`
+	// Learn asks for what the run opens, executes and writes, to make a policy from it. The run is the same, and so are its walls.
+	Learn bool `json:"learn,omitempty"`
 	// Inherit is the caller's own environment, NAME=VALUE; the policy passes on what it names.
 	Inherit []string `json:"inherit,omitempty"`
 }
@@ -60,16 +62,15 @@ const (
 
 // resolve meets the ceiling, the profile and the request.
 func (s *Supervisor) resolve(c Caller, req Request) (policy.Effective, error) {
-	set, err := profiles.Load(s.config.Profiles)
-	if err != nil {
-		return policy.Effective{}, failed(err, "", "profiles: %v", err)
-	}
-	set = set.For(places(c, req))
-	ceiling, err := s.ceiling(set)
+	state, where := s.policies.Current(), places(c, req)
+	ceiling, err := ceilingOf(state, where)
 	if err != nil {
 		return policy.Effective{}, err
 	}
-	profile, err := profileOf(req, set)
+	if err := admits(state.Rules(), c, req); err != nil {
+		return policy.Effective{}, err
+	}
+	profile, err := profileOf(req, state.Set.For(where))
 	if err != nil {
 		return policy.Effective{}, err
 	}
@@ -97,21 +98,16 @@ func places(c Caller, req Request) syntax.Places {
 	return p
 }
 
-// ceiling reads the host's ceiling. Only a file that does not exist means that there is none; one that cannot be read stops every run.
-func (s *Supervisor) ceiling(set *profiles.Set) (policy.Layer, error) {
-	layer := policy.Layer{Name: "ceiling", Source: profiles.BuiltIn, Policy: policy.Top()}
-	text, err := profiles.ReadTrusted(s.config.Ceiling)
-	if errors.Is(err, fs.ErrNotExist) {
-		return layer, nil
+// ceilingOf is the host's ceiling. Only a file that does not exist means that there is none; one that could never be read stops every run.
+func ceilingOf(state *profiles.State, where syntax.Places) (policy.Layer, error) {
+	file, ok, err := state.Ceiling(where)
+	switch {
+	case err != nil:
+		return policy.Layer{}, failed(err, "jail policy check the ceiling", "ceiling: %v", err)
+	case !ok:
+		return policy.Layer{Name: policy.CeilingLayer, Source: profiles.BuiltIn, Policy: policy.Top()}, nil
 	}
-	if err != nil {
-		return layer, failed(err, "", "ceiling: %v", err)
-	}
-	file, err := set.Parse(syntax.Ceiling, s.config.Ceiling, text)
-	if err != nil {
-		return layer, failed(err, "jail policy check "+s.config.Ceiling, "ceiling: %v", err)
-	}
-	return file.Layer(layer.Name, s.config.Ceiling), nil
+	return file.Layer(policy.CeilingLayer, file.Source), nil
 }
 
 func profileOf(req Request, set *profiles.Set) (policy.Layer, error) {

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"unicode/utf8"
 
+	"github.com/jail-sandbox/jail/policy/learn"
 	"github.com/jail-sandbox/jail/runners"
 )
 
 // A Result is how a run ended. Its JSON form is the one of `jail run --json`.
 type Result struct {
 	ID        string           `json:"id"`
+	Session   string           `json:"session,omitempty"` // that it was an invocation of, or its own
 	ExitCode  int              `json:"exit_code"`
 	Signal    *string          `json:"signal"`
 	Stdout    Output           `json:"stdout"`
@@ -23,8 +25,10 @@ type Result struct {
 	Workspace string           `json:"workspace,omitempty"` // kept, discarded or committed
 	Trap      *runners.Trap    `json:"trap,omitempty"`      // why the engine ended the module
 	Policy    string           `json:"policy"`
-	Audit     AuditSpan        `json:"audit"`
-	Error     *Error           `json:"error,omitempty"` // of jail's own, never of the tool
+	// Observed is what the run was seen to do, where its request asked to learn.
+	Observed *learn.Observed `json:"observed,omitempty"`
+	Audit    AuditSpan       `json:"audit"`
+	Error    *Error          `json:"error,omitempty"` // of jail's own, never of the tool
 }
 
 // LimitHit is a limit that was reached. Times are in milliseconds, sizes in bytes.

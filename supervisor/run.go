@@ -23,6 +23,7 @@ type run struct {
 	s    *Supervisor
 	job  *job
 	dir  *runDir
+	warm *warmJail // the jail that waited for it, nil where it gets a new one
 	work *workspace.Workspace
 	done chan struct{}
 
@@ -30,6 +31,9 @@ type run struct {
 	cause *cause
 	proc  *launch.Process
 	leaf  *cgroup.Leaf // with proc
+
+	observing *observing // while it is to be learnt from
+	watched   *fileWatch // while what it does with files is put on record
 
 	fetch       *fetching        // while there is a proxy
 	fetched     Usage            // of fetches, when it has ended
@@ -50,16 +54,30 @@ func (s *Supervisor) Run(ctx context.Context, c Caller, req Request, streams Str
 	if err != nil {
 		return s.refuse(c, req, j, err)
 	}
-	defer j.close()
-	r := &run{s: s, job: j, done: make(chan struct{})}
+	return s.newRun(j).carry(ctx, streams)
+}
+
+func (s *Supervisor) newRun(j *job) *run {
+	return &run{s: s, job: j, done: make(chan struct{}),
+		result: Result{ID: string(j.id), Session: j.session(), Policy: j.eff.Digest(), Denied: []runners.Denial{}}}
+}
+
+// carry does a run that was decided.
+func (r *run) carry(ctx context.Context, streams Streams) Result {
+	s := r.s
+	defer r.job.close()
 	defer close(r.done)
-	r.result = Result{ID: string(j.id), Policy: j.eff.Digest(), Denied: []runners.Denial{}}
-	if err = s.track(r); err == nil {
+	err := s.track(r)
+	if streams.Tracked != nil {
+		streams.Tracked()
+	}
+	if err == nil {
 		defer s.untrack(r)
 		stop := context.AfterFunc(ctx, func() { r.end(cause{gone: true}) })
 		defer stop()
-		err = r.whole(ctx, streams)
+		err = r.let(ctx, streams)
 	}
+	defer func() { s.meters.ended(&r.result, time.Since(r.job.begun)) }()
 	if err != nil {
 		r.result.Error = AsError(err)
 		r.result.ExitCode = r.result.Error.Exit()
@@ -68,46 +86,16 @@ func (s *Supervisor) Run(ctx context.Context, c Caller, req Request, streams Str
 	return r.result
 }
 
-// refuse puts a run on record that never started.
-func (s *Supervisor) refuse(c Caller, req Request, j *job, err error) Result {
-	e := AsError(err)
-	res := Result{ID: req.ID, ExitCode: e.Exit(), Error: e, Denied: e.Denied}
-	entry := audit.Entry{Run: req.ID, Actor: c.actor()}
-	if j != nil {
-		defer j.close()
-		res.ID, entry.Run = string(j.id), string(j.id)
-		if j.resolved {
-			res.Policy = j.eff.Digest()
-			entry.Policy = res.Policy
-		}
-	}
-	if res.Denied == nil {
-		res.Denied = []runners.Denial{}
-	}
-	for _, d := range res.Denied {
-		entry.Event = audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule, Count: int64(d.Count)}
-		seq, err := s.log.Append(context.Background(), entry)
-		if err != nil {
-			res.Error = failed(err, "", "audit log: %v", err)
-			return res
-		}
-		res.Audit.add(seq)
-	}
-	entry.Event = audit.RunFinished{ExitCode: res.ExitCode, Error: e.Message}
-	seq, err := s.log.Append(context.Background(), entry)
+// let does a run when there is room for it.
+func (r *run) let(ctx context.Context, streams Streams) error {
+	leave, err := r.admit(ctx)
 	if err != nil {
-		res.Error = failed(err, "", "audit log: %v", err)
-		return res
+		e := AsError(err)
+		return errors.Join(e, r.record(audit.RunFinished{ExitCode: e.Exit(), Error: e.Message}))
 	}
-	res.Audit.add(seq)
-	return res
-}
-
-func (a *AuditSpan) add(seq uint64) {
-	if a.First == 0 {
-		a.First = seq
-	}
-	a.Last = seq
+	defer leave()
+	r.s.meters.queued.Observe(time.Since(r.job.begun))
+	return r.whole(ctx, streams)
 }
 
 // record appends before anything is done that it tells of. What cannot be recorded is not done.
@@ -115,7 +103,7 @@ func (r *run) record(e audit.Event) error {
 	if r.job.compile {
 		return nil // part of the run that waits for it
 	}
-	entry := audit.Entry{Run: string(r.job.id), Actor: r.job.caller.actor(), Policy: r.job.eff.Digest(), Event: e}
+	entry := audit.Entry{Run: string(r.job.id), Session: r.job.session(), Actor: r.job.caller.actor(), Policy: r.job.eff.Digest(), Event: e}
 	// Not the caller's context: the end of a run is recorded also when its caller has gone.
 	seq, err := r.s.log.Append(context.Background(), entry)
 	if err != nil {
@@ -169,6 +157,8 @@ func (r *run) started(p *launch.Process, leaf *cgroup.Leaf) {
 // whole does everything, in order. What it returns is a failure of jail's; the tool's are in the result.
 func (r *run) whole(ctx context.Context, streams Streams) (err error) {
 	j := r.job
+	r.claim()
+	defer r.endWarm()
 	if r.dir, err = r.s.runs.add(j.state()); err != nil {
 		e := AsError(err)
 		if e.Code == CodeUsage { // the id is another run's, and so are its records
@@ -181,8 +171,13 @@ func (r *run) whole(ctx context.Context, streams Streams) (err error) {
 			err = failed(rmErr, "", "run directory: %v", rmErr)
 		}
 	}()
-	if err := r.record(j.started()); err != nil {
+	started := j.started()
+	started.Start = r.start()
+	if err := r.record(started); err != nil {
 		return err
+	}
+	if !j.compile {
+		r.s.meters.starts.Add(1, started.Start)
 	}
 	err = r.jailed(ctx, streams)
 	if err != nil {
@@ -199,9 +194,7 @@ func (r *run) jailed(ctx context.Context, streams Streams) error {
 	if err := r.prepareWorkspace(); err != nil {
 		return err
 	}
-	pumps, err := newPumps(r.job.plan.Limits.Output,
-		func(seen int64) { r.end(cause{limit: "output", peak: seen}) },
-		func() { r.end(cause{gone: true}) })
+	pumps, err := r.newPumps()
 	if err != nil {
 		return failed(err, "", "pipes for the tool's streams: %v", err)
 	}
@@ -210,6 +203,16 @@ func (r *run) jailed(ctx context.Context, streams Streams) error {
 		return err
 	}
 	defer r.endFetch() // where nobody has before, what failed is in err
+	if err := r.makeGroup(); err != nil {
+		pumps.close()
+		return err
+	}
+	defer r.dropGroup()
+	if err := cgroup.MakeCeiling(r.job.plan); err != nil {
+		pumps.close()
+		return failed(err, "", "the ceiling's control group: %v", err)
+	}
+	defer func() { _ = cgroup.RemoveCeiling(r.job.plan) }() // one that stays is empty
 	proc, err := r.launch(ctx, pumps)
 	pumps.handOver()
 	if err != nil {
@@ -227,12 +230,15 @@ func (r *run) launch(ctx context.Context, p *pumps) (*launch.Process, error) {
 	if e := Missing(probe.Landlock(), nil); e != nil { // else it is jail-init that finds out
 		return nil, e
 	}
-	files, err := r.job.files(r.work)
+	if r.warm != nil {
+		return r.takeWarm()
+	}
+	files, shared, err := r.launchFiles()
 	if err != nil {
 		return nil, err
 	}
 	defer files.close()
-	order := control.Order{Plan: r.planFor(), RunDir: r.dir.path}
+	order := control.Order{Plan: r.planFor(), RunDir: r.dir.path, Shared: shared}
 	stdio := launch.Stdio{In: p.jail[0], Out: p.jail[1], Err: p.jail[2]}
 	proc, err := r.s.launcher.Start(ctx, order, stdio, files.Files)
 	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) {
@@ -264,21 +270,31 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 		return err
 	}
 	r.dir.state.PID = proc.PID
-	if err := errors.Join(r.dir.save(), r.identify(proc), r.record(r.job.exec())); err != nil {
+	if err := errors.Join(r.dir.save(), r.identify(proc), r.recordExec()); err != nil {
 		p.close()
 		return err
 	}
-	r.started(proc, leaf)
-	// Where jail-init has ended already, its end says why.
-	if err := proc.Invoke(r.job.order(), append(r.job.modules(), r.door()...)...); err != nil && r.ended() == nil && !errors.Is(err, syscall.EPIPE) {
+	if err := r.observe(proc); err != nil {
 		p.close()
-		return failed(err, "", "hand over to jail-init: %v", err)
+		return err
+	}
+	defer r.endObserving() // where nobody has before, what failed is in err
+	if err := r.watchFiles(proc); err != nil {
+		p.close()
+		return err
+	}
+	defer r.endFiles() // as above
+	r.started(proc, leaf)
+	if err := r.invoke(proc); err != nil {
+		p.close()
+		return err
 	}
 	p.start(streams)
 	if r.job.req.Terminal != nil {
 		go r.resize(proc, streams.Sizes)
 	}
-	w := startWatch(r.job.plan, leaf, r.end)
+	w := startWatch(r.job.plan, leaf, r.endByLimit)
+	r.running(streams)
 	answer := make(chan runners.Answer, 1)
 	go func() {
 		var a runners.Answer
@@ -289,10 +305,12 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 	r.refused = proc.Refused()
 	wall := time.Since(w.start)
 	w.Stop()
+	r.endInvocations()
 	// Nothing may write to the workspace any more when it is looked at.
 	err = errors.Join(err, leaf.Kill(killWait))
 	p.finish()
-	usage, usageErr := leaf.Usage()
+	usage, usageErr := r.usageOf(leaf)
+	err = errors.Join(err, r.endObserving(), r.endFiles())
 	// What jail-init said lies in its socket, and a release would throw it away. The socket has an end, since nobody else has it any more.
 	var said runners.Answer
 	select {
@@ -309,6 +327,21 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 		return err
 	}
 	return r.finish(end{status, usage, wall, checkAnswer(said), p})
+}
+
+// invoke hands the tool over to jail-init. The jail that holds a session open has none, and waits.
+func (r *run) invoke(proc *launch.Process) error {
+	if r.job.hold != nil {
+		return nil
+	}
+	err := proc.Invoke(r.job.order(), append(r.job.modules(), r.door()...)...)
+	if err == nil && r.job.in == nil && !r.job.compile {
+		r.s.meters.begin.Observe(time.Since(r.job.begun))
+	}
+	if err == nil || r.ended() != nil || errors.Is(err, syscall.EPIPE) {
+		return nil // where jail-init has ended already, its end says why
+	}
+	return failed(err, "", "hand over to jail-init: %v", err)
 }
 
 // An end is everything that is known of how a run ended.

@@ -29,6 +29,8 @@ type runState struct {
 	UID       uint32    `json:"uid"`
 	PID       int       `json:"pid"` // of jail-init, 0 before it started
 	Cgroup    string    `json:"cgroup"`
+	Files     bool      `json:"files,omitempty"`   // what it does with files is put on record
+	Session   string    `json:"session,omitempty"` // that it is an invocation of, or its own
 	Started   time.Time `json:"started"`
 }
 

@@ -16,6 +16,17 @@ type Streams struct {
 	Out, Err io.Writer
 	// Sizes are those that the caller's terminal takes, where the run has one. It may be nil.
 	Sizes <-chan runners.Terminal
+	// Started is called once the tool runs. It may be nil.
+	Started func()
+	// Tracked is called once the run can be ended, or when there is none: from Supervisor.Enter. It may be nil.
+	Tracked func()
+}
+
+// begun says that Tracked need not be waited for.
+func (s Streams) begun() {
+	if s.Tracked != nil {
+		s.Tracked()
+	}
 }
 
 // pumps carry the streams between the caller and the jail, through pipes, so that no descriptor of the caller's goes in: a terminal

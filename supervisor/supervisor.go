@@ -10,15 +10,19 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/pool"
 )
 
 // Config says where things are. Every path is absolute.
@@ -30,12 +34,15 @@ type Config struct {
 	Profiles string   // the operator's profiles
 	Ceiling  string   // the host's ceiling; need not exist
 	Fetch    string   // what the operator says of fetches; need not exist
+	Audit    string   // what the operator says of the log; need not exist
 	Exe      string   // the daemon's own program, which is also the fetch proxy's
 	Shim     string   // jail-shim
 	Init     string   // jail-init
 	Slice    string   // control group above all jails
 	Socket   string   // where the daemon listens, for the record
 	Private  bool     // serves one client only
+	Settings string   // what the operator says of the daemon; need not exist
+	Bounds   Bounds   // of what runs at one time
 	Version  string
 }
 
@@ -60,21 +67,36 @@ func (c Caller) workspace() workspace.Caller {
 type Supervisor struct {
 	config     Config
 	launcher   launch.Launcher
-	log        *audit.Log
+	log        *timedLog
+	meters     *meters
+	queue      *queue
+	compiling  *queue // before that, and at most as many as there are processors
 	bundles    *bundle.Catalog
 	workspaces *workspace.Store
+	policies   *profiles.Source
 	runs       *runStore
+	outputs    *outputStore
 	cache      *moduleCache
 	sealed     sealedModules
+	pool       *pool.Pool[jail.Plan, *warmJail] // of jails that wait; nil without one
+	standing   *runStore                        // their directories
 	digests    programDigests
+
+	poolBundles atomic.Pointer[bundle.Set] // that the pool's jails were made from
 
 	filterMu sync.Mutex
 	filter   []byte // of fetch proxies, compiled
 
-	mu     sync.Mutex
-	active map[string]*run
+	gate   sync.RWMutex // held by whoever begins something; Close shuts it
+	closed bool         // under gate
 
-	behind sync.WaitGroup // what is cleared away after the answer
+	mu       sync.Mutex
+	active   map[string]*run
+	sessions map[string]*session
+
+	keeper  logKeeper      // of the log
+	readers readers        // of the log
+	behind  sync.WaitGroup // what is cleared away after the answer
 }
 
 // later does what no caller waits for; Close does.
@@ -82,7 +104,7 @@ func (s *Supervisor) later(f func()) { s.behind.Go(f) }
 
 // New opens the state and the log, clears what dead daemons left, and puts the start on record. Without a log there is no supervisor.
 func New(ctx context.Context, c Config) (*Supervisor, error) {
-	s := &Supervisor{config: c, launcher: launch.Launcher{Shim: c.Shim, Init: c.Init}, active: map[string]*run{}}
+	s := &Supervisor{config: c, launcher: launch.Launcher{Shim: c.Shim, Init: c.Init}, active: map[string]*run{}, sessions: map[string]*session{}}
 	for _, binary := range []string{c.Shim, c.Init} {
 		if _, err := os.Stat(binary); err != nil {
 			return nil, failed(err, "install jail-shim and jail-init beside jaild", "%v", err)
@@ -94,13 +116,16 @@ func New(ctx context.Context, c Config) (*Supervisor, error) {
 	if err := os.MkdirAll(c.LogDir, 0o700); err != nil {
 		return nil, failed(err, "", "audit log: %v", err)
 	}
-	var err error
-	if s.log, err = audit.Open(audit.Options{Dir: c.LogDir, KeyDir: filepath.Join(c.StateDir, "keys")}); err != nil {
-		return nil, failed(err, "without a log nothing runs; make room, or see `jail audit verify`", "audit log: %v", err)
+	s.queue, s.compiling, s.meters = newQueue(c.Bounds), newQueue(compileBounds(c.Bounds)), newMeters(s)
+	log, settings, err := openLog(c)
+	if err != nil {
+		return nil, err
 	}
+	s.log = &timedLog{Log: log, s: s}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.log.Close())
 	}
+	s.keepLog(settings)
 	return s, nil
 }
 
@@ -116,23 +141,34 @@ func (s *Supervisor) open(ctx context.Context) error {
 	if s.cache, err = openModuleCache(filepath.Join(c.StateDir, "modules")); err != nil {
 		return failed(err, "", "compiled modules: %v", err)
 	}
+	if s.outputs, err = openOutputs(filepath.Join(c.StateDir, "output")); err != nil {
+		return failed(err, "", "outputs of detached runs: %v", err)
+	}
 	if s.runs, err = openRunStore(filepath.Join(c.StateDir, "runs")); err != nil {
 		return failed(err, "", "runs: %v", err)
+	}
+	if s.standing, err = openRunStore(filepath.Join(c.StateDir, "pool")); err != nil {
+		return failed(err, "", "jails that wait: %v", err)
 	}
 	started := audit.DaemonStarted{Version: c.Version, Socket: c.Socket, State: c.StateDir, Private: c.Private}
 	if _, err := s.log.Append(ctx, audit.Entry{Event: started}); err != nil {
 		return failed(err, "without a record nothing runs; make room for it", "audit log: %v", err)
 	}
+	if err := s.openPolicies(ctx); err != nil {
+		return err
+	}
 	if err := s.recover(ctx); err != nil || c.Private {
 		return err
 	}
+	s.openPool()
+	s.watchPolicies()
 	s.later(s.pruneQuietly)
 	return nil
 }
 
 // recover settles what daemons that were killed left: commits that were cut off, runs, shadows.
 func (s *Supervisor) recover(ctx context.Context) error {
-	return errors.Join(s.settleCommits(ctx), s.clearDead(ctx), s.sweepTerms())
+	return errors.Join(s.settleCommits(ctx), s.clearDead(ctx), s.clearStanding(), s.sweepTerms())
 }
 
 // settleCommits finishes or undoes the commits that a dead daemon was at, and says so on record. One that cannot be settled now is no reason
@@ -158,7 +194,7 @@ func (s *Supervisor) clearDead(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return s.clearGroups(dead)
 }
 
 func (s *Supervisor) clearRun(ctx context.Context, r *runDir) error {
@@ -166,12 +202,18 @@ func (s *Supervisor) clearRun(ctx context.Context, r *runDir) error {
 	if err := errors.Join(clearCgroup(s.leafOf(r.state)), clearFetchGroup(s.leafOf(r.state))); err != nil {
 		return failed(err, "", "run %s, left by a daemon that was killed: %v", r.state.ID, err)
 	}
+	if r.state.Files {
+		lost := audit.Gap{Reason: "the daemon was killed: what the run did with files in its last seconds is not on record", Count: -1}
+		if _, err := s.log.Append(ctx, audit.Entry{Run: r.state.ID, Session: r.state.Session, Policy: r.state.Policy, Event: lost}); err != nil {
+			return failed(err, "", "audit log: %v", err)
+		}
+	}
 	finished := audit.RunFinished{ExitCode: ExitFailed, Error: "the daemon was killed while the tool ran"}
 	if w, err := s.workspaces.Get(r.state.ID); err == nil {
 		finished.Workspace = "kept"
 		w.Close()
 	}
-	if _, err := s.log.Append(ctx, audit.Entry{Run: r.state.ID, Policy: r.state.Policy, Event: finished}); err != nil {
+	if _, err := s.log.Append(ctx, audit.Entry{Run: r.state.ID, Session: r.state.Session, Policy: r.state.Policy, Event: finished}); err != nil {
 		return failed(err, "", "audit log: %v", err)
 	}
 	if err := r.remove(); err != nil {
@@ -184,31 +226,95 @@ func (s *Supervisor) clearRun(ctx context.Context, r *runDir) error {
 // daemon says decides which processes are killed.
 func (s *Supervisor) leafOf(st runState) string {
 	dir, name := path.Split(path.Clean(st.Cgroup))
-	if path.Clean(dir) != s.config.Slice || !strings.HasPrefix(name, st.ID+".") {
+	above := path.Dir(besideCeiling(path.Join(dir, name)))
+	if above != s.config.Slice && !s.isGroup(above, st.Session) || !strings.HasPrefix(name, st.ID+".") {
 		return ""
 	}
 	return path.Join(dir, name)
 }
 
-func clearCgroup(path string) error {
-	if path == "" {
+func clearCgroup(name string) error {
+	if name == "" {
 		return nil // the daemon was killed before it wrote what it was about to start
 	}
-	leaf, err := cgroup.Open(path)
-	if err != nil {
-		return cgroup.Remove(path) // it is gone already, whole or in part
+	if leaf, err := cgroup.Open(name); err == nil { // else it is gone already, whole or in part
+		if err := leaf.Kill(killWait); err != nil {
+			return err
+		}
 	}
-	if err := leaf.Kill(killWait); err != nil {
+	if err := cgroup.Remove(name); err != nil || besideCeiling(name) == name {
 		return err
 	}
-	return cgroup.Remove(path)
+	return cgroup.Remove(path.Dir(name))
+}
+
+// besideCeiling is where a leaf would be without the group that holds it to the host's ceiling.
+func besideCeiling(leaf string) string {
+	dir, name := path.Split(leaf)
+	if above, ok := strings.CutSuffix(path.Clean(dir), "/"+name+jail.CeilingGroup); ok {
+		return path.Join("/", above, name)
+	}
+	return leaf
 }
 
 // killWait is how long a killed control group may take to be empty before that is an error.
 const killWait = 5 * time.Second
 
+// Enter says that something begins, which Close waits for until leave is called: a run is ended by Close when it can be, and not before it has a
+// record. When the supervisor ends there is an error, and nothing may begin.
+func (s *Supervisor) Enter() (leave func(), err error) {
+	s.gate.RLock()
+	if s.closed {
+		s.gate.RUnlock()
+		return nil, &Error{Code: CodeEnding, Message: "this jaild is being ended, and begins nothing more", Hint: "try again when it is there again"}
+	}
+	return sync.OnceFunc(s.gate.RUnlock), nil
+}
+
+// Connections is how many of its clients' may be open at one time, 0 for a daemon that serves one client and needs no bound.
+func (s *Supervisor) Connections() int {
+	if s.config.Private {
+		return 0
+	}
+	return s.config.Bounds.Connections
+}
+
+// Active is how many runs and sessions are alive.
+func (s *Supervisor) Active() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.active)
+}
+
+// Idle returns when no run is active, or with ctx's error.
+func (s *Supervisor) Idle(ctx context.Context) error {
+	s.closePool() // whoever waits for that lets no more begin
+	for {
+		s.mu.Lock()
+		var one *run
+		for _, one = range s.active {
+			break
+		}
+		s.mu.Unlock()
+		if one == nil {
+			return nil
+		}
+		select {
+		case <-one.done:
+			// It takes its name out of the list just before; see Run.
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Close ends every run that is still active, with the signal's name in its result, and puts the end on record.
 func (s *Supervisor) Close(reason string, signal syscall.Signal) error {
+	s.policies.Close()
+	s.closePool()
+	s.gate.Lock() // waits for what begins
+	s.closed = true
+	s.gate.Unlock()
 	s.mu.Lock()
 	all := make([]*run, 0, len(s.active))
 	for _, r := range s.active {
@@ -224,6 +330,7 @@ func (s *Supervisor) Close(reason string, signal syscall.Signal) error {
 	s.behind.Wait()
 	_, err := s.log.Append(context.Background(), audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
 	closeErr := s.log.Close()
+	s.keeper.end()
 	if err == nil { // else both are the same thing
 		err = closeErr
 	}

@@ -9,12 +9,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/runners"
@@ -33,6 +35,7 @@ type tool struct {
 	// installed says that an operator chose it: it is of a bundle, and not a file that a caller names.
 	installed bool
 	fetches   bool // it imports the host functions of fetches
+	imports   []string
 }
 
 func (t tool) digest() string { return "sha256:" + hex.EncodeToString(t.sum[:]) }
@@ -140,6 +143,9 @@ func (t *tool) take(module []byte, layout runners.Layout) error {
 		return t.refuse(err)
 	}
 	t.fetches = info.Fetches()
+	for _, im := range info.Imports {
+		t.imports = append(t.imports, im.String())
+	}
 	if t.layout = layout; layout == "" {
 		t.layout = info.Layout
 	}
@@ -200,14 +206,34 @@ func compilePolicyOf(t tool, size int64) string {
 // compiled makes sure that the module's compiled form is in the cache. Compiling is the one
 // time that a module's author decides how much is done before anything of the module runs, so it is done in a jail of its own.
 func (s *Supervisor) compiled(ctx context.Context, j *job) error {
-	_, ok, err := s.cache.find(j.tool.sum)
-	if err != nil {
-		return failed(err, "", "cache of compiled modules: %v", err)
+	ok, err := s.isCompiled(j)
+	if err != nil || ok {
+		return err
 	}
-	if ok {
-		return nil
+	leave, err := s.compiling.enter(ctx, j.caller.UID, 1, 0)
+	if e := (*Error)(nil); errors.As(err, &e) && e.Code == CodeBusy {
+		return &Error{Code: CodeBusy, Message: "jaild is busy: tool " + j.tool.name + " is to be compiled, and as many others are as it compiles at one time", Hint: "try again when they are done", Err: err}
+	} else if err != nil {
+		return err
+	}
+	defer leave()
+	if ok, err := s.isCompiled(j); err != nil || ok { // by another run, that this one waited for
+		return err
 	}
 	return s.compile(ctx, j)
+}
+
+func (s *Supervisor) isCompiled(j *job) (bool, error) {
+	_, ok, err := s.cache.find(j.tool.sum)
+	if err != nil {
+		return false, failed(err, "", "cache of compiled modules: %v", err)
+	}
+	return ok, nil
+}
+
+// compileBounds are for the jails that compile, each of which takes a processor.
+func compileBounds(b Bounds) Bounds {
+	return Bounds{Runs: min(runtime.NumCPU(), max(b.Runs, 1)), Memory: b.Memory, Waiting: b.Waiting + b.Runs, Wait: max(b.Wait, 2*time.Minute)}
 }
 
 func (s *Supervisor) compile(ctx context.Context, j *job) error {
@@ -288,7 +314,7 @@ func (s *Supervisor) planCompile(j *job) (err error) {
 	if j.ids, err = idrange.Take(); err != nil {
 		return &Error{Code: CodeBusy, Message: err.Error(), Hint: "try again when other runs have ended", Err: err}
 	}
-	j.plan, err = jail.NewPlan(j.eff, jail.Request{ID: j.id, Base: j.ids.Base, Slice: s.config.Slice, Command: jail.Command{
+	j.plan, err = jail.NewPlan(j.eff, jail.Request{ID: j.id, Base: j.ids.Base, User: rootless.User(), Slice: s.config.Slice, Command: jail.Command{
 		Runner: jail.RunnerCompile, Tool: j.tool.name, Digest: j.tool.digest(), Args: []string{"compile"}, Cwd: "/"}})
 	if err != nil {
 		return failed(err, "", "compile %s: %v", j.tool.name, err)

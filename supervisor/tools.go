@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
@@ -35,9 +36,9 @@ func checkModule(entry bundle.ModuleEntry, module []byte) error {
 	return nil
 }
 
-// operator refuses everybody but root: what is installed, everybody runs.
+// operator refuses everybody but root: what is installed, everybody runs. A user's daemon serves nobody but the user.
 func operator(c Caller, what string) error {
-	if c.UID != 0 {
+	if c.UID != 0 && rootless.User() == nil {
 		return refused(nil, "use sudo", "%s: only root may", what)
 	}
 	return nil

@@ -16,6 +16,7 @@ type cause struct {
 	peak   int64
 	signal int // the caller's: 2 for an interrupt
 	gone   bool
+	over   bool // a session that was told to end
 }
 
 // A watch ends a run when a limit that only the daemon sees is reached. It never relies on what runs inside.

@@ -24,13 +24,15 @@ type bed struct {
 	daemon   *exec.Cmd
 	client   *api.Client
 	undo     []func() error
+	state    string // the daemon's, below dir
+	pool     int    // how many of its jails may wait for runs
 }
 
 // daemonPatience is how long a daemon may take to answer.
 const daemonPatience = 10 * time.Second
 
 func newBed(ctx context.Context, bin string, progress io.Writer) (b *bed, err error) {
-	b = &bed{bin: bin}
+	b = &bed{bin: bin, state: "daemon"} // every jail of its tables is a cold one
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, b.close())
@@ -112,8 +114,12 @@ func (b *bed) environment(state string) []string {
 }
 
 func (b *bed) startDaemon(ctx context.Context) error {
+	settings := fmt.Appendf(nil, "[pool]\nsize = %d\n", b.pool)
+	if err := errors.Join(os.MkdirAll(b.path(b.state), 0o755), os.WriteFile(b.path(b.state, "jaild.toml"), settings, 0o600)); err != nil {
+		return err
+	}
 	b.daemon = exec.Command(filepath.Join(b.bin, "jaild"))
-	b.daemon.Env = b.environment("daemon")
+	b.daemon.Env = b.environment(b.state)
 	b.daemon.Stderr = b.errors
 	if err := b.daemon.Start(); err != nil {
 		return fmt.Errorf("%w: run make build first", err)
@@ -126,7 +132,7 @@ func (b *bed) startDaemon(ctx context.Context) error {
 	})
 	deadline := time.Now().Add(daemonPatience)
 	for {
-		c, err := api.Dial(ctx, b.path("daemon", "jail.sock"))
+		c, err := api.Dial(ctx, b.path(b.state, "jail.sock"))
 		if err == nil {
 			b.client = c
 			b.undo = append(b.undo, c.Close)

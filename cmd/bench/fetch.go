@@ -92,7 +92,7 @@ func measureFetch(ctx context.Context, bin string, stdout, progress io.Writer) (
 	}
 	memory := &table{head: []string{fmt.Sprintf("%d open tunnels", fetchTunnels), "before", "with them", "KiB each"}}
 	for _, w := range ways {
-		if w.pid == 0 || w.name == wayOther {
+		if w.pid == 0 || w.name == wayOther || w.name == wayMemory {
 			continue
 		}
 		if err := w.tunnels(ctx, memory); err != nil {

@@ -33,6 +33,7 @@ import (
 const (
 	wayDirect    = "direct"
 	wayJail      = "jail's proxy, every request twice in a durable log"
+	wayMemory    = "the same, its log in memory"
 	wayOther     = "the proxy of another jail" // not in the tables
 	wayTinyproxy = "tinyproxy"
 )
@@ -59,11 +60,21 @@ func fetchWays(ctx context.Context, bin, dir string) (ways []*way, undo func() e
 	ways = append(ways, &way{name: wayDirect, host: upstreamIP, dial: func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", upstreamIP+":80")
 	}})
-	log, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"), KeyDir: filepath.Join(dir, "key")})
+	disk, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"), KeyDir: filepath.Join(dir, "key")})
 	if err != nil {
 		return nil, undo, err
 	}
-	undone = append(undone, log.Close)
+	undone = append(undone, disk.Close)
+	volatile, err := os.MkdirTemp("/dev/shm", "jail-bench-")
+	if err != nil {
+		return nil, undo, err
+	}
+	undone = append(undone, func() error { return os.RemoveAll(volatile) })
+	memory, err := audit.Open(audit.Options{Dir: filepath.Join(volatile, "audit"), KeyDir: filepath.Join(volatile, "key")})
+	if err != nil {
+		return nil, undo, err
+	}
+	undone = append(undone, memory.Close)
 	slice := fmt.Sprintf("/jail-bench-fetch-%d", os.Getpid())
 	if err := cgroup.MakeSlice(slice, cgroup.Ceiling{}); err != nil {
 		return nil, undo, err
@@ -73,12 +84,15 @@ func fetchWays(ctx context.Context, bin, dir string) (ways []*way, undo func() e
 	if err != nil {
 		return nil, undo, err
 	}
-	for i, name := range []string{wayJail, wayOther} {
-		w, end, err := startJailProxy(ctx, bin, fmt.Sprintf("%s/%d.fetch", slice, i), names, &recorder{log: log, begun: map[uint64]uint64{}})
+	for i, v := range []struct {
+		name string
+		log  *audit.Log
+	}{{wayJail, disk}, {wayMemory, memory}, {wayOther, disk}} {
+		w, end, err := startJailProxy(ctx, bin, fmt.Sprintf("%s/%d.fetch", slice, i), names, &recorder{log: v.log, begun: map[uint64]uint64{}})
 		if err != nil {
 			return nil, undo, err
 		}
-		w.name = name
+		w.name = v.name
 		undone = append(undone, end)
 		ways = append(ways, w)
 	}

@@ -16,14 +16,18 @@ import (
 
 const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
 
-usage: bench [fetch | workspace] [-bin DIR] [-n ROUNDS] [-files N]
+usage: bench [warm | fetch | workspace | tools | audit] [-bin DIR] [-n ROUNDS] [-files N] [-records N]
 
+  warm       measure jails that wait for runs beside jails that are made for them
   fetch      measure fetches alone
   workspace  measure shadows alone, beside cp, git and rsync
+  tools      measure the shipped tools alone: starts, and work beside the host's programs
+  audit      measure the audit log alone: append, verify, search, pack, and what opens on record cost a run
 
   -bin DIR   where make build left the programs (default bin)
   -n ROUNDS  how often each thing is measured (default 50); one round of all things after the other, so that load hits all alike
   -files N   how many files the largest directory of the workspace part has (default 100000)
+  -records N how many records the long log of the audit part has (default 200000)
 
 example: bench -bin bin -n 200
 `
@@ -32,7 +36,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout, stderr io.Writer) int {
 	part := ""
-	if len(args) > 0 && (args[0] == fetchPart || args[0] == shadowPart) {
+	if len(args) > 0 && (args[0] == warmPart || args[0] == fetchPart || args[0] == shadowPart || args[0] == toolsPart || args[0] == auditPart) {
 		part, args = args[0], args[1:]
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -41,22 +45,32 @@ func run(args []string, stdout, stderr io.Writer) int {
 	bin := flags.String("bin", "bin", "")
 	rounds := flags.Int("n", 50, "")
 	files := flags.Int("files", 100_000, "")
+	records := flags.Int("records", 200_000, "")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
-	} else if err != nil || flags.NArg() > 0 || *rounds < 1 || *files < 1000 {
+	} else if err != nil || flags.NArg() > 0 || *rounds < 1 || *files < 1000 || *records < 1000 {
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
 	switch part {
+	case warmPart:
+		err = warms(ctx, *bin, *rounds, stdout, stderr)
 	case fetchPart:
 		err = fetches(ctx, *bin, stdout, stderr)
 	case shadowPart:
 		err = shadows(ctx, *bin, *files, stdout, stderr)
+	case auditPart:
+		err = audits(ctx, *bin, *records, stdout, stderr)
+	case toolsPart:
+		err = tools(ctx, *bin, *rounds, stdout, stderr)
 	default:
 		if err = bench(ctx, *bin, *rounds, stdout, stderr); err == nil {
 			err = shadows(ctx, *bin, *files, stdout, stderr)
+		}
+		if err == nil {
+			err = tools(ctx, *bin, *rounds, stdout, stderr)
 		}
 	}
 	if err != nil {

@@ -78,6 +78,12 @@ func serve(conn *control.Conn) error {
 	if err != nil {
 		return &runc.LayerError{Layer: "seccomp", Err: err}
 	}
+	var outside []byte
+	if order.Plan.Ceiling != nil {
+		if outside, err = seccomp.CompileOutside(order.Plan.Ceiling.Filter); err != nil {
+			return &runc.LayerError{Layer: "seccomp", Err: err}
+		}
+	}
 	toInit, err := control.Inherit(control.ShimInitHost)
 	if err != nil {
 		return err
@@ -103,24 +109,35 @@ func serve(conn *control.Conn) error {
 		}
 	}()
 	gone := make(chan struct{})
+	asked := make(chan request)
+	ended := make(chan struct{})
 	go func() { // jaild closing its end, or dying, ends the jail
 		defer close(gone)
-		var none struct{}
 		for {
-			if _, err := conn.Receive(&none); err != nil {
+			var ask request
+			var err error
+			if ask.files, err = conn.Receive(&ask.Ask); err != nil {
 				_ = jail.Kill() // it may have ended by itself
 				return
 			}
+			select {
+			case asked <- ask:
+			case <-ended:
+				ask.close()
+			}
 		}
 	}()
-	err = instruct(toInit, order, filter)
+	restrict := func() error { return instruct(toInit, order, control.Filter{Program: filter, Ceiling: outside}) }
+	if !order.Later {
+		err = restrict()
+	}
 	if err == nil {
 		err = conn.Send(control.FromShim{Started: &control.Started{PID: jail.PID}})
 	}
 	if err != nil {
 		_ = jail.Kill()
 	}
-	exited, waitErr := jail.Wait()
+	exited, waitErr := answer(conn, &standing{jail, order, restrict}, asked, ended)
 	select {
 	case deafErr := <-deaf: // it ended for that and for nothing else
 		err = errors.Join(err, &runc.LayerError{Layer: "seccomp", Err: deafErr})
@@ -133,11 +150,15 @@ func serve(conn *control.Conn) error {
 	return errors.Join(err, jail.Remove())
 }
 
-func instruct(toInit *control.Conn, o control.Order, filter []byte) error {
-	if err := toInit.Send(control.Restrict{Rlimits: o.Plan.Rlimits, Landlock: o.Plan.Landlock}); err != nil {
+func instruct(toInit *control.Conn, o control.Order, filter control.Filter) error {
+	restrict := control.Restrict{Rlimits: o.Plan.Rlimits, Landlock: o.Plan.Landlock}
+	if o.Plan.Ceiling != nil {
+		restrict.Ceiling = &o.Plan.Ceiling.Landlock
+	}
+	if err := toInit.Send(restrict); err != nil {
 		return err
 	}
-	return toInit.Send(control.Filter{Program: filter})
+	return toInit.Send(filter)
 }
 
 func inherited(o control.Order) runc.Files {
@@ -148,7 +169,7 @@ func inherited(o control.Order) runc.Files {
 	}
 	fd := uintptr(control.ShimBinds)
 	for _, m := range o.Plan.Mounts {
-		if m.Kind == "bind" {
+		if m.Kind == jail.MountBind || runc.IsShared(o, m) {
 			files.Binds = append(files.Binds, os.NewFile(fd, m.Source))
 			fd++
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -10,13 +11,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 func (a *app) auditCommand() *cobra.Command {
 	return a.group("audit", "read, search and verify the record of what ran", a.auditShowCommand(), a.auditTailCommand(), a.auditQueryCommand(), a.auditReportCommand(),
-		a.auditVerifyCommand(), a.auditProveCommand(),
-		a.auditKeyCommand(), a.auditRotateCommand(), a.auditPruneCommand())
+		a.auditExportCommand(), a.auditAnchorCommand(), a.auditVerifyCommand(), a.auditProveCommand(),
+		a.auditKeyCommand(), a.auditRotateCommand(), a.auditPruneCommand(), a.auditIndexCommand())
 }
 
 // logFlag is the flag that names the log; no daemon is needed to read it.
@@ -65,6 +67,9 @@ func (a *app) showRecords(dir string, records iter.Seq2[audit.Record, error], as
 	err := a.print(func(w io.Writer) error {
 		header := !asJSON
 		for r, err := range records {
+			if told := (*supervisor.Error)(nil); errors.As(err, &told) {
+				return err // the daemon says it
+			}
 			if err != nil && r.Line == nil && bad == 0 && cause(err) != err {
 				return logError(dir, err) // the log itself cannot be read
 			}
@@ -102,9 +107,9 @@ func logError(dir string, err error) error {
 
 // recordTypes are those that this version writes.
 var recordTypes = []audit.Type{
-	audit.TypeRunStarted, audit.TypeRunFinished, audit.TypeExec, audit.TypeFetch, audit.TypeCredentialUsed, audit.TypeDenied, audit.TypeLimit, audit.TypeWorkspaceChanged,
+	audit.TypeRunStarted, audit.TypeRunFinished, audit.TypeExec, audit.TypeFile, audit.TypeFetch, audit.TypeCredentialUsed, audit.TypeDenied, audit.TypeLimit, audit.TypeWorkspaceChanged,
 	audit.TypeWorkspaceCommitted, audit.TypeWorkspaceDiscarded, audit.TypeWorkspaceReverted, audit.TypePolicyLoaded, audit.TypeToolInstalled, audit.TypeToolRemoved, audit.TypeToolKeys,
-	audit.TypeDaemonStarted, audit.TypeDaemonStopped, audit.TypeGap, audit.TypeCheckpoint,
+	audit.TypeDaemonStarted, audit.TypeDaemonStopped, audit.TypeAnchor, audit.TypeGap, audit.TypeCheckpoint,
 }
 
 func parseTypes(texts []string) ([]audit.Type, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
@@ -69,6 +71,12 @@ func (q *queryFlags) filter(now time.Time) (f audit.Filter, err error) {
 	return f, nil
 }
 
+// request is the filter as the daemon takes it.
+func (q *queryFlags) request(f audit.Filter) supervisor.RecordsRequest {
+	return supervisor.RecordsRequest{Run: f.Run, Session: f.Session, Types: q.types, Since: f.Since, Until: f.Until, UID: f.UID, Policy: f.Policy, Tool: f.Tool,
+		Decision: f.Decision, Layer: f.Layer, Host: f.Host, Path: q.path}
+}
+
 func parseUser(text string) (*uint32, error) {
 	if text == "" {
 		return nil, nil
@@ -90,7 +98,12 @@ func (a *app) auditQueryCommand() *cobra.Command {
 		Use:   "query [flags]",
 		Short: "search the records",
 		Long: `Show the records that all of the conditions want, the oldest first. Nothing is verified: that is for jail audit verify.
-With --count it says how many there are of each type.`,
+With --count it says how many there are of each type.
+
+An index beside the log says where to look; it is brought up to date by the way, and begun where the log is long. What is shown is read from the log itself. Who can
+write the index could have it leave something out: --no-index reads all.
+
+Who may not read the log is shown the records of their own runs, by the daemon.`,
 		Example: "  jail audit query --tool sed --decision denied --since 24h\n  jail audit query --host '*.example.com' --json\n  jail audit query --path '/etc/**' --count",
 		Args:    exactly(),
 	}
@@ -98,9 +111,10 @@ With --count it says how many there are of each type.`,
 	q.add(cmd)
 	dir := a.logFlag(cmd)
 	last := cmd.Flags().Int("last", 0, "only the last `N` that were found")
+	noIndex := cmd.Flags().Bool("no-index", false, "read all of the log, and no index beside it")
 	countOnly := cmd.Flags().Bool("count", false, "how many of each type, in place of them")
 	asJSON := jsonFlag(cmd, "print the records as they are, one a line")
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f, err := q.filter(time.Now())
 		if err != nil {
 			return err
@@ -108,7 +122,14 @@ With --count it says how many there are of each type.`,
 		if *last < 0 {
 			return usage("", "--last %d: want a number of records, from 1", *last)
 		}
-		records := audit.Scan(a.logDir(*dir), f)
+		var records iter.Seq2[audit.Record, error]
+		if *dir == "" && a.mayNotRead() {
+			records = a.askDaemon(cmd.Context(), q.request(f))
+		} else {
+			search := a.search(a.logDir(*dir))
+			search.No = *noIndex
+			records = search.Scan(cmd.Context(), f)
+		}
 		if *countOnly {
 			return a.countRecords(a.logDir(*dir), records, *asJSON)
 		}
@@ -123,6 +144,9 @@ With --count it says how many there are of each type.`,
 func (a *app) countRecords(dir string, records iter.Seq2[audit.Record, error], asJSON bool) error {
 	counts := map[string]int{}
 	for r, err := range records {
+		if told := (*supervisor.Error)(nil); errors.As(err, &told) {
+			return err
+		}
 		if err != nil && r.Line == nil {
 			return logError(dir, err)
 		}

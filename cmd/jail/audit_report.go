@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/audit/report"
 )
@@ -27,26 +30,38 @@ should look at stands first. With --session RUN is a session, and the page is of
 	session := cmd.Flags().Bool("session", false, "RUN is a session")
 	form := cmd.Flags().String("form", report.Text, "`FORM` of the page: "+strings.Join(report.Forms, ", "))
 	asJSON := jsonFlag(cmd, "print an object")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !slices.Contains(report.Forms, *form) {
 			return usage("", "--form %s: want %s", *form, strings.Join(report.Forms, ", "))
 		}
-		return a.report(args[0], a.logDir(*dir), *key, *form, *session, *asJSON)
+		return a.report(cmd.Context(), args[0], *dir, *key, *form, *session, *asJSON)
 	}
 	return cmd
 }
 
-func (a *app) report(id, dir, keyFile, form string, session, asJSON bool) error {
+func (a *app) report(ctx context.Context, id, logFlag, keyFile, form string, session, asJSON bool) error {
+	dir := a.logDir(logFlag)
 	f := audit.Filter{Run: id}
 	if session {
 		f = audit.Filter{Session: id}
 	}
-	rep, err := report.Make(audit.Scan(dir, f), id, session)
+	ask := logFlag == "" && a.mayNotRead()
+	var records iter.Seq2[audit.Record, error]
+	if ask {
+		records = a.askDaemon(ctx, supervisor.RecordsRequest{Run: f.Run, Session: f.Session})
+	} else {
+		records = a.search(dir).Scan(ctx, f)
+	}
+	rep, err := report.Make(records, id, session)
 	switch {
 	case errors.Is(err, report.ErrNothing):
 		return notFound("jail audit query lists the records", "audit log %s: no record is of %q", dir, id)
+	case err != nil && ask:
+		return err
 	case err != nil:
 		return logError(dir, err)
+	case ask:
+		return a.showReport(rep, form, "The daemon told it; only who may read the log can verify it.", asJSON)
 	}
 	pub, err := a.publicKey(dir, keyFile)
 	if err != nil {
@@ -56,6 +71,10 @@ func (a *app) report(id, dir, keyFile, form string, session, asJSON bool) error 
 	if _, err := audit.Verify(dir, pub); err != nil {
 		state = fmt.Sprintf("THE LOG DOES NOT VERIFY: %v.", err)
 	}
+	return a.showReport(rep, form, state, asJSON)
+}
+
+func (a *app) showReport(rep *report.Report, form, state string, asJSON bool) error {
 	return a.show(asJSON, struct {
 		*report.Report
 		Verified string `json:"verified"`

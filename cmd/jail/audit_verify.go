@@ -21,6 +21,8 @@ type verdict struct {
 	Pruned      uint64 `json:"pruned,omitempty"` // records at the beginning that were taken away, as the signed cut says
 	Keys        uint64 `json:"keys,omitempty"`   // times that the signing key was changed
 	Origin      string `json:"origin,omitempty"`
+	Anchors     int    `json:"anchors,omitempty"`     // heads kept elsewhere that it fits
+	OldAnchors  int    `json:"old_anchors,omitempty"` // of records that were pruned since
 	Fault       *fault `json:"fault,omitempty"`
 }
 
@@ -39,24 +41,32 @@ func (a *app) auditVerifyCommand() *cobra.Command {
 Exits with 0 if all is in order, and with 1 if not; then it names the first record that is wrong.
 
 The key beside the log is a convenience: who could rewrite the log could replace it. --key takes a copy that was kept elsewhere. With --proof it checks what
-jail audit prove printed: that one record is in the log, with the key alone.`,
-		Example: "  jail audit verify\n  jail audit verify --log /mnt/copy --key audit.pub\n  jail audit verify --proof incident.tlog-proof --key audit.pub",
+jail audit prove printed: that one record is in the log, with the key alone.
+
+--anchor takes signed heads that were kept off the host: a file that holds them one behind the other, a directory of such files, or the lines of a collector of
+syslog. The log is held against each, so that one that was rebuilt, put back or cut by whoever has its key, root included, is found.`,
+		Example: "  jail audit verify\n  jail audit verify --log /mnt/copy --key audit.pub\n  jail audit verify --proof incident.tlog-proof --key audit.pub\n  jail audit verify --key audit.pub --anchor /mnt/anchors",
 		Args:    exactly(),
 	}
 	dir := a.logFlag(cmd)
 	key := cmd.Flags().String("key", "", "`FILE` with the public key (default audit.pub beside the log)")
 	proof := cmd.Flags().String("proof", "", "`FILE` that jail audit prove printed, to be checked in place of a log")
+	kept := cmd.Flags().StringArray("anchor", nil, "`FILE` or directory of heads that were kept elsewhere (repeatable)")
 	asJSON := jsonFlag(cmd, "print an object")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if *proof != "" {
 			return a.verifyProof(*proof, *key, *asJSON)
 		}
-		return a.verify(a.logDir(*dir), *key, *asJSON)
+		anchors, err := readAnchors(*kept)
+		if err != nil {
+			return err
+		}
+		return a.verify(a.logDir(*dir), *key, anchors, *asJSON)
 	}
 	return cmd
 }
 
-func (a *app) verify(dir, keyFile string, asJSON bool) error {
+func (a *app) verify(dir, keyFile string, anchors []audit.Anchor, asJSON bool) error {
 	if _, err := os.ReadDir(dir); err != nil {
 		return logError(dir, err)
 	}
@@ -64,9 +74,9 @@ func (a *app) verify(dir, keyFile string, asJSON bool) error {
 	if err != nil {
 		return err
 	}
-	report, err := audit.Verify(dir, pub)
+	report, err := audit.Verify(dir, pub, anchors...)
 	v := verdict{OK: err == nil, Log: dir, Records: report.Records, Checkpoints: report.Checkpoints, Gaps: report.Gaps, Pruned: report.Pruned,
-		Keys: report.Keys, Origin: report.Origin}
+		Keys: report.Keys, Origin: report.Origin, Anchors: report.Anchors, OldAnchors: report.Old}
 	var wrong *audit.Fault
 	switch {
 	case errors.As(err, &wrong):
@@ -82,6 +92,12 @@ func (a *app) verify(dir, keyFile string, asJSON bool) error {
 		fmt.Fprintln(w, report)
 		if report.Pruned > 0 {
 			fmt.Fprintf(w, "it begins with record %d: the signed cut says that those before it were pruned\n", report.Pruned+1)
+		}
+		if report.Anchors > 0 {
+			fmt.Fprintf(w, "it fits %s\n", count(report.Anchors, "anchor", "anchors"))
+		}
+		if report.Old > 0 {
+			fmt.Fprintf(w, "%s of records that were pruned since: nothing can be held against them\n", count(report.Old, "anchor is", "anchors are"))
 		}
 		if report.Gaps > 0 {
 			fmt.Fprintf(w, "%s what is not on record: jail audit show --type gap\n", count(int(report.Gaps), "record says", "records say"))

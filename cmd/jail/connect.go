@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"syscall"
 
 	"github.com/jail-sandbox/jail/supervisor"
@@ -12,9 +13,22 @@ import (
 
 // withDaemon calls f with a client of the daemon: the one that answers on the socket, else a private one, which ends before withDaemon returns.
 func (a *app) withDaemon(ctx context.Context, f func(c *api.Client) error) error {
-	c, err := client.Connect(ctx, client.Options{Socket: a.config.Socket, Jaild: supervisor.Jaild(a.exe), State: a.getenv("JAIL_STATE")})
+	return a.connected(ctx, client.Options{}, f)
+}
+
+// withLastingDaemon is for what outlives the command: where no daemon answers, one is started that lasts as long.
+func (a *app) withLastingDaemon(ctx context.Context, f func(c *api.Client) error) error {
+	return a.connected(ctx, client.Options{Lasting: true}, f)
+}
+
+func (a *app) connected(ctx context.Context, o client.Options, f func(c *api.Client) error) error {
+	o.Socket, o.Jaild, o.State = a.config.Socket, supervisor.Jaild(a.exe), a.getenv("JAIL_STATE")
+	c, err := client.Connect(ctx, o)
 	if err != nil {
 		return err
+	}
+	if c.Started {
+		fmt.Fprintln(a.stderr, "jail: no daemon answered, so one was started; it ends when nothing is left for it to do")
 	}
 	err = f(c.Client)
 	if closeErr := c.Close(); closeErr != nil && err == nil {

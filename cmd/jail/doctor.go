@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -49,9 +51,11 @@ Each answer is yes, no, or that it could not be told. Exits with 0 if all that a
 }
 
 func (a *app) diagnose(ctx context.Context) diagnosis {
-	findings := append(probe.All(existing(a.config.StateDir)),
+	findings := append(a.probed(ctx),
 		program("jail-shim", a.config.Shim), program("jail-init", a.config.Init), program("jaild", supervisor.Jaild(a.exe)),
-		bundles(a.config.Bundles), writable("state directory", a.config.StateDir), writable("audit log", a.config.LogDir))
+		bundles(a.config.Places()), writable("state directory", a.config.StateDir), writable("audit log", a.config.LogDir))
+	findings = append(findings, a.policyFiles(ctx))
+	findings = append(findings, a.anchorFindings()...)
 	wanting := slices.ContainsFunc(findings, func(f probe.Finding) bool { return f.Answer != probe.Yes })
 	return diagnosis{!wanting, findings, a.daemonText(ctx)}
 }
@@ -59,7 +63,7 @@ func (a *app) diagnose(ctx context.Context) diagnosis {
 func (a *app) daemonText(ctx context.Context) string {
 	c, err := api.Dial(ctx, a.config.Socket)
 	if err != nil {
-		return fmt.Sprintf("none answers on %s (%v); root has a private one for each command", a.config.Socket, cause(err))
+		return fmt.Sprintf("none answers on %s (%v); each command has a private one", a.config.Socket, cause(err))
 	}
 	defer c.Close()
 	v, err := c.Version(ctx)
@@ -90,27 +94,36 @@ func program(name, path string) probe.Finding {
 	return probe.Finding{Name: name, Answer: probe.Yes, Detail: path}
 }
 
-// bundles reads the manifests, and each module, which is checked against its manifest.
-func bundles(dirs []string) probe.Finding {
+// bundles reads the manifests, of what came with jail and of what was pulled, and each module, which is checked against its manifest.
+func bundles(places bundle.Places) probe.Finding {
 	f := probe.Finding{Name: "tool bundles", Answer: probe.No, Fix: "install them anew"}
-	set, err := bundle.Open(dirs...)
+	set, err := bundle.OpenPlaces(places, false)
+	if errors.Is(err, fs.ErrPermission) {
+		set, err = bundle.Open(places.Dirs...) // what was pulled may be root's alone to see
+	}
 	if err != nil {
 		f.Detail = err.Error()
 		return f
 	}
 	err = errors.Join(set.Problems()...)
-	commands := 0
+	commands, pulled := 0, 0
 	for _, b := range set.List() {
 		err = errors.Join(err, b.Verify())
 		commands += len(b.Commands())
+		if b.Origin != nil {
+			pulled++
+		}
 	}
 	switch {
 	case err != nil:
 		f.Detail = err.Error()
 	case commands == 0:
-		f.Detail, f.Fix = "none below "+strings.Join(dirs, " or "), "make build, or make install"
+		f.Detail, f.Fix = "none below "+strings.Join(places.Dirs, " or "), "make build, or make install"
 	default:
 		f = probe.Finding{Name: f.Name, Answer: probe.Yes, Detail: count(commands, "command", "commands") + " in " + count(len(set.List()), "bundle", "bundles")}
+		if pulled > 0 {
+			f.Detail += fmt.Sprintf(", %d of them pulled", pulled)
+		}
 	}
 	return f
 }
@@ -122,8 +135,8 @@ func writable(name, dir string) probe.Finding {
 	if where != dir {
 		f.Detail += ", to be made"
 	}
-	if os.Geteuid() != 0 {
-		return probe.Finding{Name: name, Answer: probe.Unknown, Detail: dir + " is root's to write", Fix: "run jail doctor as root"}
+	if info, err := os.Stat(where); err == nil && os.Geteuid() != 0 && info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+		return probe.Finding{Name: name, Answer: probe.Unknown, Detail: dir + " is not yours to write", Fix: "run jail doctor as root"}
 	}
 	file, err := os.CreateTemp(where, ".probe-")
 	if err == nil {

@@ -45,7 +45,7 @@ func TestHelp(t *testing.T) {
 // Every command that prints can print JSON.
 func TestJSONFlags(t *testing.T) {
 	root := (&app{}).root()
-	for _, path := range []string{"run", "plan", "ps", "inspect", "verify", "kill", "diff", "commit", "discard", "revert", "workspaces", "workspaces prune", "policy check", "policy show",
+	for _, path := range []string{"run", "plan", "ps", "top", "inspect", "verify", "kill", "diff", "commit", "discard", "revert", "workspaces", "workspaces prune", "policy check", "policy show",
 		"profile list", "profile show", "tool list", "tool show", "tool pull", "tool push", "tool verify", "tool remove", "tool sign", "tool key list", "audit show", "audit verify", "doctor", "version"} {
 		cmd, rest, err := root.Find(strings.Fields(path))
 		if err != nil || len(rest) > 0 {

@@ -9,6 +9,7 @@ package main
 import (
 	"context"
 	"io"
+	"log"
 	"os"
 	"strings"
 
@@ -17,6 +18,7 @@ import (
 )
 
 func main() {
+	log.SetOutput(io.Discard) // net/http's words are nobody's
 	os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 }
 
@@ -31,6 +33,8 @@ type app struct {
 	// Of a run on a terminal: its sizes, and what gives the caller's back when the tool has ended.
 	sizes   <-chan runners.Terminal
 	restore func() error
+
+	session string // that the tool is run in, or "": in a jail of its own
 }
 
 // run is the whole program. It returns the exit code.
@@ -40,7 +44,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		return a.exit(err)
 	}
-	a.exe, a.config = exe, supervisor.Default(exe, a.getenv)
+	a.exe, a.config = exe, supervisor.Default(exe, a.getenv).ForCaller(a.getenv)
 	root := a.root()
 	root.SetArgs(append([]string{}, args...)) // never nil, which would mean those of the process
 	root.SetOut(stdout)

@@ -55,6 +55,7 @@ func writePlan(w io.Writer, p jail.Plan) error {
 	rows := [][]string{
 		{"run", string(p.ID)},
 		{"policy", p.Policy},
+		{"layers", layersText(p.Layers)},
 		{"watched", fmt.Sprintf("wall %s, cpu time %s, output %s", p.Limits.Wall, p.Limits.CPUTime, size(p.Limits.Output))},
 		{"cgroup", p.Cgroup.Path},
 		{"", fmt.Sprintf("memory %s, cpu %s, tasks %d, goes first when memory runs out (%+d)",
@@ -80,13 +81,54 @@ func writePlan(w io.Writer, p jail.Plan) error {
 	for i, r := range p.Rlimits {
 		rows = append(rows, []string{once(i, "rlimits"), r.Name + " " + strconv.FormatUint(r.Value, 10)})
 	}
+	rows = append(rows, ceilingRows(p.Ceiling)...)
 	rows = append(rows, []string{"inner filter", filterText(p.InnerFilter)},
 		[]string{"tool", fmt.Sprintf("%s (%s, %s)", p.Command.Tool, p.Command.Runner, p.Command.Digest)},
 		[]string{"arguments", joined(p.Command.Args)}, []string{"variables", or(joined(p.Command.Env), "none")}, []string{"directory", p.Command.Cwd})
+	if p.FileEvents != "" {
+		rows = append(rows, []string{"file events", p.FileEvents + ", put on record"})
+	}
 	for i, c := range p.Command.Script {
 		rows = append(rows, []string{once(i, "commands"), scriptText(c)})
 	}
 	return table(w, rows)
+}
+
+func layersText(all []jail.Layer) string {
+	var texts []string
+	for _, l := range all {
+		texts = append(texts, fmt.Sprintf("%s (%s)", l.Name, l.Source))
+	}
+	return strings.Join(texts, " ∧ ")
+}
+
+// ceilingRows show the host's ceiling as the kernel is told of it beside all the rest.
+func ceilingRows(c *jail.Ceiling) [][]string {
+	if c == nil {
+		return nil
+	}
+	rows := [][]string{{"ceiling", "the host's own layers around these, " + c.Policy}}
+	if g := c.Cgroup; g != nil {
+		rows = append(rows, []string{"  cgroup", g.Path}, []string{"", fmt.Sprintf("memory %s, cpu %s, tasks %s", or(amount(g.Memory), "no bound"), quota(*g), or(countText(g.PIDs), "no bound"))})
+	}
+	for i, r := range c.Landlock.Rules {
+		rows = append(rows, []string{once(i, "  landlock"), r.Path + "  " + access(r.Write, r.Exec) + alsoMay(r)})
+	}
+	return append(rows, []string{"", portsText(c.Landlock) + "nothing else"}, []string{"  filter", filterText(c.Filter)})
+}
+
+func amount(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return size(n)
+}
+
+func countText(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // scriptText says where a command stands, what it is, and what becomes of it.

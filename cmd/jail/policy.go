@@ -13,11 +13,12 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor"
 )
 
 func (a *app) policyCommand() *cobra.Command {
-	return a.group("policy", "check, explain, compare and test policies", a.policyCheckCommand(), a.policyShowCommand(), a.policyExplainCommand(),
-		a.policyDiffCommand(), a.policyTestCommand(), a.policyScoreCommand(), a.policySchemaCommand())
+	return a.group("policy", "check, explain, learn, compare and test policies", a.policyCheckCommand(), a.policyShowCommand(), a.policyExplainCommand(),
+		a.policyDiffCommand(), a.policyTestCommand(), a.policyLearnCommand(), a.policyScoreCommand(), a.policySchemaCommand(), a.policySignCommand())
 }
 
 func (a *app) loadProfiles() (*profiles.Set, error) {
@@ -44,8 +45,11 @@ func namesFile(arg string) bool {
 
 // kindOf is what a file is used as, by its name.
 func kindOf(path string) syntax.Kind {
-	if filepath.Base(path) == "ceiling.toml" {
+	switch filepath.Base(path) {
+	case "ceiling.toml":
 		return syntax.Ceiling
+	case supervisor.WorkspaceFile:
+		return syntax.Request
 	}
 	return syntax.Profile
 }

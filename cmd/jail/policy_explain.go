@@ -142,6 +142,11 @@ func (a *app) sources(name string, f explainFlags) ([]meaning.Source, error) {
 	}
 	all := []meaning.Source{{Layer: ceiling, File: ceilingFile}, {Layer: file.Layer(label, file.Source), File: &file},
 		{Layer: policy.Layer{Name: "request", Source: "command line", Policy: r.Policy()}}}
+	if own, err := a.workspaceSource(set, file.Policy); err != nil {
+		return nil, err
+	} else if own != nil && !f.noWorkspace {
+		all = append(all, *own)
+	}
 	if f.tool == "" {
 		return all, nil
 	}
@@ -201,20 +206,9 @@ func (a *app) explainWhy(sources []meaning.Source, f explainFlags) error {
 	var answers []meaning.Answer
 	yes := true
 	for _, text := range f.why {
-		verb, object, _ := strings.Cut(text, ":")
-		var p policy.Policy
-		for _, s := range sources {
-			if s.File != nil && s.File.Kind == syntax.Profile {
-				p = s.Layer.Policy
-			}
-		}
-		ask, err := meaning.ParseAsk(verb, object, p, a.commands())
+		answer, err := a.why(text, sources)
 		if err != nil {
-			return usage("a question is read:PATH, write:PATH, exec:TOOL, connect:HOST:PORT, env:NAME, commit:PATH or limit:NAME", "--why %s: %v", text, err)
-		}
-		answer, err := meaning.Why(ask, sources)
-		if err != nil {
-			return usage("", "%v", err)
+			return err
 		}
 		answers, yes = append(answers, answer), yes && answer.Allowed
 	}
@@ -233,6 +227,26 @@ func (a *app) explainWhy(sources []meaning.Source, f explainFlags) error {
 		return exitNo
 	}
 	return err
+}
+
+// why answers one question.
+func (a *app) why(text string, sources []meaning.Source) (meaning.Answer, error) {
+	verb, object, _ := strings.Cut(text, ":")
+	var p policy.Policy
+	for _, s := range sources {
+		if s.File != nil && s.File.Kind == syntax.Profile {
+			p = s.Layer.Policy
+		}
+	}
+	ask, err := meaning.ParseAsk(verb, object, p, a.commands())
+	if err != nil {
+		return meaning.Answer{}, usage("a question is read:PATH, write:PATH, exec:TOOL, connect:HOST:PORT, env:NAME, commit:PATH or limit:NAME", "--why %s: %v", text, err)
+	}
+	answer, err := meaning.Why(ask, sources)
+	if err != nil {
+		return meaning.Answer{}, usage("", "%v", err)
+	}
+	return answer, nil
 }
 
 // writeChange makes the change that would allow something in the file of the policy.

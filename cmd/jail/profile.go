@@ -10,7 +10,7 @@ import (
 )
 
 func (a *app) profileCommand() *cobra.Command {
-	return a.group("profile", "list and show profiles", a.profileListCommand(), a.profileShowCommand())
+	return a.group("profile", "list, show and write profiles", a.profileListCommand(), a.profileShowCommand(), a.profileNewCommand())
 }
 
 // A profileView is a profile as --json shows it.

@@ -49,12 +49,21 @@ func (f *requestFlags) add(cmd *cobra.Command, printsJSON string) {
 
 // request makes the request, and refuses what can be refused without asking anyone.
 func (a *app) request(cmd *cobra.Command, f *requestFlags, args []string) (supervisor.Request, error) {
-	f.profileSet, f.policyFile = cmd.Flags().Changed("profile"), cmd.Flags().Changed("policy")
-	req := supervisor.Request{ID: f.id, Profile: f.profile, NoWorkspace: f.noWorkspace, Limits: f.limits, Env: f.env, Fetch: f.fetch}
+	req, err := a.settings(cmd, f)
+	if err != nil {
+		return req, err
+	}
 	if len(args) == 0 {
 		return req, usage("usage: "+cmd.UseLine(), "%s: TOOL is missing", cmd.CommandPath())
 	}
 	req.Tool, req.Args = args[0], args[1:]
+	return req, checkTexts(f, &req)
+}
+
+// settings make of the flags what there is of a request without a tool.
+func (a *app) settings(cmd *cobra.Command, f *requestFlags) (supervisor.Request, error) {
+	f.profileSet, f.policyFile = cmd.Flags().Changed("profile"), cmd.Flags().Changed("policy")
+	req := supervisor.Request{ID: f.id, Profile: f.profile, NoWorkspace: f.noWorkspace, Limits: f.limits, Env: f.env, Fetch: f.fetch}
 	for _, step := range []func(*requestFlags, *supervisor.Request) error{checkExclusive, takeID, checkNarrowing, takeDirs, takePolicy, checkTexts} {
 		if err := step(f, &req); err != nil {
 			return req, err

@@ -28,11 +28,11 @@ func (a *app) root() *cobra.Command {
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(a.stdout, cmd) })
 	root.SetHelpCommand(a.helpCommand())
 	root.AddCommand(
-		a.runCommand(), a.shCommand(), a.planCommand(),
-		a.psCommand(), a.inspectCommand(), a.verifyCommand(), a.killCommand(),
+		a.runCommand(), a.shCommand(), a.planCommand(), a.sessionCommand(),
+		a.psCommand(), a.topCommand(), a.inspectCommand(), a.logsCommand(), a.waitCommand(), a.attachCommand(), a.verifyCommand(), a.killCommand(),
 		a.diffCommand(), a.commitCommand(), a.discardCommand(), a.revertCommand(), a.workspacesCommand(),
 		a.policyCommand(), a.profileCommand(), a.toolCommand(), a.auditCommand(),
-		a.doctorCommand(), a.versionCommand(), a.completionCommand(),
+		a.consoleCommand(), a.doctorCommand(), a.versionCommand(), a.completionCommand(),
 	)
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {

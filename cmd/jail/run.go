@@ -23,7 +23,7 @@ Exit codes that are not the tool's: 124 a time limit, 125 jail itself failed, 12
 
 func (a *app) runCommand() *cobra.Command {
 	var f requestFlags
-	var terminal bool
+	var terminal, detach, input bool
 	cmd := &cobra.Command{
 		Use:               "run [flags] [--] TOOL [ARG...]",
 		Short:             "run a tool in a fresh jail",
@@ -33,8 +33,14 @@ func (a *app) runCommand() *cobra.Command {
 		ValidArgsFunction: a.completeTools,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req, err := a.request(cmd, &f, args)
+			if err == nil {
+				err = checkDetached(detach, input, terminal)
+			}
 			if err != nil {
 				return err
+			}
+			if detach {
+				return a.detach(cmd.Context(), req, input, f.json)
 			}
 			if terminal {
 				return a.runOnTerminal(cmd.Context(), req, f.json, f.quiet)
@@ -44,6 +50,8 @@ func (a *app) runCommand() *cobra.Command {
 	}
 	f.add(cmd, "print one result object when the tool has ended, its output inside")
 	cmd.Flags().BoolVarP(&terminal, "terminal", "t", false, "give a program of the host a terminal of the jail's own")
+	cmd.Flags().BoolVar(&detach, "detach", false, "print the run's ID and leave it alone: jail logs, wait, attach, kill")
+	cmd.Flags().BoolVar(&input, "input", false, "with --detach: keep standard input open for jail attach")
 	a.completeProfiles(cmd)
 	return cmd
 }
@@ -61,21 +69,7 @@ func (a *app) runTool(ctx context.Context, req supervisor.Request, asJSON, quiet
 	if err != nil {
 		return a.noResult(err, req, asJSON)
 	}
-	if asJSON {
-		if err := a.print(func(w io.Writer) error { return writeJSON(w, res, "") }); err != nil {
-			return err
-		}
-	}
-	if !quiet && !asJSON {
-		a.tell(res)
-	}
-	if res.Error != nil {
-		a.complain(res.Error)
-	}
-	if res.ExitCode == 0 {
-		return nil
-	}
-	return code(res.ExitCode)
+	return a.ended(res, asJSON, quiet)
 }
 
 // stream carries the tool's streams. With JSON, what the tool writes becomes a part of the result.
@@ -88,7 +82,7 @@ func (a *app) stream(ctx context.Context, c *api.Client, req supervisor.Request,
 	if asJSON {
 		out, errOut = &outText, &errText
 	}
-	res, err := c.RunSized(ctx, req, a.stdin, out, errOut, a.sizes)
+	res, err := a.start(ctx, c, req, out, errOut)
 	if s := ended(); err != nil && s != 0 { // cut off before there was a result
 		name := forwarded[s]
 		res, err = supervisor.Result{ID: req.ID, ExitCode: exitSignal + int(s), Signal: &name, Denied: []runners.Denial{}}, nil

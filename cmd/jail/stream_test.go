@@ -35,6 +35,11 @@ func startDaemon(t *testing.T, d *daemon) *app {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+api.PathVersion, func(w http.ResponseWriter, r *http.Request) {
+		if err := json.NewEncoder(w).Encode(api.Version{API: api.Number}); err != nil {
+			t.Error(err)
+		}
+	})
 	mux.HandleFunc("POST "+api.PathRuns, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		conn, buffered, err := http.NewResponseController(w).Hijack()

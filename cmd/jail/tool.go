@@ -16,7 +16,7 @@ import (
 
 func (a *app) toolCommand() *cobra.Command {
 	return a.group("tool", "list, show, pull and verify tools", a.toolListCommand(), a.toolShowCommand(), a.toolPullCommand(), a.toolVerifyCommand(), a.toolRemoveCommand(),
-		a.toolSignCommand(), a.toolPushCommand(), a.toolKeyCommand())
+		a.toolSignCommand(), a.toolPushCommand(), a.toolKeyCommand(), a.toolLibsCommand())
 }
 
 // bundleView is a bundle as --json shows it.

@@ -72,7 +72,7 @@ func TestTools(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &views); code != 0 || err != nil || len(views) != 1 || views[0].Dir != filepath.Join(store, "words") {
 		t.Errorf("list as JSON: %d, %v, %s", code, err, out)
 	}
-	if f := bundles([]string{store}); f.Answer != "yes" {
+	if f := bundles(bundle.Places{Dirs: []string{store}}); f.Answer != "yes" {
 		t.Errorf("doctor: %+v", f)
 	}
 
@@ -83,7 +83,7 @@ func TestTools(t *testing.T) {
 	if code, out, stderr := try(t, store, "tool", "list"); code != 0 || strings.Contains(out, "count") || !strings.Contains(stderr, "jail: warning: bundle left out") {
 		t.Errorf("list of an altered bundle: %d, %s%s", code, out, stderr)
 	}
-	if f := bundles([]string{store}); f.Answer != "no" || f.Fix == "" {
+	if f := bundles(bundle.Places{Dirs: []string{store}}); f.Answer != "no" || f.Fix == "" {
 		t.Errorf("doctor of an altered bundle: %+v", f)
 	}
 }

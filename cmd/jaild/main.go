@@ -12,11 +12,14 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
-	"time"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/probe"
+	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/fetch"
@@ -26,10 +29,18 @@ func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stderr)) }
 
 const help = `jaild runs tools that nobody trusts, each in a jail of its own, for the users of this host.
 
-usage: jaild [--socket PATH] [--state DIR]
+usage: jaild [--socket PATH] [--state DIR] [--config FILE] [--delegated] [--until-idle TIME]
 
-  --socket PATH  where to listen (default /run/jail/jail.sock, or $JAIL_SOCKET)
+  --socket PATH  where to listen (default /run/jail/jail.sock, or $JAIL_SOCKET); a socket that a service manager passes comes first
   --state DIR    keep state, audit log and socket below DIR (default /var/lib/jail and /var/log/jail, or $JAIL_STATE)
+  --config FILE  settings of the daemon (default /etc/jail/jaild.toml, or jaild.toml below --state); jaild(8) has its keys
+  --until-idle TIME  end when there has been no run, no session and no request for so long; jail starts such a one for a session where none answers
+  --delegated    put the jails into the control group that a service manager leaves to this service (Delegate=yes), not into /jail
+
+An ordinary user's jaild has its places below $XDG_STATE_HOME, $XDG_CONFIG_HOME and $XDG_RUNTIME_DIR, and serves that user.
+
+SIGHUP takes up policies and settings that changed. SIGUSR2 lets the installed program take over the socket, while this one carries
+its runs to their end. SIGTERM ends the runs, puts that on record and ends.
 
 example: jaild --state /srv/jail
 `
@@ -38,12 +49,21 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if len(args) == 1 && args[0] == fetch.Arg {
 		return fetch.Main(stderr)
 	}
+	if len(args) > 1 && args[0] == detachArg {
+		return detach(args[1:])
+	}
 	flags := flag.NewFlagSet("jaild", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Usage = func() { fmt.Fprint(stderr, help) }
 	socket := flags.String("socket", "", "")
 	state := flags.String("state", "", "")
+	settings := flags.String("config", "", "")
 	private := flags.Bool("private", false, "")
+	untilIdle := flags.Duration("until-idle", 0, "")
+	delegated := flags.Bool("delegated", false, "")
+	scoped := flags.Bool(strings.TrimLeft(scopedArg, "-"), false, "")
+	probed := flags.Bool(strings.TrimLeft(probeArg, "-"), false, "")
+	successorOf := flags.Int("successor", 0, "")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil || flags.NArg() > 0 {
@@ -54,17 +74,66 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		return report(stderr, *private, err)
 	}
 	config := supervisor.Default(exe, os.Getenv)
+	if os.Geteuid() != 0 && os.Getenv("JAIL_STATE") == "" {
+		config = config.ForUser(os.Getenv)
+	}
 	if *state != "" {
 		config = config.Below(*state)
 	}
 	if *socket != "" {
 		config.Socket = *socket
 	}
+	if *settings != "" {
+		if config.Settings, err = filepath.Abs(*settings); err != nil {
+			return report(stderr, *private, err)
+		}
+	}
 	config.Private = *private
-	if err := serve(ctx, config); err != nil {
+	if rootless.Needed() {
+		code, err := asUser(config, exe, args, *delegated, *scoped)
+		if err != nil {
+			return report(stderr, *private, err)
+		}
+		return code
+	}
+	if *probed {
+		return probeInside(config, os.Stdout)
+	}
+	if rootless.Inside() {
+		*delegated = true
+	}
+	d := &service{args: withoutSuccessor(args), config: config, manager: takeManager(), delegated: *delegated, untilIdle: *untilIdle, stderr: stderr}
+	if *successorOf > 0 {
+		d.before, d.sockets, err = inherit(*successorOf)
+	} else {
+		d.sockets, err = takePassed()
+	}
+	if err == nil {
+		err = serve(ctx, d)
+	}
+	if err != nil {
 		return report(stderr, *private, err)
 	}
 	return 0
+}
+
+// successorFlag is for a daemon alone that starts the next.
+const successorFlag = "--successor="
+
+func withoutSuccessor(args []string) []string {
+	return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, successorFlag) })
+}
+
+// makeSlice makes the control group above all jails.
+func makeSlice(config *supervisor.Config, delegated bool) error {
+	if delegated {
+		slice, err := cgroup.Delegated()
+		if err != nil {
+			return err
+		}
+		config.Slice = slice
+	}
+	return cgroup.MakeSlice(config.Slice, cgroup.Ceiling{})
 }
 
 // report tells a person, or the client of a private daemon, why there is no daemon.
@@ -81,45 +150,46 @@ func report(stderr io.Writer, private bool, err error) int {
 	return e.Exit()
 }
 
-func serve(ctx context.Context, config supervisor.Config) error {
-	if os.Geteuid() != 0 {
-		return &supervisor.Error{Code: supervisor.CodeFailed, Message: "only root can start jails", Hint: "start jaild as a service, or use sudo"}
+func serve(ctx context.Context, d *service) error {
+	config := d.config
+	if rootless.Inside() {
+		if err := rootless.Settle(); err != nil {
+			return noNamespaces(err)
+		}
 	}
 	// Not os.Interrupt alone: a private daemon has a session of its own and gets none from a terminal.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if err := cgroup.MakeSlice(config.Slice, cgroup.Ceiling{}); err != nil {
+	d.signals = make(chan os.Signal, 4) // before clients can connect: what they send means that the daemon is there
+	signal.Notify(d.signals, syscall.SIGHUP, syscall.SIGUSR2)
+	if err := makeSlice(&config, d.delegated); err != nil && rootless.Inside() {
+		return noDelegation(err)
+	} else if err != nil {
 		if e := supervisor.Missing(probe.Cgroups(), err); e != nil {
 			return e
 		}
 		return &supervisor.Error{Code: supervisor.CodeLayer, Message: err.Error(), Hint: "jail doctor says what this host can enforce", Err: err}
 	}
-	listener, err := listen(config)
+	if err := d.settle(&config); err != nil {
+		return err
+	}
+	listener, err := listen(config, d.sockets)
 	if err != nil {
 		return &supervisor.Error{Code: supervisor.CodeFailed, Message: err.Error(), Hint: "end what is there, or name another place with --socket", Err: err}
 	}
 	defer listener.Close()
+	if unix, ok := listener.(*net.UnixListener); ok && d.sockets.api == nil {
+		d.sockets.api, d.sockets.own = unix, true
+	}
+	d.config = config
 	// A start is carried through also when it is told to end meanwhile: the record of it is whole.
 	s, err := supervisor.New(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return err
 	}
-	server := api.NewServer(s, api.Version{Version: config.Version, API: 1, State: config.StateDir, Log: config.LogDir})
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	reason, how := "its client is gone", syscall.SIGKILL
-	select {
-	case err = <-served:
-		if errors.Is(err, net.ErrClosed) {
-			err = nil
-		}
-	case <-ctx.Done():
-		reason, how = "it was told to end", syscall.SIGTERM
+	if err := d.before.takeOver(&d.sockets); err != nil {
+		return errors.Join(err, s.Close(err.Error(), syscall.SIGKILL))
 	}
-	server.Hurry()
-	err = errors.Join(err, s.Close(reason, how))
-	// What is still being answered are the ends of runs, which Close has brought about.
-	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	return errors.Join(err, server.Shutdown(last))
+	d.s, d.server = s, api.NewServer(s, api.Version{Version: config.Version, API: api.Number, State: config.StateDir, Log: config.LogDir})
+	return d.run(ctx, listener)
 }

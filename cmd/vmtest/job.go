@@ -36,7 +36,7 @@ var notHere = []string{"runners/tools", "runners/tools/mkbundle", "cmd/bench", "
 var sourceTests = map[string]string{"cmd": "^(TestNotLinked|TestEmbedding)$"}
 
 // bound is after what time a test binary hangs; emulated, things take ten to thirty times as long.
-const bound = 15 * time.Minute
+const bound = 30 * time.Minute
 
 // slower are those that take longer.
 var slower = map[string]time.Duration{"cmd": 40 * time.Minute, "jail/launch": 40 * time.Minute}

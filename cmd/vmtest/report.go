@@ -36,7 +36,7 @@ const reportHead = "# The suite on other kernels\n\n" +
 	"to which all controllers are delegated. The processor is emulated, so it needs no hardware support, and a machine takes its time.\n\n" +
 	"A skipped test is a failure, but for five reasons that are counted apart: the kernel's Landlock is older than the right that is tested, the test is\n" +
 	"root's and the one who runs it is not, it is a long form that `JAIL_TEST_LONG` or `JAIL_WASI_TESTSUITE` asks for, it is about control groups v1, or\n" +
-	"the kernel refuses the attack by itself before any wall is asked. No run of jail is rootless yet: as a user, `jail` refuses and says so, and that is what is tested.\n\n" +
+	"the kernel refuses the attack by itself before any wall is asked. What a user has without root is tested by root, who becomes that user.\n\n" +
 	"## How to run it\n\n" +
 	"On Debian, as root; `.ci/deps vm` installs what it needs (qemu, mmdebstrap), and about 3 GB of disk are used below `bin/.build/vm`:\n\n" +
 	"```\nmake vm-test                                                    # all kernels, all packages; writes this file\n" +

@@ -121,7 +121,7 @@ func makeSliceV2(path string, c Ceiling) error {
 	slice, err := cgroup2.NewManager(Root, path, resources)
 	if err == nil {
 		wanted := Needed
-		if MissingIO() == nil {
+		if MissingIO() == nil && handedOn(filepath.Dir(path), "io") {
 			wanted = append(slices.Clip(wanted), "io") // for the runs whose policy asks for it
 		}
 		err = slice.ToggleControllers(wanted, cgroup2.Enable)
@@ -130,6 +130,12 @@ func makeSliceV2(path string, c Ceiling) error {
 		return fmt.Errorf("control group %s: %w", path, err)
 	}
 	return nil
+}
+
+// handedOn reports whether a group has a controller to give to those below it, as one of a user's manager need not.
+func handedOn(group, controller string) bool {
+	text, err := os.ReadFile(filepath.Join(Root, group, "cgroup.controllers"))
+	return err == nil && slices.Contains(strings.Fields(string(text)), controller)
 }
 
 // Usage is what a leaf has used.

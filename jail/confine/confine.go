@@ -5,6 +5,7 @@ package confine
 import (
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -19,12 +20,13 @@ func Filter() jail.Filter { return jail.NewFilter(jail.NetworkGroups...) }
 const maxFiles = 4096 // descriptors
 
 // Network confines the calling process, all of its threads, in order: no core dumps and few descriptors; nobody may trace or read it; no file of the
-// host, by Landlock; an id that is nobody else's, and with it no capability; no system call beyond the filter's. The descriptors that are open
+// host, by Landlock; an id that is nobody else's, and with it no capability (of a user's daemon the user's id, and no capability); no system call beyond the filter's. The descriptors that are open
 // stay. It cannot be undone. On error the process must end.
 func Network(uid uint32, filter []byte) error {
 	if uid == 0 || len(filter) == 0 {
 		return errors.New("confine: no user id or no filter")
 	}
+	rootless := sys.Rootless() // asked while files can still be read
 	signal.Ignore(syscall.SIGPIPE)
 	for name, value := range map[string]uint64{"core": 0, "nofile": maxFiles, "fsize": 0, "memlock": 0} {
 		if err := sys.SetRlimit(sys.Rlimits[name], value); err != nil {
@@ -35,7 +37,14 @@ func Network(uid uint32, filter []byte) error {
 		return fmt.Errorf("confine: %w", err)
 	}
 	id := int(uid)
-	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(id, id, id), syscall.Setresuid(id, id, id)); err != nil {
+	if rootless { // a user's daemon has no id but the user's to give
+		if id != os.Geteuid() {
+			return fmt.Errorf("confine: user %d: only %d can be had", uid, os.Geteuid())
+		}
+		if err := sys.DropCapabilities(); err != nil {
+			return fmt.Errorf("confine: %w", err)
+		}
+	} else if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(id, id, id), syscall.Setresuid(id, id, id)); err != nil {
 		return fmt.Errorf("confine: user %d: %w", uid, err)
 	}
 	// After the change of ids, which sets it anew.

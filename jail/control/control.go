@@ -2,6 +2,11 @@
 //
 //	jaild ──Order, descriptors──► jail-shim        one socket pair, the shim's descriptor 3
 //	jaild ◄──Started | Failed──── jail-shim
+//	jaild ──Ask{Share}──────────► jail-shim        any number of times, while the jail lives
+//	jaild ◄──Shared, a mount───── jail-shim
+//	jaild ──Ask{Attach}, layers─► jail-shim        once, where the order said Later
+//	jaild ──Ask{Ready}──────────► jail-shim        any number of times
+//	jaild ◄──Done──────────────── jail-shim        to both
 //	jaild ◄──Exited────────────── jail-shim        jaild closing its end means: kill the jail
 //
 //	jail-shim ──Restrict────────► jail-init        another pair, jail-init's descriptor 3; stage 1

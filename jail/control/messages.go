@@ -27,18 +27,52 @@ type Order struct {
 	Plan     jail.Plan `json:"plan"`
 	RunDir   string    `json:"run_dir"`   // private to this run: libcontainer's state, mount points
 	InitPath string    `json:"init_path"` // the jail-init binary on the host
+	// Shared are targets of mounts that are another jail's too, as that one hands them out: of the workspace, whose mount comes as ShimLower, and
+	// of tmpfs mounts, each of which comes among the binds. This jail makes none of its own there.
+	Shared []string `json:"shared,omitempty"`
+	// Later says that the jail stands before its run is known: the shadow of its workspace comes with Attach, and jail-init waits for that with its
+	// restrictions, which name it, still to come. Nothing of a tool is in the jail by then.
+	Later bool `json:"later,omitempty"`
 }
 
-// FromShim is what jail-shim says; exactly one of the first three fields is set.
+// Ask is what jaild asks of a jail-shim whose jail stands. One of its fields is set.
+type Ask struct {
+	Share  *Share  `json:"share,omitempty"`
+	Attach *Attach `json:"attach,omitempty"`
+	Ready  bool    `json:"ready,omitempty"` // whether the jail is still there; the answer is Done
+}
+
+// Share asks jail-shim for one more mount of what its jail has at Target: the shadow of its workspace, or a tmpfs.
+type Share struct {
+	Target string `json:"target"`
+}
+
+// Attach tells jail-shim to attach the shadow of the workspace where the order's plan has it, and then to let jail-init restrict itself. The two
+// layers come with it as they would have as ShimLower and ShimUpper. It is told once, and only where the order said Later.
+type Attach struct{}
+
+// Shared is the answer to Share. The mount comes with it, detached, unless there is an error.
+type Shared struct {
+	Error string `json:"error,omitempty"`
+}
+
+// Done is the answer to Attach and Ready. After an error there is no jail any more.
+type Done struct {
+	Error string `json:"error,omitempty"`
+}
+
+// FromShim is what jail-shim says; exactly one of the fields but the last is set.
 type FromShim struct {
 	Started *Started `json:"started,omitempty"`
 	Failed  *Failed  `json:"failed,omitempty"`
 	Exited  *Exited  `json:"exited,omitempty"`
+	Shared  *Shared  `json:"shared,omitempty"`
+	Done    *Done    `json:"done,omitempty"`
 	// Refused comes with Exited: the system calls that the inner filter refused. The kernel told of them, not the jail.
 	Refused []Refused `json:"refused,omitempty"`
 }
 
-// Started says that the jail stands and jail-init has its restrictions and filter in its socket.
+// Started says that the jail stands and jail-init has its restrictions and filter in its socket, or waits for them where the order said Later.
 type Started struct {
 	PID int `json:"pid"` // of jail-init, in the host's process namespace
 }
@@ -70,6 +104,8 @@ type Listener struct{}
 type Restrict struct {
 	Rlimits  []jail.Rlimit `json:"rlimits"`
 	Landlock jail.Landlock `json:"landlock"`
+	// Ceiling is the host's own domain, put on before the plan's.
+	Ceiling *jail.Landlock `json:"ceiling,omitempty"`
 }
 
 // Unable is what jail-init says in place of a report when it could not restrict itself. The tool has not run.
@@ -80,7 +116,8 @@ type Unable struct {
 
 // Filter is jail-init's second order: the inner seccomp filter, compiled outside.
 type Filter struct {
-	Program []byte `json:"program"` // struct sock_filter instructions
+	Program []byte `json:"program"`           // struct sock_filter instructions
+	Ceiling []byte `json:"ceiling,omitempty"` // the host's own, put on before it
 }
 
 // ShimFilterArg is the argument with which jail-shim compiles a filter that it reads from standard input.

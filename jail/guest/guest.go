@@ -83,6 +83,11 @@ func enter(conn *control.Conn, env []string) error {
 			return layer("limits", fmt.Errorf("rlimit %s: %w", r.Name, err))
 		}
 	}
+	if order.Ceiling != nil {
+		if err := landlock.Restrict(*order.Ceiling); err != nil {
+			return layer("landlock", fmt.Errorf("the host's ceiling: %w", err))
+		}
+	}
 	if err := landlock.Restrict(order.Landlock); err != nil {
 		return layer("landlock", err)
 	}
@@ -126,6 +131,11 @@ func confine(conn *control.Conn) error {
 	}
 	if len(filter.Program) == 0 {
 		return layer("seccomp", errors.New("inner filter is empty"))
+	}
+	if len(filter.Ceiling) > 0 {
+		if err := sys.LoadFilter(filter.Ceiling); err != nil {
+			return layer("seccomp", fmt.Errorf("the host's ceiling: %w", err))
+		}
 	}
 	return layer("seccomp", load(filter.Program))
 }

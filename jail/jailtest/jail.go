@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/jailtest/victim"
 	"github.com/jail-sandbox/jail/jail/launch"
@@ -52,11 +53,25 @@ func (s *Setup) Start(t testing.TB) *Jail {
 func (s *Setup) TryStart(t testing.TB) (*Jail, error) {
 	t.Helper()
 	files := s.Files
+	order := control.Order{Plan: s.Plan, RunDir: s.RunDir, Later: s.Later}
+	if w := s.Plan.Workspace; s.Holder != nil && w != nil {
+		shared, err := s.Holder.Share(w.Target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer shared.Close()
+		files.Lower, order.Shared = shared, append(order.Shared, w.Target)
+	}
 	for _, m := range s.Plan.Mounts {
-		if m.Kind != jail.MountBind {
+		take := func() (*os.File, error) { return cloneOf(m.Source) }
+		switch {
+		case m.Kind == jail.MountTmpfs && s.Holder != nil:
+			take = func() (*os.File, error) { return s.Holder.Share(m.Target) }
+			order.Shared = append(order.Shared, m.Target)
+		case m.Kind != jail.MountBind:
 			continue
 		}
-		tree, err := cloneOf(m.Source)
+		tree, err := take()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +83,23 @@ func (s *Setup) TryStart(t testing.TB) (*Jail, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.Process, err = s.Launcher.Start(context.Background(), control.Order{Plan: s.Plan, RunDir: s.RunDir}, stdio, files)
+	if err := cgroup.MakeCeiling(s.Plan); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cgroup.RemoveCeiling(s.Plan); err != nil {
+			t.Error(err)
+		}
+	})
+	if s.Later {
+		files.Lower, files.Upper = nil, nil
+	}
+	j.Process, err = s.Launcher.Start(context.Background(), order, stdio, files)
+	if err == nil && s.Later {
+		if err = j.Attach(s.Files.Lower, s.Files.Upper); err != nil {
+			j.Release()
+		}
+	}
 	err = errors.Join(err, stdio.In.Close(), stdio.Out.Close(), stdio.Err.Close())
 	if err != nil {
 		j.endStdin()

@@ -26,7 +26,11 @@ type Setup struct {
 	Data     string       // a directory of the host, at /data, read-only; the tool's own
 	Store    string       // a directory of the host, at /store, writable; the tool's own
 	Files    launch.Files // of the workspace
-	Terminal *os.File     // what the jail gets for its streams instead of pipes, as no daemon does; nil: pipes
+	Policy   policy.Effective
+	Request  jail.Request
+	Later    bool     // the shadow comes when the jail stands
+	Holder   *Jail    // where it is set, the shadow and the tmpfs mounts are those of this jail
+	Terminal *os.File // what the jail gets for its streams instead of pipes, as no daemon does; nil: pipes
 }
 
 const policyText = `policy = 1
@@ -91,8 +95,8 @@ func New(t testing.TB) *Setup {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Plan, err = jail.NewPlan(eff, jail.Request{ID: jail.NewID(), Base: takeBase(t), Slice: Slice(),
-		Command: jail.Command{Runner: "probe", Cwd: "/"}})
+	s.Policy, s.Request = eff, jail.Request{ID: jail.NewID(), Base: takeBase(t), Slice: Slice(), Command: jail.Command{Runner: "probe", Cwd: "/"}}
+	s.Plan, err = jail.NewPlan(s.Policy, s.Request)
 	if err != nil {
 		t.Fatal(err)
 	}

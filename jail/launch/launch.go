@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/control"
@@ -43,7 +44,17 @@ type Process struct {
 	init   *control.Conn
 	exited chan exit
 
+	sharing sync.Mutex
+	shared  chan share // answers to what is asked for under sharing: of Attach without a mount
+	ended   chan struct{}
+
 	refused []control.Refused // after Wait
+}
+
+// A share is an answer of the shim's.
+type share struct {
+	mount *os.File
+	err   error
 }
 
 type exit struct {
@@ -52,8 +63,8 @@ type exit struct {
 	err     error
 }
 
-// Start starts a jail and returns when all its layers stand and its restrictions lie in jail-init's socket. The tool has not started:
-// Invoke does that. A *LayerError means that nothing was left behind.
+// Start starts a jail and returns when all its layers stand and its restrictions lie in jail-init's socket; where the order says Later they come with
+// Attach. The tool has not started: Invoke does that. A *LayerError means that nothing was left behind.
 func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files Files) (*Process, error) {
 	o.InitPath = l.Init
 	shim, shimEnd, err := control.Pair("shim")
@@ -83,7 +94,7 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 	if err != nil {
 		return nil, errors.Join(err, shim.Close(), initHost.Close())
 	}
-	p := &Process{cmd: cmd, shim: shim, init: initHost, exited: make(chan exit, 1)}
+	p := &Process{cmd: cmd, shim: shim, init: initHost, exited: make(chan exit, 1), shared: make(chan share), ended: make(chan struct{})}
 	stop := context.AfterFunc(ctx, func() { p.shim.Close() }) // the shim takes that as: kill
 	defer stop()
 	if err := p.start(o); err != nil {
@@ -119,10 +130,16 @@ func (p *Process) start(o control.Order) error {
 	return nil
 }
 
-// watch waits for the end of the jail's first process.
+// watch waits for the end of the jail's first process, and takes what the shim hands out until then.
 func (p *Process) watch() {
-	var said control.FromShim
-	_, err := p.shim.Receive(&said)
+	defer close(p.ended)
+	said, files, err := p.hear()
+	for ; err == nil && (said.Shared != nil || said.Done != nil); said, files, err = p.hear() {
+		p.shared <- answerOf(said, files) // whoever asked waits for the answer
+	}
+	for _, f := range files {
+		f.Close()
+	}
 	switch {
 	case errors.Is(err, io.EOF):
 		err = errors.New("jail-shim was killed")
@@ -136,6 +153,90 @@ func (p *Process) watch() {
 		return
 	}
 	p.exited <- exit{status: *said.Exited, refused: said.Refused}
+}
+
+func (p *Process) hear() (said control.FromShim, files []*os.File, err error) {
+	files, err = p.shim.Receive(&said)
+	return said, files, err
+}
+
+func answerOf(said control.FromShim, files []*os.File) share {
+	if said.Shared != nil {
+		return shareOf(*said.Shared, files)
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	if said.Done.Error != "" {
+		return share{err: errors.New(said.Done.Error)}
+	}
+	return share{}
+}
+
+func shareOf(said control.Shared, files []*os.File) share {
+	if said.Error == "" && len(files) == 1 {
+		return share{mount: files[0]}
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	if said.Error == "" {
+		said.Error = fmt.Sprintf("jail-shim handed out %d mounts for one", len(files))
+	}
+	return share{err: errors.New(said.Error)}
+}
+
+// ErrNotThere says that a jail has ended that something was asked of.
+var ErrNotThere = errors.New("the jail has ended")
+
+// Share returns one more mount, detached, of what the jail has at target, the shadow of its workspace or a tmpfs, for another jail of the same ids; see
+// control.Order.Shared. The jail itself takes no part in it.
+func (p *Process) Share(target string) (*os.File, error) {
+	s := p.ask(control.Ask{Share: &control.Share{Target: target}})
+	if errors.Is(s.err, ErrNotThere) {
+		return nil, fmt.Errorf("share %s: %w", target, s.err)
+	}
+	return s.mount, s.err
+}
+
+// Attach gives a jail that was started with Order.Later the layers of its workspace, and returns when that is attached and jail-init has its
+// restrictions in its socket, as Start does otherwise. After an error the jail is only to be released. The launcher keeps none of the files.
+func (p *Process) Attach(lower, upper *os.File) error {
+	err := p.ask(control.Ask{Attach: &control.Attach{}}, lower, upper).err
+	if err != nil && !errors.Is(err, ErrNotThere) {
+		return &LayerError{"workspace", err.Error()}
+	}
+	return err
+}
+
+// Ready asks the shim whether the jail is still there.
+func (p *Process) Ready() error { return p.ask(control.Ask{Ready: true}).err }
+
+// Ended reports whether the jail's first process has ended.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *Process) ask(a control.Ask, files ...*os.File) share {
+	p.sharing.Lock()
+	defer p.sharing.Unlock()
+	if p.Ended() {
+		return share{err: ErrNotThere}
+	}
+	if err := p.shim.Send(a, files...); err != nil {
+		return share{err: errors.Join(ErrNotThere, err)}
+	}
+	select {
+	case s := <-p.shared:
+		return s
+	case <-p.ended:
+		return share{err: ErrNotThere}
+	}
 }
 
 // Invoke hands the invocation and the descriptors that it needs to jail-init.

@@ -15,9 +15,17 @@ import (
 
 // TestShadow lets native code loose on a shadow: it writes, up to the limits, and the real directory stays as it is. What the mount table inside
 // says of the layers are descriptors' names that mean nothing there.
+//
+// It does the same to one that is attached to a jail which stands already.
 func TestShadow(t *testing.T) {
-	s := jailtest.New(t)
-	dir := t.TempDir()
+	t.Run("from the start", func(t *testing.T) { shadow(t, false) })
+	t.Run("attached later", func(t *testing.T) { shadow(t, true) })
+}
+
+// giveShadow gives the jail a shadow of its data, of 8 MiB and 100 files, in a store that it returns.
+func giveShadow(t *testing.T, s *jailtest.Setup) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
 	store, err := workspace.Open(filepath.Join(dir, "store"))
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +56,13 @@ func TestShadow(t *testing.T) {
 	t.Cleanup(func() { s.Files.Upper.Close() })
 	s.Plan.Workspace = &jail.Workspace{Source: s.Data, Target: "/workspace", Shadow: true, Bytes: 8 << 20, Files: 100}
 	s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules, jail.LandlockRule{Path: "/workspace", Write: true})
+	return dir
+}
 
+func shadow(t *testing.T, later bool) {
+	s := jailtest.New(t)
+	s.Later = later
+	dir := giveShadow(t, s)
 	j := s.Start(t)
 	if r := j.One("=fill", text("/workspace/f"), i(1)); r.Errno != "" {
 		t.Errorf("write to the shadow: %v", r)

@@ -10,14 +10,17 @@ import (
 )
 
 // tryCgroup makes a control group with limits in it, beside those of the jails, and takes it away.
-func tryCgroup() error {
-	path := fmt.Sprintf("/jail/probe.%d", os.Getpid())
+func tryCgroup(slice string) error {
+	path := fmt.Sprintf("%s/probe.%d", slice, os.Getpid())
 	err := cgroup.MakeSlice(path, cgroup.Ceiling{Memory: 1 << 20, PIDs: 1})
 	return errors.Join(err, cgroup.Remove(path))
 }
 
 // Cgroups looks for the controllers of control groups that limits need.
 func Cgroups() Finding {
+	if forUser() {
+		return Delegation()
+	}
 	const name = "control groups"
 	layout, err := cgroup.Detect()
 	if err != nil {
@@ -31,10 +34,7 @@ func Cgroups() Finding {
 		return no(name, "enable them: on the kernel's command line, and in "+cgroup.Root+"/cgroup.subtree_control",
 			"%s, without the controllers %s", layout, strings.Join(missing, ", "))
 	}
-	if os.Geteuid() != 0 {
-		return unknown(name, "%s; only root can try", layout)
-	}
-	if err := tryCgroup(); err != nil {
+	if err := tryCgroup("/jail"); err != nil {
 		return no(name, "mount control groups so that this process can make some: "+cgroup.Root+" is read-only, or not this process's to write",
 			"%s, but none can be made: %s", layout, short(err))
 	}

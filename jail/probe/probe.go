@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
 // An Answer is one of three: what cannot be told is neither a yes nor a no, and nobody may rely on it.
@@ -45,7 +47,7 @@ func unknown(name, format string, args ...any) Finding {
 
 // onlyRoot is the answer to what only root can try.
 func onlyRoot(name string) (Finding, bool) {
-	return unknown(name, "only root can try"), os.Geteuid() != 0
+	return unknown(name, "only root can try"), os.Geteuid() != 0 && !sys.Rootless()
 }
 
 // short is what went wrong, without the names of what was made only to try: two attempts at the same say the same.
@@ -63,6 +65,9 @@ func short(err error) string {
 
 // All asks everything that a run needs of the host. scratch is a directory on the file system that holds the state.
 func All(scratch string) []Finding {
+	if forUser() {
+		return allForUser(scratch)
+	}
 	return []Finding{
 		Kernel(), UserNamespace(), Cgroups(), Seccomp(), Landlock(), Overlay(), LoopDevices(), Mkfs(), Room(scratch), Shadow(scratch),
 	}

@@ -27,6 +27,9 @@ func Shadow(scratch string) Finding {
 	if err != nil {
 		return no(name, "see the lines above, and whether the file system of "+scratch+" has id-mapped mounts (ext4, xfs, btrfs)", "%s", short(err))
 	}
+	if sys.Rootless() {
+		return yes(name, "one was made: a tmpfs, and an overlay in a user namespace")
+	}
 	return yes(name, "one was made on the file system of %s: loop device, ext4, id-mapped mounts, overlay", scratch)
 }
 
@@ -51,7 +54,8 @@ func tryShadow(dir string) (err error) {
 		return err
 	}
 	defer source.Close()
-	w, err := store.Prepare(workspace.Spec{ID: "probe", Source: source, Bytes: tryBytes, Inodes: tryFiles})
+	w, err := store.Prepare(workspace.Spec{ID: "probe", Source: source, Bytes: tryBytes, Inodes: tryFiles,
+		Caller: workspace.Caller{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}})
 	if err != nil {
 		return err
 	}
@@ -70,12 +74,13 @@ func attach(w *workspace.Workspace, real, target string) error {
 		return err
 	}
 	defer upper.Close()
-	userns, err := sys.NewUserNS(ids, ids)
-	if err != nil {
-		return err
+	a := workspace.Attachment{Lower: lower, Upper: upper, Base: lastBase, Target: target}
+	if !sys.Rootless() {
+		if a.UserNS, err = sys.NewUserNS(ids, ids); err != nil {
+			return err
+		}
+		defer a.UserNS.Close()
 	}
-	defer userns.Close()
-	a := workspace.Attachment{Lower: lower, Upper: upper, UserNS: userns, Base: lastBase, Target: target}
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine, and its mount namespace with the thread
@@ -101,10 +106,14 @@ func inside(a workspace.Attachment, real string) error {
 	if err != nil {
 		return err
 	}
-	if uid := info.Sys().(*syscall.Stat_t).Uid; uid != lastBase {
-		return fmt.Errorf("the directory's owner is uid %d in the shadow, and should be %d", uid, uint32(lastBase))
+	owner, group := uint32(lastBase), uint32(lastBase)
+	if sys.Rootless() {
+		owner, group = uint32(os.Geteuid()), uint32(os.Getegid())
 	}
-	err = sys.AsUser(lastBase, lastBase, nil, func() error { return shadow.WriteFile("new", []byte("x"), 0o644) })
+	if uid := info.Sys().(*syscall.Stat_t).Uid; uid != owner {
+		return fmt.Errorf("the directory's owner is uid %d in the shadow, and should be %d", uid, owner)
+	}
+	err = sys.AsUser(owner, group, nil, func() error { return shadow.WriteFile("new", []byte("x"), 0o644) })
 	if err != nil {
 		return fmt.Errorf("write into the shadow: %w", err)
 	}

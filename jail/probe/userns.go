@@ -16,8 +16,8 @@ const lastBase = jail.FirstBase + (jail.Bases-1)*jail.BaseSize
 // UserNamespace makes a user namespace with ids of a jail.
 func UserNamespace() Finding {
 	const name = "user namespaces"
-	if f, other := onlyRoot(name); other {
-		return f
+	if forUser() {
+		return userNamespaceOfUser(name)
 	}
 	ns, err := sys.NewUserNS(ids, ids)
 	if err != nil {

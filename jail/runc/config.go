@@ -41,7 +41,6 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := newMappings(p.IDs)
 	var networks []*configs.Network
 	if slices.Contains(p.Namespaces, "net") { // elsewhere the loopback device is not the jail's to bring up
 		networks = []*configs.Network{{Type: "loopback"}}
@@ -52,8 +51,8 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 		ParentDeathSignal: int(syscall.SIGKILL),
 		RootPropagation:   syscall.MS_PRIVATE | syscall.MS_REC,
 		Namespaces:        namespaces,
-		UIDMappings:       ids,
-		GIDMappings:       ids,
+		UIDMappings:       newMappings(p.IDs, p.IDs.Base),
+		GIDMappings:       newMappings(p.IDs, p.IDs.HostGroup()),
 		Hostname:          p.Hostname,
 		Mounts:            newMounts(p.Mounts, root),
 		Capabilities:      newCapabilities(p.Capabilities),
@@ -93,8 +92,8 @@ func newCapabilities(names []string) *configs.Capabilities {
 	return &configs.Capabilities{Bounding: names, Effective: names, Inheritable: names, Permitted: names, Ambient: names}
 }
 
-func newMappings(ids jail.IDs) []configs.IDMap {
-	all := []configs.IDMap{{ContainerID: 0, HostID: int64(ids.Base), Size: int64(ids.Size)}}
+func newMappings(ids jail.IDs, base uint32) []configs.IDMap {
+	all := []configs.IDMap{{ContainerID: 0, HostID: int64(base), Size: int64(ids.Size)}}
 	for _, e := range ids.Extra {
 		all = append(all, configs.IDMap{ContainerID: int64(e.Inside), HostID: int64(e.Host), Size: 1})
 	}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/guest"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
@@ -31,7 +32,8 @@ const rootBytes = 256 << 10 // of mount points, and files but for what is in the
 // buildRoot makes the jail's root below dir, in the calling thread's private mount namespace: a fresh tmpfs that no jail has ever
 // seen, with everything already mounted in it. The mounts are made here and not by the container library, by descriptor and with
 // their attributes set before they are attached, so that there is no moment at which one is writable or points elsewhere.
-func buildRoot(dir string, p jail.Plan, files []*os.File, initBinary *os.File, userns *os.File) error {
+func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.File, userns *os.File) error {
+	p := o.Plan
 	room := rootBytes
 	for _, f := range p.Files {
 		room += len(f.Text)
@@ -51,12 +53,25 @@ func buildRoot(dir string, p jail.Plan, files []*os.File, initBinary *os.File, u
 				return err
 			}
 		case jail.MountTmpfs:
-			if err := mountTmpfs(target, m, p.IDs); err != nil {
+			if !IsShared(o, m) {
+				if err := mountTmpfs(target, m, p.IDs); err != nil {
+					return err
+				}
+				break
+			}
+			if len(files) == 0 {
+				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
+			}
+			if err := attachShared(files[0], target, sys.MountFlags{Write: m.Write, Exec: m.Exec}); err != nil {
 				return err
 			}
+			files = files[1:]
 		case jail.MountBind:
 			if len(files) == 0 {
 				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
+			}
+			if p.IDs.User {
+				userns = nil // owners stay who they are
 			}
 			if err := bind(files[0], target, m, userns); err != nil {
 				return err
@@ -136,7 +151,7 @@ func mountTmpfs(target string, m jail.Mount, ids jail.IDs) error {
 	}
 	return sys.MountTmpfs(target, sys.MountFlags{Write: m.Write, Exec: m.Exec}, map[string]string{
 		"size": strconv.FormatInt(m.Size, 10), "nr_inodes": strconv.FormatInt(m.Files, 10), "mode": "0700",
-		"uid": strconv.FormatUint(uint64(ids.Base+ids.UID), 10), "gid": strconv.FormatUint(uint64(ids.Base+ids.GID), 10),
+		"uid": strconv.FormatUint(uint64(ids.Base+ids.UID), 10), "gid": strconv.FormatUint(uint64(ids.HostGroup()+ids.GID), 10),
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -44,7 +45,14 @@ type Jail struct {
 	PID       int
 	container *libcontainer.Container
 	process   *libcontainer.Process
+
+	root  string // where the jail's mounts are in the mount namespace of the thread that started it
+	plan  jail.Plan
+	later *later // what Attach needs, until then
 }
+
+// later is kept for the workspace that a jail does not have yet.
+type later struct{ userns *os.File }
 
 // Files are the descriptors that a plan needs, opened by the daemon.
 type Files struct {
@@ -77,11 +85,16 @@ func Start(o control.Order, files Files) (*Jail, error) {
 	if err := layer("mount", sys.PrivateMounts()); err != nil {
 		return nil, err
 	}
-	userns, err := sys.NewUserNS(idMap(o.Plan.IDs), idMap(o.Plan.IDs))
+	userns, err := sys.NewUserNS(idMap(o.Plan.IDs, o.Plan.IDs.Base), idMap(o.Plan.IDs, o.Plan.IDs.HostGroup()))
 	if err != nil {
 		return nil, layer("user namespace", err)
 	}
-	defer userns.Close()
+	kept := false
+	defer func() {
+		if !kept {
+			userns.Close()
+		}
+	}()
 	root, err := rootPath(o.RunDir)
 	if err != nil {
 		return nil, layer("mount", err)
@@ -91,25 +104,43 @@ func Start(o control.Order, files Files) (*Jail, error) {
 		return nil, layer("mount", err)
 	}
 	defer initBinary.Close()
-	if err := layer("mount", buildRoot(root, o.Plan, files.Binds, initBinary, userns)); err != nil {
+	if err := layer("mount", buildRoot(root, o, files.Binds, initBinary, userns)); err != nil {
 		return nil, err
 	}
-	if err := layer("workspace", attachWorkspace(root, o.Plan, files, userns)); err != nil {
+	if err := layer("workspace", attachWorkspace(root, o, files, userns)); err != nil {
 		return nil, err
 	}
-	return start(o, root, files.Control, files.Listener, userns)
+	j, err := start(o, root, files.Control, files.Listener, userns)
+	if err != nil {
+		return nil, err
+	}
+	j.root, j.plan = root, o.Plan
+	if o.Later {
+		j.later, kept = &later{userns}, true
+	}
+	return j, nil
 }
 
-func attachWorkspace(root string, p jail.Plan, files Files, userns *os.File) error {
+func attachWorkspace(root string, o control.Order, files Files, userns *os.File) error {
+	p := o.Plan
 	if p.Workspace == nil {
 		return nil
 	}
 	target := filepath.Join(root, p.Workspace.Target)
+	if slices.Contains(o.Shared, p.Workspace.Target) {
+		return attachShared(files.Lower, target, sys.MountFlags{Write: p.Workspace.Shadow, Exec: p.Workspace.Exec})
+	}
 	if err := mountPoint(target, true); err != nil {
 		return err
 	}
+	if o.Later {
+		return nil
+	}
 	if !p.Workspace.Shadow {
 		files.Upper = nil
+	}
+	if p.IDs.User {
+		userns = nil // owners stay who they are
 	}
 	return workspace.Attach(workspace.Attachment{Lower: files.Lower, Upper: files.Upper, UserNS: userns, Base: p.IDs.Base, Target: target, Exec: p.Workspace.Exec})
 }
@@ -158,8 +189,8 @@ func newEnv(memory int64) []string {
 	return env
 }
 
-func idMap(ids jail.IDs) []sys.IDMap {
-	all := []sys.IDMap{{Inside: 0, Host: ids.Base, Size: ids.Size}}
+func idMap(ids jail.IDs, base uint32) []sys.IDMap {
+	all := []sys.IDMap{{Inside: 0, Host: base, Size: ids.Size}}
 	for _, e := range ids.Extra {
 		all = append(all, sys.IDMap{Inside: e.Inside, Host: e.Host, Size: 1})
 	}

@@ -64,11 +64,42 @@ func (v *viewer) controlGroup() error {
 		return err
 	}
 	v.held(held)
+	if err := v.ceiling(); err != nil {
+		return err
+	}
 	score, err := os.ReadFile(proc(v.PID, "oom_score_adj"))
 	if err != nil {
 		return err
 	}
 	v.is("control group", "oom_score_adj", strconv.Itoa(v.Plan.Cgroup.OOMScore), strings.TrimSpace(string(score)))
+	return nil
+}
+
+// ceiling: the group above the leaf has the host's own limits.
+func (v *viewer) ceiling() error {
+	c := cgroup.CeilingOf(v.Plan)
+	if c == nil {
+		return nil
+	}
+	group, err := cgroup.Open(c.Path)
+	if err != nil {
+		return err
+	}
+	held, err := group.Held()
+	if err != nil {
+		return err
+	}
+	memory := c.Memory
+	if memory > 0 {
+		memory -= memory % int64(os.Getpagesize())
+	}
+	for _, l := range []struct {
+		what      string
+		want, got int64
+		unit      string
+	}{{"memory", memory, held.Memory, "bytes"}, {"pids", c.PIDs, held.PIDs, "tasks"}, {"cpu quota", c.CPUQuota, held.CPUQuota, "µs"}} {
+		v.is("ceiling", l.what, limitText(l.want, l.unit), limitText(l.got, l.unit))
+	}
 	return nil
 }
 
@@ -95,6 +126,9 @@ func (v *viewer) held(h cgroup.Held) {
 	}
 	v.disks("disk reads", c.IORead, h.Read)
 	v.disks("disk writes", c.IOWrite, h.Write)
+	if v.Plan.IDs.User {
+		return // a user may load no such program, and write no such rule: nodev alone keeps other nodes from being opened
+	}
 	var want []string
 	for _, d := range v.Plan.Devices {
 		want = append(want, "c "+deviceNumbers[d]+" rw")

@@ -80,11 +80,15 @@ func orNone(all []string) string {
 
 // ids: whom the jail's ids stand for on the host.
 func (v *viewer) ids() error {
-	want := []string{fmt.Sprintf("0 %d %d", v.Plan.IDs.Base, v.Plan.IDs.Size)}
-	for _, e := range v.Plan.IDs.Extra {
-		want = append(want, fmt.Sprintf("%d %d 1", e.Inside, e.Host))
-	}
-	for _, name := range []string{"uid_map", "gid_map"} {
+	for _, m := range []struct {
+		name string
+		base uint32
+	}{{"uid_map", v.Plan.IDs.Base}, {"gid_map", v.Plan.IDs.HostGroup()}} {
+		name, base := m.name, m.base
+		want := []string{fmt.Sprintf("0 %d %d", base, v.Plan.IDs.Size)}
+		for _, e := range v.Plan.IDs.Extra {
+			want = append(want, fmt.Sprintf("%d %d 1", e.Inside, e.Host))
+		}
 		text, err := os.ReadFile(proc(v.PID, name))
 		if err != nil {
 			return err
@@ -99,31 +103,53 @@ func (v *viewer) ids() error {
 }
 
 // hostID is what an id inside is on the host.
-func hostID(ids jail.IDs, inside uint32) uint32 {
+func hostID(ids jail.IDs, base, inside uint32) uint32 {
 	for _, e := range ids.Extra {
 		if e.Inside == inside {
 			return e.Host
 		}
 	}
-	return ids.Base + inside
+	return base + inside
 }
 
-// filters on every thread: the outer one and the inner one.
-const filters = 2
+// ownGroups are those that a jail has beside its own: none, but a user cannot take from a process the groups that the user is in (setgroups(2)).
+func ownGroups(ids jail.IDs) (string, error) {
+	if !ids.User {
+		return "", nil
+	}
+	all, err := os.Getgroups()
+	texts := make([]string, len(all))
+	for i, g := range all {
+		texts[i] = strconv.Itoa(g)
+	}
+	return strings.Join(texts, " "), err
+}
+
+// filters are those on every thread: the outer one and the inner one, and the ceiling's between them.
+func (v *viewer) filters() int {
+	if v.Plan.Ceiling != nil {
+		return 3
+	}
+	return 2
+}
 
 // threads looks at every thread of every process of the jail.
 func (v *viewer) threads() error {
-	user, group := strconv.FormatUint(uint64(hostID(v.Plan.IDs, v.Plan.IDs.UID)), 10), strconv.FormatUint(uint64(hostID(v.Plan.IDs, v.Plan.IDs.GID)), 10)
+	user, group := strconv.FormatUint(uint64(hostID(v.Plan.IDs, v.Plan.IDs.Base, v.Plan.IDs.UID)), 10), strconv.FormatUint(uint64(hostID(v.Plan.IDs, v.Plan.IDs.HostGroup(), v.Plan.IDs.GID)), 10)
+	groups, err := ownGroups(v.Plan.IDs)
+	if err != nil {
+		return err
+	}
 	nnp := "0"
 	if v.Plan.NoNewPrivileges {
 		nnp = "1"
 	}
 	none := strings.Repeat("0", 16)
 	want := []struct{ layer, key, value string }{
-		{"ids", "Uid", strings.Repeat(user+" ", 3) + user}, {"ids", "Gid", strings.Repeat(group+" ", 3) + group}, {"ids", "Groups", ""},
+		{"ids", "Uid", strings.Repeat(user+" ", 3) + user}, {"ids", "Gid", strings.Repeat(group+" ", 3) + group}, {"ids", "Groups", groups},
 		{"capabilities", "CapInh", none}, {"capabilities", "CapPrm", none}, {"capabilities", "CapEff", none}, {"capabilities", "CapBnd", none},
 		{"capabilities", "CapAmb", none}, {"capabilities", "NoNewPrivs", nnp},
-		{"seccomp", "Seccomp", "2"}, {"seccomp", "Seccomp_filters", strconv.Itoa(filters)}, {"process", "TracerPid", "0"},
+		{"seccomp", "Seccomp", "2"}, {"seccomp", "Seccomp_filters", strconv.Itoa(v.filters())}, {"process", "TracerPid", "0"},
 	}
 	tasks, err := v.tasks()
 	if err != nil {

@@ -106,6 +106,10 @@ func (v *viewer) differs(layer, what, want, got string) {
 }
 
 func (v *viewer) unreadable() {
+	if c := v.Plan.Ceiling; c != nil {
+		v.findings = append(v.findings, Finding{Layer: "ceiling", What: "domain", Answer: Unreadable, Want: strconv.Itoa(len(c.Landlock.Rules)) + " rules"},
+			Finding{Layer: "ceiling", What: "filter", Answer: Unreadable, Want: strconv.Itoa(len(c.Filter.Allow)) + " calls"})
+	}
 	for _, f := range []Finding{
 		{Layer: "landlock", What: "domain", Want: strconv.Itoa(len(v.Plan.Landlock.Rules)) + " rules"},
 		{Layer: "seccomp", What: "outer filter", Want: strconv.Itoa(len(v.Plan.OuterFilter.Allow)) + " calls"},

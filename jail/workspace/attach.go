@@ -12,7 +12,7 @@ import (
 type Attachment struct {
 	Lower  *os.File // from Workspace.Lower or CloneLower
 	Upper  *os.File // from Workspace.Upper; nil: the real directory read-only, without a shadow
-	UserNS *os.File // the user namespace whose id mapping both get
+	UserNS *os.File // the user namespace whose id mapping both get; nil: owners stay who they are, and the tool is the user
 	Base   uint32   // the host's id of that namespace's id 0
 	Target string   // an existing directory
 	Exec   bool     // what is in it may run
@@ -24,13 +24,13 @@ type Attachment struct {
 //
 // Overlays of id-mapped layers need Linux 5.19; the real directory must be on a file system with id-mapped mounts.
 func Attach(a Attachment) error {
-	if err := sys.MapMountIDs(a.Lower, a.UserNS); err != nil {
+	if err := mapIDs(a.Lower, a.UserNS); err != nil {
 		return fmt.Errorf("attach workspace: the file system of the directory cannot map owners: %w", err)
 	}
 	if a.Upper == nil {
 		return attachAs(a, a.Lower)
 	}
-	if err := sys.MapMountIDs(a.Upper, a.UserNS); err != nil {
+	if err := mapIDs(a.Upper, a.UserNS); err != nil {
 		return fmt.Errorf("attach workspace: %w", err)
 	}
 	overlay, err := overlayOf(a)
@@ -39,6 +39,13 @@ func Attach(a Attachment) error {
 	}
 	defer overlay.Close()
 	return attachAs(a, overlay)
+}
+
+func mapIDs(mount, userns *os.File) error {
+	if userns == nil {
+		return nil
+	}
+	return sys.MapMountIDs(mount, userns)
 }
 
 func attachAs(a Attachment, mount *os.File) error {

@@ -178,9 +178,10 @@ func (k *walker) dir(upper, real *os.File, path string, depth int) error {
 }
 
 // hiddenBy returns the real names below an opaque directory, one that was made anew where another had been deleted. The mark is an
-// attribute that only root can set; what a tool may write in its stead, user.overlay.*, means nothing here.
+// attribute that only root can set; what a tool may write in its stead, user.overlay.*, means nothing here. In a user's layer that is the mark, and the
+// overlay keeps the names to itself: a tool cannot set them.
 func (k *walker) hiddenBy(upper, real *os.File) ([]string, error) {
-	opaque, err := sys.Xattr(upper, "trusted.overlay.opaque")
+	opaque, err := sys.Xattr(upper, mark()+"opaque")
 	if err != nil || string(opaque) != "y" {
 		return nil, err
 	}

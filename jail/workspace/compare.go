@@ -282,7 +282,7 @@ func (k *walker) lostCounterpart(c *Change, upper, real *os.File, name string) e
 		return err
 	}
 	defer f.Close()
-	origin, err := sys.Xattr(f, "trusted.overlay.origin")
+	origin, err := sys.Xattr(f, mark()+"origin")
 	if origin != nil {
 		c.Conflict = "the real file was deleted or moved since the run began"
 	}

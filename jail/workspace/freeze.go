@@ -40,6 +40,11 @@ func (w *Workspace) Keep() error {
 	if w.image == nil {
 		return nil // of an earlier process, which kept it
 	}
+	if w.memory {
+		if err := w.keepMemory(); err != nil {
+			return w.wrap("keep", err)
+		}
+	}
 	w.meta.Boot = "" // what is on the disk now is whole, in any boot
 	return w.wrap("keep", errors.Join(w.saveBases(), w.image.Sync(), w.save(true), w.store.dir.Sync()))
 }
@@ -75,6 +80,9 @@ func (w *Workspace) mountAgain() (err error) {
 			err = ErrActive
 		}
 		return err
+	}
+	if sys.Rootless() {
+		return w.readMemory()
 	}
 	if w.loop, err = sys.AttachLoop(w.image, true); err != nil {
 		return err

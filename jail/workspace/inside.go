@@ -96,7 +96,7 @@ func (in *inside) has(name string) (bool, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if opaque, err := sys.Xattr(in.upper, "trusted.overlay.opaque"); err != nil || string(opaque) == "y" {
+	if opaque, err := sys.Xattr(in.upper, mark()+"opaque"); err != nil || string(opaque) == "y" {
 		return false, err
 	}
 	real, err := in.k.lookup(in.real, name)

@@ -163,16 +163,7 @@ func (w *Workspace) prepareLayer() (err error) {
 			return fmt.Errorf("names to hide: %w", err)
 		}
 	}
-	if w.image, err = w.store.newImage(w.dir, w.meta.Bytes, w.meta.Inodes+hidden.inodes()); err != nil {
-		return err
-	}
-	if err := sys.Lock(w.image, true); err != nil {
-		return err
-	}
-	if w.loop, err = sys.AttachLoop(w.image, false); err != nil {
-		return err
-	}
-	if w.mount, err = sys.MountExt4(w.loop, false); err != nil {
+	if err := w.newLayer(w.meta.Inodes + hidden.inodes()); err != nil {
 		return err
 	}
 	// An overlay's root has the owner and mode of the upper layer's, whatever the lower one has.
@@ -181,6 +172,7 @@ func (w *Workspace) prepareLayer() (err error) {
 		mode     uint32
 		uid, gid uint32
 	}{{"upper", w.meta.Mode, w.meta.UID, w.meta.GID}, {"work", 0o700, 0, 0}} {
+		d.uid, d.gid = ownerOf(d.uid, d.gid)
 		if err := sys.MkdirAt(w.mount, d.name, 0o700); err != nil {
 			return err
 		}
@@ -199,6 +191,30 @@ func (w *Workspace) prepareLayer() (err error) {
 		}
 	}
 	return w.save(false)
+}
+
+// newLayer makes the file system of an empty layer, and holds the lock that says that this process uses it.
+func (w *Workspace) newLayer(inodes int64) (err error) {
+	if sys.Rootless() {
+		if w.image, err = sys.OpenBeneath(w.dir, "upper.img", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return err
+		}
+		if err := sys.Lock(w.image, true); err != nil {
+			return err
+		}
+		return w.newMemory(inodes)
+	}
+	if w.image, err = w.store.newImage(w.dir, w.meta.Bytes, inodes); err != nil {
+		return err
+	}
+	if err := sys.Lock(w.image, true); err != nil {
+		return err
+	}
+	if w.loop, err = sys.AttachLoop(w.image, false); err != nil {
+		return err
+	}
+	w.mount, err = sys.MountExt4(w.loop, false)
+	return err
 }
 
 // Lower returns a detached read-only mount of the real directory, for Attach in a jail's mount namespace. It must be called in the
@@ -224,13 +240,17 @@ func (w *Workspace) Upper() (*os.File, error) {
 	if err := w.activate(); err != nil {
 		return nil, w.wrap("upper layer", err)
 	}
+	if w.memory {
+		f, err := sys.CloneOf(w.mount)
+		return f, w.wrap("upper layer", err)
+	}
 	f, err := sys.MountExt4(w.loop, false)
 	return f, w.wrap("upper layer", err)
 }
 
 func (w *Workspace) activate() error {
 	switch {
-	case w.loop == nil || w.meta.State != Prepared && w.meta.State != Active:
+	case w.loop == nil && !w.memory || w.meta.State != Prepared && w.meta.State != Active:
 		return fmt.Errorf("%w: it is %s", ErrState, w.meta.State)
 	case w.meta.State == Active:
 		return nil

@@ -58,7 +58,11 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 			return Shown{}, err
 		}
 		if o.Patch != nil && chosen(string(c.Path), o.Options.Paths) {
-			if err := p.change(c); err != nil {
+			err := p.change(c)
+			if err == nil && o.Hunks != nil { // who asks for both wants to know which text belongs to which change
+				err = p.out.Flush()
+			}
+			if err != nil {
 				return Shown{}, w.wrap("patch", err)
 			}
 		}

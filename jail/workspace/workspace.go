@@ -105,6 +105,8 @@ type Workspace struct {
 	image *os.File // its lock: exclusive while active, shared afterwards
 	loop  *os.File
 	mount *os.File // of the upper layer's file system
+	// memory says that mount is a tmpfs, attached in this process's mount namespace; see newMemory.
+	memory bool
 	// basis are the changes of the last review whose base a merge could need; see saveBases.
 	basis      []Change
 	basisBytes int64
@@ -186,7 +188,7 @@ func (w *Workspace) Close() error {
 }
 
 func (w *Workspace) close() error {
-	var err error
+	err := w.detachMemory()
 	for _, f := range []**os.File{&w.mount, &w.loop, &w.image, &w.source, &w.dir} {
 		if *f != nil {
 			err = errors.Join(err, (*f).Close())

@@ -122,6 +122,7 @@ func (d *differ) compare(a, b policy.Policy) (err error) {
 	d.tools()
 	d.fetch()
 	d.env()
+	d.audit()
 	d.limits()
 	return nil
 }
@@ -310,6 +311,13 @@ func (d *differ) tools() {
 		case x && !y:
 			d.add(Narrower, "syscalls", "use the system calls of "+g.Name, "syscalls.groups", nil)
 		}
+	}
+}
+
+func (d *differ) audit() {
+	if x, y := d.a.Audit.Files, d.b.Audit.Files; x != y {
+		what := map[policy.FileAudit]string{policy.FilesOpens: "open files without a record", policy.FilesChanges: "write files without a record of each"}
+		d.add(way(y > x), "audit", what[min(x, y)], fmt.Sprintf("audit.files = %q", either(y > x, y, x)), nil)
 	}
 }
 

@@ -205,6 +205,7 @@ func TestDiffMeans(t *testing.T) {
 		"a limit":      {func(p *policy.Policy) { p.Limits.Memory = 1 << 20 }, []string{"narrower limit use 1MiB of memory"}},
 		"a variable":   {func(p *policy.Policy) { p.Env.Pass = policy.MustGlobs("TERM", "HOME") }, []string{"wider env see the caller's variable HOME"}},
 		"no more wasi": {func(p *policy.Policy) { p.Syscalls.Groups = []string{"native"} }, []string{"narrower tool", "narrower syscalls"}},
+		"unwatched":    {func(p *policy.Policy) { p.Audit = policy.TopAudit() }, []string{"wider audit open files without a record"}},
 	} {
 		b := base
 		b.Mounts = append(policy.Mounts{}, base.Mounts...)

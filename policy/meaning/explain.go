@@ -81,6 +81,8 @@ func Explain(sources []Source) (Explanation, error) {
 	explainList(x, "env.pass", p, func(p policy.Policy) []policy.Glob { return p.Env.Pass }, glob)
 	explainList(x, "env.allow", p, func(p policy.Policy) []policy.Glob { return p.Env.Allow }, glob)
 	explainList(x, "syscalls.groups", p, func(p policy.Policy) []word { return words(p.Syscalls.Groups) }, text)
+	files := func(p policy.Policy) string { return p.Audit.Files.String() }
+	x.scalar("audit.files", files(p), files, policy.FilesNone.String())
 	return x.out, nil
 }
 

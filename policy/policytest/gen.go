@@ -201,6 +201,11 @@ func Syscalls() *rapid.Generator[policy.Syscalls] {
 		func(s []string) policy.Syscalls { return policy.Syscalls{Groups: s} })
 }
 
+// Audit draws what is recorded, values that there are not included.
+func Audit() *rapid.Generator[policy.Audit] {
+	return rapid.Map(rapid.IntRange(0, 4), func(n int) policy.Audit { return policy.Audit{Files: policy.FileAudit(n)} })
+}
+
 // Policy draws a whole policy, such as a caller could build by hand: it need not pass
 // Check.
 func Policy() *rapid.Generator[policy.Policy] {
@@ -213,6 +218,7 @@ func Policy() *rapid.Generator[policy.Policy] {
 			Fetch:     Fetch().Draw(t, "fetch"),
 			Env:       Env().Draw(t, "env"),
 			Syscalls:  Syscalls().Draw(t, "syscalls"),
+			Audit:     Audit().Draw(t, "audit"),
 		}
 	})
 }

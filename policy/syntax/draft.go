@@ -45,6 +45,8 @@ type included struct {
 // draft is a file that has been read, before what it leaves out has a meaning.
 type draft struct {
 	name, about string
+	version     int64
+	host        Host
 	include     []included
 	policy      policy.Policy
 	mountAt     []Position          // of each mount in policy
@@ -144,6 +146,7 @@ func (d *draft) inheritPolicy(base *draft) {
 	p.Env.Pass = uniteRules(q.Env.Pass, p.Env.Pass)
 	p.Env.Allow = uniteRules(q.Env.Allow, p.Env.Allow)
 	p.Syscalls.Groups = unite(q.Syscalls.Groups, p.Syscalls.Groups)
+	inheritKey(d, base, "audit.files", &p.Audit.Files, q.Audit.Files)
 	values := maps.Clone(p.Env.Set.Values)
 	if values == nil {
 		values = map[string]string{}
@@ -260,6 +263,7 @@ func (d *draft) open() {
 	openKey(d, "env.pass", &p.Env.Pass, top.Env.Pass)
 	openKey(d, "env.allow", &p.Env.Allow, top.Env.Allow)
 	openKey(d, "syscalls.groups", &p.Syscalls, top.Syscalls)
+	openKey(d, "audit.files", &p.Audit.Files, top.Audit.Files)
 }
 
 // openOptional is open for what even a profile may leave out.
@@ -269,6 +273,7 @@ func (d *draft) openOptional() {
 			d.policy.Limits.Put(name, policy.Unlimited)
 		}
 	}
+	openKey(d, "audit.files", &d.policy.Audit.Files, policy.FilesNone)
 }
 
 func openKey[T any](d *draft, key string, into *T, top T) {

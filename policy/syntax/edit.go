@@ -317,10 +317,13 @@ func intoList(text []byte, key int, item string) []byte {
 	switch lead := leadOf(text, last, to); {
 	case empty:
 		insert = item
-	case lead != "" && comma:
-		insert = lead + item + ","
 	case lead != "":
-		insert = "," + lead + item
+		// Behind what a comment on the line of the last item says of it.
+		end := last + bytes.IndexByte(text[last:], '\n')
+		if comma {
+			return slices.Concat(text[:end], []byte(lead+item+","), text[end:])
+		}
+		return slices.Concat(text[:last], []byte(","), text[last:end], []byte(lead+item), text[end:])
 	case comma:
 		insert = " " + item
 	}

@@ -53,6 +53,11 @@ var plainKeys = []Key{
 	{"tool.NAME.fetch.allow", "[[…]]", "what one tool may fetch of what is granted, as in fetch.allow"},
 	{"tool.NAME.fetch.deny", "[[…]]", "what one tool may not fetch, as in fetch.deny"},
 	{"syscalls.groups", `["wasi"]`, "groups of system calls"},
+	{"audit.files", "none | changes | opens", "what is put on record of the files that a run opens or writes; none said means none"},
+	{"version", "1", "counts the changes of the file; what is signed never goes back to a lower one"},
+	{"signed.by", `["ops+5e4f8c11+Ae…"]`, "in a ceiling: keys of which one must have signed each profile of the operator"},
+	{"profiles.NAME.users", `["alice"]`, "in a ceiling: who may use a profile; \"*\" as NAME means the rest"},
+	{"profiles.NAME.groups", `["dev"]`, "in a ceiling: whose members may use a profile"},
 }
 
 // Keys returns every key there is.

@@ -183,7 +183,7 @@ func TestEdits(t *testing.T) {
 		old  string
 		new  string
 	}{
-		{"into a list of lines", syntax.AddItem("tools", "allow", "python/*"), "\"core-utils/*\", # all", "\"core-utils/*\",\n  \"python/*\", # all"},
+		{"into a list of lines", syntax.AddItem("tools", "allow", "python/*"), "# all of them\n", "# all of them\n  \"python/*\",\n"},
 		{"into an empty list", syntax.AddItem("tools", "modules", "/a.wasm"), "modules = []", "modules = [\"/a.wasm\"]"},
 		{"a new key", syntax.AddItem("tools", "native", "/bin/a"), "[tools] # what runs\n", "[tools] # what runs\nnative = [\"/bin/a\"]\n"},
 		{"another value", syntax.SetLimit("limits", "memory", policy.Bytes, 2<<30), "\"1GiB\" #", "\"2GiB\" #"},

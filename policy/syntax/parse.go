@@ -34,6 +34,10 @@ type File struct {
 	// Tools are the sections of single tools, by their patterns. Their keys are in At under
 	// `tool."PATTERN".`, with all that follows.
 	Tools []policy.ForTool
+	// Version counts the changes of the file, for hosts whose ceiling asks for signatures; 0 where the file says none.
+	Version int64
+	// Host is what a ceiling says of policy files; of other kinds it is empty.
+	Host Host
 }
 
 // Layer returns the policy as a layer of a run.
@@ -62,7 +66,7 @@ func ParseFor(places Places, kind Kind, source string, text []byte, find Finder)
 	if len(errs) > 0 {
 		return File{}, errs.sorted().quoted(p.texts)
 	}
-	return File{kind, source, d.name, d.about, include, d.policy.Normal(), d.at, d.sections()}, nil
+	return File{kind, source, d.name, d.about, include, d.policy.Normal(), d.at, d.sections(), d.version, d.host}, nil
 }
 
 type parser struct {
@@ -85,7 +89,7 @@ func (p *parser) one(source string, text []byte, path []string) (*draft, []strin
 		return nil, nil
 	}
 	d := &draft{at: map[string]Position{}}
-	r := &reader{kind: p.kind, places: p.places, draft: d, errs: &errs}
+	r := &reader{kind: p.kind, included: len(path) > 0, places: p.places, draft: d, errs: &errs}
 	r.file(root)
 	*p.errs = append(*p.errs, errs...)
 	var names []string

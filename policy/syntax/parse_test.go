@@ -98,6 +98,7 @@ func TestParseWhole(t *testing.T) {
 		},
 		Env:      policy.Env{Set: policy.Vars{Values: map[string]string{"LANG": "C.UTF-8"}}, Pass: policy.MustGlobs("TERM")},
 		Syscalls: policy.Syscalls{Groups: []string{"wasi"}},
+		Audit:    policy.TopAudit(),
 	}
 	if !policytest.Same(f.Policy, want) {
 		t.Errorf("read as\n%s\nwant\n%s", f.Policy, want)
@@ -145,7 +146,7 @@ func TestParseErrors(t *testing.T) {
 		{"swapped letters", "policy = 1\n[limits]\npisd = 1", []string{"did you mean `pids`?"}},
 		{"case of a key", "policy = 1\n[Limits]\nmemory = \"1MiB\"", []string{"2:2: unknown key \"Limits\": keys are in lower case: write `limits`"}},
 		{"two keys that differ by case", "policy = 1\n[limits]\nmemory = \"1MiB\"\nMemory = \"2MiB\"", []string{"4:1: unknown key \"Memory\""}},
-		{"far from anything", "policy = 1\nzzzzzzzz = 1", []string{"there are about, env, fetch"}},
+		{"far from anything", "policy = 1\nzzzzzzzz = 1", []string{"there are about, audit, env, fetch"}},
 		{"key twice", "policy = 1\nname = \"a\"\nname = \"b\"", []string{"3:1: \"name\" is said a second time, after line 2"}},
 		{"section twice", "policy = 1\n[limits]\n[limits]", []string{"3:2: \"limits\" is said a second time"}},
 		{"dotted over inline", "policy = 1\nenv = {}\nenv.pass = []", []string{"3:1: \"env\" is said a second time"}},

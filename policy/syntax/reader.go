@@ -13,10 +13,11 @@ import (
 
 // reader turns the tree of one file into a draft.
 type reader struct {
-	kind   Kind
-	places Places
-	draft  *draft
-	errs   *Errors
+	kind     Kind
+	included bool // by another file
+	places   Places
+	draft    *draft
+	errs     *Errors
 }
 
 // keys reads the keys of a table, each by its own function, and reports those that

@@ -48,6 +48,10 @@ func Render(f File) []byte {
 	w.globs("allow", p.Env.Allow, top.Env.Allow)
 	w.section("syscalls")
 	w.strings("groups", p.Syscalls.Groups, p.Syscalls.String() == top.Syscalls.String())
+	w.section("audit")
+	if p.Audit.Files != policy.FilesNone {
+		w.line("files = %s", quote(p.Audit.Files.String()))
+	}
 	for _, t := range f.Tools {
 		w.tool(t, top)
 	}
@@ -267,6 +271,9 @@ func list(texts []string) string {
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
+
+// Quote writes a text as a string of TOML.
+func Quote(s string) string { return quote(s) }
 
 // quote writes a basic string of TOML, whose escapes are not those of Go.
 func quote(s string) string {

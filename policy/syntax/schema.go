@@ -30,6 +30,10 @@ func Schema() []byte {
 	props["tool"] = object{"type": "object", "additionalProperties": section, "propertyNames": object{"pattern": "^(/|[^/]+/|\\*\\*/)"},
 		"description": "what narrows the runs of single tools, met with the rest"}
 	props["without"] = withoutSchema()
+	props["version"] = object{"type": "integer", "minimum": 1, "maximum": maxVersion, "description": about("version")}
+	props["signed"] = object{"type": "object", "additionalProperties": false, "required": []string{"by"}, "properties": object{"by": describedTexts("signed.by")}}
+	props["profiles"] = object{"type": "object", "additionalProperties": object{"type": "object", "additionalProperties": false,
+		"properties": object{"users": describedTexts("profiles.NAME.users"), "groups": describedTexts("profiles.NAME.groups")}}}
 	root["required"] = []string{"policy"}
 	root["$schema"], root["$id"] = "https://json-schema.org/draft/2020-12/schema", SchemaID
 	root["title"] = "Policy of jail"
@@ -47,6 +51,12 @@ func about(path string) string {
 		}
 	}
 	return ""
+}
+
+func describedTexts(path string) object {
+	out := texts()
+	out["description"] = about(path)
+	return out
 }
 
 func listOf(items object) object { return object{"type": "array", "items": items} }
@@ -73,6 +83,8 @@ func schemaOf(t reflect.Type, path string) object {
 		return object{"enum": policy.CommitRuleWords()}
 	case reflect.TypeFor[policy.Rights]():
 		return object{"enum": policy.RightsWords()}
+	case reflect.TypeFor[policy.FileAudit]():
+		return object{"enum": policy.FileAuditWords()}
 	case reflect.TypeFor[policy.FetchMode]():
 		return object{"enum": policy.FetchModeWords()}
 	case reflect.TypeFor[policy.TLSMode]():

@@ -72,7 +72,7 @@ func TestSchemaLetsThrough(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	for _, text := range []string{whole, commented, "policy = 1\n[without]\ntools.allow = [\"x\"]\n[tool.\"a/b\".limits]\nmemory = \"1MiB\"\n",
+	for _, text := range []string{whole, commented, "policy = 1\nversion = 3\n[signed]\nby = [\"ops+5e4f8c11+AeAA\"]\n[profiles.\"*\"]\nusers = [\"root\"]\n[profiles.\"tools/python\"]\ngroups = [\"dev\", \"100\"]\n", "policy = 1\n[without]\ntools.allow = [\"x\"]\n[tool.\"a/b\".limits]\nmemory = \"1MiB\"\n",
 		"policy = 1\n[[mount]]\nsource = \"${home}/x\"\ntarget = \"/x\"\naccess = \"read\"\n",
 		"policy = 1\n[[fetch.allow]]\nhost = \"*\"\nports = [80, \"8000-8100\"]\nrate = 5\ntimeout = \"1m30s\"\ntls = \"opaque\"\nwebsocket = true\n[fetch]\nmode = \"report\"\nlimits.rate = 3\n[[fetch.deny]]\nhost = \"a.test\""} {
 		if err := valid(text); err != nil {
@@ -105,6 +105,7 @@ func TestSchemaRefuses(t *testing.T) {
 
 // wrongKeys has each kind of error that the parser gives about one value.
 var wrongKeys = []string{
+	"policy = 1\nversion = 0", "policy = 1\nversion = \"1\"", "policy = 1\n[signed]", "policy = 1\n[signed]\nby = \"x\"", "policy = 1\n[profiles]\nbuild = []", "policy = 1\n[profiles.build]\nuser = [\"x\"]",
 	"", "policy = 2", "policy = \"1\"", "policy = 1\nPolicy = 1", "policy = 1\nname = \"Upper\"", "policy = 1\nname = \"a//b\"", "policy = 1\nname = 3",
 	"policy = 1\nabout = 1", "policy = 1\nabout = \"" + strings.Repeat("x", 501) + "\"", "policy = 1\ninclude = \"base\"", "policy = 1\ninclude = [\"Base\"]", "policy = 1\nlimit = 1",
 	"policy = 1\n[workspace]\naccess = \"rw\"", "policy = 1\n[workspace]\naccess = 1", "policy = 1\n[workspace]\nhide = [\"a[b]\"]", "policy = 1\n[workspace]\nhide = [\"a\", \"a\"]",

@@ -27,8 +27,12 @@ func (r *reader) file(root *node) {
 		"fetch":     r.fetch,
 		"env":       r.env,
 		"syscalls":  r.syscalls,
+		"audit":     r.audit,
 		"tool":      r.toolSections,
 		"without":   r.without,
+		"version":   r.fileVersion,
+		"signed":    r.signed,
+		"profiles":  r.audiences,
 	})
 	if root.get("policy") == nil {
 		r.errs.add(root.pos, fmt.Sprintf("write `policy = %d` as the first line", Version), "the version of the language is missing")
@@ -337,6 +341,12 @@ func (r *reader) envSet(key string, v *node) {
 		}
 	}
 	r.draft.policy.Env.Set = policy.Vars{Values: values}
+}
+
+func (r *reader) audit(key string, v *node) {
+	r.table(key, v, map[string]func(string, *node){
+		"files": func(k string, v *node) { r.oneOf(k, v, policy.FileAuditWords(), &r.draft.policy.Audit.Files) },
+	})
 }
 
 func (r *reader) syscalls(key string, v *node) {

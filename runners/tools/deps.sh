@@ -4,6 +4,8 @@
 #
 # usage: deps.sh           install what is missing (as root)
 #        deps.sh --check   exit 0 if nothing is missing, name what is otherwise
+#        deps.sh --rust [--check]   the same for what is compiled from Rust
+#        deps.sh --npm [--check]    the same for what comes from the npm registry
 #        deps.sh --clang   print the version of clang to use, "" if there is none
 set -eu
 
@@ -35,7 +37,33 @@ missing() {
 	command -v patch >/dev/null || echo patch
 	command -v xz >/dev/null || echo xz-utils
 	command -v bzip2 >/dev/null || echo bzip2
+	command -v tclsh >/dev/null || echo tcl
 }
+
+# Debian 12's compiler, and the crates of Debian 12 that ripgrep is linked with.
+rust_missing() {
+	[ -x /usr/bin/rustc ] || echo rustc
+	[ -x /usr/bin/cargo ] || echo cargo
+	[ -e /usr/lib/rustlib/wasm32-wasi ] || echo libstd-rust-dev-wasm32
+	[ -x /usr/lib/llvm-14/bin/lld ] || echo lld-14
+	for c in bstr-0.2 clap-2 grep-0.2 grep-cli-0.1 grep-searcher-0.1 ignore-0.4 lazy-static-1 log-0.4 num-cpus-1 regex-1 serde-json-1 termcolor-1; do
+		# Crates have the one or the other of these signs in their names.
+		[ -n "$(ls -d "/usr/share/cargo/registry/$c".* "/usr/share/cargo/registry/$(echo "${c%-*}" | tr - _)-${c##*-}".* 2>/dev/null)" ] ||
+			echo "librust-${c%-*}-dev"
+	done
+}
+
+npm_missing() {
+	command -v npm >/dev/null || echo npm
+}
+
+list=missing
+case "${1-}" in
+--rust | --npm)
+	list=${1#--}_missing
+	shift
+	;;
+esac
 
 case "${1-}" in
 --clang)
@@ -43,18 +71,18 @@ case "${1-}" in
 	exit
 	;;
 --check)
-	want=$(missing)
-	[ -z "$want" ] && [ -n "$(clang_version)" ] && exit
+	want=$($list)
+	[ -z "$want" ] && { [ "$list" != missing ] || [ -n "$(clang_version)" ]; } && exit
 	echo "missing to build the tools:" $want >&2
 	exit 1
 	;;
 esac
 
-want=$(missing)
+want=$($list)
 [ -n "$want" ] || exit 0
 if [ -z "$(ls /var/lib/apt/lists/*Packages* 2>/dev/null)" ]; then
 	apt-get update -qq
-	want=$(missing)
+	want=$($list)
 fi
 echo "installing, to build the tools:" $want
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $want >/dev/null

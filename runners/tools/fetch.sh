@@ -1,7 +1,7 @@
 #!/bin/sh
-# Puts the source files that sources.lock names into a folder, by apt from the
-# archives that this machine takes its Debian packages from, and checks each
-# against the lock. Files that are there and right are not fetched again.
+# Puts the source files that a lock names into a folder, by apt from the archives
+# that this machine takes its Debian packages from (npm:NAME by npm from the
+# registry that it is set up with), and checks each against the lock. Files that are there and right are not fetched again.
 #
 # usage: fetch.sh LOCK DIR
 set -eu
@@ -21,24 +21,34 @@ apt() {
 		-o Acquire::Languages=none -o APT::Sandbox::User="$(id -un)" "$@"
 }
 
-# The machine's archives of Debian, as sources of source packages.
+# The machine's archives of Debian, as sources of source packages, of the releases that the locks name, whichever the machine's own is.
 prepare() {
-	[ -e apt/ready ] && return
+	[ -e apt/ready-2 ] && return
 	mkdir -p apt/lists/partial apt/cache/archives/partial
 	apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' \
 		'Created-By: Packages' 'Origin: Debian' |
-		awk '!seen[$0]++ { print "deb-src", $0 }' >apt/sources.list
+		awk '!seen[$0]++ { print "deb-src", $0 }
+			$1 !~ /security/ && !twice[$1]++ { print "deb-src", $1, "bookworm main"; print "deb-src", $1, "trixie main" }' |
+		LC_ALL=C sort -u >apt/sources.list
 	[ -s apt/sources.list ] || { echo "no Debian archive is configured here" >&2; return 1; }
 	apt update
-	: >apt/ready
+	: >apt/ready-2
 }
 
 while read -r package version file sum; do
-	case "$package" in '#'* | '') continue ;; esac
+	case "$package" in '#'* | '') continue ;; */*/*) continue ;; esac # Go's own client fetches its modules
 	right "$file" "$sum" && continue
 	rm -f "$file"
-	prepare
 	echo "fetching $file"
-	apt source --download-only --tar-only "$package=$version" >/dev/null
+	case "$package" in npm:*)
+		npm pack --silent --ignore-scripts "${package#npm:}@$version" >/dev/null
+		right "$file" "$sum" || { echo "$file: not the file that $lock pins" >&2; exit 1; }
+		continue
+		;;
+	esac
+	prepare
+	# A point release of Debian takes the packaging that the version names away and leaves the sources.
+	apt source --download-only --tar-only "$package=$version" >/dev/null 2>&1 ||
+		apt source --download-only --tar-only "$package" >/dev/null
 	right "$file" "$sum" || { echo "$file: not the file that $lock pins" >&2; exit 1; }
 done <"$lock"

@@ -107,6 +107,63 @@ var fetchCases = [][]string{
 	{"-s", "$A/cut"}, {"-s", "-o", "out", "$A/cut"}, {"-s", "$A/chunks"}, {"-s", "$A/big"}, {"-s", "-o", "out", "$A/big"},
 	{"-s", "ftp//x:y"}, {"-s", "nosuch://x/"}, {"-s", "http://"}, {"-s", "$A/a b"}, {"--no-such-option"}, {"-m", "x", "$A"}, {"-I", "-d", "x", "$A"},
 	{"-s", "--url", "$A/x"}, {"-s", "--compressed", "-N", "-4", "$A/x"}, {"-s", "--", "$A/x"},
+	{"-s", "--fail-early", "-f", "$A/status/404", "$A/ok"}, {"-s", "-T", "bin", "$A/dir/"}, {"-s", "-w", "@form", "$A/x"},
+	{"-s", "-o", "/dev/null", "-w", "%{http_code}", "$A/x"}, {"-s", "-D", "/dev/null", "$A/x"}, {"-s", "-o", "/dev/null", "$A/empty"},
+	{"-s", "-A", "given a", "-A", "given b", "$A/x"}, {"-s", "-A", "", "$A/x"}, {"-s", "-H", "User-Agent: given x", "-A", "given y", "$A/x"}, {"-s", "-e", "a", "-e", "b", "$A/x"},
+	{"-s", "-b", "a=b", "-b", "c=d", "$A/x"}, {"-s", "-H", "Cookie: z=1", "-b", "a=b", "$A/x"}, {"-sL", "-b", "a=b", "$A/redirect?to=/x"},
+	{"-s", "-I", "-L", "$A/redirect?to=/x"}, {"-s", "-f", "-i", "-o", "out", "$A/status/404"}, {"-s", "-D", "h", "-o", "out", "-L", "$A/redirect?to=/x"}, {"-sL", "--max-redirs", "0", "$A/redirect?to=/x"},
+	{"-sL", "-T", "bin", "$A/redirect?to=/y"}, {"-sL", "-T", "bin", "$A/redirect?to=/y&code=307"}, {"-s", "$A//x//y"}, {"-s", "-H", "Accept: a", "-H", "Accept: b", "$A/x"},
+}
+
+// What fetch does otherwise than curl is on purpose: it is written down, and it is still so. Each is a command line, its exit code, something that
+// fetch says, and words of docs/fetch-abi.md.
+var fetchDifferences = []struct {
+	args       []string
+	code       int
+	says, docs string
+}{
+	{[]string{"-s", "$A/[1-2]"}, 0, "GET /[1-2]", "URLs are not expanded"},
+	{[]string{"-s", "-d", "@missing", "$A/"}, 26, "cannot read missing", "that cannot be read is an error"},
+	{[]string{"-s", "--data-urlencode", "a@missing", "$A/"}, 26, "cannot read missing", "that cannot be read is an error"},
+	{[]string{"-s", "-H", "@missing", "$A/"}, 26, "cannot read missing", "that cannot be read is an error"},
+	{[]string{"-sS", "-H", "no colon", "$A/"}, 2, "no header line", "a header that is no line"},
+	{[]string{"-s", "--silen", "$A/x"}, 2, "no such option", "Options are whole words"},
+	{[]string{"-s", "--no-include", "$A/x"}, 2, "no such option", "Options are whole words"},
+	{[]string{"-s", "--retry", "3", "$A/x"}, 2, "no such option", "flags that it does not have"},
+	{[]string{"-sS", "http:///$HOST/x"}, 3, "no host", "slashes too few or too many"},
+	{[]string{"-s", " $A/x"}, 1, "", "slashes too few or too many"},
+	{[]string{"-sS", "file:///etc/hostname"}, 1, "neither http nor https", "neither http nor https"},
+	{[]string{"-sS", "-L", "$A/redirect?to=ftp://x/"}, 1, "neither http nor https", "neither http nor https"},
+	{[]string{"-s", "-e", "a;auto", "$A/x"}, 0, `referer="a;auto"`, "`;auto`"},
+	{[]string{"-s", "-w", "%{size_header}", "$A/x"}, 0, "unknown --write-out variable", "variables of `-w`"},
+	{[]string{"-s", "-u", "a:b", "$A/x"}, 2, "credentials are the proxy's", "credentials (`-u`)"},
+}
+
+func TestFetchDifferences(t *testing.T) {
+	b := tools(t)
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("no curl to compare with")
+	}
+	text, err := os.ReadFile("../../docs/fetch-abi.md")
+	must(t, err)
+	docs := strings.Join(strings.Fields(string(text)), " ")
+	one, _ := fetchServers(t)
+	for _, c := range fetchDifferences {
+		for i, s := range c.args {
+			c.args[i] = strings.NewReplacer("$A", one, "$HOST", strings.TrimPrefix(one, "http://")).Replace(s)
+		}
+		got := b.inJail(t, t.TempDir(), "", append([]string{"fetch"}, c.args...)...)
+		want := onHost(t, t.TempDir(), "", append([]string{"curl"}, c.args...)...)
+		if got.code != c.code || !strings.Contains(got.stdout+got.stderr, c.says) {
+			t.Errorf("%q: %d %q %q, want %d and %q", c.args, got.code, got.stdout, got.stderr, c.code, c.says)
+		}
+		if got.code == want.code && got.stdout == want.stdout && got.stderr == want.stderr {
+			t.Errorf("%q: fetch does what curl does: %d %q", c.args, got.code, got.stdout)
+		}
+		if !strings.Contains(docs, c.docs) {
+			t.Errorf("%q: the documentation does not say %q", c.args, c.docs)
+		}
+	}
 }
 
 // What curl can and a jail's tool must not is refused, with the reason and before anything is sent.

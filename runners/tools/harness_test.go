@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -24,6 +25,7 @@ type built struct {
 	module map[string]*guest.Loaded // by command
 	layout map[string]runners.Layout
 	all    []string // the commands
+	core   []string // those of core-utils
 	c      bool     // from C sources
 }
 
@@ -41,8 +43,22 @@ var bundle = sync.OnceValues(func() (*built, error) {
 		return nil, err
 	}
 	b.c = b.module["sed"] != nil
+	b.core = slices.Clone(b.all)
+	for _, name := range []string{"data-utils", "search", "js", "python"} {
+		if err := b.load(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
 	return b, nil
 })
+
+// has skips a test of a tool whose bundle could not be built here: build.sh said why.
+func (b *built) has(t *testing.T, command string) {
+	t.Helper()
+	if b.module[command] == nil {
+		t.Skipf("%s: its bundle cannot be built on this machine", command)
+	}
+}
 
 func (b *built) load(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "bundle.json"))
@@ -110,7 +126,7 @@ func (b *built) inJail(t *testing.T, dir, stdin string, args ...string) outcome 
 	}
 	in, out, errs := tempFile(t, stdin), tempFile(t, ""), tempFile(t, "")
 	inv := runners.Invocation{
-		Args: args, Env: []string{"PWD=/workspace", "PATH=/bin", "LANG=C.UTF-8", "TZ=UTC"},
+		Args: args, Cwd: "/workspace", Env: []string{"PWD=/workspace", "PATH=/bin", "LANG=C.UTF-8", "TZ=UTC"},
 		Mounts: []runners.Mount{{Path: "/workspace", Source: dir, Write: true}, {Path: "/tmp", Source: t.TempDir(), Write: true}},
 		Layout: b.layout[args[0]],
 	}

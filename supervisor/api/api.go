@@ -9,6 +9,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor"
 )
 
+// Number is that of the API: a client and a daemon of one number understand one another, whatever their versions.
+const Number = 1
+
 // Paths of the API.
 const (
 	PathRuns       = "/v1/runs"
@@ -16,6 +19,9 @@ const (
 	PathWorkspaces = "/v1/workspaces"
 	PathPrune      = "/v1/prune"
 	PathVersion    = "/v1/version"
+	PathMetrics    = "/v1/metrics"
+	PathPolicy     = "/v1/policy"
+	PathRecords    = "/v1/records"
 	PathTools      = "/v1/tools"
 	PathPublishers = "/v1/publishers"
 )
@@ -25,6 +31,7 @@ const (
 	PatchPlain    = "plain"    // content as it is, for git apply
 	PatchTerminal = "terminal" // control characters escaped, reversibly
 	PatchHunks    = "hunks"    // for Client.Changes: no text, but what can be chosen among
+	PatchReview   = "review"   // for Client.Changes: as PatchTerminal and PatchHunks; the text of a change comes after it, before that of the next
 )
 
 // Upgrade is the protocol that POST /v1/runs switches to: the streams of a run, see Frame.
@@ -65,6 +72,12 @@ type Version struct {
 	PID     int    `json:"pid"`
 	State   string `json:"state"`
 	Log     string `json:"log"`
+}
+
+// A RecordLine is one line of the answer to POST /v1/records: a record, as it stands in the log, or at last what went wrong.
+type RecordLine struct {
+	Record json.RawMessage   `json:"record,omitempty"`
+	Error  *supervisor.Error `json:"error,omitempty"`
 }
 
 // Problem is the body of every answer that is not a success.

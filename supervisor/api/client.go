@@ -15,7 +15,9 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
@@ -28,6 +30,7 @@ type Client struct {
 	dial    func(ctx context.Context) (net.Conn, error)
 	http    *http.Client
 	private *private
+	first   *atomic.Pointer[net.Conn] // that Dial made, until it is used
 }
 
 // Dial returns a client of the daemon that listens on the socket. It tries the socket once, so that a caller can start a private daemon where there is none.
@@ -38,8 +41,16 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn.Close()
-	return newClient(dial, nil), nil
+	var first atomic.Pointer[net.Conn] // is good for one request
+	first.Store(&conn)
+	c := newClient(func(ctx context.Context) (net.Conn, error) {
+		if conn := first.Swap(nil); conn != nil {
+			return *conn, nil
+		}
+		return dial(ctx)
+	}, nil)
+	c.first = &first
+	return c, nil
 }
 
 func newClient(dial func(context.Context) (net.Conn, error), p *private) *Client {
@@ -78,9 +89,19 @@ func StartPrivate(jaild string, args ...string) (*Client, error) {
 	return newClient(dial, p), nil
 }
 
+// Rest closes the connections that nothing is asked on; the next request makes one.
+func (c *Client) Rest() {
+	if c.first != nil {
+		if conn := c.first.Swap(nil); conn != nil {
+			(*conn).Close()
+		}
+	}
+	c.http.CloseIdleConnections()
+}
+
 // Close lets go of the daemon; a private one ends, and Close waits for that.
 func (c *Client) Close() error {
-	c.http.CloseIdleConnections()
+	c.Rest()
 	if c.private == nil {
 		return nil
 	}
@@ -102,23 +123,56 @@ func (p *private) said(err error) error {
 	if len(line) > 0 {
 		return fmt.Errorf("jaild: %s", line)
 	}
-	return fmt.Errorf("jaild did not answer: %w", err)
+	if broken(err) {
+		return errors.New("jaild did not answer: it has ended")
+	}
+	return fmt.Errorf("jaild did not answer: %w", plain(err))
 }
 
-// explain says why a private daemon did not answer, in the words that it left.
+// explain says why a daemon did not answer; a private one, in the words that it left.
 func (c *Client) explain(err error) error {
 	var known *supervisor.Error
 	var output *outputError
-	if c.private == nil || errors.As(err, &known) || errors.As(err, &output) || errors.Is(err, context.Canceled) {
+	if errors.As(err, &known) || errors.As(err, &output) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errNoResult) {
 		return err
 	}
+	if c.private == nil {
+		return unanswered(err)
+	}
 	c.private.conn.Close()
-	_ = c.private.cmd.Wait()
+	if ended := c.private.cmd.Wait(); ended != nil && broken(err) {
+		err = ended
+	}
 	return c.private.said(err)
 }
 
 // do asks and reads the answer into out.
 func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
+	return again(ctx, func() error { return c.once(ctx, method, path, in, out) })
+}
+
+// patience is how long a client waits for the daemon after one that is being ended.
+const patience = 15 * time.Second
+
+// again does f, and once more after a moment where a daemon said that it is being ended: nothing was begun then, and with a service manager that has the
+// socket the next daemon answers on it.
+func again(ctx context.Context, f func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := f()
+		var e *supervisor.Error
+		if !errors.As(err, &e) || e.Code != supervisor.CodeEnding || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (c *Client) once(ctx context.Context, method, path string, in, out any) error {
 	resp, err := c.request(ctx, method, path, in)
 	if err != nil {
 		return c.explain(err)
@@ -128,6 +182,9 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 		return readProblem(resp)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		if broken(err) {
+			return c.explain(err)
+		}
 		return fmt.Errorf("answer of the daemon to %s %s: %w", method, path, err)
 	}
 	return nil
@@ -163,6 +220,11 @@ func item(base, id string) string { return base + "/" + url.PathEscape(id) }
 // Version asks what answers.
 func (c *Client) Version(ctx context.Context) (v Version, err error) {
 	return v, c.do(ctx, "GET", PathVersion, nil, &v)
+}
+
+// Policy asks which policy files are in force.
+func (c *Client) Policy(ctx context.Context) (p supervisor.PolicyStatus, err error) {
+	return p, c.do(ctx, "GET", PathPolicy, nil, &p)
 }
 
 // Plan asks for the plan of a request; nothing starts.
@@ -220,9 +282,13 @@ func (c *Client) Discard(ctx context.Context, id string) error {
 func (c *Client) Changes(ctx context.Context, id, patch string) iter.Seq2[ReviewLine, error] {
 	return func(yield func(ReviewLine, error) bool) {
 		path := item(PathWorkspaces, id) + "/changes"
-		if patch == PatchHunks {
+		switch patch {
+		case "":
+		case PatchHunks:
 			path += "?hunks=1"
-		} else if patch != "" {
+		case PatchReview:
+			path += "?hunks=1&patch=" + PatchTerminal
+		default:
 			path += "?patch=" + patch
 		}
 		resp, err := c.request(ctx, "GET", path, nil)
@@ -242,7 +308,10 @@ func (c *Client) Changes(ctx context.Context, id, patch string) iter.Seq2[Review
 			if errors.Is(err, io.EOF) {
 				return
 			}
-			if err == nil && line.Error != nil {
+			switch {
+			case err != nil && broken(err):
+				err = c.explain(err)
+			case err == nil && line.Error != nil:
 				err = line.Error
 			}
 			if !yield(line, err) || err != nil {

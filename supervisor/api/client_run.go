@@ -25,17 +25,31 @@ func (c *Client) Run(ctx context.Context, req supervisor.Request, in io.Reader, 
 
 // RunSized is Run of a tool with a terminal, whose sizes come from the channel, nil for none.
 func (c *Client) RunSized(ctx context.Context, req supervisor.Request, in io.Reader, out, errOut io.Writer, sizes <-chan runners.Terminal) (supervisor.Result, error) {
-	conn, err := c.dial(ctx)
-	if err != nil {
-		return supervisor.Result{}, c.explain(err)
-	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	r, err := startRun(conn, req)
+	return c.streamed(ctx, PathRuns, req, in, out, errOut, sizes)
+}
+
+// streamed asks for what has streams, and carries them.
+func (c *Client) streamed(ctx context.Context, path string, req any, in io.Reader, out, errOut io.Writer, sizes <-chan runners.Terminal) (supervisor.Result, error) {
+	var conn net.Conn
+	var r *bufio.Reader
+	stop := func() bool { return true }
+	err := again(ctx, func() (err error) {
+		if conn, err = c.dial(ctx); err != nil {
+			return err
+		}
+		dialled := conn
+		stop = context.AfterFunc(ctx, func() { dialled.Close() })
+		if r, err = startStreams(conn, path, req); err != nil {
+			stop()
+			conn.Close()
+		}
+		return err
+	})
 	if err != nil {
 		return supervisor.Result{}, c.explain(errors.Join(ctx.Err(), err))
 	}
+	defer conn.Close()
+	defer stop()
 	s := &runStream{conn: conn, credit: make(chan struct{}, inputWindow)}
 	for range inputWindow {
 		s.credit <- struct{}{}
@@ -51,25 +65,23 @@ func (c *Client) RunSized(ctx context.Context, req supervisor.Request, in io.Rea
 	return res, nil
 }
 
-// startRun asks for the switch to streams.
-func startRun(conn net.Conn, req supervisor.Request) (*bufio.Reader, error) {
+// startStreams asks for the switch to streams.
+func startStreams(conn net.Conn, path string, req any) (*bufio.Reader, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
 		return nil, err
 	}
-	ask, err := http.NewRequest("POST", "http://jail"+PathRuns, bytes.NewReader(body))
+	ask, err := http.NewRequest("POST", "http://jail"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	ask.Header.Set("Connection", "Upgrade")
 	ask.Header.Set("Upgrade", Upgrade)
-	if err := ask.Write(conn); err != nil {
-		return nil, err
-	}
+	sent := ask.Write(conn) // a daemon that does not take it can have said why
 	r := bufio.NewReaderSize(conn, 128<<10)
 	resp, err := http.ReadResponse(r, ask)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(sent, err)
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		defer resp.Body.Close()
@@ -130,7 +142,7 @@ func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (supervisor.
 	for {
 		kind, content, err := readFrame(r, buf)
 		if err != nil {
-			return supervisor.Result{}, fmt.Errorf("the daemon went away before the run ended: %w", err)
+			return supervisor.Result{}, &cutError{err}
 		}
 		switch kind {
 		case FrameCredit:
@@ -142,6 +154,8 @@ func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (supervisor.
 			err = writeOutput(out, content)
 		case FrameErrorOutput:
 			err = writeOutput(errOut, content)
+		case FrameInputEnd:
+			return supervisor.Result{}, errNoResult
 		case FrameResult:
 			var res supervisor.Result
 			return res, json.Unmarshal(content, &res)
@@ -153,6 +167,18 @@ func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (supervisor.
 		}
 	}
 }
+
+// logs is receive of what may have no result yet.
+func (s *runStream) logs(r *bufio.Reader, out, errOut io.Writer) (*supervisor.Result, error) {
+	res, err := s.receive(r, out, errOut)
+	if errors.Is(err, errNoResult) {
+		return nil, nil
+	}
+	return &res, err
+}
+
+// errNoResult ends what is received of a run that goes on.
+var errNoResult = errors.New("the run goes on")
 
 // readSome reads until there is something, or an end.
 func readSome(in io.Reader, buf []byte) (n int, err error) {

@@ -24,6 +24,9 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 }
 
 func peer(c net.Conn) (supervisor.Caller, error) {
+	if in, ok := c.(counted); ok {
+		c = in.UnixConn
+	}
 	unix, ok := c.(*net.UnixConn)
 	if !ok {
 		return supervisor.Caller{}, fmt.Errorf("connection %T tells nothing of its other end", c)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jail-sandbox/jail/runners"
@@ -17,18 +18,30 @@ import (
 
 // run starts a run and switches the connection to its streams.
 func (srv *Server) run(w http.ResponseWriter, r *http.Request) {
-	caller, err := callerOf(r.Context())
 	var req supervisor.Request
+	srv.streamed(w, r, &req, func(ctx context.Context, c supervisor.Caller, s supervisor.Streams) supervisor.Result {
+		return srv.s.Run(ctx, c, req, s)
+	})
+}
+
+// streamed reads a request into req, switches the connection to streams and carries those of what do does.
+func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any, do func(context.Context, supervisor.Caller, supervisor.Streams) supervisor.Result) {
+	caller, err := callerOf(r.Context())
 	if err == nil {
-		err = readJSON(r, &req)
+		err = readJSON(r, req)
 	}
 	if err == nil && r.Header.Get("Upgrade") != Upgrade {
-		err = &supervisor.Error{Code: supervisor.CodeUsage, Message: "a run needs the header Upgrade: " + Upgrade}
+		err = &supervisor.Error{Code: supervisor.CodeUsage, Message: "what has streams needs the header Upgrade: " + Upgrade}
+	}
+	var tracked func()
+	if err == nil {
+		tracked, err = srv.s.Enter()
 	}
 	if err != nil {
 		problem(w, supervisor.AsError(err))
 		return
 	}
+	defer tracked()
 	srv.streams.Add(1) // before Hijack, after which Shutdown would not wait for this request
 	defer srv.streams.Done()
 	conn, buffered, err := http.NewResponseController(w).Hijack()
@@ -41,10 +54,13 @@ func (srv *Server) run(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.WriteString(conn, switching); err != nil {
 		return
 	}
-	srv.carry(conn, buffered.Reader, caller, req)
+	srv.carry(conn, buffered.Reader, func(ctx context.Context, s supervisor.Streams) supervisor.Result {
+		s.Tracked = tracked
+		return do(ctx, caller, s)
+	})
 }
 
-func (srv *Server) carry(conn net.Conn, buffered *bufio.Reader, caller supervisor.Caller, req supervisor.Request) {
+func (srv *Server) carry(conn net.Conn, buffered *bufio.Reader, do func(context.Context, supervisor.Streams) supervisor.Result) {
 	// Not the request's context, which ends with the switch: the connection is what the run lives with.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -57,7 +73,7 @@ func (srv *Server) carry(conn net.Conn, buffered *bufio.Reader, caller superviso
 		in.receive(buffered)
 		cancel() // the client closed the connection, or broke the protocol
 	})
-	res := srv.s.Run(ctx, caller, req, supervisor.Streams{
+	res := do(ctx, supervisor.Streams{
 		In:  in,
 		Out: frameWriter{&mu, conn, FrameOutput},
 		Err: frameWriter{&mu, conn, FrameErrorOutput},
@@ -80,6 +96,7 @@ type input struct {
 	frames chan []byte
 	quit   chan struct{}
 	sizes  chan runners.Terminal // of the client's terminal, the last one
+	whole  atomic.Bool           // the client has said that it was all
 	rest   []byte
 }
 
@@ -102,6 +119,7 @@ func (in *input) receive(conn *bufio.Reader) {
 		case err != nil:
 			return
 		case kind == FrameInputEnd:
+			in.whole.Store(true)
 			end()
 		case kind == FrameSize && len(content) == 4:
 			in.resize(runners.Terminal{Rows: binary.BigEndian.Uint16(content), Columns: binary.BigEndian.Uint16(content[2:])})

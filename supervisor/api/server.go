@@ -24,6 +24,7 @@ type Server struct {
 	s       *supervisor.Supervisor
 	version Version
 	http    *http.Server
+	quiet   quiet
 	streams sync.WaitGroup // connections that were switched to streams, of which http.Server knows nothing any more
 
 	ending context.Context // done when no run may wait for its client any more
@@ -32,12 +33,12 @@ type Server struct {
 
 // NewServer returns a server that is not listening yet.
 func NewServer(s *supervisor.Supervisor, v Version) *Server {
-	srv := &Server{s: s, version: v}
+	srv := &Server{s: s, version: v, quiet: quiet{last: time.Now()}}
 	srv.ending, srv.end = context.WithCancel(context.Background())
 	v.PID = os.Getpid()
 	srv.version = v
 	srv.http = &http.Server{
-		Handler:           srv.routes(),
+		Handler:           srv.quiet.count(srv.measured(srv.routes())),
 		ConnContext:       withPeer,
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
@@ -48,6 +49,9 @@ func NewServer(s *supervisor.Supervisor, v Version) *Server {
 
 // Serve answers on l until Shutdown.
 func (srv *Server) Serve(l net.Listener) error {
+	if n := srv.s.Connections(); n > 0 { // a private daemon has one client, which is its own
+		l = newDoor(l, n)
+	}
 	err := srv.http.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -91,18 +95,29 @@ type route struct {
 // routes is the whole API; a test holds openapi.json against it.
 var routes = []route{
 	{method: "GET", path: PathVersion, answer: (*Server).getVersion},
+	{method: "GET", path: PathMetrics, stream: (*Server).metrics},
+	{method: "GET", path: PathPolicy, answer: (*Server).getPolicy},
 	{method: "POST", path: PathPlan, answer: (*Server).plan},
 	{method: "GET", path: PathRuns, answer: (*Server).listRuns},
 	{method: "POST", path: PathRuns, stream: (*Server).run},
 	{method: "GET", path: PathRuns + "/{id}", answer: (*Server).inspect},
 	{method: "GET", path: PathRuns + "/{id}/verify", answer: (*Server).verify},
 	{method: "POST", path: PathRuns + "/{id}/kill", answer: (*Server).kill},
+	{method: "PUT", path: PathRuns + "/{id}", answer: (*Server).detach},
+	{method: "GET", path: PathRuns + "/{id}/result", answer: (*Server).wait},
+	{method: "GET", path: PathRuns + "/{id}/logs", stream: (*Server).logs},
+	{method: "POST", path: PathRuns + "/{id}/attach", stream: (*Server).attach},
+	{method: "GET", path: PathSessions, answer: (*Server).listSessions},
+	{method: "PUT", path: PathSessions + "/{id}", answer: (*Server).startSession},
+	{method: "POST", path: PathSessions + "/{id}/exec", stream: (*Server).exec},
+	{method: "POST", path: PathSessions + "/{id}/stop", answer: (*Server).stopSession},
 	{method: "GET", path: PathWorkspaces, answer: (*Server).listWorkspaces},
 	{method: "GET", path: PathWorkspaces + "/{id}/changes", stream: (*Server).changes},
 	{method: "POST", path: PathWorkspaces + "/{id}/commit", answer: (*Server).commit},
 	{method: "POST", path: PathWorkspaces + "/{id}/revert", answer: (*Server).revert},
 	{method: "POST", path: PathPrune, answer: (*Server).prune},
 	{method: "DELETE", path: PathWorkspaces + "/{id}", answer: (*Server).discard},
+	{method: "POST", path: PathRecords, stream: (*Server).records},
 	{method: "POST", path: PathTools, answer: (*Server).installTool},
 	{method: "DELETE", path: PathTools + "/{name}", answer: (*Server).removeTool},
 	{method: "PUT", path: PathPublishers + "/{name}", answer: (*Server).setRing},
@@ -128,6 +143,12 @@ func (srv *Server) answer(h handler) http.HandlerFunc {
 			problem(w, &supervisor.Error{Code: supervisor.CodeRefused, Message: err.Error()})
 			return
 		}
+		leave, err := srv.s.Enter()
+		if err != nil {
+			problem(w, supervisor.AsError(err))
+			return
+		}
+		leave() // not for as long as it takes: some answers wait for a run's end
 		v, err := h(srv, r.Context(), caller, r)
 		if err != nil {
 			problem(w, supervisor.AsError(err))
@@ -142,7 +163,7 @@ func (srv *Server) answer(h handler) http.HandlerFunc {
 
 var statuses = map[string]int{
 	supervisor.CodeUsage: http.StatusBadRequest, supervisor.CodeNotFound: http.StatusNotFound, supervisor.CodeRefused: http.StatusForbidden,
-	supervisor.CodeLayer: http.StatusForbidden, supervisor.CodeConflict: http.StatusConflict, supervisor.CodeBusy: http.StatusServiceUnavailable,
+	supervisor.CodeLayer: http.StatusForbidden, supervisor.CodeConflict: http.StatusConflict, supervisor.CodeBusy: http.StatusServiceUnavailable, supervisor.CodeEnding: http.StatusServiceUnavailable,
 }
 
 func problem(w http.ResponseWriter, e *supervisor.Error) {
@@ -175,6 +196,10 @@ func readJSON(r *http.Request, v any) error {
 
 func (srv *Server) getVersion(context.Context, supervisor.Caller, *http.Request) (any, error) {
 	return srv.version, nil
+}
+
+func (srv *Server) getPolicy(context.Context, supervisor.Caller, *http.Request) (any, error) {
+	return srv.s.PolicyStatus(), nil
 }
 
 func (srv *Server) plan(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {

@@ -1,12 +1,14 @@
 package audit
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 )
 
 // commit appends a batch: lines, flush, head. The caller holds the lock.
@@ -14,7 +16,7 @@ func (l *Log) commit(batch []*request, checkpointDue bool) error {
 	if err := l.catchUp(); err != nil {
 		return err
 	}
-	if l.at.offset >= l.opt.SegmentBytes {
+	if full := l.at.offset >= l.opt.SegmentBytes; full || l.at.offset > 0 && l.opt.SegmentTime > 0 && l.opt.Now().Sub(l.begun) >= l.opt.SegmentTime {
 		if err := l.enter(l.at.size + 1); err != nil {
 			return err
 		}
@@ -148,12 +150,33 @@ func (l *Log) seal(checkpoint bool) error {
 	return nil
 }
 
+// firstTime returns the time of a segment's first record, or now where there is none.
+func firstTime(root *os.Root, name string, now time.Time) time.Time {
+	f, err := openRegular(root, name, os.O_RDONLY, 0)
+	if err != nil {
+		return now
+	}
+	defer f.Close()
+	text, err := bufio.NewReaderSize(f, maxLine).ReadSlice('\n')
+	if err != nil {
+		return now
+	}
+	r, err := ParseRecord(text[:len(text)-1])
+	if err != nil {
+		return now // whoever verifies says it
+	}
+	return r.Time
+}
+
 // enter goes on in the segment that begins with record first, making it where it is not there.
 func (l *Log) enter(first uint64) error {
 	name := segmentName(first)
 	there, err := exists(l.root, name)
 	if err != nil {
 		return err
+	}
+	if packed, err := exists(l.root, packedName(first)); err != nil || packed && !there {
+		return errors.Join(err, fmt.Errorf("%w: %s is packed, and nothing but the last segment is written to", ErrDamaged, name))
 	}
 	f, err := openRegular(l.root, name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
@@ -169,7 +192,10 @@ func (l *Log) enter(first uint64) error {
 	if l.seg != nil {
 		l.seg.Close()
 	}
-	l.seg, l.segInfo = f, info
+	l.seg, l.segInfo, l.begun = f, info, l.opt.Now()
+	if there && l.opt.SegmentTime > 0 {
+		l.begun = firstTime(l.root, name, l.begun)
+	}
 	if l.wrap != nil {
 		l.seg = l.wrap(f)
 	}

@@ -7,10 +7,12 @@
 //
 //	000000000001.jsonl   records 1 and on, one JSON object a line
 //	000000048211.jsonl   the next segment, named after its first record
+//	….jsonl.gz           one that was packed: what is hashed and signed is its lines, see [Log.Compress]
 //	head                 the signed head: how many records there are, the tree over them, the hash of the last
 //	tree                 the hashes of the tree (a convenience: made anew from the records where it does not fit)
 //	cut                  where old segments were pruned: the head as it was there, signed
 //	audit.pub            the public keys, the eldest first, one a line (a convenience: trust the copy that you kept)
+//	index.sqlite         for searches, see package index: what reads the log for a verdict never asks it
 //	lock                 held by a writer for the length of one batch
 //	torn-000000000201    bytes that a crash left behind record 200, kept as found
 //
@@ -84,5 +86,5 @@
 //     lost (the next writer finds them behind the head), but whoever holds the disk meanwhile could cut
 //     those, back to that head, and this is not found.
 //   - Whoever holds the private key (root on this host) can write another history. Only a head that was
-//     sent off the host in time shows that.
+//     sent off the host in time shows that: [Verify] takes them, package anchor sends them.
 package audit

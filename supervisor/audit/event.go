@@ -10,6 +10,7 @@ const (
 	TypeRunStarted         Type = "run.started"
 	TypeRunFinished        Type = "run.finished"
 	TypeExec               Type = "exec"
+	TypeFile               Type = "file"
 	TypeFetch              Type = "fetch"
 	TypeCredentialUsed     Type = "credential.used"
 	TypeDenied             Type = "denied"
@@ -24,6 +25,7 @@ const (
 	TypeToolKeys           Type = "tool.keys"
 	TypeDaemonStarted      Type = "daemon.started"
 	TypeDaemonStopped      Type = "daemon.stopped"
+	TypeAnchor             Type = "anchor"
 	TypeGap                Type = "gap"
 	TypeCheckpoint         Type = "checkpoint"
 )
@@ -62,6 +64,8 @@ type RunStarted struct {
 	Plan      string   // digest of what the kernel is told
 	Env       []string // names only: values can be secrets
 	Warnings  []string // what weakens this run, a sentence each
+	Learn     bool     // what it does is told to its caller, to make a policy from it
+	Start     string   // "warm": in a jail that stood already and waited; "cold": in one that was made when it was asked for
 }
 
 // Exec is one program or module started inside a jail.
@@ -74,6 +78,17 @@ type Exec struct {
 	Parent  int // in the jail
 	// Count is how many alike this record stands for, 0 and 1 meaning one.
 	Count int64
+}
+
+// File is what was done with one file of a jail, as often as Count says, from First to Last.
+type File struct {
+	Path    string // in the jail
+	Kind    string // open, exec or write
+	Program string // that did it first, path in the jail; empty where it had ended already
+	PID     int    // of it, in the jail; 0 as above
+	Count   int64
+	// First and Last are when the record's first and last time were told.
+	First, Last time.Time
 }
 
 // Denied is a refusal, by policy or by the kernel.
@@ -157,13 +172,15 @@ type WorkspaceReverted struct {
 	Error     string
 }
 
-// PolicyLoaded says that a ceiling, profile or request was read, or refused.
+// PolicyLoaded says that policy files were read, or refused.
 type PolicyLoaded struct {
-	Kind   string // ceiling, profile, request
+	Kind   string // host: the ceiling and the operator's profiles, together
 	Name   string
 	Path   string
-	Digest string
-	Error  string
+	Digest string // of the files as they are written
+	Was    string // the digest of those that were in force until then
+	Files  []string
+	Error  string // why what was read is not in force
 }
 
 // ToolInstalled says that a bundle was installed, or refused.
@@ -205,6 +222,14 @@ type DaemonStarted struct {
 
 // DaemonStopped says that a daemon ended in order.
 type DaemonStopped struct{ Reason string }
+
+// Anchored says that a place off the host began to refuse the heads of the log, or takes them again.
+type Anchored struct {
+	Name, To string
+	Size     uint64 // of the last head that it took
+	Error    string // why it does not take more; empty where it does again
+	Failed   int64  // tries, until it did
+}
 
 // Gap says that something is not on record, and how much.
 type Gap struct {

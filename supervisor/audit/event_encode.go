@@ -3,6 +3,7 @@ package audit
 // Type is the record type of each event.
 func (RunStarted) Type() Type         { return TypeRunStarted }
 func (Exec) Type() Type               { return TypeExec }
+func (File) Type() Type               { return TypeFile }
 func (Denied) Type() Type             { return TypeDenied }
 func (Limit) Type() Type              { return TypeLimit }
 func (RunFinished) Type() Type        { return TypeRunFinished }
@@ -16,6 +17,7 @@ func (ToolRemoved) Type() Type        { return TypeToolRemoved }
 func (ToolKeys) Type() Type           { return TypeToolKeys }
 func (DaemonStarted) Type() Type      { return TypeDaemonStarted }
 func (DaemonStopped) Type() Type      { return TypeDaemonStopped }
+func (Anchored) Type() Type           { return TypeAnchor }
 func (Gap) Type() Type                { return TypeGap }
 func (checkpoint) Type() Type         { return TypeCheckpoint }
 
@@ -29,6 +31,8 @@ func (v RunStarted) encode(e *encoder) {
 	e.str("plan", v.Plan)
 	e.list("env", v.Env)
 	e.list("warnings", v.Warnings)
+	e.flag("learn", v.Learn)
+	e.str("start", v.Start)
 }
 
 func (v Exec) encode(e *encoder) {
@@ -41,6 +45,16 @@ func (v Exec) encode(e *encoder) {
 	if v.Count > 1 {
 		e.num("count", v.Count)
 	}
+}
+
+func (v File) encode(e *encoder) {
+	e.str("kind", v.Kind)
+	e.str("path", v.Path)
+	e.str("program", v.Program)
+	e.opt("pid", int64(v.PID))
+	e.num("count", v.Count)
+	e.when("first", v.First)
+	e.when("last", v.Last)
 }
 
 func (v Denied) encode(e *encoder) {
@@ -117,6 +131,8 @@ func (v PolicyLoaded) encode(e *encoder) {
 	e.str("name", v.Name)
 	e.str("path", v.Path)
 	e.str("digest", v.Digest)
+	e.str("was", v.Was)
+	e.list("files", v.Files)
 	e.str("error", v.Error)
 }
 
@@ -154,6 +170,14 @@ func (v DaemonStarted) encode(e *encoder) {
 }
 
 func (v DaemonStopped) encode(e *encoder) { e.str("reason", v.Reason) }
+
+func (v Anchored) encode(e *encoder) {
+	e.str("name", v.Name)
+	e.str("to", v.To)
+	e.opt("size", int64(v.Size))
+	e.str("error", v.Error)
+	e.opt("failed", v.Failed)
+}
 
 func (v Gap) encode(e *encoder) {
 	e.str("reason", v.Reason)

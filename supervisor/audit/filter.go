@@ -137,7 +137,7 @@ func (r Record) Paths() []string {
 		}
 	case TypeExec:
 		paths = append(paths, r.Text("program"))
-	case TypeFetch:
+	case TypeFetch, TypeFile:
 		paths = append(paths, r.Text("path"))
 	case TypeRunStarted:
 		paths = append(paths, r.Text("workspace"))

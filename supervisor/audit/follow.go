@@ -12,7 +12,16 @@ import (
 // few system calls and reads no record. It also sees a segment or head that was taken away or put in place under us.
 func (l *Log) catchUp() error {
 	if err := l.unmoved(segmentName(l.at.segment), l.segInfo); err != nil {
-		return l.fail(err)
+		if left, leftErr := l.left(); leftErr != nil || !left {
+			return l.fail(errors.Join(err, leftErr))
+		}
+		if err := l.unmoved(headFile, l.hdInfo); err != nil {
+			return l.fail(err)
+		}
+		if err := l.follow(); err != nil {
+			return l.fail(err)
+		}
+		return nil
 	}
 	if err := l.unmoved(headFile, l.hdInfo); err != nil {
 		return l.fail(err)
@@ -48,6 +57,20 @@ func (l *Log) unmoved(name string, opened os.FileInfo) error {
 	return errors.Join(fmt.Errorf("%w: %s was moved, removed or replaced while in use", ErrDamaged, name), err)
 }
 
+// left reports whether other writers went on to another segment, and packed or pruned the one that this one knows.
+func (l *Log) left() (bool, error) {
+	there, err := exists(l.root, segmentName(l.at.segment))
+	if err != nil || there {
+		return false, err
+	}
+	packed, err := exists(l.root, packedName(l.at.segment))
+	if err != nil || packed {
+		return packed, err
+	}
+	from, err := l.cut()
+	return from.size >= l.at.segment, err
+}
+
 // follow reads what others appended, up to the head that they signed, and settles what is behind it.
 func (l *Log) follow() error {
 	head, err := l.readHead()
@@ -57,12 +80,19 @@ func (l *Log) follow() error {
 	if head.size < l.at.size {
 		return fmt.Errorf("%w: the head was put back from record %d to %d", ErrDamaged, l.at.size, head.size)
 	}
-	reader := readLines(l.root)
-	defer reader.close()
-	if err := reader.seek(l.at.segment, l.at.offset); err != nil {
+	at := l.at
+	from, err := l.cut()
+	if err != nil {
 		return err
 	}
-	at := l.at
+	if from.size > at.size { // pruned since
+		at = position{segment: from.size + 1, state: from.state}
+	}
+	reader := readLines(l.root)
+	defer reader.close()
+	if err := reader.seek(at.segment, at.offset); err != nil {
+		return err
+	}
 	for at.size < head.size {
 		text, err := reader.next()
 		if err == io.EOF {

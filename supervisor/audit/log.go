@@ -32,6 +32,7 @@ type Options struct {
 	Actor  Actor            // of the log's own records; zero means this process
 
 	SegmentBytes      int64         // a new segment is begun behind so many bytes; 64 MiB
+	SegmentTime       time.Duration // and when its first record is so old; 0 is never
 	CheckpointRecords int           // a checkpoint at least every so many records; 1024
 	CheckpointEvery   time.Duration // and, where records came in, after so long; one minute
 }
@@ -58,6 +59,7 @@ type Log struct {
 	at      position
 	seg     segment
 	segInfo os.FileInfo
+	begun   time.Time // first record of the segment
 	head    *os.File
 	hdInfo  os.FileInfo
 	tree    *tree
@@ -158,6 +160,32 @@ func (l *Log) Append(ctx context.Context, e Entry) (uint64, error) {
 		<-r.done
 	}
 	return r.seq, r.err
+}
+
+// AppendAll puts all of the entries on record, one behind the other, and returns the numbers of the first and the last. It waits once for all of
+// them. An error means that some are not on record.
+func (l *Log) AppendAll(entries []Entry) (first, last uint64, err error) {
+	all := make([]*request, len(entries))
+	for i, e := range entries {
+		all[i] = &request{body: e.body(), ends: e.Event.Type() == TypeRunFinished, done: make(chan struct{})}
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return 0, 0, ErrClosed
+	}
+	l.queue = append(l.queue, all...)
+	l.mu.Unlock()
+	l.nudge()
+	for _, r := range all {
+		<-r.done
+		if r.err != nil {
+			err = r.err
+		} else if last = r.seq; first == 0 {
+			first = r.seq
+		}
+	}
+	return first, last, err
 }
 
 func (l *Log) nudge() {

@@ -193,6 +193,5 @@ func (m *marks) torn() (bool, error) {
 	if m.lines.f == nil {
 		return false, nil
 	}
-	info, err := m.lines.f.Stat()
-	return err == nil && info.Size() > m.lines.offset, err
+	return m.lines.f.grown(m.lines.offset)
 }

@@ -45,6 +45,15 @@ func Prune(opt Options, keep Keep) (Pruning, error) {
 	return p, errors.Join(err, l.Close())
 }
 
+// Prune is the function of that name for a log that is open.
+func (l *Log) Prune(keep Keep) (p Pruning, err error) {
+	holdErr := l.hold(func() error {
+		p, err = l.prune(keep)
+		return err
+	})
+	return p, holdErr
+}
+
 // prune is for whoever holds the lock and is up to date.
 func (l *Log) prune(keep Keep) (p Pruning, err error) {
 	from, err := l.cut()
@@ -59,7 +68,7 @@ func (l *Log) prune(keep Keep) (p Pruning, err error) {
 	var total int64
 	infos := make([]os.FileInfo, len(list))
 	for i, first := range list {
-		if infos[i], err = l.root.Lstat(segmentName(first)); err != nil {
+		if infos[i], err = segmentInfo(l.root, first); err != nil {
 			return p, err
 		}
 		total += infos[i].Size()
@@ -142,8 +151,10 @@ func (l *Log) removeBefore(last uint64) error {
 		if first > last {
 			break
 		}
-		if err := l.root.Remove(segmentName(first)); err != nil {
-			return err
+		for _, name := range []string{segmentName(first), packedName(first), packedName(first) + ".new"} {
+			if err := l.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
 		}
 	}
 	return syncDir(l.root)

@@ -215,6 +215,9 @@ func locate(root *os.Root, p *parser, list []uint64, head state) (position, erro
 		return at, missing
 	}
 	f, err := openRegular(root, segmentName(at.segment), os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return locateIn(root, p, at, missing)
+	}
 	if err != nil {
 		return at, err
 	}
@@ -235,6 +238,20 @@ func locate(root *os.Root, p *parser, list []uint64, head state) (position, erro
 		}
 	}
 	found, err := at.seek(f, 0, p)
+	if err == nil && !found {
+		err = missing
+	}
+	return at, err
+}
+
+// locateIn is locate in a segment that is packed, or that is not there.
+func locateIn(root *os.Root, p *parser, at position, missing error) (position, error) {
+	s, err := openSource(root, at.segment, 0)
+	if err != nil {
+		return at, err
+	}
+	defer s.Close()
+	found, err := at.seek(s, 0, p)
 	if err == nil && !found {
 		err = missing
 	}

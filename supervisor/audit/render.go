@@ -36,18 +36,23 @@ func Render(w io.Writer, r Record) error {
 // RenderJSON writes r's line as it stands in the log. The log holds no control or hidden characters but
 // as escapes, and ParseRecord takes no raw C0 or DEL; what else a forged line might hold is escaped here.
 func RenderJSON(w io.Writer, r Record) error {
-	line := make([]byte, 0, len(r.Line)+1)
-	for i := 0; i < len(r.Line); {
-		c, n := utf8.DecodeRune(r.Line[i:])
-		if !hidden(c) || c < utf8.RuneSelf {
-			line = append(line, r.Line[i:i+n]...)
+	_, err := w.Write(append(EscapeJSON(r.Line), '\n'))
+	return err
+}
+
+// EscapeJSON returns JSON in which every character that a terminal obeys or does not show is an escape. It means the same as text does.
+func EscapeJSON(text []byte) []byte {
+	line := make([]byte, 0, len(text)+1)
+	for i := 0; i < len(text); {
+		c, n := utf8.DecodeRune(text[i:])
+		if !hidden(c) || c < utf8.RuneSelf && c != 0x7f {
+			line = append(line, text[i:i+n]...)
 		} else {
 			line = append(line, bytes.Trim(appendString(nil, string(c)), `"`)...)
 		}
 		i += n
 	}
-	_, err := w.Write(append(line, '\n'))
-	return err
+	return line
 }
 
 func renderValue(b *strings.Builder, v json.RawMessage) {

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"os"
+	"slices"
 	"time"
 )
 
@@ -35,8 +37,31 @@ type Field struct {
 // behind it. A line that is still being written ends the scan.
 func Scan(dir string, f Filter) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		read(context.Background(), dir, f, yield, func() bool { return false })
+		read(context.Background(), dir, f, 1, yield, func() bool { return false })
 	}
+}
+
+// From is Scan from the record with that number on, without reading the segments before it.
+func From(dir string, f Filter, first uint64) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		read(context.Background(), dir, f, first, func(r Record, err error) bool { return err == nil && r.Seq < first || yield(r, err) }, func() bool { return false })
+	}
+}
+
+// segmentOf returns the first record of the segment that holds a record, or would; 0 where that cannot be told.
+func segmentOf(root *os.Root, seq uint64) uint64 {
+	list, err := segments(root)
+	if err != nil {
+		return 0 // whoever reads them meets it
+	}
+	i, found := slices.BinarySearch(list, seq)
+	switch {
+	case found:
+		return seq
+	case i == 0:
+		return 0
+	}
+	return list[i-1]
 }
 
 // ParseRecord reads one line of a log, without its newline.

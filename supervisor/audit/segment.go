@@ -33,14 +33,14 @@ func segments(root *os.Root) ([]uint64, error) {
 	}
 	var list []uint64
 	for _, name := range names {
-		digits, ok := strings.CutSuffix(name, segmentExt)
+		digits, ok := strings.CutSuffix(strings.TrimSuffix(name, packedExt[len(segmentExt):]), segmentExt)
 		first, err := strconv.ParseUint(digits, 10, 63)
-		if ok && err == nil && segmentName(first) == name {
+		if ok && err == nil && (segmentName(first) == name || packedName(first) == name) {
 			list = append(list, first)
 		}
 	}
 	slices.Sort(list)
-	return list, nil
+	return slices.Compact(list), nil // one that was just being packed is there twice
 }
 
 // line is one line as found, whole or torn.
@@ -57,12 +57,12 @@ type line struct {
 type lines struct {
 	root    *os.Root
 	from    uint64 // segments before it are passed over
-	f       *os.File
+	f       *source
 	buf     *bufio.Reader
 	wide    []byte // a line that is longer than buf
 	segment uint64
 	number  int
-	offset  int64 // in the segment, behind the last whole line
+	offset  int64 // in the segment's lines, behind the last whole one
 	ended   bool
 }
 
@@ -131,11 +131,11 @@ func (r *lines) open() error {
 	}
 	r.ended = false
 	if r.f != nil {
-		info, err := r.f.Stat()
+		grown, err := r.f.grown(r.offset)
 		if err != nil {
 			return err
 		}
-		if info.Size() > r.offset {
+		if grown {
 			return r.seek(r.segment, r.offset)
 		}
 	}
@@ -152,19 +152,9 @@ func (r *lines) open() error {
 }
 
 func (r *lines) seek(segment uint64, offset int64) error {
-	f, err := openRegular(r.root, segmentName(segment), os.O_RDONLY, 0)
+	f, err := openSource(r.root, segment, offset)
 	if err != nil {
 		return err
-	}
-	info, err := f.Stat()
-	if err == nil && info.Size() < offset {
-		err = fmt.Errorf("%w: %s ends before byte %d", ErrDamaged, segmentName(segment), offset)
-	}
-	if err == nil {
-		_, err = f.Seek(offset, io.SeekStart)
-	}
-	if err != nil {
-		return errors.Join(err, f.Close())
 	}
 	r.close()
 	r.f, r.segment, r.offset, r.ended = f, segment, offset, false

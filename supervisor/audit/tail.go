@@ -16,7 +16,7 @@ const followEvery = 100 * time.Millisecond
 // cut off goes on behind the last record that it has dealt with, so that it misses none. Like [Scan] it checks no chain.
 func Follow(ctx context.Context, dir string, f Filter, after uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		read(ctx, dir, f, func(r Record, err error) bool { return err == nil && r.Seq <= after || yield(r, err) }, func() bool { return true })
+		read(ctx, dir, f, after+1, func(r Record, err error) bool { return err == nil && r.Seq <= after || yield(r, err) }, func() bool { return true })
 	}
 }
 
@@ -29,7 +29,7 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 	return func(yield func(Record, error) bool) {
 		var last []item
 		atEnd := false
-		read(ctx, dir, f, func(r Record, err error) bool {
+		read(ctx, dir, f, 1, func(r Record, err error) bool {
 			if atEnd {
 				return yield(r, err)
 			}
@@ -53,8 +53,8 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 	}
 }
 
-// read calls record for what f wants, and end whenever it has come to the end of what is there. Where one of them says no, it ends.
-func read(ctx context.Context, dir string, f Filter, record func(Record, error) bool, end func() bool) {
+// read calls record for what f wants, from the segment on that holds the record first or would, and end whenever it has come to the end of what is there. Where one of them says no, it ends.
+func read(ctx context.Context, dir string, f Filter, first uint64, record func(Record, error) bool, end func() bool) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		record(Record{}, err)
@@ -63,6 +63,9 @@ func read(ctx context.Context, dir string, f Filter, record func(Record, error) 
 	defer root.Close()
 	r := readLines(root)
 	defer r.close()
+	if f.Tool == "" { // else it is to be seen which runs are of it
+		r.from = segmentOf(root, first)
+	}
 	m := matcher{Filter: f}
 	var p parser
 	for {

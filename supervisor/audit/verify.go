@@ -20,6 +20,8 @@ type Report struct {
 	Gaps        uint64 // records that say that something is not on record
 	Pruned      uint64 // records at the beginning that the writer took away, as a signed cut says
 	Keys        uint64 // times that the signing key was changed
+	Anchors     int    // heads kept elsewhere that the log was held against, and fits
+	Old         int    // and those of records that were pruned since, which nothing can be held against
 	Origin      string // the log's name, as its head has it
 }
 
@@ -50,12 +52,15 @@ func (f *Fault) Error() string { return fmt.Sprintf("record %d is %s: %s", f.Seq
 
 // Verify reads the whole log in dir and checks each line's form, number and hash, each checkpoint and the
 // head against the public keys in pub (one a line). It only reads, in bounded memory, and works on a
-// log that is being written: then it checks what the head covered when it came to the end. A log that is
+// log that is being written: then it checks what the head covered when it came to the end. Where heads were kept elsewhere, the log is held against
+// each of them, which finds one that was rebuilt or put back by whoever has its key. A log that is
 // not in order gives a *[Fault]; any other error means that it could not be checked.
-func Verify(dir, pub string) (Report, error) { return verify(dir, pub, waitFor) }
+func Verify(dir, pub string, kept ...Anchor) (Report, error) {
+	return verify(dir, pub, waitFor, kept...)
+}
 
 // verify is Verify with another patience, for tests that know that no writer is there.
-func verify(dir, pub string, patience time.Duration) (Report, error) {
+func verify(dir, pub string, patience time.Duration, kept ...Anchor) (Report, error) {
 	known, err := verifiers(pub)
 	if err != nil {
 		return Report{}, err
@@ -65,7 +70,7 @@ func verify(dir, pub string, patience time.Duration) (Report, error) {
 		return Report{}, err
 	}
 	defer root.Close()
-	v := &verifier{root: root, known: known, patience: patience}
+	v := &verifier{root: root, known: known, patience: patience, anchors: newAnchors(kept)}
 	begin, e, err := readCut(root, known)
 	if err != nil {
 		return Report{}, &Fault{1, Unsigned, fmt.Sprintf("the log was cut behind it, and not by its writer: %v", err)}
@@ -73,9 +78,15 @@ func verify(dir, pub string, patience time.Duration) (Report, error) {
 	v.chain, v.edge, v.covered, v.report.Pruned = begin.state, e, begin.size, begin.size
 	v.src = newMarks(root, begin.size+1)
 	defer v.src.close()
-	if err := v.run(); err != nil {
+	if err := v.run(); errors.Is(err, errPacked) {
+		return v.report, v.fault(v.chain.size+1, Altered, "%v", err)
+	} else if err != nil {
 		return v.report, err
 	}
+	if err := v.anchors.end(v); err != nil {
+		return v.report, err
+	}
+	v.report.Anchors, v.report.Old = v.anchors.checked, v.anchors.pruned
 	v.report.Records = v.chain.size - begin.size
 	return v.report, nil
 }
@@ -88,6 +99,7 @@ type verifier struct {
 	edge     edge   // of the tree up to it
 	covered  uint64 // the last record under a good checkpoint
 	head     head
+	anchors  *anchors
 	patience time.Duration
 	headErr  error // why there is no good head
 	report   Report
@@ -103,6 +115,9 @@ const (
 
 func (v *verifier) run() error {
 	if err := v.readHead(); err != nil {
+		return err
+	}
+	if err := v.anchors.at(v); err != nil { // those of the beginning
 		return err
 	}
 	for follow := 0; ; follow++ {
@@ -170,7 +185,7 @@ func (v *verifier) record(m marked) error {
 	}
 	v.chain = state{m.seq, m.hash}
 	v.edge.add(m.leaf)
-	return nil
+	return v.anchors.at(v)
 }
 
 // blame tells which of two records was altered, where the second does not have the first's hash: if what comes

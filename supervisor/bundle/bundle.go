@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/asuser"
 )
 
 // ManifestFile is the name of the manifest in a bundle's folder, SignatureFile that
@@ -127,7 +129,7 @@ func (b *Bundle) trusted(path string, info fs.FileInfo, rightKind bool) error {
 func rootOnly(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
-	case !ok || st.Uid != 0:
+	case !ok || !asuser.Rules(st.Uid):
 		return fmt.Errorf("%s: %w: it does not belong to root", path, ErrUntrusted)
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("%s: %w: its mode %04o lets others write", path, ErrUntrusted, info.Mode().Perm())

@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
@@ -54,29 +55,41 @@ type Options struct {
 	Jaild string
 	// State is the directory of a private daemon's state and log. Empty: $JAIL_STATE, else those of the system.
 	State string
+	// Lasting asks, where no daemon answers, for one that outlives the caller, as sessions and detached runs need it. It ends by itself when it has had
+	// nothing to do for a while.
+	Lasting bool
 }
 
 // A Client asks one daemon. It may be used from several goroutines at once.
 type Client struct {
 	*api.Client
+	// Started: no daemon answered, and Options.Lasting had one started.
+	Started bool
 }
 
-// Connect returns a client of the daemon that answers on the socket. Where there is none, root gets a private one, which ends with Close.
+// Connect returns a client of the daemon that answers on the socket. Where there is none, the caller gets a private one, which ends with Close.
 // Its errors are of the type *Error.
 func Connect(ctx context.Context, o Options) (*Client, error) {
 	o = o.complete()
 	c, err := api.Dial(ctx, o.Socket)
 	switch {
 	case err == nil:
-		return &Client{c}, nil
+		if err := understand(ctx, c, o.Socket); err != nil {
+			c.Close()
+			return nil, err
+		}
+		return &Client{Client: c}, nil
 	case errors.Is(err, fs.ErrPermission):
 		return nil, &Error{Code: supervisor.CodeRefused, Message: fmt.Sprintf("socket %s: permission denied", o.Socket),
 			Hint: "members of the group jail may connect, and root", Err: err}
 	case !nobodyListens(err):
 		return nil, failed(err, "JAIL_SOCKET names the daemon's socket", "socket %s: %v", o.Socket, cause(err))
-	case os.Geteuid() != 0:
-		return nil, failed(err, "start jaild as a service, or use sudo",
-			"no daemon answers on %s, and only root can start jails without one", o.Socket)
+	}
+	if o.Lasting {
+		if c, err = o.startLasting(ctx); err != nil {
+			return nil, err
+		}
+		return &Client{Client: c, Started: true}, nil
 	}
 	var args []string
 	if o.State != "" {
@@ -85,7 +98,32 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 	if c, err = api.StartPrivate(o.Jaild, args...); err != nil {
 		return nil, failed(err, "build or install jaild beside jail", "no daemon answers on %s, and %s cannot be started: %v", o.Socket, o.Jaild, cause(err))
 	}
-	return &Client{c}, nil
+	return &Client{Client: c}, nil
+}
+
+// answerBound is how long a daemon may take to say what it is.
+const answerBound = 30 * time.Second
+
+// understand refuses a daemon of another API, before it is asked for anything.
+func understand(ctx context.Context, c *api.Client, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	v, err := c.Version(ctx)
+	c.Rest() // a run has a connection of its own
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return failed(err, "look at what it does: systemctl status jaild", "the daemon on %s has not answered for %v", socket, answerBound)
+	case err != nil:
+		var known *Error
+		if !errors.As(err, &known) {
+			err = failed(err, "JAIL_SOCKET names the daemon's socket; look whether what listens there is jaild", "socket %s: %v", socket, err)
+		}
+		return err
+	case v.API != api.Number:
+		return failed(nil, "install jail and jaild of one version, and restart the daemon", "the daemon on %s is jaild %.40q and speaks API %d; this is jail %s, which speaks API %d",
+			socket, v.Version, v.API, supervisor.Version, api.Number)
+	}
+	return nil
 }
 
 // complete fills in what the environment says.
@@ -100,12 +138,13 @@ func (o Options) complete() Options {
 		}
 	}
 	if o.Socket == "" {
-		o.Socket = supervisor.Default(o.Jaild, func(name string) string {
+		getenv := func(name string) string {
 			if name == "JAIL_STATE" {
 				return o.State
 			}
 			return os.Getenv(name)
-		}).Socket
+		}
+		o.Socket = supervisor.Default(o.Jaild, getenv).ForCaller(getenv).Socket
 	}
 	return o
 }

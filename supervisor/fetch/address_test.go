@@ -6,47 +6,9 @@ import (
 	"net/netip"
 	"os"
 	"testing"
-)
 
-// floorEdges are the first and the last address of each range that is no host's, and those beside it where they are public (T-201, T-202).
-var floorEdges = []struct{ first, last, below, above string }{
-	{"0.0.0.0", "0.255.255.255", "", "1.0.0.0"},
-	{"10.0.0.0", "10.255.255.255", "9.255.255.255", "11.0.0.0"},
-	{"100.64.0.0", "100.127.255.255", "100.63.255.255", "100.128.0.0"},
-	{"127.0.0.0", "127.255.255.255", "126.255.255.255", "128.0.0.0"},
-	{"169.254.0.0", "169.254.255.255", "169.253.255.255", "169.255.0.0"},
-	{"172.16.0.0", "172.31.255.255", "172.15.255.255", "172.32.0.0"},
-	{"192.0.0.0", "192.0.0.255", "191.255.255.255", "192.0.1.0"},
-	{"192.0.2.0", "192.0.2.255", "192.0.1.255", "192.0.3.0"},
-	{"192.31.196.0", "192.31.196.255", "192.31.195.255", "192.31.197.0"},
-	{"192.52.193.0", "192.52.193.255", "192.52.192.255", "192.52.194.0"},
-	{"192.88.99.0", "192.88.99.255", "192.88.98.255", "192.88.100.0"},
-	{"192.168.0.0", "192.168.255.255", "192.167.255.255", "192.169.0.0"},
-	{"192.175.48.0", "192.175.48.255", "192.175.47.255", "192.175.49.0"},
-	{"198.18.0.0", "198.19.255.255", "198.17.255.255", "198.20.0.0"},
-	{"198.51.100.0", "198.51.100.255", "198.51.99.255", "198.51.101.0"},
-	{"203.0.113.0", "203.0.113.255", "203.0.112.255", "203.0.114.0"},
-	{"224.0.0.0", "239.255.255.255", "223.255.255.255", ""},
-	{"240.0.0.0", "255.255.255.255", "", ""},
-	{"::", "::", "", ""},
-	{"::1", "::1", "", ""},
-	{"::2", "::ffff:ffff", "", ""},
-	{"::ffff:0:0:0", "::ffff:0:ffff:ffff", "", ""},
-	{"64:ff9b::", "64:ff9b::ffff:ffff", "", ""},
-	{"64:ff9b:1::", "64:ff9b:1:ffff:ffff:ffff:ffff:ffff", "", ""},
-	{"100::", "100::ffff:ffff:ffff:ffff", "", ""},
-	{"2001::", "2001:1ff:ffff:ffff:ffff:ffff:ffff:ffff", "", "2001:200::"},
-	{"2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", "2001:db7:ffff:ffff::", "2001:db9::"},
-	{"2002::", "2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "2001:ffff:ffff:ffff::", "2003::"},
-	{"2620:4f:8000::", "2620:4f:8000:ffff:ffff:ffff:ffff:ffff", "2620:4f:7fff:ffff::", "2620:4f:8001::"},
-	{"3fff::", "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff", "3ffe:ffff:ffff:ffff::", "3fff:1000::"},
-	{"4000::", "4000::1", "", ""},
-	{"5f00::", "5f00:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "", ""},
-	{"fc00::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "", ""},
-	{"fe80::", "febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "", ""},
-	{"fec0::", "feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "", ""},
-	{"ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "", ""},
-}
+	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
+)
 
 func TestFloorEdges(t *testing.T) {
 	n := 0
@@ -59,11 +21,11 @@ func TestFloorEdges(t *testing.T) {
 			t.Errorf("%s: %q, want denied %v", text, why, denied)
 		}
 	}
-	for _, e := range floorEdges {
-		check(e.first, true)
-		check(e.last, true)
-		check(e.below, false)
-		check(e.above, false)
+	for _, e := range fetchtest.FloorEdges {
+		check(e.First, true)
+		check(e.Last, true)
+		check(e.Below, false)
+		check(e.Above, false)
 	}
 	if n < 110 {
 		t.Errorf("only %d addresses", n)
@@ -100,8 +62,8 @@ func TestEmbedded(t *testing.T) {
 		var four [4]byte
 		binary.BigEndian.PutUint32(four[:], rng.Uint32())
 		if rng.IntN(2) == 0 {
-			e := floorEdges[rng.IntN(18)]
-			four = netip.MustParseAddr(e.first).As4()
+			e := fetchtest.FloorEdges[rng.IntN(18)]
+			four = netip.MustParseAddr(e.First).As4()
 		}
 		why := Forbidden(netip.AddrFrom4(four), nil)
 		for at, prefix := range map[string]netip.Addr{"mapped": netip.MustParseAddr("::ffff:0:0"), "operator": own.Addr()} {

@@ -152,7 +152,8 @@ func (s *stream) send(ctx context.Context, tr *trip, headers fields, body io.Rea
 	case s.h.length < 0:
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)
 	}
-	w := bufio.NewWriterSize(tr.up.conn, 32<<10)
+	w := writerTo(tr.up.conn)
+	defer giveBack(w)
 	_, err := w.Write(append(out, "\r\n"...))
 	if err == nil && s.h.length != 0 {
 		err = s.sendBody(w, body)
@@ -223,6 +224,8 @@ func (s *stream) readHead(tr *trip) (*http.Response, error) {
 			return nil, err
 		}
 		switch {
+		case resp.ProtoMajor != 1:
+			return nil, errors.New("the host answers in another HTTP than it was asked in")
 		case resp.StatusCode == http.StatusSwitchingProtocols && tr.what.Kind != kindWebSocket:
 			return nil, errors.New("the host switches to a protocol that nobody asked for")
 		case resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols:
@@ -274,7 +277,8 @@ func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goe
 	if !goesOn {
 		out = append(out, "Connection: close\r\n"...)
 	}
-	w := bufio.NewWriterSize(s.conn, 32<<10)
+	w := writerTo(s.conn)
+	defer giveBack(w)
 	_, err := w.Write(append(out, "\r\n"...))
 	if err == nil && !none {
 		err = s.copyBody(w, body, chunks)
@@ -314,9 +318,10 @@ func (s *stream) copyBody(w *bufio.Writer, body io.Reader, chunks bool) error {
 	if chunks {
 		to = &chunkWriter{w}
 	}
-	buf := make([]byte, 32<<10)
+	buf := pieces.Get().(*[bufferSize]byte)
+	defer pieces.Put(buf)
 	for {
-		n, err := body.Read(buf)
+		n, err := body.Read(buf[:])
 		if n > 0 {
 			if _, werr := to.Write(buf[:n]); werr != nil {
 				return werr

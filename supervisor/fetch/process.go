@@ -23,6 +23,9 @@ const (
 	processTasks  = 64
 	startTime     = 10 * time.Second
 	endTime       = 5 * time.Second
+	heldTime      = 2 * time.Millisecond // that an outcome waits for an intent to go on record with
+	maxHeld       = 64                   // outcomes that wait
+	maxRecording  = 128                  // records of one run that are on their way to the log: another's waits behind so many at most
 )
 
 // A Spec says how a proxy is started.
@@ -53,6 +56,8 @@ type Process struct {
 	mu     sync.Mutex
 	open   map[uint64]bool // intents without an outcome
 	closed bool
+	held   []Outcome // that wait for company
+	timer  *time.Timer
 }
 
 // Start starts a proxy and returns when it is confined.
@@ -66,7 +71,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, errors.Join(err, conn.Close(), theirs.Close())
 	}
 	defer doorOurs.Close()
-	p := &Process{Door: door, conn: conn, spec: s, ended: make(chan struct{}), open: map[uint64]bool{}, places: make(chan struct{}, maxStreams)}
+	p := &Process{Door: door, conn: conn, spec: s, ended: make(chan struct{}), open: map[uint64]bool{}, places: make(chan struct{}, maxRecording)}
 	p.cmd = exec.Command(s.Exe, Arg)
 	p.cmd.Env = []string{"GOTRACEBACK=none", "GOMEMLIMIT=200MiB", "GODEBUG=netdns=go,containermaxprocs=0,updatemaxprocs=0"}
 	p.cmd.ExtraFiles = []*os.File{theirs}
@@ -133,6 +138,7 @@ func (p *Process) listen() {
 	for {
 		var m FromProxy
 		if err := p.receive(&m); err != nil {
+			p.release()
 			p.asked.Wait() // what is put on record now has no end that anybody could tell
 			p.kill()       // where it has not ended, it says nothing any more
 			if how := p.cmd.Wait(); how != nil {
@@ -145,6 +151,7 @@ func (p *Process) listen() {
 		case m.Failed != "":
 			failed = errors.New(m.Failed)
 		case m.Intent != nil:
+			p.release()
 			p.atOnce(func() { p.intent(*m.Intent) })
 		case m.Outcome != nil:
 			p.mu.Lock()
@@ -155,7 +162,7 @@ func (p *Process) listen() {
 			case known && m.Outcome.Redirect != "": // what the tool asks for next is recorded as its sequel
 				p.spec.Record.Ended(*m.Outcome)
 			case known:
-				p.atOnce(func() { p.spec.Record.Ended(*m.Outcome) })
+				p.hold(*m.Outcome)
 			}
 		case m.Refused != nil:
 			p.spec.Record.Refused(*m.Refused)
@@ -170,6 +177,42 @@ func (p *Process) atOnce(record func()) {
 		defer func() { <-p.places }()
 		record()
 	})
+}
+
+// hold keeps an outcome for a moment, in which the tool's next intent mostly comes: the log is then made durable once for both, and the intent,
+// which a request waits for, does not wait for the outcome, which nothing waits for.
+func (p *Process) hold(o Outcome) {
+	p.mu.Lock()
+	p.held = append(p.held, o)
+	full := len(p.held) >= maxHeld
+	if p.timer == nil {
+		p.timer = time.AfterFunc(heldTime, p.release)
+	}
+	p.mu.Unlock()
+	if full {
+		p.release()
+	}
+}
+
+// release puts on record what was held.
+func (p *Process) release() {
+	p.mu.Lock()
+	held := p.held
+	p.held = nil
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+	p.asked.Add(len(held)) // under the lock: who waits for asked has released before
+	p.mu.Unlock()
+	for _, o := range held {
+		p.places <- struct{}{}
+		go func() {
+			defer p.asked.Done()
+			defer func() { <-p.places }()
+			p.spec.Record.Ended(o)
+		}()
+	}
 }
 
 func (p *Process) intent(i Intent) {

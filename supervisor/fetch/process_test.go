@@ -25,7 +25,7 @@ import (
 const testUID = 0x7ffb0000
 
 // startProcess starts a real proxy, confined as for a run.
-func startProcess(t *testing.T, w *world, died func(error)) *Process {
+func startProcess(t testing.TB, w *world, died func(error)) *Process {
 	t.Helper()
 	program, err := launch.Launcher{Shim: jailtest.Binary(t, jailtest.Shim)}.CompileFilter(context.Background(), confine.Filter())
 	if err != nil {
@@ -55,7 +55,7 @@ var program struct {
 	err  error
 }
 
-func proxyProgram(t *testing.T) string {
+func proxyProgram(t testing.TB) string {
 	t.Helper()
 	program.once.Do(func() {
 		if program.dir, program.err = os.MkdirTemp("", "fetch-proxy-"); program.err != nil {
@@ -74,7 +74,7 @@ func proxyProgram(t *testing.T) string {
 }
 
 // knock takes a stream at the door, as the inside of a jail does.
-func knock(t *testing.T, door *control.Conn) net.Conn {
+func knock(t testing.TB, door *control.Conn) net.Conn {
 	t.Helper()
 	if err := door.Send(control.Knock{}); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
@@ -283,7 +284,7 @@ func readSecret(path string) ([]byte, error) {
 	switch {
 	case !ok || !info.Mode().IsRegular():
 		return nil, errors.New("its file is no regular file")
-	case st.Uid != 0:
+	case !asuser.Rules(st.Uid):
 		return nil, errors.New("its file is not root's")
 	case info.Mode().Perm()&^0o640 != 0:
 		return nil, fmt.Errorf("its file has the mode %04o: make it 0600", info.Mode().Perm())

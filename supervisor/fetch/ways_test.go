@@ -17,15 +17,7 @@ const everyHost = "[[fetch.allow]]\nhost = \"**.example.com\"\nports = [80, 443]
 // TestFloorByEveryWay: whatever way the name comes in, none of the addresses of the floor is dialled (T-201 to T-203, T-235).
 func TestFloorByEveryWay(t *testing.T) {
 	w := newWorld(t, everyHost+strings.Replace(limits, "requests = 1000", "requests = 100000", 1), intercepts)
-	var addrs []string
-	for _, e := range floorEdges {
-		addrs = append(addrs, e.first, e.last)
-	}
-	addrs = append(addrs, "169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "::ffff:169.254.169.254",
-		"::ffff:168.63.129.16", "0.1.2.3", "240.0.0.1", "192.0.0.170", "198.18.0.1", "100.64.0.1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "::ffff:0:127.0.0.1",
-		"64:ff9b::7f00:1", "64:ff9b::808:808", "64:ff9b:1::7f00:1", "2002:7f00:1::", "2001:0:4136:e378:8000:63bf:3fff:fdd2", "fec0::1", "2001:db8::1", "100::1", "3fff::1", "5f00::1",
-		"2607:f8b0::5efe:7f00:1", "2607:f8b0::200:5efe:808:808", "4000::1", "1::1", "8000::1", "e000::1", "fe80::1", "ff02::1", "fc00::1", "fdff::1", "127.0.0.2", "127.1.1.1",
-		"10.255.0.1", "172.20.0.1", "192.168.1.1", "224.0.0.251", "255.255.255.254", "198.51.100.7", "203.0.113.7", "192.0.2.7", "::ffff:192.168.0.1", "::ffff:0.0.0.0", fetchtest.Own)
+	addrs := fetchtest.Floor()
 	if len(addrs) < 120 {
 		t.Errorf("only %d addresses", len(addrs))
 	}
@@ -87,7 +79,7 @@ func TestBadTargetsByEveryWay(t *testing.T) {
 		}
 	}
 	vectors := 0
-	for _, text := range badTargets {
+	for _, text := range fetchtest.BadTargets {
 		refused("request line", text, w.send("GET "+text+" HTTP/1.1\r\nHost: a.example\r\n\r\n"))
 		vectors++
 		if path, ok := strings.CutPrefix(text, "http://a.example/"); ok {
@@ -131,7 +123,7 @@ func TestSmugglingInside(t *testing.T) {
 	w.names.Set(upName, []string{upIP})
 	up := fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName), says("hi"))
 	tried := 0
-	for name, raw := range smuggled {
+	for name, raw := range fetchtest.Smuggled {
 		raw = strings.ReplaceAll(raw, "http://up.example.com/", "/")
 		if name == "an origin-form target" {
 			continue // it is what belongs here

@@ -81,7 +81,7 @@ func (n *notes) take() (intents []Intent, ends []Outcome, refused []Refused) {
 
 // world is an internet with a name server, and the proxy under test.
 type world struct {
-	t     *testing.T
+	t     testing.TB
 	names *fetchtest.Names
 	ca    *fetchtest.Authority
 	notes *notes
@@ -89,7 +89,7 @@ type world struct {
 	proxy *Proxy
 }
 
-func newWorld(t *testing.T, profile string, change ...func(*Setup)) *world {
+func newWorld(t testing.TB, profile string, change ...func(*Setup)) *world {
 	t.Helper()
 	w := &world{t: t, names: fetchtest.StartNames(t), ca: fetchtest.NewAuthority(t), notes: &notes{}}
 	w.setup = setupOf(t, profile)
@@ -112,7 +112,7 @@ func newWorld(t *testing.T, profile string, change ...func(*Setup)) *world {
 	return w
 }
 
-func setupOf(t *testing.T, profile string) Setup {
+func setupOf(t testing.TB, profile string) Setup {
 	t.Helper()
 	if !strings.Contains(profile, "[fetch.limits]") {
 		profile += limits

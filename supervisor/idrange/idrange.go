@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/rootless"
 )
 
 // ErrNone says that all ranges are taken.
@@ -18,12 +19,17 @@ var ErrNone = errors.New("every range of host ids is in use")
 
 // A Range is held until Release.
 type Range struct {
-	Base uint32 // the first of jail.BaseSize ids
-	hold net.PacketConn
+	Base uint32         // the first of jail.BaseSize ids
+	hold net.PacketConn // nil where it is the user's one id
 }
 
-// Take takes a range that nobody holds.
-func Take() (*Range, error) { return take(rand.IntN(jail.Bases)) }
+// Take takes a range that nobody holds. An ordinary user's daemon has none: its jails have the one id that the user has, all of them.
+func Take() (*Range, error) {
+	if u := rootless.User(); u != nil {
+		return &Range{Base: u.UID}, nil
+	}
+	return take(rand.IntN(jail.Bases))
+}
 
 // take begins its search at a slot.
 func take(start int) (*Range, error) {
@@ -42,4 +48,8 @@ func take(start int) (*Range, error) {
 }
 
 // Release gives the range back. Every process of the jail must have ended.
-func (r *Range) Release() { r.hold.Close() }
+func (r *Range) Release() {
+	if r.hold != nil {
+		r.hold.Close()
+	}
+}

@@ -73,6 +73,27 @@ func AttachTree(tree *os.File, target string, flags MountFlags, userns *os.File)
 		unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
 }
 
+// AttachShared attaches a detached mount of a file system that is mounted elsewhere too. Its attributes are all set to what they are to be here, and
+// none of them is taken over; its owners are mapped already.
+func AttachShared(mount *os.File, target string, flags MountFlags) error {
+	attr := unix.MountAttr{Attr_set: flags.attributes(), Propagation: unix.MS_PRIVATE}
+	attr.Attr_clr = (unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOEXEC) &^ attr.Attr_set
+	if err := unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return pathError("mount_setattr", target, err)
+	}
+	return pathError("move_mount", target,
+		unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// CloneMountOf returns a detached mount of what is mounted on target in the calling thread's mount namespace, without what is mounted below it.
+func CloneMountOf(target string) (*os.File, error) {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, target, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return nil, pathError("open_tree", target, err)
+	}
+	return os.NewFile(uintptr(tree), target), nil
+}
+
 // AttachDevice attaches a detached mount of a device node on target: nosuid and noexec, and of all mounts of a jail the only one that is not nodev.
 func AttachDevice(tree *os.File, target string) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC, Attr_clr: unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}

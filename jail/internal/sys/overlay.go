@@ -22,6 +22,9 @@ func CloneMount(dir *os.File) (*os.File, error) {
 		Attr_clr:    unix.MOUNT_ATTR__ATIME,
 		Propagation: unix.MS_PRIVATE,
 	}
+	if Rootless() { // a user may not say of the host's mounts how times are kept, and reads what is theirs
+		attr.Attr_set, attr.Attr_clr = attr.Attr_set&^unix.MOUNT_ATTR_NOATIME, 0
+	}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		f.Close()
 		return nil, pathError("mount_setattr", dir.Name(), err)
@@ -83,6 +86,11 @@ func MountOverlay(lower, upper *os.File, id uint32) (*os.File, error) {
 	if err := unix.FsconfigSetFlag(fsfd, "volatile"); err != nil {
 		return nil, pathError("fsconfig overlay volatile", lower.Name(), err)
 	}
+	if Rootless() { // whose marks are attributes that a user can set, and which the overlay keeps to itself
+		if err := unix.FsconfigSetFlag(fsfd, "userxattr"); err != nil {
+			return nil, pathError("fsconfig overlay userxattr", lower.Name(), err)
+		}
+	}
 	if err := withFileIDs(id, func() error { return unix.FsconfigCreate(fsfd) }); err != nil {
 		return nil, pathError("fsconfig create overlay", lower.Name(), err)
 	}
@@ -95,6 +103,9 @@ func MountOverlay(lower, upper *os.File, id uint32) (*os.File, error) {
 
 // withFileIDs runs f with id as file system user and group but with the capabilities that the thread has: they would go with the ids.
 func withFileIDs(id uint32, f func() error) error {
+	if Rootless() { // the layers are the user's own, whose daemon this is
+		return f()
+	}
 	runtime.LockOSThread()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData

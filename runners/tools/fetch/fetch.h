@@ -39,10 +39,12 @@ struct options {
 	char **urls, **outputs; // outputs[i] is NULL for standard output, "" for the name in the URL
 	size_t url_count, output_count;
 	const char *method, *write_out, *dump, *upload;
+	const char *agent, *referer; // NULL where none is given, "" for none at all
+	struct text cookies;         // of -b, all of them
 	struct text headers; // lines of -H
 	struct text data;    // of -d and its like
 	int has_data, as_query, json;
-	int silent, show_errors, fail, fail_with_body, include, head, follow, verbose, create_dirs;
+	int silent, show_errors, fail, fail_with_body, include, head, follow, verbose, create_dirs, fail_early;
 	long max_redirects;
 	unsigned ms; // --max-time; 0 is none
 };
@@ -57,6 +59,8 @@ int say(const struct options *o, int code, const char *format, ...) __attribute_
 int absolute(const char *text, char **url, const char **why);
 // against resolves a reference of an answer.
 int against(const char *base, const char *reference, char **url, const char **why);
+// with_name returns a URL with the name of a file behind a path that ends in /, and the URL itself where its path does not.
+char *with_name(char *url, const char *file);
 // same_origin reports whether two URLs have the same scheme, host and port.
 int same_origin(const char *a, const char *b);
 // last_part returns the name of the file in a URL, or NULL where it has none.

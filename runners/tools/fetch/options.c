@@ -13,7 +13,7 @@ static const char help[] =
 	"  -o FILE, --output        write there; -O, --remote-name: to the name in the URL\n"
 	"      --create-dirs        make the folders of FILE; --output-dir DIR: put files there\n"
 	"  -s, --silent  -S, --show-error  -v, --verbose\n"
-	"  -f, --fail               no output and exit code 22 where the status is 400 or more; --fail-with-body\n"
+	"  -f, --fail               no output and exit code 22 where the status is 400 or more; --fail-with-body; --fail-early\n"
 	"  -i, --include            show the headers too; -I, --head: only them; -D FILE, --dump-header\n"
 	"  -L, --location           follow redirects, each decided anew; --max-redirs N\n"
 	"  -X METHOD, --request     -H 'NAME: VALUE' or @FILE, --header\n"
@@ -88,12 +88,21 @@ static int header(struct options *o, const char *value)
 	return code;
 }
 
-static void named_header(struct options *o, const char *name, const char *value)
+// one_line takes the value of a header that has a flag of its own: the last one counts.
+static int one_line(const char *name, const char **to, const char *value)
 {
-	adds(&o->headers, name);
-	adds(&o->headers, ": ");
-	adds(&o->headers, value);
-	adds(&o->headers, "\n");
+	if (value[strcspn(value, "\r\n")]) return say(NULL, BAD_USAGE, "%s: a header is one line", name);
+	*to = value;
+	return OK;
+}
+
+static int cookie(struct options *o, const char *value)
+{
+	int code = one_line("--cookie", &value, value);
+	if (!code && !strchr(value, '=')) code = say(NULL, BAD_USAGE, "--cookie: cookies are not kept in files: give NAME=VALUE");
+	if (!code && o->cookies.size) adds(&o->cookies, ";");
+	if (!code) adds(&o->cookies, value);
+	return code;
 }
 
 static void escaped(struct text *t, const char *s, size_t size)
@@ -105,6 +114,31 @@ static void escaped(struct text *t, const char *s, size_t size)
 		else if (c == ' ') adds(t, "+");
 		else add(t, (char[]){'%', hex[c >> 4], hex[c & 15]}, 3);
 	}
+}
+
+// without_lines takes out what a text file has for its own sake, as curl does.
+static void without_lines(struct text *t)
+{
+	size_t n = 0;
+	for (size_t i = 0; i < t->size; i++)
+		if (t->p[i] != '\n' && t->p[i] != '\r' && t->p[i]) t->p[n++] = t->p[i];
+	t->p[t->size = n] = 0;
+}
+
+// format takes what -w says, or the file that it names has.
+static int format(struct options *o, const char *value)
+{
+	struct text t = {0};
+	adds(&t, "");
+	int code = OK;
+	if (*value == '@') {
+		code = from_file(&t, value + 1);
+		without_lines(&t);
+	} else {
+		adds(&t, value);
+	}
+	o->write_out = t.p;
+	return code;
 }
 
 // data adds what -d and its like say. Kinds: d, binary, raw, urlencode, json.
@@ -127,12 +161,7 @@ static int data(struct options *o, const char *kind, const char *value)
 		free(content.p);
 	} else if (*value == '@' && *kind != 'r') {
 		code = from_file(&t, value + 1);
-		if (*kind == 'd') { // as curl: what a text file has for its own sake goes
-			size_t n = 0;
-			for (size_t i = 0; i < t.size; i++)
-				if (t.p[i] != '\n' && t.p[i] != '\r' && t.p[i]) t.p[n++] = t.p[i];
-			t.size = n;
-		}
+		if (*kind == 'd') without_lines(&t);
 	} else {
 		adds(&t, value);
 	}
@@ -172,10 +201,10 @@ static const struct option {
 	{'L', "location", 0}, {0, "max-redirs", 1}, {'X', "request", 1}, {'H', "header", 1}, {'d', "data", 1}, {0, "data-ascii", 1},
 	{0, "data-binary", 1}, {0, "data-raw", 1}, {0, "data-urlencode", 1}, {0, "json", 1}, {'G', "get", 0}, {'T', "upload-file", 1},
 	{'A', "user-agent", 1}, {'e', "referer", 1}, {'b', "cookie", 1}, {'m', "max-time", 1}, {'w', "write-out", 1}, {0, "url", 1},
-	{'h', "help", 0}, {'V', "version", 0},
+	{0, "fail-early", 0}, {'h', "help", 0}, {'V', "version", 0},
 	// Of no effect: it is so already, or is the proxy's to say.
 	{'N', "no-buffer", 0}, {'q', "disable", 0}, {'#', "progress-bar", 0}, {0, "no-progress-meter", 0}, {'g', "globoff", 0}, {'4', "ipv4", 0},
-	{'6', "ipv6", 0}, {0, "compressed", 0}, {0, "http1.1", 0}, {0, "connect-timeout", 1}, {0, "fail-early", 0},
+	{'6', "ipv6", 0}, {0, "compressed", 0}, {0, "http1.1", 0}, {0, "connect-timeout", 1},
 	// Refused, with the reason.
 	{'u', "user", 1}, {0, "oauth2-bearer", 1}, {'n', "netrc", 0}, {'E', "cert", 1}, {0, "key", 1}, {0, "aws-sigv4", 1}, {'k', "insecure", 0},
 	{0, "cacert", 1}, {0, "capath", 1}, {'x', "proxy", 1}, {'U', "proxy-user", 1}, {0, "noproxy", 1}, {0, "resolve", 1},
@@ -204,12 +233,12 @@ static int apply(struct options *o, const char *name, char *value)
 	} flags[] = {
 		{"silent", &o->silent}, {"show-error", &o->show_errors}, {"verbose", &o->verbose}, {"fail", &o->fail},
 		{"fail-with-body", &o->fail_with_body}, {"include", &o->include}, {"head", &o->head}, {"location", &o->follow}, {"get", &o->as_query},
-		{"create-dirs", &o->create_dirs},
+		{"create-dirs", &o->create_dirs}, {"fail-early", &o->fail_early},
 	};
 	struct {
 		const char *name;
 		const char **text;
-	} texts[] = {{"dump-header", &o->dump}, {"request", &o->method}, {"write-out", &o->write_out}, {"output-dir", &directory}, {"upload-file", &o->upload}};
+	} texts[] = {{"dump-header", &o->dump}, {"request", &o->method}, {"output-dir", &directory}, {"upload-file", &o->upload}};
 	int code = refused(name);
 	if (code) return code;
 	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
@@ -222,10 +251,10 @@ static int apply(struct options *o, const char *name, char *value)
 	else if (!strcmp(name, "max-redirs")) code = number("--max-redirs", value, &o->max_redirects);
 	else if (!strcmp(name, "max-time")) code = seconds("--max-time", value, &o->ms);
 	else if (!strcmp(name, "header")) code = header(o, value);
-	else if (!strcmp(name, "user-agent")) named_header(o, "User-Agent", value);
-	else if (!strcmp(name, "referer")) named_header(o, "Referer", value);
-	else if (!strcmp(name, "cookie") && strchr(value, '=')) named_header(o, "Cookie", value);
-	else if (!strcmp(name, "cookie")) code = say(NULL, BAD_USAGE, "--cookie: cookies are not kept in files: give NAME=VALUE");
+	else if (!strcmp(name, "user-agent")) code = one_line("--user-agent", &o->agent, value);
+	else if (!strcmp(name, "referer")) code = one_line("--referer", &o->referer, value);
+	else if (!strcmp(name, "cookie")) code = cookie(o, value);
+	else if (!strcmp(name, "write-out")) code = format(o, value);
 	else if (!strcmp(name, "data") || !strcmp(name, "data-ascii")) code = data(o, "d", value);
 	else if (!strncmp(name, "data-", 5)) code = data(o, name + 5, value);
 	else if (!strcmp(name, "json")) code = data(o, "json", value);
@@ -309,6 +338,7 @@ int main(int argc, char **argv)
 	if (code >= 0) return code;
 	for (size_t i = 0; i < o.url_count; i++) {
 		code = transfer(&o, i); // as curl: that of the last one counts
+		if (code && o.fail_early) break;
 	}
 	if (fflush(stdout) || ferror(stdout)) return say(&o, CANNOT_WRITE, "cannot write to standard output");
 	return code;

@@ -72,8 +72,12 @@ static int open_output(struct transfer *t)
 	return t->out ? OK : fail(t, CANNOT_WRITE, "cannot write to %s: %s", t->path, strerror(errno));
 }
 
+// nowhere reports whether a path is where nothing is kept: jails have no such device.
+static int nowhere(const char *path) { return path && !strcmp(path, "/dev/null"); }
+
 static int put(struct transfer *t, const void *p, size_t size)
 {
+	if (nowhere(t->path)) return OK;
 	int code = open_output(t);
 	if (code) return code;
 	if (fwrite(p, 1, size, t->out) != size || fflush(t->out))
@@ -97,12 +101,23 @@ static int given(const struct options *o, const char *name)
 	return 0;
 }
 
+static void line_of(struct text *h, const char *name, const char *value)
+{
+	if (!value || !*value) return;
+	adds(h, name);
+	adds(h, ": ");
+	adds(h, value);
+	adds(h, "\n");
+}
+
 static char *request_headers(struct transfer *t)
 {
 	const struct options *o = t->o;
 	struct text h = {0};
 	adds(&h, "");
-	if (!given(o, "User-Agent")) adds(&h, "User-Agent: jail-fetch/1.0\n");
+	if (!given(o, "User-Agent")) line_of(&h, "User-Agent", o->agent ? o->agent : "jail-fetch/1.0");
+	if (!given(o, "Referer")) line_of(&h, "Referer", o->referer);
+	if (!given(o, "Cookie") && !t->crossed) line_of(&h, "Cookie", o->cookies.p);
 	if (!given(o, "Accept")) adds(&h, o->json ? "Accept: application/json\n" : "Accept: */*\n");
 	if (t->body && !o->upload && !given(o, "Content-Type"))
 		adds(&h, o->json ? "Content-Type: application/json\n" : "Content-Type: application/x-www-form-urlencoded\n");
@@ -216,7 +231,7 @@ static int show_head(struct transfer *t)
 	adds(&h, "\r\n");
 	if (o->verbose) fprintf(stderr, "< %s", h.p);
 	int code = o->include || o->head ? put(t, h.p, h.size) : OK;
-	if (!code && o->dump) {
+	if (!code && o->dump && !nowhere(o->dump)) {
 		FILE *f = strcmp(o->dump, "-") ? fopen(o->dump, t->redirects ? "ab" : "wb") : stdout;
 		if (!f || fwrite(h.p, 1, h.size, f) != h.size) code = fail(t, CANNOT_WRITE, "cannot write to %s", o->dump);
 		if (f && f != stdout) fclose(f);
@@ -231,7 +246,7 @@ static int copy_body(struct transfer *t, int handle)
 	for (;;) {
 		int64_t n = jail_fetch_read(handle, part, sizeof part);
 		if (n < 0) return failed(t);
-		if (!n) return t->path ? open_output(t) : OK; // an empty answer makes an empty file
+		if (!n) return t->path && !nowhere(t->path) ? open_output(t) : OK; // an empty answer makes an empty file
 		t->size += n;
 		int code = put(t, part, (size_t)n);
 		if (code) return code;
@@ -361,6 +376,7 @@ int transfer(const struct options *o, size_t i)
 		free(with.p);
 		if (code) return say(o, code, "%s: %s", o->urls[i], why);
 	}
+	if (o->upload && strcmp(o->upload, "-")) t.url = with_name(t.url, o->upload);
 	t.until = o->ms ? t.start + o->ms : 0;
 	t.body = o->upload || o->has_data && !o->as_query;
 	t.method = o->method ? o->method : o->head ? "HEAD" : o->upload ? "PUT" : t.body ? "POST" : "GET";

@@ -134,6 +134,22 @@ int same_origin(const char *a, const char *b)
 	return n == origin(b) && !strncasecmp(a, b, n);
 }
 
+char *with_name(char *url, const char *file)
+{
+	static const char hex[] = "0123456789ABCDEF";
+	const char *slash = strrchr(file, '/');
+	struct text t = {0};
+	if (strchr(url, '?') || url[strlen(url) - 1] != '/') return url;
+	adds(&t, url);
+	for (const char *s = slash ? slash + 1 : file; *s; s++) {
+		unsigned char c = (unsigned char)*s;
+		if ((c | 0x20) >= 'a' && (c | 0x20) <= 'z' || c >= '0' && c <= '9' || strchr("-._~", c)) add(&t, s, 1);
+		else add(&t, (char[]){'%', hex[c >> 4], hex[c & 15]}, 3);
+	}
+	free(url);
+	return t.p;
+}
+
 char *last_part(const char *url)
 {
 	const char *path = upto(strchr(url, ':') + 3, "/?#"), *end = upto(path, "?#"), *from = end;

@@ -85,7 +85,14 @@ func main() {
 	lock := flag.String("lock", "", "lines of source, version, file and sha256")
 	toybox := flag.String("toybox", "", "the list of toybox.wasm's commands")
 	help := flag.String("help", "", "toybox's generated help.h")
+	stripped := flag.Bool("strip", false, "take names and debugging data out of the modules first")
 	flag.Parse()
+	if *stripped {
+		if err := stripAll(*dir); err != nil {
+			fmt.Fprintln(os.Stderr, "mkbundle:", err)
+			os.Exit(1)
+		}
+	}
 	if err := write(*dir, *template, *lock, *toybox, *help); err != nil {
 		fmt.Fprintln(os.Stderr, "mkbundle:", err)
 		os.Exit(1)

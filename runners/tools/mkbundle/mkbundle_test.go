@@ -74,3 +74,21 @@ func put(t *testing.T, name, text string) {
 		t.Fatal(err)
 	}
 }
+
+func TestStrip(t *testing.T) {
+	const head, types = "\x00asm\x01\x00\x00\x00", "\x01\x04\x01\x60\x00\x00"
+	for _, c := range []struct {
+		name, code, want string
+		ok               bool
+	}{
+		{"nothing to take", head + types, head + types, true},
+		{"names before and after", head + "\x00\x03\x01ab" + types + "\x00\x02\x01a", head + types, true},
+		{"cut in a section", head + types + "\x00\x09\x01a", "", false},
+		{"no module", "\x00as", "", false},
+	} {
+		got, err := strip([]byte(c.code))
+		if (err == nil) != c.ok || string(got) != c.want {
+			t.Errorf("%s: %q, %v", c.name, got, err)
+		}
+	}
+}

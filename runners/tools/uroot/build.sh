@@ -37,4 +37,4 @@ GOOS=wasip1 GOARCH=wasm go list -deps -f '{{with .Module}}{{.Path}} {{.Dir}}{{en
 	cat "$from"/LICENSE*
 done >"$bundle/LICENSE.others"
 cp LICENSE "$bundle/LICENSE.u-root"
-cp "$(go env GOROOT)/LICENSE" "$bundle/LICENSE.go"
+cp "$(go env GOROOT)/LICENSE" "$bundle/LICENSE.golang"

@@ -58,6 +58,9 @@ func openMounts(mounts []runners.Mount) ([]view.Mount, error) {
 			return fail(fmt.Errorf("mount %s: %w", m.Path, err))
 		}
 		fd, err := sys.OpenDir(cmp.Or(m.Source, m.Path))
+		if sys.ErrnoOf(err) == sys.ENOTDIR {
+			continue // WASI has directories alone to give: a file that a program of the host gets is not in a module's view
+		}
 		if err != nil {
 			return fail(fmt.Errorf("mount %s: %w", m.Path, err))
 		}
@@ -75,6 +78,9 @@ func (t *tree) preopen(inv runners.Invocation, layout runners.Layout) error {
 		return t.add("/", d, e)
 	}
 	for _, m := range inv.Mounts {
+		if !t.view.Mounted(m.Path) {
+			continue
+		}
 		d, e := t.view.Preopen(m.Path)
 		if err := t.add(m.Path, d, e); err != nil {
 			return err

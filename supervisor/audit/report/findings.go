@@ -12,7 +12,28 @@ import (
 func (run *Run) findings() []Finding {
 	var list []Finding
 	say := func(grave bool, record uint64, format string, args ...any) {
-		list = append(list, Finding{grave, fmt.Sprintf(format, args...), record})
+		list = append(list, Finding{Grave: grave, Text: fmt.Sprintf(format, args...), Record: record})
+	}
+	secrets := 0
+	for _, f := range run.Touched {
+		if !secretPath(f.Path) || f.Kind == "exec" {
+			continue
+		}
+		if secrets++; secrets > maxSecrets {
+			continue
+		}
+		what := map[string]string{"open": "opened", "write": "wrote"}[f.Kind]
+		text := fmt.Sprintf("%s %s what looks like a secret: %s", f.Program, what, f.Path)
+		if f.Program == "" {
+			text = fmt.Sprintf("it %s what looks like a secret: %s", what, f.Path)
+		}
+		if f.Count > 1 {
+			text += fmt.Sprintf(", %d times", f.Count)
+		}
+		list = append(list, Finding{Grave: true, Text: text, Record: f.Record, secret: true})
+	}
+	if secrets > maxSecrets {
+		list = append(list, Finding{Grave: true, Text: fmt.Sprintf("and so with %d more that look like secrets", secrets-maxSecrets), Record: run.first, secret: true})
 	}
 	if run.End == nil {
 		say(true, run.first, "run %s: the log does not say how it ended", run.ID)
@@ -28,6 +49,7 @@ func (run *Run) findings() []Finding {
 			what += fmt.Sprintf(", %d times", r.Count)
 		}
 		say(secret(r.What) || r.Layer == "seccomp", r.Record, "%s", what)
+		list[len(list)-1].secret = secret(r.What)
 	}
 	hosts := map[string]bool{}
 	for _, f := range run.Fetches {
@@ -67,9 +89,24 @@ func (run *Run) findings() []Finding {
 	return list
 }
 
-// secret reports whether a refusal is about what looks like a secret.
-func secret(what string) bool {
-	name := strings.ToLower(path.Base(after(what, " ")))
+// maxSecrets is how many files that look like secrets are named one by one.
+const maxSecrets = 20
+
+// secret reports whether a refusal is about what looks like a secret: "read /etc/shadow".
+func secret(what string) bool { return looksSecret(after(what, " ")) }
+
+// secretPath is secret of a file that was opened. Programs and certificates of the host, which every program opens, are none.
+func secretPath(p string) bool {
+	for _, dir := range []string{"/usr/", "/lib/", "/lib64/", "/bin/", "/sbin/", "/proc/", "/sys/", "/dev/", "/etc/ssl/certs/", "/etc/ca-certificates/"} {
+		if strings.HasPrefix(p, dir) {
+			return false
+		}
+	}
+	return looksSecret(p)
+}
+
+func looksSecret(what string) bool {
+	name := strings.ToLower(path.Base(what))
 	for _, part := range []string{"shadow", "id_rsa", "id_ed25519", "id_ecdsa", ".pem", ".key", ".env", "credentials", "token", "secret", "password", ".netrc", ".npmrc", ".pypirc", "kubeconfig"} {
 		if strings.Contains(name, part) {
 			return true

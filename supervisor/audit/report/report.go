@@ -32,6 +32,18 @@ type Finding struct {
 	Grave  bool   `json:"grave"`
 	Text   string `json:"text"`
 	Record uint64 `json:"record"`
+	secret bool   // it is about what looks like a secret, and stands before all others
+}
+
+// rank is the order of findings.
+func (f Finding) rank() int {
+	switch {
+	case f.secret:
+		return 0
+	case f.Grave:
+		return 1
+	}
+	return 2
 }
 
 // A Run is one run.
@@ -52,12 +64,27 @@ type Run struct {
 	Fetches   []Fetch   `json:"fetches"`
 	Refused   []Refusal `json:"refused"`
 	Limits    []Limit   `json:"limits"`
-	Files     []string  `json:"files"` // of the change set: kind, digest, path
+	Files     []string  `json:"files"`            // of the change set: kind, digest, path
+	Touched   []Touched `json:"touched"`          // where the policy asked for it: at most 100,000, in the order of their first time
+	Untold    int64     `json:"untold,omitempty"` // times that files beyond those were
 	Changes   *Changes  `json:"changes,omitempty"`
 	Decisions []Verdict `json:"decisions"` // on the change set
 	End       *End      `json:"end,omitempty"`
 	first     uint64
+	touched   map[[2]string]int // index in Touched, by kind and path
 }
+
+// Touched is a file that was opened, executed or written.
+type Touched struct {
+	Record  uint64 `json:"record"` // the first
+	Kind    string `json:"kind"`
+	Path    string `json:"path"`              // in the jail
+	Program string `json:"program,omitempty"` // that did it first
+	Count   int64  `json:"count"`
+}
+
+// maxTouched bounds what a run can make of a report.
+const maxTouched = 100_000
 
 // Program is one that ran in the jail.
 type Program struct {
@@ -143,7 +170,7 @@ func Make(records iter.Seq2[audit.Record, error], id string, session bool) (*Rep
 		run := runs[r.Run]
 		if run == nil {
 			run = &Run{ID: r.Run, UID: r.Actor.UID, Caller: r.Actor.Exe, Policy: r.Policy, Argv: []string{}, Warnings: []string{}, Programs: []Program{},
-				Fetches: []Fetch{}, Refused: []Refusal{}, Limits: []Limit{}, Files: []string{}, Decisions: []Verdict{}, first: r.Seq}
+				Fetches: []Fetch{}, Refused: []Refusal{}, Limits: []Limit{}, Files: []string{}, Touched: []Touched{}, touched: map[[2]string]int{}, Decisions: []Verdict{}, first: r.Seq}
 			runs[r.Run] = run
 			rep.Runs = append(rep.Runs, run)
 		}
@@ -155,15 +182,7 @@ func Make(records iter.Seq2[audit.Record, error], id string, session bool) (*Rep
 	for _, run := range rep.Runs {
 		rep.Findings = append(rep.Findings, run.findings()...)
 	}
-	slices.SortStableFunc(rep.Findings, func(a, b Finding) int {
-		switch {
-		case a.Grave == b.Grave:
-			return 0
-		case a.Grave:
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(rep.Findings, func(a, b Finding) int { return a.rank() - b.rank() })
 	return rep, nil
 }
 
@@ -174,6 +193,8 @@ func (run *Run) take(r audit.Record) {
 		run.Workspace, run.Profile, run.Warnings = r.Text("workspace"), r.Text("profile"), r.Texts("warnings")
 	case audit.TypeExec:
 		run.Programs = append(run.Programs, Program{r.Text("program"), r.Text("digest"), max(r.Int("count"), 1)})
+	case audit.TypeFile:
+		run.touch(r)
 	case audit.TypeFetch:
 		run.fetch(r)
 	case audit.TypeDenied:
@@ -190,6 +211,21 @@ func (run *Run) take(r audit.Record) {
 		_ = json.Unmarshal(r.Field("usage"), &e.Usage) // a record without it has none
 		run.End = e
 	}
+}
+
+// touch adds up what was done alike with one file.
+func (run *Run) touch(r audit.Record) {
+	key, n := [2]string{r.Text("kind"), r.Text("path")}, max(r.Int("count"), 1)
+	if i, known := run.touched[key]; known {
+		run.Touched[i].Count += n
+		return
+	}
+	if len(run.Touched) == maxTouched {
+		run.Untold += n
+		return
+	}
+	run.touched[key] = len(run.Touched)
+	run.Touched = append(run.Touched, Touched{r.Seq, key[0], key[1], r.Text("program"), n})
 }
 
 // fetch joins the two records of a request that was sent.

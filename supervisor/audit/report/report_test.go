@@ -45,6 +45,10 @@ func everything() []audit.Entry {
 		audit.Denied{Layer: "seccomp", What: "socket", Rule: "filter"},
 		audit.Fetch{Begun: true, Decision: "allowed", Method: "GET", Scheme: "https", Host: "a.example", Port: 443, Path: "/" + hostile, Rule: hostile},
 		audit.Fetch{Decision: "denied", Method: "POST", Scheme: "https", Host: "evil.example", Port: 443, Path: "/", Rule: hostile},
+		audit.File{Path: "/workspace/" + hostile, Kind: "open", Program: hostile, Count: 2},
+		audit.File{Path: "/workspace/" + hostile, Kind: "open", Program: hostile, Count: 3},
+		audit.File{Path: "/workspace/.env", Kind: "open", Program: "/usr/bin/cat", Count: 1},
+		audit.File{Path: "/usr/lib/python3/secrets.py", Kind: "open", Program: "/usr/bin/python3", Count: 1},
 		audit.Limit{Name: "memory", Limit: 1, Peak: 2, Action: "killed"},
 		audit.WorkspaceChanged{Workspace: hostile, Digest: "sha256:cc", Changes: c, Files: files},
 		audit.RunFinished{ExitCode: 3, Limit: "memory", Usage: audit.Usage{WallMS: 9}},
@@ -69,6 +73,12 @@ func TestReport(t *testing.T) {
 	}
 	if run.Argv[1] != hostile || run.Tool != hostile {
 		t.Errorf("a text is not what was recorded: %q", run.Argv)
+	}
+	if f := rep.Findings[0]; !strings.Contains(f.Text, "/usr/bin/cat opened what looks like a secret: /workspace/.env") || f.Record != 9 {
+		t.Errorf("the first finding is %+v", f)
+	}
+	if len(run.Touched) != 3 || run.Touched[0].Count != 5 {
+		t.Errorf("%+v", run.Touched)
 	}
 	var grave []string
 	for i, f := range rep.Findings {
@@ -101,7 +111,7 @@ func TestReport(t *testing.T) {
 		if form == Markdown && strings.Contains(text, "</td><script>alert(1)</script>|") {
 			t.Errorf("a pipe is in a table as it is:\n%s", text)
 		}
-		for _, want := range []string{"a.example", "memory", "sed", "evil.example"} {
+		for _, want := range []string{"a.example", "memory", "sed", "evil.example", "/workspace/.env", "\u00d75"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: no %q", form, want)
 			}

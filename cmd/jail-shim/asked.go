@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/runc"
+)
+
+// A request is what jaild asks of a jail that stands.
+type request struct {
+	control.Ask
+	files []*os.File
+}
+
+func (r request) close() {
+	for _, f := range r.files {
+		f.Close()
+	}
+}
+
+// A standing jail is one whose jail-init waits.
+type standing struct {
+	jail     *runc.Jail
+	order    control.Order
+	restrict func() error // sends jail-init its restrictions
+}
+
+// answer waits for the end of the jail, and does until then what is asked. It does that on the thread in whose mount namespace the jail's mounts were
+// made.
+func answer(conn *control.Conn, s *standing, asked <-chan request, ended chan struct{}) (exited control.Exited, err error) {
+	go func() {
+		defer close(ended)
+		exited, err = s.jail.Wait()
+	}()
+	for {
+		select {
+		case ask := <-asked:
+			if err := s.do(conn, ask); err != nil {
+				_ = s.jail.Kill() // there is nobody to talk to
+			}
+			ask.close()
+		case <-ended:
+			return exited, err
+		}
+	}
+}
+
+func (s *standing) do(conn *control.Conn, ask request) error {
+	switch {
+	case ask.Attach != nil:
+		return s.attach(conn, ask.files)
+	case ask.Share != nil:
+		return handOut(conn, s.jail, ask.Share.Target)
+	}
+	return conn.Send(control.FromShim{Done: &control.Done{}})
+}
+
+// attach makes the jail whole. One that cannot be does not wait any longer.
+func (s *standing) attach(conn *control.Conn, files []*os.File) error {
+	err := errors.New("no two layers came with it")
+	if len(files) == 2 {
+		err = s.jail.Attach(s.order, files[0], files[1])
+	}
+	if err == nil {
+		err = s.restrict()
+	}
+	if err != nil {
+		return errors.Join(conn.Send(control.FromShim{Done: &control.Done{Error: err.Error()}}), s.jail.Kill())
+	}
+	return conn.Send(control.FromShim{Done: &control.Done{}})
+}
+
+func handOut(conn *control.Conn, jail *runc.Jail, target string) error {
+	mount, err := jail.Share(target)
+	if err != nil {
+		return conn.Send(control.FromShim{Shared: &control.Shared{Error: err.Error()}})
+	}
+	defer mount.Close()
+	return conn.Send(control.FromShim{Shared: &control.Shared{}}, mount)
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// A service is a daemon that answers.
+type service struct {
+	args    []string // of the program, for its successor
+	config  supervisor.Config
+	manager manager
+	before  *predecessor
+	sockets passed // what a successor gets
+	s       *supervisor.Supervisor
+	server  *api.Server
+	stderr  io.Writer
+
+	listener  net.Listener
+	signals   chan os.Signal // that are no reason to end, from the start on
+	delegated bool
+	untilIdle time.Duration // 0: it goes on
+}
+
+// settle takes what the operator says of the daemon into its configuration.
+func (d *service) settle(config *supervisor.Config) error {
+	settings, err := supervisor.ReadSettings(config.Settings)
+	if err == nil {
+		config.Bounds, err = settings.Bounds()
+	}
+	if err != nil || config.Private || settings.Metrics == "" || d.sockets.metrics != nil {
+		return err
+	}
+	if d.sockets.metrics, err = net.Listen("tcp", settings.Metrics); err != nil {
+		return &supervisor.Error{Code: supervisor.CodeFailed, Message: fmt.Sprintf("metrics: %v", err), Hint: "name another port in " + config.Settings, Err: err}
+	}
+	return nil
+}
+
+// run answers until the daemon is told to end, its client is gone, or another has taken over and the last run is at its end.
+func (d *service) run(ctx context.Context, listener net.Listener) error {
+	d.listener = listener
+	served := make(chan error, 1)
+	go func() { served <- d.server.Serve(listener) }()
+	if d.sockets.metrics != nil {
+		defer d.sockets.metrics.Close()
+		go d.server.ServeMetrics(d.sockets.metrics)
+	}
+	d.manager.ready("runs tools for clients of " + listener.Addr().String())
+	idle := d.idle(ctx)
+	stop := d.watch(ctx, listener)
+	defer stop()
+	for {
+		select {
+		case err := <-served:
+			if errors.Is(err, net.ErrClosed) {
+				err = nil
+			}
+			return d.end(err, "its client is gone", syscall.SIGKILL)
+		case <-ctx.Done():
+			return d.end(nil, "it was told to end", syscall.SIGTERM)
+		case <-idle:
+			return d.end(nil, "nothing was left to do", syscall.SIGTERM)
+		case sig := <-d.signals:
+			if sig == syscall.SIGHUP {
+				d.reload()
+				continue
+			}
+			next, err := d.succeed(ctx)
+			if err != nil {
+				d.complain("upgrade: %v", err)
+				d.manager.ready("an upgrade did not come about: this jaild goes on")
+				continue
+			}
+			stop()
+			return d.drain(ctx, next)
+		}
+	}
+}
+
+// idle says when nothing has been done for as long as the daemon is to wait; nil, which never says it, if it is to go on.
+func (d *service) idle(ctx context.Context) <-chan struct{} {
+	if d.untilIdle <= 0 {
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			left := d.untilIdle - d.server.Quiet()
+			if left <= 0 {
+				return
+			}
+			select {
+			case <-time.After(left):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return done
+}
+
+// watch tells the manager that the daemon lives, as a client sees it.
+func (d *service) watch(ctx context.Context, listener net.Listener) (stop func()) {
+	ctx, stop = context.WithCancel(ctx)
+	if path := listener.Addr().String(); !d.config.Private {
+		go d.manager.keepAlive(ctx, func(ctx context.Context) error {
+			c, err := api.Dial(ctx, path)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_, err = c.Version(ctx)
+			return err
+		})
+	}
+	return stop
+}
+
+func (d *service) reload() {
+	done := d.manager.reloading()
+	if err := d.s.Reload(context.Background()); err != nil {
+		d.complain("reload: %v", err)
+		done("a reload failed, and changed nothing: " + err.Error())
+		return
+	}
+	done("reloaded")
+}
+
+func (d *service) complain(format string, args ...any) {
+	fmt.Fprintf(d.stderr, "jaild: error: "+format+"\n", args...)
+}
+
+// succeed lets the installed program take over the socket.
+func (d *service) succeed(ctx context.Context) (*successor, error) {
+	if d.config.Private {
+		return nil, errors.New("a private daemon has no successor")
+	}
+	ctx, cancel := context.WithTimeout(ctx, startBound)
+	defer cancel()
+	next, err := succeed(ctx, d.config.Exe, d.args, d.manager, d.sockets)
+	if err == nil {
+		d.sockets.api.SetUnlinkOnClose(false) // it is the successor's now
+	}
+	return next, err
+}
+
+// startBound is how long a successor may take to open state and log: recovery has its part in it.
+const startBound = time.Minute
+
+// drain takes no more clients and carries the runs to their end, or ends them when it is told to.
+func (d *service) drain(ctx context.Context, next *successor) error {
+	d.manager = manager{} // which listens to the successor from here on
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-next.told:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := errors.Join(d.server.Shutdown(ctx), d.s.Idle(ctx))
+	if errors.Is(err, context.Canceled) {
+		err = nil // what is left is ended now
+	}
+	return d.end(err, "another jaild has taken over", syscall.SIGTERM)
+}
+
+// end ends every run and puts the end on record.
+func (d *service) end(err error, reason string, how syscall.Signal) error {
+	d.manager.tell("STOPPING=1", "STATUS="+reason)
+	d.listener.Close() // clients that come from here on wait for the next daemon, where a service manager has the socket
+	d.server.Hurry()
+	err = errors.Join(err, d.s.Close(reason, how))
+	// What is still being answered are the ends of runs, which Close has brought about.
+	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err = errors.Join(err, d.server.Shutdown(last))
+	d.before.end()
+	return err
+}

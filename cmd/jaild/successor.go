@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/control"
+)
+
+// An upgrade starts the program that is installed now beside the daemon that runs, and no run is ended for it: two daemons may have one state
+// directory. On SIGUSR2:
+//
+//	old daemon                                         new daemon: jaild --successor …
+//	starts it, with the socket             ──────►     opens state and log, listens on the same socket
+//	tells the service manager its pid      ◄──────     {"ready":true,"pid":…}
+//	takes no more clients                  ──────►     {"own":…,"pid":…}: it answers, and tells the service manager that it is ready
+//	carries its runs to their end                      runs what comes
+//	ends                                   ──────►     reads the end of what it sends
+//	ends its runs at once                  ◄──────     {"end":true}: it is itself told to end
+//
+// A new daemon that does not come up changes nothing: the old one goes on.
+
+// Descriptors of a successor.
+const (
+	successorControl = 3
+	successorSocket  = 4
+	successorMetrics = 5 // where there is a port for metrics
+)
+
+// succession is what the two say.
+type succession struct {
+	Ready bool `json:"ready,omitempty"`
+	PID   int  `json:"pid,omitempty"` // of who says it
+	End   bool `json:"end,omitempty"`
+	Own   bool `json:"own,omitempty"` // the socket's file was made by a daemon, and is removed by the last one
+}
+
+// A successor is the daemon that took over.
+type successor struct {
+	conn *control.Conn
+	told chan struct{} // closed when it wants this one to end
+}
+
+// succeed starts the installed program with the arguments of this one, and returns when it has taken over.
+func succeed(ctx context.Context, exe string, args []string, m manager, sockets passed) (*successor, error) {
+	conn, theirs, err := control.Pair("succession")
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	files := []*os.File{theirs}
+	defer func() {
+		for _, f := range files[1:] {
+			f.Close()
+		}
+	}()
+	socket, err := sockets.api.File()
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	files = append(files, socket)
+	if l, ok := sockets.metrics.(*net.TCPListener); ok {
+		port, err := l.File()
+		if err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+		files = append(files, port)
+	}
+	cmd := command(exe, append([]string{detachArg, successorFlag + strconv.Itoa(len(files)-1)}, args...), files)
+	cmd.Env = append(os.Environ(), m.environ()...)
+	if err := cmd.Run(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start of %s: %w", exe, err), conn.Close())
+	}
+	theirs.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	var said succession
+	if _, err := conn.Receive(&said); err != nil || !said.Ready {
+		return nil, errors.Join(fmt.Errorf("the new jaild did not come up: %w", err), conn.Close())
+	}
+	m.tell(fmt.Sprintf("MAINPID=%d", said.PID), "STATUS=another jaild has taken over")
+	s := &successor{conn: conn, told: make(chan struct{})}
+	if err := conn.Send(succession{Own: sockets.own, PID: os.Getpid()}); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	go func() {
+		var said succession
+		if _, err := conn.Receive(&said); err == nil && said.End {
+			close(s.told) // else it has died, which is no reason to end runs
+		}
+	}()
+	return s, nil
+}
+
+// detachArg is the first argument of a process that only starts another and ends, so that the other is a child of the service manager: one that is not
+// its own it would not wait for when it ends a service, but kill at once.
+const detachArg = "detach"
+
+func detach(args []string) int {
+	exe, err := os.Executable()
+	if err != nil {
+		return 1
+	}
+	var files []*os.File
+	for fd := successorControl; fd <= successorMetrics; fd++ {
+		files = append(files, os.NewFile(uintptr(fd), "inherited"))
+	}
+	if len(args) == 0 || args[0] == successorFlag+"1" {
+		files = files[:successorMetrics-successorControl] // there is no third
+	}
+	if command(exe, args, files).Start() != nil {
+		return 1
+	}
+	return 0
+}
+
+func command(exe string, args []string, files []*os.File) *exec.Cmd {
+	cmd := exec.Command(exe, args...)
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = os.Stdout, os.Stderr, files
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+// A predecessor is the daemon that this one took over from, or nil.
+type predecessor struct {
+	conn *control.Conn
+	pid  int
+}
+
+// inherit takes over what a predecessor passes.
+func inherit(sockets int) (*predecessor, passed, error) {
+	var p passed
+	conn, err := control.Inherit(successorControl)
+	if err != nil {
+		return nil, p, err
+	}
+	if err := p.take(successorSocket, passedAPI); err != nil {
+		return nil, p, errors.Join(err, conn.Close())
+	}
+	if sockets > 1 {
+		if err := p.take(successorMetrics, passedMetrics); err != nil {
+			return nil, p, errors.Join(err, p.close(), conn.Close())
+		}
+	}
+	return &predecessor{conn: conn}, p, nil
+}
+
+// takeOver tells the predecessor to let go of the socket, and returns when it has.
+func (p *predecessor) takeOver(sockets *passed) error {
+	if p == nil {
+		return nil
+	}
+	var done succession
+	err := p.conn.Send(succession{Ready: true, PID: os.Getpid()})
+	if err == nil {
+		_, err = p.conn.Receive(&done)
+	}
+	if err != nil {
+		return fmt.Errorf("the jaild before this one: %w", err)
+	}
+	sockets.own, p.pid = done.Own, done.PID
+	sockets.api.SetUnlinkOnClose(done.Own)
+	return nil
+}
+
+// end tells the predecessor to end its runs, and returns when it is gone.
+func (p *predecessor) end() {
+	if p == nil {
+		return
+	}
+	if p.conn.Send(succession{End: true}) == nil {
+		var nothing struct{}
+		_, _ = p.conn.Receive(&nothing)
+	}
+	// A service manager kills what is left when this process has ended, and would call that a failure.
+	for wait := time.Millisecond; wait < time.Second && syscall.Kill(p.pid, 0) == nil; wait *= 2 {
+		time.Sleep(wait)
+	}
+	p.conn.Close()
+}

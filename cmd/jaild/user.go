@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/probe"
+	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+// scopedArg marks a daemon that the user's service manager has been asked to put into a scope of its own already.
+const scopedArg = "--scoped"
+
+// systemdRun is looked for nowhere else: a PATH can be anybody's.
+const systemdRun = "/usr/bin/systemd-run"
+
+// asUser is the life of an ordinary user's daemon as it is seen from outside: it asks for a control group, enters the namespaces and waits.
+func asUser(config supervisor.Config, exe string, args []string, own, scoped bool) (int, error) {
+	// Inside, the names of owners are gone.
+	for _, dir := range append([]string{config.Profiles, filepath.Dir(config.Ceiling), filepath.Dir(config.Fetch)}, config.Bundles...) {
+		if err := profiles.CheckOwners(dir); err != nil {
+			return 0, &supervisor.Error{Code: supervisor.CodeFailed, Message: err.Error(), Err: err}
+		}
+	}
+	if !own && !scoped && userManager() {
+		err := syscall.Exec(systemdRun, append([]string{systemdRun, "--user", "--scope", "--quiet", "--collect", "--property=Delegate=yes", "--", exe, scopedArg}, args...), os.Environ())
+		return 0, &supervisor.Error{Code: supervisor.CodeFailed, Message: systemdRun + ": " + err.Error(), Err: err}
+	}
+	// Before there is a second process: a group whose controllers are handed on may hold none.
+	if _, err := cgroup.Delegated(); err != nil {
+		return 0, noDelegation(err)
+	}
+	code, err := rootless.Run(exe, args)
+	if space := (*rootless.SpaceError)(nil); errors.As(err, &space) {
+		return 0, noNamespaces(err)
+	}
+	return code, err
+}
+
+// noNamespaces says why there are none, in the words of jail doctor where that knows.
+func noNamespaces(err error) error {
+	if e := supervisor.Missing(probe.UserNamespace(), err); e != nil {
+		return e
+	}
+	return &supervisor.Error{Code: supervisor.CodeLayer, Message: err.Error(), Hint: "jail doctor says what this host can enforce", Err: err}
+}
+
+// probeArg asks a user's daemon what of the stack it can enforce, from inside its namespaces, and to do nothing else.
+const probeArg = "--probe"
+
+func probeInside(config supervisor.Config, stdout io.Writer) int {
+	if rootless.Inside() {
+		if err := rootless.Settle(); err != nil {
+			return supervisor.ExitFailed
+		}
+	}
+	if err := os.MkdirAll(config.StateDir, 0o700); err != nil {
+		return supervisor.ExitFailed
+	}
+	if err := json.NewEncoder(stdout).Encode(probe.All(config.StateDir)); err != nil {
+		return supervisor.ExitFailed
+	}
+	return 0
+}
+
+// userManager reports whether the user's service manager can be asked for a control group with limits.
+func userManager() bool {
+	if layout, err := cgroup.Detect(); err != nil || layout != cgroup.V2 {
+		return false
+	}
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	if !filepath.IsAbs(dir) {
+		return false
+	}
+	for _, path := range []string{systemdRun, filepath.Join(dir, "systemd/private")} {
+		if _, err := os.Stat(path); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// noDelegation refuses: a run without its limits is no run.
+func noDelegation(err error) error {
+	if e := supervisor.Missing(probe.Delegation(), err); e != nil {
+		return e
+	}
+	return &supervisor.Error{Code: supervisor.CodeLayer, Message: "the limits of a run need a control group of this user's own: " + err.Error(),
+		Hint: "jail doctor says what this host can enforce", Err: err}
+}

@@ -1,0 +1,61 @@
+package cmd_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Commands of the page that need systemd, a package manager or the users of the host: the machine with systemd (make vm-test) does what they do.
+var onlyWithSystemd = []string{"apt ", "systemd-sysusers ", "systemd-tmpfiles ", "systemctl ", "journalctl ", "systemd-cgls "}
+
+// Every other command of the operations guide does what the guide says, with the places of this host.
+func TestOperations(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t)
+	h.daemon()
+	live := h.live("guide")
+	here := strings.NewReplacer("/run/jail/jail.sock", h.state+"/jail.sock", "-C /", "-C "+h.state, "etc/jail", "jaild.toml", "var/lib/jail/", "state/", "var/log/jail", "audit", " ID", " guide")
+	ran, fenced := 0, false
+	for line := range strings.Lines(string(page)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "```"):
+			fenced = !fenced
+			continue
+		case !fenced:
+			continue
+		}
+		elsewhere := false
+		for _, prefix := range onlyWithSystemd {
+			elsewhere = elsewhere || strings.HasPrefix(line, prefix)
+		}
+		if elsewhere {
+			continue
+		}
+		ran++
+		cmd := h.program("/bin/sh", "-c", here.Replace(line))
+		if o := h.run(cmd); o.code != 0 || o.out == "" && !strings.Contains(line, "true") && !strings.HasPrefix(line, "tar ") {
+			t.Errorf("%s: %+v", line, o)
+		}
+	}
+	if ran < 8 {
+		t.Errorf("the page has %d commands that can be run here", ran)
+	}
+	backup, err := exec.Command("tar", "-tzf", filepath.Join(h.work, "jail-backup.tar.gz")).CombinedOutput()
+	for _, name := range []string{"state/keys/", "audit/audit.pub", "audit/head"} {
+		if err != nil || !strings.Contains(string(backup), name) {
+			t.Errorf("no %s in the backup: %v\n%s", name, err, backup)
+		}
+	}
+	if err := os.Remove(filepath.Join(h.work, "jail-backup.tar.gz")); err != nil {
+		t.Error(err)
+	}
+	live.in.Close()
+	h.wants(live.wait(), 0, "")
+}

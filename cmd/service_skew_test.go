@@ -1,0 +1,185 @@
+package cmd_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// impostor listens where commands look for the daemon, and does something else with each connection.
+func (h *host) impostor(do func(net.Conn)) (done func()) {
+	h.t.Helper()
+	l, err := net.Listen("unix", filepath.Join(h.state, "other.sock"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go do(conn)
+		}
+	}()
+	return func() { l.Close() }
+}
+
+// other is a command that asks the impostor.
+func (h *host) other(args ...string) outcome {
+	h.t.Helper()
+	cmd := h.command(args...)
+	cmd.Env = append(cmd.Env, "JAIL_SOCKET="+filepath.Join(h.state, "other.sock"))
+	return h.run(cmd)
+}
+
+// A daemon of another version serves a client if they have one API, and else both sides are named before anything is asked for.
+func TestVersionSkew(t *testing.T) {
+	h := newHost(t)
+	d := h.daemon()
+	for number, want := range map[int]func(args ...string){
+		api.Number: func(args ...string) { h.wants(h.other(args...), 0, "") },
+		api.Number + 1: func(args ...string) {
+			h.wants(h.other(args...), 125, fmt.Sprintf(`other.sock is jaild "9.9.9" and speaks API %d; this is jail [^ ]+, which speaks API %d\njail: hint: install`, api.Number+1, api.Number))
+		},
+	} {
+		l, err := net.Listen("unix", filepath.Join(h.state, "other.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		proxy := &httputil.ReverseProxy{
+			Rewrite: func(r *httputil.ProxyRequest) {
+				if r.In.URL.Path != api.PathVersion {
+					asked++
+				}
+				r.SetURL(&url.URL{Scheme: "http", Host: "jail"})
+			},
+			Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", d.socket)
+			}},
+			ModifyResponse: func(r *http.Response) error {
+				if r.Request.URL.Path != api.PathVersion {
+					return nil
+				}
+				var v api.Version
+				if err := json.NewDecoder(r.Body).Decode(&v); err != nil {
+					return err
+				}
+				v.Version, v.API = "9.9.9", number
+				text, err := json.Marshal(v)
+				r.Body, r.ContentLength = io.NopCloser(strings.NewReader(string(text))), int64(len(text))
+				r.Header.Del("Content-Length")
+				return err
+			},
+		}
+		server := &http.Server{Handler: proxy}
+		go server.Serve(l)
+		want("ps")
+		want("run", "--", "true")
+		server.Close()
+		if (asked > 0) != (number == api.Number) {
+			t.Errorf("API %d: %d requests", number, asked)
+		}
+	}
+}
+
+// What listens on the socket and is no jaild is one sentence.
+func TestNoJaildThere(t *testing.T) {
+	h := newHost(t)
+	for name, do := range map[string]func(net.Conn){
+		"closes":         func(c net.Conn) { c.Close() },
+		"closes, unread": func(c net.Conn) { c.Write([]byte("HTTP/1.1 ")); c.Close() },
+		"garbage":        func(c net.Conn) { c.Write([]byte("\x1b[31mgarbage\r\n\r\n")); c.Close() },
+		"not found": func(c net.Conn) {
+			c.Write([]byte("HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\n\x1b[31m"))
+			c.Close()
+		},
+		"another object": func(c net.Conn) {
+			c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"ok\": true}"))
+			c.Close()
+		},
+		"no object": func(c net.Conn) { c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")); c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h.t = t
+			done := h.impostor(do)
+			defer done()
+			for _, args := range [][]string{{"ps"}, {"run", "--", "true"}} {
+				o := h.other(args...)
+				h.wants(o, 125, "daemon|socket")
+				if strings.ContainsAny(o.err, "\x1b") || strings.Contains(o.err, "http://jail") {
+					t.Errorf("stderr %q", o.err)
+				}
+			}
+		})
+	}
+	h.t = t
+}
+
+// A daemon that dies while it answers is one sentence for each client, of whatever it waited for.
+func TestDaemonDiesInAnAnswer(t *testing.T) {
+	h := newHost(t)
+	d := h.daemon()
+	h.wants(h.jail("run", "--detach", "--discard", "--input", "--id", "lasting", "--", h.probe, "lines"), 0, "")
+	h.wants(h.jail("session", "start", "--discard", "--id", "open"), 0, "")
+	wait, logs, attach := h.command("wait", "lasting"), h.command("logs", "-f", "lasting"), h.command("attach", "lasting")
+	results := make(chan outcome)
+	stdin, err := attach.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	go func() { results <- h.run(wait) }()
+	go func() { results <- h.run(logs) }()
+	go func() { results <- h.run(attach) }()
+	run := h.live("run", "--discard")
+	invocation := h.liveWith(h.command("session", "exec", "open", "--id", "invocation", "--", h.probe, "lines"), "invocation")
+	eventually(t, "five clients are connected", func() bool { return d.clients() >= 5 })
+	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil { // what is asked from here on has no answer
+		t.Fatal(err)
+	}
+	d.kill()
+	for range 3 {
+		h.wants(<-results, 125, "the daemon (went away|is gone)")
+	}
+	h.wants(run.wait(), 125, "the daemon went away before the run ended\njail: hint: ")
+	h.wants(invocation.wait(), 125, "the daemon went away before the run ended\njail: hint: ")
+	h.daemon().stop()
+	h.discard(namesOf(h)...)
+}
+
+// clients counts the connections that the daemon has accepted.
+func (d *sharedDaemon) clients() int {
+	text, _ := os.ReadFile("/proc/net/unix")
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line) // number, references, protocol, flags, type, state (3: connected), inode, path
+		if len(f) == 8 && f[5] == "03" && f[7] == d.socket {
+			n++
+		}
+	}
+	return n
+}
+
+func namesOf(h *host) []string {
+	var kept []string
+	for _, e := range namesIn(filepath.Join(h.state, "state", "workspaces")) {
+		if id := strings.TrimSuffix(e, ".json"); !strings.HasPrefix(id, ".") && (len(kept) == 0 || kept[len(kept)-1] != id) {
+			kept = append(kept, id)
+		}
+	}
+	return kept
+}

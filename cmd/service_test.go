@@ -1,0 +1,293 @@
+package cmd_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// unitFiles are what `make install` puts down for systemd.
+const unitFiles = "../.packaging/systemd"
+
+// A unit is jaild as a service of the systemd that runs this machine.
+type unit struct{ *host }
+
+// newUnit installs the units, and lets their state be the host's. It needs a machine that nobody else uses: a service of the same name there would
+// be replaced.
+func newUnit(t *testing.T) *unit {
+	t.Helper()
+	if os.Getenv("JAIL_VM_TREE") == "" {
+		t.Skip("replaces the jaild of this machine: runs in machines that were made for it (make vm-test)")
+	}
+	if _, err := os.Stat("/run/systemd/system"); err != nil {
+		t.Skip("systemd does not run this machine")
+	}
+	u := &unit{newHost(t)}
+	u.env = append(u.env, "JAIL_SOCKET=/run/jail/jail.sock")
+	for _, name := range []string{"jaild.service", "jaild.socket"} {
+		text, err := os.ReadFile(filepath.Join(unitFiles, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.put("/run/systemd/system/"+name, strings.ReplaceAll(string(text), "@bindir@", u.bin))
+	}
+	u.put("/run/systemd/system/jaild.service.d/test.conf", "[Service]\nEnvironment=JAIL_STATE="+u.state+"\nWatchdogSec=20\nStartLimitBurst=100\n")
+	for _, cmd := range [][]string{{"systemd-sysusers"}, {"systemd-tmpfiles", "--create"}} {
+		file, err := filepath.Abs(filepath.Join(unitFiles, strings.TrimPrefix(cmd[0], "systemd-")+".conf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.must(cmd[0], append(cmd[1:], file)...)
+	}
+	u.put("/etc/jail/credentials/registry", "a secret of a test")
+	u.ctl("daemon-reload")
+	t.Cleanup(func() {
+		_ = exec.Command("systemctl", "stop", "jaild.socket", "jaild.service").Run()
+		if t.Failed() {
+			out, _ := exec.Command("journalctl", "-u", "jaild.service", "--no-pager", "-n", "60").CombinedOutput()
+			t.Logf("%s", out)
+		}
+		os.RemoveAll("/run/systemd/system/jaild.service.d")
+		os.Remove("/run/systemd/system/jaild.service")
+		os.Remove("/run/systemd/system/jaild.socket")
+		os.Remove("/etc/jail/credentials/registry")
+		u.ctl("daemon-reload")
+	})
+	u.ctl("start", "jaild.socket")
+	return u
+}
+
+func (u *unit) put(path, text string) {
+	u.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		u.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+func (u *unit) must(name string, args ...string) string {
+	u.t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		u.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func (u *unit) ctl(args ...string) string {
+	u.t.Helper()
+	return u.must("systemctl", args...)
+}
+
+func (u *unit) property(name string) string {
+	u.t.Helper()
+	return u.ctl("show", "-P", name, "jaild.service")
+}
+
+// main returns the daemon that systemd takes for the service.
+func (u *unit) main() int {
+	u.t.Helper()
+	pid, err := strconv.Atoi(u.property("MainPID"))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	return pid
+}
+
+func (u *unit) wantActive() {
+	u.t.Helper()
+	eventually(u.t, "the service is active", func() bool { return u.property("ActiveState") == "active" && u.property("SubState") == "running" })
+}
+
+func TestServiceStartsForAClient(t *testing.T) {
+	u := newUnit(t)
+	if pid := u.main(); pid != 0 {
+		t.Fatalf("jaild runs already, as %d", pid)
+	}
+	u.wants(u.jail("run", "--", "true"), 0, "")
+	u.wantActive()
+	if got := u.property("StatusText"); !strings.Contains(got, "/run/jail/jail.sock") {
+		t.Errorf("status %q", got)
+	}
+	for path, mode := range map[string]os.FileMode{"/var/lib/jail": 0o700, "/var/log/jail/audit": 0o750, "/var/lib/jail-tools": 0o755, "/etc/jail/credentials": 0o700} {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != mode || ownerOf(info) != 0 {
+			t.Errorf("%s: %v, %v, want mode %o of root's", path, info, err, mode)
+		}
+	}
+	info, err := os.Stat("/run/jail/jail.sock")
+	if err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("socket: %v, %v", info, err)
+	}
+	if text, err := os.ReadFile("/run/credentials/jaild.service/fetch_registry"); string(text) != "a secret of a test" {
+		t.Errorf("credential: %q, %v", text, err)
+	}
+	// Its jails are below its own control group, and it is beside them.
+	r := u.live("where")
+	group := u.property("ControlGroup")
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", r.initPID()))
+	if !bytes.Contains(text, []byte(group+"/jails/where.")) {
+		t.Errorf("the jail is in %s (%v), want it below %s", text, err, group)
+	}
+	r.in.Close()
+	u.wants(r.wait(), 0, "")
+	for line := range strings.Lines(u.must("systemd-analyze", "verify", "--man=no", "/run/systemd/system/jaild.service")) {
+		if !strings.Contains(line, "DelegateSubgroup") { // which managers before 254 do not know
+			t.Errorf("systemd-analyze verify: %s", line)
+		}
+	}
+}
+
+func TestServiceReload(t *testing.T) {
+	u := newUnit(t)
+	u.ctl("start", "jaild.service")
+	before := u.main()
+	r := u.live("through")
+	u.ctl("reload", "jaild.service")
+	u.wantActive()
+	if got := u.property("StatusText"); got != "reloaded" || u.main() != before {
+		t.Errorf("status %q, pid %d, before %d", got, u.main(), before)
+	}
+	r.says("still here")
+	r.in.Close()
+	u.wants(r.wait(), 0, "")
+}
+
+// An upgrade ends no run and refuses no client.
+func TestServiceUpgrade(t *testing.T) {
+	u := newUnit(t)
+	u.ctl("start", "jaild.service")
+	before := u.main()
+	r := u.live("through")
+	u.ctl("kill", "-s", "USR2", "--kill-who=main", "jaild.service")
+	eventually(t, "another daemon is the service", func() bool { return u.main() != before })
+	u.wantActive()
+	after := u.main()
+	u.wants(u.jail("run", "--", "true"), 0, "")
+	r.says("still here")
+	if o := u.jail("ps"); !strings.Contains(o.out, "through") {
+		t.Errorf("the new daemon does not list the run of the old: %+v", o)
+	}
+	r.in.Close()
+	u.wants(r.wait(), 0, "")
+	eventually(t, "the old daemon ends", func() bool { return syscall.Kill(before, 0) != nil })
+	if u.main() != after {
+		t.Errorf("the service is %d, and was %d", u.main(), after)
+	}
+	u.wants(u.jail("run", "--", "true"), 0, "")
+
+	// What is stopped while an old daemon still has runs ends those, too, and says so on record.
+	r = u.live("ended")
+	u.ctl("kill", "-s", "USR2", "--kill-who=main", "jaild.service")
+	eventually(t, "another daemon is the service", func() bool { return u.main() != after })
+	u.wantActive()
+	u.ctl("stop", "jaild.service")
+	if o := r.wait(); o.code != 143 {
+		t.Errorf("%+v", o)
+	}
+	if rec := u.finished("ended"); rec.Signal != "SIGTERM" {
+		t.Errorf("%+v", rec)
+	}
+	if got := u.property("Result"); got != "success" {
+		t.Errorf("result %s", got)
+	}
+}
+
+// While the service is restarted, clients wait; what runs is ended with its name for it, and nothing else is refused.
+func TestServiceRestartUnderLoad(t *testing.T) {
+	u := newUnit(t)
+	u.ctl("start", "jaild.service")
+	var codes sync.Map
+	var served atomic.Int64
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				o := u.jail("run", "--no-workspace", "--", "true")
+				if o.code != 0 && o.code != 143 {
+					codes.Store(o.code, o)
+				}
+				served.Add(1)
+			}
+		})
+	}
+	for range 3 {
+		want := served.Load() + 8
+		eventually(t, "clients are served", func() bool { return served.Load() >= want })
+		u.ctl("restart", "jaild.service")
+	}
+	want := served.Load() + 8
+	eventually(t, "clients are served", func() bool { return served.Load() >= want })
+	close(stop)
+	clients.Wait()
+	codes.Range(func(code, o any) bool {
+		t.Errorf("a client was told %d: %+v", code, o)
+		return true
+	})
+}
+
+// A daemon that is killed takes its runs with it, and the next one says so on record.
+func TestServiceCrash(t *testing.T) {
+	u := newUnit(t)
+	u.ctl("start", "jaild.service")
+	before := u.main()
+	r := u.live("lost")
+	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if o := r.wait(); o.code != 125 {
+		t.Errorf("%+v", o)
+	}
+	u.wants(u.jail("run", "--", "true"), 0, "") // by the next one
+	u.wantActive()
+	if u.main() == before {
+		t.Error("the same daemon")
+	}
+	if rec := u.finished("lost"); !strings.Contains(rec.Error, "killed") {
+		t.Errorf("%+v", rec)
+	}
+	u.discard("lost") // its shadow is kept, for a person to look at
+}
+
+// One that does not answer is killed and started anew.
+func TestServiceWatchdog(t *testing.T) {
+	u := newUnit(t)
+	u.put("/run/systemd/system/jaild.service.d/watchdog.conf", "[Service]\nWatchdogSec=3\n")
+	u.ctl("daemon-reload")
+	u.ctl("start", "jaild.service")
+	before := u.main()
+	if err := syscall.Kill(before, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another daemon is the service", func() bool { pid := u.main(); return pid != 0 && pid != before })
+	u.wantActive()
+	u.wants(u.jail("run", "--", "true"), 0, "")
+}
+
+// Boot: what is enabled is wanted by the targets.
+func TestServiceEnable(t *testing.T) {
+	u := newUnit(t)
+	u.ctl("enable", "--runtime", "jaild.socket", "jaild.service")
+	for _, link := range []string{"sockets.target.wants/jaild.socket", "multi-user.target.wants/jaild.service"} {
+		if _, err := os.Stat("/run/systemd/system/" + link); err != nil {
+			t.Error(err)
+		}
+	}
+	u.ctl("disable", "--runtime", "jaild.socket", "jaild.service")
+}

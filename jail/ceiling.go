@@ -1,0 +1,150 @@
+package jail
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// CeilingGroup is how the name of the control group ends that holds a leaf to the ceiling's limits.
+const CeilingGroup = ".ceiling"
+
+// Loaders are where the C libraries of Linux have their loaders. A program that may run needs one, and to grant it grants little: it maps what the
+// mounts let be mapped.
+var Loaders = []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1", "/lib/ld-linux.so.2"}
+
+// A Ceiling is what the host's ceiling says of a run, told to the kernel once more and by itself: not as what is left of it after it met the profile
+// and the request, but as a layer of its own around theirs. Each of the kernel's mechanisms holds a process to all of its layers, so what a fault of the
+// meet would let through, the ceiling still does not.
+type Ceiling struct {
+	Policy   string   `json:"policy"`           // digest of the ceiling
+	Cgroup   *Cgroup  `json:"cgroup,omitempty"` // the group above the leaf; nil where the ceiling has no such limit
+	Landlock Landlock `json:"landlock"`         // the outer domain
+	Filter   Filter   `json:"filter"`           // below the inner filter, and refusing with ENOSYS
+}
+
+// NewCeiling says what the ceiling by itself lets a jail of that plan do. It uses no meet: it asks of each thing in the plan what the ceiling
+// grants of it, and leaves to the jail what is the jail's own.
+func NewCeiling(ceiling policy.Policy, r Request, p Plan) *Ceiling {
+	return &Ceiling{Policy: ceiling.Digest(), Cgroup: ceilingCgroup(ceiling.Limits, r, p), Landlock: ceilingLandlock(ceiling, r, p),
+		Filter: NewOuterFilter(ceilingGroups(ceiling)...)}
+}
+
+// addCeiling puts the ceiling's layers around a plan, where the host has one that says anything.
+func addCeiling(p *Plan, eff policy.Effective, r Request) {
+	ceiling, ok := eff.Ceiling()
+	if !ok {
+		return
+	}
+	p.Ceiling = NewCeiling(ceiling, r, *p)
+	if p.Ceiling.Cgroup != nil {
+		p.Cgroup.Path = path.Join(p.Ceiling.Cgroup.Path, path.Base(p.Cgroup.Path))
+	}
+}
+
+// ceilingCgroup bounds the jail by the ceiling's limits, in a group made for it alone.
+func ceilingCgroup(l policy.Limits, r Request, p Plan) *Cgroup {
+	if l.Memory == policy.Unlimited && l.PIDs == policy.Unlimited && l.CPUs == policy.Unlimited {
+		return nil
+	}
+	c := newCgroup(l, r)
+	c.Path = path.Join(r.Slice, path.Base(p.Cgroup.Path)+CeilingGroup)
+	c.IORead, c.IOWrite, c.OOMScore = 0, 0, 0 // of disks that are known later, and of processes
+	return &c
+}
+
+// ceilingGroups are all that any run under the ceiling may need, and what jail-init still does after it has put this filter on.
+func ceilingGroups(c policy.Policy) []string {
+	groups := []string{"confine"}
+	native := c.Syscalls.Has(policy.GroupNative) && len(c.Tools.Native) > 0
+	fetches := len(c.Fetch.Allow) > 0
+	if c.Syscalls.Has(policy.GroupWASI) && len(c.Tools.Allow)+len(c.Tools.Modules) > 0 {
+		groups = append(append(groups, WASIGroups...), "shell", "compile")
+	}
+	if native {
+		groups = append(append(groups, NativeGroups...), "terminal")
+	}
+	if fetches {
+		groups = append(groups, "fetch")
+	}
+	if native && (fetches || c.Syscalls.Has(policy.GroupLoopback)) {
+		groups = append(groups, "loopback")
+	}
+	return groups
+}
+
+// ceilingLandlock is the domain that jail-init puts itself into before that of the plan.
+func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
+	native := p.Command.Runner == RunnerNative
+	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
+	if p.Workspace != nil && c.Workspace.Access != policy.WorkspaceNone {
+		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target, Write: c.Workspace.Access == policy.WorkspaceShadow,
+			Exec: native && AllMayRun(c, p.Workspace.Target)})
+	}
+	for _, m := range p.Mounts {
+		l.Rules = append(l.Rules, ceilingRules(c, m, native)...)
+	}
+	if native {
+		for _, program := range r.Programs {
+			if c.Tools.Native.Match(program) || AllMayRun(c, program) || slices.Contains(Loaders, program) {
+				l.Rules = append(l.Rules, LandlockRule{Path: program, Exec: true})
+			}
+		}
+		l.Rules = append(l.Rules, LandlockRule{Path: "/dev", Write: true, Device: true})
+	}
+	for _, f := range p.Files {
+		if f.Link == "" {
+			l.Rules = append(l.Rules, LandlockRule{Path: f.Path})
+		}
+	}
+	switch {
+	case c.Syscalls.Has(policy.GroupLoopback):
+		l.Network = true
+	case len(c.Fetch.Allow) > 0:
+		l.Ports = []uint16{RelayPort}
+	}
+	return l
+}
+
+// ceilingRules are what the ceiling grants of one mount of the plan.
+func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
+	if m.Kind == MountProc || m.Kind == MountPTS || within(CacheDir, m.Target) || native && m.Target == shmDir {
+		return []LandlockRule{{Path: m.Target, Write: m.Write, Pipes: m.Kind == MountTmpfs}} // the jail's own
+	}
+	var rules []LandlockRule
+	for _, g := range c.Mounts {
+		rule := LandlockRule{Path: m.Target, Write: g.Access&(policy.Write|policy.Tmpfs) != 0, Pipes: native && m.Kind == MountTmpfs}
+		if (m.Kind == MountTmpfs) != (g.Source == "") {
+			continue
+		}
+		if m.Kind == MountTmpfs {
+			rule.Exec = native && AllMayRun(c, m.Target)
+			if g.Target == "" || within(g.Target, m.Target) {
+				rules = append(rules, rule)
+			}
+			continue
+		}
+		switch {
+		case within(g.Source, m.Source): // all of the mount is the ceiling's
+			rel := below(g.Source, m.Source)
+			if g.Target != "" && path.Join(g.Target, rel) != m.Target {
+				continue
+			}
+		case within(m.Source, g.Source): // a part of it
+			rule.Path = path.Join(m.Target, below(m.Source, g.Source))
+			if g.Target != "" && g.Target != rule.Path {
+				continue
+			}
+		default:
+			continue
+		}
+		rule.Exec = native && g.Access&policy.Exec != 0 && AllMayRun(c, rule.Path)
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// below is where path lies beneath dir, which it is within.
+func below(dir, path string) string { return strings.TrimPrefix(strings.TrimPrefix(path, dir), "/") }

@@ -1,0 +1,131 @@
+package cgroup_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/jailtest"
+)
+
+// firstFile reads the one file of that name that a control group has, in whichever hierarchy.
+func firstFile(t *testing.T, path string, names ...string) string {
+	t.Helper()
+	for _, dir := range places(t, path) {
+		for _, name := range names {
+			if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+				return strings.TrimSpace(string(text))
+			}
+		}
+	}
+	t.Fatalf("control group %s has none of %v", path, names)
+	return ""
+}
+
+// The bound of a session is the kernel's for all of its jails together: two leaves with room for many share room for few.
+func TestMakeBounded(t *testing.T) {
+	top := slice(t, cgroup.Ceiling{})
+	path := top + "/s1.7.session"
+	const memory, pids = 48 << 20, 12
+	if err := cgroup.MakeBounded(path, cgroup.Bound{Ceiling: cgroup.Ceiling{Memory: memory, PIDs: pids}, CPUQuota: 50_000, CPUPeriod: 100_000}); err != nil {
+		t.Fatal(err)
+	}
+	if got := firstFile(t, path, "pids.max"); got != strconv.Itoa(pids) {
+		t.Errorf("pids %s", got)
+	}
+	if got := firstFile(t, path, "memory.max", "memory.limit_in_bytes"); got != strconv.Itoa(memory) {
+		t.Errorf("memory %s", got)
+	}
+	if got := firstFile(t, path, "cpu.max", "cpu.cfs_quota_us"); got != "50000 100000" && got != "50000" {
+		t.Errorf("cpu %s", got)
+	}
+
+	var groups []*cgroup.Leaf
+	t.Cleanup(func() {
+		if err := cgroup.Remove(path); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, name := range []string{"/a", "/b"} {
+		if err := cgroup.MakeSlice(path+name, cgroup.Ceiling{PIDs: 100}); err != nil { // made like a slice, used as a leaf
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/bin/sh", "-c", "read go; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 60 & done 2>/dev/null; wait")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		g, err := cgroup.Open(path + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups = append(groups, g)
+		t.Cleanup(func() {
+			if err := g.Kill(jailtest.Bound(10 * time.Second)); err != nil {
+				t.Error(err)
+			}
+			_ = cmd.Wait()
+			if err := cgroup.Remove(path + name); err != nil {
+				t.Error(err)
+			}
+		})
+		for _, dir := range places(t, path+name) {
+			if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := in.Write([]byte("go\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Each would have 13 tasks. Whose fork is refused ends, and leaves what it has started.
+	for deadline := time.Now().Add(jailtest.Bound(10 * time.Second)); ; time.Sleep(time.Millisecond) {
+		tasks := 0 // those that are there: pids.current counts for a moment what it is about to refuse
+		for _, g := range groups {
+			all, err := g.PIDs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			tasks += len(all)
+		}
+		if tasks > pids || time.Now().After(deadline) {
+			t.Fatalf("%d tasks", tasks)
+		}
+		if tasks >= pids-2 {
+			break
+		}
+	}
+	if err := cgroup.Remove(path); err == nil {
+		t.Error("a group with jails in it was removed")
+	}
+
+	// A second time it changes nothing that stands; without a quota there is none.
+	free := top + "/s2.8.session"
+	for range 2 {
+		if err := cgroup.MakeBounded(free, cgroup.Bound{Ceiling: cgroup.Ceiling{PIDs: 5}}); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := firstFile(t, free, "cpu.max", "cpu.cfs_quota_us"); !strings.HasPrefix(got, "max") && got != "-1" {
+		t.Errorf("cpu %s", got)
+	}
+	if err := cgroup.Remove(free); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{"", "/", "jail", "/jail/../x", "/jail//x"} {
+		if err := cgroup.MakeBounded(bad, cgroup.Bound{}); err == nil {
+			t.Errorf("%q was made", bad)
+		}
+	}
+}

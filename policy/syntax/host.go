@@ -1,0 +1,107 @@
+package syntax
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2/unstable"
+)
+
+// Host is what a ceiling says of the policy files of its host, besides what every run is held to. It grants nothing to a run.
+type Host struct {
+	// SignedBy are the keys of which one must have signed each of the operator's profiles; nil asks for no signature, and an empty list admits none.
+	SignedBy []string
+	// Profiles say who may use a profile, by its name; "*" speaks for those that are not named, and for policy files that a caller brings. Nil leaves all
+	// to all.
+	Profiles map[string]Audience
+}
+
+// An Audience is who may use a profile: users and groups of the host, by name or number.
+type Audience struct {
+	Users  []string
+	Groups []string
+}
+
+// Others is the name in Host.Profiles that stands for all that have none there.
+const Others = "*"
+
+// Bounds of what a ceiling says of policy files.
+const (
+	maxVersion  = 1 << 53
+	maxAudience = 128 // bytes of the name of a user or group
+)
+
+// ceilingOnly reports whether a key stands where a ceiling itself speaks, and says so where it does not.
+func (r *reader) ceilingOnly(key string, v *node) bool {
+	if r.kind != Ceiling || r.included {
+		r.errs.add(v.pos, "it belongs into /etc/jail/ceiling.toml itself", "%s is for the host's ceiling to say", key)
+		return false
+	}
+	return true
+}
+
+func (r *reader) fileVersion(key string, v *node) {
+	n, ok := v.integer()
+	if v.kind != unstable.Integer || !ok || n < 1 || n > maxVersion {
+		r.errs.add(v.pos, "count up from 1 with each change", "%s must be a whole number from 1 on", key)
+		return
+	}
+	r.draft.version = n
+}
+
+// keyForm is that of a verifier key of a signed note: https://pkg.go.dev/golang.org/x/mod/sumdb/note.
+var keyForm = regexp.MustCompile(`^[^\s+]{1,100}\+[0-9a-f]{8}\+[A-Za-z0-9+/=]{1,200}$`)
+
+func (r *reader) signed(key string, v *node) {
+	if !r.ceilingOnly(key, v) {
+		return
+	}
+	if v.get("by") == nil && v.table != nil {
+		r.errs.add(v.pos, "name the keys, as in by = [\"ops+5e4f8c11+Ae…\"]", "%s.by is missing", key)
+	}
+	r.table(key, v, map[string]func(string, *node){"by": func(k string, v *node) {
+		keys := r.texts(k, v, func(text string) error {
+			if !keyForm.MatchString(text) {
+				return fmt.Errorf("%.60q is no public key such as jail tool key new prints", text)
+			}
+			return nil
+		})
+		r.draft.host.SignedBy = append([]string{}, keys...)
+	}})
+}
+
+func (r *reader) audiences(key string, v *node) {
+	if !r.ceilingOnly(key, v) {
+		return
+	}
+	if v.table == nil {
+		r.wrongType(key, v, "a table by profiles, as in [profiles.build]")
+		return
+	}
+	r.draft.host.Profiles = map[string]Audience{}
+	for _, name := range v.keys {
+		item, itemKey := v.get(name), key+"."+quote(name)
+		r.draft.at[itemKey] = v.keyAt[name]
+		if name != Others {
+			if err := CheckName(name); err != nil {
+				r.errs.add(v.keyAt[name], "", "%s: %v", itemKey, err)
+				continue
+			}
+		}
+		var a Audience
+		r.table(itemKey, item, map[string]func(string, *node){
+			"users":  func(k string, v *node) { a.Users = r.texts(k, v, checkAudience) },
+			"groups": func(k string, v *node) { a.Groups = r.texts(k, v, checkAudience) },
+		})
+		r.draft.host.Profiles[name] = a
+	}
+}
+
+func checkAudience(name string) error {
+	if name == "" || len(name) > maxAudience || strings.ContainsAny(name, ":,*") || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return errors.New("it is no name or number of a user or group")
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package profiles
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// How changes are noticed.
+const (
+	quiet      = 50 * time.Millisecond  // without an event, before files are read
+	settleStep = 2 * time.Millisecond   // between two looks at files that have changed
+	settleMost = 200 * time.Millisecond // for which files that go on changing are waited for
+)
+
+// Every is how often files are looked at without an event, since events can be lost and some file systems send none.
+const Every = 5 * time.Second
+
+// watch is the goroutine that follows what happens to the files.
+type watch struct {
+	events *fsnotify.Watcher
+	stop   chan struct{}
+	done   sync.WaitGroup
+}
+
+// Watch begins to take over changes as they happen, by the kernel's events and by a look every few seconds. Close ends it. An error says that there
+// are no events; the periodic look goes on all the same.
+func (s *Source) Watch(every time.Duration) error {
+	events, err := fsnotify.NewWatcher()
+	w := &watch{stop: make(chan struct{})}
+	if err == nil {
+		w.events = events
+		s.follow(w)
+	} else {
+		err = fmt.Errorf("policy files: no events of the kernel: %w", err)
+	}
+	s.mu.Lock()
+	s.watch = w
+	s.mu.Unlock()
+	w.done.Go(func() { s.loop(w, every) })
+	return err
+}
+
+// Close ends Watch, if it was begun.
+func (s *Source) Close() {
+	s.mu.Lock()
+	w := s.watch
+	s.watch = nil
+	s.mu.Unlock()
+	if w == nil {
+		return
+	}
+	close(w.stop)
+	w.done.Wait()
+	if w.events != nil {
+		w.events.Close()
+	}
+}
+
+func (s *Source) loop(w *watch, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	var events chan fsnotify.Event
+	var errs chan error
+	if w.events != nil {
+		events, errs = w.events.Events, w.events.Errors
+	}
+	settled := time.NewTimer(time.Hour)
+	settled.Stop()
+	for {
+		select {
+		case <-w.stop:
+			return
+		case <-events:
+			settled.Reset(quiet)
+			continue
+		case <-errs: // events were lost
+		case <-settled.C:
+		case <-tick.C:
+		}
+		s.Check()
+		s.follow(w)
+	}
+}
+
+// follow asks for the events of each directory that matters; one that is not there yet is found by the periodic look.
+func (s *Source) follow(w *watch) {
+	if w.events == nil {
+		return
+	}
+	dirs := []string{}
+	if s.options.Ceiling != "" {
+		dirs = append(dirs, filepath.Dir(s.options.Ceiling))
+	}
+	eachBelow(s.options.Dir, func(path string, info fs.FileInfo) {
+		if info.IsDir() {
+			dirs = append(dirs, path)
+		}
+	})
+	for _, dir := range dirs {
+		_ = w.events.Add(dir) // else the periodic look has to do; a directory twice is one
+	}
+}
+
+// stamps says of each file and directory which it is and when it was last changed.
+func stamps(o Options) string {
+	var b strings.Builder
+	if o.Ceiling != "" {
+		if info, err := os.Lstat(o.Ceiling); err == nil {
+			stamp(&b, o.Ceiling, info)
+		}
+	}
+	eachBelow(o.Dir, func(path string, info fs.FileInfo) { stamp(&b, path, info) })
+	return b.String()
+}
+
+func stamp(b *strings.Builder, path string, info fs.FileInfo) {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		fmt.Fprintf(b, "%s %d %d %o %d %d %v %v\n", path, st.Dev, st.Ino, st.Mode, st.Uid, st.Size, st.Mtim, st.Ctim)
+	}
+}
+
+// settled returns the stamps when two looks after another have found the same: a file that is being written is read when that is done.
+func (o Options) settled() string {
+	before := stamps(o)
+	for range settleMost / settleStep {
+		time.Sleep(settleStep)
+		now := stamps(o)
+		if now == before {
+			return now
+		}
+		before = now
+	}
+	return before
+}
+
+// eachBelow calls f for dir, its policy files and signatures, and the directories below it, in order, as deep as readDir reads.
+func eachBelow(dir string, f func(path string, info fs.FileInfo)) {
+	if dir == "" {
+		return
+	}
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // what cannot be read is found so when the files are
+		}
+		rel, _ := filepath.Rel(dir, path)
+		if d.IsDir() && strings.Count(rel, string(filepath.Separator)) >= maxDirDepth {
+			return fs.SkipDir
+		}
+		if !d.IsDir() && !strings.HasSuffix(path, ".toml") && !strings.HasSuffix(path, signatureSuffix) {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			f(path, info)
+		}
+		return nil
+	})
+}
+
+// signatureSuffix is that of the signature beside a policy file.
+const signatureSuffix = ".toml.sig"

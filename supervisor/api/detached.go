@@ -1,0 +1,146 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+// detach starts a run that goes on by itself, by its id: asked for twice in the same words it is one run.
+func (srv *Server) detach(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	var req supervisor.DetachRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	if err := sameID(r, &req.ID); err != nil {
+		return nil, err
+	}
+	return srv.s.Detach(ctx, c, req)
+}
+
+func (srv *Server) wait(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	return srv.s.Wait(ctx, c, r.PathValue("id"))
+}
+
+func (srv *Server) attach(w http.ResponseWriter, r *http.Request) {
+	var req AttachRequest
+	srv.streamed(w, r, &req, func(ctx context.Context, c supervisor.Caller, s supervisor.Streams) supervisor.Result {
+		if in, ok := s.In.(*input); ok {
+			s.In = lasting{in}
+		}
+		return srv.s.Attach(ctx, c, r.PathValue("id"), s)
+	})
+}
+
+// lasting is input that ends only where the client says so, and not where the client is gone: the next one may go on.
+type lasting struct{ *input }
+
+func (l lasting) Read(p []byte) (int, error) {
+	n, err := l.input.Read(p)
+	if errors.Is(err, io.EOF) && !l.whole.Load() {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// AttachRequest is the body of a request to attach. There is nothing to say in it so far.
+type AttachRequest struct{}
+
+// framesType is the media type of frames that are no switched connection.
+const framesType = "application/vnd.jail.frames"
+
+// logs sends what a detached run wrote as frames, with ?follow=1 until its end. After the last comes the result, if there is one.
+func (srv *Server) logs(w http.ResponseWriter, r *http.Request) {
+	caller, err := callerOf(r.Context())
+	if err != nil {
+		problem(w, supervisor.AsError(err))
+		return
+	}
+	var mu sync.Mutex
+	out := &flushed{w: w, c: http.NewResponseController(w)}
+	res, err := srv.s.Follow(r.Context(), caller, r.PathValue("id"), r.URL.Query().Get("follow") == "1", frameWriter{&mu, out, FrameOutput}, frameWriter{&mu, out, FrameErrorOutput})
+	switch {
+	case err != nil && !out.begun:
+		problem(w, supervisor.AsError(err))
+		return
+	case err != nil:
+		return // the client is gone, or sees that there is no result
+	}
+	out.begin()
+	if res != nil {
+		if text, err := json.Marshal(res); err == nil {
+			_, _ = frameWriter{&mu, out, FrameResult}.Write(text) // a client that is gone needs none
+		}
+		return
+	}
+	_, _ = frameWriter{&mu, out, FrameInputEnd}.Write(nil) // all there is so far
+}
+
+// flushed sends what is written at once.
+type flushed struct {
+	w     http.ResponseWriter
+	c     *http.ResponseController
+	begun bool
+}
+
+func (f *flushed) begin() {
+	if !f.begun {
+		f.begun = true
+		f.w.Header().Set("Content-Type", framesType)
+		f.w.WriteHeader(http.StatusOK)
+	}
+}
+
+func (f *flushed) Write(p []byte) (int, error) {
+	f.begin()
+	n, err := f.w.Write(p)
+	if err == nil {
+		err = f.c.Flush()
+	}
+	return n, err
+}
+
+// Detach starts a run that goes on without this client, and returns once its tool runs. The request must have an id; a run of it that was asked for in
+// the same words is returned as it is.
+func (c *Client) Detach(ctx context.Context, req supervisor.DetachRequest) (d supervisor.DetachedInfo, err error) {
+	return d, c.do(ctx, "PUT", item(PathRuns, req.ID), req, &d)
+}
+
+// Wait waits for the end of a run.
+func (c *Client) Wait(ctx context.Context, id string) (r supervisor.Result, err error) {
+	return r, c.do(ctx, "GET", item(PathRuns, id)+"/result", nil, &r)
+}
+
+// Attach carries the streams of a detached run, from what it wrote first, until its end. When ctx ends the run goes on.
+func (c *Client) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.Writer) (supervisor.Result, error) {
+	return c.streamed(ctx, item(PathRuns, id)+"/attach", AttachRequest{}, in, out, errOut, nil)
+}
+
+// Logs writes what a detached run wrote, with follow until its end. The result is nil while it runs.
+func (c *Client) Logs(ctx context.Context, id string, follow bool, out, errOut io.Writer) (*supervisor.Result, error) {
+	query := url.Values{}
+	if follow {
+		query.Set("follow", "1")
+	}
+	resp, err := c.request(ctx, "GET", item(PathRuns, id)+"/logs?"+query.Encode(), nil)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, readProblem(resp)
+	}
+	s := &runStream{credit: make(chan struct{}, 1)}
+	res, err := s.logs(bufio.NewReaderSize(resp.Body, 128<<10), out, errOut)
+	if err != nil {
+		err = c.explain(err)
+	}
+	return res, err
+}

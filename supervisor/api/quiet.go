@@ -1,0 +1,39 @@
+package api
+
+import (
+	"net/http"
+	"sync"
+	"time"
+)
+
+// A quiet knows for how long nobody has asked anything.
+type quiet struct {
+	mu    sync.Mutex
+	under int // requests that are being answered
+	last  time.Time
+}
+
+func (q *quiet) count(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q.add(1)
+		defer q.add(-1)
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (q *quiet) add(n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.under += n
+	q.last = time.Now()
+}
+
+// Quiet is for how long the server has had no request and the supervisor no run: 0 while there is one.
+func (srv *Server) Quiet() time.Duration {
+	srv.quiet.mu.Lock()
+	defer srv.quiet.mu.Unlock()
+	if srv.quiet.under > 0 || srv.s.Active() > 0 {
+		srv.quiet.last = time.Now()
+	}
+	return time.Since(srv.quiet.last)
+}

@@ -1,0 +1,76 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// records streams those records of the log that the caller may read and asks for.
+func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
+	caller, err := callerOf(r.Context())
+	var req supervisor.RecordsRequest
+	if err == nil {
+		err = readJSON(r, &req)
+	}
+	var all iter.Seq2[audit.Record, error]
+	if err == nil {
+		all, err = srv.s.Records(r.Context(), caller, req)
+	}
+	if err != nil {
+		problem(w, supervisor.AsError(err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := json.NewEncoder(w)
+	for rec, err := range all {
+		line := RecordLine{Record: rec.Line}
+		if err != nil {
+			line = RecordLine{Error: supervisor.AsError(err)}
+		}
+		if out.Encode(line) != nil || err != nil {
+			return // the reader is gone
+		}
+	}
+}
+
+// AuditRecords asks for records of the log: those that the request wants, of those that the caller may read.
+func (c *Client) AuditRecords(ctx context.Context, req supervisor.RecordsRequest) iter.Seq2[audit.Record, error] {
+	return func(yield func(audit.Record, error) bool) {
+		resp, err := c.request(ctx, "POST", PathRecords, req)
+		if err != nil {
+			yield(audit.Record{}, c.explain(err))
+			return
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			yield(audit.Record{}, readProblem(resp))
+			return
+		}
+		lines := json.NewDecoder(bufio.NewReader(resp.Body))
+		for {
+			var line RecordLine
+			var rec audit.Record
+			err := lines.Decode(&line)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err == nil && line.Error != nil {
+				err = line.Error
+			}
+			if err == nil {
+				rec, err = audit.ParseRecord(line.Record)
+			}
+			if !yield(rec, err) || err != nil {
+				return
+			}
+		}
+	}
+}

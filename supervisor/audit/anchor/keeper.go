@@ -1,0 +1,147 @@
+package anchor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// A Status is how it stands with one target. It is kept in a file, so that other processes see it.
+type Status struct {
+	Name   string    `json:"name"`
+	To     string    `json:"to"`
+	Size   uint64    `json:"size"` // of the last head that was taken
+	Time   time.Time `json:"time"` // when it was
+	Error  string    `json:"error,omitempty"`
+	Since  time.Time `json:"since,omitzero"` // the first try that failed
+	Failed int       `json:"failed,omitempty"`
+}
+
+// A Keeper sends the heads of one log to all targets.
+type Keeper struct {
+	Log     string // directory
+	State   string // directory of the status files; made with mode 0700
+	Targets []Target
+	// Record puts on record that a target began to fail, or takes anchors again.
+	Record func(audit.Anchored) error
+}
+
+// Run sends each target the newest head, no later than it wants after records came in, until ctx ends; then once more what is new.
+func (k Keeper) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, t := range k.Targets {
+		all.Go(func() {
+			tick := time.NewTicker(t.Every.Value)
+			defer tick.Stop()
+			for {
+				_, _ = k.one(ctx, t) // its status says it, and the log
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					last, stop := context.WithTimeout(context.WithoutCancel(ctx), lastTry)
+					defer stop()
+					_, _ = k.one(last, t)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// lastTry is how long the end of a daemon waits for its targets.
+const lastTry = 3 * time.Second
+
+// Once sends every target the head as it is, and returns how it stands with them. The error joins those of the targets.
+func (k Keeper) Once(ctx context.Context) ([]Status, error) {
+	all, errs := make([]Status, len(k.Targets)), make([]error, len(k.Targets))
+	var wait sync.WaitGroup
+	for i, t := range k.Targets {
+		wait.Go(func() { all[i], errs[i] = k.one(ctx, t) })
+	}
+	wait.Wait()
+	return all, errors.Join(errs...)
+}
+
+// one sends a target what is new, and writes down how that went.
+func (k Keeper) one(ctx context.Context, t Target) (Status, error) {
+	s, err := ReadStatus(k.State, t)
+	if err != nil {
+		return s, err
+	}
+	h, err := audit.ReadHead(k.Log)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil // nothing was recorded yet
+	}
+	if err == nil && h.Size == s.Size && s.Error == "" {
+		return s, nil
+	}
+	var send sender
+	if err == nil {
+		send, err = open(t)
+	}
+	if err == nil {
+		ctx, stop := context.WithTimeout(ctx, sendWithin)
+		err = send(ctx, h)
+		stop()
+	}
+	was := s
+	if err == nil {
+		s = Status{Name: t.Name, To: t.To, Size: h.Size, Time: time.Now().UTC()}
+	} else {
+		err = fmt.Errorf("anchor %s: %w", t.Name, err)
+		s.Error, s.Failed = err.Error(), s.Failed+1
+		if s.Since.IsZero() {
+			s.Since = time.Now().UTC()
+		}
+	}
+	if saveErr := k.save(s); saveErr != nil {
+		return s, errors.Join(err, saveErr)
+	}
+	if k.Record != nil && (was.Error == "") != (s.Error == "") {
+		err = errors.Join(err, k.Record(audit.Anchored{Name: t.Name, To: t.To, Size: s.Size, Error: s.Error, Failed: int64(was.Failed)}))
+	}
+	return s, err
+}
+
+func statusFile(t Target) string { return t.Name + ".json" }
+
+// ReadStatus reads how it stands with a target; of one that was never tried, or is another one by now, only its name is known.
+func ReadStatus(dir string, t Target) (Status, error) {
+	fresh := Status{Name: t.Name, To: t.To}
+	text, err := os.ReadFile(filepath.Join(dir, statusFile(t)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fresh, nil
+	}
+	if err != nil {
+		return fresh, err
+	}
+	var s Status
+	if json.Unmarshal(text, &s) != nil || s.To != t.To {
+		return fresh, nil
+	}
+	return s, nil
+}
+
+func (k Keeper) save(s Status) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(k.State, 0o700); err != nil {
+		return err
+	}
+	path := filepath.Join(k.State, s.Name+".json")
+	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}

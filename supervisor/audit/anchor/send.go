@@ -1,0 +1,112 @@
+package anchor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/audit/export"
+)
+
+// sendWithin is how long one try may take.
+const sendWithin = 20 * time.Second
+
+// maxToken bounds a file that holds one.
+const maxToken = 4 << 10
+
+// A sender sends one head.
+type sender func(ctx context.Context, h audit.Head) error
+
+// open finds out how a target is spoken to. Nothing is connected.
+func open(t Target) (sender, error) {
+	u, err := url.Parse(t.To)
+	if err != nil {
+		return nil, fmt.Errorf("to: %w", err)
+	}
+	switch u.Scheme {
+	case "":
+		if !filepath.IsAbs(t.To) {
+			return nil, fmt.Errorf("to: %q is no address and no absolute path", t.To)
+		}
+		return func(_ context.Context, h audit.Head) error { return appendNote(t.To, h.Note) }, nil
+	case "http", "https":
+		if u.Hostname() == "" {
+			return nil, fmt.Errorf("to: %q names no host", t.To)
+		}
+		return func(ctx context.Context, h audit.Head) error { return post(ctx, t, h.Note) }, nil
+	}
+	host, _ := os.Hostname() // without one it is not said
+	s, err := export.Open(export.Syslog, t.To, export.Host{Name: host}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("to: %q: want an https:, udp:, tcp: or unix: address, or an absolute path", t.To)
+	}
+	return func(ctx context.Context, h audit.Head) error {
+		err := s.Send(ctx, []audit.Record{message(h)})
+		return errors.Join(err, s.Close())
+	}, nil
+}
+
+// message is a head as a record that is in no log, for a form that records have. ParseAnchors finds its note again.
+func message(h audit.Head) audit.Record {
+	line, err := json.Marshal(map[string]any{"type": "anchor", "origin": h.Origin, "size": h.Size, "note": string(h.Note)})
+	if err != nil {
+		panic("anchor: bug: " + err.Error()) // it is made of texts and a number
+	}
+	return audit.Record{Seq: h.Size, Time: time.Now(), Type: "anchor", Line: line}
+}
+
+// appendNote adds to a file, which may lie on another host's disk or on one that only takes what is appended.
+func appendNote(path string, note []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(bytes.TrimSuffix(bytes.Clone(note), []byte("\n")), '\n'))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// post sends a note as a text. Whoever answers with 2xx has it.
+func post(ctx context.Context, t Target, note []byte) error {
+	ctx, stop := context.WithTimeout(ctx, sendWithin)
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.To, bytes.NewReader(note))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "text/plain; charset=utf-8")
+	req.Header.Set("User-Agent", "jail")
+	if t.Token != "" {
+		token, err := profiles.ReadTrusted(t.Token)
+		if err != nil {
+			return fmt.Errorf("token: %w", err)
+		}
+		if len(token) > maxToken {
+			return fmt.Errorf("token: %s is longer than %d bytes", t.Token, maxToken)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	// A redirect would turn the request into one without a body.
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // its status is the answer
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return fmt.Errorf("the server answered %d", resp.StatusCode)
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+// Package anchor sends the signed heads of a log to places off the host, so that even who has the log's key cannot take records away or write another
+// history unseen: whoever keeps an anchor shows it with `jail audit verify --anchor`.
+package anchor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// Settings are what the operator of a host says of its log, in a TOML file of the daemon's that nobody else can write:
+//
+//	[log]
+//	segment_size = "64MiB"         # a new segment is begun behind so many bytes
+//	segment_time = "24h"           # and when its first record is so old
+//	checkpoint = "1m"              # a signed checkpoint after so long, where records came in
+//	compress = true                # segments that are not written to any more are packed
+//
+//	[keep]
+//	size = "10GiB"                 # of segments; older ones are pruned, on record
+//	time = "2160h"                 # since the last record of a segment
+//
+//	[[anchor]]
+//	name  = "offsite"
+//	to    = "https://anchors.example.com/jail"   # or udp://, tcp:// or unix:// for syslog, or a file that is appended to
+//	every = "1m"                                 # how old the newest anchor may be while records come in
+//	token = "/etc/jail/secrets/anchor"           # file with the bearer token of an https: address
+type Settings struct {
+	Log     Log      `json:"log"`
+	Keep    Keep     `json:"keep"`
+	Anchors []Target `json:"anchor"`
+}
+
+// Log says how the log is written. Zero values mean its defaults.
+type Log struct {
+	SegmentSize text[int64]         `json:"segment_size"`
+	SegmentTime text[time.Duration] `json:"segment_time"`
+	Checkpoint  text[time.Duration] `json:"checkpoint"`
+	Compress    bool                `json:"compress"`
+}
+
+// Keep says what the log keeps. Zero values keep everything.
+type Keep struct {
+	Size text[int64]         `json:"size"`
+	Time text[time.Duration] `json:"time"`
+}
+
+// Keep as the log takes it.
+func (k Keep) Keep() audit.Keep { return audit.Keep{Bytes: k.Size.Value, For: k.Time.Value} }
+
+// A Target is a place that heads go to.
+type Target struct {
+	Name  string              `json:"name"`
+	To    string              `json:"to"`
+	Every text[time.Duration] `json:"every"`
+	Token string              `json:"token"` // path
+}
+
+// text is an amount as a policy writes it: "64MiB", "90s".
+type text[T int64 | time.Duration] struct{ Value T }
+
+func (v *text[T]) UnmarshalJSON(b []byte) error {
+	var s string
+	if json.Unmarshal(b, &s) != nil {
+		return fmt.Errorf("%s is no text, such as \"64MiB\" or \"90s\"", b)
+	}
+	unit := policy.Bytes
+	if _, ok := any(v.Value).(time.Duration); ok {
+		unit = policy.Duration
+	}
+	n, err := unit.Parse(s)
+	if err == nil && n <= 0 {
+		err = fmt.Errorf("%s is nothing", s)
+	}
+	v.Value = T(n)
+	return err
+}
+
+// Bounds of what can be set.
+const (
+	defaultEvery = time.Minute
+	minEvery     = time.Second
+	minSegment   = 64 << 10
+	minKeep      = 1 << 20
+	minTime      = time.Minute
+	maxAnchors   = 16
+)
+
+// Read reads the file at path, which need not exist.
+func Read(path string) (Settings, error) {
+	var s Settings
+	text, err := profiles.ReadTrusted(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	values, err := syntax.Plain(path, text)
+	if err != nil {
+		return s, err
+	}
+	plain, err := json.Marshal(values)
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", path, err)
+	}
+	d := json.NewDecoder(bytes.NewReader(plain))
+	d.DisallowUnknownFields()
+	if err = d.Decode(&s); err == nil {
+		err = s.check()
+	}
+	if err != nil {
+		return Settings{}, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return s, nil
+}
+
+func (s *Settings) check() error {
+	switch {
+	case s.Log.SegmentSize.Value != 0 && s.Log.SegmentSize.Value < minSegment:
+		return errors.New("log.segment_size: at least 64KiB")
+	case s.Log.SegmentTime.Value != 0 && s.Log.SegmentTime.Value < minTime:
+		return errors.New("log.segment_time: at least 1m")
+	case s.Log.Checkpoint.Value != 0 && s.Log.Checkpoint.Value < minEvery:
+		return errors.New("log.checkpoint: at least 1s")
+	case s.Keep.Size.Value != 0 && s.Keep.Size.Value < minKeep:
+		return errors.New("keep.size: at least 1MiB")
+	case s.Keep.Time.Value != 0 && s.Keep.Time.Value < minTime:
+		return errors.New("keep.time: at least 1m")
+	case len(s.Anchors) > maxAnchors:
+		return fmt.Errorf("anchor: there are %d, and at most %d can be", len(s.Anchors), maxAnchors)
+	}
+	seen := map[string]bool{}
+	for i := range s.Anchors {
+		t := &s.Anchors[i]
+		if err := t.check(); err != nil {
+			return fmt.Errorf("anchor %q: %w", t.Name, err)
+		}
+		if seen[t.Name] {
+			return fmt.Errorf("anchor %q is there twice", t.Name)
+		}
+		seen[t.Name] = true
+	}
+	return nil
+}
+
+func (t *Target) check() error {
+	if err := syntax.CheckName(t.Name); err != nil || strings.Contains(t.Name, "/") {
+		return errors.New("name: want lower-case letters, digits, - and _, such as offsite")
+	}
+	if t.Every.Value == 0 {
+		t.Every.Value = defaultEvery
+	}
+	if t.Every.Value < minEvery {
+		return errors.New("every: at least 1s")
+	}
+	u, err := url.Parse(t.To)
+	switch {
+	case err != nil:
+		return fmt.Errorf("to: %w", err)
+	case u.User != nil:
+		return errors.New("to: an address holds no secret; token names a file with one")
+	case t.Token != "" && (u.Scheme != "https" || !filepath.IsAbs(t.Token)):
+		return errors.New("token: it is the absolute path of a file, for an https: address")
+	}
+	_, err = open(*t)
+	return err
+}

@@ -1,0 +1,164 @@
+// Package export hands the records of an audit log to other programs, in forms that they read: JSON lines, CSV, OCSF events, syslog (RFC 5424),
+// the journal of systemd, and OTLP logs.
+//
+// Nothing of a record can end or begin another one in any of the forms, and no text holds a character that a terminal obeys: such characters are
+// escapes of JSON, or in CSV those of Go source. Bytes that are no valid UTF-8 stay as the log has them: U+FFFD and two hexadecimal digits each.
+package export
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// A Format is a form that records are handed over in.
+type Format string
+
+// The formats.
+const (
+	JSONL    Format = "jsonl"    // the lines of the log
+	CSV      Format = "csv"      // RFC 4180, with a header
+	OCSF     Format = "ocsf"     // Open Cybersecurity Schema Framework 1.3.0, one event a line
+	Syslog   Format = "syslog"   // RFC 5424
+	Journald Format = "journald" // systemd's journal: its native protocol, or its export format in a file
+	OTLP     Format = "otlp"     // OpenTelemetry logs, JSON over HTTP, or one request a line in a file
+)
+
+// Formats are all of them.
+func Formats() []Format { return []Format{JSONL, CSV, OCSF, Syslog, Journald, OTLP} }
+
+// A Host says where records come from.
+type Host struct {
+	Name    string // of the host
+	Version string // of jail
+}
+
+// A Sink is where records go. Send returns when what it was given is delivered: written to a file and flushed, taken by the other end of a
+// connection, or answered by a server. An error means that some of it may be not.
+type Sink interface {
+	Send(ctx context.Context, batch []audit.Record) error
+	Close() error
+}
+
+// A PermanentError is one that sending again would meet again.
+type PermanentError struct{ Err error }
+
+func (e *PermanentError) Error() string { return e.Err.Error() }
+func (e *PermanentError) Unwrap() error { return e.Err }
+
+// encode is one record in a form that goes into a stream, with its end.
+func (f Format) encode(h Host, r audit.Record) []byte {
+	switch f {
+	case CSV:
+		return csvRow(r)
+	case OCSF:
+		return append(ocsf(h, r), '\n')
+	case Syslog:
+		return append(syslog(h, r, 0), '\n')
+	case Journald:
+		return append(journal(h, r, true), '\n')
+	case OTLP:
+		return append(otlp(h, []audit.Record{r}), '\n')
+	}
+	return append(audit.EscapeJSON(r.Line), '\n')
+}
+
+// header begins a stream that is empty.
+func (f Format) header() []byte {
+	if f == CSV {
+		return csvHeader()
+	}
+	return nil
+}
+
+// compact is v as JSON that is safe to print.
+func compact(v any) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		panic("export: bug: " + err.Error()) // it is made of maps, lists, texts and JSON that was parsed
+	}
+	return audit.EscapeJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
+}
+
+// text is a field that is a text, as the log has it.
+func text(r audit.Record, name string) string {
+	var s string
+	if json.Unmarshal(r.Field(name), &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// Severities of records, from the numbers of syslog.
+const (
+	sevError   = 3
+	sevWarning = 4
+	sevNotice  = 5
+	sevInfo    = 6
+)
+
+func severity(r audit.Record) int {
+	switch r.Type {
+	case audit.TypeGap:
+		return sevError
+	case audit.TypeDenied, audit.TypeLimit:
+		return sevWarning
+	case audit.TypeCredentialUsed, audit.TypeWorkspaceCommitted, audit.TypeWorkspaceReverted, audit.TypePolicyLoaded, audit.TypeToolInstalled,
+		audit.TypeToolRemoved, audit.TypeToolKeys:
+		return sevNotice
+	}
+	if r.Decision() == audit.DecisionDenied || text(r, "error") != "" {
+		return sevWarning
+	}
+	return sevInfo
+}
+
+// summary is a record in a few words.
+func summary(r audit.Record) string {
+	words := []string{string(r.Type)}
+	for _, name := range []string{"tool", "kind", "program", "method", "host", "layer", "what", "name", "path", "workspace", "bundle", "reason", "error"} {
+		if s := text(r, name); s != "" {
+			words = append(words, audit.Printable(audit.Original(s)))
+		}
+	}
+	if r.Type == audit.TypeRunFinished {
+		words = append(words, "exit "+strconv.FormatInt(r.Int("exit_code"), 10))
+	}
+	return strings.Join(words, " ")
+}
+
+// common are the fields of every record by name, in order.
+func common(r audit.Record) (names []string, values []any) {
+	add := func(name string, v any) { names, values = append(names, name), append(values, v) }
+	add("seq", r.Seq)
+	add("type", string(r.Type))
+	for _, f := range []struct{ name, value string }{{"run", r.Run}, {"session", r.Session}, {"policy", r.Policy}, {"exe", r.Actor.Exe}} {
+		if f.value != "" {
+			add(f.name, f.value)
+		}
+	}
+	add("uid", uint64(r.Actor.UID))
+	if r.Actor.PID != 0 {
+		add("pid", uint64(r.Actor.PID))
+	}
+	if r.Cause != 0 {
+		add("cause", r.Cause)
+	}
+	return names, values
+}
+
+// Parse returns the format of a name.
+func Parse(name string) (Format, error) {
+	if f := Format(name); slices.Contains(Formats(), f) {
+		return f, nil
+	}
+	return "", fmt.Errorf("there is no format %q: there are %v", name, Formats())
+}

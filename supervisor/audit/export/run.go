@@ -1,0 +1,249 @@
+package export
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// How long is waited between tries, doubled each time.
+const (
+	firstWait = 250 * time.Millisecond
+	maxWait   = 30 * time.Second
+)
+
+// What goes in one Send.
+const (
+	maxBatch      = 512
+	maxBatchBytes = 1 << 20
+)
+
+// Options of a Run.
+type Options struct {
+	Log    string // directory
+	Filter audit.Filter
+	Follow bool   // go on with records that are still to be written, until the context ends
+	Cursor string // file that holds how far it came; empty: none
+	Tries  int    // for one batch, without Follow; with it, as many as it takes
+	// Say is told what a person should know: that a try failed, or that records are gone.
+	Say func(string)
+	// Wait waits, in tests in no time; nil is a clock's.
+	Wait func(context.Context, time.Duration) error
+}
+
+// ErrCursor says that a cursor does not belong to the log.
+var ErrCursor = errors.New("the cursor does not fit the log")
+
+// A cursor says which record was the last that was delivered, by number and hash.
+type cursor struct {
+	Seq  uint64 `json:"seq"`
+	Hash string `json:"hash"` // SHA-256 of its line
+}
+
+// Run hands records over, in order, until there are no more or the context ends, and returns how many. Each is delivered at least once: the cursor
+// is moved on disk only behind what was delivered, so that one that was cut off begins with what may not have been.
+func Run(ctx context.Context, o Options, s Sink) (n int, err error) {
+	at, err := readCursor(o.Cursor)
+	if err != nil {
+		return 0, err
+	}
+	if err := o.check(at); err != nil {
+		return 0, err
+	}
+	records, stop := o.records(ctx, at)
+	defer stop()
+	for batch, err := range batches(records, o.Follow) {
+		if len(batch) > 0 {
+			if err := o.deliver(ctx, s, batch); err != nil {
+				return n, err
+			}
+			n += len(batch)
+			if err := writeCursor(o.Cursor, batch[len(batch)-1]); err != nil {
+				return n, fmt.Errorf("cursor: %w", err)
+			}
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// check finds a cursor of another log, and says what was pruned before it was delivered.
+func (o Options) check(at cursor) error {
+	if at.Seq == 0 {
+		return nil
+	}
+	first := true
+	for r, err := range audit.From(o.Log, audit.Filter{}, max(at.Seq, 1)) {
+		switch {
+		case err != nil:
+			return err
+		case first && r.Seq > at.Seq:
+			if r.Seq > at.Seq+1 {
+				o.Say(fmt.Sprintf("records %d to %d were pruned before they were exported", at.Seq+1, r.Seq-1))
+			}
+			return nil
+		case r.Seq == at.Seq:
+			if hashOf(r) != at.Hash {
+				return fmt.Errorf("%w: record %d is another one than that which was delivered", ErrCursor, at.Seq)
+			}
+			return nil
+		}
+		first = false
+	}
+	return fmt.Errorf("%w: it has no record %d", ErrCursor, at.Seq)
+}
+
+// records are those behind the cursor. A filter by tool has to see from the beginning which runs are of it.
+func (o Options) records(ctx context.Context, at cursor) (iter.Seq2[audit.Record, error], func()) {
+	if !o.Follow {
+		return audit.From(o.Log, o.Filter, at.Seq+1), func() {}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	return audit.Follow(ctx, o.Log, o.Filter, at.Seq), stop
+}
+
+// batches gathers records: as many as are there, up to the bounds. Where more are still to be written none waits for the next.
+func batches(records iter.Seq2[audit.Record, error], follow bool) iter.Seq2[[]audit.Record, error] {
+	type item struct {
+		r   audit.Record
+		err error
+	}
+	return func(yield func([]audit.Record, error) bool) {
+		in, done := make(chan item, maxBatch), make(chan struct{})
+		defer close(done)
+		go func() {
+			defer close(in)
+			for r, err := range records {
+				select {
+				case in <- item{r, err}:
+				case <-done:
+					return
+				}
+			}
+		}()
+		for first := range in {
+			batch, size, it, ok := []audit.Record(nil), 0, first, true
+			for ok && it.err == nil {
+				batch = append(batch, it.r)
+				if size += len(it.r.Line); len(batch) >= maxBatch || size >= maxBatchBytes {
+					break
+				}
+				if !follow {
+					it, ok = <-in
+					continue
+				}
+				select {
+				case it, ok = <-in:
+				default:
+					ok = false
+				}
+			}
+			if !yield(batch, it.err) {
+				return
+			}
+		}
+	}
+}
+
+// deliver tries until it is done, or it makes no sense any more.
+func (o Options) deliver(ctx context.Context, s Sink, batch []audit.Record) error {
+	for try := 0; ; try++ {
+		err := s.Send(ctx, batch)
+		if err == nil {
+			return nil
+		}
+		var permanent *PermanentError
+		var rejected *RejectedError
+		if errors.As(err, &rejected) {
+			o.Say(err.Error())
+			return nil
+		}
+		if errors.As(err, &permanent) || ctx.Err() != nil || !o.Follow && try+1 >= max(o.Tries, 1) {
+			return err
+		}
+		wait := patience(try, err)
+		o.Say(fmt.Sprintf("%v; trying again in %v", err, wait))
+		pause := o.Wait
+		if pause == nil {
+			pause = sleep
+		}
+		if err := pause(ctx, wait/2+rand.N(wait/2+1)); err != nil {
+			return err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func hashOf(r audit.Record) string {
+	sum := sha256.Sum256(r.Line)
+	return hex.EncodeToString(sum[:])
+}
+
+func readCursor(path string) (c cursor, err error) {
+	if path == "" {
+		return c, nil
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &c)
+	}
+	if err == nil && (c.Seq == 0 || len(c.Hash) != 2*sha256.Size) {
+		err = errors.New("it says no record")
+	}
+	if err != nil {
+		return c, fmt.Errorf("cursor %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// writeCursor puts it on disk: either the old one is there afterwards, or the new one.
+func writeCursor(path string, r audit.Record) error {
+	if path == "" {
+		return nil
+	}
+	text, err := json.Marshal(cursor{r.Seq, hashOf(r)})
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

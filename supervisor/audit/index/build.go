@@ -1,0 +1,323 @@
+package index
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// Bounds of what is put into the index at one time.
+const (
+	blockBytes = 16 << 10 // of lines in a block
+	batchBytes = 64 << 20 // of lines in a transaction
+	maxWord    = 255      // bytes of a word that is told from others
+)
+
+// kind is what a word is of.
+type kind int
+
+const (
+	kindBad kind = iota // a line that is no record: every search tells of it
+	kindRun
+	kindSession
+	kindType
+	kindUID
+	kindPolicy
+	kindDecision
+	kindLayer
+	kindHost
+	kindTool // the last part of its name
+)
+
+// tooLong stands for all words that are longer than maxWord, so that no tool can fill the index with them.
+const tooLong = "\x00"
+
+func short(text string) string {
+	if len(text) > maxWord {
+		return tooLong
+	}
+	return text
+}
+
+type word struct {
+	kind kind
+	text string
+}
+
+// words are those of a record: all that a search can ask for.
+func words(r audit.Record) []word {
+	list := []word{{kindType, string(r.Type)}, {kindUID, strconv.FormatUint(uint64(r.Actor.UID), 10)}}
+	add := func(k kind, text string) {
+		if text != "" {
+			list = append(list, word{k, short(text)})
+		}
+	}
+	add(kindRun, r.Run)
+	add(kindSession, r.Session)
+	add(kindPolicy, r.Policy)
+	add(kindDecision, r.Decision())
+	add(kindLayer, r.Text("layer"))
+	add(kindHost, r.Text("host"))
+	return list
+}
+
+// tools are the names by which the record's run can be asked for.
+func tools(r audit.Record) []string {
+	var list []string
+	for _, field := range []string{"tool", "program"} {
+		if name := r.Text(field); name != "" && r.Run != "" {
+			list = append(list, short(base(name)))
+		}
+	}
+	return list
+}
+
+// base is the last part of a tool's name: what all the names have in common by which [audit.Filter] knows it.
+func base(name string) string {
+	_, last := path.Split(name)
+	return last
+}
+
+// Update brings the index up to the end of the log, and returns how many records are new in it.
+func (x *Index) update(ctx context.Context) (records int64, err error) {
+	for more := true; more && err == nil; {
+		var n int64
+		err = x.transact(ctx, "BEGIN IMMEDIATE", func() (err error) {
+			n, more, err = x.batch(ctx)
+			return err
+		})
+		if err == nil {
+			records += n
+		}
+	}
+	if err == nil {
+		err = x.forget(ctx)
+	}
+	return records, err
+}
+
+// forget takes out what is about segments that were pruned.
+func (x *Index) forget(ctx context.Context) error {
+	first, err := x.first()
+	if err != nil {
+		return err
+	}
+	return x.transact(ctx, "BEGIN IMMEDIATE", func() error {
+		done, err := x.con.ExecContext(ctx, `DELETE FROM block WHERE segment < ?`, first)
+		if err != nil {
+			return err
+		}
+		if n, err := done.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		_, err = x.con.ExecContext(ctx, `DELETE FROM posting WHERE block < (SELECT coalesce(min(id), 0) FROM block)`)
+		return err
+	})
+}
+
+// block is what is collected for one.
+type block struct {
+	id             int64
+	span           audit.Span
+	oldest, newest int64
+	words          map[word]bool
+	ran            map[[2]word]bool
+}
+
+// batch goes on where the index ends, as far as one transaction is to go.
+func (x *Index) batch(ctx context.Context) (records int64, more bool, err error) {
+	s, err := x.state(ctx, true)
+	if err != nil {
+		return 0, false, err
+	}
+	w := &writer{ctx: ctx, index: x, ids: map[word]int64{}}
+	from, err := x.last(ctx, s, w)
+	if err != nil {
+		return 0, false, err
+	}
+	if err := w.prepare(); err != nil {
+		return 0, false, err
+	}
+	defer w.close()
+	reached, read := s.segment == 0, int64(0) // the line that the index ends with is still where it was
+	for p, err := range audit.Walk(ctx, x.dir, from) {
+		if errors.Is(err, fs.ErrNotExist) && s.segment > 0 {
+			return 0, false, errStale
+		}
+		if err != nil {
+			return 0, false, err
+		}
+		if p.End == p.Offset { // longer than any record: no search goes past it
+			break
+		}
+		if !reached {
+			if p.Segment != s.segment || p.End > s.end {
+				return 0, false, errStale
+			}
+			if reached = p.End == s.end; reached && !bytes.Equal(hashOf(p.Record), s.hash) {
+				return 0, false, errStale
+			}
+		} else {
+			records++
+			s.segment, s.end, s.hash = p.Segment, p.End, hashOf(p.Record)
+		}
+		if err := w.add(p); err != nil {
+			return 0, false, err
+		}
+		if read += p.End - p.Offset; read >= batchBytes && reached {
+			more = true
+			break
+		}
+	}
+	if !reached {
+		return 0, false, errStale
+	}
+	if records == 0 {
+		return 0, false, nil
+	}
+	if err := w.flush(); err != nil {
+		return 0, false, err
+	}
+	_, err = x.con.ExecContext(ctx, `UPDATE state SET segment = ?, "end" = ?, hash = ?`, s.segment, s.end, s.hash)
+	return records, more, err
+}
+
+// last returns where the last block begins, which may have room for more.
+func (x *Index) last(ctx context.Context, s state, w *writer) (audit.Place, error) {
+	var from audit.Place
+	err := x.con.QueryRowContext(ctx, `SELECT id, segment, begin FROM block ORDER BY id DESC LIMIT 1`).Scan(&w.now.id, &from.Segment, &from.Offset)
+	if errors.Is(err, sql.ErrNoRows) && s.segment == 0 {
+		w.now.id = 1
+		return from, nil
+	}
+	if err == nil && (from.Segment != s.segment || from.Offset >= s.end) || errors.Is(err, sql.ErrNoRows) {
+		err = errStale
+	}
+	return from, err
+}
+
+// A writer fills blocks.
+type writer struct {
+	ctx   context.Context
+	index *Index
+	ids   map[word]int64
+	now   block
+
+	putWord, getWord, putPosting, putRan, putBlock *sql.Stmt
+}
+
+func (w *writer) prepare() (err error) {
+	for text, into := range map[string]**sql.Stmt{
+		`INSERT INTO word (kind, text) VALUES (?, ?)`:            &w.putWord,
+		`SELECT id FROM word WHERE kind = ? AND text = ?`:        &w.getWord,
+		`INSERT OR IGNORE INTO posting VALUES (?, ?)`:            &w.putPosting,
+		`INSERT OR IGNORE INTO ran VALUES (?, ?)`:                &w.putRan,
+		`INSERT OR REPLACE INTO block VALUES (?, ?, ?, ?, ?, ?)`: &w.putBlock,
+	} {
+		if *into, err = w.index.con.PrepareContext(w.ctx, text); err != nil {
+			w.close()
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) close() {
+	for _, s := range []*sql.Stmt{w.putWord, w.getWord, w.putPosting, w.putRan, w.putBlock} {
+		if s != nil {
+			s.Close()
+		}
+	}
+}
+
+func (w *writer) add(p audit.Placed) error {
+	b := &w.now
+	if b.words != nil && (p.Segment != b.span.Segment || p.End-b.span.Offset > blockBytes) {
+		if err := w.flush(); err != nil {
+			return err
+		}
+		w.now = block{id: b.id + 1}
+	}
+	if b.words == nil {
+		b.words, b.ran, b.span = map[word]bool{}, map[[2]word]bool{}, p.Span
+		b.oldest, b.newest = p.Time.Unix(), p.Time.Unix()
+	}
+	b.span.End = p.End
+	if p.Bad != nil {
+		b.words[word{kind: kindBad}] = true
+		return nil
+	}
+	b.oldest, b.newest = min(b.oldest, p.Time.Unix()), max(b.newest, p.Time.Unix())
+	for _, v := range words(p.Record) {
+		b.words[v] = true
+	}
+	for _, name := range tools(p.Record) {
+		b.words[word{kindTool, name}] = true
+		b.ran[[2]word{{kindTool, name}, {kindRun, short(p.Run)}}] = true
+	}
+	return nil
+}
+
+// flush writes the block that is being filled. It may have been written before, with fewer lines.
+func (w *writer) flush() error {
+	b := &w.now
+	if b.words == nil {
+		return nil
+	}
+	for v := range b.words {
+		id, err := w.id(v)
+		if err != nil {
+			return err
+		}
+		if _, err := w.putPosting.ExecContext(w.ctx, id, b.id); err != nil {
+			return err
+		}
+	}
+	for pair := range b.ran {
+		tool, err := w.id(pair[0])
+		if err != nil {
+			return err
+		}
+		run, err := w.id(pair[1])
+		if err != nil {
+			return err
+		}
+		if _, err := w.putRan.ExecContext(w.ctx, tool, run); err != nil {
+			return err
+		}
+	}
+	_, err := w.putBlock.ExecContext(w.ctx, b.id, b.span.Segment, b.span.Offset, b.span.End, b.oldest, b.newest)
+	return err
+}
+
+// maxIDs bounds the words whose numbers are kept in memory.
+const maxIDs = 1 << 16
+
+func (w *writer) id(v word) (int64, error) {
+	if id, ok := w.ids[v]; ok {
+		return id, nil
+	}
+	var id int64
+	err := w.getWord.QueryRowContext(w.ctx, int(v.kind), v.text).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		var done sql.Result
+		if done, err = w.putWord.ExecContext(w.ctx, int(v.kind), v.text); err == nil {
+			id, err = done.LastInsertId()
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("word: %w", err)
+	}
+	if len(w.ids) >= maxIDs {
+		clear(w.ids)
+	}
+	w.ids[v] = id
+	return id, nil
+}

@@ -1,0 +1,239 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// Worth is how long a log is, in bytes, before a search begins an index for it: a shorter one is read as quickly.
+const Worth = 16 << 20
+
+// A Search is what the log in Dir is asked.
+type Search struct {
+	Dir string
+	Say func(string) // tells of an index that was made, or is not used; nil tells nobody
+	No  bool         // the index is left aside
+	all bool         // an index is begun however short the log is, in tests
+}
+
+// Scan is [audit.Scan] with the index, where there is one that the user may read, or make.
+func (s Search) Scan(ctx context.Context, f audit.Filter) iter.Seq2[audit.Record, error] {
+	spans, rest, ok := s.spans(ctx, f)
+	if !ok {
+		return audit.Scan(s.Dir, f)
+	}
+	return audit.Among(ctx, s.Dir, f, spans, rest)
+}
+
+// Newest is [audit.Newest] in the same way.
+func (s Search) Newest(ctx context.Context, f audit.Filter, before uint64, n int) (audit.Page, error) {
+	if f.Tool == "" {
+		if spans, rest, ok := s.spans(ctx, f); ok {
+			return audit.NewestAmong(ctx, s.Dir, f, before, n, spans, rest)
+		}
+	}
+	return audit.Newest(ctx, s.Dir, f, before, n)
+}
+
+// Update brings the index of the log in dir up to its end, and begins one where there is none. anew takes the old one away first.
+func Update(ctx context.Context, dir string, anew bool) (records int64, err error) {
+	if anew {
+		if err := trusted(dir); err != nil {
+			return 0, err
+		}
+		if err := remove(dir); err != nil {
+			return 0, err
+		}
+	}
+	x, records, _, err := fresh(ctx, dir, true)
+	if err != nil {
+		return 0, err
+	}
+	return records, x.Close()
+}
+
+// fresh opens the index and brings it up to date, as far as the user may. One that is broken is made anew: then it says why.
+func fresh(ctx context.Context, dir string, mayMake bool) (x *Index, records int64, why error, err error) {
+	for {
+		if x, err = open(ctx, dir, mayMake); err == nil {
+			if records, err = x.update(ctx); err == nil || readOnly(err) {
+				return x, records, why, nil
+			}
+			err = errors.Join(err, x.Close())
+		}
+		if !broken(err) || why != nil {
+			return nil, 0, why, err
+		}
+		why, mayMake = err, true
+		if err := remove(dir); err != nil {
+			return nil, 0, why, err
+		}
+	}
+}
+
+// spans asks the index where the search has to look, or says that it has to look everywhere.
+func (s Search) spans(ctx context.Context, f audit.Filter) (spans []audit.Span, rest audit.Place, ok bool) {
+	where, args := conditions(f)
+	if s.No || where == "" {
+		return nil, rest, false
+	}
+	say := func(format string, args ...any) {
+		if s.Say != nil {
+			s.Say(fmt.Sprintf(format, args...))
+		}
+	}
+	_, lstatErr := os.Lstat(filepath.Join(s.Dir, File))
+	began := errors.Is(lstatErr, fs.ErrNotExist)
+	x, records, why, err := fresh(ctx, s.Dir, s.all || began && s.worth())
+	quiet := lstatErr != nil // who cannot see whether there is one meets the same with the log
+	if errors.Is(err, fs.ErrNotExist) || quiet && (errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrUntrusted)) || ctx.Err() != nil {
+		return nil, rest, false
+	}
+	if err != nil {
+		say("the index is not used, all of the log is read: %v", err)
+		return nil, rest, false
+	}
+	defer x.Close()
+	switch {
+	case why != nil:
+		say("the index was made anew from the log, %d records: %v", records, why)
+	case began:
+		say("an index was made, %d records", records)
+	}
+	spans, rest, err = x.find(ctx, where, args)
+	if err != nil {
+		say("the index is not used, all of the log is read: %v", err)
+		return nil, rest, false
+	}
+	return spans, rest, true
+}
+
+// worth reports whether the log is long enough for an index to be begun.
+func (s Search) worth() bool {
+	list, err := os.ReadDir(s.Dir)
+	if err != nil {
+		return false
+	}
+	var bytes int64
+	for _, e := range list {
+		if info, err := e.Info(); err == nil && strings.Contains(e.Name(), ".jsonl") {
+			bytes += info.Size()
+		}
+	}
+	return bytes >= Worth
+}
+
+// conditions is what the index can tell of a filter, as SQL: of all that [audit.Filter] asks for but its path. "" is nothing.
+func conditions(f audit.Filter) (where string, args []any) {
+	var parts []string
+	add := func(part string, values ...any) {
+		parts = append(parts, part)
+		args = append(args, values...)
+	}
+	is := func(k kind, texts ...string) {
+		marks := strings.TrimSuffix(strings.Repeat("?,", len(texts)), ",")
+		values := []any{int(k)}
+		for _, t := range texts {
+			values = append(values, short(t))
+		}
+		add(`id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ? AND text IN (`+marks+`)))`, values...)
+	}
+	one := func(k kind, text string) {
+		if text != "" {
+			is(k, text)
+		}
+	}
+	one(kindRun, f.Run)
+	one(kindSession, f.Session)
+	one(kindDecision, f.Decision)
+	one(kindLayer, f.Layer)
+	if len(f.Types) > 0 {
+		var types []string
+		for _, t := range f.Types {
+			types = append(types, string(t))
+		}
+		is(kindType, types...)
+	}
+	if f.UID != nil {
+		is(kindUID, strconv.FormatUint(uint64(*f.UID), 10))
+	}
+	if f.Policy != "" {
+		if len(f.Policy) > maxWord {
+			is(kindPolicy, tooLong)
+		} else {
+			add(`id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ? AND (substr(CAST(text AS BLOB), 1, ?) = ? OR text = ?)))`,
+				int(kindPolicy), len(f.Policy), []byte(f.Policy), tooLong)
+		}
+	}
+	if suffix, below := strings.CutPrefix(f.Host, "*."); below {
+		add(`id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ? AND (substr(CAST(text AS BLOB), -?) = ? OR text = ?)))`, int(kindHost), len(suffix)+1, []byte("."+suffix), tooLong)
+	} else {
+		one(kindHost, f.Host)
+	}
+	if f.Tool != "" {
+		add(`id IN (SELECT block FROM posting WHERE word IN (SELECT run FROM ran WHERE tool IN (SELECT id FROM word WHERE kind = ? AND text = ?)))`, int(kindTool), short(base(f.Tool)))
+	}
+	if !f.Since.IsZero() {
+		add(`newest >= ?`, f.Since.Unix())
+	}
+	if !f.Until.IsZero() {
+		add(`oldest <= ?`, f.Until.Unix())
+	}
+	where = strings.Join(parts, " AND ")
+	if f.Tool != "" { // and where it is seen which runs are of it, whatever else is asked
+		where = "(" + where + `) OR id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ? AND text = ?))`
+		args = append(args, int(kindTool), short(base(f.Tool)))
+	}
+	return where, args
+}
+
+// find returns the spans of the log that the conditions leave, blocks side by side as one, and where the index ends.
+func (x *Index) find(ctx context.Context, where string, args []any) (spans []audit.Span, rest audit.Place, err error) {
+	err = x.transact(ctx, "BEGIN", func() error {
+		s, err := x.state(ctx, false)
+		if err != nil {
+			return err
+		}
+		rest = audit.Place{Segment: s.segment, Offset: s.end}
+		bad := `id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ` + strconv.Itoa(int(kindBad)) + `))`
+		first, err := x.first()
+		if err != nil {
+			return err
+		}
+		rows, err := x.con.QueryContext(ctx, `SELECT segment, begin, "end" FROM block WHERE segment >= ? AND (`+where+` OR `+bad+`) ORDER BY id`, append([]any{first}, args...)...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var b audit.Span
+			if err := rows.Scan(&b.Segment, &b.Offset, &b.End); err != nil {
+				return err
+			}
+			if n := len(spans); n > 0 && spans[n-1].Segment == b.Segment && spans[n-1].End == b.Offset {
+				spans[n-1].End = b.End
+				continue
+			}
+			spans = append(spans, b)
+		}
+		return rows.Err()
+	})
+	return spans, rest, err
+}
+
+// first is the segment that the log begins with now: those before it were pruned.
+func (x *Index) first() (uint64, error) {
+	for p, err := range audit.Walk(context.Background(), x.dir, audit.Place{}) {
+		return p.Segment, err
+	}
+	return 0, nil
+}

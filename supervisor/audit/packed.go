@@ -1,0 +1,191 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// packedExt is the end of the name of a segment that was packed. It is a gzip file (RFC 1952) of many members, so that every program that reads gzip reads
+// it whole; an extra field in each member's header says how long the member is, packed and not, so that a reader who wants the middle can leap there.
+const packedExt = segmentExt + ".gz"
+
+// Layout of a member: ten bytes, the length of the extra field, then the field: "JL", 8, and two little-endian numbers of bytes.
+const (
+	memberBytes  = 256 << 10 // of lines in a member
+	extraAt      = 12
+	extraBytes   = 12
+	memberHeader = extraAt + extraBytes
+)
+
+func packedName(first uint64) string { return segmentName(first) + ".gz" }
+
+// errPacked is wrapped by what is wrong with the bytes of a packed segment.
+var errPacked = errors.New("the packed bytes are damaged")
+
+// pack writes what comes from r as members.
+func pack(w io.Writer, r io.Reader) error {
+	lines := make([]byte, memberBytes)
+	var member bytes.Buffer
+	z, err := gzip.NewWriterLevel(&member, gzip.DefaultCompression)
+	if err != nil {
+		return err
+	}
+	for {
+		n, err := io.ReadFull(r, lines)
+		if n == 0 && errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		member.Reset()
+		z.Reset(&member)
+		z.Extra = append([]byte{'J', 'L', 8, 0}, make([]byte, 8)...)
+		if _, err := z.Write(lines[:n]); err != nil {
+			return err
+		}
+		if err := z.Close(); err != nil {
+			return err
+		}
+		b := member.Bytes()
+		binary.LittleEndian.PutUint32(b[extraAt+4:], uint32(len(b)))
+		binary.LittleEndian.PutUint32(b[extraAt+8:], uint32(n))
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+	}
+}
+
+// memberAt reads how long the member at an offset is. One that does not say so is of another program.
+func memberAt(r io.ReaderAt, offset int64) (packed, plain int64, ok bool) {
+	var b [memberHeader]byte
+	if _, err := r.ReadAt(b[:], offset); err != nil {
+		return 0, 0, false
+	}
+	packed, plain = int64(binary.LittleEndian.Uint32(b[extraAt+4:])), int64(binary.LittleEndian.Uint32(b[extraAt+8:]))
+	ok = b[0] == 0x1f && b[1] == 0x8b && b[3]&4 != 0 && bytes.Equal(b[extraAt:extraAt+4], []byte{'J', 'L', 8, 0}) && packed > memberHeader && plain > 0
+	return packed, plain, ok
+}
+
+// A source is a segment as it is read: its lines, whether it is packed or not.
+type source struct {
+	f *os.File
+	z *gzip.Reader // of a packed one
+	b *bufio.Reader
+}
+
+// openSource opens the segment that begins with that record, at that byte of its lines. Where it is there twice, for it was just being packed, the plain one counts.
+func openSource(root *os.Root, first uint64, offset int64) (*source, error) {
+	f, err := openRegular(root, segmentName(first), os.O_RDONLY, 0)
+	if err == nil {
+		s := &source{f: f}
+		if err := s.begin(first, offset); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return s, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	packed, packedErr := openRegular(root, packedName(first), os.O_RDONLY, 0)
+	if errors.Is(packedErr, fs.ErrNotExist) {
+		return nil, err // of the name that people know
+	}
+	if packedErr != nil {
+		return nil, packedErr
+	}
+	s := &source{f: packed}
+	if err := s.leap(offset); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", packedName(first), err), packed.Close())
+	}
+	return s, nil
+}
+
+func (s *source) begin(first uint64, offset int64) error {
+	info, err := s.f.Stat()
+	if err == nil && info.Size() < offset {
+		err = fmt.Errorf("%w: %s ends before byte %d", ErrDamaged, segmentName(first), offset)
+	}
+	if err == nil {
+		_, err = s.f.Seek(offset, io.SeekStart)
+	}
+	return err
+}
+
+// leap goes to a byte of a packed segment's lines: over whole members where they say how long they are.
+func (s *source) leap(offset int64) error {
+	at := int64(0)
+	for {
+		packed, plain, ok := memberAt(s.f, at)
+		if !ok || offset < plain {
+			break
+		}
+		at, offset = at+packed, offset-plain
+	}
+	if _, err := s.f.Seek(at, io.SeekStart); err != nil {
+		return err
+	}
+	s.b = bufio.NewReaderSize(s.f, 64<<10)
+	z, err := gzip.NewReader(s.b)
+	if err == io.EOF && at > 0 && offset == 0 {
+		return nil // at its very end
+	}
+	if err == nil {
+		s.z = z
+		_, err = io.CopyN(io.Discard, z, offset)
+	}
+	if err != nil {
+		return packedError(err)
+	}
+	return nil
+}
+
+func packedError(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("%w: %w", errPacked, err)
+}
+
+func (s *source) Read(b []byte) (int, error) {
+	if s.b == nil {
+		return s.f.Read(b)
+	}
+	if s.z == nil {
+		return 0, io.EOF
+	}
+	n, err := s.z.Read(b)
+	if err != nil && err != io.EOF {
+		err = packedError(err)
+	}
+	return n, err
+}
+
+// grown reports whether there are lines, or the beginning of one, behind that byte. A packed segment is not written to any more.
+func (s *source) grown(offset int64) (bool, error) {
+	if s.b != nil {
+		return false, nil
+	}
+	info, err := s.f.Stat()
+	return err == nil && info.Size() > offset, err
+}
+
+func (s *source) Close() error { return s.f.Close() }
+
+// segmentInfo is about the file that a segment is in.
+func segmentInfo(root *os.Root, first uint64) (os.FileInfo, error) {
+	info, err := root.Lstat(segmentName(first))
+	if errors.Is(err, fs.ErrNotExist) {
+		if packed, packedErr := root.Lstat(packedName(first)); packedErr == nil {
+			return packed, nil
+		}
+	}
+	return info, err
+}

@@ -1,0 +1,79 @@
+package trust
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// ErrPolicy is in every error about the signature of a policy file.
+var ErrPolicy = errors.New("bad signature of a policy")
+
+const policyTitle = "jail policy"
+
+// A PolicyStatement says which text is a profile's of that version:
+//
+//	jail policy
+//	name build
+//	version 7
+//	digest sha256:0d51…
+//
+//	— ops McRKoDr1…
+type PolicyStatement struct {
+	Name    string
+	Version int64
+	Digest  string // of the file
+}
+
+// NewPolicyStatement makes the statement about the text of a profile.
+func NewPolicyStatement(name string, version int64, text []byte) PolicyStatement {
+	sum := sha256.Sum256(text)
+	return PolicyStatement{name, version, digestPrefix + hex.EncodeToString(sum[:])}
+}
+
+func (s PolicyStatement) text() string {
+	return fmt.Sprintf("%s\nname %s\nversion %d\ndigest %s\n", policyTitle, s.Name, s.Version, s.Digest)
+}
+
+// Sign returns the statement with a signature.
+func (s PolicyStatement) Sign(key string) (string, error) {
+	signer, err := note.NewSigner(strings.TrimSpace(key))
+	if err != nil {
+		return "", errNoPrivateKey
+	}
+	text, err := note.Sign(&note.Note{Text: s.text()}, signer)
+	return string(text), err
+}
+
+// VerifyPolicy returns what a statement says that one of the keys has signed.
+func VerifyPolicy(signed string, keys []string) (PolicyStatement, error) {
+	var s PolicyStatement
+	if len(signed) > maxText {
+		return s, fmt.Errorf("%w: larger than %d bytes", ErrPolicy, maxText)
+	}
+	var known []note.Verifier
+	for _, key := range keys {
+		v, err := note.NewVerifier(key)
+		if err != nil {
+			return s, fmt.Errorf("%w: key %.60q: %w", ErrPolicy, key, err)
+		}
+		known = append(known, v)
+	}
+	n, err := note.Open([]byte(signed), note.VerifierList(known...))
+	if err != nil {
+		return s, fmt.Errorf("%w: none of the keys that count has signed it; %s", ErrPolicy, namesIn(signed))
+	}
+	l := newLines(n.Text, policyTitle)
+	s.Name, s.Version, s.Digest = l.value("name"), l.number("version", 1, 1<<53), l.value("digest")
+	if err := l.end(); err != nil {
+		return s, fmt.Errorf("%w: %w", ErrPolicy, err)
+	}
+	if err := CheckDigest(s.Digest); err != nil {
+		return s, fmt.Errorf("%w: %w", ErrPolicy, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,193 @@
+// Package console is the review of runs in a browser: what runs, the story of a run, its change set with a mark for each hunk, the log and its state, and
+// what a policy means. It is server-rendered HTML without a script, over HTTP on the loopback interface or on a Unix socket.
+//
+// It has no rights of its own: it is a client of the daemon like the command line, run by the person who reviews, and everything that it shows or does is what
+// that person may see and do. So whoever can make it act acts as that person, and it is built against these:
+//
+//	who                                   what keeps them out
+//	another site in the same browser      the cookie is SameSite=Strict; a POST needs the exact Origin, Sec-Fetch-Site of our own, and the token of the form
+//	a name that is bound to 127.0.0.1     the Host of every request must be the very address that is listened on
+//	another server on another port        the cookie has a Path that nobody can guess: cookies know no ports, and loopback is one host
+//	another user of the machine           the link is good once and for ten minutes; a Unix socket asks the kernel who connects
+//	a page in a frame, a plug-in, a font  Content-Security-Policy allows one style sheet and our own forms, and nothing else
+//	what a tool wrote                     every text is escaped, reversibly: no control character, no bidi mark, no invisible letter and no HTML of a tool's
+//	somebody at the cache or the history  nothing is stored; a spent link opens nothing
+//
+// A commit names the digest of the change set that was shown: if anything changed since, nothing is committed.
+package console
+
+import (
+	"context"
+	"embed"
+	"html/template"
+	"io"
+	"iter"
+	"net/http"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy/meaning"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// A Daemon is asked for all that is live, and acts. An *api.Client is one; it acts with the rights of the process that made it.
+type Daemon interface {
+	Version(ctx context.Context) (api.Version, error)
+	Runs(ctx context.Context) ([]supervisor.RunInfo, error)
+	Inspect(ctx context.Context, id string) (api.Records, error)
+	Workspaces(ctx context.Context) ([]supervisor.WorkspaceInfo, error)
+	Changes(ctx context.Context, id, patch string) iter.Seq2[api.ReviewLine, error]
+	Commit(ctx context.Context, id string, req supervisor.CommitRequest) (workspace.Result, error)
+	Discard(ctx context.Context, id string) error
+}
+
+// A Log is the record, as far as the reader may read it.
+type Log interface {
+	// Page gives at most n of the records that f wants and whose number is below before (0: all), the newest first.
+	Page(ctx context.Context, f audit.Filter, before uint64, n int) (audit.Page, error)
+	// Run gives the records of a run.
+	Run(ctx context.Context, id string) iter.Seq2[audit.Record, error]
+	// Verify checks the whole.
+	Verify() (audit.Report, error)
+	// Where is the directory, for people.
+	Where() string
+}
+
+// A Profile is one that can be explained.
+type Profile struct{ Name, About string }
+
+// Policies says what policies mean.
+type Policies interface {
+	Profiles() []Profile
+	Explain(profile string) (meaning.Explanation, error)
+	// Why answers a question such as read:/etc/passwd.
+	Why(profile, question string) (meaning.Answer, error)
+}
+
+// Options are what a console is made of.
+type Options struct {
+	Daemon   Daemon
+	Log      Log
+	Policies Policies
+	// Hosts are the exact values of the Host header that are answered, such as 127.0.0.1:8080. None: any port of a loopback name, for a Unix socket, to
+	// which somebody forwards a port of a machine that we do not know.
+	Hosts []string
+	// Now is the clock; nil is the system's.
+	Now func() time.Time
+}
+
+//go:embed pages
+var files embed.FS
+
+// A Console answers requests.
+type Console struct {
+	Options
+	pages  *template.Template
+	style  []byte
+	logins *logins
+	verify *verifier
+	mux    *http.ServeMux
+}
+
+// New makes a console and begins to verify the log.
+func New(o Options) (*Console, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	pages, err := template.New("").Funcs(functions).ParseFS(files, "pages/*.html")
+	if err != nil {
+		return nil, err
+	}
+	style, err := files.ReadFile("pages/style.css")
+	if err != nil {
+		return nil, err
+	}
+	c := &Console{Options: o, pages: pages, style: style, logins: newLogins(o.Now), verify: &verifier{log: o.Log, now: o.Now}}
+	c.mux = c.routes()
+	c.verify.start()
+	return c, nil
+}
+
+// Link returns the path of a new login link, and until when it is good.
+func (c *Console) Link() (path string, until time.Time) {
+	token, until := c.logins.issue()
+	return "/login/" + token, until
+}
+
+// A page is what a template sees beside its own.
+type page struct {
+	Title string
+	Base  string // path of the console of this login
+	CSRF  string
+	Here  string // which of the places of the navigation this is
+	Again int    // seconds after which the browser asks again, or 0
+	Body  any
+}
+
+func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	out := &cutter{w: w, status: status}
+	if err := c.pages.ExecuteTemplate(out, name, p); err != nil && !out.begun {
+		http.Error(w, "bug: a page cannot be made", http.StatusInternalServerError)
+	}
+}
+
+// cutter sends the status with the first byte, so that a page that cannot be made at all has another.
+type cutter struct {
+	w      http.ResponseWriter
+	status int
+	begun  bool
+}
+
+func (c *cutter) Write(p []byte) (int, error) {
+	if !c.begun {
+		c.begun = true
+		c.w.WriteHeader(c.status)
+	}
+	return c.w.Write(p)
+}
+
+// maxForm bounds the body of a POST in bytes: the marks of one page of a review.
+const maxForm = 4 << 20
+
+// A handler answers a request of somebody who is logged in.
+type handler func(w http.ResponseWriter, r *http.Request, s *session)
+
+func (c *Console) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", c.front)
+	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		_, _ = w.Write(c.style)
+	})
+	mux.HandleFunc("GET "+loginPath+"{token}", c.login)
+	for pattern, h := range map[string]handler{
+		"GET /{$}":                c.home,
+		"GET /runs/{id}":          c.run,
+		"GET /runs/{id}/review":   c.review,
+		"POST /runs/{id}/commit":  c.commit,
+		"POST /runs/{id}/discard": c.discard,
+		"GET /log":                c.search,
+		"POST /log/verify":        c.verifyNow,
+		"GET /policy":             c.policy,
+		"POST /logout":            c.logout,
+	} {
+		method, path := pattern[:len("GET")], pattern[len("GET "):]
+		if pattern[0] == 'P' {
+			method, path = pattern[:len("POST")], pattern[len("POST "):]
+		}
+		mux.HandleFunc(method+" "+sessionPath+"{session}"+path, c.known(h))
+	}
+	return mux
+}
+
+// front says to whoever has no link how to get one.
+func (c *Console) front(w http.ResponseWriter, _ *http.Request) {
+	c.say(w, http.StatusUnauthorized, nil, problem{Title: "Not logged in", Text: "This is the console of jail. It opens with a link that jail console prints.",
+		Hint: "In the terminal in which jail console runs, press Enter for a new link."})
+}
+
+// drain reads what is left of a small body, so that a browser that is still sending sees the answer.
+func drain(r *http.Request) { _, _ = io.CopyN(io.Discard, r.Body, maxForm) }

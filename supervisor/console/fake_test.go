@@ -1,0 +1,257 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy/meaning"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// fake is a daemon of the tests' own.
+type fake struct {
+	mu        sync.Mutex
+	runs      []supervisor.RunInfo
+	kept      []supervisor.WorkspaceInfo
+	lines     []api.ReviewLine
+	records   []json.RawMessage
+	digest    string
+	down      error // every answer
+	committed []supervisor.CommitRequest
+	discarded []string
+}
+
+func (f *fake) err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.down
+}
+
+func (f *fake) set(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = err
+}
+
+func (f *fake) Version(context.Context) (api.Version, error) {
+	return api.Version{Version: "1", PID: 7}, f.err()
+}
+
+func (f *fake) Runs(context.Context) ([]supervisor.RunInfo, error) { return f.runs, f.err() }
+
+func (f *fake) Workspaces(context.Context) ([]supervisor.WorkspaceInfo, error) {
+	return f.kept, f.err()
+}
+
+func (f *fake) Inspect(_ context.Context, id string) (api.Records, error) {
+	for i := range f.runs {
+		if f.runs[i].ID == id {
+			return api.Records{Live: &f.runs[i]}, f.err()
+		}
+	}
+	if f.err() == nil && (id == "gone" || len(f.records) == 0) {
+		return api.Records{}, &supervisor.Error{Code: supervisor.CodeNotFound, Message: fmt.Sprintf("no run is called %q", id), Hint: "jail ps lists what runs"}
+	}
+	return api.Records{Records: f.records}, f.err()
+}
+
+func (f *fake) Changes(_ context.Context, id, _ string) iter.Seq2[api.ReviewLine, error] {
+	return func(yield func(api.ReviewLine, error) bool) {
+		if f.err() != nil || id == "gone" {
+			yield(api.ReviewLine{}, errors.Join(f.err(), map[bool]error{true: &supervisor.Error{Code: supervisor.CodeNotFound, Message: "no shadow is kept for run \"gone\""}}[id == "gone"]))
+			return
+		}
+		for _, l := range f.lines {
+			if !yield(l, nil) {
+				return
+			}
+		}
+		s := api.ReviewSummary{}
+		s.Digest = f.digest
+		for _, l := range f.lines {
+			if l.Change != nil {
+				s.Modified++
+			}
+		}
+		yield(api.ReviewLine{Summary: &s}, nil)
+	}
+}
+
+func (f *fake) Commit(_ context.Context, _ string, req supervisor.CommitRequest) (workspace.Result, error) {
+	if f.err() != nil {
+		return workspace.Result{}, f.err()
+	}
+	if req.Digest != f.digest {
+		return workspace.Result{}, &supervisor.Error{Code: supervisor.CodeConflict, Message: "workspace x: the changes are not those that were reviewed", Hint: "jail diff x shows what there is now"}
+	}
+	f.committed = append(f.committed, req)
+	return workspace.Result{State: workspace.Frozen, Digest: f.digest}, nil
+}
+
+func (f *fake) Discard(_ context.Context, id string) error {
+	if f.err() == nil {
+		f.discarded = append(f.discarded, id)
+	}
+	return f.err()
+}
+
+// refusedConnection is what a client says when nobody listens on the socket.
+func refusedConnection() error {
+	return &url.Error{Op: "Get", URL: "http://jail/v1/runs", Err: &net.OpError{Op: "dial", Net: "unix", Err: syscall.ECONNREFUSED}}
+}
+
+type fakePolicies struct{ answer string }
+
+func (p fakePolicies) Profiles() []Profile { return []Profile{{Name: "default"}} }
+
+func (p fakePolicies) Explain(string) (meaning.Explanation, error) {
+	at := &syntax.Position{File: "/etc/" + p.answer, Line: 3, Column: 1}
+	item := meaning.Item{Key: "fetch/" + p.answer, Value: p.answer, Given: &meaning.Origin{Layer: p.answer, At: at}, Narrowed: []meaning.Origin{{Layer: p.answer, Rule: p.answer}}}
+	return meaning.Explanation{Digest: "sha256:00", Items: []meaning.Item{item}, Lost: []meaning.Item{item}, Warnings: []string{p.answer}}, nil
+}
+
+func (p fakePolicies) Why(_, question string) (meaning.Answer, error) {
+	if strings.HasPrefix(question, "nonsense") {
+		return meaning.Answer{}, errors.New("no such question: " + p.answer)
+	}
+	return meaning.Answer{Question: question, Layer: p.answer, Rule: p.answer, Layers: []meaning.Verdict{{Layer: p.answer, Source: p.answer, Rule: p.answer}}}, nil
+}
+
+// newLog is a log with what the entries say, below the directory of the test.
+func newLog(t testing.TB, entries ...audit.Entry) Dir {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "log"), KeyDir: filepath.Join(dir, "keys")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if _, err := l.Append(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return Dir(filepath.Join(dir, "log"))
+}
+
+// A client is a browser as simple as can be: it keeps one cookie, and says of itself what a test wants.
+type client struct {
+	t      testing.TB
+	con    *Console
+	host   string
+	base   string
+	cookie string
+	csrf   string
+}
+
+const testHost = "127.0.0.1:4711"
+
+func newClient(t testing.TB, o Options) *client {
+	t.Helper()
+	if o.Daemon == nil {
+		o.Daemon = &fake{digest: "sha256:aa"}
+	}
+	if o.Log == nil {
+		o.Log = newLog(t)
+	}
+	if o.Policies == nil {
+		o.Policies = fakePolicies{"x"}
+	}
+	if o.Hosts == nil {
+		o.Hosts = []string{testHost}
+	}
+	con, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &client{t: t, con: con, host: testHost}
+	c.login()
+	return c
+}
+
+var (
+	baseOf = regexp.MustCompile(`/c/[A-Za-z0-9_-]{43}`)
+	csrfOf = regexp.MustCompile(`name="csrf" value="([A-Za-z0-9_-]{43})"`)
+)
+
+func (c *client) login() {
+	c.t.Helper()
+	path, _ := c.con.Link()
+	w := c.do("GET", path, nil, nil)
+	cookies := w.Result().Cookies()
+	if w.Code != http.StatusOK || len(cookies) != 1 {
+		c.t.Fatalf("login: %d, %v", w.Code, cookies)
+	}
+	c.base, c.cookie = baseOf.FindString(w.Body.String()), cookies[0].Value
+	if m := csrfOf.FindStringSubmatch(c.do("GET", c.base+"/", nil, nil).Body.String()); m != nil {
+		c.csrf = m[1]
+	}
+}
+
+// do asks as a browser does that is on a page of ours; change makes it something else.
+func (c *client) do(method, path string, form url.Values, change func(*http.Request)) *httptest.ResponseRecorder {
+	c.t.Helper()
+	r := httptest.NewRequest(method, path, strings.NewReader(form.Encode()))
+	r.Host = c.host
+	if c.cookie != "" {
+		r.Header.Set("Cookie", cookieName+"="+c.cookie)
+	}
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	r.Header.Set("Sec-Fetch-Mode", "navigate")
+	r.Header.Set("Sec-Fetch-Dest", "document")
+	if method == "POST" {
+		r.Header.Set("Origin", "http://"+c.host)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	c.con.ServeHTTP(w, r)
+	return w
+}
+
+func (c *client) get(path string) *httptest.ResponseRecorder {
+	c.t.Helper()
+	return c.do("GET", c.base+path, nil, nil)
+}
+
+// post sends a form of ours.
+func (c *client) post(path string, form url.Values) *httptest.ResponseRecorder {
+	c.t.Helper()
+	form.Set("csrf", c.csrf)
+	return c.do("POST", c.base+path, form, nil)
+}
+
+// modified is a change of a file with that many hunks.
+func modified(path string, hunks int) []api.ReviewLine {
+	file := &workspace.Node{Type: workspace.File, Mode: 0o644, Size: 3}
+	lines := []api.ReviewLine{{Change: &api.Change{Change: workspace.Change{Path: workspace.Name(path), Kind: workspace.Modified, Before: file, After: file}}}}
+	if hunks == 0 {
+		return lines
+	}
+	h := &workspace.FileHunks{Path: workspace.Name(path)}
+	for i := range hunks {
+		h.Hunks = append(h.Hunks, workspace.Hunk{From: 10 * i, FromLines: 1, To: 10 * i, ToLines: 1, Lines: []string{"-old", fmt.Sprintf("+new %d", i)}})
+	}
+	return append(lines, api.ReviewLine{Hunks: h})
+}

@@ -1,0 +1,96 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/audit/index"
+)
+
+// Dir is the Log in a directory, read with the rights of the process, and with its index where there is one or is worth one.
+type Dir string
+
+func (d Dir) Page(ctx context.Context, f audit.Filter, before uint64, n int) (audit.Page, error) {
+	return index.Search{Dir: string(d)}.Newest(ctx, f, before, n)
+}
+
+func (d Dir) Run(ctx context.Context, id string) iter.Seq2[audit.Record, error] {
+	return func(yield func(audit.Record, error) bool) {
+		for r, err := range (index.Search{Dir: string(d)}).Scan(ctx, audit.Filter{Run: id}) {
+			if ctx.Err() != nil {
+				yield(audit.Record{}, ctx.Err())
+				return
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
+}
+
+func (d Dir) Verify() (audit.Report, error) {
+	pub, err := audit.PublicKey(string(d))
+	if err != nil {
+		return audit.Report{}, fmt.Errorf("no public key can be read beside the log: %w", err)
+	}
+	return audit.Verify(string(d), pub)
+}
+
+func (d Dir) Where() string { return string(d) }
+
+// verifier checks the log aside from the pages, one check at a time, because it takes as long as the log is.
+type verifier struct {
+	log   Log
+	now   func() time.Time
+	mu    sync.Mutex
+	state verified
+}
+
+// verified is what is known of the log.
+type verified struct {
+	Running bool
+	Known   bool      // there is a verdict
+	At      time.Time // when its check ended
+	Report  audit.Report
+	Fault   *audit.Fault // what is wrong
+	Error   string       // why it could not be checked
+}
+
+// OK says that the log was in order when it was looked at.
+func (v verified) OK() bool { return v.Known && v.Fault == nil && v.Error == "" }
+
+func (v *verifier) start() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.state.Running {
+		return
+	}
+	v.state.Running = true
+	go func() {
+		report, err := v.log.Verify()
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.state = verified{Known: true, At: v.now(), Report: report}
+		if fault, ok := asFault(err); ok {
+			v.state.Fault = fault
+		} else if err != nil {
+			v.state.Error = err.Error()
+		}
+	}()
+}
+
+func (v *verifier) known() verified {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.state
+}
+
+func asFault(err error) (*audit.Fault, bool) {
+	var fault *audit.Fault
+	return fault, errors.As(err, &fault)
+}

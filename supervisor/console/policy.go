@@ -1,0 +1,63 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy/meaning"
+)
+
+// maxItems is how many items of a policy a page shows.
+const maxItems = 2000
+
+type policyPage struct {
+	Profiles []Profile
+	Profile  string
+	Question string
+	Verbs    []string
+	X        *meaning.Explanation
+	Skipped  int // items that are not listed
+	Answer   *meaning.Answer
+	Wrong    string
+}
+
+// policy explains a profile of this host as jail policy explain does. It takes names of profiles only, no files.
+func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
+	q := r.URL.Query()
+	body := policyPage{Profiles: c.Policies.Profiles(), Profile: strings.TrimSpace(q.Get("profile")), Question: strings.TrimSpace(q.Get("why")), Verbs: meaning.Verbs()}
+	if body.Profile == "" {
+		body.Profile = "default"
+	}
+	status := http.StatusOK
+	if !slices.ContainsFunc(body.Profiles, func(p Profile) bool { return p.Name == body.Profile }) {
+		status, body.Wrong = http.StatusNotFound, "There is no profile of the name "+text(body.Profile)+"."
+	} else if x, err := c.Policies.Explain(body.Profile); err != nil {
+		status, body.Wrong = http.StatusBadRequest, text(err.Error())
+	} else {
+		body.Skipped = max(0, len(x.Items)-maxItems)
+		x.Items = x.Items[:min(len(x.Items), maxItems)]
+		body.X = &x
+		if body.Question != "" {
+			answer, err := c.Policies.Why(body.Profile, body.Question)
+			if err != nil {
+				status, body.Wrong = http.StatusBadRequest, text(err.Error())
+			} else {
+				body.Answer = &answer
+			}
+		}
+	}
+	body.Question = text(body.Question)
+	c.show(w, status, "policy.html", s.page("Policy", "policy", body))
+}
+
+// where is where a rule stands.
+func where(o *meaning.Origin) string {
+	switch {
+	case o == nil:
+		return ""
+	case o.At == nil:
+		return text(o.Layer)
+	}
+	return text(o.Layer) + ", " + text(o.At.String())
+}

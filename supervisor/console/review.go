@@ -1,0 +1,299 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// Bounds of one page of a review. What does not fit stands on pages of its own, to which there is a link.
+const (
+	pageChanges  = 40
+	pageText     = 400 << 10 // bytes of differences
+	fileLines    = 400       // lines of one file among others
+	windowLines  = 2000      // lines of one file on a page of its own
+	maxLine      = 2000      // bytes of one line
+	maxAttention = 100
+)
+
+// A line of differences, with the class that colours it.
+type line struct{ Class, Text string }
+
+// A part is a hunk, or all of the text of a change that has no hunks.
+type part struct {
+	Number int    // of the hunk
+	Mark   string // value of its mark in the form; "" where it has none of its own
+	Head   string // its place in the file
+	Lines  []line
+	Before int // of its lines stand on the page before
+	After  int // of its lines are not on this page
+}
+
+// A change as it is shown.
+type change struct {
+	Path   string
+	Value  string // its name in the form, as the daemon has it
+	Kind   workspace.Kind
+	Detail string
+	Why    []string // why it needs attention
+	Grave  bool
+	Held   bool
+	Shut   string // why it is never committed
+	Parts  []part
+	Hunks  int    // how many it has in all
+	Lines  int    // how many lines its differences have in all
+	Hidden int    // how many of them are not on this page
+	Note   string // what stands in place of the differences
+	More   string // query of the page with all of it
+	From   int    // of a page of its own: its first line
+	Next   string // query of its next page
+	Prev   string
+}
+
+// A mention is a change that needs attention, with where it is shown.
+type mention struct {
+	Path, Why string
+	Link      string
+	Grave     bool
+}
+
+type review struct {
+	ID       string
+	Info     supervisor.WorkspaceInfo
+	Path     string
+	Changes  []change
+	Mentions []mention
+	Unlisted int // mentions that are not listed
+	Summary  api.ReviewSummary
+	Renames  []string
+	Page     int // from 1
+	Pages    int
+	File     string // of a page of one change: its path
+	Never    bool   // the policy allows no commit
+}
+
+func (c *Console) review(w http.ResponseWriter, r *http.Request, s *session) {
+	q := r.URL.Query()
+	b := &builder{page: max(atoi(q.Get("page")), 1), from: max(atoi(q.Get("line")), 0)}
+	if q.Has("path") {
+		b.only, b.window = q.Get("path"), true
+	}
+	b.review.ID = r.PathValue("id")
+	for l, err := range c.Daemon.Changes(r.Context(), b.review.ID, api.PatchReview) {
+		if err != nil {
+			c.fail(w, r, s, err)
+			return
+		}
+		b.take(l)
+	}
+	rv := b.finish()
+	if b.window && len(rv.Changes) == 0 {
+		c.say(w, http.StatusNotFound, s, problem{Title: "Not Found", Text: "No change of this run has the path " + text(b.only) + ".", Hint: "It may have been committed meanwhile.",
+			Next: s.path() + "/runs/" + segment(rv.ID) + "/review", NextText: "Review what there is now"})
+		return
+	}
+	c.show(w, http.StatusOK, "review.html", s.page("Review of "+text(rv.ID), "runs", rv))
+}
+
+func atoi(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// builder makes one page of a review while it streams by, and holds no more than that page and one change.
+type builder struct {
+	page   int
+	window bool // a page of one change
+	only   string
+	from   int
+
+	review review
+	seen   int // changes
+	budget int // bytes of differences that were shown
+	open   *change
+	kind   api.Change
+	patch  strings.Builder
+	hunks  []workspace.Hunk
+}
+
+func (b *builder) take(l api.ReviewLine) {
+	switch {
+	case l.Info != nil:
+		b.review.Info = *l.Info
+	case l.Change != nil:
+		b.close()
+		b.begin(*l.Change)
+	case l.Patch != nil && b.open != nil:
+		b.patch.Write(l.Patch)
+	case l.Hunks != nil && b.open != nil:
+		b.hunks = l.Hunks.Hunks
+	case l.Summary != nil:
+		b.close()
+		b.review.Summary = *l.Summary
+	}
+}
+
+func (b *builder) begin(c api.Change) {
+	at := b.seen
+	b.seen++
+	shown := describe(c)
+	if why := strings.Join(shown.Why, "; "); why != "" {
+		if len(b.review.Mentions) < maxAttention {
+			b.review.Mentions = append(b.review.Mentions, mention{shown.Path, why, query("path", shown.Value), shown.Grave})
+		} else {
+			b.review.Unlisted++
+		}
+	}
+	here := at/pageChanges+1 == b.page
+	if b.window {
+		here = shown.Value == b.only
+	}
+	if here {
+		b.open, b.kind, b.hunks = &shown, c, nil
+		b.patch.Reset()
+	}
+}
+
+// close puts the change that is at hand on the page.
+func (b *builder) close() {
+	if b.open == nil {
+		return
+	}
+	c := b.open
+	b.open = nil
+	c.Hunks = len(b.hunks)
+	for i, h := range b.hunks {
+		p := part{Number: i + 1, Mark: fmt.Sprintf("%d:%s", i, c.Value), Head: fmt.Sprintf("@@ -%d,%d +%d,%d @@", h.From, h.FromLines, h.To, h.ToLines)}
+		for _, l := range h.Lines {
+			p.Lines = append(p.Lines, shownLine(l))
+		}
+		c.Parts = append(c.Parts, p)
+	}
+	if c.Hunks == 0 && b.patch.Len() > 0 && !onlyDir(b.kind) { // of a directory the line beside its name says all
+		p := part{}
+		for l := range strings.Lines(b.patch.String()) {
+			p.Lines = append(p.Lines, shownLine(strings.TrimSuffix(l, "\n")))
+		}
+		c.Parts = []part{p}
+	}
+	if len(c.Parts) == 0 && c.Note == "" && !onlyDir(b.kind) {
+		c.Note = "There is no text to show."
+	} else if len(c.Parts) > 0 && c.Kind == workspace.Deleted {
+		c.Note = ""
+	}
+	limit := fileLines
+	if b.window {
+		limit = windowLines
+	}
+	total := fit(c, b.from, limit, pageText-b.budget)
+	for _, p := range c.Parts {
+		for _, l := range p.Lines {
+			b.budget += len(l.Text)
+		}
+	}
+	c.Lines, c.Hidden = total.all, total.all-total.shown
+	shownTo := b.from + total.shown
+	switch {
+	case !b.window && total.all > total.shown:
+		c.More = query("path", c.Value)
+	case b.window:
+		c.From = b.from
+		if shownTo < total.all && total.shown > 0 {
+			c.Next = query("path", c.Value, "line", strconv.Itoa(shownTo))
+		}
+		if b.from > 0 {
+			c.Prev = query("path", c.Value, "line", strconv.Itoa(max(0, b.from-windowLines)))
+		}
+	}
+	b.review.Changes = append(b.review.Changes, *c)
+}
+
+// onlyDir reports whether a change is of a directory on both sides.
+func onlyDir(c api.Change) bool {
+	return (c.Before == nil || c.Before.Type == workspace.Dir) && (c.After == nil || c.After.Type == workspace.Dir)
+}
+
+type extent struct{ all, shown int } // lines
+
+// fit keeps of a change's lines those from the from-th on, at most so many lines and bytes. A hunk of which nothing is left is left out, with its mark: what is
+// not on the page cannot be marked on it.
+func fit(c *change, from, lines, bytes int) extent {
+	var e extent
+	var kept []part
+	for _, p := range c.Parts {
+		first, last := -1, -1
+		for i, l := range p.Lines {
+			if at := e.all + i; at >= from && e.shown < lines && bytes > 0 {
+				if first < 0 {
+					first = i
+				}
+				last = i
+				e.shown++
+				bytes -= len(l.Text) + 1
+			}
+		}
+		e.all += len(p.Lines)
+		if first < 0 {
+			continue
+		}
+		p.Before, p.After = first, len(p.Lines)-last-1
+		p.Lines = p.Lines[first : last+1]
+		kept = append(kept, p)
+	}
+	c.Parts = kept
+	return e
+}
+
+func (b *builder) finish() review {
+	b.close()
+	rv := b.review
+	rv.Path = path(rv.Info.Path)
+	rv.Page, rv.Pages = b.page, max(1, (b.seen+pageChanges-1)/pageChanges)
+	rv.Never = rv.Info.Commit == "never"
+	if b.window && len(rv.Changes) > 0 {
+		rv.File = rv.Changes[0].Path
+	}
+	for _, r := range rv.Summary.Renames[:min(len(rv.Summary.Renames), maxAttention)] {
+		rv.Renames = append(rv.Renames, path(r.From)+" → "+path(r.To))
+	}
+	return rv
+}
+
+// shownLine is a line that came escaped, and begins with what says of it where it belongs.
+func shownLine(l string) line {
+	class := "meta"
+	switch {
+	case strings.HasPrefix(l, "+++ "), strings.HasPrefix(l, "--- "): // of the head of a patch, or a line that looks like it: it is coloured alike
+	case strings.HasPrefix(l, "+"):
+		class = "add"
+	case strings.HasPrefix(l, "-"):
+		class = "del"
+	case strings.HasPrefix(l, "@@"):
+		class = "hunk"
+	case strings.HasPrefix(l, " "):
+		class = ""
+	}
+	out := escaped(l)
+	if short := cut(out, maxLine); short != out {
+		out = fmt.Sprintf("%s… (%d bytes more in this line: jail diff shows them)", short, len(out)-len(short))
+	}
+	return line{class, out}
+}
+
+// query is a query of one or two parameters.
+func query(pairs ...string) string {
+	v := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		v.Set(pairs[i], pairs[i+1])
+	}
+	return "?" + v.Encode()
+}

@@ -1,0 +1,222 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/audit/report"
+)
+
+const (
+	liveEvery   = 5   // seconds, while something runs
+	maxRecent   = 20  // runs that are listed from the log
+	maxRows     = 200 // rows of a table that the daemon fills
+	maxTimeline = 300 // records of a run on one page
+	maxFindings = 100
+)
+
+// A run that is listed.
+type run struct {
+	ID, Tool  string
+	Argv      []string
+	Profile   string
+	Workspace string
+	UID       uint32
+	Started   time.Time
+	Usage     *supervisor.Usage
+	Session   string
+}
+
+type shadow struct {
+	ID, Tool string
+	Path     string
+	State    string
+	Disk     int64
+	UID      uint32
+	Prepared time.Time
+	Commit   string
+	Open     bool // there is something to review
+	Cut      bool // its run was cut off
+}
+
+type home struct {
+	Version api.Version
+	Runs    []run
+	Shadows []shadow
+	Recent  []run
+	Skipped int    // rows that are not listed
+	NoLog   string // why the log cannot be read
+	Log     verified
+	Live    bool // the page asks again by itself
+	Paused  bool
+}
+
+func (c *Console) home(w http.ResponseWriter, r *http.Request, s *session) {
+	ctx := r.Context()
+	h := home{Log: c.verify.known(), Paused: r.URL.Query().Get("live") == "no"}
+	var err error
+	if h.Version, err = c.Daemon.Version(ctx); err != nil {
+		c.fail(w, r, s, err)
+		return
+	}
+	live, err := c.Daemon.Runs(ctx)
+	if err == nil {
+		h.Shadows, err = c.shadows(ctx)
+	}
+	if err != nil {
+		c.fail(w, r, s, err)
+		return
+	}
+	for _, i := range live {
+		h.Runs = append(h.Runs, liveRun(i))
+	}
+	h.Skipped = max(0, len(h.Runs)-maxRows) + max(0, len(h.Shadows)-maxRows)
+	h.Runs, h.Shadows = h.Runs[:min(len(h.Runs), maxRows)], h.Shadows[:min(len(h.Shadows), maxRows)]
+	recent, err := c.Log.Page(ctx, audit.Filter{Types: []audit.Type{audit.TypeRunStarted}}, 0, maxRecent)
+	if err != nil {
+		h.NoLog = text(err.Error())
+	}
+	for _, rec := range recent.Records {
+		h.Recent = append(h.Recent, run{ID: audit.Original(rec.Run), Tool: raw(rec.Text("tool")), Argv: rec.Texts("argv"), Profile: raw(rec.Text("profile")), UID: rec.Actor.UID,
+			Workspace: raw(rec.Text("workspace")), Started: rec.Time})
+	}
+	p := s.page("Runs", "runs", nil)
+	if h.Live = len(h.Runs) > 0 || h.Log.Running; h.Live && !h.Paused {
+		p.Again = liveEvery
+	}
+	p.Body = h
+	c.show(w, http.StatusOK, "home.html", p)
+}
+
+func liveRun(i supervisor.RunInfo) run {
+	return run{ID: i.ID, Tool: text(i.Tool), Argv: append([]string{i.Tool}, i.Args...), Profile: text(i.Profile), Workspace: text(i.Workspace), UID: i.UID, Started: i.Started,
+		Usage: i.Usage, Session: i.Session}
+}
+
+// shadows lists what is kept, what waits for a review first, and of that the newest.
+func (c *Console) shadows(ctx context.Context) ([]shadow, error) {
+	all, err := c.Daemon.Workspaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []shadow
+	for _, i := range all {
+		list = append(list, shadow{ID: i.ID, Tool: text(i.Tool), Path: path(i.Path), State: text(string(i.State)), Disk: i.Disk, UID: i.Caller.UID, Prepared: i.Prepared,
+			Commit: text(i.Commit), Open: i.State == workspace.Frozen || i.State == workspace.Committing, Cut: i.Unfinished})
+	}
+	slices.SortStableFunc(list, func(a, b shadow) int {
+		if a.Open != b.Open {
+			if a.Open {
+				return -1
+			}
+			return 1
+		}
+		return b.Prepared.Compare(a.Prepared)
+	})
+	return list, nil
+}
+
+// A story is what is known of one run.
+type story struct {
+	ID      string
+	Live    *run
+	Shadow  *shadow
+	Report  *report.Run
+	Found   []report.Finding
+	Skipped int // findings that are not listed
+	Records []record
+	After   uint64 // records up to it stand on the pages before
+	More    string // query of the next page
+	NoLog   string
+	Bad     int // lines that are no records
+	Log     verified
+}
+
+func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
+	ctx, id := r.Context(), r.PathValue("id")
+	st := story{ID: id, Log: c.verify.known()}
+	known, err := c.Daemon.Inspect(ctx, id)
+	if err != nil {
+		c.fail(w, r, s, err)
+		return
+	}
+	if shadows, err := c.Daemon.Workspaces(ctx); err == nil {
+		for _, i := range shadows {
+			if i.ID == id {
+				st.Shadow = &shadow{ID: id, State: string(i.State), Path: path(i.Path), Commit: text(i.Commit), Open: i.State == workspace.Frozen || i.State == workspace.Committing}
+			}
+		}
+	}
+	records := recordsOf(known)
+	if known.Live != nil {
+		l := liveRun(*known.Live)
+		st.Live = &l
+		records = c.Log.Run(ctx, id) // the daemon tells of a run that has ended only
+	}
+	after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 63)
+	if err != nil {
+		after = 0
+	}
+	st.After = after
+	if err := st.take(records); err != nil && !errors.Is(err, report.ErrNothing) {
+		st.NoLog = text(err.Error())
+	}
+	p := s.page("Run "+text(id), "runs", st)
+	if st.Live != nil {
+		p.Again = liveEvery
+	}
+	c.show(w, http.StatusOK, "run.html", p)
+}
+
+// recordsOf reads the lines that the daemon gave.
+func recordsOf(known api.Records) func(yield func(audit.Record, error) bool) {
+	return func(yield func(audit.Record, error) bool) {
+		for _, line := range known.Records {
+			if !yield(audit.ParseRecord(line)) {
+				return
+			}
+		}
+	}
+}
+
+// take makes the story and one page of its records, in one pass.
+func (st *story) take(records func(yield func(audit.Record, error) bool)) error {
+	one := func(yield func(audit.Record, error) bool) {
+		for r, err := range records {
+			if unread := (*fs.PathError)(nil); errors.As(err, &unread) || errors.Is(err, context.Canceled) {
+				yield(r, err)
+				return
+			} else if err != nil {
+				st.Bad++
+				continue
+			}
+			switch {
+			case r.Seq <= st.After || st.More != "":
+			case len(st.Records) == maxTimeline:
+				st.More = "?after=" + strconv.FormatUint(st.Records[maxTimeline-1].Seq, 10)
+			default:
+				st.Records = append(st.Records, shownRecord(r))
+			}
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+	rep, err := report.Make(one, st.ID, false)
+	if err != nil {
+		return err
+	}
+	st.Report = rep.Runs[0]
+	st.Found = rep.Findings[:min(len(rep.Findings), maxFindings)]
+	st.Skipped = len(rep.Findings) - len(st.Found)
+	return nil
+}

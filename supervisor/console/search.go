@@ -1,0 +1,151 @@
+package console
+
+import (
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// pageRecords is how many records a page of the log shows.
+const pageRecords = 100
+
+// conditions are the fields of the search, in the order of the form; those of jail audit query.
+var conditions = []struct{ Name, Label, Hint string }{
+	{"run", "Run", "its id"},
+	{"session", "Session", "its id"},
+	{"type", "Type", "denied, run.finished"},
+	{"decision", "Decision", "allowed or denied"},
+	{"tool", "Tool", "sed, core-utils/sed"},
+	{"path", "Path", "/etc/**, src/*.go"},
+	{"host", "Host", "*.example.com"},
+	{"layer", "Layer", "wasi, seccomp, fetch"},
+	{"user", "User", "name or number"},
+	{"policy", "Policy", "sha256:…"},
+	{"since", "Since", "90m, 2006-01-02"},
+	{"until", "Until", "2006-01-02T15:04:05Z"},
+}
+
+// A condition is a field of the form as it was filled in.
+type condition struct{ Name, Label, Hint, Value string }
+
+type search struct {
+	Conditions []condition
+	Wrong      string // why the search cannot be made
+	Records    []record
+	Older      string // query of the next page
+	Newest     string // query of the first page, where this is another
+	Bad        int
+	Log        verified
+	Where      string
+}
+
+func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
+	q := r.URL.Query()
+	body := search{Log: c.verify.known(), Where: text(c.Log.Where())}
+	kept := url.Values{}
+	for _, k := range conditions {
+		v := strings.TrimSpace(q.Get(k.Name))
+		body.Conditions = append(body.Conditions, condition{k.Name, k.Label, k.Hint, text(v)})
+		if v != "" {
+			kept.Set(k.Name, v)
+		}
+	}
+	status := http.StatusOK
+	f, why := filter(kept, c.Now())
+	before, err := strconv.ParseUint(q.Get("before"), 10, 63)
+	if err != nil {
+		before = 0
+	}
+	if why != "" {
+		status, body.Wrong = http.StatusBadRequest, why
+	} else if p, err := c.Log.Page(r.Context(), f, before, pageRecords); err != nil {
+		status, body.Wrong = http.StatusInternalServerError, "The log cannot be read: "+text(err.Error())+"."
+		if errors.Is(err, fs.ErrPermission) {
+			status, body.Wrong = http.StatusForbidden, body.Wrong+" You may see your own runs on the first page: the daemon tells of them."
+		}
+	} else {
+		body.Bad = p.Bad
+		for _, rec := range p.Records {
+			body.Records = append(body.Records, shownRecord(rec))
+		}
+		if before > 0 {
+			body.Newest = "?" + kept.Encode()
+		}
+		if p.More {
+			kept.Set("before", strconv.FormatUint(p.Records[len(p.Records)-1].Seq, 10))
+			body.Older = "?" + kept.Encode()
+		}
+	}
+	c.show(w, status, "log.html", s.page("Log", "log", body))
+}
+
+// filter reads what was filled in. why says what cannot be.
+func filter(q url.Values, now time.Time) (f audit.Filter, why string) {
+	f = audit.Filter{Run: q.Get("run"), Session: q.Get("session"), Tool: q.Get("tool"), Layer: q.Get("layer"), Host: q.Get("host"), Decision: q.Get("decision"), Policy: q.Get("policy")}
+	if f.Policy != "" && !strings.HasPrefix(f.Policy, "sha256:") {
+		f.Policy = "sha256:" + f.Policy
+	}
+	for t := range strings.FieldsFuncSeq(q.Get("type"), func(r rune) bool { return r == ',' || r == ' ' }) {
+		f.Types = append(f.Types, audit.Type(t))
+	}
+	if f.Decision != "" && !slices.Contains([]string{audit.DecisionAllowed, audit.DecisionDenied}, f.Decision) {
+		return f, "Decision: want allowed or denied."
+	}
+	if p := q.Get("path"); p != "" {
+		g, err := policy.ParseGlob(p)
+		if err != nil {
+			return f, "Path: " + text(err.Error()) + "."
+		}
+		f.Path = g.Match
+	}
+	if u := q.Get("user"); u != "" {
+		number := u
+		if known, err := user.Lookup(u); err == nil {
+			number = known.Uid
+		}
+		n, err := strconv.ParseUint(number, 10, 32)
+		if err != nil {
+			return f, "User: this host knows no user of the name " + text(u) + "."
+		}
+		uid := uint32(n)
+		f.UID = &uid
+	}
+	var ok bool
+	if f.Since, ok = moment(q.Get("since"), now); !ok {
+		return f, "Since: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z."
+	}
+	if f.Until, ok = moment(q.Get("until"), now); !ok {
+		return f, "Until: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z."
+	}
+	return f, ""
+}
+
+// moment reads a time, or how long before now it was.
+func moment(s string, now time.Time) (time.Time, bool) {
+	if s == "" {
+		return time.Time{}, true
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return now.Add(-d), true
+	}
+	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+func (c *Console) verifyNow(w http.ResponseWriter, r *http.Request, s *session) {
+	c.verify.start()
+	http.Redirect(w, r, s.path()+"/", http.StatusSeeOther)
+}

@@ -1,0 +1,225 @@
+package supervisor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+)
+
+// A DetachRequest asks for a run that goes on without the client that started it.
+type DetachRequest struct {
+	Request
+	// Input keeps the tool's standard input open for a client that attaches; else it has none.
+	Input bool `json:"input,omitempty"`
+}
+
+// A DetachedInfo is a detached run.
+type DetachedInfo struct {
+	ID      string    `json:"id"`
+	Started time.Time `json:"started"`
+	Running bool      `json:"running"`
+}
+
+// Bounds of detached runs.
+const (
+	maxDetached       = 64      // that run, of one user
+	maxKept           = 256     // that have ended, of one user
+	maxKeptBytes      = 1 << 30 // of output, of one user's that have ended
+	maxKeptAge        = 7 * 24 * time.Hour
+	maxDetachedOutput = "64MiB" // of one run, where its policy allows more
+)
+
+// A detached run is one whose output lies on disk, where any client reads it from the start, during the run and after it. It is a run like any other.
+type detached struct {
+	about  detachedAbout
+	out    *os.File
+	in     *io.PipeWriter // nil without input
+	source *io.PipeReader
+
+	mu       sync.Mutex
+	size     int64
+	ended    bool
+	attached bool          // somebody types
+	changed  chan struct{} // closed when there is more, or the end
+}
+
+// detachedAbout is what is kept of a detached run beside its output and its result.
+type detachedAbout struct {
+	ID      string    `json:"id"`
+	UID     uint32    `json:"uid"`
+	Digest  string    `json:"digest"` // of what was asked for
+	Started time.Time `json:"started"`
+}
+
+func (q DetachRequest) digest() string {
+	q.Inherit = nil // another terminal's variables ask for nothing else
+	text, err := json.Marshal(q)
+	if err != nil {
+		panic(fmt.Sprintf("bug: a request that is not JSON: %v", err))
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// Detach starts a run that goes on by itself, and returns once its tool runs, or has run. A run of that id that was asked for in the same words by the
+// same caller is returned as it is.
+func (s *Supervisor) Detach(ctx context.Context, c Caller, req DetachRequest) (DetachedInfo, error) {
+	switch {
+	case s.config.Private:
+		return DetachedInfo{}, refused(nil, "start jaild, as a service or with sudo", "a detached run outlives the command that starts it, so it needs a daemon for all, and none answers")
+	case req.Terminal != nil:
+		return DetachedInfo{}, usage("a detached run has no terminal")
+	case req.ID == "":
+		req.ID = string(jail.NewID())
+	}
+	if _, err := jail.ParseID(req.ID); err != nil {
+		return DetachedInfo{}, usage("%v", err)
+	}
+	leave, err := s.Enter() // until the run can be ended
+	if err != nil {
+		return DetachedInfo{}, err
+	}
+	if err := s.outputs.prune(c.UID); err != nil {
+		leave()
+		return DetachedInfo{}, failed(err, "", "outputs of detached runs: %v", err)
+	}
+	d, known, err := s.outputs.add(detachedAbout{ID: req.ID, UID: c.UID, Digest: req.digest(), Started: time.Now().UTC()}, req.Input)
+	if err != nil || known {
+		leave()
+		return s.outputs.info(req.ID, d), err
+	}
+	request := req.Request
+	request.Limits = append(append([]string{}, req.Limits...), "output="+maxDetachedOutput)
+	started, over := make(chan struct{}), make(chan Result, 1)
+	streams := Streams{Out: detachedWriter{d, streamOut}, Err: detachedWriter{d, streamErr}, Tracked: leave, Started: func() { close(started) }}
+	if d.in != nil {
+		streams.In = d.source
+	}
+	s.later(func() {
+		res := s.Run(context.Background(), c, request, streams)
+		leave()
+		select {
+		case <-started:
+			s.outputs.finish(d, res)
+		default: // nothing ran: it can be asked for again
+			s.outputs.forget(d)
+		}
+		over <- res
+	})
+	select {
+	case <-started:
+		return s.outputs.info(req.ID, d), nil
+	case res := <-over:
+		if res.Error == nil {
+			return s.outputs.info(req.ID, d), nil
+		}
+		return DetachedInfo{}, res.Error
+	case <-ctx.Done(): // it goes on, and is there for whoever asks by its id
+		return DetachedInfo{}, failed(ctx.Err(), "", "the caller went away")
+	}
+}
+
+// Follow gives what a detached run has written, in the order in which it came, to out; and with follow what it goes on to write, until its end. The
+// result is nil while it runs.
+func (s *Supervisor) Follow(ctx context.Context, c Caller, id string, follow bool, out, errOut io.Writer) (*Result, error) {
+	d, about, err := s.outputs.find(c, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.outputs.follow(ctx, about, d, follow, out, errOut)
+}
+
+// Wait waits for the end of a run and returns how it ended, without its output: of one that is detached, during it and afterwards; of any other,
+// as long as it runs.
+func (s *Supervisor) Wait(ctx context.Context, c Caller, id string) (Result, error) {
+	s.mu.Lock()
+	r := s.active[id]
+	s.mu.Unlock()
+	d, about, err := s.outputs.find(c, id)
+	if err == nil {
+		res, err := s.outputs.follow(ctx, about, d, true, io.Discard, io.Discard)
+		if err != nil {
+			return Result{}, err
+		}
+		return *res, nil
+	}
+	if r == nil || !c.mayControl(r.job.caller.UID) {
+		return Result{}, err
+	}
+	select {
+	case <-r.done:
+		return r.result, nil
+	case <-ctx.Done():
+		return Result{}, failed(ctx.Err(), "", "the caller went away")
+	}
+}
+
+// Attach carries a detached run's streams to one more client: all that it has written, then what it writes, and where it was started with input what
+// the client types. It returns the result, or when the client goes; the run goes on then.
+func (s *Supervisor) Attach(ctx context.Context, c Caller, id string, streams Streams) Result {
+	streams.begun() // nothing begins here
+	fail := func(err error) Result {
+		e := AsError(err)
+		return Result{ID: id, ExitCode: e.Exit(), Error: e}
+	}
+	d, about, err := s.outputs.find(c, id)
+	if err != nil {
+		return fail(err)
+	}
+	if d != nil && d.in != nil {
+		if !d.take() {
+			return fail(&Error{Code: CodeBusy, Message: "another client is attached to run " + id, Hint: "jail logs -f " + id + " shows what it writes"})
+		}
+		defer d.give()
+		typing, stop := context.WithCancel(ctx)
+		defer stop()
+		go d.typed(typing, streams.In)
+	}
+	res, err := s.outputs.follow(ctx, about, d, true, streams.Out, streams.Err)
+	if err != nil {
+		return fail(err)
+	}
+	return *res
+}
+
+func (d *detached) take() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ok := !d.attached
+	d.attached = true
+	return ok
+}
+
+func (d *detached) give() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.attached = false
+}
+
+// typed gives the tool what a client types. The end of that is the end of the tool's input only where the client says so, and not where it went away.
+func (d *detached) typed(ctx context.Context, in io.Reader) {
+	buf := make([]byte, 64<<10)
+	for ctx.Err() == nil {
+		n, err := in.Read(buf)
+		if n > 0 {
+			if _, err := d.in.Write(buf[:n]); err != nil {
+				return // the tool has ended
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			d.in.Close()
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package fetchtest
+
+import (
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+)
+
+// HTTP serves requests on the connections of a host, as a whole server does: over TLS also in HTTP/2, where the host's configuration offers it.
+func HTTP(t testing.TB, handler http.HandlerFunc) func(net.Conn) {
+	t.Helper()
+	l := &handed{conns: make(chan net.Conn), closed: make(chan struct{})}
+	var mu sync.Mutex
+	ends := map[net.Conn]chan struct{}{}
+	server := &http.Server{Handler: handler, ConnState: func(c net.Conn, s http.ConnState) {
+		mu.Lock()
+		defer mu.Unlock()
+		if end := ends[c]; end != nil && (s == http.StateClosed || s == http.StateHijacked) {
+			close(end)
+			delete(ends, c)
+		}
+	}}
+	var done sync.WaitGroup
+	done.Go(func() { _ = server.Serve(l) }) // until it is closed
+	t.Cleanup(func() { server.Close(); done.Wait() })
+	return func(c net.Conn) {
+		end := make(chan struct{})
+		mu.Lock()
+		ends[c] = end
+		mu.Unlock()
+		select {
+		case l.conns <- c:
+			<-end
+		case <-l.closed:
+		}
+	}
+}
+
+// handed is a listener whose connections come from elsewhere.
+type handed struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *handed) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+func (l *handed) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
+func (l *handed) Addr() net.Addr { return &net.TCPAddr{} }

@@ -1,0 +1,110 @@
+package fetch
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
+)
+
+// gated is a record that takes nothing in until its gate opens.
+type gated struct {
+	notes
+	gate      chan struct{}
+	full      chan struct{} // closed when as many wait as may
+	once      sync.Once
+	waiting   sync.Mutex
+	now, most int
+}
+
+func (g *gated) Intend(i Intent) (string, error) {
+	g.waiting.Lock()
+	g.now++
+	if g.most = max(g.most, g.now); g.now == maxRecording {
+		g.once.Do(func() { close(g.full) })
+	}
+	g.waiting.Unlock()
+	<-g.gate
+	g.waiting.Lock()
+	g.now--
+	g.waiting.Unlock()
+	return g.notes.Intend(i)
+}
+
+// TestFlood: a jail that asks for more than its log can take fills its own queue, which has an end, and no other's; and when the log takes records
+// again, each of its requests is answered (T-249).
+func TestFlood(t *testing.T) {
+	const flood = 3 * maxRecording
+	w := newWorld(t, anyTo+strings.Replace(limits, "concurrent = 64", "concurrent = 1000", 1))
+	w.names.Set(upName, []string{upIP})
+	fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
+	quiet := startProcess(t, w, func(error) {})
+	g := &gated{gate: make(chan struct{}), full: make(chan struct{})}
+	loud, err := Start(context.Background(), Spec{Exe: proxyProgram(t), Cgroup: jailtest.Slice() + "/y.fetch", Setup: w.setup, Record: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(conn io.ReadWriter) error {
+		if _, err := io.WriteString(conn, firstLines+"\r\n"); err != nil {
+			return err
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return err
+		}
+		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || string(body) != "hi" {
+			return fmt.Errorf("%d %q, %w", resp.StatusCode, body, err)
+		}
+		return nil
+	}
+	door, other := control.New(loud.Door), control.New(quiet.Door)
+	var all sync.WaitGroup
+	failed := make(chan error, flood)
+	for range flood {
+		conn := knock(t, door)
+		all.Go(func() {
+			if err := ask(conn); err != nil {
+				failed <- err
+			}
+		})
+	}
+	select {
+	case <-g.full:
+	case <-time.After(time.Minute): // a bound against hanging
+		t.Fatal("the queue does not fill")
+	}
+	conn := knock(t, other)
+	for i := range 50 {
+		if err := ask(conn); err != nil {
+			t.Fatalf("request %d beside the flood: %v", i, err)
+		}
+	}
+	if intents, ends, _ := g.take(); len(intents) > 0 || len(ends) > 0 {
+		t.Errorf("%d requests of the flood are on record already", len(intents))
+	}
+	close(g.gate)
+	all.Wait()
+	close(failed)
+	for err := range failed {
+		t.Error(err)
+	}
+	for _, p := range []*Process{loud, quiet} {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	door.Close()
+	other.Close()
+	if intents, ends, _ := g.take(); len(intents) != flood || len(ends) != flood || g.most != maxRecording {
+		t.Errorf("%d intents, %d ends, %d at one time", len(intents), len(ends), g.most)
+	}
+}

@@ -1,0 +1,170 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
+)
+
+// underWildcard is a world of one rule for every name below example.com.
+func underWildcard(t *testing.T, bounds string, serve func(w io.Writer, r *http.Request, body string)) *world {
+	t.Helper()
+	w := newWorld(t, "[[fetch.allow]]\nhost = \"*.example.com\"\nports = [80]\nmethods = [\"*\"]\npaths = [\"/**\"]\n"+bounds)
+	for _, name := range []string{"a", "b", "c"} {
+		w.names.Set(name+".example.com", []string{upIP})
+	}
+	fetchtest.StartHost(t, upIP+":80", nil, plain(serve))
+	return w
+}
+
+func hundred(w io.Writer, _ *http.Request, _ string) {
+	_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"+strings.Repeat("x", 100)) // the proxy may have gone
+}
+
+// TestWildcardBudgets: what a rule bounds is bounded for each host that it grants by itself, also where one pattern grants many; what the run bounds,
+// for all of them together.
+func TestWildcardBudgets(t *testing.T) {
+	for name, c := range map[string]struct {
+		bounds, body string
+		want         string // the answers for a, a, a, b, a, c
+		says         string
+	}{
+		"requests of a host":    {"requests = 2\n", "", "200 200 403 200 403 200", "fetch.allow.requests = 2"},
+		"requests of the run":   {strings.Replace(limits, "requests = 1000", "requests = 4", 1), "", "200 200 200 200 403 403", "fetch.limits.requests = 4"},
+		"bytes in of a host":    {"bytes_in = \"300B\"\n", "", "200 200 403 200 403 200", "fetch.allow.bytes_in"},
+		"bytes in of the run":   {strings.Replace(limits, "bytes_in = \"64MiB\"", "bytes_in = \"600B\"", 1), "", "200 200 200 200 403 403", "fetch.limits.bytes_in"},
+		"bytes out of a host":   {"bytes_out = \"300B\"\n", strings.Repeat("y", 70), "200 200 403 200 403 200", "fetch.allow.bytes_out"},
+		"bytes out of the run":  {strings.Replace(limits, "bytes_out = \"64MiB\"", "bytes_out = \"600B\"", 1), strings.Repeat("y", 70), "200 200 200 200 403 403", "fetch.limits.bytes_out"},
+		"a host without bounds": {"", "", "200 200 200 200 200 200", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := underWildcard(t, c.bounds, hundred)
+			var got []string
+			said := ""
+			for _, host := range []string{"a", "a", "a", "b", "a", "c"} {
+				method := "GET"
+				if c.body != "" {
+					method = "POST"
+				}
+				status, body := w.ask(method, "http://"+host+".example.com/", c.body)
+				if status == 200 && strings.Contains(body, "EOF") {
+					status = 403 // the head was there before the budget was used up
+					body = c.says
+				}
+				if status != 200 {
+					said = body
+				}
+				got = append(got, fmt.Sprint(status))
+			}
+			if strings.Join(got, " ") != c.want || !strings.Contains(said, c.says) {
+				t.Errorf("%v, want %s; %s", got, c.want, said)
+			}
+		})
+	}
+}
+
+// TestWildcardTurns: one host under a pattern that is full, or slow, holds up no other.
+func TestWildcardTurns(t *testing.T) {
+	release := make(chan struct{})
+	began := make(chan string, 16)
+	w := underWildcard(t, "concurrent = 1\ntimeout = \"15s\"\n", func(to io.Writer, r *http.Request, body string) {
+		began <- r.Host
+		if r.Host == "a.example.com" {
+			<-release
+		}
+		hundred(to, r, body)
+	})
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if status, body := w.get("http://a.example.com/"); status != 200 {
+				t.Errorf("a: %d %s", status, body)
+			}
+		})
+	}
+	if host := <-began; host != "a.example.com" {
+		t.Errorf("%s began", host)
+	}
+	// One of a is on its way and two wait for it: b and c do not.
+	for _, host := range []string{"b", "c", "b"} {
+		if status, body := w.get("http://" + host + ".example.com/"); status != 200 {
+			t.Errorf("%s: %d %s", host, status, body)
+		}
+		if got := <-began; got != host+".example.com" {
+			t.Errorf("%s began", got)
+		}
+	}
+	close(release)
+	all.Wait()
+	if n := len(began); n != 2 {
+		t.Errorf("%d more began", n)
+	}
+}
+
+// TestWildcardRate: the rate of one host is not another's, and that of a run is everybody's. The purses are asked, with a clock of their own.
+func TestWildcardRate(t *testing.T) {
+	w := underWildcard(t, "rate = 2\n", hundred)
+	bounds := policy.FetchBounds{Rate: 2}
+	now := time.Now()
+	for _, host := range []string{"a.example.com", "b.example.com"} {
+		p, err := w.proxy.purseOf(host, bounds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []time.Duration{0, 0, time.Second, time.Second, 2 * time.Second} {
+			if got := p.turn(now); got != want {
+				t.Errorf("%s: request %d waits %s, want %s", host, i, got, want)
+			}
+		}
+	}
+	run := newPurse("fetch.limits", bounds)
+	for i, want := range []time.Duration{0, 0, time.Second} {
+		if got := run.turn(now); got != want {
+			t.Errorf("the run's request %d waits %s, want %s", i, got, want)
+		}
+	}
+	// Who would wait for longer than its time is refused, and says of what.
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := run.begin(ctx); err == nil || !strings.Contains(err.Error(), "fetch.limits.rate = 2") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestWildcardNames: under a pattern with bounds there is an end to the names too, so that a name is no way to make a budget anew without end (T-212).
+func TestWildcardNames(t *testing.T) {
+	w := underWildcard(t, "requests = 1\n", hundred)
+	for i := range maxPurses {
+		if _, err := w.proxy.purseOf(fmt.Sprintf("n%d.example.com", i), policy.FetchBounds{Requests: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.names.Asked()
+	if status, body := w.get("http://a.example.com/"); status != 403 || !strings.Contains(body, "hosts of one run = 1024") {
+		t.Errorf("%d %s", status, body)
+	}
+	if asked := w.names.Asked(); len(asked) > 0 {
+		t.Errorf("asked for %v", asked)
+	}
+}
+
+// TestWildcardLookups: without bounds of a rule, every name that is asked for is a request of the run, whether it is there or not (T-212).
+func TestWildcardLookups(t *testing.T) {
+	w := underWildcard(t, strings.Replace(limits, "requests = 1000", "requests = 3", 1), hundred)
+	for i, want := range []int{502, 502, 502, 403} {
+		if status, body := w.get(fmt.Sprintf("http://secret%d.example.com/", i)); status != want {
+			t.Errorf("%d: %d %s", i, status, body)
+		}
+	}
+	if asked := w.names.Asked(); len(asked) != 3 {
+		t.Errorf("asked for %v", asked)
+	}
+}

@@ -1,0 +1,74 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/runners"
+)
+
+func TestOutcomes(t *testing.T) {
+	signal := "SIGTERM"
+	for want, res := range map[string]Result{
+		outcomeExited: {}, outcomeFailed: {ExitCode: 1}, outcomeSignal: {ExitCode: 143, Signal: &signal},
+		outcomeLimit: {ExitCode: 124, Signal: &signal, Limit: &LimitHit{Name: "wall"}}, outcomeBusy: {Error: &Error{Code: CodeBusy}},
+		outcomeError: {Error: &Error{Code: CodeFailed}}, outcomeRefused: {Error: &Error{Code: CodeLayer}},
+	} {
+		if got := outcomeOf(&res); got != want {
+			t.Errorf("%+v is %s, want %s", res, got, want)
+		}
+	}
+}
+
+// What is counted of runs is what their results say; and a dashboard asks for nothing that is not there.
+func TestMeters(t *testing.T) {
+	source, err := profiles.Open(profiles.Options{Dir: t.TempDir(), Ceiling: t.TempDir() + "/none", Record: func(profiles.Change) error { return nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Supervisor{config: Config{Version: "test"}, policies: source, queue: newQueue(small()), active: map[string]*run{}}
+	s.meters = newMeters(s)
+	s.log = &timedLog{s: s}
+	s.meters.ended(&Result{Denied: []runners.Denial{{Layer: "wasi", Count: 3}}, Limit: &LimitHit{Name: "memory"}, Usage: Usage{FetchRequests: 2, FetchBytesIn: 10, CPUMS: 1500}}, 70*time.Millisecond)
+	s.meters.ended(&Result{Error: &Error{Code: CodeRefused}}, 0)
+	var b strings.Builder
+	if err := s.Metrics(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	for _, line := range []string{`jail_runs_total{outcome="limit"} 1`, `jail_runs_total{outcome="refused"} 1`, `jail_runs_total{outcome="exited"} 0`, `jail_denied_total{layer="wasi"} 3`,
+		`jail_limit_hits_total{limit="memory"} 1`, `jail_fetch_requests_total 2`, `jail_fetch_bytes_total{direction="in"} 10`, `jail_cpu_seconds_total 1.5`,
+		`jail_run_seconds_bucket{le="0.05"} 0`, `jail_run_seconds_bucket{le="0.1"} 1`, `jail_run_seconds_count 1`, `jail_admission_running_max 8`} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+	var dashboard struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	file, err := os.ReadFile("../docs/grafana.json")
+	if err == nil {
+		err = json.Unmarshal(file, &dashboard)
+	}
+	if err != nil || len(dashboard.Panels) == 0 {
+		t.Fatal(err)
+	}
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			names := regexp.MustCompile(`\b(jail|process|go)_[a-z_]+`).FindAllString(target.Expr, -1)
+			if len(names) == 0 {
+				t.Errorf("%s asks for nothing of ours", target.Expr)
+			}
+			for _, name := range names {
+				if !strings.Contains(text, "\n"+name+" ") && !strings.Contains(text, "\n"+name+"{") {
+					t.Errorf("the dashboard asks for %s, which is not there", name)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,301 @@
+package supervisor
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+)
+
+// outputStore keeps what detached runs write, a directory each:
+//
+//	about.json    detachedAbout
+//	output        parts, each one byte of stream, four of length, big-endian, and so many bytes
+//	result.json   Result, once there is one
+type outputStore struct {
+	dir string
+
+	mu   sync.Mutex
+	live map[string]*detached
+}
+
+// Streams of a part.
+const (
+	streamOut = '1'
+	streamErr = '2'
+)
+
+const maxPart = 1 << 20 // bytes; the writer's are shorter
+
+func openOutputs(dir string) (*outputStore, error) {
+	return &outputStore{dir: dir, live: map[string]*detached{}}, os.MkdirAll(dir, 0o700)
+}
+
+func (o *outputStore) path(id string, name ...string) string {
+	return filepath.Join(append([]string{o.dir, id}, name...)...)
+}
+
+// about reads what is kept of a run; fs.ErrNotExist is for none.
+func (o *outputStore) about(id string) (a detachedAbout, err error) {
+	if _, err := jail.ParseID(id); err != nil {
+		return a, fs.ErrNotExist
+	}
+	text, err := os.ReadFile(o.path(id, "about.json"))
+	if err != nil {
+		return a, err
+	}
+	if err = json.Unmarshal(text, &a); err == nil && a.ID != id {
+		err = fs.ErrInvalid
+	}
+	return a, err
+}
+
+// add makes room for a run's output, or says that the run is known already.
+func (o *outputStore) add(about detachedAbout, input bool) (d *detached, known bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if old, err := o.about(about.ID); err == nil {
+		if old.UID == about.UID && old.Digest == about.Digest {
+			return o.live[about.ID], true, nil
+		}
+		return nil, false, usage("run id %s is in use, by another request", about.ID)
+	}
+	mine := 0
+	for _, other := range o.live {
+		if other.about.UID == about.UID {
+			mine++
+		}
+	}
+	if mine >= maxDetached {
+		return nil, false, &Error{Code: CodeBusy, Message: "you have as many detached runs as one user may have at one time", Hint: "jail ps shows them, jail kill ID ends one"}
+	}
+	d = &detached{about: about, changed: make(chan struct{})}
+	if err := o.create(d); err != nil {
+		return nil, false, failed(errors.Join(err, os.RemoveAll(o.path(about.ID))), "", "output of run %s: %v", about.ID, err)
+	}
+	if input {
+		d.source, d.in = io.Pipe()
+	}
+	o.live[about.ID] = d
+	return d, false, nil
+}
+
+func (o *outputStore) create(d *detached) (err error) {
+	text, err := json.Marshal(d.about)
+	if err != nil {
+		return err
+	}
+	_ = os.RemoveAll(o.path(d.about.ID)) // half of one, that a daemon left which was killed
+	if err := os.Mkdir(o.path(d.about.ID), 0o700); err != nil {
+		return err
+	}
+	if d.out, err = os.OpenFile(o.path(d.about.ID, "output"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(o.path(d.about.ID, "about.json"), text, 0o600) // last: what has it is whole
+}
+
+// forget takes a run away that never ran.
+func (o *outputStore) forget(d *detached) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.live, d.about.ID)
+	_ = os.RemoveAll(o.path(d.about.ID)) // an empty output that stays is one of a run that a daemon lost
+	d.end()
+}
+
+// finish keeps the result. Where it cannot be kept the log has it all the same.
+func (o *outputStore) finish(d *detached, res Result) {
+	text, err := json.Marshal(res)
+	fresh := o.path(d.about.ID, "result.json.new")
+	if err = errors.Join(err, os.WriteFile(fresh, text, 0o600)); err == nil {
+		_ = os.Rename(fresh, o.path(d.about.ID, "result.json"))
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.live, d.about.ID)
+	d.end()
+}
+
+// end says that there is nothing more.
+func (d *detached) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = true
+	d.out.Close()
+	if d.in != nil {
+		d.source.Close()
+	}
+	close(d.changed)
+}
+
+// A detachedWriter takes one stream of a run.
+type detachedWriter struct {
+	d      *detached
+	stream byte
+}
+
+func (w detachedWriter) Write(p []byte) (int, error) {
+	part := append(binary.BigEndian.AppendUint32([]byte{w.stream}, uint32(len(p))), p...)
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	if _, err := w.d.out.Write(part); err != nil {
+		return 0, err // the run ends for that: what it writes would be lost
+	}
+	w.d.size += int64(len(part))
+	close(w.d.changed)
+	w.d.changed = make(chan struct{})
+	return len(p), nil
+}
+
+// find finds a detached run that the caller may see; the run itself is nil when it has ended.
+func (o *outputStore) find(c Caller, id string) (*detached, detachedAbout, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	about, err := o.about(id)
+	if err != nil || !c.mayControl(about.UID) {
+		return nil, about, notFound("jail ps lists what runs; jail audit show --run ID what ran", "no run %q was started with --detach", id)
+	}
+	return o.live[id], about, nil
+}
+
+func (o *outputStore) info(id string, d *detached) DetachedInfo {
+	about, err := o.about(id)
+	if err != nil {
+		return DetachedInfo{}
+	}
+	info := DetachedInfo{ID: id, Started: about.Started}
+	if d != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		info.Running = !d.ended
+	}
+	return info
+}
+
+// follow reads a run's output from its start.
+func (o *outputStore) follow(ctx context.Context, about detachedAbout, d *detached, follow bool, out, errOut io.Writer) (*Result, error) {
+	file, err := os.Open(o.path(about.ID, "output"))
+	if err != nil {
+		return nil, failed(err, "", "output of run %s: %v", about.ID, err)
+	}
+	defer file.Close()
+	r, read := bufio.NewReaderSize(file, 128<<10), int64(0)
+	for {
+		size, ended, changed := d.state(file)
+		for read < size {
+			n, err := copyPart(r, out, errOut)
+			if err != nil {
+				return nil, err
+			}
+			read += n
+		}
+		switch {
+		case ended:
+			return o.result(about)
+		case !follow:
+			return nil, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, failed(ctx.Err(), "", "the caller went away")
+		}
+	}
+}
+
+// state says how much can be read, whether that is all, and what tells of more.
+func (d *detached) state(file *os.File) (size int64, ended bool, changed <-chan struct{}) {
+	if d == nil {
+		info, err := file.Stat()
+		if err != nil {
+			return 0, true, nil
+		}
+		return info.Size(), true, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.size, d.ended, d.changed
+}
+
+func copyPart(r *bufio.Reader, out, errOut io.Writer) (int64, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, failed(err, "", "output of a detached run: %v", err)
+	}
+	size := int64(binary.BigEndian.Uint32(head[1:]))
+	to := out
+	if head[0] == streamErr {
+		to = errOut
+	}
+	if size > maxPart || head[0] != streamOut && head[0] != streamErr {
+		return 0, failed(fs.ErrInvalid, "", "output of a detached run: it is damaged")
+	}
+	if _, err := io.CopyN(to, r, size); errors.Is(err, io.EOF) {
+		return 5 + size, nil // cut off, by the end of a daemon that was killed
+	} else if err != nil {
+		return 0, err
+	}
+	return 5 + size, nil
+}
+
+// result reads how a run ended. One whose daemon was killed has no result.
+func (o *outputStore) result(about detachedAbout) (*Result, error) {
+	text, err := os.ReadFile(o.path(about.ID, "result.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		e := failed(err, "jail inspect "+about.ID+" shows what the log says of it", "run %s has no result: its daemon was killed while it ran", about.ID)
+		return &Result{ID: about.ID, ExitCode: e.Exit(), Error: e}, nil
+	}
+	var res Result
+	if err == nil {
+		err = json.Unmarshal(text, &res)
+	}
+	if err != nil {
+		return nil, failed(err, "", "result of run %s: %v", about.ID, err)
+	}
+	return &res, nil
+}
+
+// prune forgets the oldest of a user's runs that have ended, down to what is kept of them.
+func (o *outputStore) prune(uid uint32) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	entries, err := os.ReadDir(o.dir)
+	if err != nil {
+		return err
+	}
+	var mine []detachedAbout
+	sizes := map[string]int64{}
+	for _, e := range entries {
+		about, err := o.about(e.Name())
+		if err != nil || about.UID != uid || o.live[about.ID] != nil {
+			continue
+		}
+		if info, err := os.Stat(o.path(about.ID, "output")); err == nil {
+			sizes[about.ID] = info.Size()
+		}
+		mine = append(mine, about)
+	}
+	slices.SortFunc(mine, func(a, b detachedAbout) int { return b.Started.Compare(a.Started) })
+	bytes := int64(0)
+	for i, about := range mine {
+		bytes += sizes[about.ID]
+		if i < maxKept && bytes <= maxKeptBytes && time.Since(about.Started) < maxKeptAge {
+			continue
+		}
+		if err := os.RemoveAll(o.path(about.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package supervisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func newOutputs(t *testing.T) *outputStore {
+	t.Helper()
+	o, err := openOutputs(filepath.Join(t.TempDir(), "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func (o *outputStore) mustAdd(t *testing.T, id string, uid uint32, begun time.Time) *detached {
+	t.Helper()
+	d, known, err := o.add(detachedAbout{ID: id, UID: uid, Digest: "x", Started: begun}, true)
+	if err != nil || known {
+		t.Fatal(known, err)
+	}
+	return d
+}
+
+// What a run writes comes to whoever follows it, in its order and whole, from before and from after.
+func TestOutputsFollow(t *testing.T) {
+	o := newOutputs(t)
+	d := o.mustAdd(t, "r1", 7, time.Now())
+	write := func(stream byte, text string) {
+		t.Helper()
+		if n, err := (detachedWriter{d, stream}).Write([]byte(text)); err != nil || n != len(text) {
+			t.Fatal(n, err)
+		}
+	}
+	write(streamOut, "one ")
+	write(streamErr, "err ")
+	var out, errOut bytes.Buffer
+	if res, err := o.follow(context.Background(), d.about, d, false, &out, &errOut); res != nil || err != nil || out.String() != "one " || errOut.String() != "err " {
+		t.Errorf("so far: %q, %q, %v, %v", &out, &errOut, res, err)
+	}
+	followed := make(chan string)
+	go func() {
+		var all bytes.Buffer
+		res, err := o.follow(context.Background(), d.about, d, true, &all, &all)
+		if err != nil || res == nil || res.ExitCode != 3 {
+			t.Errorf("%+v, %v", res, err)
+		}
+		followed <- all.String()
+	}()
+	write(streamOut, "two")
+	o.finish(d, Result{ID: "r1", ExitCode: 3})
+	if got := <-followed; got != "one err two" {
+		t.Errorf("followed %q", got)
+	}
+	if _, err := (detachedWriter{d, streamOut}).Write([]byte("late")); err == nil {
+		t.Error("written after the end")
+	}
+	if _, err := d.in.Write([]byte("late")); err == nil {
+		t.Error("typed after the end")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	live := o.mustAdd(t, "r2", 7, time.Now())
+	if _, err := o.follow(ctx, live.about, live, true, io.Discard, io.Discard); !errors.Is(err, context.Canceled) {
+		t.Errorf("a follower that went: %v", err)
+	}
+}
+
+// A run is its owner's and root's; its id is taken, by whatever is not the same request of the same user.
+func TestOutputsOwner(t *testing.T) {
+	o := newOutputs(t)
+	o.mustAdd(t, "r1", 7, time.Now())
+	for uid, sees := range map[uint32]bool{0: true, 7: true, 8: false} {
+		if _, _, err := o.find(callerNumber(uid), "r1"); (err == nil) != sees {
+			t.Errorf("user %d: %v", uid, err)
+		}
+	}
+	for _, id := range []string{"", "..", "r1/..", "../output/r1", "r2", "."} {
+		if _, _, err := o.find(callerNumber(0), id); err == nil {
+			t.Errorf("there is a run %q", id)
+		}
+	}
+	if _, known, err := o.add(detachedAbout{ID: "r1", UID: 7, Digest: "x"}, false); !known || err != nil {
+		t.Errorf("the same: %v, %v", known, err)
+	}
+	for _, about := range []detachedAbout{{ID: "r1", UID: 7, Digest: "y"}, {ID: "r1", UID: 8, Digest: "x"}} {
+		if _, known, err := o.add(about, false); known || err == nil {
+			t.Errorf("%+v was taken", about)
+		}
+	}
+	for n := 1; n < maxDetached; n++ {
+		o.mustAdd(t, "n"+strings.Repeat("x", n), 7, time.Now())
+	}
+	var e *Error
+	if _, _, err := o.add(detachedAbout{ID: "more", UID: 7}, false); !errors.As(err, &e) || e.Code != CodeBusy {
+		t.Errorf("beyond the bound: %v", err)
+	}
+	o.mustAdd(t, "others", 8, time.Now())
+}
+
+// What has ended is kept for so long, and so much of it; what runs is.
+func TestOutputsPrune(t *testing.T) {
+	o := newOutputs(t)
+	now := time.Now()
+	for _, r := range []struct {
+		id    string
+		uid   uint32
+		begun time.Time
+	}{{"new", 7, now}, {"old", 7, now.Add(-maxKeptAge)}, {"others", 8, now.Add(-maxKeptAge)}, {"large", 7, now.Add(-time.Hour)}, {"before", 7, now.Add(-2 * time.Hour)}} {
+		o.finish(o.mustAdd(t, r.id, r.uid, r.begun), Result{ID: r.id})
+	}
+	o.mustAdd(t, "running", 7, now.Add(-maxKeptAge))
+	if err := os.Truncate(o.path("large", "output"), maxKeptBytes); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(o.path("before", "output"), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.prune(7); err != nil {
+		t.Fatal(err)
+	}
+	for id, kept := range map[string]bool{"new": true, "old": false, "others": true, "large": true, "before": false, "running": true} {
+		if _, err := os.Stat(o.path(id)); (err == nil) != kept {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}
+
+// What a daemon that was killed left is shown as far as it goes; what is damaged is an error, and never more memory than there is in the file.
+func TestOutputsDamaged(t *testing.T) {
+	o := newOutputs(t)
+	for text, want := range map[string]string{"": "", "1\x00\x00\x00\x03abc": "abc", "1\x00\x00\x00\x09abc": "abc", "1\x00\x00": "error", "1\xff\xff\xff\xffabc": "error", "x\x00\x00\x00\x01a": "error"} {
+		d := o.mustAdd(t, "r", 7, time.Now())
+		o.forget(d)
+		d = o.mustAdd(t, "r", 7, time.Now())
+		if err := os.WriteFile(o.path("r", "output"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		res, err := o.follow(context.Background(), d.about, nil, true, &out, &out)
+		if want == "error" {
+			if err == nil {
+				t.Errorf("%q gave %q", text, &out)
+			}
+		} else if err != nil || out.String() != want || res.Error == nil || res.ExitCode != ExitFailed {
+			t.Errorf("%q gave %q, %+v, %v", text, &out, res, err)
+		}
+		o.forget(d)
+	}
+}

@@ -1,0 +1,64 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/profiles"
+)
+
+// WorkspaceFile is the policy file that a workspace may have of its own, and WorkspaceLayer the name of what it says as a layer.
+const (
+	WorkspaceFile  = ".jail.toml"
+	WorkspaceLayer = "workspace"
+)
+
+// narrowByWorkspace meets what the workspace's own policy file says, if it has one. Whoever wrote it, a tool or a stranger's repository, it can take
+// away and never grant. One that cannot be read or understood refuses the run: it may have taken away what matters.
+func (s *Supervisor) narrowByWorkspace(_ context.Context, j *job) error {
+	if j.source == nil || j.in != nil { // of an invocation its session has
+		return nil
+	}
+	info, err := j.source.Stat()
+	if err != nil {
+		return failed(err, "", "workspace: %v", err)
+	}
+	var text []byte
+	// With the caller's rights: what they may not read is not theirs to be told of.
+	doErr := j.caller.Do(func() error {
+		text, err = profiles.ReadWorkspace(j.source, WorkspaceFile, j.caller.UID, info.Sys().(*syscall.Stat_t).Uid)
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) && doErr == nil {
+		return nil
+	}
+	if err = errors.Join(err, doErr); err != nil {
+		return refused(nil, "mend it or take it away; it can only narrow what the profile grants", "the workspace's own policy file is refused: %s", describe(err))
+	}
+	path := j.source.Name() + "/" + WorkspaceFile
+	file, err := s.policies.Current().Set.For(places(j.caller, j.req)).Parse(syntax.Request, path, text)
+	if err != nil {
+		return refused(nil, "mend it or take it away; it can only narrow what the profile grants", "the workspace's own policy file is refused: %v", err)
+	}
+	return j.narrowBy(file.Layer(WorkspaceLayer, path))
+}
+
+// narrowBy meets one more layer, and lets go of a workspace that it does not leave to the run.
+func (j *job) narrowBy(layer policy.Layer) (err error) {
+	if j.eff, err = policy.Resolve(append(j.eff.Layers(), layer)...); err != nil {
+		return refused(nil, "", "%v", err)
+	}
+	if j.eff.Policy().Workspace.Access != policy.WorkspaceNone {
+		return nil
+	}
+	if j.req.Workspace != "" {
+		return toolDenied("a workspace", j.eff.Decide(policy.Open{Path: policy.WorkspaceDir, Want: policy.Read}))
+	}
+	err = j.source.Close()
+	j.source = nil
+	return err
+}
