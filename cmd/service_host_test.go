@@ -1,8 +1,8 @@
 package cmd_test
 
 import (
-	"context"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"

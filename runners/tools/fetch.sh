@@ -35,6 +35,10 @@ prepare() {
 	: >apt/ready-2
 }
 
+try() { # try SOURCE: fetches it, and says whether it brought the file
+	apt source --download-only --tar-only "$1" >/dev/null 2>&1 && right "$file" "$sum"
+}
+
 while read -r package version file sum; do
 	case "$package" in '#'* | '') continue ;; */*/*) continue ;; esac # Go's own client fetches its modules
 	right "$file" "$sum" && continue
@@ -48,7 +52,6 @@ while read -r package version file sum; do
 	esac
 	prepare
 	# A point release of Debian takes the packaging that the version names away and leaves the sources.
-	apt source --download-only --tar-only "$package=$version" >/dev/null 2>&1 ||
-		apt source --download-only --tar-only "$package" >/dev/null
-	right "$file" "$sum" || { echo "$file: not the file that $lock pins" >&2; exit 1; }
+	try "$package=$version" || try "$package/bookworm" || try "$package/trixie" || try "$package" ||
+		{ echo "$file: the archives of this machine have not the file that $lock pins" >&2; exit 1; }
 done <"$lock"
