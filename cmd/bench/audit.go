@@ -27,13 +27,7 @@ const recordsPerRun = 40
 // audits measures the log: appending, beside lines with an fsync each; verifying, indexing, searching and packing a log of so many records; and what it costs
 // a run to have each of its opens on record.
 func audits(ctx context.Context, bin string, records int, stdout, progress io.Writer) (err error) {
-	if os.Geteuid() != 0 {
-		return errors.New("only root can start jails")
-	}
-	if bin, err = filepath.Abs(bin); err != nil {
-		return err
-	}
-	host, err := describeHost()
+	bin, host, err := settle(bin)
 	if err != nil {
 		return err
 	}

@@ -80,6 +80,18 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// settle says where the programs are and what host this is, to who may start jails.
+func settle(bin string) (path, host string, err error) {
+	if os.Geteuid() != 0 {
+		return "", "", errors.New("only root can start jails")
+	}
+	if path, err = filepath.Abs(bin); err != nil {
+		return "", "", err
+	}
+	host, err = describeHost()
+	return path, host, err
+}
+
 // fetches measures the fetch proxy, in a network of its own.
 func fetches(ctx context.Context, bin string, stdout, stderr io.Writer) error {
 	bin, err := filepath.Abs(bin)
@@ -90,13 +102,7 @@ func fetches(ctx context.Context, bin string, stdout, stderr io.Writer) error {
 }
 
 func bench(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer) (err error) {
-	if os.Geteuid() != 0 {
-		return errors.New("only root can start jails")
-	}
-	if bin, err = filepath.Abs(bin); err != nil {
-		return err
-	}
-	host, err := describeHost()
+	bin, host, err := settle(bin)
 	if err != nil {
 		return err
 	}

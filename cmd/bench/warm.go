@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -22,13 +21,7 @@ const calm = 50 * time.Millisecond
 
 // warms measures the same runs of two daemons in turn: of one whose jails wait for runs, and of one that makes each when it is asked for.
 func warms(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer) (err error) {
-	if os.Geteuid() != 0 {
-		return errors.New("only root can start jails")
-	}
-	if bin, err = filepath.Abs(bin); err != nil {
-		return err
-	}
-	host, err := describeHost()
+	bin, host, err := settle(bin)
 	if err != nil {
 		return err
 	}
