@@ -110,6 +110,9 @@ func lastJob(ctx context.Context, c config, _ io.Writer) (job, error) {
 	if c.short {
 		testFlags = "-test.short"
 	}
+	if c.tests != "" {
+		testFlags += " -test.run=" + c.tests
+	}
 	who := "root\n"
 	if c.user {
 		who = "root user\n"

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,10 +20,11 @@ import (
 
 const help = `vmtest runs the test suite in virtual machines with other kernels. It needs root, a Debian machine, and make build to have run.
 
-usage: vmtest [-kernels LIST] [-packages LIST] [-as root] [-short] [-bound TIME] [-dir DIR] [-o FILE] [-fresh] [-again]
+usage: vmtest [-kernels LIST] [-packages LIST] [-run REGEXP] [-as root] [-short] [-bound TIME] [-dir DIR] [-o FILE] [-fresh] [-again]
 
   -kernels LIST   of 6.1, 6.12 and newest (default all)
   -packages LIST  of directories of the tree (default all with tests that can run without compilers)
+  -run REGEXP     only the tests that it matches, as of go test
   -as root        leaves out what a user without rights can do
   -short          gives the tests -test.short
   -bound TIME     stops a machine after so long, and reports what it then had not done (default 150m)
@@ -33,7 +35,8 @@ usage: vmtest [-kernels LIST] [-packages LIST] [-as root] [-short] [-bound TIME]
 
 It fails if a test fails, is skipped where the machine has what it needs, or does not end.
 
-example: vmtest -kernels 6.12 -packages jail/launch,jail/cgroup
+examples: vmtest -kernels 6.12 -packages jail/launch,jail/cgroup
+          vmtest -kernels 6.1 -packages cmd -run '^TestService' -as root
 `
 
 // A config is what the command line says.
@@ -44,6 +47,7 @@ type config struct {
 	bound             time.Duration
 	dir, tree         string
 	report            string
+	tests             string // a regular expression of those to run; empty: all
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -60,6 +64,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.BoolVar(&c.fresh, "fresh", false, "")
 	flags.BoolVar(&c.again, "again", false, "")
 	flags.DurationVar(&c.bound, "bound", 150*time.Minute, "")
+	flags.StringVar(&c.tests, "run", "", "")
 	flags.StringVar(&c.dir, "dir", "bin/.build/vm", "")
 	flags.StringVar(&c.report, "o", "", "")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
@@ -73,6 +78,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "vmtest: error: kernel %q: there are %s\n", k, strings.Join(kernelNames(), ", "))
 			return 2
 		}
+	}
+	if _, err := regexp.Compile(c.tests); err != nil || strings.ContainsAny(c.tests, " \t\n*?[") {
+		fmt.Fprintf(stderr, "vmtest: error: -run %q: a regular expression without blanks, *, ? and [, which the machine's shell would take for its own\n", c.tests)
+		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -67,6 +67,9 @@ func (r report) markdown() string {
 	if r.config.short {
 		b.WriteString("\nThe tests had `-test.short`.\n")
 	}
+	if r.config.tests != "" {
+		fmt.Fprintf(&b, "\nOf the tests only those that match `%s`.\n", r.config.tests)
+	}
 	b.WriteString("\nTests that passed, and in brackets those that this kernel, or a user, has not the means for:\n\n| package |")
 	columns := []string{}
 	for _, m := range r.machines {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -19,6 +20,13 @@ func (q *quiet) count(next http.Handler) http.Handler {
 		defer q.add(-1)
 		next.ServeHTTP(w, r)
 	})
+}
+
+// meet counts a client from when it is let in: what it is about to ask is not to meet a daemon that ends for want of work.
+func (q *quiet) meet(_ net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		q.add(0)
+	}
 }
 
 func (q *quiet) add(n int) {

@@ -40,6 +40,7 @@ func NewServer(s *supervisor.Supervisor, v Version) *Server {
 	srv.http = &http.Server{
 		Handler:           srv.quiet.count(srv.measured(srv.routes())),
 		ConnContext:       withPeer,
+		ConnState:         srv.quiet.meet,
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
 		IdleTimeout:       2 * time.Minute,
