@@ -24,7 +24,6 @@ var limits = map[string]string{
 	"T-054": "There is no decision to race: the filter's listener never lets a call go on, whatever its arguments are.",
 	"T-055": "There is no such decision: the filter's listener counts refusals that the kernel has made already, and looks at no process.",
 	"T-096": "Reproducers are native programs that need root; a jail executes no file but jail-init, and the filter holds the calls that they begin with. What such a hole in the kernel itself would give an attacker is a limit of every sandbox on the host's kernel.",
-	"T-417": "Deadlines go by a clock that nobody sets (CLOCK_MONOTONIC). No test sets the clock of its machine.",
 	"T-117": "An engine that compiles wrongly is taken for granted: every attack on the jail is made by native code in the engine's place.",
 }
 

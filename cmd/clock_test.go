@@ -1,0 +1,69 @@
+package cmd_test
+
+import (
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+// jumpClock sets the machine's clock, and lets the test's cleanup set it right again.
+func jumpClock(t *testing.T, by time.Duration) {
+	t.Helper()
+	begun := time.Now() // with a reading of the clock that nobody sets
+	set := func(to time.Time) {
+		tv := syscall.NsecToTimeval(to.UnixNano())
+		if err := syscall.Settimeofday(&tv); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { set(begun.Add(time.Since(begun))) })
+	set(begun.Add(by))
+}
+
+// T-417: the clock jumps by a day, and back by a day, while jails live. A run ends at its limit, neither before nor after; one that has time goes on,
+// and so does a session that may stand idle for an hour; the log, in which time goes back, verifies.
+func TestClockJumps(t *testing.T) {
+	if os.Getenv("JAIL_VM_TREE") == "" {
+		t.Skip("sets the clock of this machine: runs in machines that were made for it (make vm-test)")
+	}
+	const day = 24 * time.Hour
+	for name, by := range map[string]time.Duration{"forward": day, "back": -day} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			d := h.daemon()
+			h.wants(h.jail("session", "start", "--id", "idle", "--profile", "default"), 0, "")
+			patient := h.live("patient", "--profile", "default", "--limit", "wall=30m")
+			limited := make(chan supervisor.Result, 1)
+			const wall = 5 * time.Second
+			begun := time.Now()
+			go func() { limited <- h.result("--id", "limited", "--limit", "wall=5s", "--", h.probe, "sleep", "1h") }()
+			eventually(t, "the run has begun", func() bool { return len(h.records("limited", "run.started")) > 0 })
+			jumpClock(t, by)
+			res := <-limited
+			took := time.Since(begun)
+			if res.ExitCode != 124 || res.Limit == nil || res.Limit.Name != "wall" {
+				t.Errorf("%+v", res)
+			}
+			if took < wall || took > wall+bound {
+				t.Errorf("a limit of %v ended the run after %v", wall, took)
+			}
+			if ms := res.Usage.WallMS; ms < wall.Milliseconds() || ms > took.Milliseconds() {
+				t.Errorf("the run says that it took %d ms, the client waited %v", ms, took)
+			}
+			patient.says("again")
+			patient.in.Close()
+			h.wants(patient.wait(), 0, "")
+			h.wants(h.jail("session", "exec", "idle", "--", h.probe, "sleep", "1ms"), 0, "")
+			h.wants(h.jail("session", "stop", "idle"), 0, "")
+			h.wants(h.jail("audit", "verify"), 0, "")
+			for _, id := range h.kept() {
+				h.discard(id)
+			}
+			d.stop()
+			h.wantNothingLeft()
+		})
+	}
+}
