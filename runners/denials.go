@@ -63,11 +63,9 @@ func Printable(s string, most int) string {
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}
-	for _, r := range s {
-		if r == utf8.RuneError || !strconv.IsGraphic(r) {
-			q := strconv.QuoteToGraphic(s)
-			return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
-		}
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsGraphic(r) }) {
+		return s // what was escaped once stays as it is
 	}
-	return s
+	q := strconv.QuoteToGraphic(s)
+	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
