@@ -83,7 +83,7 @@ install: build
 	install -m 0644 profiles/*.toml profiles/*.expect $(DESTDIR)$(PREFIX)/share/jail/profiles/
 	install -m 0644 docs/policy.schema.json $(DESTDIR)$(PREFIX)/share/jail/
 	install -m 0644 README.md LICENSE docs/operations.md docs/rootless.md docs/audit-format.md docs/grafana.json $(DESTDIR)$(PREFIX)/share/doc/jail/
-	for unit in jaild.service jaild.socket; do sed 's#@bindir@#$(PREFIX)/bin#' .packaging/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
+	for unit in jaild.service jaild.socket jail-journal.service; do sed 's#@bindir@#$(PREFIX)/bin#' .packaging/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
 	install -m 0644 .packaging/systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/jail.conf
 	install -m 0644 .packaging/systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/jail.conf
 	for page in docs/man/*; do install -m 0644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/; done

@@ -148,6 +148,49 @@ func TestServiceStartsForAClient(t *testing.T) {
 	}
 }
 
+// The records are in the journal with their fields, each once, also when what hands them over is started anew.
+func TestServiceJournal(t *testing.T) {
+	u := newUnit(t)
+	text, err := os.ReadFile(filepath.Join(unitFiles, "jail-journal.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const unitFile, dropIn = "/run/systemd/system/jail-journal.service", "/run/systemd/system/jail-journal.service.d/test.conf"
+	u.put(unitFile, strings.ReplaceAll(string(text), "@bindir@", u.bin))
+	u.put(dropIn, "[Service]\nPrivateTmp=no\nEnvironment=JAIL_STATE="+u.state+"\n")
+	t.Cleanup(func() {
+		_ = exec.Command("systemctl", "stop", "jail-journal.service").Run()
+		os.RemoveAll(filepath.Dir(dropIn))
+		os.Remove(unitFile)
+		os.RemoveAll("/var/lib/jail-journal")
+		u.ctl("daemon-reload")
+	})
+	u.ctl("daemon-reload")
+	u.ctl("start", "jaild.service")
+	u.ctl("start", "jail-journal.service")
+	id := fmt.Sprintf("journal-%d", os.Getpid()) // the journal has runs of other tests
+	for _, id := range []string{id, id + "-again"} {
+		u.wants(u.jail("run", "--id", id, "--", "true"), 0, "")
+		eventually(t, "the end of the run is in the journal", func() bool {
+			return u.must("journalctl", "--no-pager", "-o", "cat", "JAIL_RUN="+id, "JAIL_TYPE=run.finished") != ""
+		})
+		u.ctl("restart", "jail-journal.service")
+	}
+	for _, id := range []string{id, id + "-again"} {
+		if got, want := len(strings.Fields(u.must("journalctl", "--no-pager", "-o", "cat", "--output-fields=JAIL_SEQ", "JAIL_RUN="+id))), u.recordsOf(id); got != want {
+			t.Errorf("%d records of %s are in the journal, %d in the log", got, id, want)
+		}
+	}
+}
+
+// recordsOf is how many records the log has of a run.
+func (u *unit) recordsOf(id string) int {
+	u.t.Helper()
+	o := u.jail("audit", "query", "--run", id, "--json")
+	u.wants(o, 0, "")
+	return len(strings.Split(strings.TrimSpace(o.out), "\n"))
+}
+
 func TestServiceReload(t *testing.T) {
 	u := newUnit(t)
 	u.ctl("start", "jaild.service")
