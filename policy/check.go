@@ -85,6 +85,9 @@ func CheckMountSource(source string) error {
 	if source != "" && !cleanAbsolute(source) {
 		return fmt.Errorf("source %q is no clean absolute path: no ~, no .., no slash at the end", source)
 	}
+	if strings.ContainsAny(source, "*?") {
+		return fmt.Errorf("source %q is one directory or file, and no pattern: * and ? stand for nothing here", source)
+	}
 	for _, r := range reservedSources {
 		if _, ok := beneath(r, source); ok {
 			return fmt.Errorf("source %q lies in %s, which shows or controls more than files", source, r)
@@ -100,6 +103,8 @@ func CheckMountTarget(target string) error {
 		return nil
 	case !cleanAbsolute(target):
 		return fmt.Errorf("target %q is no clean absolute path: no ~, no .., no slash at the end", target)
+	case strings.ContainsAny(target, "*?"):
+		return fmt.Errorf("target %q is one place, and no pattern: * and ? stand for nothing here", target)
 	case target == "/":
 		return errors.New("target \"/\" would cover the jail's own root")
 	}
@@ -119,11 +124,8 @@ func CheckMountTarget(target string) error {
 func checkNested(p Policy) (out []error) {
 	for i, m := range p.Mounts {
 		for j, n := range p.Mounts {
-			if i == j || m.Target == "" || n.Target == "" {
-				continue
-			}
 			rel, ok := beneath(m.Target, n.Target)
-			if !ok || rel == "" && j < i {
+			if !ok || m.Target == "" || rel == "" && j < i {
 				continue
 			}
 			if m.at(rel).Source != n.Source {
@@ -176,7 +178,7 @@ func CheckToolGlob(g Glob) error {
 
 // CheckModuleGlob refuses a pattern that no absolute path could match.
 func CheckModuleGlob(g Glob) error {
-	if !g.absolute() && (!g.valid || !g.deep || len(g.pre) > 0) {
+	if !g.absolute() && (!g.valid || len(g.pre) > 0) {
 		return fmt.Errorf("pattern %q matches no absolute path: start it with / or **", g)
 	}
 	return checkNoFinalSlash(g)
@@ -257,7 +259,7 @@ func CheckTypeGlob(g Glob) error {
 	bad := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("/*+-._", r)
 	}
-	if text != "**" && (!g.valid || g.deep || len(g.pre) != 2 || strings.ContainsFunc(text, bad)) {
+	if text != "**" && (g.deep || len(g.pre) != 2 || strings.ContainsFunc(text, bad)) {
 		return fmt.Errorf("pattern %q is no media type in lower case, such as text/* or application/json", text)
 	}
 	return nil
@@ -284,9 +286,6 @@ func CheckURLGlob(g Glob) error {
 	text := g.String()
 	if text == "**" {
 		return nil
-	}
-	if !g.absolute() {
-		return fmt.Errorf("pattern %q does not start with a slash", text)
 	}
 	return plainPath(text)
 }
@@ -317,7 +316,7 @@ func checkEnv(p Policy) (out []error) {
 // CheckEnvGlob refuses a pattern that no name of a variable could match.
 func CheckEnvGlob(g Glob) error {
 	text := g.String()
-	if !g.valid || g.deep || len(g.pre) != 1 || text != "*" && CheckEnvName(strings.Replace(text, "*", "_", 1)) != nil {
+	if len(g.pre) != 1 || text != "*" && CheckEnvName(strings.Replace(text, "*", "_", 1)) != nil {
 		return fmt.Errorf("pattern %q is no name of a variable, such as TERM or LC_*", text)
 	}
 	return nil

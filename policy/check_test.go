@@ -24,6 +24,11 @@ func TestCheck(t *testing.T) {
 		change(&r)
 		return policy.Policy{Fetch: policy.Fetch{Allow: []policy.FetchRule{r}}}
 	}
+	denying := func(change func(*policy.FetchDeny)) policy.Policy {
+		r := policy.DenyHost(policy.AnyHost)
+		change(&r)
+		return policy.Policy{Fetch: policy.Fetch{Deny: []policy.FetchDeny{r}}}
+	}
 	many := make([]string, 300)
 	for i := range many {
 		many[i] = fmt.Sprint("a", i)
@@ -45,6 +50,8 @@ func TestCheck(t *testing.T) {
 		{mount("/usr", "/a//b", policy.Read), "clean absolute"},
 		{mount("/usr", "/a\x00", policy.Read), "clean absolute"},
 		{mount("~/x", "/a", policy.Read), "clean absolute"},
+		{mount("/usr/*", "/a", policy.Read), "no pattern"},
+		{mount("/usr", "/a/?", policy.Read), "no pattern"},
 		{mount("$HOME", "/a", policy.Read), "clean absolute"},
 		{mount("/a/../../etc", "/a", policy.Read), "clean absolute"},
 		{mount("/usr", "/workspace", policy.Read), "makes itself"},
@@ -78,6 +85,24 @@ func TestCheck(t *testing.T) {
 		{rule(func(r *policy.FetchRule) { r.Paths = policy.MustGlobs("simple/**") }), "start with a slash"},
 		{rule(func(r *policy.FetchRule) { r.Paths = policy.MustGlobs("/a%2fb") }), "%2f"},
 		{rule(func(r *policy.FetchRule) { r.Credential = "a b" }), "credential"},
+		{rule(func(r *policy.FetchRule) { r.Paths = policy.MustGlobs("**/x") }), "start with a slash"},
+		{rule(func(r *policy.FetchRule) { r.Paths = policy.Globs{{}} }), "start with a slash"},
+		{rule(func(r *policy.FetchRule) { r.Types = policy.MustGlobs("text") }), "fetch.allow[0].types: pattern \"text\" is no media type"},
+		{rule(func(r *policy.FetchRule) { r.Types = policy.MustGlobs("text/html/x") }), "is no media type"},
+		{rule(func(r *policy.FetchRule) { r.Types = policy.MustGlobs("text/html/**") }), "is no media type"},
+		{rule(func(r *policy.FetchRule) { r.Types = policy.MustGlobs("Text/html") }), "is no media type"},
+		{rule(func(r *policy.FetchRule) { r.Types = policy.Globs{{}} }), "is no media type"},
+		{rule(func(r *policy.FetchRule) { r.TLS = 2 }), "fetch.allow[0].tls is no value there is"},
+		{rule(func(r *policy.FetchRule) { r.Bounds.Rate = -1 }), "fetch.allow[0]: rate is negative"},
+		{denying(func(r *policy.FetchDeny) { r.Host = policy.Host{} }), "fetch.deny[0].host is missing"},
+		{denying(func(r *policy.FetchDeny) { r.Methods = policy.MustGlobs("get") }), "fetch.deny[0].methods"},
+		{denying(func(r *policy.FetchDeny) { r.Paths = policy.MustGlobs("x") }), "fetch.deny[0].paths"},
+		{policy.Policy{Fetch: policy.Fetch{Rate: -1}}, "fetch.limits.rate is negative"},
+		{policy.Policy{Fetch: policy.Fetch{Mode: 2}}, "fetch.mode is no value there is"},
+		{policy.Policy{Audit: policy.Audit{Files: 3}}, "audit.files is no value there is"},
+		{policy.Policy{Workspace: policy.Workspace{Commit: 3}}, "no value there is"},
+		{policy.Policy{Env: policy.Env{Pass: policy.MustGlobs("A/**")}}, "no name of a variable"},
+		{policy.Policy{Env: policy.Env{Pass: policy.Globs{{}}}}, "no name of a variable"},
 		{policy.Policy{Env: policy.Env{Set: policy.Vars{Values: map[string]string{"A=B": ""}}}}, "env.set"},
 		{policy.Policy{Env: policy.Env{Set: policy.Vars{Values: map[string]string{"A": "\x00"}}}}, "NUL"},
 		{policy.Policy{Env: policy.Env{Pass: policy.MustGlobs("A/B")}}, "no name of a variable"},
@@ -87,6 +112,29 @@ func TestCheck(t *testing.T) {
 		if err := tt.p.Check(); err == nil || !strings.Contains(err.Error(), tt.why) {
 			t.Errorf("%s: %v, want an error with %q", tt.p, err, tt.why)
 		}
+	}
+	for name, good := range map[string]policy.Policy{
+		"the last words": {
+			Workspace: policy.Workspace{Access: policy.WorkspaceShadow, Commit: policy.CommitAuto},
+			Audit:     policy.Audit{Files: policy.FilesNone}, Fetch: policy.Fetch{Mode: policy.FetchReport},
+		},
+		"every type":         rule(func(r *policy.FetchRule) { r.Types = policy.MustGlobs("**") }),
+		"types":              rule(func(r *policy.FetchRule) { r.Types = policy.MustGlobs("text/*", "application/vnd.x+json") }),
+		"every path":         rule(func(r *policy.FetchRule) { r.Paths = policy.MustGlobs("**") }),
+		"a deny":             denying(func(*policy.FetchDeny) {}),
+		"modules anywhere":   {Tools: policy.Tools{Modules: policy.MustGlobs("**", "**/*.wasm", "/a/**")}},
+		"programs anywhere":  {Tools: policy.Tools{Native: policy.MustGlobs("**", "/usr/**")}},
+		"tools of any depth": {Tools: policy.Tools{Allow: policy.MustGlobs("**", "a/*", "*/b")}},
+		"places unsaid":      {Mounts: policy.Mounts{{"/a", "", policy.Read}, {"/b", "", policy.Read}, {"/c", "/c", policy.Read}, {"", "/tmp", policy.Tmpfs}}},
+	} {
+		if err := good.Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Two that are at one place are told of once.
+	twice := policy.Policy{Mounts: policy.Mounts{{"/a", "/x", policy.Read}, {"/b", "/x", policy.Read}}}
+	if err := twice.Check(); err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "mount[1]: target \"/x\" lies in mount[0]") {
+		t.Errorf("two mounts at one place: %v", err)
 	}
 	nested := policy.Policy{Mounts: policy.Mounts{{"/usr", "/usr", policy.Read}, {"/usr/bin", "/usr/bin", policy.Read | policy.Exec}}}
 	if err := nested.Check(); err != nil {

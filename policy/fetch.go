@@ -72,7 +72,7 @@ func (f Fetch) String() string {
 	if f.Rate > 0 {
 		text += " rate=" + strconv.FormatInt(f.Rate, 10)
 	}
-	if f.Mode == FetchReport && len(f.Allow) > 0 {
+	if f.Mode == FetchReport {
 		text += " mode=report"
 	}
 	return text

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"math"
 	"strings"
 	"time"
 )
@@ -33,10 +32,13 @@ var fetchBoundFields = []limitField[FetchBounds]{
 
 // lesser is the smaller of two bounds of which 0 is none.
 func lesser(a, b int64) int64 {
-	if a <= 0 || b > 0 && b < a {
+	switch {
+	case a <= 0:
 		return max(b, 0)
+	case b <= 0:
+		return a
 	}
-	return a
+	return min(a, b)
 }
 
 // within reports whether a bound lies within another, of which 0 is none.
@@ -91,13 +93,5 @@ func (b FetchBounds) Get(name string) (int64, Unit, bool) {
 // Set reads value into the bound called name. A bound of nothing at all is refused: a rule
 // that grants nothing is one that is not there.
 func (b *FetchBounds) Set(name, value string) error {
-	narrow := *b
-	if err := setLimit(fetchBoundFields, &narrow, name, value); err != nil {
-		return err
-	}
-	if n, _, _ := narrow.Get(name); n <= 0 || n == math.MaxInt64 {
-		return fmt.Errorf("bound %s: %q is no bound: leave it out, or the rule", name, value)
-	}
-	*b = narrow
-	return nil
+	return setLimit(fetchBoundFields, b, name, value)
 }

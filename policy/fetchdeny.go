@@ -40,7 +40,7 @@ func (r FetchDeny) String() string {
 // matches answers for one request. What is not known yet, or cannot be seen, may be what the
 // rule takes away: a tunnel is refused for any part of the host that is.
 func (r FetchDeny) matches(q Connect) bool {
-	if !r.Host.Match(q.Host) || !r.Ports.Has(q.Port) || r.takesNothing() {
+	if !r.Host.Match(q.Host) || !r.Ports.Has(q.Port) {
 		return false
 	}
 	switch {

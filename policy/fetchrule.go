@@ -45,7 +45,7 @@ func (r FetchRule) grantsNothing() bool {
 
 func (r FetchRule) normal() FetchRule {
 	r.Ports, r.Methods, r.Paths = r.Ports.Normal(), r.Methods.Normal(), r.Paths.Normal()
-	if r.Types = r.Types.Normal(); len(r.Types) > 0 && r.Types.String() == MustGlobs("**").String() {
+	if r.Types = r.Types.Normal(); r.Types.String() == MustGlobs("**").String() {
 		r.Types = nil
 	}
 	r.Bounds = r.Bounds.normal()

@@ -16,9 +16,6 @@ func FoldName(name string) string { return foldName(name) }
 //
 // It serves to hold back, never to grant, so two names too many in one form do no harm.
 func foldName(name string) string {
-	if name == "**" {
-		return name
-	}
 	var b strings.Builder
 	for rest := name; rest != ""; {
 		r, size := utf8.DecodeRuneInString(rest)

@@ -149,10 +149,7 @@ func (g Glob) String() string {
 
 // Match reports whether name matches.
 func (g Glob) Match(name string) bool {
-	if !g.valid {
-		return false
-	}
-	parts := strings.Split(name, "/")
+	parts := strings.Split(name, "/") // at least one, and the zero Glob has none
 	if !g.deep {
 		return len(parts) == len(g.pre) && matchEach(g.pre, parts)
 	}

@@ -11,6 +11,23 @@ import (
 	"github.com/jail-sandbox/jail/policy/policytest"
 )
 
+func TestGlobIsLiteral(t *testing.T) {
+	for text, want := range map[string]bool{"a/b": true, "/a": true, "a*": false, "*": false, "**": false, "a/**": false, "**/a": false} {
+		if got := policy.MustGlob(text).Literal(); got != want {
+			t.Errorf("%q is literal: %v", text, got)
+		}
+	}
+	if (policy.Glob{}).Literal() || (policy.Glob{}).Match("") || (policy.Glob{}).Match("a") {
+		t.Error("the zero glob stands for a name")
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("MustGlob takes what is no glob")
+		}
+	}()
+	policy.MustGlob("a[")
+}
+
 func TestGlobMatch(t *testing.T) {
 	for _, tt := range []struct {
 		glob string

@@ -2,14 +2,10 @@ package policy
 
 // below reports whether h matches every name that g matches.
 //
-// It is exact. Where h has a **, the segment next to it is no free star, so a name long
+// Neither is the one that matches nothing: lists leave that out. It is exact. Where h has a **, the segment next to it is no free star, so a name long
 // enough to fill the ** of g with unfit text would miss it unless g fixes that segment too.
 func (g Glob) below(h Glob) bool {
 	switch {
-	case !g.valid:
-		return true
-	case !h.valid:
-		return false
 	case !h.deep:
 		return !g.deep && len(g.pre) == len(h.pre) && eachBelow(g.pre, h.pre)
 	case !g.deep:

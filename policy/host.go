@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Host is a pattern over DNS names: a name; *. and a name, for the names one label
@@ -85,6 +86,8 @@ func ParseHostName(name string) (string, error) {
 		return bad("has a user part: give the name alone")
 	case strings.Contains(name, ":"):
 		return bad("has a colon: ports have a key of their own, and addresses cannot be granted")
+	case strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }): // before it is lowered: of two letters of other scripts, the small ones are ASCII
+		return bad("is not ASCII: write it in its xn-- form")
 	}
 	clean := strings.ToLower(strings.TrimSuffix(name, "."))
 	if len(clean) > 253 {
@@ -114,8 +117,6 @@ func badLabel(label string) string {
 	for i := range len(label) {
 		c := label[i]
 		switch {
-		case c >= 0x80:
-			return "is not ASCII: write it in its xn-- form"
 		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '-':
 		default:
 			return fmt.Sprintf("has %q, which no host name has", string(c))
@@ -150,7 +151,7 @@ func (h Host) LessEq(g Host) bool {
 	switch {
 	case h.depth == hostNone || g.depth == hostAny:
 		return true
-	case h.depth == hostAny || g.depth == hostNone:
+	case g.depth == hostNone:
 		return false
 	case g.depth == hostExact:
 		return h == g

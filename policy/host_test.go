@@ -44,6 +44,9 @@ func TestHostErrors(t *testing.T) {
 	for text, why := range map[string]string{
 		"":                                       "empty",
 		"*.":                                     "empty",
+		"a.example.0":                            "is an address",
+		"a.example.9x":                           "is an address",
+		"a.0x1":                                  "is an address",
 		"*.com":                                  "top-level domain",
 		"**.com.":                                "top-level domain",
 		"*.localhost":                            "top-level domain",

@@ -31,6 +31,7 @@ func TestGlobsMean(t *testing.T) {
 		{Name: "different names", Less: g("a"), More: g("b"), Apart: true},
 		{Name: "different depth", Less: g("a/*"), More: g("*"), Apart: true},
 		{Name: "text that overlaps", Less: g("ab*"), More: g("*bc"), Apart: true, Both: g("ab*bc", "abc")},
+		{Name: "text that overlaps before two stars", Less: g("ab*/**"), More: g("*bc/**"), Apart: true, Both: g("ab*bc/**", "abc/**")},
 		{Name: "segments that overlap", Less: g("a/**"), More: g("**/*a"), Apart: true, Both: g("a/**/*a", "a")},
 		{Name: "lists that share an item", Less: g("a", "b"), More: g("b", "c"), Apart: true, Both: g("b")},
 		{Name: "free stars beside two stars", Less: g("a/**/*/*"), More: g("a/*/**")},
@@ -82,7 +83,49 @@ func TestFetchMeans(t *testing.T) {
 	fewer := same
 	fewer.Limits.Requests = 9
 	two := policy.Fetch{Allow: append(same.Allow, with(func(r *policy.FetchRule) { r.Host = host(t, "other.test") }).Allow...), Limits: limits}
-	policytest.Meanings(t, []policytest.Meaning[policy.Fetch]{
+	but := func(change func(*policy.Fetch)) policy.Fetch { f := same; change(&f); return f }
+	deny := func(change func(*policy.FetchDeny)) policy.Fetch {
+		r := policy.DenyHost(host(t, "a.example.com"))
+		change(&r)
+		return but(func(f *policy.Fetch) { f.Deny = []policy.FetchDeny{r} })
+	}
+	denied := deny(func(*policy.FetchDeny) {})
+	rate := func(n int64) policy.Fetch { return but(func(f *policy.Fetch) { f.Rate = n }) }
+	report := but(func(f *policy.Fetch) { f.Mode = policy.FetchReport })
+	types := func(texts ...string) policy.Fetch {
+		return with(func(r *policy.FetchRule) { r.Types = policy.MustGlobs(texts...) })
+	}
+	table := []policytest.Meaning[policy.Fetch]{
+		{Name: "a host that is denied", Less: denied, More: same},
+		{Name: "one that is denied whole, and in part", Less: denied, More: deny(func(r *policy.FetchDeny) { r.Methods = policy.MustGlobs("POST") })},
+		{Name: "denied at one port, and at all", Less: denied, More: deny(func(r *policy.FetchDeny) { r.Ports = policy.OnePort(80) })},
+		{Name: "denied some paths, and all", Less: denied, More: deny(func(r *policy.FetchDeny) { r.Paths = policy.MustGlobs("/a/b/**") })},
+		{Name: "all below denied, and one", Less: deny(func(r *policy.FetchDeny) { r.Host = host(t, "*.example.com") }), More: denied},
+		{Name: "a deny of no host takes nothing", Less: deny(func(r *policy.FetchDeny) { r.Host = policy.Host{} }), More: same, Same: true},
+		{Name: "a deny at no port takes nothing", Less: deny(func(r *policy.FetchDeny) { r.Ports = nil }), More: same, Same: true},
+		{Name: "a deny of no method takes nothing", Less: deny(func(r *policy.FetchDeny) { r.Methods = nil }), More: same, Same: true},
+		{Name: "a deny of no path takes nothing", Less: deny(func(r *policy.FetchDeny) { r.Paths = nil }), More: same, Same: true},
+		{
+			Name: "what either denies", Less: denied, More: deny(func(r *policy.FetchDeny) { r.Host = host(t, "b.example.com") }), Apart: true,
+			Both: but(func(f *policy.Fetch) {
+				f.Deny = []policy.FetchDeny{policy.DenyHost(host(t, "a.example.com")), policy.DenyHost(host(t, "b.example.com"))}
+			}),
+		},
+		{Name: "a rule of no host grants nothing", Less: with(func(r *policy.FetchRule) { r.Host = policy.Host{} }), More: policy.Fetch{}, Same: true},
+		{Name: "a rule of no port grants nothing", Less: with(func(r *policy.FetchRule) { r.Ports = nil }), More: policy.Fetch{}, Same: true},
+		{Name: "a rule of no method grants nothing", Less: with(func(r *policy.FetchRule) { r.Methods = nil }), More: policy.Fetch{}, Same: true},
+		{Name: "a rule of no path grants nothing", Less: with(func(r *policy.FetchRule) { r.Paths = nil }), More: policy.Fetch{}, Same: true},
+		{Name: "a rate is less than none", Less: rate(5), More: same},
+		{Name: "a smaller rate", Less: rate(4), More: rate(5)},
+		{Name: "no rate is no bound, however it is written", Less: rate(-1), More: same, Same: true},
+		{Name: "to refuse is less than to report", Less: same, More: report},
+		{Name: "to report nothing is nothing", Less: policy.Fetch{Mode: policy.FetchReport}, More: policy.Fetch{}, Same: true},
+		{Name: "some types of answers", Less: types("text/*"), More: same},
+		{Name: "one type of some", Less: types("text/html"), More: types("text/*")},
+		{Name: "every type, named", Less: types("**"), More: same, Same: true},
+		{Name: "types that share nothing", Less: types("text/*"), More: types("image/*"), Apart: true},
+		{Name: "no stream", Less: same, More: with(func(r *policy.FetchRule) { r.WebSocket = true })},
+		{Name: "TLS that is seen", Less: same, More: with(func(r *policy.FetchRule) { r.TLS = policy.TLSOpaque })},
 		{Name: "nothing", Less: policy.Fetch{}, More: same},
 		{Name: "limits alone grant nothing", Less: policy.Fetch{Limits: policy.TopFetchLimits()}, More: same},
 		{Name: "fewer requests", Less: fewer, More: same},
@@ -102,7 +145,26 @@ func TestFetchMeans(t *testing.T) {
 			Name: "GET here and POST there", Less: with(func(r *policy.FetchRule) { r.Methods = policy.MustGlobs("GET") }),
 			More: with(func(r *policy.FetchRule) { r.Methods = policy.MustGlobs("POST") }), Apart: true,
 		},
-	})
+	}
+	bound := func(name string, n string) policy.Fetch {
+		return with(func(r *policy.FetchRule) {
+			if err := r.Bounds.Set(name, n); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	for _, name := range policy.FetchBoundNames() {
+		one, two := "1", "2"
+		if _, unit, _ := (policy.FetchBounds{}).Get(name); unit == policy.Bytes {
+			one, two = "1B", "2B"
+		} else if unit == policy.Duration {
+			one, two = "1s", "2s"
+		}
+		table = append(table,
+			policytest.Meaning[policy.Fetch]{Name: name + " of a rule", Less: bound(name, one), More: same},
+			policytest.Meaning[policy.Fetch]{Name: "less " + name + " of a rule", Less: bound(name, one), More: bound(name, two)})
+	}
+	policytest.Meanings(t, table)
 }
 
 func TestLimitsMean(t *testing.T) {

@@ -40,8 +40,8 @@ type Effective struct {
 }
 
 // Resolve meets the layers in the order of trust: ceiling, profile, request. None can
-// grant what one before it does not. A layer that does not pass Check is an error, and
-// an error is no policy at all.
+// grant what one before it does not. A layer that does not pass Check is an error, so are
+// layers whose mounts hide one another where they meet, and an error is no policy at all.
 func Resolve(layers ...Layer) (Effective, error) {
 	if len(layers) == 0 {
 		return Effective{}, ErrNoLayers
@@ -61,6 +61,10 @@ func Resolve(layers ...Layer) (Effective, error) {
 		acc = acc.Meet(l.Policy)
 		eff.layers = append(eff.layers, l)
 		eff.met = append(eff.met, acc)
+	}
+	// Two layers that both grant sources at any place can each put something else at one place, or below it.
+	if errs := checkNested(acc); len(errs) > 0 {
+		return Effective{}, fmt.Errorf("the policies do not fit together: %w", errors.Join(errs...))
 	}
 	return eff, nil
 }

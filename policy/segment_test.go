@@ -141,7 +141,7 @@ func TestFoldName(t *testing.T) {
 	for in, want := range map[string]string{
 		"abc": "abc", "ABC": "abc", "aBc": "abc", ".GIT": ".git", "git~1": ".git", "GIT~1": ".git", "git~10": "git~10",
 		".git.": ".git", ".git ": ".git", ".git . .": ".git", ".git::$DATA": ".git", "a:b": "a",
-		"\u212a": "k", "\u017f": "s", "ＡＢＣ": "abc", "．ｇｉｔ": ".git",
+		"！～": "!~", "｟": "｟", "\u212a": "k", "\u017f": "s", "ＡＢＣ": "abc", "．ｇｉｔ": ".git",
 		"a\u200bb": "ab", "a\u200db": "ab", "a\u00adb": "ab", "a\ufe0fb": "ab", "a\ufeffb": "ab", "\u202eab": "ab", "a\u2060b": "ab", "a\u180bb": "ab",
 		"É": "é", "Σ": "σ", "ς": "σ", "a\xffB": "a\xffb", "\xff": "\xff", "...": "...", " ": " ", "**": "**",
 	} {

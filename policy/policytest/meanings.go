@@ -14,6 +14,8 @@ type Meaning[T Part[T]] struct {
 	Apart      bool
 	// Both is what the two grant together; for two that are not apart, it is Less.
 	Both T
+	// Same is set where the two are written in two ways and grant the same.
+	Same bool
 }
 
 // Meanings checks a table.
@@ -36,8 +38,8 @@ func (m Meaning[T]) Faults() (out []string) {
 	if got := m.Less.LessEq(m.More); got == m.Apart {
 		fault("%s ≤ %s is %v", m.Less, m.More, got)
 	}
-	if m.More.LessEq(m.Less) {
-		fault("%s ≤ %s", m.More, m.Less)
+	if got := m.More.LessEq(m.Less); got != m.Same {
+		fault("%s ≤ %s is %v", m.More, m.Less, got)
 	}
 	if got := m.Less.Meet(m.More); !Same(got, both) {
 		fault("%s ∧ %s = %s, not %s", m.Less, m.More, got, both)

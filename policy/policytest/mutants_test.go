@@ -1,159 +1,195 @@
 package policytest_test
 
 import (
-	"bytes"
+	"bufio"
+	"cmp"
 	"encoding/json"
-	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/printer"
-	"go/token"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
-// swaps are the faults that are planted: one operator for another.
-var swaps = map[token.Token][]token.Token{
-	token.LAND: {token.LOR}, token.LOR: {token.LAND},
-	token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
-	token.LSS: {token.LEQ, token.GEQ}, token.LEQ: {token.LSS, token.GTR},
-	token.GTR: {token.GEQ, token.LEQ}, token.GEQ: {token.GTR, token.LSS},
-	token.ADD: {token.SUB}, token.SUB: {token.ADD}, token.AND: {token.OR}, token.OR: {token.AND}, token.AND_NOT: {token.AND},
-}
+// What became of a fault.
+const (
+	found   = "found"
+	endless = "found by a test that did not end"
+	unbuilt = "does not compile"
+	missed  = "survived"
+)
 
-// names are called in place of one another.
-var names = map[string]string{"min": "max", "max": "min", "true": "false", "false": "true", "Contains": "ContainsAny", "HasPrefix": "HasSuffix", "CutPrefix": "CutSuffix"}
+// equivalents lists the faults that change nothing that can be seen, each with its reason.
+const equivalents = "testdata/equivalent.txt"
 
-// A mutant is a file of the package with one fault.
-type mutant struct {
-	file, what string
-	text       []byte
-}
-
-// TestMutants plants faults in package policy, one at a time, and wants its tests to find them. It takes minutes, so it runs only where
-// JAIL_TEST_LONG is set; JAIL_MUTANTS is then how many of them are tried, evenly spread, and all without it.
+// TestMutants plants faults in package policy, one at a time, and wants its tests to find each that is not listed, with its reason, as one that changes
+// nothing. The tests are built once, with all faults behind a switch. It takes minutes, so it runs only where JAIL_TEST_LONG is set; JAIL_MUTANTS is then how
+// many are tried, evenly spread, and all without it. JAIL_MUTANTS_IN=a.go,b.go tries those of these files.
 func TestMutants(t *testing.T) {
 	if os.Getenv("JAIL_TEST_LONG") == "" {
 		t.Skip("JAIL_TEST_LONG is not set: each of some hundred faults is a run of the tests")
 	}
-	var all []mutant
-	files, err := filepath.Glob("../*.go")
-	if err != nil || len(files) < 20 {
-		t.Fatalf("%v, %v", files, err)
-	}
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") || strings.HasSuffix(file, "protecteddata.go") {
-			continue
+	all, program := plantAll(t)
+	listed := readEquivalents(t)
+	for name := range listed {
+		if !slices.ContainsFunc(all, func(f fault) bool { return f.name() == name }) {
+			t.Errorf("%s: %q is no fault that can be planted any more", equivalents, name)
 		}
-		all = append(all, mutantsOf(t, file)...)
 	}
-	tried := len(all)
-	if n, err := strconv.Atoi(os.Getenv("JAIL_MUTANTS")); err == nil && n > 0 {
-		tried = min(n, tried)
+	if only := os.Getenv("JAIL_MUTANTS_IN"); only != "" {
+		files := strings.Split(only, ",")
+		all = slices.DeleteFunc(all, func(f fault) bool { return !slices.Contains(files, filepath.Base(f.file)) })
 	}
-	killed, unbuilt, survived := 0, 0, []string{}
-	for i := range tried {
-		m := all[i*len(all)/tried]
-		switch how := m.run(t); how {
-		case "killed":
-			killed++
-		case "unbuilt":
-			unbuilt++
+	tried := all
+	if n, err := strconv.Atoi(os.Getenv("JAIL_MUTANTS")); err == nil && 0 < n && n < len(all) {
+		tried = nil
+		for i := range n {
+			tried = append(tried, all[i*len(all)/n])
+		}
+	}
+	if how, out := runPlanted(program, 0); how != missed {
+		t.Fatalf("without a fault, the tests fail: %s", out)
+	}
+	totals, equal, left := map[string]int{}, 0, 0
+	next, done := make(chan fault), make(chan func())
+	var workers sync.WaitGroup
+	for range runtime.NumCPU() {
+		workers.Go(func() {
+			for f := range next {
+				how := f.run(program)
+				done <- func() {
+					if totals[how]++; how == missed && listed[f.name()] {
+						equal++
+					} else if how == missed {
+						t.Errorf("%s:%d survived: %s", filepath.Base(f.file), f.line, f.name())
+					} else if how != unbuilt && listed[f.name()] {
+						t.Errorf("%s: %q is found, and so changes something", equivalents, f.name())
+					}
+				}
+			}
+		})
+	}
+	go func() {
+		end, bounded := t.Deadline()
+		for i, f := range tried {
+			if bounded && time.Until(end) < 3*time.Minute {
+				left = len(tried) - i // what is known is worth more than the rest
+				break
+			}
+			next <- f
+		}
+		close(next)
+		workers.Wait()
+		close(done)
+	}()
+	count := 0
+	tell := func() {
+		t.Logf("%d of %d faults, of %d: %d found, %d of these by a test that did not end; %d survived, %d of these change nothing; %d do not compile",
+			count, len(tried), len(all), totals[found]+totals[endless], totals[endless], totals[missed], equal, totals[unbuilt])
+	}
+	for note := range done {
+		note()
+		if count++; count%50 == 0 {
+			tell()
+		}
+	}
+	tell()
+	if left > 0 {
+		t.Errorf("%d faults were not tried: the time is up", left)
+	}
+}
+
+// readEquivalents reads the names of the faults that change nothing: a line of each, under a comment that says why.
+func readEquivalents(t *testing.T) map[string]bool {
+	t.Helper()
+	text, err := os.Open(equivalents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer text.Close()
+	listed, reason := map[string]bool{}, ""
+	lines := bufio.NewScanner(text)
+	for lines.Scan() {
+		switch line := lines.Text(); {
+		case strings.HasPrefix(line, "# "):
+			reason = line
+		case line == "":
+			reason = ""
+		case reason == "" || listed[line]:
+			t.Errorf("%s: %q has no reason above it, or stands there twice", equivalents, line)
 		default:
-			survived = append(survived, m.what)
-			t.Log("survived: " + m.what)
+			listed[line] = true
 		}
 	}
-	t.Logf("%d faults of %d tried: %d found, %d not, %d that do not compile", tried, len(all), killed, len(survived), unbuilt)
-	if found := killed + len(survived); found > 0 && killed*100 < found*80 {
-		t.Errorf("only %d of %d faults are found", killed, found)
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
 	}
+	return listed
 }
 
-// mutantsOf makes every mutant of a file.
-func mutantsOf(t *testing.T, path string) []mutant {
-	t.Helper()
-	text, err := os.ReadFile(path)
+// TestEquivalents wants a reason for each fault that is said to change nothing.
+func TestEquivalents(t *testing.T) { readEquivalents(t) }
+
+// run tells what the tests make of a fault.
+func (f fault) run(program string) string {
+	if f.alone == nil {
+		how, _ := runPlanted(program, f.number)
+		return how
+	}
+	dir, err := os.MkdirTemp("", "planted")
 	if err != nil {
-		t.Fatal(err)
+		return err.Error()
 	}
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, path, text, parser.ParseComments)
+	defer os.RemoveAll(dir)
+	program, err = compile(dir, map[string][]byte{f.file: f.alone})
 	if err != nil {
-		t.Fatal(err)
+		return unbuilt
 	}
-	var out []mutant
-	plant := func(at token.Pos, what string, change, back func()) {
-		change()
-		var b bytes.Buffer
-		if err := printer.Fprint(&b, fset, file); err != nil {
-			t.Fatal(err)
-		}
-		back()
-		pos := fset.Position(at)
-		out = append(out, mutant{path, fmt.Sprintf("%s:%d:%d: %s", filepath.Base(path), pos.Line, pos.Column, what), b.Bytes()})
-	}
-	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.BinaryExpr:
-			was := n.Op
-			for _, op := range swaps[was] {
-				plant(n.OpPos, was.String()+" is "+op.String(), func() { n.Op = op }, func() { n.Op = was })
-			}
-		case *ast.UnaryExpr:
-			if x := n.X; n.Op == token.NOT {
-				plant(n.OpPos, "! is away", func() { n.Op, n.X = token.NOT, &ast.UnaryExpr{Op: token.NOT, X: x} }, func() { n.X = x })
-			}
-		case *ast.Ident:
-			if was, ok := names[n.Name]; ok {
-				own := n.Name
-				plant(n.Pos(), own+" is "+was, func() { n.Name = was }, func() { n.Name = own })
-			}
-		case *ast.IfStmt:
-			if n.Init == nil {
-				cond := n.Cond
-				plant(n.Pos(), "the condition is never so", func() {
-					n.Cond = &ast.BinaryExpr{X: &ast.ParenExpr{X: cond}, Op: token.LAND, Y: ast.NewIdent("false")}
-				}, func() { n.Cond = cond })
-			}
-		}
-		return true
-	})
-	return out
+	how, _ := runPlanted(program, f.number)
+	return how
 }
 
-// run runs the tests of the package with the fault in it.
-func (m mutant) run(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	abs, err := filepath.Abs(m.file)
+// compile builds the tests of the package with other texts of some of its files, and leaves the files alone.
+func compile(dir string, texts map[string][]byte) (string, error) {
+	list := map[string]string{}
+	for file, text := range texts {
+		abs, err := filepath.Abs(file)
+		list[abs] = filepath.Join(dir, filepath.Base(file))
+		if err := cmp.Or(err, os.WriteFile(list[abs], text, 0o600)); err != nil {
+			return "", err
+		}
+	}
+	overlay, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "policy.test")
+	text, err := json.Marshal(map[string]map[string]string{"Replace": list})
+	if err := cmp.Or(err, os.WriteFile(overlay, text, 0o600)); err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "test", "-overlay", overlay, "-vet=off", "-c", "-o", program, planted).CombinedOutput()
 	if err != nil {
-		t.Fatal(err)
+		return "", errors.New(string(out))
 	}
-	planted, overlay := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json")
-	list, err := json.Marshal(map[string]map[string]string{"Replace": {abs: planted}})
-	if err != nil {
-		t.Fatal(err)
+	return program, nil
+}
+
+// runPlanted runs the tests with one fault switched on: first few cases of each law, which find most, then many. It returns what became of the fault, and
+// what the tests said.
+func runPlanted(program string, number int) (how, said string) {
+	for _, checks := range []string{"1", "20", "200"} {
+		cmd := exec.Command(program, "-test.failfast", "-rapid.checks="+checks, "-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s", "-test.timeout=2m")
+		cmd.Dir = planted
+		cmd.Env = append(os.Environ(), "JAIL_PLANTED="+strconv.Itoa(number))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			if strings.Contains(string(out), "panic: test timed out") {
+				return endless, string(out)
+			}
+			return found, string(out)
+		}
 	}
-	if err := os.WriteFile(planted, m.text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(overlay, list, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(dir, "policy.test")
-	if exec.Command("go", "test", "-overlay", overlay, "-vet=off", "-c", "-o", program, "..").Run() != nil {
-		return "unbuilt"
-	}
-	cmd := exec.Command(program, "-test.failfast", "-rapid.checks=200", "-test.timeout="+(time.Minute).String())
-	cmd.Dir = ".."
-	if cmd.Run() != nil {
-		return "killed"
-	}
-	return "survived"
+	return missed, ""
 }

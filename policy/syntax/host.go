@@ -16,6 +16,8 @@ type Host struct {
 	// Profiles say who may use a profile, by its name; "*" speaks for those that are not named, and for policy files that a caller brings. Nil leaves all
 	// to all.
 	Profiles map[string]Audience
+	// Read says who may read the records of all users besides root.
+	Read Audience
 }
 
 // An Audience is who may use a profile: users and groups of the host, by name or number.
@@ -97,6 +99,19 @@ func (r *reader) audiences(key string, v *node) {
 		})
 		r.draft.host.Profiles[name] = a
 	}
+}
+
+func (r *reader) permissions(key string, v *node) {
+	if !r.ceilingOnly(key, v) {
+		return
+	}
+	r.table(key, v, map[string]func(string, *node){"read": func(k string, v *node) {
+		r.draft.at[k] = v.pos
+		r.table(k, v, map[string]func(string, *node){
+			"users":  func(k string, v *node) { r.draft.host.Read.Users = r.texts(k, v, checkAudience) },
+			"groups": func(k string, v *node) { r.draft.host.Read.Groups = r.texts(k, v, checkAudience) },
+		})
+	}})
 }
 
 func checkAudience(name string) error {

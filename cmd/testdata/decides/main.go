@@ -15,8 +15,10 @@ import (
 	"time"
 )
 
-// A question is what is to be tried: read, write or exec of a path, or connect to an address.
+// A question is what is to be tried: read, write or exec of a path, connect to an address, or a request.
 type question struct{ Op, What string }
+
+var try = map[string]func(string) bool{"read": read, "write": write, "exec": execute, "connect": connect, "copy": copySelf}
 
 func main() {
 	var questions []question
@@ -25,7 +27,6 @@ func main() {
 		os.Exit(1)
 	}
 	answers := make([]bool, len(questions))
-	try := map[string]func(string) bool{"read": read, "write": write, "exec": execute, "connect": connect, "copy": copySelf}
 	for i, q := range questions {
 		answers[i] = try[q.Op](q.What)
 	}
