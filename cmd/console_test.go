@@ -191,7 +191,7 @@ func TestConsole(t *testing.T) {
 	r.Key(" ", false)
 	r.Text(`document.querySelector('button[value=marked]').focus()`)
 	r.Key("Enter", true)
-	r.wants("Committed 1 change", "src/paint.txt", "jail revert fix-typos", "Review what is left")
+	r.wants("Committed 1 change", "src/paint.txt", "Have back what was there", "Review what is left")
 	h.holds("src/paint.txt", "mix the first colour", "mix the last color\n")
 	h.holds("README.md", "Every colour")
 	r.Click(`a[href$="/runs/fix-typos/review"]`, true)

@@ -43,8 +43,10 @@ func (r RecordsRequest) filter() (audit.Filter, error) {
 	return f, nil
 }
 
-// readsAll reports whether a caller may read the records of all users, and those that are of none.
-func (c Caller) readsAll() bool { return c.UID == 0 }
+// readsAll reports whether a caller may read the records of all users, and those that are of none: root, and who the ceiling in force says.
+func (s *Supervisor) readsAll(c Caller) bool {
+	return c.UID == 0 || c.in(s.policies.Current().Rules().Read)
+}
 
 // maxOwned bounds what is remembered of the runs of one reader. Of older ones they see what they did themselves, and not what others did with it.
 const maxOwned = 1 << 16
@@ -75,7 +77,7 @@ type readers struct {
 }
 
 func (l *readers) begin(c Caller) (end func(), ok bool) {
-	if c.readsAll() {
+	if c.UID == 0 {
 		return func() {}, true
 	}
 	l.mu.Lock()
@@ -94,7 +96,7 @@ func (l *readers) begin(c Caller) (end func(), ok bool) {
 	}, true
 }
 
-// Records gives the records that the request wants, of those that the caller may read: of their own runs, or all, for root. That there are others is not told.
+// Records gives the records that the request wants, of those that the caller may read: of their own runs, or all, for root and whom the ceiling lets. That there are others is not told.
 // The log is read until the context ends.
 func (s *Supervisor) Records(ctx context.Context, c Caller, req RecordsRequest) (iter.Seq2[audit.Record, error], error) {
 	f, err := req.filter()
@@ -108,9 +110,9 @@ func (s *Supervisor) Records(ctx context.Context, c Caller, req RecordsRequest) 
 			return
 		}
 		defer end()
-		own := owner{c, map[string]bool{}}
+		own, readsAll := owner{c, map[string]bool{}}, s.readsAll(c)
 		all := audit.Filter{}
-		if c.readsAll() {
+		if readsAll {
 			all = f
 		}
 		m := audit.NewMatcher(f)
@@ -124,7 +126,7 @@ func (s *Supervisor) Records(ctx context.Context, c Caller, req RecordsRequest) 
 			case err != nil:
 				continue // jail audit verify tells of it
 			}
-			if (c.readsAll() || own.owns(r) && m.Wants(r)) && !yield(r, nil) {
+			if (readsAll || own.owns(r) && m.Wants(r)) && !yield(r, nil) {
 				return
 			}
 		}

@@ -17,7 +17,7 @@ import (
 
 func (a *app) auditCommand() *cobra.Command {
 	return a.group("audit", "read, search and verify the record of what ran", a.auditShowCommand(), a.auditTailCommand(), a.auditQueryCommand(), a.auditReportCommand(),
-		a.auditExportCommand(), a.auditAnchorCommand(), a.auditVerifyCommand(), a.auditProveCommand(),
+		a.auditExportCommand(), a.auditAnchorCommand(), a.auditWitnessCommand(), a.auditVerifyCommand(), a.auditProveCommand(),
 		a.auditKeyCommand(), a.auditRotateCommand(), a.auditPruneCommand(), a.auditIndexCommand())
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -18,10 +19,21 @@ import (
 // maxAnchorFile bounds what is read of one file of anchors.
 const maxAnchorFile = 256 << 20
 
-// readAnchors reads files of anchors, and those of directories.
-func readAnchors(paths []string) ([]audit.Anchor, error) {
+// readAnchors reads files of anchors, those of directories, and the commits of repositories.
+func readAnchors(ctx context.Context, paths []string) ([]audit.Anchor, error) {
 	var all []audit.Anchor
 	for _, path := range paths {
+		if heads, known, err := anchor.ReadRepository(ctx, path); known {
+			var some []audit.Anchor
+			if err == nil {
+				some, err = audit.ParseAnchors(path, heads)
+			}
+			if err != nil {
+				return nil, failed(err, "", "--anchor %s: %v", path, err)
+			}
+			all = append(all, some...)
+			continue
+		}
 		files, err := anchorFiles(path)
 		if err != nil {
 			return nil, err

@@ -89,6 +89,7 @@ func (l *Log) store(next position) error {
 		l.tree.drop()
 		return fmt.Errorf("append: %w", err)
 	}
+	signed := l.signing(head{next.state, root})
 	if _, err := l.seg.Write(l.buf); err != nil {
 		l.tree.drop()
 		if cutErr := l.seg.Truncate(l.at.offset); cutErr != nil {
@@ -100,7 +101,7 @@ func (l *Log) store(next position) error {
 		return l.fail(err)
 	}
 	l.tree.keep()
-	if err := l.setHead(head{next.state, root}); err != nil {
+	if err := l.setHead(<-signed); err != nil {
 		return l.fail(err)
 	}
 	l.at = next
@@ -117,16 +118,30 @@ func (l *Log) fail(err error) error {
 }
 
 // setHead overwrites the head in place: always the same length, less than a sector.
-func (l *Log) setHead(h head) error {
-	text, err := h.sign(asHead, l.opt.Now(), nil, l.signer)
-	if err != nil {
+func (l *Log) setHead(h signedHead) error {
+	if h.err != nil {
+		return h.err
+	}
+	if _, err := l.head.WriteAt(h.text, 0); err != nil {
 		return err
 	}
-	if _, err := l.head.WriteAt(text, 0); err != nil {
-		return err
-	}
-	l.signed = text
+	l.signed = h.text
 	return nil
+}
+
+type signedHead struct {
+	text []byte
+	err  error
+}
+
+// signing signs a head while the disk is waited for.
+func (l *Log) signing(h head) <-chan signedHead {
+	signed, now := make(chan signedHead, 1), l.opt.Now()
+	go func() {
+		text, err := h.sign(asHead, now, nil, l.signer)
+		signed <- signedHead{text, err}
+	}()
+	return signed
 }
 
 // seal flushes the head and, at a checkpoint, leaves a copy with the key, so that the log and its head put back

@@ -86,5 +86,6 @@
 //     lost (the next writer finds them behind the head), but whoever holds the disk meanwhile could cut
 //     those, back to that head, and this is not found.
 //   - Whoever holds the private key (root on this host) can write another history. Only a head that was
-//     sent off the host in time shows that: [Verify] takes them, package anchor sends them.
+//     sent off the host in time shows that: [Verify] takes them, package anchor sends them. A [Witness] on another host cosigns
+//     only heads that go on from the last one: who has seen its signature knows that no second history was shown to it.
 package audit

@@ -98,7 +98,7 @@ func (l *Log) settleKey() error {
 	}
 	root, err := l.tree.root()
 	if err == nil {
-		err = l.setHead(head{l.at.state, root})
+		err = l.setHead(<-l.signing(head{l.at.state, root}))
 	}
 	if err == nil {
 		err = l.seal(true)

@@ -41,6 +41,8 @@ type Daemon interface {
 	Changes(ctx context.Context, id, patch string) iter.Seq2[api.ReviewLine, error]
 	Commit(ctx context.Context, id string, req supervisor.CommitRequest) (workspace.Result, error)
 	Discard(ctx context.Context, id string) error
+	Revert(ctx context.Context, id string, req supervisor.RevertRequest) (workspace.Reverted, error)
+	Kill(ctx context.Context, id string, signal int) error
 }
 
 // A Log is the record, as far as the reader may read it.
@@ -169,6 +171,10 @@ func (c *Console) routes() *http.ServeMux {
 		"GET /runs/{id}/review":   c.review,
 		"POST /runs/{id}/commit":  c.commit,
 		"POST /runs/{id}/discard": c.discard,
+		"GET /runs/{id}/kill":     c.askKill,
+		"POST /runs/{id}/kill":    c.kill,
+		"GET /runs/{id}/revert":   c.askRevert,
+		"POST /runs/{id}/revert":  c.revert,
 		"GET /log":                c.search,
 		"POST /log/verify":        c.verifyNow,
 		"GET /policy":             c.policy,

@@ -36,6 +36,8 @@ type fake struct {
 	down      error // every answer
 	committed []supervisor.CommitRequest
 	discarded []string
+	reverted  []string
+	killed    []int
 }
 
 func (f *fake) err() error {
@@ -108,6 +110,30 @@ func (f *fake) Commit(_ context.Context, _ string, req supervisor.CommitRequest)
 func (f *fake) Discard(_ context.Context, id string) error {
 	if f.err() == nil {
 		f.discarded = append(f.discarded, id)
+	}
+	return f.err()
+}
+
+func (f *fake) Revert(_ context.Context, id string, req supervisor.RevertRequest) (workspace.Reverted, error) {
+	if f.err() != nil {
+		return workspace.Reverted{}, f.err()
+	}
+	if req.Commit != f.digest {
+		return workspace.Reverted{}, &supervisor.Error{Code: supervisor.CodeConflict, Message: "another commit is the last that stands"}
+	}
+	f.reverted = append(f.reverted, id)
+	r := workspace.Reverted{Commit: req.Commit, State: workspace.Frozen, Left: []string{id}}
+	for _, l := range f.lines {
+		if l.Change != nil {
+			r.Changes = append(r.Changes, l.Change.Change)
+		}
+	}
+	return r, nil
+}
+
+func (f *fake) Kill(_ context.Context, _ string, signal int) error {
+	if f.err() == nil {
+		f.killed = append(f.killed, signal)
 	}
 	return f.err()
 }

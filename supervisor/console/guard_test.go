@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -62,7 +63,11 @@ func TestForeignForms(t *testing.T) {
 	f := &fake{digest: "sha256:aa"}
 	f.lines = modified("a", 0)
 	c := newClient(t, Options{Daemon: f})
-	form := func() url.Values { return url.Values{"csrf": {c.csrf}, "digest": {"sha256:aa"}, "take": {"a"}} }
+	form := func() url.Values {
+		return url.Values{"csrf": {c.csrf}, "digest": {"sha256:aa"}, "take": {"a"}, "sure": {"yes"}, "signal": {"kill"}, "commit": {"sha256:aa"}}
+	}
+	acts := map[string]func() int{"commit": func() int { return len(f.committed) }, "discard": func() int { return len(f.discarded) },
+		"revert": func() int { return len(f.reverted) }, "kill": func() int { return len(f.killed) }}
 	tell := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
 	}
@@ -90,14 +95,21 @@ func TestForeignForms(t *testing.T) {
 		"PUT":                     {want: 405, change: func(r *http.Request) { r.Method = "PUT" }},
 		"a question of CORS":      {want: 405, change: func(r *http.Request) { r.Method = "OPTIONS"; r.Header.Set("Access-Control-Request-Method", "POST") }},
 	} {
-		f.committed = nil
 		v := form()
 		if x.form != nil {
 			x.form(v)
 		}
-		w := c.do("POST", c.base+"/runs/r/commit", v, x.change)
-		if w.Code != x.want || (x.want == 200) != (len(f.committed) == 1) {
-			t.Errorf("%s: %d, want %d; %d commits", name, w.Code, x.want, len(f.committed))
+		var w *httptest.ResponseRecorder
+		for act, done := range acts {
+			f.committed, f.discarded, f.reverted, f.killed = nil, nil, nil, nil
+			w = c.do("POST", c.base+"/runs/r/"+act, v, x.change)
+			want := x.want
+			if name == "by GET" && (act == "kill" || act == "revert") {
+				want = http.StatusNotFound // the page that asks, of a run that is not there
+			}
+			if w.Code != want || (x.want == 200) != (done() == 1) {
+				t.Errorf("%s, %s: %d, want %d; it was done %d times", act, name, w.Code, want, done())
+			}
 		}
 		for header, value := range headers {
 			if w.Header().Get(header) != value {

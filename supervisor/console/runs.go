@@ -130,6 +130,7 @@ type story struct {
 	ID      string
 	Live    *run
 	Shadow  *shadow
+	Commit  *standing // that can be undone
 	Report  *report.Run
 	Found   []report.Finding
 	Skipped int // findings that are not listed
@@ -152,6 +153,7 @@ func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
 	if shadows, err := c.Daemon.Workspaces(ctx); err == nil {
 		for _, i := range shadows {
 			if i.ID == id {
+				st.Commit = lastCommit(i, c.Now())
 				st.Shadow = &shadow{ID: id, State: string(i.State), Path: path(i.Path), Commit: text(i.Commit), Open: i.State == workspace.Frozen || i.State == workspace.Committing}
 			}
 		}

@@ -18,8 +18,9 @@ import (
 type Status struct {
 	Name   string    `json:"name"`
 	To     string    `json:"to"`
-	Size   uint64    `json:"size"` // of the last head that was taken
-	Time   time.Time `json:"time"` // when it was
+	Size   uint64    `json:"size"`            // of the last head that was taken
+	Chain  string    `json:"chain,omitempty"` // and the hash of its last record: another log of that size is another head
+	Time   time.Time `json:"time"`            // when it was
 	Error  string    `json:"error,omitempty"`
 	Since  time.Time `json:"since,omitzero"` // the first try that failed
 	Failed int       `json:"failed,omitempty"`
@@ -81,12 +82,12 @@ func (k Keeper) one(ctx context.Context, t Target) (Status, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil // nothing was recorded yet
 	}
-	if err == nil && h.Size == s.Size && s.Error == "" {
+	if err == nil && h.Size == s.Size && h.Chain == s.Chain && s.Error == "" {
 		return s, nil
 	}
 	var send sender
 	if err == nil {
-		send, err = open(t)
+		send, err = open(t, k)
 	}
 	if err == nil {
 		ctx, stop := context.WithTimeout(ctx, sendWithin)
@@ -95,7 +96,7 @@ func (k Keeper) one(ctx context.Context, t Target) (Status, error) {
 	}
 	was := s
 	if err == nil {
-		s = Status{Name: t.Name, To: t.To, Size: h.Size, Time: time.Now().UTC()}
+		s = Status{Name: t.Name, To: t.To, Size: h.Size, Chain: h.Chain, Time: time.Now().UTC()}
 	} else {
 		err = fmt.Errorf("anchor %s: %w", t.Name, err)
 		s.Error, s.Failed = err.Error(), s.Failed+1
@@ -136,11 +137,15 @@ func (k Keeper) save(s Status) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(k.State, 0o700); err != nil {
+	return writeFile(filepath.Join(k.State, s.Name+".json"), append(text, '\n'))
+}
+
+// writeFile puts a file in the place of another.
+func writeFile(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	path := filepath.Join(k.State, s.Name+".json")
-	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path)

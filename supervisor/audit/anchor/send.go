@@ -28,11 +28,17 @@ const maxToken = 4 << 10
 // A sender sends one head.
 type sender func(ctx context.Context, h audit.Head) error
 
-// open finds out how a target is spoken to. Nothing is connected.
-func open(t Target) (sender, error) {
+// open finds out how a target of a keeper is spoken to. Nothing is connected.
+func open(t Target, k Keeper) (sender, error) {
 	u, err := url.Parse(t.To)
 	if err != nil {
 		return nil, fmt.Errorf("to: %w", err)
+	}
+	if scheme, ok := strings.CutPrefix(u.Scheme, witnessPrefix); ok {
+		return openWitness(t, k, scheme, u)
+	}
+	if u.Scheme == "git" || strings.HasPrefix(u.Scheme, gitPrefix) {
+		return openGit(t, k, u)
 	}
 	switch u.Scheme {
 	case "":
@@ -49,7 +55,7 @@ func open(t Target) (sender, error) {
 	host, _ := os.Hostname() // without one it is not said
 	s, err := export.Open(export.Syslog, t.To, export.Host{Name: host}, nil)
 	if err != nil {
-		return nil, fmt.Errorf("to: %q: want an https:, udp:, tcp: or unix: address, or an absolute path", t.To)
+		return nil, fmt.Errorf("to: %q: want an https:, udp:, tcp:, unix:, git+ssh:, git+https:, git+file: or witness+https: address, or an absolute path", t.To)
 	}
 	return func(ctx context.Context, h audit.Head) error {
 		err := s.Send(ctx, []audit.Record{message(h)})
@@ -76,6 +82,19 @@ func appendNote(path string, note []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
+// readToken reads the secret of a target.
+func readToken(path string) (string, error) {
+	token, err := profiles.ReadTrusted(path)
+	if err != nil {
+		return "", fmt.Errorf("token: %w", err)
+	}
+	text := strings.TrimSpace(string(token))
+	if len(text) > maxToken || text == "" || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return "", fmt.Errorf("token: %s is no line of at most %d bytes", path, maxToken)
+	}
+	return text, nil
+}
+
 // post sends a note as a text. Whoever answers with 2xx has it.
 func post(ctx context.Context, t Target, note []byte) error {
 	ctx, stop := context.WithTimeout(ctx, sendWithin)
@@ -87,14 +106,11 @@ func post(ctx context.Context, t Target, note []byte) error {
 	req.Header.Set("Content-Type", "text/plain; charset=utf-8")
 	req.Header.Set("User-Agent", "jail")
 	if t.Token != "" {
-		token, err := profiles.ReadTrusted(t.Token)
+		token, err := readToken(t.Token)
 		if err != nil {
-			return fmt.Errorf("token: %w", err)
+			return err
 		}
-		if len(token) > maxToken {
-			return fmt.Errorf("token: %s is longer than %d bytes", t.Token, maxToken)
-		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	// A redirect would turn the request into one without a body.
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

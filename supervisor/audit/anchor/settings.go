@@ -36,6 +36,15 @@ import (
 //	to    = "https://anchors.example.com/jail"   # or udp://, tcp:// or unix:// for syslog, or a file that is appended to
 //	every = "1m"                                 # how old the newest anchor may be while records come in
 //	token = "/etc/jail/secrets/anchor"           # file with the bearer token of an https: address
+//
+//	[[anchor]]
+//	name = "history"
+//	to   = "git+ssh://anchors@git.example.com/jail.git"  # or git+https:, git+http:, git: or git+file: with an absolute path; a commit for each head
+//
+//	[[anchor]]
+//	name = "neighbour"
+//	to   = "witness+https://witness.example.com/"        # another host that runs `jail audit witness serve`
+//	key  = "/etc/jail/witness.pub"                       # file with its public key
 type Settings struct {
 	Log     Log      `json:"log"`
 	Keep    Keep     `json:"keep"`
@@ -65,6 +74,7 @@ type Target struct {
 	To    string              `json:"to"`
 	Every text[time.Duration] `json:"every"`
 	Token string              `json:"token"` // path
+	Key   string              `json:"key"`   // path; of a witness
 }
 
 // text is an amount as a policy writes it: "64MiB", "90s".
@@ -169,11 +179,18 @@ func (t *Target) check() error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("to: %w", err)
-	case u.User != nil:
+	case u.User != nil && (u.Scheme != gitPrefix+"ssh" || hasPassword(u)):
 		return errors.New("to: an address holds no secret; token names a file with one")
-	case t.Token != "" && (u.Scheme != "https" || !filepath.IsAbs(t.Token)):
-		return errors.New("token: it is the absolute path of a file, for an https: address")
+	case t.Token != "" && (u.Scheme != "https" && u.Scheme != gitPrefix+"https" || !filepath.IsAbs(t.Token)):
+		return errors.New("token: it is the absolute path of a file, for an https: or git+https: address")
+	case t.Key != "" && (!strings.HasPrefix(u.Scheme, witnessPrefix) || !filepath.IsAbs(t.Key)):
+		return errors.New("key: it is the absolute path of a file with the public key of a witness, for a witness+https: address")
 	}
-	_, err = open(*t)
+	_, err = open(*t, Keeper{})
 	return err
+}
+
+func hasPassword(u *url.URL) bool {
+	_, is := u.User.Password()
+	return is
 }

@@ -13,6 +13,15 @@ import (
 // Unlock, with the last close of f, or with the process, however that ends.
 func Lock(f *os.File) error { return flock(f, syscall.LOCK_EX) }
 
+// Try takes the lock if nobody holds it, and says whether it did.
+func Try(f *os.File) (bool, error) {
+	err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Unlock gives the lock back.
 func Unlock(f *os.File) error { return flock(f, syscall.LOCK_UN) }
 

@@ -1,0 +1,295 @@
+package anchor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// gitPrefix stands before the scheme of the address of a repository; git:// is one without it.
+const gitPrefix = "git+"
+
+// gitFile is the name of the head in the tree of each commit. The commit's message is the head as well, so that
+// `git log --format=%B BRANCH` prints what jail audit verify --anchor reads.
+const gitFile = "head"
+
+// gitOrigin is what the name of a log is like that can be the name of a branch.
+var gitOrigin = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}/[a-z0-9]{1,64}$`)
+
+// A repository gets a commit for each head, on a branch of the log's name. One on this host is written to. Another is pushed to from a copy that lies
+// with the status of the anchors, and never with force: who can only push so cannot take a head away.
+type repository struct {
+	log    string // directory
+	dir    string // bare, on this host
+	remote string // to push to; "" where dir is all
+	token  string // path
+	closed bool   // nothing is connected to
+	room   int    // for what git writes; 0 is that of a few lines
+}
+
+func openGit(t Target, k Keeper, u *url.URL) (sender, error) {
+	r := repository{log: k.Log, dir: filepath.Join(k.State, t.Name+".git"), token: t.Token}
+	scheme := strings.TrimPrefix(u.Scheme, gitPrefix)
+	switch {
+	case scheme == "file" && u.Host == "" && filepath.IsAbs(u.Path) && u.RawQuery == "" && u.Fragment == "":
+		r.dir = filepath.Clean(u.Path)
+	case (scheme == "ssh" || scheme == "https" || scheme == "http" || scheme == "git") && u.Hostname() != "" && !strings.HasPrefix(u.Host, "-") && len(u.Path) > 1:
+		plain := *u
+		plain.Scheme = scheme
+		r.remote = plain.String()
+	default:
+		return nil, fmt.Errorf("to: %q: want git+file:///PATH, git+ssh://HOST/PATH, git+https://HOST/PATH or git://HOST/PATH", t.To)
+	}
+	return r.send, nil
+}
+
+// send makes the commit, again where another process made one meanwhile.
+func (r repository) send(ctx context.Context, h audit.Head) (err error) {
+	if !gitOrigin.MatchString(h.Origin) {
+		return fmt.Errorf("a log called %.80q cannot be a branch of a repository", h.Origin)
+	}
+	ref := "refs/heads/" + h.Origin
+	if err := r.prepare(ctx); err != nil {
+		return err
+	}
+	for range 3 {
+		if err = r.commit(ctx, ref, h); err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+	}
+	if err == nil {
+		_, err = r.git(ctx, nil, "gc", "--auto", "--quiet")
+	}
+	return err
+}
+
+// prepare looks at a repository of this host, whose hooks and settings act with the rights of the daemon; the copy for another is made.
+func (r repository) prepare(ctx context.Context) error {
+	info, err := os.Stat(r.dir)
+	if errors.Is(err, fs.ErrNotExist) && r.remote != "" {
+		if err := os.MkdirAll(filepath.Dir(r.dir), 0o700); err != nil {
+			return err
+		}
+		_, err := r.git(ctx, nil, "init", "--quiet", "--bare", "--template=", r.dir)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, "objects")); err != nil || !info.IsDir() {
+		return fmt.Errorf("%s is no bare repository: git init --bare %s", r.dir, r.dir)
+	}
+	for _, name := range []string{"", "config", "objects", "refs"} {
+		info, err := os.Stat(filepath.Join(r.dir, name))
+		if err != nil {
+			return err
+		}
+		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
+			return fmt.Errorf("%s can be written by others: who can change a repository can have programs run with the rights of who uses it; give it to uid %d alone, or use git+ssh",
+				filepath.Join(r.dir, name), os.Geteuid())
+		}
+	}
+	return nil
+}
+
+// commit puts a head on its branch, here and there.
+func (r repository) commit(ctx context.Context, ref string, h audit.Head) error {
+	parent, err := r.tip(ctx, ref)
+	if err != nil {
+		return err
+	}
+	text := append(bytes.TrimRight(h.Note, "\n"), '\n')
+	if parent != "" {
+		is, err := r.git(ctx, nil, "cat-file", "blob", parent+":"+gitFile)
+		if err != nil {
+			return err
+		}
+		if is == strings.TrimRight(string(text), "\n") {
+			return nil // somebody sent it already
+		}
+		if newer, err := r.newer(is, h); err != nil || newer {
+			return err
+		}
+	}
+	blob, err := r.git(ctx, text, "hash-object", "-w", "--stdin")
+	if err != nil {
+		return err
+	}
+	tree, err := r.git(ctx, fmt.Appendf(nil, "100644 blob %s\t%s\n", blob, gitFile), "mktree")
+	if err != nil {
+		return err
+	}
+	args := []string{"commit-tree", tree}
+	if parent != "" {
+		args = append(args, "-p", parent)
+	}
+	made, err := r.git(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	if r.remote == "" {
+		_, err = r.git(ctx, nil, "update-ref", ref, made, parent)
+		return err
+	}
+	if _, err := r.git(ctx, nil, "push", "--quiet", "--no-verify", r.remote, made+":"+ref); err != nil {
+		return err
+	}
+	_, err = r.git(ctx, nil, "update-ref", ref, made)
+	return err
+}
+
+// newer reports whether the repository has a newer head than h already, as where two processes send. One that the log itself has not come to is the log put back.
+func (r repository) newer(has string, h audit.Head) (bool, error) {
+	last, err := audit.ParseAnchors("its last commit", []byte(has+"\n"))
+	if err != nil {
+		return false, err
+	}
+	if last[0].Size <= h.Size {
+		return false, nil
+	}
+	if now, err := audit.ReadHead(r.log); err != nil || now.Size < last[0].Size {
+		return false, errors.Join(fmt.Errorf("%w: it has %d records, and the last commit %d", audit.ErrPutBack, now.Size, last[0].Size), err)
+	}
+	return true, nil
+}
+
+// tip is the last commit of a branch, or "". One of another host that is no longer what it was with what was put on top is not taken for a beginning.
+func (r repository) tip(ctx context.Context, ref string) (string, error) {
+	here, err := r.git(ctx, nil, "for-each-ref", "--format=%(objectname)", ref)
+	if err != nil || r.remote == "" {
+		return here, err
+	}
+	line, err := r.git(ctx, nil, "ls-remote", "--heads", "--quiet", r.remote, ref)
+	if err != nil {
+		return "", err
+	}
+	there, _, _ := strings.Cut(line, "\t")
+	if there == here {
+		return there, nil
+	}
+	back := fmt.Errorf("the branch %s was put back there: it has not the commit %.12s that was taken; take %s away to go on from what it has", ref, here, r.dir)
+	if there == "" {
+		return "", back
+	}
+	if _, err := r.git(ctx, nil, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", r.remote, ref); err != nil {
+		return "", err
+	}
+	if here != "" {
+		if _, err := r.git(ctx, nil, "merge-base", "--is-ancestor", here, there); err != nil {
+			return "", back
+		}
+	}
+	return there, nil
+}
+
+// maxRepository bounds what is read of one.
+const maxRepository = 256 << 20
+
+// ReadRepository gives the heads that are in a repository, bare or not, as a text for [audit.ParseAnchors]. known is false where the directory is none.
+func ReadRepository(ctx context.Context, dir string) (heads []byte, known bool, err error) {
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
+		dir = filepath.Join(dir, ".git")
+	}
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return nil, false, nil
+		}
+	}
+	r := repository{dir: dir, closed: true, room: maxRepository}
+	out, err := r.git(ctx, nil, "rev-list", "--all", "--no-commit-header", "--format=%B")
+	if err == nil && len(out) >= maxRepository {
+		err = fmt.Errorf("%s holds more than %d bytes of heads", dir, maxRepository)
+	}
+	return []byte(out + "\n"), true, err
+}
+
+// gitPrograms is where the program may be: nobody but the host's root can put one there.
+var gitPrograms = []string{"/usr/bin/git", "/bin/git", "/usr/local/bin/git"}
+
+// git runs the host's git in a closed environment, with no settings but those of the repository, no hooks, no questions.
+func (r repository) git(ctx context.Context, input []byte, args ...string) (string, error) {
+	program := ""
+	for _, path := range gitPrograms {
+		if _, err := os.Stat(path); err == nil {
+			program = path
+			break
+		}
+	}
+	if program == "" {
+		return "", fmt.Errorf("there is no git on this host: it is looked for at %s", strings.Join(gitPrograms, ", "))
+	}
+	settings := [][2]string{{"core.hooksPath", "/dev/null"}, {"gc.autoDetach", "false"}, {"core.fsmonitor", "false"}, {"credential.helper", ""},
+		{"http.followRedirects", "false"}, {"transfer.fsckObjects", "true"}, {"maintenance.auto", "false"}, {"core.sshCommand", gitSSH}}
+	if r.token != "" {
+		token, err := readToken(r.token)
+		if err != nil {
+			return "", err
+		}
+		settings = append(settings, [2]string{"http.extraHeader", "Authorization: Bearer " + token})
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = "/"
+	cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/local/bin", "HOME=/nonexistent", "LC_ALL=C", "GIT_DIR=" + r.dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=/bin/false", "SSH_ASKPASS=/bin/false", "GIT_NO_LAZY_FETCH=1", "GIT_SSH_COMMAND=" + gitSSH,
+		"GIT_AUTHOR_NAME=jail", "GIT_AUTHOR_EMAIL=jail@localhost", "GIT_COMMITTER_NAME=jail", "GIT_COMMITTER_EMAIL=jail@localhost",
+		fmt.Sprint("GIT_CONFIG_COUNT=", len(settings))}
+	for i, s := range settings { // not as arguments, which every user of the host can see
+		cmd.Env = append(cmd.Env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, s[0]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, s[1]))
+	}
+	protocols := "ssh:https:http:git"
+	if r.closed {
+		protocols = "none"
+	}
+	cmd.Env = append(cmd.Env, "GIT_ALLOW_PROTOCOL="+protocols)
+	cmd.Stdin = bytes.NewReader(input)
+	out, said := limited{room: max(r.room, gitSays)}, limited{room: gitSays}
+	cmd.Stdout, cmd.Stderr = &out, &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // what it started, too
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("git %s: %w", args[0], ctx.Err())
+		}
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, audit.Printable(strings.ReplaceAll(strings.TrimSpace(said.String()), "\n", "; ")))
+	}
+	return strings.TrimRight(out.String(), "\n"), nil
+}
+
+// gitSSH asks nothing, and takes no host that root does not know.
+const gitSSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes"
+
+// gitSays bounds what is kept of what git writes.
+const gitSays = 16 << 10
+
+// limited keeps the beginning of what a program writes.
+type limited struct {
+	bytes.Buffer
+	room int
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	if room := l.room - l.Len(); room > 0 {
+		l.Buffer.Write(b[:min(len(b), room)])
+	}
+	return len(b), nil
+}

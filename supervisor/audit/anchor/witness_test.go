@@ -1,0 +1,290 @@
+package anchor
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/audit/witness"
+)
+
+// A cosigner is another host that cosigns.
+type cosigner struct {
+	w      *audit.Witness
+	server *httptest.Server
+	key    string // file
+	told   *[]string
+}
+
+func newCosigner(t *testing.T, logs ...string) cosigner {
+	t.Helper()
+	w, err := audit.OpenWitness(filepath.Join(t.TempDir(), "witness"), "witness.example/1", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, log := range logs {
+		pub, err := audit.PublicKey(log)
+		if err == nil {
+			_, err = w.Trust(pub)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := cosigner{w: w, key: filepath.Join(t.TempDir(), "witness.pub"), told: new([]string)}
+	var mu sync.Mutex
+	n.server = httptest.NewServer(witness.Handler(w, func(line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		*n.told = append(*n.told, line)
+	}))
+	t.Cleanup(func() { n.server.Close(); w.Close() })
+	if err := os.WriteFile(n.key, []byte(w.PublicKey()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (n cosigner) keeper(t *testing.T, log string) Keeper {
+	t.Helper()
+	return keeperOf(t, log, "witness+"+n.server.URL, "key = \""+n.key+"\"\n")
+}
+
+// seen is what a stranger gets of the witness.
+func (n cosigner) seen(t *testing.T, log string) []byte {
+	t.Helper()
+	resp, err := http.Get(n.server.URL + "/checkpoint/" + origin(t, log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return text
+}
+
+// TestWitness: two hosts grow under one witness, also through a pause and with two processes that send; each has a note that verify and the witness's key
+// hold for good.
+func TestWitness(t *testing.T) {
+	log, l := newLog(t)
+	other, m := newLog(t)
+	n := newCosigner(t, log, other)
+	k, second := n.keeper(t, log), n.keeper(t, log)
+	for range 3 {
+		put(t, l)
+		once(t, k)
+		put(t, l)
+		put(t, m)
+		once(t, second)
+		once(t, n.keeper(t, other))
+	}
+	for _, dir := range []string{log, other} {
+		text := n.seen(t, dir)
+		fits(t, dir, text, 1)
+		anchors, err := audit.ParseAnchors("witness", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found, err := audit.CheckWitnesses(anchors, n.w.PublicKey()); err != nil || found[0].Size != anchors[0].Size {
+			t.Errorf("%+v, %v", found, err)
+		}
+	}
+	if kept, err := os.ReadFile(filepath.Join(second.State, "history.note")); err != nil || string(kept) != string(n.seen(t, log)) {
+		t.Errorf("%q, %v", kept, err)
+	}
+}
+
+// copyOf is a log and its key as root of its host can put them back later.
+func copyOf(t *testing.T, log string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Dir(log))); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(filepath.Join(dir, "keys"), 0o700), os.Chmod(filepath.Join(dir, "keys", "audit.key"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "audit")
+}
+
+func reopen(t *testing.T, log string) *audit.Log {
+	t.Helper()
+	l, err := audit.Open(audit.Options{Dir: log, KeyDir: filepath.Join(filepath.Dir(log), "keys")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// TestWitnessFindsRoot: who has all of a host, the key, the state of its anchors too, takes the tail away or writes another. The log passes verify, which is
+// the control; the witness refuses it, and what it has seen shows it.
+func TestWitnessFindsRoot(t *testing.T) {
+	log, l := newLog(t)
+	n := newCosigner(t, log)
+	k := n.keeper(t, log)
+	put(t, l)
+	once(t, k)
+	before := copyOf(t, log)
+	for range 3 {
+		put(t, l)
+	}
+	once(t, k)
+	evidence := n.seen(t, log)
+	check := func(t *testing.T, dir, word string) {
+		t.Helper()
+		pub, err := audit.PublicKey(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := audit.Verify(dir, pub); err != nil {
+			t.Errorf("the control: %v", err)
+		}
+		anchors, err := audit.ParseAnchors("witness", evidence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var f *audit.Fault
+		if _, err := audit.Verify(dir, pub, anchors...); !errors.As(err, &f) || !strings.Contains(f.Why, word) {
+			t.Errorf("verify said %v, want %q", err, word)
+		}
+	}
+	cut, fork := copyOf(t, before), copyOf(t, before)
+	check(t, cut, "the log ends with record")
+	for _, state := range []string{k.State, filepath.Join(t.TempDir(), "none")} { // with what it knew of the witness, and without
+		refused(t, Keeper{Log: cut, State: state, Targets: k.Targets}, "cut or put back")
+	}
+	f := reopen(t, fork)
+	size := func() uint64 { h, _ := audit.ReadHead(fork); return h.Size }
+	was, _ := audit.ReadHead(log)
+	for size() < was.Size {
+		put(t, f)
+	}
+	check(t, fork, "another history")
+	refused(t, Keeper{Log: fork, State: t.TempDir(), Targets: k.Targets}, "rewritten")
+	put(t, f)
+	check(t, fork, "another history")
+	refused(t, Keeper{Log: fork, State: t.TempDir(), Targets: k.Targets}, "rewritten")
+	if len(*n.told) < 4 {
+		t.Errorf("the witness told its own host %q", *n.told)
+	}
+	once(t, Keeper{Log: log, State: t.TempDir(), Targets: k.Targets}) // the control: the log itself goes on
+}
+
+// TestWitnessLost: while it is away, or says something else, that is a failure on record; it is not taken for one that has cosigned.
+func TestWitnessLost(t *testing.T) {
+	log, l := newLog(t)
+	n := newCosigner(t)
+	refused(t, n.keeper(t, log), "does not watch this log")
+	pub, err := audit.PublicKey(log)
+	if err == nil {
+		_, err = n.w.Trust(pub)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := n.keeper(t, log)
+	var said []audit.Anchored
+	k.Record = func(e audit.Anchored) error { said = append(said, e); return nil }
+	once(t, k)
+	put(t, l)
+	away := k
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	away.Targets = []Target{k.Targets[0]}
+	away.Targets[0].To = "witness+http://" + gone.Addr().String()
+	refused(t, away, "refused")
+	another := newCosigner(t, log) // of the same name, with its own key
+	away.Targets[0].To = "witness+" + another.server.URL
+	refused(t, away, "no signature by the key")
+	liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength%2 == 0 {
+			w.WriteHeader(http.StatusConflict)
+		}
+		_, _ = io.WriteString(w, "\x1b[2Jyes\n")
+	}))
+	defer liar.Close()
+	away.Targets[0].To = "witness+" + liar.URL
+	if _, err := away.Once(t.Context()); err == nil || strings.Contains(err.Error(), "\x1b") {
+		t.Errorf("%v", err)
+	}
+	once(t, k)
+	if len(said) == 0 || said[0].Error == "" {
+		t.Errorf("on record is %+v", said)
+	}
+}
+
+// TestWitnessHTTP: the states and forms that other programs count on.
+func TestWitnessHTTP(t *testing.T) {
+	log, l := newLog(t)
+	n := newCosigner(t, log)
+	put(t, l)
+	h, err := audit.ReadHead(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(body string) (int, string, string) {
+		resp, err := http.Post(n.server.URL+"/add-checkpoint", "text/plain", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text), resp.Header.Get("Content-Type")
+	}
+	good, err := audit.WitnessRequest(log, h, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, text, _ := ask(string(good)); status != 200 || !strings.HasPrefix(text, "\u2014 witness.example/1 ") || !strings.HasSuffix(text, "\n") || strings.Count(text, "\n") != 1 {
+		t.Errorf("%d %q", status, text)
+	}
+	if status, text, kind := ask(strings.Replace(string(good), "old 0", "old 1", 1)); status != 409 || text != "2\n" || kind != "text/x.tlog.size" {
+		t.Errorf("%d %q %s", status, text, kind)
+	}
+	for body, want := range map[string]int{"": 400, strings.Repeat("x", 1<<20): 413, strings.Replace(string(good), "\nlatest", "\nLatest", 1): 403,
+		strings.Replace(string(good), "jail-audit/", "\x1b[31m/", 1): 404} {
+		if status, text, _ := ask(body); status != want || strings.Contains(text, "\x1b") {
+			t.Errorf("%.20q: %d %q, want %d", body, status, text, want)
+		}
+	}
+	for path, want := range map[string]int{"/": 404, "/add-checkpoint": 405, "/checkpoint/x": 404, "/checkpoint/../../etc/passwd": 404} {
+		resp, err := http.Get(n.server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
+		}
+	}
+}
+
+// TestWitnessSettings: what is no witness is refused when the settings are read.
+func TestWitnessSettings(t *testing.T) {
+	for _, bad := range []string{`to = "witness+https://h/"`, `to = "witness+ftp://h/"` + "\nkey = \"/k\"", `to = "witness+https://"` + "\nkey = \"/k\"", `to = "witness+https://h/"` + "\nkey = \"k\"",
+		`to = "https://h/"` + "\nkey = \"/k\"", `to = "witness+https://u@h/"` + "\nkey = \"/k\"", `to = "witness+https://h/?a=b"` + "\nkey = \"/k\"", `to = "witness+https://h/"` + "\nkey = \"/k\"\ntoken = \"/t\""} {
+		if s, err := settings(t, "[[anchor]]\nname = \"a\"\n"+bad+"\n"); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %+v, %v", bad, s, err)
+		}
+	}
+	if _, err := settings(t, "[[anchor]]\nname = \"a\"\nto = \"witness+https://h/w\"\nkey = \"/k\"\n"); err != nil {
+		t.Error(err)
+	}
+}
