@@ -13,11 +13,11 @@ import (
 )
 
 // TestFetchGuests fetches in every way that a guest has, through the real proxy, on an internet of the test's own: the command of the bundle, plainly
-// and in a script, and the libraries for Go, C and Rust.
+// and in a script, and the libraries for Go, C, Rust and Python.
 func TestFetchGuests(t *testing.T) {
 	needBuilt(t)
 	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestFetchGuests$", "-test.v", "-test.timeout=3m")
+		cmd := fetchtest.Command("-test.run=^TestFetchGuests$", "-test.v", "-test.timeout=15m")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -33,6 +33,7 @@ func TestFetchGuests(t *testing.T) {
 	t.Run("Go", w.goGuest)
 	t.Run("C", w.cGuest)
 	t.Run("Rust", w.rustGuest)
+	t.Run("Python", w.pythonGuest)
 }
 
 // said runs jail and returns what there is to see of it.
@@ -184,6 +185,77 @@ wasm-ld-$V -m wasm32 --strip-all -L$R/lib/$T $R/lib/$T/crt1-command.o $R/example
 	}
 	if fetches < 4 {
 		t.Errorf("%d records of fetches", fetches)
+	}
+}
+
+// pythonGuest is the shipped CPython, with the library where Python finds modules.
+func (w *fetchWorld) pythonGuest(t *testing.T) {
+	have(t, filepath.Join(w.bin, "bundles/python/python.wasm"))
+	for _, name := range []string{"jail_fetch.py", "sitecustomize.py"} {
+		text, err := os.ReadFile("../runners/wasi/guestlib/python/" + name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(w.dir, name), text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const policy = `policy = 1
+name = "python"
+include = ["base"]
+[workspace]
+access = "shadow"
+commit = "ask"
+[tools]
+allow = ["python/*"]
+[limits]
+wall = "10m" # of a machine that does much else
+cpu_time = "5m"
+`
+	const granted = `[[fetch.allow]]
+host = "up.example.com"
+ports = [443]
+methods = ["GET"]
+paths = ["/**"]
+`
+	for name, text := range map[string]string{"none.toml": policy, "python.toml": policy + granted} {
+		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.up.Took()
+	const program = `
+import http.client, json, urllib.error, urllib.request
+print(urllib.request.urlopen("https://up.example.com/a?b=1").read().decode())
+print(urllib.request.urlopen("http://up.example.com:443/plain").status)
+c = http.client.HTTPSConnection("up.example.com")
+c.request("GET", "/client")
+print(c.getresponse().read().decode())
+for url, data in ("https://api.example.com/", None), ("https://up.example.com/", b"x=1"):
+    try:
+        urllib.request.urlopen(url, data)
+    except urllib.error.HTTPError as e:
+        print(e.code, e.headers["X-Jail-Fetch"], json.loads(e.read())["error"]["next"])
+`
+	python := func(policy, program string) (int, string, string) {
+		return w.said("run", "--policy", policy, "--discard", "--env", "PYTHONPATH=/workspace", "--", "python3", "-c", program)
+	}
+	code, stdout, stderr := python("python.toml", program)
+	lines := strings.Split(stdout, "\n")
+	if code != 0 || len(lines) != 6 || strings.Join(lines[:3], "\n") != "GET /a?b=1 auth=\"\"\n200\nGET /client auth=\"\"" ||
+		!strings.HasPrefix(lines[3], "403 fetch_denied ") || !strings.Contains(lines[3], "api.example.com") || !strings.HasPrefix(lines[4], "403 fetch_denied ") {
+		t.Errorf("%d %q %s", code, stdout, stderr)
+	}
+	if _, _, n := w.up.Took(); n < 1 || n > 3 {
+		t.Errorf("the host was called %d times for three requests", n)
+	}
+	code, stdout, stderr = python("none.toml", "import jail_fetch; jail_fetch.install(); import urllib.request; urllib.request.urlopen('https://up.example.com/')")
+	if code != 1 || !strings.Contains(stderr, "the policy of this jail grants no fetch") {
+		t.Errorf("without a fetch: %d %q %s", code, stdout, stderr)
+	}
+	code, stdout, stderr = python("none.toml", "import socket; socket.create_connection(('93.184.216.34', 443))")
+	if got, _, n := w.up.Took(); code == 0 || n > 0 {
+		t.Errorf("a socket of its own: %d %q %s; the host was sent %q", code, stdout, stderr, got)
 	}
 }
 

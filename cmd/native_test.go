@@ -1,12 +1,15 @@
 package cmd_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -127,14 +130,12 @@ test('server', async () => {
 	}
 }
 
-// TestNativeGo builds a program and runs its tests. Nothing is cached in a fresh jail, so it is the longest.
+// TestNativeGo reads a module and compiles a package of it; the long form builds a program and runs its tests. Nothing is cached in a fresh jail, so that
+// compiles the standard library anew.
 func TestNativeGo(t *testing.T) {
 	goBin := filepath.Join(strings.TrimSpace(goEnv(t, "GOROOT")), "bin", "go")
 	if !strings.HasPrefix(goBin, "/usr/") {
 		t.Skipf("the profile build shows /usr, and Go is %s", goBin)
-	}
-	if os.Getenv("JAIL_TEST_LONG") == "" {
-		t.Skip("JAIL_TEST_LONG=1 compiles the standard library anew")
 	}
 	h := newHost(t)
 	h.files(map[string]string{
@@ -142,6 +143,14 @@ func TestNativeGo(t *testing.T) {
 		"main.go":      "package main\n\nfunc main() { println(Add(1, 2)) }\n\nfunc Add(a, b int) int { return a + b }\n",
 		"main_test.go": "package main\n\nimport (\n\t\"net/http/httptest\"\n\t\"testing\"\n)\n\nfunc TestAdd(t *testing.T) {\n\thttptest.NewServer(nil).Close()\n\tif Add(1, 2) != 3 {\n\t\tt.Fatal()\n\t}\n}\n",
 	})
+	o := h.jail("run", "--profile", "build", "--discard", "--", "bash", "-c", `"$0" list -f '{{.Name}} {{.GoFiles}}' ./... && "$0" tool compile -p main -o /tmp/main.o main.go && "$0" tool nm /tmp/main.o`, goBin)
+	h.wants(o, 0, "")
+	if !strings.Contains(o.out, "main [main.go]") || !strings.Contains(o.out, "T main.Add") {
+		t.Errorf("list and compile say %q", o.out)
+	}
+	if os.Getenv("JAIL_TEST_LONG") == "" {
+		return
+	}
 	cmd := h.command("run", "--profile", "build", "--discard", "--", goBin, "test", "./...")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "ok  \texample.com/x") || strings.Contains(string(out), "denied") {
@@ -151,7 +160,9 @@ func TestNativeGo(t *testing.T) {
 
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
-	out, err := exec.Command("go", "env", name).Output()
+	cmd := exec.Command("go", "env", name) // of the Go that the host has, and not of one that it would fetch for these sources
+	cmd.Dir, cmd.Env = "/", append(os.Environ(), "GOTOOLCHAIN=local")
+	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,6 +197,46 @@ func TestNativeEnds(t *testing.T) {
 			}
 			if r.ExitCode != c.code && c.code >= 0 || c.signal != "" && r.Signal != c.signal || limit != c.limit {
 				t.Errorf("code %d signal %q limit %q, want %+v\n%s", r.ExitCode, r.Signal, limit, c, r.Stderr)
+			}
+		})
+	}
+	h.t = t
+}
+
+// TestNativeSignals: a signal that ends jail run ends the run at once and whole, whatever the program does with it; its number is the exit code.
+func TestNativeSignals(t *testing.T) {
+	h := newHost(t)
+	for _, c := range []struct {
+		name, script string
+		signal       syscall.Signal
+		code         int
+		rest         string
+	}{
+		{"caught", "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.1; done", syscall.SIGTERM, 128 + int(syscall.SIGTERM), ""},
+		{"interrupt", "trap '' INT; echo ready; while :; do sleep 0.1; done", syscall.SIGINT, 128 + int(syscall.SIGINT), ""},
+		{"not caught", "echo ready; exec sleep 1000", syscall.SIGTERM, 128 + int(syscall.SIGTERM), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h.t = t
+			cmd := h.command("run", "--profile", "build", "--no-workspace", "--limit", "wall=2m", "--", "bash", "-c", c.script)
+			out, err := cmd.StdoutPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := bufio.NewReader(out)
+			if line, err := said.ReadString('\n'); line != "ready\n" {
+				t.Fatalf("%q, %v", line, err)
+			}
+			if err := cmd.Process.Signal(c.signal); err != nil {
+				t.Fatal(err)
+			}
+			rest, err := io.ReadAll(said)
+			ended := cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); err != nil || string(rest) != c.rest || code != c.code {
+				t.Errorf("code %d, %q, %v, %v; want %d and %q", code, rest, err, ended, c.code, c.rest)
 			}
 		})
 	}

@@ -142,6 +142,7 @@ func TestWarm(t *testing.T) {
 	var first outcome
 	for n, want := range []string{startCold, startWarm, startWarm} {
 		id := fmt.Sprint("n", n)
+		before := namesIn(filepath.Join(h.state, "state", "pool"))
 		o := h.jail("sh", "--id", id, "--discard", "-c", script)
 		if o.err = strings.ReplaceAll(o.err, id, "ID"); n == 0 {
 			first = o
@@ -149,7 +150,11 @@ func TestWarm(t *testing.T) {
 		if o != first || o.out != "one\nmine\n" || o.code != 3 || h.startOf(id) != want {
 			t.Errorf("%s: %+v, and the first %+v", h.startOf(id), o, first)
 		}
-		eventually(t, "a jail waits for the next one", func() bool { return h.metric("jail_pool_jails") > 0 })
+		eventually(t, "a new jail waits for the next one", func() bool {
+			now := namesIn(filepath.Join(h.state, "state", "pool"))
+			fresh := slices.ContainsFunc(now, func(name string) bool { return !slices.Contains(before, name) })
+			return fresh && h.metric("jail_pool_jails") == len(now) // none is being made or on its way out
+		})
 	}
 	if ps := h.jail("ps"); strings.Count(ps.out, "\n") > 1 {
 		t.Errorf("what waits is shown as a run: %s", ps.out)
@@ -340,4 +345,44 @@ func TestPoolIsBounded(t *testing.T) {
 	}
 	d.stop()
 	h.wantNoneWaiting()
+}
+
+// The module of a jail that waits is loaded before there is a run, and is the one that the run asks for: what runs in turn are never each other's. One that
+// asks for fetches, which nobody grants before there is a run, is refused or runs as in a cold jail.
+func TestWarmModules(t *testing.T) {
+	h := newHost(t)
+	h.pool(4)
+	h.daemon()
+	for round := range 3 {
+		for n, c := range []struct {
+			args []string
+			out  string
+		}{{[]string{"echo", "one"}, "one\n"}, {[]string{"awk", "BEGIN { print \"two\" }"}, "two\n"}} {
+			id := fmt.Sprintf("m%d-%d", round, n)
+			if o := h.jail(append([]string{"run", "--id", id, "--no-workspace", "--"}, c.args...)...); o.code != 0 || o.out != c.out {
+				t.Errorf("%q: %+v", c.args, o)
+			}
+			if got := h.startOf(id); (got == startWarm) != (round > 0) {
+				t.Errorf("%s: %s", id, got)
+			}
+			h.stands(min(round*2+n+1, 2)) // one for each module
+		}
+	}
+	// Several tools are in one module: what it was loaded for by one serves the other.
+	if o := h.jail("run", "--id", "other", "--no-workspace", "--", "basename", "/a/three"); o.code != 0 || o.out != "three\n" {
+		t.Errorf("%+v", o)
+	}
+	if got := h.startOf("other"); got != startWarm {
+		t.Errorf("another tool of the same module: %s", got)
+	}
+	var first outcome
+	for n := range 2 {
+		o := h.jail("run", "--id", fmt.Sprint("f", n), "--no-workspace", "--", "fetch", "https://example.org/")
+		if n == 0 {
+			first = o
+		}
+		if o.code == 0 || o.code != first.code {
+			t.Errorf("%+v, and first %+v", o, first)
+		}
+	}
 }

@@ -251,4 +251,12 @@ type ScriptCommand struct {
 	Text    string `json:"text"`
 	Tool    string `json:"tool,omitempty"`    // as it was found; empty where only a run can tell
 	Refused string `json:"refused,omitempty"` // why it may not run, or that it was not found
+	// Needs is what a command of a pulled bundle is kept to, beside the script's policy.
+	Needs *ScriptNeeds `json:"needs,omitempty"`
+}
+
+// ScriptNeeds are the hosts and the places of mounts that a bundle asks for.
+type ScriptNeeds struct {
+	Hosts  []string `json:"hosts"`
+	Mounts []string `json:"mounts"`
 }

@@ -5,6 +5,10 @@ type Order struct {
 	// Compile asks for the compiled form of the module on standard output, in place of a run.
 	Compile    bool       `json:"compile,omitempty"`
 	Invocation Invocation `json:"invocation"`
+	// Prepare asks for nothing but to load the module, for an order that is to come. It says nothing of a run.
+	Prepare bool `json:"prepare,omitempty"`
+	// Prepared says that the module is the one of the order before, with Prepare: the host has compared their digests.
+	Prepared bool `json:"prepared,omitempty"`
 	// Script is run in place of one tool. The invocation is then that of each of its commands, less what the script says itself, and as
 	// many modules come with the order as its commands name.
 	Script *Script `json:"script,omitempty"`
@@ -48,7 +52,14 @@ type Command struct {
 	Module int    `json:"module"` // its place among the descriptors, and its directory below the cache directory
 	Name   string `json:"name"`   // args[0], as the module knows itself
 	Layout Layout `json:"layout,omitempty"`
+	// Scope says as whom the command asks the fetch proxy: 0 as the script, NoFetch not at all, else as the bundle that the proxy has in that place.
+	Scope int `json:"scope,omitempty"`
+	// Unseen are the mounts of the invocation, by their paths, that the command does not see.
+	Unseen []string `json:"unseen,omitempty"`
 }
+
+// NoFetch is the scope of a command that fetches nothing.
+const NoFetch = -1
 
 // Executed counts how often a command of a script was run.
 type Executed struct {

@@ -25,6 +25,10 @@ const (
 	// path, and last "." for the working directory. It is for modules whose C
 	// library knows no working directory.
 	LayoutPreopens Layout = "preopens"
+	// LayoutWorking is one preopened directory "/", which is the working
+	// directory: no other is in the tool's view. It is for modules that were made
+	// for an engine that is told "this directory is your root".
+	LayoutWorking Layout = "working"
 )
 
 // Tool is one command that can be run.

@@ -89,10 +89,10 @@ func checkCwd(inv *Invocation) error {
 
 func checkLayout(inv *Invocation) error {
 	switch inv.Layout {
-	case "", LayoutRooted, LayoutPreopens:
+	case "", LayoutRooted, LayoutPreopens, LayoutWorking:
 		return nil
 	}
-	return fmt.Errorf("layout %q is neither %s nor %s", inv.Layout, LayoutRooted, LayoutPreopens)
+	return fmt.Errorf("layout %q is none of %s, %s and %s", inv.Layout, LayoutRooted, LayoutPreopens, LayoutWorking)
 }
 
 func checkLimits(inv *Invocation) error {

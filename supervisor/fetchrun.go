@@ -25,6 +25,8 @@ type fetching struct {
 	run  *run
 	proc *fetch.Process
 	ids  *idrange.Range
+	// policy is the digest of the run's, made once: requests wait for their records.
+	policy string
 	// roots are the certificates that the proxy trusts, in PEM.
 	roots []byte
 
@@ -61,7 +63,7 @@ func (r *run) startFetch(ctx context.Context) error {
 	if r.job.compile || r.job.hold != nil || r.job.plan.Fetch == nil {
 		return nil
 	}
-	f := &fetching{run: r, begun: map[uint64]begunFetch{}}
+	f := &fetching{run: r, policy: r.job.eff.Digest(), begun: map[uint64]begunFetch{}}
 	settings, err := fetch.ReadSettings(r.s.config.Fetch)
 	if err != nil {
 		return failed(err, "", "settings of fetches: %v", err)
@@ -69,6 +71,9 @@ func (r *run) startFetch(ctx context.Context) error {
 	setup, err := settings.SetupFor(ctx, r.job.eff)
 	if err != nil {
 		return failed(err, "", "settings of fetches: %v", err)
+	}
+	if r.job.script != nil {
+		setup.Scopes = r.job.script.scopes
 	}
 	f.roots = setup.Roots
 	// A module speaks no TLS of its own.
@@ -144,9 +149,13 @@ func (r *run) endFetch() error {
 	return nil
 }
 
-func (f *fetching) append(cause uint64, e audit.Event) (uint64, error) {
+func (f *fetching) entry(cause uint64, e audit.Event) audit.Entry {
 	j := f.run.job
-	seq, err := f.run.s.log.Append(context.Background(), audit.Entry{Run: string(j.id), Session: j.session(), Actor: j.caller.actor(), Policy: j.eff.Digest(), Cause: cause, Event: e})
+	return audit.Entry{Run: string(j.id), Session: j.session(), Actor: j.caller.actor(), Policy: f.policy, Cause: cause, Event: e}
+}
+
+func (f *fetching) append(cause uint64, e audit.Event) (uint64, error) {
+	seq, err := f.run.s.log.Append(context.Background(), f.entry(cause, e))
 	if err == nil {
 		f.run.note(seq)
 	}
@@ -159,13 +168,28 @@ func fetchEvent(w fetch.What) audit.Fetch {
 }
 
 // Intend puts on record what is about to be done. What cannot be recorded is not done.
-func (f *fetching) Intend(i fetch.Intent) (string, error) {
+func (f *fetching) Intend(i fetch.Intent) (string, error) { return f.IntendAfter(nil, i) }
+
+// IntendAfter is Intend behind the ends of other requests.
+func (f *fetching) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, error) {
+	var entries []audit.Entry
+	for _, o := range ended {
+		if cause, e, ok := f.ended(o); ok {
+			entries = append(entries, f.entry(cause, e))
+		}
+	}
 	e := fetchEvent(i.What)
 	e.Begun, e.Resolve = true, i.Resolve
 	for _, a := range i.Addresses {
 		e.Addresses = append(e.Addresses, a.String())
 	}
-	seq, err := f.append(f.before(i.What), e)
+	first, seq, err := f.run.s.log.AppendAll(append(entries, f.entry(f.before(i.What), e)))
+	if err == nil {
+		f.run.note(first)
+		f.run.note(seq)
+	} else if len(entries) > 0 {
+		f.failedAppend(0, err)
+	}
 	if err == nil && i.Credential != "" {
 		_, err = f.append(seq, audit.CredentialUsed{Name: i.Credential, Kind: i.Kind, Method: i.Method, Host: i.Host, Port: i.Port, Path: i.Path})
 	}
@@ -195,6 +219,13 @@ func (f *fetching) before(w fetch.What) uint64 {
 
 // Ended puts on record how it ended.
 func (f *fetching) Ended(o fetch.Outcome) {
+	if cause, e, ok := f.ended(o); ok {
+		f.failedAppend(f.append(cause, e))
+	}
+}
+
+// ended takes over how a request ended, and returns what there is to record of it and its cause, if it was begun.
+func (f *fetching) ended(o fetch.Outcome) (uint64, audit.Event, bool) {
 	f.mu.Lock()
 	b, ok := f.begun[o.ID]
 	delete(f.begun, o.ID)
@@ -208,13 +239,13 @@ func (f *fetching) Ended(o fetch.Outcome) {
 	}
 	f.mu.Unlock()
 	if !ok {
-		return
+		return 0, nil, false
 	}
 	e := fetchEvent(b.what)
 	e.Address, e.Status, e.In, e.Out, e.Connect, e.TLS, e.First, e.Total = o.Address, o.Status, o.BytesIn, o.BytesOut, o.Connect, o.TLS, o.First, o.Total
 	e.Reused, e.Truncated, e.Scrubbed, e.Redirect = o.Reused, o.Truncated, o.Scrubbed, o.Redirect
 	e.TLSVersion, e.TLSPeer, e.Error = o.Version, o.Peer, o.Error
-	f.failedAppend(f.append(b.seq, e))
+	return b.seq, e, true
 }
 
 // Refused puts a refusal on record: the first of its kind whole, those alike as a number at the end of the run.

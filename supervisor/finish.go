@@ -72,8 +72,9 @@ func (r *run) outcome(e end) {
 		signal = int(syscall.SIGKILL)
 	case c != nil:
 		signal = c.signal
-	case signal == int(syscall.SIGKILL) && e.usage.CPU >= limits.CPUTime-limits.CPUTime/10:
-		// The kernel was faster than the watch: it counts whole ticks for a process, and so ahead of what the control group has used.
+	case signal == int(syscall.SIGKILL) && e.usage.CPU >= limits.CPUTime/2:
+		// The kernel was faster than the watch: it counts whole ticks for a process, and so ahead of what the control group has used, on a busy
+		// machine far ahead.
 		res.Limit = r.limitHit("cpu_time", e.usage.CPU.Milliseconds())
 	}
 	if res.Limit != nil {
@@ -233,6 +234,7 @@ func (r *run) review() error {
 		r.s.later(func() { _ = errors.Join(r.discard(), r.work.Close()) }) // nothing is in it, and `jail workspaces` shows what stayed
 		return nil
 	}
+	r.takeAway()   // its mounts of the shadow with it
 	defer func() { // from here on the shadow has its fate, whatever else fails
 		r.work.Close()
 		r.work = nil

@@ -210,6 +210,9 @@ func (j *job) cwd() string {
 // caller say otherwise.
 func (j *job) environ() ([]string, error) {
 	env, err := environ(j.eff, j.req, j.cwd())
+	if j.tool.layout == runners.LayoutWorking { // it knows no other directory, and no name of this one
+		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
+	}
 	if err != nil || len(j.eff.Policy().Tools.Native) == 0 {
 		return env, err
 	}

@@ -23,7 +23,8 @@ type run struct {
 	s    *Supervisor
 	job  *job
 	dir  *runDir
-	warm *warmJail // the jail that waited for it, nil where it gets a new one
+	warm *warmJail    // the jail that waited for it, nil where it gets a new one
+	goes func() error // waits until it is on record that the run starts, where that is written meanwhile
 	work *workspace.Workspace
 	done chan struct{}
 
@@ -159,6 +160,9 @@ func (r *run) whole(ctx context.Context, streams Streams) (err error) {
 	j := r.job
 	r.claim()
 	defer r.endWarm()
+	if r.warm == nil {
+		r.s.later(func() { _ = cgroup.Rouse() }) // it saves time and nothing else
+	}
 	if r.dir, err = r.s.runs.add(j.state()); err != nil {
 		e := AsError(err)
 		if e.Code == CodeUsage { // the id is another run's, and so are its records
@@ -173,7 +177,7 @@ func (r *run) whole(ctx context.Context, streams Streams) (err error) {
 	}()
 	started := j.started()
 	started.Start = r.start()
-	if err := r.record(started); err != nil {
+	if err := r.intend(started); err != nil {
 		return err
 	}
 	if !j.compile {
@@ -181,6 +185,8 @@ func (r *run) whole(ctx context.Context, streams Streams) (err error) {
 	}
 	err = r.jailed(ctx, streams)
 	if err != nil {
+		r.takeAway()
+		err = errors.Join(err, r.intended()) // its record is before that of its end
 		e := AsError(err)
 		r.discardUnused()
 		r.keptAnyway()
@@ -208,11 +214,13 @@ func (r *run) jailed(ctx context.Context, streams Streams) error {
 		return err
 	}
 	defer r.dropGroup()
-	if err := cgroup.MakeCeiling(r.job.plan); err != nil {
-		pumps.close()
-		return failed(err, "", "the ceiling's control group: %v", err)
+	if r.warm == nil { // else it has the one that it waited in
+		if err := cgroup.MakeCeiling(r.job.plan); err != nil {
+			pumps.close()
+			return failed(err, "", "the ceiling's control group: %v", err)
+		}
+		defer func() { _ = cgroup.RemoveCeiling(r.job.plan) }() // one that stays is empty
 	}
-	defer func() { _ = cgroup.RemoveCeiling(r.job.plan) }() // one that stays is empty
 	proc, err := r.launch(ctx, pumps)
 	pumps.handOver()
 	if err != nil {
@@ -252,12 +260,9 @@ func (r *run) launch(ctx context.Context, p *pumps) (*launch.Process, error) {
 
 // supervise lets the tool run and sees it to its end.
 func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
-	released := false
-	release := func() {
-		if !released {
-			released = true
-			proc.Release()
-		}
+	release := func() {} // one that waited is taken away behind the answer, or by who needs it gone
+	if r.warm == nil {
+		release = sync.OnceFunc(proc.Release)
 	}
 	defer release()
 	leaf, err := cgroup.Open(r.job.plan.Cgroup.Path)
@@ -270,7 +275,7 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 		return err
 	}
 	r.dir.state.PID = proc.PID
-	if err := errors.Join(r.dir.save(), r.identify(proc), r.recordExec()); err != nil {
+	if err := errors.Join(r.dir.save(), r.identify(proc)); err != nil {
 		p.close()
 		return err
 	}
@@ -285,6 +290,10 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 	}
 	defer r.endFiles() // as above
 	r.started(proc, leaf)
+	if err := r.recordExec(); err != nil {
+		p.close()
+		return err
+	}
 	if err := r.invoke(proc); err != nil {
 		p.close()
 		return err
@@ -334,7 +343,9 @@ func (r *run) invoke(proc *launch.Process) error {
 	if r.job.hold != nil {
 		return nil
 	}
-	err := proc.Invoke(r.job.order(), append(r.job.modules(), r.door()...)...)
+	order := r.job.order()
+	order.Prepared = r.prepared()
+	err := proc.Invoke(order, append(r.job.modules(), r.door()...)...)
 	if err == nil && r.job.in == nil && !r.job.compile {
 		r.s.meters.begin.Observe(time.Since(r.job.begun))
 	}

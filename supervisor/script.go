@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"os"
-	"strings"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy"
@@ -13,6 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/runners/shell"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/fetch"
 )
 
 // A script is a shell script that was read, with the tools that its commands are. Which these are is decided here, before anything runs;
@@ -25,6 +25,9 @@ type script struct {
 	refused  map[string]string
 	missing  map[string]string
 	steps    []jail.ScriptCommand
+	programs map[string]string        // whole names of the commands; bundles may have the very same module
+	needs    map[string]*bundle.Needs // of the commands of pulled bundles
+	scopes   []fetch.SetupLayer       // of the fetches of some of them
 }
 
 // engineThreads are those that the engine has besides one for each tool that waits.
@@ -37,7 +40,8 @@ func (s *Supervisor) openScript(ctx context.Context, j *job) error {
 		return &Error{Code: CodeUsage, Message: err.Error(), Err: err, Hint: "nothing of the script ran; jail sh runs POSIX shell, less job control"}
 	}
 	j.tool = tool{name: "sh", command: "sh", sum: sha256.Sum256([]byte(j.req.Script.Text))}
-	j.script = &script{parsed: parsed, params: j.req.Args, commands: map[string]runners.Command{}, refused: map[string]string{}, missing: map[string]string{}}
+	j.script = &script{parsed: parsed, params: j.req.Args, commands: map[string]runners.Command{}, programs: map[string]string{}, needs: map[string]*bundle.Needs{},
+		refused: map[string]string{}, missing: map[string]string{}}
 	names, dynamic := parsed.Names()
 	for _, name := range names {
 		if name == shell.Xargs {
@@ -56,6 +60,9 @@ func (s *Supervisor) openScript(ctx context.Context, j *job) error {
 	j.script.list()
 	// The tools of a script share one jail, so what is said of any of them holds for all.
 	j.eff = j.eff.For(j.script.toolNames()...)
+	if err := j.script.narrow(j.eff); err != nil {
+		return err
+	}
 	if j.dry {
 		return nil
 	}
@@ -118,6 +125,10 @@ func (sc *script) add(name string, t tool) {
 		t.module.Close()
 	}
 	sc.commands[name] = runners.Command{Module: place, Name: t.command, Layout: t.layout}
+	sc.programs[name] = t.name
+	if t.needs != nil {
+		sc.needs[name] = t.needs
+	}
 }
 
 // list says of each command of the text what it is.
@@ -132,7 +143,8 @@ func (sc *script) list() {
 		case sc.missing[c.Name] != "":
 			step.Refused = sc.missing[c.Name]
 		case c.Name != "":
-			step.Tool = sc.tools[sc.commands[c.Name].Module].program(c.Name)
+			step.Tool = sc.programs[c.Name]
+			step.Needs = sc.kept(c.Name)
 		}
 		sc.steps = append(sc.steps, step)
 	}
@@ -141,19 +153,10 @@ func (sc *script) list() {
 // toolNames are the whole names of the tools that the script may run.
 func (sc *script) toolNames() []string {
 	var out []string
-	for name, c := range sc.commands {
-		out = append(out, sc.tools[c.Module].program(name))
+	for _, program := range sc.programs {
+		out = append(out, program)
 	}
 	return out
-}
-
-// program is the whole name of one of the module's commands.
-func (t tool) program(command string) string {
-	b, _, ok := strings.Cut(t.name, "/")
-	if !ok || b == "" || strings.Contains(command, "/") {
-		return t.name // a module that was named by its path
-	}
-	return b + "/" + command
 }
 
 func (sc *script) files() []*os.File {
@@ -195,7 +198,7 @@ func (r *run) recordExecuted(rep *runners.Report) error {
 		}
 		seen[x.Name] = true
 		t := r.job.script.tools[c.Module]
-		if err := r.record(audit.Exec{Program: t.program(x.Name), Digest: t.digest(), PID: 1, Count: x.Count}); err != nil {
+		if err := r.record(audit.Exec{Program: r.job.script.programs[x.Name], Digest: t.digest(), PID: 1, Count: x.Count}); err != nil {
 			return err
 		}
 	}

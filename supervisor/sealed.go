@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"crypto/sha256"
 	"os"
 	"sync"
 	"syscall"
@@ -54,6 +55,19 @@ func (s *sealedModules) get(path string) (tool, bool) {
 	m.file.Close()
 	delete(s.all, path)
 	return tool{}, false
+}
+
+// of returns a descriptor of the installed module of that digest, if it is one that was verified. Which file it came from does not matter: its bytes do.
+func (s *sealedModules) of(sum [sha256.Size]byte) (*os.File, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.all {
+		if m.tool.sum == sum {
+			f, err := launch.Reopen(m.file)
+			return f, err == nil
+		}
+	}
+	return nil, false
 }
 
 // put remembers a module that was verified, with the stamp that its file had before.

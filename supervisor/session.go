@@ -228,14 +228,6 @@ func (r *run) usageOf(leaf *cgroup.Leaf) (cgroup.Usage, error) {
 	return sum, nil
 }
 
-// recordExec puts on record what is executed. A jail that holds a session executes nothing.
-func (r *run) recordExec() error {
-	if r.job.hold != nil {
-		return nil
-	}
-	return r.record(r.job.exec())
-}
-
 // running says that the tool runs, or that the session can have invocations.
 func (r *run) running(streams Streams) {
 	if h := r.job.hold; h != nil {

@@ -78,8 +78,8 @@ type Supervisor struct {
 	outputs    *outputStore
 	cache      *moduleCache
 	sealed     sealedModules
-	pool       *pool.Pool[jail.Plan, *warmJail] // of jails that wait; nil without one
-	standing   *runStore                        // their directories
+	pool       *pool.Pool[kindOf, *warmJail] // of jails that wait; nil without one
+	standing   *runStore                     // their directories
 	digests    programDigests
 
 	poolBundles atomic.Pointer[bundle.Set] // that the pool's jails were made from
@@ -97,6 +97,8 @@ type Supervisor struct {
 	keeper  logKeeper      // of the log
 	readers readers        // of the log
 	behind  sync.WaitGroup // what is cleared away after the answer
+
+	clearing chan struct{} // a place for each jail that is
 }
 
 // later does what no caller waits for; Close does.
@@ -104,7 +106,8 @@ func (s *Supervisor) later(f func()) { s.behind.Go(f) }
 
 // New opens the state and the log, clears what dead daemons left, and puts the start on record. Without a log there is no supervisor.
 func New(ctx context.Context, c Config) (*Supervisor, error) {
-	s := &Supervisor{config: c, launcher: launch.Launcher{Shim: c.Shim, Init: c.Init}, active: map[string]*run{}, sessions: map[string]*session{}}
+	s := &Supervisor{config: c, launcher: launch.Launcher{Shim: c.Shim, Init: c.Init}, active: map[string]*run{}, sessions: map[string]*session{},
+		clearing: make(chan struct{}, maxClearing)}
 	for _, binary := range []string{c.Shim, c.Init} {
 		if _, err := os.Stat(binary); err != nil {
 			return nil, failed(err, "install jail-shim and jail-init beside jaild", "%v", err)

@@ -21,6 +21,7 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/idrange"
 )
 
@@ -36,6 +37,7 @@ type tool struct {
 	installed bool
 	fetches   bool // it imports the host functions of fetches
 	imports   []string
+	needs     *bundle.Needs // of a pulled bundle
 }
 
 func (t tool) digest() string { return "sha256:" + hex.EncodeToString(t.sum[:]) }
@@ -63,16 +65,16 @@ func (s *Supervisor) bundled(j *job, name string) (tool, error) {
 	if err != nil {
 		return tool{}, &Error{Code: CodeNotFound, Message: err.Error(), Err: err, Hint: "jail tool list shows what is installed"}
 	}
-	t := tool{name: c.Bundle + "/" + c.Name, command: c.Name, installed: true}
+	t := tool{name: c.Bundle + "/" + c.Name, command: c.Name, installed: true, needs: c.Needs}
 	if d := j.eff.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !d.Allowed {
 		return t, toolDenied("tool "+t.name, d)
 	}
-	if j.eff, err = narrowed(j.eff, c); err != nil {
+	if j.eff, err = narrowed(j.eff, c.Bundle, c.Needs); err != nil {
 		return t, failed(err, "", "tool %s: %v", t.name, err)
 	}
 	path := c.Module.Path()
 	if known, ok := s.sealed.get(path); ok {
-		known.name, known.command = t.name, t.command
+		known.name, known.command, known.needs = t.name, t.command, t.needs
 		err := known.mayFetch(j)
 		return known, err
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/rootless"
-	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -172,23 +171,4 @@ func isMissing(err error) bool {
 	var missing *bundle.NotFoundError
 	var ambiguous *bundle.AmbiguousError
 	return errors.As(err, &missing) || errors.As(err, &ambiguous)
-}
-
-// narrowed adds what a pulled bundle asks for as a layer of its own below the others: whatever it says, a run of its command has no more than
-// without it.
-func narrowed(eff policy.Effective, c bundle.Command) (policy.Effective, error) {
-	if c.Needs == nil {
-		return eff, nil
-	}
-	request := policy.NewRequest()
-	for _, host := range c.Needs.Hosts {
-		if err := request.Fetch(host); err != nil {
-			return eff, err
-		}
-	}
-	p := request.Policy()
-	if len(c.Needs.Hosts) == 0 {
-		p.Fetch = p.Fetch.Meet(policy.Fetch{Limits: policy.TopFetchLimits(), Mode: policy.FetchReport})
-	}
-	return policy.Resolve(append(eff.Layers(), policy.Layer{Name: "bundle " + c.Bundle, Source: bundle.ManifestFile, Policy: p})...)
 }

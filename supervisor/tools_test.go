@@ -39,7 +39,7 @@ func TestNeedsOnlyNarrow(t *testing.T) {
 		{&bundle.Needs{Hosts: []string{"a.example", "c.example"}}, map[string]bool{"a.example": true, "b.example": false, "c.example": false}},
 		{&bundle.Needs{Hosts: []string{"*"}}, map[string]bool{"a.example": true, "b.example": true, "c.example": false}},
 	} {
-		got, err := narrowed(eff, bundle.Command{Bundle: "words", Needs: c.needs})
+		got, err := narrowed(eff, "words", c.needs)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +28,7 @@ const (
 )
 
 // A warmJail was started before anybody asked for it, by the same code and from the same kind of plan as any. No part of a run is in it: no workspace,
-// no invocation, no module; pipes that nobody has the other ends of but the daemon.
+// no invocation; the module that it is made for is loaded, and nothing of that has run; pipes that nobody has the other ends of but the daemon.
 //
 // Whether a run can have it is decided by the run's own plan, made from the policy and the tools of now: the kernel must have been told the same of this
 // jail, word for word. So a pool that is not drained in time gives out nothing that it should not.
@@ -41,7 +40,10 @@ type warmJail struct {
 	proc  *launch.Process
 	binds []inode
 	later bool // the shadow is to be attached
+	// module is the digest of what it was told to load; zero where nothing was.
+	module [sha256.Size]byte
 
+	end  func() // ends it, once, and waits for its shim
 	once sync.Once
 }
 
@@ -60,17 +62,17 @@ func inodeOf(f *os.File) (inode, error) {
 // Ended reports whether the jail is no more.
 func (w *warmJail) Ended() bool { return w.proc.Ended() }
 
-// Close ends a jail that no run has had.
+// Close ends the jail and takes away what is left of it.
 func (w *warmJail) Close() {
-	w.proc.Release()
+	w.end()
 	w.pumps.close()
 	w.leave()
-	w.ids.Release()
 }
 
-// leave takes away what is left of the jail when it has ended.
+// leave takes away what is left of the jail when it has ended. Its ids are another's then.
 func (w *warmJail) leave() {
 	w.once.Do(func() {
+		defer w.ids.Release()
 		// The shim has done it, unless it was killed. What stays is empty, and the next daemon removes it.
 		if errors.Join(clearCgroup(w.plan.Cgroup.Path), cgroup.RemoveCeiling(w.plan)) == nil {
 			_ = w.dir.remove()
@@ -86,8 +88,8 @@ func (s *Supervisor) openPool() {
 	if s.config.Private || s.config.Bounds.Warm < 1 || rootless.User() != nil {
 		return
 	}
-	s.pool = pool.New(pool.Options[jail.Plan, *warmJail]{Size: s.config.Bounds.Warm, Make: s.warm, Stale: s.bundlesChanged,
-		Busy: func() bool { return s.queue.load().runs >= runtime.NumCPU() }})
+	s.pool = pool.New(pool.Options[kindOf, *warmJail]{Size: s.config.Bounds.Warm, Make: s.warm, Stale: s.bundlesChanged,
+		Busy: func() bool { return s.queue.load().runs > 0 }})
 }
 
 // drainPool ends what waits, since what it was made from may have changed.
@@ -141,7 +143,7 @@ func (r *run) claim() {
 	}
 	key := sha256.Sum256(text)
 	var plan jail.Plan
-	w, ok := p.Claim(string(key[:]), standing, func(w *warmJail) bool {
+	w, ok := p.Claim(string(key[:]), j.kind(standing), func(w *warmJail) bool {
 		var same bool
 		plan, same = j.plan.In(w.plan)
 		return same && slices.Equal(w.binds, inodesOf(j.binds)) && w.proc.Ready() == nil
@@ -150,7 +152,7 @@ func (r *run) claim() {
 		return
 	}
 	j.ids.Release()
-	j.ids, j.plan, r.warm = w.ids, plan, w
+	j.ids, j.plan, r.warm = nil, plan, w // the ids are the jail's until nothing is left of it
 }
 
 // inodesOf is nil where one of them cannot be told.
@@ -174,15 +176,33 @@ func (r *run) start() string {
 	return startCold
 }
 
-// endWarm takes away what is left of a jail that was claimed: all of it where the run did not get to use it.
+// maxClearing is how many jails may be on their way out behind the answers of their runs. With more, a run takes its own jail away before it answers.
+const maxClearing = 16
+
+// endWarm takes away what is left of a jail that was claimed: all of it where the run did not get to use it. Where it did, nothing of the jail runs any
+// more, and its control group is empty; the end of its shim, and with it of its mounts and groups, is nothing that the caller waits for. If the
+// daemon is killed meanwhile, the shim does it, or the next daemon.
 func (r *run) endWarm() {
 	w := r.warm
 	if w == nil {
 		return
 	}
-	w.proc.Release()
-	w.pumps.close()
-	w.leave()
+	select {
+	case r.s.clearing <- struct{}{}:
+		r.s.later(func() {
+			defer func() { <-r.s.clearing }()
+			w.Close()
+		})
+	default:
+		w.Close()
+	}
+}
+
+// takeAway ends a jail that was claimed, if it has one, and returns when its shim has gone with all that the jail had mounted.
+func (r *run) takeAway() {
+	if r.warm != nil {
+		r.warm.end()
+	}
 }
 
 // takeWarm makes the jail that was claimed the run's.
@@ -199,7 +219,7 @@ func (r *run) takeWarm() (*launch.Process, error) {
 	if err = w.proc.Attach(files.Lower, files.Upper); err == nil {
 		return w.proc, nil
 	}
-	w.proc.Release()
+	w.end()
 	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) && r.ended() == nil {
 		return nil, r.s.missingLayer(layer.Layer, layer.Reason, err)
 	}
@@ -219,7 +239,8 @@ func (r *run) newPumps() (*pumps, error) {
 }
 
 // warm starts a jail for the pool.
-func (s *Supervisor) warm(ctx context.Context, standing jail.Plan) (_ *warmJail, err error) {
+func (s *Supervisor) warm(ctx context.Context, kind kindOf) (_ *warmJail, err error) {
+	standing := kind.standing
 	w := &warmJail{later: standing.Workspace != nil}
 	var undo []func()
 	defer func() {
@@ -262,6 +283,11 @@ func (s *Supervisor) warm(ctx context.Context, standing jail.Plan) (_ *warmJail,
 	w.pumps.handOver()
 	if err != nil {
 		return nil, fmt.Errorf("start of a jail that waits: %w", err)
+	}
+	w.end = sync.OnceFunc(w.proc.Release)
+	if err = s.load(w, kind); err != nil {
+		w.end()
+		return nil, fmt.Errorf("a jail that waits: %w", err)
 	}
 	return w, nil
 }

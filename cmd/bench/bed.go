@@ -26,6 +26,7 @@ type bed struct {
 	undo     []func() error
 	state    string // the daemon's, below dir
 	pool     int    // how many of its jails may wait for runs
+	runs     int    // how many it has at one time; 0: as it has by default
 }
 
 // daemonPatience is how long a daemon may take to answer.
@@ -38,22 +39,29 @@ func newBed(ctx context.Context, bin string, progress io.Writer) (b *bed, err er
 			err = errors.Join(err, b.close())
 		}
 	}()
-	if b.dir, err = os.MkdirTemp("", "jail-bench-"); err != nil {
+	if err := b.makeDir(); err != nil {
 		return b, err
 	}
-	b.undo = append(b.undo, func() error { return os.RemoveAll(b.dir) })
-	// runc's own user namespace has no rights to what is root's alone.
-	if err := os.Chmod(b.dir, 0o755); err != nil {
-		return b, err
-	}
-	if b.errors, err = os.Create(b.path("errors")); err != nil {
-		return b, err
-	}
-	b.undo = append(b.undo, b.errors.Close)
 	if err := b.write(progress); err != nil {
 		return b, err
 	}
 	return b, b.startDaemon(ctx)
+}
+
+func (b *bed) makeDir() (err error) {
+	if b.dir, err = os.MkdirTemp("", "jail-bench-"); err != nil {
+		return err
+	}
+	b.undo = append(b.undo, func() error { return os.RemoveAll(b.dir) })
+	// runc's own user namespace has no rights to what is root's alone.
+	if err := os.Chmod(b.dir, 0o755); err != nil {
+		return err
+	}
+	if b.errors, err = os.Create(b.path("errors")); err != nil {
+		return err
+	}
+	b.undo = append(b.undo, b.errors.Close)
+	return nil
 }
 
 func (b *bed) path(name ...string) string { return filepath.Join(append([]string{b.dir}, name...)...) }
@@ -76,17 +84,7 @@ var trees = []struct {
 
 // write makes the files that are worked on.
 func (b *bed) write(progress io.Writer) error {
-	const spin = "\x03\x40\x0c\x00\x0b" // loop, br 0, end
-	for name, code := range map[string]string{"trivial.wasm": "", "spin.wasm": spin} {
-		if err := os.WriteFile(b.path(name), wasitest.Command([]byte(code)).Encode(), 0o644); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(b.path("small"), 0o755); err != nil {
-		return err
-	}
-	line := "func name(argument int) string\n\treturn text[argument]\n\n// what it says\n"
-	if err := os.WriteFile(b.path("small", "FILE"), []byte(strings.Repeat(line, 1000)), 0o644); err != nil {
+	if err := b.plant(); err != nil {
 		return err
 	}
 	for _, t := range trees {
@@ -108,6 +106,24 @@ func (b *bed) write(progress io.Writer) error {
 	return nil
 }
 
+// plant writes the modules and the small directory.
+func (b *bed) plant() error {
+	const spin = "\x03\x40\x0c\x00\x0b" // loop, br 0, end
+	for name, code := range map[string]string{"trivial.wasm": "", "spin.wasm": spin} {
+		if err := os.WriteFile(b.path(name), wasitest.Command([]byte(code)).Encode(), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(b.path("small"), 0o755); err != nil {
+		return err
+	}
+	line := "func name(argument int) string\n\treturn text[argument]\n\n// what it says\n"
+	if err := os.WriteFile(b.path("small", "FILE"), []byte(strings.Repeat(line, 1000)), 0o644); err != nil {
+		return err
+	}
+	return nil
+}
+
 // environment is what the programs see: nothing of the caller's that could change what they do.
 func (b *bed) environment(state string) []string {
 	return []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "JAIL_STATE=" + b.path(state)}
@@ -115,12 +131,16 @@ func (b *bed) environment(state string) []string {
 
 func (b *bed) startDaemon(ctx context.Context) error {
 	settings := fmt.Appendf(nil, "[pool]\nsize = %d\n", b.pool)
+	if b.runs > 0 {
+		settings = fmt.Appendf(settings, "[admission]\nruns = %d\nmemory = \"%dGiB\"\n", b.runs+b.runs, b.runs)
+	}
 	if err := errors.Join(os.MkdirAll(b.path(b.state), 0o755), os.WriteFile(b.path(b.state, "jaild.toml"), settings, 0o600)); err != nil {
 		return err
 	}
 	b.daemon = exec.Command(filepath.Join(b.bin, "jaild"))
 	b.daemon.Env = b.environment(b.state)
 	b.daemon.Stderr = b.errors
+	b.daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt is for the measurement, which then ends it
 	if err := b.daemon.Start(); err != nil {
 		return fmt.Errorf("%w: run make build first", err)
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -30,16 +29,16 @@ const (
 )
 
 // fetchInside measures fetches in a network namespace, in which public addresses are answered for by the bench itself.
-func fetchInside(ctx context.Context, bin string, stdout, progress io.Writer) error {
+func fetchInside(ctx context.Context, bin, only string, rounds int, stdout, progress io.Writer) error {
 	if fetchtest.Inside() {
-		return measureFetch(ctx, bin, stdout, progress)
+		return measureFetch(ctx, bin, only, rounds, stdout, progress)
 	}
-	cmd := fetchtest.Command(fetchPart, "-bin", bin)
+	cmd := fetchtest.Command(fetchPart, "-bin", bin, "-only", only, "-n", fmt.Sprint(rounds))
 	cmd.Stdout, cmd.Stderr = stdout, progress
 	return cmd.Run()
 }
 
-func measureFetch(ctx context.Context, bin string, stdout, progress io.Writer) (err error) {
+func measureFetch(ctx context.Context, bin, only string, rounds int, stdout, progress io.Writer) (err error) {
 	if err := fetchtest.Enter(); err != nil {
 		return err
 	}
@@ -51,16 +50,44 @@ func measureFetch(ctx context.Context, bin string, stdout, progress io.Writer) (
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	stop, err := startUpstream()
+	host, err := startHelper("", nil, fetchUpstreamPart)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer func() { err = errors.Join(err, host.end()) }()
+	if _, err := host.report(); err != nil { // it is there
+		return err
+	}
 	ways, undo, err := fetchWays(ctx, bin, dir)
 	defer func() { err = errors.Join(err, undo()) }()
 	if err != nil {
 		return err
 	}
+	parts := []struct {
+		name string
+		do   func() error
+	}{
+		{"added", func() error { return added(ways, dir, rounds, stdout, progress) }},
+		{"load", func() error { return underLoad(ctx, ways, stdout, progress) }},
+		{"memory", func() error { return tunnelMemory(ctx, ways, stdout) }},
+		{"flood", func() error { return flood(ctx, ways, max(rounds/floodParts, 1), stdout, progress) }},
+	}
+	for _, p := range parts {
+		if only != "" && only != p.name {
+			continue
+		}
+		if err := p.do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// floodParts: a round of the flood is many requests.
+const floodParts = 5
+
+// underLoad measures several clients at once.
+func underLoad(ctx context.Context, ways []*way, stdout, progress io.Writer) error {
 	results := &table{head: []string{"way to the same host", "clients", "median", "p99", "added to direct", "requests/s", "MiB/s"}}
 	for _, load := range fetchLoads {
 		var direct sample
@@ -87,9 +114,11 @@ func measureFetch(ctx context.Context, bin string, stdout, progress io.Writer) (
 		}
 	}
 	fmt.Fprintf(stdout, "\nFetches, in milliseconds. Small answers of %d bytes over plain HTTP, large ones of %d MiB:\n\n", len(smallAnswer), fetchBig>>20)
-	if err := results.write(stdout); err != nil {
-		return err
-	}
+	return results.write(stdout)
+}
+
+// tunnelMemory measures what open tunnels cost.
+func tunnelMemory(ctx context.Context, ways []*way, stdout io.Writer) error {
 	memory := &table{head: []string{fmt.Sprintf("%d open tunnels", fetchTunnels), "before", "with them", "KiB each"}}
 	for _, w := range ways {
 		if w.pid == 0 || w.name == wayOther || w.name == wayMemory {
@@ -100,47 +129,7 @@ func measureFetch(ctx context.Context, bin string, stdout, progress io.Writer) (
 		}
 	}
 	fmt.Fprintf(stdout, "\nMemory of the proxy's process:\n\n")
-	if err := memory.write(stdout); err != nil {
-		return err
-	}
-	return flood(ctx, ways, stdout)
-}
-
-// flood measures one jail's fetches while the proxy of another is flooded.
-func flood(ctx context.Context, ways []*way, stdout io.Writer) error {
-	var quiet, loud *way
-	for _, w := range ways {
-		switch w.name {
-		case wayJail:
-			quiet = w
-		case wayOther:
-			loud = w
-		}
-	}
-	t := &table{head: []string{"one jail's fetches, 1 client", "median", "p99"}}
-	alone, _, err := quiet.small(ctx, 1, 1000)
-	if err != nil {
-		return err
-	}
-	t.add("alone", millis(alone.median()), millis(alone.percentile(99)))
-	within, cancel := context.WithCancel(ctx)
-	var all sync.WaitGroup
-	for range 32 {
-		all.Go(func() {
-			for within.Err() == nil {
-				_, _, _ = loud.small(within, 1, 100) // it is cancelled in the end
-			}
-		})
-	}
-	beside, _, err := quiet.small(ctx, 1, 1000)
-	cancel()
-	all.Wait()
-	if err != nil {
-		return err
-	}
-	t.add("while 32 clients of another jail ask without a pause", millis(beside.median()), millis(beside.percentile(99)))
-	fmt.Fprintln(stdout)
-	return t.write(stdout)
+	return memory.write(stdout)
 }
 
 // more raises a limit of this process.

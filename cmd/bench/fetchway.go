@@ -45,6 +45,8 @@ type way struct {
 	proxy bool
 	dial  func(context.Context) (net.Conn, error)
 	pid   int // of the proxy
+	door  *os.File
+	group string // of the proxy
 }
 
 // fetchWays starts all of them. undo is never nil.
@@ -57,9 +59,7 @@ func fetchWays(ctx context.Context, bin, dir string) (ways []*way, undo func() e
 		}
 		return err
 	}
-	ways = append(ways, &way{name: wayDirect, host: upstreamIP, dial: func(ctx context.Context) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", upstreamIP+":80")
-	}})
+	ways = append(ways, &way{name: wayDirect, host: upstreamIP, dial: dialUpstream})
 	disk, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"), KeyDir: filepath.Join(dir, "key")})
 	if err != nil {
 		return nil, undo, err
@@ -124,7 +124,7 @@ func endOf(cmd *exec.Cmd) error {
 }
 
 // startJailProxy starts a proxy as the daemon does for a run.
-func startJailProxy(ctx context.Context, bin, group string, names netip.AddrPort, r fetch.Recorder) (*way, func() error, error) {
+func startJailProxy(ctx context.Context, bin, group string, names netip.AddrPort, r fetch.Log) (*way, func() error, error) {
 	filter, err := launch.Launcher{Shim: filepath.Join(bin, "jail-shim")}.CompileFilter(ctx, confine.Filter())
 	if err != nil {
 		return nil, nil, err
@@ -135,15 +135,31 @@ func startJailProxy(ctx context.Context, bin, group string, names netip.AddrPort
 	}
 	all := policy.TopFetch()
 	all.Mode = policy.FetchEnforce
+	denied, err := policy.ParseHost(deniedHost)
+	if err != nil {
+		ids.Release()
+		return nil, nil, err
+	}
+	all.Deny = append(all.Deny, policy.DenyHost(denied))
 	p, err := fetch.Start(ctx, fetch.Spec{Exe: filepath.Join(bin, "jaild"), Cgroup: group, Record: r, Setup: fetch.Setup{UID: ids.Base, Filter: filter,
 		Layers: []fetch.SetupLayer{{Name: "bench", Source: "built in", Fetch: all}}, Ceiling: "bench", Servers: []netip.AddrPort{names}}})
 	if err != nil {
 		ids.Release()
 		return nil, nil, err
 	}
-	door := control.New(p.Door)
+	w := &way{host: upstreamName, proxy: true, pid: p.PID, dial: knocker(p.Door), door: p.Door, group: group}
+	return w, func() error {
+		err := errors.Join(p.Close(), p.Door.Close())
+		ids.Release()
+		return err
+	}, nil
+}
+
+// knocker asks a door for streams.
+func knocker(f *os.File) func(context.Context) (net.Conn, error) {
+	door := control.New(f)
 	var mu sync.Mutex
-	w := &way{host: upstreamName, proxy: true, pid: p.PID, dial: func(context.Context) (net.Conn, error) {
+	return func(context.Context) (net.Conn, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err := door.Send(control.Knock{}); err != nil {
@@ -156,12 +172,7 @@ func startJailProxy(ctx context.Context, bin, group string, names netip.AddrPort
 		}
 		defer files[0].Close()
 		return net.FileConn(files[0])
-	}}
-	return w, func() error {
-		err := errors.Join(p.Close(), door.Close())
-		ids.Release()
-		return err
-	}, nil
+	}
 }
 
 // A recorder puts on record what the daemon would.
@@ -171,9 +182,16 @@ type recorder struct {
 	begun map[uint64]uint64
 }
 
-func (r *recorder) Intend(i fetch.Intent) (string, error) {
-	seq, err := r.log.Append(context.Background(), audit.Entry{Run: "bench", Event: audit.Fetch{Begun: true, Kind: i.Kind, Decision: i.Decision, Layer: i.Layer, Rule: i.Rule,
+func (r *recorder) Intend(i fetch.Intent) (string, error) { return r.IntendAfter(nil, i) }
+
+func (r *recorder) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, error) {
+	var entries []audit.Entry
+	for _, o := range ended {
+		entries = append(entries, r.ended(o))
+	}
+	entries = append(entries, audit.Entry{Run: "bench", Event: audit.Fetch{Begun: true, Kind: i.Kind, Decision: i.Decision, Layer: i.Layer, Rule: i.Rule,
 		Method: i.Method, Scheme: i.Scheme, Host: i.Host, Port: i.Port, Path: i.Path, Resolve: i.Resolve}})
+	_, seq, err := r.log.AppendAll(entries)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.begun[i.ID] = seq
@@ -181,13 +199,16 @@ func (r *recorder) Intend(i fetch.Intent) (string, error) {
 }
 
 func (r *recorder) Ended(o fetch.Outcome) {
+	_, _ = r.log.Append(context.Background(), r.ended(o)) // a log that cannot be written fails the next intent
+}
+
+func (r *recorder) ended(o fetch.Outcome) audit.Entry {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	seq := r.begun[o.ID]
 	delete(r.begun, o.ID)
-	r.mu.Unlock()
-	// A log that cannot be written fails the next intent.
-	_, _ = r.log.Append(context.Background(), audit.Entry{Run: "bench", Cause: seq, Event: audit.Fetch{Kind: "request", Decision: fetch.Allowed, Status: o.Status, In: o.BytesIn, Out: o.BytesOut,
-		Address: o.Address, Connect: o.Connect, First: o.First, Total: o.Total, Reused: o.Reused, Error: o.Error}})
+	return audit.Entry{Run: "bench", Cause: seq, Event: audit.Fetch{Kind: "request", Decision: fetch.Allowed, Status: o.Status, In: o.BytesIn, Out: o.BytesOut,
+		Address: o.Address, Connect: o.Connect, First: o.First, Total: o.Total, Reused: o.Reused, Error: o.Error}}
 }
 
 func (r *recorder) Refused(fetch.Refused) {}

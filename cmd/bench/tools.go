@@ -68,12 +68,13 @@ for i in range(300000): d[i % 1000] = d.get(i % 1000, 0) + i
 var jobs = []struct {
 	name       string
 	jail, host []string
+	module     string // that the other engine runs, below the bundles; "" for what is no single module
 }{
-	{"five-stage pipeline over 100 MB, beside dash with the host's tools", []string{"sh", "-c", pipeline}, []string{"dash", "-c", pipeline}},
-	{"`sha256sum` of 100 MB", []string{"sha256sum", "big"}, []string{"sha256sum", "big"}},
-	{"`sort` of 1,000,000 lines", []string{"sort", "lines"}, []string{"sort", "lines"}},
-	{"Python: calls, JSON, sha256, dictionary", []string{"python3", "-c", pyLoop}, []string{"python3", "-c", pyLoop}},
-	{"JavaScript: calls, loop, beside Node's compiler", []string{"js", "-e", jsLoop}, []string{"node", "-e", jsLoop}},
+	{"five-stage pipeline over 100 MB, beside dash with the host's tools", []string{"sh", "-c", pipeline}, []string{"dash", "-c", pipeline}, ""},
+	{"`sha256sum` of 100 MB", []string{"sha256sum", "big"}, []string{"sha256sum", "big"}, "core-utils/toybox.wasm"},
+	{"`sort` of 1,000,000 lines", []string{"sort", "lines"}, []string{"sort", "lines"}, "core-utils/toybox.wasm"},
+	{"Python: calls, JSON, sha256, dictionary", []string{"python3", "-c", pyLoop}, []string{"python3", "-c", pyLoop}, "python/python.wasm"},
+	{"JavaScript: calls, loop, beside Node's compiler", []string{"js", "-e", jsLoop}, []string{"node", "-e", jsLoop}, "js/qjs.wasm"},
 }
 
 // tools measures the shipped tools: how long each takes to start when nothing is compiled yet and when it is, and how long work takes beside the
@@ -124,11 +125,15 @@ func tools(ctx context.Context, bin string, rounds int, stdout, progress io.Writ
 	if err := t.write(stdout); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "\nWork, compiled before, in milliseconds; medians of 3.\n\n")
-	t = table{head: []string{"", "in a jail", "host's", "times"}}
+	engine, err := b.otherEngine(ctx)
+	if err != nil {
+		fmt.Fprintf(progress, "bench: no other engine: %v\n", err)
+	}
+	fmt.Fprintf(stdout, "\nWork, compiled before, in milliseconds; medians of 3. Wasmtime runs the very same modules, without a jail.\n\n")
+	t = table{head: []string{"", "in a jail", "host's", "times", "wasmtime", "times"}}
 	for _, j := range jobs {
 		fmt.Fprintf(progress, "bench: %s\n", j.name)
-		var in, host sample
+		var in, host, other sample
 		for i := range 4 {
 			took, err := b.once(ctx, "jobs", j.jail)
 			if err != nil {
@@ -143,10 +148,34 @@ func tools(ctx context.Context, bin string, rounds int, stdout, progress io.Writ
 				}
 				host = append(host, took)
 			}
+			if engine == "" || j.module == "" {
+				continue
+			}
+			module := filepath.Join(bin, "bundles", j.module)
+			if took, err = b.timed(ctx, "", append([]string{engine, filepath.Join(b.dir, filepath.Base(module)+".compiled"), module, "."}, j.jail...)); err != nil {
+				return err
+			}
+			if i > 0 {
+				other = append(other, took)
+			}
 		}
-		t.add(j.name, millis(in.median()), orNone(host), times(in.ratio(host)))
+		t.add(j.name, millis(in.median()), orNone(host), times(in.ratio(host)), orNone(other), times(in.ratio(other)))
 	}
 	return t.write(stdout)
+}
+
+// otherSource is the program that runs modules under another engine, from the root of the sources.
+const otherSource = "cmd/bench/testdata/wasmtime"
+
+// otherEngine builds it. It is linked with a library of C that comes with its Go module.
+func (b *toolBed) otherEngine(ctx context.Context) (string, error) {
+	program := filepath.Join(b.dir, "wasmtime")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", program, ".")
+	cmd.Dir, cmd.Env = otherSource, append(os.Environ(), "CGO_ENABLED=1", "GOFLAGS=-buildvcs=false")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return program, nil
 }
 
 func orNone(s sample) string {

@@ -17,7 +17,7 @@ import (
 const warmPart = "warm"
 
 // calm is how long nothing is asked for before what is to be warm. It is not counted.
-const calm = 50 * time.Millisecond
+const calm = 150 * time.Millisecond
 
 // warms measures the same runs of two daemons in turn: of one whose jails wait for runs, and of one that makes each when it is asked for.
 func warms(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer) (err error) {
@@ -69,12 +69,6 @@ func warms(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer
 
 // warmSubjects are pairs: cold and warm.
 func warmSubjects(ctx context.Context, cold, warm *bed) ([]*subject, error) {
-	rested := func(once func(context.Context) (time.Duration, error)) func(context.Context) (time.Duration, error) {
-		return func(ctx context.Context) (time.Duration, error) {
-			time.Sleep(calm)
-			return once(ctx)
-		}
-	}
 	var all []*subject
 	pair := func(name string, once func(b *bed) func(context.Context) (time.Duration, error)) {
 		all = append(all, &subject{name: name, once: rested(once(cold))}, &subject{name: name, once: rested(once(warm))})

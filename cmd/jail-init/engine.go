@@ -15,7 +15,7 @@ import (
 // failureCode is the exit code of a jail-init that could not do as it was told; the answer says why.
 const failureCode = 125
 
-func carryOut(ctx context.Context, order runners.Order, modules [][]byte) (int, runners.Answer) {
+func carryOut(ctx context.Context, order runners.Order, modules [][]byte, ready *guest.Loaded) (int, runners.Answer) {
 	if order.Script != nil {
 		report, err := shell.Run(ctx, order, modules, os.Stdin, os.Stdout, os.Stderr)
 		if err != nil {
@@ -29,7 +29,13 @@ func carryOut(ctx context.Context, order runners.Order, modules [][]byte) (int, 
 		}
 		return 0, runners.Answer{Report: &runners.Report{}}
 	}
-	report, err := guest.Run(ctx, order.Invocation, modules[0], os.Stdin, os.Stdout, os.Stderr)
+	var report runners.Report
+	var err error
+	if ready != nil {
+		report, err = ready.Run(ctx, order.Invocation, os.Stdin, os.Stdout, os.Stderr)
+	} else {
+		report, err = guest.Run(ctx, order.Invocation, modules[0], os.Stdin, os.Stdout, os.Stderr)
+	}
 	if err != nil {
 		return failureCode, runners.Answer{Report: &report, Failure: err.Error()}
 	}

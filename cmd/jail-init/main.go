@@ -26,11 +26,12 @@ func run(args, env []string) int {
 	if len(args) != 1 || args[0] != guest.Stage2 {
 		return fail(errors.New("takes no arguments; it is started inside a jail"))
 	}
+	var ready prepared
 	conn, err := guest.Confine()
 	if err != nil {
 		return fail(err)
 	}
-	order, modules, door, err := receive(conn)
+	order, modules, door, err := receive(conn, &ready)
 	if err != nil {
 		return fail(err)
 	}
@@ -38,7 +39,7 @@ func run(args, env []string) int {
 	if order.Native != nil {
 		code, answer = runNative(order, conn, door)
 	} else {
-		code, answer = carryOut(wasiguest.WithDoor(context.Background(), door), order, modules)
+		code, answer = carryOut(wasiguest.WithDoor(context.Background(), door), order, modules, ready.of(order))
 	}
 	if err := conn.Send(answer); err != nil {
 		return fail(fmt.Errorf("send the report: %w", err))
@@ -48,9 +49,17 @@ func run(args, env []string) int {
 
 // receive reads the order, and the modules and the door to the fetch proxy that come with it. Nothing but stdio, the control socket and the door
 // is open afterwards.
-func receive(conn *control.Conn) (runners.Order, [][]byte, *wasiguest.Door, error) {
+func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *wasiguest.Door, error) {
 	var order runners.Order
 	files, err := conn.Receive(&order)
+	for err == nil && order.Prepare {
+		ready.load(order, files)
+		for _, f := range files {
+			f.Close()
+		}
+		order = runners.Order{}
+		files, err = conn.Receive(&order)
+	}
 	if err != nil {
 		return order, nil, nil, fmt.Errorf("read the order: %w", err)
 	}
@@ -71,6 +80,9 @@ func receive(conn *control.Conn) (runners.Order, [][]byte, *wasiguest.Door, erro
 		return order, nil, nil, fmt.Errorf("the order came with %d descriptors, not with a module", len(files))
 	}
 	var modules [][]byte
+	if ready.of(order) != nil {
+		return order, modules, door, nil
+	}
 	for _, f := range files {
 		module, err := readModule(f)
 		if err != nil {

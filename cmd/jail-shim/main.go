@@ -127,8 +127,9 @@ func serve(conn *control.Conn) error {
 			}
 		}
 	}()
-	restrict := func() error { return instruct(toInit, order, control.Filter{Program: filter, Ceiling: outside}) }
-	if !order.Later {
+	first, second := restrictions(order.Plan, filter, outside, order.Later)
+	restrict := func() error { return toInit.Send(second) }
+	if err = toInit.Send(first); err == nil && !order.Later {
 		err = restrict()
 	}
 	if err == nil {
@@ -150,15 +151,23 @@ func serve(conn *control.Conn) error {
 	return errors.Join(err, jail.Remove())
 }
 
-func instruct(toInit *control.Conn, o control.Order, filter control.Filter) error {
-	restrict := control.Restrict{Rlimits: o.Plan.Rlimits, Landlock: o.Plan.Landlock}
-	if o.Plan.Ceiling != nil {
-		restrict.Ceiling = &o.Plan.Ceiling.Landlock
+// restrictions are the two orders of jail-init. One whose workspace comes later has the first at once, so that all that is left to do then is what names
+// the workspace, and what would forbid that.
+func restrictions(p jail.Plan, filter, outside []byte, later bool) (control.Restrict, control.Filter) {
+	first, second := control.Restrict{Rlimits: p.Rlimits, Later: later}, control.Filter{Program: filter, Ceiling: outside}
+	var ceiling *jail.Landlock
+	if p.Ceiling != nil {
+		ceiling = &p.Ceiling.Landlock
 	}
-	if err := toInit.Send(restrict); err != nil {
-		return err
+	if !later {
+		first.Landlock, first.Ceiling = p.Landlock, ceiling
+		return first, second
 	}
-	return toInit.Send(filter)
+	if ceiling != nil {
+		second.Domains = append(second.Domains, *ceiling)
+	}
+	second.Domains = append(second.Domains, p.Landlock)
+	return first, second
 }
 
 func inherited(o control.Order) runc.Files {

@@ -140,7 +140,11 @@ func scriptText(c jail.ScriptCommand) string {
 	case c.Tool == "":
 		return text + "(found when it runs, among the tools that the policy allows)"
 	}
-	return text + "(" + c.Tool + ")"
+	text += "(" + c.Tool
+	if n := c.Needs; n != nil {
+		text += "; its bundle keeps it to hosts: " + or(strings.Join(n.Hosts, " "), "none") + "; mounts: " + or(strings.Join(n.Mounts, " "), "none")
+	}
+	return text + ")"
 }
 
 func once(i int, name string) string {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -161,11 +164,20 @@ func takePolicy(f *requestFlags, req *supervisor.Request) error {
 
 // readPolicy reads a file that somebody named as a policy.
 func readPolicy(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	// Not to wait for who writes to a FIFO that lies about; what a shell or a caller hands over is in /dev/fd.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, policyError(path, err)
 	}
 	defer f.Close()
+	switch info, err := f.Stat(); {
+	case err != nil:
+		return nil, policyError(path, err)
+	case info.IsDir():
+		return nil, usage("name a file in it", "policy %s: it is a directory", path)
+	case info.Mode()&fs.ModeNamedPipe != 0 && !strings.HasPrefix(path, "/dev/") && !strings.HasPrefix(path, "/proc/"):
+		return nil, usage("put the policy into a file, or hand it over as /dev/stdin", "policy %s: it is a FIFO", path)
+	}
 	text, err := io.ReadAll(io.LimitReader(f, syntax.MaxBytes+1))
 	switch {
 	case err != nil:
@@ -181,6 +193,9 @@ func readPolicy(path string) ([]byte, error) {
 func policyError(path string, err error) error {
 	e := describe(err)
 	e.Message = fmt.Sprintf("policy %s: %v", path, cause(err))
+	if errors.Is(err, fs.ErrNotExist) {
+		e.Hint = "jail profile list shows the profiles; a file is named by its path from here"
+	}
 	return e
 }
 

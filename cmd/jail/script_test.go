@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -39,7 +42,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"makelog": makeLog, "replace": replaceText, "exits": exits, "fill": fill,
+			"makelog": makeLog, "replace": replaceText, "exits": exits, "fill": fill, "freeport": freePort, "awaitport": awaitPort,
 		},
 	})
 }
@@ -87,4 +90,25 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	if got != args[0] {
 		ts.Fatalf("exit code %s, want %s", got, args[0])
 	}
+}
+
+// freePort NAME puts a port of the loopback interface that nobody has into a variable.
+func freePort(ts *testscript.TestScript, _ bool, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	ts.Check(errors.Join(err, l.Close()))
+	ts.Setenv(args[0], port)
+}
+
+// awaitPort PORT waits until a program of the script answers.
+func awaitPort(ts *testscript.TestScript, _ bool, args []string) {
+	for range 600 {
+		if c, err := net.Dial("tcp", "127.0.0.1:"+args[0]); err == nil {
+			ts.Check(c.Close())
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	ts.Fatalf("nobody answers on port %s", args[0])
 }

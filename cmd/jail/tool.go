@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
 
 func (a *app) toolCommand() *cobra.Command {
@@ -24,7 +25,32 @@ type bundleView struct {
 	bundle.Manifest
 	Dir    string            `json:"dir"`
 	Origin *bundle.Installed `json:"origin,omitempty"` // of a pulled one
+	Signer string            `json:"signed_by"`        // the publisher whose keys signed it; "" where nobody did that is known here
 }
+
+// signer is the publisher whose keys of now signed a bundle's manifest, or "".
+func signer(rings trust.Rings, b *bundle.Bundle) string {
+	if b.Signed == "" {
+		return ""
+	}
+	v, err := bundle.Judge(rings, []byte(b.Text), b.Signed)
+	if err != nil {
+		return ""
+	}
+	return v.Ring.Publisher
+}
+
+// signers are the rings in use, or those alone that jail ships where others are not for this user to read.
+func (a *app) signers() (trust.Rings, error) {
+	rings, err := a.rings()
+	if errors.Is(err, fs.ErrPermission) {
+		return trust.Load("", false)
+	}
+	return rings, err
+}
+
+// unsigned says for people of whom a bundle is that nobody signed.
+const unsigned = "nobody: came with jail, or was built here"
 
 // openBundles tells of bundles that are left out on standard error.
 func (a *app) openBundles() (*bundle.Set, error) {
@@ -57,11 +83,16 @@ func (a *app) toolListCommand() *cobra.Command {
 			return err
 		}
 		views := []bundleView{}
-		rows := [][]string{{"TOOL", "VERSION", "ABOUT"}}
+		rings, err := a.signers()
+		if err != nil {
+			return err
+		}
+		rows := [][]string{{"TOOL", "VERSION", "SIGNED BY", "ABOUT"}}
 		for _, b := range set.List() {
-			views = append(views, bundleView{b.Manifest, b.Dir, b.Origin})
+			by := signer(rings, b)
+			views = append(views, bundleView{b.Manifest, b.Dir, b.Origin, by})
 			for _, c := range b.Commands() {
-				rows = append(rows, []string{b.Name + "/" + c.Name, b.Version, c.About})
+				rows = append(rows, []string{b.Name + "/" + c.Name, b.Version, or(by, "nobody"), c.About})
 			}
 		}
 		if len(views) == 0 {
@@ -90,7 +121,12 @@ func (a *app) toolShowCommand() *cobra.Command {
 		if err != nil {
 			return notFound("jail tool list", "%v", err)
 		}
-		return a.show(*asJSON, bundleView{b.Manifest, b.Dir, b.Origin}, func(w io.Writer) error { return writeBundle(w, b, command) })
+		rings, err := a.signers()
+		if err != nil {
+			return err
+		}
+		by := signer(rings, b)
+		return a.show(*asJSON, bundleView{b.Manifest, b.Dir, b.Origin, by}, func(w io.Writer) error { return writeBundle(w, b, command, by) })
 	}
 	return cmd
 }
@@ -108,12 +144,12 @@ func findTool(set *bundle.Set, name string) (*bundle.Bundle, *bundle.Command, er
 	return b, &c, err
 }
 
-func writeBundle(w io.Writer, b *bundle.Bundle, command *bundle.Command) error {
+func writeBundle(w io.Writer, b *bundle.Bundle, command *bundle.Command, by string) error {
 	var rows [][]string
 	if command != nil {
 		rows = append(rows, []string{"command", command.Name + ": " + command.About})
 	}
-	rows = append(rows, []string{"bundle", b.Name + " " + b.Version}, []string{"about", b.About}, []string{"folder", b.Dir})
+	rows = append(rows, []string{"bundle", b.Name + " " + b.Version}, []string{"about", b.About}, []string{"folder", b.Dir}, []string{"signed by", or(by, unsigned)})
 	if in := b.Origin; in != nil {
 		rows = append(rows, []string{"publisher", in.Publisher}, []string{"pulled", in.Time.Format(time.RFC3339) + " from " + in.Source}, []string{"manifest", in.Manifest})
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,6 +110,9 @@ func loadFolder(dir string) (*bundle.Bundle, error) {
 		return nil, err
 	}
 	b, err := bundle.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, notFound("a bundle's folder has a bundle.json, and the bundle's name", "%v", err)
+	}
 	if err != nil {
 		return nil, failed(err, "a bundle's folder has a bundle.json, and the bundle's name", "%v", err)
 	}

@@ -57,7 +57,7 @@ func TestTools(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Errorf("list: %d, %s", code, stderr)
 	}
-	equal(t, out, "TOOL         VERSION  ABOUT\nwords/count  1.0.0    Count words.\nwords/spell  1.0.0    Spell words.\n")
+	equal(t, out, "TOOL         VERSION  SIGNED BY  ABOUT\nwords/count  1.0.0    nobody     Count words.\nwords/spell  1.0.0    nobody     Spell words.\n")
 
 	for _, c := range []struct{ name, want string }{{"count", "command     count: Count words."}, {"words/spell", "command     spell: Spell words."}, {"words", "commands    count: Count words."}} {
 		if code, out, stderr := try(t, store, "tool", "show", c.name); code != 0 || !strings.Contains(out, c.want) {

@@ -106,6 +106,8 @@ type Restrict struct {
 	Landlock jail.Landlock `json:"landlock"`
 	// Ceiling is the host's own domain, put on before the plan's.
 	Ceiling *jail.Landlock `json:"ceiling,omitempty"`
+	// Later says that the domains come with the filter: they name the workspace, and it is not there yet.
+	Later bool `json:"later,omitempty"`
 }
 
 // Unable is what jail-init says in place of a report when it could not restrict itself. The tool has not run.
@@ -118,13 +120,20 @@ type Unable struct {
 type Filter struct {
 	Program []byte `json:"program"`           // struct sock_filter instructions
 	Ceiling []byte `json:"ceiling,omitempty"` // the host's own, put on before it
+	// Domains are put on before both, in order: those of a jail that stood before its workspace was there.
+	Domains []jail.Landlock `json:"domains,omitempty"`
 }
 
 // ShimFilterArg is the argument with which jail-shim compiles a filter that it reads from standard input.
 const ShimFilterArg = "filter"
 
 // Knock is what the inside of a jail writes to the door of its fetch proxy for a stream.
-type Knock struct{}
+//
+// Scope says for whom: 0 is the run itself, n the n-th of the narrower ones that the proxy was given. Whoever is inside can say any of them, and
+// has no more with any than the run has.
+type Knock struct {
+	Scope int `json:"scope,omitempty"`
+}
 
 // Opened is the answer, with the stream's descriptor unless it is refused.
 type Opened struct {

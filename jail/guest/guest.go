@@ -83,13 +83,15 @@ func enter(conn *control.Conn, env []string) error {
 			return layer("limits", fmt.Errorf("rlimit %s: %w", r.Name, err))
 		}
 	}
-	if order.Ceiling != nil {
-		if err := landlock.Restrict(*order.Ceiling); err != nil {
-			return layer("landlock", fmt.Errorf("the host's ceiling: %w", err))
+	if !order.Later {
+		if order.Ceiling != nil {
+			if err := landlock.Restrict(*order.Ceiling); err != nil {
+				return layer("landlock", fmt.Errorf("the host's ceiling: %w", err))
+			}
 		}
-	}
-	if err := landlock.Restrict(order.Landlock); err != nil {
-		return layer("landlock", err)
+		if err := landlock.Restrict(order.Landlock); err != nil {
+			return layer("landlock", err)
+		}
 	}
 	if err := CloseOthers(); err != nil {
 		return err
@@ -106,7 +108,8 @@ func CloseOthers() error {
 }
 
 // Confine is stage 2: it loads the inner filter on all threads, after which nothing can be executed any more, and returns the
-// control socket, on which the invocation comes.
+// control socket, on which the invocation comes. Where the jail stood before its workspace did, the domains are put on here and on all threads, too. Only
+// then does the engine read anything: a module, the invocation.
 func Confine() (*control.Conn, error) {
 	conn, err := control.Inherit(control.InitControl)
 	if err != nil {
@@ -128,6 +131,11 @@ func confine(conn *control.Conn) error {
 	var filter control.Filter
 	if _, err := conn.Receive(&filter); err != nil {
 		return fmt.Errorf("read filter: %w", err)
+	}
+	for _, domain := range filter.Domains {
+		if err := landlock.Restrict(domain); err != nil {
+			return layer("landlock", err)
+		}
 	}
 	if len(filter.Program) == 0 {
 		return layer("seccomp", errors.New("inner filter is empty"))

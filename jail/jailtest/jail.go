@@ -21,9 +21,12 @@ import (
 // hang is how long a jail may take before the test is ended as one that hangs.
 var hang = Bound(time.Minute)
 
-// Bound is a test's bound on what hangs. On an emulated processor, which the environment of cmd/vmtest's machines tells of, it is six times as long.
+// Emulated says that the processor is a program, as the environment of cmd/vmtest's machines tells.
+func Emulated() bool { return os.Getenv("JAIL_VM_BUILT") != "" }
+
+// Bound is a test's bound on what hangs: six times as long on an emulated processor.
 func Bound(d time.Duration) time.Duration {
-	if os.Getenv("JAIL_VM_BUILT") != "" {
+	if Emulated() {
 		return 6 * d
 	}
 	return d

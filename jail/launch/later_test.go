@@ -2,6 +2,7 @@ package launch_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -153,6 +154,50 @@ func TestAttachOnce(t *testing.T) {
 		if j, err := s.TryStart(t); !errors.As(err, &layer) {
 			t.Errorf("%s: %v", name, err)
 			j.End()
+		}
+	}
+}
+
+// The domains of a jail that stood before its workspace are put on when it runs already, and on all of its threads: what they alone refuse is refused
+// whichever thread asks, by the plan's domain and by the host's.
+func TestDomainsComeLater(t *testing.T) {
+	for name, forbid := range map[string]func(*jailtest.Setup){
+		"the plan's": func(s *jailtest.Setup) { onlyRead(s.Plan.Landlock.Rules) },
+		"the host's": func(s *jailtest.Setup) {
+			c := jail.Ceiling{Filter: s.Plan.OuterFilter, Landlock: s.Plan.Landlock}
+			c.Landlock.Rules = slices.Clone(c.Landlock.Rules)
+			onlyRead(c.Landlock.Rules)
+			s.Plan.Ceiling = &c
+		},
+		"neither": func(*jailtest.Setup) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := jailtest.New(t)
+			s.Later = true
+			giveShadow(t, s)
+			forbid(s)
+			j := s.Start(t)
+			want := "EACCES"
+			if name == "neither" {
+				want = ""
+			}
+			for n := range 20 { // the probe does each on whatever thread it is on
+				if r := j.One("=fill", text(fmt.Sprint("/tmp/", n)), i(1)); r.Errno != want {
+					t.Fatalf("write %d to /tmp: %v, want %q", n, r, want)
+				}
+			}
+			if r := j.One("=fill", text("/workspace/new"), i(1)); r.Errno != "" {
+				t.Errorf("write to the workspace: %v", r)
+			}
+		})
+	}
+}
+
+// onlyRead takes the right to write from the rules of /tmp.
+func onlyRead(rules []jail.LandlockRule) {
+	for n := range rules {
+		if rules[n].Path == "/tmp" {
+			rules[n].Write = false
 		}
 	}
 }

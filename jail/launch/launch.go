@@ -132,7 +132,6 @@ func (p *Process) start(o control.Order) error {
 
 // watch waits for the end of the jail's first process, and takes what the shim hands out until then.
 func (p *Process) watch() {
-	defer close(p.ended)
 	said, files, err := p.hear()
 	for ; err == nil && (said.Shared != nil || said.Done != nil); said, files, err = p.hear() {
 		p.shared <- answerOf(said, files) // whoever asked waits for the answer
@@ -148,11 +147,12 @@ func (p *Process) watch() {
 	case err == nil && said.Exited == nil:
 		err = errors.New("jail-shim did not say how the jail ended")
 	}
-	if err != nil {
-		p.exited <- exit{err: err}
-		return
+	end := exit{err: err}
+	if err == nil {
+		end = exit{status: *said.Exited, refused: said.Refused}
 	}
-	p.exited <- exit{status: *said.Exited, refused: said.Refused}
+	close(p.ended) // first: whoever has waited for the end is told that it has come
+	p.exited <- end
 }
 
 func (p *Process) hear() (said control.FromShim, files []*os.File, err error) {

@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 // Parse reads a script. The error, if any, is an *Error.
 func Parse(name, text string) (*Script, error) {
 	if len(text) > MaxBytes {
-		return nil, &Error{name, []Problem{{1, 1, fmt.Sprintf("the script has %d bytes, more than %d: run it in parts", len(text), MaxBytes)}}}
+		return nil, &Error{name, []Problem{{1, 1, fmt.Sprintf("the script has more than %d bytes: run it in parts", MaxBytes)}}}
 	}
 	if at := strings.IndexByte(text, 0); at >= 0 {
 		line := 1 + strings.Count(text[:at], "\n")

@@ -170,6 +170,8 @@ func web(w http.ResponseWriter, r *http.Request) {
 		}
 	case path == "/big":
 		w.Write([]byte(strings.Repeat("0123456789abcdef", 200_000)))
+	case r.URL.Path == "/agent":
+		fmt.Fprint(w, r.UserAgent())
 	default:
 		body, _ := io.ReadAll(r.Body)
 		u := (&url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}).String()

@@ -130,6 +130,16 @@ var fetchDifferences = []struct {
 	{[]string{"-s", "--silen", "$A/x"}, 2, "no such option", "Options are whole words"},
 	{[]string{"-s", "--no-include", "$A/x"}, 2, "no such option", "Options are whole words"},
 	{[]string{"-s", "--retry", "3", "$A/x"}, 2, "no such option", "flags that it does not have"},
+	{[]string{"-s", "-F", "a=b", "$A/x"}, 2, "no such option", "flags that it does not have"},
+	{[]string{"-s", "-r", "0-1", "$A/x"}, 2, "no such option", "flags that it does not have"},
+	{[]string{"-s", "-K", "missing", "$A/x"}, 2, "no such option", "flags that it does not have"},
+	{[]string{"-s", "-OJ", "$A/x"}, 2, "no such option", "flags that it does not have"},
+	{[]string{"-s", "-k", "$A/x"}, 2, "checks certificates", "TLS (`-k`)"},
+	{[]string{"-s", "-x", "http://127.0.0.1:9", "$A/x"}, 2, "the only way out", "proxies (`-x`)"},
+	{[]string{"-s", "$A/{a,b}"}, 0, "GET /%7Ba,b%7D", "URLs are not expanded"},
+	{[]string{"-s", "$A/agent"}, 0, "jail-fetch/1.0", "`jail-fetch/1.0`"},
+	{[]string{"-o", "/dev/null", "$A/x"}, 0, "", "a progress meter"},
+	{[]string{"-w", "%{http_code}", "$A/denied"}, 7, "is not allowed", "the proxy's words on standard error"},
 	{[]string{"-sS", "http:///$HOST/x"}, 3, "no host", "slashes too few or too many"},
 	{[]string{"-s", " $A/x"}, 1, "", "slashes too few or too many"},
 	{[]string{"-sS", "file:///etc/hostname"}, 1, "neither http nor https", "neither http nor https"},
@@ -156,6 +166,9 @@ func TestFetchDifferences(t *testing.T) {
 		want := onHost(t, t.TempDir(), "", append([]string{"curl"}, c.args...)...)
 		if got.code != c.code || !strings.Contains(got.stdout+got.stderr, c.says) {
 			t.Errorf("%q: %d %q %q, want %d and %q", c.args, got.code, got.stdout, got.stderr, c.code, c.says)
+		}
+		if c.says == "" && got.code == 0 && got.stdout+got.stderr != "" {
+			t.Errorf("%q: %q %q, want nothing", c.args, got.stdout, got.stderr)
 		}
 		if got.code == want.code && got.stdout == want.stdout && got.stderr == want.stderr {
 			t.Errorf("%q: fetch does what curl does: %d %q", c.args, got.code, got.stdout)

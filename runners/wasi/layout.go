@@ -23,7 +23,7 @@ func (s *scan) custom(r *reader) {
 		}
 	case LayoutSection:
 		switch want := runners.Layout(r.b); want {
-		case runners.LayoutRooted, runners.LayoutPreopens:
+		case runners.LayoutRooted, runners.LayoutPreopens, runners.LayoutWorking:
 			s.info.Layout = want
 		}
 	}

@@ -168,6 +168,7 @@ func TestLayout(t *testing.T) {
 		{"broken producers", []Custom{{Name: "producers", Data: []byte{9, 9, 9}}}, runners.LayoutPreopens},
 		{"asks", []Custom{{Name: wasi.LayoutSection, Data: []byte("rooted")}}, runners.LayoutRooted},
 		{"asks otherwise", []Custom{{Name: "go:buildid"}, {Name: wasi.LayoutSection, Data: []byte("preopens")}}, runners.LayoutPreopens},
+		{"asks for one directory", []Custom{{Name: wasi.LayoutSection, Data: []byte("working")}}, runners.LayoutWorking},
 		{"asks for nonsense", []Custom{{Name: wasi.LayoutSection, Data: []byte("host")}}, runners.LayoutPreopens},
 	} {
 		m := Command(nop)

@@ -104,14 +104,14 @@ func (p *Proxy) admit(ctx context.Context, door *control.Conn) {
 		if err != nil {
 			return
 		}
-		if err := p.open(ctx, door); err != nil {
+		if err := p.open(ctx, door, knock.Scope); err != nil {
 			return
 		}
 	}
 }
 
-func (p *Proxy) open(ctx context.Context, door *control.Conn) error {
-	if len(p.streams) >= maxStreams {
+func (p *Proxy) open(ctx context.Context, door *control.Conn, scope int) error {
+	if len(p.streams) >= maxStreams || scope < 0 || scope >= len(p.scopes) {
 		return door.Send(control.Opened{Refused: true})
 	}
 	ours, theirs, err := control.Pair("stream")
@@ -127,7 +127,7 @@ func (p *Proxy) open(ctx context.Context, door *control.Conn) error {
 	if err != nil {
 		return err
 	}
-	go p.Serve(ctx, conn)
+	go p.serve(ctx, conn, p.scopes[scope])
 	return nil
 }
 

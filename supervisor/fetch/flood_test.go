@@ -40,6 +40,10 @@ func (g *gated) Intend(i Intent) (string, error) {
 	return g.notes.Intend(i)
 }
 
+func (g *gated) IntendAfter(ended []Outcome, i Intent) (string, error) {
+	return intendAfter(g, ended, i)
+}
+
 // TestFlood: a jail that asks for more than its log can take fills its own queue, which has an end, and no other's; and when the log takes records
 // again, each of its requests is answered (T-249).
 func TestFlood(t *testing.T) {
@@ -106,5 +110,36 @@ func TestFlood(t *testing.T) {
 	other.Close()
 	if intents, ends, _ := g.take(); len(intents) != flood || len(ends) != flood || g.most != maxRecording {
 		t.Errorf("%d intents, %d ends, %d at one time", len(intents), len(ends), g.most)
+	}
+}
+
+// TestRefusalRate: a run is told so many refusals a second and no more, however many it asks for; what is granted does not wait behind them (T-249).
+func TestRefusalRate(t *testing.T) {
+	w := newWorld(t, anyTo)
+	w.names.Set(upName, []string{upIP})
+	fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
+	now := time.Now()
+	for i := range refusalRate {
+		if wait := w.proxy.paced.turn(now); wait != 0 {
+			t.Fatalf("refusal %d waits %s", i, wait)
+		}
+	}
+	refused := make(chan time.Duration, 1)
+	go func() {
+		if status, _ := w.get("http://127.0.0.1/"); status != 400 {
+			t.Errorf("refused: %d", status)
+		}
+		refused <- time.Since(now)
+	}()
+	if status, body := w.get("http://up.example.com/"); status != 200 || body != "hi" {
+		t.Errorf("granted: %d %q", status, body)
+	}
+	if took := <-refused; took < time.Second {
+		t.Errorf("one more refusal came after %s", took)
+	}
+	ended := make(chan struct{})
+	close(ended)
+	for range 3 * refusalRate { // none of them waits
+		w.proxy.pace(ended)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // intercept ends a tunnel's TLS here, with a certificate of the run's own authority, and serves the requests inside as any others: each is decided
 // with its method and its path, and sent over TLS of the proxy's own. The host has been found to be one that some rule grants.
 func (s *stream) intercept(ctx context.Context, t Target) {
-	if _, refused := s.p.decide(kindHost, modeIntercept, "CONNECT", t); refused != nil {
+	if _, refused := s.p.decide(s.eff, kindHost, modeIntercept, "CONNECT", t); refused != nil {
 		s.reply(refused)
 		return
 	}
@@ -27,7 +27,7 @@ func (s *stream) intercept(ctx context.Context, t Target) {
 			Layer: "fetch", Rule: "the tool's TLS with the proxy: " + publicError(err), Mode: modeIntercept})
 		return
 	}
-	s.p.requests(ctx, conn, bufio.NewReaderSize(conn, 4<<10), &t)
+	s.p.requests(ctx, conn, bufio.NewReaderSize(conn, 4<<10), &t, s.eff)
 	_ = conn.CloseWrite() // the tool may have gone
 }
 

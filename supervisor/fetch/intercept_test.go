@@ -103,7 +103,7 @@ func TestIntercept(t *testing.T) {
 	if _, err := w.inside("opaque.example.com", 443); err == nil || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("an opaque tunnel answers with the proxy's certificate: %v", err)
 	}
-	clear(w.proxy.pool.idle)
+	w.forget()
 	if got, _, _ := up.Took(); bytes.Contains(got, []byte("/ok/")) {
 		t.Errorf("the host was sent %q", got)
 	}

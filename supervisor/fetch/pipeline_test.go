@@ -150,10 +150,7 @@ func TestAddresses(t *testing.T) {
 	if asked := w.names.Asked(); len(asked) != 1 {
 		t.Errorf("one request asked for %v", asked)
 	}
-	for _, u := range w.proxy.pool.idle["http://rebind.example.com:80"] {
-		u.close()
-	}
-	clear(w.proxy.pool.idle)
+	w.forget()
 	if status, _ := w.get("http://rebind.example.com/"); status != 403 {
 		t.Errorf("second: %d", status)
 	}
@@ -190,7 +187,7 @@ func TestRecords(t *testing.T) {
 	if status, body := w.get("https://up.example.com/a?token=s3cr3t", "Connection: close"); status != 200 || body != "hello" {
 		t.Fatalf("%d %s", status, body)
 	}
-	clear(w.proxy.pool.idle)
+	w.forget()
 	intents, ends, refused := w.notes.take()
 	if len(intents) != 1 || len(ends) != 1 || len(refused) != 0 {
 		t.Fatalf("%d intents, %d outcomes, %d refusals", len(intents), len(ends), len(refused))
@@ -246,6 +243,6 @@ func TestTLS(t *testing.T) {
 				t.Errorf("%s %s: %d %s", n, url, status, body)
 			}
 		}
-		clear(w.proxy.pool.idle)
+		w.forget()
 	}
 }

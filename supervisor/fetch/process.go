@@ -34,9 +34,16 @@ type Spec struct {
 	Cgroup string // of the proxy alone; empty leaves it in the daemon's
 	Setup  Setup
 	// Record puts on record what the proxy does. Its Intend returns before anything is dialled.
-	Record Recorder
+	Record Log
 	// Died is called once if the proxy ends before it is told to.
 	Died func(error)
+}
+
+// A Log is the daemon's record of a run.
+type Log interface {
+	Recorder
+	// IntendAfter is Intend, behind the ends of requests before it: the disk is waited for once, for all of them.
+	IntendAfter(ended []Outcome, i Intent) (refuse string, err error)
 }
 
 // A Process is the proxy of one run, seen from the daemon.
@@ -151,8 +158,8 @@ func (p *Process) listen() {
 		case m.Failed != "":
 			failed = errors.New(m.Failed)
 		case m.Intent != nil:
-			p.release()
-			p.atOnce(func() { p.intent(*m.Intent) })
+			held := p.unhold()
+			p.atOnce(func() { p.intent(held, *m.Intent) })
 		case m.Outcome != nil:
 			p.mu.Lock()
 			known := p.open[m.Outcome.ID]
@@ -194,15 +201,27 @@ func (p *Process) hold(o Outcome) {
 	}
 }
 
-// release puts on record what was held.
-func (p *Process) release() {
+// unhold takes over what was held.
+func (p *Process) unhold() []Outcome {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unheld()
+}
+
+func (p *Process) unheld() []Outcome {
 	held := p.held
 	p.held = nil
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil
 	}
+	return held
+}
+
+// release puts on record what was held.
+func (p *Process) release() {
+	p.mu.Lock()
+	held := p.unheld()
 	p.asked.Add(len(held)) // under the lock: who waits for asked has released before
 	p.mu.Unlock()
 	for _, o := range held {
@@ -215,15 +234,19 @@ func (p *Process) release() {
 	}
 }
 
-func (p *Process) intent(i Intent) {
+// intent puts one on record, behind what was held.
+func (p *Process) intent(held []Outcome, i Intent) {
 	a := Answer{ID: i.ID}
 	if own := ownAddress(i.Addresses); own != "" {
 		a.Refuse = own
+		for _, o := range held {
+			p.spec.Record.Ended(o)
+		}
 	} else {
 		p.mu.Lock()
 		p.open[i.ID] = true
 		p.mu.Unlock()
-		refuse, err := p.spec.Record.Intend(i)
+		refuse, err := p.spec.Record.IntendAfter(held, i)
 		a.Refuse, a.Failed = refuse, err != nil
 		if a.Failed || refuse != "" {
 			p.mu.Lock()

@@ -29,6 +29,8 @@ type Setup struct {
 	Roots   []byte            `json:"roots"` // PEM
 	Secrets map[string]Secret `json:"secrets,omitempty"`
 	Queries bool              `json:"queries,omitempty"` // queries are recorded as they are
+	// Scopes narrow the layers further, each for some of the tools of a script.
+	Scopes []SetupLayer `json:"scopes,omitempty"`
 	// Intercept ends the TLS of tunnels at the proxy, with an authority of its own, where no rule says that they are opaque.
 	Intercept bool `json:"intercept,omitempty"`
 }

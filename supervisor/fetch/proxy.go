@@ -35,13 +35,14 @@ type Recorder interface {
 
 // A Proxy serves the streams of one run.
 type Proxy struct {
-	eff     policy.Effective
+	scopes  []policy.Effective // the run's own first; see control.Knock
 	fetch   policy.Fetch
 	setup   Setup
 	record  Recorder
 	resolve *Resolver
 	roots   func() *x509.CertPool
 	run     *purse
+	paced   *purse // the rate of refusals
 	pool    pool
 	trail   trail
 	// authority signs for hosts where TLS of tools ends here; nil: it never does.
@@ -70,8 +71,17 @@ func New(s Setup, r Recorder) (*Proxy, error) {
 			return nil, err
 		}
 	}
-	p := &Proxy{eff: eff, fetch: eff.Policy().Fetch, setup: s, record: r, hosts: map[string]*purse{}, refused: map[string]*tally{}, bodies: make(chan struct{}, maxBodies),
+	scopes := []policy.Effective{eff}
+	for _, l := range s.Scopes {
+		narrower, err := policy.Resolve(append(eff.Layers(), policy.Layer{Name: l.Name, Source: l.Source, Policy: policy.Policy{Fetch: l.Fetch}})...)
+		if err != nil {
+			return nil, err
+		}
+		scopes = append(scopes, narrower)
+	}
+	p := &Proxy{scopes: scopes, fetch: eff.Policy().Fetch, setup: s, record: r, hosts: map[string]*purse{}, refused: map[string]*tally{}, bodies: make(chan struct{}, maxBodies),
 		resolve: &Resolver{Servers: s.Servers, Dial: (&net.Dialer{}).DialContext}, streams: make(chan struct{}, maxStreams)}
+	p.paced = newPurse("", policy.FetchBounds{Rate: refusalRate})
 	p.run = newPurse("fetch.limits", runBounds(p.fetch))
 	if s.Intercept {
 		if p.authority, err = newAuthority(time.Now()); err != nil {
@@ -108,8 +118,8 @@ type trip struct {
 	held    bool        // a place among the bodies
 }
 
-// decide asks the policy. The refusal is nil where the request may go on. mode says who ends the TLS.
-func (p *Proxy) decide(kind, mode, method string, t Target) (*trip, *refusal) {
+// decide asks the policy of a scope. The refusal is nil where the request may go on. mode says who ends the TLS.
+func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target) (*trip, *refusal) {
 	q := policy.Connect{Host: t.Host, Port: t.Port, Method: method, Path: t.Path, Tunnel: kind == kindTunnel, WebSocket: kind == kindWebSocket}
 	if kind == kindTunnel || kind == kindHost {
 		q.Method = ""
@@ -120,7 +130,7 @@ func (p *Proxy) decide(kind, mode, method string, t Target) (*trip, *refusal) {
 	if q.Method != "" {
 		tr.what.After, tr.what.Hops = p.trail.follow(t)
 	}
-	d := p.eff.Decide(q)
+	d := eff.Decide(q)
 	tr.what.Layer, tr.what.Rule = d.Layer, d.Rule
 	switch {
 	case d.Allowed:

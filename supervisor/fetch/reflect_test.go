@@ -64,11 +64,6 @@ func TestReflection(t *testing.T) {
 				}
 			}
 		}
-		for _, list := range w.proxy.pool.idle {
-			for _, u := range list {
-				u.close()
-			}
-		}
-		clear(w.proxy.pool.idle)
+		w.forget()
 	}
 }

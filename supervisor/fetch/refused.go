@@ -34,6 +34,26 @@ func (p *Proxy) refuse(w What) {
 	p.record.Refused(Refused{What: w, Count: 1})
 }
 
+// refusalRate is how many refusals a run is told in one second; the others wait for their turn. Who asks for what it cannot have as fast as it can
+// would else keep a processor busy that others' requests need.
+const refusalRate = 200
+
+// pace waits for the turn of a refusal, or until ended.
+func (p *Proxy) pace(ended <-chan struct{}) {
+	p.paced.mu.Lock()
+	wait := p.paced.turn(time.Now())
+	p.paced.mu.Unlock()
+	if wait <= 0 {
+		return
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ended:
+	}
+}
+
 // settle tells what has not been told.
 func (p *Proxy) settle() {
 	p.mu.Lock()

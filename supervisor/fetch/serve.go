@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/jail-sandbox/jail/policy"
 )
 
 // Bounds of a tool's streams.
@@ -20,7 +22,9 @@ const (
 )
 
 // Serve answers the requests of one stream, one after the other, each decided anew.
-func (p *Proxy) Serve(ctx context.Context, conn net.Conn) {
+func (p *Proxy) Serve(ctx context.Context, conn net.Conn) { p.serve(ctx, conn, p.scopes[0]) }
+
+func (p *Proxy) serve(ctx context.Context, conn net.Conn, eff policy.Effective) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -30,11 +34,11 @@ func (p *Proxy) Serve(ctx context.Context, conn net.Conn) {
 	default:
 		return
 	}
-	p.requests(ctx, conn, bufio.NewReaderSize(conn, 4<<10), nil)
+	p.requests(ctx, conn, bufio.NewReaderSize(conn, 4<<10), nil, eff)
 }
 
 // requests serves a stream, or the inside of a tunnel.
-func (p *Proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, inside *Target) {
+func (p *Proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, inside *Target, eff policy.Effective) {
 	for {
 		_ = conn.SetDeadline(time.Now().Add(idleStream)) // an error shows at the next read
 		if _, err := r.Peek(1); err != nil {
@@ -43,10 +47,10 @@ func (p *Proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, in
 		_ = conn.SetDeadline(time.Now().Add(headTime))
 		h, err := readHead(r)
 		if err != nil {
-			p.badHead(conn, err)
+			p.badHead(ctx, conn, err)
 			return
 		}
-		s := &stream{p: p, conn: conn, r: r, h: h, inside: inside}
+		s := &stream{p: p, conn: conn, r: r, h: h, inside: inside, eff: eff, ended: ctx.Done()}
 		if !s.handle(ctx) {
 			return
 		}
@@ -54,13 +58,13 @@ func (p *Proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, in
 }
 
 // badHead answers what is no request, and puts it on record.
-func (p *Proxy) badHead(conn net.Conn, err error) {
+func (p *Proxy) badHead(ctx context.Context, conn net.Conn, err error) {
 	var b *BadTarget
 	if !errors.As(err, &b) {
 		return // the stream ended, or nothing came
 	}
 	p.refuse(What{ID: p.ids.Add(1), Kind: kindRequest, Decision: Denied, Layer: "fetch", Rule: "strict HTTP/1.1: " + b.Why})
-	(&stream{p: p, conn: conn, h: &head{}}).reply(badRequest(err))
+	(&stream{p: p, conn: conn, h: &head{}, ended: ctx.Done()}).reply(badRequest(err))
 }
 
 // A stream is a request on its stream.
@@ -71,10 +75,13 @@ type stream struct {
 	h    *head
 	// inside is the host of the tunnel whose TLS ends here; nil: the stream is the tool's own to the proxy.
 	inside *Target
+	eff    policy.Effective // of whom the stream was opened for
+	ended  <-chan struct{}  // closed when nothing is waited for any more
 }
 
 // reply answers in the proxy's own words and ends the stream, letting the tool finish what it is saying.
 func (s *stream) reply(r *refusal) {
+	s.p.pace(s.ended)
 	_ = s.conn.SetDeadline(time.Now().Add(lingerTime))
 	if _, err := s.conn.Write(r.answer(s.h.method)); err != nil {
 		return
@@ -108,7 +115,7 @@ func (s *stream) handle(ctx context.Context) bool {
 		s.bad(err)
 		return false
 	}
-	tr, refused := s.p.decide(kind, s.mode(t), s.h.method, t)
+	tr, refused := s.p.decide(s.eff, kind, s.mode(t), s.h.method, t)
 	if refused != nil {
 		s.reply(refused)
 		return false

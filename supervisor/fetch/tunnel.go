@@ -30,11 +30,11 @@ func (s *stream) tunnel(ctx context.Context) {
 		s.bad(err)
 		return
 	}
-	if s.p.authority != nil && !s.p.eff.Decide(policy.Connect{Host: t.Host, Port: t.Port, Tunnel: true}).Allowed {
+	if s.p.authority != nil && !s.eff.Decide(policy.Connect{Host: t.Host, Port: t.Port, Tunnel: true}).Allowed {
 		s.intercept(ctx, t)
 		return
 	}
-	tr, refused := s.p.decide(kindTunnel, modeOpaque, "CONNECT", t)
+	tr, refused := s.p.decide(s.eff, kindTunnel, modeOpaque, "CONNECT", t)
 	if refused != nil {
 		s.reply(refused)
 		return

@@ -114,7 +114,7 @@ func TestBadTargetsByEveryWay(t *testing.T) {
 	if out := w.sendInside("a.example", 443, "GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n"); !strings.HasPrefix(out, "HTTP/1.1 200") {
 		t.Errorf("%q", out)
 	}
-	clear(w.proxy.pool.idle)
+	w.forget()
 }
 
 // TestSmugglingInside: the same payloads inside a tunnel that the proxy opens (T-239).
@@ -146,5 +146,5 @@ func TestSmugglingInside(t *testing.T) {
 	if out := w.sendInside(upName, 443, "GET /ok HTTP/1.1\r\nHost: up.example.com\r\n\r\n"); !strings.HasPrefix(out, "HTTP/1.1 200") {
 		t.Errorf("the control: %q", out)
 	}
-	clear(w.proxy.pool.idle)
+	w.forget()
 }

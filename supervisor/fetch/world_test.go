@@ -59,6 +59,17 @@ func (n *notes) Intend(i Intent) (string, error) {
 	return ownAddress(i.Addresses), nil
 }
 
+func (n *notes) IntendAfter(ended []Outcome, i Intent) (string, error) {
+	return intendAfter(n, ended, i)
+}
+
+func intendAfter(r Recorder, ended []Outcome, i Intent) (string, error) {
+	for _, o := range ended {
+		r.Ended(o)
+	}
+	return r.Intend(i)
+}
+
 func (n *notes) Ended(o Outcome) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,14 +113,20 @@ func newWorld(t testing.TB, profile string, change ...func(*Setup)) *world {
 	if w.proxy, err = New(w.setup, w.notes); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		for _, list := range w.proxy.pool.idle {
-			for _, u := range list {
-				u.close()
-			}
-		}
-	})
+	t.Cleanup(w.forget)
 	return w
+}
+
+// forget ends the connections that are kept.
+func (w *world) forget() {
+	w.proxy.pool.mu.Lock()
+	defer w.proxy.pool.mu.Unlock()
+	for _, list := range w.proxy.pool.idle {
+		for _, u := range list {
+			u.close()
+		}
+	}
+	clear(w.proxy.pool.idle)
 }
 
 func setupOf(t testing.TB, profile string) Setup {
@@ -129,6 +146,13 @@ func setupOf(t testing.TB, profile string) Setup {
 
 // stream returns the tool's end of a new stream to the proxy.
 func (w *world) stream() *net.UnixConn {
+	w.t.Helper()
+	conn, _ := w.served()
+	return conn
+}
+
+// served is stream, and says when the proxy is done with it.
+func (w *world) served() (*net.UnixConn, <-chan struct{}) {
 	w.t.Helper()
 	a, f, err := control.Pair("test")
 	if err != nil {
@@ -151,14 +175,14 @@ func (w *world) stream() *net.UnixConn {
 	if err := ours.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		w.t.Fatal(err)
 	}
-	return ours.(*net.UnixConn)
+	return ours.(*net.UnixConn), done
 }
 
-// send sends raw bytes on a new stream and returns all that comes back.
+// send sends raw bytes on a new stream and returns all that comes back, when the proxy is done with it.
 func (w *world) send(raw string) string {
 	w.t.Helper()
-	conn := w.stream()
-	defer conn.Close()
+	conn, done := w.served()
+	defer func() { conn.Close(); <-done }()
 	go func() {
 		_, _ = io.WriteString(conn, raw) // the proxy may refuse before it has read all
 		_ = conn.CloseWrite()

@@ -2,9 +2,10 @@
 
 // Command fetcher asks for URLs in the way of a WASI guest: with Go's own HTTP client, over the streams of its one descriptor to the fetch proxy.
 //
-//	fetcher [-X METHOD] [-d BODY] [-H NAME:VALUE] [-raw] [-again] URL...
+//	fetcher [-cat FILE] [-X METHOD] [-d BODY] [-H NAME:VALUE] [-raw] [-again] URL...
 //
 // It prints the status and the body of each answer; with -again it goes on after one that did not come. With -raw its standard input is what it sends, on one stream, and what comes back is printed.
+// With -cat it prints a file, and asks for nothing.
 package main
 
 import (
@@ -34,7 +35,13 @@ func run() error {
 	header := flag.String("H", "", "")
 	raw := flag.Bool("raw", false, "")
 	again := flag.Bool("again", false, "") // go on after an error
+	cat := flag.String("cat", "", "")
 	flag.Parse()
+	if *cat != "" {
+		text, err := os.ReadFile(*cat)
+		fmt.Print(string(text))
+		return err
+	}
 	fd, err := strconv.Atoi(os.Getenv("JAIL_FETCH_FD"))
 	if err != nil {
 		return fmt.Errorf("there is no fetch proxy")

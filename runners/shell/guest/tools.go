@@ -123,13 +123,21 @@ func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.
 	inv.Env = environment(hc)
 	inv.Cwd = hc.Dir
 	inv.Layout = c.Layout
+	if c.Layout == runners.LayoutWorking { // it knows no other directory, and no name of this one
+		inv.Env = inv.Env[:len(inv.Env)-1]
+	}
+	if inv.Mounts = seen(t.inv.Mounts, c.Unseen); hidden(t.inv.Mounts, c.Unseen, hc.Dir) {
+		t.deny("wasi", "directory "+hc.Dir, ruleBundle)
+		fmt.Fprintf(hc.Stderr, "sh: %s: started in %s, and its %s\n", runners.Printable(args[0], 200), runners.Printable(hc.Dir, 300), ruleBundle)
+		return interp.ExitStatus(exitRefused)
+	}
 	out, wait := stream(hc.Stdout)
 	errOut, waitErr := out, func() {}
 	if hc.Stderr != hc.Stdout {
 		errOut, waitErr = stream(hc.Stderr)
 	}
 	in, _ := hc.Stdin.(*os.File)
-	rep, err := loaded.Run(ctx, inv, in, out, errOut)
+	rep, err := loaded.Run(wasi.WithScope(ctx, c.Scope), inv, in, out, errOut)
 	wait()
 	waitErr()
 	t.count(args[0], rep)
@@ -145,6 +153,28 @@ func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.
 		return nil
 	}
 	return interp.ExitStatus(uint8(rep.ExitCode))
+}
+
+// ruleBundle is said of what a pulled bundle does not ask for.
+const ruleBundle = "bundle does not ask for that mount"
+
+// seen are the mounts that a command sees.
+func seen(all []runners.Mount, unseen []string) []runners.Mount {
+	if len(unseen) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(m runners.Mount) bool { return slices.Contains(unseen, m.Path) })
+}
+
+// hidden reports whether a directory lies in a mount that a command does not see.
+func hidden(all []runners.Mount, unseen []string, dir string) bool {
+	deepest := ""
+	for _, m := range all {
+		if (dir == m.Path || strings.HasPrefix(dir, strings.TrimSuffix(m.Path, "/")+"/")) && len(m.Path) > len(deepest) {
+			deepest = m.Path
+		}
+	}
+	return slices.Contains(unseen, deepest)
 }
 
 // stream is a file for a tool to write to, and what to wait for when the tool has ended. Where the script collects the output (a command

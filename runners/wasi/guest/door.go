@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
 )
 
@@ -15,22 +16,36 @@ var ErrDoor = errors.New("the fetch proxy gives no stream")
 
 // A Door is the jail's way to the fetch proxy: it hands out streams. Several guests may use it at once.
 type Door struct {
+	way   *way
+	scope int
+}
+
+// A way is the socket that all who go through the door share.
+type way struct {
 	mu   sync.Mutex
 	conn *control.Conn
 }
 
 // NewDoor takes over the socket that came with the order.
-func NewDoor(f *os.File) *Door { return &Door{conn: control.New(f)} }
+func NewDoor(f *os.File) *Door { return &Door{way: &way{conn: control.New(f)}} }
+
+// As returns the door for guests that may have no more than one scope of the proxy's; see control.Knock. For runners.NoFetch it is none: nil.
+func (d *Door) As(scope int) *Door {
+	if d == nil || scope == runners.NoFetch {
+		return nil
+	}
+	return &Door{d.way, scope}
+}
 
 // Open returns a new stream to the proxy.
 func (d *Door) Open() (*os.File, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.conn.Send(control.Knock{}); err != nil {
+	d.way.mu.Lock()
+	defer d.way.mu.Unlock()
+	if err := d.way.conn.Send(control.Knock{Scope: d.scope}); err != nil {
 		return nil, ErrDoor
 	}
 	var opened control.Opened
-	files, err := d.conn.Receive(&opened)
+	files, err := d.way.conn.Receive(&opened)
 	if err != nil || opened.Refused || len(files) != 1 {
 		for _, f := range files {
 			f.Close()
@@ -46,6 +61,12 @@ type doorKey struct{}
 // WithDoor lets the guests of a run fetch.
 func WithDoor(ctx context.Context, d *Door) context.Context {
 	return context.WithValue(ctx, doorKey{}, d)
+}
+
+// WithScope keeps the guests of a run to one scope of the door that ctx has.
+func WithScope(ctx context.Context, scope int) context.Context {
+	d, _ := ctx.Value(doorKey{}).(*Door)
+	return WithDoor(ctx, d.As(scope))
 }
 
 // opener returns how a run's guests get streams, or nil if they get none.

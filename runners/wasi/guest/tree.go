@@ -77,6 +77,10 @@ func (t *tree) preopen(inv runners.Invocation, layout runners.Layout) error {
 		d, e := t.view.Root()
 		return t.add("/", d, e)
 	}
+	if layout == runners.LayoutWorking {
+		d, e := t.view.Preopen(cmp.Or(inv.Cwd, "/"))
+		return t.add("/", d, e)
+	}
 	for _, m := range inv.Mounts {
 		if !t.view.Mounted(m.Path) {
 			continue

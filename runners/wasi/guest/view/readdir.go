@@ -41,6 +41,11 @@ func (d *Dir) Entries(cookie uint64, yield func(Entry) bool) Errno {
 			if size == 0 {
 				return sys.EIO
 			}
+			if string(e.Name) == "." {
+				if st, errno := d.Self(); errno == 0 {
+					e.Ino = st.Ino // an overlay lists that of the layer below
+				}
+			}
 			if !d.omits(e.Name) && !yield(e) {
 				return 0
 			}
