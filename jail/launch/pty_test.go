@@ -72,7 +72,11 @@ func TestTerminalInside(t *testing.T) {
 	}
 	j = s.Start(t)
 	r := j.Do(do("ioctl", i(0), i(unix.TIOCSCTTY), i(0)), do("ioctl", i(0), i(unix.TIOCSTI), text("x")), do("ioctl", i(0), i(unix.TIOCSTI), text("\n")))
-	if legacy := read(t, "/proc/sys/dev/tty/legacy_tiocsti"); legacy == "1\n" {
+	legacy, err := os.ReadFile("/proc/sys/dev/tty/legacy_tiocsti") // before Linux 6.2 there is none, and the call is as it ever was
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err != nil || string(legacy) == "1\n" {
 		if firstError(r) != "ok" {
 			t.Errorf("without filters: %v: this test would see nothing", r)
 		}
