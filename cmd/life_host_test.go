@@ -117,6 +117,9 @@ var seed = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	dir := filepath.Join(scratch, "seed")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "jaild.toml"), fmt.Appendf(nil, "[compile]\ntimes = %d\n", slower()), 0o600)); err != nil {
+		return "", err
+	}
 	cmd := exec.Command(filepath.Join(bin, "jail"), "run", "--no-workspace", "--", probe)
 	cmd.Env = append(os.Environ(), "JAIL_STATE="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {

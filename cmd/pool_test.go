@@ -23,9 +23,17 @@ import (
 // pool sets how many jails may wait for runs; a daemon that starts takes that up.
 func (h *host) pool(size int) {
 	h.t.Helper()
-	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"), fmt.Appendf(nil, "[pool]\nsize = %d\n", size), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"), fmt.Appendf(nil, "[pool]\nsize = %d\n[compile]\ntimes = %d\n", size, slower()), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
+}
+
+// slower is how many times as long compiling may take: the machines of cmd/vmtest have an emulated processor.
+func slower() int {
+	if os.Getenv("JAIL_VM_BUILT") != "" {
+		return 30
+	}
+	return 1
 }
 
 // metric returns one of the daemon's, by its name and labels.

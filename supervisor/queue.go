@@ -17,6 +17,7 @@ type Bounds struct {
 	Warm    int           // jails that stand and wait for runs; 0: none
 
 	Connections int // of clients, at one time
+	Compile     int // how many times the usual time a module may take to compile; 0 is 1
 }
 
 // A user that is not alone may take so much of a bound, and no more: the rest is where everybody else gets in at once.

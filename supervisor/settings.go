@@ -32,6 +32,9 @@ import (
 //
 //	[pool]
 //	size = 8                     # jails that stand and wait for runs, at most; 0 for none
+//
+//	[compile]
+//	times = 1                    # as much time as usual a module may take to compile; more for a slow processor
 type Settings struct {
 	Metrics   string `json:"metrics"`
 	Admission struct {
@@ -43,6 +46,9 @@ type Settings struct {
 	Pool struct {
 		Size *int `json:"size"`
 	} `json:"pool"`
+	Compile struct {
+		Times *int `json:"times"`
+	} `json:"compile"`
 }
 
 // ReadSettings reads the file at path, which need not exist.
@@ -113,7 +119,8 @@ func (s *Settings) Bounds() (Bounds, error) {
 		from        *int
 		to          *int
 		least, most int
-	}{{"admission.runs", a.Runs, &b.Runs, 1, 100_000}, {"admission.waiting", a.Waiting, &b.Waiting, 1, 100_000}, {"pool.size", s.Pool.Size, &b.Warm, 0, 1000}} {
+	}{{"admission.runs", a.Runs, &b.Runs, 1, 100_000}, {"admission.waiting", a.Waiting, &b.Waiting, 1, 100_000}, {"pool.size", s.Pool.Size, &b.Warm, 0, 1000},
+		{"compile.times", s.Compile.Times, &b.Compile, 1, 100}} {
 		if n.from == nil {
 			continue
 		}

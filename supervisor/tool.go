@@ -175,7 +175,7 @@ about = "Compile one module."
 target = "/tmp"
 access = "tmpfs"
 [limits]
-wall = "3m"
+wall = "%dm"
 cpu_time = "%ds"
 cpus = 2.0
 memory = "512MiB"
@@ -194,15 +194,17 @@ const (
 	compileLeast  = 5 * time.Second
 	compilePerMiB = 1500 * time.Millisecond
 	compileTrust  = time.Minute // for a module of an installed bundle, which an operator chose, at least
+	compileWall   = 3 * time.Minute
 )
 
-// compilePolicyOf gives a module of so many bytes the time that it may need.
-func compilePolicyOf(t tool, size int64) string {
+// compilePolicyOf gives a module of so many bytes the time that it may need, and times as much where the operator says that the processor is slow.
+func compilePolicyOf(t tool, size int64, times int) string {
 	cpu := compileLeast + time.Duration(size>>20)*compilePerMiB
 	if t.installed {
 		cpu = max(cpu, compileTrust)
 	}
-	return fmt.Sprintf(compilePolicy, int64(cpu.Round(time.Second)/time.Second))
+	slower := time.Duration(max(times, 1))
+	return fmt.Sprintf(compilePolicy, int64(slower*compileWall/time.Minute), int64((slower*cpu).Round(time.Second)/time.Second))
 }
 
 // compiled makes sure that the module's compiled form is in the cache. Compiling is the one
@@ -243,7 +245,7 @@ func (s *Supervisor) compile(ctx context.Context, j *job) error {
 	if err != nil {
 		return failed(err, "", "module: %v", err)
 	}
-	file, err := syntax.Parse(syntax.Profile, "compile", []byte(compilePolicyOf(j.tool, info.Size())), nil)
+	file, err := syntax.Parse(syntax.Profile, "compile", []byte(compilePolicyOf(j.tool, info.Size(), s.config.Bounds.Compile)), nil)
 	if err != nil {
 		return failed(err, "", "bug: %v", err)
 	}

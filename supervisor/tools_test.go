@@ -76,7 +76,7 @@ func TestModulesAreWhatTheirManifestSays(t *testing.T) {
 func TestTimeToCompile(t *testing.T) {
 	of := func(t *testing.T, installed bool, size int64) policy.Limits {
 		t.Helper()
-		file, err := syntax.Parse(syntax.Profile, "compile", []byte(compilePolicyOf(tool{installed: installed}, size)), nil)
+		file, err := syntax.Parse(syntax.Profile, "compile", []byte(compilePolicyOf(tool{installed: installed}, size, 0)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
