@@ -17,7 +17,7 @@ import (
 func TestFetchGuests(t *testing.T) {
 	needBuilt(t)
 	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestFetchGuests$", "-test.v", "-test.timeout=15m")
+		cmd := fetchtest.Command("-test.run=^TestFetchGuests$", "-test.v", "-test.timeout=3m")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -240,16 +240,17 @@ for url, data in ("https://api.example.com/", None), ("https://up.example.com/",
 	python := func(policy, program string) (int, string, string) {
 		return w.said("run", "--policy", policy, "--discard", "--env", "PYTHONPATH=/workspace", "--", "python3", "-c", program)
 	}
-	code, stdout, stderr := python("python.toml", program)
-	lines := strings.Split(stdout, "\n")
-	if code != 0 || len(lines) != 6 || strings.Join(lines[:3], "\n") != "GET /a?b=1 auth=\"\"\n200\nGET /client auth=\"\"" ||
+	w.guest = "python3"
+	r := w.run(t, []string{"--policy", "python.toml", "--discard", "--env", "PYTHONPATH=/workspace"}, "-c", program)
+	lines := strings.Split(r.Stdout, "\n")
+	if r.ExitCode != 0 || r.Usage.Requests != 3 || len(r.Denied) != 2 || len(lines) != 6 || strings.Join(lines[:3], "\n") != "GET /a?b=1 auth=\"\"\n200\nGET /client auth=\"\"" ||
 		!strings.HasPrefix(lines[3], "403 fetch_denied ") || !strings.Contains(lines[3], "api.example.com") || !strings.HasPrefix(lines[4], "403 fetch_denied ") {
-		t.Errorf("%d %q %s", code, stdout, stderr)
+		t.Errorf("%+v", r)
 	}
-	if _, _, n := w.up.Took(); n < 1 || n > 3 {
-		t.Errorf("the host was called %d times for three requests", n)
+	if got, _, n := w.up.Took(); int64(len(got)) != r.Usage.Out || n < 1 || n > 3 { // the proxy uses a connection again
+		t.Errorf("%d bytes in %d connections reached the host, and %d are counted: %q", len(got), n, r.Usage.Out, got)
 	}
-	code, stdout, stderr = python("none.toml", "import jail_fetch; jail_fetch.install(); import urllib.request; urllib.request.urlopen('https://up.example.com/')")
+	code, stdout, stderr := python("none.toml", "import jail_fetch; jail_fetch.install(); import urllib.request; urllib.request.urlopen('https://up.example.com/')")
 	if code != 1 || !strings.Contains(stderr, "the policy of this jail grants no fetch") {
 		t.Errorf("without a fetch: %d %q %s", code, stdout, stderr)
 	}

@@ -239,11 +239,14 @@ func newRlimits(l policy.Limits) []Rlimit {
 		limits = append(limits, Rlimit{"fsize", uint64(l.FileSize)})
 	}
 	if l.CPUTime != policy.Unlimited {
-		// The daemon watches cpu_time to the millisecond; this is the kernel's own word on it, in whole seconds.
-		limits = append(limits, Rlimit{"cpu", uint64((l.CPUTime + time.Second - 1) / time.Second)})
+		limits = append(limits, Rlimit{"cpu", cpuSeconds(l.CPUTime)})
 	}
 	return limits
 }
+
+// cpuSeconds is RLIMIT_CPU, the kernel's own word on cpu_time, for each process, should the daemon not get to look. The daemon counts exactly, the
+// kernel in ticks, a whole one for whoever runs when the clock ticks: less or more than was used. So it leaves room, and no run ends before its limit.
+func cpuSeconds(limit time.Duration) uint64 { return 2 * uint64((limit+time.Second-1)/time.Second) }
 
 // newLandlock grants on each mount what the mount itself grants; the rest of the tree holds nothing but mount points.
 func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {

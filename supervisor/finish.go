@@ -72,9 +72,8 @@ func (r *run) outcome(e end) {
 		signal = int(syscall.SIGKILL)
 	case c != nil:
 		signal = c.signal
-	case signal == int(syscall.SIGKILL) && e.usage.CPU >= limits.CPUTime/2:
-		// The kernel was faster than the watch: it counts whole ticks for a process, and so ahead of what the control group has used, on a busy
-		// machine far ahead.
+	case signal == int(syscall.SIGKILL) && e.usage.CPU >= limits.CPUTime:
+		// The kernel was faster than the watch.
 		res.Limit = r.limitHit("cpu_time", e.usage.CPU.Milliseconds())
 	}
 	if res.Limit != nil {

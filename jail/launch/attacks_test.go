@@ -123,7 +123,7 @@ var fileAttacks = []attack{
 // Doors of the kernel to more than this jail (T-040, T-042, T-051, T-053, T-057, T-062, T-063, T-064, T-070 to T-073).
 var hostAttacks = []attack{
 	{name: "io_uring_setup", calls: call("io_uring_setup", i(0), buf(120)), walls: filters, through: "EINVAL"},
-	{name: "bpf", calls: call("bpf", i(0), buf(8192), i(8192)), walls: filters, through: "E2BIG", itself: "EPERM"},
+	{name: "bpf", calls: call("bpf", i(0), buf(8192), i(8192)), walls: filters, through: "E2BIG", itself: bpfItself()},
 	{name: "perf_event_open", calls: call("perf_event_open", i(0), i(0), i(-1), i(-1), i(1<<20)), walls: filters, through: "EINVAL"},
 	{name: "userfaultfd", calls: call("userfaultfd", i(1)), walls: filters, through: "ok"},
 	{name: "keyctl", calls: call("keyctl", i(0), i(-1), i(1)), walls: filters, through: "ok"},
@@ -234,4 +234,14 @@ func hostname() string {
 		return "the host's name is that of jails"
 	}
 	return "\x00" + name + "\x00"
+}
+
+// bpfItself is what an older kernel that has bpf for root alone answers before it looks at the arguments: seen on 6.1, and on 6.12 no more. The filters
+// answer the same, so it counts there and nowhere else.
+func bpfItself() string {
+	var u unix.Utsname
+	if unix.Uname(&u) == nil && strings.HasPrefix(unix.ByteSliceToString(u.Release[:]), "6.1.") {
+		return "EPERM"
+	}
+	return ""
 }

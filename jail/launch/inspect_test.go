@@ -313,7 +313,7 @@ func (l *liveJail) controlGroup(t *testing.T) {
 		t.Errorf("oom_score_adj is %d, want %d", got, c.OOMScore)
 	}
 	limits := l.read("limits")
-	for name, value := range map[string]string{"Max core file size": "0", "Max open files": "88", "Max file size": "4194304", "Max locked memory": "0", "Max cpu time": "20"} {
+	for name, value := range map[string]string{"Max core file size": "0", "Max open files": "88", "Max file size": "4194304", "Max locked memory": "0", "Max cpu time": "40"} {
 		if !regexp.MustCompile(`(?m)^` + name + ` +` + value + ` +` + value + ` `).MatchString(limits) {
 			t.Errorf("%s is not %s:\n%s", name, value, limits)
 		}

@@ -84,8 +84,6 @@ func TestMemoryConsumers(t *testing.T) {
 				return usageOf(t, leafOf(t, s)), err
 			}
 			held, err := meet(limit)
-			// Some allocations of the kernel's own may not fail (__GFP_NOFAIL) and are charged beyond the limit: a file system's, for some pages.
-			const nofail = 64 << 10
 			killed := held.OOMKills > 0
 			if held.MemoryPeak > limit+nofail || (err != nil) != killed || c.kills != "perhaps" && killed != (c.kills == "always") {
 				t.Errorf("with a limit of %d: %+v, %v", limit, held, err)
@@ -99,6 +97,10 @@ func TestMemoryConsumers(t *testing.T) {
 	}
 }
 
+// nofail is what a group may have beyond its limit: some allocations of the kernel's own may not fail (__GFP_NOFAIL) and are charged all the same, a
+// file system's for some pages.
+const nofail = 64 << 10
+
 // A lingerer is a tool that tries to outlive its deadline.
 type lingerer struct {
 	kind string
@@ -110,15 +112,7 @@ type lingerer struct {
 var lingerers = []lingerer{
 	{kind: "sleep", pids: 64}, {kind: "spin", n: 4, pids: 64}, {kind: "fifo", pids: 64}, {kind: "read", pids: 64},
 	{kind: "stopped", n: 10, pids: 64}, {kind: "daemons", n: 10, pids: 64},
-	{kind: "bomb", pids: 500, wait: true}, {kind: "threads", n: manyThreads(), pids: 11_000},
-}
-
-// manyThreads are fewer where the processor is emulated: there they take minutes to begin.
-func manyThreads() int {
-	if jailtest.Emulated() {
-		return 2_000
-	}
-	return 10_000
+	{kind: "bomb", pids: 500, wait: true}, {kind: "threads", n: 10_000, pids: 11_000},
 }
 
 // begin starts a jail with the lingerer in it, and returns when it lingers.
@@ -196,6 +190,23 @@ func TestDeadline(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestKernelsCPULimit: should nobody look at what is used, the kernel ends a process that uses too much; in the control it has more, and uses it.
+func TestKernelsCPULimit(t *testing.T) {
+	spins := lingerer{kind: "spin", n: 4, pids: 64}
+	j, _ := spins.begin(t, weakenRlimit("cpu", 1)[rlimit])
+	if status, err := j.Wait(); err != nil || status.Signal != int(unix.SIGKILL) {
+		t.Errorf("with a limit of 1 s: %+v, %v", status, err)
+	}
+	j, leaf := spins.begin(t, weakenRlimit("cpu", 3600)[rlimit])
+	for usageOf(t, leaf).CPU < 4*time.Second {
+		if pids, err := leaf.PIDs(); err != nil || len(pids) == 0 {
+			t.Fatalf("the control has ended: %v", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	end(t, j, leaf)
 }
 
 // hostForks: while a jail has used up its tasks, there are still some for the host.
