@@ -205,7 +205,7 @@ func (r *run) discardUnused() {
 
 // discard throws the shadow away, and its terms after it.
 func (r *run) discard() error {
-	if err := r.work.Discard(); err != nil {
+	if err := r.work.Drop(); err != nil {
 		return err
 	}
 	return r.s.dropTerms(string(r.job.id))
@@ -227,25 +227,43 @@ func (r *run) review() error {
 	if r.work == nil {
 		return nil
 	}
-	peek, err := r.work.Peek(context.Background())
-	if err == nil && peek.Total() == 0 {
-		r.result.Workspace = "discarded"
-		r.s.later(func() { _ = errors.Join(r.discard(), r.work.Close()) }) // nothing is in it, and `jail workspaces` shows what stayed
-		return nil
-	}
-	r.takeAway()   // its mounts of the shadow with it
+	work := r.work
 	defer func() { // from here on the shadow has its fate, whatever else fails
-		r.work.Close()
+		r.s.clear(func() { _ = work.Close() })
 		r.work = nil
 	}()
-	if err := r.work.Freeze(); err != nil {
+	sum, digest, err := work.Peek(context.Background())
+	if err == nil && sum.Total() == 0 {
+		r.result.Workspace = "discarded"
+		_ = r.discard() // nothing is in it, and `jail workspaces` shows what stayed
+		return nil
+	}
+	if err == nil && r.fate() == FateDiscard {
+		return r.settle(sum, digest)
+	}
+	r.takeAway() // its mounts of the shadow with it
+	if err := work.Freeze(); err != nil {
 		r.result.Workspace = "kept"
 		return failed(err, "jail discard "+string(r.job.id)+" throws the shadow away", "%v", err)
 	}
-	sum, digest, err := r.work.Review(context.Background())
+	sum, digest, err = work.Review(context.Background())
 	if err != nil {
 		return errors.Join(failed(err, "jail discard "+string(r.job.id)+" throws the shadow away", "%v", err), r.keep())
 	}
+	return r.settle(sum, digest)
+}
+
+// fate is what happens to a shadow in which something changed, unless the tool failed.
+func (r *run) fate() Fate {
+	fate := r.job.req.Fate
+	if fate == FateDefault && r.job.eff.Policy().Workspace.Commit == policy.CommitAuto {
+		fate = FateCommit
+	}
+	return fate
+}
+
+// settle puts on record what changed, and keeps, discards or commits it.
+func (r *run) settle(sum workspace.Summary, digest string) error {
 	res := &r.result
 	res.Changes = Changes{int64(sum.Added), int64(sum.Modified), int64(sum.Deleted)}
 	res.Usage.WorkspaceBytes = sum.Bytes
@@ -253,16 +271,7 @@ func (r *run) review() error {
 	if err := r.record(changed); err != nil {
 		return err
 	}
-	return r.settle(digest)
-}
-
-// settle keeps, discards or commits a shadow in which something changed.
-func (r *run) settle(digest string) error {
-	fate := r.job.req.Fate
-	if fate == FateDefault && r.job.eff.Policy().Workspace.Commit == policy.CommitAuto {
-		fate = FateCommit
-	}
-	switch {
+	switch fate := r.fate(); {
 	case fate == FateDiscard:
 		r.result.Workspace = "discarded"
 		if err := r.record(audit.WorkspaceDiscarded{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(r.result.Changes)}); err != nil {

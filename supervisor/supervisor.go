@@ -98,11 +98,27 @@ type Supervisor struct {
 	readers readers        // of the log
 	behind  sync.WaitGroup // what is cleared away after the answer
 
-	clearing chan struct{} // a place for each jail that is
+	clearing chan struct{} // a place for each run that is
 }
 
 // later does what no caller waits for; Close does.
 func (s *Supervisor) later(f func()) { s.behind.Go(f) }
+
+// maxClearing is how many runs may be cleared away behind their answers. With more, a run waits for what is its own.
+const maxClearing = 16
+
+// clear gives back what a run had and nobody can use any more: behind its answer, if there is a place for it.
+func (s *Supervisor) clear(f func()) {
+	select {
+	case s.clearing <- struct{}{}:
+		s.later(func() {
+			defer func() { <-s.clearing }()
+			f()
+		})
+	default:
+		f()
+	}
+}
 
 // New opens the state and the log, clears what dead daemons left, and puts the start on record. Without a log there is no supervisor.
 func New(ctx context.Context, c Config) (*Supervisor, error) {

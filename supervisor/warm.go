@@ -176,25 +176,12 @@ func (r *run) start() string {
 	return startCold
 }
 
-// maxClearing is how many jails may be on their way out behind the answers of their runs. With more, a run takes its own jail away before it answers.
-const maxClearing = 16
-
 // endWarm takes away what is left of a jail that was claimed: all of it where the run did not get to use it. Where it did, nothing of the jail runs any
 // more, and its control group is empty; the end of its shim, and with it of its mounts and groups, is nothing that the caller waits for. If the
 // daemon is killed meanwhile, the shim does it, or the next daemon.
 func (r *run) endWarm() {
-	w := r.warm
-	if w == nil {
-		return
-	}
-	select {
-	case r.s.clearing <- struct{}{}:
-		r.s.later(func() {
-			defer func() { <-r.s.clearing }()
-			w.Close()
-		})
-	default:
-		w.Close()
+	if w := r.warm; w != nil {
+		r.s.clear(w.Close)
 	}
 }
 

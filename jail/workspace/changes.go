@@ -35,21 +35,23 @@ func (w *Workspace) Changes(ctx context.Context) iter.Seq2[Change, error] {
 	}
 }
 
-// Peek counts the changes of a layer that is not frozen yet, for what is said right after a run: freezing takes some 10 ms, in which the kernel waits for
-// readers, and can come later or, where there is nothing, not at all. The jail's processes must be gone. Nothing may be decided by it but that a layer
-// without changes is discarded.
-func (w *Workspace) Peek(ctx context.Context) (Summary, error) {
+// Peek is the Review of a layer that is not frozen, for what is said right after a run: freezing takes some 10 ms, in which the kernel waits for
+// readers. The jail's processes must be gone. Nothing may be decided by it but that a layer is discarded; a commit needs a Review.
+func (w *Workspace) Peek(ctx context.Context) (sum Summary, digest string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var sum Summary
 	if w.mount == nil {
-		return sum, w.wrap("peek", ErrActive)
+		return sum, "", w.wrap("peek", ErrActive)
 	}
-	err := w.openSource(w.meta.Caller)
+	s := w.newSurvey()
+	err = w.openSource(w.meta.Caller)
 	if err == nil {
-		err = w.walk(ctx, func(c Change) bool { sum.add(c); return true })
+		err = w.walk(ctx, func(c Change) bool { s.add(c); return true })
 	}
-	return sum, w.wrap("peek", err)
+	if err != nil {
+		return Summary{}, "", w.wrap("peek", err)
+	}
+	return s.sum, s.digest.sum(), nil
 }
 
 func (w *Workspace) locked(f func() error) error {
@@ -60,26 +62,41 @@ func (w *Workspace) locked(f func() error) error {
 
 // Review counts the changes and returns the digest that a commit of them names.
 func (w *Workspace) Review(ctx context.Context) (sum Summary, digest string, err error) {
-	d := newDigester()
-	w.basis, w.basisBytes, w.reviewed = nil, 0, nil
+	s := w.newSurvey()
 	for c, err := range w.Changes(ctx) {
 		if err != nil {
 			return Summary{}, "", err
 		}
 		w.mergeable(c)
-		if len(w.reviewed) < maxReviewed {
-			w.reviewed = append(w.reviewed, c)
-		}
-		sum.add(c)
-		d.add(c)
+		s.add(c)
 	}
-	return sum, d.sum(), nil
+	return s.sum, s.digest.sum(), nil
+}
+
+// A survey takes in all changes, one after the other.
+type survey struct {
+	w      *Workspace
+	sum    Summary
+	digest digester
+}
+
+func (w *Workspace) newSurvey() *survey {
+	w.basis, w.basisBytes, w.reviewed = nil, 0, nil
+	return &survey{w: w, digest: newDigester()}
+}
+
+func (s *survey) add(c Change) {
+	if len(s.w.reviewed) < maxReviewed {
+		s.w.reviewed = append(s.w.reviewed, c)
+	}
+	s.sum.add(c)
+	s.digest.add(c)
 }
 
 // maxReviewed is how many changes of a review are remembered for its record.
 const maxReviewed = 256
 
-// Reviewed returns the first changes of the last Review, 256 at most.
+// Reviewed returns the first changes of the last Review or Peek, 256 at most.
 func (w *Workspace) Reviewed() []Change { return w.reviewed }
 
 var errStop = errors.New("stop")

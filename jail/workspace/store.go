@@ -263,6 +263,15 @@ func (s *Store) Discard(id string) error {
 // Discard removes the workspace and what was written in it, and closes it. It never fails for what a tool made of the upper layer: that
 // goes as one file. The process that prepared it may discard it at any time; a jail that still runs goes on with a layer that has no name.
 func (w *Workspace) Discard() error {
+	if err := w.Drop(); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+// Drop is the first half of Discard: when it returns, nobody finds the workspace or what was written in it any more. The room that it takes is given
+// back by Close, in which the kernel takes some 20 ms to let go of a file system.
+func (w *Workspace) Drop() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lock, err := w.lock()
@@ -278,7 +287,7 @@ func (w *Workspace) Discard() error {
 	if err == nil {
 		err = w.store.sweep(w.meta.ID)
 	}
-	return errors.Join(w.wrap("discard", err), w.close())
+	return w.wrap("discard", err)
 }
 
 // sweep removes the directory of a workspace that has no meta: each file by its name, nothing followed.

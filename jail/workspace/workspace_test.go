@@ -34,8 +34,8 @@ func TestRunReviewCommit(t *testing.T) {
 	}
 	sum, digest, err := w.Review(t.Context())
 	must(t, err)
-	if peeked, err := w.Peek(t.Context()); err != nil || peeked != sum {
-		t.Errorf("peek %+v, %v", peeked, err)
+	if peeked, same, err := w.Peek(t.Context()); err != nil || peeked != sum || same != digest {
+		t.Errorf("peek %+v, %s, %v", peeked, same, err)
 	}
 	if sum.Added != 3 || sum.Modified != 3 || sum.Deleted != 6 {
 		t.Errorf("summary %+v", sum)
