@@ -74,6 +74,19 @@ func many(ctx context.Context, bin string, jails int, stdout, stderr io.Writer) 
 	return err
 }
 
+// patient is the default profile with time for all the others to start.
+const patient = `policy = 1
+name = "patient"
+include = ["base"]
+[workspace]
+access = "shadow"
+commit = "ask"
+[tools]
+allow = ["core-utils/*"]
+[limits]
+wall = "1h"
+`
+
 // hold starts so many runs and returns when all of them run, with what ends them.
 func (b *bed) hold(ctx context.Context, jails int, progress io.Writer) (end func() error, err error) {
 	never, input := io.Pipe()
@@ -87,6 +100,7 @@ func (b *bed) hold(ctx context.Context, jails int, progress io.Writer) (end func
 		}
 		started := make(chan struct{})
 		req := b.request("cat", nil, "small")
+		req.Policy, req.PolicyName = patient, "patient"
 		req.ID, req.Limits = string(jail.NewID()), []string{"memory=64MiB", "workspace=16MiB", "workspace_files=100"}
 		all.Go(func() {
 			_, res, err := b.ask(ctx, req, never)
