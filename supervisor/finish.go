@@ -233,7 +233,7 @@ func (r *run) review() error {
 		r.work = nil
 	}()
 	sum, digest, err := work.Peek(context.Background())
-	if err == nil && sum.Total() == 0 {
+	if err == nil && sum.Total() == 0 && r.fate() != FateKeep {
 		r.result.Workspace = "discarded"
 		_ = r.discard() // nothing is in it, and `jail workspaces` shows what stayed
 		return nil
@@ -267,9 +267,11 @@ func (r *run) settle(sum workspace.Summary, digest string) error {
 	res := &r.result
 	res.Changes = Changes{int64(sum.Added), int64(sum.Modified), int64(sum.Deleted)}
 	res.Usage.WorkspaceBytes = sum.Bytes
-	changed := audit.WorkspaceChanged{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(res.Changes), Files: digests(r.work.Reviewed())}
-	if err := r.record(changed); err != nil {
-		return err
+	if sum.Total() > 0 {
+		changed := audit.WorkspaceChanged{Workspace: r.job.source.Name(), Digest: digest, Changes: audit.Changes(res.Changes), Files: digests(r.work.Reviewed())}
+		if err := r.record(changed); err != nil {
+			return err
+		}
 	}
 	switch fate := r.fate(); {
 	case fate == FateDiscard:

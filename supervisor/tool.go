@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,7 +65,7 @@ func (s *Supervisor) bundled(j *job, name string) (tool, error) {
 		return tool{}, failed(err, "jail tool verify says what is wrong with the pulled bundles", "tool %s: %v", name, err)
 	}
 	if err != nil {
-		return tool{}, &Error{Code: CodeNotFound, Message: err.Error(), Err: err, Hint: "jail tool list shows what is installed"}
+		return tool{}, &Error{Code: CodeNotFound, Message: err.Error(), Err: err, Hint: hintFor(name)}
 	}
 	t := tool{name: c.Bundle + "/" + c.Name, command: c.Name, installed: true, needs: c.Needs}
 	if d := j.eff.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !d.Allowed {
@@ -94,6 +96,20 @@ func (s *Supervisor) bundled(j *job, name string) (tool, error) {
 	}
 	err = t.mayFetch(j)
 	return t, err
+}
+
+// hintFor says what to do about a tool that is not installed. Who asks for what the host has is told how it is run in a jail.
+func hintFor(name string) string {
+	const list = "jail tool list shows what is installed"
+	if slices.Contains([]string{"sh", "bash", "dash", "zsh"}, name) {
+		return "jail sh -c SCRIPT runs a script of installed tools; --profile build has the host's own " + name
+	}
+	for _, dir := range filepath.SplitList(defaultPath) {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return filepath.Join(dir, name) + " is a program of this host: --profile build, or one of your own that grants it, runs it; " + list
+		}
+	}
+	return list
 }
 
 // moduleFile reads a module that the caller names by its path, with the caller's rights.
@@ -142,7 +158,11 @@ func (t *tool) mayFetch(j *job) error {
 func (t *tool) take(module []byte, layout runners.Layout) error {
 	info, err := wasi.Check(module, runners.ModuleLimits{}, wasi.FetchFunctions[:]...)
 	if err != nil {
-		return t.refuse(err)
+		hint := ""
+		if bytes.HasPrefix(module, []byte("\x7fELF")) || bytes.HasPrefix(module, []byte("#!")) {
+			hint = "it is a program of the host: --profile build, or one of your own that grants it, runs such"
+		}
+		return t.refuse(err, hint)
 	}
 	t.fetches = info.Fetches()
 	for _, im := range info.Imports {
@@ -158,13 +178,13 @@ func (t *tool) take(module []byte, layout runners.Layout) error {
 	return nil
 }
 
-func (t *tool) refuse(err error) error {
+func (t *tool) refuse(err error, hint string) error {
 	var denied []runners.Denial
 	var module *wasi.ModuleError
 	if errors.As(err, &module) && module.Import != "" {
 		denied = []runners.Denial{{Layer: "wasi", What: "import " + module.Import, Rule: "only WASI preview 1 and " + wasi.Fetch + " are granted", Count: 1}}
 	}
-	return refused(denied, "", "tool %s: %v", t.name, err)
+	return refused(denied, hint, "tool %s: %v", t.name, err)
 }
 
 // compilePolicy is what a compiling jail gets: room to write the result to, and nothing else.
