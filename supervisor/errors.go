@@ -49,7 +49,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Exit returns the exit code that the command line gives for the error.
 func (e *Error) Exit() int {
 	switch e.Code {
-	case CodeRefused, CodeLayer:
+	case CodeRefused, CodeLayer, CodeConflict:
 		return ExitRefused
 	case CodeNotFound:
 		return ExitNotFound

@@ -188,6 +188,21 @@ func (r *run) prepareWorkspace() error {
 	return nil
 }
 
+// shadowKept is an error where the caller named the run as one whose shadow is still kept.
+func (r *run) shadowKept() error {
+	id := string(r.job.id)
+	if r.job.req.ID == "" || r.job.in != nil {
+		return nil
+	}
+	w, err := r.s.workspaces.Get(id)
+	if err != nil {
+		return nil // there is none, or what is wrong with it is told when it is prepared
+	}
+	defer w.Close()
+	return &Error{Code: CodeUsage, Message: fmt.Sprintf("run id %s is in use: the shadow of that run is kept", id),
+		Hint: "take another --id; jail diff " + id + " shows that shadow, jail discard " + id + " throws it away"}
+}
+
 // terms are those of the run's shadow.
 func (r *run) terms(unfinished bool) terms {
 	w := r.job.eff.Policy().Workspace

@@ -175,6 +175,9 @@ func (r *run) whole(ctx context.Context, streams Streams) (err error) {
 			err = failed(rmErr, "", "run directory: %v", rmErr)
 		}
 	}()
+	if e := r.shadowKept(); e != nil {
+		return e
+	}
 	started := j.started()
 	started.Start = r.start()
 	if err := r.intend(started); err != nil {
