@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/jail-sandbox/jail/policy"
@@ -103,5 +104,5 @@ func publicError(err error) string {
 	if i := strings.Index(text, "->"); i >= 0 {
 		text = text[i+2:]
 	}
-	return strings.ReplaceAll(text, "\n", "; ")
+	return strings.Join(slices.Compact(strings.Split(text, "\n")), "; ") // both questions for a name may have the same answer
 }
