@@ -2,11 +2,15 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/supervisor"
 )
 
 // What each command says of itself is held by a golden file, so that a change of it is seen: scripts and documents rely on it.
@@ -56,4 +60,24 @@ func TestJSONFlags(t *testing.T) {
 			t.Errorf("%s has no --json", path)
 		}
 	}
+}
+
+// Too few or too many arguments are told in the words of every command, with its usage.
+func TestWrongArguments(t *testing.T) {
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, args := range [][]string{nil, slices.Repeat([]string{"x"}, 9)} {
+			if cmd.Args == nil {
+				continue
+			}
+			err := cmd.Args(cmd, args)
+			if e := (*supervisor.Error)(nil); err != nil && (!errors.As(err, &e) || e.Code != supervisor.CodeUsage || e.Hint == "") {
+				t.Errorf("%s with %d arguments: %v", cmd.CommandPath(), len(args), err)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit((&app{}).root())
 }

@@ -41,7 +41,7 @@ that is not absolute lies in the workspace.
 With --self, inside a jail, the answers are about that jail. Exits with 0, and with 1 if one of the questions is answered with no.`,
 		Example: "  jail policy explain python\n  jail policy explain --why connect:api.github.com:443 --why limit:memory ./my.toml\n" +
 			"  jail policy explain --tool python/python3 --limit memory=64MiB python\n  jail policy explain --self --why write:/etc/passwd",
-		Args: cobra.MaximumNArgs(1),
+		Args: atMost(1),
 	}
 	set := cmd.Flags()
 	set.SortFlags = false

@@ -122,13 +122,20 @@ func writeHelp(w io.Writer, cmd *cobra.Command) {
 // exactly returns a check for the number of arguments, which names them.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == len(names) {
-			return nil
-		}
 		if len(args) < len(names) {
 			return usage("usage: "+cmd.UseLine(), "%s: %s is missing", cmd.CommandPath(), names[len(args)])
 		}
-		return usage("usage: "+cmd.UseLine(), "%s: argument %q is one too many", cmd.CommandPath(), args[len(names)])
+		return atMost(len(names))(cmd, args)
+	}
+}
+
+// atMost returns a check for a number of arguments of which none is needed.
+func atMost(most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > most {
+			return usage("usage: "+cmd.UseLine(), "%s: argument %q is one too many", cmd.CommandPath(), args[most])
+		}
+		return nil
 	}
 }
 
