@@ -170,6 +170,8 @@ func (r *run) prepareWorkspace() error {
 	switch {
 	case errors.Is(err, workspace.ErrSource):
 		return &Error{Code: CodeRefused, Message: err.Error(), Err: err}
+	case errors.Is(err, workspace.ErrLimits):
+		return &Error{Code: CodeRefused, Message: err.Error(), Err: err, Hint: "see to the limits workspace and workspace_files, of the policy or of --limit"}
 	case errors.Is(err, workspace.ErrNoSpace):
 		return failed(err, "make room, or take less with --limit workspace=SIZE", "%v", err)
 	case err != nil:

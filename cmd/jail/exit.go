@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/supervisor"
 )
@@ -40,8 +42,12 @@ func describe(err error) *supervisor.Error {
 		return known
 	}
 	e := supervisor.AsError(err)
-	if errors.Is(err, fs.ErrNotExist) {
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case slices.ContainsFunc([]error{fs.ErrNotExist, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG}, is):
 		e.Code = supervisor.CodeNotFound
+	case is(fs.ErrPermission):
+		e.Code = supervisor.CodeRefused
 	}
 	return e
 }

@@ -149,9 +149,9 @@ func TestPrepareRefuses(t *testing.T) {
 		{"mounts inside", "/sys", nil, ErrSource, "mount of its own"},
 		{"another's", f.real, func(s *Spec) { s.Caller = Caller{UID: 1000, GID: 1000} }, ErrSource, "belongs to uid 0"},
 		{"too large", f.real, func(s *Spec) { s.Bytes = 1 << 55 }, ErrNoSpace, "left, less than the limit of 32.0 PiB"},
-		{"too small", f.real, func(s *Spec) { s.Bytes = 4096 }, nil, "out of range"},
-		{"no files", f.real, func(s *Spec) { s.Inodes = 0 }, nil, "out of range"},
-		{"all tables", f.real, func(s *Spec) { s.Inodes = 30000 }, nil, "more than half"},
+		{"too small", f.real, func(s *Spec) { s.Bytes = 4096 }, ErrLimits, "the least is"},
+		{"no files", f.real, func(s *Spec) { s.Inodes = 0 }, ErrLimits, "the least is"},
+		{"all tables", f.real, func(s *Spec) { s.Inodes = 30000 }, ErrLimits, "more than half"},
 		{"a bad id", f.real, func(s *Spec) { s.ID = "../x" }, nil, "no id"},
 		{"a hidden id", f.real, func(s *Spec) { s.ID = ".x" }, nil, "no id"},
 	} {

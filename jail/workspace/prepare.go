@@ -71,10 +71,10 @@ func (w *Workspace) prepare(source *os.File) (err error) {
 func (w *Workspace) checkLimits(store *os.File) error {
 	m := &w.meta
 	if m.Bytes < minBytes || m.Inodes < 1 || m.Inodes > 1<<31 {
-		return fmt.Errorf("a limit of %s and %d files is out of range: at least %s and 1 file", size(m.Bytes), m.Inodes, size(minBytes))
+		return fmt.Errorf("%w: %d bytes and %d files; the least is %s and 1 file", ErrLimits, m.Bytes, m.Inodes, size(minBytes))
 	}
 	if tables := (m.Inodes + inodesOfOurs) * inodeSize; tables > m.Bytes/2 {
-		return fmt.Errorf("a limit of %d files takes %s for itself, more than half of the limit of %s", m.Inodes, size(tables), size(m.Bytes))
+		return fmt.Errorf("%w: %d files take %s for themselves, more than half of %s", ErrLimits, m.Inodes, size(tables), size(m.Bytes))
 	}
 	free, err := sys.FreeBytes(store)
 	if err != nil {

@@ -40,6 +40,7 @@ var (
 	ErrActive     = errors.New("a jail is still using the workspace")
 	ErrBusy       = errors.New("another commit or discard is under way")
 	ErrState      = errors.New("the workspace is in no state for that")
+	ErrLimits     = errors.New("no shadow can have these limits")
 	ErrNoSpace    = errors.New("not enough room on the disk")
 	ErrConflict   = errors.New("the real directory has changed since the run began")
 	ErrProtected  = errors.New("protected names need an explicit yes")
