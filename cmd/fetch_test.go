@@ -38,6 +38,8 @@ func TestFetch(t *testing.T) {
 	t.Run("granted", w.granted)
 	t.Run("refused", w.refused)
 	t.Run("no door", w.noDoor)
+	t.Run("reported", w.reported)
+	t.Run("settings", w.settings)
 	t.Run("credential", w.credential)
 	t.Run("killed", w.killed)
 	t.Run("record", w.record)
@@ -113,12 +115,13 @@ type fetchResult struct {
 	Stdout   string
 	Stderr   string
 	Denied   []struct{ Layer, What, Rule string }
+	Warnings []string
 	Usage    struct {
 		In       int64 `json:"fetch_bytes_in"`
 		Out      int64 `json:"fetch_bytes_out"`
 		Requests int64 `json:"fetch_requests"`
 	}
-	Error *struct{ Message string }
+	Error *struct{ Message, Hint string }
 }
 
 func (w *fetchWorld) jail(t *testing.T, args ...string) []byte {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/confine"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/fetch"
@@ -66,11 +67,11 @@ func (r *run) startFetch(ctx context.Context) error {
 	f := &fetching{run: r, policy: r.job.eff.Digest(), begun: map[uint64]begunFetch{}}
 	settings, err := fetch.ReadSettings(r.s.config.Fetch)
 	if err != nil {
-		return failed(err, "", "settings of fetches: %v", err)
+		return r.badFetchSettings(err)
 	}
 	setup, err := settings.SetupFor(ctx, r.job.eff)
 	if err != nil {
-		return failed(err, "", "settings of fetches: %v", err)
+		return r.badFetchSettings(err)
 	}
 	if r.job.script != nil {
 		setup.Scopes = r.job.script.scopes
@@ -94,6 +95,22 @@ func (r *run) startFetch(ctx context.Context) error {
 	r.fetch = f
 	r.mu.Unlock()
 	return nil
+}
+
+// badFetchSettings says what is wrong with the operator's file, and to whom.
+func (r *run) badFetchSettings(err error) error {
+	text := strings.TrimPrefix(err.Error(), r.s.config.Fetch+": ")
+	return failed(err, "the operator of this host corrects that file, or what it names", "settings of fetches, %s: %s", r.s.config.Fetch, text)
+}
+
+// reportWarnings is what each run under report mode is told: what no rule grants was sent.
+func reportWarnings(eff policy.Effective) (out []string) {
+	for _, w := range eff.Policy().Weaknesses() {
+		if w.Rule == "fetch.mode" {
+			out = append(out, w.Text)
+		}
+	}
+	return out
 }
 
 // fetchGroup is the control group of the run's proxy. It is made for it and never used again.

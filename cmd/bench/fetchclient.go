@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -179,16 +180,25 @@ func startHelper(group string, door *os.File, args ...string) (*helper, error) {
 	h.end = func() error {
 		err := errors.Join(in.Close(), cmd.Wait())
 		if group != "" {
-			err = errors.Join(err, cgroup.Remove(group))
+			err = errors.Join(err, cgroup.Remove(path.Join(group, "tool")), cgroup.Remove(group))
 		}
 		return err
 	}
 	if group != "" {
-		if err := cgroup.Enclose(group, cgroup.Ceiling{Memory: 256 << 20, PIDs: 64}, cmd.Process.Pid); err != nil {
+		if err := encloseAsJail(group, cmd.Process.Pid); err != nil {
 			return nil, errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 		}
 	}
 	return h, nil
+}
+
+// encloseAsJail bounds what a client takes of memory and processors as the shipped profiles do a jail: memory = "256MiB", cpus = 1.0.
+func encloseAsJail(group string, pid int) error {
+	c := cgroup.Ceiling{Memory: 256 << 20, PIDs: 64}
+	if err := cgroup.MakeBounded(group, cgroup.Bound{Ceiling: c, CPUQuota: 100_000, CPUPeriod: 100_000}); err != nil {
+		return err
+	}
+	return cgroup.Enclose(path.Join(group, "tool"), c, pid)
 }
 
 // do gives an order and waits for what came of it.

@@ -43,6 +43,7 @@ func TestTell(t *testing.T) {
 			"jail: denied: read \\x1b[2J\njail: denied: x (no grant)\n"},
 		"many": {supervisor.Result{ID: "r1", Denied: many},
 			strings.Repeat("jail: denied: read /x (no grant)\n", 10) + "jail: denied: and 2 more: jail audit show --run r1\n"},
+		"a warning":     {supervisor.Result{Warnings: []string{"report"}, Denied: []runners.Denial{{What: "x", Rule: "y", Count: 1}}}, "jail: warning: report\njail: denied: x (y)\n"},
 		"refused whole": {supervisor.Result{Denied: many, Error: &supervisor.Error{Code: supervisor.CodeRefused}}, ""},
 		"a trap":        {supervisor.Result{Trap: &runners.Trap{Class: "memory", Sentence: "out of bounds"}}, "jail: trap: out of bounds\n"},
 	}

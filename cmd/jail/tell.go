@@ -11,6 +11,9 @@ const maxDenials = 10
 
 // tell says on standard error what a person wants to know of a run besides its output.
 func (a *app) tell(res supervisor.Result) {
+	for _, w := range res.Warnings {
+		say(a.stderr, "warning", w)
+	}
 	if res.Error == nil || res.Error.Code != supervisor.CodeRefused { // else the error says it
 		a.tellDenied(res)
 	}

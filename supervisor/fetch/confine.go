@@ -46,7 +46,7 @@ func serve(conn *control.Conn) error {
 	if err := confine.Network(setup.UID, setup.Filter); err != nil {
 		return err
 	}
-	link := &link{conn: conn, waiting: map[uint64]chan Answer{}}
+	link := &link{conn: conn, said: newFrames(conn), waiting: map[uint64]chan Answer{}}
 	p, err := New(setup, link)
 	if err != nil {
 		return err
@@ -134,6 +134,7 @@ func (p *Proxy) open(ctx context.Context, door *control.Conn, scope int) error {
 // A link is the proxy's side of its socket to the daemon.
 type link struct {
 	conn    *control.Conn
+	said    *frames // by the daemon
 	writing sync.Mutex
 	mu      sync.Mutex
 	waiting map[uint64]chan Answer
@@ -149,11 +150,7 @@ func (l *link) send(m FromProxy) error {
 func (l *link) listen() error {
 	for {
 		var a Answer
-		files, err := l.conn.Receive(&a)
-		for _, f := range files {
-			f.Close()
-		}
-		if err != nil {
+		if err := l.said.receive(&a); err != nil {
 			return err
 		}
 		if a.End {

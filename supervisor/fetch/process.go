@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -55,11 +54,13 @@ type Process struct {
 
 	cmd    *exec.Cmd
 	conn   *control.Conn
+	said   *frames // by the proxy
 	spec   Spec
 	write  sync.Mutex
 	ended  chan struct{}
 	asked  sync.WaitGroup // what is being put on record
 	places chan struct{}  // for it
+	next   chan func()    // of it, for whoever waits for more
 	mu     sync.Mutex
 	open   map[uint64]bool // intents without an outcome
 	closed bool
@@ -78,9 +79,10 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, errors.Join(err, conn.Close(), theirs.Close())
 	}
 	defer doorOurs.Close()
-	p := &Process{Door: door, conn: conn, spec: s, ended: make(chan struct{}), open: map[uint64]bool{}, places: make(chan struct{}, maxRecording)}
+	p := &Process{Door: door, conn: conn, spec: s, ended: make(chan struct{}), open: map[uint64]bool{}, places: make(chan struct{}, maxRecording), next: make(chan func())}
 	p.cmd = exec.Command(s.Exe, Arg)
-	p.cmd.Env = []string{"GOTRACEBACK=none", "GOMEMLIMIT=200MiB", "GODEBUG=netdns=go,containermaxprocs=0,updatemaxprocs=0"}
+	// One processor: what a run's requests take of the others is bounded, and no thread wakes another for each of them.
+	p.cmd.Env = []string{"GOTRACEBACK=none", "GOMAXPROCS=1", "GOMEMLIMIT=200MiB", "GODEBUG=netdns=go,containermaxprocs=0,updatemaxprocs=0"}
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.cmd.Dir = "/"
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -116,6 +118,7 @@ func (p *Process) begin(door *os.File) error {
 	if err := p.conn.Send(p.spec.Setup, door); err != nil {
 		return err
 	}
+	p.said = newFrames(p.conn)
 	var said FromProxy
 	if err := p.receive(&said); err != nil {
 		return err
@@ -128,10 +131,7 @@ func (p *Process) begin(door *os.File) error {
 }
 
 func (p *Process) receive(m *FromProxy) error {
-	files, err := p.conn.Receive(m)
-	for _, f := range files {
-		f.Close() // it has none to give
-	}
+	err := p.said.receive(m)
 	if errors.Is(err, io.EOF) {
 		return errors.New("it ended")
 	}
@@ -180,10 +180,26 @@ func (p *Process) listen() {
 // atOnce puts something on record beside others, so that they share what makes the log durable. So many at most: a proxy that says more waits.
 func (p *Process) atOnce(record func()) {
 	p.places <- struct{}{}
-	p.asked.Go(func() {
-		defer func() { <-p.places }()
+	p.asked.Add(1)
+	select {
+	case p.next <- record:
+	default: // nobody waits for it
+		go p.work(record)
+	}
+}
+
+// work puts things on record until the proxy ends. Who has done so stays, with the stack that it took.
+func (p *Process) work(record func()) {
+	for {
 		record()
-	})
+		<-p.places
+		p.asked.Done()
+		select {
+		case record = <-p.next:
+		case <-p.ended:
+			return
+		}
+	}
 }
 
 // hold keeps an outcome for a moment, in which the tool's next intent mostly comes: the log is then made durable once for both, and the intent,
@@ -300,22 +316,5 @@ func (p *Process) removeGroup() error {
 	return cgroup.Remove(p.spec.Cgroup)
 }
 
-// ownAddress says that one of the addresses is this host's, if one is. They are asked for anew each time, since they change.
-func ownAddress(addrs []netip.Addr) string {
-	own, err := net.InterfaceAddrs()
-	if err != nil {
-		return "the addresses of this host are not known: " + err.Error()
-	}
-	for _, o := range own {
-		prefix, err := netip.ParsePrefix(o.String())
-		if err != nil {
-			continue
-		}
-		for _, a := range addrs {
-			if prefix.Addr().Unmap() == a.Unmap() {
-				return "an address of this host"
-			}
-		}
-	}
-	return ""
-}
+// ownAddress says that one of the addresses is this host's, if one is.
+func ownAddress(addrs []netip.Addr) string { return theHost.any(addrs) }

@@ -267,7 +267,7 @@ func (tr *trip) reach(ctx context.Context, reuse bool) *refusal {
 		if up != nil {
 			up.close()
 		}
-		return tr.refuse(floorDenied(tr.target.Host, fmt.Sprint(tr.addrs), refused))
+		return tr.refuse(floorDenied(tr.target.Host, strings.Trim(fmt.Sprint(tr.addrs), "[]"), refused))
 	}
 	if err != nil {
 		return &refusal{status: 503, code: codeRecord, layer: "fetch", rule: "audit", message: "the request cannot be put on record, so it is not sent",

@@ -77,7 +77,7 @@ func deny(d policy.Decision, q policy.Connect) *refusal {
 	case q.Method == "":
 		r.next = fmt.Sprintf("add to %s: [[fetch.allow]] host = %q, ports = [%d], and the methods and paths that are needed", d.Layer, q.Host, q.Port)
 	default:
-		r.next = fmt.Sprintf("add to %s: [[fetch.allow]] host = %q, ports = [%d], methods = [%q]", d.Layer, q.Host, q.Port, q.Method)
+		r.next = fmt.Sprintf("add to %s: [[fetch.allow]] host = %q, ports = [%d], methods = [%q], paths = [%q]", d.Layer, q.Host, q.Port, q.Method, q.Path)
 	}
 	return r
 }

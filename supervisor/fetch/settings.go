@@ -95,6 +95,10 @@ func (s *Settings) parse(path string, text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(plain))
 	d.DisallowUnknownFields()
 	if err := d.Decode(s); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) {
+			return fmt.Errorf("%s: %s is a %s, which it cannot be: docs/fetch.md has an example", path, kind.Field, kind.Value)
+		}
 		return fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return nil

@@ -102,10 +102,10 @@ func TestBadSettings(t *testing.T) {
 	for text, says := range map[string]string{
 		"resolver = [\"1.1.1.1\"]\n":                                                              "resolver",
 		"resolvers = [\"dns.example\"]\n":                                                         "dns.example",
-		"resolvers = \"1.1.1.1\"\n":                                                               "resolvers",
+		"resolvers = \"1.1.1.1\"\n":                                                               "resolvers is a string",
 		"nat64 = [\"64:ff9b::/64\"]\n":                                                            "nat64",
 		"nat64 = [\"::ffff:0:0/96\"]\n":                                                           "nat64",
-		"queries = 1\n":                                                                           "queries",
+		"queries = 1\n":                                                                           "queries is a number",
 		credential + "kind = \"bearer\"\n":                                                        "one of file",
 		credential + "kind = \"bearer\"\nfile = \"/a\"\nenv = \"B\"\n":                            "one of file",
 		credential + "kind = \"bearer\"\nfile = \"a\"\n":                                          "absolute",

@@ -85,10 +85,8 @@ func Enter() error {
 	if err := ask(fd, syscall.RTM_NEWLINK, 0, link); err != nil {
 		return fmt.Errorf("lo: %w", err)
 	}
-	own := netip.MustParseAddr(Own).AsSlice()
-	address := append([]byte{syscall.AF_INET, 32, 0, 0, loopback, 0, 0, 0}, append(attribute(syscall.IFA_LOCAL, own), attribute(syscall.IFA_ADDRESS, own)...)...)
-	if err := ask(fd, syscall.RTM_NEWADDR, syscall.NLM_F_CREATE, address); err != nil {
-		return fmt.Errorf("address: %w", err)
+	if err := askAddress(fd, Own, true); err != nil {
+		return err
 	}
 	for _, text := range Ranges {
 		p := netip.MustParsePrefix(text)
@@ -102,6 +100,33 @@ func Enter() error {
 		if err := ask(fd, syscall.RTM_NEWROUTE, syscall.NLM_F_CREATE, route); err != nil {
 			return fmt.Errorf("route %s: %w", text, err)
 		}
+	}
+	return nil
+}
+
+// SetAddress gives the host an address, or takes it away.
+func SetAddress(address string, there bool) error {
+	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer syscall.Close(fd)
+	return askAddress(fd, address, there)
+}
+
+func askAddress(fd int, address string, there bool) error {
+	a := netip.MustParseAddr(address)
+	family, kind, flags := byte(syscall.AF_INET), uint16(syscall.RTM_NEWADDR), uint16(syscall.NLM_F_CREATE)
+	if a.Is6() {
+		family = syscall.AF_INET6
+	}
+	if !there {
+		kind, flags = syscall.RTM_DELADDR, 0
+	}
+	own := a.AsSlice()
+	body := append([]byte{family, byte(a.BitLen()), 0, 0, loopback, 0, 0, 0}, append(attribute(syscall.IFA_LOCAL, own), attribute(syscall.IFA_ADDRESS, own)...)...)
+	if err := ask(fd, kind, flags, body); err != nil {
+		return fmt.Errorf("address %s: %w", address, err)
 	}
 	return nil
 }

@@ -1,0 +1,55 @@
+package fetch
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/jail-sandbox/jail/jail/control"
+)
+
+// keptFrame is the largest buffer, in bytes, that is kept for the next message.
+const keptFrame = 64 << 10
+
+// A frames reads the messages of jail/control off a socket that carries descriptors no more, as many at one call of the kernel's as wait there. A
+// descriptor that is sent all the same never gets here: the kernel drops it where it is not asked for.
+type frames struct {
+	r    *bufio.Reader
+	body []byte
+}
+
+// newFrames reads what comes behind the messages that conn has received.
+func newFrames(conn *control.Conn) *frames {
+	return &frames{r: bufio.NewReaderSize(conn.File(), 16<<10)}
+}
+
+// receive reads one message. It returns io.EOF where the other end closed behind the last.
+func (f *frames) receive(message any) error {
+	var head [4]byte
+	if _, err := io.ReadFull(f.r, head[:]); err != nil {
+		return err
+	}
+	size := int(binary.BigEndian.Uint32(head[:]))
+	if size > control.MaxMessage {
+		return fmt.Errorf("control message of %d bytes: %w", size, control.ErrTooLarge)
+	}
+	if size > cap(f.body) {
+		f.body = make([]byte, size)
+	}
+	body := f.body[:size]
+	if cap(f.body) > keptFrame {
+		f.body = nil
+	}
+	if _, err := io.ReadFull(f.r, body); errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	} else if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, message); err != nil {
+		return fmt.Errorf("control message %T: %w", message, err)
+	}
+	return nil
+}
