@@ -347,7 +347,11 @@ func TestConsoleRights(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, page)
 		}
 	}
-	if code, page := get(base + "/log?run=mine"); code != 403 || strings.Contains(page, "old.txt") || !strings.Contains(page, "permission denied") {
+	if code, page := get(base + "/log?run=mine"); code != 200 || strings.Contains(page, "old.txt") || !strings.Contains(page, "No record is like that") {
+		t.Errorf("%d %s", code, page)
+	}
+	h.wants(h.run(as(h.command("run", "--quiet", "--no-workspace", "--id", "theirs", "--", h.probe), stranger)), 0, "")
+	if code, page := get(base + "/log"); code != 200 || strings.Contains(page, "mine") || !strings.Contains(page, "theirs") || !strings.Contains(page, "run.finished") {
 		t.Errorf("%d %s", code, page)
 	}
 	h.wants(h.jail("discard", "mine"), 0, "")

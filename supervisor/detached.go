@@ -128,10 +128,19 @@ func (s *Supervisor) Detach(ctx context.Context, c Caller, req DetachRequest) (D
 	}
 }
 
+// findDetached finds a detached run that the caller may see; the run itself is nil when it has ended.
+func (s *Supervisor) findDetached(c Caller, id string) (*detached, detachedAbout, error) {
+	d, about, err := s.outputs.find(id)
+	if err != nil || !s.maySee(c, about.UID) {
+		return nil, about, notFound("jail ps lists what runs; jail audit show --run ID what ran", "no run %q was started with --detach", id)
+	}
+	return d, about, nil
+}
+
 // Follow gives what a detached run has written, in the order in which it came, to out; and with follow what it goes on to write, until its end. The
 // result is nil while it runs.
 func (s *Supervisor) Follow(ctx context.Context, c Caller, id string, follow bool, out, errOut io.Writer) (*Result, error) {
-	d, about, err := s.outputs.find(c, id)
+	d, about, err := s.findDetached(c, id)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +153,7 @@ func (s *Supervisor) Wait(ctx context.Context, c Caller, id string) (Result, err
 	s.mu.Lock()
 	r := s.active[id]
 	s.mu.Unlock()
-	d, about, err := s.outputs.find(c, id)
+	d, about, err := s.findDetached(c, id)
 	if err == nil {
 		res, err := s.outputs.follow(ctx, about, d, true, io.Discard, io.Discard)
 		if err != nil {
@@ -152,7 +161,7 @@ func (s *Supervisor) Wait(ctx context.Context, c Caller, id string) (Result, err
 		}
 		return *res, nil
 	}
-	if r == nil || !c.mayControl(r.job.caller.UID) {
+	if r == nil || !s.maySee(c, r.job.caller.UID) {
 		return Result{}, err
 	}
 	select {
@@ -171,7 +180,10 @@ func (s *Supervisor) Attach(ctx context.Context, c Caller, id string, streams St
 		e := AsError(err)
 		return Result{ID: id, ExitCode: e.Exit(), Error: e}
 	}
-	d, about, err := s.outputs.find(c, id)
+	d, about, err := s.findDetached(c, id)
+	if err == nil && !c.mayControl(about.UID) {
+		err = refused(nil, "jail logs -f "+id+" shows what it writes", "run %s is another user's: you may look at it, and not attach to it", id)
+	}
 	if err != nil {
 		return fail(err)
 	}

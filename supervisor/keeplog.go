@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -29,7 +30,14 @@ func openLog(c Config) (*audit.Log, anchor.Settings, error) {
 	log, err := audit.Open(audit.Options{Dir: c.LogDir, KeyDir: filepath.Join(c.StateDir, "keys"), SegmentBytes: settings.Log.SegmentSize.Value,
 		SegmentTime: settings.Log.SegmentTime.Value, CheckpointEvery: settings.Log.Checkpoint.Value})
 	if err != nil {
-		return nil, settings, failed(err, "without a log nothing runs; make room, or see `jail audit verify`", "audit log: %v", err)
+		hint := "without a log nothing runs; make room, or see `jail audit verify`"
+		switch {
+		case errors.Is(err, audit.ErrKey):
+			hint = "without its key nothing can be added to a log, and nothing runs; put the key back, or move the log away to begin another"
+		case errors.Is(err, syscall.EROFS):
+			hint = "without a log nothing runs; its file system has to be writable"
+		}
+		return nil, settings, failed(err, hint, "audit log: %v", err)
 	}
 	return log, settings, nil
 }

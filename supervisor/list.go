@@ -15,9 +15,17 @@ type RunInfo struct {
 	Usage *Usage `json:"usage,omitempty"` // so far
 }
 
-// mayControl reports whether a caller may see and end what uid started. The answer for what does not exist is the same as for
-// what is another's.
+// mayControl reports whether a caller may end, attach to, commit and throw away what uid started, which lets see it as well.
 func (c Caller) mayControl(uid uint32) bool { return c.UID == 0 || c.UID == uid }
+
+// maySee reports whether a caller may look at what uid started: its user, root, and whom the ceiling lets read. To all others the answer is the same as for what
+// does not exist.
+func (s *Supervisor) maySee(c Caller, uid uint32) bool { return c.mayControl(uid) || s.readsAll(c) }
+
+// notTheirs refuses a change to a caller who may look.
+func notTheirs(what, id string) error {
+	return refused(nil, "that is for its user and for root", "%s %s is another user's: you may look at it, and not change it", what, id)
+}
 
 // List returns the live runs that the caller may see, those of other daemons on the same state too.
 func (s *Supervisor) List(c Caller) ([]RunInfo, error) {
@@ -25,9 +33,9 @@ func (s *Supervisor) List(c Caller) ([]RunInfo, error) {
 	if err != nil {
 		return nil, failed(err, "", "runs: %v", err)
 	}
-	infos := []RunInfo{}
+	infos, readsAll := []RunInfo{}, s.readsAll(c)
 	for _, st := range all {
-		if c.mayControl(st.UID) {
+		if readsAll || c.mayControl(st.UID) {
 			infos = append(infos, RunInfo{st, s.usageOf(st)})
 		}
 	}
@@ -70,13 +78,14 @@ func usageOf(st runState) *Usage {
 	return &Usage{WallMS: time.Since(st.Started).Milliseconds(), CPUMS: u.CPU.Milliseconds(), MemoryPeak: u.MemoryPeak, PIDsPeak: u.PIDsPeak}
 }
 
+// findRun finds a live run that the caller may see.
 func (s *Supervisor) findRun(c Caller, id string) (runState, error) {
 	all, err := s.runs.live()
 	if err != nil {
 		return runState{}, failed(err, "", "runs: %v", err)
 	}
 	for _, st := range all {
-		if st.ID == id && c.mayControl(st.UID) {
+		if st.ID == id && s.maySee(c, st.UID) {
 			return st, nil
 		}
 	}
@@ -95,11 +104,12 @@ func (s *Supervisor) Inspect(c Caller, id string) (Inspection, error) {
 		return Inspection{Live: &RunInfo{st, s.usageOf(st)}}, nil
 	}
 	var in Inspection
+	own, readsAll := owner{c, map[string]bool{}}, s.readsAll(c)
 	for r, err := range audit.Scan(s.config.LogDir, audit.Filter{Run: id}) {
 		if err != nil {
 			return in, failed(err, "jail audit verify", "audit log: %v", err)
 		}
-		if c.mayControl(r.Actor.UID) {
+		if readsAll || own.owns(r) {
 			in.Records = append(in.Records, r)
 		}
 	}
@@ -124,6 +134,9 @@ func (s *Supervisor) Kill(c Caller, id string, signal int) error {
 	st, err := s.findRun(c, id)
 	if err != nil {
 		return err
+	}
+	if !c.mayControl(st.UID) {
+		return notTheirs("run", id)
 	}
 	// Another daemon's: its control group is emptied, and that daemon writes the record.
 	leaf, err := cgroup.Open(s.leafOf(st))

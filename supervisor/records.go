@@ -43,7 +43,7 @@ func (r RecordsRequest) filter() (audit.Filter, error) {
 	return f, nil
 }
 
-// readsAll reports whether a caller may read the records of all users, and those that are of none: root, and who the ceiling in force says.
+// readsAll reports whether a caller may look at the runs of all users and read all records, those that are of no run too: root, and who the ceiling in force says.
 func (s *Supervisor) readsAll(c Caller) bool {
 	return c.UID == 0 || c.in(s.policies.Current().Rules().Read)
 }

@@ -158,12 +158,20 @@ type Pruned struct {
 // pruneQuietly is Prune where nobody asked for it: what could not be forgotten is still listed.
 func (s *Supervisor) pruneQuietly() { _, _ = s.Prune(context.Background(), Caller{}) }
 
-// Prune forgets what is kept of commits whose time is over, and the shadows of which nothing is left but that.
-func (s *Supervisor) Prune(context.Context, Caller) (Pruned, error) {
+// Prune forgets what is kept of commits whose time is over, of all users, and the shadows of which nothing is left but that. The caller is told of those that
+// the caller may see.
+func (s *Supervisor) Prune(_ context.Context, c Caller) (Pruned, error) {
+	before, err := s.Workspaces(c)
+	if err != nil {
+		return Pruned{}, err
+	}
 	removed, err := s.workspaces.Prune(time.Now())
 	for _, id := range removed {
 		err = errors.Join(err, s.dropTerms(id))
 	}
+	removed = slices.DeleteFunc(removed, func(id string) bool {
+		return !slices.ContainsFunc(before, func(w WorkspaceInfo) bool { return w.ID == id })
+	})
 	if err != nil {
 		return Pruned{}, failed(err, "", "%v", err)
 	}

@@ -109,9 +109,9 @@ func (s *Supervisor) Workspaces(c Caller) ([]WorkspaceInfo, error) {
 	if err != nil {
 		return nil, failed(err, "", "%v", err)
 	}
-	infos := []WorkspaceInfo{}
+	infos, readsAll := []WorkspaceInfo{}, s.readsAll(c)
 	for _, w := range all {
-		if !c.mayControl(w.Caller.UID) {
+		if !readsAll && !c.mayControl(w.Caller.UID) {
 			continue
 		}
 		info := WorkspaceInfo{Info: w, Commit: policy.CommitNever.String()}
@@ -128,7 +128,18 @@ func (s *Supervisor) Workspaces(c Caller) ([]WorkspaceInfo, error) {
 	return infos, nil
 }
 
+// getWorkspace opens a shadow for who may change it.
 func (s *Supervisor) getWorkspace(ctx context.Context, c Caller, id string) (*workspace.Workspace, error) {
+	w, err := s.seeWorkspace(ctx, c, id)
+	if err == nil && !c.mayControl(w.Info().Caller.UID) {
+		w.Close()
+		return nil, notTheirs("the shadow of run", id)
+	}
+	return w, err
+}
+
+// seeWorkspace opens a shadow for who may look at it.
+func (s *Supervisor) seeWorkspace(ctx context.Context, c Caller, id string) (*workspace.Workspace, error) {
 	w, err := s.workspaces.Get(id)
 	if err == nil && w.Info().State == workspace.Committing { // a disk that failed then may work by now
 		w.Close()
@@ -137,7 +148,7 @@ func (s *Supervisor) getWorkspace(ctx context.Context, c Caller, id string) (*wo
 		}
 		w, err = s.workspaces.Get(id)
 	}
-	if err == nil && !c.mayControl(w.Info().Caller.UID) {
+	if err == nil && !s.maySee(c, w.Info().Caller.UID) {
 		w.Close()
 		err = workspace.ErrNotFound
 	}
@@ -193,7 +204,7 @@ func (r *Review) Close() error { return r.close() }
 
 // Review opens a shadow for review. Its changes are read while they are shown; nothing of the host is executed for that.
 func (s *Supervisor) Review(ctx context.Context, c Caller, id string) (*Review, error) {
-	w, err := s.getWorkspace(ctx, c, id)
+	w, err := s.seeWorkspace(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}

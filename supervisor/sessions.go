@@ -194,13 +194,16 @@ func (s *Supervisor) dropSession(id string, h *session) {
 	}
 }
 
-// openSession finds a session that the caller may see. What is another's is not there.
+// openSession finds a session for who may change it. To whom may not see it it is not there.
 func (s *Supervisor) openSession(c Caller, id string) (*session, error) {
 	s.mu.Lock()
 	h := s.sessions[id]
 	s.mu.Unlock()
-	if h == nil || !c.mayControl(h.uid) {
+	switch {
+	case h == nil || !s.maySee(c, h.uid):
 		return nil, noSession(id)
+	case !c.mayControl(h.uid):
+		return nil, notTheirs("session", id)
 	}
 	select {
 	case <-h.over:
@@ -222,10 +225,11 @@ func (h *session) info() SessionInfo {
 
 // Sessions lists the open sessions that the caller may see, the oldest first.
 func (s *Supervisor) Sessions(c Caller) []SessionInfo {
+	readsAll := s.readsAll(c)
 	s.mu.Lock()
 	var open []*session
 	for _, h := range s.sessions {
-		if c.mayControl(h.uid) {
+		if c.mayControl(h.uid) || readsAll {
 			open = append(open, h)
 		}
 	}

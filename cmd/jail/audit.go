@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ func (a *app) auditShowCommand() *cobra.Command {
 		Use:   "show [flags]",
 		Short: "show records",
 		Long: `Show records of the log, the oldest first. What a tool chose is shown with escapes in place of control characters, so that it can be read
-off exactly. Nothing is verified: that is for jail audit verify.`,
+off exactly. Nothing is verified: that is for jail audit verify. Who may not read the log is shown what the daemon tells them of it, as by jail audit query.`,
 		Example: "  jail audit show --since 1h\n  jail audit show --run 3w5e11264sg0c8v5a9b7k2m4qd --type denied --json",
 		Args:    exactly(),
 	}
@@ -47,7 +48,7 @@ off exactly. Nothing is verified: that is for jail audit verify.`,
 	types := cmd.Flags().StringSlice("type", nil, "only of `TYPE`, such as denied or run.finished (repeatable)")
 	from := cmd.Flags().String("since", "", "only from `TIME` on: how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z")
 	asJSON := jsonFlag(cmd, "print the records as they are, one a line")
-	cmd.RunE = func(*cobra.Command, []string) error {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		filter := audit.Filter{Run: *run}
 		var err error
 		if filter.Types, err = parseTypes(*types); err != nil {
@@ -56,7 +57,11 @@ off exactly. Nothing is verified: that is for jail audit verify.`,
 		if filter.Since, err = parseTime("since", *from, time.Now()); err != nil {
 			return err
 		}
-		return a.showRecords(a.logDir(*dir), audit.Scan(a.logDir(*dir), filter), *asJSON)
+		records := audit.Scan(a.logDir(*dir), filter)
+		if *dir == "" && a.mayNotRead() {
+			records = a.askDaemon(cmd.Context(), supervisor.RecordsRequest{Run: *run, Types: *types, Since: filter.Since})
+		}
+		return a.showRecords(a.logDir(*dir), records, *asJSON)
 	}
 	return cmd
 }
@@ -101,7 +106,9 @@ func (a *app) showRecords(dir string, records iter.Seq2[audit.Record, error], as
 func logError(dir string, err error) error {
 	e := describe(err)
 	e.Message = fmt.Sprintf("audit log %s: %v", dir, cause(err))
-	e.Hint = "--log names the directory of a log"
+	if e.Hint = "--log names the directory of a log"; errors.Is(err, fs.ErrPermission) {
+		e.Hint = "jail audit query shows what the daemon tells you of it; --log names the directory of another log"
+	}
 	return e
 }
 

@@ -216,6 +216,8 @@ which record on instead, so that a reader that was cut off goes on where it was.
 		records := audit.Tail(ctx, d, f, *n)
 		if cmd.Flags().Changed("after") {
 			records = audit.Follow(ctx, d, f, *after)
+		} else if *dir == "" && !*follow && *n > 0 && a.mayNotRead() {
+			records = lastOf(a.askDaemon(cmd.Context(), q.request(f)), *n)
 		}
 		return a.showRecords(d, records, *asJSON)
 	}

@@ -131,7 +131,7 @@ the last one counts, and it takes the place of the one that was known of that lo
 				var text []byte
 				var err error
 				if file == "-" {
-					text, err = io.ReadAll(io.LimitReader(a.stdin, 64<<10))
+					text, err = io.ReadAll(io.LimitReader(a.stdin, 1<<20))
 				} else {
 					text, err = readBounded(file)
 				}

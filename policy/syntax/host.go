@@ -16,7 +16,7 @@ type Host struct {
 	// Profiles say who may use a profile, by its name; "*" speaks for those that are not named, and for policy files that a caller brings. Nil leaves all
 	// to all.
 	Profiles map[string]Audience
-	// Read says who may read the records of all users besides root.
+	// Read says who may look at the runs of all users, and read all records, besides root.
 	Read Audience
 }
 

@@ -58,8 +58,8 @@ var plainKeys = []Key{
 	{"signed.by", `["ops+5e4f8c11+Ae…"]`, "in a ceiling: keys of which one must have signed each profile of the operator"},
 	{"profiles.NAME.users", `["alice"]`, "in a ceiling: who may use a profile; \"*\" as NAME means the rest"},
 	{"profiles.NAME.groups", `["dev"]`, "in a ceiling: whose members may use a profile"},
-	{"permissions.read.users", `["auditor"]`, "in a ceiling: who may read the records of all users"},
-	{"permissions.read.groups", `["adm"]`, "in a ceiling: whose members may read the records of all users"},
+	{"permissions.read.users", `["auditor"]`, "in a ceiling: who may look at the runs of all users and read all records"},
+	{"permissions.read.groups", `["adm"]`, "in a ceiling: whose members may look at the runs of all users and read all records"},
 }
 
 // Keys returns every key there is.

@@ -68,7 +68,7 @@ func (c cosigner) String() string {
 func parseCosigner(line string) (cosigner, error) {
 	name, rest, _ := strings.Cut(line, "+")
 	hash, digits, _ := strings.Cut(rest, "+")
-	key, err := base64.StdEncoding.Strict().DecodeString(digits)
+	key, err := fromBase64(digits)
 	if err == nil && len(key) == 1+ed25519.PublicKeySize && key[0] != algCosignature {
 		return cosigner{}, fmt.Errorf("%w: %.80q is no key of a witness: it is of another kind, such as that of a log", ErrKey, line)
 	}
@@ -136,7 +136,7 @@ func parseCosignKey(text string) (cosignKey, error) {
 	if !named || len(parts) != 3 {
 		return cosignKey{}, bad
 	}
-	seed, err := base64.StdEncoding.Strict().DecodeString(parts[2])
+	seed, err := fromBase64(parts[2])
 	if err != nil || len(seed) != 1+ed25519.SeedSize || seed[0] != algCosignature {
 		return cosignKey{}, bad
 	}
@@ -231,7 +231,7 @@ func (c cosigner) cosignedAt(msg []byte) (at time.Time, signed bool, err error) 
 	if err != nil {
 		return at, false, err
 	}
-	sig, err := base64.StdEncoding.Strict().DecodeString(n.Sigs[0].Base64)
+	sig, err := fromBase64(n.Sigs[0].Base64)
 	if err == nil && len(sig) > 4 {
 		if at, signed = c.when([]byte(n.Text), sig[4:]); signed {
 			return at, true, nil
@@ -259,7 +259,7 @@ func parseCheckpoint(text string) (c treeHead, ok bool) {
 		}
 	}
 	size, err := strconv.ParseUint(lines[1], 10, 63)
-	root, rootErr := base64.StdEncoding.Strict().DecodeString(lines[2])
+	root, rootErr := fromBase64(lines[2])
 	if err != nil || rootErr != nil || len(root) != sha256.Size || strconv.FormatUint(size, 10) != lines[1] {
 		return c, false
 	}

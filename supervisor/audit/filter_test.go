@@ -2,7 +2,11 @@ package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -112,5 +116,38 @@ func TestTail(t *testing.T) {
 	stop()
 	if got := read(Tail(ended, p.log, Filter{}, 3), 3); len(got) != 3 {
 		t.Errorf("without following: %v", got)
+	}
+}
+
+// TestTailOfNothing: a log that is not there, or may not be read, is an error, and no log without records.
+func TestTailOfNothing(t *testing.T) {
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	for _, n := range []int{0, 1, 10} {
+		var got []error
+		for _, err := range Tail(ended, filepath.Join(t.TempDir(), "none"), Filter{}, n) {
+			got = append(got, err)
+		}
+		if len(got) != 1 || !errors.Is(got[0], fs.ErrNotExist) {
+			t.Errorf("the last %d: %v", n, got)
+		}
+	}
+	// What was read before the place that cannot be is shown, too.
+	p := newPlace(t)
+	p.fill(t, 9)
+	if err := os.Truncate(p.segment(1), 64<<20); err != nil { // a hole, which is no line
+		t.Fatal(err)
+	}
+	var seqs []uint64
+	failed := 0
+	for r, err := range Tail(ended, p.log, Filter{}, 3) {
+		if err != nil {
+			failed++
+			continue
+		}
+		seqs = append(seqs, r.Seq)
+	}
+	if failed != 1 || !slices.Equal(seqs, []uint64{8, 9}) {
+		t.Errorf("%v and %d errors", seqs, failed)
 	}
 }

@@ -35,7 +35,7 @@ func PublicKey(dir string) (string, error) {
 		return "", err
 	}
 	defer root.Close()
-	text, err := readSmall(root, pubFile)
+	text, err := readPublic(root)
 	return string(text), err
 }
 
@@ -85,7 +85,7 @@ func parseKey(skey, name string) (note.Signer, string, error) {
 
 // publish puts the public keys down in root, the eldest first, or checks that those there are ours.
 func publish(root *os.Root, pub string) error {
-	old, err := readSmall(root, pubFile)
+	old, err := readPublic(root)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) > 0 && len(old) < len(pub) && strings.HasPrefix(pub, string(old)) {
 		return replace(root, pubFile, 0o644, pub)
 	}
@@ -95,14 +95,28 @@ func publish(root *os.Root, pub string) error {
 	return err
 }
 
-// readSmall reads a regular file of at most maxNote bytes.
-func readSmall(root *os.Root, name string) ([]byte, error) {
+// maxPublic bounds the public keys of a log, one for each rotation: some 13,000 of them.
+const maxPublic = 1 << 20
+
+// readPublic reads the public keys in root. A file that is longer than it may be is an error, and not its beginning: the newest key is the last.
+func readPublic(root *os.Root) ([]byte, error) {
+	text, err := readAtMost(root, pubFile, maxPublic+1)
+	if err == nil && len(text) > maxPublic {
+		return nil, fmt.Errorf("%w: %s in %s is longer than %d bytes", ErrKey, pubFile, root.Name(), maxPublic)
+	}
+	return text, err
+}
+
+// readSmall reads the first maxNote bytes of a regular file, for what is a note or shorter: of anything longer the signature does not fit.
+func readSmall(root *os.Root, name string) ([]byte, error) { return readAtMost(root, name, maxNote) }
+
+func readAtMost(root *os.Root, name string, n int64) ([]byte, error) {
 	f, err := openRegular(root, name, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxNote))
+	return io.ReadAll(io.LimitReader(f, n))
 }
 
 // openRegular refuses what is not a file before opening it: opening a FIFO would wait for ever.

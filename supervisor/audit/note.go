@@ -78,6 +78,16 @@ func (h head) sign(why purpose, now time.Time, more []string, signers ...note.Si
 	return note.Sign(&note.Note{Text: text}, signers...)
 }
 
+// fromBase64 takes the only spelling of bytes: of Go's decoder, strict or not, ends of lines may stand anywhere.
+func fromBase64(text string) ([]byte, error) {
+	if strings.ContainsAny(text, "\r\n") {
+		return nil, errBase64
+	}
+	return base64.StdEncoding.Strict().DecodeString(text)
+}
+
+var errBase64 = errors.New("an end of a line in base64")
+
 var errNote = errors.New("not a note of this log")
 
 // openNote checks a note's signature and form.
@@ -96,7 +106,7 @@ func openLong(msg []byte, keys note.Verifiers, why purpose) (head, []string, err
 		return head{}, nil, err
 	}
 	for _, sig := range slices.Concat(n.Sigs, n.UnverifiedSigs) {
-		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
+		if _, err := fromBase64(sig.Base64); err != nil {
 			return head{}, nil, errNote // note.Open takes several spellings of one signature
 		}
 	}

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -138,7 +137,7 @@ func ParseProof(text []byte) (p Proof, err error) {
 		return p, wrong
 	}
 	for _, word := range lines[2:] {
-		h, err := base64.StdEncoding.Strict().DecodeString(word)
+		h, err := fromBase64(word)
 		if err != nil || len(h) != tlog.HashSize {
 			return p, wrong
 		}

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -231,7 +230,7 @@ func parseEdge(text string, leaves uint64) (edge, error) {
 	}
 	var e edge
 	for _, word := range words[1:] {
-		h, err := base64.StdEncoding.Strict().DecodeString(word)
+		h, err := fromBase64(word)
 		if err != nil || len(h) != tlog.HashSize {
 			return nil, errNote
 		}

@@ -93,7 +93,7 @@ func (l *Log) loadKey(logThere bool) error {
 	if l.signer, pub, err = readKey(l.keys); err != nil {
 		return err
 	}
-	all, err := readSmall(l.keys, pubFile) // those before it too
+	all, err := readPublic(l.keys) // those before it too
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		all = []byte(pub)

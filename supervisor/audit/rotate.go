@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -42,6 +43,9 @@ func (l *Log) rotate() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if pub, err := readPublic(l.keys); err != nil || len(pub)+len(vkey) >= maxPublic {
+		return "", cmp.Or(err, fmt.Errorf("%w: %s has no room for another: begin a log anew", ErrKey, pubFile))
+	}
 	if err := replace(l.keys, nextFile, 0o600, skey+"\n"); err != nil {
 		return "", err
 	}
@@ -81,7 +85,7 @@ func (l *Log) settleKey() error {
 	if found, err := l.findHandover(vkey); err != nil || !found {
 		return errors.Join(err, l.keys.Remove(nextFile))
 	}
-	pub, err := readSmall(l.keys, pubFile)
+	pub, err := readPublic(l.keys)
 	if err != nil {
 		return err
 	}

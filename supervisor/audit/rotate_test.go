@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,5 +130,50 @@ func TestRotateCutOff(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestManyRotations: a log that was given many more keys than a note has bytes goes on, and verifies with all of them, with the first and with the kept file of a
+// reader; what has no room for one more says so before anything is written.
+func TestManyRotations(t *testing.T) {
+	p := newPlace(t)
+	p.grow(t, 1)
+	first := p.pub(t)
+	for range 60 {
+		if _, err := Rotate(p.options()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.grow(t, 1)
+	all := p.pub(t)
+	if n := strings.Count(all, "\n"); n != 61 || !strings.HasPrefix(all, first) || len(all) <= maxNote {
+		t.Errorf("%d keys in %d bytes", n, len(all))
+	}
+	for name, pub := range map[string]string{"all": all, "the first": first} {
+		if rep, err := Verify(p.log, pub); err != nil || rep.Keys != 60 {
+			t.Errorf("with %s: %+v, %v", name, rep, err)
+		}
+	}
+	path := filepath.Join(p.keys, pubFile)
+	full := all + strings.Repeat("\n", maxPublic-len(all))
+	for name, text := range map[string]string{"no room": full, "too long": full + "\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(p.log, pubFile), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Rotate(p.options()); !errors.Is(err, ErrKey) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, at := range []string{path, filepath.Join(p.log, pubFile)} {
+		if err := os.WriteFile(at, []byte(all), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.grow(t, 1)
+	if _, err := p.verify(t); err != nil {
+		t.Error(err)
 	}
 }

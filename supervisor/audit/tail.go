@@ -28,12 +28,14 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 	}
 	return func(yield func(Record, error) bool) {
 		var last []item
+		var newest item
 		atEnd := false
 		read(ctx, dir, f, 1, func(r Record, err error) bool {
 			if atEnd {
 				return yield(r, err)
 			}
-			if last = append(last, item{r, err}); len(last) > 2*n { // twice, so that moving them costs nothing to speak of
+			newest = item{r, err}
+			if last = append(last, newest); len(last) > 2*n { // twice, so that moving them costs nothing to speak of
 				last = append(last[:0], last[len(last)-n:]...)
 			}
 			return true
@@ -50,6 +52,14 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 			last = nil
 			return true
 		})
+		if atEnd || newest.err == nil {
+			return
+		}
+		for _, it := range append(last[max(0, len(last)-n):max(0, len(last)-1)], newest) { // what cannot be read has no end
+			if !yield(it.r, it.err) {
+				return
+			}
+		}
 	}
 }
 

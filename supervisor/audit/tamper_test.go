@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -78,6 +79,64 @@ func TestEveryByteFlipped(t *testing.T) {
 			p.mustVerify(t, 200) // the control: put back, it passes
 		})
 	}
+}
+
+// TestEveryCutAndSwap: a log of 200 records that ends at any byte of it, that begins with any other record than its first, and any two of whose records stand in
+// each other's place, with what is found named. With JAIL_TEST_LONG=1 it is each of them, else a part of each kind.
+func TestEveryCutAndSwap(t *testing.T) {
+	const n = 200
+	stride := 1
+	if os.Getenv("JAIL_TEST_LONG") == "" {
+		stride = 37
+	}
+	p, lines := small(t, n)
+	pub, text := p.pub(t), bytes.Join(lines, nil)
+	found := func(what string, seq uint64, kinds ...Kind) {
+		_, err := Verify(p.log, pub)
+		var fault *Fault
+		if !errors.As(err, &fault) || fault.Seq != seq || !slices.Contains(kinds, fault.Kind) {
+			t.Errorf("%s: verify said %v, want record %d %v", what, err, seq, kinds)
+		}
+	}
+	cuts, swaps, fronts := 0, 0, 0
+	for i, start := n-1, len(text); i >= 0; i-- {
+		end := start
+		start -= len(lines[i])
+		for at := end - 1; at >= start; at-- {
+			if at%stride != 0 && at != start {
+				continue
+			}
+			if err := os.Truncate(p.segment(1), int64(at)); err != nil {
+				t.Fatal(err)
+			}
+			cuts++
+			if at == start {
+				found(fmt.Sprint("cut to ", at, " bytes"), uint64(i+1), Missing)
+			} else {
+				found(fmt.Sprint("cut to ", at, " bytes"), uint64(i+1), Altered)
+			}
+		}
+	}
+	for i := 1; i < n; i++ {
+		p.put(t, lines[i:])
+		fronts++
+		found(fmt.Sprint("begun at record ", i+1), 1, Missing)
+	}
+	for i := range n {
+		for j := i + 1; j < n; j++ {
+			if (i*n+j)%stride != 0 && j != i+1 {
+				continue
+			}
+			swapped := slices.Clone(lines)
+			swapped[i], swapped[j] = swapped[j], swapped[i]
+			p.put(t, swapped)
+			swaps++
+			found(fmt.Sprintf("records %d and %d swapped", i+1, j+1), uint64(i+1), OutOfOrder)
+		}
+	}
+	p.put(t, lines)
+	p.mustVerify(t, n) // the control
+	t.Logf("%d bytes: %d cuts, %d fronts, %d swaps", len(text), cuts, fronts, swaps)
 }
 
 func TestHeadFlipped(t *testing.T) {

@@ -302,5 +302,8 @@ func (w *Witness) Add(request []byte) ([]byte, error) {
 	line := w.key.sign([]byte(signed.Text), w.now())
 	keep := append(append([]byte(signed.Text), '\n'), signature...)
 	keep = fmt.Appendf(keep, "%s %s\n%s", signed.Sigs[0].Name, signed.Sigs[0].Base64, line)
+	if len(keep) > maxNote { // it could not be read again
+		return nil, &WitnessError{Status: WitnessMalformed, Why: fmt.Sprintf("the head is too long: with a cosignature it has %d bytes, and may have %d", len(keep), maxNote)}
+	}
 	return line, replace(w.seen, originFile(ask.head.origin), 0o600, string(keep))
 }

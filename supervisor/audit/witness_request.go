@@ -3,7 +3,6 @@ package audit
 import (
 	"bytes"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -62,7 +61,7 @@ func parseWitnessRequest(text []byte) (r witnessRequest, err error) {
 		return r, wrong
 	}
 	for _, line := range lines[1:] {
-		h, err := base64.StdEncoding.Strict().DecodeString(line)
+		h, err := fromBase64(line)
 		if err != nil || len(h) != tlog.HashSize {
 			return r, wrong
 		}

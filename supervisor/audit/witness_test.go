@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/mod/sumdb/note"
 )
 
 func openWitness(t *testing.T, dir string) *Witness {
@@ -333,6 +335,40 @@ func TestCheckWitnesses(t *testing.T) {
 	for _, lines := range []string{"", "x", string(h.Note), strings.Replace(string(line), "A", "B", 1)} {
 		if _, err := Cosign(h.Note, []byte(lines), w.PublicKey()); err == nil {
 			t.Errorf("%q passes for a cosignature", lines)
+		}
+	}
+}
+
+// TestWitnessLongHead: a head that is signed and fits a request, and would with the cosignature be too long to be read again, is refused, and the log goes on.
+func TestWitnessLongHead(t *testing.T) {
+	w := openWitness(t, filepath.Join(t.TempDir(), "witness"))
+	private, public, err := note.GenerateKey(zeros{}, "jail-audit/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := note.NewSigner(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Trust(public); err != nil {
+		t.Fatal(err)
+	}
+	for length := 3500; length < maxNote; length += 10 {
+		long, err := (head{state{7, noLine()}, edge(nil).root()}).sign(asHead, time.Now(), []string{strings.Repeat("x", length)}, signer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, _, err := w.last("jail-audit/x")
+		if err != nil {
+			t.Fatalf("before a head with a line of %d bytes: %v", length, err)
+		}
+		_, err = w.Add(append(fmt.Appendf(nil, "old %d\n\n", last.size), long...))
+		var e *WitnessError
+		if err != nil && (!errors.As(err, &e) || e.Status != WitnessMalformed) {
+			t.Fatalf("%d: %v", length, err)
+		}
+		if _, _, err := w.last("jail-audit/x"); err != nil {
+			t.Fatalf("a head with a line of %d bytes: %v", length, err)
 		}
 	}
 }

@@ -37,6 +37,7 @@ type Daemon interface {
 	Version(ctx context.Context) (api.Version, error)
 	Runs(ctx context.Context) ([]supervisor.RunInfo, error)
 	Inspect(ctx context.Context, id string) (api.Records, error)
+	AuditRecords(ctx context.Context, req supervisor.RecordsRequest) iter.Seq2[audit.Record, error]
 	Workspaces(ctx context.Context) ([]supervisor.WorkspaceInfo, error)
 	Changes(ctx context.Context, id, patch string) iter.Seq2[api.ReviewLine, error]
 	Commit(ctx context.Context, id string, req supervisor.CommitRequest) (workspace.Result, error)

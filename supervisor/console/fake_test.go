@@ -38,6 +38,7 @@ type fake struct {
 	discarded []string
 	reverted  []string
 	killed    []int
+	asked     []supervisor.RecordsRequest
 }
 
 func (f *fake) err() error {
@@ -54,6 +55,23 @@ func (f *fake) set(err error) {
 
 func (f *fake) Version(context.Context) (api.Version, error) {
 	return api.Version{Version: "1", PID: 7}, f.err()
+}
+
+func (f *fake) AuditRecords(_ context.Context, req supervisor.RecordsRequest) iter.Seq2[audit.Record, error] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, req)
+	return func(yield func(audit.Record, error) bool) {
+		if f.down != nil {
+			yield(audit.Record{}, f.down)
+			return
+		}
+		for _, line := range f.records {
+			if rec, err := audit.ParseRecord(line); !yield(rec, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 func (f *fake) Runs(context.Context) ([]supervisor.RunInfo, error) { return f.runs, f.err() }

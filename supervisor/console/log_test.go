@@ -1,7 +1,9 @@
 package console
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
@@ -64,6 +67,61 @@ func TestSearch(t *testing.T) {
 	}
 	if w := c.get("/log?before=x&type=none.such"); w.Code != 200 || !strings.Contains(w.Body.String(), "No record is like that") {
 		t.Errorf("%d", w.Code)
+	}
+}
+
+// forbidden is a log whose files are not for the user.
+type forbidden struct{ Log }
+
+func (forbidden) Page(context.Context, audit.Filter, uint64, int) (audit.Page, error) {
+	return audit.Page{}, &fs.PathError{Op: "open", Path: "/var/log/jail/audit", Err: fs.ErrPermission}
+}
+
+// Who may not read the files is shown what the daemon tells, page for page, by the same conditions; and why, where it tells nothing.
+func TestSearchByTheDaemon(t *testing.T) {
+	var entries []audit.Entry
+	for i := range 250 {
+		entries = append(entries, audit.Entry{Run: fmt.Sprintf("r%d", i), Event: audit.RunStarted{Tool: "sed"}})
+	}
+	log := newLog(t, entries...)
+	f := &fake{}
+	for rec, err := range audit.Scan(log.Where(), audit.Filter{Types: []audit.Type{audit.TypeRunStarted}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.records = append(f.records, rec.Line)
+	}
+	c := newClient(t, Options{Daemon: f, Log: forbidden{log}})
+	seen, pages, first := map[string]bool{}, 0, ""
+	for next := "/log?type=run.started&path=%2Fetc%2F*&user=0"; next != ""; pages++ {
+		w := c.get(next)
+		if w.Code != 200 || !strings.Contains(w.Body.String(), "what the daemon tells you of") {
+			t.Fatalf("%s: %d %s", next, w.Code, w.Body)
+		}
+		for _, m := range regexp.MustCompile(`/runs/(r\d+)"`).FindAllStringSubmatch(w.Body.String(), -1) {
+			if seen[m[1]] {
+				t.Errorf("%s twice", m[1])
+			}
+			if seen[m[1]] = true; first == "" {
+				first = m[1]
+			}
+		}
+		next = ""
+		if m := regexp.MustCompile(`href="` + c.base + `([^"]*)" rel="next"`).FindStringSubmatch(w.Body.String()); m != nil {
+			next = strings.ReplaceAll(m[1], "&amp;", "&")
+		}
+	}
+	if len(seen) != 250 || pages != 3 || first != "r249" {
+		t.Errorf("%d runs on %d pages, the first is %s", len(seen), pages, first)
+	}
+	for _, req := range f.asked {
+		if req.Path != "/etc/*" || req.UID == nil || *req.UID != 0 || len(req.Types) != 1 || req.Types[0] != "run.started" {
+			t.Errorf("it was asked %+v", req)
+		}
+	}
+	f.set(&supervisor.Error{Code: supervisor.CodeBusy, Message: "the log is being read for you already"})
+	if w := c.get("/log"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "is being read for you already") {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

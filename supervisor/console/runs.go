@@ -83,7 +83,9 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request, s *session) {
 	h.Runs, h.Shadows = h.Runs[:min(len(h.Runs), maxRows)], h.Shadows[:min(len(h.Shadows), maxRows)]
 	recent, err := c.Log.Page(ctx, audit.Filter{Types: []audit.Type{audit.TypeRunStarted}}, 0, maxRecent)
 	if err != nil {
-		h.NoLog = text(err.Error())
+		if h.NoLog = text(err.Error()); errors.Is(err, fs.ErrPermission) {
+			h.NoLog += ". The page Log has what the daemon tells you of it." // it reads all of the log for that: not each time this page asks again
+		}
 	}
 	for _, rec := range recent.Records {
 		h.Recent = append(h.Recent, run{ID: audit.Original(rec.Run), Tool: raw(rec.Text("tool")), Argv: rec.Texts("argv"), Profile: raw(rec.Text("profile")), UID: rec.Actor.UID,

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
@@ -46,6 +48,7 @@ type search struct {
 	Bad        int
 	Log        verified
 	Where      string
+	Told       bool // by the daemon: the files are not for this user
 }
 
 func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
@@ -67,12 +70,13 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 	if why != "" {
 		status, body.Wrong = http.StatusBadRequest, why
-	} else if p, err := c.Log.Page(r.Context(), f, before, pageRecords); err != nil {
+	} else if p, told, err := c.records(r.Context(), f, kept.Get("path"), before); err != nil {
 		status, body.Wrong = http.StatusInternalServerError, "The log cannot be read: "+text(err.Error())+"."
-		if errors.Is(err, fs.ErrPermission) {
-			status, body.Wrong = http.StatusForbidden, body.Wrong+" You may see your own runs on the first page: the daemon tells of them."
+		if known := (*supervisor.Error)(nil); errors.As(err, &known) && statuses[known.Code] != 0 {
+			status = statuses[known.Code]
 		}
 	} else {
+		body.Told = told
 		body.Bad = p.Bad
 		for _, rec := range p.Records {
 			body.Records = append(body.Records, shownRecord(rec))
@@ -86,6 +90,35 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
 		}
 	}
 	c.show(w, status, "log.html", s.page("Log", "log", body))
+}
+
+// records are those of one page. To who may not read the files the daemon tells those that are theirs to see; path is the pattern of the filter.
+func (c *Console) records(ctx context.Context, f audit.Filter, path string, before uint64) (p audit.Page, told bool, err error) {
+	p, err = c.Log.Page(ctx, f, before, pageRecords)
+	if !errors.Is(err, fs.ErrPermission) {
+		return p, false, err
+	}
+	req := supervisor.RecordsRequest{Run: f.Run, Session: f.Session, Since: f.Since, Until: f.Until, UID: f.UID, Policy: f.Policy, Tool: f.Tool,
+		Decision: f.Decision, Layer: f.Layer, Host: f.Host, Path: path}
+	for _, t := range f.Types {
+		req.Types = append(req.Types, string(t))
+	}
+	var found []audit.Record
+	const room = pageRecords + 1
+	for rec, err := range c.Daemon.AuditRecords(ctx, req) { // the oldest first
+		if err != nil {
+			return audit.Page{}, true, err
+		}
+		if before > 0 && rec.Seq >= before {
+			break
+		}
+		if found = append(found, rec); len(found) > 2*room {
+			found = append(found[:0], found[len(found)-room:]...)
+		}
+	}
+	p = audit.Page{More: len(found) > pageRecords, Records: found[max(0, len(found)-pageRecords):]}
+	slices.Reverse(p.Records)
+	return p, true, nil
 }
 
 // filter reads what was filled in. why says what cannot be.

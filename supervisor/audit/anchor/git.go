@@ -2,6 +2,7 @@ package anchor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,11 +66,8 @@ func (r repository) send(ctx context.Context, h audit.Head) (err error) {
 		return err
 	}
 	for range 3 {
-		if err = r.commit(ctx, ref, h); err == nil {
+		if err = r.commit(ctx, ref, h); !errors.Is(err, errMoved) || ctx.Err() != nil {
 			break
-		}
-		if ctx.Err() != nil {
-			return err
 		}
 	}
 	if err == nil {
@@ -107,6 +105,9 @@ func (r repository) prepare(ctx context.Context) error {
 	return nil
 }
 
+// errMoved is wrapped by what another process that sends may be the cause of. Nothing else is worth a second try at once: a host that refuses is asked once.
+var errMoved = errors.New("the branch was not moved")
+
 // commit puts a head on its branch, here and there.
 func (r repository) commit(ctx context.Context, ref string, h audit.Head) error {
 	parent, err := r.tip(ctx, ref)
@@ -143,11 +144,13 @@ func (r repository) commit(ctx context.Context, ref string, h audit.Head) error 
 		return err
 	}
 	if r.remote == "" {
-		_, err = r.git(ctx, nil, "update-ref", ref, made, parent)
-		return err
+		if _, err = r.git(ctx, nil, "update-ref", ref, made, parent); err != nil {
+			return fmt.Errorf("%w: %w", errMoved, err)
+		}
+		return nil
 	}
 	if _, err := r.git(ctx, nil, "push", "--quiet", "--no-verify", r.remote, made+":"+ref); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errMoved, err)
 	}
 	_, err = r.git(ctx, nil, "update-ref", ref, made)
 	return err
@@ -268,15 +271,31 @@ func (r repository) git(ctx context.Context, input []byte, args ...string) (stri
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
-			return "", fmt.Errorf("git %s: %w", args[0], ctx.Err())
+			return "", fmt.Errorf("git %s: %s did not answer in time: %w", args[0], cmp.Or(r.remote, r.dir), ctx.Err())
 		}
-		return "", fmt.Errorf("git %s: %w: %s", args[0], err, audit.Printable(strings.ReplaceAll(strings.TrimSpace(said.String()), "\n", "; ")))
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, audit.Printable(inShort(said.String())))
 	}
 	return strings.TrimRight(out.String(), "\n"), nil
 }
 
+// inShort is what git and ssh said as one line, without what they say each time. Of a host whose key is another one ssh says a page, and at its end which host.
+func inShort(said string) string {
+	var kept []string
+	for line := range strings.Lines(said) {
+		switch line = strings.TrimSpace(line); {
+		case line == "", line == "fatal: Could not read from remote repository.", line == "Please make sure you have the correct access rights", line == "and the repository exists.":
+			continue
+		case strings.HasPrefix(line, "Host key for "):
+			kept = nil
+		}
+		kept = append(kept, line)
+	}
+	return strings.Join(kept, "; ")
+}
+
 // gitSSH asks nothing, and takes no host that root does not know.
-const gitSSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes"
+// One that does not answer is given up in half the time of a try, so that what is said is ssh's word on it.
+const gitSSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=10"
 
 // gitSays bounds what is kept of what git writes.
 const gitSays = 16 << 10
