@@ -101,6 +101,27 @@ func (w *pullWorld) runs() outcome {
 	return w.jail("run", "--policy", filepath.Join(w.root, "words.toml"), "--no-workspace", "--", "probe-words")
 }
 
+// doctor wants an answer of jail doctor about the bundles; the rest of what it says is the host's.
+func (w *pullWorld) doctor(answer, detail string) {
+	w.t.Helper()
+	var said struct {
+		Findings []struct{ Name, Answer, Detail string }
+	}
+	o := w.jail("doctor", "--json")
+	if err := json.Unmarshal([]byte(o.out), &said); err != nil {
+		w.t.Fatalf("%v: %+v", err, o)
+	}
+	for _, f := range said.Findings {
+		if f.Name == "tool bundles" {
+			if f.Answer != answer || !strings.Contains(f.Detail, detail) {
+				w.t.Errorf("doctor says %+v, want %s and %q", f, answer, detail)
+			}
+			return
+		}
+	}
+	w.t.Errorf("doctor says nothing of bundles: %s", o.out)
+}
+
 // What an operator does with a bundle of somebody else, from the first pull to the last, and what is refused on the way.
 func TestPull(t *testing.T) {
 	w := newPullWorld(t)
@@ -118,6 +139,7 @@ func TestPull(t *testing.T) {
 	}
 	w.wants(w.runs(), 0, "")
 	w.wants(w.jail("tool", "verify", "words"), 0, "")
+	w.doctor("yes", "of them pulled")
 	if o := w.jail("tool", "show", "words"); !strings.Contains(o.out, "publisher") || !strings.Contains(o.out, pinned) {
 		t.Errorf("show says %s", o.out)
 	}
@@ -160,6 +182,7 @@ func TestPull(t *testing.T) {
 	}
 	w.wants(w.runs(), 125, "not what the manifest names")
 	w.wants(w.jail("tool", "verify", "words"), 1, "")
+	w.doctor("no", "not what the manifest names")
 	w.wants(w.pull(second), 0, "")
 	w.wants(w.runs(), 0, "")
 	w.wants(w.jail("tool", "key", "remove", "acme"), 0, "")

@@ -68,8 +68,9 @@ func Unsupported(name string) string { return unsupported[name] }
 var traps = []string{"EXIT", "0"}
 
 type checker struct {
-	problems []Problem
-	commands int
+	problems  []Problem
+	commands  int
+	functions map[string]bool
 }
 
 func (c *checker) add(at syntax.Pos, format string, args ...any) {
@@ -77,8 +78,9 @@ func (c *checker) add(at syntax.Pos, format string, args ...any) {
 }
 
 func check(file *syntax.File) []Problem {
-	c := &checker{}
+	c := &checker{functions: functions(file)}
 	c.walk(file, false)
+	(&expander{c.add}).node(file)
 	if c.commands > MaxCommands {
 		c.add(file.Pos(), "the script has %d commands, more than %d: run it in parts", c.commands, MaxCommands)
 	}
@@ -124,7 +126,7 @@ func (c *checker) node(n syntax.Node, sub bool) {
 	case *syntax.ParamExp:
 		c.param(n)
 	case *syntax.FuncDecl:
-		if n.Name != nil && slices.Contains(Builtins, n.Name.Value) {
+		if n.Name != nil && (slices.Contains(Builtins, n.Name.Value) || slices.Contains(special, n.Name.Value)) {
 			c.add(n.Pos(), "a function cannot have the name of the builtin %s", n.Name.Value)
 		}
 	}
@@ -168,19 +170,58 @@ func (c *checker) call(call *syntax.CallExpr, sub bool) {
 	}
 	c.commands++
 	name := literal(call.Args[0])
-	if why, ok := unsupported[name]; ok {
+	if why, ok := unsupported[name]; ok && !c.functions[name] {
 		c.add(call.Pos(), "%s: %s", name, why)
 	}
 	switch name {
-	case "trap":
-		c.trap(call, sub)
-	case "test", "[":
+	case "set":
 		for _, w := range call.Args[1:] {
-			if lit := literal(w); lit == "-ef" || lit == "-nt" || lit == "-ot" {
-				c.add(w.Pos(), "test %s: files cannot be compared so", lit)
+			option, ok := constant(w)
+			if !ok || option == "--" || option == "-" || option == "" || !strings.ContainsRune("-+", rune(option[0])) && !optionName(call, w) {
+				break
+			}
+			if why := BadOption(option); why != "" {
+				c.add(w.Pos(), "set %s: %s", option, why)
 			}
 		}
+	case "trap":
+		c.trap(call, sub)
 	}
+}
+
+// special are builtins that no function can stand in for.
+var special = []string{".", "eval", "exec"}
+
+// functions are the names of a script's functions.
+func functions(file *syntax.File) map[string]bool {
+	names := map[string]bool{}
+	syntax.Walk(file, func(n syntax.Node) bool {
+		if f, ok := n.(*syntax.FuncDecl); ok && f.Name != nil {
+			names[f.Name.Value] = true
+		}
+		return true
+	})
+	return names
+}
+
+// optionName reports whether a word of set is the name of an option, after -o.
+func optionName(call *syntax.CallExpr, w *syntax.Word) bool {
+	before := literal(call.Args[slices.Index(call.Args, w)-1])
+	return len(before) > 1 && (before[0] == '-' || before[0] == '+') && before[len(before)-1] == 'o'
+}
+
+// BadOption says why set does not take an option, a name of one, or several letters after their sign; "" where it does.
+func BadOption(option string) string {
+	if option[0] != '-' && option[0] != '+' {
+		if !slices.Contains([]string{"errexit", "nounset", "noglob", "allexport", "xtrace", "pipefail"}, option) {
+			return "there are errexit, nounset, noglob, allexport, xtrace and pipefail"
+		}
+		return ""
+	}
+	if strings.Trim(option[1:], "eufaxo") != "" {
+		return "there are -e, -u, -f, -a, -x and -o"
+	}
+	return ""
 }
 
 // ifs refuses what the interpreter splits differently: it takes several separators in a row for one, as POSIX does for blanks alone.

@@ -14,17 +14,14 @@ type Command struct {
 	Line, Col uint
 }
 
-// Commands lists the simple commands in the order of the text. Builtins and the script's own functions are not among them.
-func (s *Script) Commands() []Command {
-	functions := map[string]bool{}
-	syntax.Walk(s.file, func(n syntax.Node) bool {
-		if f, ok := n.(*syntax.FuncDecl); ok && f.Name != nil {
-			functions[f.Name.Value] = true
-		}
-		return true
-	})
+// Commands lists the simple commands in the order of the text. Builtins and the script's own functions are not among them. What a trap
+// runs is said to stand where the trap has it.
+func (s *Script) Commands() []Command { return s.commands }
+
+// commands are those of a script as it is written, before anything is said in other words.
+func commands(file *syntax.File, functions map[string]bool) []Command {
 	var all []Command
-	syntax.Walk(s.file, func(n syntax.Node) bool {
+	syntax.Walk(file, func(n syntax.Node) bool {
 		call, ok := n.(*syntax.CallExpr)
 		if !ok || len(call.Args) == 0 {
 			return true
@@ -35,6 +32,9 @@ func (s *Script) Commands() []Command {
 			args = args[1:]
 			name = literal(args[0])
 		}
+		if name == "trap" && len(call.Args) > 2 {
+			all = append(all, ofTrap(call.Args[1], functions)...)
+		}
 		if !functions[name] && !slices.Contains(Builtins, name) {
 			all = append(all, Command{name, text(call), call.Pos().Line(), call.Pos().Col()})
 		}
@@ -42,6 +42,25 @@ func (s *Script) Commands() []Command {
 	})
 	return all
 }
+
+func ofTrap(action *syntax.Word, functions map[string]bool) []Command {
+	text, ok := constant(action)
+	if !ok || text == "-" {
+		return nil
+	}
+	file, err := parse("trap", text)
+	if err != nil {
+		return nil // which the check says
+	}
+	all := commands(file, functions)
+	for i := range all {
+		all[i].Line, all[i].Col = action.Pos().Line(), action.Pos().Col()
+	}
+	return all
+}
+
+// Functions are the names of the script's own functions.
+func (s *Script) Functions() map[string]bool { return s.functions }
 
 // Names are the names of the script's commands, each once, sorted, and whether there are commands whose names only a run can tell.
 func (s *Script) Names() (names []string, dynamic bool) {

@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -10,10 +12,18 @@ import (
 //
 //   - export, local and readonly are declarations, which the parser's POSIX dialect does not know;
 //   - the last part of a pipeline runs in a subshell, as in most shells, and not in the script's own;
-//   - return without a number keeps $?.
+//   - return without a number keeps $?;
+//   - getopts without arguments looks at the script's, and starts anew where OPTIND is set;
+//   - what a trap runs is a function, since the interpreter would read its text by itself;
+//   - >| is >, since there is no noclobber.
 func rewrite(file *syntax.File) {
+	var traps []*syntax.Stmt
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
+		case *syntax.Redirect:
+			if n.Op == syntax.RdrClob {
+				n.Op = syntax.RdrOut
+			}
 		case *syntax.Stmt:
 			if d := declaration(n.Cmd); d != nil {
 				n.Cmd = d
@@ -23,13 +33,49 @@ func rewrite(file *syntax.File) {
 				n.Y = subshell(n.Y)
 			}
 		case *syntax.CallExpr:
-			if len(n.Args) == 1 && literal(n.Args[0]) == "return" {
+			if at := slices.IndexFunc(n.Assigns, func(a *syntax.Assign) bool { return a.Name.Value == "OPTIND" }); at >= 0 && len(n.Args) == 0 {
+				n.Assigns = append(n.Assigns, &syntax.Assign{Name: &syntax.Lit{ValuePos: n.End(), ValueEnd: n.End(), Value: GetoptsState}})
+			}
+			if len(n.Args) == 0 {
+				return true
+			}
+			switch name := literal(n.Args[0]); {
+			case name == "return" && len(n.Args) == 1:
+				n.Args = append(n.Args, &syntax.Word{Parts: []syntax.WordPart{variable(n.End(), "?")}})
+			case name == "getopts" && len(n.Args) == 3:
 				n.Args = append(n.Args, &syntax.Word{Parts: []syntax.WordPart{
-					&syntax.ParamExp{Dollar: n.End(), Short: true, Param: &syntax.Lit{ValuePos: n.End(), ValueEnd: n.End(), Value: "?"}}}})
+					&syntax.DblQuoted{Left: n.End(), Right: n.End(), Parts: []syntax.WordPart{variable(n.End(), "@")}}}})
+			case name == "trap" && len(n.Args) > 2:
+				traps = append(traps, action(n, len(traps)+1)...)
 			}
 		}
 		return true
 	})
+	file.Stmts = append(traps, file.Stmts...)
+}
+
+// GetoptsState is the variable with the place of getopts within one argument.
+const GetoptsState = "jail_getopts"
+
+func variable(at syntax.Pos, name string) *syntax.ParamExp {
+	return &syntax.ParamExp{Dollar: at, Short: true, Param: &syntax.Lit{ValuePos: at, ValueEnd: at, Value: name}}
+}
+
+// action makes a function of what a trap runs: its declaration, or nothing where it runs nothing.
+func action(trap *syntax.CallExpr, number int) []*syntax.Stmt {
+	text, ok := constant(trap.Args[1])
+	if !ok || text == "-" || text == "" {
+		return nil
+	}
+	script, err := Parse("trap", text)
+	if err != nil || len(script.file.Stmts) == 0 {
+		return nil
+	}
+	at := trap.Args[1].Pos()
+	name := fmt.Sprint("jail_trap_", number)
+	trap.Args[1] = &syntax.Word{Parts: []syntax.WordPart{single(at, name+` "$@"`)}}
+	body := &syntax.Stmt{Position: at, Cmd: &syntax.Block{Lbrace: at, Rbrace: at, Stmts: script.file.Stmts}}
+	return []*syntax.Stmt{{Position: at, Cmd: &syntax.FuncDecl{Position: at, Parens: true, Name: &syntax.Lit{ValuePos: at, ValueEnd: at, Value: name}, Body: body}}}
 }
 
 func subshell(s *syntax.Stmt) *syntax.Stmt {
@@ -47,7 +93,7 @@ func declaration(cmd syntax.Command) syntax.Command {
 		return nil
 	}
 	name := literal(call.Args[0])
-	if name != "export" && name != "local" && name != "readonly" {
+	if !declaring(name) {
 		return nil
 	}
 	d := &syntax.DeclClause{Variant: &syntax.Lit{ValuePos: call.Args[0].Pos(), ValueEnd: call.Args[0].End(), Value: name}}

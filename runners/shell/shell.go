@@ -24,6 +24,9 @@ type Script struct {
 	Name string // for messages: a file's name, or "-c"
 	Text string
 	file *syntax.File
+
+	commands  []Command
+	functions map[string]bool
 }
 
 // A Problem is one reason why a script cannot be run.
@@ -61,11 +64,13 @@ func Parse(name, text string) (*Script, error) {
 	if err != nil {
 		return nil, &Error{name, []Problem{problemOf(err)}}
 	}
+	s := &Script{Name: name, Text: text, file: file, functions: functions(file)}
+	s.commands = commands(file, s.functions)
 	if problems := check(file); len(problems) > 0 {
 		return nil, &Error{name, problems}
 	}
 	rewrite(file)
-	return &Script{Name: name, Text: text, file: file}, nil
+	return s, nil
 }
 
 func parse(name, text string) (*syntax.File, error) {

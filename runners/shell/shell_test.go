@@ -39,7 +39,11 @@ func TestRefused(t *testing.T) {
 		{"trap 'eval x' EXIT", "1:6: trap:1:1: eval"},
 		{"(trap 'x' EXIT)", "1:2: trap in a subshell"},
 		{"true | trap 'x' EXIT", "1:8: trap in a subshell"},
-		{"test a -ef b", "1:8: test -ef"},
+		{"set -C", "1:5: set -C: there are -e"}, {"set -eu -o noclobber", "1:12: set noclobber: there are errexit"}, {"set +m", "1:5: set +m"},
+		{`for a in ${x:-"a b" c}; do :; done`, "1:10: quotes within ${x"}, {`echo ${x-"$y"}`, "1:6: quotes within ${x"},
+		{`echo "${x:-'$y'}"`, "1:12: single quotes do not quote"}, {`echo "${x:-${y:=1}}"`, "1:12: ${y:=…} within another"},
+		{`echo ${x:-${y:?no}}`, "1:11: ${y:?…} within another"}, {"echo $((08))", "1:9: 08 is not a number"},
+		{`ls "${@:-.}"`, "1:5: ${@:-…}"}, {"eval() { :; }", "1:1: a function cannot have the name of the builtin eval"},
 		{"cd() { :; }", "1:1: a function cannot have the name of the builtin cd"},
 		{"x=(1 2)", "1:3: arrays are not POSIX shell"},
 		{"echo ${x//a/b}", "1:9: search and replace is not POSIX shell"},
@@ -92,13 +96,22 @@ func TestNames(t *testing.T) {
 	if names, dynamic := s.Names(); !slices.Equal(names, []string{"awk", "grep", "seq", "sort"}) || !dynamic {
 		t.Errorf("%q %v", names, dynamic)
 	}
+	// What is said in other words is not what is shown, and what a trap runs is among them.
+	traps, err := Parse("x", `trap 'rm -f a; f' EXIT; f() { :; }; tr "${a%"$b"}" $((c/d)) "${e:-$(cut x)}"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := traps.Commands(); fmt.Sprint(c) != `[{rm rm -f a 1 6} {tr tr "${a%"$b"}" $((c / d)) "${e:-$(cut x)}" 1 37} {cut cut x 1 69}]` {
+		t.Errorf("%v", c)
+	}
 	if c := s.Commands(); len(c) != 5 || fmt.Sprint(c[1]) != "{sort sort 2 5}" {
 		t.Errorf("%v", c)
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"ls | sort", "f() { local x=$1; return; }", "trap 'echo x' EXIT", "export A B=1 \"$C\"", "cat <<X\n$a\nX", "a && b || c; ! d"} {
+	for _, s := range []string{"ls | sort", "f() { local x=$1; return; }", "trap 'echo x' EXIT", "export A B=1 \"$C\"", "cat <<X\n$a\nX", "a && b || c; ! d",
+		`: ${x:-$(y=1; echo "${z:=$(w=${v%"$x"})}")} $((a/(b-1)+08$c)) ${1+"$@"} \~ a=~:~`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -45,6 +44,7 @@ func Run(ctx context.Context, order runners.Order, modules [][]byte, stdin, stdo
 		return runners.Report{}, err
 	}
 	defer files.close()
+	tools.files, tools.functions = files, script.Functions()
 	r, err := newRunner(order, tools, files, stdin, stdout, stderr)
 	if err != nil {
 		return runners.Report{}, err
@@ -92,22 +92,59 @@ func (t *tools) before(ctx context.Context, args []string) ([]string, error) {
 	if name == "command" && len(args) > 1 {
 		name = args[1]
 	}
-	if why := shell.Unsupported(name); why != "" {
+	if why := shell.Unsupported(name); why != "" && !t.functions[name] {
 		return nil, &refusedError{interp.HandlerCtx(ctx).Pos.String(), name, why}
 	}
-	switch args[0] {
-	case "printf":
-		if len(args) > 1 && !simpleFormat(args[1]) {
-			return append([]string{toolPrefix}, args...), nil
-		}
-	case "trap":
-		return endTrap(args), nil
-	case "test", "[":
-		if operand := notNumber(args); operand != "" {
-			return []string{failPrefix, args[0] + ": " + runners.Printable(operand, 100) + ": not a number"}, nil
+	if len(args) == 3 && name == "printf" {
+		if own, err := formatted(args[1], args[2]); own != nil || err != nil {
+			return own, err
 		}
 	}
+	if own := t.builtin(ctx, args); own != nil {
+		return own, nil
+	}
 	return args, nil
+}
+
+// builtin is what stands in for a builtin, nil where the interpreter carries it out.
+func (t *tools) builtin(ctx context.Context, args []string) []string {
+	switch args[0] {
+	case "printf":
+		if len(args) > 2 && args[1] == "--" {
+			args = append([]string{"printf"}, args[2:]...)
+		}
+		if len(args) > 1 && !plainPrintf(args[1:]) {
+			return append([]string{toolPrefix}, args...)
+		}
+		return args
+	case "read":
+		return read(ctx, args)
+	case "getopts":
+		return getopts(ctx, args)
+	case "trap":
+		return endTrap(args)
+	case "set":
+		return badSet(args)
+	case "test", "[":
+		if own := t.test(ctx, args); own != nil {
+			return own
+		}
+	}
+	return nil
+}
+
+// badSet refuses options that were not written out.
+func badSet(args []string) []string {
+	for i, a := range args[1:] {
+		named := i > 0 && len(args[i]) > 1 && args[i][len(args[i])-1] == 'o'
+		if a == "--" || a == "-" || a == "" || a[0] != '-' && a[0] != '+' && !named {
+			break
+		}
+		if why := shell.BadOption(a); why != "" {
+			return []string{failPrefix, "set: " + runners.Printable(a, 100) + ": " + why}
+		}
+	}
+	return nil
 }
 
 // Commands that no script can name, since no name has a NUL byte: the rest of the arguments as a tool whatever builtin has the name, and
@@ -141,24 +178,6 @@ func endTrap(args []string) []string {
 		}
 	}
 	return args
-}
-
-// notNumber is the operand of a comparison of numbers that is none, "" where all are.
-func notNumber(args []string) string {
-	for i, a := range args {
-		switch a {
-		case "-eq", "-ne", "-lt", "-le", "-gt", "-ge":
-			if i < 2 || i+1 >= len(args) {
-				continue
-			}
-			for _, operand := range []string{args[i-1], args[i+1]} {
-				if _, err := strconv.ParseInt(strings.TrimSpace(operand), 10, 64); err != nil {
-					return strconv.Quote(operand)
-				}
-			}
-		}
-	}
-	return ""
 }
 
 type refusedError struct{ pos, name, why string }

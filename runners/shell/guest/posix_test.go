@@ -22,14 +22,18 @@ import (
 // posixShells are what the interpreter is compared with. Where they differ from each other POSIX leaves it open, and either is right.
 var posixShells = [][]string{{"dash", "-c"}, {"bash", "--posix", "-c"}}
 
-// cases are the scripts of testdata/posix.txt.
+// cases are the scripts of testdata: posix.txt goes through the language, agents.txt has scripts of the kind that people and programs write.
 func cases(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile("testdata/posix.txt")
-	if err != nil {
-		t.Fatal(err)
+	var all []string
+	for _, name := range []string{"posix.txt", "agents.txt"} {
+		text, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n-----\n")...)
 	}
-	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n-----\n")
+	return all
 }
 
 // fixture is the directory that every script starts in.

@@ -26,6 +26,9 @@ type tools struct {
 	modules []lazy
 	slots   chan struct{}
 
+	files     *files          // what its tests look at
+	functions map[string]bool // of its own
+
 	mu       sync.Mutex
 	denials  runners.Denials
 	usage    runners.Usage

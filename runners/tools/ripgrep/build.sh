@@ -27,6 +27,7 @@ rustflags = ["--remap-path-prefix", "$PWD=."]
 debug = 0
 strip = true
 CONFIG
-env -i HOME="$PWD/home" CARGO_HOME="$PWD/home" RUSTC=/usr/bin/rustc PATH="$PWD/linker:/usr/bin:/bin" \
+# Its build script asks git for a revision, which would be that of whatever repository this folder lies in.
+env -i GIT_DIR=/dev/null HOME="$PWD/home" CARGO_HOME="$PWD/home" RUSTC=/usr/bin/rustc PATH="$PWD/linker:/usr/bin:/bin" \
 	/usr/bin/cargo build --quiet --offline --release --target wasm32-wasi >cargo.log 2>&1 || { cat cargo.log >&2; exit 1; }
 cp target/wasm32-wasi/release/rg.wasm "$out"
