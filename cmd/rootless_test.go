@@ -1,7 +1,6 @@
 package cmd_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,142 +10,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/jail-sandbox/jail/jail/cgroup"
 )
-
-// A rootlessUser is a user without rights, and the control group that was handed on to that user, or "".
-type rootlessUser struct {
-	bin, home, group string
-}
-
-// newRootlessUser makes a home for stranger. Root drops its rights for it.
-func newRootlessUser(t *testing.T) *rootlessUser {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can become another user, and hand control groups on")
-	}
-	home, err := os.MkdirTemp("", "jail-rootless-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(home) })
-	if err := errors.Join(os.Chown(home, stranger, stranger), os.Chmod(home, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	return &rootlessUser{bin: must(installed())(t), home: home}
-}
-
-// delegate hands a control group on, as a service manager with Delegate= does. It goes with the test.
-func (u *rootlessUser) delegate(t *testing.T) {
-	t.Helper()
-	u.group = fmt.Sprintf("jail-rootless-test-%d-%d", os.Getpid(), time.Now().UnixNano())
-	roots := []string{"/sys/fs/cgroup"}
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
-		roots = nil
-		all, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
-		if err != nil || len(all) == 0 {
-			t.Fatalf("no control groups: %v", err)
-		}
-		for _, procs := range all {
-			roots = append(roots, filepath.Dir(procs))
-		}
-	} else if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu +memory +pids"), 0); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { u.removeGroups(t, roots) })
-	for _, root := range roots {
-		dir := filepath.Join(root, u.group)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range []string{"cpuset.cpus", "cpuset.mems"} { // which are empty in a new group of v1
-			if text, err := os.ReadFile(filepath.Join(root, name)); err == nil {
-				if err := os.WriteFile(filepath.Join(dir, name), text, 0); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		files, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			err = errors.Join(err, os.Chown(filepath.Join(dir, f.Name()), stranger, stranger))
-		}
-		if err = errors.Join(err, os.Chown(dir, stranger, stranger)); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func (u *rootlessUser) removeGroups(t *testing.T, roots []string) {
-	for _, root := range roots {
-		var dirs []string
-		_ = filepath.WalkDir(filepath.Join(root, u.group), func(path string, d os.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, path)
-			}
-			return nil
-		})
-		for _, dir := range slices.Backward(dirs) {
-			if err := os.Remove(dir); err != nil {
-				t.Errorf("a control group is left: %v", err)
-			}
-		}
-	}
-}
-
-// command runs a program as the user, in the user's control group.
-func (u *rootlessUser) command(dir string, args ...string) *exec.Cmd {
-	script := `exec setpriv --reuid "$0" --regid "$0" --clear-groups -- "$@"`
-	if u.group != "" {
-		script = `for f in /sys/fs/cgroup/` + u.group + `/cgroup.procs /sys/fs/cgroup/systemd/` + u.group + `/cgroup.procs /sys/fs/cgroup/unified/` + u.group +
-			`/cgroup.procs; do [ ! -e "$f" ] || echo $$ > "$f" || exit 99; done; ` + script
-	}
-	cmd := exec.Command("sh", append([]string{"-c", script, strconv.Itoa(stranger)}, args...)...)
-	cmd.Dir, cmd.Env = dir, []string{"PATH=" + u.bin + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + u.home}
-	return cmd
-}
-
-func (u *rootlessUser) run(t *testing.T, dir string, args ...string) (int, string, string) {
-	t.Helper()
-	cmd := u.command(dir, args...)
-	var out, errOut bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errOut
-	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
-		t.Fatal(err)
-	}
-	return cmd.ProcessState.ExitCode(), out.String(), errOut.String()
-}
-
-// must exit with 0.
-func (u *rootlessUser) ok(t *testing.T, dir string, args ...string) string {
-	t.Helper()
-	code, out, said := u.run(t, dir, args...)
-	if code != 0 {
-		t.Fatalf("%q: exit code %d, %s%s", args, code, out, said)
-	}
-	return out
-}
-
-func (u *rootlessUser) workspace(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp(u.home, "w")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"a": "one\n", "d/b": "two\n", ".env": "SECRET\n"} {
-		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600),
-			os.Chown(filepath.Dir(path), stranger, stranger), os.Chown(path, stranger, stranger)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 // TestRootlessRefused: a user to whom nobody has handed on a control group gets no run with less than the limits, and is told what to do.
 func TestRootlessRefused(t *testing.T) {
@@ -180,11 +50,44 @@ func TestRootlessRefused(t *testing.T) {
 	}
 }
 
-// TestRootless is what a user has without root where a control group was handed on.
+// TestRootlessShared: with control groups v2 a group that is handed on has to be jaild's alone, and where there is a manager that could make one, the user
+// is told.
+func TestRootlessShared(t *testing.T) {
+	if layout, err := cgroup.Detect(); err != nil {
+		t.Fatal(err)
+	} else if layout != cgroup.V2 {
+		t.Skip("this host has control groups v1: a group that holds processes hands its controllers on")
+	}
+	run := func(u *rootlessUser, hint string) {
+		t.Helper()
+		code, out, said := u.run(t, u.workspace(t), "jail", "run", "--", "true")
+		if code != 126 || out != "" || !regexp.MustCompile(`^jail: error: .+\njail: hint: .*`+hint+`.*\n$`).MatchString(said) {
+			t.Errorf("exit code %d, %q, %q, want the hint %s", code, out, said, hint)
+		}
+	}
+	u := newRootlessUser(t)
+	u.handOn(t)
+	run(u, "in one of its own")
+	u = newRootlessUser(t)
+	u.logIn(t)
+	manager := u.runtime
+	u.runtime = "" // as after su
+	run(u, "set XDG_RUNTIME_DIR="+manager+",")
+}
+
+// TestRootless is what a user has without root where control groups can be had.
 func TestRootless(t *testing.T) {
 	u := newRootlessUser(t)
 	u.delegate(t)
-	if code, out, said := u.run(t, u.home, "jail", "doctor"); code != 0 {
+	code, out, said := u.run(t, u.home, "jail", "doctor")
+	if kernelBefore(t, 6, 6) {
+		if code == 0 || !strings.Contains(out, "boot Linux 6.6 or newer") {
+			t.Errorf("doctor: exit code %d\n%s%s", code, out, said)
+		}
+		t.Run("without shadows", u.withoutShadows)
+		return
+	}
+	if code != 0 {
 		t.Fatalf("doctor: exit code %d\n%s%s", code, out, said)
 	}
 	t.Run("change", u.change)
@@ -193,6 +96,9 @@ func TestRootless(t *testing.T) {
 	t.Run("verify", u.verify)
 	t.Run("killed", u.killed)
 	t.Run("refused", u.refused)
+	if u.runtime != "" { // control groups of v1 are left to nobody's manager
+		t.Run("unit", u.unit)
+	}
 	if out := u.ok(t, u.home, "jail", "audit", "verify"); !strings.HasPrefix(out, "verified ") {
 		t.Errorf("audit verify: %s", out)
 	}
@@ -226,36 +132,63 @@ func (u *rootlessUser) change(t *testing.T) {
 }
 
 func (u *rootlessUser) limits(t *testing.T) {
+	u.meets(t, "--discard")
+	dir := u.workspace(t)
+	code, out, said := u.run(t, dir, "jail", "run", "--profile", "build", "--discard", "--limit", "workspace_files=20", "--", "/bin/sh", "-c",
+		"for i in $(seq 50); do echo > f$i; done 2>/dev/null; ls | grep -c ^f")
+	if code != 0 || out != "20\n" || !strings.Contains(said, "limit: workspace_files: 20 reached") {
+		t.Errorf("workspace_files: exit code %d, %.200q, %.500q", code, out, said)
+	}
+}
+
+// meets the limits that the control group and the daemon hold.
+func (u *rootlessUser) meets(t *testing.T, workspace string) {
 	dir := u.workspace(t)
 	for _, c := range []struct {
 		limit, script string
 		code          int
-		out, says     string
+		says          string
 	}{
-		{"memory=64MiB", "head -c 200000000 /dev/zero | tail -c 150000000 > /dev/null", 137, "", "limit: memory: 64 MiB reached"},
-		{"pids=20", "for i in $(seq 60); do sleep 5 & done", 2, "", "limit: pids: 20 reached"},
-		{"wall=1s", "exec sleep 60", 124, "", "limit: wall: 1s reached"},
-		{"workspace_files=20", "for i in $(seq 50); do echo > f$i; done 2>/dev/null; ls | grep -c ^f", 0, "20\n", "limit: workspace_files: 20 reached"},
+		{"memory=64MiB", "head -c 200000000 /dev/zero | tail -c 150000000 > /dev/null", 137, "limit: memory: 64 MiB reached"},
+		{"pids=20", "for i in $(seq 60); do sleep 5 & done", 2, "limit: pids: 20 reached"},
+		{"wall=1s", "exec sleep 60", 124, "limit: wall: 1s reached"},
 	} {
-		code, out, said := u.run(t, dir, "jail", "run", "--profile", "build", "--discard", "--limit", c.limit, "--", "/bin/sh", "-c", c.script)
-		if code != c.code || out != c.out || !strings.Contains(said, c.says) {
+		code, out, said := u.run(t, dir, "jail", "run", "--profile", "build", workspace, "--limit", c.limit, "--", "/bin/sh", "-c", c.script)
+		if code != c.code || out != "" || !strings.Contains(said, c.says) {
 			t.Errorf("%s: exit code %d, %.200q, %.500q", c.limit, code, out, said)
 		}
 	}
 }
 
+// withoutShadows: on a kernel whose tmpfs no shadow can lie in, what needs one is refused, and the rest is as everywhere.
+func (u *rootlessUser) withoutShadows(t *testing.T) {
+	dir := u.workspace(t)
+	code, out, said := u.run(t, dir, "jail", "run", "--", "cat", "a")
+	if code != 126 || out != "" || !strings.Contains(said, "\njail: hint: boot Linux 6.6 or newer") {
+		t.Errorf("a run with a workspace: exit code %d, %q, %q", code, out, said)
+	}
+	if out := u.ok(t, dir, "jail", "run", "--no-workspace", "--", "echo", "x"); out != "x\n" {
+		t.Errorf("it said %q", out)
+	}
+	u.meets(t, "--no-workspace")
+	u.powerless(t, dir, "--no-workspace")
+}
+
 // walls: native code in a user's jail meets them all. Each attack works for the same user outside, so that the test could see one work.
 func (u *rootlessUser) walls(t *testing.T) {
 	dir := u.workspace(t)
-	if err := errors.Join(os.WriteFile(filepath.Join(u.home, "secret"), []byte("x"), 0o600), os.Chown(filepath.Join(u.home, "secret"), stranger, stranger)); err != nil {
+	secret := filepath.Join(u.home, "secret")
+	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	u.own(t, secret)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	at := l.Addr().(*net.TCPAddr).Port
+	port := fmt.Sprint(at)
 	victim := u.command(dir, "sleep", "600")
 	if err := victim.Start(); err != nil {
 		t.Fatal(err)
@@ -270,7 +203,7 @@ func (u *rootlessUser) walls(t *testing.T) {
 		"make a user namespace":              "unshare --user true",
 		"make mounts":                        "unshare --user --map-root-user --mount mount -t tmpfs none /mnt",
 		"connect to the host's own loopback": "exec 3<>/dev/tcp/127.0.0.1/" + port,
-		"see the host's network":             "test $(grep -c : /proc/net/dev) -gt 1",
+		"see the host's network":             fmt.Sprintf("grep -q ':%04X 00000000:0000 0A' /proc/net/tcp", at), // who listens there
 		"use a control group":                "ls /sys/fs/cgroup/*",
 		"write to a kernel's switch":         "test -e /proc/sys",
 		"change an owner's name in a map":    "unshare --user sh -c 'echo 0 0 1 > /proc/self/uid_map; true'",
@@ -285,8 +218,12 @@ func (u *rootlessUser) walls(t *testing.T) {
 			t.Errorf("%s: exit code %d inside: %s%s", name, inside, out, said)
 		}
 	}
-	// What it is called inside gives nothing.
-	status := u.ok(t, dir, "jail", "run", "--profile", "build", "--", "/bin/cat", "/proc/self/status")
+	u.powerless(t, dir, "--discard")
+}
+
+// powerless: what the user is called inside gives nothing.
+func (u *rootlessUser) powerless(t *testing.T, dir, workspace string) {
+	status := u.ok(t, dir, "jail", "run", "--profile", "build", workspace, "--", "/bin/cat", "/proc/self/status")
 	for _, line := range []string{"CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
 		if !strings.Contains(status, line+"\n") {
 			t.Errorf("no %q in\n%s", line, status)
@@ -383,5 +320,42 @@ func (u *rootlessUser) refused(t *testing.T) {
 	code, out, said := u.run(t, dir, "jail", "run", "--policy", policy, "--no-workspace", "--", "/bin/true")
 	if code != 126 || !strings.Contains(said, "file events") || !strings.Contains(said, "hint: ") {
 		t.Errorf("audit.files: exit code %d, %q, %q", code, out, said)
+	}
+}
+
+// unit: a jaild for all of a user's runs is a service of the user's manager, with the jails beside it in the group that the unit is left.
+func (u *rootlessUser) unit(t *testing.T) {
+	socket, name := filepath.Join(u.home, "unit.sock"), fmt.Sprintf("jail-rootless-test-%d.service", os.Getpid())
+	u.ok(t, u.home, "systemd-run", "--user", "--quiet", "--collect", "--unit="+name, "--property=Delegate=yes", "--setenv=HOME="+u.home, "--",
+		filepath.Join(u.bin, "jaild"), "--delegated", "--socket", socket)
+	stop := sync.OnceFunc(func() { u.ok(t, u.home, "systemctl", "--user", "stop", name) })
+	defer stop()
+	eventually(t, "the service answers", func() bool {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	jail := func(args ...string) []string {
+		return append([]string{"env", "JAIL_SOCKET=" + socket, "jail"}, args...)
+	}
+	dir := u.workspace(t)
+	if out := u.ok(t, dir, jail("run", "--", "cat", "a")...); out != "one\n" {
+		t.Errorf("it read %q", out)
+	}
+	u.ok(t, dir, jail("session", "start", "--id", "unit")...)
+	var open []struct{ PID int }
+	if err := json.Unmarshal([]byte(u.ok(t, dir, jail("session", "list", "--json")...)), &open); err != nil || len(open) != 1 {
+		t.Fatalf("%d sessions, %v", len(open), err)
+	}
+	group, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", open[0].PID))
+	if want := "/" + name + "/jails/unit."; err != nil || !strings.Contains(string(group), want) {
+		t.Errorf("a jail is in %q (%v), want it in %s", group, err, want)
+	}
+	stop()
+	eventually(t, "the socket is gone", func() bool { _, err := os.Lstat(socket); return os.IsNotExist(err) })
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", open[0].PID)); err == nil {
+		t.Error("a session outlives its daemon")
 	}
 }

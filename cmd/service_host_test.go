@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -187,5 +188,47 @@ func TestSettings(t *testing.T) {
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Clients that have stopped reading what they asked for do not keep the daemon from ending, and are no failure of it.
+func TestEndWithStalledClients(t *testing.T) {
+	h := newHost(t)
+	d := h.daemon()
+	id := h.detached("--", "seq", "140000")
+	h.wants(h.jail("wait", id), 0, "")
+	for _, ask := range []string{
+		"GET " + api.PathRuns + "/" + id + "/logs?follow=1 HTTP/1.1\r\nHost: jail\r\n\r\n",
+		"POST " + api.PathRuns + "/" + id + "/attach HTTP/1.1\r\nHost: jail\r\nConnection: Upgrade\r\nUpgrade: " + api.Upgrade + "\r\nContent-Length: 2\r\n\r\n{}",
+	} {
+		c, err := net.Dial("unix", d.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, ask); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 100_000)); err != nil { // it is under way
+			t.Fatal(err)
+		}
+	}
+	d.stop()
+}
+
+// A session can be held where the daemon is itself among the first to go when the host runs out of memory, as what a user's service manager starts is: its
+// jail goes no later, for nobody without CAP_SYS_RESOURCE may lower that.
+func TestSessionOfADispensableDaemon(t *testing.T) {
+	h := newHost(t)
+	h.daemonOf(exec.Command("choom", "-n", "600", "--", "setpriv", "--bounding-set", "-sys_resource", "--inh-caps", "-sys_resource", "--", filepath.Join(h.bin, "jaild")), nil)
+	id := h.session()
+	defer h.stopSession(id, 0)
+	h.wants(h.exec(id, "--", "true"), 0, "")
+	h.wants(h.jail("run", "--", "true"), 0, "")
+	h.wants(h.jail("verify", id), 0, "")
+	for _, s := range h.sessions() {
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", s.PID)); string(text) != "600\n" {
+			t.Errorf("its oom_score_adj is %q, %v", text, err)
+		}
 	}
 }

@@ -180,6 +180,64 @@ func TestFewDescriptors(t *testing.T) {
 	h.wants(h.jail("run", "--", "true"), 0, "")
 }
 
+// A thousand sessions that are left open are as many as one user may have, and all together; the others are told so, the daemon serves whoever else comes,
+// and all end with it. JAIL_TEST_LONG=1 asks for a thousand, else it is two hundred.
+func TestSessionsLeftOpen(t *testing.T) {
+	asked, users := 200, 2
+	if os.Getenv("JAIL_TEST_LONG") != "" {
+		asked, users = 1000, 5
+	}
+	const mine, all = 64, 256 // of sessions
+	h := newHost(t)
+	// What they are promised, and none of them uses, is no more than that here; the host may have less.
+	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"), []byte("[admission]\nmemory = \"16GiB\"\n[pool]\nsize = 0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := h.daemon()
+	d.admit()
+	outcomes := make([]outcome, asked)
+	var clients sync.WaitGroup
+	for user := range users {
+		clients.Go(func() {
+			for i := user; i < asked; i += users {
+				cmd := h.command("session", "start", "--no-workspace", "--limit", "memory=32MiB", "--id", fmt.Sprintf("left%d", i))
+				cmd.Dir = "/"
+				outcomes[i] = h.run(as(cmd, uint32(stranger+user)))
+			}
+		})
+	}
+	clients.Wait()
+	open := 0
+	for _, o := range outcomes {
+		if o.code == 0 {
+			open++
+			continue
+		}
+		h.wants(o, 125, "you have 64 sessions open, as many as one user may have|256 sessions are open, as many as this daemon takes")
+	}
+	if want := min(users*mine, all); open != want {
+		t.Errorf("%d of %d sessions are open, want %d", open, asked, want)
+	}
+	t.Logf("%d sessions are open: the daemon has %d descriptors and %d KiB", open, d.descriptors(), residentKiB(t, d.cmd.Process.Pid))
+	if n := len(h.sessions()); n != open {
+		t.Errorf("%d sessions are listed, want %d", n, open)
+	}
+	one := h.command("run", "--no-workspace", "--", "true")
+	one.Dir = "/"
+	h.wants(h.run(as(one, uint32(stranger+users))), 0, "")
+	d.stop()
+	ended := 0
+	for _, r := range h.records("", "run.finished") {
+		if r.Signal == "SIGTERM" {
+			ended++
+		}
+	}
+	if ended != open {
+		t.Errorf("%d of %d sessions ended with the daemon, as it is on record", ended, open)
+	}
+	h.wantNothingLeft()
+}
+
 // What is at the socket's path and is not the daemon's own stays there, and the daemon says so.
 func TestSocketNotMine(t *testing.T) {
 	h := newHost(t)

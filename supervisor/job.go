@@ -206,6 +206,9 @@ func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
 		return &Error{Code: CodeRefused, Message: err.Error(), Err: err, Hint: "jail policy show, and --limit, say what the policy asks for"}
 	}
 	j.fitSession()
+	if err := j.spare(); err != nil {
+		return err
+	}
 	if inv := j.order().Invocation; inv.Validate() != nil {
 		err := inv.Validate()
 		return usage("%v", err)

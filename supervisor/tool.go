@@ -343,5 +343,5 @@ func (s *Supervisor) planCompile(j *job) (err error) {
 	if err != nil {
 		return failed(err, "", "compile %s: %v", j.tool.name, err)
 	}
-	return nil
+	return j.spare()
 }

@@ -186,7 +186,9 @@ func (d *service) end(err error, reason string, how syscall.Signal) error {
 	// What is still being answered are the ends of runs, which Close has brought about.
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	err = errors.Join(err, d.server.Shutdown(last))
+	if sent := d.server.Shutdown(last); !errors.Is(sent, context.DeadlineExceeded) { // who takes no answer until then sees the end of the connection
+		err = errors.Join(err, sent)
+	}
 	d.before.end()
 	return err
 }

@@ -89,6 +89,10 @@ func userManager() bool {
 
 // noDelegation refuses: a run without its limits is no run.
 func noDelegation(err error) error {
+	if errors.Is(err, cgroup.ErrShared) {
+		return &supervisor.Error{Code: supervisor.CodeLayer, Message: "the limits of a run need a control group that is jaild's alone: " + err.Error(),
+			Hint: "start it where the user's service manager can be asked for one (XDG_RUNTIME_DIR is set there), or in one of its own", Err: err}
+	}
 	if e := supervisor.Missing(probe.Delegation(), err); e != nil {
 		return e
 	}

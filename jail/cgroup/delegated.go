@@ -1,10 +1,12 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,9 +42,35 @@ func Delegated() (slice string, err error) {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
 			return "", fmt.Errorf("control group %s: %w", at, err)
 		}
+		if err := handsOn(filepath.Join(Root, at)); err != nil {
+			return "", fmt.Errorf("control group %s: %w", at, err)
+		}
 	}
 	return path.Join(at, "jails"), nil
 }
+
+// handsOn returns an error if a group of cgroup v2 cannot hand on the controllers that limits need, since it holds processes itself.
+func handsOn(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
+	if err != nil {
+		return err
+	}
+	given := strings.Fields(string(text))
+	if !slices.ContainsFunc(Needed, func(c string) bool { return !slices.Contains(given, c) }) {
+		return nil // it did before they came
+	}
+	text, err = os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return err
+	}
+	if pids := strings.Fields(string(text)); len(pids) > 0 {
+		return fmt.Errorf("%w: %s", ErrShared, strings.Join(pids[:min(len(pids), 5)], " "))
+	}
+	return nil
+}
+
+// ErrShared says that a delegated group is not the daemon's alone.
+var ErrShared = errors.New("other processes are in it, and a group of cgroup v2 that holds processes hands no controllers on")
 
 // groupOf finds the group that a service manager has put a process into, in the text of /proc/PID/cgroup. The root of all is refused: it is nobody's
 // to give away.

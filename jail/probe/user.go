@@ -60,9 +60,9 @@ func Delegation() Finding {
 	if err != nil {
 		return no(name, "mount control groups on "+cgroup.Root, "%v", err)
 	}
-	offered := managed(layout)
+	offered, untold := managed(layout), untoldManager(os.Getenv("XDG_RUNTIME_DIR"), fmt.Sprintf("/run/user/%d", os.Geteuid()))
 	if missing := without(offered); offered != nil && len(missing) > 0 {
-		return no(name, delegationFix(layout, offered), "%s: the user's service manager has not been left the controllers %s", layout, strings.Join(missing, ", "))
+		return no(name, delegationFix(layout, offered, untold), "%s: the user's service manager has not been left the controllers %s", layout, strings.Join(missing, ", "))
 	}
 	if sys.Rootless() {
 		slice, err := cgroup.Delegated()
@@ -72,13 +72,13 @@ func Delegation() Finding {
 		if err == nil {
 			return yes(name, "%s, with %s below %s", layout, strings.Join(cgroup.Needed, ", "), slice)
 		}
-		return no(name, delegationFix(layout, offered), "%s, but none that is this user's to limit runs with: %v", layout, err)
+		return no(name, delegationFix(layout, offered, untold), "%s, but none that is this user's to limit runs with: %v", layout, err)
 	}
 	if offered != nil {
 		return yes(name, "%s, with %s from the user's service manager", layout, strings.Join(cgroup.Needed, ", "))
 	}
 	if err := cgroup.Owned(); err != nil {
-		return no(name, delegationFix(layout, nil), "%s, but none is this user's, and a run without its limits is refused: %v", layout, err)
+		return no(name, delegationFix(layout, nil, untold), "%s, but none is this user's, and a run without its limits is refused: %v", layout, err)
 	}
 	return yes(name, "%s, delegated to this process", layout)
 }
@@ -113,10 +113,20 @@ func without(offered []string) (missing []string) {
 	return missing
 }
 
-func delegationFix(layout cgroup.Layout, offered []string) string {
+// untoldManager is where the user's service manager is, if this process was not told of it: su, sudo and cron leave that out.
+func untoldManager(told, dir string) string {
+	if _, err := os.Stat(filepath.Join(dir, "systemd/private")); err != nil || told == dir {
+		return ""
+	}
+	return dir
+}
+
+func delegationFix(layout cgroup.Layout, offered []string, untold string) string {
 	switch {
 	case layout != cgroup.V2:
 		return "boot with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1), whose groups a service manager can leave to users, or use a jaild of root's"
+	case offered == nil && untold != "":
+		return "set XDG_RUNTIME_DIR=" + untold + ", where this user's service manager is; or use a jaild of root's"
 	case offered == nil:
 		return "log in so that systemd runs a manager for the user (XDG_RUNTIME_DIR is set then), or let it run always: sudo loginctl enable-linger " +
 			fmt.Sprint(os.Geteuid()) + "; or use a jaild of root's"

@@ -1,7 +1,10 @@
 package probe
 
 import (
+	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,13 +43,15 @@ func TestDelegationFix(t *testing.T) {
 	for _, c := range []struct {
 		layout  cgroup.Layout
 		offered []string
+		untold  string
 		says    string
 	}{
-		{cgroup.Hybrid, nil, "systemd.unified_cgroup_hierarchy=1"},
-		{cgroup.V2, nil, "loginctl enable-linger"},
-		{cgroup.V2, []string{"memory", "pids"}, "systemctl edit user@.service"},
+		{cgroup.Hybrid, nil, "", "systemd.unified_cgroup_hierarchy=1"},
+		{cgroup.V2, nil, "", "loginctl enable-linger"},
+		{cgroup.V2, nil, "/run/user/7", "set XDG_RUNTIME_DIR=/run/user/7"},
+		{cgroup.V2, []string{"memory", "pids"}, "", "systemctl edit user@.service"},
 	} {
-		if fix := delegationFix(c.layout, c.offered); !strings.Contains(fix, c.says) {
+		if fix := delegationFix(c.layout, c.offered, c.untold); !strings.Contains(fix, c.says) {
 			t.Errorf("%s %v: %s", c.layout, c.offered, fix)
 		}
 	}
@@ -55,5 +60,18 @@ func TestDelegationFix(t *testing.T) {
 	}
 	if got := without([]string{"cpu", "memory", "pids"}); got != nil {
 		t.Errorf("missing: %v", got)
+	}
+}
+
+// A manager that this process was not told of is found where such managers are.
+func TestUntoldManager(t *testing.T) {
+	none, one := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(one, "systemd"), 0o700), os.WriteFile(filepath.Join(one, "systemd/private"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ told, dir, want string }{{"", none, ""}, {"", one, one}, {none, one, one}, {one, one, ""}} {
+		if got := untoldManager(c.told, c.dir); got != c.want {
+			t.Errorf("told %q, and one may be in %s: %q, want %q", c.told, c.dir, got, c.want)
+		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor"
@@ -60,12 +59,13 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any, do 
 	})
 }
 
-func (srv *Server) carry(conn net.Conn, buffered *bufio.Reader, do func(context.Context, supervisor.Streams) supervisor.Result) {
+func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader, do func(context.Context, supervisor.Streams) supervisor.Result) {
 	// Not the request's context, which ends with the switch: the connection is what the run lives with.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	hurry := context.AfterFunc(srv.ending, func() { _ = conn.SetWriteDeadline(time.Now().Add(lastWords)) })
-	defer hurry()
+	conn := newParting(plain)
+	calm := context.AfterFunc(srv.ending, conn.hurry)
+	defer calm()
 	var mu sync.Mutex
 	in := newInput(frameWriter{&mu, conn, FrameCredit})
 	var reading sync.WaitGroup

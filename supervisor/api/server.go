@@ -64,9 +64,6 @@ func (srv *Server) Serve(l net.Listener) error {
 // for a moment only.
 func (srv *Server) Hurry() { srv.end() }
 
-// lastWords is how long the end of a run may take to reach its client when the daemon ends.
-const lastWords = 2 * time.Second
-
 // Shutdown takes no more requests and waits for the answers that are under way, the results of runs among them.
 func (srv *Server) Shutdown(ctx context.Context) error {
 	err := srv.http.Shutdown(ctx)

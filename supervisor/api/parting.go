@@ -1,0 +1,62 @@
+package api
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// lastWords is how long, in all, a client may hold up what is written to it once the daemon ends.
+const lastWords = 2 * time.Second
+
+// A parting connection is a client's of whom the daemon may have to take leave. What counts is how long writes to it take: the end of a run may itself
+// take longer than that, and its result is still to reach a client that reads.
+type parting struct {
+	net.Conn
+
+	mu    sync.Mutex
+	since time.Time // when it was told to hurry
+	left  time.Duration
+	err   error // of the first write that failed, which may have sent a part of a frame
+}
+
+func newParting(conn net.Conn) *parting { return &parting{Conn: conn, left: lastWords} }
+
+// hurry bounds all writes together from here on, the one that is under way included.
+func (p *parting) hurry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since.IsZero() {
+		p.since = time.Now()
+		_ = p.SetWriteDeadline(p.since.Add(p.left))
+	}
+}
+
+// Write is called by one at a time.
+func (p *parting) Write(b []byte) (int, error) {
+	begun, err := p.begin()
+	if err != nil {
+		return 0, err
+	}
+	n, err := p.Conn.Write(b)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+	if !p.since.IsZero() {
+		if begun.Before(p.since) {
+			begun = p.since
+		}
+		p.left -= time.Since(begun)
+	}
+	return n, err
+}
+
+func (p *parting) begin() (time.Time, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.err == nil && !p.since.IsZero() {
+		p.err = p.SetWriteDeadline(now.Add(p.left))
+	}
+	return now, p.err
+}
