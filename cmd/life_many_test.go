@@ -241,13 +241,13 @@ func TestTwoRunsOneWorkspace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.wants(h.jail("commit", "b"), 125, "b: .*the real directory has changed since the run began.*filled")
+	h.wants(h.jail("commit", "b"), 126, "b: .*the real directory has changed since the run began.*filled")
 	// A commit at the end of the run meets the same, and loses nothing.
 	o := c.writes()
-	if o.code != 125 || !regexp.MustCompile(`(?m)^jail: error: .*filled`).MatchString(o.err) {
+	if o.code != 126 || !regexp.MustCompile(`(?m)^jail: error: .*filled`).MatchString(o.err) {
 		t.Errorf("c: %+v", o)
 	}
-	if r := h.finished("c"); r.ExitCode != 125 || r.Error == "" {
+	if r := h.finished("c"); r.ExitCode != 126 || r.Error == "" {
 		t.Errorf("%+v", r)
 	}
 	for _, id := range []string{"b", "c"} {
@@ -259,6 +259,6 @@ func TestTwoRunsOneWorkspace(t *testing.T) {
 		t.Errorf("the real file changed: %v", err)
 	}
 	h.wantNothingLeft("a", "b", "c")
-	h.wants(h.jail("run", "--id", "b", "--", "true"), 125, "b: .*exists already")
+	h.wants(h.jail("run", "--id", "b", "--", "true"), 2, "run id b is in use: the shadow of that run is kept")
 	h.discard("a", "b", "c")
 }

@@ -94,8 +94,8 @@ func TestUsers(t *testing.T) {
 	h.says(other("audit", "report", "others"), 0, "only who may read the log can verify it")
 	h.wants(other("audit", "report", "roots"), 127, `no record is of "roots"`)
 	h.wants(other("audit", "report", "nobodys"), 127, `no record is of "nobodys"`)
-	h.wants(other("audit", "query", "--log", filepath.Join(h.state, "audit")), 125, "permission denied")
-	h.wants(other("audit", "verify"), 125, "permission denied")
+	h.wants(other("audit", "query", "--log", filepath.Join(h.state, "audit")), 126, "permission denied")
+	h.wants(other("audit", "verify"), 126, "permission denied")
 
 	// Workspaces that they cannot read, or that are not theirs.
 	h.wants(other("run", "--workspace", secret, "--", "cat", "key"), 126, "workspace .*secret: permission denied")

@@ -65,7 +65,7 @@ func TestCommitByHand(t *testing.T) {
 	}
 	h.wants(h.jail("revert", "r1"), 0, "")
 	h.has("n", numbers(60, nil))
-	h.wants(h.jail("revert", "r1"), 125, "no commit to revert")
+	h.wants(h.jail("revert", "r1"), 126, "no commit to revert")
 	h.wants(h.jail("discard", "r1"), 0, "")
 }
 
@@ -134,7 +134,7 @@ func TestCommitWithADigest(t *testing.T) {
 	if !ok {
 		t.Fatalf("no digest: %s", o.out)
 	}
-	h.wants(h.jail("commit", "--digest", "sha256:00", "r1"), 125, "not the ones that were reviewed")
+	h.wants(h.jail("commit", "--digest", "sha256:00", "r1"), 126, "not the ones that were reviewed")
 	h.has("n", numbers(60, nil))
 	h.wants(h.jail("commit", "--digest", digest, "r1"), 0, "")
 	h.has("n", numbers(60, map[int]string{5: "five", 30: "thirty", 55: "fifty-five"}))
