@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/jail-sandbox/jail/runners/wasi"
 )
@@ -25,11 +26,12 @@ import (
 //
 //	<dir>/secret            the key of the seals
 //	<dir>/<key>/wazero-…/…  one entry, mounted read-only into the jail
-//	<dir>/<key>/seal        over the entry's content, and over its place, size and times
+//	<dir>/<key>/seal        over the entry's content, and, once that is settled, over its place, size and times
 type moduleCache struct {
 	dir     string
 	secret  []byte
 	machine string // what the engine's machine code depends on besides the module
+	settles time.Duration
 }
 
 func openModuleCache(dir string) (*moduleCache, error) {
@@ -40,7 +42,7 @@ func openModuleCache(dir string) (*moduleCache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &moduleCache{dir: dir, machine: machine}
+	c := &moduleCache{dir: dir, machine: machine, settles: settledAfter}
 	path := filepath.Join(dir, "secret")
 	if c.secret, err = os.ReadFile(path); err == nil && len(c.secret) == sha256.Size {
 		return c, nil
@@ -107,25 +109,27 @@ func (c *moduleCache) check(dir string, entry *os.File) error {
 		return err
 	}
 	content, stamp := seal[:min(len(seal), sha256.Size)], seal[min(len(seal), sha256.Size):]
-	now, err := c.stamp(dir, entry)
-	if err != nil || hmac.Equal(stamp, now) {
+	now, settled, err := c.stamp(dir, entry)
+	if err != nil || settled && hmac.Equal(stamp, now) {
 		return err
 	}
-	if err := wasi.CheckSeal(c.secret, filepath.Base(dir), entry, content); err != nil {
+	if err := wasi.CheckSeal(c.secret, filepath.Base(dir), entry, content); err != nil || !settled {
 		return err
 	}
 	return replaceWhole(filepath.Join(dir, sealName), append(content, now...))
 }
 
-// stamp seals where a file is and when it was last changed, to the nanosecond.
-func (c *moduleCache) stamp(dir string, f *os.File) ([]byte, error) {
+// stamp seals where a file is and when it was last changed. One that is not settled says nothing: before Linux 6.13 the kernel's times go on in steps
+// of a tick, so a change that comes right after another leaves the same ones.
+func (c *moduleCache) stamp(dir string, f *os.File) (stamp []byte, settled bool, err error) {
 	info, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	st := info.Sys().(*syscall.Stat_t)
 	text := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim)
-	return wasi.Seal(c.secret, "stamp of "+filepath.Base(dir), strings.NewReader(text))
+	stamp, err = wasi.Seal(c.secret, "stamp of "+filepath.Base(dir), strings.NewReader(text))
+	return stamp, time.Since(time.Unix(st.Ctim.Unix())) >= c.settles, err
 }
 
 func (c *moduleCache) open(dir string) (*os.File, error) {
@@ -169,7 +173,8 @@ func (c *moduleCache) store(module [sha256.Size]byte, written []byte) error {
 	if err := errors.Join(os.WriteFile(path, entry, 0o444), os.Chmod(temp, 0o755)); err != nil {
 		return err
 	}
-	if err := c.sealStamp(temp, dir, path, seal); err != nil {
+	// What was written a moment ago has no stamp yet: check adds it.
+	if err := os.WriteFile(filepath.Join(temp, sealName), seal, 0o400); err != nil {
 		return err
 	}
 	err = os.Rename(temp, dir)
@@ -177,20 +182,6 @@ func (c *moduleCache) store(module [sha256.Size]byte, written []byte) error {
 		return nil // another run was faster
 	}
 	return err
-}
-
-// sealStamp writes the seal of an entry that lies in temp and will lie in dir.
-func (c *moduleCache) sealStamp(temp, dir, path string, content []byte) error {
-	entry, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer entry.Close()
-	stamp, err := c.stamp(dir, entry)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(temp, sealName), append(content, stamp...), 0o400)
 }
 
 // replaceWhole puts a file in the place of another, so that nobody ever sees a part of it.

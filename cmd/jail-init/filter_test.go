@@ -103,8 +103,11 @@ func makeBed(t *testing.T) *bed {
 
 // patience is how long a jail may take that is missing a call. It is killed then, and what it was refused is known all the same.
 func patience(scenario string) time.Duration {
-	if scenario == "listener" {
+	switch scenario {
+	case "listener":
 		return 2 * time.Second
+	case "compile": // a processor that is emulated takes half a minute for it
+		return 2 * time.Minute
 	}
 	return 20 * time.Second
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
@@ -89,14 +90,32 @@ type Catalog struct {
 	places Places
 	owned  bool
 
-	mu    sync.Mutex
-	set   *Set
-	stamp [2]stamp
+	mu      sync.Mutex
+	set     *Set
+	stamp   stamps
+	settled bool // the stamp was settled when the set was read
 }
+
+// settledAfter is how old a change must be for the next one to have another time: before Linux 6.13 the kernel's times go on in steps of a tick,
+// and some file systems have coarser ones.
+const settledAfter = 2 * time.Second
+
+// stamps are those of the index and of the directory of keys.
+type stamps [2]stamp
 
 type stamp struct {
 	ino          uint64
 	mtime, ctime syscall.Timespec
+}
+
+// settled says that a change from now on has another stamp.
+func (s stamps) settled() bool {
+	for _, st := range s {
+		if time.Since(time.Unix(st.ctime.Unix())) < settledAfter {
+			return false
+		}
+	}
+	return true
 }
 
 // OpenCatalog opens a catalog for a service that runs as root.
@@ -115,18 +134,19 @@ func (c *Catalog) Now() (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.set != nil && now == c.stamp {
+	if c.set != nil && now == c.stamp && c.settled {
 		return c.set, nil
 	}
+	settled := now.settled()
 	set, err := OpenPlaces(c.places, c.owned)
 	if err != nil {
 		return nil, err
 	}
-	c.set, c.stamp = set, now
+	c.set, c.stamp, c.settled = set, now, settled
 	return set, nil
 }
 
-func (c *Catalog) look() (s [2]stamp, err error) {
+func (c *Catalog) look() (s stamps, err error) {
 	if c.places.Tools == "" {
 		return s, nil
 	}
