@@ -106,10 +106,10 @@ func patience(scenario string) time.Duration {
 	switch scenario {
 	case "listener":
 		return 2 * time.Second
-	case "compile": // a processor that is emulated takes half a minute for it
-		return 2 * time.Minute
+	case "end": // has no other end
+		return 20 * time.Second
 	}
-	return 20 * time.Second
+	return 2 * time.Minute // a processor that is emulated takes half a minute to compile
 }
 
 // run runs a scenario with changed filters. It returns what was refused, how the jail ended, and what it said.
