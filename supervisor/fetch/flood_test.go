@@ -48,7 +48,8 @@ func (g *gated) IntendAfter(ended []Outcome, i Intent) (string, error) {
 // again, each of its requests is answered (T-249).
 func TestFlood(t *testing.T) {
 	const flood = 3 * maxRecording
-	w := newWorld(t, anyTo+strings.Replace(limits, "concurrent = 64", "concurrent = 1000", 1))
+	// No request ends by time while the gate is closed.
+	w := newWorld(t, anyTo+strings.NewReplacer("concurrent = 64", "concurrent = 1000", `"10s"`, `"5m"`).Replace(limits))
 	w.names.Set(upName, []string{upIP})
 	fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
 	quiet := startProcess(t, w, func(error) {})
