@@ -143,6 +143,9 @@ func (w *fetchWorld) goGuest(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	w.example(t, module)
+	if r := w.run(t, narrowed, "https://up.example.com/?q=ü"); r.Stdout != "200 GET /?q=%C3%BC auth=\"\"\n" {
+		t.Errorf("a query as it is meant: %+v", r)
+	}
 }
 
 func (w *fetchWorld) cGuest(t *testing.T) {

@@ -99,7 +99,13 @@ func groupsOf(id string) []string {
 	more, _ := filepath.Glob("/sys/fs/cgroup/jail/" + id + ".[0-9]*")
 	held, _ := filepath.Glob("/sys/fs/cgroup/*/jail/" + id + ".*.ceiling/" + id + ".[0-9]*")
 	heldToo, _ := filepath.Glob("/sys/fs/cgroup/jail/" + id + ".*.ceiling/" + id + ".[0-9]*")
-	return slices.Concat(found, more, held, heldToo)
+	all := slices.Concat(found, more, held, heldToo)
+	for _, in := range []string{"/sys/fs/cgroup/*/jail/*.session/", "/sys/fs/cgroup/jail/*.session/"} { // of calls, and what waits for them
+		call, _ := filepath.Glob(in + id + ".[0-9]*")
+		heldCall, _ := filepath.Glob(in + id + ".*.ceiling/" + id + ".[0-9]*")
+		all = slices.Concat(all, call, heldCall)
+	}
+	return all
 }
 
 // A run in a jail that waited is a run as any: its result, its plan and what the kernel says of its jail are those of a cold one, with a shadow and without a

@@ -177,6 +177,7 @@ func TestSettings(t *testing.T) {
 		"[admission]\nwait = \"2h\"":     "want a time up to 1h",
 		"[admission]\nplaces = 3":        `unknown field "places"`,
 		"[pool]\nsize = -1":              "pool.size = -1: want 0 to 1000",
+		"[denied]\nlandlock = 1":         "denied.landlock",
 		"[admission":                     "jaild.toml:1:",
 	} {
 		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {

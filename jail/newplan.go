@@ -54,6 +54,8 @@ type Request struct {
 	// loaders that they need.
 	Programs []string
 	Command  Command
+	// Told says that somebody reads on the host what Landlock refuses, if the kernel tells.
+	Told bool
 }
 
 // A Source is a directory of the host, and with whose ids the tool works on it.
@@ -106,6 +108,9 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 	p.Landlock = newLandlock(pol, r, p)
 	p.Fetch = newFetch(pol, r.Command.Runner)
 	addCeiling(&p, eff, r)
+	if p.Landlock.Told = r.Told; p.Ceiling != nil {
+		p.Ceiling.Landlock.Told = r.Told
+	}
 	return p, nil
 }
 

@@ -195,7 +195,12 @@ type Landlock struct {
 	Network bool `json:"network,omitempty"`
 	// Ports are those of TCP that may be listened on and connected to where Network is not set, and the kernel can tell (ABI 4).
 	Ports []uint16 `json:"ports,omitempty"`
+	// Told asks the kernel to write what is refused to the host's audit log, from LandlockTells on; that forbids nothing more.
+	Told bool `json:"told,omitempty"`
 }
+
+// LandlockTells is the version of Landlock from which on it can tell what it refuses (Linux 6.15).
+const LandlockTells = 7
 
 // A LandlockRule grants access below one path.
 type LandlockRule struct {

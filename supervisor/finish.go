@@ -25,7 +25,7 @@ func (r *run) finish(e end) error {
 		res.Trap = rep.Trap
 	}
 	res.Usage.FetchBytesIn, res.Usage.FetchBytesOut, res.Usage.FetchRequests = r.fetched.FetchBytesIn, r.fetched.FetchBytesOut, r.fetched.FetchRequests
-	res.Denied = append(append(res.Denied, r.fetchDenied...), r.refusedCalls()...)
+	res.Denied = append(append(res.Denied, r.fetchDenied...), r.denials()...)
 	r.failure = e.answer.Failure
 	r.outcome(e)
 	if e.answer.Report == nil && e.answer.Failure == "" && e.status.Signal == 0 && res.Limit == nil && r.ended() == nil {

@@ -37,6 +37,7 @@ type job struct {
 	hold     *session // no run of a tool: the jail holds a session open
 	in       *session // that it is an invocation of
 	dry      bool     // nothing may start
+	programs []inode  // of the host, that may run by their names and not with all that is beside them
 }
 
 // prepare decides a request. On error the job holds what was known by then.
@@ -183,7 +184,7 @@ func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
 	} else if j.ids, err = idrange.Take(); err != nil {
 		return &Error{Code: CodeBusy, Message: err.Error(), Hint: "try again when other runs have ended", Err: err}
 	}
-	r := jail.Request{ID: j.id, Base: j.ids.Base, User: rootless.User(), Slice: slice, Caches: s.caches(j), Command: jail.Command{
+	r := jail.Request{ID: j.id, Base: j.ids.Base, User: rootless.User(), Slice: slice, Caches: s.caches(j), Told: s.refusals != nil, Command: jail.Command{
 		Runner: string(runners.KindWASI), Tool: j.tool.name, Digest: j.tool.digest(), Args: readable(j.args()), Env: readable(j.env), Cwd: cwd}}
 	if j.script != nil {
 		r.Command.Runner, r.Command.Script = string(runners.KindShell), j.script.steps
@@ -193,7 +194,7 @@ func (s *Supervisor) makePlan(_ context.Context, j *job) (err error) {
 	}
 	if j.tool.native != "" {
 		r.Command.Runner, r.Command.Terminal = string(runners.KindNative), j.req.Terminal != nil
-		if r.Programs, err = s.findPrograms(j); err != nil {
+		if r.Programs, j.programs, err = s.findPrograms(j); err != nil {
 			return err
 		}
 	}
@@ -237,28 +238,37 @@ func sourceOf(dir *os.File, c Caller) (*jail.Source, error) {
 }
 
 // openBinds opens what the policy mounts with the caller's rights, the cache with the daemon's.
-func (s *Supervisor) openBinds(j *job) error {
-	for _, m := range j.plan.Mounts {
+func (s *Supervisor) openBinds(j *job) (err error) {
+	j.binds, err = bindsOf(j.plan, j.caller)
+	return err
+}
+
+// bindsOf opens the sources of a plan's binds, in order. Those that it returns with an error are to be closed, too.
+func bindsOf(p jail.Plan, c Caller) (all []*os.File, err error) {
+	for _, m := range p.Mounts {
 		if m.Kind != jail.MountBind {
 			continue
 		}
-		open := j.caller.Open
-		if strings.HasPrefix(m.Target, jail.CacheDir) {
+		open := c.Open
+		if isCache(m) {
 			open = os.Open
 		}
 		f, err := open(m.Source)
 		if err != nil {
-			return notFound("a [[mount]] of the policy names it", "mount %s: %s", m.Target, describe(err))
+			return all, notFound("a [[mount]] of the policy names it", "mount %s: %s", m.Target, describe(err))
 		}
 		tree, err := launch.Clone(f)
 		f.Close()
 		if err != nil {
-			return failed(err, "", "mount %s: %v", m.Target, err)
+			return all, failed(err, "", "mount %s: %v", m.Target, err)
 		}
-		j.binds = append(j.binds, tree)
+		all = append(all, tree)
 	}
-	return nil
+	return all, nil
 }
+
+// isCache reports whether a bind is of a module that the daemon compiled, and of nothing of the host's.
+func isCache(m jail.Mount) bool { return strings.HasPrefix(m.Target, jail.CacheDir+"/") }
 
 // args are the tool's whole arguments: its name comes first.
 func (j *job) args() []string { return append([]string{j.tool.command}, j.req.Args...) }

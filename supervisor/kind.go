@@ -14,12 +14,19 @@ type kindOf struct {
 	// sum is the digest of the module that is loaded in each of them, where one tool is run and no script. Only an installed module is: a caller's own is
 	// kept nowhere.
 	sum [sha256.Size]byte
+	in  *session // whose calls they wait for; nil: runs of their own
+	// Of a session's: with whose rights what they mount of the host is opened, and which programs were found there.
+	caller   Caller
+	programs []inode
 }
 
 // kind is that of the run.
 func (j *job) kind(standing jail.Plan) kindOf {
-	k := kindOf{standing: standing}
-	if j.script == nil {
+	k := kindOf{standing: standing, in: j.in}
+	if j.in != nil {
+		k.caller, k.programs = j.caller, j.programs
+	}
+	if j.script == nil && j.tool.native == "" {
 		k.sum = j.tool.sum
 	}
 	return k

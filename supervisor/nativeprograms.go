@@ -121,11 +121,23 @@ func skipDir(entry fs.DirEntry) error {
 	return nil
 }
 
-// findPrograms adds what else may run to what the plan is made from.
-func (s *Supervisor) findPrograms(j *job) (found []string, err error) {
+// findPrograms adds what else may run to what the plan is made from, and says which files and directories of the host that is.
+func (s *Supervisor) findPrograms(j *job) (found []string, inodes []inode, err error) {
 	doErr := j.caller.Do(func() error {
-		found, err = newView(j).programs(j.eff.Policy())
+		v := newView(j)
+		if found, err = v.programs(j.eff.Policy()); err != nil {
+			return nil
+		}
+		for _, p := range found {
+			at := inode{} // one that has gone since is none
+			if place, findErr := v.find(p); findErr == nil {
+				if info, statErr := os.Stat(place.host); statErr == nil {
+					at = inodeIn(info)
+				}
+			}
+			inodes = append(inodes, at)
+		}
 		return nil
 	})
-	return found, errors.Join(err, doErr)
+	return found, inodes, errors.Join(err, doErr)
 }

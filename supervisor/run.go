@@ -6,11 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/workspace"
@@ -24,6 +24,7 @@ type run struct {
 	job  *job
 	dir  *runDir
 	warm *warmJail    // the jail that waited for it, nil where it gets a new one
+	lone func()       // waits until nothing else of its session waits, with warm
 	goes func() error // waits until it is on record that the run starts, where that is written meanwhile
 	work *workspace.Workspace
 	done chan struct{}
@@ -45,7 +46,10 @@ type run struct {
 	met     []LimitHit // the one that ended the run first
 	failure string     // what jail-init says went wrong with the module
 
-	refused []control.Refused // system calls, in the order of the last entries of result.Denied
+	followed *denials.Jail     // while what Landlock refuses is collected
+	refused  []control.Refused // system calls
+	told     []toldDenial      // by the kernel, as the last entries of result.Denied
+	atLeast  bool              // the kernel dropped some of what it tells
 }
 
 // Run runs a tool for a caller and returns when nothing of it is left but what the result says. ctx ends it, as a caller that went away does.
@@ -162,6 +166,7 @@ func (r *run) whole(ctx context.Context, streams Streams) (err error) {
 	defer r.endWarm()
 	if r.warm == nil {
 		r.s.later(func() { _ = cgroup.Rouse() }) // it saves time and nothing else
+		r.alone()
 	}
 	if r.dir, err = r.s.runs.add(j.state()); err != nil {
 		e := AsError(err)
@@ -292,6 +297,8 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 		return err
 	}
 	defer r.endFiles() // as above
+	r.follow(proc)
+	defer r.dropFollowed()
 	r.started(proc, leaf)
 	if err := r.recordExec(); err != nil {
 		p.close()
@@ -338,24 +345,8 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 	if err := r.endFetch(); err != nil {
 		return err
 	}
+	r.endFollowing()
 	return r.finish(end{status, usage, wall, checkAnswer(said), p})
-}
-
-// invoke hands the tool over to jail-init. The jail that holds a session open has none, and waits.
-func (r *run) invoke(proc *launch.Process) error {
-	if r.job.hold != nil {
-		return nil
-	}
-	order := r.job.order()
-	order.Prepared = r.prepared()
-	err := proc.Invoke(order, append(r.job.modules(), r.door()...)...)
-	if err == nil && r.job.in == nil && !r.job.compile {
-		r.s.meters.begin.Observe(time.Since(r.job.begun))
-	}
-	if err == nil || r.ended() != nil || errors.Is(err, syscall.EPIPE) {
-		return nil // where jail-init has ended already, its end says why
-	}
-	return failed(err, "", "hand over to jail-init: %v", err)
 }
 
 // An end is everything that is known of how a run ended.

@@ -2,6 +2,8 @@ package supervisor
 
 import (
 	"context"
+	"errors"
+	"os"
 	"path"
 	"strings"
 	"sync"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 )
@@ -38,6 +41,7 @@ type session struct {
 	used    time.Time
 	timer   *time.Timer // runs out when nothing has run for too long; nil while something runs
 	closed  bool
+	spare   spares
 }
 
 const (
@@ -115,19 +119,25 @@ func sharable(m jail.Mount) bool {
 
 // launchFiles are the descriptors of the run's launch, and the mounts that are another jail's too.
 func (r *run) launchFiles() (*openFiles, []string, error) {
-	j := r.job
-	if j.in == nil {
-		files, err := j.files(r.work)
-		return files, nil, err
+	if j := r.job; j.in != nil {
+		return j.in.files(j.plan, j.binds)
 	}
+	files, err := r.job.files(r.work)
+	return files, nil, err
+}
+
+// files are those of the launch of one of the session's jails, by its plan and with the sources of its binds, in order.
+func (h *session) files(p jail.Plan, binds []*os.File) (*openFiles, []string, error) {
 	var shared []string
-	files, holder := &openFiles{}, j.in.run.proc
+	files, holder := &openFiles{}, h.run.proc
 	fail := func(err error) (*openFiles, []string, error) {
 		files.close()
-		return nil, nil, failed(err, "", "session %s: %v", j.session(), err)
+		if errors.Is(err, launch.ErrNotThere) {
+			return nil, nil, noSession(string(h.run.job.id)) // it has ended meanwhile
+		}
+		return nil, nil, failed(err, "", "session %s: %v", h.run.job.id, err)
 	}
-	binds := j.binds
-	for _, m := range j.plan.Mounts {
+	for _, m := range p.Mounts {
 		if m.Kind == jail.MountBind {
 			files.Binds, binds = append(files.Binds, binds[0]), binds[1:]
 		} else if sharable(m) {
@@ -138,7 +148,7 @@ func (r *run) launchFiles() (*openFiles, []string, error) {
 			files.Binds, files.own, shared = append(files.Binds, f), append(files.own, f), append(shared, m.Target)
 		}
 	}
-	w := j.plan.Workspace
+	w := p.Workspace
 	if w == nil {
 		return files, shared, nil
 	}
@@ -147,7 +157,7 @@ func (r *run) launchFiles() (*openFiles, []string, error) {
 		files.Lower, err = holder.Share(w.Target)
 		shared = append(shared, w.Target)
 	} else {
-		files.Lower, err = workspace.CloneLower(j.source)
+		files.Lower, err = workspace.CloneLower(h.run.job.source)
 	}
 	if err != nil {
 		return fail(err)
@@ -299,6 +309,7 @@ func (r *run) endInvocations() {
 	for _, inv := range all {
 		<-inv.done
 	}
+	r.s.endSpares(h)
 }
 
 // enter waits for a place among the invocations, and returns what gives it back.
@@ -322,7 +333,10 @@ func (h *session) enter(ctx context.Context) (func(), error) {
 	}
 	select {
 	case h.places <- struct{}{}:
-		return func() { <-h.places }, nil
+		return func() {
+			<-h.places
+			h.run.s.wakePool() // it may be that there can be jails that wait again
+		}, nil
 	case <-h.over:
 		return nil, noSession(string(h.run.job.id))
 	case <-ctx.Done():

@@ -104,6 +104,7 @@ func (s *Supervisor) StartSession(ctx context.Context, c Caller, req SessionRequ
 		return SessionInfo{}, err
 	}
 	h := &session{digest: req.digest(), idle: idle, total: total, stands: make(chan struct{}), over: make(chan struct{}), live: map[*run]bool{}, used: time.Now()}
+	h.spare.less.L = &h.mu
 	if open, err := s.admitSession(c, req, h); open != nil || err != nil {
 		leave()
 		return s.await(ctx, open, err)

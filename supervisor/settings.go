@@ -35,6 +35,9 @@ import (
 //
 //	[compile]
 //	times = 1                    # as much time as usual a module may take to compile; more for a slow processor
+//
+//	[denied]
+//	landlock = false             # what Landlock refuses is told by way of the host's audit log, where that is on
 type Settings struct {
 	Metrics   string `json:"metrics"`
 	Admission struct {
@@ -49,6 +52,9 @@ type Settings struct {
 	Compile struct {
 		Times *int `json:"times"`
 	} `json:"compile"`
+	Denied struct {
+		Landlock bool `json:"landlock"`
+	} `json:"denied"`
 }
 
 // ReadSettings reads the file at path, which need not exist.

@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/profiles"
@@ -43,6 +44,7 @@ type Config struct {
 	Private  bool     // serves one client only
 	Settings string   // what the operator says of the daemon; need not exist
 	Bounds   Bounds   // of what runs at one time
+	Refusals bool     // what Landlock refuses is to be told, by way of the host's audit
 	Version  string
 }
 
@@ -81,6 +83,7 @@ type Supervisor struct {
 	pool       *pool.Pool[kindOf, *warmJail] // of jails that wait; nil without one
 	standing   *runStore                     // their directories
 	digests    programDigests
+	refusals   *denials.Watcher // nil where none are told
 
 	poolBundles atomic.Pointer[bundle.Set] // that the pool's jails were made from
 
@@ -141,7 +144,9 @@ func New(ctx context.Context, c Config) (*Supervisor, error) {
 		return nil, err
 	}
 	s.log = &timedLog{Log: log, s: s}
+	s.openRefusals()
 	if err := s.open(ctx); err != nil {
+		s.closeRefusals()
 		return nil, errors.Join(err, s.log.Close())
 	}
 	s.keepLog(settings)
@@ -185,9 +190,9 @@ func (s *Supervisor) open(ctx context.Context) error {
 	return nil
 }
 
-// recover settles what daemons that were killed left: commits that were cut off, runs, shadows.
+// recover settles what daemons that were killed left: commits that were cut off, jails that waited, some of them in sessions, runs, shadows.
 func (s *Supervisor) recover(ctx context.Context) error {
-	return errors.Join(s.settleCommits(ctx), s.clearDead(ctx), s.clearStanding(), s.sweepTerms())
+	return errors.Join(s.settleCommits(ctx), s.clearStanding(), s.clearDead(ctx), s.sweepTerms())
 }
 
 // settleCommits finishes or undoes the commits that a dead daemon was at, and says so on record. One that cannot be settled now is no reason
@@ -347,6 +352,7 @@ func (s *Supervisor) Close(reason string, signal syscall.Signal) error {
 		<-r.done
 	}
 	s.behind.Wait()
+	s.closeRefusals()
 	_, err := s.log.Append(context.Background(), audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
 	closeErr := s.log.Close()
 	s.keeper.end()

@@ -69,7 +69,11 @@ func (s *Supervisor) bundled(j *job, name string) (tool, error) {
 	}
 	t := tool{name: c.Bundle + "/" + c.Name, command: c.Name, installed: true, needs: c.Needs}
 	if d := j.eff.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !d.Allowed {
-		return t, toolDenied("tool "+t.name, d)
+		denied := toolDenied("tool "+t.name, d)
+		if d.Layer != policy.CeilingLayer {
+			denied.Hint = "jail profile new mine --allow-tool " + t.name + " makes a profile that lets it run: jail run --policy mine.toml"
+		}
+		return t, denied
 	}
 	if j.eff, err = narrowed(j.eff, c.Bundle, c.Needs); err != nil {
 		return t, failed(err, "", "tool %s: %v", t.name, err)

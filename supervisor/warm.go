@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -39,7 +38,13 @@ type warmJail struct {
 	pumps *pumps
 	proc  *launch.Process
 	binds []inode
-	later bool // the shadow is to be attached
+	// Of a session's jail that has more of the host than modules: the programs that it was told of, and what was mounted where.
+	programs []inode
+	mounts   [sha256.Size]byte
+	later    bool // the shadow is to be attached
+	// in is the session whose calls it waits for, nil where it waits for runs. One of a session is made whole: what its calls work on is there.
+	in    *session
+	taken bool // it is no spare one of the session's any more; under the session's mu
 	// module is the digest of what it was told to load; zero where nothing was.
 	module [sha256.Size]byte
 
@@ -55,8 +60,19 @@ func inodeOf(f *os.File) (inode, error) {
 	if err != nil {
 		return inode{}, err
 	}
+	return inodeIn(info), nil
+}
+
+func inodeIn(info os.FileInfo) inode {
 	st := info.Sys().(*syscall.Stat_t)
-	return inode{st.Dev, st.Ino}, nil
+	return inode{st.Dev, st.Ino}
+}
+
+// hostMounts says what is mounted where on the host, as the daemon sees it (proc_pid_mountinfo(5)): what is below a directory that a jail has of the host
+// is what was mounted there when the jail was made.
+func hostMounts() (sum [sha256.Size]byte, err error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	return sha256.Sum256(text), err
 }
 
 // Ended reports whether the jail is no more.
@@ -72,7 +88,11 @@ func (w *warmJail) Close() {
 // leave takes away what is left of the jail when it has ended. Its ids are another's then.
 func (w *warmJail) leave() {
 	w.once.Do(func() {
-		defer w.ids.Release()
+		if w.in != nil {
+			defer w.in.gone(w)
+		} else {
+			defer w.ids.Release()
+		}
 		// The shim has done it, unless it was killed. What stays is empty, and the next daemon removes it.
 		if errors.Join(clearCgroup(w.plan.Cgroup.Path), cgroup.RemoveCeiling(w.plan)) == nil {
 			_ = w.dir.remove()
@@ -88,7 +108,7 @@ func (s *Supervisor) openPool() {
 	if s.config.Private || s.config.Bounds.Warm < 1 || rootless.User() != nil {
 		return
 	}
-	s.pool = pool.New(pool.Options[kindOf, *warmJail]{Size: s.config.Bounds.Warm, Make: s.warm, Stale: s.bundlesChanged,
+	s.pool = pool.New(pool.Options[kindOf, *warmJail]{Size: s.config.Bounds.Warm, Make: s.warm, Room: kindOf.room, Stale: s.bundlesChanged,
 		Busy: func() bool { return s.queue.load().runs > 0 }})
 }
 
@@ -115,19 +135,28 @@ func (s *Supervisor) bundlesChanged() bool {
 	return was != nil && was != now
 }
 
-// canBeWarm says for which runs there can be jails that wait: those of modules, that mount nothing of the host but modules that the daemon compiled, and whose
-// workspace is a shadow, if they have one. What else the host has at the path of a mount is looked up when a run asks for it, with its caller's rights;
-// and a directory that is read-only by nothing but its mount is locked to a jail only if the jail starts with it.
+// canBeWarm says for which runs there can be jails that wait. A terminal is a run's own, and so are the certificates that programs of the host trust, which are a
+// file of its jail: its proxy makes them.
+//
+// Of those that are no session's calls it is runs of modules, that mount nothing of the host but modules that the daemon compiled, and whose workspace is
+// a shadow, if they have one. A jail that waits with a directory of the host keeps the file system in use that this is on, when no run does any more. A
+// session does so anyway, as long as it lasts. And a directory that is read-only by nothing but its mount is locked to a jail only if the jail starts
+// with it.
 func (j *job) canBeWarm() bool {
-	if j.compile || j.hold != nil || j.in != nil || j.req.Learn || j.tool.native != "" {
+	switch {
+	case j.compile || j.hold != nil || j.req.Learn || j.req.Terminal != nil:
+		return false
+	case j.in != nil:
+		return j.tool.native == "" || j.plan.Fetch == nil
+	case j.tool.native != "" || j.hasHost():
 		return false
 	}
-	if w := j.plan.Workspace; w != nil && !w.Shadow {
-		return false
-	}
-	return !slices.ContainsFunc(j.plan.Mounts, func(m jail.Mount) bool {
-		return m.Kind == jail.MountBind && !strings.HasPrefix(m.Target, jail.CacheDir+"/") || m.Kind == jail.MountPTS
-	})
+	return j.plan.Workspace == nil || j.plan.Workspace.Shadow
+}
+
+// hasHost reports whether the jail has anything of the host but its workspace and modules.
+func (j *job) hasHost() bool {
+	return slices.ContainsFunc(j.plan.Mounts, func(m jail.Mount) bool { return m.Kind == jail.MountBind && !isCache(m) })
 }
 
 // claim gives the run a jail that waits, if there is one for it; else it is started as every run was before.
@@ -146,13 +175,25 @@ func (r *run) claim() {
 	w, ok := p.Claim(string(key[:]), j.kind(standing), func(w *warmJail) bool {
 		var same bool
 		plan, same = j.plan.In(w.plan)
-		return same && slices.Equal(w.binds, inodesOf(j.binds)) && w.proc.Ready() == nil
+		return same && slices.Equal(w.binds, inodesOf(j.binds)) && w.hasNow(j) && w.proc.Ready() == nil && w.enters(j.in)
 	})
 	if !ok {
 		return
 	}
-	j.ids.Release()
-	j.ids, j.plan, r.warm = nil, plan, w // the ids are the jail's until nothing is left of it
+	if j.in == nil {
+		j.ids.Release()
+		j.ids = nil // they are the jail's until nothing is left of it
+	}
+	j.plan, r.warm, r.lone = plan, w, r.besides()
+}
+
+// hasNow reports whether what a jail has of the host below what it mounts is what a new one would have.
+func (w *warmJail) hasNow(j *job) bool {
+	if !j.hasHost() {
+		return true
+	}
+	now, err := hostMounts()
+	return err == nil && now == w.mounts && slices.Equal(w.programs, j.programs)
 }
 
 // inodesOf is nil where one of them cannot be told.
@@ -181,6 +222,7 @@ func (r *run) start() string {
 // daemon is killed meanwhile, the shim does it, or the next daemon.
 func (r *run) endWarm() {
 	if w := r.warm; w != nil {
+		r.lone()
 		r.s.clear(w.Close)
 	}
 }
@@ -227,8 +269,8 @@ func (r *run) newPumps() (*pumps, error) {
 
 // warm starts a jail for the pool.
 func (s *Supervisor) warm(ctx context.Context, kind kindOf) (_ *warmJail, err error) {
-	standing := kind.standing
-	w := &warmJail{later: standing.Workspace != nil}
+	standing, h := kind.standing, kind.in
+	w := &warmJail{later: standing.Workspace != nil && h == nil, in: h, programs: kind.programs}
 	var undo []func()
 	defer func() {
 		for _, f := range slices.Backward(undo) {
@@ -237,25 +279,56 @@ func (s *Supervisor) warm(ctx context.Context, kind kindOf) (_ *warmJail, err er
 			}
 		}
 	}()
-	if w.ids, err = idrange.Take(); err != nil {
-		return nil, err
+	state := runState{}
+	if h != nil {
+		var stop context.CancelFunc
+		ctx, stop = context.WithCancel(ctx)
+		defer stop()
+		if err = h.reserve(stop); err != nil {
+			return nil, err
+		}
+		defer func() {
+			h.made()
+			if err != nil && ctx.Err() != nil {
+				err = errors.Join(pool.ErrNoRoom, err) // a call came
+			}
+		}()
+		undo = append(undo, func() { h.gone(w) })
+		w.plan, state.Session = standing.Elsewhere(jail.NewID(), h.run.job.ids.Base), string(h.run.job.id)
+	} else {
+		if w.ids, err = idrange.Take(); err != nil {
+			return nil, err
+		}
+		undo = append(undo, w.ids.Release)
+		w.plan = standing.Elsewhere(jail.NewID(), w.ids.Base)
 	}
-	undo = append(undo, w.ids.Release)
-	w.plan = standing.Elsewhere(jail.NewID(), w.ids.Base)
-	if w.dir, err = s.standing.add(runState{ID: string(w.plan.ID), Cgroup: w.plan.Cgroup.Path}); err != nil {
+	state.ID, state.Cgroup = string(w.plan.ID), w.plan.Cgroup.Path
+	if w.dir, err = s.standing.add(state); err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() { _ = w.dir.remove() })
-	var files launch.Files
+	if h != nil { // before anything is cloned: what is mounted in between makes it unfit
+		if w.mounts, err = hostMounts(); err != nil {
+			return nil, err
+		}
+	}
+	binds, err := bindsOf(w.plan, kind.caller)
 	defer func() {
-		for _, f := range files.Binds {
+		for _, f := range binds {
 			f.Close()
 		}
 	}()
-	if files.Binds, err = cachesOf(w.plan); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	w.binds = inodesOf(files.Binds)
+	w.binds = inodesOf(binds)
+	files, shared := &openFiles{Files: launch.Files{Binds: binds}}, []string(nil)
+	if h != nil {
+		if files, shared, err = h.files(w.plan, binds); err != nil {
+			return nil, err
+		}
+	}
+	defer files.close()
 	if w.pumps, err = newPumps(0, nil, nil); err != nil {
 		return nil, err
 	}
@@ -264,9 +337,9 @@ func (s *Supervisor) warm(ctx context.Context, kind kindOf) (_ *warmJail, err er
 		return nil, err
 	}
 	undo = append(undo, func() { _ = errors.Join(clearCgroup(w.plan.Cgroup.Path), cgroup.RemoveCeiling(w.plan)) })
-	order := control.Order{Plan: w.plan, RunDir: w.dir.path, Later: w.later}
+	order := control.Order{Plan: w.plan, RunDir: w.dir.path, Later: w.later, Shared: shared}
 	in := w.pumps.jail
-	w.proc, err = s.launcher.Start(ctx, order, launch.Stdio{In: in[0], Out: in[1], Err: in[2]}, files)
+	w.proc, err = s.launcher.Start(ctx, order, launch.Stdio{In: in[0], Out: in[1], Err: in[2]}, files.Files)
 	w.pumps.handOver()
 	if err != nil {
 		return nil, fmt.Errorf("start of a jail that waits: %w", err)
@@ -277,26 +350,6 @@ func (s *Supervisor) warm(ctx context.Context, kind kindOf) (_ *warmJail, err er
 		return nil, fmt.Errorf("a jail that waits: %w", err)
 	}
 	return w, nil
-}
-
-// cachesOf opens the compiled modules of a plan, which are all that a jail that waits has of the host.
-func cachesOf(p jail.Plan) (all []*os.File, err error) {
-	for _, m := range p.Mounts {
-		if m.Kind != jail.MountBind {
-			continue
-		}
-		f, err := os.Open(m.Source)
-		if err != nil {
-			return all, err
-		}
-		tree, err := launch.Clone(f)
-		f.Close()
-		if err != nil {
-			return all, err
-		}
-		all = append(all, tree)
-	}
-	return all, nil
 }
 
 // clearStanding removes what jails that waited have left, of daemons that were killed.

@@ -96,7 +96,7 @@ func versusSubjects(ctx context.Context, beds []*bed) ([]*subject, error) {
 	whole := func(b *bed) (once, error) {
 		return b.process(b.state, fixed(filepath.Join(b.bin, "jail"), "run", "--", "true")), nil
 	}
-	call := func(b *bed) (once, error) { return b.sessionCall(ctx, "true") }
+	call := func(b *bed) (once, error) { return b.sessionCall(ctx, "default", "true") }
 	return all, errors.Join(
 		pair("cold, trivial module over a shadow", cold, run(trivial)),
 		pair("warm, trivial module without a workspace", warm, run(bare)),

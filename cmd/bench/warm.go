@@ -87,20 +87,26 @@ func warmSubjects(ctx context.Context, cold, warm *bed) ([]*subject, error) {
 	pair("`jail run trivial.wasm`, whole process", func(b *bed) func(context.Context) (time.Duration, error) {
 		return b.process(b.state, fixed(filepath.Join(b.bin, "jail"), "run", "--", b.path("trivial.wasm")))
 	})
-	calls := map[*bed]func(context.Context) (time.Duration, error){}
-	for _, b := range []*bed{cold, warm} {
-		var err error
-		if calls[b], err = b.sessionCall(ctx, "true"); err != nil {
-			return nil, err
+	for _, c := range []struct{ name, profile, tool string }{
+		{"API: a call of `true` in a session", "default", "true"},
+		{"API: the same, the directory read-only", "readonly", "true"},
+		{"API: a call of the host's `/usr/bin/true` in a session", "build", "/usr/bin/true"},
+	} {
+		calls := map[*bed]func(context.Context) (time.Duration, error){}
+		for _, b := range []*bed{cold, warm} {
+			var err error
+			if calls[b], err = b.sessionCall(ctx, c.profile, c.tool); err != nil {
+				return nil, err
+			}
 		}
+		pair(c.name, func(b *bed) func(context.Context) (time.Duration, error) { return calls[b] })
 	}
-	pair("API: a call of `true` in a session (never warm)", func(b *bed) func(context.Context) (time.Duration, error) { return calls[b] })
 	return all, nil
 }
 
 // sessionCall opens a session and returns a measurement of one call in it.
-func (b *bed) sessionCall(ctx context.Context, tool string) (func(context.Context) (time.Duration, error), error) {
-	s, err := b.client.StartSession(ctx, supervisor.SessionRequest{Request: supervisor.Request{ID: string(jail.NewID()), Dir: b.path("small"), Fate: supervisor.FateDiscard}})
+func (b *bed) sessionCall(ctx context.Context, profile, tool string) (func(context.Context) (time.Duration, error), error) {
+	s, err := b.client.StartSession(ctx, supervisor.SessionRequest{Request: supervisor.Request{ID: string(jail.NewID()), Profile: profile, Dir: b.path("small"), Fate: supervisor.FateDiscard}})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
@@ -25,6 +26,7 @@ type diagnosis struct {
 	OK       bool            `json:"ok"`
 	Findings []probe.Finding `json:"findings"`
 	Daemon   string          `json:"daemon"`
+	Refused  string          `json:"refused_paths"` // whether it is told what Landlock refuses; no wall depends on it
 }
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -57,7 +59,29 @@ func (a *app) diagnose(ctx context.Context) diagnosis {
 	findings = append(findings, a.policyFiles(ctx))
 	findings = append(findings, a.anchorFindings()...)
 	wanting := slices.ContainsFunc(findings, func(f probe.Finding) bool { return f.Answer != probe.Yes })
-	return diagnosis{!wanting, findings, a.daemonText(ctx)}
+	return diagnosis{!wanting, findings, a.daemonText(ctx), refusedText(a.config.Settings, denials.Available)}
+}
+
+// refusedText says whether the paths that Landlock refuses to programs of the host are told, and what to do where they are not.
+func refusedText(path string, available func() error) string {
+	settings, err := supervisor.ReadSettings(path)
+	if err != nil {
+		return "whether those of programs are told cannot be said: " + cause(err).Error()
+	}
+	err = available()
+	ask := "[denied] landlock = true in " + path
+	if settings.Denied.Landlock {
+		ask = ""
+	}
+	switch {
+	case errors.Is(err, denials.ErrOff):
+		return strings.TrimSuffix("those of programs are not told: "+err.Error()+"; to have them told: auditctl -e 1, or audit=1 on the kernel's command line, and "+ask, ", and ")
+	case err != nil:
+		return fmt.Sprintf("those of programs are not told: %v", err)
+	case ask != "":
+		return "those of programs are not told, though the host's audit is on; to have them told: " + ask
+	}
+	return "those of programs are told, by way of the host's audit"
 }
 
 func (a *app) daemonText(ctx context.Context) string {
@@ -159,6 +183,6 @@ func writeDiagnosis(w io.Writer, d diagnosis, colour bool) error {
 			fmt.Fprintf(w, "     %-18s %s\n", "", paint(colour, bold, f.Fix))
 		}
 	}
-	_, err := fmt.Fprintf(w, "     %-18s %s\n", "daemon", printable(d.Daemon))
+	_, err := fmt.Fprintf(w, "     %-18s %s\n     %-18s %s\n", "refused paths", printable(d.Refused), "daemon", printable(d.Daemon))
 	return err
 }

@@ -77,7 +77,8 @@ func writePlan(w io.Writer, p jail.Plan) error {
 	for i, r := range p.Landlock.Rules {
 		rows = append(rows, []string{once(i, "landlock"), r.Path + "  " + access(r.Write, r.Exec) + alsoMay(r)})
 	}
-	rows = append(rows, []string{"", portsText(p.Landlock) + fmt.Sprintf("version %d or newer, nothing else", p.Landlock.MinABI)})
+	told := map[bool]string{true: "; what is refused is told"}[p.Landlock.Told]
+	rows = append(rows, []string{"", portsText(p.Landlock) + fmt.Sprintf("version %d or newer, nothing else", p.Landlock.MinABI) + told})
 	for i, r := range p.Rlimits {
 		rows = append(rows, []string{once(i, "rlimits"), r.Name + " " + strconv.FormatUint(r.Value, 10)})
 	}

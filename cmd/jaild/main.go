@@ -126,14 +126,15 @@ func withoutSuccessor(args []string) []string {
 
 // makeSlice makes the control group above all jails.
 func makeSlice(config *supervisor.Config, delegated bool) error {
+	var c cgroup.Ceiling
 	if delegated {
 		slice, err := cgroup.Delegated()
 		if err != nil {
 			return err
 		}
-		config.Slice = slice
+		config.Slice, c.Weight = slice, cgroup.BesideDaemon
 	}
-	return cgroup.MakeSlice(config.Slice, cgroup.Ceiling{})
+	return cgroup.MakeSlice(config.Slice, c)
 }
 
 // report tells a person, or the client of a private daemon, why there is no daemon.

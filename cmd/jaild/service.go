@@ -36,6 +36,7 @@ func (d *service) settle(config *supervisor.Config) error {
 	settings, err := supervisor.ReadSettings(config.Settings)
 	if err == nil {
 		config.Bounds, err = settings.Bounds()
+		config.Refusals = settings.Denied.Landlock
 	}
 	if err != nil || config.Private || settings.Metrics == "" || d.sockets.metrics != nil {
 		return err

@@ -48,7 +48,8 @@ const reportHead = "# The suite on other kernels\n\n" +
 	"What is not run there, and why: packages that compile C or WebAssembly or look only at the source are listed below the table; of `cmd`, `TestNotLinked` and\n" +
 	"`TestEmbedding` ask Go about the source or build programs with it, and the machines have no Go.\n\n" +
 	"What differs between the kernels, as seen there: before Linux 6.3 a tmpfs cannot map owners, so a directory on one can be no workspace and no\n" +
-	"writable mount, and `jail` refuses and says so; the tests therefore run on ext4.\n\n"
+	"writable mount, and `jail` refuses and says so; the tests therefore run on ext4. The newest kernel alone is started with its audit there, though off: tests of what it\n" +
+	"tells of refused paths switch it on.\n\n"
 
 func (r report) markdown() string {
 	var b strings.Builder

@@ -85,7 +85,13 @@ func Missing() ([]string, error) {
 type Ceiling struct {
 	Memory int64 // bytes, swap included
 	PIDs   int64
+	Weight int64 // of its processor time against what is beside it, which has 100 each, where there is too little for both
 }
+
+// BesideDaemon is the weight of all jails of a service. Beside them in the service's own group is the daemon alone: a jail waits for the daemon (the
+// record of a fetch, say) while others compute, and the scheduler lets who has used less than its due go first. What the service as a whole has
+// against the rest of the host stays the same.
+const BesideDaemon = 25
 
 // MakeSlice makes the control group above all jails and puts the ceiling on it. It may be called again, also by several daemons at once.
 func MakeSlice(path string, c Ceiling) error {
@@ -97,6 +103,10 @@ func MakeSlice(path string, c Ceiling) error {
 		return makeSliceV2(path, c)
 	}
 	resources := &specs.LinuxResources{}
+	if c.Weight > 0 {
+		shares := uint64(c.Weight) * 1024 / 100
+		resources.CPU = &specs.LinuxCPU{Shares: &shares}
+	}
 	if c.Memory > 0 {
 		resources.Memory = &specs.LinuxMemory{Limit: &c.Memory, Swap: &c.Memory}
 	}
@@ -117,6 +127,10 @@ func makeSliceV2(path string, c Ceiling) error {
 	}
 	if c.PIDs > 0 {
 		resources.Pids.Max = c.PIDs
+	}
+	if c.Weight > 0 {
+		weight := uint64(c.Weight)
+		resources.CPU.Weight = &weight
 	}
 	slice, err := cgroup2.NewManager(Root, path, resources)
 	if err == nil {

@@ -161,17 +161,19 @@ func TestRemovePattern(t *testing.T) {
 
 // TestCeiling: the kernel holds what a slice was given, again and again.
 func TestCeiling(t *testing.T) {
-	path := slice(t, cgroup.Ceiling{Memory: 128 << 20, PIDs: 77})
-	if err := cgroup.MakeSlice(path, cgroup.Ceiling{Memory: 128 << 20, PIDs: 77}); err != nil {
+	ceiling := cgroup.Ceiling{Memory: 128 << 20, PIDs: 77, Weight: 25}
+	path := slice(t, ceiling)
+	if err := cgroup.MakeSlice(path, ceiling); err != nil {
 		t.Fatalf("the second time: %v", err)
 	}
 	layout, err := cgroup.Detect()
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{"memory" + path + "/memory.limit_in_bytes": "134217728", "pids" + path + "/pids.max": "77"}
+	files := map[string]string{"memory" + path + "/memory.limit_in_bytes": "134217728", "pids" + path + "/pids.max": "77",
+		"cpu" + path + "/cpu.shares": "256"}
 	if layout == cgroup.V2 {
-		files = map[string]string{path + "/memory.max": "134217728", path + "/pids.max": "77"}
+		files = map[string]string{path + "/memory.max": "134217728", path + "/pids.max": "77", path + "/cpu.weight": "25"}
 	}
 	for file, want := range files {
 		got, err := os.ReadFile(filepath.Join(cgroup.Root, file))

@@ -73,6 +73,9 @@ func restrict(l jail.Landlock, abi int) error {
 		}
 		rules = append(rules, golandlock.PathAccess(set, r.Path))
 	}
+	if l.Told && abi >= jail.LandlockTells { // it is no wall: an older kernel tells nothing, and refuses the same
+		config = config.EnableLoggingForSubprocesses()
+	}
 	if err := config.Restrict(rules...); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}

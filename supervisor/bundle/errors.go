@@ -8,13 +8,16 @@ import (
 
 // NotFoundError says that nothing installed has a name.
 type NotFoundError struct {
-	Kind string // "tool" or "bundle"
+	Kind string // "tool", "bundle" or "pulled bundle"
 	Name string
 	Near []string // names that it may have been meant to be, nearest first
 	Left []error  // bundles that were left out, and might have had it
 }
 
 func (e *NotFoundError) Error() string {
+	if e.Kind == pulledBundle && slices.Contains(officialNames, e.Name) {
+		return fmt.Sprintf("bundle %s came with jail, and no other of this name was pulled", e.Name)
+	}
 	text := fmt.Sprintf("%s %.100q: not installed", e.Kind, e.Name)
 	if len(e.Near) > 0 {
 		text += "; near it: " + strings.Join(e.Near, ", ")

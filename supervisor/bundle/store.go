@@ -25,6 +25,8 @@ var ErrTaken = errors.New("the name is another publisher's")
 // officialNames are those of the bundles that ship with jail: nobody else's bundle may be taken for one of them.
 var officialNames = []string{"core-utils", "data-utils", "search", "python", "js"}
 
+const pulledBundle = "pulled bundle" // a kind of NotFoundError
+
 // A Store is where pulled bundles are installed. What is in it:
 //
 //	index.json          which bundles are installed, and the newest versions that were seen
@@ -306,7 +308,7 @@ func (s *Store) Remove(name string, forget bool, record func(Installed) error) (
 		}
 		var ok bool
 		if in, ok = ix.find(name); !ok {
-			return &NotFoundError{Kind: "pulled bundle", Name: name}
+			return &NotFoundError{Kind: pulledBundle, Name: name}
 		}
 		if err := record(in); err != nil {
 			return err

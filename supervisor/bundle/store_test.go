@@ -304,6 +304,9 @@ func TestRollbackIsRefused(t *testing.T) {
 		t.Errorf("an older one, after it was forgotten: %v", err)
 	}
 	var missing *NotFoundError
+	if _, err := s.Remove("search", false, nothing); !errors.As(err, &missing) || !strings.Contains(err.Error(), "came with jail") {
+		t.Errorf("of jail's own: %v", err)
+	}
 	if _, err := s.Remove("nothing", false, nothing); !errors.As(err, &missing) {
 		t.Errorf("remove what is not there: %v", err)
 	}
@@ -453,6 +456,11 @@ func TestCatalogIsOfNow(t *testing.T) {
 	}
 	if _, err := c.Find("go-words"); err != nil || len(c.List()) != 1 {
 		t.Errorf("after it was installed: %v", err)
+	}
+	// As long as the next change could have the time of the last one it looks again, and what it finds is the same: jails that wait do not end for that.
+	first, err := c.Now()
+	if again, err2 := c.Now(); err != nil || err2 != nil || first != again {
+		t.Errorf("nothing was changed, and it is another set: %v, %v", err, err2)
 	}
 	if _, err := s.Remove("words", false, func(Installed) error { return nil }); err != nil {
 		t.Fatal(err)

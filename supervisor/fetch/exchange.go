@@ -33,7 +33,9 @@ func (s *stream) exchange(ctx context.Context, tr *trip) bool {
 	if tr.secret != nil {
 		var err error
 		if headers, err = tr.secret.attach(&tr.target, s.h.method, headers, whole, time.Now()); err != nil {
-			s.reply(tr.refuse(badRequest(err)))
+			r := badRequest(err)
+			r.layer, r.rule, r.next = "fetch", "credential "+tr.what.Credential, "ask without it: what is sent with a credential is what the rule names"
+			s.reply(tr.refuse(r))
 			return false
 		}
 	}

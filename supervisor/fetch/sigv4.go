@@ -4,12 +4,13 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 )
 
-// s3 is the one service whose paths are signed as they are sent, and whose bodies need not be signed.
+// s3 is the one service whose paths are signed with one escape for each byte, and whose bodies need not be signed.
 const s3 = "s3"
 
 // sign adds AWS's signature, version 4, to a request.
@@ -28,6 +29,13 @@ func (s Secret) sign(t Target, method string, h fields, body []byte, now time.Ti
 	if s.Session != "" {
 		signed = append(signed, field{"x-amz-security-token", s.Session})
 	}
+	own := len(signed)
+	theirs, err := signable(h)
+	if err != nil {
+		return nil, err
+	}
+	added := slices.Clone(signed[1:own]) // all but the host, which is said anyway
+	signed = append(signed, theirs...)
 	slices.SortFunc(signed, func(a, b field) int { return strings.Compare(a.name, b.name) })
 	var lines, names []string
 	for _, f := range signed {
@@ -43,12 +51,7 @@ func (s Secret) sign(t Target, method string, h fields, body []byte, now time.Ti
 		m.Write([]byte(part))
 		key = m.Sum(nil)
 	}
-	for _, f := range signed {
-		if f.name != "host" {
-			h = append(h, f)
-		}
-	}
-	return append(h, field{"Authorization", "AWS4-HMAC-SHA256 Credential=" + s.User + "/" + scope + ", SignedHeaders=" + list + ", Signature=" + hex.EncodeToString(key)}), nil
+	return append(append(h, added...), field{"Authorization", "AWS4-HMAC-SHA256 Credential=" + s.User + "/" + scope + ", SignedHeaders=" + list + ", Signature=" + hex.EncodeToString(key)}), nil
 }
 
 func hexSum(b []byte) string {
@@ -56,10 +59,36 @@ func hexSum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// canonicalURI escapes the path once more, but for S3.
+// signedFor is what of AWS's headers a tool may say beside the URL: what it tells of the object itself, or of its own program. AWS refuses others as long as
+// nobody signed them, and they are not signed here, for they reach further than the path that was decided: x-amz-copy-source reads another object,
+// x-amz-acl says who else may read this one.
+var signedFor = []string{"x-amz-target", "x-amz-api-version", "x-amz-user-agent", "x-amz-storage-class", "x-amz-sdk-checksum-algorithm", "x-amz-expected-bucket-owner"}
+
+// signable returns those of a tool's headers that are signed with it, in the form in which they are: AWS wants all of its own, and the type of the body.
+func signable(h fields) (out fields, err error) {
+	seen := map[string]bool{}
+	for _, f := range h {
+		name := strings.ToLower(f.name)
+		switch {
+		case seen[name] || name != "content-type" && name != "content-md5" && !strings.HasPrefix(name, "x-amz-"):
+			continue
+		case strings.HasPrefix(name, "x-amz-") && !strings.HasPrefix(name, "x-amz-meta-") && !strings.HasPrefix(name, "x-amz-checksum-") && !slices.Contains(signedFor, name):
+			return nil, bad("the header %s is none that is signed for a tool: leave it out", name)
+		}
+		seen[name] = true
+		values := h.get(name)
+		for i, v := range values {
+			values[i] = strings.Join(strings.Fields(v), " ")
+		}
+		out = append(out, field{name, strings.Join(values, ",")})
+	}
+	return out, nil
+}
+
+// canonicalURI escapes the path once more; for S3 what of it is not escaped yet.
 func (s Secret) canonicalURI(path string) string {
 	if s.Service == s3 {
-		return path
+		return awsEscape(path, "/%")
 	}
 	return awsEscape(path, "/")
 }
@@ -71,10 +100,19 @@ func canonicalQuery(query string) string {
 	pairs := strings.Split(query[1:], "&")
 	for i, p := range pairs {
 		name, value, _ := strings.Cut(p, "=")
-		pairs[i] = awsEscape(name, "%") + "=" + awsEscape(value, "%")
+		pairs[i] = awsParameter(name) + "=" + awsParameter(value)
 	}
 	slices.Sort(pairs)
 	return strings.Join(pairs, "&")
+}
+
+// awsParameter is a part of a query with the escapes that AWS makes, whatever escapes it had.
+func awsParameter(text string) string {
+	plain, err := url.PathUnescape(text) // a plus stays one
+	if err != nil {
+		return awsEscape(text, "%")
+	}
+	return awsEscape(plain, "")
 }
 
 // awsEscape escapes all but unreserved characters, and those of keep.

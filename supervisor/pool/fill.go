@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -47,6 +48,7 @@ func (p *Pool[S, J]) one(ctx context.Context) bool {
 	defer p.mu.Unlock()
 	k := p.kinds[key]
 	switch {
+	case errors.Is(err, ErrNoRoom):
 	case err != nil:
 		p.stats.Failed++
 		if k != nil {
@@ -61,7 +63,7 @@ func (p *Pool[S, J]) one(ctx context.Context) bool {
 	return true
 }
 
-// next says what to make: of the kinds that lack some the one that was asked for last. Where there is no room, one of the kind that was asked for
+// next says what to make: of the kinds that lack some, and have room for it, the one that was asked for last. Where there is no room, one of the kind that was asked for
 // longest ago makes it.
 func (p *Pool[S, J]) next() (key string, spec S, age int, ok bool) {
 	p.mu.Lock()
@@ -69,7 +71,8 @@ func (p *Pool[S, J]) next() (key string, spec S, age int, ok bool) {
 	var latest *kind[S, J]
 	now := p.o.now()
 	for name, k := range p.kinds {
-		if len(k.waiting) < p.wanted(k, now) && now.Sub(k.failed) >= Retry && (latest == nil || k.last().After(latest.last())) {
+		if len(k.waiting) < p.wanted(k, now) && now.Sub(k.failed) >= Retry && (latest == nil || k.last().After(latest.last())) &&
+			(p.o.Room == nil || p.o.Room(k.spec, len(k.waiting))) {
 			key, latest = name, k
 		}
 	}

@@ -8,6 +8,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -31,12 +32,18 @@ const (
 	maxKinds = 256
 )
 
+// ErrNoRoom says that there is no room for a jail of its kind any more. It is no failure.
+var ErrNoRoom = errors.New("there is no room for a jail of its kind")
+
 // Options say how a pool makes what it keeps. S is what a jail of a kind is made from.
 type Options[S any, J Jail] struct {
 	Size int // jails, at most; at least 1
 	Make func(ctx context.Context, spec S) (J, error)
 	// Busy says that runs need the processors now. The pool stands back for them, for a while. It may be nil.
 	Busy func() bool
+	// Room says whether a jail of a kind may be made now, beside so many of it that wait, where kinds have bounds of their own; Make is asked for none
+	// otherwise. What it says may not hold for long: Make returns ErrNoRoom then. It may be nil.
+	Room func(spec S, waiting int) bool
 	// Stale says that what stands was made from what counts no more, once. It is asked now and then, and at each claim. It may be nil.
 	Stale func() bool
 	now   func() time.Time // tests have another
@@ -148,6 +155,40 @@ func (p *Pool[S, J]) Drain() {
 	clear(p.kinds)
 	p.age++
 }
+
+// Forget ends what waits of the kinds that are made from what matches, and forgets that they were asked for. What is being made of them is for nobody.
+func (p *Pool[S, J]) Forget(matches func(S) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, k := range p.kinds {
+		if matches(k.spec) {
+			p.end(k.waiting)
+			delete(p.kinds, key)
+		}
+	}
+}
+
+// Take returns a jail that waits of a kind that matches, of the one that was asked for longest ago: it is the caller's from then on, to be closed.
+func (p *Pool[S, J]) Take(matches func(S) bool) (J, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var oldest *kind[S, J]
+	for _, k := range p.kinds {
+		if len(k.waiting) > 0 && matches(k.spec) && (oldest == nil || k.last().Before(oldest.last())) {
+			oldest = k
+		}
+	}
+	if oldest == nil {
+		var none J
+		return none, false
+	}
+	j := oldest.waiting[0]
+	oldest.waiting = oldest.waiting[1:]
+	return j, true
+}
+
+// Wake says that there may be room for what there was none for.
+func (p *Pool[S, J]) Wake() { p.poke() }
 
 // Close drains the pool for good, and returns when nothing is left of it.
 func (p *Pool[S, J]) Close() {

@@ -280,6 +280,77 @@ func TestItForgetsKinds(t *testing.T) {
 	})
 }
 
+// A kind may have bounds of its own. What there is no room for is made when there is, and that there was none is no failure.
+func TestRoom(t *testing.T) {
+	var most, late atomic.Int32
+	o := Options[string, *fake]{Size: 4, Room: func(spec string, waiting int) bool { return spec != "a" || waiting < int(most.Load()) }}
+	try(t, o, func(t *testing.T, w *world, p *Pool[string, *fake]) {
+		inner := p.o.Make
+		p.o.Make = func(ctx context.Context, spec string) (*fake, error) { // it has gone by then
+			if late.Add(-1) >= 0 {
+				return nil, fmt.Errorf("late: %w", ErrNoRoom)
+			}
+			return inner(ctx, spec)
+		}
+		for range 3 {
+			claim(p, "a")
+		}
+		claim(p, "b")
+		time.Sleep(2 * tick)
+		if _, _, made := w.has(); made != 1 || claim(p, "a") {
+			t.Errorf("%d were made, want the one of b", made)
+		}
+		late.Store(2)
+		most.Store(1)
+		p.Wake()
+		time.Sleep(tick / 2)
+		if s := p.Stats(); s.Waiting != 2 || s.Failed != 0 || !claim(p, "a") || claim(p, "a") {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// What is forgotten ends, and what is being made of it is for nobody; other kinds stay.
+func TestForget(t *testing.T) {
+	try(t, Options[string, *fake]{Size: 4}, func(t *testing.T, w *world, p *Pool[string, *fake]) {
+		claim(p, "a")
+		claim(p, "b")
+		time.Sleep(time.Second)
+		isA := func(spec string) bool { return spec == "a" }
+		p.Forget(isA)
+		synctest.Wait()
+		if now, _, _ := w.has(); now != 1 || claim(p, "a") || !claim(p, "b") {
+			t.Errorf("%d are left", now)
+		}
+		time.Sleep(10 * time.Millisecond) // one is being made
+		p.Forget(isA)
+		time.Sleep(time.Second)
+		if s := p.Stats(); s.Waiting != 1 || s.Kinds != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// What is taken is the taker's, and of the kind that was asked for longest ago.
+func TestTake(t *testing.T) {
+	try(t, Options[string, *fake]{Size: 4}, func(t *testing.T, w *world, p *Pool[string, *fake]) {
+		for _, key := range []string{"a", "b", "c"} {
+			claim(p, key)
+			time.Sleep(100 * time.Millisecond)
+		}
+		for _, want := range []string{"a", "c"} {
+			f, ok := p.Take(func(spec string) bool { return spec != "b" })
+			if !ok || f.of != want {
+				t.Fatalf("%v, %v, want one of %s", f, ok, want)
+			}
+			f.Close()
+		}
+		if f, ok := p.Take(func(spec string) bool { return spec == "none" }); ok {
+			t.Errorf("%v", f)
+		}
+	})
+}
+
 // Many callers, drained and closed in the middle: each jail is one caller's or nobody's.
 func TestManyCallers(t *testing.T) {
 	w := &world{}

@@ -1,8 +1,10 @@
 package sys
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -117,10 +119,23 @@ func MemFile(name string, content []byte) (*os.File, error) {
 		f.Close()
 		return nil, err
 	}
-	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+	if err := seal(f); err != nil {
 		f.Close()
-		return nil, pathError("fcntl F_ADD_SEALS", name, err)
+		return nil, err
 	}
 	return f, nil
+}
+
+// seal makes an in-memory file read-only for good. The kernel refuses (EBUSY) while anything else holds a page of the file, as its own batches of
+// freshly written pages do on other processors for a moment; it waits a tenth of a second itself, which is too short on a busy machine.
+func seal(f *os.File) error {
+	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+	var err error
+	for range 100 {
+		if _, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return pathError("fcntl F_ADD_SEALS", f.Name(), err)
 }

@@ -45,17 +45,36 @@ type roundTripper struct{ plain *http.Transport }
 
 // RoundTrip sends the whole URL to the proxy also where it is https. The Transport by itself would ask for a tunnel, and speak TLS in it.
 func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme != "https" {
-		return t.plain.RoundTrip(req)
-	}
 	out := req.Clone(req.Context())
+	out.URL.RawQuery = query(req.URL.RawQuery)
+	if req.URL.Scheme != "https" {
+		resp, err := t.plain.RoundTrip(out)
+		if resp != nil {
+			resp.Request = req
+		}
+		return resp, err
+	}
 	// An opaque URL is what the request line says, word by word.
-	out.URL = &url.URL{Scheme: "http", Host: req.URL.Host, Opaque: "https://" + req.URL.Host + path(req.URL), RawQuery: req.URL.RawQuery, ForceQuery: req.URL.ForceQuery}
+	out.URL = &url.URL{Scheme: "http", Host: req.URL.Host, Opaque: "https://" + req.URL.Host + path(req.URL), RawQuery: out.URL.RawQuery, ForceQuery: req.URL.ForceQuery}
 	resp, err := t.plain.RoundTrip(out)
 	if resp != nil {
 		resp.Request = req
 	}
 	return resp, err
+}
+
+// query escapes what a program wrote as it is meant (?q=ü): the proxy takes no such bytes, and hosts read them in more than one way.
+func query(raw string) string {
+	const digits = "0123456789ABCDEF"
+	var out []byte
+	for i := range len(raw) {
+		if c := raw[i]; c > ' ' && c < 0x7f {
+			out = append(out, c)
+		} else {
+			out = append(out, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return string(out)
 }
 
 func path(u *url.URL) string {

@@ -15,6 +15,7 @@ import http.client
 import os
 import socket
 import urllib.request
+import weakref
 
 VARIABLE = "JAIL_FETCH_FD"
 
@@ -22,12 +23,31 @@ VARIABLE = "JAIL_FETCH_FD"
 class Stream(socket.socket):
     """A stream to the proxy."""
 
+    # Some builds of CPython (wasi-vfs) take one of two open streams for a file of their own, and know none: it can be read and written, and no more, and
+    # none is waited for rightly. So only a stream that is open alone has a timeout; the others have what the policy says.
+    _all = weakref.WeakSet()
+
+    def limit(self, timeout):
+        """Set how long reading and writing may take, in seconds, if this is the only stream."""
+        others = [s for s in Stream._all if s is not self and s.fileno() >= 0]
+        for s in others:
+            s.settimeout(None)
+        if timeout is not None and not others:
+            self.settimeout(timeout)
+        Stream._all.add(self)
+
+    def settimeout(self, value):
+        try:
+            super().settimeout(value)
+        except OSError as e:
+            if e.errno != errno.EBADF or value is not None:
+                raise  # None is what it then has, whatever the error says
+
     def _real_close(self):
         try:
             super()._real_close()
         except OSError as e:
-            # The file system that is linked into some builds of CPython (wasi-vfs) takes one of two open streams for a file of its own, and knows none.
-            if e.errno != errno.EBADF:
+            if e.errno != errno.EBADF:  # as above
                 raise
 
 
@@ -36,12 +56,17 @@ def dial():
     fd = os.environ.get(VARIABLE)
     if fd is None:
         raise OSError("the policy of this jail grants no fetch: run with --profile fetch --fetch HOST")
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=int(fd))
+    default = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(None)  # it would be tried on the listener too, which knows none and answers at once
     try:
-        stream, _ = listener._accept()  # accept() asks for the name of the peer, which WASI does not have
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=int(fd))
+        try:
+            stream, _ = listener._accept()  # accept() asks for the name of the peer, which WASI does not have
+        finally:
+            listener.detach()  # the number stays open for the next one
+        return Stream(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=stream)
     finally:
-        listener.detach()  # the number stays open for the next one
-    return Stream(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=stream)
+        socket.setdefaulttimeout(default)
 
 
 class HTTPConnection(http.client.HTTPConnection):
@@ -51,6 +76,10 @@ class HTTPConnection(http.client.HTTPConnection):
 
     def connect(self):
         self.sock = dial()
+        # As socket.create_connection does.
+        default = self.timeout is socket._GLOBAL_DEFAULT_TIMEOUT
+        timeout = socket.getdefaulttimeout() if default else self.timeout
+        self.sock.limit(timeout)
 
     def set_tunnel(self, *args, **kwargs):
         raise OSError("there are no tunnels out of a jail: ask for the URL itself")

@@ -72,4 +72,28 @@ assert lines == [
     ("GET https://e.example/p HTTP/1.1", ["Host: e.example"]),
     ("POST https://f.example/ HTTP/1.1", ["Host: f.example"]),
 ], lines
+
+def silent(done):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(os.path.join(folder, "door"))
+    done.wait(60)
+    s.close()
+
+
+# A timeout is one, whether it was given or is everybody's.
+for given, everybody in (0.1, None), (socket._GLOBAL_DEFAULT_TIMEOUT, 0.1):
+    socket.setdefaulttimeout(everybody)
+    done = threading.Event()
+    thread = threading.Thread(target=silent, args=(done,))
+    thread.start()
+    c = http.client.HTTPSConnection("g.example", timeout=given)
+    c.request("GET", "/")
+    try:
+        c.getresponse()
+        raise AssertionError("there is no answer")
+    except TimeoutError:
+        pass
+    c.close()
+    done.set()
+    thread.join()
 print("ok")

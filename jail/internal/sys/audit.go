@@ -1,0 +1,166 @@
+package sys
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// AuditReader reads what the kernel writes for its audit subsystem, as one of any number of readers (audit_multicast: AUDIT_NLGRP_READLOG). Nothing changes
+// for anybody else: neither whether there are records, nor who else gets them. It needs CAP_AUDIT_READ of the host.
+type AuditReader struct {
+	f   *os.File
+	buf []byte
+	mu  sync.Mutex // held from before a record is received until f has returned
+
+	closed atomic.Bool
+}
+
+// AuditLost stands for records that the kernel had no room for: an unknown number is lost to this reader.
+const AuditLost = unix.NLMSG_OVERRUN
+
+// maxAudit is more than any record has bytes (MAX_AUDIT_MESSAGE_LENGTH).
+const maxAudit = 16 << 10
+
+// auditRoom is how many bytes of records may wait to be read.
+const auditRoom = 4 << 20
+
+// NewAuditReader reads the records of these types. The kernel leaves the others out, so that they cost nothing here.
+func NewAuditReader(types ...uint16) (*AuditReader, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_AUDIT)
+	if err != nil {
+		return nil, callError("socket NETLINK_AUDIT", err)
+	}
+	filter := onlyTypes(types)
+	err = callError("setsockopt SO_ATTACH_FILTER", unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}))
+	if err == nil && unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, auditRoom) != nil {
+		err = callError("setsockopt SO_RCVBUF", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, auditRoom)) // as much as the host allows
+	}
+	if err == nil {
+		err = callError("bind AUDIT_NLGRP_READLOG", unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.AUDIT_NLGRP_READLOG - 1)}))
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return &AuditReader{f: os.NewFile(uintptr(fd), "audit"), buf: make([]byte, maxAudit)}, nil
+}
+
+// onlyTypes is a socket filter that lets through messages of these types.
+func onlyTypes(types []uint16) []unix.SockFilter {
+	const typeOffset = 4 // of struct nlmsghdr
+	n := uint8(len(types))
+	f := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: typeOffset}}
+	for i, t := range types {
+		var b [2]byte
+		binary.NativeEndian.PutUint16(b[:], t)
+		f = append(f, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: n - uint8(i), K: uint32(binary.BigEndian.Uint16(b[:]))}) // a filter loads from the network's order
+	}
+	return append(f, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: maxAudit})
+}
+
+// Next waits for a record and calls f with its type and text, which is f's until it returns; where some were lost, with AuditLost first. After Close the
+// error is os.ErrClosed.
+func (r *AuditReader) Next(f func(kind uint16, text []byte)) error {
+	raw, err := r.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		failed = r.one(int(fd), r.buf, f)
+		return !errors.Is(failed, unix.EAGAIN)
+	})
+	if r.closed.Load() {
+		return os.ErrClosed // what the poller says of that has no name
+	}
+	return errors.Join(err, failed)
+}
+
+// Rest does the same for all records that wait already. It may be called while another goroutine is in Next; when it returns, f has returned for all
+// that had been written before, whoever called it.
+func (r *AuditReader) Rest(f func(kind uint16, text []byte)) error {
+	raw, err := r.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, maxAudit)
+	controlErr := raw.Control(func(fd uintptr) {
+		for err == nil {
+			err = r.one(int(fd), buf, f)
+		}
+	})
+	if errors.Is(err, unix.EAGAIN) {
+		err = nil
+	}
+	return errors.Join(controlErr, err)
+}
+
+func (r *AuditReader) one(fd int, buf []byte, f func(kind uint16, text []byte)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var n int
+	var from unix.Sockaddr
+	err := retryEINTR(func() (err error) {
+		n, from, err = unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
+		return err
+	})
+	if errors.Is(err, unix.ENOBUFS) {
+		f(AuditLost, nil)
+		return nil
+	}
+	if err != nil {
+		return callError("recvfrom audit", err)
+	}
+	// The length in the header is no guide: of a record it has been the text's alone.
+	if kernel, ok := from.(*unix.SockaddrNetlink); ok && kernel.Pid == 0 && n >= unix.SizeofNlMsghdr {
+		f(binary.NativeEndian.Uint16(buf[4:]), buf[unix.SizeofNlMsghdr:n])
+	}
+	return nil
+}
+
+// Close ends Next.
+func (r *AuditReader) Close() error {
+	r.closed.Store(true)
+	return r.f.Close()
+}
+
+// AuditOn reports whether the kernel makes audit records now (AUDIT_GET). It changes nothing, and needs CAP_AUDIT_CONTROL of the host.
+func AuditOn() (bool, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_AUDIT)
+	if err != nil {
+		return false, callError("socket NETLINK_AUDIT", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
+		return false, callError("setsockopt SO_RCVTIMEO", err)
+	}
+	ask := make([]byte, unix.SizeofNlMsghdr)
+	binary.NativeEndian.PutUint32(ask, uint32(len(ask)))
+	binary.NativeEndian.PutUint16(ask[4:], unix.AUDIT_GET)
+	binary.NativeEndian.PutUint16(ask[6:], unix.NLM_F_REQUEST)
+	if err := unix.Sendto(fd, ask, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return false, callError("sendto audit", err)
+	}
+	answer := make([]byte, maxAudit)
+	var n int
+	if err := retryEINTR(func() (err error) { n, _, err = unix.Recvfrom(fd, answer, 0); return err }); err != nil {
+		return false, callError("recvfrom audit", err)
+	}
+	body := answer[min(n, unix.SizeofNlMsghdr):n]
+	switch kind := binary.NativeEndian.Uint16(answer[4:]); {
+	case kind == unix.NLMSG_ERROR && len(body) >= 4:
+		if errno := -int32(binary.NativeEndian.Uint32(body)); errno != 0 {
+			return false, callError("AUDIT_GET", unix.Errno(errno))
+		}
+	case kind == unix.AUDIT_GET && len(body) >= 8: // struct audit_status: mask, enabled
+		return binary.NativeEndian.Uint32(body[4:]) != 0, nil
+	}
+	return false, fmt.Errorf("audit: the kernel answered %d bytes that are no status", n)
+}
