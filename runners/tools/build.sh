@@ -137,14 +137,17 @@ bundle() {
 
 data_c() {
 	echo "data-utils: building from C sources with clang $version, and from Go sources"
-	unpack "$tools/data.lock" jq libonig sqlite3
+	unpack "$tools/data.lock" jq libonig libyaml sqlite3 miller
 	c_compiler
 	c_licences
 	sh "$tools/gojq/build.sh" "$tools" "$now/bundle"
-	sh "$tools/jq/build.sh" "$tools" "$now/jq" "$now/libonig" "$now/bundle/jq.wasm"
+	sh "$tools/miller/build.sh" "$tools" "$now/miller" "$now/bundle"
+	sh "$tools/jq/build.sh" "$tools" "$now/jq" "$now/libonig" "$now/libyaml" "$now/bundle/jq.wasm"
 	sh "$tools/sqlite/build.sh" "$tools" "$now/sqlite3" "$now/bundle/sqlite3.wasm"
 	cp "$now/jq/COPYING" "$now/bundle/LICENSE.jq"
 	cp "$now/libonig/COPYING" "$now/bundle/LICENSE.oniguruma"
+	cp "$now/libyaml/License" "$now/bundle/LICENSE.libyaml"
+	cp "$tools/../../LICENSE" "$now/bundle/LICENSE.yq"
 	cp "$now/sqlite3/LICENSE.md" "$now/bundle/LICENSE.sqlite3"
 	manifest data-utils data.lock
 }
@@ -200,7 +203,7 @@ without() {
 }
 
 if [ "$kind" = c ]; then
-	data=$(key_of $common data-utils.json data.lock jq gojq sqlite compat)
+	data=$(key_of $common data-utils.json data.lock jq yq gojq miller sqlite compat)
 	bundle data-utils "$data" data_c
 	js=$(key_of $common js.json quickjs compat)
 	bundle js "$js" js_c

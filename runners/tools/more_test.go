@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,11 +23,13 @@ type moreUse struct {
 func moreFixture(t *testing.T) string {
 	t.Helper()
 	dir := fixture(t)
-	for name, text := range map[string]string{
+	files := maps.Clone(dataFiles)
+	maps.Copy(files, map[string]string{
 		"json": `{"x":1}`, "program": "# of jq\n.x\n",
 		"ignored/.ignore": "build/\n*.log\n", "ignored/build/x": "only here\n", "ignored/notes.log": "only here\n",
 		"ignored/shown": "only here\n", "ignored/.hidden": "only here\n",
-	} {
+	})
+	for name, text := range files {
 		path := filepath.Join(dir, name)
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		must(t, os.WriteFile(path, []byte(text), 0o644))
@@ -36,7 +39,7 @@ func moreFixture(t *testing.T) string {
 
 func TestMoreAsDebian(t *testing.T) {
 	b := tools(t)
-	for _, uses := range [][]moreUse{jqUses, gojqUses, sqliteUses, rgUses} {
+	for _, uses := range [][]moreUse{jqUses, yqUses, gojqUses, mlrUses, sqliteUses, rgUses} {
 		name := uses[0].argv[0]
 		_, err := exec.LookPath(name)
 		onDebian := err == nil

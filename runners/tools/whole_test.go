@@ -43,6 +43,10 @@ func TestOtherProgramsAreRefused(t *testing.T) {
 		{"tar", "-I", "gzip", "-tf", "fruit"},
 		{"tar", "-cJf", "x.tar.xz", "fruit"},
 		{"sed", "1e rm fruit", "fruit"},
+		{"mlr", "--icsv", "--ojson", "put", `$x = system("rm fruit")`, "table.csv"},
+		{"mlr", "--icsv", "--ojson", "put", `$x = exec("rm", ["fruit"])`, "table.csv"},
+		{"mlr", "--csv", "put", "-q", `tee | "cat", $*`, "table.csv"},
+		{"mlr", "--csv", "--prepipe", "cat", "cat", "table.csv"},
 	} {
 		dir := fixture(t)
 		before := tree(t, dir)

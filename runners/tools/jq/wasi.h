@@ -1,6 +1,7 @@
 /* Forced into jq's files, behind posix.h: what its configure script would find in
  * wasi-libc, and oniguruma's. */
 #define HAVE_MEMMEM 1
+#define HAVE_GETENTROPY 1
 #define HAVE_ISATTY 1
 #define HAVE_LIBONIG 1
 #define HAVE_ALLOCA_H 1
