@@ -34,6 +34,9 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Defer(func() { os.RemoveAll(state) })
+			if err := compileSlowly(state); err != nil {
+				return err
+			}
 			e.Setenv("JAIL_STATE", state)
 			for name, path := range modules {
 				e.Setenv(name, path)

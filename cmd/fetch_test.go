@@ -61,6 +61,9 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(state) })
+	if err := compileSlowly(state); err != nil {
+		t.Fatal(err)
+	}
 	w := &fetchWorld{bin: bin, state: state, dir: t.TempDir(), guest: filepath.Join(t.TempDir(), "fetcher.wasm")}
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", w.guest, "./testdata/fetcher")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")

@@ -22,9 +22,6 @@ import (
 	"time"
 )
 
-// bound is how long anything here may take before it counts as hanging.
-const bound = 60 * time.Second
-
 // scratch outlives single tests: it holds the programs that they are made with.
 var scratch string
 
@@ -117,7 +114,7 @@ var seed = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	dir := filepath.Join(scratch, "seed")
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "jaild.toml"), fmt.Appendf(nil, "[compile]\ntimes = %d\n", slower()), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o755), compileSlowly(dir)); err != nil {
 		return "", err
 	}
 	cmd := exec.Command(filepath.Join(bin, "jail"), "run", "--no-workspace", "--", probe)

@@ -28,14 +28,6 @@ func (h *host) pool(size int) {
 	}
 }
 
-// slower is how many times as long compiling may take: the machines of cmd/vmtest have an emulated processor.
-func slower() int {
-	if os.Getenv("JAIL_VM_BUILT") != "" {
-		return 30
-	}
-	return 1
-}
-
 // metric returns one of the daemon's, by its name and labels.
 func (h *host) metric(name string) int {
 	h.t.Helper()
