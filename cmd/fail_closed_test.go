@@ -63,6 +63,7 @@ var harmless = []struct{ pattern, why string }{
 	{`^shim-init mount /  0x1021$`, "libcontainer tries it with fewer flags first, which the kernel never takes here"},
 	{`^shim(-init)? close_range\b`, "libcontainer marks the descriptors one by one instead"},
 	{`^shim-init prctl 0xf `, "the name of a process"},
+	{`^(jaild|shim) prlimit64 7$`, "the Go runtime asks for as many files as may be open, where it may have more"},
 	{`^shim(-init)? seccomp ([13] 0x[0-9a-f]+|0 0x1|2 0x0)$`, "libseccomp asks what the kernel knows"},
 	{`^shim-init fchown pipe:`, "the tool's streams are open already; whose they are does not matter"},
 }

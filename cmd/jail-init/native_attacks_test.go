@@ -15,6 +15,7 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/landlock"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/runners"
@@ -317,8 +318,17 @@ func TestNativeHostSockets(t *testing.T) {
 			l.Close()
 		}
 	}()
-	if o := b.attack(t, []string{"connect_store"}, false, listen); o.code != 0 {
-		t.Errorf("control: a socket in a mount: ended with %d\n%s", o.code, o.said)
+	// From version 9 on Landlock keeps a program from sockets with a path that are not the jail's own; before, this is a control of the abstract one.
+	abi, err := landlock.ABI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := 0
+	if abi >= 9 {
+		path = int(syscall.EACCES)
+	}
+	if o := b.attack(t, []string{"connect_store"}, false, listen); o.code != path {
+		t.Errorf("a socket in a mount: ended with %d, want %d\n%s", o.code, path, o.said)
 	}
 	bare := func(s *jailtest.Setup) {
 		s.Plan.Namespaces = slices.DeleteFunc(s.Plan.Namespaces, func(n jail.Namespace) bool { return n == "net" })
