@@ -63,6 +63,9 @@ var harmless = []struct{ pattern, why string }{
 	{`^shim-init mount /  0x1021$`, "libcontainer tries it with fewer flags first, which the kernel never takes here"},
 	{`^shim(-init)? close_range\b`, "libcontainer marks the descriptors one by one instead"},
 	{`^shim-init prctl 0xf `, "the name of a process"},
+	{`^jaild openat2 r .*/state/workspaces(/[^/]*)?$`, "a commit that was cut off is settled by the next daemon, or a shadow of the same id is told of as such; preparing the shadow looks again"},
+	{`^jaild openat r .*/state/terms/[^/]*\.json$`, "a list shows a shadow whose terms cannot be read as one that is never committed"},
+	{`^jaild (openat w|write) /sys/fs/cgroup/(\S*/)?cgroup\.procs$`, "the daemon asks to be moved where it is, so that the kernel is ready sooner"},
 	{`^(jaild|shim) prlimit64 7$`, "the Go runtime asks for as many files as may be open, where it may have more"},
 	{`^shim(-init)? seccomp ([13] 0x[0-9a-f]+|0 0x1|2 0x0)$`, "libseccomp asks what the kernel knows"},
 	{`^shim-init fchown pipe:`, "the tool's streams are open already; whose they are does not matter"},
@@ -77,7 +80,8 @@ var afterwards = []struct{ pattern, why string }{
 var unrecorded = []struct{ pattern, why string }{
 	{`^jaild \S+ .*/audit(/|$)`, "the log itself"},
 	{`^jaild \S+ .*/state/keys`, "the log's keys"},
-	{`^jaild openat2? r .*/state/(workspaces|runs|terms)(/[^/]*(/meta.json)?)?$`, "the daemon looks for what dead ones left, and does not start where it cannot"},
+	{`^jaild openat2? r .*/state/(workspaces|runs|terms|pool)(/[^/]*(/meta.json)?)?$`, "the daemon looks for what dead ones left, and does not start where it cannot"},
+	{`^jaild openat r (.*/state/policy-versions.json|/etc/jail/profiles)$`, "the daemon reads its policies, and does not start where it cannot"},
 	{`^jaild (recvmsg|getsockopt|fcntl|write socket:)`, "the client's connection: the request never came, or its answer never went"},
 }
 

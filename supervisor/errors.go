@@ -89,6 +89,12 @@ func usage(format string, args ...any) *Error {
 	return &Error{Code: CodeUsage, Message: fmt.Sprintf(format, args...)}
 }
 
+// isShort says that the host had not enough of something for a moment.
+func isShort(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.ENOBUFS},
+		func(e error) bool { return errors.Is(err, e) })
+}
+
 // hintOf says what to do about a failure of which nothing more is known than what the kernel said.
 func hintOf(err error) string {
 	is := func(all ...error) bool {
@@ -97,7 +103,7 @@ func hintOf(err error) string {
 	switch {
 	case is(syscall.ENOSPC, syscall.EDQUOT):
 		return "make room on the disk of jail's state directory"
-	case is(syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN, syscall.ENOBUFS):
+	case isShort(err):
 		return "the host is short of descriptors, processes or memory: try again, or run less at one time"
 	case is(syscall.EIO, syscall.EROFS):
 		return "look at the disk of jail's state directory, and at the kernel's log"

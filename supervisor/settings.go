@@ -64,6 +64,9 @@ func ReadSettings(path string) (Settings, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
+	if isShort(err) { // that is no fault of the file's
+		return s, failed(err, "", "settings of the daemon: %v", err)
+	}
 	if err == nil {
 		err = s.parse(path, text)
 	}
