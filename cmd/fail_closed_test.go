@@ -38,6 +38,7 @@ var errnos = map[string]string{
 var harmless = []struct{ pattern, why string }{
 	{`^\S+ openat r (/sys/(kernel|fs/cgroup/[^ ]*/cpu\.(cfs|max))|/proc/self/(maps|cgroup|mountinfo|exe)$|/proc/filesystems$)`, "the Go runtime and libraries tune themselves by it"},
 	{`^\S+ (pidfd_open|pidfd_send_signal|waitid|clone 0x5100)\b`, "the Go runtime asks whether there are pidfds, and waits in the older way"},
+	{`^(jaild|shim) prlimit64 7$`, "the Go runtime asks for as many files as may be open, where it may have more"},
 	{`^jaild openat r .*/bin/(jaild|bundles/)`, "a bundle that cannot be read has no commands, and this tool is in none"},
 	{`^jaild openat r .*/state/modules/(secret|H|H/wazero[^/]*)$`, "the secret is read again; what was compiled is compiled anew"},
 	{`^(jaild|shim-init) openat r /etc/passwd$`, "a home directory that is not known; libcontainer needs none"},
@@ -51,6 +52,9 @@ var harmless = []struct{ pattern, why string }{
 	{`^jaild (syncfs .*/state/workspaces/[^/]*|\S+ (w )?.*/state/workspaces/[^/]*/past-H.json.new)$`, "the commit is made; that it cannot be reverted is on its record"},
 	{`^jaild (fstatfs /|openat2 r .*/work)$`, "the first look at the shadow, and a figure of it"},
 	{`^jaild renameat .*/state/runs/[^.][^/]*$`, "the run's directory is removed under its own name"},
+	{`^jaild openat2 r .*/state/workspaces(/[^/]*)?$`, "a commit that was cut off is settled by the next daemon, or a shadow of the same id is told of as such; preparing the shadow looks again"},
+	{`^jaild openat r .*/state/terms/[^/]*\.json$`, "a list shows a shadow whose terms cannot be read as one that is never committed"},
+	{`^jaild (openat w|write) /sys/fs/cgroup/(\S*/)?cgroup\.procs$`, "the daemon asks to be moved where it is, so that the kernel is ready sooner"},
 	{`^shim prctl 0x1 0x9$`, "the copy of the shim that makes the user namespace looks for its parent, too, and is killed a moment later"},
 	{`^shim mount_setattr /$`, "a read-only bind without mapped owners shows fewer rights, never more"},
 	{`^shim move_mount /mnt/run/jail/cache(/N)?$`, "as above: it is tried once more without mapped owners"},
@@ -63,10 +67,6 @@ var harmless = []struct{ pattern, why string }{
 	{`^shim-init mount /  0x1021$`, "libcontainer tries it with fewer flags first, which the kernel never takes here"},
 	{`^shim(-init)? close_range\b`, "libcontainer marks the descriptors one by one instead"},
 	{`^shim-init prctl 0xf `, "the name of a process"},
-	{`^jaild openat2 r .*/state/workspaces(/[^/]*)?$`, "a commit that was cut off is settled by the next daemon, or a shadow of the same id is told of as such; preparing the shadow looks again"},
-	{`^jaild openat r .*/state/terms/[^/]*\.json$`, "a list shows a shadow whose terms cannot be read as one that is never committed"},
-	{`^jaild (openat w|write) /sys/fs/cgroup/(\S*/)?cgroup\.procs$`, "the daemon asks to be moved where it is, so that the kernel is ready sooner"},
-	{`^(jaild|shim) prlimit64 7$`, "the Go runtime asks for as many files as may be open, where it may have more"},
 	{`^shim(-init)? seccomp ([13] 0x[0-9a-f]+|0 0x1|2 0x0)$`, "libseccomp asks what the kernel knows"},
 	{`^shim-init fchown pipe:`, "the tool's streams are open already; whose they are does not matter"},
 }

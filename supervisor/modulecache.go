@@ -30,8 +30,8 @@ import (
 type moduleCache struct {
 	dir     string
 	secret  []byte
-	machine string // what the engine's machine code depends on besides the module
-	settles time.Duration
+	machine string        // what the engine's machine code depends on besides the module
+	settles time.Duration // how old a change of an entry must be for its times to count; tests have another
 }
 
 func openModuleCache(dir string) (*moduleCache, error) {
