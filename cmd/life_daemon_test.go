@@ -101,6 +101,23 @@ func (d *sharedDaemon) kill() {
 	d.cmd.Wait()
 }
 
+// killWith kills the daemon and others as if at once: the others are stopped first, so that none of them sees it end.
+func (d *sharedDaemon) killWith(pids []int) {
+	t := d.h.t
+	t.Helper()
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.kill()
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // descriptors counts what the daemon has open.
 func (d *sharedDaemon) descriptors() int {
 	return len(namesIn("/proc/" + strconv.Itoa(d.cmd.Process.Pid) + "/fd"))

@@ -3,7 +3,6 @@ package cmd_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -218,17 +216,7 @@ func TestKilledWhileJailsWait(t *testing.T) {
 	h.warmed("second", "true")
 	h.stands(1)
 	pids, ids = h.waiting(), namesIn(filepath.Join(h.state, "state", "pool"))
-	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d.kill()
-	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			t.Fatal(err)
-		}
-	}
+	d.killWith(pids)
 	h.pool(0)
 	h.daemon().stop()
 	h.wantNoneWaiting()

@@ -2,14 +2,12 @@ package cmd_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor"
@@ -81,17 +79,7 @@ func TestSessionWarmEnds(t *testing.T) {
 
 	// Daemon, shim and jail at once: their control groups stay for the next daemon.
 	id, pids = warmed()
-	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d.kill()
-	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			t.Fatal(err)
-		}
-	}
+	d.killWith(pids)
 	h.daemon().stop()
 	wantGone(id, pids)
 	h.wantNoneWaiting()
