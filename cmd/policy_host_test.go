@@ -46,7 +46,7 @@ func (h *policyHost) open() {
 	c := supervisor.Default(filepath.Join(h.bin, "jaild"), func(string) string { return "" }).Below(h.state)
 	c.Ceiling, c.Profiles = filepath.Join(h.dir, "ceiling.toml"), filepath.Join(h.dir, "profiles")
 	c.Bounds = supervisor.DefaultBounds(8<<30, 1024)
-	c.Bounds.Warm = h.warm
+	c.Bounds.Warm, c.Bounds.Compile = h.warm, slower()
 	if err := cgroup.MakeSlice(c.Slice, cgroup.Ceiling{}); err != nil {
 		h.t.Fatal(err)
 	}
