@@ -92,7 +92,7 @@ func underLoad(ctx context.Context, ways []*way, stdout, progress io.Writer) err
 	for _, load := range fetchLoads {
 		var direct sample
 		for _, w := range ways {
-			if w.name == wayOther {
+			if w.floods() {
 				continue
 			}
 			fmt.Fprintf(progress, "bench: fetch: %d clients, %s\n", load.clients, w.name)
@@ -121,7 +121,7 @@ func underLoad(ctx context.Context, ways []*way, stdout, progress io.Writer) err
 func tunnelMemory(ctx context.Context, ways []*way, stdout io.Writer) error {
 	memory := &table{head: []string{fmt.Sprintf("%d open tunnels", fetchTunnels), "before", "with them", "KiB each"}}
 	for _, w := range ways {
-		if w.pid == 0 || w.name == wayOther || w.name == wayMemory {
+		if w.pid == 0 || w.floods() || w.name == wayMemory {
 			continue
 		}
 		if err := w.tunnels(ctx, memory); err != nil {

@@ -19,7 +19,7 @@ func added(ways []*way, dir string, rounds int, stdout, progress io.Writer) (err
 	}
 	var rows []*row
 	for _, w := range ways {
-		if w.name == wayOther || w.name == wayTinyproxy {
+		if w.floods() || w.name == wayTinyproxy {
 			continue
 		}
 		h, err := w.ownClient("")

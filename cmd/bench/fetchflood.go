@@ -22,9 +22,10 @@ type flooders struct{ quiet, loud *helper }
 
 // flooded is a row: what the quiet client's requests took while the loud ones did something.
 type flooded struct {
-	name string
-	who  *flooders
-	loud order // no clients: nothing
+	name  string
+	who   *flooders
+	loud  order         // no clients: nothing
+	first time.Duration // how long the loud ones go on before it is measured
 	sample
 }
 
@@ -42,7 +43,7 @@ func flood(ctx context.Context, ways []*way, rounds int, stdout, progress io.Wri
 		}
 		return h
 	}
-	var jails, bare flooders
+	var jails, bounded, bare flooders
 	for _, w := range ways {
 		switch w.name {
 		case wayDirect:
@@ -51,11 +52,14 @@ func flood(ctx context.Context, ways []*way, rounds int, stdout, progress io.Wri
 			jails.quiet = start(w, w.group+".client")
 			// As of a service, whose jails are beside the daemon, which is the bench itself.
 			err = errors.Join(err, cgroup.MakeSlice(path.Dir(w.group), cgroup.Ceiling{Weight: cgroup.BesideDaemon}))
-		case wayOther:
+		case wayLoud:
 			jails.loud = start(w, w.group+".client")
+		case wayBounded:
+			bounded.loud = start(w, w.group+".client")
 		}
 	}
-	for _, h := range []*helper{jails.quiet, jails.loud, bare.quiet, bare.loud} {
+	bounded.quiet = jails.quiet
+	for _, h := range []*helper{jails.quiet, jails.loud, bounded.loud, bare.quiet, bare.loud} {
 		if h != nil {
 			defer func() { err = errors.Join(err, h.end()) }()
 		}
@@ -64,13 +68,17 @@ func flood(ctx context.Context, ways []*way, rounds int, stdout, progress io.Wri
 		return err
 	}
 	threads := runtime.NumCPU()
+	const soon = 20 * time.Millisecond // they are at full speed
+	everything, refused := order{Clients: floodClients}, order{Clients: floodClients, Refused: true}
 	rows := []*flooded{
-		{"alone", &jails, order{}, nil},
-		{fmt.Sprintf("while %d clients of another jail fetch without a pause", floodClients), &jails, order{Clients: floodClients}, nil},
-		{fmt.Sprintf("while %d clients of another jail ask for what is refused", floodClients), &jails, order{Clients: floodClients, Refused: true}, nil},
-		{fmt.Sprintf("while %d threads of another jail compute, and fetch nothing", threads), &jails, order{Clients: threads, Computes: true}, nil},
-		{"no jail anywhere: alone", &bare, order{}, nil},
-		{fmt.Sprintf("no jail anywhere: while %d clients of another process fetch without a pause", floodClients), &bare, order{Clients: floodClients}, nil},
+		{name: "alone", who: &jails},
+		{fmt.Sprintf("while %d clients of another jail fetch without a pause", floodClients), &jails, everything, soon, nil},
+		// What a rate lets through at once is through after a second.
+		{"the same, with the rate and the number at one time of the shipped profiles", &bounded, everything, 1100 * time.Millisecond, nil},
+		{fmt.Sprintf("while %d clients of another jail ask for what is refused", floodClients), &jails, refused, soon, nil},
+		{fmt.Sprintf("while %d threads of another jail compute, and fetch nothing", threads), &jails, order{Clients: threads, Computes: true}, soon, nil},
+		{name: "no jail anywhere: alone", who: &bare},
+		{fmt.Sprintf("no jail anywhere: while %d clients of another process fetch without a pause", floodClients), &bare, everything, soon, nil},
 	}
 	for range rounds {
 		for _, r := range rows {
@@ -83,13 +91,13 @@ func flood(ctx context.Context, ways []*way, rounds int, stdout, progress io.Wri
 		}
 	}
 	t := &table{head: []string{"one client's fetches", "requests", "median", "p99", "p99 to alone"}}
-	alone := map[*flooders]time.Duration{}
+	alone := map[*helper]time.Duration{}
 	for _, r := range rows {
 		p99 := r.percentile(99)
 		if r.loud.Clients == 0 {
-			alone[r.who] = p99
+			alone[r.who.quiet] = p99
 		}
-		t.add(r.name, fmt.Sprint(len(r.sample)), millis(r.median()), millis(p99), fmt.Sprintf("%.2f", float64(p99)/float64(alone[r.who])))
+		t.add(r.name, fmt.Sprint(len(r.sample)), millis(r.median()), millis(p99), fmt.Sprintf("%.2f", float64(p99)/float64(alone[r.who.quiet])))
 	}
 	fmt.Fprintf(stdout, "\nA flood, in milliseconds:\n\n")
 	return t.write(stdout)
@@ -101,7 +109,7 @@ func (r *flooded) once() error {
 		if err := r.who.loud.in.Encode(r.loud); err != nil {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond) // it is at full speed
+		time.Sleep(r.first)
 	}
 	took, err := r.who.quiet.do(order{Clients: 1, Requests: quietRequests})
 	if err != nil {

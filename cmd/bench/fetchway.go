@@ -24,6 +24,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/fetch"
 	"github.com/jail-sandbox/jail/supervisor/idrange"
@@ -34,8 +35,10 @@ const (
 	wayDirect    = "direct"
 	wayJail      = "jail's proxy, every request twice in a durable log"
 	wayMemory    = "the same, its log in memory"
-	wayOther     = "the proxy of another jail" // not in the tables
 	wayTinyproxy = "tinyproxy"
+	// These are of the jails that flood.
+	wayLoud    = "the proxy of another jail"
+	wayBounded = "the proxy of another jail, with the shipped bounds"
 )
 
 // A way is how clients reach the host.
@@ -48,6 +51,9 @@ type way struct {
 	door  *os.File
 	group string // of the proxy
 }
+
+// floods reports whether the way is for the flood alone, and in none of the other tables.
+func (w *way) floods() bool { return w.name == wayLoud || w.name == wayBounded }
 
 // fetchWays starts all of them. undo is never nil.
 func fetchWays(ctx context.Context, bin, dir string) (ways []*way, undo func() error, err error) {
@@ -84,11 +90,16 @@ func fetchWays(ctx context.Context, bin, dir string) (ways []*way, undo func() e
 	if err != nil {
 		return nil, undo, err
 	}
+	bounded, err := shippedBounds()
+	if err != nil {
+		return nil, undo, err
+	}
 	for i, v := range []struct {
-		name string
-		log  *audit.Log
-	}{{wayJail, disk}, {wayMemory, memory}, {wayOther, disk}} {
-		w, end, err := startJailProxy(ctx, bin, fmt.Sprintf("%s/%d.fetch", slice, i), names, &recorder{log: v.log, begun: map[uint64]uint64{}})
+		name   string
+		log    *audit.Log
+		policy policy.Fetch
+	}{{wayJail, disk, policy.TopFetch()}, {wayMemory, memory, policy.TopFetch()}, {wayLoud, disk, policy.TopFetch()}, {wayBounded, disk, bounded}} {
+		w, end, err := startJailProxy(ctx, bin, fmt.Sprintf("%s/%d.fetch", slice, i), names, v.policy, &recorder{log: v.log, begun: map[uint64]uint64{}})
 		if err != nil {
 			return nil, undo, err
 		}
@@ -123,8 +134,23 @@ func endOf(cmd *exec.Cmd) error {
 	return err
 }
 
+// shippedBounds grants everything, as fast as the shipped profiles let a run go.
+func shippedBounds() (policy.Fetch, error) {
+	f := policy.TopFetch()
+	shipped, err := profiles.Load("")
+	if err != nil {
+		return f, err
+	}
+	p, err := shipped.Get("fetch")
+	if err != nil {
+		return f, err
+	}
+	f.Rate, f.Limits.Concurrent = p.File.Policy.Fetch.Rate, p.File.Policy.Fetch.Limits.Concurrent
+	return f, nil
+}
+
 // startJailProxy starts a proxy as the daemon does for a run.
-func startJailProxy(ctx context.Context, bin, group string, names netip.AddrPort, r fetch.Log) (*way, func() error, error) {
+func startJailProxy(ctx context.Context, bin, group string, names netip.AddrPort, all policy.Fetch, r fetch.Log) (*way, func() error, error) {
 	filter, err := launch.Launcher{Shim: filepath.Join(bin, "jail-shim")}.CompileFilter(ctx, confine.Filter())
 	if err != nil {
 		return nil, nil, err
@@ -133,7 +159,6 @@ func startJailProxy(ctx context.Context, bin, group string, names netip.AddrPort
 	if err != nil {
 		return nil, nil, err
 	}
-	all := policy.TopFetch()
 	all.Mode = policy.FetchEnforce
 	denied, err := policy.ParseHost(deniedHost)
 	if err != nil {

@@ -75,6 +75,8 @@ func Explain(sources []Source) (Explanation, error) {
 		for _, name := range policy.FetchLimitNames() {
 			x.limit("fetch.limits."+name, p, "fetch."+name)
 		}
+		rate := func(p policy.Policy) string { return policy.Count.Format(unbounded(p.Fetch.Rate)) }
+		x.scalar("fetch.limits.rate", rate(p), rate, rate(policy.Top()))
 	}
 	text := func(a, b word) bool { return a == b }
 	explainList(x, "env.set", p, func(p policy.Policy) []word { return pairs(p.Env.Set) }, text)

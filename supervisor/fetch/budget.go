@@ -84,16 +84,20 @@ func (p *purse) begin(ctx context.Context) error {
 	}
 }
 
-// turn gives out the moment at which one more request may start, in order.
+// turn gives out the moment at which one more request may start, in order. What comes after a pause starts at once, as many as may in one second; from
+// then on they start evenly, or each second would begin with a burst that others on the machine wait behind.
 func (p *purse) turn(now time.Time) time.Duration {
 	rate := int(min(p.bounds.Rate, 1<<16))
 	if rate <= 0 {
 		return 0
 	}
 	at := now
-	if len(p.started) == rate {
-		if free := p.started[0].Add(time.Second); free.After(at) {
+	if n := len(p.started); n == rate {
+		if free := p.started[0].Add(time.Second); free.After(now) {
 			at = free
+			if even := p.started[n-1].Add(time.Second / time.Duration(rate)); even.After(at) {
+				at = even
+			}
 		}
 		p.started = append(p.started[:0], p.started[1:]...)
 	}
