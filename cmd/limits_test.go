@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor"
 )
 
@@ -109,6 +111,27 @@ func TestFloodWithoutReader(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 }
+
+// Who goes when the tool has ended by itself changes nothing of how it ended.
+func TestGoneWhenEnded(t *testing.T) {
+	h := newPolicyHost(t, nil)
+	const id = "late"
+	tool := &liveRun{h: h.host, id: id}
+	goes := writerFunc(func([]byte) (int, error) {
+		pid := tool.initPID()
+		eventually(t, "the jail has ended", func() bool { return gone(pid) })
+		return 0, io.ErrClosedPipe
+	})
+	r := h.s.Run(t.Context(), h.caller(0), supervisor.Request{ID: id, NoWorkspace: true, Tool: "echo", Args: runners.Texts([]string{"x"})},
+		supervisor.Streams{In: strings.NewReader(""), Out: goes, Err: io.Discard})
+	if r.ExitCode != 0 || r.Signal != nil || r.Error != nil {
+		t.Errorf("exit code %d, signal %v, %+v", r.ExitCode, r.Signal, r.Error)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // T-406: however much a tool writes, no more than the limit comes out of it.
 func TestFlood(t *testing.T) {

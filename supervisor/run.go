@@ -125,11 +125,12 @@ func (r *run) note(seq uint64) {
 	r.span.add(seq)
 }
 
-// end ends the run from outside, for the first cause that is given.
+// end ends the run from outside, for the first cause that is given. A jail that has ended by itself is
+// ended by a limit alone, since what it wrote is counted when it is read.
 func (r *run) end(c cause) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cause != nil {
+	if r.cause != nil || c.limit == "" && r.proc != nil && r.proc.Ended() {
 		return
 	}
 	r.cause = &c

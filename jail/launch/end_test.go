@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,6 +93,37 @@ func TestKill(t *testing.T) {
 	if got, err := j.Wait(); err != nil || got != (control.Exited{Signal: int(syscall.SIGKILL)}) {
 		t.Errorf("ended with %+v, %v", got, err)
 	}
+}
+
+// TestKillReachesNoOther kills a jail that has ended, when its number is another process's.
+func TestKillReachesNoOther(t *testing.T) {
+	j := jailtest.New(t).Start(t)
+	if err := j.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 { // others take numbers, too
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(j.PID-1)), 0); err != nil {
+			t.Fatal(err)
+		}
+		other := exec.Command("sleep", "60")
+		if err := other.Start(); err != nil {
+			t.Fatal(err)
+		}
+		same := other.Process.Pid == j.PID
+		killed := j.Kill()
+		err := other.Process.Kill()
+		_ = other.Wait() // it was killed
+		if same {
+			if !errors.Is(killed, syscall.ESRCH) || err != nil {
+				t.Errorf("to kill the jail: %v; the other then: %v", killed, err)
+			}
+			return
+		}
+	}
+	t.Error("no other process got the number")
 }
 
 // TestExit lets the probe end by itself when its socket closes.

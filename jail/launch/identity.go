@@ -3,6 +3,7 @@ package launch
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
@@ -21,4 +22,20 @@ func (p *Process) StartTime() (uint64, error) {
 		return 0, ErrEnded
 	}
 	return start, nil
+}
+
+// open takes hold of the jail's first process, so that a signal to it can reach no other that has its number later.
+func (p *Process) open() error {
+	process, err := sys.OpenProcess(p.PID)
+	if errors.Is(err, syscall.ESRCH) {
+		return nil // its end is told
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := p.StartTime(); err != nil { // whose number it was is known now
+		return process.Close()
+	}
+	p.process = process
+	return nil
 }

@@ -38,11 +38,12 @@ func (e *LayerError) Error() string { return fmt.Sprintf("layer %s: %s", e.Layer
 
 // A Process is one jail, from its start to its removal.
 type Process struct {
-	PID    int // of jail-init on the host
-	cmd    *exec.Cmd
-	shim   *control.Conn
-	init   *control.Conn
-	exited chan exit
+	PID     int      // of jail-init on the host
+	process *os.File // stands for jail-init, also when its number is another's; nil: it had ended at once
+	cmd     *exec.Cmd
+	shim    *control.Conn
+	init    *control.Conn
+	exited  chan exit
 
 	sharing sync.Mutex
 	shared  chan share // answers to what is asked for under sharing: of Attach without a mount
@@ -127,7 +128,7 @@ func (p *Process) start(o control.Order) error {
 		return errors.New("jail-shim said neither started nor failed")
 	}
 	p.PID = said.Started.PID
-	return nil
+	return p.open()
 }
 
 // watch waits for the end of the jail's first process, and takes what the shim hands out until then.
@@ -218,8 +219,12 @@ func (p *Process) Ended() bool {
 	case <-p.ended:
 		return true
 	default:
-		return false
 	}
+	if p.process == nil {
+		return true
+	}
+	ended, err := sys.HasEnded(p.process)
+	return err == nil && ended // the shim has yet to say so
 }
 
 func (p *Process) ask(a control.Ask, files ...*os.File) share {
@@ -267,14 +272,22 @@ func (p *Process) Wait() (control.Exited, error) {
 // called after Wait; a jail whose shim was killed has none.
 func (p *Process) Refused() []control.Refused { return p.refused }
 
-// Kill ends every process of the jail by ending the first, whatever it does.
-func (p *Process) Kill() error { return syscall.Kill(p.PID, syscall.SIGKILL) }
+// Kill ends every process of the jail by ending the first, whatever it does. It does nothing to one that has ended.
+func (p *Process) Kill() error {
+	if p.process == nil {
+		return ErrEnded
+	}
+	return sys.Signal(p.process, syscall.SIGKILL)
+}
 
 // Release ends the jail if it still runs, waits for its shim, and with it for the removal of everything that the jail had on the host.
 func (p *Process) Release() {
 	p.shim.Close()
 	p.init.Close()
 	_ = p.cmd.Wait() // its exit code says nothing that its messages did not
+	if p.process != nil {
+		p.process.Close()
+	}
 }
 
 // SealedFile returns an in-memory file that nobody can change any more, to be handed to a jail.

@@ -19,6 +19,19 @@ func OpenProcess(pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
+// Signal sends a signal to the process behind a descriptor of OpenProcess (pidfd_send_signal(2)). One that has ended gets none, though another has its number by now.
+func Signal(process *os.File, signal unix.Signal) error {
+	conn, err := process.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := conn.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), signal, nil, 0) }); err != nil {
+		return err
+	}
+	return callError("pidfd_send_signal", sent)
+}
+
 // HasEnded reports whether the process behind a descriptor of OpenProcess has ended.
 func HasEnded(process *os.File) (bool, error) {
 	fds := []unix.PollFd{{Fd: int32(process.Fd()), Events: unix.POLLIN}}
