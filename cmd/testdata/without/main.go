@@ -136,7 +136,8 @@ func run(deny, tmpfs []string, noUserns, noCgroups, noLoop, pids bool, args []st
 func inPIDNamespace(args []string) error {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	// Unshared, not cloned: only then are mounts kept from a host whose own are shared, as under systemd.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS}
 	err := cmd.Run()
 	if e := (*exec.ExitError)(nil); errors.As(err, &e) {
 		os.Exit(e.ExitCode())
