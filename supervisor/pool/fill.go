@@ -22,6 +22,7 @@ func (p *Pool[S, J]) fill(ctx context.Context) {
 		}
 		p.shrink()
 		for p.standBack(ctx) && p.one(ctx) {
+			p.shrink() // there may be one to make for ever
 		}
 	}
 }
@@ -131,9 +132,6 @@ func (p *Pool[S, J]) shrink() {
 		if k.waiting = alive[surplus:]; now.Sub(k.last()) > Idle {
 			delete(p.kinds, name)
 		}
-	}
-	for len(p.kinds) > maxKinds {
-		p.forgetOldest()
 	}
 }
 

@@ -104,6 +104,9 @@ func (p *Pool[S, J]) Claim(key string, spec S, fits func(J) bool) (J, bool) {
 	}
 	k := p.kinds[key]
 	if k == nil {
+		if len(p.kinds) >= maxKinds {
+			p.forgetOldest()
+		}
 		k = &kind[S, J]{}
 		p.kinds[key] = k
 	}

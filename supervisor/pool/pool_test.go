@@ -280,6 +280,35 @@ func TestItForgetsKinds(t *testing.T) {
 	})
 }
 
+// Kinds that come faster than jails are made keep neither their number from being bounded nor what has ended from being taken away.
+func TestKindsWithoutEnd(t *testing.T) {
+	try(t, Options[string, *fake]{Size: 8, Busy: func() bool { return true }}, func(t *testing.T, w *world, p *Pool[string, *fake]) {
+		claim(p, "first")
+		time.Sleep(patience + tick)
+		w.mu.Lock()
+		first := w.made[0]
+		w.mu.Unlock()
+		for n := range 3 * maxKinds {
+			claim(p, fmt.Sprint(n))
+			time.Sleep(step)
+			if s := p.Stats(); s.Kinds > maxKinds {
+				t.Errorf("after %d: %+v", n, s)
+				return
+			}
+			first.mu.Lock()
+			switch n {
+			case 10:
+				first.ended = true
+			case maxKinds / 2: // it is not yet the oldest of too many
+				if first.closed != 1 {
+					t.Error("what has ended by itself still stands")
+				}
+			}
+			first.mu.Unlock()
+		}
+	})
+}
+
 // A kind may have bounds of its own. What there is no room for is made when there is, and that there was none is no failure.
 func TestRoom(t *testing.T) {
 	var most, late atomic.Int32
