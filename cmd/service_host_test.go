@@ -177,6 +177,8 @@ func TestSettings(t *testing.T) {
 		"[admission]\nwait = \"2h\"":     "want a time up to 1h",
 		"[admission]\nplaces = 3":        `unknown field "places"`,
 		"[pool]\nsize = -1":              "pool.size = -1: want 0 to 1000",
+		"[compile]\ncache = \"1KiB\"":    "want 1MiB or more",
+		"[compile]\ncache = 5":           "compile.cache",
 		"[denied]\nlandlock = 1":         "denied.landlock",
 		"[admission":                     "jaild.toml:1:",
 	} {

@@ -73,20 +73,22 @@ func FuzzStore(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, written []byte) {
 		top := t.TempDir()
-		c, err := openModuleCache(filepath.Join(top, "modules"))
+		c, err := openModuleCache(filepath.Join(top, "modules"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		sum := sha256.Sum256([]byte("a"))
 		stored := c.store(sum, written) == nil
-		if _, ok, err := c.find(sum); err != nil || ok != stored {
+		hold := &cacheHold{}
+		defer hold.close()
+		if _, ok, err := c.find(hold, sum); err != nil || ok != stored {
 			t.Errorf("stored %v, found %v, %v", stored, ok, err)
 		}
 		if list, err := os.ReadDir(top); err != nil || len(list) != 1 {
 			t.Errorf("beside the cache: %v, %v", list, err)
 		}
 		list, err := os.ReadDir(c.dir)
-		if want := map[bool]int{false: 1, true: 2}[stored]; err != nil || len(list) != want {
+		if want := map[bool]int{false: 2, true: 3}[stored]; err != nil || len(list) != want {
 			t.Errorf("in the cache: %v, %v, want %d", list, err, want)
 		}
 		if !stored {

@@ -30,6 +30,7 @@ type job struct {
 	script   *script  // nil where one tool is run
 	source   *os.File // the workspace's real directory, nil without one
 	binds    []*os.File
+	cached   *cacheHold // of the compiled modules that it uses
 	ids      *idrange.Range
 	plan     jail.Plan
 	env      []string
@@ -47,7 +48,7 @@ func (s *Supervisor) prepare(ctx context.Context, c Caller, req Request, dry boo
 }
 
 func (s *Supervisor) prepareJob(ctx context.Context, j *job) error {
-	j.begun = time.Now()
+	j.begun, j.cached = time.Now(), &cacheHold{}
 	for _, step := range []func(context.Context, *job) error{s.identify, s.decide, s.openWorkspace, s.narrowByWorkspace, s.openTool, s.makePlan} {
 		if err := step(ctx, j); err != nil {
 			return err
@@ -66,6 +67,7 @@ func (j *job) close() {
 			f.Close()
 		}
 	}
+	j.cached.close()
 	if j.ids != nil && j.in == nil {
 		j.ids.Release()
 	}

@@ -27,14 +27,20 @@ import (
 //	<dir>/secret            the key of the seals
 //	<dir>/<key>/wazero-…/…  one entry, mounted read-only into the jail
 //	<dir>/<key>/seal        over the entry's content, and, once that is settled, over its place, size and times
+//	<dir>/lock              says which entries are in use
 type moduleCache struct {
 	dir     string
 	secret  []byte
 	machine string        // what the engine's machine code depends on besides the module
 	settles time.Duration // how old a change of an entry must be for its times to count; tests have another
+	most    int64         // bytes that the entries take
 }
 
-func openModuleCache(dir string) (*moduleCache, error) {
+// openModuleCache opens the cache in a directory, of at most so many bytes; 0 is defaultCache.
+func openModuleCache(dir string, most int64) (*moduleCache, error) {
+	if most == 0 {
+		most = defaultCache
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -42,7 +48,7 @@ func openModuleCache(dir string) (*moduleCache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &moduleCache{dir: dir, machine: machine, settles: settledAfter}
+	c := &moduleCache{dir: dir, machine: machine, settles: settledAfter, most: most}
 	path := filepath.Join(dir, "secret")
 	if c.secret, err = os.ReadFile(path); err == nil && len(c.secret) == sha256.Size {
 		return c, nil
@@ -82,23 +88,53 @@ func (c *moduleCache) path(module [sha256.Size]byte) string {
 	return filepath.Join(c.dir, wasi.CacheKey(module, c.machine))
 }
 
-const sealName = "seal"
+const (
+	sealName = "seal"
+	unplaced = "new-" // what is being written begins with it
+)
 
-// find returns the directory of the module's compiled form. An entry that does not match its seal is removed and counts as missing.
-func (c *moduleCache) find(module [sha256.Size]byte) (dir string, ok bool, err error) {
+// find returns the directory of the module's compiled form, which stays there while hold is open. An entry that does not match its seal is removed and counts
+// as missing.
+func (c *moduleCache) find(hold *cacheHold, module [sha256.Size]byte) (dir string, ok bool, err error) {
 	dir = c.path(module)
-	entry, err := c.open(dir)
-	if err == nil {
-		defer entry.Close()
-		err = c.check(dir, entry)
+	if err := hold.keep(c, dir); err != nil {
+		return dir, false, err
 	}
-	switch {
+	switch err = c.look(dir); {
 	case err == nil:
-		return dir, true, nil
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, wasi.ErrSeal):
-		return dir, false, os.RemoveAll(dir)
+		return dir, true, c.mark(dir)
+	case !isUseless(err):
+		return dir, false, err
 	}
-	return dir, false, err
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return dir, false, nil
+	}
+	return dir, false, c.remove(dir)
+}
+
+func (c *moduleCache) look(dir string) error {
+	entry, err := c.open(dir)
+	if err != nil {
+		return err
+	}
+	defer entry.Close()
+	return c.check(dir, entry)
+}
+
+// isUseless reports whether an entry is to be made anew.
+func isUseless(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, wasi.ErrSeal) }
+
+// remove takes a useless entry away, unless another run has put a new one in its place by now.
+func (c *moduleCache) remove(dir string) error {
+	lock, err := c.changing()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := c.look(dir); !isUseless(err) {
+		return err
+	}
+	return os.RemoveAll(dir)
 }
 
 // check believes an entry whose file is the one that was sealed and has not been written since: whoever could forge that could
@@ -149,7 +185,8 @@ var entryName = regexp.MustCompile(`^wazero-[A-Za-z0-9._-]{1,80}/[0-9a-f]{64}$`)
 // maxEntry bounds a compiled module, in bytes.
 const maxEntry = 512 << 20
 
-// store takes what a compiling jail wrote: a line with the entry's name, and its bytes.
+// store takes what a compiling jail wrote: a line with the entry's name, and its bytes. Others go that there is no room for any more, and so may this one
+// where nobody has looked for it.
 func (c *moduleCache) store(module [sha256.Size]byte, written []byte) error {
 	name, entry, ok := bytes.Cut(written, []byte("\n"))
 	if !ok || !entryName.Match(name) || len(entry) == 0 || len(entry) > maxEntry {
@@ -160,7 +197,7 @@ func (c *moduleCache) store(module [sha256.Size]byte, written []byte) error {
 	if err != nil {
 		return err
 	}
-	temp, err := os.MkdirTemp(c.dir, "new-")
+	temp, err := os.MkdirTemp(c.dir, unplaced)
 	if err != nil {
 		return err
 	}
@@ -177,11 +214,16 @@ func (c *moduleCache) store(module [sha256.Size]byte, written []byte) error {
 	if err := os.WriteFile(filepath.Join(temp, sealName), seal, 0o400); err != nil {
 		return err
 	}
+	lock, err := c.changing()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	err = os.Rename(temp, dir)
 	if errors.Is(err, fs.ErrExist) || err != nil && strings.Contains(err.Error(), "not empty") {
 		return nil // another run was faster
 	}
-	return err
+	return errors.Join(err, c.shrink(lock))
 }
 
 // replaceWhole puts a file in the place of another, so that nobody ever sees a part of it.

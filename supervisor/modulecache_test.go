@@ -23,7 +23,7 @@ func stored(t *testing.T, c *moduleCache, module string) (sum [sha256.Size]byte,
 
 func mustOpen(t *testing.T) *moduleCache {
 	t.Helper()
-	c, err := openModuleCache(filepath.Join(t.TempDir(), "modules"))
+	c, err := openModuleCache(filepath.Join(t.TempDir(), "modules"), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,9 @@ func mustOpen(t *testing.T) *moduleCache {
 
 func wantFound(t *testing.T, c *moduleCache, sum [sha256.Size]byte, want bool) {
 	t.Helper()
-	_, ok, err := c.find(sum)
+	hold := &cacheHold{}
+	defer hold.close()
+	_, ok, err := c.find(hold, sum)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +50,7 @@ func TestCacheFindsWhatItStored(t *testing.T) {
 	wantFound(t, c, sha256.Sum256([]byte("b")), false)
 
 	// Another daemon on the same state has the same secret.
-	other, err := openModuleCache(c.dir)
+	other, err := openModuleCache(c.dir, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

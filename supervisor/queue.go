@@ -18,6 +18,8 @@ type Bounds struct {
 
 	Connections int // of clients, at one time
 	Compile     int // how many times the usual time a module may take to compile; 0 is 1
+
+	Cache int64 // bytes of compiled modules that are kept; 0 is 4 GiB
 }
 
 // A user that is not alone may take so much of a bound, and no more: the rest is where everybody else gets in at once.

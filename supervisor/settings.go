@@ -35,6 +35,7 @@ import (
 //
 //	[compile]
 //	times = 1                    # as much time as usual a module may take to compile; more for a slow processor
+//	cache = "4GiB"               # of compiled modules that are kept; those that were used longest ago go
 //
 //	[denied]
 //	landlock = false             # what Landlock refuses is told by way of the host's audit log, where that is on
@@ -50,7 +51,8 @@ type Settings struct {
 		Size *int `json:"size"`
 	} `json:"pool"`
 	Compile struct {
-		Times *int `json:"times"`
+		Times *int   `json:"times"`
+		Cache string `json:"cache"`
 	} `json:"compile"`
 	Denied struct {
 		Landlock bool `json:"landlock"`
@@ -144,6 +146,16 @@ func (s *Settings) Bounds() (Bounds, error) {
 			return b, fmt.Errorf("admission.memory: %w", err)
 		}
 		b.Memory = l.Memory
+	}
+	if c := s.Compile.Cache; c != "" {
+		n, err := policy.Bytes.Parse(c)
+		if err != nil {
+			return b, fmt.Errorf("compile.cache: %w", err)
+		}
+		if n < leastEntry {
+			return b, fmt.Errorf("compile.cache = %q: want 1MiB or more", c)
+		}
+		b.Cache = n
 	}
 	if a.Wait != "" {
 		d, err := time.ParseDuration(a.Wait)

@@ -162,7 +162,7 @@ func (s *Supervisor) open(ctx context.Context) error {
 	if s.workspaces, err = workspace.Open(filepath.Join(c.StateDir, "workspaces")); err != nil {
 		return failed(err, "", "workspaces: %v", err)
 	}
-	if s.cache, err = openModuleCache(filepath.Join(c.StateDir, "modules")); err != nil {
+	if s.cache, err = openModuleCache(filepath.Join(c.StateDir, "modules"), c.Bounds.Cache); err != nil {
 		return failed(err, "", "compiled modules: %v", err)
 	}
 	if s.outputs, err = openOutputs(filepath.Join(c.StateDir, "output")); err != nil {

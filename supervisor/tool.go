@@ -252,7 +252,7 @@ func (s *Supervisor) compiled(ctx context.Context, j *job) error {
 }
 
 func (s *Supervisor) isCompiled(j *job) (bool, error) {
-	_, ok, err := s.cache.find(j.tool.sum)
+	_, ok, err := s.cache.find(j.cached, j.tool.sum)
 	if err != nil {
 		return false, failed(err, "", "cache of compiled modules: %v", err)
 	}
