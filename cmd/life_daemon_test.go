@@ -123,6 +123,7 @@ func (d *sharedDaemon) descriptors() int {
 	return len(namesIn("/proc/" + strconv.Itoa(d.cmd.Process.Pid) + "/fd"))
 }
 
+// T-504: what is at the socket's path is taken only if it is a dead daemon's.
 func TestSocket(t *testing.T) {
 	const elsewhere = "jaild: hint: end what is there, or name another place with --socket\n"
 	h := newHost(t)

@@ -291,7 +291,7 @@ func TestNoRights(t *testing.T) {
 	}
 }
 
-// A request larger than any that is honest is refused before it is kept anywhere.
+// T-508: a request larger than any that is honest is refused before it is kept anywhere.
 func TestHugeRequest(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A caller is who the kernel says: they see, end, review and commit what is theirs, with their own rights, and nothing else.
+// T-501, T-505, T-506: a caller is who the kernel says: they see, end, review and commit what is theirs, with their own rights, and nothing else.
 func TestUsers(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
@@ -63,7 +63,7 @@ func TestUsers(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	// Records: they see those of their own runs, and not that there are others (T-505). Root sees all.
+	// Records: they see those of their own runs, and not that there are others. Root sees all.
 	seen := func(o outcome) (runs string, n int) {
 		t.Helper()
 		all := map[string]bool{}
@@ -100,7 +100,7 @@ func TestUsers(t *testing.T) {
 	// Workspaces that they cannot read, or that are not theirs.
 	h.wants(other("run", "--workspace", secret, "--", "cat", "key"), 126, "workspace .*secret: permission denied")
 	h.wants(other("run", "--workspace", filepath.Join(h.state, "state", "runs"), "--", "ls"), 126, "permission denied|belongs to uid 0")
-	h.wants(other("run", "--workspace", filepath.Join(h.state, "audit"), "--", "ls"), 126, "permission denied")
+	h.wants(other("run", "--workspace", filepath.Join(h.state, "audit"), "--", "ls"), 126, "permission denied") // T-537
 	h.wants(other("run", "--workspace", roots, "--", "touch", "new"), 126, "belongs to uid 0, not to uid 12345")
 	module := filepath.Join(secret, "x.wasm")
 	if err := os.WriteFile(module, []byte("top secret"), 0o644); err != nil {

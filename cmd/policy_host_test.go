@@ -113,7 +113,7 @@ func (h *policyHost) wantRun(req supervisor.Request) supervisor.Result {
 	return r
 }
 
-// A change of the ceiling holds for the next run, and not for one that has begun; a broken one changes nothing; both are on record.
+// A change of the ceiling holds for the next run, and not for one that has begun; a broken one changes nothing; both are on record (T-538).
 func TestReloadInForce(t *testing.T) {
 	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = \"200MiB\"\n"})
 	before := h.wantRun(request("default", "echo", "x")).Policy

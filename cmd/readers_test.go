@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestWhoSeesWhat: one rule for all that shows something of a run: its user, root and whom the ceiling names see it, and to everybody else it is not there. Who may
+// TestWhoSeesWhat (T-505): one rule for all that shows something of a run: its user, root and whom the ceiling names see it, and to everybody else it is not there. Who may
 // only look changes nothing, and is told so.
 func TestWhoSeesWhat(t *testing.T) {
 	const owner, reader, other = stranger, 12346, 12347

@@ -36,7 +36,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// Without a service manager too an upgrade ends no run, and the last daemon takes the socket's file away.
+// T-511: without a service manager too an upgrade ends no run, and the last daemon takes the socket's file away.
 func TestUpgrade(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()

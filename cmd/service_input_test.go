@@ -60,7 +60,7 @@ func dialAs(t *testing.T, uid int, socket string, n int, first func(i int) strin
 
 const askVersion = "GET /v1/version HTTP/1.1\r\nHost: jail\r\n\r\n"
 
-// A client that opens ten thousand connections, and stalls or says what means nothing, costs the daemon a bounded part of what it has, and others nothing.
+// T-508: a client that opens ten thousand connections, and stalls or says what means nothing, costs the daemon a bounded part of what it has, and others nothing.
 func TestManyConnections(t *testing.T) {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -110,7 +110,7 @@ func (h *host) few(descriptors int) *sharedDaemon {
 	return h.daemonOf(exec.Command("prlimit", fmt.Sprintf("--nofile=%d", descriptors), filepath.Join(h.bin, "jaild")), nil)
 }
 
-// A user that has all the connections it may have is told so, and nobody else.
+// T-508: a user that has all the connections it may have is told so, and nobody else.
 func TestConnectionsOfAUser(t *testing.T) {
 	h := newHost(t)
 	d := h.few(256) // 32 connections, of which two are root's, and 27 of one other's
@@ -238,7 +238,7 @@ func TestSessionsLeftOpen(t *testing.T) {
 	h.wantNothingLeft()
 }
 
-// What is at the socket's path and is not the daemon's own stays there, and the daemon says so.
+// T-504: what is at the socket's path and is not the daemon's own stays there, and the daemon says so.
 func TestSocketNotMine(t *testing.T) {
 	h := newHost(t)
 	socket := filepath.Join(h.state, "jail.sock")

@@ -45,7 +45,7 @@ func (h *host) other(args ...string) outcome {
 	return h.run(cmd)
 }
 
-// A daemon of another version serves a client if they have one API, and else both sides are named before anything is asked for.
+// T-511: a daemon of another version serves a client if they have one API, and else both sides are named before anything is asked for.
 func TestVersionSkew(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()

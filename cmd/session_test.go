@@ -308,7 +308,7 @@ func TestSessionLimits(t *testing.T) {
 	h.stopSession(id, 0)
 }
 
-// Whose session it is not does not learn that there is one.
+// T-505: whose session it is not does not learn that there is one.
 func TestSessionOfAnother(t *testing.T) {
 	h := newHost(t)
 	h.daemon().admit()

@@ -32,6 +32,7 @@ func TestFramesComeBack(t *testing.T) {
 	}
 }
 
+// T-508: no frame is larger than what is kept of one.
 func TestFramesAreBounded(t *testing.T) {
 	var mu sync.Mutex
 	if _, err := (frameWriter{&mu, io.Discard, FrameInput}).Write(make([]byte, maxFrame+1)); err == nil {
@@ -43,7 +44,7 @@ func TestFramesAreBounded(t *testing.T) {
 	}
 }
 
-// A client may not send more than it was given leave for, and its end is seen while the tool does not read.
+// T-508: a client may not send more than it was given leave for, and its end is seen while the tool does not read.
 func TestInputKeepsToItsWindow(t *testing.T) {
 	var frames bytes.Buffer
 	var mu sync.Mutex

@@ -13,7 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor"
 )
 
-// FuzzInput: whatever a client sends for standard input, the tool reads what its frames held, in order, and never more than the window lies in memory.
+// FuzzInput (T-508): whatever a client sends for standard input, the tool reads what its frames held, in order, and never more than the window lies in memory.
 func FuzzInput(f *testing.F) {
 	f.Add([]byte("i\x00\x00\x00\x01xe\x00\x00\x00\x00"))
 	f.Add([]byte("i\x00\x00\x00\x02xyi\x00\x00\x00\x00"))
@@ -38,7 +38,7 @@ func FuzzInput(f *testing.F) {
 	})
 }
 
-// FuzzBody: a body is the one JSON value that it is read as, or is refused as the caller's fault.
+// FuzzBody (T-508): a body is the one JSON value that it is read as, or is refused as the caller's fault.
 func FuzzBody(f *testing.F) {
 	for _, s := range []string{`{"tool":"ls","args":["a",{"base64":"/w=="}],"dir":"/w","limits":["memory=1MiB"]}`, `{"signal":9}`, `{"digest":"sha256:00","paths":["a"]}`,
 		`{} {}`, `{"tool":"a","tool":"b"}`, `{"x":1}`, `[`, "", `{"signal":9999999999999999999}`} {

@@ -77,6 +77,7 @@ func TestKeyTrouble(t *testing.T) {
 	}
 }
 
+// T-534: a log verifies with its own key, and with no other.
 func TestVerifyKeys(t *testing.T) {
 	p, other := newPlace(t), newPlace(t)
 	p.fill(t, 3)

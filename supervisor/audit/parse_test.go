@@ -15,6 +15,7 @@ var tail = `,"prev":"` + noLine().String() + `"}`
 
 const front = `{"seq":1,"time":"2026-01-02T03:04:05Z","type":"x"`
 
+// T-535: a record has one way to be written, and no other is read.
 func TestParseStrict(t *testing.T) {
 	good := []string{
 		front + tail,

@@ -81,7 +81,7 @@ func TestEveryByteFlipped(t *testing.T) {
 	}
 }
 
-// TestEveryCutAndSwap: a log of 200 records that ends at any byte of it, that begins with any other record than its first, and any two of whose records stand in
+// TestEveryCutAndSwap (T-530, T-531): a log of 200 records that ends at any byte of it, that begins with any other record than its first, and any two of whose records stand in
 // each other's place, with what is found named. With JAIL_TEST_LONG=1 it is each of them, else a part of each kind.
 func TestEveryCutAndSwap(t *testing.T) {
 	const n = 200
@@ -184,6 +184,7 @@ func TestLinesMoved(t *testing.T) {
 	p.mustVerify(t, n)
 }
 
+// T-531: bytes that are missing at the end are missed, in whichever record.
 func TestTailCutByBytes(t *testing.T) {
 	p, lines := small(t, 5)
 	text := bytes.Join(lines, nil)
@@ -269,6 +270,7 @@ func mustRoot(t *testing.T, dir string) *os.Root {
 	return r
 }
 
+// T-531: a log without its head, or with what is none.
 func TestHeadTaken(t *testing.T) {
 	p, lines := small(t, 6)
 	name := filepath.Join(p.log, headFile)

@@ -1,0 +1,115 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+// T-509: a fault of ours in one request ends that request. Others go on, the one that is under way among them, and what happened is told.
+func TestPanicEndsOneRequest(t *testing.T) {
+	old := slices.Clone(routes)
+	defer func() { routes = old }()
+	began, release := make(chan struct{}), make(chan struct{})
+	routes = append(routes, route{method: "GET", path: "/v1/lasting", stream: func(_ *Server, w http.ResponseWriter, _ *http.Request) {
+		close(began)
+		<-release
+		_, _ = io.WriteString(w, "done")
+	}}, route{method: "GET", path: "/v1/fault", stream: func(*Server, http.ResponseWriter, *http.Request) {
+		panic("a fault of ours")
+	}}, route{method: "POST", path: "/v1/fault", stream: func(srv *Server, w http.ResponseWriter, _ *http.Request) {
+		srv.streams.Add(1)
+		defer srv.streams.Done()
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		srv.carry(conn, buffered.Reader, func(context.Context, supervisor.Streams) supervisor.Result { panic("a fault in a run") })
+	}})
+	srv := NewServer(&supervisor.Supervisor{}, Version{})
+	var told lockedBuffer
+	srv.http.ErrorLog = log.New(&told, "", 0)
+	socket := filepath.Join(t.TempDir(), "jail.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error)
+	go func() { served <- srv.Serve(l) }()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	defer transport.CloseIdleConnections()
+	ask := func(method, path string) (string, error) {
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://jail"+path, http.NoBody)
+		if err != nil {
+			return "", err
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		return string(text), err
+	}
+	lasting := make(chan error)
+	go func() {
+		text, err := ask("GET", "/v1/lasting")
+		if text != "done" {
+			err = errors.Join(err, errors.New("it says "+text))
+		}
+		lasting <- err
+	}()
+	<-began
+	for _, method := range []string{"GET", "POST", "GET"} {
+		if text, err := ask(method, "/v1/fault"); err == nil {
+			t.Errorf("a request that failed was answered: %q", text)
+		}
+	}
+	close(release)
+	if err := <-lasting; err != nil {
+		t.Errorf("the other request: %v", err)
+	}
+	if err := srv.Shutdown(t.Context()); err != nil { // nothing waits for what has failed
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"a fault of ours", "a fault in a run", "panic_test.go"} {
+		if !strings.Contains(told.String(), want) {
+			t.Errorf("the log does not tell of %q:\n%s", want, told.String())
+		}
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
