@@ -15,7 +15,8 @@ import (
 
 // The cache of compiled modules keeps below a bound: whoever stores an entry takes away those that were used longest ago. An entry is mounted into jails,
 // and read by them whenever they first need it, so one that a run uses stays until that run is over. Runs of other daemons count as well: after an upgrade
-// two have one cache for a while. So what is in use is said by locks on a file, which the kernel keeps, and drops with the process:
+// two have one cache for a while. So what is in use is said by locks, which the kernel keeps, and drops with the process. They are on a file of their own: what is mounted
+// into a jail can be locked from inside.
 //
 //	<dir>/lock   byte 0    held by who takes entries away, or puts one in its place
 //	             others    one for each entry, shared by the runs that use it
