@@ -79,6 +79,9 @@ ports = [80, 443]
 methods = ["*"]
 paths = ["/**"]
 tls = "intercept"
+[[fetch.deny]]
+host = "*"
+paths = ["%s"]
 [fetch.limits]
 requests = 100000
 `
@@ -91,8 +94,9 @@ type vectorWorld struct {
 
 func newVectorWorld(t *testing.T, in *insideWorld) *vectorWorld {
 	w := &vectorWorld{insideWorld: in}
-	w.write("vectors-base.toml", fmt.Sprintf(vectorPolicy, "base"))
-	w.write("vectors-build.toml", fmt.Sprintf(vectorPolicy, "build"))
+	for _, base := range []string{"base", "build"} {
+		w.write("vectors-"+base+".toml", fmt.Sprintf(vectorPolicy, base, strings.Join(fetchtest.DenyPaths, `", "`)))
+	}
 	w.names.Set("up.example.com", []string{"93.184.216.34"})
 	answer := func(c net.Conn) {
 		_ = serveOK(c) // until the proxy goes
@@ -196,7 +200,7 @@ func (w *vectorWorld) targets(t *testing.T, way vectorWay) {
 	raw := func(name, text string) {
 		all = append(all, rawSay{Name: name, Way: way.way, Host: "up.example.com", Raw: []byte(text)})
 	}
-	for _, text := range fetchtest.BadTargets {
+	for _, text := range slices.Concat(fetchtest.BadTargets, fetchtest.DeniedForms) {
 		text = strings.ReplaceAll(text, "a.example/", "up.example.com/") // a host that would answer
 		authority, _, _ := strings.Cut(strings.TrimPrefix(text, "http://"), "/")
 		path, onPath := strings.CutPrefix(text, "http://up.example.com/")

@@ -287,7 +287,7 @@ func CheckURLGlob(g Glob) error {
 	if text == "**" {
 		return nil
 	}
-	return plainPath(text)
+	return checkPath(text)
 }
 
 // CheckCredential returns what is wrong with the name of a credential, or nil.

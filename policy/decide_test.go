@@ -150,13 +150,13 @@ func TestConnectPaths(t *testing.T) {
 	}
 	for _, path := range []string{
 		"a", "/a/../b", "/a/./b", "/..", "/a//b", "//", `/a\b`, "/a%2fb", "/a%2Fb", "/%2e%2e/a", "/a%5cb", "/a%00", "/a\x00", "/a?b", "/a#b",
-		"/a;b", "/a%3Bb", "/a b", "/\xff", "/a\n", "/é", "/a%252fb",
+		"/a;b", "/a%3Bb", "/a b", "/\xff", "/a\n", "/é", "/a%252fb", "/%40a", "/%61", "/%c3%a4", "/a+b",
 	} {
 		if ask(path) {
 			t.Errorf("path %q is allowed", path)
 		}
 	}
-	for _, path := range []string{"/", "/a", "/a/", "/a%20b", "/.well-known/x", "/a..b", "/~x"} {
+	for _, path := range []string{"/", "/a", "/a/", "/a%20b", "/.well-known/x", "/a..b", "/~x", "/@a", "/%C3%A4", "/a%2Bb"} {
 		if !ask(path) {
 			t.Errorf("path %q is denied", path)
 		}

@@ -1,10 +1,6 @@
 package policy
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "fmt"
 
 // AnyCredential in a rule narrows nothing: the rule that it meets says which one. Met
 // with nothing but itself, it attaches none.
@@ -133,26 +129,4 @@ func (r FetchRule) matches(q Connect) bool {
 // nothing is lost where neither can be seen.
 func (r FetchRule) everyRequest() bool {
 	return r.Methods.String() == MustGlobs("*").String() && MustGlobs("/**").LessEq(r.Paths)
-}
-
-// plainPath refuses request paths that two servers could read as two different paths.
-func plainPath(path string) error {
-	lower := strings.ToLower(path)
-	switch {
-	case !strings.HasPrefix(path, "/"):
-		return fmt.Errorf("path %q does not start with a slash", path)
-	case strings.ContainsAny(path, "\\?#;") || strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
-		return fmt.Errorf("path %q has a character that must be encoded", path)
-	case strings.Contains(path, "//"):
-		return fmt.Errorf("path %q has an empty segment", path)
-	}
-	for _, bad := range []string{"%2f", "%5c", "%2e", "%25", "%00", "%3b"} {
-		if strings.Contains(lower, bad) {
-			return fmt.Errorf("path %q has %s, which servers read in different ways", path, bad)
-		}
-	}
-	if slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." }) {
-		return fmt.Errorf("path %q has a dot segment", path)
-	}
-	return nil
 }

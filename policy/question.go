@@ -148,7 +148,7 @@ func (q Connect) decide(p Policy) Decision {
 		if err := checkMethod(q.Method); err != nil || q.Method == "*" {
 			return deny("method %q is not granted by any policy", q.Method)
 		}
-		if err := plainPath(q.Path); err != nil {
+		if err := checkPath(q.Path); err != nil {
 			return deny("%v", err)
 		}
 	} else if q.Path != "" {

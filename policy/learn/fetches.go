@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/jail-sandbox/jail/policy"
 )
 
 // manyPaths is how many paths of one host are named; where there are more, all are granted.
@@ -36,6 +38,9 @@ func Requests(fetches []Fetch) (items []Item, person []string) {
 		}
 		h.count++
 		h.methods[f.Method] = true
+		if form, err := policy.CanonicalPath(f.Path); err == nil { // an older log has others
+			f.Path = form
+		}
 		h.paths[f.Path] = true
 	}
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {

@@ -121,7 +121,7 @@ func TestRequests(t *testing.T) {
 	for i := range manyPaths + 1 {
 		paths = append(paths, req("many.test", "GET", fmt.Sprintf("/%d", i), "allowed"))
 	}
-	items, person := Requests(append(paths, req("a.test", "GET", "/x", "allowed"), req("a.test", "POST", "/y", "allowed"), req("evil.test", "GET", "/", "denied"),
+	items, person := Requests(append(paths, req("a.test", "GET", "/x", "allowed"), req("a.test", "GET", "/%78", "allowed"), req("a.test", "POST", "/y", "allowed"), req("evil.test", "GET", "/", "denied"),
 		req("star.test", "GET", "/a*b", "allowed"), Fetch{Host: "opaque.test", Port: 443, Method: "CONNECT", Kind: "tunnel", Decision: "allowed"}))
 	var got []string
 	for _, i := range items {

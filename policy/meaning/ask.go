@@ -140,6 +140,9 @@ func connectAsk(object string) ([][]policy.Question, error) {
 		}
 		host, requestPath, _ := strings.Cut(after, "/")
 		rest, q.Path = host, "/"+requestPath
+		if form, err := policy.CanonicalPath(q.Path); err == nil { // what has none is denied in words
+			q.Path = form
+		}
 		if q.Method == "" {
 			q.Method = "GET"
 		}

@@ -96,6 +96,7 @@ func TestWhy(t *testing.T) {
 		{"connect:pypi.org:443", "profile mine", 25, true, `host = "pypi.org"`},
 		{"connect:pypi.org:80", "profile mine", 0, false, "ports = [80]"},
 		{"connect:POST https://pypi.org/upload", "profile mine", 0, false, `paths = ["/upload"]`},
+		{"connect:POST https://pypi.org/%75pload", "profile mine", 0, false, `paths = ["/upload"]`},
 		{"env:LC_ALL", "profile mine", 34, true, ""},
 		{"env:HOME", "profile mine", 34, false, `allow = […, "HOME"]`},
 		{"commit:src/a", "profile mine", 6, false, `commit = "auto"`},

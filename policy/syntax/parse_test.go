@@ -189,8 +189,8 @@ func TestParseErrors(t *testing.T) {
 		{"hosts", "policy = 1\n[[fetch.allow]]\nhost = \"https://a.test\"\n[[fetch.allow]]\nhost = \"bücher.test\"\n[[fetch.allow]]\nhost = \"*.com\"\n[[fetch.allow]]\nhost = \"a.test:443\"\n[[fetch.allow]]\nports = [443]\n[[fetch.allow]]\nhost = \"10.0.0.0/8\"", []string{
 			"3:8: fetch.allow[0].host", "scheme", "xn--", "top-level domain", "colon", "fetch.allow[4]: host is missing", "slash",
 		}},
-		{"rules", "policy = 1\n[[fetch.allow]]\nhost = \"a.test\"\nports = [0, 65536, \"443\", \"https\", true]\nmethods = [\"get\", \"TRACE\"]\npaths = [\"x\", \"/%2f\"]\ncredential = \"a b\"", []string{
-			"ports[0]", "ports[1]", "write the number without quotes", "ports[3]", "ports[4] is true or false", "methods[0]", "methods[1]", "paths[0]", "paths[1]", "credential",
+		{"rules", "policy = 1\n[[fetch.allow]]\nhost = \"a.test\"\nports = [0, 65536, \"443\", \"https\", true]\nmethods = [\"get\", \"TRACE\"]\npaths = [\"x\", \"/%2f\", \"/%61dmin/**\", \"/%c3%a4/*\"]\ncredential = \"a b\"", []string{
+			"ports[0]", "ports[1]", "write the number without quotes", "ports[3]", "ports[4] is true or false", "methods[0]", "methods[1]", "paths[0]", "paths[1]", `sent is "/admin/**"`, `sent is "/%C3%A4/*"`, "credential",
 		}},
 		{"environment", "policy = 1\n[env]\nset = { \"A=B\" = \"x\", C = 1 }\npass = [\"A/B\"]\nallow = \"*\"", []string{"env.set.A=B", "env.set.C is a whole number", "env.pass[0]", "env.allow is a string, and must be a list"}},
 		{"environment is no table", "policy = 1\n[env]\nset = [\"A=B\"]", []string{"env.set is a list, and must be a table"}},

@@ -132,7 +132,7 @@ func globForm(path string) string {
 	case "fetch.allow.methods", "fetch.deny.methods":
 		return `^(\*|[A-Z_-]+)$`
 	case "fetch.allow.paths", "fetch.deny.paths":
-		return `^(/[!-~]*|\*\*)$`
+		return `^(/([A-Za-z0-9._~!$&'()*,=:@/-]|%[0-9A-F]{2})*|\*\*)$`
 	case "fetch.allow.types":
 		return `^(\*\*|[a-z0-9*+._-]+/[a-z0-9*+._-]+)$`
 	}

@@ -1,11 +1,11 @@
 package fetch
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/jail-sandbox/jail/policy"
 )
@@ -81,8 +81,8 @@ func ParseTarget(text string) (Target, error) {
 		t.Scheme = schemeHTTPS
 	}
 	raw, query, asked := strings.Cut(tail, "?")
-	if t.Path, err = CanonicalPath(raw); err != nil {
-		return Target{}, err
+	if t.Path, err = policy.CanonicalPath(cmp.Or(raw, "/")); err != nil {
+		return Target{}, bad("%v", err)
 	}
 	if asked {
 		if err := checkQuery(query); err != nil {
@@ -156,64 +156,8 @@ func cutFold(text, prefix string) (string, bool) {
 
 const (
 	unreserved = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-	pathBytes  = unreserved + "!$&'()*+,=:@/"
 	queryBytes = unreserved + "!$&'()*+,;=:@/?%[]{}|^`"
 )
-
-// CanonicalPath returns the one form of a path: needless escapes are undone, the rest has upper-case digits. A path that two servers could read
-// as two different ones is refused: with an encoded slash, dot, percent, semicolon or backslash, dot segments, empty segments, parameters, or bytes
-// that are no UTF-8. The empty path is "/".
-func CanonicalPath(raw string) (string, error) {
-	if raw == "" {
-		return "/", nil
-	}
-	if raw[0] != '/' {
-		return "", bad("the path does not start with a slash")
-	}
-	out := make([]byte, 0, len(raw))
-	plain := make([]byte, 0, len(raw))
-	for i := 0; i < len(raw); i++ {
-		c := raw[i]
-		if c != '%' {
-			if strings.IndexByte(pathBytes, c) < 0 {
-				return "", bad("the path has %q, which stands in no path", string(rune(c)))
-			}
-			out, plain = append(out, c), append(plain, c)
-			continue
-		}
-		if i+2 >= len(raw) {
-			return "", bad("the path ends inside an escape")
-		}
-		n, err := strconv.ParseUint(raw[i+1:i+3], 16, 8)
-		if err != nil || raw[i+1] == '+' || raw[i+1] == '-' {
-			return "", bad("the path has %q, which is no escape", raw[i:i+3])
-		}
-		d := byte(n)
-		switch {
-		case d < ' ' || d == 0x7f || strings.IndexByte("./\\%;?#", d) >= 0:
-			return "", bad("the path has %s, which servers read in different ways", raw[i:i+3])
-		case strings.IndexByte(unreserved, d) >= 0:
-			out = append(out, d)
-		default:
-			out = append(out, strings.ToUpper(raw[i:i+3])...)
-		}
-		plain = append(plain, d)
-		i += 2
-	}
-	if !utf8.Valid(plain) {
-		return "", bad("the path is not UTF-8")
-	}
-	path := string(out)
-	for i, segment := range strings.Split(path[1:], "/") {
-		switch {
-		case segment == "." || segment == "..":
-			return "", bad("the path has the segment %q", segment)
-		case segment == "" && i < strings.Count(path, "/")-1:
-			return "", bad("the path has an empty segment")
-		}
-	}
-	return path, nil
-}
 
 func checkQuery(query string) error {
 	for i := range len(query) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
@@ -46,7 +47,8 @@ func TestGoodTargets(t *testing.T) {
 		"http://a.example/a%20b":             {"http", "a.example", 80, "/a%20b", ""},
 		"http://a.example/a...b/.well-known": {"http", "a.example", 80, "/a...b/.well-known", ""},
 		"http://xn--exmple-cua.com/":         {"http", "xn--exmple-cua.com", 80, "/", ""},
-		"http://a.example/a+b,c=d@e:f!g":     {"http", "a.example", 80, "/a+b,c=d@e:f!g", ""},
+		"http://a.example/a+b,c=d@e:f!g":     {"http", "a.example", 80, "/a%2Bb,c=d@e:f!g", ""},
+		"http://a.example/a%2bb%2C%40%3ag":   {"http", "a.example", 80, "/a%2Bb,@:g", ""},
 		"http://localhost/":                  {"http", "localhost", 80, "/", ""},
 	} {
 		got, err := ParseTarget(text)
@@ -75,7 +77,7 @@ func TestOneReading(t *testing.T) {
 		"cgi": func(p string) string { return path.Clean(p) },
 	}
 	for _, raw := range []string{"/public/a", "/public/%41", "/public/%c3%a4", "/public/a%20b", "/public/..a", "/public/a..", "/public/%2d", "/public/%2B", "/public/%3A", "/public/%40/x"} {
-		p, err := CanonicalPath(raw)
+		p, err := policy.CanonicalPath(raw)
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
@@ -85,7 +87,7 @@ func TestOneReading(t *testing.T) {
 				t.Errorf("%s: %s, as %s reads it, is %s", raw, p, name, got)
 			}
 		}
-		again, err := CanonicalPath(p)
+		again, err := policy.CanonicalPath(p)
 		if err != nil || again != p {
 			t.Errorf("%s: its form is %s, whose form is %s, %v", raw, p, again, err)
 		}

@@ -3,6 +3,7 @@ package fetch
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,9 +67,10 @@ func TestFloorByEveryWay(t *testing.T) {
 	}
 }
 
-// TestBadTargetsByEveryWay: what is no URL is none inside a tunnel or in a Host either, and no host hears of it (T-206, T-214, T-220 to T-228, T-237).
+// TestBadTargetsByEveryWay: what is no URL, or is denied in any form, is so inside a tunnel or in a Host too, and no host hears of it (T-206, T-214, T-220 to T-228, T-237).
 func TestBadTargetsByEveryWay(t *testing.T) {
-	w := newWorld(t, "[[fetch.allow]]\nhost = \"*\"\nports = [80, 443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ntls = \"intercept\"\n", intercepts)
+	w := newWorld(t, "[[fetch.allow]]\nhost = \"*\"\nports = [80, 443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ntls = \"intercept\"\n"+
+		fmt.Sprintf("[[fetch.deny]]\nhost = \"*\"\npaths = [\"%s\"]\n", strings.Join(fetchtest.DenyPaths, `", "`)), intercepts)
 	w.names.Set("a.example", []string{upIP})
 	config := w.ca.Config(t, time.Now().Add(time.Hour), "a.example")
 	plainHost, secure := fetchtest.StartHost(t, upIP+":80", nil, says("hi")), fetchtest.StartHost(t, upIP+":443", config, says("hi"))
@@ -79,7 +81,7 @@ func TestBadTargetsByEveryWay(t *testing.T) {
 		}
 	}
 	vectors := 0
-	for _, text := range fetchtest.BadTargets {
+	for _, text := range slices.Concat(fetchtest.BadTargets, fetchtest.DeniedForms) {
 		refused("request line", text, w.send("GET "+text+" HTTP/1.1\r\nHost: a.example\r\n\r\n"))
 		vectors++
 		if path, ok := strings.CutPrefix(text, "http://a.example/"); ok {

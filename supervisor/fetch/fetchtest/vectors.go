@@ -55,6 +55,23 @@ func Floor() []string {
 		"10.255.0.1", "172.20.0.1", "192.168.1.1", "224.0.0.251", "255.255.255.254", "198.51.100.7", "203.0.113.7", "192.0.2.7", "::ffff:192.168.0.1", "::ffff:0.0.0.0", Own)
 }
 
+// DenyPaths are patterns of paths that are denied, and DeniedForms each of the ways to ask for one of them: servers read them all alike (T-228).
+var (
+	DenyPaths   = []string{"/@private/**", "/c%2B%2B/**", "/!$&'(),=:/**", "/%C3%A4/**"}
+	DeniedForms = strings.Split(`http://a.example/@private/x
+http://a.example/%40private/x
+http://a.example/%40%70riv%61te/x
+http://a.example/@private/%78
+http://a.example/c++/x
+http://a.example/c%2B%2B/x
+http://a.example/c%2b+/x
+http://a.example/!$&'(),=:/x
+http://a.example/%21%24%26%27%28%29%2C%3D%3A/x
+http://a.example/%21$%26'%28)%2c=%3a/x
+http://a.example/%C3%A4/x
+http://a.example/%c3%a4/x`, "\n")
+)
+
 // BadTargets are refused before anything is decided, resolved or dialled (T-206, T-214, T-220 to T-225, T-228).
 var BadTargets = strings.Split(`/relative
 *
