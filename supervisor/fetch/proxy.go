@@ -154,6 +154,10 @@ func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target
 		case t.Scheme != schemeHTTPS && !secret.Cleartext:
 			return tr, tr.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch", rule: "credential " + d.Credential,
 				message: fmt.Sprintf("the credential %q is not sent without TLS", d.Credential), next: "ask for the https:// URL"})
+		case q.WebSocket && secret.Scrub:
+			return tr, tr.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch", rule: "credential " + d.Credential,
+				message: fmt.Sprintf("the credential %q could not be cut out of what a websocket brings back", d.Credential),
+				next:    "a rule without a credential for this path, or scrub = false beside the credential in the daemon's configuration"})
 		}
 		tr.secret, tr.what.Credential = &secret, d.Credential
 	}

@@ -66,4 +66,20 @@ func TestReflection(t *testing.T) {
 		}
 		w.forget()
 	}
+	// Of a websocket nothing is cut out, so it is none that brings such a credential along.
+	answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n" + canary
+	for _, scrub := range []bool{true, false} {
+		s := w.setup.Secrets["c"]
+		s.Scrub = scrub
+		w.setup.Secrets["c"] = s
+		out := w.send("GET https://up.example.com/ HTTP/1.1\r\nHost: up.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
+			"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+		intents, _, _ := w.notes.take()
+		if scrub && (!strings.HasPrefix(out, "HTTP/1.1 403") || !strings.Contains(out, "scrub = false") || len(intents) > 0) {
+			t.Errorf("a websocket: %q, %+v", out, intents)
+		}
+		if !scrub && (!strings.HasPrefix(out, "HTTP/1.1 101") || len(intents) != 1) {
+			t.Errorf("a websocket that may say it back: %q, %+v", out, intents)
+		}
+	}
 }

@@ -245,7 +245,7 @@ func (s *stream) webSocket(ctx context.Context, tr *trip) {
 		s.reply(upstreamFailed(tr.target.Host, errors.New(tr.out.Error)))
 		return
 	}
-	out, _ := returned(resp.Header, tr.secret)
+	out, _ := returned(resp.Header, tr.secret) // a credential that is cut out goes to no websocket
 	lines := append(out.write([]byte("HTTP/1.1 101 Switching Protocols\r\n")), "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
 	if _, err := s.conn.Write(lines); err != nil {
 		tr.out.Error = "the tool went away"
