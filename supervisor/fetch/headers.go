@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// dashed is the name of a header as servers that hand it on in a variable read it (CGI, WSGI): without case, an underscore as a hyphen.
+func dashed(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "-")) }
+
 // notSent are headers that belong to one connection, or by which a request could say that it is another one than was decided: another host,
 // another path, another method, another caller.
 var notSent = []string{
@@ -18,10 +21,13 @@ var notSent = []string{
 
 // forwarded returns what of the tool's headers is sent on. What Connection nominates goes too, before anything of the proxy's own is added.
 func (h *head) forwarded(secret *Secret) fields {
-	nominated := append(h.headers.tokens("connection"), h.headers.tokens("proxy-connection")...)
+	var nominated []string
+	for _, token := range append(h.headers.tokens("connection"), h.headers.tokens("proxy-connection")...) {
+		nominated = append(nominated, dashed(token))
+	}
 	var out fields
 	for _, f := range h.headers {
-		name := strings.ToLower(f.name)
+		name := dashed(f.name)
 		if slices.Contains(notSent, name) || slices.Contains(nominated, name) || secret != nil && secret.replaces(name) {
 			continue
 		}
@@ -40,12 +46,12 @@ func returned(header http.Header, secret *Secret) (out fields, scrubbed bool) {
 	var nominated []string
 	for _, v := range header.Values("Connection") {
 		for part := range strings.SplitSeq(v, ",") {
-			nominated = append(nominated, strings.ToLower(strings.TrimSpace(part)))
+			nominated = append(nominated, dashed(strings.TrimSpace(part)))
 		}
 	}
 	for name, values := range header {
-		lower := strings.ToLower(name)
-		if slices.Contains(notReturned, lower) || slices.Contains(nominated, lower) || secret != nil && lower == "set-cookie" {
+		read := dashed(name)
+		if slices.Contains(notReturned, read) || slices.Contains(nominated, read) || secret != nil && read == "set-cookie" {
 			continue
 		}
 		for _, v := range values {

@@ -210,8 +210,17 @@ func TestCredentials(t *testing.T) {
 				t.Errorf("elsewhere the host was sent %q", got.String())
 			}
 			if kind == "query" {
-				if status, _ := w.get("https://up.example.com/a?x=1&%6bey=mine"); status != 400 {
-					t.Errorf("a parameter of the tool's own: %d", status)
+				for _, query := range []string{"x=1&%6bey=mine", "x=1;key=mine", "KEY=mine;x=1"} {
+					if status, _ := w.get("https://up.example.com/a?" + query); status != 400 {
+						t.Errorf("%s, a parameter of the tool's own: %d", query, status)
+					}
+				}
+			}
+			if kind == "header" {
+				got.Reset()
+				w.get("https://up.example.com/a", "X_Api_Key: mine", "x-api_key: mine", "Connection: close")
+				if !strings.Contains(got.String(), c.sent) || strings.Contains(got.String(), "mine") {
+					t.Errorf("beside names that are read alike the host was sent %q", got.String())
 				}
 			}
 		})

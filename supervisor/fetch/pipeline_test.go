@@ -64,7 +64,8 @@ func TestSent(t *testing.T) {
 	w.names.Set(upName, []string{upIP})
 	up := fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
 	w.ask("POST", "http://UP.example.com./a%41/%c3%a4?x=1", "body", "Connection: X-Drop, keep-alive", "X-Drop: 1", "Proxy-Connection: X-Too", "X-Too: 1",
-		"Proxy-Authorization: Basic eA==", "X-HTTP-Method-Override: DELETE", "X-Original-URL: /secret", "X-Forwarded-Host: evil.example", "TE: trailers",
+		"Proxy-Authorization: Basic eA==", "X-HTTP-Method-Override: DELETE", "X-Original-URL: /secret", "X-Forwarded-Host: evil.example",
+		"X_HTTP_Method_Override: DELETE", "X_Original-URL: /secret", "x_forwarded_for: 10.0.0.1", "TE: trailers",
 		"Keep-Alive: 5", "Accept: */*", "Authorization: Bearer mine")
 	got, _, _ := up.Took()
 	want := "POST /aA/%C3%A4?x=1 HTTP/1.1\r\nHost: up.example.com\r\nAccept: */*\r\nAuthorization: Bearer mine\r\nContent-Length: 4\r\n\r\nbody"

@@ -53,7 +53,7 @@ func (s Secret) Check() error {
 	case s.Kind == SecretBasic:
 	case s.Kind == SecretHeader && (s.Name == "" || strings.ContainsFunc(s.Name, func(r rune) bool { return r >= 0x80 || !tokenByte(byte(r)) })):
 		return errors.New("header needs the name of a header")
-	case s.Kind == SecretHeader && (slices.Contains(notSent, strings.ToLower(s.Name)) || strings.EqualFold(s.Name, "host")):
+	case s.Kind == SecretHeader && slices.Contains(notSent, dashed(s.Name)):
 		return fmt.Errorf("header %s is never sent on", s.Name)
 	case s.Kind == SecretHeader:
 	case s.Kind == SecretQuery && (s.Name == "" || url.QueryEscape(s.Name) != s.Name):
@@ -68,16 +68,15 @@ func (s Secret) Check() error {
 	return nil
 }
 
-// replaces reports whether a header of the tool's gives way to the secret's.
+// replaces reports whether a header of the tool's, by its dashed name, gives way to the secret's.
 func (s Secret) replaces(name string) bool {
-	name = strings.ToLower(name)
 	switch {
 	case name == "authorization" || name == "cookie" || name == "proxy-authorization":
 		return true
 	case s.Scrub && (name == "accept-encoding" || name == "range"): // what is coded, or in parts, hides what is to be cut out
 		return true
 	case s.Kind == SecretHeader:
-		return name == strings.ToLower(s.Name)
+		return name == dashed(s.Name)
 	case s.Kind == SecretSigV4:
 		return name == "x-amz-date" || name == "x-amz-security-token" || name == "x-amz-content-sha256" || name == "date"
 	}
@@ -97,7 +96,8 @@ func (s Secret) attach(t *Target, method string, h fields, body []byte, now time
 	case SecretHeader:
 		return append(h, field{s.Name, s.Value}), nil
 	case SecretQuery:
-		for pair := range strings.SplitSeq(strings.TrimPrefix(t.Query, "?"), "&") {
+		between := func(r rune) bool { return r == '&' || r == ';' } // some servers split at either
+		for pair := range strings.FieldsFuncSeq(strings.TrimPrefix(t.Query, "?"), between) {
 			name, _, _ := strings.Cut(pair, "=")
 			if plain, err := url.QueryUnescape(name); err != nil || strings.EqualFold(plain, s.Name) {
 				return nil, bad("the query has a parameter that the proxy sets itself")

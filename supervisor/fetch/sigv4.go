@@ -70,9 +70,9 @@ func signable(h fields) (out fields, err error) {
 	for _, f := range h {
 		name := strings.ToLower(f.name)
 		switch {
-		case seen[name] || name != "content-type" && name != "content-md5" && !strings.HasPrefix(name, "x-amz-"):
+		case seen[name] || name != "content-type" && name != "content-md5" && !strings.HasPrefix(dashed(name), "x-amz-"):
 			continue
-		case strings.HasPrefix(name, "x-amz-") && !strings.HasPrefix(name, "x-amz-meta-") && !strings.HasPrefix(name, "x-amz-checksum-") && !slices.Contains(signedFor, name):
+		case strings.HasPrefix(dashed(name), "x-amz-") && !strings.HasPrefix(name, "x-amz-meta-") && !strings.HasPrefix(name, "x-amz-checksum-") && !slices.Contains(signedFor, name):
 			return nil, bad("the header %s is none that is signed for a tool: leave it out", name)
 		}
 		seen[name] = true

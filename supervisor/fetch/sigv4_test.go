@@ -58,7 +58,7 @@ func TestSigV4Forms(t *testing.T) {
 	if _, one := signed("s3", "/", "", fields{{"x-amz-meta-a", "1 2,3"}}); one != two {
 		t.Error("a header in two lines is not signed as one")
 	}
-	for _, name := range []string{"x-amz-copy-source", "X-Amz-Acl", "x-amz-grant-read", "x-amz-rename-source"} {
+	for _, name := range []string{"x-amz-copy-source", "X-Amz-Acl", "x-amz-grant-read", "x-amz-rename-source", "x_amz_acl", "x-amz_meta-a"} {
 		s := Secret{Kind: SecretSigV4, User: "U", Value: "V", Region: "r", Service: "s3"}
 		if _, err := s.sign(at, "PUT", fields{{name, "/other/object"}}, nil, now); err == nil || !strings.Contains(err.Error(), strings.ToLower(name)) {
 			t.Errorf("%s: %v", name, err)

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -154,11 +155,8 @@ func parseField(line []byte) (field, error) {
 	}
 	f := field{string(name), string(value)}
 	if strings.Contains(f.name, "_") {
-		dashed := strings.ToLower(strings.ReplaceAll(f.name, "_", "-"))
-		for _, l := range lookalikes {
-			if dashed == l {
-				return field{}, bad("the header %s looks like %s and is not", f.name, l)
-			}
+		if l := dashed(f.name); slices.Contains(lookalikes, l) {
+			return field{}, bad("the header %s looks like %s and is not", f.name, l)
 		}
 	}
 	return f, nil
