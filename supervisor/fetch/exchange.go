@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -247,8 +246,7 @@ func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goe
 		return false, false
 	}
 	if to := resp.Header.Get("Location"); to != "" {
-		tr.out.Redirect = tr.clean(redirect(tr.target, to))
-		tr.p.trail.sends(tr.what, tr.target, to)
+		tr.redirected(to)
 	}
 	headers, hit := returned(resp.Header, tr.secret)
 	tr.out.Scrubbed = hit
@@ -366,17 +364,4 @@ func (tr *trip) checkAnswer(resp *http.Response) *refusal {
 	}
 	return &refusal{status: 403, code: codeDenied, layer: tr.what.Layer, rule: fmt.Sprintf("fetch.allow.types = %q", tr.types.Strings()),
 		message: fmt.Sprintf("the answer is of the type %q, which the rule does not let through", kind), next: "add the type to the rule"}
-}
-
-// redirect is where an answer sends the tool, without what may be secret.
-func redirect(t Target, location string) string {
-	if location == "" {
-		return ""
-	}
-	base := &url.URL{Scheme: t.Scheme, Host: t.Authority(), Path: "/"}
-	to, err := base.Parse(location)
-	if err != nil {
-		return "unreadable"
-	}
-	return (&url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}).String()
 }

@@ -231,11 +231,11 @@ func TestChain(t *testing.T) {
 	w := newWorld(t, anyTo)
 	w.names.Set(upName, []string{upIP})
 	w.names.Set("inner.example.com", []string{"10.1.2.3"})
-	to := map[string]string{"/a": "/b?x=1", "/b?x=1": "//up.example.com/c", "/c": "http://inner.example.com/d"}
+	to := map[string]string{"/d%20e/a": "b?x=1", "/d%20e/b?x=1": "//up.example.com/c", "/c": "http://inner.example.com/d"}
 	fetchtest.StartHost(t, upIP+":80", nil, plain(func(wr io.Writer, r *http.Request, _ string) {
 		fmt.Fprintf(wr, "HTTP/1.1 307 Temporary Redirect\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n", to[r.RequestURI])
 	}))
-	for _, u := range []string{"/a", "/b?x=1", "/c"} {
+	for _, u := range []string{"/d%20e/a", "/d%20e/b?x=1", "/c"} {
 		if status, _ := w.get("http://up.example.com" + u); status != 307 {
 			t.Errorf("%s: %d", u, status)
 		}
@@ -250,7 +250,7 @@ func TestChain(t *testing.T) {
 	if a, b, c, d := intents[0], intents[1], intents[2], refused[0]; a.After != 0 || b.After != a.ID || c.After != b.ID || d.After != c.ID || d.Hops != 3 {
 		t.Errorf("%+v %+v %+v %+v", a, b, c, d)
 	}
-	if ends[0].Redirect != "http://up.example.com/b" {
+	if ends[0].Redirect != "http://up.example.com/d%20e/b" {
 		t.Errorf("%+v", ends[0])
 	}
 }

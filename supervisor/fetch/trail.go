@@ -20,13 +20,23 @@ type step struct {
 	hops int
 }
 
-// sends notes that the answer to a request sends the tool elsewhere.
-func (t *trail) sends(from What, base Target, location string) {
-	u := &url.URL{Scheme: base.Scheme, Host: base.Authority(), Path: base.Path}
-	to, err := u.Parse(location)
+// redirected notes where an answer sends the tool; on record it is without what may be secret.
+func (tr *trip) redirected(location string) {
+	to, err := url.Parse(tr.target.String())
+	if err == nil {
+		to, err = to.Parse(location)
+	}
 	if err != nil {
+		tr.out.Redirect = "unreadable"
 		return
 	}
+	shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path, RawPath: to.RawPath}
+	tr.out.Redirect = tr.clean(shown.String())
+	tr.p.trail.sends(tr.what, *to)
+}
+
+// sends notes that the answer to a request sends the tool elsewhere.
+func (t *trail) sends(from What, to url.URL) {
 	to.Fragment = ""
 	next, err := ParseTarget(to.String())
 	if err != nil {
