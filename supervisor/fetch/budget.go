@@ -61,8 +61,15 @@ func (p *purse) begin(ctx context.Context) error {
 		p.mu.Unlock()
 		return p.over("requests", p.bounds.Requests)
 	}
+	now := time.Now()
+	at := p.next(now)
+	wait := at.Sub(now)
+	if deadline, ok := ctx.Deadline(); ok && wait > 0 && at.After(deadline) {
+		p.mu.Unlock()
+		return p.over("rate", p.bounds.Rate) // it takes no turn from those who can wait for theirs
+	}
 	p.requests++
-	wait := p.turn(time.Now())
+	p.start(at)
 	p.mu.Unlock()
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -84,24 +91,41 @@ func (p *purse) begin(ctx context.Context) error {
 	}
 }
 
-// turn gives out the moment at which one more request may start, in order. What comes after a pause starts at once, as many as may in one second; from
+// rate returns how many requests may start in one second, 0 for any number.
+func (p *purse) rate() int { return int(min(max(p.bounds.Rate, 0), 1<<16)) }
+
+// next returns the moment at which one more request may start, in order. What comes after a pause starts at once, as many as may in one second; from
 // then on they start evenly, or each second would begin with a burst that others on the machine wait behind.
-func (p *purse) turn(now time.Time) time.Duration {
-	rate := int(min(p.bounds.Rate, 1<<16))
-	if rate <= 0 {
-		return 0
+func (p *purse) next(now time.Time) time.Time {
+	n := len(p.started)
+	if n == 0 || n < p.rate() {
+		return now
 	}
-	at := now
-	if n := len(p.started); n == rate {
-		if free := p.started[0].Add(time.Second); free.After(now) {
-			at = free
-			if even := p.started[n-1].Add(time.Second / time.Duration(rate)); even.After(at) {
-				at = even
-			}
-		}
+	at := p.started[0].Add(time.Second)
+	if !at.After(now) {
+		return now
+	}
+	if even := p.started[n-1].Add(time.Second / time.Duration(n)); even.After(at) {
+		return even
+	}
+	return at
+}
+
+// start takes the moment that next returned.
+func (p *purse) start(at time.Time) {
+	switch rate := p.rate(); {
+	case rate == 0:
+		return
+	case len(p.started) == rate:
 		p.started = append(p.started[:0], p.started[1:]...)
 	}
 	p.started = append(p.started, at)
+}
+
+// turn takes the next moment, and returns how long it is until then.
+func (p *purse) turn(now time.Time) time.Duration {
+	at := p.next(now)
+	p.start(at)
 	return at.Sub(now)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -132,7 +133,19 @@ func TestWildcardRate(t *testing.T) {
 			t.Errorf("the run's request %d waits %s, want %s", i, got, want)
 		}
 	}
-	// Who would wait for longer than its time is refused, and says of what.
+	// Who would wait for longer than its time is refused at once, says of what, and neither keeps a turn nor counts.
+	short, over := context.WithTimeout(context.Background(), time.Second)
+	defer over()
+	full := newPurse("fetch.limits", bounds)
+	full.started = []time.Time{now.Add(time.Hour), now.Add(time.Hour)}
+	before := slices.Clone(full.started)
+	if err := full.begin(short); err == nil || !strings.Contains(err.Error(), "fetch.limits.rate = 2") {
+		t.Errorf("%v", err)
+	}
+	if full.requests != 0 || !slices.Equal(full.started, before) {
+		t.Errorf("%d requests, %v started", full.requests, full.started)
+	}
+	// So is who is told while waiting.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := run.begin(ctx); err == nil || !strings.Contains(err.Error(), "fetch.limits.rate = 2") {
