@@ -127,7 +127,7 @@ func newFetch(pol policy.Policy, runner string) *Fetch {
 	if len(pol.Fetch.Allow) == 0 {
 		return nil
 	}
-	f := &Fetch{Limits: pol.Fetch.Limits.String(), Mode: pol.Fetch.Mode.String(), TLS: policy.TLSOpaque.String()}
+	f := &Fetch{Limits: pol.Fetch.Within(), Mode: pol.Fetch.Mode.String(), TLS: policy.TLSOpaque.String()}
 	if runner == RunnerNative {
 		f.TLS = policy.TLSIntercept.String()
 	}

@@ -68,12 +68,18 @@ func (f Fetch) String() string {
 	if len(f.Deny) > 0 {
 		text += " but not " + listString(f.Deny)
 	}
-	text += " within " + f.Limits.String()
-	if f.Rate > 0 {
-		text += " rate=" + strconv.FormatInt(f.Rate, 10)
-	}
+	text += " within " + f.Within()
 	if f.Mode == FetchReport {
 		text += " mode=report"
+	}
+	return text
+}
+
+// Within shows what bounds all requests of a run, the rate with the limits.
+func (f Fetch) Within() string {
+	text := f.Limits.String()
+	if f.Rate > 0 {
+		text += " rate=" + strconv.FormatInt(f.Rate, 10)
 	}
 	return text
 }
