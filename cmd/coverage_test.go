@@ -25,6 +25,9 @@ var limits = map[string]string{
 	"T-055": "There is no such decision: the filter's listener counts refusals that the kernel has made already, and looks at no process.",
 	"T-096": "Reproducers are native programs that need root; a jail executes no file but jail-init, and the filter holds the calls that they begin with. What such a hole in the kernel itself would give an attacker is a limit of every sandbox on the host's kernel.",
 	"T-117": "An engine that compiles wrongly is taken for granted: every attack on the jail is made by native code in the engine's place.",
+	"T-229": "Rules are about hosts, ports, methods and paths, which every server reads alike. What a query means is each server's own, so none is decided: it is sent as it came, and its hash is on record.",
+	"T-254": "A run keeps its policy: it is the one that was resolved, shown and recorded when it started. Who wants less of it stops it, which ends its tunnels.",
+	"T-264": "There is no placeholder: a tool never has a text that the proxy would exchange for a credential.",
 }
 
 const coverageHead = `# What is tested

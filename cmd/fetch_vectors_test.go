@@ -19,7 +19,8 @@ import (
 )
 
 // vectors says to the proxy what no client would, from inside real jails and by each way in: every address of the floor, every URL that is none, and
-// every trick of framing. What the hosts were sent is the judge: nothing that was refused, and what was granted to the byte. T-201 to T-250, T-235.
+// every trick of framing. What the hosts were sent is the judge: nothing that was refused, and what was granted to the byte. Addresses:
+// T-201 to T-203, T-235; URLs: T-206, T-214, T-220 to T-225, T-228; framing: T-237, T-239, T-245, T-246.
 func vectors(t *testing.T, in *insideWorld) {
 	w := newVectorWorld(t, in)
 	for _, way := range []vectorWay{

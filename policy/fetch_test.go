@@ -7,7 +7,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// One table for every way to ask, so that no entry of the proxy decides by other rules.
+// One table for every way to ask, so that no entry of the proxy decides by other rules (T-227, T-230, T-231, T-235).
 func TestFetchRules(t *testing.T) {
 	rule := func(pattern string, ports policy.Ports, methods, paths policy.Globs) policy.FetchRule {
 		return policy.FetchRule{Host: host(t, pattern), Ports: ports, Methods: methods, Paths: paths}
@@ -79,7 +79,7 @@ func TestFetchRules(t *testing.T) {
 	}
 }
 
-// A rule that denies takes away what is asked whole, what it may hide, and nothing beside it.
+// A rule that denies takes away what is asked whole, what it may hide, and nothing beside it (T-230).
 func TestFetchDenies(t *testing.T) {
 	g := policy.MustGlobs
 	deny := func(pattern string, ports policy.Ports, methods, paths policy.Globs) policy.FetchDeny {

@@ -70,7 +70,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// sockets are all families, with all types and the protocols that matter: the native filter has streams of three of them (T-062, T-071 to T-074).
+// sockets are all families, with all types and the protocols that matter: the native filter has streams of three of them (T-062, T-071 to T-074, T-251).
 func sockets() []argued {
 	const families, types = 64, 16
 	var all []argued

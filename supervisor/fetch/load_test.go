@@ -226,6 +226,25 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+// TestKeptApart: a connection that is kept for one run serves no other's (T-210).
+func TestKeptApart(t *testing.T) {
+	one, two := newWorld(t, anyTo), newWorld(t, anyTo)
+	up := fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
+	asked := func(w *world, conns int) {
+		t.Helper()
+		w.names.Set(upName, []string{upIP})
+		if status, body := w.get("http://up.example.com/"); status != 200 || body != "hi" {
+			t.Errorf("%d %s", status, body)
+		}
+		if _, _, n := up.Took(); n != conns {
+			t.Errorf("%d new connections, want %d", n, conns)
+		}
+	}
+	asked(one, 1)
+	asked(one, 0)
+	asked(two, 1)
+}
+
 // TestChain: a redirect that the tool follows is recorded as the next step of a chain, and decided like any other request (T-247).
 func TestChain(t *testing.T) {
 	w := newWorld(t, anyTo)

@@ -107,7 +107,7 @@ func TestWebSocket(t *testing.T) {
 	w := newWorld(t, "[[fetch.allow]]\nhost = \"up.example.com\"\nports = [80]\nmethods = [\"GET\"]\npaths = [\"/**\"]\nwebsocket = true\n")
 	w.names.Set(upName, []string{upIP})
 	const key = "dGhlIHNhbXBsZSBub25jZQ=="
-	agree := true
+	agree, echoes := true, 0
 	up := fetchtest.StartHost(t, upIP+":80", nil, func(c net.Conn) {
 		if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {
 			return
@@ -120,7 +120,7 @@ func TestWebSocket(t *testing.T) {
 		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n", accept)
 		buf := make([]byte, 4)
 		if _, err := io.ReadFull(c, buf); err == nil {
-			fmt.Fprintf(c, "echo %s", buf)
+			fmt.Fprintf(c, "echo %s%s", strings.Repeat(" ", echoes), buf)
 		}
 	})
 	ask := "GET http://up.example.com/ws HTTP/1.1\r\nHost: up.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " + key + "\r\n\r\n"
@@ -130,6 +130,18 @@ func TestWebSocket(t *testing.T) {
 	if got, _, _ := up.Took(); !bytes.HasSuffix(got, []byte("Connection: Upgrade\r\nUpgrade: websocket\r\n\r\nping")) {
 		t.Errorf("the host was sent %q", got)
 	}
+	if intents, ends, _ := w.notes.take(); len(intents) != 1 || intents[0].Kind != kindWebSocket || len(ends) != 1 || ends[0].Status != 101 || ends[0].BytesOut < int64(len("ping")) || ends[0].BytesIn < int64(len("echo ping")) {
+		t.Errorf("on record is %+v %+v", intents, ends)
+	}
+	echoes = 1000
+	w.proxy.run.bounds.BytesIn = w.proxy.run.in + 500 // the head of the answer, and not all that follows
+	if out := w.send(ask + "ping"); !strings.HasPrefix(out, "HTTP/1.1 101") || strings.HasSuffix(out, "ping") {
+		t.Errorf("beyond its bytes: %q", out)
+	}
+	if _, ends, refused := w.notes.take(); len(ends) != 1 || !ends[0].Truncated || len(refused) != 1 || !strings.Contains(refused[0].Rule, "bytes_in") {
+		t.Errorf("beyond its bytes on record is %+v %+v", ends, refused)
+	}
+	w.proxy.run.bounds.BytesIn = 64 << 20
 	agree = false
 	if out := w.send(ask + "ping"); !strings.HasPrefix(out, "HTTP/1.1 502") {
 		t.Errorf("a host that does not agree: %q", out)
@@ -142,7 +154,7 @@ func TestWebSocket(t *testing.T) {
 
 const canary = "c4n4ry-S3cret+/=value"
 
-// TestCredentials: attached where it was decided and verified, and nowhere else; not read, chosen, overridden or reflected (T-260 to T-267).
+// TestCredentials: attached where it was decided and verified, and nowhere else; not read, chosen, overridden or reflected (T-260 to T-263, T-267).
 func TestCredentials(t *testing.T) {
 	for kind, c := range map[string]struct {
 		secret Secret

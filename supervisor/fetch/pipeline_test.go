@@ -22,7 +22,8 @@ const (
 
 var statusLine = regexp.MustCompile(`HTTP/1\.1 \d{3} `)
 
-// TestSmuggling: not one byte of them reaches the host, and what follows them on the stream is not taken for a request.
+// TestSmuggling: not one byte of them reaches the host, and what follows them on the stream is not taken for a request (T-237,
+// T-239, T-245, T-246).
 func TestSmuggling(t *testing.T) {
 	w := newWorld(t, anyTo)
 	w.names.Set(upName, []string{upIP})
@@ -115,7 +116,8 @@ func TestPipelined(t *testing.T) {
 	}
 }
 
-// TestAddresses: one address of the floor refuses them all, one lookup serves one request, and what is dialled is what was checked (T-203 to T-211).
+// TestAddresses: one address of the floor refuses them all, one lookup serves one request, and what is dialled is what was checked (T-203, T-205,
+// T-207 to T-209, T-231).
 func TestAddresses(t *testing.T) {
 	w := newWorld(t, anyTo)
 	var judges []*fetchtest.Host
@@ -180,18 +182,22 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestRecords: the intent is there before the first byte, the outcome after it, and the bytes are those of the wire (T-270, T-273).
+// TestRecords: the intent is there before the first byte, the outcome after it, and the bytes are those of the wire; neither
+// headers nor the words of a query are in them (T-270, T-271, T-273).
 func TestRecords(t *testing.T) {
 	w := newWorld(t, anyTo)
 	w.names.Set(upName, []string{upIP})
 	up := fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName), says("hello"))
-	if status, body := w.get("https://up.example.com/a?token=s3cr3t", "Connection: close"); status != 200 || body != "hello" {
+	if status, body := w.get("https://up.example.com/a?token=s3cr3t", "Connection: close", "Authorization: Bearer s3cr3t", "Cookie: a=s3cr3t", "X-Token: s3cr3t"); status != 200 || body != "hello" {
 		t.Fatalf("%d %s", status, body)
 	}
 	w.forget()
 	intents, ends, refused := w.notes.take()
 	if len(intents) != 1 || len(ends) != 1 || len(refused) != 0 {
 		t.Fatalf("%d intents, %d outcomes, %d refusals", len(intents), len(ends), len(refused))
+	}
+	if said := fmt.Sprintf("%+v %+v", intents, ends); strings.Contains(said, "s3cr3t") {
+		t.Errorf("on record is %s", said)
 	}
 	i, o := intents[0], ends[0]
 	if i.Decision != Allowed || i.Host != upName || i.Port != 443 || i.Path != "/a" || !strings.HasPrefix(i.Query, "sha256:") || i.Layer != "profile test" {

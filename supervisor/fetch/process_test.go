@@ -144,6 +144,45 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestEnvironment: no variable of the daemon's puts anything between the proxy and its hosts, nor roots beside the operator's (T-253).
+func TestEnvironment(t *testing.T) {
+	between := fetchtest.StartHost(t, "93.184.216.60:3128", nil, says("between"))
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
+		t.Setenv(name, "http://93.184.216.60:3128")
+	}
+	w := newWorld(t, anyTo)
+	other := fetchtest.NewAuthority(t)
+	roots := filepath.Join(t.TempDir(), "roots.pem")
+	if err := os.WriteFile(roots, other.PEM, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SSL_CERT_FILE", roots)
+	w.names.Set(upName, []string{upIP})
+	w.names.Set("other.example.com", []string{"93.184.216.61"})
+	fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
+	fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName), says("hi"))
+	fetchtest.StartHost(t, "93.184.216.61:443", other.Config(t, time.Now().Add(time.Hour), "other.example.com"), says("hi"))
+	p := startProcess(t, w, func(err error) { t.Errorf("died: %v", err) })
+	door := control.New(p.Door)
+	defer door.Close()
+	for url, want := range map[string]string{"http://up.example.com/": "HTTP/1.1 200", "https://up.example.com/": "HTTP/1.1 200", "https://other.example.com/": "HTTP/1.1 502"} {
+		conn := knock(t, door)
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", url, strings.Split(url, "/")[2])
+		if out, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(out), want) {
+			t.Errorf("%s: %q, %v", url, out, err)
+		}
+	}
+	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID)); err != nil || strings.Contains(strings.ToLower(string(text)), "_proxy") || strings.Contains(string(text), "SSL_") {
+		t.Errorf("the proxy has variables of the daemon's, %v", err) // not to be shown
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	if got, _, n := between.Took(); n > 0 {
+		t.Errorf("between them was sent %q", got)
+	}
+}
+
 // confined asks the kernel what the proxy is.
 func confined(t *testing.T, pid int) {
 	t.Helper()

@@ -12,6 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
+// TestBadTargets: what is no URL, and what is no authority of a tunnel, is refused (T-206, T-214, T-220 to T-225, T-228, T-230).
 func TestBadTargets(t *testing.T) {
 	if len(fetchtest.BadTargets) < 150 {
 		t.Errorf("only %d vectors", len(fetchtest.BadTargets))

@@ -67,7 +67,8 @@ func TestFloorByEveryWay(t *testing.T) {
 	}
 }
 
-// TestBadTargetsByEveryWay: what is no URL, or is denied in any form, is so inside a tunnel or in a Host too, and no host hears of it (T-206, T-214, T-220 to T-228, T-237).
+// TestBadTargetsByEveryWay: what is no URL, or is denied in any form, is so inside a tunnel or in a Host too, and no host hears of it (T-206, T-214, T-220 to T-225,
+// T-228, T-231, T-237).
 func TestBadTargetsByEveryWay(t *testing.T) {
 	w := newWorld(t, "[[fetch.allow]]\nhost = \"*\"\nports = [80, 443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ntls = \"intercept\"\n"+
 		fmt.Sprintf("[[fetch.deny]]\nhost = \"*\"\npaths = [\"%s\"]\n", strings.Join(fetchtest.DenyPaths, `", "`)), intercepts)
