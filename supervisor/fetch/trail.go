@@ -30,7 +30,7 @@ func (tr *trip) redirected(location string) {
 		tr.out.Redirect = "unreadable"
 		return
 	}
-	shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path, RawPath: to.RawPath}
+	shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path} // not as it was escaped, which could hide a credential
 	tr.out.Redirect = tr.clean(shown.String())
 	tr.p.trail.sends(tr.what, *to)
 }
