@@ -99,7 +99,7 @@ type runStream struct {
 // sendInput sends what the caller has for the tool, as far as the daemon gives leave.
 func (s *runStream) sendInput(in io.Reader) {
 	w := frameWriter{&s.mu, s.conn, FrameInput}
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, maxClientFrame)
 	for in != nil {
 		if _, ok := <-s.credit; !ok {
 			return
@@ -140,7 +140,7 @@ func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (supervisor.
 	defer close(s.credit)
 	buf := make([]byte, 64<<10)
 	for {
-		kind, content, err := readFrame(r, buf)
+		kind, content, err := readFrame(r, buf, maxFrame)
 		if err != nil {
 			return supervisor.Result{}, &cutError{err}
 		}

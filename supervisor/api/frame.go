@@ -29,8 +29,11 @@ const (
 	FrameResult      FrameKind = 'r'
 )
 
-// maxFrame bounds the content of one frame in bytes.
-const maxFrame = 16 << 20
+// Bounds of the content of one frame, in bytes: of any, and of one from a client, of which the daemon holds inputWindow and more for each connection.
+const (
+	maxFrame       = 16 << 20
+	maxClientFrame = 64 << 10
+)
 
 // inputWindow is how many frames of input may be under way.
 const inputWindow = 4
@@ -44,7 +47,7 @@ type frameWriter struct {
 
 func (w frameWriter) Write(p []byte) (int, error) {
 	if len(p) > maxFrame {
-		return 0, fmt.Errorf("frame of %d bytes, at most %d", len(p), maxFrame)
+		return 0, tooLarge(int64(len(p)), maxFrame)
 	}
 	frame := make([]byte, 0, 5+len(p))
 	frame = append(frame, byte(w.kind))
@@ -58,15 +61,24 @@ func (w frameWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readFrame reads the next frame. The content is valid until the next call with the same buffer.
-func readFrame(r *bufio.Reader, buf []byte) (FrameKind, []byte, error) {
+// A frameError says what the other end sent that it may not send.
+type frameError string
+
+func (e frameError) Error() string { return string(e) }
+
+func tooLarge(size, most int64) error {
+	return frameError(fmt.Sprintf("frame of %d bytes, at most %d", size, most))
+}
+
+// readFrame reads the next frame, of at most so many bytes of content, which is valid until the next call with the same buffer.
+func readFrame(r *bufio.Reader, buf []byte, most uint32) (FrameKind, []byte, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, err
 	}
 	size := binary.BigEndian.Uint32(head[1:])
-	if size > maxFrame {
-		return 0, nil, fmt.Errorf("frame of %d bytes, at most %d", size, maxFrame)
+	if size > most {
+		return 0, nil, tooLarge(int64(size), int64(most))
 	}
 	if uint32(cap(buf)) < size {
 		buf = make([]byte, size)

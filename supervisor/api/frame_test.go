@@ -3,12 +3,16 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/jail-sandbox/jail/supervisor"
 )
 
 func TestFramesComeBack(t *testing.T) {
@@ -22,12 +26,12 @@ func TestFramesComeBack(t *testing.T) {
 	}
 	r := bufio.NewReader(&conn)
 	for _, text := range texts {
-		kind, content, err := readFrame(r, nil)
+		kind, content, err := readFrame(r, nil, maxFrame)
 		if err != nil || kind != FrameOutput || string(content) != text {
 			t.Fatalf("read %q of %d bytes, %v", kind, len(content), err)
 		}
 	}
-	if _, _, err := readFrame(r, nil); !errors.Is(err, io.EOF) {
+	if _, _, err := readFrame(r, nil, maxFrame); !errors.Is(err, io.EOF) {
 		t.Fatalf("at the end: %v", err)
 	}
 }
@@ -39,7 +43,7 @@ func TestFramesAreBounded(t *testing.T) {
 		t.Error("wrote a frame that is too large")
 	}
 	head := binary.BigEndian.AppendUint32([]byte{byte(FrameInput)}, maxFrame+1)
-	if _, _, err := readFrame(bufio.NewReader(bytes.NewReader(head)), nil); err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, _, err := readFrame(bufio.NewReader(bytes.NewReader(head)), nil, maxFrame); err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a frame that is too large: %v", err)
 	}
 }
@@ -62,6 +66,38 @@ func TestInputKeepsToItsWindow(t *testing.T) {
 	}
 }
 
+// What a client may not send ends its run, and is told; a large frame before there is memory for it.
+func TestClientFramesAreBounded(t *testing.T) {
+	frame := func(kind FrameKind, size uint32, content string) string {
+		return string(binary.BigEndian.AppendUint32([]byte{byte(kind)}, size)) + content
+	}
+	for sent, want := range map[string]string{
+		frame(FrameInput, maxClientFrame, strings.Repeat("x", maxClientFrame)) + frame(FrameInputEnd, 0, ""): "",
+		frame(FrameInput, maxClientFrame+1, ""):                  "frame of 65537 bytes, at most 65536",
+		frame(FrameSize, maxFrame, ""):                           "frame of 16777216 bytes, at most 65536",
+		frame(FrameInput, 0, ""):                                 `frame of kind 'i' with 0 bytes`,
+		frame(FrameResult, 2, "{}"):                              `frame of kind 'r' with 2 bytes`,
+		strings.Repeat(frame(FrameInput, 1, "x"), inputWindow+1): "more frames of input",
+	} {
+		srv := &Server{ending: t.Context()}
+		theirs, ours := net.Pipe()
+		go srv.carry(ours, bufio.NewReader(ours), func(ctx context.Context, s supervisor.Streams) supervisor.Result {
+			if want != "" { // nobody reads: the window is full
+				<-ctx.Done()
+			} else if text, err := io.ReadAll(s.In); err != nil || len(text) != maxClientFrame {
+				t.Errorf("%d bytes came, %v", len(text), err)
+			}
+			return supervisor.Result{ID: "x"}
+		})
+		go io.WriteString(theirs, sent)
+		res, err := (&runStream{conn: theirs, credit: make(chan struct{}, inputWindow)}).receive(bufio.NewReader(theirs), io.Discard, io.Discard)
+		theirs.Close()
+		if err != nil || (res.Error == nil) != (want == "") || want != "" && (res.ExitCode != supervisor.ExitUsage || !strings.Contains(res.Error.Message, want)) {
+			t.Errorf("%.20q of %d bytes: %+v, %v, %v; want %q", sent, len(sent), res, res.Error, err, want)
+		}
+	}
+}
+
 func TestInputEndsWithTheRun(t *testing.T) {
 	var mu sync.Mutex
 	in := newInput(frameWriter{&mu, io.Discard, FrameCredit})
@@ -77,7 +113,7 @@ func FuzzReadFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r := bufio.NewReader(bytes.NewReader(text))
 		for {
-			_, content, err := readFrame(r, nil)
+			_, content, err := readFrame(r, nil, maxFrame)
 			if err != nil {
 				return
 			}

@@ -23,7 +23,7 @@ func FuzzInput(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var want []byte
 		for r, n := bufio.NewReader(bytes.NewReader(text)), 0; n < inputWindow; n++ {
-			kind, content, err := readFrame(r, nil)
+			kind, content, err := readFrame(r, nil, maxClientFrame)
 			if err != nil || kind != FrameInput || len(content) == 0 {
 				break
 			}

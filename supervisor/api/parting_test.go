@@ -53,7 +53,7 @@ func TestLastWords(t *testing.T) {
 		wrote, _ := parted(t, slow, func(r *bufio.Reader) {
 			for err := error(nil); err == nil; {
 				var k FrameKind
-				if k, _, err = readFrame(r, nil); err == nil {
+				if k, _, err = readFrame(r, nil, maxFrame); err == nil {
 					kind = k
 				}
 			}

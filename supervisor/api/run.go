@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -61,8 +63,8 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any, do 
 
 func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader, do func(context.Context, supervisor.Streams) supervisor.Result) {
 	// Not the request's context, which ends with the switch: the connection is what the run lives with.
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
 	conn := newParting(plain)
 	calm := context.AfterFunc(srv.ending, conn.hurry)
 	defer calm()
@@ -70,8 +72,7 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader, do func(context
 	in := newInput(frameWriter{&mu, conn, FrameCredit})
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		in.receive(buffered)
-		cancel() // the client closed the connection, or broke the protocol
+		cancel(in.receive(buffered)) // the client closed the connection, or broke the protocol
 	})
 	res := do(ctx, supervisor.Streams{
 		In:  in,
@@ -80,6 +81,10 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader, do func(context
 
 		Sizes: in.sizes,
 	})
+	if broke := frameError(""); errors.As(context.Cause(ctx), &broke) && (res.Error == nil || errors.Is(res.Error, context.Canceled)) {
+		res.Error = &supervisor.Error{Code: supervisor.CodeUsage, Message: "the client broke the protocol: " + broke.Error()}
+		res.ExitCode = res.Error.Exit()
+	}
 	text, err := json.Marshal(res)
 	if err == nil {
 		_, _ = frameWriter{&mu, conn, FrameResult}.Write(text) // a client that is gone needs no result; the record has it
@@ -104,7 +109,8 @@ func newInput(credit frameWriter) *input {
 	return &input{credit: credit, frames: make(chan []byte, inputWindow), quit: make(chan struct{}), sizes: make(chan runners.Terminal, 1)}
 }
 
-func (in *input) receive(conn *bufio.Reader) {
+// receive takes what the client sends until its end, and says what that was.
+func (in *input) receive(conn *bufio.Reader) error {
 	ended := false
 	end := func() {
 		if !ended {
@@ -114,10 +120,10 @@ func (in *input) receive(conn *bufio.Reader) {
 	}
 	defer end()
 	for {
-		kind, content, err := readFrame(conn, nil)
+		kind, content, err := readFrame(conn, nil, maxClientFrame)
 		switch {
 		case err != nil:
-			return
+			return err
 		case kind == FrameInputEnd:
 			in.whole.Store(true)
 			end()
@@ -127,10 +133,10 @@ func (in *input) receive(conn *bufio.Reader) {
 			select {
 			case in.frames <- content:
 			default:
-				return // more than it was allowed
+				return frameError("more frames of input than it had leave for")
 			}
 		default:
-			return
+			return frameError(fmt.Sprintf("frame of kind %q with %d bytes, which it cannot send here", kind, len(content)))
 		}
 	}
 }
