@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,10 +39,9 @@ const (
 
 // A detached run is one whose output lies on disk, where any client reads it from the start, during the run and after it. It is a run like any other.
 type detached struct {
-	about  detachedAbout
-	out    *os.File
-	in     *io.PipeWriter // nil without input
-	source *io.PipeReader
+	about detachedAbout
+	out   *os.File
+	in    *typing // nil without input
 
 	mu       sync.Mutex
 	size     int64
@@ -102,7 +100,7 @@ func (s *Supervisor) Detach(ctx context.Context, c Caller, req DetachRequest) (D
 	started, over := make(chan struct{}), make(chan Result, 1)
 	streams := Streams{Out: detachedWriter{d, streamOut}, Err: detachedWriter{d, streamErr}, Tracked: leave, Started: func() { close(started) }}
 	if d.in != nil {
-		streams.In = d.source
+		streams.In = d.in
 	}
 	s.later(func() {
 		res := s.Run(context.Background(), c, request, streams)
@@ -192,9 +190,7 @@ func (s *Supervisor) Attach(ctx context.Context, c Caller, id string, streams St
 			return fail(&Error{Code: CodeBusy, Message: "another client is attached to run " + id, Hint: "jail logs -f " + id + " shows what it writes"})
 		}
 		defer d.give()
-		typing, stop := context.WithCancel(ctx)
-		defer stop()
-		go d.typed(typing, streams.In)
+		defer d.in.from(ctx, streams.In)()
 	}
 	res, err := s.outputs.follow(ctx, about, d, true, streams.Out, streams.Err)
 	if err != nil {
@@ -215,23 +211,4 @@ func (d *detached) give() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.attached = false
-}
-
-// typed gives the tool what a client types. The end of that is the end of the tool's input only where the client says so, and not where it went away.
-func (d *detached) typed(ctx context.Context, in io.Reader) {
-	buf := make([]byte, 64<<10)
-	for ctx.Err() == nil {
-		n, err := in.Read(buf)
-		if n > 0 {
-			if _, err := d.in.Write(buf[:n]); err != nil {
-				return // the tool has ended
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			d.in.Close()
-		}
-		if err != nil {
-			return
-		}
-	}
 }

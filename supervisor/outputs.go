@@ -84,7 +84,7 @@ func (o *outputStore) add(about detachedAbout, input bool) (d *detached, known b
 		return nil, false, failed(errors.Join(err, os.RemoveAll(o.path(about.ID))), "", "output of run %s: %v", about.ID, err)
 	}
 	if input {
-		d.source, d.in = io.Pipe()
+		d.in = newTyping()
 	}
 	o.live[about.ID] = d
 	return d, false, nil
@@ -134,7 +134,7 @@ func (d *detached) end() {
 	d.ended = true
 	d.out.Close()
 	if d.in != nil {
-		d.source.Close()
+		d.in.end()
 	}
 	close(d.changed)
 }

@@ -63,7 +63,7 @@ func TestOutputsFollow(t *testing.T) {
 	if _, err := (detachedWriter{d, streamOut}).Write([]byte("late")); err == nil {
 		t.Error("written after the end")
 	}
-	if _, err := d.in.Write([]byte("late")); err == nil {
+	if err := d.in.give(t.Context(), []byte("late")); err == nil {
 		t.Error("typed after the end")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
