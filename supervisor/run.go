@@ -33,6 +33,7 @@ type run struct {
 	cause *cause
 	proc  *launch.Process
 	leaf  *cgroup.Leaf // with proc
+	pumps *pumps       // once the tool has been let go
 
 	observing *observing // while it is to be learnt from
 	watched   *fileWatch // while what it does with files is put on record
@@ -59,7 +60,10 @@ func (s *Supervisor) Run(ctx context.Context, c Caller, req Request, streams Str
 	if err != nil {
 		return s.refuse(c, req, j, err)
 	}
-	return s.newRun(j).carry(ctx, streams)
+	r := s.newRun(j)
+	res := r.carry(ctx, streams)
+	r.given()
+	return res
 }
 
 func (s *Supervisor) newRun(j *job) *run {
@@ -310,6 +314,7 @@ func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
 		return err
 	}
 	p.start(streams)
+	r.pumps = p
 	if r.job.req.Terminal != nil {
 		go r.resize(proc, streams.Sizes)
 	}

@@ -254,7 +254,7 @@ func (s *Supervisor) Sessions(c Caller) []SessionInfo {
 }
 
 // StopSession ends a session, what still runs in it too, and returns when its shadow has its fate.
-func (s *Supervisor) StopSession(_ context.Context, c Caller, id string, req StopRequest) (Result, error) {
+func (s *Supervisor) StopSession(ctx context.Context, c Caller, id string, req StopRequest) (Result, error) {
 	h, err := s.openSession(c, id)
 	if err != nil {
 		return Result{}, err
@@ -271,13 +271,19 @@ func (s *Supervisor) StopSession(_ context.Context, c Caller, id string, req Sto
 	h.close()
 	h.mu.Unlock()
 	h.run.end(cause{over: true})
-	<-h.run.done
-	return h.run.result, nil
+	select {
+	case <-h.run.done:
+		return h.run.result, nil
+	case <-ctx.Done(): // it ends all the same
+		return Result{}, failed(ctx.Err(), "", "the caller went away")
+	}
 }
 
 // Exec runs a tool in a session, as Run does without one. What it changes in the workspace is seen by the session's other invocations, and reviewed
 // when the session has ended.
 func (s *Supervisor) Exec(ctx context.Context, c Caller, id string, req ExecRequest, streams Streams) Result {
+	var r *run
+	defer func() { r.given() }() // last of all: neither the session nor its other invocations wait for who reads of this one
 	h, err := s.openSession(c, id)
 	if err != nil {
 		return s.refuse(c, Request{ID: req.ID}, nil, err)
@@ -299,7 +305,7 @@ func (s *Supervisor) Exec(ctx context.Context, c Caller, id string, req ExecRequ
 	if err := s.prepareJob(ctx, j); err != nil {
 		return s.refuse(c, j.req, j, err)
 	}
-	r := s.newRun(j)
+	r = s.newRun(j)
 	if !h.join(r) {
 		return s.refuse(c, j.req, j, noSession(id))
 	}

@@ -40,7 +40,8 @@ type pumps struct {
 
 	seen      atomic.Int64
 	truncated atomic.Bool
-	out       sync.WaitGroup
+	out       [2]pump
+	carrying  sync.WaitGroup
 }
 
 func newPumps(limit int64, over func(seen int64), gone func()) (*pumps, error) {
@@ -74,44 +75,107 @@ func (p *pumps) start(s Streams) {
 			p.host[0].Close()
 		}()
 	}
-	p.out.Go(func() { p.carry(s.Out, p.host[1]) })
-	p.out.Go(func() { p.carry(s.Err, p.host[2]) })
+	for i, to := range []io.Writer{s.Out, s.Err} {
+		p.out[i].all, p.out[i].from = p, p.host[1+i]
+		p.carrying.Go(func() { p.out[i].carry(to) })
+	}
+}
+
+// A pump carries one of the streams that the tool writes.
+type pump struct {
+	all  *pumps
+	from *os.File
+
+	mu    sync.Mutex
+	ended bool   // nothing more comes out of the pipe
+	rest  []byte // that was in it when the jail ended
 }
 
 // carry copies what the tool writes until its end, as fast as the caller takes it and no further than the limit of both streams together.
-func (p *pumps) carry(to io.Writer, from *os.File) {
+func (p *pump) carry(to io.Writer) {
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := from.Read(buf)
-		if n > 0 {
-			seen := p.seen.Add(int64(n))
-			fits := int64(n) - max(0, seen-p.limit)
-			if fits < int64(n) {
-				p.truncated.Store(true)
-			}
-			if fits > 0 {
-				if _, err := to.Write(buf[:fits]); err != nil {
-					p.gone()
-					to = io.Discard
-				}
-			}
-			if seen > p.limit {
-				p.over(seen)
+		part, err := p.next(buf)
+		if len(part) > 0 {
+			if _, err := to.Write(part); err != nil {
+				p.lost()
+				to = io.Discard
 			}
 		}
 		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				p.gone()
-			}
 			return
 		}
 	}
 }
 
-// finish waits until everything that the tool wrote has been carried. The tool must have ended.
+func (p *pump) next(buf []byte) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		rest := p.rest
+		p.rest = nil
+		return rest, io.EOF
+	}
+	return p.take(buf)
+}
+
+// take reads what comes next, of which it gives what is within the limit. p.mu is held.
+func (p *pump) take(buf []byte) ([]byte, error) {
+	n, err := p.from.Read(buf)
+	all, fits := p.all, int64(n)
+	if n > 0 {
+		seen := all.seen.Add(fits)
+		if seen > all.limit {
+			fits = max(0, fits-(seen-all.limit))
+			all.truncated.Store(true)
+			all.over(seen)
+		}
+	}
+	if err != nil {
+		p.ended = true
+		if !errors.Is(err, io.EOF) {
+			all.gone()
+		}
+	}
+	return buf[:fits], err
+}
+
+// lost says that the caller takes nothing more. To a run that has ended it is nothing.
+func (p *pump) lost() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended {
+		p.all.gone()
+	}
+}
+
+// drain takes what is left in the pipe, which is as much as a pipe holds.
+func (p *pump) drain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return
+	}
+	for buf := make([]byte, 64<<10); !p.ended; {
+		part, _ := p.take(buf)
+		p.rest = append(p.rest, part...)
+	}
+}
+
+// finish takes what the tool wrote and its caller has not taken yet, for which only the caller's own answer waits: see given. Nothing of the jail may
+// live any more.
 func (p *pumps) finish() {
-	p.out.Wait()
+	for i := range p.out {
+		p.out[i].drain()
+	}
 	p.close()
+}
+
+// given waits until the caller has taken all that the tool wrote, or is gone. Nothing else of a run waits for that once its jail has ended.
+func (r *run) given() {
+	if r != nil && r.pumps != nil {
+		r.pumps.carrying.Wait()
+	}
 }
 
 func (p *pumps) close() {

@@ -309,6 +309,7 @@ func (s *Supervisor) compileJail(ctx context.Context, j *job, eff policy.Effecti
 		return "", AsError(err)
 	}
 	err = errors.Join(r.jailed(ctx, Streams{Out: out, Err: io.Discard}), r.dir.remove())
+	r.given()
 	if err != nil {
 		return "", AsError(err)
 	}

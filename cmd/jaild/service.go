@@ -171,11 +171,30 @@ func (d *service) drain(ctx context.Context, next *successor) error {
 		case <-ctx.Done():
 		}
 	}()
+	go d.part(ctx)
 	err := errors.Join(d.server.Shutdown(ctx), d.s.Idle(ctx))
 	if errors.Is(err, context.Canceled) {
 		err = nil // what is left is ended now
 	}
 	return d.end(err, "another jaild has taken over", syscall.SIGTERM)
+}
+
+// patience is how long a client may still take what its run has written once no run is left that a daemon was carrying to its end.
+const patience = 30 * time.Second
+
+// part lets no client that has stopped reading keep a daemon that has a successor.
+func (d *service) part(ctx context.Context) {
+	for d.s.Idle(ctx) == nil {
+		select {
+		case <-time.After(patience):
+		case <-ctx.Done():
+			return
+		}
+		if d.s.Active() == 0 { // nor has one begun that was asked for before
+			d.server.Hurry()
+			return
+		}
+	}
 }
 
 // end ends every run and puts the end on record.

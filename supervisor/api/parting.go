@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"net"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -59,4 +61,13 @@ func (p *parting) begin() (time.Time, error) {
 		p.err = p.SetWriteDeadline(now.Add(p.left))
 	}
 	return now, p.err
+}
+
+// hurried bounds in the same way what is answered without a switch to streams.
+func (srv *Server) hurried(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calm := context.AfterFunc(srv.ending, func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lastWords)) })
+		defer calm()
+		next.ServeHTTP(w, r)
+	})
 }

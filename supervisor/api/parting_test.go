@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -84,4 +85,49 @@ func TestLastWords(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lone is a listener with one connection.
+type lone chan net.Conn
+
+func (l lone) Accept() (net.Conn, error) {
+	if c, ok := <-l; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (l lone) Close() error   { return nil }
+func (l lone) Addr() net.Addr { return &net.UnixAddr{} }
+
+// What is answered without a switch to streams holds the daemon's end up no longer.
+func TestLastAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := &Server{}
+		srv.ending, srv.end = context.WithCancel(t.Context())
+		theirs, ours := net.Pipe()
+		var wrote error
+		done := make(chan struct{})
+		h := &http.Server{Handler: srv.hurried(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			defer close(done)
+			for wrote == nil {
+				_, wrote = w.Write(make([]byte, 1000))
+			}
+		}))}
+		l := make(lone, 1)
+		l <- ours
+		go h.Serve(l)
+		if _, err := io.WriteString(theirs, "GET / HTTP/1.1\r\nHost: jail\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour) // while nothing ends it may take its time
+		begun := time.Now()
+		srv.Hurry()
+		<-done
+		if took := time.Since(begun); !errors.Is(wrote, os.ErrDeadlineExceeded) || took != lastWords {
+			t.Errorf("%v after %v, want an end after %v", wrote, took, lastWords)
+		}
+		close(l)
+		theirs.Close()
+		h.Close()
+	})
 }

@@ -27,18 +27,17 @@ type Server struct {
 	quiet   quiet
 	streams sync.WaitGroup // connections that were switched to streams, of which http.Server knows nothing any more
 
-	ending context.Context // done when no run may wait for its client any more
+	ending context.Context // done when no answer may wait for its client any more
 	end    context.CancelFunc
 }
 
 // NewServer returns a server that is not listening yet.
 func NewServer(s *supervisor.Supervisor, v Version) *Server {
+	v.PID = os.Getpid()
 	srv := &Server{s: s, version: v, quiet: quiet{last: time.Now()}}
 	srv.ending, srv.end = context.WithCancel(context.Background())
-	v.PID = os.Getpid()
-	srv.version = v
 	srv.http = &http.Server{
-		Handler:           srv.quiet.count(srv.measured(srv.routes())),
+		Handler:           srv.quiet.count(srv.measured(srv.hurried(srv.routes()))),
 		ConnContext:       withPeer,
 		ConnState:         srv.quiet.meet,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -60,8 +59,7 @@ func (srv *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Hurry says that the runs are being ended: a client that has stopped reading can hold up the end of its run from here on
-// for a moment only.
+// Hurry says that the daemon ends: a client that has stopped reading can hold up its answer from here on for a moment only.
 func (srv *Server) Hurry() { srv.end() }
 
 // Shutdown takes no more requests and waits for the answers that are under way, the results of runs among them.
