@@ -1,8 +1,10 @@
 package cmd_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -41,6 +43,8 @@ func TestUpgrade(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
 	r := h.live("through")
+	h.detached("--id", "detached", "--input", "--", h.probe, "lines")
+	typed := h.liveWith(h.command("attach", "detached"), "detached")
 	if err := d.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +55,30 @@ func TestUpgrade(t *testing.T) {
 	r.says("still here")
 	r.in.Close()
 	h.wants(r.wait(), 0, "")
+	// To the new daemon the detached run is one that runs, though it has no handle of it.
+	h.detached("--id", "detached", "--input", "--", h.probe, "lines")
+	h.wants(h.jail("attach", "detached"), 125, "the daemon before this one has run detached")
+	followed := h.command("logs", "-f", "detached")
+	out, err := followed.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := h.command("wait", "detached")
+	if err := errors.Join(followed.Start(), waited.Start()); err != nil {
+		t.Fatal(err)
+	}
+	typed.says("still here")
+	lines := bufio.NewReader(out)
+	for _, want := range []string{"got hello\n", "got still here\n"} {
+		if line, err := lines.ReadString('\n'); line != want {
+			t.Errorf("followed %q, %v", line, err)
+		}
+	}
+	typed.in.Close()
+	h.wants(typed.wait(), 0, "")
+	if err := errors.Join(followed.Wait(), waited.Wait()); err != nil {
+		t.Error(err)
+	}
 	eventually(t, "the old daemon ends", func() bool { return isZombie(d.cmd.Process.Pid) })
 	delete(h.daemons, pid)
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {

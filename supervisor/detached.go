@@ -2,10 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -43,6 +39,10 @@ type detached struct {
 	out   *os.File
 	in    *typing // nil without input
 
+	started chan struct{} // closed when the tool runs
+	over    chan struct{} // closed when it has ended, or will not run
+	refused *Error        // why it does not, with over
+
 	mu       sync.Mutex
 	size     int64
 	ended    bool
@@ -60,12 +60,7 @@ type detachedAbout struct {
 
 func (q DetachRequest) digest() string {
 	q.Inherit = nil // another terminal's variables ask for nothing else
-	text, err := json.Marshal(q)
-	if err != nil {
-		panic(fmt.Sprintf("bug: a request that is not JSON: %v", err))
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	return digestOf(q)
 }
 
 // Detach starts a run that goes on by itself, and returns once its tool runs, or has run. A run of that id that was asked for in the same words by the
@@ -91,14 +86,17 @@ func (s *Supervisor) Detach(ctx context.Context, c Caller, req DetachRequest) (D
 		return DetachedInfo{}, failed(err, "", "outputs of detached runs: %v", err)
 	}
 	d, known, err := s.outputs.add(detachedAbout{ID: req.ID, UID: c.UID, Digest: req.digest(), Started: time.Now().UTC()}, req.Input)
-	if err != nil || known {
+	if err != nil {
 		leave()
-		return s.outputs.info(req.ID, d), err
+		return DetachedInfo{}, err
+	}
+	if known {
+		leave()
+		return s.awaitDetached(ctx, req.ID, d)
 	}
 	request := req.Request
 	request.Limits = append(append([]string{}, req.Limits...), "output="+maxDetachedOutput)
-	started, over := make(chan struct{}), make(chan Result, 1)
-	streams := Streams{Out: detachedWriter{d, streamOut}, Err: detachedWriter{d, streamErr}, Tracked: leave, Started: func() { close(started) }}
+	streams := Streams{Out: detachedWriter{d, streamOut}, Err: detachedWriter{d, streamErr}, Tracked: leave, Started: func() { close(d.started) }}
 	if d.in != nil {
 		streams.In = d.in
 	}
@@ -106,27 +104,34 @@ func (s *Supervisor) Detach(ctx context.Context, c Caller, req DetachRequest) (D
 		res := s.Run(context.Background(), c, request, streams)
 		leave()
 		select {
-		case <-started:
+		case <-d.started:
 			s.outputs.finish(d, res)
 		default: // nothing ran: it can be asked for again
+			d.refused = res.Error
 			s.outputs.forget(d)
 		}
-		over <- res
 	})
+	return s.awaitDetached(ctx, req.ID, d)
+}
+
+// awaitDetached waits until a detached run's tool runs, has run or will not. d is nil where it has ended before, or is another daemon's.
+func (s *Supervisor) awaitDetached(ctx context.Context, id string, d *detached) (DetachedInfo, error) {
+	if d == nil {
+		return s.outputs.info(id, d), nil
+	}
 	select {
-	case <-started:
-		return s.outputs.info(req.ID, d), nil
-	case res := <-over:
-		if res.Error == nil {
-			return s.outputs.info(req.ID, d), nil
+	case <-d.started:
+	case <-d.over:
+		if d.refused != nil {
+			return DetachedInfo{}, d.refused
 		}
-		return DetachedInfo{}, res.Error
 	case <-ctx.Done(): // it goes on, and is there for whoever asks by its id
 		return DetachedInfo{}, failed(ctx.Err(), "", "the caller went away")
 	}
+	return s.outputs.info(id, d), nil
 }
 
-// findDetached finds a detached run that the caller may see; the run itself is nil when it has ended.
+// findDetached finds a detached run that the caller may see; the run itself is nil when it has ended, or is another daemon's.
 func (s *Supervisor) findDetached(c Caller, id string) (*detached, detachedAbout, error) {
 	d, about, err := s.outputs.find(id)
 	if err != nil || !s.maySee(c, about.UID) {
@@ -179,15 +184,20 @@ func (s *Supervisor) Attach(ctx context.Context, c Caller, id string, streams St
 		return Result{ID: id, ExitCode: e.Exit(), Error: e}
 	}
 	d, about, err := s.findDetached(c, id)
-	if err == nil && !c.mayControl(about.UID) {
-		err = refused(nil, "jail logs -f "+id+" shows what it writes", "run %s is another user's: you may look at it, and not attach to it", id)
+	hint := "jail logs -f " + id + " shows what it writes"
+	switch {
+	case err != nil:
+	case !c.mayControl(about.UID):
+		err = refused(nil, hint, "run %s is another user's: you may look at it, and not attach to it", id)
+	case d == nil && s.outputs.elsewhere(id):
+		err = &Error{Code: CodeBusy, Message: "the daemon before this one has run " + id + ", and carries it to its end", Hint: hint}
 	}
 	if err != nil {
 		return fail(err)
 	}
 	if d != nil && d.in != nil {
 		if !d.take() {
-			return fail(&Error{Code: CodeBusy, Message: "another client is attached to run " + id, Hint: "jail logs -f " + id + " shows what it writes"})
+			return fail(&Error{Code: CodeBusy, Message: "another client is attached to run " + id, Hint: hint})
 		}
 		defer d.give()
 		defer d.in.from(ctx, streams.In)()

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -22,6 +23,8 @@ import (
 //	about.json    detachedAbout
 //	output        parts, each one byte of stream, four of length, big-endian, and so many bytes
 //	result.json   Result, once there is one
+//
+// The output is locked (flock(2)) by the daemon that has the run, until the result is kept: one that has a successor carries its runs to their end.
 type outputStore struct {
 	dir string
 
@@ -79,7 +82,7 @@ func (o *outputStore) add(about detachedAbout, input bool) (d *detached, known b
 	if mine >= maxDetached {
 		return nil, false, &Error{Code: CodeBusy, Message: "you have as many detached runs as one user may have at one time", Hint: "jail ps shows them, jail kill ID ends one"}
 	}
-	d = &detached{about: about, changed: make(chan struct{})}
+	d = &detached{about: about, started: make(chan struct{}), over: make(chan struct{}), changed: make(chan struct{})}
 	if err := o.create(d); err != nil {
 		return nil, false, failed(errors.Join(err, os.RemoveAll(o.path(about.ID))), "", "output of run %s: %v", about.ID, err)
 	}
@@ -101,6 +104,9 @@ func (o *outputStore) create(d *detached) (err error) {
 	}
 	if d.out, err = os.OpenFile(o.path(d.about.ID, "output"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return err
+	}
+	if err := syscall.Flock(int(d.out.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return os.NewSyscallError("flock", err)
 	}
 	return os.WriteFile(o.path(d.about.ID, "about.json"), text, 0o600) // last: what has it is whole
 }
@@ -137,6 +143,7 @@ func (d *detached) end() {
 		d.in.end()
 	}
 	close(d.changed)
+	close(d.over)
 }
 
 // A detachedWriter takes one stream of a run.
@@ -158,7 +165,7 @@ func (w detachedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// find finds a detached run, of whomever; the run itself is nil when it has ended.
+// find finds a detached run, of whomever; the run itself is nil when it has ended, or is another daemon's.
 func (o *outputStore) find(id string) (*detached, detachedAbout, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -172,11 +179,13 @@ func (o *outputStore) info(id string, d *detached) DetachedInfo {
 		return DetachedInfo{}
 	}
 	info := DetachedInfo{ID: id, Started: about.Started}
-	if d != nil {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		info.Running = !d.ended
+	if d == nil {
+		info.Running = o.elsewhere(id)
+		return info
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	info.Running = !d.ended
 	return info
 }
 
@@ -189,7 +198,7 @@ func (o *outputStore) follow(ctx context.Context, about detachedAbout, d *detach
 	defer file.Close()
 	r, read := bufio.NewReaderSize(file, 128<<10), int64(0)
 	for {
-		size, ended, changed := d.state(file)
+		size, ended, changed := d.state(file, read)
 		for read < size {
 			n, err := copyPart(r, out, errOut)
 			if err != nil {
@@ -211,14 +220,10 @@ func (o *outputStore) follow(ctx context.Context, about detachedAbout, d *detach
 	}
 }
 
-// state says how much can be read, whether that is all, and what tells of more.
-func (d *detached) state(file *os.File) (size int64, ended bool, changed <-chan struct{}) {
+// state says how much can be read, of which so much was, whether that is all, and what tells of more.
+func (d *detached) state(file *os.File, read int64) (size int64, ended bool, changed <-chan struct{}) {
 	if d == nil {
-		info, err := file.Stat()
-		if err != nil {
-			return 0, true, nil
-		}
-		return info.Size(), true, nil
+		return stateElsewhere(file, read)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -275,7 +280,7 @@ func (o *outputStore) prune(uid uint32) error {
 	sizes := map[string]int64{}
 	for _, e := range entries {
 		about, err := o.about(e.Name())
-		if err != nil || about.UID != uid || o.live[about.ID] != nil {
+		if err != nil || about.UID != uid || o.live[about.ID] != nil || o.elsewhere(about.ID) {
 			continue
 		}
 		if info, err := os.Stat(o.path(about.ID, "output")); err == nil {

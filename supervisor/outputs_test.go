@@ -139,7 +139,7 @@ func TestOutputsDamaged(t *testing.T) {
 		d := o.mustAdd(t, "r", 7, time.Now())
 		o.forget(d)
 		d = o.mustAdd(t, "r", 7, time.Now())
-		if err := os.WriteFile(o.path("r", "output"), []byte(text), 0o600); err != nil {
+		if err := errors.Join(os.WriteFile(o.path("r", "output"), []byte(text), 0o600), d.out.Close()); err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer

@@ -1,6 +1,9 @@
 package supervisor
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -196,3 +199,13 @@ func describe(err error) string {
 }
 
 func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }
+
+// digestOf is of all that was asked for, by which the same request is known when it comes again.
+func digestOf(request any) string {
+	text, err := json.Marshal(request)
+	if err != nil {
+		panic(fmt.Sprintf("bug: a request that is not JSON: %v", err))
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}

@@ -2,9 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -60,12 +57,7 @@ type StopRequest struct {
 
 func (q SessionRequest) digest() string {
 	q.Inherit = nil // another terminal's variables ask for nothing else
-	text, err := json.Marshal(q)
-	if err != nil {
-		panic(fmt.Sprintf("bug: a request that is not JSON: %v", err))
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	return digestOf(q)
 }
 
 func (q SessionRequest) times() (idle, total time.Duration, err error) {
