@@ -94,26 +94,37 @@ func (s *Supervisor) findRun(c Caller, id string) (runState, error) {
 
 // Inspection is what is known of a run: live, or from the record.
 type Inspection struct {
-	Live    *RunInfo       `json:"live,omitempty"`
-	Records []audit.Record `json:"-"`
+	Live      *RunInfo
+	Records   []audit.Record // the first maxInspected
+	Truncated bool           // there are more
 }
 
-// Inspect returns a live run, or what the log says of one that has ended.
-func (s *Supervisor) Inspect(c Caller, id string) (Inspection, error) {
+// maxInspected bounds the records of an Inspection, which are in memory together. Records gives all of a run.
+const maxInspected = 10_000
+
+// Inspect returns a live run, or what the log says of one that has ended. The log is read as by Records.
+func (s *Supervisor) Inspect(ctx context.Context, c Caller, id string) (Inspection, error) {
 	if st, err := s.findRun(c, id); err == nil {
 		return Inspection{Live: &RunInfo{st, s.usageOf(st)}}, nil
 	}
 	var in Inspection
-	own, readsAll := owner{c, map[string]bool{}}, s.readsAll(c)
-	for r, err := range audit.Scan(s.config.LogDir, audit.Filter{Run: id}) {
-		if err != nil {
-			return in, failed(err, "jail audit verify", "audit log: %v", err)
-		}
-		if readsAll || own.owns(r) {
-			in.Records = append(in.Records, r)
-		}
+	all, err := s.Records(ctx, c, RecordsRequest{Run: id})
+	if err != nil {
+		return in, err
 	}
-	if len(in.Records) == 0 {
+	for r, err := range all {
+		if err != nil {
+			return in, err
+		}
+		if in.Truncated = len(in.Records) == maxInspected; in.Truncated {
+			break
+		}
+		in.Records = append(in.Records, r)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return in, failed(ctx.Err(), "", "the caller went away")
+	case len(in.Records) == 0:
 		return in, notFound("jail ps lists what runs; jail audit show what ran", "no run is called %q", id)
 	}
 	return in, nil

@@ -28,13 +28,13 @@ func (a *app) inspectCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(*asJSON, r, func(w io.Writer) error { return writeInspection(w, r) })
+			return a.show(*asJSON, r, func(w io.Writer) error { return writeInspection(w, args[0], r) })
 		})
 	}
 	return cmd
 }
 
-func writeInspection(w io.Writer, r api.Records) error {
+func writeInspection(w io.Writer, id string, r api.Records) error {
 	if r.Live != nil {
 		return writeLive(w, *r.Live)
 	}
@@ -47,6 +47,9 @@ func writeInspection(w io.Writer, r api.Records) error {
 		if err := audit.Render(w, rec); err != nil {
 			return err
 		}
+	}
+	if r.Truncated {
+		fmt.Fprintf(w, "these are the first %d records: jail audit show --run %s shows all\n", len(r.Records), id)
 	}
 	return nil
 }

@@ -87,6 +87,7 @@ type Problem struct {
 
 // Records are the lines of the log about one run.
 type Records struct {
-	Live    *supervisor.RunInfo `json:"live,omitempty"`
-	Records []json.RawMessage   `json:"records,omitempty"`
+	Live      *supervisor.RunInfo `json:"live,omitempty"`
+	Records   []json.RawMessage   `json:"records,omitempty"`
+	Truncated bool                `json:"truncated,omitempty"` // there are more, which POST /v1/records gives
 }

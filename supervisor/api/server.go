@@ -210,12 +210,12 @@ func (srv *Server) listRuns(_ context.Context, c supervisor.Caller, _ *http.Requ
 	return srv.s.List(c)
 }
 
-func (srv *Server) inspect(_ context.Context, c supervisor.Caller, r *http.Request) (any, error) {
-	in, err := srv.s.Inspect(c, r.PathValue("id"))
+func (srv *Server) inspect(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+	in, err := srv.s.Inspect(ctx, c, r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
-	out := Records{Live: in.Live}
+	out := Records{Live: in.Live, Truncated: in.Truncated}
 	for _, rec := range in.Records {
 		out.Records = append(out.Records, rec.Line)
 	}

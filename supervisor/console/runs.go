@@ -164,7 +164,9 @@ func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
 	if known.Live != nil {
 		l := liveRun(*known.Live)
 		st.Live = &l
-		records = c.Log.Run(ctx, id) // the daemon tells of a run that has ended only
+	}
+	if known.Live != nil || known.Truncated {
+		records = c.Log.Run(ctx, id) // the daemon tells of a run that has ended only, and of so many records
 	}
 	after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 63)
 	if err != nil {

@@ -247,6 +247,10 @@ func (l *learner) records(ctx context.Context, id string, lesson *learn.Lesson) 
 	if err != nil {
 		return err
 	}
+	if all.Truncated {
+		return &supervisor.Error{Code: supervisor.CodeRefused, Message: fmt.Sprintf("run %s has more than %d records, and is learnt from only if all are read", id, len(all.Records)),
+			Hint: "let the tool do less: one file or request of each kind is enough"}
+	}
 	for _, raw := range all.Records {
 		var r struct {
 			Type, Tool string
