@@ -133,6 +133,34 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
+// The end of a session waits for no client of its invocations, and one that reads later has what came before.
+func TestSessionWithoutReader(t *testing.T) {
+	h := newHost(t)
+	h.daemon()
+	id := h.session()
+	cmd := h.command("session", "exec", id, "--id", "flood", "--", h.probe, "flood", "1000")
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	cmd.Stdout = out
+	if err = errors.Join(cmd.Start(), out.Close()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its client takes nothing more", func() bool {
+		n, err := unix.IoctlGetInt(int(in.Fd()), unix.TIOCINQ)
+		return err == nil && n == 64<<10
+	})
+	h.stopSession(id, 0)
+	if n, err := io.Copy(io.Discard, in); err != nil || n < 64<<10 || n > 1<<20 {
+		t.Errorf("%d bytes came, %v", n, err)
+	}
+	if code := h.exitCode(cmd, cmd.Wait()); code != 137 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 // T-406: however much a tool writes, no more than the limit comes out of it.
 func TestFlood(t *testing.T) {
 	h := newHost(t)

@@ -45,6 +45,7 @@ type detached struct {
 
 	mu       sync.Mutex
 	size     int64
+	lost     error // why the rest of what it wrote is not kept
 	ended    bool
 	attached bool          // somebody types
 	changed  chan struct{} // closed when there is more, or the end

@@ -122,6 +122,9 @@ func (o *outputStore) forget(d *detached) {
 
 // finish keeps the result. Where it cannot be kept the log has it all the same.
 func (o *outputStore) finish(d *detached, res Result) {
+	d.mu.Lock()
+	res.Truncated = res.Truncated || d.lost != nil
+	d.mu.Unlock()
 	text, err := json.Marshal(res)
 	fresh := o.path(d.about.ID, "result.json.new")
 	if err = errors.Join(err, os.WriteFile(fresh, text, 0o600)); err == nil {
@@ -156,8 +159,11 @@ func (w detachedWriter) Write(p []byte) (int, error) {
 	part := append(binary.BigEndian.AppendUint32([]byte{w.stream}, uint32(len(p))), p...)
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
-	if _, err := w.d.out.Write(part); err != nil {
-		return 0, err // the run ends for that: what it writes would be lost
+	if w.d.lost == nil { // else the last part may be half of one
+		_, w.d.lost = w.d.out.Write(part)
+	}
+	if w.d.lost != nil {
+		return 0, w.d.lost // a run that still lives ends for that
 	}
 	w.d.size += int64(len(part))
 	close(w.d.changed)

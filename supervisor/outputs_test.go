@@ -104,6 +104,34 @@ func TestOutputsOwner(t *testing.T) {
 	o.mustAdd(t, "others", 8, time.Now())
 }
 
+// What could not be kept is missing at the end alone, and the result says so.
+func TestOutputsLost(t *testing.T) {
+	o := newOutputs(t)
+	d := o.mustAdd(t, "run", 7, time.Now())
+	kept := d.out
+	if _, err := (detachedWriter{d, streamOut}).Write([]byte("kept")); err != nil {
+		t.Fatal(err)
+	}
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	d.out = full
+	if _, err := (detachedWriter{d, streamOut}).Write([]byte("lost")); err == nil {
+		t.Error("written to a full disk")
+	}
+	d.out = kept
+	if _, err := (detachedWriter{d, streamErr}).Write([]byte("later")); err == nil {
+		t.Error("written behind what is lost")
+	}
+	o.finish(d, Result{ID: "run"})
+	var out bytes.Buffer
+	if res, err := o.follow(t.Context(), d.about, nil, true, &out, &out); err != nil || !res.Truncated || out.String() != "kept" {
+		t.Errorf("%q, %+v, %v", &out, res, err)
+	}
+}
+
 // What has ended is kept for so long, and so much of it; what runs is.
 func TestOutputsPrune(t *testing.T) {
 	o := newOutputs(t)

@@ -179,7 +179,7 @@ func (d *service) drain(ctx context.Context, next *successor) error {
 	return d.end(err, "another jaild has taken over", syscall.SIGTERM)
 }
 
-// patience is how long a client may still take what its run has written once no run is left that a daemon was carrying to its end.
+// patience is how long clients may still take what their runs wrote when a daemon that has a successor has no run left.
 const patience = 30 * time.Second
 
 // part lets no client that has stopped reading keep a daemon that has a successor.
