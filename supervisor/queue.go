@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,6 +28,11 @@ const (
 	shareOf = 8 // parts
 	share   = 7 // of them
 )
+
+// most is what one user may take of a bound.
+func most[N int | int64](bound N) N {
+	return bound/shareOf*share + bound%shareOf*share/shareOf
+}
 
 // DefaultBounds are those for a host with so many bytes of memory and a daemon with so many descriptors. Limits of memory are upper bounds that few
 // runs come near to, and each is held by the kernel: so four times what the host has may be promised.
@@ -54,11 +60,20 @@ type queue struct {
 	mu      sync.Mutex
 	runs    int
 	memory  int64
-	held    map[uint32]int // runs that are in, by user
+	held    map[uint32]holding // by user
 	lines   map[uint32][]*ticket
 	turn    []uint32 // the users with a line, the next one first
 	waiting int
 	told    int64 // that the daemon is busy
+
+	claim  *ticket // the run whose turn it was first of those that wait for memory, nil while none does
+	beside int64   // memory of those that were let in since then
+}
+
+// A holding is what a user has in.
+type holding struct {
+	runs   int
+	memory int64
 }
 
 // A ticket is a run that is in, or waits.
@@ -68,16 +83,17 @@ type ticket struct {
 	memory int64
 	in     chan struct{} // closed when it is
 	admit  bool
+	passed *ticket // the claim that it was let in beside
 }
 
 func newQueue(b Bounds) *queue {
-	return &queue{bounds: b, held: map[uint32]int{}, lines: map[uint32][]*ticket{}}
+	return &queue{bounds: b, held: map[uint32]holding{}, lines: map[uint32][]*ticket{}}
 }
 
-// enter waits until a run is let in and returns what lets it out again. A run that asks for more memory than there is to promise gets in when it is
-// alone.
+// enter waits until a run is let in and returns what lets it out again. A run that asks for more memory than one user may have promised counts as all
+// of that, and so gets in when its user has nothing else in.
 func (q *queue) enter(ctx context.Context, uid uint32, runs int, memory int64) (leave func(), err error) {
-	t := &ticket{uid: uid, runs: runs, memory: min(max(memory, 0), q.bounds.Memory), in: make(chan struct{})}
+	t := &ticket{uid: uid, runs: runs, memory: min(max(memory, 0), most(q.bounds.Memory)), in: make(chan struct{})}
 	if err := q.join(t); err != nil {
 		return nil, err
 	}
@@ -101,7 +117,7 @@ func (q *queue) join(t *ticket) error {
 	defer q.mu.Unlock()
 	line := q.lines[t.uid]
 	// A user may fill the queue up to its share, so that there is a place for the next one.
-	if most := max(q.bounds.Waiting*share/shareOf, 1); q.waiting >= q.bounds.Waiting || len(line) >= most {
+	if q.waiting >= q.bounds.Waiting || len(line) >= max(most(q.bounds.Waiting), 1) {
 		if q.lacks(t) != wantNothing || len(line) > 0 {
 			return q.busy(fmt.Sprintf("%d wait already, and no more may", q.waiting))
 		}
@@ -125,51 +141,71 @@ const (
 	wantMemory       // there is too little to promise
 )
 
-// lacks says what a run waits for.
+// lacks says what a run waits for. Beside a run that waits for memory there is only what that one leaves: so it is let in when those have left that
+// were in before it, whatever comes after it.
 func (q *queue) lacks(t *ticket) want {
+	has := q.held[t.uid]
 	switch {
-	case t.runs > 0 && t.uid != 0 && q.held[t.uid] >= max(q.bounds.Runs*share/shareOf, 1):
+	case t.uid != 0 && (t.runs > 0 && has.runs >= max(most(q.bounds.Runs), 1) || t.memory > most(q.bounds.Memory)-has.memory):
 		return wantShare
 	case t.runs > 0 && q.runs >= q.bounds.Runs:
 		return wantPlace
-	case q.memory+t.memory > q.bounds.Memory:
+	case t.memory > q.bounds.Memory-q.memory, q.claim != nil && t != q.claim && t.memory > q.bounds.Memory-q.claim.memory-q.beside:
 		return wantMemory
 	}
 	return wantNothing
 }
 
-// next lets in whoever can be. A run that there is no room for is waited for, else small ones would pass it for ever; one whose user has enough is
-// passed.
+// next lets in whoever can be. A run that there is no place for is waited for, else others would pass it for ever; one whose user has enough is passed,
+// and so is one that waits for memory, by those that there is room for beside it.
 func (q *queue) next() {
-	for passed := 0; passed < len(q.turn); {
-		uid := q.turn[0]
-		t := q.lines[uid][0]
+	for i := 0; i < len(q.turn); {
+		t := q.lines[q.turn[i]][0]
 		switch q.lacks(t) {
 		case wantNothing:
 			q.take(t)
-			t.admit = true
-			close(t.in)
-			passed = 0
-		case wantShare:
-			q.turn, passed = append(q.turn[1:], uid), passed+1
-		default:
+			i = 0
+			continue
+		case wantPlace:
 			return
+		case wantMemory:
+			if q.claim == nil {
+				q.claim = t
+			}
 		}
+		i++
 	}
 }
 
-// take moves the first of a line in, and its user to the end of the turn.
+// take lets in the first of a line, and its user's turn is over.
 func (q *queue) take(t *ticket) {
-	q.turn = q.turn[1:]
-	if q.lines[t.uid] = q.lines[t.uid][1:]; len(q.lines[t.uid]) > 0 {
-		q.turn = append(q.turn, t.uid)
-	} else {
-		delete(q.lines, t.uid)
+	q.endTurn(t.uid, q.lines[t.uid][1:])
+	if q.claim == t {
+		q.unclaim()
+	} else if q.claim != nil {
+		t.passed = q.claim
+		q.beside += t.memory
 	}
+	has := q.held[t.uid]
+	q.held[t.uid] = holding{has.runs + t.runs, has.memory + t.memory}
 	q.waiting--
 	q.runs += t.runs
 	q.memory += t.memory
-	q.held[t.uid] += t.runs
+	t.admit = true
+	close(t.in)
+}
+
+func (q *queue) unclaim() { q.claim, q.beside = nil, 0 }
+
+// endTurn moves a user to the end of the turn with what is left of its line, or out of it.
+func (q *queue) endTurn(uid uint32, line []*ticket) {
+	q.turn = slices.DeleteFunc(q.turn, func(other uint32) bool { return other == uid })
+	if len(line) == 0 {
+		delete(q.lines, uid)
+		return
+	}
+	q.turn = append(q.turn, uid)
+	q.lines[uid] = line
 }
 
 func (q *queue) leave(t *ticket) {
@@ -177,8 +213,14 @@ func (q *queue) leave(t *ticket) {
 	defer q.mu.Unlock()
 	q.runs -= t.runs
 	q.memory -= t.memory
-	if q.held[t.uid] -= t.runs; q.held[t.uid] == 0 {
+	has := q.held[t.uid]
+	if has = (holding{has.runs - t.runs, has.memory - t.memory}); has == (holding{}) {
 		delete(q.held, t.uid)
+	} else {
+		q.held[t.uid] = has
+	}
+	if t.passed != nil && t.passed == q.claim {
+		q.beside -= t.memory
 	}
 	q.next()
 }
@@ -190,20 +232,17 @@ func (q *queue) giveUp(t *ticket, why string) error {
 	if t.admit {
 		return nil
 	}
-	line := q.lines[t.uid]
-	for i, other := range line {
-		if other == t {
-			line = append(line[:i:i], line[i+1:]...)
-		}
+	if q.lacks(t) == wantShare {
+		why = "you have as much in as one user may have; " + why
 	}
-	if q.lines[t.uid] = line; len(line) == 0 {
-		delete(q.lines, t.uid)
-		for i, uid := range q.turn {
-			if uid == t.uid {
-				q.turn = append(q.turn[:i:i], q.turn[i+1:]...)
-				break
-			}
-		}
+	line := slices.DeleteFunc(q.lines[t.uid], func(other *ticket) bool { return other == t })
+	if len(line) == 0 || q.claim == t { // nor is its user's next one waited for at once
+		q.endTurn(t.uid, line)
+	} else {
+		q.lines[t.uid] = line
+	}
+	if q.claim == t {
+		q.unclaim()
 	}
 	q.waiting--
 	q.next() // it may have been what others waited for

@@ -3,6 +3,8 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -52,36 +54,115 @@ func TestQueueBounds(t *testing.T) {
 	})
 }
 
-// What asks for more memory than there is to promise runs alone, and small runs do not pass it for ever.
+// asker asks a queue for runs that stay in until they are told to leave, and notes the order in which they get in.
+type asker struct {
+	t     *testing.T
+	q     *queue
+	order []string
+	leave map[string]func()
+}
+
+func (a *asker) ask(name string, uid uint32, memory int64) {
+	a.t.Helper()
+	go func() {
+		leave, err := a.q.enter(context.Background(), uid, 1, memory)
+		a.q.mu.Lock()
+		defer a.q.mu.Unlock()
+		if err != nil {
+			a.order = append(a.order, "no "+name)
+			return
+		}
+		a.order, a.leave[name] = append(a.order, name), leave
+	}()
+	synctest.Wait()
+}
+
+func (a *asker) end(name string) {
+	a.t.Helper()
+	if a.leave[name] == nil {
+		a.t.Fatalf("%s did not get in: %q", name, a.order)
+	}
+	a.leave[name]()
+	synctest.Wait()
+}
+
+func (a *asker) want(order ...string) {
+	a.t.Helper()
+	if !slices.Equal(a.order, order) {
+		a.t.Errorf("got in: %q, want %q", a.order, order)
+	}
+	a.order = nil
+}
+
+// What asks for more memory than one user may have counts as all of that. Beside what waits for memory there is room for small runs, and it waits for
+// those alone that were in before it.
 func TestQueueMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(small())
-		first := mustEnter(t, q, 1, 1, 60)
-		var order []string
-		var mu sync.Mutex
-		enter := func(name string, uid uint32, memory int64) {
-			go func() {
-				leave, err := q.enter(context.Background(), uid, 1, memory)
-				if err != nil {
-					t.Error(name, err)
-					return
-				}
-				mu.Lock()
-				order = append(order, name)
-				mu.Unlock()
-				leave()
-			}()
-			synctest.Wait()
+		a := &asker{t: t, q: newQueue(small()), leave: map[string]func(){}}
+		a.ask("first", 1, 60)
+		a.ask("huge", 2, 1<<40)
+		a.ask("small", 3, 10)
+		a.want("first", "small")
+		a.ask("beside", 4, 3)
+		a.ask("too much", 5, 1) // of the 13 that huge leaves
+		a.ask("nothing", 6, 0)
+		a.want("beside", "nothing")
+		for range 100 { // one in the other's place, without an end
+			a.end("small")
+			a.ask("small", 3, 9)
 		}
-		enter("huge", 2, 1<<40)
-		enter("small", 3, 1)
-		if len(order) != 0 {
-			t.Errorf("%v passed what waits for memory", order)
+		a.end("first")
+		if a.order[len(a.order)-1] != "huge" {
+			t.Errorf("small runs passed it for ever: %q", a.order)
 		}
-		first()
+		if l := a.q.load(); l.memory > 100 {
+			t.Errorf("%d of 100 are promised", l.memory)
+		}
+	})
+}
+
+// What gives up its claim on memory makes way for who came after it, before its user's next one.
+func TestQueueClaimEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &asker{t: t, q: newQueue(small()), leave: map[string]func(){}}
+		a.ask("first", 1, 60)
+		a.ask("huge", 2, 80)
+		time.Sleep(time.Second / 2)
+		a.ask("huge again", 2, 80)
+		a.ask("middle", 3, 30)
+		a.want("first")
+		time.Sleep(time.Second / 2)
 		synctest.Wait()
-		if len(order) != 2 || order[0] != "huge" {
-			t.Errorf("order %v", order)
+		a.want("no huge", "middle")
+		a.end("middle")
+		a.end("first")
+		a.want("huge again")
+	})
+}
+
+// A user's sessions, which do nothing, hold no more memory than one user may: the rest is where everybody else gets in at once.
+func TestQueueMemoryOfOneUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(small())
+		mustEnter(t, q, 1, 0, 60)
+		last := mustEnter(t, q, 1, 0, 20)
+		_, err := q.enter(t.Context(), 1, 0, 8)
+		if !isBusy(err) || !strings.Contains(err.Error(), "as much in as one user may have") {
+			t.Errorf("beyond its share: %v", err)
+		}
+		mustEnter(t, q, 1, 1, 0) // a run in one of them
+		mustEnter(t, q, 1, 0, 7)
+		waits := make(chan error, 1)
+		go func() {
+			_, err := q.enter(t.Context(), 1, 1, 20)
+			waits <- err
+		}()
+		synctest.Wait()
+		mustEnter(t, q, 2, 1, 10)()
+		mustEnter(t, q, 0, 1, 13)()
+		last()
+		if err := <-waits; err != nil {
+			t.Error(err)
 		}
 	})
 }
