@@ -2,13 +2,11 @@ package cmd_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/supervisor"
@@ -334,79 +332,4 @@ func TestSessionOfAnother(t *testing.T) {
 	}
 	h.stopSession(theirs, 0)
 	h.stopSession(id, 0)
-}
-
-// A session ends by its times and with its daemon, however that ends; what it changed is kept, and nothing else is left.
-func TestSessionEnds(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	touched := func(flags ...string) string {
-		t.Helper()
-		id := h.session(flags...)
-		if o := h.exec(id, "--", "touch", "made"); o.code != 0 && len(flags) > 0 {
-			// It ended sooner than this machine began, or in the middle of it.
-			eventually(t, "it ends", func() bool { return len(h.records(id, "run.finished")) == 1 })
-			h.jail("discard", id)
-			return ""
-		} else if o.code != 0 {
-			t.Fatalf("touch: %+v", o)
-		}
-		return id
-	}
-	for limit, flag := range map[string]string{"idle": "--idle", "time": "--time"} {
-		id := ""
-		for wait := 2 * time.Second; id == ""; wait *= 2 {
-			id = touched(flag, wait.String())
-		}
-		eventually(t, "it ends by "+limit, func() bool { return len(h.records(id, "run.finished")) == 1 })
-		if r := h.finished(id); r.ExitCode != 124 || r.Workspace != "kept" || len(h.records(id, "limit")) != 1 {
-			t.Errorf("end by %s: %+v, %+v", limit, r, h.records(id, ""))
-		}
-		h.discard(id)
-	}
-	told := touched()
-	busy := h.liveExec(told, "told-busy")
-	d.stop()
-	busy.wait()
-	if r := h.finished(told); r.Signal != "SIGTERM" || r.Workspace != "kept" {
-		t.Errorf("end with the daemon: %+v", r)
-	}
-	d = h.daemon()
-	killed := touched()
-	busy = h.liveExec(killed, "killed-busy")
-	d.kill()
-	busy.wait()
-	h.daemon()
-	h.sessions() // it answers when it has cleared up
-	if r := h.finished(killed); r.ExitCode != 125 || r.Workspace != "kept" {
-		t.Errorf("the daemon was killed: %+v", r)
-	}
-	h.wantNothingLeft(told, killed)
-	h.discard(told, killed)
-}
-
-// Where no daemon answers, a session has one started, which serves whoever comes after it and ends when nothing is left to do.
-func TestSessionStartsDaemon(t *testing.T) {
-	h := newHost(t)
-	h.wants(h.exec("any", "--", "true"), 127, `no session "any" is open`)
-	h.wants(h.jail("session", "start", "--idle", "1ms"), 2, "--idle 1ms: want at least 1s")
-	if o := h.jail("session", "list", "--json"); strings.TrimSpace(o.out) != "[]" {
-		t.Errorf("%+v", o)
-	}
-	if o := h.jail("session", "start", "--id", "lasting"); o.code != 0 || o.out != "lasting\n" || !strings.Contains(o.err, "so one was started") {
-		t.Errorf("%+v", o)
-	}
-	h.wants(h.exec("lasting", "--", "touch", "x"), 0, "")
-	if o := h.jail("session", "start", "--id", "second"); o.code != 0 || o.err != "" {
-		t.Errorf("the daemon that was started does not serve the next: %+v", o)
-	}
-	for _, id := range []string{"lasting", "second"} {
-		h.wants(h.jail("session", "stop", id), 0, "")
-	}
-	eventually(t, "the daemon has ended", func() bool {
-		_, err := os.Stat(filepath.Join(h.state, "jail.sock"))
-		return errors.Is(err, os.ErrNotExist) && len(h.records("", "daemon.stopped")) > 0
-	})
-	h.wantNothingLeft("lasting")
-	h.discard("lasting")
 }

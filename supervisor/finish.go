@@ -273,6 +273,9 @@ func (r *run) review() error {
 // fate is what happens to a shadow in which something changed, unless the tool failed.
 func (r *run) fate() Fate {
 	fate := r.job.req.Fate
+	if h := r.job.hold; h != nil && h.fate != FateDefault { // it is settled: the session has ended
+		fate = h.fate
+	}
 	if fate == FateDefault && r.job.eff.Policy().Workspace.Commit == policy.CommitAuto {
 		fate = FateCommit
 	}

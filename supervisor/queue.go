@@ -268,7 +268,7 @@ func (q *queue) load() load {
 }
 
 // admit waits until the run may start. The jail that holds a session only promises memory, and what runs in a session has its memory of that: so a
-// session that stands idle keeps nobody out.
+// session that stands idle takes no place.
 func (r *run) admit(ctx context.Context) (leave func(), err error) {
 	runs, memory := 1, r.job.eff.Policy().Limits.Memory
 	switch {

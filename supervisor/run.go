@@ -76,6 +76,9 @@ func (r *run) carry(ctx context.Context, streams Streams) Result {
 	s := r.s
 	defer r.job.close()
 	defer close(r.done)
+	if h := r.job.hold; h != nil {
+		defer s.endSession(string(r.job.id), h) // also where it never stood
+	}
 	err := s.track(r)
 	if streams.Tracked != nil {
 		streams.Tracked()

@@ -39,8 +39,9 @@ type session struct {
 	waiting int
 	count   int64
 	used    time.Time
-	timer   *time.Timer // runs out when nothing has run for too long; nil while something runs
+	timer   *time.Timer // runs out when nothing has had a place for too long
 	closed  bool
+	fate    Fate // of its shadow, where who stopped it said so; not changed once it is closed
 	spare   spares
 }
 
@@ -259,6 +260,9 @@ func (r *run) endByLimit(c cause) {
 	r.end(c)
 }
 
+// idles says that no invocation is there: none runs, is being prepared or waits. h.mu is held.
+func (h *session) idles() bool { return !h.closed && h.waiting == 0 && len(h.places) == 0 }
+
 // rest begins to count idle time. h.mu is held.
 func (h *session) rest() {
 	h.used = time.Now()
@@ -268,11 +272,32 @@ func (h *session) rest() {
 	h.timer = time.AfterFunc(h.idle, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if len(h.live) == 0 && h.waiting == 0 && time.Since(h.used) >= h.idle {
+		if h.idles() && time.Since(h.used) >= h.idle {
 			h.close()
 			h.run.end(cause{limit: limitIdle, peak: time.Since(h.used).Milliseconds()})
 		}
 	})
+}
+
+// leaves is told of each invocation that does not wait, or has no place, any more.
+func (h *session) leaves() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.idles() {
+		h.rest()
+	}
+}
+
+// ended says that there can be no more invocations. It is asked before anything else: what has ended has stood, too.
+func (h *session) ended() bool { return closed(h.over) }
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // close lets no invocation begin any more. h.mu is held.
@@ -325,16 +350,16 @@ func (h *session) enter(ctx context.Context) (func(), error) {
 		h.mu.Lock()
 		h.waiting--
 		h.mu.Unlock()
+		h.leaves()
 	}()
-	select {
-	case <-h.over:
+	if h.ended() {
 		return nil, noSession(string(h.run.job.id))
-	default:
 	}
 	select {
 	case h.places <- struct{}{}:
 		return func() {
 			<-h.places
+			h.leaves()
 			h.run.s.wakePool() // it may be that there can be jails that wait again
 		}, nil
 	case <-h.over:
@@ -360,9 +385,8 @@ func (h *session) join(r *run) bool {
 func (h *session) leave(r *run) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if delete(h.live, r); len(h.live) == 0 && !h.closed {
-		h.rest()
-	}
+	delete(h.live, r)
+	h.used = time.Now()
 }
 
 func noSession(id string) *Error {

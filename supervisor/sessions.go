@@ -109,18 +109,11 @@ func (s *Supervisor) StartSession(ctx context.Context, c Caller, req SessionRequ
 	}
 	if err != nil {
 		leave()
-		s.dropSession(req.ID, h)
-		h.mu.Lock()
-		h.close()
-		h.mu.Unlock()
+		s.endSession(req.ID, h)
 		return SessionInfo{}, s.refuse(c, req.Request, j, err).Error
 	}
 	s.later(func() {
 		h.run.carry(context.Background(), Streams{Out: io.Discard, Err: io.Discard, Tracked: leave})
-		h.mu.Lock()
-		h.close() // also where it never stood
-		h.mu.Unlock()
-		s.dropSession(req.ID, h)
 	})
 	return s.await(ctx, h, nil)
 }
@@ -132,10 +125,12 @@ func (s *Supervisor) await(ctx context.Context, h *session, err error) (SessionI
 	}
 	select {
 	case <-h.stands:
-		return h.info(), nil
 	case <-h.over:
 	case <-ctx.Done(): // nobody may know of it
 		return SessionInfo{}, failed(ctx.Err(), "", "the caller went away")
+	}
+	if !h.ended() {
+		return h.info(), nil
 	}
 	if h.run == nil {
 		return SessionInfo{}, &Error{Code: CodeBusy, Message: "a session of that id could not be started", Hint: "try again"}
@@ -144,7 +139,7 @@ func (s *Supervisor) await(ctx context.Context, h *session, err error) (SessionI
 	if e := h.run.result.Error; e != nil {
 		return SessionInfo{}, e
 	}
-	return SessionInfo{}, failed(nil, "", "session %s ended before it stood", h.run.job.id)
+	return SessionInfo{}, failed(nil, "", "session %s ended before it could be used", h.run.job.id)
 }
 
 // placesFor is how many invocations the limits of a session leave room for at one time.
@@ -157,7 +152,11 @@ func (s *Supervisor) admitSession(c Caller, req SessionRequest, h *session) (*se
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if open := s.sessions[req.ID]; open != nil {
-		if open.uid == c.UID && open.digest == h.digest {
+		switch {
+		case open.uid != c.UID:
+		case open.ended():
+			return nil, &Error{Code: CodeBusy, Message: "session " + req.ID + " is being ended", Hint: "try again"}
+		case open.digest == h.digest:
 			return open, nil
 		}
 		return nil, usage("session id %s is in use, by another request", req.ID)
@@ -179,6 +178,14 @@ func (s *Supervisor) admitSession(c Caller, req SessionRequest, h *session) (*se
 	return nil, nil
 }
 
+// endSession lets a session go whose jail has ended, or never stood.
+func (s *Supervisor) endSession(id string, h *session) {
+	h.mu.Lock()
+	h.close()
+	h.mu.Unlock()
+	s.dropSession(id, h)
+}
+
 func (s *Supervisor) dropSession(id string, h *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,14 +205,13 @@ func (s *Supervisor) openSession(c Caller, id string) (*session, error) {
 	case !c.mayControl(h.uid):
 		return nil, notTheirs("session", id)
 	}
-	select {
-	case <-h.over:
+	switch {
+	case h.ended():
 		return nil, noSession(id)
-	case <-h.stands:
-		return h, nil
-	default:
+	case !closed(h.stands):
 		return nil, &Error{Code: CodeBusy, Message: "session " + id + " is being started", Hint: "try again"}
 	}
+	return h, nil
 }
 
 func (h *session) info() SessionInfo {
@@ -229,11 +235,8 @@ func (s *Supervisor) Sessions(c Caller) []SessionInfo {
 	s.mu.Unlock()
 	all := []SessionInfo{}
 	for _, h := range open {
-		select {
-		case <-h.over:
-		case <-h.stands:
+		if closed(h.stands) && !h.ended() {
 			all = append(all, h.info())
-		default:
 		}
 	}
 	slices.SortFunc(all, func(a, b SessionInfo) int {
@@ -258,7 +261,7 @@ func (s *Supervisor) StopSession(ctx context.Context, c Caller, id string, req S
 	}
 	h.mu.Lock()
 	if req.Fate != FateDefault && !h.closed { // what reads it does so after the end of the jail
-		h.run.job.req.Fate = req.Fate
+		h.fate = req.Fate
 	}
 	h.close()
 	h.mu.Unlock()
