@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -254,6 +256,40 @@ func TestDaemonToldToEnd(t *testing.T) {
 	}
 	stuck.Process.Kill()
 	stuck.Wait()
+}
+
+// A module that is still being compiled holds the end of the daemon up no more than a run does: what waits for it has not begun.
+func TestDaemonToldToEndCompiles(t *testing.T) {
+	h := newHost(t)
+	d := h.daemon()
+	live := h.live("live")
+	module := filepath.Join(h.work, "long.wasm")
+	if err := os.WriteFile(module, bombs()["branches"].code(60_000).Encode(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	compiles := h.command("run", "--id", "compiles", "--no-workspace", "--", module)
+	var said bytes.Buffer
+	compiles.Stderr = &said
+	if err := compiles.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the module is being compiled", func() bool {
+		return slices.ContainsFunc(groupsOf("compiles.compile"), func(dir string) bool {
+			text, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			return len(text) > 0
+		})
+	})
+	d.stop()
+	if o := live.wait(); o.code != 143 || h.finished("live").Signal != "SIGTERM" {
+		t.Errorf("the run that lives: %+v, %+v", o, h.finished("live"))
+	}
+	err := compiles.Wait()
+	if code := h.exitCode(compiles, err); code != 125 || !sentence.MatchString(said.String()) {
+		t.Errorf("the run that waits for its module: exit code %d, %s", code, said.String())
+	}
+	if r := h.finished("compiles"); r.ExitCode != 125 || !strings.HasPrefix(r.Error, "this jaild is being ended") {
+		t.Errorf("it was compiled to an end: %+v", r)
+	}
 }
 
 func ownerOf(info os.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }

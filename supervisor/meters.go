@@ -38,7 +38,7 @@ const (
 	outcomeSignal  = "signal"  // ended by one
 	outcomeLimit   = "limit"   // met one
 	outcomeRefused = "refused" // never started: policy, a missing layer, no such tool, a wrong request
-	outcomeBusy    = "busy"    // never started: there was no room
+	outcomeBusy    = "busy"    // never started: there was no room, or the daemon was being ended
 	outcomeError   = "error"   // jail itself failed
 )
 
@@ -146,7 +146,7 @@ func (m *meters) ended(res *Result, whole time.Duration) {
 
 func outcomeOf(res *Result) string {
 	switch {
-	case res.Error != nil && res.Error.Code == CodeBusy:
+	case res.Error != nil && (res.Error.Code == CodeBusy || res.Error.Code == CodeEnding):
 		return outcomeBusy
 	case res.Error != nil && res.Error.Code == CodeFailed:
 		return outcomeError

@@ -23,6 +23,9 @@ func TestOutcomes(t *testing.T) {
 			t.Errorf("%+v is %s, want %s", res, got, want)
 		}
 	}
+	if got := outcomeOf(&Result{Error: &Error{Code: CodeEnding}}); got != outcomeBusy {
+		t.Errorf("a run that an ending daemon did not begin is %s", got)
+	}
 }
 
 // What is counted of runs is what their results say; and a dashboard asks for nothing that is not there.

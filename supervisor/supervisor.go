@@ -90,8 +90,9 @@ type Supervisor struct {
 	filterMu sync.Mutex
 	filter   []byte // of fetch proxies, compiled
 
-	gate   sync.RWMutex // held by whoever begins something; Close shuts it
-	closed bool         // under gate
+	gate   sync.RWMutex    // held by whoever begins something; Close waits for that
+	ending context.Context // done when nothing may begin any more
+	end    context.CancelFunc
 
 	mu       sync.Mutex
 	active   map[string]*run
@@ -127,6 +128,7 @@ func (s *Supervisor) clear(f func()) {
 func New(ctx context.Context, c Config) (*Supervisor, error) {
 	s := &Supervisor{config: c, launcher: launch.Launcher{Shim: c.Shim, Init: c.Init}, active: map[string]*run{}, sessions: map[string]*session{},
 		clearing: make(chan struct{}, maxClearing)}
+	s.ending, s.end = context.WithCancel(context.Background())
 	for _, binary := range []string{c.Shim, c.Init} {
 		if _, err := os.Stat(binary); err != nil {
 			return nil, failed(err, "install jail-shim and jail-init beside jaild", "%v", err)
@@ -288,11 +290,25 @@ const killWait = 5 * time.Second
 // record. When the supervisor ends there is an error, and nothing may begin.
 func (s *Supervisor) Enter() (leave func(), err error) {
 	s.gate.RLock()
-	if s.closed {
+	if s.ending.Err() != nil {
 		s.gate.RUnlock()
-		return nil, &Error{Code: CodeEnding, Message: "this jaild is being ended, and begins nothing more", Hint: "try again when it is there again"}
+		return nil, isEnding()
 	}
 	return sync.OnceFunc(s.gate.RUnlock), nil
+}
+
+func isEnding() *Error {
+	return &Error{Code: CodeEnding, Message: "this jaild is being ended, and begins nothing more", Hint: "try again when it is there again"}
+}
+
+// untilEnding is a context that is done, too, when nothing may begin any more: for what takes long before a run can be ended.
+func (s *Supervisor) untilEnding(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.ending, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }
 
 // Connections is how many of its clients' may be open at one time, 0 for a daemon that serves one client and needs no bound.
@@ -332,19 +348,20 @@ func (s *Supervisor) Idle(ctx context.Context) error {
 	}
 }
 
-// Close ends every run that is still active, with the signal's name in its result, and puts the end on record.
+// Close ends every run that is still active, with the signal's name in its result, and puts the end on record. What waits for a module to be compiled
+// has not begun, and is told so.
 func (s *Supervisor) Close(reason string, signal syscall.Signal) error {
+	s.end()
 	s.policies.Close()
 	s.closePool()
 	s.gate.Lock() // waits for what begins
-	s.closed = true
-	s.gate.Unlock()
 	s.mu.Lock()
 	all := make([]*run, 0, len(s.active))
 	for _, r := range s.active {
 		all = append(all, r)
 	}
 	s.mu.Unlock()
+	s.gate.Unlock()
 	for _, r := range all {
 		r.end(cause{signal: int(signal)})
 	}

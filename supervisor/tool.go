@@ -238,6 +238,15 @@ func (s *Supervisor) compiled(ctx context.Context, j *job) error {
 	if err != nil || ok {
 		return err
 	}
+	ctx, stop := s.untilEnding(ctx)
+	defer stop()
+	if err = s.compileInTurn(ctx, j); err != nil && s.ending.Err() != nil {
+		return isEnding() // the next daemon compiles it
+	}
+	return err
+}
+
+func (s *Supervisor) compileInTurn(ctx context.Context, j *job) error {
 	leave, err := s.compiling.enter(ctx, j.caller.UID, 1, 0)
 	if e := (*Error)(nil); errors.As(err, &e) && e.Code == CodeBusy {
 		return &Error{Code: CodeBusy, Message: "jaild is busy: tool " + j.tool.name + " is to be compiled, and as many others are as it compiles at one time", Hint: "try again when they are done", Err: err}

@@ -157,12 +157,15 @@ const patience = 15 * time.Second
 // again does f, and once more after a moment where a daemon said that it is being ended: nothing was begun then, and with a service manager that has the
 // socket the next daemon answers on it.
 func again(ctx context.Context, f func() error) error {
-	deadline := time.Now().Add(patience)
+	var deadline time.Time
 	for {
 		err := f()
 		var e *supervisor.Error
-		if !errors.As(err, &e) || e.Code != supervisor.CodeEnding || time.Now().After(deadline) {
+		if !errors.As(err, &e) || e.Code != supervisor.CodeEnding || !deadline.IsZero() && time.Now().After(deadline) {
 			return err
+		}
+		if deadline.IsZero() {
+			deadline = time.Now().Add(patience)
 		}
 		select {
 		case <-ctx.Done():

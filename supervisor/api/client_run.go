@@ -28,38 +28,38 @@ func (c *Client) RunSized(ctx context.Context, req supervisor.Request, in io.Rea
 	return c.streamed(ctx, PathRuns, req, in, out, errOut, sizes)
 }
 
-// streamed asks for what has streams, and carries them.
-func (c *Client) streamed(ctx context.Context, path string, req any, in io.Reader, out, errOut io.Writer, sizes <-chan runners.Terminal) (supervisor.Result, error) {
-	var conn net.Conn
-	var r *bufio.Reader
-	stop := func() bool { return true }
-	err := again(ctx, func() (err error) {
-		if conn, err = c.dial(ctx); err != nil {
-			return err
-		}
-		dialled := conn
-		stop = context.AfterFunc(ctx, func() { dialled.Close() })
-		if r, err = startStreams(conn, path, req); err != nil {
-			stop()
-			conn.Close()
-		}
-		return err
-	})
-	if err != nil {
-		return supervisor.Result{}, c.explain(errors.Join(ctx.Err(), err))
-	}
-	defer conn.Close()
-	defer stop()
-	s := &runStream{conn: conn, credit: make(chan struct{}, inputWindow)}
+// streamed asks for what has streams, and carries them. Where the daemon ends before it has begun anything, the next one is asked.
+func (c *Client) streamed(ctx context.Context, path string, req any, in io.Reader, out, errOut io.Writer, sizes <-chan runners.Terminal) (res supervisor.Result, err error) {
+	s := &runStream{credit: make(chan struct{}, inputWindow)}
+	defer close(s.credit)
 	for range inputWindow {
 		s.credit <- struct{}{}
 	}
-	go s.sendInput(in)
-	if sizes != nil {
-		go s.sendSizes(ctx, sizes)
-	}
-	res, err := s.receive(r, out, errOut)
-	if err != nil {
+	send := sync.OnceFunc(func() {
+		go s.sendInput(in)
+		if sizes != nil {
+			go s.sendSizes(ctx, sizes)
+		}
+	})
+	err = again(ctx, func() error {
+		conn, err := c.dial(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		r, err := startStreams(conn, path, req)
+		if err != nil {
+			return err
+		}
+		s.connect(conn)
+		send()
+		if res, err = s.receive(r, out, errOut); err == nil && res.Error != nil && !s.begun {
+			return res.Error
+		}
+		return err
+	})
+	if err != nil && (res.Error == nil || err != res.Error) {
 		return res, c.explain(errors.Join(ctx.Err(), err))
 	}
 	return res, nil
@@ -91,14 +91,44 @@ func startStreams(conn net.Conn, path string, req any) (*bufio.Reader, error) {
 }
 
 type runStream struct {
-	conn   net.Conn
-	mu     sync.Mutex
 	credit chan struct{}
+
+	mu    sync.Mutex
+	conn  net.Conn
+	sent  []byte // to a daemon that has not begun anything
+	begun bool   // it has taken input, or sent output
+}
+
+// connect makes the connection to a daemon the stream's, and sends what another had that did not begin.
+func (s *runStream) connect(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn = conn; len(s.sent) > 0 {
+		_, _ = conn.Write(s.sent) // who reads from it finds out
+	}
+}
+
+// Write sends frames to the daemon. s.mu is held.
+func (s *runStream) Write(p []byte) (int, error) {
+	if s.begun {
+		return s.conn.Write(p)
+	}
+	s.sent = append(s.sent, p...)
+	_, _ = s.conn.Write(p) // as above
+	return len(p), nil
+}
+
+func (s *runStream) begins() {
+	if !s.begun { // which nobody else changes
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.begun, s.sent = true, nil
+	}
 }
 
 // sendInput sends what the caller has for the tool, as far as the daemon gives leave.
 func (s *runStream) sendInput(in io.Reader) {
-	w := frameWriter{&s.mu, s.conn, FrameInput}
+	w := frameWriter{&s.mu, s, FrameInput}
 	buf := make([]byte, maxClientFrame)
 	for in != nil {
 		if _, ok := <-s.credit; !ok {
@@ -114,12 +144,12 @@ func (s *runStream) sendInput(in io.Reader) {
 			break
 		}
 	}
-	_, _ = frameWriter{&s.mu, s.conn, FrameInputEnd}.Write(nil) // a run that has ended needs no end of input
+	_, _ = frameWriter{&s.mu, s, FrameInputEnd}.Write(nil) // a run that has ended needs no end of input
 }
 
 // sendSizes tells of each size that the caller's terminal takes.
 func (s *runStream) sendSizes(ctx context.Context, sizes <-chan runners.Terminal) {
-	w := frameWriter{&s.mu, s.conn, FrameSize}
+	w := frameWriter{&s.mu, s, FrameSize}
 	for {
 		select {
 		case size, ok := <-sizes:
@@ -137,12 +167,14 @@ func (s *runStream) sendSizes(ctx context.Context, sizes <-chan runners.Terminal
 }
 
 func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (supervisor.Result, error) {
-	defer close(s.credit)
 	buf := make([]byte, 64<<10)
 	for {
 		kind, content, err := readFrame(r, buf, maxFrame)
 		if err != nil {
 			return supervisor.Result{}, &cutError{err}
+		}
+		if kind != FrameResult {
+			s.begins()
 		}
 		switch kind {
 		case FrameCredit:
