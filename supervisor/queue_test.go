@@ -58,6 +58,7 @@ func TestQueueBounds(t *testing.T) {
 type asker struct {
 	t     *testing.T
 	q     *queue
+	mu    sync.Mutex
 	order []string
 	leave map[string]func()
 }
@@ -66,8 +67,8 @@ func (a *asker) ask(name string, uid uint32, memory int64) {
 	a.t.Helper()
 	go func() {
 		leave, err := a.q.enter(context.Background(), uid, 1, memory)
-		a.q.mu.Lock()
-		defer a.q.mu.Unlock()
+		a.mu.Lock()
+		defer a.mu.Unlock()
 		if err != nil {
 			a.order = append(a.order, "no "+name)
 			return
@@ -79,15 +80,20 @@ func (a *asker) ask(name string, uid uint32, memory int64) {
 
 func (a *asker) end(name string) {
 	a.t.Helper()
-	if a.leave[name] == nil {
-		a.t.Fatalf("%s did not get in: %q", name, a.order)
+	a.mu.Lock()
+	leave := a.leave[name]
+	a.mu.Unlock()
+	if leave == nil {
+		a.t.Fatalf("%s did not get in", name)
 	}
-	a.leave[name]()
+	leave()
 	synctest.Wait()
 }
 
 func (a *asker) want(order ...string) {
 	a.t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if !slices.Equal(a.order, order) {
 		a.t.Errorf("got in: %q, want %q", a.order, order)
 	}
@@ -197,6 +203,7 @@ func TestQueueFair(t *testing.T) {
 		ask(2)
 		leave()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		want := []uint32{1, 2, 3, 1, 2}
 		for i, uid := range want {
 			if order[i] != uid {
