@@ -9,7 +9,7 @@ import (
 
 // What waits for its turn to be compiled does not hold up the end of the daemon: it is the next one's.
 func TestCompileWaitsNoLongerThanTheDaemon(t *testing.T) {
-	cache, err := openModuleCache(t.TempDir())
+	cache, err := openModuleCache(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
