@@ -20,7 +20,7 @@ import (
 )
 
 // listens has the host's daemon answer on its socket, for programs of any user.
-func (h *policyHost) listens() {
+func (h *policyHost) listens() *api.Server {
 	h.t.Helper()
 	socket := filepath.Join(h.state, "jail.sock")
 	l, err := net.Listen("unix", socket)
@@ -37,6 +37,7 @@ func (h *policyHost) listens() {
 			h.t.Error(err)
 		}
 	})
+	return srv
 }
 
 // runsOf are the runs whose records a caller is given; "-" is of none.

@@ -70,11 +70,15 @@ func (o *owner) owns(r audit.Record) bool {
 	return r.Run != "" && (r.Actor.UID == o.caller.UID || o.runs[r.Run])
 }
 
-// readers lets each user but root read the log once at a time: it is read with the daemon's time.
+// readers let each user but root read the log so many times at one time: it is read with the daemon's time.
 type readers struct {
+	most int
+
 	mu   sync.Mutex
-	busy map[uint32]bool
+	busy map[uint32]int
 }
+
+func newReaders(most int) *readers { return &readers{most: most, busy: map[uint32]int{}} }
 
 func (l *readers) begin(c Caller) (end func(), ok bool) {
 	if c.UID == 0 {
@@ -82,19 +86,20 @@ func (l *readers) begin(c Caller) (end func(), ok bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.busy[c.UID] {
+	if l.busy[c.UID] >= l.most {
 		return nil, false
 	}
-	if l.busy == nil {
-		l.busy = map[uint32]bool{}
-	}
-	l.busy[c.UID] = true
-	return func() {
+	l.busy[c.UID]++
+	return sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		delete(l.busy, c.UID)
-	}, true
+		if l.busy[c.UID]--; l.busy[c.UID] == 0 {
+			delete(l.busy, c.UID)
+		}
+	}), true
 }
+
+var errReading = &Error{Code: CodeBusy, Message: "the log is being read for you already", Hint: "wait until that has ended"}
 
 // Records gives the records that the request wants, of those that the caller may read: of their own runs, or all, for root and whom the ceiling lets. That there are others is not told.
 // The log is read until the context ends.
@@ -106,7 +111,7 @@ func (s *Supervisor) Records(ctx context.Context, c Caller, req RecordsRequest) 
 	return func(yield func(audit.Record, error) bool) {
 		end, ok := s.readers.begin(c)
 		if !ok {
-			yield(audit.Record{}, &Error{Code: CodeBusy, Message: "the log is being read for you already", Hint: "wait until that has ended"})
+			yield(audit.Record{}, errReading)
 			return
 		}
 		defer end()

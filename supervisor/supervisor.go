@@ -98,9 +98,10 @@ type Supervisor struct {
 	active   map[string]*run
 	sessions map[string]*session
 
-	keeper  logKeeper      // of the log
-	readers readers        // of the log
-	behind  sync.WaitGroup // what is cleared away after the answer
+	keeper    logKeeper      // of the log
+	readers   *readers       // of what the log has
+	following *readers       // of what comes to it
+	behind    sync.WaitGroup // what is cleared away after the answer
 
 	clearing chan struct{} // a place for each run that is
 }
@@ -127,7 +128,7 @@ func (s *Supervisor) clear(f func()) {
 // New opens the state and the log, clears what dead daemons left, and puts the start on record. Without a log there is no supervisor.
 func New(ctx context.Context, c Config) (*Supervisor, error) {
 	s := &Supervisor{config: c, launcher: launch.Launcher{Shim: c.Shim, Init: c.Init}, active: map[string]*run{}, sessions: map[string]*session{},
-		clearing: make(chan struct{}, maxClearing)}
+		clearing: make(chan struct{}, maxClearing), readers: newReaders(1), following: newReaders(maxFollowing)}
 	s.ending, s.end = context.WithCancel(context.Background())
 	for _, binary := range []string{c.Shim, c.Init} {
 		if _, err := os.Stat(binary); err != nil {

@@ -68,8 +68,13 @@ off exactly. Nothing is verified: that is for jail audit verify. Who may not rea
 
 // showRecords prints records of the log in dir, and says which lines are none.
 func (a *app) showRecords(dir string, records iter.Seq2[audit.Record, error], asJSON bool) error {
+	return a.showRecordsTo(a.print, dir, records, asJSON)
+}
+
+// showRecordsTo is showRecords by that way of printing.
+func (a *app) showRecordsTo(print func(write func(io.Writer) error) error, dir string, records iter.Seq2[audit.Record, error], asJSON bool) error {
 	bad := 0
-	err := a.print(func(w io.Writer) error {
+	err := print(func(w io.Writer) error {
 		header := !asJSON
 		for r, err := range records {
 			if told := (*supervisor.Error)(nil); errors.As(err, &told) {

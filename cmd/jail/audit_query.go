@@ -193,7 +193,9 @@ func (a *app) auditTailCommand() *cobra.Command {
 		Use:   "tail [flags]",
 		Short: "show the last records, and with -f those to come",
 		Long: `Show the last records that all of the conditions want. With --follow it goes on with those that are written from then on, until it is interrupted; --after says from
-which record on instead, so that a reader that was cut off goes on where it was.`,
+which record on instead, so that a reader that was cut off goes on where it was.
+
+Who may not read the log is shown the records of their own runs, by the daemon. With its end --follow ends, and says from where on to go on.`,
 		Example: "  jail audit tail\n  jail audit tail -f --type denied\n  jail audit tail -f --json --after 1742",
 		Args:    exactly(),
 	}
@@ -212,14 +214,20 @@ which record on instead, so that a reader that was cut off goes on where it was.
 		if *n < 0 {
 			return usage("", "--lines %d: want a number of records, from 0", *n)
 		}
-		d, ctx := a.logDir(*dir), followContext(cmd.Context(), *follow)
-		records := audit.Tail(ctx, d, f, *n)
 		if cmd.Flags().Changed("after") {
-			records = audit.Follow(ctx, d, f, *after)
-		} else if *dir == "" && !*follow && *n > 0 && a.mayNotRead() {
-			records = lastOf(a.askDaemon(cmd.Context(), q.request(f)), *n)
+			*n = all
 		}
-		return a.showRecords(d, records, *asJSON)
+		d, ctx := a.logDir(*dir), followContext(cmd.Context(), *follow)
+		var records iter.Seq2[audit.Record, error]
+		switch {
+		case *dir == "" && a.mayNotRead():
+			records = a.tailDaemon(cmd.Context(), supervisor.EventsRequest{After: after, RecordsRequest: q.request(f)}, *n, *follow)
+		case *n == all:
+			records = audit.Follow(ctx, d, f, *after)
+		default:
+			records = audit.Tail(ctx, d, f, *n)
+		}
+		return a.showRecordsTo(a.printAtOnce, d, records, *asJSON)
 	}
 	return cmd
 }

@@ -24,6 +24,11 @@ func (a *app) print(write func(w io.Writer) error) error {
 	return out.Flush()
 }
 
+// printAtOnce is print of what somebody waits for: each piece is seen as it is written.
+func (a *app) printAtOnce(write func(w io.Writer) error) error {
+	return write(sink{a.stdout, "standard output"})
+}
+
 // printJSON writes one value, indented, for people and programs alike.
 func (a *app) printJSON(v any) error {
 	return a.print(func(w io.Writer) error { return writeJSON(w, v, "  ") })

@@ -22,6 +22,7 @@ const (
 	PathMetrics    = "/v1/metrics"
 	PathPolicy     = "/v1/policy"
 	PathRecords    = "/v1/records"
+	PathEvents     = "/v1/events"
 	PathTools      = "/v1/tools"
 	PathPublishers = "/v1/publishers"
 )

@@ -87,6 +87,7 @@ var bodies = map[string]struct{ in, out, result reflect.Type }{
 	"POST /v1/workspaces/{id}/revert": {in: reflect.TypeFor[supervisor.RevertRequest](), out: reflect.TypeFor[workspace.Reverted]()},
 	"POST /v1/prune":                  {out: reflect.TypeFor[supervisor.Pruned]()},
 	"POST /v1/records":                {in: reflect.TypeFor[supervisor.RecordsRequest](), out: reflect.TypeFor[RecordLine]()},
+	"GET /v1/events":                  {out: reflect.TypeFor[json.RawMessage]()},
 	"POST /v1/tools":                  {in: reflect.TypeFor[bundle.Offer](), out: reflect.TypeFor[bundle.Installed]()},
 	"DELETE /v1/tools/{name}":         {out: reflect.TypeFor[bundle.Installed]()},
 	"PUT /v1/publishers/{name}":       {in: reflect.TypeFor[RingRequest](), out: reflect.TypeFor[struct{}]()},

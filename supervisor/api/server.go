@@ -29,6 +29,9 @@ type Server struct {
 
 	ending context.Context // done when no answer may wait for its client any more
 	end    context.CancelFunc
+
+	leaving context.Context // done when no request comes any more: what has no end of its own ends
+	leave   context.CancelFunc
 }
 
 // NewServer returns a server that is not listening yet.
@@ -36,6 +39,7 @@ func NewServer(s *supervisor.Supervisor, v Version) *Server {
 	v.PID = os.Getpid()
 	srv := &Server{s: s, version: v, quiet: quiet{last: time.Now()}}
 	srv.ending, srv.end = context.WithCancel(context.Background())
+	srv.leaving, srv.leave = context.WithCancel(context.Background())
 	srv.http = &http.Server{
 		Handler:           srv.quiet.count(srv.measured(srv.hurried(srv.routes()))),
 		ConnContext:       withPeer,
@@ -62,8 +66,9 @@ func (srv *Server) Serve(l net.Listener) error {
 // Hurry says that the daemon ends: a client that has stopped reading can hold up its answer from here on for a moment only.
 func (srv *Server) Hurry() { srv.end() }
 
-// Shutdown takes no more requests and waits for the answers that are under way, the results of runs among them.
+// Shutdown takes no more requests and waits for the answers that are under way, the results of runs among them. Streams of records end.
 func (srv *Server) Shutdown(ctx context.Context) error {
+	srv.leave()
 	err := srv.http.Shutdown(ctx)
 	sent := make(chan struct{})
 	go func() {
@@ -114,6 +119,7 @@ var routes = []route{
 	{method: "POST", path: PathPrune, answer: (*Server).prune},
 	{method: "DELETE", path: PathWorkspaces + "/{id}", answer: (*Server).discard},
 	{method: "POST", path: PathRecords, stream: (*Server).records},
+	{method: "GET", path: PathEvents, stream: (*Server).events},
 	{method: "POST", path: PathTools, answer: (*Server).installTool},
 	{method: "DELETE", path: PathTools + "/{name}", answer: (*Server).removeTool},
 	{method: "PUT", path: PathPublishers + "/{name}", answer: (*Server).setRing},

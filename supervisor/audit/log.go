@@ -195,6 +195,16 @@ func (l *Log) nudge() {
 	}
 }
 
+// Extent returns the numbers of the first record that is kept and of the last that is on disk. Where there is none the first is larger.
+func (l *Log) Extent() (first, last uint64, err error) {
+	err = l.hold(func() error {
+		from, err := l.cut()
+		first, last = from.size+1, l.at.size
+		return err
+	})
+	return first, last, err
+}
+
 // Close records what is queued and a last checkpoint, and gives everything back.
 func (l *Log) Close() error {
 	l.mu.Lock()
