@@ -167,6 +167,7 @@ func TestPull(t *testing.T) {
 	w.wants(asOther(second), 126, "only root may install")
 	w.wants(asOther("--output", stick+"/words", second), 0, "")
 	_, digest, _ := strings.Cut(second, "@")
+	w.wants(asOther("oci-layout:"+stick+"/words@"+digest), 126, "")
 	w.wants(w.pull("oci-layout:"+stick+"/words"), 2, "by its digest only")
 	w.wants(w.pull("oci-layout:"+stick+"/words@"+digest), 0, "")
 

@@ -179,6 +179,9 @@ func (s *Source) read() (*State, error) {
 		file, err := set.For(anywhere).Parse(syntax.Ceiling, s.options.Ceiling, state.ceiling)
 		state.ceilingErr, state.rules = err, file.Host
 	}
+	if state.ceilingErr != nil { // whom it names is not known
+		state.rules = syntax.Host{Run: &syntax.Audience{}}
+	}
 	s.admit(state)
 	state.Digest = state.digest()
 	return state, nil

@@ -187,14 +187,17 @@ func TestBrokenFromTheStart(t *testing.T) {
 	}
 }
 
-// With a ceiling that is broken from the start nothing runs, until it is mended.
+// With a ceiling that is broken from the start nothing runs, until it is mended, and nobody but root decides on what ran.
 func TestBrokenCeilingFromTheStart(t *testing.T) {
 	w := newWorld(t, map[string]string{"ceiling": "policy = 1\nx = 1\n"})
 	if _, ok, err := w.source.Current().Ceiling(syntax.Places{}); ok || err == nil {
 		t.Errorf("%v, %v", ok, err)
 	}
+	if run := w.source.Current().Rules().Run; run == nil || len(run.Users)+len(run.Groups) > 0 {
+		t.Errorf("it lets run %v", run)
+	}
 	w.write("ceiling", ceilingOf("32MiB"))
-	if w.memory() != 32<<20 {
+	if w.memory() != 32<<20 || w.source.Current().Rules().Run != nil {
 		t.Error("the mended ceiling is not in force")
 	}
 }

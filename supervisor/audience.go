@@ -8,8 +8,11 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// admits asks the ceiling whether a caller may use the profile, or bring a policy file.
+// admits asks the ceiling whether a caller may run tools, and use the profile or bring a policy file.
 func admits(rules syntax.Host, c Caller, req Request) error {
+	if !mayRun(rules, c) {
+		return mayOnlyLook(c)
+	}
 	if req.Policy != "" && rules.SignedBy != nil {
 		return refused(nil, "have it signed and put down as a profile, and name that with --profile", "policy %s is not allowed: the ceiling admits signed profiles only", req.PolicyName)
 	}

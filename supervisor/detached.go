@@ -186,10 +186,12 @@ func (s *Supervisor) Attach(ctx context.Context, c Caller, id string, streams St
 	}
 	d, about, err := s.findDetached(c, id)
 	hint := "jail logs -f " + id + " shows what it writes"
-	switch {
+	switch may := s.permissionsOf(c); {
 	case err != nil:
-	case !c.mayControl(about.UID):
+	case !c.mayControl(about.UID): // what is typed is done with its user's rights
 		err = refused(nil, hint, "run %s is another user's: you may look at it, and not attach to it", id)
+	case !may.run:
+		err = mayOnlyLook(c)
 	case d == nil && s.outputs.elsewhere(id):
 		err = &Error{Code: CodeBusy, Message: "the daemon before this one has run " + id + ", and carries it to its end", Hint: hint}
 	}

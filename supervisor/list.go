@@ -15,17 +15,11 @@ type RunInfo struct {
 	Usage *Usage `json:"usage,omitempty"` // so far
 }
 
-// mayControl reports whether a caller may end, attach to, commit and throw away what uid started, which lets see it as well.
+// mayControl reports whether it is the caller's own, or the caller is root.
 func (c Caller) mayControl(uid uint32) bool { return c.UID == 0 || c.UID == uid }
 
-// maySee reports whether a caller may look at what uid started: its user, root, and whom the ceiling lets read. To all others the answer is the same as for what
-// does not exist.
-func (s *Supervisor) maySee(c Caller, uid uint32) bool { return c.mayControl(uid) || s.readsAll(c) }
-
-// notTheirs refuses a change to a caller who may look.
-func notTheirs(what, id string) error {
-	return refused(nil, "that is for its user and for root", "%s %s is another user's: you may look at it, and not change it", what, id)
-}
+// maySee reports whether a caller may look at what uid started.
+func (s *Supervisor) maySee(c Caller, uid uint32) bool { return s.permissionsOf(c).sees(uid) }
 
 // List returns the live runs that the caller may see, those of other daemons on the same state too.
 func (s *Supervisor) List(c Caller) ([]RunInfo, error) {
@@ -33,9 +27,9 @@ func (s *Supervisor) List(c Caller) ([]RunInfo, error) {
 	if err != nil {
 		return nil, failed(err, "", "runs: %v", err)
 	}
-	infos, readsAll := []RunInfo{}, s.readsAll(c)
+	infos, may := []RunInfo{}, s.permissionsOf(c)
 	for _, st := range all {
-		if readsAll || c.mayControl(st.UID) {
+		if may.sees(st.UID) {
 			infos = append(infos, RunInfo{st, s.usageOf(st)})
 		}
 	}
@@ -138,7 +132,11 @@ func (s *Supervisor) Kill(c Caller, id string, signal int) error {
 	s.mu.Lock()
 	r := s.active[id]
 	s.mu.Unlock()
-	if r != nil && c.mayControl(r.job.caller.UID) {
+	may := s.permissionsOf(c)
+	if r != nil && may.sees(r.job.caller.UID) {
+		if err := may.change(r.job.caller.UID, "run", id); err != nil {
+			return err
+		}
 		r.end(cause{signal: signal})
 		return nil
 	}
@@ -146,8 +144,8 @@ func (s *Supervisor) Kill(c Caller, id string, signal int) error {
 	if err != nil {
 		return err
 	}
-	if !c.mayControl(st.UID) {
-		return notTheirs("run", id)
+	if err := may.change(st.UID, "run", id); err != nil {
+		return err
 	}
 	// Another daemon's: its control group is emptied, and that daemon writes the record.
 	leaf, err := cgroup.Open(s.leafOf(st))

@@ -109,9 +109,9 @@ func (s *Supervisor) Workspaces(c Caller) ([]WorkspaceInfo, error) {
 	if err != nil {
 		return nil, failed(err, "", "%v", err)
 	}
-	infos, readsAll := []WorkspaceInfo{}, s.readsAll(c)
+	infos, may := []WorkspaceInfo{}, s.permissionsOf(c)
 	for _, w := range all {
-		if !readsAll && !c.mayControl(w.Caller.UID) {
+		if !may.sees(w.Caller.UID) {
 			continue
 		}
 		info := WorkspaceInfo{Info: w, Commit: policy.CommitNever.String()}
@@ -131,11 +131,14 @@ func (s *Supervisor) Workspaces(c Caller) ([]WorkspaceInfo, error) {
 // getWorkspace opens a shadow for who may change it.
 func (s *Supervisor) getWorkspace(ctx context.Context, c Caller, id string) (*workspace.Workspace, error) {
 	w, err := s.seeWorkspace(ctx, c, id)
-	if err == nil && !c.mayControl(w.Info().Caller.UID) {
-		w.Close()
-		return nil, notTheirs("the shadow of run", id)
+	if err != nil {
+		return nil, err
 	}
-	return w, err
+	if err := s.permissionsOf(c).change(w.Info().Caller.UID, "the shadow of run", id); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
 }
 
 // seeWorkspace opens a shadow for who may look at it.

@@ -199,11 +199,12 @@ func (s *Supervisor) openSession(c Caller, id string) (*session, error) {
 	s.mu.Lock()
 	h := s.sessions[id]
 	s.mu.Unlock()
-	switch {
-	case h == nil || !s.maySee(c, h.uid):
+	may := s.permissionsOf(c)
+	if h == nil || !may.sees(h.uid) {
 		return nil, noSession(id)
-	case !c.mayControl(h.uid):
-		return nil, notTheirs("session", id)
+	}
+	if err := may.change(h.uid, "session", id); err != nil {
+		return nil, err
 	}
 	switch {
 	case h.ended():
@@ -224,11 +225,11 @@ func (h *session) info() SessionInfo {
 
 // Sessions lists the open sessions that the caller may see, the oldest first.
 func (s *Supervisor) Sessions(c Caller) []SessionInfo {
-	readsAll := s.readsAll(c)
+	may := s.permissionsOf(c)
 	s.mu.Lock()
 	var open []*session
 	for _, h := range s.sessions {
-		if c.mayControl(h.uid) || readsAll {
+		if may.sees(h.uid) {
 			open = append(open, h)
 		}
 	}
@@ -258,6 +259,9 @@ func (s *Supervisor) StopSession(ctx context.Context, c Caller, id string, req S
 	case FateDefault, FateKeep, FateDiscard, FateCommit:
 	default:
 		return Result{}, usage("fate %q: want keep, discard or commit", req.Fate)
+	}
+	if req.Fate == FateCommit && !c.mayControl(h.uid) { // it would be made with its user's rights
+		return Result{}, refused(nil, "stop it, and then jail commit "+id+" commits what your own rights allow", "session %s is another user's: you may end it, and not commit with its user's rights", id)
 	}
 	h.mu.Lock()
 	if req.Fate != FateDefault && !h.closed { // what reads it does so after the end of the jail

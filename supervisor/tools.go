@@ -35,7 +35,7 @@ func checkModule(entry bundle.ModuleEntry, module []byte) error {
 	return nil
 }
 
-// operator refuses everybody but root: what is installed, everybody runs. A user's daemon serves nobody but the user.
+// operator refuses everybody but root: who says whose bundles are believed has root run them. A user's daemon serves nobody but the user.
 func operator(c Caller, what string) error {
 	if c.UID != 0 && rootless.User() == nil {
 		return refused(nil, "use sudo", "%s: only root may", what)
@@ -46,7 +46,7 @@ func operator(c Caller, what string) error {
 // InstallTool verifies a bundle that was pulled and installs it; files are its files, in the order of the manifest. It is on record, and so is one
 // that was refused.
 func (s *Supervisor) InstallTool(ctx context.Context, c Caller, o bundle.Offer, files io.Reader) (bundle.Installed, error) {
-	if err := operator(c, "install a bundle"); err != nil {
+	if err := s.administrator(c, "install a bundle"); err != nil {
 		return bundle.Installed{}, err
 	}
 	o.Source = readable([]string{o.Source})[0]
@@ -82,8 +82,13 @@ func (s *Supervisor) onTools(ctx context.Context, c Caller, e audit.Event) error
 
 // RemoveTool takes a pulled bundle away; forget drops what was seen of its versions as well.
 func (s *Supervisor) RemoveTool(ctx context.Context, c Caller, name string, forget bool) (bundle.Installed, error) {
-	if err := operator(c, "remove a bundle"); err != nil {
+	if err := s.administrator(c, "remove a bundle"); err != nil {
 		return bundle.Installed{}, err
+	}
+	if forget {
+		if err := operator(c, "forget which versions of a bundle there were"); err != nil {
+			return bundle.Installed{}, err
+		}
 	}
 	in, err := s.store().Remove(name, forget, func(in bundle.Installed) error {
 		return s.onTools(ctx, c, audit.ToolRemoved{Bundle: in.Name, Version: in.Version, Publisher: in.Publisher, Digest: in.Manifest, Forgotten: forget})

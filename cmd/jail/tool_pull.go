@@ -180,10 +180,11 @@ func (p *puller) dir(ref oci.Reference) (string, func() error, error) {
 	switch {
 	case p.output != "":
 		return p.output, nothing, nil
-	case os.Geteuid() != 0:
-		return "", nil, &supervisor.Error{Code: supervisor.CodeRefused, Message: "only root may install a bundle", Hint: "use sudo, or --output DIR to fetch it only"}
 	case ref.Layout != "":
 		return ref.Layout, nothing, nil
+	case os.Geteuid() != 0:
+		return "", nil, &supervisor.Error{Code: supervisor.CodeRefused, Message: "only root may install a bundle that is still to be fetched",
+			Hint: "use sudo, or --output DIR to fetch it only, from where whom [permissions.administer] names may install it"}
 	}
 	sum := sha256.Sum256([]byte(ref.Registry + "/" + ref.Repository))
 	base := filepath.Join(p.app.config.Tools, "pull")

@@ -18,6 +18,10 @@ type Host struct {
 	Profiles map[string]Audience
 	// Read says who may look at the runs of all users, and read all records, besides root.
 	Read Audience
+	// Run says who may run tools and decide on what they left, besides root. Nil leaves that to all who may connect.
+	Run *Audience
+	// Administer says who may decide on the runs of other users, but for root's, and install tools, besides root.
+	Administer Audience
 }
 
 // An Audience is who may use a profile: users and groups of the host, by name or number.
@@ -93,10 +97,7 @@ func (r *reader) audiences(key string, v *node) {
 			}
 		}
 		var a Audience
-		r.table(itemKey, item, map[string]func(string, *node){
-			"users":  func(k string, v *node) { a.Users = r.texts(k, v, checkAudience) },
-			"groups": func(k string, v *node) { a.Groups = r.texts(k, v, checkAudience) },
-		})
+		r.audience(itemKey, item, &a)
 		r.draft.host.Profiles[name] = a
 	}
 }
@@ -105,13 +106,25 @@ func (r *reader) permissions(key string, v *node) {
 	if !r.ceilingOnly(key, v) {
 		return
 	}
-	r.table(key, v, map[string]func(string, *node){"read": func(k string, v *node) {
-		r.draft.at[k] = v.pos
-		r.table(k, v, map[string]func(string, *node){
-			"users":  func(k string, v *node) { r.draft.host.Read.Users = r.texts(k, v, checkAudience) },
-			"groups": func(k string, v *node) { r.draft.host.Read.Groups = r.texts(k, v, checkAudience) },
-		})
-	}})
+	who := func(a func() *Audience) func(string, *node) {
+		return func(k string, v *node) {
+			r.draft.at[k] = v.pos
+			r.audience(k, v, a())
+		}
+	}
+	host := &r.draft.host
+	r.table(key, v, map[string]func(string, *node){
+		"read":       who(func() *Audience { return &host.Read }),
+		"run":        who(func() *Audience { host.Run = &Audience{}; return host.Run }),
+		"administer": who(func() *Audience { return &host.Administer }),
+	})
+}
+
+func (r *reader) audience(key string, v *node, a *Audience) {
+	r.table(key, v, map[string]func(string, *node){
+		"users":  func(k string, v *node) { a.Users = r.texts(k, v, checkAudience) },
+		"groups": func(k string, v *node) { a.Groups = r.texts(k, v, checkAudience) },
+	})
 }
 
 func checkAudience(name string) error {

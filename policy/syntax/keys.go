@@ -60,6 +60,10 @@ var plainKeys = []Key{
 	{"profiles.NAME.groups", `["dev"]`, "in a ceiling: whose members may use a profile"},
 	{"permissions.read.users", `["auditor"]`, "in a ceiling: who may look at the runs of all users and read all records"},
 	{"permissions.read.groups", `["adm"]`, "in a ceiling: whose members may look at the runs of all users and read all records"},
+	{"permissions.run.users", `["alice"]`, "in a ceiling: who may run tools and decide on what they left; where it is not said, all who may connect"},
+	{"permissions.run.groups", `["dev"]`, "in a ceiling: whose members may run tools and decide on what they left"},
+	{"permissions.administer.users", `["carol"]`, "in a ceiling: who may decide on the runs of other users, but for root's, and install tools"},
+	{"permissions.administer.groups", `["ops"]`, "in a ceiling: whose members may decide on the runs of other users, but for root's, and install tools"},
 }
 
 // Keys returns every key there is.

@@ -34,8 +34,12 @@ func Schema() []byte {
 	props["signed"] = object{"type": "object", "additionalProperties": false, "required": []string{"by"}, "properties": object{"by": describedTexts("signed.by")}}
 	props["profiles"] = object{"type": "object", "additionalProperties": object{"type": "object", "additionalProperties": false,
 		"properties": object{"users": describedTexts("profiles.NAME.users"), "groups": describedTexts("profiles.NAME.groups")}}}
-	props["permissions"] = object{"type": "object", "additionalProperties": false, "properties": object{"read": object{"type": "object", "additionalProperties": false,
-		"properties": object{"users": describedTexts("permissions.read.users"), "groups": describedTexts("permissions.read.groups")}}}}
+	permissions := object{}
+	for _, name := range []string{"read", "run", "administer"} {
+		key := "permissions." + name
+		permissions[name] = object{"type": "object", "additionalProperties": false, "properties": object{"users": describedTexts(key + ".users"), "groups": describedTexts(key + ".groups")}}
+	}
+	props["permissions"] = object{"type": "object", "additionalProperties": false, "properties": permissions}
 	root["required"] = []string{"policy"}
 	root["$schema"], root["$id"] = "https://json-schema.org/draft/2020-12/schema", SchemaID
 	root["title"] = "Policy of jail"
