@@ -24,7 +24,7 @@ func TestCompileWaitsNoLongerThanTheDaemon(t *testing.T) {
 		told := make(chan error, 1)
 		go func() {
 			defer leave()
-			told <- s.compiled(t.Context(), &job{})
+			told <- s.compiled(t.Context(), &job{cached: &cacheHold{}})
 		}()
 		synctest.Wait()
 		s.end()

@@ -26,7 +26,7 @@ func TestInspectIsBounded(t *testing.T) {
 		}
 	}
 	record(entries...)
-	s, root := &Supervisor{config: Config{LogDir: dir}, runs: openRuns(t)}, Caller{}
+	s, root := &Supervisor{config: Config{LogDir: dir}, policies: shipped(t), runs: openRuns(t), readers: newReaders(1)}, Caller{}
 	if in, err := s.Inspect(t.Context(), root, "many"); err != nil || len(in.Records) != maxInspected || in.Truncated {
 		t.Errorf("%d records, truncated %v, %v", len(in.Records), in.Truncated, err)
 	}

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/runners"
 )
 
@@ -30,11 +29,7 @@ func TestOutcomes(t *testing.T) {
 
 // What is counted of runs is what their results say; and a dashboard asks for nothing that is not there.
 func TestMeters(t *testing.T) {
-	source, err := profiles.Open(profiles.Options{Dir: t.TempDir(), Ceiling: t.TempDir() + "/none", Record: func(profiles.Change) error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Supervisor{config: Config{Version: "test"}, policies: source, queue: newQueue(small()), active: map[string]*run{}}
+	s := &Supervisor{config: Config{Version: "test"}, policies: shipped(t), queue: newQueue(small()), active: map[string]*run{}}
 	s.meters = newMeters(s)
 	s.log = &timedLog{s: s}
 	s.meters.ended(&Result{Denied: []runners.Denial{{Layer: "wasi", Count: 3}}, Limit: &LimitHit{Name: "memory"}, Usage: Usage{FetchRequests: 2, FetchBytesIn: 10, CPUMS: 1500}}, 70*time.Millisecond)

@@ -20,7 +20,7 @@ func TestOutputsElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, caller := &Supervisor{outputs: after}, Caller{}
+	s, caller := &Supervisor{outputs: after, policies: shipped(t)}, Caller{}
 	caller.UID = 7
 	if _, err := (detachedWriter{d, streamOut}).Write([]byte("one ")); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestOutputsElsewhere(t *testing.T) {
 // Who asks again for a run that has not begun is told what becomes of it, as who asked first.
 func TestDetachAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, req := &Supervisor{outputs: newOutputs(t)}, DetachRequest{Request: Request{ID: "run", Tool: "true"}}
+		s, req := &Supervisor{outputs: newOutputs(t), ending: t.Context()}, DetachRequest{Request: Request{ID: "run", Tool: "true"}}
 		for _, refused := range []*Error{nil, {Code: CodeBusy, Message: "no room"}} {
 			d, _, err := s.outputs.add(detachedAbout{ID: "run", Digest: req.digest(), Started: time.Now()}, false)
 			if err != nil {

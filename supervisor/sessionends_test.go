@@ -30,7 +30,7 @@ func (h *session) locked(f func()) {
 // and one that was refused begins it anew.
 func TestSessionIdles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := openedSession(&Supervisor{sessions: map[string]*session{}}, "s")
+		h := openedSession(&Supervisor{policies: shipped(t), sessions: map[string]*session{}}, "s")
 		h.locked(h.rest)
 		prepared := func() (leave func()) {
 			t.Helper()
@@ -72,7 +72,7 @@ func TestSessionIdles(t *testing.T) {
 
 // What is being ended is open to nobody, whatever it was before; and its id is not taken for that of the next one.
 func TestSessionIsEnded(t *testing.T) {
-	s := &Supervisor{sessions: map[string]*session{}}
+	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{}}
 	h := openedSession(s, "s")
 	if open, err := s.openSession(callerNumber(0), "s"); open != h || err != nil {
 		t.Fatal(open, err)
@@ -102,7 +102,7 @@ func TestSessionIsEnded(t *testing.T) {
 
 // Who waited for the end of a session finds its id free.
 func TestSessionIsDroppedAtItsEnd(t *testing.T) {
-	s := &Supervisor{sessions: map[string]*session{}, active: map[string]*run{"s": {}}}
+	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{}, active: map[string]*run{"s": {}}}
 	s.meters = newMeters(s)
 	h := openedSession(s, "s")
 	if res := h.run.carry(t.Context(), Streams{}); res.Error == nil || res.Error.Code != CodeUsage { // the id of a run
@@ -116,7 +116,7 @@ func TestSessionIsDroppedAtItsEnd(t *testing.T) {
 
 // What becomes of the shadow is the session's: invocations read the request that it was started with.
 func TestSessionFate(t *testing.T) {
-	s := &Supervisor{sessions: map[string]*session{}}
+	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{}}
 	h := openedSession(s, "s")
 	h.run.job.req.Fate = FateDiscard
 	close(h.run.done)

@@ -15,7 +15,7 @@ func requestNamed(id string) SessionRequest { return SessionRequest{Request: Req
 
 // A thousand sessions are not taken: one user has so many, all users together so many, and who has none yet is not kept out by who has.
 func TestSessionsAreBounded(t *testing.T) {
-	s := &Supervisor{sessions: map[string]*session{}}
+	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{}}
 	take := func(uid uint32, id string) error {
 		_, err := s.admitSession(callerNumber(uid), requestNamed(id), &session{digest: requestNamed(id).digest()})
 		return err

@@ -31,7 +31,7 @@ func (c client) Read(p []byte) (int, error) {
 func TestAttachedClientsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutputs(t)
-		s := &Supervisor{outputs: o}
+		s := &Supervisor{outputs: o, policies: shipped(t)}
 		d := o.mustAdd(t, "typed", 7, time.Now())
 		attach := func(text string) (leave func()) {
 			ctx, cancel := context.WithCancel(t.Context())
