@@ -209,7 +209,7 @@ func TestCutOffRunIsReviewed(t *testing.T) {
 
 // T-416: two hundred parallel starts with one daemon all succeed, or are told that it is busy, and no two have one id.
 func TestStartStorm(t *testing.T) {
-	starts := max(200/slower(), 20) // as many as have their wall time on such a processor
+	starts := max(200/slower(), 10) // as many as have their wall time on such a processor
 	h := newHost(t)
 	d := h.daemon()
 	ids, errs := make([]string, starts), make([]error, starts)

@@ -147,7 +147,7 @@ func TestStdin(t *testing.T) {
 
 // A gibibyte goes through with no more memory than a few buffers, on either side.
 func TestLargeStdin(t *testing.T) {
-	size := 1 << 30 / min(slower(), 8) // more than it may hold
+	size := 1 << 30 / min(slower(), 12) // more than it may hold
 	h := newHost(t)
 	d := h.daemon()
 	cmd := h.command("run", "--id", "large", "--limit", "memory=64MiB", "--", h.probe, "count")

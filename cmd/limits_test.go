@@ -87,7 +87,7 @@ func TestFloodWithoutReader(t *testing.T) {
 	d := h.daemon()
 	h.wants(h.jail("run", "--", h.probe), 0, "")
 	before := residentKiB(t, d.cmd.Process.Pid)
-	cmd := h.command("run", "--id", "flood", "--no-workspace", "--limit", "wall=2s", "--", h.probe, "flood", "1000")
+	cmd := h.command("run", "--id", "flood", "--no-workspace", "--limit", "wall="+(2*time.Second*time.Duration(min(slower(), 10))).String(), "--", h.probe, "flood", "1000")
 	in, out, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
