@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, environ: environ}
 	exe, err := os.Executable()
 	if err != nil {
-		return a.exit(err)
+		return a.exit(&supervisor.Error{Code: supervisor.CodeLayer, Message: "layer proc cannot be set up here: " + err.Error(), Hint: "mount -t proc proc /proc: jail finds its own programs by it"})
 	}
 	a.exe, a.config = exe, supervisor.Default(exe, a.getenv).ForCaller(a.getenv)
 	root := a.root()
