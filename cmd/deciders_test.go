@@ -33,7 +33,7 @@ func TestWhoDecides(t *testing.T) {
 		}
 		for _, line := range []string{
 			"run --quiet --detach --id NAME-kept --workspace DIR --keep -- cp -v seed made", "wait NAME-kept",
-			"run --quiet --detach --input --id NAME-alive --no-workspace -- cat", "session start --id NAME-opened --workspace DIR",
+			"run --quiet --detach --input --id NAME-alive --no-workspace --limit wall=10m -- cat", "session start --id NAME-opened --workspace DIR",
 		} {
 			h.wants(say(uid, strings.NewReplacer("NAME", name, "DIR", dir).Replace(line)), 0, "")
 		}

@@ -147,7 +147,7 @@ func TestStdin(t *testing.T) {
 
 // A gibibyte goes through with no more memory than a few buffers, on either side.
 func TestLargeStdin(t *testing.T) {
-	size := 1 << 30 / min(slower(), 12) // more than it may hold
+	blocks := 1024 / min(slower(), 12) // still more than it may hold
 	h := newHost(t)
 	d := h.daemon()
 	cmd := h.command("run", "--id", "large", "--limit", "memory=64MiB", "--", h.probe, "count")
@@ -161,14 +161,14 @@ func TestLargeStdin(t *testing.T) {
 		t.Fatal(err)
 	}
 	block := make([]byte, 1<<20)
-	for range size / len(block) {
+	for range blocks {
 		if _, err := in.Write(block); err != nil {
 			t.Fatal(err)
 		}
 	}
 	client, daemon := peakKiB(t, cmd.Process.Pid), peakKiB(t, d.cmd.Process.Pid)
 	in.Close()
-	if err := cmd.Wait(); err != nil || out.String() != strconv.Itoa(size)+" <nil>\n" {
+	if err := cmd.Wait(); err != nil || out.String() != strconv.Itoa(blocks*len(block))+" <nil>\n" {
 		t.Errorf("%v: %q", err, out.String())
 	}
 	t.Logf("peak of jail %d KiB, of jaild %d KiB", client, daemon)
