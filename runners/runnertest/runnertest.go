@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -41,17 +40,12 @@ type Runner func(t testing.TB, r Run) Result
 // Build builds the suite's tool for a system and processor of Go's, and returns where it is.
 func Build(t testing.TB, dir, goos, goarch string) string {
 	t.Helper()
-	_, here, _, ok := runtime.Caller(0)
-	if !ok {
-		t.Fatal("bug: no caller")
-	}
 	name := "tool"
 	if goos == "wasip1" {
 		name = "tool.wasm"
 	}
 	path := filepath.Join(dir, name)
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", path, ".")
-	cmd.Dir = filepath.Join(filepath.Dir(here), "testdata", "tool")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/jail-sandbox/jail/runners/runnertest/testdata/tool")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build of the tool: %v\n%s", err, out)
