@@ -23,7 +23,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usage(cmd.CommandPath()+" --help", "%s: %v", cmd.CommandPath(), err)
+		return usage(cmd.CommandPath()+" --help", "%s: %v", cmd.CommandPath(), flagValue(err))
 	})
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(a.stdout, cmd) })
 	root.SetHelpCommand(a.helpCommand())
