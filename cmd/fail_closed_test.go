@@ -38,7 +38,8 @@ var errnos = map[string]string{
 var harmless = []struct{ pattern, why string }{
 	{`^\S+ openat r (/sys/(kernel|fs/cgroup/[^ ]*/cpu\.(cfs|max))|/proc/self/(maps|cgroup|mountinfo|exe)$|/proc/filesystems$)`, "the Go runtime and libraries tune themselves by it"},
 	{`^\S+ (pidfd_open|pidfd_send_signal|waitid|clone 0x5100)\b`, "the Go runtime asks whether there are pidfds, and waits in the older way"},
-	{`^(jaild|shim) prlimit64 7$`, "the Go runtime asks for as many files as may be open, where it may have more"},
+	{`^\S+ prlimit64 7 soft$`, "the Go runtime asks for as many files as may be open, where it may have more"},
+	{`^shim prlimit64 8 unlimited$`, "libcontainer wants to lock memory for its filter of devices, which no kernel since 5.11 counts as such"},
 	{`^jaild openat r .*/bin/(jaild|bundles/)`, "a bundle that cannot be read has no commands, and this tool is in none"},
 	{`^jaild openat r .*/state/modules/(secret|H|H/wazero[^/]*)$`, "the secret is read again; what was compiled is compiled anew"},
 	{`^(jaild|shim-init) openat r /etc/passwd$`, "a home directory that is not known; libcontainer needs none"},

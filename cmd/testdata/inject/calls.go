@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -155,7 +156,7 @@ var calls = map[uint64]call{
 	unix.SYS_IOCTL: {"ioctl", func(tid int, r *unix.PtraceRegs) (string, bool) {
 		return fmt.Sprintf("%#x %s", r.Rsi, tidy(file(tid, r.Rdi))), true
 	}},
-	unix.SYS_PRLIMIT64: {"prlimit64", func(_ int, r *unix.PtraceRegs) (string, bool) { return fmt.Sprint(r.Rsi), r.Rdx != 0 }},
+	unix.SYS_PRLIMIT64: {"prlimit64", limited},
 	unix.SYS_KILL:      {"kill", plain}, unix.SYS_PIDFD_OPEN: {"pidfd_open", plain}, unix.SYS_PIDFD_SEND_SIGNAL: {"pidfd_send_signal", plain},
 	unix.SYS_WAIT4: {"wait4", plain}, unix.SYS_WAITID: {"waitid", plain}, unix.SYS_GETSOCKOPT: {"getsockopt", plain}, unix.SYS_GETGROUPS: {"getgroups", plain},
 }
@@ -173,6 +174,21 @@ func cloned3(tid int, r *unix.PtraceRegs) (string, bool) {
 	}
 	flags := binary.LittleEndian.Uint64(b)
 	return fmt.Sprintf("%#x", flags), flags&unix.CLONE_THREAD == 0
+}
+
+// limited is which limit is set, and whether the soft one alone, or no limit at all.
+func limited(tid int, r *unix.PtraceRegs) (string, bool) {
+	const size = 8
+	what := fmt.Sprint(r.Rsi)
+	switch now := memory(tid, r.Rdx, 2*size); {
+	case len(now) < 2*size:
+		return what, false
+	case binary.LittleEndian.Uint64(now) == math.MaxUint64:
+		what += " unlimited"
+	case binary.LittleEndian.Uint64(now) < binary.LittleEndian.Uint64(now[size:]):
+		what += " soft"
+	}
+	return what, true
 }
 
 // identity leaves out the question for the present id.
