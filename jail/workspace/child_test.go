@@ -249,6 +249,16 @@ func (f *fixture) run(w *Workspace, o order) answer {
 
 func (f *fixture) child(lower, upper *os.File, o order) answer {
 	f.t.Helper()
+	a := f.ask(lower, upper, o)
+	if a.Err != "" {
+		f.t.Fatalf("child: %s", a.Err)
+	}
+	return a
+}
+
+// ask is child for a shadow that may be refused.
+func (f *fixture) ask(lower, upper *os.File, o order) answer {
+	f.t.Helper()
 	o.Target = f.target
 	text, err := json.Marshal(o)
 	must(f.t, err)
@@ -261,9 +271,6 @@ func (f *fixture) child(lower, upper *os.File, o order) answer {
 	must(f.t, err)
 	var a answer
 	must(f.t, json.Unmarshal(out, &a))
-	if a.Err != "" {
-		f.t.Fatalf("child: %s", a.Err)
-	}
 	return a
 }
 

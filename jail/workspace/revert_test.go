@@ -175,11 +175,14 @@ func TestRevertBringsAttributesBack(t *testing.T) {
 			_, err = w.Revert(t.Context(), RevertOptions{})
 			must(t, err)
 			for _, p := range []string{"edit", "gone", "d/x"} {
-				full := filepath.Join(f.real, p)
+				full, mine := filepath.Join(f.real, p), p
+				if where != "the same file system" && olderThan(t, 6, 6) { // where a tmpfs takes none
+					mine = ""
+				}
 				st, err := os.Stat(full)
 				must(t, err)
-				if !st.ModTime().Equal(long) || st.Mode().Perm() != 0o640 || attribute(t, full, "user.mine") != p {
-					t.Errorf("%s: %v %v", p, st.ModTime(), st.Mode())
+				if got := attribute(t, full, "user.mine"); !st.ModTime().Equal(long) || st.Mode().Perm() != 0o640 || got != mine {
+					t.Errorf("%s: %v %v %q", p, st.ModTime(), st.Mode(), got)
 				}
 			}
 			after, err := os.Stat(filepath.Join(f.real, "edit"))
