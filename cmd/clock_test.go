@@ -35,7 +35,7 @@ func TestClockJumps(t *testing.T) {
 			h := newHost(t)
 			d := h.daemon()
 			h.wants(h.jail("session", "start", "--id", "idle", "--profile", "default"), 0, "")
-			patient := h.live("patient", "--profile", "default", "--limit", "wall=30m")
+			patient := h.live("patient", "--policy", h.patient())
 			limited := make(chan supervisor.Result, 1)
 			const wall = 5 * time.Second
 			begun := time.Now()

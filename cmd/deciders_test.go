@@ -33,9 +33,9 @@ func TestWhoDecides(t *testing.T) {
 		}
 		for _, line := range []string{
 			"run --quiet --detach --id NAME-kept --workspace DIR --keep -- cp -v seed made", "wait NAME-kept",
-			"run --quiet --detach --input --id NAME-alive --no-workspace --limit wall=10m -- cat", "session start --id NAME-opened --workspace DIR",
+			"run --quiet --detach --input --id NAME-alive --no-workspace --policy PATIENT -- cat", "session start --id NAME-opened --workspace DIR",
 		} {
-			h.wants(say(uid, strings.NewReplacer("NAME", name, "DIR", dir).Replace(line)), 0, "")
+			h.wants(say(uid, strings.NewReplacer("NAME", name, "DIR", dir, "PATIENT", h.patient()).Replace(line)), 0, "")
 		}
 	}
 	h.write("ceiling", "policy = 1\n[permissions.run]\nusers = [\"12345\", \"nosuchuser\"]\n[permissions.administer]\nusers = [\"12348\"]\ngroups = [\"12399\", \"nosuchgroup\"]\n")

@@ -248,6 +248,16 @@ func (h *host) live(id string, flags ...string) *liveRun {
 	return h.liveWith(h.command(append(append([]string{"run", "--id", id}, flags...), "--", h.probe, "lines")...), id)
 }
 
+// patient is the default profile with more time, for a run that is to outlast what a slow processor does beside it.
+func (h *host) patient() string {
+	h.t.Helper()
+	path := filepath.Join(h.root, "patient.toml")
+	if err := os.WriteFile(path, []byte("policy = 1\nname = \"patient\"\ninclude = [\"default\"]\n[limits]\nwall = \"10m\"\n"), 0o644); err != nil {
+		h.t.Fatal(err)
+	}
+	return path
+}
+
 func (h *host) liveWith(cmd *exec.Cmd, id string) *liveRun {
 	h.t.Helper()
 	r := &liveRun{h: h, id: id, cmd: cmd, err: &bytes.Buffer{}}

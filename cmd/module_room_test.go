@@ -43,7 +43,7 @@ func TestCompiledModulesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := h.daemon()
-	live := h.live("under-way", "--limit", "wall=10m")
+	live := h.live("under-way", "--policy", h.patient())
 	begun := h.compiledModules()
 	for n := range byte(3) {
 		h.wants(h.jail("run", "--", h.variant(n)), 0, "")

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/jailtest/kernel"
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
@@ -315,7 +316,11 @@ s = socket.socket(); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.
 tries("reuse", lambda: s.bind(("127.0.0.1", 3128)))
 print(urllib.request.urlopen("https://up.example.com/granted/hello").read())
 `)
-	if want := "listen 13\nconnect 13\nown 98\nreuse 98\nb'hello from outside"; !strings.HasPrefix(r.Stdout, want) {
+	want := "listen 13\nconnect 13\nown 98\nreuse 98\nb'hello from outside"
+	if kernel.OlderThan(t, 6, 7) { // whose Landlock knows no ports: the loopback is the jail's own all the same, with nothing on it but the proxy
+		want = "listen yes\nconnect 111\nown 98\nreuse 98\nb'hello from outside"
+	}
+	if !strings.HasPrefix(r.Stdout, want) {
 		t.Errorf("%+v\nwant %s", r, want)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/jail/jailtest/kernel"
 )
 
 var keepAll = Retention{For: time.Hour, Bytes: 1 << 30}
@@ -176,7 +177,7 @@ func TestRevertBringsAttributesBack(t *testing.T) {
 			must(t, err)
 			for _, p := range []string{"edit", "gone", "d/x"} {
 				full, mine := filepath.Join(f.real, p), p
-				if where != "the same file system" && olderThan(t, 6, 6) { // where a tmpfs takes none
+				if where != "the same file system" && kernel.OlderThan(t, 6, 6) { // where a tmpfs takes none
 					mine = ""
 				}
 				st, err := os.Stat(full)

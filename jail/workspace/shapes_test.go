@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/jail-sandbox/jail/jail/jailtest/kernel"
 )
 
 // Directories of other shapes than a plain one: each is shadowed, committed and reverted, with all that is in it left as it was.
@@ -163,7 +164,7 @@ func TestFileSystems(t *testing.T) {
 		must(t, syscall.Mount("none", f.real, "tmpfs", 0, "mode=755"))
 		defer syscall.Unmount(f.real, syscall.MNT_DETACH)
 		f.write("f", "gone", "d/g", "l -> f")
-		if olderThan(t, 6, 3) { // where a tmpfs cannot map owners
+		if kernel.OlderThan(t, 6, 3) { // where a tmpfs cannot map owners
 			w := f.prepareAs("w", Caller{}, 8<<20, 500)
 			lower, err := w.Lower()
 			must(t, err)
@@ -206,16 +207,4 @@ func TestFileSystems(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
-}
-
-// olderThan looks at the release of the kernel (uname(2)).
-func olderThan(t *testing.T, major, minor int) bool {
-	t.Helper()
-	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	must(t, err)
-	var a, b int
-	if _, err := fmt.Sscanf(string(text), "%d.%d", &a, &b); err != nil {
-		t.Fatalf("%q: %v", text, err)
-	}
-	return a < major || a == major && b < minor
 }
