@@ -96,7 +96,7 @@ func (s *Supervisor) Detach(ctx context.Context, c Caller, req DetachRequest) (D
 		return s.awaitDetached(ctx, req.ID, d)
 	}
 	request := req.Request
-	request.Limits = append(append([]string{}, req.Limits...), "output="+maxDetachedOutput)
+	request.Limits = append(append([]string{}, req.Limits...), detachedOutput)
 	streams := Streams{Out: detachedWriter{d, streamOut}, Err: detachedWriter{d, streamErr}, Tracked: leave, Started: func() { close(d.started) }}
 	if d.in != nil {
 		streams.In = d.in

@@ -20,7 +20,7 @@ type Result struct {
 	Truncated bool             `json:"truncated"`
 	Limit     *LimitHit        `json:"limit"`
 	Denied    []runners.Denial `json:"denied"`
-	Warnings  []string         `json:"warnings,omitempty"` // of what the policy lets through that it does not grant
+	Warnings  []string         `json:"warnings,omitempty"` // of what the policy lets through that it does not grant, and of flags that change nothing
 	Usage     Usage            `json:"usage"`
 	Changes   Changes          `json:"changes"`
 	Workspace string           `json:"workspace,omitempty"` // kept, discarded or committed

@@ -68,7 +68,7 @@ func (s *Supervisor) Run(ctx context.Context, c Caller, req Request, streams Str
 
 func (s *Supervisor) newRun(j *job) *run {
 	return &run{s: s, job: j, done: make(chan struct{}),
-		result: Result{ID: string(j.id), Session: j.session(), Policy: j.eff.Digest(), Denied: []runners.Denial{}, Warnings: reportWarnings(j.eff)}}
+		result: Result{ID: string(j.id), Session: j.session(), Policy: j.eff.Digest(), Denied: []runners.Denial{}, Warnings: append(reportWarnings(j.eff), j.idleLimits()...)}}
 }
 
 // carry does a run that was decided.
