@@ -70,6 +70,9 @@ func (srv *Server) Hurry() { srv.end() }
 func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.leave()
 	err := srv.http.Shutdown(ctx)
+	if errors.Is(err, net.ErrClosed) {
+		err = nil // the listener was closed before, which Serve has yet to see
+	}
 	sent := make(chan struct{})
 	go func() {
 		srv.streams.Wait()
