@@ -63,7 +63,7 @@ var harmless = []struct{ pattern, why string }{
 	{`^shim unlinkat (/sys/fs/cgroup/|.*/state/runs/)`, "libcontainer tries again"},
 	{`^shim openat r .*/state/runs/`, "libcontainer tries again"},
 	{`^shim (openat2 p|openat r|fstatfs) /sys/fs/cgroup$`, "libcontainer opens files of control groups by their names instead, as where there is no openat2"},
-	{`^shim(-init)? (open_tree /|fsopen proc|fsconfig \d (subset|hidepid)?|fsmount |fstatfs /|openat2? [rp] (/N|\.|/thread-self)[^ ]*|fcntl 0x40[6a] 0x0|openat p /jail-shim)$`,
+	{`^shim(-init)? (open_tree /(proc)?|fsopen proc|fsconfig \d (subset|hidepid)?|fsmount |fstatfs /|openat2? [rp] (/N|\.|/thread-self)[^ ]*|fcntl 0x40[6a] 0x0|openat p /jail-shim)$`,
 		"libcontainer has a second way to a proc that nobody can have replaced, and to a copy of its own program"},
 	{`^shim-init mount /  0x1021$`, "libcontainer tries it with fewer flags first, which the kernel never takes here"},
 	{`^shim(-init)? close_range\b`, "libcontainer marks the descriptors one by one instead"},

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
 // stranger is a user that the host does not know.
@@ -82,6 +84,14 @@ func (h *host) daemonOf(cmd *exec.Cmd, log io.Writer) *sharedDaemon {
 // admit lets every user connect.
 func (d *sharedDaemon) admit() {
 	d.h.t.Helper()
+	c, err := api.Dial(d.h.t.Context(), d.socket)
+	if err != nil {
+		d.h.t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Version(d.h.t.Context()); err != nil { // from here on it leaves the socket's mode alone
+		d.h.t.Fatal(err)
+	}
 	if err := os.Chmod(d.socket, 0o666); err != nil {
 		d.h.t.Fatal(err)
 	}
