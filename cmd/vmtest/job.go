@@ -114,11 +114,7 @@ func lastJob(ctx context.Context, c config, _ io.Writer) (job, error) {
 	if c.tests != "" {
 		testFlags += " -test.run=" + c.tests
 	}
-	who := "root\n"
-	if c.user {
-		who = "root user\n"
-	}
-	for name, text := range map[string]string{"chosen": lines.String(), "flags": testFlags + "\n", "who": who} {
+	for name, text := range map[string]string{"chosen": lines.String(), "flags": testFlags + "\n", "who": strings.Join(c.as, " ") + "\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			return j, err
 		}

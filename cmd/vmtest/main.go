@@ -20,12 +20,12 @@ import (
 
 const help = `vmtest runs the test suite in virtual machines with other kernels. It needs root, a Debian machine, and make build to have run.
 
-usage: vmtest [-kernels LIST] [-packages LIST] [-run REGEXP] [-as root] [-short] [-bound TIME] [-dir DIR] [-o FILE] [-fresh] [-again]
+usage: vmtest [-kernels LIST] [-packages LIST] [-run REGEXP] [-as LIST] [-short] [-bound TIME] [-dir DIR] [-o FILE] [-fresh] [-again]
 
   -kernels LIST   of 6.1, 6.12 and newest (default all)
   -packages LIST  of directories of the tree (default all with tests that can run without compilers)
   -run REGEXP     only the tests that it matches, as of go test
-  -as root        leaves out what a user without rights can do
+  -as LIST        of root and user: who runs the tests (default both, one after the other)
   -short          gives the tests -test.short
   -bound TIME     stops a machine after so long, and reports what it then had not done (default 150m)
   -dir DIR        where images, binaries and logs are kept (default bin/.build/vm)
@@ -42,7 +42,8 @@ examples: vmtest -kernels 6.12 -packages jail/launch,jail/cgroup
 // A config is what the command line says.
 type config struct {
 	kernels, packages []string
-	user, short       bool
+	as                []string // who runs the tests
+	short             bool
 	fresh, again      bool
 	bound             time.Duration
 	dir, tree         string
@@ -58,7 +59,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.Usage = func() { fmt.Fprint(stderr, help) }
 	kernels := flags.String("kernels", strings.Join(kernelNames(), ","), "")
 	packages := flags.String("packages", "", "")
-	who := flags.String("as", "", "")
+	who := flags.String("as", "root,user", "")
 	var c config
 	flags.BoolVar(&c.short, "short", false, "")
 	flags.BoolVar(&c.fresh, "fresh", false, "")
@@ -72,10 +73,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 	} else if err != nil || flags.NArg() > 0 {
 		return 2
 	}
-	c.kernels, c.packages, c.user = list(*kernels), list(*packages), *who != "root"
+	c.kernels, c.packages, c.as = list(*kernels), list(*packages), list(*who)
 	for _, k := range c.kernels {
 		if !slices.Contains(kernelNames(), k) {
 			fmt.Fprintf(stderr, "vmtest: error: kernel %q: there are %s\n", k, strings.Join(kernelNames(), ", "))
+			return 2
+		}
+	}
+	for _, w := range c.as {
+		if w != "root" && w != "user" {
+			fmt.Fprintf(stderr, "vmtest: error: -as %q: there are root and user\n", w)
 			return 2
 		}
 	}
@@ -131,7 +138,7 @@ func vmtest(ctx context.Context, c config, stdout, stderr io.Writer) (ok bool, e
 			m.died = err
 		}
 		m.took = time.Since(begun)
-		if err := m.read(filepath.Join(c.dir, "results", name), job.packages, c.user); err != nil {
+		if err := m.read(filepath.Join(c.dir, "results", name), job.packages, c.as); err != nil {
 			return false, err
 		}
 		r.machines = append(r.machines, m)

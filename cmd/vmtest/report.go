@@ -19,7 +19,7 @@ func (r report) ok() bool {
 		if m.died != nil {
 			return false
 		}
-		for _, results := range []map[string]result{m.root, m.user} {
+		for _, results := range m.results {
 			for _, p := range results {
 				if !p.ok() {
 					return false
@@ -75,18 +75,16 @@ func (r report) markdown() string {
 	b.WriteString("\nTests that passed, and in brackets those that this kernel, or a user, has not the means for:\n\n| package |")
 	columns := []string{}
 	for _, m := range r.machines {
-		columns = append(columns, m.kernel+" root")
-		if m.user != nil {
-			columns = append(columns, m.kernel+" user")
+		for _, who := range r.config.as {
+			columns = append(columns, m.kernel+" "+who)
 		}
 	}
 	b.WriteString(" " + strings.Join(columns, " | ") + " |\n|---|" + strings.Repeat("---:|", len(columns)) + "\n")
 	for _, p := range r.packages {
 		fmt.Fprintf(&b, "| %s |", p.dir)
 		for _, m := range r.machines {
-			fmt.Fprintf(&b, " %s |", m.root[p.dir].cell())
-			if m.user != nil {
-				fmt.Fprintf(&b, " %s |", m.user[p.dir].cell())
+			for _, who := range r.config.as {
+				fmt.Fprintf(&b, " %s |", m.results[who][p.dir].cell())
 			}
 		}
 		b.WriteString("\n")
@@ -95,7 +93,7 @@ func (r report) markdown() string {
 	r.writeTrouble(&b)
 	r.writeLacking(&b)
 	for _, m := range r.machines {
-		for _, who := range []string{"root", "user"} {
+		for _, who := range r.config.as {
 			if text, ok := m.doctor[who]; ok {
 				fmt.Fprintf(&b, "\n`jail doctor` as %s on %s:\n\n```\n%s```\n", who, m.kernel, text)
 			}
@@ -124,9 +122,8 @@ func (r result) cell() string {
 func (r report) each(f func(m machine, who, dir string, p result)) {
 	for _, m := range r.machines {
 		for _, p := range r.packages {
-			f(m, "root", p.dir, m.root[p.dir])
-			if m.user != nil {
-				f(m, "user", p.dir, m.user[p.dir])
+			for _, who := range r.config.as {
+				f(m, who, p.dir, m.results[who][p.dir])
 			}
 		}
 	}

@@ -21,8 +21,8 @@ type machine struct {
 	wanted, instead  string
 	died             error
 	took             time.Duration
-	root, user       map[string]result // by directory; user is nil if nobody asked
-	doctor           map[string]string // by who asked
+	results          map[string]map[string]result // by who ran them, and by directory
+	doctor           map[string]string            // by who asked
 	facts            string
 }
 
@@ -39,13 +39,9 @@ type skip struct{ test, reason string }
 
 func (r result) ok() bool { return len(r.failed) == 0 && len(r.skipped) == 0 && r.end == "" }
 
-func (m *machine) read(dir string, packages []pkg, user bool) error {
-	m.doctor = map[string]string{}
-	who := []string{"root"}
-	if user {
-		who = append(who, "user")
-	}
-	for _, w := range who {
+func (m *machine) read(dir string, packages []pkg, as []string) error {
+	m.results, m.doctor = map[string]map[string]result{}, map[string]string{}
+	for _, w := range as {
 		results := map[string]result{}
 		for _, p := range packages {
 			r, err := readResult(filepath.Join(dir, w, p.name), w)
@@ -59,11 +55,7 @@ func (m *machine) read(dir string, packages []pkg, user bool) error {
 			doctor = []byte("it was never asked\n")
 		}
 		m.doctor[w] = string(doctor)
-		if w == "user" {
-			m.user = results
-			continue
-		}
-		m.root = results
+		m.results[w] = results
 		facts, _ := os.ReadFile(filepath.Join(dir, w, "facts")) // without them the report says less
 		m.facts = string(facts)
 	}
