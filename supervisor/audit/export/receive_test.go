@@ -218,6 +218,9 @@ func TestJournalRemote(t *testing.T) {
 		}
 		record, _ := e["JAIL_RECORD"].(string)
 		lines = append(lines, record)
+		if boot, _ := e["_BOOT_ID"].(string); strings.Trim(boot, "0") == "" {
+			t.Fatalf("the entry has no boot, and newer systemds take none without: %s", line)
+		}
 	}
 	want(t, dir, lines)
 }
