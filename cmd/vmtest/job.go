@@ -32,9 +32,10 @@ type pkg struct {
 // Left out: these compile C or Go, or look at the source, and a kernel has no say in that.
 var notHere = []string{"runners/tools", "runners/tools/mkbundle", "cmd/bench", "cmd/vmtest", "cmd/league"}
 
-// sourceTests ask Go about the source, or build programs from it that only they know, TestFetchGuests compiles C, Rust and CPython, TestConsole drives a
-// browser, and TestEveryByteFlipped computes for an hour there: a kernel has no say in it.
-var sourceTests = map[string]string{"cmd": "^(TestNotLinked|TestEmbedding|TestFetchGuests|TestConsole)$", "supervisor/audit": "^TestEveryByteFlipped$"}
+// sourceTests ask Go about the source, or build programs from it that only they know, TestFetchGuests compiles C, Rust and CPython, TestConsole and those of
+// Chromium drive a browser, and TestEveryByteFlipped computes for an hour there: a kernel has no say in it.
+var sourceTests = map[string]string{"cmd": "^(TestNotLinked|TestEmbedding|TestFetchGuests|TestConsole)$", "supervisor/audit": "^TestEveryByteFlipped$",
+	"supervisor/console": "^(TestForeignPagesInChromium|TestHostileTextInChromium)$"}
 
 // bound is after what time a test binary hangs; emulated, things take ten to thirty times as long.
 const bound = 30 * time.Minute

@@ -46,7 +46,7 @@ const reportHead = "# The suite on other kernels\n\n" +
 	"`bin/.build/vm/results`. How long a machine takes depends on what else the computer does, since emulation wants a processor\n" +
 	"of its own; the machine's two take turns on it. With Vagrant, `vagrant up` and `vagrant provision --provision-with test` do the same in a machine with hardware support, as root.\n\n" +
 	"What is not run there, and why: packages that compile C or WebAssembly or look only at the source are listed below the table; of `cmd`, `TestNotLinked` and\n" +
-	"`TestEmbedding` ask Go about the source or build programs with it, and the machines have an old Go of Debian's alone; `TestFetchGuests` compiles C and Rust; `TestConsole` drives a browser; `TestEveryByteFlipped` of\n" +
+	"`TestEmbedding` ask Go about the source or build programs with it, and the machines have an old Go of Debian's alone; `TestFetchGuests` compiles C and Rust; `TestConsole`, and two tests of `supervisor/console`, drive a browser; `TestEveryByteFlipped` of\n" +
 	"`supervisor/audit` computes for an hour there.\n\n" +
 	"What differs between the kernels, as seen there: before Linux 6.3 a tmpfs cannot map owners, so a directory on one can be no workspace and no\n" +
 	"writable mount, and `jail` refuses and says so; the tests therefore run on ext4. The newest kernel alone is started with its audit there, though off: tests of what it\n" +
