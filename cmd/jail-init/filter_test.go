@@ -183,13 +183,15 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 		order.Invocation.Args = append(order.Invocation.Args, "1s")
 	}
 	_ = j.Invoke(order, files...) // a jail-init that has ended already says so by its end
+	goOn := func() {}
 	if scenario == "stop" {
-		stop(t, j)
+		goOn = stop(j)
 	}
 	watchdog := time.AfterFunc(patience(scenario), func() { _ = j.Kill() })
 	defer watchdog.Stop()
 	var answer runners.Answer
 	_ = j.Report(&answer) // a jail that was killed has none
+	goOn()
 	status, err := j.Wait()
 	if err != nil {
 		t.Fatal(err)
@@ -228,16 +230,25 @@ func doorTo(t *testing.T) *os.File {
 	return door
 }
 
-// stop stops the jail while its guest sleeps, and lets it go on: a wait with a deadline goes on by a system call of its own.
-func stop(t *testing.T, j *jailtest.Jail) {
-	t.Helper()
-	for range 5 {
-		time.Sleep(100 * time.Millisecond)
-		for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
-			_ = syscall.Kill(j.PID, sig) // it may have ended
-			time.Sleep(10 * time.Millisecond)
+// stop stops the jail and lets it go on, over and over, since nobody knows when its guest sleeps: a wait with a deadline goes on by a system call of its own.
+// What it returns ends that, and is called before the jail's process is waited for.
+func stop(j *jailtest.Jail) (goOn func()) {
+	told, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+				_ = syscall.Kill(j.PID, sig) // it may have ended
+				time.Sleep(10 * time.Millisecond)
+			}
+			select {
+			case <-told:
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
 		}
-	}
+	}()
+	return func() { close(told); <-done }
 }
 
 // needs are the groups of a scenario's filters beside those of every module.
