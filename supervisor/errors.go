@@ -61,6 +61,9 @@ func (e *Error) Exit() int {
 
 // AsError returns err as an *Error; what is none yet is a failure.
 func AsError(err error) *Error {
+	if errors.Is(err, syscall.EMFILE) { // wherever it was met, another time it goes well
+		return &Error{Code: CodeBusy, Message: "jaild is busy: it has as many files open as it may", Hint: "try again when other runs have ended", Err: err}
+	}
 	var e *Error
 	if errors.As(err, &e) {
 		return e

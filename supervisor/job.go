@@ -118,6 +118,8 @@ func (s *Supervisor) openWorkspace(_ context.Context, j *job) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP):
 		return notFound("name a directory with --workspace, or use --no-workspace", "workspace %s: %v", path, errors.Unwrap(err))
+	case errors.Is(err, syscall.EMFILE):
+		return err
 	case err != nil:
 		return refused(nil, "the workspace is opened with your own rights", "workspace %s: %v", path, errors.Unwrap(err))
 	}

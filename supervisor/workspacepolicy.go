@@ -36,7 +36,9 @@ func (s *Supervisor) narrowByWorkspace(_ context.Context, j *job) error {
 	if errors.Is(err, fs.ErrNotExist) && doErr == nil {
 		return nil
 	}
-	if err = errors.Join(err, doErr); err != nil {
+	if err = errors.Join(err, doErr); errors.Is(err, syscall.EMFILE) {
+		return err
+	} else if err != nil {
 		return refused(nil, "mend it or take it away; it can only narrow what the profile grants", "the workspace's own policy file is refused: %s", describe(err))
 	}
 	path := j.source.Name() + "/" + WorkspaceFile

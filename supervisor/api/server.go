@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -47,6 +48,7 @@ func NewServer(s *supervisor.Supervisor, v Version) *Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
 		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          log.New(io.Discard, "", 0), // a connection that cannot be accepted yet is tried again
 	}
 	return srv
 }
