@@ -1,7 +1,8 @@
-# make demo    installs what is missing, builds, and shows the main job on a real directory
-# make test    installs what is missing, builds, and runs the whole suite
+# make demo      installs what is missing, builds what it shows, and shows the main job on a real directory
+# make test      installs what is missing, builds, and runs the whole suite
+# make bundles   builds all tools that jail ships; make bundles BUNDLES="core-utils js" those
 #
-# Both need Go and git, and root: jails are made of things that only root may make.
+# They need Go and git, and root: jails are made of things that only root may make.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -17,19 +18,29 @@ TAGS    := seccomp,runc_nocriu,netgo,osusergo
 LDFLAGS := -s -w
 STATIC  := $(LDFLAGS) -linkmode external -extldflags "-static"
 
-.PHONY: build programs bundles deps test check bench install dist deb demo clean fuzz league vm-test
+# The bundles to build: all, unless some are named (runners/tools/build.sh has the names).
+BUNDLES ?=
+STEP    := @sh .ci/step
+
+.PHONY: build programs modules compile bundles deps test check bench install install-docs dist deb demo clean fuzz league vm-test size
 
 build: programs bundles
 
 # Go's own cache says what is up to date.
-programs: deps
+programs: deps modules
 	@mkdir -p $(BIN)
+	$(STEP) programs "about 60 s on two processors, some where little has changed" $(MAKE) --no-print-directory compile
+
+modules:
+	$(STEP) modules "what the network takes, nothing where they are there" sh -c 'CGO_ENABLED=1 go list -deps -tags $(TAGS) ./cmd/jail ./cmd/jaild ./cmd/jail-init ./cmd/jail-shim >/dev/null'
+
+compile:
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/jail ./cmd/jaild ./cmd/jail-init
 	CGO_ENABLED=1 go build -trimpath -tags $(TAGS) -ldflags '$(STATIC)' -o $(BIN)/ ./cmd/jail-shim
 
 # A release is made with JAIL_RELEASE_KEY, the file of a key of the official ring: docs/tools.md.
 bundles: deps
-	@sh runners/tools/build.sh $(BIN)/bundles
+	$(STEP) bundles "about 5 min on two processors where none is there" sh runners/tools/build.sh $(BIN)/bundles $(BUNDLES)
 	@[ -z "$(JAIL_RELEASE_KEY)" ] || for b in $(BIN)/bundles/*/; do go run ./cmd/jail tool sign --key "$(JAIL_RELEASE_KEY)" "$$b"; done
 
 deps:
@@ -37,7 +48,7 @@ deps:
 
 test: build
 	@sh .ci/deps test
-	go test -timeout 14m -tags $(TAGS) ./...
+	$(STEP) test "about 12 min on two processors, and the compiling of the tests" go test -timeout 45m -tags $(TAGS) ./...
 
 # What CI checks: format, vet, linters, nothing left over from generating or tidying, tests.
 check: build
@@ -46,12 +57,12 @@ check: build
 	go mod tidy -diff
 	go vet -tags $(TAGS) ./...
 	go tool staticcheck -tags $(TAGS) ./...
-	go test -timeout 14m -tags $(TAGS) ./...
+	go test -timeout 45m -tags $(TAGS) ./...
 	@git diff --exit-code
 
 bench: build
 	@sh .ci/deps bench
-	go run ./cmd/bench -bin $(BIN)
+	go run ./cmd/dev/bench -bin $(BIN)
 
 # The same attacks in jail and in the sandboxes that people compare it with: docs/league.md.
 league: build
@@ -59,30 +70,31 @@ league: build
 	@sh .ci/league $(BIN)
 
 # The suite on other kernels, under systemd and control groups v2, in emulated machines: docs/vm.md. VMTEST="-kernels 6.12 -packages jail/launch" asks for less.
-vm-test: build
+vm-test: deb
 	@sh .ci/deps vm
-	go run ./cmd/vmtest $(or $(VMTEST),-o docs/vm.md)
+	go run ./cmd/dev/vmtest $(or $(VMTEST),-o docs/vm.md)
 
 fuzz:
 	@for p in $$(grep -rl 'func Fuzz' --include=*_test.go . | xargs -n1 dirname | sort -u); do \
 	  for f in $$(grep -hoE 'func Fuzz[A-Za-z0-9]+' $$p/*_test.go | sed 's/func //'); do \
 	    go test -tags $(TAGS) -run '^$$' -fuzz "^$$f\$$" -fuzztime $(or $(FUZZTIME),30s) $$p; done; done
 
-demo: build
+# What the demo shows is of core-utils alone.
+demo: programs
+	$(STEP) core-utils "about 20 s on two processors" sh runners/tools/build.sh $(BIN)/bundles core-utils
 	@mkdir -p $(BIN)/demo
 	@for p in probe socket; do GOOS=wasip1 GOARCH=wasm go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/demo/$$p.wasm ./cmd/testdata/$$p; done
-	@sh .ci/demo $(BIN)
+	$(STEP) demo "about 10 s" sh .ci/demo $(BIN)
 
 # Everything that belongs on a host. With DESTDIR it makes the tree of a package.
-install: build
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin libexec/jail share/jail/profiles share/doc/jail lib/systemd/system lib/sysusers.d lib/tmpfiles.d \
+install: build install-docs
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/,bin libexec/jail share/jail/profiles lib/systemd/system lib/sysusers.d lib/tmpfiles.d \
 		share/man/man1 share/man/man5 share/man/man8 share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d)
 	install -m 0755 $(BIN)/jail $(BIN)/jaild $(DESTDIR)$(PREFIX)/bin/
 	install -m 0755 $(BIN)/jail-shim $(BIN)/jail-init $(DESTDIR)$(PREFIX)/libexec/jail/
 	cp -R $(BIN)/bundles $(DESTDIR)$(PREFIX)/share/jail/
 	install -m 0644 profiles/*.toml profiles/*.expect $(DESTDIR)$(PREFIX)/share/jail/profiles/
-	install -m 0644 docs/policy.schema.json $(DESTDIR)$(PREFIX)/share/jail/
-	install -m 0644 README.md LICENSE docs/operations.md docs/rootless.md docs/audit-format.md docs/grafana.json $(DESTDIR)$(PREFIX)/share/doc/jail/
+	install -m 0644 docs/policy.schema.json supervisor/api/openapi.json $(DESTDIR)$(PREFIX)/share/jail/
 	for unit in jaild.service jaild.socket jail-journal.service; do sed 's#@bindir@#$(PREFIX)/bin#' .packaging/systemd/$$unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; done
 	install -m 0644 .packaging/systemd/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/jail.conf
 	install -m 0644 .packaging/systemd/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/jail.conf
@@ -90,6 +102,13 @@ install: build
 	$(BIN)/jail completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/jail
 	$(BIN)/jail completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_jail
 	$(BIN)/jail completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/jail.fish
+
+# The pages, and the files that they link to, are laid out as in the tree, so that each link holds.
+DOCS = LICENSE $(wildcard *.md docs/*.md docs/*.json docs/*.py docs/*/*.md docs/*/*.png profiles/*.toml jail/testdata/plan-*.json) \
+	$(filter-out %_test.go,$(wildcard supervisor/client/*.go)) supervisor/audit/doc.go runners/tools/DIFFERENCES.md .packaging/Containerfile
+
+install-docs:
+	for page in $(DOCS); do install -D -m 0644 $$page $(DESTDIR)$(PREFIX)/share/doc/jail/$$page; done
 
 # A Debian package, an archive, checksums and a bill of materials, in bin/dist. Made twice from one commit they are the same bytes: docs/operations.md.
 dist: build
@@ -99,3 +118,8 @@ deb: dist
 
 clean:
 	rm -rf $(BIN)
+
+# Lines of Go that users run, without tests, developers' programs and the sources of bundles; and how many lines of all Go are over 110 columns.
+size:
+	@git ls-files '*.go' | grep -vE '_test\.go$$|/testdata/|^cmd/dev/|^runners/tools/|test/' | xargs cat | wc -l
+	@git ls-files '*.go' | grep -v /testdata/ | xargs expand -t4 | awk 'length > 110 { n++ } END { print n " of " NR " lines are over 110 columns" }'

@@ -57,27 +57,32 @@ func (h *host) watchedPolicy(base, files string) string {
 	return path
 }
 
-// TestFilesOnRecord: what a program of the host and a module open, execute and write is in the log, as often as they did, and what they do not is not.
-// The controls are runs with less to record.
+// TestFilesOnRecord: what a program of the host and a module open, execute and write is in the log,
+// as often as they did, and what they do not is not. The controls are runs with less to record.
 func TestFilesOnRecord(t *testing.T) {
 	h := newHost(t)
 	h.files(map[string]string{"a": "x\n", "b": "y\n", "other": "z\n"})
-	native := []string{"--", "/bin/sh", "-c", "for i in 1 2 3; do cat a; done; echo n > new; cat < b > /tmp/copy"}
+	native := []string{"--", "/bin/sh", "-c",
+		"for i in 1 2 3; do cat a; done; echo n > new; cat < b > /tmp/copy"}
 	module := []string{"--", "cat", "a", "b"}
 	for _, test := range []struct {
 		base, files, id string
 		tool            []string
 		want            map[string]int // counts; -1: any
 	}{
-		{"build", "opens", "native-opens", native, map[string]int{"open /workspace/a": 3, "open /workspace/b": 1, "open /workspace/new": 1, "write /workspace/new": 1,
+		{"build", "opens", "native-opens", native, map[string]int{"open /workspace/a": 3,
+			"open /workspace/b": 1, "open /workspace/new": 1, "write /workspace/new": 1,
 			"open /tmp/copy": 1, "write /tmp/copy": 1, "exec /usr/bin/cat": -1}},
-		{"default", "opens", "module-opens", module, map[string]int{"open /workspace/a": 1, "open /workspace/b": 1}},
-		{"build", "changes", "native-changes", native, map[string]int{"write /workspace/new": 1, "write /tmp/copy": 1}},
+		{"default", "opens", "module-opens", module, map[string]int{"open /workspace/a": 1,
+			"open /workspace/b": 1}},
+		{"build", "changes", "native-changes", native, map[string]int{"write /workspace/new": 1,
+			"write /tmp/copy": 1}},
 		{"default", "changes", "module-changes", module, nil},
 		{"build", "none", "native-none", native, nil},
 		{"default", "", "module-none", module, nil},
 	} {
-		h.wants(h.jail(append([]string{"run", "--discard", "--quiet", "--id", test.id, "--policy", h.watchedPolicy(test.base, test.files)}, test.tool...)...), 0, "")
+		h.wants(h.jail(append([]string{"run", "--discard", "--quiet", "--id", test.id, "--policy",
+			h.watchedPolicy(test.base, test.files)}, test.tool...)...), 0, "")
 		got := h.fileRecords(test.id)
 		for key, n := range test.want {
 			if r := got[key]; n > 0 && r.Count != n || r.Count == 0 {
@@ -86,17 +91,20 @@ func TestFilesOnRecord(t *testing.T) {
 		}
 		for key := range got {
 			_, path, _ := strings.Cut(key, " ")
-			if inside := strings.HasPrefix(path, "/workspace/") || strings.HasPrefix(path, "/tmp/"); inside && test.want[key] == 0 || test.want == nil {
+			if inside := strings.HasPrefix(path, "/workspace/") || strings.HasPrefix(path,
+				"/tmp/"); inside && test.want[key] == 0 || test.want == nil {
 				t.Errorf("%s: %s is on record", test.id, key)
 			}
 		}
-		if r := got["open /workspace/a"]; test.files == "opens" && !strings.HasPrefix(r.Program, "/") {
+		if r := got["open /workspace/a"]; test.files == "opens" && !strings.HasPrefix(r.Program,
+			"/") {
 			t.Errorf("%s: nobody opened a: %+v", test.id, r)
 		}
 	}
 }
 
-// TestFloodOfFiles: of far more opens than a queue is long, with names that are made to be many, each is on record.
+// TestFloodOfFiles: of far more opens than a queue is long, with names that are made to be many,
+// each is on record.
 func TestFloodOfFiles(t *testing.T) {
 	h := newHost(t)
 	names, each := 6000, 5
@@ -112,7 +120,8 @@ for n in range(int(sys.argv[2])):
 `
 	h.files(map[string]string{"flood.py": script, "one": "x"})
 	begun := time.Now()
-	h.wants(h.jail("run", "--discard", "--quiet", "--id", "flood", "--policy", h.watchedPolicy("build", "opens"), "--limit", "wall=20m", "--", "python3", "flood.py",
+	h.wants(h.jail("run", "--discard", "--quiet", "--id", "flood", "--policy",
+		h.watchedPolicy("build", "opens"), "--limit", "wall=20m", "--", "python3", "flood.py",
 		strconv.Itoa(names), strconv.Itoa(each)), 0, "")
 	t.Logf("%d opens in %v", names*(each+1), time.Since(begun))
 	got := h.fileRecords("flood")
@@ -130,44 +139,55 @@ for n in range(int(sys.argv[2])):
 	}
 }
 
-// TestFilesOfHostileNames: a name that is made to look like a line of the log, or to change a terminal, stays one harmless text.
+// TestFilesOfHostileNames: a name that is made to look like a line of the log, or to change a
+// terminal, stays one harmless text.
 func TestFilesOfHostileNames(t *testing.T) {
 	h := newHost(t)
-	h.wants(h.jail("run", "--discard", "--quiet", "--id", "names", "--policy", h.watchedPolicy("build", "changes"), "--", "python3", "-c",
+	h.wants(h.jail("run", "--discard", "--quiet", "--id", "names", "--policy",
+		h.watchedPolicy("build", "changes"), "--", "python3", "-c",
 		`open(b"/tmp/\n{\"seq\":1}", "w"); open(b"/tmp/\x1b[2J\xff\xe2\x80\xae", "w")`), 0, "")
 	o := h.jail("audit", "query", "--json", "--run", "names", "--type", "file")
-	if strings.Contains(o.out, "\x1b") || !utf8.ValidString(o.out) || strings.Contains(o.out, "\u202e") || strings.Count(o.out, "\n") != 2 {
+	if strings.Contains(o.out, "\x1b") || !utf8.ValidString(o.out) || strings.Contains(o.out,
+		"\u202e") || strings.Count(o.out, "\n") != 2 {
 		t.Errorf("%q", o.out)
 	}
 }
 
-// TestFilesOfKilledDaemon: what a daemon had counted and not written when it was killed is lost, and a gap says so; what it had written stays. A tool that waits
-// for the daemon in an open dies with it. The control is a run that nobody watched.
+// TestFilesOfKilledDaemon: what a daemon had counted and not written when it was killed is lost,
+// and a gap says so; what it had written stays. A tool that waits for the daemon in an open dies
+// with it. The control is a run that nobody watched.
 func TestFilesOfKilledDaemon(t *testing.T) {
 	for _, files := range []string{"opens", "none"} {
 		h := newHost(t)
 		h.files(map[string]string{"one": "", "two": "2\n"})
 		d := h.daemon()
-		r := h.liveWith(h.command("run", "--id", "victim", "--policy", h.watchedPolicy("build", files), "--", "/bin/sh", "-c",
+		r := h.liveWith(h.command("run", "--id", "victim", "--policy", h.watchedPolicy("build",
+			files), "--", "/bin/sh", "-c",
 			"cat one; while :; do cat two; sleep 0.05; done >/dev/null & read -r l; echo got $l; wait"), "victim")
 		if files == "opens" {
 			eventually(t, "the first open is on record", func() bool {
-				return strings.Contains(h.jail("audit", "query", "--json", "--run", "victim", "--type", "file").out, "/workspace/one")
+				return strings.Contains(h.jail("audit", "query", "--json", "--run", "victim",
+					"--type", "file").out, "/workspace/one")
 			})
 		}
 		jail := r.initPID()
 		if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(300 * time.Millisecond) // so that the tool is in an open that the daemon does not answer; it need not be
+		// so that the tool is in an open that the daemon does not answer; it need not be
+		time.Sleep(300 * time.Millisecond)
 		d.kill()
 		h.wants(r.wait(), 125, "the daemon went away before the run ended")
 		eventually(t, "the jail is gone", func() bool { return gone(jail) })
 		d = h.daemon()
-		eventually(t, "the end is on record", func() bool { return len(h.records("victim", "run.finished")) > 0 })
+		eventually(t, "the end is on record", func() bool {
+			return len(h.records("victim",
+				"run.finished")) > 0
+		})
 		gaps := 0
 		for _, g := range h.records("victim", "gap") {
-			if strings.Contains(g.Reason, "what the run did with files in its last seconds is not on record") {
+			if strings.Contains(g.Reason,
+				"what the run did with files in its last seconds is not on record") {
 				gaps++
 			}
 		}

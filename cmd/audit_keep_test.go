@@ -24,7 +24,8 @@ func (h *host) says(o outcome, code int, text string) {
 	}
 }
 
-// TestAnchorsOfDaemon: root, who has the key, makes the log anew. It verifies, and not with the heads that the daemon sent away before.
+// TestAnchorsOfDaemon: root, who has the key, makes the log anew. It verifies, and not with the
+// heads that the daemon sent away before.
 func TestAnchorsOfDaemon(t *testing.T) {
 	h := newHost(t)
 	kept := filepath.Join(h.root, "kept")
@@ -39,7 +40,8 @@ func TestAnchorsOfDaemon(t *testing.T) {
 	runs()
 	h.says(h.jail("audit", "verify", "--anchor", kept), 0, "it fits ")
 	log := filepath.Join(h.state, "audit")
-	if err := errors.Join(os.RemoveAll(log), os.Remove(filepath.Join(h.state, "state", "keys", "audit.head"))); err != nil {
+	if err := errors.Join(os.RemoveAll(log), os.Remove(filepath.Join(h.state, "state", "keys",
+		"audit.head"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(kept, kept+".old"); err != nil {
@@ -52,10 +54,12 @@ func TestAnchorsOfDaemon(t *testing.T) {
 	h.wants(h.jail("audit", "verify", "--anchor", filepath.Join(h.root, "none")), 127, "none")
 }
 
-// TestAnchorFails: a place that cannot be reached stops no run; the log and doctor say so, and jail audit anchor says it to whoever asks.
+// TestAnchorFails: a place that cannot be reached stops no run; the log and doctor say so, and jail
+// audit anchor says it to whoever asks.
 func TestAnchorFails(t *testing.T) {
 	h := newHost(t)
-	h.auditSettings("[[anchor]]\nname = \"away\"\nto = \"/no/such/directory/kept\"\nevery = \"1s\"\n")
+	h.auditSettings(
+		"[[anchor]]\nname = \"away\"\nto = \"/no/such/directory/kept\"\nevery = \"1s\"\n")
 	d := h.daemon()
 	h.wants(h.jail("run", "--no-workspace", "--", h.probe), 0, "")
 	h.says(h.jail("audit", "anchor"), 1, "no such file")
@@ -69,14 +73,17 @@ func TestAnchorFails(t *testing.T) {
 	h.auditSettings("")
 }
 
-// TestRetentionByDaemon: a daemon takes old segments away as the operator says, and what is left verifies.
+// TestRetentionByDaemon: a daemon takes old segments away as the operator says, and what is left
+// verifies.
 func TestRetentionByDaemon(t *testing.T) {
 	h := newHost(t)
 	h.auditSettings("[log]\nsegment_size = \"64KiB\"\n[keep]\nsize = \"1MiB\"\n")
 	script := "i=0; while [ $i -lt 3000 ]; do : > /tmp/a-name-that-is-long-enough-to-fill-the-log-soon-$i; i=$((i+1)); done"
-	for range 2 { // the second daemon prunes when it starts
+	// the second daemon prunes when it starts
+	for range 2 {
 		d := h.daemon()
-		h.wants(h.jail("run", "--discard", "--quiet", "--policy", h.watchedPolicy("build", "changes"), "--", "/bin/sh", "-c", script), 0, "")
+		h.wants(h.jail("run", "--discard", "--quiet", "--policy", h.watchedPolicy("build",
+			"changes"), "--", "/bin/sh", "-c", script), 0, "")
 		d.stop()
 	}
 	d := h.daemon()
@@ -91,13 +98,15 @@ func TestRetentionByDaemon(t *testing.T) {
 	}
 }
 
-// TestCompressionByDaemon: a daemon packs the segments that are done with, as the operator says; every reader reads them, and what is there is what was written.
+// TestCompressionByDaemon: a daemon packs the segments that are done with, as the operator says;
+// every reader reads them, and what is there is what was written.
 func TestCompressionByDaemon(t *testing.T) {
 	h := newHost(t)
 	settings := "[log]\nsegment_size = \"64KiB\"\n"
 	h.auditSettings(settings)
 	script := "i=0; while [ $i -lt 1500 ]; do : > /tmp/a-name-that-is-long-enough-to-fill-the-log-soon-$i; i=$((i+1)); done"
-	h.wants(h.jail("run", "--discard", "--quiet", "--id", "r", "--policy", h.watchedPolicy("build", "changes"), "--", "/bin/sh", "-c", script), 0, "")
+	h.wants(h.jail("run", "--discard", "--quiet", "--id", "r", "--policy", h.watchedPolicy("build",
+		"changes"), "--", "/bin/sh", "-c", script), 0, "")
 	before := h.jail("audit", "query", "--run", "r", "--json").out
 	packed := func() int {
 		list, err := filepath.Glob(filepath.Join(h.state, "audit", "*.jsonl.gz"))
@@ -116,7 +125,8 @@ func TestCompressionByDaemon(t *testing.T) {
 	eventually(t, "segments are packed", func() bool { return packed() > 0 })
 	d.stop()
 	h.wants(h.jail("audit", "verify"), 0, "")
-	if after := h.jail("audit", "query", "--run", "r", "--json").out; after != before || strings.Count(before, "\n") < 1500 {
+	if after := h.jail("audit", "query", "--run", "r", "--json").out; after != before ||
+		strings.Count(before, "\n") < 1500 {
 		t.Errorf("%d bytes of records before, %d after", len(before), len(after))
 	}
 	h.says(h.jail("audit", "prove", "2"), 0, "c2sp.org/tlog-proof")
@@ -127,7 +137,8 @@ func TestCompressionByDaemon(t *testing.T) {
 	h.wants(h.jail("run", "--no-workspace", "--", h.probe), 125, "audit.toml.*compress")
 }
 
-// TestIndex: a search with the index finds what it finds without, for whoever may read and for whoever may write it; one that is damaged is made anew, and said.
+// TestIndex: a search with the index finds what it finds without, for whoever may read and for
+// whoever may write it; one that is damaged is made anew, and said.
 func TestIndex(t *testing.T) {
 	h := newHost(t)
 	h.wants(h.jail("run", "--id", "first", "--no-workspace", "--", h.probe), 0, "")
@@ -156,7 +167,8 @@ func TestIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(log); err != nil { // the log goes on, and the index does not
+	// the log goes on, and the index does not
+	if err := os.RemoveAll(log); err != nil {
 		t.Fatal(err)
 	}
 	h.wants(h.jail("run", "--id", "second", "--no-workspace", "--", h.probe), 0, "")
@@ -169,7 +181,8 @@ func TestIndex(t *testing.T) {
 		for _, id := range []string{"first", "second", "none"} {
 			without := run("audit", "query", "--log", log, "--json", "--run", id, "--no-index")
 			with := run("audit", "query", "--log", log, "--json", "--run", id)
-			if with.code != 0 || with.out != without.out || (with.out == "") != (id == "none") || warning == "" && with.err != "" {
+			if with.code != 0 || with.out != without.out || (with.out == "") != (id == "none") ||
+				warning == "" && with.err != "" {
 				t.Errorf("%s, %s: %+v, without the index %+v", who, id, with, without)
 			}
 			if warning != "" && !strings.Contains(with.err, warning) {
@@ -205,13 +218,19 @@ func TestExport(t *testing.T) {
 		if !strings.HasSuffix(found, first.out) || first.out == "" {
 			t.Errorf("exported %q of %q", first.out, found)
 		}
-		if again := h.jail("audit", "export", "--cursor", cursor); again.out != "" || again.err != "" {
+		if again := h.jail("audit", "export", "--cursor", cursor); again.out != "" ||
+			again.err != "" {
 			t.Errorf("again: %+v", again)
 		}
 		h.wants(h.jail("run", "--no-workspace", "--", h.probe), 0, "")
 	}
-	h.wants(h.jail("audit", "export", "--format", "xml"), 2, "there are \\[jsonl csv")
-	h.wants(h.jail("audit", "export", "--format", "csv", "--to", "udp://x:1"), 2, "csv does not go to")
-	h.wants(h.jail("audit", "export", "--format", "otlp", "--to", "http://127.0.0.1:1", "--tries", "1"), 125, "connection refused")
+	h.wants(h.jail("audit", "export", "--format", "xml"), 2, "there are \\[jsonl ocsf")
+	h.wants(h.jail("audit", "export", "--format", "csv"), 2, "was removed in 0.8: use jsonl")
+	h.wants(h.jail("audit", "export", "--format", "syslog", "--to", "udp://x:1"), 2,
+		"was removed in 0.8: use journald, or jsonl")
+	h.wants(h.jail("audit", "export", "--format", "ocsf", "--to", "udp://x:1"), 2,
+		"ocsf does not go to")
+	h.wants(h.jail("audit", "export", "--format", "otlp", "--to", "http://127.0.0.1:1", "--tries",
+		"1"), 125, "connection refused")
 	h.wants(h.jail("audit", "export", "--log", filepath.Join(h.root, "none")), 127, "")
 }

@@ -12,7 +12,8 @@ import (
 // jumpClock sets the machine's clock, and lets the test's cleanup set it right again.
 func jumpClock(t *testing.T, by time.Duration) {
 	t.Helper()
-	begun := time.Now() // with a reading of the clock that nobody sets
+	// with a reading of the clock that nobody sets
+	begun := time.Now()
 	set := func(to time.Time) {
 		tv := syscall.NsecToTimeval(to.UnixNano())
 		if err := syscall.Settimeofday(&tv); err != nil {
@@ -23,8 +24,9 @@ func jumpClock(t *testing.T, by time.Duration) {
 	set(begun.Add(by))
 }
 
-// T-417: the clock jumps by a day, and back by a day, while jails live. A run ends at its limit, neither before nor after; one that has time goes on,
-// and so does a session that may stand idle for an hour; the log, in which time goes back, verifies.
+// T-417: the clock jumps by a day, and back by a day, while jails live. A run ends at its limit,
+// neither before nor after; one that has time goes on, and so does a session that may stand idle
+// for an hour; the log, in which time goes back, verifies.
 func TestClockJumps(t *testing.T) {
 	if os.Getenv("JAIL_VM_TREE") == "" {
 		t.Skip("sets the clock of this machine: runs in machines that were made for it (make vm-test)")
@@ -39,8 +41,14 @@ func TestClockJumps(t *testing.T) {
 			limited := make(chan supervisor.Result, 1)
 			const wall = 5 * time.Second
 			begun := time.Now()
-			go func() { limited <- h.result("--id", "limited", "--limit", "wall=5s", "--", h.probe, "sleep", "1h") }()
-			eventually(t, "the run has begun", func() bool { return len(h.records("limited", "run.started")) > 0 })
+			go func() {
+				limited <- h.result("--id", "limited", "--limit", "wall=5s", "--", h.probe,
+					"sleep", "1h")
+			}()
+			eventually(t, "the run has begun", func() bool {
+				return len(h.records("limited",
+					"run.started")) > 0
+			})
 			jumpClock(t, by)
 			res := <-limited
 			took := time.Since(begun)

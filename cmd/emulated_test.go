@@ -10,7 +10,8 @@ import (
 // bound is how long anything here may take before it counts as hanging.
 var bound = 60 * time.Second * time.Duration(min(slower(), 5))
 
-// slower is how many times as long compiling may take: the machines of cmd/vmtest have an emulated processor.
+// slower is how many times as long compiling may take: the machines of cmd/dev/vmtest have an
+// emulated processor.
 func slower() int {
 	if os.Getenv("JAIL_VM_BUILT") != "" {
 		return 30
@@ -20,5 +21,6 @@ func slower() int {
 
 // compileSlowly lets what keeps its state in dir take its time to compile, where that is needed.
 func compileSlowly(dir string) error {
-	return os.WriteFile(filepath.Join(dir, "jaild.toml"), fmt.Appendf(nil, "[compile]\ntimes = %d\n", slower()), 0o600)
+	return os.WriteFile(filepath.Join(dir, "jaild.toml"), fmt.Appendf(nil,
+		"[compile]\ntimes = %d\n", slower()), 0o600)
 }

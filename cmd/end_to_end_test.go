@@ -16,7 +16,8 @@ import (
 // built is where `make build` leaves the programs.
 const built = "../bin"
 
-// TestScripts runs what a user could have typed, each script with a state directory of its own and a private daemon for each command.
+// TestScripts runs what a user could have typed, each script with a state directory of its own and
+// a private daemon for each command.
 func TestScripts(t *testing.T) {
 	needBuilt(t)
 	modules := buildModules(t)
@@ -74,12 +75,14 @@ func needBuilt(t *testing.T) {
 	}
 }
 
-// buildModules makes the modules that the scripts run, and returns their paths by the names of variables.
+// buildModules makes the modules that the scripts run, and returns their paths by the names of
+// variables.
 func buildModules(t *testing.T) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
 	probe := filepath.Join(dir, "probe.wasm")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", probe, "./testdata/probe")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", probe,
+		"./testdata/probe")
 	cmd.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build of the probe: %v\n%s", err, out)
@@ -91,7 +94,8 @@ func buildModules(t *testing.T) map[string]string {
 	modules := map[string]string{"PROBE": probe}
 	for name, content := range map[string][]byte{
 		"SOCKET": wasitest.Module{
-			Types:   []wasitest.Type{{Params: []byte{wasitest.I32, wasitest.I32, wasitest.I32}, Results: []byte{wasitest.I32}}, {}},
+			Types: []wasitest.Type{{Params: []byte{wasitest.I32, wasitest.I32, wasitest.I32},
+				Results: []byte{wasitest.I32}}, {}},
 			Imports: []wasitest.Import{{Module: "wasi_snapshot_preview1", Name: "sock_open"}},
 			Funcs:   []wasitest.Func{{Type: 1}},
 			Memory:  []byte{0, 1},

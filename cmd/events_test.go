@@ -14,12 +14,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // writer is another program that writes to the host's log, in segments of few records.
 func (h *policyHost) writer() *audit.Log {
 	h.t.Helper()
-	l, err := audit.Open(audit.Options{Dir: filepath.Join(h.state, "audit"), KeyDir: filepath.Join(h.state, "state", "keys"), SegmentBytes: 3000})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(h.state, "audit"),
+		KeyDir: filepath.Join(h.state, "state", "keys"), SegmentBytes: 3000})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -33,7 +35,8 @@ func (h *policyHost) writer() *audit.Log {
 
 func put(t *testing.T, l *audit.Log, uid uint32, run string, e audit.Event) uint64 {
 	t.Helper()
-	seq, err := l.Append(context.Background(), audit.Entry{Run: run, Actor: audit.Actor{UID: uid}, Event: e})
+	seq, err := l.Append(context.Background(), audit.Entry{Run: run, Actor: audit.Actor{UID: uid},
+		Event: e})
 	if err != nil {
 		t.Error(err)
 	}
@@ -45,10 +48,12 @@ var someDenial = audit.Denied{Layer: "wasi", What: "read /etc/shadow"}
 var errEnough = errors.New("enough was seen")
 
 // stream follows the log for a caller until each has enough; without after from now on.
-func (h *policyHost) stream(uid uint32, after *uint64, filter supervisor.RecordsRequest, begun func(uint64), each func(audit.Record) bool) error {
+func (h *policyHost) stream(uid uint32, after *uint64, filter supervisor.RecordsRequest,
+	begun func(uint64), each func(audit.Record) bool) error {
 	ctx, cancel := context.WithTimeout(h.t.Context(), bound)
 	defer cancel()
-	return h.s.Events(ctx, h.caller(uid), supervisor.EventsRequest{After: after, RecordsRequest: filter}, func(after uint64) error {
+	return h.s.Events(ctx, h.caller(uid), supervisor.EventsRequest{After: after,
+		RecordsRequest: filter}, func(after uint64) error {
 		begun(after)
 		return nil
 	}, func(r audit.Record) error {
@@ -61,8 +66,9 @@ func (h *policyHost) stream(uid uint32, after *uint64, filter supervisor.Records
 
 func ignore(uint64) {}
 
-// TestEventsResumed: a reader who is cut off again and again sees each record that it may see once and in order, while several programs write and the log goes on
-// from segment to segment; and of others' runs nothing.
+// TestEventsResumed: a reader who is cut off again and again sees each record that it may see once
+// and in order, while several programs write and the log goes on from segment to segment; and of
+// others' runs nothing.
 func TestEventsResumed(t *testing.T) {
 	h := newPolicyHost(t, nil)
 	const friend, each = 12346, 80
@@ -74,7 +80,8 @@ func TestEventsResumed(t *testing.T) {
 			for i := range each {
 				by := uid
 				if i%3 == 0 {
-					by = 0 // root, with a user's run
+					// root, with a user's run
+					by = 0
 				}
 				put(t, l, by, fmt.Sprint("run-", uid), someDenial)
 			}
@@ -86,16 +93,17 @@ func TestEventsResumed(t *testing.T) {
 			var last uint64
 			for ended := false; !ended; {
 				n := 0
-				err := h.stream(uid, &last, supervisor.RecordsRequest{}, ignore, func(r audit.Record) bool {
-					if r.Line == nil {
-						return true
-					}
-					last = r.Seq
-					*got = append(*got, last)
-					n++
-					ended = ended || r.Run == "end" && (uid == 0 || r.Actor.UID == uid)
-					return n < 7 && !ended
-				})
+				err := h.stream(uid, &last, supervisor.RecordsRequest{}, ignore,
+					func(r audit.Record) bool {
+						if r.Line == nil {
+							return true
+						}
+						last = r.Seq
+						*got = append(*got, last)
+						n++
+						ended = ended || r.Run == "end" && (uid == 0 || r.Actor.UID == uid)
+						return n < 7 && !ended
+					})
 				if !errors.Is(err, errEnough) {
 					t.Errorf("uid %d: %v", uid, err)
 					return
@@ -109,12 +117,14 @@ func TestEventsResumed(t *testing.T) {
 		put(t, l, uid, "end", someDenial)
 	}
 	readers.Wait()
-	if segments, err := filepath.Glob(filepath.Join(h.state, "audit", "0*.jsonl")); err != nil || len(segments) < 5 {
+	if segments, err := filepath.Glob(filepath.Join(h.state, "audit", "0*.jsonl")); err != nil ||
+		len(segments) < 5 {
 		t.Errorf("the log has %d segments: %v", len(segments), err)
 	}
 	for uid, got := range seen {
 		var want []uint64
-		for r, err := range must(h.s.Records(t.Context(), h.caller(uid), supervisor.RecordsRequest{}))(t) {
+		for r, err := range must(h.s.Records(t.Context(), h.caller(uid),
+			supervisor.RecordsRequest{}))(t) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,16 +134,18 @@ func TestEventsResumed(t *testing.T) {
 			want = append(want, r.Seq)
 		}
 		if n := len(*got); uid == 0 {
-			want = want[:min(n, len(want))] // root reads what came behind "end", too
+			// root reads what came behind "end", too
+			want = want[:min(n, len(want))]
 		}
 		if !slices.Equal(*got, want) || len(want) < each {
-			t.Errorf("uid %d: the streams gave %d records %v, the log has %v", uid, len(*got), *got, want)
+			t.Errorf("uid %d: the streams gave %d records %v, the log has %v", uid, len(*got), *got,
+				want)
 		}
 	}
 }
 
-// TestEventsBegin: without a number a stream has what comes from now on, with one what is behind it; it says when all is given that was there, and refuses what it
-// cannot keep.
+// TestEventsBegin: without a number a stream has what comes from now on, with one what is behind
+// it; it says when all is given that was there, and refuses what it cannot keep.
 func TestEventsBegin(t *testing.T) {
 	h := newPolicyHost(t, nil)
 	l := h.writer()
@@ -144,46 +156,52 @@ func TestEventsBegin(t *testing.T) {
 	for _, uid := range []uint32{0, stranger} {
 		var from uint64
 		var got []string
-		err := h.stream(uid, nil, supervisor.RecordsRequest{Types: []string{"denied"}}, func(after uint64) { from = after }, func(r audit.Record) bool {
-			if r.Line == nil {
-				got = append(got, "all so far")
-				put(t, l, stranger, "new", audit.RunStarted{Tool: "true"})
-				put(t, l, stranger, "new", someDenial)
-				return true
-			}
-			got = append(got, r.Run)
-			return false
-		})
-		if want := []string{"all so far", "new"}; !errors.Is(err, errEnough) || !slices.Equal(got, want) || from < last {
+		err := h.stream(uid, nil, supervisor.RecordsRequest{Types: []string{"denied"}},
+			func(after uint64) { from = after }, func(r audit.Record) bool {
+				if r.Line == nil {
+					got = append(got, "all so far")
+					put(t, l, stranger, "new", audit.RunStarted{Tool: "true"})
+					put(t, l, stranger, "new", someDenial)
+					return true
+				}
+				got = append(got, r.Run)
+				return false
+			})
+		if want := []string{"all so far", "new"}; !errors.Is(err, errEnough) || !slices.Equal(got,
+			want) || from < last {
 			t.Errorf("uid %d, from now on: %v behind %d, want %v: %v", uid, got, from, want, err)
 		}
 		got = nil
 		after := last - 2
-		err = h.stream(uid, &after, supervisor.RecordsRequest{Run: "old"}, ignore, func(r audit.Record) bool {
-			got = append(got, r.Run)
-			return r.Line != nil
-		})
-		if want := []string{"old", "old", ""}; !errors.Is(err, errEnough) || !slices.Equal(got, want) {
+		err = h.stream(uid, &after, supervisor.RecordsRequest{Run: "old"}, ignore,
+			func(r audit.Record) bool {
+				got = append(got, r.Run)
+				return r.Line != nil
+			})
+		if want := []string{"old", "old", ""}; !errors.Is(err, errEnough) || !slices.Equal(got,
+			want) {
 			t.Errorf("uid %d, behind a record: %q: %v", uid, got, err)
 		}
 	}
 	refused := func(after uint64, code, says string) {
 		t.Helper()
 		for _, uid := range []uint32{0, stranger} {
-			err := h.stream(uid, &after, supervisor.RecordsRequest{}, ignore, func(audit.Record) bool { return false })
-			var e *supervisor.Error
+			err := h.stream(uid, &after, supervisor.RecordsRequest{}, ignore,
+				func(audit.Record) bool { return false })
+			var e *problem.Error
 			if !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, says) {
 				t.Errorf("after %d: %v, want %s %q", after, err, code, says)
 			}
 		}
 	}
-	refused(100000, supervisor.CodeUsage, "the log ends with record ")
+	refused(100000, problem.Usage, "the log ends with record ")
 	pruned, err := l.Prune(audit.Keep{Bytes: 1})
 	if err != nil || pruned.Last < 20 {
 		t.Fatalf("%+v %v", pruned, err)
 	}
-	refused(5, supervisor.CodeNotFound, fmt.Sprintf("records 6 to %d were taken away", pruned.Last))
-	for _, after := range []uint64{0, pruned.Last} { // 0 is what there is
+	refused(5, problem.NotFound, fmt.Sprintf("records 6 to %d were taken away", pruned.Last))
+	// 0 is what there is
+	for _, after := range []uint64{0, pruned.Last} {
 		var got []uint64
 		err = h.stream(0, &after, supervisor.RecordsRequest{}, ignore, func(r audit.Record) bool {
 			got = append(got, r.Seq)
@@ -195,7 +213,8 @@ func TestEventsBegin(t *testing.T) {
 	}
 }
 
-// TestEventsOvertaken: where records are taken away before a slow reader has them, the stream ends and says so.
+// TestEventsOvertaken: where records are taken away before a slow reader has them, the stream ends
+// and says so.
 func TestEventsOvertaken(t *testing.T) {
 	h := newPolicyHost(t, nil)
 	l := h.writer()
@@ -212,15 +231,18 @@ func TestEventsOvertaken(t *testing.T) {
 		last = r.Seq
 		return true
 	})
-	var e *supervisor.Error
-	if !errors.As(err, &e) || e.Code != supervisor.CodeNotFound || !strings.Contains(e.Message, fmt.Sprintf("records %d to ", last+1)) {
+	var e *problem.Error
+	if !errors.As(err, &e) || e.Code != problem.NotFound || !strings.Contains(e.Message,
+		fmt.Sprintf("records %d to ", last+1)) {
 		t.Errorf("behind record %d: %v", last, err)
 	}
 }
 
-// TestEventsOfWhom: a stream that reads all for the ceiling's sake ends when the ceiling says so no more.
+// TestEventsOfWhom: a stream that reads all for the ceiling's sake ends when the ceiling says so no
+// more.
 func TestEventsOfWhom(t *testing.T) {
-	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n[permissions.read]\nusers = [\"12346\"]\n"})
+	h := newPolicyHost(t,
+		map[string]string{"ceiling": "policy = 1\n[permissions.read]\nusers = [\"12346\"]\n"})
 	l := h.writer()
 	const reader = 12346
 	var after uint64
@@ -236,8 +258,8 @@ func TestEventsOfWhom(t *testing.T) {
 		}
 		return true
 	})
-	var e *supervisor.Error
-	if !errors.As(err, &e) || e.Code != supervisor.CodeRefused || !runs["roots"] {
+	var e *problem.Error
+	if !errors.As(err, &e) || e.Code != problem.Refused || !runs["roots"] {
 		t.Errorf("%v %v", runs, err)
 	}
 }
@@ -248,29 +270,34 @@ func TestEventsBound(t *testing.T) {
 	var inside func(n int)
 	most := 0
 	inside = func(n int) {
-		err := h.stream(stranger, nil, supervisor.RecordsRequest{}, ignore, func(r audit.Record) bool {
-			most = n
-			inside(n + 1)
-			return false
-		})
-		var e *supervisor.Error
-		if n > 4 && (!errors.As(err, &e) || e.Code != supervisor.CodeBusy) || n <= 4 && !errors.Is(err, errEnough) {
+		err := h.stream(stranger, nil, supervisor.RecordsRequest{}, ignore,
+			func(r audit.Record) bool {
+				most = n
+				inside(n + 1)
+				return false
+			})
+		var e *problem.Error
+		if n > 4 && (!errors.As(err, &e) || e.Code != problem.Busy) || n <= 4 && !errors.Is(err,
+			errEnough) {
 			t.Errorf("stream %d of a user: %v", n, err)
 		}
 		for _, uid := range []uint32{0, 12346} {
-			if err := h.stream(uid, nil, supervisor.RecordsRequest{}, ignore, func(audit.Record) bool { return false }); !errors.Is(err, errEnough) {
+			if err := h.stream(uid, nil, supervisor.RecordsRequest{}, ignore,
+				func(audit.Record) bool { return false }); !errors.Is(err, errEnough) {
 				t.Errorf("another's: %v", err)
 			}
 		}
 	}
 	inside(1)
-	inside(1) // what has ended counts no more
+	// what has ended counts no more
+	inside(1)
 	if most != 4 {
 		t.Errorf("a user had %d streams", most)
 	}
 }
 
-// TestEventsCommand: an ordinary user follows the log by the daemon, sees a record when it is written, as it stands in the log, and is told when the daemon ends.
+// TestEventsCommand: an ordinary user follows the log by the daemon, sees a record when it is
+// written, as it stands in the log, and is told when the daemon ends.
 func TestEventsCommand(t *testing.T) {
 	h := newPolicyHost(t, nil)
 	l := h.writer()
@@ -280,11 +307,14 @@ func TestEventsCommand(t *testing.T) {
 	}
 	srv := h.listens()
 	by := func(uid uint32, args string) outcome {
-		return h.run(asMember(h.command(append([]string{"audit", "tail"}, strings.Fields(args)...)...), uid, nil))
+		return h.run(asMember(h.command(append([]string{"audit", "tail"},
+			strings.Fields(args)...)...), uid, nil))
 	}
-	for _, args := range []string{"", "--json", "-n 3", "-n 0", "--after 0", "--after 7 --json", "--type run.started", "--run own-3 --layer wasi"} {
+	for _, args := range []string{"", "--json", "-n 3", "-n 0", "--after 0", "--after 7 --json",
+		"--type run.started", "--run own-3 --layer wasi"} {
 		users, roots := by(stranger, args), by(0, args+" --user 12345")
-		if users != roots || users.code != 0 || strings.Contains(users.out, "roots") || strings.Contains(users.out, "own") != (args != "-n 0" && args != "--type run.started") {
+		if users != roots || users.code != 0 || strings.Contains(users.out, "roots") ||
+			strings.Contains(users.out, "own") != (args != "-n 0" && args != "--type run.started") {
 			t.Errorf("tail %s shows a user %+v, and root of that user %+v", args, users, roots)
 		}
 	}
@@ -302,7 +332,8 @@ func TestEventsCommand(t *testing.T) {
 	next := func(run string) {
 		t.Helper()
 		line, err := lines.ReadString('\n')
-		if r, parseErr := audit.ParseRecord([]byte(strings.TrimSuffix(line, "\n"))); err != nil || parseErr != nil || r.Run != run {
+		if r, parseErr := audit.ParseRecord([]byte(strings.TrimSuffix(line, "\n"))); err != nil ||
+			parseErr != nil || r.Run != run {
 			t.Fatalf("%q, want a record of %s: %v %v %s", line, run, err, parseErr, errOut.String())
 		}
 	}
@@ -315,10 +346,12 @@ func TestEventsCommand(t *testing.T) {
 	if err := srv.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	h.wants(outcome{h.exitCode(cmd, cmd.Wait()), "", errOut.String()}, 125, "being ended(.|\n)*after record ")
+	h.wants(outcome{h.exitCode(cmd, cmd.Wait()), "", errOut.String()}, 125,
+		"being ended(.|\n)*after record ")
 }
 
-// TestEventsClient: who asks wrongly is told what is wrong; who asks rightly by the client sees what the log has.
+// TestEventsClient: who asks wrongly is told what is wrong; who asks rightly by the client sees
+// what the log has.
 func TestEventsClient(t *testing.T) {
 	h := newPolicyHost(t, nil)
 	h.listens()
@@ -347,9 +380,11 @@ func TestEventsClient(t *testing.T) {
 	if !slices.Equal(got, want) || len(got) == 0 {
 		t.Errorf("%q, the log has %q", got, want)
 	}
-	for _, err := range c.Events(t.Context(), supervisor.EventsRequest{RecordsRequest: supervisor.RecordsRequest{Path: "[["}}) {
-		var e *supervisor.Error
-		if !errors.As(err, &e) || e.Code != supervisor.CodeUsage || !strings.HasPrefix(e.Message, "path: ") {
+	for _, err := range c.Events(t.Context(),
+		supervisor.EventsRequest{RecordsRequest: supervisor.RecordsRequest{Path: "[["}}) {
+		var e *problem.Error
+		if !errors.As(err, &e) || e.Code != problem.Usage || !strings.HasPrefix(e.Message,
+			"path: ") {
 			t.Errorf("%v", err)
 		}
 	}

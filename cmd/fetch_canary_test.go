@@ -17,8 +17,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// canary sends credentials of every kind to a host that says them back wherever an answer has room, by every way in, and then looks for them: in all
-// that the tools were told, left behind and had in memory, in the record, on disk, and in what every process shows of itself. T-262, T-265.
+// canary sends credentials of every kind to a host that says them back wherever an answer has room,
+// by every way in, and then looks for them: in all that the tools were told, left behind and had in
+// memory, in the record, on disk, and in what every process shows of itself. T-262, T-265.
 func canary(t *testing.T, in *insideWorld) {
 	w := newCanaryWorld(t, in)
 	var urls []string
@@ -32,7 +33,8 @@ func canary(t *testing.T, in *insideWorld) {
 		var all []rawSay
 		for _, u := range urls {
 			host := strings.SplitN(u, "/", 4)[2]
-			all = append(all, rawSay{Name: u, Way: way, Method: "GET", URL: u, Raw: []byte("GET " + u + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n")})
+			all = append(all, rawSay{Name: u, Way: way, Method: "GET", URL: u,
+				Raw: []byte("GET " + u + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n")})
 		}
 		text, err := json.Marshal(all)
 		if err != nil {
@@ -46,11 +48,16 @@ func canary(t *testing.T, in *insideWorld) {
 		name, policy, stdin string
 		args                []string
 	}{
-		{"listener", "canary-base", guest("stream"), []string{"run", "--json", "--discard", "--policy", "$POLICY", "--", w.guest}},
-		{"functions", "canary-base", guest("function"), []string{"run", "--json", "--discard", "--policy", "$POLICY", "--", w.guest}},
-		{"command", "canary-base", "", []string{"sh", "--keep", "--policy", "$POLICY", "-c", fmt.Sprintf(each, list, "fetch -si")}},
-		{"loopback", "canary-build", guest("stream"), []string{"run", "--json", "--discard", "--policy", "$POLICY", "--", "./rawfetch"}},
-		{"interception", "canary-build", "", []string{"run", "--keep", "--policy", "$POLICY", "--", "sh", "-c", fmt.Sprintf(each, list, "curl -sSi") + " 2>&1"}},
+		{"listener", "canary-base", guest("stream"), []string{"run", "--json", "--discard",
+			"--policy", "$POLICY", "--", w.guest}},
+		{"functions", "canary-base", guest("function"), []string{"run", "--json", "--discard",
+			"--policy", "$POLICY", "--", w.guest}},
+		{"command", "canary-base", "", []string{"sh", "--keep", "--policy", "$POLICY", "-c",
+			fmt.Sprintf(each, list, "fetch -si")}},
+		{"loopback", "canary-build", guest("stream"), []string{"run", "--json", "--discard",
+			"--policy", "$POLICY", "--", "./rawfetch"}},
+		{"interception", "canary-build", "", []string{"run", "--keep", "--policy", "$POLICY", "--",
+			"sh", "-c", fmt.Sprintf(each, list, "curl -sSi") + " 2>&1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "interception" {
@@ -75,7 +82,8 @@ func canary(t *testing.T, in *insideWorld) {
 		t.Errorf("on disk: %q", found)
 	}
 	shown := w.h.jail("audit", "show", "--json").out
-	if n := strings.Count(shown, `"credential.used"`); n < 4*len(urls)-8 || showsCanary([]byte(shown)) {
+	if n := strings.Count(shown, `"credential.used"`); n < 4*len(urls)-8 ||
+		showsCanary([]byte(shown)) {
 		t.Errorf("%d uses on record: %s", n, shown)
 	}
 	w.h.discard(w.h.kept()...)
@@ -100,15 +108,18 @@ func newCanaryWorld(t *testing.T, in *insideWorld) *canaryWorld {
 		host := kind + ".example.com"
 		hosts = append(hosts, host)
 		w.names.Set(host, []string{"93.184.216.40"})
-		rules += fmt.Sprintf("[[fetch.allow]]\nhost = %q\nports = [443]\nmethods = [\"GET\"]\npaths = [\"/**\"]\ncredential = %q\n", host, kind)
+		rules += fmt.Sprintf(
+			"[[fetch.allow]]\nhost = %q\nports = [443]\nmethods = [\"GET\"]\npaths = [\"/**\"]\ncredential = %q\n", host, kind)
 	}
-	fetchtest.StartHost(t, "93.184.216.40:443", w.ca.Config(t, time.Now().Add(time.Hour), hosts...), w.serve)
+	fetchtest.StartHost(t, "93.184.216.40:443", w.ca.Config(t, time.Now().Add(time.Hour), hosts...),
+		w.serve)
 	w.write("canary-base.toml", fmt.Sprintf(policy, "base")+rules)
 	w.write("canary-build.toml", fmt.Sprintf(policy, "build")+rules)
 	return w
 }
 
-// serve says the whole request back, as its path has it, and looks at every process where it is asked to.
+// serve says the whole request back, as its path has it, and looks at every process where it is
+// asked to.
 func (w *canaryWorld) serve(c net.Conn) {
 	r := bufio.NewReader(c)
 	for {
@@ -127,7 +138,8 @@ func (w *canaryWorld) serve(c net.Conn) {
 			w.looked.processes()
 			fallthrough
 		case "/whole":
-			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n%s", head, len(dump), dump)
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n%s", head, len(dump),
+				dump)
 		case "/pieces":
 			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%sTransfer-Encoding: chunked\r\n\r\n", head)
 			for len(dump) > 0 {
@@ -137,7 +149,8 @@ func (w *canaryWorld) serve(c net.Conn) {
 			}
 			fmt.Fprint(c, "0\r\n\r\n")
 		case "/redirect":
-			fmt.Fprintf(c, "HTTP/1.1 302 Found\r\n%sLocation: https://bearer.example.com/next?s=%s\r\nContent-Length: 0\r\n\r\n", head, strings.ReplaceAll(secret, " ", "+"))
+			fmt.Fprintf(c,
+				"HTTP/1.1 302 Found\r\n%sLocation: https://bearer.example.com/next?s=%s\r\nContent-Length: 0\r\n\r\n", head, strings.ReplaceAll(secret, " ", "+"))
 		default:
 			fmt.Fprintf(c, "HTTP/1.1 %s %s\r\n%s\r\n", secret, secret, head)
 			return
@@ -158,17 +171,21 @@ func (w *canaryWorld) say(policy, stdin string, args ...string) string {
 	return o.out + o.err
 }
 
-// control: a credential that is told to the inside is found there, on disk and among the arguments, so that the search could have found one.
+// control: a credential that is told to the inside is found there, on disk and among the arguments,
+// so that the search could have found one.
 func (w *canaryWorld) control(t *testing.T) {
 	w.h.t = t
-	raw := base64.StdEncoding.EncodeToString([]byte("GET https://bearer.example.com/look HTTP/1.1\r\nHost: bearer.example.com\r\n\r\n"))
+	raw := base64.StdEncoding.EncodeToString(
+		[]byte("GET https://bearer.example.com/look HTTP/1.1\r\nHost: bearer.example.com\r\n\r\n"))
 	text := `[{"Name":"look","Way":"stream","Raw":"` + raw + `"}]`
-	said := w.say("canary-base", text, "run", "--json", "--discard", "--env", "PLANTED="+fetchCanary, "--policy", "$POLICY", "--", w.guest)
+	said := w.say("canary-base", text, "run", "--json", "--discard", "--env",
+		"PLANTED="+fetchCanary, "--policy", "$POLICY", "--", w.guest)
 	found, _ := w.looked.take()
 	all := strings.Join(found, "\n")
 	for _, want := range []string{"memory of init", "cmdline of jail"} {
 		if !strings.Contains(all, want) {
-			t.Errorf("a planted credential is not found in the %s, but in %q: %.1000s", want, found, said)
+			t.Errorf("a planted credential is not found in the %s, but in %q: %.1000s", want, found,
+				said)
 		}
 	}
 	planted := filepath.Join(w.h.root, "planted")

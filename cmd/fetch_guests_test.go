@@ -12,12 +12,13 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// TestFetchGuests fetches in every way that a guest has, through the real proxy, on an internet of the test's own: the command of the bundle, plainly
-// and in a script, and the libraries for Go, C, Rust and Python.
+// TestFetchGuests fetches in every way that a guest has, through the real proxy, on an internet of
+// the test's own: the command of the bundle, plainly and in a script, and the libraries for Go, C,
+// Rust and Python.
 func TestFetchGuests(t *testing.T) {
 	needBuilt(t)
 	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestFetchGuests$", "-test.v", "-test.timeout=3m")
+		cmd := fetchtest.Command("-test.run=^TestFetchGuests$", "-test.v", "-test.timeout=9m")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -69,11 +70,14 @@ func (w *fetchWorld) command(t *testing.T) {
 		stdout string
 	}{
 		{[]string{"https://up.example.com/a/%41?x=1"}, 0, `GET /a/A?x=1 auth=""`},
-		{[]string{"-s", "-o", "out", "-w", "%{http_code} %{size_download}", "https://up.example.com/"}, 0, "200 13"},
-		{[]string{"-sI", "https://up.example.com/"}, 0, "HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n"},
+		{[]string{"-s", "-o", "out", "-w", "%{http_code} %{size_download}",
+			"https://up.example.com/"}, 0, "200 13"},
+		{[]string{"-sI", "https://up.example.com/"}, 0,
+			"HTTP/1.1 200 OK\r\nContent-Length: 14\r\n\r\n"},
 		{[]string{"-s", "https://no-such.example.com/"}, 7, ""},
 	} {
-		code, stdout, stderr := w.said(append(append([]string{"run"}, narrowed...), append([]string{"--", "fetch"}, c.args...)...)...)
+		code, stdout, stderr := w.said(append(append([]string{"run"}, narrowed...),
+			append([]string{"--", "fetch"}, c.args...)...)...)
 		if code != c.code || stdout != c.stdout {
 			t.Errorf("fetch %q: %d %q %q", c.args, code, stdout, stderr)
 		}
@@ -81,8 +85,10 @@ func (w *fetchWorld) command(t *testing.T) {
 	if got, _, _ := w.up.Took(); len(got) == 0 {
 		t.Error("the host was sent nothing")
 	}
-	for url, want := range map[string]int{"https://gone.example.com/": 6, "https://up.example.com:444/": 7} {
-		if code, _, stderr := w.said("run", "--profile", "fetch", "--", "fetch", url); code != want || !strings.Contains(stderr, "fetch: (") {
+	for url, want := range map[string]int{"https://gone.example.com/": 6,
+		"https://up.example.com:444/": 7} {
+		if code, _, stderr := w.said("run", "--profile", "fetch", "--", "fetch",
+			url); code != want || !strings.Contains(stderr, "fetch: (") {
 			t.Errorf("%s: %d %s", url, code, stderr)
 		}
 	}
@@ -92,14 +98,17 @@ func (w *fetchWorld) commandRefused(t *testing.T) {
 	w.needCommand(t)
 	w.up.Took()
 	code, _, stderr := w.said("run", "--", "fetch", "https://up.example.com/")
-	if code != 126 || !strings.Contains(stderr, "the policy grants no fetch") || !strings.Contains(stderr, "--profile fetch --fetch HOST") {
+	if code != 126 || !strings.Contains(stderr, "the policy grants no fetch") ||
+		!strings.Contains(stderr, "--profile fetch --fetch HOST") {
 		t.Errorf("without a fetch: %d %s", code, stderr)
 	}
-	code, _, stderr = w.said(append(append([]string{"run"}, narrowed...), "--", "fetch", "https://api.example.com/")...)
+	code, _, stderr = w.said(append(append([]string{"run"}, narrowed...), "--", "fetch",
+		"https://api.example.com/")...)
 	if code != 7 || !strings.Contains(stderr, "run again with --fetch api.example.com") {
 		t.Errorf("another host: %d %s", code, stderr)
 	}
-	code, _, stderr = w.said(append(append([]string{"run"}, narrowed...), "--", "fetch", "-d", "x", "https://up.example.com/")...)
+	code, _, stderr = w.said(append(append([]string{"run"}, narrowed...), "--", "fetch", "-d", "x",
+		"https://up.example.com/")...)
 	if code != 7 || !strings.Contains(stderr, "POST") {
 		t.Errorf("another method: %d %s", code, stderr)
 	}
@@ -115,8 +124,10 @@ func (w *fetchWorld) script(t *testing.T) {
 	if want := "GET /X AUTH=\"\"\ncode 7\nGET /f auth=\"\""; code != 0 || stdout != want {
 		t.Errorf("%d %q %s", code, stdout, stderr)
 	}
-	code, stdout, stderr = w.said("sh", "-c", "fetch https://up.example.com/ || echo \"code $?\"; echo on")
-	if code != 0 || stdout != "code 126\non\n" || !strings.Contains(stderr, "the policy grants no fetch") {
+	code, stdout, stderr = w.said("sh", "-c",
+		"fetch https://up.example.com/ || echo \"code $?\"; echo on")
+	if code != 0 || stdout != "code 126\non\n" || !strings.Contains(stderr,
+		"the policy grants no fetch") {
 		t.Errorf("without a fetch: %d %q %s", code, stdout, stderr)
 	}
 }
@@ -125,31 +136,38 @@ func (w *fetchWorld) script(t *testing.T) {
 func (w *fetchWorld) example(t *testing.T, module string) {
 	t.Helper()
 	w.guest = module
-	r := w.run(t, narrowed, "https://up.example.com/a?b=%2F", "http://up.example.com:443/", "https://api.example.com/")
-	if r.ExitCode != 0 || !strings.HasPrefix(r.Stdout, "200 GET /a?b=%2F auth=\"\"\n200 GET / auth=\"\"\n403 {") || r.Usage.Requests != 2 || len(r.Denied) != 1 {
+	r := w.run(t, narrowed, "https://up.example.com/a?b=%2F", "http://up.example.com:443/",
+		"https://api.example.com/")
+	if r.ExitCode != 0 || !strings.HasPrefix(r.Stdout,
+		"200 GET /a?b=%2F auth=\"\"\n200 GET / auth=\"\"\n403 {") || r.Usage.Requests != 2 ||
+		len(r.Denied) != 1 {
 		t.Errorf("%+v", r)
 	}
 	code, _, stderr := w.said("run", "--", module, "https://up.example.com/")
-	if code == 0 || !strings.Contains(stderr, "the policy of this jail grants no fetch") && !strings.Contains(stderr, "the policy grants no fetch") {
+	if code == 0 || !strings.Contains(stderr, "the policy of this jail grants no fetch") &&
+		!strings.Contains(stderr, "the policy grants no fetch") {
 		t.Errorf("without a fetch: %d %s", code, stderr)
 	}
 }
 
 func (w *fetchWorld) goGuest(t *testing.T) {
 	module := filepath.Join(t.TempDir(), "get.wasm")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", module, "../runners/wasi/guestlib/jailhttp/example")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", module,
+		"../runners/wasi/guestlib/jailhttp/example")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	w.example(t, module)
-	if r := w.run(t, narrowed, "https://up.example.com/?q=ü"); r.Stdout != "200 GET /?q=%C3%BC auth=\"\"\n" {
+	if r := w.run(t, narrowed,
+		"https://up.example.com/?q=ü"); r.Stdout != "200 GET /?q=%C3%BC auth=\"\"\n" {
 		t.Errorf("a query as it is meant: %+v", r)
 	}
 }
 
 func (w *fetchWorld) cGuest(t *testing.T) {
-	w.needCommand(t) // what built it builds this
+	// what built it builds this
+	w.needCommand(t)
 	version, err := exec.Command("sh", "../runners/tools/deps.sh", "--clang").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +178,8 @@ func (w *fetchWorld) cGuest(t *testing.T) {
 		target = "wasm32-wasi"
 	}
 	root := t.TempDir()
-	for at, to := range map[string]string{"include": "/usr/include/wasm32-wasi", "lib/" + target: "/usr/lib/wasm32-wasi"} {
+	for at, to := range map[string]string{"include": "/usr/include/wasm32-wasi",
+		"lib/" + target: "/usr/lib/wasm32-wasi"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, at)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +201,8 @@ wasm-ld-$V -m wasm32 --strip-all -L$R/lib/$T $R/lib/$T/crt1-command.o $R/example
 	var fetches int
 	for line := range strings.Lines(shown) {
 		var r struct{ Type, Host string }
-		if json.Unmarshal([]byte(line), &r) == nil && r.Type == "fetch" && r.Host == "up.example.com" {
+		if json.Unmarshal([]byte(line), &r) == nil && r.Type == "fetch" &&
+			r.Host == "up.example.com" {
 			fetches++
 		}
 	}
@@ -191,18 +211,9 @@ wasm-ld-$V -m wasm32 --strip-all -L$R/lib/$T $R/lib/$T/crt1-command.o $R/example
 	}
 }
 
-// pythonGuest is the shipped CPython, with the library where Python finds modules.
+// pythonGuest is the shipped CPython, which has the library among its own.
 func (w *fetchWorld) pythonGuest(t *testing.T) {
 	have(t, filepath.Join(w.bin, "bundles/python/python.wasm"))
-	for _, name := range []string{"jail_fetch.py", "sitecustomize.py"} {
-		text, err := os.ReadFile("../runners/wasi/guestlib/python/" + name)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(w.dir, name), text, 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	const policy = `policy = 1
 name = "python"
 include = ["base"]
@@ -221,7 +232,8 @@ ports = [443]
 methods = ["GET"]
 paths = ["/**"]
 `
-	for name, text := range map[string]string{"none.toml": policy, "python.toml": policy + granted} {
+	for name, text := range map[string]string{"none.toml": policy,
+		"python.toml": policy + granted} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -241,23 +253,29 @@ for url, data in ("https://api.example.com/", None), ("https://up.example.com/",
         print(e.code, e.headers["X-Jail-Fetch"], json.loads(e.read())["error"]["next"])
 `
 	python := func(policy, program string) (int, string, string) {
-		return w.said("run", "--policy", policy, "--discard", "--env", "PYTHONPATH=/workspace", "--", "python3", "-c", program)
+		return w.said("run", "--policy", policy, "--discard", "--", "python3", "-c", program)
 	}
 	w.guest = "python3"
-	r := w.run(t, []string{"--policy", "python.toml", "--discard", "--env", "PYTHONPATH=/workspace"}, "-c", program)
+	r := w.run(t, []string{"--policy", "python.toml", "--discard"}, "-c", program)
 	lines := strings.Split(r.Stdout, "\n")
-	if r.ExitCode != 0 || r.Usage.Requests != 3 || len(r.Denied) != 2 || len(lines) != 6 || strings.Join(lines[:3], "\n") != "GET /a?b=1 auth=\"\"\n200\nGET /client auth=\"\"" ||
-		!strings.HasPrefix(lines[3], "403 fetch_denied ") || !strings.Contains(lines[3], "api.example.com") || !strings.HasPrefix(lines[4], "403 fetch_denied ") {
+	if r.ExitCode != 0 || r.Usage.Requests != 3 || len(r.Denied) != 2 || len(lines) != 6 ||
+		strings.Join(lines[:3], "\n") != "GET /a?b=1 auth=\"\"\n200\nGET /client auth=\"\"" ||
+		!strings.HasPrefix(lines[3], "403 fetch_denied ") || !strings.Contains(lines[3],
+		"api.example.com") || !strings.HasPrefix(lines[4], "403 fetch_denied ") {
 		t.Errorf("%+v", r)
 	}
-	if got, _, n := w.up.Took(); int64(len(got)) != r.Usage.Out || n < 1 || n > 3 { // the proxy uses a connection again
-		t.Errorf("%d bytes in %d connections reached the host, and %d are counted: %q", len(got), n, r.Usage.Out, got)
+	// the proxy uses a connection again
+	if got, _, n := w.up.Took(); int64(len(got)) != r.Usage.Out || n < 1 || n > 3 {
+		t.Errorf("%d bytes in %d connections reached the host, and %d are counted: %q", len(got), n,
+			r.Usage.Out, got)
 	}
-	code, stdout, stderr := python("none.toml", "import jail_fetch; jail_fetch.install(); import urllib.request; urllib.request.urlopen('https://up.example.com/')")
+	code, stdout, stderr := python("none.toml",
+		"import jail_fetch; jail_fetch.install(); import urllib.request; urllib.request.urlopen('https://up.example.com/')")
 	if code != 1 || !strings.Contains(stderr, "the policy of this jail grants no fetch") {
 		t.Errorf("without a fetch: %d %q %s", code, stdout, stderr)
 	}
-	code, stdout, stderr = python("none.toml", "import socket; socket.create_connection(('93.184.216.34', 443))")
+	code, stdout, stderr = python("none.toml",
+		"import socket; socket.create_connection(('93.184.216.34', 443))")
 	if got, _, n := w.up.Took(); code == 0 || n > 0 {
 		t.Errorf("a socket of its own: %d %q %s; the host was sent %q", code, stdout, stderr, got)
 	}
@@ -274,9 +292,11 @@ func (w *fetchWorld) rustGuest(t *testing.T) {
 	module, rlib := filepath.Join(dir, "get.wasm"), filepath.Join(dir, "libjail_fetch.rlib")
 	for _, args := range [][]string{
 		{"--crate-type", "rlib", "--crate-name", "jail_fetch", "-o", rlib, library + "src/lib.rs"},
-		{"--crate-name", "get", "--extern", "jail_fetch=" + rlib, "-o", module, library + "examples/get.rs"},
+		{"--crate-name", "get", "--extern", "jail_fetch=" + rlib, "-o", module,
+			library + "examples/get.rs"},
 	} {
-		build := exec.Command(rustc, append([]string{"--edition", "2021", "--target", "wasm32-wasi", "-O", "-D", "warnings"}, args...)...)
+		build := exec.Command(rustc, append([]string{"--edition", "2021", "--target", "wasm32-wasi",
+			"-O", "-D", "warnings"}, args...)...)
 		build.Env = []string{"PATH=" + dir + ":/usr/bin:/bin"}
 		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)

@@ -2,6 +2,7 @@ package cmd_test
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
@@ -20,22 +21,30 @@ import (
 	"testing"
 )
 
-// fetchCanary is the credential of every test of fetches. Nothing but the wire, the daemon and the proxy may ever hold it.
-const fetchCanary = "c4n4ry-0f-the-whole-suite"
+// fetchCanary is the credential of every test of fetches. Nothing but the wire, the daemon and the
+// proxy may ever hold it. Each process has one of its own: another run of the suite on this machine
+// shows its own on purpose.
+var fetchCanary = "c4n4ry-0f-" + rand.Text()
 
 var canaryForms = sync.OnceValue(func() [][]byte {
 	plain := hex.EncodeToString([]byte(fetchCanary))
-	forms := [][]byte{[]byte(fetchCanary), []byte(plain), []byte(strings.ToUpper(plain)), []byte(url.QueryEscape(fetchCanary))}
-	for lead := range 3 { // base64 of a text with something before it
+	forms := [][]byte{[]byte(fetchCanary), []byte(plain), []byte(strings.ToUpper(plain)),
+		[]byte(url.QueryEscape(fetchCanary))}
+	// base64 of a text with something before it
+	for lead := range 3 {
 		whole := base64.StdEncoding.EncodeToString(append(make([]byte, lead), fetchCanary...))
 		forms = append(forms, []byte(whole[4:len(whole)-4]))
 	}
 	return forms
 })
 
-// showsCanary looks for the credential as it is, and as base64, hexadecimal and in a URL, at any offset of the first.
+// showsCanary looks for the credential as it is, and as base64, hexadecimal and in a URL, at any
+// offset of the first.
 func showsCanary(text []byte) bool {
-	return slices.ContainsFunc(canaryForms(), func(f []byte) bool { return bytes.Contains(text, f) })
+	return slices.ContainsFunc(canaryForms(), func(f []byte) bool {
+		return bytes.Contains(text,
+			f)
+	})
 }
 
 // filesWithCanary searches every file below a directory, but those named so.
@@ -69,7 +78,8 @@ func filesWithCanary(t *testing.T, dir string, but ...string) (found []string) {
 	return found
 }
 
-// fileShowsCanary reads what a file has but for its holes, of which an image of a file system is full.
+// fileShowsCanary reads what a file has but for its holes, of which an image of a file system is
+// full.
 func fileShowsCanary(path string) (bool, error) {
 	const seekData, size, longest = 3, 1 << 20, 256 // lseek(2); bytes
 	f, err := os.Open(path)
@@ -78,7 +88,8 @@ func fileShowsCanary(path string) (bool, error) {
 	}
 	defer f.Close()
 	text := make([]byte, size)
-	for at := int64(0); ; at += size - longest { // what lies across two pieces is in one of them
+	// what lies across two pieces is in one of them
+	for at := int64(0); ; at += size - longest {
 		if at, err = f.Seek(at, seekData); errors.Is(err, syscall.ENXIO) {
 			return false, nil
 		} else if err != nil {
@@ -103,8 +114,8 @@ type hunt struct {
 	memories int // of the inside, searched
 }
 
-// processes looks at all of them: none may show the credential in its arguments or surroundings, and none that stands beside or within a jail may
-// hold it in its memory.
+// processes looks at all of them: none may show the credential in its arguments or surroundings,
+// and none that stands beside or within a jail may hold it in its memory.
 func (h *hunt) processes() {
 	parents, names := map[int]int{}, map[int]string{}
 	paths, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is well-formed
@@ -130,7 +141,8 @@ func (h *hunt) processes() {
 			continue
 		}
 		for _, what := range []string{"cmdline", "environ"} {
-			if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, what)); err == nil && showsCanary(text) {
+			if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, what)); err == nil &&
+				showsCanary(text) {
 				h.add("%s of %s", what, names[pid])
 			}
 		}
@@ -196,14 +208,16 @@ func memoryShowsCanary(pid int) (searched, shows bool) {
 				return true, true
 			}
 			if err != nil && !errors.Is(err, io.EOF) {
-				continue // such as [vvar], or it has ended
+				// such as [vvar], or it has ended
+				continue
 			}
 		}
 	}
 	return searched, false
 }
 
-// present returns the ranges of pages that are there, in memory or swapped out: most of a large area never was.
+// present returns the ranges of pages that are there, in memory or swapped out: most of a large
+// area never was.
 func present(pages *os.File, start, end uint64) (ranges [][2]uint64) {
 	const page, entry, there = 4096, 8, 3 << 62 // proc_pid_pagemap(5)
 	for at := start; at < end; {

@@ -9,7 +9,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// TestFetchInside is what a hostile tool can do with each way in, and what it can learn, on an internet of the test's own.
+// TestFetchInside is what a hostile tool can do with each way in, and what it can learn, on an
+// internet of the test's own.
 func TestFetchInside(t *testing.T) {
 	needBuilt(t)
 	if !fetchtest.Inside() {
@@ -44,12 +45,16 @@ func newInsideWorld(t *testing.T) *insideWorld {
 		t.Fatal(err)
 	}
 	w.h.files(map[string]string{"rawfetch*": string(program)})
-	settings := fmt.Sprintf("resolvers = [%q]\nroots = %q\n", w.names.Server, filepath.Join(w.h.state, "roots.pem"))
+	settings := fmt.Sprintf("resolvers = [%q]\nroots = %q\n", w.names.Server,
+		filepath.Join(w.h.state, "roots.pem"))
 	for _, kind := range canaryKinds {
-		settings += fmt.Sprintf("[[credential]]\nname = %q\nkind = %q\nfile = %q\n%sscrub = true\n", kind, kind, filepath.Join(w.h.state, "secret"),
-			map[string]string{"basic": "user = \"me\"\n", "header": "header = \"X-Key\"\n", "query": "parameter = \"key\"\n"}[kind])
+		settings += fmt.Sprintf("[[credential]]\nname = %q\nkind = %q\nfile = %q\n%sscrub = true\n",
+			kind, kind, filepath.Join(w.h.state, "secret"),
+			map[string]string{"basic": "user = \"me\"\n", "header": "header = \"X-Key\"\n",
+				"query": "parameter = \"key\"\n"}[kind])
 	}
-	for name, text := range map[string]string{"roots.pem": string(w.ca.PEM), "secret": fetchCanary + "\n", "fetch.toml": settings} {
+	for name, text := range map[string]string{"roots.pem": string(w.ca.PEM), "secret": fetchCanary +
+		"\n", "fetch.toml": settings} {
 		if err := os.WriteFile(filepath.Join(w.h.state, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

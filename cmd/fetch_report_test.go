@@ -29,19 +29,24 @@ func (w *fetchWorld) reported(t *testing.T) {
 		mode, path string
 		sent       bool
 		denied     int
-	}{{"report", "/a", true, 0}, {"report", "/b", true, 1}, {"enforce", "/a", true, 0}, {"enforce", "/b", false, 1}} {
-		if err := os.WriteFile(policy, []byte(strings.Replace(reportPolicy, "report", c.mode, 1)), 0o600); err != nil {
+	}{{"report", "/a", true, 0}, {"report", "/b", true, 1}, {"enforce", "/a", true, 0},
+		{"enforce", "/b", false, 1}} {
+		if err := os.WriteFile(policy, []byte(strings.Replace(reportPolicy, "report", c.mode, 1)),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
-		r := w.run(t, []string{"--policy", policy, "--no-workspace"}, "http://up.example.com:443"+c.path)
+		r := w.run(t, []string{"--policy", policy, "--no-workspace"}, "http://up.example.com:443"+
+			c.path)
 		warned := len(r.Warnings) == 1 && strings.Contains(r.Warnings[0], `fetch.mode = "report"`)
-		if warned != (c.mode == "report") || len(r.Warnings) > 1 || strings.Contains(r.Stdout, "GET "+c.path) != c.sent || len(r.Denied) != c.denied {
+		if warned != (c.mode == "report") || len(r.Warnings) > 1 || strings.Contains(r.Stdout,
+			"GET "+c.path) != c.sent || len(r.Denied) != c.denied {
 			t.Errorf("%s of %s: %+v", c.mode, c.path, r)
 		}
 	}
 }
 
-// settings that are wrong are said to be, with the file that they are in and to whom they belong; nothing is fetched.
+// settings that are wrong are said to be, with the file that they are in and to whom they belong;
+// nothing is fetched.
 func (w *fetchWorld) settings(t *testing.T) {
 	path := filepath.Join(w.state, "fetch.toml")
 	good, err := os.ReadFile(path)
@@ -54,16 +59,20 @@ func (w *fetchWorld) settings(t *testing.T) {
 		}
 	}()
 	w.up.Took()
-	for text, says := range map[string]string{"resolvers = [\"x\"]\n": `"x" is no address`, "resolvers = \"x\"\n": "resolvers is a string", "nope = 1\n": `unknown field "nope"`} {
+	for text, says := range map[string]string{"resolvers = [\"x\"]\n": `"x" is no address`,
+		"resolvers = \"x\"\n": "resolvers is a string", "nope = 1\n": `unknown field "nope"`} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		var r fetchResult
-		out := w.jail(t, "run", "--json", "--profile", "fetch", "--no-workspace", "--", w.guest, "http://up.example.com:443/a")
+		out := w.jail(t, "run", "--json", "--profile", "fetch", "--no-workspace", "--", w.guest,
+			"http://up.example.com:443/a")
 		if err := json.Unmarshal(out, &r); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if r.ExitCode != 125 || r.Error == nil || strings.Count(r.Error.Message, path) != 1 || !strings.Contains(r.Error.Message, says) || !strings.Contains(r.Error.Hint, "operator") {
+		if r.ExitCode != 125 || r.Error == nil || strings.Count(r.Error.Message, path) != 1 ||
+			!strings.Contains(r.Error.Message, says) || !strings.Contains(r.Error.Hint,
+			"operator") {
 			t.Errorf("%s: %+v, %+v", text, r, r.Error)
 		}
 	}

@@ -20,8 +20,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// TestFetch is what a user sees of the network, on an internet of the test's own: guests reach what the policy grants and nothing else, the record
-// says so, and a credential is nowhere but on the wire.
+// TestFetch is what a user sees of the network, on an internet of the test's own: guests reach what
+// the policy grants and nothing else, the record says so, and a credential is nowhere but on the
+// wire.
 func TestFetch(t *testing.T) {
 	needBuilt(t)
 	if !fetchtest.Inside() {
@@ -48,7 +49,8 @@ func TestFetch(t *testing.T) {
 type fetchWorld struct {
 	bin, state, dir, guest string
 	up                     *fetchtest.Host
-	leaked                 []string // what showed the canary: processes while a request was on its way, and commands
+	// what showed the canary: processes while a request was on its way, and commands
+	leaked []string
 }
 
 func newFetchWorld(t *testing.T) *fetchWorld {
@@ -64,13 +66,16 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 	if err := compileSlowly(state); err != nil {
 		t.Fatal(err)
 	}
-	w := &fetchWorld{bin: bin, state: state, dir: t.TempDir(), guest: filepath.Join(t.TempDir(), "fetcher.wasm")}
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", w.guest, "./testdata/fetcher")
+	w := &fetchWorld{bin: bin, state: state, dir: t.TempDir(), guest: filepath.Join(t.TempDir(),
+		"fetcher.wasm")}
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", w.guest,
+		"./testdata/fetcher")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	t.Cleanup(func() { // whatever the tests did: before the directory goes
+	// whatever the tests did: before the directory goes
+	t.Cleanup(func() {
 		if found := append(w.leaked, filesWithCanary(t, w.state, "secret")...); len(found) > 0 {
 			t.Errorf("the credential is shown by %q", found)
 		}
@@ -80,10 +85,13 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 	names.Set("api.example.com", []string{"93.184.216.34"})
 	names.Set("inner.example.com", []string{"10.1.2.3"})
 	names.Set("kill.example.com", []string{"93.184.216.50"})
-	w.up = fetchtest.StartHost(t, "93.184.216.34:443", ca.Config(t, time.Now().Add(time.Hour), "up.example.com", "api.example.com"), w.serve)
+	w.up = fetchtest.StartHost(t, "93.184.216.34:443", ca.Config(t, time.Now().Add(time.Hour),
+		"up.example.com", "api.example.com"), w.serve)
 	roots, secret := filepath.Join(state, "roots.pem"), filepath.Join(state, "secret")
-	settings := fmt.Sprintf("resolvers = [%q]\nroots = %q\n[[credential]]\nname = \"api\"\nkind = \"bearer\"\nfile = %q\n", names.Server, roots, secret)
-	for path, text := range map[string]string{roots: string(ca.PEM), secret: fetchCanary + "\n", filepath.Join(state, "fetch.toml"): settings} {
+	settings := fmt.Sprintf(
+		"resolvers = [%q]\nroots = %q\n[[credential]]\nname = \"api\"\nkind = \"bearer\"\nfile = %q\n", names.Server, roots, secret)
+	for path, text := range map[string]string{roots: string(ca.PEM), secret: fetchCanary + "\n",
+		filepath.Join(state, "fetch.toml"): settings} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +99,8 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 	return w
 }
 
-// serve says back what it is asked, and looks meanwhile for the canary in what every process shows of itself.
+// serve says back what it is asked, and looks meanwhile for the canary in what every process shows
+// of itself.
 func (w *fetchWorld) serve(c net.Conn) {
 	r := bufio.NewReader(c)
 	for {
@@ -107,7 +116,8 @@ func (w *fetchWorld) serve(c net.Conn) {
 				}
 			}
 		}
-		body := fmt.Sprintf("%s %s auth=%q", req.Method, req.RequestURI, req.Header.Get("Authorization"))
+		body := fmt.Sprintf("%s %s auth=%q", req.Method, req.RequestURI,
+			req.Header.Get("Authorization"))
 		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
 }
@@ -146,7 +156,8 @@ func (w *fetchWorld) jail(t *testing.T, args ...string) []byte {
 
 func (w *fetchWorld) run(t *testing.T, flags []string, args ...string) (r fetchResult) {
 	t.Helper()
-	out := w.jail(t, append(append(append([]string{"run", "--json"}, flags...), "--", w.guest), args...)...)
+	out := w.jail(t, append(append(append([]string{"run", "--json"}, flags...), "--", w.guest),
+		args...)...)
 	if err := json.Unmarshal(out, &r); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -158,12 +169,15 @@ func (w *fetchWorld) run(t *testing.T, flags []string, args ...string) (r fetchR
 
 func (w *fetchWorld) granted(t *testing.T) {
 	w.up.Took()
-	r := w.run(t, []string{"--profile", "fetch", "--fetch", "up.example.com"}, "http://up.example.com:443/a/%41?x=1", "http://up.example.com:443/b")
-	if r.ExitCode != 0 || !strings.Contains(r.Stdout, "GET /a/A?x=1") || !strings.Contains(r.Stdout, "GET /b") || len(r.Denied) > 0 {
+	r := w.run(t, []string{"--profile", "fetch", "--fetch", "up.example.com"},
+		"http://up.example.com:443/a/%41?x=1", "http://up.example.com:443/b")
+	if r.ExitCode != 0 || !strings.Contains(r.Stdout, "GET /a/A?x=1") || !strings.Contains(r.Stdout,
+		"GET /b") || len(r.Denied) > 0 {
 		t.Errorf("%+v", r)
 	}
 	got, wrote, _ := w.up.Took()
-	if r.Usage.Requests != 2 || r.Usage.Out != int64(len(got)) || r.Usage.In > wrote || r.Usage.In < wrote-4096 {
+	if r.Usage.Requests != 2 || r.Usage.Out != int64(len(got)) || r.Usage.In > wrote ||
+		r.Usage.In < wrote-4096 {
 		t.Errorf("usage %+v; the host had %d and sent %d", r.Usage, len(got), wrote)
 	}
 }
@@ -176,14 +190,21 @@ func (w *fetchWorld) refused(t *testing.T) {
 		flags, args []string
 		says, rule  string
 	}{
-		{narrow, []string{"http://api.example.com:443/"}, "run again with --fetch api.example.com", "request: "},
-		{narrow, []string{"-X", "POST", "http://up.example.com:443/"}, "fetch.allow", "profile fetch: "},
-		{[]string{"--profile", "fetch"}, []string{"http://inner.example.com:443/"}, "10.1.2.3", "fetch: floor: private"},
-		{[]string{"--profile", "fetch"}, []string{"http://metadata.google.internal/"}, "metadata", "ceiling: "},
-		{append(narrow, "--limit", "fetch.requests=1"), []string{"http://up.example.com:443/", "http://up.example.com:443/"}, "fetch.limits.requests", "fetch: "},
+		{narrow, []string{"http://api.example.com:443/"}, "run again with --fetch api.example.com",
+			"request: "},
+		{narrow, []string{"-X", "POST", "http://up.example.com:443/"}, "fetch.allow",
+			"profile fetch: "},
+		{[]string{"--profile", "fetch"}, []string{"http://inner.example.com:443/"}, "10.1.2.3",
+			"fetch: floor: private"},
+		{[]string{"--profile", "fetch"}, []string{"http://metadata.google.internal/"}, "metadata",
+			"ceiling: "},
+		{append(narrow, "--limit", "fetch.requests=1"), []string{"http://up.example.com:443/",
+			"http://up.example.com:443/"}, "fetch.limits.requests", "fetch: "},
 	} {
 		r := w.run(t, c.flags, c.args...)
-		if !strings.Contains(r.Stdout, "403") || !strings.Contains(r.Stdout, c.says) || len(r.Denied) != 1 || r.Denied[0].Layer != "fetch" || !strings.HasPrefix(r.Denied[0].Rule, c.rule) {
+		if !strings.Contains(r.Stdout, "403") || !strings.Contains(r.Stdout, c.says) ||
+			len(r.Denied) != 1 || r.Denied[0].Layer != "fetch" ||
+			!strings.HasPrefix(r.Denied[0].Rule, c.rule) {
 			t.Errorf("%q: %+v", c.args, r)
 		}
 	}
@@ -220,8 +241,10 @@ credential = "api"
 		t.Fatal(err)
 	}
 	w.up.Took()
-	r := w.run(t, []string{"--policy", policy}, "-H", "Authorization:mine", "http://api.example.com:443/v1/x")
-	if r.ExitCode != 0 || !strings.Contains(r.Stdout, `auth="Bearer *`) || showsCanary([]byte(r.Stdout+r.Stderr)) {
+	r := w.run(t, []string{"--policy", policy}, "-H", "Authorization:mine",
+		"http://api.example.com:443/v1/x")
+	if r.ExitCode != 0 || !strings.Contains(r.Stdout, `auth="Bearer *`) ||
+		showsCanary([]byte(r.Stdout+r.Stderr)) {
 		t.Errorf("%+v", r)
 	}
 	if len(w.leaked) > 0 {
@@ -236,8 +259,8 @@ credential = "api"
 	}
 }
 
-// killed: a proxy that is killed in the middle of a run is the end of the network for it: the guest sees an error, and the run is on record with what
-// is known.
+// killed: a proxy that is killed in the middle of a run is the end of the network for it: the guest
+// sees an error, and the run is on record with what is known.
 func (w *fetchWorld) killed(t *testing.T) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -248,23 +271,28 @@ func (w *fetchWorld) killed(t *testing.T) {
 			return
 		}
 		paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-		for _, p := range paths { // of this namespace alone, which is this test's
+		// of this namespace alone, which is this test's
+		for _, p := range paths {
 			text, err := os.ReadFile(p)
 			ns, nsErr := os.Readlink(filepath.Join(filepath.Dir(p), "ns/net"))
 			pid, pidErr := strconv.Atoi(filepath.Base(filepath.Dir(p)))
-			if err == nil && nsErr == nil && pidErr == nil && ns == own && bytes.HasSuffix(text, []byte("\x00fetch-proxy\x00")) {
+			if err == nil && nsErr == nil && pidErr == nil && ns == own && bytes.HasSuffix(text,
+				[]byte("\x00fetch-proxy\x00")) {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
 		_, _ = io.ReadAll(c)
 	})
-	r := w.run(t, []string{"--profile", "fetch"}, "-again", "http://kill.example.com/", "http://up.example.com:443/")
-	if r.ExitCode != 1 || strings.Contains(r.Stdout, "GET /") || strings.Count(r.Stderr, "fetcher: ") != 3 || len(r.Denied) != 1 || r.Denied[0].Layer != "fetch" ||
+	r := w.run(t, []string{"--profile", "fetch"}, "-again", "http://kill.example.com/",
+		"http://up.example.com:443/")
+	if r.ExitCode != 1 || strings.Contains(r.Stdout, "GET /") || strings.Count(r.Stderr,
+		"fetcher: ") != 3 || len(r.Denied) != 1 || r.Denied[0].Layer != "fetch" ||
 		!strings.Contains(r.Denied[0].Rule, "ended before the run") {
 		t.Errorf("%+v", r)
 	}
 	shown := string(w.jail(t, "audit", "show", "--log", filepath.Join(w.state, "audit"), "--json"))
-	if !strings.Contains(shown, "unknown: the proxy ended before the request did") || !strings.Contains(shown[strings.LastIndex(shown, "kill.example.com"):], `"run.finished"`) {
+	if !strings.Contains(shown, "unknown: the proxy ended before the request did") ||
+		!strings.Contains(shown[strings.LastIndex(shown, "kill.example.com"):], `"run.finished"`) {
 		t.Errorf("the record: %s", shown)
 	}
 }

@@ -18,9 +18,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// vectors says to the proxy what no client would, from inside real jails and by each way in: every address of the floor, every URL that is none, and
-// every trick of framing. What the hosts were sent is the judge: nothing that was refused, and what was granted to the byte. Addresses:
-// T-201 to T-203, T-235; URLs: T-206, T-214, T-220 to T-225, T-228; framing: T-237, T-239, T-245, T-246.
+// vectors says to the proxy what no client would, from inside real jails and by each way in: every
+// address of the floor, every URL that is none, and every trick of framing. What the hosts were
+// sent is the judge: nothing that was refused, and what was granted to the byte.
+// Addresses: T-201 to T-203, T-235; URLs: T-206, T-214, T-220 to T-225, T-228; framing: T-237,
+// T-239, T-245, T-246.
 func vectors(t *testing.T, in *insideWorld) {
 	w := newVectorWorld(t, in)
 	for _, way := range []vectorWay{
@@ -61,7 +63,8 @@ type rawHeard struct {
 
 // refused reports whether the proxy, or the way itself, said no.
 func (r rawHeard) refused() bool {
-	return r.Errno == 28 || r.Errno == 0 && (strings.HasPrefix(r.First, "HTTP/1.1 400 ") || strings.HasPrefix(r.First, "HTTP/1.1 403 "))
+	return r.Errno == 28 || r.Errno == 0 && (strings.HasPrefix(r.First, "HTTP/1.1 400 ") ||
+		strings.HasPrefix(r.First, "HTTP/1.1 403 "))
 }
 
 const vectorPolicy = `policy = 1
@@ -96,23 +99,30 @@ type vectorWorld struct {
 func newVectorWorld(t *testing.T, in *insideWorld) *vectorWorld {
 	w := &vectorWorld{insideWorld: in}
 	for _, base := range []string{"base", "build"} {
-		w.write("vectors-"+base+".toml", fmt.Sprintf(vectorPolicy, base, strings.Join(fetchtest.DenyPaths, `", "`)))
+		w.write("vectors-"+base+".toml", fmt.Sprintf(vectorPolicy, base,
+			strings.Join(fetchtest.DenyPaths, `", "`)))
 	}
 	w.names.Set("up.example.com", []string{"93.184.216.34"})
 	answer := func(c net.Conn) {
 		_ = serveOK(c) // until the proxy goes
 	}
 	w.up = fetchtest.StartHost(t, "93.184.216.34:80", nil, answer)
-	w.secure = fetchtest.StartHost(t, "93.184.216.34:443", w.ca.Config(t, time.Now().Add(time.Hour), "up.example.com"), answer)
-	for _, a := range []string{"10.1.2.3", "169.254.169.254", "168.63.129.16", "127.0.0.1", "127.0.0.2", fetchtest.Own, "100.100.100.200", "[::1]"} {
+	w.secure = fetchtest.StartHost(t, "93.184.216.34:443", w.ca.Config(t, time.Now().Add(time.Hour),
+		"up.example.com"), answer)
+	for _, a := range []string{"10.1.2.3", "169.254.169.254", "168.63.129.16", "127.0.0.1",
+		"127.0.0.2", fetchtest.Own, "100.100.100.200", "[::1]"} {
 		for _, port := range []string{":80", ":443"} {
-			w.private = append(w.private, fetchtest.StartHost(t, a+port, nil, func(c net.Conn) { _, _ = io.ReadAll(c) }))
+			w.private = append(w.private, fetchtest.StartHost(t, a+port, nil, func(c net.Conn) {
+				_,
+					_ = io.ReadAll(c)
+			}))
 		}
 	}
 	return w
 }
 
-// hear says it all in one run and returns the answers, and the hosts that nobody may have reached are asked.
+// hear says it all in one run and returns the answers, and the hosts that nobody may have reached
+// are asked.
 func (w *vectorWorld) hear(t *testing.T, tool string, all []rawSay) []rawHeard {
 	t.Helper()
 	text, err := json.Marshal(all)
@@ -125,7 +135,8 @@ func (w *vectorWorld) hear(t *testing.T, tool string, all []rawSay) []rawHeard {
 	if tool == w.guest {
 		policy = "vectors-base"
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(w.h.bin, "jail"), "run", "--json", "--discard", "--policy", filepath.Join(w.h.root, policy+".toml"), "--", tool)
+	cmd := exec.CommandContext(ctx, filepath.Join(w.h.bin, "jail"), "run", "--json", "--discard",
+		"--policy", filepath.Join(w.h.root, policy+".toml"), "--", tool)
 	cmd.Dir, cmd.Env, cmd.Stdin = w.h.work, w.h.env, bytes.NewReader(text)
 	w.h.t = t
 	o := w.h.run(cmd)
@@ -168,12 +179,14 @@ func (w *vectorWorld) addresses(t *testing.T, way vectorWay) {
 	for i, a := range floor {
 		name := fmt.Sprintf("n%d.example.com", i)
 		answers := []string{a}
-		if i%3 == 0 { // beside one that is public
+		// beside one that is public
+		if i%3 == 0 {
 			answers = []string{"93.184.216.34", a}
 		}
 		w.names.Set(name, answers)
 		for _, scheme := range []string{"http", "https"} {
-			s := rawSay{Name: a + " by " + scheme, Way: way.way, Host: name, Method: "GET", URL: scheme + "://" + name + "/"}
+			s := rawSay{Name: a + " by " + scheme, Way: way.way, Host: name, Method: "GET",
+				URL: scheme + "://" + name + "/"}
 			switch {
 			case way.way == "tunnel" && scheme == "http":
 				continue
@@ -186,7 +199,8 @@ func (w *vectorWorld) addresses(t *testing.T, way vectorWay) {
 		}
 	}
 	for _, r := range w.hear(t, way.tool, all) {
-		if !strings.HasPrefix(r.First, "HTTP/1.1 403 ") || !strings.Contains(r.First, "address_denied") {
+		if !strings.HasPrefix(r.First, "HTTP/1.1 403 ") || !strings.Contains(r.First,
+			"address_denied") {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -199,10 +213,12 @@ func (w *vectorWorld) addresses(t *testing.T, way vectorWay) {
 func (w *vectorWorld) targets(t *testing.T, way vectorWay) {
 	var all []rawSay
 	raw := func(name, text string) {
-		all = append(all, rawSay{Name: name, Way: way.way, Host: "up.example.com", Raw: []byte(text)})
+		all = append(all, rawSay{Name: name, Way: way.way, Host: "up.example.com",
+			Raw: []byte(text)})
 	}
 	for _, text := range slices.Concat(fetchtest.BadTargets, fetchtest.DeniedForms) {
-		text = strings.ReplaceAll(text, "a.example/", "up.example.com/") // a host that would answer
+		// a host that would answer
+		text = strings.ReplaceAll(text, "a.example/", "up.example.com/")
 		authority, _, _ := strings.Cut(strings.TrimPrefix(text, "http://"), "/")
 		path, onPath := strings.CutPrefix(text, "http://up.example.com/")
 		switch way.way {
@@ -218,14 +234,17 @@ func (w *vectorWorld) targets(t *testing.T, way vectorWay) {
 		default:
 			raw(text, "GET "+text+" HTTP/1.1\r\nHost: up.example.com\r\n\r\n")
 			if !onPath && strings.HasPrefix(text, "http://") && authority != "" {
-				raw("CONNECT "+text, "CONNECT "+authority+":443 HTTP/1.1\r\nHost: up.example.com:443\r\n\r\n")
-				raw("Host of "+text, "GET http://up.example.com/ HTTP/1.1\r\nHost: "+authority+"\r\n\r\n")
+				raw("CONNECT "+text, "CONNECT "+authority+
+					":443 HTTP/1.1\r\nHost: up.example.com:443\r\n\r\n")
+				raw("Host of "+text, "GET http://up.example.com/ HTTP/1.1\r\nHost: "+authority+
+					"\r\n\r\n")
 			}
 		}
 	}
 	for _, r := range w.hear(t, way.tool, all) {
 		if strings.HasPrefix(r.Name, "/relative") && way.way == "tunnel" {
-			continue // it is what belongs there, and the next line says that it is refused
+			// it is what belongs there, and the next line says that it is refused
+			continue
 		}
 		if !r.refused() {
 			t.Errorf("%+v", r)
@@ -237,7 +256,8 @@ func (w *vectorWorld) targets(t *testing.T, way vectorWay) {
 	}
 }
 
-// framing says every trick. After each that has an end comes a second request, which must never be taken for one.
+// framing says every trick. After each that has an end comes a second request, which must never be
+// taken for one.
 func (w *vectorWorld) framing(t *testing.T, way vectorWay) {
 	if way.way == "function" {
 		w.functionFraming(t, way)
@@ -250,12 +270,17 @@ func (w *vectorWorld) framing(t *testing.T, way vectorWay) {
 			raw = strings.ReplaceAll(raw, "http://up.example.com/", "/")
 		}
 		switch {
-		case way.way == "tunnel" && name == "an origin-form target", way.tool != w.guest && name == "CONNECT without a grant":
-			continue // what belongs there, and a grant that it has
+		case way.way == "tunnel" && name == "an origin-form target", way.tool != w.guest &&
+			name == "CONNECT without a grant":
+			// what belongs there, and a grant that it has
+			continue
 		case !strings.HasPrefix(name, "an unfinished"):
-			raw += strings.NewReplacer("http://", map[bool]string{true: "", false: "http://"}[way.way == "tunnel"]).Replace("GET http://up.example.com/second HTTP/1.1\r\nHost: up.example.com\r\n\r\n")
+			raw += strings.NewReplacer("http://", map[bool]string{true: "",
+				false: "http://"}[way.way == "tunnel"]).Replace(
+				"GET http://up.example.com/second HTTP/1.1\r\nHost: up.example.com\r\n\r\n")
 		}
-		all = append(all, rawSay{Name: name, Way: way.way, Host: "up.example.com", Raw: []byte(raw)})
+		all = append(all, rawSay{Name: name, Way: way.way, Host: "up.example.com",
+			Raw: []byte(raw)})
 	}
 	for _, r := range w.hear(t, way.tool, all) {
 		if !strings.HasPrefix(r.First, "HTTP/1.1 4") || r.Statuses != 1 {
@@ -271,13 +296,15 @@ func (w *vectorWorld) framing(t *testing.T, way vectorWay) {
 	if way.way == "tunnel" {
 		url = "/ok"
 	}
-	heard := w.hear(t, way.tool, []rawSay{{Name: "control", Way: way.way, Host: "up.example.com", Raw: []byte("GET " + url + " HTTP/1.1\r\nHost: up.example.com\r\n\r\n")}})
+	heard := w.hear(t, way.tool, []rawSay{{Name: "control", Way: way.way, Host: "up.example.com",
+		Raw: []byte("GET " + url + " HTTP/1.1\r\nHost: up.example.com\r\n\r\n")}})
 	if !strings.HasPrefix(heard[0].First, "HTTP/1.1 200") {
 		t.Errorf("the control: %+v", heard[0])
 	}
 	got, _, _ := w.up.Took()
 	_, _, secure := w.secure.Took()
-	if way.way == "tunnel" && secure != 1 || way.way != "tunnel" && string(got) != "GET /ok HTTP/1.1\r\nHost: up.example.com\r\n\r\n" {
+	if way.way == "tunnel" && secure != 1 || way.way != "tunnel" &&
+		string(got) != "GET /ok HTTP/1.1\r\nHost: up.example.com\r\n\r\n" {
 		t.Errorf("the control: %d connections, %q", secure, got)
 	}
 }

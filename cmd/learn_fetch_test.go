@@ -9,8 +9,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// TestLearnFetch: of the network what was requested is granted, host, port, method and path, and of what was refused the policy tells a person. What is
-// learnt is enough, and without its rule it is not.
+// TestLearnFetch: of the network what was requested is granted, host, port, method and path, and of
+// what was refused the policy tells a person. What is learnt is enough, and without its rule it is
+// not.
 func TestLearnFetch(t *testing.T) {
 	needBuilt(t)
 	have(t, "/usr/bin/curl")
@@ -25,7 +26,8 @@ func TestLearnFetch(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := newNativeWorld(t).h
-	h.files(map[string]string{"s.sh*": "#!/bin/sh\ncurl -sS https://up.example.com/granted/hello\ncurl -sS https://other.example.org/ >/dev/null 2>&1 || true\n"})
+	h.files(map[string]string{
+		"s.sh*": "#!/bin/sh\ncurl -sS https://up.example.com/granted/hello\ncurl -sS https://other.example.org/ >/dev/null 2>&1 || true\n"})
 	file := filepath.Join(h.root, "curl.toml")
 	args := []string{"--", "/bin/sh", "./s.sh"}
 	l := h.learn(file, append([]string{"--fetch", "up.example.com"}, args...)...)
@@ -34,9 +36,11 @@ func TestLearnFetch(t *testing.T) {
 		t.Errorf("%d trials", l.Trials)
 	}
 	if os.Getenv("JAIL_TEST_LONG") != "" {
-		l = h.learn(file, append([]string{"--force", "--fetch", "up.example.com", "--trials"}, args...)...)
+		l = h.learn(file, append([]string{"--force", "--fetch", "up.example.com", "--trials"},
+			args...)...)
 	}
-	for _, want := range []string{"host = \"up.example.com\"\nports = [443]\nmethods = [\"GET\"]\npaths = [\"/granted/hello\"]", "#   CONNECT other.example.org:443"} {
+	for _, want := range []string{
+		"host = \"up.example.com\"\nports = [443]\nmethods = [\"GET\"]\npaths = [\"/granted/hello\"]", "#   CONNECT other.example.org:443"} {
 		if !strings.Contains(l.Policy, want) {
 			t.Errorf("nothing of %q in\n%s", want, l.Policy)
 		}
@@ -54,8 +58,10 @@ func TestLearnFetch(t *testing.T) {
 		}
 	}
 	// Nothing is learnt of a host that nobody named.
-	o := h.jail(append([]string{"policy", "learn", "-o", filepath.Join(h.root, "none.toml")}, "--", "/usr/bin/curl", "-sS", "https://up.example.com/granted/hello")...)
-	if _, err := os.Stat(filepath.Join(h.root, "none.toml")); o.code != 6 && o.code != 7 && o.code != 5 || err == nil {
+	o := h.jail(append([]string{"policy", "learn", "-o", filepath.Join(h.root, "none.toml")}, "--",
+		"/usr/bin/curl", "-sS", "https://up.example.com/granted/hello")...)
+	if _, err := os.Stat(filepath.Join(h.root, "none.toml")); o.code != 6 && o.code != 7 &&
+		o.code != 5 || err == nil {
 		t.Errorf("exit code %d: %s", o.code, o.err)
 	}
 }

@@ -39,7 +39,8 @@ func (h *host) learn(file string, args ...string) (l learnt) {
 	// Tens of runs, one after the other.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(h.bin, "jail"), append([]string{"policy", "learn", "--json", "-o", file}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(h.bin, "jail"), append([]string{"policy", "learn",
+		"--json", "-o", file}, args...)...)
 	cmd.Dir, cmd.Env = h.work, h.env
 	o := h.run(cmd)
 	if o.code != 0 {
@@ -70,7 +71,8 @@ func (h *host) doing(l learnt, policy string, args []string) string {
 		return "error: " + r.Error.Message
 	}
 	text := fmt.Sprintf("exit %d limit %v\n", r.ExitCode, r.Limit)
-	for what, value := range map[string]any{"stdout": r.Stdout, "stderr": r.Stderr, "changes": r.Changes} {
+	for what, value := range map[string]any{"stdout": r.Stdout, "stderr": r.Stderr,
+		"changes": r.Changes} {
 		if l.Compared[what] {
 			text += fmt.Sprintf("%s %v\n", what, value)
 		}
@@ -84,7 +86,8 @@ func (h *host) doing(l learnt, policy string, args []string) string {
 	return strings.Join(lines, "\n") + strings.Join(slices.Sorted(maps.Keys(denied)), "\n")
 }
 
-// withoutEach takes each thing that a learnt policy grants out of its text: a line of a list or of env.set, or a table of a mount or a rule.
+// withoutEach takes each thing that a learnt policy grants out of its text: a line of a list or of
+// env.set, or a table of a mount or a rule.
 func withoutEach(text string) map[string]string {
 	out := map[string]string{}
 	section, lines := "", strings.SplitAfter(text, "\n")
@@ -96,7 +99,8 @@ func withoutEach(text string) map[string]string {
 			section = strings.TrimSpace(line)
 		}
 		switch {
-		case section == "[[mount]]" && strings.HasPrefix(line, "target") || section == "[[fetch.allow]]" && strings.HasPrefix(line, "host"):
+		case section == "[[mount]]" && strings.HasPrefix(line, "target") ||
+			section == "[[fetch.allow]]" && strings.HasPrefix(line, "host"):
 			from, to := i, i
 			for !strings.HasPrefix(lines[from], "[[") {
 				from--
@@ -105,7 +109,8 @@ func withoutEach(text string) map[string]string {
 				to++
 			}
 			drop(strings.TrimSpace(line), from, to)
-		case strings.HasPrefix(line, "    \"") && section != "[env]", section == "[env.set]" && strings.Contains(line, " = "):
+		case strings.HasPrefix(line, "    \"") && section != "[env]", section == "[env.set]" &&
+			strings.Contains(line, " = "):
 			drop(section+" "+strings.TrimSpace(line), i, i+1)
 		}
 	}
@@ -118,12 +123,14 @@ type lesson struct {
 	needs []string
 	flags []string
 	args  []string
-	shows string // in its output; empty: nothing is asked
+	// in its output; empty: nothing is asked
+	shows string
 }
 
 var shortLessons = []lesson{
 	{"grep (WASI)", nil, nil, []string{"grep", "-rn", "two", "."}, "a.txt:2:two"},
-	{"sort", []string{"/usr/bin/sort"}, []string{"--native"}, []string{"/usr/bin/sort", "-r", "a.txt"}, "two"},
+	{"sort", []string{"/usr/bin/sort"}, []string{"--native"}, []string{"/usr/bin/sort", "-r",
+		"a.txt"}, "two"},
 	{"python (WASI)", nil, nil, []string{"python3", "p.py"}, "[[1]]"},
 }
 
@@ -138,35 +145,49 @@ var longLessons = []lesson{
 	{"grep", []string{"/usr/bin/grep"}, nil, []string{"/usr/bin/grep", "-rn", "two", "."}, "two"},
 	{"sed", []string{"/usr/bin/sed"}, nil, []string{"/usr/bin/sed", "-i", "s/two/2/", "a.txt"}, ""},
 	{"awk", []string{"/usr/bin/awk"}, nil, []string{"/usr/bin/awk", "{print $1}", "a.txt"}, "one"},
-	{"find", []string{"/usr/bin/find"}, nil, []string{"/usr/bin/find", ".", "-name", "*.txt"}, "a.txt"},
-	{"tar", []string{"/usr/bin/tar", "/usr/bin/gzip"}, nil, []string{"/usr/bin/tar", "czf", "x.tgz", "a.txt"}, ""},
+	{"find", []string{"/usr/bin/find"}, nil, []string{"/usr/bin/find", ".", "-name", "*.txt"},
+		"a.txt"},
+	{"tar", []string{"/usr/bin/tar", "/usr/bin/gzip"}, nil, []string{"/usr/bin/tar", "czf", "x.tgz",
+		"a.txt"}, ""},
 	{"jq", []string{"/usr/bin/jq"}, nil, []string{"/usr/bin/jq", ".name", "package.json"}, "x"},
-	{"sqlite", []string{"/usr/bin/sqlite3"}, nil, []string{"/usr/bin/sqlite3", "x.db", "create table t(a); insert into t values(7); select * from t"}, "7"},
-	{"perl", []string{"/usr/bin/perl"}, nil, []string{"/usr/bin/perl", "-MPOSIX", "-e", "print floor(3.7)"}, "3"},
+	{"sqlite", []string{"/usr/bin/sqlite3"}, nil, []string{"/usr/bin/sqlite3", "x.db",
+		"create table t(a); insert into t values(7); select * from t"}, "7"},
+	{"perl", []string{"/usr/bin/perl"}, nil, []string{"/usr/bin/perl", "-MPOSIX", "-e",
+		"print floor(3.7)"}, "3"},
 	{"sh", nil, nil, []string{"/bin/sh", "-c", "cat a.txt | sort -r | head -n 1"}, "two"},
 	{"bash", []string{"/bin/bash"}, nil, []string{"/bin/bash", "./s.sh"}, "script"},
-	{"git commit", []string{"/usr/bin/git"}, nil, []string{"git", "-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-qam", "x", "--allow-empty"}, ""},
+	{"git commit", []string{"/usr/bin/git"}, nil, []string{"git", "-c", "user.name=t", "-c",
+		"user.email=t@example.com", "commit", "-qam", "x", "--allow-empty"}, ""},
 	{"gcc", []string{"/usr/bin/gcc"}, nil, []string{"gcc", "-o", "h", "h.c"}, ""},
-	{"make", []string{"/usr/bin/make", "/usr/bin/gcc"}, nil, []string{"make", "-s"}, "hello from C"},
-	{"python server", []string{"/usr/bin/python3"}, nil, []string{"/usr/bin/python3", "server.py"}, "served"},
-	{"node", []string{"/usr/bin/node"}, nil, []string{"node", "-p", "require('os').EOL.length"}, "1"},
-	{"npm", []string{"/usr/bin/npm"}, nil, []string{"npm", "run", "--silent", "hello"}, "hello from npm"},
-	{"go build", []string{"/usr/local/go/bin/go"}, nil, []string{"go", "build", "-o", "prog", "./prog.go"}, ""},
+	{"make", []string{"/usr/bin/make", "/usr/bin/gcc"}, nil, []string{"make", "-s"},
+		"hello from C"},
+	{"python server", []string{"/usr/bin/python3"}, nil, []string{"/usr/bin/python3", "server.py"},
+		"served"},
+	{"node", []string{"/usr/bin/node"}, nil, []string{"node", "-p", "require('os').EOL.length"},
+		"1"},
+	{"npm", []string{"/usr/bin/npm"}, nil, []string{"npm", "run", "--silent", "hello"},
+		"hello from npm"},
+	{"go build", []string{"/usr/local/go/bin/go"}, nil, []string{"go", "build", "-o", "prog",
+		"./prog.go"}, ""},
 }
 
-// TestLearn: under what was learnt of a tool, the tool does the same; and without any one of the things that it grants, it does not. JAIL_TEST_LONG=1
-// learns them all.
+// TestLearn: under what was learnt of a tool, the tool does the same; and without any one of the
+// things that it grants, it does not. JAIL_TEST_LONG=1 learns them all.
 func TestLearn(t *testing.T) {
 	h := newHost(t)
 	h.files(map[string]string{
-		"a.txt": "one\ntwo\n", "p.py": "import json, sqlite3\nprint(json.dumps(sqlite3.connect(':memory:').execute('select 1').fetchall()))\n",
-		"h.c": "#include <stdio.h>\nint main(void) { puts(\"hello from C\"); return 0; }\n", "Makefile": "all: h\n\t./h\nh: h.c\n\tgcc -o h h.c\n",
+		"a.txt":        "one\ntwo\n",
+		"p.py":         "import json, sqlite3\nprint(json.dumps(sqlite3.connect(':memory:').execute('select 1').fetchall()))\n",
+		"h.c":          "#include <stdio.h>\nint main(void) { puts(\"hello from C\"); return 0; }\n",
+		"Makefile":     "all: h\n\t./h\nh: h.c\n\tgcc -o h h.c\n",
 		"package.json": `{"name": "x", "version": "1.0.0", "scripts": {"hello": "echo hello from npm"}}`,
-		"prog.go":      "package main\n\nfunc main() { println(1) }\n", "s.sh*": "#!/bin/bash\nmapfile -t l < a.txt; echo script ${#l[@]}\n",
-		"server.py": "import socket\nwith socket.create_server(('127.0.0.1', 0)) as s, socket.create_connection(s.getsockname()): print('served')\n",
-		".env":      "TOKEN=secret\n",
+		"prog.go":      "package main\n\nfunc main() { println(1) }\n",
+		"s.sh*":        "#!/bin/bash\nmapfile -t l < a.txt; echo script ${#l[@]}\n",
+		"server.py":    "import socket\nwith socket.create_server(('127.0.0.1', 0)) as s, socket.create_connection(s.getsockname()): print('served')\n",
+		".env":         "TOKEN=secret\n",
 	})
-	git := h.program("/bin/sh", "-ec", "git init -q; git add a.txt; git -c user.name=t -c user.email=t@example.com commit -qm first")
+	git := h.program("/bin/sh", "-ec",
+		"git init -q; git add a.txt; git -c user.name=t -c user.email=t@example.com commit -qm first")
 	if out, err := git.CombinedOutput(); err != nil {
 		t.Fatalf("git: %v: %s", err, out)
 	}
@@ -214,6 +235,8 @@ func (h *host) learnAndTry(c lesson) {
 	for _, i := range l.Draft.Items {
 		count[i.Kind]++
 	}
-	h.t.Logf("| %s | %d | %d | %d | %d | %d | %d | %d |", c.name, l.Runs+l.Trials, len(l.Observed.Files), count["mount"], count["tools.native"]+count["tools.allow"], count["env.set"],
+	h.t.Logf("| %s | %d | %d | %d | %d | %d | %d | %d |", c.name, l.Runs+l.Trials,
+		len(l.Observed.Files), count["mount"], count["tools.native"]+count["tools.allow"],
+		count["env.set"],
 		count["syscalls.groups"], len(less))
 }

@@ -27,15 +27,18 @@ var scratch string
 
 func TestMain(m *testing.M) {
 	code := 1
-	// A signal that is ignored here, as nohup has it, would be ignored by what the tests start, too; one that is caught is not.
-	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+	// A signal that is ignored here, as nohup has it, would be ignored by what the tests start,
+	// too; one that is caught is not.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT,
+		syscall.SIGTERM} {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
 	}
 	var err error
 	if scratch, err = os.MkdirTemp("", "jail-life-"); err == nil {
-		err = os.Chmod(scratch, 0o755) // other users run what is in it
+		// other users run what is in it
+		err = os.Chmod(scratch, 0o755)
 	}
 	if err == nil {
 		code = m.Run()
@@ -83,11 +86,14 @@ type host struct {
 	probe string
 	env   []string
 
-	daemons map[int]bool    // process ids of shared daemons that live
-	foreign map[string]bool // in the state directory, and none of ours
+	// process ids of shared daemons that live
+	daemons map[int]bool
+	// in the state directory, and none of ours
+	foreign map[string]bool
 }
 
-// installed is a copy of the built programs where every user of the host can execute them, and no build beside the tests changes them.
+// installed is a copy of the built programs where every user of the host can execute them, and no
+// build beside the tests changes them.
 var installed = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(scratch, "bin")
 	args := []string{"-R"}
@@ -125,7 +131,8 @@ var seed = sync.OnceValues(func() (string, error) {
 	return filepath.Join(dir, "state", "modules"), nil
 })
 
-// newHost returns a host on which the probe is compiled already. When the test ends nothing may be left of its runs, and the log must verify.
+// newHost returns a host on which the probe is compiled already. When the test ends nothing may be
+// left of its runs, and the log must verify.
 func newHost(t *testing.T) *host {
 	t.Helper()
 	needBuilt(t)
@@ -134,7 +141,8 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(root) })
-	h := &host{t: t, root: root, state: filepath.Join(root, "jail"), work: filepath.Join(root, "work"),
+	h := &host{t: t, root: root, state: filepath.Join(root, "jail"), work: filepath.Join(root,
+		"work"),
 		daemons: map[int]bool{}, foreign: map[string]bool{}}
 	h.bin = must(installed())(t)
 	h.probe = must(probeModule())(t)
@@ -144,10 +152,12 @@ func newHost(t *testing.T) *host {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("cp", "-a", modules, filepath.Join(h.state, "state", "modules")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "-a", modules, filepath.Join(h.state, "state",
+		"modules")).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
-	h.pool(0) // what waits for runs would be taken for what is left of them
+	// what waits for runs would be taken for what is left of them
+	h.pool(0)
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "JAIL_") {
 			h.env = append(h.env, e)
@@ -178,7 +188,8 @@ func (h *host) program(path string, args ...string) *exec.Cmd {
 
 // An outcome is what a user sees of a command.
 type outcome struct {
-	code     int // -1 and on: ended by that signal
+	// -1 and on: ended by that signal
+	code     int
 	out, err string
 }
 
@@ -214,11 +225,13 @@ func (h *host) exitCode(cmd *exec.Cmd, err error) int {
 // sentence is an error as it must be: one line, and at most one hint.
 var sentence = regexp.MustCompile(`^jail: error: [^\n]+\n(jail: hint: [^\n]+\n)?$`)
 
-// wants checks an exit code; for those of jail's own also that there is one sentence, which pattern matches.
+// wants checks an exit code; for those of jail's own also that there is one sentence, which pattern
+// matches.
 func (h *host) wants(o outcome, code int, pattern string) {
 	h.t.Helper()
 	if o.code != code {
-		h.t.Errorf("exit code %d, want %d\nstdout: %.500s\nstderr: %.1000s", o.code, code, o.out, o.err)
+		h.t.Errorf("exit code %d, want %d\nstdout: %.500s\nstderr: %.1000s", o.code, code, o.out,
+			o.err)
 		return
 	}
 	if pattern == "" {
@@ -242,17 +255,21 @@ type liveRun struct {
 	err *bytes.Buffer
 }
 
-// live starts a run that answers each line of its input, and returns when it has answered the first.
+// live starts a run that answers each line of its input, and returns when it has answered the
+// first.
 func (h *host) live(id string, flags ...string) *liveRun {
 	h.t.Helper()
-	return h.liveWith(h.command(append(append([]string{"run", "--id", id}, flags...), "--", h.probe, "lines")...), id)
+	return h.liveWith(h.command(append(append([]string{"run", "--id", id}, flags...), "--", h.probe,
+		"lines")...), id)
 }
 
-// patient is the default profile with more time, for a run that is to outlast what a slow processor does beside it.
+// patient is the default profile with more time, for a run that is to outlast what a slow processor
+// does beside it.
 func (h *host) patient() string {
 	h.t.Helper()
 	path := filepath.Join(h.root, "patient.toml")
-	if err := os.WriteFile(path, []byte("policy = 1\nname = \"patient\"\ninclude = [\"default\"]\n[limits]\nwall = \"10m\"\n"), 0o644); err != nil {
+	if err := os.WriteFile(path,
+		[]byte("policy = 1\nname = \"patient\"\ninclude = [\"default\"]\n[limits]\nwall = \"10m\"\n"), 0o644); err != nil {
 		h.t.Fatal(err)
 	}
 	return path
@@ -294,7 +311,8 @@ func (r *liveRun) wait() outcome {
 func (r *liveRun) initPID() int {
 	r.h.t.Helper()
 	var st struct{ PID int }
-	text, err := os.ReadFile(filepath.Join(r.h.state, "state", "runs", r.id, "run.json"))
+	text, err := os.ReadFile(filepath.Join(r.h.state, "state", "runs", r.h.globalID(r.id),
+		"run.json"))
 	if err = errors.Join(err, json.Unmarshal(text, &st)); err != nil || st.PID == 0 {
 		r.h.t.Fatalf("run %s: %v: %s", r.id, err, text)
 	}
@@ -321,12 +339,15 @@ func parentOf(t *testing.T, pid int) int {
 type record struct {
 	Type      string
 	Run       string
+	RunID     string `json:"run_id"`
 	Actor     struct{ UID int }
 	ExitCode  int `json:"exit_code"`
 	Signal    string
 	Error     string
 	Reason    string
 	Workspace string
+	Begun     bool
+	GaveUp    string `json:"gave_up"`
 }
 
 // records returns what the log says of a run; of all, for "".
@@ -344,10 +365,12 @@ func (h *host) records(id, kind string) []record {
 		}
 		for line := range bytes.Lines(text) {
 			if !bytes.Contains(line, []byte(`"`+id)) || !bytes.Contains(line, []byte(`"`+kind)) {
-				continue // a log can have a hundred thousand records
+				// a log can have a hundred thousand records
+				continue
 			}
 			var r record
-			if json.Unmarshal(line, &r) == nil && (id == "" || r.Run == id) && (kind == "" || r.Type == kind) {
+			if json.Unmarshal(line, &r) == nil && (id == "" || r.Run == id) && (kind == "" ||
+				r.Type == kind) {
 				all = append(all, r)
 			}
 		}

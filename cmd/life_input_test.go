@@ -45,7 +45,8 @@ func TestArguments(t *testing.T) {
 		{"100,000", many(100_000, 2), 0, ""},
 		// Its own name, the verb and the variables of the profile take the rest.
 		{"near the bound", many(20, (whole-2048)/20-1), 0, ""},
-		{"above the bound", many(20, whole/20), 2, `arguments and environment take 2\d{6} bytes, more than 2097152`},
+		{"above the bound", many(20, whole/20), 2,
+			`arguments and environment take 2\d{6} bytes, more than 2097152`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := *h
@@ -54,8 +55,10 @@ func TestArguments(t *testing.T) {
 		})
 	}
 	t.Run("any bytes arrive", func(t *testing.T) {
-		o := h.jail("run", "--", h.probe, "args", "\xff\xfe", "", "é", "a\nb", "\x1b[31m", "--id", "-")
-		want := `"\xff\xfe"` + "\n" + `""` + "\n" + `"é"` + "\n" + `"a\nb"` + "\n" + `"\x1b[31m"` + "\n" + `"--id"` + "\n" + `"-"` + "\n"
+		o := h.jail("run", "--", h.probe, "args", "\xff\xfe", "", "é", "a\nb", "\x1b[31m", "--id",
+			"-")
+		want := `"\xff\xfe"` + "\n" + `""` + "\n" + `"é"` + "\n" + `"a\nb"` + "\n" + `"\x1b[31m"` +
+			"\n" + `"--id"` + "\n" + `"-"` + "\n"
 		if o.code != 0 || o.out != want {
 			t.Errorf("got %+v, want %q", o, want)
 		}
@@ -74,14 +77,16 @@ func TestArguments(t *testing.T) {
 	})
 }
 
-// largeStack lets commands take more arguments than Linux usually does, by a larger limit of their stack (execve(2)).
+// largeStack lets commands take more arguments than Linux usually does, by a larger limit of their
+// stack (execve(2)).
 func largeStack(t *testing.T) {
 	t.Helper()
 	var old syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_STACK, &old); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_STACK, &syscall.Rlimit{Cur: 32 << 20, Max: old.Max}); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_STACK, &syscall.Rlimit{Cur: 32 << 20,
+		Max: old.Max}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -131,13 +136,14 @@ func TestStdin(t *testing.T) {
 		return h.run(cmd)
 	}
 	for script, want := range map[string]string{
-		"jail run -- $PROBE count <&-":                       "0 <nil>\n",
-		"jail run -- $PROBE count < /dev/null":               "0 <nil>\n",
-		"head -c 100 /dev/zero | jail run -- $PROBE count":   "100 <nil>\n",
-		"jail run -- $PROBE count < .":                       "0 <nil>\n", // a directory
-		"yes | jail run -- $PROBE exit 0":                    "",          // a tool that reads nothing, with endless input
-		"mkfifo f; jail run --discard -- $PROBE exit 0 <> f": "",          // input that never comes
-		"rm f; jail run -- $PROBE exit 0 <&- >&- 2>&-":       "",          // no streams at all
+		"jail run -- $PROBE count <&-":                     "0 <nil>\n",
+		"jail run -- $PROBE count < /dev/null":             "0 <nil>\n",
+		"head -c 100 /dev/zero | jail run -- $PROBE count": "100 <nil>\n",
+		"jail run -- $PROBE count < .":                     "0 <nil>\n", // a directory
+		// a tool that reads nothing, with endless input
+		"yes | jail run -- $PROBE exit 0":                    "",
+		"mkfifo f; jail run --discard -- $PROBE exit 0 <> f": "", // input that never comes
+		"rm f; jail run -- $PROBE exit 0 <&- >&- 2>&-":       "", // no streams at all
 	} {
 		if o := shell(script); o.code != 0 || o.out != want {
 			t.Errorf("%s: %+v, want %q", script, o, want)
@@ -147,7 +153,8 @@ func TestStdin(t *testing.T) {
 
 // A gibibyte goes through with no more memory than a few buffers, on either side.
 func TestLargeStdin(t *testing.T) {
-	blocks := 1024 / min(slower(), 12) // still more than it may hold
+	// still more than it may hold
+	blocks := 1024 / min(slower(), 12)
 	h := newHost(t)
 	d := h.daemon()
 	cmd := h.command("run", "--id", "large", "--limit", "memory=64MiB", "--", h.probe, "count")
@@ -210,7 +217,10 @@ func TestStdout(t *testing.T) {
 		if code := h.exitCode(cmd, cmd.Wait()); code != -int(syscall.SIGPIPE) {
 			t.Errorf("exit code %d, want an end by SIGPIPE", code)
 		}
-		eventually(t, "the end is on record", func() bool { return len(h.records("head", "run.finished")) > 0 })
+		eventually(t, "the end is on record", func() bool {
+			return len(h.records("head",
+				"run.finished")) > 0
+		})
 		if r := h.finished("head"); r.Signal != "SIGKILL" {
 			t.Errorf("%+v", r)
 		}
@@ -286,7 +296,8 @@ func TestNoRights(t *testing.T) {
 	cmd := as(h.command("run", "--", "true"), stranger)
 	h.wants(h.run(cmd), 126, "layer control groups cannot be set up here: ")
 	cmd = as(h.program(filepath.Join(h.bin, "jaild")), stranger)
-	if o := h.run(cmd); o.code != 126 || !strings.HasPrefix(o.err, "jaild: error: layer control groups cannot be set up here: ") {
+	if o := h.run(cmd); o.code != 126 || !strings.HasPrefix(o.err,
+		"jaild: error: layer control groups cannot be set up here: ") {
 		t.Errorf("jaild: %+v", o)
 	}
 }

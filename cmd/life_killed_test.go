@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -25,7 +26,8 @@ func gone(pid int) bool {
 	return err != nil || strings.Contains(string(text), ") Z ")
 }
 
-// T-412: each process of a run is killed in turn. The run ends, in a class of its own, and nothing stays.
+// T-412: each process of a run is killed in turn. The run ends, in a class of its own, and nothing
+// stays.
 func TestKilledProcess(t *testing.T) {
 	for name, c := range map[string]struct {
 		kill    func(r *liveRun, d *sharedDaemon) int
@@ -35,16 +37,19 @@ func TestKilledProcess(t *testing.T) {
 	}{
 		"client": {
 			kill: func(r *liveRun, _ *sharedDaemon) int { return r.cmd.Process.Pid },
-			code: -9, record: record{Type: "run.finished", ExitCode: 137, Signal: "SIGKILL", Workspace: "discarded"},
+			code: -9, record: record{Type: "run.finished", ExitCode: 137, Signal: "SIGKILL",
+				Workspace: "discarded"},
 		},
 		"shim": {
 			kill: func(r *liveRun, _ *sharedDaemon) int { return r.shimPID() },
 			code: 125, pattern: "end of the jail: jail-shim was killed",
-			record: record{Type: "run.finished", ExitCode: 125, Error: "end of the jail: jail-shim was killed"},
+			record: record{Type: "run.finished", ExitCode: 125,
+				Error: "end of the jail: jail-shim was killed"},
 		},
 		"init": {
 			kill: func(r *liveRun, _ *sharedDaemon) int { return r.initPID() },
-			code: 137, record: record{Type: "run.finished", ExitCode: 137, Signal: "SIGKILL", Workspace: "discarded"},
+			code: 137, record: record{Type: "run.finished", ExitCode: 137, Signal: "SIGKILL",
+				Workspace: "discarded"},
 		},
 		"daemon": {
 			kill: func(r *liveRun, d *sharedDaemon) int {
@@ -54,7 +59,8 @@ func TestKilledProcess(t *testing.T) {
 				return parentOf(t, r.shimPID())
 			},
 			code: 125, pattern: "the daemon went away before the run ended|jaild did not answer",
-			record: record{Type: "run.finished", ExitCode: 125, Error: "the daemon was killed while the tool ran", Workspace: "kept"},
+			record: record{Type: "run.finished", ExitCode: 125,
+				Error: "the daemon was killed while the tool ran", Workspace: "kept"},
 		},
 	} {
 		for _, shared := range []bool{false, true} {
@@ -69,7 +75,10 @@ func TestKilledProcess(t *testing.T) {
 				kill9(t, c.kill(r, d))
 				h.wants(r.wait(), c.code, c.pattern)
 				// However it ended, the tool is dead, without anybody's help.
-				eventually(t, "jail-init and its shim are gone", func() bool { return gone(jail) && gone(shim) })
+				eventually(t, "jail-init and its shim are gone", func() bool {
+					return gone(jail) &&
+						gone(shim)
+				})
 				if name == "daemon" {
 					if shared {
 						d.kill() // it is dead
@@ -77,9 +86,12 @@ func TestKilledProcess(t *testing.T) {
 					}
 					h.wants(h.jail("workspaces"), 0, "")
 				}
-				eventually(t, "the end is on record", func() bool { return len(h.records("victim", "run.finished")) > 0 })
+				eventually(t, "the end is on record", func() bool {
+					return len(h.records("victim",
+						"run.finished")) > 0
+				})
 				got := h.finished("victim")
-				got.Run, got.Actor.UID = "", 0
+				got.Run, got.RunID, got.Actor.UID = "", "", 0
 				if got != c.record {
 					t.Errorf("record %+v, want %+v", got, c.record)
 				}
@@ -107,7 +119,8 @@ func TestKilledDaemonAndShim(t *testing.T) {
 	d := h.daemon()
 	r := h.live("victim", "--discard")
 	jail, shim := r.initPID(), r.shimPID()
-	if err := syscall.Kill(shim, syscall.SIGSTOP); err != nil { // it must not see the daemon go
+	// it must not see the daemon go
+	if err := syscall.Kill(shim, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	d.kill()
@@ -141,15 +154,20 @@ func TestRestart(t *testing.T) {
 	for _, r := range runs {
 		h.wants(r.wait(), 125, "went away|did not answer")
 	}
-	// What a run's file says of its control group does not count: it is the group of the run's name that is cleared.
+	// What a run's file says of its control group does not count: it is the group of the run's name
+	// that is cleared.
 	early := filepath.Join(h.state, "state", "runs", "early")
-	if err := errors.Join(os.Mkdir(early, 0o711), os.WriteFile(filepath.Join(early, "run.json"), foreign.runFile, 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(early, 0o711), os.WriteFile(filepath.Join(early, "run.json"),
+		foreign.runFile, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second finds nothing to do
+	// the second finds nothing to do
+	for range 2 {
 		h.daemon().stop()
 		for _, id := range append([]string{"early"}, ids...) {
-			if r := h.finished(id); r.ExitCode != 125 || r.Error != "the daemon was killed while the tool ran" || (r.Workspace == "kept") != (id != "early") {
+			if r := h.finished(id); r.ExitCode != 125 ||
+				r.Error != "the daemon was killed while the tool ran" ||
+				(r.Workspace == "kept") != (id != "early") {
 				t.Errorf("%s: %+v", id, r)
 			}
 		}
@@ -160,8 +178,9 @@ func TestRestart(t *testing.T) {
 	h.discard(ids...)
 }
 
-// A daemon takes over a state directory in which a run's file was lost. What it ends by that name must be nothing but the run's: an empty path of a
-// control group is the group of all processes of the host. Only here, where the daemon sees none but its own processes, may a test try that.
+// A daemon takes over a state directory in which a run's file was lost. What it ends by that name
+// must be nothing but the run's: an empty path of a control group is the group of all processes of
+// the host. Only here, where the daemon sees none but its own processes, may a test try that.
 func TestRestartWithoutRunFile(t *testing.T) {
 	h := newHost(t)
 	dir := filepath.Join(h.state, "state", "runs", "lost")
@@ -170,10 +189,12 @@ func TestRestartWithoutRunFile(t *testing.T) {
 	}
 	without := must(withoutProgram())(t)
 	for _, content := range []string{"", "{", `{"cgroup":""}`, `{"cgroup":"/"}`} {
-		if err := errors.Join(os.MkdirAll(dir, 0o711), os.WriteFile(filepath.Join(dir, "run.json"), []byte(content), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o711), os.WriteFile(filepath.Join(dir, "run.json"),
+			[]byte(content), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		cmd := h.program(without, "-pids", "sh", "-c", `mount -t proc proc /proc && jail ps && echo alive`)
+		cmd := h.program(without, "-pids", "sh", "-c",
+			`mount -t proc proc /proc && jail ps && echo alive`)
 		if o := h.run(cmd); o.code != 0 || !strings.HasSuffix(o.out, "\nalive\n") {
 			t.Errorf("%q: %+v", content, o)
 		}
@@ -184,15 +205,18 @@ func TestRestartWithoutRunFile(t *testing.T) {
 type foreigner struct {
 	groups, dirs []string
 	content      map[string]string
-	runFile      []byte // names one of the groups
+	// names one of the groups
+	runFile []byte
 }
 
 func (h *host) plantForeign() *foreigner {
 	h.t.Helper()
 	name := filepath.Base(h.root) + "-foreign"
-	f := &foreigner{content: map[string]string{}, runFile: fmt.Appendf(nil, `{"id":"foreign","cgroup":"/jailed-%s"}`, name)}
+	f := &foreigner{content: map[string]string{}, runFile: fmt.Appendf(nil,
+		`{"id":"foreign","cgroup":"/jailed-%s"}`, name)}
 	for _, g := range []string{"jail/" + name, "jailed-" + name} {
-		for _, hierarchy := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		for _, hierarchy := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup/memory",
+			"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
 			if _, err := os.Stat(filepath.Join(hierarchy, "cgroup.procs")); err == nil {
 				f.groups = append(f.groups, filepath.Join(hierarchy, g))
 			}
@@ -203,7 +227,8 @@ func (h *host) plantForeign() *foreigner {
 			h.t.Fatal(err)
 		}
 	}
-	h.t.Cleanup(func() { // for a test that failed
+	// for a test that failed
+	h.t.Cleanup(func() {
 		for _, g := range f.groups {
 			os.Remove(g)
 		}
@@ -260,7 +285,8 @@ func (f *foreigner) remove(t *testing.T) {
 
 // Signals to the client end the run and are its end on record; a second one ends the client too.
 func TestSignals(t *testing.T) {
-	for s, name := range map[syscall.Signal]string{syscall.SIGINT: "SIGINT", syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT"} {
+	for s, name := range map[syscall.Signal]string{syscall.SIGINT: "SIGINT",
+		syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT"} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			r := h.live("victim")
@@ -278,7 +304,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// A signal that comes while everything is only being set up leaves nothing either, whenever it comes.
+// A signal that comes while everything is only being set up leaves nothing either, whenever it
+// comes.
 func TestSignalsEarly(t *testing.T) {
 	h := newHost(t)
 	for i := range 12 {
@@ -302,10 +329,13 @@ func TestSignalsEarly(t *testing.T) {
 		}
 		code := h.exitCode(cmd, cmd.Wait())
 		in.Close()
-		if want := []int{130, -9}[i%2]; code != want && code != -int(s) { // before the program has its handlers it ends as any
-			t.Errorf("after %d looks: exit code %d, want %d: %s", i*400, code, want, errText.String())
+		// before the program has its handlers it ends as any
+		if want := []int{130, -9}[i%2]; code != want && code != -int(s) {
+			t.Errorf("after %d looks: exit code %d, want %d: %s", i*400, code, want,
+				errText.String())
 		}
-		if text := errText.String(); text != "" && !regexp.MustCompile(`^jail: `).MatchString(text) {
+		if text := errText.String(); text != "" &&
+			!regexp.MustCompile(`^jail: `).MatchString(text) {
 			t.Errorf("stderr: %s", text)
 		}
 	}
@@ -313,4 +343,55 @@ func TestSignalsEarly(t *testing.T) {
 	// What a daemon that was killed early left is cleared by the next.
 	h.wants(h.jail("run", "--", "true"), 0, "")
 	h.wantNothingLeft()
+}
+
+// dyingShim makes what a jail-shim has made when it puts the first process into the jail's control
+// groups, and dies of SIGKILL.
+const dyingShim = `#!/bin/sh
+group=$(grep -oh '"cgroup":"[^"]*"' "${0%/*}/../jail/state/runs/"*/run.json | cut -d '"' -f 4)
+[ -n "$group" ] || exit 1
+sleep 1000 <&- >&- 2>&- 3<&- 4<&- 5<&- &
+roots=/sys/fs/cgroup
+[ -e $roots/cgroup.procs ] || roots=$(echo /sys/fs/cgroup/*)
+for root in $roots; do
+	mkdir -p "$root$group" 2>/dev/null && echo $! >"$root$group/cgroup.procs" 2>/dev/null
+	[ -d "$root$group" ] && echo "$root$group" >>"$0.groups"
+done
+kill -9 $$
+`
+
+// TestKilledMakingAJail: a shim that is killed while its jail is made leaves no control group, in
+// no hierarchy.
+func TestKilledMakingAJail(t *testing.T) {
+	h := newHost(t)
+	whole := h.bin
+	h.bin = filepath.Join(h.root, "bin")
+	if err := os.Mkdir(h.bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"jail", "jaild", "jail-init"} {
+		if out, err := exec.Command("cp", filepath.Join(whole, name),
+			h.bin).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(h.bin, "jail-shim"), []byte(dyingShim),
+		0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.wants(h.jail("run", "--id", "victim", "--no-workspace", "--", h.probe), 125,
+		"jail-shim ended before the jail stood")
+	made, err := os.ReadFile(filepath.Join(h.bin, "jail-shim.groups"))
+	if err != nil {
+		t.Fatalf("the shim has made no group: %v", err)
+	}
+	for group := range strings.Lines(string(made)) {
+		if _, err := os.Stat(strings.TrimSpace(group)); err == nil {
+			t.Errorf("left behind: %s", group)
+		}
+	}
+	h.wantNothingLeft()
+	if got := h.finished("victim"); got.ExitCode != 125 {
+		t.Errorf("record %+v", got)
+	}
 }

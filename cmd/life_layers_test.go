@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A kernel without one of the layers: no run starts with less than its plan, the layer is named, and nothing stays.
+// A kernel without one of the layers: no run starts with less than its plan, the layer is named,
+// and nothing stays.
 func TestLayerMissing(t *testing.T) {
 	without := must(withoutProgram())(t)
 	for _, c := range []struct {
@@ -15,21 +16,26 @@ func TestLayerMissing(t *testing.T) {
 		args  []string
 		layer string // what the sentence says
 	}{
-		{"landlock not built in", []string{"-deny", "landlock_create_ruleset=ENOSYS"}, "layer landlock cannot be set up here"},
-		{"landlock disabled at boot", []string{"-deny", "landlock_create_ruleset=EOPNOTSUPP"}, "layer landlock cannot be set up here"},
+		{"landlock not built in", []string{"-deny", "landlock_create_ruleset=ENOSYS"},
+			"layer landlock cannot be set up here"},
+		{"landlock disabled at boot", []string{"-deny", "landlock_create_ruleset=EOPNOTSUPP"},
+			"layer landlock cannot be set up here"},
 		{"user namespaces", []string{"-no-userns"}, "layer user namespace"},
 		{"clones of mounts", []string{"-deny", "open_tree=ENOSYS"}, "open_tree"},
 		{"id-mapped mounts", []string{"-deny", "mount_setattr=ENOSYS"}, "mount_setattr"},
-		{"id-mapped mounts of this file system", []string{"-deny", "mount_setattr=EINVAL"}, "mount_setattr"},
+		{"id-mapped mounts of this file system", []string{"-deny", "mount_setattr=EINVAL"},
+			"mount_setattr"},
 		{"detached mounts", []string{"-deny", "fsopen=ENOSYS"}, "fsopen"},
 		{"detached mounts attach", []string{"-deny", "move_mount=EPERM"}, "move_mount"},
 		{"a new root", []string{"-deny", "pivot_root=EPERM"}, "pivot_root"},
 		{"control groups", []string{"-no-cgroups"}, "layer control groups cannot be set up here"},
-		{"loop devices", []string{"-no-loop"}, "layer loop devices cannot be set up here: there is no /dev/loop-control"},
+		{"loop devices", []string{"-no-loop"},
+			"layer loop devices cannot be set up here: there is no /dev/loop-control"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t)
-			args := append(c.args, "--", filepath.Join(h.bin, "jail"), "run", "--commit", "--", "touch", "ran")
+			args := append(c.args, "--", filepath.Join(h.bin, "jail"), "run", "--commit", "--",
+				"touch", "ran")
 			o := h.run(h.program(without, args...))
 			if _, err := os.Stat(filepath.Join(h.work, "ran")); err == nil {
 				t.Error("the tool ran")
@@ -40,19 +46,25 @@ func TestLayerMissing(t *testing.T) {
 			}
 		})
 	}
-	// What only jail-init finds out is no exit code of the tool's either. Who says so first depends on how far the shim was.
+	// What only jail-init finds out is no exit code of the tool's either. Who says so first depends
+	// on how far the shim was.
 	t.Run("landlock refuses", func(t *testing.T) {
 		h := newHost(t)
 		for _, tool := range []string{h.probe, "touch"} { // compiled already, and not
-			o := h.run(h.program(without, "-deny", "landlock_restrict_self=EPERM", "--", filepath.Join(h.bin, "jail"), "run", "--", tool))
-			if o.code != 126 || o.out != "" || !regexp.MustCompile(`^jail: error: layer (landlock|shim) cannot be set up here: `).MatchString(o.err) {
+			o := h.run(h.program(without, "-deny", "landlock_restrict_self=EPERM", "--",
+				filepath.Join(h.bin, "jail"), "run", "--", tool))
+			if o.code != 126 || o.out != "" ||
+				!regexp.MustCompile(
+					`^jail: error: layer (landlock|shim) cannot be set up here: `).MatchString(
+					o.err) {
 				t.Errorf("%s: %+v", tool, o)
 			}
 		}
 	})
 	t.Run("control", func(t *testing.T) {
 		h := newHost(t)
-		o := h.run(h.program(without, "--", filepath.Join(h.bin, "jail"), "run", "--commit", "--", "touch", "ran"))
+		o := h.run(h.program(without, "--", filepath.Join(h.bin, "jail"), "run", "--commit", "--",
+			"touch", "ran"))
 		if _, err := os.Stat(filepath.Join(h.work, "ran")); o.code != 0 || err != nil {
 			t.Errorf("%+v, %v", o, err)
 		}
@@ -65,7 +77,7 @@ func (h *host) kept() []string {
 	var ids []string
 	for _, name := range namesIn(filepath.Join(h.state, "state", "workspaces")) {
 		if name[0] != '.' {
-			ids = append(ids, name)
+			ids = append(ids, h.shownName(name))
 		}
 	}
 	return ids

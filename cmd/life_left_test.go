@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,15 +10,16 @@ import (
 	"strings"
 )
 
-// left lists what there is on the host that belongs to this test's state: control groups, mounts, loop devices, processes, and what is kept in
-// the state directory for as long as a run lives. Other jails on the same host, those of other tests among them, are none of it.
+// left lists what there is on the host that belongs to this test's state: control groups, mounts,
+// loop devices, processes, and what is kept in the state directory for as long as a run lives.
+// Other jails on the same host, those of other tests among them, are none of it.
 func (h *host) left(kept []string) []string {
 	var left []string
 	add := func(format string, args ...any) { left = append(left, fmt.Sprintf(format, args...)) }
 	runs := map[string]bool{}
 	for _, r := range h.records("", "") {
-		if r.Run != "" {
-			runs[r.Run] = true
+		if id := cmp.Or(r.RunID, r.Run); id != "" {
+			runs[id] = true
 		}
 	}
 	for id := range runs {
@@ -29,7 +31,8 @@ func (h *host) left(kept []string) []string {
 			}
 		}
 	}
-	if text, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(text), h.root+"/") {
+	if text, err := os.ReadFile("/proc/self/mountinfo"); err != nil ||
+		strings.Contains(string(text), h.root+"/") {
 		add("a mount below %s (%v)", h.root, err)
 	}
 	devices, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -44,10 +47,13 @@ func (h *host) left(kept []string) []string {
 	}
 	for _, dir := range []string{"runs", "workspaces", "terms", "modules"} {
 		for _, e := range namesIn(filepath.Join(h.state, "state", dir)) {
-			id := strings.TrimSuffix(e, ".json")
+			id := h.shownName(strings.TrimSuffix(e, ".json"))
 			entry := dir == "modules" && !strings.HasPrefix(e, "new-")
 			template := strings.HasPrefix(e, ".template-") && strings.HasSuffix(e, ".img")
-			if !entry && !template && !h.foreign[dir+"/"+e] && (dir == "runs" || !slices.Contains(kept, id)) {
+			// the lock, and no layer
+			live := e == ".live" && len(namesIn(filepath.Join(h.state, "state", dir, e))) == 1
+			if !entry && !template && !live && !h.foreign[dir+"/"+e] && (dir == "runs" ||
+				!slices.Contains(kept, id)) {
 				add("%s/%s", dir, e)
 			}
 		}
@@ -55,7 +61,8 @@ func (h *host) left(kept []string) []string {
 	return sorted(left)
 }
 
-// processes returns those that were started with this state, are in the jail of one of the runs, or have a mount of it.
+// processes returns those that were started with this state, are in the jail of one of the runs, or
+// have a mount of it.
 func (h *host) processes(runs map[string]bool) []int {
 	var all []int
 	for _, name := range namesIn("/proc") {
@@ -67,10 +74,12 @@ func (h *host) processes(runs map[string]bool) []int {
 		environ, _ := os.ReadFile(filepath.Join(dir, "environ"))
 		mounts, _ := os.ReadFile(filepath.Join(dir, "mountinfo"))
 		groups, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
-		ours := strings.Contains("\x00"+string(environ), "\x00JAIL_STATE="+h.state+"\x00") || strings.Contains(string(mounts), h.root+"/")
+		ours := strings.Contains("\x00"+string(environ), "\x00JAIL_STATE="+h.state+"\x00") ||
+			strings.Contains(string(mounts), h.root+"/")
 		for line := range strings.Lines(string(groups)) {
 			_, id, ok := strings.Cut(strings.TrimSpace(line), ":/jail/")
-			if dot := strings.LastIndexByte(id, '.'); ok && dot > 0 { // behind the id stands the range of host ids
+			// behind the id stands the range of host ids
+			if dot := strings.LastIndexByte(id, '.'); ok && dot > 0 {
 				ours = ours || runs[strings.TrimSuffix(id[:dot], ".compile")]
 			}
 		}

@@ -64,8 +64,11 @@ func TestManyRuns(t *testing.T) {
 	}
 	end := residentKiB(t, d.cmd.Process.Pid)
 	// The last connections may still be closing.
-	eventually(t, fmt.Sprintf("the daemon has the %d descriptors that it had after a tenth of %d runs", fds, total), func() bool { return d.descriptors() <= fds })
-	eventually(t, "no range of host ids is held", func() bool { return idRanges(d.cmd.Process.Pid) == 0 })
+	eventually(t,
+		fmt.Sprintf("the daemon has the %d descriptors that it had after a tenth of %d runs", fds,
+			total), func() bool { return d.descriptors() <= fds })
+	eventually(t, "no range of host ids is held",
+		func() bool { return idRanges(d.cmd.Process.Pid) == 0 })
 	h.wantNothingLeft()
 	after := d.goroutines()
 	if after > before {
@@ -74,7 +77,8 @@ func TestManyRuns(t *testing.T) {
 	t.Logf("%d runs: %d descriptors, %d goroutines, resident %d KiB after a tenth, %d KiB at the end", total, fds, after, rss, end)
 }
 
-// settledDescriptors counts what the daemon has open when the last client's connection is closed on both sides.
+// settledDescriptors counts what the daemon has open when the last client's connection is closed on
+// both sides.
 func (d *sharedDaemon) settledDescriptors() int {
 	last := d.descriptors()
 	eventually(d.h.t, "the daemon's descriptors settle", func() bool {
@@ -132,7 +136,8 @@ func TestManyPrivateRuns(t *testing.T) {
 // T-416, T-532: fifty runs at once, each with a daemon of its own, on one state and one log.
 func TestManyAtOnce(t *testing.T) {
 	h := newHost(t)
-	runs := 50 / min(slower(), 7) // as many as have their wall time on such a processor
+	// as many as have their wall time on such a processor
+	runs := 50 / min(slower(), 7)
 	h.wants(h.jail("run", "--", "true"), 0, "")
 	var all sync.WaitGroup
 	outcomes := make([]outcome, runs)
@@ -199,7 +204,8 @@ func TestManyClients(t *testing.T) {
 // writer starts a run that writes a file when it is told to, and returns when it waits for that.
 func (h *host) writer(id, size string, flags ...string) *liveRun {
 	h.t.Helper()
-	cmd := h.command(append(append([]string{"run", "--id", id}, flags...), "--", h.probe, "fillwhen", size)...)
+	cmd := h.command(append(append([]string{"run", "--id", id}, flags...), "--", h.probe,
+		"fillwhen", size)...)
 	r := &liveRun{h: h, id: id, cmd: cmd, err: &bytes.Buffer{}}
 	in, err := cmd.StdinPipe()
 	out, err2 := cmd.StdoutPipe()
@@ -223,12 +229,14 @@ func (r *liveRun) writes() outcome {
 	return r.wait()
 }
 
-// Two runs at once in one workspace do not see each other; what one commits is a conflict for the other, whose work is kept.
+// Two runs at once in one workspace do not see each other; what one commits is a conflict for the
+// other, whose work is kept.
 func TestTwoRunsOneWorkspace(t *testing.T) {
 	h := newHost(t)
 	a, b, c := h.writer("a", "1"), h.writer("b", "2"), h.writer("c", "3", "--commit")
 	for _, r := range []*liveRun{a, b} {
-		if o := r.writes(); o.code != 0 || !strings.Contains(o.err, "changed 1 file (+1 ~0 -0): jail diff "+r.id) {
+		if o := r.writes(); o.code != 0 || !strings.Contains(o.err,
+			"changed 1 file (+1 ~0 -0): jail diff "+r.id) {
 			t.Errorf("%s: %+v", r.id, o)
 		}
 	}
@@ -241,7 +249,8 @@ func TestTwoRunsOneWorkspace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.wants(h.jail("commit", "b"), 126, "b: .*the real directory has changed since the run began.*filled")
+	h.wants(h.jail("commit", "b"), 126,
+		"b: .*the real directory has changed since the run began.*filled")
 	// A commit at the end of the run meets the same, and loses nothing.
 	o := c.writes()
 	if o.code != 126 || !regexp.MustCompile(`(?m)^jail: error: .*filled`).MatchString(o.err) {
@@ -251,14 +260,17 @@ func TestTwoRunsOneWorkspace(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for _, id := range []string{"b", "c"} {
-		if o := h.jail("diff", "--name-only", id); o.code != 0 || !strings.Contains(o.out, "filled") {
+		if o := h.jail("diff", "--name-only", id); o.code != 0 || !strings.Contains(o.out,
+			"filled") {
 			t.Errorf("diff %s: %+v", id, o)
 		}
 	}
-	if now, err := os.Stat(filled); err != nil || !os.SameFile(now, real) || !now.ModTime().Equal(real.ModTime()) {
+	if now, err := os.Stat(filled); err != nil || !os.SameFile(now, real) ||
+		!now.ModTime().Equal(real.ModTime()) {
 		t.Errorf("the real file changed: %v", err)
 	}
 	h.wantNothingLeft("a", "b", "c")
-	h.wants(h.jail("run", "--id", "b", "--", "true"), 2, "run id b is in use: the shadow of that run is kept")
+	h.wants(h.jail("run", "--id", "b", "--", "true"), 2,
+		"run id b is in use: the shadow of that run is kept")
 	h.discard("a", "b", "c")
 }

@@ -34,7 +34,8 @@ func newTerminal(t *testing.T) *terminal {
 		t.Fatal(err)
 	}
 	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err = errors.Join(err, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)); err != nil {
+	if err = errors.Join(err, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK,
+		0)); err != nil {
 		t.Fatal(err)
 	}
 	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
@@ -76,7 +77,8 @@ func (x *terminal) read() {
 		x.mu.Lock()
 		x.shown.Write(buf[:n])
 		x.mu.Unlock()
-		if err != nil && !errors.Is(err, syscall.EIO) { // nobody has it open behind
+		// nobody has it open behind
+		if err != nil && !errors.Is(err, syscall.EIO) {
 			return
 		}
 	}
@@ -144,7 +146,8 @@ func TestTerminalKeys(t *testing.T) {
 	for _, c := range []struct {
 		keys, signal string
 		code         int
-	}{{ctrlC, "SIGINT", 130}, {ctrlBackslash, "SIGQUIT", 131}, {ctrlC + ctrlC, "SIGINT", 130}, {ctrlD, "", 0}} {
+	}{{ctrlC, "SIGINT", 130}, {ctrlBackslash, "SIGQUIT", 131}, {ctrlC + ctrlC, "SIGINT", 130},
+		{ctrlD, "", 0}} {
 		t.Run(strconv.QuoteToASCII(c.keys), func(t *testing.T) {
 			h, x := newHost(t), newTerminal(t)
 			cmd := h.command("run", "--id", "victim", "--", h.probe, "lines")
@@ -155,8 +158,12 @@ func TestTerminalKeys(t *testing.T) {
 			if code := h.exitCode(cmd, cmd.Wait()); code != c.code {
 				t.Errorf("exit code %d, want %d", code, c.code)
 			}
-			eventually(t, "the end is on record", func() bool { return len(h.records("victim", "run.finished")) > 0 })
-			if c.keys == ctrlC+ctrlC { // the second may come while the first is under way, and cut the run off
+			eventually(t, "the end is on record", func() bool {
+				return len(h.records("victim",
+					"run.finished")) > 0
+			})
+			// the second may come while the first is under way, and cut the run off
+			if c.keys == ctrlC+ctrlC {
 				if r := h.finished("victim"); r.Signal != "SIGINT" && r.Signal != "SIGKILL" {
 					t.Errorf("%+v", r)
 				}
@@ -187,7 +194,8 @@ func TestTerminalStop(t *testing.T) {
 			t.Fatal("the run ended when its client was stopped")
 		}
 		x.types("fg\n")
-		x.shows("jail run") // the shell says what it continues
+		// the shell says what it continues
+		x.shows("jail run")
 		x.types("again\n")
 		x.shows("got again")
 	}
@@ -208,7 +216,8 @@ func TestTerminalStop(t *testing.T) {
 // The terminal goes away, as a connection does.
 func TestTerminalGone(t *testing.T) {
 	h, x := newHost(t), newTerminal(t)
-	cmd := h.command("run", "--id", "victim", "--", h.probe, "hold") // which does not end when its input does
+	// which does not end when its input does
+	cmd := h.command("run", "--id", "victim", "--", h.probe, "hold")
 	x.start(cmd)
 	x.types("hello\n")
 	x.shows("got hello")

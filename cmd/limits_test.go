@@ -17,6 +17,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // result runs jail run --json and reads what it says.
@@ -30,8 +31,8 @@ func (h *host) result(args ...string) supervisor.Result {
 	return r
 }
 
-// T-405: however a tool uses up its shadow, the disk pays no more than the limit, and the run says which it was. In the control the limit is
-// higher, and the same run takes more.
+// T-405: however a tool uses up its shadow, the disk pays no more than the limit, and the run says
+// which it was. In the control the limit is higher, and the same run takes more.
 func TestWorkspaceQuota(t *testing.T) {
 	h := newHost(t)
 	const bytes = 8 << 20
@@ -39,9 +40,12 @@ func TestWorkspaceQuota(t *testing.T) {
 		id, limit, verb, n string
 		low, high          []string
 	}{
-		{"files", "workspace_files", "files", "700", []string{"workspace_files=500"}, []string{"workspace_files=1000"}},
-		{"dirs", "workspace_files", "dirs", "300", []string{"workspace_files=500"}, []string{"workspace_files=1000"}},
-		{"bytes", "workspace", "fill", "12", []string{"workspace=8MiB", "workspace_files=500"}, []string{"workspace=64MiB"}},
+		{"files", "workspace_files", "files", "700", []string{"workspace_files=500"},
+			[]string{"workspace_files=1000"}},
+		{"dirs", "workspace_files", "dirs", "300", []string{"workspace_files=500"},
+			[]string{"workspace_files=1000"}},
+		{"bytes", "workspace", "fill", "12", []string{"workspace=8MiB", "workspace_files=500"},
+			[]string{"workspace=64MiB"}},
 		{"sparse", "", "sparse", "20", []string{"workspace=8MiB", "workspace_files=500"}, nil},
 	} {
 		run := func(id string, limits []string) supervisor.Result {
@@ -56,11 +60,15 @@ func TestWorkspaceQuota(t *testing.T) {
 			if low.ExitCode != 0 || low.Limit != nil {
 				t.Errorf("%s: %+v", c.id, low)
 			}
-		} else if low.ExitCode != 1 || low.Limit == nil || low.Limit.Name != c.limit || low.Limit.Peak > low.Limit.Limit {
+		} else if low.ExitCode != 1 || low.Limit == nil || low.Limit.Name != c.limit ||
+			low.Limit.Peak > low.Limit.Limit {
 			t.Errorf("%s: %+v, limit %+v", c.id, low, low.Limit)
 		}
 		var st syscall.Stat_t
-		if err := syscall.Stat(filepath.Join(h.state, "state", "workspaces", c.id, "upper.img"), &st); err != nil || c.limit != "workspace_files" && st.Blocks*512 > bytes {
+		// and the tables
+		if err := syscall.Stat(filepath.Join(h.state, "state", "workspaces", h.globalID(c.id),
+			"upper.img"), &st); err != nil || c.limit != "workspace_files" &&
+			st.Blocks*512 > bytes+1<<20 {
 			t.Errorf("%s: %d bytes of the disk, %v", c.id, st.Blocks*512, err)
 		}
 		if c.limit != "workspace" && low.Changes.Added > 500 {
@@ -80,14 +88,16 @@ func TestWorkspaceQuota(t *testing.T) {
 	}
 }
 
-// T-403, T-406: a tool that floods a client which reads nothing is held back; the daemon grows by its buffers and no more, the deadline holds, and
-// what the client reads later is whole.
+// T-403, T-406: a tool that floods a client which reads nothing is held back; the daemon grows by
+// its buffers and no more, the deadline holds, and what the client reads later is whole.
 func TestFloodWithoutReader(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
 	h.wants(h.jail("run", "--", h.probe), 0, "")
 	before := residentKiB(t, d.cmd.Process.Pid)
-	cmd := h.command("run", "--id", "flood", "--no-workspace", "--limit", "wall="+(2*time.Second*time.Duration(min(slower(), 10))).String(), "--", h.probe, "flood", "1000")
+	cmd := h.command("run", "--id", "flood", "--no-workspace", "--limit",
+		"wall="+(2*time.Second*time.Duration(min(slower(), 10))).String(), "--", h.probe, "flood",
+		"1000")
 	in, out, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -122,8 +132,9 @@ func TestGoneWhenEnded(t *testing.T) {
 		eventually(t, "the jail has ended", func() bool { return gone(pid) })
 		return 0, io.ErrClosedPipe
 	})
-	r := h.s.Run(t.Context(), h.caller(0), supervisor.Request{ID: id, NoWorkspace: true, Tool: "echo", Args: runners.Texts([]string{"x"})},
-		supervisor.Streams{In: strings.NewReader(""), Out: goes, Err: io.Discard})
+	r := h.s.Run(t.Context(), h.caller(0), supervisor.Request{ID: id, NoWorkspace: true,
+		Tool: "echo", Args: runners.Texts([]string{"x"})},
+		stdio.Streams{In: strings.NewReader(""), Out: goes, Err: io.Discard})
 	if r.ExitCode != 0 || r.Signal != nil || r.Error != nil {
 		t.Errorf("exit code %d, signal %v, %+v", r.ExitCode, r.Signal, r.Error)
 	}
@@ -133,7 +144,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// The end of a session waits for no client of its invocations, and one that reads later has what came before.
+// The end of a session waits for no client of its invocations, and one that reads later has what
+// came before.
 func TestSessionWithoutReader(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
@@ -164,22 +176,28 @@ func TestSessionWithoutReader(t *testing.T) {
 // T-406: however much a tool writes, no more than the limit comes out of it.
 func TestFlood(t *testing.T) {
 	h := newHost(t)
-	for _, mib := range []string{"64", "10240"} { // of the second no more is made than of the first
+	// of the second no more is made than of the first
+	for _, mib := range []string{"64", "10240"} {
 		r := h.result("--limit", "output=64KiB", "--", h.probe, "flood", mib)
-		if len(r.Stdout) != 64<<10 || !r.Truncated || r.Limit == nil || r.Limit.Name != "output" || r.ExitCode != 137 {
-			t.Errorf("flood of %s MiB: %d bytes, %+v, limit %+v", mib, len(r.Stdout), r.ExitCode, r.Limit)
+		if len(r.Stdout) != 64<<10 || !r.Truncated || r.Limit == nil || r.Limit.Name != "output" ||
+			r.ExitCode != 137 {
+			t.Errorf("flood of %s MiB: %d bytes, %+v, limit %+v", mib, len(r.Stdout), r.ExitCode,
+				r.Limit)
 		}
 	}
-	if r := h.result("--limit", "output=1MiB", "--", h.probe, "flood", "1"); len(r.Stdout) != 1<<20 || r.Truncated || r.Limit != nil || r.ExitCode != 0 {
+	if r := h.result("--limit", "output=1MiB", "--", h.probe, "flood",
+		"1"); len(r.Stdout) != 1<<20 || r.Truncated || r.Limit != nil || r.ExitCode != 0 {
 		t.Errorf("the control: %d bytes, %d, limit %+v", len(r.Stdout), r.ExitCode, r.Limit)
 	}
 }
 
-// A file that is not in the page cache is read no faster than the policy says; in the control the limit is higher.
+// A file that is not in the page cache is read no faster than the policy says; in the control the
+// limit is higher.
 func TestDiskBandwidth(t *testing.T) {
 	h := newHost(t)
-	if err := cgroup.MissingIO(); err != nil {
-		h.wants(h.jail("run", "--limit", "io_read=1MiB", "--", h.probe), 126, "io_read and io_write")
+	if err := cgroup.MissingIO(""); err != nil {
+		h.wants(h.jail("run", "--limit", "io_read=1MiB", "--", h.probe), 126,
+			"io_read and io_write")
 		return
 	}
 	dir, err := os.Open(h.work)
@@ -188,7 +206,8 @@ func TestDiskBandwidth(t *testing.T) {
 	}
 	defer dir.Close()
 	if _, err := cgroup.Disk(dir); err != nil {
-		h.wants(h.jail("run", "--limit", "io_read=1MiB", "--", h.probe), 126, "without a disk of its own")
+		h.wants(h.jail("run", "--limit", "io_read=1MiB", "--", h.probe), 126,
+			"without a disk of its own")
 		return
 	}
 	data := make([]byte, 1<<20)
@@ -200,7 +219,8 @@ func TestDiskBandwidth(t *testing.T) {
 		}
 		defer f.Close()
 		_, err = f.Write(data)
-		if err = errors.Join(err, f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)); err != nil {
+		if err = errors.Join(err, f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0,
+			unix.FADV_DONTNEED)); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
@@ -209,6 +229,13 @@ func TestDiskBandwidth(t *testing.T) {
 	}
 	slow, took := read("256KiB")
 	free, control := read("1GiB")
+	// Other work on the machine can make the control slow as well, but not each time.
+	for range 4 {
+		if control < took {
+			break
+		}
+		free, control = read("1GiB")
+	}
 	for _, r := range []supervisor.Result{slow, free} {
 		if r.ExitCode != 0 || r.Usage.IORead < 1<<20 {
 			t.Errorf("%d: %s%s, %+v", r.ExitCode, r.Stdout, r.Stderr, r.Usage)

@@ -35,11 +35,13 @@ func (h *host) compiledModules() map[string]bool {
 	return all
 }
 
-// Modules that are compiled one after the other do not fill the disk, and none of them takes from a run that is under way what it has mounted.
+// Modules that are compiled one after the other do not fill the disk, and none of them takes from a
+// run that is under way what it has mounted.
 func TestCompiledModulesAreBounded(t *testing.T) {
 	h := newHost(t)
 	settings := fmt.Sprintf("[pool]\nsize = 0\n[compile]\ntimes = %d\ncache = \"1MiB\"\n", slower())
-	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"), []byte(settings), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"), []byte(settings),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	d := h.daemon()
@@ -54,7 +56,8 @@ func TestCompiledModulesAreBounded(t *testing.T) {
 			}
 		}
 		if len(now) != len(begun)+1 {
-			t.Errorf("after module %d there are %d compiled ones, want that and the one in use", n, len(now))
+			t.Errorf("after module %d there are %d compiled ones, want that and the one in use", n,
+				len(now))
 		}
 	}
 	live.says("on")

@@ -24,8 +24,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// TestNativeFetch: programs of the host reach what their policy grants, by the proxy on their jail's own loopback, with the settings that they have from
-// their surroundings alone; and nothing else, by no other way.
+// TestNativeFetch: programs of the host reach what their policy grants, by the proxy on their
+// jail's own loopback, with the settings that they have from their surroundings alone; and nothing
+// else, by no other way.
 func TestNativeFetch(t *testing.T) {
 	needBuilt(t)
 	if !fetchtest.Inside() {
@@ -67,14 +68,20 @@ func newNativeWorld(t *testing.T) *nativeWorld {
 	names.Set("other.example.org", []string{"93.184.216.35"})
 	w := &nativeWorld{h: h}
 	serve := serveConn(t, newRegistries(t, h.root))
-	w.up = fetchtest.StartHost(t, "93.184.216.34:443", ca.Config(t, time.Now().Add(time.Hour), "up.example.com"), serve)
+	w.up = fetchtest.StartHost(t, "93.184.216.34:443", ca.Config(t, time.Now().Add(time.Hour),
+		"up.example.com"), serve)
 	roots := filepath.Join(h.state, "roots.pem")
 	for path, text := range map[string]string{
-		roots:                                string(ca.PEM),
-		filepath.Join(h.state, "fetch.toml"): fmt.Sprintf("resolvers = [%q]\nroots = %q\n", names.Server, roots),
-		filepath.Join(h.root, "net.toml"):    fmt.Sprintf(nativeNet, ""),
-		filepath.Join(h.root, "narrow.toml"): fmt.Sprintf(nativeNet, "[without.syscalls]\ngroups = [\"loopback\"]"),
-		filepath.Join(h.root, "opaque.toml"): strings.NewReplacer(`methods = ["GET", "HEAD", "POST"]`, "methods = [\"*\"]\ntls = \"opaque\"", `"/granted/**"`, `"/**"`).Replace(fmt.Sprintf(nativeNet, "")),
+		roots: string(ca.PEM),
+		filepath.Join(h.state, "fetch.toml"): fmt.Sprintf("resolvers = [%q]\nroots = %q\n",
+			names.Server, roots),
+		filepath.Join(h.root, "net.toml"): fmt.Sprintf(nativeNet, ""),
+		filepath.Join(h.root, "narrow.toml"): fmt.Sprintf(nativeNet,
+			"[without.syscalls]\ngroups = [\"loopback\"]"),
+		filepath.Join(h.root,
+			"opaque.toml"): strings.NewReplacer(`methods = ["GET", "HEAD", "POST"]`,
+			"methods = [\"*\"]\ntls = \"opaque\"", `"/granted/**"`,
+			`"/**"`).Replace(fmt.Sprintf(nativeNet, "")),
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -130,43 +137,53 @@ func (c *told) Close() error {
 	return c.Conn.Close()
 }
 
-// newRegistries serves a page, a git repository, a package index of Python's, one of npm's, and a Go module proxy, each below a directory of its own.
+// newRegistries serves a page, a git repository, a package index of Python's, one of npm's, and a
+// Go module proxy, each below a directory of its own.
 func newRegistries(t *testing.T, root string) http.Handler {
 	mux := http.NewServeMux()
 	page := func(path, kind, text string) {
 		mux.HandleFunc(path, func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Content-Type", kind)
-			_, _ = rw.Write([]byte(text)) // the client may have gone
+			// the client may have gone
+			_, _ = rw.Write([]byte(text))
 		})
 	}
 	page("/granted/hello", "text/plain", "hello from outside\n")
 	page("/elsewhere", "text/plain", "no policy grants this\n")
 
 	repo := filepath.Join(root, "repo.git")
-	for _, args := range [][]string{{"init", "-q", "--bare", repo}, {"init", "-q", filepath.Join(root, "src")}} {
+	for _, args := range [][]string{{"init", "-q", "--bare", repo}, {"init", "-q",
+		filepath.Join(root, "src")}} {
 		gitRun(t, root, args...)
 	}
 	src := filepath.Join(root, "src")
-	if err := os.WriteFile(filepath.Join(src, "cloned"), []byte("over https\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(src, "cloned"), []byte("over https\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	gitRun(t, src, "add", "cloned")
 	gitRun(t, src, "-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-qm", "one")
 	gitRun(t, src, "push", "-q", repo, "HEAD:refs/heads/master")
 	path := strings.TrimSpace(gitRun(t, root, "--exec-path")) + "/git-http-backend"
-	mux.Handle("/granted/git/", &cgi.Handler{Path: path, Root: "/granted/git", Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1",
-		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}})
+	mux.Handle("/granted/git/", &cgi.Handler{Path: path, Root: "/granted/git",
+		Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1",
+			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"}})
 
 	wheel := archive(t, map[string]string{"demo/__init__.py": "x = 1\n",
 		"demo-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n",
 		"demo-1.0.dist-info/WHEEL":    "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n", "demo-1.0.dist-info/RECORD": ""})
-	page("/granted/simple/demo/", "text/html", fmt.Sprintf(`<!DOCTYPE html><html><body><a href="/granted/wheels/demo-1.0-py3-none-any.whl#sha256=%x">demo-1.0-py3-none-any.whl</a></body></html>`, sha256.Sum256(wheel)))
+	page("/granted/simple/demo/", "text/html",
+		fmt.Sprintf(
+			`<!DOCTYPE html><html><body><a href="/granted/wheels/demo-1.0-py3-none-any.whl#sha256=%x">demo-1.0-py3-none-any.whl</a></body></html>`, sha256.Sum256(wheel)))
 	page("/granted/wheels/demo-1.0-py3-none-any.whl", "application/zip", string(wheel))
 
 	sum1, sum512 := sha1.Sum(nil), sha512.Sum512(nil)
-	about, err := json.Marshal(map[string]any{"_id": "demo", "name": "demo", "dist-tags": map[string]string{"latest": "4.2.0"}, "versions": map[string]any{
-		"4.2.0": map[string]any{"name": "demo", "version": "4.2.0", "dist": map[string]string{"shasum": fmt.Sprintf("%x", sum1), "tarball": "https://up.example.com/granted/npm/demo.tgz",
-			"integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum512[:])}}}})
+	about, err := json.Marshal(map[string]any{"_id": "demo", "name": "demo",
+		"dist-tags": map[string]string{"latest": "4.2.0"}, "versions": map[string]any{
+			"4.2.0": map[string]any{"name": "demo", "version": "4.2.0",
+				"dist": map[string]string{"shasum": fmt.Sprintf("%x", sum1),
+					"tarball":   "https://up.example.com/granted/npm/demo.tgz",
+					"integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum512[:])}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,9 +191,12 @@ func newRegistries(t *testing.T, root string) http.Handler {
 
 	const mod, base = "module m.example.com/m\n\ngo 1.20\n", "/granted/go/m.example.com/m/@v/"
 	page(base+"list", "text/plain", "v1.0.0\n")
-	page(base+"v1.0.0.info", "application/json", `{"Version":"v1.0.0","Time":"2024-01-01T00:00:00Z"}`)
+	page(base+"v1.0.0.info", "application/json",
+		`{"Version":"v1.0.0","Time":"2024-01-01T00:00:00Z"}`)
 	page(base+"v1.0.0.mod", "text/plain", mod)
-	page(base+"v1.0.0.zip", "application/zip", string(archive(t, map[string]string{"m.example.com/m@v1.0.0/go.mod": mod, "m.example.com/m@v1.0.0/m.go": "package m\n"})))
+	page(base+"v1.0.0.zip", "application/zip",
+		string(archive(t, map[string]string{"m.example.com/m@v1.0.0/go.mod": mod,
+			"m.example.com/m@v1.0.0/m.go": "package m\n"})))
 	return mux
 }
 
@@ -214,7 +234,8 @@ func archive(t *testing.T, files map[string]string) []byte {
 // net runs a program with a policy of the world's.
 func (w *nativeWorld) net(t *testing.T, policy string, args ...string) (r fetchResult) {
 	t.Helper()
-	flags := []string{"run", "--json", "--discard", "--policy", filepath.Join(w.h.root, policy+".toml")}
+	flags := []string{"run", "--json", "--discard", "--policy", filepath.Join(w.h.root,
+		policy+".toml")}
 	o := w.h.jail(append(flags, args...)...)
 	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
 		t.Fatalf("%v: %s%s", err, o.out, o.err)
@@ -245,12 +266,19 @@ func (w *nativeWorld) clients(t *testing.T) {
 	}{
 		{"curl", "/usr/bin/curl", nil, "curl -sS " + up + "/hello", "hello from outside"},
 		{"wget", "/usr/bin/wget", nil, "wget -qO- " + up + "/hello", "hello from outside"},
-		{"git", "/usr/bin/git", nil, "git clone -q " + up + "/git/repo.git /tmp/c && cat /tmp/c/cloned", "over https"},
-		{"python", "/usr/bin/python3", nil, "python3 -c 'import urllib.request; print(urllib.request.urlopen(\"" + up + "/hello\").read())'", "hello from outside"},
-		{"pip", "/usr/bin/pip3", []string{"--env", "PIP_NO_INDEX=0", "--env", "PIP_INDEX_URL=" + up + "/simple", "--env", "PIP_DISABLE_PIP_VERSION_CHECK=1"},
-			"python3 -m pip download -q --no-deps -d /tmp/d demo && ls /tmp/d", "demo-1.0-py3-none-any.whl"},
-		{"npm", "/usr/bin/npm", []string{"--env", "npm_config_offline=false", "--env", "npm_config_registry=" + up + "/npm"}, "npm view demo version", "4.2.0"},
-		{"go", "", []string{"--env", "GOPROXY=" + up + "/go", "--env", "GONOSUMDB=*", "--env", "GONOSUMCHECK=1", "--env", "GOFLAGS=-mod=mod"},
+		{"git", "/usr/bin/git", nil, "git clone -q " + up +
+			"/git/repo.git /tmp/c && cat /tmp/c/cloned", "over https"},
+		{"python", "/usr/bin/python3", nil,
+			"python3 -c 'import urllib.request; print(urllib.request.urlopen(\"" + up +
+				"/hello\").read())'", "hello from outside"},
+		{"pip", "/usr/bin/pip3", []string{"--env", "PIP_NO_INDEX=0", "--env", "PIP_INDEX_URL=" +
+			up + "/simple", "--env", "PIP_DISABLE_PIP_VERSION_CHECK=1"},
+			"python3 -m pip download -q --no-deps -d /tmp/d demo && ls /tmp/d",
+			"demo-1.0-py3-none-any.whl"},
+		{"npm", "/usr/bin/npm", []string{"--env", "npm_config_offline=false", "--env",
+			"npm_config_registry=" + up + "/npm"}, "npm view demo version", "4.2.0"},
+		{"go", "", []string{"--env", "GOPROXY=" + up + "/go", "--env", "GONOSUMDB=*", "--env",
+			"GONOSUMCHECK=1", "--env", "GOFLAGS=-mod=mod"},
 			"mkdir /tmp/m && cd /tmp/m && go mod init -q x 2>/dev/null || go mod init x; go mod download -json m.example.com/m@v1.0.0", `"Version": "v1.0.0"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -262,7 +290,8 @@ func (w *nativeWorld) clients(t *testing.T) {
 			if r.ExitCode != 0 || !strings.Contains(r.Stdout, c.shows) || r.Usage.Requests == 0 {
 				t.Errorf("%+v", r)
 			}
-			if got, wrote, _ := w.up.Took(); len(got) == 0 || r.Usage.In == 0 || r.Usage.In > wrote {
+			if got, wrote, _ := w.up.Took(); len(got) == 0 || r.Usage.In == 0 ||
+				r.Usage.In > wrote {
 				t.Errorf("usage %+v; the host had %d bytes and sent %d", r.Usage, len(got), wrote)
 			}
 			for _, d := range r.Denied {
@@ -274,7 +303,8 @@ func (w *nativeWorld) clients(t *testing.T) {
 	}
 }
 
-// refused: what no rule grants is refused by the proxy, in words, there is no way round it, and nobody inside can take its place. T-070, T-076.
+// refused: what no rule grants is refused by the proxy, in words, there is no way round it, and
+// nobody inside can take its place. T-070, T-076.
 func (w *nativeWorld) refused(t *testing.T) {
 	have(t, "/usr/bin/curl")
 	w.up.Took()
@@ -288,22 +318,27 @@ func (w *nativeWorld) refused(t *testing.T) {
 		{"address", "curl -sS https://93.184.216.34/granted/hello", "400"},
 		{"around", "curl -sS -m 5 --noproxy '*' --resolve up.example.com:443:93.184.216.34 https://up.example.com/granted/hello", "curl: ("},
 		{"the host's loopback", "curl -sS -m 5 --noproxy '*' http://127.0.0.1:8080/", "curl: ("},
-		{"the host's loopback by the proxy", "curl -sS -m 5 --noproxy '' http://127.0.0.1:8080/", "addresses cannot be granted"},
-		{"trust of others", "env -u SSL_CERT_FILE -u CURL_CA_BUNDLE curl -sS --cacert /dev/null https://up.example.com/granted/hello", "curl: ("},
+		{"the host's loopback by the proxy", "curl -sS -m 5 --noproxy '' http://127.0.0.1:8080/",
+			"addresses cannot be granted"},
+		{"trust of others",
+			"env -u SSL_CERT_FILE -u CURL_CA_BUNDLE curl -sS --cacert /dev/null https://up.example.com/granted/hello", "curl: ("},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := w.net(t, "net", "--", "sh", "-c", c.script)
-			if !strings.Contains(r.Stdout+r.Stderr, c.shows) || strings.Contains(r.Stdout, "hello from outside") {
+			if !strings.Contains(r.Stdout+r.Stderr, c.shows) || strings.Contains(r.Stdout,
+				"hello from outside") {
 				t.Errorf("%+v", r)
 			}
 		})
 	}
-	for name, h := range map[string]*fetchtest.Host{"granted": w.up, "other": other, "loopback": local} {
+	for name, h := range map[string]*fetchtest.Host{"granted": w.up, "other": other,
+		"loopback": local} {
 		if got, _, n := h.Took(); n > 0 {
 			t.Errorf("the %s host had %d connections: %q", name, n, got)
 		}
 	}
-	// Where the policy does not grant the loopback, all of it but the proxy's port is closed, and nobody else can have that.
+	// Where the policy does not grant the loopback, all of it but the proxy's port is closed, and
+	// nobody else can have that.
 	r := w.net(t, "narrow", "--", "python3", "-c", `
 import socket, urllib.request
 def tries(what, f):
@@ -317,7 +352,9 @@ tries("reuse", lambda: s.bind(("127.0.0.1", 3128)))
 print(urllib.request.urlopen("https://up.example.com/granted/hello").read())
 `)
 	want := "listen 13\nconnect 13\nown 98\nreuse 98\nb'hello from outside"
-	if kernel.OlderThan(t, 6, 7) { // whose Landlock knows no ports: the loopback is the jail's own all the same, with nothing on it but the proxy
+	// whose Landlock knows no ports: the loopback is the jail's own all the same, with nothing on
+	// it but the proxy
+	if kernel.OlderThan(t, 6, 7) {
 		want = "listen yes\nconnect 111\nown 98\nreuse 98\nb'hello from outside"
 	}
 	if !strings.HasPrefix(r.Stdout, want) {
@@ -329,7 +366,8 @@ print(urllib.request.urlopen("https://up.example.com/granted/hello").read())
 func (w *nativeWorld) opaque(t *testing.T) {
 	have(t, "/usr/bin/curl")
 	r := w.net(t, "opaque", "--", "curl", "-sSv", "https://up.example.com/granted/hello")
-	if r.ExitCode != 0 || !strings.Contains(r.Stdout, "hello from outside") || !strings.Contains(r.Stderr, "issuer: CN=test") {
+	if r.ExitCode != 0 || !strings.Contains(r.Stdout, "hello from outside") ||
+		!strings.Contains(r.Stderr, "issuer: CN=test") {
 		t.Errorf("%+v", r)
 	}
 	r = w.net(t, "net", "--", "curl", "-sSv", "https://up.example.com/granted/hello")

@@ -58,7 +58,8 @@ type nativeResult struct {
 	Error    *struct{ Message string }
 }
 
-// TestNativeTools: the profile build does the work of real projects with the host's own programs, in a shadow, and nothing that they need is refused.
+// TestNativeTools: the profile build does the work of real projects with the host's own programs,
+// in a shadow, and nothing that they need is refused.
 func TestNativeTools(t *testing.T) {
 	h := newHost(t)
 	h.files(map[string]string{
@@ -98,11 +99,16 @@ test('server', async () => {
 		{"ls", "", []string{"ls", "-l", "p.py"}, "tool tool", false},
 		{"make", "", []string{"make", "-s", "-C", "c"}, "hello from C", true},
 		{"script", "", []string{"./script", "a b", "c"}, "/workspace/script a b c", false},
-		{"bash", "", []string{"bash", "-c", "diff <(echo a) <(echo a) && sort <<< $'b\na' | head -1 && cd $HOME && pwd"}, "a\n/home/tool\n", false},
-		{"git", "", []string{"bash", "-ec", "git init -q; git add .; " + user + "commit -qm one; git gc -q; git clone -q . /tmp/clone; git -C /tmp/clone log --oneline | wc -l"}, "1\n", true},
-		{"tar", "", []string{"bash", "-ec", "tar czf /tmp/a.tgz p.py; mkdir /tmp/x; tar xzf /tmp/a.tgz -C /tmp/x; cp -a p.py q; install -m 755 p.py r; stat -c %a r; ls /tmp/x"}, "755\np.py\n", true},
+		{"bash", "", []string{"bash", "-c",
+			"diff <(echo a) <(echo a) && sort <<< $'b\na' | head -1 && cd $HOME && pwd"},
+			"a\n/home/tool\n", false},
+		{"git", "", []string{"bash", "-ec", "git init -q; git add .; " + user +
+			"commit -qm one; git gc -q; git clone -q . /tmp/clone; git -C /tmp/clone log --oneline | wc -l"}, "1\n", true},
+		{"tar", "", []string{"bash", "-ec",
+			"tar czf /tmp/a.tgz p.py; mkdir /tmp/x; tar xzf /tmp/a.tgz -C /tmp/x; cp -a p.py q; install -m 755 p.py r; stat -c %a r; ls /tmp/x"}, "755\np.py\n", true},
 		{"python", "/usr/bin/python3", []string{"python3", "p.py"}, "hello from Python", false},
-		{"unittest", "/usr/bin/python3", []string{"sh", "-c", "python3 -W ignore -B -m unittest 2>&1"}, "OK", false},
+		{"unittest", "/usr/bin/python3", []string{"sh", "-c",
+			"python3 -W ignore -B -m unittest 2>&1"}, "OK", false},
 		{"npm", "/usr/bin/npm", []string{"npm", "test"}, "# fail 0", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -115,7 +121,8 @@ test('server', async () => {
 				t.Errorf("%+v", r)
 			}
 			for _, d := range r.Denied {
-				if d.What != "socket(AF_NETLINK, SOCK_RAW)" { // Node and C libraries ask what addresses there are, and do without
+				// Node and C libraries ask what addresses there are, and do without
+				if d.What != "socket(AF_NETLINK, SOCK_RAW)" {
 					t.Errorf("refused %+v", d)
 				}
 			}
@@ -130,8 +137,8 @@ test('server', async () => {
 	}
 }
 
-// TestNativeGo reads a module and compiles a package of it; the long form builds a program and runs its tests. Nothing is cached in a fresh jail, so that
-// compiles the standard library anew.
+// TestNativeGo reads a module and compiles a package of it; the long form builds a program and runs
+// its tests. Nothing is cached in a fresh jail, so that compiles the standard library anew.
 func TestNativeGo(t *testing.T) {
 	goBin := filepath.Join(strings.TrimSpace(goEnv(t, "GOROOT")), "bin", "go")
 	if !strings.HasPrefix(goBin, "/usr/") {
@@ -143,7 +150,8 @@ func TestNativeGo(t *testing.T) {
 		"main.go":      "package main\n\nfunc main() { println(Add(1, 2)) }\n\nfunc Add(a, b int) int { return a + b }\n",
 		"main_test.go": "package main\n\nimport (\n\t\"net/http/httptest\"\n\t\"testing\"\n)\n\nfunc TestAdd(t *testing.T) {\n\thttptest.NewServer(nil).Close()\n\tif Add(1, 2) != 3 {\n\t\tt.Fatal()\n\t}\n}\n",
 	})
-	o := h.jail("run", "--profile", "build", "--discard", "--", "bash", "-c", `"$0" list -f '{{.Name}} {{.GoFiles}}' ./... && "$0" tool compile -p main -o /tmp/main.o main.go && "$0" tool nm /tmp/main.o`, goBin)
+	o := h.jail("run", "--profile", "build", "--discard", "--", "bash", "-c",
+		`"$0" list -f '{{.Name}} {{.GoFiles}}' ./... && "$0" tool compile -p main -o /tmp/main.o main.go && "$0" tool nm /tmp/main.o`, goBin)
 	h.wants(o, 0, "")
 	if !strings.Contains(o.out, "main [main.go]") || !strings.Contains(o.out, "T main.Add") {
 		t.Errorf("list and compile say %q", o.out)
@@ -153,14 +161,16 @@ func TestNativeGo(t *testing.T) {
 	}
 	cmd := h.command("run", "--profile", "build", "--discard", "--", goBin, "test", "./...")
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "ok  \texample.com/x") || strings.Contains(string(out), "denied") {
+	if err != nil || !strings.Contains(string(out), "ok  \texample.com/x") ||
+		strings.Contains(string(out), "denied") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
-	cmd := exec.Command("go", "env", name) // of the Go that the host has, and not of one that it would fetch for these sources
+	// of the Go that the host has, and not of one that it would fetch for these sources
+	cmd := exec.Command("go", "env", name)
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), "GOTOOLCHAIN=local")
 	out, err := cmd.Output()
 	if err != nil {
@@ -183,27 +193,39 @@ func TestNativeEnds(t *testing.T) {
 		{"code", nil, "exit 7", 7, "", ""},
 		{"signal", nil, "kill -SEGV $$", 139, "SIGSEGV", ""},
 		{"orphan", nil, "(setsid sleep 1000 &); exit 3", 3, "", ""},
-		{"wall", []string{"--limit", "wall=1s"}, "trap '' TERM INT HUP; setsid sleep 1000 & while :; do sleep 1; done", 124, "", "wall"},
-		{"memory", []string{"--limit", "memory=64MiB"}, "x=$(head -c 200000000 /dev/zero | tr '\\0' x)", 137, "SIGKILL", "memory"},
-		{"pids", []string{"--limit", "pids=40"}, "for i in $(seq 100); do sleep 5 & done 2>/dev/null; exit 4", -1, "", "pids"},
+		{"wall", []string{"--limit", "wall=1s"},
+			"trap '' TERM INT HUP; setsid sleep 1000 & while :; do sleep 1; done", 124, "", "wall"},
+		{"memory", []string{"--limit", "memory=64MiB"},
+			"x=$(head -c 200000000 /dev/zero | tr '\\0' x)", 137, "SIGKILL", "memory"},
+		{"memory of a child", []string{"--limit", "memory=64MiB"},
+			"(x=$(head -c 200000000 /dev/zero | tr '\\0' x)); echo child $?; exit 0", 0, "",
+			"memory"},
+		{"memory of a child, another code", []string{"--limit", "memory=64MiB"},
+			"(x=$(head -c 200000000 /dev/zero | tr '\\0' x)); exit 5", 5, "", "memory"},
+		{"pids", []string{"--limit", "pids=40"},
+			"for i in $(seq 100); do sleep 5 & done 2>/dev/null; exit 4", -1, "", "pids"},
 		{"output", []string{"--limit", "output=10KiB"}, "yes", 137, "", "output"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.t = t
-			r := h.native("build", append(append([]string{"--no-workspace"}, c.flags...), "--", "bash", "-c", c.script)...)
+			r := h.native("build", append(append([]string{"--no-workspace"}, c.flags...), "--",
+				"bash", "-c", c.script)...)
 			limit := ""
 			if r.Limit != nil {
 				limit = r.Limit.Name
 			}
-			if r.ExitCode != c.code && c.code >= 0 || c.signal != "" && r.Signal != c.signal || limit != c.limit {
-				t.Errorf("code %d signal %q limit %q, want %+v\n%s", r.ExitCode, r.Signal, limit, c, r.Stderr)
+			if r.ExitCode != c.code && c.code >= 0 || c.signal != "" && r.Signal != c.signal ||
+				limit != c.limit {
+				t.Errorf("code %d signal %q limit %q, want %+v\n%s", r.ExitCode, r.Signal, limit, c,
+					r.Stderr)
 			}
 		})
 	}
 	h.t = t
 }
 
-// TestNativeSignals: a signal that ends jail run ends the run at once and whole, whatever the program does with it; its number is the exit code.
+// TestNativeSignals: a signal that ends jail run ends the run at once and whole, whatever the
+// program does with it; its number is the exit code.
 func TestNativeSignals(t *testing.T) {
 	h := newHost(t)
 	for _, c := range []struct {
@@ -212,13 +234,17 @@ func TestNativeSignals(t *testing.T) {
 		code         int
 		rest         string
 	}{
-		{"caught", "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.1; done", syscall.SIGTERM, 128 + int(syscall.SIGTERM), ""},
-		{"interrupt", "trap '' INT; echo ready; while :; do sleep 0.1; done", syscall.SIGINT, 128 + int(syscall.SIGINT), ""},
-		{"not caught", "echo ready; exec sleep 1000", syscall.SIGTERM, 128 + int(syscall.SIGTERM), ""},
+		{"caught", "trap 'echo caught; exit 5' TERM; echo ready; while :; do sleep 0.1; done",
+			syscall.SIGTERM, 128 + int(syscall.SIGTERM), ""},
+		{"interrupt", "trap '' INT; echo ready; while :; do sleep 0.1; done", syscall.SIGINT,
+			128 + int(syscall.SIGINT), ""},
+		{"not caught", "echo ready; exec sleep 1000", syscall.SIGTERM, 128 + int(syscall.SIGTERM),
+			""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h.t = t
-			cmd := h.command("run", "--profile", "build", "--no-workspace", "--limit", "wall=2m", "--", "bash", "-c", c.script)
+			cmd := h.command("run", "--profile", "build", "--no-workspace", "--limit", "wall=2m",
+				"--", "bash", "-c", c.script)
 			out, err := cmd.StdoutPipe()
 			if err == nil {
 				err = cmd.Start()
@@ -235,26 +261,32 @@ func TestNativeSignals(t *testing.T) {
 			}
 			rest, err := io.ReadAll(said)
 			ended := cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); err != nil || string(rest) != c.rest || code != c.code {
-				t.Errorf("code %d, %q, %v, %v; want %d and %q", code, rest, err, ended, c.code, c.rest)
+			if code := cmd.ProcessState.ExitCode(); err != nil || string(rest) != c.rest ||
+				code != c.code {
+				t.Errorf("code %d, %q, %v, %v; want %d and %q", code, rest, err, ended, c.code,
+					c.rest)
 			}
 		})
 	}
 	h.t = t
 }
 
-// TestNativeRefused: each way in which a program cannot start is one sentence, and an exit code that says whose fault it is.
+// TestNativeRefused: each way in which a program cannot start is one sentence, and an exit code
+// that says whose fault it is.
 func TestNativeRefused(t *testing.T) {
 	h := newHost(t)
 	program, err := os.ReadFile("/bin/true")
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign, unloadable := []byte(string(program)), strings.Replace(string(program), "/lib64/ld-linux", "/libX4/ld-linux", 1)
+	foreign, unloadable := []byte(string(program)), strings.Replace(string(program),
+		"/lib64/ld-linux", "/libX4/ld-linux", 1)
 	foreign[18] = 183 // EM_AARCH64
 	h.files(map[string]string{
-		"plain": "#!/bin/sh\n", "gone*": "#!/usr/bin/nosuch\n", "relative*": "#!nosuch\n", "windows*": "#!/bin/sh\r\n", "text*": "echo hi\n", "empty*": "", "cut*": "\x7fELF\x02\x01",
-		"foreign*": string(foreign), "unloadable*": unloadable, "setid*": "#!/bin/sh\n", "python*": "#!/usr/bin/python3\n", "perl*": "#!/usr/bin/perl\n",
+		"plain": "#!/bin/sh\n", "gone*": "#!/usr/bin/nosuch\n", "relative*": "#!nosuch\n",
+		"windows*": "#!/bin/sh\r\n", "text*": "echo hi\n", "empty*": "", "cut*": "\x7fELF\x02\x01",
+		"foreign*": string(foreign), "unloadable*": unloadable, "setid*": "#!/bin/sh\n",
+		"python*": "#!/usr/bin/python3\n", "perl*": "#!/usr/bin/perl\n",
 	})
 	if err := os.Chmod(filepath.Join(h.work, "setid"), 0o755|os.ModeSetuid); err != nil {
 		t.Fatal(err)
@@ -285,14 +317,15 @@ func TestNativeRefused(t *testing.T) {
 	} {
 		t.Run(c.profile+" "+strings.ReplaceAll(c.tool, "/", "_"), func(t *testing.T) {
 			h.t = t
-			h.wants(h.jail("run", "--discard", "--profile", c.profile, "--", c.tool), c.code, c.says)
+			h.wants(h.jail("run", "--discard", "--profile", c.profile, "--", c.tool), c.code,
+				c.says)
 		})
 	}
 	h.t = t
 }
 
-// TestNativePrograms: of what a mount holds only what tools.native names is executed, also by a program that runs already; and nothing of the workspace, started or
-// mapped. T-060, T-087, T-088.
+// TestNativePrograms: of what a mount holds only what tools.native names is executed, also by a
+// program that runs already; and nothing of the workspace, started or mapped. T-060, T-087, T-088.
 func TestNativePrograms(t *testing.T) {
 	have(t, "/usr/bin/python3")
 	h := newHost(t)
@@ -307,13 +340,15 @@ tries("through /proc", lambda: subprocess.run(["/proc/self/root/usr/bin/true"], 
 tries("workspace", lambda: subprocess.run(["/workspace/true"], check=True))
 tries("library", lambda: ctypes.CDLL("/workspace/lib.so"))
 `})
-	for _, args := range [][]string{{"cp", "/bin/true", filepath.Join(h.work, "true")}, {"gcc", "-shared", "-o", filepath.Join(h.work, "lib.so"), filepath.Join(h.work, "lib.c")}} {
+	for _, args := range [][]string{{"cp", "/bin/true", filepath.Join(h.work, "true")},
+		{"gcc", "-shared", "-o", filepath.Join(h.work, "lib.so"), filepath.Join(h.work, "lib.c")}} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
 	want := "read yes\npython yes\ntrue 13\nthrough /proc 13\nworkspace 13\nlibrary no\n"
-	if r := h.native("python-native", "--", "python3", "run.py"); r.Stdout != want || r.ExitCode != 0 {
+	if r := h.native("python-native", "--", "python3", "run.py"); r.Stdout != want ||
+		r.ExitCode != 0 {
 		t.Errorf("%+v\nwant %s", r, want)
 	}
 	want = "read yes\npython yes\ntrue yes\nthrough /proc yes\nworkspace yes\nlibrary yes\n"
@@ -322,10 +357,12 @@ tries("library", lambda: ctypes.CDLL("/workspace/lib.so"))
 	}
 }
 
-// TestNativeRecord: the program that was started is on record with its digest and its arguments, and the plan shows the same.
+// TestNativeRecord: the program that was started is on record with its digest and its arguments,
+// and the plan shows the same.
 func TestNativeRecord(t *testing.T) {
 	h := newHost(t)
-	h.wants(h.jail("run", "--id", "r1", "--no-workspace", "--profile", "build", "--", "sh", "-c", "exit 0", "an argument"), 0, "")
+	h.wants(h.jail("run", "--id", "r1", "--no-workspace", "--profile", "build", "--", "sh", "-c",
+		"exit 0", "an argument"), 0, "")
 	o := h.jail("audit", "show", "--log", filepath.Join(h.state, "audit"), "--json")
 	sum, err := exec.Command("sha256sum", "/usr/bin/sh").Output()
 	if err != nil {
@@ -339,31 +376,35 @@ func TestNativeRecord(t *testing.T) {
 			Argv                  []string
 		}
 		if json.Unmarshal([]byte(line), &r) == nil && r.Type == "exec" {
-			found = r.Program == "/usr/bin/sh" && r.Digest == "sha256:"+digest && fmt.Sprint(r.Argv) == "[sh -c exit 0 an argument]"
+			found = r.Program == "/usr/bin/sh" && r.Digest == "sha256:"+digest &&
+				fmt.Sprint(r.Argv) == "[sh -c exit 0 an argument]"
 		}
 	}
 	if !found {
 		t.Errorf("no such record of sh with sha256:%s: %s", digest, o.out)
 	}
 	plan := h.jail("plan", "--profile", "build", "--", "sh")
-	for _, want := range []string{"/usr/bin/sh (native, sha256:" + digest + ")", "/usr  bind, read, execute", "any port of its own loopback"} {
+	for _, want := range []string{"/usr/bin/sh (native, sha256:" + digest + ")",
+		"/usr  bind, read, execute", "any port of its own loopback"} {
 		if !strings.Contains(plan.out, want) {
 			t.Errorf("the plan does not say %q: %s%s", want, plan.out, plan.err)
 		}
 	}
 }
 
-// TestNativeTerminal: with -t a shell has a terminal of the jail's own, with jobs, keys and sizes; the caller's is its screen alone, and afterwards what it
-// was. T-021, T-022.
+// TestNativeTerminal: with -t a shell has a terminal of the jail's own, with jobs, keys and sizes;
+// the caller's is its screen alone, and afterwards what it was. T-021, T-022.
 func TestNativeTerminal(t *testing.T) {
 	h, x := newHost(t), newTerminal(t)
 	resize := func(rows, columns uint16) {
-		if err := unix.IoctlSetWinsize(int(x.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns}); err != nil {
+		if err := unix.IoctlSetWinsize(int(x.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows,
+			Col: columns}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	resize(31, 101)
-	cmd := h.command("run", "--no-workspace", "--profile", "build", "--env", "PS1=ready> ", "-t", "--", "bash", "--norc", "--noediting", "-i")
+	cmd := h.command("run", "--no-workspace", "--profile", "build", "--env", "PS1=ready> ", "-t",
+		"--", "bash", "--norc", "--noediting", "-i")
 	x.start(cmd)
 	x.shows("ready> ")
 	for _, step := range []struct{ types, shows string }{
@@ -377,8 +418,12 @@ func TestNativeTerminal(t *testing.T) {
 		{"kill -KILL %1; while kill -0 %1 2>/dev/null; do :; done; echo gone\n", "\ngone"},
 		{"(: < /dev/tty) && echo own\n", "\nown"},
 	} {
-		if step.types == ctrlC || step.types == ctrlZ { // once the sleep is in front
-			eventually(t, "a job is in front", func() bool { return inFront(t, "sleep\x001000\x00") })
+		// once the sleep is in front
+		if step.types == ctrlC || step.types == ctrlZ {
+			eventually(t, "a job is in front", func() bool {
+				return inFront(t,
+					"sleep\x001000\x00")
+			})
 		}
 		x.types(step.types)
 		x.shows(step.shows)
@@ -393,7 +438,8 @@ func TestNativeTerminal(t *testing.T) {
 	x.wantAsBefore()
 
 	// However it ends.
-	cmd = h.command("run", "--no-workspace", "--profile", "build", "--env", "PS1=ready> ", "-t", "--", "bash", "--norc", "--noediting", "-i")
+	cmd = h.command("run", "--no-workspace", "--profile", "build", "--env", "PS1=ready> ", "-t",
+		"--", "bash", "--norc", "--noediting", "-i")
 	x.start(cmd)
 	x.shows("ready> ")
 	x.types("stty raw -echo; kill -9 $$\n")
@@ -401,7 +447,8 @@ func TestNativeTerminal(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	x.wantAsBefore()
-	h.wants(h.jail("run", "--no-workspace", "--profile", "build", "-t", "--", "true"), 2, "needs a terminal")
+	h.wants(h.jail("run", "--no-workspace", "--profile", "build", "-t", "--", "true"), 2,
+		"needs a terminal")
 }
 
 // inFront reports whether a process with these arguments runs.
@@ -417,4 +464,44 @@ func inFront(t *testing.T, cmdline string) bool {
 		}
 	}
 	return false
+}
+
+// A commit that git makes in a jail is a commit in the real repository once it is taken, and a
+// repository that was not there is held whole.
+func TestGitCommitInAJail(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not installed")
+	}
+	h := newHost(t)
+	const user = "git -c user.name=x -c user.email=x@example.com "
+	git := func(script string) string {
+		t.Helper()
+		cmd := exec.Command("sh", "-ec", script)
+		cmd.Dir = h.work
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", script, err, out)
+		}
+		return string(out)
+	}
+	git("git init -q; git add -A; " + user + "commit --allow-empty -qm one")
+	h.jail("run", "--profile", "build", "--id", "x", "--", "sh", "-ec",
+		user+"commit --allow-empty -qm two; git init -q new")
+	if o := h.jail("commit", "x", ".git/refs"); o.code != 126 || !strings.Contains(o.err,
+		"taken together") {
+		t.Errorf("refs alone: %d %s", o.code, o.err)
+	}
+	if o := h.jail("commit", "x"); o.code != 0 || strings.Count(o.out, "held back:") != 1 ||
+		!strings.Contains(o.out, "new/.git is a new git repository") {
+		t.Errorf("commit: %d %s%s", o.code, o.out, o.err)
+	}
+	if got := git("git fsck --strict; git log --format=%s"); !strings.HasSuffix(got, "two\none\n") {
+		t.Errorf("the repository has %q", got)
+	}
+	if o := h.jail("commit", "--include-protected", "x", "new/.git"); o.code != 0 {
+		t.Errorf("the new repository: %d %s", o.code, o.err)
+	}
+	git("git -C new fsck --strict")
+	// what it keeps for a revert
+	h.jail("discard", "x")
 }

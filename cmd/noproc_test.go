@@ -19,5 +19,6 @@ func TestNoProc(t *testing.T) {
 	}
 	cmd := h.program("/jail", "run", "--", "true")
 	cmd.Dir, cmd.SysProcAttr = "/", &syscall.SysProcAttr{Chroot: root}
-	h.wants(h.run(cmd), 126, "^jail: error: layer proc cannot be set up here: .*\njail: hint: mount -t proc proc /proc")
+	h.wants(h.run(cmd), 126,
+		"^jail: error: layer proc cannot be set up here: .*\njail: hint: mount -t proc proc /proc")
 }

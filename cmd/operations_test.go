@@ -4,14 +4,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-// Commands of the page that need systemd, a package manager or the users of the host: the machine with systemd (make vm-test) does what they do.
-var onlyWithSystemd = []string{"apt ", "systemd-sysusers ", "systemd-tmpfiles ", "systemctl ", "journalctl ", "systemd-cgls "}
+// Commands of the page that need systemd, a package manager or the users of the host: the machine
+// with systemd (make vm-test) does what they do.
+var onlyWithSystemd = []string{"apt ", "systemd-sysusers ", "systemd-tmpfiles ", "systemctl ",
+	"journalctl ", "systemd-cgls "}
 
-// Every other command of the operations guide does what the guide says, with the places of this host.
+// ofMachine is where an installed jail has its files. A command that still names one when the
+// places of this host were put in would change the jail of the machine that runs the test.
+var ofMachine = regexp.MustCompile(`/(etc|usr|var/lib|var/log|run)\b|/(audit|state|jaild\.toml)\b`)
+
+// Every other command of the operations guide does what the guide says, with the places of this
+// host.
 func TestOperations(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
 	if err != nil {
@@ -20,7 +28,15 @@ func TestOperations(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
 	live := h.live("guide")
-	here := strings.NewReplacer("/run/jail/jail.sock", h.state+"/jail.sock", "-C /", "-C "+h.state, "etc/jail", "jaild.toml", "var/lib/jail/", "state/", "var/log/jail", "audit", " ID", " guide")
+	here := strings.NewReplacer("/run/jail/jail.sock", h.state+"/jail.sock", "-C /", "-C "+h.state,
+		"etc/jail", "jaild.toml", "var/lib/jail/", "state/", "var/log/jail", "audit", " ID",
+		" guide")
+	for _, command := range []string{"rm -r /var/lib/jail", "rm -r /audit", "tar -C / etc"} {
+		if refused := ofMachine.MatchString(here.Replace(command)); refused != strings.HasPrefix(
+			command, "rm") {
+			t.Fatalf("%s: refused %v", command, refused)
+		}
+	}
 	ran, fenced := 0, false
 	for line := range strings.Lines(string(page)) {
 		line = strings.TrimSpace(line)
@@ -38,16 +54,23 @@ func TestOperations(t *testing.T) {
 		if elsewhere {
 			continue
 		}
+		command := here.Replace(line)
+		if own := ofMachine.FindString(strings.ReplaceAll(command, h.root, "")); own != "" {
+			t.Errorf("%s: names %s of this machine, so it is not run", command, own)
+			continue
+		}
 		ran++
-		cmd := h.program("/bin/sh", "-c", here.Replace(line))
-		if o := h.run(cmd); o.code != 0 || o.out == "" && !strings.Contains(line, "true") && !strings.HasPrefix(line, "tar ") {
+		cmd := h.program("/bin/sh", "-c", command)
+		if o := h.run(cmd); o.code != 0 || o.out == "" && !strings.Contains(line, "true") &&
+			!strings.HasPrefix(line, "tar ") {
 			t.Errorf("%s: %+v", line, o)
 		}
 	}
 	if ran < 8 {
 		t.Errorf("the page has %d commands that can be run here", ran)
 	}
-	backup, err := exec.Command("tar", "-tzf", filepath.Join(h.work, "jail-backup.tar.gz")).CombinedOutput()
+	backup, err := exec.Command("tar", "-tzf", filepath.Join(h.work,
+		"jail-backup.tar.gz")).CombinedOutput()
 	for _, name := range []string{"state/keys/", "audit/audit.pub", "audit/head"} {
 		if err != nil || !strings.Contains(string(backup), name) {
 			t.Errorf("no %s in the backup: %v\n%s", name, err, backup)

@@ -16,14 +16,20 @@ import (
 	"github.com/jail-sandbox/jail/jail/verify"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// A policyHost is a host with a ceiling and profiles of its own, and a daemon's inside in this process.
+// A policyHost is a host with a ceiling and profiles of its own, and a daemon's inside in this
+// process.
 type policyHost struct {
 	*host
-	s    *supervisor.Supervisor
-	dir  string // of ceiling.toml and profiles/
-	warm int    // how many jails may wait for runs
+	s   *supervisor.Supervisor
+	dir string // of ceiling.toml and profiles/
+	// how many jails may wait for runs
+	warm int
 }
 
 func newPolicyHost(t *testing.T, files map[string]string) *policyHost {
@@ -43,9 +49,10 @@ func newPolicyHost(t *testing.T, files map[string]string) *policyHost {
 
 func (h *policyHost) open() {
 	h.t.Helper()
-	c := supervisor.Default(filepath.Join(h.bin, "jaild"), func(string) string { return "" }).Below(h.state)
+	c := config.Default(filepath.Join(h.bin, "jaild"),
+		func(string) string { return "" }).Below(h.state)
 	c.Ceiling, c.Profiles = filepath.Join(h.dir, "ceiling.toml"), filepath.Join(h.dir, "profiles")
-	c.Bounds = supervisor.DefaultBounds(8<<30, 1024)
+	c.Bounds = config.DefaultBounds(8<<30, 1024)
 	c.Bounds.Warm, c.Bounds.Compile = h.warm, slower()
 	if err := cgroup.MakeSlice(c.Slice, cgroup.Ceiling{}); err != nil {
 		h.t.Fatal(err)
@@ -73,21 +80,25 @@ func (h *policyHost) write(name, text string) {
 	if name == "ceiling" {
 		path = filepath.Join(h.dir, "ceiling.toml")
 	}
-	if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o644), os.Rename(path+".new", path)); err != nil {
+	if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o644), os.Rename(path+".new",
+		path)); err != nil {
 		h.t.Fatal(err)
 	}
 }
 
-func (h *policyHost) caller(uid uint32) supervisor.Caller {
-	return supervisor.Caller{Caller: asuser.Caller{UID: uid, GID: uid}, PID: os.Getpid(), Exe: "test"}
+func (h *policyHost) caller(uid uint32) caller.Caller {
+	return caller.Caller{Caller: asuser.Caller{UID: uid, GID: uid}, PID: os.Getpid(), Exe: "test"}
 }
 
-// start runs a tool over the workspace, discarding what it changes. The profile is one of flags' first word.
-func (h *policyHost) start(in io.Reader, started func(), req supervisor.Request) (supervisor.Result, string) {
+// start runs a tool over the workspace, discarding what it changes. The profile is one of flags'
+// first word.
+func (h *policyHost) start(in io.Reader, started func(), req supervisor.Request) (supervisor.Result,
+	string) {
 	h.t.Helper()
 	var out bytes.Buffer
 	req.Dir, req.Fate = h.work, supervisor.FateDiscard
-	r := h.s.Run(context.Background(), h.caller(0), req, supervisor.Streams{In: in, Out: &out, Err: &out, Started: started})
+	r := h.s.Run(context.Background(), h.caller(0), req, stdio.Streams{In: in, Out: &out, Err: &out,
+		Started: started})
 	return r, out.String()
 }
 
@@ -99,8 +110,10 @@ func request(profile, tool string, args ...string) supervisor.Request {
 func (h *policyHost) wantRefused(req supervisor.Request, says string) {
 	h.t.Helper()
 	r, out := h.start(nil, nil, req)
-	if r.ExitCode != supervisor.ExitRefused || r.Error == nil || !strings.Contains(r.Error.Message, says) || out != "" {
-		h.t.Errorf("%s %s: exit code %d, %+v, %q: want a refusal that says %q", req.Tool, req.Args, r.ExitCode, r.Error, out, says)
+	if r.ExitCode != problem.ExitRefused || r.Error == nil || !strings.Contains(r.Error.Message,
+		says) || out != "" {
+		h.t.Errorf("%s %s: exit code %d, %+v, %q: want a refusal that says %q", req.Tool, req.Args,
+			r.ExitCode, r.Error, out, says)
 	}
 }
 
@@ -113,9 +126,11 @@ func (h *policyHost) wantRun(req supervisor.Request) supervisor.Result {
 	return r
 }
 
-// A change of the ceiling holds for the next run, and not for one that has begun; a broken one changes nothing; both are on record (T-538).
+// A change of the ceiling holds for the next run, and not for one that has begun; a broken one
+// changes nothing; both are on record (T-538).
 func TestReloadInForce(t *testing.T) {
-	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = \"200MiB\"\n"})
+	h := newPolicyHost(t,
+		map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = \"200MiB\"\n"})
 	before := h.wantRun(request("default", "echo", "x")).Policy
 	in, stdin := io.Pipe()
 	started, ended := make(chan struct{}), make(chan supervisor.Result)
@@ -135,33 +150,38 @@ func TestReloadInForce(t *testing.T) {
 	}
 	stdin.Close()
 	if r := <-ended; r.Policy != before || r.ExitCode != 0 {
-		t.Errorf("the run that had begun: exit code %d, policy %s, began with %s", r.ExitCode, r.Policy, before)
+		t.Errorf("the run that had begun: exit code %d, policy %s, began with %s", r.ExitCode,
+			r.Policy, before)
 	}
 	h.write("ceiling", "policy = 1\n[limits]\nmemory = 7\n")
 	if now := h.wantRun(request("default", "echo", "x")).Policy; now != after {
 		t.Errorf("a broken ceiling changed the policy of runs to %s", now)
 	}
-	status := h.s.PolicyStatus()
-	if status.Reloads != 1 || status.Failures != 1 || !strings.Contains(status.Error, "ceiling.toml:3:") {
+	status := h.s.Policies().Status()
+	if status.Reloads != 1 || status.Failures != 1 || !strings.Contains(status.Error,
+		"ceiling.toml:3:") {
 		t.Errorf("status %+v", status)
 	}
-	if err := h.s.Reload(context.Background()); err == nil {
+	if err := h.s.Policies().Reload(); err == nil {
 		t.Error("a reload of a broken ceiling is said to have worked")
 	}
 	h.close()
 	o := h.jail("audit", "show", "--json")
-	if n := strings.Count(o.out, `"type":"policy.loaded"`); n != 4 || !strings.Contains(o.out, `"was":"`+status.Digest) || !strings.Contains(o.out, "ceiling.toml:3:") {
+	if n := strings.Count(o.out, `"type":"policy.loaded"`); n != 4 || !strings.Contains(o.out,
+		`"was":"`+status.Digest) || !strings.Contains(o.out, "ceiling.toml:3:") {
 		t.Errorf("%d records of policies in\n%s%s", n, o.out, o.err)
 	}
 }
 
-// T-521: a workspace's own policy file takes away and never grants, and nothing runs over one that is not as it should be.
+// T-521: a workspace's own policy file takes away and never grants, and nothing runs over one that
+// is not as it should be.
 func TestWorkspaceOwnPolicy(t *testing.T) {
 	h := newPolicyHost(t, nil)
 	own := filepath.Join(h.work, ".jail.toml")
 	put := func(text string) {
 		t.Helper()
-		if err := errors.Join(os.RemoveAll(own), os.WriteFile(own, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.RemoveAll(own), os.WriteFile(own, []byte(text),
+			0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -169,22 +189,27 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 	put("policy = 1\n[tools]\nallow = [\"core-utils/echo\"]\n[limits]\nmemory = \"64MiB\"\n[workspace]\nhide = [\"secret\"]\n")
 	h.wantRun(request("default", "echo", "x"))
 	h.wantRefused(request("default", "cat", "x"), "core-utils/cat is not allowed")
-	plan, err := h.s.Plan(context.Background(), h.caller(0), supervisor.Request{Tool: "echo", Dir: h.work})
+	plan, err := h.s.Plan(context.Background(), h.caller(0), supervisor.Request{Tool: "echo",
+		Dir: h.work})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last := plan.Layers[len(plan.Layers)-1]; last.Name != "workspace" || last.Source != own || plan.Cgroup.Memory > 100<<20 {
+	if last := plan.Layers[len(plan.Layers)-1]; last.Name != "workspace" || last.Source != own ||
+		plan.Cgroup.Memory > 100<<20 {
 		t.Errorf("layers %v, memory %d", plan.Layers, plan.Cgroup.Memory)
 	}
 	// All that there is to grant, and nothing of it is granted.
 	put("policy = 1\n[[mount]]\nsource = \"/etc\"\ntarget = \"/etc\"\naccess = \"read\"\n[[mount]]\ntarget = \"/tmp\"\naccess = \"tmpfs\"\n" +
 		"[tools]\nnative = [\"**\"]\n[syscalls]\ngroups = [\"native\", \"wasi\"]\n[limits]\nmemory = \"8GiB\"\npids = 4000\n[[fetch.allow]]\nhost = \"*\"\n")
-	h.wantRefused(request("default", "/bin/sh", "-c", "true"), "not a WebAssembly module") // as without it: no program of the host is granted
-	plan, err = h.s.Plan(context.Background(), h.caller(0), supervisor.Request{Tool: "echo", Dir: h.work})
+	// as without it: no program of the host is granted
+	h.wantRefused(request("default", "/bin/sh", "-c", "true"), "not a WebAssembly module")
+	plan, err = h.s.Plan(context.Background(), h.caller(0), supervisor.Request{Tool: "echo",
+		Dir: h.work})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plan.Cgroup.Memory > 256<<20+64<<20 || plan.Fetch != nil || strings.Contains(plan.Landlock.Rules[len(plan.Landlock.Rules)-1].Path, "/etc") {
+	if plan.Cgroup.Memory > 256<<20+64<<20 || plan.Fetch != nil ||
+		strings.Contains(plan.Landlock.Rules[len(plan.Landlock.Rules)-1].Path, "/etc") {
 		t.Errorf("it granted something: %+v", plan)
 	}
 	put("policy = 1\n[workspace]\naccess = \"none\"\n")
@@ -195,22 +220,37 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 		make func() error
 		says string
 	}{
-		"broken":             {func() error { return os.WriteFile(own, []byte("policy = 1\nlimits = 3\n"), 0o644) }, ".jail.toml:2:"},
-		"empty":              {func() error { return os.WriteFile(own, nil, 0o644) }, "version of the language"},
-		"a rule of ceilings": {func() error { return os.WriteFile(own, []byte("policy = 1\n[signed]\nby = []\n"), 0o644) }, "is for the host's ceiling to say"},
-		"a link":             {func() error { return os.Symlink("/etc/hostname", own) }, "a symbolic link"},
-		"a dangling link":    {func() error { return os.Symlink("/nonexistent", own) }, "a symbolic link"},
-		"a directory":        {func() error { return os.Mkdir(own, 0o755) }, "a directory"},
-		"a FIFO":             {func() error { return syscall.Mkfifo(own, 0o644) }, "a FIFO"},
+		"broken": {func() error {
+			return os.WriteFile(own,
+				[]byte("policy = 1\nlimits = 3\n"), 0o644)
+		}, ".jail.toml:2:"},
+		"empty": {func() error { return os.WriteFile(own, nil, 0o644) },
+			"version of the language"},
+		"a rule of ceilings": {func() error {
+			return os.WriteFile(own,
+				[]byte("policy = 1\n[signed]\nby = []\n"), 0o644)
+		}, "is for the host's ceiling to say"},
+		"a link": {func() error { return os.Symlink("/etc/hostname", own) },
+			"a symbolic link"},
+		"a dangling link": {func() error { return os.Symlink("/nonexistent", own) },
+			"a symbolic link"},
+		"a directory": {func() error { return os.Mkdir(own, 0o755) }, "a directory"},
+		"a FIFO":      {func() error { return syscall.Mkfifo(own, 0o644) }, "a FIFO"},
 		"anyone's": {func() error {
-			return errors.Join(os.WriteFile(own, []byte("policy = 1\n"), 0o644), os.Chmod(own, 0o666))
+			return errors.Join(os.WriteFile(own, []byte("policy = 1\n"), 0o644),
+				os.Chmod(own, 0o666))
 		}, "everyone can write"},
 		"a stranger's": {func() error {
-			return errors.Join(os.WriteFile(own, []byte("policy = 1\n"), 0o644), os.Chown(own, 4321, 4321))
+			return errors.Join(os.WriteFile(own, []byte("policy = 1\n"), 0o644), os.Chown(own, 4321,
+				4321))
 		}, "its owner"},
-		"too large": {func() error { return os.WriteFile(own, []byte("policy = 1\n"+strings.Repeat("#\n", 1<<20)), 0o644) }, "larger than"},
+		"too large": {func() error {
+			return os.WriteFile(own,
+				[]byte("policy = 1\n"+strings.Repeat("#\n", 1<<20)), 0o644)
+		}, "larger than"},
 		"one of several names": {func() error {
-			return errors.Join(os.WriteFile(own, []byte("policy = 1\n"), 0o644), os.Link(own, filepath.Join(h.work, "other")))
+			return errors.Join(os.WriteFile(own, []byte("policy = 1\n"), 0o644),
+				os.Link(own, filepath.Join(h.work, "other")))
 		}, "another name"},
 	} {
 		if err := errors.Join(os.RemoveAll(own), c.make()); err != nil {
@@ -224,7 +264,9 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 
 // The ceiling says who may use which profile.
 func TestWhoMayUseWhichProfile(t *testing.T) {
-	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n[profiles.readonly]\nusers = [\"4321\"]\ngroups = [\"nosuchgroup\"]\n[profiles.strict]\ngroups = [\"4321\"]\n[profiles.default]\nusers = [\"root\"]\n"})
+	h := newPolicyHost(t,
+		map[string]string{
+			"ceiling": "policy = 1\n[profiles.readonly]\nusers = [\"4321\"]\ngroups = [\"nosuchgroup\"]\n[profiles.strict]\ngroups = [\"4321\"]\n[profiles.default]\nusers = [\"root\"]\n"})
 	as := func(uid uint32, req supervisor.Request) int {
 		t.Helper()
 		req.Dir, req.NoWorkspace = h.work, true
@@ -232,7 +274,7 @@ func TestWhoMayUseWhichProfile(t *testing.T) {
 		if err == nil {
 			return 0
 		}
-		return supervisor.AsError(err).Exit()
+		return problem.From(err).Exit()
 	}
 	for _, c := range []struct {
 		uid     uint32
@@ -240,7 +282,8 @@ func TestWhoMayUseWhichProfile(t *testing.T) {
 		want    int
 	}{
 		{0, "default", 0}, {0, "", 0}, {0, "readonly", 126}, {0, "strict", 126}, {0, "fetch", 0},
-		{4321, "default", 126}, {4321, "", 126}, {4321, "readonly", 0}, {4321, "fetch", 0}, {1, "readonly", 126}, {1, "strict", 126}, {1, "fetch", 0},
+		{4321, "default", 126}, {4321, "", 126}, {4321, "readonly", 0}, {4321, "fetch", 0},
+		{1, "readonly", 126}, {1, "strict", 126}, {1, "fetch", 0},
 	} {
 		if got := as(c.uid, request(c.profile, "echo")); got != c.want {
 			t.Errorf("uid %d with profile %q: exit code %d, want %d", c.uid, c.profile, got, c.want)
@@ -249,9 +292,11 @@ func TestWhoMayUseWhichProfile(t *testing.T) {
 	brought := request("", "echo")
 	brought.Policy, brought.PolicyName = "policy = 1\ninclude = [\"base\"]\n[tools]\nallow = [\"core-utils/*\"]\n", "mine.toml"
 	if got := as(0, brought); got != 126 {
-		t.Errorf("a policy file that a caller brings goes round who may use what: exit code %d", got)
+		t.Errorf("a policy file that a caller brings goes round who may use what: exit code %d",
+			got)
 	}
-	h.write("ceiling", "policy = 1\n[profiles.readonly]\nusers = [\"4321\"]\n[profiles.\"*\"]\nusers = [\"root\"]\n")
+	h.write("ceiling",
+		"policy = 1\n[profiles.readonly]\nusers = [\"4321\"]\n[profiles.\"*\"]\nusers = [\"root\"]\n")
 	if got := as(0, brought); got != 0 {
 		t.Errorf("root's own policy file: exit code %d", got)
 	}
@@ -263,7 +308,8 @@ func TestWhoMayUseWhichProfile(t *testing.T) {
 	}
 }
 
-// A host whose ceiling asks for signatures takes no profile without one, none of another name or text, and none that is older than it had.
+// A host whose ceiling asks for signatures takes no profile without one, none of another name or
+// text, and none that is older than it had.
 func TestSignedProfiles(t *testing.T) {
 	h := newPolicyHost(t, nil)
 	cmd := h.command("tool", "key", "new", "ops")
@@ -274,7 +320,8 @@ func TestSignedProfiles(t *testing.T) {
 	}
 	private, public := filepath.Join(h.root, "ops.key"), strings.TrimSpace(o.out)
 	text := func(version, about string) string {
-		return "policy = 1\nversion = " + version + "\nabout = \"" + about + "\"\ninclude = [\"base\"]\n[tools]\nallow = [\"core-utils/*\"]\n"
+		return "policy = 1\nversion = " + version + "\nabout = \"" + about +
+			"\"\ninclude = [\"base\"]\n[tools]\nallow = [\"core-utils/*\"]\n"
 	}
 	path := filepath.Join(h.dir, "profiles", "own.toml")
 	put := func(version, about string, signed bool) {
@@ -296,19 +343,20 @@ func TestSignedProfiles(t *testing.T) {
 		if got := r.ExitCode; (want == "") != (got == 0) {
 			t.Errorf("exit code %d, %+v: want %q", got, r.Error, want)
 		}
-		if status := h.s.PolicyStatus(); want != "" && !strings.Contains(status.Error, want) {
+		if status := h.s.Policies().Status(); want != "" && !strings.Contains(status.Error, want) {
 			t.Errorf("status %q, want %q", status.Error, want)
 		}
 	}
-	if status := h.s.Reload(context.Background()); status == nil {
+	if status := h.s.Policies().Reload(); status == nil {
 		t.Error("an unsigned profile passes")
 	}
 	put("3", "first", true)
-	h.s.Reload(context.Background())
+	h.s.Policies().Reload()
 	says("")
 	put("4", "second", true)
 	says("")
-	h.wantRun(request("default", "echo", "x")) // the shipped ones are part of the program
+	// the shipped ones are part of the program
+	h.wantRun(request("default", "echo", "x"))
 
 	// What was in force stays so, and what comes does not.
 	good := h.wantRun(own).Policy
@@ -318,16 +366,28 @@ func TestSignedProfiles(t *testing.T) {
 	}{
 		"an older one":        {func() { put("3", "first", true) }, "does not go back"},
 		"another of the same": {func() { put("4", "third", true) }, "count up"},
-		"another text":        {func() { put("5", "fifth", true); h.write("own", text("5", "changed")) }, "of another text"},
-		"another version":     {func() { put("5", "fifth", true); h.write("own", text("6", "fifth")) }, "of another text"},
-		"no signature":        {func() { os.Remove(path + ".sig"); h.write("own", text("5", "unsigned")) }, "not signed"},
+		"another text": {func() {
+			put("5", "fifth", true)
+			h.write("own",
+				text("5", "changed"))
+		}, "of another text"},
+		"another version": {func() {
+			put("5", "fifth", true)
+			h.write("own",
+				text("6", "fifth"))
+		}, "of another text"},
+		"no signature": {func() {
+			os.Remove(path + ".sig")
+			h.write("own",
+				text("5", "unsigned"))
+		}, "not signed"},
 	} {
 		c.put()
 		r := h.wantRun(own)
 		if r.Policy != good {
 			t.Errorf("%s: it is in force", name)
 		}
-		if status := h.s.PolicyStatus(); !strings.Contains(status.Error, c.says) {
+		if status := h.s.Policies().Status(); !strings.Contains(status.Error, c.says) {
 			t.Errorf("%s: status %q, want %q", name, status.Error, c.says)
 		}
 	}
@@ -345,12 +405,17 @@ func TestSignedProfiles(t *testing.T) {
 	h.wantRefused(brought, "signed profiles only")
 }
 
-// Tools of each kind run under a ceiling that grants what they need, in the layers that it says, and nothing of those is left.
+// Tools of each kind run under a ceiling that grants what they need, in the layers that it says,
+// and nothing of those is left.
 func TestRunsUnderACeiling(t *testing.T) {
-	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = \"512MiB\"\npids = 200\ncpus = 2.0\n"})
+	h := newPolicyHost(t,
+		map[string]string{
+			"ceiling": "policy = 1\n[limits]\nmemory = \"512MiB\"\npids = 200\ncpus = 2.0\n"})
 	h.wantRun(request("default", "echo", "x"))
-	h.wantRun(request("build", "/bin/sh", "-c", "echo x > f && cat f && grep x f | wc -l && cp /bin/true ./prog && ./prog"))
-	h.wantRun(supervisor.Request{Script: &supervisor.Script{Name: "-c", Text: "echo x | grep x > f; cat f"}})
+	h.wantRun(request("build", "/bin/sh", "-c",
+		"echo x > f && cat f && grep x f | wc -l && cp /bin/true ./prog && ./prog"))
+	h.wantRun(supervisor.Request{Script: &supervisor.Script{Name: "-c",
+		Text: "echo x | grep x > f; cat f"}})
 	started, ended := make(chan struct{}), make(chan supervisor.Result)
 	in, stdin := io.Pipe()
 	live := request("default", "cat")

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Each shipped profile keeps what the file beside it expects, of the policy and of jails that run with it.
+// Each shipped profile keeps what the file beside it expects, of the policy and of jails that run
+// with it.
 func TestShippedProfilesKeepTheirTests(t *testing.T) {
 	h := newHost(t)
 	files, err := filepath.Glob(filepath.Join("..", "profiles", "*.expect"))
@@ -28,16 +29,20 @@ func TestShippedProfilesKeepTheirTests(t *testing.T) {
 	}
 	// The control: what is not so is found, of a policy and of a run.
 	wrong := filepath.Join(h.root, "wrong.expect")
-	if err := os.WriteFile(wrong, []byte("policy default\nallow read /etc/passwd\nrun true => exit 1\nrun true => exit 0\n"), 0o644); err != nil {
+	if err := os.WriteFile(wrong,
+		[]byte("policy default\nallow read /etc/passwd\nrun true => exit 1\nrun true => exit 0\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	o := h.jail("policy", "test", wrong)
-	if o.code != 1 || !strings.Contains(o.out, ":2: allow read /etc/passwd: got deny") || !strings.Contains(o.out, ":3: ") || !strings.Contains(o.out, "1 of 3 kept") {
+	if o.code != 1 || !strings.Contains(o.out, ":2: allow read /etc/passwd: got deny") ||
+		!strings.Contains(o.out, ":3: ") || !strings.Contains(o.out, "1 of 3 kept") {
 		t.Errorf("exit code %d\n%s%s", o.code, o.out, o.err)
 	}
 }
 
-// What a policy says of single tools is what their jails have, and a jail of programs of the host can say what it is.
+// What a policy says of single tools is what their jails have, and a jail of programs of the host
+// can say what it is.
 func TestToolSectionsInForce(t *testing.T) {
 	h := newHost(t)
 	file := filepath.Join(h.root, "own.toml")
@@ -67,27 +72,35 @@ func TestToolSectionsInForce(t *testing.T) {
 		}
 		return false
 	}
-	if wide, narrow := planOf("wc"), planOf("cat"); wide.Cgroup.PIDs <= narrow.Cgroup.PIDs || narrow.Cgroup.PIDs < 20 || narrow.Cgroup.PIDs > 40 {
+	if wide, narrow := planOf("wc"), planOf("cat"); wide.Cgroup.PIDs <= narrow.Cgroup.PIDs ||
+		narrow.Cgroup.PIDs < 20 || narrow.Cgroup.PIDs > 40 {
 		t.Errorf("tasks: %d for wc, %d for cat", wide.Cgroup.PIDs, narrow.Cgroup.PIDs)
 	}
-	if wide, narrow := planOf("/usr/bin/head"), planOf("/usr/bin/env"); !has(wide, "/etc/alternatives") || has(narrow, "/etc/alternatives") || !has(narrow, "/usr") {
+	if wide, narrow := planOf("/usr/bin/head"), planOf("/usr/bin/env"); !has(wide,
+		"/etc/alternatives") || has(narrow, "/etc/alternatives") || !has(narrow, "/usr") {
 		t.Errorf("mounts: %v for head, %v for env", wide.Mounts, narrow.Mounts)
 	}
 	// Inside, the jail tells what it is, and not where things lie on the host.
 	o := h.jail("run", "--policy", file, "--", "/usr/bin/cat", "/run/jail/policy.json")
-	if o.code != 0 || !strings.Contains(o.out, `"digest":"sha256:`) || strings.Contains(o.out, h.root) {
+	if o.code != 0 || !strings.Contains(o.out, `"digest":"sha256:`) || strings.Contains(o.out,
+		h.root) {
 		t.Errorf("exit code %d: %.300s\n%s", o.code, o.out, o.err)
 	}
-	if o := h.jail("run", "--policy", file, "--", "/bin/sh", "-c", "echo > /run/jail/policy.json"); o.code == 0 {
+	if o := h.jail("run", "--policy", file, "--", "/bin/sh", "-c",
+		"echo > /run/jail/policy.json"); o.code == 0 {
 		t.Error("a jail can rewrite what it says of itself")
 	}
 	// And jail itself answers there, without asking anyone outside.
-	text += "[[mount]]\nsource = \"" + h.bin + "\"\ntarget = \"/opt/jail\"\naccess = \"read+exec\"\n"
-	if err := os.WriteFile(file, []byte(strings.Replace(text, "[tools]\n", "[tools]\nnative = [\"/opt/jail/jail\"]\n", 1)), 0o644); err != nil {
+	text += "[[mount]]\nsource = \"" + h.bin +
+		"\"\ntarget = \"/opt/jail\"\naccess = \"read+exec\"\n"
+	if err := os.WriteFile(file, []byte(strings.Replace(text, "[tools]\n",
+		"[tools]\nnative = [\"/opt/jail/jail\"]\n", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	o = h.jail("run", "--policy", file, "--", "/opt/jail/jail", "policy", "explain", "--self", "--why", "write:/usr/x", "--why", "write:/tmp/x")
-	if o.code != 1 || !strings.Contains(o.out, "write /usr/x: no\n") || !strings.Contains(o.out, "write /tmp/x: yes\n") {
+	o = h.jail("run", "--policy", file, "--", "/opt/jail/jail", "policy", "explain", "--self",
+		"--why", "write:/usr/x", "--why", "write:/tmp/x")
+	if o.code != 1 || !strings.Contains(o.out, "write /usr/x: no\n") || !strings.Contains(o.out,
+		"write /tmp/x: yes\n") {
 		t.Errorf("exit code %d: %s\n%s", o.code, o.out, o.err)
 	}
 }
@@ -135,7 +148,8 @@ func TestGuide(t *testing.T) {
 				ran++
 				want := 0
 				if strings.Contains(line, "explain --why") {
-					want = 1 // the guide says that the answer is no
+					// the guide says that the answer is no
+					want = 1
 				}
 				cmd := h.command(args[1:]...)
 				cmd.Dir = h.work

@@ -3,6 +3,7 @@ package cmd_test
 import (
 	"debug/elf"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +16,8 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// Whatever path a caller names as the workspace, it is that directory or nothing: not a larger one, and not what a name means to somebody else
-// (T-001, T-080, T-081).
+// Whatever path a caller names as the workspace, it is that directory or nothing: not a larger one,
+// and not what a name means to somebody else (T-001, T-080, T-081).
 func TestWorkspacePaths(t *testing.T) {
 	h := newHost(t)
 	link := func(name, to string) string {
@@ -34,12 +35,29 @@ func TestWorkspacePaths(t *testing.T) {
 	for range 40 {
 		deep = filepath.Join(deep, strings.Repeat("d", 200))
 	}
+	// Process 1 stands in the root on most hosts, and not in each container.
+	other := exec.Command("cat")
+	other.Dir = "/"
+	hold, err := other.StdinPipe()
+	if err == nil {
+		err = other.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { hold.Close(); other.Wait() }()
+	others := fmt.Sprintf("/proc/%d/", other.Process.Pid)
 	for name, path := range map[string]string{
-		"root": "/", "root by dots": "../../../../../..", "root by a link": link("root", "/"), "root twice": "//",
-		"a descriptor": "/proc/self/fd/7", "a descriptor twice": "//proc/self/fd/7", "another's directory": "/proc/1/cwd", "another's root": "/proc/1/root",
+		"root": "/", "root by dots": "../../../../../..", "root by a link": link("root", "/"),
+		"root twice":   "//",
+		"a descriptor": "/proc/self/fd/7", "a descriptor twice": "//proc/self/fd/7",
+		"another's directory": others + "cwd", "another's root": others + "root",
 		"procfs": "/proc", "sysfs": "/sys", "devices": "/dev",
-		"dangling": link("dangling", "nowhere"), "a loop": link("loop", "loop"), "a file": file, "below a file": filepath.Join(file, "x"), "long": deep,
-		"a long name": filepath.Join(h.work, strings.Repeat("n", 300)), "no text": filepath.Join(h.work, "\xff\xfe"), "none there": filepath.Join(h.work, "nothing"),
+		"dangling": link("dangling", "nowhere"), "a loop": link("loop", "loop"), "a file": file,
+		"below a file": filepath.Join(file, "x"), "long": deep,
+		"a long name": filepath.Join(h.work, strings.Repeat("n", 300)),
+		"no text":     filepath.Join(h.work, "\xff\xfe"), "none there": filepath.Join(h.work,
+			"nothing"),
 	} {
 		o := h.jail("run", "--commit", "--workspace", path, "--", "touch", "ran")
 		if o.code != 126 && o.code != 127 && o.code != 2 {
@@ -53,7 +71,8 @@ func TestWorkspacePaths(t *testing.T) {
 		}
 	}
 	// A link to a directory that is the caller's to name is that directory.
-	if o := h.jail("run", "--commit", "--workspace", link("work-link", h.work), "--", "touch", "ran"); o.code != 0 {
+	if o := h.jail("run", "--commit", "--workspace", link("work-link", h.work), "--", "touch",
+		"ran"); o.code != 0 {
 		t.Errorf("by a link: %+v", o)
 	}
 	if _, err := os.Stat(filepath.Join(h.work, "ran")); err != nil {
@@ -79,7 +98,8 @@ func TestPolicyFileChanges(t *testing.T) {
 	live := h.live("victim", "--policy", file)
 	before := h.verification("victim", 0)
 	for name, change := range map[string]func(){
-		"rewritten": func() { write(strings.Replace(tight, "pids = 20", "pids = 4000", 1)) }, "cut off": func() { write("") },
+		"rewritten": func() { write(strings.Replace(tight, "pids = 20", "pids = 4000", 1)) },
+		"cut off":   func() { write("") },
 		"replaced": func() {
 			if err := os.Rename(filepath.Join(h.root, "other.toml"), file); err != nil {
 				t.Fatal(err)
@@ -87,12 +107,14 @@ func TestPolicyFileChanges(t *testing.T) {
 		},
 		"deleted": func() { _ = os.Remove(file) },
 	} {
-		if err := os.WriteFile(filepath.Join(h.root, "other.toml"), []byte("policy = 1\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(h.root, "other.toml"), []byte("policy = 1\n"),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 		change()
 		after := h.verification("victim", 0)
-		if want, got := pidsLimit(t, before.Findings), pidsLimit(t, after.Findings); want != "20 tasks" || got != want {
+		if want, got := pidsLimit(t, before.Findings),
+			pidsLimit(t, after.Findings); want != "20 tasks" || got != want {
 			t.Errorf("%s: the limit of tasks is %s, was %s", name, got, want)
 		}
 		live.says("still here")
@@ -129,7 +151,8 @@ func TestPoisonedEnvironment(t *testing.T) {
 	clean := h.jail("run", "--", h.probe, "env")
 	cmd := h.command("run", "--", h.probe, "env")
 	for _, name := range poison {
-		if name != "LD_PRELOAD" && name != "LD_AUDIT" { // these would change what the test itself starts
+		// these would change what the test itself starts
+		if name != "LD_PRELOAD" && name != "LD_AUDIT" {
 			cmd.Env = append(cmd.Env, name+"=poison")
 		}
 	}
@@ -138,12 +161,14 @@ func TestPoisonedEnvironment(t *testing.T) {
 		t.Errorf("exit code %d\n%s\nwant\n%s%s", o.code, o.out, clean.out, o.err)
 	}
 	// The control: what is asked for is seen.
-	if o := h.jail("run", "--env", "PAGER=poison", "--", h.probe, "env"); !strings.Contains(o.out, "PAGER=poison") {
+	if o := h.jail("run", "--env", "PAGER=poison", "--", h.probe, "env"); !strings.Contains(o.out,
+		"PAGER=poison") {
 		t.Errorf("%+v", o)
 	}
 }
 
-// No policy can decide by the text of a command, since no such list holds (T-088): there is no key for it.
+// No policy can decide by the text of a command, since no such list holds (T-088): there is no key
+// for it.
 func TestNoCommandText(t *testing.T) {
 	words := regexp.MustCompile(`command|args|argv|pattern|regex|shell|match|exec`)
 	keys := syntax.Keys()
@@ -167,7 +192,8 @@ func TestNoWayOut(t *testing.T) {
 	if len(flags) < 20 {
 		t.Fatalf("only %d options: %v", len(flags), flags)
 	}
-	bad := regexp.MustCompile(`unsafe|insecure|disable|no-sandbox|no-jail|privileged|skip|bypass|ignore|unconfined|dangerous|trust|yolo|without`)
+	bad := regexp.MustCompile(
+		`unsafe|insecure|disable|no-sandbox|no-jail|privileged|skip|bypass|ignore|unconfined|dangerous|trust|yolo|without`)
 	for _, f := range slices.Compact(slices.Sorted(slices.Values(flags))) {
 		if bad.MatchString(f) {
 			t.Errorf("option %s", f)
@@ -175,7 +201,8 @@ func TestNoWayOut(t *testing.T) {
 	}
 }
 
-// Every program is whole: none loads a library or an interpreter, so nothing in a jail's tree is ever loaded into a process of the host (T-006).
+// Every program is whole: none loads a library or an interpreter, so nothing in a jail's tree is
+// ever loaded into a process of the host (T-006).
 func TestStaticPrograms(t *testing.T) {
 	needBuilt(t)
 	for _, name := range []string{"jail", "jaild", "jail-shim", "jail-init"} {
@@ -196,7 +223,8 @@ func TestStaticPrograms(t *testing.T) {
 	}
 }
 
-// Executed without a single argument, which some programs take for one, every program says so or ends (T-036).
+// Executed without a single argument, which some programs take for one, every program says so or
+// ends (T-036).
 func TestNoArguments(t *testing.T) {
 	needBuilt(t)
 	for _, name := range []string{"jail", "jail-shim", "jail-init"} {
@@ -206,7 +234,8 @@ func TestNoArguments(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		out, err := cmd.CombinedOutput()
 		s := cmd.ProcessState.Sys().(syscall.WaitStatus)
-		if s.Signaled() || strings.Contains(string(out), "goroutine ") || strings.Contains(string(out), "panic") {
+		if s.Signaled() || strings.Contains(string(out), "goroutine ") ||
+			strings.Contains(string(out), "panic") {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 		if name != "jail" && s.ExitStatus() == 0 {
@@ -215,12 +244,14 @@ func TestNoArguments(t *testing.T) {
 	}
 }
 
-// Files of procfs that are others than the kernel's are not written to and not believed (T-011): nothing starts.
+// Files of procfs that are others than the kernel's are not written to and not believed (T-011):
+// nothing starts.
 func TestFalseProc(t *testing.T) {
 	without := must(withoutProgram())(t)
 	for _, dir := range []string{"/proc", "/proc/self"} {
 		h := newHost(t)
-		o := h.run(h.program(without, "-tmpfs", dir+"=", "--", filepath.Join(h.bin, "jail"), "run", "--commit", "--", "touch", "ran"))
+		o := h.run(h.program(without, "-tmpfs", dir+"=", "--", filepath.Join(h.bin, "jail"), "run",
+			"--commit", "--", "touch", "ran"))
 		if o.code == 0 {
 			t.Errorf("%s: it ran", dir)
 		}

@@ -21,7 +21,8 @@ import (
 // pool sets how many jails may wait for runs; a daemon that starts takes that up.
 func (h *host) pool(size int) {
 	h.t.Helper()
-	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"), fmt.Appendf(nil, "[pool]\nsize = %d\n[compile]\ntimes = %d\n", size, slower()), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"), fmt.Appendf(nil,
+		"[pool]\nsize = %d\n[compile]\ntimes = %d\n", size, slower()), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -29,9 +30,10 @@ func (h *host) pool(size int) {
 // metric returns one of the daemon's, by its name and labels.
 func (h *host) metric(name string) int {
 	h.t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(h.state, "jail.sock"))
-	}}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(h.state, "jail.sock"))
+		}}}
 	res, err := client.Get("http://jail/v1/metrics")
 	if err != nil {
 		h.t.Fatal(err)
@@ -53,7 +55,8 @@ func (h *host) metric(name string) int {
 // stands waits until so many jails wait for runs.
 func (h *host) stands(n int) {
 	h.t.Helper()
-	eventually(h.t, fmt.Sprintf("%d jails wait for runs", n), func() bool { return h.metric("jail_pool_jails") == n })
+	eventually(h.t, fmt.Sprintf("%d jails wait for runs", n),
+		func() bool { return h.metric("jail_pool_jails") == n })
 }
 
 // startOf says how a run came to its jail.
@@ -67,7 +70,8 @@ func (h *host) startOf(id string) string {
 	return r.Start
 }
 
-// waiting are the first processes of the jails that wait for runs, and their shims: the daemon's other children that are of no run.
+// waiting are the first processes of the jails that wait for runs, and their shims: the daemon's
+// other children that are of no run.
 func (h *host) waiting() (pids []int) {
 	h.t.Helper()
 	for _, id := range namesIn(filepath.Join(h.state, "state", "pool")) {
@@ -90,7 +94,9 @@ func groupsOf(id string) []string {
 	held, _ := filepath.Glob("/sys/fs/cgroup/*/jail/" + id + ".*.ceiling/" + id + ".[0-9]*")
 	heldToo, _ := filepath.Glob("/sys/fs/cgroup/jail/" + id + ".*.ceiling/" + id + ".[0-9]*")
 	all := slices.Concat(found, more, held, heldToo)
-	for _, in := range []string{"/sys/fs/cgroup/*/jail/*.session/", "/sys/fs/cgroup/jail/*.session/"} { // of calls, and what waits for them
+	// of calls, and what waits for them
+	for _, in := range []string{"/sys/fs/cgroup/*/jail/*.session/",
+		"/sys/fs/cgroup/jail/*.session/"} {
 		call, _ := filepath.Glob(in + id + ".[0-9]*")
 		heldCall, _ := filepath.Glob(in + id + ".*.ceiling/" + id + ".[0-9]*")
 		all = slices.Concat(all, call, heldCall)
@@ -98,8 +104,9 @@ func groupsOf(id string) []string {
 	return all
 }
 
-// A run in a jail that waited is a run as any: its result, its plan and what the kernel says of its jail are those of a cold one, with a shadow and without a
-// workspace. Nothing of a run is there for the next one.
+// A run in a jail that waited is a run as any: its result, its plan and what the kernel says of its
+// jail are those of a cold one, with a shadow and without a workspace. Nothing of a run is there
+// for the next one.
 func TestWarm(t *testing.T) {
 	h := newHost(t)
 	h.pool(2)
@@ -126,7 +133,7 @@ func TestWarm(t *testing.T) {
 			t.Errorf("two jails have the same place: %+v, %+v", a.Cgroup, a.IDs)
 		}
 		for _, p := range []*jail.Plan{&a, &b} {
-			p.ID, p.Cgroup.Path, p.IDs.Base = "", "", 0
+			p.ID, p.Cgroup.Path, p.IDs.Base, p.IDs.Owner = "", "", 0, 0
 		}
 		if a, b := must(json.Marshal(a))(t), must(json.Marshal(b))(t); string(a) != string(b) {
 			t.Errorf("the warm run's plan is\n%s\nand the cold one's\n%s", b, a)
@@ -141,7 +148,8 @@ func TestWarm(t *testing.T) {
 			}
 		}
 	}
-	// What one leaves in /tmp, in the shadow, and open, the next one does not find, whether it was made for it or has waited.
+	// What one leaves in /tmp, in the shadow, and open, the next one does not find, whether it was
+	// made for it or has waited.
 	const script = "ls /tmp; cat a.txt; cat new.txt; echo mine > new.txt; echo left > /tmp/left; cat new.txt; exit 3"
 	var first outcome
 	for n, want := range []string{startCold, startWarm, startWarm} {
@@ -156,8 +164,10 @@ func TestWarm(t *testing.T) {
 		}
 		eventually(t, "a new jail waits for the next one", func() bool {
 			now := namesIn(filepath.Join(h.state, "state", "pool"))
-			fresh := slices.ContainsFunc(now, func(name string) bool { return !slices.Contains(before, name) })
-			return fresh && h.metric("jail_pool_jails") == len(now) // none is being made or on its way out
+			fresh := slices.ContainsFunc(now,
+				func(name string) bool { return !slices.Contains(before, name) })
+			// none is being made or on its way out
+			return fresh && h.metric("jail_pool_jails") == len(now)
 		})
 	}
 	if ps := h.jail("ps"); strings.Count(ps.out, "\n") > 1 {
@@ -186,7 +196,8 @@ func (h *host) warmed(id string, args ...string) {
 	h.wants(h.jail(append([]string{"run", "--id", id, "--discard", "--"}, args...)...), 0, "")
 }
 
-// What waits ends with its daemon, however that ends, and the next one clears away what is left of it.
+// What waits ends with its daemon, however that ends, and the next one clears away what is left of
+// it.
 func TestKilledWhileJailsWait(t *testing.T) {
 	h := newHost(t)
 	h.pool(2)
@@ -199,18 +210,23 @@ func TestKilledWhileJailsWait(t *testing.T) {
 		t.Fatalf("waiting: %v, %q", pids, ids)
 	}
 	d.kill()
-	eventually(t, "the jail and its shim are gone", func() bool { return !slices.ContainsFunc(pids, func(p int) bool { return !gone(p) }) })
+	eventually(t, "the jail and its shim are gone", func() bool {
+		return !slices.ContainsFunc(pids,
+			func(p int) bool { return !gone(p) })
+	})
 	h.pool(0)
 	d = h.daemon()
-	h.wants(h.jail("ps"), 0, "") // by then it has cleared up
+	// by then it has cleared up
+	h.wants(h.jail("ps"), 0, "")
 	h.wantNoneWaiting()
 	for _, id := range ids {
-		if dirs := groupsOf(id); len(dirs) != 0 {
+		if dirs := groupsOf(h.globalID(id)); len(dirs) != 0 {
 			t.Errorf("control groups %q", dirs)
 		}
 	}
 	d.stop()
-	// Daemon and shim at once: nobody is left to end the jail but the kernel, and its control group stays for the next daemon.
+	// Daemon and shim at once: nobody is left to end the jail but the kernel, and its control group
+	// stays for the next daemon.
 	h.pool(2)
 	d = h.daemon()
 	h.warmed("second", "true")
@@ -221,7 +237,7 @@ func TestKilledWhileJailsWait(t *testing.T) {
 	h.daemon().stop()
 	h.wantNoneWaiting()
 	for _, id := range ids {
-		if dirs := groupsOf(id); len(dirs) != 0 {
+		if dirs := groupsOf(h.globalID(id)); len(dirs) != 0 {
 			t.Errorf("control groups %q", dirs)
 		}
 	}
@@ -257,9 +273,11 @@ func (h *policyHost) waits() string {
 	return n
 }
 
-// Jails that wait were made from what counted then. When that changes they end, and what runs from then on has what counts now.
+// Jails that wait were made from what counted then. When that changes they end, and what runs from
+// then on has what counts now.
 func TestPoolIsDrained(t *testing.T) {
-	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = \"200MiB\"\n"})
+	h := newPolicyHost(t,
+		map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = \"200MiB\"\n"})
 	h.close()
 	h.warm = 2
 	h.open()
@@ -273,14 +291,18 @@ func TestPoolIsDrained(t *testing.T) {
 		name   string
 		change func() error
 	}{
-		{"the bundles", func() error { return os.MkdirAll(filepath.Join(h.state, "tools", "keys"), 0o755) }},
+		{"the bundles", func() error {
+			return os.MkdirAll(filepath.Join(h.state, "tools", "keys"),
+				0o755)
+		}},
 		{"a profile", func() error {
-			h.write("more", "policy = 1\nname = \"more\"\nabout = \"More.\"\ninclude = [\"default\"]\n")
-			return h.s.Reload(context.Background())
+			h.write("more",
+				"policy = 1\nname = \"more\"\nabout = \"More.\"\ninclude = [\"default\"]\n")
+			return h.s.Policies().Reload()
 		}},
 		{"the ceiling", func() error {
 			h.write("ceiling", "policy = 1\n[limits]\nmemory = \"100MiB\"\n")
-			return h.s.Reload(context.Background())
+			return h.s.Policies().Reload()
 		}},
 	} {
 		pids := warmed()
@@ -290,7 +312,8 @@ func TestPoolIsDrained(t *testing.T) {
 		if err := c.change(); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		eventually(t, "what waited is gone after a change of "+c.name, func() bool { return !slices.ContainsFunc(pids, func(p int) bool { return !gone(p) }) })
+		eventually(t, "what waited is gone after a change of "+c.name,
+			func() bool { return !slices.ContainsFunc(pids, func(p int) bool { return !gone(p) }) })
 	}
 	// What was narrowed is narrow also in a jail that waited.
 	warmed()
@@ -322,10 +345,13 @@ func TestPoolIsBounded(t *testing.T) {
 	h := newHost(t)
 	h.pool(1)
 	d := h.daemon()
-	for n, flags := range [][]string{{"--discard"}, {"--no-workspace"}, {"--no-workspace", "--limit", "memory=64MiB"}} {
-		h.wants(h.jail(append(append([]string{"run", "--id", fmt.Sprint("b", n)}, flags...), "--", "true")...), 0, "")
+	for n, flags := range [][]string{{"--discard"}, {"--no-workspace"}, {"--no-workspace",
+		"--limit", "memory=64MiB"}} {
+		h.wants(h.jail(append(append([]string{"run", "--id", fmt.Sprint("b", n)}, flags...), "--",
+			"true")...), 0, "")
 		h.stands(1)
-		if n := len(namesIn(filepath.Join(h.state, "state", "pool"))); n > 2 { // one may be on its way out
+		// one may be on its way out
+		if n := len(namesIn(filepath.Join(h.state, "state", "pool"))); n > 2 {
 			t.Errorf("%d stand", n)
 		}
 	}
@@ -334,15 +360,17 @@ func TestPoolIsBounded(t *testing.T) {
 	d = h.daemon()
 	h.warmed("off", "true")
 	h.warmed("off2", "true")
-	if h.metric("jail_pool_jails") != 0 || h.startOf("off2") != startCold || h.metric("jail_pool_jails_max") != 0 {
+	if h.metric("jail_pool_jails") != 0 || h.startOf("off2") != startCold ||
+		h.metric("jail_pool_jails_max") != 0 {
 		t.Error("there is a pool")
 	}
 	d.stop()
 	h.wantNoneWaiting()
 }
 
-// The module of a jail that waits is loaded before there is a run, and is the one that the run asks for: what runs in turn are never each other's. One that
-// asks for fetches, which nobody grants before there is a run, is refused or runs as in a cold jail.
+// The module of a jail that waits is loaded before there is a run, and is the one that the run asks
+// for: what runs in turn are never each other's. One that asks for fetches, which nobody grants
+// before there is a run, is refused or runs as in a cold jail.
 func TestWarmModules(t *testing.T) {
 	h := newHost(t)
 	h.pool(4)
@@ -351,9 +379,11 @@ func TestWarmModules(t *testing.T) {
 		for n, c := range []struct {
 			args []string
 			out  string
-		}{{[]string{"echo", "one"}, "one\n"}, {[]string{"awk", "BEGIN { print \"two\" }"}, "two\n"}} {
+		}{{[]string{"echo", "one"}, "one\n"}, {[]string{"awk", "BEGIN { print \"two\" }"},
+			"two\n"}} {
 			id := fmt.Sprintf("m%d-%d", round, n)
-			if o := h.jail(append([]string{"run", "--id", id, "--no-workspace", "--"}, c.args...)...); o.code != 0 || o.out != c.out {
+			if o := h.jail(append([]string{"run", "--id", id, "--no-workspace", "--"},
+				c.args...)...); o.code != 0 || o.out != c.out {
 				t.Errorf("%q: %+v", c.args, o)
 			}
 			if got := h.startOf(id); (got == startWarm) != (round > 0) {
@@ -363,7 +393,8 @@ func TestWarmModules(t *testing.T) {
 		}
 	}
 	// Several tools are in one module: what it was loaded for by one serves the other.
-	if o := h.jail("run", "--id", "other", "--no-workspace", "--", "basename", "/a/three"); o.code != 0 || o.out != "three\n" {
+	if o := h.jail("run", "--id", "other", "--no-workspace", "--", "basename",
+		"/a/three"); o.code != 0 || o.out != "three\n" {
 		t.Errorf("%+v", o)
 	}
 	if got := h.startOf("other"); got != startWarm {
@@ -371,7 +402,8 @@ func TestWarmModules(t *testing.T) {
 	}
 	var first outcome
 	for n := range 2 {
-		o := h.jail("run", "--id", fmt.Sprint("f", n), "--no-workspace", "--", "fetch", "https://example.org/")
+		o := h.jail("run", "--id", fmt.Sprint("f", n), "--no-workspace", "--", "fetch",
+			"https://example.org/")
 		if n == 0 {
 			first = o
 		}

@@ -7,11 +7,13 @@ import (
 	"testing"
 )
 
-// TestWhoSeesWhat (T-505): one rule for all that shows something of a run: its user, root and whom the ceiling names see it, and to everybody else it is not there. Who may
-// only look changes nothing, and is told so.
+// TestWhoSeesWhat (T-505): one rule for all that shows something of a run: its user, root and whom
+// the ceiling names see it, and to everybody else it is not there. Who may only look changes
+// nothing, and is told so.
 func TestWhoSeesWhat(t *testing.T) {
 	const owner, reader, other = stranger, 12346, 12347
-	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n[permissions.read]\nusers = [\"12346\"]\n"})
+	h := newPolicyHost(t,
+		map[string]string{"ceiling": "policy = 1\n[permissions.read]\nusers = [\"12346\"]\n"})
 	h.listens()
 	own := filepath.Join(h.root, "own")
 	if err := os.Mkdir(own, 0o755); err != nil {
@@ -27,15 +29,19 @@ func TestWhoSeesWhat(t *testing.T) {
 		t.Helper()
 		return h.run(asMember(h.command(args...), uid, nil))
 	}
-	// One run that has ended and left a shadow and what it wrote, one that waits for its input, and a session.
-	h.wants(by(owner, "run", "--quiet", "--detach", "--id", "ended", "--workspace", own, "--keep", "--", "cp", "-v", "seed", "made"), 0, "")
+	// One run that has ended and left a shadow and what it wrote, one that waits for its input, and
+	// a session.
+	h.wants(by(owner, "run", "--quiet", "--detach", "--id", "ended", "--workspace", own, "--keep",
+		"--", "cp", "-v", "seed", "made"), 0, "")
 	h.wants(by(owner, "wait", "ended"), 0, "")
-	h.wants(by(owner, "run", "--quiet", "--detach", "--input", "--id", "alive", "--no-workspace", "--", "cat"), 0, "")
+	h.wants(by(owner, "run", "--quiet", "--detach", "--input", "--id", "alive", "--no-workspace",
+		"--", "cat"), 0, "")
 	h.wants(by(owner, "session", "start", "--id", "opened", "--no-workspace"), 0, "")
 	const none = "no (run|shadow|session|record)"
 	type answer struct {
 		code int
-		text string // on standard output, or a pattern of the error where the code is one of ours
+		// on standard output, or a pattern of the error where the code is one of ours
+		text string
 	}
 	sees := func(text string) map[uint32]answer {
 		return map[uint32]answer{owner: {0, text}, reader: {0, text}, 0: {0, text}}
@@ -64,17 +70,21 @@ func TestWhoSeesWhat(t *testing.T) {
 		{"audit query --run ended", with(sees("run.finished"), answer{0, ""})},
 		{"audit query --json --run alive", with(sees("run.started"), answer{0, ""})},
 		{"audit show --run ended", with(sees("run.finished"), answer{0, ""})},
-		{"audit show --json --run ended --type run.started", with(sees("run.started"), answer{0, ""})},
+		{"audit show --json --run ended --type run.started", with(sees("run.started"),
+			answer{0, ""})},
 		{"audit tail --run ended", with(sees("run.finished"), answer{0, ""})},
 		{"audit report ended", with(sees("ended"), absent)},
 		// What changes something is for its user and root alone; the reader knows that it is there.
-		{"attach alive", map[uint32]answer{reader: {126, "(?s)another user's.*jail logs -f alive"}, other: absent}},
-		{"attach ended", map[uint32]answer{reader: {126, "another user's"}, other: absent, owner: {0, "cp 'seed'"}, 0: {0, "cp 'seed'"}}},
+		{"attach alive", map[uint32]answer{reader: {126, "(?s)another user's.*jail logs -f alive"},
+			other: absent}},
+		{"attach ended", map[uint32]answer{reader: {126, "another user's"}, other: absent,
+			owner: {0, "cp 'seed'"}, 0: {0, "cp 'seed'"}}},
 		{"kill alive", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
 		{"commit ended", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
 		{"discard ended", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
 		{"revert ended", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
-		{"session exec opened -- true", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
+		{"session exec opened -- true", map[uint32]answer{reader: {126, "another user's"},
+			other: absent}},
 		{"session stop opened", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
 		{"kill opened", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
 	} {
@@ -87,12 +97,14 @@ func TestWhoSeesWhat(t *testing.T) {
 			if o.code != 0 || !strings.Contains(o.out, want.text) {
 				t.Errorf("%s by %d: %+v, want %q", c.verb, uid, o, want.text)
 			}
-			if uid == other && (strings.Contains(o.out+o.err, "alive") || strings.Contains(o.out+o.err, "ended") || strings.Contains(o.out+o.err, "opened")) {
+			if uid == other && (strings.Contains(o.out+o.err, "alive") ||
+				strings.Contains(o.out+o.err, "ended") || strings.Contains(o.out+o.err, "opened")) {
 				t.Errorf("%s tells a stranger: %+v", c.verb, o)
 			}
 		}
 	}
-	// Nothing was changed by who may only look: all three are as they were, and their user does with them what they like.
+	// Nothing was changed by who may only look: all three are as they were, and their user does
+	// with them what they like.
 	h.wants(by(owner, "diff", "ended"), 0, "")
 	if o := by(owner, "ps"); !strings.Contains(o.out, "alive") {
 		t.Errorf("%+v", o)

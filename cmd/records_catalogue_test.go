@@ -2,7 +2,8 @@ package cmd_test
 
 import "testing"
 
-// T-538: whatever starts, changes or ends something is on record, also where it was refused. TestReloadInForce has that of policies.
+// T-538: whatever starts, changes or ends something is on record, also where it was refused.
+// TestReloadInForce has that of policies.
 func TestChangesAreOnRecord(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
@@ -14,7 +15,8 @@ func TestChangesAreOnRecord(t *testing.T) {
 			}
 		}
 	}
-	h.wants(h.jail("run", "--id", "refused", "--workspace", "/", "--", "true"), 126, "root of the host")
+	h.wants(h.jail("run", "--id", "refused", "--workspace", "/", "--", "true"), 126,
+		"root of the host")
 	wants("", "daemon.started")
 	wants("refused", "run.finished")
 	h.wants(h.jail("run", "--id", "unknown", "--", "no-such-tool"), 127, "no-such-tool")
@@ -47,7 +49,8 @@ func TestChangesAreOnRecord(t *testing.T) {
 	h.stopSession("held", 0)
 	wants("held", "run.finished")
 
-	h.discard("one") // what is kept of it
+	// what is kept of it
+	h.discard("one")
 	d.stop()
 	wants("", "daemon.stopped")
 }

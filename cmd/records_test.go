@@ -17,6 +17,10 @@ import (
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // listens has the host's daemon answer on its socket, for programs of any user.
@@ -30,7 +34,8 @@ func (h *policyHost) listens() *api.Server {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	srv, done := api.NewServer(h.s, api.Version{Version: supervisor.Version, API: api.Number}), make(chan error, 1)
+	srv, done := api.NewServer(h.s, api.Version{Version: config.Version, API: api.Number}),
+		make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	h.t.Cleanup(func() {
 		if err := errors.Join(srv.Shutdown(context.Background()), <-done); err != nil {
@@ -41,7 +46,7 @@ func (h *policyHost) listens() *api.Server {
 }
 
 // runsOf are the runs whose records a caller is given; "-" is of none.
-func (h *policyHost) runsOf(c supervisor.Caller, req supervisor.RecordsRequest) string {
+func (h *policyHost) runsOf(c caller.Caller, req supervisor.RecordsRequest) string {
 	h.t.Helper()
 	all, err := h.s.Records(context.Background(), c, req)
 	if err != nil {
@@ -65,7 +70,8 @@ func spelt(runs map[string]bool) string {
 	return strings.Join(slices.Sorted(maps.Keys(runs)), " ")
 }
 
-// TestWhoReadsRecords: root reads all, who the ceiling names reads all, everybody else what is their own; so it is by the API, and by the commands of a user.
+// TestWhoReadsRecords: root reads all, who the ceiling names reads all, everybody else what is
+// their own; so it is by the API, and by the commands of a user.
 func TestWhoReadsRecords(t *testing.T) {
 	const friend, friends = 12346, 12399
 	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n"})
@@ -74,7 +80,8 @@ func TestWhoReadsRecords(t *testing.T) {
 		uid uint32
 	}{{"roots", 0}, {"strangers", stranger}} {
 		c := h.caller(run.uid)
-		r := h.s.Run(t.Context(), c, supervisor.Request{ID: run.id, NoWorkspace: true, Tool: "true"}, supervisor.Streams{In: strings.NewReader("")})
+		r := h.s.Run(t.Context(), c, supervisor.Request{ID: run.id, NoWorkspace: true,
+			Tool: "true"}, stdio.Streams{In: strings.NewReader("")})
 		if r.ExitCode != 0 {
 			t.Fatalf("%+v %+v", r, r.Error)
 		}
@@ -82,37 +89,52 @@ func TestWhoReadsRecords(t *testing.T) {
 	h.listens()
 	const all = "- roots strangers"
 	for name, c := range map[string]struct {
-		ceiling   string
-		uid       uint32
-		groups    []uint32
-		want      string
-		notOthers bool // is told nothing of others' runs
+		ceiling string
+		uid     uint32
+		groups  []uint32
+		want    string
+		// is told nothing of others' runs
+		notOthers bool
 	}{
-		"root":                         {"", 0, nil, all, false},
-		"a user":                       {"", stranger, nil, "strangers", true},
-		"a user without runs":          {"", friend, nil, "", true},
-		"named by number":              {"[permissions.read]\nusers = [\"12346\"]\n", friend, nil, all, false},
-		"another is named":             {"[permissions.read]\nusers = [\"12346\"]\n", stranger, nil, "strangers", true},
-		"root stays":                   {"[permissions.read]\nusers = [\"12346\"]\n", 0, nil, all, false},
-		"by group":                     {"[permissions.read]\ngroups = [\"12399\"]\n", friend, []uint32{friends}, all, false},
-		"not of the group":             {"[permissions.read]\ngroups = [\"12399\"]\n", friend, nil, "", true},
-		"by a name that is none":       {"[permissions.read]\nusers = [\"nosuchuser\"]\ngroups = [\"nosuchgroup\"]\n", friend, nil, "", true},
-		"by the name of a group":       {"[permissions.read]\ngroups = [\"adm\"]\n", friend, []uint32{4}, all, false},
-		"nobody is named":              {"[permissions.read]\nusers = []\n", friend, nil, "", true},
-		"who may use a profile":        {"[profiles.default]\nusers = [\"12346\"]\n", friend, nil, "", true},
-		"a group's number as a user's": {"[permissions.read]\nusers = [\"12399\"]\n", friend, []uint32{friends}, "", true},
+		"root":                {"", 0, nil, all, false},
+		"a user":              {"", stranger, nil, "strangers", true},
+		"a user without runs": {"", friend, nil, "", true},
+		"named by number": {"[permissions.read]\nusers = [\"12346\"]\n", friend, nil,
+			all, false},
+		"another is named": {"[permissions.read]\nusers = [\"12346\"]\n", stranger, nil,
+			"strangers", true},
+		"root stays": {"[permissions.read]\nusers = [\"12346\"]\n", 0, nil, all,
+			false},
+		"by group": {"[permissions.read]\ngroups = [\"12399\"]\n", friend,
+			[]uint32{friends}, all, false},
+		"not of the group": {"[permissions.read]\ngroups = [\"12399\"]\n", friend, nil,
+			"", true},
+		"by a name that is none": {
+			"[permissions.read]\nusers = [\"nosuchuser\"]\ngroups = [\"nosuchgroup\"]\n", friend,
+			nil, "", true},
+		"by the name of a group": {"[permissions.read]\ngroups = [\"adm\"]\n", friend,
+			[]uint32{4}, all, false},
+		"nobody is named": {"[permissions.read]\nusers = []\n", friend, nil, "", true},
+		"who may use a profile": {"[profiles.default]\nusers = [\"12346\"]\n", friend, nil,
+			"", true},
+		"a group's number as a user's": {"[permissions.read]\nusers = [\"12399\"]\n", friend,
+			[]uint32{friends}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h.write("ceiling", "policy = 1\n"+c.ceiling)
-			caller := supervisor.Caller{Caller: asuser.Caller{UID: c.uid, GID: c.uid, Groups: c.groups}, PID: os.Getpid(), Exe: "test"}
+			caller := caller.Caller{Caller: asuser.Caller{UID: c.uid, GID: c.uid, Groups: c.groups},
+				PID: os.Getpid(), Exe: "test"}
 			if got := h.runsOf(caller, supervisor.RecordsRequest{}); got != c.want {
 				t.Errorf("the API gives records of %q, want %q", got, c.want)
 			}
-			if got := h.runsOf(caller, supervisor.RecordsRequest{Run: "roots"}); (got == "") != c.notOthers {
+			if got := h.runsOf(caller,
+				supervisor.RecordsRequest{Run: "roots"}); (got == "") != c.notOthers {
 				t.Errorf("asked for root's run the API gives %q", got)
 			}
-			if !slices.Contains([]string{"root", "a user", "named by number", "by group", "who may use a profile"}, name) {
-				return // what the commands show is what the daemon gives
+			if !slices.Contains([]string{"root", "a user", "named by number", "by group",
+				"who may use a profile"}, name) {
+				// what the commands show is what the daemon gives
+				return
 			}
 			command := func(args ...string) outcome {
 				return h.run(asMember(h.command(args...), c.uid, c.groups))
@@ -127,7 +149,8 @@ func TestWhoReadsRecords(t *testing.T) {
 				runs[r.Run] = true
 			}
 			if got := spelt(runs); got != c.want || o.code != 0 {
-				t.Errorf("jail audit query gives records of %q, want %q: %d %s", got, c.want, o.code, o.err)
+				t.Errorf("jail audit query gives records of %q, want %q: %d %s", got, c.want,
+					o.code, o.err)
 			}
 			if c.notOthers {
 				h.wants(command("audit", "report", "roots"), 127, `no record is of "roots"`)
@@ -149,17 +172,22 @@ func TestWhoReadsRecords(t *testing.T) {
 
 // asMember makes a command that user's, of these groups.
 func asMember(cmd *exec.Cmd, uid uint32, groups []uint32) *exec.Cmd {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: groups}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid,
+		Groups: groups}}
 	return cmd
 }
 
-// TestOneReadAtATime: the log is read once at a time for a user, whoever that is but root, so that nobody keeps the daemon busy; another user is not
-// in the way, and when the first reading has ended, however it did, the next may begin.
+// TestOneReadAtATime: the log is read once at a time for a user, whoever that is but root, so that
+// nobody keeps the daemon busy; another user is not in the way, and when the first reading has
+// ended, however it did, the next may begin.
 func TestOneReadAtATime(t *testing.T) {
-	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n[permissions.read]\nusers = [\"12345\", \"12347\"]\n"})
+	h := newPolicyHost(t,
+		map[string]string{
+			"ceiling": "policy = 1\n[permissions.read]\nusers = [\"12345\", \"12347\"]\n"})
 	const friend = 12347
 	for range 2 {
-		if r := h.s.Run(t.Context(), h.caller(stranger), supervisor.Request{NoWorkspace: true, Tool: "true"}, supervisor.Streams{In: strings.NewReader("")}); r.ExitCode != 0 {
+		if r := h.s.Run(t.Context(), h.caller(stranger), supervisor.Request{NoWorkspace: true,
+			Tool: "true"}, stdio.Streams{In: strings.NewReader("")}); r.ExitCode != 0 {
 			t.Fatalf("%+v %+v", r, r.Error)
 		}
 	}
@@ -170,8 +198,8 @@ func TestOneReadAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, err := range all {
-			var e *supervisor.Error
-			if errors.As(err, &e) && e.Code == supervisor.CodeBusy {
+			var e *problem.Error
+			if errors.As(err, &e) && e.Code == problem.Busy {
 				return true
 			}
 			if err != nil {

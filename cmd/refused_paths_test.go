@@ -12,25 +12,30 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 )
 
-// TestRefusedPathsAreSeen: the paths that Landlock refuses to programs of the host are in the result and in the log, each with its right and its exact
-// count, where the host's audit is on and its operator wants that; whatever the kernel drops of a flood is in the counts. The control is the same program
-// where the operator says nothing: it is refused the same, and nothing tells of it. That without Landlock the paths are open is in docs/walls.md.
+// TestRefusedPathsAreSeen: the paths that Landlock refuses to programs of the host are in the
+// result and in the log, each with its right and its exact count, where the host's audit is on and
+// its operator wants that; whatever the kernel drops of a flood is in the counts. The control is
+// the same program where the operator says nothing: it is refused the same, and nothing tells of
+// it. That without Landlock the paths are open is in docs/walls.md.
 func TestRefusedPathsAreSeen(t *testing.T) {
 	h := newHost(t)
 	jailtest.NeedAudit(t)
 	policy := filepath.Join(h.root, "told.toml")
-	if err := os.WriteFile(policy, []byte("policy = 1\ninclude = [\"build\"]\n[[mount]]\ntarget = \"/da ta/x\"\naccess = \"tmpfs\"\n"), 0o600); err != nil {
+	if err := os.WriteFile(policy,
+		[]byte("policy = 1\ninclude = [\"build\"]\n[[mount]]\ntarget = \"/da ta/x\"\naccess = \"tmpfs\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	run := func(id string, code int, script string, flags ...string) (list []runners.Denial) {
 		t.Helper()
-		o := h.jail(append(append([]string{"run", "--json", "--id", id, "--discard", "--policy", policy}, flags...), "--", "sh", "-c", script)...)
+		o := h.jail(append(append([]string{"run", "--json", "--id", id, "--discard", "--policy",
+			policy}, flags...), "--", "sh", "-c", script)...)
 		var result struct {
 			Denied   []runners.Denial
 			Warnings []string
 			Error    any
 		}
-		if err := json.Unmarshal([]byte(o.out), &result); err != nil || o.code != code || len(result.Warnings) > 0 || result.Error != nil {
+		if err := json.Unmarshal([]byte(o.out), &result); err != nil || o.code != code ||
+			len(result.Warnings) > 0 || result.Error != nil {
 			t.Fatalf("%s: %v: %+v", id, err, o)
 		}
 		recorded := map[string]int{}
@@ -60,7 +65,8 @@ func TestRefusedPathsAreSeen(t *testing.T) {
 		}
 		for what, n := range want {
 			if left[what] != n {
-				t.Errorf("%s: %q was refused %d times, %d are told: %+v", id, what, n, left[what], got)
+				t.Errorf("%s: %q was refused %d times, %d are told: %+v", id, what, n, left[what],
+					got)
 			}
 			delete(left, what)
 		}
@@ -70,21 +76,25 @@ func TestRefusedPathsAreSeen(t *testing.T) {
 	}
 	const few = `ls /; ls /; ls "/da ta"; ls /run; echo >/proc/x; cat /usr/none; cat /etc/none; echo >/usr/new; true`
 	const flood = 600
-	many := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do true </; i=$((i+1)); done 2>/dev/null; true`, flood)
+	many := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do true </; i=$((i+1)); done 2>/dev/null; true`,
+		flood)
 
 	wants("control", run("control", 0, few+"; test ! -r /etc/none"), map[string]int{})
 
 	h.pool(0)
 	settings := filepath.Join(h.state, "jaild.toml")
 	text := must(os.ReadFile(settings))(t)
-	if err := os.WriteFile(settings, append(text, "[denied]\nlandlock = true\n"...), 0o600); err != nil {
+	if err := os.WriteFile(settings, append(text, "[denied]\nlandlock = true\n"...),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	wants("clean", run("clean", 0, "ls /usr; echo x >/tmp/x"), map[string]int{})
 	got := run("few", 0, few)
-	wants("few", got, map[string]int{"read_dir /": 2, "read_dir /da ta": 1, "read_dir /run": 1, "make_reg /proc": 1})
+	wants("few", got, map[string]int{"read_dir /": 2, "read_dir /da ta": 1, "read_dir /run": 1,
+		"make_reg /proc": 1})
 	for _, d := range got {
-		want := map[bool]string{true: "/proc is granted for: read", false: "nothing is granted there"}[d.What == "make_reg /proc"]
+		want := map[bool]string{true: "/proc is granted for: read",
+			false: "nothing is granted there"}[d.What == "make_reg /proc"]
 		if d.Rule != want {
 			t.Errorf("%+v: want %q", d, want)
 		}

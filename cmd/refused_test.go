@@ -16,19 +16,21 @@ import (
 
 var refusedProgram = build("refused", "./testdata/refused")
 
-// TestRefusedCallsAreSeen: the system calls that a jail was refused are in the result and in the log, as the kernel told of them, whatever the
-// inside says.
+// TestRefusedCallsAreSeen: the system calls that a jail was refused are in the result and in the
+// log, as the kernel told of them, whatever the inside says.
 func TestRefusedCallsAreSeen(t *testing.T) {
 	h := newHost(t)
 	h.bin = filepath.Join(h.root, "bin")
-	if out, err := exec.Command("cp", "-R", must(installed())(t), h.bin).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "-R", must(installed())(t),
+		h.bin).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
 	init := filepath.Join(h.bin, "jail-init")
 	if err := os.Remove(init); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("cp", must(refusedProgram())(t), init).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", must(refusedProgram())(t),
+		init).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
 	o := h.jail("run", "--json", "--id", "refused", "--no-workspace", "--", h.probe)
@@ -59,7 +61,8 @@ func TestRefusedCallsAreSeen(t *testing.T) {
 	}
 }
 
-// A deniedRecord is a record of the log of something that was refused; a count that is left out is one.
+// A deniedRecord is a record of the log of something that was refused; a count that is left out is
+// one.
 type deniedRecord struct {
 	Layer, What, Rule string
 	Count             int
@@ -69,7 +72,8 @@ type deniedRecord struct {
 func deniedRecords(t *testing.T, h *host, id string) []deniedRecord {
 	t.Helper()
 	var all []deniedRecord
-	for dec := json.NewDecoder(strings.NewReader(h.jail("audit", "show", "--run", id, "--type", "denied", "--json").out)); ; {
+	for dec := json.NewDecoder(strings.NewReader(h.jail("audit", "show", "--run", id, "--type",
+		"denied", "--json").out)); ; {
 		var r deniedRecord
 		if err := dec.Decode(&r); err == io.EOF {
 			return all
@@ -82,15 +86,18 @@ func deniedRecords(t *testing.T, h *host, id string) []deniedRecord {
 
 var asksProgram = build("asks", "./testdata/asks")
 
-// TestNativeRefusals: what a program of the host was refused is in the result and in the log, each thing with its exact count; a flood is as few
-// entries as a run may have, and no call of it is lost (T-409).
+// TestNativeRefusals: what a program of the host was refused is in the result and in the log, each
+// thing with its exact count; a flood is as few entries as a run may have, and no call of it is
+// lost (T-409).
 func TestNativeRefusals(t *testing.T) {
 	h := newHost(t)
-	if out, err := exec.Command("cp", must(asksProgram())(t), filepath.Join(h.work, "asks")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", must(asksProgram())(t), filepath.Join(h.work,
+		"asks")).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
 	run := func(id string, args ...string) (denied []runners.Denial, stdout string) {
-		o := h.jail(append([]string{"run", "--json", "--id", id, "--discard", "--profile", "build", "--", "./asks"}, args...)...)
+		o := h.jail(append([]string{"run", "--json", "--id", id, "--discard", "--profile", "build",
+			"--", "./asks"}, args...)...)
 		var result struct {
 			Denied   []runners.Denial
 			Stdout   string
@@ -113,12 +120,14 @@ func TestNativeRefusals(t *testing.T) {
 		return n
 	}
 	denied, said := run("few")
-	for what, want := range map[string]int{"mount": 3, "socket(AF_VSOCK)": 1, "socket(AF_PACKET, SOCK_RAW)": 1, "": 5} {
+	for what, want := range map[string]int{"mount": 3, "socket(AF_VSOCK)": 1,
+		"socket(AF_PACKET, SOCK_RAW)": 1, "": 5} {
 		if got := sum(denied, what); got != want {
 			t.Errorf("%q was refused %d times, %d are told: %+v", what, want, got, denied)
 		}
 	}
-	if !strings.Contains(said, "/etc/shadow: no such file") || !strings.Contains(said, "/usr/new: read-only file system") {
+	if !strings.Contains(said, "/etc/shadow: no such file") || !strings.Contains(said,
+		"/usr/new: read-only file system") {
 		t.Errorf("files: %s", said)
 	}
 	const flood = 600

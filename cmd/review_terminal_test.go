@@ -25,10 +25,12 @@ func numbers(n int, other map[int]string) string {
 func reviewed(t *testing.T) *host {
 	t.Helper()
 	h := newHost(t)
-	if err := os.WriteFile(filepath.Join(h.work, "n"), []byte(numbers(60, nil)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(h.work, "n"), []byte(numbers(60, nil)),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	h.wants(h.jail("run", "--id", "r1", "--", "sed", "-i", "s/^5$/five/;s/^30$/thirty/;s/^55$/fifty-five/", "n"), 0, "")
+	h.wants(h.jail("run", "--id", "r1", "--", "sed", "-i",
+		"s/^5$/five/;s/^30$/thirty/;s/^55$/fifty-five/", "n"), 0, "")
 	return h
 }
 
@@ -40,7 +42,8 @@ func (h *host) has(name, want string) {
 	}
 }
 
-// Hunks are taken and left one by one, with the answers of git add -p, and what was committed is undone again.
+// Hunks are taken and left one by one, with the answers of git add -p, and what was committed is
+// undone again.
 func TestCommitByHand(t *testing.T) {
 	h, x := reviewed(t), newTerminal(t)
 	cmd := h.command("commit", "--patch", "r1")
@@ -60,7 +63,8 @@ func TestCommitByHand(t *testing.T) {
 	}
 	x.wantAsBefore()
 	h.has("n", numbers(60, map[int]string{5: "five", 55: "fifty-five"}))
-	if o := h.jail("diff", "--patch", "r1"); strings.Count(o.out, "@@ -") != 1 || !strings.Contains(o.out, "+thirty") {
+	if o := h.jail("diff", "--patch", "r1"); strings.Count(o.out, "@@ -") != 1 ||
+		!strings.Contains(o.out, "+thirty") {
 		t.Errorf("what is left: %s", o.out)
 	}
 	h.wants(h.jail("revert", "r1"), 0, "")
@@ -86,46 +90,6 @@ func TestCommitByHandLeft(t *testing.T) {
 	}
 }
 
-// On the screen hunks are marked and committed; the terminal is given back as it was, whatever ends it.
-func TestScreenOnATerminal(t *testing.T) {
-	h, x := reviewed(t), newTerminal(t)
-	start := func() func() int {
-		cmd := h.command("diff", "--tui", "r1")
-		x.start(cmd)
-		x.shows("jail diff r1")
-		x.shows("[ ] M n")
-		return func() int { return h.exitCode(cmd, cmd.Wait()) }
-	}
-	end := start()
-	x.types("q")
-	if code := end(); code != 0 {
-		t.Errorf("q: exit code %d", code)
-	}
-	x.wantAsBefore()
-	h.has("n", numbers(60, nil))
-	end = start()
-	x.types(ctrlC)
-	end()
-	x.wantAsBefore()
-	h.has("n", numbers(60, nil))
-	end = start()
-	x.types("\r")
-	x.shows("> [ ] @@ -")
-	x.types("\x1b[B ")
-	x.shows("> [x] @@ -")
-	x.types("\x1b[D")
-	x.shows("[~] M n")
-	x.types("c")
-	x.shows("committed 1 change of run r1")
-	if code := end(); code != 0 {
-		t.Errorf("c: exit code %d", code)
-	}
-	x.wantAsBefore()
-	h.has("n", numbers(60, map[int]string{30: "thirty"}))
-	h.wants(h.jail("diff", "--tui", "r1"), 2, "needs a terminal")
-	h.wants(h.jail("discard", "r1"), 0, "")
-}
-
 // A commit names the digest that a review showed, and is refused if there is another by now.
 func TestCommitWithADigest(t *testing.T) {
 	h := reviewed(t)
@@ -138,7 +102,8 @@ func TestCommitWithADigest(t *testing.T) {
 	h.has("n", numbers(60, nil))
 	h.wants(h.jail("commit", "--digest", digest, "r1"), 0, "")
 	h.has("n", numbers(60, map[int]string{5: "five", 30: "thirty", 55: "fifty-five"}))
-	if o := h.jail("workspaces"); !strings.Contains(o.out, "committed") || !strings.Contains(o.out, "REVERT UNTIL") {
+	if o := h.jail("workspaces"); !strings.Contains(o.out, "committed") || !strings.Contains(o.out,
+		"REVERT UNTIL") {
 		t.Errorf("workspaces: %s", o.out)
 	}
 	h.wants(h.jail("revert", "r1"), 0, "")
@@ -148,7 +113,8 @@ func TestCommitWithADigest(t *testing.T) {
 		t.Errorf("after prune: %s", o.out)
 	}
 	records := h.jail("audit", "show", "--run", "r1", "--json").out
-	for _, want := range []string{`"begun":true`, `"commit":"`, `"files":["modified sha256:`, "workspace.reverted"} {
+	for _, want := range []string{`"begun":true`, `"commit":"`, `"files":["modified sha256:`,
+		"workspace.reverted"} {
 		if !strings.Contains(records, want) {
 			t.Errorf("no record has %s", want)
 		}

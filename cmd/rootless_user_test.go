@@ -16,11 +16,13 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 )
 
-// A rootlessUser is a user without rights, and what that user can have control groups from: one that was handed on, or a service manager.
+// A rootlessUser is a user without rights, and what that user can have control groups from: one
+// that was handed on, or a service manager.
 type rootlessUser struct {
-	bin, home      string
-	uid, gid       int
-	group, runtime string // the group's name, or the manager's directory; "" without
+	bin, home string
+	uid, gid  int
+	// the group's name, or the manager's directory; "" without
+	group, runtime string
 }
 
 // newRootlessUser makes a home for stranger. Root drops its rights for it.
@@ -52,7 +54,8 @@ func (u *rootlessUser) own(t *testing.T, paths ...string) {
 	}
 }
 
-// delegate lets the user have control groups: with control groups v2 from the user's own service manager, as after a login, else by handing some on.
+// delegate lets the user have control groups: with control groups v2 from the user's own service
+// manager, as after a login, else by handing some on.
 func (u *rootlessUser) delegate(t *testing.T) {
 	t.Helper()
 	if layout, err := cgroup.Detect(); err != nil {
@@ -67,7 +70,8 @@ func (u *rootlessUser) delegate(t *testing.T) {
 // logIn becomes a user whose service manager always runs.
 func (u *rootlessUser) logIn(t *testing.T) {
 	t.Helper()
-	lingering, _ := os.ReadDir("/var/lib/systemd/linger") // without systemd there is none
+	// without systemd there is none
+	lingering, _ := os.ReadDir("/var/lib/systemd/linger")
 	for _, name := range lingering {
 		found, err := user.Lookup(name.Name())
 		if err != nil || found.Uid == "0" {
@@ -80,13 +84,18 @@ func (u *rootlessUser) logIn(t *testing.T) {
 		}
 		u.uid, u.gid, u.runtime = uid, gid, "/run/user/"+found.Uid
 		u.own(t, u.home)
-		eventually(t, "the service manager of "+name.Name()+" runs", func() bool { _, err := os.Stat(u.runtime + "/systemd/private"); return err == nil })
+		eventually(t, "the service manager of "+name.Name()+" runs", func() bool {
+			_,
+				err := os.Stat(u.runtime + "/systemd/private")
+			return err == nil
+		})
 		return
 	}
 	t.Skip("no user of this machine has a service manager that always runs: loginctl enable-linger NAME")
 }
 
-// handOn makes a control group that is the user's, which whatever the user starts is put into. It goes with the test.
+// handOn makes a control group that is the user's, which whatever the user starts is put into. It
+// goes with the test.
 func (u *rootlessUser) handOn(t *testing.T) {
 	t.Helper()
 	u.group = fmt.Sprintf("jail-rootless-test-%d-%d", os.Getpid(), time.Now().UnixNano())
@@ -100,7 +109,8 @@ func (u *rootlessUser) handOn(t *testing.T) {
 		for _, procs := range all {
 			roots = append(roots, filepath.Dir(procs))
 		}
-	} else if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu +memory +pids"), 0); err != nil {
+	} else if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control",
+		[]byte("+cpu +memory +pids"), 0); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { u.removeGroups(t, roots) })
@@ -109,7 +119,8 @@ func (u *rootlessUser) handOn(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"cpuset.cpus", "cpuset.mems"} { // which are empty in a new group of v1
+		// which are empty in a new group of v1
+		for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if text, err := os.ReadFile(filepath.Join(root, name)); err == nil {
 				if err := os.WriteFile(filepath.Join(dir, name), text, 0); err != nil {
 					t.Fatal(err)
@@ -130,7 +141,8 @@ func (u *rootlessUser) handOn(t *testing.T) {
 func (u *rootlessUser) removeGroups(t *testing.T, roots []string) {
 	for _, root := range roots {
 		var dirs []string
-		_ = filepath.WalkDir(filepath.Join(root, u.group), func(path string, d os.DirEntry, err error) error {
+		_ = filepath.WalkDir(filepath.Join(root, u.group), func(path string, d os.DirEntry,
+			err error) error {
 			if err == nil && d.IsDir() {
 				dirs = append(dirs, path)
 			}
@@ -148,11 +160,14 @@ func (u *rootlessUser) removeGroups(t *testing.T, roots []string) {
 func (u *rootlessUser) command(dir string, args ...string) *exec.Cmd {
 	script := `exec setpriv --reuid "${0%:*}" --regid "${0#*:}" --clear-groups -- "$@"`
 	if u.group != "" {
-		script = `for f in /sys/fs/cgroup/` + u.group + `/cgroup.procs /sys/fs/cgroup/systemd/` + u.group + `/cgroup.procs /sys/fs/cgroup/unified/` + u.group +
+		script = `for f in /sys/fs/cgroup/` + u.group + `/cgroup.procs /sys/fs/cgroup/systemd/` +
+			u.group + `/cgroup.procs /sys/fs/cgroup/unified/` + u.group +
 			`/cgroup.procs; do [ ! -e "$f" ] || echo $$ > "$f" || exit 99; done; ` + script
 	}
-	cmd := exec.Command("sh", append([]string{"-c", script, fmt.Sprintf("%d:%d", u.uid, u.gid)}, args...)...)
-	cmd.Dir, cmd.Env = dir, []string{"PATH=" + u.bin + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + u.home}
+	cmd := exec.Command("sh", append([]string{"-c", script, fmt.Sprintf("%d:%d", u.uid, u.gid)},
+		args...)...)
+	cmd.Dir, cmd.Env = dir, []string{"PATH=" + u.bin + ":/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=" + u.home}
 	if u.runtime != "" {
 		cmd.Env = append(cmd.Env, "XDG_RUNTIME_DIR="+u.runtime)
 	}
@@ -188,7 +203,8 @@ func (u *rootlessUser) workspace(t *testing.T) string {
 	}
 	for name, text := range map[string]string{"a": "one\n", "d/b": "two\n", ".env": "SECRET\n"} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path,
+			[]byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		u.own(t, filepath.Dir(path), path)

@@ -13,10 +13,12 @@ import (
 	"github.com/jail-sandbox/jail/supervisor"
 )
 
-// TestRunners: a module and a program of the host, built from the same source, are the same to who runs them.
+// TestRunners: a module and a program of the host, built from the same source, are the same to who
+// runs them.
 func TestRunners(t *testing.T) {
 	h := newHost(t)
-	wasm, program := runnertest.Build(t, h.root, "wasip1", "wasm"), runnertest.Build(t, h.root, "linux", runtime.GOARCH)
+	wasm, program := runnertest.Build(t, h.root, "wasip1", "wasm"), runnertest.Build(t, h.root,
+		"linux", runtime.GOARCH)
 	policy := filepath.Join(h.root, "program.toml")
 	text := "policy = 1\nname = \"program\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\ncommit = \"ask\"\n[[mount]]\nsource = \"" + program + "\"\ntarget = \"/opt/tool\"\naccess = \"read+exec\"\n" +
 		"[tools]\nnative = [\"/opt/tool\"]\n[syscalls]\ngroups = [\"native\"]\n"
@@ -33,8 +35,14 @@ func TestRunners(t *testing.T) {
 			t.Fatalf("first run: %+v", o)
 		}
 	}
-	t.Run("wasi", func(t *testing.T) { runnertest.Suite(t, h.runner("--profile", "default", "--", wasm)) })
-	t.Run("native", func(t *testing.T) { runnertest.Suite(t, h.runner("--policy", policy, "--", "/opt/tool")) })
+	t.Run("wasi", func(t *testing.T) {
+		runnertest.Suite(t, h.runner("--profile", "default", "--",
+			wasm))
+	})
+	t.Run("native", func(t *testing.T) {
+		runnertest.Suite(t, h.runner("--policy", policy, "--",
+			"/opt/tool"))
+	})
 }
 
 // runner runs what the flags end with.
@@ -60,8 +68,10 @@ func (h *host) runner(flags ...string) runnertest.Runner {
 		for _, e := range r.Env {
 			args = append(args, "--env", e)
 		}
-		cmd := exec.Command(filepath.Join(h.bin, "jail"), append(append(args, flags...), r.Args...)...)
-		cmd.Dir, cmd.Env, cmd.Stdin = h.root, append(h.env, "SECRET="+os.Getenv("SECRET")), strings.NewReader(r.Stdin)
+		cmd := exec.Command(filepath.Join(h.bin, "jail"), append(append(args, flags...),
+			r.Args...)...)
+		cmd.Dir, cmd.Env, cmd.Stdin = h.root, append(h.env, "SECRET="+os.Getenv("SECRET")),
+			strings.NewReader(r.Stdin)
 		out, err := cmd.Output()
 		var got struct {
 			ExitCode       int `json:"exit_code"`
@@ -78,7 +88,8 @@ func (h *host) runner(flags ...string) runnertest.Runner {
 		if got.Error != nil {
 			t.Errorf("%q: %s", r.Args, got.Error.Message)
 		}
-		result := runnertest.Result{Code: got.ExitCode, Signal: got.Signal, Truncated: got.Truncated, Stdout: string(got.Stdout), Stderr: string(got.Stderr),
+		result := runnertest.Result{Code: got.ExitCode, Signal: got.Signal,
+			Truncated: got.Truncated, Stdout: string(got.Stdout), Stderr: string(got.Stderr),
 			Added: got.Changes.Added, Modified: got.Changes.Modified, Deleted: got.Changes.Deleted}
 		if got.Limit != nil {
 			result.Limit = got.Limit.Name

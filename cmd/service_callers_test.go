@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // ask makes one request as that user, and returns the answer.
@@ -24,7 +24,8 @@ func (d *sharedDaemon) ask(uid int, method, path, body string) (status int, text
 	t := d.h.t
 	t.Helper()
 	c := dialAs(t, uid, d.socket, 1, func(int) string {
-		return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: jail\r\nConnection: Upgrade\r\nUpgrade: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, api.Upgrade, len(body), body)
+		return fmt.Sprintf(
+			"%s %s HTTP/1.1\r\nHost: jail\r\nConnection: Upgrade\r\nUpgrade: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, api.Upgrade, len(body), body)
 	})[0]
 	defer c.Close()
 	if err := c.SetReadDeadline(time.Now().Add(bound)); err != nil {
@@ -38,7 +39,8 @@ func (d *sharedDaemon) ask(uid int, method, path, body string) (status int, text
 	defer resp.Body.Close()
 	var from io.Reader = resp.Body
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		from = r // the frames, until the daemon ends the connection
+		// the frames, until the daemon ends the connection
+		from = r
 	}
 	all, err := io.ReadAll(from)
 	if err != nil {
@@ -46,18 +48,20 @@ func (d *sharedDaemon) ask(uid int, method, path, body string) (status int, text
 	}
 	text = string(all)
 	if _, problem, ok := strings.Cut(text, `"error":`); ok && from == r {
-		text = problem // before it are numbers of the run's own
+		// before it are numbers of the run's own
+		text = problem
 	}
 	return resp.StatusCode, text
 }
 
-// T-505: whatever the API can do with a run, a session or a shadow, to a stranger another user's is not there. The requests are those of openapi.json, which a test
-// holds against what is routed.
+// T-505: whatever the API can do with a run, a session or a shadow, to a stranger another user's is
+// not there. The requests are those of openapi.json, which a test holds against what is routed.
 func TestStrangersFindNothing(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
 	d.admit()
-	h.wants(h.jail("run", "--quiet", "--detach", "--id", "finish", "--keep", "--", "touch", "made"), 0, "")
+	h.wants(h.jail("run", "--quiet", "--detach", "--id", "finish", "--keep", "--", "touch", "made"),
+		0, "")
 	h.wants(h.jail("wait", "finish"), 0, "")
 	living := h.live("living", "--no-workspace")
 	h.session("--id", "opened", "--no-workspace")
@@ -80,7 +84,8 @@ func TestStrangersFindNothing(t *testing.T) {
 		for method := range methods {
 			method = strings.ToUpper(method)
 			if method == http.MethodPut {
-				continue // makes what is asked for; a name that is taken is told as such
+				// makes what is asked for; a name that is taken is told as such
+				continue
 			}
 			asked++
 			body := bodies[filepath.Base(path)]
@@ -89,14 +94,15 @@ func TestStrangersFindNothing(t *testing.T) {
 			}
 			at := func(id string) string { return strings.ReplaceAll(path, "{id}", id) }
 			missing, said := d.ask(stranger, method, at("nobody"), body)
-			if !strings.Contains(said, `"`+supervisor.CodeNotFound+`"`) {
+			if !strings.Contains(said, `"`+problem.NotFound+`"`) {
 				t.Errorf("%s %s of nobody's: %d %s", method, path, missing, said)
 			}
 			there := false
 			for _, id := range []string{"finish", "living", "opened"} {
 				status, text := d.ask(stranger, method, at(id), body)
 				if status != missing || strings.ReplaceAll(text, id, "nobody") != said {
-					t.Errorf("%s %s by a stranger: %d %s, want %d %s", method, at(id), status, text, missing, said)
+					t.Errorf("%s %s by a stranger: %d %s, want %d %s", method, at(id), status, text,
+						missing, said)
 				}
 				if method == http.MethodGet && !there { // the control
 					status, _ := d.ask(0, method, at(id), "")
@@ -119,7 +125,8 @@ func TestStrangersFindNothing(t *testing.T) {
 	h.discard("finish")
 }
 
-// T-503: who is root in a user namespace of their own is for the daemon the user that they are on the host.
+// T-503: who is root in a user namespace of their own is for the daemon the user that they are on
+// the host.
 func TestRootOfANamespace(t *testing.T) {
 	h := newHost(t)
 	h.daemon().admit()
@@ -128,7 +135,8 @@ func TestRootOfANamespace(t *testing.T) {
 		t.Helper()
 		cmd := h.command(args...)
 		one := []syscall.SysProcIDMap{{ContainerID: 0, HostID: stranger, Size: 1}}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: one, GidMappings: one, Credential: &syscall.Credential{NoSetGroups: true}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: one,
+			GidMappings: one, Credential: &syscall.Credential{NoSetGroups: true}}
 		cmd.Dir = "/"
 		return h.run(cmd)
 	}
@@ -145,16 +153,22 @@ func TestRootOfANamespace(t *testing.T) {
 	h.wants(live.wait(), 0, "")
 }
 
-// T-506: what a caller names by its path is opened as the caller could, and what a link leads to as well. Nothing waits for a pipe, and of what the caller cannot see
-// nobody says whether it is there.
+// T-506: what a caller names by its path is opened as the caller could, and what a link leads to as
+// well. Nothing waits for a pipe, and of what the caller cannot see nobody says whether it is
+// there.
 func TestPathsOfACaller(t *testing.T) {
 	h := newHost(t)
 	h.daemon().admit()
 	const secret = "the secret of a test"
-	closed, open, own := filepath.Join(h.root, "closed"), filepath.Join(h.root, "open"), filepath.Join(h.root, "own")
-	err := errors.Join(os.Mkdir(own, 0o755), os.WriteFile(filepath.Join(own, "file"), nil, 0o644), os.Chown(own, stranger, stranger),
-		os.Mkdir(closed, 0o700), os.Mkdir(open, 0o755), os.WriteFile(filepath.Join(closed, "there"), []byte(secret), 0o644),
-		os.WriteFile(filepath.Join(open, "roots"), []byte(secret), 0o600), syscall.Mkfifo(filepath.Join(open, "pipe"), 0o666), os.Chmod(filepath.Join(open, "pipe"), 0o666))
+	closed, open, own := filepath.Join(h.root, "closed"), filepath.Join(h.root, "open"),
+		filepath.Join(h.root, "own")
+	err := errors.Join(os.Mkdir(own, 0o755), os.WriteFile(filepath.Join(own, "file"), nil, 0o644),
+		os.Chown(own, stranger, stranger),
+		os.Mkdir(closed, 0o700), os.Mkdir(open, 0o755), os.WriteFile(filepath.Join(closed, "there"),
+			[]byte(secret), 0o644),
+		os.WriteFile(filepath.Join(open, "roots"), []byte(secret), 0o600),
+		syscall.Mkfifo(filepath.Join(open, "pipe"), 0o666), os.Chmod(filepath.Join(open, "pipe"),
+			0o666))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,14 +180,17 @@ func TestPathsOfACaller(t *testing.T) {
 		}
 		return o
 	}
-	// ways returns the runs that are given a path: as a module, as the workspace, and as what a policy mounts.
+	// ways returns the runs that are given a path: as a module, as the workspace, and as what a
+	// policy mounts.
 	ways := func(path string) [][]string {
 		t.Helper()
 		policy := filepath.Join(h.root, "policy.toml")
-		if err := os.WriteFile(policy, fmt.Appendf(nil, "policy = 1\ninclude = [\"default\"]\n[[mount]]\nsource = %q\ntarget = \"/given\"\naccess = \"read\"\n", path), 0o644); err != nil {
+		if err := os.WriteFile(policy, fmt.Appendf(nil,
+			"policy = 1\ninclude = [\"default\"]\n[[mount]]\nsource = %q\ntarget = \"/given\"\naccess = \"read\"\n", path), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		return [][]string{{"--no-workspace", "--", path}, {"--workspace", path, "--discard", "--", "true"}, {"--policy", policy, "--no-workspace", "--", "ls", "/given"}}
+		return [][]string{{"--no-workspace", "--", path}, {"--workspace", path, "--discard", "--",
+			"true"}, {"--policy", policy, "--no-workspace", "--", "ls", "/given"}}
 	}
 	for n, path := range []string{h.probe, own, own} { // the control
 		args := append([]string{"run"}, ways(path)[n]...)
@@ -182,7 +199,9 @@ func TestPathsOfACaller(t *testing.T) {
 		}
 		h.wants(other(args...), 0, "")
 	}
-	for n, path := range []string{closed, filepath.Join(closed, "there"), filepath.Join(open, "roots"), filepath.Join(open, "pipe"), "/root/x", "/etc/shadow", "/dev/zero", "/dev/tty", "/proc/1/environ", "/proc/self/mem",
+	for n, path := range []string{closed, filepath.Join(closed, "there"), filepath.Join(open,
+		"roots"), filepath.Join(open, "pipe"), "/root/x", "/etc/shadow", "/dev/zero", "/dev/tty",
+		"/proc/1/environ", "/proc/self/mem",
 		filepath.Join(h.state, "state", "modules")} {
 		link := filepath.Join(open, fmt.Sprintf("link%d", n))
 		if err := os.Symlink(path, link); err != nil {
@@ -196,7 +215,8 @@ func TestPathsOfACaller(t *testing.T) {
 			}
 		}
 	}
-	for _, args := range [][]string{{"--no-workspace", "--", closed + "/%"}, {"--workspace", closed + "/%", "--", "true"}} {
+	for _, args := range [][]string{{"--no-workspace", "--", closed + "/%"}, {"--workspace",
+		closed + "/%", "--", "true"}} {
 		var said [2]outcome
 		for n, name := range []string{"there", "nowhere"} {
 			var with []string
@@ -212,7 +232,8 @@ func TestPathsOfACaller(t *testing.T) {
 	}
 }
 
-// T-507: the daemon takes no descriptors from its clients: those that come with a request are closed, and the request is answered.
+// T-507: the daemon takes no descriptors from its clients: those that come with a request are
+// closed, and the request is answered.
 func TestDescriptorsFromAClient(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
@@ -223,7 +244,8 @@ func TestDescriptorsFromAClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	many := make([]int, 253) // the most that one message may have
+	// the most that one message may have
+	many := make([]int, 253)
 	for n := range many {
 		many[n] = int(null.Fd())
 	}
@@ -231,7 +253,8 @@ func TestDescriptorsFromAClient(t *testing.T) {
 	r := bufio.NewReader(c)
 	for n := range 20 {
 		if n > 0 {
-			if _, _, err := c.WriteMsgUnix([]byte(askVersion), syscall.UnixRights(many...), nil); err != nil {
+			if _, _, err := c.WriteMsgUnix([]byte(askVersion), syscall.UnixRights(many...),
+				nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -239,7 +262,8 @@ func TestDescriptorsFromAClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil ||
+			resp.StatusCode != http.StatusOK {
 			t.Errorf("%s, %v", resp.Status, err)
 		}
 		if now := d.descriptors(); now > before+8 {
@@ -248,16 +272,20 @@ func TestDescriptorsFromAClient(t *testing.T) {
 	}
 }
 
-// T-510: what a tool has in its environment, and what it reads, are in no process's arguments, which every user can read.
+// T-510: what a tool has in its environment, and what it reads, are in no process's arguments,
+// which every user can read.
 func TestNoSecretsInArguments(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
 	const secret = "a-secret-of-this-test"
 	policy := filepath.Join(h.root, "policy.toml")
-	if err := os.WriteFile(policy, []byte("policy = 1\ninclude = [\"default\"]\n[env]\npass = [\"TOKEN\"]\n"), 0o644); err != nil {
+	if err := os.WriteFile(policy,
+		[]byte("policy = 1\ninclude = [\"default\"]\n[env]\npass = [\"TOKEN\"]\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := h.command("run", "--id", "secretive", "--policy", policy, "--no-workspace", "--", h.probe, "lines")
+	cmd := h.command("run", "--id", "secretive", "--policy", policy, "--no-workspace", "--",
+		h.probe, "lines")
 	cmd.Env = append(cmd.Env, "TOKEN="+secret)
 	live := h.liveWith(cmd, "secretive")
 	live.says(secret)

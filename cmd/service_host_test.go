@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/config"
 )
 
 // A lockedBuffer can be read while a program writes to it.
@@ -38,7 +39,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// T-511: without a service manager too an upgrade ends no run, and the last daemon takes the socket's file away.
+// T-511: without a service manager too an upgrade ends no run, and the last daemon takes the
+// socket's file away.
 func TestUpgrade(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
@@ -49,7 +51,11 @@ func TestUpgrade(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := 0
-	eventually(t, "another daemon answers", func() bool { pid = h.daemonPID(); return pid != 0 && pid != d.cmd.Process.Pid })
+	eventually(t, "another daemon answers", func() bool {
+		pid = h.daemonPID()
+		return pid != 0 &&
+			pid != d.cmd.Process.Pid
+	})
 	h.daemons[pid] = true
 	h.wants(h.jail("run", "--", "true"), 0, "")
 	r.says("still here")
@@ -84,11 +90,22 @@ func TestUpgrade(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the socket is gone", func() bool { _, err := os.Lstat(d.socket); return os.IsNotExist(err) })
-	eventually(t, "the new daemon is gone", func() bool { return syscall.Kill(pid, 0) != nil || isZombie(pid) })
+	eventually(t, "the socket is gone", func() bool {
+		_,
+			err := os.Lstat(d.socket)
+		return os.IsNotExist(err)
+	})
+	eventually(t, "the new daemon is gone", func() bool {
+		return syscall.Kill(pid, 0) != nil ||
+			isZombie(pid)
+	})
 	delete(h.daemons, d.cmd.Process.Pid)
-	if err := d.cmd.Wait(); err != nil || d.err.Len() > 0 { // the two had one standard error
-		t.Errorf("the old daemon: %v: %s", err, d.err.String())
+	// The two had one standard error, to which the upgrade was said.
+	took := fmt.Sprintf(
+		"jaild: upgrade: jaild %s (process %d) has taken over from jaild %[1]s (process %[3]d), which still has 2 runs and sessions and carries them to their end\n",
+		config.Version, pid, d.cmd.Process.Pid)
+	if err := d.cmd.Wait(); err != nil || d.err.String() != took {
+		t.Errorf("the old daemon: %v: %s, want %s", err, d.err.String(), took)
 	}
 }
 
@@ -139,8 +156,10 @@ func TestUpgradeThatFails(t *testing.T) {
 	if err := os.Remove(settings); err != nil {
 		t.Fatal(err)
 	}
-	d.stop() // not killed: what runs leave is cleared away behind their answers
-	if said := log.String(); !strings.Contains(said, "upgrade: the new jaild did not come up") || !strings.Contains(said, `unknown field "metric"`) {
+	// not killed: what runs leave is cleared away behind their answers
+	d.stop()
+	if said := log.String(); !strings.Contains(said, "upgrade: the new jaild did not come up") ||
+		!strings.Contains(said, `unknown field "metric"`) {
 		t.Errorf("it said %q", said)
 	}
 }
@@ -154,7 +173,8 @@ func TestMetrics(t *testing.T) {
 	}
 	address := l.Addr().String()
 	l.Close()
-	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"), []byte("metrics = \""+address+"\"\n[admission]\nruns = 3\n[pool]\nsize = 0\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"), []byte("metrics = \""+address+
+		"\"\n[admission]\nruns = 3\n[pool]\nsize = 0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d := h.daemon()
@@ -172,14 +192,17 @@ func TestMetrics(t *testing.T) {
 		}
 		return resp.StatusCode, string(text)
 	}
-	socket := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", d.socket)
-	}}}
+	socket := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", d.socket)
+		}}}
 	port := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	_, one := get(socket, "http://jail/v1/metrics")
 	_, two := get(port, "http://"+address+"/metrics")
 	for _, text := range []string{one, two} {
-		for _, line := range []string{`jail_runs_total{outcome="exited"} 1`, `jail_runs_total{outcome="failed"} 1`, `jail_start_seconds_count 2`, `jail_admission_running_max 3`} {
+		for _, line := range []string{`jail_runs_total{outcome="exited"} 1`,
+			`jail_runs_total{outcome="failed"} 1`, `jail_start_seconds_count 2`,
+			`jail_admission_running_max 3`} {
 			if !strings.Contains(text, line+"\n") {
 				t.Errorf("no line %s in\n%s", line, text)
 			}
@@ -222,7 +245,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// Clients that have stopped reading what they asked for do not keep the daemon from ending, and are no failure of it.
+// Clients that have stopped reading what they asked for do not keep the daemon from ending, and are
+// no failure of it.
 func TestEndWithStalledClients(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
@@ -230,7 +254,9 @@ func TestEndWithStalledClients(t *testing.T) {
 	h.wants(h.jail("wait", id), 0, "")
 	for _, ask := range []string{
 		"GET " + api.PathRuns + "/" + id + "/logs?follow=1 HTTP/1.1\r\nHost: jail\r\n\r\n",
-		"POST " + api.PathRuns + "/" + id + "/attach HTTP/1.1\r\nHost: jail\r\nConnection: Upgrade\r\nUpgrade: " + api.Upgrade + "\r\nContent-Length: 2\r\n\r\n{}",
+		"POST " + api.PathRuns + "/" + id +
+			"/attach HTTP/1.1\r\nHost: jail\r\nConnection: Upgrade\r\nUpgrade: " + api.Upgrade +
+			"\r\nContent-Length: 2\r\n\r\n{}",
 	} {
 		c, err := net.Dial("unix", d.socket)
 		if err != nil {
@@ -247,18 +273,21 @@ func TestEndWithStalledClients(t *testing.T) {
 	d.stop()
 }
 
-// A session can be held where the daemon is itself among the first to go when the host runs out of memory, as what a user's service manager starts is: its
-// jail goes no later, for nobody without CAP_SYS_RESOURCE may lower that.
+// A session can be held where the daemon is itself among the first to go when the host runs out of
+// memory, as what a user's service manager starts is: its jail goes no later, for nobody without
+// CAP_SYS_RESOURCE may lower that.
 func TestSessionOfADispensableDaemon(t *testing.T) {
 	h := newHost(t)
-	h.daemonOf(exec.Command("choom", "-n", "600", "--", "setpriv", "--bounding-set", "-sys_resource", "--inh-caps", "-sys_resource", "--", filepath.Join(h.bin, "jaild")), nil)
+	h.daemonOf(exec.Command("choom", "-n", "600", "--", "setpriv", "--bounding-set",
+		"-sys_resource", "--inh-caps", "-sys_resource", "--", filepath.Join(h.bin, "jaild")), nil)
 	id := h.session()
 	defer h.stopSession(id, 0)
 	h.wants(h.exec(id, "--", "true"), 0, "")
 	h.wants(h.jail("run", "--", "true"), 0, "")
 	h.wants(h.jail("verify", id), 0, "")
 	for _, s := range h.sessions() {
-		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", s.PID)); string(text) != "600\n" {
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj",
+			s.PID)); string(text) != "600\n" {
 			t.Errorf("its oom_score_adj is %q, %v", text, err)
 		}
 	}

@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// dialAs connects as that user. The kernel takes the peer's credentials from the thread that connects, so one thread takes on the user's, and ends.
+// dialAs connects as that user. The kernel takes the peer's credentials from the thread that
+// connects, so one thread takes on the user's, and ends.
 func dialAs(t *testing.T, uid int, socket string, n int, first func(i int) string) []net.Conn {
 	t.Helper()
 	var conns []net.Conn
@@ -25,7 +26,8 @@ func dialAs(t *testing.T, uid int, socket string, n int, first func(i int) strin
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		runtime.LockOSThread() // and never unlocked
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(uid),
+			^uintptr(0)); errno != 0 {
 			err = errno
 			return
 		}
@@ -33,7 +35,8 @@ func dialAs(t *testing.T, uid int, socket string, n int, first func(i int) strin
 		for i := 0; i < n; {
 			conn, dialErr := net.Dial("unix", socket)
 			if errors.Is(dialErr, syscall.EAGAIN) && time.Now().Before(deadline) {
-				time.Sleep(time.Millisecond) // more wait to be let in than the kernel keeps
+				// more wait to be let in than the kernel keeps
+				time.Sleep(time.Millisecond)
 				continue
 			}
 			if dialErr != nil {
@@ -42,7 +45,8 @@ func dialAs(t *testing.T, uid int, socket string, n int, first func(i int) strin
 			}
 			conns = append(conns, conn)
 			_ = conn.SetWriteDeadline(deadline)
-			_, _ = conn.Write([]byte(first(i))) // it may have been closed already
+			// it may have been closed already
+			_, _ = conn.Write([]byte(first(i)))
 			i++
 		}
 	})
@@ -60,7 +64,8 @@ func dialAs(t *testing.T, uid int, socket string, n int, first func(i int) strin
 
 const askVersion = "GET /v1/version HTTP/1.1\r\nHost: jail\r\n\r\n"
 
-// T-508: a client that opens ten thousand connections, and stalls or says what means nothing, costs the daemon a bounded part of what it has, and others nothing.
+// T-508: a client that opens ten thousand connections, and stalls or says what means nothing, costs
+// the daemon a bounded part of what it has, and others nothing.
 func TestManyConnections(t *testing.T) {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -97,7 +102,8 @@ func TestManyConnections(t *testing.T) {
 	if now := residentKiB(t, d.cmd.Process.Pid); now > memory+256<<10 {
 		t.Errorf("%d connections: the daemon has grown from %d KiB to %d KiB", n, memory, now)
 	} else {
-		t.Logf("%d connections: %d descriptors before and %d with them, resident %d KiB and %d KiB", n, descriptors, d.descriptors(), memory, now)
+		t.Logf("%d connections: %d descriptors before and %d with them, resident %d KiB and %d KiB",
+			n, descriptors, d.descriptors(), memory, now)
 	}
 	one := h.command("run", "--no-workspace", "--", "true")
 	one.Dir = "/"
@@ -107,21 +113,25 @@ func TestManyConnections(t *testing.T) {
 // few starts a daemon that may have so many descriptors.
 func (h *host) few(descriptors int) *sharedDaemon {
 	h.t.Helper()
-	return h.daemonOf(exec.Command("prlimit", fmt.Sprintf("--nofile=%d", descriptors), filepath.Join(h.bin, "jaild")), nil)
+	return h.daemonOf(exec.Command("prlimit", fmt.Sprintf("--nofile=%d", descriptors),
+		filepath.Join(h.bin, "jaild")), nil)
 }
 
 // T-508: a user that has all the connections it may have is told so, and nobody else.
 func TestConnectionsOfAUser(t *testing.T) {
 	h := newHost(t)
-	d := h.few(256) // 32 connections, of which two are root's, and 27 of one other's
+	// 32 connections, of which two are root's, and 27 of one other's
+	d := h.few(256)
 	d.admit()
 	var open []net.Conn
-	// Those of the test itself, root's, may be closing still: then there is one less, and one more in a moment.
+	// Those of the test itself, root's, may be closing still: then there is one less, and one more
+	// in a moment.
 	fill := func(n int) {
 		t.Helper()
 		for _, c := range dialAs(t, stranger, d.socket, n, func(int) string { return askVersion }) {
 			_ = c.SetReadDeadline(time.Now().Add(bound))
-			if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil && resp.StatusCode == http.StatusOK {
+			if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil &&
+				resp.StatusCode == http.StatusOK {
 				open = append(open, c)
 			}
 		}
@@ -136,7 +146,8 @@ func TestConnectionsOfAUser(t *testing.T) {
 		cmd.Dir = "/"
 		return h.run(as(cmd, uid))
 	}
-	eventually(t, "the user has all it may have", func() bool { fill(1); return ps(stranger).code != 0 })
+	eventually(t, "the user has all it may have",
+		func() bool { fill(1); return ps(stranger).code != 0 })
 	if len(open) > 27 {
 		t.Errorf("a user had %d connections", len(open))
 	}
@@ -146,13 +157,16 @@ func TestConnectionsOfAUser(t *testing.T) {
 	for _, c := range open {
 		c.Close()
 	}
-	eventually(t, "what was given back can be had again", func() bool { return ps(stranger).code == 0 })
+	eventually(t, "what was given back can be had again",
+		func() bool { return ps(stranger).code == 0 })
 }
 
-// With 256 descriptors the daemon runs what they suffice for, tells the others that it is busy, and goes on.
+// With 256 descriptors the daemon runs what they suffice for, tells the others that it is busy, and
+// goes on.
 func TestFewDescriptors(t *testing.T) {
 	h := newHost(t)
-	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"), []byte("[admission]\nwait = \"1s\"\n[pool]\nsize = 0\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"),
+		[]byte("[admission]\nwait = \"1s\"\n[pool]\nsize = 0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d := h.few(256)
@@ -170,7 +184,8 @@ func TestFewDescriptors(t *testing.T) {
 	}
 	wg.Wait()
 	for _, o := range outcomes {
-		h.wants(o, 125, "jaild is busy|has more connections than it takes") // of those beyond all bounds not all are told why
+		// of those beyond all bounds not all are told why
+		h.wants(o, 125, "jaild is busy|has more connections than it takes")
 	}
 	for _, r := range live {
 		r.says("still here")
@@ -180,8 +195,9 @@ func TestFewDescriptors(t *testing.T) {
 	h.wants(h.jail("run", "--", "true"), 0, "")
 }
 
-// A thousand sessions that are left open are as many as one user may have, and all together; the others are told so, the daemon serves whoever else comes,
-// and all end with it. JAIL_TEST_LONG=1 asks for a thousand, else it is two hundred.
+// A thousand sessions that are left open are as many as one user may have, and all together; the
+// others are told so, the daemon serves whoever else comes, and all end with it. JAIL_TEST_LONG=1
+// asks for a thousand, else it is two hundred.
 func TestSessionsLeftOpen(t *testing.T) {
 	asked, users := 200, 2
 	if os.Getenv("JAIL_TEST_LONG") != "" {
@@ -189,8 +205,10 @@ func TestSessionsLeftOpen(t *testing.T) {
 	}
 	const mine, all = 64, 256 // of sessions
 	h := newHost(t)
-	// What they are promised, and none of them uses, is no more than that here; the host may have less.
-	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"), []byte("[admission]\nmemory = \"16GiB\"\n[pool]\nsize = 0\n"), 0o600); err != nil {
+	// What they are promised, and none of them uses, is no more than that here; the host may have
+	// less.
+	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"),
+		[]byte("[admission]\nmemory = \"16GiB\"\n[pool]\nsize = 0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d := h.daemon()
@@ -200,7 +218,8 @@ func TestSessionsLeftOpen(t *testing.T) {
 	for user := range users {
 		clients.Go(func() {
 			for i := user; i < asked; i += users {
-				cmd := h.command("session", "start", "--no-workspace", "--limit", "memory=32MiB", "--id", fmt.Sprintf("left%d", i))
+				cmd := h.command("session", "start", "--no-workspace", "--limit", "memory=32MiB",
+					"--id", fmt.Sprintf("left%d", i))
 				cmd.Dir = "/"
 				outcomes[i] = h.run(as(cmd, uint32(stranger+user)))
 			}
@@ -213,12 +232,14 @@ func TestSessionsLeftOpen(t *testing.T) {
 			open++
 			continue
 		}
-		h.wants(o, 125, "you have 64 sessions open, as many as one user may have|256 sessions are open, as many as this daemon takes")
+		h.wants(o, 125,
+			"you have 64 sessions open, as many as one user may have|256 sessions are open, as many as this daemon takes")
 	}
 	if want := min(users*mine, all); open != want {
 		t.Errorf("%d of %d sessions are open, want %d", open, asked, want)
 	}
-	t.Logf("%d sessions are open: the daemon has %d descriptors and %d KiB", open, d.descriptors(), residentKiB(t, d.cmd.Process.Pid))
+	t.Logf("%d sessions are open: the daemon has %d descriptors and %d KiB", open, d.descriptors(),
+		residentKiB(t, d.cmd.Process.Pid))
 	if n := len(h.sessions()); n != open {
 		t.Errorf("%d sessions are listed, want %d", n, open)
 	}
@@ -238,7 +259,8 @@ func TestSessionsLeftOpen(t *testing.T) {
 	h.wantNothingLeft()
 }
 
-// T-504: what is at the socket's path and is not the daemon's own stays there, and the daemon says so.
+// T-504: what is at the socket's path and is not the daemon's own stays there, and the daemon says
+// so.
 func TestSocketNotMine(t *testing.T) {
 	h := newHost(t)
 	socket := filepath.Join(h.state, "jail.sock")
@@ -255,11 +277,17 @@ func TestSocketNotMine(t *testing.T) {
 		return errors.Join(l.Close(), os.Chown(path, uid, uid))
 	}
 	for name, place := range map[string]func() error{
-		"a link to a file":         func() error { return os.Symlink(target, socket) },
-		"a link to nothing":        func() error { return os.Symlink(filepath.Join(h.root, "nothing"), socket) },
-		"a link to a stale socket": func() error { return errors.Join(stale(target+".sock", 0), os.Symlink(target+".sock", socket)) },
-		"a directory":              func() error { return os.Mkdir(socket, 0o700) },
-		"a pipe":                   func() error { return syscall.Mkfifo(socket, 0o600) },
+		"a link to a file": func() error { return os.Symlink(target, socket) },
+		"a link to nothing": func() error {
+			return os.Symlink(filepath.Join(h.root,
+				"nothing"), socket)
+		},
+		"a link to a stale socket": func() error {
+			return errors.Join(stale(target+".sock", 0),
+				os.Symlink(target+".sock", socket))
+		},
+		"a directory": func() error { return os.Mkdir(socket, 0o700) },
+		"a pipe":      func() error { return syscall.Mkfifo(socket, 0o600) },
 		"a stale socket of another": func() error {
 			return stale(socket, stranger)
 		},
@@ -273,7 +301,8 @@ func TestSocketNotMine(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := h.run(h.jaild())
-			if want := "jaild: error: socket " + socket + ": something else is there, which is not mine to remove\n" +
+			if want := "jaild: error: socket " + socket +
+				": something else is there, which is not mine to remove\n" +
 				"jaild: hint: end what is there, or name another place with --socket\n"; o.code != 125 || o.err != want {
 				t.Errorf("%+v, want %s", o, want)
 			}
@@ -296,7 +325,8 @@ func TestSocketNotMine(t *testing.T) {
 	})
 	t.Run("too long for a socket", func(t *testing.T) {
 		o := h.run(h.jaild("--socket", filepath.Join(h.root, strings.Repeat("x", 120))))
-		if o.code != 125 || strings.Count(o.err, "\n") > 2 || !strings.HasPrefix(o.err, "jaild: error: socket ") {
+		if o.code != 125 || strings.Count(o.err, "\n") > 2 || !strings.HasPrefix(o.err,
+			"jaild: error: socket ") {
 			t.Errorf("%+v", o)
 		}
 	})

@@ -18,7 +18,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-// impostor listens where commands look for the daemon, and does something else with each connection.
+// impostor listens where commands look for the daemon, and does something else with each
+// connection.
 func (h *host) impostor(do func(net.Conn)) (done func()) {
 	h.t.Helper()
 	l, err := net.Listen("unix", filepath.Join(h.state, "other.sock"))
@@ -45,14 +46,17 @@ func (h *host) other(args ...string) outcome {
 	return h.run(cmd)
 }
 
-// T-511: a daemon of another version serves a client if they have one API, and else both sides are named before anything is asked for.
+// T-511: a daemon of another version serves a client if they have one API, and else both sides are
+// named before anything is asked for.
 func TestVersionSkew(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
 	for number, want := range map[int]func(args ...string){
 		api.Number: func(args ...string) { h.wants(h.other(args...), 0, "") },
 		api.Number + 1: func(args ...string) {
-			h.wants(h.other(args...), 125, fmt.Sprintf(`other.sock is jaild "9.9.9" and speaks API %d; this is jail [^ ]+, which speaks API %d\njail: hint: install`, api.Number+1, api.Number))
+			h.wants(h.other(args...), 125,
+				fmt.Sprintf(
+					`other.sock is jaild "9.9.9" and speaks API %d; this is jail [^ ]+, which speaks API %d\njail: hint: install`, api.Number+1, api.Number))
 		},
 	} {
 		l, err := net.Listen("unix", filepath.Join(h.state, "other.sock"))
@@ -67,9 +71,10 @@ func TestVersionSkew(t *testing.T) {
 				}
 				r.SetURL(&url.URL{Scheme: "http", Host: "jail"})
 			},
-			Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "unix", d.socket)
-			}},
+			Transport: &http.Transport{DisableKeepAlives: true,
+				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+					return new(net.Dialer).DialContext(ctx, "unix", d.socket)
+				}},
 			ModifyResponse: func(r *http.Response) error {
 				if r.Request.URL.Path != api.PathVersion {
 					return nil
@@ -80,7 +85,8 @@ func TestVersionSkew(t *testing.T) {
 				}
 				v.Version, v.API = "9.9.9", number
 				text, err := json.Marshal(v)
-				r.Body, r.ContentLength = io.NopCloser(strings.NewReader(string(text))), int64(len(text))
+				r.Body, r.ContentLength = io.NopCloser(strings.NewReader(string(text))),
+					int64(len(text))
 				r.Header.Del("Content-Length")
 				return err
 			},
@@ -102,7 +108,10 @@ func TestNoJaildThere(t *testing.T) {
 	for name, do := range map[string]func(net.Conn){
 		"closes":         func(c net.Conn) { c.Close() },
 		"closes, unread": func(c net.Conn) { c.Write([]byte("HTTP/1.1 ")); c.Close() },
-		"garbage":        func(c net.Conn) { c.Write([]byte("\x1b[31mgarbage\r\n\r\n")); c.Close() },
+		"garbage": func(c net.Conn) {
+			c.Write([]byte("\x1b[31mgarbage\r\n\r\n"))
+			c.Close()
+		},
 		"not found": func(c net.Conn) {
 			c.Write([]byte("HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\n\x1b[31m"))
 			c.Close()
@@ -111,7 +120,10 @@ func TestNoJaildThere(t *testing.T) {
 			c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{\"ok\": true}"))
 			c.Close()
 		},
-		"no object": func(c net.Conn) { c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")); c.Close() },
+		"no object": func(c net.Conn) {
+			c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"))
+			c.Close()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h.t = t
@@ -133,9 +145,11 @@ func TestNoJaildThere(t *testing.T) {
 func TestDaemonDiesInAnAnswer(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
-	h.wants(h.jail("run", "--detach", "--discard", "--input", "--id", "lasting", "--", h.probe, "lines"), 0, "")
+	h.wants(h.jail("run", "--detach", "--discard", "--input", "--id", "lasting", "--", h.probe,
+		"lines"), 0, "")
 	h.wants(h.jail("session", "start", "--discard", "--id", "open"), 0, "")
-	wait, logs, attach := h.command("wait", "lasting"), h.command("logs", "-f", "lasting"), h.command("attach", "lasting")
+	wait, logs, attach := h.command("wait", "lasting"), h.command("logs", "-f", "lasting"),
+		h.command("attach", "lasting")
 	results := make(chan outcome)
 	stdin, err := attach.StdinPipe()
 	if err != nil {
@@ -146,9 +160,11 @@ func TestDaemonDiesInAnAnswer(t *testing.T) {
 	go func() { results <- h.run(logs) }()
 	go func() { results <- h.run(attach) }()
 	run := h.live("run", "--discard")
-	invocation := h.liveWith(h.command("session", "exec", "open", "--id", "invocation", "--", h.probe, "lines"), "invocation")
+	invocation := h.liveWith(h.command("session", "exec", "open", "--id", "invocation", "--",
+		h.probe, "lines"), "invocation")
 	eventually(t, "five clients are connected", func() bool { return d.clients() >= 5 })
-	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil { // what is asked from here on has no answer
+	// what is asked from here on has no answer
+	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	d.kill()
@@ -166,7 +182,8 @@ func (d *sharedDaemon) clients() int {
 	text, _ := os.ReadFile("/proc/net/unix")
 	n := 0
 	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line) // number, references, protocol, flags, type, state (3: connected), inode, path
+		// number, references, protocol, flags, type, state (3: connected), inode, path
+		f := strings.Fields(line)
 		if len(f) == 8 && f[5] == "03" && f[7] == d.socket {
 			n++
 		}
@@ -177,7 +194,8 @@ func (d *sharedDaemon) clients() int {
 func namesOf(h *host) []string {
 	var kept []string
 	for _, e := range namesIn(filepath.Join(h.state, "state", "workspaces")) {
-		if id := strings.TrimSuffix(e, ".json"); !strings.HasPrefix(id, ".") && (len(kept) == 0 || kept[len(kept)-1] != id) {
+		if id := strings.TrimSuffix(e, ".json"); !strings.HasPrefix(id, ".") && (len(kept) == 0 ||
+			kept[len(kept)-1] != id) {
 			kept = append(kept, id)
 		}
 	}

@@ -20,8 +20,8 @@ const unitFiles = "../.packaging/systemd"
 // A unit is jaild as a service of the systemd that runs this machine.
 type unit struct{ *host }
 
-// newUnit installs the units, and lets their state be the host's. It needs a machine that nobody else uses: a service of the same name there would
-// be replaced.
+// newUnit installs the units, and lets their state be the host's. It needs a machine that nobody
+// else uses: a service of the same name there would be replaced.
 func newUnit(t *testing.T) *unit {
 	t.Helper()
 	if os.Getenv("JAIL_VM_TREE") == "" {
@@ -39,9 +39,11 @@ func newUnit(t *testing.T) *unit {
 		}
 		u.put("/run/systemd/system/"+name, strings.ReplaceAll(string(text), "@bindir@", u.bin))
 	}
-	u.put("/run/systemd/system/jaild.service.d/test.conf", "[Service]\nEnvironment=JAIL_STATE="+u.state+"\nWatchdogSec=20\nStartLimitBurst=100\n")
+	u.put("/run/systemd/system/jaild.service.d/test.conf", "[Service]\nEnvironment=JAIL_STATE="+
+		u.state+"\nWatchdogSec=20\nStartLimitBurst=100\n")
 	for _, cmd := range [][]string{{"systemd-sysusers"}, {"systemd-tmpfiles", "--create"}} {
-		file, err := filepath.Abs(filepath.Join(unitFiles, strings.TrimPrefix(cmd[0], "systemd-")+".conf"))
+		file, err := filepath.Abs(filepath.Join(unitFiles, strings.TrimPrefix(cmd[0], "systemd-")+
+			".conf"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +54,8 @@ func newUnit(t *testing.T) *unit {
 	t.Cleanup(func() {
 		_ = exec.Command("systemctl", "stop", "jaild.socket", "jaild.service").Run()
 		if t.Failed() {
-			out, _ := exec.Command("journalctl", "-u", "jaild.service", "--no-pager", "-n", "60").CombinedOutput()
+			out, _ := exec.Command("journalctl", "-u", "jaild.service", "--no-pager", "-n",
+				"60").CombinedOutput()
 			t.Logf("%s", out)
 		}
 		os.RemoveAll("/run/systemd/system/jaild.service.d")
@@ -106,7 +109,11 @@ func (u *unit) main() int {
 
 func (u *unit) wantActive() {
 	u.t.Helper()
-	eventually(u.t, "the service is active", func() bool { return u.property("ActiveState") == "active" && u.property("SubState") == "running" })
+	eventually(u.t, "the service is active",
+		func() bool {
+			return u.property("ActiveState") == "active" &&
+				u.property("SubState") == "running"
+		})
 }
 
 func TestServiceStartsForAClient(t *testing.T) {
@@ -119,7 +126,9 @@ func TestServiceStartsForAClient(t *testing.T) {
 	if got := u.property("StatusText"); !strings.Contains(got, "/run/jail/jail.sock") {
 		t.Errorf("status %q", got)
 	}
-	for path, mode := range map[string]os.FileMode{"/var/lib/jail": 0o700, "/var/log/jail/audit": 0o750, "/var/lib/jail-tools": 0o755, "/etc/jail/credentials": 0o700} {
+	for path, mode := range map[string]os.FileMode{"/var/lib/jail": 0o700,
+		"/var/log/jail/audit": 0o750, "/var/lib/jail-tools": 0o755,
+		"/etc/jail/credentials": 0o700} {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != mode || ownerOf(info) != 0 {
 			t.Errorf("%s: %v, %v, want mode %o of root's", path, info, err, mode)
@@ -129,7 +138,8 @@ func TestServiceStartsForAClient(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o660 {
 		t.Errorf("socket: %v, %v", info, err)
 	}
-	if text, err := os.ReadFile("/run/credentials/jaild.service/fetch_registry"); string(text) != "a secret of a test" {
+	if text, err := os.ReadFile("/run/credentials/jaild.service/fetch_registry"); string(
+		text) != "a secret of a test" {
 		t.Errorf("credential: %q, %v", text, err)
 	}
 	// Its jails are below its own control group, and it is beside them.
@@ -141,21 +151,25 @@ func TestServiceStartsForAClient(t *testing.T) {
 	}
 	r.in.Close()
 	u.wants(r.wait(), 0, "")
-	for line := range strings.Lines(u.must("systemd-analyze", "verify", "--man=no", "/run/systemd/system/jaild.service")) {
-		if !strings.Contains(line, "DelegateSubgroup") { // which managers before 254 do not know
+	for line := range strings.Lines(u.must("systemd-analyze", "verify", "--man=no",
+		"/run/systemd/system/jaild.service")) {
+		// which managers before 254 do not know
+		if !strings.Contains(line, "DelegateSubgroup") {
 			t.Errorf("systemd-analyze verify: %s", line)
 		}
 	}
 }
 
-// The records are in the journal with their fields, each once, also when what hands them over is started anew.
+// The records are in the journal with their fields, each once, also when what hands them over is
+// started anew.
 func TestServiceJournal(t *testing.T) {
 	u := newUnit(t)
 	text, err := os.ReadFile(filepath.Join(unitFiles, "jail-journal.service"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const unitFile, dropIn = "/run/systemd/system/jail-journal.service", "/run/systemd/system/jail-journal.service.d/test.conf"
+	const unitFile, dropIn = "/run/systemd/system/jail-journal.service",
+		"/run/systemd/system/jail-journal.service.d/test.conf"
 	u.put(unitFile, strings.ReplaceAll(string(text), "@bindir@", u.bin))
 	u.put(dropIn, "[Service]\nPrivateTmp=no\nEnvironment=JAIL_STATE="+u.state+"\n")
 	t.Cleanup(func() {
@@ -168,16 +182,19 @@ func TestServiceJournal(t *testing.T) {
 	u.ctl("daemon-reload")
 	u.ctl("start", "jaild.service")
 	u.ctl("start", "jail-journal.service")
-	id := fmt.Sprintf("journal-%d", os.Getpid()) // the journal has runs of other tests
+	// the journal has runs of other tests
+	id := fmt.Sprintf("journal-%d", os.Getpid())
 	for _, id := range []string{id, id + "-again"} {
 		u.wants(u.jail("run", "--id", id, "--", "true"), 0, "")
 		eventually(t, "the end of the run is in the journal", func() bool {
-			return u.must("journalctl", "--no-pager", "-o", "cat", "JAIL_RUN="+id, "JAIL_TYPE=run.finished") != ""
+			return u.must("journalctl", "--no-pager", "-o", "cat", "JAIL_RUN="+id,
+				"JAIL_TYPE=run.finished") != ""
 		})
 		u.ctl("restart", "jail-journal.service")
 	}
 	for _, id := range []string{id, id + "-again"} {
-		if got, want := len(strings.Fields(u.must("journalctl", "--no-pager", "-o", "cat", "--output-fields=JAIL_SEQ", "JAIL_RUN="+id))), u.recordsOf(id); got != want {
+		if got, want := len(strings.Fields(u.must("journalctl", "--no-pager", "-o", "cat",
+			"--output-fields=JAIL_SEQ", "JAIL_RUN="+id))), u.recordsOf(id); got != want {
 			t.Errorf("%d records of %s are in the journal, %d in the log", got, id, want)
 		}
 	}
@@ -246,7 +263,8 @@ func TestServiceUpgrade(t *testing.T) {
 	}
 }
 
-// While the service is restarted, clients wait; what runs is ended with its name for it, and nothing else is refused.
+// While the service is restarted, clients wait; what runs is ended with its name for it, and
+// nothing else is refused.
 func TestServiceRestartUnderLoad(t *testing.T) {
 	u := newUnit(t)
 	u.ctl("start", "jaild.service")
@@ -305,7 +323,8 @@ func TestServiceCrash(t *testing.T) {
 	if rec := u.finished("lost"); !strings.Contains(rec.Error, "killed") {
 		t.Errorf("%+v", rec)
 	}
-	u.discard("lost") // its shadow is kept, for a person to look at
+	// its shadow is kept, for a person to look at
+	u.discard("lost")
 }
 
 // One that does not answer is killed and started anew.
@@ -318,7 +337,11 @@ func TestServiceWatchdog(t *testing.T) {
 	if err := syscall.Kill(before, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another daemon is the service", func() bool { pid := u.main(); return pid != 0 && pid != before })
+	eventually(t, "another daemon is the service", func() bool {
+		pid := u.main()
+		return pid != 0 &&
+			pid != before
+	})
 	u.wantActive()
 	u.wants(u.jail("run", "--", "true"), 0, "")
 }
@@ -327,7 +350,8 @@ func TestServiceWatchdog(t *testing.T) {
 func TestServiceEnable(t *testing.T) {
 	u := newUnit(t)
 	u.ctl("enable", "--runtime", "jaild.socket", "jaild.service")
-	for _, link := range []string{"sockets.target.wants/jaild.socket", "multi-user.target.wants/jaild.service"} {
+	for _, link := range []string{"sockets.target.wants/jaild.socket",
+		"multi-user.target.wants/jaild.service"} {
 		if _, err := os.Stat("/run/systemd/system/" + link); err != nil {
 			t.Error(err)
 		}

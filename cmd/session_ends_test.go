@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A session ends by its times and with its daemon, however that ends; what it changed is kept, and nothing else is left.
+// A session ends by its times and with its daemon, however that ends; what it changed is kept, and
+// nothing else is left.
 func TestSessionEnds(t *testing.T) {
 	h := newHost(t)
 	d := h.daemon()
@@ -28,8 +29,10 @@ func TestSessionEnds(t *testing.T) {
 	}
 	endsBy := func(limit, id string) {
 		t.Helper()
-		eventually(t, "it ends by "+limit, func() bool { return len(h.records(id, "run.finished")) == 1 })
-		if r := h.finished(id); r.ExitCode != 124 || r.Workspace != "kept" || len(h.records(id, "limit")) != 1 {
+		eventually(t, "it ends by "+limit,
+			func() bool { return len(h.records(id, "run.finished")) == 1 })
+		if r := h.finished(id); r.ExitCode != 124 || r.Workspace != "kept" ||
+			len(h.records(id, "limit")) != 1 {
 			t.Errorf("end by %s: %+v, %+v", limit, r, h.records(id, ""))
 		}
 		h.discard(id)
@@ -59,7 +62,8 @@ func TestSessionEnds(t *testing.T) {
 	d.kill()
 	busy.wait()
 	h.daemon()
-	h.sessions() // it answers when it has cleared up
+	// it answers when it has cleared up
+	h.sessions()
 	if r := h.finished(killed); r.ExitCode != 125 || r.Workspace != "kept" {
 		t.Errorf("the daemon was killed: %+v", r)
 	}
@@ -67,7 +71,8 @@ func TestSessionEnds(t *testing.T) {
 	h.discard(told, killed)
 }
 
-// Where no daemon answers, a session has one started, which serves whoever comes after it and ends when nothing is left to do.
+// Where no daemon answers, a session has one started, which serves whoever comes after it and ends
+// when nothing is left to do.
 func TestSessionStartsDaemon(t *testing.T) {
 	h := newHost(t)
 	h.wants(h.exec("any", "--", "true"), 127, `no session "any" is open`)
@@ -75,7 +80,8 @@ func TestSessionStartsDaemon(t *testing.T) {
 	if o := h.jail("session", "list", "--json"); strings.TrimSpace(o.out) != "[]" {
 		t.Errorf("%+v", o)
 	}
-	if o := h.jail("session", "start", "--id", "lasting"); o.code != 0 || o.out != "lasting\n" || !strings.Contains(o.err, "so one was started") {
+	if o := h.jail("session", "start", "--id", "lasting"); o.code != 0 || o.out != "lasting\n" ||
+		!strings.Contains(o.err, "so one was started") {
 		t.Errorf("%+v", o)
 	}
 	h.wants(h.exec("lasting", "--", "touch", "x"), 0, "")

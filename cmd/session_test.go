@@ -49,7 +49,8 @@ func (h *host) liveExec(session, id string) *liveRun {
 func (h *host) stopSession(id string, changed int64, flags ...string) supervisor.Result {
 	h.t.Helper()
 	r := h.objectOf(append([]string{"session", "stop", "--json", id}, flags...)...)
-	if c := r.Changes; r.Error != nil || r.ExitCode != 0 || c.Added+c.Modified+c.Deleted != changed {
+	if c := r.Changes; r.Error != nil || r.ExitCode != 0 ||
+		c.Added+c.Modified+c.Deleted != changed {
 		h.t.Errorf("stop of the session: %+v, %v", r, r.Error)
 	}
 	return r
@@ -64,8 +65,8 @@ func (h *host) sessions() (all []supervisor.SessionInfo) {
 	return all
 }
 
-// Several invocations, modules and programs of the host, work on one shadow and one /tmp, one after the other and at one time; what they changed is
-// reviewed once, when the session has ended.
+// Several invocations, modules and programs of the host, work on one shadow and one /tmp, one after
+// the other and at one time; what they changed is reviewed once, when the session has ended.
 func TestSession(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
@@ -90,7 +91,8 @@ func TestSession(t *testing.T) {
 			t.Errorf("%q: %+v, want exit code %d and %q", step.args, o, step.code, step.out)
 		}
 	}
-	if text, err := os.ReadFile(filepath.Join(h.work, "a.txt")); err != nil || string(text) != "one\n" {
+	if text, err := os.ReadFile(filepath.Join(h.work, "a.txt")); err != nil ||
+		string(text) != "one\n" {
 		t.Errorf("the real file: %q, %v", text, err)
 	}
 	r := h.objectOf("session", "exec", id, "--id", "e1", "--json", "--", "echo", "said")
@@ -98,17 +100,20 @@ func TestSession(t *testing.T) {
 		t.Errorf("result %+v", r)
 	}
 	// Again in the same words it is the same session; in others it is none.
-	if again := h.session("--id", "s1", "--profile", "build"); again != id || len(h.sessions()) != 1 {
+	if again := h.session("--id", "s1", "--profile", "build"); again != id ||
+		len(h.sessions()) != 1 {
 		t.Errorf("the same session: %q, %+v", again, h.sessions())
 	}
-	h.wants(h.jail("session", "start", "--id", "s1", "--profile", "readonly"), 2, "session id s1 is in use, by another request")
+	h.wants(h.jail("session", "start", "--id", "s1", "--profile", "readonly"), 2,
+		"session id s1 is in use, by another request")
 	h.wants(h.exec(id, "--id", "s1", "--", "true"), 2, "run id s1 is in use")
 	h.wants(h.exec(id, "--", "no-such-tool"), 127, "no-such-tool")
 	h.wants(h.exec(id, "--limit", "wall=1s", "--limit", "nonsense=1", "--", "true"), 2, "nonsense")
 	if s := h.sessions()[0]; s.Invocations < 7 || s.Running != 0 || s.Workspace != h.work {
 		t.Errorf("%+v", s)
 	}
-	defer h.discard(id) // what is kept for a revert
+	// what is kept for a revert
+	defer h.discard(id)
 	h.stopSession(id, 1)
 	if o := h.jail("diff", id); o.code != 0 || !strings.Contains(o.out, "+two") {
 		t.Errorf("diff: %+v", o)
@@ -120,10 +125,12 @@ func TestSession(t *testing.T) {
 	if o := h.jail("commit", id); o.code != 0 {
 		t.Errorf("commit: %+v", o)
 	}
-	if text, err := os.ReadFile(filepath.Join(h.work, "a.txt")); err != nil || string(text) != "two\n" {
+	if text, err := os.ReadFile(filepath.Join(h.work, "a.txt")); err != nil ||
+		string(text) != "two\n" {
 		t.Errorf("the committed file: %q, %v", text, err)
 	}
-	if o := h.jail("audit", "query", "--session", id, "--json"); strings.Count(o.out, `"run.started"`) < 8 || !strings.Contains(o.out, `"run":"e1"`) {
+	if o := h.jail("audit", "query", "--session", id, "--json"); strings.Count(o.out,
+		`"run.started"`) < 8 || !strings.Contains(o.out, `"run":"e1"`) {
 		t.Errorf("records of the session: %+v", o)
 	}
 }
@@ -132,7 +139,8 @@ func TestSession(t *testing.T) {
 func TestSessionPolicy(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
-	h.files(map[string]string{"p.toml": "policy = 1\nname = \"p\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[tools]\nallow = [\"core-utils/cat\"]\nmodules = []\n"})
+	h.files(map[string]string{
+		"p.toml": "policy = 1\nname = \"p\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[tools]\nallow = [\"core-utils/cat\"]\nmodules = []\n"})
 	id := h.session("--policy", "p.toml", "--discard", "--limit", "wall=5s")
 	h.files(map[string]string{"p.toml": "nonsense"})
 	if o := h.exec(id, "--", "cat", "p.toml"); o.code != 0 || o.out != "nonsense" {
@@ -141,17 +149,20 @@ func TestSessionPolicy(t *testing.T) {
 	h.wants(h.exec(id, "--", "ls"), 126, "ls is not allowed")
 	h.wants(h.exec(id, "--", h.probe), 126, "is not allowed")
 	h.wants(h.exec(id, "--", "/bin/sh", "-c", "true"), 126, "is not allowed")
-	if r := h.objectOf("session", "exec", id, "--json", "--limit", "wall=2h", "--", "cat", "p.toml"); r.Error != nil || r.ExitCode != 0 {
+	if r := h.objectOf("session", "exec", id, "--json", "--limit", "wall=2h", "--", "cat",
+		"p.toml"); r.Error != nil || r.ExitCode != 0 {
 		t.Errorf("a limit above the session's has no effect: %+v", r)
 	}
 	h.stopSession(id, 0)
 }
 
-// Of two invocations at one time, neither ends with the other, and neither with the client that started another. With the session they all do.
+// Of two invocations at one time, neither ends with the other, and neither with the client that
+// started another. With the session they all do.
 func TestSessionAtOneTime(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
-	h.files(map[string]string{"room.toml": "policy = 1\nname = \"room\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[tools]\nmodules = [\"**\"]\n[limits]\npids = 100\nwall = \"10m\"\n"})
+	h.files(map[string]string{
+		"room.toml": "policy = 1\nname = \"room\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[tools]\nmodules = [\"**\"]\n[limits]\npids = 100\nwall = \"10m\"\n"})
 	id := h.session("--discard", "--policy", "room.toml")
 	one, two, three := h.liveExec(id, "one"), h.liveExec(id, "two"), h.liveExec(id, "three")
 	if s := h.sessions()[0]; s.Running != 3 {
@@ -182,7 +193,7 @@ func TestSessionAtOneTime(t *testing.T) {
 func (h *host) planOf(id string) (p jail.Plan) {
 	h.t.Helper()
 	var j struct{ Plan jail.Plan }
-	text, err := os.ReadFile(filepath.Join(h.state, "state", "runs", id, "jail.json"))
+	text, err := os.ReadFile(filepath.Join(h.state, "state", "runs", h.globalID(id), "jail.json"))
 	if err == nil {
 		err = json.Unmarshal(text, &j)
 	}
@@ -192,22 +203,24 @@ func (h *host) planOf(id string) (p jail.Plan) {
 	return j.Plan
 }
 
-// The walls of an invocation are those of a run: the plan says the same in every layer, the kernel agrees with it, no namespace is another jail's, and what
-// a tool sees from inside is the same.
+// The walls of an invocation are those of a run: the plan says the same in every layer, the kernel
+// agrees with it, no namespace is another jail's, and what a tool sees from inside is the same.
 func TestSessionWalls(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
 	id := h.session("--discard")
-	first, second, run := h.liveExec(id, "first"), h.liveExec(id, "second"), h.live("run", "--discard")
+	first, second, run := h.liveExec(id, "first"), h.liveExec(id, "second"),
+		h.live("run", "--discard")
 	for _, live := range []string{id, "first", "second", "run"} {
-		v := h.verification(live, 0) // that it shares no namespace with any of the others is among it
+		// that it shares no namespace with any of the others is among it
+		v := h.verification(live, 0)
 		if !v.OK || len(v.Findings) < 40 {
 			t.Errorf("%s: %+v", live, v)
 		}
 	}
 	want, got := h.planOf("run"), h.planOf("first")
 	for _, p := range []*jail.Plan{&want, &got} {
-		p.ID, p.Cgroup.Path, p.IDs.Base, p.Policy, p.Layers = "", "", 0, "", nil
+		p.ID, p.Cgroup.Path, p.IDs.Base, p.IDs.Owner, p.Policy, p.Layers = "", "", 0, 0, "", nil
 	}
 	if a, b := must(json.Marshal(want))(t), must(json.Marshal(got))(t); string(a) != string(b) {
 		t.Errorf("an invocation's plan is\n%s\nand a run's\n%s", b, a)
@@ -228,8 +241,10 @@ func TestSessionWalls(t *testing.T) {
 	id = h.session("--discard", "--profile", "build")
 	inside := h.objectOf("session", "exec", id, "--json", "--", "sh", "-c", look)
 	alone := h.objectOf("run", "--discard", "--json", "--profile", "build", "--", "sh", "-c", look)
-	if string(inside.Stdout) != string(alone.Stdout) || string(inside.Stderr) != string(alone.Stderr) || len(alone.Stdout) < 500 {
-		t.Errorf("in a session:\n%s%s\nin a run:\n%s%s", inside.Stdout, inside.Stderr, alone.Stdout, alone.Stderr)
+	if string(inside.Stdout) != string(alone.Stdout) ||
+		string(inside.Stderr) != string(alone.Stderr) || len(alone.Stdout) < 500 {
+		t.Errorf("in a session:\n%s%s\nin a run:\n%s%s", inside.Stdout, inside.Stderr, alone.Stdout,
+			alone.Stderr)
 	}
 	if fmt.Sprint(inside.Denied) != fmt.Sprint(alone.Denied) || len(alone.Denied) == 0 {
 		t.Errorf("refused in a session %+v, in a run %+v", inside.Denied, alone.Denied)
@@ -246,8 +261,10 @@ func TestSessionApart(t *testing.T) {
 		`echo lock > /dev/shm/mine; exec 9>/tmp/both; TOKEN=only-mine; while read line; do echo got $line; done`)
 	cmd.Env = append(cmd.Env, "TOKEN=only-mine")
 	live := h.liveWith(cmd, "secret")
-	// Everything that is there to be seen of processes, and of memory that is shared by name; then all that there is to be ended.
-	o := h.exec(id, "--", "sh", "-c", `cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\0' ' '; ls /dev/shm; ls -l /proc/[0-9]*/fd; kill -9 -1; ls /tmp`)
+	// Everything that is there to be seen of processes, and of memory that is shared by name; then
+	// all that there is to be ended.
+	o := h.exec(id, "--", "sh", "-c",
+		`cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\0' ' '; ls /dev/shm; ls -l /proc/[0-9]*/fd; kill -9 -1; ls /tmp`)
 	for _, trace := range []string{"only-mine", "mine", "/tmp/both", "read line"} {
 		if strings.Contains(o.out, trace) {
 			t.Errorf("one invocation sees %q of the other: %+v", trace, o)
@@ -262,10 +279,12 @@ func TestSessionApart(t *testing.T) {
 		t.Errorf("%+v", o)
 	}
 	// What an invocation leaves running does not outlive it.
-	if o := h.exec(id, "--", "sh", "-c", `(while :; do date > /tmp/beat; sleep 0.1; done) >/dev/null 2>&1 & echo started`); o.out != "started\n" {
+	if o := h.exec(id, "--", "sh", "-c",
+		`(while :; do date > /tmp/beat; sleep 0.1; done) >/dev/null 2>&1 & echo started`); o.out != "started\n" {
 		t.Errorf("%+v", o)
 	}
-	if o := h.exec(id, "--", "sh", "-c", `rm -f /tmp/beat; sleep 0.5; test -e /tmp/beat`); o.code != 1 {
+	if o := h.exec(id, "--", "sh", "-c",
+		`rm -f /tmp/beat; sleep 0.5; test -e /tmp/beat`); o.code != 1 {
 		t.Errorf("something goes on: %+v", o)
 	}
 	h.stopSession(id, 0)
@@ -276,13 +295,16 @@ func TestSessionLimits(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
 	id := h.session("--discard")
-	if r := h.objectOf("session", "exec", id, "--json", "--limit", "wall=300ms", "--", h.probe, "sleep", "1h"); r.ExitCode != 124 || r.Limit == nil || r.Limit.Name != "wall" {
+	if r := h.objectOf("session", "exec", id, "--json", "--limit", "wall=300ms", "--", h.probe,
+		"sleep", "1h"); r.ExitCode != 124 || r.Limit == nil || r.Limit.Name != "wall" {
 		t.Errorf("wall: %+v", r)
 	}
-	if r := h.objectOf("session", "exec", id, "--json", "--limit", "cpu_time=200ms", "--", h.probe, "spin"); r.ExitCode != 124 || r.Limit == nil || r.Limit.Name != "cpu_time" {
+	if r := h.objectOf("session", "exec", id, "--json", "--limit", "cpu_time=200ms", "--", h.probe,
+		"spin"); r.ExitCode != 124 || r.Limit == nil || r.Limit.Name != "cpu_time" {
 		t.Errorf("cpu_time: %+v", r)
 	}
-	if r := h.objectOf("session", "exec", id, "--json", "--limit", "output=64KiB", "--", h.probe, "flood", "1"); !r.Truncated || r.Limit == nil || r.Limit.Name != "output" {
+	if r := h.objectOf("session", "exec", id, "--json", "--limit", "output=64KiB", "--", h.probe,
+		"flood", "1"); !r.Truncated || r.Limit == nil || r.Limit.Name != "output" {
 		t.Errorf("output: %+v", r.Limit)
 	}
 	h.stopSession(id, 0)
@@ -293,11 +315,14 @@ func TestSessionLimits(t *testing.T) {
 		t.Fatalf("alone: %+v", o)
 	}
 	live := h.liveWith(h.command("session", "exec", id, "--id", "holder", "--", "sh", "-c",
-		"x=$(head -c 60000000 /dev/zero | tr '\\0' x); while read line; do echo got $line; done"), "holder")
-	r := h.objectOf("session", "exec", id, "--json", "--", "sh", "-c", strings.ReplaceAll(most, "60000000", "100000000"))
+		"x=$(head -c 60000000 /dev/zero | tr '\\0' x); while read line; do echo got $line; done"),
+		"holder")
+	r := h.objectOf("session", "exec", id, "--json", "--", "sh", "-c", strings.ReplaceAll(most,
+		"60000000", "100000000"))
 	live.in.Close()
 	other := live.wait()
-	if hit := r.Limit != nil && r.Limit.Name == "memory"; !hit && other.code != 137 && r.ExitCode == 0 {
+	if hit := r.Limit != nil && r.Limit.Name == "memory"; !hit && other.code != 137 &&
+		r.ExitCode == 0 {
 		t.Errorf("two invocations have more memory than the session: %+v, %+v", r, other)
 	}
 	if o := h.exec(id, "--", "echo", "alive"); o.out != "alive\n" {
@@ -318,7 +343,9 @@ func TestSessionOfAnother(t *testing.T) {
 	for _, args := range [][]string{{"exec", id, "--", "true"}, {"stop", id}} {
 		h.wants(other(append([]string{"session"}, args...)...), 127, `no session "roots" is open`)
 	}
-	h.wants(other("session", "start", "--id", id, "--no-workspace"), 2, "in use")
+	// one of that name, and their own
+	h.wants(other("session", "start", "--id", id, "--no-workspace"), 0, "")
+	h.wants(other("session", "stop", id), 0, "")
 	if o := other("session", "list", "--json"); strings.TrimSpace(o.out) != "[]" {
 		t.Errorf("%+v", o)
 	}

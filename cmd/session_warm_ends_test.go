@@ -11,9 +11,11 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// What waits ends with its session and with its daemon, however they end, and nothing of it is left. One that was killed is no failure of a call.
+// What waits ends with its session and with its daemon, however they end, and nothing of it is
+// left. One that was killed is no failure of a call.
 func TestSessionWarmEnds(t *testing.T) {
 	h := newHost(t)
 	h.pool(2)
@@ -31,7 +33,8 @@ func TestSessionWarmEnds(t *testing.T) {
 	}
 	wantGone := func(id string, pids []int) {
 		t.Helper()
-		if slices.ContainsFunc(pids, func(p int) bool { return !gone(p) }) || len(groupOf(id)) != 0 {
+		if slices.ContainsFunc(pids, func(p int) bool { return !gone(p) }) ||
+			len(groupOf(id)) != 0 {
 			t.Errorf("left: %v, %q", pids, groupOf(id))
 		}
 	}
@@ -48,7 +51,8 @@ func TestSessionWarmEnds(t *testing.T) {
 	h.stands(1)
 	pids = h.waiting()
 	h.stopSession(id, 3)
-	wantGone(id, pids) // by the time that it has stopped
+	// by the time that it has stopped
+	wantGone(id, pids)
 	h.wantNoneWaiting()
 
 	// A shadow that another jail still has mounted could not be committed.
@@ -70,9 +74,13 @@ func TestSessionWarmEnds(t *testing.T) {
 	d = h.daemon()
 	id, pids = warmed()
 	d.kill()
-	eventually(t, "the jail and its shim are gone", func() bool { return !slices.ContainsFunc(pids, func(p int) bool { return !gone(p) }) })
+	eventually(t, "the jail and its shim are gone", func() bool {
+		return !slices.ContainsFunc(pids,
+			func(p int) bool { return !gone(p) })
+	})
 	d = h.daemon()
-	h.wants(h.jail("ps"), 0, "") // by then it has cleared up
+	// by then it has cleared up
+	h.wants(h.jail("ps"), 0, "")
 	wantGone(id, pids)
 	h.wantNoneWaiting()
 	h.discard(id)
@@ -86,8 +94,8 @@ func TestSessionWarmEnds(t *testing.T) {
 	h.discard(id)
 }
 
-// Many callers, of two modules and of a program of the host, and the end of the session in the middle: each call that began has its own answer, and nothing is
-// left.
+// Many callers, of two modules and of a program of the host, and the end of the session in the
+// middle: each call that began has its own answer, and nothing is left.
 func TestSessionWarmStorm(t *testing.T) {
 	h := newHost(t)
 	h.pool(4)
@@ -95,7 +103,8 @@ func TestSessionWarmStorm(t *testing.T) {
 	for round := range 2 {
 		id, program := h.mixed()
 		var callers sync.WaitGroup
-		for n, args := range [][]string{{"echo", "mine"}, {"awk", `BEGIN { print "mine" }`}, {program, "args", "mine"}} {
+		for n, args := range [][]string{{"echo", "mine"}, {"awk", `BEGIN { print "mine" }`},
+			{program, "args", "mine"}} {
 			callers.Go(func() {
 				for i := range 12 {
 					o := h.exec(id, append([]string{"--"}, args...)...)
@@ -110,7 +119,8 @@ func TestSessionWarmStorm(t *testing.T) {
 			})
 		}
 		if round > 0 {
-			eventually(t, "the session is used", func() bool { all := h.sessions(); return len(all) == 1 && all[0].Invocations > 8 })
+			eventually(t, "the session is used",
+				func() bool { all := h.sessions(); return len(all) == 1 && all[0].Invocations > 8 })
 			h.stopSession(id, 0)
 		}
 		callers.Wait()
@@ -125,9 +135,11 @@ func TestSessionWarmStorm(t *testing.T) {
 	h.wantNoneWaiting()
 }
 
-// What waits for a session's calls ends when a policy changes. The session has the policy that it began with, and so has what waits from then on.
+// What waits for a session's calls ends when a policy changes. The session has the policy that it
+// began with, and so has what waits from then on.
 func TestSessionWarmIsDrained(t *testing.T) {
-	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = \"200MiB\"\n"})
+	h := newPolicyHost(t,
+		map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = \"200MiB\"\n"})
 	h.close()
 	h.warm = 2
 	h.open()
@@ -140,8 +152,10 @@ func TestSessionWarmIsDrained(t *testing.T) {
 	call := func(id, want string) {
 		t.Helper()
 		var out strings.Builder
-		r := h.s.Exec(ctx, h.caller(0), "kept", supervisor.ExecRequest{ID: id, Tool: "echo", Args: []string{"said"}, Dir: h.work}, supervisor.Streams{Out: &out, Err: &out})
-		if r.Error != nil || r.ExitCode != 0 || out.String() != "said\n" || want != "" && h.startOf(id) != want {
+		r := h.s.Exec(ctx, h.caller(0), "kept", supervisor.ExecRequest{ID: id, Tool: "echo",
+			Args: []string{"said"}, Dir: h.work}, stdio.Streams{Out: &out, Err: &out})
+		if r.Error != nil || r.ExitCode != 0 || out.String() != "said\n" || want != "" &&
+			h.startOf(id) != want {
 			t.Errorf("%s: %+v, %q, %s", id, r, out.String(), h.startOf(id))
 		}
 	}
@@ -151,12 +165,16 @@ func TestSessionWarmIsDrained(t *testing.T) {
 	eventually(t, "a jail waits", func() bool { return h.waits() == "1" })
 	pids := h.waiting()
 	h.write("ceiling", "policy = 1\n[limits]\nmemory = \"100MiB\"\n")
-	if err := h.s.Reload(ctx); err != nil || len(pids) == 0 {
+	if err := h.s.Policies().Reload(); err != nil || len(pids) == 0 {
 		t.Fatal(err, pids)
 	}
-	eventually(t, "what waited is gone", func() bool { return !slices.ContainsFunc(pids, func(p int) bool { return !gone(p) }) })
+	eventually(t, "what waited is gone", func() bool {
+		return !slices.ContainsFunc(pids,
+			func(p int) bool { return !gone(p) })
+	})
 	call("third", startCold)
-	for n := 0; ; n++ { // what tells of the changed file may come after the one who asked for it to be read
+	// what tells of the changed file may come after the one who asked for it to be read
+	for n := 0; ; n++ {
 		eventually(t, "a jail waits", func() bool { return h.waits() == "1" })
 		if id := fmt.Sprint("fourth", n); n == 9 {
 			t.Error("no call is warm any more")
@@ -165,7 +183,8 @@ func TestSessionWarmIsDrained(t *testing.T) {
 		}
 		break
 	}
-	if r, err := h.s.StopSession(ctx, h.caller(0), "kept", supervisor.StopRequest{}); err != nil || r.Error != nil {
+	if r, err := h.s.StopSession(ctx, h.caller(0), "kept", supervisor.StopRequest{}); err != nil ||
+		r.Error != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
 	h.close()

@@ -26,13 +26,15 @@ func groupOf(session string) []string {
 	return append(found, more...)
 }
 
-// callsOf are the processes in a session's control group: those of its calls, and of what waits for them.
+// callsOf are the processes in a session's control group: those of its calls, and of what waits for
+// them.
 func callsOf(t *testing.T, session string) (pids []int) {
 	t.Helper()
 	for _, group := range groupOf(session) {
 		err := filepath.WalkDir(group, func(path string, d os.DirEntry, err error) error {
 			if err != nil || d.Name() != "cgroup.procs" {
-				return nil // a leaf may go meanwhile
+				// a leaf may go meanwhile
+				return nil
 			}
 			text, _ := os.ReadFile(path)
 			for _, f := range strings.Fields(string(text)) {
@@ -49,14 +51,16 @@ func callsOf(t *testing.T, session string) (pids []int) {
 	return pids
 }
 
-// A call in a jail that waited for its session is a call as any: its plan is that of a cold one, and so is what the kernel says of its jail and what the tool
-// sees; over a shadow, over a directory that is read-only, and without one.
+// A call in a jail that waited for its session is a call as any: its plan is that of a cold one,
+// and so is what the kernel says of its jail and what the tool sees; over a shadow, over a
+// directory that is read-only, and without one.
 func TestSessionWarm(t *testing.T) {
 	h := newHost(t)
 	h.pool(2)
 	h.daemon()
 	h.files(map[string]string{"a.txt": "one\n"})
-	for _, flags := range [][]string{{"--profile", "default"}, {"--profile", "readonly"}, {"--no-workspace"}} {
+	for _, flags := range [][]string{{"--profile", "default"}, {"--profile", "readonly"},
+		{"--no-workspace"}} {
 		id := h.session(append(flags, "--discard")...)
 		var plans []string
 		var places []jail.Plan
@@ -80,13 +84,17 @@ func TestSessionWarm(t *testing.T) {
 			h.stands(1)
 		}
 		if plans[0] != plans[1] {
-			t.Errorf("%q: the warm call's plan is\n%s\nand the cold one's\n%s", flags, plans[1], plans[0])
+			t.Errorf("%q: the warm call's plan is\n%s\nand the cold one's\n%s", flags, plans[1],
+				plans[0])
 		}
-		if a, b := places[0].Cgroup.Path, places[1].Cgroup.Path; a == b || filepath.Dir(a) != filepath.Dir(b) || !strings.HasSuffix(filepath.Dir(b), ".session") {
+		if a, b := places[0].Cgroup.Path, places[1].Cgroup.Path; a == b ||
+			filepath.Dir(a) != filepath.Dir(b) || !strings.HasSuffix(filepath.Dir(b), ".session") {
 			t.Errorf("%q: control groups %s and %s", flags, a, b)
 		}
 		// The directory that a jail which waited has is as read-only as any.
-		if o := h.exec(id, "--id", "write"+id, "--", h.probe, "fill", "/workspace/new", "1"); (o.code == 0) != (flags[len(flags)-1] == "default") || h.startOf("write"+id) != startWarm {
+		if o := h.exec(id, "--id", "write"+id, "--", h.probe, "fill", "/workspace/new",
+			"1"); (o.code == 0) != (flags[len(flags)-1] == "default") ||
+			h.startOf("write"+id) != startWarm {
 			t.Errorf("%q: writing: %+v, %s", flags, o, h.startOf("write"+id))
 		}
 		h.stopSession(id, 0+int64(strings.Count(strings.Join(flags, " "), "default")))
@@ -97,7 +105,8 @@ func TestSessionWarm(t *testing.T) {
 	}
 }
 
-// One after the other sees what the one before left in the shadow and in /tmp, and nothing else of it; tools of two modules take turns.
+// One after the other sees what the one before left in the shadow and in /tmp, and nothing else of
+// it; tools of two modules take turns.
 func TestSessionWarmApart(t *testing.T) {
 	h := newHost(t)
 	h.pool(4)
@@ -106,8 +115,10 @@ func TestSessionWarmApart(t *testing.T) {
 	var seen [2][]outcome
 	for round := range 3 {
 		for n, step := range [][]string{
-			{"--env", fmt.Sprintf("SECRET=%d", round), "--", "touch", fmt.Sprintf("/tmp/%d", round), fmt.Sprintf("w%d", round)},
-			{"--", "awk", `BEGIN { for (name in ENVIRON) if (name == "SECRET") print "SECRET"; print "awk" }`},
+			{"--env", fmt.Sprintf("SECRET=%d", round), "--", "touch", fmt.Sprintf("/tmp/%d", round),
+				fmt.Sprintf("w%d", round)},
+			{"--", "awk",
+				`BEGIN { for (name in ENVIRON) if (name == "SECRET") print "SECRET"; print "awk" }`},
 			{"--", "ls", "/tmp", "/workspace"},
 			{"--", "env"},
 		} {
@@ -141,13 +152,14 @@ func (h *host) mixed() (id, program string) {
 	if err := os.WriteFile(filepath.Join(h.work, "probe"), text, 0o755); err != nil {
 		h.t.Fatal(err)
 	}
-	h.files(map[string]string{"mixed.toml": "policy = 1\nname = \"mixed\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[limits]\npids = 100\n" +
-		"[tools]\nallow = [\"core-utils/*\"]\nmodules = [\"**\"]\nnative = [\"/workspace/**\"]\n[syscalls]\ngroups = [\"wasi\", \"native\"]\n"})
+	h.files(map[string]string{
+		"mixed.toml": "policy = 1\nname = \"mixed\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[limits]\npids = 100\n" +
+			"[tools]\nallow = [\"core-utils/*\"]\nmodules = [\"**\"]\nnative = [\"/workspace/**\"]\n[syscalls]\ngroups = [\"wasi\", \"native\"]\n"})
 	return h.session("--discard", "--policy", "mixed.toml"), "/workspace/probe"
 }
 
-// What waits uses nothing of the session that a call could: beside one none waits, neither that of another module nor when the call is a program of the host,
-// nor is one made.
+// What waits uses nothing of the session that a call could: beside one none waits, neither that of
+// another module nor when the call is a program of the host, nor is one made.
 func TestSessionWarmAlone(t *testing.T) {
 	h := newHost(t)
 	h.pool(4)
@@ -158,7 +170,8 @@ func TestSessionWarmAlone(t *testing.T) {
 		h.wants(h.exec(id, "--", "true"), 0, "")
 		h.wants(h.exec(id, "--", "awk", "BEGIN {}"), 0, "")
 		h.stands(2)
-		if n := len(callsOf(t, id)); n != 2 { // the control: they are in the session's control group
+		// the control: they are in the session's control group
+		if n := len(callsOf(t, id)); n != 2 {
 			t.Fatalf("%d processes wait", n)
 		}
 	}
@@ -172,10 +185,13 @@ func TestSessionWarmAlone(t *testing.T) {
 		{"native", startCold, []string{program, "lines"}, 2},
 	} {
 		ready()
-		live := h.liveWith(h.command(append([]string{"session", "exec", id, "--id", c.id, "--"}, c.args...)...), c.id)
+		live := h.liveWith(h.command(append([]string{"session", "exec", id, "--id", c.id, "--"},
+			c.args...)...), c.id)
 		pids := callsOf(t, id)
-		if len(pids) != c.processes || !slices.Contains(pids, live.initPID()) || h.startOf(c.id) != c.start {
-			t.Errorf("%s, %s: processes %v, want %d, %d among them", c.id, h.startOf(c.id), pids, c.processes, live.initPID())
+		if len(pids) != c.processes || !slices.Contains(pids, live.initPID()) ||
+			h.startOf(c.id) != c.start {
+			t.Errorf("%s, %s: processes %v, want %d, %d among them", c.id, h.startOf(c.id), pids,
+				c.processes, live.initPID())
 		}
 		// Another at the same time is made for itself, and none after it while the first one lives.
 		h.wants(h.exec(id, "--id", c.id+"2", "--", "true"), 0, "")
@@ -183,7 +199,8 @@ func TestSessionWarmAlone(t *testing.T) {
 			t.Errorf("beside %s: %s", c.id, got)
 		}
 		if c.id == "warm" {
-			time.Sleep(2 * time.Second) // longer than the pool takes to look again
+			// longer than the pool takes to look again
+			time.Sleep(2 * time.Second)
 		}
 		if pids := callsOf(t, id); len(pids) != c.processes {
 			t.Errorf("beside %s: processes %v", c.id, pids)
@@ -196,7 +213,8 @@ func TestSessionWarmAlone(t *testing.T) {
 	h.stopSession(id, 0)
 }
 
-// A program of the host finds in a jail that waited what it finds in any, and may do there what it may in any.
+// A program of the host finds in a jail that waited what it finds in any, and may do there what it
+// may in any.
 func TestSessionWarmNative(t *testing.T) {
 	h := newHost(t)
 	h.pool(2)
@@ -207,17 +225,23 @@ func TestSessionWarmNative(t *testing.T) {
 	var said []supervisor.Result
 	for n, want := range []string{startCold, startWarm, startWarm} {
 		call := fmt.Sprint("look", n)
-		said = append(said, h.objectOf("session", "exec", id, "--id", call, "--json", "--", "sh", "-c", look))
+		said = append(said, h.objectOf("session", "exec", id, "--id", call, "--json", "--", "sh",
+			"-c", look))
 		if got := h.startOf(call); got != want {
 			t.Errorf("%s: %s", call, got)
 		}
-		if a, b := said[0], said[n]; string(a.Stdout) != string(b.Stdout) || string(a.Stderr) != string(b.Stderr) || fmt.Sprint(a.Denied) != fmt.Sprint(b.Denied) || len(b.Stdout) < 500 || len(b.Denied) == 0 {
-			t.Errorf("%s:\n%s%s%+v\nand in the first\n%s%s%+v", want, b.Stdout, b.Stderr, b.Denied, a.Stdout, a.Stderr, a.Denied)
+		if a, b := said[0], said[n]; string(a.Stdout) != string(b.Stdout) ||
+			string(a.Stderr) != string(b.Stderr) || fmt.Sprint(a.Denied) != fmt.Sprint(b.Denied) ||
+			len(b.Stdout) < 500 || len(b.Denied) == 0 {
+			t.Errorf("%s:\n%s%s%+v\nand in the first\n%s%s%+v", want, b.Stdout, b.Stderr, b.Denied,
+				a.Stdout, a.Stderr, a.Denied)
 		}
 		h.stands(1)
 	}
-	live := h.liveWith(h.command("session", "exec", id, "--id", "alive", "--env", "SECRET=x", "--", "sh", "-c", "while read line; do echo got $line; done"), "alive")
-	if v := h.verification("alive", 0); !v.OK || v.PID != live.initPID() || len(v.Findings) < 40 || h.startOf("alive") != startWarm {
+	live := h.liveWith(h.command("session", "exec", id, "--id", "alive", "--env", "SECRET=x", "--",
+		"sh", "-c", "while read line; do echo got $line; done"), "alive")
+	if v := h.verification("alive", 0); !v.OK || v.PID != live.initPID() || len(v.Findings) < 40 ||
+		h.startOf("alive") != startWarm {
 		t.Errorf("%s: %+v", h.startOf("alive"), v)
 	}
 	live.in.Close()
@@ -226,24 +250,28 @@ func TestSessionWarmNative(t *testing.T) {
 	}
 	// With a terminal of its own there is none that waits.
 	h.stands(1)
-	if o := h.exec(id, "--id", "tty", "-t", "--", "sh", "-c", "tty"); o.code == 0 && h.startOf("tty") != startCold {
+	if o := h.exec(id, "--id", "tty", "-t", "--", "sh", "-c", "tty"); o.code == 0 &&
+		h.startOf("tty") != startCold {
 		t.Errorf("%+v, %s", o, h.startOf("tty"))
 	}
 	h.stopSession(id, 0)
 }
 
-// A call that may fetch has a proxy of its own, whether its jail waited or not. The certificates that a program of the host trusts are that proxy's, and a file
-// of its jail: no jail waits for such a call.
+// A call that may fetch has a proxy of its own, whether its jail waited or not. The certificates
+// that a program of the host trusts are that proxy's, and a file of its jail: no jail waits for
+// such a call.
 func TestSessionWarmFetches(t *testing.T) {
 	h := newHost(t)
 	h.pool(2)
 	h.daemon()
-	h.files(map[string]string{"net.toml": "policy = 1\nname = \"net\"\ninclude = [\"build\"]\n[[fetch.allow]]\nhost = \"example.org\"\nports = [443]\nmethods = [\"GET\"]\n"})
+	h.files(map[string]string{
+		"net.toml": "policy = 1\nname = \"net\"\ninclude = [\"build\"]\n[[fetch.allow]]\nhost = \"example.org\"\nports = [443]\nmethods = [\"GET\"]\n"})
 	id := h.session("--discard", "--policy", "net.toml")
 	said := map[string]bool{}
 	for n := range 2 {
 		o := h.exec(id, "--id", fmt.Sprint("native", n), "--", "cat", jail.AuthorityFile)
-		if got := h.startOf(fmt.Sprint("native", n)); o.code != 0 || len(o.out) < 500 || got != startCold {
+		if got := h.startOf(fmt.Sprint("native", n)); o.code != 0 || len(o.out) < 500 ||
+			got != startCold {
 			t.Errorf("%s: %.300v", got, o)
 		}
 		said[o.out] = true
@@ -256,11 +284,14 @@ func TestSessionWarmFetches(t *testing.T) {
 	var first supervisor.Result
 	for n, want := range []string{startCold, startWarm, startWarm} {
 		call := fmt.Sprint("module", n)
-		r := h.objectOf("session", "exec", id, "--id", call, "--json", "--", "fetch", "http://localhost/")
+		r := h.objectOf("session", "exec", id, "--id", call, "--json", "--", "fetch",
+			"http://localhost/")
 		if n == 0 {
 			first = r
 		}
-		if r.ExitCode == 0 || r.ExitCode != first.ExitCode || string(r.Stderr) != string(first.Stderr) || len(r.Denied) == 0 || fmt.Sprint(r.Denied) != fmt.Sprint(first.Denied) || h.startOf(call) != want {
+		if r.ExitCode == 0 || r.ExitCode != first.ExitCode ||
+			string(r.Stderr) != string(first.Stderr) || len(r.Denied) == 0 ||
+			fmt.Sprint(r.Denied) != fmt.Sprint(first.Denied) || h.startOf(call) != want {
 			t.Errorf("%s: %+v, and first %+v", h.startOf(call), r, first)
 		}
 		h.stands(1)
@@ -268,8 +299,8 @@ func TestSessionWarmFetches(t *testing.T) {
 	h.stopSession(id, 0)
 }
 
-// What a jail has of the host is what is there when it is asked for: where another directory, another program or another mount has come to its place, one that
-// waits is not given out.
+// What a jail has of the host is what is there when it is asked for: where another directory,
+// another program or another mount has come to its place, one that waits is not given out.
 func TestSessionWarmHost(t *testing.T) {
 	h := newHost(t)
 	h.pool(2)
@@ -278,7 +309,8 @@ func TestSessionWarmHost(t *testing.T) {
 	text := must(os.ReadFile(must(nativeProbe())(t)))(t)
 	put := func(path string, text []byte) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path+".new", text, 0o755), os.Rename(path+".new", path)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path+".new",
+			text, 0o755), os.Rename(path+".new", path)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -287,16 +319,19 @@ func TestSessionWarmHost(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(data, "below"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	h.files(map[string]string{"host.toml": fmt.Sprintf("policy = 1\nname = \"host\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[limits]\npids = 100\n"+
-		"[[mount]]\nsource = %q\ntarget = \"/data\"\naccess = \"read\"\n[[mount]]\nsource = %q\ntarget = \"/prog\"\naccess = \"read+exec\"\n"+
-		"[tools]\nallow = [\"core-utils/*\"]\nnative = [\"/prog/tool\"]\n[syscalls]\ngroups = [\"wasi\", \"native\"]\n", data, prog)})
+	h.files(map[string]string{
+		"host.toml": fmt.Sprintf(
+			"policy = 1\nname = \"host\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[limits]\npids = 100\n"+
+				"[[mount]]\nsource = %q\ntarget = \"/data\"\naccess = \"read\"\n[[mount]]\nsource = %q\ntarget = \"/prog\"\naccess = \"read+exec\"\n"+
+				"[tools]\nallow = [\"core-utils/*\"]\nnative = [\"/prog/tool\"]\n[syscalls]\ngroups = [\"wasi\", \"native\"]\n", data, prog)})
 	id := h.session("--discard", "--policy", "host.toml")
 	calls := 0
 	call := func(want, out string, args ...string) {
 		t.Helper()
 		calls++
 		name := fmt.Sprint("c", calls)
-		if o := h.exec(id, append([]string{"--id", name, "--"}, args...)...); (o.code == 0) != (out != "") || o.out != out || h.startOf(name) != want {
+		if o := h.exec(id, append([]string{"--id", name, "--"},
+			args...)...); (o.code == 0) != (out != "") || o.out != out || h.startOf(name) != want {
 			t.Errorf("%q: %+v, %s, want %s", args, o, h.startOf(name), want)
 		}
 		h.stands(1)
@@ -305,7 +340,8 @@ func TestSessionWarmHost(t *testing.T) {
 	call(startCold, "one\n", cat...)
 	call(startWarm, "one\n", cat...)
 	put(filepath.Join(data, "word"), []byte("two\n"))
-	call(startWarm, "two\n", cat...) // what is in the directory is the host's
+	// what is in the directory is the host's
+	call(startWarm, "two\n", cat...)
 	if err := os.Rename(data, data+".old"); err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +353,8 @@ func TestSessionWarmHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Unmount(filepath.Join(data, "below"), syscall.MNT_DETACH)
-	call(startCold, "", "ls", "/data/below") // no module gets into a mount below a mount
+	// no module gets into a mount below a mount
+	call(startCold, "", "ls", "/data/below")
 	call(startWarm, "", "ls", "/data/below")
 	if err := syscall.Unmount(filepath.Join(data, "below"), 0); err != nil {
 		t.Error(err)
@@ -329,7 +366,8 @@ func TestSessionWarmHost(t *testing.T) {
 	run := []string{"/prog/tool", "args", "said"}
 	call(startCold, "\"said\"\n", run...)
 	call(startWarm, "\"said\"\n", run...)
-	put(filepath.Join(prog, "tool"), text) // the same, and another file
+	// the same, and another file
+	put(filepath.Join(prog, "tool"), text)
 	call(startCold, "\"said\"\n", run...)
 	call(startWarm, "\"said\"\n", run...)
 	h.stopSession(id, 0)

@@ -15,8 +15,8 @@ var (
 	specRow     = regexp.MustCompile(`(?m)^\| (.+) \| (.+) \| (.+) \|$`)
 )
 
-// TestSpecification: each promise of SPECIFICATION.md has a test or a script, all that it names are there, and it speaks of no attack that docs/coverage.md
-// does not have.
+// TestSpecification: each promise of SPECIFICATION.md has a test or a script, all that it names are
+// there, and it speaks of no attack that docs/coverage.md does not have.
 func TestSpecification(t *testing.T) {
 	text := readFile(t, filepath.Join("..", "SPECIFICATION.md"))
 	promises := 0
@@ -37,7 +37,8 @@ func TestSpecification(t *testing.T) {
 			t.Errorf("%s has no %s", m[1], m[2])
 		}
 	}
-	for _, m := range append(namedScript.FindAllStringSubmatch(text, -1), linked.FindAllStringSubmatch(text, -1)...) {
+	for _, m := range append(namedScript.FindAllStringSubmatch(text, -1),
+		linked.FindAllStringSubmatch(text, -1)...) {
 		if _, err := os.Stat(filepath.Join("..", m[1])); err != nil {
 			t.Error(err)
 		}

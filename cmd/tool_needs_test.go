@@ -38,8 +38,9 @@ host = "api.example.com"
 ports = [443]
 `
 
-// TestNeedsInScripts: a command of a pulled bundle is kept to what its own bundle asks for, in a run of its own and in a script, whatever the
-// script's policy grants, and whatever the commands beside it may. Both bundles have the very same module.
+// TestNeedsInScripts: a command of a pulled bundle is kept to what its own bundle asks for, in a
+// run of its own and in a script, whatever the script's policy grants, and whatever the commands
+// beside it may. Both bundles have the very same module.
 func TestNeedsInScripts(t *testing.T) {
 	needBuilt(t)
 	if !fetchtest.Inside() {
@@ -59,14 +60,16 @@ func TestNeedsInScripts(t *testing.T) {
 	if err := os.Chmod(dict, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for path, text := range map[string]string{filepath.Join(dict, "words"): "word\n", file: fmt.Sprintf(needsPolicy, dict)} {
+	for path, text := range map[string]string{filepath.Join(dict, "words"): "word\n",
+		file: fmt.Sprintf(needsPolicy, dict)} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.jail(t, "tool", "key", "new", "acme")
 	w.jail(t, "tool", "key", "add", "acme", "acme.pub")
-	w.install(t, server.URL, "asks", map[string]any{"hosts": []string{"up.example.com"}, "mounts": []string{"/data/dict"}})
+	w.install(t, server.URL, "asks", map[string]any{"hosts": []string{"up.example.com"},
+		"mounts": []string{"/data/dict"}})
 	w.install(t, server.URL, "quiet", nil)
 	flags := []string{"--policy", file, "--no-workspace", "--json"}
 
@@ -79,42 +82,54 @@ func TestNeedsInScripts(t *testing.T) {
 		fetched   int64
 		deniedFor string
 	}{
-		{w.guest + " " + up + " " + api, 0, "GET /x", "", 2, ""}, // a module of nobody's has what the script has
+		{w.guest + " " + up + " " + api, 0, "GET /x", "", 2,
+			""}, // a module of nobody's has what the script has
 		{"asks " + up, 0, "GET /x", "", 1, ""},
 		{"asks " + api, 0, "403", "", 0, "bundle asks"},
 		{"quiet " + up, 1, "", none, 0, ""},
 		{"x=quiet; $x " + up, 1, "", none, 0, ""},
 		{"echo " + up + " | xargs quiet", 123, "", none, 0, ""},
 		{"asks " + up + " | quiet " + up, 1, "", none, 1, ""},
-		{"for u in " + up + " " + api + "; do (asks $u); quiet $u || true; done", 0, "GET /x", none, 1, "bundle asks"},
+		{"for u in " + up + " " + api + "; do (asks $u); quiet $u || true; done", 0, "GET /x", none,
+			1, "bundle asks"},
 		{"asks -cat /data/dict/words && cat /data/dict/words", 0, "word\nword\n", "", 0, ""},
 		{"quiet -cat /data/dict/words", 1, "", "words", 0, ""},
-		{"cd /data/dict && asks -cat words && quiet -cat words", 126, "word", "bundle does not ask for that mount", 0, ""},
+		{"cd /data/dict && asks -cat words && quiet -cat words", 126, "word",
+			"bundle does not ask for that mount", 0, ""},
 	} {
 		t.Run(c.script, func(t *testing.T) {
 			r := w.result(t, append(append([]string{"sh"}, flags...), "-c", c.script)...)
-			if r.ExitCode != c.code || !strings.Contains(r.Stdout, c.out) || c.out == "" && r.Stdout != "" || !strings.Contains(r.Stderr, c.err) || r.Usage.Requests != c.fetched {
+			if r.ExitCode != c.code || !strings.Contains(r.Stdout, c.out) || c.out == "" &&
+				r.Stdout != "" || !strings.Contains(r.Stderr, c.err) ||
+				r.Usage.Requests != c.fetched {
 				t.Errorf("%+v", r)
 			}
-			if denied := fmt.Sprint(r.Denied); c.deniedFor != "" && !strings.Contains(denied, c.deniedFor) {
+			if denied := fmt.Sprint(r.Denied); c.deniedFor != "" && !strings.Contains(denied,
+				c.deniedFor) {
 				t.Errorf("denied %s, want %s", denied, c.deniedFor)
 			}
 		})
 	}
 
 	// A run of its own is kept to the same.
-	for tool, want := range map[string]fetchResult{"asks": {ExitCode: 0, Stdout: "200"}, "quiet": {ExitCode: 1, Stderr: none}} {
+	for tool, want := range map[string]fetchResult{"asks": {ExitCode: 0, Stdout: "200"},
+		"quiet": {ExitCode: 1, Stderr: none}} {
 		r := w.result(t, append(append([]string{"run"}, flags...), "--", tool, up)...)
-		if r.ExitCode != want.ExitCode || !strings.Contains(r.Stdout, want.Stdout) || !strings.Contains(r.Stderr, want.Stderr) {
+		if r.ExitCode != want.ExitCode || !strings.Contains(r.Stdout, want.Stdout) ||
+			!strings.Contains(r.Stderr, want.Stderr) {
 			t.Errorf("run of %s: %+v", tool, r)
 		}
-		r = w.result(t, append(append([]string{"run"}, flags...), "--", tool, "-cat", "/data/dict/words")...)
+		r = w.result(t, append(append([]string{"run"}, flags...), "--", tool, "-cat",
+			"/data/dict/words")...)
 		if r.ExitCode != want.ExitCode {
 			t.Errorf("run of %s on a mount: %+v", tool, r)
 		}
 	}
-	plan := string(w.jail(t, "plan", "--policy", file, "--no-workspace", "--sh", "asks "+up+"; quiet; cat"))
-	for _, line := range []string{"(asks/asks; its bundle keeps it to hosts: up.example.com; mounts: /data/dict)", "(quiet/quiet; its bundle keeps it to hosts: none; mounts: none)", "(core-utils/cat)"} {
+	plan := string(w.jail(t, "plan", "--policy", file, "--no-workspace", "--sh",
+		"asks "+up+"; quiet; cat"))
+	for _, line := range []string{
+		"(asks/asks; its bundle keeps it to hosts: up.example.com; mounts: /data/dict)",
+		"(quiet/quiet; its bundle keeps it to hosts: none; mounts: none)", "(core-utils/cat)"} {
 		if !strings.Contains(plan, line) {
 			t.Errorf("the plan does not say %s:\n%s", line, plan)
 		}
@@ -151,11 +166,14 @@ func (w *fetchWorld) install(t *testing.T, registry, name string, needs any) {
 	}
 	hash := func(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
 	m := map[string]any{
-		"format": 1, "name": name, "version": "1.0.0", "about": "for tests", "limits": map[string]int{"memory_bytes": 0, "wall_ms": 0},
-		"licences":   []any{map[string]any{"spdx": "MIT", "file": "LICENSE", "sha256": hash([]byte("free")), "size": 4}},
+		"format": 1, "name": name, "version": "1.0.0", "about": "for tests",
+		"limits": map[string]int{"memory_bytes": 0, "wall_ms": 0},
+		"licences": []any{map[string]any{"spdx": "MIT", "file": "LICENSE",
+			"sha256": hash([]byte("free")), "size": 4}},
 		"built_from": []any{},
-		"modules":    []any{map[string]any{"file": "m.wasm", "sha256": hash(code), "size": len(code), "layout": "preopens", "imports": imports}},
-		"commands":   []any{map[string]any{"name": name, "module": "m.wasm", "about": "Fetches."}},
+		"modules": []any{map[string]any{"file": "m.wasm", "sha256": hash(code),
+			"size": len(code), "layout": "preopens", "imports": imports}},
+		"commands": []any{map[string]any{"name": name, "module": "m.wasm", "about": "Fetches."}},
 	}
 	if needs != nil {
 		m["needs"] = needs
@@ -168,14 +186,17 @@ func (w *fetchWorld) install(t *testing.T, registry, name string, needs any) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for file, content := range map[string][]byte{"m.wasm": code, "LICENSE": []byte("free"), "bundle.json": text} {
+	for file, content := range map[string][]byte{"m.wasm": code, "LICENSE": []byte("free"),
+		"bundle.json": text} {
 		if err := os.WriteFile(filepath.Join(dir, file), content, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.jail(t, "tool", "sign", "--key", "acme.key", dir)
-	pinned := strings.TrimSpace(string(w.jail(t, "tool", "push", "--plain-http", dir, strings.TrimPrefix(registry, "http://")+"/acme/"+name)))
-	args := []string{"tool", "pull", "--plain-http", "--accept", "sha256:" + hash(text), pinned} // of streams
+	pinned := strings.TrimSpace(string(w.jail(t, "tool", "push", "--plain-http", dir,
+		strings.TrimPrefix(registry, "http://")+"/acme/"+name)))
+	// of streams
+	args := []string{"tool", "pull", "--plain-http", "--accept", "sha256:" + hash(text), pinned}
 	if out := w.jail(t, args...); !strings.Contains(string(out), "installed "+name) {
 		t.Fatalf("pull of %s: %s", name, out)
 	}

@@ -39,15 +39,18 @@ func newPullWorld(t *testing.T) *pullWorld {
 	h := newHost(t)
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
-	w := &pullWorld{h, strings.TrimPrefix(server.URL, "http://") + "/acme/words", filepath.Join(h.root, "words")}
-	if err := os.WriteFile(filepath.Join(h.root, "words.toml"), []byte(pullPolicy), 0o644); err != nil {
+	w := &pullWorld{h, strings.TrimPrefix(server.URL, "http://") + "/acme/words",
+		filepath.Join(h.root, "words")}
+	if err := os.WriteFile(filepath.Join(h.root, "words.toml"), []byte(pullPolicy),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	w.wants(w.jail("tool", "key", "new", "acme"), 0, "")
 	return w
 }
 
-// publish makes a version of the bundle, signs it, sends it to the registry and returns what it is pinned by.
+// publish makes a version of the bundle, signs it, sends it to the registry and returns what it is
+// pinned by.
 func (w *pullWorld) publish(version string, hosts ...string) string {
 	w.t.Helper()
 	code, err := os.ReadFile(w.probe)
@@ -56,18 +59,27 @@ func (w *pullWorld) publish(version string, hosts ...string) string {
 	}
 	hash := func(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
 	imports := []string{}
-	for _, name := range []string{"args_get", "args_sizes_get", "clock_time_get", "environ_get", "environ_sizes_get", "fd_close", "fd_fdstat_get", "fd_fdstat_set_flags", "fd_filestat_get",
-		"fd_filestat_set_size", "fd_filestat_set_times", "fd_pread", "fd_prestat_dir_name", "fd_prestat_get", "fd_pwrite", "fd_read", "fd_readdir", "fd_seek", "fd_sync", "fd_write", "path_create_directory", "path_filestat_get",
-		"path_filestat_set_times", "path_link", "path_open", "path_readlink", "path_remove_directory", "path_rename", "path_symlink", "path_unlink_file", "poll_oneoff", "proc_exit",
+	for _, name := range []string{"args_get", "args_sizes_get", "clock_time_get", "environ_get",
+		"environ_sizes_get", "fd_close", "fd_fdstat_get", "fd_fdstat_set_flags", "fd_filestat_get",
+		"fd_filestat_set_size", "fd_filestat_set_times", "fd_pread", "fd_prestat_dir_name",
+		"fd_prestat_get", "fd_pwrite", "fd_read", "fd_readdir", "fd_seek", "fd_sync", "fd_write",
+		"path_create_directory", "path_filestat_get",
+		"path_filestat_set_times", "path_link", "path_open", "path_readlink",
+		"path_remove_directory", "path_rename", "path_symlink", "path_unlink_file", "poll_oneoff",
+		"proc_exit",
 		"random_get", "sched_yield"} {
 		imports = append(imports, "wasi_snapshot_preview1."+name)
 	}
 	m := map[string]any{
-		"format": 1, "name": "words", "version": version, "about": "for tests", "limits": map[string]int{"memory_bytes": 0, "wall_ms": 0},
-		"licences":   []any{map[string]any{"spdx": "MIT", "file": "LICENSE", "sha256": hash([]byte("free")), "size": 4}},
+		"format": 1, "name": "words", "version": version, "about": "for tests",
+		"limits": map[string]int{"memory_bytes": 0, "wall_ms": 0},
+		"licences": []any{map[string]any{"spdx": "MIT", "file": "LICENSE",
+			"sha256": hash([]byte("free")), "size": 4}},
 		"built_from": []any{},
-		"modules":    []any{map[string]any{"file": "probe.wasm", "sha256": hash(code), "size": len(code), "layout": "preopens", "imports": imports}},
-		"commands":   []any{map[string]any{"name": "probe-words", "module": "probe.wasm", "about": "Probes."}},
+		"modules": []any{map[string]any{"file": "probe.wasm", "sha256": hash(code),
+			"size": len(code), "layout": "preopens", "imports": imports}},
+		"commands": []any{map[string]any{"name": "probe-words", "module": "probe.wasm",
+			"about": "Probes."}},
 	}
 	if len(hosts) > 0 {
 		m["needs"] = map[string]any{"hosts": hosts, "mounts": []string{}}
@@ -79,7 +91,8 @@ func (w *pullWorld) publish(version string, hosts ...string) string {
 	if err := errors.Join(os.RemoveAll(w.dir), os.Mkdir(w.dir, 0o755)); err != nil {
 		w.t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"probe.wasm": code, "LICENSE": []byte("free"), "bundle.json": text} {
+	for name, content := range map[string][]byte{"probe.wasm": code, "LICENSE": []byte("free"),
+		"bundle.json": text} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), content, 0o644); err != nil {
 			w.t.Fatal(err)
 		}
@@ -98,7 +111,8 @@ func (w *pullWorld) pull(args ...string) outcome {
 
 func (w *pullWorld) runs() outcome {
 	w.t.Helper()
-	return w.jail("run", "--policy", filepath.Join(w.root, "words.toml"), "--no-workspace", "--", "probe-words")
+	return w.jail("run", "--policy", filepath.Join(w.root, "words.toml"), "--no-workspace", "--",
+		"probe-words")
 }
 
 // doctor wants an answer of jail doctor about the bundles; the rest of what it says is the host's.
@@ -122,7 +136,8 @@ func (w *pullWorld) doctor(answer, detail string) {
 	w.t.Errorf("doctor says nothing of bundles: %s", o.out)
 }
 
-// What an operator does with a bundle of somebody else, from the first pull to the last, and what is refused on the way.
+// What an operator does with a bundle of somebody else, from the first pull to the last, and what
+// is refused on the way.
 func TestPull(t *testing.T) {
 	w := newPullWorld(t)
 	first := w.publish("1.2.0")
@@ -140,7 +155,8 @@ func TestPull(t *testing.T) {
 	w.wants(w.runs(), 0, "")
 	w.wants(w.jail("tool", "verify", "words"), 0, "")
 	w.doctor("yes", "of them pulled")
-	if o := w.jail("tool", "show", "words"); !strings.Contains(o.out, "publisher") || !strings.Contains(o.out, pinned) {
+	if o := w.jail("tool", "show", "words"); !strings.Contains(o.out, "publisher") ||
+		!strings.Contains(o.out, pinned) {
 		t.Errorf("show says %s", o.out)
 	}
 
@@ -161,7 +177,8 @@ func TestPull(t *testing.T) {
 	}
 	asOther := func(args ...string) outcome {
 		cmd := w.command(append([]string{"tool", "pull", "--plain-http"}, args...)...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534,
+			Gid: 65534}}
 		return w.run(cmd)
 	}
 	w.wants(asOther(second), 126, "only root may install")
@@ -198,9 +215,12 @@ func TestPull(t *testing.T) {
 		}
 	}
 	if all := len(w.records("", "tool.installed")); all-refused != 4 || refused != 2 {
-		t.Errorf("%d installations on record, %d of them refused; want 4 and 2", all-refused, refused)
+		t.Errorf("%d installations on record, %d of them refused; want 4 and 2", all-refused,
+			refused)
 	}
-	if keys, removed := w.records("", "tool.keys"), w.records("", "tool.removed"); len(keys) != 2 || len(removed) != 1 {
-		t.Errorf("%d changes of keys and %d removals on record, want 2 and 1", len(keys), len(removed))
+	if keys, removed := w.records("", "tool.keys"), w.records("", "tool.removed"); len(keys) != 2 ||
+		len(removed) != 1 {
+		t.Errorf("%d changes of keys and %d removals on record, want 2 and 1", len(keys),
+			len(removed))
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestRelease does what docs/tools.md says of a release of jail's own bundles, with keys of the test's own: a ring, a signed bundle that is pulled by
-// its tag, a new key, a stolen one, a bad bundle, and what has expired.
+// TestRelease does what docs/tools.md says of a release of jail's own bundles, with keys of the
+// test's own: a ring, a signed bundle that is pulled by its tag, a new key, a stolen one, a bad
+// bundle, and what has expired.
 func TestRelease(t *testing.T) {
 	w := newPullWorld(t)
 	pub := map[string]string{}
@@ -19,13 +20,18 @@ func TestRelease(t *testing.T) {
 		w.wants(o, 0, "")
 		pub[name] = strings.TrimSpace(o.out)
 	}
-	id := func(name string) string { return strings.Join(strings.SplitN(pub[name], "+", 3)[:2], "+") }
+	id := func(name string) string {
+		return strings.Join(strings.SplitN(pub[name], "+", 3)[:2],
+			"+")
+	}
 	registry := strings.TrimSuffix(w.repository, "/words")
 	ring := func(version int, expires time.Time, lines ...string) string {
-		text := fmt.Sprintf("jail key ring\npublisher jail\nversion %d\nexpires %s\nregistry %s\nroots 2\nroot %s\nroot %s\nkeys 1\n", version,
+		text := fmt.Sprintf(
+			"jail key ring\npublisher jail\nversion %d\nexpires %s\nregistry %s\nroots 2\nroot %s\nroot %s\nkeys 1\n", version,
 			expires.UTC().Format(time.RFC3339), registry, pub["root-a"], pub["root-b"])
 		path := filepath.Join(w.root, fmt.Sprintf("v%d.ring", version))
-		if err := os.WriteFile(path, []byte(text+strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(text+strings.Join(lines, "\n")+"\n"),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 		return path
@@ -41,11 +47,13 @@ func TestRelease(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(w.dir, "bundle.sig")); err != nil {
 			t.Fatal(err)
 		}
-		w.wants(w.jail(append(append([]string{"tool", "sign", "--key", key + ".key"}, flags...), w.dir)...), 0, "")
+		w.wants(w.jail(append(append([]string{"tool", "sign", "--key", key + ".key"}, flags...),
+			w.dir)...), 0, "")
 		return w.jail("tool", "push", "--plain-http", w.dir, w.repository)
 	}
 
-	// A build from source knows no key: nothing is taken as jail's own, and what was built says that nobody signed it.
+	// A build from source knows no key: nothing is taken as jail's own, and what was built says
+	// that nobody signed it.
 	w.publish("1.0.0")
 	tag := w.repository + ":1.0.0"
 	w.wants(w.pull(tag), 2, "a digest is wanted")
@@ -55,17 +63,20 @@ func TestRelease(t *testing.T) {
 	if o := w.jail("tool", "list"); !strings.Contains(o.out, "nobody") || o.code != 0 {
 		t.Errorf("list: %s", o.out)
 	}
-	if o := w.jail("tool", "verify", "core-utils"); !strings.Contains(o.out, "not signed: it came with jail, or was built here") || o.code != 0 {
+	if o := w.jail("tool", "verify", "core-utils"); !strings.Contains(o.out,
+		"not signed: it came with jail, or was built here") || o.code != 0 {
 		t.Errorf("verify: %s", o.out)
 	}
 
 	// A ring, and bundles that its keys signed or did not.
-	w.wants(w.jail("tool", "key", "add", "jail", signed(ring(1, later, "key "+pub["jail-2026"]))), 0, "")
+	w.wants(w.jail("tool", "key", "add", "jail", signed(ring(1, later, "key "+pub["jail-2026"]))),
+		0, "")
 	w.wants(w.pull(tag), 126, "not signed by enough known keys") // by acme alone
 	w.wants(release("jail-2026"), 0, "")
 	w.wants(w.pull(tag), 0, "")
 	w.wants(w.runs(), 0, "")
-	if o := w.jail("tool", "verify", "words"); !strings.Contains(o.out, "as in the manifest that jail signed") {
+	if o := w.jail("tool", "verify", "words"); !strings.Contains(o.out,
+		"as in the manifest that jail signed") {
 		t.Errorf("verify: %s", o.out)
 	}
 	if o := w.jail("tool", "show", "words"); !strings.Contains(o.out, "signed by  jail") {
@@ -77,7 +88,8 @@ func TestRelease(t *testing.T) {
 	w.wants(w.jail("tool", "key", "update", second), 126, "not signed by enough known keys")
 	w.wants(w.jail("tool", "key", "sign", "--key", "root-a.key", second), 0, "")
 	w.wants(w.jail("tool", "key", "update", second), 126, "not signed by enough known keys")
-	w.wants(w.jail("tool", "key", "add", "jail", second), 126, "not signed by enough known keys") // nor by an operator's word
+	// nor by an operator's word
+	w.wants(w.jail("tool", "key", "add", "jail", second), 126, "not signed by enough known keys")
 	w.wants(w.jail("tool", "key", "update", signed(second)), 0, "")
 	w.wants(w.runs(), 127, "a key that signed it was revoked by its publisher")
 	w.wants(w.jail("tool", "verify"), 1, "")
@@ -86,13 +98,15 @@ func TestRelease(t *testing.T) {
 	o := w.pull(tag)
 	w.wants(o, 0, "")
 	w.wants(w.runs(), 0, "")
-	w.wants(w.jail("tool", "key", "update", filepath.Join(w.root, "v1.ring")), 126, "older than what was seen")
+	w.wants(w.jail("tool", "key", "update", filepath.Join(w.root, "v1.ring")), 126,
+		"older than what was seen")
 
 	// A bundle that is bad.
 	shown := w.jail("tool", "show", "words").out
 	_, manifest, _ := strings.Cut(shown, "manifest")
 	manifest = strings.Fields(manifest)[0]
-	w.wants(w.jail("tool", "key", "update", signed(ring(3, later, "key "+pub["jail-2027"], "revoked-key "+id("jail-2026"), "revoked "+manifest))), 0, "")
+	w.wants(w.jail("tool", "key", "update", signed(ring(3, later, "key "+pub["jail-2027"],
+		"revoked-key "+id("jail-2026"), "revoked "+manifest))), 0, "")
 	w.wants(w.runs(), 127, "revoked by its publisher")
 	w.wants(w.pull(tag), 126, "revoked by its publisher")
 
@@ -101,7 +115,8 @@ func TestRelease(t *testing.T) {
 	w.wants(release("jail-2027", "--expires", "1s"), 0, "")
 	time.Sleep(1200 * time.Millisecond)
 	w.wants(w.pull(w.repository+":1.1.0"), 126, "expired")
-	w.wants(w.jail("tool", "key", "update", signed(ring(4, time.Now().Add(-time.Hour), "key "+pub["jail-2027"]))), 126, "expired")
+	w.wants(w.jail("tool", "key", "update", signed(ring(4, time.Now().Add(-time.Hour),
+		"key "+pub["jail-2027"]))), 126, "expired")
 	w.wants(release("jail-2027"), 0, "")
 	w.wants(w.pull(w.repository+":1.1.0"), 0, "")
 	w.wants(w.runs(), 0, "")

@@ -8,24 +8,27 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
 )
 
-// verification asks another daemon than the run's own, as every command of root's does where none is shared.
-func (h *host) verification(id string, code int) supervisor.Verification {
+// verification asks another daemon than the run's own, as every command of root's does where none
+// is shared.
+func (h *host) verification(id string, code int) rundir.Verification {
 	h.t.Helper()
 	o := h.jail("verify", "--json", id)
-	var v supervisor.Verification
+	var v rundir.Verification
 	if err := json.Unmarshal([]byte(o.out), &v); err != nil || o.code != code {
 		h.t.Fatalf("verify: %v, exit code %d, want %d\n%s%s", err, o.code, code, o.out, o.err)
 	}
 	return v
 }
 
-// A live run is what its plan says, with a shadow, a read-only workspace and none; a limit that is lifted behind its back is found.
+// A live run is what its plan says, with a shadow, a read-only workspace and none; a limit that is
+// lifted behind its back is found.
 func TestVerify(t *testing.T) {
 	h := newHost(t)
-	for id, flags := range map[string][]string{"shadow": {"--discard"}, "readonly": {"--profile", "readonly"}, "bare": {"--no-workspace"}} {
+	for id, flags := range map[string][]string{"shadow": {"--discard"}, "readonly": {"--profile",
+		"readonly"}, "bare": {"--no-workspace"}} {
 		live := h.live(id, flags...)
 		v := h.verification(id, 0)
 		for _, f := range v.Findings {
@@ -53,8 +56,8 @@ func TestVerify(t *testing.T) {
 func (h *host) wantChangeSeen(live *liveRun) {
 	t := h.t
 	t.Helper()
-	files, err := filepath.Glob("/sys/fs/cgroup/pids/jail/" + live.id + ".*/pids.max")
-	unified, err2 := filepath.Glob("/sys/fs/cgroup/jail/" + live.id + ".*/pids.max")
+	files, err := filepath.Glob("/sys/fs/cgroup/pids/jail/" + h.globalID(live.id) + ".*/pids.max")
+	unified, err2 := filepath.Glob("/sys/fs/cgroup/jail/" + h.globalID(live.id) + ".*/pids.max")
 	if files = append(files, unified...); err != nil || err2 != nil || len(files) != 1 {
 		t.Fatalf("the run's control group: %q, %v, %v", files, err, err2)
 	}
@@ -62,7 +65,8 @@ func (h *host) wantChangeSeen(live *liveRun) {
 		t.Fatal(err)
 	}
 	o := h.jail("verify", live.id)
-	if o.code != 1 || !strings.Contains(o.out, "no limit") || strings.Count(o.out, "differs ") != 1 {
+	if o.code != 1 || !strings.Contains(o.out, "no limit") || strings.Count(o.out,
+		"differs ") != 1 {
 		t.Errorf("exit code %d, want 1 and one difference\n%s%s", o.code, o.out, o.err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// suitePolicy is what a module of the suite may have: a shadow of a directory, no variable but those that it is given, and nothing else.
+// suitePolicy is what a module of the suite may have: a shadow of a directory, no variable but
+// those that it is given, and nothing else.
 const suitePolicy = `policy = 1
 name = "suite"
 [workspace]
@@ -39,7 +40,8 @@ allow = ["*"]
 groups = ["wasi"]
 `
 
-// suiteExplained says of each module of the suite that does not pass in a jail why it does not; docs/conformance.md says it at length.
+// suiteExplained says of each module of the suite that does not pass in a jail why it does not;
+// docs/conformance.md says it at length.
 var suiteExplained = map[string]string{}
 
 // suiteCase is the JSON file beside a module.
@@ -51,8 +53,9 @@ type suiteCase struct {
 	Stdout   *string           `json:"stdout"`
 }
 
-// T-128: the suite of WASI preview 1 by the installed program in real jails, over a real shadow, beside the stock engine with its own preview 1 on
-// the same modules. JAIL_WASI_TESTSUITE names a copy of github.com/WebAssembly/wasi-testsuite, branch prod/testsuite-base. Its modules want their
+// T-128: the suite of WASI preview 1 by the installed program in real jails, over a real shadow,
+// beside the stock engine with its own preview 1 on the same modules. JAIL_WASI_TESTSUITE names a
+// copy of github.com/WebAssembly/wasi-testsuite, branch prod/testsuite-base. Its modules want their
 // directory as "/", so each is given a custom section that asks for that layout.
 func TestSuiteInJails(t *testing.T) {
 	suite := os.Getenv("JAIL_WASI_TESTSUITE")
@@ -60,7 +63,8 @@ func TestSuiteInJails(t *testing.T) {
 		t.Skip("JAIL_WASI_TESTSUITE names no copy of github.com/WebAssembly/wasi-testsuite, branch prod/testsuite-base")
 	}
 	h := newHost(t)
-	modules, err := filepath.Glob(filepath.Join(suite, "tests", "*", "testsuite", "wasm32-wasip1", "*.wasm"))
+	modules, err := filepath.Glob(filepath.Join(suite, "tests", "*", "testsuite", "wasm32-wasip1",
+		"*.wasm"))
 	if err != nil || len(modules) < 72 {
 		t.Fatalf("%d modules, %v", len(modules), err)
 	}
@@ -68,7 +72,8 @@ func TestSuiteInJails(t *testing.T) {
 	if err := os.WriteFile(policy, []byte(suitePolicy), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-trimpath", "-o", engine, "github.com/tetratelabs/wazero/cmd/wazero")
+	build := exec.Command("go", "build", "-trimpath", "-o", engine,
+		"github.com/tetratelabs/wazero/cmd/wazero")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -76,7 +81,8 @@ func TestSuiteInJails(t *testing.T) {
 	table := "| module | jail run | plain wazero |\n|---|---|---|\n"
 	ours, theirs := 0, 0
 	for _, path := range modules {
-		name := strings.TrimSuffix(filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(path))))+"/"+filepath.Base(path), ".wasm")
+		name := strings.TrimSuffix(filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(path))))+
+			"/"+filepath.Base(path), ".wasm")
 		var c suiteCase
 		if text, err := os.ReadFile(strings.TrimSuffix(path, ".wasm") + ".json"); err == nil {
 			if err := json.Unmarshal(text, &c); err != nil {
@@ -96,12 +102,14 @@ func TestSuiteInJails(t *testing.T) {
 		}
 		if c.Root != "" {
 			for _, dir := range dirs {
-				if out, err := exec.Command("cp", "-a", filepath.Join(filepath.Dir(path), c.Root)+"/.", dir).CombinedOutput(); err != nil {
+				if out, err := exec.Command("cp", "-a", filepath.Join(filepath.Dir(path), c.Root)+
+					"/.", dir).CombinedOutput(); err != nil {
 					t.Fatalf("%v: %s", err, out)
 				}
 			}
 		}
-		if err := os.WriteFile(module, append(code, section("jail.layout", "working")...), 0o644); err != nil {
+		if err := os.WriteFile(module, append(code, section("jail.layout", "working")...),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 		jail := []string{"run", "--quiet", "--discard", "--policy", policy}
@@ -120,7 +128,8 @@ func TestSuiteInJails(t *testing.T) {
 		}
 		slices.Sort(names)
 		for _, k := range names {
-			jail, stock = append(jail, "--env", k+"="+c.Env[k]), append(stock, "-env="+k+"="+c.Env[k])
+			jail, stock = append(jail, "--env", k+"="+c.Env[k]), append(stock, "-env="+k+"="+
+				c.Env[k])
 		}
 		said := c.judge(h.command(append(append(jail, "--", module), c.Args...)...))
 		plain := c.judge(exec.Command(engine, append(append(stock, path), c.Args...)...))
@@ -137,7 +146,8 @@ func TestSuiteInJails(t *testing.T) {
 			t.Errorf("%s: %s; explained: %v", name, verdict(said), known)
 		}
 	}
-	t.Logf("%d of %d pass in jails, %d by plain wazero; those that do not pass somewhere:\n%s", ours, len(modules), theirs, table)
+	t.Logf("%d of %d pass in jails, %d by plain wazero; those that do not pass somewhere:\n%s",
+		ours, len(modules), theirs, table)
 	if ours <= theirs {
 		t.Errorf("%d pass in jails, and %d by plain wazero", ours, theirs)
 	}
@@ -169,8 +179,10 @@ func (c suiteCase) judge(cmd *exec.Cmd) string {
 	switch {
 	case code != c.ExitCode:
 		var telling []string
-		for l := range strings.Lines(said.String()) { // of Rust's panics the lines after the place say what
-			if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "note: ") && !strings.HasPrefix(l, "jail: ") {
+		// of Rust's panics the lines after the place say what
+		for l := range strings.Lines(said.String()) {
+			if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "note: ") &&
+				!strings.HasPrefix(l, "jail: ") {
 				telling = append(telling, l)
 			}
 		}

@@ -9,7 +9,8 @@ import (
 	. "github.com/jail-sandbox/jail/runners/wasi/wasitest"
 )
 
-// bombs are modules that cost an engine much more than their size. Each has a smaller one of the same shape, which compiles and runs.
+// bombs are modules that cost an engine much more than their size. Each has a smaller one of the
+// same shape, which compiles and runs.
 func bombs() map[string]struct {
 	size, small int
 	words       string
@@ -26,8 +27,10 @@ func bombs() map[string]struct {
 		}
 	}
 	// On a machine that has other things to do the wall clock is first.
-	time, memory := `compiling it takes more than (5s \(cpu_time\)|30s \(wall\))`, `compiling it takes more than 512 MiB \(memory\)`
-	if slower() > 1 { // so many times what it says
+	time, memory := `compiling it takes more than (5s \(cpu_time\)|30s \(wall\))`,
+		`compiling it takes more than 512 MiB \(memory\)`
+	// so many times what it says
+	if slower() > 1 {
 		time = `compiling it takes more than \S+ \((cpu_time|wall)\)`
 	}
 	return map[string]struct {
@@ -36,28 +39,52 @@ func bombs() map[string]struct {
 		code        func(n int) Module
 	}{
 		"functions": {200_001, 1000, "200002 functions, more than 200000", functions(Func{})},
-		"locals":    {50_000, 1000, "more than 20000 locals", func(n int) Module { return functions(Func{Locals: Vec(1, U(uint64(n)), []byte{I64})})(1) }},
-		"parameters": {1_000_000, 100, "1000000 values in one type, more than 1000", func(n int) Module {
-			m := body(nil)
-			m.Types = append(m.Types, Type{Params: bytes.Repeat([]byte{I32}, n)})
-			return m
-		}},
+		"locals": {50_000, 1000, "more than 20000 locals",
+			func(n int) Module {
+				return functions(Func{Locals: Vec(1, U(uint64(n)),
+					[]byte{I64})})(1)
+			}},
+		"parameters": {1_000_000, 100, "1000000 values in one type, more than 1000",
+			func(n int) Module {
+				m := body(nil)
+				m.Types = append(m.Types, Type{Params: bytes.Repeat([]byte{I32}, n)})
+				return m
+			}},
 		"nested blocks": {50_000, 1000, "nests more than 10000 blocks", func(n int) Module {
 			return body(Cat(bytes.Repeat([]byte{0x02, 0x40}, n), bytes.Repeat([]byte{0x0b}, n)))
 		}},
 		"br_table": {1_000_000, 1000, "more than 65536 targets of br_table", func(n int) Module {
-			return body(Cat([]byte{0x02, 0x40}, I32Const(0), []byte{0x0e}, U(uint64(n)), make([]byte, n+1), []byte{0x0b}))
+			return body(Cat([]byte{0x02, 0x40}, I32Const(0), []byte{0x0e}, U(uint64(n)),
+				make([]byte, n+1), []byte{0x0b}))
 		}},
-		"branches": {60_000, 500, time, func(n int) Module { return body(bytes.Repeat(Cat(I32Const(1), []byte{0x04, 0x40, 0x0b}), n)) }},
+		"branches": {60_000, 500, time,
+			func(n int) Module {
+				return body(bytes.Repeat(Cat(I32Const(1), []byte{0x04, 0x40,
+					0x0b}), n))
+			}},
 		"straight code": {2_000_000, 1000, memory + "|" + time, func(n int) Module {
-			return body(Cat(I32Const(0), bytes.Repeat(Cat(I32Const(1), []byte{0x6a}), n), []byte{0x1a}))
+			return body(Cat(I32Const(0), bytes.Repeat(Cat(I32Const(1), []byte{0x6a}), n),
+				[]byte{0x1a}))
 		}},
-		"size":   {70 << 20, 1 << 20, "is larger than 64 MiB", func(n int) Module { m := body(nil); m.Custom = []Custom{{Name: "x", Data: make([]byte, n)}}; return m }},
-		"tables": {1<<31 - 1, 1000, "table elements, more than 10000000", func(n int) Module { m := body(nil); m.Tables = [][]byte{Cat([]byte{0x70, 0}, U(uint64(n)))}; return m }},
+		"size": {70 << 20, 1 << 20, "is larger than 64 MiB",
+			func(n int) Module {
+				m := body(nil)
+				m.Custom = []Custom{{Name: "x", Data: make([]byte,
+					n)}}
+				return m
+			}},
+		"tables": {1<<31 - 1, 1000, "table elements, more than 10000000",
+			func(n int) Module {
+				m := body(nil)
+				m.Tables = [][]byte{Cat([]byte{0x70, 0},
+					U(uint64(n)))}
+				return m
+			}},
 	}
 }
 
-// T-116: a module that is dear to compile is refused in one sentence, before it is compiled or by the limits of the jail that compiles it.
+// T-116: a module that is dear to compile is refused in one sentence, before it is compiled or by
+// the limits of the jail that compiles it.
 func TestCompileBombs(t *testing.T) {
 	h := newHost(t)
 	for name, b := range bombs() {

@@ -1,9 +1,11 @@
-// Package cmd_test holds the tests of the whole: the trust zones here, and in end_to_end_*_test.go what a user sees of the built programs.
+// Package cmd_test holds the tests of the whole: the trust zones here, and in end_to_end_*_test.go
+// what a user sees of the built programs.
 package cmd_test
 
 import (
 	"encoding/json"
 	"errors"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -24,35 +26,52 @@ var zones = []string{"cmd", "supervisor", "runners", "jail", "policy"}
 var beside = map[string][]string{"profiles": {"policy"}}
 var mayUse = map[string][]string{"supervisor": {"profiles"}, "cmd": {"profiles"}}
 
-// soleImporters are the packages that wrap a dependency.
+// soleImporters are the packages that wrap a dependency; "/..." stands for all packages below.
 var soleImporters = map[string][]string{
 	"github.com/opencontainers/runc":       {"jail/runc"},
-	"github.com/seccomp/libseccomp-golang": {"jail/seccomp"},
+	"github.com/seccomp/libseccomp-golang": {"jail/seccomp/libseccomp"},
 	"github.com/containerd/cgroups":        {"jail/cgroup"},
+	"github.com/coreos/go-systemd":         {"cmd/jaild"},
 	"github.com/tetratelabs/wazero":        {"runners/wasi/guest"},
+	"github.com/CycloneDX/cyclonedx-go":    {"cmd/dev/sbom"},
 	"github.com/fsnotify/fsnotify":         {"profiles"},
 	"github.com/landlock-lsm/go-landlock":  {"jail/landlock"},
 	"github.com/pelletier/go-toml":         {"policy/syntax"},
 	"modernc.org/sqlite":                   {"supervisor/audit/index"},
-	"golang.org/x/mod":                     {"supervisor/audit", "supervisor/bundle/trust"},
+	"github.com/google/renameio":           {"jail/atomicfile"},
+	"go.opentelemetry.io/proto/otlp":       {"supervisor/audit/export"},
+	"google.golang.org/protobuf":           {"supervisor/audit/export"},
+	"golang.org/x/mod": {"supervisor/audit", "supervisor/audit/witnesstest",
+		"supervisor/bundle/trust"},
 	"oras.land/oras-go":                    {"supervisor/bundle/oci"},
 	"github.com/opencontainers/go-digest":  {"supervisor/bundle/oci"},
 	"github.com/opencontainers/image-spec": {"supervisor/bundle/oci"},
 	"github.com/aymanbagabas/go-udiff":     {"jail/workspace"},
 	"golang.org/x/text":                    {"jail/workspace"},
-	"golang.org/x/sys/unix":                {"jail/internal/sys", "runners/internal/sys"},
-	"unsafe":                               {"jail/internal/sys", "runners/internal/sys"},
-	"github.com/spf13/cobra":               {"cmd/jail"},
+	// jail/seccomp names constants only: TestSeccompRulesCallNothing.
+	"golang.org/x/sys/unix":  {"jail/internal/sys", "runners/internal/sys", "jail/seccomp"},
+	"unsafe":                 {"jail/internal/sys", "runners/internal/sys"},
+	"github.com/spf13/cobra": {"cmd/jail/..."},
 }
 
-// pure packages touch nothing: the standard library's computing part only.
-var impure = []string{"os", "os/exec", "net", "net/http", "syscall", "unsafe", "time/tzdata", "plugin"}
+// pure packages touch nothing: they import none of impure.
+var pure = []string{
+	"policy", "policy/meaning", "policy/learn", "policy/syntax", "policy/paths",
+	"runners", "runners/wasi", "jail", "jail/seccomp",
+}
+
+// impure are the parts of the standard library that do more than compute.
+var impure = []string{"os", "os/exec", "net", "net/http", "syscall", "unsafe", "time/tzdata",
+	"plugin"}
 
 // notLinked says what a program must not contain.
 var notLinked = map[string][]string{
-	"cmd/jail":      {"C", "github.com/opencontainers/runc", "github.com/seccomp", "github.com/tetratelabs/wazero"},
-	"cmd/jaild":     {"C", "github.com/opencontainers/runc", "github.com/seccomp", "github.com/tetratelabs/wazero", "oras.land", "modernc.org"},
-	"cmd/jail-init": {"C", "github.com/opencontainers/runc", "github.com/seccomp", "github.com/containerd", "net/http"},
+	"cmd/jail": {"C", "github.com/opencontainers/runc", "github.com/seccomp",
+		"github.com/tetratelabs/wazero"},
+	"cmd/jaild": {"C", "github.com/opencontainers/runc", "github.com/seccomp",
+		"github.com/tetratelabs/wazero", "oras.land", "modernc.org"},
+	"cmd/jail-init": {"C", "github.com/opencontainers/runc", "github.com/seccomp",
+		"github.com/containerd", "net/http"},
 	"cmd/jail-shim": {"github.com/tetratelabs/wazero", "net/http"},
 }
 
@@ -85,11 +104,19 @@ func TestSoleImporters(t *testing.T) {
 			return
 		}
 		for dep, importers := range soleImporters {
-			if (path == dep || strings.HasPrefix(path, dep+"/")) && !slices.Contains(importers, pkg) {
+			if (path == dep || strings.HasPrefix(path, dep+"/")) && !slices.ContainsFunc(importers,
+				func(pattern string) bool { return matches(pattern, pkg) }) {
 				t.Errorf("%s imports %s: only %v may", file, path, importers)
 			}
 		}
 	})
+}
+
+// matches reports whether pkg is the package of the pattern, or lies below a pattern that ends in
+// "/...".
+func matches(pattern, pkg string) bool {
+	parent, below := strings.CutSuffix(pattern, "/...")
+	return pkg == parent || below && strings.HasPrefix(pkg, parent+"/")
 }
 
 func TestPurePackages(t *testing.T) {
@@ -97,20 +124,49 @@ func TestPurePackages(t *testing.T) {
 		if strings.HasSuffix(file, "_test.go") {
 			return
 		}
-		if pkg == "policy" || pkg == "policy/meaning" || pkg == "policy/learn" || pkg == "policy/syntax" || pkg == "runners" || pkg == "runners/wasi" || pkg == "jail" {
+		if slices.Contains(pure, pkg) {
 			if slices.Contains(impure, path) {
 				t.Errorf("%s imports %s: package %s is pure", file, path, pkg)
 			}
 		}
-		if first, _, _ := strings.Cut(path, "/"); pkg == "policy" && strings.Contains(first, ".") {
-			t.Errorf("%s imports %s: policy uses the standard library only", file, path)
+		if first, _, _ := strings.Cut(path, "/"); pkg == "policy" && strings.Contains(first, ".") &&
+			path != module+"policy/paths" {
+			t.Errorf("%s imports %s: policy uses the standard library and policy/paths only", file,
+				path)
 		}
 	})
 }
 
+// TestSeccompRulesCallNothing: the rules take numbers from x/sys/unix and make no system call.
+func TestSeccompRulesCallNothing(t *testing.T) {
+	files, err := filepath.Glob("../jail/seccomp/*.go")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("files of jail/seccomp: %v, %v", files, err)
+	}
+	for _, file := range files {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			pkg, ok := s.X.(*ast.Ident)
+			if ok && pkg.Name == "unix" && s.Sel.Name != strings.ToUpper(s.Sel.Name) &&
+				!strings.Contains(s.Sel.Name, "_") {
+				t.Errorf("%s uses unix.%s, which is no constant", file, s.Sel.Name)
+			}
+			return true
+		})
+	}
+}
+
 func TestNotLinked(t *testing.T) {
 	for program, forbidden := range notLinked {
-		out, err := exec.Command("go", "list", "-deps", "-json=ImportPath,CgoFiles", "-tags", "seccomp", module+program).Output()
+		out, err := exec.Command("go", "list", "-deps", "-json=ImportPath,CgoFiles", "-tags",
+			"seccomp", module+program).Output()
 		if err != nil {
 			t.Fatalf("go list %s: %v", program, err)
 		}
@@ -145,11 +201,13 @@ func eachImport(t *testing.T, f func(file, pkg, path string)) {
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // tests beside this one make and remove directories
+				// tests beside this one make and remove directories
+				return nil
 			}
 			return err
 		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." || d.Name() == "testdata" || d.Name() == "bin") {
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." ||
+			d.Name() == "testdata" || d.Name() == "bin") {
 			return fs.SkipDir
 		}
 		if filepath.Ext(path) != ".go" {

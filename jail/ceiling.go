@@ -3,33 +3,40 @@ package jail
 import (
 	"path"
 	"slices"
-	"strings"
 
+	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // CeilingGroup is how the name of the control group ends that holds a leaf to the ceiling's limits.
 const CeilingGroup = ".ceiling"
 
-// Loaders are where the C libraries of Linux have their loaders. A program that may run needs one, and to grant it grants little: it maps what the
-// mounts let be mapped.
-var Loaders = []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1", "/lib/ld-linux.so.2"}
+// Loaders are where the C libraries of Linux have their loaders. A program that may run needs one,
+// and to grant it grants little: it maps what the mounts let be mapped.
+var Loaders = []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1",
+	"/lib/ld-linux.so.2"}
 
-// A Ceiling is what the host's ceiling says of a run, told to the kernel once more and by itself: not as what is left of it after it met the profile
-// and the request, but as a layer of its own around theirs. Each of the kernel's mechanisms holds a process to all of its layers, so what a fault of the
-// meet would let through, the ceiling still does not.
+// A Ceiling is what the host's ceiling says of a run, told to the kernel once more and by itself:
+// not as what is left of it after it met the profile and the request, but as a layer of its own
+// around theirs. Each of the kernel's mechanisms holds a process to all of its layers, so what a
+// fault of the meet would let through, the ceiling still does not.
 type Ceiling struct {
-	Policy   string   `json:"policy"`           // digest of the ceiling
-	Cgroup   *Cgroup  `json:"cgroup,omitempty"` // the group above the leaf; nil where the ceiling has no such limit
-	Landlock Landlock `json:"landlock"`         // the outer domain
-	Filter   Filter   `json:"filter"`           // below the inner filter, and refusing with ENOSYS
+	Policy string `json:"policy"` // digest of the ceiling
+	// The group above the leaf; absent where the ceiling has no such limit.
+	Cgroup   *Cgroup  `json:"cgroup,omitempty"`
+	Landlock Landlock `json:"landlock"` // the outer domain
+	// below the inner filter, and refusing with ENOSYS
+	Filter seccomp.Filter `json:"filter"`
 }
 
-// NewCeiling says what the ceiling by itself lets a jail of that plan do. It uses no meet: it asks of each thing in the plan what the ceiling
-// grants of it, and leaves to the jail what is the jail's own.
+// NewCeiling says what the ceiling by itself lets a jail of that plan do. It uses no meet: it asks
+// of each thing in the plan what the ceiling grants of it, and leaves to the jail what is the
+// jail's own.
 func NewCeiling(ceiling policy.Policy, r Request, p Plan) *Ceiling {
-	return &Ceiling{Policy: ceiling.Digest(), Cgroup: ceilingCgroup(ceiling.Limits, r, p), Landlock: ceilingLandlock(ceiling, r, p),
-		Filter: NewOuterFilter(ceilingGroups(ceiling)...)}
+	return &Ceiling{Policy: ceiling.Digest(), Cgroup: ceilingCgroup(ceiling.Limits, r, p),
+		Landlock: ceilingLandlock(ceiling, r, p),
+		Filter:   seccomp.NewOuterFilter(ceilingGroups(ceiling)...)}
 }
 
 // addCeiling puts the ceiling's layers around a plan, where the host has one that says anything.
@@ -51,20 +58,22 @@ func ceilingCgroup(l policy.Limits, r Request, p Plan) *Cgroup {
 	}
 	c := newCgroup(l, r)
 	c.Path = path.Join(r.Slice, path.Base(p.Cgroup.Path)+CeilingGroup)
-	c.IORead, c.IOWrite, c.OOMScore = 0, 0, 0 // of disks that are known later, and of processes
+	// of disks that are known later, and of processes
+	c.IORead, c.IOWrite, c.OOMScore = 0, 0, 0
 	return &c
 }
 
-// ceilingGroups are all that any run under the ceiling may need, and what jail-init still does after it has put this filter on.
+// ceilingGroups are all that any run under the ceiling may need, and what jail-init still does
+// after it has put this filter on.
 func ceilingGroups(c policy.Policy) []string {
 	groups := []string{"confine"}
 	native := c.Syscalls.Has(policy.GroupNative) && len(c.Tools.Native) > 0
 	fetches := len(c.Fetch.Allow) > 0
 	if c.Syscalls.Has(policy.GroupWASI) && len(c.Tools.Allow)+len(c.Tools.Modules) > 0 {
-		groups = append(append(groups, WASIGroups...), "shell", "compile")
+		groups = append(append(groups, seccomp.WASIGroups...), "shell", "compile")
 	}
 	if native {
-		groups = append(append(groups, NativeGroups...), "terminal")
+		groups = append(append(groups, seccomp.NativeGroups...), "terminal")
 	}
 	if fetches {
 		groups = append(groups, "fetch")
@@ -78,17 +87,20 @@ func ceilingGroups(c policy.Policy) []string {
 // ceilingLandlock is the domain that jail-init puts itself into before that of the plan.
 func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 	native := p.Command.Runner == RunnerNative
-	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
+	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init",
+		Exec: true}}}
 	if p.Workspace != nil && c.Workspace.Access != policy.WorkspaceNone {
-		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target, Write: c.Workspace.Access == policy.WorkspaceShadow,
-			Exec: native && AllMayRun(c, p.Workspace.Target)})
+		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target,
+			Write: c.Workspace.Access == policy.WorkspaceShadow,
+			Exec:  native && AllMayRun(c, p.Workspace.Target)})
 	}
 	for _, m := range p.Mounts {
 		l.Rules = append(l.Rules, ceilingRules(c, m, native)...)
 	}
 	if native {
 		for _, program := range r.Programs {
-			if c.Tools.Native.Match(program) || AllMayRun(c, program) || slices.Contains(Loaders, program) {
+			if c.Tools.Native.Match(program) || AllMayRun(c, program) || slices.Contains(Loaders,
+				program) {
 				l.Rules = append(l.Rules, LandlockRule{Path: program, Exec: true})
 			}
 		}
@@ -110,30 +122,35 @@ func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 
 // ceilingRules are what the ceiling grants of one mount of the plan.
 func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
-	if m.Kind == MountProc || m.Kind == MountPTS || within(CacheDir, m.Target) || native && m.Target == shmDir {
-		return []LandlockRule{{Path: m.Target, Write: m.Write, Pipes: m.Kind == MountTmpfs}} // the jail's own
+	if m.Kind == MountProc || m.Kind == MountPTS || paths.Within(CacheDir, m.Target) || native &&
+		m.Target == shmDir {
+		// the jail's own
+		return []LandlockRule{{Path: m.Target, Write: m.Write, Pipes: m.Kind == MountTmpfs}}
 	}
 	var rules []LandlockRule
 	for _, g := range c.Mounts {
-		rule := LandlockRule{Path: m.Target, Write: g.Access&(policy.Write|policy.Tmpfs) != 0, Pipes: native && m.Kind == MountTmpfs}
+		rule := LandlockRule{Path: m.Target, Write: g.Access&(policy.Write|policy.Tmpfs) != 0,
+			Pipes: native && m.Kind == MountTmpfs}
 		if (m.Kind == MountTmpfs) != (g.Source == "") {
 			continue
 		}
 		if m.Kind == MountTmpfs {
 			rule.Exec = native && AllMayRun(c, m.Target)
-			if g.Target == "" || within(g.Target, m.Target) {
+			if g.Target == "" || paths.Within(g.Target, m.Target) {
 				rules = append(rules, rule)
 			}
 			continue
 		}
+		rel, all := paths.Rel(g.Source, m.Source)
+		part, some := paths.Rel(m.Source, g.Source)
 		switch {
-		case within(g.Source, m.Source): // all of the mount is the ceiling's
-			rel := below(g.Source, m.Source)
+		case all:
+			// of the mount is the ceiling's
 			if g.Target != "" && path.Join(g.Target, rel) != m.Target {
 				continue
 			}
-		case within(m.Source, g.Source): // a part of it
-			rule.Path = path.Join(m.Target, below(m.Source, g.Source))
+		case some: // a part of it
+			rule.Path = path.Join(m.Target, part)
 			if g.Target != "" && g.Target != rule.Path {
 				continue
 			}
@@ -145,6 +162,3 @@ func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 	}
 	return rules
 }
-
-// below is where path lies beneath dir, which it is within.
-func below(dir, path string) string { return strings.TrimPrefix(strings.TrimPrefix(path, dir), "/") }

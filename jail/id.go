@@ -21,8 +21,8 @@ func NewID() ID {
 	return ID(encoding.EncodeToString(b[:]))
 }
 
-// ParseID checks an ID that a caller chose: 1 to 64 letters, digits, dots, dashes and underscores, beginning with a letter or
-// digit. It is used as a file name and in control group paths.
+// ParseID checks an ID that a caller chose: 1 to 64 letters, digits, dots, dashes and underscores,
+// beginning with a letter or digit. It is used as a file name and in control group paths.
 func ParseID(s string) (ID, error) {
 	if s == "" || len(s) > maxID {
 		return "", fmt.Errorf("id %q: must be 1 to %d characters long", s, maxID)
@@ -30,7 +30,8 @@ func ParseID(s string) (ID, error) {
 	for i, c := range []byte(s) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 		if !letter && (i == 0 || !strings.ContainsRune("._-", rune(c))) {
-			return "", fmt.Errorf("id %q: only letters, digits, dots, dashes and underscores, beginning with a letter or digit", s)
+			return "", fmt.Errorf(
+				"id %q: only letters, digits, dots, dashes and underscores, beginning with a letter or digit", s)
 		}
 	}
 	return ID(s), nil

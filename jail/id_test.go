@@ -8,9 +8,11 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 )
 
-// FuzzParseID: what is taken is one name of a file that hides nothing, is no option, and needs no quoting.
+// FuzzParseID: what is taken is one name of a file that hides nothing, is no option, and needs no
+// quoting.
 func FuzzParseID(f *testing.F) {
-	for _, s := range []string{"", "a", ".", "..", "a/b", "-a", ".hidden", "a\x00", "a\n", "é", strings.Repeat("a", 65), string(jail.NewID())} {
+	for _, s := range []string{"", "a", ".", "..", "a/b", "-a", ".hidden", "a\x00", "a\n", "é",
+		strings.Repeat("a", 65), string(jail.NewID())} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -22,7 +24,9 @@ func FuzzParseID(f *testing.F) {
 			return
 		}
 		clean := filepath.Clean(s) == s && filepath.Base(s) == s && s != "." && s != ".."
-		if string(id) != s || !clean || strings.ContainsAny(s, "/\\ \t\n\"'$*?:;&|<>(){}[]!~#%=\x00\x7f") || strings.IndexAny(s, ".-_") == 0 || len(s) > 64 {
+		if string(id) != s || !clean || strings.ContainsAny(s,
+			"/\\ \t\n\"'$*?:;&|<>(){}[]!~#%=\x00\x7f") || strings.IndexAny(s, ".-_") == 0 ||
+			len(s) > 64 {
 			t.Errorf("%q is taken as %q", s, id)
 		}
 	})

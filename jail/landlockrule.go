@@ -3,24 +3,30 @@ package jail
 import (
 	"slices"
 	"strings"
+
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// Grants reports whether the domain grants all of these rights on a path of the jail, as the kernel calls them ("read_file"): each by some rule
-// above it, which is how the kernel adds them up.
+// Grants reports whether the domain grants all of these rights on a path of the jail, as the kernel
+// calls them ("read_file"): each by some rule above it, which is how the kernel adds them up.
 func (l Landlock) Grants(path string, rights []string) bool {
 	for _, right := range rights {
-		if !slices.ContainsFunc(l.Rules, func(r LandlockRule) bool { return within(r.Path, path) && r.grants(right) }) {
+		if !slices.ContainsFunc(l.Rules, func(r LandlockRule) bool {
+			return paths.Within(r.Path,
+				path) && r.grants(right)
+		}) {
 			return false
 		}
 	}
 	return true
 }
 
-// Says is what the domain has on a path: the nearest of its rules and what that grants, for reading.
+// Says is what the domain has on a path: the nearest of its rules and what that grants, for
+// reading.
 func (l Landlock) Says(path string) string {
 	var nearest *LandlockRule
 	for i, r := range l.Rules {
-		if within(r.Path, path) && (nearest == nil || len(r.Path) > len(nearest.Path)) {
+		if paths.Within(r.Path, path) && (nearest == nil || len(r.Path) > len(nearest.Path)) {
 			nearest = &l.Rules[i]
 		}
 	}
@@ -31,7 +37,8 @@ func (l Landlock) Says(path string) string {
 	for _, g := range []struct {
 		name string
 		is   bool
-	}{{"write", nearest.Write}, {"execute", nearest.Exec}, {"devices", nearest.Device}, {"named pipes and sockets", nearest.Pipes}} {
+	}{{"write", nearest.Write}, {"execute", nearest.Exec}, {"devices", nearest.Device},
+		{"named pipes and sockets", nearest.Pipes}} {
 		if g.is {
 			grants = append(grants, g.name)
 		}
@@ -43,7 +50,8 @@ func (r LandlockRule) grants(right string) bool {
 	switch right {
 	case "read_file", "read_dir":
 		return true
-	case "write_file", "truncate", "remove_file", "remove_dir", "make_reg", "make_dir", "make_sym", "refer":
+	case "write_file", "truncate", "remove_file", "remove_dir", "make_reg", "make_dir", "make_sym",
+		"refer":
 		return r.Write
 	case "execute":
 		return r.Exec
@@ -52,5 +60,6 @@ func (r LandlockRule) grants(right string) bool {
 	case "make_fifo", "make_sock":
 		return r.Pipes
 	}
-	return false // devices are never made, and of newer rights no rule speaks
+	// devices are never made, and of newer rights no rule speaks
+	return false
 }

@@ -7,12 +7,14 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// TestTold: every domain of a plan tells what it refuses, or none does; nothing else of the plan depends on it.
+// TestTold: every domain of a plan tells what it refuses, or none does; nothing else of the plan
+// depends on it.
 func TestTold(t *testing.T) {
 	eff := shipped(t, "build")
 	ceiling := eff.Policy()
 	ceiling.Limits.Memory /= 2
-	held, err := policy.Resolve(policy.Layer{Name: policy.CeilingLayer, Policy: ceiling}, policy.Layer{Name: "profile", Policy: eff.Policy()})
+	held, err := policy.Resolve(policy.Layer{Name: policy.CeilingLayer, Policy: ceiling},
+		policy.Layer{Name: "profile", Policy: eff.Policy()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +30,8 @@ func TestTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if quiet.Landlock.Told || !told.Landlock.Told || told.Ceiling != nil && (quiet.Ceiling.Landlock.Told || !told.Ceiling.Landlock.Told) {
+		if quiet.Landlock.Told || !told.Landlock.Told || told.Ceiling != nil &&
+			(quiet.Ceiling.Landlock.Told || !told.Ceiling.Landlock.Told) {
 			t.Errorf("%s: %v, %v", name, quiet.Landlock.Told, told.Landlock.Told)
 		}
 		if (told.Ceiling != nil) != (name != "plain") {
@@ -45,7 +48,8 @@ func TestTold(t *testing.T) {
 }
 
 func TestLandlockGrants(t *testing.T) {
-	l := jail.Landlock{Rules: []jail.LandlockRule{{Path: "/usr"}, {Path: "/usr/bin/sh", Exec: true}, {Path: "/w", Write: true}, {Path: "/w/bin", Exec: true},
+	l := jail.Landlock{Rules: []jail.LandlockRule{{Path: "/usr"}, {Path: "/usr/bin/sh", Exec: true},
+		{Path: "/w", Write: true}, {Path: "/w/bin", Exec: true},
 		{Path: "/dev", Write: true, Device: true}, {Path: "/tmp", Write: true, Pipes: true}}}
 	for _, c := range []struct {
 		path   string
@@ -59,13 +63,17 @@ func TestLandlockGrants(t *testing.T) {
 		{"/usr/x", []string{"read_file", "write_file"}, false, "/usr is granted for: read"},
 		{"/usr/bin/sh", []string{"execute"}, true, "/usr/bin/sh is granted for: read, execute"},
 		{"/usr/bin/ls", []string{"execute"}, false, "/usr is granted for: read"},
-		{"/w/bin/x", []string{"write_file", "execute"}, true, "/w/bin is granted for: read, execute"}, // rules add up
-		{"/w", []string{"make_reg", "make_dir", "remove_file", "remove_dir", "truncate", "refer", "make_sym"}, true, "/w is granted for: read, write"},
+		{"/w/bin/x", []string{"write_file", "execute"}, true,
+			"/w/bin is granted for: read, execute"}, // rules add up
+		{"/w", []string{"make_reg", "make_dir", "remove_file", "remove_dir", "truncate", "refer",
+			"make_sym"}, true, "/w is granted for: read, write"},
 		{"/w", []string{"make_fifo"}, false, "/w is granted for: read, write"},
-		{"/tmp", []string{"make_fifo", "make_sock"}, true, "/tmp is granted for: read, write, named pipes and sockets"},
+		{"/tmp", []string{"make_fifo", "make_sock"}, true,
+			"/tmp is granted for: read, write, named pipes and sockets"},
 		{"/dev/x", []string{"ioctl_dev"}, true, "/dev is granted for: read, write, devices"},
 		{"/dev/x", []string{"make_char"}, false, "/dev is granted for: read, write, devices"},
-		{"/dev/x", []string{"of a newer kernel"}, false, "/dev is granted for: read, write, devices"},
+		{"/dev/x", []string{"of a newer kernel"}, false,
+			"/dev is granted for: read, write, devices"},
 	} {
 		if got := l.Grants(c.path, c.rights); got != c.grants {
 			t.Errorf("%v on %s: %v", c.rights, c.path, got)

@@ -8,23 +8,28 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // Places and bounds of jails of native programs.
 const (
-	ptsDir         = "/dev/pts"
-	shmDir         = "/dev/shm"
-	nativeTmpFiles = 1 << 17  // inodes of each tmpfs: a compiler's cache is many small files
+	ptsDir = "/dev/pts"
+	shmDir = "/dev/shm"
+	// inodes of each tmpfs: a compiler's cache is many small files
+	nativeTmpFiles = 1 << 17
 	maxShm         = 64 << 20 // bytes
 	shmFiles       = 1024
 )
 
-// PolicyFile holds the effective policy of a jail of programs of the host, and its digest, as JSON; jail policy explain --self reads it.
+// PolicyFile holds the effective policy of a jail of programs of the host, and its digest, as JSON;
+// jail policy explain --self reads it.
 const PolicyFile = "/run/jail/policy.json"
 
-// AuthorityFile holds the certificates that a jail's programs trust, where it has a door to the fetch proxy: those that the proxy trusts itself, and its
-// own where it ends their TLS. The plan has it empty; it is filled when the proxy stands.
+// AuthorityFile holds the certificates that a jail's programs trust, where it has a door to the
+// fetch proxy: those that the proxy trusts itself, and its own where it ends their TLS. The plan
+// has it empty; it is filled when the proxy stands.
 const AuthorityFile = "/run/jail/certificates.pem"
 
 // bundleFile is where programs of Debian and others look for them, if no variable says otherwise.
@@ -35,25 +40,27 @@ const RelayPort = 3128
 
 func outerGroups(c Command) []string {
 	if c.Runner == RunnerNative {
-		return append(slices.Clone(InitGroups), NativeGroups...)
+		return append(slices.Clone(seccomp.InitGroups), seccomp.NativeGroups...)
 	}
-	return InitGroups
+	return seccomp.InitGroups
 }
 
 func innerGroups(c Command) []string {
 	if c.Runner == RunnerNative {
-		return NativeGroups
+		return seccomp.NativeGroups
 	}
-	return WASIGroups
+	return seccomp.WASIGroups
 }
 
-// AllMayRun reports whether policy lets everything below dir, the workspace or a tmpfs, run as a program of the host. A tree is executable as a whole or not at all: what a program may come to
-// be called that is not there yet, no rule of the kernel can say.
+// AllMayRun reports whether policy lets everything below dir, the workspace or a tmpfs, run as a
+// program of the host. A tree is executable as a whole or not at all: what a program may come to be
+// called that is not there yet, no rule of the kernel can say.
 func AllMayRun(pol policy.Policy, dir string) bool {
 	return policy.MustGlobs(dir + "/**").LessEq(pol.Tools.Native)
 }
 
-// newTmpfs holds programs that may run only where policy lets all of it run, and many files only where compilers work.
+// newTmpfs holds programs that may run only where policy lets all of it run, and many files only
+// where compilers work.
 func newTmpfs(pol policy.Policy, c Command, target string, size int64) Mount {
 	m := Mount{Kind: MountTmpfs, Target: target, Write: true, Size: size, Files: tmpFiles}
 	if c.Runner == RunnerNative {
@@ -64,7 +71,8 @@ func newTmpfs(pol policy.Policy, c Command, target string, size int64) Mount {
 
 // nativeMounts are what programs of the host expect of every system.
 func nativeMounts(c Command, tmp int64) []Mount {
-	mounts := []Mount{{Kind: MountTmpfs, Target: shmDir, Write: true, Size: min(tmp, maxShm), Files: shmFiles}}
+	mounts := []Mount{{Kind: MountTmpfs, Target: shmDir, Write: true, Size: min(tmp, maxShm),
+		Files: shmFiles}}
 	if c.Terminal {
 		mounts = append(mounts, Mount{Kind: MountPTS, Target: ptsDir, Write: true})
 	}
@@ -79,23 +87,27 @@ func newDevices(c Command) []string {
 	return devices
 }
 
-// nativeLandlock lets run what policy lets run: all of a tree, or what the request found in it of its names. It opens the device nodes, with what an
-// ioctl may ask of them, and the files that are made for the jail. Named pipes and sockets are for memory of the jail's own, which no process of the host
-// looks at.
+// nativeLandlock lets run what policy lets run: all of a tree, or what the request found in it of
+// its names. It opens the device nodes, with what an ioctl may ask of them, and the files that are
+// made for the jail. Named pipes and sockets are for memory of the jail's own, which no process of
+// the host looks at.
 func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
-	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
+	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init",
+		Exec: true}}}
 	if w := p.Workspace; w != nil {
 		l.Rules = append(l.Rules, LandlockRule{Path: w.Target, Write: w.Shadow, Exec: w.Exec})
 	}
 	for _, m := range p.Mounts {
-		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec && AllMayRun(pol, m.Target), Pipes: m.Kind == MountTmpfs})
+		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec &&
+			AllMayRun(pol, m.Target), Pipes: m.Kind == MountTmpfs})
 	}
 	for _, path := range r.Programs {
 		l.Rules = append(l.Rules, LandlockRule{Path: path, Exec: true})
 	}
-	l.Rules = append(l.Rules, LandlockRule{Path: "/dev", Write: true, Device: true})
+	l.Rules = append(l.Rules, LandlockRule{Path: devDir, Write: true, Device: true})
 	for _, f := range p.Files {
-		if f.Link == "" { // what it leads to has a rule
+		// what it leads to has a rule
+		if f.Link == "" {
 			l.Rules = append(l.Rules, LandlockRule{Path: f.Path})
 		}
 	}
@@ -108,12 +120,14 @@ func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	return l
 }
 
-// policyText is what a jail says of itself to its programs, so that one can ask before it tries. It decides nothing.
+// policyText is what a jail says of itself to its programs, so that one can ask before it tries. It
+// decides nothing.
 func policyText(pol policy.Policy) string {
 	digest, mounts := pol.Digest(), slices.Clone(pol.Mounts)
 	for i, m := range mounts {
 		if m.Source != "" {
-			mounts[i].Source = m.Target // where it lies on the host is not the tool's to know
+			// where it lies on the host is not the tool's to know
+			mounts[i].Source = m.Target
 		}
 	}
 	pol.Mounts = mounts
@@ -122,12 +136,14 @@ func policyText(pol policy.Policy) string {
 		Policy policy.Policy `json:"policy"`
 	}{digest, pol})
 	if err != nil {
-		panic("jail: bug: " + err.Error()) // a policy that has a digest marshals
+		// a policy that has a digest marshals
+		panic("jail: bug: " + err.Error())
 	}
 	return string(text) + "\n"
 }
 
-// newFiles are a system's tables of users and names, with nobody of the host in them. A policy that mounts its own has its own.
+// newFiles are a system's tables of users and names, with nobody of the host in them. A policy that
+// mounts its own has its own.
 func newFiles(pol policy.Policy, r Request) []File {
 	if r.Command.Runner != RunnerNative {
 		return nil
@@ -135,11 +151,13 @@ func newFiles(pol policy.Policy, r Request) []File {
 	ids := newIDs(r)
 	home := "/"
 	for _, v := range r.Command.Env {
-		if dir, ok := strings.CutPrefix(v, "HOME="); ok && path.IsAbs(dir) && !strings.ContainsAny(dir, ":\n") {
+		if dir, ok := strings.CutPrefix(v, "HOME="); ok && path.IsAbs(dir) &&
+			!strings.ContainsAny(dir, ":\n") {
 			home = dir
 		}
 	}
-	users, groups := fmt.Sprintf("tool:x:%d:%d:tool:%s:/bin/sh\n", ids.UID, ids.GID, home), fmt.Sprintf("tool:x:%d:\n", ids.GID)
+	users, groups := fmt.Sprintf("tool:x:%d:%d:tool:%s:/bin/sh\n", ids.UID, ids.GID, home),
+		fmt.Sprintf("tool:x:%d:\n", ids.GID)
 	if ids.UID != 0 {
 		users = "root:x:0:0:root:/:/bin/sh\n" + users
 	}
@@ -158,20 +176,24 @@ func newFiles(pol policy.Policy, r Request) []File {
 	}
 	var files []File
 	for _, f := range all {
-		if !slices.ContainsFunc(pol.Mounts, func(m policy.Mount) bool { return within(m.Target, f.Path) }) {
+		if !slices.ContainsFunc(pol.Mounts,
+			func(m policy.Mount) bool { return paths.Within(m.Target, f.Path) }) {
 			files = append(files, f)
 		}
 	}
 	return files
 }
 
-// checkNative refuses what holds for modules only: their engine looks at every name before the kernel does.
+// checkNative refuses what holds for modules only: their engine looks at every name before the
+// kernel does.
 func checkNative(pol policy.Policy, r Request) error {
 	if r.Command.Runner != RunnerNative {
 		return nil
 	}
-	if r.Workspace != nil && pol.Workspace.Access == policy.WorkspaceRead && len(pol.Workspace.Hide) > 0 {
-		return errors.New(`workspace.hide hides nothing from a program of the host where workspace.access is "read"; use "shadow"`)
+	if r.Workspace != nil && pol.Workspace.Access == policy.WorkspaceRead &&
+		len(pol.Workspace.Hide) > 0 {
+		return errors.New(
+			`workspace.hide hides nothing from a program of the host where workspace.access is "read"; use "shadow"`)
 	}
 	return nil
 }

@@ -7,51 +7,83 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // Places inside every jail.
 const (
-	CacheDir = "/run/jail/cache" // the compiled forms of the modules, each in a directory of its own, named 0 and on; read-only
+	// the compiled forms of the modules, each in a directory of its own, named 0 and on; read-only
+	CacheDir = "/run/jail/cache"
 	rootDir  = "/"
+	devDir   = "/dev" // device nodes
 )
 
 // Ids of the host that jails use: systemd's table of uid ranges (UIDS-GIDS) leaves these to nobody.
 const (
 	FirstBase = 0x70000000
 	BaseSize  = 1 << 16
-	Bases     = 4093 // ranges, up to and with 0x7ffcffff
+	// ranges, up to and with 0x7ffcffff
+	Bases = 4093
 )
 
 const (
-	nobody    = 65534    // an owner that the tool never is, inside or outside
-	guestID   = 1000     // the tool's id where no workspace gives it one
-	minMemory = 32 << 20 // what the engine itself needs
-	minPIDs   = 12       // threads of the engine
-	minFiles  = 16       // descriptors of the engine
-	minIO     = 4096     // bytes a second
-	cpuPeriod = 100_000  // microseconds
-	oomScore  = 500      // before ordinary processes of the host
-	tmpShare  = 4        // /tmp may hold this part of the memory limit
-	maxTmp    = 1 << 30  // bytes, also where memory has no limit
-	tmpFiles  = 4096     // inodes of /tmp
-	maxCgroup = 1 << 50  // more than any limit that a file can give
-	initFiles = 24       // descriptors of the engine's own, above the tool's
+	// an owner that the tool never is, inside or outside
+	nobody = 65534
+	// the tool's id where no workspace gives it one
+	guestID = 1000
+	// what the engine itself needs
+	minMemory = 32 << 20
+	minPIDs   = 12      // threads of the engine
+	minFiles  = 16      // descriptors of the engine
+	minIO     = 4096    // bytes a second
+	cpuPeriod = 100_000 // microseconds
+	// before ordinary processes of the host
+	oomScore = 500
+	// /tmp may hold this part of the memory limit
+	tmpShare = 4
+	// bytes, also where memory has no limit
+	maxTmp   = 1 << 30
+	tmpFiles = 4096 // inodes of /tmp
+	// more than any limit that a file can give
+	maxCgroup = 1 << 50
+	// descriptors of the engine's own, above the tool's
+	initFiles = 24
+
+	// that wait to be taken, and timers, of which each holds room for one
+	maxSignals        = 256
+	maxInotify        = 64    // instances
+	maxInotifyWatches = 65536 // of all of them
 )
 
-// A Request is what a plan is made from besides the policy: what was looked up on the host, by the caller's rights.
+// newUserCounts bounds what the kernel counts in a user namespace. A jail has one namespace of each
+// of its kinds, and makes no other.
+func newUserCounts() []UserCount {
+	return []UserCount{{"cgroup_namespaces", 1}, {"fanotify_groups", 0}, {"fanotify_marks", 0},
+		{"inotify_instances", maxInotify},
+		{"inotify_watches", maxInotifyWatches}, {"ipc_namespaces", 1}, {"mnt_namespaces", 1},
+		{"net_namespaces", 1}, {"pid_namespaces", 1},
+		{"time_namespaces", 0}, {"user_namespaces", 0}, {"uts_namespaces", 1}}
+}
+
+// A Request is what a plan is made from besides the policy: what was looked up on the host, by the
+// caller's rights.
 type Request struct {
-	ID        ID
-	Base      uint32   // first of the host ids that are this jail's own
-	User      *User    // whose daemon it is, where that is not root's; Base counts for nothing then
-	Slice     string   // control group above all jails, as "/jail"
-	Workspace *Source  // nil without one
-	Caches    []string // directories of the host, each holding one compiled module and nothing else
-	// Programs are what policy lets run of the mounts of which it does not let all run: files and directories by their paths in the jail, and the
-	// loaders that they need.
+	ID ID
+	// first of the host ids that are this jail's own
+	Base uint32
+	// whose daemon it is, where that is not root's; Base counts for nothing then
+	User *User
+	// control group above all jails, as "/jail"
+	Slice     string
+	Workspace *Source // nil without one
+	// directories of the host, each holding one compiled module and nothing else
+	Caches []string
+	// Programs are what policy lets run of the mounts of which it does not let all run: files and
+	// directories by their paths in the jail, and the loaders that they need.
 	Programs []string
 	Command  Command
 	// Told says that somebody reads on the host what Landlock refuses, if the kernel tells.
@@ -70,8 +102,9 @@ type User struct{ UID, GID uint32 }
 // ErrPlan is wrapped by errors that say why a policy cannot be made into a plan.
 var ErrPlan = errors.New("no plan")
 
-// NewPlan says what the kernel is to be told for one run. It is pure: it looks at nothing but its arguments. It takes an Effective
-// policy, which only policy.Resolve makes, so no plan skips the ceiling.
+// NewPlan says what the kernel is to be told for one run. It is pure: it looks at nothing but its
+// arguments. It takes an Effective policy, which only policy.Resolve makes, so no plan skips the
+// ceiling.
 func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 	pol := eff.Policy()
 	for _, check := range checks {
@@ -93,11 +126,13 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 		Files:           newFiles(pol, r),
 		Capabilities:    []string{},
 		NoNewPrivileges: true,
-		OuterFilter:     NewOuterFilter(withNeeds(pol, r, outerGroups(r.Command))...),
-		InnerFilter:     NewFilter(withNeeds(pol, r, innerGroups(r.Command))...),
+		OuterFilter:     seccomp.NewOuterFilter(withNeeds(pol, r, outerGroups(r.Command))...),
+		InnerFilter:     seccomp.NewFilter(withNeeds(pol, r, innerGroups(r.Command))...),
 		Rlimits:         newRlimits(pol.Limits),
-		Limits:          Limits{Wall: pol.Limits.Wall, CPUTime: pol.Limits.CPUTime, Output: pol.Limits.Output},
-		Command:         r.Command,
+		UserCounts:      newUserCounts(),
+		Limits: Limits{Wall: pol.Limits.Wall, CPUTime: pol.Limits.CPUTime,
+			Output: pol.Limits.Output},
+		Command: r.Command,
 	}
 	if r.Workspace != nil {
 		p.Workspace = newWorkspace(pol, r)
@@ -127,7 +162,8 @@ func newFetch(pol policy.Policy, runner string) *Fetch {
 	if len(pol.Fetch.Allow) == 0 {
 		return nil
 	}
-	f := &Fetch{Limits: pol.Fetch.Within(), Mode: pol.Fetch.Mode.String(), TLS: policy.TLSOpaque.String()}
+	f := &Fetch{Limits: pol.Fetch.Within(), Mode: pol.Fetch.Mode.String(),
+		TLS: policy.TLSOpaque.String()}
 	if runner == RunnerNative {
 		f.TLS = policy.TLSIntercept.String()
 	}
@@ -140,7 +176,8 @@ func newFetch(pol policy.Policy, runner string) *Fetch {
 	return f
 }
 
-// withNeeds adds what the streams to the proxy need, where there are any, and what a shell script does.
+// withNeeds adds what the streams to the proxy need, where there are any, and what a shell script
+// does.
 func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 	groups = slices.Clone(groups)
 	if len(pol.Fetch.Allow) > 0 {
@@ -152,20 +189,23 @@ func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 	if r.Command.Terminal {
 		groups = append(groups, "terminal")
 	}
-	if r.Command.Runner == RunnerNative && (len(pol.Fetch.Allow) > 0 || pol.Syscalls.Has(policy.GroupLoopback)) {
+	if r.Command.Runner == RunnerNative && (len(pol.Fetch.Allow) > 0 ||
+		pol.Syscalls.Has(policy.GroupLoopback)) {
 		groups = append(groups, "loopback")
 	}
 	return groups
 }
 
 func newCgroup(l policy.Limits, r Request) Cgroup {
-	// An ID can be asked for twice, also of two daemons; nobody else has the range of ids while this jail lives.
+	// An ID can be asked for twice, also of two daemons; nobody else has the range of ids while
+	// this jail lives.
 	leaf := fmt.Sprintf("%s.%d", r.ID, (r.Base-FirstBase)/BaseSize)
 	if r.User != nil {
 		leaf = string(r.ID) + ".0"
 	}
-	c := Cgroup{Path: path.Join(r.Slice, leaf), Memory: bound(l.Memory, -1), PIDs: bound(l.PIDs, 0), OOMScore: oomScore,
-		IORead: bound(l.IORead, 0), IOWrite: bound(l.IOWrite, 0)}
+	c := Cgroup{Path: path.Join(r.Slice, leaf), Memory: bound(l.Memory, -1), PIDs: bound(l.PIDs, 0),
+		OOMScore: oomScore,
+		IORead:   bound(l.IORead, 0), IOWrite: bound(l.IOWrite, 0)}
 	if l.CPUs != policy.Unlimited {
 		c.CPUPeriod = cpuPeriod
 		c.CPUQuota = max(l.CPUs*cpuPeriod/1000, 1000)
@@ -181,15 +221,17 @@ func bound(limit, unlimited int64) int64 {
 	return min(limit, maxCgroup)
 }
 
-// newIDs lets the tool have the workspace's ids inside and, through id-mapped layers, in its files; it is never anybody on the host.
+// newIDs lets the tool have the workspace's ids inside and, through id-mapped layers, in its files;
+// it is never anybody on the host.
 //
-// A user's jail has one id, that of the user, by the name of 0: the kernel lets a user map no other (user_namespaces(7)), and what makes the jail must
-// be 0 in it for a moment. The name gives nothing: a jail has no capability, and nothing that it could execute gives it one.
+// A user's jail has one id, that of the user, by the name of 0: the kernel lets a user map no other
+// (user_namespaces(7)), and what makes the jail must be 0 in it for a moment. The name gives
+// nothing: a jail has no capability, and nothing that it could execute gives it one.
 func newIDs(r Request) IDs {
 	if r.User != nil {
-		return IDs{Base: r.User.UID, GroupBase: r.User.GID, Size: 1, User: true}
+		return IDs{Base: r.User.UID, GroupBase: r.User.GID, Size: 1, User: true, Owner: r.User.UID}
 	}
-	ids := IDs{Base: r.Base, Size: BaseSize - 1, UID: guestID, GID: guestID}
+	ids := IDs{Base: r.Base, Size: BaseSize - 1, UID: guestID, GID: guestID, Owner: r.Base}
 	if r.Workspace == nil {
 		return ids
 	}
@@ -203,7 +245,8 @@ func newIDs(r Request) IDs {
 }
 
 func newMounts(pol policy.Policy, r Request) []Mount {
-	tmp := min(pol.Limits.Memory, maxTmp*tmpShare) / tmpShare // monotone: no limit is more than any limit
+	// monotone: no limit is more than any limit
+	tmp := min(pol.Limits.Memory, maxTmp*tmpShare) / tmpShare
 	mounts := []Mount{
 		{Kind: MountProc, Target: "/proc"},
 	}
@@ -216,7 +259,8 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 			Write: m.Access&policy.Write != 0, Exec: m.Access&policy.Exec != 0})
 	}
 	for i, dir := range r.Caches {
-		mounts = append(mounts, Mount{Kind: MountBind, Source: dir, Target: path.Join(CacheDir, strconv.Itoa(i))})
+		mounts = append(mounts, Mount{Kind: MountBind, Source: dir, Target: path.Join(CacheDir,
+			strconv.Itoa(i))})
 	}
 	if r.Command.Runner == RunnerNative {
 		mounts = append(mounts, nativeMounts(r.Command, tmp)...)
@@ -226,8 +270,9 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 
 func newWorkspace(pol policy.Policy, r Request) *Workspace {
 	s := r.Workspace
-	w := &Workspace{Source: s.Path, Target: policy.WorkspaceDir, Shadow: pol.Workspace.Access == policy.WorkspaceShadow,
-		Exec: r.Command.Runner == RunnerNative && AllMayRun(pol, policy.WorkspaceDir)}
+	w := &Workspace{Source: s.Path, Target: policy.WorkspaceDir,
+		Shadow: pol.Workspace.Access == policy.WorkspaceShadow,
+		Exec:   r.Command.Runner == RunnerNative && AllMayRun(pol, policy.WorkspaceDir)}
 	if w.Shadow {
 		w.Bytes, w.Files = pol.Limits.Workspace, pol.Limits.WorkspaceFiles
 	}
@@ -235,8 +280,10 @@ func newWorkspace(pol policy.Policy, r Request) *Workspace {
 }
 
 func newRlimits(l policy.Limits) []Rlimit {
-	// The last two are whatever the daemon was started with, unless they are taken away: a tool comes before nobody.
-	limits := []Rlimit{{"core", 0}, {"memlock", 0}, {"nice", 0}, {"rtprio", 0}}
+	// "nice" and "rtprio" are whatever the daemon was started with, unless they are taken away: a
+	// tool comes before nobody.
+	limits := []Rlimit{{"core", 0}, {"memlock", 0}, {"msgqueue", 0}, {"nice", 0}, {"rtprio", 0},
+		{"sigpending", maxSignals}}
 	if l.OpenFiles != policy.Unlimited {
 		limits = append(limits, Rlimit{"nofile", uint64(l.OpenFiles) + initFiles})
 	}
@@ -249,21 +296,28 @@ func newRlimits(l policy.Limits) []Rlimit {
 	return limits
 }
 
-// cpuSeconds is RLIMIT_CPU, the kernel's own word on cpu_time, for each process, should the daemon not get to look. The daemon counts exactly, the
-// kernel in ticks, a whole one for whoever runs when the clock ticks: less or more than was used. So it leaves room, and no run ends before its limit.
+// cpuSeconds is RLIMIT_CPU, the kernel's own word on cpu_time, for each process, should the daemon
+// not get to look. The daemon counts exactly, the kernel in ticks, a whole one for whoever runs
+// when the clock ticks: less or more than was used. So it leaves room, and no run ends before its
+// limit.
 func cpuSeconds(limit time.Duration) uint64 { return 2 * uint64((limit+time.Second-1)/time.Second) }
 
-// newLandlock grants on each mount what the mount itself grants; the rest of the tree holds nothing but mount points.
+// newLandlock grants on each mount what the mount itself grants; the rest of the tree holds nothing
+// but mount points.
 func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	if p.Command.Runner == RunnerNative {
 		return nativeLandlock(pol, r, p)
 	}
-	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
+	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init",
+		Exec: true}}}
 	if p.Workspace != nil {
 		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target, Write: p.Workspace.Shadow})
 	}
 	for _, m := range p.Mounts {
 		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec})
+	}
+	if p.Command.Runner != RunnerCompile {
+		l.Rules = append(l.Rules, LandlockRule{Path: devDir, Write: true})
 	}
 	return l
 }
@@ -300,12 +354,14 @@ func checkLimits(pol policy.Policy, _ Request) error {
 func checkSyscalls(pol policy.Policy, r Request) error {
 	if r.Command.Runner == RunnerNative {
 		if !pol.Syscalls.Has(policy.GroupNative) {
-			return errors.New(`syscalls.groups does not grant "native", without which no program of the host can run`)
+			return errors.New(
+				`syscalls.groups does not grant "native", without which no program of the host can run`)
 		}
 		return nil
 	}
 	if !pol.Syscalls.Has(policy.GroupWASI) {
-		return errors.New(`syscalls.groups does not grant "wasi", without which no WebAssembly tool can run`)
+		return errors.New(
+			`syscalls.groups does not grant "wasi", without which no WebAssembly tool can run`)
 	}
 	return nil
 }
@@ -316,21 +372,18 @@ func checkMounts(pol policy.Policy, _ Request) error {
 			return fmt.Errorf("mount of %s: no target; only a ceiling may leave it open", m.Source)
 		}
 		for _, own := range []string{"/proc", "/dev", "/run", policy.WorkspaceDir} {
-			if within(own, m.Target) || within(m.Target, own) {
+			if paths.Within(own, m.Target) || paths.Within(m.Target, own) {
 				return fmt.Errorf("mount at %s: %s is the jail's own", m.Target, own)
 			}
 		}
 		for _, other := range pol.Mounts[:i] {
-			if within(other.Target, m.Target) || within(m.Target, other.Target) {
-				return fmt.Errorf("mounts at %s and %s: one is inside the other", other.Target, m.Target)
+			if paths.Within(other.Target, m.Target) || paths.Within(m.Target, other.Target) {
+				return fmt.Errorf("mounts at %s and %s: one is inside the other", other.Target,
+					m.Target)
 			}
 		}
 	}
 	return nil
-}
-
-func within(dir, p string) bool {
-	return dir == rootDir || p == dir || strings.HasPrefix(p, dir+"/")
 }
 
 func checkWorkspace(pol policy.Policy, r Request) error {
@@ -341,7 +394,8 @@ func checkWorkspace(pol policy.Policy, r Request) error {
 		return errors.New(`workspace.access is "none"; use --no-workspace`)
 	case pol.Workspace.Access == policy.WorkspaceShadow && pol.Limits.Workspace == policy.Unlimited:
 		return errors.New("limit workspace is not set: a shadow must have a size")
-	case pol.Workspace.Access == policy.WorkspaceShadow && pol.Limits.WorkspaceFiles == policy.Unlimited:
+	case pol.Workspace.Access == policy.WorkspaceShadow &&
+		pol.Limits.WorkspaceFiles == policy.Unlimited:
 		return errors.New("limit workspace_files is not set: a shadow must have a number of files")
 	}
 	return nil
@@ -360,11 +414,13 @@ func checkIDs(_ policy.Policy, r Request) error {
 	if w := r.Workspace; w != nil {
 		for _, id := range []uint32{w.UID, w.GID} {
 			if id == nobody || id == math.MaxUint32 {
-				return fmt.Errorf("workspace %s belongs to id %d, which stands for nobody", w.Path, id)
+				return fmt.Errorf("workspace %s belongs to id %d, which stands for nobody", w.Path,
+					id)
 			}
 		}
 		if w.UID != w.GID && w.UID >= BaseSize-1 && w.GID >= BaseSize-1 {
-			return fmt.Errorf("workspace %s: owner %d and group %d both lie above %d; only one of them can be mapped", w.Path, w.UID, w.GID, BaseSize-2)
+			return fmt.Errorf(
+				"workspace %s: owner %d and group %d both lie above %d; only one of them can be mapped", w.Path, w.UID, w.GID, BaseSize-2)
 		}
 	}
 	return nil

@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// TestChecks has a row for each thing that no plan is made of, and for the nearest thing of which one is.
+// TestChecks has a row for each thing that no plan is made of, and for the nearest thing of which
+// one is.
 func TestChecks(t *testing.T) {
 	limit := func(name string, n int64) func(*policy.Policy, *jail.Request) {
 		return func(p *policy.Policy, _ *jail.Request) { p.Limits.Put(name, n) }
@@ -22,7 +24,10 @@ func TestChecks(t *testing.T) {
 		return policy.Mount{Source: "/srv", Target: target, Access: policy.Read}
 	}
 	owner := func(uid, gid uint32) func(*policy.Policy, *jail.Request) {
-		return func(_ *policy.Policy, r *jail.Request) { r.Workspace.UID, r.Workspace.GID = uid, gid }
+		return func(_ *policy.Policy, r *jail.Request) {
+			r.Workspace.UID, r.Workspace.GID = uid,
+				gid
+		}
 	}
 	base := func(b uint32) func(*policy.Policy, *jail.Request) {
 		return func(_ *policy.Policy, r *jail.Request) { r.Base = b }
@@ -33,7 +38,8 @@ func TestChecks(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*policy.Policy, *jail.Request)
-		says   string // "" where there is a plan
+		// "" where there is a plan
+		says string
 	}{
 		{"nothing changed", func(*policy.Policy, *jail.Request) {}, ""},
 		{"no wall time", limit("wall", 0), "limit wall"},
@@ -49,8 +55,12 @@ func TestChecks(t *testing.T) {
 		{"the engine's tasks", limit("pids", 12), ""},
 		{"too few files", limit("open_files", 15), "limit open_files"},
 		{"the engine's files", limit("open_files", 16), ""},
-		{"no system calls", func(p *policy.Policy, _ *jail.Request) { p.Syscalls.Groups = nil }, `"wasi"`},
-		{"system calls of native tools only", func(p *policy.Policy, _ *jail.Request) { p.Syscalls.Groups = []string{policy.GroupNative} }, `"wasi"`},
+		{"no system calls", func(p *policy.Policy, _ *jail.Request) { p.Syscalls.Groups = nil },
+			`"wasi"`},
+		{"system calls of native tools only", func(p *policy.Policy,
+			_ *jail.Request) {
+			p.Syscalls.Groups = []string{policy.GroupNative}
+		}, `"wasi"`},
 		{"a mount without a target", mounts(read("")), "no target"},
 		{"a mount on the root", mounts(read("/")), "jail's own root"},
 		{"a mount on proc", mounts(read("/proc")), "makes itself"},
@@ -58,12 +68,21 @@ func TestChecks(t *testing.T) {
 		{"a mount below run", mounts(read("/run/x")), "the jail's own"},
 		{"a mount below the workspace", mounts(read("/workspace/x")), "makes itself"},
 		{"a mount beside the workspace", mounts(read("/workspaces")), ""},
-		{"a mount in a mount", mounts(read("/a"), policy.Mount{Source: "/opt", Target: "/a/b", Access: policy.Read}), "shows something else there"},
-		{"a mount beside a mount", mounts(read("/a"), policy.Mount{Source: "/opt", Target: "/ab", Access: policy.Read}), ""},
-		{"no workspace granted", func(p *policy.Policy, _ *jail.Request) { p.Workspace.Access = policy.WorkspaceNone }, "workspace.access"},
-		{"no workspace granted and none asked for", func(p *policy.Policy, r *jail.Request) { p.Workspace.Access, r.Workspace = policy.WorkspaceNone, nil }, ""},
+		{"a mount in a mount", mounts(read("/a"), policy.Mount{Source: "/opt", Target: "/a/b",
+			Access: policy.Read}), "shows something else there"},
+		{"a mount beside a mount", mounts(read("/a"), policy.Mount{Source: "/opt", Target: "/ab",
+			Access: policy.Read}), ""},
+		{"no workspace granted", func(p *policy.Policy,
+			_ *jail.Request) {
+			p.Workspace.Access = policy.WorkspaceNone
+		}, "workspace.access"},
+		{"no workspace granted and none asked for", func(p *policy.Policy,
+			r *jail.Request) {
+			p.Workspace.Access, r.Workspace = policy.WorkspaceNone, nil
+		}, ""},
 		{"a shadow without a size", limit("workspace", policy.Unlimited), "limit workspace"},
-		{"a shadow without a number of files", limit("workspace_files", policy.Unlimited), "limit workspace_files"},
+		{"a shadow without a number of files", limit("workspace_files", policy.Unlimited),
+			"limit workspace_files"},
 		{"a base below the jails'", base(jail.FirstBase - jail.BaseSize), "range"},
 		{"base zero", base(0), "range"},
 		{"a base between two", base(jail.FirstBase + 1), "range"},
@@ -85,14 +104,16 @@ func TestChecks(t *testing.T) {
 			p, r := shipped(t, "default").Policy(), request()
 			c.change(&p, &r)
 			eff, err := policy.Resolve(policy.Layer{Name: "test", Policy: p})
-			ours := err == nil // some of it no policy can even say
+			// some of it no policy can even say
+			ours := err == nil
 			if ours {
 				_, err = jail.NewPlan(eff, r)
 			}
 			switch {
 			case c.says == "" && err != nil:
 				t.Errorf("no plan: %v", err)
-			case c.says != "" && (err == nil || ours && !errors.Is(err, jail.ErrPlan) || !strings.Contains(err.Error(), c.says)):
+			case c.says != "" && (err == nil || ours && !errors.Is(err, jail.ErrPlan) ||
+				!strings.Contains(err.Error(), c.says)):
 				t.Errorf("error %v, want a jail.ErrPlan that says %q", err, c.says)
 			}
 		})
@@ -106,7 +127,8 @@ func TestNoPlanOfNothing(t *testing.T) {
 	}
 }
 
-// TestIDs: the tool is the owner of its workspace, mapped into the jail's own range and nowhere else (T-034). Ids are numbers that the kernel gave; nobody writes one down as text (T-037).
+// TestIDs: the tool is the owner of its workspace, mapped into the jail's own range and nowhere
+// else (T-034). Ids are numbers that the kernel gave; nobody writes one down as text (T-037).
 func TestIDs(t *testing.T) {
 	for _, id := range []uint32{0, 1, 1000, 65533, 65535, 65536, 1 << 30} {
 		r := request()
@@ -124,14 +146,18 @@ func TestIDs(t *testing.T) {
 				host, ok = e.Host, true
 			}
 		}
-		if !ok || p.IDs.UID != id || host < p.IDs.Base || host-p.IDs.Base >= jail.BaseSize {
-			t.Errorf("owner %d is %d inside and %d on the host, with the range from %d", id, p.IDs.UID, host, p.IDs.Base)
+		uid, gid := p.IDs.Host()
+		if !ok || p.IDs.UID != id || host < p.IDs.Base || host-p.IDs.Base >= jail.BaseSize ||
+			uid != host || gid != host {
+			t.Errorf("owner %d is %d inside and %d (%d:%d) on the host, with the range from %d", id,
+				p.IDs.UID, host, uid, gid, p.IDs.Base)
 		}
 	}
 }
 
 func TestParseID(t *testing.T) {
-	for s, ok := range map[string]bool{"a": true, "A-1._x": true, strings.Repeat("a", 64): true, "": false, ".": false, "..": false, ".a": false, "-a": false,
+	for s, ok := range map[string]bool{"a": true, "A-1._x": true, strings.Repeat("a", 64): true,
+		"": false, ".": false, "..": false, ".a": false, "-a": false,
 		"a/b": false, "a b": false, "a\x00": false, "ä": false, strings.Repeat("a", 65): false} {
 		if _, err := jail.ParseID(s); (err == nil) != ok {
 			t.Errorf("%q: %v", s, err)
@@ -142,14 +168,17 @@ func TestParseID(t *testing.T) {
 	}
 }
 
-// TestFilters: what starts programs or reaches beyond the jail is in no filter that a tool runs under, and each call is there for a reason.
+// TestFilters: what starts programs or reaches beyond the jail is in no filter that a tool runs
+// under, and each call is there for a reason.
 func TestFilters(t *testing.T) {
 	p, err := jail.NewPlan(shipped(t, "default"), request())
 	if err != nil {
 		t.Fatal(err)
 	}
-	never := []string{"execve", "execveat", "fork", "vfork", "clone3", "ptrace", "socket", "connect", "bind", "mount", "umount2", "unshare", "setns", "bpf", "io_uring_setup",
-		"ioctl", "keyctl", "kill", "chmod", "fchmodat", "chown", "mknodat", "memfd_create", "seccomp", "setuid", "prctl"}
+	never := []string{"execve", "execveat", "fork", "vfork", "clone3", "ptrace", "socket",
+		"connect", "bind", "mount", "umount2", "unshare", "setns", "bpf", "io_uring_setup",
+		"ioctl", "keyctl", "kill", "chmod", "fchmodat", "chown", "mknodat", "memfd_create",
+		"seccomp", "setuid", "prctl"}
 	for _, name := range never {
 		if allows(p.InnerFilter, name) {
 			t.Errorf("the inner filter allows %s", name)
@@ -166,7 +195,7 @@ func TestFilters(t *testing.T) {
 }
 
 // allows reports whether a filter allows a call with any arguments.
-func allows(f jail.Filter, name string) bool {
+func allows(f seccomp.Filter, name string) bool {
 	for _, c := range f.Only {
 		if c.Call == name {
 			return false

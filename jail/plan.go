@@ -1,22 +1,24 @@
-// Package jail says what the kernel is told for one run. Its centre is the Plan: a plain value, made by a pure function from an
-// effective policy, that prints as JSON and that its sub-packages carry out, so that what is reviewed is what is enforced.
+// Package jail says what the kernel is told for one run. Its centre is the Plan: a plain value,
+// made by a pure function from an effective policy, that prints as JSON and that its sub-packages
+// carry out, so that what is reviewed is what is enforced.
 package jail
 
 import (
-	"fmt"
-	"strings"
 	"time"
+
+	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
 // PlanVersion is the version of the Plan's JSON form.
 const PlanVersion = 1
 
-// A Plan is everything that the kernel is told for one run, layer by layer from the outside to the inside.
-// A run has all of it, or it does not start.
+// A Plan is everything that the kernel is told for one run, layer by layer from the outside to the
+// inside. A run has all of it, or it does not start.
 type Plan struct {
-	Version int    `json:"version"`
-	ID      ID     `json:"id"`
-	Policy  string `json:"policy"` // digest of the effective policy
+	Version int `json:"version"`
+	ID      ID  `json:"id"`
+	// digest of the effective policy
+	Policy string `json:"policy"`
 	// Layers are the policies that it is the meet of, in the order of trust.
 	Layers []Layer `json:"layers"`
 
@@ -24,23 +26,32 @@ type Plan struct {
 	Namespaces []Namespace `json:"namespaces"`
 	IDs        IDs         `json:"ids"`
 	Hostname   string      `json:"hostname"`
-	Mounts     []Mount     `json:"mounts"` // in the order in which they are made; the root is a fresh read-only tmpfs
-	Devices    []string    `json:"devices"`
-	Files      []File      `json:"files,omitempty"` // of the root itself, read-only
-	Workspace  *Workspace  `json:"workspace,omitempty"`
-	Fetch      *Fetch      `json:"fetch,omitempty"` // nil: no network at all
+	// in the order in which they are made; the root is a fresh read-only tmpfs
+	Mounts  []Mount  `json:"mounts"`
+	Devices []string `json:"devices"`
+	// of the root itself, read-only
+	Files     []File     `json:"files,omitempty"`
+	Workspace *Workspace `json:"workspace,omitempty"`
+	// nil: no network at all
+	Fetch *Fetch `json:"fetch,omitempty"`
 
-	Capabilities    []string `json:"capabilities"` // in any set: always none
+	// in any set: always none
+	Capabilities    []string `json:"capabilities"`
 	NoNewPrivileges bool     `json:"no_new_privileges"`
-	OuterFilter     Filter   `json:"outer_filter"` // from before the first instruction inside
-	Landlock        Landlock `json:"landlock"`
-	Rlimits         []Rlimit `json:"rlimits"`
-	InnerFilter     Filter   `json:"inner_filter"` // on top of the outer one, from before the tool's first instruction
-	// Ceiling is the host's ceiling as layers of its own around the tool; nil where the host has none.
+	// from before the first instruction inside
+	OuterFilter seccomp.Filter `json:"outer_filter"`
+	Landlock    Landlock       `json:"landlock"`
+	Rlimits     []Rlimit       `json:"rlimits"`
+	// Bounds on what the kernel counts in the jail's user namespace.
+	UserCounts []UserCount `json:"user_counts"`
+	// on top of the outer one, from before the tool's first instruction
+	InnerFilter seccomp.Filter `json:"inner_filter"`
+	// The host's ceiling as layers of its own around the tool; absent where the host has none.
 	Ceiling *Ceiling `json:"ceiling,omitempty"`
 
 	Limits Limits `json:"limits"` // watched from outside
-	// FileEvents is what the daemon puts on record of the files that the run opens or writes: changes, opens, or empty for nothing.
+	// What is put on record of the files that the run opens or writes: changes, opens, or
+	// nothing.
 	FileEvents string  `json:"file_events,omitempty"`
 	Command    Command `json:"command"`
 }
@@ -54,21 +65,27 @@ type Layer struct {
 // A Namespace is the name of a kind of namespace, as in namespaces(7).
 type Namespace string
 
-// Cgroup is the control group leaf of one jail. It is made for it and never used again: on many kernels a cgroup that was
-// killed through cgroup.kill kills whatever is cloned into it later.
+// Cgroup is the control group leaf of one jail. It is made for it and never used again: on many
+// kernels a cgroup that was killed through cgroup.kill kills whatever is cloned into it later.
 type Cgroup struct {
-	Path      string `json:"path"`          // below the root of every hierarchy
-	Memory    int64  `json:"memory"`        // bytes, swap included
-	CPUQuota  int64  `json:"cpu_quota_us"`  // microseconds of CPU time in each period; 0 is none
+	// below the root of every hierarchy
+	Path   string `json:"path"`
+	Memory int64  `json:"memory"` // bytes, swap included
+	// microseconds of CPU time in each period; 0 is none
+	CPUQuota  int64  `json:"cpu_quota_us"`
 	CPUPeriod uint64 `json:"cpu_period_us"` // microseconds
 	PIDs      int64  `json:"pids"`          // tasks: processes and threads
-	IORead    int64  `json:"io_read"`       // bytes a second, from each disk that the run uses; 0 is no bound
-	IOWrite   int64  `json:"io_write"`      // bytes a second, to each
-	OOMScore  int    `json:"oom_score_adj"` // the jail goes first when the host runs out of memory
+	// bytes a second, from each disk that the run uses; 0 is no bound
+	IORead int64 `json:"io_read"`
+	// bytes a second, to each
+	IOWrite int64 `json:"io_write"`
+	// the jail goes first when the host runs out of memory
+	OOMScore int `json:"oom_score_adj"`
 }
 
-// IDs says who the tool is, inside and on the host. Base is the first of 64 Ki host ids that are the jail's own while it lives;
-// id n inside is Base+n outside, so a workspace's files keep their owners.
+// IDs says who the tool is, inside and on the host. Base is the first of 64 Ki host ids that are
+// the jail's own while it lives; id n inside is Base+n outside, so a workspace's files keep their
+// owners.
 type IDs struct {
 	Base uint32 `json:"base"`
 	Size uint32 `json:"size"`
@@ -76,9 +93,14 @@ type IDs struct {
 	GID  uint32 `json:"gid"` // inside
 	// Extra maps one owner id above the 64 Ki range, where a workspace has one.
 	Extra []IDMap `json:"extra,omitempty"`
-	// User says that the jail is an ordinary user's: its only ids are those of the user, Base and, of the group, GroupBase.
+	// The jail is an ordinary user's: its only ids are those of the user, base and, of the
+	// group, group_base.
 	User      bool   `json:"user,omitempty"`
 	GroupBase uint32 `json:"group_base,omitempty"`
+	// Owner is the user of the host who owns the jail's user namespace. What the kernel counts up
+	// the chain of user namespaces it charges to the owner, so no two jails and no user have the
+	// same.
+	Owner uint32 `json:"owner"`
 }
 
 // HostGroup is what group 0 of the jail is on the host.
@@ -87,6 +109,20 @@ func (i IDs) HostGroup() uint32 {
 		return i.GroupBase
 	}
 	return i.Base
+}
+
+// Host returns what the tool's user and group are on the host.
+func (i IDs) Host() (uid, gid uint32) {
+	uid, gid = i.Base+i.UID, i.HostGroup()+i.GID
+	for _, e := range i.Extra {
+		if e.Inside == i.UID {
+			uid = e.Host
+		}
+		if e.Inside == i.GID {
+			gid = e.Host
+		}
+	}
+	return uid, gid
 }
 
 // An IDMap maps one id.
@@ -100,13 +136,15 @@ const (
 	MountTmpfs = "tmpfs"
 	MountProc  = "proc"
 	MountBind  = "bind"
-	MountPTS   = "devpts" // terminals of the jail's own; the only mount beside the device nodes that is not nodev
+	// terminals of the jail's own; the only mount beside the device nodes that is not nodev
+	MountPTS = "devpts"
 )
 
 // A Mount is one mount of the jail's root. Everything is nosuid and nodev.
 type Mount struct {
-	Kind   string `json:"kind"`
-	Source string `json:"source,omitempty"` // of a bind: a path of the host
+	Kind string `json:"kind"`
+	// of a bind: a path of the host
+	Source string `json:"source,omitempty"`
 	Target string `json:"target"`
 	Write  bool   `json:"write"`
 	Exec   bool   `json:"exec"`
@@ -118,7 +156,7 @@ type Mount struct {
 type File struct {
 	Path string `json:"path"`
 	Text string `json:"text"`
-	// Link makes it a symbolic link to that path.
+	// It is a symbolic link to that path.
 	Link string `json:"link,omitempty"`
 }
 
@@ -126,76 +164,45 @@ type File struct {
 type Workspace struct {
 	Source string `json:"source"`
 	Target string `json:"target"`
-	Shadow bool   `json:"shadow"`          // false: the real directory, read-only
-	Exec   bool   `json:"exec,omitempty"`  // programs in it may run
-	Bytes  int64  `json:"bytes,omitempty"` // of the upper layer
-	Files  int64  `json:"files,omitempty"` // of the upper layer
+	// false: the real directory, read-only
+	Shadow bool `json:"shadow"`
+	// programs in it may run
+	Exec  bool  `json:"exec,omitempty"`
+	Bytes int64 `json:"bytes,omitempty"` // of the upper layer
+	Files int64 `json:"files,omitempty"` // of the upper layer
 }
 
-// Fetch says that the jail has a door to the fetch proxy: a socket that hands out streams, and the only way out. What may be asked for on them is
-// shown here in the words of the policy; the proxy has it from the policy itself.
+// Fetch says that the jail has a socket to the fetch proxy, which hands out connections and is the
+// only way out. Without it there is no network at all. What may be asked for is shown here in the
+// words of the policy; the proxy has it from the policy itself.
 type Fetch struct {
-	Allow  []string `json:"allow"`
+	// In the words of the policy.
+	Allow []string `json:"allow"`
+	// Always wins.
 	Deny   []string `json:"deny,omitempty"`
 	Limits string   `json:"limits"`
 	Mode   string   `json:"mode"` // enforce or report
-	// TLS says who ends the TLS of a tool: "intercept", the proxy with an authority of the run's own, but for hosts whose rule says opaque; or
-	// "opaque", since only a tunnel to such a host is granted and the proxy speaks TLS for everything else.
+	// TLS says who ends the TLS of a tool: "intercept", the proxy with an authority of the run's
+	// own, but for hosts whose rule says opaque; or "opaque", since only a tunnel to such a host is
+	// granted and the proxy speaks TLS for everything else.
 	TLS string `json:"tls"`
-}
-
-// A Filter is a seccomp allow-list: what is not named fails with Errno, and with ENOSYS where nobody knows a call of that number.
-type Filter struct {
-	Groups []string    `json:"groups"`
-	Allow  []string    `json:"allow"` // sorted
-	Only   []Condition `json:"only"`  // on the arguments of calls of Allow
-	ENOSYS []string    `json:"enosys"`
-	Errno  string      `json:"errno"`
-}
-
-// A Condition allows a call only where the bits of Mask in its argument have the values of Value. Where a call has several, one is enough.
-// A filter sees 64 bits of what the kernel may read as 32: no mask goes beyond what the kernel reads.
-type Condition struct {
-	Call  string `json:"call"`
-	Arg   uint   `json:"arg"` // from 0
-	Mask  uint64 `json:"mask"`
-	Value uint64 `json:"value"`
-	// And must hold besides.
-	And []Bits `json:"and,omitempty"`
-}
-
-// Bits are a demand on one more argument of a Condition.
-type Bits struct {
-	Arg   uint   `json:"arg"` // from 0
-	Mask  uint64 `json:"mask"`
-	Value uint64 `json:"value"`
-}
-
-// String returns the condition in readable form: "socket(0=0x1, 1&0xf=0x1)", where an argument of which all 32 bits count has no mask.
-func (c Condition) String() string {
-	var parts []string
-	for _, b := range append([]Bits{{c.Arg, c.Mask, c.Value}}, c.And...) {
-		mask := ""
-		if b.Mask != low {
-			mask = fmt.Sprintf("&%#x", b.Mask)
-		}
-		parts = append(parts, fmt.Sprintf("%d%s=%#x", b.Arg, mask, b.Value))
-	}
-	return c.Call + "(" + strings.Join(parts, ", ") + ")"
 }
 
 // Landlock is the domain that jail-init puts itself into. Paths are those inside the jail.
 type Landlock struct {
 	MinABI int            `json:"min_abi"`
 	Rules  []LandlockRule `json:"rules"`
-	// Scoped asks for abstract sockets and signals to be kept inside where the kernel can (ABI 6); the network and
-	// process namespaces keep them inside everywhere.
+	// Scoped asks for abstract sockets and signals to be kept inside where the kernel can (ABI
+	// 6); the network and process namespaces keep them inside everywhere.
 	Scoped bool `json:"scoped"`
-	// Network leaves TCP alone: for the fetch proxy, and for programs that may use the jail's own loopback as they like.
+	// Network leaves TCP alone: for the fetch proxy, and for programs that may use the jail's own
+	// loopback as they like.
 	Network bool `json:"network,omitempty"`
-	// Ports are those of TCP that may be listened on and connected to where Network is not set, and the kernel can tell (ABI 4).
+	// TCP ports that may be listened on and connected to, where network is not set and the
+	// kernel can tell (ABI 4).
 	Ports []uint16 `json:"ports,omitempty"`
-	// Told asks the kernel to write what is refused to the host's audit log, from LandlockTells on; that forbids nothing more.
+	// Asks the kernel to write what is refused to the host's audit log, where it can (ABI 7);
+	// that forbids nothing more.
 	Told bool `json:"told,omitempty"`
 }
 
@@ -207,10 +214,19 @@ type LandlockRule struct {
 	Path  string `json:"path"`
 	Write bool   `json:"write"`
 	Exec  bool   `json:"exec"`
-	// Device lets what is opened below the path be asked by ioctl(2) what a device is asked; the filters say which requests there are.
+	// Device lets what is opened below the path be asked by ioctl(2) what a device is asked; the
+	// filters say which requests there are.
 	Device bool `json:"device,omitempty"`
 	// Pipes lets sockets and pipes with a name be made below the path.
 	Pipes bool `json:"pipes,omitempty"`
+}
+
+// A UserCount bounds a thing that the kernel counts in the jail's user namespace: Name is that of a
+// file in /proc/sys/user, without "max_" (namespaces(7), inotify(7)).
+type UserCount struct {
+	// The name of a file in /proc/sys/user, without max_ (namespaces(7), inotify(7)).
+	Name  string `json:"name"`
+	Value int64  `json:"value"`
 }
 
 // An Rlimit bounds a resource of each process (setrlimit(2)); soft and hard limit are the same.
@@ -221,29 +237,39 @@ type Rlimit struct {
 
 // Limits are those that the daemon watches, in nanoseconds and bytes.
 type Limits struct {
-	Wall    time.Duration `json:"wall"`
+	// Nanoseconds.
+	Wall time.Duration `json:"wall"`
+	// Nanoseconds.
 	CPUTime time.Duration `json:"cpu_time"`
 	Output  int64         `json:"output"` // stdout and stderr together
 }
 
 // Runners of commands.
 const (
-	RunnerWASI    = "wasi"    // one module
-	RunnerShell   = "shell"   // a script whose every command is a module
-	RunnerCompile = "compile" // a module, which does not run
-	RunnerNative  = "native"  // a program of the host, and those that it starts
+	RunnerWASI = "wasi" // one module
+	// a script whose every command is a module
+	RunnerShell = "shell"
+	// a module, which does not run
+	RunnerCompile = "compile"
+	// a program of the host, and those that it starts
+	RunnerNative = "native"
 )
 
-// Command is what runs inside, for reading: bytes of an argument that are no text are shown escaped. The exact bytes travel
-// in the invocation.
+// Command is what runs inside, for reading: bytes of an argument that are no text are shown
+// escaped. The exact bytes travel in the invocation.
 type Command struct {
-	Runner string   `json:"runner"` // "wasi", "shell" or "native"
-	Tool   string   `json:"tool"`   // as it was found: core-utils/grep, /path/x.wasm
-	Digest string   `json:"digest"` // of the module, "sha256:" and hex
-	Args   []string `json:"args"`   // Args[0] is the command's name
-	Env    []string `json:"env"`
-	Cwd    string   `json:"cwd"`
-	// Terminal says that the tool has a terminal of the jail's own on its streams.
+	// wasi: one module. shell: a script whose every command is a module. native: a program of
+	// the host.
+	Runner string `json:"runner"`
+	// as it was found: core-utils/grep, /path/x.wasm
+	Tool string `json:"tool"`
+	// of the module, "sha256:" and hex
+	Digest string `json:"digest"`
+	// Args[0] is the command's name
+	Args []string `json:"args"`
+	Env  []string `json:"env"`
+	Cwd  string   `json:"cwd"`
+	// The tool has a terminal of the jail's own on its streams.
 	Terminal bool `json:"terminal,omitempty"`
 	// Script lists the commands of a shell script, in its order.
 	Script []ScriptCommand `json:"script,omitempty"`
@@ -251,11 +277,13 @@ type Command struct {
 
 // A ScriptCommand is one simple command of a shell script.
 type ScriptCommand struct {
-	Line    uint   `json:"line"`
-	Column  uint   `json:"column"`
-	Text    string `json:"text"`
-	Tool    string `json:"tool,omitempty"`    // as it was found; empty where only a run can tell
-	Refused string `json:"refused,omitempty"` // why it may not run, or that it was not found
+	Line   uint   `json:"line"`
+	Column uint   `json:"column"`
+	Text   string `json:"text"`
+	// As it was found; absent where only a run can tell.
+	Tool string `json:"tool,omitempty"`
+	// why it may not run, or that it was not found
+	Refused string `json:"refused,omitempty"`
 	// Needs is what a command of a pulled bundle is kept to, beside the script's policy.
 	Needs *ScriptNeeds `json:"needs,omitempty"`
 }

@@ -22,9 +22,11 @@ import (
 var update = flag.Bool("update", false, "write the golden plans as they are")
 
 func request() jail.Request {
-	return jail.Request{ID: "golden", Base: jail.FirstBase, Slice: "/jail", Caches: []string{"/var/cache/jail/0"},
+	return jail.Request{ID: "golden", Base: jail.FirstBase, Slice: "/jail",
+		Caches:    []string{"/var/cache/jail/0"},
 		Workspace: &jail.Source{Path: "/home/user/project", UID: 1234, GID: 100},
-		Command:   jail.Command{Runner: "wasi", Tool: "core-utils/grep", Digest: "sha256:00", Args: []string{"grep", "x"}, Env: []string{"LANG=C.UTF-8"}, Cwd: "/workspace"}}
+		Command: jail.Command{Runner: "wasi", Tool: "core-utils/grep", Digest: "sha256:00",
+			Args: []string{"grep", "x"}, Env: []string{"LANG=C.UTF-8"}, Cwd: "/workspace"}}
 }
 
 // shipped resolves one of the shipped profiles.
@@ -60,15 +62,19 @@ func resolve(t testing.TB, policies ...policy.Policy) policy.Effective {
 
 // TestGoldenPlans shows every change of what the kernel is told, for the review of it.
 func TestGoldenPlans(t *testing.T) {
-	for _, name := range []string{"default", "readonly", "strict", "python", "fetch", "build", "worker", "python-native"} {
+	for _, name := range []string{"default", "readonly", "strict", "python", "fetch", "build",
+		"worker", "python-native"} {
 		t.Run(name, func(t *testing.T) {
 			r := request()
 			switch name {
 			case "strict":
 				r.Workspace, r.Command.Cwd = nil, "/"
 			case "build", "worker", "python-native":
-				r.Caches, r.Programs = nil, []string{"/lib64/ld-linux-x86-64.so.2", "/usr/bin/python3"}
-				r.Command = jail.Command{Runner: jail.RunnerNative, Tool: "/usr/bin/python3", Digest: "sha256:00", Args: []string{"python3"}, Env: []string{"HOME=/home/tool"}, Cwd: "/workspace"}
+				r.Caches, r.Programs = nil, []string{"/lib64/ld-linux-x86-64.so.2",
+					"/usr/bin/python3"}
+				r.Command = jail.Command{Runner: jail.RunnerNative, Tool: "/usr/bin/python3",
+					Digest: "sha256:00", Args: []string{"python3"},
+					Env: []string{"HOME=/home/tool"}, Cwd: "/workspace"}
 			}
 			plan, err := jail.NewPlan(shipped(t, name), r)
 			if err != nil {
@@ -77,7 +83,8 @@ func TestGoldenPlans(t *testing.T) {
 			got := text(t, plan)
 			path := filepath.Join("testdata", "plan-"+name+".json")
 			if *update {
-				if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(path, got, 0o644)); err != nil {
+				if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(path, got,
+					0o644)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -89,7 +96,8 @@ func TestGoldenPlans(t *testing.T) {
 				t.Errorf("the plan is not that of %s; go test -update writes it:\n%s", path, got)
 			}
 			var read jail.Plan
-			if err := json.Unmarshal(want, &read); err != nil || string(text(t, read)) != string(want) {
+			if err := json.Unmarshal(want, &read); err != nil ||
+				string(text(t, read)) != string(want) {
 				t.Errorf("the JSON of a plan does not come back as the plan: %v", err)
 			}
 		})
@@ -105,7 +113,8 @@ func text(t testing.TB, p jail.Plan) []byte {
 	return append(out, '\n')
 }
 
-// TestNewPlanIsPure makes a plan twice and spoils the first in between: they share nothing, with each other or with what they were made of.
+// TestNewPlanIsPure makes a plan twice and spoils the first in between: they share nothing, with
+// each other or with what they were made of.
 func TestNewPlanIsPure(t *testing.T) {
 	eff, r := shipped(t, "default"), request()
 	first, err := jail.NewPlan(eff, r)
@@ -132,8 +141,10 @@ func drawn(t *rapid.T, label string) policy.Policy {
 		name        string
 		least, most int64
 	}{
-		{"wall", int64(time.Second), int64(time.Hour)}, {"cpu_time", int64(time.Second), int64(time.Hour)}, {"cpus", 10, 8000}, {"memory", 32 << 20, 8 << 30},
-		{"pids", 12, 4096}, {"open_files", 16, 4096}, {"workspace", 1 << 20, 1 << 40}, {"workspace_files", 1, 1 << 20}, {"file_size", 0, 1 << 40},
+		{"wall", int64(time.Second), int64(time.Hour)}, {"cpu_time", int64(time.Second),
+			int64(time.Hour)}, {"cpus", 10, 8000}, {"memory", 32 << 20, 8 << 30},
+		{"pids", 12, 4096}, {"open_files", 16, 4096}, {"workspace", 1 << 20, 1 << 40},
+		{"workspace_files", 1, 1 << 20}, {"file_size", 0, 1 << 40},
 	} {
 		n := rapid.Int64Range(l.least, l.most).Draw(t, label+" "+l.name)
 		if !strings.HasPrefix(l.name, "workspace") && rapid.Bool().Draw(t, label+" no "+l.name) {
@@ -147,16 +158,20 @@ func drawn(t *rapid.T, label string) policy.Policy {
 		case 1:
 			p.Mounts = append(p.Mounts, policy.Mount{Target: target, Access: policy.Tmpfs})
 		case 2:
-			p.Mounts = append(p.Mounts, policy.Mount{Source: "/srv", Target: target, Access: policy.Read})
+			p.Mounts = append(p.Mounts, policy.Mount{Source: "/srv", Target: target,
+				Access: policy.Read})
 		case 3:
-			p.Mounts = append(p.Mounts, policy.Mount{Source: "/srv", Target: target, Access: policy.Read | policy.Write | policy.Exec})
+			p.Mounts = append(p.Mounts, policy.Mount{Source: "/srv", Target: target,
+				Access: policy.Read | policy.Write | policy.Exec})
 		}
 	}
-	p.Workspace.Access = rapid.SampledFrom([]policy.WorkspaceAccess{policy.WorkspaceRead, policy.WorkspaceShadow}).Draw(t, label+" workspace")
+	p.Workspace.Access = rapid.SampledFrom([]policy.WorkspaceAccess{policy.WorkspaceRead,
+		policy.WorkspaceShadow}).Draw(t, label+" workspace")
 	return p
 }
 
-// TestPlanNeverWidens makes a plan of a policy and one of the same policy narrowed by another: the second grants no more anywhere.
+// TestPlanNeverWidens makes a plan of a policy and one of the same policy narrowed by another: the
+// second grants no more anywhere.
 func TestPlanNeverWidens(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		wide, other := drawn(rt, "a"), drawn(rt, "b")
@@ -186,17 +201,26 @@ func wider(p, q jail.Plan) (faults []string) {
 	check(atMost(p.Cgroup.Memory, q.Cgroup.Memory), "memory")
 	check(atMost(p.Cgroup.PIDs, q.Cgroup.PIDs), "pids")
 	check(atMost(p.Cgroup.CPUQuota, q.Cgroup.CPUQuota), "cpus")
-	check(p.Limits.Wall <= q.Limits.Wall && p.Limits.CPUTime <= q.Limits.CPUTime && p.Limits.Output <= q.Limits.Output, "limits")
-	check(p.Workspace.Bytes <= q.Workspace.Bytes && p.Workspace.Files <= q.Workspace.Files, "workspace limits")
+	check(p.Limits.Wall <= q.Limits.Wall && p.Limits.CPUTime <= q.Limits.CPUTime &&
+		p.Limits.Output <= q.Limits.Output, "limits")
+	check(p.Workspace.Bytes <= q.Workspace.Bytes && p.Workspace.Files <= q.Workspace.Files,
+		"workspace limits")
 	check(!p.Workspace.Shadow || q.Workspace.Shadow, "workspace")
-	check(slices.Equal(p.Namespaces, q.Namespaces) && p.NoNewPrivileges && len(p.Capabilities) == 0, "namespaces, privileges")
-	check(slices.Equal(p.OuterFilter.Allow, q.OuterFilter.Allow) && slices.Equal(p.InnerFilter.Allow, q.InnerFilter.Allow), "filters")
+	check(slices.Equal(p.Namespaces, q.Namespaces) && p.NoNewPrivileges && len(p.Capabilities) == 0,
+		"namespaces, privileges")
+	check(slices.Equal(p.OuterFilter.Allow, q.OuterFilter.Allow) &&
+		slices.Equal(p.InnerFilter.Allow, q.InnerFilter.Allow), "filters")
 	for _, r := range q.Rlimits {
-		check(slices.ContainsFunc(p.Rlimits, func(o jail.Rlimit) bool { return o.Name == r.Name && o.Value <= r.Value }), "rlimit "+r.Name)
+		check(slices.ContainsFunc(p.Rlimits, func(o jail.Rlimit) bool {
+			return o.Name == r.Name &&
+				o.Value <= r.Value
+		}), "rlimit "+r.Name)
 	}
 	for _, m := range p.Mounts {
 		check(slices.ContainsFunc(q.Mounts, func(o jail.Mount) bool {
-			return o.Kind == m.Kind && o.Source == m.Source && o.Target == m.Target && (o.Write || !m.Write) && (o.Exec || !m.Exec) && (m.Kind != jail.MountTmpfs || m.Size <= o.Size)
+			return o.Kind == m.Kind && o.Source == m.Source && o.Target == m.Target &&
+				(o.Write || !m.Write) && (o.Exec || !m.Exec) && (m.Kind != jail.MountTmpfs ||
+				m.Size <= o.Size)
 		}), "mount "+m.Target)
 	}
 	for _, r := range p.Landlock.Rules {
@@ -217,9 +241,13 @@ func TestWiderFinds(t *testing.T) {
 		t.Fatalf("a plan is wider than itself: %v", f)
 	}
 	for what, change := range map[string]func(*jail.Plan){
-		"memory": func(p *jail.Plan) { p.Cgroup.Memory = -1 }, "pids": func(p *jail.Plan) { p.Cgroup.PIDs++ }, "cpus": func(p *jail.Plan) { p.Cgroup.CPUQuota = 0 },
-		"rlimit fsize": func(p *jail.Plan) { p.Rlimits = p.Rlimits[:2] }, "mount /tmp": func(p *jail.Plan) { p.Mounts[1].Exec = true },
-		"landlock /proc": func(p *jail.Plan) { p.Landlock.Rules[2].Write = true }, "namespaces, privileges": func(p *jail.Plan) { p.Capabilities = []string{"CAP_KILL"} },
+		"memory":                 func(p *jail.Plan) { p.Cgroup.Memory = -1 },
+		"pids":                   func(p *jail.Plan) { p.Cgroup.PIDs++ },
+		"cpus":                   func(p *jail.Plan) { p.Cgroup.CPUQuota = 0 },
+		"rlimit fsize":           func(p *jail.Plan) { p.Rlimits = p.Rlimits[:2] },
+		"mount /tmp":             func(p *jail.Plan) { p.Mounts[1].Exec = true },
+		"landlock /proc":         func(p *jail.Plan) { p.Landlock.Rules[2].Write = true },
+		"namespaces, privileges": func(p *jail.Plan) { p.Capabilities = []string{"CAP_KILL"} },
 	} {
 		changed, err := jail.NewPlan(shipped(t, "default"), request())
 		if err != nil {

@@ -7,10 +7,12 @@ import (
 	"slices"
 )
 
-// A jail can stand before anybody asks for it: nearly all that the kernel is told of a run is the same for the next one. What is not, is who the jail
-// is (its name, its control group and its range of host ids), which it brings along, and what only the host's side of the run looks at.
+// A jail can stand before anybody asks for it: nearly all that the kernel is told of a run is the
+// same for the next one. What is not, is who the jail is (its name, its control group and its range
+// of host ids), which it brings along, and what only the host's side of the run looks at.
 
-// Elsewhere is the plan of another jail, of which the kernel is told the same: it has a name, a control group and a range of ids of its own.
+// Elsewhere is the plan of another jail, of which the kernel is told the same: it has a name, a
+// control group and a range of ids of its own.
 func (p Plan) Elsewhere(id ID, base uint32) Plan {
 	leaf := leafName(id, base)
 	slice := path.Dir(p.Cgroup.Path)
@@ -22,20 +24,25 @@ func (p Plan) Elsewhere(id ID, base uint32) Plan {
 		slice = g.Path
 	}
 	p.ID, p.Cgroup.Path = id, path.Join(slice, leaf)
-	p.IDs.Base, p.IDs.Extra = base, slices.Clone(p.IDs.Extra)
+	p.IDs.Base, p.IDs.Owner, p.IDs.Extra = base, base, slices.Clone(p.IDs.Extra)
 	for i := range p.IDs.Extra {
 		p.IDs.Extra[i].Host = base + BaseSize - 1
 	}
 	return p
 }
 
-// leafName is the name of a jail's control group. An ID can be asked for twice, also of two daemons; nobody else has the range of ids while this jail
-// lives.
-func leafName(id ID, base uint32) string { return fmt.Sprintf("%s.%d", id, (base-FirstBase)/BaseSize) }
+// leafName is the name of a jail's control group. An ID can be asked for twice, also of two
+// daemons; nobody else has the range of ids while this jail lives.
+func leafName(id ID, base uint32) string {
+	return fmt.Sprintf("%s.%d", id,
+		(base-FirstBase)/BaseSize)
+}
 
-// Standing is what of the plan the kernel is told before anybody has to have asked for the run, in the place of no jail: two plans for which it is the
-// same can be carried out by the same jail. It leaves out what the host's side alone looks at (policy, layers, fetches, what is watched), the
-// invocation, and of the workspace which directory it is: a shadow is attached to the jail when there is one.
+// Standing is what of the plan the kernel is told before anybody has to have asked for the run, in
+// the place of no jail: two plans for which it is the same can be carried out by the same jail. It
+// leaves out what the host's side alone looks at (policy, layers, fetches, what is watched), the
+// invocation, and of the workspace which directory it is: a shadow is attached to the jail when
+// there is one.
 func (p Plan) Standing() Plan {
 	p = p.Elsewhere("", FirstBase)
 	p.Policy, p.Layers, p.Fetch, p.Limits, p.FileEvents = "", nil, nil, Limits{}, ""
@@ -53,8 +60,8 @@ func (p Plan) Standing() Plan {
 	return p
 }
 
-// In is the plan of the same run in a jail that stands already, made by the plan standing. It is false if the kernel was told anything else of that
-// jail than this plan says.
+// In is the plan of the same run in a jail that stands already, made by the plan standing. It is
+// false if the kernel was told anything else of that jail than this plan says.
 func (p Plan) In(standing Plan) (Plan, bool) {
 	if !reflect.DeepEqual(p.Standing(), standing.Standing()) {
 		return Plan{}, false

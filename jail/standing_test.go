@@ -14,13 +14,16 @@ func TestElsewhere(t *testing.T) {
 	pol := shipped(t, "default").Policy()
 	ceiling := pol
 	ceiling.Limits.Memory /= 2
-	held, err := policy.Resolve(policy.Layer{Name: policy.CeilingLayer, Policy: ceiling}, policy.Layer{Name: "profile", Policy: pol})
+	held, err := policy.Resolve(policy.Layer{Name: policy.CeilingLayer, Policy: ceiling},
+		policy.Layer{Name: "profile", Policy: pol})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, eff := range map[string]policy.Effective{"plain": resolve(t, pol), "under a ceiling": held} {
+	for name, eff := range map[string]policy.Effective{"plain": resolve(t, pol),
+		"under a ceiling": held} {
 		r := request()
-		r.Workspace.UID, r.Workspace.GID = 1<<20, 1<<20 // an owner beyond the range
+		// an owner beyond the range
+		r.Workspace.UID, r.Workspace.GID = 1<<20, 1<<20
 		p, err := jail.NewPlan(eff, r)
 		if err != nil {
 			t.Fatal(err)
@@ -42,13 +45,16 @@ func TestElsewhere(t *testing.T) {
 		}
 		// The same run in the jail that stands elsewhere has its place, and its own name.
 		in, ok := p.In(want.Standing().Elsewhere("waits", r.Base))
-		if !ok || in.ID != p.ID || in.IDs.Base != r.Base || in.Cgroup.Path != p.Elsewhere("waits", r.Base).Cgroup.Path || !reflect.DeepEqual(in.Command, p.Command) || in.Policy != p.Policy {
+		if !ok || in.ID != p.ID || in.IDs.Base != r.Base || in.Cgroup.Path != p.Elsewhere("waits",
+			r.Base).Cgroup.Path || !reflect.DeepEqual(in.Command, p.Command) ||
+			in.Policy != p.Policy {
 			t.Errorf("%s: %v, %s", name, ok, text(t, in))
 		}
 	}
 }
 
-// Whatever the kernel is told differently of a run than of a jail that stands, the run cannot have that jail. A field that is new counts as well.
+// Whatever the kernel is told differently of a run than of a jail that stands, the run cannot have
+// that jail. A field that is new counts as well.
 func TestInAnotherJail(t *testing.T) {
 	p, err := jail.NewPlan(shipped(t, "default"), request())
 	if err != nil {
@@ -60,8 +66,11 @@ func TestInAnotherJail(t *testing.T) {
 		t.Fatal("a run cannot have the jail that was made for its like")
 	}
 	// These are the host's side's, or the run's own.
-	own := []string{"ID", "Policy", "Layers", "Fetch", "Limits.Wall", "Limits.CPUTime", "Limits.Output", "FileEvents", "Command.Tool", "Command.Digest", "Command.Args", "Command.Env", "Command.Cwd", "Command.Script",
-		"Cgroup.Path", "IDs.Base", "Workspace.Source", "Workspace.Bytes", "Workspace.Files", "Ceiling.Policy"}
+	own := []string{"ID", "Policy", "Layers", "Fetch", "Limits.Wall", "Limits.CPUTime",
+		"Limits.Output", "FileEvents", "Command.Tool", "Command.Digest", "Command.Args",
+		"Command.Env", "Command.Cwd", "Command.Script",
+		"Cgroup.Path", "IDs.Base", "IDs.Owner", "Workspace.Source", "Workspace.Bytes",
+		"Workspace.Files", "Ceiling.Policy"}
 	var seen []string
 	for name, change := range changes(reflect.ValueOf(&p).Elem(), "") {
 		undo := change()
@@ -82,7 +91,8 @@ func TestInAnotherJail(t *testing.T) {
 	}
 }
 
-// changes are ways to change each field of a struct, and of the structs in it, each of which returns what undoes it.
+// changes are ways to change each field of a struct, and of the structs in it, each of which
+// returns what undoes it.
 func changes(v reflect.Value, prefix string) map[string]func() func() {
 	all := map[string]func() func(){}
 	for i := range v.NumField() {

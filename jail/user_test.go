@@ -9,7 +9,8 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 )
 
-// TestUserIDs: a user's jail has the user's one id and group, and all else is as in root's: no layer is left out.
+// TestUserIDs: a user's jail has the user's one id and group, and all else is as in root's: no
+// layer is left out.
 func TestUserIDs(t *testing.T) {
 	r := request()
 	root, err := jail.NewPlan(shipped(t, "default"), r)
@@ -21,7 +22,8 @@ func TestUserIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i := p.IDs; !i.User || i.Base != 1000 || i.HostGroup() != 100 || i.Size != 1 || i.UID != 0 || i.GID != 0 || len(i.Extra) != 0 {
+	if i := p.IDs; !i.User || i.Base != 1000 || i.HostGroup() != 100 || i.Size != 1 || i.UID != 0 ||
+		i.GID != 0 || len(i.Extra) != 0 {
 		t.Errorf("ids: %+v", i)
 	}
 	if root.IDs.HostGroup() != root.IDs.Base || root.IDs.User {

@@ -6,7 +6,8 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// The names of credentials have their first and last letters and digits, and none of the characters beside those.
+// The names of credentials have their first and last letters and digits, and none of the characters
+// beside those.
 func TestCredentialBoundaries(t *testing.T) {
 	for _, name := range []string{"a", "z", "A", "Z", "0", "9", "-", "_", ".", "azAZ09-_."} {
 		if err := policy.CheckCredential(name); err != nil {
@@ -22,7 +23,8 @@ func TestCredentialBoundaries(t *testing.T) {
 	for i := range long {
 		long[i] = 'a'
 	}
-	if policy.CheckCredential(string(long)) == nil || policy.CheckCredential(string(long[:128])) != nil {
+	if policy.CheckCredential(string(long)) == nil ||
+		policy.CheckCredential(string(long[:128])) != nil {
 		t.Error("the longest name is not 128 bytes")
 	}
 }

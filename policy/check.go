@@ -7,13 +7,22 @@ import (
 	"strings"
 )
 
-// maxItems bounds each list of a policy as it is written.
-const maxItems = 256
+// MaxItems bounds each list of a policy as it is written.
+const MaxItems = 256
+
+// maxFetchItems bounds the ports, methods, paths and types of all rules of a fetch list together:
+// each rule is compared with each other, and of both every item with every other.
+const maxFetchItems = 2048
+
+// maxProblems bounds the problems that Check returns about conflicting mounts, which may be one for
+// each pair.
+const maxProblems = 100
 
 // checks are all that makes a policy one that can be meant. Each returns what is wrong,
 // in sentences that name the key. A parser of policies reports them with a position.
 var checks = []func(Policy) []error{
-	checkWorkspace, checkMounts, checkNested, checkLimits, checkTools, checkFetch, checkEnv, checkSyscalls, checkAudit,
+	checkWorkspace, checkMounts, checkNested, checkLimits, checkTools, checkFetch, checkEnv,
+	checkSyscalls, checkAudit,
 }
 
 // Check returns everything that is wrong with a policy, joined, or nil. Resolve refuses
@@ -27,8 +36,16 @@ func (p Policy) Check() error {
 }
 
 func tooMany(key string, n int) []error {
-	if n > maxItems {
-		return []error{fmt.Errorf("%s has %d items: at most %d", key, n, maxItems)}
+	if n > MaxItems {
+		return []error{fmt.Errorf("%s has %d items: at most %d", key, n, MaxItems)}
+	}
+	return nil
+}
+
+func tooManyTogether(key string, n int) []error {
+	if n > maxFetchItems {
+		return []error{fmt.Errorf("%s has %d ports, methods, paths and types in all: at most %d",
+			key, n, maxFetchItems)}
 	}
 	return nil
 }
@@ -72,7 +89,8 @@ func CheckMount(m Mount) error {
 	case m.Access == 0 || m.Access&^AllRights != 0:
 		return fmt.Errorf("access grants nothing, or nothing that there is")
 	case m.Source == "" && m.Access != Tmpfs:
-		return fmt.Errorf("source is missing: name a directory or file of the host, or access = \"tmpfs\"")
+		return fmt.Errorf(
+			"source is missing: name a directory or file of the host, or access = \"tmpfs\"")
 	case m.Source != "" && m.Access&Tmpfs != 0:
 		return fmt.Errorf("source %q has no meaning for a tmpfs: leave it out", m.Source)
 	}
@@ -83,14 +101,18 @@ func CheckMount(m Mount) error {
 // or nil. None at all is for CheckMount to judge.
 func CheckMountSource(source string) error {
 	if source != "" && !cleanAbsolute(source) {
-		return fmt.Errorf("source %q is no clean absolute path: no ~, no .., no slash at the end", source)
+		return fmt.Errorf("source %q is no clean absolute path: no ~, no .., no slash at the end",
+			source)
 	}
 	if strings.ContainsAny(source, "*?") {
-		return fmt.Errorf("source %q is one directory or file, and no pattern: * and ? stand for nothing here", source)
+		return fmt.Errorf(
+			"source %q is one directory or file, and no pattern: * and ? stand for nothing here",
+			source)
 	}
 	for _, r := range reservedSources {
 		if _, ok := beneath(r, source); ok {
-			return fmt.Errorf("source %q lies in %s, which shows or controls more than files", source, r)
+			return fmt.Errorf("source %q lies in %s, which shows or controls more than files",
+				source, r)
 		}
 	}
 	return nil
@@ -102,9 +124,11 @@ func CheckMountTarget(target string) error {
 	case target == "":
 		return nil
 	case !cleanAbsolute(target):
-		return fmt.Errorf("target %q is no clean absolute path: no ~, no .., no slash at the end", target)
+		return fmt.Errorf("target %q is no clean absolute path: no ~, no .., no slash at the end",
+			target)
 	case strings.ContainsAny(target, "*?"):
-		return fmt.Errorf("target %q is one place, and no pattern: * and ? stand for nothing here", target)
+		return fmt.Errorf("target %q is one place, and no pattern: * and ? stand for nothing here",
+			target)
 	case target == "/":
 		return errors.New("target \"/\" would cover the jail's own root")
 	}
@@ -129,7 +153,11 @@ func checkNested(p Policy) (out []error) {
 				continue
 			}
 			if m.at(rel).Source != n.Source {
-				out = append(out, fmt.Errorf("mount[%d]: target %q lies in mount[%d], target %q, and shows something else there", j, n.Target, i, m.Target))
+				if len(out) == maxProblems {
+					return out
+				}
+				out = append(out,
+					fmt.Errorf("mount[%d]: target %q lies in mount[%d], target %q, and shows something else there", j, n.Target, i, m.Target))
 			}
 		}
 	}
@@ -203,6 +231,11 @@ func checkNoFinalSlash(g Glob) error {
 
 func checkFetch(p Policy) (out []error) {
 	out = tooMany("fetch.allow", len(p.Fetch.Allow))
+	items := 0
+	for _, r := range p.Fetch.Allow {
+		items += len(r.Ports) + len(r.Methods) + len(r.Paths) + len(r.Types)
+	}
+	out = append(out, tooManyTogether("fetch.allow", items)...)
 	for i, r := range p.Fetch.Allow {
 		key := fmt.Sprintf("fetch.allow[%d]", i)
 		if r.Host.depth == hostNone {
@@ -232,6 +265,11 @@ func checkFetch(p Policy) (out []error) {
 
 func checkFetchDeny(f Fetch) (out []error) {
 	out = tooMany("fetch.deny", len(f.Deny))
+	items := 0
+	for _, r := range f.Deny {
+		items += len(r.Ports) + len(r.Methods) + len(r.Paths)
+	}
+	out = append(out, tooManyTogether("fetch.deny", items)...)
 	for i, r := range f.Deny {
 		key := fmt.Sprintf("fetch.deny[%d]", i)
 		if r.Host.depth == hostNone {
@@ -260,7 +298,8 @@ func CheckTypeGlob(g Glob) error {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && !strings.ContainsRune("/*+-._", r)
 	}
 	if text != "**" && (g.deep || len(g.pre) != 2 || strings.ContainsFunc(text, bad)) {
-		return fmt.Errorf("pattern %q is no media type in lower case, such as text/* or application/json", text)
+		return fmt.Errorf(
+			"pattern %q is no media type in lower case, such as text/* or application/json", text)
 	}
 	return nil
 }
@@ -293,10 +332,12 @@ func CheckURLGlob(g Glob) error {
 // CheckCredential returns what is wrong with the name of a credential, or nil.
 func CheckCredential(name string) error {
 	bad := func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' &&
+			r != '_' && r != '.'
 	}
 	if name != AnyCredential && (len(name) > 128 || strings.ContainsFunc(name, bad)) {
-		return fmt.Errorf("credential %q is no name of letters, digits, dots, hyphens and underscores", name)
+		return fmt.Errorf(
+			"credential %q is no name of letters, digits, dots, hyphens and underscores", name)
 	}
 	return nil
 }
@@ -305,7 +346,8 @@ func checkEnv(p Policy) (out []error) {
 	out = append(tooMany("env.set", len(p.Env.Set.Values)), tooMany("env.pass", len(p.Env.Pass))...)
 	out = append(out, tooMany("env.allow", len(p.Env.Allow))...)
 	for name, value := range p.Env.Set.Values {
-		out = append(out, keyed("env.set", errors.Join(CheckEnvName(name), CheckEnvValue(value)))...)
+		out = append(out, keyed("env.set", errors.Join(CheckEnvName(name),
+			CheckEnvValue(value)))...)
 	}
 	for _, g := range slices.Concat(p.Env.Pass, p.Env.Allow) {
 		out = append(out, keyed("env", CheckEnvGlob(g))...)

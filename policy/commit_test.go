@@ -12,7 +12,8 @@ import (
 func TestCommitTable(t *testing.T) {
 	const no, ask, yes = "no", "ask", "yes"
 	shadow := func(rule policy.CommitRule) policy.Workspace {
-		return policy.Workspace{Access: policy.WorkspaceShadow, Commit: rule, Hide: []string{".env"}, Protect: []string{"Makefile", "/deploy"}}
+		return policy.Workspace{Access: policy.WorkspaceShadow, Commit: rule,
+			Hide: []string{".env"}, Protect: []string{"Makefile", "/deploy"}}
 	}
 	for _, tt := range []struct {
 		path               string
@@ -43,8 +44,10 @@ func TestCommitTable(t *testing.T) {
 		{"a/", no, no, no},
 		{"a\x00b", no, no, no},
 	} {
-		for rule, want := range map[policy.CommitRule]string{policy.CommitNever: tt.never, policy.CommitAsk: tt.asked, policy.CommitAuto: tt.auto} {
-			eff := resolve(t, policy.Layer{Name: "profile", Policy: policy.Policy{Workspace: shadow(rule)}})
+		for rule, want := range map[policy.CommitRule]string{policy.CommitNever: tt.never,
+			policy.CommitAsk: tt.asked, policy.CommitAuto: tt.auto} {
+			eff := resolve(t, policy.Layer{Name: "profile",
+				Policy: policy.Policy{Workspace: shadow(rule)}})
 			d := eff.Decide(policy.Commit{Path: tt.path})
 			got := no
 			switch {
@@ -75,14 +78,20 @@ func TestCommitLayers(t *testing.T) {
 		layer  string
 		rule   string
 	}{
-		{[]policy.Layer{layer("ceiling", policy.CommitAuto), layer("profile", policy.CommitAsk)}, true, "profile", "workspace.commit"},
-		{[]policy.Layer{layer("ceiling", policy.CommitAsk), layer("profile", policy.CommitAuto)}, true, "ceiling", "workspace.commit"},
-		{[]policy.Layer{layer("ceiling", policy.CommitAuto), layer("profile", policy.CommitAuto, "a")}, true, "profile", `protected "a"`},
-		{[]policy.Layer{layer("ceiling", policy.CommitAsk), layer("profile", policy.CommitNever)}, false, "profile", "never"},
-		{[]policy.Layer{layer("ceiling", policy.CommitNever), layer("profile", policy.CommitAsk, "a")}, false, "ceiling", "never"},
+		{[]policy.Layer{layer("ceiling", policy.CommitAuto), layer("profile", policy.CommitAsk)},
+			true, "profile", "workspace.commit"},
+		{[]policy.Layer{layer("ceiling", policy.CommitAsk), layer("profile", policy.CommitAuto)},
+			true, "ceiling", "workspace.commit"},
+		{[]policy.Layer{layer("ceiling", policy.CommitAuto), layer("profile", policy.CommitAuto,
+			"a")}, true, "profile", `protected "a"`},
+		{[]policy.Layer{layer("ceiling", policy.CommitAsk), layer("profile", policy.CommitNever)},
+			false, "profile", "never"},
+		{[]policy.Layer{layer("ceiling", policy.CommitNever), layer("profile", policy.CommitAsk,
+			"a")}, false, "ceiling", "never"},
 	} {
 		d := resolve(t, tt.layers...).Decide(policy.Commit{Path: "a"})
-		if d.Allowed || d.Ask != tt.ask || d.Layer != tt.layer || !strings.Contains(d.Rule, tt.rule) {
+		if d.Allowed || d.Ask != tt.ask || d.Layer != tt.layer || !strings.Contains(d.Rule,
+			tt.rule) {
 			t.Errorf("%+v, want ask %v of %s with %s", d, tt.ask, tt.layer, tt.rule)
 		}
 	}

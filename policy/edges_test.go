@@ -8,9 +8,11 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Each rule about characters is asked about each character, so that none stands at the wrong side of an edge.
+// Each rule about characters is asked about each character, so that none stands at the wrong side
+// of an edge.
 func TestCharacters(t *testing.T) {
-	const lower, upper, digits = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
+	const lower, upper, digits = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+		"0123456789"
 	var first []rune
 	for r := range rune(0x180) {
 		first = append(first, r)
@@ -42,25 +44,34 @@ func TestCharacters(t *testing.T) {
 		check func(c string) error
 		good  string
 	}{
-		"host":         {func(c string) error { _, err := policy.ParseHostName("a" + c + "b.example"); return err }, lower + upper + digits + "-."},
-		"type":         {glob(policy.CheckTypeGlob, "text/a", "b"), lower + digits + "*+-._"},
-		"method":       {func(c string) error { return policy.CheckMethod("A" + c) }, upper + "-_"},
-		"credential":   {func(c string) error { return policy.CheckCredential("a" + c) }, lower + upper + digits + "-_."},
-		"variable":     {func(c string) error { return policy.CheckEnvName("A" + c) }, without(printable, `=/*?[]{}\`)},
+		"host": {func(c string) error {
+			_, err := policy.ParseHostName("a" + c +
+				"b.example")
+			return err
+		}, lower + upper + digits + "-."},
+		"type":   {glob(policy.CheckTypeGlob, "text/a", "b"), lower + digits + "*+-._"},
+		"method": {func(c string) error { return policy.CheckMethod("A" + c) }, upper + "-_"},
+		"credential": {func(c string) error { return policy.CheckCredential("a" + c) },
+			lower + upper + digits + "-_."},
+		"variable": {func(c string) error { return policy.CheckEnvName("A" + c) },
+			without(printable, `=/*?[]{}\`)},
 		"variables":    {glob(policy.CheckEnvGlob, "A", "B"), without(printable, `=/?[]{}\`)},
 		"request path": {glob(policy.CheckURLGlob, "/a", "b"), inPath},
 		"asked path": {func(c string) error {
-			if d := top.Decide(policy.Connect{Host: "a.example", Port: 443, Method: "GET", Path: "/a" + c}); !d.Allowed {
+			if d := top.Decide(policy.Connect{Host: "a.example", Port: 443, Method: "GET",
+				Path: "/a" + c}); !d.Allowed {
 				return fmt.Errorf("%s", d.Rule)
 			}
 			return nil
 		}, inPath},
 		"value": {policy.CheckEnvValue, ""},
 	} {
-		// All of the first, and those of which Unicode makes one of these: the small letter of the sign for kelvin is a k.
+		// All of the first, and those of which Unicode makes one of these: the small letter of the
+		// sign for kelvin is a k.
 		for _, r := range append(first, '\u212a', '\u3002', '\uff0e', '\uff41', '\ufffd') {
 			if name == "value" && r != 0 {
-				continue // all but NUL are good
+				// all but NUL are good
+				continue
 			}
 			if err := c.check(string(r)); (err == nil) != strings.ContainsRune(c.good, r) {
 				t.Errorf("%s with %q: %v", name, r, err)
@@ -80,30 +91,72 @@ func TestLengths(t *testing.T) {
 		make  func(n int) string
 		most  int
 	}{
-		"host":             {host, func(n int) string { return strings.Repeat(label+".", 3) + strings.Repeat("a", n-192) }, 253},
-		"label":            {host, func(n int) string { return strings.Repeat("a", n) + ".example" }, 63},
-		"last label":       {host, func(n int) string { return strings.Repeat("a", n) }, 63},
-		"variable":         {policy.CheckEnvName, func(n int) string { return strings.Repeat("A", n) }, 255},
-		"value":            {policy.CheckEnvValue, func(n int) string { return strings.Repeat("A", n) }, 128 << 10},
-		"credential":       {policy.CheckCredential, func(n int) string { return strings.Repeat("A", n) }, 128},
-		"pattern":          {glob, func(n int) string { return strings.Repeat("a", n) }, 4096},
-		"segments":         {glob, func(n int) string { return strings.Repeat("a/", n-1) + "a" }, 64},
-		"mixed segments":   {glob, func(n int) string { return strings.Repeat("a*/", n-1) + "a*" }, 2},
-		"a mixed segment":  {glob, func(n int) string { return strings.Repeat("a", n-1) + "*" }, 64},
-		"stars":            {glob, func(n int) string { return "a" + strings.Repeat("*", n) }, 1},
-		"double stars":     {glob, func(n int) string { return strings.Repeat("**/", n-1) + "**" }, 1},
-		"segments of name": {name, func(n int) string { return strings.Repeat("a/", n-1) + "a" }, 62},
-		"stars of name":    {name, func(n int) string { return strings.Repeat("*", n) + "a" }, 1},
-		"hidden names":     {many(func(p *policy.Policy, texts []string) { p.Workspace.Hide = texts }), counted, 256},
-		"protected names":  {many(func(p *policy.Policy, texts []string) { p.Workspace.Protect = texts }), counted, 256},
-		"tools":            {many(func(p *policy.Policy, texts []string) { p.Tools.Allow = each("a/", texts) }), counted, 256},
-		"modules":          {many(func(p *policy.Policy, texts []string) { p.Tools.Modules = each("/", texts) }), counted, 256},
-		"programs":         {many(func(p *policy.Policy, texts []string) { p.Tools.Native = each("/", texts) }), counted, 256},
-		"variables passed": {many(func(p *policy.Policy, texts []string) { p.Env.Pass = each("", texts) }), counted, 256},
-		"variables given":  {many(func(p *policy.Policy, texts []string) { p.Env.Allow = each("", texts) }), counted, 256},
+		"host": {host, func(n int) string {
+			return strings.Repeat(label+".",
+				3) + strings.Repeat("a", n-192)
+		}, 253},
+		"label": {host, func(n int) string {
+			return strings.Repeat("a", n) +
+				".example"
+		}, 63},
+		"last label": {host, func(n int) string { return strings.Repeat("a", n) }, 63},
+		"variable": {policy.CheckEnvName, func(n int) string {
+			return strings.Repeat("A",
+				n)
+		}, 255},
+		"value": {policy.CheckEnvValue, func(n int) string {
+			return strings.Repeat("A",
+				n)
+		}, 128 << 10},
+		"credential": {policy.CheckCredential, func(n int) string {
+			return strings.Repeat("A",
+				n)
+		}, 128},
+		"pattern": {glob, func(n int) string { return strings.Repeat("a", n) }, 4096},
+		"segments": {glob, func(n int) string { return strings.Repeat("a/", n-1) + "a" },
+			64},
+		"mixed segments": {glob, func(n int) string { return strings.Repeat("a*/", n-1) + "a*" },
+			2},
+		"a mixed segment": {glob, func(n int) string { return strings.Repeat("a", n-1) + "*" },
+			64},
+		"stars": {glob, func(n int) string { return "a" + strings.Repeat("*", n) }, 1},
+		"double stars": {glob, func(n int) string { return strings.Repeat("**/", n-1) + "**" },
+			1},
+		"segments of name": {name, func(n int) string { return strings.Repeat("a/", n-1) + "a" },
+			62},
+		"stars of name": {name, func(n int) string { return strings.Repeat("*", n) + "a" }, 1},
+		"hidden names": {many(func(p *policy.Policy,
+			texts []string) {
+			p.Workspace.Hide = texts
+		}), counted, 256},
+		"protected names": {many(func(p *policy.Policy,
+			texts []string) {
+			p.Workspace.Protect = texts
+		}), counted, 256},
+		"tools": {many(func(p *policy.Policy,
+			texts []string) {
+			p.Tools.Allow = each("a/", texts)
+		}), counted, 256},
+		"modules": {many(func(p *policy.Policy,
+			texts []string) {
+			p.Tools.Modules = each("/", texts)
+		}), counted, 256},
+		"programs": {many(func(p *policy.Policy,
+			texts []string) {
+			p.Tools.Native = each("/", texts)
+		}), counted, 256},
+		"variables passed": {many(func(p *policy.Policy, texts []string) {
+			p.Env.Pass = each("",
+				texts)
+		}), counted, 256},
+		"variables given": {many(func(p *policy.Policy, texts []string) {
+			p.Env.Allow = each("",
+				texts)
+		}), counted, 256},
 		"mounts": {many(func(p *policy.Policy, texts []string) {
 			for _, text := range texts {
-				p.Mounts = append(p.Mounts, policy.Mount{Source: "/" + text, Target: "/" + text, Access: policy.Read})
+				p.Mounts = append(p.Mounts, policy.Mount{Source: "/" + text, Target: "/" + text,
+					Access: policy.Read})
 			}
 		}), counted, 256},
 		"constants": {many(func(p *policy.Policy, texts []string) {
@@ -124,7 +177,8 @@ func TestLengths(t *testing.T) {
 		}), counted, 256},
 		"ports of a rule": {many(func(p *policy.Policy, texts []string) {
 			for i := range texts {
-				p.Fetch.Allow[0].Ports = append(p.Fetch.Allow[0].Ports, policy.OnePort(uint16(i+1))...)
+				p.Fetch.Allow[0].Ports = append(p.Fetch.Allow[0].Ports,
+					policy.OnePort(uint16(i+1))...)
 			}
 		}), counted, 255}, // and the one that was there
 		"methods of a rule": {many(func(p *policy.Policy, texts []string) {
@@ -133,8 +187,14 @@ func TestLengths(t *testing.T) {
 				p.Fetch.Allow[0].Methods[i] = policy.MustGlob("GET")
 			}
 		}), counted, 256},
-		"paths of a rule": {many(func(p *policy.Policy, texts []string) { p.Fetch.Allow[0].Paths = each("/", texts) }), counted, 256},
-		"types of a rule": {many(func(p *policy.Policy, texts []string) { p.Fetch.Allow[0].Types = each("text/", texts) }), counted, 256},
+		"paths of a rule": {many(func(p *policy.Policy,
+			texts []string) {
+			p.Fetch.Allow[0].Paths = each("/", texts)
+		}), counted, 256},
+		"types of a rule": {many(func(p *policy.Policy,
+			texts []string) {
+			p.Fetch.Allow[0].Types = each("text/", texts)
+		}), counted, 256},
 	} {
 		if err := c.check(c.make(c.most)); err != nil {
 			t.Errorf("%s: %d: %.200v", what, c.most, err)

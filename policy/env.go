@@ -40,7 +40,10 @@ func (e Env) LessEq(f Env) bool {
 // Normal brings each part into normal form.
 func (e Env) Normal() Env { return Env{e.Set.Normal(), e.Pass.Normal(), e.Allow.Normal()} }
 
-func (e Env) String() string { return fmt.Sprintf("set %s pass %s allow %s", e.Set, e.Pass, e.Allow) }
+func (e Env) String() string {
+	return fmt.Sprintf("set %s pass %s allow %s", e.Set, e.Pass,
+		e.Allow)
+}
 
 // Environ returns the environment of a tool as sorted "name=value" strings: the
 // constants of e, then of inherited those that Pass names, then of given those that
@@ -71,7 +74,8 @@ func (e Env) Environ(given, inherited map[string]string) (environ, refused []str
 	return environ, refused
 }
 
-const maxEnvBytes = 128 << 10 // of one value; the kernel refuses a longer string to execve
+// of one value; the kernel refuses a longer string to execve
+const maxEnvBytes = 128 << 10
 
 // CheckEnvName refuses names that no program could look up: empty, with =, a NUL, a
 // slash or another character that is not printable ASCII.
@@ -81,7 +85,10 @@ func CheckEnvName(name string) error {
 		return fmt.Errorf("name of a variable is empty")
 	case len(name) > 255:
 		return fmt.Errorf("name of a variable is longer than 255 bytes")
-	case strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`=/*?[]{}\`, r) }):
+	case strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f ||
+			strings.ContainsRune(`=/*?[]{}\`, r)
+	}):
 		return fmt.Errorf("name of a variable %q has a character that none has", name)
 	}
 	return nil

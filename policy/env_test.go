@@ -14,7 +14,8 @@ func TestEnvNames(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	for _, name := range []string{"", "A=B", "=", "A B", "A\x00", "A\n", "é", "A/B", "A*", "A?", "A[", `A\`, strings.Repeat("A", 256)} {
+	for _, name := range []string{"", "A=B", "=", "A B", "A\x00", "A\n", "é", "A/B", "A*", "A?",
+		"A[", `A\`, strings.Repeat("A", 256)} {
 		if policy.CheckEnvName(name) == nil {
 			t.Errorf("%q is let through", name)
 		}
@@ -52,11 +53,15 @@ func TestEnvPrecedence(t *testing.T) {
 		{"a constant", policy.Env{Set: vars("set")}, "", "caller", "set", false},
 		{"taken over", policy.Env{Pass: policy.MustGlobs("NAME")}, "", "caller", "caller", false},
 		{"nothing to take over", policy.Env{Pass: policy.MustGlobs("NAME")}, "", "", "", false},
-		{"taken over before a constant", policy.Env{Set: vars("set"), Pass: policy.MustGlobs("N*")}, "", "caller", "caller", false},
-		{"a constant where there is nothing to take over", policy.Env{Set: vars("set"), Pass: policy.MustGlobs("N*")}, "", "", "set", false},
+		{"taken over before a constant", policy.Env{Set: vars("set"), Pass: policy.MustGlobs("N*")},
+			"", "caller", "caller", false},
+		{"a constant where there is nothing to take over", policy.Env{Set: vars("set"),
+			Pass: policy.MustGlobs("N*")}, "", "", "set", false},
 		{"given", policy.Env{Allow: policy.MustGlobs("*")}, "given", "caller", "given", false},
-		{"given before all", policy.Env{Set: vars("set"), Pass: policy.MustGlobs("*"), Allow: policy.MustGlobs("*")}, "given", "caller", "given", false},
-		{"refused, and so as if not given", policy.Env{Set: vars("set"), Pass: policy.MustGlobs("*")}, "given", "", "set", true},
+		{"given before all", policy.Env{Set: vars("set"), Pass: policy.MustGlobs("*"),
+			Allow: policy.MustGlobs("*")}, "given", "caller", "given", false},
+		{"refused, and so as if not given", policy.Env{Set: vars("set"),
+			Pass: policy.MustGlobs("*")}, "given", "", "set", true},
 	} {
 		given, inherited := map[string]string{}, map[string]string{"OTHER": "x"}
 		if tt.given != "" {
@@ -73,7 +78,8 @@ func TestEnvPrecedence(t *testing.T) {
 			}
 		}
 		if got != tt.want || slices.Contains(refused, "NAME") != tt.refused {
-			t.Errorf("%s: NAME is %q, refused %q, want %q, %v", tt.name, got, refused, tt.want, tt.refused)
+			t.Errorf("%s: NAME is %q, refused %q, want %q, %v", tt.name, got, refused, tt.want,
+				tt.refused)
 		}
 	}
 }
@@ -89,7 +95,8 @@ func TestAnyVars(t *testing.T) {
 	if got := (policy.Vars{Any: true}).Meet(vars("x")); got.Any || got.Values["NAME"] != "x" {
 		t.Errorf("any ∧ NAME=x is %s", got)
 	}
-	if got := (policy.Vars{Any: true, Values: map[string]string{"A": "1"}}).Normal(); len(got.Values) != 0 {
+	if got := (policy.Vars{Any: true, Values: map[string]string{"A": "1"}}).Normal(); len(
+		got.Values) != 0 {
 		t.Errorf("any has %s", got)
 	}
 }

@@ -52,7 +52,8 @@ func (f Fetch) Normal() Fetch {
 	if len(rules) == 0 {
 		return Fetch{}
 	}
-	out := Fetch{Allow: normalList(rules), Limits: f.Limits.Normal(), Rate: max(f.Rate, 0), Mode: f.Mode}
+	out := Fetch{Allow: normalList(rules), Limits: f.Limits.Normal(), Rate: max(f.Rate, 0),
+		Mode: f.Mode}
 	for _, r := range f.Deny {
 		if r = r.normal(); !r.takesNothing() {
 			out.Deny = append(out.Deny, r)
@@ -97,7 +98,8 @@ func (f Fetch) find(q Connect) (rule FetchRule, credential string, err error) {
 		if !found {
 			rule, found = r, true
 		}
-		if q.Method == "" || r.Credential == "" || r.Credential == AnyCredential || r.Credential == credential {
+		if q.Method == "" || r.Credential == "" || r.Credential == AnyCredential ||
+			r.Credential == credential {
 			continue
 		}
 		if credential != "" {

@@ -9,28 +9,38 @@ import (
 // FetchBounds narrow one rule. Each is 0 where the rule sets no bound of its own; the meet
 // is the smaller of those that are set. All but the sizes hold for one host in one run.
 type FetchBounds struct {
-	RequestSize  int64         `json:"request_size,omitempty"`  // bytes of the body of one request
-	ResponseSize int64         `json:"response_size,omitempty"` // bytes of the body of one answer
-	Requests     int64         `json:"requests,omitempty"`
-	BytesIn      int64         `json:"bytes_in,omitempty"`
-	BytesOut     int64         `json:"bytes_out,omitempty"`
-	Concurrent   int64         `json:"concurrent,omitempty"`
-	Rate         int64         `json:"rate,omitempty"` // requests that start in one second
-	Timeout      time.Duration `json:"timeout,omitempty"`
+	// bytes of the body of one request
+	RequestSize int64 `json:"request_size,omitempty"`
+	// bytes of the body of one answer
+	ResponseSize int64 `json:"response_size,omitempty"`
+	Requests     int64 `json:"requests,omitempty"`
+	BytesIn      int64 `json:"bytes_in,omitempty"`
+	BytesOut     int64 `json:"bytes_out,omitempty"`
+	Concurrent   int64 `json:"concurrent,omitempty"`
+	// requests that start in one second
+	Rate    int64         `json:"rate,omitempty"`
+	Timeout time.Duration `json:"timeout,omitempty"`
 }
 
 var fetchBoundFields = []limitField[FetchBounds]{
-	{"request_size", Bytes, "bytes of the body of a request", func(b *FetchBounds) *int64 { return &b.RequestSize }},
-	{"response_size", Bytes, "bytes of the body of an answer", func(b *FetchBounds) *int64 { return &b.ResponseSize }},
+	{"request_size", Bytes, "bytes of the body of a request",
+		func(b *FetchBounds) *int64 { return &b.RequestSize }},
+	{"response_size", Bytes, "bytes of the body of an answer",
+		func(b *FetchBounds) *int64 { return &b.ResponseSize }},
 	{"requests", Count, "requests to one host", func(b *FetchBounds) *int64 { return &b.Requests }},
-	{"bytes_in", Bytes, "bytes received from one host", func(b *FetchBounds) *int64 { return &b.BytesIn }},
-	{"bytes_out", Bytes, "bytes sent to one host", func(b *FetchBounds) *int64 { return &b.BytesOut }},
-	{"concurrent", Count, "requests at one time to one host", func(b *FetchBounds) *int64 { return &b.Concurrent }},
-	{"rate", Count, "requests to one host that start in one second", func(b *FetchBounds) *int64 { return &b.Rate }},
-	{"timeout", Duration, "time for one request", func(b *FetchBounds) *int64 { return (*int64)(&b.Timeout) }},
+	{"bytes_in", Bytes, "bytes received from one host",
+		func(b *FetchBounds) *int64 { return &b.BytesIn }},
+	{"bytes_out", Bytes, "bytes sent to one host",
+		func(b *FetchBounds) *int64 { return &b.BytesOut }},
+	{"concurrent", Count, "requests at one time to one host",
+		func(b *FetchBounds) *int64 { return &b.Concurrent }},
+	{"rate", Count, "requests to one host that start in one second",
+		func(b *FetchBounds) *int64 { return &b.Rate }},
+	{"timeout", Duration, "time for one request",
+		func(b *FetchBounds) *int64 { return (*int64)(&b.Timeout) }},
 }
 
-// lesser is the smaller of two bounds of which 0 is none.
+// lesser returns the smaller of two bounds; 0 is no bound.
 func lesser(a, b int64) int64 {
 	switch {
 	case a <= 0:
@@ -41,7 +51,7 @@ func lesser(a, b int64) int64 {
 	return min(a, b)
 }
 
-// within reports whether a bound lies within another, of which 0 is none.
+// within reports whether the bound a is within b; 0 is no bound.
 func within(a, b int64) bool { return b <= 0 || a > 0 && a <= b }
 
 func (b FetchBounds) meet(c FetchBounds) (out FetchBounds) {

@@ -26,11 +26,13 @@ func (r FetchDeny) takesNothing() bool {
 }
 
 func (r FetchDeny) below(s FetchDeny) bool {
-	return r.Host.LessEq(s.Host) && r.Ports.LessEq(s.Ports) && r.Methods.LessEq(s.Methods) && r.Paths.LessEq(s.Paths)
+	return r.Host.LessEq(s.Host) && r.Ports.LessEq(s.Ports) && r.Methods.LessEq(s.Methods) &&
+		r.Paths.LessEq(s.Paths)
 }
 
 func (r FetchDeny) meet(s FetchDeny) []FetchDeny {
-	return []FetchDeny{{r.Host.Meet(s.Host), r.Ports.Meet(s.Ports), r.Methods.Meet(s.Methods), r.Paths.Meet(s.Paths)}}
+	return []FetchDeny{{r.Host.Meet(s.Host), r.Ports.Meet(s.Ports), r.Methods.Meet(s.Methods),
+		r.Paths.Meet(s.Paths)}}
 }
 
 func (r FetchDeny) String() string {
@@ -62,22 +64,25 @@ func (f Fetch) denied(q Connect) (FetchDeny, bool) {
 	return FetchDeny{}, false
 }
 
-// FetchMode says what becomes of a request that no rule grants.
+// FetchMode says what happens to a request that no rule grants.
 type FetchMode uint8
 
 // The modes, each below the next.
 const (
 	FetchEnforce FetchMode = iota // it is refused
-	FetchReport                   // it is sent, as far as the ceiling and the floor of addresses let it, and recorded
+	// it is sent, as far as the ceiling and the floor of addresses let it, and recorded
+	FetchReport
 )
 
-// TLSMode says what a client's own TLS is to the proxy.
+// TLSMode says how the proxy treats a client's own TLS.
 type TLSMode uint8
 
 // The modes, each below the next.
 const (
-	TLSIntercept TLSMode = iota // it ends at the proxy, which sees each request
-	TLSOpaque                   // it passes through, and only the host is decided and recorded
+	// it ends at the proxy, which sees each request
+	TLSIntercept TLSMode = iota
+	// it passes through, and only the host is decided and recorded
+	TLSOpaque
 )
 
 var (

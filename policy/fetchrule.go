@@ -9,10 +9,12 @@ const AnyCredential = "*"
 // FetchRule grants requests: to the hosts that Host stands for, at Ports, by Methods, of
 // Paths, with a credential attached or without. A rule with an empty list grants nothing.
 type FetchRule struct {
-	Host    Host  `json:"host"`
-	Ports   Ports `json:"ports"`
-	Methods Globs `json:"methods"` // upper case, or * for all
-	Paths   Globs `json:"paths"`   // start with a slash; ** for all
+	Host  Host  `json:"host"`
+	Ports Ports `json:"ports"`
+	// upper case, or * for all
+	Methods Globs `json:"methods"`
+	// start with a slash; ** for all
+	Paths Globs `json:"paths"`
 	// Credential names what the proxy attaches; "" is none. The order is: none lies
 	// below each name, and each name below AnyCredential.
 	Credential string `json:"credential,omitempty"`
@@ -20,8 +22,8 @@ type FetchRule struct {
 	Types Globs `json:"types,omitempty"`
 	// WebSocket lets a request become a stream in both directions.
 	WebSocket bool `json:"websocket,omitempty"`
-	// TLS says what becomes of a tunnel: a client's own TLS, of which the proxy sees the
-	// name alone.
+	// TLS says how a tunnel is treated: a client's own TLS, of which the proxy sees only the server
+	// name.
 	TLS TLSMode `json:"tls,omitzero"`
 	// Bounds hold for the requests of a run to one host by this rule.
 	Bounds FetchBounds `json:"bounds,omitzero"`
@@ -30,8 +32,9 @@ type FetchRule struct {
 // TopFetchRule grants every request.
 func TopFetchRule() FetchRule {
 	return FetchRule{
-		Host: AnyHost, Ports: AllPorts(), Methods: MustGlobs("*"), Paths: MustGlobs("**"), Credential: AnyCredential,
-		WebSocket: true, TLS: TLSOpaque,
+		Host: AnyHost, Ports: AllPorts(), Methods: MustGlobs("*"), Paths: MustGlobs("**"),
+		Credential: AnyCredential,
+		WebSocket:  true, TLS: TLSOpaque,
 	}
 }
 
@@ -73,7 +76,8 @@ func (r FetchRule) meet(s FetchRule) []FetchRule {
 		m.Types = r.Types
 	default:
 		if m.Types = r.Types.Meet(s.Types); len(m.Types) == 0 {
-			return nil // no answer has a type that both let through
+			// no answer has a type that both let through
+			return nil
 		}
 	}
 	if m.grantsNothing() {

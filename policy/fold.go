@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// FoldName returns a form of a name that is the same for all names which some file system takes for one, as the
-// built-in and the protecting patterns compare names.
+// FoldName returns a form of a name that is the same for all names which some file system takes for
+// one, as the built-in and the protecting patterns compare names.
 func FoldName(name string) string { return foldName(name) }
 
 // foldName returns a form of name that is the same for all names which some file system
@@ -20,7 +20,8 @@ func foldName(name string) string {
 	for rest := name; rest != ""; {
 		r, size := utf8.DecodeRuneInString(rest)
 		if r == utf8.RuneError && size <= 1 {
-			b.WriteByte(rest[0]) // not UTF-8: compare the byte
+			// not UTF-8: compare the byte
+			b.WriteByte(rest[0])
 			rest = rest[1:]
 			continue
 		}
@@ -32,7 +33,8 @@ func foldName(name string) string {
 	folded, _, _ := strings.Cut(b.String(), ":") // NTFS: name:stream
 	folded = strings.TrimRight(folded, " .")
 	switch folded {
-	case "git~1": // the short name that NTFS and FAT give to .git
+	case "git~1":
+		// the short name that NTFS and FAT give to .git
 		return ".git"
 	case "":
 		return b.String()
@@ -41,7 +43,8 @@ func foldName(name string) string {
 }
 
 func ignorable(r rune) bool {
-	return unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point)
+	return unicode.In(r, unicode.Cf, unicode.Variation_Selector,
+		unicode.Other_Default_Ignorable_Code_Point)
 }
 
 // foldRune returns the least of the runes that differ from r by case only, so that the

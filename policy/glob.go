@@ -11,8 +11,10 @@ import (
 const (
 	maxGlobBytes    = 4096
 	maxGlobSegments = 64
-	maxPartialStars = 2  // segments such as "lib*", in one glob as it is written
-	maxBesideStar   = 64 // bytes of such a segment
+	// segments such as "lib*", in one glob as it is written
+	maxPartialStars = 2
+	// bytes of such a segment
+	maxBesideStar = 64
 )
 
 // Glob is a pattern over names that are separated by slashes.
@@ -64,8 +66,9 @@ func ParseGlob(text string) (Glob, error) {
 			return Glob{}, fmt.Errorf("pattern %q has more than one * in a segment", text)
 		case strings.Contains(part, "*") && part != "*":
 			if partial++; partial > maxPartialStars || len(part) > maxBesideStar {
-				return Glob{}, fmt.Errorf("pattern %q is too complex: at most %d segments mix text with a *, of at most %d bytes",
-					text, maxPartialStars, maxBesideStar)
+				return Glob{},
+					fmt.Errorf("pattern %q is too complex: at most %d segments mix text with a *, of at most %d bytes",
+						text, maxPartialStars, maxBesideStar)
 			}
 		}
 		if g.deep {
@@ -95,7 +98,8 @@ func checkGlobText(text string) error {
 	case !utf8.ValidString(text):
 		return fmt.Errorf("pattern %q is not UTF-8", text)
 	case strings.ContainsAny(text, `?[]{}\`):
-		return fmt.Errorf(`pattern %q has one of ? [ ] { } \, which have no meaning here: use * and **`, text)
+		return fmt.Errorf(
+			`pattern %q has one of ? [ ] { } \, which have no meaning here: use * and **`, text)
 	case strings.ContainsFunc(text, unicode.IsControl):
 		return fmt.Errorf("pattern %q has a control character", text)
 	}
@@ -128,7 +132,8 @@ func (g Glob) String() string {
 	if g.deep {
 		extra := g.least - len(g.pre) - len(g.suf)
 		if g.least == 1 {
-			extra = 0 // ** alone has one segment already, and so has a/**
+			// ** alone has one segment already, and so has a/**
+			extra = 0
 		}
 		for range extra {
 			segments = append(segments, free)
@@ -149,11 +154,13 @@ func (g Glob) String() string {
 
 // Match reports whether name matches.
 func (g Glob) Match(name string) bool {
-	parts := strings.Split(name, "/") // at least one, and the zero Glob has none
+	// at least one, and the zero Glob has none
+	parts := strings.Split(name, "/")
 	if !g.deep {
 		return len(parts) == len(g.pre) && matchEach(g.pre, parts)
 	}
-	return len(parts) >= g.least && matchEach(g.pre, parts) && matchEach(g.suf, parts[len(parts)-len(g.suf):])
+	return len(parts) >= g.least && matchEach(g.pre, parts) && matchEach(g.suf,
+		parts[len(parts)-len(g.suf):])
 }
 
 func matchEach(segments []segment, parts []string) bool {

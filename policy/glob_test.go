@@ -12,7 +12,8 @@ import (
 )
 
 func TestGlobIsLiteral(t *testing.T) {
-	for text, want := range map[string]bool{"a/b": true, "/a": true, "a*": false, "*": false, "**": false, "a/**": false, "**/a": false} {
+	for text, want := range map[string]bool{"a/b": true, "/a": true, "a*": false, "*": false,
+		"**": false, "a/**": false, "**/a": false} {
 		if got := policy.MustGlob(text).Literal(); got != want {
 			t.Errorf("%q is literal: %v", text, got)
 		}
@@ -34,10 +35,13 @@ func TestGlobMatch(t *testing.T) {
 		yes  []string
 		no   []string
 	}{
-		{"core-utils/*", []string{"core-utils/grep", "core-utils/"}, []string{"core-utils", "core-utils/a/b", "Core-Utils/grep", "xcore-utils/grep"}},
+		{"core-utils/*", []string{"core-utils/grep", "core-utils/"}, []string{"core-utils",
+			"core-utils/a/b", "Core-Utils/grep", "xcore-utils/grep"}},
 		{"**", []string{"a", "a/b", "/a/b", ""}, nil},
-		{"**/*.wasm", []string{"a.wasm", "/opt/x/a.wasm", "/.wasm"}, []string{"a.wasm/b", "a.WASM"}},
-		{"/opt/**", []string{"/opt", "/opt/a", "/opt/a/b"}, []string{"opt", "/optical", "/usr/opt"}},
+		{"**/*.wasm", []string{"a.wasm", "/opt/x/a.wasm", "/.wasm"}, []string{"a.wasm/b",
+			"a.WASM"}},
+		{"/opt/**", []string{"/opt", "/opt/a", "/opt/a/b"}, []string{"opt", "/optical",
+			"/usr/opt"}},
 		{"/opt/**/bin/*", []string{"/opt/bin/a", "/opt/x/y/bin/a"}, []string{"/opt/bin", "/bin/a"}},
 		{"/simple/", []string{"/simple/"}, []string{"/simple"}},
 		{"lib*.so", []string{"lib.so", "libc.so"}, []string{"li.so", "libc.so.6"}},
@@ -62,7 +66,8 @@ func TestGlobMatch(t *testing.T) {
 
 func TestGlobCanonical(t *testing.T) {
 	for _, tt := range [][2]string{
-		{"a/**/*", "a/*/**"}, {"*/**", "**"}, {"**/*", "**"}, {"**/*/*", "*/*/**"}, {"*/*/**/*", "*/*/*/**"},
+		{"a/**/*", "a/*/**"}, {"*/**", "**"}, {"**/*", "**"}, {"**/*/*", "*/*/**"},
+		{"*/*/**/*", "*/*/*/**"},
 		{"*/a/**/*/b", "*/a/*/**/b"}, {"/**", "/**"}, {"**/a", "**/a"},
 	} {
 		if got := policy.MustGlob(tt[0]).String(); got != tt[1] {

@@ -2,14 +2,16 @@ package policy
 
 // below reports whether h matches every name that g matches.
 //
-// Neither is the one that matches nothing: lists leave that out. It is exact. Where h has a **, the segment next to it is no free star, so a name long
-// enough to fill the ** of g with unfit text would miss it unless g fixes that segment too.
+// Neither is the one that matches nothing: lists leave that out. It is exact. Where h has a **, the
+// segment next to it is no free star, so a name long enough to fill the ** of g with unfit text
+// would miss it unless g fixes that segment too.
 func (g Glob) below(h Glob) bool {
 	switch {
 	case !h.deep:
 		return !g.deep && len(g.pre) == len(h.pre) && eachBelow(g.pre, h.pre)
 	case !g.deep:
-		return len(g.pre) >= h.least && eachBelow(g.pre, h.pre) && eachBelow(g.pre[len(g.pre)-len(h.suf):], h.suf)
+		return len(g.pre) >= h.least && eachBelow(g.pre, h.pre) &&
+			eachBelow(g.pre[len(g.pre)-len(h.suf):], h.suf)
 	}
 	return g.least >= h.least &&
 		len(g.pre) >= len(h.pre) && eachBelow(g.pre, h.pre) &&
@@ -48,12 +50,14 @@ func (g Glob) meet(h Glob) []Glob {
 	for n := max(g.least, h.least); n < before+after; n++ {
 		out = append(out, g.ofLength(n).meet(h.ofLength(n))...)
 		if len(out) > maxRules {
-			return out // meetLists sees the excess, and grants nothing
+			// meetLists sees the excess, and grants nothing
+			return out
 		}
 	}
 	for _, pre := range meetEach(padRight(g.pre, before), padRight(h.pre, before)) {
 		for _, suf := range meetEach(padLeft(g.suf, after), padLeft(h.suf, after)) {
-			out = append(out, Glob{valid: true, deep: true, pre: pre, suf: suf, least: max(g.least, h.least)}.trimmed())
+			out = append(out, Glob{valid: true, deep: true, pre: pre, suf: suf, least: max(g.least,
+				h.least)}.trimmed())
 		}
 		if len(out) > maxRules {
 			break // as above
@@ -99,7 +103,8 @@ func meetEach(a, b []segment) [][]segment {
 				next = append(next, append(done[:len(done):len(done)], c))
 			}
 			if len(next) > maxRules {
-				break // meetLists sees the excess, and grants nothing
+				// meetLists sees the excess, and grants nothing
+				break
 			}
 		}
 		out = next

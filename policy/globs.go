@@ -31,7 +31,16 @@ func MustGlobs(texts ...string) Globs {
 func (g Globs) Meet(h Globs) Globs { return meetLists(g, h) }
 
 // LessEq reports whether each name of g is in h.
-func (g Globs) LessEq(h Globs) bool { return listBelow(g.Normal(), h.Normal()) }
+//
+// Neither set has to be in normal form: what that leaves out lies below what it keeps.
+func (g Globs) LessEq(h Globs) bool {
+	for _, x := range g {
+		if x.valid && !slices.ContainsFunc(h, func(y Glob) bool { return y.valid && x.below(y) }) {
+			return false
+		}
+	}
+	return true
+}
 
 // Normal leaves out globs that another covers, and sorts the rest.
 func (g Globs) Normal() Globs {

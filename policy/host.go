@@ -25,8 +25,9 @@ const (
 	hostNone  hostDepth = iota
 	hostExact           // the name itself
 	hostChild           // one label below it
-	hostBelow           // any number of labels below it
-	hostAny             // every name
+	// any number of labels below it
+	hostBelow
+	hostAny // every name
 )
 
 // AnyHost stands for every name.
@@ -34,7 +35,8 @@ var AnyHost = Host{depth: hostAny}
 
 // metadataHosts name cloud metadata services. Their addresses are refused when they are
 // dialled; a policy that names one is refused earlier, since it can only be a mistake.
-var metadataHosts = []string{"metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"}
+var metadataHosts = []string{"metadata.google.internal", "metadata.goog",
+	"instance-data.ec2.internal"}
 
 func metadataHost(name string) bool {
 	clean, err := ParseHostName(name)
@@ -52,19 +54,23 @@ func ParseHost(text string) (Host, error) {
 	case strings.HasPrefix(text, "*."):
 		depth, rest = hostChild, text[2:]
 	case strings.Contains(text, "*"):
-		return Host{}, fmt.Errorf("host %q: a * stands only at the start, as in *.example.com", text)
+		return Host{}, fmt.Errorf("host %q: a * stands only at the start, as in *.example.com",
+			text)
 	}
 	name, err := ParseHostName(rest)
 	if err != nil {
 		return Host{}, err
 	}
 	if depth != hostExact && !strings.Contains(name, ".") {
-		return Host{}, fmt.Errorf("host %q stands for a whole top-level domain: name the domain, as in *.example.%s", text, name)
+		return Host{},
+			fmt.Errorf("host %q stands for a whole top-level domain: name the domain, as in *.example.%s", text, name)
 	}
 	h := Host{depth: depth, name: name}
 	for _, m := range metadataHosts {
 		if (Host{depth: hostExact, name: m}).LessEq(h) {
-			return Host{}, fmt.Errorf("host %q stands for a cloud metadata service, which no policy may grant", text)
+			return Host{},
+				fmt.Errorf("host %q stands for a cloud metadata service, which no policy may grant",
+					text)
 		}
 	}
 	return h, nil
@@ -86,7 +92,8 @@ func ParseHostName(name string) (string, error) {
 		return bad("has a user part: give the name alone")
 	case strings.Contains(name, ":"):
 		return bad("has a colon: ports have a key of their own, and addresses cannot be granted")
-	case strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }): // before it is lowered: of two letters of other scripts, the small ones are ASCII
+	case strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }):
+		// before it is lowered: of two letters of other scripts, the small ones are ASCII
 		return bad("is not ASCII: write it in its xn-- form")
 	}
 	clean := strings.ToLower(strings.TrimSuffix(name, "."))

@@ -16,10 +16,16 @@ func TestHostMatch(t *testing.T) {
 		pattern string
 		yes, no []string
 	}{
-		{"Example.COM.", []string{"example.com", "EXAMPLE.com", "example.com."}, []string{"example.com..", ".example.com", "a.example.com", "example.co", "example.com.evil.test", "evil-example.com"}},
-		{"*.example.com", []string{"a.example.com", "A.Example.Com."}, []string{"example.com", "b.a.example.com", ".example.com", "a.example.com..", "aexample.com", "*.example.com"}},
-		{"**.example.com", []string{"a.example.com", "b.a.example.com"}, []string{"example.com", "evil-example.com", "a.example.com.evil.test"}},
-		{"*", []string{"example.com", "localhost", "xn--bcher-kva.example"}, []string{"", "1.2.3.4", "::1", "[::1]", "0x7f.1", "127.1", "2130706433", "a_b.example", "a\x00.example.com", "bücher.example"}},
+		{"Example.COM.", []string{"example.com", "EXAMPLE.com", "example.com."},
+			[]string{"example.com..", ".example.com", "a.example.com", "example.co",
+				"example.com.evil.test", "evil-example.com"}},
+		{"*.example.com", []string{"a.example.com", "A.Example.Com."}, []string{"example.com",
+			"b.a.example.com", ".example.com", "a.example.com..", "aexample.com", "*.example.com"}},
+		{"**.example.com", []string{"a.example.com", "b.a.example.com"}, []string{"example.com",
+			"evil-example.com", "a.example.com.evil.test"}},
+		{"*", []string{"example.com", "localhost", "xn--bcher-kva.example"}, []string{"", "1.2.3.4",
+			"::1", "[::1]", "0x7f.1", "127.1", "2130706433", "a_b.example", "a\x00.example.com",
+			"bücher.example"}},
 		{"localhost", []string{"localhost", "LOCALHOST."}, []string{"a.localhost"}},
 	} {
 		h := host(t, tt.pattern)
@@ -94,7 +100,8 @@ func TestHostErrors(t *testing.T) {
 }
 
 func TestHostMeetIsExact(t *testing.T) {
-	names := []string{"example.com", "a.example.com", "b.a.example.com", "c.b.a.example.com", "evil-example.com", "example.com.evil.test", "evil.test", "a.evil.test"}
+	names := []string{"example.com", "a.example.com", "b.a.example.com", "c.b.a.example.com",
+		"evil-example.com", "example.com.evil.test", "evil.test", "a.evil.test"}
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := policytest.Host().Draw(t, "a"), policytest.Host().Draw(t, "b")
 		name := rapid.SampledFrom(names).Draw(t, "name")
@@ -105,28 +112,33 @@ func TestHostMeetIsExact(t *testing.T) {
 }
 
 func TestPorts(t *testing.T) {
-	for text, want := range map[string]string{"443": "[443]", "8000-8100": "[8000-8100]", "*": "[*]", "1-65535": "[*]"} {
+	for text, want := range map[string]string{"443": "[443]", "8000-8100": "[8000-8100]",
+		"*": "[*]", "1-65535": "[*]"} {
 		p, err := policy.ParsePorts(text)
 		if err != nil || p.String() != want {
 			t.Errorf("ParsePorts(%q) = %s, %v, want %s", text, p, err, want)
 		}
 	}
-	for _, text := range []string{"", "0", "65536", "-1", "0443", "007", "https", "443-", "-443", "90-80", "1e3", "+80", " 80", "443,80"} {
+	for _, text := range []string{"", "0", "65536", "-1", "0443", "007", "https", "443-", "-443",
+		"90-80", "1e3", "+80", " 80", "443,80"} {
 		if p, err := policy.ParsePorts(text); err == nil {
 			t.Errorf("ParsePorts(%q) = %s, want an error", text, p)
 		}
 	}
-	p := policy.Ports{{Low: 443, High: 443}, {Low: 80, High: 80}, {Low: 81, High: 81}, {Low: 9, High: 8}}
+	p := policy.Ports{{Low: 443, High: 443}, {Low: 80, High: 80}, {Low: 81, High: 81},
+		{Low: 9, High: 8}}
 	if got := p.String(); got != "[80-81 443]" {
 		t.Errorf("normal form is %s", got)
 	}
-	if !p.Has(81) || p.Has(82) || p.Has(0) || policy.AllPorts().Has(0) || (policy.Ports{}).String() != "∅" {
+	if !p.Has(81) || p.Has(82) || p.Has(0) || policy.AllPorts().Has(0) ||
+		(policy.Ports{}).String() != "∅" {
 		t.Error("Has or String is wrong")
 	}
 }
 
 func FuzzHost(f *testing.F) {
-	for _, s := range []string{"*.example.com", "*", "1.2.3.4", "xn--a.b", "a.b.", "[::1]", "**.a.b"} {
+	for _, s := range []string{"*.example.com", "*", "1.2.3.4", "xn--a.b", "a.b.", "[::1]",
+		"**.a.b"} {
 		f.Add(s, "a.example.com")
 	}
 	f.Fuzz(func(t *testing.T, text, name string) {
@@ -140,7 +152,8 @@ func FuzzHost(f *testing.F) {
 		}
 		if h.Match(name) {
 			clean, err := policy.ParseHostName(name)
-			if err != nil || strings.ContainsAny(clean, "/:@%\x00 _") || clean != strings.ToLower(clean) {
+			if err != nil || strings.ContainsAny(clean, "/:@%\x00 _") ||
+				clean != strings.ToLower(clean) {
 				t.Fatalf("%q matches %q", h, name)
 			}
 		}

@@ -95,7 +95,8 @@ func setLimit[T any](fields []limitField[T], l *T, name, value string) error {
 		*f.at(l) = n
 		return nil
 	}
-	return fmt.Errorf("limit %q: %w: there are %s", name, ErrUnknownLimit, strings.Join(limitNames(fields), ", "))
+	return fmt.Errorf("limit %q: %w: there are %s", name, ErrUnknownLimit,
+		strings.Join(limitNames(fields), ", "))
 }
 
 func getLimit[T any](fields []limitField[T], l T, name string) (int64, Unit, bool) {

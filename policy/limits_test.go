@@ -16,7 +16,8 @@ func TestUnitParse(t *testing.T) {
 		unit policy.Unit
 		text string
 		want int64
-		as   string // how it is written again, if not as it was
+		// how it is written again, if not as it was
+		as string
 	}{
 		{policy.Bytes, "256MiB", 256 << 20, ""},
 		{policy.Bytes, "1024MiB", 1 << 30, "1GiB"},
@@ -51,19 +52,31 @@ func TestUnitErrors(t *testing.T) {
 		unit      policy.Unit
 		text, why string
 	}{
-		{policy.Bytes, "", "no size"}, {policy.Bytes, "256", "no unit"}, {policy.Bytes, "1e9", "no unit"},
-		{policy.Bytes, "256MB", "no size"}, {policy.Bytes, "256 MiB", "no size"}, {policy.Bytes, "256mib", "no size"},
-		{policy.Bytes, "1.5GiB", "no size"}, {policy.Bytes, "0MiB", "more than zero"}, {policy.Bytes, "-1MiB", "more than zero"},
-		{policy.Bytes, "+1MiB", "no size"}, {policy.Bytes, "9999999999999TiB", "more than 1024TiB"}, {policy.Bytes, "99999999999999999999B", "no size"},
+		{policy.Bytes, "", "no size"}, {policy.Bytes, "256", "no unit"}, {policy.Bytes, "1e9",
+			"no unit"},
+		{policy.Bytes, "256MB", "no size"}, {policy.Bytes, "256 MiB", "no size"}, {policy.Bytes,
+			"256mib", "no size"},
+		{policy.Bytes, "1.5GiB", "no size"}, {policy.Bytes, "0MiB", "more than zero"},
+		{policy.Bytes, "-1MiB", "more than zero"},
+		{policy.Bytes, "+1MiB", "no size"}, {policy.Bytes, "9999999999999TiB", "more than 1024TiB"},
+		{policy.Bytes, "99999999999999999999B", "no size"},
 		{policy.Bytes, "MiB", "no size"}, {policy.Bytes, "infB", "no size"},
-		{policy.Duration, "30", "no unit"}, {policy.Duration, "", "no duration"}, {policy.Duration, "0s", "more than zero"},
-		{policy.Duration, "-3s", "more than zero"}, {policy.Duration, "1us", "less than 1ms"}, {policy.Duration, "9000h", "more than 8784h"},
-		{policy.Duration, "99999999999h", "no duration"}, {policy.Duration, "1d", "no duration"}, {policy.Duration, "+1s", "no duration"},
-		{policy.Cores, "", "no number"}, {policy.Cores, "many", "no number"}, {policy.Cores, "NaN", "no number"},
-		{policy.Cores, "inf", "more than"}, {policy.Cores, "-1", "more than zero"}, {policy.Cores, "0", "more than zero"},
-		{policy.Cores, "0.0001", "less than 0.001"}, {policy.Cores, "5000", "more than 4096.0"}, {policy.Cores, "0x1p4", "no number"}, {policy.Cores, "-inf", "more than zero"},
-		{policy.Count, "", "no whole number"}, {policy.Count, "1.5", "no whole number"}, {policy.Count, "0", "more than zero"},
-		{policy.Count, "-5", "more than zero"}, {policy.Count, "99999999999", "more than"}, {policy.Count, "99999999999999999999", "no whole number"},
+		{policy.Duration, "30", "no unit"}, {policy.Duration, "", "no duration"}, {policy.Duration,
+			"0s", "more than zero"},
+		{policy.Duration, "-3s", "more than zero"}, {policy.Duration, "1us", "less than 1ms"},
+		{policy.Duration, "9000h", "more than 8784h"},
+		{policy.Duration, "99999999999h", "no duration"}, {policy.Duration, "1d", "no duration"},
+		{policy.Duration, "+1s", "no duration"},
+		{policy.Cores, "", "no number"}, {policy.Cores, "many", "no number"}, {policy.Cores, "NaN",
+			"no number"},
+		{policy.Cores, "inf", "more than"}, {policy.Cores, "-1", "more than zero"}, {policy.Cores,
+			"0", "more than zero"},
+		{policy.Cores, "0.0001", "less than 0.001"}, {policy.Cores, "5000", "more than 4096.0"},
+		{policy.Cores, "0x1p4", "no number"}, {policy.Cores, "-inf", "more than zero"},
+		{policy.Count, "", "no whole number"}, {policy.Count, "1.5", "no whole number"},
+		{policy.Count, "0", "more than zero"},
+		{policy.Count, "-5", "more than zero"}, {policy.Count, "99999999999", "more than"},
+		{policy.Count, "99999999999999999999", "no whole number"},
 	} {
 		if n, err := tt.unit.Parse(tt.text); err == nil || !strings.Contains(err.Error(), tt.why) {
 			t.Errorf("%q = %d, %v, want an error with %q", tt.text, n, err, tt.why)
@@ -79,8 +92,9 @@ func TestUnitErrors(t *testing.T) {
 func TestLimitsSet(t *testing.T) {
 	var l policy.Limits
 	for name, value := range map[string]string{
-		"wall": "1s", "cpu_time": "2s", "cpus": "0.5", "memory": "1KiB", "pids": "3", "open_files": "4",
-		"output": "5B", "workspace": "6B", "workspace_files": "7", "file_size": "8B",
+		"wall": "1s", "cpu_time": "2s", "cpus": "0.5", "memory": "1KiB", "pids": "3",
+		"open_files": "4",
+		"output":     "5B", "workspace": "6B", "workspace_files": "7", "file_size": "8B",
 		"io_read": "9B", "io_write": "1KiB", "revert": "2KiB", "revert_time": "3s",
 	} {
 		if err := l.Set(name, value); err != nil {
@@ -89,12 +103,14 @@ func TestLimitsSet(t *testing.T) {
 	}
 	want := policy.Limits{
 		Wall: time.Second, CPUTime: 2 * time.Second, CPUs: 500, Memory: 1024, PIDs: 3,
-		OpenFiles: 4, Output: 5, Workspace: 6, WorkspaceFiles: 7, FileSize: 8, IORead: 9, IOWrite: 1024, Revert: 2048, RevertTime: 3 * time.Second,
+		OpenFiles: 4, Output: 5, Workspace: 6, WorkspaceFiles: 7, FileSize: 8, IORead: 9,
+		IOWrite: 1024, Revert: 2048, RevertTime: 3 * time.Second,
 	}
 	if l != want {
 		t.Errorf("limits are %s, want %s", l, want)
 	}
-	if err := l.Set("memmory", "1B"); !errors.Is(err, policy.ErrUnknownLimit) || !strings.Contains(err.Error(), "memory") {
+	if err := l.Set("memmory", "1B"); !errors.Is(err, policy.ErrUnknownLimit) ||
+		!strings.Contains(err.Error(), "memory") {
 		t.Errorf("unknown limit: %v", err)
 	}
 	if err := l.Set("memory", "lots"); err == nil || l != want {
@@ -104,13 +120,16 @@ func TestLimitsSet(t *testing.T) {
 	if err := f.Set("timeout", "5s"); err != nil || f.Timeout != 5*time.Second {
 		t.Errorf("timeout: %v, %s", err, f)
 	}
-	if n, unit, ok := f.Get("timeout"); n != int64(5*time.Second) || unit != policy.Duration || !ok {
+	if n, unit, ok := f.Get("timeout"); n != int64(5*time.Second) || unit != policy.Duration ||
+		!ok {
 		t.Error("Get is wrong")
 	}
-	if _, _, ok := l.Get("no"); ok || l.Put("no", 1) || f.Put("no", 1) || !f.Put("requests", 2) || f.Requests != 2 {
+	if _, _, ok := l.Get("no"); ok || l.Put("no", 1) || f.Put("no", 1) || !f.Put("requests", 2) ||
+		f.Requests != 2 {
 		t.Error("Get or Put knows a limit that there is not, or not one that there is")
 	}
-	if n, m := len(policy.LimitInfos()), len(policy.LimitNames())+len(policy.FetchLimitNames()); n != m {
+	if n, m := len(policy.LimitInfos()),
+		len(policy.LimitNames())+len(policy.FetchLimitNames()); n != m {
 		t.Errorf("%d limits are described, of %d", n, m)
 	}
 	if got := (policy.Limits{Memory: -1}).Normal(); got != (policy.Limits{}) {
@@ -119,11 +138,13 @@ func TestLimitsSet(t *testing.T) {
 }
 
 func FuzzUnit(f *testing.F) {
-	for _, s := range []string{"256MiB", "30s", "1.5", "32", "-1", "1e9", "9999999999999TiB", "NaN"} {
+	for _, s := range []string{"256MiB", "30s", "1.5", "32", "-1", "1e9", "9999999999999TiB",
+		"NaN"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, unit := range []policy.Unit{policy.Count, policy.Bytes, policy.Duration, policy.Cores} {
+		for _, unit := range []policy.Unit{policy.Count, policy.Bytes, policy.Duration,
+			policy.Cores} {
 			n, err := unit.Parse(text)
 			if err != nil {
 				continue
@@ -132,7 +153,8 @@ func FuzzUnit(f *testing.F) {
 				t.Fatalf("%q is %d", text, n)
 			}
 			if again, err := unit.Parse(unit.Format(n)); err != nil || again != n {
-				t.Fatalf("%q is %d, written as %q, read as %d, %v", text, n, unit.Format(n), again, err)
+				t.Fatalf("%q is %d, written as %q, read as %d, %v", text, n, unit.Format(n), again,
+					err)
 			}
 		}
 	})
@@ -140,7 +162,8 @@ func FuzzUnit(f *testing.F) {
 
 func TestUnitRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		for unit, most := range map[policy.Unit]int64{policy.Count: 1 << 31, policy.Bytes: 1 << 50, policy.Cores: 4096000} {
+		for unit, most := range map[policy.Unit]int64{policy.Count: 1 << 31, policy.Bytes: 1 << 50,
+			policy.Cores: 4096000} {
 			n := rapid.Int64Range(1, most).Draw(t, "n")
 			if got, err := unit.Parse(unit.Format(n)); err != nil || got != n {
 				t.Fatalf("%d is written as %s, read as %d, %v", n, unit.Format(n), got, err)

@@ -23,24 +23,36 @@ func normalList[T rule[T]](rules []T) []T {
 	if len(rules) == 0 {
 		return nil
 	}
-	sorted := slices.Clone(rules)
-	slices.SortStableFunc(sorted, func(a, b T) int { return strings.Compare(a.String(), b.String()) })
-	sorted = slices.CompactFunc(sorted, func(a, b T) bool { return a.String() == b.String() })
+	sorted := make([]named[T], len(rules))
+	for i, r := range rules {
+		sorted[i] = named[T]{r.String(), r}
+	}
+	slices.SortStableFunc(sorted, func(a, b named[T]) int {
+		return strings.Compare(a.name,
+			b.name)
+	})
+	sorted = slices.CompactFunc(sorted, func(a, b named[T]) bool { return a.name == b.name })
 	var out []T
 	for i, r := range sorted {
 		covered := false
 		for j, other := range sorted {
 			// Of two that lie below each other, the first by name stays.
-			if i != j && r.below(other) && (!other.below(r) || j < i) {
+			if i != j && r.rule.below(other.rule) && (j < i || !other.rule.below(r.rule)) {
 				covered = true
 				break
 			}
 		}
 		if !covered {
-			out = append(out, r)
+			out = append(out, r.rule)
 		}
 	}
 	return out
+}
+
+// named is a rule with its name, which takes long to make.
+type named[T any] struct {
+	name string
+	rule T
 }
 
 // meetLists returns the rules that lie below both lists.

@@ -27,13 +27,18 @@ func TestGlobsMean(t *testing.T) {
 		{Name: "two stars more than one", Less: g("a/*/b"), More: g("a/**/b")},
 		{Name: "a fixed beginning is less", Less: g("/opt/**/*.wasm"), More: g("**/*.wasm")},
 		{Name: "a star with text is less than one alone", Less: g("lib*"), More: g("*")},
-		{Name: "beginning and end", Less: g("/opt/**"), More: g("**/*.wasm"), Apart: true, Both: g("/opt/**/*.wasm")},
+		{Name: "beginning and end", Less: g("/opt/**"), More: g("**/*.wasm"), Apart: true,
+			Both: g("/opt/**/*.wasm")},
 		{Name: "different names", Less: g("a"), More: g("b"), Apart: true},
 		{Name: "different depth", Less: g("a/*"), More: g("*"), Apart: true},
-		{Name: "text that overlaps", Less: g("ab*"), More: g("*bc"), Apart: true, Both: g("ab*bc", "abc")},
-		{Name: "text that overlaps before two stars", Less: g("ab*/**"), More: g("*bc/**"), Apart: true, Both: g("ab*bc/**", "abc/**")},
-		{Name: "segments that overlap", Less: g("a/**"), More: g("**/*a"), Apart: true, Both: g("a/**/*a", "a")},
-		{Name: "lists that share an item", Less: g("a", "b"), More: g("b", "c"), Apart: true, Both: g("b")},
+		{Name: "text that overlaps", Less: g("ab*"), More: g("*bc"), Apart: true, Both: g("ab*bc",
+			"abc")},
+		{Name: "text that overlaps before two stars", Less: g("ab*/**"), More: g("*bc/**"),
+			Apart: true, Both: g("ab*bc/**", "abc/**")},
+		{Name: "segments that overlap", Less: g("a/**"), More: g("**/*a"), Apart: true,
+			Both: g("a/**/*a", "a")},
+		{Name: "lists that share an item", Less: g("a", "b"), More: g("b", "c"), Apart: true,
+			Both: g("b")},
 		{Name: "free stars beside two stars", Less: g("a/**/*/*"), More: g("a/*/**")},
 	})
 }
@@ -45,15 +50,23 @@ func TestHostMeans(t *testing.T) {
 		{Name: "a name is less than any", Less: h("example.com"), More: policy.AnyHost},
 		{Name: "a name one below", Less: h("a.example.com"), More: h("*.example.com")},
 		{Name: "a name two below", Less: h("b.a.example.com"), More: h("**.example.com")},
-		{Name: "one label is less than any number", Less: h("*.example.com"), More: h("**.example.com")},
+		{Name: "one label is less than any number", Less: h("*.example.com"),
+			More: h("**.example.com")},
 		{Name: "below a name below", Less: h("**.a.example.com"), More: h("**.example.com")},
-		{Name: "one label below a name below", Less: h("*.a.example.com"), More: h("**.example.com")},
-		{Name: "the apex is not below itself", Less: h("example.com"), More: h("*.example.com"), Apart: true},
-		{Name: "nor with two stars", Less: h("example.com"), More: h("**.example.com"), Apart: true},
-		{Name: "two labels are not one", Less: h("b.a.example.com"), More: h("*.example.com"), Apart: true},
-		{Name: "a suffix is not a label", Less: h("evil-example.com"), More: h("**.example.com"), Apart: true},
-		{Name: "a prefix is not a label", Less: h("example.com.evil.test"), More: h("**.example.com"), Apart: true},
-		{Name: "stars one label apart", Less: h("*.a.example.com"), More: h("*.example.com"), Apart: true},
+		{Name: "one label below a name below", Less: h("*.a.example.com"),
+			More: h("**.example.com")},
+		{Name: "the apex is not below itself", Less: h("example.com"), More: h("*.example.com"),
+			Apart: true},
+		{Name: "nor with two stars", Less: h("example.com"), More: h("**.example.com"),
+			Apart: true},
+		{Name: "two labels are not one", Less: h("b.a.example.com"), More: h("*.example.com"),
+			Apart: true},
+		{Name: "a suffix is not a label", Less: h("evil-example.com"), More: h("**.example.com"),
+			Apart: true},
+		{Name: "a prefix is not a label", Less: h("example.com.evil.test"),
+			More: h("**.example.com"), Apart: true},
+		{Name: "stars one label apart", Less: h("*.a.example.com"), More: h("*.example.com"),
+			Apart: true},
 	})
 }
 
@@ -61,20 +74,27 @@ func TestPortsMean(t *testing.T) {
 	policytest.Meanings(t, []policytest.Meaning[policy.Ports]{
 		{Name: "nothing is less than a port", Less: nil, More: policy.OnePort(443)},
 		{Name: "a port is less than all", Less: policy.OnePort(443), More: policy.AllPorts()},
-		{Name: "a port in a range", Less: policy.OnePort(85), More: policy.Ports{{Low: 80, High: 90}}},
-		{Name: "ranges that touch are one", Less: policy.Ports{{Low: 85, High: 95}}, More: policy.Ports{{Low: 80, High: 90}, {Low: 91, High: 99}}},
-		{Name: "ranges that overlap", Less: policy.Ports{{Low: 80, High: 90}}, More: policy.Ports{{Low: 85, High: 99}}, Apart: true, Both: policy.Ports{{Low: 85, High: 90}}},
-		{Name: "http is not https", Less: policy.OnePort(80), More: policy.OnePort(443), Apart: true},
+		{Name: "a port in a range", Less: policy.OnePort(85), More: policy.Ports{{Low: 80,
+			High: 90}}},
+		{Name: "ranges that touch are one", Less: policy.Ports{{Low: 85, High: 95}},
+			More: policy.Ports{{Low: 80, High: 90}, {Low: 91, High: 99}}},
+		{Name: "ranges that overlap", Less: policy.Ports{{Low: 80, High: 90}},
+			More: policy.Ports{{Low: 85, High: 99}}, Apart: true, Both: policy.Ports{{Low: 85,
+				High: 90}}},
+		{Name: "http is not https", Less: policy.OnePort(80), More: policy.OnePort(443),
+			Apart: true},
 		{Name: "port 0 is none", Less: policy.Ports{{Low: 0, High: 0}}, More: policy.OnePort(1)},
 	})
 }
 
 func TestFetchMeans(t *testing.T) {
-	limits := policy.FetchLimits{Requests: 10, BytesIn: 10, BytesOut: 10, Concurrent: 1, Timeout: time.Second}
+	limits := policy.FetchLimits{Requests: 10, BytesIn: 10, BytesOut: 10, Concurrent: 1,
+		Timeout: time.Second}
 	with := func(change func(*policy.FetchRule)) policy.Fetch {
 		r := policy.FetchRule{
 			Host: host(t, "*.example.com"), Ports: policy.Ports{{Low: 80, High: 443}},
-			Methods: policy.MustGlobs("GET", "POST"), Paths: policy.MustGlobs("/a/**"), Credential: "one",
+			Methods: policy.MustGlobs("GET", "POST"), Paths: policy.MustGlobs("/a/**"),
+			Credential: "one",
 		}
 		change(&r)
 		return policy.Fetch{Allow: []policy.FetchRule{r}, Limits: limits}
@@ -82,7 +102,10 @@ func TestFetchMeans(t *testing.T) {
 	same := with(func(*policy.FetchRule) {})
 	fewer := same
 	fewer.Limits.Requests = 9
-	two := policy.Fetch{Allow: append(same.Allow, with(func(r *policy.FetchRule) { r.Host = host(t, "other.test") }).Allow...), Limits: limits}
+	two := policy.Fetch{Allow: append(same.Allow, with(func(r *policy.FetchRule) {
+		r.Host = host(t,
+			"other.test")
+	}).Allow...), Limits: limits}
 	but := func(change func(*policy.Fetch)) policy.Fetch { f := same; change(&f); return f }
 	deny := func(change func(*policy.FetchDeny)) policy.Fetch {
 		r := policy.DenyHost(host(t, "a.example.com"))
@@ -97,53 +120,95 @@ func TestFetchMeans(t *testing.T) {
 	}
 	table := []policytest.Meaning[policy.Fetch]{
 		{Name: "a host that is denied", Less: denied, More: same},
-		{Name: "one that is denied whole, and in part", Less: denied, More: deny(func(r *policy.FetchDeny) { r.Methods = policy.MustGlobs("POST") })},
-		{Name: "denied at one port, and at all", Less: denied, More: deny(func(r *policy.FetchDeny) { r.Ports = policy.OnePort(80) })},
-		{Name: "denied some paths, and all", Less: denied, More: deny(func(r *policy.FetchDeny) { r.Paths = policy.MustGlobs("/a/b/**") })},
-		{Name: "all below denied, and one", Less: deny(func(r *policy.FetchDeny) { r.Host = host(t, "*.example.com") }), More: denied},
-		{Name: "a deny of no host takes nothing", Less: deny(func(r *policy.FetchDeny) { r.Host = policy.Host{} }), More: same, Same: true},
-		{Name: "a deny at no port takes nothing", Less: deny(func(r *policy.FetchDeny) { r.Ports = nil }), More: same, Same: true},
-		{Name: "a deny of no method takes nothing", Less: deny(func(r *policy.FetchDeny) { r.Methods = nil }), More: same, Same: true},
-		{Name: "a deny of no path takes nothing", Less: deny(func(r *policy.FetchDeny) { r.Paths = nil }), More: same, Same: true},
+		{Name: "one that is denied whole, and in part", Less: denied,
+			More: deny(func(r *policy.FetchDeny) { r.Methods = policy.MustGlobs("POST") })},
+		{Name: "denied at one port, and at all", Less: denied,
+			More: deny(func(r *policy.FetchDeny) { r.Ports = policy.OnePort(80) })},
+		{Name: "denied some paths, and all", Less: denied,
+			More: deny(func(r *policy.FetchDeny) { r.Paths = policy.MustGlobs("/a/b/**") })},
+		{Name: "all below denied, and one", Less: deny(func(r *policy.FetchDeny) {
+			r.Host = host(t,
+				"*.example.com")
+		}), More: denied},
+		{Name: "a deny of no host takes nothing",
+			Less: deny(func(r *policy.FetchDeny) { r.Host = policy.Host{} }), More: same,
+			Same: true},
+		{Name: "a deny at no port takes nothing",
+			Less: deny(func(r *policy.FetchDeny) { r.Ports = nil }), More: same, Same: true},
+		{Name: "a deny of no method takes nothing",
+			Less: deny(func(r *policy.FetchDeny) { r.Methods = nil }), More: same, Same: true},
+		{Name: "a deny of no path takes nothing",
+			Less: deny(func(r *policy.FetchDeny) { r.Paths = nil }), More: same, Same: true},
 		{
-			Name: "what either denies", Less: denied, More: deny(func(r *policy.FetchDeny) { r.Host = host(t, "b.example.com") }), Apart: true,
+			Name: "what either denies", Less: denied,
+			More:  deny(func(r *policy.FetchDeny) { r.Host = host(t, "b.example.com") }),
+			Apart: true,
 			Both: but(func(f *policy.Fetch) {
-				f.Deny = []policy.FetchDeny{policy.DenyHost(host(t, "a.example.com")), policy.DenyHost(host(t, "b.example.com"))}
+				f.Deny = []policy.FetchDeny{policy.DenyHost(host(t, "a.example.com")),
+					policy.DenyHost(host(t, "b.example.com"))}
 			}),
 		},
-		{Name: "a rule of no host grants nothing", Less: with(func(r *policy.FetchRule) { r.Host = policy.Host{} }), More: policy.Fetch{}, Same: true},
-		{Name: "a rule of no port grants nothing", Less: with(func(r *policy.FetchRule) { r.Ports = nil }), More: policy.Fetch{}, Same: true},
-		{Name: "a rule of no method grants nothing", Less: with(func(r *policy.FetchRule) { r.Methods = nil }), More: policy.Fetch{}, Same: true},
-		{Name: "a rule of no path grants nothing", Less: with(func(r *policy.FetchRule) { r.Paths = nil }), More: policy.Fetch{}, Same: true},
+		{Name: "a rule of no host grants nothing",
+			Less: with(func(r *policy.FetchRule) { r.Host = policy.Host{} }), More: policy.Fetch{},
+			Same: true},
+		{Name: "a rule of no port grants nothing",
+			Less: with(func(r *policy.FetchRule) { r.Ports = nil }), More: policy.Fetch{},
+			Same: true},
+		{Name: "a rule of no method grants nothing",
+			Less: with(func(r *policy.FetchRule) { r.Methods = nil }), More: policy.Fetch{},
+			Same: true},
+		{Name: "a rule of no path grants nothing",
+			Less: with(func(r *policy.FetchRule) { r.Paths = nil }), More: policy.Fetch{},
+			Same: true},
 		{Name: "a rate is less than none", Less: rate(5), More: same},
 		{Name: "a smaller rate", Less: rate(4), More: rate(5)},
-		{Name: "no rate is no bound, however it is written", Less: rate(-1), More: same, Same: true},
+		{Name: "no rate is no bound, however it is written", Less: rate(-1), More: same,
+			Same: true},
 		{Name: "to refuse is less than to report", Less: same, More: report},
-		{Name: "to report nothing is nothing", Less: policy.Fetch{Mode: policy.FetchReport}, More: policy.Fetch{}, Same: true},
+		{Name: "to report nothing is nothing", Less: policy.Fetch{Mode: policy.FetchReport},
+			More: policy.Fetch{}, Same: true},
 		{Name: "some types of answers", Less: types("text/*"), More: same},
 		{Name: "one type of some", Less: types("text/html"), More: types("text/*")},
 		{Name: "every type, named", Less: types("**"), More: same, Same: true},
-		{Name: "types that share nothing", Less: types("text/*"), More: types("image/*"), Apart: true},
-		{Name: "no stream", Less: same, More: with(func(r *policy.FetchRule) { r.WebSocket = true })},
-		{Name: "TLS that is seen", Less: same, More: with(func(r *policy.FetchRule) { r.TLS = policy.TLSOpaque })},
+		{Name: "types that share nothing", Less: types("text/*"), More: types("image/*"),
+			Apart: true},
+		{Name: "no stream", Less: same,
+			More: with(func(r *policy.FetchRule) { r.WebSocket = true })},
+		{Name: "TLS that is seen", Less: same,
+			More: with(func(r *policy.FetchRule) { r.TLS = policy.TLSOpaque })},
 		{Name: "nothing", Less: policy.Fetch{}, More: same},
-		{Name: "limits alone grant nothing", Less: policy.Fetch{Limits: policy.TopFetchLimits()}, More: same},
+		{Name: "limits alone grant nothing", Less: policy.Fetch{Limits: policy.TopFetchLimits()},
+			More: same},
 		{Name: "fewer requests", Less: fewer, More: same},
-		{Name: "one host of many", Less: with(func(r *policy.FetchRule) { r.Host = host(t, "a.example.com") }), More: same},
-		{Name: "one port of many", Less: with(func(r *policy.FetchRule) { r.Ports = policy.OnePort(443) }), More: same},
-		{Name: "one method of two", Less: with(func(r *policy.FetchRule) { r.Methods = policy.MustGlobs("GET") }), More: same},
-		{Name: "one path of many", Less: with(func(r *policy.FetchRule) { r.Paths = policy.MustGlobs("/a/b") }), More: same},
-		{Name: "no credential", Less: with(func(r *policy.FetchRule) { r.Credential = "" }), More: same},
-		{Name: "one credential of any", Less: same, More: with(func(r *policy.FetchRule) { r.Credential = policy.AnyCredential })},
+		{Name: "one host of many", Less: with(func(r *policy.FetchRule) {
+			r.Host = host(t,
+				"a.example.com")
+		}), More: same},
+		{Name: "one port of many",
+			Less: with(func(r *policy.FetchRule) { r.Ports = policy.OnePort(443) }), More: same},
+		{Name: "one method of two",
+			Less: with(func(r *policy.FetchRule) { r.Methods = policy.MustGlobs("GET") }),
+			More: same},
+		{Name: "one path of many",
+			Less: with(func(r *policy.FetchRule) { r.Paths = policy.MustGlobs("/a/b") }),
+			More: same},
+		{Name: "no credential", Less: with(func(r *policy.FetchRule) { r.Credential = "" }),
+			More: same},
+		{Name: "one credential of any", Less: same,
+			More: with(func(r *policy.FetchRule) { r.Credential = policy.AnyCredential })},
 		{Name: "one rule of two", Less: same, More: two},
-		{Name: "a rule without ports grants nothing", Less: with(func(r *policy.FetchRule) { r.Ports = nil }), More: same},
+		{Name: "a rule without ports grants nothing",
+			Less: with(func(r *policy.FetchRule) { r.Ports = nil }), More: same},
 		{
-			Name: "different credentials", Less: same, More: with(func(r *policy.FetchRule) { r.Credential = "two" }), Apart: true,
+			Name: "different credentials", Less: same,
+			More: with(func(r *policy.FetchRule) { r.Credential = "two" }), Apart: true,
 			Both: with(func(r *policy.FetchRule) { r.Credential = "" }),
 		},
 		{
-			Name: "GET here and POST there", Less: with(func(r *policy.FetchRule) { r.Methods = policy.MustGlobs("GET") }),
-			More: with(func(r *policy.FetchRule) { r.Methods = policy.MustGlobs("POST") }), Apart: true,
+			Name:  "GET here and POST there",
+			Less:  with(func(r *policy.FetchRule) { r.Methods = policy.MustGlobs("GET") }),
+			More:  with(func(r *policy.FetchRule) { r.Methods = policy.MustGlobs("POST") }),
+			Apart: true,
 		},
 	}
 	bound := func(name string, n string) policy.Fetch {
@@ -161,8 +226,10 @@ func TestFetchMeans(t *testing.T) {
 			one, two = "1s", "2s"
 		}
 		table = append(table,
-			policytest.Meaning[policy.Fetch]{Name: name + " of a rule", Less: bound(name, one), More: same},
-			policytest.Meaning[policy.Fetch]{Name: "less " + name + " of a rule", Less: bound(name, one), More: bound(name, two)})
+			policytest.Meaning[policy.Fetch]{Name: name + " of a rule", Less: bound(name, one),
+				More: same},
+			policytest.Meaning[policy.Fetch]{Name: "less " + name + " of a rule", Less: bound(name,
+				one), More: bound(name, two)})
 	}
 	policytest.Meanings(t, table)
 }
@@ -170,7 +237,8 @@ func TestFetchMeans(t *testing.T) {
 func TestLimitsMean(t *testing.T) {
 	base := policy.Limits{
 		Wall: time.Minute, CPUTime: time.Minute, CPUs: 1000, Memory: 1 << 20, PIDs: 10,
-		OpenFiles: 10, Output: 10, Workspace: 10, WorkspaceFiles: 10, FileSize: 10, IORead: 10, IOWrite: 10, Revert: 10, RevertTime: 10,
+		OpenFiles: 10, Output: 10, Workspace: 10, WorkspaceFiles: 10, FileSize: 10, IORead: 10,
+		IOWrite: 10, Revert: 10, RevertTime: 10,
 	}
 	table := []policytest.Meaning[policy.Limits]{
 		{Name: "nothing", Less: policy.Limits{}, More: base},
@@ -188,7 +256,8 @@ func TestLimitsMean(t *testing.T) {
 	a, b, both := base, base, base
 	a.Memory, both.Memory = 1, 1
 	b.PIDs, both.PIDs = 1, 1
-	policytest.Meanings(t, append(table, policytest.Meaning[policy.Limits]{Name: "each its own", Less: a, More: b, Apart: true, Both: both}))
+	policytest.Meanings(t, append(table, policytest.Meaning[policy.Limits]{Name: "each its own",
+		Less: a, More: b, Apart: true, Both: both}))
 }
 
 func TestWorkspaceMeans(t *testing.T) {
@@ -204,13 +273,19 @@ func TestWorkspaceMeans(t *testing.T) {
 	policytest.Meanings(t, []policytest.Meaning[policy.Workspace]{
 		{Name: "nothing", Less: policy.Workspace{}, More: read},
 		{Name: "to read is less than to write", Less: read, More: shadow},
-		{Name: "never is less than ask", Less: with(func(w *policy.Workspace) { w.Commit = policy.CommitNever }), More: shadow},
+		{Name: "never is less than ask",
+			Less: with(func(w *policy.Workspace) { w.Commit = policy.CommitNever }), More: shadow},
 		{Name: "ask is less than auto", Less: shadow, More: policy.TopWorkspace()},
 		{Name: "to hide is less", Less: hideA, More: shadow},
-		{Name: "to protect is less", Less: with(func(w *policy.Workspace) { w.Protect = []string{"Makefile"} }), More: shadow},
-		{Name: "holes add up", Less: hideA, More: hideB, Apart: true, Both: with(func(w *policy.Workspace) { w.Hide = []string{"a", "b"} })},
-		{Name: "holes stay where only reading is left", Less: policy.Workspace{Access: policy.WorkspaceRead, Hide: []string{"a"}}, More: hideA},
-		{Name: "read, and hide", Less: read, More: hideA, Apart: true, Both: policy.Workspace{Access: policy.WorkspaceRead, Hide: []string{"a"}}},
+		{Name: "to protect is less",
+			Less: with(func(w *policy.Workspace) { w.Protect = []string{"Makefile"} }),
+			More: shadow},
+		{Name: "holes add up", Less: hideA, More: hideB, Apart: true,
+			Both: with(func(w *policy.Workspace) { w.Hide = []string{"a", "b"} })},
+		{Name: "holes stay where only reading is left",
+			Less: policy.Workspace{Access: policy.WorkspaceRead, Hide: []string{"a"}}, More: hideA},
+		{Name: "read, and hide", Less: read, More: hideA, Apart: true,
+			Both: policy.Workspace{Access: policy.WorkspaceRead, Hide: []string{"a"}}},
 	})
 }
 
@@ -221,29 +296,46 @@ func TestMountsMean(t *testing.T) {
 	r, rx, rw := policy.Read, policy.Read|policy.Exec, policy.Read|policy.Write
 	policytest.Meanings(t, []policytest.Meaning[policy.Mounts]{
 		{Name: "nothing", Less: nil, More: m("/usr", "/usr", r)},
-		{Name: "to read is less than to run", Less: m("/usr", "/usr", r), More: m("/usr", "/usr", rx)},
-		{Name: "to read is less than to write", Less: m("/usr", "/usr", r), More: m("/usr", "/usr", rw)},
-		{Name: "a part is less than the whole", Less: m("/usr/share", "/usr/share", r), More: m("/usr", "/usr", r)},
-		{Name: "one place is less than anywhere", Less: m("/usr", "/usr", r), More: m("/usr", "", r)},
-		{Name: "anything below a source, anywhere", Less: m("/usr/share/dict", "/data/dict", r), More: m("/usr", "", r)},
-		{Name: "one is less than two", Less: m("/a", "/a", r), More: policy.Mounts{{"/a", "/a", r}, {"/b", "/b", r}}},
+		{Name: "to read is less than to run", Less: m("/usr", "/usr", r), More: m("/usr", "/usr",
+			rx)},
+		{Name: "to read is less than to write", Less: m("/usr", "/usr", r), More: m("/usr", "/usr",
+			rw)},
+		{Name: "a part is less than the whole", Less: m("/usr/share", "/usr/share", r),
+			More: m("/usr", "/usr", r)},
+		{Name: "one place is less than anywhere", Less: m("/usr", "/usr", r), More: m("/usr", "",
+			r)},
+		{Name: "anything below a source, anywhere", Less: m("/usr/share/dict", "/data/dict", r),
+			More: m("/usr", "", r)},
+		{Name: "one is less than two", Less: m("/a", "/a", r), More: policy.Mounts{{"/a", "/a", r},
+			{"/b", "/b", r}}},
 		{Name: "memory", Less: m("", "/tmp", policy.Tmpfs), More: m("", "", policy.Tmpfs)},
-		{Name: "to run and to write leave to read", Less: m("/usr", "/usr", rx), More: m("/usr", "/usr", rw), Apart: true, Both: m("/usr", "/usr", r)},
-		{Name: "a ceiling that is deeper moves the place", Less: m("/usr", "/host", r), More: m("/usr/share", "", r), Apart: true, Both: m("/usr/share", "/host/share", r)},
-		{Name: "another source at the place", Less: m("/a", "/data", r), More: m("/b", "/data", r), Apart: true},
-		{Name: "another place of the source", Less: m("/a", "/x", r), More: m("/a", "/y", r), Apart: true},
-		{Name: "a name is no prefix", Less: m("/usrlocal", "/usrlocal", r), More: m("/usr", "", r), Apart: true},
-		{Name: "memory is no directory", Less: m("", "/data", policy.Tmpfs), More: m("/data", "/data", rw), Apart: true},
+		{Name: "to run and to write leave to read", Less: m("/usr", "/usr", rx), More: m("/usr",
+			"/usr", rw), Apart: true, Both: m("/usr", "/usr", r)},
+		{Name: "a ceiling that is deeper moves the place", Less: m("/usr", "/host", r),
+			More: m("/usr/share", "", r), Apart: true, Both: m("/usr/share", "/host/share", r)},
+		{Name: "another source at the place", Less: m("/a", "/data", r), More: m("/b", "/data", r),
+			Apart: true},
+		{Name: "another place of the source", Less: m("/a", "/x", r), More: m("/a", "/y", r),
+			Apart: true},
+		{Name: "a name is no prefix", Less: m("/usrlocal", "/usrlocal", r), More: m("/usr", "", r),
+			Apart: true},
+		{Name: "memory is no directory", Less: m("", "/data", policy.Tmpfs), More: m("/data",
+			"/data", rw), Apart: true},
 	})
 }
 
 func TestToolsMean(t *testing.T) {
-	all := policy.Tools{Allow: policy.MustGlobs("core-utils/*"), Modules: policy.MustGlobs("**"), Native: policy.MustGlobs("/usr/bin/*")}
+	all := policy.Tools{Allow: policy.MustGlobs("core-utils/*"), Modules: policy.MustGlobs("**"),
+		Native: policy.MustGlobs("/usr/bin/*")}
 	without := func(change func(*policy.Tools)) policy.Tools { x := all; change(&x); return x }
 	policytest.Meanings(t, []policytest.Meaning[policy.Tools]{
 		{Name: "nothing", Less: policy.Tools{}, More: all},
-		{Name: "one command", Less: without(func(x *policy.Tools) { x.Allow = policy.MustGlobs("core-utils/grep") }), More: all},
-		{Name: "some modules", Less: without(func(x *policy.Tools) { x.Modules = policy.MustGlobs("/opt/**") }), More: all},
+		{Name: "one command",
+			Less: without(func(x *policy.Tools) { x.Allow = policy.MustGlobs("core-utils/grep") }),
+			More: all},
+		{Name: "some modules",
+			Less: without(func(x *policy.Tools) { x.Modules = policy.MustGlobs("/opt/**") }),
+			More: all},
 		{Name: "no native", Less: without(func(x *policy.Tools) { x.Native = nil }), More: all},
 	})
 }
@@ -257,10 +349,14 @@ func TestEnvMeans(t *testing.T) {
 		{Name: "nothing", Less: policy.Env{}, More: e("TERM", nil)},
 		{Name: "one name", Less: e("LC_ALL", nil), More: e("LC_*", nil)},
 		{Name: "no constant", Less: e("TERM", nil), More: e("TERM", lang)},
-		{Name: "a constant of any", Less: policy.Env{Set: policy.Vars{Values: lang}}, More: policy.Env{Set: policy.Vars{Any: true}}},
-		{Name: "what a caller may give", Less: policy.Env{Allow: policy.MustGlobs("A")}, More: policy.Env{Allow: policy.MustGlobs("*")}},
-		{Name: "two values of one name", Less: e("TERM", lang), More: e("TERM", map[string]string{"LANG": "D"}), Apart: true, Both: e("TERM", nil)},
-		{Name: "pass does not allow", Less: policy.Env{Pass: policy.MustGlobs("A")}, More: policy.Env{Allow: policy.MustGlobs("A")}, Apart: true},
+		{Name: "a constant of any", Less: policy.Env{Set: policy.Vars{Values: lang}},
+			More: policy.Env{Set: policy.Vars{Any: true}}},
+		{Name: "what a caller may give", Less: policy.Env{Allow: policy.MustGlobs("A")},
+			More: policy.Env{Allow: policy.MustGlobs("*")}},
+		{Name: "two values of one name", Less: e("TERM", lang), More: e("TERM",
+			map[string]string{"LANG": "D"}), Apart: true, Both: e("TERM", nil)},
+		{Name: "pass does not allow", Less: policy.Env{Pass: policy.MustGlobs("A")},
+			More: policy.Env{Allow: policy.MustGlobs("A")}, Apart: true},
 	})
 }
 
@@ -289,10 +385,11 @@ func TestPolicyMeans(t *testing.T) {
 		Mounts:    policy.Mounts{{Source: "/usr", Target: "/usr", Access: policy.Read}},
 		Limits:    policy.Limits{Memory: 10},
 		Tools:     policy.Tools{Allow: policy.MustGlobs("a/b")},
-		Fetch:     policy.Fetch{Allow: []policy.FetchRule{policy.TopFetchRule()}, Limits: policy.FetchLimits{Requests: 1}},
-		Env:       policy.Env{Pass: policy.MustGlobs("TERM")},
-		Syscalls:  policy.Syscalls{Groups: []string{"wasi"}},
-		Audit:     policy.TopAudit(),
+		Fetch: policy.Fetch{Allow: []policy.FetchRule{policy.TopFetchRule()},
+			Limits: policy.FetchLimits{Requests: 1}},
+		Env:      policy.Env{Pass: policy.MustGlobs("TERM")},
+		Syscalls: policy.Syscalls{Groups: []string{"wasi"}},
+		Audit:    policy.TopAudit(),
 	}
 	table := []policytest.Meaning[policy.Policy]{
 		{Name: "nothing", Less: policy.Policy{}, More: base},
@@ -310,7 +407,8 @@ func TestPolicyMeans(t *testing.T) {
 	} {
 		less := base
 		drop(&less)
-		table = append(table, policytest.Meaning[policy.Policy]{Name: "no " + name, Less: less, More: base})
+		table = append(table, policytest.Meaning[policy.Policy]{Name: "no " + name, Less: less,
+			More: base})
 	}
 	policytest.Meanings(t, table)
 }

@@ -2,7 +2,8 @@ package policy
 
 import (
 	"slices"
-	"strings"
+
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // Mount grants rights on a tree of the host at a place in the jail. As a point of the
@@ -10,8 +11,10 @@ import (
 // Source/x with each right of Access. A mount without a target, as only a ceiling has
 // one, grants its source at any place. A tmpfs has no source.
 type Mount struct {
-	Source string `json:"source,omitempty"` // absolute path of the host
-	Target string `json:"target,omitempty"` // absolute path in the jail
+	// absolute path of the host
+	Source string `json:"source,omitempty"`
+	// absolute path in the jail
+	Target string `json:"target,omitempty"`
 	Access Rights `json:"access"`
 }
 
@@ -58,10 +61,10 @@ func (m Mount) meet(n Mount) []Mount {
 // at returns the part of a mount that is rel below it.
 func (m Mount) at(rel string) Mount {
 	if m.Source != "" {
-		m.Source = joinPath(m.Source, rel)
+		m.Source = paths.Join(m.Source, rel)
 	}
 	if m.Target != "" {
-		m.Target = joinPath(m.Target, rel)
+		m.Target = paths.Join(m.Target, rel)
 	}
 	return m
 }
@@ -80,22 +83,12 @@ func (m Mount) String() string {
 }
 
 // beneath reports whether path is dir or lies below it, and where: "" for dir itself.
-// Both are clean and absolute, or both empty.
+// Both are clean and absolute, or empty: the empty path is no place, and contains only itself.
 func beneath(dir, path string) (rel string, ok bool) {
-	if path == dir {
-		return "", true
-	}
 	if dir == "" || path == "" {
-		return "", false
+		return "", dir == path
 	}
-	return strings.CutPrefix(path, strings.TrimSuffix(dir, "/")+"/")
-}
-
-func joinPath(dir, rel string) string {
-	if rel == "" {
-		return dir
-	}
-	return strings.TrimSuffix(dir, "/") + "/" + rel
+	return paths.Rel(dir, path)
 }
 
 // Mounts is a set of mounts. The rights on a path are the union of what the mounts at
@@ -103,7 +96,10 @@ func joinPath(dir, rel string) string {
 type Mounts []Mount
 
 // TopMounts grants every file of the host, and memory, at any place.
-func TopMounts() Mounts { return Mounts{{Source: "/", Access: Read | Exec | Write}, {Access: Tmpfs}} }
+func TopMounts() Mounts {
+	return Mounts{{Source: "/", Access: Read | Exec | Write},
+		{Access: Tmpfs}}
+}
 
 // Meet grants a right on a file at a place where both do.
 func (m Mounts) Meet(n Mounts) Mounts { return meetLists(m.Normal(), n.Normal()) }

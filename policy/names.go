@@ -25,9 +25,10 @@ type Names struct {
 const maxNameSegments = 62
 
 type namePattern struct {
-	text   string
-	parts  []namePart
-	itself bool // matches without what is below it
+	text  string
+	parts []namePart
+	// matches without what is below it
+	itself bool
 }
 
 type namePart struct {
@@ -59,7 +60,9 @@ func checkNamePattern(text string) error {
 	case strings.HasPrefix(text, "!"):
 		return fmt.Errorf("pattern %q: there is no negation", text)
 	case body == "" || strings.HasSuffix(text, "/"):
-		return fmt.Errorf("pattern %q ends with a slash: leave it out, a directory is matched with all below it", text)
+		return fmt.Errorf(
+			"pattern %q ends with a slash: leave it out, a directory is matched with all below it",
+			text)
 	}
 	parts := strings.Split(body, "/")
 	if len(parts) > maxNameSegments {
@@ -80,7 +83,8 @@ func compileNames(patterns []string, fold bool) Names {
 	n := Names{fold: fold}
 	for _, text := range patterns {
 		if checkNamePattern(text) != nil {
-			n.patterns = append(n.patterns, namePattern{text: text, parts: []namePart{{spans: true}}})
+			n.patterns = append(n.patterns, namePattern{text: text,
+				parts: []namePart{{spans: true}}})
 			continue
 		}
 		body := strings.TrimPrefix(text, "/")

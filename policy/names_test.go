@@ -12,10 +12,12 @@ func TestHidden(t *testing.T) {
 		pattern string
 		yes, no []string
 	}{
-		{".env", []string{".env", "a/.env", "a/b/.env", ".env/x", "a/.env/b/c"}, []string{".envrc", "a.env", ".ENV", "env"}},
+		{".env", []string{".env", "a/.env", "a/b/.env", ".env/x", "a/.env/b/c"}, []string{".envrc",
+			"a.env", ".ENV", "env"}},
 		{"*.pem", []string{"a.pem", "x/y/a.pem", "a.pem/inside"}, []string{"a.pem.txt", "pem"}},
 		{"**/*.pem", []string{"a.pem", "x/y/a.pem"}, []string{"a.txt"}},
-		{"build/out", []string{"build/out", "build/out/x"}, []string{"a/build/out", "build", "build/output"}},
+		{"build/out", []string{"build/out", "build/out/x"}, []string{"a/build/out", "build",
+			"build/output"}},
 		{"/build", []string{"build", "build/x"}, []string{"a/build"}},
 		{"secrets/**", []string{"secrets", "secrets/a", "secrets/a/b"}, []string{"a/secrets"}},
 		{"**/secrets/**", []string{"secrets", "a/secrets/b"}, []string{"secret"}},
@@ -42,13 +44,15 @@ func TestHidden(t *testing.T) {
 
 func TestHiddenUncleanPaths(t *testing.T) {
 	n := policy.Hidden([]string{"secret"})
-	for _, path := range []string{"", ".", "..", "a/..", "../secret", "a//b", "/a", "a/", "./a", "a\x00b"} {
+	for _, path := range []string{"", ".", "..", "a/..", "../secret", "a//b", "/a", "a/", "./a",
+		"a\x00b"} {
 		if !n.Match(path) {
 			t.Errorf("%q is not clean, and is not hidden", path)
 		}
 	}
 	// What cannot be read hides everything.
-	for _, bad := range []string{"", "a//b", "../a", "[a]", "!a", "a/", "/", "a*b*c", strings.Repeat("a/", 100) + "a"} {
+	for _, bad := range []string{"", "a//b", "../a", "[a]", "!a", "a/", "/", "a*b*c",
+		strings.Repeat("a/", 100) + "a"} {
 		if policy.CheckNames([]string{"ok", bad}) == nil {
 			t.Errorf("pattern %q is let through", bad)
 		}
@@ -64,8 +68,10 @@ func TestCouldContain(t *testing.T) {
 		want         bool
 	}{
 		{".env", ".", true}, {".env", "a/b", true},
-		{"build/out", ".", true}, {"build/out", "build", true}, {"build/out", "src", false}, {"build/out", "build/out/x", true}, {"build/out", "build/in", false},
-		{"a/*/c", "a/b", true}, {"a/*/c", "a/b/d", false}, {"a/**/c", "a/x/y", true}, {"a/**/c", "b", false},
+		{"build/out", ".", true}, {"build/out", "build", true}, {"build/out", "src", false},
+		{"build/out", "build/out/x", true}, {"build/out", "build/in", false},
+		{"a/*/c", "a/b", true}, {"a/*/c", "a/b/d", false}, {"a/**/c", "a/x/y", true},
+		{"a/**/c", "b", false},
 		{"a", "../x", true},
 	} {
 		if got := policy.Hidden([]string{tt.pattern}).CouldContain(tt.dir); got != tt.want {
@@ -77,12 +83,18 @@ func TestCouldContain(t *testing.T) {
 // T-082, T-311, T-340 to T-343, T-346.
 func TestProtected(t *testing.T) {
 	for _, path := range []string{
-		".git/hooks/pre-commit", ".git/config", "sub/.git/config", ".git", ".git/modules/x/config", ".git/worktrees/w/config.worktree",
-		".GIT/hooks/x", ".Git/CONFIG", ".g\u200cit/config", ".git\u200b/config", ".ｇｉｔ/config", "git~1/config", "GIT~1/hooks/x",
-		".git./config", ".git /config", ".git::$INDEX_ALLOCATION/config", ".git\ufeff/config", ".gi\u00adt/hooks", ".git/hooKs/x", ".git/hoo\u212As/x",
-		".gitmodules", ".gitmodule\u017f", "a/.gitattributes", ".vscode/tasks.json", ".idea/x", "x.code-workspace", ".devcontainer/devcontainer.json",
-		".claude/settings.json", ".mcp.json", ".cursor/mcp.json", "AGENTS.md", "agents.MD", "CLAUDE.md", ".codex/config.toml",
-		".envrc", ".bashrc", ".profile", ".zshenv", ".pam_environment", ".tool-versions", ".ssh/authorized_keys", "a.desktop", ".jail.toml",
+		".git/hooks/pre-commit", ".git/config", "sub/.git/config", ".git", ".git/modules/x/config",
+		".git/worktrees/w/config.worktree",
+		".GIT/hooks/x", ".Git/CONFIG", ".g\u200cit/config", ".git\u200b/config", ".ｇｉｔ/config",
+		"git~1/config", "GIT~1/hooks/x",
+		".git./config", ".git /config", ".git::$INDEX_ALLOCATION/config", ".git\ufeff/config",
+		".gi\u00adt/hooks", ".git/hooKs/x", ".git/hoo\u212As/x",
+		".gitmodules", ".gitmodule\u017f", "a/.gitattributes", ".vscode/tasks.json", ".idea/x",
+		"x.code-workspace", ".devcontainer/devcontainer.json",
+		".claude/settings.json", ".mcp.json", ".cursor/mcp.json", "AGENTS.md", "agents.MD",
+		"CLAUDE.md", ".codex/config.toml",
+		".envrc", ".bashrc", ".profile", ".zshenv", ".pam_environment", ".tool-versions",
+		".ssh/authorized_keys", "a.desktop", ".jail.toml",
 	} {
 		risk, held := policy.Protected(path)
 		if !held {
@@ -92,7 +104,8 @@ func TestProtected(t *testing.T) {
 			t.Errorf("%q is held back without a reason", path)
 		}
 	}
-	for _, path := range []string{"main.go", "git/config", ".github/README", "config", "hooks/x", "Makefile", ".gitignore", ".git/index", ".git/objects/ab/cd", "desktop", "a.git", "git~2"} {
+	for _, path := range []string{"main.go", "git/config", ".github/README", "config", "hooks/x",
+		"Makefile", ".gitignore", ".git/index", ".git/objects/ab/cd", "desktop", "a.git", "git~2"} {
 		if risk, held := policy.Protected(path); held {
 			t.Errorf("%q is held back: %s %s", path, risk.Pattern, risk.Reason)
 		}
@@ -102,7 +115,8 @@ func TestProtected(t *testing.T) {
 			t.Errorf("%q is no clean name, and is not held back", path)
 		}
 	}
-	for _, path := range []string{"Makefile", "makefile", "package.json", "sub/go.mod", ".github/workflows/ci.yml", "lib.so"} {
+	for _, path := range []string{"Makefile", "makefile", "package.json", "sub/go.mod",
+		".github/workflows/ci.yml", "lib.so"} {
 		if _, flagged := policy.Flagged(path); !flagged {
 			t.Errorf("%q is not flagged", path)
 		}
@@ -116,7 +130,8 @@ func TestProtected(t *testing.T) {
 func TestProtectedList(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range policy.ProtectedRisks() {
-		if err := policy.CheckNames([]string{r.Pattern}); err != nil || r.Reason == "" || seen[r.Pattern] {
+		if err := policy.CheckNames([]string{r.Pattern}); err != nil || r.Reason == "" ||
+			seen[r.Pattern] {
 			t.Errorf("%q: %v, reason %q, twice %v", r.Pattern, err, r.Reason, seen[r.Pattern])
 		}
 		seen[r.Pattern] = true
@@ -128,7 +143,8 @@ func TestProtectedList(t *testing.T) {
 }
 
 func TestHeldBack(t *testing.T) {
-	w := policy.Workspace{Access: policy.WorkspaceShadow, Protect: []string{"Makefile", "deploy/**"}}
+	w := policy.Workspace{Access: policy.WorkspaceShadow, Protect: []string{"Makefile",
+		"deploy/**"}}
 	for _, path := range []string{"makefile", "sub/Makefile", "deploy/x", ".git/config"} {
 		if r, held := w.HeldBack(path); !held || r.Reason == "" {
 			t.Errorf("%q is not held back, or without a reason", path)
@@ -150,9 +166,11 @@ func FuzzNames(f *testing.F) {
 		}
 		if policy.Hidden([]string{"/no/such/name"}).Match(path) {
 			policy.Protected(path)
-			return // not a clean path, and so in every set
+			// not a clean path, and so in every set
+			return
 		}
-		if i := strings.LastIndexByte(path, '/'); i > 0 && n.Match(path) && !n.CouldContain(path[:i]) {
+		if i := strings.LastIndexByte(path, '/'); i > 0 && n.Match(path) &&
+			!n.CouldContain(path[:i]) {
 			t.Fatalf("%q is hidden by %q, which could not be below its directory", path, pattern)
 		}
 		if n.Match(path) && !n.Match(path+"/x") {

@@ -32,19 +32,21 @@ func TestRightsAreAUnion(t *testing.T) {
 		{Target: "/tmp", Access: policy.Tmpfs},
 	}}})
 	for path, want := range map[string]string{
-		"/usr":                 "r",
-		"/usr/share/dict":      "r",
-		"/usr/bin":             "rx",
-		"/usr/bin/git":         "rx",
-		"/usr/binary":          "r",
-		"/usr/local":           "r",
-		"/usr/local/var/x":     "rw",
-		"/usrlocal":            "",
-		"/data":                "rxw",
-		"/data/a/b":            "rxw",
-		"/srv/data":            "", // the path in the jail counts, not that on the host
-		"/etc/hosts":           "r",
-		"/etc":                 "", // what lies above a mount is not granted by it
+		"/usr":             "r",
+		"/usr/share/dict":  "r",
+		"/usr/bin":         "rx",
+		"/usr/bin/git":     "rx",
+		"/usr/binary":      "r",
+		"/usr/local":       "r",
+		"/usr/local/var/x": "rw",
+		"/usrlocal":        "",
+		"/data":            "rxw",
+		"/data/a/b":        "rxw",
+		// the path in the jail counts, not that on the host
+		"/srv/data":  "",
+		"/etc/hosts": "r",
+		// what lies above a mount is not granted by it
+		"/etc":                 "",
 		"/etc/hosts.allow":     "",
 		"/tmp":                 "rw",
 		"/tmp/a":               "rw",
@@ -73,7 +75,8 @@ func TestRightsTogether(t *testing.T) {
 		{Source: "/a/b", Target: "/a/b", Access: policy.Read | policy.Write},
 	}}})
 	all := policy.Read | policy.Exec | policy.Write
-	if d := eff.Decide(policy.Open{Path: "/a/b/c", Want: all}); !d.Allowed || strings.Count(d.Rule, "from") != 2 {
+	if d := eff.Decide(policy.Open{Path: "/a/b/c", Want: all}); !d.Allowed || strings.Count(d.Rule,
+		"from") != 2 {
 		t.Errorf("two mounts together: %+v", d)
 	}
 	if d := eff.Decide(policy.Open{Path: "/a/c", Want: all}); d.Allowed {
@@ -85,7 +88,9 @@ func TestRightsTogether(t *testing.T) {
 // its own.
 func TestMountsOfTwoLayersMustAgree(t *testing.T) {
 	layer := func(name, source string) policy.Layer {
-		return policy.Layer{Name: name, Source: name + ".toml", Policy: policy.Policy{Mounts: policy.Mounts{{Source: source, Target: "/data", Access: policy.Read}}}}
+		return policy.Layer{Name: name, Source: name + ".toml",
+			Policy: policy.Policy{Mounts: policy.Mounts{{Source: source, Target: "/data",
+				Access: policy.Read}}}}
 	}
 	q := policy.Open{Path: "/data/x", Want: policy.Read}
 	if d := resolve(t, layer("ceiling", "/a"), layer("profile", "/a")).Decide(q); !d.Allowed {
@@ -108,11 +113,14 @@ func TestCeilingOfMounts(t *testing.T) {
 		{Source: "/etc", Target: "/etc", Access: policy.Read},
 		{Target: "/tmp", Access: policy.Tmpfs},
 	}}
-	eff := resolve(t, policy.Layer{Name: "ceiling", Policy: ceiling}, policy.Layer{Name: "profile", Policy: profile})
-	if got, want := eff.Policy().Mounts.String(), "[/dict from /usr/share/dict read /host/share from /usr/share read]"; got != want {
+	eff := resolve(t, policy.Layer{Name: "ceiling", Policy: ceiling}, policy.Layer{Name: "profile",
+		Policy: profile})
+	if got, want := eff.Policy().Mounts.String(),
+		"[/dict from /usr/share/dict read /host/share from /usr/share read]"; got != want {
 		t.Errorf("mounts are %s, want %s", got, want)
 	}
-	for path, want := range map[string]string{"/host/share/x": "r", "/host/bin": "", "/dict/words": "r", "/etc/passwd": "", "/tmp/x": ""} {
+	for path, want := range map[string]string{"/host/share/x": "r", "/host/bin": "",
+		"/dict/words": "r", "/etc/passwd": "", "/tmp/x": ""} {
 		if got := rightsOf(eff, path); got != want {
 			t.Errorf("rights on %q are %q, want %q", path, got, want)
 		}
@@ -126,18 +134,26 @@ func TestWorkspaceRights(t *testing.T) {
 		p    policy.Policy
 		want map[string]string
 	}{
-		{"none", policy.Policy{Tools: policy.Tools{Native: native}}, map[string]string{"/workspace": "", "/workspace/bin/x": ""}},
-		{"read", policy.Policy{Workspace: policy.Workspace{Access: policy.WorkspaceRead}}, map[string]string{"/workspace": "r", "/workspace/a/b": "r", "/workspaces": ""}},
-		{"shadow", policy.Policy{Workspace: policy.Workspace{Access: policy.WorkspaceShadow}}, map[string]string{"/workspace": "rw", "/workspace/a": "rw"}},
+		{"none", policy.Policy{Tools: policy.Tools{Native: native}},
+			map[string]string{"/workspace": "", "/workspace/bin/x": ""}},
+		{"read", policy.Policy{Workspace: policy.Workspace{Access: policy.WorkspaceRead}},
+			map[string]string{"/workspace": "r", "/workspace/a/b": "r", "/workspaces": ""}},
+		{"shadow", policy.Policy{Workspace: policy.Workspace{Access: policy.WorkspaceShadow}},
+			map[string]string{"/workspace": "rw", "/workspace/a": "rw"}},
 		{
 			"programs of the workspace may run where the policy names them",
-			policy.Policy{Workspace: policy.Workspace{Access: policy.WorkspaceShadow}, Tools: policy.Tools{Native: native}},
-			map[string]string{"/workspace/bin/x": "rxw", "/workspace/x": "rw", "/workspace/bin/x/y": "rw"},
+			policy.Policy{Workspace: policy.Workspace{Access: policy.WorkspaceShadow},
+				Tools: policy.Tools{Native: native}},
+			map[string]string{"/workspace/bin/x": "rxw", "/workspace/x": "rw",
+				"/workspace/bin/x/y": "rw"},
 		},
 		{
 			"what is hidden is not there, by no right, whatever is granted",
-			policy.Policy{Workspace: policy.Workspace{Access: policy.WorkspaceShadow, Hide: []string{".env", "bin/secret"}}, Tools: policy.Tools{Native: native}},
-			map[string]string{"/workspace/.env": "", "/workspace/a/.env": "", "/workspace/a/.env/b": "", "/workspace/bin/secret": "", "/workspace/bin/other": "rxw", "/workspace/.envrc": "rw", "/workspace": "rw"},
+			policy.Policy{Workspace: policy.Workspace{Access: policy.WorkspaceShadow,
+				Hide: []string{".env", "bin/secret"}}, Tools: policy.Tools{Native: native}},
+			map[string]string{"/workspace/.env": "", "/workspace/a/.env": "",
+				"/workspace/a/.env/b": "", "/workspace/bin/secret": "",
+				"/workspace/bin/other": "rxw", "/workspace/.envrc": "rw", "/workspace": "rw"},
 		},
 	} {
 		eff := resolve(t, policy.Layer{Name: "profile", Policy: tt.p})
@@ -157,8 +173,10 @@ func TestHolesAddUp(t *testing.T) {
 		return policy.Layer{Name: name, Source: name + ".toml", Policy: p}
 	}
 	eff := resolve(t, layer("ceiling", "a"), layer("profile", "b"), layer("request", "c"))
-	for path, want := range map[string]string{"/workspace/a": "ceiling", "/workspace/x/b": "profile", "/workspace/c/d": "request"} {
-		if d := eff.Decide(policy.Open{Path: path, Want: policy.Read}); d.Allowed || d.Layer != want || !strings.HasPrefix(d.Rule, "workspace.hide ") {
+	for path, want := range map[string]string{"/workspace/a": "ceiling",
+		"/workspace/x/b": "profile", "/workspace/c/d": "request"} {
+		if d := eff.Decide(policy.Open{Path: path, Want: policy.Read}); d.Allowed ||
+			d.Layer != want || !strings.HasPrefix(d.Rule, "workspace.hide ") {
 			t.Errorf("%s: %+v, want a no of %s", path, d, want)
 		}
 	}

@@ -58,7 +58,10 @@ func (p Ports) Meet(q Ports) Ports {
 func (p Ports) LessEq(q Ports) bool {
 	wide := q.Normal()
 	for _, r := range p.Normal() {
-		if !slices.ContainsFunc(wide, func(w PortRange) bool { return w.Low <= r.Low && r.High <= w.High }) {
+		if !slices.ContainsFunc(wide, func(w PortRange) bool {
+			return w.Low <= r.Low &&
+				r.High <= w.High
+		}) {
 			return false
 		}
 	}
@@ -67,7 +70,10 @@ func (p Ports) LessEq(q Ports) bool {
 
 // Has reports whether port is in the set. Port 0 never is.
 func (p Ports) Has(port uint16) bool {
-	return port != 0 && slices.ContainsFunc(p, func(r PortRange) bool { return r.Low <= port && port <= r.High })
+	return port != 0 && slices.ContainsFunc(p, func(r PortRange) bool {
+		return r.Low <= port &&
+			port <= r.High
+	})
 }
 
 func (p Ports) String() string {
@@ -105,7 +111,9 @@ func ParsePorts(text string) (Ports, error) {
 	low, lowErr := parsePort(first)
 	high, highErr := parsePort(last)
 	if lowErr != nil || highErr != nil || low > high {
-		return nil, fmt.Errorf("port %q is no number from 1 to 65535, no range of them such as 8000-8100, and no *", text)
+		return nil, fmt.Errorf(
+			"port %q is no number from 1 to 65535, no range of them such as 8000-8100, and no *",
+			text)
 	}
 	return Ports{{low, high}}, nil
 }

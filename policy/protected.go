@@ -5,22 +5,31 @@ type Class string
 
 // Classes of risk by name. The first five are held back by a commit until someone names them.
 const (
-	Hooks          Class = "hooks"           // version control runs it, or is led by it
-	Editor         Class = "editor"          // an editor or debugger does
-	Agent          Class = "agent"           // an AI agent obeys it
-	Shell          Class = "shell"           // a shell or version manager does, at start
-	Autostart      Class = "autostart"       // the login, the desktop or a scheduler does
-	PackageManager Class = "package-manager" // an install, build or test runs it
-	CI             Class = "ci"              // a pipeline runs it
-	Binary         Class = "binary"          // is code that nobody can read
+	// version control runs it, or is led by it
+	Hooks Class = "hooks"
+	// an editor, a debugger or what an editor starts does
+	Editor Class = "editor"
+	// an AI agent obeys it
+	Agent Class = "agent"
+	// a shell, an interpreter or a version manager does, at start
+	Shell Class = "shell"
+	// the login, the desktop or a scheduler does
+	Autostart Class = "autostart"
+	// an install, build or test runs it
+	PackageManager Class = "package-manager"
+	CI             Class = "ci" // a pipeline runs it
+	// is code that nobody can read
+	Binary Class = "binary"
 )
 
 // Risk says why a change to a name is more than a change to a file.
 type Risk struct {
 	Class   Class
 	Pattern string // as in Names
-	Reason  string // a sentence for the person who reviews
-	Itself  bool   // only the name itself is a risk, not what is below it
+	// a sentence for the person who reviews
+	Reason string
+	// only the name itself is a risk, not what is below it
+	Itself bool
 }
 
 var (
@@ -42,7 +51,8 @@ func compileRisks(risks []Risk) Names {
 
 // Protected reports whether a commit of path, relative to the workspace, always needs an
 // explicit yes, and why: the host would run what it says, or give it secrets. Names
-// compare without regard to case and to characters that cannot be seen.
+// compare without regard to case and to characters that cannot be seen. Objects, refs,
+// logs and the index of a repository are never protected; see GitPart.
 func Protected(path string) (Risk, bool) { return findRisk(builtinHeld, heldNames, path) }
 
 // Flagged reports whether a review should point path out: a later build, test or
@@ -53,6 +63,10 @@ func Flagged(path string) (Risk, bool) { return findRisk(builtinFlagged, flagged
 func ProtectedRisks() []Risk { return append([]Risk(nil), heldNames...) }
 
 func findRisk(names Names, risks []Risk, path string) (Risk, bool) {
+	path, data := gitName(path)
+	if data {
+		return Risk{}, false
+	}
 	pattern, ok := names.find(path)
 	if !ok {
 		return Risk{}, false

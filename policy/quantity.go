@@ -17,10 +17,12 @@ type Unit uint8
 
 // The units of limits.
 const (
-	Count    Unit = iota // a number: 32
-	Bytes                // with a unit: 256MiB
-	Duration             // with a unit: 30s; counted in nanoseconds
-	Cores                // a fraction: 1.5; counted in thousandths
+	Count Unit = iota // a number: 32
+	Bytes             // with a unit: 256MiB
+	// with a unit: 30s; counted in nanoseconds
+	Duration
+	// a fraction: 1.5; counted in thousandths
+	Cores
 )
 
 // Bounds of a limit that can be meant. A larger one is a slip of the keyboard.
@@ -133,14 +135,17 @@ func parseBytes(text string) (int64, error) {
 		return Bytes.inRange(n*b.size, text)
 	}
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
-		return 0, fmt.Errorf("%s has no unit: write B, KiB, MiB, GiB or TiB after the number, as in 256MiB", text)
+		return 0, fmt.Errorf(
+			"%s has no unit: write B, KiB, MiB, GiB or TiB after the number, as in 256MiB", text)
 	}
-	return 0, fmt.Errorf("%q is no size: write a whole number and B, KiB, MiB, GiB or TiB, as in 256MiB", text)
+	return 0, fmt.Errorf(
+		"%q is no size: write a whole number and B, KiB, MiB, GiB or TiB, as in 256MiB", text)
 }
 
 func parseDuration(text string) (int64, error) {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
-		return 0, fmt.Errorf("%s has no unit: write ms, s, m or h after the number, as in 30s", text)
+		return 0, fmt.Errorf("%s has no unit: write ms, s, m or h after the number, as in 30s",
+			text)
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || strings.HasPrefix(text, "+") {
@@ -154,11 +159,11 @@ func parseCores(text string) (int64, error) {
 	if err != nil || math.IsNaN(f) || strings.ContainsAny(text, "xXpP_") {
 		return 0, fmt.Errorf("%q is no number of CPUs: write one such as 1.5", text)
 	}
-	return CoresFrom(f, text)
+	return coresFrom(f, text)
 }
 
-// CoresFrom turns a number of CPUs into thousandths; text is what to show in an error.
-func CoresFrom(f float64, text string) (int64, error) {
+// coresFrom turns a number of CPUs into thousandths; text is what to show in an error.
+func coresFrom(f float64, text string) (int64, error) {
 	if math.IsNaN(f) || f > maxCores/1000 {
 		return 0, fmt.Errorf("%s is more than %s", text, Cores.Format(maxCores))
 	}

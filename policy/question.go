@@ -27,7 +27,8 @@ func (q Open) decide(p Policy) Decision {
 	}
 	rights, from := p.Mounts.rightsAt(q.Path)
 	if from.memory() && p.Tools.Native.Match(q.Path) {
-		rights |= Exec // what a compiler makes in /tmp, where the policy names it
+		// what a compiler makes in /tmp, where the policy names it
+		rights |= Exec
 	}
 	if q.Want.SubsetOf(rights) {
 		return allow("mount %s", quoteMounts(from))
@@ -115,7 +116,8 @@ type Connect struct {
 	Host   string
 	Port   uint16
 	Method string // upper case
-	Path   string // in canonical form, starts with a slash
+	// in canonical form, starts with a slash
+	Path string
 	// Tunnel asks for a stream of the client's own TLS, of which nothing is seen but the
 	// name; it has neither method nor path.
 	Tunnel bool
@@ -193,7 +195,8 @@ func (q Commit) decide(p Policy) Decision {
 		return deny("workspace.hide %q", pattern)
 	}
 	if risk, held := w.HeldBack(q.Path); held {
-		return Decision{Ask: true, Held: true, Rule: fmt.Sprintf("protected %q: %s", risk.Pattern, risk.Reason)}
+		return Decision{Ask: true, Held: true, Rule: fmt.Sprintf("protected %q: %s", risk.Pattern,
+			risk.Reason)}
 	}
 	if w.Commit == CommitAsk {
 		return Decision{Ask: true, Rule: fmt.Sprintf("workspace.commit = %q", w.Commit)}

@@ -30,10 +30,12 @@ func TestRequest(t *testing.T) {
 		t.Error(err)
 	}
 	p := r.Policy()
-	if p.Limits.Memory != 64<<20 || p.Limits.Wall != time.Second || p.Limits.PIDs != policy.Unlimited || p.Fetch.Limits.Requests != 3 {
+	if p.Limits.Memory != 64<<20 || p.Limits.Wall != time.Second ||
+		p.Limits.PIDs != policy.Unlimited || p.Fetch.Limits.Requests != 3 {
 		t.Errorf("limits are %s, %s", p.Limits, p.Fetch.Limits)
 	}
-	if p.Workspace.Access != policy.WorkspaceRead || len(p.Fetch.Allow) != 1 || p.Fetch.Allow[0].Host.String() != "example.com" {
+	if p.Workspace.Access != policy.WorkspaceRead || len(p.Fetch.Allow) != 1 ||
+		p.Fetch.Allow[0].Host.String() != "example.com" {
 		t.Errorf("request is %s", p)
 	}
 	if err := p.Check(); err != nil {
@@ -56,7 +58,8 @@ func TestRequestCommit(t *testing.T) {
 
 func TestRequestErrors(t *testing.T) {
 	r := policy.NewRequest()
-	for _, text := range []string{"", "memory", "memory=", "memory=64", "memory=-1B", "memory=0B", "nothing=1", "fetch.nothing=1", "fetch.requests=x", "Memory=1MiB"} {
+	for _, text := range []string{"", "memory", "memory=", "memory=64", "memory=-1B", "memory=0B",
+		"nothing=1", "fetch.nothing=1", "fetch.requests=x", "Memory=1MiB"} {
 		if err := r.Limit(text); err == nil {
 			t.Errorf("limit %q is let through", text)
 		}
@@ -66,7 +69,8 @@ func TestRequestErrors(t *testing.T) {
 			t.Errorf("host %q is let through", text)
 		}
 	}
-	for _, text := range []string{"", "A", "=x", "A B=x", "A=\x00", "A*=x", "A=" + strings.Repeat("x", 200<<10)} {
+	for _, text := range []string{"", "A", "=x", "A B=x", "A=\x00", "A*=x",
+		"A=" + strings.Repeat("x", 200<<10)} {
 		if err := r.Env(text); err == nil {
 			t.Errorf("variable %.20q is let through", text)
 		}
@@ -85,11 +89,14 @@ func TestRequestOnlyNarrows(t *testing.T) {
 		if rapid.Bool().Draw(t, "limit") {
 			_ = r.Limit("memory=1024TiB")
 		}
-		for _, h := range rapid.SliceOfN(rapid.SampledFrom([]string{"*", "a.example.com", "**.evil.test"}), 0, 3).Draw(t, "hosts") {
+		for _, h := range rapid.SliceOfN(rapid.SampledFrom([]string{"*", "a.example.com",
+			"**.evil.test"}), 0, 3).Draw(t, "hosts") {
 			_ = r.Fetch(h)
 		}
-		r.Workspace(rapid.SampledFrom([]policy.WorkspaceAccess{policy.WorkspaceNone, policy.WorkspaceRead, policy.WorkspaceShadow}).Draw(t, "access"))
-		eff, err := policy.Resolve(policy.Layer{Name: "profile", Policy: profile}, policy.Layer{Name: "request", Policy: r.Policy()})
+		r.Workspace(rapid.SampledFrom([]policy.WorkspaceAccess{policy.WorkspaceNone,
+			policy.WorkspaceRead, policy.WorkspaceShadow}).Draw(t, "access"))
+		eff, err := policy.Resolve(policy.Layer{Name: "profile", Policy: profile},
+			policy.Layer{Name: "request", Policy: r.Policy()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,22 +109,28 @@ func TestRequestOnlyNarrows(t *testing.T) {
 // T-087: the environment is what the policy names, and nothing else.
 func TestEnviron(t *testing.T) {
 	e := policy.Env{
-		Set:   policy.Vars{Values: map[string]string{"LANG": "C.UTF-8", "TERM": "dumb", "APP": "policy"}},
+		Set: policy.Vars{Values: map[string]string{"LANG": "C.UTF-8", "TERM": "dumb",
+			"APP": "policy"}},
 		Pass:  policy.MustGlobs("TERM", "LC_*"),
 		Allow: policy.MustGlobs("APP*"),
 	}
 	inherited := map[string]string{
-		"TERM": "xterm", "LC_ALL": "C", "LC_BAD": "a\x00b", "HOME": "/root", "LD_PRELOAD": "/x.so", "AWS_SECRET_ACCESS_KEY": "s",
-		"BASH_ENV": "/x", "GIT_SSH_COMMAND": "x", "PATH": "/bin", "": "x", "APP": "caller",
+		"TERM": "xterm", "LC_ALL": "C", "LC_BAD": "a\x00b", "HOME": "/root", "LD_PRELOAD": "/x.so",
+		"AWS_SECRET_ACCESS_KEY": "s",
+		"BASH_ENV":              "/x", "GIT_SSH_COMMAND": "x", "PATH": "/bin", "": "x",
+		"APP": "caller",
 	}
-	environ, refused := e.Environ(map[string]string{"APP": "given", "LD_PRELOAD": "/y.so", "APP_X": "\x00"}, inherited)
-	if want := []string{"APP=given", "LANG=C.UTF-8", "LC_ALL=C", "TERM=xterm"}; !slices.Equal(environ, want) {
+	environ, refused := e.Environ(map[string]string{"APP": "given", "LD_PRELOAD": "/y.so",
+		"APP_X": "\x00"}, inherited)
+	if want := []string{"APP=given", "LANG=C.UTF-8", "LC_ALL=C",
+		"TERM=xterm"}; !slices.Equal(environ, want) {
 		t.Errorf("environment is %q, want %q", environ, want)
 	}
 	if want := []string{"APP_X", "LD_PRELOAD"}; !slices.Equal(refused, want) {
 		t.Errorf("refused are %q, want %q", refused, want)
 	}
-	if environ, refused := (policy.Env{}).Environ(map[string]string{"A": "1"}, inherited); len(environ) != 0 || len(refused) != 1 {
+	if environ, refused := (policy.Env{}).Environ(map[string]string{"A": "1"},
+		inherited); len(environ) != 0 || len(refused) != 1 {
 		t.Errorf("no policy gives %q, and refuses %q", environ, refused)
 	}
 	r := policy.NewRequest()
@@ -127,19 +140,24 @@ func TestEnviron(t *testing.T) {
 }
 
 func TestStrings(t *testing.T) {
-	if got := (policy.Policy{}).String(); strings.Count(got, "\n") != 8 || !strings.Contains(got, "tools: allow ∅") {
+	if got := (policy.Policy{}).String(); strings.Count(got, "\n") != 8 || !strings.Contains(got,
+		"tools: allow ∅") {
 		t.Errorf("nothing is shown as %s", got)
 	}
 	for _, tt := range [][2]string{
-		{policy.Rights(0).String(), "∅"}, {policy.Exec.String(), "exec"}, {policy.AllRights.String(), "read|exec|write|tmpfs"},
-		{policy.Read.Union(policy.Exec).String(), "read+exec"}, {policy.WorkspaceAccess(7).String(), "invalid(7)"},
-		{policy.TopEnv().String(), "set any pass [*] allow [*]"}, {policy.TopSyscalls().String(), "[loopback native wasi]"},
+		{policy.Rights(0).String(), "∅"}, {policy.Exec.String(), "exec"},
+		{policy.AllRights.String(), "read|exec|write|tmpfs"},
+		{policy.Read.Union(policy.Exec).String(), "read+exec"}, {policy.WorkspaceAccess(7).String(),
+			"invalid(7)"},
+		{policy.TopEnv().String(), "set any pass [*] allow [*]"}, {policy.TopSyscalls().String(),
+			"[loopback native wasi]"},
 	} {
 		if tt[0] != tt[1] {
 			t.Errorf("%q, want %q", tt[0], tt[1])
 		}
 	}
-	if len(policy.SyscallGroups()) != 3 || len(policy.RightsWords()) != 5 || len(policy.CommitRuleWords()) != 3 || len(policy.WorkspaceAccessWords()) != 3 {
+	if len(policy.SyscallGroups()) != 3 || len(policy.RightsWords()) != 5 ||
+		len(policy.CommitRuleWords()) != 3 || len(policy.WorkspaceAccessWords()) != 3 {
 		t.Error("a list of words is wrong")
 	}
 }

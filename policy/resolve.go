@@ -12,8 +12,9 @@ var ErrNoLayers = errors.New("no policy layers")
 // Layer is one policy of several that meet, with the name under which a Decision speaks
 // of it ("ceiling", "profile python", "request") and where it came from.
 type Layer struct {
-	Name   string
-	Source string // a file, "built in", or "command line"
+	Name string
+	// a file, "built in", or "command line"
+	Source string
 	Policy Policy
 	// Tools narrow the layer for the runs of single tools; see Effective.For.
 	Tools []ForTool
@@ -54,7 +55,8 @@ func Resolve(layers ...Layer) (Effective, error) {
 		}
 		for _, t := range l.Tools {
 			if err := t.Policy.Check(); err != nil {
-				return Effective{}, fmt.Errorf("policy %s (%s), tool %q: %w", l.Name, l.Source, t.Tool, err)
+				return Effective{}, fmt.Errorf("policy %s (%s), tool %q: %w", l.Name, l.Source,
+					t.Tool, err)
 			}
 		}
 		l.Policy = l.Policy.Normal()
@@ -62,7 +64,8 @@ func Resolve(layers ...Layer) (Effective, error) {
 		eff.layers = append(eff.layers, l)
 		eff.met = append(eff.met, acc)
 	}
-	// Two layers that both grant sources at any place can each put something else at one place, or below it.
+	// Two layers that both grant sources at any place can each put something else at one place, or
+	// below it.
 	if errs := checkNested(acc); len(errs) > 0 {
 		return Effective{}, fmt.Errorf("the policies do not fit together: %w", errors.Join(errs...))
 	}
@@ -82,7 +85,8 @@ func (e Effective) For(tools ...string) Effective {
 			if !slices.ContainsFunc(tools, t.Tool.Match) {
 				continue
 			}
-			part := Layer{Name: fmt.Sprintf("%s, tool %q", l.Name, t.Tool), Source: l.Source, Policy: t.Policy.Normal()}
+			part := Layer{Name: fmt.Sprintf("%s, tool %q", l.Name, t.Tool), Source: l.Source,
+				Policy: t.Policy.Normal()}
 			acc = acc.Meet(part.Policy)
 			out.layers = append(out.layers, part)
 			out.met = append(out.met, acc)
@@ -91,7 +95,8 @@ func (e Effective) For(tools ...string) Effective {
 	return out
 }
 
-// Ceiling returns what the host's ceiling says by itself, and whether there is one that narrows anything.
+// Ceiling returns what the host's ceiling says by itself, and whether there is one that narrows
+// anything.
 func (e Effective) Ceiling() (Policy, bool) {
 	if len(e.layers) == 0 || e.layers[0].Name != CeilingLayer || Top().LessEq(e.layers[0].Policy) {
 		return Policy{}, false

@@ -14,7 +14,8 @@ func TestForTools(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eff, err := policy.Resolve(policy.Layer{Name: "a", Policy: whole, Tools: []policy.ForTool{{Tool: grep, Policy: part}}})
+	eff, err := policy.Resolve(policy.Layer{Name: "a", Policy: whole,
+		Tools: []policy.ForTool{{Tool: grep, Policy: part}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,10 +23,12 @@ func TestForTools(t *testing.T) {
 		tools  []string
 		pids   int64
 		layers int
-	}{{[]string{"b/grep"}, 10, 2}, {[]string{"b/sed", "b/grep"}, 10, 2}, {[]string{"b/sed"}, 100, 1}, {nil, 100, 1}} {
+	}{{[]string{"b/grep"}, 10, 2}, {[]string{"b/sed", "b/grep"}, 10, 2}, {[]string{"b/sed"}, 100,
+		1}, {nil, 100, 1}} {
 		got := eff.For(c.tools...)
 		if pids, n := got.Policy().Limits.PIDs, len(got.Layers()); pids != c.pids || n != c.layers {
-			t.Errorf("for %q: %d processes by %d layers, want %d by %d", c.tools, pids, n, c.pids, c.layers)
+			t.Errorf("for %q: %d processes by %d layers, want %d by %d", c.tools, pids, n, c.pids,
+				c.layers)
 		}
 	}
 }
@@ -38,10 +41,13 @@ func TestCeilingOf(t *testing.T) {
 		layers []policy.Layer
 		want   bool
 	}{
-		"a ceiling":              {[]policy.Layer{{Name: policy.CeilingLayer, Policy: narrow}, {Name: "run", Policy: policy.Top()}}, true},
-		"one that takes nothing": {[]policy.Layer{{Name: policy.CeilingLayer, Policy: policy.Top()}, {Name: "run", Policy: narrow}}, false},
-		"another first":          {[]policy.Layer{{Name: "run", Policy: narrow}, {Name: policy.CeilingLayer, Policy: narrow}}, false},
-		"none":                   {[]policy.Layer{{Name: "run", Policy: narrow}}, false},
+		"a ceiling": {[]policy.Layer{{Name: policy.CeilingLayer, Policy: narrow},
+			{Name: "run", Policy: policy.Top()}}, true},
+		"one that takes nothing": {[]policy.Layer{{Name: policy.CeilingLayer, Policy: policy.Top()},
+			{Name: "run", Policy: narrow}}, false},
+		"another first": {[]policy.Layer{{Name: "run", Policy: narrow},
+			{Name: policy.CeilingLayer, Policy: narrow}}, false},
+		"none": {[]policy.Layer{{Name: "run", Policy: narrow}}, false},
 	} {
 		eff, err := policy.Resolve(c.layers...)
 		if err != nil {

@@ -3,6 +3,8 @@ package policy
 import (
 	"slices"
 	"testing"
+
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // words returns every text over a and b of at most n letters.
@@ -44,7 +46,8 @@ func TestSegmentsExhaustively(t *testing.T) {
 			subset := true
 			for k, name := range names {
 				both := matched[i][k] && matched[j][k]
-				if got := slices.ContainsFunc(met, func(m segment) bool { return m.matches(name) }); got != both {
+				if got := slices.ContainsFunc(met,
+					func(m segment) bool { return m.matches(name) }); got != both {
 					t.Fatalf("%q: %s ∧ %s = %v says %v", name, s, u, met, got)
 				}
 				if matched[i][k] && !matched[j][k] {
@@ -99,7 +102,8 @@ func TestNormalList(t *testing.T) {
 }
 
 func TestSets(t *testing.T) {
-	if got := unionStrings([]string{"b", "a"}, []string{"a", "c"}); !slices.Equal(got, []string{"a", "b", "c"}) {
+	if got := unionStrings([]string{"b", "a"}, []string{"a", "c"}); !slices.Equal(got,
+		[]string{"a", "b", "c"}) {
 		t.Errorf("union is %q", got)
 	}
 	if unionStrings(nil, []string{}) != nil {
@@ -124,26 +128,30 @@ func TestBeneath(t *testing.T) {
 		ok             bool
 	}{
 		{"/", "/", "", true}, {"/", "/a", "a", true}, {"/", "/a/b", "a/b", true},
-		{"/a", "/a", "", true}, {"/a", "/a/b", "b", true}, {"/a", "/ab", "", false}, {"/a", "/", "", false}, {"/a/b", "/a", "", false},
+		{"/a", "/a", "", true}, {"/a", "/a/b", "b", true}, {"/a", "/ab", "", false}, {"/a", "/", "",
+			false}, {"/a/b", "/a", "", false},
 		{"", "", "", true}, {"", "/a", "", false}, {"/a", "", "", false},
 	} {
 		rel, ok := beneath(tt.dir, tt.path)
 		if ok != tt.ok || ok && rel != tt.rel {
 			t.Errorf("%q beneath %q: %q, %v", tt.path, tt.dir, rel, ok)
 		}
-		if ok && joinPath(tt.dir, rel) != tt.path {
-			t.Errorf("%q and %q join to %q", tt.dir, rel, joinPath(tt.dir, rel))
+		if ok && paths.Join(tt.dir, rel) != tt.path {
+			t.Errorf("%q and %q join to %q", tt.dir, rel, paths.Join(tt.dir, rel))
 		}
 	}
 }
 
 func TestFoldName(t *testing.T) {
 	for in, want := range map[string]string{
-		"abc": "abc", "ABC": "abc", "aBc": "abc", ".GIT": ".git", "git~1": ".git", "GIT~1": ".git", "git~10": "git~10",
-		".git.": ".git", ".git ": ".git", ".git . .": ".git", ".git::$DATA": ".git", "a:b": "a",
+		"abc": "abc", "ABC": "abc", "aBc": "abc", ".GIT": ".git", "git~1": ".git", "GIT~1": ".git",
+		"git~10": "git~10",
+		".git.":  ".git", ".git ": ".git", ".git . .": ".git", ".git::$DATA": ".git", "a:b": "a",
 		"！～": "!~", "｟": "｟", "\u212a": "k", "\u017f": "s", "ＡＢＣ": "abc", "．ｇｉｔ": ".git",
-		"a\u200bb": "ab", "a\u200db": "ab", "a\u00adb": "ab", "a\ufe0fb": "ab", "a\ufeffb": "ab", "\u202eab": "ab", "a\u2060b": "ab", "a\u180bb": "ab",
-		"É": "é", "Σ": "σ", "ς": "σ", "a\xffB": "a\xffb", "\xff": "\xff", "...": "...", " ": " ", "**": "**",
+		"a\u200bb": "ab", "a\u200db": "ab", "a\u00adb": "ab", "a\ufe0fb": "ab", "a\ufeffb": "ab",
+		"\u202eab": "ab", "a\u2060b": "ab", "a\u180bb": "ab",
+		"É": "é", "Σ": "σ", "ς": "σ", "a\xffB": "a\xffb", "\xff": "\xff", "...": "...", " ": " ",
+		"**": "**",
 	} {
 		if got := foldName(in); got != want {
 			t.Errorf("%q folds to %q, want %q", in, got, want)

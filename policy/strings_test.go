@@ -10,11 +10,17 @@ import (
 
 // What a policy is to a reader, word for word: errors, explanations and records show it.
 func TestTexts(t *testing.T) {
-	limits := policy.FetchLimits{Requests: 1, BytesIn: 2 << 20, BytesOut: 7, Concurrent: 8, Timeout: time.Minute}
-	rule := policy.FetchRule{Host: host(t, "**.example.com"), Ports: policy.Ports{{Low: 1, High: 65535}}, Methods: policy.MustGlobs("POST", "GET"), Paths: policy.MustGlobs("/**")}
+	limits := policy.FetchLimits{Requests: 1, BytesIn: 2 << 20, BytesOut: 7, Concurrent: 8,
+		Timeout: time.Minute}
+	rule := policy.FetchRule{Host: host(t, "**.example.com"), Ports: policy.Ports{{Low: 1,
+		High: 65535}}, Methods: policy.MustGlobs("POST", "GET"), Paths: policy.MustGlobs("/**")}
 	full := rule
-	full.Credential, full.Types, full.WebSocket, full.TLS, full.Bounds = "key", policy.MustGlobs("text/*"), true, policy.TLSOpaque, policy.FetchBounds{Requests: 3, Timeout: time.Second}
-	deny := policy.FetchDeny{Host: host(t, "*.a.example.com"), Ports: policy.Ports{{Low: 80, High: 90}, {Low: 443, High: 443}}, Methods: policy.MustGlobs("*"), Paths: policy.MustGlobs("/x")}
+	full.Credential, full.Types, full.WebSocket, full.TLS, full.Bounds = "key",
+		policy.MustGlobs("text/*"), true, policy.TLSOpaque, policy.FetchBounds{Requests: 3,
+			Timeout: time.Second}
+	deny := policy.FetchDeny{Host: host(t, "*.a.example.com"), Ports: policy.Ports{{Low: 80,
+		High: 90}, {Low: 443, High: 443}}, Methods: policy.MustGlobs("*"),
+		Paths: policy.MustGlobs("/x")}
 	const plain = "**.example.com ports [*] methods [GET POST] paths [/**]"
 	const within = " within requests=1 bytes_in=2MiB bytes_out=7B concurrent=8 timeout=1m"
 	for _, tt := range []struct {
@@ -23,9 +29,12 @@ func TestTexts(t *testing.T) {
 	}{
 		{policy.Fetch{}, "∅ within requests=0 bytes_in=0B bytes_out=0B concurrent=0 timeout=0s"},
 		{policy.Fetch{Allow: []policy.FetchRule{rule}, Limits: limits}, "[" + plain + "]" + within},
-		{policy.Fetch{Allow: []policy.FetchRule{full}, Deny: []policy.FetchDeny{deny}, Limits: limits, Rate: 5, Mode: policy.FetchReport},
-			"[" + plain + " credential key types [text/*] websocket tls opaque requests 3 timeout 1s] but not [*.a.example.com ports [80-90 443] methods [*] paths [/x]]" + within + " rate=5 mode=report"},
-		{policy.Fetch{Mode: policy.FetchReport, Limits: limits}, "∅ within requests=0 bytes_in=0B bytes_out=0B concurrent=0 timeout=0s"},
+		{policy.Fetch{Allow: []policy.FetchRule{full}, Deny: []policy.FetchDeny{deny},
+			Limits: limits, Rate: 5, Mode: policy.FetchReport},
+			"[" + plain +
+				" credential key types [text/*] websocket tls opaque requests 3 timeout 1s] but not [*.a.example.com ports [80-90 443] methods [*] paths [/x]]" + within + " rate=5 mode=report"},
+		{policy.Fetch{Mode: policy.FetchReport, Limits: limits},
+			"∅ within requests=0 bytes_in=0B bytes_out=0B concurrent=0 timeout=0s"},
 		{policy.Ports{}, "∅"},
 		{policy.Ports{{Low: 5, High: 4}}, "∅"},
 		{policy.Globs{}, "∅"},
@@ -53,19 +62,25 @@ func TestTexts(t *testing.T) {
 		{policy.Mount{Source: "/usr", Target: "/u", Access: policy.Read}, "/u from /usr read"},
 		{policy.Mount{Source: "/usr", Access: policy.Read}, "anywhere from /usr read"},
 		{policy.Syscalls{}, "∅"},
-		{policy.Syscalls{Groups: []string{"wasi", "no such group", "native", "wasi"}}, "[native wasi]"},
+		{policy.Syscalls{Groups: []string{"wasi", "no such group", "native", "wasi"}},
+			"[native wasi]"},
 		{policy.Vars{}, "∅"},
 		{policy.Vars{Any: true}, "any"},
 		{policy.Vars{Values: map[string]string{"B": "x y", "A": ""}}, `{A="" B="x y"}`},
 		{policy.Env{Pass: policy.MustGlobs("TERM")}, "set ∅ pass [TERM] allow ∅"},
 		{policy.Tools{Allow: policy.MustGlobs("a/*")}, "allow [a/*] modules ∅ native ∅"},
-		{policy.Workspace{Access: policy.WorkspaceRead, Commit: policy.CommitAuto, Protect: []string{"a"}, Hide: []string{"b", "a", "b"}}, `access read hide ["a" "b"] protect [] commit never`},
-		{policy.Workspace{Access: policy.WorkspaceShadow, Commit: policy.CommitAsk, Protect: []string{"a"}}, `access shadow hide [] protect ["a"] commit ask`},
+		{policy.Workspace{Access: policy.WorkspaceRead, Commit: policy.CommitAuto,
+			Protect: []string{"a"}, Hide: []string{"b", "a", "b"}},
+			`access read hide ["a" "b"] protect [] commit never`},
+		{policy.Workspace{Access: policy.WorkspaceShadow, Commit: policy.CommitAsk,
+			Protect: []string{"a"}}, `access shadow hide [] protect ["a"] commit ask`},
 		{policy.WorkspaceAccess(7), "invalid(7)"},
 		{policy.Audit{Files: policy.FilesChanges}, "files changes"},
 		{policy.Audit{Files: 9}, "files opens"},
-		{policy.Connect{Host: "a.example", Port: 443, Tunnel: true}, "connect tunnel a.example:443"},
-		{policy.Connect{Host: "a.example", Port: 443, Method: "GET", Path: "/x", WebSocket: true}, "connect websocket GET a.example:443/x"},
+		{policy.Connect{Host: "a.example", Port: 443, Tunnel: true},
+			"connect tunnel a.example:443"},
+		{policy.Connect{Host: "a.example", Port: 443, Method: "GET", Path: "/x", WebSocket: true},
+			"connect websocket GET a.example:443/x"},
 	} {
 		if got := tt.part.String(); got != tt.want {
 			t.Errorf("%T: %s\nwant %s", tt.part, got, tt.want)
@@ -75,7 +90,8 @@ func TestTexts(t *testing.T) {
 
 // Each word of the language is read as what it is written from, and no other is.
 func TestWords(t *testing.T) {
-	if got, want := strings.Join(policy.RightsWords(), " "), "read read+exec write write+exec tmpfs"; got != want {
+	if got, want := strings.Join(policy.RightsWords(), " "),
+		"read read+exec write write+exec tmpfs"; got != want {
 		t.Errorf("rights are %q, want %q", got, want)
 	}
 	for _, w := range policy.RightsWords() {
@@ -105,13 +121,16 @@ func TestEmptyIsNil(t *testing.T) {
 	if g := (policy.Globs{}).Normal(); g != nil {
 		t.Errorf("%#v", g)
 	}
-	if f := (policy.Fetch{Allow: []policy.FetchRule{{}}, Rate: 5, Mode: policy.FetchReport}).Normal(); f.Allow != nil || f.Rate != 0 || f.Mode != policy.FetchEnforce {
+	if f := (policy.Fetch{Allow: []policy.FetchRule{{}}, Rate: 5,
+		Mode: policy.FetchReport}).Normal(); f.Allow != nil || f.Rate != 0 ||
+		f.Mode != policy.FetchEnforce {
 		t.Errorf("%#v", f)
 	}
 	if s := (policy.Syscalls{Groups: []string{"x"}}).Normal(); s.Groups != nil {
 		t.Errorf("%#v", s)
 	}
-	if w := (policy.Workspace{Access: policy.WorkspaceShadow, Hide: []string{}, Protect: []string{}}).Normal(); w.Hide != nil || w.Protect != nil {
+	if w := (policy.Workspace{Access: policy.WorkspaceShadow, Hide: []string{},
+		Protect: []string{}}).Normal(); w.Hide != nil || w.Protect != nil {
 		t.Errorf("%#v", w)
 	}
 }

@@ -22,8 +22,10 @@ const (
 )
 
 var syscallGroups = []SyscallGroup{
-	{GroupLoopback, "for programs of the host: they may listen on the jail's own loopback and connect there, as the servers of a test suite do; nothing of the host is on it"},
-	{GroupNative, "what programs of the host need: processes, threads, files, signals; no new namespaces, no tracing, no sockets but those granted"},
+	{GroupLoopback,
+		"for programs of the host: they may listen on the jail's own loopback and connect there, as the servers of a test suite do; nothing of the host is on it"},
+	{GroupNative,
+		"what programs of the host need: processes, threads, files, signals; no new namespaces, no tracing, no sockets but those granted"},
 	{GroupWASI, "what the WebAssembly engine needs, and no way to start another program"},
 }
 
@@ -63,7 +65,8 @@ func (s Syscalls) LessEq(t Syscalls) bool {
 // Normal sorts the groups, and drops names that are no group: nothing is known of what
 // they would grant.
 func (s Syscalls) Normal() Syscalls {
-	known := slices.DeleteFunc(slices.Clone(s.Groups), func(g string) bool { return CheckSyscallGroup(g) != nil })
+	known := slices.DeleteFunc(slices.Clone(s.Groups),
+		func(g string) bool { return CheckSyscallGroup(g) != nil })
 	return Syscalls{unionStrings(known, nil)}
 }
 
@@ -86,5 +89,6 @@ func CheckSyscallGroup(name string) error {
 		}
 		names = append(names, g.Name)
 	}
-	return fmt.Errorf("no syscall group is called %q: there are %s", name, strings.Join(names, ", "))
+	return fmt.Errorf("no syscall group is called %q: there are %s", name, strings.Join(names,
+		", "))
 }

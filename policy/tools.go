@@ -4,9 +4,12 @@ import "fmt"
 
 // Tools is what may run.
 type Tools struct {
-	Allow   Globs `json:"allow"`   // commands of bundles, as bundle/command
-	Modules Globs `json:"modules"` // .wasm files that a caller may name, by absolute path
-	Native  Globs `json:"native"`  // programs of the host, by absolute path
+	// commands of bundles, as bundle/command
+	Allow Globs `json:"allow"`
+	// .wasm files that a caller may name, by absolute path
+	Modules Globs `json:"modules"`
+	// programs of the host, by absolute path
+	Native Globs `json:"native"`
 }
 
 // TopTools grants every tool.
@@ -23,11 +26,17 @@ func (t Tools) LessEq(u Tools) bool {
 }
 
 // Normal brings each list into normal form.
-func (t Tools) Normal() Tools { return Tools{t.Allow.Normal(), t.Modules.Normal(), t.Native.Normal()} }
+func (t Tools) Normal() Tools {
+	return Tools{t.Allow.Normal(), t.Modules.Normal(),
+		t.Native.Normal()}
+}
 
 func (t Tools) String() string {
 	return fmt.Sprintf("allow %s modules %s native %s", t.Allow, t.Modules, t.Native)
 }
 
 // Empty reports whether nothing at all may run.
-func (t Tools) Empty() bool { return len(t.Allow) == 0 && len(t.Modules) == 0 && len(t.Native) == 0 }
+func (t Tools) Empty() bool {
+	return len(t.Allow) == 0 && len(t.Modules) == 0 &&
+		len(t.Native) == 0
+}

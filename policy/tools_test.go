@@ -20,8 +20,9 @@ func TestToolRules(t *testing.T) {
 	}
 	eff := resolve(t, policy.Layer{Name: "profile", Policy: p})
 	for q, want := range map[policy.Question]bool{
-		policy.Tool{Bundle: "core-utils", Command: "grep"}:    true,
-		policy.Tool{Bundle: "core-utils", Command: "Grep"}:    true, // the pattern is a star
+		policy.Tool{Bundle: "core-utils", Command: "grep"}: true,
+		// the pattern is a star
+		policy.Tool{Bundle: "core-utils", Command: "Grep"}:    true,
 		policy.Tool{Bundle: "Core-utils", Command: "grep"}:    false,
 		policy.Tool{Bundle: "core-utils", Command: ""}:        false,
 		policy.Tool{Bundle: "core-utils", Command: "a/b"}:     false,
@@ -54,7 +55,8 @@ func TestToolRules(t *testing.T) {
 			t.Errorf("%s: %+v", q, d)
 		}
 	}
-	if p.Tools.Empty() || !(policy.Tools{}).Empty() || (policy.Tools{Native: policy.MustGlobs("/a")}).Empty() {
+	if p.Tools.Empty() || !(policy.Tools{}).Empty() ||
+		(policy.Tools{Native: policy.MustGlobs("/a")}).Empty() {
 		t.Error("Empty is wrong")
 	}
 }
@@ -72,16 +74,24 @@ func TestToolLayers(t *testing.T) {
 		allowed                   bool
 		layer, rule               string
 	}{
-		{[]string{"**"}, []string{"core-utils/*"}, []string{"**"}, true, "profile", `tools.allow "core-utils/*"`},
-		{[]string{"core-utils/*"}, []string{"core-utils/*"}, []string{"**"}, true, "ceiling", `tools.allow "core-utils/*"`},
-		{[]string{"**"}, []string{"core-utils/*"}, []string{"*/grep"}, true, "request", `tools.allow "core-utils/grep"`},
-		{[]string{"python/*"}, []string{"**"}, []string{"**"}, false, "ceiling", `tools.allow = ["python/*"] does not hold core-utils/grep`},
-		{[]string{"**"}, nil, []string{"**"}, false, "profile", `tools.allow = [] does not hold core-utils/grep`},
-		{[]string{"**"}, []string{"**"}, []string{"*/sed"}, false, "request", `tools.allow = ["*/sed"] does not hold core-utils/grep`},
+		{[]string{"**"}, []string{"core-utils/*"}, []string{"**"}, true, "profile",
+			`tools.allow "core-utils/*"`},
+		{[]string{"core-utils/*"}, []string{"core-utils/*"}, []string{"**"}, true, "ceiling",
+			`tools.allow "core-utils/*"`},
+		{[]string{"**"}, []string{"core-utils/*"}, []string{"*/grep"}, true, "request",
+			`tools.allow "core-utils/grep"`},
+		{[]string{"python/*"}, []string{"**"}, []string{"**"}, false, "ceiling",
+			`tools.allow = ["python/*"] does not hold core-utils/grep`},
+		{[]string{"**"}, nil, []string{"**"}, false, "profile",
+			`tools.allow = [] does not hold core-utils/grep`},
+		{[]string{"**"}, []string{"**"}, []string{"*/sed"}, false, "request",
+			`tools.allow = ["*/sed"] does not hold core-utils/grep`},
 		{nil, nil, nil, false, "ceiling", `tools.allow = [] does not hold core-utils/grep`},
 	} {
-		d := resolve(t, layer("ceiling", tt.ceiling...), layer("profile", tt.profile...), layer("request", tt.request...)).Decide(grep)
-		if d.Allowed != tt.allowed || d.Layer != tt.layer || d.Rule != tt.rule || d.Source != tt.layer+".toml" {
+		d := resolve(t, layer("ceiling", tt.ceiling...), layer("profile", tt.profile...),
+			layer("request", tt.request...)).Decide(grep)
+		if d.Allowed != tt.allowed || d.Layer != tt.layer || d.Rule != tt.rule ||
+			d.Source != tt.layer+".toml" {
 			t.Errorf("%v ∧ %v ∧ %v: %+v", tt.ceiling, tt.profile, tt.request, d)
 		}
 	}

@@ -8,12 +8,14 @@ import (
 	"unicode/utf8"
 )
 
-// pathBytes stand in a path as they are. A plus is not among them: some servers read one as a space, and all read %2B as a plus.
+// pathBytes stand in a path as they are. A plus is not among them: some servers read one as a
+// space, and all read %2B as a plus.
 const pathBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!$&'()*,=:@/"
 
-// CanonicalPath returns the one form of a request's path, in which it is decided and sent: bytes that can stand in a path do, all others are escaped, with
-// upper-case digits. A path that two servers could read as two different ones is refused: with an encoded slash, dot, percent, semicolon or backslash,
-// dot segments, empty segments, parameters, or bytes that are no UTF-8.
+// CanonicalPath returns the one form of a request's path, in which it is decided and sent: bytes
+// that can stand in a path do, all others are escaped, with upper-case digits. A path that two
+// servers could read as two different ones is refused: with an encoded slash, dot, percent,
+// semicolon or backslash, dot segments, empty segments, parameters, or bytes that are no UTF-8.
 func CanonicalPath(raw string) (string, error) {
 	if !strings.HasPrefix(raw, "/") {
 		return "", errors.New("the path does not start with a slash")
@@ -75,7 +77,8 @@ func checkPath(path string) error {
 	case err != nil:
 		return fmt.Errorf("path %q: %w", path, err)
 	case form != path:
-		return fmt.Errorf("path %q is never asked for: the form that is decided and sent is %q", path, form)
+		return fmt.Errorf("path %q is never asked for: the form that is decided and sent is %q",
+			path, form)
 	}
 	return nil
 }

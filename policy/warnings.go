@@ -23,7 +23,8 @@ func (p Policy) Warnings() []string {
 
 // A Weakness is something that a policy grants and that weakens a jail.
 type Weakness struct {
-	Rule string // as a Decision names it: the key and, of a list, the item
+	// as a Decision names it: the key and, of a list, the item
+	Rule string
 	Text string // a sentence
 }
 
@@ -31,7 +32,10 @@ type Weakness struct {
 func (p Policy) Weaknesses() []Weakness {
 	var out []Weakness
 	rule := ""
-	warn := func(format string, args ...any) { out = append(out, Weakness{rule, fmt.Sprintf(format, args...)}) }
+	warn := func(format string, args ...any) {
+		out = append(out, Weakness{rule, fmt.Sprintf(format,
+			args...)})
+	}
 	p = p.Normal()
 	rule = "workspace.commit"
 	if p.Workspace.Access == WorkspaceShadow && p.Workspace.Commit == CommitAuto {
@@ -58,7 +62,8 @@ func (p Policy) Weaknesses() []Weakness {
 	}
 	rule = "env.pass"
 	if p.Env.Pass.Match("ANY_NAME_AT_ALL") {
-		warn("env.pass = %q: every variable of the caller, secrets included, is handed to the tool", p.Env.Pass.Strings())
+		warn("env.pass = %q: every variable of the caller, secrets included, is handed to the tool",
+			p.Env.Pass.Strings())
 	}
 	return out
 }
@@ -74,7 +79,8 @@ func warnExecutable(p Policy, m Mount, warn func(string, ...any)) {
 		}
 		_, inside := beneath(other.Source, m.Source)
 		if _, above := beneath(m.Source, other.Source); inside || above {
-			warn("mount %s: what the tool writes to %s, it may run at %s", m.Target, m.Source, other.Target)
+			warn("mount %s: what the tool writes to %s, it may run at %s", m.Target, m.Source,
+				other.Target)
 		}
 	}
 }
@@ -107,7 +113,8 @@ func warnMount(m Mount, warn func(string, ...any)) {
 }
 
 // registrySuffixes are labels under which, below a country, anyone may register a name.
-var registrySuffixes = []string{"ac", "co", "com", "edu", "gov", "net", "org", "or", "ne", "gob", "go"}
+var registrySuffixes = []string{"ac", "co", "com", "edu", "gov", "net", "org", "or", "ne", "gob",
+	"go"}
 
 func warnFetch(r FetchRule, warn func(string, ...any)) {
 	switch r.Host.depth {
@@ -119,20 +126,27 @@ func warnFetch(r FetchRule, warn func(string, ...any)) {
 			warn("fetch.allow %q: anyone may register a name below %s", r.Host, r.Host.name)
 		}
 		if r.Host.depth == hostBelow {
-			warn("fetch.allow %q: a tool may put what it reads into the names that it asks for", r.Host)
+			warn("fetch.allow %q: a tool may put what it reads into the names that it asks for",
+				r.Host)
 		}
 	}
 	if r.TLS == TLSOpaque && r.everyRequest() {
-		warn("fetch.allow %q: tls = \"opaque\" lets the tool send what nobody sees or records", r.Host)
+		warn("fetch.allow %q: tls = \"opaque\" lets the tool send what nobody sees or records",
+			r.Host)
 	}
 	if strings.HasPrefix(r.Host.name, "xn--") || strings.Contains(r.Host.name, ".xn--") {
 		warn("fetch.allow %q: the name is written in another script, and may look like one that it is not", r.Host)
 	}
 	if r.Credential != "" && r.Credential != AnyCredential && r.Ports.Has(80) {
-		warn("fetch.allow %q: credential %q would be sent over plain HTTP on port 80", r.Host, r.Credential)
+		warn("fetch.allow %q: credential %q would be sent over plain HTTP on port 80", r.Host,
+			r.Credential)
 	}
-	writes := func(g Glob) bool { return !slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, g.String()) }
+	writes := func(g Glob) bool {
+		return !slices.Contains([]string{"GET", "HEAD", "OPTIONS"},
+			g.String())
+	}
 	if r.Host.depth == hostAny && slices.ContainsFunc(r.Methods, writes) {
-		warn("fetch.allow \"*\": methods %s let the tool change things at any public host", r.Methods)
+		warn("fetch.allow \"*\": methods %s let the tool change things at any public host",
+			r.Methods)
 	}
 }

@@ -10,9 +10,10 @@ type WorkspaceAccess uint8
 
 // Accesses to a workspace, each more than the one before.
 const (
-	WorkspaceNone   WorkspaceAccess = iota // nothing
-	WorkspaceRead                          // reads it
-	WorkspaceShadow                        // reads it, and writes to a copy-on-write shadow of it
+	WorkspaceNone WorkspaceAccess = iota // nothing
+	WorkspaceRead                        // reads it
+	// reads it, and writes to a copy-on-write shadow of it
+	WorkspaceShadow
 )
 
 // CommitRule says what it takes for the changes of a shadow to become real.
@@ -22,7 +23,8 @@ type CommitRule uint8
 const (
 	CommitNever CommitRule = iota // nobody commits
 	CommitAsk                     // someone says yes
-	CommitAuto                    // a run that ended well commits by itself
+	// a run that ended well commits by itself
+	CommitAuto
 )
 
 var (
@@ -115,12 +117,14 @@ func (w Workspace) Normal() Workspace {
 	case w.Access == WorkspaceRead:
 		return Workspace{Access: WorkspaceRead, Hide: unionStrings(w.Hide, nil)}
 	}
-	return Workspace{w.Access, unionStrings(w.Hide, nil), unionStrings(w.Protect, nil), min(w.Commit, CommitAuto)}
+	return Workspace{w.Access, unionStrings(w.Hide, nil), unionStrings(w.Protect, nil),
+		min(w.Commit, CommitAuto)}
 }
 
 func (w Workspace) String() string {
 	w = w.Normal()
-	return fmt.Sprintf("access %s hide %q protect %q commit %s", w.Access, w.Hide, w.Protect, w.Commit)
+	return fmt.Sprintf("access %s hide %q protect %q commit %s", w.Access, w.Hide, w.Protect,
+		w.Commit)
 }
 
 // rights returns what the workspace grants on the files in it, hidden ones aside.

@@ -12,7 +12,8 @@ func BenchmarkResolve(b *testing.B) {
 	p := shippedPolicy(b)
 	for b.Loop() {
 		eff, err := policy.Resolve(
-			policy.Layer{Name: "ceiling", Policy: policy.Top()}, policy.Layer{Name: "profile", Policy: p}, policy.Layer{Name: "request", Policy: policy.NewRequest().Policy()})
+			policy.Layer{Name: "ceiling", Policy: policy.Top()}, policy.Layer{Name: "profile",
+				Policy: p}, policy.Layer{Name: "request", Policy: policy.NewRequest().Policy()})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -21,7 +22,8 @@ func BenchmarkResolve(b *testing.B) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	eff, err := policy.Resolve(policy.Layer{Name: "ceiling", Policy: policy.Top()}, policy.Layer{Name: "profile", Policy: shippedPolicy(b)})
+	eff, err := policy.Resolve(policy.Layer{Name: "ceiling", Policy: policy.Top()},
+		policy.Layer{Name: "profile", Policy: shippedPolicy(b)})
 	if err != nil {
 		b.Fatal(err)
 	}

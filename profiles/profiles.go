@@ -35,12 +35,15 @@ var shipped embed.FS
 
 // Profile is a policy that can be called by name.
 type Profile struct {
-	Name     string
-	About    string
-	Origin   string // BuiltIn, or the path of the operator's file
-	Fragment bool   // there to be included; allows no tool by itself
-	Text     []byte // as its author wrote it
-	File     syntax.File
+	Name  string
+	About string
+	// BuiltIn, or the path of the operator's file
+	Origin string
+	// there to be included; allows no tool by itself
+	Fragment bool
+	// as its author wrote it
+	Text []byte
+	File syntax.File
 	// Err says why the profile cannot be used. An operator's file that is refused does
 	// not make room for the shipped one of its name, which may be wider.
 	Err error
@@ -48,9 +51,10 @@ type Profile struct {
 
 // entry is the text of one policy, or why it was refused.
 type entry struct {
-	origin    string
-	text      []byte
-	signature []byte // what lies beside it as NAME.toml.sig
+	origin string
+	text   []byte
+	// what lies beside it as NAME.toml.sig
+	signature []byte
 	err       error
 }
 
@@ -162,7 +166,8 @@ func (s *Set) profile(name string) (Profile, bool) {
 	p.About = p.File.About
 	p.Fragment = p.File.Policy.Tools.Empty()
 	if at, ok := p.File.At["name"]; ok && at.File == e.source(name) && p.File.Name != name {
-		p.Err = syntax.Errors{{Position: at, Message: fmt.Sprintf("name is %q, and the file is called %q", p.File.Name, name)}}
+		p.Err = syntax.Errors{{Position: at,
+			Message: fmt.Sprintf("name is %q, and the file is called %q", p.File.Name, name)}}
 	}
 	return p, true
 }

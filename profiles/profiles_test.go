@@ -36,7 +36,9 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s does not start with the run that it is meant for", p.Name)
 		}
 		// What a profile is for may be what a warning is about; nothing else may.
-		network, about := p.Name == "fetch" || p.Name == "python", map[string]string{"fetch": "fetch.allow", "build": "tools.native", "worker": "tools.native"}[p.Name]
+		network, about := slices.Contains([]string{"fetch", "python", "python-native"}, p.Name),
+			map[string]string{"fetch": "fetch.allow", "build": "tools.native",
+				"worker": "tools.native"}[p.Name]
 		for _, w := range p.File.Policy.Warnings() {
 			if about == "" || !strings.HasPrefix(w, about) {
 				t.Errorf("%s weakens: %s", p.Name, w)
@@ -46,15 +48,18 @@ func TestShipped(t *testing.T) {
 			t.Errorf("%s has network: %v", p.Name, p.File.Policy.Fetch)
 		}
 	}
-	if want := []string{"base", "build", "default", "fetch", "python", "python-native", "readonly", "strict", "worker"}; !slices.Equal(names, want) {
+	if want := []string{"base", "build", "default", "fetch", "python", "python-native", "readonly",
+		"strict", "worker"}; !slices.Equal(names, want) {
 		t.Errorf("shipped are %q, want %q", names, want)
 	}
 }
 
 // What each shipped profile means, to a person.
 func TestShippedMean(t *testing.T) {
-	grep, module := policy.Tool{Bundle: "core-utils", Command: "grep"}, policy.Module{Path: "/home/u/a.wasm"}
-	read, write := policy.Open{Path: "/workspace/a", Want: policy.Read}, policy.Open{Path: "/workspace/a", Want: policy.Write}
+	grep, module := policy.Tool{Bundle: "core-utils", Command: "grep"},
+		policy.Module{Path: "/home/u/a.wasm"}
+	read, write := policy.Open{Path: "/workspace/a", Want: policy.Read},
+		policy.Open{Path: "/workspace/a", Want: policy.Write}
 	tmp, env := policy.Open{Path: "/tmp/a", Want: policy.Write}, policy.EnvVar{Name: "A"}
 	for name, want := range map[string]map[policy.Question]bool{
 		"default":  {grep: true, module: true, read: true, write: true, tmp: true, env: true},
@@ -66,7 +71,8 @@ func TestShippedMean(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		eff, err := policy.Resolve(policy.Layer{Name: "profile " + name, Source: p.Origin, Policy: p.File.Policy})
+		eff, err := policy.Resolve(policy.Layer{Name: "profile " + name, Source: p.Origin,
+			Policy: p.File.Policy})
 		if err != nil {
 			t.Error(err)
 			continue
@@ -77,8 +83,10 @@ func TestShippedMean(t *testing.T) {
 			}
 		}
 		for _, q := range []policy.Question{
-			policy.Open{Path: "/etc/shadow", Want: policy.Read}, policy.Open{Path: "/", Want: policy.Read}, policy.Connect{Host: "example.com", Port: 443},
-			policy.Native{Path: "/bin/sh"}, policy.Commit{Path: "a"}, policy.Commit{Path: ".git/config"},
+			policy.Open{Path: "/etc/shadow", Want: policy.Read}, policy.Open{Path: "/",
+				Want: policy.Read}, policy.Connect{Host: "example.com", Port: 443},
+			policy.Native{Path: "/bin/sh"}, policy.Commit{Path: "a"},
+			policy.Commit{Path: ".git/config"},
 		} {
 			if d := eff.Decide(q); d.Allowed {
 				t.Errorf("%s: %s: %+v", name, q, d)
@@ -93,7 +101,8 @@ func TestShippedMean(t *testing.T) {
 
 func TestGetErrors(t *testing.T) {
 	s := load(t, "")
-	if _, err := s.Get("nope"); !errors.Is(err, profiles.ErrNotFound) || !errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.Get("nope"); !errors.Is(err, profiles.ErrNotFound) || !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("no such profile: %v", err)
 	}
 	if _, err := s.Show("nope"); !errors.Is(err, profiles.ErrNotFound) {
@@ -143,17 +152,20 @@ func TestOperator(t *testing.T) {
 	})
 	s := load(t, dir)
 	p, err := s.Get("default")
-	if err != nil || p.Origin != filepath.Join(dir, "default.toml") || p.File.Policy.Tools.String() != "allow [a/b] modules ∅ native ∅" {
+	if err != nil || p.Origin != filepath.Join(dir, "default.toml") ||
+		p.File.Policy.Tools.String() != "allow [a/b] modules ∅ native ∅" {
 		t.Errorf("the operator's default is not over the shipped one: %v, %+v", err, p)
 	}
-	if p, err = s.Get("mine"); err != nil || p.About != "Mine." || p.File.Policy.Tools.Allow.String() != "[a/b python/*]" {
+	if p, err = s.Get("mine"); err != nil || p.About != "Mine." ||
+		p.File.Policy.Tools.Allow.String() != "[a/b python/*]" {
 		t.Errorf("mine: %v, %s", err, p.File.Policy.Tools)
 	}
 	if p, err = s.Get("tools/python"); !errors.Is(err, profiles.ErrFragment) || !p.Fragment {
 		t.Errorf("a fragment: %v", err)
 	}
 	for name, want := range map[string]string{
-		"wrong": `wrong.toml:2:8: name is "other", and the file is called "wrong"`, "broken": "broken.toml:1:1", "Upper": "lower-case",
+		"wrong":  `wrong.toml:2:8: name is "other", and the file is called "wrong"`,
+		"broken": "broken.toml:1:1", "Upper": "lower-case",
 	} {
 		if _, err := s.Get(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
@@ -171,8 +183,14 @@ func TestOperator(t *testing.T) {
 // name does not take its place.
 func TestUntrustedFiles(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, path string) string{
-		"everyone writes": func(t *testing.T, path string) string { return chmod(t, path, 0o646, "everyone can write") },
-		"group writes":    func(t *testing.T, path string) string { return chmod(t, path, 0o664, "group can write") },
+		"everyone writes": func(t *testing.T, path string) string {
+			return chmod(t, path, 0o646,
+				"everyone can write")
+		},
+		"group writes": func(t *testing.T, path string) string {
+			return chmod(t, path, 0o664,
+				"group can write")
+		},
 		"link": func(t *testing.T, path string) string {
 			must(t, os.Rename(path, path+".real"))
 			must(t, os.Symlink(path+".real", path))
@@ -214,7 +232,8 @@ func TestUntrustedFiles(t *testing.T) {
 			want := spoil(t, path)
 			s := load(t, dir)
 			p, err := s.Get("default")
-			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(),
+				path) {
 				t.Errorf("%v, want %s and %q", err, path, want)
 			}
 			if p.File.Policy.String() != (policy.Policy{}).String() {
@@ -232,11 +251,31 @@ func TestUntrustedFiles(t *testing.T) {
 
 func TestUntrustedDirectories(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, dir string) string{
-		"everyone writes": func(t *testing.T, dir string) string { chmod(t, dir, 0o777, ""); return dir },
-		"sticky":          func(t *testing.T, dir string) string { chmod(t, dir, 0o777|fs.ModeSticky, ""); return dir },
-		"group writes":    func(t *testing.T, dir string) string { chmod(t, dir, 0o775, ""); return dir },
-		"parent":          func(t *testing.T, dir string) string { chmod(t, filepath.Dir(dir), 0o777, ""); return dir },
-		"below":           func(t *testing.T, dir string) string { chmod(t, filepath.Join(dir, "tools"), 0o777, ""); return dir },
+		"everyone writes": func(t *testing.T, dir string) string {
+			chmod(t, dir, 0o777,
+				"")
+			return dir
+		},
+		"sticky": func(t *testing.T, dir string) string {
+			chmod(t, dir,
+				0o777|fs.ModeSticky, "")
+			return dir
+		},
+		"group writes": func(t *testing.T, dir string) string {
+			chmod(t, dir, 0o775,
+				"")
+			return dir
+		},
+		"parent": func(t *testing.T, dir string) string {
+			chmod(t, filepath.Dir(dir),
+				0o777, "")
+			return dir
+		},
+		"below": func(t *testing.T, dir string) string {
+			chmod(t, filepath.Join(dir,
+				"tools"), 0o777, "")
+			return dir
+		},
 		"link": func(t *testing.T, dir string) string {
 			must(t, os.Symlink(dir, dir+".link"))
 			return dir + ".link"
@@ -244,7 +283,8 @@ func TestUntrustedDirectories(t *testing.T) {
 		"link below": func(t *testing.T, dir string) string {
 			must(t, os.Rename(filepath.Join(dir, "tools"), dir+".tools"))
 			must(t, os.Symlink(dir+".tools", filepath.Join(dir, "tools.toml")))
-			return "" // a link that ends in .toml is a file that is refused
+			// a link that ends in .toml is a file that is refused
+			return ""
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,7 +310,8 @@ func TestReadTrusted(t *testing.T) {
 	if err != nil || string(text) != "policy = 1\n" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if _, err := profiles.ReadTrusted(filepath.Join(dir, "none.toml")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := profiles.ReadTrusted(filepath.Join(dir, "none.toml")); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("no such file: %v", err)
 	}
 	if _, err := profiles.ReadTrusted(dir); err == nil {

@@ -15,18 +15,22 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// A State is the policy of a host at one moment: the ceiling and the profiles, read together. It never changes, so a run that has one keeps it.
+// A State is the policy of a host at one moment: the ceiling and the profiles, read together. It
+// never changes, so a run that has one keeps it.
 type State struct {
-	Set    *Set
-	Digest string // of the operator's files as they are written; "" where there are none
+	Set *Set
+	// of the operator's files as they are written; "" where there are none
+	Digest string
 
 	ceilingPath string
 	ceiling     []byte // nil without one
-	ceilingErr  error  // why nothing runs; only ever of the first state of a Source
-	rules       syntax.Host
+	// why nothing runs; only ever of the first state of a Source
+	ceilingErr error
+	rules      syntax.Host
 }
 
-// Ceiling returns the host's ceiling for the runs of one caller. ok is false where the host has none.
+// Ceiling returns the host's ceiling for the runs of one caller. ok is false where the host has
+// none.
 func (s *State) Ceiling(places syntax.Places) (file syntax.File, ok bool, err error) {
 	if s.ceilingErr != nil || s.ceiling == nil {
 		return syntax.File{}, false, s.ceilingErr
@@ -40,45 +44,54 @@ func (s *State) Rules() syntax.Host { return s.rules }
 
 // A Change is what a Source found on the disk that it had not read before.
 type Change struct {
-	Old, New string   // digests of states
-	Names    []string // of what is new, gone or written anew: "ceiling", and profiles by name
+	Old, New string // digests of states
+	// of what is new, gone or written anew: "ceiling", and profiles by name
+	Names []string
 	// Err says why the new state is not taken. The old one stays in force.
 	Err error
 }
 
 // Status says how a Source stands.
 type Status struct {
-	Digest   string    // of the state in force
-	Loaded   time.Time // when it was read
-	Reloads  int64     // states that were taken after the first
-	Failures int64     // states that were refused
-	Err      error     // why what is on the disk is not in force; nil if it is
+	// of the state in force
+	Digest string
+	Loaded time.Time // when it was read
+	// states that were taken after the first
+	Reloads  int64
+	Failures int64 // states that were refused
+	// why what is on the disk is not in force; nil if it is
+	Err error
 }
 
-// A Source holds the policy files of a host and takes over what changes in them: whole and checked, or not at all. Its methods may be called from
-// several goroutines.
+// A Source holds the policy files of a host and takes over what changes in them: whole and checked,
+// or not at all. Its methods may be called from several goroutines.
 type Source struct {
 	options Options
 
-	mu     sync.Mutex
-	state  *State
-	seen   string // stamps of what was looked at last
+	mu    sync.Mutex
+	state *State
+	// stamps of what was looked at last
+	seen   string
 	status Status
 	watch  *watch
 }
 
 // Options say what a Source reads.
 type Options struct {
-	Dir     string // of the operator's profiles; need not exist; "" is none
-	Ceiling string // path of the host's ceiling; need not exist; "" is none
-	// Admit refuses the text of a profile, by what the ceiling demands of one; nil admits all. It gets the file NAME.toml.sig as well, nil without one.
+	// of the operator's profiles; need not exist; "" is none
+	Dir string
+	// path of the host's ceiling; need not exist; "" is none
+	Ceiling string
+	// Admit refuses the text of a profile, by what the ceiling demands of one; nil admits all. It
+	// gets the file NAME.toml.sig as well, nil without one.
 	Admit func(rules syntax.Host, name string, text, signature []byte) error
 	// Record is told of each change before it counts. If it fails the change is not taken.
 	Record func(Change) error
 }
 
-// Open reads the policy of the host. A single file that cannot be used is in the state with its reason, and so is a broken ceiling, which stops every
-// run; a directory that others could write to is an error.
+// Open reads the policy of the host. A single file that cannot be used is in the state with its
+// reason, and so is a broken ceiling, which stops every run; a directory that others could write to
+// is an error.
 func Open(o Options) (*Source, error) {
 	s := &Source{options: o, seen: stamps(o)}
 	state, err := s.read()
@@ -115,7 +128,8 @@ func (s *Source) Check() {
 	s.reload(false)
 }
 
-// Reload reads everything anew, whether it has changed or not, and takes also what Check does not believe: that there is no ceiling any more.
+// Reload reads everything anew, whether it has changed or not, and takes also what Check does not
+// believe: that there is no ceiling any more.
 func (s *Source) Reload() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,9 +139,10 @@ func (s *Source) Reload() error {
 
 func (o Options) quick(seen string) bool { return stamps(o) == seen }
 
-// errCeilingGone keeps a ceiling in force whose file has vanished: to be rid of it takes a word of the operator, not an editor that writes a file by
-// taking it away first.
-var errCeilingGone = errors.New("the ceiling's file is gone, and the ceiling stays in force until the daemon is told to reload (SIGHUP)")
+// errCeilingGone keeps a ceiling in force whose file has vanished: to be rid of it takes a word of
+// the operator, not an editor that writes a file by taking it away first.
+var errCeilingGone = errors.New(
+	"the ceiling's file is gone, and the ceiling stays in force until the daemon is told to reload (SIGHUP)")
 
 func (s *Source) reload(told bool) {
 	s.seen = s.options.settled()
@@ -143,7 +158,8 @@ func (s *Source) reload(told bool) {
 		c.New, c.Names = next.Digest, changed(s.state, next)
 	}
 	if err == nil && c.New == c.Old && s.state.ceilingErr == nil {
-		s.status.Err = next.problems(nil) // what is on the disk is what is in force
+		// what is on the disk is what is in force
+		s.status.Err = next.problems(nil)
 		return
 	}
 	if s.options.Record != nil {
@@ -158,7 +174,8 @@ func (s *Source) reload(told bool) {
 		return
 	}
 	s.state = next
-	s.status = Status{Digest: next.Digest, Loaded: time.Now(), Reloads: s.status.Reloads + 1, Failures: s.status.Failures, Err: next.problems(nil)}
+	s.status = Status{Digest: next.Digest, Loaded: time.Now(), Reloads: s.status.Reloads + 1,
+		Failures: s.status.Failures, Err: next.problems(nil)}
 }
 
 // read reads all files once, each by its descriptor.
@@ -179,7 +196,8 @@ func (s *Source) read() (*State, error) {
 		file, err := set.For(anywhere).Parse(syntax.Ceiling, s.options.Ceiling, state.ceiling)
 		state.ceilingErr, state.rules = err, file.Host
 	}
-	if state.ceilingErr != nil { // whom it names is not known
+	// whom it names is not known
+	if state.ceilingErr != nil {
 		state.rules = syntax.Host{Run: &syntax.Audience{}}
 	}
 	s.admit(state)
@@ -206,8 +224,8 @@ func (s *Source) admit(state *State) {
 	}
 }
 
-// problems returns what is wrong with the files of a state that was not wrong in the one before: a file that was broken all along keeps no other
-// from being taken.
+// problems returns what is wrong with the files of a state that was not wrong in the one before: a
+// file that was broken all along keeps no other from being taken.
 func (s *State) problems(before *State) error {
 	var all []error
 	if s.ceilingErr != nil {
@@ -232,7 +250,8 @@ func (s *State) problems(before *State) error {
 func (s *State) broken() map[string]bool {
 	out := map[string]bool{}
 	for name, e := range s.Set.entries {
-		if p, _ := s.Set.For(anywhere).profile(name); p.Err != nil && !p.Fragment && (e.origin != BuiltIn || s.ceiling != nil || s.Digest != "") {
+		if p, _ := s.Set.For(anywhere).profile(name); p.Err != nil && !p.Fragment &&
+			(e.origin != BuiltIn || s.ceiling != nil || s.Digest != "") {
 			out[name] = true
 		}
 	}

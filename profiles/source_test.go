@@ -31,7 +31,8 @@ type world struct {
 func newWorld(t *testing.T, files map[string]string) *world {
 	t.Helper()
 	base := t.TempDir()
-	w := &world{t: t, dir: filepath.Join(base, "profiles"), ceiling: filepath.Join(base, "ceiling.toml")}
+	w := &world{t: t, dir: filepath.Join(base, "profiles"), ceiling: filepath.Join(base,
+		"ceiling.toml")}
 	if err := os.Mkdir(w.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -39,15 +40,16 @@ func newWorld(t *testing.T, files map[string]string) *world {
 		w.write(name, text)
 	}
 	var err error
-	w.source, err = profiles.Open(profiles.Options{Dir: w.dir, Ceiling: w.ceiling, Record: func(c profiles.Change) error {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.full {
-			return syscall.ENOSPC
-		}
-		w.changes = append(w.changes, c)
-		return nil
-	}})
+	w.source, err = profiles.Open(profiles.Options{Dir: w.dir, Ceiling: w.ceiling,
+		Record: func(c profiles.Change) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.full {
+				return syscall.ENOSPC
+			}
+			w.changes = append(w.changes, c)
+			return nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +68,8 @@ func (w *world) path(name string) string {
 func (w *world) write(name, text string) {
 	w.t.Helper()
 	path := w.path(name)
-	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path+".new", []byte(text), 0o644), os.Rename(path+".new", path))
+	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path+".new",
+		[]byte(text), 0o644), os.Rename(path+".new", path))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -88,7 +91,8 @@ func ceilingOf(memory string) string {
 	return "policy = 1\n[limits]\nmemory = \"" + memory + "\"\n"
 }
 
-// What changed counts for whoever asks next, is on record with both digests, and a state that was taken before stays as it was.
+// What changed counts for whoever asks next, is on record with both digests, and a state that was
+// taken before stays as it was.
 func TestChangesAreTaken(t *testing.T) {
 	w := newWorld(t, map[string]string{"ceiling": ceilingOf("64MiB"), "own": plainProfile})
 	before := w.source.Current()
@@ -100,20 +104,24 @@ func TestChangesAreTaken(t *testing.T) {
 	if _, err := w.source.Current().Set.Get("more"); err != nil {
 		t.Error(err)
 	}
-	if file, _, err := before.Ceiling(syntax.Places{}); err != nil || file.Policy.Limits.Memory != 64<<20 {
+	if file, _, err := before.Ceiling(syntax.Places{}); err != nil ||
+		file.Policy.Limits.Memory != 64<<20 {
 		t.Errorf("the state of before is %d now, %v", file.Policy.Limits.Memory, err)
 	}
 	if _, err := before.Set.Get("more"); !errors.Is(err, profiles.ErrNotFound) {
 		t.Errorf("the set of before has what came later: %v", err)
 	}
 	status := w.source.Status()
-	if len(w.changes) != 1 || w.changes[0].Old != before.Digest || w.changes[0].New != status.Digest || w.changes[0].Err != nil || status.Reloads != 1 || status.Err != nil {
+	if len(w.changes) != 1 || w.changes[0].Old != before.Digest ||
+		w.changes[0].New != status.Digest || w.changes[0].Err != nil || status.Reloads != 1 ||
+		status.Err != nil {
 		t.Errorf("changes %+v, status %+v", w.changes, status)
 	}
 	if got := strings.Join(w.changes[0].Names, " "); got != "ceiling profile more" {
 		t.Errorf("files that changed: %s", got)
 	}
-	if err := os.Chtimes(w.ceiling, time.Now(), time.Now()); err != nil { // as it was, in new clothes
+	// as it was, in new clothes
+	if err := os.Chtimes(w.ceiling, time.Now(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if w.source.Current(); len(w.changes) != 1 {
@@ -121,10 +129,13 @@ func TestChangesAreTaken(t *testing.T) {
 	}
 }
 
-// A broken file leaves all of the old state in force, also what was changed beside it, and says so until it is mended.
+// A broken file leaves all of the old state in force, also what was changed beside it, and says so
+// until it is mended.
 func TestBrokenFilesAreNotTaken(t *testing.T) {
-	for name, broken := range map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = 5\n", "own": plainProfile + "[limits]\nmemroy = \"1MiB\"\n", "empty": ""} {
-		w := newWorld(t, map[string]string{"ceiling": ceilingOf("64MiB"), "own": plainProfile, "empty": plainProfile})
+	for name, broken := range map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = 5\n",
+		"own": plainProfile + "[limits]\nmemroy = \"1MiB\"\n", "empty": ""} {
+		w := newWorld(t, map[string]string{"ceiling": ceilingOf("64MiB"), "own": plainProfile,
+			"empty": plainProfile})
 		w.write(name, broken)
 		w.write("beside", plainProfile)
 		for range 3 {
@@ -140,13 +151,15 @@ func TestBrokenFilesAreNotTaken(t *testing.T) {
 			t.Errorf("%s: half of a state was taken: %v", name, err)
 		}
 		status := w.source.Status()
-		if status.Failures != 1 || status.Reloads != 0 || status.Err == nil || !strings.Contains(status.Err.Error(), w.path(name)) {
+		if status.Failures != 1 || status.Reloads != 0 || status.Err == nil ||
+			!strings.Contains(status.Err.Error(), w.path(name)) {
 			t.Errorf("%s: %+v", name, status)
 		}
 		if len(w.changes) != 1 || w.changes[0].Err == nil {
 			t.Errorf("%s: on record is %+v", name, w.changes)
 		}
-		w.write(name, map[bool]string{true: ceilingOf("32MiB"), false: plainProfile}[name == "ceiling"])
+		w.write(name, map[bool]string{true: ceilingOf("32MiB"),
+			false: plainProfile}[name == "ceiling"])
 		if _, err := w.source.Current().Set.Get("beside"); err != nil {
 			t.Errorf("%s, mended: %v", name, err)
 		}
@@ -163,11 +176,13 @@ func TestUntrustedFilesAreNotTaken(t *testing.T) {
 	if err := os.Chmod(w.ceiling, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	// Whether the look came between the two or not, what anyone can write is not in force in the end.
+	// Whether the look came between the two or not, what anyone can write is not in force in the
+	// end.
 	if w.memory() != 64<<20 {
 		t.Error("a ceiling that everyone can write to is in force")
 	}
-	if err := w.source.Status().Err; err == nil || !strings.Contains(err.Error(), "everyone can write") {
+	if err := w.source.Status().Err; err == nil || !strings.Contains(err.Error(),
+		"everyone can write") {
 		t.Errorf("status: %v", err)
 	}
 }
@@ -187,7 +202,8 @@ func TestBrokenFromTheStart(t *testing.T) {
 	}
 }
 
-// With a ceiling that is broken from the start nothing runs, until it is mended, and nobody but root decides on what ran.
+// With a ceiling that is broken from the start nothing runs, until it is mended, and nobody but
+// root decides on what ran.
 func TestBrokenCeilingFromTheStart(t *testing.T) {
 	w := newWorld(t, map[string]string{"ceiling": "policy = 1\nx = 1\n"})
 	if _, ok, err := w.source.Current().Ceiling(syntax.Places{}); ok || err == nil {
@@ -236,9 +252,11 @@ func TestRecordComesFirst(t *testing.T) {
 	}
 }
 
-// Nobody has to ask: the kernel's events, or the periodic look where there are none, bring a change in.
+// Nobody has to ask: the kernel's events, or the periodic look where there are none, bring a change
+// in.
 func TestWatch(t *testing.T) {
-	for name, every := range map[string]time.Duration{"by events": time.Hour, "by looking": 10 * time.Millisecond} {
+	for name, every := range map[string]time.Duration{"by events": time.Hour,
+		"by looking": 10 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, map[string]string{"ceiling": ceilingOf("64MiB")})
 			if err := w.source.Watch(every); err != nil {
@@ -246,8 +264,11 @@ func TestWatch(t *testing.T) {
 			}
 			for i, name := range []string{"own", "own", "ceiling"} {
 				before := w.source.Status().Reloads
-				w.write(name, map[bool]string{true: plainProfile + strings.Repeat("#", i+1) + "\n", false: ceilingOf("32MiB")}[name == "own"])
-				for end := time.Now().Add(time.Minute); w.source.Status().Reloads == before; time.Sleep(time.Millisecond) {
+				w.write(name, map[bool]string{true: plainProfile + strings.Repeat("#", i+1) + "\n",
+					false: ceilingOf("32MiB")}[name == "own"])
+				for end := time.Now().Add(
+					time.Minute); w.source.Status().Reloads == before; time.Sleep(
+					time.Millisecond) {
 					if time.Now().After(end) {
 						t.Fatalf("%s is not taken: %+v", name, w.source.Status())
 					}
@@ -260,7 +281,8 @@ func TestWatch(t *testing.T) {
 // Readers and a writer at once: whoever asks gets one whole state, never a mixture of two.
 func TestStatesAreWhole(t *testing.T) {
 	both := func(n string) (string, string) {
-		return "policy = 1\n[limits]\npids = " + n + "\n", strings.Replace(plainProfile, "[tools]", "about = \""+n+"\"\n[tools]", 1)
+		return "policy = 1\n[limits]\npids = " + n + "\n", strings.Replace(plainProfile, "[tools]",
+			"about = \""+n+"\"\n[tools]", 1)
 	}
 	c, p := both("1")
 	w := newWorld(t, map[string]string{"ceiling": c, "own": p})
@@ -280,7 +302,8 @@ func TestStatesAreWhole(t *testing.T) {
 					t.Errorf("%v, %v", ok, err)
 					return
 				}
-				if again, _, _ := state.Ceiling(syntax.Places{}); again.Policy.Limits.PIDs != file.Policy.Limits.PIDs {
+				if again, _, _ := state.Ceiling(
+					syntax.Places{}); again.Policy.Limits.PIDs != file.Policy.Limits.PIDs {
 					t.Error("a state changed while it was held")
 				}
 			}
@@ -295,7 +318,8 @@ func TestStatesAreWhole(t *testing.T) {
 	readers.Wait()
 }
 
-// T-525: a file that another writes to, and a directory of profiles, can be exchanged while they are read; what is taken is one of the two or nothing.
+// T-525: a file that another writes to, and a directory of profiles, can be exchanged while they
+// are read; what is taken is one of the two or nothing.
 func TestSwappedWhileRead(t *testing.T) {
 	w := newWorld(t, map[string]string{"ceiling": ceilingOf("64MiB")})
 	evil := filepath.Join(t.TempDir(), "evil.toml")

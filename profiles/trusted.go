@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
@@ -56,26 +58,37 @@ func trustedParents(root *os.Root, abs string) error {
 	if err != nil {
 		return err
 	}
+	// to be written by others, which a change of mode mends
+	var open []string
+	why := ""
 	for dir := abs; ; dir = filepath.Dir(dir) {
 		info, err := os.Lstat(dir)
 		if err != nil {
 			return err
 		}
 		if dir == abs && !os.SameFile(info, opened) {
-			return fmt.Errorf("directory %s: %w: is a link, or was exchanged while it was opened", dir, ErrUntrusted)
+			return fmt.Errorf("directory %s: %w: is a link, or was exchanged while it was opened",
+				dir, ErrUntrusted)
 		}
-		if why := badOwner(info, dir != abs); why != "" {
+		if why := badOwner(info); why != "" {
 			return fmt.Errorf("directory %s: %w: %s", dir, ErrUntrusted, why)
 		}
-		if dir == filepath.Dir(dir) {
-			return nil
+		if bad := badMode(info, dir != abs); bad != "" {
+			open, why = append(open, dir), cmp.Or(why, bad)
 		}
+		if dir != filepath.Dir(dir) {
+			continue
+		}
+		if len(open) > 0 {
+			return fmt.Errorf("directory %s: %w: %s; mend it with: chmod go-w %s", open[0],
+				ErrUntrusted, why, quoted(open))
+		}
+		return nil
 	}
 }
 
-// badOwner says who else could change a file or directory, or "". A directory with the
-// sticky bit, such as /tmp, lets nobody exchange what is not theirs.
-func badOwner(info fs.FileInfo, parent bool) string {
+// badOwner says who owns a file or directory and is neither root nor the caller, or "".
+func badOwner(info fs.FileInfo) string {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return "its owner cannot be known"
@@ -83,27 +96,72 @@ func badOwner(info fs.FileInfo, parent bool) string {
 	if stat.Uid != 0 && int(stat.Uid) != os.Geteuid() && !unnamed(stat.Uid) {
 		return fmt.Sprintf("its owner is uid %d", stat.Uid)
 	}
+	return ""
+}
+
+// badMode says who beside its owner could write to a file or directory, or "". A directory with the
+// sticky bit, such as /tmp, lets nobody exchange what is not theirs. An ordinary user's private
+// group, which may write where the umask is 0002, is nobody else; for root no group may.
+func badMode(info fs.FileInfo, parent bool) string {
 	if parent && info.Mode()&fs.ModeSticky != 0 {
 		return ""
 	}
 	switch perm := info.Mode().Perm(); {
 	case info.Mode()&fs.ModeSymlink != 0:
-		return "" // the mode of a link says nothing; who may exchange it is in its directory's
+		// the mode of a link says nothing; who may exchange it is in its directory's
+		return ""
 	case perm&0o002 != 0:
 		return fmt.Sprintf("everyone can write to it (mode %04o)", perm)
-	case perm&0o020 != 0:
+	case perm&0o020 != 0 && !ownGroup(info):
 		return fmt.Sprintf("its group can write to it (mode %04o)", perm)
 	}
 	return ""
 }
 
-// readFile opens a file once and then only asks the descriptor.
-func readFile(root *os.Root, dir, name string) ([]byte, error) {
-	return readChecked(root, dir, name, func(info fs.FileInfo) string { return badOwner(info, false) })
+// ownGroup reports whether a file is the calling user's, and its group holds nobody else.
+func ownGroup(info fs.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	uid := os.Geteuid()
+	return ok && uid != 0 && int(stat.Uid) == uid && hostAccounts().isPrivate(stat.Gid, stat.Uid)
 }
 
-// ReadWorkspace reads a policy file that can only narrow, from a directory that was opened already. It may be written by one of the owners and their
-// groups; else it is held to what ReadTrusted demands. Nothing of where the directory lies is trusted or asked for.
+// othersWrite is badOwner and badMode of what is in a directory that is trusted.
+func othersWrite(info fs.FileInfo, path string) string {
+	if why := badOwner(info); why != "" {
+		return why
+	}
+	if why := badMode(info, false); why != "" {
+		return why + "; mend it with: chmod go-w " + quoted([]string{path})
+	}
+	return ""
+}
+
+// quoted writes paths as a shell takes them.
+func quoted(paths []string) string {
+	var out []string
+	for _, p := range paths {
+		if strings.ContainsFunc(p, func(r rune) bool {
+			return !strings.ContainsRune("/._-+,:@%", r) && !unicode.IsLetter(r) &&
+				!unicode.IsDigit(r)
+		}) {
+			p = "'" + strings.ReplaceAll(p, "'", `'\''`) + "'"
+		}
+		out = append(out, p)
+	}
+	return strings.Join(out, " ")
+}
+
+// readFile opens a file once and then only asks the descriptor.
+func readFile(root *os.Root, dir, name string) ([]byte, error) {
+	return readChecked(root, dir, name, func(info fs.FileInfo) string {
+		return othersWrite(info,
+			filepath.Join(dir, name))
+	})
+}
+
+// ReadWorkspace reads a policy file that can only narrow, from a directory that was opened already.
+// It may be written by one of the owners and their groups; else it is held to what ReadTrusted
+// demands. Nothing of where the directory lies is trusted or asked for.
 func ReadWorkspace(dir *os.File, name string, owners ...uint32) ([]byte, error) {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {
@@ -129,7 +187,8 @@ func readChecked(root *os.Root, dir, name string, bad func(fs.FileInfo) string) 
 		return nil, err
 	}
 	if !named.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w: it is no regular file but %s", path, ErrUntrusted, kindOf(named.Mode()))
+		return nil, fmt.Errorf("%s: %w: it is no regular file but %s", path, ErrUntrusted,
+			kindOf(named.Mode()))
 	}
 	// Not to block, if it has become a FIFO by now.
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
@@ -208,7 +267,8 @@ func readBelow(root *os.Root, dir, prefix string, depth int) (map[string]entry, 
 		}
 		stem, ok := strings.CutSuffix(f.Name(), ".toml")
 		if !ok {
-			continue // editors leave other files here
+			// editors leave other files here
+			continue
 		}
 		e := entry{origin: filepath.Join(dir, f.Name())}
 		if e.err = syntax.CheckName(prefix + stem); e.err == nil {
@@ -242,7 +302,7 @@ func readSubdir(root *os.Root, dir, name, prefix string, depth int) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	if why := badOwner(info, false); why != "" {
+	if why := othersWrite(info, path); why != "" {
 		return nil, fmt.Errorf("directory %s: %w: %s", path, ErrUntrusted, why)
 	}
 	return readBelow(sub, path, prefix+name+"/", depth+1)

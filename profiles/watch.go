@@ -15,12 +15,16 @@ import (
 
 // How changes are noticed.
 const (
-	quiet      = 50 * time.Millisecond  // without an event, before files are read
-	settleStep = 2 * time.Millisecond   // between two looks at files that have changed
-	settleMost = 200 * time.Millisecond // for which files that go on changing are waited for
+	// without an event, before files are read
+	quiet = 50 * time.Millisecond
+	// between two looks at files that have changed
+	settleStep = 2 * time.Millisecond
+	// for which files that go on changing are waited for
+	settleMost = 200 * time.Millisecond
 )
 
-// Every is how often files are looked at without an event, since events can be lost and some file systems send none.
+// Every is how often files are looked at without an event, since events can be lost and some file
+// systems send none.
 const Every = 5 * time.Second
 
 // watch is the goroutine that follows what happens to the files.
@@ -30,8 +34,9 @@ type watch struct {
 	done   sync.WaitGroup
 }
 
-// Watch begins to take over changes as they happen, by the kernel's events and by a look every few seconds. Close ends it. An error says that there
-// are no events; the periodic look goes on all the same.
+// Watch begins to take over changes as they happen, by the kernel's events and by a look every few
+// seconds. Close ends it. An error says that there are no events; the periodic look goes on all the
+// same.
 func (s *Source) Watch(every time.Duration) error {
 	events, err := fsnotify.NewWatcher()
 	w := &watch{stop: make(chan struct{})}
@@ -90,7 +95,8 @@ func (s *Source) loop(w *watch, every time.Duration) {
 	}
 }
 
-// follow asks for the events of each directory that matters; one that is not there yet is found by the periodic look.
+// follow asks for the events of each directory that matters; one that is not there yet is found by
+// the periodic look.
 func (s *Source) follow(w *watch) {
 	if w.events == nil {
 		return
@@ -105,7 +111,8 @@ func (s *Source) follow(w *watch) {
 		}
 	})
 	for _, dir := range dirs {
-		_ = w.events.Add(dir) // else the periodic look has to do; a directory twice is one
+		// else the periodic look has to do; a directory twice is one
+		_ = w.events.Add(dir)
 	}
 }
 
@@ -123,11 +130,13 @@ func stamps(o Options) string {
 
 func stamp(b *strings.Builder, path string, info fs.FileInfo) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		fmt.Fprintf(b, "%s %d %d %o %d %d %v %v\n", path, st.Dev, st.Ino, st.Mode, st.Uid, st.Size, st.Mtim, st.Ctim)
+		fmt.Fprintf(b, "%s %d %d %o %d %d %v %v\n", path, st.Dev, st.Ino, st.Mode, st.Uid, st.Size,
+			st.Mtim, st.Ctim)
 	}
 }
 
-// settled returns the stamps when two looks after another have found the same: a file that is being written is read when that is done.
+// settled returns the stamps when two looks after another have found the same: a file that is being
+// written is read when that is done.
 func (o Options) settled() string {
 	before := stamps(o)
 	for range settleMost / settleStep {
@@ -141,20 +150,23 @@ func (o Options) settled() string {
 	return before
 }
 
-// eachBelow calls f for dir, its policy files and signatures, and the directories below it, in order, as deep as readDir reads.
+// eachBelow calls f for dir, its policy files and signatures, and the directories below it, in
+// order, as deep as readDir reads.
 func eachBelow(dir string, f func(path string, info fs.FileInfo)) {
 	if dir == "" {
 		return
 	}
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // what cannot be read is found so when the files are
+			// what cannot be read is found so when the files are
+			return nil
 		}
 		rel, _ := filepath.Rel(dir, path)
 		if d.IsDir() && strings.Count(rel, string(filepath.Separator)) >= maxDirDepth {
 			return fs.SkipDir
 		}
-		if !d.IsDir() && !strings.HasSuffix(path, ".toml") && !strings.HasSuffix(path, signatureSuffix) {
+		if !d.IsDir() && !strings.HasSuffix(path, ".toml") && !strings.HasSuffix(path,
+			signatureSuffix) {
 			return nil
 		}
 		if info, err := d.Info(); err == nil {

@@ -9,22 +9,24 @@ import (
 // Bounds of Denials: a tool that is refused a million different things costs
 // the memory of MaxDenials records.
 const (
-	MaxDenials     = 64
+	maxDenials     = 64
 	maxDenialBytes = 512
 )
 
-// Denials collects what was refused, each thing once with its count. Its zero
-// value is ready; it is for one goroutine.
+// Denials collects refusals, each once with its count. Its zero value is ready; it is not safe for
+// concurrent use.
 type Denials struct {
-	list     []Denial
-	index    map[Denial]int // Count is zero in the keys
+	list []Denial
+	// Count is zero in the keys
+	index    map[Denial]int
 	overflow int
 }
 
 // Add counts a refusal. what and rule may hold bytes that the tool chose: they
 // are cut and made printable.
 func (d *Denials) Add(layer, what, rule string) {
-	d.AddCount(Denial{Layer: layer, What: Printable(what, maxDenialBytes), Rule: Printable(rule, maxDenialBytes), Count: 1})
+	d.AddCount(Denial{Layer: layer, What: Printable(what, maxDenialBytes), Rule: Printable(rule,
+		maxDenialBytes), Count: 1})
 }
 
 // AddCount counts the refusals of a list that another has made.
@@ -35,7 +37,7 @@ func (d *Denials) AddCount(more Denial) {
 		d.list[i].Count += more.Count
 		return
 	}
-	if len(d.list) == MaxDenials {
+	if len(d.list) == maxDenials {
 		d.overflow += more.Count
 		return
 	}
@@ -47,24 +49,26 @@ func (d *Denials) AddCount(more Denial) {
 }
 
 // List returns the refusals in the order of their first time. Those beyond
-// MaxDenials different ones are one last entry that counts them.
+// maxDenials different ones are one last entry that counts them.
 func (d *Denials) List() []Denial {
 	out := append([]Denial(nil), d.list...)
 	if d.overflow > 0 {
 		out = append(out, Denial{Layer: "wasi", What: "further refusals, not listed one by one",
-			Rule: "at most " + strconv.Itoa(MaxDenials) + " are listed", Count: d.overflow})
+			Rule: "at most " + strconv.Itoa(maxDenials) + " are listed", Count: d.overflow})
 	}
 	return out
 }
 
-// Printable cuts s to about most bytes and escapes what is not printable, so
-// that bytes chosen by a tool can stand in a record and on a terminal.
+// Printable cuts s to about most bytes and escapes unprintable characters, so that bytes chosen by
+// a tool can stand in a record and on a terminal.
 func Printable(s string, most int) string {
 	if len(s) > most {
 		s = strings.ToValidUTF8(s[:most], "") + "…"
 	}
-	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsGraphic(r) }) {
-		return s // what was escaped once stays as it is
+	if utf8.ValidString(s) && !strings.ContainsFunc(s,
+		func(r rune) bool { return !strconv.IsGraphic(r) }) {
+		// Escaped text stays as it is.
+		return s
 	}
 	q := strconv.QuoteToGraphic(s)
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)

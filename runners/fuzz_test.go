@@ -9,12 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzOrder reads what jail-init is told and what it answers: never a panic, and what is taken says the same when it is written again.
+// FuzzOrder reads what jail-init is told and what it answers: never a panic, and what is taken says
+// the same when it is written again.
 func FuzzOrder(f *testing.F) {
 	for _, v := range []any{
 		Order{Compile: true, Invocation: Invocation{Args: Texts{"compile"}, CacheDir: "/c"}},
-		Order{Invocation: Invocation{Args: Texts{"ls", "\xff"}, Env: Texts{"A=b"}, Cwd: "/w", Mounts: []Mount{{Path: "/w", Write: true, Hide: []string{"*.pem"}}}, Layout: LayoutRooted}},
-		Answer{Failure: "no"}, Answer{Report: &Report{Denied: []Denial{{"wasi", "read /x", "outside", 3}}, Trap: &Trap{"memory", "x"}, MemoryRefused: &MemoryRefused{1, 2}}},
+		Order{Invocation: Invocation{Args: Texts{"ls", "\xff"}, Env: Texts{"A=b"}, Cwd: "/w",
+			Mounts: []Mount{{Path: "/w", Write: true, Hide: []string{"*.pem"}}},
+			Layout: LayoutRooted}},
+		Answer{Failure: "no"}, Answer{Report: &Report{Denied: []Denial{{"wasi", "read /x",
+			"outside", 3}}, Trap: &Trap{"memory", "x"}, MemoryRefused: &MemoryRefused{1, 2}}},
 	} {
 		text, err := json.Marshal(v)
 		if err != nil {
@@ -22,7 +26,8 @@ func FuzzOrder(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	f.Add([]byte(`{"invocation":{"args":[{"base64":"/w=="}],"env":["=x"],"mounts":[{"path":"/a"},{"path":"/a/b"}]}}`))
+	f.Add([]byte(
+		`{"invocation":{"args":[{"base64":"/w=="}],"env":["=x"],"mounts":[{"path":"/a"},{"path":"/a/b"}]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		for _, v := range [][2]any{{&Order{}, &Order{}}, {&Answer{}, &Answer{}}} {
 			if json.Unmarshal(text, v[0]) != nil {
@@ -42,11 +47,12 @@ func FuzzOrder(f *testing.F) {
 			return
 		}
 		err := o.Invocation.Validate()
-		if err != nil && !errors.Is(err, ErrInvocation) {
+		if err != nil && !errors.Is(err, errInvocation) {
 			t.Errorf("%v is no ErrInvocation", err)
 		}
 		for _, m := range o.Invocation.Mounts {
-			if err == nil && (m.Path == "" || m.Path[0] != '/' || strings.Contains(m.Path+"/", "/../") || strings.IndexByte(m.Path, 0) >= 0) {
+			if err == nil && (m.Path == "" || m.Path[0] != '/' || strings.Contains(m.Path+"/",
+				"/../") || strings.IndexByte(m.Path, 0) >= 0) {
 				t.Errorf("a mount at %q passes", m.Path)
 			}
 		}
@@ -60,23 +66,24 @@ func FuzzDenials(f *testing.F) {
 	f.Add("\u202e\u2028\U000e0041", 1)
 	f.Fuzz(func(t *testing.T, what string, n int) {
 		var d Denials
-		for i := range min(max(n, 1), 3*MaxDenials) {
-			d.Add("wasi", what+strconv.Itoa(i%(MaxDenials+7)), what)
+		for i := range min(max(n, 1), 3*maxDenials) {
+			d.Add("wasi", what+strconv.Itoa(i%(maxDenials+7)), what)
 		}
 		list := d.List()
-		if len(list) > MaxDenials+1 {
+		if len(list) > maxDenials+1 {
 			t.Errorf("%d entries", len(list))
 		}
 		total := 0
 		for _, e := range list {
 			total += e.Count
 			for _, text := range []string{e.What, e.Rule} {
-				if !utf8.ValidString(text) || len(text) > 12*maxDenialBytes || strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsGraphic(r) }) {
+				if !utf8.ValidString(text) || len(text) > 12*maxDenialBytes ||
+					strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsGraphic(r) }) {
 					t.Errorf("%q is recorded as %q", what, text)
 				}
 			}
 		}
-		if total != min(max(n, 1), 3*MaxDenials) {
+		if total != min(max(n, 1), 3*maxDenials) {
 			t.Errorf("%d were refused, %d are counted", n, total)
 		}
 	})

@@ -1,17 +1,19 @@
-// Package runners holds what the host and the inside of a jail tell each other
-// about one tool: which tool it is, how it is called, and how it ended. It is
-// plain data that travels as JSON, so that the half of a runner that decides (on
-// the host, pure) and the half that acts (inside) share nothing else.
+// Package runners holds the messages between the host and the inside of a jail about one tool:
+// which tool it is, how it is called, and how it ended. They are plain data in JSON, and all that
+// the half of a runner that decides (on the host, pure) and the half that acts (inside) share.
 package runners
 
-// Kind says how a tool is started.
+// Kind is the kind of a tool.
 type Kind string
 
 // The kinds of tools.
 const (
-	KindWASI   Kind = "wasi"   // a WebAssembly module that speaks WASI preview 1
-	KindNative Kind = "native" // a program of the host
-	KindShell  Kind = "shell"  // a script whose every command is a WASI module
+	// a WebAssembly module that speaks WASI preview 1
+	KindWASI Kind = "wasi"
+	// a program of the host
+	KindNative Kind = "native"
+	// a script whose every command is a WASI module
+	KindShell Kind = "shell"
 )
 
 // Layout says how a WASI module finds the directories that it was granted.
@@ -33,20 +35,26 @@ const (
 
 // Tool is one command that can be run.
 type Tool struct {
-	Kind    Kind   `json:"kind"`
-	Bundle  string `json:"bundle,omitempty"`  // the bundle it came from; empty for a module named by path
-	Command string `json:"command"`           // the command, which is also args[0]
-	Digest  string `json:"digest,omitempty"`  // sha256 of the module, in hexadecimal
-	Layout  Layout `json:"layout,omitempty"`  // for WASI; empty lets the module say
+	Kind Kind `json:"kind"`
+	// the bundle it came from; empty for a module named by path
+	Bundle string `json:"bundle,omitempty"`
+	// the command, which is also args[0]
+	Command string `json:"command"`
+	// sha256 of the module, in hexadecimal
+	Digest string `json:"digest,omitempty"`
+	// for WASI; empty lets the module say
+	Layout  Layout `json:"layout,omitempty"`
 	Program string `json:"program,omitempty"` // for native: absolute path
 }
 
 // Mount is a directory that the tool sees.
 type Mount struct {
-	Path string `json:"path"` // inside the jail, absolute and clean; the guest sees the same path
+	// inside the jail, absolute and clean; the guest sees the same path
+	Path string `json:"path"`
 	// Source is the directory in the jail where it is not at Path.
 	Source string `json:"source,omitempty"`
-	Write  bool   `json:"write,omitempty"` // false: nothing below it can be changed
+	// false: nothing below it can be changed
+	Write bool `json:"write,omitempty"`
 	// Hide holds patterns, relative to Path, of names that do not exist for the guest.
 	Hide []string `json:"hide,omitempty"`
 }
@@ -54,29 +62,37 @@ type Mount struct {
 // ModuleLimits bounds a module before it is compiled. Zero fields mean the
 // defaults of the wasi package.
 type ModuleLimits struct {
-	Bytes     int64 `json:"bytes,omitempty"`     // size of the module file
+	// size of the module file
+	Bytes     int64 `json:"bytes,omitempty"`
 	Functions int   `json:"functions,omitempty"` // functions that it defines
 }
 
 // Invocation is one call of a tool.
 type Invocation struct {
-	Args   Texts   `json:"args"` // args[0] is the name of the command
-	Env    Texts   `json:"env"`  // NAME=VALUE; the tool has no other environment
+	// args[0] is the name of the command
+	Args Texts `json:"args"`
+	// NAME=VALUE; the tool has no other environment
+	Env    Texts   `json:"env"`
 	Cwd    string  `json:"cwd,omitempty"`
 	Mounts []Mount `json:"mounts,omitempty"`
 	Layout Layout  `json:"layout,omitempty"`
+	// Devices are names in /dev that a WASI tool sees, such as "null".
+	Devices []string `json:"devices,omitempty"`
 
-	MemoryLimit int64        `json:"memory_limit,omitempty"` // bytes of linear memory; 0 means 4 GiB, all that WebAssembly can address
-	OpenFiles   int          `json:"open_files,omitempty"`   // descriptors of the tool, with stdio; 0 means 256
-	Module      ModuleLimits `json:"module,omitzero"`
+	// bytes of linear memory; 0 means 4 GiB, all that WebAssembly can address
+	MemoryLimit int64 `json:"memory_limit,omitempty"`
+	// descriptors of the tool, with stdio; 0 means 256
+	OpenFiles int          `json:"open_files,omitempty"`
+	Module    ModuleLimits `json:"module,omitzero"`
 	// CacheDir is the directory inside the jail that holds the compiled form of
 	// the module. Empty compiles in memory.
 	CacheDir string `json:"cache_dir,omitempty"`
 }
 
-// Trap says why a module was ended by the engine rather than by itself.
+// Trap says why the engine ended a module.
 type Trap struct {
-	Class    string `json:"class"`    // one of the Trap constants of the wasi package
+	// one of the Trap constants of the wasi package
+	Class    string `json:"class"`
 	Sentence string `json:"sentence"` // for people
 }
 
@@ -90,28 +106,33 @@ type Denial struct {
 
 // MemoryRefused is a request for linear memory beyond the limit.
 type MemoryRefused struct {
-	Limit  int64 `json:"limit"`  // bytes
-	Wanted int64 `json:"wanted"` // bytes, the largest that was asked for
+	Limit int64 `json:"limit"` // bytes
+	// bytes, the largest that was asked for
+	Wanted int64 `json:"wanted"`
 }
 
-// Usage is what a run used.
+// Usage is the resource usage of a run.
 type Usage struct {
-	LoadNanos   int64 `json:"load_ns"` // reading the compiled module, or compiling it
-	RunNanos    int64 `json:"run_ns"`
-	MemoryPeak  int64 `json:"memory_peak"` // bytes of linear memory
-	OpenPeak    int   `json:"open_peak"`   // most descriptors at one time
+	// reading the compiled module, or compiling it
+	LoadNanos  int64 `json:"load_ns"`
+	RunNanos   int64 `json:"run_ns"`
+	MemoryPeak int64 `json:"memory_peak"` // bytes of linear memory
+	// most descriptors at one time
+	OpenPeak    int   `json:"open_peak"`
 	StdoutBytes int64 `json:"stdout_bytes"`
 	StderrBytes int64 `json:"stderr_bytes"`
 }
 
 // Report is how a run ended.
 type Report struct {
-	ExitCode      int            `json:"exit_code"`
-	Signal        int            `json:"signal,omitempty"` // that ended a program of the host; ExitCode is then 128 and its number
+	ExitCode int `json:"exit_code"`
+	// that ended a program of the host; ExitCode is then 128 and its number
+	Signal        int            `json:"signal,omitempty"`
 	Trap          *Trap          `json:"trap,omitempty"`
 	Denied        []Denial       `json:"denied,omitempty"`
 	MemoryRefused *MemoryRefused `json:"memory_refused,omitempty"`
 	LimitsMet     []LimitMet     `json:"limits_met,omitempty"`
 	Usage         Usage          `json:"usage"`
-	Executed      []Executed     `json:"executed,omitempty"` // by a script, sorted by name
+	// by a script, sorted by name
+	Executed []Executed `json:"executed,omitempty"`
 }

@@ -16,8 +16,10 @@ func TestInvocationJSON(t *testing.T) {
 	for i := range all {
 		all[i] = byte(i + 1)
 	}
-	inv := Invocation{Args: Texts{"grep", string(all), "", "\xff", "ünï", `{"base64":"x"}`}, Env: Texts{"A=\xfe"}, Cwd: "/workspace",
-		Mounts: []Mount{{Path: "/workspace", Write: true, Hide: []string{".env"}}}, Layout: LayoutRooted, MemoryLimit: 1 << 30}
+	inv := Invocation{Args: Texts{"grep", string(all), "", "\xff", "ünï", `{"base64":"x"}`},
+		Env: Texts{"A=\xfe"}, Cwd: "/workspace",
+		Mounts: []Mount{{Path: "/workspace", Write: true, Hide: []string{".env"}}},
+		Layout: LayoutRooted, MemoryLimit: 1 << 30}
 	b, err := json.Marshal(inv)
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +67,10 @@ func TestValidate(t *testing.T) {
 		{"", func(i *Invocation) { i.Mounts = append(i.Mounts, Mount{Path: "/workspace2"}) }},
 		{"no arguments", func(i *Invocation) { i.Args = nil }},
 		{"argument 1 has a NUL", func(i *Invocation) { i.Args = Texts{"ls", "a\x00b"} }},
-		{"more than 2097152", func(i *Invocation) { i.Args = Texts{"ls", strings.Repeat("x", 2<<20)} }},
+		{"more than 2097152", func(i *Invocation) {
+			i.Args = Texts{"ls", strings.Repeat("x",
+				2<<20)}
+		}},
 		{"entry 0 has a NUL", func(i *Invocation) { i.Env = Texts{"A=\x00"} }},
 		{"not NAME=VALUE", func(i *Invocation) { i.Env = Texts{"=x"} }},
 		{"clean absolute", func(i *Invocation) { i.Mounts[0].Path = "workspace" }},
@@ -84,7 +89,8 @@ func TestValidate(t *testing.T) {
 		inv := good()
 		tt.change(&inv)
 		err := inv.Validate()
-		if tt.words == "" && err != nil || tt.words != "" && (!errors.Is(err, ErrInvocation) || !strings.Contains(err.Error(), tt.words)) {
+		if tt.words == "" && err != nil || tt.words != "" && (!errors.Is(err, errInvocation) ||
+			!strings.Contains(err.Error(), tt.words)) {
 			t.Errorf("%q: %v", tt.words, err)
 		}
 	}
@@ -97,24 +103,27 @@ func TestDenials(t *testing.T) {
 		d.Add("wasi", "read /etc/shadow", "r")
 	}
 	list := d.List()
-	if len(list) != MaxDenials+1 {
+	if len(list) != maxDenials+1 {
 		t.Fatalf("%d entries", len(list))
 	}
 	total := 0
 	for _, x := range list {
 		total += x.Count
 	}
-	if total != 2000 || list[1].Count != 1000 || list[MaxDenials].Count != 2000-1000-(MaxDenials-1) {
-		t.Errorf("counts: %d in all, %+v, %+v", total, list[1], list[MaxDenials])
+	if total != 2000 || list[1].Count != 1000 ||
+		list[maxDenials].Count != 2000-1000-(maxDenials-1) {
+		t.Errorf("counts: %d in all, %+v, %+v", total, list[1], list[maxDenials])
 	}
 	d = Denials{}
 	d.Add("wasi", "read /\x1b[31m\xff\n"+strings.Repeat("x", 10_000), "r")
-	if what := d.List()[0].What; len(what) > 700 || strings.ContainsAny(what, "\x1b\n") || !utf8.ValidString(what) {
+	if what := d.List()[0].What; len(what) > 700 || strings.ContainsAny(what, "\x1b\n") ||
+		!utf8.ValidString(what) {
 		t.Errorf("%d bytes: %q", len(what), what)
 	}
 }
 
-// TestMillionDenials: a tool that is refused a million things, most of them new, costs a bounded list, and each is counted (T-409).
+// TestMillionDenials: a tool that is refused a million things, most of them new, costs a bounded
+// list, and each is counted (T-409).
 func TestMillionDenials(t *testing.T) {
 	var d Denials
 	const refusals = 1_000_000
@@ -129,7 +138,7 @@ func TestMillionDenials(t *testing.T) {
 	for _, e := range list {
 		sum += e.Count
 	}
-	if sum != refusals || len(list) != MaxDenials+1 {
-		t.Errorf("%d refusals in %d entries, want %d in %d", sum, len(list), refusals, MaxDenials+1)
+	if sum != refusals || len(list) != maxDenials+1 {
+		t.Errorf("%d refusals in %d entries, want %d in %d", sum, len(list), refusals, maxDenials+1)
 	}
 }

@@ -33,7 +33,7 @@ func (t Texts) MarshalJSON() ([]byte, error) {
 
 var errText = errors.New(`want a string or {"base64": "…"}`)
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON parses the output of MarshalJSON.
 func (t *Texts) UnmarshalJSON(data []byte) error {
 	var raw []json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {

@@ -5,23 +5,26 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// ErrInvocation is wrapped by every error of Invocation.Validate.
-var ErrInvocation = errors.New("bad invocation")
+// errInvocation is wrapped by every error of Invocation.Validate.
+var errInvocation = errors.New("bad invocation")
 
 // MaxArgBytes bounds the arguments and the environment together, as the kernel
 // bounds those of a native program.
 const MaxArgBytes = 2 << 20
 
 // checks each look at one thing and return one sentence about it.
-var checks = [...]func(*Invocation) error{checkArgs, checkEnv, checkMounts, checkCwd, checkLayout, checkLimits}
+var checks = [...]func(*Invocation) error{checkArgs, checkEnv, checkMounts, checkCwd, checkLayout,
+	checkLimits}
 
 // Validate reports the first thing that is wrong with the invocation.
 func (inv *Invocation) Validate() error {
 	for _, check := range checks {
 		if err := check(inv); err != nil {
-			return fmt.Errorf("%w: %w", ErrInvocation, err)
+			return fmt.Errorf("%w: %w", errInvocation, err)
 		}
 	}
 	return nil
@@ -42,7 +45,8 @@ func checkArgs(inv *Invocation) error {
 		size += len(e) + 1
 	}
 	if size > MaxArgBytes {
-		return fmt.Errorf("arguments and environment take %d bytes, more than %d", size, MaxArgBytes)
+		return fmt.Errorf("arguments and environment take %d bytes, more than %d", size,
+			MaxArgBytes)
 	}
 	return nil
 }
@@ -61,7 +65,8 @@ func checkEnv(inv *Invocation) error {
 
 func checkMounts(inv *Invocation) error {
 	for i, m := range inv.Mounts {
-		if !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || strings.IndexByte(m.Path, 0) >= 0 {
+		if !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || strings.IndexByte(m.Path,
+			0) >= 0 {
 			return fmt.Errorf("mount %q is not a clean absolute path", m.Path)
 		}
 		for _, o := range inv.Mounts[:i] {
@@ -69,7 +74,7 @@ func checkMounts(inv *Invocation) error {
 				return fmt.Errorf("mount %s is given twice", m.Path)
 			}
 			// A mount in a mount would have two sets of rights on the same names.
-			if Below(o.Path, m.Path) || Below(m.Path, o.Path) {
+			if paths.Within(o.Path, m.Path) || paths.Within(m.Path, o.Path) {
 				return fmt.Errorf("mount %s and mount %s are one inside the other", o.Path, m.Path)
 			}
 		}
@@ -92,7 +97,8 @@ func checkLayout(inv *Invocation) error {
 	case "", LayoutRooted, LayoutPreopens, LayoutWorking:
 		return nil
 	}
-	return fmt.Errorf("layout %q is none of %s, %s and %s", inv.Layout, LayoutRooted, LayoutPreopens, LayoutWorking)
+	return fmt.Errorf("layout %q is none of %s, %s and %s", inv.Layout, LayoutRooted,
+		LayoutPreopens, LayoutWorking)
 }
 
 func checkLimits(inv *Invocation) error {
@@ -105,9 +111,4 @@ func checkLimits(inv *Invocation) error {
 		return errors.New("a module limit is negative")
 	}
 	return nil
-}
-
-// Below reports whether the clean absolute path p is dir or lies in it.
-func Below(dir, p string) bool {
-	return dir == "/" || p == dir || strings.HasPrefix(p, dir) && p[len(dir)] == '/'
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/runners"
@@ -17,8 +18,8 @@ const (
 	layerLandlock = "landlock"
 )
 
-// totalsWait is how long the kernel may take to tell what the domains of a jail refused in all. They end after its last process, when nobody can
-// look at them any more.
+// totalsWait is how long the kernel may take to tell what the domains of a jail refused in all.
+// They end after its last process, when nobody can look at them any more.
 const totalsWait = 2 * time.Second
 
 // A toldDenial is one of which the kernel told, and when: exact, whatever runs inside.
@@ -27,103 +28,112 @@ type toldDenial struct {
 	first, last time.Time
 }
 
-// follow begins to collect what Landlock refuses in the jail, before the tool runs, where the operator wants that and the kernel tells.
-func (r *run) follow(proc *launch.Process) {
+// kernelDenials are what the kernel told of what it refused in a jail.
+type kernelDenials struct {
+	told []toldDenial
+	// atLeast says that the kernel dropped some of what it tells.
+	atLeast bool
+}
+
+// follow starts to collect what Landlock refuses in the jail, before the tool runs, if the operator
+// wants that and the kernel tells. Else it returns nil.
+func (r *run) follow(proc *launch.Process) *denials.Jail {
 	if r.s.refusals == nil || r.job.compile || r.job.hold != nil {
-		return
+		return nil
 	}
 	ids, domains := r.job.plan.IDs, 1
 	if r.job.plan.Ceiling != nil {
 		domains++
 	}
-	r.followed = r.s.refusals.Follow(proc.PID, ids.Base, ids.Size, domains)
+	return r.s.refusals.Follow(proc.PID, ids.Base, ids.Size, domains)
 }
 
-// dropFollowed forgets what was refused in a run that came to nothing.
-func (r *run) dropFollowed() {
-	if r.followed != nil {
-		r.followed.Drop()
+// endFollowing returns what Landlock has refused in a jail with that plan. The jail's processes
+// have ended. followed may be nil.
+func endFollowing(followed *denials.Jail, plan jail.Plan) (k kernelDenials) {
+	if followed == nil {
+		return k
 	}
-}
-
-// endFollowing collects what Landlock refused; the jail's processes have ended.
-func (r *run) endFollowing() {
-	if r.followed == nil {
-		return
-	}
-	all, atLeast := r.followed.End(totalsWait)
-	r.followed = nil
-	if r.atLeast = atLeast; atLeast {
-		r.result.Warnings = append(r.result.Warnings, "the kernel dropped some of what it tells of refused paths: there may be more of them than denied says")
-	}
+	all, atLeast := followed.End(totalsWait)
+	k.atLeast = atLeast
 	for _, a := range all {
-		d := runners.Denial{Layer: layerLandlock, What: runners.Printable(a.What, maxDeniedText), Rule: landlockRule(r.job.plan, a.What), Count: int(a.Count)}
+		d := runners.Denial{Layer: layerLandlock, What: runners.Printable(a.What, maxDeniedText),
+			Rule: landlockRule(plan, a.What), Count: int(a.Count)}
 		if a.What == "" {
 			d.What, d.Rule = "further refusals, not told one by one", "the kernel's totals"
 		}
-		r.told = append(r.told, toldDenial{d, a.First, a.Last})
+		k.told = append(k.told, toldDenial{d, a.First, a.Last})
 	}
+	return k
 }
 
-// landlockRule says what the plan has on a path, or the ceiling where the plan alone would not have refused it.
+// landlockRule says what the plan has on a path, or the ceiling where the plan alone would not have
+// refused it.
 func landlockRule(p jail.Plan, what string) string {
 	rights, path, _ := strings.Cut(what, " ")
-	if !strings.HasPrefix(path, "/") || strings.Contains(rights, "(") { // what has no path has a name in brackets, and any
+	// what has no path has a name in brackets, and any
+	if !strings.HasPrefix(path, "/") || strings.Contains(rights, "(") {
 		return "the plan's landlock domain"
 	}
-	if all := strings.Split(rights, ","); p.Ceiling != nil && p.Landlock.Grants(path, all) && !p.Ceiling.Landlock.Grants(path, all) {
+	if all := strings.Split(rights, ","); p.Ceiling != nil && p.Landlock.Grants(path, all) &&
+		!p.Ceiling.Landlock.Grants(path, all) {
 		return "the host's ceiling: " + p.Ceiling.Landlock.Says(path)
 	}
 	return p.Landlock.Says(path)
 }
 
-// refusedCalls adds the system calls that the inner filter refused.
-func (r *run) refusedCalls() {
-	rule := "filter " + strings.Join(r.job.plan.InnerFilter.Groups, "+")
-	for _, c := range r.refused {
-		r.told = append(r.told, toldDenial{runners.Denial{Layer: layerSeccomp, What: c.What, Rule: rule, Count: int(c.Count)}, c.First, c.Last})
+// addCalls adds the system calls that the inner filter refused.
+func (k *kernelDenials) addCalls(plan jail.Plan, calls []control.Refused) {
+	rule := "filter " + strings.Join(plan.InnerFilter.Groups, "+")
+	for _, c := range calls {
+		k.told = append(k.told, toldDenial{runners.Denial{Layer: layerSeccomp, What: c.What,
+			Rule: rule, Count: int(c.Count)}, c.First, c.Last})
 	}
 }
 
-// denials are what the kernel told, the last entries of result.Denied.
-func (r *run) denials() (all []runners.Denial) {
-	r.refusedCalls()
-	for _, d := range r.told {
+// list returns the denials, which are the last entries of Result.Denied.
+func (k kernelDenials) list() (all []runners.Denial) {
+	for _, d := range k.told {
 		all = append(all, d.Denial)
 	}
 	return all
 }
 
-// recordDenied puts what was refused on record, each thing once with its count. When the first and the last were is known of what the kernel
-// told; of the rest there is the word of the inside alone, which is not taken for that.
-func (r *run) recordDenied() error {
-	said := len(r.result.Denied) - len(r.told)
+// recordDenied puts what was refused on record, each thing once with its count. When the first and
+// the last were is known of what the kernel told; of the rest there is the word of the inside
+// alone, which is not taken for that.
+func (r *run) recordDenied(k kernelDenials) error {
+	said := len(r.result.Denied) - len(k.told)
 	for i, d := range r.result.Denied {
 		e := audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule, Count: int64(d.Count)}
 		if i >= said {
-			e.First, e.Last = r.told[i-said].first, r.told[i-said].last
+			e.First, e.Last = k.told[i-said].first, k.told[i-said].last
 		}
-		if err := r.record(e); err != nil {
+		if err := r.records.Record(e); err != nil {
 			return err
 		}
 	}
-	if !r.atLeast {
+	if !k.atLeast {
 		return nil
 	}
-	return r.record(audit.Gap{Reason: "the kernel's audit dropped records of what Landlock refused", Count: -1})
+	return r.records.Record(audit.Gap{
+		Reason: "the kernel's audit dropped records of what Landlock refused", Count: -1})
 }
 
-// openRefusals begins to read what Landlock refuses on this host. Where that is not to be had the daemon does without: no wall depends on it, and jail
-// doctor says why.
+// openRefusals begins to read what Landlock refuses on this host. Where that is not to be had the
+// daemon does without: no wall depends on it, and jail doctor says why.
 func (s *Supervisor) openRefusals() {
 	if s.config.Refusals {
-		s.refusals, _ = denials.Start()
+		var err error
+		s.refusals, err = denials.Start()
+		s.config.Log.Check("read what Landlock refuses", err)
 	}
 }
 
 // closeRefusals ends that. No run is active any more.
 func (s *Supervisor) closeRefusals() {
 	if s.refusals != nil {
-		_ = s.refusals.Close() // nothing is read any more in any case
+		// nothing is read any more in any case
+		_ = s.refusals.Close()
 	}
 }

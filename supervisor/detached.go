@@ -8,85 +8,109 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// A DetachRequest asks for a run that goes on without the client that started it.
+// A DetachRequest asks for a run that goes on without the client that started it. The id must be
+// that of the path.
 type DetachRequest struct {
 	Request
-	// Input keeps the tool's standard input open for a client that attaches; else it has none.
+	// Keep the tool's standard input open for a client that attaches.
 	Input bool `json:"input,omitempty"`
 }
 
 // A DetachedInfo is a detached run.
 type DetachedInfo struct {
-	ID      string    `json:"id"`
-	Started time.Time `json:"started"`
-	Running bool      `json:"running"`
+	ID string `json:"id"`
+	// The id that no other run has. `id` is the name that its user gave to it, where there is
+	// one.
+	GlobalID string    `json:"global_id,omitempty"`
+	Started  time.Time `json:"started"`
+	Running  bool      `json:"running"`
 }
 
 // Bounds of detached runs.
 const (
-	maxDetached       = 64      // that run, of one user
-	maxKept           = 256     // that have ended, of one user
-	maxKeptBytes      = 1 << 30 // of output, of one user's that have ended
-	maxKeptAge        = 7 * 24 * time.Hour
-	maxDetachedOutput = "64MiB" // of one run, where its policy allows more
+	// that run, of one user
+	maxDetached = 64
+	// that have ended, of one user
+	maxKept = 256
+	// of output, of one user's that have ended
+	maxKeptBytes = 1 << 30
+	maxKeptAge   = 7 * 24 * time.Hour
+	// of one run, where its policy allows more
+	maxDetachedOutput = "64MiB"
 )
 
-// A detached run is one whose output lies on disk, where any client reads it from the start, during the run and after it. It is a run like any other.
+// A detached run is one whose output lies on disk, where any client reads it from the start, during
+// the run and after it. It is a run like any other.
 type detached struct {
 	about detachedAbout
 	out   *os.File
 	in    *typing // nil without input
 
-	started chan struct{} // closed when the tool runs
-	over    chan struct{} // closed when it has ended, or will not run
-	refused *Error        // why it does not, with over
+	// closed when the tool runs
+	started chan struct{}
+	// closed when it has ended, or will not run
+	over chan struct{}
+	// why it does not, with over
+	refused *problem.Error
 
-	mu       sync.Mutex
-	size     int64
-	lost     error // why the rest of what it wrote is not kept
+	mu   sync.Mutex
+	size int64
+	// why the rest of what it wrote is not kept
+	lost     error
 	ended    bool
-	attached bool          // somebody types
-	changed  chan struct{} // closed when there is more, or the end
+	attached bool // somebody types
+	// closed when there is more, or the end
+	changed chan struct{}
 }
 
 // detachedAbout is what is kept of a detached run beside its output and its result.
 type detachedAbout struct {
-	ID      string    `json:"id"`
-	UID     uint32    `json:"uid"`
-	Digest  string    `json:"digest"` // of what was asked for
+	ID  string `json:"id"`
+	UID uint32 `json:"uid"`
+	// of what was asked for
+	Digest  string    `json:"digest"`
 	Started time.Time `json:"started"`
 }
 
 func (q DetachRequest) digest() string {
-	q.Inherit = nil // another terminal's variables ask for nothing else
+	// another terminal's variables ask for nothing else
+	q.Inherit = nil
 	return digestOf(q)
 }
 
-// Detach starts a run that goes on by itself, and returns once its tool runs, or has run. A run of that id that was asked for in the same words by the
-// same caller is returned as it is.
-func (s *Supervisor) Detach(ctx context.Context, c Caller, req DetachRequest) (DetachedInfo, error) {
+// Detach starts a run that goes on by itself, and returns once its tool runs, or has run. A run of
+// that id that was asked for in the same words by the same caller is returned as it is.
+func (s *Supervisor) Detach(ctx context.Context, c caller.Caller, req DetachRequest) (DetachedInfo,
+	error) {
 	switch {
 	case s.config.Private:
-		return DetachedInfo{}, refused(nil, "start jaild, as a service or with sudo", "a detached run outlives the command that starts it, so it needs a daemon for all, and none answers")
+		return DetachedInfo{}, problem.New(problem.Refused,
+			"a detached run outlives the command that starts it, so it needs a daemon for all, and none answers").
+			WithHint("start jaild, as a service or with sudo")
 	case req.Terminal != nil:
-		return DetachedInfo{}, usage("a detached run has no terminal")
+		return DetachedInfo{}, problem.New(problem.Usage, "a detached run has no terminal")
 	case req.ID == "":
 		req.ID = string(jail.NewID())
 	}
 	if _, err := jail.ParseID(req.ID); err != nil {
-		return DetachedInfo{}, usage("%v", err)
+		return DetachedInfo{}, problem.New(problem.Usage, "%v", err)
 	}
-	leave, err := s.Enter() // until the run can be ended
+	// until the run can be ended
+	leave, err := s.Enter()
 	if err != nil {
 		return DetachedInfo{}, err
 	}
 	if err := s.outputs.prune(c.UID); err != nil {
 		leave()
-		return DetachedInfo{}, failed(err, "", "outputs of detached runs: %v", err)
+		return DetachedInfo{}, problem.New(problem.Failed, "outputs of detached runs: %w", err)
 	}
-	d, known, err := s.outputs.add(detachedAbout{ID: req.ID, UID: c.UID, Digest: req.digest(), Started: time.Now().UTC()}, req.Input)
+	d, known, err := s.outputs.add(detachedAbout{ID: req.ID, UID: c.UID, Digest: req.digest(),
+		Started: time.Now().UTC()}, req.Input)
 	if err != nil {
 		leave()
 		return DetachedInfo{}, err
@@ -97,17 +121,19 @@ func (s *Supervisor) Detach(ctx context.Context, c Caller, req DetachRequest) (D
 	}
 	request := req.Request
 	request.Limits = append(append([]string{}, req.Limits...), detachedOutput)
-	streams := Streams{Out: detachedWriter{d, streamOut}, Err: detachedWriter{d, streamErr}, Tracked: leave, Started: func() { close(d.started) }}
+	streams := stdio.Streams{Out: detachedWriter{d, streamOut}, Err: detachedWriter{d, streamErr},
+		Tracked: leave, Started: func() { close(d.started) }}
 	if d.in != nil {
 		streams.In = d.in
 	}
-	s.later(func() {
+	s.life.Go(func() {
 		res := s.Run(context.Background(), c, request, streams)
 		leave()
 		select {
 		case <-d.started:
 			s.outputs.finish(d, res)
-		default: // nothing ran: it can be asked for again
+		default:
+			// nothing ran: it can be asked for again
 			d.refused = res.Error
 			s.outputs.forget(d)
 		}
@@ -115,8 +141,10 @@ func (s *Supervisor) Detach(ctx context.Context, c Caller, req DetachRequest) (D
 	return s.awaitDetached(ctx, req.ID, d)
 }
 
-// awaitDetached waits until a detached run's tool runs, has run or will not. d is nil where it has ended before, or is another daemon's.
-func (s *Supervisor) awaitDetached(ctx context.Context, id string, d *detached) (DetachedInfo, error) {
+// awaitDetached waits until a detached run's tool runs, has run or will not. d is nil where it has
+// ended before, or is another daemon's.
+func (s *Supervisor) awaitDetached(ctx context.Context, id string, d *detached) (DetachedInfo,
+	error) {
 	if d == nil {
 		return s.outputs.info(id, d), nil
 	}
@@ -126,24 +154,29 @@ func (s *Supervisor) awaitDetached(ctx context.Context, id string, d *detached) 
 		if d.refused != nil {
 			return DetachedInfo{}, d.refused
 		}
-	case <-ctx.Done(): // it goes on, and is there for whoever asks by its id
-		return DetachedInfo{}, failed(ctx.Err(), "", "the caller went away")
+	case <-ctx.Done():
+		// it goes on, and is there for whoever asks by its id
+		return DetachedInfo{}, problem.New(problem.Failed,
+			"the caller went away").WithCause(ctx.Err())
 	}
 	return s.outputs.info(id, d), nil
 }
 
-// findDetached finds a detached run that the caller may see; the run itself is nil when it has ended, or is another daemon's.
-func (s *Supervisor) findDetached(c Caller, id string) (*detached, detachedAbout, error) {
+// findDetached finds a detached run that the caller may see; the run itself is nil when it has
+// ended, or is another daemon's.
+func (s *Supervisor) findDetached(c caller.Caller, id string) (*detached, detachedAbout, error) {
 	d, about, err := s.outputs.find(id)
 	if err != nil || !s.maySee(c, about.UID) {
-		return nil, about, notFound("jail ps lists what runs; jail audit show --run ID what ran", "no run %q was started with --detach", id)
+		return nil, about, problem.New(problem.NotFound, "no run %q was started with --detach", id).
+			WithHint("jail ps lists what runs; jail audit show --run ID what ran")
 	}
 	return d, about, nil
 }
 
-// Follow gives what a detached run has written, in the order in which it came, to out; and with follow what it goes on to write, until its end. The
-// result is nil while it runs.
-func (s *Supervisor) Follow(ctx context.Context, c Caller, id string, follow bool, out, errOut io.Writer) (*Result, error) {
+// Follow gives what a detached run has written, in the order in which it came, to out; and with
+// follow what it goes on to write, until its end. The result is nil while it runs.
+func (s *Supervisor) Follow(ctx context.Context, c caller.Caller, id string, follow bool, out,
+	errOut io.Writer) (*Result, error) {
 	d, about, err := s.findDetached(c, id)
 	if err != nil {
 		return nil, err
@@ -151,9 +184,9 @@ func (s *Supervisor) Follow(ctx context.Context, c Caller, id string, follow boo
 	return s.outputs.follow(ctx, about, d, follow, out, errOut)
 }
 
-// Wait waits for the end of a run and returns how it ended, without its output: of one that is detached, during it and afterwards; of any other,
-// as long as it runs.
-func (s *Supervisor) Wait(ctx context.Context, c Caller, id string) (Result, error) {
+// Wait waits for the end of a run and returns how it ended, without its output: of one that is
+// detached, during it and afterwards; of any other, as long as it runs.
+func (s *Supervisor) Wait(ctx context.Context, c caller.Caller, id string) (Result, error) {
 	s.mu.Lock()
 	r := s.active[id]
 	s.mu.Unlock()
@@ -172,35 +205,43 @@ func (s *Supervisor) Wait(ctx context.Context, c Caller, id string) (Result, err
 	case <-r.done:
 		return r.result, nil
 	case <-ctx.Done():
-		return Result{}, failed(ctx.Err(), "", "the caller went away")
+		return Result{}, problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
 	}
 }
 
-// Attach carries a detached run's streams to one more client: all that it has written, then what it writes, and where it was started with input what
-// the client types. It returns the result, or when the client goes; the run goes on then.
-func (s *Supervisor) Attach(ctx context.Context, c Caller, id string, streams Streams) Result {
-	streams.begun() // nothing begins here
+// Attach carries a detached run's streams to one more client: all that it has written, then what it
+// writes, and where it was started with input what the client types. It returns the result, or when
+// the client goes; the run goes on then.
+func (s *Supervisor) Attach(ctx context.Context, c caller.Caller, id string,
+	streams stdio.Streams) Result {
+	streams.Begun() // nothing begins here
 	fail := func(err error) Result {
-		e := AsError(err)
+		e := problem.From(err)
 		return Result{ID: id, ExitCode: e.Exit(), Error: e}
 	}
 	d, about, err := s.findDetached(c, id)
 	hint := "jail logs -f " + id + " shows what it writes"
 	switch may := s.permissionsOf(c); {
 	case err != nil:
-	case !c.mayControl(about.UID): // what is typed is done with its user's rights
-		err = refused(nil, hint, "run %s is another user's: you may look at it, and not attach to it", id)
-	case !may.run:
-		err = mayOnlyLook(c)
+	case !c.MayControl(about.UID):
+		// what is typed is done with its user's rights
+		err = problem.New(problem.Refused,
+			"run %s is another user's: you may look at it, and not attach to it", id).
+			WithHint(hint)
+	case !may.Run:
+		err = caller.MayOnlyLook(c)
 	case d == nil && s.outputs.elsewhere(id):
-		err = &Error{Code: CodeBusy, Message: "the daemon before this one has run " + id + ", and carries it to its end", Hint: hint}
+		err = problem.New(problem.Busy,
+			"the daemon before this one has run %s, and carries it to its end", id).
+			WithHint(hint)
 	}
 	if err != nil {
 		return fail(err)
 	}
 	if d != nil && d.in != nil {
 		if !d.take() {
-			return fail(&Error{Code: CodeBusy, Message: "another client is attached to run " + id, Hint: hint})
+			return fail(problem.New(problem.Busy, "another client is attached to run %s",
+				id).WithHint(hint))
 		}
 		defer d.give()
 		defer d.in.from(ctx, streams.In)()

@@ -1,48 +1,54 @@
 package supervisor
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
+
+	"github.com/jail-sandbox/jail/supervisor/admission"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
+	"github.com/jail-sandbox/jail/supervisor/modules"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// What waits for its turn to be compiled does not hold up the end of the daemon: it is the next one's.
+// What waits for its turn to be compiled does not hold up the end of the daemon: it is the next
+// one's.
 func TestCompileWaitsNoLongerThanTheDaemon(t *testing.T) {
-	cache, err := openModuleCache(t.TempDir(), 0)
+	cache, err := modules.Open(t.TempDir(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s := &Supervisor{cache: cache, compiling: newQueue(compileBounds(Bounds{Runs: 1}))}
-		s.ending, s.end = context.WithCancel(t.Context())
+		s := &Supervisor{modules: toolFiles{cache: cache,
+			compiling: admission.New(admission.CompileBounds(config.Bounds{Runs: 1}))}}
+		s.life = lifetime.New()
 		leave, err := s.Enter()
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustEnter(t, s.compiling, 0, 1, 0)
+		if _, err := s.modules.compiling.Enter(t.Context(), 0, 1, 0); err != nil {
+			t.Fatal(err)
+		}
 		told := make(chan error, 1)
 		go func() {
 			defer leave()
-			told <- s.compiled(t.Context(), &job{cached: &cacheHold{}})
+			told <- s.compiled(t.Context(), &job{cached: &modules.Hold{}})
 		}()
 		synctest.Wait()
-		s.end()
+		s.life.End()
 		synctest.Wait()
-		var e *Error
+		var e *problem.Error
 		select {
 		case err := <-told:
-			if !errors.As(err, &e) || e.Code != CodeEnding {
+			if !errors.As(err, &e) || e.Code != problem.Ending {
 				t.Errorf("what waited: %v", err)
 			}
 		default:
 			t.Fatal("it waits on")
 		}
-		if !s.gate.TryLock() {
-			t.Fatal("something still begins")
-		}
-		s.gate.Unlock()
-		if _, err := s.Enter(); !errors.As(err, &e) || e.Code != CodeEnding {
+		s.life.AwaitEntered()
+		if _, err := s.Enter(); !errors.As(err, &e) || e.Code != problem.Ending {
 			t.Errorf("what comes: %v", err)
 		}
 	})

@@ -7,37 +7,47 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // An EventsRequest asks for records as they are written.
 type EventsRequest struct {
-	After *uint64 // only records with a larger number; nil: only those that come from now on
+	// only records with a larger number; nil: only those that come from now on
+	After *uint64
 	RecordsRequest
 }
 
 const (
-	// maxFollowing is how many streams of records a user but root may have at one time: each looks ten times a second whether the log has grown.
+	// maxFollowing is how many streams of records a user but root may have at one time: each looks
+	// ten times a second whether the log has grown.
 	maxFollowing = 4
 	// rightsEvery is how long a stream goes on by a ceiling that is no longer in force.
 	rightsEvery = time.Second
 )
 
-// Events gives the records that the request wants, of those that the caller may read, as they are written, until ctx ends. begin is told the number behind which it
-// begins: whoever sees no record before they are cut off goes on there. A record without a line says that all those are given that were there at the beginning.
-// Where each returns an error, that is the end, and the error. It reads the log's files, so that a slow reader holds up nobody who writes.
-func (s *Supervisor) Events(ctx context.Context, c Caller, req EventsRequest, begin func(after uint64) error, each func(audit.Record) error) error {
+// Events gives the records that the request wants, of those that the caller may read, as they are
+// written, until ctx ends. begin is told the number behind which it begins: whoever sees no record
+// before they are cut off goes on there. A record without a line says that all those are given that
+// were there at the beginning. Where each returns an error, that is the end, and the error. It
+// reads the log's files, so that a slow reader holds up nobody who writes.
+func (s *Supervisor) Events(ctx context.Context, c caller.Caller, req EventsRequest,
+	begin func(after uint64) error, each func(audit.Record) error) error {
 	leave, err := s.Enter()
 	if err != nil {
 		return err
 	}
-	leave() // not for as long as it takes
+	// not for as long as it takes
+	leave()
 	filter, err := req.filter()
 	if err != nil {
 		return err
 	}
 	end, ok := s.following.begin(c)
 	if !ok {
-		return &Error{Code: CodeBusy, Message: "records are being streamed to you as often as may be at one time", Hint: "end one of those streams"}
+		return problem.New(problem.Busy,
+			"records are being streamed to you as often as may be at one time").
+			WithHint("end one of those streams")
 	}
 	defer end()
 	caughtUp, ok := s.readers.begin(c)
@@ -45,7 +55,8 @@ func (s *Supervisor) Events(ctx context.Context, c Caller, req EventsRequest, be
 		return errReading
 	}
 	defer caughtUp()
-	e := events{s: s, own: owner{c, map[string]bool{}}, readsAll: s.readsAll(c), match: audit.NewMatcher(filter), each: each,
+	e := events{s: s, own: owner{c, map[string]bool{}}, readsAll: s.readsAll(c),
+		match: audit.NewMatcher(filter), each: each,
 		checked: time.Now(), caughtUp: caughtUp}
 	if err := e.place(req.After); err != nil {
 		return err
@@ -55,7 +66,8 @@ func (s *Supervisor) Events(ctx context.Context, c Caller, req EventsRequest, be
 	}
 	from := e.behind
 	if !e.readsAll || filter.Tool != "" {
-		from = 0 // whose a run is, and of which tool, is told by its beginning
+		// whose a run is, and of which tool, is told by its beginning
+		from = 0
 	}
 	if from == e.last {
 		if err := e.atEnd(); err != nil {
@@ -67,9 +79,10 @@ func (s *Supervisor) Events(ctx context.Context, c Caller, req EventsRequest, be
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil && r.Line == nil && !errors.Is(err, audit.ErrLine):
-			return failed(err, "", "audit log: %v", err)
+			return problem.New(problem.Failed, "audit log: %w", err)
 		case err != nil:
-			e.unsure = true // jail audit verify tells of it
+			// jail audit verify tells of it
+			e.unsure = true
 			continue
 		}
 		if err := e.take(r); err != nil {
@@ -84,7 +97,9 @@ func (s *Supervisor) Events(ctx context.Context, c Caller, req EventsRequest, be
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return failed(nil, "jail audit verify tells where", "audit log: behind record %d is a line that cannot be read on from", e.behind)
+	return problem.New(problem.Failed,
+		"audit log: behind record %d is a line that cannot be read on from", e.behind).
+		WithHint("jail audit verify tells where")
 }
 
 // events are one stream of records.
@@ -92,22 +107,28 @@ type events struct {
 	s        *Supervisor
 	own      owner
 	readsAll bool
-	checked  time.Time // when readsAll was last found to be so
-	match    *audit.Matcher
-	each     func(audit.Record) error
-	caughtUp func() // lets the user read the log otherwise
+	// when readsAll was last found to be so
+	checked time.Time
+	match   *audit.Matcher
+	each    func(audit.Record) error
+	// lets the user read the log otherwise
+	caughtUp func()
 
-	behind uint64 // all records up to that one are dealt with
-	last   uint64 // that was there at the beginning
-	told   bool   // that all those are given
-	unsure bool   // lines that are no records came since: what their numbers were nobody knows
+	// all records up to that one are dealt with
+	behind uint64
+	// that was there at the beginning
+	last uint64
+	// that all those are given
+	told bool
+	// lines that are no records came since: what their numbers were nobody knows
+	unsure bool
 }
 
 // place finds where the stream begins, and refuses to leave records out in silence.
 func (e *events) place(after *uint64) error {
 	first, last, err := e.s.log.Extent()
 	if err != nil {
-		return failed(err, "", "audit log: %v", err)
+		return problem.New(problem.Failed, "audit log: %w", err)
 	}
 	e.behind, e.last = last, last
 	if after == nil {
@@ -116,7 +137,7 @@ func (e *events) place(after *uint64) error {
 	e.behind = *after
 	switch {
 	case *after > last:
-		return usage("after=%d: the log ends with record %d", *after, last)
+		return problem.New(problem.Usage, "after=%d: the log ends with record %d", *after, last)
 	case *after > 0 && *after+1 < first:
 		return gone(*after+1, first-1)
 	}
@@ -124,8 +145,10 @@ func (e *events) place(after *uint64) error {
 }
 
 // gone says that who follows the log cannot be given all of it.
-func gone(first, last uint64) *Error {
-	return notFound(fmt.Sprintf("a gap record tells of it; after=%d gives what is kept", last), "records %d to %d were taken away, as [keep] says or by jail audit prune", first, last)
+func gone(first, last uint64) *problem.Error {
+	return problem.New(problem.NotFound,
+		"records %d to %d were taken away, as [keep] says or by jail audit prune", first, last).
+		WithHint(fmt.Sprintf("a gap record tells of it; after=%d gives what is kept", last))
 }
 
 func (e *events) take(r audit.Record) error {
@@ -139,7 +162,10 @@ func (e *events) take(r audit.Record) error {
 	}
 	if e.readsAll && time.Since(e.checked) > rightsEvery {
 		if e.checked = time.Now(); !e.s.readsAll(e.own.caller) {
-			return refused(nil, "ask again, for those of your own", "the ceiling no longer lets uid %d read the records of all users", e.own.caller.UID)
+			return problem.New(problem.Refused,
+				"the ceiling no longer lets uid %d read the records of all users",
+				e.own.caller.UID).
+				WithHint("ask again, for those of your own")
 		}
 	}
 	e.behind, e.unsure = r.Seq, false

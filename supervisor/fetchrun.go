@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path"
 	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/confine"
+	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/fetch"
 	"github.com/jail-sandbox/jail/supervisor/idrange"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rungroup"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
 // layerFetch is the layer of refused fetches. No word from inside may be in its name.
@@ -26,17 +28,19 @@ type fetching struct {
 	run  *run
 	proc *fetch.Process
 	ids  *idrange.Range
-	// policy is the digest of the run's, made once: requests wait for their records.
-	policy string
+	// records are the run's.
+	records *runlog.Log
 	// roots are the certificates that the proxy trusts, in PEM.
 	roots []byte
 
-	mu      sync.Mutex
-	begun   map[uint64]begunFetch
-	sent    map[uint64]uint64 // sequence numbers of requests whose answers sent the tool elsewhere
+	mu    sync.Mutex
+	begun map[uint64]begunFetch
+	// sequence numbers of requests whose answers sent the tool elsewhere
+	sent    map[uint64]uint64
 	denials runners.Denials
 	usage   Usage // the fields of fetches
-	err     error // of the log, or the proxy's death
+	// of the log, or the proxy's death
+	err error
 }
 
 // A begunFetch is an intent that is on record.
@@ -45,26 +49,33 @@ type begunFetch struct {
 	what fetch.What
 }
 
-// fetchFilter compiles the proxy's filter once for the daemon.
-func (s *Supervisor) fetchFilter(ctx context.Context) ([]byte, error) {
-	s.filterMu.Lock()
-	defer s.filterMu.Unlock()
-	if s.filter == nil {
-		program, err := s.launcher.CompileFilter(ctx, confine.Filter())
+// A proxyFilter is the compiled system call filter of fetch proxies.
+type proxyFilter struct {
+	mu      sync.Mutex
+	program []byte
+}
+
+// get compiles the filter once for the daemon.
+func (f *proxyFilter) get(ctx context.Context, l launch.Launcher) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.program == nil {
+		program, err := l.CompileFilter(ctx, confine.Filter())
 		if err != nil {
 			return nil, err
 		}
-		s.filter = program
+		f.program = program
 	}
-	return s.filter, nil
+	return f.program, nil
 }
 
-// startFetch starts the run's proxy, where the policy grants any fetch. Without one there is no door, and no network at all.
+// startFetch starts the run's proxy, where the policy grants any fetch. Without one there is no
+// door, and no network at all.
 func (r *run) startFetch(ctx context.Context) error {
 	if r.job.compile || r.job.hold != nil || r.job.plan.Fetch == nil {
 		return nil
 	}
-	f := &fetching{run: r, policy: r.job.eff.Digest(), begun: map[uint64]begunFetch{}}
+	f := &fetching{run: r, records: r.records, begun: map[uint64]begunFetch{}}
 	settings, err := fetch.ReadSettings(r.s.config.Fetch)
 	if err != nil {
 		return r.badFetchSettings(err)
@@ -79,28 +90,29 @@ func (r *run) startFetch(ctx context.Context) error {
 	f.roots = setup.Roots
 	// A module speaks no TLS of its own.
 	setup.Intercept = r.job.tool.native != ""
-	if setup.Filter, err = r.s.fetchFilter(ctx); err != nil {
-		return r.s.missingLayer("fetch proxy", err.Error(), err)
+	if setup.Filter, err = r.s.filter.get(ctx, r.s.launcher); err != nil {
+		return r.s.layers.Missing("fetch proxy", err.Error(), err)
 	}
 	if f.ids, err = idrange.Take(); err != nil {
-		return &Error{Code: CodeBusy, Message: err.Error(), Hint: "try again when other runs have ended", Err: err}
+		return problem.New(problem.Busy, "%w", err).WithHint("try again when other runs have ended")
 	}
 	setup.UID = f.ids.Base
-	f.proc, err = fetch.Start(ctx, fetch.Spec{Exe: r.s.config.Exe, Cgroup: r.fetchGroup(), Setup: setup, Record: f, Died: f.died})
+	f.proc, err = fetch.Start(ctx, fetch.Spec{Exe: r.s.config.Exe,
+		Cgroup: rungroup.Fetch(r.job.plan.Cgroup.Path), Setup: setup, Record: f, Died: f.died})
 	if err != nil {
 		f.ids.Release()
-		return r.s.missingLayer("fetch proxy", err.Error(), err)
+		return r.s.layers.Missing("fetch proxy", err.Error(), err)
 	}
-	r.mu.Lock()
-	r.fetch = f
-	r.mu.Unlock()
+	r.fetch.Store(f)
 	return nil
 }
 
 // badFetchSettings says what is wrong with the operator's file, and to whom.
 func (r *run) badFetchSettings(err error) error {
 	text := strings.TrimPrefix(err.Error(), r.s.config.Fetch+": ")
-	return failed(err, "the operator of this host corrects that file, or what it names", "settings of fetches, %s: %s", r.s.config.Fetch, text)
+	return problem.New(problem.Failed, "settings of fetches, %s: %s", r.s.config.Fetch, text).
+		WithCause(err).
+		WithHint("the operator of this host corrects that file, or what it names")
 }
 
 // reportWarnings is what each run under report mode is told: what no rule grants was sent.
@@ -113,74 +125,42 @@ func reportWarnings(eff policy.Effective) (out []string) {
 	return out
 }
 
-// fetchGroup is the control group of the run's proxy. It is made for it and never used again.
-func (r *run) fetchGroup() string { return fetchGroup(r.job.plan.Cgroup.Path) }
-
-// It lies beside the jail's; of a session's jail beside the session's, since what those may have together is the tools'.
-func fetchGroup(leaf string) string {
-	leaf = besideCeiling(leaf)
-	if dir := path.Dir(leaf); strings.HasSuffix(dir, groupSuffix) {
-		return path.Join(path.Dir(dir), path.Base(leaf)+".fetch")
-	}
-	return leaf + ".fetch"
-}
-
-// clearFetchGroup removes what a dead daemon's proxy left. The proxy ends with its daemon.
-func clearFetchGroup(leaf string) error {
-	if leaf == "" {
-		return nil
-	}
-	if g, err := cgroup.Open(fetchGroup(leaf)); err == nil {
-		if err := g.Kill(killWait); err != nil {
-			return err
-		}
-	}
-	return cgroup.Remove(fetchGroup(leaf))
-}
-
 // door is the descriptor that comes last with the order, if there is one.
 func (r *run) door() []*os.File {
-	if r.fetch == nil {
-		return nil
-	}
-	return []*os.File{r.fetch.proc.Door}
-}
-
-// endFetch ends the proxy and takes over what it did. The jail must have ended. It may be called again.
-func (r *run) endFetch() error {
-	f := r.fetch
+	f := r.fetch.Load()
 	if f == nil {
 		return nil
 	}
-	r.mu.Lock()
-	r.fetch = nil
-	r.mu.Unlock()
+	return []*os.File{f.proc.Door}
+}
+
+// fetched is what the fetch proxy of a run did.
+type fetched struct {
+	// usage has the fields of fetches.
+	usage  Usage
+	denied []runners.Denial
+}
+
+// endFetch ends the proxy and returns what it did. The jail must have ended. Called again, it does
+// nothing.
+func (r *run) endFetch() (fetched, error) {
+	f := r.fetch.Swap(nil)
+	if f == nil {
+		return fetched{}, nil
+	}
 	err := errors.Join(f.proc.Close(), f.proc.Door.Close())
 	f.ids.Release()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r.fetched, r.fetchDenied = f.usage, f.denials.List()
 	if err = errors.Join(err, f.err); err != nil {
-		return failed(err, "", "fetch proxy: %v", err)
+		return fetched{}, problem.New(problem.Failed, "fetch proxy: %w", err)
 	}
-	return nil
-}
-
-func (f *fetching) entry(cause uint64, e audit.Event) audit.Entry {
-	j := f.run.job
-	return audit.Entry{Run: string(j.id), Session: j.session(), Actor: j.caller.actor(), Policy: f.policy, Cause: cause, Event: e}
-}
-
-func (f *fetching) append(cause uint64, e audit.Event) (uint64, error) {
-	seq, err := f.run.s.log.Append(context.Background(), f.entry(cause, e))
-	if err == nil {
-		f.run.note(seq)
-	}
-	return seq, err
+	return fetched{f.usage, f.denials.List()}, nil
 }
 
 func fetchEvent(w fetch.What) audit.Fetch {
-	return audit.Fetch{Kind: w.Kind, Decision: w.Decision, Layer: w.Layer, Rule: w.Rule, Method: w.Method, Scheme: w.Scheme, Host: w.Host, Port: w.Port,
+	return audit.Fetch{Kind: w.Kind, Decision: w.Decision, Layer: w.Layer, Rule: w.Rule,
+		Method: w.Method, Scheme: w.Scheme, Host: w.Host, Port: w.Port,
 		Path: w.Path, Query: w.Query, Credential: w.Credential, TLSMode: w.Mode, Hops: w.Hops}
 }
 
@@ -192,7 +172,7 @@ func (f *fetching) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, e
 	var entries []audit.Entry
 	for _, o := range ended {
 		if cause, e, ok := f.ended(o); ok {
-			entries = append(entries, f.entry(cause, e))
+			entries = append(entries, f.records.Entry(cause, e))
 		}
 	}
 	e := fetchEvent(i.What)
@@ -200,15 +180,13 @@ func (f *fetching) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, e
 	for _, a := range i.Addresses {
 		e.Addresses = append(e.Addresses, a.String())
 	}
-	first, seq, err := f.run.s.log.AppendAll(append(entries, f.entry(f.before(i.What), e)))
-	if err == nil {
-		f.run.note(first)
-		f.run.note(seq)
-	} else if len(entries) > 0 {
+	_, seq, err := f.records.AppendAll(append(entries, f.records.Entry(f.before(i.What), e)))
+	if err != nil && len(entries) > 0 {
 		f.failedAppend(0, err)
 	}
 	if err == nil && i.Credential != "" {
-		_, err = f.append(seq, audit.CredentialUsed{Name: i.Credential, Kind: i.Kind, Method: i.Method, Host: i.Host, Port: i.Port, Path: i.Path})
+		_, err = f.records.Append(seq, audit.CredentialUsed{Name: i.Credential, Kind: i.Kind,
+			Method: i.Method, Host: i.Host, Port: i.Port, Path: i.Path})
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -237,11 +215,12 @@ func (f *fetching) before(w fetch.What) uint64 {
 // Ended puts on record how it ended.
 func (f *fetching) Ended(o fetch.Outcome) {
 	if cause, e, ok := f.ended(o); ok {
-		f.failedAppend(f.append(cause, e))
+		f.failedAppend(f.records.Append(cause, e))
 	}
 }
 
-// ended takes over how a request ended, and returns what there is to record of it and its cause, if it was begun.
+// ended takes over how a request ended, and returns what there is to record of it and its cause, if
+// it was begun.
 func (f *fetching) ended(o fetch.Outcome) (uint64, audit.Event, bool) {
 	f.mu.Lock()
 	b, ok := f.begun[o.ID]
@@ -259,15 +238,18 @@ func (f *fetching) ended(o fetch.Outcome) (uint64, audit.Event, bool) {
 		return 0, nil, false
 	}
 	e := fetchEvent(b.what)
-	e.Address, e.Status, e.In, e.Out, e.Connect, e.TLS, e.First, e.Total = o.Address, o.Status, o.BytesIn, o.BytesOut, o.Connect, o.TLS, o.First, o.Total
+	e.Address, e.Status, e.In, e.Out, e.Connect, e.TLS, e.First, e.Total = o.Address, o.Status,
+		o.BytesIn, o.BytesOut, o.Connect, o.TLS, o.First, o.Total
 	e.Reused, e.Truncated, e.Scrubbed, e.Redirect = o.Reused, o.Truncated, o.Scrubbed, o.Redirect
 	e.TLSVersion, e.TLSPeer, e.Error = o.Version, o.Peer, o.Error
 	return b.seq, e, true
 }
 
-// Refused puts a refusal on record: the first of its kind whole, those alike as a number at the end of the run.
+// Refused puts a refusal on record: the first of its kind whole, those alike as a number at the end
+// of the run.
 func (f *fetching) Refused(r fetch.Refused) {
-	d := runners.Denial{Layer: layerFetch, What: runners.Printable(whatText(r.What), 300), Rule: runners.Printable(r.Layer+": "+r.Rule, 300), Count: int(min(max(r.Count, 1), 1<<30))}
+	d := runners.Denial{Layer: layerFetch, What: runners.Printable(whatText(r.What), 300),
+		Rule: runners.Printable(r.Layer+": "+r.Rule, 300), Count: int(min(max(r.Count, 1), 1<<30))}
 	f.mu.Lock()
 	first := true
 	for _, known := range f.denials.List() {
@@ -279,7 +261,7 @@ func (f *fetching) Refused(r fetch.Refused) {
 	f.denials.AddCount(d)
 	f.mu.Unlock()
 	if first {
-		f.failedAppend(f.append(f.before(r.What), fetchEvent(r.What)))
+		f.failedAppend(f.records.Append(f.before(r.What), fetchEvent(r.What)))
 	}
 }
 

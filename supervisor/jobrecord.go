@@ -13,7 +13,8 @@ import (
 )
 
 func (j *job) started() audit.RunStarted {
-	e := audit.RunStarted{Tool: j.tool.name, Digest: j.tool.digest(), Argv: j.args(), Cwd: j.plan.Command.Cwd, Profile: j.profile(),
+	e := audit.RunStarted{Tool: j.tool.name, Digest: j.tool.digest(), Argv: j.args(),
+		Cwd: j.plan.Command.Cwd, Profile: j.profile(),
 		Plan: planDigest(j.plan), Warnings: j.eff.Warnings(), Learn: j.req.Learn}
 	if j.source != nil {
 		e.Workspace = j.source.Name()
@@ -30,9 +31,11 @@ func (j *job) started() audit.RunStarted {
 
 func (j *job) exec() audit.Exec {
 	if j.script != nil {
-		return audit.Exec{Program: j.tool.name, Digest: j.tool.digest(), Argv: j.script.argv(), Cwd: j.plan.Command.Cwd, PID: 1}
+		return audit.Exec{Program: j.tool.name, Digest: j.tool.digest(), Argv: j.script.argv(),
+			Cwd: j.plan.Command.Cwd, PID: 1}
 	}
-	return audit.Exec{Program: j.tool.name, Digest: j.tool.digest(), Argv: j.args(), Cwd: j.plan.Command.Cwd, PID: 1}
+	return audit.Exec{Program: j.tool.name, Digest: j.tool.digest(), Argv: j.args(),
+		Cwd: j.plan.Command.Cwd, PID: 1}
 }
 
 func planDigest(p jail.Plan) string {

@@ -10,7 +10,8 @@ import (
 // detachedOutput is the limit that detached runs get beside their callers'.
 const detachedOutput = "output=" + maxDetachedOutput
 
-// idleLimits is what a caller is told whose --limit asks for more than the policy grants: it lowers and never raises, so it changes nothing.
+// idleLimits is what a caller is told whose --limit asks for more than the policy grants: it lowers
+// and never raises, so it changes nothing.
 func (j *job) idleLimits() (out []string) {
 	granted := j.eff.Policy()
 	for _, text := range j.req.Limits {
@@ -26,8 +27,11 @@ func (j *job) idleLimits() (out []string) {
 			has, _, _ = granted.Fetch.Limits.Get(short)
 		}
 		if has < asked {
-			out = append(out, fmt.Sprintf("--limit %s changes nothing: the policy grants %s, which a flag lowers and never raises; "+
-				"jail profile new NAME makes a policy that can grant more", text, unit.Format(has)))
+			out = append(out,
+				fmt.Sprintf(
+					"--limit %s changes nothing: the policy grants %s, which a flag lowers and never raises; "+
+						"jail profile new NAME makes a policy that can grant more", text,
+					unit.Format(has)))
 		}
 	}
 	return out

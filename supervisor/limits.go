@@ -8,10 +8,11 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// errnoLimits are those that a tool knows as an error of a call only. No counter of the kernel tells of all of them, so the inside does; what
-// it keeps to itself it does not get past either.
+// errnoLimits are those that a tool knows as an error of a call only. No counter of the kernel
+// tells of all of them, so the inside does; what it keeps to itself it does not get past either.
 var errnoLimits = []string{"open_files", "file_size", "workspace", "workspace_files"}
 
 // limitsMet returns the limits that the run met and did not end by, in a fixed order.
@@ -23,8 +24,11 @@ func (r *run) limitsMet(e end) []LimitHit {
 			hits = append(hits, LimitHit{name, limit, peak})
 		}
 	}
-	if rep := e.answer.Report; rep != nil && rep.MemoryRefused != nil {
-		add("memory", max(rep.MemoryRefused.Wanted, 0))
+	if e.usage.OOMKills > 0 {
+		add("memory", e.usage.MemoryPeak)
+	} else if rep := e.answer.Report; rep != nil && rep.MemoryRefused != nil {
+		// what it had, and not what it was refused
+		add("memory", e.usage.MemoryPeak)
 	}
 	if e.usage.PIDsDenied > 0 {
 		add("pids", e.usage.PIDsPeak)
@@ -43,7 +47,8 @@ func (r *run) limitsMet(e end) []LimitHit {
 		case full[name]:
 			add(name, limit)
 		case met && (r.shadow() != nil || name == "open_files" || name == "file_size"):
-			add(name, min(max(peak, 0), limit)) // in a shadow that has room again
+			// in a shadow that has room again
+			add(name, min(max(peak, 0), limit))
 		}
 	}
 	return hits
@@ -57,39 +62,43 @@ func (r *run) shadowFull() map[string]bool {
 	}
 	bytes, files, err := work.Room()
 	if err != nil {
-		return nil // what the inside says remains
+		// what the inside says remains
+		return nil
 	}
 	return map[string]bool{"workspace": bytes == 0, "workspace_files": files == 0}
 }
 
-// recordLimits puts each limit that was met on record.
-func (r *run) recordLimits() error {
-	for _, l := range r.met {
+// recordLimits puts each limit that was met on record. killed says that a process of the run was
+// killed because memory ran out.
+func (r *run) recordLimits(met []LimitHit, killed bool) error {
+	for _, l := range met {
 		action := "refused"
-		if l == r.met[0] && r.result.Signal != nil {
+		if l == met[0] && r.result.Signal != nil || l.Name == "memory" && killed {
 			action = "killed"
 		}
-		if err := r.record(audit.Limit{Name: l.Name, Limit: l.Limit, Peak: l.Peak, Action: action}); err != nil {
+		if err := r.records.Record(audit.Limit{Name: l.Name, Limit: l.Limit, Peak: l.Peak,
+			Action: action}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkIO refuses a policy that bounds the use of disks where nothing here could hold it.
-func checkIO(l policy.Limits) error {
+// checkIO refuses a policy that bounds the use of disks where nothing below slice could hold it.
+func checkIO(slice string, l policy.Limits) error {
 	if l.IORead == policy.Unlimited && l.IOWrite == policy.Unlimited {
 		return nil
 	}
-	if err := cgroup.MissingIO(); err != nil {
-		return missingLayer("control groups", fmt.Sprintf("limits io_read and io_write need them to bound the use of disks: %v", err),
+	if err := cgroup.MissingIO(slice); err != nil {
+		return problem.MissingLayer("control groups",
+			fmt.Sprintf("limits io_read and io_write need them to bound the use of disks: %v", err),
 			"take io_read and io_write out of the policy, or enable the controller (blkio, or io of cgroup v2)", err)
 	}
 	return nil
 }
 
-// limitIO bounds how fast the jail uses the disks that it can reach: those of its workspace and of the daemon's state, where its shadow lies,
-// and the shadow's own.
+// limitIO bounds how fast the jail uses the disks that it can reach: those of its workspace and of
+// the daemon's state, where its shadow lies, and the shadow's own.
 func (r *run) limitIO(leaf *cgroup.Leaf) error {
 	c := r.job.plan.Cgroup
 	if c.IORead == 0 && c.IOWrite == 0 {
@@ -97,7 +106,7 @@ func (r *run) limitIO(leaf *cgroup.Leaf) error {
 	}
 	state, err := os.Open(r.s.config.StateDir)
 	if err != nil {
-		return failed(err, "", "%v", err)
+		return problem.New(problem.Failed, "%w", err)
 	}
 	defer state.Close()
 	files := append([]*os.File{state}, r.job.binds...)
@@ -107,9 +116,11 @@ func (r *run) limitIO(leaf *cgroup.Leaf) error {
 	if work := r.shadow(); work != nil {
 		loop, err := work.Device()
 		if err != nil {
-			return failed(err, "", "%v", err)
+			return problem.New(problem.Failed, "%w", err)
 		}
-		files = append(files, loop)
+		if loop != nil {
+			files = append(files, loop)
+		}
 	}
 	done := map[string]bool{}
 	for _, f := range files {
@@ -119,7 +130,8 @@ func (r *run) limitIO(leaf *cgroup.Leaf) error {
 			err = leaf.LimitIO(disk, c.IORead, c.IOWrite)
 		}
 		if err != nil {
-			return missingLayer("control groups", fmt.Sprintf("limits io_read and io_write: %v", err),
+			return problem.MissingLayer("control groups",
+				fmt.Sprintf("limits io_read and io_write: %v", err),
 				"take io_read and io_write out of the policy, or keep the workspace and the daemon's state on a disk", errors.Unwrap(err))
 		}
 	}

@@ -9,10 +9,12 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 )
 
-// TestLimitsMet: what the inside says of limits is taken for limits that the policy has, with its figures and never beyond them.
+// TestLimitsMet: what the inside says of limits is taken for limits that the policy has, with its
+// figures and never beyond them.
 func TestLimitsMet(t *testing.T) {
 	top := policy.Top()
-	top.Limits.OpenFiles, top.Limits.PIDs, top.Limits.FileSize, top.Limits.Workspace = 32, 12, 100, 1000
+	top.Limits.OpenFiles, top.Limits.PIDs, top.Limits.FileSize, top.Limits.Workspace = 32, 12, 100,
+		1000
 	eff, err := policy.Resolve(policy.Layer{Name: "test", Policy: top})
 	if err != nil {
 		t.Fatal(err)
@@ -21,7 +23,8 @@ func TestLimitsMet(t *testing.T) {
 	said := func(names ...string) end {
 		rep := &runners.Report{}
 		for _, n := range names {
-			rep.LimitsMet = append(rep.LimitsMet, runners.LimitMet{Name: n, Peak: 1 << 40, Count: 1})
+			rep.LimitsMet = append(rep.LimitsMet, runners.LimitMet{Name: n, Peak: 1 << 40,
+				Count: 1})
 		}
 		return end{answer: runners.Answer{Report: rep}}
 	}
@@ -31,12 +34,14 @@ func TestLimitsMet(t *testing.T) {
 		e    end
 		want []LimitHit
 	}{
-		"nothing":                       {end{}, nil},
-		"open files":                    {said("open_files"), []LimitHit{{"open_files", 32, 32}}},
-		"two":                           {said("file_size", "open_files"), []LimitHit{{"open_files", 32, 32}, {"file_size", 100, 100}}},
-		"a limit that there is not":     {said("moon", "wall", ""), nil},
-		"a shadow that there is not":    {said("workspace", "workspace_files"), nil},
-		"tasks, which the kernel tells": {denied, []LimitHit{{"pids", 12, 12}, {"open_files", 32, 32}}},
+		"nothing":    {end{}, nil},
+		"open files": {said("open_files"), []LimitHit{{"open_files", 32, 32}}},
+		"two": {said("file_size", "open_files"),
+			[]LimitHit{{"open_files", 32, 32}, {"file_size", 100, 100}}},
+		"a limit that there is not":  {said("moon", "wall", ""), nil},
+		"a shadow that there is not": {said("workspace", "workspace_files"), nil},
+		"tasks, which the kernel tells": {denied, []LimitHit{{"pids", 12, 12}, {"open_files", 32,
+			32}}},
 	} {
 		if got := r.limitsMet(c.e); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", what, got, c.want)
@@ -46,12 +51,12 @@ func TestLimitsMet(t *testing.T) {
 
 // TestCheckIO: a policy that bounds no disk needs no controller for it.
 func TestCheckIO(t *testing.T) {
-	if err := checkIO(policy.TopLimits()); err != nil {
+	if err := checkIO("", policy.TopLimits()); err != nil {
 		t.Error(err)
 	}
 	l := policy.TopLimits()
 	l.IORead = 1 << 20
-	if err := checkIO(l); (err == nil) != (cgroup.MissingIO() == nil) {
-		t.Errorf("%v, and the host says %v", err, cgroup.MissingIO())
+	if err := checkIO("", l); (err == nil) != (cgroup.MissingIO("") == nil) {
+		t.Errorf("%v, and the host says %v", err, cgroup.MissingIO(""))
 	}
 }

@@ -6,9 +6,13 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// What is told of a run that has ended is bounded, is read for a user but once at a time, and no longer than somebody waits for it.
+// What is told of a run that has ended is bounded, is read for a user but once at a time, and no
+// longer than somebody waits for it.
 func TestInspectIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	log, err := audit.Open(audit.Options{Dir: dir, KeyDir: t.TempDir()})
@@ -17,7 +21,8 @@ func TestInspectIsBounded(t *testing.T) {
 	}
 	entries := make([]audit.Entry, maxInspected)
 	for i := range entries {
-		entries[i] = audit.Entry{Run: "many", Event: audit.Denied{Layer: "wasi", What: "open", Rule: "nothing", Count: 1}}
+		entries[i] = audit.Entry{Run: "many", Event: audit.Denied{Layer: "wasi", What: "open",
+			Rule: "nothing", Count: 1}}
 	}
 	record := func(entries ...audit.Entry) {
 		t.Helper()
@@ -26,12 +31,15 @@ func TestInspectIsBounded(t *testing.T) {
 		}
 	}
 	record(entries...)
-	s, root := &Supervisor{config: Config{LogDir: dir}, policies: shipped(t), runs: openRuns(t), readers: newReaders(1)}, Caller{}
-	if in, err := s.Inspect(t.Context(), root, "many"); err != nil || len(in.Records) != maxInspected || in.Truncated {
+	s, root := &Supervisor{config: config.Config{LogDir: dir}, policies: shipped(t),
+		runs: openRuns(t), readers: newReaders(1)}, caller.Caller{}
+	if in, err := s.Inspect(t.Context(), root, "many"); err != nil ||
+		len(in.Records) != maxInspected || in.Truncated {
 		t.Errorf("%d records, truncated %v, %v", len(in.Records), in.Truncated, err)
 	}
 	record(entries[0])
-	if in, err := s.Inspect(t.Context(), root, "many"); err != nil || len(in.Records) != maxInspected || !in.Truncated {
+	if in, err := s.Inspect(t.Context(), root, "many"); err != nil ||
+		len(in.Records) != maxInspected || !in.Truncated {
 		t.Errorf("of one more: %d records, truncated %v, %v", len(in.Records), in.Truncated, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -39,12 +47,13 @@ func TestInspectIsBounded(t *testing.T) {
 	if _, err := s.Inspect(ctx, root, "many"); !errors.Is(err, context.Canceled) {
 		t.Errorf("for a caller who went away: %v", err)
 	}
-	user := Caller{}
+	user := caller.Caller{}
 	user.UID = 7
 	end, _ := s.readers.begin(user)
 	defer end()
-	var e *Error
-	if _, err := s.Inspect(t.Context(), user, "many"); !errors.As(err, &e) || e.Code != CodeBusy {
+	var e *problem.Error
+	if _, err := s.Inspect(t.Context(), user, "many"); !errors.As(err, &e) ||
+		e.Code != problem.Busy {
 		t.Errorf("for a user for whom the log is being read: %v", err)
 	}
 	if err := log.Close(); err != nil {

@@ -12,9 +12,12 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/metrics"
+	"github.com/jail-sandbox/jail/supervisor/prewarm"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// meters are what the daemon counts. Nothing in them is of a user's: no name of a tool, a file, a host or a user is a label.
+// meters are what the daemon counts. Nothing in them is of a user's: no name of a tool, a file, a
+// host or a user is a label.
 type meters struct {
 	set      metrics.Set
 	runs     *metrics.Counter
@@ -33,76 +36,97 @@ type meters struct {
 
 // Outcomes of runs.
 const (
-	outcomeExited  = "exited"  // with 0
-	outcomeFailed  = "failed"  // with another code
-	outcomeSignal  = "signal"  // ended by one
-	outcomeLimit   = "limit"   // met one
-	outcomeRefused = "refused" // never started: policy, a missing layer, no such tool, a wrong request
-	outcomeBusy    = "busy"    // never started: there was no room, or the daemon was being ended
-	outcomeError   = "error"   // jail itself failed
+	outcomeExited = "exited" // with 0
+	outcomeFailed = "failed" // with another code
+	outcomeSignal = "signal" // ended by one
+	outcomeLimit  = "limit"  // met one
+	// never started: policy, a missing layer, no such tool, a wrong request
+	outcomeRefused = "refused"
+	// never started: there was no room, or the daemon was being ended
+	outcomeBusy  = "busy"
+	outcomeError = "error" // jail itself failed
 )
 
-// newMeters makes the metrics of a supervisor. Those that can be known before they happen are there from the start, since a rate needs a zero.
+// newMeters makes the metrics of a supervisor. Those that can be known before they happen are there
+// from the start, since a rate needs a zero.
 func newMeters(s *Supervisor) *meters {
 	m := &meters{}
 	set := &m.set
 	m.runs = set.Counter("jail_runs_total", "Runs that have ended, by how.", "outcome")
-	for _, o := range []string{outcomeExited, outcomeFailed, outcomeSignal, outcomeLimit, outcomeRefused, outcomeBusy, outcomeError} {
+	for _, o := range []string{outcomeExited, outcomeFailed, outcomeSignal, outcomeLimit,
+		outcomeRefused, outcomeBusy, outcomeError} {
 		m.runs.Add(0, o)
 	}
-	m.starts = set.Counter("jail_starts_total", "Jails that runs were given: warm ones stood already and waited, cold ones were made when they were asked for.", "start")
-	m.starts.Add(0, startWarm)
-	m.starts.Add(0, startCold)
-	m.denied = set.Counter("jail_denied_total", "What tools were refused, by the layer that did.", "layer")
+	m.starts = set.Counter("jail_starts_total",
+		"Jails that runs were given: warm ones stood already and waited, cold ones were made when they were asked for.", "start")
+	m.starts.Add(0, prewarm.StartWarm)
+	m.starts.Add(0, prewarm.StartCold)
+	m.denied = set.Counter("jail_denied_total", "What tools were refused, by the layer that did.",
+		"layer")
 	for _, l := range []string{"policy", layerFetch, "seccomp", "landlock", "wasi", "mount"} {
 		m.denied.Add(0, l)
 	}
 	m.limits = set.Counter("jail_limit_hits_total", "Runs that met a limit, by its name.", "limit")
 	m.fetches = set.Counter("jail_fetch_requests_total", "Requests that the fetch proxies made.")
-	m.fetched = set.Counter("jail_fetch_bytes_total", "Bytes that went through the fetch proxies.", "direction")
+	m.fetched = set.Counter("jail_fetch_bytes_total", "Bytes that went through the fetch proxies.",
+		"direction")
 	m.fetched.Add(0, "in")
 	m.fetched.Add(0, "out")
-	m.changes = set.Counter("jail_workspace_changes_total", "Changes that runs made to shadows.", "kind")
+	m.changes = set.Counter("jail_workspace_changes_total", "Changes that runs made to shadows.",
+		"kind")
 	m.cpu = set.Counter("jail_cpu_seconds_total", "CPU time that runs used.")
-	m.whole = set.Histogram("jail_run_seconds", "From the request of a run to its result.", metrics.Latencies)
-	m.queued = set.Histogram("jail_admission_seconds", "From the request of a run to its being let in: decision, compilation where it was the module's first run, and waiting.", metrics.Latencies)
-	m.begin = set.Histogram("jail_start_seconds", "From the request of a run to the order to start its tool.", metrics.Latencies)
-	m.appended = set.Histogram("jail_audit_append_seconds", "How long a record takes to be on disk, signed: the audit lag.", metrics.Latencies)
-	set.Gauge("jail_audit_waiting", "Records that wait to be on disk.", func() float64 { return float64(s.log.waiting.Load()) })
+	m.whole = set.Histogram("jail_run_seconds", "From the request of a run to its result.",
+		metrics.Latencies)
+	m.queued = set.Histogram("jail_admission_seconds",
+		"From the request of a run to its being let in: decision, compilation where it was the module's first run, and waiting.", metrics.Latencies)
+	m.begin = set.Histogram("jail_start_seconds",
+		"From the request of a run to the order to start its tool.", metrics.Latencies)
+	m.appended = set.Histogram("jail_audit_append_seconds",
+		"How long a record takes to be on disk, signed: the audit lag.", metrics.Latencies)
+	set.Gauge("jail_audit_waiting", "Records that wait to be on disk.",
+		func() float64 { return float64(s.log.waiting.Load()) })
 	set.Gauge("jail_runs_active", "Runs and sessions that are alive.", func() float64 {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return float64(len(s.active))
 	})
 	m.bounds(s)
-	set.Count("jail_policy_reloads_total", "Changes of policy files that were taken up.", func() float64 { return float64(s.PolicyStatus().Reloads) })
-	set.Count("jail_policy_reload_failures_total", "Changes of policy files that were refused.", func() float64 { return float64(s.PolicyStatus().Failures) })
-	set.Info("jail_build_info", "The version.", "version", s.config.Version, "go", runtime.Version())
+	set.Count("jail_policy_reloads_total", "Changes of policy files that were taken up.",
+		func() float64 { return float64(s.policies.Status().Reloads) })
+	set.Count("jail_policy_reload_failures_total", "Changes of policy files that were refused.",
+		func() float64 { return float64(s.policies.Status().Failures) })
+	set.Info("jail_build_info", "The version.", "version", s.config.Version, "go",
+		runtime.Version())
 	m.process()
 	return m
 }
 
 func (m *meters) bounds(s *Supervisor) {
 	set := &m.set
-	set.Gauge("jail_pool_jails", "Jails that stand and wait for runs.", func() float64 {
-		if s.pool == nil {
-			return 0
-		}
-		return float64(s.pool.Stats().Waiting)
-	})
-	set.Gauge("jail_pool_jails_max", "Jails that may.", func() float64 { return float64(s.queue.bounds.Warm) })
-	set.Gauge("jail_admission_waiting", "Runs that wait to be let in.", func() float64 { return float64(s.queue.load().waiting) })
-	set.Gauge("jail_admission_running", "Runs that were let in.", func() float64 { return float64(s.queue.load().runs) })
-	set.Gauge("jail_admission_running_max", "Runs that may be in at one time.", func() float64 { return float64(s.queue.bounds.Runs) })
-	set.Gauge("jail_admission_memory_bytes", "Memory that is promised: limits of what was let in, all together.", func() float64 { return float64(s.queue.load().memory) })
-	set.Gauge("jail_admission_memory_bytes_max", "Memory that may be promised.", func() float64 { return float64(s.queue.bounds.Memory) })
-	set.Count("jail_admission_refused_total", "Runs that were told that the daemon is busy.", func() float64 { return float64(s.queue.load().told) })
+	set.Gauge("jail_pool_jails", "Jails that stand and wait for runs.",
+		func() float64 { return float64(s.pool.Prewarmed()) })
+	set.Gauge("jail_pool_jails_max", "Jails that may.",
+		func() float64 { return float64(s.queue.Bounds().Warm) })
+	set.Gauge("jail_admission_waiting", "Runs that wait to be let in.",
+		func() float64 { return float64(s.queue.Load().Waiting) })
+	set.Gauge("jail_admission_running", "Runs that were let in.",
+		func() float64 { return float64(s.queue.Load().Runs) })
+	set.Gauge("jail_admission_running_max", "Runs that may be in at one time.",
+		func() float64 { return float64(s.queue.Bounds().Runs) })
+	set.Gauge("jail_admission_memory_bytes",
+		"Memory that is promised: limits of what was let in, all together.",
+		func() float64 { return float64(s.queue.Load().Memory) })
+	set.Gauge("jail_admission_memory_bytes_max", "Memory that may be promised.",
+		func() float64 { return float64(s.queue.Bounds().Memory) })
+	set.Count("jail_admission_refused_total", "Runs that were told that the daemon is busy.",
+		func() float64 { return float64(s.queue.Load().Refused) })
 }
 
 // process adds what Prometheus knows of any process, by the names that it has for it.
 func (m *meters) process() {
 	start := float64(time.Now().UnixMilli()) / 1000
-	m.set.Gauge("process_start_time_seconds", "When the daemon started, in seconds since 1970.", func() float64 { return start })
+	m.set.Gauge("process_start_time_seconds", "When the daemon started, in seconds since 1970.",
+		func() float64 { return start })
 	m.set.Gauge("process_resident_memory_bytes", "Memory of the daemon.", func() float64 {
 		text, err := os.ReadFile("/proc/self/statm")
 		fields := strings.Fields(string(text))
@@ -119,7 +143,8 @@ func (m *meters) process() {
 		}
 		return float64(len(names))
 	})
-	m.set.Gauge("go_goroutines", "Goroutines of the daemon.", func() float64 { return float64(runtime.NumGoroutine()) })
+	m.set.Gauge("go_goroutines", "Goroutines of the daemon.",
+		func() float64 { return float64(runtime.NumGoroutine()) })
 }
 
 // ended counts a run that is over; whole is 0 for one that never was.
@@ -146,9 +171,9 @@ func (m *meters) ended(res *Result, whole time.Duration) {
 
 func outcomeOf(res *Result) string {
 	switch {
-	case res.Error != nil && (res.Error.Code == CodeBusy || res.Error.Code == CodeEnding):
+	case res.Error != nil && (res.Error.Code == problem.Busy || res.Error.Code == problem.Ending):
 		return outcomeBusy
-	case res.Error != nil && res.Error.Code == CodeFailed:
+	case res.Error != nil && res.Error.Code == problem.Failed:
 		return outcomeError
 	case res.Error != nil:
 		return outcomeRefused
@@ -182,8 +207,17 @@ type timedLog struct {
 func (l *timedLog) Append(ctx context.Context, e audit.Entry) (uint64, error) {
 	begun := time.Now()
 	l.waiting.Add(1)
+	l.s.named(&e)
 	seq, err := l.Log.Append(ctx, e)
 	l.waiting.Add(-1)
 	l.s.meters.appended.Observe(time.Since(begun))
 	return seq, err
+}
+
+// AppendAll is that of the log.
+func (l *timedLog) AppendAll(entries []audit.Entry) (first, last uint64, err error) {
+	for i := range entries {
+		l.s.named(&entries[i])
+	}
+	return l.Log.AppendAll(entries)
 }

@@ -9,39 +9,54 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/admission"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 func TestOutcomes(t *testing.T) {
 	signal := "SIGTERM"
 	for want, res := range map[string]Result{
-		outcomeExited: {}, outcomeFailed: {ExitCode: 1}, outcomeSignal: {ExitCode: 143, Signal: &signal},
-		outcomeLimit: {ExitCode: 124, Signal: &signal, Limit: &LimitHit{Name: "wall"}}, outcomeBusy: {Error: &Error{Code: CodeBusy}},
-		outcomeError: {Error: &Error{Code: CodeFailed}}, outcomeRefused: {Error: &Error{Code: CodeLayer}},
+		outcomeExited: {}, outcomeFailed: {ExitCode: 1}, outcomeSignal: {ExitCode: 143,
+			Signal: &signal},
+		outcomeLimit:   {ExitCode: 124, Signal: &signal, Limit: &LimitHit{Name: "wall"}},
+		outcomeBusy:    {Error: &problem.Error{Code: problem.Busy}},
+		outcomeError:   {Error: &problem.Error{Code: problem.Failed}},
+		outcomeRefused: {Error: &problem.Error{Code: problem.Layer}},
 	} {
 		if got := outcomeOf(&res); got != want {
 			t.Errorf("%+v is %s, want %s", res, got, want)
 		}
 	}
-	if got := outcomeOf(&Result{Error: &Error{Code: CodeEnding}}); got != outcomeBusy {
+	if got := outcomeOf(&Result{Error: &problem.Error{Code: problem.Ending}}); got != outcomeBusy {
 		t.Errorf("a run that an ending daemon did not begin is %s", got)
 	}
 }
 
-// What is counted of runs is what their results say; and a dashboard asks for nothing that is not there.
+// What is counted of runs is what their results say; and a dashboard asks for nothing that is not
+// there.
 func TestMeters(t *testing.T) {
-	s := &Supervisor{config: Config{Version: "test"}, policies: shipped(t), queue: newQueue(small()), active: map[string]*run{}}
+	s := &Supervisor{config: config.Config{Version: "test"}, policies: shipped(t),
+		queue:  admission.New(config.Bounds{Runs: 8, Memory: 100, Waiting: 16, Wait: time.Second}),
+		active: map[string]*run{}}
 	s.meters = newMeters(s)
 	s.log = &timedLog{s: s}
-	s.meters.ended(&Result{Denied: []runners.Denial{{Layer: "wasi", Count: 3}}, Limit: &LimitHit{Name: "memory"}, Usage: Usage{FetchRequests: 2, FetchBytesIn: 10, CPUMS: 1500}}, 70*time.Millisecond)
-	s.meters.ended(&Result{Error: &Error{Code: CodeRefused}}, 0)
+	s.meters.ended(&Result{Denied: []runners.Denial{{Layer: "wasi", Count: 3}},
+		Limit: &LimitHit{Name: "memory"}, Usage: Usage{FetchRequests: 2, FetchBytesIn: 10,
+			CPUMS: 1500}}, 70*time.Millisecond)
+	s.meters.ended(&Result{Error: &problem.Error{Code: problem.Refused}}, 0)
 	var b strings.Builder
 	if err := s.Metrics(&b); err != nil {
 		t.Fatal(err)
 	}
 	text := b.String()
-	for _, line := range []string{`jail_runs_total{outcome="limit"} 1`, `jail_runs_total{outcome="refused"} 1`, `jail_runs_total{outcome="exited"} 0`, `jail_denied_total{layer="wasi"} 3`,
-		`jail_limit_hits_total{limit="memory"} 1`, `jail_fetch_requests_total 2`, `jail_fetch_bytes_total{direction="in"} 10`, `jail_cpu_seconds_total 1.5`,
-		`jail_run_seconds_bucket{le="0.05"} 0`, `jail_run_seconds_bucket{le="0.1"} 1`, `jail_run_seconds_count 1`, `jail_admission_running_max 8`} {
+	for _, line := range []string{`jail_runs_total{outcome="limit"} 1`,
+		`jail_runs_total{outcome="refused"} 1`, `jail_runs_total{outcome="exited"} 0`,
+		`jail_denied_total{layer="wasi"} 3`,
+		`jail_limit_hits_total{limit="memory"} 1`, `jail_fetch_requests_total 2`,
+		`jail_fetch_bytes_total{direction="in"} 10`, `jail_cpu_seconds_total 1.5`,
+		`jail_run_seconds_bucket{le="0.05"} 0`, `jail_run_seconds_bucket{le="0.1"} 1`,
+		`jail_run_seconds_count 1`, `jail_admission_running_max 8`} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("no line %s", line)
 		}
@@ -58,12 +73,14 @@ func TestMeters(t *testing.T) {
 	}
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
-			names := regexp.MustCompile(`\b(jail|process|go)_[a-z_]+`).FindAllString(target.Expr, -1)
+			names := regexp.MustCompile(`\b(jail|process|go)_[a-z_]+`).FindAllString(target.Expr,
+				-1)
 			if len(names) == 0 {
 				t.Errorf("%s asks for nothing of ours", target.Expr)
 			}
 			for _, name := range names {
-				if !strings.Contains(text, "\n"+name+" ") && !strings.Contains(text, "\n"+name+"{") {
+				if !strings.Contains(text, "\n"+name+" ") && !strings.Contains(text,
+					"\n"+name+"{") {
 					t.Errorf("the dashboard asks for %s, which is not there", name)
 				}
 			}

@@ -15,21 +15,25 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/native"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 const (
 	// defaultPath is where programs are looked for where the policy sets no PATH.
 	defaultPath = "/usr/local/bin:/usr/bin:/bin"
-	// maxProgram is how large a program may be that is named, in bytes: it is read once for its digest.
+	// maxProgram is how large a program may be that is named, in bytes: it is read once for its
+	// digest.
 	maxProgram = 1 << 30
 	maxSignal  = 64
 )
 
-// findProgram finds the tool that the request names: a module or a command of a bundle as findTool does, and where policy grants programs of the
-// host, one of them, by a path in the jail or a name on the jail's PATH. A command of a bundle that policy does not allow is not in their way.
+// findProgram finds the tool that the request names: a module or a command of a bundle as findTool
+// does, and where policy grants programs of the host, one of them, by a path in the jail or a name
+// on the jail's PATH. A command of a bundle that policy does not allow is not in their way.
 func (s *Supervisor) findProgram(j *job) (tool, error) {
 	name := j.req.Tool
-	if len(j.eff.Policy().Tools.Native) == 0 || name == "" || strings.ContainsRune(name, 0) || strings.HasSuffix(name, ".wasm") {
+	if len(j.eff.Policy().Tools.Native) == 0 || name == "" || strings.ContainsRune(name, 0) ||
+		strings.HasSuffix(name, ".wasm") {
 		return s.findTool(j)
 	}
 	c, err := s.bundles.Find(name)
@@ -37,11 +41,13 @@ func (s *Supervisor) findProgram(j *job) (tool, error) {
 		return s.bundled(j, name)
 	}
 	t, nativeErr := s.native(j, name)
-	var e *Error
-	if nativeErr == nil || !errors.As(nativeErr, &e) || e.Code != CodeNotFound || e.Hint != hintNoProgram {
+	var e *problem.Error
+	if nativeErr == nil || !errors.As(nativeErr, &e) || e.Code != problem.NotFound ||
+		e.Hint != hintNoProgram {
 		return t, nativeErr
 	}
-	// There is no such program. A module or a command that there is is told of by what policy says of it.
+	// There is no such program. A module or a command that there is is told of by what policy says
+	// of it.
 	if err == nil {
 		return s.bundled(j, name)
 	}
@@ -53,8 +59,8 @@ func (s *Supervisor) findProgram(j *job) (tool, error) {
 	return t, nativeErr
 }
 
-// native finds a program of the host as the tool would: by its path in the jail, through the mounts that the policy makes there, with the
-// caller's rights.
+// native finds a program of the host as the tool would: by its path in the jail, through the mounts
+// that the policy makes there, with the caller's rights.
 func (s *Supervisor) native(j *job, name string) (t tool, err error) {
 	v := newView(j)
 	doErr := j.caller.Do(func() error {
@@ -71,37 +77,52 @@ func (s *Supervisor) nativeIn(j *job, v *view, name string) (tool, error) {
 		return t, err
 	}
 	if d := j.eff.Decide(policy.Native{Path: at}); !d.Allowed {
-		return t, toolDenied("program "+at, d)
+		denied := toolDenied("program "+at, d)
+		if d.Layer != policy.CeilingLayer {
+			denied.Hint = j.grantBeside("--native " + at)
+		}
+		return t, denied
 	}
 	return t, s.takeProgram(j, &t, v)
 }
 
-// takeProgram looks at the file itself: whether the kernel can start it in the jail, and its digest.
+// takeProgram looks at the file itself: whether the kernel can start it in the jail, and its
+// digest.
 func (s *Supervisor) takeProgram(j *job, t *tool, v *view) error {
 	p, f, err := v.open(t.native)
+	if problem.Short(err) != nil {
+		return err
+	}
 	if err != nil {
-		return refused(nil, "programs are looked at with your own rights", "program %s: %s", t.native, describe(err))
+		return problem.New(problem.Refused, "program %s: %s", t.native, problem.Describe(err)).
+			WithHint("programs are looked at with your own rights")
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return failed(err, "", "program %s: %v", t.native, err)
+		return problem.New(problem.Failed, "program %s: %w", t.native, err)
 	}
 	switch {
 	case !info.Mode().IsRegular():
-		return refused(nil, "name a program", "program %s is not a regular file", t.native)
+		return problem.New(problem.Refused, "program %s is not a regular file", t.native).
+			WithHint("name a program")
 	case info.Mode().Perm()&0o111 == 0:
-		return refused(nil, "chmod +x makes a file a program", "program %s is not executable", t.native)
+		return problem.New(problem.Refused, "program %s is not executable", t.native).
+			WithHint("chmod +x makes a file a program")
 	case info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0:
-		return refused(nil, "a program that needs the rights of others cannot do its work in a jail", "program %s is set-user-id or set-group-id, which counts for nothing in a jail", t.native)
+		return problem.New(problem.Refused,
+			"program %s is set-user-id or set-group-id, which counts for nothing in a jail",
+			t.native).
+			WithHint("a program that needs the rights of others cannot do its work in a jail")
 	case info.Size() > maxProgram:
-		return refused(nil, "", "program %s is larger than %d MiB", t.native, maxProgram>>20)
+		return problem.New(problem.Refused, "program %s is larger than %d MiB", t.native,
+			maxProgram>>20)
 	}
 	if err := v.mayRun(t.native, p); err != nil {
 		return err
 	}
-	if t.sum, err = s.digests.of(f, info); err != nil {
-		return failed(err, "", "program %s: %v", t.native, err)
+	if t.sum, err = s.modules.digests.Of(f, info, maxProgram); err != nil {
+		return problem.New(problem.Failed, "program %s: %w", t.native, err)
 	}
 	return v.startable(j, t.native, f)
 }
@@ -112,9 +133,13 @@ func (v *view) mayRun(name string, p place) error {
 		return nil
 	}
 	if p.mount == policy.WorkspaceDir {
-		return refused(nil, "tools.native = [\""+policy.WorkspaceDir+"/**\"] lets all of it run", "program %s lies in the workspace, from which programs run only if policy lets all of it run", name)
+		return problem.New(problem.Refused,
+			"program %s lies in the workspace, from which programs run only if policy lets all of it run", name).
+			WithHint("tools.native = [\"" + policy.WorkspaceDir + "/**\"] lets all of it run")
 	}
-	return refused(nil, "access = \"read+exec\" in that [[mount]]", "program %s lies in the mount %s, from which nothing may run", name, p.mount)
+	return problem.New(problem.Refused,
+		"program %s lies in the mount %s, from which nothing may run", name, p.mount).
+		WithHint("access = \"read+exec\" in that [[mount]]")
 }
 
 // startable follows what the kernel starts for a program: interpreters of scripts, and the loader.
@@ -123,16 +148,22 @@ func (v *view) startable(j *job, name string, f *os.File) error {
 	for range native.MaxChain {
 		switch {
 		case errors.Is(err, native.ErrFormat):
-			return refused(nil, "a script names its interpreter in its first line, as #!/bin/sh", "program %s cannot be executed: %v", name, err)
+			return problem.New(problem.Refused, "program %s cannot be executed: %v", name, err).
+				WithHint("a script names its interpreter in its first line, as #!/bin/sh")
 		case err != nil:
-			return failed(err, "", "program %s: %v", name, err)
+			return problem.New(problem.Failed, "program %s: %w", name, err)
 		case program.Interpreter == "":
 			return nil
 		}
 		at, next, openErr := v.open(program.Interpreter)
+		if problem.Short(openErr) != nil {
+			return openErr
+		}
 		if openErr != nil {
-			return notFound("a [[mount]] of "+path.Dir(program.Interpreter)+" with access = \"read+exec\" shows it",
-				"program %s needs %s, which is not in the jail", name, program.Interpreter)
+			return problem.New(problem.NotFound, "program %s needs %s, which is not in the jail",
+				name, program.Interpreter).
+				WithHint("a [[mount]] of " + path.Dir(program.Interpreter) +
+					" with access = \"read+exec\" shows it")
 		}
 		defer next.Close()
 		if err := v.mayRun(program.Interpreter, at); err != nil {
@@ -142,13 +173,15 @@ func (v *view) startable(j *job, name string, f *os.File) error {
 			return nil
 		}
 		if d := j.eff.Decide(policy.Native{Path: program.Interpreter}); !d.Allowed {
-			return toolDenied("program "+program.Interpreter+", which "+name+" names in its first line,", d)
+			return toolDenied("program "+program.Interpreter+", which "+name+
+				" names in its first line,", d)
 		}
 		name = program.Interpreter
 		program, err = native.Read(next)
 	}
 	if program.Script {
-		return refused(nil, "", "program %s: too many interpreters start each other", name)
+		return problem.New(problem.Refused, "program %s: too many interpreters start each other",
+			name)
 	}
 	return nil
 }
@@ -161,14 +194,21 @@ func (v *view) search(j *job, name string) (string, error) {
 	if strings.Contains(name, "/") {
 		at := name
 		if !path.IsAbs(at) {
-			at = path.Join(j.cwd(), at)
+			at = path.Join(j.cwd, at)
 		}
 		at = path.Clean(at)
-		if _, err := v.find(at); err != nil && j.eff.Decide(policy.Native{Path: at}).Allowed {
+		_, err := v.find(at)
+		if problem.Short(err) != nil {
+			return at, err
+		}
+		if err != nil && j.eff.Decide(policy.Native{Path: at}).Allowed {
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-				return at, notFound(hintNoProgram, "program %s: there is no such file in the jail", at)
+				return at, problem.New(problem.NotFound,
+					"program %s: there is no such file in the jail", at).
+					WithHint(hintNoProgram)
 			}
-			return at, refused(nil, "programs are looked at with your own rights", "program %s: %s", at, describe(err))
+			return at, problem.New(problem.Refused, "program %s: %s", at, problem.Describe(err)).
+				WithHint("programs are looked at with your own rights")
 		}
 		return at, nil
 	}
@@ -184,47 +224,51 @@ func (v *view) search(j *job, name string) (string, error) {
 	}
 	for dir := range strings.SplitSeq(list, ":") {
 		if !path.IsAbs(dir) {
-			continue // what is found must not depend on the directory
+			// what is found must not depend on the directory
+			continue
 		}
 		at := path.Join(dir, name)
 		p, err := v.find(at)
+		if problem.Short(err) != nil {
+			return name, err
+		}
 		if err != nil {
 			continue
 		}
-		if info, err := os.Stat(p.host); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+		if info, err := os.Stat(p.host); err == nil && info.Mode().IsRegular() &&
+			info.Mode().Perm()&0o111 != 0 {
 			return at, nil
 		}
 	}
-	return name, notFound(hintNoProgram, "no tool is called %q: it is neither a command of a bundle nor a program on the jail's PATH, %s", name, list)
+	return name, problem.New(problem.NotFound,
+		"no tool is called %q: it is neither a command of a bundle nor a program on the jail's PATH, %s", name, list).
+		WithHint(hintNoProgram)
 }
 
-// cwd is where the tool begins.
-func (j *job) cwd() string {
-	if j.source != nil {
-		return policy.WorkspaceDir
-	}
-	return "/"
-}
-
-// environ is the tool's whole environment. A program of the host has a PATH, and variables that lead to the fetch proxy, unless the policy or the
-// caller say otherwise.
+// environ is the tool's whole environment. A program of the host has a PATH, and variables that
+// lead to the fetch proxy, unless the policy or the caller say otherwise.
 func (j *job) environ() ([]string, error) {
-	env, err := environ(j.eff, j.req, j.cwd())
-	if j.tool.layout == runners.LayoutWorking { // it knows no other directory, and no name of this one
+	env, err := environ(j.eff, j.req, j.cwd)
+	// it knows no other directory, and no name of this one
+	if j.tool.layout == runners.LayoutWorking {
 		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
 	}
 	if err != nil || len(j.eff.Policy().Tools.Native) == 0 {
 		return env, err
 	}
 	add := func(name, value string) {
-		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
+		if !slices.ContainsFunc(env, func(e string) bool {
+			return strings.HasPrefix(e,
+				name+"=")
+		}) {
 			env = append(env, name+"="+value)
 		}
 	}
 	add("PATH", defaultPath)
 	if len(j.eff.Policy().Fetch.Allow) > 0 && j.tool.native != "" {
 		proxy := "http://127.0.0.1:" + strconv.Itoa(jail.RelayPort)
-		for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+		for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY",
+			"HTTPS_PROXY", "ALL_PROXY"} {
 			add(name, proxy)
 		}
 		for _, name := range []string{"no_proxy", "NO_PROXY"} {
@@ -237,19 +281,22 @@ func (j *job) environ() ([]string, error) {
 	return env, nil
 }
 
-// certificateVariables name the file of the certificates to trust: of OpenSSL, GnuTLS and Go, curl, Python's requests and pip, Node, git and cargo.
-var certificateVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"}
+// certificateVariables name the file of the certificates to trust: of OpenSSL, GnuTLS and Go, curl,
+// Python's requests and pip, Node, git and cargo.
+var certificateVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
+	"PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"}
 
 // planFor is the plan with what is known only when the run's proxy stands.
 func (r *run) planFor() jail.Plan {
 	p := r.job.plan
-	if r.fetch == nil {
+	f := r.fetch.Load()
+	if f == nil {
 		return p
 	}
 	p.Files = slices.Clone(p.Files)
 	for i := range p.Files {
 		if p.Files[i].Path == jail.AuthorityFile {
-			p.Files[i].Text = string(slices.Concat(r.fetch.proc.Authority, []byte("\n"), r.fetch.roots))
+			p.Files[i].Text = string(slices.Concat(f.proc.Authority, []byte("\n"), f.roots))
 		}
 	}
 	return p
@@ -260,7 +307,8 @@ func (j *job) nativeOrder() runners.Order {
 	if j.plan.Fetch != nil {
 		n.Relay = jail.RelayPort
 	}
-	return runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: j.env, Cwd: j.plan.Command.Cwd}, Native: n, Fetch: j.plan.Fetch != nil}
+	return runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: j.env,
+		Cwd: j.plan.Command.Cwd}, Native: n, Fetch: j.plan.Fetch != nil}
 }
 
 // resize tells the jail's terminal what becomes of the caller's.

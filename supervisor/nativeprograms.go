@@ -10,6 +10,9 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
+	"github.com/jail-sandbox/jail/supervisor/inode"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // Bounds of what patterns of tools.native may stand for.
@@ -18,8 +21,8 @@ const (
 	maxLooked   = 200_000 // names
 )
 
-// programs finds what policy lets run of the mounts that it does not let run as a whole: the kernel is told files and directories, not patterns. To be
-// called with the caller's rights.
+// programs finds what policy lets run of the mounts that it does not let run as a whole: the kernel
+// is told files and directories, not patterns. To be called with the caller's rights.
 func (v *view) programs(pol policy.Policy) ([]string, error) {
 	var roots []string
 	for _, m := range v.mounts {
@@ -70,19 +73,22 @@ func (s *search) take(p string) {
 	}
 }
 
-// walk looks below dir for what a pattern matches. It follows no links to directories: the pattern names what it means.
+// walk looks below dir for what a pattern matches. It follows no links to directories: the pattern
+// names what it means.
 func (s *search) walk(dir string, g policy.Glob) error {
 	var below []string
 	if at, err := s.view.find(dir); err == nil && at.exec {
 		below = []string{dir}
-	} else { // mounts below a directory that is none itself
+	} else {
+		// mounts below a directory that is none itself
 		for _, root := range s.roots {
-			if strings.HasPrefix(root, strings.TrimSuffix(dir, "/")+"/") {
+			if paths.Within(dir, root) {
 				below = append(below, root)
 			}
 		}
 	}
-	deepest := 0 // of the names that the pattern matches, in segments; 0: any
+	// of the names that the pattern matches, in segments; 0: any
+	deepest := 0
 	if !strings.Contains(g.String(), "**") {
 		deepest = strings.Count(g.String(), "/")
 	}
@@ -91,12 +97,16 @@ func (s *search) walk(dir string, g policy.Glob) error {
 		if err != nil {
 			continue
 		}
-		err = fs.WalkDir(os.DirFS(at.host), ".", func(rel string, entry fs.DirEntry, err error) error {
+		err = fs.WalkDir(os.DirFS(at.host), ".", func(rel string, entry fs.DirEntry,
+			err error) error {
 			name := path.Join(start, rel)
 			if s.looked++; s.looked > maxLooked || len(s.found) > maxPrograms {
-				return refused(nil, "name directories, as /usr/bin/**, or programs", "tools.native: to find out what %q stands for takes too long, or it stands for more than %d programs", g, maxPrograms)
+				return problem.New(problem.Refused,
+					"tools.native: to find out what %q stands for takes too long, or it stands for more than %d programs", g, maxPrograms).
+					WithHint("name directories, as /usr/bin/**, or programs")
 			}
-			if err != nil { // what the caller may not see does not run
+			// what the caller may not see does not run
+			if err != nil {
 				return skipDir(entry)
 			}
 			if !entry.IsDir() && g.Match(name) {
@@ -121,18 +131,20 @@ func skipDir(entry fs.DirEntry) error {
 	return nil
 }
 
-// findPrograms adds what else may run to what the plan is made from, and says which files and directories of the host that is.
-func (s *Supervisor) findPrograms(j *job) (found []string, inodes []inode, err error) {
+// findPrograms adds what else may run to what the plan is made from, and says which files and
+// directories of the host that is.
+func (s *Supervisor) findPrograms(j *job) (found []string, inodes []inode.ID, err error) {
 	doErr := j.caller.Do(func() error {
 		v := newView(j)
 		if found, err = v.programs(j.eff.Policy()); err != nil {
 			return nil
 		}
 		for _, p := range found {
-			at := inode{} // one that has gone since is none
+			// one that has gone since is none
+			at := inode.ID{}
 			if place, findErr := v.find(p); findErr == nil {
 				if info, statErr := os.Stat(place.host); statErr == nil {
-					at = inodeIn(info)
+					at = inode.In(info)
 				}
 			}
 			inodes = append(inodes, at)

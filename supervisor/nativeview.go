@@ -6,15 +6,16 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// A view is what a program would find at the paths of a jail, of the mounts that its policy makes. What it opens is the host's.
+// A view is what a program would find at the paths of a jail, of the mounts that its policy makes.
+// What it opens is the host's.
 type view struct {
 	mounts []viewed
 }
@@ -35,7 +36,8 @@ type place struct {
 func newView(j *job) *view {
 	v := &view{}
 	if j.source != nil {
-		v.mounts = append(v.mounts, viewed{policy.WorkspaceDir, "/proc/self/fd/" + strconv.Itoa(int(j.source.Fd())), jail.AllMayRun(j.eff.Policy(), policy.WorkspaceDir)})
+		v.mounts = append(v.mounts, viewed{policy.WorkspaceDir, fdPath(j.source),
+			jail.AllMayRun(j.eff.Policy(), policy.WorkspaceDir)})
 	}
 	for _, m := range j.eff.Policy().Mounts {
 		if m.Source != "" && m.Target != "" {
@@ -48,9 +50,9 @@ func newView(j *job) *view {
 // at returns the mount that holds a path, and the path below it. ok is false where no mount does.
 func (v *view) at(p string) (m viewed, rel string, ok bool) {
 	for _, x := range v.mounts {
-		below, holds := strings.CutPrefix(p+"/", strings.TrimSuffix(x.target, "/")+"/")
+		below, holds := paths.Rel(x.target, p)
 		if holds && (!ok || len(x.target) > len(m.target)) {
-			m, rel, ok = x, strings.TrimSuffix(below, "/"), true
+			m, rel, ok = x, below, true
 		}
 	}
 	return m, rel, ok
@@ -58,14 +60,18 @@ func (v *view) at(p string) (m viewed, rel string, ok bool) {
 
 // leads reports whether a path is a directory only because a mount lies below it.
 func (v *view) leads(p string) bool {
-	return slices.ContainsFunc(v.mounts, func(x viewed) bool { return strings.HasPrefix(x.target, strings.TrimSuffix(p, "/")+"/") })
+	return slices.ContainsFunc(v.mounts, func(x viewed) bool { return paths.Within(p, x.target) })
 }
 
 const maxLinks = 40 // as the kernel
 
-// find resolves an absolute path of the jail, link by link: a link leads where it would lead in the jail.
+// find resolves an absolute path of the jail, link by link: a link leads where it would lead in the
+// jail.
 func (v *view) find(p string) (place, error) {
-	fail := func(err error) (place, error) { return place{}, &fs.PathError{Op: "open", Path: p, Err: err} }
+	fail := func(err error) (place, error) {
+		return place{}, &fs.PathError{Op: "open", Path: p,
+			Err: err}
+	}
 	current, rest, found, links := "/", strings.Split(p, "/"), place{}, 0
 	for len(rest) > 0 {
 		name := rest[0]
@@ -85,7 +91,8 @@ func (v *view) find(p string) (place, error) {
 		}
 		look := os.Lstat
 		if rel == "" {
-			look = os.Stat // what is mounted is what its source leads to
+			// what is mounted is what its source leads to
+			look = os.Stat
 		}
 		found = place{path.Join(m.source, rel), m.target, m.exec}
 		if rel == "" {

@@ -6,13 +6,16 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/fetch"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// narrowed adds what a pulled bundle asks for as a layer of its own below the others: whatever it says, a run of its command has no more than
-// without it. Its workspace and memory to scribble on it has in any case.
+// narrowed adds what a pulled bundle asks for as a layer of its own below the others: whatever it
+// says, a run of its command has no more than without it. Its workspace and memory to scribble on
+// it has in any case.
 func narrowed(eff policy.Effective, name string, needs *bundle.Needs) (policy.Effective, error) {
 	if needs == nil {
 		return eff, nil
@@ -25,7 +28,8 @@ func narrowed(eff policy.Effective, name string, needs *bundle.Needs) (policy.Ef
 	}
 	p := request.Policy()
 	if len(needs.Hosts) == 0 {
-		p.Fetch = p.Fetch.Meet(policy.Fetch{Limits: policy.TopFetchLimits(), Mode: policy.FetchReport})
+		p.Fetch = p.Fetch.Meet(policy.Fetch{Limits: policy.TopFetchLimits(),
+			Mode: policy.FetchReport})
 	}
 	p.Mounts = nil
 	for _, m := range eff.Policy().Mounts {
@@ -33,20 +37,22 @@ func narrowed(eff policy.Effective, name string, needs *bundle.Needs) (policy.Ef
 			p.Mounts = append(p.Mounts, m)
 		}
 	}
-	return policy.Resolve(append(eff.Layers(), policy.Layer{Name: "bundle " + name, Source: bundle.ManifestFile, Policy: p})...)
+	return policy.Resolve(append(eff.Layers(), policy.Layer{Name: "bundle " + name,
+		Source: bundle.ManifestFile, Policy: p})...)
 }
 
-// needed reports whether a bundle asks for a mount: for its place, for one above it, or for something in it.
+// needed reports whether a bundle asks for a mount: for its place, for one above it, or for
+// something in it.
 func needed(needs *bundle.Needs, target string) bool {
-	return slices.ContainsFunc(needs.Mounts, func(path string) bool { return within(path, target) || within(target, path) })
+	return slices.ContainsFunc(needs.Mounts, func(path string) bool {
+		return paths.Within(path,
+			target) || paths.Within(target, path)
+	})
 }
 
-func within(dir, path string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
-}
-
-// narrow gives each command of a script no more than it would have in a run of its own: the commands share the script's jail and what that may
-// have, and each is kept to what its own bundle asks for of it. The proxy outside decides on the hosts; which command asks, and what it sees of
+// narrow gives each command of a script no more than it would have in a run of its own: the
+// commands share the script's jail and what that may have, and each is kept to what its own bundle
+// asks for of it. The proxy outside decides on the hosts; which command asks, and what it sees of
 // the mounts, is said by the process that the commands run in.
 func (sc *script) narrow(eff policy.Effective) error {
 	scopes := map[string]int{}
@@ -59,14 +65,15 @@ func (sc *script) narrow(eff policy.Effective) error {
 		owner, _, _ := strings.Cut(program, "/")
 		own, err := narrowed(eff, owner, needs)
 		if err != nil {
-			return failed(err, "", "tool %s: %v", program, err)
+			return problem.New(problem.Failed, "tool %s: %w", program, err)
 		}
 		layers := own.Layers()
 		layer := layers[len(layers)-1]
 		c.Scope = runners.NoFetch
 		if len(own.Policy().Fetch.Allow) > 0 {
 			if scopes[owner] == 0 {
-				sc.scopes = append(sc.scopes, fetch.SetupLayer{Name: layer.Name, Source: layer.Source, Fetch: layer.Policy.Fetch})
+				sc.scopes = append(sc.scopes, fetch.SetupLayer{Name: layer.Name,
+					Source: layer.Source, Fetch: layer.Policy.Fetch})
 				scopes[owner] = len(sc.scopes)
 			}
 			c.Scope = scopes[owner]
@@ -81,11 +88,13 @@ func (sc *script) narrow(eff policy.Effective) error {
 	return nil
 }
 
-// kept says for a plan what a command of a pulled bundle is kept to; nil: to nothing but the script's policy.
+// kept says for a plan what a command of a pulled bundle is kept to; nil: to nothing but the
+// script's policy.
 func (sc *script) kept(name string) *jail.ScriptNeeds {
 	needs := sc.needs[name]
 	if needs == nil {
 		return nil
 	}
-	return &jail.ScriptNeeds{Hosts: append([]string{}, needs.Hosts...), Mounts: append([]string{}, needs.Mounts...)}
+	return &jail.ScriptNeeds{Hosts: append([]string{}, needs.Hosts...), Mounts: append([]string{},
+		needs.Mounts...)}
 }

@@ -9,10 +9,13 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 )
 
-// Of the policy's mounts a pulled bundle has those that it asks for, and memory of its own; and in a script each command has what its own bundle asks for.
+// Of the policy's mounts a pulled bundle has those that it asks for, and memory of its own; and in
+// a script each command has what its own bundle asks for.
 func TestMountsThatBundlesAskFor(t *testing.T) {
 	granted := policy.Top()
-	granted.Mounts = policy.Mounts{{Source: "/usr/share/dict", Target: "/data/dict", Access: policy.Read}, {Source: "/srv", Target: "/srv", Access: policy.Read | policy.Write}, {Target: "/tmp", Access: policy.Tmpfs}}
+	granted.Mounts = policy.Mounts{{Source: "/usr/share/dict", Target: "/data/dict",
+		Access: policy.Read}, {Source: "/srv", Target: "/srv", Access: policy.Read | policy.Write},
+		{Target: "/tmp", Access: policy.Tmpfs}}
 	eff, err := policy.Resolve(policy.Layer{Name: "profile", Policy: granted})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +39,9 @@ func TestMountsThatBundlesAskFor(t *testing.T) {
 		var got []string
 		for _, m := range own.Policy().Mounts {
 			got = append(got, m.Target)
-			if i := slices.IndexFunc(granted.Mounts, func(g policy.Mount) bool { return g.Target == m.Target }); i < 0 || granted.Mounts[i] != m {
+			if i := slices.IndexFunc(granted.Mounts,
+				func(g policy.Mount) bool { return g.Target == m.Target }); i < 0 ||
+				granted.Mounts[i] != m {
 				t.Errorf("needs %+v: %v is none of those that are granted", c.needs, m)
 			}
 		}
@@ -45,14 +50,17 @@ func TestMountsThatBundlesAskFor(t *testing.T) {
 			t.Errorf("needs %+v: %q, want %q", c.needs, got, c.want)
 		}
 
-		sc := &script{commands: map[string]runners.Command{"count": {}}, programs: map[string]string{"count": "words/count"}, needs: map[string]*bundle.Needs{"count": c.needs}}
+		sc := &script{commands: map[string]runners.Command{"count": {}},
+			programs: map[string]string{"count": "words/count"},
+			needs:    map[string]*bundle.Needs{"count": c.needs}}
 		if err := sc.narrow(eff); err != nil {
 			t.Fatal(err)
 		}
 		command := sc.commands["count"]
 		for _, m := range granted.Mounts {
 			if slices.Contains(command.Unseen, m.Target) == slices.Contains(c.want, m.Target) {
-				t.Errorf("needs %+v: in a script %s is hidden: %v", c.needs, m.Target, slices.Contains(command.Unseen, m.Target))
+				t.Errorf("needs %+v: in a script %s is hidden: %v", c.needs, m.Target,
+					slices.Contains(command.Unseen, m.Target))
 			}
 		}
 		if fetches := command.Scope != runners.NoFetch; fetches != (c.needs == nil) {

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/supervisor/daemonlog"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // outputStore keeps what detached runs write, a directory each:
@@ -24,8 +27,11 @@ import (
 //	output        parts, each one byte of stream, four of length, big-endian, and so many bytes
 //	result.json   Result, once there is one
 //
-// The output is locked (flock(2)) by the daemon that has the run, until the result is kept: one that has a successor carries its runs to their end.
+// The output is locked (flock(2)) by the daemon that has the run, until the result is kept: one
+// that has a successor carries its runs to their end.
 type outputStore struct {
+	log *daemonlog.Log
+
 	dir string
 
 	mu   sync.Mutex
@@ -38,7 +44,8 @@ const (
 	streamErr = '2'
 )
 
-const maxPart = 1 << 20 // bytes; the writer's are shorter
+// bytes; the writer's are shorter
+const maxPart = 1 << 20
 
 func openOutputs(dir string) (*outputStore, error) {
 	return &outputStore{dir: dir, live: map[string]*detached{}}, os.MkdirAll(dir, 0o700)
@@ -71,7 +78,8 @@ func (o *outputStore) add(about detachedAbout, input bool) (d *detached, known b
 		if old.UID == about.UID && old.Digest == about.Digest {
 			return o.live[about.ID], true, nil
 		}
-		return nil, false, usage("run id %s is in use, by another request", about.ID)
+		return nil, false, problem.New(problem.Usage, "run id %s is in use, by another request",
+			about.ID)
 	}
 	mine := 0
 	for _, other := range o.live {
@@ -80,11 +88,15 @@ func (o *outputStore) add(about detachedAbout, input bool) (d *detached, known b
 		}
 	}
 	if mine >= maxDetached {
-		return nil, false, &Error{Code: CodeBusy, Message: "you have as many detached runs as one user may have at one time", Hint: "jail ps shows them, jail kill ID ends one"}
+		return nil, false, problem.New(problem.Busy,
+			"you have as many detached runs as one user may have at one time").
+			WithHint("jail ps shows them, jail kill ID ends one")
 	}
-	d = &detached{about: about, started: make(chan struct{}), over: make(chan struct{}), changed: make(chan struct{})}
+	d = &detached{about: about, started: make(chan struct{}), over: make(chan struct{}),
+		changed: make(chan struct{})}
 	if err := o.create(d); err != nil {
-		return nil, false, failed(errors.Join(err, os.RemoveAll(o.path(about.ID))), "", "output of run %s: %v", about.ID, err)
+		return nil, false, problem.New(problem.Failed, "output of run %s: %v", about.ID, err).
+			WithCause(errors.Join(err, os.RemoveAll(o.path(about.ID))))
 	}
 	if input {
 		d.in = newTyping()
@@ -98,17 +110,20 @@ func (o *outputStore) create(d *detached) (err error) {
 	if err != nil {
 		return err
 	}
-	_ = os.RemoveAll(o.path(d.about.ID)) // half of one, that a daemon left which was killed
+	// half of one, that a daemon left which was killed
+	_ = os.RemoveAll(o.path(d.about.ID))
 	if err := os.Mkdir(o.path(d.about.ID), 0o700); err != nil {
 		return err
 	}
-	if d.out, err = os.OpenFile(o.path(d.about.ID, "output"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+	if d.out, err = os.OpenFile(o.path(d.about.ID, "output"), os.O_CREATE|os.O_WRONLY|os.O_APPEND,
+		0o600); err != nil {
 		return err
 	}
 	if err := syscall.Flock(int(d.out.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return os.NewSyscallError("flock", err)
 	}
-	return os.WriteFile(o.path(d.about.ID, "about.json"), text, 0o600) // last: what has it is whole
+	// last: what has it is whole
+	return os.WriteFile(o.path(d.about.ID, "about.json"), text, 0o600)
 }
 
 // forget takes a run away that never ran.
@@ -116,7 +131,8 @@ func (o *outputStore) forget(d *detached) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.live, d.about.ID)
-	_ = os.RemoveAll(o.path(d.about.ID)) // an empty output that stays is one of a run that a daemon lost
+	// An empty output that stays is one of a run that a daemon lost.
+	o.log.Failed("remove the output", d.about.ID, os.RemoveAll(o.path(d.about.ID)))
 	d.end()
 }
 
@@ -126,10 +142,10 @@ func (o *outputStore) finish(d *detached, res Result) {
 	res.Truncated = res.Truncated || d.lost != nil
 	d.mu.Unlock()
 	text, err := json.Marshal(res)
-	fresh := o.path(d.about.ID, "result.json.new")
-	if err = errors.Join(err, os.WriteFile(fresh, text, 0o600)); err == nil {
-		_ = os.Rename(fresh, o.path(d.about.ID, "result.json"))
+	if err == nil {
+		err = atomicfile.Write(o.path(d.about.ID, "result.json"), text, 0o600, atomicfile.Volatile)
 	}
+	o.log.Failed("keep the result", d.about.ID, err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.live, d.about.ID)
@@ -159,11 +175,13 @@ func (w detachedWriter) Write(p []byte) (int, error) {
 	part := append(binary.BigEndian.AppendUint32([]byte{w.stream}, uint32(len(p))), p...)
 	w.d.mu.Lock()
 	defer w.d.mu.Unlock()
-	if w.d.lost == nil { // else the last part may be half of one
+	// else the last part may be half of one
+	if w.d.lost == nil {
 		_, w.d.lost = w.d.out.Write(part)
 	}
 	if w.d.lost != nil {
-		return 0, w.d.lost // a run that still lives ends for that
+		// a run that still lives ends for that
+		return 0, w.d.lost
 	}
 	w.d.size += int64(len(part))
 	close(w.d.changed)
@@ -171,7 +189,8 @@ func (w detachedWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// find finds a detached run, of whomever; the run itself is nil when it has ended, or is another daemon's.
+// find finds a detached run, of whomever; the run itself is nil when it has ended, or is another
+// daemon's.
 func (o *outputStore) find(id string) (*detached, detachedAbout, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,10 +215,11 @@ func (o *outputStore) info(id string, d *detached) DetachedInfo {
 }
 
 // follow reads a run's output from its start.
-func (o *outputStore) follow(ctx context.Context, about detachedAbout, d *detached, follow bool, out, errOut io.Writer) (*Result, error) {
+func (o *outputStore) follow(ctx context.Context, about detachedAbout, d *detached, follow bool,
+	out, errOut io.Writer) (*Result, error) {
 	file, err := os.Open(o.path(about.ID, "output"))
 	if err != nil {
-		return nil, failed(err, "", "output of run %s: %v", about.ID, err)
+		return nil, problem.New(problem.Failed, "output of run %s: %w", about.ID, err)
 	}
 	defer file.Close()
 	r, read := bufio.NewReaderSize(file, 128<<10), int64(0)
@@ -221,13 +241,15 @@ func (o *outputStore) follow(ctx context.Context, about detachedAbout, d *detach
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, failed(ctx.Err(), "", "the caller went away")
+			return nil, problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
 		}
 	}
 }
 
-// state says how much can be read, of which so much was, whether that is all, and what tells of more.
-func (d *detached) state(file *os.File, read int64) (size int64, ended bool, changed <-chan struct{}) {
+// state says how much can be read, of which so much was, whether that is all, and what tells of
+// more.
+func (d *detached) state(file *os.File, read int64) (size int64, ended bool,
+	changed <-chan struct{}) {
 	if d == nil {
 		return stateElsewhere(file, read)
 	}
@@ -239,7 +261,7 @@ func (d *detached) state(file *os.File, read int64) (size int64, ended bool, cha
 func copyPart(r *bufio.Reader, out, errOut io.Writer) (int64, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return 0, failed(err, "", "output of a detached run: %v", err)
+		return 0, problem.New(problem.Failed, "output of a detached run: %w", err)
 	}
 	size := int64(binary.BigEndian.Uint32(head[1:]))
 	to := out
@@ -247,10 +269,12 @@ func copyPart(r *bufio.Reader, out, errOut io.Writer) (int64, error) {
 		to = errOut
 	}
 	if size > maxPart || head[0] != streamOut && head[0] != streamErr {
-		return 0, failed(fs.ErrInvalid, "", "output of a detached run: it is damaged")
+		return 0, problem.New(problem.Failed, "output of a detached run: it is damaged").
+			WithCause(fs.ErrInvalid)
 	}
 	if _, err := io.CopyN(to, r, size); errors.Is(err, io.EOF) {
-		return 5 + size, nil // cut off, by the end of a daemon that was killed
+		// cut off, by the end of a daemon that was killed
+		return 5 + size, nil
 	} else if err != nil {
 		return 0, err
 	}
@@ -261,7 +285,10 @@ func copyPart(r *bufio.Reader, out, errOut io.Writer) (int64, error) {
 func (o *outputStore) result(about detachedAbout) (*Result, error) {
 	text, err := os.ReadFile(o.path(about.ID, "result.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		e := failed(err, "jail inspect "+about.ID+" shows what the log says of it", "run %s has no result: its daemon was killed while it ran", about.ID)
+		e := problem.New(problem.Failed, "run %s has no result: its daemon was killed while it ran",
+			about.ID).
+			WithCause(err).
+			WithHint("jail inspect " + about.ID + " shows what the log says of it")
 		return &Result{ID: about.ID, ExitCode: e.Exit(), Error: e}, nil
 	}
 	var res Result
@@ -269,7 +296,7 @@ func (o *outputStore) result(about detachedAbout) (*Result, error) {
 		err = json.Unmarshal(text, &res)
 	}
 	if err != nil {
-		return nil, failed(err, "", "result of run %s: %v", about.ID, err)
+		return nil, problem.New(problem.Failed, "result of run %s: %w", about.ID, err)
 	}
 	return &res, nil
 }

@@ -18,17 +18,21 @@ func (o *outputStore) elsewhere(id string) bool {
 	return held(file)
 }
 
-// held reports whether a daemon still has the run whose output that is. Where none does the file is locked, as for all who look at it, until it is closed.
+// held reports whether a daemon still has the run whose output that is. Where none does the file is
+// locked, as for all who look at it, until it is closed.
 func held(file *os.File) bool {
-	return errors.Is(syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
+	return errors.Is(syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB),
+		syscall.EWOULDBLOCK)
 }
 
-// lookAgain is how often the output of another daemon's run is looked at: that daemon tells nobody of more.
+// lookAgain is how often the output of another daemon's run is looked at: that daemon tells nobody
+// of more.
 const lookAgain = 200 * time.Millisecond
 
 // stateElsewhere is state of a run that this daemon does not have.
 func stateElsewhere(file *os.File, read int64) (size int64, ended bool, changed <-chan struct{}) {
-	ended = !held(file) // asked first: then nothing more comes
+	// asked first: then nothing more comes
+	ended = !held(file)
 	info, err := file.Stat()
 	if err != nil {
 		return 0, true, nil
@@ -37,7 +41,8 @@ func stateElsewhere(file *os.File, read int64) (size int64, ended bool, changed 
 		return info.Size(), true, nil
 	}
 	var head [5]byte
-	for size = read; ; { // whole parts: the last may be being written
+	// whole parts: the last may be being written
+	for size = read; ; {
 		if _, err := file.ReadAt(head[:], size); err != nil {
 			break
 		}

@@ -10,9 +10,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// The runs of a daemon that has a successor are no dead ones to that: they run until it has kept their results, and can be followed until then.
+// The runs of a daemon that has a successor are no dead ones to that: they run until it has kept
+// their results, and can be followed until then.
 func TestOutputsElsewhere(t *testing.T) {
 	before := newOutputs(t)
 	d := before.mustAdd(t, "run", 7, time.Now().Add(-maxKeptAge))
@@ -20,7 +26,7 @@ func TestOutputsElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, caller := &Supervisor{outputs: after, policies: shipped(t)}, Caller{}
+	s, caller := &Supervisor{outputs: after, policies: shipped(t)}, caller.Caller{}
 	caller.UID = 7
 	if _, err := (detachedWriter{d, streamOut}).Write([]byte("one ")); err != nil {
 		t.Fatal(err)
@@ -30,13 +36,15 @@ func TestOutputsElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if res, err := s.Follow(t.Context(), caller, "run", false, &out, io.Discard); res != nil || err != nil || out.String() != "one " {
+	if res, err := s.Follow(t.Context(), caller, "run", false, &out, io.Discard); res != nil ||
+		err != nil || out.String() != "one " {
 		t.Errorf("so far: %q, %+v, %v", &out, res, err)
 	}
 	if info := after.info("run", nil); !info.Running {
 		t.Errorf("%+v", info)
 	}
-	if res := s.Attach(t.Context(), caller, "run", Streams{Out: io.Discard, Err: io.Discard}); res.Error == nil || res.Error.Code != CodeBusy {
+	if res := s.Attach(t.Context(), caller, "run", stdio.Streams{Out: io.Discard,
+		Err: io.Discard}); res.Error == nil || res.Error.Code != problem.Busy {
 		t.Errorf("attached: %+v, %v", res, res.Error)
 	}
 	if err := after.prune(7); err != nil {
@@ -77,16 +85,18 @@ func TestOutputsElsewhere(t *testing.T) {
 // Who asks again for a run that has not begun is told what becomes of it, as who asked first.
 func TestDetachAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, req := &Supervisor{outputs: newOutputs(t), ending: t.Context()}, DetachRequest{Request: Request{ID: "run", Tool: "true"}}
-		for _, refused := range []*Error{nil, {Code: CodeBusy, Message: "no room"}} {
-			d, _, err := s.outputs.add(detachedAbout{ID: "run", Digest: req.digest(), Started: time.Now()}, false)
+		s, req := &Supervisor{outputs: newOutputs(t), life: lifetime.New()},
+			DetachRequest{Request: Request{ID: "run", Tool: "true"}}
+		for _, refused := range []*problem.Error{nil, {Code: problem.Busy, Message: "no room"}} {
+			d, _, err := s.outputs.add(detachedAbout{ID: "run", Digest: req.digest(),
+				Started: time.Now()}, false)
 			if err != nil {
 				t.Fatal(err)
 			}
 			answered := false
 			var info DetachedInfo
 			go func() {
-				info, err = s.Detach(t.Context(), Caller{}, req)
+				info, err = s.Detach(t.Context(), caller.Caller{}, req)
 				answered = true
 			}()
 			if synctest.Wait(); answered {
@@ -98,7 +108,8 @@ func TestDetachAgain(t *testing.T) {
 				d.refused = refused
 				s.outputs.forget(d)
 			}
-			if synctest.Wait(); !answered || (err != nil) != (refused != nil) || info.Running != (refused == nil) {
+			if synctest.Wait(); !answered || (err != nil) != (refused != nil) ||
+				info.Running != (refused == nil) {
 				t.Errorf("%v, %+v, %v", answered, info, err)
 			}
 			if refused == nil {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 func newOutputs(t *testing.T) *outputStore {
@@ -30,7 +32,8 @@ func (o *outputStore) mustAdd(t *testing.T, id string, uid uint32, begun time.Ti
 	return d
 }
 
-// What a run writes comes to whoever follows it, in its order and whole, from before and from after.
+// What a run writes comes to whoever follows it, in its order and whole, from before and from
+// after.
 func TestOutputsFollow(t *testing.T) {
 	o := newOutputs(t)
 	d := o.mustAdd(t, "r1", 7, time.Now())
@@ -43,7 +46,8 @@ func TestOutputsFollow(t *testing.T) {
 	write(streamOut, "one ")
 	write(streamErr, "err ")
 	var out, errOut bytes.Buffer
-	if res, err := o.follow(context.Background(), d.about, d, false, &out, &errOut); res != nil || err != nil || out.String() != "one " || errOut.String() != "err " {
+	if res, err := o.follow(context.Background(), d.about, d, false, &out, &errOut); res != nil ||
+		err != nil || out.String() != "one " || errOut.String() != "err " {
 		t.Errorf("so far: %q, %q, %v, %v", &out, &errOut, res, err)
 	}
 	followed := make(chan string)
@@ -69,12 +73,14 @@ func TestOutputsFollow(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	live := o.mustAdd(t, "r2", 7, time.Now())
-	if _, err := o.follow(ctx, live.about, live, true, io.Discard, io.Discard); !errors.Is(err, context.Canceled) {
+	if _, err := o.follow(ctx, live.about, live, true, io.Discard, io.Discard); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("a follower that went: %v", err)
 	}
 }
 
-// Whose a run is, is kept with it; its id is taken, by whatever is not the same request of the same user.
+// Whose a run is, is kept with it; its id is taken, by whatever is not the same request of the same
+// user.
 func TestOutputsOwner(t *testing.T) {
 	o := newOutputs(t)
 	o.mustAdd(t, "r1", 7, time.Now())
@@ -86,10 +92,12 @@ func TestOutputsOwner(t *testing.T) {
 			t.Errorf("there is a run %q", id)
 		}
 	}
-	if _, known, err := o.add(detachedAbout{ID: "r1", UID: 7, Digest: "x"}, false); !known || err != nil {
+	if _, known, err := o.add(detachedAbout{ID: "r1", UID: 7, Digest: "x"}, false); !known ||
+		err != nil {
 		t.Errorf("the same: %v, %v", known, err)
 	}
-	for _, about := range []detachedAbout{{ID: "r1", UID: 7, Digest: "y"}, {ID: "r1", UID: 8, Digest: "x"}} {
+	for _, about := range []detachedAbout{{ID: "r1", UID: 7, Digest: "y"}, {ID: "r1", UID: 8,
+		Digest: "x"}} {
 		if _, known, err := o.add(about, false); known || err == nil {
 			t.Errorf("%+v was taken", about)
 		}
@@ -97,8 +105,9 @@ func TestOutputsOwner(t *testing.T) {
 	for n := 1; n < maxDetached; n++ {
 		o.mustAdd(t, "n"+strings.Repeat("x", n), 7, time.Now())
 	}
-	var e *Error
-	if _, _, err := o.add(detachedAbout{ID: "more", UID: 7}, false); !errors.As(err, &e) || e.Code != CodeBusy {
+	var e *problem.Error
+	if _, _, err := o.add(detachedAbout{ID: "more", UID: 7}, false); !errors.As(err, &e) ||
+		e.Code != problem.Busy {
 		t.Errorf("beyond the bound: %v", err)
 	}
 	o.mustAdd(t, "others", 8, time.Now())
@@ -127,7 +136,8 @@ func TestOutputsLost(t *testing.T) {
 	}
 	o.finish(d, Result{ID: "run"})
 	var out bytes.Buffer
-	if res, err := o.follow(t.Context(), d.about, nil, true, &out, &out); err != nil || !res.Truncated || out.String() != "kept" {
+	if res, err := o.follow(t.Context(), d.about, nil, true, &out, &out); err != nil ||
+		!res.Truncated || out.String() != "kept" {
 		t.Errorf("%q, %+v, %v", &out, res, err)
 	}
 }
@@ -140,7 +150,8 @@ func TestOutputsPrune(t *testing.T) {
 		id    string
 		uid   uint32
 		begun time.Time
-	}{{"new", 7, now}, {"old", 7, now.Add(-maxKeptAge)}, {"others", 8, now.Add(-maxKeptAge)}, {"large", 7, now.Add(-time.Hour)}, {"before", 7, now.Add(-2 * time.Hour)}} {
+	}{{"new", 7, now}, {"old", 7, now.Add(-maxKeptAge)}, {"others", 8, now.Add(-maxKeptAge)},
+		{"large", 7, now.Add(-time.Hour)}, {"before", 7, now.Add(-2 * time.Hour)}} {
 		o.finish(o.mustAdd(t, r.id, r.uid, r.begun), Result{ID: r.id})
 	}
 	o.mustAdd(t, "running", 7, now.Add(-maxKeptAge))
@@ -153,21 +164,26 @@ func TestOutputsPrune(t *testing.T) {
 	if err := o.prune(7); err != nil {
 		t.Fatal(err)
 	}
-	for id, kept := range map[string]bool{"new": true, "old": false, "others": true, "large": true, "before": false, "running": true} {
+	for id, kept := range map[string]bool{"new": true, "old": false, "others": true, "large": true,
+		"before": false, "running": true} {
 		if _, err := os.Stat(o.path(id)); (err == nil) != kept {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
 }
 
-// What a daemon that was killed left is shown as far as it goes; what is damaged is an error, and never more memory than there is in the file.
+// What a daemon that was killed left is shown as far as it goes; what is damaged is an error, and
+// never more memory than there is in the file.
 func TestOutputsDamaged(t *testing.T) {
 	o := newOutputs(t)
-	for text, want := range map[string]string{"": "", "1\x00\x00\x00\x03abc": "abc", "1\x00\x00\x00\x09abc": "abc", "1\x00\x00": "error", "1\xff\xff\xff\xffabc": "error", "x\x00\x00\x00\x01a": "error"} {
+	for text, want := range map[string]string{"": "", "1\x00\x00\x00\x03abc": "abc",
+		"1\x00\x00\x00\x09abc": "abc", "1\x00\x00": "error", "1\xff\xff\xff\xffabc": "error",
+		"x\x00\x00\x00\x01a": "error"} {
 		d := o.mustAdd(t, "r", 7, time.Now())
 		o.forget(d)
 		d = o.mustAdd(t, "r", 7, time.Now())
-		if err := errors.Join(os.WriteFile(o.path("r", "output"), []byte(text), 0o600), d.out.Close()); err != nil {
+		if err := errors.Join(os.WriteFile(o.path("r", "output"), []byte(text), 0o600),
+			d.out.Close()); err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
@@ -176,7 +192,8 @@ func TestOutputsDamaged(t *testing.T) {
 			if err == nil {
 				t.Errorf("%q gave %q", text, &out)
 			}
-		} else if err != nil || out.String() != want || res.Error == nil || res.ExitCode != ExitFailed {
+		} else if err != nil || out.String() != want || res.Error == nil ||
+			res.ExitCode != problem.ExitFailed {
 			t.Errorf("%q gave %q, %+v, %v", text, &out, res, err)
 		}
 		o.forget(d)

@@ -1,18 +1,20 @@
 package supervisor
 
 import (
-	"context"
-
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
 // refuse puts a run on record that never started.
-func (s *Supervisor) refuse(c Caller, req Request, j *job, err error) (res Result) {
-	e := AsError(err)
+func (s *Supervisor) refuse(c caller.Caller, req Request, j *job, err error) (res Result) {
+	e := problem.From(err)
+	err = nil
 	defer func() { s.meters.ended(&res, 0) }()
 	res = Result{ID: req.ID, ExitCode: e.Exit(), Error: e, Denied: e.Denied}
-	entry := audit.Entry{Run: req.ID, Actor: c.actor()}
+	entry := audit.Entry{Run: req.ID, Actor: c.Actor()}
 	if j != nil {
 		defer j.close()
 		res.ID, entry.Run = string(j.id), string(j.id)
@@ -25,28 +27,20 @@ func (s *Supervisor) refuse(c Caller, req Request, j *job, err error) (res Resul
 	if res.Denied == nil {
 		res.Denied = []runners.Denial{}
 	}
+	records := runlog.New(s.log, entry)
+	defer func() { res.Audit = records.Span() }()
 	for _, d := range res.Denied {
-		entry.Event = audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule, Count: int64(d.Count)}
-		seq, err := s.log.Append(context.Background(), entry)
-		if err != nil {
-			res.Error = failed(err, "", "audit log: %v", err)
-			return res
+		if err = records.Record(audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule,
+			Count: int64(d.Count)}); err != nil {
+			break
 		}
-		res.Audit.add(seq)
 	}
-	entry.Event = audit.RunFinished{ExitCode: res.ExitCode, Error: e.Message}
-	seq, err := s.log.Append(context.Background(), entry)
+	if err == nil {
+		err = records.Record(audit.RunFinished{ExitCode: res.ExitCode, Error: e.Message})
+	}
 	if err != nil {
-		res.Error = failed(err, "", "audit log: %v", err)
-		return res
+		res.Error = problem.From(err)
+		res.ExitCode = res.Error.Exit()
 	}
-	res.Audit.add(seq)
 	return res
-}
-
-func (a *AuditSpan) add(seq uint64) {
-	if a.First == 0 {
-		a.First = seq
-	}
-	a.Last = seq
 }

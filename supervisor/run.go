@@ -3,81 +3,79 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
-	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/control"
-	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/filewatch"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/rungroup"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// A run is one run from the moment that it is put on record to the moment that nothing is left of it.
+// A run is one run from the moment that it is put on record to the moment that nothing is left of
+// it.
 type run struct {
+	stopper
 	s    *Supervisor
 	job  *job
-	dir  *runDir
-	warm *warmJail    // the jail that waited for it, nil where it gets a new one
-	lone func()       // waits until nothing else of its session waits, with warm
-	goes func() error // waits until it is on record that the run starts, where that is written meanwhile
+	dir  *rundir.Dir
+	warm claimed
 	work *workspace.Workspace
 	done chan struct{}
-
-	mu    sync.Mutex
-	cause *cause
-	proc  *launch.Process
-	leaf  *cgroup.Leaf // with proc
-	pumps *pumps       // once the tool has been let go
-
-	observing *observing // while it is to be learnt from
-	watched   *fileWatch // while what it does with files is put on record
-
-	fetch       *fetching        // while there is a proxy
-	fetched     Usage            // of fetches, when it has ended
-	fetchDenied []runners.Denial // by it
-
-	span    AuditSpan
+	// pumps are the tool's streams, once the tool has been let go.
+	pumps *stdio.Pipes
+	// fetch is nil while there is no fetch proxy.
+	fetch   atomic.Pointer[fetching]
+	records *runlog.Log
 	result  Result
-	met     []LimitHit // the one that ended the run first
-	failure string     // what jail-init says went wrong with the module
-
-	followed *denials.Jail     // while what Landlock refuses is collected
-	refused  []control.Refused // system calls
-	told     []toldDenial      // by the kernel, as the last entries of result.Denied
-	atLeast  bool              // the kernel dropped some of what it tells
+	// failure is what jail-init says went wrong with the module.
+	failure string
 }
 
-// Run runs a tool for a caller and returns when nothing of it is left but what the result says. ctx ends it, as a caller that went away does.
-// Errors are in the result, so that there is always one.
-func (s *Supervisor) Run(ctx context.Context, c Caller, req Request, streams Streams) Result {
+// Run runs a tool for a caller and returns when nothing of it is left but what the result says. ctx
+// ends it, as a caller that went away does. Errors are in the result, so that there is always one.
+func (s *Supervisor) Run(ctx context.Context, c caller.Caller, req Request,
+	streams stdio.Streams) Result {
 	j, err := s.prepare(ctx, c, req, false)
 	if err != nil {
 		return s.refuse(c, req, j, err)
 	}
 	r := s.newRun(j)
 	res := r.carry(ctx, streams)
-	r.given()
+	r.pumps.Wait()
 	return res
 }
 
 func (s *Supervisor) newRun(j *job) *run {
-	return &run{s: s, job: j, done: make(chan struct{}),
-		result: Result{ID: string(j.id), Session: j.session(), Policy: j.eff.Digest(), Denied: []runners.Denial{}, Warnings: append(reportWarnings(j.eff), j.idleLimits()...)}}
+	entry := audit.Entry{Run: string(j.id), Session: j.session(), Actor: j.caller.Actor(),
+		Policy: j.eff.Digest()}
+	return &run{s: s, job: j, done: make(chan struct{}), records: runlog.New(s.log, entry),
+		result: Result{ID: string(j.id), Session: j.session(), Policy: j.eff.Digest(),
+			Denied: []runners.Denial{}, Warnings: append(reportWarnings(j.eff), j.idleLimits()...)}}
 }
 
 // carry does a run that was decided.
-func (r *run) carry(ctx context.Context, streams Streams) Result {
+func (r *run) carry(ctx context.Context, streams stdio.Streams) Result {
 	s := r.s
 	defer r.job.close()
 	defer close(r.done)
 	if h := r.job.hold; h != nil {
-		defer s.endSession(string(r.job.id), h) // also where it never stood
+		// also where it never stood
+		defer s.endSession(string(r.job.id), h)
 	}
 	err := s.track(r)
 	if streams.Tracked != nil {
@@ -91,108 +89,61 @@ func (r *run) carry(ctx context.Context, streams Streams) Result {
 	}
 	defer func() { s.meters.ended(&r.result, time.Since(r.job.begun)) }()
 	if err != nil {
-		r.result.Error = AsError(err)
+		r.result.Error = problem.From(err)
 		r.result.ExitCode = r.result.Error.Exit()
 	}
-	r.result.Audit = r.span
+	r.result.Audit = r.records.Span()
 	return r.result
 }
 
 // let does a run when there is room for it.
-func (r *run) let(ctx context.Context, streams Streams) error {
+func (r *run) let(ctx context.Context, streams stdio.Streams) error {
 	leave, err := r.admit(ctx)
 	if err != nil {
-		e := AsError(err)
-		return errors.Join(e, r.record(audit.RunFinished{ExitCode: e.Exit(), Error: e.Message}))
+		e := problem.From(err)
+		return errors.Join(e, r.records.Record(audit.RunFinished{ExitCode: e.Exit(),
+			Error: e.Message}))
 	}
 	defer leave()
 	r.s.meters.queued.Observe(time.Since(r.job.begun))
 	return r.whole(ctx, streams)
 }
 
-// record appends before anything is done that it tells of. What cannot be recorded is not done.
-func (r *run) record(e audit.Event) error {
-	if r.job.compile {
-		return nil // part of the run that waits for it
-	}
-	entry := audit.Entry{Run: string(r.job.id), Session: r.job.session(), Actor: r.job.caller.actor(), Policy: r.job.eff.Digest(), Event: e}
-	// Not the caller's context: the end of a run is recorded also when its caller has gone.
-	seq, err := r.s.log.Append(context.Background(), entry)
-	if err != nil {
-		return failed(err, "make room for the log; nothing runs without it", "audit log: %v", err)
-	}
-	r.note(seq)
-	return nil
-}
-
-// note takes a record into the run's span; the fetch proxy's are written beside the run's own.
-func (r *run) note(seq uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.span.add(seq)
-}
-
-// end ends the run from outside, for the first cause that is given. A jail that has ended by itself is
-// ended by a limit alone, since what it wrote is counted when it is read.
-func (r *run) end(c cause) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cause != nil || c.limit == "" && r.proc != nil && r.proc.Ended() {
-		return
-	}
-	r.cause = &c
-	r.kill()
-}
-
-// kill ends all of the jail's processes at once, if there is one: many that all want a CPU would let the first wait for its turn to die.
-func (r *run) kill() {
-	if r.proc != nil {
-		_ = errors.Join(r.proc.Kill(), r.leaf.KillAtOnce()) // it may have ended by itself
-	}
-}
-
-func (r *run) ended() *cause {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.cause
-}
-
-// started notes the jail, and ends it at once if the run was ended meanwhile.
-func (r *run) started(p *launch.Process, leaf *cgroup.Leaf) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.proc, r.leaf = p, leaf
-	if r.cause != nil {
-		r.kill()
-	}
-}
-
-// whole does everything, in order. What it returns is a failure of jail's; the tool's are in the result.
-func (r *run) whole(ctx context.Context, streams Streams) (err error) {
+// whole does everything, in order. What it returns is a failure of jail's; the tool's are in the
+// result.
+func (r *run) whole(ctx context.Context, streams stdio.Streams) (err error) {
 	j := r.job
-	r.claim()
-	defer r.endWarm()
-	if r.warm == nil {
-		r.s.later(func() { _ = cgroup.Rouse() }) // it saves time and nothing else
-		r.alone()
+	r.claim(ctx)
+	defer func() { r.warm.close(r.s.life.CleanUp) }()
+	if r.warm.jail == nil {
+		// it saves time and nothing else
+		r.s.life.Go(func() { _ = cgroup.Rouse() })
+		r.vacate()
 	}
-	if r.dir, err = r.s.runs.add(j.state()); err != nil {
-		e := AsError(err)
-		if e.Code == CodeUsage { // the id is another run's, and so are its records
+	if r.dir, err = r.s.runs.Add(j.state()); err != nil {
+		e := problem.From(err)
+		// the id is another run's, and so are its records
+		if e.Code == problem.Usage {
 			return e
 		}
-		return errors.Join(e, r.record(audit.RunFinished{ExitCode: e.Exit(), Error: e.Message}))
+		return errors.Join(e, r.records.Record(audit.RunFinished{ExitCode: e.Exit(),
+			Error: e.Message}))
 	}
+	var unrecorded *audit.RunFinished
 	defer func() {
-		if rmErr := r.dir.remove(); err == nil && rmErr != nil {
-			err = failed(rmErr, "", "run directory: %v", rmErr)
+		if unrecorded != nil {
+			err = errors.Join(err, r.dir.Leave(*unrecorded))
+			return
+		}
+		if rmErr := r.dir.Remove(); err == nil && rmErr != nil {
+			err = problem.New(problem.Failed, "run directory: %w", rmErr)
 		}
 	}()
 	if e := r.shadowKept(); e != nil {
 		return e
 	}
 	started := j.started()
-	started.Start = r.start()
+	started.Start = r.warm.start()
 	if err := r.intend(started); err != nil {
 		return err
 	}
@@ -201,170 +152,210 @@ func (r *run) whole(ctx context.Context, streams Streams) (err error) {
 	}
 	err = r.jailed(ctx, streams)
 	if err != nil {
-		r.takeAway()
-		err = errors.Join(err, r.intended()) // its record is before that of its end
-		e := AsError(err)
+		r.warm.end()
+		// its record is before that of its end
+		err = errors.Join(err, r.intended())
+		e := problem.From(err)
 		r.discardUnused()
 		r.keptAnyway()
-		finished := audit.RunFinished{ExitCode: e.Exit(), Error: e.Message, Workspace: r.result.Workspace}
-		return errors.Join(e, r.record(finished))
+		finished := audit.RunFinished{ExitCode: e.Exit(), Error: e.Message,
+			Workspace: r.result.Workspace}
+		recErr := r.records.Record(finished)
+		if recErr != nil {
+			unrecorded = &finished
+		}
+		return errors.Join(e, recErr)
 	}
 	return nil
 }
 
-func (r *run) jailed(ctx context.Context, streams Streams) error {
+func (r *run) jailed(ctx context.Context, streams stdio.Streams) error {
 	if err := r.prepareWorkspace(); err != nil {
 		return err
 	}
-	pumps, err := r.newPumps()
+	pumps, err := r.newPipes()
 	if err != nil {
-		return failed(err, "", "pipes for the tool's streams: %v", err)
+		return problem.New(problem.Failed, "pipes for the tool's streams: %w", err)
 	}
 	if err := r.startFetch(ctx); err != nil {
-		pumps.close()
+		pumps.Close()
 		return err
 	}
-	defer r.endFetch() // where nobody has before, what failed is in err
+	// Where nobody has ended the proxy before, what failed is in err.
+	defer func() { _, _ = r.endFetch() }()
 	if err := r.makeGroup(); err != nil {
-		pumps.close()
+		pumps.Close()
 		return err
 	}
 	defer r.dropGroup()
-	if r.warm == nil { // else it has the one that it waited in
+	// else it has the one that it waited in
+	if r.warm.jail == nil {
 		if err := cgroup.MakeCeiling(r.job.plan); err != nil {
-			pumps.close()
-			return failed(err, "", "the ceiling's control group: %v", err)
+			pumps.Close()
+			return r.s.layers.Failed("control groups", fmt.Errorf("the ceiling's control group: %w",
+				err))
 		}
-		defer func() { _ = cgroup.RemoveCeiling(r.job.plan) }() // one that stays is empty
+		// One that stays is empty.
+		defer func() {
+			r.log("remove the control group of the run",
+				cgroup.RemoveCeiling(r.job.plan))
+		}()
 	}
 	proc, err := r.launch(ctx, pumps)
-	pumps.handOver()
+	pumps.HandOver()
 	if err != nil {
-		pumps.close()
-		return err
+		err = pumps.Explain(err)
+		pumps.Close()
+	} else {
+		err = r.supervise(proc, pumps, streams)
 	}
-	if err = r.supervise(proc, pumps, streams); err != nil {
-		// The shim takes the control group away, unless it was killed.
-		err = errors.Join(err, clearCgroup(r.job.plan.Cgroup.Path))
+	if err != nil {
+		// The shim takes the control group away, unless it was killed, at whatever step.
+		err = errors.Join(err, rungroup.Clear(r.job.plan.Cgroup.Path))
 	}
 	return err
 }
 
-func (r *run) launch(ctx context.Context, p *pumps) (*launch.Process, error) {
-	if e := Missing(probe.Landlock(), nil); e != nil { // else it is jail-init that finds out
+func (r *run) launch(ctx context.Context, p *stdio.Pipes) (*launch.Process, error) {
+	// else it is jail-init that finds out
+	if e := problem.Missing(probe.Landlock(), nil); e != nil {
 		return nil, e
 	}
-	if r.warm != nil {
-		return r.takeWarm()
+	if r.warm.jail != nil {
+		return r.attach()
 	}
 	files, shared, err := r.launchFiles()
 	if err != nil {
 		return nil, err
 	}
-	defer files.close()
-	order := control.Order{Plan: r.planFor(), RunDir: r.dir.path, Shared: shared}
-	stdio := launch.Stdio{In: p.jail[0], Out: p.jail[1], Err: p.jail[2]}
-	proc, err := r.s.launcher.Start(ctx, order, stdio, files.Files)
+	defer files.Close()
+	order := control.Order{Plan: r.planFor(), RunDir: r.dir.Path, Shared: shared}
+	proc, err := r.s.launcher.Start(ctx, order, p.Jail(), files.Files)
 	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) {
-		return nil, r.s.missingLayer(layer.Layer, layer.Reason, err)
+		return nil, r.s.layers.Missing(layer.Layer, layer.Reason, err)
 	}
 	if err != nil && r.ended() == nil {
-		return nil, failed(err, "", "start of the jail: %v", err)
+		return nil, problem.New(problem.Failed, "start of the jail: %w", err)
 	}
 	return proc, err
 }
 
 // supervise lets the tool run and sees it to its end.
-func (r *run) supervise(proc *launch.Process, p *pumps, streams Streams) error {
-	release := func() {} // one that waited is taken away behind the answer, or by who needs it gone
-	if r.warm == nil {
+func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Streams) error {
+	// one that waited is taken away behind the answer, or by who needs it gone
+	release := func() {}
+	if r.warm.jail == nil {
 		release = sync.OnceFunc(proc.Release)
 	}
 	defer release()
 	leaf, err := cgroup.Open(r.job.plan.Cgroup.Path)
 	if err != nil {
-		p.close()
-		return failed(err, "", "%v", err)
+		p.Close()
+		return r.s.layers.Failed("control groups", err)
 	}
 	if err := r.limitIO(leaf); err != nil {
-		p.close()
+		p.Close()
 		return err
 	}
-	r.dir.state.PID = proc.PID
-	if err := errors.Join(r.dir.save(), r.identify(proc)); err != nil {
-		p.close()
+	r.dir.State.PID = proc.PID
+	if err := errors.Join(r.dir.Save(), r.identify(proc)); err != nil {
+		p.Close()
 		return err
 	}
-	if err := r.observe(proc); err != nil {
-		p.close()
+	learner, recorder, err := r.watchFiles(proc)
+	if err != nil {
+		p.Close()
 		return err
 	}
-	defer r.endObserving() // where nobody has before, what failed is in err
-	if err := r.watchFiles(proc); err != nil {
-		p.close()
-		return err
-	}
-	defer r.endFiles() // as above
-	r.follow(proc)
-	defer r.dropFollowed()
+	// Both are closed again, with their results, once the jail has ended. Here they are closed for
+	// a run that fails before.
+	defer func() {
+		_ = recorder.Close()
+		if seen, _ := learner.Close(r.job.tool.imports); seen != nil {
+			r.result.Observed = seen
+		}
+	}()
+	landlock := r.follow(proc)
+	defer func() {
+		if landlock != nil {
+			landlock.Drop()
+		}
+	}()
 	r.started(proc, leaf)
 	if err := r.recordExec(); err != nil {
-		p.close()
+		p.Close()
 		return err
 	}
 	if err := r.invoke(proc); err != nil {
-		p.close()
+		p.Close()
 		return err
 	}
-	p.start(streams)
+	over := func(seen int64) { r.end(cause{limit: "output", peak: seen}) }
+	gone := func() { r.end(cause{gone: true}) }
+	p.Start(streams, r.job.plan.Limits.Output, over, gone)
 	r.pumps = p
 	if r.job.req.Terminal != nil {
 		go r.resize(proc, streams.Sizes)
 	}
 	w := startWatch(r.job.plan, leaf, r.endByLimit)
+	stopDisk := r.watchDisk()
 	r.running(streams)
 	answer := make(chan runners.Answer, 1)
 	go func() {
 		var a runners.Answer
-		_ = proc.Report(&a) // a jail that was killed says nothing; its exit does
+		// a jail that was killed says nothing; its exit does
+		_ = proc.Report(&a)
 		answer <- a
 	}()
 	status, err := proc.Wait()
-	r.refused = proc.Refused()
+	calls := proc.Refused()
 	wall := time.Since(w.start)
 	w.Stop()
+	stopDisk()
 	r.endInvocations()
 	// Nothing may write to the workspace any more when it is looked at.
-	err = errors.Join(err, leaf.Kill(killWait))
-	p.finish()
+	err = errors.Join(err, leaf.Kill(rungroup.KillWait))
+	p.Finish()
 	usage, usageErr := r.usageOf(leaf)
-	err = errors.Join(err, r.endObserving(), r.endFiles())
-	// What jail-init said lies in its socket, and a release would throw it away. The socket has an end, since nobody else has it any more.
+	observed, learnErr := learner.Close(r.job.tool.imports)
+	r.result.Observed = observed
+	err = errors.Join(err, learnErr, recorder.Close())
+	// What jail-init said lies in its socket, and a release would throw it away. The socket has an
+	// end, since nobody else has it any more.
 	var said runners.Answer
 	select {
 	case said = <-answer:
 		release()
-	case <-time.After(killWait):
+	case <-time.After(rungroup.KillWait):
 		release()
 		said = <-answer
 	}
 	if err = errors.Join(err, usageErr); err != nil {
-		return failed(err, "", "end of the jail: %v", err)
+		return problem.New(problem.Failed, "end of the jail: %w", err)
 	}
-	if err := r.endFetch(); err != nil {
+	fetched, err := r.endFetch()
+	if err != nil {
 		return err
 	}
-	r.endFollowing()
-	return r.finish(end{status, usage, wall, checkAnswer(said), p})
+	told := endFollowing(landlock, r.job.plan)
+	landlock = nil
+	if told.atLeast {
+		r.result.Warnings = append(r.result.Warnings,
+			"the kernel dropped some of what it tells of refused paths: there may be more of them than denied says")
+	}
+	told.addCalls(r.job.plan, calls)
+	return r.finish(end{status, usage, wall, checkAnswer(said), p, fetched, told})
 }
 
 // An end is everything that is known of how a run ended.
 type end struct {
-	status control.Exited
-	usage  cgroup.Usage
-	wall   time.Duration
-	answer runners.Answer
-	pumps  *pumps
+	status  control.Exited
+	usage   cgroup.Usage
+	wall    time.Duration
+	answer  runners.Answer
+	pumps   *stdio.Pipes
+	fetched fetched
+	told    kernelDenials
 }
 
 // track makes the run one that others can end. An id that is in use here stays the earlier run's.
@@ -373,7 +364,7 @@ func (s *Supervisor) track(r *run) error {
 	defer s.mu.Unlock()
 	id := string(r.job.id)
 	if s.active[id] != nil {
-		return inUse(id, fs.ErrExist)
+		return rundir.InUse(id, fs.ErrExist)
 	}
 	s.active[id] = r
 	return nil
@@ -385,14 +376,41 @@ func (s *Supervisor) untrack(r *run) {
 	delete(s.active, string(r.job.id))
 }
 
-// openFiles are descriptors that a launch hands over and then closes.
-type openFiles struct {
-	launch.Files
-	own []*os.File
+// watchFiles starts to learn from what the jail does with files and to record it, as the request
+// and the policy ask. A run that is to be watched is watched, or does not start. Both may be nil.
+func (r *run) watchFiles(proc *launch.Process) (*filewatch.Learner, *filewatch.Recorder, error) {
+	var learner *filewatch.Learner
+	var err error
+	if r.job.compile {
+		return nil, nil, nil
+	}
+	if r.job.req.Learn {
+		if learner, err = filewatch.Learn(proc.PID); err != nil {
+			return nil, nil, r.s.layers.Missing("file events", err.Error(), err)
+		}
+	}
+	files := r.job.eff.Policy().Audit.Files
+	if files == policy.FilesNone {
+		return learner, nil, nil
+	}
+	fail := func() { r.end(cause{gone: true}) }
+	recorder, err := filewatch.Record(proc.PID, files, r.records.RecordAll, fail)
+	if err != nil {
+		_, _ = learner.Close(nil)
+		return nil, nil, err
+	}
+	return learner, recorder, nil
 }
 
-func (f *openFiles) close() {
-	for _, file := range f.own {
-		file.Close()
+// admit waits until the run may start. The jail of a session counts with its memory only, and an
+// invocation counts as a run without memory, so an idle session takes no place.
+func (r *run) admit(ctx context.Context) (leave func(), err error) {
+	runs, memory := 1, r.job.eff.Policy().Limits.Memory
+	switch {
+	case r.job.hold != nil:
+		runs = 0
+	case r.job.in != nil:
+		memory = 0
 	}
+	return r.s.queue.Enter(ctx, r.job.caller.UID, runs, memory)
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/fetch"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// A script is a shell script that was read, with the tools that its commands are. Which these are is decided here, before anything runs;
-// the inside can only choose among them.
+// A script is a shell script that was read, with the tools that its commands are. Which these are
+// is decided here, before anything runs; the inside can only choose among them.
 type script struct {
 	parsed   *shell.Script
 	params   runners.Texts
@@ -25,9 +26,12 @@ type script struct {
 	refused  map[string]string
 	missing  map[string]string
 	steps    []jail.ScriptCommand
-	programs map[string]string        // whole names of the commands; bundles may have the very same module
-	needs    map[string]*bundle.Needs // of the commands of pulled bundles
-	scopes   []fetch.SetupLayer       // of the fetches of some of them
+	// whole names of the commands; bundles may have the very same module
+	programs map[string]string
+	// of the commands of pulled bundles
+	needs map[string]*bundle.Needs
+	// of the fetches of some of them
+	scopes []fetch.SetupLayer
 }
 
 // engineThreads are those that the engine has besides one for each tool that waits.
@@ -37,15 +41,18 @@ const engineThreads = 12
 func (s *Supervisor) openScript(ctx context.Context, j *job) error {
 	parsed, err := shell.Parse(j.req.Script.Name, j.req.Script.Text)
 	if err != nil {
-		return &Error{Code: CodeUsage, Message: err.Error(), Err: err, Hint: "nothing of the script ran; jail sh runs POSIX shell, less job control"}
+		return problem.New(problem.Usage, "%w", err).
+			WithHint("nothing of the script ran; jail sh runs POSIX shell, less job control")
 	}
 	j.tool = tool{name: "sh", command: "sh", sum: sha256.Sum256([]byte(j.req.Script.Text))}
-	j.script = &script{parsed: parsed, params: j.req.Args, commands: map[string]runners.Command{}, programs: map[string]string{}, needs: map[string]*bundle.Needs{},
+	j.script = &script{parsed: parsed, params: j.req.Args, commands: map[string]runners.Command{},
+		programs: map[string]string{}, needs: map[string]*bundle.Needs{},
 		refused: map[string]string{}, missing: map[string]string{}}
 	names, dynamic := parsed.Names()
 	for _, name := range names {
 		if name == shell.Xargs {
-			dynamic = true // what it runs is an argument
+			// what it runs is an argument
+			dynamic = true
 			continue
 		}
 		if err := s.addCommand(j, name); err != nil {
@@ -57,9 +64,10 @@ func (s *Supervisor) openScript(ctx context.Context, j *job) error {
 			return err
 		}
 	}
-	j.script.list()
 	// The tools of a script share one jail, so what is said of any of them holds for all.
 	j.eff = j.eff.For(j.script.toolNames()...)
+	j.script.refuseLarge(j.memory())
+	j.script.list()
 	if err := j.script.narrow(j.eff); err != nil {
 		return err
 	}
@@ -67,7 +75,8 @@ func (s *Supervisor) openScript(ctx context.Context, j *job) error {
 		return nil
 	}
 	for i := range j.script.tools {
-		compiling := *j // its tool is the one to compile
+		// its tool is the one to compile
+		compiling := *j
 		compiling.tool = j.script.tools[i]
 		if err := s.compiled(ctx, &compiling); err != nil {
 			return err
@@ -76,11 +85,13 @@ func (s *Supervisor) openScript(ctx context.Context, j *job) error {
 	return nil
 }
 
-// addBundles adds every command that policy allows, for a script whose commands only a run can name.
+// addBundles adds every command that policy allows, for a script whose commands only a run can
+// name.
 func (s *Supervisor) addBundles(j *job) error {
 	for _, b := range s.bundles.List() {
 		for _, c := range b.Manifest.Commands {
-			if d := j.eff.Decide(policy.Tool{Bundle: b.Name, Command: c.Name}); !d.Allowed || j.script.commands[c.Name].Name != "" {
+			if d := j.eff.Decide(policy.Tool{Bundle: b.Name, Command: c.Name}); !d.Allowed ||
+				j.script.commands[c.Name].Name != "" {
 				continue
 			}
 			if err := s.addCommand(j, c.Name); err != nil {
@@ -91,21 +102,27 @@ func (s *Supervisor) addBundles(j *job) error {
 	return nil
 }
 
-// addCommand finds the tool of one name. One that is refused or not there is an error only when it is run.
+// addCommand finds the tool of one name. One that is refused or not there is an error only when it
+// is run.
 func (s *Supervisor) addCommand(j *job, name string) error {
-	one := *j // findTool looks at the request's tool
+	// findTool looks at the request's tool
+	one := *j
 	one.req.Tool = name
 	t, err := s.findTool(&one)
 	var missing *bundle.NotFoundError
-	switch e := AsError(err); {
+	switch e := problem.From(err); {
 	case err == nil:
 		j.script.add(name, t)
 		return nil
-	case errors.As(err, &missing), e.Code == CodeNotFound:
+	case errors.As(err, &missing), e.Code == problem.NotFound:
 		j.script.missing[name] = e.Message
 		return nil
-	case e.Code == CodeRefused && len(e.Denied) > 0:
+	case e.Code == problem.Refused && len(e.Denied) > 0:
 		j.script.refused[name] = e.Denied[0].Rule
+		// that of an import says so itself
+		if e.Hint != "" && e.Denied[0].Layer == "policy" {
+			j.script.refused[name] += ": " + e.Hint
+		}
 		return nil
 	}
 	return err
@@ -128,6 +145,18 @@ func (sc *script) add(name string, t tool) {
 	sc.programs[name] = t.name
 	if t.needs != nil {
 		sc.needs[name] = t.needs
+	}
+}
+
+// refuseLarge takes the commands out whose modules start with more memory than there may be: that
+// is an error only when they are run.
+func (sc *script) refuseLarge(limit int64) {
+	for name, c := range sc.commands {
+		e := (*problem.Error)(nil)
+		if errors.As(sc.tools[c.Module].fits(limit), &e) {
+			sc.refused[name] = e.Message
+			delete(sc.commands, name)
+		}
 	}
 }
 
@@ -170,11 +199,14 @@ func (sc *script) files() []*os.File {
 func (sc *script) order(j *job) runners.Order {
 	inv := *j.invocation()
 	inv.Args, inv.CacheDir = runners.Texts{"sh"}, jail.CacheDir
-	return runners.Order{Invocation: inv, Script: &runners.Script{Name: sc.parsed.Name, Text: sc.parsed.Text, Params: sc.params,
-		Commands: sc.commands, Refused: sc.refused, Concurrent: int(max(j.eff.Policy().Limits.PIDs-engineThreads, 1))}}
+	return runners.Order{Invocation: inv, Script: &runners.Script{Name: sc.parsed.Name,
+		Text: sc.parsed.Text, Params: sc.params,
+		Commands: sc.commands, Refused: sc.refused,
+		Concurrent: int(max(j.eff.Policy().Limits.PIDs-engineThreads, 1))}}
 }
 
-// maxScriptText is how much of a script stands in a record, in bytes; its digest stands for all of it.
+// maxScriptText is how much of a script stands in a record, in bytes; its digest stands for all of
+// it.
 const maxScriptText = 4 << 10
 
 func (sc *script) argv() []string {
@@ -185,7 +217,8 @@ func (sc *script) argv() []string {
 	return append([]string{"sh", "-c", text, sc.parsed.Name}, sc.params...)
 }
 
-// recordExecuted puts on record which tools a script ran and how often. It is said from inside: only names that the script was given count.
+// recordExecuted puts on record which tools a script ran and how often. It is said from inside:
+// only names that the script was given count.
 func (r *run) recordExecuted(rep *runners.Report) error {
 	if rep == nil || r.job.script == nil {
 		return nil
@@ -198,7 +231,8 @@ func (r *run) recordExecuted(rep *runners.Report) error {
 		}
 		seen[x.Name] = true
 		t := r.job.script.tools[c.Module]
-		if err := r.record(audit.Exec{Program: r.job.script.programs[x.Name], Digest: t.digest(), PID: 1, Count: x.Count}); err != nil {
+		if err := r.records.Record(audit.Exec{Program: r.job.script.programs[x.Name],
+			Digest: t.digest(), PID: 1, Count: x.Count}); err != nil {
 			return err
 		}
 	}

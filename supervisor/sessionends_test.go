@@ -7,14 +7,21 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // openedSession is one of root's that stands, without a jail.
 func openedSession(s *Supervisor, id string) *session {
-	h := &session{digest: requestNamed(id).digest(), idle: time.Minute, places: make(chan struct{}, 2), stands: make(chan struct{}), over: make(chan struct{}),
+	h := &session{digest: requestNamed(id).digest(), idle: time.Minute, places: make(chan struct{},
+		2), stands: make(chan struct{}), over: make(chan struct{}),
 		live: map[*run]bool{}, used: time.Now()}
 	j := &job{id: jail.ID(id), req: requestNamed(id).Request, hold: h}
-	h.run = &run{s: s, job: j, dir: &runDir{state: runState{ID: id}}, done: make(chan struct{})}
+	h.run = &run{s: s, job: j, records: runlog.New(nil, audit.Entry{}),
+		dir: &rundir.Dir{State: rundir.State{ID: id}}, done: make(chan struct{})}
 	close(h.stands)
 	s.sessions[id] = h
 	return h
@@ -26,8 +33,8 @@ func (h *session) locked(f func()) {
 	f()
 }
 
-// An invocation is there from the moment that it asks for a place: what is being prepared, compiled for one, is not ended by the session's idle time,
-// and one that was refused begins it anew.
+// An invocation is there from the moment that it asks for a place: what is being prepared, compiled
+// for one, is not ended by the session's idle time, and one that was refused begins it anew.
 func TestSessionIdles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openedSession(&Supervisor{policies: shipped(t), sessions: map[string]*session{}}, "s")
@@ -64,13 +71,15 @@ func TestSessionIdles(t *testing.T) {
 			t.Error("it ended too early")
 		}
 		time.Sleep(2 * time.Second)
-		if c := h.run.ended(); !h.ended() || c == nil || c.limit != limitIdle || c.peak != time.Minute.Milliseconds() {
+		if c := h.run.ended(); !h.ended() || c == nil || c.limit != limitIdle ||
+			c.peak != time.Minute.Milliseconds() {
 			t.Errorf("it did not end when nothing had been there for a minute: %+v", c)
 		}
 	})
 }
 
-// What is being ended is open to nobody, whatever it was before; and its id is not taken for that of the next one.
+// What is being ended is open to nobody, whatever it was before; and its id is not taken for that
+// of the next one.
 func TestSessionIsEnded(t *testing.T) {
 	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{}}
 	h := openedSession(s, "s")
@@ -79,33 +88,40 @@ func TestSessionIsEnded(t *testing.T) {
 	}
 	h.locked(h.close)
 	close(h.run.done)
-	var e *Error
-	for range 64 { // it was a matter of chance
-		if _, err := s.openSession(callerNumber(0), "s"); !errors.As(err, &e) || e.Code != CodeNotFound {
+	var e *problem.Error
+	// it was a matter of chance
+	for range 64 {
+		if _, err := s.openSession(callerNumber(0), "s"); !errors.As(err, &e) ||
+			e.Code != problem.NotFound {
 			t.Fatalf("open: %v", err)
 		}
 		if all := s.Sessions(callerNumber(0)); len(all) != 0 {
 			t.Fatalf("listed: %+v", all)
 		}
-		if _, err := s.await(t.Context(), h, nil); !errors.As(err, &e) || e.Code != CodeFailed {
+		if _, err := s.await(t.Context(), h, nil); !errors.As(err, &e) || e.Code != problem.Failed {
 			t.Fatalf("started: %v", err)
 		}
 	}
 	again := &session{digest: h.digest}
-	if open, err := s.admitSession(callerNumber(0), requestNamed("s"), again); open != nil || !isBusy(err) {
+	if open, err := s.admitSession(callerNumber(0), requestNamed("s"), again); open != nil ||
+		problem.From(err).Code != problem.Busy {
 		t.Errorf("started again: %v, %v", open, err)
 	}
-	if _, err := s.admitSession(callerNumber(7), requestNamed("s"), again); !errors.As(err, &e) || e.Code != CodeUsage {
+	if _, err := s.admitSession(callerNumber(7), requestNamed("s"), again); !errors.As(err, &e) ||
+		e.Code != problem.Usage {
 		t.Errorf("by another user: %v", err)
 	}
 }
 
 // Who waited for the end of a session finds its id free.
 func TestSessionIsDroppedAtItsEnd(t *testing.T) {
-	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{}, active: map[string]*run{"s": {}}}
+	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{},
+		active: map[string]*run{"s": {}}}
 	s.meters = newMeters(s)
 	h := openedSession(s, "s")
-	if res := h.run.carry(t.Context(), Streams{}); res.Error == nil || res.Error.Code != CodeUsage { // the id of a run
+	// the id of a run
+	if res := h.run.carry(t.Context(), stdio.Streams{}); res.Error == nil ||
+		res.Error.Code != problem.Usage {
 		t.Fatalf("%+v", res.Error)
 	}
 	<-h.run.done
@@ -114,13 +130,15 @@ func TestSessionIsDroppedAtItsEnd(t *testing.T) {
 	}
 }
 
-// What becomes of the shadow is the session's: invocations read the request that it was started with.
+// What becomes of the shadow is the session's: invocations read the request that it was started
+// with.
 func TestSessionFate(t *testing.T) {
 	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{}}
 	h := openedSession(s, "s")
 	h.run.job.req.Fate = FateDiscard
 	close(h.run.done)
-	if _, err := s.StopSession(t.Context(), callerNumber(0), "s", StopRequest{Fate: FateKeep}); err != nil {
+	if _, err := s.StopSession(t.Context(), callerNumber(0), "s",
+		StopRequest{Fate: FateKeep}); err != nil {
 		t.Fatal(err)
 	}
 	if was, is := h.run.job.req.Fate, h.run.fate(); was != FateDiscard || is != FateKeep {

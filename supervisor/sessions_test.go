@@ -7,26 +7,34 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-func callerNumber(uid uint32) Caller { return Caller{Caller: asuser.Caller{UID: uid}} }
+func callerNumber(uid uint32) caller.Caller {
+	return caller.Caller{Caller: asuser.Caller{
+		UID: uid}}
+}
 
 func requestNamed(id string) SessionRequest { return SessionRequest{Request: Request{ID: id}} }
 
-// A thousand sessions are not taken: one user has so many, all users together so many, and who has none yet is not kept out by who has.
+// A thousand sessions are not taken: one user has so many, all users together so many, and who has
+// none yet is not kept out by who has.
 func TestSessionsAreBounded(t *testing.T) {
 	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{}}
 	take := func(uid uint32, id string) error {
-		_, err := s.admitSession(callerNumber(uid), requestNamed(id), &session{digest: requestNamed(id).digest()})
+		_, err := s.admitSession(callerNumber(uid), requestNamed(id),
+			&session{digest: requestNamed(id).digest()})
 		return err
 	}
 	busy := func(err error) bool {
-		var e *Error
-		return errors.As(err, &e) && e.Code == CodeBusy && e.Hint != ""
+		var e *problem.Error
+		return errors.As(err, &e) && e.Code == problem.Busy && e.Hint != ""
 	}
 	name := func(n int) string { return "s" + time.Duration(n).String() }
 	for n := range 1000 {
-		if err := take(7, name(n)); (n < maxUserSessions) != (err == nil) || err != nil && !busy(err) {
+		if err := take(7, name(n)); (n < maxUserSessions) != (err == nil) || err != nil &&
+			!busy(err) {
 			t.Fatalf("session %d: %v", n, err)
 		}
 	}
@@ -42,12 +50,13 @@ func TestSessionsAreBounded(t *testing.T) {
 		t.Errorf("beyond all: %v", err)
 	}
 	// What is there already is given out also then, to whom it belongs.
-	open, err := s.admitSession(callerNumber(8), requestNamed("another"), &session{digest: requestNamed("another").digest()})
+	open, err := s.admitSession(callerNumber(8), requestNamed("another"),
+		&session{digest: requestNamed("another").digest()})
 	if err != nil || open != s.sessions["another"] {
 		t.Errorf("the same again: %v, %v", open, err)
 	}
-	var e *Error
-	if err := take(9, "another"); !errors.As(err, &e) || e.Code != CodeUsage {
+	var e *problem.Error
+	if err := take(9, "another"); !errors.As(err, &e) || e.Code != problem.Usage {
 		t.Errorf("another's: %v", err)
 	}
 	s.dropSession("another", &session{})
@@ -88,29 +97,10 @@ func TestSessionTimes(t *testing.T) {
 func TestSessionPlaces(t *testing.T) {
 	for _, c := range []struct {
 		pids, memory, want int64
-	}{{1, 1, 1}, {12, 1 << 40, 1}, {32, 256 << 20, 2}, {policy.Unlimited, policy.Unlimited, maxAtOnce}, {1000, 96 << 20, 3}} {
+	}{{1, 1, 1}, {12, 1 << 40, 1}, {32, 256 << 20, 2}, {policy.Unlimited, policy.Unlimited,
+		maxAtOnce}, {1000, 96 << 20, 3}} {
 		if got := placesFor(policy.Limits{PIDs: c.pids, Memory: c.memory}); got != c.want {
 			t.Errorf("%+v: %d", c, got)
-		}
-	}
-}
-
-func TestSessionGroups(t *testing.T) {
-	s := &Supervisor{config: Config{Slice: "/jail"}}
-	if g := groupOf("/jail/s1.7"); g != "/jail/s1.7.session" || !s.isGroup(g, "s1") || s.isGroup(g, "s2") || s.isGroup(g, "") {
-		t.Errorf("%q", g)
-	}
-	for _, dir := range []string{"/jail", "/", "/jail/s1.7", "/other/s1.7.session", "/jail/x/s1.7.session", "/jail/../s1.7.session"} {
-		if s.isGroup(dir, "s1") {
-			t.Errorf("%s is taken for the group of a session", dir)
-		}
-	}
-	if g := fetchGroup("/jail/s1.7.session/e1.7"); g != "/jail/e1.7.fetch" {
-		t.Errorf("a proxy in %s would live of the tools' memory", g)
-	}
-	for path, want := range map[string]string{"/jail/e1.3": "/jail/e1.3", "/jail/s1.3.session/e1.3": "/jail/s1.3.session/e1.3", "/jail/s2.3.session/e1.3": "", "/jail/s1.3.session/e2.3": "", "/e1.3": "", "": ""} {
-		if got := s.leafOf(runState{ID: "e1", Session: "s1", Cgroup: path}); got != want {
-			t.Errorf("the leaf at %q is %q", path, got)
 		}
 	}
 }

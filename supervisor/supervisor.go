@@ -1,147 +1,96 @@
-// Package supervisor turns a request into a run: it resolves the policy, makes the plan, prepares the workspace, writes the record, launches
-// the jail, watches its limits and says how it ended. It is the only part that sees a whole run.
+// Package supervisor turns a request into a run: it resolves the policy, makes the plan, prepares
+// the workspace, writes the record, launches the jail, watches its limits and says how it ended. It
+// is the only part that sees a whole run.
 package supervisor
 
 import (
 	"context"
 	"errors"
 	"os"
-	"path"
 	"path/filepath"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/jail-sandbox/jail/jail"
-	"github.com/jail-sandbox/jail/jail/asuser"
-	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor/admission"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
-	"github.com/jail-sandbox/jail/supervisor/pool"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/hostlayers"
+	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
+	"github.com/jail-sandbox/jail/supervisor/names"
+	"github.com/jail-sandbox/jail/supervisor/prewarm"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/rungroup"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
-
-// Config says where things are. Every path is absolute.
-type Config struct {
-	StateDir string   // runs, workspaces, compiled modules, keys
-	LogDir   string   // the audit log
-	Bundles  []string // directories of tool bundles that came with jail, in order
-	Tools    string   // where pulled bundles and the keys of their publishers are; readable by all
-	Profiles string   // the operator's profiles
-	Ceiling  string   // the host's ceiling; need not exist
-	Fetch    string   // what the operator says of fetches; need not exist
-	Audit    string   // what the operator says of the log; need not exist
-	Exe      string   // the daemon's own program, which is also the fetch proxy's
-	Shim     string   // jail-shim
-	Init     string   // jail-init
-	Slice    string   // control group above all jails
-	Socket   string   // where the daemon listens, for the record
-	Private  bool     // serves one client only
-	Settings string   // what the operator says of the daemon; need not exist
-	Bounds   Bounds   // of what runs at one time
-	Refusals bool     // what Landlock refuses is to be told, by way of the host's audit
-	Version  string
-}
-
-// Places say where this configuration has its bundles.
-func (c Config) Places() bundle.Places { return bundle.Places{Dirs: c.Bundles, Tools: c.Tools} }
-
-// A Caller is who asks, as the kernel told it.
-type Caller struct {
-	asuser.Caller
-	PID  int
-	Exe  string
-	Home string // the home directory, where known: it is no workspace
-}
-
-func (c Caller) actor() audit.Actor { return audit.Actor{UID: c.UID, PID: c.PID, Exe: c.Exe} }
-
-func (c Caller) workspace() workspace.Caller {
-	return workspace.Caller{UID: c.UID, GID: c.GID, Groups: c.Groups}
-}
 
 // A Supervisor runs tools. Its methods may be called from several goroutines.
 type Supervisor struct {
-	config     Config
+	config     config.Config
 	launcher   launch.Launcher
 	log        *timedLog
 	meters     *meters
-	queue      *queue
-	compiling  *queue // before that, and at most as many as there are processors
+	queue      *admission.Queue
 	bundles    *bundle.Catalog
-	workspaces *workspace.Store
-	policies   *profiles.Source
-	runs       *runStore
+	workspaces *shadows.Store
+	policies   *hostpolicy.Policies
+	runs       *rundir.Store
+	names      *names.Store
 	outputs    *outputStore
-	cache      *moduleCache
-	sealed     sealedModules
-	pool       *pool.Pool[kindOf, *warmJail] // of jails that wait; nil without one
-	standing   *runStore                     // their directories
-	digests    programDigests
-	refusals   *denials.Watcher // nil where none are told
+	modules    toolFiles
+	pool       *prewarm.Pool // nil without one
+	// the directories of the pool's jails
+	prewarmed *rundir.Store
+	host      hostChecks
+	layers    hostlayers.Host
+	// nil where none are told
+	refusals *denials.Watcher
 
-	poolBundles atomic.Pointer[bundle.Set] // that the pool's jails were made from
+	filter proxyFilter
 
-	filterMu sync.Mutex
-	filter   []byte // of fetch proxies, compiled
-
-	gate   sync.RWMutex    // held by whoever begins something; Close waits for that
-	ending context.Context // done when nothing may begin any more
-	end    context.CancelFunc
+	life *lifetime.Lifetime
 
 	mu       sync.Mutex
 	active   map[string]*run
 	sessions map[string]*session
 
-	keeper    logKeeper      // of the log
-	readers   *readers       // of what the log has
-	following *readers       // of what comes to it
-	behind    sync.WaitGroup // what is cleared away after the answer
-
-	clearing chan struct{} // a place for each run that is
+	keeper logKeeper // of the log
+	// of what the log has
+	readers *readers
+	// of what comes to it
+	following *readers
 }
 
-// later does what no caller waits for; Close does.
-func (s *Supervisor) later(f func()) { s.behind.Go(f) }
-
-// maxClearing is how many runs may be cleared away behind their answers. With more, a run waits for what is its own.
-const maxClearing = 16
-
-// clear gives back what a run had and nobody can use any more: behind its answer, if there is a place for it.
-func (s *Supervisor) clear(f func()) {
-	select {
-	case s.clearing <- struct{}{}:
-		s.later(func() {
-			defer func() { <-s.clearing }()
-			f()
-		})
-	default:
-		f()
-	}
-}
-
-// New opens the state and the log, clears what dead daemons left, and puts the start on record. Without a log there is no supervisor.
-func New(ctx context.Context, c Config) (*Supervisor, error) {
-	s := &Supervisor{config: c, launcher: launch.Launcher{Shim: c.Shim, Init: c.Init}, active: map[string]*run{}, sessions: map[string]*session{},
-		clearing: make(chan struct{}, maxClearing), readers: newReaders(1), following: newReaders(maxFollowing)}
-	s.ending, s.end = context.WithCancel(context.Background())
+// New opens the state and the log, clears what dead daemons left, and puts the start on record.
+// Without a log there is no supervisor.
+func New(ctx context.Context, c config.Config) (*Supervisor, error) {
+	s := &Supervisor{config: c, launcher: launch.Launcher{Shim: c.Shim, Init: c.Init},
+		active: map[string]*run{}, sessions: map[string]*session{},
+		life: lifetime.New(), layers: hostlayers.Host{StateDir: c.StateDir, Slice: c.Slice},
+		readers: newReaders(1), following: newReaders(maxFollowing)}
 	for _, binary := range []string{c.Shim, c.Init} {
 		if _, err := os.Stat(binary); err != nil {
-			return nil, failed(err, "install jail-shim and jail-init beside jaild", "%v", err)
+			return nil, problem.New(problem.Failed, "%w", err).
+				WithHint("install jail-shim and jail-init beside jaild")
 		}
 	}
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
-		return nil, failed(err, "", "state directory: %v", err)
+		return nil, problem.New(problem.Failed, "state directory: %w", err)
 	}
 	if err := os.MkdirAll(c.LogDir, 0o700); err != nil {
-		return nil, failed(err, "", "audit log: %v", err)
+		return nil, problem.New(problem.Failed, "audit log: %w", err)
 	}
-	s.queue, s.compiling, s.meters = newQueue(c.Bounds), newQueue(compileBounds(c.Bounds)), newMeters(s)
+	s.queue, s.meters = admission.New(c.Bounds), newMeters(s)
+	var err error
+	if s.names, err = names.Open(filepath.Join(c.StateDir, "names")); err != nil {
+		return nil, problem.New(problem.Failed, "names of runs: %w", err)
+	}
 	log, settings, err := openLog(c)
 	if err != nil {
 		return nil, err
@@ -160,159 +109,117 @@ func (s *Supervisor) open(ctx context.Context) error {
 	c := s.config
 	var err error
 	if s.bundles, err = bundle.OpenCatalog(c.Places()); err != nil {
-		return failed(err, "", "tool bundles: %v", err)
+		return problem.New(problem.Failed, "tool bundles: %w", err)
 	}
-	if s.workspaces, err = workspace.Open(filepath.Join(c.StateDir, "workspaces")); err != nil {
-		return failed(err, "", "workspaces: %v", err)
+	kept, err := workspace.Open(filepath.Join(c.StateDir, "workspaces"))
+	if err != nil {
+		return problem.New(problem.Failed, "workspaces: %w", err)
 	}
-	if s.cache, err = openModuleCache(filepath.Join(c.StateDir, "modules"), c.Bounds.Cache); err != nil {
-		return failed(err, "", "compiled modules: %v", err)
+	s.workspaces = shadows.New(kept, shadows.Options{Terms: filepath.Join(c.StateDir, "terms"),
+		Log: s.log, Permissions: s.permissionsOf,
+		Live: s.live, PruneNames: func() error { return s.names.Prune(s.isThere) },
+		Background: s.life.Go, Check: c.Log.Check})
+	if err = s.modules.open(c); err != nil {
+		return problem.New(problem.Failed, "compiled modules: %w", err)
 	}
 	if s.outputs, err = openOutputs(filepath.Join(c.StateDir, "output")); err != nil {
-		return failed(err, "", "outputs of detached runs: %v", err)
+		return problem.New(problem.Failed, "outputs of detached runs: %w", err)
 	}
-	if s.runs, err = openRunStore(filepath.Join(c.StateDir, "runs")); err != nil {
-		return failed(err, "", "runs: %v", err)
+	s.outputs.log = c.Log
+	if s.runs, err = rundir.Open(filepath.Join(c.StateDir, "runs")); err != nil {
+		return problem.New(problem.Failed, "runs: %w", err)
 	}
-	if s.standing, err = openRunStore(filepath.Join(c.StateDir, "pool")); err != nil {
-		return failed(err, "", "jails that wait: %v", err)
+	if s.prewarmed, err = rundir.Open(filepath.Join(c.StateDir, "pool")); err != nil {
+		return problem.New(problem.Failed, "prewarmed jails: %w", err)
 	}
-	started := audit.DaemonStarted{Version: c.Version, Socket: c.Socket, State: c.StateDir, Private: c.Private}
+	started := audit.DaemonStarted{Version: c.Version, Socket: c.Socket, State: c.StateDir,
+		Private: c.Private}
 	if _, err := s.log.Append(ctx, audit.Entry{Event: started}); err != nil {
-		return failed(err, "without a record nothing runs; make room for it", "audit log: %v", err)
+		return problem.New(problem.Failed, "audit log: %w", err).
+			WithHint("without a record nothing runs; make room for it")
 	}
-	if err := s.openPolicies(ctx); err != nil {
+	record := func(ctx context.Context, e audit.Event) error {
+		_, err := s.log.Append(ctx, audit.Entry{Event: e})
+		return err
+	}
+	// A jail that was made under the old policies is for nobody, and takes up room.
+	if s.policies, err = hostpolicy.Open(ctx, hostpolicy.Options{Profiles: c.Profiles,
+		Ceiling:  c.Ceiling,
+		StateDir: c.StateDir, Private: c.Private, Record: record,
+		Changed: func() { s.pool.Drain() }}); err != nil {
 		return err
 	}
 	if err := s.recover(ctx); err != nil || c.Private {
 		return err
 	}
 	s.openPool()
-	s.watchPolicies()
-	s.later(s.pruneQuietly)
+	s.config.Log.Check("watch policies", s.policies.Watch())
+	s.life.Go(s.workspaces.ForgetOld)
+	s.life.Go(func() {
+		ticker := time.NewTicker(sweepEvery)
+		defer ticker.Stop()
+		s.sweepAgain(ticker.C)
+	})
 	return nil
 }
 
-// recover settles what daemons that were killed left: commits that were cut off, jails that waited, some of them in sessions, runs, shadows.
+// Workspaces are the shadows that are kept.
+func (s *Supervisor) Workspaces() *shadows.Store { return s.workspaces }
+
+// live returns the run or session of an id that this daemon has not ended.
+func (s *Supervisor) live(id string) shadows.Live {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.active[id]; r != nil {
+		return liveRun{r}
+	}
+	return nil
+}
+
+// Policies are the policy files of the host that are in force.
+func (s *Supervisor) Policies() *hostpolicy.Policies { return s.policies }
+
+// recover settles what daemons that were killed left: commits that were cut off, jails that waited,
+// some of them in sessions, runs, shadows.
 func (s *Supervisor) recover(ctx context.Context) error {
-	return errors.Join(s.settleCommits(ctx), s.clearStanding(), s.clearDead(ctx), s.sweepTerms())
+	return errors.Join(s.workspaces.Settle(ctx), prewarm.Clear(s.prewarmed, s.config.Slice),
+		s.clearDead(ctx), s.workspaces.SweepTerms(), s.sweepRuns())
 }
 
-// settleCommits finishes or undoes the commits that a dead daemon was at, and says so on record. One that cannot be settled now is no reason
-// to stop everything else: it stays as it is, whoever asks for it is told, and the next daemon tries again.
-func (s *Supervisor) settleCommits(ctx context.Context) error {
-	settled, _ := s.workspaces.Recover(ctx)
-	for _, w := range settled {
-		if _, err := s.log.Append(ctx, audit.Entry{Run: w.ID, Event: settledEvent(w)}); err != nil {
-			return failed(err, "", "audit log: %v", err)
-		}
+// sweepRuns removes what killed daemons left of runs that they had only begun to make.
+func (s *Supervisor) sweepRuns() error {
+	if err := errors.Join(s.runs.Sweep(), s.prewarmed.Sweep()); err != nil {
+		return problem.New(problem.Failed, "runs that were half made: %w", err)
 	}
 	return nil
 }
 
-// clearDead ends and removes what daemons that were killed left behind, and says so on record.
-func (s *Supervisor) clearDead(ctx context.Context) error {
-	dead, err := s.runs.dead()
-	if err != nil {
-		return failed(err, "", "runs: %v", err)
-	}
-	for _, r := range dead {
-		if err := s.clearRun(ctx, r); err != nil {
-			return err
+// sweepEvery is how often a daemon looks for what others, killed meanwhile, have left half made.
+const sweepEvery = 10 * time.Minute
+
+// sweepAgain sweeps at each tick until nothing may begin any more. What stays is tried at the next.
+func (s *Supervisor) sweepAgain(ticks <-chan time.Time) {
+	for {
+		select {
+		case <-ticks:
+			s.config.Log.Check("sweep what killed daemons left",
+				errors.Join(s.clearDead(context.Background()), s.sweepRuns(), s.workspaces.Sweep()))
+		case <-s.life.Done():
+			return
 		}
 	}
-	return s.clearGroups(dead)
 }
 
-func (s *Supervisor) clearRun(ctx context.Context, r *runDir) error {
-	// By its name and not by what its file says: a file that was cut short names no group, and no group is every process of the host.
-	if err := errors.Join(clearCgroup(s.leafOf(r.state)), clearFetchGroup(s.leafOf(r.state))); err != nil {
-		return failed(err, "", "run %s, left by a daemon that was killed: %v", r.state.ID, err)
-	}
-	if r.state.Files {
-		lost := audit.Gap{Reason: "the daemon was killed: what the run did with files in its last seconds is not on record", Count: -1}
-		if _, err := s.log.Append(ctx, audit.Entry{Run: r.state.ID, Session: r.state.Session, Policy: r.state.Policy, Event: lost}); err != nil {
-			return failed(err, "", "audit log: %v", err)
-		}
-	}
-	finished := audit.RunFinished{ExitCode: ExitFailed, Error: "the daemon was killed while the tool ran"}
-	if w, err := s.workspaces.Get(r.state.ID); err == nil {
-		finished.Workspace = "kept"
-		w.Close()
-	}
-	if _, err := s.log.Append(ctx, audit.Entry{Run: r.state.ID, Session: r.state.Session, Policy: r.state.Policy, Event: finished}); err != nil {
-		return failed(err, "", "audit log: %v", err)
-	}
-	if err := r.remove(); err != nil {
-		return failed(err, "", "run %s: %v", r.state.ID, err)
-	}
-	return nil
+// leafOf returns the control group of the jail of a run, as a daemon left it, or "".
+func (s *Supervisor) leafOf(st rundir.State) string {
+	return rungroup.OfDead(s.config.Slice, st.Cgroup, st.ID, st.Session)
 }
 
-// leafOf returns the control group of a run that its directory names, or "" if that is not one that the run can have: what the directory of a dead
-// daemon says decides which processes are killed.
-func (s *Supervisor) leafOf(st runState) string {
-	dir, name := path.Split(path.Clean(st.Cgroup))
-	above := path.Dir(besideCeiling(path.Join(dir, name)))
-	if above != s.config.Slice && !s.isGroup(above, st.Session) || !strings.HasPrefix(name, st.ID+".") {
-		return ""
-	}
-	return path.Join(dir, name)
-}
+// Enter announces that something begins. See [lifetime.Lifetime.Enter].
+func (s *Supervisor) Enter() (leave func(), err error) { return s.life.Enter() }
 
-func clearCgroup(name string) error {
-	if name == "" {
-		return nil // the daemon was killed before it wrote what it was about to start
-	}
-	if leaf, err := cgroup.Open(name); err == nil { // else it is gone already, whole or in part
-		if err := leaf.Kill(killWait); err != nil {
-			return err
-		}
-	}
-	if err := cgroup.Remove(name); err != nil || besideCeiling(name) == name {
-		return err
-	}
-	return cgroup.Remove(path.Dir(name))
-}
-
-// besideCeiling is where a leaf would be without the group that holds it to the host's ceiling.
-func besideCeiling(leaf string) string {
-	dir, name := path.Split(leaf)
-	if above, ok := strings.CutSuffix(path.Clean(dir), "/"+name+jail.CeilingGroup); ok {
-		return path.Join("/", above, name)
-	}
-	return leaf
-}
-
-// killWait is how long a killed control group may take to be empty before that is an error.
-const killWait = 5 * time.Second
-
-// Enter says that something begins, which Close waits for until leave is called: a run is ended by Close when it can be, and not before it has a
-// record. When the supervisor ends there is an error, and nothing may begin.
-func (s *Supervisor) Enter() (leave func(), err error) {
-	s.gate.RLock()
-	if s.ending.Err() != nil {
-		s.gate.RUnlock()
-		return nil, isEnding()
-	}
-	return sync.OnceFunc(s.gate.RUnlock), nil
-}
-
-func isEnding() *Error {
-	return &Error{Code: CodeEnding, Message: "this jaild is being ended, and begins nothing more", Hint: "try again when it is there again"}
-}
-
-// untilEnding is a context that is done, too, when nothing may begin any more: for what takes long before a run can be ended.
-func (s *Supervisor) untilEnding(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.ending, cancel)
-	return ctx, func() {
-		stop()
-		cancel()
-	}
-}
-
-// Connections is how many of its clients' may be open at one time, 0 for a daemon that serves one client and needs no bound.
+// Connections is how many of its clients' may be open at one time, 0 for a daemon that serves one
+// client and needs no bound.
 func (s *Supervisor) Connections() int {
 	if s.config.Private {
 		return 0
@@ -329,7 +236,8 @@ func (s *Supervisor) Active() int {
 
 // Idle returns when no run is active, or with ctx's error.
 func (s *Supervisor) Idle(ctx context.Context) error {
-	s.closePool() // whoever waits for that lets no more begin
+	// whoever waits for that lets no more begin
+	s.pool.Close()
 	for {
 		s.mu.Lock()
 		var one *run
@@ -349,36 +257,37 @@ func (s *Supervisor) Idle(ctx context.Context) error {
 	}
 }
 
-// Close ends every run that is still active, with the signal's name in its result, and puts the end on record. What waits for a module to be compiled
-// has not begun, and is told so.
+// Close ends every run that is still active, with the signal's name in its result, and puts the end
+// on record. What waits for a module to be compiled has not begun, and is told so.
 func (s *Supervisor) Close(reason string, signal syscall.Signal) error {
-	s.end()
+	s.life.End()
 	s.policies.Close()
-	s.closePool()
-	s.gate.Lock() // waits for what begins
+	s.pool.Close()
+	s.life.AwaitEntered()
 	s.mu.Lock()
 	all := make([]*run, 0, len(s.active))
 	for _, r := range s.active {
 		all = append(all, r)
 	}
 	s.mu.Unlock()
-	s.gate.Unlock()
 	for _, r := range all {
-		r.end(cause{signal: int(signal)})
+		r.end(cause{signal: int(signal), daemon: reason})
 	}
 	for _, r := range all {
 		<-r.done
 	}
-	s.behind.Wait()
+	s.life.AwaitBackground()
 	s.closeRefusals()
-	_, err := s.log.Append(context.Background(), audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
+	_, err := s.log.Append(context.Background(),
+		audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
 	closeErr := s.log.Close()
 	s.keeper.end()
-	if err == nil { // else both are the same thing
+	// else both are the same thing
+	if err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return failed(err, "make room for the log", "audit log: %v", err)
+		return problem.New(problem.Failed, "audit log: %w", err).WithHint("make room for the log")
 	}
 	return nil
 }

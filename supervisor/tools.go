@@ -14,14 +14,18 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// store is where pulled bundles are installed. What comes to it was fetched by a process of the caller's: this one never asks a network.
+// store is where pulled bundles are installed. What comes to it was fetched by a process of the
+// caller's: this one never asks a network.
 func (s *Supervisor) store() *bundle.Store {
 	return &bundle.Store{Dir: s.config.Tools, Shipped: s.config.Bundles, Check: checkModule}
 }
 
-// checkModule wants a module to be what its manifest says: of that kind, with those imports and none besides.
+// checkModule wants a module to be what its manifest says: of that kind, with those imports and
+// none besides.
 func checkModule(entry bundle.ModuleEntry, module []byte) error {
 	info, err := wasi.Check(module, runners.ModuleLimits{})
 	if err != nil {
@@ -35,25 +39,28 @@ func checkModule(entry bundle.ModuleEntry, module []byte) error {
 	return nil
 }
 
-// operator refuses everybody but root: who says whose bundles are believed has root run them. A user's daemon serves nobody but the user.
-func operator(c Caller, what string) error {
+// operator refuses everybody but root: who says whose bundles are believed has root run them. A
+// user's daemon serves nobody but the user.
+func operator(c caller.Caller, what string) error {
 	if c.UID != 0 && rootless.User() == nil {
-		return refused(nil, "use sudo", "%s: only root may", what)
+		return problem.New(problem.Refused, "%s: only root may", what).WithHint("use sudo")
 	}
 	return nil
 }
 
-// InstallTool verifies a bundle that was pulled and installs it; files are its files, in the order of the manifest. It is on record, and so is one
-// that was refused.
-func (s *Supervisor) InstallTool(ctx context.Context, c Caller, o bundle.Offer, files io.Reader) (bundle.Installed, error) {
-	if err := s.administrator(c, "install a bundle"); err != nil {
+// InstallTool verifies a bundle that was pulled and installs it; files are its files, in the order
+// of the manifest. It is on record, and so is one that was refused.
+func (s *Supervisor) InstallTool(ctx context.Context, c caller.Caller, o bundle.Offer,
+	files io.Reader) (bundle.Installed, error) {
+	if err := s.permissionsOf(c).Administrator("install a bundle"); err != nil {
 		return bundle.Installed{}, err
 	}
 	o.Source = readable([]string{o.Source})[0]
 	recorded := false
 	in, err := s.store().Install(o, files, time.Now(), func(in bundle.Installed) error {
 		recorded = true
-		return s.onTools(ctx, c, audit.ToolInstalled{Bundle: in.Name, Version: in.Version, Publisher: in.Publisher, Digest: in.Manifest, Source: in.Source})
+		return s.onTools(ctx, c, audit.ToolInstalled{Bundle: in.Name, Version: in.Version,
+			Publisher: in.Publisher, Digest: in.Manifest, Source: in.Source})
 	})
 	s.bundles.Reload()
 	if err == nil {
@@ -64,7 +71,9 @@ func (s *Supervisor) InstallTool(ctx context.Context, c Caller, o bundle.Offer, 
 		name, in.Version, in.Manifest = claims.Name, claims.Version, claims.Manifest
 	}
 	failure := ToolError(err)
-	refusal := audit.ToolInstalled{Bundle: shortened(name), Version: shortened(in.Version), Publisher: in.Publisher, Digest: shortened(in.Manifest), Source: shortened(o.Source), Error: failure.Message}
+	refusal := audit.ToolInstalled{Bundle: shortened(name), Version: shortened(in.Version),
+		Publisher: in.Publisher, Digest: shortened(in.Manifest), Source: shortened(o.Source),
+		Error: failure.Message}
 	if recordErr := s.onTools(ctx, c, refusal); recordErr != nil && !recorded {
 		return in, errors.Join(failure, recordErr)
 	}
@@ -73,16 +82,19 @@ func (s *Supervisor) InstallTool(ctx context.Context, c Caller, o bundle.Offer, 
 
 func shortened(s string) string { return s[:min(len(s), 300)] }
 
-func (s *Supervisor) onTools(ctx context.Context, c Caller, e audit.Event) error {
-	if _, err := s.log.Append(context.WithoutCancel(ctx), audit.Entry{Actor: c.actor(), Event: e}); err != nil {
-		return failed(err, "without a record nothing is installed; make room for it", "audit log: %v", err)
+func (s *Supervisor) onTools(ctx context.Context, c caller.Caller, e audit.Event) error {
+	if _, err := s.log.Append(context.WithoutCancel(ctx), audit.Entry{Actor: c.Actor(),
+		Event: e}); err != nil {
+		return problem.New(problem.Failed, "audit log: %w", err).
+			WithHint("without a record nothing is installed; make room for it")
 	}
 	return nil
 }
 
 // RemoveTool takes a pulled bundle away; forget drops what was seen of its versions as well.
-func (s *Supervisor) RemoveTool(ctx context.Context, c Caller, name string, forget bool) (bundle.Installed, error) {
-	if err := s.administrator(c, "remove a bundle"); err != nil {
+func (s *Supervisor) RemoveTool(ctx context.Context, c caller.Caller, name string,
+	forget bool) (bundle.Installed, error) {
+	if err := s.permissionsOf(c).Administrator("remove a bundle"); err != nil {
 		return bundle.Installed{}, err
 	}
 	if forget {
@@ -91,7 +103,8 @@ func (s *Supervisor) RemoveTool(ctx context.Context, c Caller, name string, forg
 		}
 	}
 	in, err := s.store().Remove(name, forget, func(in bundle.Installed) error {
-		return s.onTools(ctx, c, audit.ToolRemoved{Bundle: in.Name, Version: in.Version, Publisher: in.Publisher, Digest: in.Manifest, Forgotten: forget})
+		return s.onTools(ctx, c, audit.ToolRemoved{Bundle: in.Name, Version: in.Version,
+			Publisher: in.Publisher, Digest: in.Manifest, Forgotten: forget})
 	})
 	s.bundles.Reload()
 	if err != nil {
@@ -100,8 +113,10 @@ func (s *Supervisor) RemoveTool(ctx context.Context, c Caller, name string, forg
 	return in, nil
 }
 
-// SetRing puts the key ring of a publisher into use: one that the ring in use vouches for, or with explicit one that the operator vouches for.
-func (s *Supervisor) SetRing(ctx context.Context, c Caller, publisher, text string, explicit bool) error {
+// SetRing puts the key ring of a publisher into use: one that the ring in use vouches for, or with
+// explicit one that the operator vouches for.
+func (s *Supervisor) SetRing(ctx context.Context, c caller.Caller, publisher, text string,
+	explicit bool) error {
 	if err := operator(c, "change the keys of publishers"); err != nil {
 		return err
 	}
@@ -115,7 +130,8 @@ func (s *Supervisor) SetRing(ctx context.Context, c Caller, publisher, text stri
 			for _, k := range ring.Keys {
 				keys = append(keys, trust.KeyID(k))
 			}
-			return s.onTools(ctx, c, audit.ToolKeys{Publisher: publisher, Version: ring.Version, Keys: keys, Explicit: explicit})
+			return s.onTools(ctx, c, audit.ToolKeys{Publisher: publisher, Version: ring.Version,
+				Keys: keys, Explicit: explicit})
 		})
 	}
 	s.bundles.Reload()
@@ -125,8 +141,9 @@ func (s *Supervisor) SetRing(ctx context.Context, c Caller, publisher, text stri
 	return nil
 }
 
-// RemoveRing takes the keys of a publisher out of use; its bundles stay where they are and do not run.
-func (s *Supervisor) RemoveRing(ctx context.Context, c Caller, publisher string) error {
+// RemoveRing takes the keys of a publisher out of use; its bundles stay where they are and do not
+// run.
+func (s *Supervisor) RemoveRing(ctx context.Context, c caller.Caller, publisher string) error {
 	if err := operator(c, "change the keys of publishers"); err != nil {
 		return err
 	}
@@ -140,16 +157,17 @@ func (s *Supervisor) RemoveRing(ctx context.Context, c Caller, publisher string)
 	return nil
 }
 
-// ToolError sorts what can be wrong with a bundle: what is refused, what is not there, and what failed.
-func ToolError(err error) *Error {
-	var known *Error
+// ToolError sorts what can be wrong with a bundle: what is refused, what is not there, and what
+// failed.
+func ToolError(err error) *problem.Error {
+	var known *problem.Error
 	if errors.As(err, &known) {
 		return known
 	}
-	e := &Error{Code: CodeRefused, Message: err.Error(), Err: err}
+	e := problem.New(problem.Refused, "%w", err)
 	switch is := func(target error) bool { return errors.Is(err, target) }; {
 	case isMissing(err):
-		e.Code, e.Hint = CodeNotFound, "jail tool list"
+		e.Code, e.Hint = problem.NotFound, "jail tool list"
 	case is(trust.ErrRevoked), is(bundle.ErrAltered), is(bundle.ErrManifest):
 		e.Hint = "nothing was installed; ask its publisher"
 	case is(trust.ErrSignature):
@@ -167,7 +185,7 @@ func ToolError(err error) *Error {
 	case is(io.ErrUnexpectedEOF):
 		e.Hint = "the client ended before it had sent all: pull again"
 	default:
-		return failed(err, "", "%v", err)
+		return problem.New(problem.Failed, "%w", err)
 	}
 	return e
 }

@@ -22,7 +22,8 @@ func TestNeedsOnlyNarrow(t *testing.T) {
 		return rule
 	}
 	granted := policy.Top()
-	granted.Fetch = granted.Fetch.Meet(policy.Fetch{Allow: []policy.FetchRule{host("a.example"), host("b.example")}, Limits: policy.TopFetchLimits(), Mode: policy.FetchReport})
+	granted.Fetch = granted.Fetch.Meet(policy.Fetch{Allow: []policy.FetchRule{host("a.example"),
+		host("b.example")}, Limits: policy.TopFetchLimits(), Mode: policy.FetchReport})
 	eff, err := policy.Resolve(policy.Layer{Name: "profile", Policy: granted})
 	if err != nil {
 		t.Fatal(err)
@@ -35,9 +36,12 @@ func TestNeedsOnlyNarrow(t *testing.T) {
 		want  map[string]bool
 	}{
 		{nil, map[string]bool{"a.example": true, "b.example": true, "c.example": false}},
-		{&bundle.Needs{}, map[string]bool{"a.example": false, "b.example": false, "c.example": false}},
-		{&bundle.Needs{Hosts: []string{"a.example", "c.example"}}, map[string]bool{"a.example": true, "b.example": false, "c.example": false}},
-		{&bundle.Needs{Hosts: []string{"*"}}, map[string]bool{"a.example": true, "b.example": true, "c.example": false}},
+		{&bundle.Needs{}, map[string]bool{"a.example": false, "b.example": false,
+			"c.example": false}},
+		{&bundle.Needs{Hosts: []string{"a.example", "c.example"}},
+			map[string]bool{"a.example": true, "b.example": false, "c.example": false}},
+		{&bundle.Needs{Hosts: []string{"*"}}, map[string]bool{"a.example": true, "b.example": true,
+			"c.example": false}},
 	} {
 		got, err := narrowed(eff, "words", c.needs)
 		if err != nil {
@@ -61,29 +65,35 @@ func TestModulesAreWhatTheirManifestSays(t *testing.T) {
 		Memory:  []byte{0, 1},
 		Exports: []wasitest.Export{{Name: "_start", Index: 1}, {Name: "memory", Kind: 2}},
 	}.Encode()
-	if err := checkModule(bundle.ModuleEntry{File: "x.wasm", Imports: []string{exit}}, module); err != nil {
+	if err := checkModule(bundle.ModuleEntry{File: "x.wasm", Imports: []string{exit}},
+		module); err != nil {
 		t.Errorf("control: %v", err)
 	}
-	if err := checkModule(bundle.ModuleEntry{File: "x.wasm", Imports: []string{}}, module); !errors.Is(err, bundle.ErrAltered) {
+	if err := checkModule(bundle.ModuleEntry{File: "x.wasm", Imports: []string{}},
+		module); !errors.Is(err, bundle.ErrAltered) {
 		t.Errorf("an import that is not declared: %v", err)
 	}
-	if err := checkModule(bundle.ModuleEntry{File: "x.wasm", Imports: []string{exit}}, module[:len(module)-4]); err == nil {
+	if err := checkModule(bundle.ModuleEntry{File: "x.wasm", Imports: []string{exit}},
+		module[:len(module)-4]); err == nil {
 		t.Error("half a module was taken")
 	}
 }
 
-// A module that an operator installed may take longer to compile than one that anybody may name, and a large one longer than a small one.
+// A module that an operator installed may take longer to compile than one that anybody may name,
+// and a large one longer than a small one.
 func TestTimeToCompile(t *testing.T) {
 	of := func(t *testing.T, installed bool, size int64) policy.Limits {
 		t.Helper()
-		file, err := syntax.Parse(syntax.Profile, "compile", []byte(compilePolicyOf(tool{installed: installed}, size, 0)), nil)
+		file, err := syntax.Parse(syntax.Profile, "compile",
+			[]byte(compilePolicyOf(tool{installed: installed}, size, 0)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return file.Policy.Limits
 	}
 	file, large, bundled := of(t, false, 100), of(t, false, 10<<20), of(t, true, 100)
-	if file.CPUTime >= large.CPUTime || large.CPUTime >= bundled.CPUTime || file.Memory != bundled.Memory {
+	if file.CPUTime >= large.CPUTime || large.CPUTime >= bundled.CPUTime ||
+		file.Memory != bundled.Memory {
 		t.Errorf("a file has %+v, a large one %+v, an installed module %+v", file, large, bundled)
 	}
 }

@@ -8,20 +8,25 @@ import (
 	"sync"
 )
 
-// typing is the input of a detached run, on its way from whoever is attached, one client at a time. The tool need not read: what a client still has to
-// say when it goes is dropped, and nothing of it stays behind.
+// typing is the input of a detached run, on its way from whoever is attached, one client at a time.
+// The tool need not read: what a client still has to say when it goes is dropped, and nothing of it
+// stays behind.
 type typing struct {
 	parts chan []byte
-	over  chan struct{} // closed when there is no more: a client has said so, or the run has ended
-	end   func()
-	rest  []byte // of the part that the tool reads
+	// closed when there is no more: a client has said so, or the run has ended
+	over chan struct{}
+	end  func()
+	// of the part that the tool reads
+	rest []byte
 
-	turn chan struct{} // taken by who gives a part
+	// taken by who gives a part
+	turn chan struct{}
 }
 
 func newTyping() *typing {
 	over := make(chan struct{})
-	return &typing{parts: make(chan []byte), over: over, end: sync.OnceFunc(func() { close(over) }), turn: make(chan struct{}, 1)}
+	return &typing{parts: make(chan []byte), over: over, end: sync.OnceFunc(func() { close(over) }),
+		turn: make(chan struct{}, 1)}
 }
 
 // Read gives the tool what is typed.
@@ -55,8 +60,8 @@ func (t *typing) give(ctx context.Context, part []byte) error {
 	}
 }
 
-// from gives the tool what a client types, until stop. The end of that is the end of the tool's input only where the client says so, and not where it
-// went away.
+// from gives the tool what a client types, until stop. The end of that is the end of the tool's
+// input only where the client says so, and not where it went away.
 func (t *typing) from(ctx context.Context, in io.Reader) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -76,7 +81,8 @@ func (t *typing) from(ctx context.Context, in io.Reader) (stop func()) {
 	}()
 	return func() {
 		cancel()
-		t.turn <- struct{}{} // what was being given is dropped
+		// what was being given is dropped
+		t.turn <- struct{}{}
 		<-t.turn
 	}
 }

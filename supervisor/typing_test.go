@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // A client types and then stays silent until it goes.
@@ -27,7 +29,8 @@ func (c client) Read(p []byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
-// Of a client that goes while the tool does not read nothing stays: no goroutine, and nothing of what it typed for the tool to read after it.
+// Of a client that goes while the tool does not read nothing stays: no goroutine, and nothing of
+// what it typed for the tool to read after it.
 func TestAttachedClientsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutputs(t)
@@ -38,7 +41,9 @@ func TestAttachedClientsGo(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				s.Attach(ctx, Caller{Caller: asuser.Caller{UID: 7}}, "typed", Streams{In: client{strings.NewReader(text), ctx.Done()}, Out: io.Discard, Err: io.Discard})
+				s.Attach(ctx, caller.Caller{Caller: asuser.Caller{UID: 7}}, "typed",
+					stdio.Streams{In: client{strings.NewReader(text), ctx.Done()}, Out: io.Discard,
+						Err: io.Discard})
 			}()
 			synctest.Wait()
 			return func() {

@@ -1,40 +1,19 @@
 package supervisor
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/verify"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/names"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
 )
-
-// A Verification is what the kernel says about a live run's jail, thing by thing.
-type Verification struct {
-	ID       string           `json:"id"`
-	PID      int              `json:"pid"`
-	OK       bool             `json:"ok"` // nothing differs; what the kernel shows to nobody is a finding of its own
-	Findings []verify.Finding `json:"findings"`
-}
-
-// jailFile is the file in a run's directory that says which process is the jail's first and what it is to be.
-const jailFile = "jail.json"
-
-// saveJail writes down what Verify needs, for other daemons too. A jail that has ended already needs none.
-func (r *runDir) saveJail(j verify.Jail) error {
-	text, err := json.Marshal(j)
-	if err != nil {
-		return err
-	}
-	fresh := filepath.Join(r.path, jailFile+".new")
-	if err := os.WriteFile(fresh, text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(fresh, filepath.Join(r.path, jailFile))
-}
 
 // identify puts down which process the run's jail is.
 func (r *run) identify(p *launch.Process) error {
@@ -45,48 +24,36 @@ func (r *run) identify(p *launch.Process) error {
 	if err != nil {
 		return err
 	}
-	return r.dir.saveJail(verify.Jail{Plan: r.job.plan, PID: p.PID, Start: start})
+	return r.dir.SaveJail(verify.Jail{Plan: r.job.plan, PID: p.PID, Start: start})
 }
 
-// Verify asks the kernel whether the jail of a live run is what its plan says. It reads, and attaches to nothing. The run may be another daemon's.
-func (s *Supervisor) Verify(c Caller, id string) (Verification, error) {
+// Verify asks the kernel whether the jail of a live run is what its plan says. It reads, and
+// attaches to nothing. The run may be another daemon's.
+func (s *Supervisor) Verify(c caller.Caller, id string) (rundir.Verification, error) {
 	st, err := s.findRun(c, id)
 	if err != nil {
-		return Verification{}, err
+		return rundir.Verification{}, err
 	}
-	text, err := os.ReadFile(filepath.Join(s.runs.dir, st.ID, jailFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Verification{}, &Error{Code: CodeBusy, Message: "run " + id + " has no jail yet, or none any more", Hint: "try again", Err: err}
-	}
-	var j verify.Jail
-	if err == nil {
-		err = json.Unmarshal(text, &j)
-	}
-	if err != nil {
-		return Verification{}, failed(err, "", "run %s: %v", id, err)
-	}
-	findings, err := verify.Look(j, s.otherJails(st.ID))
-	if errors.Is(err, verify.ErrGone) {
-		return Verification{}, notFound("jail inspect shows what the log says of it", "run %s has ended", id)
-	}
-	if err != nil {
-		return Verification{}, failed(err, "", "run %s: %v", id, err)
-	}
-	differs := slices.ContainsFunc(findings, func(f verify.Finding) bool { return f.Answer == verify.Differs })
-	return Verification{ID: st.ID, PID: j.PID, OK: !differs, Findings: findings}, nil
+	return s.runs.Verify(st)
 }
 
-// otherJails are the first processes of the other live runs. One that ends meanwhile shares nothing with anybody.
-func (s *Supervisor) otherJails(id string) []int {
-	all, err := s.runs.live()
-	if err != nil {
-		return nil
+// VerifyOwn is Verify for an ordinary user whose runs have private daemons, each in a user
+// namespace of its own: none of them may look into the jails of another. The user may, from outside
+// of them all, and is who calls it.
+func VerifyOwn(c config.Config, id string) (rundir.Verification, error) {
+	runs := &rundir.Store{Dir: filepath.Join(c.StateDir, "runs")}
+	all, err := runs.Live()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return rundir.Verification{}, problem.New(problem.Failed, "runs: %w", err)
 	}
-	var pids []int
+	own := names.Name{UID: uint32(os.Getuid()), Name: id}
+	named := names.At(filepath.Join(c.StateDir, "names")).Find(own)
 	for _, st := range all {
-		if st.ID != id && st.PID != 0 {
-			pids = append(pids, st.PID)
+		if st.ID == id || st.ID == named {
+			v, err := runs.Verify(st)
+			v.ID = id
+			return v, err
 		}
 	}
-	return pids
+	return rundir.Verification{}, noLiveRun(id)
 }

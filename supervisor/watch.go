@@ -1,31 +1,89 @@
 package supervisor
 
 import (
+	"errors"
 	"runtime"
 	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/policy"
 )
 
 // A cause is why a run was ended from outside.
 type cause struct {
-	limit  string // name of a limit
-	peak   int64
-	signal int // the caller's: 2 for an interrupt
+	limit string // name of a limit
+	peak  int64
+	// the caller's: 2 for an interrupt
+	signal int
+	// why the daemon ends, where that ends the run
+	daemon string
 	gone   bool
-	over   bool // a session that was told to end
+	// a session that was told to end
+	over bool
+	// of the host: what the tool does from here on could not be kept
+	fault error
 }
 
-// A watch ends a run when a limit that only the daemon sees is reached. It never relies on what runs inside.
+// A stopper ends a run from outside. Its methods may be called from several goroutines.
+type stopper struct {
+	mu sync.Mutex
+	// cause is the first cause for which the run was ended.
+	cause *cause
+	// proc and leaf are those of the jail, once it has been started.
+	proc *launch.Process
+	leaf *cgroup.Leaf
+}
+
+// end ends the run for the first cause that is given. A jail that has ended by itself is ended by a
+// limit alone, since what it wrote is counted when it is read.
+func (s *stopper) end(c cause) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause != nil || c.limit == "" && s.proc != nil && s.proc.Ended() {
+		return
+	}
+	s.cause = &c
+	s.kill()
+}
+
+// kill ends all of the jail's processes at once, if there is a jail: many that all want a CPU would
+// let the first wait for its turn to die. s.mu is held.
+func (s *stopper) kill() {
+	if s.proc != nil {
+		// The jail may have ended by itself.
+		_ = errors.Join(s.proc.Kill(), s.leaf.KillAtOnce())
+	}
+}
+
+// ended returns the cause for which the run was ended, or nil.
+func (s *stopper) ended() *cause {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause
+}
+
+// started notes the jail, and ends it at once if the run was ended meanwhile.
+func (s *stopper) started(p *launch.Process, leaf *cgroup.Leaf) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proc, s.leaf = p, leaf
+	if s.cause != nil {
+		s.kill()
+	}
+}
+
+// A watch ends a run when a limit that only the daemon sees is reached. It never relies on what
+// runs inside.
 type watch struct {
 	limits jail.Limits
 	leaf   *cgroup.Leaf
 	end    func(cause)
 	start  time.Time
-	cpus   time.Duration // a number: how fast CPU time can pass
+	// a number: how fast CPU time can pass
+	cpus time.Duration
 
 	stop chan struct{}
 	done sync.WaitGroup
@@ -33,7 +91,8 @@ type watch struct {
 
 func startWatch(p jail.Plan, leaf *cgroup.Leaf, end func(cause)) *watch {
 	l := p.Limits
-	w := &watch{limits: l, leaf: leaf, end: end, start: time.Now(), stop: make(chan struct{}), cpus: time.Duration(runtime.NumCPU())}
+	w := &watch{limits: l, leaf: leaf, end: end, start: time.Now(), stop: make(chan struct{}),
+		cpus: time.Duration(runtime.NumCPU())}
 	if c := p.Cgroup; c.CPUQuota > 0 {
 		w.cpus = min(w.cpus, time.Duration((c.CPUQuota+int64(c.CPUPeriod)-1)/int64(c.CPUPeriod)))
 	}
@@ -65,7 +124,8 @@ func (w *watch) wall() {
 // cpuTick is how late a breach of the limit of CPU time may be seen.
 const cpuTick = 10 * time.Millisecond
 
-// cpu looks again when the limit could be reached at the earliest, with all CPUs busy that the jail may use.
+// cpu looks again when the limit could be reached at the earliest, with all CPUs busy that the jail
+// may use.
 func (w *watch) cpu() {
 	wait := w.limits.CPUTime / w.cpus
 	for {
@@ -78,7 +138,8 @@ func (w *watch) cpu() {
 		}
 		u, err := w.leaf.Usage()
 		if err != nil {
-			return // the jail is gone; its end says so
+			// the jail is gone; its end says so
+			return
 		}
 		left := w.limits.CPUTime - u.CPU
 		if left <= 0 {

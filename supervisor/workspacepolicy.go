@@ -9,42 +9,51 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// WorkspaceFile is the policy file that a workspace may have of its own, and WorkspaceLayer the name of what it says as a layer.
+// WorkspaceFile is the policy file that a workspace may have of its own, and WorkspaceLayer the
+// name of what it says as a layer.
 const (
 	WorkspaceFile  = ".jail.toml"
 	WorkspaceLayer = "workspace"
 )
 
-// narrowByWorkspace meets what the workspace's own policy file says, if it has one. Whoever wrote it, a tool or a stranger's repository, it can take
-// away and never grant. One that cannot be read or understood refuses the run: it may have taken away what matters.
+// narrowByWorkspace meets what the workspace's own policy file says, if it has one. Whoever wrote
+// it, a tool or a stranger's repository, it can take away and never grant. One that cannot be read
+// or understood refuses the run: it may have taken away what matters.
 func (s *Supervisor) narrowByWorkspace(_ context.Context, j *job) error {
-	if j.source == nil || j.in != nil { // of an invocation its session has
+	// of an invocation its session has
+	if j.source == nil || j.in != nil {
 		return nil
 	}
 	info, err := j.source.Stat()
 	if err != nil {
-		return failed(err, "", "workspace: %v", err)
+		return problem.New(problem.Failed, "workspace: %w", err)
 	}
 	var text []byte
 	// With the caller's rights: what they may not read is not theirs to be told of.
 	doErr := j.caller.Do(func() error {
-		text, err = profiles.ReadWorkspace(j.source, WorkspaceFile, j.caller.UID, info.Sys().(*syscall.Stat_t).Uid)
+		text, err = profiles.ReadWorkspace(j.source, WorkspaceFile, j.caller.UID,
+			info.Sys().(*syscall.Stat_t).Uid)
 		return nil
 	})
 	if errors.Is(err, fs.ErrNotExist) && doErr == nil {
 		return nil
 	}
-	if err = errors.Join(err, doErr); errors.Is(err, syscall.EMFILE) {
+	if err = errors.Join(err, doErr); problem.Short(err) != nil {
 		return err
 	} else if err != nil {
-		return refused(nil, "mend it or take it away; it can only narrow what the profile grants", "the workspace's own policy file is refused: %s", describe(err))
+		return problem.New(problem.Refused, "the workspace's own policy file is refused: %s",
+			problem.Describe(err)).
+			WithHint("mend it or take it away; it can only narrow what the profile grants")
 	}
 	path := j.source.Name() + "/" + WorkspaceFile
-	file, err := s.policies.Current().Set.For(places(j.caller, j.req)).Parse(syntax.Request, path, text)
+	file, err := s.policies.Current().Set.For(places(j.caller, j.req)).Parse(syntax.Request, path,
+		text)
 	if err != nil {
-		return refused(nil, "mend it or take it away; it can only narrow what the profile grants", "the workspace's own policy file is refused: %v", err)
+		return problem.New(problem.Refused, "the workspace's own policy file is refused: %v", err).
+			WithHint("mend it or take it away; it can only narrow what the profile grants")
 	}
 	return j.narrowBy(file.Layer(WorkspaceLayer, path))
 }
@@ -52,13 +61,14 @@ func (s *Supervisor) narrowByWorkspace(_ context.Context, j *job) error {
 // narrowBy meets one more layer, and lets go of a workspace that it does not leave to the run.
 func (j *job) narrowBy(layer policy.Layer) (err error) {
 	if j.eff, err = policy.Resolve(append(j.eff.Layers(), layer)...); err != nil {
-		return refused(nil, "", "%v", err)
+		return problem.New(problem.Refused, "%v", err)
 	}
 	if j.eff.Policy().Workspace.Access != policy.WorkspaceNone {
 		return nil
 	}
 	if j.req.Workspace != "" {
-		return toolDenied("a workspace", j.eff.Decide(policy.Open{Path: policy.WorkspaceDir, Want: policy.Read}))
+		return toolDenied("a workspace", j.eff.Decide(policy.Open{Path: policy.WorkspaceDir,
+			Want: policy.Read}))
 	}
 	err = j.source.Close()
 	j.source = nil

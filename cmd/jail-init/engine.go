@@ -12,14 +12,15 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
-// failureCode is the exit code of a jail-init that could not do as it was told; the answer says why.
+// failureCode is the exit code of jail-init if it could not follow its order; its answer says why.
 const failureCode = 125
 
-func carryOut(ctx context.Context, order runners.Order, modules [][]byte, ready *guest.Loaded) (int, runners.Answer) {
+func carryOut(ctx context.Context, order runners.Order, modules [][]byte, ready *guest.Loaded) (int,
+	runners.Answer) {
 	if order.Script != nil {
 		report, err := shell.Run(ctx, order, modules, os.Stdin, os.Stdout, os.Stderr)
 		if err != nil {
-			return failureCode, runners.Answer{Report: &report, Failure: err.Error()}
+			return failureCode, runners.FailureAnswer(&report, err)
 		}
 		return report.ExitCode, runners.Answer{Report: &report}
 	}
@@ -37,12 +38,13 @@ func carryOut(ctx context.Context, order runners.Order, modules [][]byte, ready 
 		report, err = guest.Run(ctx, order.Invocation, modules[0], os.Stdin, os.Stdout, os.Stderr)
 	}
 	if err != nil {
-		return failureCode, runners.Answer{Report: &report, Failure: err.Error()}
+		return failureCode, runners.FailureAnswer(&report, err)
 	}
 	return report.ExitCode, runners.Answer{Report: &report}
 }
 
-// compile writes the compiled form of the module to out: a line with its path below the cache directory, and its bytes.
+// compile writes the compiled form of the module to out: a line with its path below the cache
+// directory, and its bytes.
 func compile(inv runners.Invocation, module []byte, out io.Writer) error {
 	if err := os.Mkdir(inv.CacheDir, 0o700); err != nil {
 		return err
@@ -66,7 +68,8 @@ func compile(inv runners.Invocation, module []byte, out io.Writer) error {
 	if _, err := fmt.Fprintln(out, name); err != nil {
 		return err
 	}
-	// As what they are, files would be copied by calls that are not allowed here.
+	// The structs hide the file types, for which io.Copy would use system calls that the filter
+	// refuses.
 	_, err = io.Copy(struct{ io.Writer }{out}, struct{ io.Reader }{entry})
 	return err
 }

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -19,6 +20,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/jailtest"
 	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi/guest"
 )
@@ -36,7 +38,8 @@ func TestMain(m *testing.M) {
 
 // A bed is what every run of TestUses has in common.
 type bed struct {
-	init   string // the jail-init that is shipped
+	// the jail-init that is shipped
+	init   string
 	module []byte
 	cache  string // its compiled form
 	// The same of the module that fetches.
@@ -68,14 +71,17 @@ func makeBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	shared.dir = dir
-	b := &bed{init: filepath.Join(dir, "jail-init"), cache: filepath.Join(dir, "cache"), streamsCache: filepath.Join(dir, "streams")}
+	b := &bed{init: filepath.Join(dir, "jail-init"), cache: filepath.Join(dir, "cache"),
+		streamsCache: filepath.Join(dir, "streams")}
 	wasm, streams := filepath.Join(dir, "uses.wasm"), filepath.Join(dir, "streams.wasm")
 	guestEnv := []string{"GOOS=wasip1", "GOARCH=wasm"}
 	for _, build := range []struct {
 		out, pkg string
 		env      []string
-	}{{b.init, ".", []string{"CGO_ENABLED=0"}}, {wasm, "./testdata/uses", guestEnv}, {streams, "./testdata/streams", guestEnv}} {
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w", "-o", build.out, build.pkg)
+	}{{b.init, ".", []string{"CGO_ENABLED=0"}}, {wasm, "./testdata/uses", guestEnv},
+		{streams, "./testdata/streams", guestEnv}} {
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-ldflags", "-s -w",
+			"-o", build.out, build.pkg)
 		cmd.Env = append(os.Environ(), build.env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build of %s: %v\n%s", build.pkg, err, out)
@@ -91,7 +97,8 @@ func makeBed(t *testing.T) *bed {
 		if err := os.Mkdir(m.cache, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := guest.Compile(context.Background(), *m.module, runners.ModuleLimits{}, m.cache); err != nil {
+		if err := guest.Compile(context.Background(), *m.module, runners.ModuleLimits{},
+			m.cache); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,19 +108,39 @@ func makeBed(t *testing.T) *bed {
 	return b
 }
 
-// patience is how long a jail may take that is missing a call. It is killed then, and what it was refused is known all the same.
-func patience(scenario string) time.Duration {
-	switch scenario {
-	case "listener":
-		return 2 * time.Second
-	case "end": // has no other end
-		return 20 * time.Second
+const (
+	// patience is how long a jail may take that is missing a call: a processor that is emulated
+	// takes half a minute to compile. The jail is killed then, and what it was refused is known all
+	// the same.
+	patience = 2 * time.Minute
+	// toEnd is how long a jail that cannot end may try to, once its run is over.
+	toEnd = 20 * time.Second
+)
+
+// endUnheard kills the jail when one of its threads waits for an answer to a refused call: where
+// the shim never got the listener, there is none. It returns when the jail has ended, too.
+func endUnheard(j *jailtest.Jail) {
+	for !j.Ended() && !unheard(j.PID) {
+		time.Sleep(time.Millisecond)
 	}
-	return 2 * time.Minute // a processor that is emulated takes half a minute to compile
+	_ = j.Kill()
 }
 
-// run runs a scenario with changed filters. It returns what was refused, how the jail ended, and what it said.
-func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]control.Refused, control.Exited, string) {
+// unheard reports whether a thread of the process waits in seccomp_unotify(2).
+func unheard(pid int) bool {
+	// the pattern is well-formed
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))
+	return slices.ContainsFunc(threads, func(file string) bool {
+		in, err := os.ReadFile(file)
+		// a thread may have ended
+		return err == nil && strings.HasPrefix(string(in), "seccomp_")
+	})
+}
+
+// run runs a scenario with changed filters. It returns what was refused, how the jail ended, and
+// what it said.
+func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]control.Refused,
+	control.Exited, string) {
 	t.Helper()
 	s := jailtest.New(t)
 	s.Launcher.Init = b.init
@@ -136,11 +163,14 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 		text, cache = b.streams, b.streamsCache
 	}
 	first := jail.CacheDir + "/0"
-	s.Plan.Mounts = append(s.Plan.Mounts, jail.Mount{Kind: jail.MountBind, Source: cache, Target: first})
+	s.Plan.Mounts = append(s.Plan.Mounts, jail.Mount{Kind: jail.MountBind, Source: cache,
+		Target: first})
 	s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules, jail.LandlockRule{Path: first})
 	if groups := needs[scenario]; len(groups) > 0 {
-		s.Plan.InnerFilter = jail.NewFilter(append(slices.Clone(jail.WASIGroups), groups...)...)
-		s.Plan.OuterFilter = jail.NewOuterFilter(append(slices.Clone(jail.InitGroups), groups...)...)
+		s.Plan.InnerFilter = seccomp.NewFilter(append(slices.Clone(seccomp.WASIGroups),
+			groups...)...)
+		s.Plan.OuterFilter = seccomp.NewOuterFilter(append(slices.Clone(seccomp.InitGroups),
+			groups...)...)
 	}
 	change(&s.Plan)
 	j, err := s.TryStart(t)
@@ -157,22 +187,30 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 			f.Close()
 		}
 	}()
-	order := runners.Order{Invocation: runners.Invocation{Args: runners.Texts{"uses"}, Mounts: []runners.Mount{{Path: "/store", Write: true}},
+	order := runners.Order{Invocation: runners.Invocation{Args: runners.Texts{"uses"},
+		Mounts: []runners.Mount{{Path: "/store", Write: true}},
 		Layout: runners.LayoutPreopens, CacheDir: first}}
 	switch scenario {
 	case "script":
 		order.Invocation.CacheDir = jail.CacheDir
-		order.Script = &runners.Script{Name: "uses", Text: strings.Repeat("uses idle | ", 5) + "uses idle", Commands: map[string]runners.Command{"uses": {Name: "uses", Layout: runners.LayoutPreopens}}, Concurrent: 6}
+		order.Script = &runners.Script{Name: "uses", Text: strings.Repeat("uses idle | ", 5) +
+			"uses idle", Commands: map[string]runners.Command{"uses": {Name: "uses",
+			Layout: runners.LayoutPreopens}}, Concurrent: 6}
 	case "variables":
 		// One file is somebody else's.
 		if err := os.WriteFile(filepath.Join(s.Store, "other"), nil, 0o604); err != nil {
 			t.Fatal(err)
 		}
-		order.Script = &runners.Script{Name: "variables", Text: `test -r /store && test -w /store && test -x /store && test -r /store/other && echo "$UID $EUID $GID $$ $PPID"`, Concurrent: 1}
+		order.Script = &runners.Script{Name: "variables",
+			Text: `test -r /store && test -w /store && test -x /store && test -r /store/other && echo "$UID $EUID $GID $$ $PPID"`, Concurrent: 1}
 	case "compile":
-		order = runners.Order{Compile: true, Invocation: runners.Invocation{Args: runners.Texts{"compile"}, CacheDir: "/tmp/compiled"}}
-	case "large": // more memory than the runtime began with, and more than it is to keep
-		order.Script = &runners.Script{Name: "large", Text: strings.Repeat(":"+strings.Repeat(" x", 20)+"\n", 19_000), Concurrent: 1}
+		order = runners.Order{Compile: true,
+			Invocation: runners.Invocation{Args: runners.Texts{"compile"},
+				CacheDir: "/tmp/compiled"}}
+	case "large":
+		// more memory than the runtime began with, and more than it is to keep
+		order.Script = &runners.Script{Name: "large", Text: strings.Repeat(":"+strings.Repeat(" x",
+			20)+"\n", 19_000), Concurrent: 1}
 	case "full":
 		order.Invocation.Mounts[0].Path = "/tmp"
 		order.Invocation.Args = append(order.Invocation.Args, "full")
@@ -182,15 +220,23 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 	case "stop":
 		order.Invocation.Args = append(order.Invocation.Args, "1s")
 	}
-	_ = j.Invoke(order, files...) // a jail-init that has ended already says so by its end
+	// a jail-init that has ended already says so by its end
+	_ = j.Invoke(order, files...)
 	goOn := func() {}
 	if scenario == "stop" {
 		goOn = stop(j)
 	}
-	watchdog := time.AfterFunc(patience(scenario), func() { _ = j.Kill() })
+	watchdog := time.AfterFunc(patience, func() { _ = j.Kill() })
 	defer watchdog.Stop()
+	if scenario == "listener" {
+		endUnheard(j)
+	}
 	var answer runners.Answer
-	_ = j.Report(&answer) // a jail that was killed has none
+	// a jail that was killed has none
+	_ = j.Report(&answer)
+	if scenario == "end" {
+		watchdog.Reset(toEnd)
+	}
 	goOn()
 	status, err := j.Wait()
 	if err != nil {
@@ -224,14 +270,16 @@ func doorTo(t *testing.T) *os.File {
 		err = ours.Send(control.Opened{}, far)
 		far.Close()
 		if err == nil {
-			_, _ = io.Copy(near.File(), near.File()) // until the guest has ended its half, or all
+			// until the guest has ended its half, or all
+			_, _ = io.Copy(near.File(), near.File())
 		}
 	}()
 	return door
 }
 
-// stop stops the jail and lets it go on, over and over, since nobody knows when its guest sleeps: a wait with a deadline goes on by a system call of its own.
-// What it returns ends that, and is called before the jail's process is waited for.
+// stop stops the jail and lets it go on, over and over, since nobody knows when its guest sleeps: a
+// wait with a deadline goes on by a system call of its own. What it returns ends that, and is
+// called before the jail's process is waited for.
 func stop(j *jailtest.Jail) (goOn func()) {
 	told, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -252,7 +300,8 @@ func stop(j *jailtest.Jail) (goOn func()) {
 }
 
 // needs are the groups of a scenario's filters beside those of every module.
-var needs = map[string][]string{"script": {"shell"}, "large": {"shell"}, "variables": {"shell"}, "fetch": {"fetch"}, "compile": {"compile"}}
+var needs = map[string][]string{"script": {"shell"}, "large": {"shell"}, "variables": {"shell"},
+	"fetch": {"fetch"}, "compile": {"compile"}}
 
 // uses reads which scenario needs each call of a filter.
 func uses(t *testing.T, name string) map[string]string {
@@ -278,7 +327,8 @@ func uses(t *testing.T, name string) map[string]string {
 // TestNothingIsRefused: a tool that does everything that tools may do is refused no system call.
 func TestNothingIsRefused(t *testing.T) {
 	b := newBed(t)
-	for _, scenario := range []string{"run", "compile", "stop", "script", "variables", "fetch", "full", "large"} {
+	for _, scenario := range []string{"run", "compile", "stop", "script", "variables", "fetch",
+		"full", "large"} {
 		refused, status, said := b.run(t, scenario, func(*jail.Plan) {})
 		if len(refused) != 0 || status != (control.Exited{}) {
 			t.Errorf("%s: refused %+v, ended with %+v\n%s", scenario, refused, status, said)
@@ -286,12 +336,12 @@ func TestNothingIsRefused(t *testing.T) {
 	}
 }
 
-// TestUses takes each call out of the inner filter in turn: the scenario that the table names for it meets the gap. So no call is allowed that nobody
-// uses, and none that no test uses.
+// TestUses takes each call out of the inner filter in turn: the scenario that the table names for
+// it meets the gap. So no call is allowed that nobody uses, and none that no test uses.
 func TestUses(t *testing.T) {
 	b := newBed(t)
 	table := uses(t, "uses.txt")
-	f := jail.NewFilter(jail.WASIGroups...)
+	f := seccomp.NewFilter(seccomp.WASIGroups...)
 	for call := range table {
 		if !slices.Contains(f.Allow, call) {
 			t.Errorf("%s is in the table and not in the filter", call)
@@ -307,29 +357,44 @@ func TestUses(t *testing.T) {
 			t.Log("prctl: this kernel has no names for areas of memory, so the runtime asks it once, at its start")
 			continue
 		}
-		refused, status, said := b.run(t, scenario, func(p *jail.Plan) { without(&p.InnerFilter, call) })
-		met := slices.ContainsFunc(refused, func(r control.Refused) bool { return r.What == call || strings.HasPrefix(r.What, call+"(") })
-		if scenario == "listener" { // it may be missing before the listener is sent, with nobody who could tell: then the jail waits for its end
+		refused, status, said := b.run(t, scenario, func(p *jail.Plan) {
+			without(&p.InnerFilter,
+				call)
+		})
+		met := slices.ContainsFunc(refused, func(r control.Refused) bool {
+			return r.What == call ||
+				strings.HasPrefix(r.What, call+"(")
+		})
+		// it may be missing before the listener is sent, with nobody who could tell: then the jail
+		// waits for its end
+		if scenario == "listener" {
 			met = met || len(refused) == 0 && status.Signal == int(syscall.SIGKILL)
 		}
 		if !met {
-			t.Errorf("%s: %s does not use it: refused %+v, ended with %+v, %s", call, scenario, refused, status, said)
+			t.Errorf("%s: %s does not use it: refused %+v, ended with %+v, %s", call, scenario,
+				refused, status, said)
 		}
 	}
 }
 
-// TestGroupUses takes each call that only scripts or fetches are allowed back to what every module is: a script or a fetch meets the gap.
+// TestGroupUses takes each call that only scripts or fetches are allowed back to what every module
+// is: a script or a fetch meets the gap.
 func TestGroupUses(t *testing.T) {
 	b := newBed(t)
-	every := jail.NewFilter(jail.WASIGroups...)
-	for group, scenarios := range map[string][]string{"shell": {"script", "variables"}, "fetch": {"fetch"}, "compile": {"compile"}} {
-		for _, call := range jail.NewFilter(group).Allow {
-			if slices.Contains(every.Allow, call) && !slices.ContainsFunc(every.Only, func(c jail.Condition) bool { return c.Call == call }) {
+	every := seccomp.NewFilter(seccomp.WASIGroups...)
+	for group, scenarios := range map[string][]string{"shell": {"script", "variables"},
+		"fetch": {"fetch"}, "compile": {"compile"}} {
+		for _, call := range seccomp.NewFilter(group).Allow {
+			if slices.Contains(every.Allow, call) && !slices.ContainsFunc(every.Only,
+				func(c seccomp.Condition) bool { return c.Call == call }) {
 				t.Errorf("%s: %s is allowed to every module", group, call)
 				continue
 			}
 			met := slices.ContainsFunc(scenarios, func(scenario string) bool {
-				refused, _, _ := b.run(t, scenario, func(p *jail.Plan) { takeBack(&p.InnerFilter, call, every) })
+				refused, _, _ := b.run(t, scenario, func(p *jail.Plan) {
+					takeBack(&p.InnerFilter,
+						call, every)
+				})
 				return told(refused, call) > 0
 			})
 			if !met {
@@ -340,7 +405,7 @@ func TestGroupUses(t *testing.T) {
 }
 
 // takeBack makes of a call in a filter what it is in another.
-func takeBack(f *jail.Filter, call string, to jail.Filter) {
+func takeBack(f *seccomp.Filter, call string, to seccomp.Filter) {
 	without(f, call)
 	if slices.Contains(to.Allow, call) {
 		f.Allow = append(f.Allow, call)
@@ -352,29 +417,36 @@ func takeBack(f *jail.Filter, call string, to jail.Filter) {
 	}
 }
 
-// namesMemory reports whether the kernel is built with names for areas of memory (CONFIG_ANON_VMA_NAME): without, it knows the call as little
-// as one with an operation that nobody has.
+// namesMemory reports whether the kernel is built with names for areas of memory
+// (CONFIG_ANON_VMA_NAME): without, it knows the call as little as one with an operation that nobody
+// has.
 func namesMemory() bool {
 	return unix.Prctl(unix.PR_SET_VMA, unix.PR_SET_VMA_ANON_NAME, 0, 0, 0) == nil
 }
 
 // without takes a call out of a filter.
-func without(f *jail.Filter, call string) {
+func without(f *seccomp.Filter, call string) {
 	f.Allow = slices.DeleteFunc(slices.Clone(f.Allow), func(n string) bool { return n == call })
-	f.Only = slices.DeleteFunc(slices.Clone(f.Only), func(c jail.Condition) bool { return c.Call == call })
+	f.Only = slices.DeleteFunc(slices.Clone(f.Only),
+		func(c seccomp.Condition) bool { return c.Call == call })
 }
 
-// TestStartUses takes each call that only the outer filter allows out of it: then there is no jail, or no run.
+// TestStartUses takes each call that only the outer filter allows out of it: then there is no jail,
+// or no run.
 func TestStartUses(t *testing.T) {
 	b := newBed(t)
-	outer, inner := jail.NewOuterFilter(jail.InitGroups...), jail.NewFilter(jail.WASIGroups...)
+	outer, inner := seccomp.NewOuterFilter(seccomp.InitGroups...),
+		seccomp.NewFilter(seccomp.WASIGroups...)
 	for _, call := range outer.Allow {
 		if slices.Contains(inner.Allow, call) {
-			continue // TestUses: what the inner filter needs, both do
+			// TestUses: what the inner filter needs, both do
+			continue
 		}
 		_, status, said := b.run(t, "run", func(p *jail.Plan) { without(&p.OuterFilter, call) })
 		if call == "sched_getaffinity" {
-			continue // without it the runtime takes the machine for one with a single processor, and waits in other ways
+			// without it the runtime takes the machine for one with a single processor, and waits
+			// in other ways
+			continue
 		}
 		if status == (control.Exited{}) {
 			t.Errorf("%s: everything went well without it\n%s", call, said)

@@ -1,6 +1,6 @@
-// Command jail-init is process 1 of every jail: it restricts itself, then runs the tool's engine in the same process, so that a jail of a
-// WebAssembly tool holds one process that can start no other. A program of the host it starts as its child. It is started by jail-shim and by nobody
-// else.
+// Command jail-init is process 1 of every jail. It restricts itself, then runs the engine of a
+// WebAssembly tool in the same process, so that such a jail holds one process, which can start no
+// other. It starts a program of the host as its child. Only jail-shim starts jail-init.
 package main
 
 import (
@@ -39,7 +39,8 @@ func run(args, env []string) int {
 	if order.Native != nil {
 		code, answer = runNative(order, conn, door)
 	} else {
-		code, answer = carryOut(wasiguest.WithDoor(context.Background(), door), order, modules, ready.of(order))
+		code, answer = carryOut(wasiguest.WithDoor(context.Background(), door), order, modules,
+			ready.of(order))
 	}
 	if err := conn.Send(answer); err != nil {
 		return fail(fmt.Errorf("send the report: %w", err))
@@ -47,9 +48,10 @@ func run(args, env []string) int {
 	return code
 }
 
-// receive reads the order, and the modules and the door to the fetch proxy that come with it. Nothing but stdio, the control socket and the door
-// is open afterwards.
-func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *wasiguest.Door, error) {
+// receive reads the order, with the modules and the control socket of the fetch proxy. Afterwards
+// only stdio, the control socket and that socket are open.
+func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *wasiguest.Door,
+	error) {
 	var order runners.Order
 	files, err := conn.Receive(&order)
 	for err == nil && order.Prepare {
@@ -74,10 +76,12 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 		files = files[:n]
 	}
 	if order.Native != nil && len(files) != 0 {
-		return order, nil, nil, fmt.Errorf("the order of a program came with %d descriptors", len(files))
+		return order, nil, nil, fmt.Errorf("the order of a program came with %d descriptors",
+			len(files))
 	}
 	if len(files) != 1 && order.Script == nil && order.Native == nil {
-		return order, nil, nil, fmt.Errorf("the order came with %d descriptors, not with a module", len(files))
+		return order, nil, nil, fmt.Errorf("the order came with %d descriptors, not with a module",
+			len(files))
 	}
 	var modules [][]byte
 	if ready.of(order) != nil {
@@ -94,13 +98,14 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 }
 
 func readModule(f *os.File) ([]byte, error) {
-	// The descriptor's offset is shared with whoever opened it.
+	// The sender of the descriptor shares its offset.
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
 	if info.Size() > wasi.MaxModuleBytes {
-		return nil, fmt.Errorf("the module has %d bytes, more than %d", info.Size(), wasi.MaxModuleBytes)
+		return nil, fmt.Errorf("the module has %d bytes, more than %d", info.Size(),
+			wasi.MaxModuleBytes)
 	}
 	module := make([]byte, info.Size())
 	if _, err := io.ReadFull(io.NewSectionReader(f, 0, info.Size()), module); err != nil {

@@ -7,8 +7,10 @@ import (
 	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
-// runNative runs a program of the host. While it runs, the control socket brings nothing but sizes of its terminal.
-func runNative(order runners.Order, conn *control.Conn, door *wasiguest.Door) (int, runners.Answer) {
+// runNative runs a program of the host. Meanwhile the control socket carries only sizes of its
+// terminal.
+func runNative(order runners.Order, conn *control.Conn, door *wasiguest.Door) (int,
+	runners.Answer) {
 	sizes := func() (size runners.Terminal, err error) {
 		files, err := conn.ReceiveMost(&size, maxSize)
 		for _, f := range files {
@@ -22,10 +24,10 @@ func runNative(order runners.Order, conn *control.Conn, door *wasiguest.Door) (i
 	}
 	report, err := native.Run(order, sizes, way)
 	if err != nil {
-		return failureCode, runners.Answer{Report: &report, Failure: err.Error()}
+		return failureCode, runners.FailureAnswer(&report, err)
 	}
 	return report.ExitCode, runners.Answer{Report: &report}
 }
 
-// maxSize bounds the message of a size in bytes.
+// maxSize bounds the message with a terminal size, in bytes.
 const maxSize = 4 << 10

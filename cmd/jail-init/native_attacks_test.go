@@ -16,12 +16,14 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/jailtest"
 	"github.com/jail-sandbox/jail/jail/landlock"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/runners"
 )
 
-// attackPolicy lets one directory of programs run and nothing else; /store is the host's and writable.
+// attackPolicy lets one directory of programs run and nothing else; /store is the host's and
+// writable.
 const attackPolicy = `policy = 1
 name = "attacks"
 [[mount]]
@@ -52,14 +54,16 @@ native = ["/prog/**"]
 groups = ["native"]
 `
 
-// attackProgram is testdata/native/attack.c, built, and once more with the set-user-id bit of somebody else.
+// attackProgram is testdata/native/attack.c, built, and once more with the set-user-id bit of
+// somebody else.
 var attackProgram = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp(shared.dir, "attack-")
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "attack")
-	if out, err := exec.Command("gcc", "-O1", "-static", "-o", path, filepath.Join("testdata", "native", "attack.c")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", "-O1", "-static", "-o", path, filepath.Join("testdata",
+		"native", "attack.c")).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("gcc: %w\n%s", err, out)
 	}
 	text, err := os.ReadFile(path)
@@ -87,7 +91,8 @@ type attackOutcome struct {
 }
 
 // attack runs attacks, one after the other, with the plan of programs of the host, changed.
-func (b *bed) attack(t *testing.T, names []string, terminal bool, change func(*jailtest.Setup)) attackOutcome {
+func (b *bed) attack(t *testing.T, names []string, terminal bool,
+	change func(*jailtest.Setup)) attackOutcome {
 	t.Helper()
 	dir, err := attackProgram()
 	if err != nil {
@@ -95,7 +100,8 @@ func (b *bed) attack(t *testing.T, names []string, terminal bool, change func(*j
 	}
 	s := jailtest.New(t)
 	s.Launcher.Init = b.init
-	file, err := syntax.Parse(syntax.Profile, "attacks.toml", fmt.Appendf(nil, attackPolicy, dir, s.Store), nil)
+	file, err := syntax.Parse(syntax.Profile, "attacks.toml", fmt.Appendf(nil, attackPolicy, dir,
+		s.Store), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +110,8 @@ func (b *bed) attack(t *testing.T, names []string, terminal bool, change func(*j
 		t.Fatal(err)
 	}
 	command := jail.Command{Runner: jail.RunnerNative, Cwd: "/", Terminal: terminal}
-	s.Plan, err = jail.NewPlan(eff, jail.Request{ID: s.Plan.ID, Base: s.Plan.IDs.Base, Slice: jailtest.Slice(), Command: command})
+	s.Plan, err = jail.NewPlan(eff, jail.Request{ID: s.Plan.ID, Base: s.Plan.IDs.Base,
+		Slice: jailtest.Slice(), Command: command})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +119,8 @@ func (b *bed) attack(t *testing.T, names []string, terminal bool, change func(*j
 		change(s)
 	}
 	j := s.Start(t)
-	order := runners.Order{Native: &runners.Native{Program: "/prog/attack"}, Invocation: runners.Invocation{Args: append(runners.Texts{"attack"}, names...), Cwd: "/"}}
+	order := runners.Order{Native: &runners.Native{Program: "/prog/attack"},
+		Invocation: runners.Invocation{Args: append(runners.Texts{"attack"}, names...), Cwd: "/"}}
 	if terminal {
 		order.Native.Terminal = &runners.Terminal{Rows: 24, Columns: 80}
 	}
@@ -122,7 +130,8 @@ func (b *bed) attack(t *testing.T, names []string, terminal bool, change func(*j
 	watchdog := time.AfterFunc(time.Minute, func() { _ = j.Kill() })
 	defer watchdog.Stop()
 	var answer runners.Answer
-	_ = j.Report(&answer) // a jail that was killed has none
+	// a jail that was killed has none
+	_ = j.Report(&answer)
 	status, err := j.Wait()
 	if err != nil {
 		t.Fatal(err)
@@ -138,11 +147,12 @@ func (b *bed) attack(t *testing.T, names []string, terminal bool, change func(*j
 // allowing takes calls into both filters, with any arguments.
 func allowing(calls ...string) func(*jailtest.Setup) {
 	return func(s *jailtest.Setup) {
-		for _, f := range []*jail.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
+		for _, f := range []*seccomp.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
 			for _, call := range calls {
 				without(f, call)
 				f.Allow = append(f.Allow, call)
-				f.ENOSYS = slices.DeleteFunc(slices.Clone(f.ENOSYS), func(n string) bool { return n == call })
+				f.ENOSYS = slices.DeleteFunc(slices.Clone(f.ENOSYS),
+					func(n string) bool { return n == call })
 			}
 			slices.Sort(f.Allow)
 		}
@@ -165,9 +175,10 @@ func running(target string) func(*jailtest.Setup) {
 	}
 }
 
-// TestNativeAttacks: what a program of the host that has gone over to the enemy tries from inside. The control beside each is the same attack where it must
-// work: on the program's own, or with the wall taken out of the plan. What it could try from the place of process 1 is tried by TestWalls of jail/launch on
-// the same stack; these are about what only programs of the host may do.
+// TestNativeAttacks: what a program of the host that has gone over to the enemy tries from inside.
+// The control beside each is the same attack where it must work: on the program's own, or with the
+// wall taken out of the plan. What it could try from the place of process 1 is tried by TestWalls
+// of jail/launch on the same stack; these are about what only programs of the host may do.
 //
 // T-021, T-030, T-036, T-038, T-044, T-060, T-063, T-073, T-074.
 func TestNativeAttacks(t *testing.T) {
@@ -205,6 +216,7 @@ func TestNativeAttacks(t *testing.T) {
 		allowing("ptrace", "memfd_create", "unshare", "clone", "socket")(s)
 		running("/tmp")(s)
 		running("/store")(s)
+		s.Plan.UserCounts = nil
 	})
 	for _, a := range attacks {
 		if !strings.Contains("\n"+whole.said, fmt.Sprintf("\n%s %d\n", a.name, a.want)) {
@@ -241,12 +253,14 @@ func TestNativeForks(t *testing.T) {
 	if o := b.attack(t, []string{"forks"}, false, nil); o.code != int(syscall.EAGAIN) {
 		t.Errorf("ended with %d\n%s", o.code, o.said)
 	}
-	if o := b.attack(t, []string{"forks"}, false, func(s *jailtest.Setup) { s.Plan.Cgroup.PIDs = 600 }); o.code != 0 {
+	if o := b.attack(t, []string{"forks"}, false,
+		func(s *jailtest.Setup) { s.Plan.Cgroup.PIDs = 600 }); o.code != 0 {
 		t.Errorf("control: ended with %d\n%s", o.code, o.said)
 	}
 }
 
-// legacyTIOCSTI reports whether the kernel takes TIOCSTI at all: where the switch is missing it does.
+// legacyTIOCSTI reports whether the kernel takes TIOCSTI at all: where the switch is missing it
+// does.
 func legacyTIOCSTI() bool {
 	text, err := os.ReadFile("/proc/sys/dev/tty/legacy_tiocsti")
 	return err != nil || len(text) > 0 && text[0] == '1'
@@ -280,7 +294,8 @@ func TestNativeOutlived(t *testing.T) {
 	alive := filepath.Join(o.store, "alive")
 	first, err := os.Stat(alive)
 	if err != nil || o.code != 0 || first.Size() == 0 {
-		t.Fatalf("control: the process behind wrote %v (%v), ended with %d\n%s", first, err, o.code, o.said)
+		t.Fatalf("control: the process behind wrote %v (%v), ended with %d\n%s", first, err, o.code,
+			o.said)
 	}
 	time.Sleep(50 * time.Millisecond)
 	if second, err := os.Stat(alive); err != nil || second.Size() != first.Size() {
@@ -288,8 +303,8 @@ func TestNativeOutlived(t *testing.T) {
 	}
 }
 
-// Sockets of the host: those with an abstract name cannot be seen; one with a path is reached where a mount of the policy shows it, which is what
-// docs/native.md warns of. T-063, T-064, T-075.
+// Sockets of the host: those with an abstract name cannot be seen; one with a path is reached where
+// a mount of the policy shows it, which is what docs/native.md warns of. T-063, T-064, T-075.
 func TestNativeHostSockets(t *testing.T) {
 	b := newBed(t)
 	abstract, err := net.Listen("unix", "@jail-attack-test")
@@ -298,7 +313,8 @@ func TestNativeHostSockets(t *testing.T) {
 	}
 	defer abstract.Close()
 	const refused = int(syscall.ECONNREFUSED)
-	if o := b.attack(t, []string{"connect_abstract"}, false, nil); o.code != refused && o.code != int(syscall.EPERM) {
+	if o := b.attack(t, []string{"connect_abstract"}, false, nil); o.code != refused &&
+		o.code != int(syscall.EPERM) {
 		t.Errorf("abstract: ended with %d\n%s", o.code, o.said)
 	}
 	var listeners []net.Listener
@@ -318,7 +334,8 @@ func TestNativeHostSockets(t *testing.T) {
 			l.Close()
 		}
 	}()
-	// From version 9 on Landlock keeps a program from sockets with a path that are not the jail's own; before, this is a control of the abstract one.
+	// From version 9 on Landlock keeps a program from sockets with a path that are not the jail's
+	// own; before, this is a control of the abstract one.
 	abi, err := landlock.ABI()
 	if err != nil {
 		t.Fatal(err)
@@ -331,10 +348,12 @@ func TestNativeHostSockets(t *testing.T) {
 		t.Errorf("a socket in a mount: ended with %d, want %d\n%s", o.code, path, o.said)
 	}
 	bare := func(s *jailtest.Setup) {
-		s.Plan.Namespaces = slices.DeleteFunc(s.Plan.Namespaces, func(n jail.Namespace) bool { return n == "net" })
+		s.Plan.Namespaces = slices.DeleteFunc(s.Plan.Namespaces,
+			func(n jail.Namespace) bool { return n == "net" })
 		s.Plan.Landlock.Scoped = false
 	}
 	if o := b.attack(t, []string{"connect_abstract"}, false, bare); o.code != 0 {
-		t.Errorf("control: the abstract socket without the network namespace: ended with %d\n%s", o.code, o.said)
+		t.Errorf("control: the abstract socket without the network namespace: ended with %d\n%s",
+			o.code, o.said)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/runners"
@@ -58,16 +59,19 @@ var usesProgram = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	usesDir = dir
-	out, err := exec.Command("gcc", "-O1", "-static", "-o", filepath.Join(dir, "uses"), filepath.Join("testdata", "native", "uses.c")).CombinedOutput()
+	out, err := exec.Command("gcc", "-O1", "-static", "-o", filepath.Join(dir, "uses"),
+		filepath.Join("testdata", "native", "uses.c")).CombinedOutput()
 	if err != nil {
 		return dir, fmt.Errorf("gcc: %w\n%s", err, out)
 	}
 	return dir, os.Chmod(dir, 0o755)
 })
 
-// native runs the program with the plan that a policy of programs of the host makes, changed, on a terminal or on none. It returns what was
-// refused, how the jail ended, and what it said. A jail that has not ended by then is killed.
-func (b *bed) native(t *testing.T, terminal bool, wait time.Duration, args []string, change func(*jail.Plan)) (refused []control.Refused, code int, said string) {
+// native runs the program with the plan that a policy of programs of the host makes, changed, on a
+// terminal or on none. It returns what was refused, how the jail ended, and what it said. A jail
+// that has not ended by then is killed.
+func (b *bed) native(t *testing.T, terminal bool, wait time.Duration, args []string,
+	change func(*jail.Plan)) (refused []control.Refused, code int, said string) {
 	t.Helper()
 	dir, err := usesProgram()
 	if err != nil {
@@ -75,7 +79,8 @@ func (b *bed) native(t *testing.T, terminal bool, wait time.Duration, args []str
 	}
 	s := jailtest.New(t)
 	s.Launcher.Init = b.init
-	file, err := syntax.Parse(syntax.Profile, "native.toml", fmt.Appendf(nil, nativePolicy, dir), nil)
+	file, err := syntax.Parse(syntax.Profile, "native.toml", fmt.Appendf(nil, nativePolicy, dir),
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,25 +89,29 @@ func (b *bed) native(t *testing.T, terminal bool, wait time.Duration, args []str
 		t.Fatal(err)
 	}
 	command := jail.Command{Runner: jail.RunnerNative, Cwd: "/tmp", Terminal: terminal}
-	s.Plan, err = jail.NewPlan(eff, jail.Request{ID: s.Plan.ID, Base: s.Plan.IDs.Base, Slice: jailtest.Slice(), Command: command})
+	s.Plan, err = jail.NewPlan(eff, jail.Request{ID: s.Plan.ID, Base: s.Plan.IDs.Base,
+		Slice: jailtest.Slice(), Command: command})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Plan.InnerFilter = jail.NewFilter(append(s.Plan.InnerFilter.Groups, loopback)...)
+	s.Plan.InnerFilter = seccomp.NewFilter(append(s.Plan.InnerFilter.Groups, loopback)...)
 	change(&s.Plan)
 	j, err := s.TryStart(t)
 	if err != nil {
 		return nil, -1, err.Error()
 	}
-	order := runners.Order{Native: &runners.Native{Program: "/prog/uses"}, Invocation: runners.Invocation{Args: append(runners.Texts{"uses"}, args...), Cwd: "/tmp"}}
+	order := runners.Order{Native: &runners.Native{Program: "/prog/uses"},
+		Invocation: runners.Invocation{Args: append(runners.Texts{"uses"}, args...), Cwd: "/tmp"}}
 	if terminal {
 		order.Native.Terminal = &runners.Terminal{Rows: 24, Columns: 80}
 	}
-	_ = j.Invoke(order) // a jail-init that has ended already says so by its end
+	// a jail-init that has ended already says so by its end
+	_ = j.Invoke(order)
 	watchdog := time.AfterFunc(wait, func() { _ = j.Kill() })
 	defer watchdog.Stop()
 	var answer runners.Answer
-	_ = j.Report(&answer) // a jail that was killed has none
+	// a jail that was killed has none
+	_ = j.Report(&answer)
 	status, err := j.Wait()
 	if err != nil {
 		t.Fatal(err)
@@ -121,22 +130,27 @@ const brief, long = 2 * time.Second, 30 * time.Second
 // loopback is the group of a jail whose loopback leads somewhere.
 const loopback = "loopback"
 
-// untold are calls without which the listener itself never comes, so that nobody is told: the jail then waits until it is ended.
+// untold are calls without which the listener itself never comes, so that nobody is told: the jail
+// then waits until it is ended.
 var untold = []string{"futex", "sendmsg", "fcntl"}
 
-// starting are calls that jail-init or the C library makes before the program does anything: where one is missing nothing comes after it.
+// starting are calls that jail-init or the C library makes before the program does anything: where
+// one is missing nothing comes after it.
 var starting = append([]string{
-	"read", "write", "close", "close_range", "openat", "mmap", "munmap", "mprotect", "brk", "clone", "vfork", "execve", "exit_group", "wait4", "chdir", "setsid", "dup3",
-	"epoll_ctl", "epoll_pwait", "recvmsg", "arch_prctl", "set_tid_address", "set_robust_list", "rseq", "prlimit64", "readlinkat", "getrandom",
+	"read", "write", "close", "close_range", "openat", "mmap", "munmap", "mprotect", "brk", "clone",
+	"vfork", "execve", "exit_group", "wait4", "chdir", "setsid", "dup3",
+	"epoll_ctl", "epoll_pwait", "recvmsg", "arch_prctl", "set_tid_address", "set_robust_list",
+	"rseq", "prlimit64", "readlinkat", "getrandom",
 	"rt_sigaction", "rt_sigprocmask", "sigaltstack", "gettid", "getpid",
 }, untold...)
 
-// TestNativeUses takes the calls that programs of the host may make out of their filter: a program with a use for each meets the gaps. Where it does
-// not, because the way there leads over other gaps, those that it met are filled and it tries again. With the whole filter all of it works. So no
-// call is allowed that no test uses, and none that is of no use.
+// TestNativeUses takes the calls that programs of the host may make out of their filter: a program
+// with a use for each meets the gaps. Where it does not, because the way there leads over other
+// gaps, those that it met are filled and it tries again. With the whole filter all of it works. So
+// no call is allowed that no test uses, and none that is of no use.
 func TestNativeUses(t *testing.T) {
 	b := newBed(t)
-	f := jail.NewFilter(append(slices.Clone(jail.NativeGroups), loopback)...)
+	f := seccomp.NewFilter(append(slices.Clone(seccomp.NativeGroups), loopback)...)
 	refused, code, said := b.native(t, false, long, f.Allow, func(*jail.Plan) {})
 	if len(refused) != 0 || code != 0 {
 		t.Errorf("with the whole filter: refused %+v, ended with %d\n%s", refused, code, said)
@@ -145,7 +159,8 @@ func TestNativeUses(t *testing.T) {
 	for _, call := range f.Allow {
 		if slices.Contains(starting, call) {
 			left, why := b.gaps(t, brief, []string{call})
-			if len(left) > 0 { // the machine may be busy
+			// the machine may be busy
+			if len(left) > 0 {
 				left, why = b.gaps(t, long, []string{call})
 			}
 			if len(left) > 0 {
@@ -155,7 +170,8 @@ func TestNativeUses(t *testing.T) {
 			rest = append(rest, call)
 		}
 	}
-	const most = 40 // a tally tells more apart
+	// a tally tells more apart
+	const most = 40
 	for len(rest) > 0 {
 		var next []string
 		why := ""
@@ -170,7 +186,8 @@ func TestNativeUses(t *testing.T) {
 	}
 }
 
-// gaps takes calls out of the filter, runs their uses, and returns those that nobody asked for, and why.
+// gaps takes calls out of the filter, runs their uses, and returns those that nobody asked for, and
+// why.
 func (b *bed) gaps(t *testing.T, wait time.Duration, calls []string) (left []string, why string) {
 	t.Helper()
 	conditions := map[string]int{}
@@ -209,18 +226,21 @@ func told(refused []control.Refused, call string) int {
 	return n
 }
 
-// TestTerminalUses: what may be asked of a terminal of the jail's own is asked by a program that has one, or by jail-init, which makes it.
+// TestTerminalUses: what may be asked of a terminal of the jail's own is asked by a program that
+// has one, or by jail-init, which makes it.
 func TestTerminalUses(t *testing.T) {
 	b := newBed(t)
 	refused, code, said := b.native(t, true, long, []string{"terminal"}, func(*jail.Plan) {})
 	if len(refused) != 0 || code != 0 {
 		t.Errorf("with the whole filter: refused %+v, ended with %d\n%s", refused, code, said)
 	}
-	plain := jail.NewFilter(jail.NativeGroups...)
-	var rest, first []jail.Condition
-	for _, c := range jail.NewFilter(append(slices.Clone(jail.NativeGroups), "terminal")...).Only {
+	plain := seccomp.NewFilter(seccomp.NativeGroups...)
+	var rest, first []seccomp.Condition
+	for _, c := range seccomp.NewFilter(append(slices.Clone(seccomp.NativeGroups),
+		"terminal")...).Only {
 		switch {
-		case slices.ContainsFunc(plain.Only, func(p jail.Condition) bool { return p.String() == c.String() }):
+		case slices.ContainsFunc(plain.Only,
+			func(p seccomp.Condition) bool { return p.String() == c.String() }):
 		case slices.Contains(asksFirst, c.Value):
 			first = append(first, c)
 		default:
@@ -231,23 +251,27 @@ func TestTerminalUses(t *testing.T) {
 		t.Errorf("jail-init asks for %x, and the filter allows %v", asksFirst, first)
 	}
 	for _, c := range first {
-		b.unasked(t, []jail.Condition{c})
+		b.unasked(t, []seccomp.Condition{c})
 	}
 	b.unasked(t, rest)
 }
 
-// asksFirst is what jail-init asks of the terminal that it makes: TIOCGPTN, TIOCSPTLCK, TIOCSWINSZ and, before it becomes the program, TIOCSCTTY.
+// asksFirst is what jail-init asks of the terminal that it makes: TIOCGPTN, TIOCSPTLCK, TIOCSWINSZ
+// and, before it becomes the program, TIOCSCTTY.
 var asksFirst = []uint64{0x80045430, 0x40045431, 0x5414, 0x540e}
 
 // unasked takes conditions out of the filter and counts the questions that meet the gap.
-func (b *bed) unasked(t *testing.T, conditions []jail.Condition) {
+func (b *bed) unasked(t *testing.T, conditions []seccomp.Condition) {
 	t.Helper()
 	refused, code, said := b.native(t, true, long, []string{"terminal"}, func(p *jail.Plan) {
-		p.InnerFilter.Only = slices.DeleteFunc(slices.Clone(p.InnerFilter.Only), func(c jail.Condition) bool {
-			return slices.ContainsFunc(conditions, func(o jail.Condition) bool { return o.String() == c.String() })
-		})
+		p.InnerFilter.Only = slices.DeleteFunc(slices.Clone(p.InnerFilter.Only),
+			func(c seccomp.Condition) bool {
+				return slices.ContainsFunc(conditions,
+					func(o seccomp.Condition) bool { return o.String() == c.String() })
+			})
 	})
 	if got := told(refused, "ioctl"); got != len(conditions) {
-		t.Errorf("%v: the program asks for %d of them: refused %+v, ended with %d\n%s", conditions, got, refused, code, said)
+		t.Errorf("%v: the program asks for %d of them: refused %+v, ended with %d\n%s", conditions,
+			got, refused, code, said)
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
-// prepared is a module that was loaded before there was a run of it, behind all the walls of its jail. Nothing of the module has run: it has no memory yet, and no table. One that cannot be
-// loaded is not here; the run finds that out, and says so.
+// prepared holds a module that jail-init loaded before its run, behind all layers of the jail. No
+// code of the module has run, and it has no memory or table yet. It is empty if the module could
+// not be loaded; the run then reports the error.
 type prepared struct{ loaded *guest.Loaded }
 
 func (p *prepared) load(order runners.Order, files []*os.File) {
@@ -20,12 +21,13 @@ func (p *prepared) load(order runners.Order, files []*os.File) {
 	if err != nil {
 		return
 	}
-	if l, err := guest.Load(context.Background(), module, order.Invocation.Module, order.Invocation.CacheDir); err == nil {
+	if l, err := guest.Load(context.Background(), module, order.Invocation.Module,
+		order.Invocation.CacheDir); err == nil {
 		p.loaded = l
 	}
 }
 
-// of returns the module if it is the order's.
+// of returns the module if the order names it.
 func (p *prepared) of(order runners.Order) *guest.Loaded {
 	if !order.Prepared || order.Script != nil || order.Native != nil || order.Compile {
 		return nil

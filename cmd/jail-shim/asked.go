@@ -8,7 +8,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/runc"
 )
 
-// A request is what jaild asks of a jail that stands.
+// request is a request of jaild to a prewarmed or running jail.
 type request struct {
 	control.Ask
 	files []*os.File
@@ -20,16 +20,18 @@ func (r request) close() {
 	}
 }
 
-// A standing jail is one whose jail-init waits.
+// standing is a jail whose jail-init waits for its invocation.
 type standing struct {
-	jail     *runc.Jail
-	order    control.Order
-	restrict func() error // sends jail-init its restrictions
+	jail  *runc.Jail
+	order control.Order
+	// restrict sends jail-init its restrictions.
+	restrict func() error
 }
 
-// answer waits for the end of the jail, and does until then what is asked. It does that on the thread in whose mount namespace the jail's mounts were
-// made.
-func answer(conn *control.Conn, s *standing, asked <-chan request, ended chan struct{}) (exited control.Exited, err error) {
+// answer serves requests until the jail ends. It runs on the thread in whose mount namespace the
+// mounts of the jail were made.
+func answer(conn *control.Conn, s *standing, asked <-chan request,
+	ended chan struct{}) (exited control.Exited, err error) {
 	go func() {
 		defer close(ended)
 		exited, err = s.jail.Wait()
@@ -38,7 +40,8 @@ func answer(conn *control.Conn, s *standing, asked <-chan request, ended chan st
 		select {
 		case ask := <-asked:
 			if err := s.do(conn, ask); err != nil {
-				_ = s.jail.Kill() // there is nobody to talk to
+				// The connection to jaild is broken.
+				_ = s.jail.Kill()
 			}
 			ask.close()
 		case <-ended:
@@ -57,7 +60,8 @@ func (s *standing) do(conn *control.Conn, ask request) error {
 	return conn.Send(control.FromShim{Done: &control.Done{}})
 }
 
-// attach makes the jail whole. One that cannot be does not wait any longer.
+// attach mounts the workspace of the jail and sends jail-init its restrictions. It kills a jail
+// that cannot get its workspace.
 func (s *standing) attach(conn *control.Conn, files []*os.File) error {
 	err := errors.New("no two layers came with it")
 	if len(files) == 2 {
@@ -67,7 +71,8 @@ func (s *standing) attach(conn *control.Conn, files []*os.File) error {
 		err = s.restrict()
 	}
 	if err != nil {
-		return errors.Join(conn.Send(control.FromShim{Done: &control.Done{Error: err.Error()}}), s.jail.Kill())
+		return errors.Join(conn.Send(control.FromShim{Done: &control.Done{Error: err.Error()}}),
+			s.jail.Kill())
 	}
 	return conn.Send(control.FromShim{Done: &control.Done{}})
 }

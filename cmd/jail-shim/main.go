@@ -1,4 +1,5 @@
-// Command jail-shim starts one jail and stays its parent. It is started by jaild with its orders on descriptor 3.
+// Command jail-shim starts one jail and stays its parent. jaild starts it with its order on
+// descriptor 3.
 package main
 
 import (
@@ -9,20 +10,23 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/runc"
 	"github.com/jail-sandbox/jail/jail/seccomp"
+	"github.com/jail-sandbox/jail/jail/seccomp/libseccomp"
 )
 
-// The main goroutine stays on the main thread: libcontainer moves threads between mount namespaces, and the parent-death signal
-// of what it starts follows the thread that started it.
+// Keep the main goroutine on the main thread: libcontainer moves threads between mount namespaces,
+// and the parent-death signal of a child follows the thread that started it.
 func init() { runtime.LockOSThread() }
 
 func main() {
 	if len(os.Args) == 2 && os.Args[1] == runc.InitArg {
-		debug.SetGCPercent(-1) // it lives for some milliseconds
+		// The process lives for some milliseconds.
+		debug.SetGCPercent(-1)
 		runc.Init()
 	}
 	if len(os.Args) == 2 && os.Args[1] == control.ShimFilterArg {
@@ -31,13 +35,13 @@ func main() {
 	os.Exit(run())
 }
 
-// compileFilter compiles a filter for a process of the host: jail-shim alone has the compiler.
+// compileFilter compiles a filter for a process of the host. Only jail-shim has the compiler.
 func compileFilter(in io.Reader, out io.Writer) int {
-	var filter jail.Filter
+	var filter seccomp.Filter
 	err := json.NewDecoder(in).Decode(&filter)
 	if err == nil {
 		var program []byte
-		if program, err = seccomp.Compile(filter); err == nil {
+		if program, err = libseccomp.Compile(filter); err == nil {
 			_, err = out.Write(program)
 		}
 	}
@@ -51,17 +55,18 @@ func compileFilter(in io.Reader, out io.Writer) int {
 func run() int {
 	conn, err := control.Inherit(control.ShimControl)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "jail-shim: it is started by jaild and takes its orders from descriptor 3:", err)
+		fmt.Fprintln(os.Stderr,
+			"jail-shim: it is started by jaild and takes its orders from descriptor 3:", err)
 		return 125
 	}
 	defer conn.Close()
 	if err := serve(conn); err != nil {
-		failed := control.Failed{Layer: "shim", Error: err.Error()}
+		failed := control.FailedOf("shim", err)
 		var layer *runc.LayerError
 		if errors.As(err, &layer) {
-			failed = control.Failed{Layer: layer.Layer, Error: layer.Err.Error()}
+			failed = control.FailedOf(layer.Layer, layer.Err)
 		}
-		if conn.Send(control.FromShim{Failed: &failed}) != nil {
+		if conn.Send(control.FromShim{Failed: failed}) != nil {
 			fmt.Fprintln(os.Stderr, "jail-shim:", err)
 		}
 		return 125
@@ -74,13 +79,13 @@ func serve(conn *control.Conn) error {
 	if _, err := conn.Receive(&order); err != nil {
 		return fmt.Errorf("read orders: %w", err)
 	}
-	filter, err := seccomp.CompileTold(order.Plan.InnerFilter)
+	filter, err := libseccomp.CompileTold(order.Plan.InnerFilter)
 	if err != nil {
 		return &runc.LayerError{Layer: "seccomp", Err: err}
 	}
 	var outside []byte
 	if order.Plan.Ceiling != nil {
-		if outside, err = seccomp.CompileOutside(order.Plan.Ceiling.Filter); err != nil {
+		if outside, err = libseccomp.CompileOutside(order.Plan.Ceiling.Filter); err != nil {
 			return &runc.LayerError{Layer: "seccomp", Err: err}
 		}
 	}
@@ -101,23 +106,26 @@ func serve(conn *control.Conn) error {
 		return err
 	}
 	var refusals refusals
-	deaf := make(chan error, 1)
+	deaf := make(chan error, 2)
 	go func() {
 		if err := refusals.listen(fromInit, order.Plan.InnerFilter); err != nil {
-			deaf <- err
-			_ = jail.Kill() // nobody would say what it is refused
+			deaf <- &runc.LayerError{Layer: "seccomp", Err: err}
+			// Nobody would answer the calls that the filter refuses.
+			_ = jail.Kill()
 		}
 	}()
 	gone := make(chan struct{})
 	asked := make(chan request)
 	ended := make(chan struct{})
-	go func() { // jaild closing its end, or dying, ends the jail
+	// Kill the jail when jaild closes its end or dies.
+	go func() {
 		defer close(gone)
 		for {
 			var ask request
 			var err error
 			if ask.files, err = conn.Receive(&ask.Ask); err != nil {
-				_ = jail.Kill() // it may have ended by itself
+				// The jail may have ended by itself.
+				_ = jail.Kill()
 				return
 			}
 			select {
@@ -128,7 +136,22 @@ func serve(conn *control.Conn) error {
 		}
 	}()
 	first, second := restrictions(order.Plan, filter, outside, order.Later)
-	restrict := func() error { return toInit.Send(second) }
+	late := time.AfterFunc(order.Patience, func() {
+		if !refusals.begun() {
+			deaf <- &runc.LayerError{Layer: "jail-init",
+				Err: fmt.Errorf("it has not restricted itself within %v", order.Patience)}
+			_ = jail.Kill()
+		}
+	})
+	defer late.Stop()
+	if order.Later {
+		// A later jail restricts itself when it has its workspace.
+		late.Stop()
+	}
+	restrict := func() error {
+		late.Reset(order.Patience)
+		return toInit.Send(second)
+	}
 	if err = toInit.Send(first); err == nil && !order.Later {
 		err = restrict()
 	}
@@ -140,21 +163,26 @@ func serve(conn *control.Conn) error {
 	}
 	exited, waitErr := answer(conn, &standing{jail, order, restrict}, asked, ended)
 	select {
-	case deafErr := <-deaf: // it ended for that and for nothing else
-		err = errors.Join(err, &runc.LayerError{Layer: "seccomp", Err: deafErr})
+	// The jail was killed for this reason.
+	case deafErr := <-deaf:
+		err = errors.Join(err, deafErr)
 	default:
 	}
 	if err = errors.Join(err, waitErr); err == nil {
 		err = conn.Send(control.FromShim{Exited: &exited, Refused: refusals.list()})
-		<-gone // jaild reads the usage before the control group goes
+		// jaild reads the usage before the cgroup is removed.
+		<-gone
 	}
 	return errors.Join(err, jail.Remove())
 }
 
-// restrictions are the two orders of jail-init. One whose workspace comes later has the first at once, so that all that is left to do then is what names
-// the workspace, and what would forbid that.
-func restrictions(p jail.Plan, filter, outside []byte, later bool) (control.Restrict, control.Filter) {
-	first, second := control.Restrict{Rlimits: p.Rlimits, Later: later}, control.Filter{Program: filter, Ceiling: outside}
+// restrictions returns the two orders of jail-init. A jail whose workspace comes later gets the
+// first one at once; the second then has only the rules that name the workspace, and the filter,
+// which would forbid the preparation.
+func restrictions(p jail.Plan, filter, outside []byte, later bool) (control.Restrict,
+	control.Filter) {
+	first, second := control.Restrict{Rlimits: p.Rlimits, Later: later},
+		control.Filter{Program: filter, Ceiling: outside}
 	var ceiling *jail.Landlock
 	if p.Ceiling != nil {
 		ceiling = &p.Ceiling.Landlock

@@ -6,21 +6,23 @@ import (
 	"io"
 	"sync/atomic"
 
-	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/seccomp"
+	"github.com/jail-sandbox/jail/jail/seccomp/libseccomp"
 )
 
-// refusals are what the inner filter of this shim's jail refused. Its zero value is ready.
+// refusals counts the system calls that the inner filter of this shim's jail refused. Its zero
+// value is ready to use.
 type refusals struct {
-	listener atomic.Pointer[seccomp.Listener]
+	listener atomic.Pointer[libseccomp.Listener]
 }
 
-// listen waits for the listener of the inner filter and answers with it until the jail has ended.
-func (r *refusals) listen(from *control.Conn, f jail.Filter) error {
+// listen receives the notifier of the inner filter and answers with it until the jail has ended.
+func (r *refusals) listen(from *control.Conn, f seccomp.Filter) error {
 	files, err := from.Receive(&control.Listener{})
 	if errors.Is(err, io.EOF) {
-		return nil // jail-init never got so far, and says why elsewhere
+		// jail-init failed before it loaded the filter, and reports why itself.
+		return nil
 	}
 	if err != nil {
 		return err
@@ -32,7 +34,7 @@ func (r *refusals) listen(from *control.Conn, f jail.Filter) error {
 		return fmt.Errorf("%d descriptors came as the listener", len(files))
 	}
 	defer files[0].Close()
-	l, err := seccomp.NewListener(files[0], f)
+	l, err := libseccomp.NewListener(files[0], f)
 	if err != nil {
 		return err
 	}
@@ -40,7 +42,12 @@ func (r *refusals) listen(from *control.Conn, f jail.Filter) error {
 	return l.Serve()
 }
 
-// list is what was refused so far. Each call is counted before it is answered, so nothing is missing when the jail has ended.
+// begun reports whether jail-init has restricted itself: it sends the notifier with its last
+// restriction.
+func (r *refusals) begun() bool { return r.listener.Load() != nil }
+
+// list returns the refused calls. Each call is counted before it is answered, so the list is
+// complete when the jail has ended.
 func (r *refusals) list() []control.Refused {
 	if l := r.listener.Load(); l != nil {
 		return l.Refused()

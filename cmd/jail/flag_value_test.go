@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestFlagValues: a value that a flag cannot have is named with what it has to be, not with the function that reads it.
+// TestFlagValues: a value that a flag cannot have is named with what it has to be, not with the
+// function that reads it.
 func TestFlagValues(t *testing.T) {
 	for line, want := range map[string]string{
 		"audit tail --after x":               `--after: "x" is no whole number of 0 or more`,
@@ -18,8 +19,9 @@ func TestFlagValues(t *testing.T) {
 		"run --nosuch -- true":               `unknown flag: --nosuch`,
 	} {
 		var out, said bytes.Buffer
-		code := run(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &said, nil)
-		if code != 2 || !strings.Contains(said.String(), want) || strings.Contains(said.String(), "strconv") {
+		code := program(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &said, nil)
+		if code != 2 || !strings.Contains(said.String(), want) || strings.Contains(said.String(),
+			"strconv") {
 			t.Errorf("jail %s: %d, %s%s", line, code, out.String(), said.String())
 		}
 	}

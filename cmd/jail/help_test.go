@@ -10,27 +10,32 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// What each command says of itself is held by a golden file, so that a change of it is seen: scripts and documents rely on it.
+// What each command says of itself is held by a golden file, so that a change of it is seen:
+// scripts and documents rely on it.
 func TestHelp(t *testing.T) {
 	var all bytes.Buffer
-	a := &app{stdout: &all}
+	env := &cli.Env{Stdout: &all}
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		all.WriteString("==> " + cmd.CommandPath() + " <==\n")
 		before := all.Len()
 		writeHelp(&all, cmd)
 		all.WriteString("\n")
-		if text := all.String()[before:]; cmd.RunE != nil && !cmd.HasSubCommands() && cmd.Name() != "help" && !strings.Contains(text, "\nexample:\n") {
+		if text := all.String()[before:]; cmd.RunE != nil && !cmd.HasSubCommands() &&
+			cmd.Name() != "help" && !strings.Contains(text, "\nexample:\n") {
 			t.Errorf("%s: help without an example", cmd.CommandPath())
 		}
 		for _, sub := range cmd.Commands() {
-			visit(sub)
+			if !sub.Hidden {
+				visit(sub)
+			}
 		}
 	}
-	visit(a.root())
+	visit(newRoot(env))
 	const golden = "testdata/help.txt"
 	if *update {
 		if err := os.WriteFile(golden, all.Bytes(), 0o644); err != nil {
@@ -42,15 +47,20 @@ func TestHelp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(all.Bytes(), want) {
-		t.Errorf("the help is not that of %s; go test ./cmd/jail -update writes it anew:\n%s", golden, all.Bytes())
+		t.Errorf("the help is not that of %s; go test ./cmd/jail -update writes it anew:\n%s",
+			golden, all.Bytes())
 	}
 }
 
 // Every command that prints can print JSON.
 func TestJSONFlags(t *testing.T) {
-	root := (&app{}).root()
-	for _, path := range []string{"run", "plan", "ps", "top", "inspect", "verify", "kill", "diff", "commit", "discard", "revert", "workspaces", "workspaces prune", "policy check", "policy show",
-		"profile list", "profile show", "tool list", "tool show", "tool pull", "tool push", "tool verify", "tool remove", "tool sign", "tool key list", "audit show", "audit verify", "doctor", "version"} {
+	root := newRoot(&cli.Env{})
+	for _, path := range []string{"run", "plan", "ps", "top", "inspect", "verify", "kill", "diff",
+		"commit", "discard", "revert", "workspaces", "workspaces prune", "policy check",
+		"policy show",
+		"profile list", "profile show", "tool list", "tool show", "tool pull", "tool push",
+		"tool verify", "tool remove", "tool sign", "tool key list", "audit show", "audit verify",
+		"doctor", "version"} {
 		cmd, rest, err := root.Find(strings.Fields(path))
 		if err != nil || len(rest) > 0 {
 			t.Errorf("%s: no such command: %v", path, err)
@@ -71,7 +81,8 @@ func TestWrongArguments(t *testing.T) {
 				continue
 			}
 			err := cmd.Args(cmd, args)
-			if e := (*supervisor.Error)(nil); err != nil && (!errors.As(err, &e) || e.Code != supervisor.CodeUsage || e.Hint == "") {
+			if e := (*problem.Error)(nil); err != nil && (!errors.As(err, &e) ||
+				e.Code != problem.Usage || e.Hint == "") {
 				t.Errorf("%s with %d arguments: %v", cmd.CommandPath(), len(args), err)
 			}
 		}
@@ -79,5 +90,5 @@ func TestWrongArguments(t *testing.T) {
 			visit(sub)
 		}
 	}
-	visit((&app{}).root())
+	visit(newRoot(&cli.Env{}))
 }

@@ -14,14 +14,16 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/supervisor/config"
 )
 
 const manuals = "../../docs/man/"
 
-// jail(1) is made of what the commands say of themselves, so that it has every command and every flag, and says the same.
+// jail(1) is made of what the commands say of themselves, so that it has every command and every
+// flag, and says the same.
 func TestManualOfJail(t *testing.T) {
-	text := manual((&app{}).root())
+	text := manual(newRoot(&cli.Env{}))
 	path := manuals + "jail.1"
 	if *update {
 		if err := os.WriteFile(path, text, 0o644); err != nil {
@@ -39,8 +41,10 @@ func TestManualOfJail(t *testing.T) {
 
 func manual(root *cobra.Command) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, ".\\\" Made of the help of jail's commands by cmd/jail/man_test.go; changes here are lost.\n.TH JAIL 1 \"\" \"jail %s\" \"jail\"\n", supervisor.Version)
-	b.WriteString(".SH NAME\njail \\- run tools that nobody trusts\n.SH SYNOPSIS\n.B jail\n.I COMMAND\n[\\fIflags\\fR] [\\fIarguments\\fR]\n.SH DESCRIPTION\n" + roff(root.Long) + "\n")
+	fmt.Fprintf(&b,
+		".\\\" Made of the help of jail's commands by cmd/jail/man_test.go; changes here are lost.\n.TH JAIL 1 \"\" \"jail %s\" \"jail\"\n", config.Version)
+	b.WriteString(
+		".SH NAME\njail \\- run tools that nobody trusts\n.SH SYNOPSIS\n.B jail\n.I COMMAND\n[\\fIflags\\fR] [\\fIarguments\\fR]\n.SH DESCRIPTION\n" + roff(root.Long) + "\n")
 	b.WriteString(".SH COMMANDS\n")
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
@@ -83,7 +87,7 @@ a wrong command line
 the daemon's socket; /run/jail/jail.sock where it is not set
 .TP
 .B JAIL_STATE
-a directory that holds state, log and socket of a daemon of one's own
+a directory that holds state, log, settings, pulled bundles and socket of a daemon of one's own; ceiling and profiles stay those of /etc/jail
 .TP
 .B NO_COLOR
 no colours, whatever it is set to
@@ -162,17 +166,19 @@ func TestManualOfJaild(t *testing.T) {
 	if len(flags) < 4 {
 		t.Fatalf("jaild has flags %v", flags)
 	}
-	internal := []string{"private", "successor"} // for jail and jaild themselves
+	// for jail and jaild themselves
+	internal := []string{"private", "successor"}
 	for _, f := range flags {
 		if !slices.Contains(internal, f[1]) && !strings.Contains(text, "--"+f[1]) {
 			t.Errorf("jaild(8) has no --%s", f[1])
 		}
 	}
-	settings, err := os.ReadFile("../../supervisor/settings.go")
+	settings, err := os.ReadFile("../../supervisor/config/settings.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range regexp.MustCompile(`json:"([a-z]+)"`).FindAllStringSubmatch(string(settings), -1) {
+	for _, key := range regexp.MustCompile(`json:"([a-z]+)"`).FindAllStringSubmatch(
+		string(settings), -1) {
 		if !regexp.MustCompile(`(?m)^\.(B|BR|SS) \[?` + key[1] + `\b`).MatchString(text) {
 			t.Errorf("jaild(8) has no setting %s", key[1])
 		}
@@ -184,7 +190,8 @@ func TestManualOfJaild(t *testing.T) {
 	}
 }
 
-// The keys of a policy file in jail-policy(5) are those of the schema, which is made of what the parser knows.
+// The keys of a policy file in jail-policy(5) are those of the schema, which is made of what the
+// parser knows.
 func TestManualOfPolicies(t *testing.T) {
 	const begin, end = ".\\\" keys, from policy.schema.json\n", ".\\\" end of keys\n"
 	path := manuals + "jail-policy.5"
@@ -213,7 +220,8 @@ func TestManualOfPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if want != string(text) {
-		t.Errorf("%s has not the keys of the schema; go test ./cmd/jail -update writes them anew", path)
+		t.Errorf("%s has not the keys of the schema; go test ./cmd/jail -update writes them anew",
+			path)
 	}
 }
 
@@ -226,7 +234,8 @@ type schemaPart struct {
 	Additional  any `json:"additionalProperties"`
 }
 
-// keys writes each key of a section with what it is. What takes items out again, and what narrows single tools, has the keys of the rest.
+// keys writes each key of a section with what it is. What takes items out again, and what narrows
+// single tools, has the keys of the rest.
 func (p *schemaPart) keys(b *strings.Builder, section string) {
 	var names, sections []string
 	for name, sub := range p.Properties {
@@ -260,7 +269,8 @@ func (p *schemaPart) keys(b *strings.Builder, section string) {
 		}
 		fmt.Fprintf(b, ".SS %s%s%s\n", open, roff(path), closing)
 		if name == "without" {
-			b.WriteString("Takes out again what is inherited: the same sections and keys, each a list of patterns or names.\n")
+			b.WriteString(
+				"Takes out again what is inherited: the same sections and keys, each a list of patterns or names.\n")
 			continue
 		}
 		sub.keys(b, path+".")
@@ -274,7 +284,8 @@ func TestManualOfTheLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	types := regexp.MustCompile(`(?m)^\tType\w+\s*(?:\w+\s*)?= "([a-z_.]+)"`).FindAllStringSubmatch(string(source), -1)
+	types := regexp.MustCompile(`(?m)^\tType\w+\s*(?:\w+\s*)?= "([a-z_.]+)"`).FindAllStringSubmatch(
+		string(source), -1)
 	if len(types) < 10 {
 		t.Fatalf("the log has types %v", types)
 	}
@@ -294,10 +305,12 @@ func TestManualsAreWellFormed(t *testing.T) {
 	judge, err := exec.LookPath("groff")
 	for _, n := range names {
 		text := readManual(t, n.Name())
-		if !strings.Contains(text, "\n.SH NAME\n") || !strings.Contains(text, "\n.SH DESCRIPTION\n") || !strings.Contains(text, "\n.SH SEE ALSO\n") {
+		if !strings.Contains(text, "\n.SH NAME\n") || !strings.Contains(text,
+			"\n.SH DESCRIPTION\n") || !strings.Contains(text, "\n.SH SEE ALSO\n") {
 			t.Errorf("%s has no NAME, DESCRIPTION or SEE ALSO", n.Name())
 		}
-		known := regexp.MustCompile(`^\.(\\"|TH|SH|SS|PP|TP|B|BI|BR|I|IR|RI|IP|RS|RE|nf|fi|RB)\b|^\.\\"`)
+		known := regexp.MustCompile(
+			`^\.(\\"|TH|SH|SS|PP|TP|B|BI|BR|I|IR|RI|IP|RS|RE|nf|fi|RB)\b|^\.\\"`)
 		for i, line := range strings.Split(text, "\n") {
 			if strings.HasPrefix(line, ".") && !known.MatchString(line) {
 				t.Errorf("%s:%d: %q is no instruction", n.Name(), i+1, line)
@@ -306,7 +319,8 @@ func TestManualsAreWellFormed(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if out, err := exec.Command(judge, "-k", "-man", "-Tutf8", "-ww", "-z", manuals+n.Name()).CombinedOutput(); err != nil || len(out) > 0 {
+		if out, err := exec.Command(judge, "-k", "-man", "-Tutf8", "-ww", "-z",
+			manuals+n.Name()).CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("%s: %v: %s", n.Name(), err, out)
 		}
 	}

@@ -21,8 +21,10 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) {
-	// What is ignored at the start, as nohup has it, jail leaves ignored; the tests are about what is not.
-	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM} {
+	// What is ignored at the start, as nohup has it, jail leaves ignored; the tests are about what
+	// is not.
+	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT,
+		syscall.SIGTERM} {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
@@ -42,7 +44,8 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"makelog": makeLog, "replace": replaceText, "exits": exits, "fill": fill, "freeport": freePort, "awaitport": awaitPort,
+			"makelog": makeLog, "replace": replaceText, "exits": exits, "fill": fill,
+			"freeport": freePort, "awaitport": awaitPort,
 		},
 	})
 }
@@ -54,11 +57,14 @@ func makeLog(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	for _, run := range []string{"r1", "r2"} {
 		for _, e := range []audit.Event{
-			audit.RunStarted{Tool: "core-utils/grep", Argv: []string{"grep", "\x1b[2J\u202e"}, Workspace: "/home/me/work"},
-			audit.Denied{Layer: "wasi", What: "read /etc/shadow", Rule: "not in the tool's view", Count: 2},
+			audit.RunStarted{Tool: "core-utils/grep", Argv: []string{"grep", "\x1b[2J\u202e"},
+				Workspace: "/home/me/work"},
+			audit.Denied{Layer: "wasi", What: "read /etc/shadow", Rule: "not in the tool's view",
+				Count: 2},
 			audit.RunFinished{ExitCode: 1},
 		} {
-			_, err := log.Append(context.Background(), audit.Entry{Run: run, Actor: audit.Actor{UID: 1000, PID: 7, Exe: "/usr/bin/jail"}, Event: e})
+			_, err := log.Append(context.Background(), audit.Entry{Run: run,
+				Actor: audit.Actor{UID: 1000, PID: 7, Exe: "/usr/bin/jail"}, Event: e})
 			ts.Check(err)
 		}
 	}

@@ -10,15 +10,16 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/config"
 )
 
 // group is whose members may connect, where the host has it; else only root.
 const group = "jail"
 
-// listen returns where clients come in: a passed socket, whose place and rights are the service manager's, else one of its own.
-func listen(config supervisor.Config, from passed) (net.Listener, error) {
+// listen returns where clients come in: a passed socket, whose place and rights are the service
+// manager's, else one of its own.
+func listen(config config.Config, from passed) (net.Listener, error) {
 	if config.Private {
 		return api.ListenPrivate()
 	}
@@ -32,7 +33,8 @@ func listen(config supervisor.Config, from passed) (net.Listener, error) {
 	if err := clearStale(config.Socket); err != nil {
 		return nil, err
 	}
-	old := syscall.Umask(0o177) // there is no moment at which others may connect
+	// there is no moment at which others may connect
+	old := syscall.Umask(0o177)
 	l, err := net.Listen("unix", config.Socket)
 	syscall.Umask(old)
 	if err != nil {
@@ -53,7 +55,8 @@ func clearStale(path string) error {
 	if err != nil {
 		return err
 	}
-	if info.Mode().Type() != os.ModeSocket || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+	if info.Mode().Type() != os.ModeSocket ||
+		info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
 		return fmt.Errorf("socket %s: something else is there, which is not mine to remove", path)
 	}
 	conn, err := net.Dial("unix", path)
@@ -69,11 +72,13 @@ func clearStale(path string) error {
 
 func admit(path string) error {
 	if os.Geteuid() != 0 {
-		return nil // a user's socket is the user's alone
+		// a user's socket is the user's alone
+		return nil
 	}
 	g, err := user.LookupGroup(group)
 	if err != nil {
-		return nil // no such group: the socket stays root's
+		// no such group: the socket stays root's
+		return nil
 	}
 	gid, err := strconv.Atoi(g.Gid)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command jaild is the daemon: the only process with privileges, and the only writer of the audit log. With --private it serves the one client that
-// started it and ends with it.
+// Command jaild is the daemon: the only process with privileges, and the only writer of the audit
+// log. With --private it serves the one client that started it and ends with it.
 package main
 
 import (
@@ -22,7 +22,10 @@ import (
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/daemonlog"
 	"github.com/jail-sandbox/jail/supervisor/fetch"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stderr)) }
@@ -67,13 +70,13 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil || flags.NArg() > 0 {
-		return supervisor.ExitUsage
+		return problem.ExitUsage
 	}
 	exe, err := os.Executable()
 	if err != nil {
 		return report(stderr, *private, err)
 	}
-	config := supervisor.Default(exe, os.Getenv)
+	config := config.Default(exe, os.Getenv)
 	if os.Geteuid() != 0 && os.Getenv("JAIL_STATE") == "" {
 		config = config.ForUser(os.Getenv)
 	}
@@ -89,6 +92,10 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		}
 	}
 	config.Private = *private
+	// A private daemon's standard error is for the one message that says why the daemon ended.
+	if !config.Private {
+		config.Log = daemonlog.New(stderr, os.Getenv("JOURNAL_STREAM") == "")
+	}
 	if rootless.Needed() {
 		code, err := asUser(config, exe, args, *delegated, *scoped)
 		if err != nil {
@@ -102,7 +109,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if rootless.Inside() {
 		*delegated = true
 	}
-	d := &service{args: withoutSuccessor(args), config: config, manager: takeManager(), delegated: *delegated, untilIdle: *untilIdle, stderr: stderr}
+	d := &service{args: withoutSuccessor(args), config: config, delegated: *delegated,
+		untilIdle: *untilIdle, stderr: stderr}
 	if *successorOf > 0 {
 		d.before, d.sockets, err = inherit(*successorOf)
 	} else {
@@ -121,11 +129,14 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 const successorFlag = "--successor="
 
 func withoutSuccessor(args []string) []string {
-	return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, successorFlag) })
+	return slices.DeleteFunc(slices.Clone(args), func(a string) bool {
+		return strings.HasPrefix(a,
+			successorFlag)
+	})
 }
 
 // makeSlice makes the control group above all jails.
-func makeSlice(config *supervisor.Config, delegated bool) error {
+func makeSlice(config *config.Config, delegated bool) error {
 	var c cgroup.Ceiling
 	if delegated {
 		slice, err := cgroup.Delegated()
@@ -139,9 +150,10 @@ func makeSlice(config *supervisor.Config, delegated bool) error {
 
 // report tells a person, or the client of a private daemon, why there is no daemon.
 func report(stderr io.Writer, private bool, err error) int {
-	e := supervisor.AsError(err)
+	e := problem.From(err)
 	if private {
-		_ = json.NewEncoder(stderr).Encode(api.Problem{Error: e}) // there is nobody else to tell
+		// there is nobody else to tell
+		_ = json.NewEncoder(stderr).Encode(api.Problem{Error: e})
 		return e.Exit()
 	}
 	fmt.Fprintln(stderr, "jaild: error:", e.Message)
@@ -158,25 +170,29 @@ func serve(ctx context.Context, d *service) error {
 			return noNamespaces(err)
 		}
 	}
-	// Not os.Interrupt alone: a private daemon has a session of its own and gets none from a terminal.
+	// Not os.Interrupt alone: a private daemon has a session of its own and gets none from a
+	// terminal.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	d.signals = make(chan os.Signal, 4) // before clients can connect: what they send means that the daemon is there
+	// before clients can connect: what they send means that the daemon is there
+	d.signals = make(chan os.Signal, 4)
 	signal.Notify(d.signals, syscall.SIGHUP, syscall.SIGUSR2)
 	if err := makeSlice(&config, d.delegated); err != nil && rootless.Inside() {
 		return noDelegation(err)
 	} else if err != nil {
-		if e := supervisor.Missing(probe.Cgroups(), err); e != nil {
+		if e := problem.Missing(probe.Cgroups(config.Slice), err); e != nil {
 			return e
 		}
-		return &supervisor.Error{Code: supervisor.CodeLayer, Message: err.Error(), Hint: "jail doctor says what this host can enforce", Err: err}
+		return problem.New(problem.Layer, "%w", err).
+			WithHint("jail doctor says what this host can enforce")
 	}
 	if err := d.settle(&config); err != nil {
 		return err
 	}
 	listener, err := listen(config, d.sockets)
 	if err != nil {
-		return &supervisor.Error{Code: supervisor.CodeFailed, Message: err.Error(), Hint: "end what is there, or name another place with --socket", Err: err}
+		return problem.New(problem.Failed, "%w", err).
+			WithHint("end what is there, or name another place with --socket")
 	}
 	defer listener.Close()
 	if unix, ok := listener.(*net.UnixListener); ok && d.sockets.api == nil {
@@ -191,6 +207,11 @@ func serve(ctx context.Context, d *service) error {
 	if err := d.before.takeOver(&d.sockets); err != nil {
 		return errors.Join(err, s.Close(err.Error(), syscall.SIGKILL))
 	}
-	d.s, d.server = s, api.NewServer(s, api.Version{Version: config.Version, API: api.Number, State: config.StateDir, Log: config.LogDir})
+	if d.before != nil {
+		fmt.Fprintf(d.stderr, "jaild: upgrade: jaild %s (process %d) has taken over from %v\n",
+			config.Version, os.Getpid(), d.before)
+	}
+	d.s, d.server = s, api.NewServer(s, api.Version{Version: config.Version, API: api.Number,
+		State: config.StateDir, Log: config.LogDir})
 	return d.run(ctx, listener)
 }

@@ -10,53 +10,63 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // A service is a daemon that answers.
 type service struct {
-	args    []string // of the program, for its successor
-	config  supervisor.Config
-	manager manager
+	// of the program, for its successor
+	args    []string
+	config  config.Config
 	before  *predecessor
 	sockets passed // what a successor gets
 	s       *supervisor.Supervisor
 	server  *api.Server
 	stderr  io.Writer
 
-	listener  net.Listener
-	signals   chan os.Signal // that are no reason to end, from the start on
+	listener net.Listener
+	// that are no reason to end, from the start on
+	signals   chan os.Signal
 	delegated bool
 	untilIdle time.Duration // 0: it goes on
 }
 
 // settle takes what the operator says of the daemon into its configuration.
-func (d *service) settle(config *supervisor.Config) error {
-	settings, err := supervisor.ReadSettings(config.Settings)
+func (d *service) settle(c *config.Config) error {
+	settings, err := config.ReadSettings(c.Settings)
 	if err == nil {
-		config.Bounds, err = settings.Bounds()
-		config.Refusals = settings.Denied.Landlock
+		c.Bounds, err = settings.Bounds()
+		c.Refusals = settings.Denied.Landlock
 	}
-	if err != nil || config.Private || settings.Metrics == "" || d.sockets.metrics != nil {
+	if err != nil || c.Private || settings.Metrics == "" || d.sockets.metrics != nil {
 		return err
 	}
 	if d.sockets.metrics, err = net.Listen("tcp", settings.Metrics); err != nil {
-		return &supervisor.Error{Code: supervisor.CodeFailed, Message: fmt.Sprintf("metrics: %v", err), Hint: "name another port in " + config.Settings, Err: err}
+		return problem.New(problem.Failed, "metrics: %w", err).
+			WithHint("name another port in " + c.Settings)
 	}
 	return nil
 }
 
-// run answers until the daemon is told to end, its client is gone, or another has taken over and the last run is at its end.
+// run answers until the daemon is told to end, its client is gone, or another has taken over and
+// the last run is at its end.
 func (d *service) run(ctx context.Context, listener net.Listener) error {
 	d.listener = listener
 	served := make(chan error, 1)
 	go func() { served <- d.server.Serve(listener) }()
 	if d.sockets.metrics != nil {
 		defer d.sockets.metrics.Close()
-		go d.server.ServeMetrics(d.sockets.metrics)
+		go func() {
+			d.config.Log.Check("answer for metrics",
+				d.server.ServeMetrics(d.sockets.metrics))
+		}()
 	}
-	d.manager.ready("runs tools for clients of " + listener.Addr().String())
+	ready("runs tools for clients of " + listener.Addr().String())
 	idle := d.idle(ctx)
 	stop := d.watch(ctx, listener)
 	defer stop()
@@ -79,7 +89,7 @@ func (d *service) run(ctx context.Context, listener net.Listener) error {
 			next, err := d.succeed(ctx)
 			if err != nil {
 				d.complain("upgrade: %v", err)
-				d.manager.ready("an upgrade did not come about: this jaild goes on")
+				ready("an upgrade did not come about: this jaild goes on")
 				continue
 			}
 			stop()
@@ -88,7 +98,8 @@ func (d *service) run(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// idle says when nothing has been done for as long as the daemon is to wait; nil, which never says it, if it is to go on.
+// idle says when nothing has been done for as long as the daemon is to wait; nil, which never says
+// it, if it is to go on.
 func (d *service) idle(ctx context.Context) <-chan struct{} {
 	if d.untilIdle <= 0 {
 		return nil
@@ -114,8 +125,9 @@ func (d *service) idle(ctx context.Context) <-chan struct{} {
 // watch tells the manager that the daemon lives, as a client sees it.
 func (d *service) watch(ctx context.Context, listener net.Listener) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
-	if path := listener.Addr().String(); !d.config.Private {
-		go d.manager.keepAlive(ctx, func(ctx context.Context) error {
+	limit := watchdog()
+	if path := listener.Addr().String(); limit > 0 && !d.config.Private {
+		go keepAlive(ctx, limit, func(ctx context.Context) error {
 			c, err := api.Dial(ctx, path)
 			if err != nil {
 				return err
@@ -129,13 +141,13 @@ func (d *service) watch(ctx context.Context, listener net.Listener) (stop func()
 }
 
 func (d *service) reload() {
-	done := d.manager.reloading()
-	if err := d.s.Reload(context.Background()); err != nil {
+	notify(daemon.SdNotifyReloading)
+	if err := d.s.Policies().Reload(); err != nil {
 		d.complain("reload: %v", err)
-		done("a reload failed, and changed nothing: " + err.Error())
+		ready("a reload failed, and changed nothing: " + err.Error())
 		return
 	}
-	done("reloaded")
+	ready("reloaded")
 }
 
 func (d *service) complain(format string, args ...any) {
@@ -149,9 +161,10 @@ func (d *service) succeed(ctx context.Context) (*successor, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startBound)
 	defer cancel()
-	next, err := succeed(ctx, d.config.Exe, d.args, d.manager, d.sockets)
+	next, err := succeed(ctx, d.config.Exe, d.args, d.sockets, d.s.Active)
 	if err == nil {
-		d.sockets.api.SetUnlinkOnClose(false) // it is the successor's now
+		// it is the successor's now
+		d.sockets.api.SetUnlinkOnClose(false)
 	}
 	return next, err
 }
@@ -161,7 +174,7 @@ const startBound = time.Minute
 
 // drain takes no more clients and carries the runs to their end, or ends them when it is told to.
 func (d *service) drain(ctx context.Context, next *successor) error {
-	d.manager = manager{} // which listens to the successor from here on
+	forgetManager()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -174,12 +187,14 @@ func (d *service) drain(ctx context.Context, next *successor) error {
 	go d.part(ctx)
 	err := errors.Join(d.server.Shutdown(ctx), d.s.Idle(ctx))
 	if errors.Is(err, context.Canceled) {
-		err = nil // what is left is ended now
+		// what is left is ended now
+		err = nil
 	}
 	return d.end(err, "another jaild has taken over", syscall.SIGTERM)
 }
 
-// patience is how long clients may still take what their runs wrote when a daemon that has a successor has no run left.
+// patience is how long clients may still take what their runs wrote when a daemon that has a
+// successor has no run left.
 const patience = 30 * time.Second
 
 // part lets no client that has stopped reading keep a daemon that has a successor.
@@ -190,7 +205,8 @@ func (d *service) part(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if d.s.Active() == 0 { // nor has one begun that was asked for before
+		// nor has one begun that was asked for before
+		if d.s.Active() == 0 {
 			d.server.Hurry()
 			return
 		}
@@ -199,14 +215,17 @@ func (d *service) part(ctx context.Context) {
 
 // end ends every run and puts the end on record.
 func (d *service) end(err error, reason string, how syscall.Signal) error {
-	d.manager.tell("STOPPING=1", "STATUS="+reason)
-	d.listener.Close() // clients that come from here on wait for the next daemon, where a service manager has the socket
+	notify(daemon.SdNotifyStopping, "STATUS="+reason)
+	// clients that come from here on wait for the next daemon, where a service manager has the
+	// socket
+	d.listener.Close()
 	d.server.Hurry()
 	err = errors.Join(err, d.s.Close(reason, how))
 	// What is still being answered are the ends of runs, which Close has brought about.
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if sent := d.server.Shutdown(last); !errors.Is(sent, context.DeadlineExceeded) { // who takes no answer until then sees the end of the connection
+	// who takes no answer until then sees the end of the connection
+	if sent := d.server.Shutdown(last); !errors.Is(sent, context.DeadlineExceeded) {
 		err = errors.Join(err, sent)
 	}
 	d.before.end()

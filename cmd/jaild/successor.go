@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/supervisor/config"
 )
 
-// An upgrade starts the program that is installed now beside the daemon that runs, and no run is ended for it: two daemons may have one state
-// directory. On SIGUSR2:
+// An upgrade starts the program that is installed now beside the daemon that runs, and no run is
+// ended for it: two daemons may have one state directory. On SIGUSR2:
 //
 //	old daemon                                         new daemon: jaild --successor …
 //	starts it, with the socket             ──────►     opens state and log, listens on the same socket
@@ -31,7 +32,8 @@ import (
 const (
 	successorControl = 3
 	successorSocket  = 4
-	successorMetrics = 5 // where there is a port for metrics
+	// where there is a port for metrics
+	successorMetrics = 5
 )
 
 // succession is what the two say.
@@ -39,17 +41,26 @@ type succession struct {
 	Ready bool `json:"ready,omitempty"`
 	PID   int  `json:"pid,omitempty"` // of who says it
 	End   bool `json:"end,omitempty"`
-	Own   bool `json:"own,omitempty"` // the socket's file was made by a daemon, and is removed by the last one
+	// the socket's file was made by a daemon, and is removed by the last one
+	Own bool `json:"own,omitempty"`
+
+	// of who says it; releases before 0.8 do not
+	Version string `json:"version,omitempty"`
+	// and sessions, that who says it still has
+	Runs int `json:"runs,omitempty"`
 }
 
 // A successor is the daemon that took over.
 type successor struct {
 	conn *control.Conn
-	told chan struct{} // closed when it wants this one to end
+	// closed when it wants this one to end
+	told chan struct{}
 }
 
-// succeed starts the installed program with the arguments of this one, and returns when it has taken over.
-func succeed(ctx context.Context, exe string, args []string, m manager, sockets passed) (*successor, error) {
+// succeed starts the installed program with the arguments of this one, and returns when it has
+// taken over. runs is asked for how many the old daemon has, when the new one is there.
+func succeed(ctx context.Context, exe string, args []string, sockets passed,
+	runs func() int) (*successor, error) {
 	conn, theirs, err := control.Pair("succession")
 	if err != nil {
 		return nil, err
@@ -73,8 +84,8 @@ func succeed(ctx context.Context, exe string, args []string, m manager, sockets 
 		}
 		files = append(files, port)
 	}
-	cmd := command(exe, append([]string{detachArg, successorFlag + strconv.Itoa(len(files)-1)}, args...), files)
-	cmd.Env = append(os.Environ(), m.environ()...)
+	cmd := command(exe, append([]string{detachArg, successorFlag + strconv.Itoa(len(files)-1)},
+		args...), files)
 	if err := cmd.Run(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start of %s: %w", exe, err), conn.Close())
 	}
@@ -85,22 +96,25 @@ func succeed(ctx context.Context, exe string, args []string, m manager, sockets 
 	if _, err := conn.Receive(&said); err != nil || !said.Ready {
 		return nil, errors.Join(fmt.Errorf("the new jaild did not come up: %w", err), conn.Close())
 	}
-	m.tell(fmt.Sprintf("MAINPID=%d", said.PID), "STATUS=another jaild has taken over")
+	notify(fmt.Sprintf("MAINPID=%d", said.PID), "STATUS=another jaild has taken over")
 	s := &successor{conn: conn, told: make(chan struct{})}
-	if err := conn.Send(succession{Own: sockets.own, PID: os.Getpid()}); err != nil {
+	if err := conn.Send(succession{Own: sockets.own, PID: os.Getpid(), Version: config.Version,
+		Runs: runs()}); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	go func() {
 		var said succession
 		if _, err := conn.Receive(&said); err == nil && said.End {
-			close(s.told) // else it has died, which is no reason to end runs
+			// else it has died, which is no reason to end runs
+			close(s.told)
 		}
 	}()
 	return s, nil
 }
 
-// detachArg is the first argument of a process that only starts another and ends, so that the other is a child of the service manager: one that is not
-// its own it would not wait for when it ends a service, but kill at once.
+// detachArg is the first argument of a process that only starts another and ends, so that the other
+// is a child of the service manager: one that is not its own it would not wait for when it ends a
+// service, but kill at once.
 const detachArg = "detach"
 
 func detach(args []string) int {
@@ -132,6 +146,9 @@ func command(exe string, args []string, files []*os.File) *exec.Cmd {
 type predecessor struct {
 	conn *control.Conn
 	pid  int
+	// "" of a release that does not say
+	version string
+	runs    int
 }
 
 // inherit takes over what a predecessor passes.
@@ -141,11 +158,12 @@ func inherit(sockets int) (*predecessor, passed, error) {
 	if err != nil {
 		return nil, p, err
 	}
-	if err := p.take(successorSocket, passedAPI); err != nil {
-		return nil, p, errors.Join(err, conn.Close())
-	}
-	if sockets > 1 {
-		if err := p.take(successorMetrics, passedMetrics); err != nil {
+	names := []string{passedAPI, passedMetrics}[:min(sockets, 2)]
+	for i, name := range names {
+		f := os.NewFile(uintptr(successorSocket+i), name)
+		err := p.take(f)
+		f.Close()
+		if err != nil {
 			return nil, p, errors.Join(err, p.close(), conn.Close())
 		}
 	}
@@ -165,9 +183,20 @@ func (p *predecessor) takeOver(sockets *passed) error {
 	if err != nil {
 		return fmt.Errorf("the jaild before this one: %w", err)
 	}
-	sockets.own, p.pid = done.Own, done.PID
+	sockets.own, p.pid, p.version, p.runs = done.Own, done.PID, done.Version, done.Runs
 	sockets.api.SetUnlinkOnClose(done.Own)
 	return nil
+}
+
+// String says who the predecessor is, and what it still does.
+func (p *predecessor) String() string {
+	version := p.version
+	if version == "" {
+		version = "of an older release"
+	}
+	return fmt.Sprintf(
+		"jaild %s (process %d), which still has %d runs and sessions and carries them to their end",
+		version, p.pid, p.runs)
 }
 
 // end tells the predecessor to end its runs, and returns when it is gone.
@@ -179,7 +208,8 @@ func (p *predecessor) end() {
 		var nothing struct{}
 		_, _ = p.conn.Receive(&nothing)
 	}
-	// A service manager kills what is left when this process has ended, and would call that a failure.
+	// A service manager kills what is left when this process has ended, and would call that a
+	// failure.
 	for wait := time.Millisecond; wait < time.Second && syscall.Kill(p.pid, 0) == nil; wait *= 2 {
 		time.Sleep(wait)
 	}

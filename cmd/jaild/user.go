@@ -12,26 +12,32 @@ import (
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/profiles"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// scopedArg marks a daemon that the user's service manager has been asked to put into a scope of its own already.
+// scopedArg marks a daemon that the user's service manager has been asked to put into a scope of
+// its own already.
 const scopedArg = "--scoped"
 
 // systemdRun is looked for nowhere else: a PATH can be anybody's.
 const systemdRun = "/usr/bin/systemd-run"
 
-// asUser is the life of an ordinary user's daemon as it is seen from outside: it asks for a control group, enters the namespaces and waits.
-func asUser(config supervisor.Config, exe string, args []string, own, scoped bool) (int, error) {
+// asUser is the life of an ordinary user's daemon as it is seen from outside: it asks for a control
+// group, enters the namespaces and waits.
+func asUser(config config.Config, exe string, args []string, own, scoped bool) (int, error) {
 	// Inside, the names of owners are gone.
-	for _, dir := range append([]string{config.Profiles, filepath.Dir(config.Ceiling), filepath.Dir(config.Fetch)}, config.Bundles...) {
+	for _, dir := range append([]string{config.Profiles, filepath.Dir(config.Ceiling),
+		filepath.Dir(config.Fetch)}, config.Bundles...) {
 		if err := profiles.CheckOwners(dir); err != nil {
-			return 0, &supervisor.Error{Code: supervisor.CodeFailed, Message: err.Error(), Err: err}
+			return 0, &problem.Error{Code: problem.Failed, Message: err.Error(), Err: err}
 		}
 	}
 	if !own && !scoped && userManager() {
-		err := syscall.Exec(systemdRun, append([]string{systemdRun, "--user", "--scope", "--quiet", "--collect", "--property=Delegate=yes", "--", exe, scopedArg}, args...), os.Environ())
-		return 0, &supervisor.Error{Code: supervisor.CodeFailed, Message: systemdRun + ": " + err.Error(), Err: err}
+		err := syscall.Exec(systemdRun, append([]string{systemdRun, "--user", "--scope", "--quiet",
+			"--collect", "--property=Delegate=yes", "--", exe, scopedArg}, args...), os.Environ())
+		return 0, &problem.Error{Code: problem.Failed, Message: systemdRun + ": " + err.Error(),
+			Err: err}
 	}
 	// Before there is a second process: a group whose controllers are handed on may hold none.
 	if _, err := cgroup.Delegated(); err != nil {
@@ -46,31 +52,34 @@ func asUser(config supervisor.Config, exe string, args []string, own, scoped boo
 
 // noNamespaces says why there are none, in the words of jail doctor where that knows.
 func noNamespaces(err error) error {
-	if e := supervisor.Missing(probe.UserNamespace(), err); e != nil {
+	if e := problem.Missing(probe.UserNamespace(), err); e != nil {
 		return e
 	}
-	return &supervisor.Error{Code: supervisor.CodeLayer, Message: err.Error(), Hint: "jail doctor says what this host can enforce", Err: err}
+	return problem.New(problem.Layer, "%w", err).
+		WithHint("jail doctor says what this host can enforce")
 }
 
-// probeArg asks a user's daemon what of the stack it can enforce, from inside its namespaces, and to do nothing else.
+// probeArg asks a user's daemon what of the stack it can enforce, from inside its namespaces, and
+// to do nothing else.
 const probeArg = "--probe"
 
-func probeInside(config supervisor.Config, stdout io.Writer) int {
+func probeInside(config config.Config, stdout io.Writer) int {
 	if rootless.Inside() {
 		if err := rootless.Settle(); err != nil {
-			return supervisor.ExitFailed
+			return problem.ExitFailed
 		}
 	}
 	if err := os.MkdirAll(config.StateDir, 0o700); err != nil {
-		return supervisor.ExitFailed
+		return problem.ExitFailed
 	}
-	if err := json.NewEncoder(stdout).Encode(probe.All(config.StateDir)); err != nil {
-		return supervisor.ExitFailed
+	if err := json.NewEncoder(stdout).Encode(probe.All(config.StateDir, config.Slice)); err != nil {
+		return problem.ExitFailed
 	}
 	return 0
 }
 
-// userManager reports whether the user's service manager can be asked for a control group with limits.
+// userManager reports whether the user's service manager can be asked for a control group with
+// limits.
 func userManager() bool {
 	if layout, err := cgroup.Detect(); err != nil || layout != cgroup.V2 {
 		return false
@@ -90,12 +99,14 @@ func userManager() bool {
 // noDelegation refuses: a run without its limits is no run.
 func noDelegation(err error) error {
 	if errors.Is(err, cgroup.ErrShared) {
-		return &supervisor.Error{Code: supervisor.CodeLayer, Message: "the limits of a run need a control group that is jaild's alone: " + err.Error(),
-			Hint: "start it where the user's service manager can be asked for one (XDG_RUNTIME_DIR is set there), or in one of its own", Err: err}
+		return problem.New(problem.Layer,
+			"the limits of a run need a control group that is jaild's alone: %w", err).
+			WithHint("start it where the user's service manager can be asked for one (XDG_RUNTIME_DIR is set there), or in one of its own")
 	}
-	if e := supervisor.Missing(probe.Delegation(), err); e != nil {
+	if e := problem.Missing(probe.Delegation(), err); e != nil {
 		return e
 	}
-	return &supervisor.Error{Code: supervisor.CodeLayer, Message: "the limits of a run need a control group of this user's own: " + err.Error(),
-		Hint: "jail doctor says what this host can enforce", Err: err}
+	return problem.New(problem.Layer,
+		"the limits of a run need a control group of this user's own: %w", err).
+		WithHint("jail doctor says what this host can enforce")
 }

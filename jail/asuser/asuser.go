@@ -1,5 +1,5 @@
-// Package asuser opens what a caller names with the caller's own file rights, so that a daemon that runs as root is nobody's key
-// to files that they could not open themselves (the confused deputy).
+// Package asuser opens what a caller names with the caller's own file rights, so that a daemon that
+// runs as root is nobody's key to files that they could not open themselves (the confused deputy).
 package asuser
 
 import (
@@ -26,7 +26,8 @@ var (
 	ErrTooLarge   = errors.New("file is too large")
 )
 
-// OpenDir opens a directory to be named by its descriptor; the caller must be allowed to list and to enter it.
+// OpenDir opens a directory to be named by its descriptor; the caller must be allowed to list and
+// to enter it.
 func (c Caller) OpenDir(path string) (*os.File, error) {
 	return c.open(path, syscall.O_DIRECTORY|syscall.O_RDONLY)
 }
@@ -36,7 +37,8 @@ func (c Caller) Open(path string) (*os.File, error) {
 	return c.open(path, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY)
 }
 
-// Do runs f with the caller's file rights, for a look at several names one after the other. f must start no goroutine that needs them.
+// Do runs f with the caller's file rights, for a look at several names one after the other. f must
+// start no goroutine that needs them.
 func (c Caller) Do(f func() error) error { return sys.AsUser(c.UID, c.GID, c.Groups, f) }
 
 func (c Caller) open(path string, flags int) (f *os.File, err error) {
@@ -66,7 +68,8 @@ func (c Caller) ReadFile(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(text)) > limit {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d bytes",
+			ErrTooLarge, limit)}
 	}
 	return text, nil
 }

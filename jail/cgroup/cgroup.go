@@ -1,5 +1,6 @@
-// Package cgroup owns the control group slice above all jails and reads, freezes and kills the leaves below it; libcontainer makes the leaves.
-// One interface covers cgroup v2 and the v1 and hybrid layouts. It is the only user of containerd/cgroups.
+// Package cgroup makes the slice above all jails, and reads, freezes and kills the leaves below it.
+// libcontainer makes the leaves. One interface covers cgroup v2, v1 and hybrid layouts. It is the
+// only importer of containerd/cgroups.
 package cgroup
 
 import (
@@ -19,19 +20,20 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Root is where the hierarchies are mounted (cgroups(7)).
+// Root is the mount point of the hierarchies (cgroups(7)).
 const Root = "/sys/fs/cgroup"
 
-// ErrUnsupported says that this host has no control groups that a jail's limits could be put on.
-var ErrUnsupported = errors.New("no usable control groups")
+// errUnsupported is returned on a host without cgroups for a jail's limits.
+var errUnsupported = errors.New("no usable control groups")
 
-// Layout says which control groups a host has.
+// Layout is a cgroup layout of a host.
 type Layout string
 
 // The layouts.
 const (
-	V1     Layout = "v1"
-	Hybrid Layout = "hybrid" // v1 for the limits, v2 for killing and freezing
+	V1 Layout = "v1"
+	// Hybrid uses v1 for the limits and v2 for killing and freezing.
+	Hybrid Layout = "hybrid"
 	V2     Layout = "v2"
 )
 
@@ -45,13 +47,13 @@ func Detect() (Layout, error) {
 	case cgroups.Legacy:
 		return V1, nil
 	}
-	return "", fmt.Errorf("%w: nothing that is known is mounted on %s", ErrUnsupported, Root)
+	return "", fmt.Errorf("%w: no known cgroup layout is mounted on %s", errUnsupported, Root)
 }
 
-// Needed are the controllers without which a jail does not start.
+// Needed are the controllers without which no jail starts.
 var Needed = []string{"cpu", "memory", "pids"}
 
-// Missing returns those of Needed that this host does not offer.
+// Missing returns the controllers of Needed that this host lacks.
 func Missing() ([]string, error) {
 	layout, err := Detect()
 	if err != nil {
@@ -81,19 +83,23 @@ func Missing() ([]string, error) {
 	return missing, nil
 }
 
-// Ceiling are the host's own bounds on all jails together. Zero is no bound.
+// Ceiling bounds all jails together. A zero field is no bound.
 type Ceiling struct {
-	Memory int64 // bytes, swap included
+	// Memory is in bytes and includes swap.
+	Memory int64
 	PIDs   int64
-	Weight int64 // of its processor time against what is beside it, which has 100 each, where there is too little for both
+	// Weight is cpu.weight (1 to 10000, default 100).
+	Weight int64
 }
 
-// BesideDaemon is the weight of all jails of a service. Beside them in the service's own group is the daemon alone: a jail waits for the daemon (the
-// record of a fetch, say) while others compute, and the scheduler lets who has used less than its due go first. What the service as a whole has
-// against the rest of the host stays the same.
+// BesideDaemon is the weight of all jails of a service. Only the daemon is beside them in the
+// service's cgroup. Jails wait for the daemon, for the record of a fetch for example, while other
+// jails compute, and the scheduler prefers the group that has used less than its share. The share
+// of the whole service on the host does not change.
 const BesideDaemon = 25
 
-// MakeSlice makes the control group above all jails and puts the ceiling on it. It may be called again, also by several daemons at once.
+// MakeSlice makes the cgroup above all jails and sets the ceiling on it. It may be called again,
+// also by several daemons at once.
 func MakeSlice(path string, c Ceiling) error {
 	layout, err := Detect()
 	if err != nil {
@@ -120,7 +126,8 @@ func MakeSlice(path string, c Ceiling) error {
 }
 
 func makeSliceV2(path string, c Ceiling) error {
-	resources := &cgroup2.Resources{CPU: &cgroup2.CPU{}, Memory: &cgroup2.Memory{}, Pids: &cgroup2.Pids{}}
+	resources := &cgroup2.Resources{CPU: &cgroup2.CPU{}, Memory: &cgroup2.Memory{},
+		Pids: &cgroup2.Pids{}}
 	if c.Memory > 0 {
 		none := int64(0)
 		resources.Memory = &cgroup2.Memory{Max: &c.Memory, Swap: &none}
@@ -135,8 +142,9 @@ func makeSliceV2(path string, c Ceiling) error {
 	slice, err := cgroup2.NewManager(Root, path, resources)
 	if err == nil {
 		wanted := Needed
-		if MissingIO() == nil && handedOn(filepath.Dir(path), "io") {
-			wanted = append(slices.Clip(wanted), "io") // for the runs whose policy asks for it
+		if handedOn(filepath.Dir(path), "io") {
+			// For runs whose policy has io_read or io_write.
+			wanted = append(slices.Clip(wanted), "io")
 		}
 		err = slice.ToggleControllers(wanted, cgroup2.Enable)
 	}
@@ -146,25 +154,33 @@ func makeSliceV2(path string, c Ceiling) error {
 	return nil
 }
 
-// handedOn reports whether a group has a controller to give to those below it, as one of a user's manager need not.
+// handedOn reports whether the cgroup can enable the controller for its children. A group of a
+// user's manager may lack it.
 func handedOn(group, controller string) bool {
 	text, err := os.ReadFile(filepath.Join(Root, group, "cgroup.controllers"))
 	return err == nil && slices.Contains(strings.Fields(string(text)), controller)
 }
 
-// Usage is what a leaf has used.
+// Usage is the resource usage of a leaf.
 type Usage struct {
-	CPU        time.Duration
-	MemoryPeak int64         // bytes
-	PIDsPeak   int64         // tasks; 0 where the kernel does not count them
-	OOMKills   int64         // processes that were ended because memory ran out
-	PIDsDenied int64         // tasks that were refused
-	Throttled  time.Duration // how long its CPUs were kept from it by the quota, all together
-	IORead     int64         // bytes that disks were asked for; 0 where the kernel does not count them
-	IOWrite    int64         // bytes
+	CPU time.Duration
+	// MemoryPeak is in bytes.
+	MemoryPeak int64
+	// PIDsPeak counts tasks; 0 if the kernel does not count them.
+	PIDsPeak int64
+	// OOMKills counts processes that the kernel killed because memory ran out.
+	OOMKills int64
+	// PIDsDenied counts tasks that the kernel refused.
+	PIDsDenied int64
+	// Throttled is the time for which the quota kept the leaf from its CPUs, summed over CPUs.
+	Throttled time.Duration
+	// IORead is in bytes requested from disks; 0 if the kernel does not count them.
+	IORead int64
+	// IOWrite is in bytes.
+	IOWrite int64
 }
 
-// A Leaf is the control group of one jail.
+// Leaf is the cgroup of one jail.
 type Leaf struct {
 	path   string
 	layout Layout
@@ -172,13 +188,14 @@ type Leaf struct {
 	v2     *cgroup2.Manager
 }
 
-// ErrNotLeaf says that a path cannot be that of a jail's control group.
-var ErrNotLeaf = errors.New("not a jail's control group")
+// errNotLeaf is returned for a path that cannot be the cgroup of a jail.
+var errNotLeaf = errors.New("not a jail's control group")
 
-// checkLeaf refuses the root of a hierarchy and what is directly below it, whose processes are the host's: a leaf lies in a slice.
+// checkLeaf refuses the root of a hierarchy and its direct children, whose processes are the
+// host's. A leaf is below a slice.
 func checkLeaf(path string) error {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.Count(path, "/") < 2 {
-		return fmt.Errorf("control group %q: %w", path, ErrNotLeaf)
+		return fmt.Errorf("control group %q: %w", path, errNotLeaf)
 	}
 	return nil
 }
@@ -245,7 +262,7 @@ func (l *Leaf) stat() (Usage, error) {
 	return u, nil
 }
 
-// file returns the path of one of the leaf's files.
+// file returns the path of a file of the leaf.
 func (l *Leaf) file(controller, name string) string {
 	if l.layout == V2 {
 		return filepath.Join(Root, l.path, name)
@@ -253,7 +270,7 @@ func (l *Leaf) file(controller, name string) string {
 	return filepath.Join(Root, controller, l.path, name)
 }
 
-// number reads a file that holds one number, 0 where the kernel has none.
+// number reads a file with one number; 0 if the kernel has no such file.
 func (l *Leaf) number(controller, name string) int64 {
 	text, err := os.ReadFile(l.file(controller, name))
 	if err != nil {
@@ -280,7 +297,7 @@ func (l *Leaf) field(controller, name, key string) int64 {
 	return 0
 }
 
-// Freeze stops every process of the leaf, Thaw lets them go on.
+// Freeze stops every process of the leaf.
 func (l *Leaf) Freeze() error {
 	if l.layout == V2 {
 		return l.v2.Freeze()
@@ -288,8 +305,8 @@ func (l *Leaf) Freeze() error {
 	return l.freezeV1()
 }
 
-// freezeV1 tries for about a second. A v1 freezer can stay on its way for good when it meets a process in the middle of an exec; letting all go
-// for a moment and freezing them again helps, and waiting does not.
+// freezeV1 tries for about a second. A v1 freezer can stay in FREEZING for good if it meets a
+// process in the middle of an exec. Thawing and freezing again helps; waiting does not.
 func (l *Leaf) freezeV1() error {
 	file := l.file("freezer", "freezer.state")
 	for try := range 1000 {
@@ -310,7 +327,8 @@ func (l *Leaf) freezeV1() error {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return errors.Join(fmt.Errorf("control group %s: its processes do not freeze", l.path), l.Thaw())
+	return errors.Join(fmt.Errorf("control group %s: its processes do not freeze", l.path),
+		l.Thaw())
 }
 
 // Thaw undoes Freeze.
@@ -321,7 +339,7 @@ func (l *Leaf) Thaw() error {
 	return l.v1.Thaw()
 }
 
-// PIDs returns the host's numbers of the leaf's processes.
+// PIDs returns the host PIDs of the leaf's processes.
 func (l *Leaf) PIDs() ([]int, error) {
 	text, err := os.ReadFile(l.file("pids", "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -49,10 +49,12 @@ func places(t *testing.T, path string) []string {
 	return found
 }
 
-// TestForkBomb kills processes that fork as fast as they can, from inside, in a leaf that holds few.
+// TestForkBomb kills processes that fork as fast as they can, from inside, in a leaf that holds
+// few.
 func TestForkBomb(t *testing.T) {
 	path := slice(t, cgroup.Ceiling{}) + "/bomb"
-	if err := cgroup.MakeSlice(path, cgroup.Ceiling{PIDs: 30, Memory: 64 << 20}); err != nil { // made like a slice, used as a leaf
+	// made like a slice, used as a leaf
+	if err := cgroup.MakeSlice(path, cgroup.Ceiling{PIDs: 30, Memory: 64 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	// The shell waits until it is in the leaf; what it starts is born there.
@@ -68,7 +70,8 @@ func TestForkBomb(t *testing.T) {
 	defer func() { _ = cmd.Wait() }() // it was killed
 	defer func() { _ = cmd.Process.Kill() }()
 	for _, dir := range places(t, path) {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"),
+			[]byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +82,8 @@ func TestForkBomb(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(jailtest.Bound(10 * time.Second)); ; { // until it is as large as it may be
+	// until it is as large as it may be
+	for deadline := time.Now().Add(jailtest.Bound(10 * time.Second)); ; {
 		u, err := leaf.Usage()
 		if err != nil {
 			t.Fatal(err)
@@ -170,10 +174,12 @@ func TestCeiling(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{"memory" + path + "/memory.limit_in_bytes": "134217728", "pids" + path + "/pids.max": "77",
+	files := map[string]string{"memory" + path + "/memory.limit_in_bytes": "134217728",
+		"pids" + path + "/pids.max":  "77",
 		"cpu" + path + "/cpu.shares": "256"}
 	if layout == cgroup.V2 {
-		files = map[string]string{path + "/memory.max": "134217728", path + "/pids.max": "77", path + "/cpu.weight": "25"}
+		files = map[string]string{path + "/memory.max": "134217728", path + "/pids.max": "77",
+			path + "/cpu.weight": "25"}
 	}
 	for file, want := range files {
 		got, err := os.ReadFile(filepath.Join(cgroup.Root, file))
@@ -205,7 +211,8 @@ func TestUsage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u.OOMKills != 1 || u.MemoryPeak < 48<<20 || u.MemoryPeak > s.Plan.Cgroup.Memory+1<<20 || u.CPU <= 0 {
+	if u.OOMKills != 1 || u.MemoryPeak < 48<<20 || u.MemoryPeak > s.Plan.Cgroup.Memory+1<<20 ||
+		u.CPU <= 0 {
 		t.Errorf("usage %+v of at most %d", u, s.Plan.Cgroup.Memory)
 	}
 	j.End()

@@ -12,12 +12,15 @@ import (
 	"syscall"
 )
 
-// own is the part of a service's control group that the daemon itself is in. On cgroup v2 a group whose controllers are handed on to the groups
-// below it can have no processes of its own (cgroups(7), "no internal processes"), so the daemon and its jails are beside one another.
+// own is the child of a service's cgroup that holds the daemon itself. A cgroup v2 group with
+// enabled controllers cannot hold processes (cgroups(7), "no internal processes"), so the daemon
+// and its jails are siblings.
 const own = "daemon"
 
-// Delegated returns the slice for the jails of a service whose control group its service manager leaves to it (systemd.resource-control(5), Delegate=):
-// a group beside that of the calling process, which is moved into one of its own first, where a manager that knows DelegateSubgroup= has not done that.
+// Delegated returns the slice for the jails of a service with a delegated cgroup
+// (systemd.resource-control(5), Delegate=): a sibling of the calling process's group. If the
+// service manager does not know DelegateSubgroup=, Delegated first moves the calling process into a
+// group of its own.
 func Delegated() (slice string, err error) {
 	layout, err := Detect()
 	if err != nil {
@@ -39,7 +42,8 @@ func Delegated() (slice string, err error) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return "", fmt.Errorf("control group %s: %w", at, err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"),
+			[]byte(strconv.Itoa(os.Getpid())), 0); err != nil {
 			return "", fmt.Errorf("control group %s: %w", at, err)
 		}
 		if err := handsOn(filepath.Join(Root, at)); err != nil {
@@ -49,7 +53,8 @@ func Delegated() (slice string, err error) {
 	return path.Join(at, "jails"), nil
 }
 
-// handsOn returns an error if a group of cgroup v2 cannot hand on the controllers that limits need, since it holds processes itself.
+// handsOn returns an error if a cgroup v2 group cannot enable the controllers of Needed because it
+// holds processes.
 func handsOn(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
 	if err != nil {
@@ -57,7 +62,8 @@ func handsOn(dir string) error {
 	}
 	given := strings.Fields(string(text))
 	if !slices.ContainsFunc(Needed, func(c string) bool { return !slices.Contains(given, c) }) {
-		return nil // it did before they came
+		// The controllers were enabled before the processes came.
+		return nil
 	}
 	text, err = os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
@@ -69,11 +75,12 @@ func handsOn(dir string) error {
 	return nil
 }
 
-// ErrShared says that a delegated group is not the daemon's alone.
-var ErrShared = errors.New("other processes are in it, and a group of cgroup v2 that holds processes hands no controllers on")
+// ErrShared is returned for a delegated group that holds other processes than the daemon.
+var ErrShared = errors.New(
+	"other processes are in it, and a group of cgroup v2 that holds processes hands no controllers on")
 
-// groupOf finds the group that a service manager has put a process into, in the text of /proc/PID/cgroup. The root of all is refused: it is nobody's
-// to give away.
+// groupOf returns the group of a process from the text of its /proc/PID/cgroup. It refuses the root
+// group, which nobody delegates.
 func groupOf(text string, layout Layout) (string, error) {
 	hierarchy := ":name=systemd:"
 	if layout == V2 {
@@ -92,7 +99,8 @@ func groupOf(text string, layout Layout) (string, error) {
 	return "", fmt.Errorf("no service manager has put this process into a control group")
 }
 
-// Owned returns an error unless the group that a service manager has put this process into is the user's, who can then make others in it.
+// Owned returns an error unless the current user owns the group of this process and can make
+// children in it.
 func Owned() error {
 	layout, err := Detect()
 	if err != nil {

@@ -20,12 +20,14 @@ func TestHandsOn(t *testing.T) {
 		{"", "0\n", true}, // of another PID namespace
 	} {
 		dir := t.TempDir()
-		if err := errors.Join(os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte(c.given), 0o600),
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"),
+			[]byte(c.given), 0o600),
 			os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(c.procs), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		err := handsOn(dir)
-		if errors.Is(err, ErrShared) != c.shared || c.shared && !strings.Contains(err.Error(), strings.Fields(c.procs)[0]) {
+		if errors.Is(err, ErrShared) != c.shared || c.shared && !strings.Contains(err.Error(),
+			strings.Fields(c.procs)[0]) {
 			t.Errorf("%q, with %q in it: %v", c.given, c.procs, err)
 		}
 	}
@@ -39,7 +41,8 @@ func TestGroupOf(t *testing.T) {
 		want       string
 	}{
 		{"v2", "0::/system.slice/jaild.service\n", V2, "/system.slice/jaild.service"},
-		{"v2, a group of its own", "0::/system.slice/jaild.service/daemon\n", V2, "/system.slice/jaild.service/daemon"},
+		{"v2, a group of its own", "0::/system.slice/jaild.service/daemon\n", V2,
+			"/system.slice/jaild.service/daemon"},
 		{"hybrid", hybrid, Hybrid, "/system.slice/jaild.service"},
 		{"the root", "0::/\n", V2, ""},
 		{"outside of the name space", "0::/../../user.slice\n", V2, ""},

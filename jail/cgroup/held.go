@@ -11,19 +11,25 @@ import (
 	"strings"
 )
 
-// NoLimit is the value of a limit that is not set.
-const NoLimit = -1
+// noLimit is the value of a limit that is not set.
+const noLimit = -1
 
-// Held are the limits that the kernel holds on a leaf now, whatever was asked for.
+// Held are the limits that the kernel holds on a leaf now.
 type Held struct {
-	Memory    int64 // bytes
-	Swap      int64 // bytes of memory and swap together
-	PIDs      int64 // tasks
-	CPUQuota  int64 // microseconds in each period
-	CPUPeriod int64 // microseconds
-	// Read and Write are bytes a second, for each disk that has a bound, by its number.
+	// Memory is in bytes.
+	Memory int64
+	// Swap is in bytes of memory and swap together.
+	Swap int64
+	// PIDs is in tasks.
+	PIDs int64
+	// CPUQuota is in microseconds per period.
+	CPUQuota int64
+	// CPUPeriod is in microseconds.
+	CPUPeriod int64
+	// Read and Write are in bytes per second, for each bounded disk by its device number.
 	Read, Write map[string]int64
-	// Devices that may be opened, as the devices controller lists them, sorted. nil where the rules are a program, which no file shows.
+	// Devices lists the device rules of the devices controller, sorted. nil if the rules are a BPF
+	// program, which no file shows.
 	Devices []string
 }
 
@@ -56,9 +62,11 @@ func (l *Leaf) Held() (Held, error) {
 		errs = append(errs, err)
 	}
 	if l.layout == V2 {
-		errs = append(errs, l.heldV2(&h), l.heldDisks("io", "io.max", "rbps=", &h.Read), l.heldDisks("io", "io.max", "wbps=", &h.Write))
+		errs = append(errs, l.heldV2(&h), l.heldDisks("io", "io.max", "rbps=", &h.Read),
+			l.heldDisks("io", "io.max", "wbps=", &h.Write))
 	} else {
-		errs = append(errs, l.heldDevices(&h), l.heldDisks("blkio", readV1, "", &h.Read), l.heldDisks("blkio", writeV1, "", &h.Write))
+		errs = append(errs, l.heldDevices(&h), l.heldDisks("blkio", readV1, "", &h.Read),
+			l.heldDisks("blkio", writeV1, "", &h.Write))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return Held{}, fmt.Errorf("control group %s: %w", l.path, err)
@@ -67,7 +75,7 @@ func (l *Leaf) Held() (Held, error) {
 }
 
 func (l *Leaf) heldV2(h *Held) error {
-	if h.Memory != NoLimit && h.Swap != NoLimit {
+	if h.Memory != noLimit && h.Swap != noLimit {
 		h.Swap += h.Memory
 	}
 	words, err := l.words("cpu", "cpu.max")
@@ -81,7 +89,8 @@ func (l *Leaf) heldV2(h *Held) error {
 	return err
 }
 
-// heldDisks reads the values that begin with key. A host whose kernel cannot bound its disks has no such file.
+// heldDisks reads the values that begin with key. A kernel that cannot bound disks has no such
+// file.
 func (l *Leaf) heldDisks(controller, name, key string, to *map[string]int64) error {
 	text, err := os.ReadFile(l.file(controller, name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,7 +111,7 @@ func (l *Leaf) heldDisks(controller, name, key string, to *map[string]int64) err
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			if n != NoLimit {
+			if n != noLimit {
 				(*to)[words[0]] = n
 			}
 		}
@@ -135,17 +144,19 @@ func (l *Leaf) words(controller, name string) ([]string, error) {
 	return words, nil
 }
 
-// limitOf reads a limit. The first kernel interface says "no limit" with a number that no machine reaches, or with -1; the second with a word.
+// limitOf parses a limit. cgroup v1 writes "no limit" as a number that no machine reaches or as -1,
+// cgroup v2 as "max".
 func limitOf(word string) (int64, error) {
 	if word == "max" {
-		return NoLimit, nil
+		return noLimit, nil
 	}
 	n, err := strconv.ParseInt(word, 10, 64)
 	if err != nil {
 		return 0, err
 	}
-	if n < 0 || n >= math.MaxInt64/(64<<10)*(64<<10) { // rounded down to a page, of whatever size
-		return NoLimit, nil
+	// Rounded down to a page of any size.
+	if n < 0 || n >= math.MaxInt64/(64<<10)*(64<<10) {
+		return noLimit, nil
 	}
 	return n, nil
 }

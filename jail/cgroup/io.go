@@ -12,37 +12,42 @@ import (
 	"syscall"
 )
 
-// Files of the throttle in v1's blkio hierarchy.
+// Files of the throttle in the blkio hierarchy of v1.
 const (
 	readV1   = "blkio.throttle.read_bps_device"
 	writeV1  = "blkio.throttle.write_bps_device"
 	servedV1 = "blkio.throttle.io_service_bytes"
 )
 
-// MissingIO returns nil if this host can bound how fast a jail uses its disks, and else says what it lacks.
-func MissingIO() error {
+// MissingIO returns nil if the kernel can bound the disk bandwidth of a jail below slice, and an
+// error that names what is lacking otherwise. A user's slice has the controllers that were
+// delegated to the user.
+func MissingIO(slice string) error {
 	layout, err := Detect()
 	if err != nil {
 		return err
 	}
 	if layout == V2 {
-		text, err := os.ReadFile(filepath.Join(Root, "cgroup.controllers"))
+		text, err := os.ReadFile(filepath.Join(Root, slice, "cgroup.controllers"))
 		if err != nil {
 			return err
 		}
 		if !slices.Contains(strings.Fields(string(text)), "io") {
-			return fmt.Errorf("%w: the controller io is not there", ErrUnsupported)
+			return fmt.Errorf("%w: the controller io is not in control group %s", errUnsupported,
+				slice)
 		}
 		return nil
 	}
-	// The root of the hierarchy has the file only if the kernel has the throttle (CONFIG_BLK_DEV_THROTTLING).
+	// The root of the hierarchy has the file only if the kernel has the throttle
+	// (CONFIG_BLK_DEV_THROTTLING).
 	if _, err := os.Stat(filepath.Join(Root, "blkio", readV1)); err != nil {
-		return fmt.Errorf("%w: the controller blkio has no throttle", ErrUnsupported)
+		return fmt.Errorf("%w: the controller blkio has no throttle", errUnsupported)
 	}
 	return nil
 }
 
-// Disk returns the number, as "8:0", of the whole disk that holds f, or whose node f is: a throttle knows no partitions.
+// Disk returns the device number, such as "8:0", of the whole disk that holds f, or whose node f
+// is. A throttle knows no partitions.
 func Disk(f *os.File) (string, error) {
 	var st syscall.Stat_t
 	if err := syscall.Fstat(int(f.Fd()), &st); err != nil {
@@ -55,7 +60,8 @@ func Disk(f *os.File) (string, error) {
 	dev := fmt.Sprintf("%d:%d", number>>8&0xfff|number>>32&^0xfff, number&0xff|number>>12&^0xff)
 	dir, err := filepath.EvalSymlinks(filepath.Join("/sys/dev/block", dev))
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s is on a file system without a disk of its own (device %s)", f.Name(), dev)
+		return "", fmt.Errorf("%s is on a file system without a disk of its own (device %s)",
+			f.Name(), dev)
 	}
 	if err != nil {
 		return "", err
@@ -70,14 +76,16 @@ func Disk(f *os.File) (string, error) {
 	return strings.TrimSpace(string(whole)), nil
 }
 
-// LimitIO bounds how many bytes a second the leaf may read from the disk, as Disk returns it, and write to it. Zero is no bound.
+// LimitIO bounds the reads from and writes to a disk, in bytes per second. disk is a result of
+// Disk. Zero is no bound.
 func (l *Leaf) LimitIO(disk string, read, write int64) error {
 	if l.layout != V2 {
 		for name, n := range map[string]int64{readV1: read, writeV1: write} {
 			if n == 0 {
 				continue
 			}
-			if err := os.WriteFile(l.file("blkio", name), fmt.Appendf(nil, "%s %d", disk, n), 0); err != nil {
+			if err := os.WriteFile(l.file("blkio", name), fmt.Appendf(nil, "%s %d", disk, n),
+				0); err != nil {
 				return err
 			}
 		}
@@ -92,14 +100,15 @@ func (l *Leaf) LimitIO(disk string, read, write int64) error {
 	return os.WriteFile(l.file("io", "io.max"), []byte(line), 0)
 }
 
-// servedV1 returns what the disks have read and written for the leaf.
+// servedV1 returns the bytes that disks read and wrote for the leaf.
 func (l *Leaf) servedV1() (read, written int64) {
 	text, err := os.ReadFile(l.file("blkio", servedV1))
 	if err != nil {
 		return 0, 0
 	}
 	for line := range strings.Lines(string(text)) {
-		f := strings.Fields(line) // "8:0 Read 4096", and at the end "Total 4096"
+		// Lines are "8:0 Read 4096", and at the end "Total 4096".
+		f := strings.Fields(line)
 		if len(f) != 3 {
 			continue
 		}

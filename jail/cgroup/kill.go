@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// Kill ends every process of the leaf and waits, at most for wait, until it is empty. A leaf that was killed must never be used again.
-// Where there is a v2 hierarchy, also beside v1, the kernel kills them all at once; elsewhere they are frozen first, so that none can fork away.
+// Kill kills every process of the leaf and waits until it is empty, at most for wait. A killed leaf
+// must never be used again. If a v2 hierarchy exists, also beside v1, the kernel kills all at once
+// by cgroup.kill. Otherwise Kill freezes the processes first, so that none can fork away.
 func (l *Leaf) Kill(wait time.Duration) error {
 	l.unthrottle()
 	tries := 0
@@ -25,20 +26,25 @@ func (l *Leaf) Kill(wait time.Duration) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("control group %s: %d processes are left after %v", l.path, len(pids), wait)
+			return fmt.Errorf("control group %s: %d processes are left after %v", l.path, len(pids),
+				wait)
 		}
-		// Beside v1 the v2 group may be there and the processes not in it: then they are killed as where there is none.
+		// Beside v1 the v2 group may exist without the processes. Then they are killed as without
+		// v2.
 		if l.killAll() == nil && (l.layout == V2 || tries < 100) {
 			if l.layout == Hybrid {
-				_ = l.Thaw() // what is frozen in a v1 hierarchy does not die before it is thawed
+				// A process frozen by v1 does not die before it is thawed.
+				_ = l.Thaw()
 			}
 			continue
 		}
 		if l.layout != V2 {
-			_ = l.Freeze() // a leaf without a freezer is killed again and again until it is empty
+			// A leaf without a freezer is killed again and again until it is empty.
+			_ = l.Freeze()
 		}
 		for _, pid := range pids {
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err,
+				syscall.ESRCH) {
 				return fmt.Errorf("kill process %d: %w", pid, err)
 			}
 		}
@@ -48,8 +54,8 @@ func (l *Leaf) Kill(wait time.Duration) error {
 	}
 }
 
-// KillAtOnce begins to end every process of the leaf and does not wait. Where the kernel cannot kill them all by one order it does nothing:
-// the end of the jail's first process, and Kill, do it there.
+// KillAtOnce kills every process of the leaf by cgroup.kill and does not wait. It does nothing if
+// the kernel has no cgroup.kill; there the end of the jail's first process, and Kill, end them.
 func (l *Leaf) KillAtOnce() error {
 	l.unthrottle()
 	err := l.killAll()
@@ -59,8 +65,9 @@ func (l *Leaf) KillAtOnce() error {
 	return err
 }
 
-// unthrottle takes the quota away from a leaf that is to be killed: dying takes time on a CPU too, and hundreds of processes that had used the
-// quota up would die over seconds. It is a matter of speed only, so a leaf without a quota is no error.
+// unthrottle removes the CPU quota of a leaf before a kill. Processes need CPU time to die, and
+// hundreds with an exhausted quota take seconds. A missing quota is no error, since only speed
+// depends on it.
 func (l *Leaf) unthrottle() {
 	if l.layout == V2 {
 		_ = os.WriteFile(l.file("cpu", "cpu.max"), []byte("max"), 0)
@@ -80,7 +87,26 @@ func (l *Leaf) killAll() error {
 	return os.WriteFile(filepath.Join(path, "cgroup.kill"), []byte("1"), 0)
 }
 
-// Remove removes what a dead daemon left of the leaf at path in every hierarchy. It is no error if nothing is there.
+// Clear kills the processes of the leaf at path, waits at most for wait until it is empty, and
+// removes the leaf from every hierarchy. It succeeds if nothing or only a part of the leaf exists.
+func Clear(path string, wait time.Duration) error {
+	// Otherwise the leaf is already gone, as a whole or in part.
+	if leaf, err := Open(path); err == nil {
+		if err := leaf.Kill(wait); err != nil {
+			return err
+		}
+	}
+	for deadline := time.Now().Add(wait); ; time.Sleep(time.Millisecond) {
+		err := Remove(path)
+		if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) {
+			// A process that has ended stays in its group until the kernel has reaped it.
+			return err
+		}
+	}
+}
+
+// Remove removes the leaf at path from every hierarchy after its daemon has died. It succeeds if
+// nothing exists.
 func Remove(path string) error {
 	if err := checkLeaf(path); err != nil {
 		return err
@@ -96,12 +122,14 @@ func Remove(path string) error {
 			return err
 		}
 		for _, h := range hierarchies {
-			dirs = append(dirs, filepath.Join(Root, h.Name(), path)) // no pattern: path is a name, whatever is in it
+			// Not a glob: path is a literal name.
+			dirs = append(dirs, filepath.Join(Root, h.Name(), path))
 		}
 	}
 	var errs []error
 	for _, dir := range dirs {
-		if err := syscall.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+		if err := syscall.Rmdir(dir); err != nil && !errors.Is(err, fs.ErrNotExist) &&
+			!errors.Is(err, syscall.ENOTDIR) {
 			errs = append(errs, &fs.PathError{Op: "rmdir", Path: dir, Err: err})
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Enclose makes a leaf with a ceiling for one process of the host that is in no jail, and moves the process into it. Remove takes it away when the
-// process has ended.
+// Enclose makes a leaf with a ceiling for one process of the host, and moves the process into it.
+// Remove removes the leaf after the process has ended.
 func Enclose(path string, c Ceiling, pid int) error {
 	if err := checkLeaf(path); err != nil {
 		return err
@@ -20,14 +20,17 @@ func Enclose(path string, c Ceiling, pid int) error {
 	}
 	if layout == V2 {
 		none := int64(0)
-		leaf, err := cgroup2.NewManager(Root, path, &cgroup2.Resources{Memory: &cgroup2.Memory{Max: &c.Memory, Swap: &none}, Pids: &cgroup2.Pids{Max: c.PIDs}})
+		leaf, err := cgroup2.NewManager(Root, path,
+			&cgroup2.Resources{Memory: &cgroup2.Memory{Max: &c.Memory, Swap: &none},
+				Pids: &cgroup2.Pids{Max: c.PIDs}})
 		if err == nil {
 			err = leaf.AddProc(uint64(pid))
 		}
 		return enclosed(path, err)
 	}
 	leaf, err := cgroup1.New(cgroup1.StaticPath(path), &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: &c.Memory, Swap: &c.Memory}, Pids: &specs.LinuxPids{Limit: &c.PIDs}})
+		Memory: &specs.LinuxMemory{Limit: &c.Memory, Swap: &c.Memory},
+		Pids:   &specs.LinuxPids{Limit: &c.PIDs}})
 	if err == nil {
 		err = leaf.AddProc(uint64(pid))
 	}

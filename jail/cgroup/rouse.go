@@ -8,11 +8,14 @@ import (
 	"strings"
 )
 
-// Rouse has the kernel get ready to move processes between control groups, and returns when it is. It changes nothing.
+// Rouse prepares the kernel for moves of processes between cgroups, and returns when it is
+// prepared. It changes nothing.
 //
-// All such moves of a host share one lock. Whoever takes it for writing when nobody has for a while waits for a grace period of RCU, some ten milliseconds on
-// a kernel with a tick of 250 Hz, and whoever comes within the next one does not (percpu_down_write and rcu_sync_enter in the kernel's kernel/locking and
-// kernel/rcu). A jail's start ends in such a move. One that is asked for first, of this process into the group that it is in, waits meanwhile.
+// All such moves on a host share one lock. A writer that takes it after a time without writers
+// waits for an RCU grace period, some ten milliseconds on a kernel with a tick of 250 Hz; a writer
+// within the next grace period does not wait (percpu_down_write and rcu_sync_enter in
+// kernel/locking and kernel/rcu). The start of a jail ends with such a move. Rouse moves this
+// process into the group that it is in, so that the wait passes during the start.
 func Rouse() error {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -31,11 +34,13 @@ func Rouse() error {
 	return err
 }
 
-// ownGroup is the directory of a group that the process is in, in a hierarchy that jails are in too. text is its /proc/self/cgroup.
+// ownGroup returns the directory of a group of this process in a hierarchy that jails are in, too.
+// text is the content of /proc/self/cgroup.
 func ownGroup(text string) (string, error) {
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, "/..") {
-			continue // it is outside of what this process sees
+			// The group is outside of the cgroup namespace of this process.
+			continue
 		}
 		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
 		controllers, path, _ := strings.Cut(rest, ":")
@@ -46,5 +51,5 @@ func ownGroup(text string) (string, error) {
 			return filepath.Join(Root, path), nil
 		}
 	}
-	return "", fmt.Errorf("%w: /proc/self/cgroup names no group of ours", ErrUnsupported)
+	return "", fmt.Errorf("%w: /proc/self/cgroup names no group of ours", errUnsupported)
 }

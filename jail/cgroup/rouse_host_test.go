@@ -20,7 +20,8 @@ func TestRouse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if after, err := os.ReadFile("/proc/self/cgroup"); err != nil || string(after) != string(before) {
+	if after, err := os.ReadFile("/proc/self/cgroup"); err != nil ||
+		string(after) != string(before) {
 		t.Errorf("%q, %v, before %q", after, err, before)
 	}
 }

@@ -15,7 +15,7 @@ func TestOwnGroup(t *testing.T) {
 		"":                                       "",
 	} {
 		got, err := ownGroup(text)
-		if got != want || (want == "") != errors.Is(err, ErrUnsupported) {
+		if got != want || (want == "") != errors.Is(err, errUnsupported) {
 			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
 		}
 	}

@@ -6,15 +6,17 @@ import (
 	"strconv"
 )
 
-// A Bound is what all jails of a session may have together. Zero is no bound.
+// Bound bounds all jails of a session together. A zero field is no bound.
 type Bound struct {
 	Ceiling
-	CPUQuota  int64  // microseconds of CPU time in each period
-	CPUPeriod uint64 // microseconds
+	// CPUQuota is in microseconds of CPU time per period.
+	CPUQuota int64
+	// CPUPeriod is in microseconds.
+	CPUPeriod uint64
 }
 
-// MakeBounded makes a control group below a slice, for the leaves of jails that share a bound: the kernel takes the least of the bounds on the way up.
-// Remove takes it away when the leaves are gone.
+// MakeBounded makes a cgroup below a slice for the leaves of jails that share a bound. The kernel
+// applies the smallest bound on the way up. Remove removes the group after its leaves.
 func MakeBounded(path string, b Bound) error {
 	if err := checkLeaf(path); err != nil {
 		return err
@@ -32,7 +34,8 @@ func MakeBounded(path string, b Bound) error {
 	quota, period := strconv.FormatInt(b.CPUQuota, 10), strconv.FormatUint(b.CPUPeriod, 10)
 	if g.layout == V2 {
 		err = os.WriteFile(g.file("cpu", "cpu.max"), []byte(quota+" "+period), 0)
-	} else if err = os.WriteFile(g.file("cpu", "cpu.cfs_period_us"), []byte(period), 0); err == nil {
+	} else if err = os.WriteFile(g.file("cpu", "cpu.cfs_period_us"), []byte(period),
+		0); err == nil {
 		err = os.WriteFile(g.file("cpu", "cpu.cfs_quota_us"), []byte(quota), 0)
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package cgroup_test
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,35 +29,42 @@ func firstFile(t *testing.T, path string, names ...string) string {
 	return ""
 }
 
-// The bound of a session is the kernel's for all of its jails together: two leaves with room for many share room for few.
+// The bound of a session is the kernel's for all of its jails together: two leaves with room for
+// many share room for few.
 func TestMakeBounded(t *testing.T) {
 	top := slice(t, cgroup.Ceiling{})
 	path := top + "/s1.7.session"
 	const memory, pids = 48 << 20, 12
-	if err := cgroup.MakeBounded(path, cgroup.Bound{Ceiling: cgroup.Ceiling{Memory: memory, PIDs: pids}, CPUQuota: 50_000, CPUPeriod: 100_000}); err != nil {
+	if err := cgroup.MakeBounded(path, cgroup.Bound{Ceiling: cgroup.Ceiling{Memory: memory,
+		PIDs: pids}, CPUQuota: 50_000, CPUPeriod: 100_000}); err != nil {
 		t.Fatal(err)
 	}
 	if got := firstFile(t, path, "pids.max"); got != strconv.Itoa(pids) {
 		t.Errorf("pids %s", got)
 	}
-	if got := firstFile(t, path, "memory.max", "memory.limit_in_bytes"); got != strconv.Itoa(memory) {
+	if got := firstFile(t, path, "memory.max", "memory.limit_in_bytes"); got != strconv.Itoa(
+		memory) {
 		t.Errorf("memory %s", got)
 	}
-	if got := firstFile(t, path, "cpu.max", "cpu.cfs_quota_us"); got != "50000 100000" && got != "50000" {
+	if got := firstFile(t, path, "cpu.max", "cpu.cfs_quota_us"); got != "50000 100000" &&
+		got != "50000" {
 		t.Errorf("cpu %s", got)
 	}
 
 	var groups []*cgroup.Leaf
+	var starts []io.Writer
 	t.Cleanup(func() {
 		if err := cgroup.Remove(path); err != nil {
 			t.Error(err)
 		}
 	})
 	for _, name := range []string{"/a", "/b"} {
-		if err := cgroup.MakeSlice(path+name, cgroup.Ceiling{PIDs: 100}); err != nil { // made like a slice, used as a leaf
+		// made like a slice, used as a leaf
+		if err := cgroup.MakeSlice(path+name, cgroup.Ceiling{PIDs: 100}); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("/bin/sh", "-c", "read go; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 60 & done 2>/dev/null; wait")
+		cmd := exec.Command("/bin/sh", "-c",
+			"read go; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 60 & done 2>/dev/null; wait")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		in, err := cmd.StdinPipe()
 		if err != nil {
@@ -72,7 +80,7 @@ func TestMakeBounded(t *testing.T) {
 		}
 		groups = append(groups, g)
 		t.Cleanup(func() {
-			if err := g.Kill(jailtest.Bound(10 * time.Second)); err != nil {
+			if err := g.Kill(jailtest.Bound(time.Minute)); err != nil {
 				t.Error(err)
 			}
 			_ = cmd.Wait()
@@ -81,17 +89,25 @@ func TestMakeBounded(t *testing.T) {
 			}
 		})
 		for _, dir := range places(t, path+name) {
-			if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"),
+				[]byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := in.Write([]byte("go\n")); err != nil {
+		starts = append(starts, in)
+	}
+	// The kernel refuses forks beyond the bound, but lets a task be moved in, so both shells are in
+	// before either of them forks.
+	for _, in := range starts {
+		if _, err := io.WriteString(in, "go\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// Each would have 13 tasks. Whose fork is refused ends, and leaves what it has started.
-	for deadline := time.Now().Add(jailtest.Bound(10 * time.Second)); ; time.Sleep(time.Millisecond) {
-		tasks := 0 // those that are there: pids.current counts for a moment what it is about to refuse
+	// Each shell would have 13 tasks. A shell whose fork is refused ends, and leaves what it has
+	// started.
+	for deadline := time.Now().Add(jailtest.Bound(time.Minute)); ; time.Sleep(time.Millisecond) {
+		// those that are there: pids.current counts for a moment what it is about to refuse
+		tasks := 0
 		for _, g := range groups {
 			all, err := g.PIDs()
 			if err != nil {
@@ -113,11 +129,13 @@ func TestMakeBounded(t *testing.T) {
 	// A second time it changes nothing that stands; without a quota there is none.
 	free := top + "/s2.8.session"
 	for range 2 {
-		if err := cgroup.MakeBounded(free, cgroup.Bound{Ceiling: cgroup.Ceiling{PIDs: 5}}); err != nil {
+		if err := cgroup.MakeBounded(free,
+			cgroup.Bound{Ceiling: cgroup.Ceiling{PIDs: 5}}); err != nil {
 			t.Error(err)
 		}
 	}
-	if got := firstFile(t, free, "cpu.max", "cpu.cfs_quota_us"); !strings.HasPrefix(got, "max") && got != "-1" {
+	if got := firstFile(t, free, "cpu.max", "cpu.cfs_quota_us"); !strings.HasPrefix(got, "max") &&
+		got != "-1" {
 		t.Errorf("cpu %s", got)
 	}
 	if err := cgroup.Remove(free); err != nil {

@@ -1,4 +1,5 @@
-// Package control carries orders between the processes of one run, because each of them trusts the next one less.
+// Package control carries orders between the processes of one run, because each of them trusts the
+// next one less.
 //
 //	jaild ──Order, descriptors──► jail-shim        one socket pair, the shim's descriptor 3
 //	jaild ◄──Started | Failed──── jail-shim
@@ -15,7 +16,8 @@
 //	jaild ──Invoke, module──────► jail-init
 //	jaild ◄──Report────────────── jail-init        jail-init is inside: its words are checked like a guest's
 //
-// A message is four bytes of length, big-endian, and that many bytes of JSON; descriptors travel with the first byte.
+// A message is four bytes of length, big-endian, and that many bytes of JSON; descriptors travel
+// with the first byte.
 package control
 
 import (
@@ -29,16 +31,19 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// MaxMessage is the largest message in bytes. It holds the largest argument list that Linux itself takes, in JSON.
+// MaxMessage is the largest message in bytes. It holds the largest argument list that Linux itself
+// takes, in JSON.
 const MaxMessage = 16 << 20
 
 // ErrTooLarge is returned for a message above MaxMessage.
 var ErrTooLarge = errors.New("control message is too large")
 
-// A Conn is one end of a control socket. It is not safe for use by several writers or several readers at once.
+// A Conn is one end of a control socket. It is not safe for use by several writers or several
+// readers at once.
 type Conn struct{ f *os.File }
 
-// Pair returns the two ends of a new control socket: the first is kept, the second handed to a child.
+// Pair returns the two ends of a new control socket: the first is kept, the second handed to a
+// child.
 func Pair(name string) (host *Conn, child *os.File, err error) {
 	a, b, err := sys.SocketPair(name)
 	if err != nil {
@@ -75,7 +80,8 @@ func (c *Conn) Send(message any, files ...*os.File) error {
 		return fmt.Errorf("control message %T of %d bytes: %w", message, len(body), ErrTooLarge)
 	}
 	if len(files) > sys.MaxFiles {
-		return fmt.Errorf("control message %T: %d descriptors, at most %d", message, len(files), sys.MaxFiles)
+		return fmt.Errorf("control message %T: %d descriptors, at most %d", message, len(files),
+			sys.MaxFiles)
 	}
 	frame := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body)))
 	frame = append(frame, body...)
@@ -85,19 +91,23 @@ func (c *Conn) Send(message any, files ...*os.File) error {
 			return err
 		}
 		if frame = frame[n:]; len(frame) == 0 {
-			return nil // all of it went: a write of nothing would fail if the other end has read it and gone
+			// all of it went: a write of nothing would fail if the other end has read it and gone
+			return nil
 		}
 	}
 	_, err = c.f.Write(frame)
 	return err
 }
 
-// Receive reads one message into message and returns the descriptors that came with it, which the caller must close.
-// It returns io.EOF when the other end has closed.
-func (c *Conn) Receive(message any) ([]*os.File, error) { return c.ReceiveMost(message, MaxMessage) }
+// Receive reads one message into message and returns the descriptors that came with it, which the
+// caller must close. It returns io.EOF when the other end has closed.
+func (c *Conn) Receive(message any) ([]*os.File, error) {
+	return c.ReceiveMost(message,
+		MaxMessage)
+}
 
-// ReceiveMost is Receive for a message of at most so many bytes. A list of empty objects takes 20 times its bytes in memory, so what is said
-// from inside has a limit of its own.
+// ReceiveMost is Receive for a message of at most so many bytes. A list of empty objects takes 20
+// times its bytes in memory, so what is said from inside has a limit of its own.
 func (c *Conn) ReceiveMost(message any, most uint32) ([]*os.File, error) {
 	var head [4]byte
 	n, files, err := sys.ReceiveWithFiles(c.f, head[:])

@@ -48,7 +48,8 @@ func TestMessages(t *testing.T) {
 		var got message
 		files, err := b.Receive(&got)
 		if err != nil || got.Text != text || len(files) != 0 {
-			t.Errorf("%d bytes came as %d, with %d descriptors, %v", len(text), len(got.Text), len(files), err)
+			t.Errorf("%d bytes came as %d, with %d descriptors, %v", len(text), len(got.Text),
+				len(files), err)
 		}
 		if err := <-sent; err != nil {
 			t.Error(err)
@@ -94,7 +95,8 @@ func TestDescriptors(t *testing.T) {
 // TestTooMuch: what cannot be received is not sent, and the connection is as good as before.
 func TestTooMuch(t *testing.T) {
 	a, b := pair(t)
-	if err := a.Send(message{strings.Repeat("x", control.MaxMessage)}); !errors.Is(err, control.ErrTooLarge) {
+	if err := a.Send(message{strings.Repeat("x", control.MaxMessage)}); !errors.Is(err,
+		control.ErrTooLarge) {
 		t.Errorf("a message above the limit: %v", err)
 	}
 	many := make([]*os.File, 9)
@@ -157,14 +159,18 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// FuzzReceive reads what a jail could send: never a panic, never more memory than was sent or the limit, and what is taken is what was sent.
+// FuzzReceive reads what a jail could send: never a panic, never more memory than was sent or the
+// limit, and what is taken is what was sent.
 func FuzzReceive(f *testing.F) {
-	for _, seed := range [][]byte{nil, {0}, frame(2, "{}"), frame(12, `{"text":"x"}`), frame(1<<32-1, ""), frame(control.MaxMessage, "x"), append(frame(2, "{}"), frame(2, "{}")...)} {
+	for _, seed := range [][]byte{nil, {0}, frame(2, "{}"), frame(12, `{"text":"x"}`),
+		frame(1<<32-1, ""), frame(control.MaxMessage, "x"), append(frame(2, "{}"),
+			frame(2, "{}")...)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > 1<<16 {
-			return // more than the socket holds without a reader
+			// more than the socket holds without a reader
+			return
 		}
 		a, b := pair(t)
 		if _, err := a.File().Write(in); err != nil {

@@ -9,11 +9,14 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 )
 
-// FuzzMessages reads every kind of message in both directions: what is taken says the same when it is sent on, and nothing panics.
+// FuzzMessages reads every kind of message in both directions: what is taken says the same when it
+// is sent on, and nothing panics.
 func FuzzMessages(f *testing.F) {
 	for _, message := range []any{
-		control.Order{Plan: jail.Plan{ID: "x"}, RunDir: "/run/x", InitPath: "/init"}, control.FromShim{Started: &control.Started{PID: 7}},
-		control.FromShim{Failed: &control.Failed{Layer: "seccomp", Error: "no"}}, control.FromShim{Exited: &control.Exited{Code: 1, Signal: 9}},
+		control.Order{Plan: jail.Plan{ID: "x"}, RunDir: "/run/x", InitPath: "/init"},
+		control.FromShim{Started: &control.Started{PID: 7}},
+		control.FromShim{Failed: &control.Failed{Layer: "seccomp", Error: "no"}},
+		control.FromShim{Exited: &control.Exited{Code: 1, Signal: 9}},
 		control.Restrict{Rlimits: []jail.Rlimit{{}}}, control.Filter{Program: []byte{1, 2, 3}},
 	} {
 		text, err := json.Marshal(message)
@@ -25,12 +28,14 @@ func FuzzMessages(f *testing.F) {
 	f.Add([]byte(`{"plan":{"mounts":[{"kind":3}],"cgroup":null},"run_dir":7}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if len(body) > 1<<15 {
-			return // what a socket holds without a reader, with room for longer escapes
+			// what a socket holds without a reader, with room for longer escapes
+			return
 		}
 		a, b := pair(t)
 		defer a.Close()
 		defer b.Close()
-		for _, message := range []any{&control.Order{}, &control.FromShim{}, &control.Restrict{}, &control.Filter{}} {
+		for _, message := range []any{&control.Order{}, &control.FromShim{}, &control.Restrict{},
+			&control.Filter{}} {
 			if _, err := a.File().Write(frame(uint32(len(body)), string(body))); err != nil {
 				t.Fatal(err)
 			}

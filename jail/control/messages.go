@@ -1,6 +1,8 @@
 package control
 
 import (
+	"errors"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -8,47 +10,61 @@ import (
 
 // Descriptors of jail-shim at its start, beside 0, 1 and 2, which become the tool's.
 const (
-	ShimControl  = 3 // to jaild
-	ShimInitHost = 4 // the host's end of jail-init's control socket
+	ShimControl = 3 // to jaild
+	// the host's end of jail-init's control socket
+	ShimInitHost = 4
 	ShimInitJail = 5 // the jail's end
-	ShimLower    = 6 // the workspace's real directory, or /dev/null
-	ShimUpper    = 7 // the detached mount of the upper layer, or /dev/null
-	ShimBinds    = 8 // and on: the sources of the binds, in the plan's order
+	// the workspace's real directory, or /dev/null
+	ShimLower = 6
+	// the detached mount of the upper layer, or /dev/null
+	ShimUpper = 7
+	// and on: the sources of the binds, in the plan's order
+	ShimBinds = 8
 )
 
 // Descriptors of jail-init at its start, beside 0, 1 and 2, which are the tool's.
 const (
-	InitControl  = 3 // its control socket
-	InitListener = 4 // a socket to jail-shim that takes one message, the inner filter's listener, and is closed then
+	InitControl = 3 // its control socket
+	// a socket to jail-shim that takes one message, the inner filter's listener, and is closed then
+	InitListener = 4
 )
 
 // Order tells jail-shim what to start.
 type Order struct {
-	Plan     jail.Plan `json:"plan"`
-	RunDir   string    `json:"run_dir"`   // private to this run: libcontainer's state, mount points
-	InitPath string    `json:"init_path"` // the jail-init binary on the host
-	// Shared are targets of mounts that are another jail's too, as that one hands them out: of the workspace, whose mount comes as ShimLower, and
-	// of tmpfs mounts, each of which comes among the binds. This jail makes none of its own there.
+	Plan jail.Plan `json:"plan"`
+	// private to this run: libcontainer's state, mount points
+	RunDir string `json:"run_dir"`
+	// the jail-init binary on the host
+	InitPath string `json:"init_path"`
+	// Shared are targets of mounts that are another jail's too, as that one hands them out: of the
+	// workspace, whose mount comes as ShimLower, and of tmpfs mounts, each of which comes among the
+	// binds. This jail makes none of its own there.
 	Shared []string `json:"shared,omitempty"`
-	// Later says that the jail stands before its run is known: the shadow of its workspace comes with Attach, and jail-init waits for that with its
-	// restrictions, which name it, still to come. Nothing of a tool is in the jail by then.
+	// Later says that the jail stands before its run is known: the shadow of its workspace comes
+	// with Attach, and jail-init waits for that with its restrictions, which name it, still to
+	// come. Nothing of a tool is in the jail by then.
 	Later bool `json:"later,omitempty"`
+	// Patience is how long jail-init may take to restrict itself once it has its restrictions.
+	Patience time.Duration `json:"patience"`
 }
 
 // Ask is what jaild asks of a jail-shim whose jail stands. One of its fields is set.
 type Ask struct {
 	Share  *Share  `json:"share,omitempty"`
 	Attach *Attach `json:"attach,omitempty"`
-	Ready  bool    `json:"ready,omitempty"` // whether the jail is still there; the answer is Done
+	// whether the jail is still there; the answer is Done
+	Ready bool `json:"ready,omitempty"`
 }
 
-// Share asks jail-shim for one more mount of what its jail has at Target: the shadow of its workspace, or a tmpfs.
+// Share asks jail-shim for one more mount of what its jail has at Target: the shadow of its
+// workspace, or a tmpfs.
 type Share struct {
 	Target string `json:"target"`
 }
 
-// Attach tells jail-shim to attach the shadow of the workspace where the order's plan has it, and then to let jail-init restrict itself. The two
-// layers come with it as they would have as ShimLower and ShimUpper. It is told once, and only where the order said Later.
+// Attach tells jail-shim to attach the shadow of the workspace where the order's plan has it, and
+// then to let jail-init restrict itself. The two layers come with it as they would have as
+// ShimLower and ShimUpper. It is told once, and only where the order said Later.
 type Attach struct{}
 
 // Shared is the answer to Share. The mount comes with it, detached, unless there is an error.
@@ -68,36 +84,53 @@ type FromShim struct {
 	Exited  *Exited  `json:"exited,omitempty"`
 	Shared  *Shared  `json:"shared,omitempty"`
 	Done    *Done    `json:"done,omitempty"`
-	// Refused comes with Exited: the system calls that the inner filter refused. The kernel told of them, not the jail.
+	// Refused comes with Exited: the system calls that the inner filter refused. The kernel told of
+	// them, not the jail.
 	Refused []Refused `json:"refused,omitempty"`
 }
 
-// Started says that the jail stands and jail-init has its restrictions and filter in its socket, or waits for them where the order said Later.
+// Started says that the jail stands and jail-init has its restrictions and filter in its socket, or
+// waits for them where the order said Later.
 type Started struct {
-	PID int `json:"pid"` // of jail-init, in the host's process namespace
+	// of jail-init, in the host's process namespace
+	PID int `json:"pid"`
 }
 
 // Failed says that the jail could not be set up. Nothing of it is left.
 type Failed struct {
-	Layer string `json:"layer"` // which layer: "namespaces", "workspace", "seccomp", …
+	// which layer: "namespaces", "workspace", "seccomp", …
+	Layer string `json:"layer"`
 	Error string `json:"error"`
+	// Errno is the kernel's part of the error, 0 where there is none.
+	Errno syscall.Errno `json:"errno,omitempty"`
+}
+
+// FailedOf returns what is to be said of an error of a layer.
+func FailedOf(layer string, err error) *Failed {
+	f := &Failed{Layer: layer, Error: err.Error()}
+	_ = errors.As(err, &f.Errno)
+	return f
 }
 
 // Exited is how the jail's first process ended.
 type Exited struct {
-	Code   int `json:"code"`   // if it ended by itself
-	Signal int `json:"signal"` // if it was killed, else 0
+	// if it ended by itself
+	Code int `json:"code"`
+	// if it was killed, else 0
+	Signal int `json:"signal"`
 }
 
 // Refused is a system call that was refused, and how often.
 type Refused struct {
-	What  string    `json:"what"` // its name, with what it asked for: "socket(AF_VSOCK)"
+	// its name, with what it asked for: "socket(AF_VSOCK)"
+	What  string    `json:"what"`
 	Count int64     `json:"count"`
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 }
 
-// Listener is what jail-init says when the inner filter is in force. The filter's listener comes with it.
+// Listener is what jail-init says when the inner filter is in force. The filter's listener comes
+// with it.
 type Listener struct{}
 
 // Restrict is jail-init's first order: what it takes from itself.
@@ -106,11 +139,13 @@ type Restrict struct {
 	Landlock jail.Landlock `json:"landlock"`
 	// Ceiling is the host's own domain, put on before the plan's.
 	Ceiling *jail.Landlock `json:"ceiling,omitempty"`
-	// Later says that the domains come with the filter: they name the workspace, and it is not there yet.
+	// Later says that the domains come with the filter: they name the workspace, and it is not
+	// there yet.
 	Later bool `json:"later,omitempty"`
 }
 
-// Unable is what jail-init says in place of a report when it could not restrict itself. The tool has not run.
+// Unable is what jail-init says in place of a report when it could not restrict itself. The tool
+// has not run.
 type Unable struct {
 	Layer   string `json:"layer"`
 	Failure string `json:"failure"`
@@ -118,19 +153,22 @@ type Unable struct {
 
 // Filter is jail-init's second order: the inner seccomp filter, compiled outside.
 type Filter struct {
-	Program []byte `json:"program"`           // struct sock_filter instructions
-	Ceiling []byte `json:"ceiling,omitempty"` // the host's own, put on before it
-	// Domains are put on before both, in order: those of a jail that stood before its workspace was there.
+	Program []byte `json:"program"` // struct sock_filter instructions
+	// the host's own, put on before it
+	Ceiling []byte `json:"ceiling,omitempty"`
+	// Domains are put on before both, in order: those of a jail that stood before its workspace was
+	// there.
 	Domains []jail.Landlock `json:"domains,omitempty"`
 }
 
-// ShimFilterArg is the argument with which jail-shim compiles a filter that it reads from standard input.
+// ShimFilterArg is the argument with which jail-shim compiles a filter that it reads from standard
+// input.
 const ShimFilterArg = "filter"
 
 // Knock is what the inside of a jail writes to the door of its fetch proxy for a stream.
 //
-// Scope says for whom: 0 is the run itself, n the n-th of the narrower ones that the proxy was given. Whoever is inside can say any of them, and
-// has no more with any than the run has.
+// Scope says for whom: 0 is the run itself, n the n-th of the narrower ones that the proxy was
+// given. Whoever is inside can say any of them, and has no more with any than the run has.
 type Knock struct {
 	Scope int `json:"scope,omitempty"`
 }

@@ -1,9 +1,12 @@
-// Package denials tells what Landlock refused in jails. The kernel says so to its audit subsystem, of domains whose makers ask for it (Linux 6.15,
-// version 7 of Landlock) and as long as the host's audit is on; it says so to any number of readers, of which this is one more. Nothing of the host is
-// changed, and nothing inside a jail is asked or able to keep silent.
+// Package denials tells what Landlock refused in jails. The kernel says so to its audit subsystem,
+// of domains whose makers ask for it (Linux 6.15, version 7 of Landlock) and as long as the host's
+// audit is on; it says so to any number of readers, of which this is one more. Nothing of the host
+// is changed, and nothing inside a jail is asked or able to keep silent.
 //
-// A domain is known by who made it: the record of its first refusal names the process, by its number on the host, and its user, and both are the jail's own
-// while it lives. Each refusal is a record; what the host's audit drops under a flood is in the total that the kernel tells when the domain has ended.
+// A domain is known by who made it: the record of its first refusal names the process, by its
+// number on the host, and its user, and both are the jail's own while it lives. Each refusal is a
+// record; what the host's audit drops under a flood is in the total that the kernel tells when the
+// domain has ended.
 package denials
 
 import (
@@ -17,13 +20,18 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Bounds of what is kept: whatever is refused anywhere on the host, it costs the memory of so many domains and entries.
+// Bounds of what is kept: whatever is refused anywhere on the host, it costs the memory of so many
+// domains and entries.
 const (
-	maxDomains  = 2048 // that refused something and have not ended
-	maxStranger = 8192 // of them those that are no jail's; of each there is a number
-	maxEarly    = 4    // different refusals of a domain before its maker is told
-	maxListed   = 64   // different refusals of a jail's domain
-	maxWhat     = 512  // bytes
+	// that refused something and have not ended
+	maxDomains = 2048
+	// of them those that are no jail's; of each there is a number
+	maxStranger = 8192
+	// different refusals of a domain before its maker is told
+	maxEarly = 4
+	// different refusals of a jail's domain
+	maxListed = 64
+	maxWhat   = 512 // bytes
 )
 
 // A source is where records come from.
@@ -33,10 +41,12 @@ type source interface {
 	Close() error
 }
 
-// A Watcher reads the kernel's records for all jails of a daemon. Its methods may be called from several goroutines.
+// A Watcher reads the kernel's records for all jails of a daemon. Its methods may be called from
+// several goroutines.
 type Watcher struct {
-	src  source
-	idle func(time.Duration) bool // waits until the kernel has written what it had to write, or reports that it has not
+	src source
+	// waits until the kernel has written what it had to write, or reports that it has not
+	idle func(time.Duration) bool
 	done chan struct{}
 
 	mu        sync.Mutex
@@ -45,14 +55,17 @@ type Watcher struct {
 	strangers map[uint64]bool
 	seen      []uint64 // the strangers, oldest first
 	jails     map[*Jail]bool
-	lost      int64 // how many times records were lost
+	// how many times records were lost
+	lost int64
 }
 
 // A domain refused something and has not ended, as far as is known.
 type domain struct {
-	id    uint64
-	jail  *Jail // nil as long as its maker is not known
-	pid   int   // of its maker; 0 as above
+	id uint64
+	// nil as long as its maker is not known
+	jail *Jail
+	// of its maker; 0 as above
+	pid   int
 	uid   uint32
 	tally tally
 	ended bool
@@ -68,26 +81,32 @@ type Jail struct {
 	expects int
 	since   int64 // of the watcher's losses
 	domains []*domain
-	wake    chan struct{} // has one token where a domain has ended
+	// has one token where a domain has ended
+	wake chan struct{}
 }
 
 // A Refusal is one thing that was refused.
 type Refusal struct {
-	// What are the rights that were missing, as the kernel calls them, and after a blank the path in the jail; where there is no path what it was is in
-	// brackets. Names in it are as a tool chose them. It is "" in the last entry, which counts those that there was no room or record for.
+	// What are the rights that were missing, as the kernel calls them, and after a blank the path
+	// in the jail; where there is no path what it was is in brackets. Names in it are as a tool
+	// chose them. It is "" in the last entry, which counts those that there was no room or record
+	// for.
 	What        string
 	Count       int64
 	First, Last time.Time // zero where nobody knows
 }
 
-// ErrPlace says that the records are not for this place: in another process namespace than the host's first, numbers of processes mean others.
-var ErrPlace = errors.New("audit: this is not the first process namespace of the host")
+// errPlace says that the records are not for this place: in another process namespace than the
+// host's first, numbers of processes mean others.
+var errPlace = errors.New("audit: this is not the first process namespace of the host")
 
-// Start begins to read. It needs CAP_AUDIT_READ of the host. Whether the host's audit is on is another matter: where it is off, nothing comes.
+// Start begins to read. It needs CAP_AUDIT_READ of the host. Whether the host's audit is on is
+// another matter: where it is off, nothing comes.
 func Start() (*Watcher, error) {
 	abi, err := sys.LandlockABI()
 	if err == nil && abi < jail.LandlockTells {
-		err = fmt.Errorf("landlock version %d: being told of refusals needs %d", abi, jail.LandlockTells)
+		err = fmt.Errorf("landlock version %d: being told of refusals needs %d", abi,
+			jail.LandlockTells)
 	}
 	if err != nil {
 		return nil, err
@@ -123,7 +142,8 @@ func Available() error {
 }
 
 func start(src source, idle func(time.Duration) bool) *Watcher {
-	w := &Watcher{src: src, idle: idle, done: make(chan struct{}), domains: map[uint64]*domain{}, strangers: map[uint64]bool{}, jails: map[*Jail]bool{}}
+	w := &Watcher{src: src, idle: idle, done: make(chan struct{}), domains: map[uint64]*domain{},
+		strangers: map[uint64]bool{}, jails: map[*Jail]bool{}}
 	go w.read()
 	return w
 }
@@ -145,15 +165,18 @@ func (w *Watcher) read() {
 			return
 		default:
 			w.take(sys.AuditLost, nil)
-			time.Sleep(time.Millisecond) // an error that does not go away must not cost a processor
+			// an error that does not go away must not cost a processor
+			time.Sleep(time.Millisecond)
 		}
 	}
 }
 
-// Follow collects what is refused by the domains that the process of that number on the host puts on itself, as a user of the size ids from base on; expects
-// is how many it puts on. It begins before anything of a tool runs there.
+// Follow collects what is refused by the domains that the process of that number on the host puts
+// on itself, as a user of the size ids from base on; expects is how many it puts on. It begins
+// before anything of a tool runs there.
 func (w *Watcher) Follow(pid int, base, size uint32, expects int) *Jail {
-	j := &Jail{w: w, pid: pid, base: base, size: size, expects: expects, wake: make(chan struct{}, 1)}
+	j := &Jail{w: w, pid: pid, base: base, size: size, expects: expects, wake: make(chan struct{},
+		1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	j.since = w.lost
@@ -224,7 +247,8 @@ func (w *Watcher) domain(id uint64) *domain {
 			return nil
 		}
 		if w.order[i].pid == 0 {
-			w.lost++ // whose it was is not known
+			// whose it was is not known
+			w.lost++
 		}
 		w.forget(w.order[i])
 	}
@@ -253,7 +277,8 @@ func (w *Watcher) made(d *domain, r record) {
 		}
 	}
 	if isJails(d.uid) {
-		return // it may be followed later
+		// it may be followed later
+		return
 	}
 	w.forget(d)
 	if len(w.seen) == maxStranger {
@@ -279,8 +304,9 @@ func (w *Watcher) end(d *domain, total uint64) {
 // settle is how long the kernel may take to write what it has told nobody yet.
 const settle = time.Second
 
-// End says what was refused. Its processes must have ended. Where something was, it waits for the kernel's totals, bound at most. The counts are exact unless
-// atLeast is set: then records were lost, or the kernel was not done with them in time.
+// End says what was refused. Its processes must have ended. Where something was, it waits for the
+// kernel's totals, bound at most. The counts are exact unless atLeast is set: then records were
+// lost, or the kernel was not done with them in time.
 func (j *Jail) End(bound time.Duration) (list []Refusal, atLeast bool) {
 	w := j.w
 	settled := w.idle(settle)

@@ -14,7 +14,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// kernel stands in for the kernel's side: what was put is read at the latest when Rest is called, as there.
+// kernel stands in for the kernel's side: what was put is read at the latest when Rest is called,
+// as there.
 type kernel struct {
 	mu    sync.Mutex
 	queue []message
@@ -80,29 +81,36 @@ func watch(t *testing.T) (*kernel, *Watcher) {
 			t.Error(err)
 		}
 		if len(w.jails) > 0 || len(w.order) != len(w.domains) {
-			t.Errorf("left: %d jails, %d domains, %d in order", len(w.jails), len(w.domains), len(w.order))
+			t.Errorf("left: %d jails, %d domains, %d in order", len(w.jails), len(w.domains),
+				len(w.order))
 		}
 	})
 	return k, w
 }
 
 func accessTo(domain int, path string) message {
-	return message{typeAccess, fmt.Sprintf(`audit(5.000:1): domain=%x blockers=fs.read_file path="%s" dev="tmpfs" ino=1`, domain, path)}
+	return message{typeAccess,
+		fmt.Sprintf(`audit(5.000:1): domain=%x blockers=fs.read_file path="%s" dev="tmpfs" ino=1`,
+			domain, path)}
 }
 
 func madeBy(domain, pid int, uid uint32) message {
-	return message{typeDomain, fmt.Sprintf(`audit(5.000:1): domain=%x status=allocated mode=enforcing pid=%d uid=%d exe="/run/jail/init" comm="init"`, domain, pid, uid)}
+	return message{typeDomain,
+		fmt.Sprintf(
+			`audit(5.000:1): domain=%x status=allocated mode=enforcing pid=%d uid=%d exe="/run/jail/init" comm="init"`, domain, pid, uid)}
 }
 
 func endOf(domain, total int) message {
-	return message{typeDomain, fmt.Sprintf(`audit(6.000:1): domain=%x status=deallocated denials=%d`, domain, total)}
+	return message{typeDomain,
+		fmt.Sprintf(`audit(6.000:1): domain=%x status=deallocated denials=%d`, domain, total)}
 }
 
 const (
 	base = uint32(jail.FirstBase)
 	size = uint32(jail.BaseSize)
 	soon = time.Millisecond
-	long = time.Minute // nobody waits so long: what is waited for has been said
+	// nobody waits so long: what is waited for has been said
+	long = time.Minute
 )
 
 var lost = message{sys.AuditLost, ""}
@@ -131,26 +139,50 @@ func TestJail(t *testing.T) {
 		jailed
 	}{
 		{"nothing", nil, jailed{7, base, 1, long, map[string]int64{}, false}},
-		{"one", []message{accessTo(1, "/a"), madeBy(1, 7, base+1000), endOf(1, 1)}, jailed{7, base, 1, long, map[string]int64{"read_file /a": 1}, false}},
-		{"several", []message{accessTo(1, "/a"), madeBy(1, 7, base), accessTo(1, "/b"), accessTo(1, "/a"), endOf(1, 3)},
-			jailed{7, base, 1, long, map[string]int64{"read_file /a": 2, "read_file /b": 1}, false}},
-		{"its maker comes late", []message{accessTo(1, "/a"), accessTo(1, "/b"), madeBy(1, 7, base), endOf(1, 2)},
-			jailed{7, base, 1, long, map[string]int64{"read_file /a": 1, "read_file /b": 1}, false}},
-		{"later than there is room", []message{accessTo(1, "/1"), accessTo(1, "/2"), accessTo(1, "/3"), accessTo(1, "/4"), accessTo(1, "/5"), accessTo(1, "/1"), madeBy(1, 7, base), endOf(1, 6)},
-			jailed{7, base, 1, long, map[string]int64{"read_file /1": 2, "read_file /2": 1, "read_file /3": 1, "read_file /4": 1, "": 1}, false}},
-		{"dropped by the kernel", []message{accessTo(1, "/a"), madeBy(1, 7, base), endOf(1, 1000)}, jailed{7, base, 1, long, map[string]int64{"read_file /a": 1, "": 999}, false}},
-		{"two domains", []message{accessTo(1, "/a"), madeBy(1, 7, base), accessTo(2, "/a"), madeBy(2, 7, base), accessTo(2, "/c"), endOf(2, 2), endOf(1, 1)},
-			jailed{7, base, 2, long, map[string]int64{"read_file /a": 2, "read_file /c": 1}, false}},
-		{"no total", []message{accessTo(1, "/a"), madeBy(1, 7, base)}, jailed{7, base, 1, soon, map[string]int64{"read_file /a": 1}, true}},
-		{"lost, and the total came", []message{accessTo(1, "/a"), madeBy(1, 7, base), lost, endOf(1, 5)}, jailed{7, base, 1, long, map[string]int64{"read_file /a": 1, "": 4}, false}},
-		{"lost, and perhaps a domain", []message{accessTo(1, "/a"), madeBy(1, 7, base), lost, endOf(1, 1)}, jailed{7, base, 2, long, map[string]int64{"read_file /a": 1}, true}},
-		{"lost, and nothing came", []message{lost}, jailed{7, base, 1, soon, map[string]int64{}, true}},
-		{"not understood", []message{message{typeAccess, "audit(x): y"}}, jailed{7, base, 1, soon, map[string]int64{}, true}},
-		{"another process", []message{accessTo(1, "/a"), madeBy(1, 8, base), endOf(1, 1)}, jailed{7, base, 1, soon, map[string]int64{}, false}},
-		{"the same process of another user", []message{accessTo(1, "/a"), madeBy(1, 7, 1000), accessTo(1, "/b"), endOf(1, 2)}, jailed{7, base, 1, soon, map[string]int64{}, false}},
-		{"the same process of the jail beside it", []message{accessTo(1, "/a"), madeBy(1, 7, base+size), endOf(1, 1)}, jailed{7, base, 1, soon, map[string]int64{}, false}},
-		{"a process below", []message{accessTo(1, "/a"), madeBy(1, 7, base-1), endOf(1, 1)}, jailed{7, base, 1, soon, map[string]int64{}, false}},
-		{"its name is another's later", []message{accessTo(1, "/a"), madeBy(1, 8, 1000), madeBy(1, 7, base), accessTo(1, "/a"), endOf(1, 2)}, jailed{7, base, 1, soon, map[string]int64{}, false}},
+		{"one", []message{accessTo(1, "/a"), madeBy(1, 7, base+1000), endOf(1, 1)}, jailed{7, base,
+			1, long, map[string]int64{"read_file /a": 1}, false}},
+		{"several", []message{accessTo(1, "/a"), madeBy(1, 7, base), accessTo(1, "/b"),
+			accessTo(1, "/a"), endOf(1, 3)},
+			jailed{7, base, 1, long, map[string]int64{"read_file /a": 2, "read_file /b": 1},
+				false}},
+		{"its maker comes late", []message{accessTo(1, "/a"), accessTo(1, "/b"), madeBy(1, 7, base),
+			endOf(1, 2)},
+			jailed{7, base, 1, long, map[string]int64{"read_file /a": 1, "read_file /b": 1},
+				false}},
+		{"later than there is room", []message{accessTo(1, "/1"), accessTo(1, "/2"),
+			accessTo(1, "/3"), accessTo(1, "/4"), accessTo(1, "/5"), accessTo(1, "/1"),
+			madeBy(1, 7, base), endOf(1, 6)},
+			jailed{7, base, 1, long, map[string]int64{"read_file /1": 2, "read_file /2": 1,
+				"read_file /3": 1, "read_file /4": 1, "": 1}, false}},
+		{"dropped by the kernel", []message{accessTo(1, "/a"), madeBy(1, 7, base), endOf(1, 1000)},
+			jailed{7, base, 1, long, map[string]int64{"read_file /a": 1, "": 999}, false}},
+		{"two domains", []message{accessTo(1, "/a"), madeBy(1, 7, base), accessTo(2, "/a"),
+			madeBy(2, 7, base), accessTo(2, "/c"), endOf(2, 2), endOf(1, 1)},
+			jailed{7, base, 2, long, map[string]int64{"read_file /a": 2, "read_file /c": 1},
+				false}},
+		{"no total", []message{accessTo(1, "/a"), madeBy(1, 7, base)}, jailed{7, base, 1, soon,
+			map[string]int64{"read_file /a": 1}, true}},
+		{"lost, and the total came", []message{accessTo(1, "/a"), madeBy(1, 7, base), lost,
+			endOf(1, 5)}, jailed{7, base, 1, long, map[string]int64{"read_file /a": 1, "": 4},
+			false}},
+		{"lost, and perhaps a domain", []message{accessTo(1, "/a"), madeBy(1, 7, base), lost,
+			endOf(1, 1)}, jailed{7, base, 2, long, map[string]int64{"read_file /a": 1}, true}},
+		{"lost, and nothing came", []message{lost}, jailed{7, base, 1, soon, map[string]int64{},
+			true}},
+		{"not understood", []message{message{typeAccess, "audit(x): y"}}, jailed{7, base, 1, soon,
+			map[string]int64{}, true}},
+		{"another process", []message{accessTo(1, "/a"), madeBy(1, 8, base), endOf(1, 1)},
+			jailed{7, base, 1, soon, map[string]int64{}, false}},
+		{"the same process of another user", []message{accessTo(1, "/a"), madeBy(1, 7, 1000),
+			accessTo(1, "/b"), endOf(1, 2)}, jailed{7, base, 1, soon, map[string]int64{}, false}},
+		{"the same process of the jail beside it", []message{accessTo(1, "/a"),
+			madeBy(1, 7, base+size), endOf(1, 1)}, jailed{7, base, 1, soon, map[string]int64{},
+			false}},
+		{"a process below", []message{accessTo(1, "/a"), madeBy(1, 7, base-1), endOf(1, 1)},
+			jailed{7, base, 1, soon, map[string]int64{}, false}},
+		{"its name is another's later", []message{accessTo(1, "/a"), madeBy(1, 8, 1000),
+			madeBy(1, 7, base), accessTo(1, "/a"), endOf(1, 2)}, jailed{7, base, 1, soon,
+			map[string]int64{}, false}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k, w := watch(t)
@@ -164,14 +196,16 @@ func TestJail(t *testing.T) {
 	}
 }
 
-// TestAvailable: the reader of this kernel begins and ends, whether there is something to read or not.
+// TestAvailable: the reader of this kernel begins and ends, whether there is something to read or
+// not.
 func TestAvailable(t *testing.T) {
 	abi, err := sys.LandlockABI()
 	if err != nil || os.Geteuid() != 0 {
 		t.Skipf("only root may read; landlock: %v", err)
 	}
 	err = Available()
-	if want := fmt.Sprintf("landlock version %d: being told of refusals needs %d", abi, jail.LandlockTells); abi < jail.LandlockTells {
+	if want := fmt.Sprintf("landlock version %d: being told of refusals needs %d", abi,
+		jail.LandlockTells); abi < jail.LandlockTells {
 		if err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -198,7 +232,8 @@ func TestFollowedLate(t *testing.T) {
 	j := w.Follow(7, base, size, 1)
 	k.say(accessTo(1, "/b"), endOf(1, 2), endOf(2, 1))
 	list, atLeast := j.End(long)
-	if got := counts(list); !reflect.DeepEqual(got, map[string]int64{"read_file /a": 1, "read_file /b": 1}) || atLeast {
+	if got := counts(list); !reflect.DeepEqual(got, map[string]int64{"read_file /a": 1,
+		"read_file /b": 1}) || atLeast {
 		t.Error(got, atLeast)
 	}
 }
@@ -229,7 +264,8 @@ func TestJailsBeside(t *testing.T) {
 	}
 }
 
-// TestBounds: a flood, in a jail and beside it, costs so much memory and no more, and no refusal of the jail goes uncounted.
+// TestBounds: a flood, in a jail and beside it, costs so much memory and no more, and no refusal of
+// the jail goes uncounted.
 func TestBounds(t *testing.T) {
 	k, w := watch(t)
 	j := w.Follow(7, base, size, 1)
@@ -237,12 +273,14 @@ func TestBounds(t *testing.T) {
 	const flood = 20_000
 	for i := range flood {
 		k.say(accessTo(1, fmt.Sprint("/", i, strings.Repeat("x", 4000))))
-		k.say(accessTo(2+i, "/elsewhere"), madeBy(2+i, 8, 1000)) // the domains of other users, that never end
+		// the domains of other users, that never end
+		k.say(accessTo(2+i, "/elsewhere"), madeBy(2+i, 8, 1000))
 		if i%1000 == 0 {
 			w.rest()
 		}
 	}
-	for i := range 2 * maxDomains { // of makers that are never told
+	// of makers that are never told
+	for i := range 2 * maxDomains {
 		k.say(accessTo(1_000_000+i, "/elsewhere"))
 	}
 	w.rest()
@@ -292,7 +330,8 @@ func TestBusy(t *testing.T) {
 	}
 	j = w.Follow(7, base, size, 1)
 	k.say(accessTo(1, "/a"), madeBy(1, 7, base), endOf(1, 2))
-	if list, atLeast := j.End(long); counts(list)[""] != 1 || atLeast { // it ended: there is no more
+	// it ended: there is no more
+	if list, atLeast := j.End(long); counts(list)[""] != 1 || atLeast {
 		t.Error(list, atLeast)
 	}
 }
@@ -313,8 +352,10 @@ func TestDrop(t *testing.T) {
 // TestWriter: no process of a user's passes for the kernel's thread.
 func TestWriter(t *testing.T) {
 	for stat, want := range map[string]bool{
-		"30 (kauditd) S 2 0 0 0 -1": true, "30 (kauditd) R 2 0": true, "30 (kauditd) S 1 0": false, "30 (kauditdx) S 2 0": false,
-		"30 (kauditd) S 2 ) S 1 0": false, "30 ((kauditd) S 2) S 1": false, "": false, "30 (kauditd)": false, ") (": false,
+		"30 (kauditd) S 2 0 0 0 -1": true, "30 (kauditd) R 2 0": true, "30 (kauditd) S 1 0": false,
+		"30 (kauditdx) S 2 0":      false,
+		"30 (kauditd) S 2 ) S 1 0": false, "30 ((kauditd) S 2) S 1": false, "": false,
+		"30 (kauditd)": false, ") (": false,
 	} {
 		if got := isWriter([]byte(stat)); got != want {
 			t.Errorf("%q: %v", stat, got)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"testing"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -17,7 +18,8 @@ import (
 
 const childEnv = "JAIL_DENIALS_TEST_CHILD"
 
-// TestMain is also the process that restricts itself: it waits for a line, and executes a shell for what follows.
+// TestMain is also the process that restricts itself: it waits for a line, and executes a shell for
+// what follows.
 func TestMain(m *testing.M) {
 	text := os.Getenv(childEnv)
 	if text == "" {
@@ -25,9 +27,10 @@ func TestMain(m *testing.M) {
 	}
 	var domains []jail.Landlock
 	err := json.Unmarshal([]byte(text), &domains)
+	runtime.LockOSThread()
 	for _, l := range domains {
 		if err == nil {
-			err = landlock.Restrict(l)
+			err = landlock.RestrictThread(l)
 		}
 	}
 	if err == nil {
@@ -41,8 +44,9 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// TestKernel: of two domains around a program each refusal is told of the one that made it, whichever that is, and counted; a domain that does not ask for it
-// tells nothing, and refuses the same.
+// TestKernel: of two domains around a program each refusal is told of the one that made it,
+// whichever that is, and counted; a domain that does not ask for it tells nothing, and refuses the
+// same.
 func TestKernel(t *testing.T) {
 	jailtest.NeedAudit(t)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -64,7 +68,8 @@ func TestKernel(t *testing.T) {
 	domain := func(told bool, grants ...string) jail.Landlock {
 		l := jail.Landlock{MinABI: 1, Told: told, Rules: rules}
 		for _, g := range grants {
-			l.Rules = append(l.Rules[:len(l.Rules):len(l.Rules)], jail.LandlockRule{Path: filepath.Join(dir, g), Write: true})
+			l.Rules = append(l.Rules[:len(l.Rules):len(l.Rules)],
+				jail.LandlockRule{Path: filepath.Join(dir, g), Write: true})
 		}
 		return l
 	}
@@ -73,12 +78,16 @@ func TestKernel(t *testing.T) {
 		domains []jail.Landlock
 		want    map[string]int64
 	}{
-		"two domains": {[]jail.Landlock{domain(true, "both", "outer"), domain(true, "both", "inner")},
-			map[string]int64{"read_dir " + dir + "/inner": 2, "read_dir " + dir + "/outer": 1, "make_reg " + dir: 1}},
-		"the outer one alone tells": {[]jail.Landlock{domain(true, "both", "outer"), domain(false, "both", "inner")},
+		"two domains": {[]jail.Landlock{domain(true, "both", "outer"), domain(true, "both",
+			"inner")},
+			map[string]int64{"read_dir " + dir + "/inner": 2, "read_dir " + dir + "/outer": 1,
+				"make_reg " + dir: 1}},
+		"the outer one alone tells": {[]jail.Landlock{domain(true, "both", "outer"),
+			domain(false, "both", "inner")},
 			map[string]int64{"read_dir " + dir + "/inner": 2}},
-		"none tells": {[]jail.Landlock{domain(false, "both", "outer"), domain(false, "both", "inner")}, map[string]int64{}},
-		"no domain":  {nil, map[string]int64{}},
+		"none tells": {[]jail.Landlock{domain(false, "both", "outer"), domain(false, "both",
+			"inner")}, map[string]int64{}},
+		"no domain": {nil, map[string]int64{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, err := Start()

@@ -12,7 +12,9 @@ import (
 // Types of the kernel's records (linux/audit.h).
 const (
 	typeAccess = 1423 // AUDIT_LANDLOCK_ACCESS: something was refused
-	typeDomain = 1424 // AUDIT_LANDLOCK_DOMAIN: a domain of which something was told for the first time, or that has ended
+	// AUDIT_LANDLOCK_DOMAIN: a domain of which something was told for the first time, or that has
+	// ended
+	typeDomain = 1424
 )
 
 // A record is one that the kernel makes of a Landlock domain.
@@ -20,12 +22,14 @@ type record struct {
 	domain uint64
 	at     time.Time
 
-	what string // of an access: the rights that were missing, and of what
+	// of an access: the rights that were missing, and of what
+	what string
 
 	// Of a domain that is told of for the first time: who made it.
 	made bool
-	pid  int // in the first of process namespaces
-	uid  uint32
+	// in the first of process namespaces
+	pid int
+	uid uint32
 
 	// Of one that has ended: how often it refused something, told or not.
 	ended bool
@@ -34,18 +38,21 @@ type record struct {
 
 // Bounds of what is taken as a record.
 const (
-	maxRecord = 9000 // bytes; the kernel's are shorter (MAX_AUDIT_MESSAGE_LENGTH)
+	// bytes; the kernel's are shorter (MAX_AUDIT_MESSAGE_LENGTH)
+	maxRecord = 9000
 	maxFields = 32
 	maxRights = 32
 )
 
 var errRecord = errors.New("not a record of Landlock")
 
-// parse reads the text of a record. Names in it may be a tool's: where they hold anything but printable characters without blanks and quotes, the
-// kernel writes them in hexadecimal, so that no name can pass for a field.
+// parse reads the text of a record. Names in it may be a tool's: where they hold anything but
+// printable characters without blanks and quotes, the kernel writes them in hexadecimal, so that no
+// name can pass for a field.
 func parse(kind uint16, text string) (record, error) {
 	var r record
-	text = strings.TrimRight(text, "\x00") // some senders end a text so
+	// some senders end a text so
+	text = strings.TrimRight(text, "\x00")
 	if len(text) > maxRecord {
 		return r, fmt.Errorf("%w: %d bytes", errRecord, len(text))
 	}
@@ -91,7 +98,8 @@ func (r *record) maker(fields map[string]string) error {
 	return nil
 }
 
-// parseStamp reads "audit(1729738800.268:30": seconds, milliseconds, and a number that is not looked at.
+// parseStamp reads "audit(1729738800.268:30": seconds, milliseconds, and a number that is not
+// looked at.
 func parseStamp(text string) (time.Time, error) {
 	bad := fmt.Errorf("%w: time %.60q", errRecord, text)
 	inside, ok := strings.CutPrefix(text, "audit(")
@@ -111,7 +119,8 @@ func parseStamp(text string) (time.Time, error) {
 	return time.Unix(int64(s), int64(ms)*int64(time.Millisecond)).UTC(), nil
 }
 
-// parseFields reads NAME=VALUE pairs with blanks between them. Values in quotes come with the quotes: they were written as they are.
+// parseFields reads NAME=VALUE pairs with blanks between them. Values in quotes come with the
+// quotes: they were written as they are.
 func parseFields(text string) (map[string]string, error) {
 	fields := map[string]string{}
 	for text = strings.TrimLeft(text, " "); text != ""; text = strings.TrimLeft(text, " ") {
@@ -139,11 +148,12 @@ func parseFields(text string) (map[string]string, error) {
 }
 
 func isName(s string) bool {
-	return s != "" && len(s) <= 32 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
+	return s != "" && len(s) <= 32 && strings.Trim(s,
+		"abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
 }
 
-// plain is the text of a field that may hold any bytes: in quotes as it is, else in hexadecimal. ok is false where the kernel could not tell, and
-// writes "<too_long>", or wrote neither.
+// plain is the text of a field that may hold any bytes: in quotes as it is, else in hexadecimal. ok
+// is false where the kernel could not tell, and writes "<too_long>", or wrote neither.
 func plain(value string) (text string, ok bool) {
 	if inside, quoted := strings.CutPrefix(value, `"`); quoted {
 		inside, ok = strings.CutSuffix(inside, `"`)
@@ -153,8 +163,8 @@ func plain(value string) (text string, ok bool) {
 	return string(b), err == nil && len(b) > 0
 }
 
-// whatOf says in one word what was missing, and after a blank of which path; of what has no path it is in brackets: "read_file /etc/shadow",
-// "connect_tcp(80)", "signal(sleep)".
+// whatOf says in one word what was missing, and after a blank of which path; of what has no path it
+// is in brackets: "read_file /etc/shadow", "connect_tcp(80)", "signal(sleep)".
 func whatOf(fields map[string]string) (string, error) {
 	rights := strings.Split(fields["blockers"], ",")
 	if len(rights) > maxRights {

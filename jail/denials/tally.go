@@ -9,7 +9,8 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 )
 
-// A tally counts refusals: by what was refused as long as there is room, then together. Nothing is left uncounted. Its zero value is ready.
+// A tally counts refusals: by what was refused as long as there is room, then together. Nothing is
+// left uncounted. Its zero value is ready.
 type tally struct {
 	entries map[string]*Refusal
 	others  int64
@@ -57,7 +58,10 @@ func (t *tally) list() []Refusal {
 	for _, e := range t.entries {
 		all = append(all, *e)
 	}
-	slices.SortFunc(all, func(a, b Refusal) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.What, b.What)) })
+	slices.SortFunc(all, func(a, b Refusal) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count),
+			cmp.Compare(a.What, b.What))
+	})
 	if t.others > 0 {
 		all = append(all, Refusal{Count: t.others})
 	}

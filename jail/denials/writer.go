@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
-// writer finds the kernel's thread that writes audit records, and returns how to wait until it has nothing to write: who was refused something has
-// woken it before that call returned, so once a jail's processes have ended and it sleeps, all of their records are with their readers. A thread that
-// waits for a slow auditd sleeps, too, a tenth of a second at most: what is behind that is in the totals.
+// writer finds the kernel's thread that writes audit records, and returns how to wait until it has
+// nothing to write: who was refused something has woken it before that call returned, so once a
+// jail's processes have ended and it sleeps, all of their records are with their readers. A thread
+// that waits for a slow auditd sleeps, too, a tenth of a second at most: what is behind that is in
+// the totals.
 func writer() (idle func(time.Duration) bool, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -24,12 +26,14 @@ func writer() (idle func(time.Duration) bool, err error) {
 			return func(most time.Duration) bool { return sleeps(stat, most) }, nil
 		}
 	}
-	return nil, ErrPlace
+	return nil, errPlace
 }
 
-// isWriter reports whether that is the state of the kernel's thread: any process can be called so, but only those of the kernel have its parent.
+// isWriter reports whether that is the state of the kernel's thread: any process can be called so,
+// but only those of the kernel have its parent.
 func isWriter(stat []byte) bool {
-	begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')') // a name may have brackets
+	// a name may have brackets
+	begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if begin < 0 || end < begin {
 		return false
 	}
@@ -45,7 +49,8 @@ func sleeps(stat string, most time.Duration) bool {
 		if err != nil {
 			return false
 		}
-		if _, rest, ok := bytes.Cut(text, []byte(") ")); ok && len(rest) > 0 && (rest[0] == 'S' || rest[0] == 'I') {
+		if _, rest, ok := bytes.Cut(text, []byte(") ")); ok && len(rest) > 0 && (rest[0] == 'S' ||
+			rest[0] == 'I') {
 			seen++
 		} else {
 			seen = 0

@@ -1,13 +1,16 @@
-// Package fileevents tells which files are opened, executed and written in one jail. The kernel says so to the host (fanotify(7)), of each mount of
-// the jail, so that nothing inside is asked or able to keep silent. It decides nothing.
+// Package fileevents tells which files are opened, executed and written in one jail. The kernel
+// says so to the host (fanotify(7)), of each mount of the jail, so that nothing inside is asked or
+// able to keep silent. It decides nothing.
 //
-// An open is told just before it is made: whoever opens waits until the listener has returned, so none is lost, no two become one, and a listener
-// that is slow slows the jail down. What may not be opened is not told: permission bits and Landlock come first. The files are regular ones, and
-// directories where they are asked for; of a device, a pipe or a socket nothing is told, nor of calls that only name a file, such as stat(2),
-// readlink(2), rename(2) or unlink(2).
+// An open is told just before it is made: whoever opens waits until the listener has returned, so
+// none is lost, no two become one, and a listener that is slow slows the jail down. What may not be
+// opened is not told: permission bits and Landlock come first. The files are regular ones, and
+// directories where they are asked for; of a device, a pipe or a socket nothing is told, nor of
+// calls that only name a file, such as stat(2), readlink(2), rename(2) or unlink(2).
 //
-// The proc file system lets nobody wait: its opens are told afterwards, and those of one file by one process may be told as one if they are
-// quick. So it is with writes. Where the kernel's queue of what it tells afterwards is full (16,384 events by default,
+// The proc file system lets nobody wait: its opens are told afterwards, and those of one file by
+// one process may be told as one if they are quick. So it is with writes. Where the kernel's queue
+// of what it tells afterwards is full (16,384 events by default,
 // /proc/sys/fs/fanotify/max_queued_events), that counts as lost.
 package fileevents
 
@@ -22,39 +25,49 @@ import (
 	"sync/atomic"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // An Event is what was done to one file once.
 type Event struct {
-	Path string // in the jail, without links; where the name is gone already, the one that it had
-	PID  int    // on the host
+	// in the jail, without links; where the name is gone already, the one that it had
+	Path string
+	PID  int // on the host
 	// What was done. To execute a file is to open it as well, and both are told, Executed first.
-	Opened   bool // for whatever: the kernel does not say
-	Executed bool // or loaded by the kernel as the interpreter of a program
-	Written  bool // a file that was open for writing was closed
-	Dir      bool
-	// Program says that an opened file starts as an ELF file does, on a mount that may be executed from: a program or a library.
+	// for whatever: the kernel does not say
+	Opened bool
+	// or loaded by the kernel as the interpreter of a program
+	Executed bool
+	// a file that was open for writing was closed
+	Written bool
+	Dir     bool
+	// Program says that an opened file starts as an ELF file does, on a mount that may be executed
+	// from: a program or a library.
 	Program bool
 }
 
 // What says which events are wanted.
 type What struct {
-	Opens    bool // and executions
-	Writes   bool
-	Dirs     bool // opens of directories, too
-	Programs bool // whether what is opened is a program or library, as Event.Program
-	Memory   bool // on the jail's own tmpfs, too; else only executions are told of those
+	Opens  bool // and executions
+	Writes bool
+	Dirs   bool // opens of directories, too
+	// whether what is opened is a program or library, as Event.Program
+	Programs bool
+	// on the jail's own tmpfs, too; else only executions are told of those
+	Memory bool
 }
 
 // A Watcher tells of one jail until it is closed.
 type Watcher struct {
-	w     *sys.FileWatch
-	names *os.File // the jail's mount namespace, so that paths have their beginning until the last event is told
+	w *sys.FileWatch
+	// the jail's mount namespace, so that paths have their beginning until the last event is told
+	names *os.File
 	each  func(Event)
-	exec  []string // mounts that may be executed from, where Programs are asked for
-	done  sync.WaitGroup
-	lost  atomic.Int64
-	err   error
+	// mounts that may be executed from, where Programs are asked for
+	exec []string
+	done sync.WaitGroup
+	lost atomic.Int64
+	err  error
 }
 
 // Watch tells what a jail does outside of its own memory, directories included.
@@ -62,9 +75,9 @@ func Watch(pid int, each func(Event)) (*Watcher, error) {
 	return Start(pid, What{Opens: true, Writes: true, Dirs: true, Programs: true}, each)
 }
 
-// Start tells what happens in the jail whose first process has this number, from when it returns: every mount that stands there by then is
-// watched. each is called from one goroutine; it must open nothing on a mount of the jail. The caller needs CAP_SYS_ADMIN in the host's user
-// namespace.
+// Start tells what happens in the jail whose first process has this number, from when it returns:
+// every mount that stands there by then is watched. each is called from one goroutine; it must open
+// nothing on a mount of the jail. The caller needs CAP_SYS_ADMIN in the host's user namespace.
 func Start(pid int, what What, each func(Event)) (_ *Watcher, err error) {
 	w := &Watcher{each: each}
 	defer func() {
@@ -110,7 +123,8 @@ func (w *Watcher) markOne(root *os.File, m sys.Mount, what What) error {
 	}
 	switch {
 	case what.Opens && m.Type == "proc":
-		mask |= sys.FanOpened // the kernel lets nobody hold up an open there
+		// the kernel lets nobody hold up an open there
+		mask |= sys.FanOpened
 	case what.Opens:
 		mask |= sys.FanOpen | sys.FanExec
 	}
@@ -125,7 +139,8 @@ func (w *Watcher) markOne(root *os.File, m sys.Mount, what What) error {
 	}
 	at, err := sys.OpenInRoot(root, m.Point)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // another mount covers it, and no path leads there
+		// another mount covers it, and no path leads there
+		return nil
 	}
 	if err != nil {
 		return err
@@ -149,7 +164,8 @@ func (w *Watcher) read() {
 			w.err = err
 			return
 		default:
-			w.lost.Add(1) // the kernel refused that one's caller, and goes on
+			// the kernel refused that one's caller, and goes on
+			w.lost.Add(1)
 		}
 	}
 }
@@ -159,7 +175,8 @@ func (w *Watcher) event(e sys.FileEvent) {
 		w.lost.Add(1)
 		return
 	}
-	defer w.w.Done(e) // a caller that cannot be answered waits until Close, and that is an end, too
+	// a caller that cannot be answered waits until Close, and that is an end, too
+	defer w.w.Done(e)
 	path, err := e.Path()
 	st, statErr := e.Stat()
 	if err != nil || statErr != nil || !strings.HasPrefix(path, "/") {
@@ -169,7 +186,8 @@ func (w *Watcher) event(e sys.FileEvent) {
 	if st.Nlink == 0 {
 		path = strings.TrimSuffix(path, " (deleted)")
 	}
-	out := Event{Path: path, PID: e.PID, Dir: st.Mode&typeMask == typeDir, Opened: e.Mask&(sys.FanOpen|sys.FanOpened) != 0,
+	out := Event{Path: path, PID: e.PID, Dir: st.Mode&typeMask == typeDir,
+		Opened:   e.Mask&(sys.FanOpen|sys.FanOpened) != 0,
 		Executed: e.Mask&sys.FanExec != 0, Written: e.Mask&sys.FanCloseWrite != 0}
 	out.Program = out.Opened && !out.Dir && w.runs(path) && startsAsProgram(e)
 	w.each(out)
@@ -184,7 +202,7 @@ const (
 // runs reports whether the mount that a path is on may be executed from.
 func (w *Watcher) runs(path string) bool {
 	return slices.ContainsFunc(w.exec, func(point string) bool {
-		return point == "/" || path == point || strings.HasPrefix(path, point+"/")
+		return paths.Within(point, path)
 	})
 }
 
@@ -194,11 +212,12 @@ func startsAsProgram(e sys.FileEvent) bool {
 	return err == nil && string(head[:n]) == "\x7fELF"
 }
 
-// Lost is how many times so far the kernel dropped events, an unknown number each time: what was told is then not all there was.
+// Lost is how many times so far the kernel dropped events, an unknown number each time: what was
+// told is then not all there was.
 func (w *Watcher) Lost() int64 { return w.lost.Load() }
 
-// Close tells what is still to be told, and ends; lost is as for Lost. Whoever opens a file from then on does not wait. The jail's mounts last
-// until Close returns.
+// Close tells what is still to be told, and ends; lost is as for Lost. Whoever opens a file from
+// then on does not wait. The jail's mounts last until Close returns.
 func (w *Watcher) Close() (lost int64, err error) {
 	stopErr := w.w.Stop()
 	w.done.Wait()
@@ -230,12 +249,14 @@ func Available() error {
 
 // A Process is what a process of a jail is called inside.
 type Process struct {
-	PID     int    // in the jail; 0 where it has ended
-	Program string // path in the jail; empty where it has ended
+	// in the jail; 0 where it has ended
+	PID int
+	// path in the jail; empty where it has ended
+	Program string
 }
 
-// ProcessOf looks a process up by the number of an Event. While an open is told its process waits, so the answer holds; one that executes a file
-// still is what it was before.
+// ProcessOf looks a process up by the number of an Event. While an open is told its process waits,
+// so the answer holds; one that executes a file still is what it was before.
 func ProcessOf(pid int) Process {
 	var p Process
 	dir := "/proc/" + strconv.Itoa(pid)
@@ -244,7 +265,8 @@ func ProcessOf(pid int) Process {
 		return p
 	}
 	for line := range strings.Lines(string(text)) {
-		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok { // from the outermost to the innermost
+		// from the outermost to the innermost
+		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
 			if f := strings.Fields(numbers); len(f) > 1 {
 				p.PID, _ = strconv.Atoi(f[len(f)-1])
 			}

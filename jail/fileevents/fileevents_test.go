@@ -10,13 +10,15 @@ import (
 	"testing"
 )
 
-// child starts a shell in a mount namespace of its own that has dir at at, and waits until it stands. What is returned lets the script go on, and ends it.
+// child starts a shell in a mount namespace of its own that has dir at at, and waits until it
+// stands. What is returned lets the script go on, and ends it.
 func child(t *testing.T, dir, at, script string) (pid int, finish func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can watch mounts")
 	}
-	cmd := exec.Command("sh", "-c", "mount --make-rprivate / && mount --bind "+dir+" "+at+" && mount -t tmpfs none /media && echo ready && read go && "+script)
+	cmd := exec.Command("sh", "-c", "mount --make-rprivate / && mount --bind "+dir+" "+at+
+		" && mount -t tmpfs none /media && echo ready && read go && "+script)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -43,8 +45,9 @@ func child(t *testing.T, dir, at, script string) (pid int, finish func()) {
 	}
 }
 
-// TestTells: opens, writes, executions and directories are told of by their paths inside, also those of a process that has ended, of a file that is gone,
-// and through a mount that nobody outside has.
+// TestTells: opens, writes, executions and directories are told of by their paths inside, also
+// those of a process that has ended, of a file that is gone, and through a mount that nobody
+// outside has.
 func TestTells(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"read", "untouched"} {
@@ -58,7 +61,8 @@ cp /bin/true /media/prog; /media/prog; head -c 1 /proc/self/status >/dev/null`)
 	got := map[string]Event{}
 	w, err := Watch(pid, func(e Event) {
 		have := got[e.Path]
-		have.Opened, have.Executed, have.Written = have.Opened || e.Opened, have.Executed || e.Executed, have.Written || e.Written
+		have.Opened, have.Executed, have.Written = have.Opened || e.Opened, have.Executed ||
+			e.Executed, have.Written || e.Written
 		have.Dir, have.Program = have.Dir || e.Dir, have.Program || e.Program
 		got[e.Path] = have
 	})
@@ -98,7 +102,8 @@ cp /bin/true /media/prog; /media/prog; head -c 1 /proc/self/status >/dev/null`)
 	}
 }
 
-// TestEnds: a watcher of a jail that ended before it is closed ends, and one of a process that is not there does not start.
+// TestEnds: a watcher of a jail that ended before it is closed ends, and one of a process that is
+// not there does not start.
 func TestEnds(t *testing.T) {
 	pid, finish := child(t, t.TempDir(), t.TempDir(), "true")
 	w, err := Watch(pid, func(Event) {})

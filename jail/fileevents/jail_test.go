@@ -66,7 +66,8 @@ func end(t *testing.T, j *jailtest.Jail, w *fileevents.Watcher) {
 }
 
 func open(path string, flags int64) []victim.Call {
-	return []victim.Call{victim.Do("openat", victim.Int(unix.AT_FDCWD), victim.Text(path), victim.Int(flags), victim.Int(0o600))}
+	return []victim.Call{victim.Do("openat", victim.Int(unix.AT_FDCWD), victim.Text(path),
+		victim.Int(flags), victim.Int(0o600))}
 }
 
 // openAll opens and closes all of the paths in one go.
@@ -84,7 +85,8 @@ func openAll(t *testing.T, j *jailtest.Jail, flags int64, paths ...string) {
 	}
 }
 
-// TestEveryMount: what is opened and written on each of the jail's mounts is told, with its path inside and the process; what is refused is not.
+// TestEveryMount: what is opened and written on each of the jail's mounts is told, with its path
+// inside and the process; what is refused is not.
 func TestEveryMount(t *testing.T) {
 	s := jailtest.New(t)
 	j := s.Start(t)
@@ -100,11 +102,13 @@ func TestEveryMount(t *testing.T) {
 	if r := j.Do(open("/data/f", unix.O_WRONLY)...)[0]; r.Errno == "" {
 		t.Error("/data/f was opened for writing")
 	}
-	if _, err := os.ReadFile(s.Data + "/f"); err != nil { // the host's own, by another mount
+	// the host's own, by another mount
+	if _, err := os.ReadFile(s.Data + "/f"); err != nil {
 		t.Error(err)
 	}
 	end(t, j, w)
-	want := map[string]int{"open /data/f": 3, "open /store/f": 1, "write /store/f": 1, "open /tmp/new": 1, "write /tmp/new": 1}
+	want := map[string]int{"open /data/f": 3, "open /store/f": 1, "write /store/f": 1,
+		"open /tmp/new": 1, "write /tmp/new": 1}
 	for key, n := range want {
 		if h.count[key] != n {
 			t.Errorf("%s: told %d times, want %d", key, h.count[key], n)
@@ -117,12 +121,15 @@ func TestEveryMount(t *testing.T) {
 			continue
 		}
 		_, path, _ := strings.Cut(key, " ")
-		if own := path == guest.Self || strings.HasPrefix(path, "/proc/1/"); want[key] == 0 && !own { // its own start may still be going on
+		// its own start may still be going on
+		if own := path == guest.Self || strings.HasPrefix(path, "/proc/1/"); want[key] == 0 &&
+			!own {
 			t.Errorf("%s: told %d times, was never done", key, n)
 		}
 	}
 	if status != 1 {
-		t.Errorf("/proc/self/status was told %d times; all: %v", status, slices.Sorted(maps.Keys(h.count)))
+		t.Errorf("/proc/self/status was told %d times; all: %v", status,
+			slices.Sorted(maps.Keys(h.count)))
 	}
 	if p := h.who["open /data/f"]; p.PID < 1 || !strings.HasPrefix(p.Program, "/") {
 		t.Errorf("/data/f was opened by %+v", p)
@@ -156,7 +163,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestListenerGoesAway: a jail whose listener has ended goes on, and one that is killed while it waits does not hold up Close.
+// TestListenerGoesAway: a jail whose listener has ended goes on, and one that is killed while it
+// waits does not hold up Close.
 func TestListenerGoesAway(t *testing.T) {
 	j := jailtest.New(t).Start(t)
 	_, w := start(t, j, fileevents.What{Opens: true})
@@ -201,14 +209,16 @@ func TestOverflow(t *testing.T) {
 	defer free()
 	var once sync.Once
 	h := &heard{}
-	w, err := fileevents.Start(j.PID, fileevents.What{Writes: true, Memory: true}, func(e fileevents.Event) {
-		once.Do(func() { <-first })
-		h.tell(e)
-	})
+	w, err := fileevents.Start(j.PID, fileevents.What{Writes: true, Memory: true},
+		func(e fileevents.Event) {
+			once.Do(func() { <-first })
+			h.tell(e)
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
-	const files, each = 18000, 100 // the queue has room for 16,384
+	// the queue has room for 16,384
+	const files, each = 18000, 100
 	for n := 0; n < files; n += each {
 		var paths []string
 		for k := range each {

@@ -1,5 +1,6 @@
-// Package guest is the first code inside a jail: it takes away what is left to take, in order, and hands over to the tool's runner.
-// It runs as process 1, without capabilities, behind the outer filter; the root and the namespaces are already made.
+// Package guest is the first code inside a jail: it takes away what is left to take, in order, and
+// hands over to the tool's runner. It runs as process 1, without capabilities, behind the outer
+// filter; the root and the namespaces are already made.
 package guest
 
 import (
@@ -22,11 +23,14 @@ const Self = "/run/jail/init"
 // Stage2 is the argument that marks the second execution.
 const Stage2 = "restricted"
 
-// An Error says which of its restrictions jail-init could not put on itself, or that it did not get as far.
+// An Error says which of its restrictions jail-init could not put on itself, or that it did not get
+// as far.
 type Error struct {
-	Layer string // "landlock", "limits", "seccomp", else "jail-init"
+	// "landlock", "limits", "seccomp", else "jail-init"
+	Layer string
 	Err   error
-	Told  bool // over the control socket: standard error is the tool's
+	// over the control socket: standard error is the tool's
+	Told bool
 }
 
 func (e *Error) Error() string { return e.Layer + ": " + e.Err.Error() }
@@ -49,8 +53,8 @@ func tell(conn *control.Conn, err error) error {
 	return e
 }
 
-// Enter is stage 1: it reads its restrictions, applies them and executes jail-init anew, so that every thread has them from its
-// first instruction on. It returns only on error.
+// Enter is stage 1: it reads its restrictions, applies them and executes jail-init anew, so that
+// every thread has them from its first instruction on. It returns only on error.
 func Enter(env []string) error {
 	// The wish to end with the parent belongs to a thread, and this is the one that executes.
 	runtime.LockOSThread()
@@ -83,13 +87,15 @@ func enter(conn *control.Conn, env []string) error {
 			return layer("limits", fmt.Errorf("rlimit %s: %w", r.Name, err))
 		}
 	}
+	// Of this thread alone, which the exec leaves over: to reach the others takes signals, which
+	// the kernel drops where too many wait.
 	if !order.Later {
 		if order.Ceiling != nil {
-			if err := landlock.Restrict(*order.Ceiling); err != nil {
+			if err := landlock.RestrictThread(*order.Ceiling); err != nil {
 				return layer("landlock", fmt.Errorf("the host's ceiling: %w", err))
 			}
 		}
-		if err := landlock.Restrict(order.Landlock); err != nil {
+		if err := landlock.RestrictThread(order.Landlock); err != nil {
 			return layer("landlock", err)
 		}
 	}
@@ -99,17 +105,20 @@ func enter(conn *control.Conn, env []string) error {
 	return sys.Exec(Self, []string{Self, Stage2}, env)
 }
 
-// CloseOthers comes last before exec: an inherited descriptor is a path back to the host. The two sockets alone go on.
+// CloseOthers comes last before exec: an inherited descriptor is a path back to the host. The two
+// sockets alone go on.
 func CloseOthers() error {
 	if err := sys.CloseFrom(control.InitControl); err != nil {
 		return err
 	}
-	return errors.Join(sys.ClearCloexec(control.InitControl), sys.ClearCloexec(control.InitListener))
+	return errors.Join(sys.ClearCloexec(control.InitControl),
+		sys.ClearCloexec(control.InitListener))
 }
 
-// Confine is stage 2: it loads the inner filter on all threads, after which nothing can be executed any more, and returns the
-// control socket, on which the invocation comes. Where the jail stood before its workspace did, the domains are put on here and on all threads, too. Only
-// then does the engine read anything: a module, the invocation.
+// Confine is stage 2: it loads the inner filter on all threads, after which nothing can be executed
+// any more, and returns the control socket, on which the invocation comes. Where the jail stood
+// before its workspace did, the domains are put on here and on all threads, too. Only then does the
+// engine read anything: a module, the invocation.
 func Confine() (*control.Conn, error) {
 	conn, err := control.Inherit(control.InitControl)
 	if err != nil {
@@ -122,8 +131,8 @@ func Confine() (*control.Conn, error) {
 }
 
 func confine(conn *control.Conn) error {
-	// Process 1 must not be ended or dumped by what it runs: a file that grows too large and a reader that went away are
-	// errors of the write that meets them.
+	// Process 1 must not be ended or dumped by what it runs: a file that grows too large and a
+	// reader that went away are errors of the write that meets them.
 	signal.Ignore(syscall.SIGXFSZ, syscall.SIGPIPE)
 	if err := sys.SetDumpable(false); err != nil {
 		return err
@@ -148,7 +157,8 @@ func confine(conn *control.Conn) error {
 	return layer("seccomp", load(filter.Program))
 }
 
-// load puts the filter on and hands its listener to jail-shim, with which alone it lies from then on.
+// load puts the filter on and hands its listener to jail-shim, with which alone it lies from then
+// on.
 func load(program []byte) error {
 	toShim, err := control.Inherit(control.InitListener)
 	if err != nil {

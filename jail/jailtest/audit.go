@@ -12,7 +12,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/landlock"
 )
 
-// audit asks the kernel whether it makes audit records, and where set is not negative has it make them or not. It needs root (linux/audit.h).
+// audit asks the kernel whether it makes audit records, and where set is not negative has it make
+// them or not. It needs root (linux/audit.h).
 func audit(set int) (on bool, err error) {
 	const get, change, family = 1000, 1001, 9 // AUDIT_GET, AUDIT_SET, NETLINK_AUDIT
 	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, family)
@@ -30,7 +31,8 @@ func audit(set int) (on bool, err error) {
 	binary.NativeEndian.PutUint32(ask, uint32(len(ask)))
 	binary.NativeEndian.PutUint16(ask[4:], kind)
 	binary.NativeEndian.PutUint16(ask[6:], syscall.NLM_F_REQUEST|syscall.NLM_F_ACK)
-	if err := syscall.Sendto(fd, ask, 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}); err != nil {
+	if err := syscall.Sendto(fd, ask, 0,
+		&syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}); err != nil {
 		return false, err
 	}
 	for buf := make([]byte, 9000); ; {
@@ -53,8 +55,8 @@ func audit(set int) (on bool, err error) {
 	}
 }
 
-// NeedAudit skips the test where the kernel tells nothing of what Landlock refuses. Audit is the whole host's: it is switched on in a machine that was
-// made for tests alone, and nowhere else.
+// NeedAudit skips the test where the kernel tells nothing of what Landlock refuses. Audit is the
+// whole host's: it is switched on in a machine that was made for tests alone, and nowhere else.
 func NeedAudit(t testing.TB) {
 	t.Helper()
 	abi, err := landlock.ABI()

@@ -21,7 +21,8 @@ import (
 // hang is how long a jail may take before the test is ended as one that hangs.
 var hang = Bound(time.Minute)
 
-// Emulated says that the processor is a program, as the environment of cmd/vmtest's machines tells.
+// Emulated says that the processor is a program, as the environment of cmd/dev/vmtest's machines
+// tells.
 func Emulated() bool { return os.Getenv("JAIL_VM_BUILT") != "" }
 
 // Bound is a test's bound on what hangs: six times as long on an emulated processor.
@@ -99,6 +100,9 @@ func (s *Setup) TryStart(t testing.TB) (*Jail, error) {
 	}
 	j.Process, err = s.Launcher.Start(context.Background(), order, stdio, files)
 	if err == nil && s.Later {
+		if s.BeforeAttach != nil {
+			s.BeforeAttach(j.Process)
+		}
 		if err = j.Attach(s.Files.Lower, s.Files.Upper); err != nil {
 			j.Release()
 		}
@@ -159,7 +163,8 @@ func (j *Jail) pipes() (launch.Stdio, error) {
 	}{{io.Discard, outR}, {&j.stderr, errR}} {
 		j.copied.Go(func() {
 			defer p.from.Close()
-			_, _ = io.Copy(p.to, p.from) // it ends with the jail
+			// it ends with the jail
+			_, _ = io.Copy(p.to, p.from)
 		})
 	}
 	return launch.Stdio{In: in, Out: out, Err: errW}, nil

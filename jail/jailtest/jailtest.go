@@ -1,5 +1,6 @@
-// Package jailtest starts jails for tests: the real shim and the real stack around a probe that attacks it from inside. It is imported by
-// tests only. A jail is weakened by changing its plan, which is a value, and by nothing that is in a shipped program.
+// Package jailtest starts jails for tests: the real shim and the real stack around a probe that
+// attacks it from inside. It is imported by tests only. A jail is weakened by changing its plan,
+// which is a value, and by nothing that is in a shipped program.
 package jailtest
 
 import (
@@ -15,7 +16,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/landlock"
 )
 
-// NoSkip is the environment variable that makes a skip a failure, for machines on which everything is meant to exist.
+// NoSkip is the environment variable that makes a skip a failure, for machines on which everything
+// is meant to exist.
 const NoSkip = "JAIL_TEST_NO_SKIP"
 
 // Require skips the test where this machine cannot hold jails, saying what is missing.
@@ -69,7 +71,8 @@ func RemoveSlice(path string) error {
 	return errors.Join(errs...)
 }
 
-// Main runs the tests of a package that starts jails, and cleans up after all of them. It is for TestMain.
+// Main runs the tests of a package that starts jails, and cleans up after all of them. It is for
+// TestMain.
 func Main(m *testing.M) int {
 	defer func() {
 		if binaries.dir != "" {
@@ -96,6 +99,7 @@ const (
 	Probe           = "probe"
 	probeNoLandlock = "probe-without-landlock"
 	probeEarly      = "probe-without-patience"
+	probeStuck      = "probe-without-progress"
 )
 
 // Binary returns the path of a program that was built for the tests, once for each test binary.
@@ -119,12 +123,15 @@ func build() error {
 		name, cgo string
 		args      []string
 	}{
-		{Shim, "1", []string{"-tags", "seccomp,runc_nocriu,netgo,osusergo", "-ldflags", `-s -w -linkmode external -extldflags "-static"`, module + "cmd/jail-shim"}},
+		{Shim, "1", []string{"-tags", "seccomp,runc_nocriu,netgo,osusergo", "-ldflags",
+			`-s -w -linkmode external -extldflags "-static"`, module + "cmd/jail-shim"}},
 		{Probe, "0", []string{"-ldflags", "-s -w", probe}},
 		{probeNoLandlock, "0", []string{"-ldflags", "-s -w -X main.without=landlock", probe}},
 		{probeEarly, "0", []string{"-ldflags", "-s -w -X main.without=patience", probe}},
+		{probeStuck, "0", []string{"-ldflags", "-s -w -X main.without=progress", probe}},
 	} {
-		cmd := exec.Command("go", append([]string{"build", "-buildvcs=false", "-trimpath", "-o", filepath.Join(dir, b.name)}, b.args...)...)
+		cmd := exec.Command("go", append([]string{"build", "-buildvcs=false", "-trimpath", "-o",
+			filepath.Join(dir, b.name)}, b.args...)...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("build of %s: %w\n%s", b.name, err, out)

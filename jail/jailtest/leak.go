@@ -12,13 +12,15 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // settle is how long goroutines and children may take to end that have nothing more to do.
-const settle = 5 * time.Second
+const settle = 30 * time.Second
 
-// checkLeaks compares, after the test and all its other cleanups, what there is on the host with what there was: control groups of this
-// test binary's slice, mounts, loop devices over files of the test's directory, children, descriptors, and goroutines.
+// checkLeaks compares, after the test and all its other cleanups, what there is on the host with
+// what there was: control groups of this test binary's slice, mounts, loop devices over files of
+// the test's directory, children, descriptors, and goroutines.
 func checkLeaks(t testing.TB, dir string) {
 	before, routines := census(dir), runtime.NumGoroutine()
 	t.Cleanup(func() {
@@ -77,9 +79,10 @@ func mounts(dir string) []string {
 	text, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
-		if len(f) > 4 && slices.ContainsFunc([]string{dir, "/mnt", "/media", "/srv"}, func(d string) bool {
-			return f[4] == d || strings.HasPrefix(f[4], d+"/")
-		}) {
+		if len(f) > 4 && slices.ContainsFunc([]string{dir, "/mnt", "/media", "/srv"},
+			func(d string) bool {
+				return paths.Within(d, f[4])
+			}) {
 			found = append(found, "mount "+strings.TrimSpace(line))
 		}
 	}

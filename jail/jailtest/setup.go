@@ -18,19 +18,27 @@ import (
 // UID is the tool's user, and the owner of what it is given.
 const UID = 1000
 
-// A Setup is a jail that is about to be started: the plan that a policy makes, for a test to look at, or to weaken.
+// A Setup is a jail that is about to be started: the plan that a policy makes, for a test to look
+// at, or to weaken.
 type Setup struct {
 	Plan     jail.Plan
 	Launcher launch.Launcher
 	RunDir   string
-	Data     string       // a directory of the host, at /data, read-only; the tool's own
-	Store    string       // a directory of the host, at /store, writable; the tool's own
-	Files    launch.Files // of the workspace
-	Policy   policy.Effective
-	Request  jail.Request
-	Later    bool     // the shadow comes when the jail stands
-	Holder   *Jail    // where it is set, the shadow and the tmpfs mounts are those of this jail
-	Terminal *os.File // what the jail gets for its streams instead of pipes, as no daemon does; nil: pipes
+	// a directory of the host, at /data, read-only; the tool's own
+	Data string
+	// a directory of the host, at /store, writable; the tool's own
+	Store   string
+	Files   launch.Files // of the workspace
+	Policy  policy.Effective
+	Request jail.Request
+	// the shadow comes when the jail stands
+	Later bool
+	// is called then, where it is set
+	BeforeAttach func(*launch.Process)
+	// where it is set, the shadow and the tmpfs mounts are those of this jail
+	Holder *Jail
+	// what the jail gets for its streams instead of pipes, as no daemon does; nil: pipes
+	Terminal *os.File
 }
 
 const policyText = `policy = 1
@@ -65,14 +73,16 @@ access = "shadow"
 groups = ["wasi"]
 `
 
-// New returns the setup of a jail of the test's own, and checks after the test that nothing is left of it.
+// New returns the setup of a jail of the test's own, and checks after the test that nothing is left
+// of it.
 func New(t testing.TB) *Setup {
 	t.Helper()
 	Require(t)
 	s := &Setup{Launcher: launch.Launcher{Shim: Binary(t, Shim), Init: Binary(t, Probe)}}
 	dir := t.TempDir()
 	checkLeaks(t, dir)
-	s.RunDir, s.Data, s.Store = filepath.Join(dir, "run"), filepath.Join(dir, "data"), filepath.Join(dir, "store")
+	s.RunDir, s.Data, s.Store = filepath.Join(dir, "run"), filepath.Join(dir, "data"),
+		filepath.Join(dir, "store")
 	for _, d := range []string{s.RunDir, s.Data, s.Store} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			t.Fatal(err)
@@ -87,7 +97,8 @@ func New(t testing.TB) *Setup {
 	if err := cgroup.MakeSlice(Slice(), cgroup.Ceiling{}); err != nil {
 		t.Fatal(err)
 	}
-	file, err := syntax.Parse(syntax.Profile, "test.toml", fmt.Appendf(nil, policyText, s.Data, s.Store), nil)
+	file, err := syntax.Parse(syntax.Profile, "test.toml", fmt.Appendf(nil, policyText, s.Data,
+		s.Store), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +106,8 @@ func New(t testing.TB) *Setup {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Policy, s.Request = eff, jail.Request{ID: jail.NewID(), Base: takeBase(t), Slice: Slice(), Command: jail.Command{Runner: "probe", Cwd: "/"}}
+	s.Policy, s.Request = eff, jail.Request{ID: jail.NewID(), Base: takeBase(t), Slice: Slice(),
+		Command: jail.Command{Runner: "probe", Cwd: "/"}}
 	s.Plan, err = jail.NewPlan(s.Policy, s.Request)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +124,8 @@ func own(t testing.TB, paths ...string) {
 	}
 }
 
-// takeBase takes a range of host ids by the name by which daemons take theirs, so that no live jail shares it.
+// takeBase takes a range of host ids by the name by which daemons take theirs, so that no live jail
+// shares it.
 func takeBase(t testing.TB) uint32 {
 	t.Helper()
 	for range jail.Bases {
@@ -128,10 +141,17 @@ func takeBase(t testing.TB) uint32 {
 }
 
 // HostUID is who the tool is on the host.
-func (s *Setup) HostUID() uint32 { return s.Plan.IDs.Base + s.Plan.IDs.UID }
+func (s *Setup) HostUID() uint32 {
+	uid, _ := s.Plan.IDs.Host()
+	return uid
+}
 
-// WithoutLandlock leaves the Landlock layer out: the program in jail-init's place does not take the step.
+// WithoutLandlock leaves the Landlock layer out: the program in jail-init's place does not take the
+// step.
 func (s *Setup) WithoutLandlock(t testing.TB) { s.Launcher.Init = Binary(t, probeNoLandlock) }
 
 // Early lets the probe attack before it restricts itself; "=early" says how that went.
 func (s *Setup) Early(t testing.TB) { s.Launcher.Init = Binary(t, probeEarly) }
+
+// Stuck has the probe never restrict itself.
+func (s *Setup) Stuck(t testing.TB) { s.Launcher.Init = Binary(t, probeStuck) }

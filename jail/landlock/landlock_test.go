@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +23,8 @@ const childEnv = "JAIL_LANDLOCK_TEST_CHILD"
 type order struct {
 	Landlock *jail.Landlock // nil: no domain
 	Op, Path string
-	ABI      int // of an older kernel; 0: the running one's
+	// of an older kernel; 0: the running one's
+	ABI int
 }
 
 func TestMain(m *testing.M) {
@@ -39,7 +41,8 @@ func child(text string) string {
 		return err.Error()
 	}
 	if o.Landlock != nil {
-		restrict := landlock.Restrict
+		runtime.LockOSThread()
+		restrict := landlock.RestrictThread
 		if o.ABI != 0 {
 			restrict = func(l jail.Landlock) error { return landlock.RestrictAs(l, o.ABI) }
 		}
@@ -65,8 +68,11 @@ var ops = map[string]func(string) error{
 	"remove":  os.Remove,
 	"mkdir":   func(p string) error { return os.Mkdir(p, 0o700) },
 	"symlink": func(p string) error { return os.Symlink("f", p) },
-	"link":    func(p string) error { return os.Link(filepath.Join(filepath.Dir(filepath.Dir(p)), "secret", "f"), p) },
-	"fifo":    func(p string) error { return syscall.Mkfifo(p, 0o600) },
+	"link": func(p string) error {
+		return os.Link(filepath.Join(filepath.Dir(filepath.Dir(p)),
+			"secret", "f"), p)
+	},
+	"fifo": func(p string) error { return syscall.Mkfifo(p, 0o600) },
 	"socket": func(p string) error {
 		l, err := net.Listen("unix", p)
 		if err == nil {
@@ -77,7 +83,8 @@ var ops = map[string]func(string) error{
 	"execute": func(p string) error { return exec.Command(p).Run() },
 	"listen": func(string) error {
 		var c net.ListenConfig
-		c.SetMultipathTCP(false) // Landlock does not see MPTCP; the filters let no socket be made at all
+		// Landlock does not see MPTCP; the filters let no socket be made at all
+		c.SetMultipathTCP(false)
 		l, err := c.Listen(context.Background(), "tcp4", "127.0.0.1:0")
 		if err == nil {
 			l.Close()
@@ -116,7 +123,8 @@ func tree(t *testing.T) string {
 		if err := os.WriteFile(filepath.Join(dir, d, "f"), []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, d, "run"), []byte("#!/bin/true\n"), 0o700); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, d, "run"), []byte("#!/bin/true\n"),
+			0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -164,8 +172,11 @@ func TestRights(t *testing.T) {
 				t.Skipf("landlock version %d: this right needs %d", abi, c.abi)
 			}
 			dir := tree(t)
-			l := &jail.Landlock{MinABI: 1, Rules: []jail.LandlockRule{{Path: filepath.Join(dir, "read")}, {Path: filepath.Join(dir, "write"), Write: true},
-				{Path: filepath.Join(dir, "exec"), Exec: true}, {Path: "/bin", Exec: true}, {Path: "/lib", Exec: true}, {Path: "/usr", Exec: true}, {Path: "/dev", Write: true}}}
+			l := &jail.Landlock{MinABI: 1, Rules: []jail.LandlockRule{{Path: filepath.Join(dir,
+				"read")}, {Path: filepath.Join(dir, "write"), Write: true},
+				{Path: filepath.Join(dir, "exec"), Exec: true}, {Path: "/bin", Exec: true},
+				{Path: "/lib", Exec: true}, {Path: "/usr", Exec: true}, {Path: "/dev",
+					Write: true}}}
 			if _, err := os.Stat("/lib64"); err == nil {
 				l.Rules = append(l.Rules, jail.LandlockRule{Path: "/lib64", Exec: true})
 			}
@@ -191,10 +202,12 @@ func TestRefused(t *testing.T) {
 		t.Skipf("landlock: %v", err)
 	}
 	for says, l := range map[string]jail.Landlock{
-		"the plan needs 1000":       {MinABI: 1000},
-		"no such file or directory": {MinABI: 1, Rules: []jail.LandlockRule{{Path: "/does/not/exist"}}},
+		"the plan needs 1000": {MinABI: 1000},
+		"no such file or directory": {MinABI: 1,
+			Rules: []jail.LandlockRule{{Path: "/does/not/exist"}}},
 	} {
-		if got := ask(t, order{Landlock: &l, Op: "list", Path: "/"}); !strings.HasPrefix(got, "restrict: ") || !strings.Contains(got, says) {
+		if got := ask(t, order{Landlock: &l, Op: "list", Path: "/"}); !strings.HasPrefix(got,
+			"restrict: ") || !strings.Contains(got, says) {
 			t.Errorf("%s, want an error that says %q", got, says)
 		}
 	}
@@ -205,7 +218,8 @@ func TestNothing(t *testing.T) {
 	if _, err := landlock.ABI(); err != nil {
 		t.Skipf("landlock: %v", err)
 	}
-	if got := ask(t, order{Landlock: &jail.Landlock{}, Op: "list", Path: "/"}); got != "permission denied" {
+	if got := ask(t, order{Landlock: &jail.Landlock{}, Op: "list",
+		Path: "/"}); got != "permission denied" {
 		t.Error(got)
 	}
 }

@@ -13,11 +13,14 @@ import (
 	"github.com/jail-sandbox/jail/jail/landlock"
 )
 
-// versions is what each version of the interface restricts (landlock(7) and the kernel's Documentation/userspace-api/landlock.rst), in numbers of rights: on
-// files, on TCP ports, and scopes. Versions 7, 8 and 10 bring flags for other things.
-var versions = [][3]int{1: {13, 0, 0}, 2: {14, 0, 0}, 3: {15, 0, 0}, 4: {15, 2, 0}, 5: {16, 2, 0}, 6: {16, 2, 2}, 7: {16, 2, 2}, 8: {16, 2, 2}}
+// versions is what each version of the interface restricts (landlock(7) and the kernel's
+// Documentation/userspace-api/landlock.rst), in numbers of rights: on files, on TCP ports, and
+// scopes. Versions 7, 8 and 10 bring flags for other things.
+var versions = [][3]int{1: {13, 0, 0}, 2: {14, 0, 0}, 3: {15, 0, 0}, 4: {15, 2, 0}, 5: {16, 2, 0},
+	6: {16, 2, 2}, 7: {16, 2, 2}, 8: {16, 2, 2}}
 
-// TestTable: a newer version restricts all that an older one does, and what the kernel's documentation says.
+// TestTable: a newer version restricts all that an older one does, and what the kernel's
+// documentation says.
 func TestTable(t *testing.T) {
 	if landlock.Versions < 11 {
 		t.Errorf("the table ends with version %d", landlock.Versions)
@@ -28,18 +31,20 @@ func TestTable(t *testing.T) {
 		now[0], now[1], now[2] = landlock.Handled(abi)
 		for i := range now {
 			if older[i]&^now[i] != 0 {
-				t.Errorf("version %d does not restrict %#x, which the one before does", abi, older[i]&^now[i])
+				t.Errorf("version %d does not restrict %#x, which the one before does", abi,
+					older[i]&^now[i])
 			}
 			if abi < len(versions) && bits.OnesCount64(now[i]) != versions[abi][i] {
-				t.Errorf("version %d restricts %d things of kind %d, want %d", abi, bits.OnesCount64(now[i]), i, versions[abi][i])
+				t.Errorf("version %d restricts %d things of kind %d, want %d", abi,
+					bits.OnesCount64(now[i]), i, versions[abi][i])
 			}
 		}
 		older = now
 	}
 }
 
-// since says which version of the interface is the first to stop an attack, and which other layer of a jail stops it below. Each of these has its
-// row in docs/walls.md.
+// since says which version of the interface is the first to stop an attack, and which other layer
+// of a jail stops it below. Each of these has its row in docs/walls.md.
 var since = []struct {
 	op, path string
 	abi      int
@@ -53,8 +58,9 @@ var since = []struct {
 	{"signal", "", 6, "processes of the jail's own"},
 }
 
-// TestVersions tries each attack as every kernel up to the running one would meet it: what a version lacks is seen to work, so that the other
-// layer is there for it, and from its version on Landlock stops it (T-061).
+// TestVersions tries each attack as every kernel up to the running one would meet it: what a
+// version lacks is seen to work, so that the other layer is there for it, and from its version on
+// Landlock stops it (T-061).
 func TestVersions(t *testing.T) {
 	running, err := landlock.ABI()
 	if err != nil {
@@ -72,10 +78,13 @@ func TestVersions(t *testing.T) {
 			if a.op == "abstract socket" {
 				path = listener.Addr().String()
 			}
-			l := &jail.Landlock{MinABI: 1, Scoped: true, Rules: []jail.LandlockRule{{Path: filepath.Join(dir, "read")}, {Path: "/dev", Write: true}}}
+			l := &jail.Landlock{MinABI: 1, Scoped: true,
+				Rules: []jail.LandlockRule{{Path: filepath.Join(dir, "read")}, {Path: "/dev",
+					Write: true}}}
 			got := ask(t, order{Op: a.op, Path: path, Landlock: l, ABI: abi})
 			if (got == "ok") != (abi < a.abi) {
-				t.Errorf("version %d: %s: %s; stopped from version %d on, before: %s", abi, a.op, got, a.abi, a.other)
+				t.Errorf("version %d: %s: %s; stopped from version %d on, before: %s", abi, a.op,
+					got, a.abi, a.other)
 			}
 		}
 	}

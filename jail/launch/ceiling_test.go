@@ -10,12 +10,15 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/jailtest"
 	"github.com/jail-sandbox/jail/jail/jailtest/victim"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// faulty returns a setup whose plan is made as by a meet with a fault: the profile is taken as it is, and wider still where widen says so. The ceiling
-// met nothing; it is there as the kernel's layer alone, or, for the control, not at all.
-func faulty(t *testing.T, ceiling func(*jailtest.Setup, *policy.Policy), widen func(*jail.Plan), layer bool) *jailtest.Setup {
+// faulty returns a setup whose plan is made as by a meet with a fault: the profile is taken as it
+// is, and wider still where widen says so. The ceiling met nothing; it is there as the kernel's
+// layer alone, or, for the control, not at all.
+func faulty(t *testing.T, ceiling func(*jailtest.Setup, *policy.Policy), widen func(*jail.Plan),
+	layer bool) *jailtest.Setup {
 	t.Helper()
 	s := jailtest.New(t)
 	if err := cgroup.MakeSlice(jailtest.Slice(), outermost); err != nil {
@@ -38,17 +41,20 @@ func faulty(t *testing.T, ceiling func(*jailtest.Setup, *policy.Policy), widen f
 
 func filtersOf(groups ...string) func(*jail.Plan) {
 	return func(p *jail.Plan) {
-		p.InnerFilter = jail.NewFilter(append(slices.Clone(jail.WASIGroups), groups...)...)
-		p.OuterFilter = jail.NewOuterFilter(append(slices.Clone(jail.InitGroups), groups...)...)
+		p.InnerFilter = seccomp.NewFilter(append(slices.Clone(seccomp.WASIGroups), groups...)...)
+		p.OuterFilter = seccomp.NewOuterFilter(append(slices.Clone(seccomp.InitGroups),
+			groups...)...)
 	}
 }
 
 // readsOnly is a ceiling under which the mounts may be read.
 func readsOnly(s *jailtest.Setup, c *policy.Policy) {
-	c.Mounts = policy.Mounts{{Source: s.Data, Access: policy.Read}, {Source: s.Store, Access: policy.Read}, {Access: policy.Tmpfs}}
+	c.Mounts = policy.Mounts{{Source: s.Data, Access: policy.Read}, {Source: s.Store,
+		Access: policy.Read}, {Access: policy.Tmpfs}}
 }
 
-// What a fault in the meet lets through, the ceiling's own layer stops; without the layer the attack succeeds.
+// What a fault in the meet lets through, the ceiling's own layer stops; without the layer the
+// attack succeeds.
 func TestCeilingHoldsWhereTheMeetDoesNot(t *testing.T) {
 	i, text := victim.Int, victim.Text
 	create := i(unix.O_CREAT | unix.O_WRONLY)
@@ -59,24 +65,37 @@ func TestCeilingHoldsWhereTheMeetDoesNot(t *testing.T) {
 		attack  victim.Call
 		stopped string
 	}{
-		{"write to what may be read", readsOnly, nil, victim.Do("openat", i(unix.AT_FDCWD), text("/store/new"), create, i(0o600)), "EACCES"},
+		{"write to what may be read", readsOnly, nil, victim.Do("openat", i(unix.AT_FDCWD),
+			text("/store/new"), create, i(0o600)), "EACCES"},
 		{"read what may not be seen", func(s *jailtest.Setup, c *policy.Policy) {
 			c.Mounts = policy.Mounts{{Source: s.Store, Access: policy.Read}, {Access: policy.Tmpfs}}
 		}, nil, victim.Do("openat", i(unix.AT_FDCWD), text("/data/f"), i(0)), "EACCES"},
 		{"a source at another place than the ceiling's", func(s *jailtest.Setup, c *policy.Policy) {
-			c.Mounts = policy.Mounts{{Source: s.Store, Target: "/elsewhere", Access: policy.Read | policy.Write}}
+			c.Mounts = policy.Mounts{{Source: s.Store, Target: "/elsewhere",
+				Access: policy.Read | policy.Write}}
 		}, nil, victim.Do("openat", i(unix.AT_FDCWD), text("/store/f"), i(0)), "EACCES"},
 		{"memory of its own where there is to be none", func(s *jailtest.Setup, c *policy.Policy) {
 			c.Mounts = policy.Mounts{{Source: "/", Access: policy.Read}}
-		}, nil, victim.Do("openat", i(unix.AT_FDCWD), text("/tmp/new"), create, i(0o600)), "EACCES"},
-		{"a socket", func(_ *jailtest.Setup, c *policy.Policy) { c.Syscalls.Groups = []string{policy.GroupWASI} }, filtersOf("sockets", "loopback"),
+		}, nil, victim.Do("openat", i(unix.AT_FDCWD), text("/tmp/new"), create, i(0o600)),
+			"EACCES"},
+		{"a socket", func(_ *jailtest.Setup, c *policy.Policy) {
+			c.Syscalls.Groups = []string{
+				policy.GroupWASI}
+		}, filtersOf("sockets", "loopback"),
 			victim.Do("socket", i(unix.AF_INET), i(unix.SOCK_STREAM), i(0)), "ENOSYS"},
-		{"a call of native programs", func(_ *jailtest.Setup, c *policy.Policy) { c.Syscalls.Groups = []string{policy.GroupWASI} }, filtersOf("files", "host"),
+		{"a call of native programs", func(_ *jailtest.Setup,
+			c *policy.Policy) {
+			c.Syscalls.Groups = []string{policy.GroupWASI}
+		}, filtersOf("files", "host"),
 			victim.Do("chdir", text("/tmp")), "ENOSYS"},
-		{"another program", func(_ *jailtest.Setup, c *policy.Policy) { c.Tools.Native = policy.Globs{} }, func(p *jail.Plan) {
+		{"another program", func(_ *jailtest.Setup,
+			c *policy.Policy) {
+			c.Tools.Native = policy.Globs{}
+		}, func(p *jail.Plan) {
 			filtersOf("processes")(p)
 			p.Landlock.Rules = append(p.Landlock.Rules, jail.LandlockRule{Path: "/", Exec: true})
-		}, victim.Do("execve", text("/run/jail/init"), victim.Arg{List: []string{"probe", "hello"}}, i(0)), "ENOSYS"},
+		}, victim.Do("execve", text("/run/jail/init"), victim.Arg{List: []string{"probe", "hello"}},
+			i(0)), "ENOSYS"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			stopped := faulty(t, c.ceiling, c.widen, true).Start(t)
@@ -86,9 +105,12 @@ func TestCeilingHoldsWhereTheMeetDoesNot(t *testing.T) {
 			stopped.End()
 			free := faulty(t, c.ceiling, c.widen, false).Start(t)
 			results, err := free.Try(c.attack)
-			if c.attack.Name == "execve" { // which does not come back
-				if status, waitErr := free.Wait(); err == nil || waitErr != nil || status.Code != 42 {
-					t.Errorf("without it: %+v, %v, %v: want the other program's exit", results, status, waitErr)
+			// which does not come back
+			if c.attack.Name == "execve" {
+				if status, waitErr := free.Wait(); err == nil || waitErr != nil ||
+					status.Code != 42 {
+					t.Errorf("without it: %+v, %v, %v: want the other program's exit", results,
+						status, waitErr)
 				}
 			} else if err != nil || results[0].Errno != "" {
 				t.Errorf("without it: %+v, %v: want it to succeed", results, err)
@@ -101,13 +123,14 @@ func TestCeilingHoldsWhereTheMeetDoesNot(t *testing.T) {
 // The limits of the ceiling are the kernel's word as well, in a group above the leaf.
 func TestCeilingHoldsTheLimits(t *testing.T) {
 	const most, wanted = 48 << 20, 120 << 20
-	// With control groups v2, what the group above refuses was in the leaf's peak before it was taken back: a huge page at most
-	// (page_counter_try_charge of Linux).
+	// With control groups v2, what the group above refuses was in the leaf's peak before it was
+	// taken back: a huge page at most (page_counter_try_charge of Linux).
 	const refused = 2 << 20
 	lavish := func(p *jail.Plan) {
 		p.Cgroup.Memory, p.Cgroup.PIDs = 1<<30, 1000
-		for _, f := range []*jail.Filter{&p.InnerFilter, &p.OuterFilter} {
-			allow(f, []string{"clone", "kill", "setsid", "memfd_create", "socketpair", "stat", "newfstatat", "pipe2", "sendmsg"})
+		for _, f := range []*seccomp.Filter{&p.InnerFilter, &p.OuterFilter} {
+			allow(f, []string{"clone", "kill", "setsid", "memfd_create", "socketpair", "stat",
+				"newfstatat", "pipe2", "sendmsg"})
 		}
 	}
 	small := func(_ *jailtest.Setup, c *policy.Policy) {
@@ -128,7 +151,8 @@ func TestCeilingHoldsTheLimits(t *testing.T) {
 		} else if layout == cgroup.V2 {
 			slack = refused
 		}
-		if u := usageOf(t, leafOf(t, s)); layer && u.MemoryPeak > most+slack || !layer && u.MemoryPeak < wanted {
+		if u := usageOf(t, leafOf(t, s)); layer && u.MemoryPeak > most+slack || !layer &&
+			u.MemoryPeak < wanted {
 			t.Errorf("ceiling %v: peak of %d bytes", layer, u.MemoryPeak)
 		}
 		if layer {
@@ -151,13 +175,15 @@ func TestCeilingHoldsTheLimits(t *testing.T) {
 	}
 }
 
-// A jail under a ceiling that grants all of its plan does what one without does, and is what its plan says.
+// A jail under a ceiling that grants all of its plan does what one without does, and is what its
+// plan says.
 func TestCeilingLetsThroughWhatItGrants(t *testing.T) {
 	s := faulty(t, func(_ *jailtest.Setup, c *policy.Policy) { c.Limits.PIDs = 32 }, nil, true)
 	j := s.Start(t)
 	i, text := victim.Int, victim.Text
 	for _, r := range j.Do(
-		victim.Do("openat", i(unix.AT_FDCWD), text("/store/new"), i(unix.O_CREAT|unix.O_WRONLY), i(0o600)),
+		victim.Do("openat", i(unix.AT_FDCWD), text("/store/new"), i(unix.O_CREAT|unix.O_WRONLY),
+			i(0o600)),
 		victim.Do("openat", i(unix.AT_FDCWD), text("/data/f"), i(0)),
 		victim.Do("mkdirat", i(unix.AT_FDCWD), text("/tmp/new"), i(0o700))) {
 		if r.Errno != "" {

@@ -11,11 +11,13 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/jailtest"
 	"github.com/jail-sandbox/jail/jail/jailtest/victim"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-// TestNoCore lets a jail's first process crash as a program does whose memory the kernel writes down, in a directory that it may write to, dumpable,
-// and after it has asked for a limit that lets it: no file appears (T-018). The control is a plan without that limit, where one does, unless this host
-// pipes them to a helper or may not raise the limit.
+// TestNoCore lets a jail's first process crash as a program does whose memory the kernel writes
+// down, in a directory that it may write to, dumpable, and after it has asked for a limit that lets
+// it: no file appears (T-018). The control is a plan without that limit, where one does, unless
+// this host pipes them to a helper or may not raise the limit.
 func TestNoCore(t *testing.T) {
 	if left, raised := crashes(t, func(*jail.Plan) {}); len(left) > 0 || raised != "EPERM" {
 		t.Errorf("left behind: %q; the limit was raised: %s", left, raised)
@@ -46,12 +48,13 @@ func crashes(t *testing.T, change func(*jail.Plan)) (left []string, raised strin
 	t.Helper()
 	s := jailtest.New(t)
 	change(&s.Plan)
-	for _, f := range []*jail.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
+	for _, f := range []*seccomp.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
 		allow(f, []string{"prctl", "prlimit64", "chdir"})
 	}
 	j := s.Start(t)
 	endless := victim.Bytes(bytes.Repeat([]byte{0xff}, 16)...) // soft and hard
-	r := j.Do(do("chdir", text("/store")), do("prctl", i(unix.PR_SET_DUMPABLE), i(1)), do("prlimit64", i(0), i(unix.RLIMIT_CORE), endless, i(0)))
+	r := j.Do(do("chdir", text("/store")), do("prctl", i(unix.PR_SET_DUMPABLE), i(1)),
+		do("prlimit64", i(0), i(unix.RLIMIT_CORE), endless, i(0)))
 	if r[0].Errno != "" || r[1].Errno != "" {
 		t.Errorf("to a writable directory, and dumpable, with filters that let it: %v", r)
 	}

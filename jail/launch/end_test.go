@@ -19,6 +19,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/jailtest"
 	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
 // endsWithin waits for the process behind pidfd to end.
@@ -58,7 +59,8 @@ func parent(t *testing.T, pid int) int {
 	return ppid
 }
 
-// TestShimKilled kills the shim, as the host's own memory killer could: the jail goes with it, and the launcher says so.
+// TestShimKilled kills the shim, as the host's own memory killer could: the jail goes with it, and
+// the launcher says so.
 func TestShimKilled(t *testing.T) {
 	s := jailtest.New(t)
 	j := s.Start(t)
@@ -105,7 +107,8 @@ func TestKillReachesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 1000 { // others take numbers, too
-		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(j.PID-1)), 0); err != nil {
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(j.PID-1)),
+			0); err != nil {
 			t.Fatal(err)
 		}
 		other := exec.Command("sleep", "60")
@@ -140,27 +143,44 @@ func TestExit(t *testing.T) {
 	}
 }
 
-// TestCannotStart breaks one thing at a time: there is an error that says which, nothing runs, and nothing is left (T-061, T-085).
+// TestCannotStart breaks one thing at a time: there is an error that says which, nothing runs, and
+// nothing is left (T-061, T-085).
 func TestCannotStart(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		layer string // "" where the error is not of a layer
+		name string
+		// "" where the error is not of a layer
+		layer string
 		says  string
 		spoil func(s *jailtest.Setup)
 	}{
-		{"no shim", "", "no such file", func(s *jailtest.Setup) { s.Launcher.Shim = filepath.Join(s.RunDir, "none") }},
-		{"a shim that ends at once", "", "jail-shim", func(s *jailtest.Setup) { s.Launcher.Shim = "/bin/true" }},
-		{"no init", "mount", "no such file", func(s *jailtest.Setup) { s.Launcher.Init = filepath.Join(s.RunDir, "none") }},
-		{"an init that is no program", "namespaces", "exec", func(s *jailtest.Setup) { s.Launcher.Init = filepath.Join(s.Data, "f") }},
-		{"an unknown namespace", "plan", "namespace", func(s *jailtest.Setup) { s.Plan.Namespaces = append(s.Plan.Namespaces, "moon") }},
-		{"no user namespace", "container", "user namespace", func(s *jailtest.Setup) { s.Plan.Namespaces = s.Plan.Namespaces[1:] }},
-		{"an unknown system call in the inner filter", "seccomp", "moonwalk", func(s *jailtest.Setup) { allow(&s.Plan.InnerFilter, []string{"moonwalk"}) }},
-		{"an unknown system call in the outer filter", "plan", "moonwalk", func(s *jailtest.Setup) { allow(&s.Plan.OuterFilter, []string{"moonwalk"}) }},
-		{"an outer filter that allows nothing", "namespaces", "", func(s *jailtest.Setup) { s.Plan.OuterFilter.Allow = nil; s.Plan.OuterFilter.Only = nil }},
-		{"an unknown device", "mount", "device", func(s *jailtest.Setup) { s.Plan.Devices = append(s.Plan.Devices, "kvm") }},
-		{"a tmpfs in the place of proc", "namespaces", "procfs", func(s *jailtest.Setup) { s.Plan.Mounts[0].Kind = jail.MountTmpfs }},
+		{"no shim", "", "no such file",
+			func(s *jailtest.Setup) { s.Launcher.Shim = filepath.Join(s.RunDir, "none") }},
+		{"a shim that ends at once", "", "jail-shim",
+			func(s *jailtest.Setup) { s.Launcher.Shim = "/bin/true" }},
+		{"no init", "mount", "no such file",
+			func(s *jailtest.Setup) { s.Launcher.Init = filepath.Join(s.RunDir, "none") }},
+		{"an init that is no program", "namespaces", "exec",
+			func(s *jailtest.Setup) { s.Launcher.Init = filepath.Join(s.Data, "f") }},
+		{"an unknown namespace", "plan", "namespace",
+			func(s *jailtest.Setup) { s.Plan.Namespaces = append(s.Plan.Namespaces, "moon") }},
+		{"no user namespace", "container", "user namespace",
+			func(s *jailtest.Setup) { s.Plan.Namespaces = s.Plan.Namespaces[1:] }},
+		{"an unknown system call in the inner filter", "seccomp", "moonwalk",
+			func(s *jailtest.Setup) { allow(&s.Plan.InnerFilter, []string{"moonwalk"}) }},
+		{"an unknown system call in the outer filter", "plan", "moonwalk",
+			func(s *jailtest.Setup) { allow(&s.Plan.OuterFilter, []string{"moonwalk"}) }},
+		{"an outer filter that allows nothing", "namespaces", "",
+			func(s *jailtest.Setup) {
+				s.Plan.OuterFilter.Allow = nil
+				s.Plan.OuterFilter.Only = nil
+			}},
+		{"an unknown device", "mount", "device",
+			func(s *jailtest.Setup) { s.Plan.Devices = append(s.Plan.Devices, "kvm") }},
+		{"a tmpfs in the place of proc", "namespaces", "procfs",
+			func(s *jailtest.Setup) { s.Plan.Mounts[0].Kind = jail.MountTmpfs }},
 		{"an empty id map", "user namespace", "", func(s *jailtest.Setup) { s.Plan.IDs.Size = 0 }},
-		{"less memory than anything needs", "namespaces", "", func(s *jailtest.Setup) { s.Plan.Cgroup.Memory = 4096 }},
+		{"less memory than anything needs", "namespaces", "",
+			func(s *jailtest.Setup) { s.Plan.Cgroup.Memory = 4096 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := jailtest.New(t)
@@ -170,15 +190,17 @@ func TestCannotStart(t *testing.T) {
 				t.Fatalf("it started, as %d", j.PID)
 			}
 			layer := (*launch.LayerError)(nil)
-			if errors.As(err, &layer) != (c.layer != "") || layer != nil && layer.Layer != c.layer || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("error %v, want one of layer %q that says %q\nstderr: %s", err, c.layer, c.says, j.Stderr())
+			if errors.As(err, &layer) != (c.layer != "") || layer != nil &&
+				layer.Layer != c.layer || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("error %v, want one of layer %q that says %q\nstderr: %s", err, c.layer,
+					c.says, j.Stderr())
 			}
 		})
 	}
 }
 
-// TestCannotMapOwners binds a file system that knows nothing of mapped owners: what could be written to is refused in words that help, and what
-// is only read is there.
+// TestCannotMapOwners binds a file system that knows nothing of mapped owners: what could be
+// written to is refused in words that help, and what is only read is there.
 func TestCannotMapOwners(t *testing.T) {
 	for _, write := range []bool{true, false} {
 		s := jailtest.New(t)
@@ -189,8 +211,10 @@ func TestCannotMapOwners(t *testing.T) {
 			}
 		}
 		j, err := s.TryStart(t)
-		if layer := (*launch.LayerError)(nil); write && (!errors.As(err, &layer) || layer.Layer != "mount" ||
-			!strings.Contains(err.Error(), "the file system under /store cannot map owners on this kernel")) {
+		if layer := (*launch.LayerError)(nil); write && (!errors.As(err, &layer) ||
+			layer.Layer != "mount" ||
+			!strings.Contains(err.Error(),
+				"the file system under /store cannot map owners on this kernel")) {
 			t.Errorf("to be written to: %v", err)
 		}
 		if !write && err != nil {
@@ -199,21 +223,30 @@ func TestCannotMapOwners(t *testing.T) {
 	}
 }
 
-// TestCannotRestrict gives jail-init restrictions that it cannot take: it ends before it has taken an order.
+// TestCannotRestrict gives jail-init restrictions that it cannot take: it ends before it has taken
+// an order.
 func TestCannotRestrict(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		says  string
 		spoil func(s *jailtest.Setup)
 	}{
-		{"a newer landlock", "the plan needs 99", func(s *jailtest.Setup) { s.Plan.Landlock.MinABI = 99 }},
+		{"a newer landlock", "the plan needs 99",
+			func(s *jailtest.Setup) { s.Plan.Landlock.MinABI = 99 }},
 		{"a landlock rule for nothing", "no such file", func(s *jailtest.Setup) {
 			s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules, jail.LandlockRule{Path: "/none"})
 		}},
-		{"an unknown rlimit", "unknown name", func(s *jailtest.Setup) { s.Plan.Rlimits = append(s.Plan.Rlimits, jail.Rlimit{Name: "moon"}) }},
-		{"an outer filter without landlock", "landlock", func(s *jailtest.Setup) { forbid(&s.Plan.OuterFilter, "landlock_restrict_self") }},
-		{"an outer filter without seccomp", "seccomp", func(s *jailtest.Setup) { forbid(&s.Plan.OuterFilter, "seccomp") }},
-		{"an outer filter without close_range", "close_range", func(s *jailtest.Setup) { forbid(&s.Plan.OuterFilter, "close_range") }},
+		{"an unknown rlimit", "unknown name",
+			func(s *jailtest.Setup) {
+				s.Plan.Rlimits = append(s.Plan.Rlimits,
+					jail.Rlimit{Name: "moon"})
+			}},
+		{"an outer filter without landlock", "landlock",
+			func(s *jailtest.Setup) { forbid(&s.Plan.OuterFilter, "landlock_restrict_self") }},
+		{"an outer filter without seccomp", "seccomp",
+			func(s *jailtest.Setup) { forbid(&s.Plan.OuterFilter, "seccomp") }},
+		{"an outer filter without close_range", "close_range",
+			func(s *jailtest.Setup) { forbid(&s.Plan.OuterFilter, "close_range") }},
 		{"an outer filter without setrlimit", "setrlimit", func(s *jailtest.Setup) {
 			forbid(&s.Plan.OuterFilter, "setrlimit")
 			forbid(&s.Plan.OuterFilter, "prlimit64")
@@ -223,7 +256,8 @@ func TestCannotRestrict(t *testing.T) {
 			s := jailtest.New(t)
 			c.spoil(s)
 			j, err := s.TryStart(t)
-			if err != nil { // it had ended when its shim came to tell it the rest
+			// it had ended when its shim came to tell it the rest
+			if err != nil {
 				if !strings.Contains(j.Stderr(), c.says) {
 					t.Errorf("start: %v, and it said %q; want %q", err, j.Stderr(), c.says)
 				}
@@ -234,14 +268,16 @@ func TestCannotRestrict(t *testing.T) {
 			}
 			status, err := j.Wait()
 			j.End()
-			if err != nil || status.Code == 0 || status.Signal != 0 || !strings.Contains(j.Stderr(), c.says) {
-				t.Errorf("ended with %+v, %v, and said %q; want %q", status, err, j.Stderr(), c.says)
+			if err != nil || status.Code == 0 || status.Signal != 0 || !strings.Contains(j.Stderr(),
+				c.says) {
+				t.Errorf("ended with %+v, %v, and said %q; want %q", status, err, j.Stderr(),
+					c.says)
 			}
 		})
 	}
 }
 
-func forbid(f *jail.Filter, name string) {
+func forbid(f *seccomp.Filter, name string) {
 	var kept []string
 	for _, n := range f.Allow {
 		if n != name {
@@ -254,7 +290,8 @@ func forbid(f *jail.Filter, name string) {
 // TestStartCancelled gives up before the jail stands.
 func TestStartCancelled(t *testing.T) {
 	s := jailtest.New(t)
-	s.Plan.Mounts = s.Plan.Mounts[:1] // no binds to hand over
+	// no binds to hand over
+	s.Plan.Mounts = s.Plan.Mounts[:1]
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -262,7 +299,8 @@ func TestStartCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	p, err := s.Launcher.Start(ctx, control.Order{Plan: s.Plan, RunDir: s.RunDir}, launch.Stdio{In: null, Out: null, Err: null}, launch.Files{})
+	p, err := s.Launcher.Start(ctx, control.Order{Plan: s.Plan, RunDir: s.RunDir},
+		launch.Stdio{In: null, Out: null, Err: null}, launch.Files{})
 	if err == nil {
 		p.Release()
 		t.Fatal("it started")

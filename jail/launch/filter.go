@@ -8,12 +8,13 @@ import (
 	"os/exec"
 	"strings"
 
-	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-// CompileFilter returns a filter as the kernel takes it, for a process of the host. The compiler is in jail-shim and nowhere else.
-func (l Launcher) CompileFilter(ctx context.Context, f jail.Filter) ([]byte, error) {
+// CompileFilter returns f as BPF instructions for a process of the host. It runs jail-shim, the
+// only program with the compiler.
+func (l Launcher) CompileFilter(ctx context.Context, f seccomp.Filter) ([]byte, error) {
 	text, err := json.Marshal(f)
 	if err != nil {
 		return nil, err

@@ -8,11 +8,13 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// ErrEnded says that a jail's first process has ended already.
+// ErrEnded is returned for a jail whose first process has already ended.
 var ErrEnded = errors.New("the jail's first process has ended")
 
-// StartTime returns when the jail's first process started, in clock ticks since the host did. With PID it names the process for good. That the
-// number still is that process's is known by its parent, the shim, whose own number is taken until Release.
+// StartTime returns the start time of the jail's first process, in clock ticks since boot (field 22
+// of proc_pid_stat(5)). PID and start time identify the process for good. The shim is its parent
+// and reaps it, and the shim's own PID is not reused before Release, so the PID still belongs to
+// that process.
 func (p *Process) StartTime() (uint64, error) {
 	parent, start, err := sys.ProcStat(p.PID)
 	if err != nil {
@@ -24,16 +26,19 @@ func (p *Process) StartTime() (uint64, error) {
 	return start, nil
 }
 
-// open takes hold of the jail's first process, so that a signal to it can reach no other that has its number later.
+// open opens a pidfd of the jail's first process, so that signals cannot reach a later process with
+// the same PID.
 func (p *Process) open() error {
 	process, err := sys.OpenProcess(p.PID)
 	if errors.Is(err, syscall.ESRCH) {
-		return nil // its end is told
+		// The shim reports its end.
+		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := p.StartTime(); err != nil { // whose number it was is known now
+	// StartTime verifies that the PID still belongs to the process.
+	if _, err := p.StartTime(); err != nil {
 		return process.Close()
 	}
 	p.process = process

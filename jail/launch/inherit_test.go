@@ -13,11 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-// short is how long a race runs, and how often something is started in it, unless JAIL_TEST_LONG is set.
+// short is how long a race runs, and how often something is started in it, unless JAIL_TEST_LONG is
+// set.
 func short(brief, long int) int {
 	if os.Getenv("JAIL_TEST_LONG") != "" {
 		return long
@@ -25,8 +26,8 @@ func short(brief, long int) int {
 	return brief
 }
 
-// TestInheritedDescriptors starts a jail from a process full of descriptors that nobody marked to be closed (T-001). The control is the shim,
-// to which they go: the test sees them there.
+// TestInheritedDescriptors starts a jail from a process full of descriptors that nobody marked to
+// be closed (T-001). The control is the shim, to which they go: the test sees them there.
 func TestInheritedDescriptors(t *testing.T) {
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -46,7 +47,8 @@ func TestInheritedDescriptors(t *testing.T) {
 		}
 	}()
 	for n := range 50 {
-		paths := []string{"/", "/sys/fs/cgroup", "/proc/self/ns/net", "/proc/self/ns/mnt", "/etc/passwd"}
+		paths := []string{"/", "/sys/fs/cgroup", "/proc/self/ns/net", "/proc/self/ns/mnt",
+			"/etc/passwd"}
 		fd, err := unix.Open(paths[n%len(paths)], unix.O_RDONLY, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -64,7 +66,8 @@ func TestInheritedDescriptors(t *testing.T) {
 	seen := 0
 	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", shim))
 	for _, fd := range fds {
-		if to, err := os.Readlink(fd); err == nil && slices.Contains([]string{"/", "/sys/fs/cgroup", "/etc/passwd"}, to) {
+		if to, err := os.Readlink(fd); err == nil && slices.Contains([]string{"/", "/sys/fs/cgroup",
+			"/etc/passwd"}, to) {
 			seen++
 		}
 	}
@@ -73,12 +76,13 @@ func TestInheritedDescriptors(t *testing.T) {
 	}
 }
 
-// TestInitBinaryRace tries to write to jail-init by the links of processes, while jails start and end (T-002).
+// TestInitBinaryRace tries to write to jail-init by the links of processes, while jails start and
+// end (T-002).
 func TestInitBinaryRace(t *testing.T) {
 	before := digest(t, jailtest.Binary(t, jailtest.Probe))
 	s := jailtest.New(t)
 	s.WithoutLandlock(t)
-	for _, f := range []*jail.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
+	for _, f := range []*seccomp.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
 		allow(f, []string{"openat"})
 	}
 	program := digest(t, s.Launcher.Init)
@@ -90,10 +94,12 @@ func TestInitBinaryRace(t *testing.T) {
 				t.Fatal(r)
 			}
 		}
-		j.End() // in the middle of it
+		// in the middle of it
+		j.End()
 		fresh(s)
 	}
-	if digest(t, s.Launcher.Init) != program || digest(t, jailtest.Binary(t, jailtest.Probe)) != before {
+	if digest(t, s.Launcher.Init) != program || digest(t, jailtest.Binary(t,
+		jailtest.Probe)) != before {
 		t.Error("a jail has written to its own program")
 	}
 	t.Logf("%d jails", starts)
@@ -108,11 +114,13 @@ func digest(t *testing.T, path string) [32]byte {
 	return sha256.Sum256(content)
 }
 
-// TestSwapped starts jails while two threads exchange names in what they bind, by those that masking mounts have in container images, for links
-// that lead to the kernel (T-010, T-012). Where a jail's mounts go is a tmpfs that nobody else has, so the names are not even looked at.
+// TestSwapped starts jails while two threads exchange names in what they bind, by those that
+// masking mounts have in container images, for links that lead to the kernel (T-010, T-012). Where
+// a jail's mounts go is a tmpfs that nobody else has, so the names are not even looked at.
 func TestSwapped(t *testing.T) {
 	s := jailtest.New(t)
-	links := map[string]string{"dev": "/proc/sys", "proc": "/proc/1", "null": "/proc/sys/kernel/core_pattern", "run": "/"}
+	links := map[string]string{"dev": "/proc/sys", "proc": "/proc/1",
+		"null": "/proc/sys/kernel/core_pattern", "run": "/"}
 	for name, to := range links {
 		if err := os.Symlink(to, filepath.Join(s.Store, name)); err != nil {
 			t.Fatal(err)
@@ -135,7 +143,8 @@ func TestSwapped(t *testing.T) {
 					default:
 					}
 					p := filepath.Join(s.Store, name)
-					if unix.Renameat2(unix.AT_FDCWD, p, unix.AT_FDCWD, p+".dir", unix.RENAME_EXCHANGE) == nil {
+					if unix.Renameat2(unix.AT_FDCWD, p, unix.AT_FDCWD, p+".dir",
+						unix.RENAME_EXCHANGE) == nil {
 						swaps++
 					}
 				}
@@ -143,12 +152,14 @@ func TestSwapped(t *testing.T) {
 		}()
 	}
 	starts, seenDir, seenLink := 0, 0, 0
-	for end := time.Now().Add(time.Duration(short(2, 120)) * time.Second); time.Now().Before(end); starts++ {
+	for end := time.Now().Add(time.Duration(short(2, 120)) * time.Second); time.Now().Before(
+		end); starts++ {
 		j := s.Start(t)
 		l := &liveJail{s, j, t}
 		j.One("getpid")
 		for line := range strings.Lines(l.read("mountinfo")) {
-			if point := strings.Fields(line)[4]; strings.HasPrefix(point, "/store/") || strings.HasPrefix(point, "/data/") {
+			if point := strings.Fields(line)[4]; strings.HasPrefix(point, "/store/") ||
+				strings.HasPrefix(point, "/data/") {
 				t.Errorf("a mount went into a bind: %s", line)
 			}
 		}
@@ -171,7 +182,8 @@ func TestSwapped(t *testing.T) {
 	if got := mountPoints(t); !slices.Equal(got, tableBefore) {
 		t.Errorf("mounts of the host: %q, were %q", got, tableBefore)
 	}
-	t.Logf("%d exchanges of names, %d jails; the name was a directory %d times and a link %d times", swaps, starts, seenDir, seenLink)
+	t.Logf("%d exchanges of names, %d jails; the name was a directory %d times and a link %d times",
+		swaps, starts, seenDir, seenLink)
 }
 
 func read(t *testing.T, path string) string {

@@ -11,12 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-// TestLiveJail asks the kernel, from outside, what a jail is that waits for its orders. Two live at once, and share nothing.
+// TestLiveJail asks the kernel, from outside, what a jail is that waits for its orders. Two live at
+// once, and share nothing.
 func TestLiveJail(t *testing.T) {
 	a, b := jailtest.New(t), jailtest.New(t)
 	live := []*liveJail{look(t, a), look(t, b)}
@@ -48,11 +49,13 @@ type liveJail struct {
 }
 
 func look(t *testing.T, s *jailtest.Setup) *liveJail {
-	for _, f := range []*jail.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
-		allow(f, []string{"uname"}) // to read what the tool cannot
+	for _, f := range []*seccomp.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
+		// to read what the tool cannot
+		allow(f, []string{"uname"})
 	}
 	l := &liveJail{s, s.Start(t), t}
-	l.One("getpid") // it has answered, so all of its restrictions stand
+	// it has answered, so all of its restrictions stand
+	l.One("getpid")
 	return l
 }
 
@@ -97,11 +100,14 @@ func (l *liveJail) threads(t *testing.T) {
 	for _, task := range tasks {
 		content, err := os.ReadFile(task)
 		if err != nil {
-			continue // a thread that has ended
+			// a thread that has ended
+			continue
 		}
 		got := status(string(content))
-		for key, want := range map[string]string{"CapInh": none, "CapPrm": none, "CapEff": none, "CapBnd": none, "CapAmb": none,
-			"NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": "2", "Groups": "", "Uid": user, "Gid": user} {
+		for key, want := range map[string]string{"CapInh": none, "CapPrm": none, "CapEff": none,
+			"CapBnd": none, "CapAmb": none,
+			"NoNewPrivs": "1", "Seccomp": "2", "Seccomp_filters": "2", "Groups": "", "Uid": user,
+			"Gid": user} {
 			if got[key] != want {
 				t.Errorf("%s: %s is %q, want %q", task, key, got[key], want)
 			}
@@ -137,8 +143,10 @@ func (l *liveJail) namespaces(t *testing.T) {
 
 // Nothing of the host is open inside (T-001).
 func (l *liveJail) descriptors(t *testing.T) {
-	allowed := map[string]string{"0": `^pipe:\[\d+\]$`, "1": `^pipe:\[\d+\]$`, "2": `^pipe:\[\d+\]$`, "3": `^socket:\[\d+\]$`}
-	own := regexp.MustCompile(`^anon_inode:\[(eventpoll|eventfd)\]$`) // made inside, by the Go runtime
+	allowed := map[string]string{"0": `^pipe:\[\d+\]$`, "1": `^pipe:\[\d+\]$`,
+		"2": `^pipe:\[\d+\]$`, "3": `^socket:\[\d+\]$`}
+	// made inside, by the Go runtime
+	own := regexp.MustCompile(`^anon_inode:\[(eventpoll|eventfd)\]$`)
 	fds, err := filepath.Glob(l.path("fd/*"))
 	if err != nil || len(fds) < 4 {
 		t.Fatalf("%d descriptors, %v", len(fds), err)
@@ -165,9 +173,11 @@ func (l *liveJail) descriptors(t *testing.T) {
 	}
 }
 
-// Mounts are what the plan says, with no way to the host's, and propagate nowhere (T-010, T-013, T-015, T-023).
+// Mounts are what the plan says, with no way to the host's, and propagate nowhere (T-010, T-013,
+// T-015, T-023).
 func (l *liveJail) mounts(t *testing.T) {
-	want := map[string]string{"/": "ro", "/data": "ro", "/store": "rw", "/tmp": "rw", "/dev": "ro", "/proc": "rw", "/run/jail/init": "ro"}
+	want := map[string]string{"/": "ro", "/data": "ro", "/store": "rw", "/tmp": "rw", "/dev": "ro",
+		"/proc": "rw", "/run/jail/init": "ro"}
 	for _, d := range l.Plan.Devices {
 		want["/dev/"+d] = "rw"
 	}
@@ -206,7 +216,8 @@ func (l *liveJail) mounts(t *testing.T) {
 
 // tree looks at every name of the root that is not in a mount of data, and at every device.
 func (l *liveJail) tree(t *testing.T) {
-	want := []string{"/", "/data", "/data/f", "/dev", "/proc", "/run", "/run/jail", "/run/jail/init", "/store", "/store/f", "/tmp"}
+	want := []string{"/", "/data", "/data/f", "/dev", "/proc", "/run", "/run/jail",
+		"/run/jail/init", "/store", "/store/f", "/tmp"}
 	for _, d := range l.Plan.Devices {
 		want = append(want, "/dev/"+d)
 	}
@@ -219,7 +230,8 @@ func (l *liveJail) tree(t *testing.T) {
 		}
 		inside := "/" + strings.TrimPrefix(strings.TrimPrefix(path, root), "/")
 		got = append(got, inside)
-		if d.Type()&(fs.ModeDevice|fs.ModeSocket|fs.ModeNamedPipe|fs.ModeSymlink) != 0 && !strings.HasPrefix(inside, "/dev/") {
+		if d.Type()&(fs.ModeDevice|fs.ModeSocket|fs.ModeNamedPipe|fs.ModeSymlink) != 0 &&
+			!strings.HasPrefix(inside, "/dev/") {
 			t.Errorf("%s is a %v", inside, d.Type())
 		}
 		if inside == "/proc" {
@@ -233,21 +245,23 @@ func (l *liveJail) tree(t *testing.T) {
 	}
 }
 
-// What a jail can read of itself says nothing of who started it. The one exception is known: mountinfo names the directories of the host
-// that binds show (T-024).
+// What a jail can read of itself says nothing of who started it. The one exception is known:
+// mountinfo names the directories of the host that binds show (T-024).
 func (l *liveJail) texts(t *testing.T) {
 	if got := l.read("cmdline"); got != "/run/jail/init\x00restricted\x00" {
 		t.Errorf("command line %q", got)
 	}
 	for v := range strings.SplitSeq(strings.TrimRight(l.read("environ"), "\x00"), "\x00") {
-		if name, _, _ := strings.Cut(v, "="); !slices.Contains([]string{"GOTRACEBACK", "GOMAXPROCS", "GOGC", "GOMEMLIMIT", "HOME"}, name) {
+		if name, _, _ := strings.Cut(v, "="); !slices.Contains([]string{"GOTRACEBACK", "GOMAXPROCS",
+			"GOGC", "GOMEMLIMIT", "HOME"}, name) {
 			t.Errorf("variable %q", v)
 		}
 	}
 	if got := string(l.One("uname", buf(390)).Data[65:70]); got != "jail\x00" {
 		t.Errorf("host name %q", got)
 	}
-	if got := string(l.One("=read", text("/proc/self/cgroup")).Data); strings.Contains(got, string(l.Plan.ID)) {
+	if got := string(l.One("=read", text("/proc/self/cgroup")).Data); strings.Contains(got,
+		string(l.Plan.ID)) {
 		t.Errorf("the control group shows its path: %s", got)
 	}
 }
@@ -260,13 +274,17 @@ func (l *liveJail) proc(t *testing.T) {
 	if want := []string{"1", "self", "thread-self"}; !slices.Equal(names, want) {
 		t.Errorf("proc shows %q, want %q", names, want)
 	}
-	for _, name := range []string{"/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/proc/kcore", "/proc/kallsyms", "/proc/keys", "/proc/kmsg",
-		"/proc/timer_list", "/proc/sched_debug", "/proc/mounts/..", "/sys/kernel", "/sys/firmware", "/sys/fs/cgroup", "/etc/passwd", "/home", "/root"} {
-		if r := l.One("newfstatat", i(-100), text(name), buf(144), i(0)); r.Errno != "ENOENT" && r.Errno != "ENOTDIR" {
+	for _, name := range []string{"/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger",
+		"/proc/kcore", "/proc/kallsyms", "/proc/keys", "/proc/kmsg",
+		"/proc/timer_list", "/proc/sched_debug", "/proc/mounts/..", "/sys/kernel", "/sys/firmware",
+		"/sys/fs/cgroup", "/etc/passwd", "/home", "/root"} {
+		if r := l.One("newfstatat", i(-100), text(name), buf(144), i(0)); r.Errno != "ENOENT" &&
+			r.Errno != "ENOTDIR" {
 			t.Errorf("%s: %v", name, r)
 		}
 	}
-	for _, name := range []string{"/proc/1/oom_score_adj", "/proc/1/coredump_filter", "/proc/self/comm", "/proc/self/uid_map", "/proc/self/mem"} {
+	for _, name := range []string{"/proc/1/oom_score_adj", "/proc/1/coredump_filter",
+		"/proc/self/comm", "/proc/self/uid_map", "/proc/self/mem"} {
 		if r := l.One("openat", i(-100), text(name), i(1)); r.Errno != "EACCES" {
 			t.Errorf("open %s to write: %v", name, r)
 		}
@@ -277,7 +295,8 @@ func (l *liveJail) proc(t *testing.T) {
 func (l *liveJail) controlGroup(t *testing.T) {
 	for _, line := range strings.Split(strings.TrimSpace(l.read("cgroup")), "\n") {
 		f := strings.SplitN(line, ":", 3)
-		if f[2] != l.Plan.Cgroup.Path && !strings.Contains(f[1], "hugetlb") && !strings.Contains(f[1], "net_") {
+		if f[2] != l.Plan.Cgroup.Path && !strings.Contains(f[1], "hugetlb") &&
+			!strings.Contains(f[1], "net_") {
 			t.Errorf("control group %s, want %s", line, l.Plan.Cgroup.Path)
 		}
 	}
@@ -286,12 +305,16 @@ func (l *liveJail) controlGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := l.Plan.Cgroup
-	want := map[string]string{"memory/memory.limit_in_bytes": fmt.Sprint(c.Memory), "memory/memory.memsw.limit_in_bytes": fmt.Sprint(c.Memory),
-		"pids/pids.max": fmt.Sprint(c.PIDs), "cpu/cpu.cfs_quota_us": fmt.Sprint(c.CPUQuota), "cpu/cpu.cfs_period_us": fmt.Sprint(c.CPUPeriod),
-		"devices/devices.list": "c 1:3 rw\nc 1:5 rw\nc 1:7 rw\nc 1:8 rw\nc 1:9 rw"}
+	want := map[string]string{"memory/memory.limit_in_bytes": fmt.Sprint(c.Memory),
+		"memory/memory.memsw.limit_in_bytes": fmt.Sprint(c.Memory),
+		"pids/pids.max":                      fmt.Sprint(c.PIDs),
+		"cpu/cpu.cfs_quota_us":               fmt.Sprint(c.CPUQuota),
+		"cpu/cpu.cfs_period_us":              fmt.Sprint(c.CPUPeriod),
+		"devices/devices.list":               "c 1:3 rw\nc 1:5 rw\nc 1:7 rw\nc 1:8 rw\nc 1:9 rw"}
 	if layout == cgroup.V2 {
-		want = map[string]string{"memory.max": fmt.Sprint(c.Memory), "memory.swap.max": "0", "pids.max": fmt.Sprint(c.PIDs),
-			"cpu.max": fmt.Sprintf("%d %d", c.CPUQuota, c.CPUPeriod)}
+		want = map[string]string{"memory.max": fmt.Sprint(c.Memory), "memory.swap.max": "0",
+			"pids.max": fmt.Sprint(c.PIDs),
+			"cpu.max":  fmt.Sprintf("%d %d", c.CPUQuota, c.CPUPeriod)}
 	}
 	for file, value := range want {
 		controller, name := "", file
@@ -313,8 +336,10 @@ func (l *liveJail) controlGroup(t *testing.T) {
 		t.Errorf("oom_score_adj is %d, want %d", got, c.OOMScore)
 	}
 	limits := l.read("limits")
-	for name, value := range map[string]string{"Max core file size": "0", "Max open files": "88", "Max file size": "4194304", "Max locked memory": "0", "Max cpu time": "40"} {
-		if !regexp.MustCompile(`(?m)^` + name + ` +` + value + ` +` + value + ` `).MatchString(limits) {
+	for name, value := range map[string]string{"Max core file size": "0", "Max open files": "88",
+		"Max file size": "4194304", "Max locked memory": "0", "Max cpu time": "40"} {
+		if !regexp.MustCompile(`(?m)^` + name + ` +` + value + ` +` + value +
+			` `).MatchString(limits) {
 			t.Errorf("%s is not %s:\n%s", name, value, limits)
 		}
 	}

@@ -13,14 +13,16 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 )
 
-// inSession returns the setup of a jail that has its shadow and its /tmp from another, as the invocations of a session have, and that other jail. It lives below
-// a bound that they share.
+// inSession returns the setup of a jail that has its shadow and its /tmp from another, as the
+// invocations of a session have, and that other jail. It lives below a bound that they share.
 func inSession(t *testing.T) (*jailtest.Setup, *jailtest.Jail) {
 	t.Helper()
 	first, s := jailtest.New(t), jailtest.New(t)
 	giveShadow(t, first)
 	group := first.Plan.Cgroup.Path + ".session"
-	if err := cgroup.MakeBounded(group, cgroup.Bound{Ceiling: cgroup.Ceiling{Memory: first.Plan.Cgroup.Memory, PIDs: first.Plan.Cgroup.PIDs}}); err != nil {
+	if err := cgroup.MakeBounded(group,
+		cgroup.Bound{Ceiling: cgroup.Ceiling{Memory: first.Plan.Cgroup.Memory,
+			PIDs: first.Plan.Cgroup.PIDs}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -36,8 +38,9 @@ func inSession(t *testing.T) (*jailtest.Setup, *jailtest.Jail) {
 	return s, holder
 }
 
-// The walls around a jail are the same where it stood before its workspace was there, and where its file systems are another jail's too: what the whole
-// stack refuses elsewhere it refuses there. That the attacks work without the walls is what TestWalls sees.
+// The walls around a jail are the same where it stood before its workspace was there, and where its
+// file systems are another jail's too: what the whole stack refuses elsewhere it refuses there.
+// That the attacks work without the walls is what TestWalls sees.
 func TestWallsOfEveryStart(t *testing.T) {
 	var list []attack
 	for _, a := range slices.Concat(rootAttacks, namespaceAttacks, hostAttacks) {
@@ -82,8 +85,9 @@ func TestWallsOfEveryStart(t *testing.T) {
 	}
 }
 
-// What one jail of a session writes the other sees, in the shadow and in /tmp, and each by its own rights: a mount is handed out of what the plan shares
-// and of nothing else, and not when the jail has ended.
+// What one jail of a session writes the other sees, in the shadow and in /tmp, and each by its own
+// rights: a mount is handed out of what the plan shares and of nothing else, and not when the jail
+// has ended.
 func TestShare(t *testing.T) {
 	s, holder := inSession(t)
 	for n := range s.Plan.Mounts {
@@ -110,8 +114,10 @@ func TestShare(t *testing.T) {
 	if r := j.One("=fill", text("/tmp/more"), i(1)); r.Errno != "EROFS" {
 		t.Errorf("write to what its own plan has read-only: %v", r)
 	}
-	for _, target := range []string{"/", "/proc", "/data", "/store", "/dev", "/run/jail/init", "/workspace/../data", "/workspace/", "", "tmp"} {
-		if f, err := holder.Share(target); err == nil || !strings.Contains(err.Error(), "neither a shadow nor a tmpfs") {
+	for _, target := range []string{"/", "/proc", "/data", "/store", "/dev", "/run/jail/init",
+		"/workspace/../data", "/workspace/", "", "tmp"} {
+		if f, err := holder.Share(target); err == nil || !strings.Contains(err.Error(),
+			"neither a shadow nor a tmpfs") {
 			t.Errorf("share %q: %v", target, err)
 			if f != nil {
 				f.Close()
@@ -133,7 +139,8 @@ func TestAttachOnce(t *testing.T) {
 	giveShadow(t, s)
 	j := s.Start(t)
 	var layer *launch.LayerError
-	if err := j.Attach(s.Files.Lower, s.Files.Upper); !errors.As(err, &layer) || layer.Layer != "workspace" {
+	if err := j.Attach(s.Files.Lower, s.Files.Upper); !errors.As(err, &layer) ||
+		layer.Layer != "workspace" {
 		t.Errorf("again: %v", err)
 	}
 	if _, err := j.Wait(); err != nil {
@@ -158,8 +165,9 @@ func TestAttachOnce(t *testing.T) {
 	}
 }
 
-// The domains of a jail that stood before its workspace are put on when it runs already, and on all of its threads: what they alone refuse is refused
-// whichever thread asks, by the plan's domain and by the host's.
+// The domains of a jail that stood before its workspace are put on when it runs already, and on all
+// of its threads: what they alone refuse is refused whichever thread asks, by the plan's domain and
+// by the host's.
 func TestDomainsComeLater(t *testing.T) {
 	for name, forbid := range map[string]func(*jailtest.Setup){
 		"the plan's": func(s *jailtest.Setup) { onlyRead(s.Plan.Landlock.Rules) },
@@ -181,7 +189,8 @@ func TestDomainsComeLater(t *testing.T) {
 			if name == "neither" {
 				want = ""
 			}
-			for n := range 20 { // the probe does each on whatever thread it is on
+			// the probe does each on whatever thread it is on
+			for n := range 20 {
 				if r := j.One("=fill", text(fmt.Sprint("/tmp/", n)), i(1)); r.Errno != want {
 					t.Fatalf("write %d to /tmp: %v, want %q", n, r, want)
 				}

@@ -1,4 +1,5 @@
-// Package launch starts jails: one jail-shim each, whose end is the jail's end. It is the daemon's only way to a jail.
+// Package launch starts jails. Each jail has one jail-shim, and the end of the shim is the end of
+// the jail. The daemon starts jails only by this package.
 package launch
 
 import (
@@ -9,50 +10,95 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// A Launcher knows the binaries that make a jail.
+// Launcher starts jails with the given binaries.
 type Launcher struct {
-	Shim string // path of jail-shim
-	Init string // path of jail-init
+	// Shim is the path of jail-shim.
+	Shim string
+	// Init is the path of jail-init.
+	Init string
+	// Patience bounds each step before the tool: until the jail exists, until its workspace is
+	// attached, and until jail-init has restricted itself. 0 is DefaultPatience.
+	Patience time.Duration
 }
 
-// Stdio are the tool's streams; the launcher keeps none of them.
+// defaultPatience allows for a loaded machine: a step takes some milliseconds.
+const defaultPatience = 30 * time.Second
+
+func (l Launcher) patience() time.Duration {
+	if l.Patience > 0 {
+		return l.Patience
+	}
+	return defaultPatience
+}
+
+// ErrLate is returned when a step before the tool exceeded Patience. The jail has been killed.
+var ErrLate = errors.New("the jail was not ready in time")
+
+// Stdio holds the tool's streams. The launcher keeps none of them.
 type Stdio struct{ In, Out, Err *os.File }
 
-// Files are descriptors for the jail, opened with the caller's rights; the launcher keeps none of them.
+// Files holds descriptors for the jail, opened with the caller's rights. The launcher keeps none of
+// them.
 type Files struct {
-	Lower *os.File   // the workspace's real directory, nil without one
-	Upper *os.File   // the detached mount of the shadow's upper layer, nil without one
-	Binds []*os.File // the sources of the plan's binds, in order, as Clone returns them
+	// Lower is the workspace's real directory, nil without a workspace.
+	Lower *os.File
+	// Upper is the detached mount of the shadow's upper layer, nil without a shadow.
+	Upper *os.File
+	// Binds are the sources of the plan's bind mounts, in order, as Clone returns them.
+	Binds []*os.File
 }
 
-// A LayerError says which layer of the stack could not be set up here.
-type LayerError struct{ Layer, Reason string }
+// LayerError names the layer that could not be set up on this host.
+type LayerError struct {
+	Layer, Reason string
+	// Errno is 0 if the kernel refused nothing.
+	Errno syscall.Errno
+}
 
 func (e *LayerError) Error() string { return fmt.Sprintf("layer %s: %s", e.Layer, e.Reason) }
 
-// A Process is one jail, from its start to its removal.
+// Unwrap returns Errno, the kernel's part of the error.
+func (e *LayerError) Unwrap() error {
+	if e.Errno == 0 {
+		return nil
+	}
+	return e.Errno
+}
+
+// Process is one jail, from its start to its removal.
 type Process struct {
-	PID     int      // of jail-init on the host
-	process *os.File // stands for jail-init, also when its number is another's; nil: it had ended at once
+	// PID of jail-init on the host.
+	PID int
+	// process is the pidfd of jail-init; nil if jail-init ended at once.
+	process *os.File
 	cmd     *exec.Cmd
 	shim    *control.Conn
 	init    *control.Conn
 	exited  chan exit
 
 	sharing sync.Mutex
-	shared  chan share // answers to what is asked for under sharing: of Attach without a mount
-	ended   chan struct{}
+	// shared passes the shim's answers to the request that holds sharing. The answer to Attach has
+	// no mount.
+	shared chan share
+	ended  chan struct{}
 
-	refused []control.Refused // after Wait
+	patience time.Duration
+	// late is true if a step before the tool exceeded Patience and the shim was killed.
+	late atomic.Bool
+
+	// refused is valid after Wait.
+	refused []control.Refused
 }
 
-// A share is an answer of the shim's.
+// share is an answer of the shim.
 type share struct {
 	mount *os.File
 	err   error
@@ -64,10 +110,12 @@ type exit struct {
 	err     error
 }
 
-// Start starts a jail and returns when all its layers stand and its restrictions lie in jail-init's socket; where the order says Later they come with
-// Attach. The tool has not started: Invoke does that. A *LayerError means that nothing was left behind.
-func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files Files) (*Process, error) {
-	o.InitPath = l.Init
+// Start starts a jail. It returns when all layers are set up and jail-init's socket holds its
+// restrictions; if the order says Later, Attach sends them. The tool does not start before Invoke.
+// After a *LayerError nothing of the jail is left.
+func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files Files) (*Process,
+	error) {
+	o.InitPath, o.Patience = l.Init, l.patience()
 	shim, shimEnd, err := control.Pair("shim")
 	if err != nil {
 		return nil, err
@@ -78,32 +126,62 @@ func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return nil, errors.Join(err, shim.Close(), shimEnd.Close(), initHost.Close(), initEnd.Close())
+		return nil, errors.Join(err, shim.Close(), shimEnd.Close(), initHost.Close(),
+			initEnd.Close())
 	}
 	defer null.Close()
 
 	cmd := exec.Command(l.Shim)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio.In, stdio.Out, stdio.Err
-	// Nothing of the daemon's environment goes in. The shim lives for one jail and needs no garbage collection.
+	// The shim gets no environment of the daemon. It lives for one jail and needs no garbage
+	// collection.
 	cmd.Env = []string{"GOGC=off"}
-	cmd.ExtraFiles = append([]*os.File{shimEnd, initHost.File(), initEnd, orNull(files.Lower, null), orNull(files.Upper, null)}, files.Binds...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no signal of the daemon's terminal reaches it
+	cmd.ExtraFiles = append([]*os.File{shimEnd, initHost.File(), initEnd, orNull(files.Lower, null),
+		orNull(files.Upper, null)}, files.Binds...)
+	// A session of its own, so that signals of the daemon's terminal do not reach the shim.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
-	// Nobody but the shim may hold its ends, or its death would never be read as the end of what it says.
+	// Only the shim may hold its ends of the sockets. Otherwise the daemon would not read end of
+	// file when the shim dies.
 	shimEnd.Close()
 	initEnd.Close()
 	if err != nil {
 		return nil, errors.Join(err, shim.Close(), initHost.Close())
 	}
-	p := &Process{cmd: cmd, shim: shim, init: initHost, exited: make(chan exit, 1), shared: make(chan share), ended: make(chan struct{})}
-	stop := context.AfterFunc(ctx, func() { p.shim.Close() }) // the shim takes that as: kill
+	p := &Process{cmd: cmd, shim: shim, init: initHost, exited: make(chan exit, 1),
+		shared: make(chan share), ended: make(chan struct{}),
+		patience: l.patience()}
+	// The shim reads the closed socket as an order to kill the jail.
+	stop := context.AfterFunc(ctx, func() { p.shim.Close() })
 	defer stop()
+	defer p.bounded()()
 	if err := p.start(o); err != nil {
 		p.Release()
-		return nil, errors.Join(err, ctx.Err())
+		return nil, errors.Join(p.lateOr(err), ctx.Err())
 	}
 	go p.watch()
 	return p, nil
+}
+
+// bounded kills the shim, and with it the jail, if the step that begins now takes longer than
+// Patience. The caller calls done at the end of the step.
+func (p *Process) bounded() (done func()) {
+	timer := time.AfterFunc(p.patience, func() {
+		p.late.Store(true)
+		// The shim may have ended by itself.
+		_ = p.cmd.Process.Kill()
+		// A child of the shim may still hold the other end.
+		p.shim.Close()
+	})
+	return func() { timer.Stop() }
+}
+
+// lateOr returns ErrLate if the step exceeded Patience, and err otherwise.
+func (p *Process) lateOr(err error) error {
+	if p.late.Load() {
+		return fmt.Errorf("%w, which is %v", ErrLate, p.patience)
+	}
+	return err
 }
 
 func orNull(f, null *os.File) *os.File {
@@ -123,7 +201,7 @@ func (p *Process) start(o control.Order) error {
 	}
 	switch {
 	case said.Failed != nil:
-		return &LayerError{said.Failed.Layer, said.Failed.Error}
+		return layerError(said.Failed)
 	case said.Started == nil:
 		return errors.New("jail-shim said neither started nor failed")
 	}
@@ -131,20 +209,26 @@ func (p *Process) start(o control.Order) error {
 	return p.open()
 }
 
-// watch waits for the end of the jail's first process, and takes what the shim hands out until then.
+func layerError(f *control.Failed) error { return &LayerError{f.Layer, f.Error, f.Errno} }
+
+// watch waits for the end of the jail's first process, and passes on what the shim sends until
+// then.
 func (p *Process) watch() {
 	said, files, err := p.hear()
 	for ; err == nil && (said.Shared != nil || said.Done != nil); said, files, err = p.hear() {
-		p.shared <- answerOf(said, files) // whoever asked waits for the answer
+		// The requester waits for the answer.
+		p.shared <- answerOf(said, files)
 	}
 	for _, f := range files {
 		f.Close()
 	}
 	switch {
+	case err != nil && p.late.Load():
+		err = p.lateOr(err)
 	case errors.Is(err, io.EOF):
 		err = errors.New("jail-shim was killed")
 	case err == nil && said.Failed != nil:
-		err = &LayerError{said.Failed.Layer, said.Failed.Error}
+		err = layerError(said.Failed)
 	case err == nil && said.Exited == nil:
 		err = errors.New("jail-shim did not say how the jail ended")
 	}
@@ -152,7 +236,8 @@ func (p *Process) watch() {
 	if err == nil {
 		end = exit{status: *said.Exited, refused: said.Refused}
 	}
-	close(p.ended) // first: whoever has waited for the end is told that it has come
+	// Closed first, so that Ended is true for a caller whose Wait has returned.
+	close(p.ended)
 	p.exited <- end
 }
 
@@ -187,11 +272,11 @@ func shareOf(said control.Shared, files []*os.File) share {
 	return share{err: errors.New(said.Error)}
 }
 
-// ErrNotThere says that a jail has ended that something was asked of.
+// ErrNotThere is returned for a request to a jail that has ended.
 var ErrNotThere = errors.New("the jail has ended")
 
-// Share returns one more mount, detached, of what the jail has at target, the shadow of its workspace or a tmpfs, for another jail of the same ids; see
-// control.Order.Shared. The jail itself takes no part in it.
+// Share returns a detached copy of the mount at target, the shadow of the workspace or a tmpfs, for
+// another jail with the same ids. See control.Order.Shared. No process inside the jail takes part.
 func (p *Process) Share(target string) (*os.File, error) {
 	s := p.ask(control.Ask{Share: &control.Share{Target: target}})
 	if errors.Is(s.err, ErrNotThere) {
@@ -200,17 +285,18 @@ func (p *Process) Share(target string) (*os.File, error) {
 	return s.mount, s.err
 }
 
-// Attach gives a jail that was started with Order.Later the layers of its workspace, and returns when that is attached and jail-init has its
-// restrictions in its socket, as Start does otherwise. After an error the jail is only to be released. The launcher keeps none of the files.
+// Attach gives the layers of the workspace to a jail that was started with Order.Later. It returns
+// when the workspace is attached and jail-init's socket holds its restrictions. After an error the
+// caller can only release the jail. The launcher keeps none of the files.
 func (p *Process) Attach(lower, upper *os.File) error {
 	err := p.ask(control.Ask{Attach: &control.Attach{}}, lower, upper).err
-	if err != nil && !errors.Is(err, ErrNotThere) {
-		return &LayerError{"workspace", err.Error()}
+	if err != nil && !errors.Is(err, ErrNotThere) && !errors.Is(err, ErrLate) {
+		return layerError(control.FailedOf("workspace", err))
 	}
 	return err
 }
 
-// Ready asks the shim whether the jail is still there.
+// Ready asks the shim whether the jail still exists.
 func (p *Process) Ready() error { return p.ask(control.Ask{Ready: true}).err }
 
 // Ended reports whether the jail's first process has ended.
@@ -224,7 +310,8 @@ func (p *Process) Ended() bool {
 		return true
 	}
 	ended, err := sys.HasEnded(p.process)
-	return err == nil && ended // the shim has yet to say so
+	// The shim has not reported the end yet.
+	return err == nil && ended
 }
 
 func (p *Process) ask(a control.Ask, files ...*os.File) share {
@@ -233,6 +320,7 @@ func (p *Process) ask(a control.Ask, files ...*os.File) share {
 	if p.Ended() {
 		return share{err: ErrNotThere}
 	}
+	defer p.bounded()()
 	if err := p.shim.Send(a, files...); err != nil {
 		return share{err: errors.Join(ErrNotThere, err)}
 	}
@@ -240,19 +328,21 @@ func (p *Process) ask(a control.Ask, files ...*os.File) share {
 	case s := <-p.shared:
 		return s
 	case <-p.ended:
-		return share{err: ErrNotThere}
+		return share{err: p.lateOr(ErrNotThere)}
 	}
 }
 
-// Invoke hands the invocation and the descriptors that it needs to jail-init.
+// Invoke sends the invocation and its descriptors to jail-init.
 func (p *Process) Invoke(invocation any, files ...*os.File) error {
 	return p.init.Send(invocation, files...)
 }
 
-// maxReport bounds what jail-init may say, in bytes: a hundred refusals and their rules take half of it.
+// maxReport bounds a report of jail-init in bytes: a hundred refusals with their rules take half of
+// it.
 const maxReport = 1 << 20
 
-// Report waits for what jail-init says about the run. It is said from inside: the caller checks it as it would a guest's words.
+// Report waits for jail-init's report about the run. The report comes from inside the jail: the
+// caller validates it like input of a guest.
 func (p *Process) Report(report any) error {
 	files, err := p.init.ReceiveMost(report, maxReport)
 	for _, f := range files {
@@ -261,18 +351,20 @@ func (p *Process) Report(report any) error {
 	return err
 }
 
-// Wait waits for the jail's first process to end. It may be called once. The jail's control group is still there, for its figures, until Release.
+// Wait waits for the jail's first process to end. Call it once. The jail's cgroup exists until
+// Release, so that its usage can be read.
 func (p *Process) Wait() (control.Exited, error) {
 	e := <-p.exited
 	p.refused = e.refused
 	return e.status, e.err
 }
 
-// Refused returns the system calls that the jail's inner filter refused, each with its exact count, as the kernel told it to the shim. To be
-// called after Wait; a jail whose shim was killed has none.
+// Refused returns the system calls that the inner filter refused, with exact counts, as the shim's
+// seccomp notifier counted them. Call it after Wait. The list is empty if the shim was killed.
 func (p *Process) Refused() []control.Refused { return p.refused }
 
-// Kill ends every process of the jail by ending the first, whatever it does. It does nothing to one that has ended.
+// Kill kills the jail's first process, and with it every process of the jail. It does nothing if
+// that process has ended.
 func (p *Process) Kill() error {
 	if p.process == nil {
 		return ErrEnded
@@ -280,21 +372,27 @@ func (p *Process) Kill() error {
 	return sys.Signal(p.process, syscall.SIGKILL)
 }
 
-// Release ends the jail if it still runs, waits for its shim, and with it for the removal of everything that the jail had on the host.
+// Release kills the jail if it still runs, and waits for its shim, which removes everything of the
+// jail on the host.
 func (p *Process) Release() {
 	p.shim.Close()
 	p.init.Close()
-	_ = p.cmd.Wait() // its exit code says nothing that its messages did not
+	// The exit code adds nothing to the shim's messages.
+	_ = p.cmd.Wait()
 	if p.process != nil {
 		p.process.Close()
 	}
 }
 
-// SealedFile returns an in-memory file that nobody can change any more, to be handed to a jail.
+// SealedFile returns a sealed in-memory file (memfd_create(2)) with the given content.
 func SealedFile(name string, content []byte) (*os.File, error) { return sys.MemFile(name, content) }
 
-// Clone returns a detached copy of the mount that source, an open file or directory, is on, to be mounted in a jail.
+// Clone returns a detached copy of the mount that the open file or directory source is on
+// (open_tree(2)).
 func Clone(source *os.File) (*os.File, error) { return sys.CloneTree(source) }
 
-// Reopen opens a file that SealedFile returned once more, with an offset and a life of its own.
-func Reopen(f *os.File) (*os.File, error) { return os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd())) }
+// Reopen opens a file of SealedFile again, with an offset of its own.
+func Reopen(f *os.File) (*os.File, error) {
+	return os.Open(fmt.Sprintf("/proc/self/fd/%d",
+		f.Fd()))
+}

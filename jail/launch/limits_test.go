@@ -17,9 +17,11 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/jailtest"
 	"github.com/jail-sandbox/jail/jail/jailtest/victim"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-// outermost holds whatever a jail takes here whose own limits were taken away, so that the machine survives its tests.
+// outermost holds whatever a jail takes here whose own limits were taken away, so that the machine
+// survives its tests.
 var outermost = cgroup.Ceiling{Memory: 4 << 30, PIDs: 20_000}
 
 // hogging returns a setup whose filters let through what takes resources.
@@ -29,8 +31,9 @@ func hogging(t *testing.T) *jailtest.Setup {
 	if err := cgroup.MakeSlice(jailtest.Slice(), outermost); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []*jail.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
-		allow(f, []string{"clone", "kill", "setsid", "memfd_create", "socketpair", "stat", "newfstatat", "pipe2", "sendmsg"})
+	for _, f := range []*seccomp.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
+		allow(f, []string{"clone", "kill", "setsid", "memfd_create", "socketpair", "stat",
+			"newfstatat", "pipe2", "sendmsg"})
 	}
 	return s
 }
@@ -53,22 +56,53 @@ func usageOf(t *testing.T, leaf *cgroup.Leaf) cgroup.Usage {
 	return u
 }
 
-// TestMemoryConsumers: whatever memory a tool takes, also the kernel's for it, counts against its limit, and nothing outside is killed for it (T-402).
-// In the control the limit is higher, and the same takes more than the first limit was.
+// TestMemoryConsumers: whatever memory a tool takes, also the kernel's for it, counts against its
+// limit, and nothing outside is killed for it (T-402). In the control the limit is higher, and the
+// same takes more than the first limit was.
 func TestMemoryConsumers(t *testing.T) {
 	const limit, wanted = 40 << 20, 160 << 20
 	for _, c := range []struct {
-		name  string
-		kills string // whether the kernel ends the jail: what cannot be given back does, and dirty pages do where the disk is too slow to give them back
+		name string
+		// whether the kernel ends the jail: what cannot be given back does, and dirty pages do
+		// where the disk is too slow to give them back
+		kills string
 		call  func(*jailtest.Jail) error
 	}{
-		{"anonymous", "always", func(j *jailtest.Jail) error { _, err := j.Try(do("=touch", i(wanted))); return err }},
-		{"tmpfs", "always", func(j *jailtest.Jail) error { _, err := j.Try(do("=fill", text("/tmp/f"), i(wanted))); return err }},
-		{"dirty page cache", "perhaps", func(j *jailtest.Jail) error { _, err := j.Try(do("=fill", text("/store/f"), i(wanted))); return err }},
-		{"memfd", "always", func(j *jailtest.Jail) error { _, err := j.Try(do("=hog", text("memfd"), i(wanted))); return err }},
-		{"pipes", "always", func(j *jailtest.Jail) error { _, err := j.Try(do("=hog", text("pipes"), i(wanted))); return err }},
-		{"sockets", "always", func(j *jailtest.Jail) error { _, err := j.Try(do("=hog", text("sockets"), i(wanted))); return err }},
-		{"names of files", "never", func(j *jailtest.Jail) error { _, err := j.Try(do("=hog", text("names"), i(wanted))); return err }},
+		{"anonymous", "always", func(j *jailtest.Jail) error {
+			_,
+				err := j.Try(do("=touch", i(wanted)))
+			return err
+		}},
+		{"tmpfs", "always", func(j *jailtest.Jail) error {
+			_,
+				err := j.Try(do("=fill", text("/tmp/f"), i(wanted)))
+			return err
+		}},
+		{"dirty page cache", "perhaps", func(j *jailtest.Jail) error {
+			_,
+				err := j.Try(do("=fill", text("/store/f"), i(wanted)))
+			return err
+		}},
+		{"memfd", "always", func(j *jailtest.Jail) error {
+			_, err := j.Try(do("=hog", text("memfd"),
+				i(wanted)))
+			return err
+		}},
+		{"pipes", "always", func(j *jailtest.Jail) error {
+			_, err := j.Try(do("=hog", text("pipes"),
+				i(wanted)))
+			return err
+		}},
+		{"sockets", "always", func(j *jailtest.Jail) error {
+			_,
+				err := j.Try(do("=hog", text("sockets"), i(wanted)))
+			return err
+		}},
+		{"names of files", "never", func(j *jailtest.Jail) error {
+			_,
+				err := j.Try(do("=hog", text("names"), i(wanted)))
+			return err
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			meet := func(memory int64) (cgroup.Usage, error) {
@@ -85,20 +119,22 @@ func TestMemoryConsumers(t *testing.T) {
 			}
 			held, err := meet(limit)
 			killed := held.OOMKills > 0
-			if held.MemoryPeak > limit+nofail || (err != nil) != killed || c.kills != "perhaps" && killed != (c.kills == "always") {
+			if held.MemoryPeak > limit+nofail || (err != nil) != killed || c.kills != "perhaps" &&
+				killed != (c.kills == "always") {
 				t.Errorf("with a limit of %d: %+v, %v", limit, held, err)
 			}
 			free, err := meet(1 << 30)
 			if free.MemoryPeak <= limit || free.OOMKills > 0 || err != nil {
 				t.Errorf("the control takes no more than that limit: %+v, %v", free, err)
 			}
-			t.Logf("peak %d KiB of %d; without the limit %d KiB", held.MemoryPeak>>10, limit>>10, free.MemoryPeak>>10)
+			t.Logf("peak %d KiB of %d; without the limit %d KiB", held.MemoryPeak>>10, limit>>10,
+				free.MemoryPeak>>10)
 		})
 	}
 }
 
-// nofail is what a group may have beyond its limit: some allocations of the kernel's own may not fail (__GFP_NOFAIL) and are charged all the same, a
-// file system's for some pages.
+// nofail is what a group may have beyond its limit: some allocations of the kernel's own may not
+// fail (__GFP_NOFAIL) and are charged all the same, a file system's for some pages.
 const nofail = 64 << 10
 
 // A lingerer is a tool that tries to outlive its deadline.
@@ -110,7 +146,8 @@ type lingerer struct {
 }
 
 var lingerers = []lingerer{
-	{kind: "sleep", pids: 64}, {kind: "spin", n: 4, pids: 64}, {kind: "fifo", pids: 64}, {kind: "read", pids: 64},
+	{kind: "sleep", pids: 64}, {kind: "spin", n: 4, pids: 64}, {kind: "fifo", pids: 64},
+	{kind: "read", pids: 64},
 	{kind: "stopped", n: 10, pids: 64}, {kind: "daemons", n: 10, pids: 64},
 	{kind: "bomb", pids: 500, wait: true}, {kind: "threads", n: 10_000, pids: 11_000},
 }
@@ -165,8 +202,9 @@ func end(t *testing.T, j *jailtest.Jail, leaf *cgroup.Leaf) time.Duration {
 	return took
 }
 
-// TestDeadline: nothing that a tool does keeps its control group from being empty after its deadline (T-401, T-408, T-414). With JAIL_TEST_LONG it
-// is done 50 times for each, for the figures.
+// TestDeadline: nothing that a tool does keeps its control group from being empty after its
+// deadline (T-401, T-408, T-414). With JAIL_TEST_LONG it is done 50 times for each, for the
+// figures.
 func TestDeadline(t *testing.T) {
 	for _, l := range lingerers {
 		t.Run(l.kind, func(t *testing.T) {
@@ -186,13 +224,15 @@ func TestDeadline(t *testing.T) {
 			}
 			slices.Sort(took)
 			if len(took) > 0 {
-				t.Logf("from the deadline to an empty control group: p50 %v, p99 %v, of %d", took[len(took)/2], took[(99*len(took)+99)/100-1], len(took))
+				t.Logf("from the deadline to an empty control group: p50 %v, p99 %v, of %d",
+					took[len(took)/2], took[(99*len(took)+99)/100-1], len(took))
 			}
 		})
 	}
 }
 
-// TestKernelsCPULimit: should nobody look at what is used, the kernel ends a process that uses too much; in the control it has more, and uses it.
+// TestKernelsCPULimit: should nobody look at what is used, the kernel ends a process that uses too
+// much; in the control it has more, and uses it.
 func TestKernelsCPULimit(t *testing.T) {
 	spins := lingerer{kind: "spin", n: 4, pids: 64}
 	j, _ := spins.begin(t, weakenRlimit("cpu", 1)[rlimit])
@@ -219,8 +259,8 @@ func hostForks(t *testing.T) {
 	}
 }
 
-// TestDaemonsOutlive is the control of those who daemonise: without a process namespace the end of the first process is not theirs, and it takes the
-// control group to end them.
+// TestDaemonsOutlive is the control of those who daemonise: without a process namespace the end of
+// the first process is not theirs, and it takes the control group to end them.
 func TestDaemonsOutlive(t *testing.T) {
 	j, leaf := lingerer{kind: "daemons", n: 10, pids: 64}.begin(t, withoutPIDs)
 	if err := j.Kill(); err != nil {
@@ -250,8 +290,8 @@ func TestForkBombWithoutLimit(t *testing.T) {
 	}
 }
 
-// TestDescriptorsUnderWay: descriptors that lie in a socket and are nobody's count against the limit of open files, and none comes out of the jail
-// (T-404). In the control the limit is higher.
+// TestDescriptorsUnderWay: descriptors that lie in a socket and are nobody's count against the
+// limit of open files, and none comes out of the jail (T-404). In the control the limit is higher.
 func TestDescriptorsUnderWay(t *testing.T) {
 	for limit, want := range map[uint64]string{88: "ETOOMANYREFS", 1 << 16: ""} {
 		s := hogging(t)
@@ -262,7 +302,8 @@ func TestDescriptorsUnderWay(t *testing.T) {
 	}
 }
 
-// TestQuota: spinners get no more CPU than the quota, and the time that they were kept from it is known (T-407). The control has none.
+// TestQuota: spinners get no more CPU than the quota, and the time that they were kept from it is
+// known (T-407). The control has none.
 func TestQuota(t *testing.T) {
 	for _, quota := range []int64{20_000, 0} {
 		s := hogging(t)
@@ -275,7 +316,8 @@ func TestQuota(t *testing.T) {
 		if err := j.Invoke([]victim.Call{do("=stay", text("spin"), i(4))}); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(jailtest.Bound(time.Minute)); usageOf(t, leaf).CPU < 300*time.Millisecond; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(jailtest.Bound(time.Minute)); usageOf(t,
+			leaf).CPU < 300*time.Millisecond; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("it does not spin")
 			}
@@ -287,8 +329,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestOwnLimits: a jail cannot take itself out of the memory killer's sight, nor raise its own limits (T-420). In the controls the host does the one,
-// and the plan gives the other.
+// TestOwnLimits: a jail cannot take itself out of the memory killer's sight, nor raise its own
+// limits (T-420). In the controls the host does the one, and the plan gives the other.
 func TestOwnLimits(t *testing.T) {
 	more := make([]byte, 16) // struct rlimit64
 	more[1], more[9] = 1, 1  // 256, soft and hard
@@ -296,11 +338,12 @@ func TestOwnLimits(t *testing.T) {
 		s := hogging(t)
 		s.WithoutLandlock(t)
 		weakenRlimit("nofile", value)[rlimit](&s.Plan)
-		for _, f := range []*jail.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
+		for _, f := range []*seccomp.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
 			allow(f, []string{"prlimit64"})
 		}
 		j := s.Start(t)
-		r := j.Do(do("=write", text("/proc/self/oom_score_adj"), text("0")), do("prlimit64", i(0), i(unix.RLIMIT_NOFILE), victim.Bytes(more...), i(0)))
+		r := j.Do(do("=write", text("/proc/self/oom_score_adj"), text("0")), do("prlimit64", i(0),
+			i(unix.RLIMIT_NOFILE), victim.Bytes(more...), i(0)))
 		if r[0].Errno != "EACCES" {
 			t.Errorf("oom_score_adj: %v", r[0])
 		}
@@ -309,7 +352,8 @@ func TestOwnLimits(t *testing.T) {
 		}
 		file := filepath.Join("/proc", strconv.Itoa(j.PID), "oom_score_adj")
 		for _, score := range []string{strconv.Itoa(s.Plan.Cgroup.OOMScore), "0"} {
-			if got, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(got)) != score {
+			if got, err := os.ReadFile(file); err != nil ||
+				strings.TrimSpace(string(got)) != score {
 				t.Errorf("oom_score_adj is %s, %v, want %s", got, err, score)
 			}
 			if err := os.WriteFile(file, []byte("0"), 0); err != nil {

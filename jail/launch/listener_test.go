@@ -16,8 +16,9 @@ import (
 	"github.com/jail-sandbox/jail/jail/jailtest/victim"
 )
 
-// TestFlood: many threads that are refused at once, interrupted by the signals of their own runtime, are counted exactly, each call once, and each
-// gets its answer. JAIL_TEST_REFUSALS is how many calls each of 8 threads makes (T-056, T-409).
+// TestFlood: many threads that are refused at once, interrupted by the signals of their own
+// runtime, are counted exactly, each call once, and each gets its answer. JAIL_TEST_REFUSALS is how
+// many calls each of 8 threads makes (T-056, T-409).
 func TestFlood(t *testing.T) {
 	const threads = 8
 	each := 200
@@ -37,7 +38,8 @@ func TestFlood(t *testing.T) {
 	if _, err := j.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if got := j.Refused(); len(got) != 1 || got[0].What != "mount" || got[0].Count != int64(threads*each) {
+	if got := j.Refused(); len(got) != 1 || got[0].What != "mount" ||
+		got[0].Count != int64(threads*each) {
 		t.Errorf("told of %+v, want %d mounts", got, threads*each)
 	}
 }
@@ -67,11 +69,13 @@ func TestListenerStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	var none []victim.Result
-	if err := j.Report(&none); err == nil { // its socket closes with the last of its threads
+	// its socket closes with the last of its threads
+	if err := j.Report(&none); err == nil {
 		t.Errorf("it answered: %v", none)
 	}
 	resume()
-	if status, err := j.Wait(); err != nil || status != (control.Exited{Signal: int(syscall.SIGKILL)}) {
+	if status, err := j.Wait(); err != nil ||
+		status != (control.Exited{Signal: int(syscall.SIGKILL)}) {
 		t.Errorf("ended with %+v, %v", status, err)
 	}
 }
@@ -95,21 +99,26 @@ func TestListenerDies(t *testing.T) {
 		t.Error("the end of a shim that was killed is no error")
 	}
 	j.End()
-	err := cgroup.Remove(s.Plan.Cgroup.Path) // nobody else is left to
-	for late := time.Now().Add(jailtest.Bound(10 * time.Second)); errors.Is(err, syscall.EBUSY) && time.Now().Before(late); time.Sleep(time.Millisecond) {
-		err = cgroup.Remove(s.Plan.Cgroup.Path) // a process that has ended is in it until the kernel has put it away
+	// nobody else is left to
+	err := cgroup.Remove(s.Plan.Cgroup.Path)
+	for late := time.Now().Add(jailtest.Bound(10 * time.Second)); errors.Is(err, syscall.EBUSY) &&
+		time.Now().Before(late); time.Sleep(time.Millisecond) {
+		// a process that has ended is in it until the kernel has put it away
+		err = cgroup.Remove(s.Plan.Cgroup.Path)
 	}
 	if err != nil {
 		t.Error(err)
 	}
 }
 
-// TestOwnFilter: a tool that could load filters of its own could hide nothing and allow nothing by them (T-057).
+// TestOwnFilter: a tool that could load filters of its own could hide nothing and allow nothing by
+// them (T-057).
 func TestOwnFilter(t *testing.T) {
 	s := jailtest.New(t)
 	allow(&s.Plan.InnerFilter, []string{"seccomp"})
 	j := s.Start(t)
-	// One instruction: allow. The pointer in struct sock_fprog has to be known inside, so the probe does it.
+	// One instruction: allow. The pointer in struct sock_fprog has to be known inside, so the probe
+	// does it.
 	if r := j.One("=filter", i(unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)); r.Errno != "EBUSY" {
 		t.Errorf("a listener of its own: %v", r)
 	}
@@ -128,7 +137,9 @@ func TestOwnFilter(t *testing.T) {
 	}
 	// And with the real filter it cannot.
 	j = jailtest.New(t).Start(t)
-	for _, call := range []victim.Call{do("seccomp", i(unix.SECCOMP_SET_MODE_FILTER), i(0), i(0)), do("prctl", i(unix.PR_SET_SECCOMP), i(2), i(0)), do("prctl", i(unix.PR_SET_SECCOMP), i(1), i(0))} {
+	for _, call := range []victim.Call{do("seccomp", i(unix.SECCOMP_SET_MODE_FILTER), i(0), i(0)),
+		do("prctl", i(unix.PR_SET_SECCOMP), i(2), i(0)), do("prctl", i(unix.PR_SET_SECCOMP), i(1),
+			i(0))} {
 		if r := j.Do(call)[0]; r.Errno != "EPERM" {
 			t.Errorf("%s: %v", call.Name, r)
 		}

@@ -8,11 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/jailtest"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-// openPTY returns the end of a new pseudo-terminal that programs have (pty(7)). Nobody reads at the other.
+// openPTY returns the end of a new pseudo-terminal that programs have (pty(7)). Nobody reads at the
+// other.
 func openPTY(t *testing.T) *os.File {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -20,7 +21,8 @@ func openPTY(t *testing.T) *os.File {
 		t.Fatal(err)
 	}
 	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err = errors.Join(err, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)); err != nil {
+	if err = errors.Join(err, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK,
+		0)); err != nil {
 		t.Fatal(err)
 	}
 	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
@@ -36,8 +38,9 @@ const (
 	tioccons  = 0x541d
 )
 
-// TestTerminalInside gives a jail a terminal for its streams, as no daemon does, and lets it push bytes into it, take it over and change it,
-// with numbers that have something in the bits that the kernel does not read, too (T-021, T-022). The control is a jail without filters.
+// TestTerminalInside gives a jail a terminal for its streams, as no daemon does, and lets it push
+// bytes into it, take it over and change it, with numbers that have something in the bits that the
+// kernel does not read, too (T-021, T-022). The control is a jail without filters.
 func TestTerminalInside(t *testing.T) {
 	slave := openPTY(t)
 	before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
@@ -47,11 +50,14 @@ func TestTerminalInside(t *testing.T) {
 	s := jailtest.New(t)
 	s.Terminal = slave
 	j := s.Start(t)
-	for name, request := range map[string]int64{"TIOCSTI": unix.TIOCSTI, "TIOCLINUX": tioclinux, "TIOCCONS": tioccons, "TIOCSCTTY": unix.TIOCSCTTY, "TCSETS": unix.TCSETS,
-		"TIOCSPGRP": unix.TIOCSPGRP, "TIOCNOTTY": unix.TIOCNOTTY, "TIOCVHANGUP": 0x5437, "TIOCEXCL": unix.TIOCEXCL} {
+	for name, request := range map[string]int64{"TIOCSTI": unix.TIOCSTI, "TIOCLINUX": tioclinux,
+		"TIOCCONS": tioccons, "TIOCSCTTY": unix.TIOCSCTTY, "TCSETS": unix.TCSETS,
+		"TIOCSPGRP": unix.TIOCSPGRP, "TIOCNOTTY": unix.TIOCNOTTY, "TIOCVHANGUP": 0x5437,
+		"TIOCEXCL": unix.TIOCEXCL} {
 		for _, upper := range []int64{0, 1 << 32, -1 << 32} {
 			for fd := range int64(3) {
-				if r := j.One("ioctl", i(fd), i(request|upper), text("x")); r.Errno != "EPERM" && r.Errno != "ENOSYS" {
+				if r := j.One("ioctl", i(fd), i(request|upper), text("x")); r.Errno != "EPERM" &&
+					r.Errno != "ENOSYS" {
 					t.Errorf("%s, upper bits %x, descriptor %d: %v", name, upper, fd, r)
 				}
 			}
@@ -67,12 +73,14 @@ func TestTerminalInside(t *testing.T) {
 	// The control: what the filters keep away from the terminal works without them.
 	s = jailtest.New(t)
 	s.Terminal = slave
-	for _, f := range []*jail.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
+	for _, f := range []*seccomp.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
 		allow(f, []string{"ioctl", "setsid"})
 	}
 	j = s.Start(t)
-	r := j.Do(do("ioctl", i(0), i(unix.TIOCSCTTY), i(0)), do("ioctl", i(0), i(unix.TIOCSTI), text("x")), do("ioctl", i(0), i(unix.TIOCSTI), text("\n")))
-	legacy, err := os.ReadFile("/proc/sys/dev/tty/legacy_tiocsti") // before Linux 6.2 there is none, and the call is as it ever was
+	r := j.Do(do("ioctl", i(0), i(unix.TIOCSCTTY), i(0)), do("ioctl", i(0), i(unix.TIOCSTI),
+		text("x")), do("ioctl", i(0), i(unix.TIOCSTI), text("\n")))
+	// before Linux 6.2 there is none, and the call is as it ever was
+	legacy, err := os.ReadFile("/proc/sys/dev/tty/legacy_tiocsti")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}

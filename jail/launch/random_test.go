@@ -15,29 +15,35 @@ import (
 	"github.com/jail-sandbox/jail/jail/jailtest"
 )
 
-// patience is how long one jail with random calls may run; one that has put itself to sleep is ended.
+// patience is how long one jail with random calls may run; one that has put itself to sleep is
+// ended.
 const patience = 500 * time.Millisecond
 
-// enough calls is what a test has made that says something; a slow computer takes longer than its time for them.
+// enough calls is what a test has made that says something; a slow computer takes longer than its
+// time for them.
 const enough = 100
 
-// TestRandomCalls makes system calls with random numbers and arguments inside jails, 5 seconds of them, or 10 minutes with JAIL_TEST_LONG (T-095).
-// They may do to the jail what they like. The host is as it was: its name, its clock, its mounts, what it says in its log of faults, a process, and
+// TestRandomCalls makes system calls with random numbers and arguments inside jails, 5 seconds of
+// them, or 10 minutes with JAIL_TEST_LONG (T-095). They may do to the jail what they like. The host
+// is as it was: its name, its clock, its mounts, what it says in its log of faults, a process, and
 // the files that the jail may only read.
 func TestRandomCalls(t *testing.T) {
 	before, begun := hostState(t), started(t)
 	made, jails := uint64(0), 0
-	jailtest.New(t) // the programs are built when the time begins
+	// the programs are built when the time begins
+	jailtest.New(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seeds from %d", seed)
 	end := time.Now().Add(time.Duration(short(5, 600)) * time.Second)
-	for late := end.Add(jailtest.Bound(time.Minute)); time.Now().Before(end) || made < enough && time.Now().Before(late); jails++ {
+	for late := end.Add(jailtest.Bound(time.Minute)); time.Now().Before(end) || made < enough &&
+		time.Now().Before(late); jails++ {
 		s := jailtest.New(t)
 		h := &host{Setup: s}
 		if jails == 0 {
 			startVictim(t, h)
 		}
-		if jails%2 == 1 { // Landlock's own work is done by the other layers then
+		// Landlock's own work is done by the other layers then
+		if jails%2 == 1 {
 			s.WithoutLandlock(t)
 		}
 		j := s.Start(t)
@@ -49,7 +55,8 @@ func TestRandomCalls(t *testing.T) {
 		timer.Stop()
 		j.End()
 		made += countIn(t, filepath.Join(s.Store, "count"))
-		if content, err := os.ReadFile(filepath.Join(s.Data, "f")); err != nil || string(content) != "canary\n" {
+		if content, err := os.ReadFile(filepath.Join(s.Data, "f")); err != nil ||
+			string(content) != "canary\n" {
 			t.Fatalf("jail %d: the file is %q, %v", jails, content, err)
 		}
 		if h.pid != 0 && unix.Kill(h.pid, 0) != nil {
@@ -76,14 +83,17 @@ func hostState(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	tainted := read(t, "/proc/sys/kernel/tainted")
-	return append([]string{name, tainted, read(t, "/proc/sys/kernel/core_pattern")}, mountPoints(t)...)
+	return append([]string{name, tainted, read(t, "/proc/sys/kernel/core_pattern")},
+		mountPoints(t)...)
 }
 
-// started is when the host did, in seconds, by its clock of the day: it stays the same, unless somebody sets that.
+// started is when the host did, in seconds, by its clock of the day: it stays the same, unless
+// somebody sets that.
 func started(t *testing.T) int64 {
 	t.Helper()
 	var day, run unix.Timespec
-	if err := errors.Join(unix.ClockGettime(unix.CLOCK_REALTIME, &day), unix.ClockGettime(unix.CLOCK_BOOTTIME, &run)); err != nil {
+	if err := errors.Join(unix.ClockGettime(unix.CLOCK_REALTIME, &day),
+		unix.ClockGettime(unix.CLOCK_BOOTTIME, &run)); err != nil {
 		t.Fatal(err)
 	}
 	return day.Sec - run.Sec
@@ -93,7 +103,8 @@ func countIn(t *testing.T, path string) uint64 {
 	t.Helper()
 	content, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) || len(content) != 8 {
-		return 0 // a call has renamed, removed or changed it
+		// a call has renamed, removed or changed it
+		return 0
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/jailtest/victim"
 )
 
-// TestForeignCalls makes system calls by the doors of other kinds of programs: the process dies of it (T-050).
+// TestForeignCalls makes system calls by the doors of other kinds of programs: the process dies of
+// it (T-050).
 func TestForeignCalls(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("only amd64 has such doors")
@@ -48,7 +49,8 @@ func TestForeignCalls(t *testing.T) {
 			})
 		}
 	}
-	// The control: the kernel of this machine knows that door, so that it was the filters that shut it.
+	// The control: the kernel of this machine knows that door, so that it was the filters that shut
+	// it.
 	err := exec.Command(jailtest.Binary(t, jailtest.Probe), "int80").Run()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 42 {
 		t.Skipf("without a filter int 0x80 does not work here either: %v", err)
@@ -58,24 +60,27 @@ func TestForeignCalls(t *testing.T) {
 // TestThreads: of all that clone can do, threads are left, as many as the plan has tasks.
 func TestThreads(t *testing.T) {
 	j := jailtest.New(t).Start(t)
-	j.One("getpid") // it has answered, so it runs
+	// it has answered, so it runs
+	j.One("getpid")
 	tasks, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(j.PID), "task", "*"))
 	if err != nil || len(tasks) < 2 {
 		t.Errorf("%d threads, %v", len(tasks), err)
 	}
 }
 
-// TestDeviceNode puts a node of a device that a jail has anyway where a tool could have brought its own: it cannot be opened (T-023).
-// The control is the jail's own node, which is the same device.
+// TestDeviceNode puts a node of a device that a jail has anyway where a tool could have brought its
+// own: it cannot be opened (T-023). The control is the jail's own node, which is the same device.
 func TestDeviceNode(t *testing.T) {
 	s := jailtest.New(t)
 	s.WithoutLandlock(t)
 	path := filepath.Join(s.Data, "zero")
-	if err := errors.Join(unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))), os.Chmod(path, 0o666)); err != nil {
+	if err := errors.Join(unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))),
+		os.Chmod(path, 0o666)); err != nil {
 		t.Fatal(err)
 	}
 	j := s.Start(t)
-	if r := j.One("openat", i(unix.AT_FDCWD), text("/data/zero"), i(unix.O_RDONLY)); r.Errno != "EACCES" {
+	if r := j.One("openat", i(unix.AT_FDCWD), text("/data/zero"),
+		i(unix.O_RDONLY)); r.Errno != "EACCES" {
 		t.Errorf("the tool's node: %v", r)
 	}
 	if r := j.One("openat", i(unix.AT_FDCWD), text("/dev/zero"), i(unix.O_RDONLY)); r.Errno != "" {
@@ -83,7 +88,8 @@ func TestDeviceNode(t *testing.T) {
 	}
 }
 
-// TestRoot: there is no way above the root, and nothing can be made in it, with or without Landlock (T-014).
+// TestRoot: there is no way above the root, and nothing can be made in it, with or without Landlock
+// (T-014).
 func TestRoot(t *testing.T) {
 	for _, without := range []bool{false, true} {
 		s := jailtest.New(t)
@@ -92,8 +98,10 @@ func TestRoot(t *testing.T) {
 		}
 		j := s.Start(t)
 		for _, path := range []string{"/new", "/run/new", "/dev/new", "/run/jail/init"} {
-			r := j.One("openat", i(unix.AT_FDCWD), text(path), i(unix.O_WRONLY|unix.O_CREAT), i(0o600))
-			if r.Errno != "EROFS" && r.Errno != "EACCES" && r.Errno != "ETXTBSY" || without && path != "/run/jail/init" && r.Errno != "EROFS" {
+			r := j.One("openat", i(unix.AT_FDCWD), text(path), i(unix.O_WRONLY|unix.O_CREAT),
+				i(0o600))
+			if r.Errno != "EROFS" && r.Errno != "EACCES" && r.Errno != "ETXTBSY" || without &&
+				path != "/run/jail/init" && r.Errno != "EROFS" {
 				t.Errorf("create %s (without Landlock: %v): %v", path, without, r)
 			}
 		}
@@ -109,7 +117,8 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// TestInitBinary: jail-init is the host's very file, and cannot be written to, by any of its names (T-002, T-007).
+// TestInitBinary: jail-init is the host's very file, and cannot be written to, by any of its names
+// (T-002, T-007).
 func TestInitBinary(t *testing.T) {
 	s := jailtest.New(t)
 	s.WithoutLandlock(t)
@@ -118,7 +127,8 @@ func TestInitBinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := s.Start(t)
-	for _, path := range []string{"/run/jail/init", "/proc/self/exe", "/proc/1/exe", "/proc/thread-self/exe"} {
+	for _, path := range []string{"/run/jail/init", "/proc/self/exe", "/proc/1/exe",
+		"/proc/thread-self/exe"} {
 		for _, flags := range []int64{unix.O_WRONLY, unix.O_RDWR, unix.O_WRONLY | unix.O_TRUNC} {
 			if r := j.One("openat", i(unix.AT_FDCWD), text(path), i(flags)); r.Errno == "" {
 				t.Errorf("opened %s to write", path)
@@ -174,7 +184,8 @@ func TestCanaries(t *testing.T) {
 		t.Errorf("the new file belongs to %d, not to the owner of the directory", uid)
 	}
 	for _, dir := range []string{s.Data, s.Store} {
-		if content, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || string(content) != "canary\n" {
+		if content, err := os.ReadFile(filepath.Join(dir, "f")); err != nil ||
+			string(content) != "canary\n" {
 			t.Errorf("%s: %q, %v", dir, content, err)
 		}
 	}
@@ -185,7 +196,8 @@ func TestSamePlanTwice(t *testing.T) {
 	s := jailtest.New(t)
 	for range 2 {
 		s.Start(t).End()
-		s.Plan.ID = jail.NewID() // a control group is never used again
+		// a control group is never used again
+		s.Plan.ID = jail.NewID()
 		s.Plan.Cgroup.Path = filepath.Join(jailtest.Slice(), string(s.Plan.ID))
 	}
 }

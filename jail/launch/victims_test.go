@@ -16,7 +16,8 @@ import (
 // startVictim starts a process of the host with the tool's uid there.
 func startVictim(t *testing.T, h *host) { h.pid = startAs(t, h.HostUID()) }
 
-// startNeighbour starts a process of the host with the uid that the tool has inside, where the tool can name it.
+// startNeighbour starts a process of the host with the uid that the tool has inside, where the tool
+// can name it.
 func startNeighbour(t *testing.T, h *host) {
 	h.pid = startAs(t, jailtest.UID)
 	withoutPIDs(&h.Plan)
@@ -30,7 +31,8 @@ func startAs(t *testing.T, uid uint32) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // the attack may have got through
+		// the attack may have got through
+		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
 	return cmd.Process.Pid
@@ -51,7 +53,8 @@ func makeSegment(t *testing.T, h *host) {
 	})
 }
 
-// listen listens on the host where a jail could find it: on loopback, under an abstract name, and in a directory that it may write to.
+// listen listens on the host where a jail could find it: on loopback, under an abstract name, and
+// in a directory that it may write to.
 func listen(t *testing.T, h *host) {
 	t.Helper()
 	tcp, err := net.Listen("tcp4", "127.0.0.1:0")

@@ -16,6 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/jailtest"
 	"github.com/jail-sandbox/jail/jail/jailtest/victim"
 	"github.com/jail-sandbox/jail/jail/landlock"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
 var update = flag.Bool("update", false, "write docs/walls.md as it was found")
@@ -36,36 +37,51 @@ const (
 	mount    wall = "mount"
 	group    wall = "control group"
 	rlimit   wall = "rlimit"
+	counts   wall = "counts of the user namespace"
 )
 
-// An attack is system calls, the walls that it meets, and what the kernel answers when all of these are away: through.
-// What is not "ok" there is an answer of a kernel that has gone as far as looking at the arguments, or of a wall that no plan can take away.
+// An attack is system calls, the walls that it meets, and what the kernel answers when all of these
+// are away: through. What is not "ok" there is an answer of a kernel that has gone as far as
+// looking at the arguments, or of a wall that no plan can take away.
 type attack struct {
 	name    string
 	calls   func(h *host) []victim.Call
 	walls   []wall
 	through string
-	caps    []string                     // those that the wall keeps away
-	weaken  map[wall]func(s *jail.Plan)  // walls that are limits or flags of this attack's own
-	judge   func([]victim.Result) string // "ok" or what was answered; nil: the first error of the calls
-	prepare func(t *testing.T, h *host)  // what it needs on the host
-	abi     int                          // version of Landlock that the wall needs
-	since   int                          // version of Landlock from which its domain is a wall of the row, too
-	itself  string                       // what some kernels answer by themselves before anything of ours is asked: then there is nothing to see
-	filters []string                     // names for the filters, where the calls' own are not enough
+	// those that the wall keeps away
+	caps []string
+	// walls that are limits or flags of this attack's own
+	weaken map[wall]func(s *jail.Plan)
+	// "ok" or what was answered; nil: the first error of the calls
+	judge func([]victim.Result) string
+	// what it needs on the host
+	prepare func(t *testing.T, h *host)
+	// version of Landlock that the wall needs
+	abi int
+	// version of Landlock from which its domain is a wall of the row, too
+	since int
+	// what some kernels answer by themselves before anything of ours is asked: then there is
+	// nothing to see
+	itself string
+	// names for the filters, where the calls' own are not enough
+	filters []string
 }
 
 // A host is what an attack is aimed at.
 type host struct {
 	*jailtest.Setup
-	port    int    // a listener on the host's 127.0.0.1
-	socket  string // name of a listener's abstract socket
-	pid     int    // a process of the host with the tool's own uid
-	segment int    // key of a System V segment that everybody may use
+	// a listener on the host's 127.0.0.1
+	port int
+	// name of a listener's abstract socket
+	socket string
+	// a process of the host with the tool's own uid
+	pid int
+	// key of a System V segment that everybody may use
+	segment int
 }
 
-// TestWalls lets every attack meet the whole stack, then each of its walls alone, then none. So each wall is seen to hold by itself, and the
-// attack is seen to work, but for that wall.
+// TestWalls lets every attack meet the whole stack, then each of its walls alone, then none. So
+// each wall is seen to hold by itself, and the attack is seen to work, but for that wall.
 func TestWalls(t *testing.T) {
 	jailtest.Require(t)
 	abi, err := landlock.ABI()
@@ -82,7 +98,8 @@ func TestWalls(t *testing.T) {
 				t.Skipf("landlock version %d: the wall needs %d", abi, a.abi)
 			}
 			if a.since > 0 && abi >= a.since {
-				whole = false // the table is that of a kernel that has not come so far
+				// the table is that of a kernel that has not come so far
+				whole = false
 				a.walls = append(slices.Clone(a.walls), domain)
 			}
 			full := a.meet(t, nil)
@@ -103,9 +120,11 @@ func TestWalls(t *testing.T) {
 				t.Skipf("this kernel refuses it by itself: %s", none)
 			}
 			if none != a.through {
-				t.Errorf("without %v: %s, want %s: the test could not have seen it work", a.walls, none, a.through)
+				t.Errorf("without %v: %s, want %s: the test could not have seen it work", a.walls,
+					none, a.through)
 			}
-			fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", a.name, full, strings.Join(alone, ", "), none)
+			fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", a.name, full, strings.Join(alone, ", "),
+				none)
 		})
 	}
 	table.WriteString(onlySummary(t))
@@ -118,7 +137,8 @@ func TestWalls(t *testing.T) {
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(got), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path,
+			[]byte(got), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 		return
@@ -130,7 +150,8 @@ func golden(t *testing.T, path, got string) {
 	wanted := strings.Split(string(want), "\n")
 	for i, line := range strings.Split(got, "\n") {
 		if i >= len(wanted) || line != wanted[i] {
-			t.Errorf("%s: line %d is now\n%s\ngo test -run 'TestWalls$' -update writes it", path, i+1, line)
+			t.Errorf("%s: line %d is now\n%s\ngo test -run 'TestWalls$' -update writes it", path,
+				i+1, line)
 		}
 	}
 }
@@ -169,7 +190,8 @@ func (a attack) meet(t *testing.T, away []wall) string {
 // ended says how an attack ended the jail.
 func (a attack) ended(t *testing.T, j *jailtest.Jail, err error) string {
 	t.Helper()
-	if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err,
+		syscall.EPIPE) {
 		t.Fatal(err)
 	}
 	status, err := j.Wait()
@@ -180,7 +202,8 @@ func (a attack) ended(t *testing.T, j *jailtest.Jail, err error) string {
 		return syscallName(syscall.Signal(status.Signal))
 	}
 	if status.Code == 42 {
-		return "ok" // the probe was executed anew
+		// the probe was executed anew
+		return "ok"
 	}
 	return fmt.Sprintf("exit %d", status.Code)
 }
@@ -226,7 +249,8 @@ func (a attack) remove(t *testing.T, h *host, w wall) {
 
 func leaveOut(p *jail.Plan, w wall) {
 	kind, _, _ := strings.Cut(string(w), " ")
-	p.Namespaces = slices.DeleteFunc(p.Namespaces, func(n jail.Namespace) bool { return string(n) == kind })
+	p.Namespaces = slices.DeleteFunc(p.Namespaces,
+		func(n jail.Namespace) bool { return string(n) == kind })
 }
 
 func (a attack) names(h *host) []string {
@@ -243,10 +267,12 @@ func (a attack) names(h *host) []string {
 }
 
 // allow takes calls out of a filter.
-func allow(f *jail.Filter, names []string) {
+func allow(f *seccomp.Filter, names []string) {
 	f.Allow = append(slices.Clone(f.Allow), names...)
 	slices.Sort(f.Allow)
 	f.Allow = slices.Compact(f.Allow)
-	f.Only = slices.DeleteFunc(slices.Clone(f.Only), func(c jail.Condition) bool { return slices.Contains(names, c.Call) })
-	f.ENOSYS = slices.DeleteFunc(slices.Clone(f.ENOSYS), func(n string) bool { return slices.Contains(names, n) })
+	f.Only = slices.DeleteFunc(slices.Clone(f.Only),
+		func(c seccomp.Condition) bool { return slices.Contains(names, c.Call) })
+	f.ENOSYS = slices.DeleteFunc(slices.Clone(f.ENOSYS),
+		func(n string) bool { return slices.Contains(names, n) })
 }

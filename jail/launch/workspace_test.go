@@ -13,8 +13,9 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 )
 
-// TestShadow lets native code loose on a shadow: it writes, up to the limits, and the real directory stays as it is. What the mount table inside
-// says of the layers are descriptors' names that mean nothing there.
+// TestShadow lets native code loose on a shadow: it writes, up to the limits, and the real
+// directory stays as it is. What the mount table inside says of the layers are descriptors' names
+// that mean nothing there.
 //
 // It does the same to one that is attached to a jail which stands already.
 func TestShadow(t *testing.T) {
@@ -22,7 +23,8 @@ func TestShadow(t *testing.T) {
 	t.Run("attached later", func(t *testing.T) { shadow(t, true) })
 }
 
-// giveShadow gives the jail a shadow of its data, of 8 MiB and 100 files, in a store that it returns.
+// giveShadow gives the jail a shadow of its data, of 8 MiB and 100 files, in a store that it
+// returns.
 func giveShadow(t *testing.T, s *jailtest.Setup) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -36,7 +38,8 @@ func giveShadow(t *testing.T, s *jailtest.Setup) (dir string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { source.Close() })
-	w, err := store.Prepare(workspace.Spec{ID: "shadow", Source: source, Bytes: 8 << 20, Inodes: 100, Caller: workspace.Caller{}})
+	w, err := store.Prepare(workspace.Spec{ID: "shadow", Source: source, Bytes: 8 << 20,
+		Inodes: 100, Caller: workspace.Caller{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +57,10 @@ func giveShadow(t *testing.T, s *jailtest.Setup) (dir string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Files.Upper.Close() })
-	s.Plan.Workspace = &jail.Workspace{Source: s.Data, Target: "/workspace", Shadow: true, Bytes: 8 << 20, Files: 100}
-	s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules, jail.LandlockRule{Path: "/workspace", Write: true})
+	s.Plan.Workspace = &jail.Workspace{Source: s.Data, Target: "/workspace", Shadow: true,
+		Bytes: 8 << 20, Files: 100}
+	s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules, jail.LandlockRule{Path: "/workspace",
+		Write: true})
 	return dir
 }
 
@@ -70,7 +75,8 @@ func shadow(t *testing.T, later bool) {
 	if r := j.One("unlinkat", i(unix.AT_FDCWD), text("/workspace/f"), i(0)); r.Errno != "" {
 		t.Errorf("delete in the shadow: %v", r)
 	}
-	for n := range 4 { // each below the limit of a file
+	// each below the limit of a file
+	for n := range 4 {
 		r := j.One("=fill", text("/workspace/"+string(rune('a'+n))), i(3<<20))
 		if n == 3 && r.Errno != "ENOSPC" {
 			t.Errorf("12 MiB into a shadow of 8: %v", r)
@@ -85,7 +91,8 @@ func shadow(t *testing.T, later bool) {
 		}
 	}
 	j.End()
-	if content, err := os.ReadFile(filepath.Join(s.Data, "f")); err != nil || string(content) != "canary\n" {
+	if content, err := os.ReadFile(filepath.Join(s.Data, "f")); err != nil ||
+		string(content) != "canary\n" {
 		t.Errorf("the real file is %q, %v", content, err)
 	}
 	if entries, err := os.ReadDir(s.Data); err != nil || len(entries) != 1 {

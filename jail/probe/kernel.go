@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
-// leastMajor and leastMinor: overlays of id-mapped layers, without which a shadow cannot keep the owners of files, came with Linux 5.19.
+// leastMajor and leastMinor are the oldest supported kernel. Linux 5.19 added overlays of id-mapped
+// layers, which keep the owners of files in a shadow.
 const leastMajor, leastMinor = 5, 19
 
-// Kernel compares the version of the running kernel.
+// Kernel checks the version of the running kernel.
 func Kernel() Finding {
 	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {

@@ -2,7 +2,7 @@ package probe
 
 import "github.com/jail-sandbox/jail/jail/internal/sys"
 
-// Landlock asks for the version of Landlock.
+// Landlock probes the ABI version of Landlock.
 func Landlock() Finding {
 	const name = "landlock"
 	abi, err := sys.LandlockABI()
@@ -10,7 +10,10 @@ func Landlock() Finding {
 	case err == nil:
 		return yes(name, "version %d", abi)
 	case sys.NotThere(err):
-		return no(name, "boot with landlock in the kernel's lsm= list, or with a kernel that has it", "%v", err)
+		return no(name,
+			"boot with landlock in the kernel's lsm= list, or with a kernel that has it", "%v", err)
+	case sys.Forbidden(err):
+		return no(name, letIt, "%s", short(err))
 	}
 	return unknown(name, "%v", err)
 }

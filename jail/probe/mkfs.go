@@ -2,11 +2,12 @@ package probe
 
 import "os"
 
-// mkfsPaths are the only places where it is looked for: a PATH can be anybody's.
-var mkfsPaths = []string{"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4", "/usr/bin/mkfs.ext4", "/bin/mkfs.ext4"}
+// mkfsPaths are the only places of mkfs.ext4 that jail trusts: anybody can change a PATH.
+var mkfsPaths = []string{"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4", "/usr/bin/mkfs.ext4",
+	"/bin/mkfs.ext4"}
 
-// Mkfs looks for the program that makes the file systems of shadows.
-func Mkfs() Finding {
+// mkfs finds the program that makes the file systems of shadows.
+func mkfs() Finding {
 	const name = "mkfs.ext4"
 	for _, p := range mkfsPaths {
 		if _, err := os.Stat(p); err == nil {

@@ -2,8 +2,8 @@ package probe
 
 import "github.com/jail-sandbox/jail/jail/internal/sys"
 
-// Overlay asks whether the kernel has the file system that shadows are.
-func Overlay() Finding {
+// overlay checks whether the kernel has overlayfs, which shadows use.
+func overlay() Finding {
 	const name = "overlayfs"
 	if f, other := onlyRoot(name); other {
 		return f
@@ -13,7 +13,10 @@ func Overlay() Finding {
 	case err == nil:
 		return yes(name, "the kernel has it")
 	case sys.NotThere(err):
-		return no(name, "modprobe overlay, or boot a kernel with CONFIG_OVERLAY_FS", "%s", short(err))
+		return no(name, "modprobe overlay, or boot a kernel with CONFIG_OVERLAY_FS", "%s",
+			short(err))
+	case sys.Forbidden(err):
+		return no(name, letIt, "%s", short(err))
 	}
 	return unknown(name, "%v", err)
 }

@@ -1,5 +1,6 @@
-// Package probe asks a host what of the stack it can enforce, by trying it wherever that leaves nothing behind: a version number or a
-// file in /proc says what a kernel was built with, and not what this process may do with it.
+// Package probe finds out which layers a host can enforce. It tries each one if that leaves nothing
+// behind: a version number or a file in /proc says what a kernel was built with, and not what this
+// process may do with it.
 package probe
 
 import (
@@ -11,7 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// An Answer is one of three: what cannot be told is neither a yes nor a no, and nobody may rely on it.
+// Answer is yes, no or unknown. Unknown must not be taken for either.
 type Answer string
 
 // The answers.
@@ -21,12 +22,15 @@ const (
 	Unknown Answer = "unknown"
 )
 
-// A Finding is what is known of one thing.
+// Finding is the result of one probe.
 type Finding struct {
-	Name   string `json:"name"`
+	Name string `json:"name"`
+	// What cannot be told is neither a yes nor a no.
 	Answer Answer `json:"answer"`
-	Detail string `json:"detail,omitempty"` // what was found
-	Fix    string `json:"fix,omitempty"`    // what to do about it, unless it is a yes
+	// Detail says what was found.
+	Detail string `json:"detail,omitempty"`
+	// Fix says what to do about a finding other than yes.
+	Fix string `json:"fix,omitempty"`
 }
 
 func yes(name, format string, args ...any) Finding {
@@ -45,12 +49,20 @@ func unknown(name, format string, args ...any) Finding {
 	return Finding{Name: name, Answer: Unknown, Detail: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// onlyRoot is the answer to what only root can try.
+// onlyRoot returns the finding of a probe that only root can make.
 func onlyRoot(name string) (Finding, bool) {
 	return unknown(name, "only root can try"), os.Geteuid() != 0 && !sys.Rootless()
 }
 
-// short is what went wrong, without the names of what was made only to try: two attempts at the same say the same.
+// letIt is the fix for a call that the kernel has and this process may not make.
+const letIt = "let jaild make this call: a security module or a container's filter forbids it"
+
+// Refused reports whether err means that this host cannot enforce a layer: the kernel lacks a
+// feature, or denies it to this process. Another try fails in the same way.
+func Refused(err error) bool { return sys.NotThere(err) || sys.Forbidden(err) }
+
+// short returns the error without the names of temporary files, so that two equal attempts give
+// equal texts.
 func short(err error) string {
 	var path *fs.PathError
 	var call *os.SyscallError
@@ -63,12 +75,14 @@ func short(err error) string {
 	return err.Error()
 }
 
-// All asks everything that a run needs of the host. scratch is a directory on the file system that holds the state.
-func All(scratch string) []Finding {
+// All probes everything that a run needs of the host. scratch is a directory on the file system of
+// the state, slice the cgroup above all jails.
+func All(scratch, slice string) []Finding {
 	if forUser() {
 		return allForUser(scratch)
 	}
 	return []Finding{
-		Kernel(), UserNamespace(), Cgroups(), Seccomp(), Landlock(), Overlay(), LoopDevices(), Mkfs(), Room(scratch), Shadow(scratch),
+		Kernel(), UserNamespace(), Cgroups(slice), seccomp(), Landlock(), overlay(), loopDevices(),
+		mkfs(), room(scratch), Shadow(scratch),
 	}
 }

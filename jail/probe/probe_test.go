@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -13,7 +14,8 @@ func TestKernel(t *testing.T) {
 		"5.18.19": No, "5.4.0-1": No, "4.19.0": No,
 		"": Unknown, "next": Unknown, "six.one": Unknown,
 	} {
-		if got := kernel(release); got.Answer != want || got.Detail == "" || (want != Yes) != (got.Fix != "") {
+		if got := kernel(release); got.Answer != want || got.Detail == "" ||
+			(want != Yes) != (got.Fix != "") {
 			t.Errorf("%q: %+v, want %s", release, got, want)
 		}
 	}
@@ -22,7 +24,7 @@ func TestKernel(t *testing.T) {
 // Whatever a host can do, each answer says what was found, and each no what to do.
 func TestAll(t *testing.T) {
 	dir := t.TempDir()
-	for _, f := range All(dir) {
+	for _, f := range All(dir, "/jail") {
 		t.Logf("%+v", f)
 		switch {
 		case f.Name == "" || f.Detail == "":
@@ -51,7 +53,8 @@ func TestShadow(t *testing.T) {
 	if got := Shadow(filepath.Join(dir, "missing")); got.Answer != Unknown {
 		t.Errorf("without a place to try: %+v", got)
 	}
-	const proc = "/proc/self" // nothing can be made there
+	// nothing can be made there
+	const proc = "/proc/self"
 	if got := Shadow(proc); got.Answer == Yes {
 		t.Errorf("in %s: %+v", proc, got)
 	}
@@ -65,10 +68,35 @@ func TestShadow(t *testing.T) {
 }
 
 func TestRoom(t *testing.T) {
-	if got := Room(filepath.Join(t.TempDir(), "missing")); got.Answer != Unknown {
+	if got := room(filepath.Join(t.TempDir(), "missing")); got.Answer != Unknown {
 		t.Errorf("a directory that is not there: %+v", got)
 	}
-	if got := Room("/proc"); got.Answer != No {
+	if got := room("/proc"); got.Answer != No {
 		t.Errorf("a file system without any room: %+v", got)
+	}
+}
+
+// What a control group refuses of a device that is there is told from a host without the driver.
+func TestLoopFinding(t *testing.T) {
+	at := func(path string, err error) error {
+		return &os.PathError{Op: "open", Path: path,
+			Err: err}
+	}
+	for _, c := range []struct {
+		err error
+		fix string
+	}{
+		{at(loopControl, syscall.ENOENT), "modprobe loop, or give the container"},
+		{at(loopControl, syscall.EPERM), "give this process"},
+		{at("/dev/loop0", syscall.EPERM), "systemctl restart jaild"},
+		{at("/dev/loop0", syscall.ENXIO), "give this process"},
+	} {
+		if f := loopFinding(c.err); f.Answer != No || !strings.Contains(f.Fix, c.fix) ||
+			f.Detail == "" {
+			t.Errorf("%v: %+v, want %q", c.err, f, c.fix)
+		}
+	}
+	if f := loopFinding(nil); f.Answer != Yes {
+		t.Errorf("%+v", f)
 	}
 }

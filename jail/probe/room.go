@@ -7,14 +7,15 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// leastRoom is what the shadow of one run may take by the limits that profiles have, in bytes.
+// leastRoom is the size in bytes of the shadow of one run with the limits of the shipped profiles.
 const leastRoom = 512 << 20
 
-// RoomName is the name of what Room finds. It is no layer: the room that a run needs depends on its own limits.
+// RoomName is the name of Room's finding. Room probes no layer: the room that a run needs depends
+// on its limits.
 const RoomName = "free room"
 
-// Room asks for the free room of the file system that dir is on.
-func Room(dir string) Finding {
+// room probes the free room of the file system of dir.
+func room(dir string) Finding {
 	const name = RoomName
 	f, err := os.Open(dir)
 	if err != nil {
@@ -26,8 +27,10 @@ func Room(dir string) Finding {
 	case err != nil:
 		return unknown(name, "%v", err)
 	case free < leastRoom:
-		return no(name, fmt.Sprintf("make room on it, or take less with --limit workspace=%dMiB", max(free>>21, 1)),
-			"%d MiB on the file system of %s, and a shadow may take %d", free>>20, dir, leastRoom>>20)
+		return no(name, fmt.Sprintf("make room on it, or take less with --limit workspace=%dMiB",
+			max(free>>21, 1)),
+			"%d MiB on the file system of %s, and a shadow may take %d", free>>20, dir,
+			leastRoom>>20)
 	}
 	return yes(name, "%d MiB on the file system of %s", free>>20, dir)
 }

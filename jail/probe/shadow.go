@@ -12,8 +12,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 )
 
-// Shadow makes a shadow of a small directory below scratch and writes into it, by the very code of a run: loop device, ext4, id-mapped mounts
-// and overlay, in a mount namespace that goes with the attempt.
+// Shadow makes a shadow of a small directory below scratch and writes to it, by the code of a run:
+// loop device, ext4, id-mapped mounts and overlay, in a mount namespace that ends with the attempt.
 func Shadow(scratch string) Finding {
 	const name = "shadow workspaces"
 	if f, other := onlyRoot(name); other {
@@ -25,12 +25,15 @@ func Shadow(scratch string) Finding {
 	}
 	err = errors.Join(tryShadow(dir), os.RemoveAll(dir))
 	if err != nil {
-		return no(name, "see the lines above, and whether the file system of "+scratch+" has id-mapped mounts (ext4, xfs, btrfs)", "%s", short(err))
+		return no(name, "see the lines above, and whether the file system of "+scratch+
+			" has id-mapped mounts (ext4, xfs, btrfs)", "%s", short(err))
 	}
 	if sys.Rootless() {
 		return yes(name, "one was made: a tmpfs, and an overlay in a user namespace")
 	}
-	return yes(name, "one was made on the file system of %s: loop device, ext4, id-mapped mounts, overlay", scratch)
+	return yes(name,
+		"one was made on the file system of %s: loop device, ext4, id-mapped mounts, overlay",
+		scratch)
 }
 
 const (
@@ -54,7 +57,8 @@ func tryShadow(dir string) (err error) {
 		return err
 	}
 	defer source.Close()
-	w, err := store.Prepare(workspace.Spec{ID: "probe", Source: source, Bytes: tryBytes, Inodes: tryFiles,
+	w, err := store.Prepare(workspace.Spec{ID: "probe", Source: source, Bytes: tryBytes,
+		Inodes: tryFiles,
 		Caller: workspace.Caller{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}})
 	if err != nil {
 		return err
@@ -76,20 +80,22 @@ func attach(w *workspace.Workspace, real, target string) error {
 	defer upper.Close()
 	a := workspace.Attachment{Lower: lower, Upper: upper, Base: lastBase, Target: target}
 	if !sys.Rootless() {
-		if a.UserNS, err = sys.NewUserNS(ids, ids); err != nil {
+		if a.UserNS, err = sys.NewUserNS(sys.UserNS{UIDs: ids, GIDs: ids}); err != nil {
 			return err
 		}
 		defer a.UserNS.Close()
 	}
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine, and its mount namespace with the thread
+		// Never unlocked: the thread ends with this goroutine, and its mount namespace with the
+		// thread.
+		runtime.LockOSThread()
 		done <- inside(a, real)
 	}()
 	return <-done
 }
 
-// inside looks at the shadow from a mount namespace of its own, as the user who owns the real directory.
+// inside checks the shadow in a mount namespace of its own, as the owner of the real directory.
 func inside(a workspace.Attachment, real string) error {
 	if err := sys.PrivateMounts(); err != nil {
 		return err
@@ -97,7 +103,8 @@ func inside(a workspace.Attachment, real string) error {
 	if err := workspace.Attach(a); err != nil {
 		return err
 	}
-	shadow, err := os.OpenRoot(a.Target) // by descriptor, since other threads do not see the mount
+	// By descriptor, since other threads do not see the mount.
+	shadow, err := os.OpenRoot(a.Target)
 	if err != nil {
 		return err
 	}
@@ -111,14 +118,18 @@ func inside(a workspace.Attachment, real string) error {
 		owner, group = uint32(os.Geteuid()), uint32(os.Getegid())
 	}
 	if uid := info.Sys().(*syscall.Stat_t).Uid; uid != owner {
-		return fmt.Errorf("the directory's owner is uid %d in the shadow, and should be %d", uid, owner)
+		return fmt.Errorf("the directory's owner is uid %d in the shadow, and should be %d", uid,
+			owner)
 	}
-	err = sys.AsUser(owner, group, nil, func() error { return shadow.WriteFile("new", []byte("x"), 0o644) })
+	err = sys.AsUser(owner, group, nil, func() error {
+		return shadow.WriteFile("new", []byte("x"),
+			0o644)
+	})
 	if err != nil {
 		return fmt.Errorf("write into the shadow: %w", err)
 	}
 	if _, err := os.Stat(filepath.Join(real, "new")); err == nil {
-		return errors.New("what was written to the shadow is in the real directory")
+		return errors.New("a write to the shadow is in the real directory")
 	}
 	return nil
 }

@@ -21,9 +21,12 @@ func TestUserNamespaceFix(t *testing.T) {
 		says       string
 	}{
 		{"/proc/sys/user/max_user_namespaces", "0\n", syscall.ENOSPC, "user.max_user_namespaces"},
-		{"/proc/sys/kernel/unprivileged_userns_clone", "0\n", syscall.EPERM, "kernel.unprivileged_userns_clone to 1"},
-		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1\n", syscall.EACCES, "/etc/apparmor.d/jaild"},
-		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0\n", syscall.EINVAL, "CONFIG_USER_NS"},
+		{"/proc/sys/kernel/unprivileged_userns_clone", "0\n", syscall.EPERM,
+			"kernel.unprivileged_userns_clone to 1"},
+		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1\n", syscall.EACCES,
+			"/etc/apparmor.d/jaild"},
+		{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0\n", syscall.EINVAL,
+			"CONFIG_USER_NS"},
 		{"", "", syscall.EPERM, "container's filter"},
 	} {
 		read := func(path string) ([]byte, error) {
@@ -66,10 +69,12 @@ func TestDelegationFix(t *testing.T) {
 // A manager that this process was not told of is found where such managers are.
 func TestUntoldManager(t *testing.T) {
 	none, one := t.TempDir(), t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(one, "systemd"), 0o700), os.WriteFile(filepath.Join(one, "systemd/private"), nil, 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(one, "systemd"), 0o700),
+		os.WriteFile(filepath.Join(one, "systemd/private"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ told, dir, want string }{{"", none, ""}, {"", one, one}, {none, one, one}, {one, one, ""}} {
+	for _, c := range []struct{ told, dir, want string }{{"", none, ""}, {"", one, one},
+		{none, one, one}, {one, one, ""}} {
 		if got := untoldManager(c.told, c.dir); got != c.want {
 			t.Errorf("told %q, and one may be in %s: %q, want %q", c.told, c.dir, got, c.want)
 		}

@@ -8,18 +8,18 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// ids is the range of host ids that the attempts use: the last one that jails are given.
+// ids is the range of host ids of the attempts: the last range that jails get.
 var ids = []sys.IDMap{{Inside: 0, Host: lastBase, Size: jail.BaseSize}}
 
 const lastBase = jail.FirstBase + (jail.Bases-1)*jail.BaseSize
 
-// UserNamespace makes a user namespace with ids of a jail.
+// UserNamespace makes a user namespace with the ids of a jail.
 func UserNamespace() Finding {
 	const name = "user namespaces"
 	if forUser() {
 		return userNamespaceOfUser(name)
 	}
-	ns, err := sys.NewUserNS(ids, ids)
+	ns, err := sys.NewUserNS(sys.UserNS{UIDs: ids, GIDs: ids})
 	if err != nil {
 		return no(name, usernsFix(err), "%s", short(err))
 	}
@@ -27,7 +27,8 @@ func UserNamespace() Finding {
 	return yes(name, "one was made, with 65536 ids from %d", lastBase)
 }
 
-// usernsFix says what refuses user namespaces, by the errno that each thing that can refuse them has (clone(2)).
+// usernsFix returns what to do, by the errno of each cause that can refuse user namespaces
+// (clone(2)).
 func usernsFix(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):

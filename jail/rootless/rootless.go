@@ -1,8 +1,10 @@
-// Package rootless lets an ordinary user's daemon start jails, where the kernel lets users make user namespaces: the daemon runs itself again in a user
-// and a mount namespace of its own, in which it has rights over what it makes and over nothing of the host. Its ids inside are those outside, so
-// that what it sees, keeps and records carries the names that the host knows.
+// Package rootless lets an ordinary user's daemon start jails, where the kernel lets users make
+// user namespaces: the daemon runs itself again in a user and a mount namespace of its own, in
+// which it has rights over what it makes and over nothing of the host. Its ids inside are those
+// outside, so that what it sees, keeps and records carries the names that the host knows.
 //
-// A user's daemon has no right that the user has not. What is weaker than with root's is in docs/rootless.md.
+// A user's daemon has no right that the user has not. What is weaker than with root's is in
+// docs/rootless.md.
 package rootless
 
 import (
@@ -48,8 +50,9 @@ func (e *SpaceError) Unwrap() error { return e.Err }
 // lastInherited is the highest descriptor, beside the streams, that goes on to the program inside.
 const lastInherited = 3
 
-// Run runs the program at exe in new namespaces, as the same user, and returns its exit code when it has ended. Descriptor 3 is handed on if it is
-// open; signals that a service manager sends are. It ends with this process, whatever ends that.
+// Run runs the program at exe in new namespaces, as the same user, and returns its exit code when
+// it has ended. Descriptor 3 is handed on if it is open; signals that a service manager sends are.
+// It ends with this process, whatever ends that.
 func Run(exe string, args []string) (int, error) {
 	// The wish to end with the parent is about the thread that forks.
 	runtime.LockOSThread()
@@ -83,13 +86,17 @@ func Run(exe string, args []string) (int, error) {
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-var forwarded = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT}
+var forwarded = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1,
+	syscall.SIGUSR2, syscall.SIGQUIT}
 
 func command(exe string, args []string) *exec.Cmd {
 	cmd := exec.Command(exe, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// A socket that a service manager passed names this process, which does not use it.
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LISTEN_") })
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v,
+			"LISTEN_")
+	})
 	var st syscall.Stat_t
 	if syscall.Fstat(lastInherited, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK {
 		cmd.ExtraFiles = []*os.File{os.NewFile(lastInherited, "inherited")}

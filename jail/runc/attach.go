@@ -9,13 +9,16 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Attach gives a jail the shadow of its workspace that was started without it, from the layers that the run has. It is made where that of any jail is
-// made, in the mount namespace of the thread that called Start, which must be the one that calls this, and a mount of it goes into the jail's
-// own. There jail-init waits and has done nothing but read its socket: what target means is what Start made it.
+// Attach gives a jail the shadow of its workspace that was started without it, from the layers that
+// the run has. It is made where that of any jail is made, in the mount namespace of the thread that
+// called Start, which must be the one that calls this, and a mount of it goes into the jail's own.
+// There jail-init waits and has done nothing but read its socket: what target means is what Start
+// made it.
 //
-// Mounts that a jail is started with are locked to it: the kernel keeps its own user namespace from changing what they refuse (mount_namespaces(7)). One
-// that comes later is not. A shadow refuses nothing that its file system does not refuse by itself; a real directory that is read-only by its mount
-// alone would, and so is never attached later.
+// Mounts that a jail is started with are locked to it: the kernel keeps its own user namespace from
+// changing what they refuse (mount_namespaces(7)). One that comes later is not. A shadow refuses
+// nothing that its file system does not refuse by itself; a real directory that is read-only by its
+// mount alone would, and so is never attached later.
 func (j *Jail) Attach(o control.Order, lower, upper *os.File) error {
 	w, l := j.plan.Workspace, j.later
 	if l == nil || w == nil || !w.Shadow {

@@ -12,12 +12,15 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/seccomp"
+	"github.com/jail-sandbox/jail/jail/seccomp/libseccomp"
 )
 
-// Numbers of the device nodes that a plan may name (the kernel's Documentation/admin-guide/devices.txt).
+// Numbers of the device nodes that a plan may name (the kernel's
+// Documentation/admin-guide/devices.txt).
 type deviceNumber struct{ major, minor int64 }
 
-var deviceNumbers = map[string]deviceNumber{"null": {1, 3}, "zero": {1, 5}, "full": {1, 7}, "random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}}
+var deviceNumbers = map[string]deviceNumber{"null": {1, 3}, "zero": {1, 5}, "full": {1, 7},
+	"random": {1, 8}, "urandom": {1, 9}, "tty": {5, 0}}
 
 // ptsNumbers are the nodes of a devpts: the one that makes terminals, and the terminals.
 var ptsNumbers = []deviceNumber{{5, 2}, {136, devices.Wildcard}}
@@ -27,7 +30,8 @@ var namespaceTypes = map[jail.Namespace]configs.NamespaceType{
 	"ipc": configs.NEWIPC, "uts": configs.NEWUTS, "cgroup": configs.NEWCGROUP,
 }
 
-// newConfig writes the plan in libcontainer's words. root is where the jail's root is mounted, usernsPath names the user namespace that was made for it.
+// newConfig writes the plan in libcontainer's words. root is where the jail's root is mounted,
+// usernsPath names the user namespace that was made for it.
 func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 	namespaces, err := newNamespaces(p, usernsPath)
 	if err != nil {
@@ -42,7 +46,8 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 		return nil, err
 	}
 	var networks []*configs.Network
-	if slices.Contains(p.Namespaces, "net") { // elsewhere the loopback device is not the jail's to bring up
+	// elsewhere the loopback device is not the jail's to bring up
+	if slices.Contains(p.Namespaces, "net") {
 		networks = []*configs.Network{{Type: "loopback"}}
 	}
 	return &configs.Config{
@@ -61,9 +66,10 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 		OomScoreAdj:       &p.Cgroup.OOMScore,
 		Seccomp:           filter,
 		Cgroups: &cgroups.Cgroup{Path: p.Cgroup.Path, Resources: &cgroups.Resources{
-			Devices:    rules,
-			Memory:     p.Cgroup.Memory,
-			MemorySwap: p.Cgroup.Memory, // memory and swap together: no swap
+			Devices: rules,
+			Memory:  p.Cgroup.Memory,
+			// memory and swap together: no swap
+			MemorySwap: p.Cgroup.Memory,
 			PidsLimit:  &p.Cgroup.PIDs,
 			CpuQuota:   p.Cgroup.CPUQuota,
 			CpuPeriod:  p.Cgroup.CPUPeriod,
@@ -89,43 +95,51 @@ func newNamespaces(p jail.Plan, usernsPath string) (configs.Namespaces, error) {
 
 // newCapabilities are in every set, so that those of a plan are the jail's whatever it executes.
 func newCapabilities(names []string) *configs.Capabilities {
-	return &configs.Capabilities{Bounding: names, Effective: names, Inheritable: names, Permitted: names, Ambient: names}
+	return &configs.Capabilities{Bounding: names, Effective: names, Inheritable: names,
+		Permitted: names, Ambient: names}
 }
 
 func newMappings(ids jail.IDs, base uint32) []configs.IDMap {
 	all := []configs.IDMap{{ContainerID: 0, HostID: int64(base), Size: int64(ids.Size)}}
 	for _, e := range ids.Extra {
-		all = append(all, configs.IDMap{ContainerID: int64(e.Inside), HostID: int64(e.Host), Size: 1})
+		all = append(all, configs.IDMap{ContainerID: int64(e.Inside), HostID: int64(e.Host),
+			Size: 1})
 	}
 	return all
 }
 
-// newMounts leaves to libcontainer only what must be mounted inside the new namespaces: proc, and the jail's own terminals. That /dev is a bind tells it that the nodes
-// are there already.
+// newMounts leaves to libcontainer only what must be mounted inside the new namespaces: proc, and
+// the jail's own terminals. That /dev is a bind tells it that the nodes are there already.
 func newMounts(planned []jail.Mount, root string) []*configs.Mount {
 	const flags = syscall.MS_NOSUID | syscall.MS_NODEV | syscall.MS_NOEXEC
 	var all []*configs.Mount
 	for _, m := range planned {
 		if m.Kind == jail.MountProc {
-			all = append(all, &configs.Mount{Device: "proc", Source: "proc", Destination: m.Target, Flags: flags, Data: "subset=pid,hidepid=4"})
+			all = append(all, &configs.Mount{Device: "proc", Source: "proc", Destination: m.Target,
+				Flags: flags, Data: "subset=pid,hidepid=4"})
 		}
 	}
-	all = append(all, &configs.Mount{Device: "bind", Source: filepath.Join(root, devDir), Destination: "/" + devDir,
-		Flags: syscall.MS_BIND | syscall.MS_REC})
+	all = append(all, &configs.Mount{Device: "bind", Source: filepath.Join(root, devDir),
+		Destination: "/" + devDir,
+		Flags:       syscall.MS_BIND | syscall.MS_REC})
 	for _, m := range planned {
 		if m.Kind == jail.MountPTS {
-			all = append(all, &configs.Mount{Device: "devpts", Source: "devpts", Destination: m.Target,
-				Flags: syscall.MS_NOSUID | syscall.MS_NOEXEC, Data: ptsOptions})
+			all = append(all, &configs.Mount{Device: "devpts", Source: "devpts",
+				Destination: m.Target,
+				Flags:       syscall.MS_NOSUID | syscall.MS_NOEXEC, Data: ptsOptions})
 		}
 	}
 	return all
 }
 
-// newDeviceRules are for the control group: what is no node of the plan cannot be opened by whatever name it has.
+// newDeviceRules are for the control group: what is no node of the plan cannot be opened by
+// whatever name it has.
 func newDeviceRules(p jail.Plan) ([]*devices.Rule, error) {
-	rules := []*devices.Rule{{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "rwm", Allow: false}}
+	rules := []*devices.Rule{{Type: devices.WildcardDevice, Major: devices.Wildcard,
+		Minor: devices.Wildcard, Permissions: "rwm", Allow: false}}
 	allow := func(n deviceNumber) {
-		rules = append(rules, &devices.Rule{Type: devices.CharDevice, Major: n.major, Minor: n.minor, Permissions: "rw", Allow: true})
+		rules = append(rules, &devices.Rule{Type: devices.CharDevice, Major: n.major,
+			Minor: n.minor, Permissions: "rw", Allow: true})
 	}
 	for _, name := range p.Devices {
 		number, ok := deviceNumbers[name]
@@ -142,14 +156,15 @@ func newDeviceRules(p jail.Plan) ([]*devices.Rule, error) {
 	return rules, nil
 }
 
-// newSeccomp refuses by an action that asks a tracer: a jail has none and can get none, and the kernel then answers ENOSYS. It does not
-// hide from the inner filter's listener what is refused, as an errno would: of what several filters say the kernel takes the strictest, and
-// refusing is stricter than telling, and telling than asking a tracer.
-func newSeccomp(f jail.Filter) (*configs.Seccomp, error) {
+// newSeccomp refuses by an action that asks a tracer: a jail has none and can get none, and the
+// kernel then answers ENOSYS. It does not hide from the inner filter's listener what is refused, as
+// an errno would: of what several filters say the kernel takes the strictest, and refusing is
+// stricter than telling, and telling than asking a tracer.
+func newSeccomp(f seccomp.Filter) (*configs.Seccomp, error) {
 	if f.Errno != "ENOSYS" {
 		return nil, fmt.Errorf("outer filter: errno %q: only ENOSYS is supported", f.Errno)
 	}
-	if err := seccomp.Check(f); err != nil {
+	if err := libseccomp.Check(f); err != nil {
 		return nil, fmt.Errorf("outer filter: %w", err)
 	}
 	enosys := uint(syscall.ENOSYS)
@@ -157,11 +172,14 @@ func newSeccomp(f jail.Filter) (*configs.Seccomp, error) {
 	conditional := map[string]bool{}
 	for _, c := range f.Only {
 		conditional[c.Call] = true
-		args := []*configs.Arg{{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value, Op: configs.MaskEqualTo}}
+		args := []*configs.Arg{{Index: c.Arg, Value: c.Mask, ValueTwo: c.Value,
+			Op: configs.MaskEqualTo}}
 		for _, b := range c.And {
-			args = append(args, &configs.Arg{Index: b.Arg, Value: b.Mask, ValueTwo: b.Value, Op: configs.MaskEqualTo})
+			args = append(args, &configs.Arg{Index: b.Arg, Value: b.Mask, ValueTwo: b.Value,
+				Op: configs.MaskEqualTo})
 		}
-		out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: c.Call, Action: configs.Allow, Args: args})
+		out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: c.Call, Action: configs.Allow,
+			Args: args})
 	}
 	for _, name := range f.Allow {
 		if !conditional[name] {

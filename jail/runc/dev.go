@@ -8,8 +8,8 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 )
 
-// ptsOptions make a devpts that no other jail has a terminal in (the kernel's Documentation/filesystems/devpts.rst), with as many as one person
-// can look at.
+// ptsOptions make a devpts that no other jail has a terminal in (the kernel's
+// Documentation/filesystems/devpts.rst), with as many as one person can look at.
 const ptsOptions = "newinstance,ptmxmode=0666,mode=0620,max=64"
 
 func isPTS(m jail.Mount) bool { return m.Kind == jail.MountPTS }
@@ -18,10 +18,11 @@ func isPTS(m jail.Mount) bool { return m.Kind == jail.MountPTS }
 func inDev(m jail.Mount) bool { return strings.HasPrefix(m.Target, "/"+devDir+"/") }
 
 // devLinks are names for what a process has open already.
-var devLinks = map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+var devLinks = map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0",
+	"stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 
-// mountInDev makes what the plan has in dir besides nodes. Of a devpts it makes the mount point only: libcontainer mounts it inside the new
-// namespaces.
+// mountInDev makes what the plan has in dir besides nodes. Of a devpts it makes the mount point
+// only: libcontainer mounts it inside the new namespaces.
 func mountInDev(dir string, p jail.Plan) error {
 	for _, m := range p.Mounts {
 		if !inDev(m) {
@@ -38,7 +39,8 @@ func mountInDev(dir string, p jail.Plan) error {
 			return err
 		}
 		if isPTS(m) {
-			if err := os.Symlink(filepath.Join(filepath.Base(m.Target), "ptmx"), filepath.Join(dir, "ptmx")); err != nil {
+			if err := os.Symlink(filepath.Join(filepath.Base(m.Target), "ptmx"), filepath.Join(dir,
+				"ptmx")); err != nil {
 				return err
 			}
 		}
@@ -70,7 +72,8 @@ func writeFiles(dir string, files []jail.File) error {
 		if err := os.WriteFile(path, []byte(f.Text), 0o444); err != nil {
 			return err
 		}
-		if err := os.Chmod(path, 0o444); err != nil { // whatever the daemon's umask is
+		// whatever the daemon's umask is
+		if err := os.Chmod(path, 0o444); err != nil {
 			return err
 		}
 	}

@@ -6,33 +6,39 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/guest"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// rootPath returns a directory to mount the root on. What was there is covered in this jail's own mount namespace only. It must be a place
-// that the jail's users may walk to, and a state directory often is not; and it must not cover the run's directory.
+// rootPath returns a directory to mount the root on. What was there is covered in this jail's own
+// mount namespace only. It must be a place that the jail's users may walk to, and a state directory
+// often is not; and it must not cover the run's directory.
 func rootPath(runDir string) (string, error) {
 	for _, dir := range []string{"/mnt", "/media", "/srv"} {
 		info, err := os.Lstat(dir)
-		if err == nil && info.IsDir() && info.Mode().Perm()&0o001 != 0 && !strings.HasPrefix(runDir+"/", dir+"/") {
+		if err == nil && info.IsDir() && info.Mode().Perm()&0o001 != 0 && !paths.Within(dir,
+			runDir) {
 			return dir, nil
 		}
 	}
-	return "", errors.New("no directory to build the root on: one of /mnt, /media and /srv must be a directory that everybody may enter")
+	return "", errors.New(
+		"no directory to build the root on: one of /mnt, /media and /srv must be a directory that everybody may enter")
 }
 
-const rootBytes = 256 << 10 // of mount points, and files but for what is in them
+// of mount points, and files but for what is in them
+const rootBytes = 256 << 10
 
-// buildRoot makes the jail's root below dir, in the calling thread's private mount namespace: a fresh tmpfs that no jail has ever
-// seen, with everything already mounted in it. The mounts are made here and not by the container library, by descriptor and with
-// their attributes set before they are attached, so that there is no moment at which one is writable or points elsewhere.
-func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.File, userns *os.File) error {
+// buildRoot makes the jail's root below dir, in the calling thread's private mount namespace: a
+// fresh tmpfs that no jail has ever seen, with everything already mounted in it. The mounts are
+// made here and not by the container library, by descriptor and with their attributes set before
+// they are attached, so that there is no moment at which one is writable or points elsewhere.
+func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.File,
+	userns *os.File) error {
 	p := o.Plan
 	room := rootBytes
 	for _, f := range p.Files {
@@ -48,7 +54,8 @@ func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.Fil
 			continue
 		}
 		switch m.Kind {
-		case jail.MountProc: // libcontainer mounts it, inside the new namespaces, but may not make a directory here
+		case jail.MountProc:
+			// libcontainer mounts it, inside the new namespaces, but may not make a directory here
 			if err := mountPoint(target, true); err != nil {
 				return err
 			}
@@ -62,7 +69,8 @@ func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.Fil
 			if len(files) == 0 {
 				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
 			}
-			if err := attachShared(files[0], target, sys.MountFlags{Write: m.Write, Exec: m.Exec}); err != nil {
+			if err := attachShared(files[0], target, sys.MountFlags{Write: m.Write,
+				Exec: m.Exec}); err != nil {
 				return err
 			}
 			files = files[1:]
@@ -71,7 +79,8 @@ func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.Fil
 				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
 			}
 			if p.IDs.User {
-				userns = nil // owners stay who they are
+				// owners stay who they are
+				userns = nil
 			}
 			if err := bind(files[0], target, m, userns); err != nil {
 				return err
@@ -100,8 +109,9 @@ func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.Fil
 // devDir is where device nodes are, below the root.
 const devDir = "dev"
 
-// mountDevices binds the host's own nodes into a tmpfs that is read-only afterwards: in a user namespace nobody can make a node, and
-// a node that is bound cannot turn out to be a link (CVE-2025-31133).
+// mountDevices binds the host's own nodes into a tmpfs that is read-only afterwards: in a user
+// namespace nobody can make a node, and a node that is bound cannot turn out to be a link
+// (CVE-2025-31133).
 func mountDevices(dir string, p jail.Plan) error {
 	if err := mountPoint(dir, true); err != nil {
 		return err
@@ -149,13 +159,16 @@ func mountTmpfs(target string, m jail.Mount, ids jail.IDs) error {
 	if err := mountPoint(target, true); err != nil {
 		return err
 	}
+	uid, gid := ids.Host()
 	return sys.MountTmpfs(target, sys.MountFlags{Write: m.Write, Exec: m.Exec}, map[string]string{
-		"size": strconv.FormatInt(m.Size, 10), "nr_inodes": strconv.FormatInt(m.Files, 10), "mode": "0700",
-		"uid": strconv.FormatUint(uint64(ids.Base+ids.UID), 10), "gid": strconv.FormatUint(uint64(ids.HostGroup()+ids.GID), 10),
+		"size": strconv.FormatInt(m.Size, 10), "nr_inodes": strconv.FormatInt(m.Files, 10),
+		"mode": "0700",
+		"uid":  strconv.FormatUint(uint64(uid), 10), "gid": strconv.FormatUint(uint64(gid), 10),
 	})
 }
 
-// bind maps owners where the file system can. Where it cannot, a read-only bind shows fewer rights, never more; a writable one is refused.
+// bind maps owners where the file system can. Where it cannot, a read-only bind shows fewer rights,
+// never more; a writable one is refused.
 func bind(source *os.File, target string, m jail.Mount, userns *os.File) error {
 	info, err := source.Stat()
 	if err != nil {
@@ -170,7 +183,8 @@ func bind(source *os.File, target string, m jail.Mount, userns *os.File) error {
 		err = sys.AttachTree(source, target, flags, nil)
 	}
 	if errors.Is(err, syscall.EINVAL) && m.Write {
-		return fmt.Errorf("the file system under %s cannot map owners on this kernel, so it cannot be written to: mount it read-only, or use ext4, xfs or btrfs (tmpfs from Linux 6.3 on): %w", m.Target, err)
+		return fmt.Errorf(
+			"the file system under %s cannot map owners on this kernel, so it cannot be written to: mount it read-only, or use ext4, xfs or btrfs (tmpfs from Linux 6.3 on): %w", m.Target, err)
 	}
 	return err
 }

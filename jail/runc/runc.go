@@ -1,5 +1,6 @@
-// Package runc carries a plan out with libcontainer. It is linked only into jail-shim, one small process per jail, because the library
-// executes the calling binary anew at each start and moves the caller's threads between mount namespaces.
+// Package runc carries a plan out with libcontainer. It is linked only into jail-shim, one small
+// process per jail, because the library executes the calling binary anew at each start and moves
+// the caller's threads between mount namespaces.
 package runc
 
 import (
@@ -12,9 +13,11 @@ import (
 	"syscall"
 
 	"github.com/moby/sys/capability"
-	_ "github.com/opencontainers/cgroups/devices" // device rules: without it they are refused
+	// device rules: without it they are refused
+	_ "github.com/opencontainers/cgroups/devices"
 	"github.com/opencontainers/runc/libcontainer"
-	_ "github.com/opencontainers/runc/libcontainer/nsenter" // the first stage, in C, before the Go runtime
+	// the first stage, in C, before the Go runtime
+	_ "github.com/opencontainers/runc/libcontainer/nsenter"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
@@ -23,14 +26,17 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 )
 
-// InitArg is the first argument with which libcontainer executes the shim again, inside the new namespaces.
+// InitArg is the first argument with which libcontainer executes the shim again, inside the new
+// namespaces.
 const InitArg = "init"
 
-// Init is the second life of the shim, inside. It never returns. The number of the last capability is asked for now, and remembered by
-// the library that needs it: the jail's own proc shows processes only and would not tell.
+// Init is the second life of the shim, inside. It never returns. The number of the last capability
+// is asked for now, and remembered by the library that needs it: the jail's own proc shows
+// processes only and would not tell.
 //
-// It ends with its parent from here on: libcontainer sets that for the first of the processes that it makes, of which this is a child's child,
-// but keeps what it finds through the change of ids that would clear it.
+// It ends with its parent from here on: libcontainer sets that for the first of the processes that
+// it makes, of which this is a child's child, but keeps what it finds through the change of ids
+// that would clear it.
 func Init() {
 	_, err := capability.LastCap()
 	if err = errors.Join(err, sys.DieWithParent()); err != nil {
@@ -46,9 +52,11 @@ type Jail struct {
 	container *libcontainer.Container
 	process   *libcontainer.Process
 
-	root  string // where the jail's mounts are in the mount namespace of the thread that started it
-	plan  jail.Plan
-	later *later // what Attach needs, until then
+	// where the jail's mounts are in the mount namespace of the thread that started it
+	root string
+	plan jail.Plan
+	// what Attach needs, until then
+	later *later
 }
 
 // later is kept for the workspace that a jail does not have yet.
@@ -56,11 +64,14 @@ type later struct{ userns *os.File }
 
 // Files are the descriptors that a plan needs, opened by the daemon.
 type Files struct {
-	Control  *os.File   // jail-init's control socket
-	Listener *os.File   // and its socket for the listener of the inner filter
-	Lower    *os.File   // the workspace's real directory
-	Upper    *os.File   // the detached mount of its upper layer
-	Binds    []*os.File // sources of the plan's binds, in order
+	Control *os.File // jail-init's control socket
+	// and its socket for the listener of the inner filter
+	Listener *os.File
+	Lower    *os.File // the workspace's real directory
+	// the detached mount of its upper layer
+	Upper *os.File
+	// sources of the plan's binds, in order
+	Binds []*os.File
 }
 
 // A LayerError says which layer could not be set up.
@@ -79,13 +90,14 @@ func layer(name string, err error) error {
 	return &LayerError{name, err}
 }
 
-// Start sets up every layer of the order's plan, in a mount namespace of the calling thread's own, and starts jail-init. The caller must
-// have locked its main thread. On error nothing is left but the run's directory.
+// Start sets up every layer of the order's plan, in a mount namespace of the calling thread's own,
+// and starts jail-init. The caller must have locked its main thread. On error nothing is left but
+// the run's directory.
 func Start(o control.Order, files Files) (*Jail, error) {
 	if err := layer("mount", sys.PrivateMounts()); err != nil {
 		return nil, err
 	}
-	userns, err := sys.NewUserNS(idMap(o.Plan.IDs, o.Plan.IDs.Base), idMap(o.Plan.IDs, o.Plan.IDs.HostGroup()))
+	userns, err := sys.NewUserNS(userNS(o.Plan))
 	if err != nil {
 		return nil, layer("user namespace", err)
 	}
@@ -128,7 +140,8 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 	}
 	target := filepath.Join(root, p.Workspace.Target)
 	if slices.Contains(o.Shared, p.Workspace.Target) {
-		return attachShared(files.Lower, target, sys.MountFlags{Write: p.Workspace.Shadow, Exec: p.Workspace.Exec})
+		return attachShared(files.Lower, target, sys.MountFlags{Write: p.Workspace.Shadow,
+			Exec: p.Workspace.Exec})
 	}
 	if err := mountPoint(target, true); err != nil {
 		return err
@@ -140,18 +153,22 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 		files.Upper = nil
 	}
 	if p.IDs.User {
-		userns = nil // owners stay who they are
+		// owners stay who they are
+		userns = nil
 	}
-	return workspace.Attach(workspace.Attachment{Lower: files.Lower, Upper: files.Upper, UserNS: userns, Base: p.IDs.Base, Target: target, Exec: p.Workspace.Exec})
+	return workspace.Attach(workspace.Attachment{Lower: files.Lower, Upper: files.Upper,
+		UserNS: userns, Base: p.IDs.Base, Target: target, Exec: p.Workspace.Exec})
 }
 
-func start(o control.Order, root string, controlSocket, listenerSocket, userns *os.File) (*Jail, error) {
+func start(o control.Order, root string, controlSocket, listenerSocket, userns *os.File) (*Jail,
+	error) {
 	path := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(userns.Fd()))
 	config, err := newConfig(o.Plan, root, path)
 	if err != nil {
 		return nil, layer("plan", err)
 	}
-	container, err := libcontainer.Create(filepath.Join(o.RunDir, "runc"), string(o.Plan.ID), config)
+	container, err := libcontainer.Create(filepath.Join(o.RunDir, "runc"), string(o.Plan.ID),
+		config)
 	if err != nil {
 		return nil, layer("container", err)
 	}
@@ -173,20 +190,36 @@ func start(o control.Order, root string, controlSocket, listenerSocket, userns *
 	}
 	// The streams and the control socket are the jail's now, and end when it does.
 	pid, err := process.Pid()
-	if err = errors.Join(err, sys.LeaveStdio(), controlSocket.Close(), listenerSocket.Close()); err != nil {
+	if err = errors.Join(err, sys.LeaveStdio(), controlSocket.Close(),
+		listenerSocket.Close()); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
 	return &Jail{PID: pid, container: container, process: process}, nil
 }
 
-// newEnv is the environment of jail-init, not of the tool: no stack traces, and a garbage collector that does not run before the engine
-// has used a good part of the jail's memory, which few tools ever do.
+// newEnv is the environment of jail-init, not of the tool: no stack traces, and a garbage collector
+// that does not run before the engine has used a good part of the jail's memory, which few tools
+// ever do.
 func newEnv(memory int64) []string {
 	env := []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}
 	if memory > 0 {
 		env = append(env, "GOGC=off", "GOMEMLIMIT="+strconv.FormatInt(memory/4, 10))
 	}
 	return env
+}
+
+// userNS is the user namespace of a plan's jail. A user's daemon is the user already, and nobody
+// else.
+func userNS(p jail.Plan) sys.UserNS {
+	u := sys.UserNS{UIDs: idMap(p.IDs, p.IDs.Base), GIDs: idMap(p.IDs, p.IDs.HostGroup()),
+		Counts: map[string]int64{}}
+	if !p.IDs.User {
+		u.Owner = &p.IDs.Owner
+	}
+	for _, c := range p.UserCounts {
+		u.Counts[c.Name] = c.Value
+	}
+	return u
 }
 
 func idMap(ids jail.IDs, base uint32) []sys.IDMap {
@@ -197,7 +230,8 @@ func idMap(ids jail.IDs, base uint32) []sys.IDMap {
 	return all
 }
 
-// Kill ends every process of the jail: the end of process 1 is the end of its process namespace (pid_namespaces(7)).
+// Kill ends every process of the jail: the end of process 1 is the end of its process namespace
+// (pid_namespaces(7)).
 func (j *Jail) Kill() error { return j.container.Signal(syscall.SIGKILL) }
 
 // Wait waits for the jail's first process and says how it ended.

@@ -23,13 +23,15 @@ func attachShared(mount *os.File, target string, flags sys.MountFlags) error {
 	return sys.AttachShared(mount, target, flags)
 }
 
-// Share returns one more mount, detached, of what the jail has at target: the shadow of its workspace, or a tmpfs. It looks at the mounts that were made
-// for the jail, in the mount namespace in which they were made and in which nothing of the jail has ever run: what the jail does to its own
-// does not matter. It must be called on the thread that called Start.
+// Share returns one more mount, detached, of what the jail has at target: the shadow of its
+// workspace, or a tmpfs. It looks at the mounts that were made for the jail, in the mount namespace
+// in which they were made and in which nothing of the jail has ever run: what the jail does to its
+// own does not matter. It must be called on the thread that called Start.
 func (j *Jail) Share(target string) (*os.File, error) {
 	w := j.plan.Workspace
 	shadow := w != nil && w.Shadow && w.Target == target
-	if !shadow && !slices.ContainsFunc(j.plan.Mounts, func(m jail.Mount) bool { return m.Kind == jail.MountTmpfs && m.Target == target }) {
+	if !shadow && !slices.ContainsFunc(j.plan.Mounts,
+		func(m jail.Mount) bool { return m.Kind == jail.MountTmpfs && m.Target == target }) {
 		return nil, fmt.Errorf("share %s: the jail has neither a shadow nor a tmpfs there", target)
 	}
 	return sys.CloneMountOf(filepath.Join(j.root, target))

@@ -3,10 +3,12 @@ package seccomp
 import (
 	"fmt"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// Describe says what a call asked for, where its arguments are what it is refused for: "socket(AF_VSOCK)", "prctl(PR_SET_SECCOMP)". It
-// looks at as many bits as the kernel reads. Elsewhere it is the name alone.
+// Describe returns the name of a refused call, with the arguments that decide: "socket(AF_VSOCK)",
+// "prctl(PR_SET_SECCOMP)". It looks at as many bits as the kernel reads.
 func Describe(name string, args []uint64) string {
 	if len(args) < 3 {
 		return name
@@ -18,19 +20,12 @@ func Describe(name string, args []uint64) string {
 		return name + "(" + named(prctls, uint32(args[0])) + ")"
 	case "ioctl":
 		return name + "(" + named(ioctls, uint32(args[1])) + ")"
-	case "clone":
-		return call(name, spaces(uint32(args[0])))
-	case "unshare":
-		return call(name, spaces(uint32(args[0])))
+	case "clone", "unshare":
+		if spaces := spaces(uint32(args[0])); spaces != "" {
+			return name + "(" + spaces + ")"
+		}
 	}
 	return name
-}
-
-func call(name, args string) string {
-	if args == "" {
-		return name
-	}
-	return name + "(" + args + ")"
 }
 
 func named(names map[uint32]string, n uint32) string {
@@ -42,9 +37,9 @@ func named(names map[uint32]string, n uint32) string {
 
 // socketText names the family, and the type and protocol where they are not the usual ones.
 func socketText(family, kind, protocol uint32) string {
-	kind &= 0xf // flags are in the other bits
+	kind &= sockTypeMask
 	parts := []string{named(families, family)}
-	if kind != 1 {
+	if kind != unix.SOCK_STREAM {
 		parts = append(parts, named(kinds, kind))
 	}
 	if protocol != 0 {
@@ -68,27 +63,106 @@ var namespaceFlags = []struct {
 	bit  uint32
 	name string
 }{
-	{0x20000, "CLONE_NEWNS"}, {0x02000000, "CLONE_NEWCGROUP"}, {0x04000000, "CLONE_NEWUTS"}, {0x08000000, "CLONE_NEWIPC"},
-	{0x10000000, "CLONE_NEWUSER"}, {0x20000000, "CLONE_NEWPID"}, {0x40000000, "CLONE_NEWNET"},
+	{unix.CLONE_NEWNS, "CLONE_NEWNS"},
+	{unix.CLONE_NEWCGROUP, "CLONE_NEWCGROUP"},
+	{unix.CLONE_NEWUTS, "CLONE_NEWUTS"},
+	{unix.CLONE_NEWIPC, "CLONE_NEWIPC"},
+	{unix.CLONE_NEWUSER, "CLONE_NEWUSER"},
+	{unix.CLONE_NEWPID, "CLONE_NEWPID"},
+	{unix.CLONE_NEWNET, "CLONE_NEWNET"},
 }
 
-var kinds = map[uint32]string{1: "SOCK_STREAM", 2: "SOCK_DGRAM", 3: "SOCK_RAW", 4: "SOCK_RDM", 5: "SOCK_SEQPACKET", 6: "SOCK_DCCP", 10: "SOCK_PACKET"}
+var kinds = map[uint32]string{
+	unix.SOCK_STREAM:    "SOCK_STREAM",
+	unix.SOCK_DGRAM:     "SOCK_DGRAM",
+	unix.SOCK_RAW:       "SOCK_RAW",
+	unix.SOCK_RDM:       "SOCK_RDM",
+	unix.SOCK_SEQPACKET: "SOCK_SEQPACKET",
+	unix.SOCK_DCCP:      "SOCK_DCCP",
+	unix.SOCK_PACKET:    "SOCK_PACKET",
+}
 
 var families = map[uint32]string{
-	0: "AF_UNSPEC", 1: "AF_UNIX", 2: "AF_INET", 3: "AF_AX25", 4: "AF_IPX", 5: "AF_APPLETALK", 6: "AF_NETROM", 7: "AF_BRIDGE", 8: "AF_ATMPVC", 9: "AF_X25",
-	10: "AF_INET6", 11: "AF_ROSE", 12: "AF_DECnet", 13: "AF_NETBEUI", 14: "AF_SECURITY", 15: "AF_KEY", 16: "AF_NETLINK", 17: "AF_PACKET", 18: "AF_ASH",
-	19: "AF_ECONET", 20: "AF_ATMSVC", 21: "AF_RDS", 22: "AF_SNA", 23: "AF_IRDA", 24: "AF_PPPOX", 25: "AF_WANPIPE", 26: "AF_LLC", 27: "AF_IB", 28: "AF_MPLS",
-	29: "AF_CAN", 30: "AF_TIPC", 31: "AF_BLUETOOTH", 32: "AF_IUCV", 33: "AF_RXRPC", 34: "AF_ISDN", 35: "AF_PHONET", 36: "AF_IEEE802154", 37: "AF_CAIF",
-	38: "AF_ALG", 39: "AF_NFC", 40: "AF_VSOCK", 41: "AF_KCM", 42: "AF_QIPCRTR", 43: "AF_SMC", 44: "AF_XDP", 45: "AF_MCTP",
+	unix.AF_UNSPEC:     "AF_UNSPEC",
+	unix.AF_UNIX:       "AF_UNIX",
+	unix.AF_INET:       "AF_INET",
+	unix.AF_AX25:       "AF_AX25",
+	unix.AF_IPX:        "AF_IPX",
+	unix.AF_APPLETALK:  "AF_APPLETALK",
+	unix.AF_NETROM:     "AF_NETROM",
+	unix.AF_BRIDGE:     "AF_BRIDGE",
+	unix.AF_ATMPVC:     "AF_ATMPVC",
+	unix.AF_X25:        "AF_X25",
+	unix.AF_INET6:      "AF_INET6",
+	unix.AF_ROSE:       "AF_ROSE",
+	unix.AF_DECnet:     "AF_DECnet",
+	unix.AF_NETBEUI:    "AF_NETBEUI",
+	unix.AF_SECURITY:   "AF_SECURITY",
+	unix.AF_KEY:        "AF_KEY",
+	unix.AF_NETLINK:    "AF_NETLINK",
+	unix.AF_PACKET:     "AF_PACKET",
+	unix.AF_ASH:        "AF_ASH",
+	unix.AF_ECONET:     "AF_ECONET",
+	unix.AF_ATMSVC:     "AF_ATMSVC",
+	unix.AF_RDS:        "AF_RDS",
+	unix.AF_SNA:        "AF_SNA",
+	unix.AF_IRDA:       "AF_IRDA",
+	unix.AF_PPPOX:      "AF_PPPOX",
+	unix.AF_WANPIPE:    "AF_WANPIPE",
+	unix.AF_LLC:        "AF_LLC",
+	unix.AF_IB:         "AF_IB",
+	unix.AF_MPLS:       "AF_MPLS",
+	unix.AF_CAN:        "AF_CAN",
+	unix.AF_TIPC:       "AF_TIPC",
+	unix.AF_BLUETOOTH:  "AF_BLUETOOTH",
+	unix.AF_IUCV:       "AF_IUCV",
+	unix.AF_RXRPC:      "AF_RXRPC",
+	unix.AF_ISDN:       "AF_ISDN",
+	unix.AF_PHONET:     "AF_PHONET",
+	unix.AF_IEEE802154: "AF_IEEE802154",
+	unix.AF_CAIF:       "AF_CAIF",
+	unix.AF_ALG:        "AF_ALG",
+	unix.AF_NFC:        "AF_NFC",
+	unix.AF_VSOCK:      "AF_VSOCK",
+	unix.AF_KCM:        "AF_KCM",
+	unix.AF_QIPCRTR:    "AF_QIPCRTR",
+	unix.AF_SMC:        "AF_SMC",
+	unix.AF_XDP:        "AF_XDP",
+	unix.AF_MCTP:       "AF_MCTP",
 }
 
 var prctls = map[uint32]string{
-	1: "PR_SET_PDEATHSIG", 2: "PR_GET_PDEATHSIG", 3: "PR_GET_DUMPABLE", 4: "PR_SET_DUMPABLE", 8: "PR_SET_KEEPCAPS", 15: "PR_SET_NAME", 16: "PR_GET_NAME",
-	22: "PR_SET_SECCOMP", 24: "PR_CAPBSET_DROP", 26: "PR_SET_TSC", 28: "PR_SET_SECUREBITS", 35: "PR_SET_MM", 36: "PR_SET_CHILD_SUBREAPER",
-	38: "PR_SET_NO_NEW_PRIVS", 39: "PR_GET_NO_NEW_PRIVS", 47: "PR_CAP_AMBIENT", 53: "PR_SET_SPECULATION_CTRL", 0x53564d41: "PR_SET_VMA", 0x59616d61: "PR_SET_PTRACER",
+	unix.PR_SET_PDEATHSIG:        "PR_SET_PDEATHSIG",
+	unix.PR_GET_PDEATHSIG:        "PR_GET_PDEATHSIG",
+	unix.PR_GET_DUMPABLE:         "PR_GET_DUMPABLE",
+	unix.PR_SET_DUMPABLE:         "PR_SET_DUMPABLE",
+	unix.PR_SET_KEEPCAPS:         "PR_SET_KEEPCAPS",
+	unix.PR_SET_NAME:             "PR_SET_NAME",
+	unix.PR_GET_NAME:             "PR_GET_NAME",
+	unix.PR_SET_SECCOMP:          "PR_SET_SECCOMP",
+	unix.PR_CAPBSET_DROP:         "PR_CAPBSET_DROP",
+	unix.PR_SET_TSC:              "PR_SET_TSC",
+	unix.PR_SET_SECUREBITS:       "PR_SET_SECUREBITS",
+	unix.PR_SET_MM:               "PR_SET_MM",
+	unix.PR_SET_CHILD_SUBREAPER:  "PR_SET_CHILD_SUBREAPER",
+	unix.PR_SET_NO_NEW_PRIVS:     "PR_SET_NO_NEW_PRIVS",
+	unix.PR_GET_NO_NEW_PRIVS:     "PR_GET_NO_NEW_PRIVS",
+	unix.PR_CAP_AMBIENT:          "PR_CAP_AMBIENT",
+	unix.PR_SET_SPECULATION_CTRL: "PR_SET_SPECULATION_CTRL",
+	unix.PR_SET_VMA:              "PR_SET_VMA",
+	unix.PR_SET_PTRACER:          "PR_SET_PTRACER",
 }
 
 var ioctls = map[uint32]string{
-	0x5401: "TCGETS", 0x5402: "TCSETS", 0x5403: "TCSETSW", 0x5404: "TCSETSF", 0x540e: "TIOCSCTTY", 0x5412: "TIOCSTI", 0x5413: "TIOCGWINSZ", 0x541c: "TIOCLINUX",
-	0x541d: "TIOCCONS", 0x5422: "TIOCNOTTY", 0x5423: "TIOCSETD",
+	unix.TCGETS:     "TCGETS",
+	unix.TCSETS:     "TCSETS",
+	unix.TCSETSW:    "TCSETSW",
+	unix.TCSETSF:    "TCSETSF",
+	unix.TIOCSCTTY:  "TIOCSCTTY",
+	unix.TIOCSTI:    "TIOCSTI",
+	unix.TIOCGWINSZ: "TIOCGWINSZ",
+	unix.TIOCLINUX:  "TIOCLINUX",
+	unix.TIOCCONS:   "TIOCCONS",
+	unix.TIOCNOTTY:  "TIOCNOTTY",
+	unix.TIOCSETD:   "TIOCSETD",
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 )
 
-// hierarchies that a jail has a leaf in, as /proc names them; "" is cgroup v2.
+// hierarchies returns the hierarchies in which a jail has a leaf, as /proc names them; "" is cgroup
+// v2.
 func hierarchies(layout cgroup.Layout) []string {
 	switch layout {
 	case cgroup.V2:
@@ -30,7 +31,7 @@ func (v *viewer) members() ([]int, error) {
 	return leaf.PIDs()
 }
 
-// controlGroup: the jail is in its leaf, and the leaf has the plan's limits.
+// controlGroup checks that the jail is in its leaf and that the leaf has the plan's limits.
 func (v *viewer) controlGroup() error {
 	layout, err := cgroup.Detect()
 	if err != nil {
@@ -71,11 +72,12 @@ func (v *viewer) controlGroup() error {
 	if err != nil {
 		return err
 	}
-	v.is("control group", "oom_score_adj", strconv.Itoa(v.Plan.Cgroup.OOMScore), strings.TrimSpace(string(score)))
+	v.is("control group", "oom_score_adj", strconv.Itoa(v.Plan.Cgroup.OOMScore),
+		strings.TrimSpace(string(score)))
 	return nil
 }
 
-// ceiling: the group above the leaf has the host's own limits.
+// ceiling checks that the group above the leaf has the host's limits.
 func (v *viewer) ceiling() error {
 	c := cgroup.CeilingOf(v.Plan)
 	if c == nil {
@@ -97,7 +99,8 @@ func (v *viewer) ceiling() error {
 		what      string
 		want, got int64
 		unit      string
-	}{{"memory", memory, held.Memory, "bytes"}, {"pids", c.PIDs, held.PIDs, "tasks"}, {"cpu quota", c.CPUQuota, held.CPUQuota, "µs"}} {
+	}{{"memory", memory, held.Memory, "bytes"}, {"pids", c.PIDs, held.PIDs, "tasks"},
+		{"cpu quota", c.CPUQuota, held.CPUQuota, "µs"}} {
 		v.is("ceiling", l.what, limitText(l.want, l.unit), limitText(l.got, l.unit))
 	}
 	return nil
@@ -107,7 +110,8 @@ func (v *viewer) held(h cgroup.Held) {
 	c := v.Plan.Cgroup
 	memory := c.Memory
 	if memory > 0 {
-		memory -= memory % int64(os.Getpagesize()) // the kernel counts in pages
+		// The kernel counts in pages.
+		memory -= memory % int64(os.Getpagesize())
 	}
 	for _, l := range []struct {
 		what      string
@@ -122,12 +126,15 @@ func (v *viewer) held(h cgroup.Held) {
 		v.is("control group", l.what, limitText(l.want, l.unit), limitText(l.got, l.unit))
 	}
 	if c.CPUQuota > 0 {
-		v.is("control group", "cpu period", limitText(int64(c.CPUPeriod), "µs"), limitText(h.CPUPeriod, "µs"))
+		v.is("control group", "cpu period", limitText(int64(c.CPUPeriod), "µs"),
+			limitText(h.CPUPeriod, "µs"))
 	}
 	v.disks("disk reads", c.IORead, h.Read)
 	v.disks("disk writes", c.IOWrite, h.Write)
 	if v.Plan.IDs.User {
-		return // a user may load no such program, and write no such rule: nodev alone keeps other nodes from being opened
+		// An ordinary user cannot load such a program or write such a rule: nodev alone keeps other
+		// device nodes from being opened.
+		return
 	}
 	var want []string
 	for _, d := range v.Plan.Devices {
@@ -139,14 +146,16 @@ func (v *viewer) held(h cgroup.Held) {
 		}
 	}
 	slices.Sort(want)
-	if h.Devices == nil { // a program, of which no file says what it does
-		v.findings = append(v.findings, Finding{Layer: "control group", What: "devices", Answer: Unreadable, Want: strings.Join(want, ", ")})
+	// The rules are a BPF program, whose content no file shows.
+	if h.Devices == nil {
+		v.findings = append(v.findings, Finding{Layer: "control group", What: "devices",
+			Answer: Unreadable, Want: strings.Join(want, ", ")})
 		return
 	}
 	v.is("control group", "devices", strings.Join(want, ", "), strings.Join(h.Devices, ", "))
 }
 
-// disks: each disk that has a bound has the plan's. Which disks a run uses is not in its plan.
+// disks checks the bound of each bounded disk. The plan does not say which disks a run uses.
 func (v *viewer) disks(what string, want int64, got map[string]int64) {
 	text := limitText(want, "bytes a second")
 	var others []string
@@ -163,21 +172,28 @@ func (v *viewer) disks(what string, want int64, got map[string]int64) {
 	v.is("control group", what, text, text)
 }
 
-var deviceNumbers = map[string]string{"null": "1:3", "zero": "1:5", "full": "1:7", "random": "1:8", "urandom": "1:9", "tty": "5:0"}
+var deviceNumbers = map[string]string{"null": "1:3", "zero": "1:5", "full": "1:7", "random": "1:8",
+	"urandom": "1:9", "tty": "5:0"}
 
 func limitText(n int64, unit string) string {
-	if n <= 0 { // a plan says 0 where there is none
+	// 0 is no limit in a plan.
+	if n <= 0 {
 		return "no limit"
 	}
 	return fmt.Sprintf("%d %s", n, unit)
 }
 
-// names of the limits in /proc/PID/limits, by those of a plan.
-var rlimitNames = map[string]string{"core": "Max core file size", "memlock": "Max locked memory", "nofile": "Max open files",
-	"fsize": "Max file size", "cpu": "Max cpu time", "nproc": "Max processes", "stack": "Max stack size",
-	"nice": "Max nice priority", "rtprio": "Max realtime priority"}
+// rlimitNames maps the plan's names of limits to those of /proc/PID/limits.
+var rlimitNames = map[string]string{"core": "Max core file size", "memlock": "Max locked memory",
+	"nofile": "Max open files",
+	"fsize":  "Max file size", "cpu": "Max cpu time", "nproc": "Max processes",
+	"stack": "Max stack size",
+	"nice":  "Max nice priority", "rtprio": "Max realtime priority",
+	"msgqueue":   "Max msgqueue size",
+	"sigpending": "Max pending signals"}
 
-// rlimits: soft and hard limit are the plan's, or lower where the host's own hard limit is.
+// rlimits checks that soft and hard limits are the plan's, or lower if the host's hard limit is
+// lower.
 func (v *viewer) rlimits() error {
 	text, err := os.ReadFile(proc(v.PID, "limits"))
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,14 +13,19 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/guest"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// A want is what a mount is to be. Empty fields may be anything.
+// want is the expected state of a mount. Empty fields match anything.
 type want struct {
-	kind    string   // of the file system
-	options []string // of the mount, all of them
-	super   []string // of the file system, all of them
-	place   string   // device and directory of the host
+	// kind of file system.
+	kind string
+	// All options of the mount.
+	options []string
+	// All options of the file system.
+	super []string
+	// Device and directory of the host.
+	place string
 }
 
 func (w want) String() string {
@@ -48,65 +52,99 @@ func optionsOf(write, exec bool) []string {
 	return options
 }
 
-// planned are the mounts of a plan by their points.
-func planned(p jail.Plan, host []sys.Mount) (map[string]want, error) {
-	all := map[string]want{
-		"/":        {kind: "tmpfs", options: optionsOf(false, true)},
-		"/dev":     {kind: "tmpfs", options: optionsOf(false, false)},
-		guest.Self: {options: optionsOf(false, true)},
-	}
+// wants maps mount points to their expected mounts. One mount point may have several.
+type wants map[string][]want
+
+func (all wants) add(point string, w want) { all[point] = append(all[point], w) }
+
+// planned returns the mounts of a plan. host is the mount table that its binds are made from.
+func planned(p jail.Plan, host []sys.Mount) (wants, error) {
+	all := wants{}
+	all.add("/", want{kind: "tmpfs", options: optionsOf(false, true)})
+	all.add("/dev", want{kind: "tmpfs", options: optionsOf(false, false)})
+	all.add(guest.Self, want{options: optionsOf(false, true)})
 	for _, d := range p.Devices {
-		all["/dev/"+d] = want{kind: "devtmpfs", options: []string{"rw", "nosuid", "noexec"}, place: "/" + d}
-	}
-	if w := p.Workspace; w != nil {
-		all[w.Target] = want{options: optionsOf(w.Shadow, w.Exec)}
-		if w.Shadow {
-			all[w.Target] = want{kind: "overlay", options: optionsOf(true, w.Exec)}
+		// Only a mount of a device node lacks nodev.
+		w := want{options: []string{"rw", "nosuid", "noexec"}}
+		if err := all.bind("/dev/"+d, "/dev/"+d, w, host); err != nil {
+			return nil, err
 		}
 	}
+	if w := p.Workspace; w != nil {
+		kind := ""
+		if w.Shadow {
+			kind = "overlay"
+		}
+		all.add(w.Target, want{kind: kind, options: optionsOf(w.Shadow, w.Exec)})
+	}
 	for _, m := range p.Mounts {
-		w := want{options: optionsOf(m.Write, m.Exec)}
 		switch m.Kind {
 		case jail.MountProc:
-			w = want{kind: "proc", options: optionsOf(true, false), super: []string{"subset=pid", "hidepid=ptraceable"}}
+			all.add(m.Target, want{kind: "proc", options: optionsOf(true, false),
+				super: []string{"subset=pid", "hidepid=ptraceable"}})
 		case jail.MountPTS:
-			w = want{kind: "devpts", options: []string{"rw", "nosuid", "noexec"}, super: []string{"ptmxmode=666", "max=64"}}
+			all.add(m.Target, want{kind: "devpts", options: []string{"rw", "nosuid", "noexec"},
+				super: []string{"ptmxmode=666", "max=64"}})
 		case jail.MountTmpfs:
 			const page = 4096
-			w.kind = "tmpfs"
-			w.super = []string{"size=" + strconv.FormatInt((m.Size+page-1)/page*page/1024, 10) + "k", "nr_inodes=" + strconv.FormatInt(m.Files, 10)}
+			all.add(m.Target, want{kind: "tmpfs", options: optionsOf(m.Write, m.Exec),
+				super: []string{
+					"size=" + strconv.FormatInt((m.Size+page-1)/page*page/1024, 10) + "k",
+					"nr_inodes=" + strconv.FormatInt(m.Files, 10)}})
 		case jail.MountBind:
-			var err error
-			if w.place, err = placeOf(m.Source, host); err != nil {
+			w := want{options: optionsOf(m.Write, m.Exec)}
+			if err := all.bind(m.Source, m.Target, w, host); err != nil {
 				return nil, err
 			}
 		default:
 			return nil, fmt.Errorf("mount %s: unknown kind %q", m.Target, m.Kind)
 		}
-		all[m.Target] = w
 	}
 	return all, nil
 }
 
-// placeOf says where a path of the host is: its device, and the directory of the file system.
-func placeOf(source string, host []sys.Mount) (string, error) {
-	real, err := filepath.EvalSymlinks(source)
+// bind adds the expected mounts of a bind of source on target: that of source, and one for each
+// mount of the host below source, all with the options of w.
+func (all wants) bind(source, target string, w want, host []sys.Mount) error {
+	f, err := sys.OpenTarget(source)
 	if errors.Is(err, os.ErrNotExist) {
-		return source + ", which is there no more", nil
+		w.place = source + ", which is there no more"
+		all.add(target, w)
+		return nil
 	}
 	if err != nil {
-		return "", err
+		return err
 	}
-	var on sys.Mount
-	for _, m := range host { // of two on the same point the later one is on top
-		if (m.Point == "/" || real == m.Point || strings.HasPrefix(real, m.Point+"/")) && len(m.Point) >= len(on.Point) {
-			on = m
-		}
+	defer f.Close()
+	at, err := sys.Locate(f, host)
+	if err != nil {
+		return fmt.Errorf("mount %s: %w", target, err)
 	}
-	return on.Device + path.Join(on.Root, strings.TrimPrefix(real, on.Point)), nil
+	w.place = at.Mount.Device + at.Root
+	all.add(target, w)
+	for _, m := range below(at.Mount.ID, at.Path, host) {
+		w.kind, w.place = m.Type, m.Device+m.Root
+		all.add(path.Join(target, strings.TrimPrefix(m.Point, at.Path)), w)
+	}
+	return nil
 }
 
-// mounts: each mount of the plan is there and as the plan says, nothing else is, and none propagates.
+// below returns the mounts of host that a recursive bind of the directory dir copies; id is the
+// mount that dir is on. The kernel follows mounts and not paths, since one mount may cover others.
+func below(id, dir string, host []sys.Mount) []sys.Mount {
+	var all []sys.Mount
+	for _, m := range host {
+		inside := paths.Within(dir, m.Point)
+		// The kernel leaves out an unbindable mount with all mounts below it.
+		if m.Parent == id && m.ID != id && inside && !slices.Contains(m.Shared, "unbindable") {
+			all = append(append(all, m), below(m.ID, m.Point, host)...)
+		}
+	}
+	return all
+}
+
+// mounts checks that each mount of the plan exists as planned, that no other exists, and that none
+// propagates.
 func (v *viewer) mounts() error {
 	table, err := sys.Mounts(strconv.Itoa(v.PID))
 	if err != nil {
@@ -120,31 +158,53 @@ func (v *viewer) mounts() error {
 	if err != nil {
 		return err
 	}
-	found := map[string][]string{}
+	found := map[string][]sys.Mount{}
 	for _, m := range table {
-		w, ok := wanted[m.Point]
-		if !ok {
+		if _, ok := wanted[m.Point]; !ok {
 			v.differs("mounts", m.Point, "nothing", m.Type+" "+strings.Join(m.Options, ","))
 			continue
 		}
-		found[m.Point] = append(found[m.Point], lacking(w, m)...) // also where nothing is: then it is there
+		found[m.Point] = append(found[m.Point], m)
 	}
 	for _, point := range slices.Sorted(maps.Keys(wanted)) {
-		missing, ok := found[point]
-		text := wanted[point].String()
-		switch {
-		case !ok:
-			v.differs("mounts", point, text, "nothing")
-		case len(missing) > 0:
-			v.differs("mounts", point, text, strings.Join(missing, "; "))
-		default:
+		var words []string
+		for _, w := range wanted[point] {
+			words = append(words, w.String())
+		}
+		text := strings.Join(words, " and ")
+		if wrong := compare(wanted[point], found[point]); len(wrong) > 0 {
+			v.differs("mounts", point, text, strings.Join(wrong, "; "))
+		} else {
 			v.is("mounts", point, text, text)
 		}
 	}
 	return nil
 }
 
-// lacking says what a mount is not that it should be.
+// compare returns the differences on one mount point: each found mount must be expected, and each
+// expected one found. The same mount may be found twice.
+func compare(wanted []want, found []sys.Mount) []string {
+	if len(found) == 0 {
+		return []string{"nothing"}
+	}
+	var wrong []string
+	for _, m := range found {
+		if !slices.ContainsFunc(wanted, func(w want) bool { return len(lacking(w, m)) == 0 }) {
+			wrong = append(wrong, lacking(wanted[len(wanted)-1], m)...)
+		}
+	}
+	if len(wrong) > 0 {
+		return wrong
+	}
+	for _, w := range wanted {
+		if !slices.ContainsFunc(found, func(m sys.Mount) bool { return len(lacking(w, m)) == 0 }) {
+			wrong = append(wrong, "not "+w.String())
+		}
+	}
+	return wrong
+}
+
+// lacking returns the properties of want that the mount m lacks.
 func lacking(w want, m sys.Mount) []string {
 	var all []string
 	for _, o := range w.options {
@@ -160,7 +220,7 @@ func lacking(w want, m sys.Mount) []string {
 	if w.kind != "" && m.Type != w.kind {
 		all = append(all, m.Type)
 	}
-	if w.place != "" && w.place != m.Root && w.place != m.Device+m.Root {
+	if w.place != "" && w.place != m.Device+m.Root {
 		all = append(all, m.Device+m.Root)
 	}
 	if len(m.Shared) > 0 {
@@ -169,7 +229,7 @@ func lacking(w want, m sys.Mount) []string {
 	return all
 }
 
-// numeric are options as some kernels write them.
+// numeric maps options to the spelling of some kernels.
 var numeric = map[string]string{"hidepid=ptraceable": "hidepid=4"}
 
 func (v *viewer) mountIDs() (map[string]bool, error) {

@@ -11,10 +11,12 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// kindOf are the names of namespaces in /proc, by those of a plan.
-var kindOf = map[jail.Namespace]string{"user": "user", "mount": "mnt", "pid": "pid", "net": "net", "ipc": "ipc", "uts": "uts", "cgroup": "cgroup"}
+// kindOf maps the plan's namespaces to their names in /proc.
+var kindOf = map[jail.Namespace]string{"user": "user", "mount": "mnt", "pid": "pid", "net": "net",
+	"ipc": "ipc", "uts": "uts", "cgroup": "cgroup"}
 
 const ownNamespace = "the jail's own"
 
@@ -46,7 +48,8 @@ func (v *viewer) namespaces() error {
 	return v.strangers()
 }
 
-// strangers are processes in the jail's process namespace that are not of its control group: nothing joins a jail, so there is none.
+// strangers checks that no process outside of the jail's cgroup is in its pid namespace: nothing
+// joins a jail.
 func (v *viewer) strangers() error {
 	own, err := os.Readlink(proc(v.PID, "ns/pid"))
 	if err != nil {
@@ -78,7 +81,7 @@ func orNone(all []string) string {
 	return strings.Join(all, ", ")
 }
 
-// ids: whom the jail's ids stand for on the host.
+// ids checks the id maps of the jail and the owner of its user namespace.
 func (v *viewer) ids() error {
 	for _, m := range []struct {
 		name string
@@ -99,20 +102,17 @@ func (v *viewer) ids() error {
 		}
 		v.is("ids", name, strings.Join(want, ", "), strings.Join(got, ", "))
 	}
+	owner, err := sys.UserNSOwner(v.PID)
+	if err != nil {
+		return err
+	}
+	v.is("ids", "owner of the user namespace", strconv.FormatUint(uint64(v.Plan.IDs.Owner), 10),
+		strconv.FormatUint(uint64(owner), 10))
 	return nil
 }
 
-// hostID is what an id inside is on the host.
-func hostID(ids jail.IDs, base, inside uint32) uint32 {
-	for _, e := range ids.Extra {
-		if e.Inside == inside {
-			return e.Host
-		}
-	}
-	return base + inside
-}
-
-// ownGroups are those that a jail has beside its own: none, but a user cannot take from a process the groups that the user is in (setgroups(2)).
+// ownGroups returns the supplementary groups of a jail: none, except those of an ordinary user, who
+// cannot drop groups (setgroups(2)).
 func ownGroups(ids jail.IDs) (string, error) {
 	if !ids.User {
 		return "", nil
@@ -125,7 +125,8 @@ func ownGroups(ids jail.IDs) (string, error) {
 	return strings.Join(texts, " "), err
 }
 
-// filters are those on every thread: the outer one and the inner one, and the ceiling's between them.
+// filters returns the number of filters on each thread: the outer one, the ceiling's and the inner
+// one.
 func (v *viewer) filters() int {
 	if v.Plan.Ceiling != nil {
 		return 3
@@ -133,9 +134,10 @@ func (v *viewer) filters() int {
 	return 2
 }
 
-// threads looks at every thread of every process of the jail.
+// threads checks every thread of every process of the jail.
 func (v *viewer) threads() error {
-	user, group := strconv.FormatUint(uint64(hostID(v.Plan.IDs, v.Plan.IDs.Base, v.Plan.IDs.UID)), 10), strconv.FormatUint(uint64(hostID(v.Plan.IDs, v.Plan.IDs.HostGroup(), v.Plan.IDs.GID)), 10)
+	uid, gid := v.Plan.IDs.Host()
+	user, group := strconv.FormatUint(uint64(uid), 10), strconv.FormatUint(uint64(gid), 10)
 	groups, err := ownGroups(v.Plan.IDs)
 	if err != nil {
 		return err
@@ -146,10 +148,13 @@ func (v *viewer) threads() error {
 	}
 	none := strings.Repeat("0", 16)
 	want := []struct{ layer, key, value string }{
-		{"ids", "Uid", strings.Repeat(user+" ", 3) + user}, {"ids", "Gid", strings.Repeat(group+" ", 3) + group}, {"ids", "Groups", groups},
-		{"capabilities", "CapInh", none}, {"capabilities", "CapPrm", none}, {"capabilities", "CapEff", none}, {"capabilities", "CapBnd", none},
+		{"ids", "Uid", strings.Repeat(user+" ", 3) + user}, {"ids", "Gid", strings.Repeat(group+" ",
+			3) + group}, {"ids", "Groups", groups},
+		{"capabilities", "CapInh", none}, {"capabilities", "CapPrm", none}, {"capabilities",
+			"CapEff", none}, {"capabilities", "CapBnd", none},
 		{"capabilities", "CapAmb", none}, {"capabilities", "NoNewPrivs", nnp},
-		{"seccomp", "Seccomp", "2"}, {"seccomp", "Seccomp_filters", strconv.Itoa(v.filters())}, {"process", "TracerPid", "0"},
+		{"seccomp", "Seccomp", "2"}, {"seccomp", "Seccomp_filters", strconv.Itoa(v.filters())},
+		{"process", "TracerPid", "0"},
 	}
 	tasks, err := v.tasks()
 	if err != nil {
@@ -173,7 +178,7 @@ func (v *viewer) threads() error {
 	return nil
 }
 
-// tasks returns the status of each thread that is there.
+// tasks returns the status of each thread.
 func (v *viewer) tasks() (map[string]map[string]string, error) {
 	members, err := v.members()
 	if err != nil {
@@ -188,7 +193,8 @@ func (v *viewer) tasks() (map[string]map[string]string, error) {
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			if err != nil {
-				continue // it has ended
+				// The thread has ended.
+				continue
 			}
 			fields := map[string]string{}
 			for line := range strings.Lines(string(text)) {
@@ -204,7 +210,7 @@ func (v *viewer) tasks() (map[string]map[string]string, error) {
 	return all, nil
 }
 
-// root is where paths begin, and where the process works.
+// root checks the root and the working directory of the process.
 func (v *viewer) root() error {
 	for what, name := range map[string]string{"root": "root", "working directory": "cwd"} {
 		to, err := os.Readlink(proc(v.PID, name))
@@ -227,7 +233,7 @@ func (v *viewer) root() error {
 	return nil
 }
 
-// network: the loopback device and nothing else.
+// network checks that the loopback device is the only one.
 func (v *viewer) network() error {
 	if !slices.Contains(v.Plan.Namespaces, "net") {
 		return nil
@@ -246,8 +252,8 @@ func (v *viewer) network() error {
 	return nil
 }
 
-// descriptors: what is open is the jail's own, or one of the streams that it was given. A file or directory is known by the mount that it is
-// on: what is not in the jail's mount table is the host's.
+// descriptors checks that each open descriptor is the jail's own or one of its streams. The mount
+// of a file or directory decides: a mount that is not in the jail's mount table is the host's.
 func (v *viewer) descriptors() error {
 	table, err := v.mountIDs()
 	if err != nil {
@@ -262,14 +268,16 @@ func (v *viewer) descriptors() error {
 	for _, e := range entries {
 		to, err := os.Readlink(proc(v.PID, "fd/"+e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // closed meanwhile
+			// Closed meanwhile.
+			continue
 		}
 		if err != nil {
 			return err
 		}
 		kind, _, _ := strings.Cut(to, ":")
 		switch {
-		case kind == "pipe", to == "anon_inode:[eventpoll]", to == "anon_inode:[eventfd]", strings.HasPrefix(to, "/memfd:"):
+		case kind == "pipe", to == "anon_inode:[eventpoll]", to == "anon_inode:[eventfd]",
+			strings.HasPrefix(to, "/memfd:"):
 		case kind == "socket":
 			sockets++
 		case !table[v.mountOf(e.Name())]:

@@ -1,5 +1,5 @@
-// Package verify asks the kernel whether a live jail is what its plan says. It reads what /proc and the control groups show of the jail's
-// processes, from outside: it enters no namespace, traces nothing and stops nothing.
+// Package verify compares a live jail with its plan. It reads what /proc and the cgroups show of
+// the jail's processes, from outside: it enters no namespace, traces nothing and stops nothing.
 package verify
 
 import (
@@ -13,42 +13,49 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// An Answer is what the kernel says about one thing.
+// Answer is the kernel's answer to one check.
 type Answer string
 
-// The answers. What the kernel shows to nobody who does not trace the process is Unreadable, and never OK.
+// The answers. State that the kernel shows to tracers only is Unreadable, never OK.
 const (
 	OK         Answer = "ok"
 	Differs    Answer = "differs"
 	Unreadable Answer = "not readable"
 )
 
-// A Finding is one thing that the plan says, and what the kernel says of it.
+// Finding is one property of the plan with the kernel's answer.
 type Finding struct {
-	Layer  string `json:"layer"`
-	What   string `json:"what"`
+	Layer string `json:"layer"`
+	What  string `json:"what"`
+	// What the kernel shows to nobody who does not trace the process is not readable, and never
+	// ok.
 	Answer Answer `json:"answer"`
-	Want   string `json:"want"`          // by the plan
-	Got    string `json:"got,omitempty"` // from the kernel, where it differs
+	// Want is the value in the plan.
+	Want string `json:"want"`
+	// Got is the kernel's value, if it differs.
+	Got string `json:"got,omitempty"`
 }
 
-// A Jail says which process is the jail's first, and what it is to be.
+// Jail identifies the first process of a jail, with its plan.
 type Jail struct {
-	Plan  jail.Plan `json:"plan"`
-	PID   int       `json:"pid"`
-	Start uint64    `json:"start"` // in clock ticks since the host started: with the number it names the process for good
+	Plan jail.Plan `json:"plan"`
+	PID  int       `json:"pid"`
+	// Start is in clock ticks since boot. PID and Start identify a process for good.
+	Start uint64 `json:"start"`
 }
 
-// ErrGone says that the process is not there any more. Another one may have its number by now.
+// ErrGone is returned if the jail's first process has ended. Its PID may belong to another process.
 var ErrGone = errors.New("its first process has ended")
 
-// settle is how long a jail that has just been started may take to restrict itself; each look takes a few milliseconds.
+// settle bounds the time in which a jail that was just started restricts itself. One look takes a
+// few milliseconds.
 var settle = time.Second
 
 const pause = 20 * time.Millisecond
 
-// Look compares a live jail with its plan. others are the first processes of other jails, which it must share no namespace with. A difference
-// is one that stays: a thread that is just starting, or a jail that is, is looked at again for up to a second.
+// Look compares a live jail with its plan. others are the first processes of other jails, with
+// which it must share no namespace. For a thread or a jail that is just starting Look repeats the
+// checks for up to a second, and reports only differences that stay.
 func Look(j Jail, others []int) ([]Finding, error) {
 	process, err := sys.OpenProcess(j.PID)
 	if err != nil {
@@ -57,7 +64,7 @@ func Look(j Jail, others []int) ([]Finding, error) {
 	defer process.Close()
 	for deadline := time.Now().Add(settle); ; time.Sleep(pause) {
 		findings, err := look(j, others)
-		// Only after the last answer is it known that all of them were this process's.
+		// Checked last, so that all answers before are of this process.
 		if _, start, statErr := sys.ProcStat(j.PID); statErr != nil || start != j.Start {
 			return nil, ErrGone
 		}
@@ -67,13 +74,14 @@ func Look(j Jail, others []int) ([]Finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(findings, func(f Finding) bool { return f.Answer == Differs }) || time.Now().After(deadline) {
+		if !slices.ContainsFunc(findings, func(f Finding) bool { return f.Answer == Differs }) ||
+			time.Now().After(deadline) {
 			return findings, nil
 		}
 	}
 }
 
-// A viewer collects findings about one jail.
+// viewer collects findings about one jail.
 type viewer struct {
 	Jail
 	others   []int
@@ -82,7 +90,8 @@ type viewer struct {
 
 func look(j Jail, others []int) ([]Finding, error) {
 	v := &viewer{Jail: j, others: others}
-	for _, check := range []func() error{v.controlGroup, v.namespaces, v.ids, v.root, v.mounts, v.network, v.descriptors, v.rlimits, v.threads} {
+	for _, check := range []func() error{v.controlGroup, v.namespaces, v.ids, v.root, v.mounts,
+		v.network, v.descriptors, v.rlimits, v.threads} {
 		if err := check(); err != nil {
 			return nil, err
 		}
@@ -91,7 +100,7 @@ func look(j Jail, others []int) ([]Finding, error) {
 	return v.findings, nil
 }
 
-// is notes what the kernel says of one thing.
+// is records a finding: OK if got equals want.
 func (v *viewer) is(layer, what, want, got string) {
 	f := Finding{Layer: layer, What: what, Answer: OK, Want: want}
 	if got != want {
@@ -100,21 +109,29 @@ func (v *viewer) is(layer, what, want, got string) {
 	v.findings = append(v.findings, f)
 }
 
-// differs notes something that should not be.
+// differs records a difference.
 func (v *viewer) differs(layer, what, want, got string) {
-	v.findings = append(v.findings, Finding{Layer: layer, What: what, Answer: Differs, Want: want, Got: got})
+	v.findings = append(v.findings, Finding{Layer: layer, What: what, Answer: Differs, Want: want,
+		Got: got})
 }
 
 func (v *viewer) unreadable() {
 	if c := v.Plan.Ceiling; c != nil {
-		v.findings = append(v.findings, Finding{Layer: "ceiling", What: "domain", Answer: Unreadable, Want: strconv.Itoa(len(c.Landlock.Rules)) + " rules"},
-			Finding{Layer: "ceiling", What: "filter", Answer: Unreadable, Want: strconv.Itoa(len(c.Filter.Allow)) + " calls"})
+		v.findings = append(v.findings, Finding{Layer: "ceiling", What: "domain",
+			Answer: Unreadable, Want: strconv.Itoa(len(c.Landlock.Rules)) + " rules"},
+			Finding{Layer: "ceiling", What: "filter", Answer: Unreadable,
+				Want: strconv.Itoa(len(c.Filter.Allow)) + " calls"})
 	}
 	for _, f := range []Finding{
-		{Layer: "landlock", What: "domain", Want: strconv.Itoa(len(v.Plan.Landlock.Rules)) + " rules"},
-		{Layer: "seccomp", What: "outer filter", Want: strconv.Itoa(len(v.Plan.OuterFilter.Allow)) + " calls"},
-		{Layer: "seccomp", What: "inner filter", Want: strconv.Itoa(len(v.Plan.InnerFilter.Allow)) + " calls"},
+		{Layer: "landlock", What: "domain", Want: strconv.Itoa(len(v.Plan.Landlock.Rules)) +
+			" rules"},
+		{Layer: "seccomp", What: "outer filter", Want: strconv.Itoa(len(v.Plan.OuterFilter.Allow)) +
+			" calls"},
+		{Layer: "seccomp", What: "inner filter", Want: strconv.Itoa(len(v.Plan.InnerFilter.Allow)) +
+			" calls"},
 		{Layer: "namespaces", What: "host name", Want: v.Plan.Hostname},
+		{Layer: "namespaces", What: "counts of the user namespace",
+			Want: strconv.Itoa(len(v.Plan.UserCounts)) + " bounds"},
 	} {
 		f.Answer = Unreadable
 		v.findings = append(v.findings, f)

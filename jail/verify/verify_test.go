@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +26,8 @@ func TestMain(m *testing.M) { os.Exit(jailtest.Main(m)) }
 func start(t *testing.T, s *jailtest.Setup) verify.Jail {
 	t.Helper()
 	j := s.Start(t)
-	j.One("getpid") // it has answered, so all of its restrictions stand
+	// it has answered, so all of its restrictions stand
+	j.One("getpid")
 	started, err := j.StartTime()
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +55,8 @@ func differing(findings []verify.Finding) []string {
 	return all
 }
 
-// TestAsPlanned: two live jails are what their plans say; what no kernel shows is said to be so and not to be in order.
+// TestAsPlanned: two live jails are what their plans say; what no kernel shows is said to be so and
+// not to be in order.
 func TestAsPlanned(t *testing.T) {
 	a, b := start(t, jailtest.New(t)), start(t, jailtest.New(t))
 	findings := look(t, a, b.PID)
@@ -63,47 +66,74 @@ func TestAsPlanned(t *testing.T) {
 		if f.Answer == verify.Differs {
 			t.Errorf("%+v", f)
 		}
-		hidden := f.Layer == "landlock" || f.Layer == "seccomp" && strings.HasSuffix(f.What, "filter")
+		hidden := f.Layer == "landlock" || f.Layer == "seccomp" && strings.HasSuffix(f.What,
+			"filter")
 		if hidden && f.Answer != verify.Unreadable {
 			t.Errorf("%+v: no kernel shows that", f)
 		}
 	}
-	for _, layer := range []string{"namespaces", "ids", "capabilities", "seccomp", "landlock", "mounts", "control group", "descriptors", "rlimits", "process"} {
+	for _, layer := range []string{"namespaces", "ids", "capabilities", "seccomp", "landlock",
+		"mounts", "control group", "descriptors", "rlimits", "process"} {
 		if layers[layer] == 0 {
 			t.Errorf("nothing was found out about %s", layer)
 		}
 	}
 }
 
-// TestPlanted starts jails that are not what the plan in hand says; each difference is found, and nothing else is.
+// TestPlanted starts jails that are not what the plan in hand says; each difference is found, and
+// nothing else is.
 func TestPlanted(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		plant func(p *jail.Plan) // into the plan that the jail is started by
+		name string
+		// into the plan that the jail is started by
+		plant func(p *jail.Plan)
 		want  []string
 	}{
-		{"memory", func(p *jail.Plan) { p.Cgroup.Memory += 4096 }, []string{"control group: memory", "control group: memory and swap"}},
+		{"memory", func(p *jail.Plan) { p.Cgroup.Memory += 4096 }, []string{"control group: memory",
+			"control group: memory and swap"}},
 		{"tasks", func(p *jail.Plan) { p.Cgroup.PIDs++ }, []string{"control group: pids"}},
-		{"cpu", func(p *jail.Plan) { p.Cgroup.CPUQuota += 1000 }, []string{"control group: cpu quota"}},
-		{"period", func(p *jail.Plan) { p.Cgroup.CPUPeriod *= 2 }, []string{"control group: cpu period"}},
-		{"out of memory", func(p *jail.Plan) { p.Cgroup.OOMScore++ }, []string{"control group: oom_score_adj"}},
+		{"cpu", func(p *jail.Plan) { p.Cgroup.CPUQuota += 1000 },
+			[]string{"control group: cpu quota"}},
+		{"period", func(p *jail.Plan) { p.Cgroup.CPUPeriod *= 2 },
+			[]string{"control group: cpu period"}},
+		{"out of memory", func(p *jail.Plan) { p.Cgroup.OOMScore++ },
+			[]string{"control group: oom_score_adj"}},
 		{"rlimit", func(p *jail.Plan) {
-			p.Rlimits[slices.IndexFunc(p.Rlimits, func(l jail.Rlimit) bool { return l.Name == "nofile" })].Value++
+			p.Rlimits[slices.IndexFunc(p.Rlimits,
+				func(l jail.Rlimit) bool { return l.Name == "nofile" })].Value++
 		}, []string{"rlimits: " + "nofile"}},
 		{"ids", func(p *jail.Plan) { p.IDs.Size-- }, []string{"ids: uid_map", "ids: gid_map"}},
+		{"who is charged", func(p *jail.Plan) { p.IDs.Owner = 0 },
+			[]string{"ids: owner of the user namespace"}},
+		{"signals", func(p *jail.Plan) {
+			p.Rlimits[slices.IndexFunc(p.Rlimits,
+				func(l jail.Rlimit) bool { return l.Name == "sigpending" })].Value++
+		}, []string{"rlimits: " + "sigpending"}},
 		{"user", func(p *jail.Plan) { p.IDs.UID++ }, []string{"ids: Uid of each thread"}},
-		{"a network", func(p *jail.Plan) { dropNamespace(p, "net") }, withDevices("namespaces: net")},
-		{"a namespace", func(p *jail.Plan) { dropNamespace(p, "ipc") }, []string{"namespaces: ipc"}},
-		{"a writable bind", func(p *jail.Plan) { mountAt(p, "/data").Write = true }, []string{"mounts: /data"}},
-		{"a bind to execute from", func(p *jail.Plan) { mountAt(p, "/data").Exec = true }, []string{"mounts: /data"}},
-		{"another directory", func(p *jail.Plan) { mountAt(p, "/data").Source = mountAt(p, "/store").Source }, []string{"mounts: /data"}},
-		{"a larger tmpfs", func(p *jail.Plan) { mountAt(p, "/tmp").Size += 4096 }, []string{"mounts: /tmp"}},
+		{"a network", func(p *jail.Plan) { dropNamespace(p, "net") },
+			withDevices("namespaces: net")},
+		{"a namespace", func(p *jail.Plan) { dropNamespace(p, "ipc") },
+			[]string{"namespaces: ipc"}},
+		{"a writable bind", func(p *jail.Plan) { mountAt(p, "/data").Write = true },
+			[]string{"mounts: /data"}},
+		{"a bind to execute from", func(p *jail.Plan) { mountAt(p, "/data").Exec = true },
+			[]string{"mounts: /data"}},
+		{"another directory", func(p *jail.Plan) {
+			mountAt(p, "/data").Source = mountAt(p,
+				"/store").Source
+		}, []string{"mounts: /data"}},
+		{"a larger tmpfs", func(p *jail.Plan) { mountAt(p, "/tmp").Size += 4096 },
+			[]string{"mounts: /tmp"}},
 		{"a mount that is not there", func(p *jail.Plan) {
-			p.Mounts = slices.DeleteFunc(p.Mounts, func(m jail.Mount) bool { return m.Target == "/tmp" })
-			p.Landlock.Rules = slices.DeleteFunc(p.Landlock.Rules, func(r jail.LandlockRule) bool { return r.Path == "/tmp" })
+			p.Mounts = slices.DeleteFunc(p.Mounts,
+				func(m jail.Mount) bool { return m.Target == "/tmp" })
+			p.Landlock.Rules = slices.DeleteFunc(p.Landlock.Rules,
+				func(r jail.LandlockRule) bool { return r.Path == "/tmp" })
 		}, []string{"mounts: /tmp"}},
-		{"capabilities", func(p *jail.Plan) { p.Capabilities = []string{"CAP_SYS_ADMIN"} }, []string{"capabilities: CapInh of each thread", "capabilities: CapPrm of each thread",
-			"capabilities: CapEff of each thread", "capabilities: CapBnd of each thread", "capabilities: CapAmb of each thread"}},
+		{"capabilities", func(p *jail.Plan) { p.Capabilities = []string{"CAP_SYS_ADMIN"} },
+			[]string{"capabilities: CapInh of each thread", "capabilities: CapPrm of each thread",
+				"capabilities: CapEff of each thread", "capabilities: CapBnd of each thread",
+				"capabilities: CapAmb of each thread"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := jailtest.New(t)
@@ -119,7 +149,8 @@ func TestPlanted(t *testing.T) {
 }
 
 func clone(p jail.Plan) jail.Plan {
-	p.Mounts, p.Rlimits, p.Namespaces = slices.Clone(p.Mounts), slices.Clone(p.Rlimits), slices.Clone(p.Namespaces)
+	p.Mounts, p.Rlimits, p.Namespaces = slices.Clone(p.Mounts), slices.Clone(p.Rlimits),
+		slices.Clone(p.Namespaces)
 	p.Landlock.Rules = slices.Clone(p.Landlock.Rules)
 	return p
 }
@@ -135,6 +166,55 @@ func mountAt(p *jail.Plan, target string) *jail.Mount {
 		}
 	}
 	return nil
+}
+
+// TestMountsBelow: what the host has mounted below the source of a bind is in the jail, too, with
+// the bind's rights, also where one mount covers another; what the host has no more, or has another
+// one of, differs.
+func TestMountsBelow(t *testing.T) {
+	s := jailtest.New(t)
+	below := filepath.Join(s.Data, "below")
+	other := t.TempDir()
+	for _, dir := range []string{below, filepath.Join(other, "deep"), filepath.Join(other, "a")} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deep := filepath.Join(below, "deep")
+	mountOn(t, other, below)
+	mountOn(t, filepath.Join(other, "a"), deep)
+	uncover := mountOn(t, other, deep)
+	j := start(t, s)
+	if got := differing(look(t, j)); len(got) > 0 {
+		t.Errorf("differ: %q", got)
+	}
+	uncover()
+	if got := differing(look(t, j)); !slices.Equal(got, []string{"mounts: /data/below/deep"}) {
+		t.Errorf("one mount fewer: differ: %q", got)
+	}
+	writable := j
+	writable.Plan = clone(j.Plan)
+	mountAt(&writable.Plan, "/data").Write = true
+	want := []string{"mounts: /data", "mounts: /data/below", "mounts: /data/below/deep"}
+	if got := differing(look(t, writable)); !slices.Equal(got, want) {
+		t.Errorf("a bind that should be writable: differ: %q, want %q", got, want)
+	}
+}
+
+// mountOn binds the directory source on target until the test ends, or until the function that it
+// returns is called.
+func mountOn(t *testing.T, source, target string) (undo func()) {
+	t.Helper()
+	if err := syscall.Mount(source, target, "", syscall.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	undo = sync.OnceFunc(func() {
+		if err := syscall.Unmount(target, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(undo)
+	return undo
 }
 
 // TestChanged changes a live jail behind its daemon's back.
@@ -155,7 +235,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestJoined lets a process of the host into the jail's process namespace, which nothing of jail's own ever does (T-003, T-004).
+// TestJoined lets a process of the host into the jail's process namespace, which nothing of jail's
+// own ever does (T-003, T-004).
 func TestJoined(t *testing.T) {
 	j := start(t, jailtest.New(t))
 	cmd := exec.Command("nsenter", "--target", strconv.Itoa(j.PID), "--pid", "--", "sleep", "60")
@@ -186,7 +267,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestAnotherProcess: what has the number of the jail's first process now, and is another, is not looked at (T-005).
+// TestAnotherProcess: what has the number of the jail's first process now, and is another, is not
+// looked at (T-005).
 func TestAnotherProcess(t *testing.T) {
 	s := jailtest.New(t)
 	live := s.Start(t)
@@ -213,7 +295,7 @@ func TestAnotherProcess(t *testing.T) {
 
 // TestDisks: a bound of a disk that is not the plan's is found.
 func TestDisks(t *testing.T) {
-	if err := cgroup.MissingIO(); err != nil {
+	if err := cgroup.MissingIO(""); err != nil {
 		t.Skip(err)
 	}
 	s := jailtest.New(t)
@@ -232,7 +314,8 @@ func TestDisks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for bound, want := range map[int64][]string{8 << 20: nil, 16 << 20: {"control group: disk reads"}} {
+	for bound, want := range map[int64][]string{8 << 20: nil,
+		16 << 20: {"control group: disk reads"}} {
 		if err := leaf.LimitIO(disk, bound, 0); err != nil {
 			t.Fatal(err)
 		}

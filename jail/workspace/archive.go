@@ -12,8 +12,10 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// An archive is an upper layer as one file: a JSON line for each entry, in the order of a walk, after that of a regular file the bytes that are no hole,
-// and a last line that says that it is whole. It has no paths, so nothing in it leads anywhere: a reader goes down and up by the entries alone.
+// archived is an entry of an archive. An archive is an upper layer in one file: a JSON line for
+// each entry in the order of a walk, after that of a regular file its bytes without holes, and a
+// last line that marks the file as complete. It has no paths, so no entry leads elsewhere: a reader
+// goes down and up by the entries.
 //
 //	{"dir":{…}}                      the root
 //	{"name":"YQ==","file":{…},"data":[[0,3]]}
@@ -21,22 +23,26 @@ import (
 //	{"up":true}
 //	{"end":true}
 type archived struct {
-	Name []byte      `json:"name,omitempty"` // bytes, since a name need not be text
+	// Name is bytes, since a name need not be UTF-8.
+	Name []byte      `json:"name,omitempty"`
 	Dir  *layerInode `json:"dir,omitempty"`
 	File *layerInode `json:"file,omitempty"`
-	// Link is the target of a symbolic link, White a deletion, Odd the type of what a commit refuses: a FIFO or a socket.
+	// Link is the target of a symbolic link, White a deletion, Odd the type of an entry that a
+	// commit refuses: a FIFO or a socket.
 	Link  *layerLink `json:"link,omitempty"`
 	White bool       `json:"white,omitempty"`
 	Odd   uint32     `json:"odd,omitempty"`
-	// Same is the number of an earlier file of the archive, from 1 on, that this is another name of.
+	// Same is the number of an earlier file of the archive, from 1 on, of which this is another
+	// hard link.
 	Same int  `json:"same,omitempty"`
 	Up   bool `json:"up,omitempty"`
 	End  bool `json:"end,omitempty"`
 
-	Data [][2]int64 `json:"data,omitempty"` // offset and length of what is no hole
+	// Data are the offsets and lengths of the ranges that are no holes.
+	Data [][2]int64 `json:"data,omitempty"`
 }
 
-// A layerInode is what is kept of a file or directory.
+// layerInode are the attributes of a file or directory.
 type layerInode struct {
 	Mode   uint32            `json:"mode"`
 	Mtime  sys.Time          `json:"mtime"`
@@ -48,13 +54,14 @@ type layerLink struct {
 	Target []byte `json:"target"`
 }
 
-// maxExtents bounds how many pieces of one file are told apart; what is between later ones is written as zeros.
+// maxExtents bounds the ranges of one file; holes between later ranges are written as zeros.
 const maxExtents = 4096
 
 type archiver struct {
 	w     *bufio.Writer
 	files int
-	seen  map[uint64]int // files with several names, by inode
+	// seen are the files with several links, by inode.
+	seen map[uint64]int
 }
 
 // writeArchive writes the layer below upper to f and makes it durable.
@@ -93,7 +100,7 @@ func (a *archiver) dir(name []byte, dir *os.File, depth int) error {
 	if err := a.line(archived{Name: name, Dir: node}); err != nil {
 		return err
 	}
-	// What is deeper than a review goes is never looked at: one level more says that it is there.
+	// A review goes no deeper than maxDepth. One level more shows that there is more.
 	if depth <= maxDepth+1 {
 		names, err := dir.Readdirnames(-1)
 		if err != nil {

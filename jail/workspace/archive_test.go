@@ -83,9 +83,12 @@ func must0(t *testing.T, errs ...error) {
 func someLayer(t *testing.T) string {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	must0(t, os.MkdirAll(in("d/e"), 0o755), os.WriteFile(in("d/e/f"), []byte("text\n{\"end\":true}\n"), 0o640), os.Symlink("../..\n/x", in("d/l")),
-		os.WriteFile(in("line\nbreak\xff"), nil, 0o600), os.Mkdir(in("empty"), 0o700), os.Mkdir(in("z"), 0o711), os.WriteFile(in("z/last"), []byte("z"), 0o755),
-		os.Link(in("d/e/f"), in("z/other")), syscall.Mkfifo(in("fifo"), 0o600), syscall.Setxattr(in("d"), "user.overlay.opaque", []byte("y"), 0))
+	must0(t, os.MkdirAll(in("d/e"), 0o755), os.WriteFile(in("d/e/f"),
+		[]byte("text\n{\"end\":true}\n"), 0o640), os.Symlink("../..\n/x", in("d/l")),
+		os.WriteFile(in("line\nbreak\xff"), nil, 0o600), os.Mkdir(in("empty"), 0o700),
+		os.Mkdir(in("z"), 0o711), os.WriteFile(in("z/last"), []byte("z"), 0o755),
+		os.Link(in("d/e/f"), in("z/other")), syscall.Mkfifo(in("fifo"), 0o600),
+		syscall.Setxattr(in("d"), "user.overlay.opaque", []byte("y"), 0))
 	root := openedDirectory(t, dir)
 	must0(t, sys.WhiteoutAt(root, "gone"))
 	sparse, err := os.Create(in("sparse"))
@@ -101,7 +104,8 @@ func someLayer(t *testing.T) string {
 	return dir
 }
 
-// TestArchive: what is read is what was written, with every kind of entry, and as small as what it holds.
+// TestArchive: what is read is what was written, with every kind of entry, and as small as what it
+// holds.
 func TestArchive(t *testing.T) {
 	from, to := someLayer(t), t.TempDir()
 	file, err := os.Create(filepath.Join(t.TempDir(), "archive"))
@@ -120,13 +124,15 @@ func TestArchive(t *testing.T) {
 	os.Chmod(filepath.Join(to, "empty"), 0o700)
 }
 
-// TestArchiveDamaged: what is not whole is refused, wherever it was cut off, and nothing leads out of the directory.
+// TestArchiveDamaged: what is not whole is refused, wherever it was cut off, and nothing leads out
+// of the directory.
 func TestArchiveDamaged(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "archive"))
 	must0(t, err)
 	defer file.Close()
 	small := t.TempDir()
-	must0(t, os.Mkdir(filepath.Join(small, "d"), 0o755), os.WriteFile(filepath.Join(small, "d/f"), []byte("content"), 0o644))
+	must0(t, os.Mkdir(filepath.Join(small, "d"), 0o755), os.WriteFile(filepath.Join(small, "d/f"),
+		[]byte("content"), 0o644))
 	must0(t, writeArchive(file, openedDirectory(t, small)))
 	whole, err := os.ReadFile(file.Name())
 	must0(t, err)
@@ -135,10 +141,13 @@ func TestArchiveDamaged(t *testing.T) {
 		cuts[fmt.Sprintf("cut after %d of %d bytes", n, len(whole))] = whole[:n]
 	}
 	for _, name := range []string{"Li4=", "Lg==", "YS9i", "Lw==", ""} { // "..", ".", "a/b", "/"
-		cuts["the name "+name] = bytes.Replace(whole, []byte(`"name":"ZA=="`), []byte(`"name":"`+name+`"`), 1)
+		cuts["the name "+name] = bytes.Replace(whole, []byte(`"name":"ZA=="`),
+			[]byte(`"name":"`+name+`"`), 1)
 	}
-	cuts["two roots"] = slices.Concat([]byte(`{"dir":{"mode":493,"mtime":{"sec":0,"nsec":0}}}`+"\n{\"up\":true}\n{\"up\":true}\n"), whole)
-	cuts["another name of nothing"] = []byte(`{"dir":{"mode":493,"mtime":{"sec":0,"nsec":0}}}` + "\n" + `{"name":"YQ==","same":7}` + "\n{\"up\":true}\n{\"end\":true}\n")
+	cuts["two roots"] = slices.Concat([]byte(`{"dir":{"mode":493,"mtime":{"sec":0,"nsec":0}}}`+
+		"\n{\"up\":true}\n{\"up\":true}\n"), whole)
+	cuts["another name of nothing"] = []byte(`{"dir":{"mode":493,"mtime":{"sec":0,"nsec":0}}}` +
+		"\n" + `{"name":"YQ==","same":7}` + "\n{\"up\":true}\n{\"end\":true}\n")
 	for what, text := range cuts {
 		above := t.TempDir()
 		dir := filepath.Join(above, "upper")

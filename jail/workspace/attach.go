@@ -8,24 +8,34 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// An Attachment is a workspace on its way into a jail's mount namespace.
+// Attachment is a workspace that is mounted into a jail's mount namespace.
 type Attachment struct {
-	Lower  *os.File // from Workspace.Lower or CloneLower
-	Upper  *os.File // from Workspace.Upper; nil: the real directory read-only, without a shadow
-	UserNS *os.File // the user namespace whose id mapping both get; nil: owners stay who they are, and the tool is the user
-	Base   uint32   // the host's id of that namespace's id 0
-	Target string   // an existing directory
-	Exec   bool     // what is in it may run
+	// Lower is from Workspace.Lower or CloneLower.
+	Lower *os.File
+	// Upper is from Workspace.Upper; nil mounts the real directory read-only, without a shadow.
+	Upper *os.File
+	// UserNS is the user namespace whose id mapping both layers get; nil leaves owners unmapped,
+	// and the tool is the user.
+	UserNS *os.File
+	// Base is the host's id of id 0 of that namespace.
+	Base uint32
+	// Target is an existing directory.
+	Target string
+	// Exec lets its files be executed.
+	Exec bool
 }
 
-// Attach mounts the shadow on a.Target, with the owners of its files mapped by a.UserNS: what is in the layers keeps its real owners, and
-// what the jail's user n writes belongs to n. It must be called on a locked thread in a private mount namespace, with the capabilities of root.
-// The layers' descriptors stay open; the mounts that they stand for are used up.
+// Attach mounts the shadow on a.Target, with owners mapped by a.UserNS: files in the layers keep
+// their real owners, and files that the jail's user n writes belong to n. The caller must hold a
+// locked thread in a private mount namespace, with root's capabilities. The descriptors of the
+// layers stay open; their mounts are used up.
 //
-// Overlays of id-mapped layers need Linux 5.19; the real directory must be on a file system with id-mapped mounts.
+// Overlays of id-mapped layers need Linux 5.19; the file system of the real directory must support
+// id-mapped mounts.
 func Attach(a Attachment) error {
 	if err := mapIDs(a.Lower, a.UserNS); err != nil {
-		return fmt.Errorf("attach workspace: the file system of the directory cannot map owners: %w", err)
+		return fmt.Errorf(
+			"attach workspace: the file system of the directory cannot map owners: %w", err)
 	}
 	if a.Upper == nil {
 		return attachAs(a, a.Lower)
@@ -57,8 +67,8 @@ func attachAs(a Attachment, mount *os.File) error {
 	return sys.AttachMount(mount, a.Target)
 }
 
-// overlayOf makes the overlay mount, detached. An overlay takes layers only from mounts that are attached, so they are stacked on the target
-// for the moment that it takes to make its own copies of them.
+// overlayOf makes the overlay mount, detached. An overlay takes layers only from attached mounts,
+// so they are mounted on the target until the overlay has its own copies.
 func overlayOf(a Attachment) (overlay *os.File, err error) {
 	for _, layer := range []*os.File{a.Lower, a.Upper} {
 		if err := sys.AttachMount(layer, a.Target); err != nil {

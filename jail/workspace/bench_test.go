@@ -35,7 +35,8 @@ func BenchmarkPrepare(b *testing.B) {
 			i := 0
 			for b.Loop() {
 				i++
-				w, err := f.store.Prepare(Spec{ID: fmt.Sprintf("p%d", i), Source: source, Bytes: 512 << 20, Inodes: 10000})
+				w, err := f.store.Prepare(Spec{ID: fmt.Sprintf("p%d", i), Source: source,
+					Bytes: 512 << 20, Inodes: 10000})
 				must(b, err)
 				b.StopTimer()
 				must(b, w.Discard())
@@ -53,7 +54,8 @@ func BenchmarkRun10(b *testing.B) {
 			f.bigTree(n)
 			var ops []toolOp
 			for i := range 10 {
-				ops = append(ops, toolOp{Do: "append", Path: fmt.Sprintf("d0/%d", i), Arg: "more\n"})
+				ops = append(ops, toolOp{Do: "append", Path: fmt.Sprintf("d0/%d", i),
+					Arg: "more\n"})
 			}
 			var attach, freeze, changes, commit, discard time.Duration
 			i := 0
@@ -69,10 +71,15 @@ func BenchmarkRun10(b *testing.B) {
 						b.Fatalf("%+v", sum)
 					}
 				})
-				commit += timed(func() { _, err := w.Commit(b.Context(), CommitOptions{}); must(b, err) })
+				commit += timed(func() {
+					_, err := w.Commit(b.Context(), CommitOptions{})
+					must(b,
+						err)
+				})
 				discard += timed(func() { must(b, w.Discard()) })
 			}
-			for name, d := range map[string]time.Duration{"attach": attach, "freeze": freeze, "changes": changes, "commit": commit, "discard": discard} {
+			for name, d := range map[string]time.Duration{"attach": attach, "freeze": freeze,
+				"changes": changes, "commit": commit, "discard": discard} {
 				b.ReportMetric(float64(d.Microseconds())/float64(i), name+"-µs/op")
 			}
 		})
@@ -91,7 +98,7 @@ func BenchmarkNewUserNS(b *testing.B) {
 	}
 	ids := []sys.IDMap{{Inside: 0, Host: testBase, Size: 65536}}
 	for b.Loop() {
-		ns, err := sys.NewUserNS(ids, ids)
+		ns, err := sys.NewUserNS(sys.UserNS{UIDs: ids, GIDs: ids})
 		must(b, err)
 		ns.Close()
 	}

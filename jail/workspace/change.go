@@ -9,22 +9,27 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy"
 )
 
-// A Kind is what happened to a path.
+// Kind is the kind of a change.
 type Kind string
 
 // Kinds of changes.
 const (
-	Added    Kind = "added"
-	Modified Kind = "modified" // the content of a file, and perhaps its mode
+	Added Kind = "added"
+	// The content of a file, and perhaps its mode.
+	Modified Kind = "modified"
 	Deleted  Kind = "deleted"
-	Mode     Kind = "mode" // the permission bits only
-	Retyped  Kind = "type" // one type became another
-	Relinked Kind = "link" // the target of a symbolic link
+	// The permission bits only.
+	Mode Kind = "mode"
+	// One type became another.
+	Retyped Kind = "type"
+	// The target of a symbolic link.
+	Relinked Kind = "link"
 )
 
-// A Type is what a path is.
+// Type is the type of a path.
 type Type string
 
 // Types of paths. The last three are shown, and never committed.
@@ -37,46 +42,63 @@ const (
 	Device Type = "device"
 )
 
-// A Node is one side of a change.
+// Node is one side of a change.
 type Node struct {
-	Type   Type   `json:"type"`
-	Mode   uint32 `json:"mode"` // permission bits with set-id and sticky; a commit leaves those out
-	Size   int64  `json:"size"` // bytes, of a file
+	Type Type `json:"type"`
+	// Mode has permission, set-id and sticky bits; a commit leaves out the latter two.
+	Mode uint32 `json:"mode"`
+	// Size of a file in bytes.
+	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256,omitempty"`
-	Target Name   `json:"target,omitempty"` // of a link
+	// Target of a link.
+	Target Name `json:"target,omitempty"`
 }
 
-// A Change is one path that differs between the real directory and its shadow.
+// Change is one path that differs between the real directory and its shadow.
 type Change struct {
-	Path   Name  `json:"path"` // relative to the workspace; "" is the directory itself
-	Kind   Kind  `json:"kind"`
-	Before *Node `json:"before,omitempty"` // in the real directory, now; the content of a deleted file is not read, nor one that the caller cannot
-	After  *Node `json:"after,omitempty"`  // in the shadow
-	Binary bool  `json:"binary,omitempty"` // its content, before or after, has a NUL near its beginning
-	// Outside: a link whose target is absolute or climbs out of the workspace.
+	// Path is relative to the workspace; "" is the directory itself.
+	Path Name `json:"path"`
+	Kind Kind `json:"kind"`
+	// Before is the present state in the real directory. The content of a deleted file is not read,
+	// nor that of a file that the caller cannot read.
+	Before *Node `json:"before,omitempty"`
+	// After is the state in the shadow.
+	After *Node `json:"after,omitempty"`
+	// Binary: the content, before or after, has a NUL near its beginning.
+	Binary bool `json:"binary,omitempty"`
+	// Outside: a link whose target is absolute or leads out of the workspace.
 	Outside bool `json:"outside,omitempty"`
-	// Risks say why it is more than a change to a file, those first that hold it back.
+	// Why it is more than a change to a file, those first that hold it back.
 	Risks []Risk `json:"risks,omitempty"`
-	// Scripts are the commands of a package manager that it changes. Only a showing has them.
+	// Commands of a package manager that the change adds, changes or takes away. Only a showing
+	// has them.
 	Scripts []Script `json:"scripts,omitempty"`
-	// Merged: what is committed is neither side's content but both changes together.
+	// Merged: the commit writes both sides' changes together.
 	Merged bool `json:"merged,omitempty"`
 	// Conflict says how the real path changed since the run began, if it did.
 	Conflict string `json:"conflict,omitempty"`
 	// Refused says why it is never committed.
 	Refused string `json:"refused,omitempty"`
 
-	seen      sys.Stat // the real path, as it was looked at
-	hidden    bool     // its content is not to be shown
-	pastEntry int      // of a revert: where its content is
+	// seen is the real path at the time of the look.
+	seen sys.Stat
+	// hidden: its content must not be shown.
+	hidden bool
+	// pastEntry is the entry with the content, for a revert.
+	pastEntry int
+	repo      *repository
+	// part of repo.
+	part policy.GitPart
 }
 
 // Summary counts changes.
 type Summary struct {
-	Added    int   `json:"added"`
-	Modified int   `json:"modified"` // all but added and deleted
-	Deleted  int   `json:"deleted"`
-	Bytes    int64 `json:"bytes"` // size of the files that were added or modified
+	Added int `json:"added"`
+	// Modified counts all changes but added and deleted paths.
+	Modified int `json:"modified"`
+	Deleted  int `json:"deleted"`
+	// Bytes is the size of the added and modified files.
+	Bytes int64 `json:"bytes"`
 }
 
 func (s *Summary) add(c Change) {
@@ -93,11 +115,12 @@ func (s *Summary) add(c Change) {
 	}
 }
 
-// Total is the number of changes.
+// Total returns the number of changes.
 func (s Summary) Total() int { return s.Added + s.Modified + s.Deleted }
 
-// digester computes the digest of a change set: SHA-256 over one line of JSON for each change, in order, with path, kind and
-// both sides. What else a Change says may differ between two looks at the same changes.
+// digester computes the digest of a change set: SHA-256 over one line of JSON for each change, in
+// order, with path, kind and both sides. The other fields of a Change may differ between two looks
+// at the same changes.
 type digester struct{ h hash.Hash }
 
 func newDigester() digester { return digester{sha256.New()} }
@@ -110,7 +133,8 @@ func (d digester) add(c Change) {
 		After  *Node `json:"after"`
 	}{c.Path, c.Kind, c.Before, c.After})
 	if err != nil {
-		panic(err) // strings and numbers always marshal
+		// Strings and numbers always marshal.
+		panic(err)
 	}
 	d.h.Write(append(line, '\n'))
 }
@@ -139,15 +163,17 @@ func nodeOf(st sys.Stat) *Node {
 	case File:
 		n.Size = st.Size
 	case Link:
-		n.Mode = 0o777 // it has none of its own
+		// A link has no mode of its own.
+		n.Mode = 0o777
 	}
 	return n
 }
 
-// whiteout reports whether an entry of an upper layer stands for a deletion: overlayfs makes it a device 0:0, which a tool cannot make.
+// whiteout reports whether an entry of an upper layer is a deletion: overlayfs makes it a device
+// 0:0, which a tool cannot make.
 func whiteout(st sys.Stat) bool { return st.Type() == syscall.S_IFCHR && st.Rdev == 0 }
 
-// leadsOut reports whether a link at path points out of the workspace, taken by its text alone.
+// leadsOut reports whether a link at path leads out of the workspace, by its text alone.
 func leadsOut(path, target string) bool {
 	if strings.HasPrefix(target, "/") {
 		return true

@@ -14,15 +14,17 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// maxDepth bounds how deep directories may be nested: each level holds two descriptors and a list of names.
+// maxDepth bounds the depth of directories: each level holds two descriptors and a list of names.
 const maxDepth = 1000
 
-// maxHoles bounds how many bytes of holes one review hashes, so that a file of 1 TiB that takes no room takes no time either.
+// maxHoles bounds the bytes of holes that one review hashes, so that a file of 1 TiB that takes no
+// room takes no time.
 const maxHoles = 1 << 30
 
-// Changes lists what differs between a frozen shadow and the real directory as it is now, directories before what is in them and names in
-// byte order. It reads the upper layer, and of the real directory only what that has a counterpart of. A file that was
-// copied up and is the same is no change. The real directory is read with the caller's rights. The first error ends the list.
+// Changes lists the differences between a frozen shadow and the real directory as it is now,
+// directories before their entries and names in byte order. It reads the upper layer, and of the
+// real directory only the counterparts. A copied-up file with the same content is no change. It
+// reads the real directory with the caller's rights. The first error ends the list.
 func (w *Workspace) Changes(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		err := w.locked(func() error { return w.open(w.meta.Caller) })
@@ -35,15 +37,16 @@ func (w *Workspace) Changes(ctx context.Context) iter.Seq2[Change, error] {
 	}
 }
 
-// Peek is the Review of a layer that is not frozen, for what is said right after a run: freezing takes some 10 ms, in which the kernel waits for
-// readers. The jail's processes must be gone. Nothing may be decided by it but that a layer is discarded; a commit needs a Review.
+// Peek is Review of a layer that is not frozen, for the message right after a run: freezing takes
+// some 10 ms, in which the kernel waits for readers. The jail's processes must have ended. Its
+// result may decide only that a layer is discarded; a commit needs a Review.
 func (w *Workspace) Peek(ctx context.Context) (sum Summary, digest string, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mount == nil {
+	if w.layer.mount == nil {
 		return sum, "", w.wrap("peek", ErrActive)
 	}
-	s := w.newSurvey()
+	s := newSurvey(w)
 	err = w.openSource(w.meta.Caller)
 	if err == nil {
 		err = w.walk(ctx, func(c Change) bool { s.add(c); return true })
@@ -62,26 +65,26 @@ func (w *Workspace) locked(f func() error) error {
 
 // Review counts the changes and returns the digest that a commit of them names.
 func (w *Workspace) Review(ctx context.Context) (sum Summary, digest string, err error) {
-	s := w.newSurvey()
+	s := newSurvey(w)
 	for c, err := range w.Changes(ctx) {
 		if err != nil {
 			return Summary{}, "", err
 		}
-		w.mergeable(c)
+		w.basis.add(c)
 		s.add(c)
 	}
 	return s.sum, s.digest.sum(), nil
 }
 
-// A survey takes in all changes, one after the other.
+// survey counts and hashes changes, one after the other.
 type survey struct {
 	w      *Workspace
 	sum    Summary
 	digest digester
 }
 
-func (w *Workspace) newSurvey() *survey {
-	w.basis, w.basisBytes, w.reviewed = nil, 0, nil
+func newSurvey(w *Workspace) *survey {
+	w.basis, w.reviewed = basis{}, nil
 	return &survey{w: w, digest: newDigester()}
 }
 
@@ -93,7 +96,7 @@ func (s *survey) add(c Change) {
 	s.digest.add(c)
 }
 
-// maxReviewed is how many changes of a review are remembered for its record.
+// maxReviewed bounds the changes of a review that are kept for its record.
 const maxReviewed = 256
 
 // Reviewed returns the first changes of the last Review or Peek, 256 at most.
@@ -101,41 +104,47 @@ func (w *Workspace) Reviewed() []Change { return w.reviewed }
 
 var errStop = errors.New("stop")
 
-// walk lists the changes of a workspace that is open, until yield returns false. What it shows never depends on who commits: it looks with the
-// rights of the caller who prepared it.
+// walk lists the changes of an open workspace until yield returns false. It looks with the rights
+// of the caller who prepared the workspace, so the result never depends on who commits.
 func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
 	m := w.meta
 	if m.State == Committed {
 		return nil
 	}
-	upper, err := w.openUpper()
+	upper, err := w.layer.openUpper()
 	if err != nil {
 		return err
 	}
 	defer upper.Close()
-	k := &walker{ctx: ctx, as: m.Caller, meta: &m, holes: maxHoles, hide: policy.Hidden(m.Hide), emit: func(c Change) error {
-		if !yield(c) {
-			return errStop
-		}
-		return nil
-	}}
+	k := &walker{ctx: ctx, as: m.Caller, meta: &m, holes: maxHoles, hide: policy.Hidden(m.Hide),
+		out: newLeftOut(m, w.layer.damaged), emit: func(c Change) error {
+			if !yield(c) {
+				return errStop
+			}
+			return nil
+		}}
 	if err := k.root(upper, w.source); !errors.Is(err, errStop) {
 		return err
 	}
 	return nil
 }
 
-// A walker compares an upper layer, which it opens as the daemon, with the real directory, which it opens as the caller.
+// walker compares an upper layer, which it opens as the daemon, with the real directory, which it
+// opens as the caller.
 type walker struct {
-	ctx   context.Context
-	as    Caller
-	meta  *meta
-	holes int64   // bytes of holes that may still be hashed
-	in    *inside // the directory that is being walked
-	hooks string  // a directory below which everything is a hook or setting of git, or ""
-	// content is what was found in the new content that was hashed last, fresh the tokens in it.
+	ctx  context.Context
+	as   Caller
+	meta *meta
+	// holes is the number of bytes of holes that may still be hashed.
+	holes int64
+	// in is the current directory.
+	in *inside
+	// repo is the innermost repository of the current directory.
+	repo *repository
+	// content has the findings in the new content that was hashed last, fresh its new tokens.
 	content findings
 	hide    policy.Names
+	out     leftOut
 	fresh   *scanner
 	emit    func(Change) error
 }
@@ -149,8 +158,9 @@ func (k *walker) root(upper, real *os.File) error {
 	if err != nil {
 		return err
 	}
-	// The upper root is a copy of the real one at the time of Prepare, so it is only the tool's where it differs from that.
-	if ust.Perm() != k.meta.Mode && ust.Perm() != rst.Perm() {
+	// The upper root is a copy of the real one at the time of Prepare, so only a difference from
+	// that is the tool's.
+	if !k.out.paths[""] && ust.Perm() != k.meta.Mode && ust.Perm() != rst.Perm() {
 		c := Change{Kind: Mode, Before: nodeOf(rst), After: nodeOf(ust), seen: rst}
 		if rst.Perm() != k.meta.Mode {
 			c.Conflict = "the mode of the real directory has changed"
@@ -159,10 +169,14 @@ func (k *walker) root(upper, real *os.File) error {
 			return err
 		}
 	}
+	if k.repo, err = k.repositoryIn(upper, real, ""); err != nil {
+		return err
+	}
 	return k.dir(upper, real, "", 0)
 }
 
-// dir compares the entries of a directory of the upper layer with the real directory below it, or with nothing where real is nil.
+// dir compares the entries of a directory of the upper layer with the real directory below it, or
+// with nothing if real is nil.
 func (k *walker) dir(upper, real *os.File, path string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%w: %d levels at %.100s…", ErrTooDeep, depth, Name(path))
@@ -194,9 +208,10 @@ func (k *walker) dir(upper, real *os.File, path string, depth int) error {
 	return nil
 }
 
-// hiddenBy returns the real names below an opaque directory, one that was made anew where another had been deleted. The mark is an
-// attribute that only root can set; what a tool may write in its stead, user.overlay.*, means nothing here. In a user's layer that is the mark, and the
-// overlay keeps the names to itself: a tool cannot set them.
+// hiddenBy returns the real names below an opaque directory, which was made anew after another had
+// been deleted. The mark is an attribute that only root can set; user.overlay.*, which a tool can
+// write, means nothing here. In a user's layer user.overlay.* is the mark, and the overlay reserves
+// these names: a tool cannot set them.
 func (k *walker) hiddenBy(upper, real *os.File) ([]string, error) {
 	opaque, err := sys.Xattr(upper, mark()+"opaque")
 	if err != nil || string(opaque) != "y" {
@@ -205,8 +220,8 @@ func (k *walker) hiddenBy(upper, real *os.File) ([]string, error) {
 	return k.list(real)
 }
 
-// look runs f, which looks into the directory real, as the caller. A directory that is closed to its own owner is looked into all the
-// same: the tool, who is the owner, could open it, and so can the caller.
+// look runs f, which reads the directory real, as the caller. It also reads a directory that is
+// closed to its own owner: the tool, as the owner, could open it, and so can the caller.
 func (k *walker) look(real *os.File, f func() error) error {
 	err := k.as.do(f)
 	if errors.Is(err, fs.ErrPermission) {
@@ -230,13 +245,14 @@ func (k *walker) list(real *os.File) (names []string, err error) {
 	return names, err
 }
 
-// lookup describes a real entry; nil where there is none.
+// lookup describes a real entry, nil if there is none.
 func (k *walker) lookup(real *os.File, name string) (st *sys.Stat, err error) {
 	if real == nil {
 		return nil, nil
 	}
 	err = k.look(real, func() error {
-		f, err := sys.OpenPath(real, name) // and not a plain stat, which would look across a mount
+		// Not a plain stat, which would look across a mount.
+		f, err := sys.OpenPath(real, name)
 		if err != nil {
 			return err
 		}
@@ -257,29 +273,48 @@ func (k *walker) lookup(real *os.File, name string) (st *sys.Stat, err error) {
 }
 
 func (k *walker) entry(upper, real *os.File, path, name string, depth int) error {
+	path = join(path, name)
+	if k.out.damaged[path] {
+		k.repo.damage(path)
+		// The tool's result is not known.
+		return nil
+	}
+	if k.out.paths[path] {
+		return nil
+	}
 	before, err := k.lookup(real, name)
 	if err != nil {
 		return err
 	}
-	path = join(path, name)
 	after, err := sys.LstatAt(upper, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && whiteout(after):
 		if before == nil {
-			return nil // deleted on both sides
+			// Deleted on both sides.
+			return nil
 		}
 		return k.deleted(real, name, path, *before, depth)
 	case err != nil:
 		return err
+	case before != nil && typeOf(*before) == Dir && typeOf(after) != Dir && k.out.above[path]:
+		// The directory stays, so nothing can take its place.
+		return nil
 	}
 	c, err := k.compare(upper, real, name, path, before, after)
 	if err != nil {
 		return err
 	}
-	if shaped, err := k.in.gitShaped(name); err != nil {
+	sub, realSub, err := k.openBoth(upper, real, name, before, after)
+	if err != nil {
 		return err
-	} else if shaped && typeOf(after) == Dir && k.hooks == "" {
-		k.hooks = path
+	}
+	defer closeAll(sub, realSub)
+	outer := k.repo
+	defer func() { k.repo = outer }()
+	if sub != nil {
+		if k.repo, err = k.repositoryIn(sub, realSub, path); err != nil {
+			return err
+		}
 	}
 	if c != nil {
 		if err := k.in.risks(c, name); err != nil {
@@ -289,31 +324,40 @@ func (k *walker) entry(upper, real *os.File, path, name string, depth int) error
 			return err
 		}
 	}
-	return k.children(upper, real, name, path, before, after, depth)
+	if sub != nil {
+		return k.dir(sub, realSub, path, depth+1)
+	}
+	if before != nil && typeOf(*before) == Dir {
+		return k.deletedBelow(real, name, path, depth)
+	}
+	return nil
 }
 
-// children goes on below an entry that is a directory on one side or on both.
-func (k *walker) children(upper, real *os.File, name, path string, before *sys.Stat, after sys.Stat, depth int) error {
-	wasDir := before != nil && typeOf(*before) == Dir
+// openBoth opens the two sides of an entry that is a directory in the shadow; real is nil if it is
+// none there.
+func (k *walker) openBoth(upper, real *os.File, name string, before *sys.Stat, after sys.Stat) (sub,
+	realSub *os.File, err error) {
 	if typeOf(after) != Dir {
-		if wasDir {
-			return k.deletedBelow(real, name, path, depth)
-		}
-		return nil
+		return nil, nil, nil
 	}
-	sub, err := sys.OpenSubdir(upper, name)
-	if err != nil {
-		return err
+	if sub, err = sys.OpenSubdir(upper, name); err != nil {
+		return nil, nil, err
 	}
-	defer sub.Close()
-	var realSub *os.File
-	if wasDir {
+	if before != nil && typeOf(*before) == Dir {
 		if realSub, err = k.openDir(real, name); err != nil {
-			return err
+			sub.Close()
+			return nil, nil, err
 		}
-		defer realSub.Close()
 	}
-	return k.dir(sub, realSub, path, depth+1)
+	return sub, realSub, nil
+}
+
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
 }
 
 func (k *walker) openDir(real *os.File, name string) (f *os.File, err error) {
@@ -324,9 +368,16 @@ func (k *walker) openDir(real *os.File, name string) (f *os.File, err error) {
 	return f, err
 }
 
-// deleted lists a deleted path and all that is beneath it in the real directory.
+// deleted lists a deleted path and everything beneath it in the real directory.
 func (k *walker) deleted(real *os.File, name, path string, st sys.Stat, depth int) error {
-	c := Change{Path: Name(path), Kind: Deleted, Before: nodeOf(st), Conflict: k.conflict(st), seen: st}
+	if k.out.paths[path] {
+		return nil
+	}
+	if k.out.above[path] && typeOf(st) == Dir {
+		return k.deletedBelow(real, name, path, depth)
+	}
+	c := Change{Path: Name(path), Kind: Deleted, Before: nodeOf(st), Conflict: k.conflict(st),
+		seen: st}
 	var err error
 	if c.Before.Type == Link {
 		if c.Before.Target, err = k.readlink(real, name); err != nil {
@@ -348,6 +399,11 @@ func (k *walker) deletedBelow(real *os.File, name, path string, depth int) error
 		return err
 	}
 	defer sub.Close()
+	outer := k.repo
+	defer func() { k.repo = outer }()
+	if k.repo, err = k.repositoryIn(nil, sub, path); err != nil {
+		return err
+	}
 	names, err := k.list(sub)
 	if err != nil {
 		return err
@@ -371,8 +427,9 @@ func (k *walker) deletedBelow(real *os.File, name, path string, depth int) error
 	return nil
 }
 
-// conflict says whether the real path changed since Prepare: its ctime, which only the kernel sets, is no older than that. The clock is
-// that of the timer tick, so a change of the last few milliseconds before Prepare counts as one after it.
+// conflict says how the real path changed since Prepare: its ctime, which only the kernel sets, is
+// not older. That clock has the resolution of the timer tick, so a change of the last few
+// milliseconds before Prepare counts as a later one.
 func (k *walker) conflict(st sys.Stat) string {
 	if st.Ctime.Compare(k.meta.Since) < 0 || k.meta.Touched[st.Ino] == st.Ctime {
 		return ""

@@ -17,12 +17,14 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// The tool's side of a test runs in a copy of the test binary, in a mount namespace of its own, so that the host's mount table stays as it is.
+// The tool's side of a test runs in a copy of the test binary, in a mount namespace of its own, so
+// that the host's mount table stays as it is.
 const childEnv = "JAIL_WORKSPACE_TEST_CHILD"
 
 const testBase = 0x70010000
 
-func init() { runtime.LockOSThread() } // the child's main thread is the one with the private mounts
+// the child's main thread is the one with the private mounts
+func init() { runtime.LockOSThread() }
 
 // An order is what the child does on the shadow, as the tool's user.
 type order struct {
@@ -30,9 +32,11 @@ type order struct {
 	UID    int    // inside
 	Script string // for sh
 	Ops    []toolOp
-	Read   bool   // without an upper layer
-	Quiet  bool   // do not look at the tree afterwards
-	Copy   string // copy the tree there afterwards, as root
+	Read   bool // without an upper layer
+	// do not look at the tree afterwards
+	Quiet bool
+	// copy the tree there afterwards, as root
+	Copy string
 }
 
 type answer struct {
@@ -71,7 +75,8 @@ func reviewMain(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(w.Patch(context.Background(), os.Stdout, PatchOptions{Terminal: true}), w.Close())
+	return errors.Join(w.Patch(context.Background(), os.Stdout, PatchOptions{Terminal: true}),
+		w.Close())
 }
 
 func childMain(text string) (a answer) {
@@ -87,7 +92,8 @@ func childMain(text string) (a answer) {
 	if o.Script != "" {
 		cmd := exec.Command("/bin/sh", "-c", o.Script)
 		cmd.Dir = o.Target
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid),
+			Gid: uint32(uid)}}
 		out, err := cmd.CombinedOutput()
 		a.Out = string(out)
 		if err != nil {
@@ -109,7 +115,8 @@ func childMain(text string) (a answer) {
 	for _, op := range o.Ops {
 		op.run()
 	}
-	if err := syscall.Setresuid(0, 0, 0); err != nil { // to look at everything, whatever its mode is by now
+	// to look at everything, whatever its mode is by now
+	if err := syscall.Setresuid(0, 0, 0); err != nil {
 		a.Err = err.Error()
 	}
 	if o.Copy != "" {
@@ -128,12 +135,13 @@ func childAttach(o order, a *answer) error {
 		return err
 	}
 	ids := []sys.IDMap{{Inside: 0, Host: testBase, Size: 65536}}
-	userns, err := sys.NewUserNS(ids, ids)
+	userns, err := sys.NewUserNS(sys.UserNS{UIDs: ids, GIDs: ids})
 	if err != nil {
 		return err
 	}
 	defer userns.Close()
-	att := Attachment{Lower: os.NewFile(3, "lower"), Upper: os.NewFile(4, "upper"), UserNS: userns, Base: testBase, Target: o.Target}
+	att := Attachment{Lower: os.NewFile(3, "lower"), Upper: os.NewFile(4, "upper"), UserNS: userns,
+		Base: testBase, Target: o.Target}
 	if o.Read {
 		att.Upper = nil
 	}
@@ -167,12 +175,14 @@ func newFixture(t testing.TB) *fixture {
 	tmp, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
 	must(t, os.Chmod(tmp, 0o755))
-	for d := tmp; d != "/"; d = filepath.Dir(d) { // test directories are closed to others, and the tool is another
+	// test directories are closed to others, and the tool is another
+	for d := tmp; d != "/"; d = filepath.Dir(d) {
 		if st, err := os.Stat(d); err == nil && st.Mode()&0o001 == 0 {
 			must(t, os.Chmod(d, st.Mode()|0o011))
 		}
 	}
-	f := &fixture{t: t, dir: filepath.Join(tmp, "store"), real: filepath.Join(tmp, "real"), target: filepath.Join(tmp, "target")}
+	f := &fixture{t: t, dir: filepath.Join(tmp, "store"), real: filepath.Join(tmp, "real"),
+		target: filepath.Join(tmp, "target")}
 	must(t, os.Mkdir(f.real, 0o755))
 	must(t, os.Mkdir(f.target, 0o755))
 	f.store, err = Open(f.dir)
@@ -188,7 +198,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// write makes files: "dir/" is a directory, "link -> target" a link, everything else a file with its own name as content.
+// write makes files: "dir/" is a directory, "link -> target" a link, everything else a file with
+// its own name as content.
 func (f *fixture) write(paths ...string) {
 	f.t.Helper()
 	for _, p := range paths {
@@ -206,12 +217,14 @@ func (f *fixture) write(paths ...string) {
 	}
 }
 
-// settle waits until the file system's clock has moved on, so that what was written before is older than what comes.
+// settle waits until the file system's clock has moved on, so that what was written before is older
+// than what comes.
 func settle(t testing.TB) {
 	t.Helper()
 	last, err := sys.CoarseNow()
 	must(t, err)
-	for ticks := 0; ticks < 2; runtime.Gosched() { // the first may have been due before that was written
+	// the first may have been due before that was written
+	for ticks := 0; ticks < 2; runtime.Gosched() {
 		now, err := sys.CoarseNow()
 		must(t, err)
 		if now.Compare(last) > 0 {

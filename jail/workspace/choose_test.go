@@ -32,10 +32,12 @@ func numbered(n int, change map[int]string) string {
 func showing(t *testing.T, w *Workspace) (changes []Change, hunks map[Name][]Hunk, shown Shown) {
 	t.Helper()
 	hunks = map[Name][]Hunk{}
-	shown, err := w.Show(t.Context(), ShowOptions{Hunks: func(f FileHunks) error { hunks[f.Path] = f.Hunks; return nil }}, func(c Change) error {
-		changes = append(changes, c)
-		return nil
-	})
+	shown, err := w.Show(t.Context(),
+		ShowOptions{Hunks: func(f FileHunks) error { hunks[f.Path] = f.Hunks; return nil }},
+		func(c Change) error {
+			changes = append(changes, c)
+			return nil
+		})
 	must(t, err)
 	return changes, hunks, shown
 }
@@ -44,7 +46,8 @@ func TestHunks(t *testing.T) {
 	f := newFixture(t)
 	must(t, os.WriteFile(f.real+"/n", []byte(numbered(60, nil)), 0o644))
 	f.write("other")
-	w := f.shadow("r1", `sed -i -e s/^5$/five/ -e s/^30$/thirty/ -e 55d n; chmod 755 n; echo x >>other`)
+	w := f.shadow("r1",
+		`sed -i -e s/^5$/five/ -e s/^30$/thirty/ -e 55d n; chmod 755 n; echo x >>other`)
 	_, hunks, shown := showing(t, w)
 	if len(hunks["n"]) != 3 || len(hunks["other"]) != 1 {
 		t.Fatalf("%+v", hunks)
@@ -54,18 +57,23 @@ func TestHunks(t *testing.T) {
 		o    CommitOptions
 		want error
 	}{
-		"no digest":    {CommitOptions{Hunks: map[Name][]int{"n": {0}}}, ErrDigest},
-		"no such hunk": {CommitOptions{Digest: shown.Digest, Hunks: map[Name][]int{"n": {3}}}, ErrNoChange},
-		"negative":     {CommitOptions{Digest: shown.Digest, Hunks: map[Name][]int{"n": {-1}}}, ErrNoChange},
-		"no such file": {CommitOptions{Digest: shown.Digest, Hunks: map[Name][]int{"m": {0}}}, ErrNoChange},
+		"no digest": {CommitOptions{Hunks: map[Name][]int{"n": {0}}}, ErrDigest},
+		"no such hunk": {CommitOptions{Digest: shown.Digest, Hunks: map[Name][]int{"n": {3}}},
+			ErrNoChange},
+		"negative": {CommitOptions{Digest: shown.Digest, Hunks: map[Name][]int{"n": {-1}}},
+			ErrNoChange},
+		"no such file": {CommitOptions{Digest: shown.Digest, Hunks: map[Name][]int{"m": {0}}},
+			ErrNoChange},
 	} {
 		if _, err := take(c.o); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	r, err := take(CommitOptions{Digest: shown.Digest, Hunks: map[Name][]int{"n": {2, 0}}, Keep: keepAll})
+	r, err := take(CommitOptions{Digest: shown.Digest, Hunks: map[Name][]int{"n": {2, 0}},
+		Keep: keepAll})
 	must(t, err)
-	if got, want := content(t, f.real+"/n"), numbered(60, map[int]string{5: "five\n", 55: ""}); got != want || r.State != Frozen {
+	if got, want := content(t, f.real+"/n"), numbered(60, map[int]string{5: "five\n",
+		55: ""}); got != want || r.State != Frozen {
 		t.Fatalf("state %s, %s", r.State, cmp.Diff(want, got))
 	}
 	if st, _ := os.Stat(f.real + "/n"); st.Mode() != 0o644 {
@@ -84,7 +92,8 @@ func TestHunks(t *testing.T) {
 	if len(hunks["n"]) != 3 {
 		t.Fatalf("after the revert there are %d hunks", len(hunks["n"]))
 	}
-	_, err = take(CommitOptions{Digest: shown.Digest, Hunks: map[Name][]int{"n": {0, 1, 2}}, Paths: []Name{"other"}})
+	_, err = take(CommitOptions{Digest: shown.Digest, Hunks: map[Name][]int{"n": {0, 1, 2}},
+		Paths: []Name{"other"}})
 	must(t, err)
 	if st, _ := os.Stat(f.real + "/n"); st.Mode() != 0o755 || w.Info().State != Committed {
 		t.Errorf("mode %v, state %s", st.Mode(), w.Info().State)
@@ -124,7 +133,8 @@ func TestSomeHunksAgreeWithPatch(t *testing.T) {
 				continue
 			}
 			froms, tos := lineCounts(h)
-			fmt.Fprintf(&patch, "@@ -%s +%s @@\n", hunkRange(h.FromLine, froms), hunkRange(h.FromLine+more, tos))
+			fmt.Fprintf(&patch, "@@ -%s +%s @@\n", hunkRange(h.FromLine, froms),
+				hunkRange(h.FromLine+more, tos))
 			more += tos - froms
 			for _, l := range h.Lines {
 				line, complete := strings.CutSuffix(l.Content, "\n")
@@ -146,7 +156,8 @@ func TestSomeHunksAgreeWithPatch(t *testing.T) {
 		}
 		b, err := os.ReadFile(dir + "/f")
 		if err != nil && got == "" {
-			continue // git removes what becomes empty
+			// git removes what becomes empty
+			continue
 		}
 		must(t, err)
 		if string(b) != got {
@@ -209,7 +220,8 @@ func TestMergeAgreesWithGit(t *testing.T) {
 		cmd.Dir = dir
 		out, err := cmd.Output()
 		if err != nil || string(out) != got {
-			t.Fatalf("git: %v\nbase %q\na %q\nb %q\n%s", err, base, a, b, cmp.Diff(string(out), got))
+			t.Fatalf("git: %v\nbase %q\na %q\nb %q\n%s", err, base, a, b, cmp.Diff(string(out),
+				got))
 		}
 	}
 	if clean < 20 || refused < 5 {
@@ -232,7 +244,8 @@ func TestMergeAndTheirs(t *testing.T) {
 		return f, w
 	}
 	host := func(t *testing.T, f *fixture, line int) {
-		must(t, os.WriteFile(f.real+"/n", []byte(numbered(40, map[int]string{line: "host\n"})), 0o644))
+		must(t, os.WriteFile(f.real+"/n", []byte(numbered(40, map[int]string{line: "host\n"})),
+			0o644))
 	}
 	t.Run("clean", func(t *testing.T) {
 		f, w := setup(t, true)
@@ -242,7 +255,8 @@ func TestMergeAndTheirs(t *testing.T) {
 		}
 		r, err := w.Commit(t.Context(), CommitOptions{Merge: true, Keep: keepAll})
 		must(t, err)
-		if got, want := content(t, f.real+"/n"), numbered(40, map[int]string{5: "five\n", 30: "host\n"}); got != want {
+		if got, want := content(t, f.real+"/n"), numbered(40, map[int]string{5: "five\n",
+			30: "host\n"}); got != want {
 			t.Error(cmp.Diff(want, got))
 		}
 		if st, _ := os.Stat(f.real + "/n"); st.Mode() != 0o755 || r.State != Committed {
@@ -250,32 +264,38 @@ func TestMergeAndTheirs(t *testing.T) {
 		}
 		_, err = w.Revert(t.Context(), RevertOptions{})
 		must(t, err)
-		if got, want := content(t, f.real+"/n"), numbered(40, map[int]string{30: "host\n"}); got != want {
-			t.Errorf("the revert did not bring back what the host had made of it: %s", cmp.Diff(want, got))
+		if got, want := content(t, f.real+"/n"),
+			numbered(40, map[int]string{30: "host\n"}); got != want {
+			t.Errorf("the revert did not bring back what the host had made of it: %s",
+				cmp.Diff(want, got))
 		}
 	})
 	t.Run("same line", func(t *testing.T) {
 		f, w := setup(t, true)
 		host(t, f, 5)
 		var e *ConflictError
-		if _, err := w.Commit(t.Context(), CommitOptions{Merge: true}); !errors.As(err, &e) || !strings.Contains(err.Error(), "same lines") {
+		if _, err := w.Commit(t.Context(), CommitOptions{Merge: true}); !errors.As(err, &e) ||
+			!strings.Contains(err.Error(), "same lines") {
 			t.Fatalf("got %v", err)
 		}
-		if c := e.Conflicts[0]; c.Real == nil || c.Shadow == nil || c.Real.SHA256 == c.Shadow.SHA256 {
+		if c := e.Conflicts[0]; c.Real == nil || c.Shadow == nil ||
+			c.Real.SHA256 == c.Shadow.SHA256 {
 			t.Errorf("both sides: %+v", c)
 		}
 	})
 	t.Run("no base", func(t *testing.T) {
 		f, w := setup(t, false)
 		host(t, f, 30)
-		if _, err := w.Commit(t.Context(), CommitOptions{Merge: true}); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "was not saved") {
+		if _, err := w.Commit(t.Context(), CommitOptions{Merge: true}); !errors.Is(err,
+			ErrConflict) || !strings.Contains(err.Error(), "was not saved") {
 			t.Fatalf("got %v", err)
 		}
 	})
 	t.Run("binary", func(t *testing.T) {
 		f, w := setup(t, true)
 		must(t, os.WriteFile(f.real+"/bin", []byte("c\x00d"), 0o644))
-		if _, err := w.Commit(t.Context(), CommitOptions{Merge: true}); !errors.Is(err, ErrConflict) {
+		if _, err := w.Commit(t.Context(), CommitOptions{Merge: true}); !errors.Is(err,
+			ErrConflict) {
 			t.Fatalf("got %v", err)
 		}
 	})
@@ -285,7 +305,8 @@ func TestMergeAndTheirs(t *testing.T) {
 		must(t, os.WriteFile(f.real+"/gone", []byte("edited"), 0o644))
 		_, err := w.Commit(t.Context(), CommitOptions{Theirs: true, Keep: keepAll})
 		must(t, err)
-		if got, want := content(t, f.real+"/n"), numbered(40, map[int]string{5: "five\n"}); got != want {
+		if got, want := content(t, f.real+"/n"),
+			numbered(40, map[int]string{5: "five\n"}); got != want {
 			t.Error(cmp.Diff(want, got))
 		}
 		_, err = w.Revert(t.Context(), RevertOptions{})
@@ -306,19 +327,30 @@ func TestPatternsAndClasses(t *testing.T) {
 		want []string
 		err  error
 	}{
-		"star":                {CommitOptions{Paths: []Name{"docs/*.md"}}, []string{"docs", "docs/x.md"}, nil},
-		"spans":               {CommitOptions{Paths: []Name{"**/*.go"}}, []string{"src", "src/a.go", "src/deep", "src/deep/b.go"}, nil},
-		"no span":             {CommitOptions{Paths: []Name{"src/*.go"}}, []string{"src", "src/a.go"}, nil},
-		"a name wins":         {CommitOptions{Paths: []Name{"a*b"}}, []string{"a*b"}, nil},
-		"exact":               {CommitOptions{Paths: []Name{"docs"}, Exact: true}, []string{"docs"}, nil},
-		"exact, no star":      {CommitOptions{Paths: []Name{"docs/*"}, Exact: true}, nil, ErrNoChange},
-		"none":                {CommitOptions{Paths: []Name{"*.rs"}}, nil, ErrNoChange},
-		"plain":               {CommitOptions{Classes: []policy.Class{Plain}}, []string{".github", "a*b", "aXb", "docs", "docs/x.md", "docs/y.txt", "src", "src/deep", "src/deep/b.go"}, nil},
-		"ci":                  {CommitOptions{Classes: []policy.Class{policy.CI}}, []string{".github", ".github/workflows", ".github/workflows/w.yml"}, nil},
-		"executable":          {CommitOptions{Classes: []policy.Class{Executable}}, []string{"src", "src/a.go"}, nil},
-		"a held one":          {CommitOptions{Classes: []policy.Class{policy.Shell}}, nil, ErrProtected},
-		"class does not name": {CommitOptions{Classes: []policy.Class{policy.Shell}, IncludeProtected: true}, nil, ErrProtected},
-		"bad":                 {CommitOptions{Paths: []Name{"[a"}}, nil, errAny},
+		"star": {CommitOptions{Paths: []Name{"docs/*.md"}}, []string{"docs",
+			"docs/x.md"}, nil},
+		"spans": {CommitOptions{Paths: []Name{"**/*.go"}}, []string{"src", "src/a.go",
+			"src/deep", "src/deep/b.go"}, nil},
+		"no span": {CommitOptions{Paths: []Name{"src/*.go"}}, []string{"src",
+			"src/a.go"}, nil},
+		"a name wins": {CommitOptions{Paths: []Name{"a*b"}}, []string{"a*b"}, nil},
+		"exact": {CommitOptions{Paths: []Name{"docs"}, Exact: true}, []string{"docs"},
+			nil},
+		"exact, no star": {CommitOptions{Paths: []Name{"docs/*"}, Exact: true}, nil,
+			ErrNoChange},
+		"none": {CommitOptions{Paths: []Name{"*.rs"}}, nil, ErrNoChange},
+		"plain": {CommitOptions{Classes: []policy.Class{Plain}}, []string{".github",
+			"a*b", "aXb", "docs", "docs/x.md", "docs/y.txt", "src", "src/deep", "src/deep/b.go"},
+			nil},
+		"ci": {CommitOptions{Classes: []policy.Class{policy.CI}},
+			[]string{".github", ".github/workflows", ".github/workflows/w.yml"}, nil},
+		"executable": {CommitOptions{Classes: []policy.Class{Executable}}, []string{"src",
+			"src/a.go"}, nil},
+		"a held one": {CommitOptions{Classes: []policy.Class{policy.Shell}}, nil,
+			ErrProtected},
+		"class does not name": {CommitOptions{Classes: []policy.Class{policy.Shell},
+			IncludeProtected: true}, nil, ErrProtected},
+		"bad": {CommitOptions{Paths: []Name{"[a"}}, nil, errAny},
 	}
 	changes := changesOf(t, w)
 	for name, c := range cases {

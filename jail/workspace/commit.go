@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"syscall"
@@ -13,21 +14,29 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// A Result says what a commit did.
+// Result is the result of a commit.
 type Result struct {
-	ID        string   `json:"id"`        // of the commit
-	Digest    string   `json:"digest"`    // of the whole change set, before it
-	Committed []Change `json:"committed"` // in the order of Changes
-	Held      []Held   `json:"held"`      // asked for, and left out
-	State     State    `json:"state"`     // committed, or frozen where changes are left
-	// Until is how long it can be reverted; NotKept says why it cannot be.
-	Until   time.Time `json:"until,omitzero"`
-	NotKept string    `json:"not_kept,omitempty"`
-	// Left names deleted directories in which someone else put something meanwhile; they are still there, with that.
+	// ID of the commit.
+	ID string `json:"id"`
+	// Digest of the whole change set, before the commit.
+	Digest string `json:"digest"`
+	// Committed changes, in the order of Changes.
+	Committed []Change `json:"committed"`
+	// Held changes were asked for and left out.
+	Held []Held `json:"held"`
+	// State is committed, or frozen if changes are left.
+	State State `json:"state"`
+	// How long it can be reverted.
+	Until time.Time `json:"until,omitzero"`
+	// Why it cannot be.
+	NotKept string `json:"not_kept,omitempty"`
+	// Left names deleted directories in which someone else put something meanwhile; they are
+	// still there, with that.
 	Left []string `json:"left,omitempty"`
 }
 
-// A CommitError says why a commit stopped, and what could not be put back; nil there means that the real directory is as it was.
+// CommitError says why a commit stopped, and what could not be put back. Undo is nil if the real
+// directory is as it was.
 type CommitError struct{ Err, Undo error }
 
 func (e *CommitError) Error() string {
@@ -37,35 +46,47 @@ func (e *CommitError) Error() string {
 	return fmt.Sprintf("%v; and it could not be undone whole: %v", e.Err, e.Undo)
 }
 
-// Unwrap gives errors.Is both.
+// Unwrap gives errors.Is both errors.
 func (e *CommitError) Unwrap() []error { return []error{e.Err, e.Undo} }
 
 const (
-	syncEach     = 16               // up to so many files are synced one by one, more with their file system
-	lockPatience = 10 * time.Second // for another commit to the same directory
+	// Up to so many files are synced one by one, more by syncfs(2).
+	syncEach = 16
+	// How long to wait for another commit to the same directory.
+	lockPatience = 10 * time.Second
 )
 
-// A commit is one commit on its way.
+// commit is a commit in progress.
 type commit struct {
 	hand
 	ctx     context.Context
 	w       *Workspace
 	upper   *os.File
 	journal *journal
-	texts   map[Name]string // content that is neither side's: chosen hunks, merges
-	past    *past           // of a revert: where the content comes from
+	// texts are contents of neither side: chosen hunks, merges.
+	texts map[Name]string
+	// past is the source of the content of a revert.
+	past *past
+	// spare are descriptors in reserve; see hold.
+	spare []*os.File
+	// progress receives the number of completed actions: each step is staged, applied and cleaned
+	// up.
+	progress func(done, total int)
 }
 
-// Commit writes the chosen changes to the real directory, all or none: everything is checked first, then written beside its place and synced,
-// then moved into place; if that fails anywhere, all is moved back. A journal in the store says how far it came, for Store.Recover.
+// Commit writes the chosen changes to the real directory, all or none. It checks everything first,
+// then writes new content beside its place and syncs it, then moves it into place. If an action
+// fails, it moves everything back. A journal in the store has the progress, for Store.Recover.
 //
-// Content, holes, type, permission bits and link targets are written; set-id bits, extended attributes, times and hard links within the shadow
-// are not: each name becomes a file of its own. A replaced file keeps its owner, its user's attributes and its access control list, and its other
-// names keep the old content; a new one belongs to the workspace's owner.
+// It writes content, holes, type, permission bits and link targets. It does not write set-id bits,
+// extended attributes, times and hard links within the shadow: each name becomes a file of its own.
+// A replaced file keeps its owner, its user attributes and its ACL, and its other links keep the
+// old content. A new file belongs to the workspace's owner.
 //
-// What is replaced or deleted is kept as o.Keep says, for Revert.
+// It keeps what is replaced or deleted, as o.Keep says, for Revert.
 //
-// ConflictError, ProtectedError, ErrDigest, ErrNoChange, ErrBusy and ErrNoSpace say that nothing was begun.
+// After ConflictError, ProtectedError, ErrDigest, ErrNoChange, ErrBusy and ErrNoSpace nothing was
+// begun.
 func (w *Workspace) Commit(ctx context.Context, o CommitOptions) (Result, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,11 +100,12 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 		return Result{}, err
 	}
 	defer lock.Close()
-	if err := w.load(); err != nil { // another process may have committed or discarded it
+	// Another process may have committed or discarded it.
+	if err := w.load(); err != nil {
 		return Result{}, err
 	}
 	if w.meta.State != Frozen {
-		return Result{}, w.notFrozen()
+		return Result{}, w.meta.notFrozen()
 	}
 	as := w.meta.Caller
 	if o.As != nil {
@@ -97,12 +119,12 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 		return Result{}, err
 	}
 	defer dirLock.Close()
-	upper, err := w.openUpper()
+	upper, err := w.layer.openUpper()
 	if err != nil {
 		return Result{}, err
 	}
 	defer upper.Close()
-	r, texts, all, err := w.decide(ctx, o)
+	r, texts, all, err := decision{w}.decide(ctx, o)
 	if err != nil {
 		return r, err
 	}
@@ -110,9 +132,17 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	if err != nil {
 		return Result{}, err
 	}
-	c := &commit{ctx: ctx, w: w, upper: upper, texts: texts, hand: hand{real: w.source, as: as, id: r.ID},
-		journal: &journal{ID: r.ID, As: as, Digest: r.Digest, Steps: makePlan(r.Committed, closed), Complete: all, Paths: len(r.Committed)}}
-	c.journal.Past, c.journal.NotKept = newPast(r.ID, r.Committed, o.Keep)
+	c := &commit{ctx: ctx, w: w, upper: upper, texts: texts, hand: hand{real: w.source, as: as,
+		id: r.ID},
+		journal: &journal{ID: r.ID, As: as, Digest: r.Digest, Steps: makePlan(r.Committed, closed),
+			Complete: all, Paths: len(r.Committed)}}
+	since, err := sys.CoarseNow()
+	if err != nil {
+		return Result{}, err
+	}
+	c.journal.Past, c.journal.NotKept = newPast(r.ID, r.Committed, o.Keep, since)
+	c.progress = o.Progress
+	defer c.release()
 	if err := c.run(); err != nil {
 		return Result{ID: r.ID, Digest: r.Digest}, err
 	}
@@ -123,20 +153,26 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	return r, nil
 }
 
-func (w *Workspace) notFrozen() error {
-	switch w.meta.State {
+// notFrozen is the error for a workspace that must be frozen first.
+func (m meta) notFrozen() error {
+	switch m.State {
 	case Prepared, Active:
 		return ErrActive
 	case Committing:
 		return fmt.Errorf("%w: an earlier commit was cut off and must be recovered first", ErrState)
 	}
-	return fmt.Errorf("%w: it is %s", ErrState, w.meta.State)
+	return fmt.Errorf("%w: it is %s", ErrState, m.State)
 }
 
-// decide lists the changes and chooses; all says that nothing will be left.
-func (w *Workspace) decide(ctx context.Context, o CommitOptions) (r Result, texts map[Name]string, all bool, err error) {
+// decision chooses what a commit of a workspace takes, and with which content.
+type decision struct{ *Workspace }
+
+// decide lists the changes and chooses among them. all is true if none will be left.
+func (w decision) decide(ctx context.Context, o CommitOptions) (r Result, texts map[Name]string,
+	all bool, err error) {
 	if len(o.Hunks) > 0 && o.Digest == "" {
-		return r, nil, false, fmt.Errorf("%w: hunks are named by number, and need the digest of the review in which they had it", ErrDigest)
+		return r, nil, false,
+			fmt.Errorf("%w: hunk numbers need the digest of the review that listed them", ErrDigest)
 	}
 	var changes []Change
 	d := newDigester()
@@ -149,7 +185,8 @@ func (w *Workspace) decide(ctx context.Context, o CommitOptions) (r Result, text
 	}
 	r = Result{ID: randomName(), Digest: d.sum()}
 	if o.Digest != "" && o.Digest != r.Digest {
-		return r, nil, false, fmt.Errorf("%w: %s was reviewed, there is %s", ErrDigest, o.Digest, r.Digest)
+		return r, nil, false, fmt.Errorf("%w: %s was reviewed, there is %s", ErrDigest, o.Digest,
+			r.Digest)
 	}
 	texts, parts, err := w.rewrite(changes, o)
 	if err != nil {
@@ -161,15 +198,29 @@ func (w *Workspace) decide(ctx context.Context, o CommitOptions) (r Result, text
 	}
 	r.Committed, r.Held = chosen.taken()
 	if len(r.Committed) == 0 && len(r.Held) > 0 {
-		return r, nil, false, &ProtectedError{r.Held}
+		return r, nil, false, chosen.nothingTaken(r.Held)
 	}
-	return r, texts, len(r.Committed) == len(changes) && parts == 0, enoughRoom(w.source, r.Committed)
+	if !o.Theirs {
+		locked, err := w.gitConflicts(ctx, r.Committed)
+		if err == nil && locked != nil {
+			err = &ConflictError{locked}
+		}
+		if err != nil {
+			return r, nil, false, err
+		}
+	}
+	return r, texts, len(r.Committed) == len(changes) && parts == 0, enoughRoom(w.source,
+		r.Committed)
 }
 
-// rewrite makes of the changes that hunks are chosen of, and of conflicts that are to be merged, changes to other contents than the shadow's: texts. parts is of how
-// many files some hunks are left.
-func (w *Workspace) rewrite(changes []Change, o CommitOptions) (texts map[Name]string, parts int, err error) {
+// rewrite replaces changes with chosen hunks, and conflicts that are to be merged, by changes to
+// other contents than the shadow's: texts. parts counts the files with hunks left.
+func (w decision) rewrite(changes []Change, o CommitOptions) (texts map[Name]string, parts int,
+	err error) {
 	texts = map[Name]string{}
+	if err := w.clearIndexes(changes, texts); err != nil {
+		return nil, 0, err
+	}
 	found := 0
 	for i, c := range changes {
 		take, some := o.Hunks[c.Path]
@@ -208,14 +259,16 @@ func (w *Workspace) rewrite(changes []Change, o CommitOptions) (texts map[Name]s
 	return texts, parts, nil
 }
 
-// closedDirs finds the directories above the changes that are closed to the caller although they are his, as the mode 0555 is. The tool opened and closed
-// them again, or an earlier commit of a part closed them.
+// closedDirs finds the directories above the changes that are closed to the caller, who owns them,
+// such as mode 0555. The tool opened and closed them again, or an earlier commit of a part closed
+// them.
 func closedDirs(real *os.File, changes []Change, as Caller) (map[Name]sys.Stat, error) {
 	closed := map[Name]sys.Stat{}
 	seen := map[string]bool{}
 	changesMode := map[Name]bool{}
 	for _, c := range changes {
-		changesMode[c.Path] = c.Kind == Mode || leavesDir(c) // or goes as a whole
+		// Or is removed as a whole.
+		changesMode[c.Path] = c.Kind == Mode || leavesDir(c)
 	}
 	for _, c := range changes {
 		for dir := parentOf(string(c.Path)); as.UID != 0 && !seen[dir]; dir = parentOf(dir) {
@@ -224,8 +277,10 @@ func closedDirs(real *os.File, changes []Change, as Caller) (map[Name]sys.Stat, 
 				continue
 			}
 			f, err := openDir(real, dir)
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
-				continue // it comes with the commit
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err,
+				syscall.ELOOP) {
+				// The commit makes it.
+				continue
 			}
 			if err != nil {
 				return nil, err
@@ -252,12 +307,14 @@ func enoughRoom(dir *os.File, changes []Change) error {
 	}
 	free, err := sys.FreeBytes(dir)
 	if err == nil && need > free {
-		err = fmt.Errorf("%w: the changes need %s beside what they replace, %s has %s left", ErrNoSpace, size(need), Name(dir.Name()), size(free))
+		err = fmt.Errorf("%w: the changes need %s beside the replaced content, %s has %s left",
+			ErrNoSpace, size(need), Name(dir.Name()), size(free))
 	}
 	return err
 }
 
-// lockDir takes the lock that keeps commits to one directory apart. It is the daemon's, so that it does not need the right to list it.
+// lockDir takes the lock that serializes commits to one directory. It is the daemon's, so that it
+// does not need the right to list it.
 func lockDir(ctx context.Context, dir *os.File) (*os.File, error) {
 	f, err := sys.Reopen(dir, os.O_RDONLY|syscall.O_DIRECTORY)
 	if err != nil {
@@ -283,9 +340,14 @@ func lockDir(ctx context.Context, dir *os.File) (*os.File, error) {
 	}
 }
 
-// run carries the plan out. On error the real directory is as it was, or CommitError says what is not.
+// run executes the plan. After an error the real directory is as it was, or CommitError says what
+// is not.
 func (c *commit) run() error {
-	if err := removeAt(c.w.dir, journalName); err != nil { // of a commit that is over
+	if err := c.hold(); err != nil {
+		return err
+	}
+	// Of a commit that is over.
+	if err := removeAt(c.w.dir, journalName); err != nil {
 		return err
 	}
 	c.w.meta.From, c.w.meta.State = c.w.meta.State, Committing
@@ -297,17 +359,18 @@ func (c *commit) run() error {
 		err = c.save(staging)
 	}
 	if err != nil {
-		return &CommitError{err, c.rollback()}
+		return &CommitError{err, c.undone()}
 	}
 	if err := c.write(); err != nil {
-		return &CommitError{err, c.rollback()}
+		return &CommitError{err, c.undone()}
 	}
 	return nil
 }
 
 func (c *commit) write() error {
 	steps := c.journal.Steps
-	opened := 0 // the directories that are opened up, so that there can be staged in them
+	// opened counts the directories that are opened up for staging.
+	opened := 0
 	for opened < len(steps) && steps[opened].Op == opChmod && steps[opened].Mode&0o700 == 0o700 {
 		if err := c.w.store.reach("open up", opened); err != nil {
 			return err
@@ -317,6 +380,9 @@ func (c *commit) write() error {
 		}
 		opened++
 	}
+	if err := c.holdRest(); err != nil {
+		return err
+	}
 	for i := range steps {
 		if err := c.ctx.Err(); err != nil {
 			return err
@@ -324,9 +390,10 @@ func (c *commit) write() error {
 		if err := c.w.store.reach("stage", i); err != nil {
 			return err
 		}
-		if err := c.stage(i); err != nil {
+		if err := (stager{c}).stage(i); err != nil {
 			return err
 		}
+		c.done(i)
 	}
 	c.linkChmods()
 	if err := c.sync(); err != nil {
@@ -342,14 +409,23 @@ func (c *commit) write() error {
 		if err := c.apply(i, steps[i]); err != nil {
 			return err
 		}
+		c.done(len(steps) + i)
 	}
-	if err := errors.Join(c.w.store.reach("done", 0), c.sync()); err != nil {
+	if err := errors.Join(c.w.store.reach("done", 0), c.sync(),
+		c.inPlace(slices.Collect(maps.Keys(c.held))...)); err != nil {
 		return err
 	}
 	return c.save(done)
 }
 
-// linkChmods tells the steps that set the mode of a new directory which inode that is.
+// done reports progress.
+func (c *commit) done(i int) {
+	if c.progress != nil {
+		c.progress(i+1, 3*len(c.journal.Steps))
+	}
+}
+
+// linkChmods gives the steps that set the mode of a new directory the inode of that directory.
 func (c *commit) linkChmods() {
 	made := map[Name]uint64{}
 	for i := range c.journal.Steps {

@@ -24,27 +24,42 @@ func TestConflicts(t *testing.T) {
 		meanwhile    func(f *fixture, p func(string) string) error
 		want         []string
 	}{
-		{"edited", "echo x >>a", func(f *fixture, p func(string) string) error { return os.WriteFile(p("a"), []byte("host"), 0o644) }, []string{"a"}},
+		{"edited", "echo x >>a", func(f *fixture, p func(string) string) error {
+			return os.WriteFile(p("a"), []byte("host"), 0o644)
+		}, []string{"a"}},
 		{"same size and time", "echo x >a", func(f *fixture, p func(string) string) error {
 			info, err := os.Stat(p("a"))
-			return errors.Join(err, os.WriteFile(p("a"), []byte("A\n"), 0o644), os.Chtimes(p("a"), info.ModTime(), info.ModTime()))
+			return errors.Join(err, os.WriteFile(p("a"), []byte("A\n"), 0o644), os.Chtimes(p("a"),
+				info.ModTime(), info.ModTime()))
 		}, []string{"a"}},
-		{"deleted", "echo x >>a", func(f *fixture, p func(string) string) error { return os.Remove(p("a")) }, []string{"a"}},
+		{"deleted", "echo x >>a", func(f *fixture, p func(string) string) error {
+			return os.Remove(p("a"))
+		}, []string{"a"}},
 		{"became a directory", "echo x >>a", func(f *fixture, p func(string) string) error {
 			return errors.Join(os.Remove(p("a")), os.Mkdir(p("a"), 0o755))
 		}, []string{"a"}},
-		{"both added", "echo x >n", func(f *fixture, p func(string) string) error { return os.WriteFile(p("n"), nil, 0o644) }, []string{"n"}},
-		{"mode", "rm a", func(f *fixture, p func(string) string) error { return os.Chmod(p("a"), 0o600) }, []string{"a"}},
+		{"both added", "echo x >n", func(f *fixture, p func(string) string) error {
+			return os.WriteFile(p("n"), nil, 0o644)
+		}, []string{"n"}},
+		{"mode", "rm a", func(f *fixture, p func(string) string) error {
+			return os.Chmod(p("a"),
+				0o600)
+		}, []string{"a"}},
 		{"added in a deleted directory", "rm -r d", func(f *fixture, p func(string) string) error {
 			return os.WriteFile(p("d/new"), nil, 0o644)
 		}, []string{"d", "d/new"}},
-		{"edited in a deleted directory, and another", "rm -r d; echo x >>a", func(f *fixture, p func(string) string) error {
+		{"edited in a deleted directory, and another", "rm -r d; echo x >>a", func(f *fixture,
+			p func(string) string) error {
 			return errors.Join(os.WriteFile(p("d/x"), nil, 0o644), os.WriteFile(p("a"), nil, 0o644))
 		}, []string{"a", "d/x"}},
-		{"elsewhere", "echo x >>a; rm d/x; echo n >d/n", func(f *fixture, p func(string) string) error {
-			return errors.Join(os.WriteFile(p("d/y"), []byte("host"), 0o644), os.WriteFile(p("other"), nil, 0o644))
+		{"elsewhere", "echo x >>a; rm d/x; echo n >d/n", func(f *fixture,
+			p func(string) string) error {
+			return errors.Join(os.WriteFile(p("d/y"), []byte("host"), 0o644),
+				os.WriteFile(p("other"), nil, 0o644))
 		}, nil},
-		{"deleted on both sides", "rm a", func(f *fixture, p func(string) string) error { return os.Remove(p("a")) }, nil},
+		{"deleted on both sides", "rm a", func(f *fixture, p func(string) string) error {
+			return os.Remove(p("a"))
+		}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := newFixture(t)
@@ -85,15 +100,28 @@ func TestChoosing(t *testing.T) {
 		want, held []string
 		err        error
 	}{
-		{"all", CommitOptions{}, []string{"Makefile", "n", "n/g", "n/m", "n/m/f", "old", "old/a"}, []string{".git/hooks", ".git/hooks/pre-commit"}, nil},
-		{"policy's own", CommitOptions{Protect: protect, Paths: []Name{"Makefile"}}, nil, []string{"Makefile"}, ErrProtected},
-		{"included and named", CommitOptions{Protect: protect, Paths: []Name{"Makefile"}, IncludeProtected: true}, []string{"Makefile"}, nil, nil},
-		{"included, not named", CommitOptions{IncludeProtected: true, Paths: []Name{".git", "n/g"}}, []string{"n", "n/g"}, []string{".git/hooks", ".git/hooks/pre-commit"}, nil},
-		{"named hook", CommitOptions{IncludeProtected: true, Paths: []Name{".git/hooks/pre-commit"}}, nil, nil, ErrProtected}, // its directory is new and not named
-		{"named without the word", CommitOptions{Paths: []Name{".git/hooks"}}, nil, nil, ErrProtected},
-		{"named hooks", CommitOptions{IncludeProtected: true, Paths: []Name{".git/hooks"}}, []string{".git/hooks", ".git/hooks/pre-commit"}, nil, nil},
-		{"a file and its new parents", CommitOptions{Paths: []Name{"n/m/f"}}, []string{"n", "n/m", "n/m/f"}, nil, nil},
-		{"a part of a deletion", CommitOptions{Paths: []Name{"old/a"}}, []string{"old/a"}, nil, nil},
+		{"all", CommitOptions{}, []string{"Makefile", "n", "n/g", "n/m", "n/m/f", "old", "old/a"},
+			[]string{".git/hooks", ".git/hooks/pre-commit"}, nil},
+		{"policy's own", CommitOptions{Protect: protect, Paths: []Name{"Makefile"}}, nil,
+			[]string{"Makefile"}, ErrProtected},
+		{"included and named", CommitOptions{Protect: protect, Paths: []Name{"Makefile"},
+			IncludeProtected: true}, []string{"Makefile"}, nil, nil},
+		{"included, not named", CommitOptions{IncludeProtected: true, Paths: []Name{"", "n/g"}},
+			[]string{"Makefile", "n", "n/g", "n/m", "n/m/f", "old", "old/a"}, []string{".git/hooks",
+				".git/hooks/pre-commit"}, nil},
+		{"named the git directory", CommitOptions{IncludeProtected: true, Paths: []Name{".git",
+			"n/g"}}, []string{".git/hooks", ".git/hooks/pre-commit", "n", "n/g"}, nil, nil},
+		{"named hook", CommitOptions{IncludeProtected: true,
+			Paths: []Name{".git/hooks/pre-commit"}}, nil, nil,
+			ErrProtected}, // its directory is new and not named
+		{"named without the word", CommitOptions{Paths: []Name{".git/hooks"}}, nil, nil,
+			ErrProtected},
+		{"named hooks", CommitOptions{IncludeProtected: true, Paths: []Name{".git/hooks"}},
+			[]string{".git/hooks", ".git/hooks/pre-commit"}, nil, nil},
+		{"a file and its new parents", CommitOptions{Paths: []Name{"n/m/f"}}, []string{"n", "n/m",
+			"n/m/f"}, nil, nil},
+		{"a part of a deletion", CommitOptions{Paths: []Name{"old/a"}}, []string{"old/a"}, nil,
+			nil},
 		{"nothing of that name", CommitOptions{Paths: []Name{"nowhere"}}, nil, nil, ErrNoChange},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -129,7 +157,8 @@ func TestFailedCommitIsUndone(t *testing.T) {
 	f := newFixture(t)
 	f.write("a", "b", "d/x", "d/y/z", "l -> a")
 	before := snapshotText(f.real)
-	w := f.shadow("w", `echo x >>a; rm b; mkdir b; echo y >b/n; rm -r d; echo now a file >d; ln -sfn b l; mkfifo q`)
+	w := f.shadow("w",
+		`echo x >>a; rm b; mkdir b; echo y >b/n; rm -r d; echo now a file >d; ln -sfn b l; mkfifo q`)
 	for n := 0; ; n++ {
 		left, broken := n, false
 		f.store.fault = func(at string) error {
@@ -170,8 +199,11 @@ func TestCommitWithTheCallersRights(t *testing.T) {
 	must(t, os.Chmod(f.real, 0o777))
 	caller := Caller{UID: 1000, GID: 1000}
 	w := f.prepareAs("w", caller, 16<<20, 100)
-	if a := f.run(w, order{UID: 0, Script: "echo x >>mine; echo y >theirs/y; cp -p secret stolen"}); a.Script != "" {
-		t.Fatal(a.Script, a.Out) // a helper with privileges, who can do what the tool cannot: the owner of what is root's
+	if a := f.run(w,
+		order{UID: 0,
+			Script: "echo x >>mine; echo y >theirs/y; cp -p secret stolen"}); a.Script != "" {
+		// a helper with privileges, who can do what the tool cannot: the owner of what is root's
+		t.Fatal(a.Script, a.Out)
 	}
 	must(t, w.Freeze())
 	for _, c := range changesOf(t, w) {
@@ -193,7 +225,8 @@ func TestCommitWithTheCallersRights(t *testing.T) {
 	}
 	_, err := w.Commit(t.Context(), CommitOptions{Paths: []Name{"mine"}})
 	must(t, err)
-	_, err = w.Commit(t.Context(), CommitOptions{Paths: []Name{"theirs"}, As: &Caller{}}) // the control: root may
+	// the control: root may
+	_, err = w.Commit(t.Context(), CommitOptions{Paths: []Name{"theirs"}, As: &Caller{}})
 	must(t, err)
 	for path, uid := range map[string]uint32{"mine": 1000, "theirs/y": 1000} {
 		var st syscall.Stat_t
@@ -211,7 +244,8 @@ func TestParallelCommits(t *testing.T) {
 	const n = 12
 	var all []*Workspace
 	for i := range n {
-		all = append(all, f.shadow(fmt.Sprintf("w%d", i), fmt.Sprintf("mkdir d%d; echo x >d%d/f; echo %d >shared", i, i, i)))
+		all = append(all, f.shadow(fmt.Sprintf("w%d", i),
+			fmt.Sprintf("mkdir d%d; echo x >d%d/f; echo %d >shared", i, i, i)))
 	}
 	var won sync.Map
 	var wg sync.WaitGroup
@@ -259,12 +293,17 @@ func TestPatchAppliesWithGit(t *testing.T) {
 		for range c.IntN(8) {
 			edited[c.IntN(len(edited))] = c.pick("", "new", "\x1b[31mred", "a\nb")
 		}
-		ops := []toolOp{{Do: "write", Path: "text", Arg: strings.Join(edited, "\n")}, {Do: "remove", Path: "gone"},
-			{Do: "write", Path: "no newline", Arg: c.pick("x", "", "y\n")}, {Do: "write", Path: "dir/é\n", Arg: "changed\n"},
-			{Do: "write", Path: "added \"quoted\"", Arg: c.pick("", "text", "text\n")}, {Do: "chmod", Path: "type", Arg: "755"},
-			{Do: "remove", Path: "l"}, {Do: "symlink", Path: "l", Arg: "gone"}, {Do: "mkdir", Path: "n"}, {Do: "write", Path: "n/f", Arg: "z\n"}}
+		ops := []toolOp{{Do: "write", Path: "text", Arg: strings.Join(edited, "\n")}, {Do: "remove",
+			Path: "gone"},
+			{Do: "write", Path: "no newline", Arg: c.pick("x", "", "y\n")},
+			{Do: "write", Path: "dir/é\n", Arg: "changed\n"},
+			{Do: "write", Path: "added \"quoted\"", Arg: c.pick("", "text", "text\n")},
+			{Do: "chmod", Path: "type", Arg: "755"},
+			{Do: "remove", Path: "l"}, {Do: "symlink", Path: "l", Arg: "gone"},
+			{Do: "mkdir", Path: "n"}, {Do: "write", Path: "n/f", Arg: "z\n"}}
 		if seed%2 == 0 {
-			ops = append(ops, toolOp{Do: "remove", Path: "type"}, toolOp{Do: "symlink", Path: "type", Arg: "t"})
+			ops = append(ops, toolOp{Do: "remove", Path: "type"}, toolOp{Do: "symlink",
+				Path: "type", Arg: "t"})
 		}
 		shadow := f.run(w, order{Ops: ops}).Out
 		must(t, w.Freeze())
@@ -284,5 +323,30 @@ func TestPatchAppliesWithGit(t *testing.T) {
 			t.Fatalf("seed %d: %s\n%s", seed, cmp.Diff(shadow, got), text)
 		}
 		must(t, w.Discard())
+	}
+}
+
+// What a commit and a revert tell of their progress only grows, and ends with all of it.
+func TestProgress(t *testing.T) {
+	f := newFixture(t)
+	f.write("a", "d/x", "d/y")
+	w := f.shadow("w", "echo x >>a; rm -r d; mkdir n; echo n >n/f; mkdir .git; echo x >.git/config")
+	last, total := 0, 0
+	tell := func(done, of int) {
+		if done <= last || done > of || total != 0 && of != total {
+			t.Errorf("%d of %d after %d of %d", done, of, last, total)
+		}
+		last, total = done, of
+	}
+	_, err := w.Commit(t.Context(), CommitOptions{Keep: keepAll, Progress: tell})
+	must(t, err)
+	if last == 0 || last != total {
+		t.Errorf("the commit ends at %d of %d", last, total)
+	}
+	last, total = 0, 0
+	_, err = w.Revert(t.Context(), RevertOptions{Progress: tell})
+	must(t, err)
+	if last == 0 || last != total {
+		t.Errorf("the revert ends at %d of %d", last, total)
 	}
 }

@@ -12,10 +12,12 @@ import (
 	"sync"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy"
 )
 
-// compare returns the change of one path that the upper layer has, or nil where both sides are the same.
-func (k *walker) compare(upper, real *os.File, name, path string, before *sys.Stat, after sys.Stat) (*Change, error) {
+// compare returns the change of one path of the upper layer, nil if both sides are equal.
+func (k *walker) compare(upper, real *os.File, name, path string, before *sys.Stat,
+	after sys.Stat) (*Change, error) {
 	c := &Change{Path: Name(path), Kind: Added, After: nodeOf(after)}
 	if before != nil {
 		c.Before = nodeOf(*before)
@@ -41,13 +43,18 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 	if c.After.Type == Link {
 		c.Outside = leadsOut(path, string(c.After.Target))
 	}
+	if k.repo.part(path) == policy.GitData {
+		// git reads no configuration from there.
+		k.content.gitConfig = false
+	}
 	c.nodeRisks(after, k.content)
 	switch c.After.Type {
 	case Fifo, Socket, Device:
 		c.Refused = fmt.Sprintf("a %s is never committed", c.After.Type)
 	case File:
 		if c.Refused == "" && !k.as.readable(after) {
-			c.Refused = fmt.Sprintf("its content is uid %d's, and not readable to uid %d", after.UID, k.as.UID)
+			c.Refused = fmt.Sprintf("its content is uid %d's, and not readable to uid %d",
+				after.UID, k.as.UID)
 		}
 	}
 	if c.Kind == Mode && c.Before.Mode&0o777 == c.After.Mode&0o777 {
@@ -62,7 +69,8 @@ func kindOf(before, after Node) Kind {
 		return Retyped
 	case after.Type == Link && before.Target != after.Target:
 		return Relinked
-	case after.Type == File && (before.Size != after.Size || before.SHA256 != after.SHA256 || before.SHA256 == ""):
+	case after.Type == File && (before.Size != after.Size || before.SHA256 != after.SHA256 ||
+		before.SHA256 == ""):
 		return Modified
 	case after.Type != Link && before.Mode != after.Mode:
 		return Mode
@@ -70,7 +78,7 @@ func kindOf(before, after Node) Kind {
 	return ""
 }
 
-// fill reads what the two sides' stats do not say: link targets and hashes.
+// fill reads what the stats of the two sides lack: link targets and hashes.
 func (k *walker) fill(c *Change, upper, real *os.File, name string, after sys.Stat) (err error) {
 	switch c.After.Type {
 	case Link:
@@ -80,7 +88,11 @@ func (k *walker) fill(c *Change, upper, real *os.File, name string, after sys.St
 		}
 		c.After.Target = Name(target)
 	case File:
-		if err := k.hashUpper(c, upper, name, after); err != nil {
+		ok, err := k.hideIndex(c, upper, real, name, after)
+		if err == nil && !ok {
+			err = k.hashUpper(c, upper, name, after)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -111,13 +123,15 @@ func (k *walker) readlink(real *os.File, name string) (target Name, err error) {
 
 func (k *walker) hashUpper(c *Change, upper *os.File, name string, st sys.Stat) error {
 	if st.Size > k.meta.Bytes {
-		c.Refused = fmt.Sprintf("a sparse file of %s is larger than the limit of %s", size(st.Size), size(k.meta.Bytes))
+		c.Refused = fmt.Sprintf("a sparse file of %s is larger than the limit of %s", size(st.Size),
+			size(k.meta.Bytes))
 		return nil
 	}
 	holes := st.Size - st.Blocks*512
 	if holes > 0 {
 		if holes > k.holes {
-			c.Refused = fmt.Sprintf("sparse files with more than %s of holes together are not reviewed", size(maxHoles))
+			c.Refused = fmt.Sprintf(
+				"sparse files with more than %s of holes together are not reviewed", size(maxHoles))
 			return nil
 		}
 		k.holes -= holes
@@ -136,7 +150,7 @@ func (k *walker) hashUpper(c *Change, upper *os.File, name string, st sys.Stat) 
 	return err
 }
 
-// hashReal hashes a real file, as far as the caller may read it and it keeps still.
+// hashReal hashes a real file, if the caller may read it and it does not change meanwhile.
 func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 	var f *os.File
 	err := k.as.do(func() (err error) {
@@ -144,7 +158,8 @@ func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 		return err
 	})
 	if errors.Is(err, os.ErrPermission) && c.seen.UID == k.as.UID {
-		f, err = openRegular(real, name) // closed to its own owner, who could open it up
+		// Closed to its own owner, who could open it up.
+		f, err = openRegular(real, name)
 		if err == nil {
 			if st, statErr := sys.Fstat(f); statErr != nil || st.Ino != c.seen.Ino {
 				f.Close()
@@ -160,9 +175,11 @@ func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 	}
 	defer f.Close()
 	if k.conflict(c.seen) != "" && c.seen.Size > k.meta.Bytes {
-		return nil // it grew meanwhile, and is a conflict whatever it holds
+		// It grew meanwhile, and is a conflict whatever it holds.
+		return nil
 	}
-	var known *scanner // only what the new content has is looked for in the old
+	// known tokens: only those of the new content are searched in the old.
+	var known *scanner
 	if k.fresh != nil && len(k.fresh.found) > 0 {
 		known = newScanner()
 	}
@@ -172,7 +189,8 @@ func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 	}
 	k.content.script = bytes.HasPrefix(head, []byte("#!"))
 	if codeKind(head) != "" {
-		k.content.kind = "" // it was code before
+		// It was code before.
+		k.content.kind = ""
 	}
 	k.content.gitConfig = k.content.gitConfig && c.Before.SHA256 != c.After.SHA256
 	if known != nil {
@@ -195,7 +213,8 @@ func hashInto(k *walker, c *Change, n *Node, f *os.File, scan *scanner) (head []
 	return head, nil
 }
 
-// openRegular opens a file for reading. It looks at the inode before it opens it, so that no FIFO, socket or device is ever opened.
+// openRegular opens a file for reading. It checks the inode before the open, so that no FIFO,
+// socket or device is ever opened.
 func openRegular(dir *os.File, name string) (*os.File, error) {
 	at, err := sys.OpenPath(dir, name)
 	if err != nil {
@@ -212,11 +231,13 @@ func openRegular(dir *os.File, name string) (*os.File, error) {
 	return sys.Reopen(at, os.O_RDONLY)
 }
 
-// sniffed is how far into a file a NUL makes it binary, as for git.
+// sniffed is the number of bytes in which a NUL makes a file binary, as for git.
 const sniffed = 8000
 
-// hashFile returns the SHA-256 of the first length bytes of f, holes as zeros, and its beginning. What is no hole is written to also as well, if there is one.
-func hashFile(f *os.File, length int64, stop func() error, also io.Writer) (sum string, head []byte, err error) {
+// hashFile returns the SHA-256 of the first length bytes of f, holes as zeros, and their beginning.
+// It also writes the ranges without holes to also, if that is not nil.
+func hashFile(f *os.File, length int64, stop func() error, also io.Writer) (sum string, head []byte,
+	err error) {
 	head = make([]byte, min(sniffed, length))
 	n, err := f.ReadAt(head, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -239,7 +260,8 @@ func hashFile(f *os.File, length int64, stop func() error, also io.Writer) (sum 
 	return hex.EncodeToString(h.Sum(nil)), head, err
 }
 
-var zeros [32 << 10]byte // never written to
+// Never written to.
+var zeros [32 << 10]byte
 
 func writeZeros(h hash.Hash, n int64) {
 	for ; n > 0; n -= int64(len(zeros)) {
@@ -249,7 +271,7 @@ func writeZeros(h hash.Hash, n int64) {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
 
-// copyStopping copies in pieces and asks between them whether to stop.
+// copyStopping copies in pieces and checks stop between them.
 func copyStopping(dst io.Writer, src io.Reader, stop func() error) error {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
@@ -257,7 +279,8 @@ func copyStopping(dst io.Writer, src io.Reader, stop func() error) error {
 		if err := stop(); err != nil {
 			return err
 		}
-		n, err := io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{io.LimitReader(src, 1<<20)}, *buf)
+		n, err := io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{io.LimitReader(src,
+			1<<20)}, *buf)
 		if n < 1<<20 || err != nil {
 			if errors.Is(err, io.EOF) {
 				err = nil
@@ -267,8 +290,9 @@ func copyStopping(dst io.Writer, src io.Reader, stop func() error) error {
 	}
 }
 
-// lostCounterpart finds files that the tool changed and the host deleted: the upper layer's copy has the overlay's mark of where it was
-// copied from, there is no real file any more, and the directory changed. A copy that the tool moved looks alike but for the last.
+// lostCounterpart finds files that the tool changed and the host deleted: the copy in the upper
+// layer has the overlay's mark of its origin, there is no real file any more, and the directory
+// changed. A copy that the tool moved lacks only the last sign.
 func (k *walker) lostCounterpart(c *Change, upper, real *os.File, name string) error {
 	if c.After.Type != File {
 		return nil

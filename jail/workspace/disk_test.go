@@ -13,8 +13,8 @@ import (
 
 const insideEnv = "JAIL_WORKSPACE_TEST_INSIDE"
 
-// inPrivateMounts runs the test again in a mount namespace of its own, so that what it mounts is on no table of the host and goes with it. It reports
-// whether this is that second run.
+// inPrivateMounts runs the test again in a mount namespace of its own, so that what it mounts is on
+// no table of the host and goes with it. It reports whether this is that second run.
 func inPrivateMounts(t *testing.T) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -23,21 +23,25 @@ func inPrivateMounts(t *testing.T) bool {
 	if os.Getenv(insideEnv) == t.Name() {
 		return true
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.timeout", "0")
+	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^"+strings.ReplaceAll(t.Name(),
+		"/", "$/^")+"$", "-test.timeout", "0")
 	cmd.Env = append(os.Environ(), insideEnv+"="+t.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS,
+		Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	must(t, err)
 	cmd.Stderr = cmd.Stdout
 	must(t, cmd.Start())
-	for lines := bufio.NewScanner(out); lines.Scan(); { // as it comes: long forms take a while
+	// as it comes: long forms take a while
+	for lines := bufio.NewScanner(out); lines.Scan(); {
 		t.Log(strings.TrimSpace(lines.Text()))
 	}
 	must(t, cmd.Wait())
 	return false
 }
 
-// fileSystems are those on which commits are tried: the program that makes one, and how large it is at least.
+// fileSystems are those on which commits are tried: the program that makes one, and how large it is
+// at least.
 var fileSystems = []struct {
 	kind string
 	mkfs []string
@@ -60,7 +64,8 @@ func eachFileSystem(t *testing.T, f func(t *testing.T, fsys *disk)) {
 	}
 }
 
-// A disk is an image with a file system of some kind, on which there are a store and a real directory.
+// A disk is an image with a file system of some kind, on which there are a store and a real
+// directory.
 type disk struct {
 	t    *testing.T
 	kind string
@@ -69,7 +74,8 @@ type disk struct {
 	dir  string // where it is mounted
 }
 
-// tempDir is one in memory where there is such a file system, since nothing of these tests is to outlive them.
+// tempDir is one in memory where there is such a file system, since nothing of these tests is to
+// outlive them.
 func tempDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "jail-test-")
 	if err != nil {
@@ -107,7 +113,8 @@ func (d *disk) fixture() *fixture {
 	if _, err := os.Stat("/dev/loop-control"); err != nil {
 		d.t.Skip("this machine has no loop devices")
 	}
-	f := &fixture{t: d.t, dir: filepath.Join(d.dir, "store"), real: filepath.Join(d.dir, "real"), target: filepath.Join(d.dir, "target")}
+	f := &fixture{t: d.t, dir: filepath.Join(d.dir, "store"), real: filepath.Join(d.dir, "real"),
+		target: filepath.Join(d.dir, "target")}
 	for _, dir := range []string{f.real, f.target} {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			d.t.Fatal(err)
@@ -120,10 +127,11 @@ func (d *disk) fixture() *fixture {
 	return f
 }
 
-// A small tree and what a tool does to it: with every kind of step, and with one change that is held back, so that the shadow stays as often as it is
-// committed and reverted.
+// A small tree and what a tool does to it: with every kind of step, and with one change that is
+// held back, so that the shadow stays as often as it is committed and reverted.
 func (f *fixture) faultTree() {
-	f.write("edit", "gone", "both/x", "d/x", "d/y", "whole/a", "whole/b/c", "link -> edit", "mode", "swap/a", "file", ".git/HEAD", "closed/f")
+	f.write("edit", "gone", "both/x", "d/x", "d/y", "whole/a", "whole/b/c", "link -> edit", "mode",
+		"swap/a", "file", ".git/HEAD", "closed/f")
 	must(f.t, os.Link(filepath.Join(f.real, "edit"), filepath.Join(f.real, "second")))
 	must(f.t, os.Chmod(filepath.Join(f.real, "closed"), 0o555))
 	f.command("chown", "-hR", "1000:1000", f.real)

@@ -28,8 +28,9 @@ type act struct {
 
 // An acted says how it went.
 type acted struct {
-	Err        string
-	Incomplete bool // it says that it could not be undone whole
+	Err string
+	// it says that it could not be undone whole
+	Incomplete bool
 	State      State
 }
 
@@ -68,13 +69,16 @@ func (a act) run() (State, error) {
 	return r.State, err
 }
 
-// injected runs the act with a fault at its n-th system call; hit reports whether there are so many.
-func injected(t testing.TB, tool string, a act, n int, fault ...string) (out acted, hit, killed bool) {
+// injected runs the act with a fault at its n-th system call; hit reports whether there are so
+// many.
+func injected(t testing.TB, tool string, a act, n int, fault ...string) (out acted, hit,
+	killed bool) {
 	t.Helper()
 	text, err := json.Marshal(a)
 	must(t, err)
 	record := filepath.Join(t.TempDir(), "points")
-	args := append([]string{"-role", "act", "-match", ".", "-n", strconv.Itoa(n), "-from", actBegins, "-record", record}, fault...)
+	args := append([]string{"-role", "act", "-match", ".", "-n", strconv.Itoa(n), "-from",
+		actBegins, "-record", record}, fault...)
 	cmd := exec.Command(tool, append(args, "--", "/proc/self/exe")...)
 	self, err := os.Executable()
 	must(t, err)
@@ -90,7 +94,8 @@ func injected(t testing.TB, tool string, a act, n int, fault ...string) (out act
 	killed = cmd.ProcessState.ExitCode() == 128+int(syscall.SIGKILL)
 	if !killed {
 		if err != nil || json.Unmarshal(stdout.Bytes(), &out) != nil {
-			t.Fatalf("fault %v at %d: the act said nothing: %v %s%s", fault, n, err, stdout.Bytes(), stderr.Bytes())
+			t.Fatalf("fault %v at %d: the act said nothing: %v %s%s", fault, n, err, stdout.Bytes(),
+				stderr.Bytes())
 		}
 	}
 	return out, hit, killed
@@ -161,7 +166,8 @@ func (b *faultBed) try(tool, do string, n int, fault ...string) bool {
 		from, to = to, from
 	}
 	if snapshotText(b.f.real) != from && from == b.before {
-		if _, err := (act{b.f.dir, "revert"}).run(); errors.Is(err, ErrNotKept) { // a fault while it was kept: the commit stands all the same
+		// a fault while it was kept: the commit stands all the same
+		if _, err := (act{b.f.dir, "revert"}).run(); errors.Is(err, ErrNotKept) {
 			b.fresh()
 		} else if err != nil {
 			t.Fatalf("the way back: %v", err)
@@ -181,7 +187,8 @@ func (b *faultBed) try(tool, do string, n int, fault ...string) bool {
 		t.Logf("%d points so far", n)
 	}
 	switch {
-	case killed, out.State == Committing: // in the second case all is in place but what a recovery has to tidy up
+	case killed, out.State == Committing:
+		// in the second case all is in place but what a recovery has to tidy up
 	case out.Err == "":
 		b.is(what+": it said that all went well", to)
 	case !out.Incomplete:
@@ -221,7 +228,8 @@ func (b *faultBed) stateAgrees(what string, committed bool) {
 		}
 	}
 	if w.Info().State != Frozen || committed != (stands == 1) || stands > 1 {
-		t.Fatalf("%s: the tree is committed: %v; the store says %s, %d commits stand", what, committed, w.Info().State, stands)
+		t.Fatalf("%s: the tree is committed: %v; the store says %s, %d commits stand", what,
+			committed, w.Info().State, stands)
 	}
 }
 
@@ -238,14 +246,16 @@ func (b *faultBed) nothingLeft(what string) {
 func buildInjector(t *testing.T) string {
 	t.Helper()
 	tool := filepath.Join(t.TempDir(), "inject")
-	if out, err := exec.Command("go", "build", "-o", tool, "../../cmd/testdata/inject").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", tool,
+		"../../cmd/testdata/inject").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return tool
 }
 
-// T-324: TestFaultAtEverySystemCall ends commits and reverts at their system calls, by a kill, with EIO and with ENOSPC. After a recovery the tree is old or new, the store says
-// the same, and no name of ours is left. The calls are taken at even distances, smaller ones with JAIL_TEST_LONG.
+// T-324: TestFaultAtEverySystemCall ends commits and reverts at their system calls, by a kill, with
+// EIO and with ENOSPC. After a recovery the tree is old or new, the store says the same, and no
+// name of ours is left. The calls are taken at even distances, smaller ones with JAIL_TEST_LONG.
 func TestFaultAtEverySystemCall(t *testing.T) {
 	if !inPrivateMounts(t) {
 		return
@@ -260,7 +270,8 @@ func TestFaultAtEverySystemCall(t *testing.T) {
 			script = faultScriptMany
 		}
 		b := newFaultBed(f, script)
-		step, first := 7, 1 // long: each call by some fault on some file system
+		// long: each call by some fault on some file system
+		step, first := 7, 1
 		switch {
 		case os.Getenv("JAIL_VM_BUILT") != "": // on an emulated processor
 			step = 500

@@ -9,55 +9,67 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Freeze makes the upper layer's file system read-only for everyone, whatever mounts of it there still are. It is called when the
-// jail's processes are gone; ErrActive says that something still has a file open for writing, and that nothing changed.
+// Freeze makes the upper layer's file system read-only for all its mounts. The jail's processes
+// must have ended. After ErrActive, which means that a file is still open for writing, nothing
+// changed. After a *DamageError the layer is frozen, and some of its data is lost.
 func (w *Workspace) Freeze() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
 	case w.meta.State == Frozen || w.meta.State == Committed:
 		return nil
-	case w.mount == nil:
-		return w.wrap("freeze", fmt.Errorf("%w: it is %s, of another process", ErrState, w.meta.State))
+	case w.layer.mount == nil:
+		return w.wrap("freeze", fmt.Errorf("%w: it is %s, of another process", ErrState,
+			w.meta.State))
 	}
-	if err := sys.MakeReadOnly(w.mount); err != nil {
+	if err := w.layer.sync(); err != nil {
+		return w.wrap("freeze", w.freezeDamaged(err))
+	}
+	if err := sys.MakeReadOnly(w.layer.mount); err != nil {
+		if isLost(err) {
+			return w.wrap("freeze", w.freezeDamaged(err))
+		}
 		if errors.Is(err, syscall.EBUSY) {
 			err = ErrActive
 		}
 		return w.wrap("freeze", err)
 	}
 	w.meta.State = Frozen
-	return w.wrap("freeze", errors.Join(sys.Lock(w.image, false), w.save(false)))
+	return w.wrap("freeze", errors.Join(sys.Lock(w.layer.image, false), w.save(false),
+		w.store.unreserve(w.meta.ID)))
 }
 
-// Keep makes a frozen workspace outlive a power loss.
+// Keep makes a frozen workspace survive a power failure.
 func (w *Workspace) Keep() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.meta.State != Frozen {
 		return w.wrap("keep", fmt.Errorf("%w: it is %s", ErrState, w.meta.State))
 	}
-	if w.image == nil {
-		return nil // of an earlier process, which kept it
+	if w.layer.image == nil {
+		// of an earlier process, which kept it
+		return nil
 	}
-	if w.memory {
-		if err := w.keepMemory(); err != nil {
+	if w.layer.memory {
+		if err := w.layer.keepMemory(); err != nil {
 			return w.wrap("keep", err)
 		}
 	}
-	w.meta.Boot = "" // what is on the disk now is whole, in any boot
-	return w.wrap("keep", errors.Join(w.saveBases(), w.image.Sync(), w.save(true), w.store.dir.Sync()))
+	// what is on the disk now is whole, in any boot
+	w.meta.Boot = ""
+	return w.wrap("keep", errors.Join(w.basis.save(w), w.layer.image.Sync(), w.save(true),
+		w.store.dir.Sync()))
 }
 
-// open makes a frozen workspace ready to be read: its upper layer, which is mounted anew, read-only, where an earlier process
-// froze it, and the real directory.
+// open opens the real directory and the upper layer of a frozen workspace for reading. It mounts a
+// layer that an earlier process froze, read-only.
 func (w *Workspace) open(as Caller) error {
 	switch {
 	case w.meta.State == Committed:
 		return nil
 	case w.meta.State == Prepared || w.meta.State == Active:
 		return ErrActive
-	case w.mount == nil:
+	case w.layer.mount == nil:
 		if err := w.mountAgain(); err != nil {
 			return err
 		}
@@ -65,34 +77,34 @@ func (w *Workspace) open(as Caller) error {
 	return w.openSource(as)
 }
 
-// openUpper opens the root of the upper layer of a workspace that is open.
-func (w *Workspace) openUpper() (*os.File, error) { return sys.OpenSubdir(w.mount, "upper") }
-
 func (w *Workspace) mountAgain() (err error) {
 	if boot, err := sys.BootID(); err != nil || w.meta.Boot != "" && w.meta.Boot != boot {
 		return errors.Join(err, ErrLost)
 	}
-	if w.image, err = sys.OpenBeneath(w.dir, "upper.img", os.O_RDONLY, 0); err != nil {
+	l := &w.layer
+	if l.image, err = sys.OpenBeneath(w.dir, "upper.img", os.O_RDONLY, 0); err != nil {
 		return err
 	}
-	if err := sys.Lock(w.image, false); err != nil {
+	if err := sys.Lock(l.image, false); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
 			err = ErrActive
 		}
 		return err
 	}
 	if sys.Rootless() {
-		return w.readMemory()
+		return l.readMemory(w.meta.Bytes, w.meta.Inodes)
 	}
-	if w.loop, err = sys.AttachLoop(w.image, true); err != nil {
+	if l.loop, err = sys.AttachLoop(l.image, true); err != nil {
 		return err
 	}
-	w.mount, err = sys.MountExt4(w.loop, true)
-	return err
+	if l.mount, err = sys.MountExt4(l.loop, true); err != nil {
+		return err
+	}
+	return l.lookForDamage(w.meta.Damaged)
 }
 
-// openSource opens the real directory, with the caller's rights where it has to be found again by its path, and makes sure that it is
-// the one that was prepared.
+// openSource opens the real directory, with the caller's rights if it must be found by its path,
+// and checks that it is the prepared one.
 func (w *Workspace) openSource(as Caller) error {
 	if w.source != nil {
 		return nil
@@ -104,7 +116,7 @@ func (w *Workspace) openSource(as Caller) error {
 	if err != nil {
 		return err
 	}
-	same, err := w.isSource(w.source)
+	same, err := w.meta.isSource(w.source)
 	if err == nil && !same {
 		err = fmt.Errorf("%w: %s is another directory by now", ErrConflict, Name(w.meta.Path))
 	}
@@ -115,20 +127,20 @@ func (w *Workspace) openSource(as Caller) error {
 	return err
 }
 
-// isSource reports whether a directory is the one that was prepared. In another boot its file system may have another device number; then
-// the time at which the directory was made stands for it.
-func (w *Workspace) isSource(dir *os.File) (bool, error) {
+// isSource reports whether a directory is the prepared one. In another boot its file system may
+// have another device number; then the creation time of the directory identifies it.
+func (m meta) isSource(dir *os.File) (bool, error) {
 	st, err := sys.Fstat(dir)
-	if err != nil || st.Ino != w.meta.Ino {
+	if err != nil || st.Ino != m.Ino {
 		return false, err
 	}
-	if st.Dev == w.meta.Dev {
+	if st.Dev == m.Dev {
 		return true, nil
 	}
 	boot, err := sys.BootID()
-	if err != nil || w.meta.DevBoot == "" || w.meta.DevBoot == boot {
+	if err != nil || m.DevBoot == "" || m.DevBoot == boot {
 		return false, err
 	}
 	born, _, err := sys.Birth(dir)
-	return born == w.meta.Born, err
+	return born == m.Born, err
 }

@@ -55,19 +55,23 @@ func (d *virtualDisk) write(at int64, data []byte) {
 	}
 }
 
-// A diskServer shows virtual disks as files, by the protocol of FUSE (linux/fuse.h), so that loop devices can be made of them and every write and flush is seen.
+// A diskServer shows virtual disks as files, by the protocol of FUSE (linux/fuse.h), so that loop
+// devices can be made of them and every write and flush is seen.
 type diskServer struct {
 	t     *testing.T
 	fd    int
 	dir   string
 	mu    sync.Mutex
 	disks map[string]*virtualDisk
-	names []string // the node of the n-th is n+2
+	// the node of the n-th is n+2
+	names []string
 }
 
 const (
-	fuseLookup, fuseForget, fuseGetattr, fuseSetattr, fuseOpen, fuseRead, fuseWrite = 1, 2, 3, 4, 14, 15, 16
-	fuseRelease, fuseFsync, fuseFlush, fuseInit, fuseBatchForget, fuseInterrupt     = 18, 20, 25, 26, 42, 36
+	fuseLookup, fuseForget, fuseGetattr, fuseSetattr, fuseOpen, fuseRead, fuseWrite = 1, 2, 3, 4,
+		14, 15, 16
+	fuseRelease, fuseFsync, fuseFlush, fuseInit, fuseBatchForget, fuseInterrupt = 18, 20, 25,
+		26, 42, 36
 )
 
 func serveDisks(t *testing.T, dir string) *diskServer {
@@ -77,7 +81,8 @@ func serveDisks(t *testing.T, dir string) *diskServer {
 		t.Skipf("/dev/fuse: %v", err)
 	}
 	s := &diskServer{t: t, fd: fd, dir: dir, disks: map[string]*virtualDisk{}}
-	must(t, syscall.Mount("disks", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)))
+	must(t, syscall.Mount("disks", dir, "fuse", 0,
+		fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fd)))
 	go s.serve()
 	t.Cleanup(func() { syscall.Unmount(dir, syscall.MNT_DETACH) })
 	return s
@@ -93,7 +98,8 @@ func (s *diskServer) add(name string, d *virtualDisk) (path string) {
 
 func (s *diskServer) serve() {
 	runtime.LockOSThread()
-	defer syscall.Close(s.fd) // by nobody else, or the number could be another's while it is read here
+	// by nobody else, or the number could be another's while it is read here
+	defer syscall.Close(s.fd)
 	buf := make([]byte, 1<<20)
 	for {
 		n, err := syscall.Read(s.fd, buf)
@@ -104,7 +110,8 @@ func (s *diskServer) serve() {
 		default:
 			return // unmounted
 		}
-		op, unique, node := binary.LittleEndian.Uint32(buf[4:]), binary.LittleEndian.Uint64(buf[8:]), binary.LittleEndian.Uint64(buf[16:])
+		op, unique, node := binary.LittleEndian.Uint32(buf[4:]),
+			binary.LittleEndian.Uint64(buf[8:]), binary.LittleEndian.Uint64(buf[16:])
 		if op == fuseForget || op == fuseBatchForget || op == fuseInterrupt {
 			continue
 		}
@@ -146,7 +153,8 @@ func (s *diskServer) answer(op uint32, node uint64, in []byte) (out []byte, errn
 		return append(make([]byte, 16), attributes(node, d)...), 0
 	case fuseOpen:
 		out = make([]byte, 16)
-		out[8] = 1 // FOPEN_DIRECT_IO: no cache of the kernel's between the disk and its log
+		// FOPEN_DIRECT_IO: no cache of the kernel's between the disk and its log
+		out[8] = 1
 		return out, 0
 	case fuseRead:
 		at, size := int64(le.Uint64(in[8:])), int64(le.Uint32(in[16:]))

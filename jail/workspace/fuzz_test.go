@@ -19,9 +19,11 @@ import (
 )
 
 // hostileNames are what a tool calls its files.
-var hostileNames = []string{"a", "b", "c", "\n", "\x1b[2J", "\xff\xfe", "\u202egpj", `back\slash`, ".wh.a", ".git", "...", " ", "-rf", strings.Repeat("n", 255), "é", "\"q'"}
+var hostileNames = []string{"a", "b", "c", "\n", "\x1b[2J", "\xff\xfe", "\u202egpj", `back\slash`,
+	".wh.a", ".git", "...", " ", "-rf", strings.Repeat("n", 255), "é", "\"q'"}
 
-// growTrees makes trees of the program: three bytes for each thing, which are what, its name, and in which directory and on which side.
+// growTrees makes trees of the program: three bytes for each thing, which are what, its name, and
+// in which directory and on which side.
 func growTrees(t *testing.T, sides [2]string, program []byte) {
 	dirs := [2][]string{{sides[0]}, {sides[1]}}
 	for ; len(program) >= 3; program = program[3:] {
@@ -50,14 +52,16 @@ func growTrees(t *testing.T, sides [2]string, program []byte) {
 			case 5:
 				err = syscall.Mknod(p, syscall.S_IFIFO|0o600, 0)
 			case 6:
-				err = syscall.Mknod(p, syscall.S_IFCHR, 0) // in the upper layer: deleted
+				// in the upper layer: deleted
+				err = syscall.Mknod(p, syscall.S_IFCHR, 0)
 			case 7:
 				err = syscall.Mknod(p, syscall.S_IFCHR|0o666, 1<<8|3)
 			case 8:
 				err = syscall.Setxattr(parent, "trusted.overlay.opaque", []byte("y"), 0)
 			case 9:
 				if err = create(p, nil, 0o4755); err == nil {
-					err = os.Truncate(p, int64(what)<<18) // a review reads holes too; the limit file_size bounds them
+					// a review reads holes too; the limit file_size bounds them
+					err = os.Truncate(p, int64(what)<<18)
 				}
 			case 10:
 				err = os.Link(filepath.Join(parent, "a"), p)
@@ -69,7 +73,8 @@ func growTrees(t *testing.T, sides [2]string, program []byte) {
 	}
 }
 
-// create makes a file that was not there: a name may already be a pipe, whose opening would wait for a reader.
+// create makes a file that was not there: a name may already be a pipe, whose opening would wait
+// for a reader.
 func create(path string, content []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -79,8 +84,9 @@ func create(path string, content []byte, mode os.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// FuzzChanges reviews any upper layer over any real directory: the review ends, names each path once, directories first, says nothing that a terminal
-// would not show as it is, and writes to neither side.
+// FuzzChanges reviews any upper layer over any real directory: the review ends, names each path
+// once, directories first, says nothing that a terminal would not show as it is, and writes to
+// neither side.
 func FuzzChanges(f *testing.F) {
 	if os.Geteuid() != 0 {
 		f.Skip("device nodes and trusted attributes need root")
@@ -104,7 +110,8 @@ func FuzzChanges(f *testing.F) {
 		}
 		growTrees(t, sides, program)
 		before := [2]string{listingOf(t, sides[0]), listingOf(t, sides[1])}
-		w := &Workspace{source: open[1], meta: meta{Mode: 0o755, Bytes: 64 << 20, Since: sys.Time{Sec: 1 << 40}}}
+		w := &Workspace{source: open[1], meta: meta{Mode: 0o755, Bytes: 64 << 20,
+			Since: sys.Time{Sec: 1 << 40}}}
 		var out bytes.Buffer
 		p := &patcher{w: w, out: bufio.NewWriter(&out), terminal: true}
 		seen := map[string]bool{}
@@ -127,7 +134,8 @@ func FuzzChanges(f *testing.F) {
 			if c.Before != nil && c.Before.Type == Link {
 				was = &side{"120000", string(c.Before.Target)}
 			}
-			if c.After != nil && c.After.Type == File && !c.Binary && c.Refused == "" && c.After.Size < maxPatched {
+			if c.After != nil && c.After.Type == File && !c.Binary && c.Refused == "" &&
+				c.After.Size < maxPatched {
 				text, err := readBelow(open[0], c.Path, c.After.Size)
 				must(t, err)
 				is = &side{"100644", text}
@@ -157,7 +165,8 @@ func FuzzChanges(f *testing.F) {
 
 // harmless reports whether a text holds nothing but what a terminal shows, tabs and new lines.
 func harmless(s string) bool {
-	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) && r != '\n' && r != '\t' })
+	return utf8.ValidString(s) && !strings.ContainsFunc(s,
+		func(r rune) bool { return !strconv.IsPrint(r) && r != '\n' && r != '\t' })
 }
 
 // FuzzPatch: the differences between any two texts give both back.
@@ -194,7 +203,8 @@ func patched(before, patch string) (string, error) {
 	var last *string
 	for line := range strings.Lines(patch) {
 		switch {
-		case strings.HasPrefix(line, "diff "), strings.HasPrefix(line, "--- a/") && last == nil, strings.HasPrefix(line, "+++ b/") && last == nil:
+		case strings.HasPrefix(line, "diff "), strings.HasPrefix(line, "--- a/") && last == nil,
+			strings.HasPrefix(line, "+++ b/") && last == nil:
 		case strings.HasPrefix(line, "@@ "):
 			from, _, _ := strings.Cut(strings.TrimPrefix(line, "@@ -"), " ")
 			first, count, _ := strings.Cut(from, ",")
@@ -222,7 +232,8 @@ func patched(before, patch string) (string, error) {
 			if line[0] == ' ' {
 				out = append(out, old[at])
 			}
-			if want := old[at]; strings.TrimSuffix(want, "\n") != strings.TrimSuffix(line[1:], "\n") {
+			if want := old[at]; strings.TrimSuffix(want, "\n") != strings.TrimSuffix(line[1:],
+				"\n") {
 				return "", errors.New("a line that is not there")
 			}
 			at++
@@ -242,7 +253,8 @@ func listingOf(t *testing.T, dir string) string {
 		}
 		info, err := d.Info()
 		if err == nil {
-			b.WriteString(path + " " + info.Mode().String() + " " + strconv.FormatInt(info.Size(), 10) + " " + info.ModTime().String() + "\n")
+			b.WriteString(path + " " + info.Mode().String() + " " + strconv.FormatInt(info.Size(),
+				10) + " " + info.ModTime().String() + "\n")
 		}
 		return err
 	}))

@@ -12,20 +12,28 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Names that the policy hides are not there for the tool, whatever it is and whatever it calls: between the real directory and the upper layer lies a third
-// one, in which each of them is deleted. Nothing is made in the real directory for it, and nothing is decided while the tool runs, so there is no moment
-// in between: what is not there cannot be linked, moved or opened by another name.
+// hiding is the layer that deletes the names that the policy hides. It is between the real
+// directory and the upper layer, so no tool finds these names by any call. Nothing is made in the
+// real directory, and nothing is decided while the tool runs: a missing name cannot be linked,
+// moved or opened by another name.
 //
-// It is made once, before the run, of the names that there are then, and of those that may come: a pattern that ends in a plain name, as .env does, is deleted in
-// every directory that there is, so that it stays hidden when the host makes it during the run. What the host makes during the run in a directory that it
-// also makes, or that matches only by a * in the last part of a pattern, is hidden by the tool's own view where that has names, and else is not.
+// It is made once, before the run, for the names that exist then and for those that may come: a
+// pattern that ends in a plain name, such as .env, is deleted in every existing directory, so that
+// it stays hidden when the host makes it during the run. A name in a directory that the host makes
+// during the run, or that matches only by a * in the last part of a pattern, is hidden only by the
+// tool's own view, if the tool has one.
 //
-// Who has several names in the real directory must hide each: a hidden file is readable by a name that is not.
+// Each link of a file with several must be hidden: the content is readable by a name that is not.
 type hiding struct {
-	names    policy.Names
-	literals []string // last parts of patterns that are plain names
+	names policy.Names
+	// literals are the last parts of patterns that are plain names.
+	literals []string
 	dirs     []hiddenIn
 	count    int64
+	source   *os.File
+	indexes  []hiddenIndex
+	// roots maps each index to the directory whose files it names.
+	roots map[Name]Name
 }
 
 // hiddenIn is a directory with the names that are deleted in it.
@@ -36,17 +44,18 @@ type hiddenIn struct {
 	names    []string
 }
 
-// hiddenLayer is the directory of the third layer on the upper layer's image.
+// hiddenLayer is the directory of the hiding layer on the upper layer's image.
 const hiddenLayer = "hide"
 
-// whiteoutLinks is how many names share one inode.
+// whiteoutLinks bounds the links of one whiteout inode.
 const whiteoutLinks = 60000
 
-// findHidden walks the real directory, whatever its size, by name only.
+// findHidden walks the real directory by name only.
 func findHidden(source *os.File, patterns []string) (*hiding, error) {
-	h := &hiding{names: policy.Hidden(patterns)}
+	h := &hiding{names: policy.Hidden(patterns), source: source, roots: map[Name]Name{}}
 	for _, p := range patterns {
-		if _, last := split(p); last != "" && !strings.ContainsAny(last, "*?[\\") && !slices.Contains(h.literals, last) {
+		if _, last := split(p); last != "" && !strings.ContainsAny(last, "*?[\\") &&
+			!slices.Contains(h.literals, last) {
 			h.literals = append(h.literals, last)
 		}
 	}
@@ -77,12 +86,18 @@ func (h *hiding) dir(parent *os.File, path string, depth int) error {
 		}
 	}
 	for _, e := range entries {
-		if full := join(path, e.Name()); h.names.Match(full) && !slices.Contains(in.names, e.Name()) {
+		if full := join(path, e.Name()); h.names.Match(full) && !slices.Contains(in.names,
+			e.Name()) {
 			in.names = append(in.names, e.Name())
 		}
 	}
 	h.dirs = append(h.dirs, in)
 	h.count += int64(len(in.names))
+	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == ".git" }) {
+		if err := h.addIndex(d, path); err != nil {
+			return err
+		}
+	}
 	for _, e := range entries {
 		full := join(path, e.Name())
 		if !e.IsDir() || h.names.Match(full) || !h.names.CouldContain(full) {
@@ -90,7 +105,8 @@ func (h *hiding) dir(parent *os.File, path string, depth int) error {
 		}
 		sub, err := sys.OpenSubdirPath(d, e.Name())
 		if errors.Is(err, fs.ErrNotExist) || missing(err) {
-			continue // gone meanwhile
+			// Gone meanwhile.
+			continue
 		}
 		if err != nil {
 			return err
@@ -104,15 +120,32 @@ func (h *hiding) dir(parent *os.File, path string, depth int) error {
 	return nil
 }
 
-// inodes is how many the third layer needs.
+// inodes returns the number of inodes of the hiding layer.
 func (h *hiding) inodes() int64 {
 	if h == nil || h.count == 0 {
 		return 0
 	}
-	return (int64(len(h.dirs)) + h.count/whiteoutLinks + 3 + 1023) &^ 1023 // rounded, since each number has a template
+	indexes := int64(0)
+	for _, x := range h.indexes {
+		indexes += 1 + int64(len(x.above))
+	}
+	// Rounded, since each number has a template.
+	return (int64(len(h.dirs)) + h.count/whiteoutLinks + indexes + 3 + 1023) &^ 1023
 }
 
-// make writes the third layer.
+// bytes returns the room that the copies of indexes need beside the tool's writes.
+func (h *hiding) bytes() (n int64) {
+	if h == nil {
+		return 0
+	}
+	for _, x := range h.indexes {
+		n += int64(len(x.content)) + int64(len(x.above)+1)*blockSize
+	}
+	// Rounded for the same reason.
+	return (n + 1<<20 - 1) &^ (1<<20 - 1)
+}
+
+// make writes the hiding layer.
 func (h *hiding) make(mount *os.File) error {
 	if err := sys.MkdirAt(mount, hiddenLayer, 0o700); err != nil {
 		return err
@@ -135,7 +168,8 @@ func (h *hiding) make(mount *os.File) error {
 			white.Close()
 		}
 	}()
-	for _, d := range h.dirs { // each before what is in it
+	// Directories before their entries.
+	for _, d := range h.dirs {
 		if !needed[d.path] {
 			continue
 		}
@@ -177,5 +211,5 @@ func (h *hiding) make(mount *os.File) error {
 			return err
 		}
 	}
-	return nil
+	return h.makeIndexes(root)
 }

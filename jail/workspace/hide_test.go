@@ -16,16 +16,19 @@ func (f *fixture) prepareHiding(id string, patterns ...string) *Workspace {
 	source, err := os.Open(f.real)
 	must(f.t, err)
 	defer source.Close()
-	w, err := f.store.Prepare(Spec{ID: id, Source: source, Bytes: 64 << 20, Inodes: 2000, Hide: patterns})
+	w, err := f.store.Prepare(Spec{ID: id, Source: source, Bytes: 64 << 20, Inodes: 2000,
+		Hide: patterns})
 	must(f.t, err)
 	f.t.Cleanup(func() { w.Close() })
 	return w
 }
 
-// A native program finds hidden names by no way, and the same script finds them where nothing is hidden.
+// A native program finds hidden names by no way, and the same script finds them where nothing is
+// hidden.
 func TestHiddenNamesAreNotThere(t *testing.T) {
 	f := newFixture(t)
-	f.write(".env", "sub/.env", "sub/deep/key.pem", "sub/ok", "secrets/a", "secrets/b/c", "later/", "l -> .env", "env")
+	f.write(".env", "sub/.env", "sub/deep/key.pem", "sub/ok", "secrets/a", "secrets/b/c", "later/",
+		"l -> .env", "env")
 	before := snapshotText(f.real)
 	patterns := []string{".env", "**/*.pem", "secrets"}
 	script := `cat .env sub/.env sub/deep/key.pem secrets/a l ./sub/../.env 2>/dev/null; ln .env hard 2>/dev/null && cat hard; mv sub/.env moved 2>/dev/null && cat moved
@@ -37,7 +40,8 @@ func TestHiddenNamesAreNotThere(t *testing.T) {
 		} else {
 			w = f.prepareHiding("control")
 		}
-		must(t, os.WriteFile(f.real+"/later/.env", []byte("later/.env\n"), 0o644)) // the host makes it during the run
+		// the host makes it during the run
+		must(t, os.WriteFile(f.real+"/later/.env", []byte("later/.env\n"), 0o644))
 		a := f.run(w, order{Script: script})
 		for _, secret := range []string{".env\n", "sub/.env", "key.pem", "secrets", "later/.env"} {
 			if found := strings.Contains(a.Out, secret); found == hide {
@@ -55,12 +59,14 @@ func TestHiddenNamesAreNotThere(t *testing.T) {
 	}
 }
 
-// What a tool does to a name that is hidden never reaches what has that name, and its content is in no review.
+// What a tool does to a name that is hidden never reaches what has that name, and its content is in
+// no review.
 func TestHiddenNamesAreNotCommitted(t *testing.T) {
 	f := newFixture(t)
 	f.write(".env", "d/.env", "d/x", "e/x")
 	w := f.prepareHiding("r1", ".env")
-	if a := f.run(w, order{Script: `set -e; echo mine >.env; rm -r d; echo y >>e/x; echo n >e/.env`}); a.Script != "" {
+	if a := f.run(w,
+		order{Script: `set -e; echo mine >.env; rm -r d; echo y >>e/x; echo n >e/.env`}); a.Script != "" {
 		t.Fatalf("%s %s", a.Script, a.Out)
 	}
 	must(t, w.Freeze())
@@ -71,7 +77,8 @@ func TestHiddenNamesAreNotCommitted(t *testing.T) {
 	}
 	r, err := w.Commit(t.Context(), CommitOptions{IncludeProtected: true, Theirs: true})
 	must(t, err)
-	for path, want := range map[string]string{".env": ".env\n", "d/.env": "d/.env\n", "e/x": "e/x\ny\n"} {
+	for path, want := range map[string]string{".env": ".env\n", "d/.env": "d/.env\n",
+		"e/x": "e/x\ny\n"} {
 		if got := content(t, filepath.Join(f.real, path)); got != want {
 			t.Errorf("%s has %q", path, got)
 		}
@@ -79,7 +86,8 @@ func TestHiddenNamesAreNotCommitted(t *testing.T) {
 	if _, err := os.Lstat(f.real + "/d/x"); err == nil {
 		t.Error("control: what is not hidden in the same directory was not deleted")
 	}
-	if len(r.Held) != 4 { // both names, the new one, and the directory that is not empty
+	// both names, the new one, and the directory that is not empty
+	if len(r.Held) != 4 {
 		t.Errorf("held %v", r.Held)
 	}
 }
@@ -93,7 +101,8 @@ func TestNoLitter(t *testing.T) {
 	f := newFixture(t)
 	f.write("a", "d/x", ".env")
 	do := func(args ...string) string {
-		cmd := exec.Command(git, append([]string{"-C", f.real, "-c", "user.name=x", "-c", "user.email=x@x", "-c", "safe.directory=*"}, args...)...)
+		cmd := exec.Command(git, append([]string{"-C", f.real, "-c", "user.name=x", "-c",
+			"user.email=x@x", "-c", "safe.directory=*"}, args...)...)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("git %v: %v %s", args, err, out)

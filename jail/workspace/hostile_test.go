@@ -29,7 +29,8 @@ func content(t *testing.T, path string) string {
 	return string(b)
 }
 
-// naiveCommit is what a commit must not be: it copies what was added and modified by joined names, in place.
+// naiveCommit is what a commit must not be: it copies what was added and modified by joined names,
+// in place.
 func (f *fixture) naiveCommit(t *testing.T, w *Workspace) {
 	t.Helper()
 	for _, c := range changesOf(t, w) {
@@ -37,7 +38,8 @@ func (f *fixture) naiveCommit(t *testing.T, w *Workspace) {
 			continue
 		}
 		target := filepath.Join(f.real, string(c.Path))
-		file, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, os.FileMode(c.After.Mode&0o7777))
+		file, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_TRUNC,
+			os.FileMode(c.After.Mode&0o7777))
 		if err == nil {
 			file.WriteString("pwned")
 			file.Close()
@@ -53,9 +55,15 @@ func TestCommitFollowsNoLink(t *testing.T) {
 		script string
 		swap   func(f *fixture, outside string)
 	}{
-		{"a directory in place of a real link", func(f *fixture, o string) { f.write("lib -> " + o) },
+		{"a directory in place of a real link", func(f *fixture, o string) {
+			f.write("lib -> " +
+				o)
+		},
 			`rm lib; mkdir lib; echo evil >lib/canary`, nil},
-		{"a file in place of a real link", func(f *fixture, o string) { f.write("lib -> " + o + "/canary") },
+		{"a file in place of a real link", func(f *fixture, o string) {
+			f.write("lib -> " + o +
+				"/canary")
+		},
 			`rm lib; echo evil >lib`, nil},
 		{"a directory became a link meanwhile", func(f *fixture, o string) { f.write("d/canary") },
 			`echo evil >d/canary`, func(f *fixture, o string) {
@@ -97,13 +105,15 @@ func TestCommitFollowsNoLink(t *testing.T) {
 	}
 }
 
-// T-321: a directory is exchanged for a link while the commit runs, before each of its actions in turn.
+// T-321: a directory is exchanged for a link while the commit runs, before each of its actions in
+// turn.
 func TestCommitRacedBySwaps(t *testing.T) {
 	for n := 0; ; n++ {
 		f := newFixture(t)
 		outside, canary := f.outside()
 		f.write("d/e/canary", "d/e/other")
-		w := f.shadow("w", `echo evil >d/e/canary; echo new >d/e/new; rm d/e/other; mkdir d/e/sub; echo x >d/e/sub/x`)
+		w := f.shadow("w",
+			`echo evil >d/e/canary; echo new >d/e/new; rm d/e/other; mkdir d/e/sub; echo x >d/e/sub/x`)
 		swapped, left := false, n
 		f.store.fault = func(string) error {
 			if left == 0 {
@@ -147,10 +157,12 @@ func TestCommitLeavesOtherNamesAlone(t *testing.T) {
 	got := run(t, func(f *fixture, w *Workspace) {
 		_, err := w.Commit(t.Context(), CommitOptions{})
 		must(t, err)
-		if got := content(t, filepath.Join(f.real, "a")) + content(t, filepath.Join(f.real, "c")); got != "evil\nevil\n" {
+		if got := content(t, filepath.Join(f.real, "a")) + content(t, filepath.Join(f.real,
+			"c")); got != "evil\nevil\n" {
 			t.Errorf("committed %q", got)
 		}
-		if info, err := os.Stat(filepath.Join(f.real, "b")); err != nil || info.Mode().Perm() != 0o755 {
+		if info, err := os.Stat(filepath.Join(f.real, "b")); err != nil ||
+			info.Mode().Perm() != 0o755 {
 			t.Errorf("b: %v %v", info, err)
 		}
 	})
@@ -169,10 +181,13 @@ func TestCommitTakesOnlyWhatItMay(t *testing.T) {
 	must(t, os.Chmod(filepath.Join(f.real, "setid"), 0o755))
 	w := f.prepare("w")
 	a := f.run(w, order{Ops: []toolOp{
-		{Do: "fifo", Path: "fifo"}, {Do: "fifo", Path: "old"}, {Do: "socket", Path: "sock"}, {Do: "device", Path: "null"},
-		{Do: "write", Path: "s", Arg: "x"}, {Do: "xattr", Path: "s", Arg: "user.note=1"}, {Do: "xattr", Path: "s", Arg: "trusted.x=1"},
+		{Do: "fifo", Path: "fifo"}, {Do: "fifo", Path: "old"}, {Do: "socket", Path: "sock"},
+		{Do: "device", Path: "null"},
+		{Do: "write", Path: "s", Arg: "x"}, {Do: "xattr", Path: "s", Arg: "user.note=1"},
+		{Do: "xattr", Path: "s", Arg: "trusted.x=1"},
 		{Do: "setid", Path: "s"}, {Do: "setid", Path: "setid"},
-		{Do: "symlink", Path: "out", Arg: "/etc/passwd"}, {Do: "symlink", Path: "up", Arg: "../x"}, {Do: "symlink", Path: "in", Arg: "./old"},
+		{Do: "symlink", Path: "out", Arg: "/etc/passwd"}, {Do: "symlink", Path: "up", Arg: "../x"},
+		{Do: "symlink", Path: "in", Arg: "./old"},
 	}})
 	if !strings.Contains(a.Out, `"s"`) {
 		t.Fatal(a.Out)
@@ -216,7 +231,8 @@ func TestCommitTakesOnlyWhatItMay(t *testing.T) {
 	}
 	r, err = w.Commit(t.Context(), CommitOptions{Paths: []Name{"out"}, IncludeProtected: true})
 	must(t, err)
-	if target, err := os.Readlink(filepath.Join(f.real, "out")); err != nil || target != "/etc/passwd" {
+	if target, err := os.Readlink(filepath.Join(f.real, "out")); err != nil ||
+		target != "/etc/passwd" {
 		t.Errorf("named link: %q %v", target, err)
 	}
 }
@@ -228,12 +244,16 @@ func TestForgedOverlayMarks(t *testing.T) {
 	w := f.prepare("w")
 	f.run(w, order{Ops: []toolOp{
 		{Do: "chmod", Path: "forged", Arg: "700"},
-		{Do: "xattr", Path: "forged", Arg: "user.overlay.opaque=y"}, {Do: "xattr", Path: "forged", Arg: "trusted.overlay.opaque=y"},
-		{Do: "xattr", Path: "forged", Arg: "user.overlay.redirect=/made"}, {Do: "xattr", Path: "forged", Arg: "user.overlay.whiteout="},
-		{Do: "remove", Path: "made"}, {Do: "mkdir", Path: "made"}, {Do: "write", Path: "made/b", Arg: "made/b\n"},
+		{Do: "xattr", Path: "forged", Arg: "user.overlay.opaque=y"}, {Do: "xattr", Path: "forged",
+			Arg: "trusted.overlay.opaque=y"},
+		{Do: "xattr", Path: "forged", Arg: "user.overlay.redirect=/made"},
+		{Do: "xattr", Path: "forged", Arg: "user.overlay.whiteout="},
+		{Do: "remove", Path: "made"}, {Do: "mkdir", Path: "made"}, {Do: "write", Path: "made/b",
+			Arg: "made/b\n"},
 	}})
 	must(t, w.Freeze())
-	want := []string{"mode forged", "deleted made/a"} // the second is the control: a real mark is read
+	// the second is the control: a real mark is read
+	want := []string{"mode forged", "deleted made/a"}
 	if diff := cmp.Diff(want, brief(changesOf(t, w))); diff != "" {
 		t.Error(diff)
 	}
@@ -242,9 +262,12 @@ func TestForgedOverlayMarks(t *testing.T) {
 // T-310: names reach no terminal as they are, and come back from their escapes.
 func TestNames(t *testing.T) {
 	for _, tc := range []struct{ raw, shown string }{
-		{"plain name-1", "plain name-1"}, {"a\nb", `a\nb`}, {"\x1b[31m", `\x1b[31m`}, {"\r", `\r`}, {"é", "é"}, {"\xff\xfe", `\xff\xfe`},
-		{`back\slash`, `back\\slash`}, {"\u202eevil", `\u202eevil`}, {"zero\u200bwidth", `zero\u200bwidth`}, {`\x41`, `\\x41`},
-		{"\u00a0", `\u00a0`}, {"\u009b1m", `\u009b1m`}, {`q"uo'te`, `q"uo'te`}, {"\ufffd", "\ufffd"}, {"\U000e0041", `\U000e0041`},
+		{"plain name-1", "plain name-1"}, {"a\nb", `a\nb`}, {"\x1b[31m", `\x1b[31m`}, {"\r", `\r`},
+		{"é", "é"}, {"\xff\xfe", `\xff\xfe`},
+		{`back\slash`, `back\\slash`}, {"\u202eevil", `\u202eevil`}, {"zero\u200bwidth",
+			`zero\u200bwidth`}, {`\x41`, `\\x41`},
+		{"\u00a0", `\u00a0`}, {"\u009b1m", `\u009b1m`}, {`q"uo'te`, `q"uo'te`},
+		{"\ufffd", "\ufffd"}, {"\U000e0041", `\U000e0041`},
 	} {
 		if got := Name(tc.raw).String(); got != tc.shown {
 			t.Errorf("%q is shown as %s, want %s", tc.raw, got, tc.shown)
@@ -259,7 +282,10 @@ func FuzzName(f *testing.F) {
 	f.Add("a\nb\\\xff\u202e")
 	f.Fuzz(func(t *testing.T, raw string) {
 		shown := Name(raw).String()
-		if strings.ContainsFunc(shown, func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }) {
+		if strings.ContainsFunc(shown, func(r rune) bool {
+			return r < ' ' || r == 0x7f ||
+				r >= 0x80 && r < 0xa0
+		}) {
 			t.Errorf("%q is shown with control characters", raw)
 		}
 		if back, err := ParseName(shown); err != nil || string(back) != raw {
@@ -274,7 +300,8 @@ func TestHugeAndDeep(t *testing.T) {
 	w := f.prepare("w")
 	deep := strings.Repeat("n", 200)
 	f.run(w, order{Ops: []toolOp{
-		{Do: "sparse", Path: "tera", Arg: "1099511627776"}, {Do: "sparse", Path: "mega", Arg: "1048577"},
+		{Do: "sparse", Path: "tera", Arg: "1099511627776"}, {Do: "sparse", Path: "mega",
+			Arg: "1048577"},
 		{Do: "deep", Path: deep, Arg: "100"},
 	}})
 	must(t, w.Freeze())
@@ -320,7 +347,8 @@ func TestDiscard(t *testing.T) {
 	f := newFixture(t)
 	outside, canary := f.outside()
 	w := f.prepare("w")
-	f.run(w, order{Ops: []toolOp{{Do: "symlink", Path: "l", Arg: outside}, {Do: "deep", Path: "d", Arg: "3000"},
+	f.run(w, order{Ops: []toolOp{{Do: "symlink", Path: "l", Arg: outside}, {Do: "deep", Path: "d",
+		Arg: "3000"},
 		{Do: "mkdir", Path: "m"}, {Do: "write", Path: "m/x"}, {Do: "chmod", Path: "m", Arg: "0"}}})
 	must(t, os.Symlink(outside, filepath.Join(f.dir, "w", "planted")))
 	must(t, w.Discard())

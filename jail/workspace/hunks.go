@@ -11,18 +11,22 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 )
 
-// A Hunk is a part of the differences of a text file that can be taken or left by itself. The hunks of a file are the same for the same two contents,
-// so that together with the digest of the change set a number names one.
+// Hunk is a part of the differences of a text file that can be taken or left by itself. The hunks
+// of a file are the same for the same two contents, so the digest of the change set and a number
+// identify a hunk.
 type Hunk struct {
-	From      int `json:"from"` // line of the real file, from 1
+	// From is a line of the real file, from 1.
+	From      int `json:"from"`
 	FromLines int `json:"from_lines"`
-	To        int `json:"to"` // line of the shadow's
-	ToLines   int `json:"to_lines"`
-	// Lines begin with ' ', '-' or '+', or with '\' for what is said about the line before. Their control characters are escaped.
+	// To is a line of the shadow's file, from 1.
+	To      int `json:"to"`
+	ToLines int `json:"to_lines"`
+	// Each begins with a space, - or +, or with \ for what is said about the line before;
+	// control characters are escaped.
 	Lines []string `json:"lines"`
 }
 
-// FileHunks are the hunks of one file that is text on both sides. They come in a review for those who choose among them.
+// FileHunks are the hunks of one file that is text on both sides.
 type FileHunks struct {
 	Path  Name   `json:"path"`
 	Hunks []Hunk `json:"hunks"`
@@ -48,7 +52,7 @@ func lineCounts(h *udiff.Hunk) (froms, tos int) {
 	return froms, tos
 }
 
-// hunksOf returns the hunks of a change for people, or nil where it has none to choose among.
+// hunksOf returns the hunks of a change, nil if there are none to choose among.
 func (p *patcher) hunksOf(c Change) ([]Hunk, error) {
 	if c.Kind != Modified || c.Refused != "" {
 		return nil, nil
@@ -100,7 +104,8 @@ func (p *patcher) sides(c Change) (before, after *side, err error) {
 	return before, after, err
 }
 
-// someHunks returns what a real text becomes with only those hunks, by number from 0, and how many there are.
+// someHunks returns the real text with only the hunks take, by number from 0, and the number of all
+// hunks.
 func someHunks(old, text string, take []int) (result string, of int, err error) {
 	hunks, err := unified(old, text)
 	if err != nil {
@@ -108,7 +113,8 @@ func someHunks(old, text string, take []int) (result string, of int, err error) 
 	}
 	for _, n := range take {
 		if n < 0 || n >= len(hunks) {
-			return "", len(hunks), fmt.Errorf("%w: there is no hunk %d of %d", ErrNoChange, n, len(hunks))
+			return "", len(hunks), fmt.Errorf("%w: there is no hunk %d of %d", ErrNoChange, n,
+				len(hunks))
 		}
 	}
 	lines := strings.SplitAfter(old, "\n")
@@ -143,15 +149,19 @@ func textNode(text string, mode uint32) *Node {
 	return &Node{Type: File, Mode: mode, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:])}
 }
 
-// takeHunks makes a change one of those hunks only. whole says that they are all there are.
-func (w *Workspace) takeHunks(c Change, take []int) (part Change, text string, whole bool, err error) {
-	p := &patcher{w: w}
+// takeHunks reduces a change to the hunks take. whole is true if these are all hunks.
+func (w decision) takeHunks(c Change, take []int) (part Change, text string, whole bool,
+	err error) {
+	p := &patcher{w: w.Workspace}
 	if c.Kind != Modified || c.Refused != "" {
-		return c, "", false, fmt.Errorf("%s: %w: only a file that was modified has hunks", c.Path, ErrNoChange)
+		return c, "", false, fmt.Errorf("%s: %w: only a file that was modified has hunks", c.Path,
+			ErrNoChange)
 	}
 	before, after, err := p.sides(c)
 	if errors.Is(err, errNoText) {
-		return c, "", false, fmt.Errorf("%s: %w: its content is no text, or too long, and has no hunks", c.Path, ErrNoChange)
+		return c, "", false,
+			fmt.Errorf("%s: %w: its content is no text, or too long, and has no hunks", c.Path,
+				ErrNoChange)
 	}
 	if err != nil {
 		return c, "", false, err
@@ -163,6 +173,7 @@ func (w *Workspace) takeHunks(c Change, take []int) (part Change, text string, w
 	if len(slices.Compact(slices.Sorted(slices.Values(take)))) == of {
 		return c, "", true, nil
 	}
-	c.After = textNode(text, c.Before.Mode) // the mode comes with the last of them
+	// The mode comes with the last hunks.
+	c.After = textNode(text, c.Before.Mode)
 	return c, text, false, nil
 }

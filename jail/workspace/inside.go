@@ -8,23 +8,23 @@ import (
 	"slices"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
-	"github.com/jail-sandbox/jail/policy"
 )
 
-// Inside is what a walk knows of one directory as the shadow has it, for the risks that lie in what names stand beside each other. It is
-// computed only where it is needed.
+// inside is the knowledge of a walk about one directory of the shadow, for risks of names beside
+// each other. It is computed on demand.
 type inside struct {
 	k           *walker
 	upper, real *os.File
-	names       []string // of the upper layer
-	all         []string // with those of the real directory
-	byFold      map[uint64]int32
-	shaped      *bool
+	// names of the upper layer.
+	names []string
+	// all names, with those of the real directory.
+	all    []string
+	byFold map[uint64]int32
 }
 
 var foldSeed = maphash.MakeSeed()
 
-// risks adds what the directory says about an entry of it.
+// risks adds the risks of an entry beside the others of the directory.
 func (in *inside) risks(c *Change, name string) error {
 	if c.Kind == Added || becomesDir(*c) {
 		other, err := in.foldsOnto(name)
@@ -35,11 +35,7 @@ func (in *inside) risks(c *Change, name string) error {
 			c.risk(Folds, false, "some file systems take it for %s", Name(other))
 		}
 	}
-	shaped, err := in.gitShaped(name)
-	if err == nil && shaped {
-		c.risk(policy.Hooks, true, "its directory has the shape of a git repository, whose configuration and hooks git obeys")
-	}
-	return err
+	return nil
 }
 
 // foldsOnto returns another name of the directory that some file system takes for the same, or "".
@@ -61,7 +57,8 @@ func (in *inside) foldsOnto(name string) (string, error) {
 			if j, ok := in.byFold[key]; !ok {
 				in.byFold[key] = int32(i)
 			} else if j < 0 || in.all[j] != n {
-				in.byFold[key] = -1 // several
+				// -1 is several.
+				in.byFold[key] = -1
 			}
 		}
 	}
@@ -72,7 +69,7 @@ func (in *inside) foldsOnto(name string) (string, error) {
 	return in.otherThan(name)
 }
 
-// otherThan looks for the name itself, among those that the shadow still has.
+// otherThan searches the names that the shadow still has.
 func (in *inside) otherThan(name string) (string, error) {
 	key := foldKey(name)
 	for _, n := range in.all {
@@ -103,38 +100,13 @@ func (in *inside) has(name string) (bool, error) {
 	return real != nil, err
 }
 
-// gitNames are the entries of a repository that git obeys.
-var gitNames = []string{"HEAD", "config", "config.worktree", "hooks", "info", "commondir", "modules", "worktrees", "objects", "refs"}
-
-// gitShaped reports whether the directory is one that git takes for a repository, whatever its name is, and the entry one that counts in it.
-func (in *inside) gitShaped(name string) (bool, error) {
-	if !slices.Contains(gitNames, name) {
-		return false, nil
-	}
-	if in.shaped == nil {
-		all := true
-		for _, part := range []string{"HEAD", "objects", "refs"} {
-			there, err := in.has(part)
-			if err != nil {
-				return false, err
-			}
-			all = all && there
-		}
-		in.shaped = &all
-	}
-	return *in.shaped, nil
-}
-
-// send gives a change out, with the risks that its name has.
+// send yields a change with the risks of its name.
 func (k *walker) send(c *Change) error {
+	c.repo = k.repo
 	c.nameRisks()
+	c.gitRisks()
 	if c.Path != "" && k.hide.Match(string(c.Path)) {
 		c.Refused, c.hidden = "the policy hides this name from the tool", true
-	}
-	if k.hooks != "" && below(string(c.Path), k.hooks) && string(c.Path) != k.hooks {
-		c.risk(policy.Hooks, true, "lies in what git obeys, of a repository by another name")
-	} else if k.hooks != "" && !below(string(c.Path), k.hooks) {
-		k.hooks = ""
 	}
 	slices.SortStableFunc(c.Risks, func(a, b Risk) int {
 		switch {

@@ -9,34 +9,46 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// A phase is how far a commit came. What a crash leaves is undone in the first two and finished in the last.
+// phase is the progress of a commit. Recovery completes a commit in the last phase and undoes it in
+// the others.
 type phase string
 
 const (
-	staging  phase = "staging"  // writing beside
-	applying phase = "applying" // moving into place
-	done     phase = "done"     // all in place; what it replaced is still aside
+	// Writing new content beside its place.
+	staging phase = "staging"
+	// Moving it into place.
+	applying phase = "applying"
+	// Moving it back: results of a step may be gone already.
+	undoing phase = "undoing"
+	// Everything is in place; what it replaced is still aside.
+	done phase = "done"
 )
 
-// A journal is a commit as it stands in the store, as JSON. It is on the disk before the first change that it speaks of. It names inodes, so that
-// whatever part of the commit a crash lets through, each step can be told to have been carried out or not.
+// journal is a commit in the store, as JSON. It is on the disk before the first change that it
+// lists. It has inodes, so that after a crash recovery can tell for each step whether it was
+// executed.
 type journal struct {
-	ID       string `json:"id"`
-	Phase    phase  `json:"phase"`
-	As       Caller `json:"as"`
-	Digest   string `json:"digest"`
-	Paths    int    `json:"paths"`
-	Complete bool   `json:"complete"` // nothing is left to commit afterwards
+	ID     string `json:"id"`
+	Phase  phase  `json:"phase"`
+	As     Caller `json:"as"`
+	Digest string `json:"digest"`
+	Paths  int    `json:"paths"`
+	// Complete: no changes are left afterwards.
+	Complete bool   `json:"complete"`
 	Steps    []step `json:"steps"`
-	// Past is what is to be kept of what the commit replaces, NotKept why nothing is.
+	// Dirs are the directories that the commit changes; a journal of an earlier version has none.
+	Dirs []place `json:"dirs,omitempty"`
+	// Past is what is kept of the replaced content, NotKept why nothing is.
 	Past    *past  `json:"past,omitempty"`
 	NotKept string `json:"not_kept,omitempty"`
-	Revert  string `json:"revert,omitempty"` // the commit that this one undoes
+	// Revert is the commit that this one undoes.
+	Revert string `json:"revert,omitempty"`
 }
 
 const journalName = "journal.json"
@@ -46,54 +58,120 @@ func (c *commit) save(p phase) error {
 	return c.w.writeJSON(journalName, c.journal, true)
 }
 
-// rollback undoes the steps from the last to the first. Where the disk does not let it, journal and state stay, and Recover tries again; what someone
-// else changed meanwhile is left alone for good, and named.
-func (c *commit) rollback() error {
-	var err, left error
-	if c.journal.Phase == done { // what says so may be on the disk, and a crash from here on would have it finished
-		if err := c.save(applying); err != nil {
-			return fmt.Errorf("%w: %w", ErrIncomplete, err)
+// rollback undoes the steps from the last to the first, in the held directories. If the disk fails,
+// or a directory is lost, journal and state stay, and Recover tries again. It leaves alone for good
+// what somebody else changed meanwhile, and returns it.
+func (c *commit) rollback() (left []string, err error) {
+	c.releaseSpare()
+	again := c.journal.Phase == undoing
+	// The disk may have a journal with phase done, and a crash from here on would finish the
+	// commit.
+	if phase := c.journal.Phase; phase != "" && !again {
+		if err := c.save(undoing); err != nil && phase == done {
+			return nil, c.stuck(err)
 		}
 	}
+	var failed []error
 	for i, s := range slices.Backward(c.journal.Steps) {
-		undone := c.undo(i, s)
+		undone := errors.Join(c.w.store.reach("undo", i), c.undoStep(i, s, again))
 		if foreign := (*foreignError)(nil); errors.As(undone, &foreign) {
-			left = errors.Join(left, undone)
-		} else {
-			err = errors.Join(err, undone)
+			left = append(left, foreign.Error())
+			// Lost directories are one error each.
+		} else if undone != nil && !errors.As(undone, new(*lostError)) {
+			failed = append(failed, undone)
 		}
 	}
-	err = errors.Join(err, c.sync())
+	left = append(left, c.removed()...)
+	err = errors.Join(c.lost(), someOf(failed))
 	if err == nil {
-		err = c.touched()
+		err = errors.Join(c.sync(), c.touched())
 	}
-	if err == nil {
-		c.w.meta.settle()
-		err = errors.Join(c.w.save(true), removeAt(c.w.dir, journalName))
+	if err != nil {
+		return left, c.stuck(err)
 	}
-	if err = errors.Join(err, left); err != nil {
-		err = fmt.Errorf("%w: %w", ErrIncomplete, err)
+	c.w.meta.settle()
+	if err := errors.Join(c.w.save(true), removeAt(c.w.dir, journalName)); err != nil {
+		return left, fmt.Errorf("%w: %w", ErrIncomplete, err)
+	}
+	return left, nil
+}
+
+// undoStep undoes a step, and retries if somebody is changing the same names.
+func (c *commit) undoStep(i int, s step, again bool) (err error) {
+	for range 5 {
+		err = c.undo(i, s, again)
+		if !missing(err) && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
 	}
 	return err
 }
 
-// finish ends a commit that stands: what it replaced is removed, and the store remembers it. It returns what could not be removed. Where the disk is why,
-// the state stays Committing until Recover gets it done.
+// undone is rollback for a failed commit: its error says what is not as it was.
+func (c *commit) undone() error {
+	left, err := c.rollback()
+	if len(left) > 0 {
+		err = errors.Join(err, fmt.Errorf("%w: %s", ErrIncomplete, listed(left)))
+	}
+	return err
+}
+
+// listed joins sentences, the first few and the number of the others.
+func listed(all []string) string {
+	if len(all) <= maxNamed {
+		return strings.Join(all, "; ")
+	}
+	return fmt.Sprintf("%s; and %d more", strings.Join(all[:maxNamed], "; "), len(all)-maxNamed)
+}
+
+// removed lists the directories of before the commit that no longer exist.
+func (c *commit) removed() (left []string) {
+	there, _ := c.journal.dirs()
+	for _, path := range there {
+		if dir := c.held[path]; dir != nil {
+			if st, err := sys.Fstat(dir); err == nil && st.Nlink == 0 {
+				left = append(left, (&foreignError{path: path, how: "removed"}).Error())
+			}
+		}
+	}
+	return left
+}
+
+// stuck remembers why a commit can be neither finished nor undone, and returns that as
+// ErrIncomplete.
+func (c *commit) stuck(why error) error {
+	c.w.meta.Stuck = strings.ReplaceAll(why.Error(), "\n", "; ")
+	err := fmt.Errorf("%w: %w", ErrIncomplete, why)
+	return errors.Join(err, c.w.save(true))
+}
+
+// finish ends a successful commit: it removes what the commit replaced, and the store records the
+// commit. It returns what could not be removed. If the disk is the cause, the state stays
+// Committing until Recover succeeds.
 func (c *commit) finish() (left []string) {
 	if err := c.keep(); err != nil {
 		return []string{err.Error()}
 	}
 	failed := false
 	for i, s := range c.journal.Steps {
-		if err := errors.Join(c.w.store.reach("clean", i), c.clean(i, s, c.w.meta.touch)); err != nil {
+		if err := errors.Join(c.w.store.reach("clean", i),
+			c.clean(i, s, c.w.meta.touch)); err != nil {
 			left = append(left, err.Error())
 			failed = failed || !errors.As(err, new(*leftError))
 		}
+		c.done(2*len(c.journal.Steps) + i)
 	}
-	if !failed { // otherwise names of ours may be there: journal and state stay, and Recover does this again
-		if err := c.conclude(); err != nil { // the commit stands, and Recover does this again
+	// Otherwise names of ours may be there: journal and state stay, and Recover does this again.
+	if !failed {
+		// The commit is valid, and Recover does this again.
+		if err := c.conclude(); err != nil {
 			left = append(left, err.Error())
+			failed = true
 		}
+	}
+	// An error of the store is no further failure.
+	if failed {
+		_ = c.stuck(errors.New(listed(left)))
 	}
 	return left
 }
@@ -103,15 +181,18 @@ func (c *commit) conclude() error {
 	if err := c.closeDirs(); err != nil {
 		return err
 	}
-	if c.journal.Revert != "" { // before the ctimes are noted: it changes that of what was linked back
+	// Before the ctimes are noted: it changes those of files that are linked back.
+	if c.journal.Revert != "" {
 		if err := c.w.dropPast(c.journal.Revert); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(c.sync(), c.touched()); err != nil { // on the disk before the journal is gone
+	// On the disk before the journal is gone.
+	if err := errors.Join(c.sync(), c.touched()); err != nil {
 		return err
 	}
 	m := c.w.meta
+	m.Stuck = ""
 	if m.Commits = slices.Clone(m.Commits); c.journal.Revert != "" {
 		m.finishRevert(c.journal)
 	} else {
@@ -128,14 +209,15 @@ func (c *commit) conclude() error {
 		return err
 	}
 	c.w.meta = m
-	err := removeAt(c.w.dir, journalName) // what stays of it means nothing, from here on
+	// A rest of it means nothing from here on.
+	err := removeAt(c.w.dir, journalName)
 	if m.State == Committed {
 		err = errors.Join(err, removeAt(c.w.dir, "upper.img"))
 	}
 	return err
 }
 
-// closeDirs gives directories the modes that they are to have. It may be done again after a crash.
+// closeDirs gives directories their final modes. It may run again after a crash.
 func (c *commit) closeDirs() error {
 	for i, s := range c.journal.Steps {
 		if !s.Close {
@@ -145,14 +227,17 @@ func (c *commit) closeDirs() error {
 			return err
 		}
 		err := c.chmod(s, s.Mode)
-		if err != nil && !missing(err) && !errors.Is(err, ErrConflict) && !errors.Is(err, fs.ErrPermission) { // it is someone else's by now
+		// It is somebody else's by now.
+		if err != nil && !missing(err) && !errors.Is(err, ErrConflict) && !errors.Is(err,
+			fs.ErrPermission) {
 			return err
 		}
 	}
 	return nil
 }
 
-// keep keeps what the commit replaced. Where there is no room for that the commit stands all the same, and cannot be reverted.
+// keep keeps what the commit replaced. Without room for that the commit is valid all the same, and
+// cannot be reverted.
 func (c *commit) keep() error {
 	j := c.journal
 	if j.Past == nil {
@@ -166,7 +251,8 @@ func (c *commit) keep() error {
 	return errors.Join(c.w.dropPast(j.ID), c.dropPlan())
 }
 
-// dropPlan takes the past out of the journal, so that a recovery does not try again what the record says was not done.
+// dropPlan removes the past from the journal, so that a recovery does not try again what the record
+// says was not done.
 func (c *commit) dropPlan() error {
 	c.journal.Past = nil
 	return c.save(done)
@@ -174,14 +260,16 @@ func (c *commit) dropPlan() error {
 
 func (c *commit) record() CommitRecord {
 	j := c.journal
-	rec := CommitRecord{ID: j.ID, Time: time.Now().UTC(), Caller: j.As, Digest: j.Digest, Paths: j.Paths, NotKept: j.NotKept}
+	rec := CommitRecord{ID: j.ID, Time: time.Now().UTC(), Caller: j.As, Digest: j.Digest,
+		Paths: j.Paths, NotKept: j.NotKept}
 	if j.Past != nil {
 		rec.Until, rec.Bytes = j.Past.Until, j.Past.Bytes
 	}
 	return rec
 }
 
-// touched remembers the ctimes that a commit, or its undoing, left on what was there before, so that they are no conflicts for the next one.
+// touched remembers the ctimes that a commit, or its undoing, left on existing inodes, so that they
+// are no conflicts for the next one.
 func (c *commit) touched() error {
 	for _, s := range c.journal.Steps {
 		for _, dir := range []Name{s.Near, Name(parentOf(string(s.Path))), s.Path} {
@@ -202,15 +290,17 @@ func (c *commit) touched() error {
 			continue
 		}
 		ours := s.Op != opChmod && s.Staged != 0 && s.Staged == st.Ino
-		if ours || s.Old != nil && s.Old.Ino == st.Ino && s.Old.Size == st.Size && s.Old.Mtime == st.Mtime {
+		if ours || s.Old != nil && s.Old.Ino == st.Ino && s.Old.Size == st.Size &&
+			s.Old.Mtime == st.Mtime {
 			c.w.meta.touch(*st)
 		}
 	}
 	return nil
 }
 
-// settle says that a commit or revert came to nothing.
+// settle notes that a commit or revert was undone.
 func (m *meta) settle() {
+	m.Stuck = ""
 	if m.State = Frozen; m.From != "" {
 		m.State = m.From
 	}
@@ -223,20 +313,27 @@ func (m *meta) touch(st sys.Stat) {
 	m.Touched[st.Ino] = st.Ctime
 }
 
-// Settled is a commit or revert that was cut off, and that Recover brought to an end.
+// Settled is an interrupted commit or revert that Recover completed or undid.
 type Settled struct {
-	Info          // of its workspace, as it is now
-	Commit string // its id, or the id of the commit that was to be reverted; "" where nothing was begun
-	Digest string // of the change set
+	// Info of its workspace, as it is now.
+	Info
+	// Commit is its id, or the id of the commit that was to be reverted; "" if nothing was begun.
+	Commit string
+	// Digest of the change set.
+	Digest string
 	Revert bool
-	Done   bool // it was finished; otherwise it was undone
+	// Done: it was finished; otherwise it was undone.
+	Done bool
+	// Left is what was not undone, since somebody else had changed it meanwhile.
+	Left []string
 }
 
-// Recover finishes or undoes the commits that a crash cut off, and takes away what preparations and discards left half done more than a minute ago. It
-// returns the commits that it settled. It is called before the store is used; commits of live processes it leaves alone.
+// Recover finishes or undoes the interrupted commits, and removes the rests of interrupted
+// preparations and discards. It returns the commits that it settled. Call it before the store is
+// used; it leaves the commits of live processes alone.
 func (s *Store) Recover(ctx context.Context) (settled []Settled, err error) {
 	all, err := s.List()
-	err = errors.Join(err, s.sweepStale())
+	err = errors.Join(err, s.Sweep())
 	for _, info := range all {
 		if info.State != Committing {
 			continue
@@ -269,40 +366,54 @@ func (s *Store) recoverOne(ctx context.Context, id string) (now Settled, err err
 		return now, err
 	}
 	if w.meta.State != Committing {
-		return now, ErrBusy // another process has just settled it
+		// Another process has just settled it.
+		return now, ErrBusy
 	}
 	j, err := w.readJournal()
-	if errors.Is(err, fs.ErrNotExist) { // nothing was begun
+	// Nothing was begun.
+	if errors.Is(err, fs.ErrNotExist) {
 		w.meta.settle()
 		return Settled{Info: w.meta.info()}, w.save(true)
 	}
 	if err != nil {
 		return now, err
 	}
-	if err := w.openSource(w.meta.Caller); err != nil {
-		return now, err
+	c := &commit{ctx: ctx, w: w, journal: j, hand: hand{as: j.As, id: j.ID}}
+	defer c.release()
+	if err := c.findAgain(); err != nil {
+		return now, c.stuck(err)
 	}
 	dirLock, err := lockDir(ctx, w.source)
 	if err != nil {
 		return now, err
 	}
 	defer dirLock.Close()
-	c := &commit{ctx: ctx, w: w, journal: j, hand: hand{real: w.source, as: j.As, id: j.ID}}
-	finishing := j.Phase == done
-	if !finishing {
-		err = c.rollback()
-	} else if left := c.finish(); w.meta.State == Committing {
-		err = fmt.Errorf("%w: %q", ErrIncomplete, left)
-	}
-	now = Settled{Info: w.meta.info(), Commit: j.ID, Digest: j.Digest, Revert: j.Revert != "", Done: finishing}
+	now = Settled{Commit: j.ID, Digest: j.Digest, Revert: j.Revert != "", Done: j.Phase == done}
 	if now.Revert {
 		now.Commit = j.Revert
 	}
+	if now.Done {
+		err = c.finishAgain()
+	} else {
+		now.Left, err = c.rollback()
+	}
+	now.Info = w.meta.info()
 	return now, err
 }
 
-func (w *Workspace) readJournal() (*journal, error) {
-	f, err := sys.OpenBeneath(w.dir, journalName, os.O_RDONLY, 0)
+// finishAgain finishes a commit that was interrupted when everything was in place.
+func (c *commit) finishAgain() error {
+	if err := c.lost(); err != nil {
+		return c.stuck(err)
+	}
+	if left := c.finish(); c.w.meta.State == Committing {
+		return fmt.Errorf("%w: %s", ErrIncomplete, listed(left))
+	}
+	return nil
+}
+
+func (home folder) readJournal() (*journal, error) {
+	f, err := sys.OpenBeneath(home.dir, journalName, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -8,17 +8,20 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// A user's daemon can make no loop device and mount no ext4. Its layers are a tmpfs each, with the same two limits, whose content is memory of the
-// run until the workspace is kept: then it is written to upper.img as one file (see archive), and read back from there into a tmpfs to be reviewed.
+// A user's daemon can make no loop device and mount no ext4. Its layers are a tmpfs each, with the
+// same two limits, whose content is memory of the run until the workspace is kept. Then it is
+// written to upper.img as one file (see archive), and read from there into a tmpfs for a review.
 
-// ErrNoMarks says that the kernel's tmpfs cannot carry what an overlay of a user must note there.
-var ErrNoMarks = errors.New("the kernel's tmpfs has no attributes of users, which a shadow without root needs: boot Linux 6.6 or newer")
+// ErrNoMarks is returned if the kernel's tmpfs lacks the extended attributes that an overlay of a
+// user needs.
+var ErrNoMarks = errors.New(
+	"the kernel's tmpfs has no user extended attributes, which a shadow without root needs: boot Linux 6.6 or newer")
 
-// inodesOfMemory are those that a layer takes besides the tool's: its root, upper and work, three that the overlay makes in the latter, and two of room
-// for attributes, which a tmpfs counts as inodes.
+// inodesOfMemory are the inodes of a layer beside the tool's: its root, upper and work, three that
+// the overlay makes in work, and two for attributes, which a tmpfs counts as inodes.
 const inodesOfMemory = 8
 
-// A lostMemory is ErrLost for a layer that lay in memory.
+// lostMemory is ErrLost for a layer in memory.
 type lostMemory struct{}
 
 func (lostMemory) Error() string {
@@ -26,85 +29,91 @@ func (lostMemory) Error() string {
 }
 func (lostMemory) Is(err error) bool { return err == ErrLost }
 
-// newMemory makes an empty layer. It is attached on top of the store in this process's own mount namespace, where nobody looks it up by its name,
-// since an older kernel makes no second mount of one that is attached nowhere.
-func (w *Workspace) newMemory(inodes int64) (err error) {
-	if w.mount, err = sys.NewTmpfs(w.meta.Bytes, inodes+inodesOfMemory); err != nil {
+// newMemory makes an empty layer. It is attached on top of the store in this process's own mount
+// namespace, since an older kernel makes no second mount of a detached one. Nobody looks it up by
+// its name there.
+func (l *layer) newMemory(store *os.File, bytes, inodes int64) (err error) {
+	if l.mount, err = sys.NewTmpfs(bytes, inodes+inodesOfMemory); err != nil {
 		return err
 	}
-	if ok, err := sys.HasUserXattrs(w.mount); err != nil || !ok {
+	if ok, err := sys.HasUserXattrs(l.mount); err != nil || !ok {
 		if err == nil {
 			err = ErrNoMarks
 		}
 		return err
 	}
-	return w.attachMemory()
+	return l.attachMemory(store)
 }
 
-func (w *Workspace) attachMemory() error {
-	at, err := sys.PathOf(w.store.dir)
+// attachMemory attaches the tmpfs on top of the directory of the store.
+func (l *layer) attachMemory(store *os.File) error {
+	at, err := sys.PathOf(store)
 	if err != nil {
 		return err
 	}
-	if err := sys.AttachMount(w.mount, at); err != nil {
+	if err := sys.AttachMount(l.mount, at); err != nil {
 		return err
 	}
-	w.memory = true
+	l.memory = true
 	return nil
 }
 
-// detachMemory is called before the layer is closed.
-func (w *Workspace) detachMemory() error {
-	if !w.memory {
+// detachMemory must be called before the layer is closed.
+func (l *layer) detachMemory() error {
+	if !l.memory {
 		return nil
 	}
-	w.memory = false
-	return sys.DetachMount(w.mount)
+	l.memory = false
+	return sys.DetachMount(l.mount)
 }
 
-// keepMemory writes the layer down. The file is empty until then, and what is not whole is no layer: its last line says that it is.
-func (w *Workspace) keepMemory() error {
-	upper, err := w.openUpper()
+// keepMemory writes the layer to its file, which is empty until then. The last line of the file
+// marks it as complete.
+func (l *layer) keepMemory() error {
+	upper, err := l.openUpper()
 	if err != nil {
 		return err
 	}
 	defer upper.Close()
-	if err := w.image.Truncate(0); err != nil {
+	if err := l.image.Truncate(0); err != nil {
 		return err
 	}
-	if _, err := w.image.Seek(0, 0); err != nil {
+	if _, err := l.image.Seek(0, 0); err != nil {
 		return err
 	}
-	if err := writeArchive(w.image, upper); err != nil {
+	if err := writeArchive(l.image, upper); err != nil {
 		return fmt.Errorf("write the layer down: %w", err)
 	}
 	return nil
 }
 
-// readMemory makes the layer of a workspace that an earlier process kept. The file is open already, and locked.
-func (w *Workspace) readMemory() (err error) {
-	if st, err := sys.Fstat(w.image); err != nil || st.Size == 0 {
+// readMemory makes the layer of a workspace that an earlier process kept, of at most bytes and
+// inodes. The image is open already, and locked.
+func (l *layer) readMemory(bytes, inodes int64) (err error) {
+	if st, err := sys.Fstat(l.image); err != nil || st.Size == 0 {
 		return errors.Join(err, lostMemory{})
 	}
-	// One that took all of its room takes a little more where its directories had been made smaller.
-	if w.mount, err = sys.NewTmpfs(w.meta.Bytes+1<<20, 2*w.meta.Inodes+inodesOfMemory); err != nil {
+	// One that took all of its room takes a little more where its directories had been made
+	// smaller.
+	if l.mount, err = sys.NewTmpfs(bytes+1<<20, 2*inodes+inodesOfMemory); err != nil {
 		return err
 	}
-	if err := sys.MkdirAt(w.mount, "upper", 0o700); err != nil {
+	if err := sys.MkdirAt(l.mount, "upper", 0o700); err != nil {
 		return err
 	}
-	upper, err := w.openUpper()
+	upper, err := l.openUpper()
 	if err != nil {
 		return err
 	}
 	defer upper.Close()
-	if err := readArchive(w.image, upper); err != nil {
+	if err := readArchive(l.image, upper); err != nil {
 		return fmt.Errorf("upper.img: %w", err)
 	}
-	return sys.MakeReadOnly(w.mount)
+	return sys.MakeReadOnly(l.mount)
 }
 
-// ownerOf is whose a directory of the layer is to be. Groups that are not the user's own look like nobody's to a user's daemon, and cannot be given.
+// ownerOf returns the owner of a directory of the layer. To a user's daemon other groups than the
+// user's first look like nobody's, and cannot be given.
 func ownerOf(uid, gid uint32) (uint32, uint32) {
 	if sys.Rootless() {
 		return uint32(os.Geteuid()), uint32(os.Getegid())
@@ -112,7 +121,7 @@ func ownerOf(uid, gid uint32) (uint32, uint32) {
 	return uid, gid
 }
 
-// mark is the beginning of the names of an overlay's own attributes.
+// mark returns the prefix of an overlay's own attributes.
 func mark() string {
 	if sys.Rootless() {
 		return "user.overlay."

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestShowMemory shows a million new files. It takes minutes, and runs where JAIL_TEST_LONG is set; JAIL_TEST_FILES is another number of them.
+// TestShowMemory shows a million new files. It takes minutes, and runs where JAIL_TEST_LONG is set;
+// JAIL_TEST_FILES is another number of them.
 func TestShowMemory(t *testing.T) {
 	if os.Getenv("JAIL_TEST_LONG") == "" {
 		t.Skip("takes minutes: JAIL_TEST_LONG=1 runs it")
@@ -23,7 +24,8 @@ func TestShowMemory(t *testing.T) {
 	}
 	f := newFixture(t)
 	w := f.prepareAs("r1", Caller{}, 8<<30, int64(n)+1000)
-	if a := f.run(w, order{Script: `seq -f f%.0f ` + strconv.Itoa(n) + ` | xargs -n 2000 sh -c 'for f; do echo $f >$f; done' sh`}); a.Script != "" {
+	if a := f.run(w, order{Script: `seq -f f%.0f ` + strconv.Itoa(n) +
+		` | xargs -n 2000 sh -c 'for f; do echo $f >$f; done' sh`}); a.Script != "" {
 		t.Fatalf("%s %s", a.Script, a.Out)
 	}
 	must(t, w.Freeze())
@@ -44,11 +46,13 @@ func TestShowMemory(t *testing.T) {
 		}
 	}()
 	start, count := time.Now(), 0
-	_, err := w.Show(t.Context(), ShowOptions{Patch: io.Discard}, func(Change) error { count++; return nil })
+	_, err := w.Show(t.Context(), ShowOptions{Patch: io.Discard},
+		func(Change) error { count++; return nil })
 	close(stop)
 	<-done
 	must(t, err)
-	t.Logf("%d changes in %v, at most %d MiB", count, time.Since(start).Round(time.Millisecond), peak.Load()>>20)
+	t.Logf("%d changes in %v, at most %d MiB", count, time.Since(start).Round(time.Millisecond),
+		peak.Load()>>20)
 	if count != n || peak.Load() > 256<<20 {
 		t.Errorf("%d changes of %d, %d bytes of memory", count, n, peak.Load())
 	}

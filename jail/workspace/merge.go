@@ -14,9 +14,11 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// A merge needs three contents: the shadow's, the real one now, and the one from which the tool began. The last is nowhere but in the real directory,
-// until someone changes it there. So a workspace that is kept saves the real content of the text files that the tool modified, at the end of the run, where
-// it is still what it was at the beginning. What the host changed before that, and what is no text, is not merged.
+// A merge needs three contents: the shadow's, the present real one, and the one with which the tool
+// started. The last exists only in the real directory, until somebody changes it there. So at the
+// end of a run a kept workspace saves the real content of the text files that the tool modified, if
+// it is still what it was at the beginning. Files that the host changed before, and files that are
+// no text, are not merged.
 const (
 	maxBaseBytes = 16 << 20
 	maxBaseFiles = 5000
@@ -32,19 +34,26 @@ type baseFile struct {
 	Mode   uint32 `json:"mode"`
 }
 
-// mergeable notes a change whose base could be saved.
-func (w *Workspace) mergeable(c Change) {
-	if c.Kind != Modified || c.Binary || c.Conflict != "" || c.Before.SHA256 == "" || c.Before.Size > maxPatched || len(w.basis) >= maxBaseFiles {
+// basis lists the changes of a review whose base a merge could need; see save.
+type basis struct {
+	changes []Change
+	bytes   int64
+}
+
+// add notes a change whose base could be saved.
+func (b *basis) add(c Change) {
+	if c.Kind != Modified || c.Binary || c.Conflict != "" || c.Before.SHA256 == "" ||
+		c.Before.Size > maxPatched || len(b.changes) >= maxBaseFiles {
 		return
 	}
-	if w.basisBytes += c.Before.Size; w.basisBytes <= maxBaseBytes {
-		w.basis = append(w.basis, c)
+	if b.bytes += c.Before.Size; b.bytes <= maxBaseBytes {
+		b.changes = append(b.changes, c)
 	}
 }
 
-// saveBases saves the bases that the last review noted.
-func (w *Workspace) saveBases() error {
-	if len(w.basis) == 0 || w.source == nil {
+// save writes the bases that the last review of w noted.
+func (b *basis) save(w *Workspace) error {
+	if len(b.changes) == 0 || w.source == nil {
 		return nil
 	}
 	f, err := sys.OpenBeneath(w.dir, baseContent, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -55,7 +64,7 @@ func (w *Workspace) saveBases() error {
 	var index []baseFile
 	at := int64(0)
 	p := &patcher{w: w}
-	for _, c := range w.basis {
+	for _, c := range b.changes {
 		text, err := p.readReal(c.Path, c.Before.Size)
 		if errors.Is(err, errNoText) {
 			continue
@@ -64,20 +73,22 @@ func (w *Workspace) saveBases() error {
 			return err
 		}
 		if n := textNode(text, c.Before.Mode); n.SHA256 != c.Before.SHA256 {
-			continue // the host has just changed it
+			// The host has just changed it.
+			continue
 		}
 		if _, err := f.WriteAt([]byte(text), at); err != nil {
 			return err
 		}
-		index = append(index, baseFile{c.Path, at, int64(len(text)), c.Before.SHA256, c.Before.Mode})
+		index = append(index, baseFile{c.Path, at, int64(len(text)), c.Before.SHA256,
+			c.Before.Mode})
 		at += int64(len(text))
 	}
 	return errors.Join(f.Sync(), w.writeJSON(baseIndex, index, true))
 }
 
-// base returns the content from which the tool began, if it was saved.
-func (w *Workspace) base(path Name) (text string, mode uint32, ok bool, err error) {
-	f, err := sys.OpenBeneath(w.dir, baseIndex, os.O_RDONLY, 0)
+// base returns the saved content with which the tool started.
+func (home folder) base(path Name) (text string, mode uint32, ok bool, err error) {
+	f, err := sys.OpenBeneath(home.dir, baseIndex, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", 0, false, nil
 	}
@@ -93,7 +104,7 @@ func (w *Workspace) base(path Name) (text string, mode uint32, ok bool, err erro
 		if b.Path != path {
 			continue
 		}
-		d, err := sys.OpenBeneath(w.dir, baseContent, os.O_RDONLY, 0)
+		d, err := sys.OpenBeneath(home.dir, baseContent, os.O_RDONLY, 0)
 		if err != nil {
 			return "", 0, false, err
 		}
@@ -107,8 +118,9 @@ func (w *Workspace) base(path Name) (text string, mode uint32, ok bool, err erro
 	return "", 0, false, nil
 }
 
-// merge makes a conflicting change one of what both sides changed, where that is clean. why says where it is not.
-func (w *Workspace) merge(c Change) (merged Change, text, why string, err error) {
+// merge turns a conflicting change into one with both sides' changes, if they do not overlap. why
+// says why they cannot be merged.
+func (w decision) merge(c Change) (merged Change, text, why string, err error) {
 	if c.Kind != Modified || c.Before.Type != File || c.After.Type != File {
 		return c, "", "only a file that both sides modified can be merged", nil
 	}
@@ -117,9 +129,10 @@ func (w *Workspace) merge(c Change) (merged Change, text, why string, err error)
 		return c, "", "", err
 	}
 	if !ok {
-		return c, "", "what it was when the run began was not saved, so there is nothing to merge from", nil
+		return c, "",
+			"what it was when the run began was not saved, so there is nothing to merge from", nil
 	}
-	p := &patcher{w: w}
+	p := &patcher{w: w.Workspace}
 	before, after, err := p.sides(c)
 	if errors.Is(err, errNoText) {
 		return c, "", "it is no text, or too long to merge", nil
@@ -132,15 +145,16 @@ func (w *Workspace) merge(c Change) (merged Change, text, why string, err error)
 		return c, "", "both sides changed the same lines, or lines next to each other", nil
 	}
 	perm := c.After.Mode
-	if perm&0o777 == mode&0o777 { // the tool left it alone
+	// The tool left it alone.
+	if perm&0o777 == mode&0o777 {
 		perm = c.Before.Mode
 	}
 	c.After, c.Conflict, c.Merged = textNode(text, perm), "", true
 	return c, text, "", nil
 }
 
-// merge3 applies what leads from base to each of two texts, if no line of base lies in or beside what both change. Where both make the same change it is
-// made once.
+// merge3 applies the edits from base to each of two texts, if no line of base is in or beside edits
+// of both. An edit that both make is made once.
 func merge3(base, a, b string) (string, bool) {
 	if a == b {
 		return a, true
@@ -167,11 +181,12 @@ func merge3(base, a, b string) (string, bool) {
 	return text, err == nil
 }
 
-// lineEdits returns the edits from one text to another in whole lines, those that touch joined to one.
+// lineEdits returns the edits from one text to another in whole lines, with adjacent ones joined.
 func lineEdits(from, to string) []udiff.Edit {
 	hunks, err := udiff.ToUnifiedDiff("", "", from, udiff.Lines(from, to), 0)
 	if err != nil {
-		panic(err) // the edits are the library's own
+		// The edits are the library's own.
+		panic(err)
 	}
 	starts := []int{0}
 	for _, l := range strings.SplitAfter(from, "\n") {

@@ -5,11 +5,13 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// A Name is a path or a link target as it is on disk: any bytes but NUL. Its String, and its form in JSON, shows each byte
-// or character that a terminal would not show as itself as an escape of Go's, so that it can be printed, compared by
-// eye, and turned back with ParseName. The raw bytes are string(n).
+// Name is a path or a link target as it is on disk: any bytes but NUL. String and the JSON form
+// escape, as in Go, each byte or character that a terminal would not show as itself, so that it can
+// be printed, compared by eye, and turned back with ParseName. The raw bytes are string(n).
 type Name string
 
 // String escapes n for people.
@@ -25,7 +27,8 @@ func (n Name) String() string {
 			fmt.Fprintf(&b, `\x%02x`, rest[0])
 		case r == '\\':
 			b.WriteString(`\\`)
-		case strconv.IsPrint(r): // neither control nor format characters, nor any space but ' '
+		// Neither control nor format characters, nor any space but ' '.
+		case strconv.IsPrint(r):
 			b.WriteRune(r)
 		default:
 			quoted := strconv.QuoteRune(r)
@@ -63,17 +66,17 @@ func ParseName(s string) (Name, error) {
 	return Name(b), nil
 }
 
-// MarshalText writes the escaped form.
+// MarshalText returns the escaped form.
 func (n Name) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
-// UnmarshalText reads the escaped form.
+// UnmarshalText parses the escaped form.
 func (n *Name) UnmarshalText(text []byte) error {
 	parsed, err := ParseName(string(text))
 	*n = parsed
 	return err
 }
 
-// join appends an entry to a path relative to the workspace, whose own is "".
+// join appends an entry to a path relative to the workspace, which is "".
 func join(dir, name string) string {
 	if dir == "" {
 		return name
@@ -81,15 +84,13 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// split parts a path into its directory and its last component.
+// split splits a path into its directory and its last component.
 func split(path string) (dir, name string) {
 	i := strings.LastIndexByte(path, '/')
 	return path[:max(i, 0)], path[i+1:]
 }
 
-// below reports whether path is dir or beneath it.
-func below(path, dir string) bool {
-	return path == dir || dir == "" || strings.HasPrefix(path, dir) && path[len(dir)] == '/'
-}
+// within reports whether path is dir or lies below it, both relative to the tree, which is "".
+func within(dir, path string) bool { return dir == "" || paths.Within(dir, path) }
 
 func parentOf(path string) string { dir, _ := split(path); return dir }

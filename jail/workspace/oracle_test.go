@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// An oracle is a second judge of what changed: copies of the tree before and of the shadow, compared by git diff --no-index and rsync -n.
+// An oracle is a second judge of what changed: copies of the tree before and of the shadow,
+// compared by git diff --no-index and rsync -n.
 type oracle struct {
 	t                    *testing.T
 	dir                  string
@@ -24,7 +25,8 @@ type oracle struct {
 func newOracle(t *testing.T, f *fixture) *oracle {
 	dir := filepath.Join(filepath.Dir(f.real), "oracle")
 	must(t, os.RemoveAll(dir))
-	o := &oracle{t: t, dir: dir, real: f.real, before: filepath.Join(dir, "before"), shadow: filepath.Join(dir, "shadow")}
+	o := &oracle{t: t, dir: dir, real: f.real, before: filepath.Join(dir, "before"),
+		shadow: filepath.Join(dir, "shadow")}
 	must(t, os.MkdirAll(o.before, 0o755))
 	must(t, os.MkdirAll(o.shadow, 0o755))
 	if out, err := exec.Command("cp", "-a", f.real+"/.", o.before).CombinedOutput(); err != nil {
@@ -44,15 +46,18 @@ func (o *oracle) changesAre(changes []Change) {
 			ours = append(ours, string(c.Path))
 			continue
 		}
-		if c.Before != nil && c.After != nil && c.Before.Type == File && c.After.Type == File && c.Before.SHA256 != c.After.SHA256 {
+		if c.Before != nil && c.After != nil && c.Before.Type == File && c.After.Type == File &&
+			c.Before.SHA256 != c.After.SHA256 {
 			ours = append(ours, string(c.Path))
 		}
 	}
-	cmd := exec.Command("git", "diff", "--no-index", "--no-renames", "--no-ext-diff", "--name-status", "-z", "before", "shadow")
+	cmd := exec.Command("git", "diff", "--no-index", "--no-renames", "--no-ext-diff",
+		"--name-status", "-z", "before", "shadow")
 	cmd.Dir = o.dir
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
 	out, err := cmd.Output()
-	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) ||
+		exit.ExitCode() != 1) {
 		o.t.Fatalf("git diff: %v", err)
 	}
 	var gits []string
@@ -68,7 +73,8 @@ func (o *oracle) changesAre(changes []Change) {
 	}
 }
 
-// gitSide is what git knows of one side beside the content: nothing of directories, and one bit of the mode.
+// gitSide is what git knows of one side beside the content: nothing of directories, and one bit of
+// the mode.
 func gitSide(n *Node) string {
 	switch {
 	case n == nil || n.Type == Dir:
@@ -81,7 +87,8 @@ func gitSide(n *Node) string {
 	return "file"
 }
 
-// same has rsync compare the real directory with a copy, by content; with times also those of files.
+// same has rsync compare the real directory with a copy, by content; with times also those of
+// files.
 func (o *oracle) same(want string, times bool) {
 	o.t.Helper()
 	if !o.rsync {

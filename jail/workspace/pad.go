@@ -8,12 +8,21 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// ownInodes are those that a workspace takes besides the tool's: the directories upper and work, and three that the overlay makes in the latter.
-const ownInodes = 5
+const (
+	// ownInodes are those that the overlay makes in the directory work.
+	ownInodes = 3
+	// ownBlocks are one for each directory of ownInodes, and some for the extent trees of large
+	// files. The tool can use the rest of these beyond its limit, so that a layer without room
+	// means that the tool asked for more than the limit.
+	ownBlocks = ownInodes + 8
+)
 
-// pad uses up the inodes of an empty image that are more than inodes, in a directory that no overlay shows: mkfs fills whole blocks of its
-// tables in each group of blocks, and so makes more than it was asked for, twice as many where they are few.
-func pad(image *os.File, inodes int64) (err error) {
+// furnish makes the directories of a layer in an empty image, so that their blocks are on the disk
+// before the layer is written, and uses up the inodes and blocks beyond inodes and bytes, in a
+// directory that no overlay shows. mkfs fills whole blocks of its tables in each block group and so
+// makes more inodes than requested, twice as many if they are few; and imageSize leaves more blocks
+// than needed.
+func furnish(image *os.File, bytes, inodes int64) (err error) {
 	loop, err := sys.AttachLoop(image, false)
 	if err != nil {
 		return err
@@ -24,20 +33,59 @@ func pad(image *os.File, inodes int64) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, mount.Close()) }()
-	if err := sys.MkdirAt(mount, "pad", 0o700); err != nil {
-		return err
+	for _, name := range []string{"upper", "work", "pad"} {
+		if err := sys.MkdirAt(mount, name, 0o700); err != nil {
+			return err
+		}
 	}
 	dir, err := sys.OpenSubdir(mount, "pad")
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	_, free, err := sys.Room(mount)
+	if err := padBlocks(dir, bytes, inodes); err != nil {
+		return err
+	}
+	return sys.Syncfs(dir)
+}
+
+func padBlocks(dir *os.File, bytes, inodes int64) error {
+	blocks, err := sys.OpenBeneath(dir, "blocks", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer blocks.Close()
+	if err := padInodes(dir, inodes); err != nil {
+		return err
+	}
+	// The extent tree may take some of its blocks, so check the rest again.
+	for size := int64(0); ; {
+		free, err := sys.FreeBytes(dir)
+		if err != nil {
+			return err
+		}
+		more := free - bytes - ownBlocks*blockSize
+		if more < 0 {
+			return fmt.Errorf("the image has room for %d bytes, less than %d", free, bytes)
+		}
+		if more == 0 {
+			return nil
+		}
+		size += more
+		if err := sys.Fallocate(blocks, size); err != nil {
+			return err
+		}
+	}
+}
+
+func padInodes(dir *os.File, inodes int64) error {
+	_, free, err := sys.Room(dir)
 	if err != nil {
 		return err
 	}
 	for n := range free - inodes - ownInodes {
-		f, err := sys.OpenBeneath(dir, fmt.Sprintf("%x", n), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err := sys.OpenBeneath(dir, fmt.Sprintf("%x", n), os.O_WRONLY|os.O_CREATE|os.O_EXCL,
+			0o600)
 		if err != nil {
 			return err
 		}
@@ -45,5 +93,5 @@ func pad(image *os.File, inodes int64) (err error) {
 			return err
 		}
 	}
-	return sys.Syncfs(dir)
+	return nil
 }

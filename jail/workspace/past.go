@@ -13,29 +13,43 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy"
 )
 
-// Retention says what a commit keeps of what it replaces, so that it can be reverted. The zero value keeps nothing.
+// Retention says what a commit keeps of the replaced content, so that it can be reverted. The zero
+// value keeps nothing.
 type Retention struct {
-	For   time.Duration // how long
-	Bytes int64         // how much content at most; a commit that replaces more cannot be reverted
+	// For is how long it is kept.
+	For time.Duration
+	// Bytes bounds the content; a commit that replaces more cannot be reverted.
+	Bytes int64
 }
 
-// A past is what one commit replaced, as the store keeps it in past-<commit>.json; the content of entry n is in past-<commit>-<n>. Where store
-// and directory are on one file system that is the very inode, which costs nothing and comes back with all that it was.
+// past is what one commit replaced, in the store as past-<commit>.json; the content of entry n is
+// in past-<commit>-<n>. If store and directory are on one file system that is the inode itself,
+// which costs nothing and comes back with all its attributes.
 type past struct {
-	Commit  string      `json:"commit"`
-	Until   time.Time   `json:"until"`
-	Bytes   int64       `json:"bytes"` // of content
+	Commit string    `json:"commit"`
+	Until  time.Time `json:"until"`
+	// Bytes of content.
+	Bytes int64 `json:"bytes"`
+	// Since is the time at which the commit began, on the clock of ctimes.
+	Since   sys.Time    `json:"since,omitzero"`
 	Entries []pastEntry `json:"entries"`
 }
 
 type pastEntry struct {
-	Path   Name   `json:"path"`
-	Before *Node  `json:"before,omitempty"` // nil: there was nothing
-	After  *Node  `json:"after,omitempty"`  // nil: it was deleted
-	Was    *inode `json:"was,omitempty"`    // what Before was
-	Lost   string `json:"lost,omitempty"`   // why its content could not be kept
+	Path Name `json:"path"`
+	// Before is nil if there was nothing.
+	Before *Node `json:"before,omitempty"`
+	// After is nil if it was deleted.
+	After *Node `json:"after,omitempty"`
+	// Was is the inode of Before.
+	Was *inode `json:"was,omitempty"`
+	// Lost says why its content could not be kept.
+	Lost string `json:"lost,omitempty"`
+	// Repo is the git directory of data of a repository, "." for the workspace.
+	Repo string `json:"repo,omitempty"`
 }
 
 const pastPrefix = "past-"
@@ -44,11 +58,14 @@ func pastName(commit string) string { return pastPrefix + commit + ".json" }
 
 func pastContent(commit string, n int) string { return pastPrefix + commit + "-" + strconv.Itoa(n) }
 
-// newPast says what a commit of those changes would keep; why is set where it keeps nothing.
-func newPast(commit string, changes []Change, r Retention) (p *past, why string) {
-	p = &past{Commit: commit, Until: time.Now().Add(r.For).UTC()}
+// newPast returns what a commit of those changes would keep; why is set if it keeps nothing.
+func newPast(commit string, changes []Change, r Retention, since sys.Time) (p *past, why string) {
+	p = &past{Commit: commit, Until: time.Now().Add(r.For).UTC(), Since: since}
 	for _, c := range changes {
 		e := pastEntry{Path: c.Path, Before: c.Before, After: c.After}
+		if c.part == policy.GitData {
+			e.Repo = orDot(c.repo.path)
+		}
 		if c.Before != nil {
 			e.Was = inodeOf(c.seen)
 			p.Bytes += c.Before.Size
@@ -59,12 +76,14 @@ func newPast(commit string, changes []Change, r Retention) (p *past, why string)
 	case r.For <= 0 || r.Bytes <= 0:
 		return nil, "the policy keeps nothing for a revert"
 	case p.Bytes > r.Bytes:
-		return nil, fmt.Sprintf("it replaced %s, and %s are kept for a revert at most", size(p.Bytes), size(r.Bytes))
+		return nil, fmt.Sprintf("it replaced %s, and %s are kept for a revert at most",
+			size(p.Bytes), size(r.Bytes))
 	}
 	return p, ""
 }
 
-// keepPast takes what the commit put aside into the store, before it is removed. It may be done again after a crash.
+// keepPast moves what the commit put aside into the store, before it is removed. It may run again
+// after a crash.
 func (c *commit) keepPast() error {
 	p := c.journal.Past
 	index := map[Name]int{}
@@ -94,7 +113,8 @@ func (c *commit) keepPast() error {
 			if !ok {
 				continue
 			}
-			if err := errors.Join(c.w.store.reach("keep", i), c.keepOne(aside+"/"+b.Path, n)); err != nil {
+			if err := errors.Join(c.w.store.reach("keep", i), c.keepOne(aside+"/"+b.Path,
+				n)); err != nil {
 				return err
 			}
 		}
@@ -105,7 +125,8 @@ func (c *commit) keepPast() error {
 	return c.w.writeJSON(pastName(p.Commit), p, true)
 }
 
-// keepOne keeps the content of entry n, which is aside now. Content that the caller may not read is not kept for him.
+// keepOne keeps the content of entry n, which is aside. It does not keep content that the caller
+// may not read.
 func (c *commit) keepOne(aside Name, n int) error {
 	e := &c.journal.Past.Entries[n]
 	var at, content *os.File
@@ -120,11 +141,13 @@ func (c *commit) keepOne(aside Name, n int) error {
 		defer at.Close()
 	}
 	if e.Was != nil && errors.Is(err, fs.ErrPermission) && at != nil && e.Was.UID == c.as.UID {
-		content, err = reopenOwn(at, e.Was.Ino) // closed to its own owner, who could open it up
+		// Closed to its own owner, who could open it up.
+		content, err = reopenOwn(at, e.Was.Ino)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // it was kept and removed before a crash
+		// It was kept and removed before a crash.
+		return nil
 	case errors.Is(err, fs.ErrPermission):
 		e.Lost = "its content was not yours to read"
 		return nil
@@ -144,7 +167,7 @@ func (c *commit) keepOne(aside Name, n int) error {
 	if err := removeAt(c.w.dir, name); err != nil {
 		return err
 	}
-	// Not one that has other names: through those it can still be written to.
+	// Not a file with other links: through those it can still be written to.
 	if st.Nlink == 1 && sys.LinkInode(at, c.w.dir, name) == nil {
 		return nil
 	}
@@ -158,8 +181,8 @@ func reopenOwn(at *os.File, ino uint64) (*os.File, error) {
 	return sys.Reopen(at, os.O_RDONLY)
 }
 
-func (w *Workspace) keepCopy(content *os.File, st sys.Stat, name string) error {
-	f, err := sys.OpenBeneath(w.dir, name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+func (home folder) keepCopy(content *os.File, st sys.Stat, name string) error {
+	f, err := sys.OpenBeneath(home.dir, name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -170,20 +193,21 @@ func (w *Workspace) keepCopy(content *os.File, st sys.Stat, name string) error {
 	if err := copyData(f, content); err != nil {
 		return err
 	}
-	copyAttributes(f, content) // the store may not take them, and then they are not kept
+	// The store's file system may not support them; then they are not kept.
+	copyAttributes(f, content)
 	return errors.Join(sys.Chmod(f, st.Perm()), sys.SetMtime(f, st.Mtime))
 }
 
-// syncStore makes what is kept durable, whatever its number.
-func (w *Workspace) syncStore() error { return sys.Syncfs(w.dir) }
+// syncStore makes the kept content durable, whatever its number.
+func (home folder) syncStore() error { return sys.Syncfs(home.dir) }
 
-// kept are the extended attributes that a file keeps when its content is replaced: the user's own and the access control list. All others go,
-// security.capability first of them, since they speak of the old content.
+// kept reports whether a file keeps an extended attribute when its content is replaced: user
+// attributes and the ACL. All others, security.capability first of them, describe the old content.
 func kept(name string) bool {
 	return strings.HasPrefix(name, "user.") || name == "system.posix_acl_access"
 }
 
-// copyAttributes gives to the attributes of from that are kept.
+// copyAttributes copies the attributes of from that are kept.
 func copyAttributes(to, from *os.File) error {
 	names, err := sys.Xattrs(from)
 	for _, name := range names {
@@ -199,8 +223,8 @@ func copyAttributes(to, from *os.File) error {
 	return err
 }
 
-func (w *Workspace) readPast(commit string) (*past, error) {
-	f, err := sys.OpenBeneath(w.dir, pastName(commit), os.O_RDONLY, 0)
+func (home folder) readPast(commit string) (*past, error) {
+	f, err := sys.OpenBeneath(home.dir, pastName(commit), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -216,9 +240,9 @@ func (w *Workspace) readPast(commit string) (*past, error) {
 	return p, nil
 }
 
-// dropPast forgets what was kept of a commit.
-func (w *Workspace) dropPast(commit string) error {
-	dir, err := sys.OpenSubdir(w.dir, ".")
+// dropPast removes what was kept of a commit.
+func (home folder) dropPast(commit string) error {
+	dir, err := sys.OpenSubdir(home.dir, ".")
 	if err != nil {
 		return err
 	}
@@ -226,7 +250,7 @@ func (w *Workspace) dropPast(commit string) error {
 	names, err := dir.Readdirnames(-1)
 	for _, name := range names {
 		if name == pastName(commit) || strings.HasPrefix(name, pastPrefix+commit+"-") {
-			err = errors.Join(err, removeAt(w.dir, name))
+			err = errors.Join(err, removeAt(home.dir, name))
 		}
 	}
 	return err

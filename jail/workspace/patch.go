@@ -17,21 +17,24 @@ import (
 
 // PatchOptions say how a patch is written.
 type PatchOptions struct {
-	// Terminal shows control characters of the content, too, as escapes, reversibly. Without it the content is as it is in the files,
-	// for git apply.
+	// Terminal also escapes control characters of the content, reversibly. Without it the content
+	// is as it is in the files, for git apply.
 	Terminal bool
-	// Paths are the paths to show, each with all beneath it; nil: all.
+	// Paths are the paths to show, each with everything beneath it; nil shows all.
 	Paths []Name
 }
 
 const (
-	maxPatched  = 1 << 20 // bytes of a file whose lines are compared; larger ones are shown by size and hash
-	maxLines    = 20000   // and lines
+	// Bytes of a file whose lines are compared; larger files are shown by size and hash.
+	maxPatched = 1 << 20
+	// Lines of such a file.
+	maxLines    = 20000
 	contextSize = 3
 )
 
-// Patch writes the changes as unified diffs in the manner of git. Text of up to 1 MiB a file is written as hunks that git apply takes; what it
-// cannot express (directories, special files, binary and large content) stands in lines beginning with '#', which it skips.
+// Patch writes the changes as unified diffs in the format of git. Text of up to 1 MiB a file is
+// written as hunks that git apply takes. Changes that the format cannot express (directories,
+// special files, binary and large content) are lines that begin with '#', which git apply skips.
 // Content that the caller cannot read is not shown. Nothing is executed.
 func (w *Workspace) Patch(ctx context.Context, out io.Writer, o PatchOptions) error {
 	_, err := w.Show(ctx, ShowOptions{Patch: out, Options: o}, func(Change) error { return nil })
@@ -40,7 +43,7 @@ func (w *Workspace) Patch(ctx context.Context, out io.Writer, o PatchOptions) er
 
 func chosen(path string, paths []Name) bool {
 	for _, p := range paths {
-		if below(path, strings.TrimSuffix(string(p), "/")) {
+		if within(strings.TrimSuffix(string(p), "/"), path) {
 			return true
 		}
 	}
@@ -53,7 +56,7 @@ type patcher struct {
 	terminal bool
 }
 
-// A side is one side of a file's diff: nil where there is nothing on that side that git knows.
+// side is one side of a file's diff, nil if git has nothing on that side.
 type side struct {
 	mode string
 	text string
@@ -68,14 +71,16 @@ func (p *patcher) change(c Change) error {
 	}
 	if err == nil {
 		var after *side
-		if after, err = p.side(c, c.After, p.readUpper); err == nil && (before != nil || after != nil) {
+		if after, err = p.side(c, c.After, p.readUpper); err == nil && (before != nil ||
+			after != nil) {
 			return p.diffs(c.Path, before, after)
 		}
 	}
 	if err != nil && !errors.Is(err, errNoText) {
 		return err
 	}
-	fmt.Fprintf(p.out, "# %s %s%s%s\n", c.Kind, c.Path, describe(" from", c.Before), describe(" to", c.After))
+	fmt.Fprintf(p.out, "# %s %s%s%s\n", c.Kind, c.Path, describe(" from", c.Before), describe(" to",
+		c.After))
 	return nil
 }
 
@@ -128,9 +133,9 @@ func (p *patcher) readReal(path Name, length int64) (text string, err error) {
 	return text, err
 }
 
-// readUpper reads a file of the upper layer where the caller could.
+// readUpper reads a file of the upper layer if the caller could.
 func (p *patcher) readUpper(path Name, length int64) (string, error) {
-	upper, err := p.w.openUpper()
+	upper, err := p.w.layer.openUpper()
 	if err != nil {
 		return "", err
 	}
@@ -163,7 +168,7 @@ func readBelow(root *os.File, path Name, length int64) (string, error) {
 	return string(content), err
 }
 
-// diffs writes one diff, or two where git has no single one: for a change of type.
+// diffs writes one diff, or for a change of type two, since git has no single one.
 func (p *patcher) diffs(path Name, before, after *side) error {
 	if before != nil && after != nil && before.mode[:3] != after.mode[:3] {
 		if err := p.diff(path, before, nil); err != nil {
@@ -198,14 +203,16 @@ func (p *patcher) diff(path Name, before, after *side) error {
 	if len(hunks) > 0 {
 		fmt.Fprintf(p.out, "--- %s\n+++ %s\n", from, to)
 	}
-	more := 0 // lines that the hunks so far have on the new side and not on the old
+	// more is the number of lines that the hunks so far added.
+	more := 0
 	for _, h := range hunks {
 		more += p.hunk(h, h.FromLine+more)
 	}
 	return nil
 }
 
-// hunk writes a hunk. The library's own idea of where it begins on the new side is not right after a hunk with several edits.
+// hunk writes a hunk. The library's own start on the new side is wrong after a hunk with several
+// edits.
 func (p *patcher) hunk(h *udiff.Hunk, toLine int) (more int) {
 	froms, tos := lineCounts(h)
 	fmt.Fprintf(p.out, "@@ -%s +%s @@\n", hunkRange(h.FromLine, froms), hunkRange(toLine, tos))
@@ -224,7 +231,7 @@ func (p *patcher) hunk(h *udiff.Hunk, toLine int) (more int) {
 	return tos - froms
 }
 
-// hunkRange writes where a hunk begins and how many lines it has; of none it begins after the line before.
+// hunkRange formats the start and the length of a hunk; an empty one starts after the line before.
 func hunkRange(line, count int) string {
 	if count == 0 {
 		line--
@@ -232,7 +239,7 @@ func hunkRange(line, count int) string {
 	return strconv.Itoa(max(line, 0)) + "," + strconv.Itoa(count)
 }
 
-// escapeLine is Name's escaping, but for tabs.
+// escapeLine escapes as Name does, except tabs.
 func escapeLine(text string) string {
 	parts := strings.Split(text, "\t")
 	for i, part := range parts {
@@ -241,7 +248,7 @@ func escapeLine(text string) string {
 	return strings.Join(parts, "\t")
 }
 
-// gitName quotes a path as git does in a patch: in C's manner where it has to, bytes in octal.
+// gitName quotes a path as git does in a patch: if needed like a C string, with bytes in octal.
 func gitName(path Name) string {
 	if plain(string(path)) && !strings.ContainsAny(string(path), "\" ") {
 		return string(path)

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// isPattern reports whether a path that no change has may be meant as a pattern.
+// isPattern reports whether a path that no change has may be a pattern.
 func isPattern(text string) bool { return strings.ContainsAny(text, "*?[") }
 
-// compilePattern returns a function that reports whether a path, or a directory above it, matches: segment by segment as path.Match has it, with ** for any
-// number of segments.
+// compilePattern returns a function that reports whether a path, or a directory above it, matches:
+// each segment by path.Match, with ** for any number of segments.
 func compilePattern(text string) (func(string) bool, error) {
 	parts := strings.Split(text, "/")
 	for _, p := range parts {
@@ -23,10 +23,12 @@ func compilePattern(text string) (func(string) bool, error) {
 	}, nil
 }
 
-// matchParts reports whether parts match the first of names; failed remembers what was tried in vain, so that many ** take no longer.
+// matchParts reports whether parts match the first of names; failed remembers failed attempts, so
+// that many ** take no longer.
 func matchParts(parts, names []string, failed map[[2]int]bool) bool {
 	if len(parts) == 0 {
-		return true // what is left is beneath it
+		// The rest is beneath it.
+		return true
 	}
 	at := [2]int{len(parts), len(names)}
 	if failed[at] {
@@ -34,10 +36,12 @@ func matchParts(parts, names []string, failed map[[2]int]bool) bool {
 	}
 	var ok bool
 	if parts[0] == "**" {
-		ok = matchParts(parts[1:], names, failed) && len(parts) > 1 || len(parts) == 1 && len(names) > 0 ||
+		ok = matchParts(parts[1:], names, failed) && len(parts) > 1 || len(parts) == 1 &&
+			len(names) > 0 ||
 			len(names) > 0 && matchParts(parts, names[1:], failed)
 	} else if len(names) > 0 {
-		match, _ := path.Match(parts[0], names[0]) // checked when it was compiled
+		// Checked when it was compiled.
+		match, _ := path.Match(parts[0], names[0])
 		ok = match && matchParts(parts[1:], names[1:], failed)
 	}
 	failed[at] = !ok

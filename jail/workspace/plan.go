@@ -7,44 +7,60 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// An op is one primitive change of the real directory. Each has an exact inverse, and by the inodes that are found one
-// can tell whether it was carried out; see Workspace.undo.
+// op is one primitive change of the real directory. Each has an exact inverse, and the present
+// inodes tell whether it was executed; see hand.undo.
 type op string
 
 const (
-	opChmod   op = "chmod"   // set the permission bits
-	opRemove  op = "remove"  // move the path aside, to the step's temporary name
-	opCreate  op = "create"  // move what was staged below the temporary name to the path, which is free; a directory is empty and 0700
-	opReplace op = "replace" // exchange what was staged with what has the path
+	// Set the permission bits.
+	opChmod op = "chmod"
+	// Move the path aside, to the step's temporary name.
+	opRemove op = "remove"
+	// Move staged content from the temporary name to the free path; a directory is empty and 0700.
+	opCreate op = "create"
+	// Exchange staged content with the content of the path.
+	opReplace op = "replace"
 )
 
-// A step is one op with all that is needed to carry it out and to undo it. The journal is a list of them.
+// step is one op with everything that is needed to execute and to undo it. The journal is a list of
+// steps.
 type step struct {
-	Op   op     `json:"op"`
-	Path Name   `json:"path"`
-	Old  *inode `json:"old,omitempty"` // what has the path before
-	New  *Node  `json:"new,omitempty"` // what is to have it
+	Op   op   `json:"op"`
+	Path Name `json:"path"`
+	// Old is the inode at the path before.
+	Old *inode `json:"old,omitempty"`
+	// New is the node at the path afterwards.
+	New  *Node  `json:"new,omitempty"`
 	Mode uint32 `json:"mode,omitempty"`
-	From uint32 `json:"from,omitempty"` // of a chmod: the mode before
-	// Close is a chmod that can take the right to write in a directory away, and comes when nothing is left to do in it; see commit.finish.
+	// From is the mode before a chmod.
+	From uint32 `json:"from,omitempty"`
+	// Close is a chmod that may take away the right to write to a directory, so it comes last; see
+	// commit.finish.
 	Close bool `json:"close,omitempty"`
-	// SameContent: a file that gets another mode becomes a file of its own, since it has other names, and keeps its time.
+	// SameContent: a file with other links gets another mode. It becomes a file of its own and
+	// keeps its time.
 	SameContent bool `json:"same_content,omitempty"`
-	// Near is the directory, there before and after, in which the temporary name is.
+	// Near is the directory of the temporary name. It exists before and after the commit.
 	Near Name `json:"near,omitempty"`
-	// Staged is the inode number of what was staged: by this step, or, for the chmod of a new directory, by the one that makes it.
+	// Staged is the inode number of the staged content: of this step, or, for the chmod of a new
+	// directory, of the step that makes it.
 	Staged uint64 `json:"staged,omitempty"`
-	// Below lists what is in a removed directory, each before what is in it.
+	// Made is the staged inode, and Born its creation time: the commit takes nothing back from a
+	// reused inode number, or from a file that somebody has written to since. A journal of an
+	// earlier version has neither.
+	Made *inode   `json:"made,omitempty"`
+	Born sys.Time `json:"born,omitzero"`
+	// Below lists the entries of a removed directory, parents first.
 	Below []belowEntry `json:"below,omitempty"`
 }
 
-// A belowEntry is a path relative to a removed directory.
+// belowEntry is a path relative to a removed directory.
 type belowEntry struct {
 	Path Name `json:"path"`
 	Dir  bool `json:"dir,omitempty"`
 }
 
-// An inode is what the real path was when it was checked.
+// inode is the state of the real path at the check.
 type inode struct {
 	Type  Type     `json:"type"`
 	Dev   uint64   `json:"dev"`
@@ -59,11 +75,12 @@ type inode struct {
 }
 
 func inodeOf(st sys.Stat) *inode {
-	return &inode{typeOf(st), st.Dev, st.Ino, st.Nlink, st.UID, st.GID, st.Perm(), st.Size, st.Mtime, st.Ctime}
+	return &inode{typeOf(st), st.Dev, st.Ino, st.Nlink, st.UID, st.GID, st.Perm(), st.Size,
+		st.Mtime, st.Ctime}
 }
 
-// is reports whether st is the same inode, unchanged as far as this commit does not change it itself: directories change with their
-// entries, and the ctime of a file with several names with each of those.
+// is reports whether st is the same inode, unchanged except by this commit: directories change with
+// their entries, and the ctime of a file with several links with each of those.
 func (n *inode) is(st sys.Stat) bool {
 	same := n.Dev == st.Dev && n.Ino == st.Ino && n.Type == typeOf(st)
 	if n.Type == Dir {
@@ -72,11 +89,22 @@ func (n *inode) is(st sys.Stat) bool {
 	return same && n.Size == st.Size && n.Mtime == st.Mtime && (n.Nlink > 1 || n.Ctime == st.Ctime)
 }
 
-// makePlan turns changes into steps: directories are opened up that are to be written in and get their mode at the end, after
-// what was moved aside is gone; in between what goes is moved aside, each tree as a whole, and then what comes is put in place, directories first.
-// closed are directories that are there already and that the caller, who owns them, has to open for the time of the commit.
+// sameContent reports whether st is the same inode with the same content, by its size and mtime: a
+// move changes the ctime.
+func (n *inode) sameContent(st sys.Stat) bool {
+	return n.Dev == st.Dev && n.Ino == st.Ino && n.Type == typeOf(st) && (n.Type == Dir ||
+		n.Size == st.Size && n.Mtime == st.Mtime)
+}
+
+// makePlan turns changes into steps. First, directories that are written to are opened up; they get
+// their modes at the end, after what was moved aside is removed. Then paths that make way for
+// another type are moved aside, each tree as a whole. Then new content is put in place, directories
+// first. Last, deleted paths are moved aside. So a program that reads a repository meanwhile finds
+// each object that a ref names; see gitRank. closed are existing directories that the caller, who
+// owns them, has to open for the time of the commit.
 func makePlan(changes []Change, closed map[Name]sys.Stat) []step {
-	p := planner{fresh: map[string]bool{}, gone: map[string]int{}}
+	p := planner{fresh: map[string]bool{}, gone: map[string]int{}, way: map[Name]bool{},
+		rank: map[Name]int{}}
 	for path, st := range closed {
 		p.chmodDir(Change{Path: path, seen: st}, st.Perm()&0o777)
 	}
@@ -84,19 +112,38 @@ func makePlan(changes []Change, closed map[Name]sys.Stat) []step {
 		p.remove(c)
 	}
 	for _, c := range changes {
+		p.rank[c.Path] = gitRank(c)
 		p.add(c)
 	}
+	byRank := func(a, b step) int { return p.rank[a.Path] - p.rank[b.Path] }
+	slices.SortStableFunc(p.middle, byRank)
+	slices.SortStableFunc(p.removals, func(a, b step) int { return byRank(b, a) })
+	var before, after []step
+	for _, s := range p.removals {
+		if p.way[s.Path] {
+			before = append(before, s)
+		} else {
+			after = append(after, s)
+		}
+	}
 	byPath := func(a, b step) int { return strings.Compare(string(a.Path), string(b.Path)) }
-	slices.SortFunc(p.first, byPath) // each directory before what is in it
+	// Parents before their entries.
+	slices.SortFunc(p.first, byPath)
 	slices.SortFunc(p.last, byPath)
 	slices.Reverse(p.last)
-	return slices.Concat(p.first, p.removals, p.middle, p.last)
+	return slices.Concat(p.first, before, p.middle, after, p.last)
 }
 
 type planner struct {
 	first, removals, middle, last []step
-	fresh                         map[string]bool // directories that come
-	gone                          map[string]int  // directories that go, by their removal
+	// fresh are directories that are made.
+	fresh map[string]bool
+	// gone maps removed directories to their removals.
+	gone map[string]int
+	// way are paths that make way for something of their name.
+	way map[Name]bool
+	// rank is gitRank.
+	rank map[Name]int
 }
 
 func (p *planner) remove(c Change) {
@@ -118,7 +165,9 @@ func (p *planner) remove(c Change) {
 	if c.Before.Type == Dir {
 		p.gone[path] = len(p.removals)
 	}
-	p.removals = append(p.removals, step{Op: opRemove, Path: c.Path, Old: inodeOf(c.seen), Near: Name(parentOf(path))})
+	p.way[c.Path] = c.Kind == Retyped
+	p.removals = append(p.removals, step{Op: opRemove, Path: c.Path, Old: inodeOf(c.seen),
+		Near: Name(parentOf(path))})
 }
 
 func (p *planner) add(c Change) {
@@ -131,29 +180,36 @@ func (p *planner) add(c Change) {
 		p.chmodDir(c, mode)
 	case c.After.Type == Dir:
 		p.fresh[path] = true
-		p.middle = append(p.middle, step{Op: opCreate, Path: c.Path, New: c.After, Near: p.near(path)})
-		p.last = append(p.last, step{Op: opChmod, Path: c.Path, From: 0o700, Mode: mode, Close: true})
+		p.middle = append(p.middle, step{Op: opCreate, Path: c.Path, New: c.After,
+			Near: p.near(path)})
+		p.last = append(p.last, step{Op: opChmod, Path: c.Path, From: 0o700, Mode: mode,
+			Close: true})
 	case c.Kind == Mode && c.seen.Nlink == 1:
-		p.middle = append(p.middle, step{Op: opChmod, Path: c.Path, From: c.seen.Perm(), Mode: mode, Old: inodeOf(c.seen)})
+		p.middle = append(p.middle, step{Op: opChmod, Path: c.Path, From: c.seen.Perm(), Mode: mode,
+			Old: inodeOf(c.seen)})
 	case c.Kind == Added || c.Before.Type == Dir:
-		p.middle = append(p.middle, step{Op: opCreate, Path: c.Path, New: c.After, Mode: mode, Near: p.near(path)})
+		p.middle = append(p.middle, step{Op: opCreate, Path: c.Path, New: c.After, Mode: mode,
+			Near: p.near(path)})
 	default:
-		p.middle = append(p.middle, step{Op: opReplace, Path: c.Path, New: c.After, Mode: mode, Old: inodeOf(c.seen), Near: p.near(path), SameContent: c.Kind == Mode})
+		p.middle = append(p.middle, step{Op: opReplace, Path: c.Path, New: c.After, Mode: mode,
+			Old: inodeOf(c.seen), Near: p.near(path), SameContent: c.Kind == Mode})
 	}
 }
 
 func (p *planner) chmodDir(c Change, mode uint32) {
 	before := c.seen.Perm() & 0o777
 	if open := before | 0o700; open != before {
-		p.first = append(p.first, step{Op: opChmod, Path: c.Path, From: before, Mode: open, Old: inodeOf(c.seen)})
+		p.first = append(p.first, step{Op: opChmod, Path: c.Path, From: before, Mode: open,
+			Old: inodeOf(c.seen)})
 		before = open
 	}
 	if mode != before {
-		p.last = append(p.last, step{Op: opChmod, Path: c.Path, From: before, Mode: mode, Old: inodeOf(c.seen), Close: true})
+		p.last = append(p.last, step{Op: opChmod, Path: c.Path, From: before, Mode: mode,
+			Old: inodeOf(c.seen), Close: true})
 	}
 }
 
-// near finds the closest directory above path that is there from beginning to end.
+// near returns the closest directory above path that exists from beginning to end.
 func (p *planner) near(path string) Name {
 	dir := parentOf(path)
 	for p.fresh[dir] {

@@ -13,8 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// T-324: TestPowerLoss records what a commit and a revert write to the disk and when its cache is flushed, and replays that up to every point: what was flushed is there, of what came
-// after that any part. After a recovery the tree is old or new, and from the moment on at which a commit said that it was made it is there.
+// T-324: TestPowerLoss records what a commit and a revert write to the disk and when its cache is
+// flushed, and replays that up to every point: what was flushed is there, of what came after that
+// any part. After a recovery the tree is old or new, and from the moment on at which a commit said
+// that it was made it is there.
 func TestPowerLoss(t *testing.T) {
 	if !inPrivateMounts(t) {
 		return
@@ -33,7 +35,8 @@ func TestPowerLoss(t *testing.T) {
 				p.crash(at, 1)
 			}
 		}
-		t.Logf("%d writes and flushes, %d crashes: %d old, %d new", p.end-p.begin, p.old+p.new, p.old, p.new)
+		t.Logf("%d writes and flushes, %d crashes: %d old, %d new", p.end-p.begin, p.old+p.new,
+			p.old, p.new)
 		if p.old == 0 || p.new == 0 {
 			t.Error("the test tests nothing")
 		}
@@ -42,15 +45,17 @@ func TestPowerLoss(t *testing.T) {
 
 type powerBed struct {
 	*disk
-	server              *diskServer
-	live                *virtualDisk
-	begin, made, undone int // of the log: where the commit begins, where it was over, where the revert was over
+	server *diskServer
+	live   *virtualDisk
+	// of the log: where the commit begins, where it was over, where the revert was over
+	begin, made, undone int
 	revert, end         int
 	before, after       string
 	durable             map[int64]*[pageSize]byte
-	flushed             int // up to where that goes
-	crashes             int
-	old, new            int
+	// up to where that goes
+	flushed  int
+	crashes  int
+	old, new int
 }
 
 // record makes the file system on a disk that writes its log, commits and reverts.
@@ -77,7 +82,8 @@ func (p *powerBed) record() {
 	p.before, p.after = b.before, b.after
 	w, err := f.store.Get("w")
 	must(t, err)
-	w.meta.DevBoot = "another boot" // as it will be after the loss of power
+	// as it will be after the loss of power
+	w.meta.DevBoot = "another boot"
 	must(t, errors.Join(w.save(true), w.Close()))
 	p.command("sync", "-f", p.dir)
 
@@ -97,7 +103,8 @@ func (p *powerBed) record() {
 	p.durable = map[int64]*[pageSize]byte{}
 }
 
-// crash cuts the power off after that many writes. What was not flushed by then is there as well, or with a seed some of it.
+// crash cuts the power off after that many writes. What was not flushed by then is there as well,
+// or with a seed some of it.
 func (p *powerBed) crash(at int, seed uint64) {
 	t := p.t
 	t.Helper()
@@ -125,7 +132,8 @@ func (p *powerBed) crash(at int, seed uint64) {
 	store, err := Open(filepath.Join(p.dir, "store"))
 	must(t, err)
 	defer store.Close()
-	what := fmt.Sprintf("%s, power lost at %d of %d (the commit was made at %d, the revert begins at %d and was made at %d), seed %d", p.kind, at, p.end, p.made, p.revert, p.undone, seed)
+	what := fmt.Sprintf(
+		"%s, power lost at %d of %d (the commit was made at %d, the revert begins at %d and was made at %d), seed %d", p.kind, at, p.end, p.made, p.revert, p.undone, seed)
 	if _, err := store.Recover(t.Context()); err != nil {
 		t.Fatalf("%s: recover: %v", what, err)
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const realUID = 1000 // of the random trees and of who commits
+// of the random trees and of who commits
+const realUID = 1000
 
 // chance makes random trees and random deeds with few names, so that they meet.
 type chance struct{ *rand.Rand }
@@ -29,7 +30,8 @@ func (c chance) path() string {
 }
 
 func (c chance) op() toolOp {
-	o := toolOp{Do: c.pick("write", "write", "append", "mkdir", "mkdir", "mkdir", "remove", "rename", "rename", "symlink", "link", "chmod"), Path: c.path()}
+	o := toolOp{Do: c.pick("write", "write", "append", "mkdir", "mkdir", "mkdir", "remove",
+		"rename", "rename", "symlink", "link", "chmod"), Path: c.path()}
 	switch o.Do {
 	case "rename", "link":
 		o.Arg = c.path()
@@ -56,7 +58,8 @@ func (f *fixture) randomTree(c chance) {
 	}))
 }
 
-// propertyRuns is how many random pairs are tried; JAIL_TEST_PAIRS asks for more, JAIL_TEST_LONG for 10,000.
+// propertyRuns is how many random pairs are tried; JAIL_TEST_PAIRS asks for more, JAIL_TEST_LONG
+// for 10,000.
 func propertyRuns(t *testing.T) int {
 	n := 40
 	if text := os.Getenv("JAIL_TEST_PAIRS"); text != "" {
@@ -71,10 +74,12 @@ func propertyRuns(t *testing.T) int {
 	return n
 }
 
-// T-325, T-327: random trees and deeds, with names that meet. A commit makes the shadow real, and reverts make it as it was.
+// T-325, T-327: random trees and deeds, with names that meet. A commit makes the shadow real, and
+// reverts make it as it was.
 func TestCommitMakesTheShadow(t *testing.T) {
 	f := newFixture(t)
-	first, _ := strconv.Atoi(os.Getenv("JAIL_TEST_SEED")) // so that several processes can share the work
+	// so that several processes can share the work
+	first, _ := strconv.Atoi(os.Getenv("JAIL_TEST_SEED"))
 	for n := range propertyRuns(t) {
 		seed := first + n
 		if !t.Run(strconv.Itoa(seed), func(t *testing.T) { oneRandomCommit(t, f, uint64(seed)) }) {
@@ -107,7 +112,9 @@ func oneRandomCommit(t *testing.T, f *fixture, seed uint64) {
 	changes := changesOf(t, w)
 	o.changesAre(changes)
 	if c.IntN(2) == 0 && len(changes) > 0 {
-		_, err := w.Commit(t.Context(), CommitOptions{Paths: []Name{changes[c.IntN(len(changes))].Path}, Digest: digest, Keep: keepAll})
+		_, err := w.Commit(t.Context(),
+			CommitOptions{Paths: []Name{changes[c.IntN(len(changes))].Path}, Digest: digest,
+				Keep: keepAll})
 		if err != nil && !errors.Is(err, ErrProtected) {
 			t.Fatal(err)
 		}
@@ -116,7 +123,8 @@ func oneRandomCommit(t *testing.T, f *fixture, seed uint64) {
 	if w.Info().State == Frozen {
 		r, err := w.Commit(t.Context(), CommitOptions{Digest: digest, Keep: keepAll})
 		if err != nil {
-			t.Fatalf("%v\nbefore:\n%s\nops: %v\nchanges %v", err, before, ops, brief(changesOf(t, w)))
+			t.Fatalf("%v\nbefore:\n%s\nops: %v\nchanges %v", err, before, ops,
+				brief(changesOf(t, w)))
 		}
 		if r.State != Committed {
 			t.Fatalf("result %+v", r)
@@ -141,7 +149,8 @@ func oneRandomCommit(t *testing.T, f *fixture, seed uint64) {
 
 var errCrash = errors.New("crash")
 
-// crashed runs a commit that ends without a word at its n-th action, as after a kill, and reports whether it came that far.
+// crashed runs a commit that ends without a word at its n-th action, as after a kill, and reports
+// whether it came that far.
 func crashed(t *testing.T, w *Workspace, n int) (at string, crashed bool) {
 	w.store.fault = func(point string) error {
 		if at = point; n == 0 {
@@ -163,8 +172,9 @@ func crashed(t *testing.T, w *Workspace, n int) (at string, crashed bool) {
 	return at, false
 }
 
-// T-324: TestCrashedCommitIsOldOrNew cuts commits off before every one of their actions in turn. After recovery the tree is what it was, or all of
-// what it was to become, and has no other name in it.
+// T-324: TestCrashedCommitIsOldOrNew cuts commits off before every one of their actions in turn.
+// After recovery the tree is what it was, or all of what it was to become, and has no other name in
+// it.
 func TestCrashedCommitIsOldOrNew(t *testing.T) {
 	f := newFixture(t)
 	points := 0

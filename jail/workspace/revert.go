@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy"
 )
 
 // Errors of Revert.
@@ -19,26 +20,35 @@ var (
 	ErrNotKept  = errors.New("what the commit replaced is not kept")
 )
 
-// RevertOptions say what to revert. The zero value reverts the last commit that stands, with the rights of the caller who prepared the workspace.
+// RevertOptions say what to revert. The zero value reverts the last valid commit, with the rights
+// of the caller who prepared the workspace.
 type RevertOptions struct {
-	// Commit is the id of the commit; "" the last one that stands. An earlier one can be reverted only after the later ones.
+	// Commit is the id of the commit; "" is the last one. An earlier one can be reverted only after
+	// the later ones.
 	Commit string
-	// As is with whose rights the real directory is written; nil: those of the caller who prepared the workspace.
+	// As gives the rights for writing the real directory; nil is the caller who prepared the
+	// workspace.
 	As *Caller
+	// Progress receives the number of completed steps; may be nil.
+	Progress func(done, total int)
 }
 
-// A Reverted says what a revert did.
+// Reverted is the result of a revert.
 type Reverted struct {
-	Commit  string   `json:"commit"`
-	Digest  string   `json:"digest"`  // of the change set of that commit
-	Changes []Change `json:"changes"` // of the real directory, by the revert
-	State   State    `json:"state"`   // frozen where the shadow still has what was committed, else reverted
-	Left    []string `json:"left,omitempty"`
+	Commit string `json:"commit"`
+	// Digest of the change set of that commit.
+	Digest string `json:"digest"`
+	// Changes of the real directory by the revert.
+	Changes []Change `json:"changes"`
+	// State is frozen if the shadow still has the committed changes, else reverted.
+	State State    `json:"state"`
+	Left  []string `json:"left,omitempty"`
 }
 
-// Revert restores what the last commit changed, all or nothing, by the same journal. A path that is not as the commit left it is a conflict, and then
-// nothing is written. Contents, types, permission bits, link targets and, of files that were replaced or deleted, owners, times and attributes
-// come back as far as the caller may set them; times of directories do not, nor do links between files.
+// Revert restores what the last commit changed, all or nothing, by the same journal. A path that is
+// not as the commit left it is a conflict, and then nothing is written. Contents, types, permission
+// bits and link targets come back, and for replaced or deleted files owners, times and attributes,
+// as far as the caller may set them. Times of directories and hard links do not.
 func (w *Workspace) Revert(ctx context.Context, o RevertOptions) (Reverted, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,7 +68,7 @@ func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, erro
 	switch w.meta.State {
 	case Frozen, Committed, ChangedBack:
 	default:
-		return Reverted{}, w.notFrozen()
+		return Reverted{}, w.meta.notFrozen()
 	}
 	rec, err := w.meta.last(o.Commit)
 	if err != nil {
@@ -93,7 +103,10 @@ func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, erro
 	}
 	r := Reverted{Commit: rec.ID, Digest: rec.Digest, Changes: changes}
 	c := &commit{ctx: ctx, w: w, past: p, hand: hand{real: w.source, as: as, id: randomName()}}
-	c.journal = &journal{ID: c.id, As: as, Digest: rec.Digest, Steps: makePlan(changes, closed), Paths: len(changes), Revert: rec.ID}
+	c.journal = &journal{ID: c.id, As: as, Digest: rec.Digest, Steps: makePlan(changes, closed),
+		Paths: len(changes), Revert: rec.ID}
+	c.progress = o.Progress
+	defer c.release()
 	if err := c.run(); err != nil {
 		return Reverted{Commit: rec.ID, Digest: rec.Digest}, err
 	}
@@ -102,7 +115,7 @@ func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, erro
 	return r, nil
 }
 
-// last finds the commit that can be reverted now.
+// last returns the commit that can be reverted now.
 func (m *meta) last(id string) (CommitRecord, error) {
 	for _, rec := range slices.Backward(m.Commits) {
 		switch {
@@ -112,18 +125,21 @@ func (m *meta) last(id string) (CommitRecord, error) {
 			}
 			continue
 		case id != "" && rec.ID != id:
-			return rec, fmt.Errorf("%w: of those that stand, %s is the last", ErrNoCommit, rec.ID)
+			return rec, fmt.Errorf("%w: %s is the last commit that was not reverted", ErrNoCommit,
+				rec.ID)
 		case rec.NotKept != "":
 			return rec, fmt.Errorf("%w: %s", ErrNotKept, rec.NotKept)
 		case time.Now().After(rec.Until):
-			return rec, fmt.Errorf("%w: it was, until %s", ErrNotKept, rec.Until.Format(time.RFC3339))
+			return rec, fmt.Errorf("%w: it was, until %s", ErrNotKept,
+				rec.Until.Format(time.RFC3339))
 		}
 		return rec, nil
 	}
 	return CommitRecord{}, ErrNoCommit
 }
 
-// back computes the changes that lead from the real directory, which must be as the commit left it, to what it was before.
+// back computes the changes from the real directory, which must be as the commit left it, to its
+// state before.
 func (w *Workspace) back(ctx context.Context, p *past) ([]Change, error) {
 	k := &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta, holes: maxHoles}
 	ours := map[Name]bool{}
@@ -132,20 +148,42 @@ func (w *Workspace) back(ctx context.Context, p *past) ([]Change, error) {
 	}
 	var changes []Change
 	var conflicts ConflictError
+	used, locked, err := k.usedSince(w.source, p, ours)
+	if err != nil {
+		return nil, err
+	}
+	conflicts.Conflicts = locked
+	// comes are directories that the revert restores.
+	comes := map[string]bool{}
 	for n, e := range p.Entries {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		now, st, err := w.nodeNow(k, e.Path)
+		if e.addedObject() && used[e.Repo] {
+			continue
+		}
+		now, st, err := k.nodeNow(w.source, e.Path)
 		if err != nil {
 			return nil, err
 		}
-		why := e.differs(now)
-		if goes := e.After != nil && e.After.Type == Dir && (e.Before == nil || e.Before.Type != Dir); why == "" && goes {
-			why, err = w.foreignIn(k, e.Path, ours)
+		if now == nil && e.addedObject() {
+			// git has packed it.
+			continue
 		}
-		if why == "" && e.Before != nil && e.Before.Type == File && (e.After == nil || kindOf(*e.After, *e.Before) != Mode) {
+		why := e.differs(now)
+		if goes := e.After != nil && e.After.Type == Dir && (e.Before == nil ||
+			e.Before.Type != Dir); why == "" && goes {
+			why, err = k.foreignIn(w.source, e.Path, ours)
+		}
+		if why == "" && e.Before != nil && e.Before.Type == File && (e.After == nil ||
+			kindOf(*e.After, *e.Before) != Mode) {
 			err = errors.Join(err, w.checkKept(p.Commit, n, e))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if why == "" && now == nil && e.Before != nil && !comes[parentOf(string(e.Path))] {
+			why, err = lostDirectory(w.source, parentOf(string(e.Path)))
 		}
 		if err != nil {
 			return nil, err
@@ -158,6 +196,9 @@ func (w *Workspace) back(ctx context.Context, p *past) ([]Change, error) {
 		if st != nil {
 			c.seen = *st
 		}
+		if r := e.repository(); r != nil {
+			c.repo, c.part = r, policy.GitData
+		}
 		switch {
 		case now == nil:
 			c.Kind = Added
@@ -165,6 +206,9 @@ func (w *Workspace) back(ctx context.Context, p *past) ([]Change, error) {
 			c.Kind = Deleted
 		default:
 			c.Kind = kindOf(*now, *e.Before)
+		}
+		if e.Before != nil && e.Before.Type == Dir {
+			comes[string(c.Path)] = true
 		}
 		if c.Kind != "" {
 			changes = append(changes, c)
@@ -176,14 +220,15 @@ func (w *Workspace) back(ctx context.Context, p *past) ([]Change, error) {
 	return changes, nil
 }
 
-// nodeNow describes a path of the real directory as it is now, content included; nil where there is none.
-func (w *Workspace) nodeNow(k *walker, path Name) (*Node, *sys.Stat, error) {
+// nodeNow describes a path of the real directory as it is now, with its content; nil if there is
+// none.
+func (k *walker) nodeNow(real *os.File, path Name) (*Node, *sys.Stat, error) {
 	if path == "" {
-		st, err := sys.Fstat(w.source)
+		st, err := sys.Fstat(real)
 		return nodeOf(st), &st, err
 	}
 	dir, name := split(string(path))
-	d, err := openDir(w.source, dir)
+	d, err := openDir(real, dir)
 	if missing(err) {
 		return nil, nil, nil
 	}
@@ -214,7 +259,8 @@ func (e pastEntry) differs(now *Node) string {
 	case now == nil:
 		return fmt.Sprintf("the %s was removed since the commit", e.After.Type)
 	case e.After == nil && now.Type == Dir && e.Before.Type == Dir:
-		return "" // it kept what someone else put into it
+		// The directory kept what somebody else put into it.
+		return ""
 	case e.After == nil:
 		return fmt.Sprintf("a %s was put there since the commit", now.Type)
 	case now.Type != e.After.Type:
@@ -229,9 +275,21 @@ func (e pastEntry) differs(now *Node) string {
 	return ""
 }
 
-// foreignIn says whether a directory that is to go has something in it that the commit did not make.
-func (w *Workspace) foreignIn(k *walker, path Name, ours map[Name]bool) (string, error) {
-	d, err := openDir(w.source, string(path))
+// lostDirectory says if the directory is gone to which a path is restored.
+func lostDirectory(real *os.File, path string) (string, error) {
+	dir, err := openDir(real, path)
+	if missing(err) {
+		return fmt.Sprintf("its directory %s was removed since the commit", Name(path)), nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return "", dir.Close()
+}
+
+// foreignIn says if a directory to be removed has an entry that the commit did not make.
+func (k *walker) foreignIn(real *os.File, path Name, ours map[Name]bool) (string, error) {
+	d, err := openDir(real, string(path))
 	if err != nil {
 		return "", err
 	}
@@ -245,14 +303,15 @@ func (w *Workspace) foreignIn(k *walker, path Name, ours map[Name]bool) (string,
 	return "", err
 }
 
-// checkKept makes sure that the content of an entry is still what it was.
-func (w *Workspace) checkKept(commit string, n int, e pastEntry) error {
+// checkKept checks that the content of an entry is still what it was.
+func (home folder) checkKept(commit string, n int, e pastEntry) error {
 	if e.Lost != "" {
 		return fmt.Errorf("%w: %s: %s", ErrNotKept, e.Path, e.Lost)
 	}
-	st, err := sys.LstatAt(w.dir, pastContent(commit, n))
+	st, err := sys.LstatAt(home.dir, pastContent(commit, n))
 	if err == nil && (st.Size != e.Was.Size || st.Mtime != e.Was.Mtime) {
-		err = fmt.Errorf("%w: %s was still open, and was written to after the commit", ErrNotKept, e.Path)
+		err = fmt.Errorf("%w: %s was still open, and was written to after the commit", ErrNotKept,
+			e.Path)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: the content of %s is gone from the store", ErrNotKept, e.Path)
@@ -260,8 +319,9 @@ func (w *Workspace) checkKept(commit string, n int, e pastEntry) error {
 	return err
 }
 
-// stageKept brings kept content back below a temporary name: the inode itself where the caller may have it, else a copy.
-func (c *commit) stageKept(i int, s step) (made *os.File, linked bool, err error) {
+// stageKept restores kept content to a temporary name: the inode itself if the caller may have it,
+// else a copy.
+func (c stager) stageKept(i int, s step) (made *os.File, linked bool, err error) {
 	n := slices.IndexFunc(c.past.Entries, func(e pastEntry) bool { return e.Path == s.Path })
 	e := c.past.Entries[n]
 	content, err := sys.OpenBeneath(c.w.dir, pastContent(c.past.Commit, n), os.O_RDONLY, 0)
@@ -274,15 +334,18 @@ func (c *commit) stageKept(i int, s step) (made *os.File, linked bool, err error
 		return nil, false, err
 	}
 	err = c.in(s.Near, func(near *os.File) error {
-		if st.Ino == e.Was.Ino && st.Nlink == 1 && st.Perm()&0o777 == s.Mode && sys.LinkOwn(content, near, c.temp(i)) == nil {
+		if st.Ino == e.Was.Ino && st.Nlink == 1 && st.Perm()&0o777 == s.Mode && sys.LinkOwn(content,
+			near, c.temp(i)) == nil {
 			linked = true
 			made, err = sys.OpenPath(near, c.temp(i))
 			return err
 		}
-		if made, err = sys.OpenBeneath(near, c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		if made, err = sys.OpenBeneath(near, c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
+			0o600); err != nil {
 			return err
 		}
-		copyAttributes(made, content) // as far as the directory's file system has them
+		// As far as the directory's file system supports them.
+		copyAttributes(made, content)
 		return errors.Join(writeContent(made, content, s), sys.SetMtime(made, e.Was.Mtime))
 	})
 	if err == nil && e.Before.SHA256 != "" {
@@ -295,7 +358,7 @@ func (c *commit) stageKept(i int, s step) (made *os.File, linked bool, err error
 	return made, linked, err
 }
 
-func (c *commit) checkKeptContent(content *os.File, e pastEntry) error {
+func (c stager) checkKeptContent(content *os.File, e pastEntry) error {
 	sum, _, err := hashFile(content, e.Before.Size, c.ctx.Err, nil)
 	if err == nil && sum != e.Before.SHA256 {
 		err = fmt.Errorf("%w: %s: the kept content is not what it was", ErrNotKept, e.Path)
@@ -303,7 +366,7 @@ func (c *commit) checkKeptContent(content *os.File, e pastEntry) error {
 	return err
 }
 
-// finishRevert remembers that a commit does not stand any more.
+// finishRevert records that a commit was reverted.
 func (m *meta) finishRevert(j *journal) {
 	if m.settle(); m.State == Committed {
 		m.State = ChangedBack
@@ -316,8 +379,8 @@ func (m *meta) finishRevert(j *journal) {
 	}
 }
 
-// Prune forgets what is kept of commits whose time is over, and removes the workspaces of which then nothing is left but their name: those that were
-// committed whole or reverted. It returns the ids of those.
+// Prune removes the expired content of commits, and the workspaces of which only the record is
+// left: those that were committed as a whole or reverted. It returns their ids.
 func (s *Store) Prune(now time.Time) (removed []string, err error) {
 	all, err := s.List()
 	for _, info := range all {
@@ -376,11 +439,14 @@ func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
 	return false, errors.Join(err, w.save(false))
 }
 
-func (r CommitRecord) kept() bool { return r.NotKept == "" && r.Reverted.IsZero() && !r.Until.IsZero() }
+func (r CommitRecord) kept() bool {
+	return r.NotKept == "" && r.Reverted.IsZero() &&
+		!r.Until.IsZero()
+}
 
-// Disk returns how many bytes of disk the workspace takes in its store.
-func (w *Workspace) Disk() (int64, error) {
-	dir, err := sys.OpenSubdir(w.dir, ".")
+// Disk returns the bytes of disk that the workspace takes in its store.
+func (home folder) Disk() (int64, error) {
+	dir, err := sys.OpenSubdir(home.dir, ".")
 	if err != nil {
 		return 0, err
 	}
@@ -388,7 +454,7 @@ func (w *Workspace) Disk() (int64, error) {
 	names, err := dir.Readdirnames(-1)
 	total := int64(0)
 	for _, name := range names {
-		if st, err := sys.LstatAt(w.dir, name); err == nil && !strings.HasPrefix(name, ".") {
+		if st, err := sys.LstatAt(home.dir, name); err == nil && !strings.HasPrefix(name, ".") {
 			total += st.Blocks * 512
 		}
 	}

@@ -47,7 +47,8 @@ func oneRandomRevert(t *testing.T, f *fixture, seed uint64) {
 	must(t, w.Freeze())
 	states := []string{before}
 	if changes := changesOf(t, w); c.IntN(2) == 0 && len(changes) > 0 {
-		r, err := w.Commit(t.Context(), CommitOptions{Paths: []Name{changes[c.IntN(len(changes))].Path}, Keep: keepAll})
+		r, err := w.Commit(t.Context(),
+			CommitOptions{Paths: []Name{changes[c.IntN(len(changes))].Path}, Keep: keepAll})
 		if err != nil && !errors.Is(err, ErrProtected) {
 			t.Fatal(err)
 		}
@@ -147,7 +148,8 @@ func TestCrashedRevertIsOldOrNew(t *testing.T) {
 	}
 }
 
-// What comes back is the inode that was there, where the store is on the same file system, and its like where it is not.
+// What comes back is the inode that was there, where the store is on the same file system, and its
+// like where it is not.
 func TestRevertBringsAttributesBack(t *testing.T) {
 	for _, where := range []string{"the same file system", "another file system"} {
 		t.Run(where, func(t *testing.T) {
@@ -162,7 +164,8 @@ func TestRevertBringsAttributesBack(t *testing.T) {
 				must(t, os.Chmod(filepath.Join(f.real, p), 0o640))
 				must(t, os.Chtimes(filepath.Join(f.real, p), long, long))
 			}
-			held, err := os.Open(filepath.Join(f.real, "edit")) // or another file may get its number
+			// or another file may get its number
+			held, err := os.Open(filepath.Join(f.real, "edit"))
 			must(t, err)
 			defer held.Close()
 			before, err := held.Stat()
@@ -173,19 +176,22 @@ func TestRevertBringsAttributesBack(t *testing.T) {
 			if got := attribute(t, filepath.Join(f.real, "edit"), "user.mine"); got != "edit" {
 				t.Errorf("the commit lost the user's attribute: %q", got)
 			}
-			if st, err := os.Stat(filepath.Join(f.real, "edit")); err != nil || st.ModTime().Equal(long) {
+			if st, err := os.Stat(filepath.Join(f.real, "edit")); err != nil ||
+				st.ModTime().Equal(long) {
 				t.Errorf("control: the commit did not write: %v", err)
 			}
 			_, err = w.Revert(t.Context(), RevertOptions{})
 			must(t, err)
 			for _, p := range []string{"edit", "gone", "d/x"} {
 				full, mine := filepath.Join(f.real, p), p
-				if where != "the same file system" && kernel.OlderThan(t, 6, 6) { // where a tmpfs takes none
+				// where a tmpfs takes none
+				if where != "the same file system" && kernel.OlderThan(t, 6, 6) {
 					mine = ""
 				}
 				st, err := os.Stat(full)
 				must(t, err)
-				if got := attribute(t, full, "user.mine"); !st.ModTime().Equal(long) || st.Mode().Perm() != 0o640 || got != mine {
+				if got := attribute(t, full, "user.mine"); !st.ModTime().Equal(long) ||
+					st.Mode().Perm() != 0o640 || got != mine {
 					t.Errorf("%s: %v %v %q", p, st.ModTime(), st.Mode(), got)
 				}
 			}
@@ -209,7 +215,8 @@ func attribute(t *testing.T, path, name string) string {
 	return string(buf[:n])
 }
 
-// storeElsewhere moves the fixture's store to a tmpfs, which is mounted in no namespace but the process's own descriptors.
+// storeElsewhere moves the fixture's store to a tmpfs, which is mounted in no namespace but the
+// process's own descriptors.
 func (f *fixture) storeElsewhere() {
 	f.t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "jail-store-")
@@ -231,26 +238,53 @@ func (f *fixture) storeElsewhere() {
 
 func TestRevertConflicts(t *testing.T) {
 	cases := map[string]struct {
-		after func(real string) error // what the host does after the commit
-		want  string                  // "" : it can be reverted all the same
+		// what the host does after the commit
+		after func(real string) error
+		// "" : it can be reverted all the same
+		want string
 	}{
-		"nothing":       {func(string) error { return nil }, ""},
-		"edited":        {func(r string) error { return os.WriteFile(r+"/edit", []byte("mine"), 0o644) }, "edit: the file was changed"},
-		"same again":    {func(r string) error { return os.WriteFile(r+"/edit", []byte("edit\nmore\n"), 0o644) }, ""},
-		"touched":       {func(r string) error { return os.Chtimes(r+"/edit", time.Now(), time.Unix(1, 0)) }, ""},
-		"mode":          {func(r string) error { return os.Chmod(r+"/edit", 0o600) }, "its mode was changed"},
-		"put back":      {func(r string) error { return os.WriteFile(r+"/gone", nil, 0o644) }, "gone: a file was put there"},
-		"removed":       {func(r string) error { return os.Remove(r + "/new/f") }, "new/f: the file was removed"},
-		"in new":        {func(r string) error { return os.WriteFile(r+"/new/mine", nil, 0o644) }, "new/mine was put into it"},
-		"link":          {func(r string) error { os.Remove(r + "/l"); return os.Symlink("elsewhere", r+"/l") }, "the link was changed"},
-		"link for file": {func(r string) error { os.Remove(r + "/edit"); return os.Symlink("/etc/passwd", r+"/edit") }, "became a link"},
-		"elsewhere":     {func(r string) error { return os.WriteFile(r+"/other", []byte("x"), 0o644) }, ""},
+		"nothing": {func(string) error { return nil }, ""},
+		"edited": {func(r string) error {
+			return os.WriteFile(r+"/edit", []byte("mine"),
+				0o644)
+		}, "edit: the file was changed"},
+		"same again": {func(r string) error {
+			return os.WriteFile(r+"/edit",
+				[]byte("edit\nmore\n"), 0o644)
+		}, ""},
+		"touched": {func(r string) error {
+			return os.Chtimes(r+"/edit", time.Now(),
+				time.Unix(1, 0))
+		}, ""},
+		"mode": {func(r string) error { return os.Chmod(r+"/edit", 0o600) },
+			"its mode was changed"},
+		"put back": {func(r string) error { return os.WriteFile(r+"/gone", nil, 0o644) },
+			"gone: a file was put there"},
+		"removed": {func(r string) error { return os.Remove(r + "/new/f") },
+			"new/f: the file was removed"},
+		"in new": {func(r string) error { return os.WriteFile(r+"/new/mine", nil, 0o644) },
+			"new/mine was put into it"},
+		"link": {func(r string) error {
+			os.Remove(r + "/l")
+			return os.Symlink("elsewhere",
+				r+"/l")
+		}, "the link was changed"},
+		"link for file": {func(r string) error {
+			os.Remove(r + "/edit")
+			return os.Symlink(
+				"/etc/passwd", r+"/edit")
+		}, "became a link"},
+		"elsewhere": {func(r string) error {
+			return os.WriteFile(r+"/other", []byte("x"),
+				0o644)
+		}, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.write("edit", "gone", "other", "l -> edit")
-			w := f.shadow("r1", `set -e; echo more >>edit; rm gone; mkdir new; echo n >new/f; ln -sfn other l`)
+			w := f.shadow("r1",
+				`set -e; echo more >>edit; rm gone; mkdir new; echo n >new/f; ln -sfn other l`)
 			_, err := w.Commit(t.Context(), CommitOptions{Keep: keepAll})
 			must(t, err)
 			must(t, c.after(f.real))
@@ -287,7 +321,8 @@ func TestRetention(t *testing.T) {
 		t.Errorf("kept nothing: %v", err)
 	}
 	w = commit("large", Retention{For: time.Hour, Bytes: 1})
-	if _, err := w.Revert(t.Context(), RevertOptions{}); !errors.Is(err, ErrNotKept) || !strings.Contains(err.Error(), "1 B are kept") {
+	if _, err := w.Revert(t.Context(), RevertOptions{}); !errors.Is(err, ErrNotKept) ||
+		!strings.Contains(err.Error(), "1 B are kept") {
 		t.Errorf("too large: %v", err)
 	}
 	w = commit("old", Retention{For: time.Nanosecond, Bytes: 1 << 20})
@@ -300,15 +335,18 @@ func TestRetention(t *testing.T) {
 	if diff := cmp.Diff([]string{"none", "large", "old"}, removed); diff != "" {
 		t.Errorf("pruned: %s", diff)
 	}
-	if _, err := young.Revert(t.Context(), RevertOptions{Commit: "other"}); !errors.Is(err, ErrNoCommit) {
+	if _, err := young.Revert(t.Context(), RevertOptions{Commit: "other"}); !errors.Is(err,
+		ErrNoCommit) {
 		t.Errorf("another commit: %v", err)
 	}
-	if removed, err = f.store.Prune(time.Now().Add(2 * time.Hour)); err != nil || len(removed) != 1 {
+	if removed, err = f.store.Prune(time.Now().Add(2 * time.Hour)); err != nil ||
+		len(removed) != 1 {
 		t.Errorf("pruned later: %v, %v", removed, err)
 	}
 }
 
-// What is still open when a commit replaces it can be written to afterwards; that is not brought back as what was there.
+// What is still open when a commit replaces it can be written to afterwards; that is not brought
+// back as what was there.
 func TestRevertKnowsWhatWasWrittenLater(t *testing.T) {
 	f := newFixture(t)
 	f.write("log")
@@ -349,11 +387,13 @@ func TestCommitWithoutRoomToKeep(t *testing.T) {
 	}
 }
 
-// Access control lists stay with a file whose content is replaced: without one, the bits of its mask would become rights of its group.
+// Access control lists stay with a file whose content is replaced: without one, the bits of its
+// mask would become rights of its group.
 func TestCommitKeepsAccessControlLists(t *testing.T) {
 	f := newFixture(t)
 	f.write("a", "plain")
-	list := []byte{2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 6, 0, 57, 48, 0, 0, 4, 0, 0, 0, 255, 255, 255, 255, 16, 0, 6, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255}
+	list := []byte{2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 6, 0, 57, 48, 0, 0, 4, 0, 0, 0,
+		255, 255, 255, 255, 16, 0, 6, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255}
 	must(t, syscall.Setxattr(f.real+"/a", "system.posix_acl_access", list, 0))
 	w := f.shadow("r1", "echo x >>a; echo y >>plain")
 	_, err := w.Commit(t.Context(), CommitOptions{})
@@ -367,3 +407,24 @@ func TestCommitKeepsAccessControlLists(t *testing.T) {
 }
 
 var _ = sys.OPath
+
+// What was deleted cannot come back into a directory that somebody has removed since.
+func TestRevertIntoALostDirectory(t *testing.T) {
+	f := newFixture(t)
+	f.write("d/x", "d/y", "e/z/x")
+	w := f.shadow("w", `rm d/x; rm -r e/z`)
+	_, err := w.Commit(t.Context(), CommitOptions{Keep: keepAll})
+	must(t, err)
+	must(t, os.RemoveAll(filepath.Join(f.real, "d")))
+	if _, err := w.Revert(t.Context(), RevertOptions{}); !errors.Is(err, ErrConflict) ||
+		!strings.Contains(err.Error(), "d was removed since the commit") {
+		t.Errorf("got %v", err)
+	}
+	must(t, os.Mkdir(filepath.Join(f.real, "d"), 0o755))
+	_, err = w.Revert(t.Context(), RevertOptions{})
+	must(t, err)
+	if got := content(t, filepath.Join(f.real, "d/x")) + content(t, filepath.Join(f.real,
+		"e/z/x")); got != "d/x\ne/z/x\n" {
+		t.Errorf("after the revert: %q", got)
+	}
+}

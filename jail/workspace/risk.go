@@ -11,33 +11,45 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// A Risk says why a change is more than a change to a file: the host would run or obey what it says, or it does not what it seems to do.
+// Risk says why a change needs attention: the host would run or obey its content, or it does not do
+// what it seems to do.
 type Risk struct {
+	// One of hooks, editor, agent, shell, autostart, policy, link, fold, secret, executable,
+	// binary, package-manager, ci, set-id or split.
 	Class policy.Class `json:"class"`
 	Why   string       `json:"why"`
-	// Hold: a commit holds it back until someone names it.
+	// Hold: a commit holds it back until a path names it.
 	Hold bool `json:"hold,omitempty"`
 }
 
-// Classes of risk beside those that names have; see policy.Class.
+// Classes of risk beside those of names; see policy.Class.
 const (
-	Executable policy.Class = "executable" // a file that becomes executable, or a script that becomes a binary
-	Outward    policy.Class = "link"       // a link that leads out of the workspace
-	Folds      policy.Class = "fold"       // a name that some file systems take for another one
-	Secret     policy.Class = "secret"     // content that looks like a credential
-	SetID      policy.Class = "set-id"     // set-user-id, set-group-id or sticky bits, which are never committed
-	Split      policy.Class = "split"      // a file with several names, of which each becomes a file of its own
-	Named      policy.Class = "policy"     // the policy protects it
-	Plain      policy.Class = "plain"      // no risk is known; only for selecting
+	// A file that becomes executable, or a script that becomes a binary.
+	Executable policy.Class = "executable"
+	// A link that leads out of the workspace.
+	Outward policy.Class = "link"
+	// A name that some file systems take for another one.
+	Folds policy.Class = "fold"
+	// Content that looks like a credential.
+	Secret policy.Class = "secret"
+	// Set-user-id, set-group-id or sticky bits, which are never committed.
+	SetID policy.Class = "set-id"
+	// A file with several links, each of which becomes a file of its own.
+	Split policy.Class = "split"
+	// The policy protects it.
+	Named policy.Class = "policy"
+	// No known risk; only for selecting.
+	Plain policy.Class = "plain"
 )
 
-// RiskClasses are all classes of risk, the gravest first.
+// RiskClasses returns all classes of risk, the gravest first.
 func RiskClasses() []policy.Class {
-	return []policy.Class{policy.Hooks, policy.Editor, policy.Agent, policy.Shell, policy.Autostart, Named, Outward, Folds, Secret, Executable,
+	return []policy.Class{policy.Hooks, policy.Editor, policy.Agent, policy.Shell, policy.Autostart,
+		Named, Outward, Folds, Secret, Executable,
 		policy.Binary, policy.PackageManager, policy.CI, SetID, Split}
 }
 
-// Has reports whether a change has a risk of that class; Plain is that it has none.
+// Has reports whether a change has a risk of that class; Plain is true for a change without any.
 func (c Change) Has(class policy.Class) bool {
 	for _, r := range c.Risks {
 		if r.Class == class {
@@ -51,7 +63,7 @@ func (c *Change) risk(class policy.Class, hold bool, why string, args ...any) {
 	c.Risks = append(c.Risks, Risk{class, fmt.Sprintf(why, args...), hold})
 }
 
-// nameRisks adds what the name alone says, of deletions too.
+// nameRisks adds the risks of the name alone, also of deletions.
 func (c *Change) nameRisks() {
 	if c.Path == "" {
 		return
@@ -63,7 +75,7 @@ func (c *Change) nameRisks() {
 	}
 }
 
-// nodeRisks adds what the two sides say. content is what was found while the new content was hashed.
+// nodeRisks adds the risks of the two sides. content are the findings in the new content.
 func (c *Change) nodeRisks(after sys.Stat, content findings) {
 	a, b := c.After, c.Before
 	if a.Mode&0o7000 != 0 && a.Type == File {
@@ -91,21 +103,25 @@ func (c *Change) nodeRisks(after sys.Stat, content findings) {
 		c.risk(Secret, false, "has what looks like %s", what)
 	}
 	if a.Type == File && after.Nlink > 1 {
-		c.risk(Split, false, "has %d names in the shadow, each of which becomes a file of its own", after.Nlink)
+		c.risk(Split, false, "has %d names in the shadow, each of which becomes a file of its own",
+			after.Nlink)
 	}
 	if b != nil && b.Type == File && c.seen.Nlink > 1 {
-		c.risk(Split, false, "has %d names outside of the shadow, and the others keep the old content", c.seen.Nlink)
+		c.risk(Split, false,
+			"has %d names outside of the shadow, and the others keep the old content", c.seen.Nlink)
 	}
 }
 
-// foldKey is the same for all names that some file system takes for one: without regard to case, to characters that cannot be seen, and to how
-// Unicode composes and widens characters.
+// foldKey returns the same key for all names that some file system takes for one: without regard to
+// case, to invisible characters, and to Unicode's compositions and widths.
 func foldKey(name string) string { return policy.FoldName(norm.NFKC.String(name)) }
 
-// Findings are what the content of a file tells about it.
+// findings are the risks in the content of a file.
 type findings struct {
-	kind      string // of code that nobody can read
-	script    bool   // the old content was a script
+	// kind of unreadable code.
+	kind string
+	// script: the old content was a script.
+	script    bool
 	gitConfig bool
 	secrets   []string
 }
@@ -121,20 +137,24 @@ var magics = []struct{ magic, kind string }{
 
 func codeKind(head []byte) string {
 	for _, m := range magics {
-		if bytes.HasPrefix(head, []byte(m.magic)) && (m.magic != "MZ" || bytes.IndexByte(head, 0) >= 0) {
+		if bytes.HasPrefix(head, []byte(m.magic)) && (m.magic != "MZ" || bytes.IndexByte(head,
+			0) >= 0) {
 			return m.kind
 		}
 	}
 	return ""
 }
 
-// gitKeys are settings of git that name a command, in the section that they are in.
-var gitKeys = []string{"fsmonitor", "sshcommand", "hookspath", "gitproxy", "textconv", "askpass", "pager", "editor", "clean", "smudge", "process", "external"}
+// gitKeys are settings of git that name a command, in their sections.
+var gitKeys = []string{"fsmonitor", "sshcommand", "hookspath", "gitproxy", "textconv", "askpass",
+	"pager", "editor", "clean", "smudge", "process", "external"}
 
-// gitConfigLike reports whether a file reads like a git configuration with a command in it, as one in a renamed repository would.
+// gitConfigLike reports whether a file reads like a git configuration with a command in it, as in a
+// renamed repository.
 func gitConfigLike(head []byte) bool {
 	text := strings.ToLower(string(head))
-	if !strings.Contains(text, "[core") && !strings.Contains(text, "[filter") && !strings.Contains(text, "[diff") && !strings.Contains(text, "[includeif") {
+	if !strings.Contains(text, "[core") && !strings.Contains(text, "[filter") &&
+		!strings.Contains(text, "[diff") && !strings.Contains(text, "[includeif") {
 		return false
 	}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -148,7 +168,7 @@ func gitConfigLike(head []byte) bool {
 	return strings.Contains(text, "[includeif")
 }
 
-// look reads what the beginning of a file tells.
+// look reads the beginning of a file.
 func (f *findings) look(head []byte) {
 	f.kind = codeKind(head)
 	f.gitConfig = gitConfigLike(head[:min(len(head), sniffed)])

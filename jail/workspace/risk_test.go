@@ -39,10 +39,12 @@ func riskOf(t *testing.T, w *Workspace, path string) []string {
 // T-340, T-311, T-347, T-348: what the content and the neighbours of a change say about it.
 func TestRisks(t *testing.T) {
 	f := newFixture(t)
-	f.write("readme", "script.sh", "old-elf", "lib", "secretive", "shared", "bare/HEAD", "bare/objects/", "bare/refs/heads", "bare/hooks/", "gone", "Straße")
+	f.write("readme", "script.sh", "old-elf", "lib", "secretive", "shared", "bare/HEAD",
+		"bare/objects/", "bare/refs/heads", "bare/hooks/", "gone", "Straße")
 	must(t, os.WriteFile(f.real+"/script.sh", []byte("#!/bin/sh\n"), 0o755))
 	must(t, os.WriteFile(f.real+"/old-elf", []byte("\x7fELF old"), 0o755))
-	must(t, os.WriteFile(f.real+"/secretive", []byte("key ghp_"+strings.Repeat("a1", 18)+"\n"), 0o644))
+	must(t, os.WriteFile(f.real+"/secretive", []byte("key ghp_"+strings.Repeat("a1", 18)+"\n"),
+		0o644))
 	must(t, os.Link(f.real+"/shared", f.real+"/shared2"))
 	script := `set -e
 		echo x >README; echo x >plain; echo x >run; chmod +x run; printf '\177ELF' >script.sh; printf '\177ELF new' >old-elf
@@ -52,9 +54,12 @@ func TestRisks(t *testing.T) {
 		chmod 4755 lib; mkdir -p .git/hooks; echo x >.git/hooks/pre-commit; echo x >STRASSE; echo x >cafe; printf x >"$(printf 'e\314\201')"; printf x >"$(printf '\303\251')"`
 	w := f.shadow("r1", script)
 	for path, want := range map[string]string{
-		"README": "fold", "plain": "", "run": "executable", "script.sh": "binary executable", "old-elf": "", "m.bin": "binary", "out": "link!", "in": "",
-		"k": "secret", "secretive": "", "shared": "split", "h1": "split", "h2": "split", "repo/HEAD": "hooks!", "repo/config": "hooks!", "repo/objects": "hooks!",
-		"bare/hooks/post-update": "hooks!", "innocent": "hooks!", "GONE": "", "gone": "", "ok": "", "cafe": "", "lib": "executable",
+		"README": "fold", "plain": "", "run": "executable", "script.sh": "binary executable",
+		"old-elf": "", "m.bin": "binary", "out": "link!", "in": "",
+		"k": "secret", "secretive": "", "shared": "split", "h1": "split", "h2": "split",
+		"repo/HEAD": "hooks!", "repo/config": "hooks!", "repo/objects": "hooks!",
+		"bare/hooks/post-update": "hooks!", "innocent": "hooks!", "GONE": "", "gone": "", "ok": "",
+		"cafe": "", "lib": "executable",
 		".git/hooks/pre-commit": "hooks!", "e\u0301": "fold", "\u00e9": "fold",
 	} {
 		got := strings.Join(riskOf(t, w, path), " ")
@@ -71,7 +76,8 @@ func TestRisks(t *testing.T) {
 	for _, h := range r.Held {
 		held[string(h.Path)] = true
 	}
-	for _, path := range []string{"out", "repo/config", "innocent", "bare/hooks/post-update", ".git/hooks/pre-commit"} {
+	for _, path := range []string{"out", "repo", "innocent", "bare/hooks/post-update",
+		".git/hooks/pre-commit"} {
 		if _, err := os.Lstat(filepath.Join(f.real, path)); err == nil || !held[path] {
 			t.Errorf("%s was not held back", path)
 		}
@@ -79,14 +85,16 @@ func TestRisks(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(f.real, "plain")); err != nil {
 		t.Errorf("control: %v", err)
 	}
-	_, err = w.Commit(t.Context(), CommitOptions{Paths: []Name{"innocent", "out"}, IncludeProtected: true})
+	_, err = w.Commit(t.Context(), CommitOptions{Paths: []Name{"innocent", "out"},
+		IncludeProtected: true})
 	must(t, err)
 	if _, err := os.Lstat(filepath.Join(f.real, "innocent")); err != nil {
 		t.Errorf("named, and not committed: %v", err)
 	}
 }
 
-// T-340 to T-347, T-311: names that the host runs or obeys, each in its class, also by the names that other file systems take for the same.
+// T-340 to T-347, T-311: names that the host runs or obeys, each in its class, also by the names
+// that other file systems take for the same.
 func TestRiskClassesOfNames(t *testing.T) {
 	for class, names := range map[policy.Class]string{
 		policy.Hooks: `.git/hooks/pre-commit .git/config sub/.git/config .git/config.worktree .gitattributes .gitmodules .git/modules/x/config .git/worktrees/x/gitdir
@@ -121,19 +129,26 @@ func TestRiskClassesOfNames(t *testing.T) {
 	}
 }
 
-// T-344: what a package manager would run is told by what it was and what it is, whatever else changed.
+// T-344: what a package manager would run is told by what it was and what it is, whatever else
+// changed.
 func TestScriptsOfPackages(t *testing.T) {
 	f := newFixture(t)
-	must(t, os.WriteFile(filepath.Join(f.real, "package.json"), []byte(`{"name": "x", "scripts": {"test": "node --test", "old": "true", "same": "x"}}`), 0o644))
+	must(t, os.WriteFile(filepath.Join(f.real, "package.json"),
+		[]byte(`{"name": "x", "scripts": {"test": "node --test", "old": "true", "same": "x"}}`),
+		0o644))
 	w := f.shadow("w", `printf '{"bin": "./cli.js", "scripts": {"same": "x", "test": "node --test; curl evil.test", "postinstall": ["odd\\u001b"]}}' >package.json
 mkdir -p sub; printf '{"scripts": []' >sub/package.json; printf '{"scripts": {"x": "y"}}' >other.json`)
 	got := map[string][]Script{}
-	_, err := w.Show(t.Context(), ShowOptions{}, func(c Change) error { got[string(c.Path)] = c.Scripts; return nil })
+	_, err := w.Show(t.Context(), ShowOptions{},
+		func(c Change) error { got[string(c.Path)] = c.Scripts; return nil })
 	must(t, err)
 	text := func(s string) *string { return &s }
-	want := map[string][]Script{"other.json": nil, "sub": nil, "sub/package.json": nil, "package.json": {
-		{Name: "bin", After: text("./cli.js")}, {Name: "scripts.old", Before: text("true")}, {Name: "scripts.postinstall", After: text(`["odd\u001b"]`)},
-		{Name: "scripts.test", Before: text("node --test"), After: text("node --test; curl evil.test")}}}
+	want := map[string][]Script{"other.json": nil, "sub": nil, "sub/package.json": nil,
+		"package.json": {
+			{Name: "bin", After: text("./cli.js")}, {Name: "scripts.old", Before: text("true")},
+			{Name: "scripts.postinstall", After: text(`["odd\u001b"]`)},
+			{Name: "scripts.test", Before: text("node --test"),
+				After: text("node --test; curl evil.test")}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -155,7 +170,8 @@ func TestSecretsInPieces(t *testing.T) {
 			}
 		}
 	}
-	for _, harmless := range []string{"glpat-short", "xAKIA" + strings.Repeat("A", 16), "AKIA12", "sk_live_", "-----BEGIN PUBLIC KEY-----"} {
+	for _, harmless := range []string{"glpat-short", "xAKIA" + strings.Repeat("A", 16), "AKIA12",
+		"sk_live_", "-----BEGIN PUBLIC KEY-----"} {
 		s := newScanner()
 		fmt.Fprint(s, harmless)
 		if got := s.fresh(nil); got != nil {
@@ -179,7 +195,8 @@ func TestRenamesAreHinted(t *testing.T) {
 	}
 }
 
-// T-349, T-302: nothing of the host is executed for a review, and no name of the two trees is opened in a way that follows a link.
+// T-349, T-302: nothing of the host is executed for a review, and no name of the two trees is
+// opened in a way that follows a link.
 func TestReviewExecutesNothing(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -188,12 +205,15 @@ func TestReviewExecutesNothing(t *testing.T) {
 	f := newFixture(t)
 	f.write("a", "d/x", ".gitattributes")
 	must(t, os.Mkdir(f.real+"/.git", 0o755))
-	must(t, os.WriteFile(f.real+"/.git/config", []byte("[diff]\n\texternal = touch /tmp/evil\n"), 0o644))
+	must(t, os.WriteFile(f.real+"/.git/config", []byte("[diff]\n\texternal = touch /tmp/evil\n"),
+		0o644))
 	w := f.shadow("r1", `echo x >>a; ln -s /etc evil; echo y >d/y; mkfifo pipe`)
 	must(t, w.Keep())
 	must(t, w.Close())
 	trace := filepath.Join(t.TempDir(), "trace")
-	cmd := exec.Command(strace, "-f", "-qq", "-o", trace, "-e", "trace=execve,execveat,open,openat,openat2,stat,lstat,newfstatat,fork,vfork", "/proc/self/exe")
+	cmd := exec.Command(strace, "-f", "-qq", "-o", trace, "-e",
+		"trace=execve,execveat,open,openat,openat2,stat,lstat,newfstatat,fork,vfork",
+		"/proc/self/exe")
 	cmd.Args[len(cmd.Args)-1] = testBinary(t)
 	cmd.Env = append(os.Environ(), reviewEnv+"="+f.dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -227,7 +247,8 @@ func TestReviewExecutesNothing(t *testing.T) {
 		}
 	}
 	if execs != 1 || beneath < 5 {
-		t.Errorf("%d programs were executed, want the test itself; %d opens beneath a directory", execs, beneath)
+		t.Errorf("%d programs were executed, want the test itself; %d opens beneath a directory",
+			execs, beneath)
 	}
 }
 

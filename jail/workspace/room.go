@@ -6,23 +6,32 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// Room returns how many bytes and how many files the upper layer still takes. Zero of one means that the limit was met.
+// Room returns the bytes and files that the upper layer still takes. Zero means that the limit was
+// met: the tool was refused more.
 func (w *Workspace) Room() (bytes, files int64, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mount == nil {
+	if w.layer.mount == nil {
 		return 0, 0, w.wrap("room", ErrState)
 	}
-	bytes, files, err = sys.Room(w.mount)
+	bytes, files, err = sys.Room(w.layer.mount)
+	if w.layer.loop != nil {
+		// one block of content is refused where its tree of extents needs another
+		bytes = max(0, bytes-blockSize)
+	}
 	return bytes, files, w.wrap("room", err)
 }
 
-// Device returns the block device that the upper layer is on. It stays the workspace's to close.
+// Device returns the block device of the upper layer, nil for a layer in memory. The workspace
+// closes it.
 func (w *Workspace) Device() (*os.File, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.loop == nil {
+	switch {
+	case w.layer.memory:
+		return nil, nil
+	case w.layer.loop == nil:
 		return nil, w.wrap("device", ErrState)
 	}
-	return w.loop, nil
+	return w.layer.loop, nil
 }

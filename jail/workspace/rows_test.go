@@ -15,18 +15,21 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// T-315: what changed is told by the content. A file of the same size and time is found, and times that no clock shows break nothing.
+// T-315: what changed is told by the content. A file of the same size and time is found, and times
+// that no clock shows break nothing.
 func TestTimesHideNothing(t *testing.T) {
 	f := newFixture(t)
 	f.write("quiet", "loud", "same")
 	w := f.prepare("w")
 	a := f.run(w, order{Script: `set -e; cp -p quiet ref; printf 'QUIET\n' >quiet; touch -r ref quiet; stat -c '%s %Y' ref quiet; rm ref
 		touch -d @15032385535 loud; touch -d @-2147483648 same; echo x >new; touch -d '1901-12-14 12:00:00 UTC' new`})
-	if lines := strings.Split(strings.TrimSpace(a.Out), "\n"); a.Script != "" || len(lines) != 2 || lines[0] != lines[1] {
+	if lines := strings.Split(strings.TrimSpace(a.Out), "\n"); a.Script != "" || len(lines) != 2 ||
+		lines[0] != lines[1] {
 		t.Fatalf("control: sizes and times are to be the same: %s %s", a.Script, a.Out)
 	}
 	must(t, w.Freeze())
-	if diff := cmp.Diff([]string{"added new", "modified quiet"}, brief(changesOf(t, w))); diff != "" {
+	if diff := cmp.Diff([]string{"added new", "modified quiet"},
+		brief(changesOf(t, w))); diff != "" {
 		t.Error(diff)
 	}
 	_, err := w.Commit(t.Context(), CommitOptions{Keep: keepAll})
@@ -39,7 +42,8 @@ func TestTimesHideNothing(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(f.real, "new"), []byte("y\n"), 0o644))
 	must(t, syscall.UtimesNano(filepath.Join(f.real, "new"), []syscall.Timespec{ref, ref}))
 	var c *ConflictError
-	if _, err := w.Revert(t.Context(), RevertOptions{}); !errors.As(err, &c) || len(c.Conflicts) != 1 || c.Conflicts[0].Path != "new" {
+	if _, err := w.Revert(t.Context(), RevertOptions{}); !errors.As(err, &c) ||
+		len(c.Conflicts) != 1 || c.Conflicts[0].Path != "new" {
 		t.Errorf("revert over a quiet change: %v", err)
 	}
 }
@@ -60,13 +64,15 @@ func TestReviewIsWhatIsCommitted(t *testing.T) {
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(f.real, "a"), []byte("the host's\n"), 0o644))
 	before := snapshotText(f.real)
-	if _, err := w.Commit(t.Context(), CommitOptions{Digest: digest, Theirs: true}); !errors.Is(err, ErrDigest) {
+	if _, err := w.Commit(t.Context(), CommitOptions{Digest: digest, Theirs: true}); !errors.Is(err,
+		ErrDigest) {
 		t.Errorf("commit of another state of the real directory: %v", err)
 	}
-	upper, err := w.openUpper()
+	upper, err := w.layer.openUpper()
 	must(t, err)
 	defer upper.Close()
-	if f, err := sys.OpenBeneath(upper, "a", os.O_WRONLY|os.O_APPEND, 0); !errors.Is(err, syscall.EROFS) {
+	if f, err := sys.OpenBeneath(upper, "a", os.O_WRONLY|os.O_APPEND, 0); !errors.Is(err,
+		syscall.EROFS) {
 		f.Close()
 		t.Errorf("the reviewed layer can be written to, by root even: %v", err)
 	}
@@ -79,7 +85,8 @@ func TestReviewIsWhatIsCommitted(t *testing.T) {
 	must(t, err)
 }
 
-// T-314, T-316: flags of inodes that keep everybody from changing or removing them. They are in the image, which goes as one file.
+// T-314, T-316: flags of inodes that keep everybody from changing or removing them. They are in the
+// image, which goes as one file.
 func TestImmutableFiles(t *testing.T) {
 	chattr, err := exec.LookPath("chattr")
 	if err != nil {
@@ -89,8 +96,9 @@ func TestImmutableFiles(t *testing.T) {
 	f.write("a")
 	w := f.prepare("w")
 	f.run(w, order{Script: `echo x >>a; mkdir d; echo y >d/f`})
-	path := fmt.Sprintf("/proc/%d/fd/%d/upper/", os.Getpid(), w.mount.Fd())
-	if out, err := exec.Command(chattr, "+i", path+"a", path+"d/f", path+"d").CombinedOutput(); err != nil {
+	path := fmt.Sprintf("/proc/%d/fd/%d/upper/", os.Getpid(), w.layer.mount.Fd())
+	if out, err := exec.Command(chattr, "+i", path+"a", path+"d/f",
+		path+"d").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if err := os.Remove(path + "d/f"); !errors.Is(err, os.ErrPermission) {
@@ -103,12 +111,14 @@ func TestImmutableFiles(t *testing.T) {
 	must(t, w.Discard())
 }
 
-// T-329: a disk that is full, of bytes or of files, stops a commit before or in the middle, and nothing of it stays.
+// T-329: a disk that is full, of bytes or of files, stops a commit before or in the middle, and
+// nothing of it stays.
 func TestCommitOnAFullDisk(t *testing.T) {
 	if !inPrivateMounts(t) {
 		return
 	}
-	d := &disk{t: t, kind: "ext4", mkfs: []string{"mkfs.ext4", "-q", "-F", "-N", "64", "-m", "0"}, size: 16 << 20}
+	d := &disk{t: t, kind: "ext4", mkfs: []string{"mkfs.ext4", "-q", "-F", "-N", "64", "-m", "0"},
+		size: 16 << 20}
 	d.make()
 	f := newFixture(t)
 	f.real = filepath.Join(d.dir, "real")
@@ -122,7 +132,8 @@ func TestCommitOnAFullDisk(t *testing.T) {
 	}
 	many := f.shadow("many", `for i in $(seq 80); do echo $i >f$i; done; echo more >>a; rm -r b`)
 	var failed *CommitError
-	if _, err := many.Commit(t.Context(), CommitOptions{}); !errors.As(err, &failed) || failed.Undo != nil || !errors.Is(err, syscall.ENOSPC) {
+	if _, err := many.Commit(t.Context(), CommitOptions{}); !errors.As(err, &failed) ||
+		failed.Undo != nil || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a commit of too many files: %v", err)
 	}
 	if now := snapshotText(f.real); now != before {
@@ -133,7 +144,8 @@ func TestCommitOnAFullDisk(t *testing.T) {
 	must(t, err)
 }
 
-// T-330: names beside the place cannot be known beforehand, and one that is taken all the same is no way in.
+// T-330: names beside the place cannot be known beforehand, and one that is taken all the same is
+// no way in.
 func TestStagingNames(t *testing.T) {
 	f := newFixture(t)
 	f.write("a", "victim")
@@ -170,7 +182,8 @@ func TestStagingNames(t *testing.T) {
 	}
 }
 
-// T-306, T-302: a commit gives the kernel no name of a tree that it could follow: opens are beneath a directory without links, all else takes a descriptor and one component.
+// T-306, T-302: a commit gives the kernel no name of a tree that it could follow: opens are beneath
+// a directory without links, all else takes a descriptor and one component.
 func TestCommitFollowsNoName(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -185,7 +198,8 @@ func TestCommitFollowsNoName(t *testing.T) {
 	}
 	must(t, errors.Join(w.Freeze(), w.Keep(), w.Close()))
 	trace := filepath.Join(t.TempDir(), "trace")
-	cmd := exec.Command(strace, "-f", "-qq", "-s", "300", "-o", trace, "-e", "trace=execve,execveat,%file,fsetxattr,fchmod,fchown", testBinary(t))
+	cmd := exec.Command(strace, "-f", "-qq", "-s", "300", "-o", trace, "-e",
+		"trace=execve,execveat,%file,fsetxattr,fchmod,fchown", testBinary(t))
 	cmd.Env = append(os.Environ(), actEnv+`={"Store":"`+f.dir+`","Do":"commit"}`)
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), `"Err":""`) {
 		t.Fatalf("%v: %s", err, out)
@@ -194,7 +208,8 @@ func TestCommitFollowsNoName(t *testing.T) {
 	must(t, err)
 	begun, checked, attributes := false, 0, 0
 	for line := range strings.Lines(string(text)) {
-		if begun = begun || strings.Contains(line, "meta.json"); !begun || strings.Contains(line, "resumed>") {
+		if begun = begun || strings.Contains(line, "meta.json"); !begun || strings.Contains(line,
+			"resumed>") {
 			continue
 		}
 		_, call, _ := strings.Cut(line, " ")
@@ -212,12 +227,14 @@ func TestCommitFollowsNoName(t *testing.T) {
 			}
 		case strings.Contains(rest, f.real+"/"):
 			t.Errorf("by name: %s", call)
-		case name == "renameat2", name == "unlinkat", name == "mkdirat", name == "symlinkat", name == "linkat":
+		case name == "renameat2", name == "unlinkat", name == "mkdirat", name == "symlinkat",
+			name == "linkat":
 			checked++
 			if strings.Contains(lastName(rest), "/") {
 				t.Errorf("more than one component: %s", call)
 			}
-		case strings.HasSuffix(name, "xattr"), name == "fchmodat", name == "fchownat", name == "utimensat":
+		case strings.HasSuffix(name, "xattr"), name == "fchmodat", name == "fchownat",
+			name == "utimensat":
 			if !strings.Contains(rest, `"/proc/self/fd/`) && !strings.HasPrefix(name, "f") {
 				t.Errorf("by name: %s", call)
 			}

@@ -7,28 +7,34 @@ import (
 	"slices"
 )
 
-// A Script is a command that a package manager runs by itself or by a name, and that a change to its file adds, changes or takes away. The hunks show
-// the same, among everything else that such a file says; this is what runs.
+// Script is a command that a package manager runs by itself or by name, and that a change adds,
+// changes or removes. The hunks have the same, among everything else in the file.
 type Script struct {
-	Name   string  `json:"name"`             // where it stands: scripts.postinstall, bin.tool
-	Before *string `json:"before,omitempty"` // nil: it is new
-	After  *string `json:"after,omitempty"`  // nil: it is gone
+	// Name is its place: scripts.postinstall, bin.tool.
+	Name string `json:"name"`
+	// Missing: it is new.
+	Before *string `json:"before,omitempty"`
+	// Missing: it is gone.
+	After *string `json:"after,omitempty"`
 }
 
-// Bounds on what is told of one file: more of it is in its hunks.
+// Bounds of the scripts of one file: its hunks have the rest.
 const (
-	maxScripts    = 100
-	maxScriptText = 4 << 10 // bytes of each command
+	maxScripts = 100
+	// Bytes of each command.
+	maxScriptText = 4 << 10
 )
 
-// scriptFiles are the files that are read for it, with the tables of commands in each. All are JSON.
+// scriptFiles are the files with such commands, with their tables of commands. All are JSON.
 var scriptFiles = map[string][]string{
-	"package.json":  {"scripts", "bin"}, // npm, yarn, pnpm, bun: docs.npmjs.com/cli/using-npm/scripts
+	// For npm, yarn, pnpm, bun: docs.npmjs.com/cli/using-npm/scripts.
+	"package.json":  {"scripts", "bin"},
 	"composer.json": {"scripts", "bin"},
 	"deno.json":     {"tasks"},
 }
 
-// scriptsOf compares the commands before and after a change, or returns nil where the file has none, or is not what it should be.
+// scriptsOf compares the commands before and after a change. It returns nil if the file has none,
+// or is malformed.
 func (p *patcher) scriptsOf(c Change) []Script {
 	tables := scriptFiles[path.Base(string(c.Path))]
 	if tables == nil || c.Refused != "" || c.hidden {
@@ -62,7 +68,7 @@ func compareScripts(was, is map[string]string) (out []Script) {
 	return out
 }
 
-// commands are those of one side by table and name. What is no text is told as it stands in the file.
+// commands returns the commands of one side by table and name. Values other than strings are JSON.
 func commands(s *side, tables []string) map[string]string {
 	out := map[string]string{}
 	if s == nil {

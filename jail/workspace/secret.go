@@ -5,11 +5,13 @@ import (
 	"strings"
 )
 
-// A token is a form that a kind of credential has: a prefix that nothing else begins with, and then at least so many of some characters.
+// token is the form of a kind of credential: a unique prefix, then a minimal number of certain
+// characters.
 type token struct {
 	what, prefix string
 	least        int
-	more         string // beside letters and digits
+	// more are the characters beside letters and digits.
+	more string
 }
 
 var tokens = []token{
@@ -36,18 +38,19 @@ var tokens = []token{
 	{"a token of PyPI", "pypi-AgEIcHlwaS5vcmc", 20, "_-"},
 }
 
-const longestToken = 160 // bytes that a match needs to be recognised, at most
+// longestToken bounds the bytes that a match needs.
+const longestToken = 160
 
-// A scanner finds tokens in content that comes in pieces.
+// scanner finds tokens in content that comes in pieces.
 type scanner struct {
-	tail  []byte
-	found map[string]bool // by prefix and what follows
-
+	tail []byte
+	// found tokens, by prefix and rest.
+	found map[string]bool
 }
 
 func newScanner() *scanner { return &scanner{found: map[string]bool{}} }
 
-// maxTokens bounds how many are remembered of one file.
+// maxTokens bounds the remembered tokens of one file.
 const maxTokens = 100
 
 // Write never fails.
@@ -84,10 +87,11 @@ func (s *scanner) scan(b []byte) {
 	}
 }
 
-// length is how long the token is that b begins with, or 0.
+// length returns the length of the token at the beginning of b, or 0.
 func (t token) length(b []byte) int {
 	n := len(t.prefix)
-	for n < len(b) && n < longestToken && (alnum(b[n]) || bytes.IndexByte([]byte(t.more), b[n]) >= 0) {
+	for n < len(b) && n < longestToken && (alnum(b[n]) || bytes.IndexByte([]byte(t.more),
+		b[n]) >= 0) {
 		n++
 	}
 	if n-len(t.prefix) < t.least {
@@ -100,7 +104,7 @@ func alnum(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// fresh are the kinds of tokens in s that old has not.
+// fresh returns the kinds of tokens in s that old does not have.
 func (s *scanner) fresh(old *scanner) []string {
 	var out []string
 	seen := map[string]bool{}
@@ -114,7 +118,8 @@ func (s *scanner) fresh(old *scanner) []string {
 			}
 		}
 	}
-	for _, t := range tokens { // in a fixed order
+	// In a fixed order.
+	for _, t := range tokens {
 		if seen[t.what] {
 			out = append(out, t.what)
 			seen[t.what] = false
@@ -123,7 +128,7 @@ func (s *scanner) fresh(old *scanner) []string {
 	return out
 }
 
-// has reports whether s has the token, which may have been cut off where content came in pieces.
+// has reports whether s has the token, which may have been cut off between pieces.
 func (s *scanner) has(text string) bool {
 	if s == nil {
 		return false

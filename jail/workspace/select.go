@@ -10,48 +10,59 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// CommitOptions say what to commit. The zero value commits everything that is neither protected nor refused, with the
-// rights of the caller who prepared the workspace.
+// CommitOptions say what to commit. The zero value commits everything that is neither protected nor
+// refused, with the rights of the caller who prepared the workspace.
 type CommitOptions struct {
-	// Paths are the paths to commit, each with all beneath it; nil: all. New directories above them come along. A path that no change has
-	// and that has a *, ? or [ is a pattern: * and ? span no slash, ** does.
+	// Progress receives the number of completed steps; may be nil.
+	Progress func(done, total int)
+	// Paths are the paths to commit, each with everything beneath it; nil is all. New directories
+	// above them are included. A path that no change has and that has a *, ? or [ is a pattern: *
+	// and ? do not match a slash, ** does.
 	Paths []Name
-	// Exact makes each of Paths that path alone, without what is beneath it, and none of them a pattern.
+	// Exact takes each of Paths alone, without what is beneath it, and none as a pattern.
 	Exact bool
-	// Hunks are files of which only some hunks are taken, by number from 0. With them nil Paths are none, and Digest must be given.
+	// Hunks are files of which only some hunks are taken, by number from 0. With Hunks, nil Paths
+	// are none, and Digest must be given.
 	Hunks map[Name][]int
-	// Classes narrow the choice to changes with a risk of one of these classes; Plain are those without any.
+	// Classes narrow the choice to changes with a risk of one of these classes; Plain are those
+	// without any.
 	Classes []policy.Class
-	// Theirs takes the shadow's side of conflicts. Merge takes both sides, of text that was changed in different places.
+	// Theirs takes the shadow's side of conflicts. Merge takes both sides, of text that was changed
+	// in different places.
 	Theirs, Merge bool
-	// IncludeProtected lets protected names pass that Paths names, themselves or a protected directory above them.
+	// IncludeProtected allows protected paths that Paths names, themselves or a protected directory
+	// above them.
 	IncludeProtected bool
-	// Protect adds names to those of policy.Protected, with the reason. It is asked for a whole path and answers for the directories
-	// above it, too.
+	// Protect adds names to those of policy.Protected, with the reason. It gets a whole path and
+	// also answers for the directories above it.
 	Protect func(path string) (why string, ok bool)
-	// Digest is the digest of the change set that was reviewed; "" commits what there is.
+	// Digest is the digest of the reviewed change set; "" commits the present one.
 	Digest string
-	// Keep says what is kept of what is replaced.
+	// Keep says what is kept of the replaced content.
 	Keep Retention
-	// As is with whose rights the real directory is written; nil: those of the caller who prepared the workspace.
+	// As gives the rights for writing the real directory; nil is the caller who prepared the
+	// workspace.
 	As *Caller
 }
 
-// A Held is a change that a commit left out, and why.
+// Held is a change that a commit left out, with the reason.
 type Held struct {
 	Path Name   `json:"path"`
 	Why  string `json:"why"`
 }
 
-// A Conflict is a path that changed on both sides.
+// Conflict is a path that changed on both sides.
 type Conflict struct {
-	Path   Name   `json:"path"`
-	Why    string `json:"why"`
-	Real   *Node  `json:"real,omitempty"`   // what is in the real directory now
-	Shadow *Node  `json:"shadow,omitempty"` // what the tool made of it
+	Path Name   `json:"path"`
+	Why  string `json:"why"`
+	// Real is the present state in the real directory.
+	Real *Node `json:"real,omitempty"`
+	// What the tool made of it, or the commit left.
+	Shadow *Node `json:"shadow,omitempty"`
 }
 
-// A ConflictError lists every conflict among the paths of a commit, which wrote nothing. It is an ErrConflict.
+// ConflictError lists every conflict among the paths of a commit, which wrote nothing. It is an
+// ErrConflict.
 type ConflictError struct{ Conflicts []Conflict }
 
 func (e *ConflictError) Error() string {
@@ -70,7 +81,7 @@ func (e *ConflictError) Error() string {
 // Is makes the error an ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
-// A ProtectedError says that all that a commit asked for was held back. It is an ErrProtected.
+// ProtectedError says that everything that a commit asked for was held back. It is an ErrProtected.
 type ProtectedError struct{ Held []Held }
 
 func (e *ProtectedError) Error() string {
@@ -80,15 +91,19 @@ func (e *ProtectedError) Error() string {
 // Is makes the error an ErrProtected.
 func (e *ProtectedError) Is(target error) bool { return target == ErrProtected }
 
-// A selection is which changes a commit takes. Changes are in the order of Workspace.Changes.
+// selection marks the changes that a commit takes, in the order of Workspace.Changes.
 type selection struct {
 	changes []Change
 	take    []bool
-	why     []string // for those held back although asked for
+	// why has the reasons for those held back although asked for.
+	why []string
+	// apart: held because another change of the same repository is.
+	apart []bool
 }
 
 func choose(changes []Change, o CommitOptions) (selection, error) {
-	s := selection{changes, make([]bool, len(changes)), make([]string, len(changes))}
+	s := selection{changes, make([]bool, len(changes)), make([]string, len(changes)),
+		make([]bool, len(changes))}
 	if err := s.match(o); err != nil {
 		return s, err
 	}
@@ -100,6 +115,10 @@ func choose(changes []Change, o CommitOptions) (selection, error) {
 	}
 	s.holdBelowHeld()
 	s.holdNotEmpty()
+	for groups := s.gitGroups(); s.holdTogether(groups); {
+		s.holdBelowHeld()
+		s.holdNotEmpty()
+	}
 	for i, c := range changes {
 		if s.take[i] && s.why[i] == "" && c.Conflict != "" && !o.Theirs {
 			return s, s.conflicts()
@@ -133,7 +152,7 @@ func (s *selection) matchPaths(o CommitOptions) error {
 		path := strings.TrimSuffix(string(p), "/")
 		found := false
 		for i, c := range s.changes {
-			if string(c.Path) == path || !o.Exact && below(string(c.Path), path) {
+			if string(c.Path) == path || !o.Exact && within(path, string(c.Path)) {
 				s.take[i], found = true, true
 			}
 		}
@@ -155,7 +174,7 @@ func (s *selection) matchPaths(o CommitOptions) error {
 	return err
 }
 
-// addParents takes the new directories above what is taken.
+// addParents takes the new directories above taken changes.
 func (s *selection) addParents() {
 	needed := map[string]bool{}
 	for i, c := range slices.Backward(s.changes) {
@@ -181,29 +200,38 @@ func holdBack(c Change, o CommitOptions) string {
 	if c.Refused != "" {
 		return c.Refused
 	}
-	why, on := protected(string(c.Path), o)
+	why, on, held := protected(c, o)
 	for _, r := range c.Risks {
-		if on == "" && r.Hold && c.Kind != Deleted {
-			why, on = r.Why, string(c.Path)
+		if !held && r.Hold && c.Kind != Deleted {
+			why, on, held = r.Why, string(c.Path), true
+			if c.repo != nil && r.Class == policy.Hooks {
+				on = c.repo.outermost().path
+			}
 		}
 	}
-	if on == "" {
+	if !held {
 		return ""
 	}
 	named := slices.AppendSeq(slices.Clone(o.Paths), maps.Keys(o.Hunks))
 	if o.IncludeProtected && slices.ContainsFunc(named, func(p Name) bool {
 		named := strings.TrimSuffix(string(p), "/")
-		return below(string(c.Path), named) && below(named, on)
+		return within(named, string(c.Path)) && within(on, named)
 	}) {
 		return ""
 	}
 	return why
 }
 
-// protected says why a path is protected, and on which of it and the directories above it that reason stands.
-func protected(path string, o CommitOptions) (why, on string) {
+// protected returns why a change's path is protected, and the path or the directory above it that
+// has this reason: naming that path allows the change. For what git obeys it is the git directory.
+func protected(c Change, o CommitOptions) (why, on string, ok bool) {
+	path := string(c.Path)
+	if r := c.freshRepository(); r != nil && c.Kind != Deleted {
+		return r.freshReason(), c.repo.outermost().path, true
+	}
 	check := func(path string) (policy.Risk, bool) {
-		if path == "" { // the workspace itself has no name in it
+		// The workspace itself has no name.
+		if path == "" {
 			return policy.Risk{}, false
 		}
 		risk, ok := policy.Protected(path)
@@ -218,14 +246,18 @@ func protected(path string, o CommitOptions) (why, on string) {
 			on = dir
 		}
 	}
-	return risk.Reason, on
+	if dir, in := policy.GitDir(path); ok && in && risk.Class == policy.Hooks {
+		on = dir
+	}
+	return risk.Reason, on, ok
 }
 
-// holdBelowHeld holds what lies in a new directory that is held.
+// holdBelowHeld holds the entries of a new directory that is held.
 func (s *selection) holdBelowHeld() {
 	held := map[string]bool{}
 	for i, c := range s.changes {
-		if parent := parentOf(string(c.Path)); s.take[i] && s.why[i] == "" && c.After != nil && held[parent] {
+		if parent := parentOf(string(c.Path)); s.take[i] && s.why[i] == "" && c.After != nil &&
+			held[parent] {
 			s.why[i] = fmt.Sprintf("its directory %s is held back", Name(parent))
 		}
 		if becomesDir(c) && (!s.take[i] || s.why[i] != "") {
@@ -248,7 +280,8 @@ func (s *selection) holdNotEmpty() {
 			stays[parentOf(string(c.Path))] = string(c.Path)
 		}
 	}
-	s.holdBelowHeld() // a directory that does not become something else
+	// A directory that does not become something else.
+	s.holdBelowHeld()
 }
 
 func (s *selection) conflicts() error {
@@ -261,13 +294,17 @@ func (s *selection) conflicts() error {
 	return &e
 }
 
-// taken returns the changes to commit, and the ones that were asked for and held back.
+// taken returns the changes to commit, and those that were asked for and held back.
 func (s *selection) taken() (taken []Change, held []Held) {
+	listed := map[Held]bool{}
 	for i, c := range s.changes {
 		switch {
 		case !s.take[i]:
 		case s.why[i] != "":
-			held = append(held, Held{c.Path, s.why[i]})
+			if h := s.heldAs(i); !listed[h] {
+				held = append(held, h)
+				listed[h] = true
+			}
 		default:
 			taken = append(taken, c)
 		}

@@ -16,7 +16,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/jailtest/kernel"
 )
 
-// Directories of other shapes than a plain one: each is shadowed, committed and reverted, with all that is in it left as it was.
+// Directories of other shapes than a plain one: each is shadowed, committed and reverted, with all
+// that is in it left as it was.
 func TestShapes(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -28,7 +29,8 @@ func TestShapes(t *testing.T) {
 			f.git("main", "init", "-q")
 			f.git("main", "add", "-A")
 			f.git("main", "commit", "-qm", "one")
-			must(t, os.Rename(filepath.Join(f.real, "main"), filepath.Join(filepath.Dir(f.real), "main")))
+			must(t, os.Rename(filepath.Join(f.real, "main"), filepath.Join(filepath.Dir(f.real),
+				"main")))
 			f.git("../main", "worktree", "add", "-q", f.real+"/tree")
 			f.real = filepath.Join(f.real, "tree")
 		}, ""},
@@ -38,7 +40,8 @@ func TestShapes(t *testing.T) {
 			f.git("../sub", "add", "-A")
 			f.git("../sub", "commit", "-qm", "one")
 			f.git(".", "init", "-q")
-			f.git(".", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", filepath.Dir(f.real)+"/sub", "sub")
+			f.git(".", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add",
+				filepath.Dir(f.real)+"/sub", "sub")
 			f.git(".", "commit", "-qm", "one")
 		}, "echo in >sub/new; "},
 		{"sockets and FIFOs", func(t *testing.T, f *fixture) {
@@ -79,7 +82,8 @@ func TestShapes(t *testing.T) {
 			f.write("f", "gone", "d/g")
 			tc.shape(t, f)
 			if _, err := os.Stat(filepath.Join(f.real, "f")); err != nil {
-				f.write("f", "gone", "d/g") // it has become another directory
+				// it has become another directory
+				f.write("f", "gone", "d/g")
 			}
 			f.cycle(tc.more)
 		})
@@ -89,7 +93,8 @@ func TestShapes(t *testing.T) {
 // git runs git in a directory below the real one, or beside it.
 func (f *fixture) git(dir string, args ...string) {
 	f.t.Helper()
-	cmd := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b.c"}, args...)...)
+	cmd := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b.c"},
+		args...)...)
 	cmd.Dir = filepath.Join(f.real, dir)
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -103,7 +108,8 @@ func (f *fixture) cycle(more string) {
 	t.Helper()
 	before := f.listing()
 	w := f.prepareAs("w", Caller{}, 8<<20, 500)
-	if a := f.run(w, order{Script: "set -e; " + more + "echo more >>f; rm gone; mkdir new; echo x >new/y"}); a.Script != "" {
+	if a := f.run(w, order{Script: "set -e; " + more +
+		"echo more >>f; rm gone; mkdir new; echo x >new/y"}); a.Script != "" {
 		t.Fatalf("script: %s: %s", a.Script, a.Out)
 	}
 	must(t, w.Freeze())
@@ -127,10 +133,12 @@ func (f *fixture) cycle(more string) {
 	must(t, w.Discard())
 }
 
-// listing describes the tree by programs that know paths of any length, without the times of directories and links.
+// listing describes the tree by programs that know paths of any length, without the times of
+// directories and links.
 func (f *fixture) listing() string {
 	f.t.Helper()
-	cmd := exec.Command("sh", "-c", `find . \( -type f -o -type p -o -type s \) -printf '%p %y %m %U %G %s %t\n' | LC_ALL=C sort; find . ! -type f -printf '%p %y %m %U %G %l\n' | LC_ALL=C sort; find . -type f -execdir cksum {} + | LC_ALL=C sort`)
+	cmd := exec.Command("sh", "-c",
+		`find . \( -type f -o -type p -o -type s \) -printf '%p %y %m %U %G %s %t\n' | LC_ALL=C sort; find . ! -type f -printf '%p %y %m %U %G %l\n' | LC_ALL=C sort; find . -type f -execdir cksum {} + | LC_ALL=C sort`)
 	cmd.Dir = f.real
 	out, err := cmd.Output()
 	must(f.t, err)
@@ -144,7 +152,8 @@ func TestFileSystems(t *testing.T) {
 	}
 	eachFileSystem(t, func(t *testing.T, d *disk) {
 		d.make()
-		for _, shared := range []bool{true, false} { // with the store on it, and elsewhere
+		// with the store on it, and elsewhere
+		for _, shared := range []bool{true, false} {
 			f := d.fixture()
 			if !shared && os.Getenv("JAIL_TEST_LONG") == "" {
 				continue
@@ -164,7 +173,8 @@ func TestFileSystems(t *testing.T) {
 		must(t, syscall.Mount("none", f.real, "tmpfs", 0, "mode=755"))
 		defer syscall.Unmount(f.real, syscall.MNT_DETACH)
 		f.write("f", "gone", "d/g", "l -> f")
-		if kernel.OlderThan(t, 6, 3) { // where a tmpfs cannot map owners
+		// where a tmpfs cannot map owners
+		if kernel.OlderThan(t, 6, 3) {
 			w := f.prepareAs("w", Caller{}, 8<<20, 500)
 			lower, err := w.Lower()
 			must(t, err)
@@ -172,7 +182,8 @@ func TestFileSystems(t *testing.T) {
 			upper, err := w.Upper()
 			must(t, err)
 			defer upper.Close()
-			if a := f.ask(lower, upper, order{Script: "true"}); !strings.Contains(a.Err, "the file system of the directory cannot map owners") {
+			if a := f.ask(lower, upper, order{Script: "true"}); !strings.Contains(a.Err,
+				"the file system of the directory cannot map owners") {
 				t.Errorf("%+v", a)
 			}
 			return
@@ -184,11 +195,13 @@ func TestFileSystems(t *testing.T) {
 		f.write("f", "gone")
 		must(t, syscall.Mount(f.real, f.real, "", syscall.MS_BIND, ""))
 		defer syscall.Unmount(f.real, syscall.MNT_DETACH)
-		must(t, syscall.Mount("", f.real, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+		must(t, syscall.Mount("", f.real, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY,
+			""))
 		before := snapshotText(f.real)
 		w := f.shadow("w", "echo more >>f; rm gone")
 		var failed *CommitError
-		if _, err := w.Commit(t.Context(), CommitOptions{}); !errors.Is(err, syscall.EROFS) || !errors.As(err, &failed) || failed.Undo != nil {
+		if _, err := w.Commit(t.Context(), CommitOptions{}); !errors.Is(err, syscall.EROFS) ||
+			!errors.As(err, &failed) || failed.Undo != nil {
 			t.Errorf("%v", err)
 		}
 		if now := snapshotText(f.real); now != before {
@@ -203,7 +216,9 @@ func TestFileSystems(t *testing.T) {
 		source, err := os.Open(f.real)
 		must(t, err)
 		defer source.Close()
-		if _, err := f.store.Prepare(Spec{ID: "w", Source: source, Bytes: 8 << 20, Inodes: 100}); !errors.Is(err, ErrSource) || !strings.Contains(err.Error(), "real/d is a mount of its own") {
+		if _, err := f.store.Prepare(Spec{ID: "w", Source: source, Bytes: 8 << 20,
+			Inodes: 100}); !errors.Is(err, ErrSource) || !strings.Contains(err.Error(),
+			"real/d is a mount of its own") {
 			t.Errorf("%v", err)
 		}
 	})

@@ -9,34 +9,40 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// ShowOptions say what a showing has beside the changes.
+// ShowOptions say what Show returns beside the changes.
 type ShowOptions struct {
-	// Patch gets the differences as text, as PatchOptions say.
+	// Patch receives the differences as text, as in PatchOptions.
 	Patch   io.Writer
 	Options PatchOptions
-	// Hunks gets the hunks of each text file that was modified, after the change itself.
+	// Hunks receives the hunks of each modified text file, after the change itself.
 	Hunks func(FileHunks) error
 }
 
-// Shown is what is known of a change set at the end of a showing.
+// Shown is the result of Show.
 type Shown struct {
 	Summary
-	Digest string `json:"digest"` // of the very changes that were shown
-	// Renames are hints: a deleted file whose content an added one has. At most 1,000, and none of empty files.
+	// Names this very change set in a commit.
+	Digest string `json:"digest"`
+	// Deleted files whose content an added one has: hints, at most 1,000.
 	Renames []Rename `json:"renames,omitempty"`
 	// Classes counts the changes with a risk of each class.
 	Classes map[string]int `json:"classes,omitempty"`
+	// Damaged are files and directories that did not reach the disk completely. They are no
+	// changes, and no commit takes them.
+	Damaged []Name `json:"damaged,omitempty"`
 }
 
-// A Rename is a hint that a file was moved.
+// Rename is a hint that a file was moved.
 type Rename struct {
 	From Name `json:"from"`
 	To   Name `json:"to"`
 }
 
-// Show is one pass over the changes: each is given to emit, in the order of Changes, and what is asked for beside them to where it belongs. What it holds in
-// memory does not grow with their number, but for the names of one directory at a time and the candidates for renames, of which there are at most 10,000.
-func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) error) (Shown, error) {
+// Show is one pass over the changes: it passes each to emit, in the order of Changes, and the parts
+// that the options ask for to their receivers. Its memory does not grow with the number of changes,
+// except for the names of one directory at a time and at most 10,000 candidates for renames.
+func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) error) (Shown,
+	error) {
 	d, r := newDigester(), &renames{}
 	out := Shown{Classes: map[string]int{}}
 	p := &patcher{w: w, terminal: o.Options.Terminal}
@@ -59,7 +65,8 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 		}
 		if o.Patch != nil && chosen(string(c.Path), o.Options.Paths) {
 			err := p.change(c)
-			if err == nil && o.Hunks != nil { // who asks for both wants to know which text belongs to which change
+			// A caller of both wants to know which text belongs to which change.
+			if err == nil && o.Hunks != nil {
 				err = p.out.Flush()
 			}
 			if err != nil {
@@ -81,7 +88,7 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 			return Shown{}, err
 		}
 	}
-	out.Digest = d.sum()
+	out.Digest, out.Damaged = d.sum(), w.Damaged()
 	var err error
 	out.Renames, err = r.find(ctx, w)
 	return out, w.wrap("renames", err)
@@ -90,12 +97,14 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 const (
 	maxRenameCandidates = 10000
 	maxRenames          = 1000
-	maxRenameBytes      = 256 << 20 // of deleted files that are read for it
+	// Bytes of deleted files that are read for it.
+	maxRenameBytes = 256 << 20
 )
 
 // renames pairs deleted and added files with the same content.
 type renames struct {
-	added   map[int64]map[string]Name // by size and hash
+	// added files by size and hash.
+	added   map[int64]map[string]Name
 	count   int
 	deleted []Change
 }
@@ -118,7 +127,7 @@ func (r *renames) add(c Change) {
 	}
 }
 
-// find reads the deleted files that have the size of an added one, with the caller's rights.
+// find reads the deleted files with the size of an added one, with the caller's rights.
 func (r *renames) find(ctx context.Context, w *Workspace) (out []Rename, err error) {
 	budget := int64(maxRenameBytes)
 	for _, c := range r.deleted {
@@ -130,7 +139,7 @@ func (r *renames) find(ctx context.Context, w *Workspace) (out []Rename, err err
 			continue
 		}
 		budget -= c.Before.Size
-		sum, err := w.hashDeleted(ctx, c)
+		sum, err := hashDeleted(ctx, w.meta.Caller, w.source, c)
 		if err != nil {
 			return nil, err
 		}
@@ -142,12 +151,13 @@ func (r *renames) find(ctx context.Context, w *Workspace) (out []Rename, err err
 	return out, nil
 }
 
-// hashDeleted hashes a real file that the shadow deleted, or returns "" where the caller cannot read it.
-func (w *Workspace) hashDeleted(ctx context.Context, c Change) (sum string, err error) {
+// hashDeleted hashes a real file that the shadow deleted. It returns "" if the caller cannot read
+// it.
+func hashDeleted(ctx context.Context, as Caller, real *os.File, c Change) (sum string, err error) {
 	var f *os.File
-	err = w.meta.Caller.do(func() error {
+	err = as.do(func() error {
 		dir, name := split(string(c.Path))
-		d, err := openDir(w.source, dir)
+		d, err := openDir(real, dir)
 		if err != nil {
 			return err
 		}
@@ -156,7 +166,8 @@ func (w *Workspace) hashDeleted(ctx context.Context, c Change) (sum string, err 
 		return err
 	})
 	if err != nil {
-		return "", nil // a hint only
+		// It is only a hint.
+		return "", nil
 	}
 	defer f.Close()
 	if st, err := sys.Fstat(f); err != nil || st.Ino != c.seen.Ino {

@@ -10,24 +10,38 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// stage writes the new content of step i below its temporary name, with the owner and mode that it is to have, and remembers
-// its inode. Nothing that is there is ever written to: a file may have other names, outside.
-func (c *commit) stage(i int) error {
+// stager writes the new content of a commit beside its places.
+type stager struct{ *commit }
+
+// stage writes the new content of step i to its temporary name, with its final owner and mode, and
+// remembers its inode. It never writes to an existing file, which may have other links outside.
+func (c stager) stage(i int) error {
 	s := &c.journal.Steps[i]
 	if s.Op != opCreate && s.Op != opReplace {
 		return nil
+	}
+	if err := c.stagePlace(*s); err != nil {
+		return err
 	}
 	own, asDaemon, err := c.owner(*s)
 	if err != nil {
 		return err
 	}
 	var made *os.File
-	asItWas := false // the inode itself comes back, with its owner
+	// asItWas: the inode itself comes back, with its owner.
+	asItWas := false
 	switch s.New.Type {
 	case Dir:
-		made, err = c.stageName(i, *s, func(near *os.File) error { return sys.MkdirAt(near, c.temp(i), 0o700) })
+		made, err = c.stageName(i, *s, func(near *os.File) error {
+			return sys.MkdirAt(near,
+				c.temp(i), 0o700)
+		})
 	case Link:
-		made, err = c.stageName(i, *s, func(near *os.File) error { return sys.SymlinkAt(string(s.New.Target), near, c.temp(i)) })
+		made, err = c.stageName(i, *s,
+			func(near *os.File) error {
+				return sys.SymlinkAt(string(s.New.Target), near,
+					c.temp(i))
+			})
 	default:
 		if c.past != nil {
 			made, asItWas, err = c.stageKept(i, *s)
@@ -45,15 +59,31 @@ func (c *commit) stage(i int) error {
 		}
 	}
 	st, err := sys.Fstat(made)
-	s.Staged = st.Ino
-	return err
+	if err != nil {
+		return err
+	}
+	s.Staged, s.Made = st.Ino, inodeOf(st)
+	if s.Born, _, err = sys.Birth(made); err != nil || !s.makesDir() {
+		return err
+	}
+	return c.holdFresh(s.Path, made)
+}
+
+// stagePlace checks that the directory of the temporary name, and that of the replaced path, are
+// where they were.
+func (c stager) stagePlace(s step) error {
+	if s.Op == opReplace {
+		return c.inPlace(s.Near, Name(parentOf(string(s.Path))))
+	}
+	return c.inPlace(s.Near)
 }
 
 type owner struct{ uid, gid uint32 }
 
-// owner says whose the new content is to be: the one's whose content it replaces, else the workspace's owner. The daemon gives it away
-// only where the caller could have written into the old file itself, which would have left the owner alone.
-func (c *commit) owner(s step) (o owner, asDaemon bool, err error) {
+// owner returns the owner of new content: that of the replaced content, else the workspace's owner.
+// The daemon changes the owner only if the caller could have written to the old file itself, which
+// would have left the owner unchanged.
+func (c stager) owner(s step) (o owner, asDaemon bool, err error) {
 	if s.Old != nil {
 		o = owner{s.Old.UID, s.Old.GID}
 		if s.Old.Type != File || s.Old.UID == c.as.UID || c.as.UID == 0 {
@@ -75,7 +105,7 @@ func (c *commit) owner(s step) (o owner, asDaemon bool, err error) {
 	return o, false, err
 }
 
-func (c *commit) own(f *os.File, o owner, asDaemon bool) error {
+func (c stager) own(f *os.File, o owner, asDaemon bool) error {
 	st, err := sys.Fstat(f)
 	if err != nil || st.UID == o.uid && st.GID == o.gid {
 		return err
@@ -84,16 +114,18 @@ func (c *commit) own(f *os.File, o owner, asDaemon bool) error {
 		if err := sys.Chown(f, o.uid, o.gid); err != nil || typeOf(st) != File {
 			return err
 		}
-		return sys.Chmod(f, st.Perm()) // chown takes bits away
+		// chown clears bits.
+		return sys.Chmod(f, st.Perm())
 	}
 	if asDaemon {
 		return set()
 	}
-	c.as.do(set) // a caller who may not give it away keeps it
+	// A caller without the right to give the file away keeps it.
+	c.as.do(set)
 	return nil
 }
 
-func (c *commit) stageName(i int, s step, make func(near *os.File) error) (f *os.File, err error) {
+func (c stager) stageName(i int, s step, make func(near *os.File) error) (f *os.File, err error) {
 	err = c.in(s.Near, func(near *os.File) error {
 		if err := make(near); err != nil {
 			return err
@@ -104,7 +136,7 @@ func (c *commit) stageName(i int, s step, make func(near *os.File) error) (f *os
 	return f, err
 }
 
-func (c *commit) stageFile(i int, s step) (made *os.File, err error) {
+func (c stager) stageFile(i int, s step) (made *os.File, err error) {
 	var content *os.File
 	text, rewritten := c.texts[s.Path]
 	if !rewritten {
@@ -120,7 +152,8 @@ func (c *commit) stageFile(i int, s step) (made *os.File, err error) {
 		defer content.Close()
 	}
 	err = c.in(s.Near, func(near *os.File) error {
-		if made, err = sys.OpenBeneath(near, c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		if made, err = sys.OpenBeneath(near, c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
+			0o600); err != nil {
 			return err
 		}
 		if err := c.keepAttributes(made, s); err != nil {
@@ -156,8 +189,8 @@ func writeContent(made, content *os.File, s step) error {
 	return sys.Chmod(made, s.Mode)
 }
 
-// checkContent makes sure that what was written is what was reviewed.
-func (c *commit) checkContent(made *os.File, s step) error {
+// checkContent checks that the written content is the reviewed one.
+func (c stager) checkContent(made *os.File, s step) error {
 	sum, _, err := hashFile(made, s.New.Size, c.ctx.Err, nil)
 	if err == nil && sum != s.New.SHA256 {
 		err = ErrDigest
@@ -165,18 +198,18 @@ func (c *commit) checkContent(made *os.File, s step) error {
 	return err
 }
 
-// keepAttributes gives what replaces a file those of its attributes that are kept, as far as the caller may read them. The mode is set after that,
-// so that an access control list does not widen it.
-func (c *commit) keepAttributes(made *os.File, s step) error {
+// keepAttributes copies the kept attributes of a replaced file, as far as the caller may read them.
+// The mode is set afterwards, so that an ACL does not widen it.
+func (c stager) keepAttributes(made *os.File, s step) error {
 	if s.Old == nil || s.Old.Type != File {
 		return nil
 	}
 	dir, name := split(string(s.Path))
-	d, err := openDir(c.real, dir)
+	d, done, err := c.dir(Name(dir))
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer done()
 	old, err := openRegular(d, name)
 	if errors.Is(err, fs.ErrPermission) {
 		return nil

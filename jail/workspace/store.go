@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,27 +11,31 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// A Store is a directory of workspaces, <store>/<id>/, each with
+// Store is a directory of workspaces, <store>/<id>/, each with
 //
-//	meta.json     what is known of it; replaced whole
+//	meta.json     its state; replaced as a whole
 //	lock          held by a commit or discard
 //	upper.img     the upper layer's ext4 image; its lock is held while a mount of it lives
-//	journal.json  a commit that is under way
+//	journal.json  a commit in progress
 //
-// and of templates of empty images. Several processes may use one store at once.
+// It also has the reservations of the disk (see reserve) and templates of empty images. Several
+// processes may use one store at once.
 type Store struct {
 	dir *os.File
 	// fault is called before each action of a commit, for tests to end it there.
 	fault func(at string) error
+	// noHandles finds directories by their paths alone, for tests, as without root's rights.
+	noHandles bool
 }
 
-// Open opens the store at dir, making it where there is none. It must be a directory, no link, of this process's user
-// and closed to everyone else: who can write to it can write what a commit writes.
+// Open opens the store at dir, and makes a missing one. dir must be a directory, no link, of this
+// process's user and closed to everyone else: whoever can write to it can change what a commit
+// writes.
 func Open(dir string) (*Store, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("workspace store: %w", err)
@@ -41,7 +46,8 @@ func Open(dir string) (*Store, error) {
 	}
 	st, err := sys.Fstat(f)
 	if err == nil && (int(st.UID) != os.Geteuid() || st.Mode&0o077 != 0) {
-		err = fmt.Errorf("%s: must belong to uid %d and have mode 0700, has uid %d and mode %04o", Name(dir), os.Geteuid(), st.UID, st.Perm())
+		err = fmt.Errorf("%s: must belong to uid %d and have mode 0700, has uid %d and mode %04o",
+			Name(dir), os.Geteuid(), st.UID, st.Perm())
 	}
 	if err != nil {
 		f.Close()
@@ -50,7 +56,7 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: f}, nil
 }
 
-// Close closes the store. Workspaces that were got from it stay open.
+// Close closes the store. Workspaces of the store stay open.
 func (s *Store) Close() error { return s.dir.Close() }
 
 func (s *Store) reach(what string, i int) error {
@@ -62,7 +68,8 @@ func (s *Store) reach(what string, i int) error {
 
 func checkID(id string) error {
 	const letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	if id == "" || len(id) > 128 || !strings.ContainsRune(letters, rune(id[0])) || strings.Trim(id, letters+"._-") != "" {
+	if id == "" || len(id) > 128 || !strings.ContainsRune(letters, rune(id[0])) || strings.Trim(id,
+		letters+"._-") != "" {
 		return fmt.Errorf("workspace %q: %w", id, ErrNotFound)
 	}
 	for _, r := range id {
@@ -73,7 +80,7 @@ func checkID(id string) error {
 	return nil
 }
 
-// Get opens the workspace of that id. The error is ErrNotFound where there is none.
+// Get opens the workspace id. The error is ErrNotFound if there is none.
 func (s *Store) Get(id string) (*Workspace, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -85,7 +92,7 @@ func (s *Store) Get(id string) (*Workspace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", id, err)
 	}
-	w := &Workspace{store: s, dir: dir}
+	w := &Workspace{store: s, folder: folder{dir}}
 	if err := w.load(); err != nil {
 		dir.Close()
 		return nil, fmt.Errorf("workspace %s: %w", id, err)
@@ -93,11 +100,12 @@ func (s *Store) Get(id string) (*Workspace, error) {
 	return w, nil
 }
 
-// load reads the meta and settles in which state a workspace is whose process may have died.
+// load reads the meta, and settles the state of a workspace whose process may have died.
 func (w *Workspace) load() error {
 	f, err := sys.OpenBeneath(w.dir, "meta.json", os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return ErrNotFound // Prepare did not get to the end, or a discard has begun
+		// Prepare did not complete, or a discard has begun.
+		return ErrNotFound
 	}
 	if err != nil {
 		return err
@@ -122,14 +130,15 @@ func (w *Workspace) load() error {
 	case live:
 		w.meta.State = Active
 	default:
-		w.meta.State = Frozen // in this process's eyes; the next one finds out for itself
+		// In this process's view; the next one finds out for itself.
+		w.meta.State = Frozen
 	}
 	return nil
 }
 
-// live reports whether a writable mount of the image lives in any process or namespace.
-func (w *Workspace) live() (bool, error) {
-	f, err := sys.OpenBeneath(w.dir, "upper.img", os.O_RDONLY, 0)
+// live reports whether any process or namespace has a writable mount of the image.
+func (home folder) live() (bool, error) {
+	f, err := sys.OpenBeneath(home.dir, "upper.img", os.O_RDONLY, 0)
 	if err != nil {
 		return false, err
 	}
@@ -141,7 +150,8 @@ func (w *Workspace) live() (bool, error) {
 	return false, err
 }
 
-// List describes all workspaces, the eldest first. One that cannot be read does not hide the others: they come beside the error.
+// List describes all workspaces, the eldest first. It also returns those that can be read beside an
+// error.
 func (s *Store) List() ([]Info, error) {
 	names, err := s.names()
 	if err != nil {
@@ -177,62 +187,88 @@ func (s *Store) names() ([]string, error) {
 	return dir.Readdirnames(-1)
 }
 
-// stale is for how long something half made may be another process's that is still making it.
-const stale = time.Minute
+// hold takes the store's lock and returns its release. A maker of a workspace or a template shares
+// the lock until the new object has a lock of its own or its name; a sweeper has it exclusively. So
+// everything that a sweeper finds half made is abandoned.
+func (s *Store) hold(exclusive bool) (release func(), err error) {
+	dir, err := sys.OpenSubdir(s.dir, ".")
+	if err != nil {
+		return nil, err
+	}
+	if err := sys.LockWait(dir, exclusive); err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return func() { dir.Close() }, nil
+}
 
-// sweepStale takes away what preparations and discards left half done.
-func (s *Store) sweepStale() error {
+// Sweep removes the rests of preparations and discards of processes that have ended. It leaves
+// those of live processes alone.
+func (s *Store) Sweep() error {
+	// Before the store's own lock: a maker of an image takes both, that of the reservations first.
+	liveErr := s.sweepLive()
+	release, err := s.hold(true)
+	if err != nil {
+		return errors.Join(liveErr, err)
+	}
+	defer release()
 	names, err := s.names()
+	err = errors.Join(err, liveErr)
 	for _, name := range names {
-		st, statErr := sys.LstatAt(s.dir, name)
-		if statErr != nil || time.Since(time.Unix(st.Mtime.Sec, 0)) < stale {
-			continue
-		}
-		if strings.HasPrefix(name, ".template-") && !strings.HasSuffix(name, ".img") {
+		if strings.HasPrefix(name, ".template-") && !strings.HasSuffix(name, ".img") ||
+			strings.HasPrefix(name, oldTemplatePrefix) {
 			err = errors.Join(err, removeAt(s.dir, name))
 		} else if w, getErr := s.Get(name); getErr == nil {
 			w.Close()
 		} else if checkID(name) == nil && errors.Is(getErr, ErrNotFound) {
-			err = errors.Join(err, s.sweep(name))
+			err = errors.Join(err, s.sweepDead(name))
 		}
 	}
 	return err
 }
 
-// save replaces the meta; durable says whether it must survive a power loss from here on.
+// sweepDead is sweep, unless the process that makes or discards the workspace lives.
+func (s *Store) sweepDead(id string) error {
+	dir, err := sys.OpenSubdir(s.dir, id)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := sys.Lock(dir, true); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil
+		}
+		return err
+	}
+	return s.sweep(id)
+}
+
+// save replaces the meta; durable says whether it must survive a power failure from here on.
 func (w *Workspace) save(durable bool) error { return w.writeJSON("meta.json", w.meta, durable) }
 
 // writeJSON replaces a file of the workspace's directory in the store.
-func (w *Workspace) writeJSON(name string, v any, durable bool) error {
+func (home folder) writeJSON(name string, v any, durable bool) error {
 	content, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	f, err := sys.OpenBeneath(w.dir, name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	root, err := sys.OpenRoot(home.dir)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
-	if durable {
-		err = errors.Join(err, f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := sys.MoveAt(w.dir, name+".new", w.dir, name, true); err != nil {
-		return err
-	}
-	if durable {
-		return w.dir.Sync()
-	}
-	return nil
+	defer root.Close()
+	return atomicfile.WriteIn(root, name, content, 0o600, atomicfile.Durability(durable))
 }
 
-// lock takes the lock for a commit or discard; closing the file gives it back.
-func (w *Workspace) lock() (*os.File, error) {
-	f, err := sys.OpenBeneath(w.dir, "lock", os.O_RDWR|os.O_CREATE, 0o600)
+// lock takes the lock for a commit or discard; closing the file releases it.
+func (home folder) lock() (*os.File, error) {
+	f, err := sys.OpenBeneath(home.dir, "lock", os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrNotFound // discarded meanwhile
+		// Discarded meanwhile.
+		return nil, ErrNotFound
 	}
 	if err != nil {
 		return nil, err
@@ -247,7 +283,8 @@ func (w *Workspace) lock() (*os.File, error) {
 	return f, nil
 }
 
-// Discard removes a workspace and what was written in it. A workspace that a live jail of another process uses is ErrActive.
+// Discard removes a workspace with its layer. The error is ErrActive if a live jail of another
+// process uses it.
 func (s *Store) Discard(id string) error {
 	w, err := s.Get(id)
 	if err != nil {
@@ -260,8 +297,9 @@ func (s *Store) Discard(id string) error {
 	return w.Discard()
 }
 
-// Discard removes the workspace and what was written in it, and closes it. It never fails for what a tool made of the upper layer: that
-// goes as one file. The process that prepared it may discard it at any time; a jail that still runs goes on with a layer that has no name.
+// Discard removes the workspace with its layer, and closes it. It never fails because of the
+// content of the upper layer, which is one file. The process that prepared the workspace may
+// discard it at any time; a jail that still runs goes on with a layer without a name.
 func (w *Workspace) Discard() error {
 	if err := w.Drop(); err != nil {
 		return err
@@ -269,28 +307,71 @@ func (w *Workspace) Discard() error {
 	return w.Close()
 }
 
-// Drop is the first half of Discard: when it returns, nobody finds the workspace or what was written in it any more. The room that it takes is given
-// back by Close, in which the kernel takes some 20 ms to let go of a file system.
+// Drop is the first half of Discard: after it nobody finds the workspace or its layer any more.
+// Close frees its room, for which the kernel takes some 20 ms to release a file system.
 func (w *Workspace) Drop() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lock, err := w.lock()
-	if err != nil {
-		return w.wrap("discard", err)
-	}
-	defer lock.Close()
-	if w.meta.State == Committing {
-		return w.wrap("discard", fmt.Errorf("%w: a commit was cut off and must be recovered first", ErrState))
-	}
-	// Without a meta it is no workspace any more, whatever happens next.
-	err = removeAt(w.dir, "meta.json")
-	if err == nil {
-		err = w.store.sweep(w.meta.ID)
-	}
-	return w.wrap("discard", err)
+	return w.wrap("discard", w.drop(func() error {
+		if w.meta.State == Committing {
+			return fmt.Errorf("%w: a commit was cut off and must be recovered first", ErrState)
+		}
+		return nil
+	}))
 }
 
-// sweep removes the directory of a workspace that has no meta: each file by its name, nothing followed.
+func (w *Workspace) drop(check func() error) error {
+	lock, err := w.lock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := check(); err != nil {
+		return err
+	}
+	// The process that made it may hold this lock, and lives then, as this one does.
+	if err := sys.Lock(w.dir, true); err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
+		return w.wrap("discard", err)
+	}
+	// Without a meta it is no workspace any more, whatever happens next.
+	if err := removeAt(w.dir, "meta.json"); err != nil {
+		return err
+	}
+	if err := w.store.sweep(w.meta.ID); err != nil {
+		return err
+	}
+	return w.store.unreserve(w.meta.ID)
+}
+
+// GiveUp is Discard of a workspace whose commit was interrupted and that Recover could neither
+// finish nor undo. The real directory stays as it is, with a part of the commit in it. GiveUp first
+// passes to record what is left behind; an error of record ends it.
+func (w *Workspace) GiveUp(record func(left string) error) error {
+	w.mu.Lock()
+	err := w.drop(func() error {
+		if err := w.load(); err != nil {
+			return err
+		}
+		if w.meta.State != Committing {
+			return fmt.Errorf("%w: there is no commit to give up", ErrState)
+		}
+		left := "a commit was cut off: " + w.meta.Stuck
+		if j, err := w.readJournal(); err == nil {
+			left = fmt.Sprintf(
+				"commit %s was cut off when it was %s: %s; what it put aside has names that begin with .jail-%s-",
+				j.ID, j.Phase, cmp.Or(w.meta.Stuck, "nobody has tried to undo it"), j.ID)
+		}
+		return record(left)
+	})
+	w.mu.Unlock()
+	if err != nil {
+		return w.wrap("give up", err)
+	}
+	return w.Close()
+}
+
+// sweep removes the directory of a workspace without a meta: each file by its name, without
+// following links.
 func (s *Store) sweep(id string) error {
 	dir, err := sys.OpenSubdir(s.dir, id)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -9,7 +9,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// sync writes what was changed in the real directory to its disk: the directories, and while staging the new content.
+// sync writes the changes of the real directory to its disk: the directories, and while staging the
+// new content.
 func (c *commit) sync() error {
 	if len(c.journal.Steps) > syncEach {
 		return c.syncAll()
@@ -28,7 +29,7 @@ func (c *commit) sync() error {
 	return err
 }
 
-// syncPath syncs a file or directory, as the daemon, if it is there.
+// syncPath syncs a file or directory, as the daemon, if it exists.
 func (c *commit) syncPath(path Name) error {
 	at, err := c.open(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {

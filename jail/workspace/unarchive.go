@@ -14,26 +14,29 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// errArchive says that the file of a layer is not what writeArchive leaves.
+// errArchive is returned for a file that writeArchive did not write.
 var errArchive = errors.New("the file of the upper layer is damaged")
 
 // maxLine bounds one line of an archive in bytes: a name, a link's target and attributes.
 const maxLine = 1 << 20
 
 type unarchiver struct {
-	r     *bufio.Reader
-	root  *os.File
-	dirs  []openedDir
-	files []string // names from the root, of the regular files
+	r    *bufio.Reader
+	root *os.File
+	dirs []openedDir
+	// files are the paths of the regular files.
+	files []string
 }
 
 type openedDir struct {
 	f    *os.File
 	path string
-	node layerInode // set when it is left, since what is made in it changes its time, and its mode may forbid it
+	// Set when the directory is left, since its entries change its time, and its mode may forbid
+	// them.
+	node layerInode
 }
 
-// readArchive makes below upper, which is empty, what writeArchive has written to f.
+// readArchive makes the layer that writeArchive wrote to f below upper, which is empty.
 func readArchive(f, upper *os.File) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -111,7 +114,7 @@ func (u *unarchiver) take(e archived) error {
 	case e.Odd == syscall.S_IFIFO || e.Odd == syscall.S_IFSOCK:
 		return sys.MakeOdd(in.f, name, e.Odd)
 	}
-	return fmt.Errorf("%w: %q is nothing that is known", errArchive, name)
+	return fmt.Errorf("%w: %q is unknown", errArchive, name)
 }
 
 func (u *unarchiver) leave() error {
@@ -135,7 +138,8 @@ func (u *unarchiver) file(in openedDir, name string, e archived) error {
 			break
 		}
 		var n int64
-		if n, err = io.Copy(io.NewOffsetWriter(f, d[0]), io.LimitReader(u.r, d[1])); err == nil && n != d[1] {
+		if n, err = io.Copy(io.NewOffsetWriter(f, d[0]), io.LimitReader(u.r, d[1])); err == nil &&
+			n != d[1] {
 			err = fmt.Errorf("%w: it ends too early", errArchive)
 		}
 	}
@@ -145,7 +149,7 @@ func (u *unarchiver) file(in openedDir, name string, e archived) error {
 	return errors.Join(err, f.Close())
 }
 
-// endow gives an inode what it had beside its content.
+// endow sets the attributes of an inode.
 func endow(f *os.File, n layerInode) error {
 	for name, value := range n.Xattrs {
 		if err := sys.SetXattr(f, name, value); err != nil {

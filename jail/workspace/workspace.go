@@ -1,12 +1,14 @@
-// Package workspace keeps shadows of real directories: a tool writes into an upper layer of its own, and what it wrote
-// reaches the real directory only by a commit that was asked for. It exists so that no tool ever holds a descriptor
-// through which the real directory can be written.
+// Package workspace keeps shadows of real directories: a tool writes to an upper layer of its own,
+// and only a requested commit changes the real directory. It exists so that no tool ever holds a
+// descriptor through which the real directory can be written.
 //
-// The upper layer is an ext4 image, as large and with as many inodes as the policy says, so that both limits bite while the
-// tool writes. It is mounted detached: no mount table of the host shows it, and it goes with the last process that uses it.
+// The upper layer is an ext4 image with the size and the number of inodes of the policy, so that
+// both limits hold while the tool writes. It is mounted detached: no mount table of the host shows
+// it, and it ends with the last process that uses it.
 //
-// Two rules stand over everything here. The upper layer is hostile: it is walked by descriptor, nothing in it is followed, and only
-// regular files are opened. The real directory is treated as changing: nothing is taken for granted between two looks at it.
+// Two rules hold everywhere here. The upper layer is hostile: it is walked by descriptor, no link
+// in it is followed, and only regular files are opened. The real directory is treated as changing:
+// nothing is assumed between two looks at it.
 package workspace
 
 import (
@@ -19,21 +21,28 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// A State is where a workspace is in its life; see Workspace.
+// State is the state of a workspace; see Workspace.
 type State string
 
-// The states in which a workspace is found in its store. A discarded one is found no more.
+// The states of a workspace in its store. A discarded one is not found.
 const (
-	Prepared   State = "prepared"   // there is an empty upper layer
-	Active     State = "active"     // a jail may be writing to it
-	Frozen     State = "frozen"     // nothing writes to it any more; it can be reviewed and committed
-	Committing State = "committing" // a commit is under way, or was cut off and waits for Recover
-	Committed  State = "committed"  // nothing is left to commit; the upper layer is gone
-	// ChangedBack is what a workspace is that was committed whole and then reverted: nothing is left of it but its record.
+	// The upper layer is empty.
+	Prepared State = "prepared"
+	// A jail may be writing to it.
+	Active State = "active"
+	// Nothing writes to it any more; it can be reviewed and committed.
+	Frozen State = "frozen"
+	// A commit is in progress, or was interrupted and waits for Recover.
+	Committing State = "committing"
+	// Nothing is left to commit; the upper layer is gone.
+	Committed State = "committed"
+	// ChangedBack is the state of a workspace that was committed as a whole and then reverted: only
+	// its record is left.
 	ChangedBack State = "reverted"
 )
 
-// Errors to compare with. Those that carry data have a type of their own: ConflictError, ProtectedError, CommitError.
+// Errors to compare with. Errors with data have types of their own: ConflictError, ProtectedError,
+// CommitError.
 var (
 	ErrNotFound   = errors.New("no such workspace")
 	ErrExists     = errors.New("the workspace exists already")
@@ -50,9 +59,10 @@ var (
 	ErrNoChange   = errors.New("no change has that path")
 	ErrTooDeep    = errors.New("directories are nested too deep to review")
 	ErrIncomplete = errors.New("an interrupted commit could not be undone whole")
+	ErrManyDirs   = errors.New("too many directories for one commit")
 )
 
-// A Caller is whose file rights a workspace is reviewed and committed with.
+// Caller has the file rights with which a workspace is reviewed and committed.
 type Caller struct {
 	UID    uint32   `json:"uid"`
 	GID    uint32   `json:"gid"`
@@ -74,98 +84,123 @@ func (c Caller) readable(st sys.Stat) bool {
 	return false
 }
 
-// A Workspace is one shadow of one directory. Its life:
+// Workspace is one shadow of one directory. Its life:
 //
 //	Prepare ─► prepared ─Lower, Upper─► active ─Freeze─► frozen ─Commit─► committed ─Revert─► reverted
 //	                                                      │  ▲ │
-//	                                                      │  └─┘ Commit of a part, Revert of that
+//	                                                      │  └─┘ Commit or DiscardPaths of a part, Revert of that
 //	Discard, at any time when no jail uses it: gone ◄─────┴──────────────────┴─────────────────┘
 //
-//	prepared    an empty upper layer; made in the same time however large the directory is, but for names to hide
+//	prepared    an empty upper layer; the time to make it does not depend on the directory,
+//	            except for names to hide
 //	active      a jail may be writing to it
-//	frozen      the jail's processes are gone and the layer's file system is read-only for everyone: Review, Show and Peek read it, as often as they like,
-//	            and each showing ends with the digest of what it showed. Commit names that digest, and is refused if there is anything else by then
-//	committing  a commit or revert is under way, or was cut off; Recover finishes or undoes it, and the state is that of before or after, nothing else
-//	committed   nothing is left to commit, and the layer is gone; what was replaced is kept for Revert, for the time and up to the size of a Retention
+//	frozen      the jail's processes are gone and the layer's file system is read-only for
+//	            everyone: Review, Show and Peek read it, and each showing ends with the digest
+//	            of what it showed. Commit names that digest, and is refused if it has changed
+//	committing  a commit or revert is in progress, or was interrupted; Recover finishes or
+//	            undoes it, and the state is that of before or after
+//	committed   nothing is left to commit, and the layer is gone; what was replaced is kept for
+//	            Revert, for the time and up to the size of a Retention
 //	reverted    the commit was undone; only the record is left, until Prune
 //
-// A review changes nothing, so being reviewed is no state: the digest is what says that it was.
+// A review changes nothing, so being reviewed is no state: the digest shows that a change set was
+// reviewed.
 //
-// Prepare, Lower, Upper and Freeze belong to the process that runs the jail. A frozen workspace outlives it: any later process gets it
-// with Store.Get. If the process dies before Freeze, the workspace counts as frozen as soon as the last mount of the upper layer is gone;
-// the image's lock, which the kernel keeps as long as its loop device, says when.
+// Prepare, Lower, Upper and Freeze belong to the process that runs the jail. A frozen workspace
+// outlives it: any later process gets it with Store.Get. If the process dies before Freeze, the
+// workspace counts as frozen as soon as the last mount of the upper layer is gone; the image's
+// lock, which the kernel keeps as long as its loop device, says when.
 //
-// Several workspaces may shadow one directory at once; each has its own upper layer, and a commit of one is a conflict for the others
-// where they changed the same paths. The methods may be called from several goroutines.
+// Several workspaces may shadow one directory at once. Each has its own upper layer, and a commit
+// of one is a conflict for the others that changed the same paths. The methods are safe for
+// concurrent use.
 type Workspace struct {
 	store *Store
-	dir   *os.File // <store>/<id>
+	folder
 
 	mu    sync.Mutex
 	meta  meta
-	image *os.File // its lock: exclusive while active, shared afterwards
-	loop  *os.File
-	mount *os.File // of the upper layer's file system
-	// memory says that mount is a tmpfs, attached in this process's mount namespace; see newMemory.
-	memory bool
-	// basis are the changes of the last review whose base a merge could need; see saveBases.
-	basis      []Change
-	basisBytes int64
-	reviewed   []Change
+	layer layer
+	// basis is what the last review noted for merges.
+	basis    basis
+	reviewed []Change
 	// source is the real directory, open with O_PATH.
 	source *os.File
 }
 
-// meta is what a store remembers of a workspace, as JSON.
+// meta is the store's record of a workspace, as JSON.
 type meta struct {
 	ID    string `json:"id"`
 	State State  `json:"state"`
-	Path  string `json:"path"` // of the real directory, as the kernel knew it
-	Dev   uint64 `json:"dev"`
-	Ino   uint64 `json:"ino"`
-	// DevBoot is the boot in which the directory's file system had that device number, Born when the directory was made.
-	DevBoot  string   `json:"dev_boot,omitempty"`
-	Born     sys.Time `json:"born,omitzero"`
-	Mode     uint32   `json:"mode"` // permission bits of the real directory at the time
-	UID      uint32   `json:"uid"`
-	GID      uint32   `json:"gid"`
-	Caller   Caller   `json:"caller"`
-	Bytes    int64    `json:"bytes"`
-	Inodes   int64    `json:"inodes"`
-	Since    sys.Time `json:"since"` // a real path with this ctime or a later one has changed
-	Boot     string   `json:"boot"`
-	Hide     []string `json:"hide,omitempty"`
-	From     State    `json:"from,omitempty"` // the state before a commit or revert that is under way; "" is frozen
-	Prepared string   `json:"prepared"`
-	// Touched are the ctimes that our own commits left on inodes that were there before, by inode number.
+	// Path of the real directory, as the kernel knew it.
+	Path string `json:"path"`
+	Dev  uint64 `json:"dev"`
+	Ino  uint64 `json:"ino"`
+	// DevBoot is the boot in which the directory's file system had that device number, Born the
+	// creation time of the directory.
+	DevBoot string   `json:"dev_boot,omitempty"`
+	Born    sys.Time `json:"born,omitzero"`
+	// Mode is the permission bits of the real directory at Prepare.
+	Mode   uint32 `json:"mode"`
+	UID    uint32 `json:"uid"`
+	GID    uint32 `json:"gid"`
+	Caller Caller `json:"caller"`
+	Bytes  int64  `json:"bytes"`
+	Inodes int64  `json:"inodes"`
+	// Since: a real path with this ctime or a later one has changed.
+	Since sys.Time `json:"since"`
+	Boot  string   `json:"boot"`
+	Hide  []string `json:"hide,omitempty"`
+	// Indexes are the indexes of git of which the hiding layer has a copy, with the directories
+	// whose files they name.
+	Indexes map[Name]Name `json:"indexes,omitempty"`
+	// From is the state before a commit or revert in progress; "" is frozen.
+	From     State  `json:"from,omitempty"`
+	Prepared string `json:"prepared"`
+	// Dropped paths were discarded, each with everything beneath it.
+	Dropped []Name `json:"dropped,omitempty"`
+	// Damaged names of the layer, if the disk could take the note.
+	Damaged []Name `json:"damaged,omitempty"`
+	// Stuck says why an interrupted commit can be neither finished nor undone now.
+	Stuck string `json:"stuck,omitempty"`
+	// Touched are the ctimes that our own commits left on existing inodes, by inode number.
 	Touched map[uint64]sys.Time `json:"touched,omitempty"`
 	Commits []CommitRecord      `json:"commits,omitempty"`
 }
 
-// Info is what a store knows of a workspace without opening it.
+// Info describes a workspace without opening it.
 type Info struct {
-	ID       string         `json:"id"`
-	State    State          `json:"state"`
-	Path     Name           `json:"path"` // of the real directory
+	ID    string `json:"id"`
+	State State  `json:"state"`
+	// Path of the real directory.
+	Path     Name           `json:"path"`
 	Caller   Caller         `json:"caller"`
 	Bytes    int64          `json:"bytes"`  // limit
 	Inodes   int64          `json:"inodes"` // limit
 	Prepared time.Time      `json:"prepared"`
 	Commits  []CommitRecord `json:"commits,omitempty"`
+	// Of a shadow that is committing: what hinders that its commit, which was cut off, is
+	// finished or undone; a directory that cannot be found, say.
+	Stuck string `json:"stuck,omitempty"`
 }
 
-// A CommitRecord remembers one commit.
+// CommitRecord describes one commit.
 type CommitRecord struct {
 	ID     string    `json:"id"`
 	Time   time.Time `json:"time"`
 	Caller Caller    `json:"caller"`
-	Digest string    `json:"digest"` // of the change set of which it took all or a part
-	Paths  int       `json:"paths"`  // how many were changed
-	// Until is how long what it replaced is kept, Bytes how much that is; NotKept says why it is not.
-	Until    time.Time `json:"until,omitzero"`
-	Bytes    int64     `json:"bytes,omitempty"`
-	NotKept  string    `json:"not_kept,omitempty"`
-	Reverted time.Time `json:"reverted,omitzero"` // when it was
+	// Digest of the change set of which it took all or a part.
+	Digest string `json:"digest"`
+	// Paths counts the changed paths.
+	Paths int `json:"paths"`
+	// How long what it replaced is kept.
+	Until time.Time `json:"until,omitzero"`
+	// How much that is.
+	Bytes int64 `json:"bytes,omitempty"`
+	// Why it is not.
+	NotKept string `json:"not_kept,omitempty"`
+	// Reverted is the time of the revert.
+	Reverted time.Time `json:"reverted,omitzero"`
 }
 
 // Info describes the workspace as it is now.
@@ -176,12 +211,14 @@ func (w *Workspace) Info() Info {
 }
 
 func (m meta) info() Info {
-	prepared, _ := time.Parse(time.RFC3339Nano, m.Prepared) // for show only
-	return Info{ID: m.ID, State: m.State, Path: Name(m.Path), Caller: m.Caller, Bytes: m.Bytes, Inodes: m.Inodes,
-		Prepared: prepared, Commits: m.Commits}
+	// Only for display.
+	prepared, _ := time.Parse(time.RFC3339Nano, m.Prepared)
+	return Info{ID: m.ID, State: m.State, Path: Name(m.Path), Caller: m.Caller, Bytes: m.Bytes,
+		Inodes:   m.Inodes,
+		Prepared: prepared, Commits: m.Commits, Stuck: m.Stuck}
 }
 
-// Close lets go of the workspace. What jails still use stays theirs until they end.
+// Close releases the workspace. Jails keep what they still use until they end.
 func (w *Workspace) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,14 +226,7 @@ func (w *Workspace) Close() error {
 }
 
 func (w *Workspace) close() error {
-	err := w.detachMemory()
-	for _, f := range []**os.File{&w.mount, &w.loop, &w.image, &w.source, &w.dir} {
-		if *f != nil {
-			err = errors.Join(err, (*f).Close())
-			*f = nil
-		}
-	}
-	return err
+	return errors.Join(w.layer.close(), closeFiles(&w.source, &w.dir))
 }
 
 func (w *Workspace) wrap(doing string, err error) error {

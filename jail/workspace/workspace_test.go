@@ -24,8 +24,10 @@ func TestRunReviewCommit(t *testing.T) {
 	w := f.shadow("r1", `set -e
 		cat edit >/dev/null; echo more >>edit; rm gone; mkdir new; echo n >new/f; rm -r whole; rm d/x
 		ln -sfn edit link; chmod 755 mode; touch keep; ln -s keep l2`)
-	want := []string{"deleted d/x", "modified edit", "deleted gone", "added l2", "link link", "mode mode",
-		"added new", "added new/f", "deleted whole", "deleted whole/a", "deleted whole/b", "deleted whole/b/c"}
+	want := []string{"deleted d/x", "modified edit", "deleted gone", "added l2", "link link",
+		"mode mode",
+		"added new", "added new/f", "deleted whole", "deleted whole/a", "deleted whole/b",
+		"deleted whole/b/c"}
 	if diff := cmp.Diff(want, brief(changesOf(t, w))); diff != "" {
 		t.Fatal(diff)
 	}
@@ -43,10 +45,12 @@ func TestRunReviewCommit(t *testing.T) {
 	must(t, w.Keep())
 	must(t, w.Close())
 
-	again, err := f.store.Get("r1") // as a later process would
+	// as a later process would
+	again, err := f.store.Get("r1")
 	must(t, err)
 	defer again.Close()
-	if _, err := again.Commit(t.Context(), CommitOptions{Digest: "sha256:0"}); !errors.Is(err, ErrDigest) {
+	if _, err := again.Commit(t.Context(), CommitOptions{Digest: "sha256:0"}); !errors.Is(err,
+		ErrDigest) {
 		t.Fatalf("commit of another digest: %v", err)
 	}
 	r, err := again.Commit(t.Context(), CommitOptions{Digest: digest})
@@ -105,7 +109,8 @@ func TestLoopDevicesGo(t *testing.T) {
 	waitFor(t, func() bool { return !used() })
 }
 
-// waitFor polls: the kernel clears a loop device some time after its last user is gone, and tells nobody.
+// waitFor polls: the kernel clears a loop device some time after its last user is gone, and tells
+// nobody.
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
 	for !ok() {

@@ -7,55 +7,69 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// A Lesson is what one or several runs under a wide policy have shown.
+// Lesson is what one or several runs under a wide policy have shown.
 type Lesson struct {
 	Asked    Asked
 	Observed Observed
 	Fetches  []Fetch
-	Refused  []string // what layers refused, a sentence each
-	Peaks    Peaks
-	Tool     string   // as it was found: core-utils/grep, /path/x.wasm, /usr/bin/git
-	Kind     Kind     // KindTool, KindModule or KindNative
-	Changed  bool     // the runs left changes in the workspace
-	Failed   bool     // the tool did not exit with 0
-	Loaders  []string // of C libraries, that the host has
+	// Refused are the refusals of layers, a sentence each.
+	Refused []string
+	Peaks   Peaks
+	// as it was found: core-utils/grep, /path/x.wasm, /usr/bin/git
+	Tool string
+	Kind Kind // KindTool, KindModule or KindNative
+	// the runs left changes in the workspace
+	Changed bool
+	// the tool did not exit with 0
+	Failed bool
+	// of C libraries, that the host has
+	Loaders []string
 }
 
-// Candidate makes a draft of a lesson: what was observed, and, marked as blind, what nothing that can be observed asks for and a tool may need all the same.
+// Candidate returns a draft of a lesson: what was observed, and, marked as blind, what a tool may
+// need although no observation can show it.
 func Candidate(l Lesson, wide Draft) Draft {
-	d := Draft{Name: l.Asked.Name, About: l.Asked.About, Run: l.Asked.Run, Tool: l.Tool, Native: l.Kind == KindNative}
+	d := Draft{Name: l.Asked.Name, About: l.Asked.About, Run: l.Asked.Run, Tool: l.Tool,
+		Native: l.Kind == KindNative}
 	d.Access, d.Files, d.Writes = workspaceOf(l)
 	if l.Asked.NoWorkspace {
 		d.Access, d.Files = policy.WorkspaceNone, ""
 	}
 	if d.Native {
-		d.Items = append(d.Items, Places(l.Observed.Files, l.Asked.Mounts)...)
+		d.Items = append(d.Items, places(l.Observed.Files, l.Asked.Mounts)...)
 		d.Items = append(d.Items, blindLinks(d, l)...)
 	} else {
-		d.Items = append(d.Items, Places(l.Observed.Files, l.Asked.Mounts)...)
+		d.Items = append(d.Items, places(l.Observed.Files, l.Asked.Mounts)...)
 	}
 	d.Items = append(d.Items, memory(d.Native)...)
 	switch l.Kind {
 	case KindNative:
 		programs := Programs(l.Observed.Files, Memory())
-		if !slices.ContainsFunc(programs, func(i Item) bool { return i.Name == l.Tool }) && !covered(programs, l.Tool) {
-			programs = append([]Item{{Kind: KindNative, Name: l.Tool, Why: "the tool, as it was named."}}, programs...)
+		if !slices.ContainsFunc(programs, func(i Item) bool { return i.Name == l.Tool }) &&
+			!covered(programs, l.Tool) {
+			programs = append([]Item{{Kind: KindNative, Name: l.Tool,
+				Why: "the tool, as it was named."}}, programs...)
 		}
 		d.Items = append(d.Items, programs...)
-		d.Items = append(d.Items, Item{Kind: KindGroup, Name: policy.GroupNative, Fixed: true, Why: "a program of the host"},
-			Item{Kind: KindGroup, Name: policy.GroupLoopback, Blind: true, Why: "without it the run is another: it has a server or a client on the jail's own loopback"})
+		d.Items = append(d.Items, Item{Kind: KindGroup, Name: policy.GroupNative, Fixed: true,
+			Why: "a program of the host"},
+			Item{Kind: KindGroup, Name: policy.GroupLoopback, Blind: true,
+				Why: "without it the run is another: it has a server or a client on the jail's own loopback"})
 	default:
-		d.Items = append(d.Items, Item{Kind: l.Kind, Name: l.Tool, Fixed: true, Why: imports(l.Observed.Imports)},
+		d.Items = append(d.Items, Item{Kind: l.Kind, Name: l.Tool, Fixed: true,
+			Why: imports(l.Observed.Imports)},
 			Item{Kind: KindGroup, Name: policy.GroupWASI, Fixed: true, Why: "a WebAssembly module"})
 	}
 	for _, i := range wide.Items {
-		if i.Kind == KindEnv && (d.Native || strings.HasPrefix(i.Name, "LANG=")) || i.Kind == KindGiven {
+		if i.Kind == KindEnv && (d.Native || strings.HasPrefix(i.Name, "LANG=")) ||
+			i.Kind == KindGiven {
 			d.Items = append(d.Items, i)
 		}
 	}
-	rules, refused := Requests(l.Fetches)
+	rules, refused := requests(l.Fetches)
 	d.Items = append(d.Items, rules...)
 	d.Limits = Bounds(l.Peaks, len(rules) > 0, 1)
 	d.Person = append(slices.Clone(l.Refused), refused...)
@@ -67,11 +81,12 @@ func Candidate(l Lesson, wide Draft) Draft {
 func covered(programs []Item, tool string) bool {
 	return slices.ContainsFunc(programs, func(i Item) bool {
 		dir, whole := strings.CutSuffix(i.Name, "/**")
-		return whole && Within(dir, tool)
+		return whole && paths.Within(dir, tool)
 	})
 }
 
-// imports tells of what a module asks its engine for: it is refused where it asks for more than the interface.
+// imports returns the evidence of a module's imports: a module that imports more than the interface
+// is refused.
 func imports(all []string) string {
 	if len(all) == 0 {
 		return "the tool."
@@ -92,12 +107,12 @@ func imports(all []string) string {
 	return "the tool; it imports " + strings.Join(parts, " and ") + "."
 }
 
-// workspaceOf says how much of the workspace the runs used.
+// workspaceOf returns how much of the workspace the runs used.
 func workspaceOf(l Lesson) (access policy.WorkspaceAccess, evidence string, writes bool) {
 	opened, written, listed := 0, 0, 0
 	for _, f := range l.Observed.Files {
 		switch {
-		case !Within(policy.WorkspaceDir, f.Path):
+		case !paths.Within(policy.WorkspaceDir, f.Path):
 		case f.Written:
 			written++
 		case f.Dir:
@@ -106,23 +121,27 @@ func workspaceOf(l Lesson) (access policy.WorkspaceAccess, evidence string, writ
 			opened++
 		}
 	}
-	evidence = fmt.Sprintf("Opened there: %d files, %d of them written, and %d directories.", opened+written, written, listed)
+	evidence = fmt.Sprintf("Opened there: %d files, %d of them written, and %d directories.",
+		opened+written, written, listed)
 	if l.Changed {
 		evidence += " The runs left changes."
 	}
 	return policy.WorkspaceShadow, evidence, l.Changed
 }
 
-// blindLinks are places of links and loaders: what is opened through a link is seen by its own name alone.
+// blindLinks are places of links and loaders: a file that is opened through a link is observed by
+// its own name only.
 func blindLinks(d Draft, l Lesson) []Item {
 	var out []Item
 	// The wide ones first: they are tried first without.
-	for _, p := range append([]string{"/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives"}, l.Loaders...) {
+	for _, p := range append([]string{"/bin", "/sbin", "/lib", "/lib64", "/etc/alternatives"},
+		l.Loaders...) {
 		m, ok := mountOf(l.Asked.Mounts, p)
 		if !ok || d.Has(KindMount, p) {
 			continue
 		}
-		m = policy.Mount{Source: path.Join(m.Source, strings.TrimPrefix(p, m.Target)), Target: p, Access: m.Access}
+		m = policy.Mount{Source: path.Join(m.Source, strings.TrimPrefix(p, m.Target)), Target: p,
+			Access: m.Access}
 		why := "Names that lead elsewhere. Looking one up is not observed; without it the run is another."
 		if slices.Contains(l.Loaders, p) {
 			why = "The loader of C programs, by the name that is in each of them."
@@ -132,13 +151,14 @@ func blindLinks(d Draft, l Lesson) []Item {
 	return out
 }
 
-// guarded says what was used that a commit holds back, or that looks like a secret or a way out.
+// guarded lists what the runs used that a commit holds back, or that looks like a secret or a way
+// out.
 func guarded(l Lesson) []string {
 	var out []string
 	proc := 0
 	held := map[string]bool{}
 	for _, f := range l.Observed.Files {
-		if Within("/proc", f.Path) && !f.Dir {
+		if paths.Within("/proc", f.Path) && !f.Dir {
 			proc++
 		}
 		rel, ok := strings.CutPrefix(f.Path, policy.WorkspaceDir+"/")
@@ -151,14 +171,17 @@ func guarded(l Lesson) []string {
 		}
 	}
 	if proc > 0 && l.Kind == KindNative {
-		out = append(out, fmt.Sprintf("/proc: %d of its files were opened; they are of the jail's own processes, and nothing of the host's is shown", proc))
+		out = append(out,
+			fmt.Sprintf(
+				"/proc: %d of its files were opened; they are of the jail's own processes, and nothing of the host's is shown", proc))
 	}
 	return out
 }
 
-// neverGranted is what no run is shown, and nothing that is learnt grants.
+// neverGranted lists what no run is shown, and no learnt policy grants.
 func neverGranted() []string {
-	return []string{"secrets (the names of workspace.hide): hidden from the runs, so whether the tool looks for one is not known",
+	return []string{
+		"secrets (the names of workspace.hide): hidden from the runs, so whether the tool looks for one is not known",
 		"keys and files of a home, /etc but what says how programs work, /sys, other processes: not shown to the runs",
 		"sockets of services: not shown to the runs"}
 }
@@ -166,26 +189,31 @@ func neverGranted() []string {
 func unseen(l Lesson) []string {
 	out := []string{
 		"names that are looked up and not opened (stat, access, links), and opens that failed",
-		"what is done in memory (" + strings.Join(Memory(), ", ") + "), and which variables are read",
+		"what is done in memory (" + strings.Join(Memory(), ", ") +
+			"), and which variables are read",
 		"open_files, file_size, and what was in the workspace for a while",
 	}
 	if l.Kind == KindNative {
-		out = append(out, "single system calls: groups are tried, and what the widest refuses is counted")
+		out = append(out,
+			"single system calls: groups are tried, and what the widest refuses is counted")
 	}
 	if l.Observed.Lost > 0 {
-		out = append(out, fmt.Sprintf("files: there was more than could be told of, %s", times(l.Observed.Lost)))
+		out = append(out, fmt.Sprintf("files: there was more than could be told of, %s",
+			times(l.Observed.Lost)))
 	}
 	if l.Observed.Unnamed > 0 {
-		out = append(out, fmt.Sprintf("%d opens of files whose names no policy can say", l.Observed.Unnamed))
+		out = append(out, fmt.Sprintf("%d opens of files whose names no policy can say",
+			l.Observed.Unnamed))
 	}
 	return out
 }
 
-// Widen adds to a draft all that the runs were shown, as what nothing observed asks for.
+// Widen adds everything that the runs were shown to a draft, marked as blind.
 func Widen(d Draft, mounts []policy.Mount) Draft {
 	d = d.With(d.Items)
 	for _, m := range mounts {
-		i := Item{Kind: KindMount, Name: m.Target, Mount: m, Blind: true, Why: "What is used of it was not observed; without it the run is another."}
+		i := Item{Kind: KindMount, Name: m.Target, Mount: m, Blind: true,
+			Why: "What is used of it was not observed; without it the run is another."}
 		if d.Has(KindMount, m.Target) {
 			d = without(d, []Item{i})
 		}

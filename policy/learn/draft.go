@@ -6,7 +6,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// A Kind is what an item of a draft grants.
+// Kind is what an item of a draft grants.
 type Kind string
 
 // Kinds of items.
@@ -23,18 +23,20 @@ const (
 
 // An Item is one thing that a draft grants, with its evidence.
 type Item struct {
-	Kind  Kind         `json:"kind"`
-	Name  string       `json:"name"` // of a mount its target, of a variable NAME=VALUE
+	Kind Kind `json:"kind"`
+	// of a mount its target, of a variable NAME=VALUE
+	Name  string       `json:"name"`
 	Mount policy.Mount `json:"mount,omitzero"`
 	Rule  Rule         `json:"rule,omitzero"`
-	Why   string       `json:"why"` // a sentence of what was observed
-	// Blind says that nothing observed asks for it: whether it is needed only a trial can tell.
+	// Why is a sentence of what was observed.
+	Why string `json:"why"`
+	// Blind: no observation asks for it, and only a trial can show whether it is needed.
 	Blind bool `json:"blind,omitempty"`
-	// Fixed items are what the run is about, and are not tried without.
+	// Fixed items belong to the request of the run, and are not tried without.
 	Fixed bool `json:"fixed,omitempty"`
 }
 
-// A Rule is what is granted of one host of the network.
+// Rule is the grant for one host of the network.
 type Rule struct {
 	Host    string   `json:"host"`
 	Ports   []uint16 `json:"ports"`
@@ -43,22 +45,25 @@ type Rule struct {
 	Opaque  bool     `json:"opaque,omitempty"`
 }
 
-// A Draft is a policy in the making.
+// Draft is an unfinished policy.
 type Draft struct {
-	Name    string                 `json:"name"`
-	About   string                 `json:"about"`
-	Run     string                 `json:"run"`  // as a person types it
-	Tool    string                 `json:"tool"` // as it was found
-	Native  bool                   `json:"native"`
-	Access  policy.WorkspaceAccess `json:"access"`
-	Writes  bool                   `json:"writes"` // the run left changes in the workspace
-	Files   string                 `json:"files"`  // evidence for the workspace
-	Items   []Item                 `json:"items"`
-	Limits  []LimitLine            `json:"limits"`
-	Person  []string               `json:"needs_a_person"` // what was tried, or would be of use, and is not granted
-	Never   []string               `json:"never_granted"`
-	Unseen  []string               `json:"not_observed"`
-	Lessons string                 `json:"lessons"` // how it came about
+	Name  string `json:"name"`
+	About string `json:"about"`
+	// as a person types it
+	Run    string                 `json:"run"`
+	Tool   string                 `json:"tool"` // as it was found
+	Native bool                   `json:"native"`
+	Access policy.WorkspaceAccess `json:"access"`
+	// the run left changes in the workspace
+	Writes bool        `json:"writes"`
+	Files  string      `json:"files"` // evidence for the workspace
+	Items  []Item      `json:"items"`
+	Limits []LimitLine `json:"limits"`
+	// Person lists what was tried, or would be of use, and is not granted.
+	Person  []string `json:"needs_a_person"`
+	Never   []string `json:"never_granted"`
+	Unseen  []string `json:"not_observed"`
+	Lessons string   `json:"lessons"` // how it came about
 }
 
 // With is the draft with these items and no others.
@@ -83,8 +88,10 @@ func (d Draft) Has(k Kind, name string) bool {
 	return slices.ContainsFunc(d.Items, func(i Item) bool { return i.Kind == k && i.Name == name })
 }
 
-// Secrets are names that usually hold secrets. A run that is learnt from does not see them, and what is learnt hides them.
-func Secrets() []string {
-	return []string{"**/.env", "**/.env.*", "**/*.pem", "**/*.key", "**/id_rsa", "**/id_ed25519", "**/.ssh", "**/.gnupg", "**/.aws", "**/.netrc",
+// secrets returns names that usually hold secrets. Observed runs do not see them, and a learnt
+// policy hides them.
+func secrets() []string {
+	return []string{"**/.env", "**/.env.*", "**/*.pem", "**/*.key", "**/id_rsa", "**/id_ed25519",
+		"**/.ssh", "**/.gnupg", "**/.aws", "**/.netrc",
 		"**/.npmrc", "**/.pypirc", "**/.git-credentials"}
 }

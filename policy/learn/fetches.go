@@ -13,8 +13,9 @@ import (
 // manyPaths is how many paths of one host are named; where there are more, all are granted.
 const manyPaths = 8
 
-// Requests makes rules of the requests that were made, a rule for each host, and says which were refused: those are for a person to grant.
-func Requests(fetches []Fetch) (items []Item, person []string) {
+// requests makes a rule for each host from the observed requests, and lists the refused ones, which
+// a person must grant.
+func requests(fetches []Fetch) (items []Item, person []string) {
 	type seen struct {
 		ports          map[uint16]bool
 		methods, paths map[string]bool
@@ -34,24 +35,28 @@ func Requests(fetches []Fetch) (items []Item, person []string) {
 		}
 		h.ports[f.Port] = true
 		if f.Kind == "tunnel" {
-			continue // what goes through it is seen by itself
+			// The requests inside are observed themselves.
+			continue
 		}
 		h.count++
 		h.methods[f.Method] = true
-		if form, err := policy.CanonicalPath(f.Path); err == nil { // an older log has others
+		// an older log has others
+		if form, err := policy.CanonicalPath(f.Path); err == nil {
 			f.Path = form
 		}
 		h.paths[f.Path] = true
 	}
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {
 		h := hosts[host]
-		r := Rule{Host: host, Ports: slices.Sorted(maps.Keys(h.ports)), Methods: slices.Sorted(maps.Keys(h.methods)), Paths: slices.Sorted(maps.Keys(h.paths))}
+		r := Rule{Host: host, Ports: slices.Sorted(maps.Keys(h.ports)),
+			Methods: slices.Sorted(maps.Keys(h.methods)), Paths: slices.Sorted(maps.Keys(h.paths))}
 		why := fmt.Sprintf("requested %s.", times(int64(h.count)))
 		if h.count == 0 {
 			r.Opaque, r.Methods, r.Paths = true, []string{"*"}, []string{"/**"}
 			why = "a tunnel, of which only the name was seen."
 		}
-		if len(r.Paths) > manyPaths || slices.ContainsFunc(r.Paths, func(p string) bool { return !plainPath(p) }) {
+		if len(r.Paths) > manyPaths || slices.ContainsFunc(r.Paths,
+			func(p string) bool { return !plainPath(p) }) {
 			why = strings.TrimSuffix(why, ".") + fmt.Sprintf(", %d paths.", len(r.Paths))
 			r.Paths = []string{"/**"}
 		}
@@ -63,7 +68,8 @@ func Requests(fetches []Fetch) (items []Item, person []string) {
 	return items, person
 }
 
-// plainPath reports whether a pattern that reads like the path stands for it alone.
+// plainPath reports whether a pattern that reads like the path matches it alone.
 func plainPath(p string) bool {
-	return strings.HasPrefix(p, "/") && len(p) < 256 && !strings.ContainsFunc(p, func(r rune) bool { return !unicode.IsPrint(r) || strings.ContainsRune(`*?[]{}\`, r) })
+	return strings.HasPrefix(p, "/") && len(p) < 256 && !strings.ContainsFunc(p,
+		func(r rune) bool { return !unicode.IsPrint(r) || strings.ContainsRune(`*?[]{}\`, r) })
 }

@@ -9,35 +9,41 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 const (
-	// manyBelow is how many directories below one are shown one by one; where there are more, they become that one.
+	// manyBelow is how many directories below one are shown one by one; where there are more, they
+	// become that one.
 	manyBelow = 6
 	// manyBelowWide is the same for directories that hold very different things.
 	manyBelowWide = 24
-	// manyPrograms is how many programs of one directory are named; where there are more, the directory is.
+	// manyPrograms is how many programs of one directory are named; where there are more, the
+	// directory is.
 	manyPrograms = 16
 	// fewNames is how many file names a comment shows.
 	fewNames = 3
 )
 
-// wideDirs hold very different things, and become a mount as a whole only where much in them is used.
-var wideDirs = []string{"/usr", "/usr/lib", "/usr/share", "/usr/local", "/usr/local/lib", "/lib", "/opt"}
+// wideDirs hold very different things, and become a mount as a whole only where much in them is
+// used.
+var wideDirs = []string{"/usr", "/usr/lib", "/usr/share", "/usr/local", "/usr/local/lib", "/lib",
+	"/opt"}
 
-// never are directories that are not shown as a whole, whatever is used in them.
+// never are directories that are not mounted as a whole, whatever is used in them.
 var never = []string{"/", "/etc", "/var", "/home", "/root"}
 
 // ownPlaces are of the jail and not of the host.
 var ownPlaces = []string{policy.WorkspaceDir, "/proc", "/dev", "/run"}
 
-// A group is a directory, or a file by itself, and what was done in it.
+// group is a directory, or a file by itself, with its uses.
 type group struct {
 	path                   string
 	files, programs, execs int
-	names                  []string // of a few of the files
-	opened                 int64
-	dir                    bool // it was listed
+	// of a few of the files
+	names  []string
+	opened int64
+	dir    bool // it was listed
 }
 
 func (g group) why() string {
@@ -45,7 +51,8 @@ func (g group) why() string {
 	if g.files == 1 && !g.dir {
 		parts = append(parts, fmt.Sprintf("opened %s", times(g.opened)))
 	} else if g.files > 0 {
-		text := fmt.Sprintf("%d files opened %s: %s", g.files, times(g.opened), strings.Join(g.names, " "))
+		text := fmt.Sprintf("%d files opened %s: %s", g.files, times(g.opened),
+			strings.Join(g.names, " "))
 		if g.files > len(g.names) {
 			text += " …"
 		}
@@ -72,16 +79,17 @@ func times(n int64) string {
 // mountOf returns the mount that a path is in.
 func mountOf(mounts []policy.Mount, p string) (m policy.Mount, ok bool) {
 	for _, x := range mounts {
-		if Within(x.Target, p) && (!ok || len(x.Target) > len(m.Target)) {
+		if paths.Within(x.Target, p) && (!ok || len(x.Target) > len(m.Target)) {
 			m, ok = x, true
 		}
 	}
 	return m, ok
 }
 
-// Places makes mounts for the files that were observed in those of the learning policy: of directories where what is in them may vary, as libraries do, of
-// single files where the wide mount is one, and of what lies in /etc.
-func Places(files []File, mounts []policy.Mount) []Item {
+// places makes mounts for the observed files in the mounts of the learning policy: of directories
+// whose entries may vary, such as libraries, and of single files if the wide mount is one, or in
+// /etc.
+func places(files []File, mounts []policy.Mount) []Item {
 	groups := map[string]*group{}
 	at := func(p string) *group {
 		if groups[p] == nil {
@@ -91,7 +99,8 @@ func Places(files []File, mounts []policy.Mount) []Item {
 	}
 	for _, f := range files {
 		m, ok := mountOf(mounts, f.Path)
-		if !ok || m.Source == "" || slices.ContainsFunc(ownPlaces, func(dir string) bool { return Within(dir, f.Path) }) {
+		if !ok || m.Source == "" || slices.ContainsFunc(ownPlaces,
+			func(dir string) bool { return paths.Within(dir, f.Path) }) {
 			continue
 		}
 		if f.Dir {
@@ -100,7 +109,7 @@ func Places(files []File, mounts []policy.Mount) []Item {
 			}
 			continue
 		}
-		if f.Path == m.Target || Within("/etc", f.Path) {
+		if f.Path == m.Target || paths.Within("/etc", f.Path) {
 			at(f.Path).add(f)
 		} else {
 			at(path.Dir(f.Path)).add(f)
@@ -116,14 +125,18 @@ func Places(files []File, mounts []policy.Mount) []Item {
 			access |= policy.Exec
 		}
 		source := path.Join(m.Source, strings.TrimPrefix(p, m.Target))
-		out = append(out, Item{Kind: KindMount, Name: p, Why: g.why(), Mount: policy.Mount{Source: source, Target: p, Access: access}})
+		out = append(out, Item{Kind: KindMount, Name: p, Why: g.why(),
+			Mount: policy.Mount{Source: source, Target: p, Access: access}})
 	}
 	return out
 }
 
-// isParent reports whether a directory is there only because mounts lie below it.
+// isParent reports whether a directory exists only because mounts are below it.
 func isParent(dir string, mounts []policy.Mount) bool {
-	return !slices.ContainsFunc(mounts, func(m policy.Mount) bool { return Within(m.Target, dir) })
+	return !slices.ContainsFunc(mounts, func(m policy.Mount) bool {
+		return paths.Within(m.Target,
+			dir)
+	})
 }
 
 func (g *group) add(f File) {
@@ -140,9 +153,10 @@ func (g *group) add(f File) {
 	}
 }
 
-// take makes g's what is o's.
+// take adds the uses of o to g.
 func (g *group) take(o *group) {
-	g.files, g.programs, g.execs, g.opened = g.files+o.files, g.programs+o.programs, g.execs+o.execs, g.opened+o.opened
+	g.files, g.programs, g.execs, g.opened = g.files+o.files, g.programs+o.programs,
+		g.execs+o.execs, g.opened+o.opened
 	for _, n := range o.names {
 		if len(g.names) < fewNames {
 			g.names = append(g.names, n)
@@ -150,7 +164,8 @@ func (g *group) take(o *group) {
 	}
 }
 
-// collapse puts directories into one above them: into one that is shown anyway, and into one that has many below it, the deepest first.
+// collapse puts directories into one above them: into one that is shown anyway, and into one that
+// has many below it, the deepest first.
 func collapse(groups map[string]*group) {
 	var dirs []string
 	for p := range groups {
@@ -160,7 +175,10 @@ func collapse(groups map[string]*group) {
 	}
 	slices.Sort(dirs)
 	dirs = slices.Compact(dirs)
-	slices.SortStableFunc(dirs, func(a, b string) int { return cmp.Compare(strings.Count(b, "/"), strings.Count(a, "/")) })
+	slices.SortStableFunc(dirs, func(a, b string) int {
+		return cmp.Compare(strings.Count(b, "/"),
+			strings.Count(a, "/"))
+	})
 	for _, d := range dirs {
 		if slices.Contains(never, d) {
 			continue
@@ -191,17 +209,20 @@ func collapse(groups map[string]*group) {
 	}
 }
 
-// loader reports whether a path is that of a C library's loader, which starts programs and is granted with them.
+// loader reports whether a path is that of a C library's loader, which starts programs and is
+// granted with them.
 func loader(p string) bool {
 	base := path.Base(p)
-	return strings.HasPrefix(base, "ld-linux") || strings.HasPrefix(base, "ld-musl") || strings.HasPrefix(base, "ld-2.")
+	return strings.HasPrefix(base, "ld-linux") || strings.HasPrefix(base, "ld-musl") ||
+		strings.HasPrefix(base, "ld-2.")
 }
 
-// Programs makes items of tools.native of what was executed. The workspace and memory run as a whole or not at all.
+// Programs makes items of tools.native of executed files. The workspace and tmpfs mounts are
+// granted as a whole or not at all.
 func Programs(files []File, tmpfs []string) []Item {
 	byDir := map[string][]File{}
 	for _, f := range files {
-		if f.Executed > 0 && !f.Dir && !loader(f.Path) && !Within("/run", f.Path) {
+		if f.Executed > 0 && !f.Dir && !loader(f.Path) && !paths.Within("/run", f.Path) {
 			byDir[path.Dir(f.Path)] = append(byDir[path.Dir(f.Path)], f)
 		}
 	}
@@ -210,7 +231,7 @@ func Programs(files []File, tmpfs []string) []Item {
 	for _, dir := range slices.Sorted(maps.Keys(byDir)) {
 		own := ""
 		for _, d := range append(slices.Clone(tmpfs), policy.WorkspaceDir) {
-			if Within(d, dir) {
+			if paths.Within(d, dir) {
 				own = d
 			}
 		}
@@ -222,21 +243,25 @@ func Programs(files []File, tmpfs []string) []Item {
 		case own != "":
 			whole[own] += total
 		case len(byDir[dir]) > manyPrograms:
-			out = append(out, Item{Kind: KindNative, Name: dir + "/**", Why: fmt.Sprintf("%d programs executed %s.", len(byDir[dir]), times(total))})
+			out = append(out, Item{Kind: KindNative, Name: dir + "/**",
+				Why: fmt.Sprintf("%d programs executed %s.", len(byDir[dir]), times(total))})
 		default:
 			for _, f := range byDir[dir] {
-				out = append(out, Item{Kind: KindNative, Name: f.Path, Why: fmt.Sprintf("executed %s.", times(f.Executed))})
+				out = append(out, Item{Kind: KindNative, Name: f.Path,
+					Why: fmt.Sprintf("executed %s.", times(f.Executed))})
 			}
 		}
 	}
 	for _, dir := range slices.Sorted(maps.Keys(whole)) {
-		out = append(out, Item{Kind: KindNative, Name: dir + "/**", Why: fmt.Sprintf("executed %s what was made there.", times(whole[dir]))})
+		out = append(out, Item{Kind: KindNative, Name: dir + "/**",
+			Why: fmt.Sprintf("executed %s what was made there.", times(whole[dir]))})
 	}
 	return out
 }
 
-// Narrow replaces a mount of a directory by mounts of the programs in it that were executed, under all the names that names gives them, and of the tool,
-// which may be a link that leads elsewhere. ok is false where something else in the directory was used too, or where there are too many.
+// Narrow replaces a mount of a directory by mounts of the programs in it that were executed, under
+// all the names that names gives them, and of the tool, which may be a link that leads elsewhere.
+// ok is false where something else in the directory was used too, or where there are too many.
 func Narrow(item Item, tool string, files []File, names map[string][]string) (out []Item, ok bool) {
 	if item.Kind != KindMount || item.Mount.Access&policy.Exec == 0 {
 		return nil, false
@@ -244,12 +269,13 @@ func Narrow(item Item, tool string, files []File, names map[string][]string) (ou
 	single := func(name, why string) {
 		if !slices.ContainsFunc(out, func(i Item) bool { return i.Name == name }) {
 			out = append(out, Item{Kind: KindMount, Name: name, Why: why,
-				Mount: policy.Mount{Source: path.Join(item.Mount.Source, path.Base(name)), Target: name, Access: item.Mount.Access}})
+				Mount: policy.Mount{Source: path.Join(item.Mount.Source, path.Base(name)),
+					Target: name, Access: item.Mount.Access}})
 		}
 	}
 	used := 0
 	for _, f := range files {
-		if !Within(item.Name, f.Path) || f.Dir {
+		if !paths.Within(item.Name, f.Path) || f.Dir {
 			continue
 		}
 		if f.Executed == 0 || path.Dir(f.Path) != item.Name {
@@ -265,7 +291,8 @@ func Narrow(item Item, tool string, files []File, names map[string][]string) (ou
 	if used > 0 && path.Dir(tool) == item.Name {
 		single(tool, "the tool, as it was named.")
 	}
-	if len(out) > manyPrograms { // of one that is known by many names the directory is said more shortly
+	// of one that is known by many names the directory is said more shortly
+	if len(out) > manyPrograms {
 		return nil, false
 	}
 	return out, used > 0

@@ -11,8 +11,8 @@ import (
 // Try runs the tool under a draft and reports whether the run was as it was under the wide policy.
 type Try func(context.Context, Draft) (same bool, err error)
 
-// MaxTrials bounds how often Least runs the tool.
-const MaxTrials = 200
+// maxTrials bounds how often Least runs the tool.
+const maxTrials = 200
 
 // A search tries drafts.
 type search struct {
@@ -23,38 +23,47 @@ type search struct {
 }
 
 func (s *search) same(d Draft) (bool, error) {
-	if s.trials >= MaxTrials {
-		return false, nil // what is not tried stays
+	if s.trials >= maxTrials {
+		// Untried items stay.
+		return false, nil
 	}
 	s.trials++
 	return s.try(s.ctx, d)
 }
 
-// Tried says what a search for the least draft found.
+// Tried is the result of a search for the least draft.
 type Tried struct {
-	Draft   Draft
-	Dropped []Item // what was observed, or marked as blind, and is not needed
+	Draft Draft
+	// Dropped was observed, or marked as blind, and is not needed.
+	Dropped []Item
 	Trials  int
-	// Whole says that everything was tried, and that nothing that is left can go.
+	// Whole: everything was tried.
 	Whole bool
 }
 
-// Least takes out of a draft, under which the run is the same, all that the run is the same without. names gives the names by which the programs of a
-// directory are also known.
-func Least(ctx context.Context, d Draft, files []File, names map[string][]string, try Try) (Tried, error) {
+// Least takes out of a draft, under which the run is the same, all that the run is the same
+// without. names gives the names by which the programs of a directory are also known.
+func Least(ctx context.Context, d Draft, files []File, names map[string][]string, try Try) (Tried,
+	error) {
 	s := &search{ctx: ctx, try: try}
 	var err error
-	for _, step := range []func(Draft) (Draft, error){s.blind, s.workspace, func(d Draft) (Draft, error) { return s.narrow(d, files, names) }, s.each} {
+	for _, step := range []func(Draft) (Draft, error){s.blind, s.workspace, func(d Draft) (Draft,
+		error) {
+		return s.narrow(d, files, names)
+	}, s.each} {
 		if d, err = step(d); err != nil {
 			return Tried{Draft: d, Trials: s.trials}, err
 		}
 	}
-	return Tried{Draft: d, Dropped: s.dropped, Trials: s.trials, Whole: s.trials < MaxTrials}, nil
+	return Tried{Draft: d, Dropped: s.dropped, Trials: s.trials, Whole: s.trials < maxTrials}, nil
 }
 
 func without(d Draft, out []Item) Draft {
 	return d.With(slices.DeleteFunc(slices.Clone(d.Items), func(i Item) bool {
-		return slices.ContainsFunc(out, func(o Item) bool { return o.Kind == i.Kind && o.Name == i.Name })
+		return slices.ContainsFunc(out, func(o Item) bool {
+			return o.Kind == i.Kind &&
+				o.Name == i.Name
+		})
 	}))
 }
 
@@ -119,7 +128,8 @@ func (s *search) narrow(d Draft, files []File, names map[string][]string) (Draft
 		}
 		less := without(d, []Item{item})
 		less.Items = slices.Concat(single, less.Items)
-		for _, i := range single { // and the same programs by those names
+		// and the same programs by those names
+		for _, i := range single {
 			if !less.Has(KindNative, i.Name) {
 				less.Items = append(less.Items, Item{Kind: KindNative, Name: i.Name, Why: i.Why})
 			}
@@ -130,24 +140,30 @@ func (s *search) narrow(d Draft, files []File, names map[string][]string) (Draft
 		}
 		if same {
 			d = less
-			s.dropped = append(s.dropped, Item{Kind: item.Kind, Name: item.Name, Mount: item.Mount, Why: "its programs alone do."})
+			s.dropped = append(s.dropped, Item{Kind: item.Kind, Name: item.Name, Mount: item.Mount,
+				Why: "its programs alone do."})
 		}
 	}
 	return d, nil
 }
 
-// each tries every item that is left once, mounts first: to what is not there nothing else can be needed. Once is enough otherwise: what a run cannot
-// do without, it cannot do without when it has still less.
+// each tries every item that is left once, mounts first: to what is not there nothing else can be
+// needed. Once is enough otherwise: what a run cannot do without, it cannot do without when it has
+// still less.
 func (s *search) each(d Draft) (Draft, error) {
 	items := slices.Clone(d.Items)
-	slices.SortStableFunc(items, func(a, b Item) int { return cmp.Compare(mountsLast(a), mountsLast(b)) })
+	slices.SortStableFunc(items, func(a, b Item) int {
+		return cmp.Compare(mountsLast(a),
+			mountsLast(b))
+	})
 	for _, i := range slices.Backward(items) {
 		if i.Fixed {
 			continue
 		}
 		less := without(d, []Item{i})
 		same, err := s.same(less)
-		if err == nil && !same { // what a busy host made differ once is no need
+		// what a busy host made differ once is no need
+		if err == nil && !same {
 			same, err = s.same(less)
 		}
 		if err != nil {

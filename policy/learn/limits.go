@@ -21,8 +21,10 @@ type Peaks struct {
 
 // Max takes the larger of each.
 func (p Peaks) Max(q Peaks) Peaks {
-	return Peaks{max(p.Wall, q.Wall), max(p.CPU, q.CPU), max(p.Memory, q.Memory), max(p.PIDs, q.PIDs), max(p.Output, q.Output), max(p.Workspace, q.Workspace),
-		max(p.WorkspaceFiles, q.WorkspaceFiles), max(p.FetchIn, q.FetchIn), max(p.FetchOut, q.FetchOut), max(p.FetchRequests, q.FetchRequests)}
+	return Peaks{max(p.Wall, q.Wall), max(p.CPU, q.CPU), max(p.Memory, q.Memory),
+		max(p.PIDs, q.PIDs), max(p.Output, q.Output), max(p.Workspace, q.Workspace),
+		max(p.WorkspaceFiles, q.WorkspaceFiles), max(p.FetchIn, q.FetchIn), max(p.FetchOut,
+			q.FetchOut), max(p.FetchRequests, q.FetchRequests)}
 }
 
 // A LimitLine is one limit and what it was made from.
@@ -36,18 +38,22 @@ type LimitLine struct {
 const (
 	mib = 1 << 20
 	kib = 1 << 10
-	// room is how many times its peak a limit is: another input, a colder cache and a busier machine are to pass.
+	// room is how many times its peak a limit is: another input, a colder cache and a busier
+	// machine are to pass.
 	room = 4
 )
 
 // roundUp goes to the next multiple.
 func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * multiple }
 
-// Bounds makes limits from peaks: four times the peak, and never so little that the next file of the same kind fails. factor is 1, and more where the run
-// met one of them.
+// Bounds makes limits from peaks: four times the peak, and never so little that the next file of
+// the same kind fails. factor is 1, and more where the run met one of them.
 func Bounds(p Peaks, fetches bool, factor int64) []LimitLine {
 	u := policy.Duration
-	line := func(name string, value int64, why string) LimitLine { return LimitLine{"limits", name, value, why} }
+	line := func(name string, value int64, why string) LimitLine {
+		return LimitLine{"limits", name,
+			value, why}
+	}
 	wall := max(5*time.Second, (room*p.Wall).Round(time.Second)) * time.Duration(factor)
 	cpu := max(5*time.Second, (room*p.CPU).Round(time.Second)) * time.Duration(factor)
 	cores := int64(1000)
@@ -63,16 +69,23 @@ func Bounds(p Peaks, fetches bool, factor int64) []LimitLine {
 		line("memory", memory, "peak "+policy.Bytes.Format(roundUp(p.Memory, kib))),
 		line("pids", max(16, 2*p.PIDs)*factor, fmt.Sprintf("peak %d", p.PIDs)),
 		line("open_files", 1024, "not observed"),
-		line("output", roundUp(max(mib, room*p.Output), mib)*factor, fmt.Sprintf("%d bytes", p.Output)),
-		line("workspace", space, fmt.Sprintf("%s left in it; what was there in between is not observed", policy.Bytes.Format(roundUp(p.Workspace, kib)))),
-		line("workspace_files", max(1000, room*p.WorkspaceFiles)*factor, fmt.Sprintf("%d left in it", p.WorkspaceFiles)),
+		line("output", roundUp(max(mib, room*p.Output), mib)*factor, fmt.Sprintf("%d bytes",
+			p.Output)),
+		line("workspace", space,
+			fmt.Sprintf("%s left in it; what was there in between is not observed",
+				policy.Bytes.Format(roundUp(p.Workspace, kib)))),
+		line("workspace_files", max(1000, room*p.WorkspaceFiles)*factor,
+			fmt.Sprintf("%d left in it", p.WorkspaceFiles)),
 		line("file_size", space, "as the workspace; not observed"),
 	}
 	if fetches {
 		lines = append(lines,
-			LimitLine{"fetch.limits", "requests", max(10, 2*p.FetchRequests) * factor, fmt.Sprintf("%d made", p.FetchRequests)},
-			LimitLine{"fetch.limits", "bytes_in", roundUp(max(mib, room*p.FetchIn), mib) * factor, fmt.Sprintf("%d bytes", p.FetchIn)},
-			LimitLine{"fetch.limits", "bytes_out", roundUp(max(64*kib, room*p.FetchOut), 64*kib) * factor, fmt.Sprintf("%d bytes", p.FetchOut)},
+			LimitLine{"fetch.limits", "requests", max(10, 2*p.FetchRequests) * factor,
+				fmt.Sprintf("%d made", p.FetchRequests)},
+			LimitLine{"fetch.limits", "bytes_in", roundUp(max(mib, room*p.FetchIn), mib) * factor,
+				fmt.Sprintf("%d bytes", p.FetchIn)},
+			LimitLine{"fetch.limits", "bytes_out", roundUp(max(64*kib, room*p.FetchOut),
+				64*kib) * factor, fmt.Sprintf("%d bytes", p.FetchOut)},
 			LimitLine{"fetch.limits", "concurrent", 4, "not observed"},
 			LimitLine{"fetch.limits", "timeout", int64(30 * time.Second), "not observed"},
 		)

@@ -29,7 +29,8 @@ func (b Base) grants(i Item) bool {
 		return globbed(p.Tools.Native, i.Name)
 	case KindGroup:
 		return p.Syscalls.Has(i.Name)
-	case KindEnv: // a value that the base gives is its author's choice
+	case KindEnv:
+		// a value that the base gives is its author's choice
 		name, _, _ := strings.Cut(i.Name, "=")
 		_, ok := p.Env.Set.Values[name]
 		return ok
@@ -56,7 +57,8 @@ func (r Rule) within(p policy.Policy) bool {
 					g, err := policy.ParseGlob(path)
 					m, merr := policy.ParseGlob(method)
 					host, herr := policy.ParseHost(r.Host)
-					ok = ok || err == nil && merr == nil && herr == nil && host.LessEq(have.Host) && have.Ports.Has(port) &&
+					ok = ok || err == nil && merr == nil && herr == nil && host.LessEq(have.Host) &&
+						have.Ports.Has(port) &&
 						policy.Globs{m}.LessEq(have.Methods) && policy.Globs{g}.LessEq(have.Paths)
 				}
 				if !ok {
@@ -75,7 +77,8 @@ func (b Base) Missing(d Draft) Draft {
 	return d
 }
 
-// Merged is the base with what a draft grants besides. Every other byte of it stays; an error says what only a person can write.
+// Merged is the base with what a draft grants besides. Every other byte of it stays; an error says
+// what only a person can write.
 func (b Base) Merged(d Draft) (string, error) {
 	text := []byte(b.Text)
 	edits, tables := b.edits(d)
@@ -117,7 +120,8 @@ func (b Base) edits(d Draft) (edits []syntax.Edit, tables string) {
 	if d.Access > b.Policy.Workspace.Access {
 		edits = append(edits, syntax.SetKey("workspace", "access", d.Access.String()))
 	}
-	if d.Writes && d.Access == policy.WorkspaceShadow && b.Policy.Workspace.Commit == policy.CommitNever {
+	if d.Writes && d.Access == policy.WorkspaceShadow &&
+		b.Policy.Workspace.Commit == policy.CommitNever {
 		edits = append(edits, syntax.SetKey("workspace", "commit", "ask"))
 	}
 	for _, i := range d.Items {
@@ -127,7 +131,8 @@ func (b Base) edits(d Draft) (edits []syntax.Edit, tables string) {
 			edits = append(edits, syntax.AddItem(section, key, i.Name))
 		case KindEnv:
 			name, value, _ := strings.Cut(i.Name, "=")
-			edits = append(edits, syntax.Edit{Section: "env.set", Key: name, Value: syntax.Quote(value)})
+			edits = append(edits, syntax.Edit{Section: "env.set", Key: name,
+				Value: syntax.Quote(value)})
 		}
 	}
 	for _, l := range d.Limits {

@@ -10,7 +10,8 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-// Text is the draft as a policy file, with the evidence of each line beside it. An error is a draft that is no policy.
+// Text is the draft as a policy file, with the evidence of each line beside it. An error is a draft
+// that is no policy.
 func (d Draft) Text() (string, error) {
 	w := &text{}
 	w.comment(d.Run)
@@ -82,7 +83,7 @@ func (w *text) workspace(d Draft) {
 	if d.hides() {
 		w.comment("Names that usually hold secrets. The runs that this was learnt from did not see them. To show one needs a person.")
 		var names []string
-		for _, n := range Secrets() {
+		for _, n := range secrets() {
 			names = append(names, syntax.Quote(n))
 		}
 		w.line("hide = [%s]", strings.Join(names, ", "))
@@ -95,7 +96,8 @@ func (w *text) workspace(d Draft) {
 	}
 }
 
-// hides reports whether the workspace's secrets can be hidden: of the directory itself nothing hides a file from a program of the host.
+// hides reports whether the workspace's secrets can be hidden: of the directory itself nothing
+// hides a file from a program of the host.
 func (d Draft) hides() bool { return !d.Native || d.Access == policy.WorkspaceShadow }
 
 func (w *text) mounts(d Draft) {

@@ -8,15 +8,18 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Asked is what a run that is to be learnt from may do. It is wide, and still a jail: nothing that it writes is real, nothing of it is a directory of
-// keys, sockets or homes, what looks like a secret in the workspace is not there, and the network is none or the hosts that somebody named.
+// Asked is what a run that is to be learnt from may do. It is wide, and still a jail: nothing that
+// it writes is real, nothing of it is a directory of keys, sockets or homes, what looks like a
+// secret in the workspace is not there, and the network is none or the hosts that somebody named.
 type Asked struct {
 	Name, About, Run string
-	Native           bool           // programs of the host
-	Mounts           []policy.Mount // those of WideMounts that this host has, and those that somebody named
-	Hosts            []HostPort
-	Given            []string // names of variables that come with the run
-	NoWorkspace      bool
+	Native           bool // programs of the host
+	// those of WideMounts that this host has, and those that somebody named
+	Mounts []policy.Mount
+	Hosts  []HostPort
+	// names of variables that come with the run
+	Given       []string
+	NoWorkspace bool
 }
 
 // A HostPort is a host of the network that the runs may reach, or "*" for every public one.
@@ -28,16 +31,19 @@ type HostPort struct {
 // Home is where a tool finds a home of its own.
 const Home = "/home/tool"
 
-// WideMounts are what a program of the host may be shown to be learnt from. Of /etc there is only what says how programs work, and nothing that says who
-// is on the host or with which keys.
+// WideMounts are what a program of the host may be shown to be learnt from. Of /etc there is only
+// what says how programs work, and nothing that says who is on the host or with which keys.
 func WideMounts() []policy.Mount {
 	var out []policy.Mount
 	for _, dir := range []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt"} {
 		out = append(out, policy.Mount{Source: dir, Target: dir, Access: policy.Read | policy.Exec})
 	}
-	for _, p := range []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/timezone", "/etc/mime.types",
-		"/etc/magic", "/etc/inputrc", "/etc/locale.alias", "/etc/protocols", "/etc/services", "/etc/perl", "/etc/python3", "/etc/python3.11", "/etc/python3.12",
-		"/etc/python3.13", "/etc/openssl", "/etc/gitconfig", "/etc/fonts", "/etc/terminfo", "/etc/debian_version", "/etc/os-release", "/etc/lsb-release"} {
+	for _, p := range []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
+		"/etc/ld.so.conf.d", "/etc/localtime", "/etc/timezone", "/etc/mime.types",
+		"/etc/magic", "/etc/inputrc", "/etc/locale.alias", "/etc/protocols", "/etc/services",
+		"/etc/perl", "/etc/python3", "/etc/python3.11", "/etc/python3.12",
+		"/etc/python3.13", "/etc/openssl", "/etc/gitconfig", "/etc/fonts", "/etc/terminfo",
+		"/etc/debian_version", "/etc/os-release", "/etc/lsb-release"} {
 		out = append(out, policy.Mount{Source: p, Target: p, Access: policy.Read})
 	}
 	return out
@@ -48,14 +54,17 @@ func Memory() []string { return []string{Home, "/tmp"} }
 
 // wideEnv is what programs of the host are told.
 func wideEnv() []string {
-	return []string{"GOPROXY=off", "GOTELEMETRY=off", "GOTOOLCHAIN=local", "HOME=" + Home, "LANG=C.UTF-8",
+	return []string{"GOPROXY=off", "GOTELEMETRY=off", "GOTOOLCHAIN=local", "HOME=" + Home,
+		"LANG=C.UTF-8",
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"PIP_NO_INDEX=1", "PYTHONDONTWRITEBYTECODE=1", "TMPDIR=/tmp", "npm_config_offline=true", "npm_config_update_notifier=false"}
+		"PIP_NO_INDEX=1", "PYTHONDONTWRITEBYTECODE=1", "TMPDIR=/tmp", "npm_config_offline=true",
+		"npm_config_update_notifier=false"}
 }
 
 // Wide is the policy of a run that is to be learnt from.
 func Wide(a Asked) Draft {
-	d := Draft{Name: a.Name, About: a.About, Run: a.Run, Native: a.Native, Access: policy.WorkspaceShadow}
+	d := Draft{Name: a.Name, About: a.About, Run: a.Run, Native: a.Native,
+		Access: policy.WorkspaceShadow}
 	if a.NoWorkspace {
 		d.Access = policy.WorkspaceNone
 	}
@@ -64,16 +73,20 @@ func Wide(a Asked) Draft {
 		d.Items = append(d.Items, Item{Kind: KindMount, Name: m.Target, Mount: m, Why: all})
 	}
 	d.Items = append(d.Items, memory(a.Native)...)
-	d.Items = append(d.Items, Item{Kind: KindModule, Name: "**", Why: all}, Item{Kind: KindGroup, Name: policy.GroupWASI, Why: all})
+	d.Items = append(d.Items, Item{Kind: KindModule, Name: "**", Why: all}, Item{Kind: KindGroup,
+		Name: policy.GroupWASI, Why: all})
 	if a.Native {
-		d.Items = append(d.Items, Item{Kind: KindNative, Name: "/**", Why: all}, Item{Kind: KindGroup, Name: policy.GroupNative, Why: all},
+		d.Items = append(d.Items, Item{Kind: KindNative, Name: "/**", Why: all},
+			Item{Kind: KindGroup, Name: policy.GroupNative, Why: all},
 			Item{Kind: KindGroup, Name: policy.GroupLoopback, Why: all})
 	} else {
 		d.Items = append(d.Items, Item{Kind: KindTool, Name: "**", Why: all})
 	}
 	d.Items = append(d.Items, environment(a)...)
 	for _, h := range a.Hosts {
-		d.Items = append(d.Items, Item{Kind: KindFetch, Name: h.Host, Why: all, Rule: Rule{Host: h.Host, Ports: h.Ports, Methods: []string{"*"}, Paths: []string{"/**"}}})
+		d.Items = append(d.Items, Item{Kind: KindFetch, Name: h.Host, Why: all,
+			Rule: Rule{Host: h.Host, Ports: h.Ports, Methods: []string{"*"},
+				Paths: []string{"/**"}}})
 	}
 	d.Limits = wideLimits(len(a.Hosts) > 0)
 	return d
@@ -85,7 +98,10 @@ func memory(native bool) []Item {
 		if dir == Home && !native {
 			continue
 		}
-		out = append(out, Item{Kind: KindMount, Name: dir, Mount: policy.Mount{Target: dir, Access: policy.Tmpfs}, Why: "Memory. What is done in it is not observed; without it the run is another.", Blind: true})
+		out = append(out, Item{Kind: KindMount, Name: dir, Mount: policy.Mount{Target: dir,
+			Access: policy.Tmpfs},
+			Why:   "Memory. What is done in it is not observed; without it the run is another.",
+			Blind: true})
 	}
 	return out
 }
@@ -101,7 +117,8 @@ func environment(a Asked) []Item {
 		if slices.Contains(a.Given, name) {
 			continue
 		}
-		out = append(out, Item{Kind: KindEnv, Name: v, Blind: true, Why: "reads of it are not observed; without it the run is another"})
+		out = append(out, Item{Kind: KindEnv, Name: v, Blind: true,
+			Why: "reads of it are not observed; without it the run is another"})
 	}
 	for _, name := range a.Given {
 		out = append(out, Item{Kind: KindGiven, Name: name, Fixed: true, Why: "given with --env"})
@@ -113,9 +130,13 @@ func environment(a Asked) []Item {
 func wideLimits(fetches bool) []LimitLine {
 	var out []LimitLine
 	for _, l := range []struct{ section, name, value string }{
-		{"limits", "wall", "10m"}, {"limits", "cpu_time", "20m"}, {"limits", "cpus", "4"}, {"limits", "memory", "2GiB"}, {"limits", "pids", "512"},
-		{"limits", "open_files", "1024"}, {"limits", "output", "64MiB"}, {"limits", "workspace", "2GiB"}, {"limits", "workspace_files", "100000"}, {"limits", "file_size", "1GiB"},
-		{"fetch.limits", "requests", "1000"}, {"fetch.limits", "bytes_in", "500MiB"}, {"fetch.limits", "bytes_out", "10MiB"}, {"fetch.limits", "concurrent", "8"}, {"fetch.limits", "timeout", "60s"},
+		{"limits", "wall", "10m"}, {"limits", "cpu_time", "20m"}, {"limits", "cpus", "4"},
+		{"limits", "memory", "2GiB"}, {"limits", "pids", "512"},
+		{"limits", "open_files", "1024"}, {"limits", "output", "64MiB"}, {"limits", "workspace",
+			"2GiB"}, {"limits", "workspace_files", "100000"}, {"limits", "file_size", "1GiB"},
+		{"fetch.limits", "requests", "1000"}, {"fetch.limits", "bytes_in", "500MiB"},
+		{"fetch.limits", "bytes_out", "10MiB"}, {"fetch.limits", "concurrent", "8"},
+		{"fetch.limits", "timeout", "60s"},
 	} {
 		if l.section == "fetch.limits" && !fetches {
 			continue
@@ -126,7 +147,8 @@ func wideLimits(fetches bool) []LimitLine {
 		}
 		n, err := unit.Parse(l.value)
 		if err != nil {
-			n = math.MaxInt64 // not a policy; Text says so
+			// not a policy; Text says so
+			n = math.MaxInt64
 		}
 		out = append(out, LimitLine{l.section, l.name, n, "of a run that is learnt from"})
 	}

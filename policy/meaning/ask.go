@@ -59,7 +59,8 @@ func ParseAsk(verb, object string, p policy.Policy, commands Commands) (Ask, err
 	case "limit":
 		err = a.limit()
 	default:
-		err = fmt.Errorf("%q is nothing that can be asked: there are %s", verb, strings.Join(Verbs(), ", "))
+		err = fmt.Errorf("%q is nothing that can be asked: there are %s", verb,
+			strings.Join(Verbs(), ", "))
 	}
 	return a, err
 }
@@ -73,7 +74,8 @@ func openAsk(object string, want policy.Rights) ([][]policy.Question, error) {
 		at = policy.WorkspaceDir + "/" + at
 	}
 	if path.Clean(at) != at || strings.ContainsRune(at, 0) {
-		return nil, fmt.Errorf("%q is no clean path: no .., no double slash, no slash at the end", object)
+		return nil, fmt.Errorf("%q is no clean path: no .., no double slash, no slash at the end",
+			object)
 	}
 	return one(policy.Open{Path: at, Want: want}), nil
 }
@@ -140,14 +142,16 @@ func connectAsk(object string) ([][]policy.Question, error) {
 		}
 		host, requestPath, _ := strings.Cut(after, "/")
 		rest, q.Path = host, "/"+requestPath
-		if form, err := policy.CanonicalPath(q.Path); err == nil { // what has none is denied in words
+		// what has none is denied in words
+		if form, err := policy.CanonicalPath(q.Path); err == nil {
 			q.Path = form
 		}
 		if q.Method == "" {
 			q.Method = "GET"
 		}
 	} else if q.Method != "" {
-		return nil, fmt.Errorf("%q: a method goes with a whole address, as in GET https://example.com/", object)
+		return nil, fmt.Errorf(
+			"%q: a method goes with a whole address, as in GET https://example.com/", object)
 	}
 	host, port, hasPort := strings.Cut(rest, ":")
 	if hasPort {

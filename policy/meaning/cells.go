@@ -17,16 +17,20 @@ type shape uint8
 const (
 	shapePath shape = iota // clean absolute paths
 	shapeName              // clean relative paths
-	shapeURL               // request paths: absolute, and a slash may be at the end
-	shapeWord              // one segment: the name of a variable
-	shapePair              // two segments: a bundle and a command
+	// request paths: absolute, and a slash may be at the end
+	shapeURL
+	// one segment: the name of a variable
+	shapeWord
+	// two segments: a bundle and a command
+	shapePair
 )
 
 // A pattern is a glob, or a pattern over names of a workspace, as a machine that reads a
 // name byte by byte.
 type pattern struct {
 	parts []part
-	fold  bool // bytes compare without regard to case
+	// bytes compare without regard to case
+	fold bool
 }
 
 type part struct {
@@ -85,7 +89,8 @@ type at struct{ i, off int }
 type machine struct {
 	patterns []pattern
 	form     shape
-	bytes    []byte // that are told apart; the last one stands for all others
+	// that are told apart; the last one stands for all others
+	bytes []byte
 }
 
 // state is where all patterns are, and what the name so far looks like.
@@ -97,8 +102,9 @@ type state struct {
 // look says what the shape needs to know of the name so far.
 type look struct {
 	segments int // begun, up to 3
-	dots     int // of a segment of nothing but dots, up to 3; -1 for another
-	empty    bool
+	// of a segment of nothing but dots, up to 3; -1 for another
+	dots  int
+	empty bool
 }
 
 // cells returns a name for each set of patterns that some name matches and no other pattern.
@@ -107,7 +113,8 @@ func cells(form shape, patterns []pattern) (names []string, exact bool) {
 }
 
 // cellsWith is cells, with names that are good where there are some.
-func cellsWith(form shape, patterns []pattern, good func(string) bool) (names []string, exact bool) {
+func cellsWith(form shape, patterns []pattern, good func(string) bool) (names []string,
+	exact bool) {
 	m := machine{patterns: patterns, form: form, bytes: alphabet(patterns)}
 	start := state{places: make([][]at, len(patterns)), look: look{segments: 1, empty: true}}
 	for i, p := range patterns {
@@ -117,7 +124,8 @@ func cellsWith(form shape, patterns []pattern, good func(string) bool) (names []
 		state
 		name string
 	}
-	queue, seen, found := []queued{{start, ""}}, map[string]bool{start.key(): true}, map[string]int{}
+	queue, seen, found := []queued{{start, ""}}, map[string]bool{start.key(): true},
+		map[string]int{}
 	for len(queue) > 0 {
 		q := queue[0]
 		queue = queue[1:]
@@ -170,7 +178,8 @@ func alphabet(patterns []pattern) []byte {
 		}
 	}
 	slices.Sort(out)
-	for _, other := range []byte("xyzwvuqkjXYZWVUQKJ_0123456789abcdefghilmnoprstABCDEFGHILMNOPRST") {
+	for _, other := range []byte(
+		"xyzwvuqkjXYZWVUQKJ_0123456789abcdefghilmnoprstABCDEFGHILMNOPRST") {
 		lower := other | 0x20
 		if !slices.Contains(out, other) && !slices.Contains(out, lower) {
 			return append(out, other)
@@ -261,7 +270,8 @@ func (m machine) step(s state, c byte) (state, bool) {
 	if c == '/' {
 		first := l.segments == 1 && l.empty
 		rooted := m.form == shapePath || m.form == shapeURL
-		if l.dots > 0 || l.empty && (!first || !rooted) || !first && rooted && l.segments == 1 || m.form == shapeWord ||
+		if l.dots > 0 || l.empty && (!first || !rooted) || !first && rooted && l.segments == 1 ||
+			m.form == shapeWord ||
 			m.form == shapePair && l.segments == 2 {
 			return next, false
 		}

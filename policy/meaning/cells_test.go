@@ -38,12 +38,15 @@ func TestCells(t *testing.T) {
 		globs []string
 		want  int
 	}{
-		{shapeWord, []string{"*"}, 1}, {shapeWord, []string{"TERM"}, 2}, {shapeWord, []string{"LC_*", "*_ALL"}, 4},
+		{shapeWord, []string{"*"}, 1}, {shapeWord, []string{"TERM"}, 2},
+		{shapeWord, []string{"LC_*", "*_ALL"}, 4},
 		{shapePair, []string{"core-utils/*", "*/grep"}, 4}, {shapePair, []string{"**"}, 1},
-		{shapePath, []string{"/usr/**"}, 2}, {shapePath, []string{"**"}, 1}, {shapePath, []string{"/usr/**", "/usr/bin/*", "/usr/bin/git"}, 4},
+		{shapePath, []string{"/usr/**"}, 2}, {shapePath, []string{"**"}, 1},
+		{shapePath, []string{"/usr/**", "/usr/bin/*", "/usr/bin/git"}, 4},
 		{shapeURL, []string{"/simple/**", "/simple/a"}, 3},
 	} {
-		if names, exact := cells(tt.form, globPatterns(policy.MustGlobs(tt.globs...))); len(names) != tt.want || !exact {
+		if names, exact := cells(tt.form, globPatterns(policy.MustGlobs(tt.globs...))); len(
+			names) != tt.want || !exact {
 			t.Errorf("%q has the cells %q, %v", tt.globs, names, exact)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // Ways in which one policy differs from another.
@@ -23,8 +24,10 @@ type Change struct {
 	// Example is something that only one of the two policies answers with yes, "" where a
 	// limit or a list speaks for itself.
 	Example string `json:"example,omitempty"`
-	Rule    string `json:"rule,omitempty"` // that gives it, or takes it away
-	Tool    string `json:"tool,omitempty"` // of whose section it is, "" for every tool
+	// that gives it, or takes it away
+	Rule string `json:"rule,omitempty"`
+	// of whose section it is, "" for every tool
+	Tool string `json:"tool,omitempty"`
 	// Question is what Example asks.
 	Question policy.Question `json:"-"`
 }
@@ -51,8 +54,8 @@ type differ struct {
 	tool   string
 }
 
-// Diff says what b means otherwise than a. Both must pass Check.
-func Diff(a, b policy.Policy) (Difference, error) {
+// diff says what b means otherwise than a. Both must pass Check.
+func diff(a, b policy.Policy) (Difference, error) {
 	d := &differ{seen: map[string]bool{}, out: Difference{Exact: true, Changes: []Change{}}}
 	err := d.compare(a, b)
 	return d.out, err
@@ -195,7 +198,8 @@ func (d *differ) workspace() {
 	if len(patterns) == 0 {
 		patterns = []pattern{globPattern(policy.MustGlob("**"))}
 	}
-	// What is held back in any case needs no pattern of a policy's own, and would hide what one does.
+	// What is held back in any case needs no pattern of a policy's own, and would hide what one
+	// does.
 	names, exact := cellsWith(shapeName, patterns, func(name string) bool {
 		_, held := policy.Protected(name)
 		return !held
@@ -204,7 +208,8 @@ func (d *differ) workspace() {
 	for _, name := range names {
 		path := policy.WorkspaceDir + "/" + name
 		d.ask("read", "read in the workspace", policy.Open{Path: path, Want: policy.Read})
-		d.ask("write", "write to the shadow of the workspace", policy.Open{Path: path, Want: policy.Write})
+		d.ask("write", "write to the shadow of the workspace", policy.Open{Path: path,
+			Want: policy.Write})
 		d.ask("commit", "be committed", policy.Commit{Path: name})
 	}
 }
@@ -235,7 +240,7 @@ func (d *differ) files() {
 		}
 	}
 	for _, path := range d.cells(shapePath, patterns) {
-		if path != policy.WorkspaceDir && !strings.HasPrefix(path, policy.WorkspaceDir+"/") {
+		if !paths.Within(policy.WorkspaceDir, path) {
 			x, y := d.ask("read", "read", policy.Open{Path: path, Want: policy.Read})
 			d.ask("write", "write", policy.Open{Path: path, Want: policy.Write})
 			if x.Allowed && y.Allowed {
@@ -271,7 +276,7 @@ func seenIn(seen map[string]string, host string) bool {
 	file := strings.TrimPrefix(host, "* ")
 	for other := range seen {
 		dir, all := strings.CutPrefix(other, "* ")
-		if all && host != "" && (file == dir || strings.HasPrefix(file, strings.TrimSuffix(dir, "/")+"/")) {
+		if all && host != "" && paths.Within(dir, file) {
 			return true
 		}
 	}
@@ -307,7 +312,8 @@ func (d *differ) tools() {
 	for _, g := range policy.SyscallGroups() {
 		switch x, y := d.a.Syscalls.Has(g.Name), d.b.Syscalls.Has(g.Name); {
 		case y && !x:
-			d.add(Wider, "syscalls", "use the system calls of "+g.Name+": "+g.About, "syscalls.groups", nil)
+			d.add(Wider, "syscalls", "use the system calls of "+g.Name+": "+g.About,
+				"syscalls.groups", nil)
 		case x && !y:
 			d.add(Narrower, "syscalls", "use the system calls of "+g.Name, "syscalls.groups", nil)
 		}
@@ -316,8 +322,10 @@ func (d *differ) tools() {
 
 func (d *differ) audit() {
 	if x, y := d.a.Audit.Files, d.b.Audit.Files; x != y {
-		what := map[policy.FileAudit]string{policy.FilesOpens: "open files without a record", policy.FilesChanges: "write files without a record of each"}
-		d.add(way(y > x), "audit", what[min(x, y)], fmt.Sprintf("audit.files = %q", either(y > x, y, x)), nil)
+		what := map[policy.FileAudit]string{policy.FilesOpens: "open files without a record",
+			policy.FilesChanges: "write files without a record of each"}
+		d.add(way(y > x), "audit", what[min(x, y)], fmt.Sprintf("audit.files = %q", either(y > x, y,
+			x)), nil)
 	}
 }
 
@@ -333,7 +341,8 @@ func (d *differ) env() {
 		}
 		x, y := d.a.Env.Pass.Match(name), d.b.Env.Pass.Match(name)
 		if x != y {
-			d.add(way(y), "env", "see the caller's variable "+name, fmt.Sprintf("env.pass %q", either(y, d.b, d.a).Env.Pass.Strings()), nil)
+			d.add(way(y), "env", "see the caller's variable "+name, fmt.Sprintf("env.pass %q",
+				either(y, d.b, d.a).Env.Pass.Strings()), nil)
 		}
 	}
 	d.constants()

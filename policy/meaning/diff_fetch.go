@@ -80,11 +80,13 @@ func (d *differ) requests(host string, a, b policy.Fetch) {
 	sockets := false
 	for _, f := range []policy.Fetch{a, b} {
 		for _, r := range f.Allow {
-			paths, methods, ports = append(paths, r.Paths...), append(methods, r.Methods...), append(ports, r.Ports...)
+			paths, methods, ports = append(paths, r.Paths...), append(methods, r.Methods...),
+				append(ports, r.Ports...)
 			sockets = sockets || r.WebSocket
 		}
 		for _, r := range f.Deny {
-			paths, methods, ports = append(paths, r.Paths...), append(methods, r.Methods...), append(ports, r.Ports...)
+			paths, methods, ports = append(paths, r.Paths...), append(methods, r.Methods...),
+				append(ports, r.Ports...)
 		}
 	}
 	urls := d.cells(shapeURL, globPatterns(paths))
@@ -116,7 +118,8 @@ func portCells(ports policy.Ports) []uint16 {
 	}
 	for _, r := range ports {
 		add(r.Low)
-		add(r.High + 1) // of 65535 that is 0, which is none
+		// of 65535 that is 0, which is none
+		add(r.High + 1)
 	}
 	add(1)
 	slices.Sort(out)
@@ -154,10 +157,12 @@ func (d *differ) request(q policy.Connect) {
 	}
 	if x.Credential != y.Credential {
 		if y.Credential != "" {
-			d.add(Wider, "credential", fmt.Sprintf("use the credential %q", y.Credential), y.Rule, q)
+			d.add(Wider, "credential", fmt.Sprintf("use the credential %q", y.Credential), y.Rule,
+				q)
 		}
 		if x.Credential != "" {
-			d.add(Narrower, "credential", fmt.Sprintf("use the credential %q", x.Credential), x.Rule, q)
+			d.add(Narrower, "credential", fmt.Sprintf("use the credential %q", x.Credential),
+				x.Rule, q)
 		}
 	}
 	d.bounds(q, *x.Fetch, *y.Fetch)
@@ -169,7 +174,8 @@ func (d *differ) bounds(q policy.Connect, x, y policy.FetchRule) {
 		m, unit, _ := x.Bounds.Get(name)
 		n, _, _ := y.Bounds.Get(name)
 		if m, n = unbounded(m), unbounded(n); m != n {
-			d.add(way(n > m), "limit", fmt.Sprintf("use %s of %s at %s, and not %s", unit.Format(n), name, q.Host, unit.Format(m)), y.String(), q)
+			d.add(way(n > m), "limit", fmt.Sprintf("use %s of %s at %s, and not %s", unit.Format(n),
+				name, q.Host, unit.Format(m)), y.String(), q)
 		}
 	}
 	types := func(r policy.FetchRule) policy.Globs {

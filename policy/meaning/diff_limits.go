@@ -10,7 +10,8 @@ import (
 func (d *differ) limits() {
 	one := func(key string, unit policy.Unit, x, y int64) {
 		if x != y {
-			d.add(way(y > x), "limit", fmt.Sprintf("use %s of %s, and not %s", unit.Format(y), strings.TrimPrefix(key, "limits."), unit.Format(x)), key, nil)
+			d.add(way(y > x), "limit", fmt.Sprintf("use %s of %s, and not %s", unit.Format(y),
+				strings.TrimPrefix(key, "limits."), unit.Format(x)), key, nil)
 		}
 	}
 	for _, name := range policy.LimitNames() {
@@ -28,7 +29,8 @@ func (d *differ) limits() {
 	}
 	one("fetch.limits.rate", policy.Count, unbounded(d.a.Fetch.Rate), unbounded(d.b.Fetch.Rate))
 	if x, y := d.a.Fetch.Mode, d.b.Fetch.Mode; x != y {
-		d.add(way(y > x), "connect", "send what no rule grants, and have it only recorded", fmt.Sprintf("fetch.mode = %q", either(y > x, y, x)), nil)
+		d.add(way(y > x), "connect", "send what no rule grants, and have it only recorded",
+			fmt.Sprintf("fetch.mode = %q", either(y > x, y, x)), nil)
 	}
 }
 

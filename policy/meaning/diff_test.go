@@ -41,14 +41,19 @@ func near(t *rapid.T) (a, b policy.Policy) {
 
 func question(t *rapid.T) policy.Question {
 	path := policytest.Path().Draw(t, "path")
-	abs := rapid.SampledFrom([]string{"/data", "/data/a", "/data/a/b/c", "/usr", "/usr/bin/git", "/usr/share/x", "/opt/a.wasm", "/tmp/x",
-		"/workspace/.env", "/workspace/a/x.pem", "/workspace/secret/y", "/workspace/" + path, "/" + path}).Draw(t, "abs")
-	host := rapid.SampledFrom([]string{"example.com", "a.example.com", "b.a.example.com", "c.b.a.example.com", "evil-example.com",
+	abs := rapid.SampledFrom([]string{"/data", "/data/a", "/data/a/b/c", "/usr", "/usr/bin/git",
+		"/usr/share/x", "/opt/a.wasm", "/tmp/x",
+		"/workspace/.env", "/workspace/a/x.pem", "/workspace/secret/y", "/workspace/" + path,
+		"/" + path}).Draw(t, "abs")
+	host := rapid.SampledFrom([]string{"example.com", "a.example.com", "b.a.example.com",
+		"c.b.a.example.com", "evil-example.com",
 		"example.com.evil.test", "x.evil.test", "elsewhere.org"}).Draw(t, "host")
-	connect := policy.Connect{Host: host, Port: rapid.SampledFrom([]uint16{1, 80, 84, 90, 95, 101, 443, 444, 65535}).Draw(t, "port")}
+	connect := policy.Connect{Host: host, Port: rapid.SampledFrom([]uint16{1, 80, 84, 90, 95, 101,
+		443, 444, 65535}).Draw(t, "port")}
 	switch rapid.IntRange(0, 9).Draw(t, "kind") {
 	case 0:
-		return policy.Open{Path: abs, Want: rapid.SampledFrom([]policy.Rights{policy.Read, policy.Write, policy.Exec}).Draw(t, "want")}
+		return policy.Open{Path: abs, Want: rapid.SampledFrom([]policy.Rights{policy.Read,
+			policy.Write, policy.Exec}).Draw(t, "want")}
 	case 1:
 		name := rapid.SampledFrom([]string{"core-utils", "python", "grep", "a"})
 		return policy.Tool{Bundle: name.Draw(t, "bundle"), Command: name.Draw(t, "command")}
@@ -57,9 +62,11 @@ func question(t *rapid.T) policy.Question {
 	case 3:
 		return policy.Native{Path: abs}
 	case 4:
-		return policy.Commit{Path: rapid.SampledFrom([]string{".env", "a/x.pem", "secret/y", "SECRET", "build/out/z", ".git/config", path}).Draw(t, "commit")}
+		return policy.Commit{Path: rapid.SampledFrom([]string{".env", "a/x.pem", "secret/y",
+			"SECRET", "build/out/z", ".git/config", path}).Draw(t, "commit")}
 	case 5:
-		return policy.EnvVar{Name: rapid.SampledFrom([]string{"TERM", "LC_ALL", "LC_X", "MY_ALL", "A"}).Draw(t, "env")}
+		return policy.EnvVar{Name: rapid.SampledFrom([]string{"TERM", "LC_ALL", "LC_X", "MY_ALL",
+			"A"}).Draw(t, "env")}
 	case 6:
 		connect.Tunnel = true
 		return connect
@@ -67,16 +74,18 @@ func question(t *rapid.T) policy.Question {
 		return connect
 	}
 	connect.Method = rapid.SampledFrom([]string{"GET", "HEAD", "POST", "PUT"}).Draw(t, "method")
-	connect.Path = rapid.SampledFrom([]string{"/", "/a", "/simple/a", "/simple/b", "/simple/x/a", "/x"}).Draw(t, "url")
+	connect.Path = rapid.SampledFrom([]string{"/", "/a", "/simple/a", "/simple/b", "/simple/x/a",
+		"/x"}).Draw(t, "url")
 	connect.WebSocket = rapid.Bool().Draw(t, "websocket")
 	return connect
 }
 
-// What any question finds, the difference says, and in the right direction; what it says, its own question finds.
+// What any question finds, the difference says, and in the right direction; what it says, its own
+// question finds.
 func TestDiffIsWhatDecideSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := near(t)
-		d, err := Diff(a, b)
+		d, err := diff(a, b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,12 +96,15 @@ func TestDiffIsWhatDecideSays(t *testing.T) {
 		for range 40 {
 			q := question(t)
 			x, y := ea.Decide(q), eb.Decide(q)
-			if level(x) < level(y) && !d.Has(Wider) || level(x) > level(y) && !d.Has(Narrower) || x.Credential != y.Credential && len(d.Changes) == 0 {
-				t.Fatalf("%s: %+v and %+v, but the difference is %+v\na = %s\nb = %s", q, x, y, d.Changes, a, b)
+			if level(x) < level(y) && !d.Has(Wider) || level(x) > level(y) && !d.Has(Narrower) ||
+				x.Credential != y.Credential && len(d.Changes) == 0 {
+				t.Fatalf("%s: %+v and %+v, but the difference is %+v\na = %s\nb = %s", q, x, y,
+					d.Changes, a, b)
 			}
 		}
 		for _, c := range d.Changes {
-			if c.Question == nil || c.Rule == "" || c.Part == "credential" || c.Part == "limit" || strings.HasPrefix(c.What, "receive ") {
+			if c.Question == nil || c.Rule == "" || c.Part == "credential" || c.Part == "limit" ||
+				strings.HasPrefix(c.What, "receive ") {
 				continue
 			}
 			x, y := level(ea.Decide(c.Question)), level(eb.Decide(c.Question))
@@ -109,7 +121,8 @@ func TestDiffOfTheSame(t *testing.T) {
 		a := policytest.Valid().Draw(t, "a")
 		b := a
 		b.Fetch.Allow = nil
-		for _, r := range a.Fetch.Allow { // a rule for each range of ports and each method
+		// a rule for each range of ports and each method
+		for _, r := range a.Fetch.Allow {
 			for _, p := range r.Ports {
 				for _, m := range r.Methods {
 					one := r
@@ -118,7 +131,8 @@ func TestDiffOfTheSame(t *testing.T) {
 				}
 			}
 		}
-		if len(a.Tools.Modules) > 0 { // ** is its names of one segment and all others
+		// ** is its names of one segment and all others
+		if len(a.Tools.Modules) > 0 {
 			b.Tools.Modules = nil
 			for _, g := range a.Tools.Modules {
 				if g.String() == "**" {
@@ -133,11 +147,12 @@ func TestDiffOfTheSame(t *testing.T) {
 			if r.TLS == policy.TLSOpaque {
 				b.Fetch.Allow = a.Fetch.Allow
 			}
-			if len(r.Types) > 0 || r.Credential != "" || r.Bounds != (policy.FetchBounds{}) { // then the order of rules counts
+			// then the order of rules counts
+			if len(r.Types) > 0 || r.Credential != "" || r.Bounds != (policy.FetchBounds{}) {
 				b.Fetch.Allow = a.Fetch.Allow
 			}
 		}
-		d, err := Diff(a, b)
+		d, err := diff(a, b)
 		if err != nil || len(d.Changes) > 0 {
 			t.Fatalf("%v, %+v\na = %s\nb = %s", err, d.Changes, a, b)
 		}
@@ -162,14 +177,15 @@ func TestDiffOfMeet(t *testing.T) {
 		if m.Check() != nil || anywhere(a) > 0 {
 			t.Skip("two mounts that contradict each other, or one of which only a ceiling is made: it names no place")
 		}
-		d, err := Diff(a, m)
+		d, err := diff(a, m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range d.Changes {
-			// Two rules that attach two credentials refuse what each alone grants, and of two rules that grant
-			// a request the first by name counts: so less can be more, of one request.
-			if w.Way == Wider && w.Part != "connect" && w.Part != "credential" && w.Part != "limit" {
+			// Two rules that attach two credentials refuse what each alone grants, and of two rules
+			// that grant a request the first by name counts: so less can be more, of one request.
+			if w.Way == Wider && w.Part != "connect" && w.Part != "credential" &&
+				w.Part != "limit" {
 				t.Fatalf("%+v\na = %s\nm = %s", w, a, m)
 			}
 		}
@@ -179,38 +195,54 @@ func TestDiffOfMeet(t *testing.T) {
 // What a difference is called, by examples that a person would judge.
 func TestDiffMeans(t *testing.T) {
 	base := policy.Policy{
-		Workspace: policy.Workspace{Access: policy.WorkspaceShadow, Hide: []string{".env"}, Commit: policy.CommitAsk},
-		Mounts:    policy.Mounts{{Source: "/usr", Target: "/usr", Access: policy.Read | policy.Exec}},
-		Tools:     policy.Tools{Allow: policy.MustGlobs("core-utils/*"), Native: policy.MustGlobs("/usr/bin/*")},
-		Syscalls:  policy.Syscalls{Groups: []string{"wasi", "native"}},
-		Limits:    policy.TopLimits(),
-		Env:       policy.Env{Allow: policy.MustGlobs("LC_*"), Pass: policy.MustGlobs("TERM")},
+		Workspace: policy.Workspace{Access: policy.WorkspaceShadow, Hide: []string{".env"},
+			Commit: policy.CommitAsk},
+		Mounts: policy.Mounts{{Source: "/usr", Target: "/usr",
+			Access: policy.Read | policy.Exec}},
+		Tools: policy.Tools{Allow: policy.MustGlobs("core-utils/*"),
+			Native: policy.MustGlobs("/usr/bin/*")},
+		Syscalls: policy.Syscalls{Groups: []string{"wasi", "native"}},
+		Limits:   policy.TopLimits(),
+		Env:      policy.Env{Allow: policy.MustGlobs("LC_*"), Pass: policy.MustGlobs("TERM")},
 	}
 	for name, tt := range map[string]struct {
 		change func(*policy.Policy)
-		want   []string // of each change: way, part and what
+		// of each change: way, part and what
+		want []string
 	}{
 		"nothing": {func(*policy.Policy) {}, nil},
 		"hidden no more": {func(p *policy.Policy) { p.Workspace.Hide = nil },
 			[]string{"wider read", "wider write", "wider commit"}},
-		"protected":         {func(p *policy.Policy) { p.Workspace.Protect = []string{"Makefile"} }, []string{"narrower commit"}},
-		"protected already": {func(p *policy.Policy) { p.Workspace.Protect = []string{".bashrc"} }, nil},
+		"protected": {func(p *policy.Policy) { p.Workspace.Protect = []string{"Makefile"} },
+			[]string{"narrower commit"}},
+		"protected already": {func(p *policy.Policy) { p.Workspace.Protect = []string{".bashrc"} },
+			nil},
 		"read only": {func(p *policy.Policy) { p.Workspace.Access = policy.WorkspaceRead },
 			[]string{"narrower write", "narrower commit"}},
 		"another source": {func(p *policy.Policy) { p.Mounts[0].Source = "/opt" },
 			[]string{"wider read see /opt", "narrower read see /usr"}},
-		"one tool less": {func(p *policy.Policy) { p.Tools.Allow = policy.MustGlobs("core-utils/grep") }, []string{"narrower tool"}},
-		"another program": {func(p *policy.Policy) { p.Tools.Native = append(p.Tools.Native, policy.MustGlob("/opt/x")) },
+		"one tool less": {func(p *policy.Policy) {
+			p.Tools.Allow = policy.MustGlobs(
+				"core-utils/grep")
+		}, []string{"narrower tool"}},
+		"another program": {func(p *policy.Policy) {
+			p.Tools.Native = append(p.Tools.Native,
+				policy.MustGlob("/opt/x"))
+		},
 			[]string{"wider program"}},
-		"a limit":      {func(p *policy.Policy) { p.Limits.Memory = 1 << 20 }, []string{"narrower limit use 1MiB of memory"}},
-		"a variable":   {func(p *policy.Policy) { p.Env.Pass = policy.MustGlobs("TERM", "HOME") }, []string{"wider env see the caller's variable HOME"}},
-		"no more wasi": {func(p *policy.Policy) { p.Syscalls.Groups = []string{"native"} }, []string{"narrower tool", "narrower syscalls"}},
-		"unwatched":    {func(p *policy.Policy) { p.Audit = policy.TopAudit() }, []string{"wider audit open files without a record"}},
+		"a limit": {func(p *policy.Policy) { p.Limits.Memory = 1 << 20 },
+			[]string{"narrower limit use 1MiB of memory"}},
+		"a variable": {func(p *policy.Policy) { p.Env.Pass = policy.MustGlobs("TERM", "HOME") },
+			[]string{"wider env see the caller's variable HOME"}},
+		"no more wasi": {func(p *policy.Policy) { p.Syscalls.Groups = []string{"native"} },
+			[]string{"narrower tool", "narrower syscalls"}},
+		"unwatched": {func(p *policy.Policy) { p.Audit = policy.TopAudit() },
+			[]string{"wider audit open files without a record"}},
 	} {
 		b := base
 		b.Mounts = append(policy.Mounts{}, base.Mounts...)
 		tt.change(&b)
-		d, err := Diff(base, b)
+		d, err := diff(base, b)
 		if err != nil {
 			t.Fatal(err)
 		}

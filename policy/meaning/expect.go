@@ -18,14 +18,16 @@ type Expectation struct {
 	Verb, Object string
 	Command      []string // of run
 	Outcome      Outcome
-	File         string // of file: a name in the workspace of the runs
-	Content      string
+	// of file: a name in the workspace of the runs
+	File    string
+	Content string
 }
 
 // An Outcome is how a run is expected to end.
 type Outcome struct {
-	Exit    int
-	Refused bool   // by policy, before it started
+	Exit int
+	// by policy, before it started
+	Refused bool
 	Limit   string // that ends it
 }
 
@@ -41,13 +43,15 @@ func (o Outcome) String() string {
 
 // Expectations are a whole file.
 type Expectations struct {
-	Policy string // that it is about: the name of a profile, "" for the file beside it
+	// that it is about: the name of a profile, "" for the file beside it
+	Policy string
 	Lines  []Expectation
 }
 
 const maxExpectations = 10000
 
-// ParseExpectations reads a test file. The error is of type syntax.Errors, and has all that is wrong.
+// ParseExpectations reads a test file. The error is of type syntax.Errors, and has all that is
+// wrong.
 func ParseExpectations(source string, text []byte) (Expectations, error) {
 	var out Expectations
 	var errs syntax.Errors
@@ -56,7 +60,8 @@ func ParseExpectations(source string, text []byte) (Expectations, error) {
 		n++
 		line = strings.TrimRight(line, "\r\n")
 		fail := func(hint, format string, args ...any) {
-			errs = append(errs, syntax.Error{Position: syntax.Position{File: source, Line: n, Column: 1}, Message: fmt.Sprintf(format, args...), Hint: hint, Text: line})
+			errs = append(errs, syntax.Error{Position: syntax.Position{File: source, Line: n,
+				Column: 1}, Message: fmt.Sprintf(format, args...), Hint: hint, Text: line})
 		}
 		words, err := splitWords(line)
 		switch {
@@ -68,7 +73,8 @@ func ParseExpectations(source string, text []byte) (Expectations, error) {
 			return out, errs
 		case words[0] == "policy":
 			if len(words) != 2 || out.Policy != "" || len(out.Lines) > 0 {
-				fail("write `policy NAME` once, before all else", "policy names the one profile that the file is about")
+				fail("write `policy NAME` once, before all else",
+					"policy names the one profile that the file is about")
 				continue
 			}
 			out.Policy = words[1]
@@ -93,7 +99,8 @@ func expectation(words []string) (Expectation, error) {
 	switch words[0] {
 	case "allow", "deny", "ask":
 		if len(words) < 3 || len(words) > 4 {
-			return e, fmt.Errorf("%s needs what is asked and what about: %s read /etc/passwd", words[0], words[0])
+			return e, fmt.Errorf("%s needs what is asked and what about: %s read /etc/passwd",
+				words[0], words[0])
 		}
 		e.Verb, e.Object = words[1], strings.Join(words[2:], " ")
 		_, err := ParseAsk(e.Verb, e.Object, policy.Policy{}, nil)
@@ -141,7 +148,8 @@ func outcome(words []string) (o Outcome, err error) {
 	return o, fmt.Errorf("after => stands exit N, refused, or limit NAME")
 }
 
-// splitWords splits a line at blanks. Quotes keep blanks: '…' as it is, "…" with \n, \t, \" and \\. A # at the start of a word starts a comment.
+// splitWords splits a line at blanks. Quotes keep blanks: '…' as it is, "…" with \n, \t, \" and \\.
+// A # at the start of a word starts a comment.
 func splitWords(line string) ([]string, error) {
 	var out []string
 	var w strings.Builder

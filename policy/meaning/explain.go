@@ -44,7 +44,8 @@ func Explain(sources []Source) (Explanation, error) {
 		return Explanation{}, err
 	}
 	p := eff.Policy()
-	x := &explainer{sources: sources, out: Explanation{Digest: eff.Digest(), Warnings: eff.Warnings()}}
+	x := &explainer{sources: sources, out: Explanation{Digest: eff.Digest(),
+		Warnings: eff.Warnings()}}
 	for _, s := range sources {
 		x.out.Layers = append(x.out.Layers, s.Layer.Name+" ("+s.Layer.Source+")")
 	}
@@ -65,11 +66,18 @@ func Explain(sources []Source) (Explanation, error) {
 	} {
 		explainList(x, list.key, p, list.of, glob)
 	}
-	explainList(x, "fetch.allow", p, func(p policy.Policy) []policy.FetchRule { return p.Fetch.Allow }, func(a, b policy.FetchRule) bool {
-		f := func(r policy.FetchRule) policy.Fetch { return policy.Fetch{Allow: []policy.FetchRule{r}} }
+	explainList(x, "fetch.allow", p, func(p policy.Policy) []policy.FetchRule {
+		return p.Fetch.Allow
+	}, func(a, b policy.FetchRule) bool {
+		f := func(r policy.FetchRule) policy.Fetch {
+			return policy.Fetch{Allow: []policy.FetchRule{
+				r}}
+		}
 		return f(a).LessEq(f(b))
 	})
-	explainList(x, "fetch.deny", p, func(p policy.Policy) []policy.FetchDeny { return p.Fetch.Deny },
+	explainList(x, "fetch.deny", p, func(p policy.Policy) []policy.FetchDeny {
+		return p.Fetch.Deny
+	},
 		func(a, b policy.FetchDeny) bool { return a.String() == b.String() })
 	if len(p.Fetch.Allow) > 0 {
 		for _, name := range policy.FetchLimitNames() {
@@ -82,7 +90,8 @@ func Explain(sources []Source) (Explanation, error) {
 	explainList(x, "env.set", p, func(p policy.Policy) []word { return pairs(p.Env.Set) }, text)
 	explainList(x, "env.pass", p, func(p policy.Policy) []policy.Glob { return p.Env.Pass }, glob)
 	explainList(x, "env.allow", p, func(p policy.Policy) []policy.Glob { return p.Env.Allow }, glob)
-	explainList(x, "syscalls.groups", p, func(p policy.Policy) []word { return words(p.Syscalls.Groups) }, text)
+	explainList(x, "syscalls.groups", p,
+		func(p policy.Policy) []word { return words(p.Syscalls.Groups) }, text)
 	files := func(p policy.Policy) string { return p.Audit.Files.String() }
 	x.scalar("audit.files", files(p), files, policy.FilesNone.String())
 	return x.out, nil
@@ -116,7 +125,8 @@ type explainer struct {
 
 // explainList finds for each item in force the rules that cover it, and for each rule of the
 // profile what covers it no more.
-func explainList[T fmt.Stringer](x *explainer, key string, p policy.Policy, of func(policy.Policy) []T, below func(a, b T) bool) {
+func explainList[T fmt.Stringer](x *explainer, key string, p policy.Policy,
+	of func(policy.Policy) []T, below func(a, b T) bool) {
 	top := map[string]bool{}
 	for _, t := range of(policy.Top()) {
 		top[t.String()] = true
@@ -168,10 +178,13 @@ func explainList[T fmt.Stringer](x *explainer, key string, p policy.Policy, of f
 			if slices.ContainsFunc(inForce, covered) {
 				continue
 			}
-			lost := Item{Key: key, Value: r.String(), Given: &Origin{s.Layer.Name, r.String(), s.itemAt(key, r.String())}}
+			lost := Item{Key: key, Value: r.String(), Given: &Origin{s.Layer.Name, r.String(),
+				s.itemAt(key, r.String())}}
 			for _, o := range x.sources {
-				if o.Layer.Name != s.Layer.Name && !slices.ContainsFunc(of(o.Layer.Policy), covered) {
-					lost.Narrowed = append(lost.Narrowed, Origin{Layer: o.Layer.Name, Rule: o.Layer.Source})
+				if o.Layer.Name != s.Layer.Name && !slices.ContainsFunc(of(o.Layer.Policy),
+					covered) {
+					lost.Narrowed = append(lost.Narrowed, Origin{Layer: o.Layer.Name,
+						Rule: o.Layer.Source})
 				}
 			}
 			x.out.Lost = append(x.out.Lost, lost)
@@ -229,14 +242,20 @@ func (x *explainer) scalar(key, value string, of func(policy.Policy) string, top
 
 func (x *explainer) workspace(p policy.Policy) {
 	top := policy.TopWorkspace()
-	x.scalar("workspace.access", p.Workspace.Access.String(), func(p policy.Policy) string { return p.Workspace.Access.String() }, top.Access.String())
+	x.scalar("workspace.access", p.Workspace.Access.String(),
+		func(p policy.Policy) string { return p.Workspace.Access.String() }, top.Access.String())
 	same := func(a, b word) bool { return a == b }
-	explainList(x, "workspace.hide", p, func(p policy.Policy) []word { return words(p.Workspace.Hide) }, same)
-	explainList(x, "workspace.protect", p, func(p policy.Policy) []word { return words(p.Workspace.Protect) }, same)
+	explainList(x, "workspace.hide", p,
+		func(p policy.Policy) []word { return words(p.Workspace.Hide) }, same)
+	explainList(x, "workspace.protect", p,
+		func(p policy.Policy) []word { return words(p.Workspace.Protect) }, same)
 	if p.Workspace.Access == policy.WorkspaceShadow {
-		x.scalar("workspace.commit", p.Workspace.Commit.String(), func(p policy.Policy) string { return p.Workspace.Commit.String() }, top.Commit.String())
+		x.scalar("workspace.commit", p.Workspace.Commit.String(),
+			func(p policy.Policy) string { return p.Workspace.Commit.String() },
+			top.Commit.String())
 	}
-	for i := range x.out.Items { // what every layer leaves at the top comes from the profile all the same
+	// what every layer leaves at the top comes from the profile all the same
+	for i := range x.out.Items {
 		x.fillProfile(&x.out.Items[i])
 	}
 }
@@ -256,4 +275,7 @@ func (x *explainer) limit(key string, p policy.Policy, name string) {
 		return unit.Format(n)
 	}
 	x.scalar(key, format(p), format, unit.Format(policy.Unlimited))
+	if n, byDefault := p.Limits.InForce(name); byDefault {
+		x.out.Items[len(x.out.Items)-1].Value = unit.Format(n) + " (default)"
+	}
 }

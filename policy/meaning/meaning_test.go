@@ -51,7 +51,8 @@ groups = ["wasi", "native"]
 
 func layers(t *testing.T) []Source {
 	t.Helper()
-	ceiling, err := syntax.Parse(syntax.Ceiling, "ceiling.toml", []byte("policy = 1\n[limits]\nmemory = \"128MiB\"\n[tools]\nallow = [\"core-utils/grep\"]\n"), nil)
+	ceiling, err := syntax.Parse(syntax.Ceiling, "ceiling.toml",
+		[]byte("policy = 1\n[limits]\nmemory = \"128MiB\"\n[tools]\nallow = [\"core-utils/grep\"]\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,8 @@ func layers(t *testing.T) []Source {
 	if err := r.Limit("pids=16"); err != nil {
 		t.Fatal(err)
 	}
-	return []Source{{ceiling.Layer("ceiling", "ceiling.toml"), &ceiling}, {file.Layer("profile mine", "mine.toml"), &file},
+	return []Source{{ceiling.Layer("ceiling", "ceiling.toml"), &ceiling},
+		{file.Layer("profile mine", "mine.toml"), &file},
 		{policy.Layer{Name: "request", Source: "command line", Policy: r.Policy()}, nil}}
 }
 
@@ -78,9 +80,11 @@ func names(command string) []string {
 func TestWhy(t *testing.T) {
 	for _, tt := range []struct {
 		question, layer string
-		line            int // of the rule, 0 where there is none
-		allowed         bool
-		change          string // in a line of it
+		// of the rule, 0 where there is none
+		line    int
+		allowed bool
+		// in a line of it
+		change string
 	}{
 		{"read:/usr/bin/x", "profile mine", 7, true, ""},
 		{"read:/etc/passwd", "profile mine", 0, false, `target = "/etc/passwd"`},
@@ -136,7 +140,8 @@ func TestWhy(t *testing.T) {
 
 // The lines that are suggested, put into the file, do what is said of them.
 func TestWhyTurns(t *testing.T) {
-	for _, question := range []string{"read:/etc/passwd", "connect:pypi.org:80", "connect:POST https://pypi.org/upload", "exec:/a.wasm", "env:HOME", "commit:src/a"} {
+	for _, question := range []string{"read:/etc/passwd", "connect:pypi.org:80",
+		"connect:POST https://pypi.org/upload", "exec:/a.wasm", "env:HOME", "commit:src/a"} {
 		all := layers(t)[1:2]
 		verb, object, _ := strings.Cut(question, ":")
 		ask, err := ParseAsk(verb, object, all[0].Layer.Policy, names)
@@ -171,12 +176,16 @@ func TestWhyTurns(t *testing.T) {
 
 func TestAskErrors(t *testing.T) {
 	for question, want := range map[string]string{
-		"read:": "missing", "look:/a": "nothing that can be asked", "read:/a/../b": "no clean path", "connect:a.test:0": "port", "connect:a.test:x": "port",
-		"connect:1.2.3.4:80": "address", "connect:ftp://a.test/": "https:// or http://", "connect:GET a.test:443": "whole address", "env:A=B": "character",
-		"commit:../x": "no clean path", "limit:memry": "no limit", "limit:memory=5": "no unit", "exec:a/b/c": "bundle/command", "exec:a.wasm": "absolute path",
+		"read:": "missing", "look:/a": "nothing that can be asked", "read:/a/../b": "no clean path",
+		"connect:a.test:0": "port", "connect:a.test:x": "port",
+		"connect:1.2.3.4:80": "address", "connect:ftp://a.test/": "https:// or http://",
+		"connect:GET a.test:443": "whole address", "env:A=B": "character",
+		"commit:../x": "no clean path", "limit:memry": "no limit", "limit:memory=5": "no unit",
+		"exec:a/b/c": "bundle/command", "exec:a.wasm": "absolute path",
 	} {
 		verb, object, _ := strings.Cut(question, ":")
-		if _, err := ParseAsk(verb, object, policy.Policy{}, nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseAsk(verb, object, policy.Policy{}, nil); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", question, err, want)
 		}
 	}
@@ -194,19 +203,23 @@ func TestExplain(t *testing.T) {
 		}
 		return &items[i]
 	}
-	if m := find(x.Items, "limits.memory", "128MiB"); m.Given.At.Line != 15 || len(m.Narrowed) != 1 || m.Narrowed[0].Layer != "ceiling" || m.Narrowed[0].At.Line != 3 {
+	if m := find(x.Items, "limits.memory", "128MiB"); m.Given.At.Line != 15 ||
+		len(m.Narrowed) != 1 || m.Narrowed[0].Layer != "ceiling" || m.Narrowed[0].At.Line != 3 {
 		t.Errorf("memory: %+v", m)
 	}
-	if p := find(x.Items, "limits.pids", "16"); p.Given.Layer != "profile mine" || p.Narrowed[0].Layer != "request" {
+	if p := find(x.Items, "limits.pids", "16"); p.Given.Layer != "profile mine" ||
+		p.Narrowed[0].Layer != "request" {
 		t.Errorf("pids: %+v", p)
 	}
-	if g := find(x.Items, "tools.allow", "core-utils/grep"); g.Given.Rule != "core-utils/*" || len(g.Narrowed) != 1 || g.Narrowed[0].Layer != "ceiling" {
+	if g := find(x.Items, "tools.allow", "core-utils/grep"); g.Given.Rule != "core-utils/*" ||
+		len(g.Narrowed) != 1 || g.Narrowed[0].Layer != "ceiling" {
 		t.Errorf("grep: %+v", g)
 	}
 	if l := find(x.Lost, "tools.allow", "core-utils/*"); l.Narrowed[0].Layer != "ceiling" {
 		t.Errorf("lost: %+v", l)
 	}
-	if n := find(x.Items, "tools.native", "/usr/bin/git"); n.Given.At.Line != 24 || len(n.Narrowed) != 0 {
+	if n := find(x.Items, "tools.native", "/usr/bin/git"); n.Given.At.Line != 24 ||
+		len(n.Narrowed) != 0 {
 		t.Errorf("git: %+v", n)
 	}
 }
@@ -236,8 +249,10 @@ func TestExpectations(t *testing.T) {
 			t.Errorf("%v, %+v", err, f)
 		}
 	}
-	for _, bad := range []string{"allow", "allow read", "allow see /x", "permit read /x", "run x", "run => exit 0", "run x => exit", "run x => exit 256", "run x => limit x", "policy a b",
-		"allow read /x\npolicy late", "file ../x y", "file /x y", "allow read 'x", "deny connect evil.test:99999"} {
+	for _, bad := range []string{"allow", "allow read", "allow see /x", "permit read /x", "run x",
+		"run => exit 0", "run x => exit", "run x => exit 256", "run x => limit x", "policy a b",
+		"allow read /x\npolicy late", "file ../x y", "file /x y", "allow read 'x",
+		"deny connect evil.test:99999"} {
 		if _, err := ParseExpectations("x.test", []byte(bad)); err == nil {
 			t.Errorf("%q is read", bad)
 		}
@@ -282,7 +297,8 @@ func FuzzAsk(f *testing.F) {
 	})
 }
 
-// A policy that grants less never has a higher score, and the worst there is has all points but those of system calls.
+// A policy that grants less never has a higher score, and the worst there is has all points but
+// those of system calls.
 func TestScore(t *testing.T) {
 	p := layers(t)[1].Layer.Policy
 	s := Measure(p, Calls{100, 400})
@@ -290,14 +306,17 @@ func TestScore(t *testing.T) {
 	for _, part := range s.Parts {
 		parts = append(parts, part.Name+" "+strconv.Itoa(part.Points))
 	}
-	if got := strings.Join(parts, ", "); got != "system calls 5, writable and executable 0, files 2, network 2, secrets 0, missing limits 0" || s.Points != 9 {
+	if got := strings.Join(parts,
+		", "); got != "system calls 5, writable and executable 0, files 2, network 2, secrets 0, missing limits 0" || s.Points != 9 {
 		t.Errorf("%s, %d", got, s.Points)
 	}
 	if s := Measure(policy.Policy{}, Calls{0, 400}); s.Points != 0 {
 		t.Errorf("nothing at all has %+v", s)
 	}
 	worst := policy.Top()
-	worst.Mounts = policy.Mounts{{Source: "/", Target: "/host", Access: policy.Read | policy.Write | policy.Exec}, {Source: "/root", Target: "/root", Access: policy.Read | policy.Write | policy.Exec}}
+	worst.Mounts = policy.Mounts{{Source: "/", Target: "/host",
+		Access: policy.Read | policy.Write | policy.Exec}, {Source: "/root", Target: "/root",
+		Access: policy.Read | policy.Write | policy.Exec}}
 	if s := Measure(worst, Calls{400, 400}); s.Points < 95 {
 		t.Errorf("everything has %+v", s)
 	}
@@ -315,7 +334,8 @@ func TestScoreIsDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range Measure(policy.Policy{}, Calls{}).Parts {
-		if want := "| " + p.Name + " | " + strconv.Itoa(p.Max) + " |"; !strings.Contains(string(text), want) {
+		if want := "| " + p.Name + " | " + strconv.Itoa(p.Max) +
+			" |"; !strings.Contains(string(text), want) {
 			t.Errorf("docs/policy.md has no line %q", want)
 		}
 	}

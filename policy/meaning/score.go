@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // A Part is what one kind of exposure adds to a score.
@@ -29,7 +30,8 @@ type Calls struct{ Reachable, All int }
 func Measure(p policy.Policy, calls Calls) Score {
 	p = p.Normal()
 	var s Score
-	for _, part := range []Part{scoreCalls(calls), scoreExec(p), scoreFiles(p), scoreNetwork(p), scoreSecrets(p), scoreLimits(p)} {
+	for _, part := range []Part{scoreCalls(calls), scoreExec(p), scoreFiles(p), scoreNetwork(p),
+		scoreSecrets(p), scoreLimits(p)} {
 		part.Points = min(part.Points, part.Max)
 		s.Points += part.Points
 		s.Parts = append(s.Parts, part)
@@ -47,7 +49,8 @@ func newPart(name string, most int) Part { return Part{Name: name, Max: most, Wh
 func scoreCalls(c Calls) Part {
 	p := newPart("system calls", 20)
 	if c.All > 0 && c.Reachable > 0 {
-		p.add((c.Reachable*20+c.All-1)/c.All, "%d of %d system calls can be reached", c.Reachable, c.All)
+		p.add((c.Reachable*20+c.All-1)/c.All, "%d of %d system calls can be reached", c.Reachable,
+			c.All)
 	}
 	return p
 }
@@ -62,7 +65,8 @@ func scoreExec(pol policy.Policy) Part {
 			p.add(3, "what is written to %s may run", m.Target)
 		}
 	}
-	if pol.Workspace.Access == policy.WorkspaceShadow && pol.Tools.Native.Match(policy.WorkspaceDir+"/a") {
+	if pol.Workspace.Access == policy.WorkspaceShadow && pol.Tools.Native.Match(policy.WorkspaceDir+
+		"/a") {
 		p.add(4, "what is written to the workspace may run")
 	}
 	for _, g := range pol.Tools.Native {
@@ -91,7 +95,8 @@ func scoreFiles(pol policy.Policy) Part {
 			p.add(6, "%s itself is written to", m.Source)
 		case m.Source == "/":
 			p.add(10, "the whole host can be read")
-		case slices.ContainsFunc([]string{"/usr", "/bin", "/sbin", "/lib"}, func(dir string) bool { return strings.HasPrefix(m.Source, dir) }):
+		case slices.ContainsFunc([]string{"/usr", "/bin", "/sbin", "/lib"},
+			func(dir string) bool { return strings.HasPrefix(m.Source, dir) }):
 		default:
 			p.add(1, "%s can be read", m.Source)
 		}
@@ -112,7 +117,10 @@ func scoreNetwork(pol policy.Policy) Part {
 		default:
 			p.add(2, "%s can be reached", host)
 		}
-		reading := func(g policy.Glob) bool { return slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, g.String()) }
+		reading := func(g policy.Glob) bool {
+			return slices.Contains([]string{"GET", "HEAD",
+				"OPTIONS"}, g.String())
+		}
 		if slices.ContainsFunc(r.Methods, func(g policy.Glob) bool { return !reading(g) }) {
 			p.add(3, "methods %s change things at %s", r.Methods, r.Host)
 		}
@@ -127,7 +135,8 @@ func scoreNetwork(pol policy.Policy) Part {
 }
 
 // secretWords are parts of the names of variables and files that hold secrets.
-var secretWords = []string{"SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "PRIVATE_KEY", "ACCESS_KEY", "AUTH_SOCK"}
+var secretWords = []string{"SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY",
+	"PRIVATE_KEY", "ACCESS_KEY", "AUTH_SOCK"}
 
 var secretDirs = []string{".ssh", ".gnupg", ".aws", ".kube", ".docker", ".netrc", ".config"}
 
@@ -137,7 +146,8 @@ func scoreSecrets(pol policy.Policy) Part {
 		p.add(10, "every variable of the caller is passed on")
 	} else {
 		for _, g := range pol.Env.Pass {
-			if slices.ContainsFunc(secretWords, func(w string) bool { return strings.Contains(strings.ToUpper(g.String()), w) }) {
+			if slices.ContainsFunc(secretWords,
+				func(w string) bool { return strings.Contains(strings.ToUpper(g.String()), w) }) {
 				p.add(4, "the caller's variable %s is passed on", g)
 			}
 		}
@@ -152,11 +162,12 @@ func scoreSecrets(pol policy.Policy) Part {
 			}
 		}
 		for _, dir := range []string{"/run", "/var/run"} {
-			if m.Source == dir || strings.HasPrefix(m.Source, dir+"/") {
+			if paths.Within(dir, m.Source) {
 				p.add(8, "%s holds sockets of services", m.Source)
 			}
 		}
-		if m.Source == "/home" || m.Source == "/root" || strings.Count(m.Source, "/") == 2 && strings.HasPrefix(m.Source, "/home/") {
+		if m.Source == "/home" || m.Source == "/root" || strings.Count(m.Source, "/") == 2 &&
+			strings.HasPrefix(m.Source, "/home/") {
 			p.add(8, "%s is a home directory, with all that is in it", m.Source)
 		}
 	}

@@ -31,7 +31,8 @@ type Verdict struct {
 type Answer struct {
 	Question string `json:"question"`
 	Allowed  bool   `json:"allowed"`
-	Ask      bool   `json:"ask,omitempty"` // not yet: somebody has to say yes
+	// not yet: somebody has to say yes
+	Ask bool `json:"ask,omitempty"`
 	// Layer, Rule and At are those that decided.
 	Layer  string           `json:"layer"`
 	Rule   string           `json:"rule"`
@@ -44,9 +45,10 @@ type Answer struct {
 
 // A Step is a change to one layer.
 type Step struct {
-	Layer string           `json:"layer"`
-	File  string           `json:"file,omitempty"` // "" where it is no file that changes
-	What  string           `json:"what"`           // a sentence
+	Layer string `json:"layer"`
+	// "" where it is no file that changes
+	File  string           `json:"file,omitempty"`
+	What  string           `json:"what"` // a sentence
 	Lines []string         `json:"lines,omitempty"`
 	At    *syntax.Position `json:"at,omitempty"`
 	// Verified is set where the change was tried and does turn this layer's answer.
@@ -70,7 +72,8 @@ func Why(a Ask, sources []Source) (Answer, error) {
 		return whyLimit(a, sources, eff), nil
 	}
 	q, d := decide(a, eff)
-	out := Answer{Question: a.String(), Allowed: d.Allowed, Ask: d.Ask, Layer: d.Layer, Rule: d.Rule}
+	out := Answer{Question: a.String(), Allowed: d.Allowed, Ask: d.Ask, Layer: d.Layer,
+		Rule: d.Rule}
 	for _, s := range sources {
 		v, own := verdict(q, s)
 		out.Layers = append(out.Layers, v)
@@ -201,7 +204,8 @@ func turn(q policy.Question, s Source, d policy.Decision, v Verdict) Step {
 	}
 	if step.edit.Key != "" {
 		if step.File != s.File.Source && !step.edit.Table {
-			step.File = s.File.Source // one's own word comes before what is included
+			// one's own word comes before what is included
+			step.File = s.File.Source
 		}
 		step.Lines = step.edit.Lines()
 		step.Verified = tried(q, s, step.edit, d.Allowed)
@@ -255,7 +259,8 @@ func allowEdit(q policy.Question, d policy.Decision, p policy.Policy) (syntax.Ed
 		case inside && (rel == "" || rel[0] == '/') && q.Want == policy.Exec:
 			return syntax.AddItem("tools", "native", q.Path), add
 		case inside && (rel == "" || rel[0] == '/'):
-			return syntax.SetKey("workspace", "access", map[bool]string{true: "shadow", false: "read"}[q.Want&policy.Write != 0]), "to allow it, set"
+			return syntax.SetKey("workspace", "access", map[bool]string{true: "shadow",
+				false: "read"}[q.Want&policy.Write != 0]), "to allow it, set"
 		}
 		access := q.Want | policy.Read
 		return syntax.AddMount(policy.Mount{Source: q.Path, Target: q.Path, Access: access}), add
@@ -284,7 +289,8 @@ func allowEdit(q policy.Question, d policy.Decision, p policy.Policy) (syntax.Ed
 		case strings.HasPrefix(d.Rule, "workspace.hide"):
 			return syntax.Edit{}, "take that pattern out of workspace.hide"
 		case d.Held:
-			return syntax.Edit{}, "nothing but the yes of somebody who names it: jail commit ID -- " + q.Path
+			return syntax.Edit{},
+				"nothing but the yes of somebody who names it: jail commit --include-protected ID -- " + shellWord(q.Path)
 		case strings.HasPrefix(d.Rule, "workspace.access"):
 			return syntax.SetKey("workspace", "access", "shadow"), "first set"
 		}
@@ -297,10 +303,16 @@ func allowEdit(q policy.Question, d policy.Decision, p policy.Policy) (syntax.Ed
 
 func whyLimit(a Ask, sources []Source, eff policy.Effective) Answer {
 	value, unit, _ := limitOf(eff.Policy(), a.Limit)
-	out := Answer{Question: a.String(), Allowed: value > 0 && (a.Amount == 0 || a.Amount <= value), Value: unit.Format(value), Rule: "no layer bounds it"}
+	rule := "no layer bounds it"
+	if n, byDefault := eff.Policy().Limits.InForce(a.Limit); byDefault {
+		value, rule = n, "no layer bounds it, and this is the default"
+	}
+	out := Answer{Question: a.String(), Allowed: value > 0 && (a.Amount == 0 || a.Amount <= value),
+		Value: unit.Format(value), Rule: rule}
 	for _, s := range sources {
 		n, _, _ := limitOf(s.Layer.Policy, a.Limit)
-		v := Verdict{Layer: s.Layer.Name, Source: s.Layer.Source, Allowed: a.Amount <= n && n > 0, Value: unit.Format(n), Rule: limitKey(a.Limit) + " = " + unit.Format(n)}
+		v := Verdict{Layer: s.Layer.Name, Source: s.Layer.Source, Allowed: a.Amount <= n && n > 0,
+			Value: unit.Format(n), Rule: limitKey(a.Limit) + " = " + unit.Format(n)}
 		if n != policy.Unlimited {
 			v.At = s.place(limitKey(a.Limit))
 			if out.Layer == "" && n == value {
@@ -372,4 +384,16 @@ func atText(at *syntax.Position) string {
 		return ""
 	}
 	return " (" + at.File + ":" + strconv.Itoa(at.Line) + ")"
+}
+
+// shellWord returns a text as one word of a POSIX shell.
+func shellWord(text string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("_@%+=:,./-", r)
+	}
+	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -53,8 +53,10 @@ func globsFrom(texts ...string) *rapid.Generator[policy.Globs] {
 // Host draws a host pattern, sometimes one that stands for nothing.
 func Host() *rapid.Generator[policy.Host] {
 	texts := []string{
-		"", "*", "example.com", "a.example.com", "b.a.example.com", "evil-example.com", "example.com.evil.test",
-		"*.example.com", "*.a.example.com", "**.example.com", "**.a.example.com", "*.evil.test", "**.com.evil.test",
+		"", "*", "example.com", "a.example.com", "b.a.example.com", "evil-example.com",
+		"example.com.evil.test",
+		"*.example.com", "*.a.example.com", "**.example.com", "**.a.example.com", "*.evil.test",
+		"**.com.evil.test",
 	}
 	return rapid.Map(rapid.SampledFrom(texts), func(s string) policy.Host {
 		h, _ := policy.ParseHost(s)
@@ -64,18 +66,21 @@ func Host() *rapid.Generator[policy.Host] {
 
 // Ports draws a set of ports.
 func Ports() *rapid.Generator[policy.Ports] {
-	one := rapid.SampledFrom([]policy.PortRange{{Low: 80, High: 80}, {Low: 443, High: 443}, {Low: 80, High: 90}, {Low: 85, High: 443}, {Low: 91, High: 100}, {Low: 1, High: 65535}})
-	return rapid.Map(rapid.SliceOfN(one, 0, 3), func(s []policy.PortRange) policy.Ports { return s })
+	one := rapid.SampledFrom([]policy.PortRange{{Low: 80, High: 80}, {Low: 443, High: 443},
+		{Low: 80, High: 90}, {Low: 85, High: 443}, {Low: 91, High: 100}, {Low: 1, High: 65535}})
+	return rapid.Map(rapid.SliceOfN(one, 0, 3),
+		func(s []policy.PortRange) policy.Ports { return s })
 }
 
 // FetchRule draws a rule, sometimes one that grants nothing.
 func FetchRule() *rapid.Generator[policy.FetchRule] {
 	return rapid.Custom(func(t *rapid.T) policy.FetchRule {
 		return policy.FetchRule{
-			Host:       Host().Draw(t, "host"),
-			Ports:      Ports().Draw(t, "ports"),
-			Methods:    globsFrom("GET", "HEAD", "POST", "*").Draw(t, "methods"),
-			Paths:      globsFrom("/**", "/simple/**", "/simple/*", "/simple/a", "/**/a", "**").Draw(t, "paths"),
+			Host:    Host().Draw(t, "host"),
+			Ports:   Ports().Draw(t, "ports"),
+			Methods: globsFrom("GET", "HEAD", "POST", "*").Draw(t, "methods"),
+			Paths: globsFrom("/**", "/simple/**", "/simple/*", "/simple/a", "/**/a",
+				"**").Draw(t, "paths"),
 			Credential: rapid.SampledFrom([]string{"", "one", "two", "*"}).Draw(t, "credential"),
 			Types:      globsFrom("text/*", "*/html", "text/html", "**").Draw(t, "types"),
 			WebSocket:  rapid.Bool().Draw(t, "websocket"),
@@ -89,7 +94,8 @@ func FetchRule() *rapid.Generator[policy.FetchRule] {
 func FetchBounds() *rapid.Generator[policy.FetchBounds] {
 	few := rapid.SampledFrom([]int64{0, 0, 1, 2, 1 << 30})
 	return rapid.Custom(func(t *rapid.T) policy.FetchBounds {
-		return policy.FetchBounds{RequestSize: few.Draw(t, "request_size"), Requests: few.Draw(t, "requests"), Rate: few.Draw(t, "rate")}
+		return policy.FetchBounds{RequestSize: few.Draw(t, "request_size"), Requests: few.Draw(t,
+			"requests"), Rate: few.Draw(t, "rate")}
 	})
 }
 
@@ -115,7 +121,8 @@ func Fetch() *rapid.Generator[policy.Fetch] {
 }
 
 func amount() *rapid.Generator[int64] {
-	return rapid.OneOf(rapid.SampledFrom([]int64{0, 1, 2, math.MaxInt64}), rapid.Int64Range(0, 1<<40))
+	return rapid.OneOf(rapid.SampledFrom([]int64{0, 1, 2, math.MaxInt64}), rapid.Int64Range(0,
+		1<<40))
 }
 
 // Limits draws limits.
@@ -140,27 +147,33 @@ func FetchLimits() *rapid.Generator[policy.FetchLimits] {
 
 // Workspace draws a workspace part.
 func Workspace() *rapid.Generator[policy.Workspace] {
-	names := rapid.SliceOfN(rapid.SampledFrom([]string{".env", "**/*.pem", "secret", "build/out"}), 0, 3)
+	names := rapid.SliceOfN(rapid.SampledFrom([]string{".env", "**/*.pem", "secret", "build/out"}),
+		0, 3)
 	return rapid.Custom(func(t *rapid.T) policy.Workspace {
 		return policy.Workspace{
-			Access:  rapid.SampledFrom([]policy.WorkspaceAccess{policy.WorkspaceNone, policy.WorkspaceRead, policy.WorkspaceShadow}).Draw(t, "access"),
+			Access: rapid.SampledFrom([]policy.WorkspaceAccess{policy.WorkspaceNone,
+				policy.WorkspaceRead, policy.WorkspaceShadow}).Draw(t, "access"),
 			Hide:    names.Draw(t, "hide"),
 			Protect: names.Draw(t, "protect"),
-			Commit:  rapid.SampledFrom([]policy.CommitRule{policy.CommitNever, policy.CommitAsk, policy.CommitAuto}).Draw(t, "commit"),
+			Commit: rapid.SampledFrom([]policy.CommitRule{policy.CommitNever, policy.CommitAsk,
+				policy.CommitAuto}).Draw(t, "commit"),
 		}
 	})
 }
 
 // Mounts draws mounts, some of them without a target.
 func Mounts() *rapid.Generator[policy.Mounts] {
-	rights := []policy.Rights{policy.Read, policy.Read | policy.Exec, policy.Read | policy.Write, policy.Read | policy.Exec | policy.Write}
+	rights := []policy.Rights{policy.Read, policy.Read | policy.Exec, policy.Read | policy.Write,
+		policy.Read | policy.Exec | policy.Write}
 	one := rapid.Custom(func(t *rapid.T) policy.Mount {
-		target := rapid.SampledFrom([]string{"", "/data", "/data/a", "/data/a/b", "/usr", "/usr/share"}).Draw(t, "target")
+		target := rapid.SampledFrom([]string{"", "/data", "/data/a", "/data/a/b", "/usr",
+			"/usr/share"}).Draw(t, "target")
 		if rapid.IntRange(0, 4).Draw(t, "kind") == 0 {
 			return policy.Mount{Target: target, Access: policy.Tmpfs}
 		}
 		return policy.Mount{
-			Source: rapid.SampledFrom([]string{"/", "/usr", "/usr/share", "/data", "/data/a", "/data/a/b"}).Draw(t, "source"),
+			Source: rapid.SampledFrom([]string{"/", "/usr", "/usr/share", "/data", "/data/a",
+				"/data/a/b"}).Draw(t, "source"),
 			Target: target,
 			Access: rapid.SampledFrom(rights).Draw(t, "access"),
 		}
@@ -172,7 +185,8 @@ func Mounts() *rapid.Generator[policy.Mounts] {
 func Tools() *rapid.Generator[policy.Tools] {
 	return rapid.Custom(func(t *rapid.T) policy.Tools {
 		return policy.Tools{
-			Allow:   globsFrom("core-utils/*", "core-utils/grep", "python/*", "*/grep", "**").Draw(t, "allow"),
+			Allow: globsFrom("core-utils/*", "core-utils/grep", "python/*", "*/grep",
+				"**").Draw(t, "allow"),
 			Modules: globsFrom("**", "/opt/**", "**/*.wasm", "/opt/a.wasm").Draw(t, "modules"),
 			Native:  globsFrom("/usr/bin/*", "/usr/bin/git", "**", "/usr/**").Draw(t, "native"),
 		}
@@ -183,27 +197,32 @@ func Tools() *rapid.Generator[policy.Tools] {
 func Env() *rapid.Generator[policy.Env] {
 	names := globsFrom("*", "TERM", "LC_*", "LC_ALL", "*_ALL")
 	return rapid.Custom(func(t *rapid.T) policy.Env {
-		return policy.Env{Set: Vars().Draw(t, "set"), Pass: names.Draw(t, "pass"), Allow: names.Draw(t, "allow")}
+		return policy.Env{Set: Vars().Draw(t, "set"), Pass: names.Draw(t, "pass"),
+			Allow: names.Draw(t, "allow")}
 	})
 }
 
 // Vars draws constants.
 func Vars() *rapid.Generator[policy.Vars] {
-	name, value := rapid.SampledFrom([]string{"LANG", "HOME", "A"}), rapid.SampledFrom([]string{"", "x", "y"})
+	name, value := rapid.SampledFrom([]string{"LANG", "HOME", "A"}), rapid.SampledFrom([]string{"",
+		"x", "y"})
 	return rapid.Custom(func(t *rapid.T) policy.Vars {
-		return policy.Vars{Any: rapid.IntRange(0, 3).Draw(t, "any") == 0, Values: rapid.MapOfN(name, value, 0, 3).Draw(t, "values")}
+		return policy.Vars{Any: rapid.IntRange(0, 3).Draw(t, "any") == 0, Values: rapid.MapOfN(name,
+			value, 0, 3).Draw(t, "values")}
 	})
 }
 
 // Syscalls draws groups, some of which do not exist.
 func Syscalls() *rapid.Generator[policy.Syscalls] {
-	return rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"wasi", "native", "no-such-group"}), 0, 3),
+	return rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]string{"wasi", "native", "no-such-group"}),
+		0, 3),
 		func(s []string) policy.Syscalls { return policy.Syscalls{Groups: s} })
 }
 
 // Audit draws what is recorded, values that there are not included.
 func Audit() *rapid.Generator[policy.Audit] {
-	return rapid.Map(rapid.IntRange(0, 4), func(n int) policy.Audit { return policy.Audit{Files: policy.FileAudit(n)} })
+	return rapid.Map(rapid.IntRange(0, 4),
+		func(n int) policy.Audit { return policy.Audit{Files: policy.FileAudit(n)} })
 }
 
 // Policy draws a whole policy, such as a caller could build by hand: it need not pass
@@ -226,14 +245,20 @@ func Policy() *rapid.Generator[policy.Policy] {
 // Valid draws a policy that passes Check and whose limits a file can say.
 func Valid() *rapid.Generator[policy.Policy] {
 	return rapid.Custom(func(t *rapid.T) policy.Policy {
-		p := Policy().Filter(func(p policy.Policy) bool { return p.Normal().Check() == nil }).Draw(t, "policy")
+		p := Policy().Filter(func(p policy.Policy) bool { return p.Normal().Check() == nil }).Draw(
+			t, "policy")
 		p.Limits = policy.Limits{
-			Wall: time.Duration(rapid.Int64Range(1, 1e6).Draw(t, "wall")) * time.Millisecond, CPUTime: 90 * time.Minute,
-			CPUs: rapid.Int64Range(1, 64000).Draw(t, "cpus"), Memory: rapid.Int64Range(1, 1<<40).Draw(t, "memory"),
-			PIDs: 32, OpenFiles: 256, Output: 1 << 20, Workspace: 3 << 30, WorkspaceFiles: 10000, FileSize: 1025,
-			IORead: rapid.SampledFrom([]int64{1, 10 << 20, policy.Unlimited}).Draw(t, "io_read"), IOWrite: 7, Revert: 1 << 20, RevertTime: time.Hour,
+			Wall:    time.Duration(rapid.Int64Range(1, 1e6).Draw(t, "wall")) * time.Millisecond,
+			CPUTime: 90 * time.Minute,
+			CPUs:    rapid.Int64Range(1, 64000).Draw(t, "cpus"), Memory: rapid.Int64Range(1,
+				1<<40).Draw(t, "memory"),
+			PIDs: 32, OpenFiles: 256, Output: 1 << 20, Workspace: 3 << 30, WorkspaceFiles: 10000,
+			FileSize: 1025,
+			IORead:   rapid.SampledFrom([]int64{1, 10 << 20, policy.Unlimited}).Draw(t, "io_read"),
+			IOWrite:  7, Revert: 1 << 20, RevertTime: time.Hour,
 		}
-		p.Fetch.Limits = policy.FetchLimits{Requests: 1, BytesIn: 1 << 20, BytesOut: 7, Concurrent: 8, Timeout: time.Second}
+		p.Fetch.Limits = policy.FetchLimits{Requests: 1, BytesIn: 1 << 20, BytesOut: 7,
+			Concurrent: 8, Timeout: time.Second}
 		return p.Normal()
 	})
 }

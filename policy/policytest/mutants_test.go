@@ -29,9 +29,11 @@ const (
 // equivalents lists the faults that change nothing that can be seen, each with its reason.
 const equivalents = "testdata/equivalent.txt"
 
-// TestMutants plants faults in package policy, one at a time, and wants its tests to find each that is not listed, with its reason, as one that changes
-// nothing. The tests are built once, with all faults behind a switch. It takes minutes, so it runs only where JAIL_TEST_LONG is set; JAIL_MUTANTS is then how
-// many are tried, evenly spread, and all without it. JAIL_MUTANTS_IN=a.go,b.go tries those of these files.
+// TestMutants plants faults in package policy, one at a time, and wants its tests to find each that
+// is not listed, with its reason, as one that changes nothing. The tests are built once, with all
+// faults behind a switch. It takes minutes, so it runs only where JAIL_TEST_LONG is set;
+// JAIL_MUTANTS is then how many are tried, evenly spread, and all without it.
+// JAIL_MUTANTS_IN=a.go,b.go tries those of these files.
 func TestMutants(t *testing.T) {
 	if os.Getenv("JAIL_TEST_LONG") == "" {
 		t.Skip("JAIL_TEST_LONG is not set: each of some hundred faults is a run of the tests")
@@ -45,7 +47,10 @@ func TestMutants(t *testing.T) {
 	}
 	if only := os.Getenv("JAIL_MUTANTS_IN"); only != "" {
 		files := strings.Split(only, ",")
-		all = slices.DeleteFunc(all, func(f fault) bool { return !slices.Contains(files, filepath.Base(f.file)) })
+		all = slices.DeleteFunc(all, func(f fault) bool {
+			return !slices.Contains(files,
+				filepath.Base(f.file))
+		})
 	}
 	tried := all
 	if n, err := strconv.Atoi(os.Getenv("JAIL_MUTANTS")); err == nil && 0 < n && n < len(all) {
@@ -80,7 +85,8 @@ func TestMutants(t *testing.T) {
 		end, bounded := t.Deadline()
 		for i, f := range tried {
 			if bounded && time.Until(end) < 3*time.Minute {
-				left = len(tried) - i // what is known is worth more than the rest
+				// what is known is worth more than the rest
+				left = len(tried) - i
 				break
 			}
 			next <- f
@@ -92,7 +98,8 @@ func TestMutants(t *testing.T) {
 	count := 0
 	tell := func() {
 		t.Logf("%d of %d faults, of %d: %d found, %d of these by a test that did not end; %d survived, %d of these change nothing; %d do not compile",
-			count, len(tried), len(all), totals[found]+totals[endless], totals[endless], totals[missed], equal, totals[unbuilt])
+			count, len(tried), len(all), totals[found]+totals[endless], totals[endless],
+			totals[missed], equal, totals[unbuilt])
 	}
 	for note := range done {
 		note()
@@ -106,7 +113,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// readEquivalents reads the names of the faults that change nothing: a line of each, under a comment that says why.
+// readEquivalents reads the names of the faults that change nothing: a line of each, under a
+// comment that says why.
 func readEquivalents(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.Open(equivalents)
@@ -156,7 +164,8 @@ func (f fault) run(program string) string {
 	return how
 }
 
-// compile builds the tests of the package with other texts of some of its files, and leaves the files alone.
+// compile builds the tests of the package with other texts of some of its files, and leaves the
+// files alone.
 func compile(dir string, texts map[string][]byte) (string, error) {
 	list := map[string]string{}
 	for file, text := range texts {
@@ -171,21 +180,23 @@ func compile(dir string, texts map[string][]byte) (string, error) {
 	if err := cmp.Or(err, os.WriteFile(overlay, text, 0o600)); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "test", "-overlay", overlay, "-vet=off", "-c", "-o", program, planted).CombinedOutput()
+	out, err := exec.Command("go", "test", "-overlay", overlay, "-vet=off", "-c", "-o", program,
+		planted).CombinedOutput()
 	if err != nil {
 		return "", errors.New(string(out))
 	}
 	return program, nil
 }
 
-// runPlanted runs the tests with one fault switched on: first few cases of each law, which find most, then many. It returns what became of the fault, and
-// what the tests said.
+// runPlanted runs the tests with one fault switched on: first few cases of each law, which find
+// most, then many. It returns what became of the fault, and what the tests said.
 func runPlanted(program string, number int) (how, said string) {
 	for _, checks := range []string{"1", "20", "200"} {
 		// A loop that cannot be interrupted keeps the tests' own bound from ending them.
 		ctx, cancel := context.WithTimeout(context.Background(), 150*time.Second)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, program, "-test.failfast", "-rapid.checks="+checks, "-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s", "-test.timeout=2m")
+		cmd := exec.CommandContext(ctx, program, "-test.failfast", "-rapid.checks="+checks,
+			"-rapid.seed=1", "-rapid.nofailfile", "-rapid.shrinktime=0s", "-test.timeout=2m")
 		cmd.Dir = planted
 		cmd.Env = append(os.Environ(), "JAIL_PLANTED="+strconv.Itoa(number))
 		if out, err := cmd.CombinedOutput(); err != nil {

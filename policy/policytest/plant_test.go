@@ -23,7 +23,8 @@ var swaps = map[token.Token][]token.Token{
 	token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
 	token.LSS: {token.LEQ, token.GEQ}, token.LEQ: {token.LSS, token.GTR},
 	token.GTR: {token.GEQ, token.LEQ}, token.GEQ: {token.GTR, token.LSS},
-	token.ADD: {token.SUB}, token.SUB: {token.ADD}, token.AND: {token.OR}, token.OR: {token.AND}, token.AND_NOT: {token.AND},
+	token.ADD: {token.SUB}, token.SUB: {token.ADD}, token.AND: {token.OR}, token.OR: {token.AND},
+	token.AND_NOT: {token.AND},
 }
 
 // calls are made in place of one another.
@@ -56,7 +57,8 @@ type fault struct {
 	number             int
 	file, inside, what string
 	line               int
-	alone              []byte // the file with this fault and no other, where a switch cannot be: among constants
+	// the file with this fault and no other, where a switch cannot be: among constants
+	alone []byte
 }
 
 // name tells a fault from the others however its file grows.
@@ -107,7 +109,8 @@ func plantAll(t *testing.T) ([]fault, string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &planter{text: string(text), file: names[i], fset: fset, info: info, first: len(all), seen: map[string]int{}}
+		p := &planter{text: string(text), file: names[i], fset: fset, info: info, first: len(all),
+			seen: map[string]int{}}
 		texts[names[i]] = []byte(p.within(file, file.FileStart, file.FileEnd))
 		all = append(all, p.faults...)
 	}
@@ -122,7 +125,8 @@ func (p *planter) at(pos token.Pos) int { return p.fset.Position(pos).Offset }
 
 func (p *planter) source(from, to token.Pos) string { return p.text[p.at(from):p.at(to)] }
 
-// plant notes a fault, and returns its number. The text of what it is in stands in its name, on one line.
+// plant notes a fault, and returns its number. The text of what it is in stands in its name, on one
+// line.
 func (p *planter) plant(n ast.Node, change string) int {
 	what := strings.Join(strings.Fields(p.source(n.Pos(), n.End())), " ")
 	if len(what) > 100 {
@@ -134,7 +138,8 @@ func (p *planter) plant(n ast.Node, change string) int {
 		what += fmt.Sprintf(" (%d)", again)
 	}
 	number := p.first + len(p.faults) + 1
-	p.faults = append(p.faults, fault{number: number, file: p.file, inside: p.inside, what: what, line: p.fset.Position(n.Pos()).Line})
+	p.faults = append(p.faults, fault{number: number, file: p.file, inside: p.inside, what: what,
+		line: p.fset.Position(n.Pos()).Line})
 	return number
 }
 
@@ -143,7 +148,8 @@ func (p *planter) alone(n ast.Node, text string) {
 	p.faults[len(p.faults)-1].alone = []byte(p.text[:p.at(n.Pos())] + text + p.text[p.at(n.End()):])
 }
 
-// within writes what lies between two places of a node, with the outermost of its parts that can be faulty behind the switch.
+// within writes what lies between two places of a node, with the outermost of its parts that can be
+// faulty behind the switch.
 func (p *planter) within(n ast.Node, from, to token.Pos) string {
 	var out strings.Builder
 	ast.Inspect(n, func(part ast.Node) bool {
@@ -189,7 +195,8 @@ func (p *planter) switched(n ast.Node) (string, bool) {
 		if n.Op != token.NOT {
 			return "", false
 		}
-		return fmt.Sprintf("((%d == plantedFault) != !%s)", p.plant(n, "! is away"), p.expr(n.X)), true
+		return fmt.Sprintf("((%d == plantedFault) != !%s)", p.plant(n, "! is away"), p.expr(n.X)),
+			true
 	case *ast.Ident:
 		if n.Name != "true" && n.Name != "false" {
 			return "", false
@@ -209,7 +216,8 @@ func (p *planter) switched(n ast.Node) (string, bool) {
 		}
 		number := p.plant(n.Cond, "the condition is never so")
 		cond := p.expr(n.Cond)
-		return fmt.Sprintf("if %d != plantedFault && (%s)%s", number, cond, p.within(n, n.Cond.End(), n.End())), true
+		return fmt.Sprintf("if %d != plantedFault && (%s)%s", number, cond,
+			p.within(n, n.Cond.End(), n.End())), true
 	}
 	return "", false
 }
@@ -217,12 +225,14 @@ func (p *planter) switched(n ast.Node) (string, bool) {
 func (p *planter) binary(n *ast.BinaryExpr) (string, bool) {
 	ops := swaps[n.Op]
 	known := p.info.Types[n]
-	if kind, ok := known.Type.Underlying().(*types.Basic); len(ops) == 0 || n.Op == token.ADD && ok && kind.Info()&types.IsString != 0 {
+	if kind, ok := known.Type.Underlying().(*types.Basic); len(ops) == 0 || n.Op == token.ADD &&
+		ok && kind.Info()&types.IsString != 0 {
 		return "", false
 	}
 	faults := ""
 	join := func(op token.Token) string {
-		return p.source(n.X.Pos(), n.OpPos) + op.String() + p.text[p.at(n.OpPos)+len(n.Op.String()):p.at(n.End())]
+		return p.source(n.X.Pos(),
+			n.OpPos) + op.String() + p.text[p.at(n.OpPos)+len(n.Op.String()):p.at(n.End())]
 	}
 	boolean := types.Identical(types.Default(known.Type), types.Typ[types.Bool])
 	for _, op := range ops {
@@ -232,8 +242,10 @@ func (p *planter) binary(n *ast.BinaryExpr) (string, bool) {
 			p.alone(n, join(op))
 		case boolean:
 			faults += fmt.Sprintf("if %d == plantedFault { return %s }; ", number, join(op))
-		default: // its operands have no effects, so both may be made
-			faults = fmt.Sprintf("choosePlanted(%d, %%s, %s)", number, strings.ReplaceAll(join(op), "%", "%%"))
+		default:
+			// its operands have no effects, so both may be made
+			faults = fmt.Sprintf("choosePlanted(%d, %%s, %s)", number, strings.ReplaceAll(join(op),
+				"%", "%%"))
 		}
 	}
 	if known.Value != nil {
@@ -253,13 +265,16 @@ func (p *planter) call(n *ast.CallExpr) (string, bool) {
 		return "", false
 	}
 	if name == "strings.Contains" {
-		if what := p.info.Types[n.Args[1]].Value; what != nil && len(constant.StringVal(what)) == 1 {
-			return "", false // any of one is that one
+		if what := p.info.Types[n.Args[1]].Value; what != nil &&
+			len(constant.StringVal(what)) == 1 {
+			// any of one is that one
+			return "", false
 		}
 	}
 	number, rest := p.plant(n, name+" is "+other), p.within(n, n.Fun.End(), n.End())
 	if strings.Contains(name, ".") {
 		return fmt.Sprintf("choosePlanted(%d, %s, %s)%s", number, name, other, rest), true
 	}
-	return fmt.Sprintf("choosePlanted(%d, %s%s, %s%s)", number, name, rest, other, p.source(n.Fun.End(), n.End())), true
+	return fmt.Sprintf("choosePlanted(%d, %s%s, %s%s)", number, name, rest, other,
+		p.source(n.Fun.End(), n.End())), true
 }

@@ -49,12 +49,16 @@ type draft struct {
 	host        Host
 	include     []included
 	policy      policy.Policy
-	mountAt     []Position          // of each mount in policy
-	at          map[string]Position // of each key that is there
-	without     []takenOut          // of what is inherited
-	tools       []*draft            // sections of single tools, which share at
-	tool        policy.Glob         // of such a section
-	prefix      string              // of its keys in at, with a dot at the end
+	// of each mount in policy
+	mountAt []Position
+	// of each key that is there
+	at      map[string]Position
+	without []takenOut // of what is inherited
+	// sections of single tools, which share at
+	tools []*draft
+	tool  policy.Glob // of such a section
+	// of its keys in at, with a dot at the end
+	prefix string
 	// over says of each key where it was said by those that d overrides, so that a file
 	// that is included twice does not come back over who included and overrode it.
 	over map[string][]Position
@@ -101,14 +105,18 @@ func (d *draft) sections() []policy.ForTool {
 	for _, t := range d.tools {
 		out = append(out, policy.ForTool{Tool: t.tool, Policy: t.policy.Normal()})
 	}
-	slices.SortFunc(out, func(a, b policy.ForTool) int { return strings.Compare(a.Tool.String(), b.Tool.String()) })
+	slices.SortFunc(out, func(a, b policy.ForTool) int {
+		return strings.Compare(a.Tool.String(),
+			b.Tool.String())
+	})
 	return out
 }
 
 // inherit joins what an included draft says into d: lists are united, and keys that d
 // says itself stay as they are.
 func (d *draft) inherit(base *draft) {
-	d.inheritTools(base) // while both still say which keys are their own
+	// while both still say which keys are their own
+	d.inheritTools(base)
 	d.inheritPolicy(base)
 	for key, pos := range base.at {
 		// Items of united lists keep their places by what they say, not by number.
@@ -201,7 +209,10 @@ func inheritKey[T any](d, base *draft, key string, into *T, from T) {
 // inheritMounts takes over each mount whose target d does not use itself.
 func (d *draft) inheritMounts(base *draft) {
 	for i, m := range base.policy.Mounts {
-		same := func(own policy.Mount) bool { return m.Target != "" && own.Target == m.Target || own == m }
+		same := func(own policy.Mount) bool {
+			return m.Target != "" && own.Target == m.Target ||
+				own == m
+		}
 		at, j := base.mountAt[i], slices.IndexFunc(d.policy.Mounts, same)
 		var own Position
 		if j >= 0 {
@@ -219,20 +230,23 @@ func (d *draft) inheritMounts(base *draft) {
 
 // uniteRules is unite for rules, which are one where they say the same.
 func uniteRules[L ~[]T, T fmt.Stringer](base, own L) L {
-	out := slices.Clone(base)
-	for _, x := range own {
-		if !slices.ContainsFunc(out, func(y T) bool { return y.String() == x.String() }) {
-			out = append(out, x)
-		}
-	}
-	return out
+	return uniteBy(base, own, func(x T) string { return x.String() })
 }
 
 func unite[T comparable](base, own []T) []T {
-	out := slices.Clone(base)
-	for _, s := range own {
-		if !slices.Contains(out, s) {
-			out = append(out, s)
+	return uniteBy(base, own, func(x T) T { return x })
+}
+
+// uniteBy returns base and what own adds to it. Two items of one key are one.
+func uniteBy[L ~[]T, T any, K comparable](base, own L, key func(T) K) L {
+	out, seen := slices.Clone(base), map[K]bool{}
+	for _, x := range base {
+		seen[key(x)] = true
+	}
+	for _, x := range own {
+		if k := key(x); !seen[k] {
+			seen[k] = true
+			out = append(out, x)
 		}
 	}
 	return out

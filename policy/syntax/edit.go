@@ -14,28 +14,32 @@ import (
 // comments and order included.
 type Edit struct {
 	Section string // "tools", "fetch.limits"
-	Key     string // "allow"; of a Table a name for it
-	Table   bool   // Lines of a [[section]] are put at the end
-	Item    bool   // Value is put into the list that Key has, and replaces nothing
-	Value   string // as TOML
-	lines   []string
-	apply   func(*policy.Policy) error
+	// "allow"; of a Table a name for it
+	Key string
+	// Lines of a [[section]] are put at the end
+	Table bool
+	// Value is put into the list that Key has, and replaces nothing
+	Item  bool
+	Value string // as TOML
+	lines []string
+	apply func(*policy.Policy) error
 }
 
-// ErrEdit is wrapped by what Apply returns for a text that it cannot change.
-var ErrEdit = errors.New("the text cannot be changed")
+// errEdit is wrapped by what Apply returns for a text that it cannot change.
+var errEdit = errors.New("the text cannot be changed")
 
 // SetKey sets a key to a word.
 func SetKey(section, key, word string) Edit {
-	return Edit{Section: section, Key: key, Value: quote(word), apply: func(p *policy.Policy) error {
-		switch section + "." + key {
-		case "workspace.access":
-			return p.Workspace.Access.UnmarshalText([]byte(word))
-		case "workspace.commit":
-			return p.Workspace.Commit.UnmarshalText([]byte(word))
-		}
-		return fmt.Errorf("%w: %s.%s", ErrEdit, section, key)
-	}}
+	return Edit{Section: section, Key: key, Value: quote(word),
+		apply: func(p *policy.Policy) error {
+			switch section + "." + key {
+			case "workspace.access":
+				return p.Workspace.Access.UnmarshalText([]byte(word))
+			case "workspace.commit":
+				return p.Workspace.Commit.UnmarshalText([]byte(word))
+			}
+			return fmt.Errorf("%w: %s.%s", errEdit, section, key)
+		}}
 }
 
 // SetLimit sets a limit to an amount.
@@ -45,45 +49,48 @@ func SetLimit(section, key string, unit policy.Unit, n int64) Edit {
 		value = quote(value)
 	}
 	return Edit{Section: section, Key: key, Value: value, apply: func(p *policy.Policy) error {
-		if section == "limits" && p.Limits.Put(key, n) || section == "fetch.limits" && p.Fetch.Limits.Put(key, n) {
+		if section == "limits" && p.Limits.Put(key, n) || section == "fetch.limits" &&
+			p.Fetch.Limits.Put(key, n) {
 			return nil
 		}
-		return fmt.Errorf("%w: %s.%s is no limit", ErrEdit, section, key)
+		return fmt.Errorf("%w: %s.%s is no limit", errEdit, section, key)
 	}}
 }
 
 // AddItem puts a text into a list.
 func AddItem(section, key, item string) Edit {
-	return Edit{Section: section, Key: key, Item: true, Value: quote(item), apply: func(p *policy.Policy) error {
-		d := &draft{policy: *p}
-		switch section + "." + key {
-		case "workspace.hide":
-			p.Workspace.Hide = append(slices.Clone(p.Workspace.Hide), item)
-		case "workspace.protect":
-			p.Workspace.Protect = append(slices.Clone(p.Workspace.Protect), item)
-		case "syscalls.groups":
-			p.Syscalls.Groups = append(slices.Clone(p.Syscalls.Groups), item)
-		default:
-			list := d.globs(section + "." + key)
-			g, err := policy.ParseGlob(item)
-			if list == nil || err != nil {
-				return errors.Join(ErrEdit, err)
+	return Edit{Section: section, Key: key, Item: true, Value: quote(item),
+		apply: func(p *policy.Policy) error {
+			d := &draft{policy: *p}
+			switch section + "." + key {
+			case "workspace.hide":
+				p.Workspace.Hide = append(slices.Clone(p.Workspace.Hide), item)
+			case "workspace.protect":
+				p.Workspace.Protect = append(slices.Clone(p.Workspace.Protect), item)
+			case "syscalls.groups":
+				p.Syscalls.Groups = append(slices.Clone(p.Syscalls.Groups), item)
+			default:
+				list := d.globs(section + "." + key)
+				g, err := policy.ParseGlob(item)
+				if list == nil || err != nil {
+					return errors.Join(errEdit, err)
+				}
+				*list = append(slices.Clone(*list), g)
+				*p = d.policy
 			}
-			*list = append(slices.Clone(*list), g)
-			*p = d.policy
-		}
-		return nil
-	}}
+			return nil
+		}}
 }
 
 // AddMount adds a [[mount]].
 func AddMount(m policy.Mount) Edit {
 	w := &writer{kind: Profile}
 	w.mounts(policy.Mounts{m})
-	return Edit{Section: "mount", Key: "mount", Table: true, lines: tableLines(w), apply: func(p *policy.Policy) error {
-		p.Mounts = append(slices.Clone(p.Mounts), m)
-		return p.Check()
-	}}
+	return Edit{Section: "mount", Key: "mount", Table: true, lines: tableLines(w),
+		apply: func(p *policy.Policy) error {
+			p.Mounts = append(slices.Clone(p.Mounts), m)
+			return p.Check()
+		}}
 }
 
 // AddRule adds a [[fetch.allow]] for one request, or for a host and port where no more is asked.
@@ -107,16 +114,18 @@ func AddRule(q policy.Connect) Edit {
 		w.line("methods = [%s]", quote(q.Method))
 		w.line("paths = [%s]", quote(q.Path))
 	}
-	return Edit{Section: "fetch.allow", Key: "fetch.allow", Table: true, lines: tableLines(w), apply: func(p *policy.Policy) error {
-		if err != nil {
-			return err
-		}
-		if len(p.Fetch.Allow) == 0 { // base says the limits, which count from the first rule on
-			p.Fetch.Limits = policy.TopFetchLimits()
-		}
-		p.Fetch.Allow = append(slices.Clone(p.Fetch.Allow), rule)
-		return p.Check()
-	}}
+	return Edit{Section: "fetch.allow", Key: "fetch.allow", Table: true, lines: tableLines(w),
+		apply: func(p *policy.Policy) error {
+			if err != nil {
+				return err
+			}
+			// base says the limits, which count from the first rule on
+			if len(p.Fetch.Allow) == 0 {
+				p.Fetch.Limits = policy.TopFetchLimits()
+			}
+			p.Fetch.Allow = append(slices.Clone(p.Fetch.Allow), rule)
+			return p.Check()
+		}}
 }
 
 // AddDeny adds a [[fetch.deny]] for a host, or for one path of it.
@@ -125,15 +134,19 @@ func AddDeny(q policy.Connect) Edit {
 	w := &writer{kind: Profile}
 	w.section("[fetch.deny]")
 	w.line("host = %s", quote(q.Host))
-	return Edit{Section: "fetch.deny", Key: "fetch.deny", Table: true, lines: tableLines(w), apply: func(p *policy.Policy) error {
-		if err == nil {
-			p.Fetch.Deny = append(slices.Clone(p.Fetch.Deny), policy.DenyHost(host))
-		}
-		return err
-	}}
+	return Edit{Section: "fetch.deny", Key: "fetch.deny", Table: true, lines: tableLines(w),
+		apply: func(p *policy.Policy) error {
+			if err == nil {
+				p.Fetch.Deny = append(slices.Clone(p.Fetch.Deny), policy.DenyHost(host))
+			}
+			return err
+		}}
 }
 
-func tableLines(w *writer) []string { return strings.Split(strings.Trim(w.out.String(), "\n"), "\n") }
+func tableLines(w *writer) []string {
+	return strings.Split(strings.Trim(w.out.String(), "\n"),
+		"\n")
+}
 
 // Lines are what the edit writes, as a person would.
 func (e Edit) Lines() []string {
@@ -150,7 +163,7 @@ func (e Edit) Lines() []string {
 // ApplyTo makes the change to a policy that was read.
 func (e Edit) ApplyTo(p policy.Policy) (policy.Policy, error) {
 	if e.apply == nil {
-		return p, ErrEdit
+		return p, errEdit
 	}
 	err := e.apply(&p)
 	return p, err
@@ -162,7 +175,7 @@ func (e Edit) Apply(text []byte) ([]byte, error) {
 	var errs Errors
 	root := parseTree("", text, &errs)
 	if root == nil || len(errs) > 0 {
-		return nil, fmt.Errorf("%w: %w", ErrEdit, errs)
+		return nil, fmt.Errorf("%w: %w", errEdit, errs)
 	}
 	var out []byte
 	switch section, v := e.find(root); {
@@ -181,7 +194,8 @@ func (e Edit) Apply(text []byte) ([]byte, error) {
 	}
 	errs = nil
 	if after := parseTree("", out, &errs); out == nil || after == nil || len(errs) > 0 {
-		return nil, fmt.Errorf("%w: it is written in a way that only a person can extend: %s", ErrEdit, strings.Join(e.Lines(), " "))
+		return nil, fmt.Errorf("%w: it is written in a way that only a person can extend: %s",
+			errEdit, strings.Join(e.Lines(), " "))
 	}
 	return out, nil
 }
@@ -323,7 +337,8 @@ func intoList(text []byte, key int, item string) []byte {
 		if comma {
 			return slices.Concat(text[:end], []byte(lead+item+","), text[end:])
 		}
-		return slices.Concat(text[:last], []byte(","), text[last:end], []byte(lead+item), text[end:])
+		return slices.Concat(text[:last], []byte(","), text[last:end], []byte(lead+item),
+			text[end:])
 	case comma:
 		insert = " " + item
 	}

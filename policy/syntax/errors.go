@@ -1,7 +1,6 @@
 package syntax
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -20,9 +19,12 @@ func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Lin
 // Error is one thing that is wrong with a file.
 type Error struct {
 	Position
-	Message string // what is wrong, and why, in one sentence
-	Hint    string // what to do about it, or ""
-	Text    string // the line that it is about, as it is written, or "" where none is
+	// what is wrong, and why, in one sentence
+	Message string
+	// what to do about it, or ""
+	Hint string
+	// the line that it is about, as it is written, or "" where none is
+	Text string
 	// Incomplete is set where nothing is wrong with what the file says, but a profile
 	// must say more. A fragment need not.
 	Incomplete bool
@@ -35,7 +37,12 @@ func (e Error) Error() string {
 	return e.Position.String() + ": " + e.Message + ": " + e.Hint
 }
 
-// Errors are all that is wrong with a file and with what it includes, in order.
+// maxErrors bounds the errors of one policy, with those of what it includes. Nobody reads more, and
+// each costs its text and its quotation.
+const maxErrors = 100
+
+// Errors are what is wrong with a file and with what it includes, in order: at most maxErrors.
+// Reading ends at the last of them, which says so.
 type Errors []Error
 
 func (e Errors) Error() string {
@@ -55,8 +62,35 @@ func (e Errors) Unwrap() []error {
 	return out
 }
 
+// full reports whether there are as many errors as are reported: no more of the file is read.
+func (e *Errors) full() bool { return len(*e) >= maxErrors }
+
 func (e *Errors) add(pos Position, hint, format string, args ...any) {
-	*e = append(*e, Error{Position: pos, Message: fmt.Sprintf(format, args...), Hint: hint})
+	switch {
+	case e.full():
+	case len(*e) == maxErrors-1:
+		*e = append(*e, Error{Position: pos, Hint: "mend these, and check again",
+			Message: fmt.Sprintf("there are more errors than the first %d, which are shown",
+				maxErrors-1)})
+	default:
+		*e = append(*e, Error{Position: pos, Message: cut(fmt.Sprintf(format, args...)),
+			Hint: cut(hint)})
+	}
+}
+
+// maxMessage bounds a message in bytes, which may quote a value of any length.
+const maxMessage = 1000
+
+func cut(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
+}
+
+// join adds the errors of another file.
+func (e *Errors) join(more Errors) {
+	*e = append(*e, more[:min(len(more), maxErrors-len(*e))]...)
 }
 
 // sorted orders by place, file by file in the order of their first error.
@@ -68,42 +102,26 @@ func (e Errors) sorted() Errors {
 		}
 	}
 	slices.SortStableFunc(e, func(a, b Error) int {
-		return cmp.Or(cmp.Compare(files[a.File], files[b.File]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		return cmp.Or(cmp.Compare(files[a.File], files[b.File]), cmp.Compare(a.Line, b.Line),
+			cmp.Compare(a.Column, b.Column))
 	})
 	return slices.Compact(e)
 }
 
 // quoted gives each error the line of its file that it is about.
 func (e Errors) quoted(texts map[string][]byte) Errors {
+	indexed := map[string]lines{}
 	for i := range e {
-		if text, ok := texts[e[i].File]; ok && e[i].Text == "" {
-			e[i].Text = lineOf(text, e[i].Line)
+		l, ok := indexed[e[i].File]
+		if !ok {
+			l = indexLines(texts[e[i].File])
+			indexed[e[i].File] = l
+		}
+		if e[i].Text == "" {
+			e[i].Text = l.quote(e[i].Line)
 		}
 	}
 	return e
-}
-
-// Line is a line of a text, counted from 1, as an error quotes it.
-func Line(text []byte, n int) string { return lineOf(text, n) }
-
-// FirstLine is the first line of a text, as an error quotes it.
-func FirstLine(text string) string { return lineOf([]byte(text), 1) }
-
-const maxQuoted = 200 // bytes of a line
-
-func lineOf(text []byte, line int) string {
-	for range line - 1 {
-		_, after, found := bytes.Cut(text, []byte("\n"))
-		if !found {
-			return ""
-		}
-		text = after
-	}
-	text, _, _ = bytes.Cut(text, []byte("\n"))
-	if len(text) > maxQuoted {
-		text = text[:maxQuoted]
-	}
-	return strings.ToValidUTF8(strings.TrimRight(string(text), " \t\r"), "")
 }
 
 // didYouMean returns a hint that names the word nearest to the one given, or "".

@@ -5,22 +5,27 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Host is what a ceiling says of the policy files of its host, besides what every run is held to. It grants nothing to a run.
+// Host is what a ceiling says of the policy files of its host, besides what every run is held to.
+// It grants nothing to a run.
 type Host struct {
-	// SignedBy are the keys of which one must have signed each of the operator's profiles; nil asks for no signature, and an empty list admits none.
+	// SignedBy are the keys of which one must have signed each of the operator's profiles; nil asks
+	// for no signature, and an empty list admits none.
 	SignedBy []string
-	// Profiles say who may use a profile, by its name; "*" speaks for those that are not named, and for policy files that a caller brings. Nil leaves all
-	// to all.
+	// Profiles say who may use a profile, by its name; "*" speaks for those that are not named, and
+	// for policy files that a caller brings. Nil leaves all to all.
 	Profiles map[string]Audience
 	// Read says who may look at the runs of all users, and read all records, besides root.
 	Read Audience
-	// Run says who may run tools and decide on what they left, besides root. Nil leaves that to all who may connect.
+	// Run says who may run tools and decide on what they left, besides root. Nil leaves that to all
+	// who may connect.
 	Run *Audience
-	// Administer says who may decide on the runs of other users, but for root's, and install tools, besides root.
+	// Administer says who may decide on the runs of other users, but for root's, and install tools,
+	// besides root.
 	Administer Audience
 }
 
@@ -35,14 +40,17 @@ const Others = "*"
 
 // Bounds of what a ceiling says of policy files.
 const (
-	maxVersion  = 1 << 53
-	maxAudience = 128 // bytes of the name of a user or group
+	maxVersion = 1 << 53
+	// bytes of the name of a user or group
+	maxAudience = 128
 )
 
-// ceilingOnly reports whether a key stands where a ceiling itself speaks, and says so where it does not.
+// ceilingOnly reports whether a key stands where a ceiling itself speaks, and says so where it does
+// not.
 func (r *reader) ceilingOnly(key string, v *node) bool {
 	if r.kind != Ceiling || r.included {
-		r.errs.add(v.pos, "it belongs into /etc/jail/ceiling.toml itself", "%s is for the host's ceiling to say", key)
+		r.errs.add(v.pos, "it belongs into /etc/jail/ceiling.toml itself",
+			"%s is for the host's ceiling to say", key)
 		return false
 	}
 	return true
@@ -51,25 +59,30 @@ func (r *reader) ceilingOnly(key string, v *node) bool {
 func (r *reader) fileVersion(key string, v *node) {
 	n, ok := v.integer()
 	if v.kind != unstable.Integer || !ok || n < 1 || n > maxVersion {
-		r.errs.add(v.pos, "count up from 1 with each change", "%s must be a whole number from 1 on", key)
+		r.errs.add(v.pos, "count up from 1 with each change", "%s must be a whole number from 1 on",
+			key)
 		return
 	}
 	r.draft.version = n
 }
 
-// keyForm is that of a verifier key of a signed note: https://pkg.go.dev/golang.org/x/mod/sumdb/note.
-var keyForm = regexp.MustCompile(`^[^\s+]{1,100}\+[0-9a-f]{8}\+[A-Za-z0-9+/=]{1,200}$`)
+// keyForm is that of a verifier key of a signed note:
+// https://pkg.go.dev/golang.org/x/mod/sumdb/note.
+var keyForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[^\s+]{1,100}\+[0-9a-f]{8}\+[A-Za-z0-9+/=]{1,200}$`)
+})
 
 func (r *reader) signed(key string, v *node) {
 	if !r.ceilingOnly(key, v) {
 		return
 	}
 	if v.get("by") == nil && v.table != nil {
-		r.errs.add(v.pos, "name the keys, as in by = [\"ops+5e4f8c11+Ae…\"]", "%s.by is missing", key)
+		r.errs.add(v.pos, "name the keys, as in by = [\"ops+5e4f8c11+Ae…\"]", "%s.by is missing",
+			key)
 	}
 	r.table(key, v, map[string]func(string, *node){"by": func(k string, v *node) {
 		keys := r.texts(k, v, func(text string) error {
-			if !keyForm.MatchString(text) {
+			if !keyForm().MatchString(text) {
 				return fmt.Errorf("%.60q is no public key such as jail tool key new prints", text)
 			}
 			return nil
@@ -84,6 +97,9 @@ func (r *reader) audiences(key string, v *node) {
 	}
 	if v.table == nil {
 		r.wrongType(key, v, "a table by profiles, as in [profiles.build]")
+		return
+	}
+	if r.tooMany(key, v, len(v.keys)) {
 		return
 	}
 	r.draft.host.Profiles = map[string]Audience{}
@@ -128,7 +144,8 @@ func (r *reader) audience(key string, v *node, a *Audience) {
 }
 
 func checkAudience(name string) error {
-	if name == "" || len(name) > maxAudience || strings.ContainsAny(name, ":,*") || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
+	if name == "" || len(name) > maxAudience || strings.ContainsAny(name, ":,*") ||
+		strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return errors.New("it is no name or number of a user or group")
 	}
 	return nil

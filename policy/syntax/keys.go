@@ -4,8 +4,10 @@ import "github.com/jail-sandbox/jail/policy"
 
 // Key describes one key of a policy file, for hints, documentation and editors.
 type Key struct {
-	Path  string // "limits.memory"; "mount." and "fetch.allow." are lists of tables
-	Type  string // what its value looks like
+	// "limits.memory"; "mount." and "fetch.allow." are lists of tables
+	Path string
+	// what its value looks like
+	Type  string
 	About string
 }
 
@@ -26,7 +28,8 @@ var plainKeys = []Key{
 	{"tools.native", `["/usr/bin/git"]`, "programs of the host that may run"},
 	{"fetch.allow.host", `"example.com"`, "a name, *. or **. and a name, or *"},
 	{"fetch.allow.ports", "[443]", "ports; a profile that says none means 443"},
-	{"fetch.allow.methods", `["GET", "HEAD"]`, "methods; a profile that says none means GET and HEAD"},
+	{"fetch.allow.methods", `["GET", "HEAD"]`,
+		"methods; a profile that says none means GET and HEAD"},
 	{"fetch.allow.paths", `["/simple/**"]`, "paths; a profile that says none means all"},
 	{"fetch.allow.credential", `""`, "name of a credential that the proxy attaches"},
 	{"fetch.allow.types", `["text/*"]`, "media types that an answer may have; none said means all"},
@@ -40,30 +43,43 @@ var plainKeys = []Key{
 	{"fetch.allow.concurrent", "2", "requests at one time to one host"},
 	{"fetch.allow.rate", "5", "requests to one host that start in one second"},
 	{"fetch.allow.timeout", `"10s"`, "time for one request"},
-	{"fetch.deny.host", `"evil.example"`, "what is refused whatever grants it: a name, *. or **. and a name, or *"},
+	{"fetch.deny.host", `"evil.example"`,
+		"what is refused whatever grants it: a name, *. or **. and a name, or *"},
 	{"fetch.deny.ports", "[443]", "ports; none said means all"},
 	{"fetch.deny.methods", `["POST"]`, "methods; none said means all"},
 	{"fetch.deny.paths", `["/private/**"]`, "paths; none said means all"},
-	{"fetch.mode", "enforce | report", "whether what no rule grants is refused, or sent and recorded"},
+	{"fetch.mode", "enforce | report",
+		"whether what no rule grants is refused, or sent and recorded"},
 	{"fetch.limits.rate", "50", "requests that start in one second; none said means no bound"},
 	{"env.set", `{ LANG = "C.UTF-8" }`, "variables with a fixed value"},
 	{"env.pass", `["TERM"]`, "variables taken over from the caller"},
 	{"env.allow", `["*"]`, "variables to which a caller may give a value with the run"},
 	{"tool.NAME.mount", "[[…]]", "what one tool sees of the mounts, as in mount"},
-	{"tool.NAME.fetch.allow", "[[…]]", "what one tool may fetch of what is granted, as in fetch.allow"},
+	{"tool.NAME.fetch.allow", "[[…]]",
+		"what one tool may fetch of what is granted, as in fetch.allow"},
 	{"tool.NAME.fetch.deny", "[[…]]", "what one tool may not fetch, as in fetch.deny"},
 	{"syscalls.groups", `["wasi"]`, "groups of system calls"},
-	{"audit.files", "none | changes | opens", "what is put on record of the files that a run opens or writes; none said means none"},
-	{"version", "1", "counts the changes of the file; what is signed never goes back to a lower one"},
-	{"signed.by", `["ops+5e4f8c11+Ae…"]`, "in a ceiling: keys of which one must have signed each profile of the operator"},
-	{"profiles.NAME.users", `["alice"]`, "in a ceiling: who may use a profile; \"*\" as NAME means the rest"},
+	{"audit.files", "none | changes | opens",
+		"what is put on record of the files that a run opens or writes; none said means none"},
+	{"version", "1",
+		"counts the changes of the file; what is signed never goes back to a lower one"},
+	{"signed.by", `["ops+5e4f8c11+Ae…"]`,
+		"in a ceiling: keys of which one must have signed each profile of the operator"},
+	{"profiles.NAME.users", `["alice"]`,
+		"in a ceiling: who may use a profile; \"*\" as NAME means the rest"},
 	{"profiles.NAME.groups", `["dev"]`, "in a ceiling: whose members may use a profile"},
-	{"permissions.read.users", `["auditor"]`, "in a ceiling: who may look at the runs of all users and read all records"},
-	{"permissions.read.groups", `["adm"]`, "in a ceiling: whose members may look at the runs of all users and read all records"},
-	{"permissions.run.users", `["alice"]`, "in a ceiling: who may run tools and decide on what they left; where it is not said, all who may connect"},
-	{"permissions.run.groups", `["dev"]`, "in a ceiling: whose members may run tools and decide on what they left"},
-	{"permissions.administer.users", `["carol"]`, "in a ceiling: who may decide on the runs of other users, but for root's, and install tools"},
-	{"permissions.administer.groups", `["ops"]`, "in a ceiling: whose members may decide on the runs of other users, but for root's, and install tools"},
+	{"permissions.read.users", `["auditor"]`,
+		"in a ceiling: who may look at the runs of all users and read all records"},
+	{"permissions.read.groups", `["adm"]`,
+		"in a ceiling: whose members may look at the runs of all users and read all records"},
+	{"permissions.run.users", `["alice"]`,
+		"in a ceiling: who may run tools and decide on what they left; where it is not said, all who may connect"},
+	{"permissions.run.groups", `["dev"]`,
+		"in a ceiling: whose members may run tools and decide on what they left"},
+	{"permissions.administer.users", `["carol"]`,
+		"in a ceiling: who may decide on the runs of other users, but for root's, and install tools"},
+	{"permissions.administer.groups", `["ops"]`,
+		"in a ceiling: whose members may decide on the runs of other users, but for root's, and install tools"},
 }
 
 // Keys returns every key there is.
@@ -71,7 +87,8 @@ func Keys() []Key {
 	out := append([]Key(nil), plainKeys...)
 	for _, info := range policy.LimitInfos() {
 		example := map[policy.Unit]string{
-			policy.Count: "32", policy.Bytes: `"256MiB"`, policy.Duration: `"30s"`, policy.Cores: "1.5",
+			policy.Count: "32", policy.Bytes: `"256MiB"`, policy.Duration: `"30s"`,
+			policy.Cores: "1.5",
 		}[info.Unit]
 		section, name, nested := cutLast(info.Name)
 		path := "limits." + name

@@ -11,7 +11,8 @@ import (
 
 const (
 	maxIncludeDepth = 16
-	maxIncludes     = 64 // files that one policy is made of
+	// files that one policy is made of
+	maxIncludes = 64
 )
 
 // Finder returns the text of a policy by its name, and where it was found. Where there
@@ -20,9 +21,10 @@ type Finder func(name string) (source string, text []byte, err error)
 
 // File is a policy file that has been read, with all that it includes.
 type File struct {
-	Kind    Kind
-	Source  string
-	Name    string // "" where the file has none
+	Kind   Kind
+	Source string
+	// "" where the file has none
+	Name    string
 	About   string
 	Include []string
 	Policy  policy.Policy
@@ -34,7 +36,8 @@ type File struct {
 	// Tools are the sections of single tools, by their patterns. Their keys are in At under
 	// `tool."PATTERN".`, with all that follows.
 	Tools []policy.ForTool
-	// Version counts the changes of the file, for hosts whose ceiling asks for signatures; 0 where the file says none.
+	// Version counts the changes of the file, for hosts whose ceiling asks for signatures; 0 where
+	// the file says none.
 	Version int64
 	// Host is what a ceiling says of policy files; of other kinds it is empty.
 	Host Host
@@ -54,7 +57,8 @@ func Parse(kind Kind, source string, text []byte, find Finder) (File, error) {
 // ParseFor is Parse for the runs of one caller, whose places the variables stand for.
 func ParseFor(places Places, kind Kind, source string, text []byte, find Finder) (File, error) {
 	var errs Errors
-	p := &parser{kind: kind, find: find, places: places, errs: &errs, done: map[string]*draft{}, texts: map[string][]byte{}}
+	p := &parser{kind: kind, find: find, places: places, errs: &errs, done: map[string]*draft{},
+		texts: map[string][]byte{}}
 	d, include := p.one(source, text, nil)
 	if d == nil {
 		return File{}, errs.sorted().quoted(p.texts)
@@ -66,7 +70,8 @@ func ParseFor(places Places, kind Kind, source string, text []byte, find Finder)
 	if len(errs) > 0 {
 		return File{}, errs.sorted().quoted(p.texts)
 	}
-	return File{kind, source, d.name, d.about, include, d.policy.Normal(), d.at, d.sections(), d.version, d.host}, nil
+	return File{kind, source, d.name, d.about, include, d.policy.Normal(), d.at, d.sections(),
+		d.version, d.host}, nil
 }
 
 type parser struct {
@@ -74,24 +79,26 @@ type parser struct {
 	find   Finder
 	places Places
 	errs   *Errors
-	done   map[string]*draft // what was included once already; nil where it was refused
-	texts  map[string][]byte // of each file, for errors
+	// what was included once already; nil where it was refused
+	done map[string]*draft
+	// of each file, for errors
+	texts map[string][]byte
 }
 
 // one reads a file and joins what it includes into it. path is the names on the way here.
 func (p *parser) one(source string, text []byte, path []string) (*draft, []string) {
 	// Errors of this file are counted apart: another file's must not hide them.
 	var errs Errors
-	p.texts[source] = text
+	p.texts[source] = text[:min(len(text), MaxBytes)]
 	root := parseTree(source, text, &errs)
 	if root == nil {
-		*p.errs = append(*p.errs, errs...)
+		p.errs.join(errs)
 		return nil, nil
 	}
 	d := &draft{at: map[string]Position{}}
 	r := &reader{kind: p.kind, included: len(path) > 0, places: p.places, draft: d, errs: &errs}
 	r.file(root)
-	*p.errs = append(*p.errs, errs...)
+	p.errs.join(errs)
 	var names []string
 	base := &draft{at: map[string]Position{}}
 	whole := true
@@ -118,7 +125,8 @@ func (p *parser) one(source string, text []byte, path []string) (*draft, []strin
 func (p *parser) included(inc included, path []string) *draft {
 	for i, name := range path {
 		if name == inc.name {
-			p.errs.add(inc.pos, "", "include goes round in a circle: %s", strings.Join(append(path[i:], inc.name), " includes "))
+			p.errs.add(inc.pos, "", "include goes round in a circle: %s",
+				strings.Join(append(path[i:], inc.name), " includes "))
 			return nil
 		}
 	}
@@ -209,7 +217,8 @@ func (p *parser) complete(source string, d *draft) {
 		}
 		if len(absent) > 0 {
 			p.errs.add(d.sectionAt(source, section), "add `include = [\"base\"]`, or set them",
-				"limits are missing, and a limit that is missing grants nothing: [%s] has no %s", section, strings.Join(absent, ", "))
+				"limits are missing, and a limit that is missing grants nothing: [%s] has no %s",
+				section, strings.Join(absent, ", "))
 		}
 	}
 	missing("limits", policy.LimitNames())
@@ -218,7 +227,8 @@ func (p *parser) complete(source string, d *draft) {
 	}
 	t, s := d.policy.Tools, d.policy.Syscalls
 	if (len(t.Allow) > 0 || len(t.Modules) > 0) && !s.Has(policy.GroupWASI) {
-		p.errs.add(d.sectionAt(source, "syscalls"), "add `include = [\"base\"]`, or groups = [\"wasi\"] in [syscalls]",
+		p.errs.add(d.sectionAt(source, "syscalls"),
+			"add `include = [\"base\"]`, or groups = [\"wasi\"] in [syscalls]",
 			"tools.allow and tools.modules need the system calls of the group wasi")
 	}
 	if len(t.Native) > 0 && !s.Has(policy.GroupNative) {

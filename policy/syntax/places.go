@@ -9,13 +9,15 @@ import (
 // Places are what the variables of a policy stand for: the directories of the caller whose
 // run it is. Each is a clean absolute path, or "" where there is none.
 type Places struct {
-	Workspace string // ${workspace}: the caller's directory that a tool gets a shadow of
-	Home      string // ${home}: the caller's home directory
+	// ${workspace}: the caller's directory that a tool gets a shadow of
+	Workspace string
+	// ${home}: the caller's home directory
+	Home string
 }
 
-// Variables are the names that stand for places. There are no others, and nothing of an
+// variables are the names that stand for places. There are no others, and nothing of an
 // environment is ever read: a policy means the same whoever shouts what into it.
-func Variables() []string { return []string{"home", "workspace"} }
+func variables() []string { return []string{"home", "workspace"} }
 
 // expand fills in a variable at the start of a path of the host.
 func (p Places) expand(text string) (string, error) {
@@ -25,10 +27,13 @@ func (p Places) expand(text string) (string, error) {
 	name, rest, closed := strings.Cut(strings.TrimPrefix(text, "${"), "}")
 	value, known := map[string]string{"home": p.Home, "workspace": p.Workspace}[name]
 	switch {
-	case !strings.HasPrefix(text, "${") || !closed || strings.Contains(rest, "${") || rest != "" && rest[0] != '/':
-		return "", fmt.Errorf("%q: a variable stands once, at the start, and a slash follows it, as in ${home}/.cache", text)
+	case !strings.HasPrefix(text, "${") || !closed || strings.Contains(rest, "${") || rest != "" &&
+		rest[0] != '/':
+		return "", fmt.Errorf(
+			"%q: a variable stands once, at the start, and a slash follows it, as in ${home}/.cache", text)
 	case !known:
-		return "", fmt.Errorf("%q: there is no variable ${%s}: there are ${home} and ${workspace}", text, name)
+		return "", fmt.Errorf("%q: there is no variable ${%s}: there are ${home} and ${workspace}",
+			text, name)
 	case value == "":
 		return "", fmt.Errorf("%q: ${%s} has no value here, since the caller has none", text, name)
 	case !strings.HasPrefix(value, "/"):
@@ -40,8 +45,10 @@ func (p Places) expand(text string) (string, error) {
 // expandGlob is expand for a pattern. A star in a caller's path would be a pattern too.
 func (p Places) expandGlob(text string) (string, error) {
 	out, err := p.expand(text)
-	if err == nil && out != text && strings.ContainsAny(strings.TrimSuffix(out, text[strings.IndexByte(text, '}')+1:]), `*?[]{}\`) {
-		return "", errors.New("the caller's path has a character that means something else in a pattern")
+	if err == nil && out != text && strings.ContainsAny(strings.TrimSuffix(out,
+		text[strings.IndexByte(text, '}')+1:]), `*?[]{}\`) {
+		return "", errors.New(
+			"the caller's path has a character that means something else in a pattern")
 	}
 	return out, err
 }

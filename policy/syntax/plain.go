@@ -6,8 +6,9 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// Plain reads a file that is no policy, with the same strictness as one, into maps, lists, strings, booleans and numbers (int64, float64). The
-// error is of type Errors. What its keys mean is the caller's.
+// Plain reads a file that is no policy, with the same strictness as one, into maps, lists, strings,
+// booleans and numbers (int64, float64). The error is of type Errors. What its keys mean is the
+// caller's.
 func Plain(source string, text []byte) (map[string]any, error) {
 	var errs Errors
 	root := parseTree(source, text, &errs)

@@ -24,6 +24,9 @@ type reader struct {
 // there are not. Keys have exact case.
 func (r *reader) keys(path string, t *node, known map[string]func(key string, v *node)) {
 	for _, name := range t.keys {
+		if r.errs.full() {
+			return
+		}
 		v := t.get(name)
 		key := join(path, name)
 		if read, ok := known[name]; ok {
@@ -31,7 +34,8 @@ func (r *reader) keys(path string, t *node, known map[string]func(key string, v 
 			read(key, v)
 			continue
 		}
-		r.errs.add(t.keyAt[name], r.hintFor(path, name, slices.Sorted(maps.Keys(known))), "unknown key %s", quoteKey(path, name))
+		r.errs.add(t.keyAt[name], r.hintFor(path, name, slices.Sorted(maps.Keys(known))),
+			"unknown key %s", quoteKey(path, name))
 	}
 }
 
@@ -105,26 +109,41 @@ func (r *reader) each(key string, v *node, of string, read func(key string, v *n
 		r.wrongType(key, v, "a list of "+of)
 		return
 	}
+	if r.tooMany(key, v, len(v.items)) {
+		return
+	}
 	for i, item := range v.items {
+		if r.errs.full() {
+			return
+		}
 		itemKey := indexed(key, i)
 		r.draft.at[itemKey] = item.pos
 		read(itemKey, item)
 	}
 }
 
+// tooMany reports whether a list, or a table whose keys are the writer's own, is longer than a
+// policy may have. Nothing of it is read then.
+func (r *reader) tooMany(key string, v *node, n int) bool {
+	if n > policy.MaxItems {
+		r.errs.add(v.pos, "", "%s has %d items: at most %d", key, n, policy.MaxItems)
+	}
+	return n > policy.MaxItems
+}
+
 // texts reads a list of strings, each of which check lets through, without repetition.
 func (r *reader) texts(key string, v *node, check func(string) error) []string {
-	out := []string{}
+	out, seen := []string{}, map[string]bool{}
 	r.each(key, v, "strings", func(itemKey string, item *node) {
 		text, ok := r.str(itemKey, item)
 		if !ok || !r.report(itemKey, item, check(text)) {
 			return
 		}
-		if slices.Contains(out, text) {
+		if seen[text] {
 			r.errs.add(item.pos, "", "%s: %q is in the list twice", itemKey, text)
 			return
 		}
-		out = append(out, text)
+		out, seen[text] = append(out, text), true
 		r.says(key, text, item.pos)
 	})
 	return out
@@ -174,7 +193,8 @@ func (r *reader) flag(key string, v *node, into *bool) {
 }
 
 // oneOf reads a string that is one of the words of a type.
-func (r *reader) oneOf(key string, v *node, words []string, into interface{ UnmarshalText([]byte) error }) {
+func (r *reader) oneOf(key string, v *node, words []string,
+	into interface{ UnmarshalText([]byte) error }) {
 	text, ok := r.str(key, v)
 	if !ok {
 		return

@@ -80,9 +80,10 @@ func (w *writer) tool(t policy.ForTool, top policy.Policy) {
 }
 
 type writer struct {
-	kind    Kind
-	out     strings.Builder
-	pending string // a section without a key yet
+	kind Kind
+	out  strings.Builder
+	// a section without a key yet
+	pending string
 	prefix  string // of all sections
 }
 
@@ -256,7 +257,8 @@ func (w *writer) vars(v policy.Vars) {
 // bareKey leaves out the quotes where TOML lets a key do without.
 func bareKey(name string) string {
 	bad := func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' &&
+			r != '_'
 	}
 	if name == "" || strings.ContainsFunc(name, bad) {
 		return quote(name)

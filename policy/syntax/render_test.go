@@ -53,11 +53,13 @@ func TestRenderProfileReadsBack(t *testing.T) {
 }
 
 func TestRenderTopAndNothing(t *testing.T) {
-	if text := string(syntax.Render(syntax.File{Kind: syntax.Ceiling, Policy: policy.Top()})); text != "policy = 1\n" {
+	if text := string(syntax.Render(syntax.File{Kind: syntax.Ceiling,
+		Policy: policy.Top()})); text != "policy = 1\n" {
 		t.Errorf("the top as a ceiling is\n%s", text)
 	}
 	text := string(syntax.Render(syntax.File{Kind: syntax.Profile, Policy: policy.Top()}))
-	for _, want := range []string{"# memory is unlimited", "# set is any variable", `ports = ["*"]`, `credential = "*"`} {
+	for _, want := range []string{"# memory is unlimited", "# set is any variable", `ports = ["*"]`,
+		`credential = "*"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the top as a profile lacks %q:\n%s", want, text)
 		}
@@ -69,7 +71,8 @@ func TestRenderTopAndNothing(t *testing.T) {
 }
 
 func TestRenderQuotes(t *testing.T) {
-	p := policy.Policy{Env: policy.Env{Set: policy.Vars{Values: map[string]string{"A": "\"\\\n\t\x01\x7fé", "B.C": ""}}}}
+	p := policy.Policy{Env: policy.Env{Set: policy.Vars{Values: map[string]string{
+		"A": "\"\\\n\t\x01\x7fé", "B.C": ""}}}}
 	text := syntax.Render(syntax.File{Kind: syntax.Ceiling, Policy: p})
 	f, err := syntax.Parse(syntax.Ceiling, "x.toml", append([]byte(nil), text...), nil)
 	if err != nil && !strings.Contains(err.Error(), "limits") {
@@ -83,8 +86,10 @@ func TestRenderQuotes(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(whole))
 	for _, s := range []string{
-		"policy = 1", "policy = 1\n[[mount]]\nsource = \"/a\"", "a.b.c = {d = [1, {e = 2}]}", "[[a]]\n[a.b]\n[[a.b.c]]\n[[a]]", "[a]\n[a]", "x = [[[[",
-		"x = \"\\uD800\"", "\"\" = 1", "policy = 1\n[fetch]\nallow = [{host = \"*\"}]", "policy = 1\r\n", "x = 1979-05-27T07:32:00Z", "policy = 1\n[env]\nset.A = \"b\"",
+		"policy = 1", "policy = 1\n[[mount]]\nsource = \"/a\"", "a.b.c = {d = [1, {e = 2}]}",
+		"[[a]]\n[a.b]\n[[a.b.c]]\n[[a]]", "[a]\n[a]", "x = [[[[",
+		"x = \"\\uD800\"", "\"\" = 1", "policy = 1\n[fetch]\nallow = [{host = \"*\"}]",
+		"policy = 1\r\n", "x = 1979-05-27T07:32:00Z", "policy = 1\n[env]\nset.A = \"b\"",
 	} {
 		f.Add([]byte(s))
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// SchemaID names the schema of policy files.
-const SchemaID = "https://jail-sandbox.github.io/jail/policy.schema.json"
+// schemaID names the schema of policy files.
+const schemaID = "https://jail-sandbox.github.io/jail/policy.schema.json"
 
 type object = map[string]any
 
@@ -22,30 +22,42 @@ func Schema() []byte {
 	props["mount"] = props["mounts"]
 	delete(props, "mounts")
 	props["policy"] = object{"const": Version, "description": about("policy")}
-	props["name"] = object{"type": "string", "maxLength": 128, "pattern": `^[a-z0-9_][a-z0-9_-]*(/[a-z0-9_][a-z0-9_-]*)*$`, "description": about("name")}
+	props["name"] = object{"type": "string", "maxLength": 128,
+		"pattern": `^[a-z0-9_][a-z0-9_-]*(/[a-z0-9_][a-z0-9_-]*)*$`, "description": about("name")}
 	props["about"] = object{"type": "string", "maxLength": 500, "description": about("about")}
-	props["include"] = object{"type": "array", "items": props["name"], "description": about("include")}
+	props["include"] = object{"type": "array", "items": props["name"],
+		"description": about("include")}
 	section := object{"type": "object", "additionalProperties": false,
-		"properties": object{"limits": props["limits"], "mount": props["mount"], "fetch": props["fetch"]}}
-	props["tool"] = object{"type": "object", "additionalProperties": section, "propertyNames": object{"pattern": "^(/|[^/]+/|\\*\\*/)"},
-		"description": "what narrows the runs of single tools, met with the rest"}
+		"properties": object{"limits": props["limits"], "mount": props["mount"],
+			"fetch": props["fetch"]}}
+	props["tool"] = object{"type": "object", "additionalProperties": section,
+		"propertyNames": object{"pattern": "^(/|[^/]+/|\\*\\*/)"},
+		"description":   "what narrows the runs of single tools, met with the rest"}
 	props["without"] = withoutSchema()
-	props["version"] = object{"type": "integer", "minimum": 1, "maximum": maxVersion, "description": about("version")}
-	props["signed"] = object{"type": "object", "additionalProperties": false, "required": []string{"by"}, "properties": object{"by": describedTexts("signed.by")}}
-	props["profiles"] = object{"type": "object", "additionalProperties": object{"type": "object", "additionalProperties": false,
-		"properties": object{"users": describedTexts("profiles.NAME.users"), "groups": describedTexts("profiles.NAME.groups")}}}
+	props["version"] = object{"type": "integer", "minimum": 1, "maximum": maxVersion,
+		"description": about("version")}
+	props["signed"] = object{"type": "object", "additionalProperties": false,
+		"required": []string{"by"}, "properties": object{"by": describedTexts("signed.by")}}
+	props["profiles"] = object{"type": "object", "additionalProperties": object{"type": "object",
+		"additionalProperties": false,
+		"properties": object{"users": describedTexts("profiles.NAME.users"),
+			"groups": describedTexts("profiles.NAME.groups")}}}
 	permissions := object{}
 	for _, name := range []string{"read", "run", "administer"} {
 		key := "permissions." + name
-		permissions[name] = object{"type": "object", "additionalProperties": false, "properties": object{"users": describedTexts(key + ".users"), "groups": describedTexts(key + ".groups")}}
+		permissions[name] = object{"type": "object", "additionalProperties": false,
+			"properties": object{"users": describedTexts(key + ".users"),
+				"groups": describedTexts(key + ".groups")}}
 	}
-	props["permissions"] = object{"type": "object", "additionalProperties": false, "properties": permissions}
+	props["permissions"] = object{"type": "object", "additionalProperties": false,
+		"properties": permissions}
 	root["required"] = []string{"policy"}
-	root["$schema"], root["$id"] = "https://json-schema.org/draft/2020-12/schema", SchemaID
+	root["$schema"], root["$id"] = "https://json-schema.org/draft/2020-12/schema", schemaID
 	root["title"] = "Policy of jail"
 	text, err := json.MarshalIndent(root, "", "  ")
 	if err != nil {
-		panic("syntax: bug: " + err.Error()) // it is made of maps, lists and texts
+		// it is made of maps, lists and texts
+		panic("syntax: bug: " + err.Error())
 	}
 	return append(text, '\n')
 }
@@ -68,7 +80,8 @@ func describedTexts(path string) object {
 func listOf(items object) object { return object{"type": "array", "items": items} }
 
 func texts() object {
-	return object{"type": "array", "uniqueItems": true, "items": object{"type": "string", "minLength": 1, "maxLength": 4096}}
+	return object{"type": "array", "uniqueItems": true, "items": object{"type": "string",
+		"minLength": 1, "maxLength": 4096}}
 }
 
 // globs are texts without what has no meaning in a pattern.
@@ -96,11 +109,14 @@ func schemaOf(t reflect.Type, path string) object {
 	case reflect.TypeFor[policy.TLSMode]():
 		return object{"enum": policy.TLSModeWords()}
 	case reflect.TypeFor[policy.Host]():
-		return object{"type": "string", "pattern": `^(\*|(\*\.|\*\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*\.?)$`}
+		return object{"type": "string",
+			"pattern": `^(\*|(\*\.|\*\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*\.?)$`}
 	case reflect.TypeFor[policy.Ports]():
-		return listOf(object{"oneOf": []object{{"type": "integer", "minimum": 1, "maximum": 65535}, {"type": "string", "pattern": `^(\*|[1-9][0-9]{0,4}-[1-9][0-9]{0,4})$`}}})
+		return listOf(object{"oneOf": []object{{"type": "integer", "minimum": 1, "maximum": 65535},
+			{"type": "string", "pattern": `^(\*|[1-9][0-9]{0,4}-[1-9][0-9]{0,4})$`}}})
 	case reflect.TypeFor[policy.Vars]():
-		return object{"type": "object", "additionalProperties": object{"type": "string"}, "propertyNames": object{"pattern": `^[!-~]+$`}}
+		return object{"type": "object", "additionalProperties": object{"type": "string"},
+			"propertyNames": object{"pattern": `^[!-~]+$`}}
 	case reflect.TypeFor[policy.Limits](), reflect.TypeFor[policy.FetchLimits]():
 		return limitsSchema(path)
 	case reflect.TypeFor[policy.Globs]():
@@ -148,7 +164,8 @@ func structSchema(t reflect.Type, path string) object {
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		key := join(path, name)
-		if f.Type == reflect.TypeFor[policy.FetchBounds]() { // a rule has them among its own
+		// a rule has them among its own
+		if f.Type == reflect.TypeFor[policy.FetchBounds]() {
 			var b policy.FetchBounds
 			for _, bound := range policy.FetchBoundNames() {
 				_, unit, _ := b.Get(bound)
@@ -156,7 +173,8 @@ func structSchema(t reflect.Type, path string) object {
 			}
 			continue
 		}
-		if path == "fetch" && name == "rate" { // it stands among the limits
+		// it stands among the limits
+		if path == "fetch" && name == "rate" {
 			continue
 		}
 		props[name] = described(schemaOf(f.Type, strings.TrimPrefix(key, "mounts.")), key)
@@ -165,7 +183,8 @@ func structSchema(t reflect.Type, path string) object {
 	switch t {
 	case reflect.TypeFor[policy.Mount]():
 		out["required"] = []string{"access"}
-		props["source"] = described(object{"type": "string", "pattern": `^(/|\$\{(home|workspace)\}(/|$))`}, "mount.source")
+		props["source"] = described(object{"type": "string",
+			"pattern": `^(/|\$\{(home|workspace)\}(/|$))`}, "mount.source")
 		props["target"] = described(object{"type": "string", "pattern": `^/.`}, "mount.target")
 	case reflect.TypeFor[policy.FetchRule](), reflect.TypeFor[policy.FetchDeny]():
 		out["required"] = []string{"host"}
@@ -208,7 +227,8 @@ func unitSchema(u policy.Unit) object {
 	case policy.Bytes:
 		return object{"type": "string", "pattern": `^0*[1-9][0-9]*(B|KiB|MiB|GiB|TiB)$`}
 	case policy.Duration:
-		return object{"type": "string", "pattern": `^((([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`}
+		return object{"type": "string",
+			"pattern": `^((([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`}
 	case policy.Cores:
 		return object{"type": "number", "exclusiveMinimum": 0, "maximum": 4096}
 	}
@@ -226,10 +246,12 @@ func withoutSchema() object {
 		}
 		section, ok := props[l.section].(object)
 		if !ok {
-			section = object{"type": "object", "additionalProperties": false, "properties": object{}}
+			section = object{"type": "object", "additionalProperties": false,
+				"properties": object{}}
 			props[l.section] = section
 		}
 		section["properties"].(object)[l.key] = s
 	}
-	return object{"type": "object", "additionalProperties": false, "properties": props, "description": "what is taken out of what is inherited"}
+	return object{"type": "object", "additionalProperties": false, "properties": props,
+		"description": "what is taken out of what is inherited"}
 }

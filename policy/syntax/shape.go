@@ -36,13 +36,15 @@ func (r *reader) file(root *node) {
 		"permissions": r.permissions,
 	})
 	if root.get("policy") == nil {
-		r.errs.add(root.pos, fmt.Sprintf("write `policy = %d` as the first line", Version), "the version of the language is missing")
+		r.errs.add(root.pos, fmt.Sprintf("write `policy = %d` as the first line", Version),
+			"the version of the language is missing")
 	}
 }
 
 func (r *reader) version(key string, v *node) {
 	if n, ok := v.integer(); v.kind != unstable.Integer || !ok || n != Version {
-		r.errs.add(v.pos, fmt.Sprintf("write `policy = %d`", Version), "%s is the version of the language, and there is only %d", key, Version)
+		r.errs.add(v.pos, fmt.Sprintf("write `policy = %d`", Version),
+			"%s is the version of the language, and there is only %d", key, Version)
 	}
 }
 
@@ -59,9 +61,13 @@ func CheckName(name string) error {
 		return errors.New("the name is longer than 128 bytes")
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		bad := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_' }
+		bad := func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < '0' || r > '9') &&
+				r != '-' && r != '_'
+		}
 		if part == "" || part[0] == '-' || strings.ContainsFunc(part, bad) {
-			return fmt.Errorf("%q is no name of lower-case letters, digits, - and _, such as python or tools/python", name)
+			return fmt.Errorf(
+				"%q is no name of lower-case letters, digits, - and _, such as python or tools/python", name)
 		}
 	}
 	return nil
@@ -71,8 +77,10 @@ func (r *reader) about(key string, v *node) {
 	text, ok := r.str(key, v)
 	switch {
 	case !ok:
-	case len(text) > 500 || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }):
-		r.errs.add(v.pos, "", "%s is longer than 500 bytes, or has characters that cannot be shown", key)
+	case len(text) > 500 || strings.ContainsFunc(text,
+		func(c rune) bool { return !unicode.IsPrint(c) }):
+		r.errs.add(v.pos, "", "%s is longer than 500 bytes, or has characters that cannot be shown",
+			key)
 	default:
 		r.draft.about = text
 	}
@@ -90,7 +98,10 @@ func (r *reader) workspace(key string, v *node) {
 	w := &r.draft.policy.Workspace
 	names := func(text string) error { return policy.CheckNames([]string{text}) }
 	r.table(key, v, map[string]func(string, *node){
-		"access":  func(k string, v *node) { r.oneOf(k, v, policy.WorkspaceAccessWords(), &w.Access) },
+		"access": func(k string, v *node) {
+			r.oneOf(k, v, policy.WorkspaceAccessWords(),
+				&w.Access)
+		},
 		"hide":    func(k string, v *node) { w.Hide = r.texts(k, v, names) },
 		"protect": func(k string, v *node) { w.Protect = r.texts(k, v, names) },
 		"commit":  func(k string, v *node) { r.oneOf(k, v, policy.CommitRuleWords(), &w.Commit) },
@@ -125,9 +136,11 @@ func (r *reader) mounts(key string, v *node) {
 			return
 		}
 		if item.get("access") == nil {
-			r.errs.add(item.pos, "say what it may be used for, as in access = \"read\"", "%s: access is missing", itemKey)
+			r.errs.add(item.pos, "say what it may be used for, as in access = \"read\"",
+				"%s: access is missing", itemKey)
 		} else if m.Target == "" && r.kind == Profile {
-			r.errs.add(item.pos, "say where it appears in the jail, as in target = \"/data\"", "%s: target is missing", itemKey)
+			r.errs.add(item.pos, "say where it appears in the jail, as in target = \"/data\"",
+				"%s: target is missing", itemKey)
 		} else if r.report(itemKey, item, policy.CheckMount(m)) {
 			r.draft.policy.Mounts = append(r.draft.policy.Mounts, m)
 			r.draft.mountAt = append(r.draft.mountAt, item.pos)
@@ -139,7 +152,8 @@ func (r *reader) mounts(key string, v *node) {
 // filled is a value with its variable filled in. Where there is none it is the value itself.
 func (r *reader) filled(key string, v *node, expand func(string) (string, error)) (*node, bool) {
 	if v.kind != unstable.String {
-		return v, true // whose type is wrong for whoever reads it
+		// whose type is wrong for whoever reads it
+		return v, true
 	}
 	text, err := expand(v.text)
 	if !r.report(key, v, err) {
@@ -222,7 +236,10 @@ func (r *reader) fetch(key string, v *node) {
 		"deny": func(k string, v *node) {
 			r.each(k, v, "tables", func(itemKey string, item *node) { r.fetchDeny(itemKey, item) })
 		},
-		"mode":   func(k string, v *node) { r.oneOf(k, v, policy.FetchModeWords(), &r.draft.policy.Fetch.Mode) },
+		"mode": func(k string, v *node) {
+			r.oneOf(k, v, policy.FetchModeWords(),
+				&r.draft.policy.Fetch.Mode)
+		},
 		"limits": r.fetchLimits,
 	})
 }
@@ -238,7 +255,8 @@ func (r *reader) fetchRule(key string, v *node) {
 	}
 	known["types"] = func(k string, v *node) {
 		if rule.Types = r.globs(k, v, policy.CheckTypeGlob); len(rule.Types) == 0 {
-			r.errs.add(v.pos, "leave it out for every type", "%s is empty, so no answer has a type that it lets through", k)
+			r.errs.add(v.pos, "leave it out for every type",
+				"%s is empty, so no answer has a type that it lets through", k)
 		}
 	}
 	known["websocket"] = func(k string, v *node) { r.flag(k, v, &rule.WebSocket) }
@@ -246,7 +264,10 @@ func (r *reader) fetchRule(key string, v *node) {
 	for _, name := range policy.FetchBoundNames() {
 		_, unit, _ := rule.Bounds.Get(name)
 		known[name] = func(k string, v *node) {
-			r.limit(k, v, unit, func(text string) error { return bare(rule.Bounds.Set(name, text)) })
+			r.limit(k, v, unit, func(text string) error {
+				return bare(rule.Bounds.Set(name,
+					text))
+			})
 		}
 	}
 	r.table(key, v, known)
@@ -261,7 +282,8 @@ func (r *reader) fetchRule(key string, v *node) {
 }
 
 // fetchTarget reads the keys that say which requests a rule is about.
-func (r *reader) fetchTarget(host *policy.Host, ports *policy.Ports, methods, paths *policy.Globs) map[string]func(string, *node) {
+func (r *reader) fetchTarget(host *policy.Host, ports *policy.Ports, methods,
+	paths *policy.Globs) map[string]func(string, *node) {
 	return map[string]func(string, *node){
 		"host": func(k string, v *node) {
 			if text, ok := r.str(k, v); ok {
@@ -272,7 +294,8 @@ func (r *reader) fetchTarget(host *policy.Host, ports *policy.Ports, methods, pa
 		},
 		"ports": func(k string, v *node) { *ports = r.ports(k, v) },
 		"methods": func(k string, v *node) {
-			*methods = r.globs(k, v, func(g policy.Glob) error { return policy.CheckMethod(g.String()) })
+			*methods = r.globs(k, v,
+				func(g policy.Glob) error { return policy.CheckMethod(g.String()) })
 		},
 		"paths": func(k string, v *node) { *paths = r.globs(k, v, policy.CheckURLGlob) },
 	}
@@ -288,7 +311,8 @@ func (r *reader) fetchDeny(key string, v *node) {
 	case v.get("host") == nil:
 		r.errs.add(v.pos, "name one, as in host = \"example.com\"", "%s: host is missing", key)
 	case len(rule.Ports) == 0 || len(rule.Methods) == 0 || len(rule.Paths) == 0:
-		r.errs.add(v.pos, "leave the empty list out for all", "%s: an empty list takes nothing away", key)
+		r.errs.add(v.pos, "leave the empty list out for all",
+			"%s: an empty list takes nothing away", key)
 	default:
 		r.draft.policy.Fetch.Deny = append(r.draft.policy.Fetch.Deny, rule)
 		r.says("fetch.deny", rule.String(), v.pos)
@@ -308,7 +332,8 @@ func (r *reader) ports(key string, v *node) policy.Ports {
 			text = fmt.Sprint(n)
 		}
 		ports, err := policy.ParsePorts(text)
-		if item.kind == unstable.String && err == nil && text != "*" && !strings.Contains(text, "-") {
+		if item.kind == unstable.String && err == nil && text != "*" && !strings.Contains(text,
+			"-") {
 			err = fmt.Errorf("%q is a string: write the number without quotes", text)
 		}
 		if r.report(itemKey, item, err) {
@@ -332,12 +357,16 @@ func (r *reader) envSet(key string, v *node) {
 		r.wrongType(key, v, "a table, such as { LANG = \"C.UTF-8\" }")
 		return
 	}
+	if r.tooMany(key, v, len(v.keys)) {
+		return
+	}
 	values := map[string]string{}
 	for _, name := range v.keys {
 		item, itemKey := v.get(name), join(key, name)
 		r.draft.at[itemKey] = item.pos
 		text, ok := r.str(itemKey, item)
-		if ok && r.report(itemKey, item, errors.Join(policy.CheckEnvName(name), policy.CheckEnvValue(text))) {
+		if ok && r.report(itemKey, item, errors.Join(policy.CheckEnvName(name),
+			policy.CheckEnvValue(text))) {
 			values[name] = text
 		}
 	}
@@ -346,7 +375,10 @@ func (r *reader) envSet(key string, v *node) {
 
 func (r *reader) audit(key string, v *node) {
 	r.table(key, v, map[string]func(string, *node){
-		"files": func(k string, v *node) { r.oneOf(k, v, policy.FileAuditWords(), &r.draft.policy.Audit.Files) },
+		"files": func(k string, v *node) {
+			r.oneOf(k, v, policy.FileAuditWords(),
+				&r.draft.policy.Audit.Files)
+		},
 	})
 }
 

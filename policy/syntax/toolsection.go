@@ -13,12 +13,18 @@ func (r *reader) toolSections(key string, v *node) {
 		r.wrongType(key, v, "a table by tools, as in [tool.\"python/python3\".limits]")
 		return
 	}
+	if r.tooMany(key, v, len(v.keys)) {
+		return
+	}
 	for _, name := range v.keys {
+		if r.errs.full() {
+			return
+		}
 		item, itemKey := v.get(name), key+"."+quote(name)
 		r.draft.at[itemKey] = v.keyAt[name]
 		tool, err := policy.ParseGlob(name)
 		if err == nil {
-			err = CheckToolPattern(tool)
+			err = checkToolPattern(tool)
 		}
 		if err != nil {
 			r.errs.add(v.keyAt[name], "", "%s: %v", itemKey, err)
@@ -26,16 +32,19 @@ func (r *reader) toolSections(key string, v *node) {
 		}
 		d := &draft{at: r.draft.at, tool: tool, prefix: itemKey + "."}
 		sub := &reader{kind: Request, places: r.places, draft: d, errs: r.errs}
-		sub.table(itemKey, item, map[string]func(string, *node){"limits": sub.limits, "mount": sub.mounts, "fetch": sub.fetch})
+		sub.table(itemKey, item, map[string]func(string, *node){"limits": sub.limits,
+			"mount": sub.mounts, "fetch": sub.fetch})
 		r.draft.tools = append(r.draft.tools, d)
 	}
 }
 
-// CheckToolPattern returns what is wrong with the pattern of a section of a tool: it stands
+// checkToolPattern returns what is wrong with the pattern of a section of a tool: it stands
 // for commands of bundles, as bundle/command, or for programs or modules, by absolute path.
-func CheckToolPattern(g policy.Glob) error {
+func checkToolPattern(g policy.Glob) error {
 	if policy.CheckToolGlob(g) != nil && (policy.CheckNativeGlob(g) != nil || g.String() == "**") {
-		return fmt.Errorf("pattern %q is neither a bundle/command, such as python/python3, nor an absolute path", g)
+		return fmt.Errorf(
+			"pattern %q is neither a bundle/command, such as python/python3, nor an absolute path",
+			g)
 	}
 	return nil
 }

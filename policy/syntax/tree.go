@@ -14,18 +14,26 @@ import (
 const (
 	// MaxBytes is the size of the largest file that is read.
 	MaxBytes = 1 << 20
-	maxDepth = 16 // of arrays, tables and dotted keys in each other; the shape needs four
+	// of arrays, tables and dotted keys in each other; the shape needs four
+	maxDepth = 16
+
+	// maxValues bounds the keys, tables and items of one file. What follows the tree, the library's
+	// search for repeated keys and the comparison of rules, takes time by their square.
+	maxValues = 8192
 )
 
 // node is a value of a file with its place. The TOML library decodes into Go values
 // without places, and folds the case of keys; so the tree is built here from its parser,
 // and the library's own decoder serves as a second judge of what is well-formed.
 type node struct {
-	pos   Position
-	kind  unstable.Kind // Array, InlineTable for every table, or a scalar
-	text  string        // a string's value, or a scalar as it is written
+	pos Position
+	// Array, InlineTable for every table, or a scalar
+	kind unstable.Kind
+	// a string's value, or a scalar as it is written
+	text  string
 	items []*node
-	keys  []string // of a table, in the order of the file
+	// of a table, in the order of the file
+	keys  []string
 	keyAt map[string]Position
 	table map[string]*node
 	// header is set where a [header] made the table; a table or list that is closed was
@@ -42,27 +50,25 @@ func (n *node) put(key string, at Position, v *node) {
 }
 
 func newTable(pos Position) *node {
-	return &node{pos: pos, kind: unstable.InlineTable, keyAt: map[string]Position{}, table: map[string]*node{}}
+	return &node{pos: pos, kind: unstable.InlineTable, keyAt: map[string]Position{},
+		table: map[string]*node{}}
 }
 
 type treeBuilder struct {
-	file  string
-	p     unstable.Parser
-	lines []int // offset of the start of each line
-	errs  *Errors
+	file   string
+	p      unstable.Parser
+	lines  lines
+	values int // that were made
+	errs   *Errors
 }
 
 // parseTree reads a file into a tree. It returns nil where nothing can be made of it.
 func parseTree(file string, data []byte, errs *Errors) *node {
-	b := &treeBuilder{file: file, errs: errs, lines: []int{0}}
+	b := &treeBuilder{file: file, errs: errs}
 	if !b.plainText(data) {
 		return nil
 	}
-	for i, c := range data {
-		if c == '\n' {
-			b.lines = append(b.lines, i+1)
-		}
-	}
+	b.lines = indexLines(data)
 	root := newTable(b.at(0))
 	here := root
 	b.p.Reset(data)
@@ -73,6 +79,9 @@ func parseTree(file string, data []byte, errs *Errors) *node {
 			b.keyValue(here, e, 0)
 		case unstable.Table, unstable.ArrayTable:
 			here = b.header(root, e)
+		}
+		if errs.full() || b.tooMany() {
+			return nil
 		}
 	}
 	if err := b.p.Error(); err != nil {
@@ -136,15 +145,20 @@ func (b *treeBuilder) secondJudge(data []byte) {
 }
 
 func (b *treeBuilder) at(offset int) Position {
-	low, high := 0, len(b.lines)
-	for high-low > 1 {
-		if mid := (low + high) / 2; b.lines[mid] <= offset {
-			low = mid
-		} else {
-			high = mid
-		}
+	line, column := b.lines.at(offset)
+	return Position{b.file, line, column}
+}
+
+// tooMany reports whether the file has more values than are read.
+func (b *treeBuilder) tooMany() bool { return b.values > maxValues }
+
+// count takes one more value of the file, at pos, and reports whether it is one too many.
+func (b *treeBuilder) count(pos Position) bool {
+	if b.values++; b.values == maxValues+1 {
+		b.errs.add(pos, "make it smaller",
+			"the file has more than %d keys, tables and items of lists", maxValues)
 	}
-	return Position{b.file, low + 1, offset - b.lines[low] + 1}
+	return b.tooMany()
 }
 
 func (b *treeBuilder) keyPos(k *unstable.Node) Position { return b.at(int(k.Raw.Offset)) }
@@ -157,6 +171,8 @@ func (b *treeBuilder) header(root *node, e *unstable.Node) *node {
 		name, pos := string(it.Node().Data), b.keyPos(it.Node())
 		next := here.get(name)
 		switch {
+		case b.count(pos):
+			return newTable(pos)
 		case depth >= maxDepth:
 			b.errs.add(pos, "", "the table is nested deeper than %d levels", maxDepth)
 			return newTable(pos)
@@ -211,7 +227,8 @@ func (b *treeBuilder) element(here *node, name string, next *node, pos Position)
 }
 
 func (b *treeBuilder) duplicate(pos Position, name string, first *node) {
-	b.errs.add(pos, "leave one of them out", "%q is said a second time, after line %d", name, first.pos.Line)
+	b.errs.add(pos, "leave one of them out", "%q is said a second time, after line %d", name,
+		first.pos.Line)
 }
 
 // keyValue puts one "key = value" into a table.
@@ -220,6 +237,8 @@ func (b *treeBuilder) keyValue(here *node, e *unstable.Node, depth int) {
 		name, pos := string(it.Node().Data), b.keyPos(it.Node())
 		next := here.get(name)
 		switch {
+		case b.count(pos):
+			return
 		case depth >= maxDepth:
 			b.errs.add(pos, "", "the key is nested deeper than %d levels", maxDepth)
 			return
@@ -248,14 +267,22 @@ func (b *treeBuilder) value(v *unstable.Node, pos Position, depth int) *node {
 	switch v.Kind {
 	case unstable.Array:
 		for it := v.Children(); it.Next(); {
-			if it.Node().Kind != unstable.Comment {
-				n.items = append(n.items, b.value(it.Node(), pos, depth+1))
+			if it.Node().Kind == unstable.Comment {
+				continue
 			}
+			if b.count(pos) {
+				return n
+			}
+			n.items = append(n.items, b.value(it.Node(), pos, depth+1))
 		}
 	case unstable.InlineTable:
 		n.table, n.keyAt = map[string]*node{}, map[string]Position{}
-		n.closed = false // while its own dotted keys fill it
+		// while its own dotted keys fill it
+		n.closed = false
 		for it := v.Children(); it.Next(); {
+			if b.tooMany() || b.errs.full() {
+				return n
+			}
 			if it.Node().Kind == unstable.KeyValue {
 				b.keyValue(n, it.Node(), depth+1)
 			}

@@ -12,7 +12,8 @@ import (
 
 // takenOut is an item of [without]: one of a list that was inherited and is not wanted.
 type takenOut struct {
-	key, item string // of the list that it is taken out of
+	// of the list that it is taken out of
+	key, item string
 	pos       Position
 }
 
@@ -43,7 +44,7 @@ func (r *reader) without(key string, v *node) {
 		read := func(k string, v *node) {
 			list := join(l.section, l.key)
 			r.texts(k, v, func(string) error { return nil })
-			for _, item := range v.items {
+			for _, item := range v.items[:min(len(v.items), policy.MaxItems)] {
 				if item.text != "" {
 					r.draft.without = append(r.draft.without, takenOut{list, item.text, item.pos})
 				}
@@ -75,7 +76,9 @@ func (d *draft) takeOut(base *draft, errs *Errors) {
 			if hint == "" && len(have) > 0 {
 				hint = "inherited are " + strings.Join(firstFew(have), ", ")
 			}
-			errs.add(t.pos, hint, "without.%s: %q takes nothing out, since no policy that is included has it", t.key, t.item)
+			errs.add(t.pos, hint,
+				"without.%s: %q takes nothing out, since no policy that is included has it", t.key,
+				t.item)
 			continue
 		}
 		base.remove(t.key, name)
@@ -149,8 +152,9 @@ func (d *draft) items(key string) []string {
 func (d *draft) globs(key string) *policy.Globs {
 	p := &d.policy
 	return map[string]*policy.Globs{
-		"tools.allow": &p.Tools.Allow, "tools.modules": &p.Tools.Modules, "tools.native": &p.Tools.Native,
-		"env.pass": &p.Env.Pass, "env.allow": &p.Env.Allow,
+		"tools.allow": &p.Tools.Allow, "tools.modules": &p.Tools.Modules,
+		"tools.native": &p.Tools.Native,
+		"env.pass":     &p.Env.Pass, "env.allow": &p.Env.Allow,
 	}[key]
 }
 
@@ -163,7 +167,8 @@ func (d *draft) remove(key, name string) {
 		for i := len(p.Mounts) - 1; i >= 0; i-- {
 			if p.Mounts[i].Target == name {
 				delete(d.at, "mount "+strconv.Quote(p.Mounts[i].String()))
-				p.Mounts, d.mountAt = slices.Delete(p.Mounts, i, i+1), slices.Delete(d.mountAt, i, i+1)
+				p.Mounts, d.mountAt = slices.Delete(p.Mounts, i, i+1), slices.Delete(d.mountAt, i,
+					i+1)
 			}
 		}
 	case "limits":
@@ -176,9 +181,11 @@ func (d *draft) remove(key, name string) {
 	case "workspace.protect":
 		p.Workspace.Protect = slices.DeleteFunc(slices.Clone(p.Workspace.Protect), is)
 	case "fetch.allow":
-		p.Fetch.Allow = slices.DeleteFunc(slices.Clone(p.Fetch.Allow), func(r policy.FetchRule) bool { return r.Host.String() == name })
+		p.Fetch.Allow = slices.DeleteFunc(slices.Clone(p.Fetch.Allow),
+			func(r policy.FetchRule) bool { return r.Host.String() == name })
 	case "fetch.deny":
-		p.Fetch.Deny = slices.DeleteFunc(slices.Clone(p.Fetch.Deny), func(r policy.FetchDeny) bool { return r.Host.String() == name })
+		p.Fetch.Deny = slices.DeleteFunc(slices.Clone(p.Fetch.Deny),
+			func(r policy.FetchDeny) bool { return r.Host.String() == name })
 	case "env.set":
 		delete(p.Env.Set.Values, name)
 		delete(d.at, "env.set."+name)
@@ -186,7 +193,8 @@ func (d *draft) remove(key, name string) {
 		p.Syscalls.Groups = slices.DeleteFunc(slices.Clone(p.Syscalls.Groups), is)
 	default:
 		list := d.globs(key)
-		*list = slices.DeleteFunc(slices.Clone(*list), func(g policy.Glob) bool { return g.String() == name })
+		*list = slices.DeleteFunc(slices.Clone(*list),
+			func(g policy.Glob) bool { return g.String() == name })
 	}
 	delete(d.at, key+" "+strconv.Quote(name))
 }
@@ -196,7 +204,8 @@ func withoutKeys() []Key {
 	var out []Key
 	for _, l := range withoutLists {
 		path := join(l.section, l.key)
-		out = append(out, Key{"without." + path, "[…]", fmt.Sprintf("takes out of %s what is inherited: %s", path, l.about)})
+		out = append(out, Key{"without." + path, "[…]",
+			fmt.Sprintf("takes out of %s what is inherited: %s", path, l.about)})
 	}
 	return out
 }

@@ -1,6 +1,7 @@
-// Package native is the host half of the runner of native programs, those of the host that policy lets run in a jail: it says what kind of file a
-// program is and what the kernel needs to start it, and which libraries it names. It is pure. The inside half, which starts the program as a child
-// of process 1, is the package guest below it.
+// Package native is the host half of the runner of native programs, those of the host that the
+// policy lets run in a jail: it finds out what kind of file a program is, what the kernel needs to
+// start it, and which libraries it names. It is pure. The inside half, which starts the program as
+// a child of process 1, is the package guest below it.
 package native
 
 import (
@@ -15,32 +16,37 @@ import (
 
 // Bounds of what is read of a program to learn how it starts.
 const (
-	maxHeaders = 128  // program headers; the kernel takes 64 KiB of them
-	maxInterp  = 4096 // bytes of the interpreter's path, as the kernel takes them
-	maxLine    = 256  // bytes of a first line with #!, of which the kernel takes no more
+	// program headers; the kernel takes 64 KiB of them
+	maxHeaders = 128
+	// bytes of the interpreter's path, as the kernel takes them
+	maxInterp = 4096
+	// maxLine bounds a first line with #! in bytes, as the kernel does.
+	maxLine = 256
 )
 
-// MaxChain is how many interpreters of scripts may follow each other, as the kernel has it.
+// MaxChain bounds the interpreters of scripts in a row, as the kernel does.
 const MaxChain = 4
 
-// A Program is how a file starts.
+// Program says how a file starts.
 type Program struct {
-	// Interpreter is the absolute path of what the kernel starts in its place or beside it: the program after #!, or the loader of a dynamically
-	// linked one. Empty: nothing.
+	// Interpreter is the absolute path of the file that the kernel starts in its place or beside
+	// it: the program after #!, or the loader of a dynamically linked program; empty without one.
 	Interpreter string
 	Script      bool // it starts with #!
 }
 
-// ErrFormat says that the kernel cannot execute the file. Errors that say more of it are it, too (errors.Is).
-var ErrFormat = errors.New("it is neither an ELF program for this processor nor a script with #! at its start")
+// ErrFormat is returned for a file that the kernel cannot execute. More specific errors wrap it.
+var ErrFormat = errors.New(
+	"it is neither an ELF program for this processor nor a script with #! at its start")
 
-// A formatError is an ErrFormat that says more.
+// formatError is an ErrFormat with a reason.
 type formatError string
 
 func (e formatError) Error() string        { return string(e) }
 func (e formatError) Is(target error) bool { return target == ErrFormat }
 
-// Read says how a program starts. What it reads is written by strangers: it looks at no more than the first headers, and trusts no number in them.
+// Read finds out how a program starts. The file is untrusted: Read reads only the first headers,
+// and trusts no number in them.
 func Read(r io.ReaderAt) (Program, error) {
 	head := make([]byte, maxLine)
 	n, err := r.ReadAt(head, 0)
@@ -57,7 +63,8 @@ func Read(r io.ReaderAt) (Program, error) {
 	return Program{}, ErrFormat
 }
 
-// readScript reads the first line as the kernel does: the interpreter ends at the first blank, and what follows is one argument.
+// readScript parses the first line as the kernel does: the interpreter ends at the first blank, and
+// the rest is one argument.
 func readScript(head []byte) (Program, error) {
 	line, _, whole := bytes.Cut(head[2:], []byte("\n"))
 	fields := strings.FieldsFunc(string(line), func(c rune) bool { return c == ' ' || c == '\t' })
@@ -65,13 +72,16 @@ func readScript(head []byte) (Program, error) {
 	case len(fields) == 0:
 		return Program{}, formatError("its first line, #!, names no interpreter")
 	case !whole && len(head) == maxLine && len(fields) == 1:
-		return Program{}, formatError(fmt.Sprintf("its first line is longer than %d bytes", maxLine))
+		return Program{}, formatError(fmt.Sprintf("its first line is longer than %d bytes",
+			maxLine))
 	case strings.HasSuffix(fields[0], "\r"):
-		return Program{}, formatError("its first line ends with a carriage return, as files of Windows do")
+		return Program{},
+			formatError("its first line ends with a carriage return, as files of Windows do")
 	case strings.ContainsRune(fields[0], 0):
 		return Program{}, formatError("its first line has a zero byte in it")
 	case !path.IsAbs(fields[0]):
-		return Program{}, formatError(fmt.Sprintf("its interpreter %.100q is not an absolute path", fields[0]))
+		return Program{}, formatError(fmt.Sprintf("its interpreter %.100q is not an absolute path",
+			fields[0]))
 	}
 	return Program{Interpreter: path.Clean(fields[0]), Script: true}, nil
 }
@@ -93,14 +103,16 @@ func readELF(r io.ReaderAt, head []byte) (Program, error) {
 	switch {
 	case len(head) < 64:
 		return Program{}, formatError("its header is cut off")
-	case head[elfClass] != class64 || head[elfData] != dataLittle || le.Uint16(head[elfMachine:]) != machineX86:
+	case head[elfClass] != class64 || head[elfData] != dataLittle ||
+		le.Uint16(head[elfMachine:]) != machineX86:
 		return Program{}, formatError("it was built for another processor")
 	}
 	if t := le.Uint16(head[elfType:]); t != typeExec && t != typeDyn {
 		return Program{}, formatError("it is an ELF file, and not a program")
 	}
 	count, offset := le.Uint16(head[elfPhnum:]), le.Uint64(head[elfPhoff:])
-	if le.Uint16(head[elfPhentsize:]) != phSize || count == 0 || count > maxHeaders || offset > 1<<40 {
+	if le.Uint16(head[elfPhentsize:]) != phSize || count == 0 || count > maxHeaders ||
+		offset > 1<<40 {
 		return Program{}, formatError("its program headers make no sense")
 	}
 	headers := make([]byte, int(count)*phSize)

@@ -38,31 +38,48 @@ func TestRead(t *testing.T) {
 		want   native.Program
 		refuse string
 	}{
-		"dynamic":                 {elf(loader, nil), native.Program{Interpreter: loader}, ""},
-		"static":                  {elf(loader, func(b []byte) { b[64] = 1 }), native.Program{}, ""},
-		"script":                  {[]byte("#!/bin/sh\n"), native.Program{Interpreter: "/bin/sh", Script: true}, ""},
-		"script with an argument": {[]byte("#! \t/usr/bin/env -S python3 -u\nx"), native.Program{Interpreter: "/usr/bin/env", Script: true}, ""},
-		"script of one line":      {[]byte("#!/bin/sh"), native.Program{Interpreter: "/bin/sh", Script: true}, ""},
-		"script with a long line": {[]byte("#!/bin/sh " + strings.Repeat("x", 1000)), native.Program{Interpreter: "/bin/sh", Script: true}, ""},
-		"empty":                   {nil, native.Program{}, "neither an ELF program"},
-		"text":                    {[]byte("echo\n"), native.Program{}, "neither an ELF program"},
-		"no interpreter":          {[]byte("#! \n/bin/sh"), native.Program{}, "names no interpreter"},
-		"relative interpreter":    {[]byte("#!sh\n"), native.Program{}, "not an absolute path"},
-		"of Windows":              {[]byte("#!/bin/sh\r\n"), native.Program{}, "carriage return"},
-		"interpreter that is cut": {[]byte("#!/" + strings.Repeat("x", 1000)), native.Program{}, "longer than 256 bytes"},
-		"cut header":              {elf(loader, nil)[:40], native.Program{}, "cut off"},
-		"cut program headers":     {elf(loader, nil)[:80], native.Program{}, "cut off"},
-		"cut loader":              {elf(loader, nil)[:130], native.Program{}, "cut off"},
-		"32 bits":                 {elf(loader, func(b []byte) { b[4] = 1 }), native.Program{}, "another processor"},
-		"big endian":              {elf(loader, func(b []byte) { b[5] = 2 }), native.Program{}, "another processor"},
-		"another machine":         {elf(loader, func(b []byte) { b[18] = 183 }), native.Program{}, "another processor"},
-		"object file":             {elf(loader, func(b []byte) { b[16] = 1 }), native.Program{}, "not a program"},
-		"no program headers":      {elf(loader, func(b []byte) { b[56] = 0 }), native.Program{}, "make no sense"},
-		"many program headers":    {elf(loader, func(b []byte) { b[57] = 0xff }), native.Program{}, "make no sense"},
-		"headers far away":        {elf(loader, func(b []byte) { b[39] = 0xff }), native.Program{}, "make no sense"},
-		"relative loader":         {elf("ld.so", nil), native.Program{}, "make no sense|makes no sense"},
-		"loader without an end":   {elf(loader, func(b []byte) { b[len(b)-1] = 'x' }), native.Program{}, "makes no sense"},
-		"huge loader":             {elf(loader, func(b []byte) { b[64+32+3] = 1 }), native.Program{}, "makes no sense"},
+		"dynamic": {elf(loader, nil), native.Program{Interpreter: loader}, ""},
+		"static": {elf(loader, func(b []byte) { b[64] = 1 }), native.Program{},
+			""},
+		"script": {[]byte("#!/bin/sh\n"), native.Program{Interpreter: "/bin/sh",
+			Script: true}, ""},
+		"script with an argument": {[]byte("#! \t/usr/bin/env -S python3 -u\nx"),
+			native.Program{Interpreter: "/usr/bin/env", Script: true}, ""},
+		"script of one line": {[]byte("#!/bin/sh"), native.Program{Interpreter: "/bin/sh",
+			Script: true}, ""},
+		"script with a long line": {[]byte("#!/bin/sh " + strings.Repeat("x", 1000)),
+			native.Program{Interpreter: "/bin/sh", Script: true}, ""},
+		"empty": {nil, native.Program{}, "neither an ELF program"},
+		"text":  {[]byte("echo\n"), native.Program{}, "neither an ELF program"},
+		"no interpreter": {[]byte("#! \n/bin/sh"), native.Program{},
+			"names no interpreter"},
+		"relative interpreter": {[]byte("#!sh\n"), native.Program{}, "not an absolute path"},
+		"of Windows":           {[]byte("#!/bin/sh\r\n"), native.Program{}, "carriage return"},
+		"interpreter that is cut": {[]byte("#!/" + strings.Repeat("x", 1000)), native.Program{},
+			"longer than 256 bytes"},
+		"cut header":          {elf(loader, nil)[:40], native.Program{}, "cut off"},
+		"cut program headers": {elf(loader, nil)[:80], native.Program{}, "cut off"},
+		"cut loader":          {elf(loader, nil)[:130], native.Program{}, "cut off"},
+		"32 bits": {elf(loader, func(b []byte) { b[4] = 1 }), native.Program{},
+			"another processor"},
+		"big endian": {elf(loader, func(b []byte) { b[5] = 2 }), native.Program{},
+			"another processor"},
+		"another machine": {elf(loader, func(b []byte) { b[18] = 183 }), native.Program{},
+			"another processor"},
+		"object file": {elf(loader, func(b []byte) { b[16] = 1 }), native.Program{},
+			"not a program"},
+		"no program headers": {elf(loader, func(b []byte) { b[56] = 0 }), native.Program{},
+			"make no sense"},
+		"many program headers": {elf(loader, func(b []byte) { b[57] = 0xff }), native.Program{},
+			"make no sense"},
+		"headers far away": {elf(loader, func(b []byte) { b[39] = 0xff }), native.Program{},
+			"make no sense"},
+		"relative loader": {elf("ld.so", nil), native.Program{},
+			"make no sense|makes no sense"},
+		"loader without an end": {elf(loader, func(b []byte) { b[len(b)-1] = 'x' }),
+			native.Program{}, "makes no sense"},
+		"huge loader": {elf(loader, func(b []byte) { b[64+32+3] = 1 }),
+			native.Program{}, "makes no sense"},
 	} {
 		got, err := native.Read(bytes.NewReader(c.file))
 		switch {
@@ -104,7 +121,8 @@ func FuzzRead(f *testing.F) {
 		if err != nil && !errors.Is(err, native.ErrFormat) {
 			t.Errorf("%v", err)
 		}
-		if err == nil && p.Interpreter != "" && (p.Interpreter[0] != '/' || strings.ContainsRune(p.Interpreter, 0)) {
+		if err == nil && p.Interpreter != "" && (p.Interpreter[0] != '/' ||
+			strings.ContainsRune(p.Interpreter, 0)) {
 			t.Errorf("interpreter %q", p.Interpreter)
 		}
 		if err == nil && p.Script && p.Interpreter == "" {

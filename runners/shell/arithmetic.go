@@ -7,8 +7,9 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Formats that no script can name, since no word has a NUL byte: with them the interpreter's printf writes its argument as a pattern that
-// matches it and nothing else, writes it where it is a number, and where it is another number than nought.
+// Formats that no script can name, since no word has a NUL byte: with them the interpreter's printf
+// writes its argument as a pattern that matches it and nothing else, writes it where it is a
+// number, and where it is another number than nought.
 const (
 	QuotePattern = "\x00pattern"
 	Number       = "\x00number"
@@ -23,10 +24,12 @@ func formatted(format string, part *syntax.DblQuoted) *syntax.CmdSubst {
 		{Parts: []syntax.WordPart{single(at, format)}},
 		{Parts: []syntax.WordPart{part}},
 	}}
-	return &syntax.CmdSubst{Left: at, Right: part.End(), Stmts: []*syntax.Stmt{{Position: at, Cmd: call}}}
+	return &syntax.CmdSubst{Left: at, Right: part.End(), Stmts: []*syntax.Stmt{{Position: at,
+		Cmd: call}}}
 }
 
-// arithmetic makes errors of what the interpreter takes for nought: operands that are no numbers, and division by nought.
+// arithmetic makes errors of what the interpreter takes for nought: operands that are no numbers,
+// and division by nought.
 func (x *expander) arithmetic(e syntax.ArithmExpr) syntax.ArithmExpr {
 	switch e := e.(type) {
 	case *syntax.Word:
@@ -51,8 +54,10 @@ func (x *expander) arithmetic(e syntax.ArithmExpr) syntax.ArithmExpr {
 	return e
 }
 
-var assigning = map[syntax.BinAritOperator]bool{syntax.Assgn: true, syntax.AddAssgn: true, syntax.SubAssgn: true, syntax.MulAssgn: true, syntax.QuoAssgn: true,
-	syntax.RemAssgn: true, syntax.AndAssgn: true, syntax.OrAssgn: true, syntax.XorAssgn: true, syntax.ShlAssgn: true, syntax.ShrAssgn: true}
+var assigning = map[syntax.BinAritOperator]bool{syntax.Assgn: true, syntax.AddAssgn: true,
+	syntax.SubAssgn: true, syntax.MulAssgn: true, syntax.QuoAssgn: true,
+	syntax.RemAssgn: true, syntax.AndAssgn: true, syntax.OrAssgn: true, syntax.XorAssgn: true,
+	syntax.ShlAssgn: true, syntax.ShrAssgn: true}
 
 func divisor(e syntax.ArithmExpr) syntax.ArithmExpr {
 	if w, ok := e.(*syntax.Word); ok {
@@ -62,7 +67,8 @@ func divisor(e syntax.ArithmExpr) syntax.ArithmExpr {
 	}
 	at := e.Pos()
 	sum := &syntax.ArithmExp{Left: at, Right: e.End(), X: e}
-	return &syntax.Word{Parts: []syntax.WordPart{formatted(Divisor, &syntax.DblQuoted{Left: at, Right: e.End(), Parts: []syntax.WordPart{sum}})}}
+	return &syntax.Word{Parts: []syntax.WordPart{formatted(Divisor, &syntax.DblQuoted{Left: at,
+		Right: e.End(), Parts: []syntax.WordPart{sum}})}}
 }
 
 func (x *expander) operand(w *syntax.Word) {
@@ -83,7 +89,8 @@ func (x *expander) operand(w *syntax.Word) {
 			}
 			w.Parts = value.Stmts[0].Cmd.(*syntax.CallExpr).Args[0].Parts
 		case *syntax.ParamExp:
-			if part.Param != nil && (part.Param.Value == "#" || part.Param.Value == "?") || part.Length {
+			if part.Param != nil && (part.Param.Value == "#" || part.Param.Value == "?") ||
+				part.Length {
 				return
 			}
 		}
@@ -99,7 +106,8 @@ func (x *expander) operand(w *syntax.Word) {
 	w.Parts = []syntax.WordPart{formatted(Number, q)}
 }
 
-// IsNumber reports whether arithmetic takes a text for a number: decimal, octal with 0 before it, hexadecimal with 0x, of 64 bits.
+// IsNumber reports whether arithmetic takes a text for a number: decimal, octal with 0 before it,
+// hexadecimal with 0x, of 64 bits.
 func IsNumber(text string) bool {
 	text = strings.TrimLeft(strings.TrimSpace(text), "+-")
 	if strings.ContainsAny(text, "_oObB") && !strings.HasPrefix(strings.ToLower(text), "0x") {

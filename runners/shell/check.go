@@ -8,12 +8,14 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// Builtins are the commands that the shell itself carries out.
-var Builtins = []string{":", "[", "break", "cd", "command", "continue", "echo", "exit", "export", "false", "getopts", "local", "printf", "pwd",
-	"read", "readonly", "return", "set", "shift", "test", "times", "trap", "true", "type", "unset", "wait"}
+// builtins are the commands that the shell itself carries out.
+var builtins = []string{":", "[", "break", "cd", "command", "continue", "echo", "exit", "export",
+	"false", "getopts", "local", "printf", "pwd",
+	"read", "readonly", "return", "set", "shift", "test", "times", "trap", "true", "type", "unset",
+	"wait"}
 
-// unsupported are builtins of shells that are refused before anything runs, each with the reason. At run time, where a name was not
-// written out in the script, they are refused as well.
+// unsupported are builtins of shells that are refused before anything runs, each with the reason.
+// At run time, where a name was not written out in the script, they are refused as well.
 var unsupported = map[string]string{
 	".":         "a file is not read as a script: write its commands out",
 	"source":    "a file is not read as a script, and source is not POSIX shell",
@@ -58,10 +60,10 @@ var unsupported = map[string]string{
 	"help":      "it is not POSIX shell",
 }
 
-// Xargs is carried out by the shell too, and runs tools; what it runs is among its arguments.
+// Xargs is a builtin of the shell that runs tools, which are among its arguments.
 const Xargs = "xargs"
 
-// Unsupported says why a builtin of shells is not there, "" for every other name.
+// Unsupported says why a builtin of other shells is not supported, "" for every other name.
 func Unsupported(name string) string { return unsupported[name] }
 
 // signals that a trap may name: the shell gets no others.
@@ -73,7 +75,13 @@ type checker struct {
 	functions map[string]bool
 }
 
+// maxProblems bounds the problems of one script that are reported.
+const maxProblems = 100
+
 func (c *checker) add(at syntax.Pos, format string, args ...any) {
+	if len(c.problems) >= maxProblems {
+		return
+	}
 	c.problems = append(c.problems, Problem{at.Line(), at.Col(), fmt.Sprintf(format, args...)})
 }
 
@@ -81,8 +89,11 @@ func check(file *syntax.File) []Problem {
 	c := &checker{functions: functions(file)}
 	c.walk(file, false)
 	(&expander{c.add}).node(file)
-	if c.commands > MaxCommands {
-		c.add(file.Pos(), "the script has %d commands, more than %d: run it in parts", c.commands, MaxCommands)
+	if c.commands > maxCommands {
+		// The script is refused as a whole, whatever else is wrong.
+		c.problems = nil
+		c.add(file.Pos(), "the script has %d commands, more than %d: run it in parts", c.commands,
+			maxCommands)
 	}
 	slices.SortStableFunc(c.problems, func(a, b Problem) int {
 		return int(a.Line)<<16 + int(a.Col) - int(b.Line)<<16 - int(b.Col)
@@ -90,7 +101,7 @@ func check(file *syntax.File) []Problem {
 	return c.problems
 }
 
-// walk looks at everything below n. sub says that it runs in a subshell.
+// walk checks everything below n. sub is true in a subshell.
 func (c *checker) walk(n syntax.Node, sub bool) {
 	syntax.Walk(n, func(m syntax.Node) bool {
 		if m == nil || m == n && sub {
@@ -117,7 +128,8 @@ func (c *checker) node(n syntax.Node, sub bool) {
 	switch n := n.(type) {
 	case *syntax.Stmt:
 		if n.Background || n.Coprocess || n.Disown {
-			c.add(n.Semicolon, "a command in the background (&): there is no job control; use a pipeline, or run the script twice")
+			c.add(n.Semicolon,
+				"a command in the background (&): there is no job control; use a pipeline, or run the script twice")
 		}
 	case *syntax.Redirect:
 		c.redirect(n)
@@ -126,7 +138,8 @@ func (c *checker) node(n syntax.Node, sub bool) {
 	case *syntax.ParamExp:
 		c.param(n)
 	case *syntax.FuncDecl:
-		if n.Name != nil && (slices.Contains(Builtins, n.Name.Value) || slices.Contains(special, n.Name.Value)) {
+		if n.Name != nil && (slices.Contains(builtins, n.Name.Value) || slices.Contains(special,
+			n.Name.Value)) {
 			c.add(n.Pos(), "a function cannot have the name of the builtin %s", n.Name.Value)
 		}
 	}
@@ -148,7 +161,8 @@ func (c *checker) redirect(r *syntax.Redirect) {
 		c.add(r.Pos(), "descriptor %s: tools have 0, 1 and 2 and no others", r.N.Value)
 	}
 	if r.Op == syntax.RdrInOut {
-		c.add(r.OpPos, "<> opens for reading and writing at once, which no tool here can use: use < or >")
+		c.add(r.OpPos,
+			"<> opens for reading and writing at once, which no tool here can use: use < or >")
 	}
 	if r.Op != syntax.DplOut && r.Op != syntax.DplIn {
 		return
@@ -177,7 +191,8 @@ func (c *checker) call(call *syntax.CallExpr, sub bool) {
 	case "set":
 		for _, w := range call.Args[1:] {
 			option, ok := constant(w)
-			if !ok || option == "--" || option == "-" || option == "" || !strings.ContainsRune("-+", rune(option[0])) && !optionName(call, w) {
+			if !ok || option == "--" || option == "-" || option == "" || !strings.ContainsRune("-+",
+				rune(option[0])) && !optionName(call, w) {
 				break
 			}
 			if why := BadOption(option); why != "" {
@@ -210,10 +225,12 @@ func optionName(call *syntax.CallExpr, w *syntax.Word) bool {
 	return len(before) > 1 && (before[0] == '-' || before[0] == '+') && before[len(before)-1] == 'o'
 }
 
-// BadOption says why set does not take an option, a name of one, or several letters after their sign; "" where it does.
+// BadOption says why set does not accept an option, a name of one, or several letters after their
+// sign; "" if it does.
 func BadOption(option string) string {
 	if option[0] != '-' && option[0] != '+' {
-		if !slices.Contains([]string{"errexit", "nounset", "noglob", "allexport", "xtrace", "pipefail"}, option) {
+		if !slices.Contains([]string{"errexit", "nounset", "noglob", "allexport", "xtrace",
+			"pipefail"}, option) {
 			return "there are errexit, nounset, noglob, allexport, xtrace and pipefail"
 		}
 		return ""
@@ -224,7 +241,8 @@ func BadOption(option string) string {
 	return ""
 }
 
-// ifs refuses what the interpreter splits differently: it takes several separators in a row for one, as POSIX does for blanks alone.
+// ifs refuses separators that the interpreter splits differently: it takes several in a row for
+// one, as POSIX does for blanks only.
 func (c *checker) ifs(a *syntax.Assign) {
 	if a.Name == nil || a.Name.Value != "IFS" || a.Value == nil {
 		return
@@ -242,7 +260,8 @@ func (c *checker) ifs(a *syntax.Assign) {
 	if text := literal(a.Value); text != "" && strings.Trim(text, " \t\n") == "" {
 		return
 	}
-	c.add(a.Pos(), "IFS: words are split at blanks only; to split at something else, give it to read: IFS=: read -r a b")
+	c.add(a.Pos(),
+		"IFS: words are split at blanks only; to split at something else, give it to read: IFS=: read -r a b")
 }
 
 // trap knows the end of the script itself.
@@ -251,19 +270,22 @@ func (c *checker) trap(call *syntax.CallExpr, sub bool) {
 		return
 	}
 	if sub {
-		c.add(call.Pos(), "trap in a subshell or a pipeline: only the end of the script itself can be trapped")
+		c.add(call.Pos(),
+			"trap in a subshell or a pipeline: only the end of the script itself can be trapped")
 	}
 	if len(call.Args) < 3 {
 		return
 	}
 	for _, w := range call.Args[2:] {
 		if name := literal(w); !slices.Contains(traps, name) {
-			c.add(w.Pos(), "trap %s: only EXIT can be trapped, no signal reaches the shell", text(w))
+			c.add(w.Pos(), "trap %s: only EXIT can be trapped, no signal reaches the shell",
+				text(w))
 		}
 	}
 	action, ok := constant(call.Args[1])
 	if !ok {
-		c.add(call.Args[1].Pos(), "trap: what it runs must be written out, so that it can be read before it runs")
+		c.add(call.Args[1].Pos(),
+			"trap: what it runs must be written out, so that it can be read before it runs")
 		return
 	}
 	if action == "-" || action == "" {

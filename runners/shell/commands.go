@@ -7,15 +7,16 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// A Command is one simple command of a script that is no builtin and no function of it.
+// Command is a simple command of a script that is neither a builtin nor a function of the script.
 type Command struct {
-	Name      string // "" where it is known only when the script runs
+	// Name is "" if it is known only at run time.
+	Name      string
 	Text      string // as it is written
 	Line, Col uint
 }
 
-// Commands lists the simple commands in the order of the text. Builtins and the script's own functions are not among them. What a trap
-// runs is said to stand where the trap has it.
+// Commands lists the simple commands in the order of the text. Builtins and the script's own
+// functions are not among them. What a trap runs is said to stand where the trap has it.
 func (s *Script) Commands() []Command { return s.commands }
 
 // commands are those of a script as it is written, before anything is said in other words.
@@ -35,7 +36,7 @@ func commands(file *syntax.File, functions map[string]bool) []Command {
 		if name == "trap" && len(call.Args) > 2 {
 			all = append(all, ofTrap(call.Args[1], functions)...)
 		}
-		if !functions[name] && !slices.Contains(Builtins, name) {
+		if !functions[name] && !slices.Contains(builtins, name) {
 			all = append(all, Command{name, text(call), call.Pos().Line(), call.Pos().Col()})
 		}
 		return true
@@ -62,7 +63,8 @@ func ofTrap(action *syntax.Word, functions map[string]bool) []Command {
 // Functions are the names of the script's own functions.
 func (s *Script) Functions() map[string]bool { return s.functions }
 
-// Names are the names of the script's commands, each once, sorted, and whether there are commands whose names only a run can tell.
+// Names are the names of the script's commands, each once, sorted, and whether there are commands
+// whose names only a run can tell.
 func (s *Script) Names() (names []string, dynamic bool) {
 	for _, c := range s.Commands() {
 		if c.Name == "" {

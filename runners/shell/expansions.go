@@ -7,10 +7,12 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// A place is where a word stands.
+// place is the place of a word.
 type place struct {
-	quoted bool // within double quotes or a here-document
-	split  bool // it becomes any number of fields
+	// within double quotes or a here-document
+	quoted bool
+	// it becomes any number of fields
+	split bool
 }
 
 // expander says in other words what the interpreter would expand otherwise than a POSIX shell:
@@ -65,7 +67,10 @@ func (x *expander) node(n syntax.Node) {
 	})
 }
 
-func declaring(name string) bool { return name == "export" || name == "local" || name == "readonly" }
+func declaring(name string) bool {
+	return name == "export" || name == "local" ||
+		name == "readonly"
+}
 
 func assigns(w *syntax.Word) bool {
 	first, ok := w.Parts[0].(*syntax.Lit)
@@ -95,7 +100,8 @@ func (x *expander) word(w *syntax.Word, p place) {
 			continue
 		}
 		if exp, ok := part.(*syntax.ParamExp); ok && len(w.Parts) == 1 && everyArgument(exp) {
-			part = exp.Exp.Word.Parts[0] // ${1+"$@"}, which is "$@" in every shell of today
+			// ${1+"$@"}, which is "$@" in every shell of today
+			part = exp.Exp.Word.Parts[0]
 		}
 		x.part(part, p)
 		parts = append(parts, part)
@@ -129,7 +135,8 @@ func unquoted(lit *syntax.Lit) []syntax.WordPart {
 	plain := ""
 	flush := func() {
 		if plain != "" {
-			parts = append(parts, &syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd, Value: plain})
+			parts = append(parts, &syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd,
+				Value: plain})
 		}
 		plain = ""
 	}
@@ -155,7 +162,9 @@ func single(at syntax.Pos, text string) *syntax.SglQuoted {
 
 // everyArgument knows ${1+"$@"}, with which scripts hand on their arguments.
 func everyArgument(p *syntax.ParamExp) bool {
-	if p.Exp == nil || p.Exp.Op != syntax.AlternateUnset || p.Param == nil || p.Param.Value != "1" && p.Param.Value != "@" || p.Exp.Word == nil || len(p.Exp.Word.Parts) != 1 {
+	if p.Exp == nil || p.Exp.Op != syntax.AlternateUnset || p.Param == nil ||
+		p.Param.Value != "1" && p.Param.Value != "@" || p.Exp.Word == nil ||
+		len(p.Exp.Word.Parts) != 1 {
 		return false
 	}
 	q, ok := p.Exp.Word.Parts[0].(*syntax.DblQuoted)
@@ -171,7 +180,8 @@ func (x *expander) param(p *syntax.ParamExp, at place) {
 		return
 	}
 	if p.Param.Value == "@" {
-		x.add(p.Pos(), `${@%s…}: what it is with no arguments depends on the shell: write "$@", and before it [ $# -gt 0 ] || set -- …`, p.Exp.Op)
+		x.add(p.Pos(),
+			`${@%s…}: what it is with no arguments depends on the shell: write "$@", and before it [ $# -gt 0 ] || set -- …`, p.Exp.Op)
 	}
 	switch p.Exp.Op {
 	case syntax.RemSmallPrefix, syntax.RemLargePrefix, syntax.RemSmallSuffix, syntax.RemLargeSuffix:
@@ -206,13 +216,16 @@ func (x *expander) fields(p *syntax.ParamExp) {
 			continue
 		}
 		if !ok || text == "" || strings.ContainsAny(text, " \t\n*?[") {
-			x.add(p.Pos(), `quotes within ${%s…}, which is not quoted itself: write "${%s…}", or if`, p.Param.Value, p.Param.Value)
+			x.add(p.Pos(),
+				`quotes within ${%s…}, which is not quoted itself: write "${%s…}", or if`,
+				p.Param.Value, p.Param.Value)
 			return
 		}
 	}
 }
 
-// flatten makes one quoted text of the default of an expansion within double quotes, where quotes have no other meaning.
+// flatten makes one quoted text of the default of an expansion within double quotes, where quotes
+// have no other meaning.
 func (x *expander) flatten(p *syntax.ParamExp) {
 	w := p.Exp.Word
 	all := &syntax.DblQuoted{Left: w.Pos(), Right: w.End()}
@@ -220,13 +233,16 @@ func (x *expander) flatten(p *syntax.ParamExp) {
 		switch part := part.(type) {
 		case *syntax.SglQuoted:
 			if strings.ContainsAny(part.Value, "$`\\\"") {
-				x.add(part.Pos(), "single quotes do not quote within double quotes: write the value into a variable first")
+				x.add(part.Pos(),
+					"single quotes do not quote within double quotes: write the value into a variable first")
 			}
-			all.Parts = append(all.Parts, &syntax.Lit{ValuePos: part.Pos(), ValueEnd: part.End(), Value: "'" + part.Value + "'"})
+			all.Parts = append(all.Parts, &syntax.Lit{ValuePos: part.Pos(), ValueEnd: part.End(),
+				Value: "'" + part.Value + "'"})
 		case *syntax.DblQuoted:
 			all.Parts = append(all.Parts, part.Parts...)
 		case *syntax.Lit:
-			all.Parts = append(all.Parts, &syntax.Lit{ValuePos: part.ValuePos, ValueEnd: part.ValueEnd, Value: strings.ReplaceAll(part.Value, `\}`, "}")})
+			all.Parts = append(all.Parts, &syntax.Lit{ValuePos: part.ValuePos,
+				ValueEnd: part.ValueEnd, Value: strings.ReplaceAll(part.Value, `\}`, "}")})
 		default:
 			all.Parts = append(all.Parts, part)
 		}
@@ -241,7 +257,8 @@ func quotePattern(w *syntax.Word) {
 		case *syntax.SglQuoted:
 			w.Parts[i] = single(part.Pos(), pattern.QuoteMeta(part.Value, 0))
 		case *syntax.DblQuoted:
-			if text, ok := constant(&syntax.Word{Parts: []syntax.WordPart{part}}); ok && !strings.Contains(text, `\`) {
+			if text, ok := constant(&syntax.Word{Parts: []syntax.WordPart{part}}); ok &&
+				!strings.Contains(text, `\`) {
 				w.Parts[i] = single(part.Pos(), pattern.QuoteMeta(text, 0))
 				continue
 			}
@@ -260,7 +277,8 @@ func (x *expander) lazy(p *syntax.ParamExp) {
 			return false
 		case *syntax.ParamExp:
 			if n.Exp != nil && effects[n.Exp.Op] {
-				x.add(n.Pos(), "${%s%s…} within another expansion would be carried out also where it is not wanted: write if", n.Param.Value, n.Exp.Op)
+				x.add(n.Pos(),
+					"${%s%s…} within another expansion would be carried out also where it is not wanted: write if", n.Param.Value, n.Exp.Op)
 			}
 		}
 		return true
@@ -273,16 +291,20 @@ func (x *expander) lazy(p *syntax.ParamExp) {
 		name = "*"
 	}
 	condition, ok := map[syntax.ParExpOperator]string{
-		syntax.DefaultUnsetOrNull: `-z "${N-}"`, syntax.AssignUnsetOrNull: `-z "${N-}"`, syntax.ErrorUnsetOrNull: `-z "${N-}"`,
-		syntax.DefaultUnset: `-z "${N+s}"`, syntax.AssignUnset: `-z "${N+s}"`, syntax.ErrorUnset: `-z "${N+s}"`,
+		syntax.DefaultUnsetOrNull: `-z "${N-}"`, syntax.AssignUnsetOrNull: `-z "${N-}"`,
+		syntax.ErrorUnsetOrNull: `-z "${N-}"`,
+		syntax.DefaultUnset:     `-z "${N+s}"`, syntax.AssignUnset: `-z "${N+s}"`,
+		syntax.ErrorUnset:           `-z "${N+s}"`,
 		syntax.AlternateUnsetOrNull: `-n "${N-}"`, syntax.AlternateUnset: `-n "${N+s}"`}[p.Exp.Op]
 	if !ok {
 		return
 	}
-	text := strings.ReplaceAll(`if [ `+condition+` ]; then jail_=; set -- $?; printf %s "$jail_"; exit $1; fi`, "${N", "${"+name)
+	text := strings.ReplaceAll(`if [ `+condition+
+		` ]; then jail_=; set -- $?; printf %s "$jail_"; exit $1; fi`, "${N", "${"+name)
 	guard, err := parse("", text)
 	if err != nil {
-		x.add(p.Pos(), "${%s%s…}: a command in it cannot be carried out here: write if", p.Param.Value, p.Exp.Op)
+		x.add(p.Pos(), "${%s%s…}: a command in it cannot be carried out here: write if",
+			p.Param.Value, p.Exp.Op)
 		return
 	}
 	syntax.Walk(guard, func(n syntax.Node) bool {
@@ -290,16 +312,20 @@ func (x *expander) lazy(p *syntax.ParamExp) {
 		if ok {
 			a.Value = &syntax.Word{Parts: p.Exp.Word.Parts}
 		}
-		return !ok // what it is given has assignments of its own
+		// what it is given has assignments of its own
+		return !ok
 	})
 	subst := &syntax.CmdSubst{Left: p.Pos(), Right: p.End(), Stmts: guard.Stmts}
-	p.Exp.Word = &syntax.Word{Parts: []syntax.WordPart{&syntax.DblQuoted{Left: p.Pos(), Right: p.End(), Parts: []syntax.WordPart{subst}}}}
+	p.Exp.Word = &syntax.Word{Parts: []syntax.WordPart{&syntax.DblQuoted{Left: p.Pos(),
+		Right: p.End(), Parts: []syntax.WordPart{subst}}}}
 }
 
 // effects are expansions that do more than to expand.
-var effects = map[syntax.ParExpOperator]bool{syntax.AssignUnset: true, syntax.AssignUnsetOrNull: true, syntax.ErrorUnset: true, syntax.ErrorUnsetOrNull: true}
+var effects = map[syntax.ParExpOperator]bool{syntax.AssignUnset: true,
+	syntax.AssignUnsetOrNull: true, syntax.ErrorUnset: true, syntax.ErrorUnsetOrNull: true}
 
-// tildes writes HOME for each ~ of an assignment's value that stands for it and is not its first character.
+// tildes writes HOME for each ~ of an assignment's value that stands for it and is not its first
+// character.
 func tildes(w *syntax.Word) {
 	var parts []syntax.WordPart
 	for i, part := range w.Parts {
@@ -315,15 +341,20 @@ func tildes(w *syntax.Word) {
 				break
 			}
 			after := rest[at+2:]
-			if after == "" && i != len(w.Parts)-1 || after != "" && after[0] != ':' && after[0] != '/' {
+			if after == "" && i != len(w.Parts)-1 || after != "" && after[0] != ':' &&
+				after[0] != '/' {
 				break
 			}
-			parts = append(parts, &syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd, Value: rest[:at+1]},
-				&syntax.ParamExp{Dollar: lit.ValuePos, Short: true, Param: &syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd, Value: "HOME"}})
+			parts = append(parts, &syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd,
+				Value: rest[:at+1]},
+				&syntax.ParamExp{Dollar: lit.ValuePos, Short: true,
+					Param: &syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd,
+						Value: "HOME"}})
 			rest = after
 		}
 		if rest != "" || lit.Value == "" {
-			parts = append(parts, &syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd, Value: rest})
+			parts = append(parts, &syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd,
+				Value: rest})
 		}
 	}
 	w.Parts = parts

@@ -33,18 +33,23 @@ func rewrite(file *syntax.File) {
 				n.Y = subshell(n.Y)
 			}
 		case *syntax.CallExpr:
-			if at := slices.IndexFunc(n.Assigns, func(a *syntax.Assign) bool { return a.Name.Value == "OPTIND" }); at >= 0 && len(n.Args) == 0 {
-				n.Assigns = append(n.Assigns, &syntax.Assign{Name: &syntax.Lit{ValuePos: n.End(), ValueEnd: n.End(), Value: GetoptsState}})
+			if at := slices.IndexFunc(n.Assigns,
+				func(a *syntax.Assign) bool { return a.Name.Value == "OPTIND" }); at >= 0 &&
+				len(n.Args) == 0 {
+				n.Assigns = append(n.Assigns, &syntax.Assign{Name: &syntax.Lit{ValuePos: n.End(),
+					ValueEnd: n.End(), Value: GetoptsState}})
 			}
 			if len(n.Args) == 0 {
 				return true
 			}
 			switch name := literal(n.Args[0]); {
 			case name == "return" && len(n.Args) == 1:
-				n.Args = append(n.Args, &syntax.Word{Parts: []syntax.WordPart{variable(n.End(), "?")}})
+				n.Args = append(n.Args, &syntax.Word{Parts: []syntax.WordPart{variable(n.End(),
+					"?")}})
 			case name == "getopts" && len(n.Args) == 3:
 				n.Args = append(n.Args, &syntax.Word{Parts: []syntax.WordPart{
-					&syntax.DblQuoted{Left: n.End(), Right: n.End(), Parts: []syntax.WordPart{variable(n.End(), "@")}}}})
+					&syntax.DblQuoted{Left: n.End(), Right: n.End(),
+						Parts: []syntax.WordPart{variable(n.End(), "@")}}}})
 			case name == "trap" && len(n.Args) > 2:
 				traps = append(traps, action(n, len(traps)+1)...)
 			}
@@ -58,7 +63,8 @@ func rewrite(file *syntax.File) {
 const GetoptsState = "jail_getopts"
 
 func variable(at syntax.Pos, name string) *syntax.ParamExp {
-	return &syntax.ParamExp{Dollar: at, Short: true, Param: &syntax.Lit{ValuePos: at, ValueEnd: at, Value: name}}
+	return &syntax.ParamExp{Dollar: at, Short: true, Param: &syntax.Lit{ValuePos: at, ValueEnd: at,
+		Value: name}}
 }
 
 // action makes a function of what a trap runs: its declaration, or nothing where it runs nothing.
@@ -74,19 +80,23 @@ func action(trap *syntax.CallExpr, number int) []*syntax.Stmt {
 	at := trap.Args[1].Pos()
 	name := fmt.Sprint("jail_trap_", number)
 	trap.Args[1] = &syntax.Word{Parts: []syntax.WordPart{single(at, name+` "$@"`)}}
-	body := &syntax.Stmt{Position: at, Cmd: &syntax.Block{Lbrace: at, Rbrace: at, Stmts: script.file.Stmts}}
-	return []*syntax.Stmt{{Position: at, Cmd: &syntax.FuncDecl{Position: at, Parens: true, Name: &syntax.Lit{ValuePos: at, ValueEnd: at, Value: name}, Body: body}}}
+	body := &syntax.Stmt{Position: at, Cmd: &syntax.Block{Lbrace: at, Rbrace: at,
+		Stmts: script.file.Stmts}}
+	return []*syntax.Stmt{{Position: at, Cmd: &syntax.FuncDecl{Position: at, Parens: true,
+		Name: &syntax.Lit{ValuePos: at, ValueEnd: at, Value: name}, Body: body}}}
 }
 
 func subshell(s *syntax.Stmt) *syntax.Stmt {
 	if _, ok := s.Cmd.(*syntax.Subshell); ok {
 		return s
 	}
-	return &syntax.Stmt{Position: s.Position, Cmd: &syntax.Subshell{Lparen: s.Pos(), Rparen: s.End(), Stmts: []*syntax.Stmt{s}}}
+	return &syntax.Stmt{Position: s.Position, Cmd: &syntax.Subshell{Lparen: s.Pos(),
+		Rparen: s.End(), Stmts: []*syntax.Stmt{s}}}
 }
 
-// declaration is the declaration that a plain command stands for, nil if it stands for none. Words that are neither a name nor an
-// assignment stay as they are, so that options are read and everything else is an error of the command when it runs.
+// declaration is the declaration that a plain command stands for, nil if it stands for none. Words
+// that are neither a name nor an assignment stay as they are, so that options are read and
+// everything else is an error of the command when it runs.
 func declaration(cmd syntax.Command) syntax.Command {
 	call, ok := cmd.(*syntax.CallExpr)
 	if !ok || len(call.Args) == 0 || len(call.Assigns) > 0 {
@@ -96,7 +106,8 @@ func declaration(cmd syntax.Command) syntax.Command {
 	if !declaring(name) {
 		return nil
 	}
-	d := &syntax.DeclClause{Variant: &syntax.Lit{ValuePos: call.Args[0].Pos(), ValueEnd: call.Args[0].End(), Value: name}}
+	d := &syntax.DeclClause{Variant: &syntax.Lit{ValuePos: call.Args[0].Pos(),
+		ValueEnd: call.Args[0].End(), Value: name}}
 	for _, w := range call.Args[1:] {
 		d.Args = append(d.Args, assign(w))
 	}
@@ -115,10 +126,12 @@ func assign(w *syntax.Word) *syntax.Assign {
 	if !has || !syntax.ValidName(name) {
 		return &syntax.Assign{Naked: true, Value: w}
 	}
-	a := &syntax.Assign{Name: &syntax.Lit{ValuePos: first.ValuePos, ValueEnd: first.ValueEnd, Value: name}}
+	a := &syntax.Assign{Name: &syntax.Lit{ValuePos: first.ValuePos, ValueEnd: first.ValueEnd,
+		Value: name}}
 	rest := append([]syntax.WordPart{}, w.Parts[1:]...)
 	if value != "" {
-		rest = append([]syntax.WordPart{&syntax.Lit{ValuePos: first.ValuePos, ValueEnd: first.ValueEnd, Value: value}}, rest...)
+		rest = append([]syntax.WordPart{&syntax.Lit{ValuePos: first.ValuePos,
+			ValueEnd: first.ValueEnd, Value: value}}, rest...)
 	}
 	a.Value = &syntax.Word{Parts: rest}
 	return a

@@ -1,9 +1,10 @@
-// Package shell is the host half of the shell runner: it reads a POSIX shell script, says before anything runs what of it cannot be run
-// here, and lists its commands, so that policy can be asked and a plan shown. It is pure: no script is run by it. The inside half, which
-// interprets the script in a jail where every simple command is a jailed tool, is the package guest below it.
+// Package shell is the host half of the shell runner. It parses a POSIX shell script, reports
+// before anything runs what is not supported, and lists its commands, for the policy and the plan.
+// It is pure: it runs no script. The inside half, which interprets the script in a jail where every
+// simple command is a jailed tool, is the package guest below it.
 //
-// The language is that of POSIX.1-2024, XCU chapter 2, without job control, and with "local" and "set -o pipefail" beside it. The parser is
-// mvdan.cc/sh, in its POSIX dialect.
+// The language is that of POSIX.1-2024, XCU chapter 2, without job control, and with "local" and
+// "set -o pipefail". The parser is mvdan.cc/sh, in its POSIX dialect.
 package shell
 
 import (
@@ -16,12 +17,13 @@ import (
 // MaxBytes is the longest script that is read.
 const MaxBytes = 1 << 20
 
-// MaxCommands is the most simple commands that a script may have.
-const MaxCommands = 20_000
+// maxCommands is the most simple commands that a script may have.
+const maxCommands = 20_000
 
-// A Script is one that can be run.
+// Script is a script that can be run.
 type Script struct {
-	Name string // for messages: a file's name, or "-c"
+	// for messages: a file's name, or "-c"
+	Name string
 	Text string
 	file *syntax.File
 
@@ -29,9 +31,10 @@ type Script struct {
 	functions map[string]bool
 }
 
-// A Problem is one reason why a script cannot be run.
+// Problem is one reason why a script cannot be run.
 type Problem struct {
-	Line, Col uint // from 1; columns count bytes
+	// from 1; columns count bytes
+	Line, Col uint
 	What      string
 }
 
@@ -41,7 +44,7 @@ type Error struct {
 	Problems []Problem
 }
 
-// Error says the first problem whole, and how many more there are.
+// Error returns the first problem, and the number of the others.
 func (e *Error) Error() string {
 	p := e.Problems[0]
 	text := fmt.Sprintf("%s:%d:%d: %s", e.Name, p.Line, p.Col, p.What)
@@ -54,11 +57,14 @@ func (e *Error) Error() string {
 // Parse reads a script. The error, if any, is an *Error.
 func Parse(name, text string) (*Script, error) {
 	if len(text) > MaxBytes {
-		return nil, &Error{name, []Problem{{1, 1, fmt.Sprintf("the script has more than %d bytes: run it in parts", MaxBytes)}}}
+		return nil, &Error{name,
+			[]Problem{{1, 1, fmt.Sprintf("the script has more than %d bytes: run it in parts",
+				MaxBytes)}}}
 	}
 	if at := strings.IndexByte(text, 0); at >= 0 {
 		line := 1 + strings.Count(text[:at], "\n")
-		return nil, &Error{name, []Problem{{uint(line), uint(at - strings.LastIndexByte(text[:at], '\n')), "a NUL byte: this is no shell script"}}}
+		return nil, &Error{name, []Problem{{uint(line), uint(at - strings.LastIndexByte(text[:at],
+			'\n')), "a NUL byte: this is no shell script"}}}
 	}
 	file, err := parse(name, text)
 	if err != nil {
@@ -74,10 +80,11 @@ func Parse(name, text string) (*Script, error) {
 }
 
 func parse(name, text string) (*syntax.File, error) {
-	return syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), name)
+	return syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(&depthReader{
+		strings.NewReader(text), 1}, name)
 }
 
-// File is the parsed script, for who interprets it.
+// File returns the parsed script, for the interpreter.
 func (s *Script) File() *syntax.File { return s.file }
 
 func problemOf(err error) Problem {
@@ -92,6 +99,8 @@ func problemOf(err error) Problem {
 			what += " is"
 		}
 		return Problem{e.Pos.Line(), e.Pos.Col(), what + " not POSIX shell"}
+	case depthError:
+		return Problem{uint(e), 1, e.Error()}
 	}
 	return Problem{1, 1, err.Error()}
 }

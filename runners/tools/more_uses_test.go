@@ -109,12 +109,12 @@ var rgUses = []moreUse{
 	{argv: []string{"rg", "--sort", "path", "-l", "-uu", "only", "ignored"}, want: "ignored/.hidden\nignored/build/x\nignored/notes.log\nignored/shown\n"},
 }
 
-// gojq is not in Debian 12; jq says the same of all but YAML, and of the order of keys.
+// gojq is jq by another name, and yq with its options for YAML.
 var gojqUses = []moreUse{
-	{argv: []string{"gojq", "--yaml-input", "-c", "."}, stdin: "b: [1, x]\na: {c: null}\n", want: `{"a":{"c":null},"b":[1,"x"]}` + "\n"},
+	{argv: []string{"gojq", "--yaml-input", "-c", "."}, stdin: "b: [1, x]\na: {c: null}\n", want: `{"b":[1,"x"],"a":{"c":null}}` + "\n"},
 	{argv: []string{"gojq", "--yaml-input", "--yaml-output", ".b"}, stdin: "b: [1, x]\n", want: "- 1\n- x\n"},
 	{argv: []string{"gojq", "--yaml-output", ".", "json"}, want: "x: 1\n"},
 	{argv: []string{"gojq", "--yaml-input", "-r", ".k"}, stdin: "k: v\n---\nk: w\n", want: "v\nw\n"},
-	{argv: []string{"gojq", "--yaml-input", "."}, stdin: "a: [", code: 5},
+	{argv: []string{"gojq", "--yaml-input", "."}, stdin: "a: [", code: 1},
 	{argv: []string{"gojq", "-c", "map(select(.n > 1).name)"}, stdin: `[{"n":1,"name":"one"},{"n":2,"name":"two"}]`, want: `["two"]` + "\n"},
 }

@@ -48,7 +48,7 @@ func growsTables(module []byte) bool {
 func boundedTables(section []byte) ([]byte, bool) {
 	r := reader{b: section}
 	n := r.u32()
-	if n == 0 || n > MaxTables {
+	if n == 0 || n > maxTables {
 		return nil, false
 	}
 	out := binary.AppendUvarint(nil, uint64(n))

@@ -7,7 +7,8 @@ import (
 	. "github.com/jail-sandbox/jail/runners/wasi/wasitest"
 )
 
-// FuzzBoundTables: bounding the tables of any bytes never panics, keeps what passed passing, and changes nothing the second time.
+// FuzzBoundTables: bounding the tables of any bytes never panics, keeps what passed passing, and
+// changes nothing the second time.
 func FuzzBoundTables(f *testing.F) {
 	grow := Cat([]byte{0xd0, 0x70}, I32Const(1), []byte{0xfc, 15, 0, 0x1a})
 	m := Command(grow)
@@ -16,7 +17,8 @@ func FuzzBoundTables(f *testing.F) {
 	f.Add(append(append([]byte{}, Header...), 4, 5, 1, 0x70, 0, 0xff, 0xff, 0xfc, 15))
 	f.Fuzz(func(t *testing.T, module []byte) {
 		if len(module) < 8 {
-			return // no header, so Check has refused it
+			// no header, so Check has refused it
+			return
 		}
 		before, err := wasi.Check(module, wasi.Limits{})
 		bounded := wasi.BoundTables(module)
@@ -24,7 +26,8 @@ func FuzzBoundTables(f *testing.F) {
 			return
 		}
 		after, err := wasi.Check(bounded, wasi.Limits{})
-		if err != nil || after.Functions != before.Functions || len(after.Imports) != len(before.Imports) {
+		if err != nil || after.Functions != before.Functions ||
+			len(after.Imports) != len(before.Imports) {
 			t.Errorf("%x becomes %x: %v", module, bounded, err)
 		}
 		if again := wasi.BoundTables(bounded); string(again) != string(bounded) {

@@ -13,7 +13,7 @@ import (
 // changes the machine code. Change it whenever guest's configuration changes.
 const Engine = "wazero v1.12.0 compiler; no debug info; no termination checks; core 2, extended-const, tail-call, exceptions; named by the hollow module"
 
-// ErrSeal says that a compiled module is not what was sealed.
+// ErrSeal is returned for a compiled module that does not match its seal.
 var ErrSeal = errors.New("compiled module does not match its seal")
 
 // CacheKey names the directory of a module's compiled form: 64 hexadecimal
@@ -24,7 +24,8 @@ var ErrSeal = errors.New("compiled module does not match its seal")
 func CacheKey(module [sha256.Size]byte, machine string) string {
 	h := sha256.New()
 	for _, part := range []string{"jail wasi cache 1", string(module[:]), Engine, machine} {
-		_ = binary.Write(h, binary.BigEndian, uint64(len(part))) // a hash takes every write
+		// a hash takes every write
+		_ = binary.Write(h, binary.BigEndian, uint64(len(part)))
 		io.WriteString(h, part)
 	}
 	return hex.EncodeToString(h.Sum(nil))
@@ -43,7 +44,7 @@ func Seal(secret []byte, cacheKey string, entry io.Reader) ([]byte, error) {
 	return h.Sum(nil), nil
 }
 
-// CheckSeal reports ErrSeal unless the entry is the one that was sealed.
+// CheckSeal returns ErrSeal unless the entry is the sealed one.
 func CheckSeal(secret []byte, cacheKey string, entry io.Reader, seal []byte) error {
 	want, err := Seal(secret, cacheKey, entry)
 	if err != nil {

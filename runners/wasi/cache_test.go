@@ -12,7 +12,8 @@ import (
 func TestCacheKey(t *testing.T) {
 	a, b := sha256.Sum256([]byte("a")), sha256.Sum256([]byte("b"))
 	keys := map[string]bool{}
-	for _, k := range []string{wasi.CacheKey(a, "amd64 x"), wasi.CacheKey(b, "amd64 x"), wasi.CacheKey(a, "amd64 y"), wasi.CacheKey(a, "")} {
+	for _, k := range []string{wasi.CacheKey(a, "amd64 x"), wasi.CacheKey(b, "amd64 x"),
+		wasi.CacheKey(a, "amd64 y"), wasi.CacheKey(a, "")} {
 		if len(k) != 64 {
 			t.Errorf("key %q", k)
 		}
@@ -45,7 +46,8 @@ func TestSeal(t *testing.T) {
 		entry[i] ^= 1
 	}
 	for name, err := range map[string]error{
-		"other key": check(secret, "yek", entry), "other secret": check([]byte("x"), "key", entry), "cut": check(secret, "key", entry[1:]),
+		"other key": check(secret, "yek", entry), "other secret": check([]byte("x"), "key", entry),
+		"cut": check(secret, "key", entry[1:]),
 	} {
 		if !errors.Is(err, wasi.ErrSeal) {
 			t.Errorf("%s: %v", name, err)

@@ -1,14 +1,16 @@
 package wasi
 
-// MaxNesting bounds how deep the blocks of one function are nested, and MaxTargets how many targets its br_table instructions have together. The engine's
-// time grows with the square of the one, and its memory with the other.
+// MaxNesting bounds how deep the blocks of one function are nested, and MaxTargets how many targets
+// its br_table instructions have together. The engine's time grows with the square of the one, and
+// its memory with the other.
 const (
 	MaxNesting = 10_000
 	MaxTargets = 65_536
 )
 
-// CheckCode looks into the functions of a module that passed Check for what takes an engine long to compile. It takes a few nanoseconds for each byte,
-// so it is for before compiling, not for each run. What it does not know it leaves to the engine.
+// CheckCode checks the functions of a module that passed Check for code that takes an engine long
+// to compile. It takes a few nanoseconds for each byte, so it runs before compiling, not before
+// each run. It leaves unknown instructions to the engine.
 func CheckCode(module []byte) error {
 	r := reader{b: module[8:]}
 	for len(r.b) > 0 {
@@ -57,7 +59,8 @@ func checkFunction(index uint32, r *reader) error {
 		case 0x0e: // br_table
 			n := r.u32()
 			if targets += uint64(n); targets > MaxTargets {
-				return errorfLimit("function %d has more than %d targets of br_table", index, MaxTargets)
+				return errorfLimit("function %d has more than %d targets of br_table", index,
+					MaxTargets)
 			}
 			for range uint64(n) + 1 {
 				if r.u32(); r.short {
@@ -84,11 +87,14 @@ func skipCatches(r *reader) {
 	}
 }
 
-// skipOperands takes what follows an instruction that opens no block. It returns false for one that it does not know.
+// skipOperands skips the operands of an instruction that opens no block. It returns false for an
+// unknown one.
 func skipOperands(op byte, r *reader) bool {
 	switch {
-	case op == 0x00, op == 0x01, op == 0x05, op == 0x0a, op == 0x0f, op == 0x1a, op == 0x1b, op >= 0x45 && op <= 0xc4, op == 0xd1:
-	case op == 0x08, op == 0x0c, op == 0x0d, op == 0x10, op == 0x12, op >= 0x20 && op <= 0x26, op == 0x3f, op == 0x40, op == 0xd2:
+	case op == 0x00, op == 0x01, op == 0x05, op == 0x0a, op == 0x0f, op == 0x1a, op == 0x1b,
+		op >= 0x45 && op <= 0xc4, op == 0xd1:
+	case op == 0x08, op == 0x0c, op == 0x0d, op == 0x10, op == 0x12, op >= 0x20 && op <= 0x26,
+		op == 0x3f, op == 0x40, op == 0xd2:
 		r.u32()
 	case op == 0x11, op == 0x13:
 		r.u32()
@@ -138,7 +144,8 @@ func skipVector(op uint32, r *reader) {
 	switch {
 	case op <= 11, op == 92, op == 93:
 		skipMemory(r)
-	case op == 12, op == 13: // a constant, or the lanes of a shuffle
+	case op == 12, op == 13:
+		// a constant, or the lanes of a shuffle
 		r.take(16)
 	case op >= 21 && op <= 34:
 		r.u8()

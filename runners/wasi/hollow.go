@@ -11,10 +11,11 @@ const digestSection = "jail.module"
 // nothing is a function body without locals that does nothing but trap, with its length.
 const nothing = "\x03\x00\x00\x0b"
 
-// Hollow returns the module without what only a compiler reads: every function's code is a trap, and custom sections are gone. The engine takes it in
-// place of the module where it has the machine code already, and is spared reading and validating the code again, which is most of what a short run of
-// a large module costs. The digest of the whole module stands in it as a custom section, so that the engine still finds machine code only for the very
-// module that it was made of. The module has passed Check.
+// Hollow returns the module without the parts that only a compiler reads: every function's code is
+// a trap, and custom sections are gone. The engine accepts it in place of the module if it has the
+// machine code, and does not read and validate the code again, which is most of the time of a short
+// run of a large module. The digest of the whole module is in it as a custom section, so that the
+// engine finds machine code only for the module that it was made of. The module has passed Check.
 func Hollow(module []byte) []byte {
 	out := append(make([]byte, 0, len(module)/2), module[:8]...)
 	sum := sha256.Sum256(module)

@@ -10,7 +10,8 @@ import (
 
 func TestHollow(t *testing.T) {
 	m := writes
-	m.Funcs = append(m.Funcs, Func{Locals: Vec(1, U(9), []byte{I64}), Code: bytes.Repeat(nop, 5000)})
+	m.Funcs = append(m.Funcs, Func{Locals: Vec(1, U(9), []byte{I64}), Code: bytes.Repeat(nop,
+		5000)})
 	m.Custom = []Custom{{Name: "name", Data: bytes.Repeat([]byte{7}, 3000)}}
 	m.Data = []string{"data that stays"}
 	whole := m.Encode()
@@ -20,7 +21,8 @@ func TestHollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	after, err := wasi.Check(hollow, wasi.Limits{})
-	if err != nil || after.Functions != before.Functions || len(after.Imports) != len(before.Imports) || after.MemoryMin != before.MemoryMin {
+	if err != nil || after.Functions != before.Functions ||
+		len(after.Imports) != len(before.Imports) || after.MemoryMin != before.MemoryMin {
 		t.Errorf("%+v, %v; before %+v", after, err, before)
 	}
 	if len(hollow) > 300 || !bytes.Contains(hollow, []byte("data that stays")) {
@@ -36,7 +38,8 @@ func TestHollow(t *testing.T) {
 	}
 }
 
-// FuzzHollow: what passed passes still, with the same imports, functions and memory, and nothing panics.
+// FuzzHollow: what passed passes still, with the same imports, functions and memory, and nothing
+// panics.
 func FuzzHollow(f *testing.F) {
 	f.Add(sound.Encode())
 	f.Add(writes.Encode())
@@ -47,7 +50,9 @@ func FuzzHollow(f *testing.F) {
 		}
 		hollow := wasi.Hollow(module)
 		after, err := wasi.Check(hollow, wasi.Limits{})
-		if err != nil || after.Functions != before.Functions || len(after.Imports) != len(before.Imports) || after.MemoryMin != before.MemoryMin || after.MemoryMax != before.MemoryMax {
+		if err != nil || after.Functions != before.Functions ||
+			len(after.Imports) != len(before.Imports) || after.MemoryMin != before.MemoryMin ||
+			after.MemoryMax != before.MemoryMax {
 			t.Errorf("%x becomes %x: %v", module, hollow, err)
 		}
 	})

@@ -63,8 +63,8 @@ var Functions = [...]Import{
 	{Preview1, "sock_shutdown", "ii", "i"},
 }
 
-// Fetch is the module name of the host functions by which a tool without sockets fetches; see docs/fetch-abi.md. What is there keeps its
-// meaning: another meaning gets another name.
+// Fetch is the module name of the host functions by which a tool without sockets fetches; see
+// docs/fetch-abi.md. Their meaning never changes: another meaning gets another name.
 const Fetch = "jail_fetch_v1"
 
 // FetchFunctions lists them, sorted by name. They are granted where the policy grants any fetch.
@@ -78,8 +78,8 @@ var FetchFunctions = [...]Import{
 	{Fetch, "write", "iii", "i"},
 }
 
-// NoFetch says why a module that fetches is refused, and what to do.
-const NoFetch = "which is there only where the policy grants a fetch: run with --profile fetch --fetch HOST, or with a policy that has [[fetch.allow]]"
+// noFetch says why a module that imports fetches is refused, and what to do.
+const noFetch = "which is there only where the policy grants a fetch: run with --profile fetch --fetch HOST, or with a policy that has [[fetch.allow]]"
 
 // Fetches reports whether the module wants the host functions of fetches.
 func (i Info) Fetches() bool {
@@ -90,16 +90,20 @@ func (i Info) Fetches() bool {
 func checkImports(imports, granted []Import) error {
 	for _, im := range imports {
 		g, ok := find(im, granted)
-		known := slices.ContainsFunc(FetchFunctions[:], func(f Import) bool { return f.Module == im.Module && f.Name == im.Name })
+		known := slices.ContainsFunc(FetchFunctions[:],
+			func(f Import) bool { return f.Module == im.Module && f.Name == im.Name })
 		if !ok && known {
-			return notGranted(im, fmt.Sprintf("the module imports %s, %s", im, NoFetch))
+			return notGranted(im, fmt.Sprintf("the module imports %s, %s", im, noFetch))
 		}
 		if !ok {
-			return notGranted(im, fmt.Sprintf("the module imports %s, which is not granted", runners.Printable(im.String(), 120)))
+			return notGranted(im, fmt.Sprintf("the module imports %s, which is not granted",
+				runners.Printable(im.String(), 120)))
 		}
 		if g.Params != im.Params || g.Results != im.Results {
-			return notGranted(im, fmt.Sprintf("the module imports %s as (%s)->(%s), but it is (%s)->(%s)",
-				runners.Printable(im.String(), 120), im.Params, im.Results, g.Params, g.Results))
+			return notGranted(im,
+				fmt.Sprintf("the module imports %s as (%s)->(%s), but it is (%s)->(%s)",
+					runners.Printable(im.String(), 120), im.Params, im.Results, g.Params,
+					g.Results))
 		}
 	}
 	return nil
@@ -123,5 +127,6 @@ func find(im Import, granted []Import) (Import, bool) {
 }
 
 func notGranted(im Import, sentence string) error {
-	return &ModuleError{Kind: ErrImport, Sentence: sentence, Import: runners.Printable(im.String(), 120)}
+	return &ModuleError{Kind: ErrImport, Sentence: sentence, Import: runners.Printable(im.String(),
+		120)}
 }

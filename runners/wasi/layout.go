@@ -11,8 +11,8 @@ import (
 // __attribute__((section(".custom_section.jail.layout"))).
 const LayoutSection = "jail.layout"
 
-// custom looks for signs of which layout a module understands. Go's wasip1 port
-// starts in the directory that PWD names, so it gets the rooted one.
+// custom looks for signs of the layout that a module understands. Go's wasip1 port starts in the
+// directory that PWD names, so it gets the rooted one.
 func (s *scan) custom(r *reader) {
 	switch r.name() {
 	case "go:buildid":

@@ -10,18 +10,22 @@ import (
 // Info is what the host needs to know about a module that passed Check.
 type Info struct {
 	Imports   []Import
-	Functions int    // that it defines
-	MemoryMin uint64 // bytes of linear memory at its start
-	MemoryMax uint64 // bytes that it declares as its most; MaxMemory where it declares none
+	Functions int // that it defines
+	// bytes of linear memory at its start
+	MemoryMin uint64
+	// bytes that it declares as its most; MaxMemory where it declares none
+	MemoryMax uint64
 	Layout    runners.Layout
-	Command   bool // it exports the function _start
+	// it exports the function _start
+	Command bool
 }
 
 // Import is a function that a module wants.
 type Import struct {
 	Module, Name string
-	Params       string // one letter for each: i for i32, I for i64, f, F, v, r
-	Results      string
+	// one letter for each: i for i32, I for i64, f, F, v, r
+	Params  string
+	Results string
 }
 
 func (i Import) String() string { return i.Module + "." + i.Name }
@@ -82,10 +86,11 @@ func checkHeader(m []byte) error {
 
 // scan collects Info section by section.
 type scan struct {
-	lim      Limits
-	info     Info
-	types    []signature
-	declared uint32 // functions in the function section
+	lim   Limits
+	info  Info
+	types []signature
+	// functions in the function section
+	declared uint32
 	locals   uint64
 	elements uint64
 }
@@ -129,7 +134,8 @@ func (s *scan) section(id byte, r *reader) error {
 	switch id {
 	case 0:
 		s.custom(r)
-		return nil // a broken custom section has no meaning, and is no fault
+		// a broken custom section has no meaning, and is no fault
+		return nil
 	case 1:
 		err = s.typeSection(r)
 	case 2:
@@ -142,15 +148,15 @@ func (s *scan) section(id byte, r *reader) error {
 	case 5:
 		err = s.memorySection(r)
 	case 6:
-		_, err = r.count("globals", MaxGlobals)
+		_, err = r.count("globals", maxGlobals)
 	case 7:
 		err = s.exportSection(r)
 	case 9:
-		_, err = r.count("element segments", MaxSegments)
+		_, err = r.count("element segments", maxSegments)
 	case 10:
 		err = s.codeSection(r)
 	case 11:
-		_, err = r.count("data segments", MaxSegments)
+		_, err = r.count("data segments", maxSegments)
 	}
 	if err == nil && r.short {
 		return bad("the %s section is malformed", sectionNames[id])

@@ -23,7 +23,7 @@ func valueType(c byte) byte {
 }
 
 func (s *scan) typeSection(r *reader) error {
-	n, err := r.count("types", MaxTypes)
+	n, err := r.count("types", maxTypes)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (s *scan) typeSection(r *reader) error {
 }
 
 func (s *scan) valueTypes(r *reader, index uint32) (string, error) {
-	n, err := r.count("values in one type", MaxParams)
+	n, err := r.count("values in one type", maxParams)
 	if err != nil || n == 0 {
 		return "", err
 	}
@@ -64,7 +64,7 @@ func (s *scan) valueTypes(r *reader, index uint32) (string, error) {
 }
 
 func (s *scan) importSection(r *reader) error {
-	n, err := r.count("imports", MaxImports)
+	n, err := r.count("imports", maxImports)
 	if err != nil {
 		return err
 	}
@@ -75,14 +75,16 @@ func (s *scan) importSection(r *reader) error {
 			return nil
 		}
 		if kind != 0 {
-			return notGranted(im, "the module imports "+importKind(kind)+" "+runners.Printable(im.String(), 120)+"; nothing but functions can be granted")
+			return notGranted(im, "the module imports "+importKind(kind)+" "+
+				runners.Printable(im.String(), 120)+"; nothing but functions can be granted")
 		}
 		index := r.u32()
 		if r.short {
 			return nil
 		}
 		if uint64(index) >= uint64(len(s.types)) {
-			return bad("import %s has a type that does not exist", runners.Printable(im.String(), 120))
+			return bad("import %s has a type that does not exist", runners.Printable(im.String(),
+				120))
 		}
 		im.Params, im.Results = s.types[index].params, s.types[index].results
 		s.info.Imports = append(s.info.Imports, im)
@@ -105,7 +107,7 @@ func importKind(kind byte) string {
 }
 
 func (s *scan) tableSection(r *reader) error {
-	n, err := r.count("tables", MaxTables)
+	n, err := r.count("tables", maxTables)
 	if err != nil {
 		return err
 	}
@@ -147,7 +149,7 @@ func (s *scan) memorySection(r *reader) error {
 }
 
 func (s *scan) exportSection(r *reader) error {
-	n, err := r.count("exports", MaxExports)
+	n, err := r.count("exports", maxExports)
 	if err != nil {
 		return err
 	}
@@ -174,7 +176,8 @@ func (s *scan) codeSection(r *reader) error {
 	for i := range n {
 		size := r.u32()
 		if size > MaxFunctionBytes {
-			return errorfLimit("function %d has %d bytes of code, more than %d", i, size, MaxFunctionBytes)
+			return errorfLimit("function %d has %d bytes of code, more than %d", i, size,
+				MaxFunctionBytes)
 		}
 		body := reader{b: r.take(size)}
 		if r.short {
@@ -198,8 +201,8 @@ func (s *scan) codeSection(r *reader) error {
 		if body.short {
 			return bad("function %d is malformed", i)
 		}
-		if s.locals += locals; s.locals > MaxTotalLocals {
-			return tooLarge("locals in all its functions", s.locals, MaxTotalLocals)
+		if s.locals += locals; s.locals > maxTotalLocals {
+			return tooLarge("locals in all its functions", s.locals, maxTotalLocals)
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
-// Package wasi is the host half of the runner for WebAssembly modules that
-// speak WASI preview 1. It is pure: it reads the bytes of a module that nobody
-// trusts, says in one sentence what is wrong with it, and derives what the
-// guest half needs, so that a bad module is refused before any engine sees it.
+// Package wasi is the host half of the runner for WebAssembly modules with WASI preview 1. It is
+// pure: it reads the bytes of an untrusted module, says in one sentence what is wrong with it, and
+// derives what the guest half needs, so that a bad module is refused before any engine sees it.
 package wasi
 
 import (
@@ -21,22 +20,24 @@ const (
 	MaxMemory = 4 << 30
 )
 
-// Bounds on what a module may declare. They follow the limits that web browsers
-// agreed on, lowered where no compiler comes near them; what lies within them
-// is bounded again by the jail that compiles.
+// Bounds on the declarations of a module. They are the limits of web browsers, lowered where no
+// compiler comes near them; the jail that compiles bounds modules within them again.
 const (
-	MaxTypes         = 100_000
-	MaxParams        = 1000 // parameters, and results, of one type
-	MaxImports       = 10_000
+	maxTypes = 100_000
+	// parameters, and results, of one type
+	maxParams        = 1000
+	maxImports       = 10_000
 	MaxFunctions     = 200_000
 	MaxLocals        = 20_000 // of one function
-	MaxTotalLocals   = 8_000_000
+	maxTotalLocals   = 8_000_000
 	MaxFunctionBytes = 7_654_321
-	MaxGlobals       = 100_000
-	MaxExports       = 100_000
-	MaxTables        = 100
-	MaxTableElements = 10_000_000 // initial, of all tables together
-	MaxSegments      = 100_000    // element segments, and data segments
+	maxGlobals       = 100_000
+	maxExports       = 100_000
+	maxTables        = 100
+	// initial, of all tables together
+	MaxTableElements = 10_000_000
+	// element segments, and data segments
+	maxSegments = 100_000
 )
 
 // Errors to compare. A *ModuleError wraps one of them.
@@ -50,8 +51,10 @@ var (
 
 // ModuleError says what is wrong with a module.
 type ModuleError struct {
-	Kind     error  // one of the errors above
-	Sentence string // for people, without a full stop
+	// one of the errors above
+	Kind error
+	// for people, without a full stop
+	Sentence string
 	Import   string // for ErrImport: "module.name"
 }
 

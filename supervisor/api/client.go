@@ -23,6 +23,10 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // A Client asks a daemon.
@@ -30,18 +34,24 @@ type Client struct {
 	dial    func(ctx context.Context) (net.Conn, error)
 	http    *http.Client
 	private *private
-	first   *atomic.Pointer[net.Conn] // that Dial made, until it is used
+	// that Dial made, until it is used
+	first *atomic.Pointer[net.Conn]
 }
 
-// Dial returns a client of the daemon that listens on the socket. It tries the socket once, so that a caller can start a private daemon where there is none.
+// Dial returns a client of the daemon that listens on the socket. It tries the socket once, so that
+// a caller can start a private daemon where there is none.
 func Dial(ctx context.Context, socket string) (*Client, error) {
 	var d net.Dialer
-	dial := func(ctx context.Context) (net.Conn, error) { return d.DialContext(ctx, "unix", socket) }
+	dial := func(ctx context.Context) (net.Conn, error) {
+		return d.DialContext(ctx, "unix",
+			socket)
+	}
 	conn, err := dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var first atomic.Pointer[net.Conn] // is good for one request
+	// is good for one request
+	var first atomic.Pointer[net.Conn]
 	first.Store(&conn)
 	c := newClient(func(ctx context.Context) (net.Conn, error) {
 		if conn := first.Swap(nil); conn != nil {
@@ -54,7 +64,10 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 }
 
 func newClient(dial func(context.Context) (net.Conn, error), p *private) *Client {
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
+		return dial(ctx)
+	}}
 	return &Client{dial: dial, http: &http.Client{Transport: transport}, private: p}
 }
 
@@ -66,7 +79,8 @@ type private struct {
 	errors bytes.Buffer
 }
 
-// StartPrivate starts a daemon for this client alone. It does not share the client's terminal signals: the client decides what becomes of a run.
+// StartPrivate starts a daemon for this client alone. It does not share the client's terminal
+// signals: the client decides what becomes of a run.
 func StartPrivate(jaild string, args ...string) (*Client, error) {
 	conn, theirs, err := control.Pair("private")
 	if err != nil {
@@ -131,9 +145,10 @@ func (p *private) said(err error) error {
 
 // explain says why a daemon did not answer; a private one, in the words that it left.
 func (c *Client) explain(err error) error {
-	var known *supervisor.Error
+	var known *problem.Error
 	var output *outputError
-	if errors.As(err, &known) || errors.As(err, &output) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errNoResult) {
+	if errors.As(err, &known) || errors.As(err, &output) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errNoResult) {
 		return err
 	}
 	if c.private == nil {
@@ -154,14 +169,15 @@ func (c *Client) do(ctx context.Context, method, path string, in, out any) error
 // patience is how long a client waits for the daemon after one that is being ended.
 const patience = 15 * time.Second
 
-// again does f, and once more after a moment where a daemon said that it is being ended: nothing was begun then, and with a service manager that has the
-// socket the next daemon answers on it.
+// again does f, and once more after a moment where a daemon said that it is being ended: nothing
+// was begun then, and with a service manager that has the socket the next daemon answers on it.
 func again(ctx context.Context, f func() error) error {
 	var deadline time.Time
 	for {
 		err := f()
-		var e *supervisor.Error
-		if !errors.As(err, &e) || e.Code != supervisor.CodeEnding || !deadline.IsZero() && time.Now().After(deadline) {
+		var e *problem.Error
+		if !errors.As(err, &e) || e.Code != problem.Ending || !deadline.IsZero() &&
+			time.Now().After(deadline) {
 			return err
 		}
 		if deadline.IsZero() {
@@ -226,8 +242,13 @@ func (c *Client) Version(ctx context.Context) (v Version, err error) {
 }
 
 // Policy asks which policy files are in force.
-func (c *Client) Policy(ctx context.Context) (p supervisor.PolicyStatus, err error) {
+func (c *Client) Policy(ctx context.Context) (p hostpolicy.Status, err error) {
 	return p, c.do(ctx, "GET", PathPolicy, nil, &p)
+}
+
+// Host asks what the host, and the daemon on it, can enforce.
+func (c *Client) Host(ctx context.Context) (h supervisor.HostStatus, err error) {
+	return h, c.do(ctx, "GET", PathHost, nil, &h)
 }
 
 // Plan asks for the plan of a request; nothing starts.
@@ -246,7 +267,7 @@ func (c *Client) Inspect(ctx context.Context, id string) (r Records, err error) 
 }
 
 // Verify asks whether the jail of a live run is what its plan says.
-func (c *Client) Verify(ctx context.Context, id string) (v supervisor.Verification, err error) {
+func (c *Client) Verify(ctx context.Context, id string) (v rundir.Verification, err error) {
 	return v, c.do(ctx, "GET", item(PathRuns, id)+"/verify", nil, &v)
 }
 
@@ -256,32 +277,47 @@ func (c *Client) Kill(ctx context.Context, id string, signal int) error {
 }
 
 // Workspaces lists the shadows that are kept.
-func (c *Client) Workspaces(ctx context.Context) (all []supervisor.WorkspaceInfo, err error) {
+func (c *Client) Workspaces(ctx context.Context) (all []shadows.WorkspaceInfo, err error) {
 	return all, c.do(ctx, "GET", PathWorkspaces, nil, &all)
 }
 
 // Commit writes changes of a shadow to the real directory.
-func (c *Client) Commit(ctx context.Context, id string, req supervisor.CommitRequest) (r workspace.Result, err error) {
+func (c *Client) Commit(ctx context.Context, id string,
+	req shadows.CommitRequest) (r workspace.Result, err error) {
 	return r, c.do(ctx, "POST", item(PathWorkspaces, id)+"/commit", req, &r)
 }
 
 // Revert undoes the last commit of a shadow.
-func (c *Client) Revert(ctx context.Context, id string, req supervisor.RevertRequest) (r workspace.Reverted, err error) {
+func (c *Client) Revert(ctx context.Context, id string,
+	req shadows.RevertRequest) (r workspace.Reverted, err error) {
 	return r, c.do(ctx, "POST", item(PathWorkspaces, id)+"/revert", req, &r)
 }
 
 // Prune forgets shadows of which nothing is left but what was kept for a revert, for too long.
-func (c *Client) Prune(ctx context.Context) (p supervisor.Pruned, err error) {
+func (c *Client) Prune(ctx context.Context) (p shadows.Pruned, err error) {
 	return p, c.do(ctx, "POST", PathPrune, nil, &p)
 }
 
-// Discard throws a shadow away.
+// Discard throws a shadow away, which no session or run uses.
 func (c *Client) Discard(ctx context.Context, id string) error {
 	return c.do(ctx, "DELETE", item(PathWorkspaces, id), nil, &struct{}{})
 }
 
-// Changes streams a review: its first line has Info, its last Summary, those between a Change each or a part of the differences
-// as text, which patch asks for: PatchPlain, PatchTerminal, or "" for none; with PatchHunks the hunks of each change after it.
+// ForceDiscard ends the session or run that uses a shadow, or gives up a commit of it that was cut
+// off and that can be neither finished nor undone, and throws the shadow away.
+func (c *Client) ForceDiscard(ctx context.Context, id string) error {
+	return c.do(ctx, "DELETE", item(PathWorkspaces, id)+"?force=1", nil, &struct{}{})
+}
+
+// DiscardPaths throws a part of the changes in a shadow away.
+func (c *Client) DiscardPaths(ctx context.Context, id string,
+	req shadows.DiscardRequest) (d shadows.Discarded, err error) {
+	return d, c.do(ctx, "POST", item(PathWorkspaces, id)+"/discard", req, &d)
+}
+
+// Changes streams a review: its first line has Info, its last Summary, those between a Change each
+// or a part of the differences as text, which patch asks for: PatchPlain, PatchTerminal, or "" for
+// none; with PatchHunks the hunks of each change after it.
 func (c *Client) Changes(ctx context.Context, id, patch string) iter.Seq2[ReviewLine, error] {
 	return func(yield func(ReviewLine, error) bool) {
 		path := item(PathWorkspaces, id) + "/changes"

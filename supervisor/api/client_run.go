@@ -17,19 +17,24 @@ import (
 	"github.com/jail-sandbox/jail/supervisor"
 )
 
-// Run starts a tool, carries its streams until its end and returns the result. in may be nil for no input. A failure of jail's own that has a
-// place in a result is in the result; the error is for a daemon that does not answer. When ctx ends the connection is closed, and with it the run.
-func (c *Client) Run(ctx context.Context, req supervisor.Request, in io.Reader, out, errOut io.Writer) (supervisor.Result, error) {
+// Run starts a tool, carries its streams until its end and returns the result. in may be nil for no
+// input. A failure of jail's own that has a place in a result is in the result; the error is for a
+// daemon that does not answer. When ctx ends the connection is closed, and with it the run.
+func (c *Client) Run(ctx context.Context, req supervisor.Request, in io.Reader, out,
+	errOut io.Writer) (supervisor.Result, error) {
 	return c.RunSized(ctx, req, in, out, errOut, nil)
 }
 
 // RunSized is Run of a tool with a terminal, whose sizes come from the channel, nil for none.
-func (c *Client) RunSized(ctx context.Context, req supervisor.Request, in io.Reader, out, errOut io.Writer, sizes <-chan runners.Terminal) (supervisor.Result, error) {
+func (c *Client) RunSized(ctx context.Context, req supervisor.Request, in io.Reader, out,
+	errOut io.Writer, sizes <-chan runners.Terminal) (supervisor.Result, error) {
 	return c.streamed(ctx, PathRuns, req, in, out, errOut, sizes)
 }
 
-// streamed asks for what has streams, and carries them. Where the daemon ends before it has begun anything, the next one is asked.
-func (c *Client) streamed(ctx context.Context, path string, req any, in io.Reader, out, errOut io.Writer, sizes <-chan runners.Terminal) (res supervisor.Result, err error) {
+// streamed asks for what has streams, and carries them. Where the daemon ends before it has begun
+// anything, the next one is asked.
+func (c *Client) streamed(ctx context.Context, path string, req any, in io.Reader, out,
+	errOut io.Writer, sizes <-chan runners.Terminal) (res supervisor.Result, err error) {
 	s := &runStream{credit: make(chan struct{}, inputWindow)}
 	defer close(s.credit)
 	for range inputWindow {
@@ -77,7 +82,8 @@ func startStreams(conn net.Conn, path string, req any) (*bufio.Reader, error) {
 	}
 	ask.Header.Set("Connection", "Upgrade")
 	ask.Header.Set("Upgrade", Upgrade)
-	sent := ask.Write(conn) // a daemon that does not take it can have said why
+	// a daemon that does not take it can have said why
+	sent := ask.Write(conn)
 	r := bufio.NewReaderSize(conn, 128<<10)
 	resp, err := http.ReadResponse(r, ask)
 	if err != nil {
@@ -93,18 +99,22 @@ func startStreams(conn net.Conn, path string, req any) (*bufio.Reader, error) {
 type runStream struct {
 	credit chan struct{}
 
-	mu    sync.Mutex
-	conn  net.Conn
-	sent  []byte // to a daemon that has not begun anything
-	begun bool   // it has taken input, or sent output
+	mu   sync.Mutex
+	conn net.Conn
+	// to a daemon that has not begun anything
+	sent []byte
+	// it has taken input, or sent output
+	begun bool
 }
 
-// connect makes the connection to a daemon the stream's, and sends what another had that did not begin.
+// connect makes the connection to a daemon the stream's, and sends what another had that did not
+// begin.
 func (s *runStream) connect(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn = conn; len(s.sent) > 0 {
-		_, _ = conn.Write(s.sent) // who reads from it finds out
+		// who reads from it finds out
+		_, _ = conn.Write(s.sent)
 	}
 }
 
@@ -144,7 +154,8 @@ func (s *runStream) sendInput(in io.Reader) {
 			break
 		}
 	}
-	_, _ = frameWriter{&s.mu, s, FrameInputEnd}.Write(nil) // a run that has ended needs no end of input
+	// a run that has ended needs no end of input
+	_, _ = frameWriter{&s.mu, s, FrameInputEnd}.Write(nil)
 }
 
 // sendSizes tells of each size that the caller's terminal takes.
@@ -156,7 +167,8 @@ func (s *runStream) sendSizes(ctx context.Context, sizes <-chan runners.Terminal
 			if !ok {
 				return
 			}
-			content := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, size.Rows), size.Columns)
+			content := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, size.Rows),
+				size.Columns)
 			if _, err := w.Write(content); err != nil {
 				return
 			}

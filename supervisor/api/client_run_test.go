@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // frames reads so many frames of a client, as kinds and contents.
@@ -31,7 +32,8 @@ func frames(t *testing.T, r *bufio.Reader, n int) string {
 	return all.String()
 }
 
-// daemons answer one connection each, one after the other: what comes after the switch to streams is theirs.
+// daemons answer one connection each, one after the other: what comes after the switch to streams
+// is theirs.
 func daemons(t *testing.T, all ...func(conn net.Conn, r *bufio.Reader)) *Client {
 	return newClient(func(context.Context) (net.Conn, error) {
 		if len(all) == 0 {
@@ -49,7 +51,9 @@ func daemons(t *testing.T, all ...func(conn net.Conn, r *bufio.Reader)) *Client 
 				return
 			}
 			io.Copy(io.Discard, req.Body)
-			io.WriteString(theirs, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+Upgrade+"\r\n\r\n")
+			io.WriteString(theirs,
+				"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+Upgrade+
+					"\r\n\r\n")
 			daemon(theirs, r)
 		}()
 		return ours, nil
@@ -57,7 +61,8 @@ func daemons(t *testing.T, all ...func(conn net.Conn, r *bufio.Reader)) *Client 
 }
 
 func sendFrame(t *testing.T, conn net.Conn, kind FrameKind, content string) {
-	frame := append([]byte{byte(kind), 0, 0, byte(len(content) >> 8), byte(len(content))}, content...)
+	frame := append([]byte{byte(kind), 0, 0, byte(len(content) >> 8), byte(len(content))},
+		content...)
 	if _, err := conn.Write(frame); err != nil {
 		t.Error(err)
 	}
@@ -71,9 +76,11 @@ func sendResult(t *testing.T, conn net.Conn, res supervisor.Result) {
 	sendFrame(t, conn, FrameResult, string(text))
 }
 
-var ending = supervisor.Result{ExitCode: 125, Error: &supervisor.Error{Code: supervisor.CodeEnding, Message: "it ends"}}
+var ending = supervisor.Result{ExitCode: 125, Error: &problem.Error{Code: problem.Ending,
+	Message: "it ends"}}
 
-// A run that a daemon had not begun when it ended, however long it had been at that, is the next one's: with all of its input.
+// A run that a daemon had not begun when it ended, however long it had been at that, is the next
+// one's: with all of its input.
 func TestRunIsTheNextDaemons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := make(chan string, 2)
@@ -88,7 +95,8 @@ func TestRunIsTheNextDaemons(t *testing.T) {
 			sendResult(t, conn, supervisor.Result{ExitCode: 7})
 		})
 		var out bytes.Buffer
-		res, err := c.Run(t.Context(), supervisor.Request{}, strings.NewReader("typed"), &out, io.Discard)
+		res, err := c.Run(t.Context(), supervisor.Request{}, strings.NewReader("typed"), &out,
+			io.Discard)
 		if err != nil || res.Error != nil || res.ExitCode != 7 || out.String() != "out" {
 			t.Errorf("%+v, %v, %q", res, err, out.String())
 		}
@@ -106,7 +114,8 @@ func TestRunIsBegunOnce(t *testing.T) {
 			sendFrame(t, conn, FrameErrorOutput, "x")
 			sendResult(t, conn, ending)
 		})
-		if res, err := c.Run(t.Context(), supervisor.Request{}, nil, io.Discard, io.Discard); err != nil || res.Error == nil || res.Error.Code != supervisor.CodeEnding {
+		if res, err := c.Run(t.Context(), supervisor.Request{}, nil, io.Discard,
+			io.Discard); err != nil || res.Error == nil || res.Error.Code != problem.Ending {
 			t.Errorf("%+v, %v", res, err)
 		}
 		asked := 0
@@ -120,8 +129,10 @@ func TestRunIsBegunOnce(t *testing.T) {
 			all[i] = busy
 		}
 		begun := time.Now()
-		res, err := daemons(t, all...).Run(t.Context(), supervisor.Request{}, nil, io.Discard, io.Discard)
-		if err != nil || res.Error == nil || res.Error.Code != supervisor.CodeEnding || asked < 2 || time.Since(begun) > patience+time.Second {
+		res, err := daemons(t, all...).Run(t.Context(), supervisor.Request{}, nil, io.Discard,
+			io.Discard)
+		if err != nil || res.Error == nil || res.Error.Code != problem.Ending || asked < 2 ||
+			time.Since(begun) > patience+time.Second {
 			t.Errorf("%+v, %v, asked %d times in %v", res, err, asked, time.Since(begun))
 		}
 	})

@@ -27,7 +27,8 @@ func (l lateListener) Accept() (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
-// TestClosedBefore: a daemon that ends closes its listener before it shuts the server down, which may come to know of it later.
+// TestClosedBefore: a daemon that ends closes its listener before it shuts the server down, which
+// may come to know of it later.
 func TestClosedBefore(t *testing.T) {
 	under, err := net.Listen("unix", t.TempDir()+"/sock")
 	if err != nil {

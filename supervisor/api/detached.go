@@ -11,10 +11,14 @@ import (
 	"sync"
 
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// detach starts a run that goes on by itself, by its id: asked for twice in the same words it is one run.
-func (srv *Server) detach(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+// detach starts a run that goes on by itself, by its id: asked for twice in the same words it is
+// one run.
+func (srv *Server) detach(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	var req supervisor.DetachRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
@@ -22,24 +26,37 @@ func (srv *Server) detach(ctx context.Context, c supervisor.Caller, r *http.Requ
 	if err := sameID(r, &req.ID); err != nil {
 		return nil, err
 	}
+	id, done, err := srv.s.TakeID(c, req.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	req.ID = id
 	return srv.s.Detach(ctx, c, req)
 }
 
-func (srv *Server) wait(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
-	return srv.s.Wait(ctx, c, r.PathValue("id"))
+func (srv *Server) wait(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
+	error) {
+	return srv.s.Wait(ctx, c, id)
 }
 
 func (srv *Server) attach(w http.ResponseWriter, r *http.Request) {
 	var req AttachRequest
-	srv.streamed(w, r, &req, func(ctx context.Context, c supervisor.Caller, s supervisor.Streams) supervisor.Result {
+	srv.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
+		s stdio.Streams) supervisor.Result {
 		if in, ok := s.In.(*input); ok {
 			s.In = lasting{in}
 		}
-		return srv.s.Attach(ctx, c, r.PathValue("id"), s)
+		id, err := srv.s.Named(c, r.PathValue("id"))
+		if err != nil {
+			return failedResult(r.PathValue("id"), err)
+		}
+		return srv.s.Attach(ctx, c, id, s)
 	})
 }
 
-// lasting is input that ends only where the client says so, and not where the client is gone: the next one may go on.
+// lasting is input that ends only where the client says so, and not where the client is gone: the
+// next one may go on.
 type lasting struct{ *input }
 
 func (l lasting) Read(p []byte) (int, error) {
@@ -56,31 +73,41 @@ type AttachRequest struct{}
 // framesType is the media type of frames that are no switched connection.
 const framesType = "application/vnd.jail.frames"
 
-// logs sends what a detached run wrote as frames, with ?follow=1 until its end. After the last comes the result, if there is one.
+// logs sends what a detached run wrote as frames, with ?follow=1 until its end. After the last
+// comes the result, if there is one.
 func (srv *Server) logs(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
 	if err != nil {
-		problem(w, supervisor.AsError(err))
+		writeProblem(w, problem.From(err))
+		return
+	}
+	id, err := srv.s.Named(caller, r.PathValue("id"))
+	if err != nil {
+		srv.problem(w, caller, err)
 		return
 	}
 	var mu sync.Mutex
 	out := &flushed{w: w, c: http.NewResponseController(w)}
-	res, err := srv.s.Follow(r.Context(), caller, r.PathValue("id"), r.URL.Query().Get("follow") == "1", frameWriter{&mu, out, FrameOutput}, frameWriter{&mu, out, FrameErrorOutput})
+	res, err := srv.s.Follow(r.Context(), caller, id, r.URL.Query().Get("follow") == "1",
+		frameWriter{&mu, out, FrameOutput}, frameWriter{&mu, out, FrameErrorOutput})
 	switch {
 	case err != nil && !out.begun:
-		problem(w, supervisor.AsError(err))
+		srv.problem(w, caller, err)
 		return
 	case err != nil:
-		return // the client is gone, or sees that there is no result
+		// the client is gone, or sees that there is no result
+		return
 	}
 	out.begin()
 	if res != nil {
-		if text, err := json.Marshal(res); err == nil {
-			_, _ = frameWriter{&mu, out, FrameResult}.Write(text) // a client that is gone needs none
+		if text, err := json.Marshal(srv.s.ShownResult(caller, *res)); err == nil {
+			// a client that is gone needs none
+			_, _ = frameWriter{&mu, out, FrameResult}.Write(text)
 		}
 		return
 	}
-	_, _ = frameWriter{&mu, out, FrameInputEnd}.Write(nil) // all there is so far
+	// all there is so far
+	_, _ = frameWriter{&mu, out, FrameInputEnd}.Write(nil)
 }
 
 // flushed sends what is written at once.
@@ -107,9 +134,10 @@ func (f *flushed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Detach starts a run that goes on without this client, and returns once its tool runs. The request must have an id; a run of it that was asked for in
-// the same words is returned as it is.
-func (c *Client) Detach(ctx context.Context, req supervisor.DetachRequest) (d supervisor.DetachedInfo, err error) {
+// Detach starts a run that goes on without this client, and returns once its tool runs. The request
+// must have an id; a run of it that was asked for in the same words is returned as it is.
+func (c *Client) Detach(ctx context.Context,
+	req supervisor.DetachRequest) (d supervisor.DetachedInfo, err error) {
 	return d, c.do(ctx, "PUT", item(PathRuns, req.ID), req, &d)
 }
 
@@ -118,13 +146,17 @@ func (c *Client) Wait(ctx context.Context, id string) (r supervisor.Result, err 
 	return r, c.do(ctx, "GET", item(PathRuns, id)+"/result", nil, &r)
 }
 
-// Attach carries the streams of a detached run, from what it wrote first, until its end. When ctx ends the run goes on.
-func (c *Client) Attach(ctx context.Context, id string, in io.Reader, out, errOut io.Writer) (supervisor.Result, error) {
+// Attach carries the streams of a detached run, from what it wrote first, until its end. When ctx
+// ends the run goes on.
+func (c *Client) Attach(ctx context.Context, id string, in io.Reader, out,
+	errOut io.Writer) (supervisor.Result, error) {
 	return c.streamed(ctx, item(PathRuns, id)+"/attach", AttachRequest{}, in, out, errOut, nil)
 }
 
-// Logs writes what a detached run wrote, with follow until its end. The result is nil while it runs.
-func (c *Client) Logs(ctx context.Context, id string, follow bool, out, errOut io.Writer) (*supervisor.Result, error) {
+// Logs writes what a detached run wrote, with follow until its end. The result is nil while it
+// runs.
+func (c *Client) Logs(ctx context.Context, id string, follow bool, out,
+	errOut io.Writer) (*supervisor.Result, error) {
 	query := url.Values{}
 	if follow {
 		query.Set("follow", "1")

@@ -7,12 +7,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/asuser"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 const (
@@ -20,14 +22,15 @@ const (
 	bodyBound = 30 * time.Second
 	// maxBodies bounds the bodies that are being read at one time, in bytes, all together.
 	maxBodies = 256 << 20
-	// turnedAway is how many connections beyond the bound are told so at one time; more are closed without a word.
+	// turnedAway is how many connections beyond the bound are told so at one time; more are closed
+	// without a word.
 	turnedAway = 16
 	// toTurnAway is how long that may take each.
 	toTurnAway = time.Second
 )
 
-// shares hand out parts of a bound. A user may hold seven eighths of what the others leave, so that none takes it all; a sixteenth is root's alone, whose
-// watchdog is among the clients.
+// shares hand out parts of a bound. A user may hold seven eighths of what the others leave, so that
+// none takes it all; a sixteenth is root's alone, whose watchdog is among the clients.
 type shares struct {
 	bound int64
 
@@ -61,15 +64,46 @@ func (s *shares) take(uid uint32, n int64) (give func()) {
 	})
 }
 
-// A door is a listener that lets in so many connections at one time.
+// door is a listener that bounds the connections that are open at one time.
 type door struct {
 	net.Listener
 	open *shares
-	away chan struct{} // a token for each that is being turned away
+	// away holds a token for each connection that is being turned away.
+	away chan struct{}
+	// reserve is a descriptor that Accept gives up to turn a client away when the process has no
+	// other left. It is nil while it could not be opened again.
+	reserve *os.File
 }
 
 func newDoor(l net.Listener, connections int) *door {
-	return &door{Listener: l, open: newShares(int64(connections)), away: make(chan struct{}, turnedAway)}
+	d := &door{Listener: l, open: newShares(int64(connections)), away: make(chan struct{},
+		turnedAway)}
+	d.refill()
+	return d
+}
+
+func (d *door) refill() {
+	if d.reserve == nil {
+		// Without a reserve a client waits in the queue of the socket, which is what it did before.
+		d.reserve, _ = os.Open(os.DevNull)
+	}
+}
+
+// refuse answers the next client with the reason that no descriptor is left, on the reserved one.
+// It returns the error of Accept if another goroutine took the reserved descriptor first.
+func (d *door) refuse(short error) error {
+	if d.reserve == nil {
+		return short
+	}
+	d.reserve.Close()
+	d.reserve = nil
+	defer d.refill()
+	conn, err := d.Listener.Accept()
+	if err != nil {
+		return err
+	}
+	turnAway(conn, problem.Short(short))
+	return nil
 }
 
 // A counted connection gives its place back when it is closed.
@@ -86,10 +120,18 @@ func (c counted) Close() error {
 // Accept waits for one that may come in.
 func (d *door) Accept() (net.Conn, error) {
 	for {
+		d.refill()
 		conn, err := d.Listener.Accept()
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+			if err := d.refuse(err); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		unix, ok := conn.(*net.UnixConn)
 		if err != nil || !ok {
-			return conn, err // what is no Unix socket is refused where the caller is asked for
+			// what is no Unix socket is refused where the caller is asked for
+			return conn, err
 		}
 		p, err := asuser.PeerOf(unix)
 		if err != nil {
@@ -102,7 +144,7 @@ func (d *door) Accept() (net.Conn, error) {
 		select {
 		case d.away <- struct{}{}:
 			go func() {
-				turnAway(unix)
+				turnAway(unix, tooMany)
 				<-d.away
 			}()
 		default:
@@ -111,24 +153,31 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 }
 
-var tooMany = &supervisor.Error{Code: supervisor.CodeBusy, Message: "jaild is busy: it has as many connections as it takes, of you or in all", Hint: "try again when some have ended"}
+var tooMany = problem.New(problem.Busy,
+	"jaild is busy: it has as many connections as it takes, of you or in all").
+	WithHint("try again when some have ended")
 
-// turnAway answers one request, once it is read: a client that has not sent it all would see a broken connection and no answer.
-func turnAway(conn net.Conn) {
+// turnAway answers one request with why, once the request is read: a client that has not sent all
+// of it would see a broken connection and no answer.
+func turnAway(conn net.Conn, why *problem.Error) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(toTurnAway))
 	req, err := http.ReadRequest(bufio.NewReader(io.LimitReader(conn, maxRequest)))
 	if err != nil {
-		return // it is told by the end
+		// it is told by the end
+		return
 	}
 	_, _ = io.Copy(io.Discard, req.Body)
-	text, err := json.Marshal(Problem{tooMany})
+	text, err := json.Marshal(Problem{why})
 	if err != nil {
 		return
 	}
-	resp := http.Response{StatusCode: http.StatusServiceUnavailable, ProtoMajor: 1, ProtoMinor: 1, Request: req, Close: true,
-		Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: int64(len(text)), Body: io.NopCloser(strings.NewReader(string(text)))}
-	_ = resp.Write(conn) // a client that is gone needs no answer
+	resp := http.Response{StatusCode: http.StatusServiceUnavailable, ProtoMajor: 1, ProtoMinor: 1,
+		Request: req, Close: true,
+		Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: int64(len(text)),
+		Body: io.NopCloser(strings.NewReader(string(text)))}
+	// a client that is gone needs no answer
+	_ = resp.Write(conn)
 }
 
 // measured bounds the bodies of requests in time, and all together in bytes, until they are read.
@@ -147,12 +196,15 @@ func (srv *Server) measured(next http.Handler) http.Handler {
 		give := bodies.take(caller.UID, size)
 		if give == nil {
 			w.Header().Set("Connection", "close")
-			problem(w, &supervisor.Error{Code: supervisor.CodeBusy, Message: "jaild is busy: it is reading as much of requests as it takes, of you or in all", Hint: "try again"})
+			writeProblem(w, problem.New(problem.Busy,
+				"jaild is busy: it is reading as much of requests as it takes, of you or in all").
+				WithHint("try again"))
 			return
 		}
 		defer give()
 		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(bodyBound)) // what knows no deadlines is a test's
+		// what knows no deadlines is a test's
+		_ = control.SetReadDeadline(time.Now().Add(bodyBound))
 		r.Body = &measuredBody{r.Body, func() {
 			_ = control.SetReadDeadline(time.Time{})
 			give()

@@ -18,7 +18,8 @@ func TestShares(t *testing.T) {
 	first, give := fill(1)
 	second, _ := fill(2)
 	if first != 132 || second != 16 {
-		t.Errorf("the first of two users may hold %d, and then the second %d, of 160", first, second)
+		t.Errorf("the first of two users may hold %d, and then the second %d, of 160", first,
+			second)
 	}
 	for uid := range uint32(200) {
 		if uid > 2 {

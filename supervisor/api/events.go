@@ -16,6 +16,7 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 )
 
 // errEnding ends the streams of records of a daemon that ends.
-var errEnding = &supervisor.Error{Code: supervisor.CodeEnding, Message: "this jaild is being ended"}
+var errEnding = problem.New(problem.Ending, "this jaild is being ended")
 
 // events streams records as they are written.
 func (srv *Server) events(w http.ResponseWriter, r *http.Request) {
@@ -36,6 +37,9 @@ func (srv *Server) events(w http.ResponseWriter, r *http.Request) {
 	var req supervisor.EventsRequest
 	if err == nil {
 		req, err = readEvents(r.URL.Query())
+	}
+	if err == nil {
+		err = srv.namedRecords(caller, &req.RecordsRequest)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -48,7 +52,7 @@ func (srv *Server) events(w http.ResponseWriter, r *http.Request) {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	out.end(supervisor.AsError(err))
+	out.end(problem.From(err))
 }
 
 // readEvents is what a query asks for; values writes one.
@@ -79,7 +83,8 @@ func readEvents(q url.Values) (req supervisor.EventsRequest, err error) {
 			bad = errors.New("there is no such parameter")
 		}
 		if bad != nil {
-			return req, &supervisor.Error{Code: supervisor.CodeUsage, Message: fmt.Sprintf("query of the request: %s=%.200s: %v", name, value, bad)}
+			return req, problem.New(problem.Usage, "query of the request: %s=%.200s: %v", name,
+				value, bad)
 		}
 	}
 	return req, nil
@@ -111,20 +116,22 @@ func values(req supervisor.EventsRequest) url.Values {
 
 // texts are the conditions that are texts, by their parameters.
 func texts(r *supervisor.RecordsRequest) map[string]*string {
-	return map[string]*string{"run": &r.Run, "session": &r.Session, "policy": &r.Policy, "tool": &r.Tool, "decision": &r.Decision, "layer": &r.Layer,
+	return map[string]*string{"run": &r.Run, "session": &r.Session, "policy": &r.Policy,
+		"tool": &r.Tool, "decision": &r.Decision, "layer": &r.Layer,
 		"host": &r.Host, "path": &r.Path}
 }
 
-// An eventStream writes lines that are sent at once: records, empty ones for life, and at last what went wrong. A client that takes none of it for too long is let
-// go; the records wait in the log.
+// An eventStream writes lines that are sent at once: records, empty ones for life, and at last what
+// went wrong. A client that takes none of it for too long is let go; the records wait in the log.
 type eventStream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	stalled time.Duration
 
-	mu     sync.Mutex
-	begun  bool
-	last   uint64    // record that was sent, or behind which it began
+	mu    sync.Mutex
+	begun bool
+	// record that was sent, or behind which it began
+	last   uint64
 	latest time.Time // when something was sent
 }
 
@@ -138,7 +145,8 @@ func (e *eventStream) begin(after uint64) error {
 	e.begun, e.last = true, after
 	e.w.Header().Set("Content-Type", "application/x-ndjson")
 	e.w.Header().Set(afterHeader, strconv.FormatUint(after, 10))
-	e.w.Header().Set("Connection", "close") // its deadline is not for another request
+	// its deadline is not for another request
+	e.w.Header().Set("Connection", "close")
 	return e.send(func() error { e.w.WriteHeader(http.StatusOK); return nil })
 }
 
@@ -159,12 +167,15 @@ func (e *eventStream) line(text []byte) error {
 
 func (e *eventStream) send(write func() error) error {
 	e.latest = time.Now()
-	_ = e.control.SetWriteDeadline(e.latest.Add(e.stalled)) // what knows no deadlines is a test's
+	// what knows no deadlines is a test's
+	_ = e.control.SetWriteDeadline(e.latest.Add(e.stalled))
 	return errors.Join(write(), e.control.Flush())
 }
 
-// stayAlive writes an empty line so often where nothing else is sent, so that both sides find out when the other is gone.
-func (e *eventStream) stayAlive(ctx context.Context, every time.Duration, gone context.CancelCauseFunc) (stop func()) {
+// stayAlive writes an empty line so often where nothing else is sent, so that both sides find out
+// when the other is gone.
+func (e *eventStream) stayAlive(ctx context.Context, every time.Duration,
+	gone context.CancelCauseFunc) (stop func()) {
 	tick, done := time.NewTicker(every), make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -198,26 +209,30 @@ func (e *eventStream) alive(every time.Duration) error {
 }
 
 // end says why nothing more comes.
-func (e *eventStream) end(why *supervisor.Error) {
+func (e *eventStream) end(why *problem.Error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.begun {
-		problem(e.w, why)
+		writeProblem(e.w, why)
 		return
 	}
-	if why.Code == supervisor.CodeEnding {
+	if why.Code == problem.Ending {
 		told := *why
 		told.Hint = fmt.Sprintf("ask the next one for what comes after record %d", e.last)
 		why = &told
 	}
 	if text, err := json.Marshal(Problem{why}); err == nil {
-		_ = e.line(text) // a client that is gone needs no answer
+		// a client that is gone needs no answer
+		_ = e.line(text)
 	}
 }
 
-// Events gives records as they are written: those that the request wants, of those that the caller may read. One without a line comes once, and says that all those
-// were given that were there at the beginning. It ends with an error, unless the caller ends it; the request with After as the number of the last record goes on.
-func (c *Client) Events(ctx context.Context, req supervisor.EventsRequest) iter.Seq2[audit.Record, error] {
+// Events gives records as they are written: those that the request wants, of those that the caller
+// may read. One without a line comes once, and says that all those were given that were there at
+// the beginning. It ends with an error, unless the caller ends it; the request with After as the
+// number of the last record goes on.
+func (c *Client) Events(ctx context.Context, req supervisor.EventsRequest) iter.Seq2[audit.Record,
+	error] {
 	return func(yield func(audit.Record, error) bool) {
 		resp, err := c.request(ctx, "GET", PathEvents+"?"+values(req).Encode(), nil)
 		if err != nil {
@@ -251,7 +266,8 @@ func (c *Client) Events(ctx context.Context, req supervisor.EventsRequest) iter.
 	}
 }
 
-// readEvent reads a line of a stream of records: a record begins with its number, what else comes is the end.
+// readEvent reads a line of a stream of records: a record begins with its number, what else comes
+// is the end.
 func readEvent(text []byte) (audit.Record, error) {
 	if bytes.HasPrefix(text, []byte(`{"seq":`)) {
 		return audit.ParseRecord(text)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // onePipe is a listener with one connection, on which each write waits for a read.
@@ -34,7 +35,8 @@ func (l onePipe) Close() error   { return nil }
 func (l onePipe) Addr() net.Addr { return &net.UnixAddr{} }
 
 // streamed has a server answer one request by stream, of a client that has sent it.
-func streamed(t *testing.T, stream func(e *eventStream, r *http.Request), client func(r *bufio.Reader, c net.Conn)) {
+func streamed(t *testing.T, stream func(e *eventStream, r *http.Request),
+	client func(r *bufio.Reader, c net.Conn)) {
 	theirs, ours := net.Pipe()
 	l, done := onePipe{make(chan net.Conn, 1)}, make(chan struct{})
 	l.conn <- ours
@@ -55,7 +57,8 @@ func streamed(t *testing.T, stream func(e *eventStream, r *http.Request), client
 	theirs.Close()
 }
 
-// TestEventsStalled: a client that reads no more is let go after a while, also where it has read until then; one that is slow is not.
+// TestEventsStalled: a client that reads no more is let go after a while, also where it has read
+// until then; one that is slow is not.
 func TestEventsStalled(t *testing.T) {
 	for name, slow := range map[string]int{"nothing": 0, "some": 100} {
 		t.Run(name, func(t *testing.T) {
@@ -66,9 +69,11 @@ func TestEventsStalled(t *testing.T) {
 					sent := 0
 					for ; err == nil; sent++ {
 						begun = time.Now()
-						err = e.record(audit.Record{Seq: 8, Line: []byte(strings.Repeat("x", 1000))})
+						err = e.record(audit.Record{Seq: 8, Line: []byte(strings.Repeat("x",
+							1000))})
 					}
-					if took := time.Since(begun); !errors.Is(err, os.ErrDeadlineExceeded) || took > stalledBound || sent < slow {
+					if took := time.Since(begun); !errors.Is(err, os.ErrDeadlineExceeded) ||
+						took > stalledBound || sent < slow {
 						t.Errorf("after %d records the stream ends in %v: %v", sent, took, err)
 					}
 				}, func(r *bufio.Reader, _ net.Conn) {
@@ -91,11 +96,13 @@ func TestEventsStalled(t *testing.T) {
 	}
 }
 
-// TestEventsAlive: where nothing comes, empty lines do, and by them the server finds out that the client is gone.
+// TestEventsAlive: where nothing comes, empty lines do, and by them the server finds out that the
+// client is gone.
 func TestEventsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		streamed(t, func(e *eventStream, r *http.Request) {
-			ctx, cancel := context.WithCancelCause(context.Background()) // not the request's, which would end, too
+			// not the request's, which would end, too
+			ctx, cancel := context.WithCancelCause(context.Background())
 			defer cancel(nil)
 			if err := e.begin(7); err != nil {
 				t.Error(err)
@@ -104,7 +111,8 @@ func TestEventsAlive(t *testing.T) {
 			<-ctx.Done()
 		}, func(r *bufio.Reader, c net.Conn) {
 			resp, err := http.ReadResponse(r, nil)
-			if err != nil || resp.Header.Get(afterHeader) != "7" || resp.Header.Get("Content-Type") != "application/x-ndjson" {
+			if err != nil || resp.Header.Get(afterHeader) != "7" ||
+				resp.Header.Get("Content-Type") != "application/x-ndjson" {
 				t.Fatalf("%v %v", resp, err)
 			}
 			begun, lines := time.Now(), bufio.NewReader(resp.Body)
@@ -121,11 +129,13 @@ func TestEventsAlive(t *testing.T) {
 	})
 }
 
-// TestEventsEnd: what goes wrong later is the last line, and the end of the daemon says from where on to go on.
+// TestEventsEnd: what goes wrong later is the last line, and the end of the daemon says from where
+// on to go on.
 func TestEventsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		streamed(t, func(e *eventStream, _ *http.Request) {
-			if err := errors.Join(e.begin(7), e.record(audit.Record{Seq: 9, Line: []byte(`{"seq":9}`)})); err != nil {
+			if err := errors.Join(e.begin(7), e.record(audit.Record{Seq: 9,
+				Line: []byte(`{"seq":9}`)})); err != nil {
 				t.Error(err)
 			}
 			e.end(errEnding)
@@ -138,8 +148,9 @@ func TestEventsEnd(t *testing.T) {
 			line, _ := lines.ReadString('\n')
 			last, err := lines.ReadString('\n')
 			_, told := readEvent([]byte(strings.TrimSpace(last)))
-			var e *supervisor.Error
-			if line != "{\"seq\":9}\n" || err != nil || !errors.As(told, &e) || e.Code != supervisor.CodeEnding || !strings.Contains(e.Hint, "after record 9") {
+			var e *problem.Error
+			if line != "{\"seq\":9}\n" || err != nil || !errors.As(told, &e) ||
+				e.Code != problem.Ending || !strings.Contains(e.Hint, "after record 9") {
 				t.Errorf("%q %q %v", line, last, told)
 			}
 		})
@@ -149,8 +160,10 @@ func TestEventsEnd(t *testing.T) {
 // TestEventsQuery: every condition of a search can be one of a stream, and what is none is refused.
 func TestEventsQuery(t *testing.T) {
 	after, uid := uint64(1742), uint32(1000)
-	full := supervisor.EventsRequest{After: &after, RecordsRequest: supervisor.RecordsRequest{Run: "r", Session: "s", Types: []string{"denied", "exec"}, Since: time.Unix(1, 5).UTC(),
-		Until: time.Unix(2, 0).UTC(), UID: &uid, Policy: "sha256:1", Tool: "grep", Decision: "denied", Layer: "wasi", Host: "*.example.com", Path: "/etc/**"}}
+	full := supervisor.EventsRequest{After: &after, RecordsRequest: supervisor.RecordsRequest{
+		Run: "r", Session: "s", Types: []string{"denied", "exec"}, Since: time.Unix(1, 5).UTC(),
+		Until: time.Unix(2, 0).UTC(), UID: &uid, Policy: "sha256:1", Tool: "grep",
+		Decision: "denied", Layer: "wasi", Host: "*.example.com", Path: "/etc/**"}}
 	for _, v := range []reflect.Value{reflect.ValueOf(full), reflect.ValueOf(full.RecordsRequest)} {
 		for i := range v.NumField() {
 			if v.Field(i).IsZero() {
@@ -163,13 +176,15 @@ func TestEventsQuery(t *testing.T) {
 			t.Errorf("%+v comes as %+v: %v", req, got, err)
 		}
 	}
-	for _, bad := range []string{"after=-1", "after=", "after=x", "after=1&after=2", "uid=4294967296", "since=yesterday", "until=1", "run=a&run=b", "follow=1", "After=1", "=1"} {
+	for _, bad := range []string{"after=-1", "after=", "after=x", "after=1&after=2",
+		"uid=4294967296", "since=yesterday", "until=1", "run=a&run=b", "follow=1", "After=1",
+		"=1"} {
 		q, err := url.ParseQuery(bad)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var e *supervisor.Error
-		if _, err := readEvents(q); !errors.As(err, &e) || e.Code != supervisor.CodeUsage {
+		var e *problem.Error
+		if _, err := readEvents(q); !errors.As(err, &e) || e.Code != problem.Usage {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}

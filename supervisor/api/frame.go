@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// After the switch to Upgrade both sides send frames: one byte of kind, four of length, big-endian, and the content.
+// A FrameKind is the kind of a frame. After the switch to Upgrade both sides send frames: one byte
+// of kind, four of length, big-endian, and the content.
 //
 //	client: Input … Input, InputEnd            its standard input
 //	client: Size …                             rows and columns of its terminal, two bytes each, big-endian
@@ -29,7 +30,8 @@ const (
 	FrameResult      FrameKind = 'r'
 )
 
-// Bounds of the content of one frame, in bytes: of any, and of one from a client, of which the daemon holds inputWindow and more for each connection.
+// Bounds of the content of one frame, in bytes: of any, and of one from a client, of which the
+// daemon holds inputWindow and more for each connection.
 const (
 	maxFrame       = 16 << 20
 	maxClientFrame = 64 << 10
@@ -70,7 +72,8 @@ func tooLarge(size, most int64) error {
 	return frameError(fmt.Sprintf("frame of %d bytes, at most %d", size, most))
 }
 
-// readFrame reads the next frame, of at most so many bytes of content, which is valid until the next call with the same buffer.
+// readFrame reads the next frame, of at most so many bytes of content, which is valid until the
+// next call with the same buffer.
 func readFrame(r *bufio.Reader, buf []byte, most uint32) (FrameKind, []byte, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 func TestFramesComeBack(t *testing.T) {
@@ -20,7 +22,8 @@ func TestFramesComeBack(t *testing.T) {
 	var mu sync.Mutex
 	texts := []string{"", "x", strings.Repeat("long", 50_000)}
 	for _, text := range texts {
-		if n, err := (frameWriter{&mu, &conn, FrameOutput}).Write([]byte(text)); err != nil || n != len(text) {
+		if n, err := (frameWriter{&mu, &conn, FrameOutput}).Write([]byte(text)); err != nil ||
+			n != len(text) {
 			t.Fatalf("wrote %d, %v", n, err)
 		}
 	}
@@ -39,16 +42,19 @@ func TestFramesComeBack(t *testing.T) {
 // T-508: no frame is larger than what is kept of one.
 func TestFramesAreBounded(t *testing.T) {
 	var mu sync.Mutex
-	if _, err := (frameWriter{&mu, io.Discard, FrameInput}).Write(make([]byte, maxFrame+1)); err == nil {
+	if _, err := (frameWriter{&mu, io.Discard, FrameInput}).Write(make([]byte,
+		maxFrame+1)); err == nil {
 		t.Error("wrote a frame that is too large")
 	}
 	head := binary.BigEndian.AppendUint32([]byte{byte(FrameInput)}, maxFrame+1)
-	if _, _, err := readFrame(bufio.NewReader(bytes.NewReader(head)), nil, maxFrame); err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, _, err := readFrame(bufio.NewReader(bytes.NewReader(head)), nil, maxFrame); err == nil ||
+		errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a frame that is too large: %v", err)
 	}
 }
 
-// T-508: a client may not send more than it was given leave for, and its end is seen while the tool does not read.
+// T-508: a client may not send more than it was given leave for, and its end is seen while the tool
+// does not read.
 func TestInputKeepsToItsWindow(t *testing.T) {
 	var frames bytes.Buffer
 	var mu sync.Mutex
@@ -59,30 +65,37 @@ func TestInputKeepsToItsWindow(t *testing.T) {
 		}
 	}
 	in := newInput(frameWriter{&mu, io.Discard, FrameCredit})
-	in.receive(bufio.NewReader(&frames)) // returns at the frame too many, with nobody reading
+	// returns at the frame too many, with nobody reading
+	in.receive(bufio.NewReader(&frames))
 	text, err := io.ReadAll(in)
 	if err != nil || len(text) != inputWindow {
 		t.Fatalf("read %d bytes, %v; want %d", len(text), err, inputWindow)
 	}
 }
 
-// What a client may not send ends its run, and is told; a large frame before there is memory for it.
+// What a client may not send ends its run, and is told; a large frame before there is memory for
+// it.
 func TestClientFramesAreBounded(t *testing.T) {
 	frame := func(kind FrameKind, size uint32, content string) string {
 		return string(binary.BigEndian.AppendUint32([]byte{byte(kind)}, size)) + content
 	}
 	for sent, want := range map[string]string{
-		frame(FrameInput, maxClientFrame, strings.Repeat("x", maxClientFrame)) + frame(FrameInputEnd, 0, ""): "",
-		frame(FrameInput, maxClientFrame+1, ""):                  "frame of 65537 bytes, at most 65536",
-		frame(FrameSize, maxFrame, ""):                           "frame of 16777216 bytes, at most 65536",
+		frame(FrameInput, maxClientFrame, strings.Repeat("x",
+			maxClientFrame)) + frame(FrameInputEnd, 0, ""): "",
+		frame(FrameInput, maxClientFrame+1,
+			""): "frame of 65537 bytes, at most 65536",
+		frame(FrameSize, maxFrame,
+			""): "frame of 16777216 bytes, at most 65536",
 		frame(FrameInput, 0, ""):                                 `frame of kind 'i' with 0 bytes`,
 		frame(FrameResult, 2, "{}"):                              `frame of kind 'r' with 2 bytes`,
 		strings.Repeat(frame(FrameInput, 1, "x"), inputWindow+1): "more frames of input",
 	} {
 		srv := &Server{ending: t.Context()}
 		theirs, ours := net.Pipe()
-		go srv.carry(ours, bufio.NewReader(ours), func(ctx context.Context, s supervisor.Streams) supervisor.Result {
-			if want != "" { // nobody reads: the window is full
+		go srv.carry(ours, bufio.NewReader(ours), func(ctx context.Context,
+			s stdio.Streams) supervisor.Result {
+			// nobody reads: the window is full
+			if want != "" {
 				<-ctx.Done()
 			} else if text, err := io.ReadAll(s.In); err != nil || len(text) != maxClientFrame {
 				t.Errorf("%d bytes came, %v", len(text), err)
@@ -90,10 +103,13 @@ func TestClientFramesAreBounded(t *testing.T) {
 			return supervisor.Result{ID: "x"}
 		})
 		go io.WriteString(theirs, sent)
-		res, err := (&runStream{conn: theirs, credit: make(chan struct{}, inputWindow)}).receive(bufio.NewReader(theirs), io.Discard, io.Discard)
+		res, err := (&runStream{conn: theirs, credit: make(chan struct{}, inputWindow)}).receive(
+			bufio.NewReader(theirs), io.Discard, io.Discard)
 		theirs.Close()
-		if err != nil || (res.Error == nil) != (want == "") || want != "" && (res.ExitCode != supervisor.ExitUsage || !strings.Contains(res.Error.Message, want)) {
-			t.Errorf("%.20q of %d bytes: %+v, %v, %v; want %q", sent, len(sent), res, res.Error, err, want)
+		if err != nil || (res.Error == nil) != (want == "") || want != "" &&
+			(res.ExitCode != problem.ExitUsage || !strings.Contains(res.Error.Message, want)) {
+			t.Errorf("%.20q of %d bytes: %+v, %v, %v; want %q", sent, len(sent), res, res.Error,
+				err, want)
 		}
 	}
 }

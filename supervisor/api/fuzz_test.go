@@ -11,9 +11,12 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// FuzzInput (T-508): whatever a client sends for standard input, the tool reads what its frames held, in order, and never more than the window lies in memory.
+// FuzzInput (T-508): whatever a client sends for standard input, the tool reads what its frames
+// held, in order, and never more than the window lies in memory.
 func FuzzInput(f *testing.F) {
 	f.Add([]byte("i\x00\x00\x00\x01xe\x00\x00\x00\x00"))
 	f.Add([]byte("i\x00\x00\x00\x02xyi\x00\x00\x00\x00"))
@@ -31,35 +34,40 @@ func FuzzInput(f *testing.F) {
 		}
 		var mu sync.Mutex
 		in := newInput(frameWriter{&mu, io.Discard, FrameCredit})
-		in.receive(bufio.NewReader(bytes.NewReader(text))) // returns: nobody has to read meanwhile
+		// returns: nobody has to read meanwhile
+		in.receive(bufio.NewReader(bytes.NewReader(text)))
 		if got, err := io.ReadAll(in); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("the tool reads %q, %v, want %q", got, err, want)
 		}
 	})
 }
 
-// FuzzBody (T-508): a body is the one JSON value that it is read as, or is refused as the caller's fault.
+// FuzzBody (T-508): a body is the one JSON value that it is read as, or is refused as the caller's
+// fault.
 func FuzzBody(f *testing.F) {
-	for _, s := range []string{`{"tool":"ls","args":["a",{"base64":"/w=="}],"dir":"/w","limits":["memory=1MiB"]}`, `{"signal":9}`, `{"digest":"sha256:00","paths":["a"]}`,
+	for _, s := range []string{
+		`{"tool":"ls","args":["a",{"base64":"/w=="}],"dir":"/w","limits":["memory=1MiB"]}`,
+		`{"signal":9}`, `{"digest":"sha256:00","paths":["a"]}`,
 		`{} {}`, `{"tool":"a","tool":"b"}`, `{"x":1}`, `[`, "", `{"signal":9999999999999999999}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, v := range []any{&supervisor.Request{}, &supervisor.CommitRequest{}, &KillRequest{}} {
+		for _, v := range []any{&supervisor.Request{}, &shadows.CommitRequest{}, &KillRequest{}} {
 			r, err := http.NewRequest("POST", "http://jail/", bytes.NewReader(text))
 			if err != nil {
 				t.Fatal(err)
 			}
 			err = readJSON(r, v)
-			var e *supervisor.Error
-			if err != nil && (!errors.As(err, &e) || e.Code != supervisor.CodeUsage || e.Message == "") {
+			var e *problem.Error
+			if err != nil && (!errors.As(err, &e) || e.Code != problem.Usage || e.Message == "") {
 				t.Errorf("%q: %v", text, err)
 			}
 		}
 	})
 }
 
-// FuzzStream is the client's side: whatever the daemon sends, the client returns, and writes out no byte that was in no frame of output.
+// FuzzStream is the client's side: whatever the daemon sends, the client returns, and writes out no
+// byte that was in no frame of output.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte("1\x00\x00\x00\x01x2\x00\x00\x00\x01yr\x00\x00\x00\x02{}"))
 	f.Add([]byte("c\x00\x00\x00\x00c\x00\x00\x00\x00r\x00\x00\x00\x04null"))

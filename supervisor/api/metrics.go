@@ -2,19 +2,21 @@ package api
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"time"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/metrics"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// metrics writes what the daemon has counted. There is nothing of one user's in it, so everybody who may connect may read it.
+// metrics writes what the daemon has counted. There is nothing of one user's in it, so everybody
+// who may connect may read it.
 func (srv *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	if _, err := callerOf(r.Context()); err != nil {
-		problem(w, supervisor.AsError(err))
+		writeProblem(w, problem.From(err))
 		return
 	}
 	srv.writeMetrics(w, r)
@@ -22,15 +24,21 @@ func (srv *Server) metrics(w http.ResponseWriter, r *http.Request) {
 
 func (srv *Server) writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", metrics.ContentType)
-	_ = srv.s.Metrics(w) // a client that is gone needs no answer
+	// a client that is gone needs no answer
+	_ = srv.s.Metrics(w)
 }
 
-// ServeMetrics answers on l, a port of this host alone, with the metrics and nothing else, until l is closed.
-func (srv *Server) ServeMetrics(l net.Listener) {
+// ServeMetrics answers on l, a port of this host alone, with the metrics and nothing else. It
+// returns when l is closed, or why it stopped before.
+func (srv *Server) ServeMetrics(l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", srv.writeMetrics)
-	server := http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
-	_ = server.Serve(l) // ends with l
+	server := http.Server{Handler: mux, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	if err := server.Serve(l); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // Metrics asks for what the daemon has counted, in the text format of Prometheus.

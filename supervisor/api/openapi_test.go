@@ -15,6 +15,9 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // document is the part of an OpenAPI document that the tests look at.
@@ -64,35 +67,52 @@ type schema struct {
 
 // bodies are what the handlers read and write: in, and out of a success. Results come in a frame.
 var bodies = map[string]struct{ in, out, result reflect.Type }{
-	"GET /v1/version":                 {out: reflect.TypeFor[Version]()},
-	"GET /v1/metrics":                 {out: reflect.TypeFor[string]()},
-	"GET /v1/policy":                  {out: reflect.TypeFor[supervisor.PolicyStatus]()},
-	"POST /v1/plan":                   {in: reflect.TypeFor[supervisor.Request](), out: reflect.TypeFor[jail.Plan]()},
-	"GET /v1/runs":                    {out: reflect.TypeFor[[]supervisor.RunInfo]()},
-	"POST /v1/runs":                   {in: reflect.TypeFor[supervisor.Request](), result: reflect.TypeFor[supervisor.Result]()},
-	"GET /v1/runs/{id}":               {out: reflect.TypeFor[Records]()},
-	"GET /v1/runs/{id}/verify":        {out: reflect.TypeFor[supervisor.Verification]()},
-	"POST /v1/runs/{id}/kill":         {in: reflect.TypeFor[KillRequest](), out: reflect.TypeFor[struct{}]()},
-	"PUT /v1/runs/{id}":               {in: reflect.TypeFor[supervisor.DetachRequest](), out: reflect.TypeFor[supervisor.DetachedInfo]()},
-	"GET /v1/runs/{id}/result":        {out: reflect.TypeFor[supervisor.Result]()},
-	"GET /v1/runs/{id}/logs":          {},
-	"POST /v1/runs/{id}/attach":       {in: reflect.TypeFor[AttachRequest](), result: reflect.TypeFor[supervisor.Result]()},
-	"GET /v1/sessions":                {out: reflect.TypeFor[[]supervisor.SessionInfo]()},
-	"PUT /v1/sessions/{id}":           {in: reflect.TypeFor[supervisor.SessionRequest](), out: reflect.TypeFor[supervisor.SessionInfo]()},
-	"POST /v1/sessions/{id}/exec":     {in: reflect.TypeFor[supervisor.ExecRequest](), result: reflect.TypeFor[supervisor.Result]()},
-	"POST /v1/sessions/{id}/stop":     {in: reflect.TypeFor[supervisor.StopRequest](), out: reflect.TypeFor[supervisor.Result]()},
-	"GET /v1/workspaces":              {out: reflect.TypeFor[[]supervisor.WorkspaceInfo]()},
+	"GET /v1/version":      {out: reflect.TypeFor[Version]()},
+	"GET /v1/openapi.json": {},
+	"GET /v1/metrics":      {out: reflect.TypeFor[string]()},
+	"GET /v1/policy":       {out: reflect.TypeFor[hostpolicy.Status]()},
+	"GET /v1/host":         {out: reflect.TypeFor[supervisor.HostStatus]()},
+	"POST /v1/plan": {in: reflect.TypeFor[supervisor.Request](),
+		out: reflect.TypeFor[jail.Plan]()},
+	"GET /v1/runs": {out: reflect.TypeFor[[]supervisor.RunInfo]()},
+	"POST /v1/runs": {in: reflect.TypeFor[supervisor.Request](),
+		result: reflect.TypeFor[supervisor.Result]()},
+	"GET /v1/runs/{id}":        {out: reflect.TypeFor[Records]()},
+	"GET /v1/runs/{id}/verify": {out: reflect.TypeFor[rundir.Verification]()},
+	"POST /v1/runs/{id}/kill": {in: reflect.TypeFor[KillRequest](),
+		out: reflect.TypeFor[struct{}]()},
+	"PUT /v1/runs/{id}": {in: reflect.TypeFor[supervisor.DetachRequest](),
+		out: reflect.TypeFor[supervisor.DetachedInfo]()},
+	"GET /v1/runs/{id}/result": {out: reflect.TypeFor[supervisor.Result]()},
+	"GET /v1/runs/{id}/logs":   {},
+	"POST /v1/runs/{id}/attach": {in: reflect.TypeFor[AttachRequest](),
+		result: reflect.TypeFor[supervisor.Result]()},
+	"GET /v1/sessions": {out: reflect.TypeFor[[]supervisor.SessionInfo]()},
+	"PUT /v1/sessions/{id}": {in: reflect.TypeFor[supervisor.SessionRequest](),
+		out: reflect.TypeFor[supervisor.SessionInfo]()},
+	"POST /v1/sessions/{id}/exec": {in: reflect.TypeFor[supervisor.ExecRequest](),
+		result: reflect.TypeFor[supervisor.Result]()},
+	"POST /v1/sessions/{id}/stop": {in: reflect.TypeFor[supervisor.StopRequest](),
+		out: reflect.TypeFor[supervisor.Result]()},
+	"GET /v1/workspaces":              {out: reflect.TypeFor[[]shadows.WorkspaceInfo]()},
 	"DELETE /v1/workspaces/{id}":      {out: reflect.TypeFor[struct{}]()},
 	"GET /v1/workspaces/{id}/changes": {out: reflect.TypeFor[ReviewLine]()},
-	"POST /v1/workspaces/{id}/revert": {in: reflect.TypeFor[supervisor.RevertRequest](), out: reflect.TypeFor[workspace.Reverted]()},
-	"POST /v1/prune":                  {out: reflect.TypeFor[supervisor.Pruned]()},
-	"POST /v1/records":                {in: reflect.TypeFor[supervisor.RecordsRequest](), out: reflect.TypeFor[RecordLine]()},
-	"GET /v1/events":                  {out: reflect.TypeFor[json.RawMessage]()},
-	"POST /v1/tools":                  {in: reflect.TypeFor[bundle.Offer](), out: reflect.TypeFor[bundle.Installed]()},
-	"DELETE /v1/tools/{name}":         {out: reflect.TypeFor[bundle.Installed]()},
-	"PUT /v1/publishers/{name}":       {in: reflect.TypeFor[RingRequest](), out: reflect.TypeFor[struct{}]()},
-	"DELETE /v1/publishers/{name}":    {out: reflect.TypeFor[struct{}]()},
-	"POST /v1/workspaces/{id}/commit": {in: reflect.TypeFor[supervisor.CommitRequest](), out: reflect.TypeFor[workspace.Result]()},
+	"POST /v1/workspaces/{id}/discard": {in: reflect.TypeFor[shadows.DiscardRequest](),
+		out: reflect.TypeFor[shadows.Discarded]()},
+	"POST /v1/workspaces/{id}/revert": {in: reflect.TypeFor[shadows.RevertRequest](),
+		out: reflect.TypeFor[workspace.Reverted]()},
+	"POST /v1/prune": {out: reflect.TypeFor[shadows.Pruned]()},
+	"POST /v1/records": {in: reflect.TypeFor[supervisor.RecordsRequest](),
+		out: reflect.TypeFor[RecordLine]()},
+	"GET /v1/events": {out: reflect.TypeFor[json.RawMessage]()},
+	"POST /v1/tools": {in: reflect.TypeFor[bundle.Offer](),
+		out: reflect.TypeFor[bundle.Installed]()},
+	"DELETE /v1/tools/{name}": {out: reflect.TypeFor[bundle.Installed]()},
+	"PUT /v1/publishers/{name}": {in: reflect.TypeFor[RingRequest](),
+		out: reflect.TypeFor[struct{}]()},
+	"DELETE /v1/publishers/{name}": {out: reflect.TypeFor[struct{}]()},
+	"POST /v1/workspaces/{id}/commit": {in: reflect.TypeFor[shadows.CommitRequest](),
+		out: reflect.TypeFor[workspace.Result]()},
 }
 
 func readDocument(t *testing.T) document {
@@ -134,7 +154,8 @@ func TestOpenAPIHasEveryRoute(t *testing.T) {
 				t.Errorf("%s is described and not routed", key)
 			}
 			if op.OperationID == "" || ids[op.OperationID] {
-				t.Errorf("%s %s: operation id %q is empty or another's", method, path, op.OperationID)
+				t.Errorf("%s %s: operation id %q is empty or another's", method, path,
+					op.OperationID)
 			}
 			ids[op.OperationID] = true
 		}
@@ -165,15 +186,18 @@ func TestOpenAPIHasEveryParameter(t *testing.T) {
 		}
 	}
 	patch := d.Paths[PathWorkspaces+"/{id}/changes"]["get"].Parameters[1]
-	if want := []string{PatchPlain, PatchTerminal}; patch.Name != "patch" || !slices.Equal(patch.Schema.Enum, want) {
+	if want := []string{PatchPlain, PatchTerminal}; patch.Name != "patch" ||
+		!slices.Equal(patch.Schema.Enum, want) {
 		t.Errorf("parameter %s has %v, want patch with %v", patch.Name, patch.Schema.Enum, want)
 	}
 }
 
 func TestOpenAPIDescribesTheStreams(t *testing.T) {
 	op := readDocument(t).Paths[PathRuns]["post"]
-	want := map[string]string{"input": string(FrameInput), "inputEnd": string(FrameInputEnd), "credit": string(FrameCredit),
-		"output": string(FrameOutput), "errorOutput": string(FrameErrorOutput), "result": string(FrameResult)}
+	want := map[string]string{"input": string(FrameInput), "inputEnd": string(FrameInputEnd),
+		"credit": string(FrameCredit),
+		"output": string(FrameOutput), "errorOutput": string(FrameErrorOutput),
+		"result": string(FrameResult)}
 	if !reflect.DeepEqual(op.Frames, want) {
 		t.Errorf("frames %v, want %v", op.Frames, want)
 	}
@@ -252,22 +276,30 @@ func (c *schemaCheck) resolve(where string, typ reflect.Type, s *schema) (_ *sch
 
 // strict: a request with a field that nobody knows is refused.
 func (c *schemaCheck) strict(where string, s *schema) {
-	if s = c.all[strings.TrimPrefix(s.Ref, "#/components/schemas/")]; s == nil || s.AdditionalProperties == nil || *s.AdditionalProperties {
+	if s = c.all[strings.TrimPrefix(s.Ref, "#/components/schemas/")]; s == nil ||
+		s.AdditionalProperties == nil || *s.AdditionalProperties {
 		c.t.Errorf("%s: unknown fields are refused, and the schema does not say so", where)
 	}
 }
 
 // special are the types whose JSON form is their own; each has a schema of its own.
 var special = map[reflect.Type]func(*schema) bool{
-	reflect.TypeFor[time.Time]():         func(s *schema) bool { return s.Type == "string" && s.Format == "date-time" },
-	reflect.TypeFor[[]byte]():            func(s *schema) bool { return s.Type == "string" && s.ContentEncoding == "base64" },
+	reflect.TypeFor[time.Time](): func(s *schema) bool {
+		return s.Type == "string" &&
+			s.Format == "date-time"
+	},
+	reflect.TypeFor[[]byte](): func(s *schema) bool {
+		return s.Type == "string" &&
+			s.ContentEncoding == "base64"
+	},
 	reflect.TypeFor[workspace.Name]():    func(s *schema) bool { return s.Type == "string" },
 	reflect.TypeFor[json.RawMessage]():   func(s *schema) bool { return s.Type == "object" },
 	reflect.TypeFor[supervisor.Output](): isText,
 }
 
 func isText(s *schema) bool {
-	return len(s.OneOf) == 2 && s.OneOf[0].Type == "string" && s.OneOf[1].Properties["base64"] != nil
+	return len(s.OneOf) == 2 && s.OneOf[0].Type == "string" &&
+		s.OneOf[1].Properties["base64"] != nil
 }
 
 func (c *schemaCheck) match(where string, typ reflect.Type, s *schema) {
@@ -306,7 +338,8 @@ func (c *schemaCheck) match(where string, typ reflect.Type, s *schema) {
 	case "array":
 		c.match(where+"[]", typ.Elem(), s.Items)
 	case "object":
-		if typ.Kind() == reflect.Map { // its keys are paths or the like
+		// its keys are paths or the like
+		if typ.Kind() == reflect.Map {
 			return
 		}
 		c.fields(where, typ, s)
@@ -314,8 +347,10 @@ func (c *schemaCheck) match(where string, typ reflect.Type, s *schema) {
 }
 
 var kinds = map[reflect.Kind]string{
-	reflect.Bool: "boolean", reflect.String: "string", reflect.Slice: "array", reflect.Struct: "object", reflect.Map: "object",
-	reflect.Int: "integer", reflect.Int64: "integer", reflect.Uint: "integer", reflect.Uint16: "integer", reflect.Uint32: "integer", reflect.Uint64: "integer",
+	reflect.Bool: "boolean", reflect.String: "string", reflect.Slice: "array",
+	reflect.Struct: "object", reflect.Map: "object",
+	reflect.Int: "integer", reflect.Int64: "integer", reflect.Uint: "integer",
+	reflect.Uint16: "integer", reflect.Uint32: "integer", reflect.Uint64: "integer",
 }
 
 func (c *schemaCheck) fields(where string, typ reflect.Type, s *schema) {
@@ -343,9 +378,13 @@ type jsonField struct {
 	name     string
 	typ      reflect.Type
 	optional bool
+	// holder is the struct that declares the field, as goName.
+	holder reflect.Type
+	goName string
 }
 
-// jsonFields returns the fields as encoding/json has them; those of an embedded struct are its holder's.
+// jsonFields returns the fields as encoding/json has them; those of an embedded struct are its
+// holder's.
 func jsonFields(typ reflect.Type) []jsonField {
 	var all []jsonField
 	for f := range typ.Fields() {
@@ -359,7 +398,9 @@ func jsonFields(typ reflect.Type) []jsonField {
 			if name == "" {
 				name = f.Name
 			}
-			all = append(all, jsonField{name, f.Type, strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero")})
+			optional := strings.Contains(options, "omitempty") || strings.Contains(options,
+				"omitzero")
+			all = append(all, jsonField{name, f.Type, optional, typ, f.Name})
 		}
 	}
 	return all

@@ -11,15 +11,18 @@ import (
 // lastWords is how long, in all, a client may hold up what is written to it once the daemon ends.
 const lastWords = 2 * time.Second
 
-// A parting connection is a client's of whom the daemon may have to take leave. What counts is how long writes to it take: the end of a run may itself
-// take longer than that, and its result is still to reach a client that reads.
+// A parting connection is a client's of whom the daemon may have to take leave. What counts is how
+// long writes to it take: the end of a run may itself take longer than that, and its result is
+// still to reach a client that reads.
 type parting struct {
 	net.Conn
 
-	mu    sync.Mutex
-	since time.Time // when it was told to hurry
+	mu sync.Mutex
+	// when it was told to hurry
+	since time.Time
 	left  time.Duration
-	err   error // of the first write that failed, which may have sent a part of a frame
+	// of the first write that failed, which may have sent a part of a frame
+	err error
 }
 
 func newParting(conn net.Conn) *parting { return &parting{Conn: conn, left: lastWords} }
@@ -66,7 +69,8 @@ func (p *parting) begin() (time.Time, error) {
 // hurried bounds in the same way what is answered without a switch to streams.
 func (srv *Server) hurried(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		calm := context.AfterFunc(srv.ending, func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lastWords)) })
+		calm := context.AfterFunc(srv.ending,
+			func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lastWords)) })
 		defer calm()
 		next.ServeHTTP(w, r)
 	})

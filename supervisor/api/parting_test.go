@@ -13,10 +13,13 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// parted carries a run whose daemon ends, with its client at the other end of a connection on which each write waits for a read.
-func parted(t *testing.T, end func(out io.Writer) error, client func(r *bufio.Reader)) (wrote error, took time.Duration) {
+// parted carries a run whose daemon ends, with its client at the other end of a connection on which
+// each write waits for a read.
+func parted(t *testing.T, end func(out io.Writer) error,
+	client func(r *bufio.Reader)) (took time.Duration, wrote error) {
 	srv := &Server{}
 	srv.ending, srv.end = context.WithCancel(t.Context())
 	theirs, ours := net.Pipe()
@@ -26,7 +29,8 @@ func parted(t *testing.T, end func(out io.Writer) error, client func(r *bufio.Re
 		client(bufio.NewReaderSize(theirs, 16))
 	}()
 	begun := time.Now()
-	srv.carry(ours, bufio.NewReader(ours), func(_ context.Context, s supervisor.Streams) supervisor.Result {
+	srv.carry(ours, bufio.NewReader(ours), func(_ context.Context,
+		s stdio.Streams) supervisor.Result {
 		srv.Hurry()
 		synctest.Wait()
 		wrote = end(s.Out)
@@ -35,10 +39,11 @@ func parted(t *testing.T, end func(out io.Writer) error, client func(r *bufio.Re
 	})
 	<-done
 	theirs.Close()
-	return wrote, took
+	return took, wrote
 }
 
-// However long a run takes to end, its client is told of it; a client that has stopped reading holds that up for a moment, once.
+// However long a run takes to end, its client is told of it; a client that has stopped reading
+// holds that up for a moment, once.
 func TestLastWords(t *testing.T) {
 	slow := func(out io.Writer) error {
 		for range 3 {
@@ -51,7 +56,7 @@ func TestLastWords(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var kind FrameKind
-		wrote, _ := parted(t, slow, func(r *bufio.Reader) {
+		_, wrote := parted(t, slow, func(r *bufio.Reader) {
 			for err := error(nil); err == nil; {
 				var k FrameKind
 				if k, _, err = readFrame(r, nil, maxFrame); err == nil {
@@ -80,8 +85,10 @@ func TestLastWords(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			if wrote, took := parted(t, flood, client); !errors.Is(wrote, os.ErrDeadlineExceeded) || took != lastWords {
-				t.Errorf("a client that %s: %v after %v, want an end after %v", name, wrote, took, lastWords)
+			if took, wrote := parted(t, flood, client); !errors.Is(wrote, os.ErrDeadlineExceeded) ||
+				took != lastWords {
+				t.Errorf("a client that %s: %v after %v, want an end after %v", name, wrote, took,
+					lastWords)
 			}
 		})
 	}
@@ -107,7 +114,8 @@ func TestLastAnswer(t *testing.T) {
 		theirs, ours := net.Pipe()
 		var wrote error
 		done := make(chan struct{})
-		h := &http.Server{Handler: srv.hurried(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h := &http.Server{Handler: srv.hurried(http.HandlerFunc(func(w http.ResponseWriter,
+			_ *http.Request) {
 			defer close(done)
 			for wrote == nil {
 				_, wrote = w.Write(make([]byte, 1000))
@@ -119,11 +127,13 @@ func TestLastAnswer(t *testing.T) {
 		if _, err := io.WriteString(theirs, "GET / HTTP/1.1\r\nHost: jail\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour) // while nothing ends it may take its time
+		// while nothing ends it may take its time
+		time.Sleep(time.Hour)
 		begun := time.Now()
 		srv.Hurry()
 		<-done
-		if took := time.Since(begun); !errors.Is(wrote, os.ErrDeadlineExceeded) || took != lastWords {
+		if took := time.Since(begun); !errors.Is(wrote, os.ErrDeadlineExceeded) ||
+			took != lastWords {
 			t.Errorf("%v after %v, want an end after %v", wrote, took, lastWords)
 		}
 		close(l)

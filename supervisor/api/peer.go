@@ -8,13 +8,13 @@ import (
 	"strconv"
 
 	"github.com/jail-sandbox/jail/jail/asuser"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/caller"
 )
 
 type peerKey struct{}
 
-// withPeer puts the caller into a connection's context, as the kernel knew it when the connection was made (SO_PEERCRED, unix(7)): what
-// the client says of itself counts for nothing.
+// withPeer puts the caller into a connection's context, as the kernel knew it when the connection
+// was made (SO_PEERCRED, unix(7)): what the client says of itself counts for nothing.
 func withPeer(ctx context.Context, c net.Conn) context.Context {
 	caller, err := peer(c)
 	if err != nil {
@@ -23,30 +23,30 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, caller)
 }
 
-func peer(c net.Conn) (supervisor.Caller, error) {
+func peer(c net.Conn) (caller.Caller, error) {
 	if in, ok := c.(counted); ok {
 		c = in.UnixConn
 	}
 	unix, ok := c.(*net.UnixConn)
 	if !ok {
-		return supervisor.Caller{}, fmt.Errorf("connection %T tells nothing of its other end", c)
+		return caller.Caller{}, fmt.Errorf("connection %T tells nothing of its other end", c)
 	}
 	p, err := asuser.PeerOf(unix)
 	if err != nil {
-		return supervisor.Caller{}, err
+		return caller.Caller{}, err
 	}
-	caller := supervisor.Caller{Caller: p.Caller, PID: p.PID, Home: asuser.Home(p.UID)}
+	caller := caller.Caller{Caller: p.Caller, PID: p.PID, Home: asuser.Home(p.UID)}
 	// For the record only: the process may have ended, or become another program.
 	caller.Exe, _ = os.Readlink("/proc/" + strconv.Itoa(p.PID) + "/exe")
 	return caller, nil
 }
 
-func callerOf(ctx context.Context) (supervisor.Caller, error) {
+func callerOf(ctx context.Context) (caller.Caller, error) {
 	switch v := ctx.Value(peerKey{}).(type) {
-	case supervisor.Caller:
+	case caller.Caller:
 		return v, nil
 	case error:
-		return supervisor.Caller{}, v
+		return caller.Caller{}, v
 	}
-	return supervisor.Caller{}, fmt.Errorf("the connection has no caller")
+	return caller.Caller{}, fmt.Errorf("the connection has no caller")
 }

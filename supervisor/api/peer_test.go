@@ -11,13 +11,15 @@ import (
 	"testing"
 )
 
-// connectAs connects as a user, from a socket of that name, becomes root again and does after, all on a thread that ends then.
+// connectAs connects as a user, from a socket of that name, becomes root again and does after, all
+// on a thread that ends then.
 func connectAs(t *testing.T, uid int, name, socket string, after func()) net.Conn {
 	t.Helper()
 	var conn net.Conn
 	var err error
 	become := func(uid int) bool {
-		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0))
+		_, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(uid),
+			^uintptr(0))
 		if errno != 0 {
 			err = errno
 		}
@@ -45,7 +47,8 @@ func connectAs(t *testing.T, uid int, name, socket string, after func()) net.Con
 	return conn
 }
 
-// T-501, T-502: a caller is who made the connection, as the kernel noted it then: whatever its socket is called, whatever it becomes, and when it is gone.
+// T-501, T-502: a caller is who made the connection, as the kernel noted it then: whatever its
+// socket is called, whatever it becomes, and when it is gone.
 func TestPeerIsWhoConnected(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("connecting as others needs root")
@@ -79,7 +82,8 @@ func TestPeerIsWhoConnected(t *testing.T) {
 		}
 		return c.UID, in.RemoteAddr().String()
 	}
-	for n, name := range []string{"", filepath.Join(dir, "x;uid=0;"), filepath.Join(dir, "pid=1;uid=0;socket=;\n"), "@;uid=0;", fmt.Sprintf("@%d\n0", uid)} {
+	for n, name := range []string{"", filepath.Join(dir, "x;uid=0;"), filepath.Join(dir,
+		"pid=1;uid=0;socket=;\n"), "@;uid=0;", fmt.Sprintf("@%d\n0", uid)} {
 		// It is root again before anybody accepts.
 		conn := connectAs(t, uid, name, socket, nil)
 		if got, from := accept(); got != uid || name != "" && from != name {
@@ -92,7 +96,8 @@ func TestPeerIsWhoConnected(t *testing.T) {
 		var got uint32
 		conn := connectAs(t, c.connects, "", socket, func() {
 			if c.later != 0 {
-				_, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(c.later), ^uintptr(0))
+				_, _, _ = syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(c.later),
+					^uintptr(0))
 			}
 			got, _ = accept()
 		})

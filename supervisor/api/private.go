@@ -10,8 +10,9 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 )
 
-// A private daemon serves the one process that started it, over a socket that it inherits: each message on it brings a new connection.
-// So it needs no place in the file system that others could take or guess, and ends when its client does.
+// A private daemon serves the one process that started it, over a socket that it inherits: each
+// message on it brings a new connection. So it needs no place in the file system that others could
+// take or guess, and ends when its client does.
 
 // PrivateFD is the descriptor on which a private daemon finds its socket.
 const PrivateFD = 3
@@ -20,7 +21,8 @@ type privateListener struct {
 	conn *control.Conn
 }
 
-// ListenPrivate returns the listener of a private daemon. Accept fails with net.ErrClosed when the client is gone.
+// ListenPrivate returns the listener of a private daemon. Accept fails with net.ErrClosed when the
+// client is gone.
 func ListenPrivate() (net.Listener, error) {
 	conn, err := control.Inherit(PrivateFD)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 
 // A quiet knows for how long nobody has asked anything.
 type quiet struct {
-	mu    sync.Mutex
-	under int // requests that are being answered
+	mu sync.Mutex
+	// requests that are being answered
+	under int
 	last  time.Time
 }
 
@@ -22,7 +23,8 @@ func (q *quiet) count(next http.Handler) http.Handler {
 	})
 }
 
-// meet counts a client from when it is let in: what it is about to ask is not to meet a daemon that ends for want of work.
+// meet counts a client from when it is let in: what it is about to ask is not to meet a daemon that
+// ends for want of work.
 func (q *quiet) meet(_ net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		q.add(0)
@@ -36,7 +38,8 @@ func (q *quiet) add(n int) {
 	q.last = time.Now()
 }
 
-// Quiet is for how long the server has had no request and the supervisor no run: 0 while there is one.
+// Quiet is for how long the server has had no request and the supervisor no run: 0 while there is
+// one.
 func (srv *Server) Quiet() time.Duration {
 	srv.quiet.mu.Lock()
 	defer srv.quiet.mu.Unlock()

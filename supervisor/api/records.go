@@ -8,9 +8,12 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"strings"
 
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // records streams those records of the log that the caller may read and asks for.
@@ -22,10 +25,13 @@ func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
 	}
 	var all iter.Seq2[audit.Record, error]
 	if err == nil {
+		err = srv.namedRecords(caller, &req)
+	}
+	if err == nil {
 		all, err = srv.s.Records(r.Context(), caller, req)
 	}
 	if err != nil {
-		problem(w, supervisor.AsError(err))
+		srv.problem(w, caller, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
@@ -33,7 +39,7 @@ func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
 	for rec, err := range all {
 		line := RecordLine{Record: rec.Line}
 		if err != nil {
-			line = RecordLine{Error: supervisor.AsError(err)}
+			line = RecordLine{Error: problem.From(err)}
 		}
 		if out.Encode(line) != nil || err != nil {
 			return // the reader is gone
@@ -41,8 +47,20 @@ func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// AuditRecords asks for records of the log: those that the request wants, of those that the caller may read.
-func (c *Client) AuditRecords(ctx context.Context, req supervisor.RecordsRequest) iter.Seq2[audit.Record, error] {
+// namedRecords finds the ids of another user's run and session. A name is what records have, too.
+func (srv *Server) namedRecords(c caller.Caller, req *supervisor.RecordsRequest) (err error) {
+	for _, name := range []*string{&req.Run, &req.Session} {
+		if strings.Contains(*name, "/") && err == nil {
+			*name, err = srv.s.Named(c, *name)
+		}
+	}
+	return err
+}
+
+// AuditRecords asks for records of the log: those that the request wants, of those that the caller
+// may read.
+func (c *Client) AuditRecords(ctx context.Context,
+	req supervisor.RecordsRequest) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
 		resp, err := c.request(ctx, "POST", PathRecords, req)
 		if err != nil {

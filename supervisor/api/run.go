@@ -15,54 +15,87 @@ import (
 
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // run starts a run and switches the connection to its streams.
 func (srv *Server) run(w http.ResponseWriter, r *http.Request) {
 	var req supervisor.Request
-	srv.streamed(w, r, &req, func(ctx context.Context, c supervisor.Caller, s supervisor.Streams) supervisor.Result {
-		return srv.s.Run(ctx, c, req, s)
+	srv.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
+		s stdio.Streams) supervisor.Result {
+		return srv.runNamed(ctx, c, req, s)
 	})
 }
 
-// streamed reads a request into req, switches the connection to streams and carries those of what do does.
-func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any, do func(context.Context, supervisor.Caller, supervisor.Streams) supervisor.Result) {
+// runNamed is a run whose request has the name that its caller gave it.
+func (srv *Server) runNamed(ctx context.Context, c caller.Caller, req supervisor.Request,
+	s stdio.Streams) supervisor.Result {
+	id, done, err := srv.s.TakeID(c, req.ID)
+	if err != nil {
+		return failedResult(req.ID, err)
+	}
+	defer done()
+	req.ID = id
+	return srv.s.Run(ctx, c, req, s)
+}
+
+// failedResult is that of a run whose id stands for nothing.
+func failedResult(id string, err error) supervisor.Result {
+	e := problem.From(err)
+	return supervisor.Result{ID: id, ExitCode: e.Exit(), Error: e, Denied: []runners.Denial{}}
+}
+
+// streamed reads a request into req, switches the connection to streams and carries those of what
+// do does. Where the request asks for no streams, the answer is the result.
+func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
+	do func(context.Context, caller.Caller, stdio.Streams) supervisor.Result) {
 	caller, err := callerOf(r.Context())
 	if err == nil {
 		err = readJSON(r, req)
-	}
-	if err == nil && r.Header.Get("Upgrade") != Upgrade {
-		err = &supervisor.Error{Code: supervisor.CodeUsage, Message: "what has streams needs the header Upgrade: " + Upgrade}
 	}
 	var tracked func()
 	if err == nil {
 		tracked, err = srv.s.Enter()
 	}
 	if err != nil {
-		problem(w, supervisor.AsError(err))
+		srv.problem(w, caller, err)
 		return
 	}
 	defer tracked()
-	srv.streams.Add(1) // before Hijack, after which Shutdown would not wait for this request
+	if r.Header.Get("Upgrade") != Upgrade {
+		writeJSON(w, http.StatusOK, srv.s.ShownResult(caller,
+			unstreamed(func(s stdio.Streams) supervisor.Result {
+				s.Tracked = tracked
+				return do(r.Context(), caller, s)
+			})))
+		return
+	}
+	// before Hijack, after which Shutdown would not wait for this request
+	srv.streams.Add(1)
 	defer srv.streams.Done()
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		problem(w, supervisor.AsError(err))
+		writeProblem(w, problem.From(err))
 		return
 	}
 	defer conn.Close()
-	const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + Upgrade + "\r\n\r\n"
+	const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " +
+		Upgrade + "\r\n\r\n"
 	if _, err := io.WriteString(conn, switching); err != nil {
 		return
 	}
-	srv.carry(conn, buffered.Reader, func(ctx context.Context, s supervisor.Streams) supervisor.Result {
+	srv.carry(conn, buffered.Reader, func(ctx context.Context, s stdio.Streams) supervisor.Result {
 		s.Tracked = tracked
-		return do(ctx, caller, s)
+		return srv.s.ShownResult(caller, do(ctx, caller, s))
 	})
 }
 
-func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader, do func(context.Context, supervisor.Streams) supervisor.Result) {
-	// Not the request's context, which ends with the switch: the connection is what the run lives with.
+func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader, do func(context.Context,
+	stdio.Streams) supervisor.Result) {
+	// Not the request's context, which ends with the switch: the connection is what the run lives
+	// with.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	conn := newParting(plain)
@@ -72,41 +105,48 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader, do func(context
 	in := newInput(frameWriter{&mu, conn, FrameCredit})
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		cancel(in.receive(buffered)) // the client closed the connection, or broke the protocol
+		// the client closed the connection, or broke the protocol
+		cancel(in.receive(buffered))
 	})
-	res := do(ctx, supervisor.Streams{
+	res := do(ctx, stdio.Streams{
 		In:  in,
 		Out: frameWriter{&mu, conn, FrameOutput},
 		Err: frameWriter{&mu, conn, FrameErrorOutput},
 
 		Sizes: in.sizes,
 	})
-	if broke := frameError(""); errors.As(context.Cause(ctx), &broke) && (res.Error == nil || errors.Is(res.Error, context.Canceled)) {
-		res.Error = &supervisor.Error{Code: supervisor.CodeUsage, Message: "the client broke the protocol: " + broke.Error()}
+	if broke := frameError(""); errors.As(context.Cause(ctx), &broke) && (res.Error == nil ||
+		errors.Is(res.Error, context.Canceled)) {
+		res.Error = problem.New(problem.Usage, "the client broke the protocol: %v", broke)
 		res.ExitCode = res.Error.Exit()
 	}
 	text, err := json.Marshal(res)
 	if err == nil {
-		_, _ = frameWriter{&mu, conn, FrameResult}.Write(text) // a client that is gone needs no result; the record has it
+		// a client that is gone needs no result; the record has it
+		_, _ = frameWriter{&mu, conn, FrameResult}.Write(text)
 	}
 	in.stop()
 	conn.Close()
 	reading.Wait()
 }
 
-// input is the tool's standard input on its way from the client. It never makes the connection wait: a client may have only so many frames
-// under way, so what it sends always has room, and its going away is seen at once, whether the tool reads or not.
+// input is the tool's standard input on its way from the client. It never makes the connection
+// wait: a client may have only so many frames under way, so what it sends always has room, and its
+// going away is seen at once, whether the tool reads or not.
 type input struct {
 	credit frameWriter
 	frames chan []byte
 	quit   chan struct{}
-	sizes  chan runners.Terminal // of the client's terminal, the last one
-	whole  atomic.Bool           // the client has said that it was all
-	rest   []byte
+	// of the client's terminal, the last one
+	sizes chan runners.Terminal
+	// the client has said that it was all
+	whole atomic.Bool
+	rest  []byte
 }
 
 func newInput(credit frameWriter) *input {
-	return &input{credit: credit, frames: make(chan []byte, inputWindow), quit: make(chan struct{}), sizes: make(chan runners.Terminal, 1)}
+	return &input{credit: credit, frames: make(chan []byte, inputWindow), quit: make(chan struct{}),
+		sizes: make(chan runners.Terminal, 1)}
 }
 
 // receive takes what the client sends until its end, and says what that was.
@@ -128,7 +168,8 @@ func (in *input) receive(conn *bufio.Reader) error {
 			in.whole.Store(true)
 			end()
 		case kind == FrameSize && len(content) == 4:
-			in.resize(runners.Terminal{Rows: binary.BigEndian.Uint16(content), Columns: binary.BigEndian.Uint16(content[2:])})
+			in.resize(runners.Terminal{Rows: binary.BigEndian.Uint16(content),
+				Columns: binary.BigEndian.Uint16(content[2:])})
 		case kind == FrameInput && !ended && len(content) > 0:
 			select {
 			case in.frames <- content:
@@ -136,7 +177,9 @@ func (in *input) receive(conn *bufio.Reader) error {
 				return frameError("more frames of input than it had leave for")
 			}
 		default:
-			return frameError(fmt.Sprintf("frame of kind %q with %d bytes, which it cannot send here", kind, len(content)))
+			return frameError(
+				fmt.Sprintf("frame of kind %q with %d bytes, which it cannot send here", kind,
+					len(content)))
 		}
 	}
 }

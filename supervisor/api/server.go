@@ -1,10 +1,11 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net"
@@ -15,10 +16,18 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/jsonbound"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// maxRequest bounds the body of a request in bytes: a run may bring 2 MiB of arguments and a policy file, in JSON.
+// maxRequest bounds the body of a request in bytes: a run may bring 2 MiB of arguments and a policy
+// file, in JSON.
 const maxRequest = 16 << 20
+
+// maxValues bounds the JSON values of the body of a request: 2 MiB of arguments are fewer.
+const maxValues = 1 << 18
 
 // A Server answers for one supervisor.
 type Server struct {
@@ -26,12 +35,15 @@ type Server struct {
 	version Version
 	http    *http.Server
 	quiet   quiet
-	streams sync.WaitGroup // connections that were switched to streams, of which http.Server knows nothing any more
+	// connections that were switched to streams, of which http.Server knows nothing any more
+	streams sync.WaitGroup
 
-	ending context.Context // done when no answer may wait for its client any more
+	// done when no answer may wait for its client any more
+	ending context.Context
 	end    context.CancelFunc
 
-	leaving context.Context // done when no request comes any more: what has no end of its own ends
+	// done when no request comes any more: what has no end of its own ends
+	leaving context.Context
 	leave   context.CancelFunc
 }
 
@@ -48,14 +60,16 @@ func NewServer(s *supervisor.Supervisor, v Version) *Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
 		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          log.New(io.Discard, "", 0), // a connection that cannot be accepted yet is tried again
+		// a connection that cannot be accepted yet is tried again
+		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return srv
 }
 
 // Serve answers on l until Shutdown.
 func (srv *Server) Serve(l net.Listener) error {
-	if n := srv.s.Connections(); n > 0 { // a private daemon has one client, which is its own
+	// a private daemon has one client, which is its own
+	if n := srv.s.Connections(); n > 0 {
 		l = newDoor(l, n)
 	}
 	err := srv.http.Serve(l)
@@ -65,15 +79,18 @@ func (srv *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Hurry says that the daemon ends: a client that has stopped reading can hold up its answer from here on for a moment only.
+// Hurry says that the daemon ends: a client that has stopped reading can hold up its answer from
+// here on for a moment only.
 func (srv *Server) Hurry() { srv.end() }
 
-// Shutdown takes no more requests and waits for the answers that are under way, the results of runs among them. Streams of records end.
+// Shutdown takes no more requests and waits for the answers that are under way, the results of runs
+// among them. Streams of records end.
 func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.leave()
 	err := srv.http.Shutdown(ctx)
 	if errors.Is(err, net.ErrClosed) {
-		err = nil // the listener was closed before, which Serve has yet to see
+		// the listener was closed before, which Serve has yet to see
+		err = nil
 	}
 	sent := make(chan struct{})
 	go func() {
@@ -88,8 +105,9 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// A handler answers one request of a known caller. What it returns is written as JSON; nil is an empty object.
-type handler func(srv *Server, ctx context.Context, c supervisor.Caller, r *http.Request) (any, error)
+// A handler answers one request of a known caller. What it returns is written as JSON; nil is an
+// empty object.
+type handler func(srv *Server, ctx context.Context, c caller.Caller, r *http.Request) (any, error)
 
 // A route is one method of one path: it has an answer, or it writes a stream of its own.
 type route struct {
@@ -101,28 +119,31 @@ type route struct {
 // routes is the whole API; a test holds openapi.json against it.
 var routes = []route{
 	{method: "GET", path: PathVersion, answer: (*Server).getVersion},
+	{method: "GET", path: PathOpenAPI, answer: (*Server).getOpenAPI},
 	{method: "GET", path: PathMetrics, stream: (*Server).metrics},
 	{method: "GET", path: PathPolicy, answer: (*Server).getPolicy},
+	{method: "GET", path: PathHost, answer: (*Server).getHost},
 	{method: "POST", path: PathPlan, answer: (*Server).plan},
 	{method: "GET", path: PathRuns, answer: (*Server).listRuns},
 	{method: "POST", path: PathRuns, stream: (*Server).run},
-	{method: "GET", path: PathRuns + "/{id}", answer: (*Server).inspect},
-	{method: "GET", path: PathRuns + "/{id}/verify", answer: (*Server).verify},
-	{method: "POST", path: PathRuns + "/{id}/kill", answer: (*Server).kill},
+	{method: "GET", path: PathRuns + "/{id}", answer: byID((*Server).inspect)},
+	{method: "GET", path: PathRuns + "/{id}/verify", answer: byID((*Server).verify)},
+	{method: "POST", path: PathRuns + "/{id}/kill", answer: byID((*Server).kill)},
 	{method: "PUT", path: PathRuns + "/{id}", answer: (*Server).detach},
-	{method: "GET", path: PathRuns + "/{id}/result", answer: (*Server).wait},
+	{method: "GET", path: PathRuns + "/{id}/result", answer: byID((*Server).wait)},
 	{method: "GET", path: PathRuns + "/{id}/logs", stream: (*Server).logs},
 	{method: "POST", path: PathRuns + "/{id}/attach", stream: (*Server).attach},
 	{method: "GET", path: PathSessions, answer: (*Server).listSessions},
 	{method: "PUT", path: PathSessions + "/{id}", answer: (*Server).startSession},
 	{method: "POST", path: PathSessions + "/{id}/exec", stream: (*Server).exec},
-	{method: "POST", path: PathSessions + "/{id}/stop", answer: (*Server).stopSession},
+	{method: "POST", path: PathSessions + "/{id}/stop", answer: byID((*Server).stopSession)},
 	{method: "GET", path: PathWorkspaces, answer: (*Server).listWorkspaces},
 	{method: "GET", path: PathWorkspaces + "/{id}/changes", stream: (*Server).changes},
-	{method: "POST", path: PathWorkspaces + "/{id}/commit", answer: (*Server).commit},
-	{method: "POST", path: PathWorkspaces + "/{id}/revert", answer: (*Server).revert},
+	{method: "POST", path: PathWorkspaces + "/{id}/commit", answer: byID((*Server).commit)},
+	{method: "POST", path: PathWorkspaces + "/{id}/revert", answer: byID((*Server).revert)},
 	{method: "POST", path: PathPrune, answer: (*Server).prune},
-	{method: "DELETE", path: PathWorkspaces + "/{id}", answer: (*Server).discard},
+	{method: "DELETE", path: PathWorkspaces + "/{id}", answer: byID((*Server).discard)},
+	{method: "POST", path: PathWorkspaces + "/{id}/discard", answer: byID((*Server).discardPaths)},
 	{method: "POST", path: PathRecords, stream: (*Server).records},
 	{method: "GET", path: PathEvents, stream: (*Server).events},
 	{method: "POST", path: PathTools, answer: (*Server).installTool},
@@ -135,7 +156,10 @@ func (srv *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range routes {
 		if r.stream != nil {
-			mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) { r.stream(srv, w, req) })
+			mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter,
+				req *http.Request) {
+				r.stream(srv, w, req)
+			})
 			continue
 		}
 		mux.HandleFunc(r.method+" "+r.path, srv.answer(r.answer))
@@ -147,33 +171,36 @@ func (srv *Server) answer(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		caller, err := callerOf(r.Context())
 		if err != nil {
-			problem(w, &supervisor.Error{Code: supervisor.CodeRefused, Message: err.Error()})
+			writeProblem(w, problem.New(problem.Refused, "%v", err))
 			return
 		}
 		leave, err := srv.s.Enter()
 		if err != nil {
-			problem(w, supervisor.AsError(err))
+			writeProblem(w, problem.From(err))
 			return
 		}
-		leave() // not for as long as it takes: some answers wait for a run's end
+		// not for as long as it takes: some answers wait for a run's end
+		leave()
 		v, err := h(srv, r.Context(), caller, r)
 		if err != nil {
-			problem(w, supervisor.AsError(err))
+			srv.problem(w, caller, err)
 			return
 		}
 		if v == nil {
 			v = struct{}{}
 		}
-		writeJSON(w, http.StatusOK, v)
+		writeJSON(w, http.StatusOK, shown(srv.s, caller, v))
 	}
 }
 
 var statuses = map[string]int{
-	supervisor.CodeUsage: http.StatusBadRequest, supervisor.CodeNotFound: http.StatusNotFound, supervisor.CodeRefused: http.StatusForbidden,
-	supervisor.CodeLayer: http.StatusForbidden, supervisor.CodeConflict: http.StatusConflict, supervisor.CodeBusy: http.StatusServiceUnavailable, supervisor.CodeEnding: http.StatusServiceUnavailable,
+	problem.Usage: http.StatusBadRequest, problem.NotFound: http.StatusNotFound,
+	problem.Refused: http.StatusForbidden,
+	problem.Layer:   http.StatusForbidden, problem.Conflict: http.StatusConflict,
+	problem.Busy: http.StatusServiceUnavailable, problem.Ending: http.StatusServiceUnavailable,
 }
 
-func problem(w http.ResponseWriter, e *supervisor.Error) {
+func writeProblem(w http.ResponseWriter, e *problem.Error) {
 	status, ok := statuses[e.Code]
 	if !ok {
 		status = http.StatusInternalServerError
@@ -184,32 +211,49 @@ func problem(w http.ResponseWriter, e *supervisor.Error) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a client that is gone needs no answer
+	// a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(v)
 }
 
 // readJSON reads a body strictly: what is not known is refused, not ignored.
 func readJSON(r *http.Request, v any) error {
-	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxRequest))
-	d.DisallowUnknownFields()
-	err := d.Decode(v)
+	text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxRequest))
 	if err == nil {
-		if _, err = d.Token(); errors.Is(err, io.EOF) {
-			return nil
-		}
-		err = errors.New("more than one value")
+		err = jsonbound.Check(text, maxValues)
 	}
-	return &supervisor.Error{Code: supervisor.CodeUsage, Message: fmt.Sprintf("body of the request: %v", err)}
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.DisallowUnknownFields()
+		if err = d.Decode(v); err == nil {
+			if _, err = d.Token(); errors.Is(err, io.EOF) {
+				return nil
+			}
+			err = errors.New("more than one value")
+		}
+	}
+	return problem.New(problem.Usage, "body of the request: %v", err)
 }
 
-func (srv *Server) getVersion(context.Context, supervisor.Caller, *http.Request) (any, error) {
+func (srv *Server) getVersion(context.Context, caller.Caller, *http.Request) (any, error) {
 	return srv.version, nil
 }
 
-func (srv *Server) getPolicy(context.Context, supervisor.Caller, *http.Request) (any, error) {
-	return srv.s.PolicyStatus(), nil
+//go:embed openapi.json
+var openAPI []byte
+
+func (srv *Server) getOpenAPI(context.Context, caller.Caller, *http.Request) (any, error) {
+	return json.RawMessage(openAPI), nil
 }
 
-func (srv *Server) plan(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+func (srv *Server) getPolicy(context.Context, caller.Caller, *http.Request) (any, error) {
+	return srv.s.Policies().Status(), nil
+}
+
+func (srv *Server) getHost(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
+	return srv.s.HostStatus(c), nil
+}
+
+func (srv *Server) plan(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	var req supervisor.Request
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
@@ -217,12 +261,13 @@ func (srv *Server) plan(ctx context.Context, c supervisor.Caller, r *http.Reques
 	return srv.s.Plan(ctx, c, req)
 }
 
-func (srv *Server) listRuns(_ context.Context, c supervisor.Caller, _ *http.Request) (any, error) {
+func (srv *Server) listRuns(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
 	return srv.s.List(c)
 }
 
-func (srv *Server) inspect(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
-	in, err := srv.s.Inspect(ctx, c, r.PathValue("id"))
+func (srv *Server) inspect(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
+	error) {
+	in, err := srv.s.Inspect(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
@@ -233,11 +278,13 @@ func (srv *Server) inspect(ctx context.Context, c supervisor.Caller, r *http.Req
 	return out, nil
 }
 
-func (srv *Server) verify(_ context.Context, c supervisor.Caller, r *http.Request) (any, error) {
-	return srv.s.Verify(c, r.PathValue("id"))
+func (srv *Server) verify(_ context.Context, c caller.Caller, r *http.Request, id string) (any,
+	error) {
+	return srv.s.Verify(c, id)
 }
 
-func (srv *Server) kill(_ context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+func (srv *Server) kill(_ context.Context, c caller.Caller, r *http.Request, id string) (any,
+	error) {
 	var req KillRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
@@ -245,52 +292,71 @@ func (srv *Server) kill(_ context.Context, c supervisor.Caller, r *http.Request)
 	if req.Signal == 0 {
 		req.Signal = 9
 	}
-	return nil, srv.s.Kill(c, r.PathValue("id"), req.Signal)
+	return nil, srv.s.Kill(c, id, req.Signal)
 }
 
-func (srv *Server) listWorkspaces(_ context.Context, c supervisor.Caller, _ *http.Request) (any, error) {
-	return srv.s.Workspaces(c)
+func (srv *Server) listWorkspaces(_ context.Context, c caller.Caller, _ *http.Request) (any,
+	error) {
+	return srv.s.Workspaces().List(c)
 }
 
-func (srv *Server) commit(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
-	var req supervisor.CommitRequest
+func (srv *Server) commit(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
+	error) {
+	var req shadows.CommitRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return srv.s.Commit(ctx, c, r.PathValue("id"), req)
+	return srv.s.Workspaces().Commit(ctx, c, id, req)
 }
 
-func (srv *Server) revert(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
-	var req supervisor.RevertRequest
+func (srv *Server) revert(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
+	error) {
+	var req shadows.RevertRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return srv.s.Revert(ctx, c, r.PathValue("id"), req)
+	return srv.s.Workspaces().Revert(ctx, c, id, req)
 }
 
-func (srv *Server) prune(ctx context.Context, c supervisor.Caller, _ *http.Request) (any, error) {
-	return srv.s.Prune(ctx, c)
+func (srv *Server) prune(ctx context.Context, c caller.Caller, _ *http.Request) (any, error) {
+	return srv.s.Workspaces().Prune(ctx, c)
 }
 
-func (srv *Server) discard(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
-	return nil, srv.s.Discard(ctx, c, r.PathValue("id"))
+func (srv *Server) discard(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
+	error) {
+	return nil, srv.s.Workspaces().Discard(ctx, c, id, r.URL.Query().Get("force") == "1")
+}
+
+func (srv *Server) discardPaths(ctx context.Context, c caller.Caller, r *http.Request,
+	id string) (any, error) {
+	var req shadows.DiscardRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return srv.s.Workspaces().DiscardPaths(ctx, c, id, req)
 }
 
 func (srv *Server) changes(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
-	var review *supervisor.Review
+	var review *shadows.Review
+	id := ""
 	if err == nil {
-		review, err = srv.s.Review(r.Context(), caller, r.PathValue("id"))
+		id, err = srv.s.Named(caller, r.PathValue("id"))
+	}
+	if err == nil {
+		review, err = srv.s.Workspaces().Review(r.Context(), caller, id)
 	}
 	if err != nil {
-		problem(w, supervisor.AsError(err))
+		srv.problem(w, caller, err)
 		return
 	}
 	defer review.Close()
+	review.Info = srv.s.ShownWorkspace(caller, review.Info)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := json.NewEncoder(w)
-	if err := stream(out, review, r.URL.Query().Get("patch"), r.URL.Query().Get("hunks") == "1"); err != nil {
-		_ = out.Encode(ReviewLine{Error: supervisor.AsError(err)})
+	if err := stream(out, review, r.URL.Query().Get("patch"),
+		r.URL.Query().Get("hunks") == "1"); err != nil {
+		_ = out.Encode(ReviewLine{Error: srv.s.ShownError(caller, problem.From(err))})
 	}
 }
 
@@ -304,7 +370,7 @@ func (w patchWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func stream(out *json.Encoder, review *supervisor.Review, patch string, hunks bool) error {
+func stream(out *json.Encoder, review *shadows.Review, patch string, hunks bool) error {
 	if err := out.Encode(ReviewLine{Info: &review.Info}); err != nil {
 		return err
 	}

@@ -9,26 +9,33 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/jsonbound"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// maxOffer bounds the first line of a bundle in bytes: a manifest in base64 and the statement about it.
+// maxOffer bounds the first line of a bundle in bytes: a manifest in base64 and the statement about
+// it.
 const maxOffer = 2 << 20
 
-// BundleType is the media type of a bundle on its way to the daemon: an Offer as one line of JSON, then its files, one behind the other, in the order
-// and of the sizes that the manifest has them. There is no archive to unpack, and so no names in one.
+// BundleType is the media type of a bundle on its way to the daemon: an Offer as one line of JSON,
+// then its files, one behind the other, in the order and of the sizes that the manifest has them.
+// There is no archive to unpack, and so no names in one.
 const BundleType = "application/vnd.jail.bundle"
 
 // A RingRequest puts the key ring of a publisher into use.
 type RingRequest struct {
+	// The ring, a signed note.
 	Ring string `json:"ring"`
-	// Explicit is the operator's word that the ring is the publisher's. Without it the ring in use has to vouch for it.
+	// Explicit is the operator's word that the ring is the publisher's. Without it the ring in use
+	// has to vouch for it.
 	Explicit bool `json:"explicit,omitempty"`
 }
 
-func (srv *Server) installTool(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+func (srv *Server) installTool(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	body := bufio.NewReaderSize(r.Body, 64<<10)
 	offer, err := readOffer(body)
 	if err != nil {
@@ -44,7 +51,8 @@ func readOffer(body *bufio.Reader) (bundle.Offer, error) {
 		line = append(line, part...)
 		switch {
 		case len(line) > maxOffer:
-			return bundle.Offer{}, badOffer(fmt.Errorf("its first line is longer than %d bytes", maxOffer))
+			return bundle.Offer{}, badOffer(fmt.Errorf("its first line is longer than %d bytes",
+				maxOffer))
 		case err == nil:
 			return parseOffer(line)
 		case !errors.Is(err, bufio.ErrBufferFull):
@@ -54,6 +62,9 @@ func readOffer(body *bufio.Reader) (bundle.Offer, error) {
 }
 
 func parseOffer(line []byte) (o bundle.Offer, err error) {
+	if err := jsonbound.Check(line, maxValues); err != nil {
+		return o, badOffer(err)
+	}
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&o); err != nil {
@@ -66,14 +77,14 @@ func parseOffer(line []byte) (o bundle.Offer, err error) {
 }
 
 func badOffer(err error) error {
-	return &supervisor.Error{Code: supervisor.CodeUsage, Message: fmt.Sprintf("body of the request: %v", err), Err: err}
+	return problem.New(problem.Usage, "body of the request: %w", err)
 }
 
-func (srv *Server) removeTool(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+func (srv *Server) removeTool(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	return srv.s.RemoveTool(ctx, c, r.PathValue("name"), r.URL.Query().Get("forget") == "1")
 }
 
-func (srv *Server) setRing(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+func (srv *Server) setRing(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	var req RingRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
@@ -81,23 +92,29 @@ func (srv *Server) setRing(ctx context.Context, c supervisor.Caller, r *http.Req
 	return nil, srv.s.SetRing(ctx, c, r.PathValue("name"), req.Ring, req.Explicit)
 }
 
-func (srv *Server) removeRing(ctx context.Context, c supervisor.Caller, r *http.Request) (any, error) {
+func (srv *Server) removeRing(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	return nil, srv.s.RemoveRing(ctx, c, r.PathValue("name"))
 }
 
 // InstallTool offers a bundle; files are its files, in the order of its manifest.
-func (c *Client) InstallTool(ctx context.Context, o bundle.Offer, files io.Reader) (in bundle.Installed, err error) {
+func (c *Client) InstallTool(ctx context.Context, o bundle.Offer,
+	files io.Reader) (in bundle.Installed, err error) {
 	line, err := json.Marshal(o)
 	if err != nil {
 		return in, err
 	}
-	req, err := http.NewRequestWithContext(ctx, "POST", "http://jail"+PathTools, io.MultiReader(bytes.NewReader(append(line, '\n')), files))
+	source := &keepsError{Reader: files}
+	body := io.MultiReader(bytes.NewReader(append(line, '\n')), source)
+	req, err := http.NewRequestWithContext(ctx, "POST", "http://jail"+PathTools, body)
 	if err != nil {
 		return in, err
 	}
 	req.Header.Set("Content-Type", BundleType)
 	resp, err := c.http.Do(req)
 	if err != nil {
+		if failed := source.failed(); failed != nil {
+			return in, failed
+		}
 		return in, c.explain(err)
 	}
 	defer resp.Body.Close()
@@ -108,7 +125,8 @@ func (c *Client) InstallTool(ctx context.Context, o bundle.Offer, files io.Reade
 }
 
 // RemoveTool takes a pulled bundle away; forget drops what was seen of its versions as well.
-func (c *Client) RemoveTool(ctx context.Context, name string, forget bool) (in bundle.Installed, err error) {
+func (c *Client) RemoveTool(ctx context.Context, name string, forget bool) (in bundle.Installed,
+	err error) {
 	path := item(PathTools, name)
 	if forget {
 		path += "?forget=1"
@@ -124,4 +142,27 @@ func (c *Client) SetRing(ctx context.Context, publisher string, req RingRequest)
 // RemoveRing takes the keys of a publisher out of use.
 func (c *Client) RemoveRing(ctx context.Context, publisher string) error {
 	return c.do(ctx, "DELETE", item(PathPublishers, publisher), nil, &struct{}{})
+}
+
+// keepsError is a reader that remembers why it failed. To net/http that is a request that failed,
+// as if it were the daemon's fault.
+type keepsError struct {
+	io.Reader
+	err atomic.Pointer[error]
+}
+
+func (r *keepsError) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err.Store(&err)
+	}
+	return n, err
+}
+
+// failed returns why the reader failed, nil if it did not.
+func (r *keepsError) failed() error {
+	if err := r.err.Load(); err != nil {
+		return *err
+	}
+	return nil
 }

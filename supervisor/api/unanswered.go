@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // A cutError is the end of a connection in the middle of a run's streams.
@@ -31,7 +31,8 @@ func broken(err error) bool {
 			return true
 		}
 	}
-	return strings.Contains(err.Error(), "server closed idle connection") // has no name in net/http
+	// has no name in net/http
+	return strings.Contains(err.Error(), "server closed idle connection")
 }
 
 // plain strips what net/http says of the request, which is not the user's.
@@ -45,19 +46,24 @@ func plain(err error) error {
 
 // unanswered says in one sentence that a daemon for all gave no answer, or not all of one.
 func unanswered(err error) error {
-	e := &supervisor.Error{Code: supervisor.CodeFailed, Err: err}
+	e := &problem.Error{Code: problem.Failed, Err: err}
 	var cut *cutError
 	switch {
 	case errors.As(err, &cut):
-		e.Message, e.Hint = cut.Error(), "it has died or was killed; the next one puts on record what became of the run: jail inspect ID"
+		e.Message, e.Hint = cut.Error(),
+			"it has died or was killed; the next one puts on record what became of the run: jail inspect ID"
 	case errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist):
-		e.Message, e.Hint = "the daemon is gone: nobody listens on its socket any more", "start jaild and try again"
+		e.Message, e.Hint = "the daemon is gone: nobody listens on its socket any more",
+			"start jaild and try again"
 	case broken(err):
-		e.Message, e.Hint = "the daemon went away before it answered", "it was ended, has died, or has more connections than it takes: look whether jaild runs, and try again"
+		e.Message, e.Hint = "the daemon went away before it answered",
+			"it was ended, has died, or has more connections than it takes: look whether jaild runs, and try again"
 	case strings.Contains(err.Error(), "readLoopPeekFail"): // has no name either
-		e.Message, e.Hint = "no answer of the daemon, but something before it was asked", "look whether what listens on the socket is jaild"
+		e.Message, e.Hint = "no answer of the daemon, but something before it was asked",
+			"look whether what listens on the socket is jaild"
 	default:
-		e.Message, e.Hint = fmt.Sprintf("no answer of the daemon: %v", plain(err)), "look whether what listens on the socket is jaild, and of this version"
+		e.Message, e.Hint = fmt.Sprintf("no answer of the daemon: %v", plain(err)),
+			"look whether what listens on the socket is jaild, and of this version"
 	}
 	return e
 }

@@ -12,22 +12,26 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// A Head is what a log's signed head says of it.
+// Head is the content of a log's signed head.
 type Head struct {
 	Origin string // the log's name
 	Size   uint64 // records
-	Chain  string // hash of the last one, "sha256:…"
-	Note   []byte // the signed note as it is
+	// hash of the last one, "sha256:…"
+	Chain string
+	// the signed note as it is
+	Note []byte
 }
 
-// ReadHead reads the head of the log in dir. Its signature is not checked: whoever keeps it as an anchor can do so later, with the key.
+// ReadHead reads the head of the log in dir. It does not check the signature: a keeper of the
+// anchor can do so later, with the key.
 func ReadHead(dir string) (Head, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Head{}, err
 	}
 	defer root.Close()
-	for range followHead { // it may just be overwritten
+	// The head may be half overwritten.
+	for range followHead {
 		text, err := readSmall(root, headFile)
 		if err != nil {
 			return Head{}, err
@@ -50,7 +54,7 @@ func parseHead(text []byte) (Head, error) {
 	return Head{}, errNote
 }
 
-// anyKey takes every signature: only to read what a note says.
+// anyKey accepts every signature, to read the text of a note.
 type anyKey struct {
 	name string
 	hash uint32
@@ -63,17 +67,18 @@ func (k anyKey) Name() string              { return k.name }
 func (k anyKey) KeyHash() uint32           { return k.hash }
 func (anyKey) Verify(msg, sig []byte) bool { return true }
 
-// ErrAnchor says that an anchor is no signed note.
+// ErrAnchor is returned for an anchor that is no signed note.
 var ErrAnchor = errors.New("no anchor")
 
-// An Anchor is a head that was kept away from the log.
+// Anchor is a head that was kept away from the log.
 type Anchor struct {
 	Head
-	From string // where it was kept, for messages
+	// where it was kept, for messages
+	From string
 }
 
-// ParseAnchors reads the notes of a text that holds any number of them, one behind the other, or as JSON texts named "note" in lines of their own,
-// as a collector of syslog writes them down.
+// ParseAnchors parses a text with any number of notes, one after the other, or with lines of JSON
+// that have a note in "note", as a syslog collector writes them.
 func ParseAnchors(from string, text []byte) ([]Anchor, error) {
 	var all []Anchor
 	for number, n := range splitNotes(text) {
@@ -89,7 +94,7 @@ func ParseAnchors(from string, text []byte) ([]Anchor, error) {
 	return all, nil
 }
 
-// signature begins a line of a signature.
+// signature begins a signature line.
 const signature = "\u2014 "
 
 func splitNotes(text []byte) (notes [][]byte) {
@@ -121,7 +126,8 @@ func splitNotes(text []byte) (notes [][]byte) {
 	return notes
 }
 
-// noteInJSON finds a note in a line that holds a JSON object with one, whatever stands before it.
+// noteInJSON returns the note in a line that holds a JSON object with one, whatever precedes the
+// object.
 func noteInJSON(line []byte) ([]byte, bool) {
 	at := bytes.IndexByte(line, '{')
 	if at < 0 {
@@ -136,7 +142,7 @@ func noteInJSON(line []byte) ([]byte, bool) {
 	return []byte(o.Note), true
 }
 
-// anchors are the ones that a log is held against.
+// anchors are compared with a log.
 type anchors struct {
 	left    []Anchor // by size
 	checked int
@@ -149,7 +155,7 @@ func newAnchors(list []Anchor) *anchors {
 	return &anchors{left: list}
 }
 
-// at holds the anchors of the size that the log has come to against it.
+// at compares the anchors of the current size with the log.
 func (a *anchors) at(v *verifier) error {
 	for len(a.left) > 0 && a.left[0].Size <= v.chain.size {
 		it := a.left[0]
@@ -158,18 +164,20 @@ func (a *anchors) at(v *verifier) error {
 		switch {
 		case err != nil:
 			return err
-		case h.size < v.chain.size: // only before the first record that is still there
+		// Only before the first kept record.
+		case h.size < v.chain.size:
 			a.pruned++
 			continue
 		case h.state != v.chain || h.root != v.edge.root():
-			return v.fault(h.size, Altered, "anchor %s signs another history: the log was rebuilt, and it or a record before it is not what it was", it.From)
+			return v.fault(h.size, altered,
+				"anchor %s signs another history: the log was rebuilt, and it or a record before it is not what it was", it.From)
 		}
 		a.checked++
 	}
 	return nil
 }
 
-// end is for the end of the log.
+// end handles the anchors that are left at the end of the log.
 func (a *anchors) end(v *verifier) error {
 	if len(a.left) == 0 {
 		return nil
@@ -178,10 +186,12 @@ func (a *anchors) end(v *verifier) error {
 	if _, err := v.openAnchor(it); err != nil {
 		return err
 	}
-	return v.fault(v.chain.size+1, Missing, "the log ends with record %d, and anchor %s has %d", v.chain.size, it.From, it.Size)
+	return v.fault(v.chain.size+1, Missing, "the log ends with record %d, and anchor %s has %d",
+		v.chain.size, it.From, it.Size)
 }
 
-// openAnchor checks who signed it. An anchor of another log is one of what was here before.
+// openAnchor verifies the signature. An anchor of another log belongs to an earlier log at this
+// place.
 func (v *verifier) openAnchor(a Anchor) (head, error) {
 	for _, why := range []purpose{asHead, asCheckpoint} {
 		if h, _, err := openLong(a.Note, v.known, why); err == nil {
@@ -189,7 +199,9 @@ func (v *verifier) openAnchor(a Anchor) (head, error) {
 		}
 	}
 	if v.report.Origin != "" && a.Origin != v.report.Origin {
-		return head{}, v.fault(max(a.Size, 1), Missing, "anchor %s is of the log %s, and this one is %s: it was replaced, or the anchor is another host's", a.From, a.Origin, v.report.Origin)
+		return head{}, v.fault(max(a.Size, 1), Missing,
+			"anchor %s is of the log %s, and this one is %s: it was replaced, or the anchor is another host's", a.From, a.Origin, v.report.Origin)
 	}
-	return head{}, v.fault(max(a.Size, 1), Unsigned, "anchor %s is not signed by a key of this log", a.From)
+	return head{}, v.fault(max(a.Size, 1), unsigned, "anchor %s is not signed by a key of this log",
+		a.From)
 }

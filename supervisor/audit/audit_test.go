@@ -76,7 +76,8 @@ func (p place) wantFault(t testing.TB, seq uint64, kind Kind) {
 }
 
 func denied(what string) Entry {
-	return Entry{Run: "r1", Actor: Actor{1000, 42, "/usr/bin/jail"}, Policy: "sha256:00", Event: Denied{Layer: "wasi", What: what, Rule: "no grant"}}
+	return Entry{Run: "r1", Actor: Actor{1000, 42, "/usr/bin/jail"}, Policy: "sha256:00",
+		Event: Denied{Layer: "wasi", What: what, Rule: "no grant"}}
 }
 
 func mustAppend(t testing.TB, l *Log, e Entry) uint64 {
@@ -114,11 +115,13 @@ func TestRoundTrip(t *testing.T) {
 	if seq := mustAppend(t, l, denied("open /etc/shadow")); seq != 1 {
 		t.Fatalf("first record is %d", seq)
 	}
-	e := Entry{Run: "r1", Session: "s", Cause: 1, Event: RunFinished{ExitCode: 3, Changes: Changes{1, 2, 3}}}
+	e := Entry{Run: "r1", Session: "s", Cause: 1, Event: RunFinished{ExitCode: 3,
+		Changes: Changes{1, 2, 3}}}
 	mustAppend(t, l, e)
 	p.mustVerify(t, 2) // while it is open
 	mustClose(t, l)
-	if rep := p.mustVerify(t, 3); rep.Checkpoints != 1 || rep.String() != "verified 3 records, 1 checkpoints" {
+	if rep := p.mustVerify(t, 3); rep.Checkpoints != 1 ||
+		rep.String() != "verified 3 records, 1 checkpoints" {
 		t.Fatalf("report %v", rep)
 	}
 	if _, err := l.Append(context.Background(), e); !errors.Is(err, ErrClosed) {
@@ -138,13 +141,20 @@ func TestRoundTrip(t *testing.T) {
 func TestEveryTypeIsOneLine(t *testing.T) {
 	changes := Changes{1, 2, 3}
 	events := []Event{
-		RunStarted{Tool: "grep", Argv: []string{"grep", "-rn", "x"}, Env: []string{"LANG"}, Warnings: []string{"w"}},
-		Exec{Program: "/bin/x", PID: 1}, Denied{Layer: "fetch", What: "x", Count: 3, First: time.Unix(1, 0), Last: time.Unix(2, 0)},
-		Limit{Name: "memory", Limit: 1, Peak: 2, Action: "killed"}, RunFinished{Truncated: true, Signal: "KILL"},
-		WorkspaceChanged{"/w", "sha256:1", changes, []string{"modified sha256:2 a"}}, WorkspaceCommitted{Workspace: "/w", Held: []string{".git/hooks"}, Protected: true},
-		WorkspaceDiscarded{"/w", "", changes}, WorkspaceReverted{Workspace: "/w", Changes: changes, Commit: "c", Begun: true},
-		PolicyLoaded{Kind: "ceiling", Error: "line 3"}, ToolInstalled{Bundle: "core-utils"}, ToolRemoved{Bundle: "words"}, ToolKeys{Publisher: "acme"},
-		DaemonStarted{Version: "1", Private: true, Missing: []string{"landlock"}}, DaemonStopped{"signal"},
+		RunStarted{Tool: "grep", Argv: []string{"grep", "-rn", "x"}, Env: []string{"LANG"},
+			Warnings: []string{"w"}},
+		Exec{Program: "/bin/x", PID: 1}, Denied{Layer: "fetch", What: "x", Count: 3,
+			First: time.Unix(1, 0), Last: time.Unix(2, 0)},
+		Limit{Name: "memory", Limit: 1, Peak: 2, Action: "killed"}, RunFinished{Truncated: true,
+			Signal: "KILL"},
+		WorkspaceChanged{"/w", "sha256:1", changes, []string{"modified sha256:2 a"}},
+		WorkspaceCommitted{Workspace: "/w", Held: []string{".git/hooks"}, Protected: true},
+		WorkspaceDiscarded{Workspace: "/w", Changes: changes, GaveUp: "d", Paths: []string{"a"}},
+		WorkspaceReverted{Workspace: "/w", Changes: changes, Commit: "c", Begun: true},
+		PolicyLoaded{Kind: "ceiling", Error: "line 3"}, ToolInstalled{Bundle: "core-utils"},
+		ToolRemoved{Bundle: "words"}, ToolKeys{Publisher: "acme"},
+		DaemonStarted{Version: "1", Private: true, Missing: []string{"landlock"}},
+		DaemonStopped{"signal"},
 		Gap{Reason: "queue overflow", Count: -1},
 	}
 	p := newPlace(t)
@@ -173,7 +183,8 @@ func TestEveryTypeIsOneLine(t *testing.T) {
 func TestScanFilters(t *testing.T) {
 	p := newPlace(t)
 	now := time.Unix(1000, 0)
-	l := p.open(t, func(o *Options) { o.Now = func() time.Time { now = now.Add(time.Second); return now } })
+	l := p.open(t,
+		func(o *Options) { o.Now = func() time.Time { now = now.Add(time.Second); return now } })
 	for i := range 6 {
 		e := denied("x")
 		e.Run, e.Session, e.Actor.UID = fmt.Sprint("r", i%2), fmt.Sprint("s", i%3), uint32(i)

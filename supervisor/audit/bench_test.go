@@ -25,7 +25,8 @@ func BenchmarkAppendDurable(b *testing.B) {
 			for range writers {
 				wg.Go(func() {
 					for range share {
-						if _, err := l.Append(context.Background(), denied("open /etc/shadow")); err != nil {
+						if _, err := l.Append(context.Background(),
+							denied("open /etc/shadow")); err != nil {
 							b.Error(err)
 						}
 					}
@@ -38,7 +39,8 @@ func BenchmarkAppendDurable(b *testing.B) {
 	}
 }
 
-// BenchmarkPlainDurable is the peer: the same line by one writer, flushed, with no chain and no signature.
+// BenchmarkPlainDurable is the peer: the same line by one writer, flushed, with no chain and no
+// signature.
 func BenchmarkPlainDurable(b *testing.B) {
 	f, err := os.Create(filepath.Join(b.TempDir(), "plain"))
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 )
 
 // commit appends a batch: lines, flush, head. The caller holds the lock.
@@ -16,7 +18,8 @@ func (l *Log) commit(batch []*request, checkpointDue bool) error {
 	if err := l.catchUp(); err != nil {
 		return err
 	}
-	if full := l.at.offset >= l.opt.SegmentBytes; full || l.at.offset > 0 && l.opt.SegmentTime > 0 && l.opt.Now().Sub(l.begun) >= l.opt.SegmentTime {
+	if full := l.at.offset >= l.opt.SegmentBytes; full || l.at.offset > 0 &&
+		l.opt.SegmentTime > 0 && l.opt.Now().Sub(l.begun) >= l.opt.SegmentTime {
 		if err := l.enter(l.at.size + 1); err != nil {
 			return err
 		}
@@ -47,7 +50,7 @@ func (l *Log) commit(batch []*request, checkpointDue bool) error {
 	return l.seal(checkpointDue)
 }
 
-// line adds a line to buf and to the tree and moves next behind it.
+// line adds a line to buf and to the tree and moves next past it.
 func (l *Log) line(next *position, body []byte) uint64 {
 	start := len(l.buf)
 	l.buf = append(l.buf, `{"seq":`...)
@@ -78,12 +81,14 @@ func (l *Log) checkpoint(s state) ([]byte, error) {
 	return Entry{Actor: l.opt.Actor, Event: checkpoint{string(text)}}.body(), nil
 }
 
-// store makes buf durable, then its head. A write that fails is cut back and the log goes on, for a full
-// disk can become less full. After a flush that failed nobody knows what is on disk, so that ends the log.
+// store makes buf durable, then its head. After a failed write it truncates and the log goes on,
+// since a full disk can be freed. After a failed flush the state of the disk is unknown, so the log
+// ends.
 func (l *Log) store(next position) error {
 	root, err := l.tree.root()
 	if err == nil {
-		err = l.tree.write() // first, so that a full disk refuses the batch as a whole
+		// First, so that a full disk refuses the batch as a whole.
+		err = l.tree.write()
 	}
 	if err != nil {
 		l.tree.drop()
@@ -111,9 +116,9 @@ func (l *Log) store(next position) error {
 	return nil
 }
 
-// fail ends this handle: what it knows of the disk may be wrong from here on.
+// fail ends this handle: its knowledge of the disk may be wrong from here on.
 func (l *Log) fail(err error) error {
-	l.broken = fmt.Errorf("%w: %w", ErrBroken, err)
+	l.broken = fmt.Errorf("%w: %w", errBroken, err)
 	return l.broken
 }
 
@@ -134,7 +139,7 @@ type signedHead struct {
 	err  error
 }
 
-// signing signs a head while the disk is waited for.
+// signing signs a head concurrently with the flush.
 func (l *Log) signing(h head) <-chan signedHead {
 	signed, now := make(chan signedHead, 1), l.opt.Now()
 	go func() {
@@ -144,8 +149,8 @@ func (l *Log) signing(h head) <-chan signedHead {
 	return signed
 }
 
-// seal flushes the head and, at a checkpoint, leaves a copy with the key, so that the log and its head put back
-// together to an older state are noticed at the next Open.
+// seal flushes the head and, at a checkpoint, stores a copy with the key, so that the next Open
+// notices a log that was put back to an older state together with its head.
 func (l *Log) seal(checkpoint bool) error {
 	if err := l.head.Sync(); err != nil {
 		return l.fail(err)
@@ -154,18 +159,14 @@ func (l *Log) seal(checkpoint bool) error {
 		return nil
 	}
 	l.since = 0
-	f, err := openRegular(l.keys, knownFile, os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return l.fail(err)
-	}
-	_, err = f.WriteAt(l.signed, 0)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	_, err := l.lastHead.WriteAt(l.signed, 0)
+	if err = errors.Join(err, l.lastHead.Sync()); err != nil {
 		return l.fail(err)
 	}
 	return nil
 }
 
-// firstTime returns the time of a segment's first record, or now where there is none.
+// firstTime returns the time of a segment's first record, now if there is none.
 func firstTime(root *os.Root, name string, now time.Time) time.Time {
 	f, err := openRegular(root, name, os.O_RDONLY, 0)
 	if err != nil {
@@ -178,12 +179,13 @@ func firstTime(root *os.Root, name string, now time.Time) time.Time {
 	}
 	r, err := ParseRecord(text[:len(text)-1])
 	if err != nil {
-		return now // whoever verifies says it
+		// Verify reports the error.
+		return now
 	}
 	return r.Time
 }
 
-// enter goes on in the segment that begins with record first, making it where it is not there.
+// enter continues in the segment that begins with record first, and makes it if it is missing.
 func (l *Log) enter(first uint64) error {
 	name := segmentName(first)
 	there, err := exists(l.root, name)
@@ -191,14 +193,16 @@ func (l *Log) enter(first uint64) error {
 		return err
 	}
 	if packed, err := exists(l.root, packedName(first)); err != nil || packed && !there {
-		return errors.Join(err, fmt.Errorf("%w: %s is packed, and nothing but the last segment is written to", ErrDamaged, name))
+		return errors.Join(err,
+			fmt.Errorf("%w: %s is packed, and nothing but the last segment is written to",
+				errDamaged, name))
 	}
 	f, err := openRegular(l.root, name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
 		return err
 	}
 	if !there {
-		err = syncDir(l.root)
+		err = atomicfile.SyncIn(l.root)
 	}
 	info, statErr := f.Stat()
 	if err = errors.Join(err, statErr); err != nil {

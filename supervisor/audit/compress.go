@@ -10,23 +10,28 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/audit/internal/flock"
 )
 
-// A Packing is what [Log.Compress] did.
+// Packing is the result of [Log.Compress].
 type Packing struct {
 	Segments int
-	Before   int64 // bytes that they took
-	After    int64 // and take now
+	// Before is the size of the segments in bytes.
+	Before int64
+	// After is their packed size.
+	After int64
 }
 
-// Compress packs the segments that are not written to any more. What is hashed and signed is their lines, so nothing else changes. Each is packed aside, read back
-// and compared, made durable and put in its place before the plain one goes, so that a crash leaves one of them whole. Records are taken meanwhile. stop, where it
-// is not nil, is asked before each segment.
+// Compress packs the segments that are no longer written. Hashes and signatures cover lines, so
+// nothing else changes. It packs each segment to a temporary file, compares it, makes it durable
+// and renames it before it removes the plain one, so that a crash leaves one of them whole. The log
+// takes records meanwhile. Compress calls stop, if it is not nil, before each segment.
 func (l *Log) Compress(stop func() bool) (p Packing, err error) {
 	var list []uint64
 	err = l.hold(func() error {
-		// The head on the disk is then not about a segment that is packed, and a writer's way to its end leads through none.
+		// The head on disk is then not about a packed segment, and a writer reads no packed segment
+		// on the way to the end.
 		if err := l.seal(false); err != nil {
 			return err
 		}
@@ -58,11 +63,12 @@ func (l *Log) Compress(stop func() bool) (p Packing, err error) {
 	return p, nil
 }
 
-// compress packs one segment: 0 bytes where there was nothing to do.
+// compress packs one segment; 0 bytes if there was nothing to do.
 func (l *Log) compress(first uint64) (before, after int64, err error) {
 	plain, err := openRegular(l.root, segmentName(first), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, 0, nil // it is packed, or was pruned meanwhile
+		// The segment is packed, or was pruned meanwhile.
+		return 0, 0, nil
 	}
 	if err != nil {
 		return 0, 0, err
@@ -78,11 +84,13 @@ func (l *Log) compress(first uint64) (before, after int64, err error) {
 		return 0, 0, err
 	}
 	defer f.Close()
-	if err := flock.Lock(f); err != nil { // against another process that does the same
+	// Against another process that packs.
+	if err := flock.Lock(f); err != nil {
 		return 0, 0, err
 	}
 	if same, err := l.is(temp, f); err != nil || !same {
-		return 0, 0, err // the other one has done it
+		// The other process has packed it.
+		return 0, 0, err
 	}
 	sum := sha256.New()
 	if err := packInto(f, io.TeeReader(plain, sum)); err != nil {
@@ -91,7 +99,8 @@ func (l *Log) compress(first uint64) (before, after int64, err error) {
 	if err := sameLines(f, sum); err != nil {
 		return 0, 0, errors.Join(err, l.root.Remove(temp))
 	}
-	if err := errors.Join(f.Chmod(info.Mode().Perm()), l.root.Chtimes(temp, info.ModTime(), info.ModTime()), f.Sync()); err != nil {
+	if err := errors.Join(f.Chmod(info.Mode().Perm()), l.root.Chtimes(temp, info.ModTime(),
+		info.ModTime()), f.Sync()); err != nil {
 		return 0, 0, errors.Join(err, l.root.Remove(temp))
 	}
 	packed, err := f.Stat()
@@ -102,19 +111,21 @@ func (l *Log) compress(first uint64) (before, after int64, err error) {
 	err = l.hold(func() error {
 		now, err := l.root.Lstat(segmentName(first))
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, info) {
-			return l.root.Remove(temp) // pruned meanwhile
+			// Pruned meanwhile.
+			return l.root.Remove(temp)
 		}
 		if err != nil {
 			return err
 		}
 		if now.Size() != info.Size() {
-			return fmt.Errorf("%w: it was written to after the next one had begun", ErrDamaged)
+			return fmt.Errorf("%w: it was written to after the next one had begun", errDamaged)
 		}
-		if err := errors.Join(l.root.Rename(temp, packedName(first)), syncDir(l.root)); err != nil {
+		if err := errors.Join(l.root.Rename(temp, packedName(first)),
+			atomicfile.SyncIn(l.root)); err != nil {
 			return err
 		}
 		done = true
-		return errors.Join(l.root.Remove(segmentName(first)), syncDir(l.root))
+		return errors.Join(l.root.Remove(segmentName(first)), atomicfile.SyncIn(l.root))
 	})
 	if !done {
 		return 0, 0, err
@@ -122,7 +133,7 @@ func (l *Log) compress(first uint64) (before, after int64, err error) {
 	return info.Size(), packed.Size(), err
 }
 
-// is reports whether a name is still that of an open file.
+// is reports whether name still refers to the open file f.
 func (l *Log) is(name string, f *os.File) (bool, error) {
 	opened, err := f.Stat()
 	if err != nil {
@@ -145,7 +156,7 @@ func packInto(f *os.File, r io.Reader) error {
 	return pack(f, r)
 }
 
-// sameLines reads back what was packed.
+// sameLines reads the packed lines and compares their hash.
 func sameLines(f *os.File, want hash.Hash) error {
 	s := &source{f: f}
 	if err := s.leap(0); err != nil {

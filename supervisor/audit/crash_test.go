@@ -16,7 +16,8 @@ import (
 	"testing"
 )
 
-// crashed makes a log whose writer died with n records acknowledged and whatever tail adds behind them.
+// crashed makes a log whose writer died with n records acknowledged and whatever tail adds behind
+// them.
 func crashed(t *testing.T, n int, tail func(lines [][]byte) []byte) place {
 	t.Helper()
 	p, lines := small(t, n)
@@ -31,7 +32,8 @@ func crashed(t *testing.T, n int, tail func(lines [][]byte) []byte) place {
 	return p
 }
 
-// T-410, T-533: whatever a crash leaves behind the head, whole records stay, torn bytes are moved, and a record says so.
+// T-410, T-533: whatever a crash leaves behind the head, whole records stay, torn bytes are moved,
+// and a record says so.
 func TestTails(t *testing.T) {
 	last := func(lines [][]byte) []byte { return lines[len(lines)-1] }
 	two := func(lines [][]byte) []byte {
@@ -46,19 +48,27 @@ func TestTails(t *testing.T) {
 	}{
 		{"half a line", func(l [][]byte) []byte { return forge(last(l), "6")[:50] }, 0, true},
 		{"one byte", func(l [][]byte) []byte { return []byte("{") }, 0, true},
-		{"a line without its newline", func(l [][]byte) []byte { return bytes.TrimSuffix(forge(last(l), "6"), []byte("\n")) }, 0, true},
+		{"a line without its newline",
+			func(l [][]byte) []byte { return bytes.TrimSuffix(forge(last(l), "6"), []byte("\n")) },
+			0, true},
 		{"zeros", func([][]byte) []byte { return make([]byte, 5000) }, 0, true},
 		{"one line", func(l [][]byte) []byte { return forge(last(l), "6") }, 1, false},
 		{"two lines", two, 2, false},
-		{"two lines and a half", func(l [][]byte) []byte { return append(two(l), "{\"seq\":8"...) }, 2, true},
-		{"a line that does not chain", func(l [][]byte) []byte { return forge(l[0], "6") }, 0, true},
-		{"a line with another number", func(l [][]byte) []byte { return forge(last(l), "7") }, 0, true},
-		{"more than a line can hold", func([][]byte) []byte { return bytes.Repeat([]byte("x"), maxLine+1) }, 0, true},
+		{"two lines and a half", func(l [][]byte) []byte { return append(two(l), "{\"seq\":8"...) },
+			2, true},
+		{"a line that does not chain", func(l [][]byte) []byte { return forge(l[0], "6") }, 0,
+			true},
+		{"a line with another number", func(l [][]byte) []byte { return forge(last(l), "7") }, 0,
+			true},
+		{"more than a line can hold", func([][]byte) []byte {
+			return bytes.Repeat([]byte("x"),
+				maxLine+1)
+		}, 0, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := crashed(t, 5, tt.tail)
-			p.wantFault(t, 6, Unsigned)
+			p.wantFault(t, 6, unsigned)
 			before, _ := os.ReadFile(p.segment(1))
 			p.fill2(t, 1)
 			rep := p.mustVerify(t, uint64(5+tt.whole+3)) // gap, record, checkpoint
@@ -120,7 +130,8 @@ func TestTornFileWithoutGap(t *testing.T) {
 type faulty struct {
 	segment
 	write, sync, cut error
-	partial          int // bytes of a write that get through before its error
+	// bytes of a write that get through before its error
+	partial int
 }
 
 func (f *faulty) Write(b []byte) (int, error) {
@@ -159,7 +170,8 @@ func TestDiskFull(t *testing.T) {
 		bad := &faulty{write: syscall.ENOSPC, partial: partial}
 		breakDisk(l, bad)
 		for range 3 {
-			if seq, err := l.Append(context.Background(), denied("b")); !errors.Is(err, syscall.ENOSPC) || seq != 0 {
+			if seq, err := l.Append(context.Background(), denied("b")); !errors.Is(err,
+				syscall.ENOSPC) || seq != 0 {
 				t.Errorf("append on a full disk: %d, %v", seq, err)
 			}
 		}
@@ -180,7 +192,8 @@ func TestDiskBroken(t *testing.T) {
 		gaps  uint64
 		total uint64
 	}{
-		{"flush", faulty{sync: syscall.EIO}, 1, 4}, // a, b (on file and not acknowledged), gap, checkpoint
+		{"flush", faulty{sync: syscall.EIO}, 1,
+			4}, // a, b (on file and not acknowledged), gap, checkpoint
 		{"write and cut", faulty{write: syscall.EIO, partial: 20, cut: syscall.EIO}, 1, 3},
 	}
 	for _, tt := range tests {
@@ -190,17 +203,19 @@ func TestDiskBroken(t *testing.T) {
 			mustAppend(t, l, denied("a"))
 			bad := tt.bad
 			breakDisk(l, &bad)
-			if _, err := l.Append(context.Background(), denied("b")); !errors.Is(err, syscall.EIO) || !errors.Is(err, ErrBroken) {
+			if _, err := l.Append(context.Background(), denied("b")); !errors.Is(err,
+				syscall.EIO) || !errors.Is(err, errBroken) {
 				t.Errorf("append said %v", err)
 			}
-			bad.sync, bad.write, bad.cut = nil, nil, nil // too late: nobody knows what is on disk
-			if _, err := l.Append(context.Background(), denied("c")); !errors.Is(err, ErrBroken) {
+			// too late: nobody knows what is on disk
+			bad.sync, bad.write, bad.cut = nil, nil, nil
+			if _, err := l.Append(context.Background(), denied("c")); !errors.Is(err, errBroken) {
 				t.Errorf("append behind a failed flush said %v", err)
 			}
-			if err := l.Close(); !errors.Is(err, ErrBroken) {
+			if err := l.Close(); !errors.Is(err, errBroken) {
 				t.Errorf("close said %v", err)
 			}
-			p.wantFault(t, 2, Unsigned)
+			p.wantFault(t, 2, unsigned)
 			mustClose(t, p.open(t))
 			if rep := p.mustVerify(t, tt.total); rep.Gaps != tt.gaps {
 				t.Errorf("report %+v", rep)
@@ -218,7 +233,8 @@ func TestFullFileSystem(t *testing.T) {
 	if err := os.Mkdir(p.log, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=256k,mode=0750", "audit-test", p.log).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=256k,mode=0750", "audit-test",
+		p.log).CombinedOutput(); err != nil {
 		t.Skipf("mount: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
@@ -228,9 +244,11 @@ func TestFullFileSystem(t *testing.T) {
 	})
 	l := p.open(t)
 	n, err := uint64(0), error(nil)
-	for _, size := range []int{1000, 0} { // until there is no room even for less than a checkpoint
+	// until there is no room even for less than a checkpoint
+	for _, size := range []int{1000, 0} {
 		for err = nil; err == nil; {
-			if _, err = l.Append(context.Background(), denied(strings.Repeat("x", size))); err == nil {
+			if _, err = l.Append(context.Background(),
+				denied(strings.Repeat("x", size))); err == nil {
 				n++
 			}
 		}
@@ -242,7 +260,8 @@ func TestFullFileSystem(t *testing.T) {
 	if err := l.Close(); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("close with no room for the checkpoint said %v", err)
 	}
-	if out, err := exec.Command("mount", "-o", "remount,size=1m", p.log).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mount", "-o", "remount,size=1m",
+		p.log).CombinedOutput(); err != nil {
 		t.Fatalf("remount: %v: %s", err, out)
 	}
 	p.fill2(t, 1)
@@ -253,8 +272,8 @@ func TestFullFileSystem(t *testing.T) {
 
 const childDir = "AUDIT_TEST_CHILD"
 
-// T-533: kill -9 at any moment. Whatever was acknowledged is there, verify names what nobody signed, and
-// after the next open all is in order.
+// T-533: kill -9 at any moment. Whatever was acknowledged is there, verify names what nobody
+// signed, and after the next open all is in order.
 func TestKilledWriter(t *testing.T) {
 	if dir := os.Getenv(childDir); dir != "" {
 		child(t, place{filepath.Join(dir, "audit"), filepath.Join(dir, "keys")})
@@ -291,7 +310,7 @@ func TestKilledWriter(t *testing.T) {
 		}
 		cmd.Wait()
 		var f *Fault
-		if _, err := p.verify(t); err != nil && (!errors.As(err, &f) || f.Kind != Unsigned) {
+		if _, err := p.verify(t); err != nil && (!errors.As(err, &f) || f.Kind != unsigned) {
 			t.Fatalf("verify after a kill: %v", err)
 		}
 		mustClose(t, p.open(t))

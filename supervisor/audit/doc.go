@@ -1,5 +1,5 @@
-// Package audit is the host-side record of what every run did and was refused, so that a stranger can
-// check afterwards, with a public key and no daemon, that nothing was altered or taken out.
+// Package audit is the host-side record of what every run did and was refused, so that a stranger
+// can check afterwards, with a public key and no daemon, that nothing was altered or taken out.
 //
 // # On disk
 //
@@ -16,8 +16,8 @@
 //	lock                 held by a writer for the length of one batch
 //	torn-000000000201    bytes that a crash left behind record 200, kept as found
 //
-// and, in a second directory that only the writer reads, audit.key (mode 0600), audit.pub and audit.head,
-// the head as it was at the last checkpoint.
+// and, in a second directory that only the writer reads, audit.key (mode 0600), audit.pub and
+// audit.head, the head as it was at the last checkpoint.
 //
 // # A record
 //
@@ -25,26 +25,28 @@
 //	 "actor":{"uid":1000,"pid":42,"exe":"/usr/bin/jail"},"policy":"sha256:…","layer":"wasi",
 //	 "what":"open /etc/shadow","rule":"no grant","prev":"sha256:…"}
 //
-// on one line. "seq", "time" and "type" come first and "prev" last; the type's own fields stand between.
-// "prev" is the SHA-256 of the bytes of the line before, without its newline; record 1 has no line before
-// it, so its "prev" is the hash of no bytes (sha256:e3b0c442…b855). The chain goes on from one segment
-// to the next.
+// on one line. "seq", "time" and "type" come first and "prev" last; the type's own fields stand
+// between. "prev" is the SHA-256 of the bytes of the line before, without its newline; record 1 has
+// no line before it, so its "prev" is the hash of no bytes (sha256:e3b0c442…b855). The chain goes
+// on from one segment to the next.
 //
 // The JSON is strict, so that two readers cannot read one line two ways: no duplicate keys, keys of
-// a-z 0-9 _ only, integers only, no null, no white space, at most 8 levels deep and 1 MiB long, and in
-// strings no escapes but \" \\ \n and \uXXXX.
+// a-z 0-9 _ only, integers only, no null, no white space, at most 8 levels deep and 1 MiB long, and
+// in strings no escapes but \" \\ \n and \uXXXX.
 //
 // # Text from tools
 //
 // A string can hold any bytes. A byte that is not part of valid UTF-8 is written as U+FFFD and two
-// hexadecimal digits, and a genuine U+FFFD as two of them; [Original] turns this back. Every character
-// that a terminal obeys or does not show (C0, C1, DEL, bidi and zero-width marks, and the like) is a
-// \uXXXX escape in the file, so even "cat" of a segment is harmless. A string of more than 4 KiB is cut,
-// and "cut" then holds the field's name, the length in bytes and the SHA-256 of the whole.
+// hexadecimal digits, and a genuine U+FFFD as two of them; [Original] turns this back. Every
+// character that a terminal obeys or does not show (C0, C1, DEL, bidi and zero-width marks, and the
+// like) is a \uXXXX escape in the file, so even "cat" of a segment is harmless. A string of more
+// than 4 KiB is cut, and "cut" then holds the field's name, the length in bytes and the SHA-256 of
+// the whole.
 //
 // # Signatures
 //
-// The head is a C2SP tlog-checkpoint, a signed note (golang.org/x/mod/sumdb/note) over origin, size and root:
+// The head is a C2SP tlog-checkpoint, a signed note (golang.org/x/mod/sumdb/note) over origin, size
+// and root:
 //
 //	jail-audit/3f9a51c07d2e
 //	200
@@ -54,21 +56,23 @@
 //
 //	— jail-audit/3f9a51c07d2e hcGDxq…
 //
-// The root is that of the Merkle tree (RFC 6962) whose leaves are the lines without their newlines, so that one
-// record can be shown to be in the log without the others: [Prove], [CheckProof], and any other reader of C2SP
-// tlog-proofs. The last line is the hash of the last record's line, as the next record's "prev" has it. The dots keep the
-// file's length the same for every size, so that it can be overwritten in place. A "checkpoint" record carries the same
-// kind of note about the records before it, with the word "checkpoint" in place of "latest": a checkpoint cut out of the
+// The root is that of the Merkle tree (RFC 6962) whose leaves are the lines without their newlines,
+// so that one record can be shown to be in the log without the others: [Prove], [CheckProof], and
+// any other reader of C2SP tlog-proofs. The last line is the hash of the last record's line, as the
+// next record's "prev" has it. The dots keep the file's length the same for every size, so that it
+// can be overwritten in place. A "checkpoint" record carries the same kind of note about the
+// records before it, with the word "checkpoint" in place of "latest": a checkpoint cut out of the
 // log does not pass for its head.
 //
-// A checkpoint with a further line "next KEY" hands over to another key and is signed by both: behind it only the new
-// key counts ([Rotate]). Pruning ([Prune]) takes whole segments from the beginning; "cut" is then a note with the word
-// "cut" and the right edge of the tree, from which chain and tree go on.
+// A checkpoint with a further line "next KEY" hands over to another key and is signed by both:
+// behind it only the new key counts ([Rotate]). Pruning ([Prune]) takes whole segments from the
+// beginning; "cut" is then a note with the word "cut" and the right edge of the tree, from which
+// chain and tree go on.
 //
 // # What is found, and what is not
 //
-// A batch is written, flushed, then covered by a new signed head, and only then acknowledged. The head is
-// itself flushed at checkpoints, at the end of a run and at close.
+// A batch is written, flushed, then covered by a new signed head, and only then acknowledged. The
+// head is itself flushed at checkpoints, at the end of a run and at close.
 //
 //   - Any record altered, removed, inserted, repeated or moved: found by the chain and the head.
 //   - Any number of records missing at the end, or a segment: found by the head, at every moment, also

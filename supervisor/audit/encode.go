@@ -9,14 +9,16 @@ import (
 )
 
 // Bounds of one record. Text is counted before escaping, which makes at most six bytes of one, so
-// that a record stays below maxLine whatever a tool puts in it.
+// that no text of a tool makes a record longer than maxLine.
 const (
-	maxText    = 4 << 10  // bytes of one string
-	maxAllText = 64 << 10 // bytes of all strings together
-	maxItems   = 256      // items of one list
-	maxLine    = 1 << 20  // bytes of one line, with its newline
-	maxDepth   = 8
-	maxKeys    = 64 // keys of one object
+	maxText = 4 << 10 // bytes of one string
+	// bytes of all strings together
+	maxAllText = 64 << 10
+	maxItems   = 256 // items of one list
+	// bytes of one line, with its newline
+	maxLine  = 1 << 20
+	maxDepth = 8
+	maxKeys  = 64 // keys of one object
 )
 
 // timeLayout is RFC 3339 with all nine digits, so that the text sorts as the time does.
@@ -29,7 +31,7 @@ type encoder struct {
 	cuts   []cut
 }
 
-// cut says that a text was recorded in part only.
+// cut records that a text was shortened.
 type cut struct {
 	field string
 	items int
@@ -46,7 +48,7 @@ func (e *encoder) name(name string) {
 	e.buf = append(e.buf, '"', ':')
 }
 
-// text writes a field even where it is empty; str leaves an empty one out.
+// text writes a field even if it is empty; str leaves an empty one out.
 func (e *encoder) text(name, field, s string) {
 	e.name(name)
 	e.value(field, s)
@@ -130,13 +132,19 @@ func (e *encoder) object(name string, fields func()) {
 	e.buf = append(e.buf, '}')
 }
 
-// body is the middle of a record's line, from "type" to the last field before "prev". It does not
-// depend on the record's place in the log, so callers encode in parallel.
+// body returns the middle of a record's line, from "type" to the last field before "prev". It does
+// not depend on the record's place in the log, so callers encode in parallel.
 func (n Entry) body() []byte {
 	e := &encoder{buf: make([]byte, 0, 512), budget: maxAllText}
 	e.str("type", string(n.Event.Type()))
 	e.str("run", n.Run)
+	if n.RunID != "" {
+		e.str("run_id", n.RunID)
+	}
 	e.text("session", "session", n.Session)
+	if n.SessionID != "" {
+		e.str("session_id", n.SessionID)
+	}
 	e.object("actor", func() {
 		e.num("uid", int64(n.Actor.UID))
 		e.num("pid", int64(n.Actor.PID))
@@ -156,7 +164,8 @@ func (n Entry) body() []byte {
 
 func (e *encoder) writeCuts() {
 	cuts := e.cuts
-	e.budget = maxAllText // only our own short names and hashes from here on
+	// Only short names and hashes of our own follow.
+	e.budget = maxAllText
 	e.name("cut")
 	e.buf = append(e.buf, '[')
 	for i, c := range cuts {

@@ -2,7 +2,7 @@ package audit
 
 import "time"
 
-// Type names what a record is about.
+// Type is the type of a record.
 type Type string
 
 // The types of records.
@@ -30,24 +30,42 @@ const (
 	TypeCheckpoint         Type = "checkpoint"
 )
 
-// Actor is who asked for what a record tells.
+// Types returns the types that this version writes.
+func Types() []Type {
+	return []Type{
+		TypeRunStarted, TypeRunFinished, TypeExec, TypeFile, TypeFetch, TypeCredentialUsed,
+		TypeDenied, TypeLimit, TypeWorkspaceChanged,
+		TypeWorkspaceCommitted, TypeWorkspaceDiscarded, TypeWorkspaceReverted, TypePolicyLoaded,
+		TypeToolInstalled, TypeToolRemoved, TypeToolKeys,
+		TypeDaemonStarted, TypeDaemonStopped, TypeAnchor, TypeGap, TypeCheckpoint,
+	}
+}
+
+// Actor is the user and program that asked for what a record describes.
 type Actor struct {
 	UID uint32
-	PID int    // on the host
-	Exe string // path of the program, as the kernel names it
+	PID int // on the host
+	// path of the program, as the kernel names it
+	Exe string
 }
 
-// Entry is one thing to put on record. The log adds place, time and hash.
+// Entry is one event to record. The log adds place, time and hash.
 type Entry struct {
-	Run     string // empty where there is none
-	Session string
-	Actor   Actor
-	Policy  string // digest of the effective policy, "sha256:…"
-	Cause   uint64 // seq of the record that led to this one, or 0
-	Event   Event
+	// as its user calls it; empty where there is none
+	Run string
+	// RunID is set if Run is a name that its user gave.
+	RunID     string
+	Session   string
+	SessionID string // as RunID
+	Actor     Actor
+	// digest of the effective policy, "sha256:…"
+	Policy string
+	// seq of the record that led to this one, or 0
+	Cause uint64
+	Event Event
 }
 
-// Event is what happened: one of the types below. Their text fields may hold any bytes.
+// Event is one of the types below. Its text fields may hold any bytes.
 type Event interface {
 	Type() Type
 	encode(e *encoder)
@@ -55,20 +73,27 @@ type Event interface {
 
 // RunStarted is recorded before a run's tool starts.
 type RunStarted struct {
-	Tool      string // as the caller named it
-	Digest    string // of the module or program, "sha256:…"
+	// as the caller named it
+	Tool string
+	// of the module or program, "sha256:…"
+	Digest    string
 	Argv      []string
 	Cwd       string
-	Workspace string   // the real directory
-	Profile   string   // name
-	Plan      string   // digest of what the kernel is told
-	Env       []string // names only: values can be secrets
-	Warnings  []string // what weakens this run, a sentence each
-	Learn     bool     // what it does is told to its caller, to make a policy from it
-	Start     string   // "warm": in a jail that stood already and waited; "cold": in one that was made when it was asked for
+	Workspace string // the real directory
+	Profile   string // name
+	// digest of what the kernel is told
+	Plan string
+	// names only: values can be secrets
+	Env []string
+	// what weakens this run, a sentence each
+	Warnings []string
+	// Learn: the caller observes the run to make a policy.
+	Learn bool
+	// Start is "warm" in a prewarmed jail, "cold" in a new one.
+	Start string
 }
 
-// Exec is one program or module started inside a jail.
+// Exec is a program or module that was started inside a jail.
 type Exec struct {
 	Program string
 	Digest  string
@@ -76,40 +101,47 @@ type Exec struct {
 	Cwd     string
 	PID     int // in the jail
 	Parent  int // in the jail
-	// Count is how many alike this record stands for, 0 and 1 meaning one.
+	// Count is the number of equal events that this record stands for; 0 and 1 mean one.
 	Count int64
 }
 
-// File is what was done with one file of a jail, as often as Count says, from First to Last.
+// File is the use of one file in a jail, Count times from First to Last.
 type File struct {
-	Path    string // in the jail
-	Kind    string // open, exec or write
-	Program string // that did it first, path in the jail; empty where it had ended already
-	PID     int    // of it, in the jail; 0 as above
-	Count   int64
-	// First and Last are when the record's first and last time were told.
+	Path string // in the jail
+	Kind string // open, exec or write
+	// Program is the first that did it, by its path in the jail; empty if it had already ended.
+	Program string
+	// PID of Program in the jail; 0 as above.
+	PID   int
+	Count int64
+	// First and Last are the times of the first and the last event.
 	First, Last time.Time
 }
 
 // Denied is a refusal, by policy or by the kernel.
 type Denied struct {
-	Layer string // policy, fetch, seccomp, landlock, wasi, mount
+	// policy, fetch, seccomp, landlock, wasi, mount
+	Layer string
 	What  string
 	Rule  string
-	// Count is how many alike this record stands for, 0 and 1 meaning one; First and Last are when.
+	// Count is the number of equal events that this record stands for; 0 and 1 mean one. First and
+	// Last are their times.
 	Count       int64
 	First, Last time.Time
 }
 
-// Limit is a limit that was reached.
+// Limit records a limit that was reached.
 type Limit struct {
-	Name   string // as in the policy file
-	Limit  int64  // bytes, milliseconds or a number, as the name has it
-	Peak   int64
-	Action string // what was done: killed, throttled, refused, truncated
+	// as in the policy file
+	Name string
+	// bytes, milliseconds or a number, as the name has it
+	Limit int64
+	Peak  int64
+	// what was done: killed, throttled, refused, truncated
+	Action string
 }
 
-// Usage is what a run took.
+// Usage is the resource usage of a run.
 type Usage struct {
 	WallMS, CPUMS, MemoryPeak, PIDsPeak    int64
 	WorkspaceBytes, FetchBytesIn           int64
@@ -117,73 +149,98 @@ type Usage struct {
 	ThrottledMS, IORead, IOWrite           int64
 }
 
-// Changes counts what a run or a commit did to a workspace.
+// Changes counts the changes of a run or a commit.
 type Changes struct{ Added, Modified, Deleted int64 }
 
 // RunFinished is recorded when a run's jail is gone.
 type RunFinished struct {
-	ExitCode  int
-	Signal    string // name, where a signal ended it
-	Limit     string // name of the limit that ended it
-	Error     string // ours, not the tool's
-	Truncated bool   // its output was
+	ExitCode int
+	// name, where a signal ended it
+	Signal string
+	// name of the limit that ended it
+	Limit string
+	Error string // ours, not the tool's
+	// Truncated: the output was cut.
+	Truncated bool
 	Workspace string // kept, discarded, committed
 	Usage     Usage
 	Changes   Changes
 }
 
-// WorkspaceChanged says what a finished run left in the shadow.
+// WorkspaceChanged records the change set of a finished run.
 type WorkspaceChanged struct {
 	Workspace string
 	Digest    string // of the change set
 	Changes   Changes
-	Files     []string // kind, digest of the content and path of each, as far as a record has room; the digest of the set covers all
+	// Files lists kind, content digest and path of each change, as far as a record has room; the
+	// digest of the set covers all.
+	Files []string
 }
 
-// WorkspaceCommitted says what was applied to the real directory.
+// WorkspaceCommitted records a commit.
 type WorkspaceCommitted struct {
 	Workspace string
 	Digest    string
 	Changes   Changes
-	Paths     []string // where only some were named
-	Commit    string   // its id
-	Files     []string // kind, digest of the content and path of each, as far as a record has room
-	Held      []string // protected names held back
-	Protected bool     // protected names were included by an explicit yes
-	Begun     bool     // it is about to be made; a second record says how it ended
-	Error     string   // of a commit that was refused or failed
+	// where only some were named
+	Paths  []string
+	Commit string // its id
+	// Files lists kind, content digest and path of each change, as far as a record has room.
+	Files []string
+	// Held lists the protected paths that were held back.
+	Held []string
+	// Protected: protected paths were included by --include-protected.
+	Protected bool
+	// Begun: the commit is about to be made; a second record says how it ended.
+	Begun bool
+	// of a commit that was refused or failed
+	Error string
 }
 
-// WorkspaceDiscarded says that a shadow was thrown away.
+// WorkspaceDiscarded records that a shadow, or a part of it, was discarded.
 type WorkspaceDiscarded struct {
 	Workspace string
-	Digest    string
-	Changes   Changes
+	// of all its changes before
+	Digest  string
+	Changes Changes
+	// where only some were named
+	Paths []string
+	// GaveUp says what could not be undone of an interrupted commit that was given up with the
+	// shadow.
+	GaveUp string
 }
 
-// WorkspaceReverted says that a commit was undone.
+// WorkspaceReverted records that a commit was undone.
 type WorkspaceReverted struct {
 	Workspace string
-	Digest    string // of the change set of the commit
-	Changes   Changes
-	Commit    string   // the id of the commit that was undone
-	Files     []string // kind, digest of the content and path of each, as far as a record has room
-	Begun     bool     // it is about to be made; a second record says how it ended
-	Error     string
+	// of the change set of the commit
+	Digest  string
+	Changes Changes
+	// the id of the commit that was undone
+	Commit string
+	// Files lists kind, content digest and path of each change, as far as a record has room.
+	Files []string
+	// Begun: the revert is about to be made; a second record says how it ended.
+	Begun bool
+	Error string
 }
 
-// PolicyLoaded says that policy files were read, or refused.
+// PolicyLoaded records that policy files were read, or refused.
 type PolicyLoaded struct {
-	Kind   string // host: the ceiling and the operator's profiles, together
-	Name   string
-	Path   string
-	Digest string // of the files as they are written
-	Was    string // the digest of those that were in force until then
-	Files  []string
-	Error  string // why what was read is not in force
+	// host: the ceiling and the operator's profiles, together
+	Kind string
+	Name string
+	Path string
+	// of the files as they are written
+	Digest string
+	// Was is the digest of the files that were in force before.
+	Was   string
+	Files []string
+	// Error says why the files are not in force.
+	Error string
 }
 
-// ToolInstalled says that a bundle was installed, or refused.
+// ToolInstalled records that a bundle was installed, or refused.
 type ToolInstalled struct {
 	Bundle    string
 	Version   string
@@ -193,51 +250,60 @@ type ToolInstalled struct {
 	Error     string
 }
 
-// ToolRemoved says that a pulled bundle was taken away.
+// ToolRemoved records that a pulled bundle was removed.
 type ToolRemoved struct {
 	Bundle    string
 	Version   string
 	Publisher string
 	Digest    string
-	Forgotten bool // and an older version may be installed again
+	// Forgotten: an older version may be installed again.
+	Forgotten bool
 }
 
-// ToolKeys says that the keys of a publisher of bundles were changed.
+// ToolKeys records a change of the keys of a publisher.
 type ToolKeys struct {
 	Publisher string
 	Version   int64    // of the ring
 	Keys      []string // names and short hashes
-	Explicit  bool     // an operator vouched for them, and no earlier ring did
-	Removed   bool
+	// Explicit: an operator vouched for the keys, and no earlier ring did.
+	Explicit bool
+	Removed  bool
 }
 
-// DaemonStarted says that a daemon is ready to take requests.
+// DaemonStarted records that a daemon is ready for requests.
 type DaemonStarted struct {
 	Version string
 	Socket  string
 	State   string
-	Private bool     // serves one client only
-	Missing []string // what this host cannot enforce
+	Private bool // serves one client only
+	// what this host cannot enforce
+	Missing []string
 }
 
-// DaemonStopped says that a daemon ended in order.
+// DaemonStopped records that a daemon ended in order.
 type DaemonStopped struct{ Reason string }
 
-// Anchored says that a place off the host began to refuse the heads of the log, or takes them again.
+// Anchored records that a target began to refuse the heads of the log, or takes them again.
 type Anchored struct {
 	Name, To string
-	Size     uint64 // of the last head that it took
-	Error    string // why it does not take more; empty where it does again
-	Failed   int64  // tries, until it did
+	// of the last head that it took
+	Size uint64
+	// Error says why the target takes no more heads; empty if it does again.
+	Error string
+	// Failed counts the tries until it did.
+	Failed int64
 }
 
-// Gap says that something is not on record, and how much.
+// Gap records that events or records are missing, and how many.
 type Gap struct {
 	Reason string
-	Count  int64  // events lost; -1 where nobody knows
-	First  uint64 // records that this is about, where it is about records
-	Last   uint64
-	Bytes  int64  // torn bytes moved to File
+	// Count of lost events; -1 if it is unknown.
+	Count int64
+	// First and Last are the records that the gap is about, if it is about records.
+	First uint64
+	Last  uint64
+	// torn bytes moved to File
+	Bytes  int64
 	SHA256 string // of them
 	File   string // beside the segments
 }

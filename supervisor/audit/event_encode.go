@@ -1,6 +1,6 @@
 package audit
 
-// Type is the record type of each event.
+// Type returns the record type of each event.
 func (RunStarted) Type() Type         { return TypeRunStarted }
 func (Exec) Type() Type               { return TypeExec }
 func (File) Type() Type               { return TypeFile }
@@ -116,7 +116,11 @@ func (v WorkspaceCommitted) encode(e *encoder) {
 	e.str("error", v.Error)
 }
 
-func (v WorkspaceDiscarded) encode(e *encoder) { e.workspace(v.Workspace, v.Digest, v.Changes) }
+func (v WorkspaceDiscarded) encode(e *encoder) {
+	e.workspace(v.Workspace, v.Digest, v.Changes)
+	e.list("paths", v.Paths)
+	e.str("gave_up", v.GaveUp)
+}
 
 func (v WorkspaceReverted) encode(e *encoder) {
 	e.workspace(v.Workspace, v.Digest, v.Changes)

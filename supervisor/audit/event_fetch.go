@@ -2,39 +2,55 @@ package audit
 
 import "time"
 
-// Fetch is one request to the network. One that is sent has two records: Begun before anything is dialled, and another, with the first as its cause,
-// that says how it ended. One that was refused has one.
+// Fetch is one request to the network. A request that is sent has two records: Begun before
+// anything is dialled, and one with the outcome, whose cause is the first. A refused request has
+// one record.
 type Fetch struct {
-	Begun      bool
-	Kind       string // request, tunnel, websocket
-	Decision   string // allowed, denied, report: no rule grants it, and the policy lets that pass
-	Layer      string // of the policy, or fetch
-	Rule       string
-	Method     string
-	Scheme     string
-	Host       string
-	Port       uint16
-	Path       string   // in the form that was decided and sent
-	Query      string   // hashed, unless the host's configuration says otherwise
-	Addresses  []string // all that the name has, each checked
-	Address    string   // the one that was dialled
-	Credential string   // name of the one that the proxy attached
+	Begun bool
+	Kind  string // request, tunnel, websocket
+	// Decision is allowed, denied, or report: no rule grants it, and the policy lets it pass.
+	Decision string
+	// of the policy, or fetch
+	Layer  string
+	Rule   string
+	Method string
+	Scheme string
+	Host   string
+	Port   uint16
+	// Path in the form that was decided and sent.
+	Path string
+	// Query is a hash, unless the host's configuration says otherwise.
+	Query string
+	// Addresses of the name, each checked.
+	Addresses []string
+	// Address that was dialled.
+	Address string
+	// Credential is the name of the one that the proxy attached.
+	Credential string
 	Status     int
-	In, Out    int64 // bytes on the wire, TLS and all
+	// In and Out are bytes on the wire, with TLS.
+	In, Out int64
 	// Times of the parts of the request.
 	Resolve, Connect, TLS, First, Total time.Duration
-	Reused                              bool   // of a connection of an earlier request of the run
-	Truncated                           bool   // the answer did not go to the tool whole
-	Scrubbed                            bool   // the credential was cut out of the answer
-	Redirect                            string // where the answer sends the tool, which asks anew
-	TLSMode                             string // who ends TLS: proxy, which alone speaks it; intercept: tool and proxy do, each way; opaque: it passes
-	Hops                                int    // redirects that led here; the cause is the request whose answer was the last of them
-	TLSVersion                          string
-	TLSPeer                             string // SHA-256 of the certificate
-	Error                               string
+	// Reused: an earlier request of the run used the same connection.
+	Reused bool
+	// Truncated: the tool did not get the whole response.
+	Truncated bool
+	// Scrubbed: the credential was removed from the response.
+	Scrubbed bool
+	// Redirect is the target of the response's redirect.
+	Redirect string
+	// TLSMode says who ends TLS: proxy (only the proxy speaks it), intercept (the proxy speaks it
+	// to both sides), opaque (tool and host).
+	TLSMode string
+	// Hops counts the redirects before; the cause is the request with the last of them.
+	Hops       int
+	TLSVersion string
+	TLSPeer    string // SHA-256 of the certificate
+	Error      string
 }
 
-// Type is the type of the record.
+// Type returns the type of the record.
 func (Fetch) Type() Type { return TypeFetch }
 
 func (v Fetch) encode(e *encoder) {
@@ -77,7 +93,8 @@ func (v Fetch) encode(e *encoder) {
 	e.str("error", v.Error)
 }
 
-// CredentialUsed says that the proxy is about to attach a credential to the request of its cause.
+// CredentialUsed records that the proxy is about to attach a credential to the request of its
+// cause.
 type CredentialUsed struct {
 	Name   string
 	Kind   string
@@ -87,7 +104,7 @@ type CredentialUsed struct {
 	Path   string
 }
 
-// Type is the type of the record.
+// Type returns the type of the record.
 func (CredentialUsed) Type() Type { return TypeCredentialUsed }
 
 func (v CredentialUsed) encode(e *encoder) {

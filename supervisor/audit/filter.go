@@ -7,30 +7,36 @@ import (
 	"time"
 )
 
-// Filter says which records are wanted: those that all of its parts want. Its zero value wants all.
+// Filter selects the records that match all of its parts. Its zero value matches all.
 type Filter struct {
-	Run      string
-	Session  string
-	Types    []Type // any of them
-	Since    time.Time
-	Until    time.Time // zero: no end
-	UID      *uint32
-	Policy   string // digest of the effective policy, or its beginning
-	Tool     string // of runs of that tool, as it was named or found: grep, core-utils/grep
-	Decision string // "denied": refusals and refused fetches; "allowed": fetches that were let through
+	// its id, or the name that its user gave it
+	Run     string
+	Session string // as Run
+	Types   []Type // any of them
+	Since   time.Time
+	Until   time.Time // zero: no end
+	UID     *uint32
+	// digest of the effective policy, or its beginning
+	Policy string
+	// Tool is that of the run, as it was named or found: grep, core-utils/grep.
+	Tool string
+	// Decision is "denied" for refusals and refused fetches, "allowed" for fetches that were let
+	// through.
+	Decision string
 	Layer    string // that refused
-	Host     string // of fetches: a name, or *. and a name for those below it
-	// Path reports whether a path is wanted, of those that a record names: of a file, a program, a request. nil wants all.
+	// of fetches: a name, or *. and a name for those below it
+	Host string
+	// Path matches a path that a record names: of a file, a program, a request. nil matches all.
 	Path func(string) bool
 }
 
-// Decisions that a Filter knows.
+// Decisions of a Filter.
 const (
 	DecisionDenied  = "denied"
 	DecisionAllowed = "allowed"
 )
 
-// matcher is a filter that remembers which runs were of its tool.
+// matcher is a filter that remembers the runs of its tool.
 type matcher struct {
 	Filter
 	runs map[string]bool
@@ -38,20 +44,20 @@ type matcher struct {
 
 func (m *matcher) wants(r Record) bool {
 	m.note(r)
-	return (m.Run == "" || m.Run == r.Run) &&
-		(m.Session == "" || m.Session == r.Session) &&
+	return (m.Run == "" || m.Run == r.Run || m.Run == r.RunID) &&
+		(m.Session == "" || m.Session == r.Session || m.Session == r.SessionID) &&
 		(len(m.Types) == 0 || slices.Contains(m.Types, r.Type)) &&
 		!r.Time.Before(m.Since) && (m.Until.IsZero() || r.Time.Before(m.Until)) &&
 		(m.UID == nil || *m.UID == r.Actor.UID) &&
 		strings.HasPrefix(r.Policy, m.Policy) &&
-		(m.Tool == "" || m.runs[r.Run]) &&
+		(m.Tool == "" || m.runs[r.ID()]) &&
 		(m.Decision == "" || m.Decision == r.Decision()) &&
 		(m.Layer == "" || m.Layer == r.Text("layer")) &&
 		(m.Host == "" || hostMatches(m.Host, r.Text("host"))) &&
 		(m.Path == nil || slices.ContainsFunc(r.Paths(), m.Path))
 }
 
-// note remembers the runs of the tool that is asked for.
+// note remembers the runs of the filter's tool.
 func (m *matcher) note(r Record) {
 	if m.Tool == "" || r.Run == "" {
 		return
@@ -61,11 +67,11 @@ func (m *matcher) note(r Record) {
 			if m.runs == nil {
 				m.runs = map[string]bool{}
 			}
-			m.runs[r.Run] = true
+			m.runs[r.ID()] = true
 		}
 	}
-	if r.Type == TypeRunFinished && !m.runs[r.Run] {
-		delete(m.runs, r.Run)
+	if r.Type == TypeRunFinished && !m.runs[r.ID()] {
+		delete(m.runs, r.ID())
 	}
 }
 
@@ -76,7 +82,7 @@ func hostMatches(pattern, host string) bool {
 	return host == pattern
 }
 
-// Field returns the value of one of the type's own fields; nil where it has none of that name.
+// Field returns the value of one of the type's own fields, nil if it has none of that name.
 func (r Record) Field(name string) json.RawMessage {
 	for _, f := range r.Fields {
 		if f.Name == name {
@@ -86,7 +92,7 @@ func (r Record) Field(name string) json.RawMessage {
 	return nil
 }
 
-// Text returns a field that is a text, as the bytes that were recorded.
+// Text returns a text field as the bytes that were recorded.
 func (r Record) Text(name string) string {
 	var s string
 	if json.Unmarshal(r.Field(name), &s) != nil {
@@ -95,7 +101,7 @@ func (r Record) Text(name string) string {
 	return Original(s)
 }
 
-// Texts returns a field that is a list of texts, as the bytes that were recorded.
+// Texts returns a list field as the bytes that were recorded.
 func (r Record) Texts(name string) []string {
 	var list []string
 	if json.Unmarshal(r.Field(name), &list) != nil {
@@ -107,7 +113,7 @@ func (r Record) Texts(name string) []string {
 	return list
 }
 
-// Int returns a field that is a number, or 0.
+// Int returns a number field, or 0.
 func (r Record) Int(name string) int64 {
 	var n int64
 	if json.Unmarshal(r.Field(name), &n) != nil {
@@ -116,7 +122,8 @@ func (r Record) Int(name string) int64 {
 	return n
 }
 
-// Decision says whether the record is of a refusal or of something that was let through; "" where it is about neither.
+// Decision returns whether the record is about a refusal or about an allowed operation; "" for
+// other records.
 func (r Record) Decision() string {
 	switch r.Type {
 	case TypeDenied:
@@ -131,7 +138,8 @@ func (r Record) Decision() string {
 func (r Record) Paths() []string {
 	var paths []string
 	switch r.Type {
-	case TypeDenied: // "read /etc/shadow", and after the last path perhaps more
+	// The text is "read /etc/shadow", perhaps with more after the last path.
+	case TypeDenied:
 		if _, path, found := strings.Cut(r.Text("what"), " "); found {
 			paths = append(paths, path)
 		}

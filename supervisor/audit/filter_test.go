@@ -19,22 +19,38 @@ func TestFilter(t *testing.T) {
 	l := p.open(t)
 	add := func(run string, uid uint32, e Event) {
 		t.Helper()
-		if _, err := l.Append(context.Background(), Entry{Run: run, Actor: Actor{UID: uid}, Policy: "sha256:ab" + run, Event: e}); err != nil {
+		if _, err := l.Append(context.Background(), Entry{Run: run, Actor: Actor{UID: uid},
+			Policy: "sha256:ab" + run, Event: e}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	add("a", 1, RunStarted{Tool: "core-utils/grep", Workspace: "/srv/x"})                               // 1
-	add("a", 1, Denied{Layer: "wasi", What: "read /etc/shadow", Rule: "r"})                             // 2
-	add("b", 2, RunStarted{Tool: "sed"})                                                                // 3
-	add("b", 2, Fetch{Decision: "allowed", Host: "x.example.com", Path: "/p"})                          // 4
-	add("b", 2, Fetch{Decision: "denied", Host: "example.org"})                                         // 5
-	add("b", 2, WorkspaceChanged{Files: []string{"added sha256:00 src/a b.go", "deleted - docs/x.md"}}) // 6
-	add("c", 1, RunStarted{Tool: "sh"})                                                                 // 7
-	add("c", 1, Exec{Program: "core-utils/sed", Count: 2})                                              // 8
-	add("c", 1, RunFinished{})                                                                          // 9
-	mustClose(t, l)                                                                                     // 10
+	// 1
+	add("a", 1, RunStarted{Tool: "core-utils/grep", Workspace: "/srv/x"})
+	// 2
+	add("a", 1, Denied{Layer: "wasi", What: "read /etc/shadow", Rule: "r"})
+	// 3
+	add("b", 2, RunStarted{Tool: "sed"})
+	// 4
+	add("b", 2, Fetch{Decision: "allowed", Host: "x.example.com", Path: "/p"})
+	// 5
+	add("b", 2, Fetch{Decision: "denied", Host: "example.org"})
+	// 6
+	add("b", 2, WorkspaceChanged{Files: []string{"added sha256:00 src/a b.go",
+		"deleted - docs/x.md"}})
+	// 7
+	add("c", 1, RunStarted{Tool: "sh"})
+	// 8
+	add("c", 1, Exec{Program: "core-utils/sed", Count: 2})
+	// 9
+	add("c", 1, RunFinished{})
+	// 10
+	mustClose(t, l)
 	one := uint32(1)
-	glob := func(want string) func(string) bool { return func(path string) bool { return path == want } }
+	glob := func(want string) func(string) bool {
+		return func(path string) bool {
+			return path == want
+		}
+	}
 	for want, f := range map[string]Filter{
 		"1 2 3 4 5 6 7 8 9 10": {},
 		"1 2":                  {Run: "a"},
@@ -66,7 +82,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestTail: a reader that follows sees every record once and in order, also over segments, and one that was cut off goes on where it was.
+// TestTail: a reader that follows sees every record once and in order, also over segments, and one
+// that was cut off goes on where it was.
 func TestTail(t *testing.T) {
 	p := newPlace(t)
 	l := p.open(t, func(o *Options) { o.SegmentBytes = 1500 })
@@ -96,18 +113,22 @@ func TestTail(t *testing.T) {
 	go func() { tail <- read(Tail(ctx, p.log, Filter{}, 2), 2+more) }()
 	go func() {
 		first := read(Follow(ctx, p.log, Filter{}, 3), 20)
-		follow <- append(first, read(Follow(ctx, p.log, Filter{}, first[len(first)-1]), 2+more-20)...)
+		follow <- append(first, read(Follow(ctx, p.log, Filter{}, first[len(first)-1]),
+			2+more-20)...)
 	}()
 	begun.Wait()
 	for i := range more {
 		if i%20 == 0 {
-			time.Sleep(2 * followEvery) // so that both see the log grow
+			// so that both see the log grow
+			time.Sleep(2 * followEvery)
 		}
 		mustAppend(t, l, denied("after"))
 	}
 	for name, c := range map[string]chan []uint64{"tail": tail, "follow": follow} {
 		got := <-c
-		if len(got) != 2+more || got[0] != 4 && name == "follow" || !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) || got[len(got)-1]-got[0] != uint64(len(got)-1) {
+		if len(got) != 2+more || got[0] != 4 && name == "follow" || !slices.IsSorted(got) ||
+			len(slices.Compact(slices.Clone(got))) != len(got) ||
+			got[len(got)-1]-got[0] != uint64(len(got)-1) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -119,7 +140,8 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// TestTailOfNothing: a log that is not there, or may not be read, is an error, and no log without records.
+// TestTailOfNothing: a log that is not there, or may not be read, is an error, and no log without
+// records.
 func TestTailOfNothing(t *testing.T) {
 	ended, stop := context.WithCancel(t.Context())
 	stop()
@@ -135,7 +157,8 @@ func TestTailOfNothing(t *testing.T) {
 	// What was read before the place that cannot be is shown, too.
 	p := newPlace(t)
 	p.fill(t, 9)
-	if err := os.Truncate(p.segment(1), 64<<20); err != nil { // a hole, which is no line
+	// a hole, which is no line
+	if err := os.Truncate(p.segment(1), 64<<20); err != nil {
 		t.Fatal(err)
 	}
 	var seqs []uint64

@@ -8,8 +8,9 @@ import (
 	"os"
 )
 
-// catchUp sees what other writers did since this one's last batch. Where nobody did anything it costs a
-// few system calls and reads no record. It also sees a segment or head that was taken away or put in place under us.
+// catchUp reads what other writers appended since this writer's last batch. Without other writers
+// it costs a few system calls and reads no record. It also detects a segment or head that was
+// removed or replaced.
 func (l *Log) catchUp() error {
 	if err := l.unmoved(segmentName(l.at.segment), l.segInfo); err != nil {
 		if left, leftErr := l.left(); leftErr != nil || !left {
@@ -54,10 +55,12 @@ func (l *Log) unmoved(name string, opened os.FileInfo) error {
 	if err == nil && os.SameFile(info, opened) {
 		return nil
 	}
-	return errors.Join(fmt.Errorf("%w: %s was moved, removed or replaced while in use", ErrDamaged, name), err)
+	return errors.Join(fmt.Errorf("%w: %s was moved, removed or replaced while in use", errDamaged,
+		name), err)
 }
 
-// left reports whether other writers went on to another segment, and packed or pruned the one that this one knows.
+// left reports whether other writers continued in another segment, and packed or pruned the one
+// that this writer knows.
 func (l *Log) left() (bool, error) {
 	there, err := exists(l.root, segmentName(l.at.segment))
 	if err != nil || there {
@@ -71,21 +74,23 @@ func (l *Log) left() (bool, error) {
 	return from.size >= l.at.segment, err
 }
 
-// follow reads what others appended, up to the head that they signed, and settles what is behind it.
+// follow reads what others appended, up to the head that they signed, and settles the rest.
 func (l *Log) follow() error {
 	head, err := l.readHead()
 	if err != nil {
 		return err
 	}
 	if head.size < l.at.size {
-		return fmt.Errorf("%w: the head was put back from record %d to %d", ErrDamaged, l.at.size, head.size)
+		return fmt.Errorf("%w: the head was put back from record %d to %d", errDamaged, l.at.size,
+			head.size)
 	}
 	at := l.at
 	from, err := l.cut()
 	if err != nil {
 		return err
 	}
-	if from.size > at.size { // pruned since
+	// Pruned since.
+	if from.size > at.size {
 		at = position{segment: from.size + 1, state: from.state}
 	}
 	reader := readLines(l.root)
@@ -96,14 +101,16 @@ func (l *Log) follow() error {
 	for at.size < head.size {
 		text, err := reader.next()
 		if err == io.EOF {
-			return fmt.Errorf("%w: record %d is missing: the signed head has %d", ErrDamaged, at.size+1, head.size)
+			return fmt.Errorf("%w: record %d is missing: the signed head has %d", errDamaged,
+				at.size+1, head.size)
 		}
 		if err != nil {
 			return err
 		}
 		m, err := l.parser.mark(text.text)
 		if err != nil || text.torn || m.seq != at.size+1 || m.prev != at.hash {
-			return fmt.Errorf("%w: record %d does not follow record %d", ErrDamaged, at.size+1, at.size)
+			return fmt.Errorf("%w: record %d does not follow record %d", errDamaged, at.size+1,
+				at.size)
 		}
 		at = position{text.segment, reader.offset, state{m.seq, m.hash}}
 		if l.since++; m.kind == TypeCheckpoint {
@@ -111,7 +118,8 @@ func (l *Log) follow() error {
 		}
 	}
 	if at.hash != head.hash {
-		return fmt.Errorf("%w: record %d is altered: its hash is not the signed one", ErrDamaged, at.size)
+		return fmt.Errorf("%w: record %d is altered: its hash is not the signed one", errDamaged,
+			at.size)
 	}
 	if err := l.heal(head); err != nil {
 		return err

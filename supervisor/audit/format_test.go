@@ -25,7 +25,8 @@ func TestFormatExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(p.keys, keyFile), []byte(private+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.keys, keyFile), []byte(private+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	opt := p.options()
@@ -36,8 +37,10 @@ func TestFormatExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range []Entry{
-		{Actor: Actor{UID: 1000, PID: 42, Exe: "/usr/bin/jail"}, Run: "r1", Policy: "sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9",
-			Event: Denied{Layer: "wasi", What: "read /etc/shadow", Rule: "not in the tool's view", Count: 1}},
+		{Actor: Actor{UID: 1000, PID: 42, Exe: "/usr/bin/jail"}, Run: "r1",
+			Policy: "sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9",
+			Event: Denied{Layer: "wasi", What: "read /etc/shadow", Rule: "not in the tool's view",
+				Count: 1}},
 		{Event: DaemonStopped{}, Actor: opt.Actor},
 	} {
 		if _, err := l.Append(context.Background(), e); err != nil {
@@ -60,7 +63,8 @@ func TestFormatExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := string(text)
-	for name, block := range map[string]string{"records": string(records), "head": string(head), "key": public + "\n"} {
+	for name, block := range map[string]string{"records": string(records), "head": string(head),
+		"key": public + "\n"} {
 		re := regexp.MustCompile("(?s)(<!-- " + name + " -->\n```[a-z]*\n).*?(```\n)")
 		if !re.MatchString(want) {
 			t.Fatalf("%s has no block of %s", path, name)

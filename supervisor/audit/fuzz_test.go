@@ -8,7 +8,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// FuzzNote: no bytes but those that our key signed, for this purpose, are taken for a note, and no text of keys panics.
+// FuzzNote: no bytes but those that our key signed, for this purpose, are taken for a note, and no
+// text of keys panics.
 func FuzzNote(f *testing.F) {
 	private, public, err := note.GenerateKey(zeros{}, "jail-audit/x")
 	if err != nil {
@@ -38,7 +39,8 @@ func FuzzNote(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, pub string) {
 		for why, signed := range map[purpose][]byte{asHead: latest, asCheckpoint: mark} {
 			s, err := openNote(text, keys, why)
-			if err == nil && (s.state != state{7, noLine()} || !bytes.HasPrefix(text, signed[:bytes.LastIndex(signed, []byte("\n\n"))+2])) {
+			if err == nil && (s.state != state{7, noLine()} || !bytes.HasPrefix(text,
+				signed[:bytes.LastIndex(signed, []byte("\n\n"))+2])) {
 				t.Errorf("%q is taken as a %s", text, why)
 			}
 		}
@@ -51,7 +53,8 @@ func FuzzNote(f *testing.F) {
 	})
 }
 
-// zeros is a source of randomness that has none, so that every process of a fuzzing run has the same key.
+// zeros is a source of randomness that has none, so that every process of a fuzzing run has the
+// same key.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

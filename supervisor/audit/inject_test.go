@@ -73,7 +73,8 @@ func TestHostileText(t *testing.T) {
 	for name, text := range nasty() {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t)
-			e := Entry{Run: text, Session: text, Policy: text, Actor: Actor{Exe: text}, Event: Exec{Program: text, Argv: []string{text, text}, Cwd: text}}
+			e := Entry{Run: text, Session: text, Policy: text, Actor: Actor{Exe: text},
+				Event: Exec{Program: text, Argv: []string{text, text}, Cwd: text}}
 			r, line := p.one(t, e)
 			if !harmless(line) {
 				t.Errorf("stored line: %q", line)
@@ -81,7 +82,8 @@ func TestHostileText(t *testing.T) {
 			if !json.Valid(line) {
 				t.Errorf("not JSON: %q", line)
 			}
-			for what, got := range map[string]string{"run": r.Run, "session": r.Session, "exe": r.Actor.Exe, "policy": r.Policy} {
+			for what, got := range map[string]string{"run": r.Run, "session": r.Session,
+				"exe": r.Actor.Exe, "policy": r.Policy} {
 				if Original(got) != text {
 					t.Errorf("%s is %q, want %q", what, Original(got), text)
 				}
@@ -129,7 +131,8 @@ func TestWordReversible(t *testing.T) {
 
 // The control: what an unescaped log would have done.
 func TestHarmlessSeesHarm(t *testing.T) {
-	for _, name := range []string{"newline", "colour and title", "C1 as text", "bidi", "zero width", "tags", "broken UTF-8", "NUL and DEL"} {
+	for _, name := range []string{"newline", "colour and title", "C1 as text", "bidi", "zero width",
+		"tags", "broken UTF-8", "NUL and DEL"} {
 		if harmless([]byte(nasty()[name] + "\n")) {
 			t.Errorf("%s passes for harmless", name)
 		}
@@ -138,7 +141,8 @@ func TestHarmlessSeesHarm(t *testing.T) {
 
 // A line that did not come from our writer can hold characters raw that ours would escape.
 func TestRenderForged(t *testing.T) {
-	body := `{"seq":1,"time":"2026-01-02T03:04:05Z","type":"a` + "\u202e" + `b","run":"` + "\u009b2J\u200b" + `","prev":"` + noLine().String() + `"}`
+	body := `{"seq":1,"time":"2026-01-02T03:04:05Z","type":"a` + "\u202e" + `b","run":"` +
+		"\u009b2J\u200b" + `","prev":"` + noLine().String() + `"}`
 	r, err := ParseRecord([]byte(body))
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +162,8 @@ func TestLongText(t *testing.T) {
 		many[i] = huge[:i%600]
 	}
 	p := newPlace(t)
-	r, line := p.one(t, Entry{Run: huge, Session: huge, Event: RunStarted{Tool: huge, Argv: many, Env: many, Warnings: many}})
+	r, line := p.one(t, Entry{Run: huge, Session: huge, Event: RunStarted{Tool: huge, Argv: many,
+		Env: many, Warnings: many}})
 	if len(line) > maxLine || !harmless(line) {
 		t.Fatalf("%d bytes in the line, want at most %d", len(line), maxLine)
 	}
@@ -188,7 +193,8 @@ func TestLongText(t *testing.T) {
 			t.Errorf("argv: %+v", c)
 		}
 	}
-	for _, want := range []string{"run", "session", "tool", "argv", "env", "warnings", "warnings.255"} {
+	for _, want := range []string{"run", "session", "tool", "argv", "env", "warnings",
+		"warnings.255"} {
 		if !found[want] {
 			t.Errorf("nothing says that %s was cut", want)
 		}
@@ -203,7 +209,8 @@ func TestClip(t *testing.T) {
 		s    string
 		n    int
 		want string
-	}{{"abc", 5, "abc"}, {"abc", 2, "ab"}, {"aé", 2, "a"}, {"🙂", 3, ""}, {"a\x80\x80\x80\x80\x80", 3, "a\x80\x80"}, {"x", 0, ""}}
+	}{{"abc", 5, "abc"}, {"abc", 2, "ab"}, {"aé", 2, "a"}, {"🙂", 3, ""}, {"a\x80\x80\x80\x80\x80",
+		3, "a\x80\x80"}, {"x", 0, ""}}
 	for _, tt := range tests {
 		if got := clip(tt.s, tt.n); got != tt.want {
 			t.Errorf("clip(%q, %d) = %q, want %q", tt.s, tt.n, got, tt.want)

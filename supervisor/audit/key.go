@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 )
 
 // Names of files: see the package comment.
@@ -24,10 +26,10 @@ const (
 	lockFile  = "lock"
 )
 
-// ErrKey is wrapped where a key is missing, malformed, readable by others, or not the log's own.
+// ErrKey is wrapped if a key is missing, malformed, readable by others, or of another log.
 var ErrKey = errors.New("audit key")
 
-// PublicKey reads the public key that lies beside the log in dir. Whoever could rewrite the log could
+// PublicKey reads the public key beside the log in dir. An attacker who can rewrite the log can
 // replace it: compare it with a copy kept elsewhere.
 func PublicKey(dir string) (string, error) {
 	root, err := os.OpenRoot(dir)
@@ -39,7 +41,8 @@ func PublicKey(dir string) (string, error) {
 	return string(text), err
 }
 
-// newKey makes the signing key. The name is random: it is the log's origin, and two logs must not share one.
+// newKey makes the signing key. The name is random: it is the log's origin, and two logs must not
+// share one.
 func newKey(keys *os.Root) error {
 	id := make([]byte, 6)
 	rand.Read(id)
@@ -47,17 +50,18 @@ func newKey(keys *os.Root) error {
 	if err != nil {
 		return err
 	}
-	return replace(keys, keyFile, 0o600, skey+"\n")
+	return atomicfile.WriteIn(keys, keyFile, []byte(skey+"\n"), 0o600, atomicfile.Durable)
 }
 
-// readKey gives the signer and its public key.
+// readKey returns the signer and its public key.
 func readKey(keys *os.Root) (note.Signer, string, error) {
 	info, err := keys.Lstat(keyFile)
 	if err != nil {
 		return nil, "", err
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
-		return nil, "", fmt.Errorf("%w %s: mode is %v, want a file of mode 0600", ErrKey, keyFile, info.Mode())
+		return nil, "", fmt.Errorf("%w %s: mode is %v, want a file of mode 0600", ErrKey, keyFile,
+			info.Mode())
 	}
 	text, err := readSmall(keys, keyFile)
 	if err != nil {
@@ -67,13 +71,14 @@ func readKey(keys *os.Root) (note.Signer, string, error) {
 	return signer, pub + "\n", err
 }
 
-// parseKey gives the signer of a private key, and the public one.
+// parseKey returns the signer of a private key, and the public key.
 func parseKey(skey, name string) (note.Signer, string, error) {
 	signer, err := note.NewSigner(skey)
 	if err != nil {
 		return nil, "", fmt.Errorf("%w %s: %w", ErrKey, name, err)
 	}
-	parts := strings.SplitN(skey, "+", 5) // the last is base64, which has the separator among its digits
+	// The last part is base64, whose digits include the separator.
+	parts := strings.SplitN(skey, "+", 5)
 	raw, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
 	if err != nil || len(raw) != 1+ed25519.SeedSize {
 		return nil, "", fmt.Errorf("%w %s: not an Ed25519 key", ErrKey, name)
@@ -83,32 +88,40 @@ func parseKey(skey, name string) (note.Signer, string, error) {
 	return signer, pub, err
 }
 
-// publish puts the public keys down in root, the eldest first, or checks that those there are ours.
+// publish writes the public keys to root, the eldest first, or checks that those there are ours.
 func publish(root *os.Root, pub string) error {
 	old, err := readPublic(root)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) > 0 && len(old) < len(pub) && strings.HasPrefix(pub, string(old)) {
-		return replace(root, pubFile, 0o644, pub)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) > 0 && len(old) < len(pub) &&
+		strings.HasPrefix(pub, string(old)) {
+		return atomicfile.WriteIn(root, pubFile, []byte(pub), 0o644, atomicfile.Durable)
 	}
 	if err == nil && string(old) != pub {
-		err = fmt.Errorf("%w: %s in %s is not the public half of %s", ErrKey, pubFile, root.Name(), keyFile)
+		err = fmt.Errorf("%w: %s in %s is not the public half of %s", ErrKey, pubFile, root.Name(),
+			keyFile)
 	}
 	return err
 }
 
-// maxPublic bounds the public keys of a log, one for each rotation: some 13,000 of them.
+// maxPublic bounds the public keys of a log in bytes: some 13,000 rotations.
 const maxPublic = 1 << 20
 
-// readPublic reads the public keys in root. A file that is longer than it may be is an error, and not its beginning: the newest key is the last.
+// readPublic reads the public keys in root. A longer file is an error and is not truncated: the
+// newest key is the last.
 func readPublic(root *os.Root) ([]byte, error) {
 	text, err := readAtMost(root, pubFile, maxPublic+1)
 	if err == nil && len(text) > maxPublic {
-		return nil, fmt.Errorf("%w: %s in %s is longer than %d bytes", ErrKey, pubFile, root.Name(), maxPublic)
+		return nil, fmt.Errorf("%w: %s in %s is longer than %d bytes", ErrKey, pubFile, root.Name(),
+			maxPublic)
 	}
 	return text, err
 }
 
-// readSmall reads the first maxNote bytes of a regular file, for what is a note or shorter: of anything longer the signature does not fit.
-func readSmall(root *os.Root, name string) ([]byte, error) { return readAtMost(root, name, maxNote) }
+// readSmall reads the first maxNote bytes of a regular file with a note or less: the signature does
+// not fit anything longer.
+func readSmall(root *os.Root, name string) ([]byte, error) {
+	return readAtMost(root, name,
+		maxNote)
+}
 
 func readAtMost(root *os.Root, name string, n int64) ([]byte, error) {
 	f, err := openRegular(root, name, os.O_RDONLY, 0)
@@ -119,7 +132,7 @@ func readAtMost(root *os.Root, name string, n int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, n))
 }
 
-// openRegular refuses what is not a file before opening it: opening a FIFO would wait for ever.
+// openRegular checks before the open that name is a regular file: opening a FIFO would block.
 func openRegular(root *os.Root, name string, flag int, perm fs.FileMode) (*os.File, error) {
 	info, err := root.Lstat(name)
 	if err == nil && !info.Mode().IsRegular() {
@@ -129,34 +142,4 @@ func openRegular(root *os.Root, name string, flag int, perm fs.FileMode) (*os.Fi
 		return nil, err
 	}
 	return root.OpenFile(name, flag, perm)
-}
-
-// replace writes a file so that a crash leaves the old one or the new one.
-func replace(root *os.Root, name string, perm fs.FileMode, text string) error {
-	temp := name + ".new"
-	if err := root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = root.Rename(temp, name)
-	}
-	if err == nil {
-		err = syncDir(root)
-	}
-	return err
-}
-
-// syncDir makes the names in root durable.
-func syncDir(root *os.Root) error {
-	d, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

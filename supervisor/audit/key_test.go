@@ -47,16 +47,30 @@ func TestKeyTrouble(t *testing.T) {
 	}{
 		{"missing", func(p place) { os.Remove(filepath.Join(p.keys, keyFile)) }, ErrKey},
 		{"key directory missing", func(p place) { os.RemoveAll(p.keys) }, ErrKey},
-		{"of another log", func(p place) { os.WriteFile(filepath.Join(p.keys, keyFile), otherKey, 0o600) }, ErrKey},
-		{"of another log, all of it", func(p place) { os.RemoveAll(p.keys); os.Rename(other.keys, p.keys) }, ErrKey},
+		{"of another log", func(p place) {
+			os.WriteFile(filepath.Join(p.keys, keyFile), otherKey,
+				0o600)
+		}, ErrKey},
+		{"of another log, all of it", func(p place) {
+			os.RemoveAll(p.keys)
+			os.Rename(other.keys,
+				p.keys)
+		}, ErrKey},
 		{"empty", func(p place) { os.Truncate(filepath.Join(p.keys, keyFile), 0) }, ErrKey},
-		{"garbled", func(p place) { os.WriteFile(filepath.Join(p.keys, keyFile), []byte("PRIVATE+KEY+x"), 0o600) }, ErrKey},
-		{"readable by others", func(p place) { os.Chmod(filepath.Join(p.keys, keyFile), 0o640) }, ErrKey},
+		{"garbled", func(p place) {
+			os.WriteFile(filepath.Join(p.keys, keyFile),
+				[]byte("PRIVATE+KEY+x"), 0o600)
+		}, ErrKey},
+		{"readable by others", func(p place) { os.Chmod(filepath.Join(p.keys, keyFile), 0o640) },
+			ErrKey},
 		{"a link", func(p place) {
 			os.Rename(filepath.Join(p.keys, keyFile), filepath.Join(p.keys, "k"))
 			os.Symlink("k", filepath.Join(p.keys, keyFile))
 		}, ErrKey},
-		{"public half replaced", func(p place) { os.WriteFile(filepath.Join(p.log, pubFile), []byte(otherPub), 0o644) }, ErrKey},
+		{"public half replaced", func(p place) {
+			os.WriteFile(filepath.Join(p.log, pubFile),
+				[]byte(otherPub), 0o644)
+		}, ErrKey},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,7 +85,8 @@ func TestKeyTrouble(t *testing.T) {
 				}
 			}
 			if rep, err := Verify(p.log, pub); err != nil || rep.Records != 3 {
-				t.Errorf("verify with the public key alone: %v, %v", rep, err) // it needs no private key
+				// it needs no private key
+				t.Errorf("verify with the public key alone: %v, %v", rep, err)
 			}
 		})
 	}
@@ -83,7 +98,7 @@ func TestVerifyKeys(t *testing.T) {
 	p.fill(t, 3)
 	other.fill(t, 3)
 	var f *Fault
-	if _, err := Verify(p.log, other.pub(t)); !errors.As(err, &f) || f.Kind != Unsigned {
+	if _, err := Verify(p.log, other.pub(t)); !errors.As(err, &f) || f.Kind != unsigned {
 		t.Errorf("with another key: %v", err)
 	}
 	if _, err := Verify(p.log, other.pub(t)+p.pub(t)); err != nil {
@@ -120,7 +135,8 @@ func TestOddFiles(t *testing.T) {
 	os.Remove(p.segment(1))
 	os.Rename(elsewhere, p.segment(1))
 	p.mustVerify(t, 3)
-	for _, name := range []string{"1.jsonl", "000000000001.jsonl.gz", "00000000000x.jsonl", "0000000000099.jsonl", "notes"} {
+	for _, name := range []string{"1.jsonl", "000000000001.jsonl.gz", "00000000000x.jsonl",
+		"0000000000099.jsonl", "notes"} {
 		os.WriteFile(filepath.Join(p.log, name), []byte("x"), 0o600)
 	}
 	p.mustVerify(t, 3) // not segments

@@ -16,29 +16,38 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit/internal/flock"
 )
 
-// Errors of a log. Damage is for a person to look at: no record is appended to a damaged log, for that
-// would put a seal on it. Move the directory, and audit.head with it, aside to begin a new one.
+// Errors of a log. A person must look at damage: no record is appended to a damaged log, since its
+// signature would cover the damage. To begin a new log, move the directory and audit.head aside.
 var (
 	ErrClosed  = errors.New("audit log is closed")
-	ErrDamaged = errors.New("audit log is damaged")
-	ErrBroken  = errors.New("audit log takes no more records after a write error")
+	errDamaged = errors.New("audit log is damaged")
+	errBroken  = errors.New("audit log takes no more records after a write error")
 )
 
-// Options of a log. Zero values of the last three mean their defaults.
+// Options of a log. Zero values of the last four mean their defaults.
 type Options struct {
-	Dir    string           // segments and head; made with mode 0750
-	KeyDir string           // the private key; made with mode 0700
+	// segments and head; made with mode 0750
+	Dir string
+	// the private key; made with mode 0700
+	KeyDir string
 	Now    func() time.Time // nil means time.Now
-	Actor  Actor            // of the log's own records; zero means this process
+	// of the log's own records; zero means this process
+	Actor Actor
 
-	SegmentBytes      int64         // a new segment is begun behind so many bytes; 64 MiB
-	SegmentTime       time.Duration // and when its first record is so old; 0 is never
-	CheckpointRecords int           // a checkpoint at least every so many records; 1024
-	CheckpointEvery   time.Duration // and, where records came in, after so long; one minute
+	// SegmentBytes is the size after which a new segment begins; default 64 MiB.
+	SegmentBytes int64
+	// SegmentTime is the age of a segment's first record after which a new segment begins; 0 is
+	// never.
+	SegmentTime time.Duration
+	// CheckpointRecords is the largest number of records between checkpoints; default 1024.
+	CheckpointRecords int
+	// CheckpointEvery is the longest time between checkpoints, if there are new records; default
+	// one minute.
+	CheckpointEvery time.Duration
 }
 
-// Log appends records. Its methods may be called at once from many goroutines, and several processes may
-// have the same directory open.
+// Log appends records. Its methods are safe for concurrent use, and several processes may open the
+// same directory.
 type Log struct {
 	opt    Options
 	root   *os.Root // Options.Dir
@@ -47,33 +56,41 @@ type Log struct {
 	signer note.Signer
 	known  note.Verifiers
 
-	mu     sync.Mutex // for queue and closed
+	// mu guards queue and closed.
+	mu     sync.Mutex
 	queue  []*request
 	closed bool
 	wake   chan struct{}
 	acts   chan act
-	done   chan struct{} // closed when the writer has ended
-	final  error         // of the writer's last acts; read it behind done
+	// closed when the writer has ended
+	done chan struct{}
+	// final is the error of the writer's last actions; read it after done.
+	final error
 
-	// The rest belongs to the writer.
+	// Only the writer uses the rest.
 	at      position
 	seg     segment
 	segInfo os.FileInfo
-	begun   time.Time // first record of the segment
-	head    *os.File
-	hdInfo  os.FileInfo
-	tree    *tree
-	signed  []byte // what head holds
-	since   int    // records behind the last checkpoint
-	broken  error
-	buf     []byte
-	parser  parser
+	// begun is the time of the segment's first record.
+	begun  time.Time
+	head   *os.File
+	hdInfo os.FileInfo
+	// lastHead is audit.head, the head of the last checkpoint, in the key directory.
+	lastHead *os.File
+	tree     *tree
+	// signed is the content of head.
+	signed []byte
+	// since counts the records after the last checkpoint.
+	since  int
+	broken error
+	buf    []byte
+	parser parser
 
-	// wrap stands between the log and its segment, so that tests can break the disk.
+	// wrap wraps the log's segment, so that tests can break the disk.
 	wrap func(segment) segment
 }
 
-// segment is what the log does to its file.
+// segment is the part of a file that the log uses.
 type segment interface {
 	io.Writer
 	Sync() error
@@ -82,17 +99,18 @@ type segment interface {
 	Close() error
 }
 
-// position is where the next line goes, and what it follows.
+// position is the place of the next line, with the state before it.
 type position struct {
 	segment uint64 // first record
 	offset  int64
 	state
 }
 
-// request is one record on its way.
+// request is one record that is being written.
 type request struct {
-	body   []byte
-	ends   bool // a run: flush the head too
+	body []byte
+	// ends: the record ends a run, so flush the head, too.
+	ends   bool
 	status atomic.Int32
 	seq    uint64
 	err    error
@@ -105,11 +123,12 @@ const (
 	withdrawn
 )
 
-// Open opens the log, making it and its key where there is neither. A tail that a crash left behind is
-// kept or moved aside, and a gap record says so. A log that does not reach its signed head is not
-// opened: the error wraps [ErrDamaged], or [ErrKey] where it is about a key.
+// Open opens the log. If there is neither a log nor a key it makes both. It keeps a tail that a
+// crash left, or moves it aside, and records a gap. It does not open a log that does not reach its
+// signed head: the error wraps errDamaged, or [ErrKey] if it is about a key.
 func Open(opt Options) (*Log, error) {
-	l := &Log{opt: opt.withDefaults(), wake: make(chan struct{}, 1), acts: make(chan act), done: make(chan struct{})}
+	l := &Log{opt: opt.withDefaults(), wake: make(chan struct{}, 1), acts: make(chan act),
+		done: make(chan struct{})}
 	if err := l.open(); err != nil {
 		l.release()
 		return nil, fmt.Errorf("audit log %s: %w", opt.Dir, err)
@@ -123,7 +142,8 @@ func (o Options) withDefaults() Options {
 		o.Now = time.Now
 	}
 	if o.Actor == (Actor{}) {
-		exe, _ := os.Executable() // empty where /proc is not there: uid and pid still say who
+		// Empty without /proc: uid and pid still identify the process.
+		exe, _ := os.Executable()
 		o.Actor = Actor{UID: uint32(os.Geteuid()), PID: os.Getpid(), Exe: exe}
 	}
 	if o.SegmentBytes <= 0 {
@@ -138,11 +158,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Append puts e on record and returns its number once the record is on disk and under a signed head. An
-// error means that it is not: do not do what it would have told. When ctx ends before the record's
-// turn, nothing is recorded; when it ends later, the outcome is still waited for.
+// Append records e and returns its number when the record is on disk and under a signed head. After
+// an error the record is not there: do not do what it would have recorded. If ctx ends before the
+// record's turn, nothing is recorded; if it ends later, Append still waits for the outcome.
 func (l *Log) Append(ctx context.Context, e Entry) (uint64, error) {
-	r := &request{body: e.body(), ends: e.Event.Type() == TypeRunFinished, done: make(chan struct{})}
+	r := &request{body: e.body(), ends: e.Event.Type() == TypeRunFinished,
+		done: make(chan struct{})}
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -162,12 +183,13 @@ func (l *Log) Append(ctx context.Context, e Entry) (uint64, error) {
 	return r.seq, r.err
 }
 
-// AppendAll puts all of the entries on record, one behind the other, and returns the numbers of the first and the last. It waits once for all of
-// them. An error means that some are not on record.
+// AppendAll records all entries in order, with one wait, and returns the numbers of the first and
+// the last. After an error some of them are not recorded.
 func (l *Log) AppendAll(entries []Entry) (first, last uint64, err error) {
 	all := make([]*request, len(entries))
 	for i, e := range entries {
-		all[i] = &request{body: e.body(), ends: e.Event.Type() == TypeRunFinished, done: make(chan struct{})}
+		all[i] = &request{body: e.body(), ends: e.Event.Type() == TypeRunFinished,
+			done: make(chan struct{})}
 	}
 	l.mu.Lock()
 	if l.closed {
@@ -195,7 +217,8 @@ func (l *Log) nudge() {
 	}
 }
 
-// Extent returns the numbers of the first record that is kept and of the last that is on disk. Where there is none the first is larger.
+// Extent returns the numbers of the first kept record and of the last on disk. In an empty log the
+// first is larger.
 func (l *Log) Extent() (first, last uint64, err error) {
 	err = l.hold(func() error {
 		from, err := l.cut()
@@ -205,7 +228,7 @@ func (l *Log) Extent() (first, last uint64, err error) {
 	return first, last, err
 }
 
-// Close records what is queued and a last checkpoint, and gives everything back.
+// Close writes the queued records and a last checkpoint, and releases everything.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	already := l.closed
@@ -223,7 +246,7 @@ func (l *Log) release() {
 	if l.tree != nil {
 		l.tree.f.Close()
 	}
-	for _, f := range []*os.File{l.lock, l.head} {
+	for _, f := range []*os.File{l.lock, l.head, l.lastHead} {
 		if f != nil {
 			f.Close()
 		}
@@ -238,7 +261,7 @@ func (l *Log) release() {
 	}
 }
 
-// write is the writer: it takes whatever is queued and puts it on disk as one batch.
+// write is the writer: it writes all queued records as one batch.
 func (l *Log) write() {
 	defer close(l.done)
 	defer l.release()
@@ -254,7 +277,8 @@ func (l *Log) write() {
 			a.done <- l.do(a.f)
 			continue
 		}
-		runtime.Gosched() // whoever was just answered and is back with the next record comes along
+		// A caller that was just answered may bring the next record.
+		runtime.Gosched()
 		l.turn(due)
 		l.mu.Lock()
 		end, more := l.closed && len(l.queue) == 0, len(l.queue) > 0
@@ -300,8 +324,8 @@ func (l *Log) do(f func() error) error {
 	return f()
 }
 
-// turn writes one batch under the lock. The batch is taken only when the lock is held, so that a
-// record can be withdrawn for as long as another process has it.
+// turn writes one batch under the lock. It takes the batch after the lock, so that a record can be
+// withdrawn while another process holds it.
 func (l *Log) turn(checkpoint bool) error {
 	err := l.broken
 	if err == nil {
@@ -322,7 +346,7 @@ func (l *Log) turn(checkpoint bool) error {
 	return err
 }
 
-// maxBatch bounds what one batch holds in memory and what a crash can tear.
+// maxBatch bounds, in bytes, the memory of one batch and what a crash can tear.
 const maxBatch = 4 << 20
 
 func (l *Log) take() []*request {

@@ -7,40 +7,48 @@ import (
 	"sync"
 )
 
-// marked is a line, hashed and parsed, with where it was.
+// marked is a line, hashed and parsed, with its place.
 type marked struct {
 	mark
-	err     error // why it is no record
+	// err says why the line is no record.
+	err     error
 	segment uint64
 	number  int
-	first   bool // of its segment
-	last    bool // nothing can be read behind it
+	// first of its segment.
+	first bool
+	// last: nothing after it can be read.
+	last bool
 }
 
-// Hashing is most of the work of Verify and needs no order, so lines are hashed a block at a time on every
-// processor while the chain is followed on one. At most blocksAhead+2 blocks are in memory. Blocks begin
-// small, so that a short log, or one that is bad at its beginning, is not hashed for nothing.
+// Hashing is most of the work of Verify and needs no order, so lines are hashed a block at a time
+// on every processor while the chain is followed on one. At most blocksAhead+2 blocks are in
+// memory. Blocks begin small, so that a short log, or one that is bad at its beginning, is not
+// hashed for nothing.
 const (
 	firstBlock  = 8 << 10
 	blockBytes  = 256 << 10
 	blocksAhead = 4
 )
 
-// block is some lines in order. Its lines' bytes are good until it is used again.
+// block is a sequence of lines. The bytes of its lines are valid until it is reused.
 type block struct {
-	text  []byte
-	ends  []int // of each line in text
+	text []byte
+	// of each line in text
+	ends  []int
 	lines []marked
-	err   error         // behind the lines, io.EOF too
-	ready chan struct{} // closed when the lines are hashed
+	// err after the lines, also io.EOF.
+	err error
+	// closed when the lines are hashed
+	ready chan struct{}
 }
 
-// spare holds blocks between uses, for whoever verifies next.
+// spare holds blocks between uses.
 var spare sync.Pool
 
-// marks gives the marks of a directory's lines in order.
+// marks returns the marks of a directory's lines in order.
 type marks struct {
-	lines *lines // the reading goroutine's while there is one
+	// lines belong to the reading goroutine while there is one.
+	lines *lines
 	ahead chan *block
 	quit  chan struct{}
 	wait  sync.WaitGroup
@@ -72,7 +80,7 @@ func (m *marks) stop() {
 	}
 }
 
-// read fills blocks until the end of what is there.
+// read fills blocks until the current end of the log.
 func (m *marks) read() {
 	for size := firstBlock; ; size = min(2*size, blockBytes) {
 		b, _ := spare.Get().(*block)
@@ -80,7 +88,8 @@ func (m *marks) read() {
 			b = &block{}
 		}
 		b.fill(m.lines, size)
-		quit, end := m.quit, b.err != nil // b is another's once it is sent
+		// b belongs to the receiver once it is sent.
+		quit, end := m.quit, b.err != nil
 		m.wait.Go(func() { b.hash(quit) })
 		select {
 		case m.ahead <- b:
@@ -93,9 +102,10 @@ func (m *marks) read() {
 	}
 }
 
-// fill copies lines. One that the end of the file tears is not there yet: io.EOF.
+// fill copies lines. A torn line at the end of the file counts as not there: io.EOF.
 func (b *block) fill(r *lines, size int) {
-	b.text, b.ends, b.lines, b.err, b.ready = b.text[:0], b.ends[:0], b.lines[:0], nil, make(chan struct{})
+	b.text, b.ends, b.lines, b.err, b.ready = b.text[:0], b.ends[:0], b.lines[:0], nil,
+		make(chan struct{})
 	for len(b.text) < size {
 		l, err := r.next()
 		if err == nil && l.torn {
@@ -119,7 +129,7 @@ func (b *block) fill(r *lines, size int) {
 	}
 }
 
-// hash stops early where nobody wants the rest.
+// hash stops early if quit is closed.
 func (b *block) hash(quit <-chan struct{}) {
 	defer close(b.ready)
 	var p parser
@@ -137,7 +147,7 @@ func (b *block) hash(quit <-chan struct{}) {
 	}
 }
 
-// peek gives what next will give.
+// peek returns the result of the following next.
 func (m *marks) peek() (*marked, error) {
 	fresh := false
 	for {
@@ -158,7 +168,7 @@ func (m *marks) peek() (*marked, error) {
 		if err == nil {
 			continue
 		}
-		// An end that was read ahead may be the end no more.
+		// An end that was read ahead may have moved.
 		m.stop()
 		if err != io.EOF || fresh {
 			return nil, err
@@ -166,7 +176,7 @@ func (m *marks) peek() (*marked, error) {
 	}
 }
 
-// next gives io.EOF at the end of the log as it is at the moment; called again it looks for more.
+// next returns io.EOF at the current end of the log; a later call looks for more.
 func (m *marks) next() (marked, error) {
 	l, err := m.peek()
 	if err != nil {
@@ -176,7 +186,7 @@ func (m *marks) next() (marked, error) {
 	return *l, nil
 }
 
-// more says whether there is anything behind the last line given, be it torn.
+// more reports whether anything follows the last returned line, even a torn one.
 func (m *marks) more() (bool, error) {
 	_, err := m.peek()
 	if err == nil {
@@ -188,7 +198,7 @@ func (m *marks) more() (bool, error) {
 	return m.torn()
 }
 
-// torn says, at the end of the log, whether there are bytes of a line without its end.
+// torn reports, at the end of the log, whether there are bytes of a line without its end.
 func (m *marks) torn() (bool, error) {
 	if m.lines.f == nil {
 		return false, nil

@@ -25,7 +25,7 @@ func (s sum) String() string { return sumPrefix + hex.EncodeToString(s[:]) }
 
 func noLine() sum { return sha256.Sum256(nil) }
 
-// parseSum takes the only spelling of a sum.
+// parseSum accepts the only spelling of a sum.
 func parseSum(text []byte) (s sum, ok bool) {
 	text, ok = bytes.CutPrefix(text, []byte(sumPrefix))
 	if !ok || len(text) != 2*len(s) {
@@ -41,44 +41,47 @@ func parseSum(text []byte) (s sum, ok bool) {
 	return s, true
 }
 
-// purpose is the last line of a note's text. It keeps a checkpoint, which anyone can copy out of the
-// log, from standing in for the head.
+// purpose is the last line of a note's text. It keeps a checkpoint, which anyone can copy out of
+// the log, from passing for the head.
 type purpose string
 
 const (
 	asHead       purpose = "latest"
 	asCheckpoint purpose = "checkpoint"
-	asCut        purpose = "cut" // what is before it was taken away by the writer
+	// The writer removed the records before it.
+	asCut purpose = "cut"
 )
 
-// state is where the chain is: so many records, and the hash of the last one's line.
+// state is the number of records and the hash of the last record's line.
 type state struct {
 	size uint64
 	hash sum
 }
 
-// A head is what a note vouches for: the chain, and the tree over the same lines.
+// head is what a note signs: the chain, and the tree over the same lines.
 type head struct {
 	state
 	root tlog.Hash
 }
 
-// maxNote bounds a note that we read.
+// maxNote bounds a note in bytes.
 const maxNote = 4 << 10
 
 // sign makes a note. Its length is the same for every size, so that a head is overwritten in place
-// and no crash leaves the end of a longer one behind.
-func (h head) sign(why purpose, now time.Time, more []string, signers ...note.Signer) ([]byte, error) {
+// and a crash leaves no rest of a longer one.
+func (h head) sign(why purpose, now time.Time, more []string, signers ...note.Signer) ([]byte,
+	error) {
 	size := strconv.FormatUint(h.size, 10)
 	pad := strings.Repeat(".", 21-len(size))
-	text := fmt.Sprintf("%s\n%s\n%s\n%s %s %s\nchain %s\n", signers[0].Name(), size, h.root, why, now.UTC().Format(timeLayout), pad, h.hash)
+	text := fmt.Sprintf("%s\n%s\n%s\n%s %s %s\nchain %s\n", signers[0].Name(), size, h.root, why,
+		now.UTC().Format(timeLayout), pad, h.hash)
 	for _, line := range more {
 		text += line + "\n"
 	}
 	return note.Sign(&note.Note{Text: text}, signers...)
 }
 
-// fromBase64 takes the only spelling of bytes: of Go's decoder, strict or not, ends of lines may stand anywhere.
+// fromBase64 accepts the only spelling of bytes: Go's decoder, strict or not, ignores line ends.
 func fromBase64(text string) ([]byte, error) {
 	if strings.ContainsAny(text, "\r\n") {
 		return nil, errBase64
@@ -99,7 +102,7 @@ func openNote(msg []byte, keys note.Verifiers, why purpose) (head, error) {
 	return h, err
 }
 
-// openLong is openNote of one with further lines.
+// openLong is openNote for a note with further lines.
 func openLong(msg []byte, keys note.Verifiers, why purpose) (head, []string, error) {
 	n, err := note.Open(msg, keys)
 	if err != nil {
@@ -107,24 +110,27 @@ func openLong(msg []byte, keys note.Verifiers, why purpose) (head, []string, err
 	}
 	for _, sig := range slices.Concat(n.Sigs, n.UnverifiedSigs) {
 		if _, err := fromBase64(sig.Base64); err != nil {
-			return head{}, nil, errNote // note.Open takes several spellings of one signature
+			// note.Open accepts several spellings of one signature.
+			return head{}, nil, errNote
 		}
 	}
 	lines := strings.Split(n.Text, "\n")
-	if len(lines) < 6 || lines[0] != n.Sigs[0].Name || !strings.HasPrefix(lines[3], string(why)+" ") {
+	if len(lines) < 6 || lines[0] != n.Sigs[0].Name || !strings.HasPrefix(lines[3],
+		string(why)+" ") {
 		return head{}, nil, errNote
 	}
 	size, err := strconv.ParseUint(lines[1], 10, 63)
 	root, rootErr := tlog.ParseHash(lines[2])
 	chain, named := strings.CutPrefix(lines[4], "chain ")
 	hash, ok := parseSum([]byte(chain))
-	if err != nil || rootErr != nil || !named || !ok || strconv.FormatUint(size, 10) != lines[1] || root.String() != lines[2] {
+	if err != nil || rootErr != nil || !named || !ok || strconv.FormatUint(size, 10) != lines[1] ||
+		root.String() != lines[2] {
 		return head{}, nil, errNote
 	}
 	return head{state{size, hash}, root}, lines[5 : len(lines)-1], nil
 }
 
-// verifiers takes public keys, one a line, as audit.pub holds them.
+// verifiers parses public keys, one a line, as in audit.pub.
 func verifiers(pub string) (note.Verifiers, error) {
 	var list []note.Verifier
 	for line := range strings.Lines(pub) {

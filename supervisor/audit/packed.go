@@ -12,13 +12,16 @@ import (
 	"os"
 )
 
-// packedExt is the end of the name of a segment that was packed. It is a gzip file (RFC 1952) of many members, so that every program that reads gzip reads
-// it whole; an extra field in each member's header says how long the member is, packed and not, so that a reader who wants the middle can leap there.
+// packedExt ends the name of a packed segment. It is a gzip file (RFC 1952) of many members, which
+// every gzip reader reads as a whole. An extra field in each member's header has the packed and
+// plain length of the member, so that a reader can seek.
 const packedExt = segmentExt + ".gz"
 
-// Layout of a member: ten bytes, the length of the extra field, then the field: "JL", 8, and two little-endian numbers of bytes.
+// Layout of a member: ten bytes, the length of the extra field, then the field: "JL", 8, and two
+// little-endian numbers of bytes.
 const (
-	memberBytes  = 256 << 10 // of lines in a member
+	// of lines in a member
+	memberBytes  = 256 << 10
 	extraAt      = 12
 	extraBytes   = 12
 	memberHeader = extraAt + extraBytes
@@ -26,10 +29,10 @@ const (
 
 func packedName(first uint64) string { return segmentName(first) + ".gz" }
 
-// errPacked is wrapped by what is wrong with the bytes of a packed segment.
+// errPacked is wrapped by errors in the bytes of a packed segment.
 var errPacked = errors.New("the packed bytes are damaged")
 
-// pack writes what comes from r as members.
+// pack writes the bytes of r as members.
 func pack(w io.Writer, r io.Reader) error {
 	lines := make([]byte, memberBytes)
 	var member bytes.Buffer
@@ -63,25 +66,29 @@ func pack(w io.Writer, r io.Reader) error {
 	}
 }
 
-// memberAt reads how long the member at an offset is. One that does not say so is of another program.
+// memberAt reads the lengths of the member at an offset. A member without them is of another
+// program.
 func memberAt(r io.ReaderAt, offset int64) (packed, plain int64, ok bool) {
 	var b [memberHeader]byte
 	if _, err := r.ReadAt(b[:], offset); err != nil {
 		return 0, 0, false
 	}
-	packed, plain = int64(binary.LittleEndian.Uint32(b[extraAt+4:])), int64(binary.LittleEndian.Uint32(b[extraAt+8:]))
-	ok = b[0] == 0x1f && b[1] == 0x8b && b[3]&4 != 0 && bytes.Equal(b[extraAt:extraAt+4], []byte{'J', 'L', 8, 0}) && packed > memberHeader && plain > 0
+	packed, plain = int64(binary.LittleEndian.Uint32(b[extraAt+4:])),
+		int64(binary.LittleEndian.Uint32(b[extraAt+8:]))
+	ok = b[0] == 0x1f && b[1] == 0x8b && b[3]&4 != 0 && bytes.Equal(b[extraAt:extraAt+4],
+		[]byte{'J', 'L', 8, 0}) && packed > memberHeader && plain > 0
 	return packed, plain, ok
 }
 
-// A source is a segment as it is read: its lines, whether it is packed or not.
+// source reads the lines of a segment, packed or not.
 type source struct {
 	f *os.File
 	z *gzip.Reader // of a packed one
 	b *bufio.Reader
 }
 
-// openSource opens the segment that begins with that record, at that byte of its lines. Where it is there twice, for it was just being packed, the plain one counts.
+// openSource opens the segment that begins with record first, at a byte of its lines. If a segment
+// that is being packed exists twice, it opens the plain one.
 func openSource(root *os.Root, first uint64, offset int64) (*source, error) {
 	f, err := openRegular(root, segmentName(first), os.O_RDONLY, 0)
 	if err == nil {
@@ -96,7 +103,8 @@ func openSource(root *os.Root, first uint64, offset int64) (*source, error) {
 	}
 	packed, packedErr := openRegular(root, packedName(first), os.O_RDONLY, 0)
 	if errors.Is(packedErr, fs.ErrNotExist) {
-		return nil, err // of the name that people know
+		// The error names the plain file.
+		return nil, err
 	}
 	if packedErr != nil {
 		return nil, packedErr
@@ -111,7 +119,7 @@ func openSource(root *os.Root, first uint64, offset int64) (*source, error) {
 func (s *source) begin(first uint64, offset int64) error {
 	info, err := s.f.Stat()
 	if err == nil && info.Size() < offset {
-		err = fmt.Errorf("%w: %s ends before byte %d", ErrDamaged, segmentName(first), offset)
+		err = fmt.Errorf("%w: %s ends before byte %d", errDamaged, segmentName(first), offset)
 	}
 	if err == nil {
 		_, err = s.f.Seek(offset, io.SeekStart)
@@ -119,7 +127,7 @@ func (s *source) begin(first uint64, offset int64) error {
 	return err
 }
 
-// leap goes to a byte of a packed segment's lines: over whole members where they say how long they are.
+// leap seeks to a byte of a packed segment's lines: over whole members if they have their lengths.
 func (s *source) leap(offset int64) error {
 	at := int64(0)
 	for {
@@ -135,7 +143,8 @@ func (s *source) leap(offset int64) error {
 	s.b = bufio.NewReaderSize(s.f, 64<<10)
 	z, err := gzip.NewReader(s.b)
 	if err == io.EOF && at > 0 && offset == 0 {
-		return nil // at its very end
+		// At the very end.
+		return nil
 	}
 	if err == nil {
 		s.z = z
@@ -168,7 +177,8 @@ func (s *source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// grown reports whether there are lines, or the beginning of one, behind that byte. A packed segment is not written to any more.
+// grown reports whether a line, or the beginning of one, follows that byte. A packed segment does
+// not grow.
 func (s *source) grown(offset int64) (bool, error) {
 	if s.b != nil {
 		return false, nil
@@ -179,7 +189,7 @@ func (s *source) grown(offset int64) (bool, error) {
 
 func (s *source) Close() error { return s.f.Close() }
 
-// segmentInfo is about the file that a segment is in.
+// segmentInfo returns the FileInfo of a segment's file.
 func segmentInfo(root *os.Root, first uint64) (os.FileInfo, error) {
 	info, err := root.Lstat(segmentName(first))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -56,7 +56,8 @@ func (p place) files(t *testing.T, pattern string) []string {
 	return list
 }
 
-// Whoever reads the log reads packed segments as the others: what is hashed and signed is their lines.
+// Whoever reads the log reads packed segments as the others: what is hashed and signed is their
+// lines.
 func TestPacked(t *testing.T) {
 	p := newPlace(t)
 	before := p.packed(t, 200)
@@ -99,7 +100,8 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// A writer, and a reader who follows, go on where their segment was packed or pruned by another process.
+// A writer, and a reader who follows, go on where their segment was packed or pruned by another
+// process.
 func TestPackedUnderOthers(t *testing.T) {
 	p := newPlace(t)
 	idle, other := p.open(t, smallSegments), p.open(t, smallSegments)
@@ -168,7 +170,10 @@ func TestPackedCrash(t *testing.T) {
 	}
 	name := filepath.Join(p.log, packedName(1))
 	for what, leave := range map[string]func() error{
-		"a part aside":  func() error { return os.WriteFile(name+".new", whole.Bytes()[:whole.Len()/2], 0o640) },
+		"a part aside": func() error {
+			return os.WriteFile(name+".new",
+				whole.Bytes()[:whole.Len()/2], 0o640)
+		},
 		"all aside":     func() error { return os.WriteFile(name+".new", whole.Bytes(), 0o640) },
 		"both in place": func() error { return os.WriteFile(name, whole.Bytes(), 0o640) },
 	} {
@@ -184,7 +189,8 @@ func TestPackedCrash(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, done, err)
 		}
 		mustClose(t, l)
-		if got := p.lines(t); !slices.Equal(got, want) || len(p.files(t, "*.new")) != 0 || len(p.files(t, "000000000001.jsonl")) != 0 {
+		if got := p.lines(t); !slices.Equal(got, want) || len(p.files(t, "*.new")) != 0 ||
+			len(p.files(t, "000000000001.jsonl")) != 0 {
 			t.Errorf("%s: afterwards %d lines, want %d", what, len(got), len(want))
 		}
 		if err := os.WriteFile(p.segment(1), first, 0o640); err != nil {
@@ -196,7 +202,8 @@ func TestPackedCrash(t *testing.T) {
 	}
 }
 
-// A change of a packed segment's bytes is found, or changes no record (T-530); one that is cut, or that unpacks to what is none, is named.
+// A change of a packed segment's bytes is found, or changes no record (T-530); one that is cut, or
+// that unpacks to what is none, is named.
 func TestPackedDamage(t *testing.T) {
 	p := newPlace(t)
 	want := p.packed(t, 100)
@@ -234,7 +241,8 @@ func TestPackedDamage(t *testing.T) {
 			t.Fatalf("byte %d: other records, and verified", i)
 		}
 	}
-	if harmless := tried - found; harmless > memberHeader { // time and system in gzip's header, and what only says where to leap
+	// time and system in gzip's header, and what only says where to leap
+	if harmless := tried - found; harmless > memberHeader {
 		t.Errorf("%d of %d flips were not found", harmless, tried)
 	}
 	for n := 0; n < len(good); n += step {
@@ -294,7 +302,8 @@ func TestLeap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	for _, offset := range []int{0, 1, memberBytes - 1, memberBytes, memberBytes + 1, 2*memberBytes + 3, len(text) - 1, len(text)} {
+	for _, offset := range []int{0, 1, memberBytes - 1, memberBytes, memberBytes + 1,
+		2*memberBytes + 3, len(text) - 1, len(text)} {
 		s, err := openSource(root, 1, int64(offset))
 		if err != nil {
 			t.Fatal(offset, err)

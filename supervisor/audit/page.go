@@ -8,15 +8,18 @@ import (
 	"slices"
 )
 
-// A Page is some records of a search, for who goes through them from the end.
+// Page is a part of a search from the end.
 type Page struct {
 	Records []Record // the newest first
-	More    bool     // there are older ones
-	Bad     int      // lines that are no records, in what was read for the page
+	// More: there are older records.
+	More bool
+	// Bad counts lines that are no records, in what was read for the page.
+	Bad int
 }
 
-// Newest gives the last n records that f wants of those whose number is below before; 0 is all. It reads the segments from the last one back, and no more of them
-// than it needs; those of one tool are known by how their runs began, so for them it reads all. Like [Scan] it checks no chain. It can be cut off by ctx.
+// Newest returns the last n records that f matches with a number below before; 0 is all. It reads
+// the segments from the last one back, as few as it needs. The beginnings of runs have their tools,
+// so with f.Tool it reads all. Like [Scan] it does not check the chain. It ends with ctx.
 func Newest(ctx context.Context, dir string, f Filter, before uint64, n int) (Page, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -28,7 +31,8 @@ func Newest(ctx context.Context, dir string, f Filter, before uint64, n int) (Pa
 		return Page{}, err
 	}
 	if i, _ := slices.BinarySearch(list, before); before > 0 {
-		list = list[:i] // the segments that begin there or behind it have nothing for us
+		// The segments from there on are not needed.
+		list = list[:i]
 	}
 	if len(list) == 0 {
 		return Page{}, nil
@@ -58,7 +62,7 @@ type pager struct {
 	bad    int
 }
 
-// read puts what is wanted of the segments from the first to the last one before what was found already.
+// read puts the matching records of the segments first to last before those already found.
 func (p *pager) read(ctx context.Context, root *os.Root, first, last uint64) error {
 	r := readLines(root)
 	r.from = first
@@ -81,7 +85,8 @@ func (p *pager) read(ctx context.Context, root *os.Root, first, last uint64) err
 			p.bad++
 		case p.before > 0 && rec.Seq >= p.before:
 		case p.match.wants(rec):
-			if got = append(got, rec); len(got) > 2*p.want { // twice, so that moving them costs nothing to speak of
+			// Twice, so that moving them is cheap.
+			if got = append(got, rec); len(got) > 2*p.want {
 				got = append(got[:0], got[len(got)-p.want:]...)
 			}
 		}

@@ -12,7 +12,8 @@ import (
 // Newest holds, page by page, what Scan finds, the other way round, over segments and their edges.
 func TestNewest(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
-	l, err := Open(Options{Dir: dir, KeyDir: filepath.Join(t.TempDir(), "keys"), SegmentBytes: 2000})
+	l, err := Open(Options{Dir: dir, KeyDir: filepath.Join(t.TempDir(), "keys"),
+		SegmentBytes: 2000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +22,8 @@ func TestNewest(t *testing.T) {
 		if i%3 == 0 {
 			tool = "grep"
 		}
-		if _, err := l.Append(t.Context(), Entry{Run: fmt.Sprintf("r%d", i/2), Event: RunStarted{Tool: tool, Cwd: fmt.Sprint(i)}}); err != nil {
+		if _, err := l.Append(t.Context(), Entry{Run: fmt.Sprintf("r%d", i/2),
+			Event: RunStarted{Tool: tool, Cwd: fmt.Sprint(i)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,7 +33,8 @@ func TestNewest(t *testing.T) {
 	if segments, _ := filepath.Glob(filepath.Join(dir, "*"+segmentExt)); len(segments) < 5 {
 		t.Fatalf("only %d segments", len(segments))
 	}
-	for name, f := range map[string]Filter{"all": {}, "tool": {Tool: "grep"}, "run": {Run: "r7"}, "none": {Run: "none"}, "type": {Types: []Type{TypeRunStarted}}} {
+	for name, f := range map[string]Filter{"all": {}, "tool": {Tool: "grep"}, "run": {Run: "r7"},
+		"none": {Run: "none"}, "type": {Types: []Type{TypeRunStarted}}} {
 		var want []uint64
 		for r, err := range Scan(dir, f) {
 			if err != nil {
@@ -59,7 +62,8 @@ func TestNewest(t *testing.T) {
 			}
 		}
 	}
-	if p, err := Newest(t.Context(), dir, Filter{}, 1, 5); err != nil || len(p.Records) != 0 || p.More {
+	if p, err := Newest(t.Context(), dir, Filter{}, 1, 5); err != nil || len(p.Records) != 0 ||
+		p.More {
 		t.Errorf("before the first: %v, %v", p, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

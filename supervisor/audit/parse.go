@@ -10,15 +10,17 @@ import (
 // errLine is wrapped by every refusal of the parser.
 var errLine = errors.New("not a record")
 
-// parser reads the strict JSON of a line. It allocates nothing per line when it is used again, and
+// parser parses the strict JSON of a line. When it is reused it allocates nothing for a line, and
 // neither depth nor length of a hostile line costs more than the bounds in encode.go.
 type parser struct {
-	b    []byte
-	i    int
-	keys [][]byte // of the objects that are open, innermost last
+	b []byte
+	i int
+	// keys of the open objects, innermost last.
+	keys [][]byte
 }
 
-// parse checks line whole and calls field for each field of the record, in order, with the raw JSON of its value.
+// parse checks the whole line and calls field for each field of the record, in order, with the raw
+// JSON of its value.
 func (p *parser) parse(line []byte, field func(key, value []byte)) error {
 	p.b, p.i, p.keys = line, 0, p.keys[:0]
 	if !utf8.Valid(line) {
@@ -80,7 +82,8 @@ func (p *parser) key(base int) ([]byte, error) {
 		return nil, p.bad("a key")
 	}
 	start := p.i
-	for p.i < len(p.b) && (p.b[p.i] >= 'a' && p.b[p.i] <= 'z' || p.b[p.i] >= '0' && p.b[p.i] <= '9' || p.b[p.i] == '_') {
+	for p.i < len(p.b) && (p.b[p.i] >= 'a' && p.b[p.i] <= 'z' || p.b[p.i] >= '0' &&
+		p.b[p.i] <= '9' || p.b[p.i] == '_') {
 		p.i++
 	}
 	key := p.b[start:p.i]
@@ -143,7 +146,7 @@ func (p *parser) array(depth int) error {
 	}
 }
 
-// integer takes what fits 64 bits, in its only spelling.
+// integer accepts 64-bit integers in their only spelling.
 func (p *parser) integer() error {
 	negative := p.eat('-')
 	start := p.i
@@ -195,7 +198,7 @@ func (p *parser) escape() error {
 	return nil
 }
 
-// unit reads uXXXX.
+// unit parses uXXXX.
 func (p *parser) unit() (u uint16, ok bool) {
 	if !p.eat('u') || len(p.b)-p.i < 4 {
 		return 0, false

@@ -29,23 +29,37 @@ func TestParseStrict(t *testing.T) {
 		}
 	}
 	bad := []string{
-		``, `{}`, `[]`, `null`, `"x"`, front, front + `}`, front + tail + ` `, ` ` + front + tail, front + tail + "\n",
+		``, `{}`, `[]`, `null`, `"x"`, front, front + `}`, front + tail + ` `, ` ` + front + tail,
+		front + tail + "\n",
 		front + `,"a":1,"a":2` + tail, front + `,"c":{"a":1,"a":2}` + tail, // duplicate keys
-		front + `,"Seq":2` + tail, front + `,"\u0061":2` + tail, front + `,"":2` + tail, front + `,"é":2` + tail,
-		front + `,"a":1.5` + tail, front + `,"a":1e3` + tail, front + `,"a":01` + tail, front + `,"a":-0` + tail, front + `,"a":-` + tail,
-		front + `,"a":99999999999999999999` + tail, front + `,"a":null` + tail, front + `,"a":nan` + tail, front + `,"a":` + tail,
-		front + `,"a": 1` + tail, front + `,,"a":1` + tail, front + `,"a":[1,]` + tail, front + `,"a":[1` + tail,
-		front + `,"a":"\t"` + tail, front + `,"a":"\/"` + tail, front + `,"a":"\u00E9"` + tail, front + `,"a":"\u12"` + tail,
-		front + `,"a":"\ud800"` + tail, front + `,"a":"\ud800\u0041"` + tail, front + `,"a":"\udc00"` + tail, front + `,"a":"\ud800\n"` + tail,
-		front + ",\"a\":\"\x00\"" + tail, front + ",\"a\":\"\x1b\"" + tail, front + ",\"a\":\"\x7f\"" + tail, front + ",\"a\":\"\xff\"" + tail,
+		front + `,"Seq":2` + tail, front + `,"\u0061":2` + tail, front + `,"":2` + tail,
+		front + `,"é":2` + tail,
+		front + `,"a":1.5` + tail, front + `,"a":1e3` + tail, front + `,"a":01` + tail,
+		front + `,"a":-0` + tail, front + `,"a":-` + tail,
+		front + `,"a":99999999999999999999` + tail, front + `,"a":null` + tail, front + `,"a":nan` +
+			tail, front + `,"a":` + tail,
+		front + `,"a": 1` + tail, front + `,,"a":1` + tail, front + `,"a":[1,]` + tail,
+		front + `,"a":[1` + tail,
+		front + `,"a":"\t"` + tail, front + `,"a":"\/"` + tail, front + `,"a":"\u00E9"` + tail,
+		front + `,"a":"\u12"` + tail,
+		front + `,"a":"\ud800"` + tail, front + `,"a":"\ud800\u0041"` + tail,
+		front + `,"a":"\udc00"` + tail, front + `,"a":"\ud800\n"` + tail,
+		front + ",\"a\":\"\x00\"" + tail, front + ",\"a\":\"\x1b\"" + tail,
+		front + ",\"a\":\"\x7f\"" + tail, front + ",\"a\":\"\xff\"" + tail,
 		front + `,"d":` + strings.Repeat("[", 8) + strings.Repeat("]", 8) + tail,
-		front + `,"d":` + strings.Repeat("[", 1_000_000) + tail, front + strings.Repeat(`,"d":{"d":`, 100_000),
+		front + `,"d":` + strings.Repeat("[", 1_000_000) + tail,
+		front + strings.Repeat(`,"d":{"d":`, 100_000),
 		front + `,"k":{` + strings.Repeat(`"x":1,`, 70) + tail,
-		`{"seq":"1","time":"x","type":"x"` + tail, `{"seq":-1,"time":"2026-01-02T03:04:05Z","type":"x"` + tail,
-		`{"time":"2026-01-02T03:04:05Z","seq":1,"type":"x"` + tail, `{"seq":1,"type":"x","time":"2026-01-02T03:04:05Z"` + tail,
-		`{"seq":1,"time":"2026-01-02T03:04:05Z"` + tail, front + `,"prev":"sha256:00"}`, front + strings.ToUpper(tail),
-		strings.TrimSuffix(front+tail, "}") + `,"a":1}`, `{"prev":"` + noLine().String() + `","seq":1,"time":"x","type":"x"}`,
-		`{"seq":1,"time":"yesterday","type":"x"` + tail, front + `,"actor":3` + tail, front + `,"run":7` + tail,
+		`{"seq":"1","time":"x","type":"x"` + tail,
+		`{"seq":-1,"time":"2026-01-02T03:04:05Z","type":"x"` + tail,
+		`{"time":"2026-01-02T03:04:05Z","seq":1,"type":"x"` + tail,
+		`{"seq":1,"type":"x","time":"2026-01-02T03:04:05Z"` + tail,
+		`{"seq":1,"time":"2026-01-02T03:04:05Z"` + tail, front + `,"prev":"sha256:00"}`,
+		front + strings.ToUpper(tail),
+		strings.TrimSuffix(front+tail, "}") + `,"a":1}`, `{"prev":"` + noLine().String() +
+			`","seq":1,"time":"x","type":"x"}`,
+		`{"seq":1,"time":"yesterday","type":"x"` + tail, front + `,"actor":3` + tail,
+		front + `,"run":7` + tail,
 	}
 	for _, s := range bad {
 		if _, err := ParseRecord([]byte(s)); !errors.Is(err, errLine) {
@@ -55,7 +69,8 @@ func TestParseStrict(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(front + `,"a":"\"\\\n\u001b\ud83d\ude42é","b":[1,-2,0,true,false,[],{}],"c":{"a":1}` + tail))
+	f.Add([]byte(front +
+		`,"a":"\"\\\n\u001b\ud83d\ude42é","b":[1,-2,0,true,false,[],{}],"c":{"a":1}` + tail))
 	f.Add([]byte(front + tail))
 	f.Add([]byte(`{"seq":1,"seq":2}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -97,7 +112,8 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// FuzzVerify: no directory makes Verify, Scan or Open panic, and none that differs from the log that was signed passes.
+// FuzzVerify: no directory makes Verify, Scan or Open panic, and none that differs from the log
+// that was signed passes.
 func FuzzVerify(f *testing.F) {
 	f.Add([]byte("x\n"), []byte("jail-audit/x\n1\nsha256:00\nlatest\n\n— x y\n"), 0)
 	f.Add([]byte{}, []byte{}, 1)
@@ -139,15 +155,16 @@ func TestVerifyEndlessLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(p.segment(1), info.Size()+64<<30); err != nil { // a hole: one line of 64 GiB of zeros
+	// a hole: one line of 64 GiB of zeros
+	if err := os.Truncate(p.segment(1), info.Size()+64<<30); err != nil {
 		t.Skipf("no sparse files here: %v", err)
 	}
-	p.wantFault(t, 4, Unsigned)
-	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+	p.wantFault(t, 4, unsigned)
+	if _, err := Open(p.options()); !errors.Is(err, errDamaged) {
 		t.Errorf("open with 64 GiB behind the head: %v", err)
 	}
 	os.Remove(filepath.Join(p.log, headFile))
-	p.wantFault(t, 4, Altered)
+	p.wantFault(t, 4, altered)
 	n := 0
 	for _, err := range Scan(p.log, Filter{}) {
 		if n++; n <= 3 && err != nil {

@@ -11,38 +11,41 @@ import (
 	"slices"
 )
 
-// ErrLine is wrapped by what is said of a line that is no record.
+// ErrLine is wrapped by the error for a line that is no record.
 var ErrLine = errLine
 
-// A Matcher holds records against a filter, for who reads them in order.
+// Matcher compares records, in order, with a filter.
 type Matcher struct{ m matcher }
 
-// NewMatcher makes one.
+// NewMatcher returns a matcher for f.
 func NewMatcher(f Filter) *Matcher { return &Matcher{matcher{Filter: f}} }
 
-// Wants reports whether the filter wants the record.
+// Wants reports whether the filter matches the record.
 func (m *Matcher) Wants(r Record) bool { return m.m.wants(r) }
 
-// A Place is where a line begins: the segment, by its first record, and the byte of its lines, packed or not.
+// Place is the beginning of a line: the segment, by its first record, and the byte of its lines,
+// packed or not.
 type Place struct {
 	Segment uint64
 	Offset  int64
 }
 
-// A Span is some lines of one segment, from a place to the byte before End.
+// Span is a sequence of lines of one segment, from a place to the byte before End.
 type Span struct {
 	Place
 	End int64
 }
 
-// Placed is a line and where it is.
+// Placed is a line with its place.
 type Placed struct {
 	Record
 	Span
-	Bad error // why it is no record
+	// Bad says why the line is no record.
+	Bad error
 }
 
-// Walk gives the lines of the log in dir from a place on, as far as they are whole; the zero place is the beginning. An error ends it.
+// Walk yields the complete lines of the log in dir from a place on; the zero place is the
+// beginning. An error ends it.
 func Walk(ctx context.Context, dir string, from Place) iter.Seq2[Placed, error] {
 	return func(yield func(Placed, error) bool) {
 		root, err := os.OpenRoot(dir)
@@ -63,7 +66,7 @@ func Walk(ctx context.Context, dir string, from Place) iter.Seq2[Placed, error] 
 	}
 }
 
-// walk gives lines as long as more says so, before each.
+// walk yields lines while more returns true before each.
 func walk(ctx context.Context, r *lines, more func() bool, yield func(Placed, error) bool) bool {
 	var p parser
 	for i := 0; more(); i++ {
@@ -85,7 +88,8 @@ func walk(ctx context.Context, r *lines, more func() bool, yield func(Placed, er
 		}
 		out := Placed{Span: Span{Place{l.segment, begin}, r.offset}}
 		if out.Record, out.Bad = p.record(l.text); out.Bad != nil {
-			out.Line, out.Bad = bytes.Clone(l.text), fmt.Errorf("%s byte %d: %w", segmentName(l.segment), begin, out.Bad)
+			out.Line, out.Bad = bytes.Clone(l.text), fmt.Errorf("%s byte %d: %w",
+				segmentName(l.segment), begin, out.Bad)
 		}
 		if !yield(out, nil) || l.long {
 			return false
@@ -94,9 +98,11 @@ func walk(ctx context.Context, r *lines, more func() bool, yield func(Placed, er
 	return true
 }
 
-// Among is Scan of some of the log: the spans, in order, and all from a place on. What it reads is held against the filter, so that who chooses the spans
-// can hide what f wants, and make it give nothing else.
-func Among(ctx context.Context, dir string, f Filter, spans []Span, rest Place) iter.Seq2[Record, error] {
+// Among is Scan of a part of the log: the spans, in order, and everything from rest on. It compares
+// what it reads with the filter, so a wrong choice of spans can hide records that f matches and add
+// none.
+func Among(ctx context.Context, dir string, f Filter, spans []Span, rest Place) iter.Seq2[Record,
+	error] {
 	return func(yield func(Record, error) bool) {
 		root, err := os.OpenRoot(dir)
 		if err != nil {
@@ -138,7 +144,10 @@ func (a *among) span(s Span, yield func(Record, error) bool) bool {
 		yield(Record{}, err)
 		return false
 	}
-	return walk(a.ctx, a.lines, func() bool { return a.lines.segment == s.Segment && a.lines.offset < s.End }, a.give(yield))
+	return walk(a.ctx, a.lines, func() bool {
+		return a.lines.segment == s.Segment &&
+			a.lines.offset < s.End
+	}, a.give(yield))
 }
 
 func (a *among) rest(from Place, yield func(Record, error) bool) bool {
@@ -152,8 +161,10 @@ func (a *among) rest(from Place, yield func(Record, error) bool) bool {
 	return walk(a.ctx, a.lines, func() bool { return true }, a.give(yield))
 }
 
-// NewestAmong is [Newest] of what [Among] reads, without the records of one tool, which have to be read from the beginning.
-func NewestAmong(ctx context.Context, dir string, f Filter, before uint64, n int, spans []Span, rest Place) (Page, error) {
+// NewestAmong is [Newest] of the part that [Among] reads, without f.Tool, which needs all of the
+// log.
+func NewestAmong(ctx context.Context, dir string, f Filter, before uint64, n int, spans []Span,
+	rest Place) (Page, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return Page{}, err
@@ -182,14 +193,20 @@ func NewestAmong(ctx context.Context, dir string, f Filter, before uint64, n int
 		found = append(got, found...)
 		return failed
 	}
-	if err := take(func(yield func(Record, error) bool) bool { return a.rest(rest, yield) }); err != nil {
+	if err := take(func(yield func(Record, error) bool) bool {
+		return a.rest(rest,
+			yield)
+	}); err != nil {
 		return Page{}, err
 	}
 	for i := len(spans) - 1; i >= 0 && len(found) <= n; i-- {
 		if before > 0 && spans[i].Segment >= before {
 			continue
 		}
-		if err := take(func(yield func(Record, error) bool) bool { return a.span(spans[i], yield) }); err != nil {
+		if err := take(func(yield func(Record, error) bool) bool {
+			return a.span(spans[i],
+				yield)
+		}); err != nil {
 			return Page{}, err
 		}
 	}

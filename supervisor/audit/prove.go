@@ -12,23 +12,26 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// ErrProof is wrapped by what is wrong with a proof.
-var ErrProof = errors.New("proof")
+// errProof is wrapped by errors in a proof.
+var errProof = errors.New("proof")
 
-// ErrNoRecord says that a log has no record of that number.
+// ErrNoRecord is returned for a number without a record.
 var ErrNoRecord = errors.New("no such record")
 
-// A Proof shows to whoever has the log's public key, and nothing else, that a line is a record of the log.
+// Proof shows that a line is a record of a log. A verifier needs only the log's public key.
 type Proof struct {
-	Line   []byte // the record, without its newline
+	// the record, without its newline
+	Line   []byte
 	Index  uint64 // its number less one
 	Hashes []tlog.Hash
-	Note   []byte // the signed head: a C2SP tlog-checkpoint
+	// the signed head: a C2SP tlog-checkpoint
+	Note []byte
 }
 
 const proofHeader = "c2sp.org/tlog-proof@v1"
 
-// Prove makes the proof of a record from the log in dir. It needs no key and checks no signature: [CheckProof] does. pub is as in [Verify].
+// Prove makes the proof of a record from the log in dir. It needs no key and checks no signature:
+// [CheckProof] does. pub is as in [Verify].
 func Prove(dir, pub string, seq uint64) (Proof, error) {
 	known, err := verifiers(pub)
 	if err != nil {
@@ -44,7 +47,8 @@ func Prove(dir, pub string, seq uint64) (Proof, error) {
 		return Proof{}, err
 	}
 	p := Proof{Line: line, Index: seq - 1}
-	for range followHead { // a head of a log in use may be half overwritten, and its tree is always ahead of it
+	// The head of a log in use may be half overwritten; its tree is always ahead of it.
+	for range followHead {
 		if p.Note, err = readSmall(root, headFile); err != nil {
 			return Proof{}, err
 		}
@@ -67,10 +71,11 @@ func proveIn(root *os.Root, h head, index uint64) ([]tlog.Hash, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return tlog.ProveRecord(int64(h.size), int64(index), &tree{f: f, size: int64(h.size), leaves: int64(h.size)})
+	return tlog.ProveRecord(int64(h.size), int64(index), &tree{f: f, size: int64(h.size),
+		leaves: int64(h.size)})
 }
 
-// findLine reads the one segment that the record is in.
+// findLine reads the segment with the record.
 func findLine(root *os.Root, seq uint64) ([]byte, error) {
 	list, err := segments(root)
 	if err != nil {
@@ -104,7 +109,7 @@ func findLine(root *os.Root, seq uint64) ([]byte, error) {
 	}
 }
 
-// Marshal writes the record's line, and then the proof as a C2SP tlog-proof about it.
+// Marshal writes the record's line and a C2SP tlog-proof of it.
 func (p Proof) Marshal() []byte {
 	b := append(bytes.Clone(p.Line), '\n')
 	b = fmt.Appendf(b, "%s\nindex %d\n", proofHeader, p.Index)
@@ -116,15 +121,17 @@ func (p Proof) Marshal() []byte {
 	return append(b, p.Note...)
 }
 
-// maxProof bounds a proof that is read.
+// maxProof bounds a proof in bytes.
 const maxProof = maxLine + 64*64 + maxNote
 
-// ParseProof reads what Marshal writes.
+// ParseProof parses the output of Marshal.
 func ParseProof(text []byte) (p Proof, err error) {
 	if len(text) > maxProof {
-		return p, fmt.Errorf("%w: longer than %d bytes", ErrProof, maxProof)
+		return p, fmt.Errorf("%w: longer than %d bytes", errProof, maxProof)
 	}
-	wrong := fmt.Errorf("%w: want a record's line, then %q, its index, hashes, an empty line and a signed head", ErrProof, proofHeader)
+	wrong := fmt.Errorf(
+		"%w: want a record's line, then %q, its index, hashes, an empty line and a signed head",
+		errProof, proofHeader)
 	line, rest, found := bytes.Cut(text, []byte("\n"))
 	top, signed, found2 := bytes.Cut(rest, []byte("\n\n"))
 	lines := strings.Split(string(top), "\n")
@@ -147,7 +154,7 @@ func ParseProof(text []byte) (p Proof, err error) {
 	return p, nil
 }
 
-// CheckProof says whether the proof holds under the public keys, and for which record.
+// CheckProof verifies the proof with the public keys, and returns its record.
 func CheckProof(p Proof, pub string) (Record, error) {
 	known, err := verifiers(pub)
 	if err != nil {
@@ -155,27 +162,31 @@ func CheckProof(p Proof, pub string) (Record, error) {
 	}
 	h, err := openNote(p.Note, known, asHead)
 	if err != nil {
-		return Record{}, fmt.Errorf("%w: its head: %w", ErrProof, err)
+		return Record{}, fmt.Errorf("%w: its head: %w", errProof, err)
 	}
 	if err := p.check(h); err != nil {
 		return Record{}, err
 	}
 	r, err := ParseRecord(p.Line)
 	if err != nil {
-		return Record{}, fmt.Errorf("%w: %w", ErrProof, err)
+		return Record{}, fmt.Errorf("%w: %w", errProof, err)
 	}
 	if r.Seq != p.Index+1 {
-		return Record{}, fmt.Errorf("%w: the record says that it is %d, and stands at %d", ErrProof, r.Seq, p.Index+1)
+		return Record{}, fmt.Errorf("%w: the record says that it is %d, and stands at %d", errProof,
+			r.Seq, p.Index+1)
 	}
 	return r, nil
 }
 
 func (p Proof) check(h head) error {
 	if p.Index >= h.size {
-		return fmt.Errorf("%w: record %d is not among the %d that the head signs", ErrProof, p.Index+1, h.size)
+		return fmt.Errorf("%w: record %d is not among the %d that the head signs", errProof,
+			p.Index+1, h.size)
 	}
-	if err := tlog.CheckRecord(p.Hashes, int64(h.size), h.root, int64(p.Index), tlog.RecordHash(p.Line)); err != nil {
-		return fmt.Errorf("%w: the line is not record %d of the log whose head this is", ErrProof, p.Index+1)
+	if err := tlog.CheckRecord(p.Hashes, int64(h.size), h.root, int64(p.Index),
+		tlog.RecordHash(p.Line)); err != nil {
+		return fmt.Errorf("%w: the line is not record %d of the log whose head this is", errProof,
+			p.Index+1)
 	}
 	return nil
 }

@@ -11,26 +11,34 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 )
 
 const cutFile = "cut"
 
-// Keep says what a log keeps. Zero values of its parts keep everything.
+// Keep says what a log keeps. Zero values keep everything.
 type Keep struct {
-	Bytes int64         // of segments, counted from the newest
-	For   time.Duration // since the last record of a segment
+	// of segments, counted from the newest
+	Bytes int64
+	// since the last record of a segment
+	For time.Duration
 }
 
-// A Pruning is what [Prune] took away.
+// Pruning is the result of [Prune].
 type Pruning struct {
 	Segments int
 	Bytes    int64
-	First    uint64 // record that was the first until now
-	Last     uint64 // the last that is gone; less than First where nothing was taken away
+	// First was the first record before.
+	First uint64
+	// Last is the last removed record; less than First if none was removed.
+	Last uint64
 }
 
-// Prune takes whole segments from the beginning of a log, never the one in use, until what is left is what keep says. A "gap" record says which
-// records went; then the signed file "cut" says where the log begins, so that what is left is verified as before; then the files go. The log may be in use.
+// Prune removes whole segments from the beginning of a log, never the one in use, until the rest is
+// within keep. It first records a "gap" with the removed records, then signs the file "cut", which
+// says where the log begins, so that the rest verifies as before, and then removes the files. The
+// log may be in use.
 func Prune(opt Options, keep Keep) (Pruning, error) {
 	l, err := Open(opt)
 	if err != nil {
@@ -44,7 +52,7 @@ func Prune(opt Options, keep Keep) (Pruning, error) {
 	return p, errors.Join(err, l.Close())
 }
 
-// Prune is the function of that name for a log that is open.
+// Prune is the function Prune for an open log.
 func (l *Log) Prune(keep Keep) (p Pruning, err error) {
 	holdErr := l.hold(func() error {
 		p, err = l.prune(keep)
@@ -53,7 +61,7 @@ func (l *Log) Prune(keep Keep) (p Pruning, err error) {
 	return p, holdErr
 }
 
-// prune is for whoever holds the lock and is up to date.
+// prune requires the lock and an up-to-date log.
 func (l *Log) prune(keep Keep) (p Pruning, err error) {
 	from, err := l.cut()
 	if err != nil {
@@ -89,7 +97,8 @@ func (l *Log) prune(keep Keep) (p Pruning, err error) {
 	}
 	next := l.at
 	l.buf = l.buf[:0]
-	l.line(&next, Entry{Actor: l.opt.Actor, Event: Gap{Reason: "pruned, as the operator asked", First: p.First, Last: p.Last}}.body())
+	l.line(&next, Entry{Actor: l.opt.Actor, Event: Gap{Reason: "pruned, as the operator asked",
+		First: p.First, Last: p.Last}}.body())
 	next.offset += int64(len(l.buf))
 	if err := l.store(next); err != nil {
 		return p, err
@@ -101,7 +110,7 @@ func (l *Log) prune(keep Keep) (p Pruning, err error) {
 	return p, errors.Join(l.removeBefore(p.Last), l.seal(false))
 }
 
-// setCut signs that the log begins behind the record.
+// setCut signs that the log begins after record last.
 func (l *Log) setCut(last uint64) error {
 	at, err := l.headAt(last)
 	if err != nil {
@@ -115,13 +124,14 @@ func (l *Log) setCut(last uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := l.tree.f.Sync(); err != nil { // nobody could make it anew from what is gone
+	// The removed lines could not rebuild the tree.
+	if err := l.tree.f.Sync(); err != nil {
 		return err
 	}
-	return replace(l.root, cutFile, 0o640, string(text))
+	return atomicfile.WriteIn(l.root, cutFile, text, 0o640, atomicfile.Durable)
 }
 
-// headAt is what a head of an earlier time would vouch for, at the end of a segment.
+// headAt returns the head of an earlier time, at the end of a segment.
 func (l *Log) headAt(last uint64) (head, error) {
 	r := readLines(l.root)
 	defer r.close()
@@ -134,13 +144,14 @@ func (l *Log) headAt(last uint64) (head, error) {
 	}
 	m, err := l.parser.mark(text.text)
 	if err != nil || m.seq != last+1 {
-		return head{}, fmt.Errorf("%w: %s does not begin with record %d", ErrDamaged, segmentName(last+1), last+1)
+		return head{}, fmt.Errorf("%w: %s does not begin with record %d", errDamaged,
+			segmentName(last+1), last+1)
 	}
 	root, err := tlog.TreeHash(int64(last), l.tree)
 	return head{state{last, m.prev}, root}, err
 }
 
-// removeBefore removes the segments that the cut has made superfluous, the oldest first.
+// removeBefore removes the segments before the cut, the oldest first.
 func (l *Log) removeBefore(last uint64) error {
 	list, err := segments(l.root)
 	if err != nil {
@@ -150,25 +161,26 @@ func (l *Log) removeBefore(last uint64) error {
 		if first > last {
 			break
 		}
-		for _, name := range []string{segmentName(first), packedName(first), packedName(first) + ".new"} {
+		for _, name := range []string{segmentName(first), packedName(first), packedName(first) +
+			".new"} {
 			if err := l.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 	}
-	return syncDir(l.root)
+	return atomicfile.SyncIn(l.root)
 }
 
-// cut is where the log begins: at its head of that time.
+// cut returns the beginning of the log: the head of that time.
 func (l *Log) cut() (head, error) {
 	h, _, err := readCut(l.root, l.known)
 	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+		err = fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	return h, err
 }
 
-// readCut reads the signed beginning of a log: that of no records, where nothing was taken away.
+// readCut reads the signed beginning of a log: that of no records if nothing was pruned.
 func readCut(root *os.Root, known note.Verifiers) (head, edge, error) {
 	text, err := readSmall(root, cutFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -194,12 +206,13 @@ func readCut(root *os.Root, known note.Verifiers) (head, edge, error) {
 	return h, e, nil
 }
 
-// edge returns the edge of the tree when it had so many leaves.
+// edge returns the edge of the tree at a number of leaves.
 func (t *tree) edge(leaves int64) (edge, error) {
 	var e edge
 	for rest := uint64(leaves); rest > 0; {
 		level := bits.Len64(rest) - 1
-		before := (uint64(leaves) &^ (rest)) >> level // whole subtrees of that size to its left
+		// Whole subtrees of that size to its left.
+		before := (uint64(leaves) &^ (rest)) >> level
 		hashes, err := t.ReadHashes([]int64{tlog.StoredHashIndex(level, int64(before))})
 		if err != nil {
 			return nil, err
@@ -222,7 +235,7 @@ func (e edge) line() string {
 	return b.String()
 }
 
-// parseEdge reads what line writes; the levels follow from the number of leaves.
+// parseEdge parses the output of line; the number of leaves determines the levels.
 func parseEdge(text string, leaves uint64) (edge, error) {
 	words := strings.Split(text, " ")
 	if words[0] != edgePrefix || len(words)-1 != bits.OnesCount64(leaves) {

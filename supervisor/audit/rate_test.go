@@ -9,8 +9,10 @@ import (
 	"time"
 )
 
-// TestTenThousandASecond: events come at 10,000 a second, whether or not the log keeps up, for a second, or with JAIL_TEST_LONG for a minute. Each is on
-// record, in the order of its writer, and the log verifies. How far behind the log was is logged, not judged: a writer that is held up is told by that.
+// TestTenThousandASecond: events come at 10,000 a second, whether or not the log keeps up, for a
+// second, or with JAIL_TEST_LONG for a minute. Each is on record, in the order of its writer, and
+// the log verifies. How far behind the log was is logged, not judged: a writer that is held up is
+// told by that.
 func TestTenThousandASecond(t *testing.T) {
 	const rate, writers = 10_000, 16
 	long := time.Second
@@ -20,7 +22,8 @@ func TestTenThousandASecond(t *testing.T) {
 	p := newPlace(t)
 	l := p.open(t)
 	var all sync.WaitGroup
-	var latest atomic.Int64 // ns that the slowest event waited behind its time
+	// ns that the slowest event waited behind its time
+	var latest atomic.Int64
 	begun := time.Now()
 	each := int(long.Seconds()) * rate / writers
 	for w := range writers {
@@ -43,7 +46,8 @@ func TestTenThousandASecond(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d events in %v, %.0f a second; the slowest was on disk %v after it was due", each*writers, took, float64(each*writers)/took.Seconds(), time.Duration(latest.Load()))
+	t.Logf("%d events in %v, %.0f a second; the slowest was on disk %v after it was due",
+		each*writers, took, float64(each*writers)/took.Seconds(), time.Duration(latest.Load()))
 	next := make([]int, writers)
 	for r, err := range Scan(p.log, Filter{Types: []Type{TypeDenied}}) {
 		if err != nil {
@@ -51,7 +55,8 @@ func TestTenThousandASecond(t *testing.T) {
 		}
 		var w, i int
 		if _, err := fmt.Sscanf(r.Text("what"), "%d %d", &w, &i); err != nil || i != next[w] {
-			t.Fatalf("record %d is %q, and of writer %d event %d is next: %v", r.Seq, r.Text("what"), w, next[w], err)
+			t.Fatalf("record %d is %q, and of writer %d event %d is next: %v", r.Seq,
+				r.Text("what"), w, next[w], err)
 		}
 		next[w]++
 	}

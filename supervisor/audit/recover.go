@@ -9,10 +9,11 @@ import (
 	"os"
 	"strings"
 
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/audit/internal/flock"
 )
 
-// open finds the end of the log, or begins one.
+// open finds the end of the log, or begins a log.
 func (l *Log) open() (err error) {
 	if l.root, err = openDir(l.opt.Dir, 0o750); err != nil {
 		return err
@@ -83,7 +84,7 @@ func (l *Log) loadKey(logThere bool) error {
 	}
 	if !there {
 		if logThere {
-			return fmt.Errorf("%w: %s is missing, and there is a log that it signed", ErrKey, keyFile)
+			return fmt.Errorf("%w: %s is missing, but it signed an existing log", ErrKey, keyFile)
 		}
 		if err := newKey(l.keys); err != nil {
 			return err
@@ -93,14 +94,16 @@ func (l *Log) loadKey(logThere bool) error {
 	if l.signer, pub, err = readKey(l.keys); err != nil {
 		return err
 	}
-	all, err := readPublic(l.keys) // those before it too
+	// The keys before it, too.
+	all, err := readPublic(l.keys)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		all = []byte(pub)
 	case err != nil:
 		return err
 	case !strings.Contains("\n"+string(all), "\n"+pub):
-		return fmt.Errorf("%w: %s in %s is not the public half of %s", ErrKey, pubFile, l.keys.Name(), keyFile)
+		return fmt.Errorf("%w: %s in %s is not the public half of %s", ErrKey, pubFile,
+			l.keys.Name(), keyFile)
 	}
 	if l.known, err = verifiers(string(all)); err != nil {
 		return err
@@ -111,12 +114,13 @@ func (l *Log) loadKey(logThere bool) error {
 // begin makes the head of an empty log, unless there was a log before.
 func (l *Log) begin(list []uint64) error {
 	if len(list) > 0 {
-		return fmt.Errorf("%w: the signed head is missing", ErrDamaged)
+		return fmt.Errorf("%w: the signed head is missing", errDamaged)
 	}
 	if known, err := l.lastKnown(); err != nil {
 		return err
 	} else if known.size > 0 {
-		return fmt.Errorf("%w: records 1 to %d are missing: the whole log is gone", ErrDamaged, known.size)
+		return fmt.Errorf("%w: records 1 to %d are missing: the whole log is gone", errDamaged,
+			known.size)
 	}
 	l.at = position{segment: 1, state: state{hash: noLine()}}
 	root, err := l.tree.begin(0)
@@ -127,7 +131,7 @@ func (l *Log) begin(list []uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := replace(l.root, headFile, 0o640, string(text)); err != nil {
+	if err := atomicfile.WriteIn(l.root, headFile, text, 0o640, atomicfile.Durable); err != nil {
 		return err
 	}
 	_, err = l.openHead()
@@ -145,7 +149,8 @@ func (l *Log) resume(list []uint64) error {
 		return err
 	}
 	if known.size > head.size {
-		return fmt.Errorf("%w: the log was put back to record %d; there was a record %d", ErrDamaged, head.size, known.size)
+		return fmt.Errorf("%w: the log was put back to record %d; there was a record %d",
+			errDamaged, head.size, known.size)
 	}
 	if l.at, err = locate(l.root, &l.parser, list, head.state); err != nil {
 		return err
@@ -162,6 +167,12 @@ func (l *Log) openHead() (head, error) {
 	if l.hdInfo, err = f.Stat(); err != nil {
 		return head{}, err
 	}
+	// Keep the file open: a checkpoint must not need a descriptor, because a failed checkpoint ends
+	// the log.
+	if l.lastHead, err = openRegular(l.keys, knownFile, os.O_WRONLY|os.O_CREATE,
+		0o600); err != nil {
+		return head{}, err
+	}
 	return l.readHead()
 }
 
@@ -172,17 +183,18 @@ func (l *Log) readHead() (head, error) {
 		return head{}, err
 	}
 	s, err := openNote(text[:n], l.known, asHead)
-	if err != nil && l.loadKey(true) == nil { // another writer may have changed the key
+	// Another writer may have changed the key.
+	if err != nil && l.loadKey(true) == nil {
 		s, err = openNote(text[:n], l.known, asHead)
 	}
 	if err != nil {
-		return s, fmt.Errorf("%w: head: %w", ErrDamaged, err)
+		return s, fmt.Errorf("%w: head: %w", errDamaged, err)
 	}
 	l.signed = text[:n]
 	return s, nil
 }
 
-// lastKnown is the head as the key directory has it: of size 0 where it has none.
+// lastKnown returns the head in the key directory, of size 0 without one.
 func (l *Log) lastKnown() (head, error) {
 	text, err := readSmall(l.keys, knownFile)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
@@ -193,13 +205,13 @@ func (l *Log) lastKnown() (head, error) {
 	}
 	s, err := openNote(text, l.known, asHead)
 	if err != nil {
-		return s, fmt.Errorf("%w: %s: %w", ErrDamaged, knownFile, err)
+		return s, fmt.Errorf("%w: %s: %w", errDamaged, knownFile, err)
 	}
 	return s, nil
 }
 
-// locate finds where the head's record ends, reading the end of one segment and no more than it must:
-// a client without a daemon opens the log for every run.
+// locate finds the end of the head's record. It reads the end of one segment and no more than it
+// must: a client without a daemon opens the log for every run.
 func locate(root *os.Root, p *parser, list []uint64, head state) (position, error) {
 	if head.size == 0 {
 		return position{segment: 1, state: head}, nil
@@ -210,7 +222,7 @@ func locate(root *os.Root, p *parser, list []uint64, head state) (position, erro
 			at.segment = first
 		}
 	}
-	missing := fmt.Errorf("%w: record %d is missing: the signed head has it", ErrDamaged, head.size)
+	missing := fmt.Errorf("%w: record %d is missing: the signed head has it", errDamaged, head.size)
 	if at.segment == 0 {
 		return at, missing
 	}
@@ -226,7 +238,8 @@ func locate(root *os.Root, p *parser, list []uint64, head state) (position, erro
 	if err != nil {
 		return at, err
 	}
-	// A crash leaves little behind the head, so it is near the end; if not, the segment is read through.
+	// A crash leaves few records after the head, so the record is near the end; otherwise read the
+	// whole segment.
 	for window := int64(64 << 10); window <= 16<<20; window *= 16 {
 		from := max(0, info.Size()-window)
 		found, err := at.seek(io.NewSectionReader(f, from, window), from, p)
@@ -244,7 +257,7 @@ func locate(root *os.Root, p *parser, list []uint64, head state) (position, erro
 	return at, err
 }
 
-// locateIn is locate in a segment that is packed, or that is not there.
+// locateIn is locate in a segment that is packed or missing.
 func locateIn(root *os.Root, p *parser, at position, missing error) (position, error) {
 	s, err := openSource(root, at.segment, 0)
 	if err != nil {
@@ -258,8 +271,8 @@ func locateIn(root *os.Root, p *parser, at position, missing error) (position, e
 	return at, err
 }
 
-// seek reads lines that begin at offset until the one that at's state is about, and moves behind it. The
-// first may be the end of a line; what is no record is passed over.
+// seek reads lines from offset until the one of at's state, and moves past it. The first may be the
+// end of a line; lines that are no records are skipped.
 func (at *position) seek(from io.Reader, offset int64, p *parser) (bool, error) {
 	r := &lines{buf: bufio.NewReaderSize(from, 64<<10)}
 	for {
@@ -277,7 +290,8 @@ func (at *position) seek(from io.Reader, offset int64, p *parser) (bool, error) 
 		}
 		at.offset = offset
 		if m.hash != at.hash {
-			return true, fmt.Errorf("%w: record %d is altered: its hash is not the signed one", ErrDamaged, m.seq)
+			return true, fmt.Errorf("%w: record %d is altered: its hash is not the signed one",
+				errDamaged, m.seq)
 		}
 		return true, nil
 	}

@@ -13,15 +13,16 @@ import (
 // Header is the first line of a table of records.
 const Header = "SEQ       TIME                         TYPE                 RUN           UID    DETAIL"
 
-// Render writes r as one line of a table that is safe on any terminal: every byte that one would obey
-// or not show is an escape as in Go source, so what was recorded can be read off it exactly.
+// Render writes r as one line of a table that is safe on any terminal: control and invisible bytes
+// are escapes of Go source, so that the reader can restore the recorded text.
 func Render(w io.Writer, r Record) error {
 	var b strings.Builder
 	run := "-"
 	if r.Run != "" {
 		run = word(r.Run)
 	}
-	fmt.Fprintf(&b, "%-9d %s %-20s %-13s %-6d", r.Seq, r.Time.UTC().Format("2006-01-02T15:04:05.000000Z"), word(string(r.Type)), run, r.Actor.UID)
+	fmt.Fprintf(&b, "%-9d %s %-20s %-13s %-6d", r.Seq,
+		r.Time.UTC().Format("2006-01-02T15:04:05.000000Z"), word(string(r.Type)), run, r.Actor.UID)
 	for _, f := range r.Fields {
 		b.WriteByte(' ')
 		b.WriteString(f.Name)
@@ -33,14 +34,16 @@ func Render(w io.Writer, r Record) error {
 	return err
 }
 
-// RenderJSON writes r's line as it stands in the log. The log holds no control or hidden characters but
-// as escapes, and ParseRecord takes no raw C0 or DEL; what else a forged line might hold is escaped here.
+// RenderJSON writes r's line as it is in the log. The log has control and hidden characters only as
+// escapes, and ParseRecord accepts no raw C0 or DEL; other such characters of a forged line are
+// escaped here.
 func RenderJSON(w io.Writer, r Record) error {
 	_, err := w.Write(append(EscapeJSON(r.Line), '\n'))
 	return err
 }
 
-// EscapeJSON returns JSON in which every character that a terminal obeys or does not show is an escape. It means the same as text does.
+// EscapeJSON returns text, which is JSON, with an escape for every control or invisible character.
+// The meaning stays the same.
 func EscapeJSON(text []byte) []byte {
 	line := make([]byte, 0, len(text)+1)
 	for i := 0; i < len(text); {
@@ -63,7 +66,8 @@ func renderValue(b *strings.Builder, v json.RawMessage) {
 	for {
 		t, err := dec.Token()
 		if err != nil {
-			return // the end: v was parsed before
+			// At the end: v was parsed before.
+			return
 		}
 		if d, ok := t.(json.Delim); ok && (d == ']' || d == '}') {
 			b.WriteByte(byte(d))
@@ -96,7 +100,7 @@ func renderValue(b *strings.Builder, v json.RawMessage) {
 // word is Word of a stored text.
 func word(stored string) string { return Word(Original(stored)) }
 
-// Printable shows any text with escapes in place of what a terminal obeys or does not show, and is otherwise the text itself.
+// Printable returns a text with escapes in place of control and invisible characters.
 func Printable(s string) string {
 	w := Word(s)
 	if len(w) > 1 && w[0] == '"' {
@@ -105,8 +109,8 @@ func Printable(s string) string {
 	return w
 }
 
-// Word shows any text so that it can be read off exactly: plain where it is nothing but printable without spaces and quotes, else quoted, with escapes as in Go
-// source.
+// Word returns a text so that the original can be read off: plain if it is printable without spaces
+// and quotes, otherwise quoted with escapes of Go source.
 func Word(s string) string {
 	plain := s != ""
 	var b strings.Builder

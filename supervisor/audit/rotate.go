@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 )
 
 // nextFile holds the new key until the record that hands over to it is signed.
@@ -18,8 +20,9 @@ const nextFile = "audit.key.next"
 
 const nextPrefix = "next "
 
-// Rotate gives the log a new signing key and forgets the old one. A "checkpoint" record that both keys sign names the new one; from there on only what
-// the new key signs counts. The log may be in use: its writers take the new key at their next record. It returns the new public key.
+// Rotate gives the log a new signing key and deletes the old one. A "checkpoint" record that both
+// keys sign names the new one; after it only the new key's signatures count. The log may be in use:
+// its writers take the new key at their next record. Rotate returns the new public key.
 func Rotate(opt Options) (string, error) {
 	l, err := Open(opt)
 	if err != nil {
@@ -33,7 +36,8 @@ func Rotate(opt Options) (string, error) {
 	return pub, errors.Join(err, l.Close())
 }
 
-// rotate is for whoever holds the lock and is up to date. Wherever it is cut off, the next Open goes on or goes back: see settleKey.
+// rotate requires the lock and an up-to-date log. If it is interrupted at any point, the next Open
+// completes or undoes it: see settleKey.
 func (l *Log) rotate() (string, error) {
 	skey, vkey, err := note.GenerateKey(rand.Reader, l.signer.Name())
 	if err != nil {
@@ -44,9 +48,11 @@ func (l *Log) rotate() (string, error) {
 		return "", err
 	}
 	if pub, err := readPublic(l.keys); err != nil || len(pub)+len(vkey) >= maxPublic {
-		return "", cmp.Or(err, fmt.Errorf("%w: %s has no room for another: begin a log anew", ErrKey, pubFile))
+		return "", cmp.Or(err, fmt.Errorf("%w: %s has no room for another: begin a log anew",
+			ErrKey, pubFile))
 	}
-	if err := replace(l.keys, nextFile, 0o600, skey+"\n"); err != nil {
+	if err := atomicfile.WriteIn(l.keys, nextFile, []byte(skey+"\n"), 0o600,
+		atomicfile.Durable); err != nil {
 		return "", err
 	}
 	root, err := l.tree.root()
@@ -68,7 +74,7 @@ func (l *Log) rotate() (string, error) {
 	return vkey, l.settleKey()
 }
 
-// settleKey ends a rotation that the log has on record, or forgets one that it has not.
+// settleKey completes a rotation that the log has a record of, or undoes one without a record.
 func (l *Log) settleKey() error {
 	text, err := readSmall(l.keys, nextFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,11 +96,13 @@ func (l *Log) settleKey() error {
 		return err
 	}
 	if all := string(pub); !strings.HasSuffix(all, vkey+"\n") {
-		if err := replace(l.keys, pubFile, 0o644, all+vkey+"\n"); err != nil {
+		if err := atomicfile.WriteIn(l.keys, pubFile, []byte(all+vkey+"\n"), 0o644,
+			atomicfile.Durable); err != nil {
 			return err
 		}
 	}
-	if err := replace(l.keys, keyFile, 0o600, skey+"\n"); err != nil {
+	if err := atomicfile.WriteIn(l.keys, keyFile, []byte(skey+"\n"), 0o600,
+		atomicfile.Durable); err != nil {
 		return err
 	}
 	if err := l.loadKey(true); err != nil {
@@ -113,7 +121,8 @@ func (l *Log) settleKey() error {
 	return l.keys.Remove(nextFile)
 }
 
-// openHandover checks a checkpoint that may hand over to another key: then it must be signed by that key besides. next is empty where it does not.
+// openHandover verifies a checkpoint that may hand over to another key, which must then have signed
+// it, too. next is empty without a handover.
 func openHandover(msg []byte, keys note.Verifiers) (h head, next string, err error) {
 	h, more, err := openLong(msg, keys, asCheckpoint)
 	if err != nil || len(more) == 0 {
@@ -125,12 +134,13 @@ func openHandover(msg []byte, keys note.Verifiers) (h head, next string, err err
 		return h, "", errNote
 	}
 	if _, _, err := openLong(msg, note.VerifierList(v), asCheckpoint); err != nil {
-		return h, "", fmt.Errorf("the key that it hands over to has not signed it: %w", err)
+		return h, "", fmt.Errorf("the next key has not signed it: %w", err)
 	}
 	return h, vkey, nil
 }
 
-// findHandover looks for the record that hands over to the key. Only a rotation that was cut off needs it, so it is near the end.
+// findHandover finds the record that hands over to the key. Only an interrupted rotation needs it,
+// so the record is near the end.
 func (l *Log) findHandover(vkey string) (bool, error) {
 	list, err := segments(l.root)
 	if err != nil {

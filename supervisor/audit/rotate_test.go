@@ -8,10 +8,12 @@ import (
 	"testing"
 )
 
-// TestRotate: who has any key of a log's history from its beginning on can verify all of it, and the old key signs nothing any more (T-534).
+// TestRotate: who has any key of a log's history from its beginning on can verify all of it, and
+// the old key signs nothing any more (T-534).
 func TestRotate(t *testing.T) {
 	p := newPlace(t)
-	live := p.open(t) // another writer, which goes on
+	// another writer, which goes on
+	live := p.open(t)
 	mustAppend(t, live, denied("a"))
 	before := p.pub(t)
 	oldKey, err := os.ReadFile(filepath.Join(p.keys, keyFile))
@@ -69,7 +71,8 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestRotateCutOff: wherever a rotation ends, the next writer goes on with one key or the other, and all of it verifies.
+// TestRotateCutOff: wherever a rotation ends, the next writer goes on with one key or the other,
+// and all of it verifies.
 func TestRotateCutOff(t *testing.T) {
 	for _, at := range []string{"next key written", "handed over", "key replaced"} {
 		t.Run(at, func(t *testing.T) {
@@ -110,7 +113,8 @@ func TestRotateCutOff(t *testing.T) {
 				put(p.log, pubFile, saved[pubFile])
 				put(p.keys, keyFile, saved[keyFile])
 				put(p.keys, pubFile, saved[pubFile])
-			case "handed over": // the record is there, behind the head that the old key signed
+			case "handed over":
+				// the record is there, behind the head that the old key signed
 				put(p.log, headFile, headBefore)
 				put(p.log, pubFile, saved[pubFile])
 				put(p.keys, keyFile, saved[keyFile])
@@ -125,7 +129,8 @@ func TestRotateCutOff(t *testing.T) {
 				t.Error("the next key is still there")
 			}
 			for _, pub := range []string{before, p.pub(t)} {
-				if rep, err := Verify(p.log, pub); err != nil || (rep.Keys == 1) != (at != "next key written") {
+				if rep, err := Verify(p.log, pub); err != nil ||
+					(rep.Keys == 1) != (at != "next key written") {
 					t.Errorf("%+v, %v", rep, err)
 				}
 			}
@@ -133,8 +138,9 @@ func TestRotateCutOff(t *testing.T) {
 	}
 }
 
-// TestManyRotations: a log that was given many more keys than a note has bytes goes on, and verifies with all of them, with the first and with the kept file of a
-// reader; what has no room for one more says so before anything is written.
+// TestManyRotations: a log that was given many more keys than a note has bytes goes on, and
+// verifies with all of them, with the first and with the kept file of a reader; what has no room
+// for one more says so before anything is written.
 func TestManyRotations(t *testing.T) {
 	p := newPlace(t)
 	p.grow(t, 1)
@@ -146,7 +152,8 @@ func TestManyRotations(t *testing.T) {
 	}
 	p.grow(t, 1)
 	all := p.pub(t)
-	if n := strings.Count(all, "\n"); n != 61 || !strings.HasPrefix(all, first) || len(all) <= maxNote {
+	if n := strings.Count(all, "\n"); n != 61 || !strings.HasPrefix(all, first) ||
+		len(all) <= maxNote {
 		t.Errorf("%d keys in %d bytes", n, len(all))
 	}
 	for name, pub := range map[string]string{"all": all, "the first": first} {

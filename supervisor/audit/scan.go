@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,48 +12,62 @@ import (
 	"time"
 )
 
-// Record is a record as read. Its texts are as stored: [Original] gives the bytes that were recorded.
+// Record is a record as read. Its texts are as stored: [Original] restores the recorded bytes.
 type Record struct {
-	Seq     uint64
-	Time    time.Time
-	Type    Type
-	Run     string
-	Session string
-	Actor   Actor
-	Policy  string
-	Cause   uint64
-	Prev    string
-	Fields  []Field // the type's own, in order
-	Line    []byte  // the whole, without its newline: valid JSON that is safe to print
+	Seq  uint64
+	Time time.Time
+	Type Type
+	// as its user called it
+	Run string
+	// where that is a name; else ""
+	RunID     string
+	Session   string
+	SessionID string // as RunID
+	Actor     Actor
+	Policy    string
+	Cause     uint64
+	Prev      string
+	// the type's own, in order
+	Fields []Field
+	// the whole, without its newline: valid JSON that is safe to print
+	Line []byte
 }
 
-// Field is one of a type's own.
+// ID returns the unique id of the run: a name belongs to its user, who may use it again.
+func (r Record) ID() string { return cmp.Or(r.RunID, r.Run) }
+
+// Field is one of a type's own fields.
 type Field struct {
 	Name  string
 	Value json.RawMessage
 }
 
-// Scan reads the log in dir from its beginning and gives what f wants. It checks no chain: that is for
-// [Verify]. A line that is no record comes as an error that tells where, and the scan goes on
-// behind it. A line that is still being written ends the scan.
+// Scan reads the log in dir from its beginning and yields the records that f matches. It does not
+// check the chain: [Verify] does. It yields an error with the place for a line that is no record,
+// and goes on after it. An incomplete line ends the scan.
 func Scan(dir string, f Filter) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		read(context.Background(), dir, f, 1, yield, func() bool { return false })
 	}
 }
 
-// From is Scan from the record with that number on, without reading the segments before it.
+// From is Scan from record first on, without reading the segments before it.
 func From(dir string, f Filter, first uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		read(context.Background(), dir, f, first, func(r Record, err error) bool { return err == nil && r.Seq < first || yield(r, err) }, func() bool { return false })
+		read(context.Background(), dir, f, first, func(r Record,
+			err error) bool {
+			return err == nil && r.Seq < first || yield(r, err)
+		}, func() bool { return false })
 	}
 }
 
-// segmentOf returns the first record of the segment that holds a record, or would; 0 where that cannot be told.
+// segmentOf returns the first record of the segment that holds a record, or would; 0 if that is
+// unknown.
 func segmentOf(root *os.Root, seq uint64) uint64 {
 	list, err := segments(root)
 	if err != nil {
-		return 0 // whoever reads them meets it
+		// The reader of the segments reports the error.
+		return 0
 	}
 	i, found := slices.BinarySearch(list, seq)
 	switch {
@@ -64,7 +79,7 @@ func segmentOf(root *os.Root, seq uint64) uint64 {
 	return list[i-1]
 }
 
-// ParseRecord reads one line of a log, without its newline.
+// ParseRecord parses one line of a log, without its newline.
 func ParseRecord(text []byte) (Record, error) {
 	var p parser
 	return p.record(text)
@@ -96,8 +111,12 @@ func (p *parser) record(text []byte) (Record, error) {
 			take(value, (*string)(&r.Type))
 		case "run":
 			take(value, &r.Run)
+		case "run_id":
+			take(value, &r.RunID)
 		case "session":
 			take(value, &r.Session)
+		case "session_id":
+			take(value, &r.SessionID)
 		case "actor":
 			take(value, &r.Actor)
 		case "policy":

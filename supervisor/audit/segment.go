@@ -33,37 +33,47 @@ func segments(root *os.Root) ([]uint64, error) {
 	}
 	var list []uint64
 	for _, name := range names {
-		digits, ok := strings.CutSuffix(strings.TrimSuffix(name, packedExt[len(segmentExt):]), segmentExt)
+		digits, ok := strings.CutSuffix(strings.TrimSuffix(name, packedExt[len(segmentExt):]),
+			segmentExt)
 		first, err := strconv.ParseUint(digits, 10, 63)
 		if ok && err == nil && (segmentName(first) == name || packedName(first) == name) {
 			list = append(list, first)
 		}
 	}
 	slices.Sort(list)
-	return slices.Compact(list), nil // one that was just being packed is there twice
+	// A segment that is being packed exists twice.
+	return slices.Compact(list), nil
 }
 
-// line is one line as found, whole or torn.
+// line is one line as found, complete or torn.
 type line struct {
-	text    []byte // without its newline; overwritten by the next read
+	// without its newline; overwritten by the next read
+	text    []byte
 	segment uint64
-	number  int  // in the segment, from 1
-	first   bool // of the segment
-	torn    bool // the file ends before the line does
-	long    bool // longer than any record; text is its beginning, and it is the last that is read
+	// in the segment, from 1
+	number int
+	first  bool // of the segment
+	// the file ends before the line does
+	torn bool
+	// long: longer than any record. text is its beginning, and nothing more is read.
+	long bool
 }
 
-// lines reads a directory's segments in order, also those that are made meanwhile, in bounded memory.
+// lines reads a directory's segments in order, also those that are made meanwhile, in bounded
+// memory.
 type lines struct {
-	root    *os.Root
-	from    uint64 // segments before it are passed over
-	f       *source
-	buf     *bufio.Reader
-	wide    []byte // a line that is longer than buf
+	root *os.Root
+	// segments before it are passed over
+	from uint64
+	f    *source
+	buf  *bufio.Reader
+	// a line that is longer than buf
+	wide    []byte
 	segment uint64
 	number  int
-	offset  int64 // in the segment's lines, behind the last whole one
-	ended   bool
+	// in the segment's lines, behind the last whole one
+	offset int64
+	ended  bool
 }
 
 func readLines(root *os.Root) *lines {
@@ -76,7 +86,7 @@ func (r *lines) close() {
 	}
 }
 
-// next gives io.EOF at the end of the last segment; called again it looks for more.
+// next returns io.EOF at the end of the last segment; a later call looks for more.
 func (r *lines) next() (line, error) {
 	for {
 		if r.f == nil || r.ended {
@@ -123,7 +133,7 @@ func (r *lines) slice() ([]byte, error) {
 	return r.wide, err
 }
 
-// open goes on to the next segment, or back to where the last one ended to see whether it grew.
+// open opens the next segment, or seeks to the last end to see whether the segment grew.
 func (r *lines) open() error {
 	list, err := segments(r.root)
 	if err != nil {
@@ -162,13 +172,14 @@ func (r *lines) seek(segment uint64, offset int64) error {
 	return nil
 }
 
-// mark is what the chain needs of a line.
+// mark is the part of a line that the chain needs.
 type mark struct {
 	seq        uint64
 	prev, hash sum
 	leaf       tlog.Hash
 	kind       Type
-	note       []byte // of a checkpoint: the raw JSON string, valid as long as the line is
+	// of a checkpoint: the raw JSON string, valid as long as the line is
+	note []byte
 }
 
 var (
@@ -231,7 +242,7 @@ func (p *parser) form(text []byte) (mark, error) {
 	return m, nil
 }
 
-// exists says whether root has name, whatever it is.
+// exists reports whether root has name, of any type.
 func exists(root *os.Root, name string) (bool, error) {
 	_, err := root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -8,10 +8,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 )
 
-// settle reads on from at, which the head covers, to the end of the log; keeps whole records that are
-// there, moves torn bytes aside, and puts both on record. The caller holds the lock.
+// settle reads from at, which the head covers, to the end of the log. It keeps complete records,
+// moves torn bytes aside, and records both. The caller holds the lock.
 func (l *Log) settle(at position) error {
 	signed := at.size
 	reader := readLines(l.root)
@@ -42,10 +44,11 @@ func (l *Log) settle(at position) error {
 	if err != nil {
 		return err
 	}
-	// The one segment that may follow is the next, made just before the crash.
+	// Only the next segment may follow, made just before the crash.
 	if last := list[len(list)-1]; last != at.segment {
 		if last != at.size+1 || list[max(0, len(list)-2)] != at.segment || torn && tornIn != last {
-			return fmt.Errorf("%w: segment %s does not follow record %d", ErrDamaged, segmentName(last), at.size)
+			return fmt.Errorf("%w: segment %s does not follow record %d", errDamaged,
+				segmentName(last), at.size)
 		}
 		at.segment, at.offset = last, 0
 	}
@@ -74,8 +77,8 @@ func (l *Log) settle(at position) error {
 	return l.seal(false)
 }
 
-// setTornAside moves what is behind the last whole record to a file. The file is named after the record
-// that will tell of it, so that a crash between the two is made good at the next Open.
+// setTornAside moves the bytes after the last complete record to a file. The file is named after
+// the record that will report it, so that the next Open completes a crash between the two.
 func (l *Log) setTornAside(torn bool, gap *Gap) error {
 	name := fmt.Sprintf("torn-%012d", l.at.size+1)
 	if torn {
@@ -111,7 +114,7 @@ func (l *Log) setTornAside(torn bool, gap *Gap) error {
 	return nil
 }
 
-// maxTorn is well above one batch, and bounds what a hostile tail can make us copy.
+// maxTorn is well above one batch, and bounds how much of a hostile tail is copied, in bytes.
 const maxTorn = 4 * maxBatch
 
 func (l *Log) copyTorn(name string) error {
@@ -125,7 +128,8 @@ func (l *Log) copyTorn(name string) error {
 		return err
 	}
 	if n := info.Size() - l.at.offset; n > maxTorn {
-		return fmt.Errorf("%w: %d bytes behind record %d: no writer leaves so much", ErrDamaged, n, l.at.size)
+		return fmt.Errorf("%w: %d bytes behind record %d: no writer leaves so much", errDamaged, n,
+			l.at.size)
 	}
 	if _, err := from.Seek(l.at.offset, io.SeekStart); err != nil {
 		return err
@@ -135,5 +139,5 @@ func (l *Log) copyTorn(name string) error {
 		return err
 	}
 	_, err = io.Copy(to, from)
-	return errors.Join(err, to.Sync(), to.Close(), syncDir(l.root))
+	return errors.Join(err, to.Sync(), to.Close(), atomicfile.SyncIn(l.root))
 }

@@ -12,15 +12,19 @@ import (
 // followEvery is how often a reader at the end of a log looks for more.
 const followEvery = 100 * time.Millisecond
 
-// Follow gives what f wants of the records after the one with that number, and then of those that are still to be written, until ctx ends. A reader that was
-// cut off goes on behind the last record that it has dealt with, so that it misses none. Like [Scan] it checks no chain.
+// Follow yields the records that f matches after record after, and then new ones, until ctx ends.
+// An interrupted reader continues after the last record that it has handled, and misses none. Like
+// [Scan] it does not check the chain.
 func Follow(ctx context.Context, dir string, f Filter, after uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		read(ctx, dir, f, after+1, func(r Record, err error) bool { return err == nil && r.Seq <= after || yield(r, err) }, func() bool { return true })
+		read(ctx, dir, f, after+1, func(r Record, err error) bool {
+			return err == nil &&
+				r.Seq <= after || yield(r, err)
+		}, func() bool { return true })
 	}
 }
 
-// Tail gives the last n records that f wants, and then goes on as Follow does.
+// Tail yields the last n records that f matches, and then goes on as Follow does.
 func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, error] {
 	type item struct {
 		r   Record
@@ -35,7 +39,8 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 				return yield(r, err)
 			}
 			newest = item{r, err}
-			if last = append(last, newest); len(last) > 2*n { // twice, so that moving them costs nothing to speak of
+			// Twice, so that moving them is cheap.
+			if last = append(last, newest); len(last) > 2*n {
 				last = append(last[:0], last[len(last)-n:]...)
 			}
 			return true
@@ -55,7 +60,8 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 		if atEnd || newest.err == nil {
 			return
 		}
-		for _, it := range append(last[max(0, len(last)-n):max(0, len(last)-1)], newest) { // what cannot be read has no end
+		// A line that cannot be read has no end.
+		for _, it := range append(last[max(0, len(last)-n):max(0, len(last)-1)], newest) {
 			if !yield(it.r, it.err) {
 				return
 			}
@@ -63,8 +69,10 @@ func Tail(ctx context.Context, dir string, f Filter, n int) iter.Seq2[Record, er
 	}
 }
 
-// read calls record for what f wants, from the segment on that holds the record first or would, and end whenever it has come to the end of what is there. Where one of them says no, it ends.
-func read(ctx context.Context, dir string, f Filter, first uint64, record func(Record, error) bool, end func() bool) {
+// read calls record for the records that f matches, from the segment of record first on, and end at
+// each current end of the log. It ends when one of them returns false.
+func read(ctx context.Context, dir string, f Filter, first uint64, record func(Record, error) bool,
+	end func() bool) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		record(Record{}, err)
@@ -73,7 +81,8 @@ func read(ctx context.Context, dir string, f Filter, first uint64, record func(R
 	defer root.Close()
 	r := readLines(root)
 	defer r.close()
-	if f.Tool == "" { // else it is to be seen which runs are of it
+	// Otherwise the beginnings of runs are needed, which have the tool.
+	if f.Tool == "" {
 		r.from = segmentOf(root, first)
 	}
 	m := matcher{Filter: f}

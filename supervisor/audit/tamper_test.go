@@ -44,7 +44,8 @@ func TestEveryByteFlipped(t *testing.T) {
 	if testing.Short() {
 		stride = 13
 	}
-	for part := range 2 { // side by side, for the time it takes
+	// side by side, for the time it takes
+	for part := range 2 {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
 			p, lines := small(t, 200)
@@ -70,19 +71,23 @@ func TestEveryByteFlipped(t *testing.T) {
 				var fault *Fault
 				errors.As(err, &fault)
 				named := fault != nil && fault.Seq == uint64(owner+1) &&
-					(fault.Kind == Altered || owner == 199 && fault.Kind == Unsigned) // the last is a checkpoint
+					// the last is a checkpoint
+					(fault.Kind == altered || owner == 199 && fault.Kind == unsigned)
 				if !named {
-					t.Errorf("bit %d of byte %d, in record %d: verify said %v", i%8, i, owner+1, err)
+					t.Errorf("bit %d of byte %d, in record %d: verify said %v", i%8, i, owner+1,
+						err)
 				}
 				f.WriteAt(text[i:i+1], int64(i))
 			}
-			p.mustVerify(t, 200) // the control: put back, it passes
+			// the control: put back, it passes
+			p.mustVerify(t, 200)
 		})
 	}
 }
 
-// TestEveryCutAndSwap (T-530, T-531): a log of 200 records that ends at any byte of it, that begins with any other record than its first, and any two of whose records stand in
-// each other's place, with what is found named. With JAIL_TEST_LONG=1 it is each of them, else a part of each kind.
+// TestEveryCutAndSwap (T-530, T-531): a log of 200 records that ends at any byte of it, that begins
+// with any other record than its first, and any two of whose records stand in each other's place,
+// with what is found named. With JAIL_TEST_LONG=1 it is each of them, else a part of each kind.
 func TestEveryCutAndSwap(t *testing.T) {
 	const n = 200
 	stride := 1
@@ -113,7 +118,7 @@ func TestEveryCutAndSwap(t *testing.T) {
 			if at == start {
 				found(fmt.Sprint("cut to ", at, " bytes"), uint64(i+1), Missing)
 			} else {
-				found(fmt.Sprint("cut to ", at, " bytes"), uint64(i+1), Altered)
+				found(fmt.Sprint("cut to ", at, " bytes"), uint64(i+1), altered)
 			}
 		}
 	}
@@ -131,7 +136,7 @@ func TestEveryCutAndSwap(t *testing.T) {
 			swapped[i], swapped[j] = swapped[j], swapped[i]
 			p.put(t, swapped)
 			swaps++
-			found(fmt.Sprintf("records %d and %d swapped", i+1, j+1), uint64(i+1), OutOfOrder)
+			found(fmt.Sprintf("records %d and %d swapped", i+1, j+1), uint64(i+1), outOfOrder)
 		}
 	}
 	p.put(t, lines)
@@ -165,15 +170,16 @@ func TestLinesMoved(t *testing.T) {
 		p.wantFault(t, seq, Missing)
 		p.put(t, slices.Insert(slices.Clone(lines), i, lines[i]))
 		if i < n-1 {
-			p.wantFault(t, seq, OutOfOrder)
+			p.wantFault(t, seq, outOfOrder)
 		} else {
-			p.wantFault(t, n+1, Unsigned) // the head covers the first of the two
+			// the head covers the first of the two
+			p.wantFault(t, n+1, unsigned)
 		}
 		for j := i + 1; j < n; j++ {
 			swapped := slices.Clone(lines)
 			swapped[i], swapped[j] = swapped[j], swapped[i]
 			p.put(t, swapped)
-			p.wantFault(t, seq, OutOfOrder)
+			p.wantFault(t, seq, outOfOrder)
 		}
 	}
 	for k := 1; k <= n; k++ {
@@ -190,7 +196,7 @@ func TestTailCutByBytes(t *testing.T) {
 	text := bytes.Join(lines, nil)
 	for cut := 1; cut <= len(lines[4])+len(lines[3]); cut++ {
 		p.put(t, [][]byte{text[:len(text)-cut]})
-		seq, kind := uint64(5), Altered
+		seq, kind := uint64(5), altered
 		switch {
 		case cut == len(lines[4]):
 			kind = Missing
@@ -207,32 +213,35 @@ func TestTailCutByBytes(t *testing.T) {
 func forge(before []byte, seq string) []byte {
 	h := sha256.Sum256(bytes.TrimSuffix(before, []byte("\n")))
 	body := Entry{Event: DaemonStopped{"forged"}}.body()
-	return []byte(`{"seq":` + seq + `,"time":"2026-01-02T03:04:05.000000006Z",` + string(body) + `,"prev":"` + sumPrefix + hex.EncodeToString(h[:]) + "\"}\n")
+	return []byte(`{"seq":` + seq + `,"time":"2026-01-02T03:04:05.000000006Z",` + string(body) +
+		`,"prev":"` + sumPrefix + hex.EncodeToString(h[:]) + "\"}\n")
 }
 
 func TestForged(t *testing.T) {
 	p, lines := small(t, 6)
 	// A line that chains, put in: the next one has its number.
 	p.put(t, slices.Insert(slices.Clone(lines), 3, forge(lines[2], "4")))
-	p.wantFault(t, 4, OutOfOrder)
+	p.wantFault(t, 4, outOfOrder)
 	// A line that chains, put on the end: nobody signed it.
 	p.put(t, append(slices.Clone(lines), forge(lines[5], "7")))
-	p.wantFault(t, 7, Unsigned)
+	p.wantFault(t, 7, unsigned)
 	// The whole rest written anew: the head has another hash.
 	other := slices.Clone(lines[:2])
 	for _, seq := range []string{"3", "4", "5", "6"} {
 		other = append(other, forge(other[len(other)-1], seq))
 	}
 	p.put(t, other)
-	p.wantFault(t, 6, Altered)
+	p.wantFault(t, 6, altered)
 	// The same before a checkpoint that is still there.
-	re := append(slices.Clone(other[:5]), []byte(strings.Replace(string(lines[5]), `"prev":"`, `"x":"`, 1)))
+	re := append(slices.Clone(other[:5]), []byte(strings.Replace(string(lines[5]), `"prev":"`,
+		`"x":"`, 1)))
 	last := bytes.TrimSuffix(lines[5], []byte("\n"))
 	at := bytes.LastIndex(last, []byte(`"prev":"`))
 	h := sha256.Sum256(bytes.TrimSuffix(other[4], []byte("\n")))
-	re[5] = append(bytes.Clone(last[:at]), []byte(`"prev":"`+sumPrefix+hex.EncodeToString(h[:])+"\"}\n")...)
+	re[5] = append(bytes.Clone(last[:at]), []byte(`"prev":"`+sumPrefix+hex.EncodeToString(h[:])+
+		"\"}\n")...)
 	p.put(t, re)
-	p.wantFault(t, 1, Altered)
+	p.wantFault(t, 1, altered)
 }
 
 func TestFilesTaken(t *testing.T) {
@@ -277,8 +286,9 @@ func TestHeadTaken(t *testing.T) {
 	head, _ := os.ReadFile(name)
 
 	os.Remove(name)
-	p.wantFault(t, 6, Unsigned) // the checkpoint at 6 signs 1 to 5
-	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+	// the checkpoint at 6 signs 1 to 5
+	p.wantFault(t, 6, unsigned)
+	if _, err := Open(p.options()); !errors.Is(err, errDamaged) {
 		t.Errorf("open without the head: %v", err)
 	}
 
@@ -296,17 +306,17 @@ func TestHeadTaken(t *testing.T) {
 	})
 	os.WriteFile(name, []byte(text), 0o640)
 	p.put(t, lines[:5])
-	p.wantFault(t, 1, Unsigned)
+	p.wantFault(t, 1, unsigned)
 
 	// Log and head gone, and all of it gone: the writer knows.
 	os.Remove(name)
 	os.Remove(p.segment(1))
-	p.wantFault(t, 1, Unsigned)
-	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+	p.wantFault(t, 1, unsigned)
+	if _, err := Open(p.options()); !errors.Is(err, errDamaged) {
 		t.Errorf("open of an emptied log: %v", err)
 	}
 	os.RemoveAll(p.log)
-	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+	if _, err := Open(p.options()); !errors.Is(err, errDamaged) {
 		t.Errorf("open of a removed log: %v", err)
 	}
 	p.put(t, lines)
@@ -320,7 +330,7 @@ func TestRestartOnDamage(t *testing.T) {
 	older, _ := os.ReadFile(filepath.Join(p.log, headFile))
 	for k := 1; k <= 6; k++ {
 		p.put(t, lines[:6-k])
-		if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+		if _, err := Open(p.options()); !errors.Is(err, errDamaged) {
 			t.Errorf("open with %d records missing: %v", k, err)
 		}
 		p.wantFault(t, uint64(7-k), Missing)
@@ -328,7 +338,7 @@ func TestRestartOnDamage(t *testing.T) {
 	last := bytes.Clone(lines[5])
 	last[40] ^= 1
 	p.put(t, append(slices.Clone(lines[:5]), last))
-	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+	if _, err := Open(p.options()); !errors.Is(err, errDamaged) {
 		t.Errorf("open with the last record altered: %v", err)
 	}
 
@@ -338,7 +348,7 @@ func TestRestartOnDamage(t *testing.T) {
 	p.put(t, lines)
 	os.WriteFile(filepath.Join(p.log, headFile), older, 0o640)
 	p.mustVerify(t, 6)
-	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+	if _, err := Open(p.options()); !errors.Is(err, errDamaged) {
 		t.Errorf("open of a log put back: %v", err)
 	}
 }
@@ -359,10 +369,16 @@ func TestDamageWhileOpen(t *testing.T) {
 		harm func(p place) error
 	}{
 		{"segment removed", func(p place) error { return os.Remove(p.segment(1)) }},
-		{"segment renamed", func(p place) error { return os.Rename(p.segment(1), p.segment(1)+".1") }},
+		{"segment renamed", func(p place) error {
+			return os.Rename(p.segment(1),
+				p.segment(1)+".1")
+		}},
 		{"segment cut", func(p place) error { return os.Truncate(p.segment(1), 10) }},
 		{"head removed", func(p place) error { return os.Remove(filepath.Join(p.log, headFile)) }},
-		{"head garbled", func(p place) error { return os.Truncate(filepath.Join(p.log, headFile), 5) }},
+		{"head garbled", func(p place) error {
+			return os.Truncate(filepath.Join(p.log, headFile),
+				5)
+		}},
 		{"log removed", func(p place) error { return os.RemoveAll(p.log) }},
 	}
 	for _, tt := range tests {
@@ -374,7 +390,8 @@ func TestDamageWhileOpen(t *testing.T) {
 				t.Fatal(err)
 			}
 			for range 2 {
-				if _, err := l.Append(context.Background(), denied("b")); !errors.Is(err, ErrDamaged) || !errors.Is(err, ErrBroken) {
+				if _, err := l.Append(context.Background(), denied("b")); !errors.Is(err,
+					errDamaged) || !errors.Is(err, errBroken) {
 					t.Errorf("append said %v", err)
 				}
 			}

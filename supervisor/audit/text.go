@@ -8,7 +8,7 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// hidden says whether a terminal obeys r, or shows nothing for it, or lets it move other text.
+// hidden reports whether a terminal obeys r, shows nothing for it, or lets it move other text.
 func hidden(r rune) bool {
 	if r < 0xa0 {
 		return r < 0x20 || r >= 0x7f
@@ -58,11 +58,12 @@ func appendString(dst []byte, s string) []byte {
 }
 
 func appendEscape(dst []byte, u uint16) []byte {
-	return append(dst, '\\', 'u', hexDigits[u>>12], hexDigits[u>>8&15], hexDigits[u>>4&15], hexDigits[u&15])
+	return append(dst, '\\', 'u', hexDigits[u>>12], hexDigits[u>>8&15], hexDigits[u>>4&15],
+		hexDigits[u&15])
 }
 
-// Original gives back the bytes that a text had before it was recorded. s is the value of a JSON string
-// of a record, decoded. Text that no record could hold is returned as it is.
+// Original restores the bytes of a text before it was recorded. s is the decoded value of a JSON
+// string of a record. It returns text that no record could hold as it is.
 func Original(s string) string {
 	const mark = "\ufffd"
 	if !strings.Contains(s, mark) {
@@ -100,7 +101,7 @@ func nibble(c byte) byte {
 	return 255
 }
 
-// clip is at most the first n bytes of s, without the half of a character at the end.
+// clip returns at most the first n bytes of s, without half a character at the end.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

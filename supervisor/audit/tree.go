@@ -12,15 +12,19 @@ import (
 
 const treeFile = "tree"
 
-// A tree is the Merkle tree (RFC 6962) over the lines of the log, as the hashes of its whole subtrees in the order of golang.org/x/mod/sumdb/tlog.
-// Its file is a convenience: what it says is only believed where it gives the root that a head signs, and it is made anew from the lines where it does
-// not.
+// tree is the Merkle tree (RFC 6962) over the lines of the log, as the hashes of its whole subtrees
+// in the order of golang.org/x/mod/sumdb/tlog. Its file is a cache: it is used only if it gives the
+// root that a head signs, and otherwise made anew from the lines.
 type tree struct {
-	f      *os.File
-	size   int64  // leaves whose hashes are in the file
-	leaves int64  // and those behind them, in staged
-	staged []byte // hashes that are not in the file yet
-	err    error  // of the first add that failed; root says it
+	f *os.File
+	// size is the number of leaves with hashes in the file.
+	size int64
+	// leaves also counts those in staged.
+	leaves int64
+	// hashes that are not in the file yet
+	staged []byte
+	// err is that of the first failed add; root returns it.
+	err error
 }
 
 func openTree(root *os.Root) (*tree, error) {
@@ -31,7 +35,7 @@ func openTree(root *os.Root) (*tree, error) {
 	return &tree{f: f}, nil
 }
 
-// begin takes the file for that of a tree of so many leaves, and says what its root is.
+// begin assumes that the file has the tree of size leaves, and returns its root.
 func (t *tree) begin(size uint64) (tlog.Hash, error) {
 	t.size, t.leaves, t.staged, t.err = int64(size), int64(size), t.staged[:0], nil
 	return t.root()
@@ -62,7 +66,8 @@ func (t *tree) root() (tlog.Hash, error) {
 	return tlog.TreeHash(t.leaves, t)
 }
 
-// write puts what was added into the file, where it counts for nothing until keep. It is not made durable: see heal.
+// write writes the added hashes to the file. They are not part of the tree before keep, and not
+// durable: see heal.
 func (t *tree) write() error {
 	if t.err != nil {
 		return t.err
@@ -71,10 +76,10 @@ func (t *tree) write() error {
 	return err
 }
 
-// keep takes what was written for a part of the tree.
+// keep makes the written hashes part of the tree.
 func (t *tree) keep() { t.size, t.staged = t.leaves, t.staged[:0] }
 
-// drop forgets what was added since the last keep.
+// drop forgets the leaves added since the last keep.
 func (t *tree) drop() { t.leaves, t.staged, t.err = t.size, t.staged[:0], nil }
 
 func hashOffset(index int64) int64 { return index * tlog.HashSize }
@@ -98,8 +103,9 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return hashes, nil
 }
 
-// heal makes the tree's file fit the signed head: after a power cut, or where someone changed it, it is made anew from the lines. The chain
-// has been checked up to the head by then, or will be before anything is signed.
+// heal makes the tree's file fit the signed head: after a power failure or a change by somebody
+// else it is made anew from the lines. The chain has been checked up to the head by then, or will
+// be before anything is signed.
 func (l *Log) heal(h head) error {
 	if root, err := l.tree.begin(h.size); err == nil && root == h.root {
 		return nil
@@ -109,7 +115,8 @@ func (l *Log) heal(h head) error {
 		return err
 	}
 	if root, err := l.tree.begin(from.size); err != nil || root != from.root {
-		return fmt.Errorf("%w: %s does not fit the signed beginning of the log, record %d: %w", ErrDamaged, treeFile, from.size+1, errors.Join(err, errRoot))
+		return fmt.Errorf("%w: %s does not fit the signed beginning of the log, record %d: %w",
+			errDamaged, treeFile, from.size+1, errors.Join(err, errRoot))
 	}
 	reader := readLines(l.root)
 	reader.from = from.size + 1
@@ -117,7 +124,8 @@ func (l *Log) heal(h head) error {
 	for uint64(l.tree.leaves) < h.size {
 		text, err := reader.next()
 		if err == io.EOF || err == nil && (text.torn || text.long) {
-			return fmt.Errorf("%w: record %d is missing: the signed head has %d", ErrDamaged, l.tree.leaves+1, h.size)
+			return fmt.Errorf("%w: record %d is missing: the signed head has %d", errDamaged,
+				l.tree.leaves+1, h.size)
 		}
 		if err != nil {
 			return err
@@ -131,7 +139,8 @@ func (l *Log) heal(h head) error {
 		}
 	}
 	if root, err := l.tree.root(); err != nil || root != h.root {
-		return fmt.Errorf("%w: records %d to %d are not those that the head signs: %w", ErrDamaged, from.size+1, h.size, errors.Join(err, errRoot))
+		return fmt.Errorf("%w: records %d to %d are not those that the head signs: %w", errDamaged,
+			from.size+1, h.size, errors.Join(err, errRoot))
 	}
 	err = l.tree.write()
 	l.tree.keep()
@@ -140,7 +149,8 @@ func (l *Log) heal(h head) error {
 
 var errRoot = errors.New("another root of the tree")
 
-// An edge is the right edge of a growing tree: one hash for each whole subtree, the largest first. It is all that is needed to go on, or to tell the root.
+// edge is the right edge of a growing tree: one hash for each whole subtree, the largest first. It
+// suffices to continue the tree and to compute its root.
 type edge []subtree
 
 type subtree struct {

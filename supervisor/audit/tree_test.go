@@ -58,7 +58,8 @@ func TestEdge(t *testing.T) {
 	}
 }
 
-// TestProofs: each record of a log can be shown to be in it to who has the key alone, and nothing else can.
+// TestProofs: each record of a log can be shown to be in it to who has the key alone, and nothing
+// else can.
 func TestProofs(t *testing.T) {
 	p, lines := small(t, 70)
 	pub := p.pub(t)
@@ -71,7 +72,8 @@ func TestProofs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, err := CheckProof(back, pub); err != nil || r.Seq != uint64(i+1) || !bytes.Equal(append(r.Line, '\n'), line) {
+		if r, err := CheckProof(back, pub); err != nil || r.Seq != uint64(i+1) ||
+			!bytes.Equal(append(r.Line, '\n'), line) {
 			t.Fatalf("record %d: %v, %v", i+1, r.Seq, err)
 		}
 	}
@@ -95,12 +97,13 @@ func TestProofs(t *testing.T) {
 		}
 	}
 	other, _ := small(t, 5)
-	if _, err := CheckProof(good, other.pub(t)); !errors.Is(err, ErrProof) {
+	if _, err := CheckProof(good, other.pub(t)); !errors.Is(err, errProof) {
 		t.Errorf("under another log's key: %v", err)
 	}
 }
 
-// The tree's file is worth nothing: lost, cut or changed it is made anew, and no proof comes out of a false one.
+// The tree's file is worth nothing: lost, cut or changed it is made anew, and no proof comes out of
+// a false one.
 func TestTreeIsMadeAnew(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
 		"lost":    os.Remove,
@@ -126,7 +129,8 @@ func TestTreeIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestPrune: what is left of a pruned log verifies, and says what is gone; a beginning that the writer did not take away is missed.
+// TestPrune: what is left of a pruned log verifies, and says what is gone; a beginning that the
+// writer did not take away is missed.
 func TestPrune(t *testing.T) {
 	p := newPlace(t)
 	small := func(o *Options) { o.SegmentBytes = 1000 }
@@ -147,7 +151,8 @@ func TestPrune(t *testing.T) {
 	if err != nil || done.Segments == 0 || done.First != 1 || done.Last < 10 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	rep := p.mustVerify(t, all.Records-done.Last+2) // the gap record and a checkpoint
+	// the gap record and a checkpoint
+	rep := p.mustVerify(t, all.Records-done.Last+2)
 	if rep.Pruned != done.Last || rep.Gaps != 1 {
 		t.Errorf("%+v", rep)
 	}
@@ -163,11 +168,13 @@ func TestPrune(t *testing.T) {
 	if _, err := Prove(p.log, p.pub(t), 1); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("a record that was pruned: %v", err)
 	}
-	if again, err := Prune(opt, Keep{Bytes: 1 << 30, For: time.Hour}); err != nil || again.Segments != 0 {
+	if again, err := Prune(opt, Keep{Bytes: 1 << 30, For: time.Hour}); err != nil ||
+		again.Segments != 0 {
 		t.Errorf("nothing to prune: %+v, %v", again, err)
 	}
 	// The tree of what is left can be made anew as well.
-	if err := os.Truncate(filepath.Join(p.log, treeFile), 32*int64(tlog.StoredHashCount(int64(done.Last)))); err != nil {
+	if err := os.Truncate(filepath.Join(p.log, treeFile),
+		32*int64(tlog.StoredHashCount(int64(done.Last)))); err != nil {
 		t.Fatal(err)
 	}
 	mustClose(t, p.open(t))
@@ -180,7 +187,8 @@ func TestPrune(t *testing.T) {
 	}
 	for _, e := range list {
 		if strings.HasSuffix(e.Name(), segmentExt) {
-			if err := os.Rename(filepath.Join(p.log, e.Name()), filepath.Join(p.log, e.Name()+".aside")); err != nil {
+			if err := os.Rename(filepath.Join(p.log, e.Name()), filepath.Join(p.log,
+				e.Name()+".aside")); err != nil {
 				t.Fatal(err)
 			}
 			p.wantFault(t, done.Last+1, Missing)

@@ -13,32 +13,38 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// Report is what Verify found to be in order.
+// Report is the result of a successful Verify.
 type Report struct {
 	Records     uint64
 	Checkpoints uint64
-	Gaps        uint64 // records that say that something is not on record
-	Pruned      uint64 // records at the beginning that the writer took away, as a signed cut says
-	Keys        uint64 // times that the signing key was changed
-	Anchors     int    // heads kept elsewhere that the log was held against, and fits
-	Old         int    // and those of records that were pruned since, which nothing can be held against
-	Origin      string // the log's name, as its head has it
+	// Gaps counts the gap records.
+	Gaps uint64
+	// Pruned counts the records at the beginning that were removed, by the signed cut.
+	Pruned uint64
+	// times that the signing key was changed
+	Keys uint64
+	// Anchors counts the kept heads that the log fits.
+	Anchors int
+	// Old counts the kept heads of records that were pruned since, which cannot be compared.
+	Old int
+	// the log's name, as its head has it
+	Origin string
 }
 
-// String is the line that "jail audit verify" prints.
+// String returns the line that "jail audit verify" prints.
 func (r Report) String() string {
 	return fmt.Sprintf("verified %d records, %d checkpoints", r.Records, r.Checkpoints)
 }
 
-// Kind says in which way a record is wrong.
+// Kind is the kind of a fault.
 type Kind string
 
-// The ways.
+// The kinds.
 const (
-	Altered    Kind = "altered"
+	altered    Kind = "altered"
 	Missing    Kind = "missing"
-	OutOfOrder Kind = "out of order"
-	Unsigned   Kind = "unsigned"
+	outOfOrder Kind = "out of order"
+	unsigned   Kind = "unsigned"
 )
 
 // Fault names the first record that is wrong.
@@ -50,16 +56,17 @@ type Fault struct {
 
 func (f *Fault) Error() string { return fmt.Sprintf("record %d is %s: %s", f.Seq, f.Kind, f.Why) }
 
-// Verify reads the whole log in dir and checks each line's form, number and hash, each checkpoint and the
-// head against the public keys in pub (one a line). It only reads, in bounded memory, and works on a
-// log that is being written: then it checks what the head covered when it came to the end. Where heads were kept elsewhere, the log is held against
-// each of them, which finds one that was rebuilt or put back by whoever has its key. A log that is
-// not in order gives a *[Fault]; any other error means that it could not be checked.
+// Verify reads the whole log in dir and checks each line's form, number and hash, and each
+// checkpoint and the head against the public keys in pub (one a line). It only reads, in bounded
+// memory, and works on a log in use: then it checks up to the head that it finds at the end. It
+// compares the log with each kept head, which finds a log that the owner of its key rebuilt or put
+// back. It returns a *[Fault] for a log that is not in order; any other error means that the log
+// could not be checked.
 func Verify(dir, pub string, kept ...Anchor) (Report, error) {
 	return verify(dir, pub, waitFor, kept...)
 }
 
-// verify is Verify with another patience, for tests that know that no writer is there.
+// verify is Verify with another patience, for tests without a writer.
 func verify(dir, pub string, patience time.Duration, kept ...Anchor) (Report, error) {
 	known, err := verifiers(pub)
 	if err != nil {
@@ -73,13 +80,14 @@ func verify(dir, pub string, patience time.Duration, kept ...Anchor) (Report, er
 	v := &verifier{root: root, known: known, patience: patience, anchors: newAnchors(kept)}
 	begin, e, err := readCut(root, known)
 	if err != nil {
-		return Report{}, &Fault{1, Unsigned, fmt.Sprintf("the log was cut behind it, and not by its writer: %v", err)}
+		return Report{}, &Fault{1, unsigned,
+			fmt.Sprintf("the log was cut behind it, and not by its writer: %v", err)}
 	}
 	v.chain, v.edge, v.covered, v.report.Pruned = begin.state, e, begin.size, begin.size
 	v.src = newMarks(root, begin.size+1)
 	defer v.src.close()
 	if err := v.run(); errors.Is(err, errPacked) {
-		return v.report, v.fault(v.chain.size+1, Altered, "%v", err)
+		return v.report, v.fault(v.chain.size+1, altered, "%v", err)
 	} else if err != nil {
 		return v.report, err
 	}
@@ -92,21 +100,25 @@ func verify(dir, pub string, patience time.Duration, kept ...Anchor) (Report, er
 }
 
 type verifier struct {
-	root     *os.Root
-	known    note.Verifiers
-	src      *marks
-	chain    state  // the last record in order
-	edge     edge   // of the tree up to it
-	covered  uint64 // the last record under a good checkpoint
+	root  *os.Root
+	known note.Verifiers
+	src   *marks
+	// the last record in order
+	chain state
+	// of the tree up to it
+	edge edge
+	// the last record under a good checkpoint
+	covered  uint64
 	head     head
 	anchors  *anchors
 	patience time.Duration
-	headErr  error // why there is no good head
-	report   Report
+	// why there is no good head
+	headErr error
+	report  Report
 }
 
-// The head of a log in use moves on while we read. So many times we follow it, or wait for a batch that
-// is on disk and not yet under it.
+// The head of a log in use moves on while we read. So many times we follow it, or wait for a batch
+// that is on disk and not yet under it.
 const (
 	followHead = 4
 	waitHead   = 20
@@ -117,7 +129,8 @@ func (v *verifier) run() error {
 	if err := v.readHead(); err != nil {
 		return err
 	}
-	if err := v.anchors.at(v); err != nil { // those of the beginning
+	// Those of the beginning.
+	if err := v.anchors.at(v); err != nil {
 		return err
 	}
 	for follow := 0; ; follow++ {
@@ -163,17 +176,18 @@ func (v *verifier) record(m marked) error {
 	want := v.chain.size + 1
 	switch {
 	case m.err != nil:
-		return v.fault(want, Altered, "%s line %d: %v", segmentName(m.segment), m.number, m.err)
+		return v.fault(want, altered, "%s line %d: %v", segmentName(m.segment), m.number, m.err)
 	case m.prev == v.chain.hash && m.seq != want:
-		return v.fault(want, Altered, "it follows record %d and says that it is %d", v.chain.size, m.seq)
+		return v.fault(want, altered, "it follows record %d and says that it is %d", v.chain.size,
+			m.seq)
 	case m.prev != v.chain.hash && m.seq == want:
 		return v.blame(m)
 	case m.prev != v.chain.hash && m.seq < want:
-		return v.fault(m.seq, OutOfOrder, "it stands again where record %d should be", want)
+		return v.fault(m.seq, outOfOrder, "it stands again where record %d should be", want)
 	case m.prev != v.chain.hash:
 		return v.misplaced(want, m.seq)
 	case m.first && m.segment != m.seq:
-		return v.fault(want, OutOfOrder, "it is the first of segment %s", segmentName(m.segment))
+		return v.fault(want, outOfOrder, "it is the first of segment %s", segmentName(m.segment))
 	}
 	if m.kind == TypeCheckpoint {
 		if err := v.checkpoint(m); err != nil {
@@ -188,8 +202,8 @@ func (v *verifier) record(m marked) error {
 	return v.anchors.at(v)
 }
 
-// blame tells which of two records was altered, where the second does not have the first's hash: if what comes
-// next vouches for the second, it was the first.
+// blame decides which of two records was altered if the second does not have the first's hash: if
+// the following one vouches for the second, it was the first.
 func (v *verifier) blame(m marked) error {
 	prior, hash := v.chain.size, m.hash
 	next, err := v.src.next()
@@ -199,12 +213,12 @@ func (v *verifier) blame(m marked) error {
 		return err
 	}
 	if vouched && prior > 0 {
-		return v.fault(prior, Altered, "record %d has another hash for it", m.seq)
+		return v.fault(prior, altered, "record %d has another hash for it", m.seq)
 	}
-	return v.fault(m.seq, Altered, "it does not have the hash of what is before it")
+	return v.fault(m.seq, altered, "it does not have the hash of what is before it")
 }
 
-// misplaced tells a record that stands elsewhere from one that is nowhere.
+// misplaced distinguishes a record that is elsewhere from one that is missing.
 func (v *verifier) misplaced(want, got uint64) error {
 	for {
 		m, err := v.src.next()
@@ -215,7 +229,8 @@ func (v *verifier) misplaced(want, got uint64) error {
 			return err
 		}
 		if m.err == nil && m.seq == want {
-			return v.fault(want, OutOfOrder, "record %d stands in its place, and it comes later", got)
+			return v.fault(want, outOfOrder, "record %d stands in its place, and it comes later",
+				got)
 		}
 		if m.last {
 			return v.fault(want, Missing, "record %d follows record %d", got, v.chain.size)
@@ -226,14 +241,16 @@ func (v *verifier) misplaced(want, got uint64) error {
 func (v *verifier) checkpoint(m marked) error {
 	var text string
 	if err := json.Unmarshal(m.note, &text); err != nil {
-		return v.fault(m.seq, Unsigned, "its checkpoint holds no note")
+		return v.fault(m.seq, unsigned, "its checkpoint holds no note")
 	}
 	s, next, err := openHandover([]byte(text), v.known)
 	if err != nil {
-		return v.fault(m.seq, Unsigned, "its checkpoint: %v", err)
+		return v.fault(m.seq, unsigned, "its checkpoint: %v", err)
 	}
 	if s.state != v.chain || s.root != v.edge.root() {
-		return v.fault(v.covered+1, Altered, "it or one up to record %d is not the one that checkpoint %d signs", v.chain.size, m.seq)
+		return v.fault(v.covered+1, altered,
+			"it or one up to record %d is not the one that checkpoint %d signs", v.chain.size,
+			m.seq)
 	}
 	v.covered = m.seq - 1
 	v.report.Checkpoints++
@@ -247,23 +264,25 @@ func (v *verifier) checkpoint(m marked) error {
 	return v.readHead()
 }
 
-// compareHead holds what was read against the signed head.
+// compareHead compares the records that were read with the signed head.
 func (v *verifier) compareHead() error {
 	switch {
 	case v.headErr != nil:
-		return v.fault(v.covered+1, Unsigned, "%v", v.headErr)
+		return v.fault(v.covered+1, unsigned, "%v", v.headErr)
 	case v.chain.size < v.head.size:
 		if torn, err := v.src.torn(); err != nil || torn {
-			return errors.Join(err, v.fault(v.chain.size+1, Altered, "the file ends within its line"))
+			return errors.Join(err, v.fault(v.chain.size+1, altered,
+				"the file ends within its line"))
 		}
-		return v.fault(v.chain.size+1, Missing, "the log ends, and the signed head has %d records", v.head.size)
+		return v.fault(v.chain.size+1, Missing, "the log ends, and the signed head has %d records",
+			v.head.size)
 	case v.chain.hash != v.head.hash || v.edge.root() != v.head.root:
-		return v.fault(v.head.size, Altered, "its hash is not the one in the signed head")
+		return v.fault(v.head.size, altered, "its hash is not the one in the signed head")
 	}
 	return nil
 }
 
-// readHead reads the head, again where it was just being overwritten.
+// readHead reads the head, again if it is being overwritten.
 func (v *verifier) readHead() error {
 	var last []byte
 	for {
@@ -290,15 +309,16 @@ func (v *verifier) readHead() error {
 	}
 }
 
-// awaitHead looks for lines behind the head. A writer that is alive will sign them; if nobody does, the
-// first of them is unsigned.
+// awaitHead looks for lines after the head. A live writer will sign them; otherwise the first of
+// them is unsigned.
 func (v *verifier) awaitHead() (moved bool, err error) {
 	before := v.head
 	for range waitHead {
 		if err := v.readHead(); err != nil {
 			return false, err
 		}
-		if v.headErr != nil { // or signed by a key that is handed over to in what we have not read yet
+		// Or signed by a key whose handover is not read yet.
+		if v.headErr != nil {
 			more, err := v.src.more()
 			if err == nil && !more {
 				err = v.compareHead()
@@ -314,5 +334,6 @@ func (v *verifier) awaitHead() (moved bool, err error) {
 		}
 		time.Sleep(v.patience)
 	}
-	return false, v.fault(before.size+1, Unsigned, "it is behind the signed head, which has %d records", before.size)
+	return false, v.fault(before.size+1, unsigned,
+		"it is behind the signed head, which has %d records", before.size)
 }

@@ -164,7 +164,8 @@ func TestRotation(t *testing.T) {
 	if err != nil || len(list) != 10 || list[0] != 1 || list[9] != 10 {
 		t.Fatalf("segments %v, %v", list, err)
 	}
-	p.fill2(t, 3) // with the default size it goes on in the last
+	// with the default size it goes on in the last
+	p.fill2(t, 3)
 	p.mustVerify(t, 14)
 	l := p.open(t, tiny)
 	mustAppend(t, l, denied("x"))
@@ -190,8 +191,8 @@ func TestEmptyNextSegment(t *testing.T) {
 	if err := os.WriteFile(p.segment(20), []byte("x\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(p.options()); !errors.Is(err, ErrDamaged) {
+	if _, err := Open(p.options()); !errors.Is(err, errDamaged) {
 		t.Errorf("open with a stray segment: %v", err)
 	}
-	p.wantFault(t, 9, Unsigned)
+	p.wantFault(t, 9, unsigned)
 }

@@ -30,7 +30,8 @@ const (
 type Bundle struct {
 	Manifest
 	Dir string // its folder
-	// Text is the manifest, byte for byte, and Signed the statement about it, if there is one: load does not ask who signed.
+	// Text is the manifest, byte for byte, and Signed the statement about it, if there is one: load
+	// does not ask who signed.
 	Text, Signed string
 	// Origin is how it was installed; nil where it came with jail.
 	Origin *Installed
@@ -77,10 +78,12 @@ func (b *Bundle) onlyKnownFiles() error {
 	}
 	for _, e := range entries {
 		known := e.Name() == ManifestFile || e.Name() == SignatureFile ||
-			slices.ContainsFunc(b.Modules, func(m ModuleEntry) bool { return m.File == e.Name() }) ||
+			slices.ContainsFunc(b.Modules,
+				func(m ModuleEntry) bool { return m.File == e.Name() }) ||
 			slices.ContainsFunc(b.Licences, func(l Licence) bool { return l.File == e.Name() })
 		if !known {
-			return fmt.Errorf("%s: %w: the manifest does not name it", filepath.Join(b.Dir, e.Name()), ErrAltered)
+			return fmt.Errorf("%s: %w: the manifest does not name it", filepath.Join(b.Dir,
+				e.Name()), ErrAltered)
 		}
 	}
 	return nil
@@ -130,9 +133,10 @@ func rootOnly(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok || !asuser.Rules(st.Uid):
-		return fmt.Errorf("%s: %w: it does not belong to root", path, ErrUntrusted)
+		return fmt.Errorf("%s: %w: it does not belong to root", path, errUntrusted)
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s: %w: its mode %04o lets others write", path, ErrUntrusted, info.Mode().Perm())
+		return fmt.Errorf("%s: %w: its mode %04o lets others write", path, errUntrusted,
+			info.Mode().Perm())
 	}
 	return nil
 }

@@ -28,10 +28,12 @@ func sound(name string, module []byte, commands ...string) Manifest {
 		Format: Format, Name: name, Version: "1.2.3", About: "for tests",
 		Licences:  []Licence{{SPDX: "0BSD", File: "LICENSE"}},
 		BuiltFrom: []Source{{Name: "source", Version: "1", SHA256: hexSum(nil)}},
-		Modules:   []ModuleEntry{{File: "all.wasm", SHA256: hexSum(module), Size: int64(len(module)), Layout: LayoutRooted, Imports: []string{"a.b"}}},
+		Modules: []ModuleEntry{{File: "all.wasm", SHA256: hexSum(module),
+			Size: int64(len(module)), Layout: LayoutRooted, Imports: []string{"a.b"}}},
 	}
 	for _, c := range commands {
-		m.Commands = append(m.Commands, CommandEntry{Name: c, Module: "all.wasm", About: "Does " + c + "."})
+		m.Commands = append(m.Commands, CommandEntry{Name: c, Module: "all.wasm", About: "Does " +
+			c + "."})
 	}
 	return m
 }
@@ -96,7 +98,8 @@ func TestFind(t *testing.T) {
 	}
 
 	var ambiguous *AmbiguousError
-	if _, err := s.Find("grep"); !errors.As(err, &ambiguous) || !slices.Equal(ambiguous.In, []string{"core-utils", "search"}) {
+	if _, err := s.Find("grep"); !errors.As(err, &ambiguous) || !slices.Equal(ambiguous.In,
+		[]string{"core-utils", "search"}) {
 		t.Errorf("grep: %v", err)
 	} else if want := "core-utils/grep, search/grep"; !strings.Contains(err.Error(), want) {
 		t.Errorf("grep: %v does not say %s", err, want)
@@ -118,7 +121,8 @@ func TestFind(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 			continue
 		}
-		if near == nil && missing.Near != nil || near != nil && !slices.Contains(missing.Near, near[len(near)-1]) {
+		if near == nil && missing.Near != nil || near != nil && !slices.Contains(missing.Near,
+			near[len(near)-1]) {
 			t.Errorf("%q: near it %q, want %q", name, missing.Near, near)
 		}
 	}
@@ -138,11 +142,13 @@ func TestListAndShow(t *testing.T) {
 		t.Errorf("bundles %q", names)
 	}
 	b, err := s.Show("one")
-	if err != nil || b.Dir != filepath.Join(first, "one") || len(b.Commands()) != 1 || b.Commands()[0].Name != "a" {
+	if err != nil || b.Dir != filepath.Join(first, "one") || len(b.Commands()) != 1 ||
+		b.Commands()[0].Name != "a" {
 		t.Errorf("one: %+v, %v", b, err)
 	}
 	var missing *NotFoundError
-	if _, err := s.Show("ona"); !errors.As(err, &missing) || !slices.Equal(missing.Near, []string{"one"}) {
+	if _, err := s.Show("ona"); !errors.As(err, &missing) || !slices.Equal(missing.Near,
+		[]string{"one"}) {
 		t.Errorf("ona: %v", err)
 	}
 }
@@ -205,12 +211,14 @@ func TestWrongKind(t *testing.T) {
 			store := t.TempDir()
 			dir := filepath.Join(store, "b")
 			write(t, filepath.Join(dir, "all.wasm"), []byte(content))
-			write(t, filepath.Join(dir, ManifestFile), encode(t, sound("b", []byte(content), "run")))
+			write(t, filepath.Join(dir, ManifestFile), encode(t, sound("b", []byte(content),
+				"run")))
 			b, err := Load(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := b.Verify(); !errors.Is(err, ErrAltered) || !strings.Contains(err.Error(), "core module") {
+			if err := b.Verify(); !errors.Is(err, ErrAltered) || !strings.Contains(err.Error(),
+				"core module") {
 				t.Errorf("verified as %v", err)
 			}
 		})
@@ -223,16 +231,35 @@ func TestUnsoundFolder(t *testing.T) {
 		alter func(t *testing.T, dir string)
 		want  error
 	}{
-		"extra file":   {func(t *testing.T, dir string) { write(t, filepath.Join(dir, "extra.wasm"), code("x")) }, ErrAltered},
-		"extra folder": {func(t *testing.T, dir string) { must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755)) }, ErrAltered},
+		"extra file": {func(t *testing.T, dir string) {
+			write(t, filepath.Join(dir, "extra.wasm"),
+				code("x"))
+		}, ErrAltered},
+		"extra folder": {func(t *testing.T, dir string) {
+			must(t,
+				os.Mkdir(filepath.Join(dir, "sub"), 0o755))
+		}, ErrAltered},
 		"other name": {func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, ManifestFile), encode(t, sound("other", code("b"), "run")))
 		}, ErrManifest},
-		"no manifest":      {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, ManifestFile))) }, os.ErrNotExist},
-		"linked manifest":  {func(t *testing.T, dir string) { link(t, filepath.Join(dir, ManifestFile)) }, ErrAltered},
-		"linked folder":    {func(t *testing.T, dir string) { link(t, dir) }, ErrAltered},
-		"a file instead":   {func(t *testing.T, dir string) { must(t, os.RemoveAll(dir)); write(t, dir, nil) }, ErrAltered},
-		"endless manifest": {func(t *testing.T, dir string) { must(t, os.Truncate(filepath.Join(dir, ManifestFile), 1<<40)) }, ErrAltered},
+		"no manifest": {func(t *testing.T, dir string) {
+			must(t, os.Remove(filepath.Join(dir,
+				ManifestFile)))
+		}, os.ErrNotExist},
+		"linked manifest": {func(t *testing.T, dir string) {
+			link(t, filepath.Join(dir,
+				ManifestFile))
+		}, ErrAltered},
+		"linked folder": {func(t *testing.T, dir string) { link(t, dir) }, ErrAltered},
+		"a file instead": {func(t *testing.T, dir string) {
+			must(t, os.RemoveAll(dir))
+			write(t,
+				dir, nil)
+		}, ErrAltered},
+		"endless manifest": {func(t *testing.T, dir string) {
+			must(t, os.Truncate(filepath.Join(dir,
+				ManifestFile), 1<<40))
+		}, ErrAltered},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -261,12 +288,30 @@ func TestOwned(t *testing.T) {
 		t.Skip("only root makes files that belong to root")
 	}
 	cases := map[string]func(t *testing.T, store, dir string){
-		"writable module":   func(t *testing.T, store, dir string) { must(t, os.Chmod(filepath.Join(dir, "all.wasm"), 0o666)) },
-		"somebody's module": func(t *testing.T, store, dir string) { must(t, os.Chown(filepath.Join(dir, "all.wasm"), 1234, 0)) },
-		"writable manifest": func(t *testing.T, store, dir string) { must(t, os.Chmod(filepath.Join(dir, ManifestFile), 0o664)) },
-		"writable folder":   func(t *testing.T, store, dir string) { must(t, os.Chmod(dir, 0o775)) },
-		"somebody's folder": func(t *testing.T, store, dir string) { must(t, os.Chown(dir, 1234, 0)) },
-		"writable store":    func(t *testing.T, store, dir string) { must(t, os.Chmod(store, 0o777)) },
+		"writable module": func(t *testing.T, store, dir string) {
+			must(t,
+				os.Chmod(filepath.Join(dir, "all.wasm"), 0o666))
+		},
+		"somebody's module": func(t *testing.T, store, dir string) {
+			must(t,
+				os.Chown(filepath.Join(dir, "all.wasm"), 1234, 0))
+		},
+		"writable manifest": func(t *testing.T, store, dir string) {
+			must(t,
+				os.Chmod(filepath.Join(dir, ManifestFile), 0o664))
+		},
+		"writable folder": func(t *testing.T, store, dir string) {
+			must(t,
+				os.Chmod(dir, 0o775))
+		},
+		"somebody's folder": func(t *testing.T, store, dir string) {
+			must(t, os.Chown(dir, 1234,
+				0))
+		},
+		"writable store": func(t *testing.T, store, dir string) {
+			must(t, os.Chmod(store,
+				0o777))
+		},
 	}
 	use := func(open func(...string) (*Set, error), store string) error {
 		s, err := open(store)
@@ -288,11 +333,11 @@ func TestOwned(t *testing.T) {
 			store := t.TempDir()
 			must(t, os.Chmod(store, 0o755))
 			dir := install(t, store, "b", "run")
-			if err := use(OpenOwned, store); err != nil {
+			if err := use(openOwned, store); err != nil {
 				t.Fatal("control, root's alone:", err)
 			}
 			alter(t, store, dir)
-			if err := use(OpenOwned, store); !errors.Is(err, ErrUntrusted) {
+			if err := use(openOwned, store); !errors.Is(err, errUntrusted) {
 				t.Errorf("used: %v", err)
 			}
 			if err := use(Open, store); err != nil {

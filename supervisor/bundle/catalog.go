@@ -16,12 +16,15 @@ import (
 
 // Places say where bundles are.
 type Places struct {
-	Dirs  []string // of bundles that came with jail, in order
-	Tools string   // the Store of pulled ones; "" is none
+	// of bundles that came with jail, in order
+	Dirs []string
+	// the Store of pulled ones; "" is none
+	Tools string
 }
 
-// OpenPlaces is Open for bundles that came with jail and for pulled ones. owned is as in OpenOwned. A pulled bundle counts as long as its
-// publisher's keys stand behind it; one of jail's own project takes the place of an older one that came with jail.
+// OpenPlaces is Open for bundles that came with jail and for pulled ones. owned is as in OpenOwned.
+// A pulled bundle counts as long as its publisher's keys stand behind it; one of jail's own project
+// takes the place of an older one that came with jail.
 func OpenPlaces(p Places, owned bool) (*Set, error) {
 	s, err := open(owned, p.Dirs)
 	if err != nil || p.Tools == "" {
@@ -52,13 +55,15 @@ func (s *Set) addStore(tools string, owned bool) error {
 			err = s.put(b, in)
 		}
 		if err != nil {
-			s.problems = append(s.problems, fmt.Errorf("bundle %s of %s: %w", in.Name, in.Publisher, err))
+			s.problems = append(s.problems, fmt.Errorf("bundle %s of %s: %w", in.Name, in.Publisher,
+				err))
 		}
 	}
 	return nil
 }
 
-// vouched verifies a bundle on the disk as if it came from afar, but for what is a question of the day that it was installed on.
+// vouched verifies a bundle on the disk as if it came from afar, but for what is a question of the
+// day that it was installed on.
 func (b *Bundle) vouched(rings trust.Rings, in Installed) error {
 	v, err := Judge(rings, []byte(b.Text), b.Signed)
 	if err != nil {
@@ -86,19 +91,21 @@ func (s *Set) put(b *Bundle, in Installed) error {
 	return nil
 }
 
-// A Catalog is the Set of now: it looks whether something was installed, removed or withdrawn since.
+// A Catalog is the Set of now: it looks whether something was installed, removed or withdrawn
+// since.
 type Catalog struct {
 	places Places
 	owned  bool
 
-	mu      sync.Mutex
-	set     *Set
-	stamp   stamps
-	settled bool // the stamp was settled when the set was read
+	mu    sync.Mutex
+	set   *Set
+	stamp stamps
+	// the stamp was settled when the set was read
+	settled bool
 }
 
-// settledAfter is how old a change must be for the next one to have another time: before Linux 6.13 the kernel's times go on in steps of a tick,
-// and some file systems have coarser ones.
+// settledAfter is how old a change must be for the next one to have another time: before Linux 6.13
+// the kernel's times go on in steps of a tick, and some file systems have coarser ones.
 const settledAfter = 2 * time.Second
 
 // stamps are those of the index and of the directory of keys.
@@ -144,7 +151,8 @@ func (c *Catalog) Now() (*Set, error) {
 		return nil, err
 	}
 	if now == c.stamp && reflect.DeepEqual(set, c.set) {
-		set = c.set // read again to be sure, and the same: who compares the sets is told of no change
+		// read again to be sure, and the same: who compares the sets is told of no change
+		set = c.set
 	}
 	c.set, c.stamp, c.settled = set, now, settled
 	return set, nil
@@ -184,7 +192,8 @@ func (c *Catalog) Find(name string) (Command, error) {
 	return set.Find(name)
 }
 
-// List is Set.List of now. Where that cannot be read there are no tools: better none than one that was withdrawn.
+// List is Set.List of now. Where that cannot be read there are no tools: better none than one that
+// was withdrawn.
 func (c *Catalog) List() []*Bundle {
 	set, err := c.Now()
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 // checks are asked in this order of each manifest; the first no is the answer.
 var checks = []func(Manifest) error{
 	knownFormat, complete, boundedCounts, safeNames, safeTexts, plainFiles, soundModules,
-	distinctFiles, distinctCommands, commandsHaveModules, soundSources, soundLimits, soundLicences, soundNeeds,
+	distinctFiles, distinctCommands, commandsHaveModules, soundSources, soundLimits, soundLicences,
+	soundNeeds,
 }
 
 func (m Manifest) check() error {
@@ -94,8 +95,12 @@ func safeTexts(m Manifest) error {
 		texts = append(texts, mod.Imports...)
 	}
 	for _, text := range texts {
-		if len(text) > maxText || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
-			return fmt.Errorf("text %.60q: longer than %d bytes, or not printable ASCII", text, maxText)
+		if len(text) > maxText || strings.ContainsFunc(text, func(r rune) bool {
+			return r < ' ' ||
+				r > '~'
+		}) {
+			return fmt.Errorf("text %.60q: longer than %d bytes, or not printable ASCII", text,
+				maxText)
 		}
 	}
 	return nil
@@ -119,11 +124,14 @@ func soundModules(m Manifest) error {
 	for _, mod := range m.Modules {
 		switch {
 		case !isDigest(mod.SHA256):
-			return fmt.Errorf("module %s: sha256 %.80q: not 64 lower-case hexadecimal digits", mod.File, mod.SHA256)
+			return fmt.Errorf("module %s: sha256 %.80q: not 64 lower-case hexadecimal digits",
+				mod.File, mod.SHA256)
 		case mod.Size <= 0 || mod.Size > maxModule:
-			return fmt.Errorf("module %s: size %d: not between 1 and %d", mod.File, mod.Size, maxModule)
-		case mod.Layout != LayoutRooted && mod.Layout != LayoutPreopens:
-			return fmt.Errorf("module %s: layout %q: neither %q nor %q", mod.File, mod.Layout, LayoutRooted, LayoutPreopens)
+			return fmt.Errorf("module %s: size %d: not between 1 and %d", mod.File, mod.Size,
+				maxModule)
+		case mod.Layout != LayoutRooted && mod.Layout != layoutPreopens:
+			return fmt.Errorf("module %s: layout %q: neither %q nor %q", mod.File, mod.Layout,
+				LayoutRooted, layoutPreopens)
 		}
 	}
 	return nil
@@ -153,7 +161,8 @@ func distinctCommands(m Manifest) error {
 
 func commandsHaveModules(m Manifest) error {
 	for _, c := range m.Commands {
-		if !slices.ContainsFunc(m.Modules, func(mod ModuleEntry) bool { return mod.File == c.Module }) {
+		if !slices.ContainsFunc(m.Modules,
+			func(mod ModuleEntry) bool { return mod.File == c.Module }) {
 			return fmt.Errorf("command %s: module %q is not in the bundle", c.Name, c.Module)
 		}
 	}
@@ -181,7 +190,8 @@ func soundLicences(m Manifest) error {
 	for _, l := range m.Licences {
 		pinned := l.SHA256 != "" || l.Size != 0
 		if pinned && (!isDigest(l.SHA256) || l.Size <= 0 || l.Size > maxLicence) {
-			return fmt.Errorf("licence file %s: needs a sha256, and a size between 1 and %d", l.File, maxLicence)
+			return fmt.Errorf("licence file %s: needs a sha256, and a size between 1 and %d",
+				l.File, maxLicence)
 		}
 	}
 	return nil
@@ -191,12 +201,15 @@ func soundNeeds(m Manifest) error {
 	if m.Needs == nil {
 		return nil
 	}
-	if m.Needs.Hosts == nil || m.Needs.Mounts == nil || len(m.Needs.Hosts)+len(m.Needs.Mounts) > maxNeeds {
+	if m.Needs.Hosts == nil || m.Needs.Mounts == nil ||
+		len(m.Needs.Hosts)+len(m.Needs.Mounts) > maxNeeds {
 		return fmt.Errorf("needs: hosts and mounts are wanted, at most %d", maxNeeds)
 	}
 	for _, text := range slices.Concat(m.Needs.Hosts, m.Needs.Mounts) {
-		if text == "" || len(text) > maxText || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return fmt.Errorf("needs: %.60q: empty, longer than %d bytes, or not printable ASCII", text, maxText)
+		if text == "" || len(text) > maxText || strings.ContainsFunc(text,
+			func(r rune) bool { return r <= ' ' || r > '~' }) {
+			return fmt.Errorf("needs: %.60q: empty, longer than %d bytes, or not printable ASCII",
+				text, maxText)
 		}
 	}
 	for _, host := range m.Needs.Hosts {
@@ -212,7 +225,8 @@ func soundNeeds(m Manifest) error {
 	return nil
 }
 
-// portable says whether a manifest pins all that a bundle consists of, within the limits for what is carried from host to host.
+// portable says whether a manifest pins all that a bundle consists of, within the limits for what
+// is carried from host to host.
 func portable(m Manifest) error {
 	total, names := int64(0), map[string]bool{ManifestFile: true, SignatureFile: true}
 	for _, f := range m.Files() {
@@ -220,14 +234,16 @@ func portable(m Manifest) error {
 			return fmt.Errorf("%w: file %s: its sha256 and size are not in it", ErrManifest, f.Name)
 		}
 		if lower := strings.ToLower(f.Name); names[lower] {
-			return fmt.Errorf("%w: file %s: there twice, but for the case of its letters", ErrManifest, f.Name)
+			return fmt.Errorf("%w: file %s: there twice, but for the case of its letters",
+				ErrManifest, f.Name)
 		} else {
 			names[lower] = true
 		}
 		total += f.Size
 	}
 	if total > maxBundle {
-		return fmt.Errorf("%w: %d bytes in all, where %d are allowed", ErrManifest, total, int64(maxBundle))
+		return fmt.Errorf("%w: %d bytes in all, where %d are allowed", ErrManifest, total,
+			int64(maxBundle))
 	}
 	return nil
 }
@@ -253,7 +269,8 @@ func plainFile(s string) bool {
 	}
 	for i := range len(s) {
 		c := s[i]
-		if !isLower(c) && !isDigit(c) && (c < 'A' || c > 'Z') && !strings.ContainsRune("-_.+", rune(c)) {
+		if !isLower(c) && !isDigit(c) && (c < 'A' || c > 'Z') && !strings.ContainsRune("-_.+",
+			rune(c)) {
 			return false
 		}
 	}
@@ -268,7 +285,8 @@ func safeVersion(s string) bool {
 		return false
 	}
 	for _, p := range parts {
-		if p == "" || len(p) > 9 || p != "0" && p[0] == '0' || strings.ContainsFunc(p, func(r rune) bool { return r < '0' || r > '9' }) {
+		if p == "" || len(p) > 9 || p != "0" && p[0] == '0' || strings.ContainsFunc(p,
+			func(r rune) bool { return r < '0' || r > '9' }) {
 			return false
 		}
 	}

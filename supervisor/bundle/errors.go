@@ -8,10 +8,13 @@ import (
 
 // NotFoundError says that nothing installed has a name.
 type NotFoundError struct {
-	Kind string // "tool", "bundle" or "pulled bundle"
+	// "tool", "bundle" or "pulled bundle"
+	Kind string
 	Name string
-	Near []string // names that it may have been meant to be, nearest first
-	Left []error  // bundles that were left out, and might have had it
+	// names that it may have been meant to be, nearest first
+	Near []string
+	// bundles that were left out, and might have had it
+	Left []error
 }
 
 func (e *NotFoundError) Error() string {
@@ -59,7 +62,8 @@ func (s *Set) notFound(kind, name string, names []string) error {
 	for d := range maxDistance + 1 {
 		for _, n := range names {
 			// Of a name of one or two letters, everything short would be near.
-			if len(near) < maxNear && 2*d <= len(n) && 2*d < len(short)+1 && distance(short, n) == d {
+			if len(near) < maxNear && 2*d <= len(n) && 2*d < len(short)+1 && distance(short,
+				n) == d {
 				near = append(near, n)
 			}
 		}

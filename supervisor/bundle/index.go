@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
 
@@ -24,15 +25,19 @@ const (
 
 // Installed says how a bundle came to be installed.
 type Installed struct {
-	Name      string    `json:"name"`
-	Version   string    `json:"version"`
-	Publisher string    `json:"publisher"`
-	Manifest  string    `json:"manifest"` // digest
-	Source    string    `json:"source"`   // where it was pulled from
-	Time      time.Time `json:"time"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Whose keys signed it.
+	Publisher string `json:"publisher"`
+	// Its digest.
+	Manifest string `json:"manifest"`
+	// where it was pulled from
+	Source string    `json:"source"`
+	Time   time.Time `json:"time"`
 }
 
-// seen is the newest version of a bundle that was ever installed. It stays when the bundle goes, so that nobody is moved back to a version with known holes.
+// seen is the newest version of a bundle that was ever installed. It stays when the bundle goes, so
+// that nobody is moved back to a version with known holes.
 type seen struct {
 	Publisher string `json:"publisher"`
 	Name      string `json:"name"`
@@ -40,7 +45,8 @@ type seen struct {
 	Manifest  string `json:"manifest"`
 }
 
-// index is all that is known of the installed bundles. It is one file, so that a change of it happens or does not.
+// index is all that is known of the installed bundles. It is one file, so that a change of it
+// happens or does not.
 type index struct {
 	Format  int         `json:"format"`
 	Bundles []Installed `json:"bundles"`
@@ -68,7 +74,8 @@ func readIndex(tools string, owned bool) (index, error) {
 	}
 	for _, in := range ix.Bundles {
 		if !safeName(in.Name) || trust.CheckDigest(in.Manifest) != nil {
-			return empty, fmt.Errorf("%s: %w: a bundle %.70q of manifest %.80q", path, ErrAltered, in.Name, in.Manifest)
+			return empty, fmt.Errorf("%s: %w: a bundle %.70q of manifest %.80q", path, ErrAltered,
+				in.Name, in.Manifest)
 		}
 	}
 	for _, s := range ix.Seen {
@@ -84,7 +91,8 @@ func (ix index) write(tools string) error {
 	if err != nil {
 		return err
 	}
-	return trust.WriteFile(filepath.Join(tools, indexFile), append(text, '\n'))
+	return atomicfile.Write(filepath.Join(tools, indexFile), append(text, '\n'), 0o644,
+		atomicfile.Durable)
 }
 
 func (ix index) find(name string) (Installed, bool) {
@@ -99,24 +107,31 @@ func (ix index) find(name string) (Installed, bool) {
 func (ix index) with(in Installed) index {
 	next := ix.without(in.Name)
 	next.Bundles = append(next.Bundles, in)
-	slices.SortFunc(next.Bundles, func(a, b Installed) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(next.Bundles, func(a, b Installed) int {
+		return strings.Compare(a.Name,
+			b.Name)
+	})
 	next = next.forget(in.Publisher, in.Name)
 	next.Seen = append(next.Seen, seen{in.Publisher, in.Name, in.Version, in.Manifest})
 	return next
 }
 
 func (ix index) without(name string) index {
-	ix.Bundles = slices.DeleteFunc(slices.Clone(ix.Bundles), func(in Installed) bool { return in.Name == name })
+	ix.Bundles = slices.DeleteFunc(slices.Clone(ix.Bundles),
+		func(in Installed) bool { return in.Name == name })
 	return ix
 }
 
-// forget drops the newest version that was seen of a bundle: an operator's way back from a version that should never have been.
+// forget drops the newest version that was seen of a bundle: an operator's way back from a version
+// that should never have been.
 func (ix index) forget(publisher, name string) index {
-	ix.Seen = slices.DeleteFunc(slices.Clone(ix.Seen), func(s seen) bool { return s.Publisher == publisher && s.Name == name })
+	ix.Seen = slices.DeleteFunc(slices.Clone(ix.Seen),
+		func(s seen) bool { return s.Publisher == publisher && s.Name == name })
 	return ix
 }
 
-// allows returns an error that wraps trust.ErrRollback for a version below the newest that was seen, and for another content of the same version.
+// allows returns an error that wraps trust.ErrRollback for a version below the newest that was
+// seen, and for another content of the same version.
 func (ix index) allows(publisher string, s trust.Statement) error {
 	for _, old := range ix.Seen {
 		if old.Publisher != publisher || old.Name != s.Name {
@@ -124,9 +139,12 @@ func (ix index) allows(publisher string, s trust.Statement) error {
 		}
 		switch c := compareVersions(s.Version, old.Version); {
 		case c < 0:
-			return fmt.Errorf("bundle %s %s of %s: %w: %s", s.Name, s.Version, publisher, trust.ErrRollback, old.Version)
+			return fmt.Errorf("bundle %s %s of %s: %w: %s", s.Name, s.Version, publisher,
+				trust.ErrRollback, old.Version)
 		case c == 0 && s.Manifest != old.Manifest:
-			return fmt.Errorf("bundle %s %s of %s: %w: version %s was seen with another content, %s", s.Name, s.Version, publisher, trust.ErrRollback, old.Version, old.Manifest)
+			return fmt.Errorf(
+				"bundle %s %s of %s: %w: version %s was seen with another content, %s", s.Name,
+				s.Version, publisher, trust.ErrRollback, old.Version, old.Manifest)
 		}
 	}
 	return nil
@@ -136,7 +154,8 @@ func (ix index) allows(publisher string, s trust.Statement) error {
 func compareVersions(a, b string) int {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(as), len(bs)) {
-		x, _ := strconv.Atoi(as[i]) // digits only, at most nine
+		// digits only, at most nine
+		x, _ := strconv.Atoi(as[i])
 		y, _ := strconv.Atoi(bs[i])
 		if x != y {
 			return x - y

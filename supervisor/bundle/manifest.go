@@ -6,15 +6,18 @@ import "errors"
 // their job is that a hostile one costs little to refuse.
 const (
 	maxManifest = 1 << 20 // bytes
+	maxValues   = 1 << 17 // JSON values
 	maxModule   = 256 << 20
 	maxCommands = 1000
 	maxModules  = 200
 	maxImports  = 500
 	maxSources  = 100
-	maxText     = 400 // bytes of one name or sentence
-	maxLicence  = 1 << 20
-	maxBundle   = 512 << 20 // bytes of all files together, of a bundle that is pulled
-	maxNeeds    = 50
+	// bytes of one name or sentence
+	maxText    = 400
+	maxLicence = 1 << 20
+	// bytes of all files together, of a bundle that is pulled
+	maxBundle = 512 << 20
+	maxNeeds  = 50
 )
 
 // Format is the version of the manifest's shape that this package reads.
@@ -36,15 +39,18 @@ type Manifest struct {
 	Modules   []ModuleEntry  `json:"modules"`
 	Commands  []CommandEntry `json:"commands"`
 	Limits    Limits         `json:"limits"`
-	Needs     *Needs         `json:"needs,omitempty"` // nil where it is not said
+	// nil where it is not said
+	Needs *Needs `json:"needs,omitempty"`
 }
 
 // Needs are what commands of a bundle reach for outside of their own directory. They
 // are requests: a run of a pulled bundle has the part of them that the policy grants,
 // and hosts that are not among them it does not reach at all.
 type Needs struct {
-	Hosts  []string `json:"hosts"`  // names, *. and a name, or *
-	Mounts []string `json:"mounts"` // absolute paths in the jail
+	// names, *. and a name, or *
+	Hosts []string `json:"hosts"`
+	// absolute paths in the jail
+	Mounts []string `json:"mounts"`
 }
 
 // A Licence is an SPDX expression and the file of the bundle that holds its text. A
@@ -69,18 +75,19 @@ type Layout string
 const (
 	// LayoutRooted is for modules that take one preopened "/" and go to $PWD.
 	LayoutRooted Layout = "rooted"
-	// LayoutPreopens is for modules that know each directory by a preopen of its
+	// layoutPreopens is for modules that know each directory by a preopen of its
 	// own, and the working directory as ".".
-	LayoutPreopens Layout = "preopens"
+	layoutPreopens Layout = "preopens"
 )
 
 // A ModuleEntry is one WebAssembly file of a bundle.
 type ModuleEntry struct {
-	File    string   `json:"file"`
-	SHA256  string   `json:"sha256"` // hexadecimal, lower case
-	Size    int64    `json:"size"`   // bytes
-	Layout  Layout   `json:"layout"`
-	Imports []string `json:"imports"` // "module.name" of every function it needs
+	File   string `json:"file"`
+	SHA256 string `json:"sha256"` // hexadecimal, lower case
+	Size   int64  `json:"size"`   // bytes
+	Layout Layout `json:"layout"`
+	// "module.name" of every function it needs
+	Imports []string `json:"imports"`
 }
 
 // A CommandEntry is a name under which a module is run; the module sees it as

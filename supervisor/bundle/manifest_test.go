@@ -45,13 +45,15 @@ func TestParseRefuses(t *testing.T) {
 		{"command like an option", `"name":"grep"`, `"name":"-grep"`, "command"},
 		{"command twice", `"name":"grep"`, `"name":"sed"`, "command sed: named twice"},
 		{"control character", `"about":"Does grep."`, `"about":"\u001b[2J"`, "printable"},
-		{"long text", `"about":"Does grep."`, `"about":"` + strings.Repeat("x", 500) + `"`, "longer"},
+		{"long text", `"about":"Does grep."`, `"about":"` + strings.Repeat("x", 500) + `"`,
+			"longer"},
 		{"version", `"version":"1.2.3"`, `"version":"1.2"`, "version"},
 		{"version spelled otherwise", `"version":"1.2.3"`, `"version":"1.02.3"`, "version"},
 		{"module with slash", `"file":"all.wasm"`, `"file":"../all.wasm"`, "module file"},
 		{"hidden module", `"file":"all.wasm"`, `"file":".wasm"`, "module file"},
 		{"module of another kind", `"file":"all.wasm"`, `"file":"all.so"`, "module file"},
-		{"command without module", `"module":"all.wasm"`, `"module":"none.wasm"`, "not in the bundle"},
+		{"command without module", `"module":"all.wasm"`, `"module":"none.wasm"`,
+			"not in the bundle"},
 		{"short digest", sha, sha[1:], "sha256"},
 		{"digest in capitals", sha, strings.ToUpper(sha), "sha256"},
 		{"no size", `"size":9`, `"size":0`, "size"},
@@ -88,7 +90,8 @@ func TestParseRefuses(t *testing.T) {
 func TestParseBounds(t *testing.T) {
 	many := sound("b", code("x"))
 	for i := range maxCommands + 1 {
-		many.Commands = append(many.Commands, CommandEntry{Name: fmt.Sprintf("c%d", i), Module: "all.wasm"})
+		many.Commands = append(many.Commands, CommandEntry{Name: fmt.Sprintf("c%d", i),
+			Module: "all.wasm"})
 	}
 	modules := sound("b", code("x"), "run")
 	for i := range maxModules {
@@ -109,8 +112,14 @@ func TestParseBounds(t *testing.T) {
 		}
 	}
 	huge := append(encode(t, sound("b", code("x"), "run")), make([]byte, maxManifest)...)
-	if _, err := Parse(huge); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(), "larger") {
+	if _, err := Parse(huge); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(),
+		"larger") {
 		t.Errorf("huge: %v", err)
+	}
+	wide := []byte(`{"modules":[` + strings.Repeat("{},", 300_000) + `{}]}`)
+	if _, err := Parse(wide); !errors.Is(err, ErrManifest) || !strings.Contains(err.Error(),
+		"values") {
+		t.Errorf("wide: %v", err)
 	}
 }
 

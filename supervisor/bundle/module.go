@@ -11,9 +11,9 @@ import (
 var (
 	// ErrAltered is in errors about files that are not those of the manifest.
 	ErrAltered = errors.New("not what the manifest names")
-	// ErrUntrusted is in errors about files that others than root could change,
+	// errUntrusted is in errors about files that others than root could change,
 	// where root's alone are wanted.
-	ErrUntrusted = errors.New("open to change by others than root")
+	errUntrusted = errors.New("open to change by others than root")
 )
 
 // coreModule is how a WebAssembly core module of version 1 begins. A component
@@ -33,17 +33,19 @@ func (m Module) Path() string { return filepath.Join(m.bundle.Dir, m.File) }
 
 // Read returns the bytes of the module, which are those that the manifest names:
 // size, sha256 and kind were checked on these bytes. Errors wrap ErrAltered,
-// ErrUntrusted, or come from reading.
+// errUntrusted, or come from reading.
 func (m Module) Read() ([]byte, error) {
 	code, err := m.bundle.read(m.File, m.Size)
 	if err != nil {
 		return nil, err
 	}
 	if int64(len(code)) != m.Size {
-		return nil, fmt.Errorf("%s: %w: %d bytes instead of %d", m.Path(), ErrAltered, len(code), m.Size)
+		return nil, fmt.Errorf("%s: %w: %d bytes instead of %d", m.Path(), ErrAltered, len(code),
+			m.Size)
 	}
 	if sum := sha256.Sum256(code); hex.EncodeToString(sum[:]) != m.SHA256 {
-		return nil, fmt.Errorf("%s: %w: its sha256 is %x instead of %s", m.Path(), ErrAltered, sum, m.SHA256)
+		return nil, fmt.Errorf("%s: %w: its sha256 is %x instead of %s", m.Path(), ErrAltered, sum,
+			m.SHA256)
 	}
 	if len(code) < len(coreModule) || string(code[:len(coreModule)]) != coreModule {
 		return nil, fmt.Errorf("%s: %w: no WebAssembly core module", m.Path(), ErrAltered)
@@ -51,7 +53,8 @@ func (m Module) Read() ([]byte, error) {
 	return code, nil
 }
 
-// Verify reads each module of the bundle, and each licence that the manifest pins, and returns what is wrong with them.
+// Verify reads each module of the bundle, and each licence that the manifest pins, and returns what
+// is wrong with them.
 func (b *Bundle) Verify() error { return b.each(nil) }
 
 // each verifies all files, and asks check of each module besides.
@@ -69,8 +72,10 @@ func (b *Bundle) each(check func(ModuleEntry, []byte) error) error {
 			continue
 		}
 		text, err := b.read(l.File, l.Size)
-		if sum := sha256.Sum256(text); err == nil && (int64(len(text)) != l.Size || hex.EncodeToString(sum[:]) != l.SHA256) {
-			err = fmt.Errorf("%s: %w: its sha256 is %x instead of %s", filepath.Join(b.Dir, l.File), ErrAltered, sum, l.SHA256)
+		if sum := sha256.Sum256(text); err == nil && (int64(len(text)) != l.Size ||
+			hex.EncodeToString(sum[:]) != l.SHA256) {
+			err = fmt.Errorf("%s: %w: its sha256 is %x instead of %s", filepath.Join(b.Dir, l.File),
+				ErrAltered, sum, l.SHA256)
 		}
 		all = append(all, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
 // Parse reads a manifest. What it does not know, sees twice, or finds behind the
@@ -41,6 +43,9 @@ var keys = []string{
 const maxDepth = 4
 
 func strictKeys(text []byte) error {
+	if err := jsonbound.Check(text, maxValues); err != nil {
+		return err
+	}
 	dec := json.NewDecoder(bytes.NewReader(text))
 	if err := strictValue(dec, 0); err != nil {
 		return err
@@ -75,7 +80,8 @@ func strictValue(dec *json.Decoder, depth int) error {
 			}
 			key, _ := token.(string)
 			if seen[key] || !slices.Contains(keys, key) {
-				return fmt.Errorf("key %.60q at byte %d: unknown, or there twice", key, dec.InputOffset())
+				return fmt.Errorf("key %.60q at byte %d: unknown, or there twice", key,
+					dec.InputOffset())
 			}
 			seen[key] = true
 		}

@@ -24,7 +24,8 @@ type Command struct {
 	Name   string // argv[0] for the module
 	About  string
 	Module Module
-	Needs  *Needs // of a pulled bundle: nil where nothing is said
+	// of a pulled bundle: nil where nothing is said
+	Needs *Needs
 }
 
 // Open reads the bundles below the given folders. A folder that does not exist
@@ -32,9 +33,9 @@ type Command struct {
 // bundle that is not sound is left out and is told of by Problems.
 func Open(dirs ...string) (*Set, error) { return open(false, dirs) }
 
-// OpenOwned is Open for a service that runs as root: whatever others than root
+// openOwned is Open for a service that runs as root: whatever others than root
 // could write is refused, folders and files, now and at each use.
-func OpenOwned(dirs ...string) (*Set, error) { return open(true, dirs) }
+func openOwned(dirs ...string) (*Set, error) { return open(true, dirs) }
 
 func open(owned bool, dirs []string) (*Set, error) {
 	s := &Set{}
@@ -149,11 +150,13 @@ func (b *Bundle) Commands() []Command {
 
 func (b *Bundle) command(c CommandEntry) Command {
 	i := slices.IndexFunc(b.Modules, func(m ModuleEntry) bool { return m.File == c.Module })
-	command := Command{Bundle: b.Name, Name: c.Name, About: c.About, Module: Module{b.Modules[i], b}}
+	command := Command{Bundle: b.Name, Name: c.Name, About: c.About, Module: Module{b.Modules[i],
+		b}}
 	if b.Origin != nil {
 		command.Needs = b.Manifest.Needs
 		if command.Needs == nil {
-			command.Needs = &Needs{} // what came from afar and does not say what it needs, needs nothing
+			// what came from afar and does not say what it needs, needs nothing
+			command.Needs = &Needs{}
 		}
 	}
 	return command

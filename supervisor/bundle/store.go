@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
 
@@ -22,7 +23,8 @@ var ErrNotAccepted = errors.New("asks for more than was accepted")
 // ErrTaken is in errors about names that belong to another publisher.
 var ErrTaken = errors.New("the name is another publisher's")
 
-// officialNames are those of the bundles that ship with jail: nobody else's bundle may be taken for one of them.
+// officialNames are those of the bundles that ship with jail: nobody else's bundle may be taken for
+// one of them.
 var officialNames = []string{"core-utils", "data-utils", "search", "python", "js"}
 
 const pulledBundle = "pulled bundle" // a kind of NotFoundError
@@ -33,20 +35,26 @@ const pulledBundle = "pulled bundle" // a kind of NotFoundError
 //	keys/NAME.ring      whose signatures count
 //	store/DIGEST/NAME/  the files of a bundle, below the digest of its manifest
 //
-// All of it can be read by everybody and written by root. A folder in store that the index does not name is nothing.
+// All of it can be read by everybody and written by root. A folder in store that the index does not
+// name is nothing.
 type Store struct {
-	Dir     string
-	Shipped []string // directories of the bundles that came with jail
+	Dir string
+	// directories of the bundles that came with jail
+	Shipped []string
 	// Check is asked of each module before it is installed.
 	Check func(ModuleEntry, []byte) error
 }
 
 // An Offer is a bundle that is to be installed, but for its files.
 type Offer struct {
+	// bundle.json, byte for byte.
 	Manifest []byte `json:"manifest"`
-	Signed   string `json:"signed"`           // the statement about it
-	Source   string `json:"source"`           // for the record
-	Accept   string `json:"accept,omitempty"` // digest of the manifest whose needs are agreed to
+	// The signed statement about the manifest.
+	Signed string `json:"signed"`
+	// Where it was pulled from, for the record.
+	Source string `json:"source"`
+	// Digest of the manifest, where its needs are agreed to.
+	Accept string `json:"accept,omitempty"`
 }
 
 // KeysDir is where rings are.
@@ -61,7 +69,8 @@ func (s *Store) locked(f func() error) error {
 	if err := os.MkdirAll(filepath.Join(s.Dir, "store"), 0o755); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(s.Dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	lock, err := os.OpenFile(filepath.Join(s.Dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW,
+		0o600)
 	if err != nil {
 		return err
 	}
@@ -77,10 +86,13 @@ func (s *Store) locked(f func() error) error {
 	return f()
 }
 
-// Install verifies an offer, takes its files from r in the order of Manifest.Files, and puts them in place of the bundle of that name. First
-// of all the signature is verified, then the manifest by the digest in it, then each file by the digest in that: no byte is written whose
-// digest nobody signed. record is called when all is verified and nothing is changed yet; where it fails nothing is installed.
-func (s *Store) Install(o Offer, r io.Reader, now time.Time, record func(Installed) error) (in Installed, err error) {
+// Install verifies an offer, takes its files from r in the order of Manifest.Files, and puts them
+// in place of the bundle of that name. First of all the signature is verified, then the manifest by
+// the digest in it, then each file by the digest in that: no byte is written whose digest nobody
+// signed. record is called when all is verified and nothing is changed yet; where it fails nothing
+// is installed.
+func (s *Store) Install(o Offer, r io.Reader, now time.Time,
+	record func(Installed) error) (in Installed, err error) {
 	err = s.locked(func() error {
 		in, err = s.install(o, r, now, record)
 		return err
@@ -88,7 +100,8 @@ func (s *Store) Install(o Offer, r io.Reader, now time.Time, record func(Install
 	return in, err
 }
 
-func (s *Store) install(o Offer, r io.Reader, now time.Time, record func(Installed) error) (Installed, error) {
+func (s *Store) install(o Offer, r io.Reader, now time.Time,
+	record func(Installed) error) (Installed, error) {
 	rings, err := trust.Load(s.KeysDir(), true)
 	if err != nil {
 		return Installed{}, err
@@ -101,7 +114,8 @@ func (s *Store) install(o Offer, r io.Reader, now time.Time, record func(Install
 	if err != nil {
 		return Installed{}, err
 	}
-	in := Installed{Name: v.Name, Version: v.Version, Publisher: v.Ring.Publisher, Manifest: v.Statement.Manifest, Source: o.Source, Time: now.UTC().Truncate(time.Second)}
+	in := Installed{Name: v.Name, Version: v.Version, Publisher: v.Ring.Publisher,
+		Manifest: v.Statement.Manifest, Source: o.Source, Time: now.UTC().Truncate(time.Second)}
 	for _, check := range []func() error{
 		func() error { return v.Ring.Fresh(now) },
 		func() error { return v.Statement.Fresh(now) },
@@ -144,12 +158,15 @@ func Judge(rings trust.Rings, manifest []byte, signed string) (Verdict, error) {
 		return Verdict{}, err
 	}
 	sum := sha256.Sum256(manifest)
-	if int64(len(manifest)) != statement.Size || "sha256:"+hex.EncodeToString(sum[:]) != statement.Manifest {
-		return Verdict{}, fmt.Errorf("%w: %s is signed, and the manifest is sha256:%x", ErrAltered, statement.Manifest, sum)
+	if int64(len(manifest)) != statement.Size ||
+		"sha256:"+hex.EncodeToString(sum[:]) != statement.Manifest {
+		return Verdict{}, fmt.Errorf("%w: %s is signed, and the manifest is sha256:%x", ErrAltered,
+			statement.Manifest, sum)
 	}
 	m, err := Parse(manifest)
 	if err == nil && (m.Name != statement.Name || m.Version != statement.Version) {
-		err = fmt.Errorf("%w: it is of %s %s, and what is signed of %s %s", ErrManifest, m.Name, m.Version, statement.Name, statement.Version)
+		err = fmt.Errorf("%w: it is of %s %s, and what is signed of %s %s", ErrManifest, m.Name,
+			m.Version, statement.Name, statement.Version)
 	}
 	return Verdict{m, statement, ring}, err
 }
@@ -157,26 +174,31 @@ func Judge(rings trust.Rings, manifest []byte, signed string) (Verdict, error) {
 // free wants the name of a bundle to be its publisher's.
 func (s *Store) free(ix index, in Installed) error {
 	if old, ok := ix.find(in.Name); ok && old.Publisher != in.Publisher {
-		return fmt.Errorf("bundle %s of %s: %w: %s's is installed", in.Name, in.Publisher, ErrTaken, old.Publisher)
+		return fmt.Errorf("bundle %s of %s: %w: %s's is installed", in.Name, in.Publisher, ErrTaken,
+			old.Publisher)
 	}
 	if in.Publisher == trust.Official {
 		return nil
 	}
 	if slices.Contains(officialNames, in.Name) {
-		return fmt.Errorf("bundle %s of %s: %w: it is one of jail's own", in.Name, in.Publisher, ErrTaken)
+		return fmt.Errorf("bundle %s of %s: %w: it is one of jail's own", in.Name, in.Publisher,
+			ErrTaken)
 	}
 	for _, dir := range s.Shipped {
 		if _, err := os.Lstat(filepath.Join(dir, in.Name)); err == nil {
-			return fmt.Errorf("bundle %s of %s: %w: one of that name came with jail", in.Name, in.Publisher, ErrTaken)
+			return fmt.Errorf("bundle %s of %s: %w: one of that name came with jail", in.Name,
+				in.Publisher, ErrTaken)
 		}
 	}
 	return nil
 }
 
-// agreed wants that somebody has agreed to what the bundle needs: with the version that is installed, or now, to this very manifest.
+// agreed wants that somebody has agreed to what the bundle needs: with the version that is
+// installed, or now, to this very manifest.
 func (s *Store) agreed(ix index, m Manifest, in Installed, accept string) error {
 	if accept != "" && accept != in.Manifest {
-		return fmt.Errorf("bundle %s: %w: %s was accepted, and this is %s", in.Name, ErrNotAccepted, accept, in.Manifest)
+		return fmt.Errorf("bundle %s: %w: %s was accepted, and this is %s", in.Name, ErrNotAccepted,
+			accept, in.Manifest)
 	}
 	var had []string
 	if old, ok := ix.find(in.Name); ok && old.Publisher == in.Publisher {
@@ -186,12 +208,14 @@ func (s *Store) agreed(ix index, m Manifest, in Installed, accept string) error 
 	}
 	more := slices.DeleteFunc(m.Reach(), func(r string) bool { return slices.Contains(had, r) })
 	if len(more) > 0 && accept == "" {
-		return fmt.Errorf("bundle %s: %w: %s (manifest %s)", in.Name, ErrNotAccepted, strings.Join(more, ", "), in.Manifest)
+		return fmt.Errorf("bundle %s: %w: %s (manifest %s)", in.Name, ErrNotAccepted,
+			strings.Join(more, ", "), in.Manifest)
 	}
 	return nil
 }
 
-// Reach lists what a bundle reaches for outside of its own directory, a phrase each: what a person has to agree to.
+// Reach lists what a bundle reaches for outside of its own directory, a phrase each: what a person
+// has to agree to.
 func (m Manifest) Reach() []string {
 	var all []string
 	if m.Needs != nil {
@@ -204,7 +228,8 @@ func (m Manifest) Reach() []string {
 	}
 	for _, mod := range m.Modules {
 		for _, name := range mod.Imports {
-			if !strings.HasPrefix(name, "wasi_snapshot_preview1.") || strings.HasPrefix(name, "wasi_snapshot_preview1.sock_") {
+			if !strings.HasPrefix(name, "wasi_snapshot_preview1.") || strings.HasPrefix(name,
+				"wasi_snapshot_preview1.sock_") {
 				all = append(all, "import "+name)
 			}
 		}
@@ -213,14 +238,16 @@ func (m Manifest) Reach() []string {
 	return slices.Compact(all)
 }
 
-// unpack writes the files into a new folder, each no longer than the manifest says and with its digest, and returns the folder.
+// unpack writes the files into a new folder, each no longer than the manifest says and with its
+// digest, and returns the folder.
 func (s *Store) unpack(m Manifest, o Offer, r io.Reader) (string, error) {
 	fresh, err := os.MkdirTemp(filepath.Join(s.Dir, "store"), ".new-")
 	if err != nil {
 		return "", err
 	}
 	dir := filepath.Join(fresh, m.Name)
-	if err := errors.Join(os.Chmod(fresh, 0o755), os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(fresh, 0o755), os.Mkdir(dir, 0o755),
+		os.Chmod(dir, 0o755)); err != nil {
 		return fresh, err
 	}
 	for _, f := range m.Files() {
@@ -229,9 +256,11 @@ func (s *Store) unpack(m Manifest, o Offer, r io.Reader) (string, error) {
 		}
 	}
 	if n, err := r.Read(make([]byte, 1)); n > 0 || err != io.EOF {
-		return fresh, fmt.Errorf("bundle %s: %w: something follows its last file", m.Name, ErrAltered)
+		return fresh, fmt.Errorf("bundle %s: %w: something follows its last file", m.Name,
+			ErrAltered)
 	}
-	for name, text := range map[string]string{ManifestFile: string(o.Manifest), SignatureFile: o.Signed} {
+	for name, text := range map[string]string{ManifestFile: string(o.Manifest),
+		SignatureFile: o.Signed} {
 		if err := writeFile(filepath.Join(dir, name), strings.NewReader(text), File{}); err != nil {
 			return fresh, err
 		}
@@ -241,7 +270,7 @@ func (s *Store) unpack(m Manifest, o Offer, r io.Reader) (string, error) {
 	if err != nil {
 		return fresh, err
 	}
-	return fresh, errors.Join(b.each(s.Check), trust.SyncDir(dir), trust.SyncDir(fresh))
+	return fresh, errors.Join(b.each(s.Check), atomicfile.SyncDir(dir), atomicfile.SyncDir(fresh))
 }
 
 // writeFile makes a new file and wants it to be the one that was named, if it was.
@@ -259,9 +288,11 @@ func writeFile(path string, r io.Reader, want File) error {
 	case want.SHA256 == "":
 		return nil
 	case n != want.Size:
-		return fmt.Errorf("file %s: %w: it ends after %d bytes of %d", want.Name, ErrAltered, n, want.Size)
+		return fmt.Errorf("file %s: %w: it ends after %d bytes of %d", want.Name, ErrAltered, n,
+			want.Size)
 	case hex.EncodeToString(h.Sum(nil)) != want.SHA256:
-		return fmt.Errorf("file %s: %w: its sha256 is %x instead of %s", want.Name, ErrAltered, h.Sum(nil), want.SHA256)
+		return fmt.Errorf("file %s: %w: its sha256 is %x instead of %s", want.Name, ErrAltered,
+			h.Sum(nil), want.SHA256)
 	}
 	return nil
 }
@@ -269,16 +300,18 @@ func writeFile(path string, r io.Reader, want File) error {
 // place gives a folder that was unpacked its name.
 func (s *Store) place(fresh string, in Installed) error {
 	home := filepath.Dir(s.folder(in.Manifest, in.Name))
-	if err := os.RemoveAll(home); err != nil { // the same content, or a half of it
+	// the same content, or a half of it
+	if err := os.RemoveAll(home); err != nil {
 		return err
 	}
 	if err := os.Rename(fresh, home); err != nil {
 		return err
 	}
-	return trust.SyncDir(filepath.Dir(home))
+	return atomicfile.SyncDir(filepath.Dir(home))
 }
 
-// keepOld is how long a folder stays that the index does not name any more: somebody may be about to read it.
+// keepOld is how long a folder stays that the index does not name any more: somebody may be about
+// to read it.
 const keepOld = time.Hour
 
 // sweep removes what nobody uses.
@@ -290,7 +323,8 @@ func (s *Store) sweep(ix index, now time.Time) error {
 	var all []error
 	for _, e := range entries {
 		info, err := e.Info()
-		used := slices.ContainsFunc(ix.Bundles, func(in Installed) bool { return in.Manifest == "sha256:"+e.Name() })
+		used := slices.ContainsFunc(ix.Bundles,
+			func(in Installed) bool { return in.Manifest == "sha256:"+e.Name() })
 		if err == nil && !used && now.Sub(info.ModTime()) > keepOld {
 			all = append(all, os.RemoveAll(filepath.Join(s.Dir, "store", e.Name())))
 		}
@@ -298,9 +332,11 @@ func (s *Store) sweep(ix index, now time.Time) error {
 	return errors.Join(all...)
 }
 
-// Remove takes a pulled bundle away. That its version was seen is forgotten only where forget is set: then an older one can be installed
-// again. The error is a *NotFoundError, or comes from the disk, or from record.
-func (s *Store) Remove(name string, forget bool, record func(Installed) error) (in Installed, err error) {
+// Remove takes a pulled bundle away. That its version was seen is forgotten only where forget is
+// set: then an older one can be installed again. The error is a *NotFoundError, or comes from the
+// disk, or from record.
+func (s *Store) Remove(name string, forget bool, record func(Installed) error) (in Installed,
+	err error) {
 	err = s.locked(func() error {
 		ix, err := readIndex(s.Dir, true)
 		if err != nil {
@@ -325,7 +361,8 @@ func (s *Store) Remove(name string, forget bool, record func(Installed) error) (
 	return in, err
 }
 
-// SetRing puts a ring into use; explicit is an operator's word that it is that publisher's. See trust.Rings.Admit.
+// SetRing puts a ring into use; explicit is an operator's word that it is that publisher's. See
+// trust.Rings.Admit.
 func (s *Store) SetRing(r trust.Ring, explicit bool, now time.Time, record func() error) error {
 	return s.locked(func() error {
 		rings, err := trust.Load(s.KeysDir(), true)

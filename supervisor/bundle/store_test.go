@@ -30,7 +30,8 @@ func newShop(t *testing.T) *shop {
 	if os.Geteuid() != 0 {
 		t.Skip("a store belongs to root")
 	}
-	s := &shop{Store: &Store{Dir: filepath.Join(t.TempDir(), "tools"), Shipped: []string{t.TempDir()}}, t: t, keys: map[string]string{}}
+	s := &shop{Store: &Store{Dir: filepath.Join(t.TempDir(), "tools"),
+		Shipped: []string{t.TempDir()}}, t: t, keys: map[string]string{}}
 	s.addPublisher("acme")
 	return s
 }
@@ -74,10 +75,14 @@ func (s *shop) goods(m Manifest, files ...[]byte) goods {
 	if files == nil {
 		files = [][]byte{code(m.Name), []byte("free")}
 	}
-	return goods{manifest: m, text: encode(s.t, m), files: bytes.Join(files, nil), publisher: "acme"}
+	return goods{manifest: m, text: encode(s.t, m), files: bytes.Join(files, nil),
+		publisher: "acme"}
 }
 
-func (s *shop) words(version string) goods { return s.goods(pinned("words", version, code("words"))) }
+func (s *shop) words(version string) goods {
+	return s.goods(pinned("words", version,
+		code("words")))
+}
 
 // install signs goods that are not signed yet, and installs them.
 func (s *shop) install(g goods) (Installed, error) {
@@ -85,15 +90,17 @@ func (s *shop) install(g goods) (Installed, error) {
 	if g.signed == "" {
 		g.signed = s.sign(g, now.Add(time.Hour))
 	}
-	return s.Install(Offer{Manifest: g.text, Signed: g.signed, Source: "test", Accept: g.accept}, bytes.NewReader(g.files), now, func(in Installed) error {
-		s.recorded = append(s.recorded, in)
-		return nil
-	})
+	return s.Install(Offer{Manifest: g.text, Signed: g.signed, Source: "test", Accept: g.accept},
+		bytes.NewReader(g.files), now, func(in Installed) error {
+			s.recorded = append(s.recorded, in)
+			return nil
+		})
 }
 
 func (s *shop) sign(g goods, expires time.Time) string {
 	s.t.Helper()
-	text, err := trust.NewStatement(g.manifest.Name, g.manifest.Version, g.text, now, expires).Sign(s.keys[g.publisher], "")
+	text, err := trust.NewStatement(g.manifest.Name, g.manifest.Version, g.text, now,
+		expires).Sign(s.keys[g.publisher], "")
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -150,7 +157,8 @@ func TestInstall(t *testing.T) {
 	if c.Needs == nil || len(c.Needs.Hosts) != 0 {
 		t.Errorf("a pulled bundle that says nothing of hosts needs %+v, want none", c.Needs)
 	}
-	if b, err := set.Show("words"); err != nil || b.Origin == nil || b.Origin.Manifest != in.Manifest {
+	if b, err := set.Show("words"); err != nil || b.Origin == nil ||
+		b.Origin.Manifest != in.Manifest {
 		t.Errorf("%+v, %v", b, err)
 	}
 	if _, err := s.install(s.words("1.2.0")); err != nil {
@@ -175,12 +183,22 @@ func TestAlteredIsRefused(t *testing.T) {
 		f(&g)
 		return g
 	}
-	s.refused("another manifest", change(func(g *goods) { g.text = encode(t, pinned("words", "1.2.1", code("words"))) }), ErrAltered)
-	s.refused("a space behind the manifest", change(func(g *goods) { g.text = append(g.text, ' ') }), ErrAltered)
-	s.refused("a file cut off", change(func(g *goods) { g.files = g.files[:len(g.files)-1] }), ErrAltered)
+	s.refused("another manifest", change(func(g *goods) {
+		g.text = encode(t, pinned("words",
+			"1.2.1", code("words")))
+	}), ErrAltered)
+	s.refused("a space behind the manifest", change(func(g *goods) {
+		g.text = append(g.text,
+			' ')
+	}), ErrAltered)
+	s.refused("a file cut off", change(func(g *goods) { g.files = g.files[:len(g.files)-1] }),
+		ErrAltered)
 	s.refused("no files", change(func(g *goods) { g.files = nil }), ErrAltered)
 	s.refused("a byte more", change(func(g *goods) { g.files = append(g.files, 'x') }), ErrAltered)
-	s.refused("files swapped", change(func(g *goods) { g.files = append([]byte("free"), code("words")...) }), ErrAltered)
+	s.refused("files swapped", change(func(g *goods) {
+		g.files = append([]byte("free"),
+			code("words")...)
+	}), ErrAltered)
 	for i := range good.files {
 		s.refused("a byte of a file", change(func(g *goods) { g.files[i] ^= 1 }), ErrAltered)
 	}
@@ -190,7 +208,8 @@ func TestAlteredIsRefused(t *testing.T) {
 	other := s.words("1.2.0")
 	other.signed = s.sign(s.goods(pinned("other", "1.2.0", code("other"))), now.Add(time.Hour))
 	s.refused("another bundle's signature", other, ErrAltered)
-	s.refused("an expired signature", goods{text: good.text, files: good.files, signed: s.sign(good, now)}, trust.ErrExpired)
+	s.refused("an expired signature", goods{text: good.text, files: good.files, signed: s.sign(good,
+		now)}, trust.ErrExpired)
 	if _, err := s.install(good); err != nil {
 		t.Fatalf("control: %v", err)
 	}
@@ -209,24 +228,35 @@ func TestSizesAreBoundedFirst(t *testing.T) {
 	s := newShop(t)
 	g := s.words("1.2.0")
 	e := &endless{}
-	_, err := s.Install(Offer{Manifest: g.text, Signed: s.sign(g, now.Add(time.Hour))}, e, now, func(Installed) error { return nil })
+	_, err := s.Install(Offer{Manifest: g.text, Signed: s.sign(g, now.Add(time.Hour))}, e, now,
+		func(Installed) error { return nil })
 	if !errors.Is(err, ErrAltered) || e.n > 1<<20 {
 		t.Errorf("endless files: %v after %d bytes", err, e.n)
 	}
 	for name, change := range map[string]func(*Manifest){
-		"a module of 1 TiB":   func(m *Manifest) { m.Modules[0].Size = 1 << 40 },
-		"a licence of 1 GiB":  func(m *Manifest) { m.Licences[0].Size = 1 << 30 },
-		"a negative size":     func(m *Manifest) { m.Modules[0].Size = -1 },
-		"a licence unpinned":  func(m *Manifest) { m.Licences[0].SHA256, m.Licences[0].Size = "", 0 },
-		"many modules":        func(m *Manifest) { m.Modules = slices.Repeat(m.Modules, maxModules+1) },
-		"many commands":       func(m *Manifest) { m.Commands = slices.Repeat(m.Commands, maxCommands+1) },
+		"a module of 1 TiB":  func(m *Manifest) { m.Modules[0].Size = 1 << 40 },
+		"a licence of 1 GiB": func(m *Manifest) { m.Licences[0].Size = 1 << 30 },
+		"a negative size":    func(m *Manifest) { m.Modules[0].Size = -1 },
+		"a licence unpinned": func(m *Manifest) {
+			m.Licences[0].SHA256, m.Licences[0].Size = "",
+				0
+		},
+		"many modules": func(m *Manifest) {
+			m.Modules = slices.Repeat(m.Modules,
+				maxModules+1)
+		},
+		"many commands": func(m *Manifest) {
+			m.Commands = slices.Repeat(m.Commands,
+				maxCommands+1)
+		},
 		"too much altogether": func(m *Manifest) { fill(m, 3, 200<<20) },
 	} {
 		m := pinned("words", "1.2.0", code("words"))
 		change(&m)
 		e := &endless{}
 		bad := s.goods(m)
-		_, err := s.Install(Offer{Manifest: bad.text, Signed: s.sign(bad, now.Add(time.Hour))}, e, now, func(Installed) error { return nil })
+		_, err := s.Install(Offer{Manifest: bad.text, Signed: s.sign(bad, now.Add(time.Hour))}, e,
+			now, func(Installed) error { return nil })
 		if !errors.Is(err, ErrManifest) || e.n > 0 {
 			t.Errorf("%s: %v after %d bytes", name, err, e.n)
 		}
@@ -244,11 +274,14 @@ func fill(m *Manifest, n int, size int64) {
 	}
 }
 
-// T-606: a manifest is the only place where files have names, and these are plain. There is no archive, and so no links, modes or devices.
+// T-606: a manifest is the only place where files have names, and these are plain. There is no
+// archive, and so no links, modes or devices.
 func TestNamesOfFilesArePlain(t *testing.T) {
 	s := newShop(t)
-	for _, name := range []string{"../all.wasm", "/etc/all.wasm", "a/../../all.wasm", `C:\all.wasm`, `..\all.wasm`, ".wasm", "..wasm", "-all.wasm", "a/b.wasm", "all.wasm\x00", "аll.wasm",
-		"all.wasm/", "./all.wasm", " all.wasm", "all\n.wasm", "//all.wasm", ManifestFile, SignatureFile, strings.Repeat("a", 120) + ".wasm"} {
+	for _, name := range []string{"../all.wasm", "/etc/all.wasm", "a/../../all.wasm", `C:\all.wasm`,
+		`..\all.wasm`, ".wasm", "..wasm", "-all.wasm", "a/b.wasm", "all.wasm\x00", "аll.wasm",
+		"all.wasm/", "./all.wasm", " all.wasm", "all\n.wasm", "//all.wasm", ManifestFile,
+		SignatureFile, strings.Repeat("a", 120) + ".wasm"} {
 		m := pinned("words", "1.2.0", code("words"))
 		m.Modules[0].File, m.Commands[0].Module = name, name
 		s.refused("module "+name, s.goods(m), ErrManifest)
@@ -260,22 +293,26 @@ func TestNamesOfFilesArePlain(t *testing.T) {
 	twin := m.Modules[0]
 	twin.File = "ALL.wasm"
 	m.Modules = append(m.Modules, twin)
-	s.refused("twins but for case", s.goods(m, code("words"), code("words"), []byte("free")), ErrManifest)
+	s.refused("twins but for case", s.goods(m, code("words"), code("words"), []byte("free")),
+		ErrManifest)
 	in, err := s.install(s.words("1.2.0"))
 	if err != nil {
 		t.Fatalf("control: %v", err)
 	}
 	// No mode is taken over, none is special.
-	_ = filepath.WalkDir(filepath.Dir(s.folder(in.Manifest, in.Name)), func(path string, d os.DirEntry, _ error) error {
+	_ = filepath.WalkDir(filepath.Dir(s.folder(in.Manifest, in.Name)), func(path string,
+		d os.DirEntry, _ error) error {
 		info, err := d.Info()
-		if err != nil || info.Mode()&(os.ModeSetuid|os.ModeSetgid|os.ModeSymlink|0o022) != 0 || !d.IsDir() && info.Mode() != 0o644 {
+		if err != nil || info.Mode()&(os.ModeSetuid|os.ModeSetgid|os.ModeSymlink|0o022) != 0 ||
+			!d.IsDir() && info.Mode() != 0o644 {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
 		}
 		return nil
 	})
 }
 
-// T-604: nothing older than what was seen, also after it was removed, and no other content of the same version.
+// T-604: nothing older than what was seen, also after it was removed, and no other content of the
+// same version.
 func TestRollbackIsRefused(t *testing.T) {
 	s := newShop(t)
 	if _, err := s.install(s.words("1.10.0")); err != nil {
@@ -304,7 +341,8 @@ func TestRollbackIsRefused(t *testing.T) {
 		t.Errorf("an older one, after it was forgotten: %v", err)
 	}
 	var missing *NotFoundError
-	if _, err := s.Remove("search", false, nothing); !errors.As(err, &missing) || !strings.Contains(err.Error(), "came with jail") {
+	if _, err := s.Remove("search", false, nothing); !errors.As(err, &missing) ||
+		!strings.Contains(err.Error(), "came with jail") {
 		t.Errorf("of jail's own: %v", err)
 	}
 	if _, err := s.Remove("nothing", false, nothing); !errors.As(err, &missing) {
@@ -333,7 +371,8 @@ func TestNamesAreTheirPublishers(t *testing.T) {
 			t.Errorf("name %q: installed", name)
 		}
 	}
-	for _, version := range []string{"1.3", "1.3.0.0", "v1.3.0", "1.3.0-rc1", "1.3.0+x", "01.3.0", "1.3.-1", "１.3.0", ""} {
+	for _, version := range []string{"1.3", "1.3.0.0", "v1.3.0", "1.3.0-rc1", "1.3.0+x", "01.3.0",
+		"1.3.-1", "１.3.0", ""} {
 		if _, err := s.install(s.words(version)); err == nil {
 			t.Errorf("version %q: installed", version)
 		}
@@ -366,11 +405,14 @@ func TestMoreNeedsAreAgreedTo(t *testing.T) {
 	m.Modules[0].Imports = append(m.Modules[0].Imports, "wasi_snapshot_preview1.sock_accept")
 	s.refused("sockets", s.goods(m), ErrNotAccepted)
 	for name, needs := range map[string]string{
-		"a mount with ..": `{"hosts":[],"mounts":["/a/../b"]}`, "a relative mount": `{"hosts":[],"mounts":["a"]}`, "a host that is none": `{"hosts":["a b"],"mounts":[]}`,
-		"no hosts": `{"mounts":[]}`, "null": `{"hosts":null,"mounts":[]}`,
+		"a mount with ..":     `{"hosts":[],"mounts":["/a/../b"]}`,
+		"a relative mount":    `{"hosts":[],"mounts":["a"]}`,
+		"a host that is none": `{"hosts":["a b"],"mounts":[]}`,
+		"no hosts":            `{"mounts":[]}`, "null": `{"hosts":null,"mounts":[]}`,
 	} {
 		g := s.words("1.2.0")
-		g.text = bytes.Replace(g.text, []byte(`"limits":`), []byte(`"needs":`+needs+`,"limits":`), 1)
+		g.text = bytes.Replace(g.text, []byte(`"limits":`), []byte(`"needs":`+needs+`,"limits":`),
+			1)
 		s.refused(name, g, ErrManifest)
 	}
 }
@@ -415,12 +457,17 @@ func TestInstalledIsVerifiedAtUse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return func() error { return os.WriteFile(path, f(bytes.Clone(text)), 0o644) }, func() error { return os.WriteFile(path, text, 0o644) }
+		return func() error { return os.WriteFile(path, f(bytes.Clone(text)), 0o644) },
+			func() error { return os.WriteFile(path, text, 0o644) }
 	}
 	flip := func(b []byte) []byte { b[len(b)-3] ^= 1; return b }
-	for _, path := range []string{module, manifest, filepath.Join(dir, SignatureFile), filepath.Join(s.Dir, indexFile)} {
+	for _, path := range []string{module, manifest, filepath.Join(dir, SignatureFile),
+		filepath.Join(s.Dir, indexFile)} {
 		if path == filepath.Join(s.Dir, indexFile) {
-			flip = func(b []byte) []byte { return bytes.Replace(b, []byte(`"acme"`), []byte(`"evil"`), 1) }
+			flip = func(b []byte) []byte {
+				return bytes.Replace(b, []byte(`"acme"`),
+					[]byte(`"evil"`), 1)
+			}
 		}
 		change, mend := rewrite(path, flip)
 		spoil(path, change, mend)
@@ -428,10 +475,20 @@ func TestInstalledIsVerifiedAtUse(t *testing.T) {
 	spoil("a link in place of the module", func() error {
 		return errors.Join(os.Rename(module, module+".old"), os.Symlink(module+".old", module))
 	}, func() error { return os.Rename(module+".old", module) })
-	spoil("a module that others can write", func() error { return os.Chmod(module, 0o666) }, func() error { return os.Chmod(module, 0o644) })
-	spoil("a file more", func() error { return os.WriteFile(filepath.Join(dir, "more"), nil, 0o644) }, func() error { return os.Remove(filepath.Join(dir, "more")) })
-	spoil("the signature removed", func() error { return os.Rename(filepath.Join(dir, SignatureFile), filepath.Join(s.Dir, "sig")) },
-		func() error { return os.Rename(filepath.Join(s.Dir, "sig"), filepath.Join(dir, SignatureFile)) })
+	spoil("a module that others can write", func() error { return os.Chmod(module, 0o666) },
+		func() error { return os.Chmod(module, 0o644) })
+	spoil("a file more", func() error {
+		return os.WriteFile(filepath.Join(dir, "more"), nil,
+			0o644)
+	}, func() error { return os.Remove(filepath.Join(dir, "more")) })
+	spoil("the signature removed", func() error {
+		return os.Rename(filepath.Join(dir,
+			SignatureFile), filepath.Join(s.Dir, "sig"))
+	},
+		func() error {
+			return os.Rename(filepath.Join(s.Dir, "sig"), filepath.Join(dir,
+				SignatureFile))
+		})
 	// The publisher's keys go, and with them the trust in what is installed.
 	if err := s.RemoveRing("acme", func() error { return nil }); err != nil {
 		t.Fatal(err)
@@ -457,7 +514,8 @@ func TestCatalogIsOfNow(t *testing.T) {
 	if _, err := c.Find("go-words"); err != nil || len(c.List()) != 1 {
 		t.Errorf("after it was installed: %v", err)
 	}
-	// As long as the next change could have the time of the last one it looks again, and what it finds is the same: jails that wait do not end for that.
+	// As long as the next change could have the time of the last one it looks again, and what it
+	// finds is the same: jails that wait do not end for that.
 	first, err := c.Now()
 	if again, err2 := c.Now(); err != nil || err2 != nil || first != again {
 		t.Errorf("nothing was changed, and it is another set: %v, %v", err, err2)
@@ -476,19 +534,28 @@ func TestCatalogIsOfNow(t *testing.T) {
 	}
 }
 
-// T-613: there is nothing in a manifest that could be run when it is installed. T-611: what is not known is refused.
+// T-613: there is nothing in a manifest that could be run when it is installed. T-611: what is not
+// known is refused.
 func TestNoHooks(t *testing.T) {
 	s := newShop(t)
-	for _, key := range []string{"install", "postinstall", "scripts", "hooks", "exec", "NAME", "format "} {
+	for _, key := range []string{"install", "postinstall", "scripts", "hooks", "exec", "NAME",
+		"format "} {
 		g := s.words("1.2.0")
-		g.text = bytes.Replace(g.text, []byte(`{"format"`), []byte(`{"`+key+`":"/bin/sh","format"`), 1)
+		g.text = bytes.Replace(g.text, []byte(`{"format"`), []byte(`{"`+key+`":"/bin/sh","format"`),
+			1)
 		s.refused(key, g, ErrManifest)
 	}
 	for name, change := range map[string]func([]byte) []byte{
 		"BOM":            func(b []byte) []byte { return append([]byte("\xef\xbb\xbf"), b...) },
 		"a second value": func(b []byte) []byte { return append(b, "{}"...) },
-		"a key twice":    func(b []byte) []byte { return bytes.Replace(b, []byte(`"name":`), []byte(`"name":"x","name":`), 1) },
-		"a huge number":  func(b []byte) []byte { return bytes.Replace(b, []byte(`"format":1`), []byte(`"format":1e999`), 1) },
+		"a key twice": func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"name":`),
+				[]byte(`"name":"x","name":`), 1)
+		},
+		"a huge number": func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"format":1`),
+				[]byte(`"format":1e999`), 1)
+		},
 	} {
 		g := s.words("1.2.0")
 		g.text = change(g.text)
@@ -500,7 +567,9 @@ func TestNoHooks(t *testing.T) {
 func TestKindOfModules(t *testing.T) {
 	s := newShop(t)
 	for name, module := range map[string]string{
-		"ELF": "\x7fELF\x02\x01\x01\x00xxxxxxxx", "a script": "#!/bin/sh\nexit 0\n", "a component": "\x00asm\x0d\x00\x01\x00xxxx", "zip": "PK\x03\x04xxxxxxxx", "short": "\x00as",
+		"ELF": "\x7fELF\x02\x01\x01\x00xxxxxxxx", "a script": "#!/bin/sh\nexit 0\n",
+		"a component": "\x00asm\x0d\x00\x01\x00xxxx", "zip": "PK\x03\x04xxxxxxxx",
+		"short":      "\x00as",
 		"a polyglot": "#!/bin/sh\n\x00asm\x01\x00\x00\x00",
 	} {
 		m := pinned("words", "1.2.0", []byte(module))
@@ -520,7 +589,8 @@ func TestInstallIsWholeOrNot(t *testing.T) {
 	s := newShop(t)
 	g := s.words("1.2.0")
 	noRecord := errors.New("no room for a record")
-	_, err := s.Install(Offer{Manifest: g.text, Signed: s.sign(g, now.Add(time.Hour))}, bytes.NewReader(g.files), now, func(Installed) error { return noRecord })
+	_, err := s.Install(Offer{Manifest: g.text, Signed: s.sign(g, now.Add(time.Hour))},
+		bytes.NewReader(g.files), now, func(Installed) error { return noRecord })
 	if !errors.Is(err, noRecord) || len(s.set().List()) != 0 {
 		t.Errorf("without a record: %v", err)
 	}
@@ -534,7 +604,8 @@ func TestInstallIsWholeOrNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	cut := &cutOff{r: bytes.NewReader(g.files), n: 5}
-	if _, err := s.Install(Offer{Manifest: g.text, Signed: s.sign(g, now.Add(time.Hour))}, cut, now, func(Installed) error { return nil }); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := s.Install(Offer{Manifest: g.text, Signed: s.sign(g, now.Add(time.Hour))}, cut, now,
+		func(Installed) error { return nil }); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a client that goes away: %v", err)
 	}
 	if _, err := s.install(g); err != nil {

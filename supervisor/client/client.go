@@ -1,4 +1,5 @@
-// Package client runs tools in jails from a Go program: it is what the jail command itself is made of.
+// Package client runs tools in jails from a Go program: it is what the jail command itself is made
+// of.
 //
 //	c, err := client.Connect(ctx, client.Options{})
 //	if err != nil {
@@ -11,7 +12,8 @@
 //	case res.ExitCode != 0: // the tool failed, by itself or at res.Limit; res.Denied says what it was refused
 //	}
 //
-// What a tool changed is in a shadow until Commit makes it real: Changes shows it, Discard throws it away, Revert takes a commit back.
+// What a tool changed is in a shadow until Commit makes it real: Changes shows it, Discard throws
+// it away, Revert takes a commit back.
 package client
 
 import (
@@ -26,16 +28,19 @@ import (
 
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // What the methods of a Client take and return.
 type (
-	// A Request says what to run. Every part of it can only narrow what the ceiling and the profile grant.
+	// A Request says what to run. Every part of it can only narrow what the ceiling and the profile
+	// grant.
 	Request = supervisor.Request
 	// A Result is how a run ended.
 	Result = supervisor.Result
 	// An Error is a failure or a refusal of jail's own, never of a tool.
-	Error = supervisor.Error
+	Error = problem.Error
 	// A Fate says what becomes of the shadow when a run has ended.
 	Fate = supervisor.Fate
 )
@@ -44,19 +49,23 @@ type (
 const (
 	Keep    = supervisor.FateKeep
 	Discard = supervisor.FateDiscard
-	Commit  = supervisor.FateCommit // if the tool exits with 0
+	// if the tool exits with 0
+	Commit = supervisor.FateCommit
 )
 
 // Options say where jail is. The zero value is right for an installed jail.
 type Options struct {
-	// Socket is the daemon's. Empty: $JAIL_SOCKET, else jail.sock in $JAIL_STATE, else /run/jail/jail.sock.
+	// Socket is the daemon's. Empty: $JAIL_SOCKET, else jail.sock in $JAIL_STATE, else
+	// /run/jail/jail.sock.
 	Socket string
-	// Jaild is the daemon's program, for a private one where no daemon answers. Empty: the one in $PATH.
+	// Jaild is the daemon's program, for a private one where no daemon answers. Empty: the one in
+	// $PATH.
 	Jaild string
-	// State is the directory of a private daemon's state and log. Empty: $JAIL_STATE, else those of the system.
+	// State is the directory of a private daemon's state and log. Empty: $JAIL_STATE, else those of
+	// the system.
 	State string
-	// Lasting asks, where no daemon answers, for one that outlives the caller, as sessions and detached runs need it. It ends by itself when it has had
-	// nothing to do for a while.
+	// Lasting asks, where no daemon answers, for one that outlives the caller, as sessions and
+	// detached runs need it. It ends by itself when it has had nothing to do for a while.
 	Lasting bool
 }
 
@@ -67,8 +76,8 @@ type Client struct {
 	Started bool
 }
 
-// Connect returns a client of the daemon that answers on the socket. Where there is none, the caller gets a private one, which ends with Close.
-// Its errors are of the type *Error.
+// Connect returns a client of the daemon that answers on the socket. Where there is none, the
+// caller gets a private one, which ends with Close. Its errors are of the type *Error.
 func Connect(ctx context.Context, o Options) (*Client, error) {
 	o = o.complete()
 	c, err := api.Dial(ctx, o.Socket)
@@ -80,10 +89,12 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		}
 		return &Client{Client: c}, nil
 	case errors.Is(err, fs.ErrPermission):
-		return nil, &Error{Code: supervisor.CodeRefused, Message: fmt.Sprintf("socket %s: permission denied", o.Socket),
-			Hint: "members of the group jail may connect, and root", Err: err}
-	case !nobodyListens(err):
-		return nil, failed(err, "JAIL_SOCKET names the daemon's socket", "socket %s: %v", o.Socket, cause(err))
+		return nil, &Error{Code: problem.Refused,
+			Message: fmt.Sprintf("socket %s: permission denied", o.Socket),
+			Hint:    MayConnect, Err: err}
+	case !NobodyListens(err):
+		return nil, failed(err, "JAIL_SOCKET names the daemon's socket", "socket %s: %v", o.Socket,
+			cause(err))
 	}
 	if o.Lasting {
 		if c, err = o.startLasting(ctx); err != nil {
@@ -96,10 +107,15 @@ func Connect(ctx context.Context, o Options) (*Client, error) {
 		args = []string{"--state", o.State}
 	}
 	if c, err = api.StartPrivate(o.Jaild, args...); err != nil {
-		return nil, failed(err, "build or install jaild beside jail", "no daemon answers on %s, and %s cannot be started: %v", o.Socket, o.Jaild, cause(err))
+		return nil, failed(err, "build or install jaild beside jail",
+			"no daemon answers on %s, and %s cannot be started: %v", o.Socket, o.Jaild, cause(err))
 	}
 	return &Client{Client: c}, nil
 }
+
+// MayConnect says what to do for a user who may not connect to root's daemon.
+const MayConnect = "members of the group jail may connect, and root: sudo usermod -aG jail NAME, then log in anew; " +
+	"with JAIL_STATE=DIR a command has a private daemon of this user's"
 
 // answerBound is how long a daemon may take to say what it is.
 const answerBound = 30 * time.Second
@@ -109,19 +125,24 @@ func understand(ctx context.Context, c *api.Client, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
 	v, err := c.Version(ctx)
-	c.Rest() // a run has a connection of its own
+	// a run has a connection of its own
+	c.Rest()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return failed(err, "look at what it does: systemctl status jaild", "the daemon on %s has not answered for %v", socket, answerBound)
+		return failed(err, "look at what it does: systemctl status jaild",
+			"the daemon on %s has not answered for %v", socket, answerBound)
 	case err != nil:
 		var known *Error
 		if !errors.As(err, &known) {
-			err = failed(err, "JAIL_SOCKET names the daemon's socket; look whether what listens there is jaild", "socket %s: %v", socket, err)
+			err = failed(err,
+				"JAIL_SOCKET names the daemon's socket; look whether what listens there is jaild",
+				"socket %s: %v", socket, err)
 		}
 		return err
 	case v.API != api.Number:
-		return failed(nil, "install jail and jaild of one version, and restart the daemon", "the daemon on %s is jaild %.40q and speaks API %d; this is jail %s, which speaks API %d",
-			socket, v.Version, v.API, supervisor.Version, api.Number)
+		return failed(nil, "install jail and jaild of one version, and restart the daemon",
+			"the daemon on %s is jaild %.40q and speaks API %d; this is jail %s, which speaks API %d",
+			socket, v.Version, v.API, config.Version, api.Number)
 	}
 	return nil
 }
@@ -144,15 +165,17 @@ func (o Options) complete() Options {
 			}
 			return os.Getenv(name)
 		}
-		o.Socket = supervisor.Default(o.Jaild, getenv).ForCaller(getenv).Socket
+		o.Socket = config.Default(o.Jaild, getenv).ForCaller(getenv).Socket
 	}
 	return o
 }
 
-// nobodyListens reports whether an error of connect(2) says that there is no daemon, and not that there is one out of reach. EINVAL is for a path
-// that is too long for a socket, so that no daemon can have it.
-func nobodyListens(err error) bool {
-	for _, e := range []error{fs.ErrNotExist, syscall.ECONNREFUSED, syscall.ENOTDIR, syscall.EINVAL} {
+// NobodyListens reports whether an error of connect(2) says that there is no daemon, and not that
+// there is one out of reach. EINVAL is for a path that is too long for a socket, so that no daemon
+// can have it.
+func NobodyListens(err error) bool {
+	for _, e := range []error{fs.ErrNotExist, syscall.ECONNREFUSED, syscall.ENOTDIR,
+		syscall.EINVAL} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -161,10 +184,11 @@ func nobodyListens(err error) bool {
 }
 
 func failed(err error, hint, format string, args ...any) *Error {
-	return &Error{Code: supervisor.CodeFailed, Message: fmt.Sprintf(format, args...), Hint: hint, Err: err}
+	return &Error{Code: problem.Failed, Message: fmt.Sprintf(format, args...), Hint: hint, Err: err}
 }
 
-// cause strips what an error says of operation and path, where the sentence around it says them better.
+// cause strips what an error says of operation and path, where the sentence around it says them
+// better.
 func cause(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

@@ -28,7 +28,8 @@ func Example() {
 	case err != nil:
 		log.Fatal("the sandbox failed: ", err)
 	case res.ExitCode != 0:
-		log.Fatalf("sed failed with %d: %s (limit %v, refused %v)", res.ExitCode, res.Stderr, res.Limit, res.Denied)
+		log.Fatalf("sed failed with %d: %s (limit %v, refused %v)", res.ExitCode, res.Stderr,
+			res.Limit, res.Denied)
 	case !res.Changes.Any():
 		return
 	}
@@ -55,7 +56,8 @@ func ExampleCmd_Run() {
 	defer c.Close()
 	sort := c.Command("sort", "-u")
 	sort.NoWorkspace = true
-	sort.Dir, sort.Stdin, sort.Stdout, sort.Stderr = "/", strings.NewReader("b\na\nb\n"), os.Stdout, os.Stderr
+	sort.Dir, sort.Stdin, sort.Stdout, sort.Stderr = "/", strings.NewReader("b\na\nb\n"), os.Stdout,
+		os.Stderr
 	_, err = sort.Run(ctx)
 	var refused *client.Error
 	if errors.As(err, &refused) {

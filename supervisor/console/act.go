@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // Signals that a run can be ended with here; jail kill knows more.
 var signals = map[string]int{"term": 15, "kill": 9}
 
-// standing is the last commit of a shadow that was not reverted, as a person who may undo it sees it.
+// standing is the last commit of a shadow that was not reverted, as a person who may undo it sees
+// it.
 type standing struct {
 	ID, Path string
 	Commit   string
@@ -19,21 +20,24 @@ type standing struct {
 	UID      uint32
 	Paths    int
 	Until    time.Time
-	NotKept  string // why it cannot be undone
+	// why it cannot be undone
+	NotKept string
 }
 
 // lastCommit finds the commit that a revert would undo; nil where none stands.
-func lastCommit(i supervisor.WorkspaceInfo, now time.Time) *standing {
+func lastCommit(i shadows.WorkspaceInfo, now time.Time) *standing {
 	for n := len(i.Commits) - 1; n >= 0; n-- {
 		c := i.Commits[n]
 		if !c.Reverted.IsZero() {
 			continue
 		}
-		s := &standing{ID: i.ID, Path: path(i.Path), Commit: c.ID, Time: c.Time, UID: c.Caller.UID, Paths: c.Paths, Until: c.Until, NotKept: text(c.NotKept)}
+		s := &standing{ID: i.ID, Path: path(i.Path), Commit: c.ID, Time: c.Time, UID: c.Caller.UID,
+			Paths: c.Paths, Until: c.Until, NotKept: text(c.NotKept)}
 		if s.NotKept == "" && now.After(c.Until) {
 			s.NotKept = "what it replaced was kept until " + c.Until.UTC().Format(time.RFC3339)
 		}
-		if s.NotKept == "" && text(c.ID) != c.ID { // it would stand in a form as it is
+		// it would stand in a form as it is
+		if s.NotKept == "" && text(c.ID) != c.ID {
 			s.NotKept = "its id is none: " + text(c.ID)
 		}
 		return s
@@ -41,7 +45,8 @@ func lastCommit(i supervisor.WorkspaceInfo, now time.Time) *standing {
 	return nil
 }
 
-// askKill is the page that asks whether a live run is to be ended. It does not ask again by itself, so that nothing moves under a hand.
+// askKill is the page that asks whether a live run is to be ended. It does not ask again by itself,
+// so that nothing moves under a hand.
 func (c *Console) askKill(w http.ResponseWriter, r *http.Request, s *session) {
 	id := r.PathValue("id")
 	known, err := c.Daemon.Inspect(r.Context(), id)
@@ -50,7 +55,8 @@ func (c *Console) askKill(w http.ResponseWriter, r *http.Request, s *session) {
 		return
 	}
 	if known.Live == nil {
-		c.say(w, http.StatusConflict, s, problem{Title: "It has ended", Text: "The run " + text(id) + " runs no more.", Next: s.path() + "/runs/" + segment(id), NextText: "The run"})
+		c.say(w, http.StatusConflict, s, notice{Title: "It has ended", Text: "The run " + text(id) +
+			" runs no more.", Next: s.path() + "/runs/" + segment(id), NextText: "The run"})
 		return
 	}
 	c.show(w, http.StatusOK, "kill.html", s.page("End run "+text(id), "runs", liveRun(*known.Live)))
@@ -62,14 +68,18 @@ func (c *Console) kill(w http.ResponseWriter, r *http.Request, s *session) {
 	back := s.path() + "/runs/" + segment(id)
 	signal, ok := signals[r.PostForm.Get("signal")]
 	if !ok || r.PostForm.Get("sure") != "yes" {
-		c.say(w, http.StatusBadRequest, s, problem{Title: "Nothing was done", Text: "To end the run, say how, and tick that you mean it.", Next: back + "/kill", NextText: "Back"})
+		c.say(w, http.StatusBadRequest, s, notice{Title: "Nothing was done",
+			Text: "To end the run, say how, and tick that you mean it.", Next: back + "/kill",
+			NextText: "Back"})
 		return
 	}
 	if err := c.Daemon.Kill(r.Context(), id, signal); err != nil {
 		c.fail(w, r, s, err)
 		return
 	}
-	c.say(w, http.StatusOK, s, problem{Title: "Signalled", Text: "The run " + text(id) + " was told to end. What it has written by then waits for a review.", Next: back, NextText: "The run"})
+	c.say(w, http.StatusOK, s, notice{Title: "Signalled", Text: "The run " + text(id) +
+		" was told to end. What it has written by then waits for a review.", Next: back,
+		NextText: "The run"})
 }
 
 // commitOf finds what a revert of a run's shadow would undo, or says why there is nothing.
@@ -89,19 +99,22 @@ func (c *Console) commitOf(w http.ResponseWriter, r *http.Request, s *session) *
 		if last := lastCommit(i, c.Now()); last != nil && last.NotKept == "" {
 			return last
 		} else if last != nil {
-			why, status = "The last commit of the run "+text(id)+" cannot be undone: "+last.NotKept+".", http.StatusConflict
+			why, status = "The last commit of the run "+text(id)+" cannot be undone: "+last.NotKept+
+				".", http.StatusConflict
 		} else {
 			why, status = "No commit of the run "+text(id)+" stands.", http.StatusConflict
 		}
 	}
-	c.say(w, status, s, problem{Title: "Nothing to undo", Text: why, Next: s.path() + "/runs/" + segment(id), NextText: "The run"})
+	c.say(w, status, s, notice{Title: "Nothing to undo", Text: why, Next: s.path() + "/runs/" +
+		segment(id), NextText: "The run"})
 	return nil
 }
 
 // askRevert is the page that shows what a revert would undo.
 func (c *Console) askRevert(w http.ResponseWriter, r *http.Request, s *session) {
 	if last := c.commitOf(w, r, s); last != nil {
-		c.show(w, http.StatusOK, "revert.html", s.page("Undo the commit of run "+text(last.ID), "runs", last))
+		c.show(w, http.StatusOK, "revert.html", s.page("Undo the commit of run "+text(last.ID),
+			"runs", last))
 	}
 }
 
@@ -109,17 +122,21 @@ func (c *Console) askRevert(w http.ResponseWriter, r *http.Request, s *session) 
 type reverted struct {
 	ID      string
 	Changes []change
-	Skipped int // of those are not listed
+	// of those are not listed
+	Skipped int
 	Left    []string
-	More    bool // the shadow still has what was committed
+	// the shadow still has what was committed
+	More bool
 }
 
 // revert undoes the commit that was shown, if it is still the last that stands.
 func (c *Console) revert(w http.ResponseWriter, r *http.Request, s *session) {
 	id := r.PathValue("id")
-	req := supervisor.RevertRequest{Commit: r.PostForm.Get("commit")}
+	req := shadows.RevertRequest{Commit: r.PostForm.Get("commit")}
 	if req.Commit == "" || r.PostForm.Get("sure") != "yes" {
-		c.say(w, http.StatusBadRequest, s, problem{Title: "Nothing was done", Text: "To undo the commit, tick that you mean it.", Next: s.path() + "/runs/" + segment(id) + "/revert", NextText: "Back"})
+		c.say(w, http.StatusBadRequest, s, notice{Title: "Nothing was done",
+			Text: "To undo the commit, tick that you mean it.", Next: s.path() + "/runs/" +
+				segment(id) + "/revert", NextText: "Back"})
 		return
 	}
 	result, err := c.Daemon.Revert(r.Context(), id, req)
@@ -127,7 +144,8 @@ func (c *Console) revert(w http.ResponseWriter, r *http.Request, s *session) {
 		c.fail(w, r, s, err)
 		return
 	}
-	d := reverted{ID: id, More: result.State == workspace.Frozen, Skipped: max(0, len(result.Changes)-maxDone)}
+	d := reverted{ID: id, More: result.State == workspace.Frozen, Skipped: max(0,
+		len(result.Changes)-maxDone)}
 	for _, k := range result.Changes[:min(len(result.Changes), maxDone)] {
 		d.Changes = append(d.Changes, change{Path: path(k.Path), Kind: k.Kind, Detail: detail(k)})
 	}

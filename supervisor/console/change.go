@@ -29,7 +29,8 @@ func kindClass(k workspace.Kind) string {
 
 // describe says of a change what stands beside its differences.
 func describe(c api.Change) change {
-	out := change{Path: path(c.Path), Value: escaped(c.Path.String()), Kind: c.Kind, Detail: detail(c.Change)}
+	out := change{Path: path(c.Path), Value: escaped(c.Path.String()), Kind: c.Kind,
+		Detail: detail(c.Change)}
 	say := func(grave bool, format string, args ...any) {
 		out.Why = append(out.Why, fmt.Sprintf(format, args...))
 		out.Grave = out.Grave || grave
@@ -76,7 +77,8 @@ func sides(s workspace.Script) string {
 	case s.After == nil:
 		return " is removed"
 	case s.Before != nil:
-		return " becomes " + raw(cut(*s.After, maxValue)) + ", it was " + raw(cut(*s.Before, maxValue))
+		return " becomes " + raw(cut(*s.After, maxValue)) + ", it was " + raw(cut(*s.Before,
+			maxValue))
 	}
 	return ""
 }

@@ -7,29 +7,33 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // A done is what a commit did.
 type done struct {
 	ID        string
 	Committed []change
-	Skipped   int // of those are not listed
-	Held      []conflict
-	Left      []string
-	NotKept   string
-	More      bool // changes are left in the shadow
+	// of those are not listed
+	Skipped int
+	Held    []conflict
+	Left    []string
+	NotKept string
+	// changes are left in the shadow
+	More bool
 }
 
 const maxDone = 500 // changes that are listed
 
-// commit writes what was marked, or all, and names the digest of what was shown: if that is not what is there, nothing is written.
+// commit writes what was marked, or all, and names the digest of what was shown: if that is not
+// what is there, nothing is written.
 func (c *Console) commit(w http.ResponseWriter, r *http.Request, s *session) {
 	id := r.PathValue("id")
 	again := s.path() + "/runs/" + segment(id) + "/review"
 	req, why := chosen(r.PostForm)
 	if why != "" {
-		c.say(w, http.StatusBadRequest, s, problem{Title: "Nothing was done", Text: why, Next: again, NextText: "Back to the review"})
+		c.say(w, http.StatusBadRequest, s, notice{Title: "Nothing was done", Text: why, Next: again,
+			NextText: "Back to the review"})
 		return
 	}
 	result, err := c.Daemon.Commit(r.Context(), id, req)
@@ -37,9 +41,11 @@ func (c *Console) commit(w http.ResponseWriter, r *http.Request, s *session) {
 		c.fail(w, r, s, err)
 		return
 	}
-	d := done{ID: id, More: result.State == "frozen", NotKept: text(result.NotKept), Skipped: max(0, len(result.Committed)-maxDone)}
+	d := done{ID: id, More: result.State == "frozen", NotKept: text(result.NotKept), Skipped: max(0,
+		len(result.Committed)-maxDone)}
 	for _, k := range result.Committed[:min(len(result.Committed), maxDone)] {
-		d.Committed = append(d.Committed, change{Path: path(k.Path), Kind: k.Kind, Detail: detail(k)})
+		d.Committed = append(d.Committed, change{Path: path(k.Path), Kind: k.Kind,
+			Detail: detail(k)})
 	}
 	for _, h := range result.Held {
 		d.Held = append(d.Held, conflict{Path: path(h.Path), Why: text(h.Why)})
@@ -50,8 +56,9 @@ func (c *Console) commit(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, http.StatusOK, "done.html", s.page("Committed", "runs", d))
 }
 
-// chosen is the request of a form: the same that jail commit --patch makes. Who marked a protected name has named it.
-func chosen(f url.Values) (req supervisor.CommitRequest, why string) {
+// chosen is the request of a form: the same that jail commit --patch makes. Who marked a protected
+// name has named it.
+func chosen(f url.Values) (req shadows.CommitRequest, why string) {
 	req.Digest = f.Get("digest")
 	if req.Digest == "" {
 		return req, "The form does not say which change set was shown."
@@ -75,7 +82,8 @@ func chosen(f url.Values) (req supervisor.CommitRequest, why string) {
 			hunks[path] = append(hunks[path], n)
 		}
 	}
-	for _, of := range f["of"] { // how many hunks there are: all of them are the whole change
+	// how many hunks there are: all of them are the whole change
+	for _, of := range f["of"] {
 		number, path, ok := strings.Cut(of, ":")
 		n, err := strconv.Atoi(number)
 		if ok && err == nil && n > 0 && len(hunks[path]) == n {
@@ -97,7 +105,9 @@ func (c *Console) discard(w http.ResponseWriter, r *http.Request, s *session) {
 	id := r.PathValue("id")
 	again := s.path() + "/runs/" + segment(id) + "/review"
 	if r.PostForm.Get("sure") != "yes" {
-		c.say(w, http.StatusBadRequest, s, problem{Title: "Nothing was done", Text: "To throw the changes away, tick that you mean it: it cannot be taken back.", Next: again, NextText: "Back to the review"})
+		c.say(w, http.StatusBadRequest, s, notice{Title: "Nothing was done",
+			Text: "To throw the changes away, tick that you mean it: it cannot be taken back.",
+			Next: again, NextText: "Back to the review"})
 		return
 	}
 	digest := ""
@@ -111,13 +121,16 @@ func (c *Console) discard(w http.ResponseWriter, r *http.Request, s *session) {
 		}
 	}
 	if digest == "" || digest != r.PostForm.Get("digest") {
-		c.say(w, http.StatusConflict, s, problem{Title: "Nothing was done", Text: "The changes are not those that were shown: something changed meanwhile.", Next: again, NextText: "Review what there is now"})
+		c.say(w, http.StatusConflict, s, notice{Title: "Nothing was done",
+			Text: "The changes are not those that were shown: something changed meanwhile.",
+			Next: again, NextText: "Review what there is now"})
 		return
 	}
 	if err := c.Daemon.Discard(r.Context(), id); err != nil {
 		c.fail(w, r, s, err)
 		return
 	}
-	c.say(w, http.StatusOK, s, problem{Title: "Discarded", Text: "The shadow of run " + text(id) + " is thrown away. The real directory is as it was.",
+	c.say(w, http.StatusOK, s, notice{Title: "Discarded", Text: "The shadow of run " + text(id) +
+		" is thrown away. The real directory is as it was.",
 		Next: s.path() + "/runs/" + segment(id), NextText: "The run"})
 }

@@ -1,8 +1,10 @@
-// Package console is the review of runs in a browser: what runs, the story of a run, its change set with a mark for each hunk, the log and its state, and
-// what a policy means. It is server-rendered HTML without a script, over HTTP on the loopback interface or on a Unix socket.
+// Package console is the review of runs in a browser: what runs, the story of a run, its change set
+// with a mark for each hunk, the log and its state, and what a policy means. It is server-rendered
+// HTML without a script, over HTTP on the loopback interface or on a Unix socket.
 //
-// It has no rights of its own: it is a client of the daemon like the command line, run by the person who reviews, and everything that it shows or does is what
-// that person may see and do. So whoever can make it act acts as that person, and it is built against these:
+// It has no rights of its own: it is a client of the daemon like the command line, run by the
+// person who reviews, and everything that it shows or does is what that person may see and do. So
+// whoever can make it act acts as that person, and it is built against these:
 //
 //	who                                   what keeps them out
 //	another site in the same browser      the cookie is SameSite=Strict; a POST needs the exact Origin, Sec-Fetch-Site of our own, and the token of the form
@@ -13,7 +15,8 @@
 //	what a tool wrote                     every text is escaped, reversibly: no control character, no bidi mark, no invisible letter and no HTML of a tool's
 //	somebody at the cache or the history  nothing is stored; a spent link opens nothing
 //
-// A commit names the digest of the change set that was shown: if anything changed since, nothing is committed.
+// A commit names the digest of the change set that was shown: if anything changed since, nothing is
+// committed.
 package console
 
 import (
@@ -30,25 +33,28 @@ import (
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// A Daemon is asked for all that is live, and acts. An *api.Client is one; it acts with the rights of the process that made it.
+// A Daemon is asked for all that is live, and acts. An *api.Client is one; it acts with the rights
+// of the process that made it.
 type Daemon interface {
 	Version(ctx context.Context) (api.Version, error)
 	Runs(ctx context.Context) ([]supervisor.RunInfo, error)
 	Inspect(ctx context.Context, id string) (api.Records, error)
 	AuditRecords(ctx context.Context, req supervisor.RecordsRequest) iter.Seq2[audit.Record, error]
-	Workspaces(ctx context.Context) ([]supervisor.WorkspaceInfo, error)
+	Workspaces(ctx context.Context) ([]shadows.WorkspaceInfo, error)
 	Changes(ctx context.Context, id, patch string) iter.Seq2[api.ReviewLine, error]
-	Commit(ctx context.Context, id string, req supervisor.CommitRequest) (workspace.Result, error)
+	Commit(ctx context.Context, id string, req shadows.CommitRequest) (workspace.Result, error)
 	Discard(ctx context.Context, id string) error
-	Revert(ctx context.Context, id string, req supervisor.RevertRequest) (workspace.Reverted, error)
+	Revert(ctx context.Context, id string, req shadows.RevertRequest) (workspace.Reverted, error)
 	Kill(ctx context.Context, id string, signal int) error
 }
 
 // A Log is the record, as far as the reader may read it.
 type Log interface {
-	// Page gives at most n of the records that f wants and whose number is below before (0: all), the newest first.
+	// Page gives at most n of the records that f wants and whose number is below before (0: all),
+	// the newest first.
 	Page(ctx context.Context, f audit.Filter, before uint64, n int) (audit.Page, error)
 	// Run gives the records of a run.
 	Run(ctx context.Context, id string) iter.Seq2[audit.Record, error]
@@ -74,8 +80,9 @@ type Options struct {
 	Daemon   Daemon
 	Log      Log
 	Policies Policies
-	// Hosts are the exact values of the Host header that are answered, such as 127.0.0.1:8080. None: any port of a loopback name, for a Unix socket, to
-	// which somebody forwards a port of a machine that we do not know.
+	// Hosts are the exact values of the Host header that are answered, such as 127.0.0.1:8080.
+	// None: any port of a loopback name, for a Unix socket, to which somebody forwards a port of a
+	// machine that we do not know.
 	Hosts []string
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
@@ -107,7 +114,8 @@ func New(o Options) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Console{Options: o, pages: pages, style: style, logins: newLogins(o.Now), verify: &verifier{log: o.Log, now: o.Now}}
+	c := &Console{Options: o, pages: pages, style: style, logins: newLogins(o.Now),
+		verify: &verifier{log: o.Log, now: o.Now}}
 	c.mux = c.routes()
 	c.verify.start()
 	return c, nil
@@ -122,10 +130,13 @@ func (c *Console) Link() (path string, until time.Time) {
 // A page is what a template sees beside its own.
 type page struct {
 	Title string
-	Base  string // path of the console of this login
-	CSRF  string
-	Here  string // which of the places of the navigation this is
-	Again int    // seconds after which the browser asks again, or 0
+	// path of the console of this login
+	Base string
+	CSRF string
+	// which of the places of the navigation this is
+	Here string
+	// seconds after which the browser asks again, or 0
+	Again int
 	Body  any
 }
 
@@ -137,7 +148,8 @@ func (c *Console) show(w http.ResponseWriter, status int, name string, p page) {
 	}
 }
 
-// cutter sends the status with the first byte, so that a page that cannot be made at all has another.
+// cutter sends the status with the first byte, so that a page that cannot be made at all has
+// another.
 type cutter struct {
 	w      http.ResponseWriter
 	status int
@@ -192,9 +204,11 @@ func (c *Console) routes() *http.ServeMux {
 
 // front says to whoever has no link how to get one.
 func (c *Console) front(w http.ResponseWriter, _ *http.Request) {
-	c.say(w, http.StatusUnauthorized, nil, problem{Title: "Not logged in", Text: "This is the console of jail. It opens with a link that jail console prints.",
+	c.say(w, http.StatusUnauthorized, nil, notice{Title: "Not logged in",
+		Text: "This is the console of jail. It opens with a link that jail console prints.",
 		Hint: "In the terminal in which jail console runs, press Enter for a new link."})
 }
 
-// drain reads what is left of a small body, so that a browser that is still sending sees the answer.
+// drain reads what is left of a small body, so that a browser that is still sending sees the
+// answer.
 func drain(r *http.Request) { _, _ = io.CopyN(io.Discard, r.Body, maxForm) }

@@ -23,18 +23,20 @@ import (
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // fake is a daemon of the tests' own.
 type fake struct {
 	mu        sync.Mutex
 	runs      []supervisor.RunInfo
-	kept      []supervisor.WorkspaceInfo
+	kept      []shadows.WorkspaceInfo
 	lines     []api.ReviewLine
 	records   []json.RawMessage
 	digest    string
 	down      error // every answer
-	committed []supervisor.CommitRequest
+	committed []shadows.CommitRequest
 	discarded []string
 	reverted  []string
 	killed    []int
@@ -57,7 +59,8 @@ func (f *fake) Version(context.Context) (api.Version, error) {
 	return api.Version{Version: "1", PID: 7}, f.err()
 }
 
-func (f *fake) AuditRecords(_ context.Context, req supervisor.RecordsRequest) iter.Seq2[audit.Record, error] {
+func (f *fake) AuditRecords(_ context.Context,
+	req supervisor.RecordsRequest) iter.Seq2[audit.Record, error] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, req)
@@ -76,7 +79,7 @@ func (f *fake) AuditRecords(_ context.Context, req supervisor.RecordsRequest) it
 
 func (f *fake) Runs(context.Context) ([]supervisor.RunInfo, error) { return f.runs, f.err() }
 
-func (f *fake) Workspaces(context.Context) ([]supervisor.WorkspaceInfo, error) {
+func (f *fake) Workspaces(context.Context) ([]shadows.WorkspaceInfo, error) {
 	return f.kept, f.err()
 }
 
@@ -87,7 +90,8 @@ func (f *fake) Inspect(_ context.Context, id string) (api.Records, error) {
 		}
 	}
 	if f.err() == nil && (id == "gone" || len(f.records) == 0) {
-		return api.Records{}, &supervisor.Error{Code: supervisor.CodeNotFound, Message: fmt.Sprintf("no run is called %q", id), Hint: "jail ps lists what runs"}
+		return api.Records{}, &problem.Error{Code: problem.NotFound,
+			Message: fmt.Sprintf("no run is called %q", id), Hint: "jail ps lists what runs"}
 	}
 	return api.Records{Records: f.records}, f.err()
 }
@@ -95,7 +99,9 @@ func (f *fake) Inspect(_ context.Context, id string) (api.Records, error) {
 func (f *fake) Changes(_ context.Context, id, _ string) iter.Seq2[api.ReviewLine, error] {
 	return func(yield func(api.ReviewLine, error) bool) {
 		if f.err() != nil || id == "gone" {
-			yield(api.ReviewLine{}, errors.Join(f.err(), map[bool]error{true: &supervisor.Error{Code: supervisor.CodeNotFound, Message: "no shadow is kept for run \"gone\""}}[id == "gone"]))
+			yield(api.ReviewLine{}, errors.Join(f.err(),
+				map[bool]error{true: &problem.Error{Code: problem.NotFound,
+					Message: "no shadow is kept for run \"gone\""}}[id == "gone"]))
 			return
 		}
 		for _, l := range f.lines {
@@ -114,12 +120,15 @@ func (f *fake) Changes(_ context.Context, id, _ string) iter.Seq2[api.ReviewLine
 	}
 }
 
-func (f *fake) Commit(_ context.Context, _ string, req supervisor.CommitRequest) (workspace.Result, error) {
+func (f *fake) Commit(_ context.Context, _ string, req shadows.CommitRequest) (workspace.Result,
+	error) {
 	if f.err() != nil {
 		return workspace.Result{}, f.err()
 	}
 	if req.Digest != f.digest {
-		return workspace.Result{}, &supervisor.Error{Code: supervisor.CodeConflict, Message: "workspace x: the changes are not those that were reviewed", Hint: "jail diff x shows what there is now"}
+		return workspace.Result{}, &problem.Error{Code: problem.Conflict,
+			Message: "workspace x: the changes are not those that were reviewed",
+			Hint:    "jail diff x shows what there is now"}
 	}
 	f.committed = append(f.committed, req)
 	return workspace.Result{State: workspace.Frozen, Digest: f.digest}, nil
@@ -132,12 +141,14 @@ func (f *fake) Discard(_ context.Context, id string) error {
 	return f.err()
 }
 
-func (f *fake) Revert(_ context.Context, id string, req supervisor.RevertRequest) (workspace.Reverted, error) {
+func (f *fake) Revert(_ context.Context, id string, req shadows.RevertRequest) (workspace.Reverted,
+	error) {
 	if f.err() != nil {
 		return workspace.Reverted{}, f.err()
 	}
 	if req.Commit != f.digest {
-		return workspace.Reverted{}, &supervisor.Error{Code: supervisor.CodeConflict, Message: "another commit is the last that stands"}
+		return workspace.Reverted{}, &problem.Error{Code: problem.Conflict,
+			Message: "another commit is the last that stands"}
 	}
 	f.reverted = append(f.reverted, id)
 	r := workspace.Reverted{Commit: req.Commit, State: workspace.Frozen, Left: []string{id}}
@@ -158,7 +169,8 @@ func (f *fake) Kill(_ context.Context, _ string, signal int) error {
 
 // refusedConnection is what a client says when nobody listens on the socket.
 func refusedConnection() error {
-	return &url.Error{Op: "Get", URL: "http://jail/v1/runs", Err: &net.OpError{Op: "dial", Net: "unix", Err: syscall.ECONNREFUSED}}
+	return &url.Error{Op: "Get", URL: "http://jail/v1/runs", Err: &net.OpError{Op: "dial",
+		Net: "unix", Err: syscall.ECONNREFUSED}}
 }
 
 type fakePolicies struct{ answer string }
@@ -167,22 +179,27 @@ func (p fakePolicies) Profiles() []Profile { return []Profile{{Name: "default"}}
 
 func (p fakePolicies) Explain(string) (meaning.Explanation, error) {
 	at := &syntax.Position{File: "/etc/" + p.answer, Line: 3, Column: 1}
-	item := meaning.Item{Key: "fetch/" + p.answer, Value: p.answer, Given: &meaning.Origin{Layer: p.answer, At: at}, Narrowed: []meaning.Origin{{Layer: p.answer, Rule: p.answer}}}
-	return meaning.Explanation{Digest: "sha256:00", Items: []meaning.Item{item}, Lost: []meaning.Item{item}, Warnings: []string{p.answer}}, nil
+	item := meaning.Item{Key: "fetch/" + p.answer, Value: p.answer,
+		Given:    &meaning.Origin{Layer: p.answer, At: at},
+		Narrowed: []meaning.Origin{{Layer: p.answer, Rule: p.answer}}}
+	return meaning.Explanation{Digest: "sha256:00", Items: []meaning.Item{item},
+		Lost: []meaning.Item{item}, Warnings: []string{p.answer}}, nil
 }
 
 func (p fakePolicies) Why(_, question string) (meaning.Answer, error) {
 	if strings.HasPrefix(question, "nonsense") {
 		return meaning.Answer{}, errors.New("no such question: " + p.answer)
 	}
-	return meaning.Answer{Question: question, Layer: p.answer, Rule: p.answer, Layers: []meaning.Verdict{{Layer: p.answer, Source: p.answer, Rule: p.answer}}}, nil
+	return meaning.Answer{Question: question, Layer: p.answer, Rule: p.answer,
+		Layers: []meaning.Verdict{{Layer: p.answer, Source: p.answer, Rule: p.answer}}}, nil
 }
 
 // newLog is a log with what the entries say, below the directory of the test.
 func newLog(t testing.TB, entries ...audit.Entry) Dir {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "log"), KeyDir: filepath.Join(dir, "keys")})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "log"), KeyDir: filepath.Join(dir,
+		"keys")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +214,8 @@ func newLog(t testing.TB, entries ...audit.Entry) Dir {
 	return Dir(filepath.Join(dir, "log"))
 }
 
-// A client is a browser as simple as can be: it keeps one cookie, and says of itself what a test wants.
+// A client is a browser as simple as can be: it keeps one cookie, and says of itself what a test
+// wants.
 type client struct {
 	t      testing.TB
 	con    *Console
@@ -252,7 +270,8 @@ func (c *client) login() {
 }
 
 // do asks as a browser does that is on a page of ours; change makes it something else.
-func (c *client) do(method, path string, form url.Values, change func(*http.Request)) *httptest.ResponseRecorder {
+func (c *client) do(method, path string, form url.Values,
+	change func(*http.Request)) *httptest.ResponseRecorder {
 	c.t.Helper()
 	r := httptest.NewRequest(method, path, strings.NewReader(form.Encode()))
 	r.Host = c.host
@@ -289,13 +308,15 @@ func (c *client) post(path string, form url.Values) *httptest.ResponseRecorder {
 // modified is a change of a file with that many hunks.
 func modified(path string, hunks int) []api.ReviewLine {
 	file := &workspace.Node{Type: workspace.File, Mode: 0o644, Size: 3}
-	lines := []api.ReviewLine{{Change: &api.Change{Change: workspace.Change{Path: workspace.Name(path), Kind: workspace.Modified, Before: file, After: file}}}}
+	lines := []api.ReviewLine{{Change: &api.Change{Change: workspace.Change{
+		Path: workspace.Name(path), Kind: workspace.Modified, Before: file, After: file}}}}
 	if hunks == 0 {
 		return lines
 	}
 	h := &workspace.FileHunks{Path: workspace.Name(path)}
 	for i := range hunks {
-		h.Hunks = append(h.Hunks, workspace.Hunk{From: 10 * i, FromLines: 1, To: 10 * i, ToLines: 1, Lines: []string{"-old", fmt.Sprintf("+new %d", i)}})
+		h.Hunks = append(h.Hunks, workspace.Hunk{From: 10 * i, FromLines: 1, To: 10 * i, ToLines: 1,
+			Lines: []string{"-old", fmt.Sprintf("+new %d", i)}})
 	}
 	return append(lines, api.ReviewLine{Hunks: h})
 }

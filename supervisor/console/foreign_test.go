@@ -12,7 +12,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/console/consoletest"
 )
 
-// A stranger is a server on another port of this host, which somebody who is logged in to the console visits. It notes what it is sent.
+// A stranger is a server on another port of this host, which somebody who is logged in to the
+// console visits. It notes what it is sent.
 type stranger struct {
 	*httptest.Server
 	mu      sync.Mutex
@@ -39,8 +40,10 @@ func (s *stranger) shows(page string) {
 	s.page = page
 }
 
-// T-545, T-546, T-548 in a real browser: a page on another port of this host, which for a browser is the same site, cannot send forms, cannot read or embed pages,
-// and is not sent the cookie; a name that is made to point to this machine shows nothing. That the stranger is told the secret path helps it no further.
+// T-545, T-546, T-548 in a real browser: a page on another port of this host, which for a browser
+// is the same site, cannot send forms, cannot read or embed pages, and is not sent the cookie; a
+// name that is made to point to this machine shows nothing. That the stranger is told the secret
+// path helps it no further.
 func TestForeignPagesInChromium(t *testing.T) {
 	b := consoletest.Start(t, "--host-resolver-rules=MAP evil.example 127.0.0.1")
 	f := &fake{digest: "sha256:aa"}
@@ -48,12 +51,14 @@ func TestForeignPagesInChromium(t *testing.T) {
 	con, at := serve(t, Options{Daemon: f, Log: newLog(t), Policies: fakePolicies{"x"}})
 	link, _ := con.Link()
 	other := newStranger(t)
-	// The link stands in a page of the stranger's, as in a terminal in a browser: the login works from there, too.
+	// The link stands in a page of the stranger's, as in a terminal in a browser: the login works
+	// from there, too.
 	other.shows(fmt.Sprintf(`<a id=link href=%q>link</a>`, at+link))
 	b.Open(other.URL + "/terminal")
 	b.Click("#link", true)
 	waitFor(t, func() bool {
-		return strings.HasPrefix(b.Peek("location.pathname"), sessionPath) && strings.Contains(b.Page(), "Change sets")
+		return strings.HasPrefix(b.Peek("location.pathname"), sessionPath) &&
+			strings.Contains(b.Page(), "Change sets")
 	})
 	base := at + baseOf.FindString(b.Text("location.pathname"))
 	b.Text(`document.cookie = "control=1; path=/"`)
@@ -66,11 +71,15 @@ fetch(%q, {mode: "no-cors", credentials: "include"}).then(() => window.blind = "
 fetch(%q, {method: "POST", mode: "no-cors", credentials: "include", headers: {"Content-Type": "application/x-www-form-urlencoded"}, body: "take=a&digest=sha256:aa"}).then(() => window.post = "sent", () => window.post = "refused")
 </script>`, base+"/runs/r/commit", base+"/", base+"/", base+"/", base+"/", base+"/runs/r/commit"))
 	b.Open(other.URL + "/")
-	waitFor(t, func() bool { return b.Peek("[window.cors, window.blind, window.post].every(x => x)") == "true" })
-	if got := b.Text("[window.cors, window.blind, window.post].join()"); got != "refused,refused,refused" {
+	waitFor(t, func() bool {
+		return b.Peek("[window.cors, window.blind, window.post].every(x => x)") == "true"
+	})
+	if got := b.Text(
+		"[window.cors, window.blind, window.post].join()"); got != "refused,refused,refused" {
 		t.Errorf("reading, asking and sending from another port: %s", got)
 	}
-	if got := b.Text("(() => { try { return 'read ' + frames[0].document.body.innerText } catch (e) { return e.name } })()"); got != "SecurityError" {
+	if got := b.Text(
+		"(() => { try { return 'read ' + frames[0].document.body.innerText } catch (e) { return e.name } })()"); got != "SecurityError" {
 		t.Errorf("a frame: %s", got)
 	}
 	if got := b.Text("String(document.querySelector('#img').naturalWidth)"); got != "0" {
@@ -106,7 +115,8 @@ fetch(%q, {method: "POST", mode: "no-cors", credentials: "include", headers: {"C
 			t.Errorf("a name that points here, %s: %s", path, page)
 		}
 	}
-	b.Open(base + "/runs/r/review") // the control: who is logged in, and types it
+	// the control: who is logged in, and types it
+	b.Open(base + "/runs/r/review")
 	if page := b.Page(); !strings.Contains(page, "take this change") {
 		t.Errorf("control: %s", page)
 	}

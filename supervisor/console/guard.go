@@ -17,7 +17,8 @@ var headers = map[string]string{
 	"X-Frame-Options":              "DENY",
 	"Cross-Origin-Opener-Policy":   "same-origin",
 	"Cross-Origin-Resource-Policy": "same-origin",
-	// Not no-referrer, with which browsers send "Origin: null" with our own forms. To another port nothing is sent.
+	// Not no-referrer, with which browsers send "Origin: null" with our own forms. To another port
+	// nothing is sent.
 	"Referrer-Policy": "same-origin",
 	"Cache-Control":   "no-store",
 }
@@ -38,11 +39,13 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// allowed looks at where a request comes from and goes to; who asks is looked at later. why is "" where all is well.
+// allowed looks at where a request comes from and goes to; who asks is looked at later. why is ""
+// where all is well.
 func (c *Console) allowed(r *http.Request) (status int, why string) {
 	switch {
 	case !c.knownHost(r.Host):
-		return http.StatusMisdirectedRequest, "This console answers on its own address only. Open the address that jail console printed."
+		return http.StatusMisdirectedRequest,
+			"This console answers on its own address only. Open the address that jail console printed."
 	case r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost:
 		return http.StatusMethodNotAllowed, "This console answers GET and POST."
 	}
@@ -53,19 +56,25 @@ func (c *Console) allowed(r *http.Request) (status int, why string) {
 		kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 		switch {
 		case len(origin) != 1 || origin[0] != "http://"+r.Host:
-			return http.StatusForbidden, "This form was not sent by a page of this console (Origin)."
-		case len(from) > 0 && !own: // "same-site" is another port of this host
-			return http.StatusForbidden, "This form was not sent by a page of this console (Sec-Fetch-Site)."
+			return http.StatusForbidden,
+				"This form was not sent by a page of this console (Origin)."
+		case len(from) > 0 && !own:
+			// "same-site" is another port of this host
+			return http.StatusForbidden,
+				"This form was not sent by a page of this console (Sec-Fetch-Site)."
 		case err != nil || kind != "application/x-www-form-urlencoded":
 			return http.StatusUnsupportedMediaType, "This console takes forms."
 		}
 		return 0, ""
 	}
-	// What another site embeds gets nothing. A link of another program leads to the login and the front page alone, where nothing is shown.
+	// What another site embeds gets nothing. A link of another program leads to the login and the
+	// front page alone, where nothing is shown.
 	if len(from) > 0 && !own {
-		navigates := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+		navigates := r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+			r.Header.Get("Sec-Fetch-Dest") == "document"
 		if !navigates || strings.HasPrefix(r.URL.Path, sessionPath) {
-			return http.StatusForbidden, "This page was asked for by another site. Open it from the address bar."
+			return http.StatusForbidden,
+				"This page was asked for by another site. Open it from the address bar."
 		}
 	}
 	return 0, ""
@@ -91,24 +100,30 @@ func digits(s string) bool {
 func (c *Console) known(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var s *session
-		for _, cookie := range r.CookiesNamed(cookieName) { // another server on this host may have set one, too
+		// another server on this host may have set one, too
+		for _, cookie := range r.CookiesNamed(cookieName) {
 			if found := c.logins.find(r.PathValue("session"), cookie.Value); found != nil {
 				s = found
 			}
 		}
 		if s == nil {
 			drain(r)
-			c.say(w, http.StatusUnauthorized, nil, problem{Title: "Not logged in", Text: "This login has ended, or jail console was started anew.",
+			c.say(w, http.StatusUnauthorized, nil, notice{Title: "Not logged in",
+				Text: "This login has ended, or jail console was started anew.",
 				Hint: "In the terminal in which jail console runs, press Enter for a new link."})
 			return
 		}
 		if r.Method == http.MethodPost {
 			if err := r.ParseForm(); err != nil {
-				c.say(w, http.StatusBadRequest, s, problem{Title: "Not understood", Text: "The form is damaged or larger than 4 MiB; nothing was done.", Hint: "Mark less at a time."})
+				c.say(w, http.StatusBadRequest, s, notice{Title: "Not understood",
+					Text: "The form is damaged or larger than 4 MiB; nothing was done.",
+					Hint: "Mark less at a time."})
 				return
 			}
 			if subtle.ConstantTimeCompare([]byte(r.PostForm.Get("csrf")), []byte(s.csrf)) != 1 {
-				c.say(w, http.StatusForbidden, s, problem{Title: "Refused", Text: "The form is not one of this login; nothing was done.", Hint: "Open the page again."})
+				c.say(w, http.StatusForbidden, s, notice{Title: "Refused",
+					Text: "The form is not one of this login; nothing was done.",
+					Hint: "Open the page again."})
 				return
 			}
 		}
@@ -116,7 +131,8 @@ func (c *Console) known(h handler) http.HandlerFunc {
 	}
 }
 
-// Loopback checks an address to listen on: a number of the loopback interface, never a name or any other interface.
+// Loopback checks an address to listen on: a number of the loopback interface, never a name or any
+// other interface.
 func Loopback(address string) (netip.AddrPort, bool) {
 	a, err := netip.ParseAddrPort(address)
 	return a, err == nil && a.Addr().IsLoopback() && !a.Addr().Is4In6() && a.Addr().Zone() == ""

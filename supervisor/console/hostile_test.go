@@ -18,6 +18,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/console/consoletest"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // naughty are texts that a tool might choose for whatever it may choose.
@@ -30,29 +32,38 @@ var everything = strings.Join(naughty[:len(naughty)-2], "|")
 func wicked(t testing.TB) Options {
 	f := &fake{digest: "sha256:aa"}
 	run := func(id string) (r supervisor.RunInfo) {
-		r.ID, r.Tool, r.Profile, r.Workspace, r.Args, r.Session, r.Policy = id, everything, everything, everything, append([]string{}, naughty...), everything, everything
+		r.ID, r.Tool, r.Profile, r.Workspace, r.Args, r.Session, r.Policy = id, everything,
+			everything, everything, append([]string{}, naughty...), everything, everything
 		return r
 	}
 	f.runs = []supervisor.RunInfo{run(everything), run("live")}
-	var kept supervisor.WorkspaceInfo
-	kept.ID, kept.State, kept.Path, kept.Tool, kept.Commit, kept.Policy = everything, workspace.Frozen, workspace.Name(everything), everything, everything, everything
-	kept.Commits = []workspace.CommitRecord{{ID: everything, Digest: everything, Until: time.Now().Add(time.Hour)}}
+	var kept shadows.WorkspaceInfo
+	kept.ID, kept.State, kept.Path, kept.Tool, kept.Commit, kept.Policy = everything,
+		workspace.Frozen, workspace.Name(everything), everything, everything, everything
+	kept.Commits = []workspace.CommitRecord{{ID: everything, Digest: everything,
+		Until: time.Now().Add(time.Hour)}}
 	notKept := kept
-	notKept.ID, notKept.Commits = "r1", []workspace.CommitRecord{{ID: everything, NotKept: everything}}
-	f.kept = []supervisor.WorkspaceInfo{kept, notKept}
+	notKept.ID, notKept.Commits = "r1", []workspace.CommitRecord{{ID: everything,
+		NotKept: everything}}
+	f.kept = []shadows.WorkspaceInfo{kept, notKept}
 	f.lines = []api.ReviewLine{{Info: &kept}}
 	text := everything
 	for i, n := range append([]string{everything}, naughty...) {
 		file := &workspace.Node{Type: workspace.File, Mode: 0o755, Size: 3, SHA256: n}
 		link := &workspace.Node{Type: workspace.Link, Target: workspace.Name(n)}
-		c := api.Change{Change: workspace.Change{Path: workspace.Name("d/" + n), Kind: workspace.Modified, Before: file, After: link, Conflict: n,
-			Risks: []workspace.Risk{{Class: "x", Why: n, Hold: true}}, Scripts: []workspace.Script{{Name: n, After: &text}}}, Protected: n}
+		c := api.Change{Change: workspace.Change{Path: workspace.Name("d/" + n),
+			Kind: workspace.Modified, Before: file, After: link, Conflict: n,
+			Risks:   []workspace.Risk{{Class: "x", Why: n, Hold: true}},
+			Scripts: []workspace.Script{{Name: n, After: &text}}}, Protected: n}
 		if i%7 == 3 {
 			c.Refused, c.Kind = n, workspace.Kind(n)
 		}
-		f.lines = append(f.lines, api.ReviewLine{Change: &c}, api.ReviewLine{Patch: []byte("+" + n + "\n")})
+		f.lines = append(f.lines, api.ReviewLine{Change: &c},
+			api.ReviewLine{Patch: []byte("+" + n + "\n")})
 		if i%2 == 0 {
-			f.lines = append(f.lines, api.ReviewLine{Hunks: &workspace.FileHunks{Path: c.Path, Hunks: []workspace.Hunk{{Lines: []string{"+" + n, "-" + n, " " + n, `\` + n, n}}, {Lines: []string{"+" + n}}}}})
+			f.lines = append(f.lines, api.ReviewLine{Hunks: &workspace.FileHunks{Path: c.Path,
+				Hunks: []workspace.Hunk{{Lines: []string{"+" + n, "-" + n, " " + n, `\` + n, n}},
+					{Lines: []string{"+" + n}}}}})
 		}
 	}
 	log := newLog(t, wickedRecords(everything)...)
@@ -68,30 +79,40 @@ func wicked(t testing.TB) Options {
 func wickedRecords(s string) (list []audit.Entry) {
 	c := audit.Changes{Added: 1}
 	for _, e := range []audit.Event{
-		audit.RunStarted{Tool: s, Digest: s, Argv: append([]string{s}, naughty[:60]...), Cwd: s, Workspace: s, Profile: s, Env: []string{s}, Warnings: []string{s}},
+		audit.RunStarted{Tool: s, Digest: s, Argv: append([]string{s}, naughty[:60]...), Cwd: s,
+			Workspace: s, Profile: s, Env: []string{s}, Warnings: []string{s}},
 		audit.Exec{Program: s, Digest: s, Argv: []string{s}, Cwd: s},
 		audit.Denied{Layer: s, What: "read /home/u/.ssh/id_rsa" + s, Rule: s, Count: 5},
 		audit.Fetch{Decision: "denied", Method: s, Scheme: s, Host: s, Port: 443, Path: s, Rule: s},
 		audit.Limit{Name: s, Limit: 1, Peak: 2, Action: s},
-		audit.WorkspaceChanged{Workspace: s, Digest: s, Changes: c, Files: []string{"added sha256:00 .git/hooks/" + s}},
+		audit.WorkspaceChanged{Workspace: s, Digest: s, Changes: c,
+			Files: []string{"added sha256:00 .git/hooks/" + s}},
 		audit.RunFinished{ExitCode: 3, Signal: s, Limit: s, Error: s},
 		audit.WorkspaceCommitted{Workspace: s, Digest: s, Changes: c, Held: []string{s}, Error: s},
 	} {
-		list = append(list, audit.Entry{Run: "r1", Session: s, Policy: "sha256:dd", Actor: audit.Actor{Exe: s}, Event: e})
+		list = append(list, audit.Entry{Run: "r1", Session: s, Policy: "sha256:dd",
+			Actor: audit.Actor{Exe: s}, Event: e})
 	}
 	return list
 }
 
 // wickedPages are all the pages, each asked for with hostile questions.
 func wickedPages() []string {
-	q := "?" + url.Values{"path": {everything}, "run": {everything}, "type": {everything}, "user": {everything}, "since": {everything}, "profile": {everything}, "why": {everything}, "live": {everything}}.Encode()
+	q := "?" + url.Values{"path": {everything}, "run": {everything}, "type": {everything},
+		"user": {everything}, "since": {everything}, "profile": {everything}, "why": {everything},
+		"live": {everything}}.Encode()
 	id := "/runs/" + url.PathEscape(everything)
-	pages := []string{"/", "/runs/r1", "/runs/live", "/runs/live/kill", id + "/kill", "/runs/r1/revert", id + "/revert", id, "/runs/r1/review", "/runs/r1/review?page=2", "/runs/r1/review?page=3", id + "/review", "/runs/r1/review?path=" + url.QueryEscape(workspace.Name("d/"+everything).String()),
-		"/runs/r1/review" + q, "/log", "/log" + q, "/log?run=r1&decision=denied", "/policy", "/policy?why=" + url.QueryEscape("read:"+everything), "/policy?why=nonsense", "/policy" + q}
+	pages := []string{"/", "/runs/r1", "/runs/live", "/runs/live/kill", id + "/kill",
+		"/runs/r1/revert", id + "/revert", id, "/runs/r1/review", "/runs/r1/review?page=2",
+		"/runs/r1/review?page=3", id + "/review", "/runs/r1/review?path=" +
+			url.QueryEscape(workspace.Name("d/"+everything).String()),
+		"/runs/r1/review" + q, "/log", "/log" + q, "/log?run=r1&decision=denied", "/policy",
+		"/policy?why=" + url.QueryEscape("read:"+everything), "/policy?why=nonsense", "/policy" + q}
 	return pages
 }
 
-// T-547: wherever hostile text stands, a page holds no byte that a browser would obey, hide or reorder by.
+// T-547: wherever hostile text stands, a page holds no byte that a browser would obey, hide or
+// reorder by.
 func TestHostileText(t *testing.T) {
 	c := newClient(t, wicked(t))
 	check := func(name string, code int, body string) {
@@ -100,15 +121,21 @@ func TestHostileText(t *testing.T) {
 			t.Errorf("%s: %d, valid UTF-8 %v", name, code, utf8.ValidString(body))
 		}
 		for i, r := range body {
-			if r != '\n' && r != '\t' && !strconv.IsPrint(r) || unicode.In(r, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) {
-				t.Errorf("%s: %q is in it as it is: …%q…", name, r, body[max(0, i-60):min(len(body), i+20)])
+			if r != '\n' && r != '\t' && !strconv.IsPrint(r) ||
+				unicode.In(r, unicode.Variation_Selector,
+					unicode.Other_Default_Ignorable_Code_Point) {
+				t.Errorf("%s: %q is in it as it is: …%q…", name, r, body[max(0, i-60):min(len(body),
+					i+20)])
 				break
 			}
 		}
 		low := strings.ToLower(body)
-		for _, bad := range []string{"<script", "<img", "<svg", "<iframe", "<math", "<base", "<body background", "<template", "<noscript", "<!--", "<?xml", `href="javascript`, `href="//`, `href="http`, `action="http`, `="data:`} {
+		for _, bad := range []string{"<script", "<img", "<svg", "<iframe", "<math", "<base",
+			"<body background", "<template", "<noscript", "<!--", "<?xml", `href="javascript`,
+			`href="//`, `href="http`, `action="http`, `="data:`} {
 			if i := strings.Index(low, bad); i >= 0 {
-				t.Errorf("%s: %s is in it: …%q…", name, bad, body[max(0, i-60):min(len(body), i+60)])
+				t.Errorf("%s: %s is in it: …%q…", name, bad, body[max(0, i-60):min(len(body),
+					i+60)])
 			}
 		}
 	}
@@ -120,16 +147,20 @@ func TestHostileText(t *testing.T) {
 		}
 	}
 	f := c.con.Daemon.(*fake)
-	f.set(&supervisor.Error{Code: supervisor.CodeConflict, Message: everything, Hint: everything, Conflicts: []workspace.Conflict{{Path: workspace.Name(everything), Why: everything,
-		Real: &workspace.Node{Type: workspace.Link, Target: workspace.Name(everything)}, Shadow: &workspace.Node{Type: workspace.Type(everything)}}}})
-	w := c.post("/runs/"+url.PathEscape(everything)+"/commit", url.Values{"digest": {"x"}, "what": {"all"}, "pages": {"1"}})
+	f.set(&problem.Error{Code: problem.Conflict, Message: everything, Hint: everything,
+		Conflicts: []workspace.Conflict{{Path: workspace.Name(everything), Why: everything,
+			Real:   &workspace.Node{Type: workspace.Link, Target: workspace.Name(everything)},
+			Shadow: &workspace.Node{Type: workspace.Type(everything)}}}})
+	w := c.post("/runs/"+url.PathEscape(everything)+"/commit", url.Values{"digest": {"x"},
+		"what": {"all"}, "pages": {"1"}})
 	check("a refusal", w.Code, w.Body.String())
 	if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "Nothing was done") {
 		t.Errorf("a refusal: %d", w.Code)
 	}
 	f.set(nil)
 	f.digest = everything
-	w = c.post("/runs/"+url.PathEscape(everything)+"/revert", url.Values{"commit": {everything}, "sure": {"yes"}})
+	w = c.post("/runs/"+url.PathEscape(everything)+"/revert", url.Values{"commit": {everything},
+		"sure": {"yes"}})
 	check("what was undone", w.Code, w.Body.String())
 	if w.Code != http.StatusOK {
 		t.Errorf("a revert: %d", w.Code)
@@ -152,7 +183,8 @@ func TestReversible(t *testing.T) {
 			}
 		}
 		if shown := text(s); shown != s {
-			if back, err := strconv.Unquote(`"` + strings.ReplaceAll(shown, `"`, `\"`) + `"`); err != nil || back != s {
+			if back, err := strconv.Unquote(`"` + strings.ReplaceAll(shown, `"`, `\"`) +
+				`"`); err != nil || back != s {
 				t.Errorf("the words %q are shown as %q, which is %q, %v", s, shown, back, err)
 			}
 		}
@@ -182,34 +214,39 @@ func serve(t *testing.T, o Options) (con *Console, at string) {
 	return con, "http://" + l.Addr().String()
 }
 
-// T-547 in a real browser: hostile text runs nothing, opens nothing, asks for nothing elsewhere and adds no element; and the control shows that the browser
-// would have told us.
+// T-547 in a real browser: hostile text runs nothing, opens nothing, asks for nothing elsewhere and
+// adds no element; and the control shows that the browser would have told us.
 func TestHostileTextInChromium(t *testing.T) {
 	b := consoletest.Start(t)
 	con, at := serve(t, wicked(t))
 	link, _ := con.Link()
 	b.Open(at + link)
 	waitFor(t, func() bool {
-		return strings.HasPrefix(b.Peek("location.pathname"), sessionPath) && b.Peek("document.readyState") == "complete"
+		return strings.HasPrefix(b.Peek("location.pathname"), sessionPath) &&
+			b.Peek("document.readyState") == "complete"
 	})
 	base := at + baseOf.FindString(b.Text("location.pathname"))
 	b.Seen()
 	for _, path := range wickedPages() {
 		b.Open(base + path)
 		name := path[:min(len(path), 40)]
-		if found := b.Text(`[...document.querySelectorAll("script,img,svg,iframe,object,embed,math,template,base,style,video,audio,link:not([href='/style.css'])")].map(e => e.outerHTML).join()`); found != "" {
+		if found := b.Text(
+			`[...document.querySelectorAll("script,img,svg,iframe,object,embed,math,template,base,style,video,audio,link:not([href='/style.css'])")].map(e => e.outerHTML).join()`); found != "" {
 			t.Errorf("%s: elements of somebody else: %s", name, found)
 		}
-		if found := b.Text(`[...document.querySelectorAll("*")].filter(e => [...e.attributes].some(a => /^on|^style$|^formaction$/.test(a.name))).map(e => e.outerHTML).join()`); found != "" {
+		if found := b.Text(
+			`[...document.querySelectorAll("*")].filter(e => [...e.attributes].some(a => /^on|^style$|^formaction$/.test(a.name))).map(e => e.outerHTML).join()`); found != "" {
 			t.Errorf("%s: attributes of somebody else: %s", name, found)
 		}
-		if found := b.Text(`[...document.querySelectorAll("form,a")].map(e => e.action || e.href).filter(u => u && new URL(u).origin != location.origin).join()`); found != "" {
+		if found := b.Text(
+			`[...document.querySelectorAll("form,a")].map(e => e.action || e.href).filter(u => u && new URL(u).origin != location.origin).join()`); found != "" {
 			t.Errorf("%s: it leads to %s", name, found)
 		}
 		if owned := b.Text("String(window.owned)"); owned != "undefined" {
 			t.Errorf("%s: a text was run", name)
 		}
-		if n := b.Text(`document.querySelectorAll("h1").length + " " + document.querySelectorAll("main").length`); n != "1 1" {
+		if n := b.Text(
+			`document.querySelectorAll("h1").length + " " + document.querySelectorAll("main").length`); n != "1 1" {
 			t.Errorf("%s: headings and places: %s", name, n)
 		}
 	}
@@ -252,6 +289,7 @@ func TestHostileList(t *testing.T) {
 		}
 	}
 	if len(naughty) < 250 || invalid < 10 || control < 30 {
-		t.Errorf("%d texts, %d that are no UTF-8, %d with control characters", len(naughty), invalid, control)
+		t.Errorf("%d texts, %d that are no UTF-8, %d with control characters", len(naughty),
+			invalid, control)
 	}
 }

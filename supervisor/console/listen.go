@@ -16,8 +16,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/asuser"
 )
 
-// ListenUnix listens on a new socket that only its owner may connect to. It takes no path at which something stands, but for a socket of ours on which nobody
-// listens any more.
+// ListenUnix listens on a new socket that only its owner may connect to. It takes no path at which
+// something stands, but for a socket of ours on which nobody listens any more.
 func ListenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != fs.ModeSocket {
@@ -32,7 +32,8 @@ func ListenUnix(path string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	// It is made with a name that nobody knows in a directory that nobody else can enter, so that it is never open to others, not even before the chmod.
+	// It is made with a name that nobody knows in a directory that nobody else can enter, so that
+	// it is never open to others, not even before the chmod.
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".jail-console-")
 	if err != nil {
 		return nil, err
@@ -43,7 +44,8 @@ func ListenUnix(path string) (net.Listener, error) {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	if err := errors.Join(os.Chmod(filepath.Join(dir, "s"), 0o600), os.Rename(filepath.Join(dir, "s"), path)); err != nil {
+	if err := errors.Join(os.Chmod(filepath.Join(dir, "s"), 0o600), os.Rename(filepath.Join(dir,
+		"s"), path)); err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -85,7 +87,8 @@ func (c *Console) Serve(ctx context.Context, l net.Listener) error {
 		ReadTimeout:       time.Minute,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          log.New(io.Discard, "", 0), // what a client did wrong is no news on the terminal of another
+		// what a client did wrong is no news on the terminal of another
+		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }()

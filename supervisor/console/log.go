@@ -12,7 +12,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit/index"
 )
 
-// Dir is the Log in a directory, read with the rights of the process, and with its index where there is one or is worth one.
+// Dir is the Log in a directory, read with the rights of the process, and with its index where
+// there is one or is worth one.
 type Dir string
 
 func (d Dir) Page(ctx context.Context, f audit.Filter, before uint64, n int) (audit.Page, error) {
@@ -43,7 +44,8 @@ func (d Dir) Verify() (audit.Report, error) {
 
 func (d Dir) Where() string { return string(d) }
 
-// verifier checks the log aside from the pages, one check at a time, because it takes as long as the log is.
+// verifier checks the log aside from the pages, one check at a time, because it takes as long as
+// the log is.
 type verifier struct {
 	log   Log
 	now   func() time.Time
@@ -58,7 +60,8 @@ type verified struct {
 	At      time.Time // when its check ended
 	Report  audit.Report
 	Fault   *audit.Fault // what is wrong
-	Error   string       // why it could not be checked
+	// why it could not be checked
+	Error string
 }
 
 // OK says that the log was in order when it was looked at.

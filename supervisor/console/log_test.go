@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // The pages of the log hold each record once, and conditions hold over pages.
@@ -29,8 +29,11 @@ func TestSearch(t *testing.T) {
 	}
 	c := newClient(t, Options{Log: newLog(t, entries...)})
 	runs := regexp.MustCompile(`/runs/(r\d+)"`)
-	for query, want := range map[string]int{"": 350, "?type=denied": 175, "?type=denied,run.started": 350, "?decision=denied&layer=wasi": 175, "?path=%2Fetc%2F1*": 60, "?run=r3": 1, "?since=90m": 350, "?until=90m": 0,
-		"?tool=sed": 175, "?user=0": 350, "?user=root": 350, "?user=4000000000": 0, "?policy=ff": 0} {
+	for query, want := range map[string]int{"": 350, "?type=denied": 175,
+		"?type=denied,run.started": 350, "?decision=denied&layer=wasi": 175,
+		"?path=%2Fetc%2F1*": 60, "?run=r3": 1, "?since=90m": 350, "?until=90m": 0,
+		"?tool=sed": 175, "?user=0": 350, "?user=root": 350, "?user=4000000000": 0,
+		"?policy=ff": 0} {
 		seen, pages := map[string]bool{}, 0
 		for next := "/log" + query; next != "" && pages < 9; pages++ {
 			w := c.get(next)
@@ -44,7 +47,8 @@ func TestSearch(t *testing.T) {
 				seen[m[1]] = true
 			}
 			next = ""
-			if m := regexp.MustCompile(`href="` + c.base + `([^"]*)" rel="next"`).FindStringSubmatch(w.Body.String()); m != nil {
+			if m := regexp.MustCompile(`href="` + c.base +
+				`([^"]*)" rel="next"`).FindStringSubmatch(w.Body.String()); m != nil {
 				next = strings.ReplaceAll(m[1], "&amp;", "&")
 			}
 		}
@@ -60,12 +64,15 @@ func TestSearch(t *testing.T) {
 			t.Errorf("%s: %d records on %d pages, want %d", query, len(seen), pages, want)
 		}
 	}
-	for query, want := range map[string]string{"since=soon": "Since: want", "until=x": "Until: want", "user=no-such-user": "knows no user of the name no-such-user", "decision=maybe": "Decision: want", "path=[": "Path: "} {
+	for query, want := range map[string]string{"since=soon": "Since: want",
+		"until=x": "Until: want", "user=no-such-user": "knows no user of the name no-such-user",
+		"decision=maybe": "Decision: want", "path=[": "Path: "} {
 		if w := c.get("/log?" + query); w.Code != 400 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %d", query, w.Code)
 		}
 	}
-	if w := c.get("/log?before=x&type=none.such"); w.Code != 200 || !strings.Contains(w.Body.String(), "No record is like that") {
+	if w := c.get("/log?before=x&type=none.such"); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), "No record is like that") {
 		t.Errorf("%d", w.Code)
 	}
 }
@@ -74,18 +81,22 @@ func TestSearch(t *testing.T) {
 type forbidden struct{ Log }
 
 func (forbidden) Page(context.Context, audit.Filter, uint64, int) (audit.Page, error) {
-	return audit.Page{}, &fs.PathError{Op: "open", Path: "/var/log/jail/audit", Err: fs.ErrPermission}
+	return audit.Page{}, &fs.PathError{Op: "open", Path: "/var/log/jail/audit",
+		Err: fs.ErrPermission}
 }
 
-// Who may not read the files is shown what the daemon tells, page for page, by the same conditions; and why, where it tells nothing.
+// Who may not read the files is shown what the daemon tells, page for page, by the same conditions;
+// and why, where it tells nothing.
 func TestSearchByTheDaemon(t *testing.T) {
 	var entries []audit.Entry
 	for i := range 250 {
-		entries = append(entries, audit.Entry{Run: fmt.Sprintf("r%d", i), Event: audit.RunStarted{Tool: "sed"}})
+		entries = append(entries, audit.Entry{Run: fmt.Sprintf("r%d", i),
+			Event: audit.RunStarted{Tool: "sed"}})
 	}
 	log := newLog(t, entries...)
 	f := &fake{}
-	for rec, err := range audit.Scan(log.Where(), audit.Filter{Types: []audit.Type{audit.TypeRunStarted}}) {
+	for rec, err := range audit.Scan(log.Where(),
+		audit.Filter{Types: []audit.Type{audit.TypeRunStarted}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +109,8 @@ func TestSearchByTheDaemon(t *testing.T) {
 		if w.Code != 200 || !strings.Contains(w.Body.String(), "what the daemon tells you of") {
 			t.Fatalf("%s: %d %s", next, w.Code, w.Body)
 		}
-		for _, m := range regexp.MustCompile(`/runs/(r\d+)"`).FindAllStringSubmatch(w.Body.String(), -1) {
+		for _, m := range regexp.MustCompile(`/runs/(r\d+)"`).FindAllStringSubmatch(w.Body.String(),
+			-1) {
 			if seen[m[1]] {
 				t.Errorf("%s twice", m[1])
 			}
@@ -107,7 +119,8 @@ func TestSearchByTheDaemon(t *testing.T) {
 			}
 		}
 		next = ""
-		if m := regexp.MustCompile(`href="` + c.base + `([^"]*)" rel="next"`).FindStringSubmatch(w.Body.String()); m != nil {
+		if m := regexp.MustCompile(`href="` + c.base + `([^"]*)" rel="next"`).FindStringSubmatch(
+			w.Body.String()); m != nil {
 			next = strings.ReplaceAll(m[1], "&amp;", "&")
 		}
 	}
@@ -115,24 +128,28 @@ func TestSearchByTheDaemon(t *testing.T) {
 		t.Errorf("%d runs on %d pages, the first is %s", len(seen), pages, first)
 	}
 	for _, req := range f.asked {
-		if req.Path != "/etc/*" || req.UID == nil || *req.UID != 0 || len(req.Types) != 1 || req.Types[0] != "run.started" {
+		if req.Path != "/etc/*" || req.UID == nil || *req.UID != 0 || len(req.Types) != 1 ||
+			req.Types[0] != "run.started" {
 			t.Errorf("it was asked %+v", req)
 		}
 	}
-	f.set(&supervisor.Error{Code: supervisor.CodeBusy, Message: "the log is being read for you already"})
-	if w := c.get("/log"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "is being read for you already") {
+	f.set(&problem.Error{Code: problem.Busy, Message: "the log is being read for you already"})
+	if w := c.get("/log"); w.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(w.Body.String(), "is being read for you already") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
 // The state of the log stands on the page: in order, altered, or out of reach.
 func TestVerified(t *testing.T) {
-	dir := newLog(t, audit.Entry{Run: "r", Event: audit.RunStarted{Tool: "sed"}}, audit.Entry{Run: "r", Event: audit.RunFinished{}})
+	dir := newLog(t, audit.Entry{Run: "r", Event: audit.RunStarted{Tool: "sed"}},
+		audit.Entry{Run: "r", Event: audit.RunFinished{}})
 	state := func(dir Dir, again func()) string {
 		c := newClient(t, Options{Log: dir})
 		waitFor(t, func() bool { return !c.con.verify.known().Running })
 		again()
-		if w := c.post("/log/verify", url.Values{}); w.Code != http.StatusSeeOther || w.Header().Get("Location") != c.base+"/" {
+		if w := c.post("/log/verify", url.Values{}); w.Code != http.StatusSeeOther ||
+			w.Header().Get("Location") != c.base+"/" {
 			t.Errorf("verify: %d to %s", w.Code, w.Header().Get("Location"))
 		}
 		waitFor(t, func() bool { return !c.con.verify.known().Running })
@@ -150,14 +167,16 @@ func TestVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := state(dir, func() {
-		if err := os.WriteFile(segments[0], []byte(strings.Replace(string(text), "sed", "sad", 1)), 0o600); err != nil {
+		if err := os.WriteFile(segments[0], []byte(strings.Replace(string(text), "sed", "sad", 1)),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	})
 	if !strings.Contains(body, "THE LOG DOES NOT VERIFY: record 1 is altered") {
 		t.Error(body)
 	}
-	if body := state(Dir("/nonexistent/log"), func() {}); !strings.Contains(body, "could not be verified") || !strings.Contains(body, "The log cannot be read") {
+	if body := state(Dir("/nonexistent/log"), func() {}); !strings.Contains(body,
+		"could not be verified") || !strings.Contains(body, "The log cannot be read") {
 		t.Error(body)
 	}
 }
@@ -176,7 +195,8 @@ func TestListenUnix(t *testing.T) {
 	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 1 {
 		t.Errorf("left beside it: %v", left)
 	}
-	if _, err := ListenUnix(path); err == nil || !strings.Contains(err.Error(), "somebody listens there") {
+	if _, err := ListenUnix(path); err == nil || !strings.Contains(err.Error(),
+		"somebody listens there") {
 		t.Errorf("a socket in use: %v", err)
 	}
 	accepted := make(chan error, 1)

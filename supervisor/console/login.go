@@ -21,20 +21,23 @@ const (
 	// SessionLife is how long a login lasts.
 	SessionLife = 12 * time.Hour
 
-	maxLinks    = 64 // the eldest goes; they come from the terminal only
+	// the eldest goes; they come from the terminal only
+	maxLinks    = 64
 	maxSessions = 64
 )
 
-// logins knows the links that were printed and the logins that came of them. Of secrets it keeps hashes only, and looks for those: how long that takes says
-// nothing of a secret.
+// logins knows the links that were printed and the logins that came of them. Of secrets it keeps
+// hashes only, and looks for those: how long that takes says nothing of a secret.
 type logins struct {
-	now      func() time.Time
-	mu       sync.Mutex
-	links    map[[sha256.Size]byte]time.Time // until when
-	sessions map[string]*session             // by what stands in their path
+	now   func() time.Time
+	mu    sync.Mutex
+	links map[[sha256.Size]byte]time.Time // until when
+	// by what stands in their path
+	sessions map[string]*session
 }
 
-// A session is one login. What stands in its path is as unguessable as the cookie: a cookie is sent to every port of a host, but only below its path.
+// A session is one login. What stands in its path is as unguessable as the cookie: a cookie is sent
+// to every port of a host, but only below its path.
 type session struct {
 	base   string
 	cookie [sha256.Size]byte
@@ -43,13 +46,15 @@ type session struct {
 }
 
 func newLogins(now func() time.Time) *logins {
-	return &logins{now: now, links: map[[sha256.Size]byte]time.Time{}, sessions: map[string]*session{}}
+	return &logins{now: now, links: map[[sha256.Size]byte]time.Time{},
+		sessions: map[string]*session{}}
 }
 
 // secret is 256 bits of the kernel's, as a word.
 func secret() string {
 	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails: it ends the program instead
+	// never fails: it ends the program instead
+	_, _ = rand.Read(b[:])
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
@@ -102,7 +107,8 @@ func (l *logins) redeem(token string) (s *session, cookie string) {
 	}
 	l.sweep()
 	cookie = secret()
-	s = &session{base: secret(), cookie: sha256.Sum256([]byte(cookie)), csrf: secret(), until: l.now().Add(SessionLife)}
+	s = &session{base: secret(), cookie: sha256.Sum256([]byte(cookie)), csrf: secret(),
+		until: l.now().Add(SessionLife)}
 	l.sessions[s.base] = s
 	return s, cookie
 }
@@ -112,7 +118,8 @@ func (l *logins) find(base, cookie string) *session {
 	defer l.mu.Unlock()
 	s := l.sessions[base]
 	hash := sha256.Sum256([]byte(cookie))
-	if s == nil || subtle.ConstantTimeCompare(s.cookie[:], hash[:]) != 1 || !l.now().Before(s.until) {
+	if s == nil || subtle.ConstantTimeCompare(s.cookie[:], hash[:]) != 1 ||
+		!l.now().Before(s.until) {
 		return nil
 	}
 	return s
@@ -132,23 +139,29 @@ func (s *session) page(title, here string, body any) page {
 
 // login takes a link. It is not spent by a browser that only looks ahead, nor by HEAD.
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodHead || strings.Contains(r.Header.Get("Sec-Purpose")+r.Header.Get("Purpose"), "pre") {
+	if r.Method == http.MethodHead ||
+		strings.Contains(r.Header.Get("Sec-Purpose")+r.Header.Get("Purpose"), "pre") {
 		http.Error(w, "This link is for a person.", http.StatusServiceUnavailable)
 		return
 	}
 	s, cookie := c.logins.redeem(r.PathValue("token"))
 	if s == nil {
-		c.say(w, http.StatusForbidden, nil, problem{Title: "This link is spent", Text: "A login link is good once, and for ten minutes. This one was used, has expired or was never printed.",
+		c.say(w, http.StatusForbidden, nil, notice{Title: "This link is spent",
+			Text: "A login link is good once, and for ten minutes. This one was used, has expired or was never printed.",
 			Hint: "In the terminal in which jail console runs, press Enter for a new link. If nobody but you had this one and you did not use it, somebody else did: end the console."})
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: cookie, Path: s.path() + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-	// A page of our own that goes on by itself, and no redirect: of a link in another program's page a browser would not send the cookie along.
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: cookie, Path: s.path() + "/",
+		HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	// A page of our own that goes on by itself, and no redirect: of a link in another program's
+	// page a browser would not send the cookie along.
 	c.show(w, http.StatusOK, "welcome.html", s.page("Welcome", "", nil))
 }
 
 func (c *Console) logout(w http.ResponseWriter, _ *http.Request, s *session) {
 	c.logins.end(s)
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: s.path() + "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode})
-	c.say(w, http.StatusOK, nil, problem{Title: "Logged out", Text: "This login has ended.", Hint: "In the terminal in which jail console runs, press Enter for a new link."})
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: s.path() + "/", MaxAge: -1,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	c.say(w, http.StatusOK, nil, notice{Title: "Logged out", Text: "This login has ended.",
+		Hint: "In the terminal in which jail console runs, press Enter for a new link."})
 }

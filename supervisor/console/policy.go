@@ -17,21 +17,26 @@ type policyPage struct {
 	Question string
 	Verbs    []string
 	X        *meaning.Explanation
-	Skipped  int // items that are not listed
-	Answer   *meaning.Answer
-	Wrong    string
+	// items that are not listed
+	Skipped int
+	Answer  *meaning.Answer
+	Wrong   string
 }
 
-// policy explains a profile of this host as jail policy explain does. It takes names of profiles only, no files.
+// policy explains a profile of this host as jail policy explain does. It takes names of profiles
+// only, no files.
 func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
 	q := r.URL.Query()
-	body := policyPage{Profiles: c.Policies.Profiles(), Profile: strings.TrimSpace(q.Get("profile")), Question: strings.TrimSpace(q.Get("why")), Verbs: meaning.Verbs()}
+	body := policyPage{Profiles: c.Policies.Profiles(),
+		Profile: strings.TrimSpace(q.Get("profile")), Question: strings.TrimSpace(q.Get("why")),
+		Verbs: meaning.Verbs()}
 	if body.Profile == "" {
 		body.Profile = "default"
 	}
 	status := http.StatusOK
 	if !slices.ContainsFunc(body.Profiles, func(p Profile) bool { return p.Name == body.Profile }) {
-		status, body.Wrong = http.StatusNotFound, "There is no profile of the name "+text(body.Profile)+"."
+		status, body.Wrong = http.StatusNotFound, "There is no profile of the name "+
+			text(body.Profile)+"."
 	} else if x, err := c.Policies.Explain(body.Profile); err != nil {
 		status, body.Wrong = http.StatusBadRequest, text(err.Error())
 	} else {

@@ -10,24 +10,25 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // A problem is a page that says why something is not shown or not done.
-type problem struct {
+type notice struct {
 	Title, Text, Hint string
 	Conflicts         []conflict
-	Next, NextText    string // where to go on from here
+	// where to go on from here
+	Next, NextText string
 }
 
 type conflict struct{ Path, Why, Real, Shadow string }
 
 // say shows a problem; without a session there is no way on but the terminal.
-func (c *Console) say(w http.ResponseWriter, status int, s *session, p problem) {
+func (c *Console) say(w http.ResponseWriter, status int, s *session, p notice) {
 	c.sayAgain(w, status, s, p, 0)
 }
 
-func (c *Console) sayAgain(w http.ResponseWriter, status int, s *session, p problem, again int) {
+func (c *Console) sayAgain(w http.ResponseWriter, status int, s *session, p notice, again int) {
 	shown := page{Title: p.Title, Body: p}
 	if s != nil {
 		shown = s.page(p.Title, "", p)
@@ -37,14 +38,17 @@ func (c *Console) sayAgain(w http.ResponseWriter, status int, s *session, p prob
 }
 
 var statuses = map[string]int{
-	supervisor.CodeUsage: http.StatusBadRequest, supervisor.CodeNotFound: http.StatusNotFound, supervisor.CodeRefused: http.StatusForbidden,
-	supervisor.CodeLayer: http.StatusForbidden, supervisor.CodeConflict: http.StatusConflict, supervisor.CodeBusy: http.StatusServiceUnavailable,
+	problem.Usage: http.StatusBadRequest, problem.NotFound: http.StatusNotFound,
+	problem.Refused: http.StatusForbidden,
+	problem.Layer:   http.StatusForbidden, problem.Conflict: http.StatusConflict,
+	problem.Busy: http.StatusServiceUnavailable,
 }
 
 // retry is after how many seconds a page that waits for the daemon asks again.
 const retry = 5
 
-// fail shows an error of what a page asked for. What a POST left undone it says, and where it does not know it says that.
+// fail shows an error of what a page asked for. What a POST left undone it says, and where it does
+// not know it says that.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, s *session, err error) {
 	status, p, again := explain(err, r.Method == http.MethodPost)
 	if id := r.PathValue("id"); id != "" && status == http.StatusConflict {
@@ -55,14 +59,16 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, s *session, err e
 
 // lostAnswer reports whether a request was sent and its answer did not come.
 func lostAnswer(err error) bool {
-	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE}, func(e error) bool { return errors.Is(err, e) })
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET,
+		syscall.EPIPE}, func(e error) bool { return errors.Is(err, e) })
 }
 
-func explain(err error, acts bool) (status int, p problem, again int) {
-	var known *supervisor.Error
+func explain(err error, acts bool) (status int, p notice, again int) {
+	var known *problem.Error
 	var op *net.OpError
 	nobody := errors.As(err, &op) && op.Op == "dial"
-	if errors.As(err, &known) && known.Err != nil && known.Code == supervisor.CodeFailed && !nobody && lostAnswer(known.Err) {
+	if errors.As(err, &known) && known.Err != nil && known.Code == problem.Failed && !nobody &&
+		lostAnswer(known.Err) {
 		err, known = known.Err, nil
 	}
 	if known != nil && !nobody {
@@ -70,30 +76,38 @@ func explain(err error, acts bool) (status int, p problem, again int) {
 		if !ok {
 			status = http.StatusInternalServerError
 		}
-		p := problem{Title: http.StatusText(status), Text: known.Message, Hint: known.Hint}
+		p := notice{Title: http.StatusText(status), Text: known.Message, Hint: known.Hint}
 		if acts && status == http.StatusConflict {
 			p.Title = "Nothing was done"
 		}
 		for _, k := range known.Conflicts {
-			p.Conflicts = append(p.Conflicts, conflict{path(k.Path), k.Why, side(k.Real), side(k.Shadow)})
+			p.Conflicts = append(p.Conflicts, conflict{path(k.Path), k.Why, side(k.Real),
+				side(k.Shadow)})
 		}
 		return status, p, 0
 	}
 	switch {
 	case nobody:
-		p := problem{Title: "The daemon does not answer", Text: "Nobody answers on the socket of jaild: " + op.Err.Error() + ".", Hint: "It may be restarting: this page asks again every few seconds."}
+		p := notice{Title: "The daemon does not answer",
+			Text: "Nobody answers on the socket of jaild: " + op.Err.Error() + ".",
+			Hint: "It may be restarting: this page asks again every few seconds."}
 		if acts {
-			p.Text, p.Hint = p.Text+" Nothing was done.", "When it answers again, open the page again and repeat it."
+			p.Text, p.Hint = p.Text+" Nothing was done.",
+				"When it answers again, open the page again and repeat it."
 			return http.StatusServiceUnavailable, p, 0
 		}
 		return http.StatusServiceUnavailable, p, retry
 	case errors.Is(err, fs.ErrPermission):
-		return http.StatusForbidden, problem{Title: "Not yours to read", Text: err.Error(), Hint: "The console sees what the user who started it may see."}, 0
+		return http.StatusForbidden, notice{Title: "Not yours to read", Text: err.Error(),
+			Hint: "The console sees what the user who started it may see."}, 0
 	case acts:
-		return http.StatusBadGateway, problem{Title: "The daemon went away", Text: "It ended before it answered, so it is not known whether this was done: " + err.Error(),
+		return http.StatusBadGateway, notice{Title: "The daemon went away",
+			Text: "It ended before it answered, so it is not known whether this was done: " +
+				err.Error(),
 			Hint: "The page of the run says what is on record. A commit that was cut off is finished or undone when the daemon starts again."}, 0
 	}
-	return http.StatusBadGateway, problem{Title: "The daemon did not answer to the end", Text: err.Error(), Hint: "This page asks again every few seconds."}, retry
+	return http.StatusBadGateway, notice{Title: "The daemon did not answer to the end",
+		Text: err.Error(), Hint: "This page asks again every few seconds."}, retry
 }
 
 // side is one side of a conflict.

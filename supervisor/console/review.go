@@ -8,17 +8,20 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// Bounds of one page of a review. What does not fit stands on pages of its own, to which there is a link.
+// Bounds of one page of a review. What does not fit stands on pages of its own, to which there is a
+// link.
 const (
-	pageChanges  = 40
-	pageText     = 400 << 10 // bytes of differences
-	fileLines    = 400       // lines of one file among others
-	windowLines  = 2000      // lines of one file on a page of its own
-	maxLine      = 2000      // bytes of one line
+	pageChanges = 40
+	pageText    = 400 << 10 // bytes of differences
+	// lines of one file among others
+	fileLines = 400
+	// lines of one file on a page of its own
+	windowLines  = 2000
+	maxLine      = 2000 // bytes of one line
 	maxAttention = 100
 )
 
@@ -27,33 +30,46 @@ type line struct{ Class, Text string }
 
 // A part is a hunk, or all of the text of a change that has no hunks.
 type part struct {
-	Number int    // of the hunk
-	Mark   string // value of its mark in the form; "" where it has none of its own
-	Head   string // its place in the file
-	Lines  []line
-	Before int // of its lines stand on the page before
-	After  int // of its lines are not on this page
+	Number int // of the hunk
+	// value of its mark in the form; "" where it has none of its own
+	Mark string
+	// its place in the file
+	Head  string
+	Lines []line
+	// of its lines stand on the page before
+	Before int
+	// of its lines are not on this page
+	After int
 }
 
 // A change as it is shown.
 type change struct {
-	Path   string
-	Value  string // its name in the form, as the daemon has it
+	Path string
+	// its name in the form, as the daemon has it
+	Value  string
 	Kind   workspace.Kind
 	Detail string
 	Why    []string // why it needs attention
 	Grave  bool
 	Held   bool
-	Shut   string // why it is never committed
-	Parts  []part
-	Hunks  int    // how many it has in all
-	Lines  int    // how many lines its differences have in all
-	Hidden int    // how many of them are not on this page
-	Note   string // what stands in place of the differences
-	More   string // query of the page with all of it
-	From   int    // of a page of its own: its first line
-	Next   string // query of its next page
-	Prev   string
+	// why it is never committed
+	Shut  string
+	Parts []part
+	// how many it has in all
+	Hunks int
+	// how many lines its differences have in all
+	Lines int
+	// how many of them are not on this page
+	Hidden int
+	// what stands in place of the differences
+	Note string
+	// query of the page with all of it
+	More string
+	// of a page of its own: its first line
+	From int
+	// query of its next page
+	Next string
+	Prev string
 }
 
 // A mention is a change that needs attention, with where it is shown.
@@ -65,17 +81,20 @@ type mention struct {
 
 type review struct {
 	ID       string
-	Info     supervisor.WorkspaceInfo
+	Info     shadows.WorkspaceInfo
 	Path     string
 	Changes  []change
 	Mentions []mention
-	Unlisted int // mentions that are not listed
+	// mentions that are not listed
+	Unlisted int
 	Summary  api.ReviewSummary
 	Renames  []string
 	Page     int // from 1
 	Pages    int
-	File     string // of a page of one change: its path
-	Never    bool   // the policy allows no commit
+	// of a page of one change: its path
+	File string
+	// the policy allows no commit
+	Never bool
 }
 
 func (c *Console) review(w http.ResponseWriter, r *http.Request, s *session) {
@@ -94,8 +113,11 @@ func (c *Console) review(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 	rv := b.finish()
 	if b.window && len(rv.Changes) == 0 {
-		c.say(w, http.StatusNotFound, s, problem{Title: "Not Found", Text: "No change of this run has the path " + text(b.only) + ".", Hint: "It may have been committed meanwhile.",
-			Next: s.path() + "/runs/" + segment(rv.ID) + "/review", NextText: "Review what there is now"})
+		c.say(w, http.StatusNotFound, s, notice{Title: "Not Found",
+			Text:     "No change of this run has the path " + text(b.only) + ".",
+			Hint:     "It may have been committed meanwhile.",
+			Next:     s.path() + "/runs/" + segment(rv.ID) + "/review",
+			NextText: "Review what there is now"})
 		return
 	}
 	c.show(w, http.StatusOK, "review.html", s.page("Review of "+text(rv.ID), "runs", rv))
@@ -109,16 +131,19 @@ func atoi(s string) int {
 	return n
 }
 
-// builder makes one page of a review while it streams by, and holds no more than that page and one change.
+// builder makes one page of a review while it streams by, and holds no more than that page and one
+// change.
 type builder struct {
-	page   int
-	window bool // a page of one change
+	page int
+	// a page of one change
+	window bool
 	only   string
 	from   int
 
 	review review
 	seen   int // changes
-	budget int // bytes of differences that were shown
+	// bytes of differences that were shown
+	budget int
 	open   *change
 	kind   api.Change
 	patch  strings.Builder
@@ -148,7 +173,8 @@ func (b *builder) begin(c api.Change) {
 	shown := describe(c)
 	if why := strings.Join(shown.Why, "; "); why != "" {
 		if len(b.review.Mentions) < maxAttention {
-			b.review.Mentions = append(b.review.Mentions, mention{shown.Path, why, query("path", shown.Value), shown.Grave})
+			b.review.Mentions = append(b.review.Mentions, mention{shown.Path, why,
+				query("path", shown.Value), shown.Grave})
 		} else {
 			b.review.Unlisted++
 		}
@@ -172,13 +198,15 @@ func (b *builder) close() {
 	b.open = nil
 	c.Hunks = len(b.hunks)
 	for i, h := range b.hunks {
-		p := part{Number: i + 1, Mark: fmt.Sprintf("%d:%s", i, c.Value), Head: fmt.Sprintf("@@ -%d,%d +%d,%d @@", h.From, h.FromLines, h.To, h.ToLines)}
+		p := part{Number: i + 1, Mark: fmt.Sprintf("%d:%s", i, c.Value),
+			Head: fmt.Sprintf("@@ -%d,%d +%d,%d @@", h.From, h.FromLines, h.To, h.ToLines)}
 		for _, l := range h.Lines {
 			p.Lines = append(p.Lines, shownLine(l))
 		}
 		c.Parts = append(c.Parts, p)
 	}
-	if c.Hunks == 0 && b.patch.Len() > 0 && !onlyDir(b.kind) { // of a directory the line beside its name says all
+	// of a directory the line beside its name says all
+	if c.Hunks == 0 && b.patch.Len() > 0 && !onlyDir(b.kind) {
 		p := part{}
 		for l := range strings.Lines(b.patch.String()) {
 			p.Lines = append(p.Lines, shownLine(strings.TrimSuffix(l, "\n")))
@@ -219,13 +247,15 @@ func (b *builder) close() {
 
 // onlyDir reports whether a change is of a directory on both sides.
 func onlyDir(c api.Change) bool {
-	return (c.Before == nil || c.Before.Type == workspace.Dir) && (c.After == nil || c.After.Type == workspace.Dir)
+	return (c.Before == nil || c.Before.Type == workspace.Dir) && (c.After == nil ||
+		c.After.Type == workspace.Dir)
 }
 
 type extent struct{ all, shown int } // lines
 
-// fit keeps of a change's lines those from the from-th on, at most so many lines and bytes. A hunk of which nothing is left is left out, with its mark: what is
-// not on the page cannot be marked on it.
+// fit keeps of a change's lines those from the from-th on, at most so many lines and bytes. A hunk
+// of which nothing is left is left out, with its mark: what is not on the page cannot be marked on
+// it.
 func fit(c *change, from, lines, bytes int) extent {
 	var e extent
 	var kept []part
@@ -272,7 +302,8 @@ func (b *builder) finish() review {
 func shownLine(l string) line {
 	class := "meta"
 	switch {
-	case strings.HasPrefix(l, "+++ "), strings.HasPrefix(l, "--- "): // of the head of a patch, or a line that looks like it: it is coloured alike
+	case strings.HasPrefix(l, "+++ "), strings.HasPrefix(l, "--- "):
+		// of the head of a patch, or a line that looks like it: it is coloured alike
 	case strings.HasPrefix(l, "+"):
 		class = "add"
 	case strings.HasPrefix(l, "-"):
@@ -284,7 +315,8 @@ func shownLine(l string) line {
 	}
 	out := escaped(l)
 	if short := cut(out, maxLine); short != out {
-		out = fmt.Sprintf("%s… (%d bytes more in this line: jail diff shows them)", short, len(out)-len(short))
+		out = fmt.Sprintf("%s… (%d bytes more in this line: jail diff shows them)", short,
+			len(out)-len(short))
 	}
 	return line{class, out}
 }

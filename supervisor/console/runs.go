@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"slices"
@@ -17,10 +18,13 @@ import (
 )
 
 const (
-	liveEvery   = 5   // seconds, while something runs
-	maxRecent   = 20  // runs that are listed from the log
-	maxRows     = 200 // rows of a table that the daemon fills
-	maxTimeline = 300 // records of a run on one page
+	liveEvery = 5 // seconds, while something runs
+	// runs that are listed from the log
+	maxRecent = 20
+	// rows of a table that the daemon fills
+	maxRows = 200
+	// records of a run on one page
+	maxTimeline = 300
 	maxFindings = 100
 )
 
@@ -34,6 +38,8 @@ type run struct {
 	Started   time.Time
 	Usage     *supervisor.Usage
 	Session   string
+	// of one that has ended; none where the log does not say
+	Outcome []mark
 }
 
 type shadow struct {
@@ -44,8 +50,10 @@ type shadow struct {
 	UID      uint32
 	Prepared time.Time
 	Commit   string
-	Open     bool // there is something to review
-	Cut      bool // its run was cut off
+	// there is something to review
+	Open bool
+	// its run was cut off
+	Cut bool
 }
 
 type home struct {
@@ -53,11 +61,14 @@ type home struct {
 	Runs    []run
 	Shadows []shadow
 	Recent  []run
-	Skipped int    // rows that are not listed
-	NoLog   string // why the log cannot be read
-	Log     verified
-	Live    bool // the page asks again by itself
-	Paused  bool
+	// rows that are not listed
+	Skipped int
+	// why the log cannot be read
+	NoLog string
+	Log   verified
+	// the page asks again by itself
+	Live   bool
+	Paused bool
 }
 
 func (c *Console) home(w http.ResponseWriter, r *http.Request, s *session) {
@@ -81,15 +92,32 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 	h.Skipped = max(0, len(h.Runs)-maxRows) + max(0, len(h.Shadows)-maxRows)
 	h.Runs, h.Shadows = h.Runs[:min(len(h.Runs), maxRows)], h.Shadows[:min(len(h.Shadows), maxRows)]
-	recent, err := c.Log.Page(ctx, audit.Filter{Types: []audit.Type{audit.TypeRunStarted}}, 0, maxRecent)
+	recent, err := c.Log.Page(ctx, audit.Filter{Types: []audit.Type{audit.TypeRunStarted}}, 0,
+		maxRecent)
 	if err != nil {
 		if h.NoLog = text(err.Error()); errors.Is(err, fs.ErrPermission) {
-			h.NoLog += ". The page Log has what the daemon tells you of it." // it reads all of the log for that: not each time this page asks again
+			// it reads all of the log for that: not each time this page asks again
+			h.NoLog += ". The page Log has what the daemon tells you of it."
 		}
 	}
-	for _, rec := range recent.Records {
-		h.Recent = append(h.Recent, run{ID: audit.Original(rec.Run), Tool: raw(rec.Text("tool")), Argv: rec.Texts("argv"), Profile: raw(rec.Text("profile")), UID: rec.Actor.UID,
-			Workspace: raw(rec.Text("workspace")), Started: rec.Time})
+	var outcomes [][]mark
+	if err == nil {
+		if outcomes, err = c.outcomes(ctx, recent.Records); err != nil {
+			h.NoLog, recent.Records = text(err.Error()), nil
+		}
+	}
+	alive := map[string]bool{}
+	for _, i := range live {
+		alive[i.ID] = true
+	}
+	for i, rec := range recent.Records {
+		outcome := outcomes[i]
+		if outcome == nil && alive[rec.Run] {
+			outcome = []mark{{"wait", "running"}}
+		}
+		h.Recent = append(h.Recent, run{ID: audit.Original(rec.Run), Tool: raw(rec.Text("tool")),
+			Argv: rec.Texts("argv"), Profile: raw(rec.Text("profile")), UID: rec.Actor.UID,
+			Workspace: raw(rec.Text("workspace")), Started: rec.Time, Outcome: outcome})
 	}
 	p := s.page("Runs", "runs", nil)
 	if h.Live = len(h.Runs) > 0 || h.Log.Running; h.Live && !h.Paused {
@@ -100,7 +128,8 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request, s *session) {
 }
 
 func liveRun(i supervisor.RunInfo) run {
-	return run{ID: i.ID, Tool: text(i.Tool), Argv: append([]string{i.Tool}, i.Args...), Profile: text(i.Profile), Workspace: text(i.Workspace), UID: i.UID, Started: i.Started,
+	return run{ID: i.ID, Tool: text(i.Tool), Argv: append([]string{i.Tool}, i.Args...),
+		Profile: text(i.Profile), Workspace: text(i.Workspace), UID: i.UID, Started: i.Started,
 		Usage: i.Usage, Session: i.Session}
 }
 
@@ -112,8 +141,10 @@ func (c *Console) shadows(ctx context.Context) ([]shadow, error) {
 	}
 	var list []shadow
 	for _, i := range all {
-		list = append(list, shadow{ID: i.ID, Tool: text(i.Tool), Path: path(i.Path), State: text(string(i.State)), Disk: i.Disk, UID: i.Caller.UID, Prepared: i.Prepared,
-			Commit: text(i.Commit), Open: i.State == workspace.Frozen || i.State == workspace.Committing, Cut: i.Unfinished})
+		list = append(list, shadow{ID: i.ID, Tool: text(i.Tool), Path: path(i.Path),
+			State: text(string(i.State)), Disk: i.Disk, UID: i.Caller.UID, Prepared: i.Prepared,
+			Commit: text(i.Commit), Open: i.State == workspace.Frozen ||
+				i.State == workspace.Committing, Cut: i.Unfinished})
 	}
 	slices.SortStableFunc(list, func(a, b shadow) int {
 		if a.Open != b.Open {
@@ -129,19 +160,25 @@ func (c *Console) shadows(ctx context.Context) ([]shadow, error) {
 
 // A story is what is known of one run.
 type story struct {
-	ID      string
-	Live    *run
-	Shadow  *shadow
-	Commit  *standing // that can be undone
-	Report  *report.Run
-	Found   []report.Finding
-	Skipped int // findings that are not listed
+	ID     string
+	Live   *run
+	Shadow *shadow
+	Commit *standing // that can be undone
+	Report *report.Run
+	Found  []report.Finding
+	// changes that are not taken yet and hold secrets or lead out of the workspace
+	Waiting []string
+	// findings that are not listed
+	Skipped int
 	Records []record
-	After   uint64 // records up to it stand on the pages before
-	More    string // query of the next page
-	NoLog   string
-	Bad     int // lines that are no records
-	Log     verified
+	// records up to it stand on the pages before
+	After uint64
+	// query of the next page
+	More  string
+	NoLog string
+	// lines that are no records
+	Bad int
+	Log verified
 }
 
 func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
@@ -156,7 +193,9 @@ func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
 		for _, i := range shadows {
 			if i.ID == id {
 				st.Commit = lastCommit(i, c.Now())
-				st.Shadow = &shadow{ID: id, State: string(i.State), Path: path(i.Path), Commit: text(i.Commit), Open: i.State == workspace.Frozen || i.State == workspace.Committing}
+				st.Shadow = &shadow{ID: id, State: string(i.State), Path: path(i.Path),
+					Commit: text(i.Commit), Open: i.State == workspace.Frozen ||
+						i.State == workspace.Committing}
 			}
 		}
 	}
@@ -166,7 +205,8 @@ func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
 		st.Live = &l
 	}
 	if known.Live != nil || known.Truncated {
-		records = c.Log.Run(ctx, id) // the daemon tells of a run that has ended only, and of so many records
+		// the daemon tells of a run that has ended only, and of so many records
+		records = c.Log.Run(ctx, id)
 	}
 	after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 63)
 	if err != nil {
@@ -176,11 +216,42 @@ func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
 	if err := st.take(records); err != nil && !errors.Is(err, report.ErrNothing) {
 		st.NoLog = text(err.Error())
 	}
+	if st.Shadow != nil && st.Shadow.Open {
+		st.Waiting = c.waiting(ctx, id)
+	}
 	p := s.page("Run "+text(id), "runs", st)
 	if st.Live != nil {
 		p.Again = liveEvery
 	}
 	c.show(w, http.StatusOK, "run.html", p)
+}
+
+// waiting names the changes of a shadow that hold what looks like a secret, or are links that lead
+// out of the workspace.
+func (c *Console) waiting(ctx context.Context, id string) (found []string) {
+	for l, err := range c.Daemon.Changes(ctx, id, "") {
+		if err != nil {
+			return append(found, "The changes cannot be read: "+text(err.Error()))
+		}
+		if l.Change == nil {
+			continue
+		}
+		outward := l.Change.Outside
+		for _, r := range l.Change.Risks {
+			if r.Class == workspace.Secret || r.Class == workspace.Outward {
+				found = append(found, fmt.Sprintf("%s: %s: %s", text(string(r.Class)),
+					path(l.Change.Path), text(r.Why)))
+				outward = outward && r.Class != workspace.Outward
+			}
+		}
+		if outward {
+			found = append(found, "link: "+path(l.Change.Path)+": it leads out of the workspace")
+		}
+		if len(found) >= maxFindings {
+			return append(found, "and perhaps more: review its changes")
+		}
+	}
+	return found
 }
 
 // recordsOf reads the lines that the daemon gave.
@@ -198,7 +269,8 @@ func recordsOf(known api.Records) func(yield func(audit.Record, error) bool) {
 func (st *story) take(records func(yield func(audit.Record, error) bool)) error {
 	one := func(yield func(audit.Record, error) bool) {
 		for r, err := range records {
-			if unread := (*fs.PathError)(nil); errors.As(err, &unread) || errors.Is(err, context.Canceled) {
+			if unread := (*fs.PathError)(nil); errors.As(err, &unread) || errors.Is(err,
+				context.Canceled) {
 				yield(r, err)
 				return
 			} else if err != nil {

@@ -15,40 +15,84 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // pageRecords is how many records a page of the log shows.
 const pageRecords = 100
 
 // conditions are the fields of the search, in the order of the form; those of jail audit query.
-var conditions = []struct{ Name, Label, Hint string }{
-	{"run", "Run", "its id"},
-	{"session", "Session", "its id"},
-	{"type", "Type", "denied, run.finished"},
-	{"decision", "Decision", "allowed or denied"},
-	{"tool", "Tool", "sed, core-utils/sed"},
-	{"path", "Path", "/etc/**, src/*.go"},
-	{"host", "Host", "*.example.com"},
-	{"layer", "Layer", "wasi, seccomp, fetch"},
-	{"user", "User", "name or number"},
-	{"policy", "Policy", "sha256:…"},
-	{"since", "Since", "90m, 2006-01-02"},
-	{"until", "Until", "2006-01-02T15:04:05Z"},
+var conditions = []struct {
+	Name, Label, Hint string
+	menu              []option
+}{
+	{"type", "Type", "", optionsOf(audit.Types())},
+	{"decision", "Decision", "", optionsOf([]string{audit.DecisionAllowed, audit.DecisionDenied})},
+	{"layer", "Layer", "", optionsOf([]string{"policy", "wasi", "landlock", "seccomp", "mount",
+		"fetch"})},
+	{"since", "Since", "", []option{{Value: "15m", Text: "15 minutes ago"},
+		{Value: "1h", Text: "an hour ago"}, {Value: "24h", Text: "a day ago"}, {Value: "168h",
+			Text: "a week ago"}}},
+	{"run", "Run", "its id", nil},
+	{"session", "Session", "its id", nil},
+	{"tool", "Tool", "sed, core-utils/sed", nil},
+	{"path", "Path", "/etc/**, src/*.go", nil},
+	{"host", "Host", "*.example.com", nil},
+	{"user", "User", "name or number", nil},
+	{"policy", "Policy", "sha256:…", nil},
+	{"until", "Until", "2006-01-02T15:04:05Z", nil},
 }
 
-// A condition is a field of the form as it was filled in.
-type condition struct{ Name, Label, Hint, Value string }
+// A condition is a field of the form as it was filled in: a menu, where its values are known.
+type condition struct {
+	Name, Label, Hint, Value string
+	Options                  []option
+}
+
+type option struct {
+	Value, Text string
+	Selected    bool
+}
+
+func optionsOf[T ~string](values []T) (all []option) {
+	for _, v := range values {
+		all = append(all, option{Value: string(v), Text: string(v)})
+	}
+	return all
+}
+
+// selected marks what was chosen. A value that a link or a person has in the address stays, also
+// where the menu has none such.
+func selected(menu []option, value string) []option {
+	if menu == nil {
+		return nil
+	}
+	all, found := []option{{Text: "any", Selected: value == ""}}, value == ""
+	for _, o := range menu {
+		o.Selected = o.Value == value
+		found = found || o.Selected
+		all = append(all, o)
+	}
+	if !found {
+		all = append(all, option{value, value, true})
+	}
+	return all
+}
 
 type search struct {
 	Conditions []condition
-	Wrong      string // why the search cannot be made
-	Records    []record
-	Older      string // query of the next page
-	Newest     string // query of the first page, where this is another
-	Bad        int
-	Log        verified
-	Where      string
-	Told       bool // by the daemon: the files are not for this user
+	// why the search cannot be made
+	Wrong   string
+	Records []record
+	// query of the next page
+	Older string
+	// query of the first page, where this is another
+	Newest string
+	Bad    int
+	Log    verified
+	Where  string
+	// by the daemon: the files are not for this user
+	Told bool
 }
 
 func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
@@ -57,7 +101,8 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
 	kept := url.Values{}
 	for _, k := range conditions {
 		v := strings.TrimSpace(q.Get(k.Name))
-		body.Conditions = append(body.Conditions, condition{k.Name, k.Label, k.Hint, text(v)})
+		body.Conditions = append(body.Conditions, condition{k.Name, k.Label, k.Hint, text(v),
+			selected(k.menu, text(v))})
 		if v != "" {
 			kept.Set(k.Name, v)
 		}
@@ -71,8 +116,9 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
 	if why != "" {
 		status, body.Wrong = http.StatusBadRequest, why
 	} else if p, told, err := c.records(r.Context(), f, kept.Get("path"), before); err != nil {
-		status, body.Wrong = http.StatusInternalServerError, "The log cannot be read: "+text(err.Error())+"."
-		if known := (*supervisor.Error)(nil); errors.As(err, &known) && statuses[known.Code] != 0 {
+		status, body.Wrong = http.StatusInternalServerError, "The log cannot be read: "+
+			text(err.Error())+"."
+		if known := (*problem.Error)(nil); errors.As(err, &known) && statuses[known.Code] != 0 {
 			status = statuses[known.Code]
 		}
 	} else {
@@ -92,13 +138,16 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, status, "log.html", s.page("Log", "log", body))
 }
 
-// records are those of one page. To who may not read the files the daemon tells those that are theirs to see; path is the pattern of the filter.
-func (c *Console) records(ctx context.Context, f audit.Filter, path string, before uint64) (p audit.Page, told bool, err error) {
+// records are those of one page. To who may not read the files the daemon tells those that are
+// theirs to see; path is the pattern of the filter.
+func (c *Console) records(ctx context.Context, f audit.Filter, path string,
+	before uint64) (p audit.Page, told bool, err error) {
 	p, err = c.Log.Page(ctx, f, before, pageRecords)
 	if !errors.Is(err, fs.ErrPermission) {
 		return p, false, err
 	}
-	req := supervisor.RecordsRequest{Run: f.Run, Session: f.Session, Since: f.Since, Until: f.Until, UID: f.UID, Policy: f.Policy, Tool: f.Tool,
+	req := supervisor.RecordsRequest{Run: f.Run, Session: f.Session, Since: f.Since, Until: f.Until,
+		UID: f.UID, Policy: f.Policy, Tool: f.Tool,
 		Decision: f.Decision, Layer: f.Layer, Host: f.Host, Path: path}
 	for _, t := range f.Types {
 		req.Types = append(req.Types, string(t))
@@ -123,14 +172,20 @@ func (c *Console) records(ctx context.Context, f audit.Filter, path string, befo
 
 // filter reads what was filled in. why says what cannot be.
 func filter(q url.Values, now time.Time) (f audit.Filter, why string) {
-	f = audit.Filter{Run: q.Get("run"), Session: q.Get("session"), Tool: q.Get("tool"), Layer: q.Get("layer"), Host: q.Get("host"), Decision: q.Get("decision"), Policy: q.Get("policy")}
+	f = audit.Filter{Run: q.Get("run"), Session: q.Get("session"), Tool: q.Get("tool"),
+		Layer: q.Get("layer"), Host: q.Get("host"), Decision: q.Get("decision"),
+		Policy: q.Get("policy")}
 	if f.Policy != "" && !strings.HasPrefix(f.Policy, "sha256:") {
 		f.Policy = "sha256:" + f.Policy
 	}
-	for t := range strings.FieldsFuncSeq(q.Get("type"), func(r rune) bool { return r == ',' || r == ' ' }) {
+	for t := range strings.FieldsFuncSeq(q.Get("type"), func(r rune) bool {
+		return r == ',' ||
+			r == ' '
+	}) {
 		f.Types = append(f.Types, audit.Type(t))
 	}
-	if f.Decision != "" && !slices.Contains([]string{audit.DecisionAllowed, audit.DecisionDenied}, f.Decision) {
+	if f.Decision != "" && !slices.Contains([]string{audit.DecisionAllowed, audit.DecisionDenied},
+		f.Decision) {
 		return f, "Decision: want allowed or denied."
 	}
 	if p := q.Get("path"); p != "" {

@@ -17,8 +17,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// functions are those of the templates. Every text that is not ours goes through one of them, and then through the template's own escaping for where it
-// stands; a test looks for what a browser would obey or not show.
+// functions are those of the templates. Every text that is not ours goes through one of them, and
+// then through the template's own escaping for where it stands; a test looks for what a browser
+// would obey or not show.
 var functions = template.FuncMap{
 	"text":    text,
 	"segment": segment,
@@ -37,19 +38,24 @@ var functions = template.FuncMap{
 	"whereOf": func(o meaning.Origin) string { return where(&o) },
 	"query":   query,
 	"add":     func(a, b int) int { return a + b },
-	"table":   func(base string, r []record, dates bool) recordTable { return recordTable{base, r, dates} },
-	"lines":   printableLines,
+	"table": func(base string, r []record, dates bool) recordTable {
+		return recordTable{base, r,
+			dates}
+	},
+	"lines": printableLines,
 }
 
 // hidden reports whether a reader would not see r, or see it move other text.
 func hidden(r rune) bool {
-	return r != '\t' && !strconv.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+	return r != '\t' && !strconv.IsPrint(r) ||
+		unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // visible reports whether all of a text can be seen.
 func visible(s string) bool { return utf8.ValidString(s) && strings.IndexFunc(s, hidden) < 0 }
 
-// text shows any text: as it is where all of it can be seen, and else with escapes as in Go source, so that it can be turned back.
+// text shows any text: as it is where all of it can be seen, and else with escapes as in Go source,
+// so that it can be turned back.
 func text(s string) string {
 	if visible(s) {
 		return s
@@ -57,11 +63,12 @@ func text(s string) string {
 	return audit.Printable(s)
 }
 
-// raw is text for what the records hold as it was: a backslash is doubled too, so that nothing can look like an escape that is none.
+// raw is text for what the records hold as it was: a backslash is doubled too, so that nothing can
+// look like an escape that is none.
 func raw(s string) string { return audit.Printable(s) }
 
-// escaped is for a line or name that came escaped, with a doubled backslash wherever it has an escape: what is left in it that cannot be seen is made an
-// escape of the same kind.
+// escaped is for a line or name that came escaped, with a doubled backslash wherever it has an
+// escape: what is left in it that cannot be seen is made an escape of the same kind.
 func escaped(s string) string {
 	if visible(s) {
 		return s
@@ -155,15 +162,17 @@ const maxValue = 1000
 // A field is one of a record's own, to be shown.
 type field struct {
 	Name, Value string
-	Whole       string // of a digest that is shown in short
+	// of a digest that is shown in short
+	Whole string
 }
 
 // A record is a line of the log, to be shown.
 type record struct {
-	Seq     uint64
-	Time    time.Time
-	Type    string
-	Run     string // as it is: for a link
+	Seq  uint64
+	Time time.Time
+	Type string
+	// as it is: for a link
+	Run     string
 	Grave   bool
 	Session string
 	UID     uint32
@@ -173,7 +182,8 @@ type record struct {
 var digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 func shownRecord(r audit.Record) record {
-	out := record{Seq: r.Seq, Time: r.Time, Type: text(string(r.Type)), Run: audit.Original(r.Run), Session: audit.Original(r.Session), UID: r.Actor.UID,
+	out := record{Seq: r.Seq, Time: r.Time, Type: text(string(r.Type)), Run: audit.Original(r.Run),
+		Session: audit.Original(r.Session), UID: r.Actor.UID,
 		Grave: r.Decision() == audit.DecisionDenied}
 	for _, f := range r.Fields {
 		v := value(r, f)

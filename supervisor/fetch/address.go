@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// A zone is a range of addresses that no policy can grant, and what it is.
+// zone is a range of addresses that no policy can grant, with its name.
 type zone struct {
 	prefix netip.Prefix
 	what   string
@@ -26,12 +26,14 @@ func join(lists ...[]zone) (out []zone) {
 	return out
 }
 
-// metadataZones are where clouds answer for the credentials of a machine. Some look public, or lie in ranges that an operator could
-// want; they come first, so that a refusal says what they are.
-var metadataZones = zones("metadata", "169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32", "100.100.100.200/32", "168.63.129.16/32",
+// metadataZones are the addresses at which clouds serve the credentials of a machine. Some look
+// public, or are in ranges that an operator could want; they come first, so that a refusal names
+// them.
+var metadataZones = zones("metadata", "169.254.169.254/32", "169.254.170.2/32", "169.254.170.23/32",
+	"100.100.100.200/32", "168.63.129.16/32",
 	"192.0.0.192/32", "fd00:ec2::/32", "fd20:ce::254/128")
 
-// floor4 is what IANA's registry of special-purpose IPv4 addresses holds, and multicast and reserved space.
+// floor4 is IANA's registry of special-purpose IPv4 addresses, with multicast and reserved space.
 var floor4 = join(
 	zones("this network", "0.0.0.0/8"),
 	zones("private", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
@@ -48,7 +50,7 @@ var floor4 = join(
 	zones("reserved", "240.0.0.0/4"),
 )
 
-// floor6 is what is special inside 2000::/3, outside of which nothing is public, and names for the rest.
+// floor6 lists the special ranges inside 2000::/3, and names for the rest, which is never public.
 var floor6 = join(
 	zones("protocol assignments, Teredo", "2001::/23"),
 	zones("documentation", "2001:db8::/32", "3fff::/20"),
@@ -70,8 +72,9 @@ var floor6 = join(
 
 var public6 = netip.MustParsePrefix("2000::/3")
 
-// Forbidden returns why an address may never be dialled, or "" for a public one. nat64 are prefixes of 96 bits behind which this network
-// reaches IPv4: an address below one is what the IPv4 address in it is. Whatever is not known to be public is forbidden.
+// Forbidden returns why an address may never be dialled, or "" for a public one. nat64 lists the
+// /96 prefixes by which this network reaches IPv4: Forbidden judges the IPv4 address in an address
+// below one. It forbids every address that is not known to be public.
 func Forbidden(a netip.Addr, nat64 []netip.Prefix) string {
 	switch {
 	case !a.IsValid():
@@ -98,7 +101,8 @@ func Forbidden(a netip.Addr, nat64 []netip.Prefix) string {
 	if !public6.Contains(a) {
 		return "not assigned to the public"
 	}
-	// ISATAP carries an IPv4 address below any prefix (RFC 5214): ::0:5efe:a.b.c.d and ::200:5efe:a.b.c.d.
+	// ISATAP carries an IPv4 address below any prefix (RFC 5214): ::0:5efe:a.b.c.d and
+	// ::200:5efe:a.b.c.d.
 	b := a.As16()
 	if b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe {
 		return "ISATAP"
@@ -121,14 +125,14 @@ func embedded(a netip.Addr, at int) netip.Addr {
 	return netip.AddrFrom4([4]byte(b[at : at+4]))
 }
 
-// CheckNAT64 returns what is wrong with a prefix of an operator, or nil. Only the form in which the IPv4 address is the last four bytes is
-// understood (RFC 6052), so no other is taken.
-func CheckNAT64(p netip.Prefix) error {
+// checkNAT64 returns an error for a prefix that jail cannot use. It accepts only prefixes whose
+// last four bytes are the IPv4 address (RFC 6052).
+func checkNAT64(p netip.Prefix) error {
 	if !p.IsValid() || !p.Addr().Is6() || p.Bits() != 96 || p != p.Masked() {
 		return fmt.Errorf("NAT64 prefix %s is not an IPv6 prefix of 96 bits", p)
 	}
 	if mapped := netip.MustParsePrefix("::/32"); mapped.Contains(p.Addr()) {
-		return fmt.Errorf("NAT64 prefix %s holds addresses that stand for IPv4 themselves", p)
+		return fmt.Errorf("NAT64 prefix %s has addresses with an IPv4 address inside", p)
 	}
 	return nil
 }

@@ -35,14 +35,24 @@ func TestFloorEdges(t *testing.T) {
 // TestForbidden are addresses that others have taken for public, each with what it is.
 func TestForbidden(t *testing.T) {
 	for text, want := range map[string]string{
-		"169.254.169.254": "metadata", "169.254.170.2": "metadata", "100.100.100.200": "metadata", "168.63.129.16": "metadata", "192.0.0.192": "metadata",
-		"fd00:ec2::254": "metadata", "fd20:ce::254": "metadata", "::ffff:169.254.169.254": "metadata", "::ffff:168.63.129.16": "metadata",
-		"0.1.2.3": "this network", "240.0.0.1": "reserved", "192.0.0.170": "protocol assignments", "198.18.0.1": "benchmarking", "100.64.0.1": "carrier-grade NAT",
-		"::ffff:127.0.0.1": "loopback", "::ffff:10.0.0.1": "private", "::127.0.0.1": "IPv4-compatible", "::ffff:0:127.0.0.1": "IPv4-translated",
-		"64:ff9b::7f00:1": "NAT64", "64:ff9b::808:808": "NAT64", "64:ff9b:1::7f00:1": "NAT64", "2002:7f00:1::": "6to4", "2001:0:4136:e378:8000:63bf:3fff:fdd2": "protocol assignments, Teredo",
-		"fec0::1": "site-local", "2001:db8::1": "documentation", "100::1": "discard", "3fff::1": "documentation", "5f00::1": "segment routing",
-		"2607:f8b0::5efe:7f00:1": "ISATAP", "2607:f8b0::200:5efe:808:808": "ISATAP", "fe80::1%eth0": "scoped to an interface", "2607:f8b0::1%lo": "scoped to an interface",
-		"1.1.1.1": "", "8.8.8.8": "", "93.184.216.34": "", "2606:4700:4700::1111": "", "2a00:1450:4001::1": "", "::ffff:8.8.8.8": "",
+		"169.254.169.254": "metadata", "169.254.170.2": "metadata", "100.100.100.200": "metadata",
+		"168.63.129.16": "metadata", "192.0.0.192": "metadata",
+		"fd00:ec2::254": "metadata", "fd20:ce::254": "metadata",
+		"::ffff:169.254.169.254": "metadata", "::ffff:168.63.129.16": "metadata",
+		"0.1.2.3": "this network", "240.0.0.1": "reserved", "192.0.0.170": "protocol assignments",
+		"198.18.0.1": "benchmarking", "100.64.0.1": "carrier-grade NAT",
+		"::ffff:127.0.0.1": "loopback", "::ffff:10.0.0.1": "private",
+		"::127.0.0.1": "IPv4-compatible", "::ffff:0:127.0.0.1": "IPv4-translated",
+		"64:ff9b::7f00:1": "NAT64", "64:ff9b::808:808": "NAT64", "64:ff9b:1::7f00:1": "NAT64",
+		"2002:7f00:1::":                        "6to4",
+		"2001:0:4136:e378:8000:63bf:3fff:fdd2": "protocol assignments, Teredo",
+		"fec0::1":                              "site-local", "2001:db8::1": "documentation",
+		"100::1":  "discard",
+		"3fff::1": "documentation", "5f00::1": "segment routing",
+		"2607:f8b0::5efe:7f00:1": "ISATAP", "2607:f8b0::200:5efe:808:808": "ISATAP",
+		"fe80::1%eth0": "scoped to an interface", "2607:f8b0::1%lo": "scoped to an interface",
+		"1.1.1.1": "", "8.8.8.8": "", "93.184.216.34": "", "2606:4700:4700::1111": "",
+		"2a00:1450:4001::1": "", "::ffff:8.8.8.8": "",
 		"4000::1": "not assigned to the public", "1::1": "not assigned to the public",
 	} {
 		if got := Forbidden(netip.MustParseAddr(text), nil); got != want {
@@ -54,7 +64,8 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestEmbedded: an IPv6 address that carries an IPv4 address is never more than that one is, and below an operator's prefix it is that one.
+// TestEmbedded: an IPv6 address that carries an IPv4 address is never more than that one is, and
+// below an operator's prefix it is that one.
 func TestEmbedded(t *testing.T) {
 	own := netip.MustParsePrefix("2a0a:1234:5678::/96")
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -66,7 +77,8 @@ func TestEmbedded(t *testing.T) {
 			four = netip.MustParseAddr(e.First).As4()
 		}
 		why := Forbidden(netip.AddrFrom4(four), nil)
-		for at, prefix := range map[string]netip.Addr{"mapped": netip.MustParseAddr("::ffff:0:0"), "operator": own.Addr()} {
+		for at, prefix := range map[string]netip.Addr{"mapped": netip.MustParseAddr("::ffff:0:0"),
+			"operator": own.Addr()} {
 			b := prefix.As16()
 			copy(b[12:], four[:])
 			if got := Forbidden(netip.AddrFrom16(b), []netip.Prefix{own}); got != why {
@@ -81,14 +93,16 @@ func TestEmbedded(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"::/96", "::ffff:0:0/96", "64:ff9b::/64", "10.0.0.0/8", "64:ff9b::1/96"} {
-		if CheckNAT64(netip.MustParsePrefix(bad)) == nil {
+	for _, bad := range []string{"::/96", "::ffff:0:0/96", "64:ff9b::/64", "10.0.0.0/8",
+		"64:ff9b::1/96"} {
+		if checkNAT64(netip.MustParsePrefix(bad)) == nil {
 			t.Errorf("%s is taken for a NAT64 prefix", bad)
 		}
 	}
 }
 
-// TestRandomIPv6: nothing outside 2000::/3 is ever public. JAIL_TEST_LONG asks for a million addresses.
+// TestRandomIPv6: nothing outside 2000::/3 is ever public. JAIL_TEST_LONG asks for a million
+// addresses.
 func TestRandomIPv6(t *testing.T) {
 	n := 50_000
 	if os.Getenv("JAIL_TEST_LONG") != "" {

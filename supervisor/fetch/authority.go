@@ -16,18 +16,22 @@ import (
 
 // Bounds of an authority.
 const (
-	authorityTime = 30 * 24 * time.Hour // no run is longer, and the key ends with the run
-	maxLeaves     = 1024                // certificates that are kept
-	serialBits    = 127
+	// No run is longer, and the key ends with the run.
+	authorityTime = 30 * 24 * time.Hour
+	// maxLeaves bounds the kept certificates.
+	maxLeaves  = 1024
+	serialBits = 127
 )
 
-// An authority signs for the hosts that tools of one run speak TLS to, so that the proxy can read and decide each request. Its key is made in the
-// memory of the run's proxy and never leaves it; its certificate is trusted by the tools of that one jail, and by nobody else.
+// authority signs certificates for the hosts that tools of one run speak TLS to, so that the proxy
+// can decide each request. Its key is made in the memory of the run's proxy and never leaves it.
+// Only the tools of that one jail trust its certificate.
 type authority struct {
 	PEM  []byte // the certificate
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	leaf *ecdsa.PrivateKey // of every host's certificate
+	// leaf is the key of every host's certificate.
+	leaf *ecdsa.PrivateKey
 
 	mu     sync.Mutex
 	leaves map[string]*tls.Certificate
@@ -56,7 +60,8 @@ func newAuthority(now time.Time) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert: cert, key: key, leaf: leaf,
+	return &authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		cert: cert, key: key, leaf: leaf,
 		leaves: map[string]*tls.Certificate{}}, nil
 }
 
@@ -65,11 +70,12 @@ func certificate(name string, now time.Time) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An hour before now, since a clock inside a tool may be behind.
-	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(authorityTime)}, nil
+	// An hour before now, since the clock of a tool may be behind.
+	return &x509.Certificate{SerialNumber: serial, Subject: pkix.Name{CommonName: name},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(authorityTime)}, nil
 }
 
-// sign returns a certificate for a host, the same one each time.
+// sign returns the certificate for a host, the same one each time.
 func (a *authority) sign(host string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,13 +84,15 @@ func (a *authority) sign(host string) (*tls.Certificate, error) {
 	}
 	name := host
 	if len(name) > maxCommonName {
-		name = "" // the name that counts is the one below
+		// The subject alternative name below counts.
+		name = ""
 	}
 	template, err := certificate(name, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	template.DNSNames, template.ExtKeyUsage = []string{host}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	template.DNSNames, template.ExtKeyUsage = []string{host},
+		[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &a.leaf.PublicKey, a.key)
 	if err != nil {
@@ -97,12 +105,14 @@ func (a *authority) sign(host string) (*tls.Certificate, error) {
 	return a.leaves[host], nil
 }
 
-// maxCommonName is the longest common name that there is (RFC 5280, ub-common-name).
+// maxCommonName is the upper bound of a common name (RFC 5280, ub-common-name).
 const maxCommonName = 64
 
-// config is the TLS of a tunnel to one host. A client that names another one, or none, is refused: what it would be answered is not what was decided.
+// config returns the TLS configuration of a tunnel to one host. It refuses a client that names
+// another host or none, since another host was decided.
 func (a *authority) config(host string) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, SessionTicketsDisabled: true,
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		SessionTicketsDisabled: true,
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			if name := normalName(hello.ServerName); name != host {
 				return nil, fmt.Errorf("the TLS greeting names another host than %s", host)

@@ -17,7 +17,8 @@ func BenchmarkServe(b *testing.B) {
 	benchStream(b, w.stream())
 }
 
-// BenchmarkProcess is the same through a proxy's own process and what it asks of the daemon, with a record in memory.
+// BenchmarkProcess is the same through a proxy's own process and what it asks of the daemon, with a
+// record in memory.
 func BenchmarkProcess(b *testing.B) {
 	w := benchWorld(b)
 	p := startProcess(b, w, func(error) {})
@@ -27,7 +28,8 @@ func BenchmarkProcess(b *testing.B) {
 }
 
 func benchWorld(b *testing.B) *world {
-	w := newWorld(b, anyTo+"[fetch.limits]\nrequests = 100000000\nbytes_in = \"1TiB\"\nbytes_out = \"1TiB\"\nconcurrent = 64\ntimeout = \"10s\"\n")
+	w := newWorld(b,
+		anyTo+"[fetch.limits]\nrequests = 100000000\nbytes_in = \"1TiB\"\nbytes_out = \"1TiB\"\nconcurrent = 64\ntimeout = \"10s\"\n")
 	w.names.Set(upName, []string{upIP})
 	fetchtest.StartHost(b, upIP+":80", nil, says("hi"))
 	return w

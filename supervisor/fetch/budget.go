@@ -9,15 +9,16 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// A limitError says which limit of fetches a request met.
+// limitError names the limit of fetches that a request exceeds.
 type limitError struct {
-	name  string // as a key of the policy file
+	// name is a key of the policy file.
+	name  string
 	limit string
 }
 
 func (e *limitError) Error() string { return fmt.Sprintf("%s = %s is used up", e.name, e.limit) }
 
-// A purse is what may still be used, by a run or by one host of it. Zero bounds are none.
+// purse is the budget of a run, or of one host of a run. Zero bounds are no bounds.
 type purse struct {
 	mu       sync.Mutex
 	key      string // "fetch.limits" or "fetch.allow"
@@ -25,7 +26,8 @@ type purse struct {
 	requests int64
 	in, out  int64
 	slots    chan struct{}
-	started  []time.Time // of the requests of the last second, as many as may start in one
+	// started are the starts within the last second, at most the rate.
+	started []time.Time
 }
 
 func newPurse(key string, b policy.FetchBounds) *purse {
@@ -36,7 +38,7 @@ func newPurse(key string, b policy.FetchBounds) *purse {
 	return p
 }
 
-// runBounds are the limits of a run in the form of bounds. A limit of nothing at all is a bound of nothing: it is asked for before.
+// runBounds returns the limits of a run as bounds. A limit of zero is checked before, by nothing.
 func runBounds(f policy.Fetch) policy.FetchBounds {
 	of := func(n int64) int64 {
 		if n == policy.Unlimited {
@@ -45,7 +47,8 @@ func runBounds(f policy.Fetch) policy.FetchBounds {
 		return n
 	}
 	l := f.Limits
-	return policy.FetchBounds{Requests: of(l.Requests), BytesIn: of(l.BytesIn), BytesOut: of(l.BytesOut), Concurrent: of(l.Concurrent),
+	return policy.FetchBounds{Requests: of(l.Requests), BytesIn: of(l.BytesIn),
+		BytesOut: of(l.BytesOut), Concurrent: of(l.Concurrent),
 		Rate: f.Rate, Timeout: time.Duration(of(int64(l.Timeout)))}
 }
 
@@ -54,7 +57,8 @@ func (p *purse) over(name string, limit int64) error {
 	return &limitError{p.key + "." + name, unit.Format(limit)}
 }
 
-// begin takes one request, waiting for its turn: a rate and a number at one time slow a tool down, the rest refuses it.
+// begin takes one request. It waits for rate and concurrent, and returns an error for other
+// exceeded bounds.
 func (p *purse) begin(ctx context.Context) error {
 	p.mu.Lock()
 	if p.bounds.Requests > 0 && p.requests >= p.bounds.Requests {
@@ -66,7 +70,8 @@ func (p *purse) begin(ctx context.Context) error {
 	wait := at.Sub(now)
 	if deadline, ok := ctx.Deadline(); ok && wait > 0 && at.After(deadline) {
 		p.mu.Unlock()
-		return p.over("rate", p.bounds.Rate) // it takes no turn from those who can wait for theirs
+		// The request takes no turn from those that can wait for theirs.
+		return p.over("rate", p.bounds.Rate)
 	}
 	p.requests++
 	p.start(at)
@@ -94,8 +99,9 @@ func (p *purse) begin(ctx context.Context) error {
 // rate returns how many requests may start in one second, 0 for any number.
 func (p *purse) rate() int { return int(min(max(p.bounds.Rate, 0), 1<<16)) }
 
-// next returns the moment at which one more request may start, in order. What comes after a pause starts at once, as many as may in one second; from
-// then on they start evenly, or each second would begin with a burst that others on the machine wait behind.
+// next returns the time at which one more request may start. After a pause as many start at once as
+// may start in one second; later ones start evenly, since a burst in each second would delay others
+// on the machine.
 func (p *purse) next(now time.Time) time.Time {
 	n := len(p.started)
 	if n == 0 || n < p.rate() {
@@ -111,7 +117,7 @@ func (p *purse) next(now time.Time) time.Time {
 	return at
 }
 
-// start takes the moment that next returned.
+// start takes the turn at the time that next returned.
 func (p *purse) start(at time.Time) {
 	switch rate := p.rate(); {
 	case rate == 0:
@@ -122,7 +128,7 @@ func (p *purse) start(at time.Time) {
 	p.started = append(p.started, at)
 }
 
-// turn takes the next moment, and returns how long it is until then.
+// turn takes the next turn and returns the time until then.
 func (p *purse) turn(now time.Time) time.Duration {
 	at := p.next(now)
 	p.start(at)
@@ -135,7 +141,7 @@ func (p *purse) end() {
 	}
 }
 
-// spend counts bytes and says when there are more than may be.
+// spend counts bytes and returns an error if they exceed the budget.
 func (p *purse) spend(in, out int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,17 +8,19 @@ import (
 	"strings"
 )
 
-// A chunked reads a chunked body, in the one form that every reader agrees on: no extensions, no trailers, CR LF after each line.
+// chunked reads a chunked body in the one form on which all readers agree: no extensions, no
+// trailers, CR LF after each line.
 type chunked struct {
-	r    *bufio.Reader
-	left int64 // of the present chunk
+	r *bufio.Reader
+	// left is the rest of the current chunk in bytes.
+	left int64
 	done bool
 	err  error
 }
 
 var errChunk = bad("the chunks of the body are not plain chunks")
 
-// maxChunkDigits bounds the size of a chunk.
+// maxChunkDigits bounds the hexadecimal size of a chunk.
 const maxChunkDigits = 8
 
 func (c *chunked) Read(p []byte) (int, error) {
@@ -48,10 +50,12 @@ func (c *chunked) next() error {
 	if err != nil {
 		return err
 	}
-	if line == "" || len(line) > maxChunkDigits || strings.Trim(line, "0123456789abcdefABCDEF") != "" {
+	if line == "" || len(line) > maxChunkDigits || strings.Trim(line,
+		"0123456789abcdefABCDEF") != "" {
 		return errChunk
 	}
-	c.left, _ = strconv.ParseInt(line, 16, 64) // eight digits always fit
+	// Eight digits always fit.
+	c.left, _ = strconv.ParseInt(line, 16, 64)
 	if c.left == 0 {
 		c.done = true
 		return c.expect("\r\n")

@@ -13,13 +13,13 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 )
 
-// Arg is the first argument with which the daemon's program becomes a proxy.
+// Arg is the first argument by which the daemon's program becomes a proxy.
 const Arg = "fetch-proxy"
 
 // proxyControl is the proxy's descriptor of its socket to the daemon.
 const proxyControl = 3
 
-// Main is the whole life of a proxy. It returns the exit code.
+// Main runs a proxy until its end. It returns the exit code.
 func Main(stderr io.Writer) int {
 	conn, err := control.Inherit(proxyControl)
 	if err != nil {
@@ -27,7 +27,8 @@ func Main(stderr io.Writer) int {
 		return 125
 	}
 	if err := serve(conn); err != nil && !errors.Is(err, io.EOF) {
-		_ = conn.Send(FromProxy{Failed: err.Error()}) // if nobody listens, there is nobody to tell
+		// The daemon may be gone.
+		_ = conn.Send(FromProxy{Failed: err.Error()})
 		return 125
 	}
 	return 0
@@ -72,10 +73,10 @@ func serve(conn *control.Conn) error {
 	return nil
 }
 
-// lastWords is how long the ends of requests may take to be told when the run has ended.
+// lastWords bounds the time in which the ends of requests are reported after the end of the run.
 const lastWords = 2 * time.Second
 
-// abandon answers the intents to which no answer will come.
+// abandon answers the intents that get no answer of the daemon.
 func (l *link) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,14 +86,14 @@ func (l *link) abandon() {
 	}
 }
 
-// wait waits until no stream is served any more.
+// wait waits until no stream is served, at most for most.
 func (p *Proxy) wait(most time.Duration) {
 	for end := time.Now().Add(most); len(p.streams) > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// admit hands out streams for as long as the door stands. What comes through it was written inside the jail.
+// admit accepts proxy connections until door closes. All input on door comes from inside the jail.
 func (p *Proxy) admit(ctx context.Context, door *control.Conn) {
 	defer door.Close()
 	for {
@@ -131,10 +132,11 @@ func (p *Proxy) open(ctx context.Context, door *control.Conn, scope int) error {
 	return nil
 }
 
-// A link is the proxy's side of its socket to the daemon.
+// link is the proxy's end of its socket to the daemon.
 type link struct {
-	conn    *control.Conn
-	said    *frames // by the daemon
+	conn *control.Conn
+	// said are the messages of the daemon.
+	said    *frames
 	writing sync.Mutex
 	mu      sync.Mutex
 	waiting map[uint64]chan Answer
@@ -146,7 +148,7 @@ func (l *link) send(m FromProxy) error {
 	return l.conn.Send(m)
 }
 
-// listen takes the daemon's answers until it closes its end.
+// listen receives the daemon's answers until the daemon closes its end.
 func (l *link) listen() error {
 	for {
 		var a Answer
@@ -166,7 +168,7 @@ func (l *link) listen() error {
 	}
 }
 
-// Intend waits until the daemon has the intent on record.
+// Intend waits until the daemon has recorded the intent.
 func (l *link) Intend(i Intent) (string, error) {
 	answer := make(chan Answer, 1)
 	l.mu.Lock()
@@ -175,15 +177,17 @@ func (l *link) Intend(i Intent) (string, error) {
 	if err := l.send(FromProxy{Intent: &i}); err != nil {
 		return "", err
 	}
-	a := <-answer // the daemon answers, or its end is the end of this process
+	// The daemon answers, or this process ends with it.
+	a := <-answer
 	if a.Failed {
 		return "", errors.New("not on record")
 	}
 	return a.Refuse, nil
 }
 
-// Ended tells how a request ended. If the daemon does not hear it, its end is ours.
+// Ended reports the outcome of a request. An error is ignored, since this process ends with the
+// daemon.
 func (l *link) Ended(o Outcome) { _ = l.send(FromProxy{Outcome: &o}) }
 
-// Refused tells of a request that was not sent.
+// Refused reports a request that was not sent.
 func (l *link) Refused(r Refused) { _ = l.send(FromProxy{Refused: &r}) }

@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// TestDifferential: what two libraries of others refuse to connect to, we refuse too, at every edge of every range that any of us knows, and at
-// random. JAIL_TEST_LONG asks for a million addresses. What we refuse beyond them is counted.
+// TestDifferential: what two libraries of others refuse to connect to, we refuse too, at every edge
+// of every range that any of us knows, and at random. JAIL_TEST_LONG asks for a million addresses.
+// What we refuse beyond them is counted.
 func TestDifferential(t *testing.T) {
 	random := 60_000
 	if os.Getenv("JAIL_TEST_LONG") != "" {
@@ -24,7 +25,8 @@ func TestDifferential(t *testing.T) {
 	build.Dir = "testdata/differential"
 	build.Env = append(os.Environ(), "GOFLAGS=-buildvcs=false", "GOWORK=off", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		if text := string(out); strings.Contains(text, "dial tcp") || strings.Contains(text, "module lookup disabled") {
+		if text := string(out); strings.Contains(text, "dial tcp") || strings.Contains(text,
+			"module lookup disabled") {
 			t.Skipf("the two libraries cannot be had without a network: %s", text)
 		}
 		t.Fatalf("%v\n%s", err, out)
@@ -65,10 +67,12 @@ func TestDifferential(t *testing.T) {
 	if one == 0 || two == 0 || ours == len(addrs) {
 		t.Errorf("of %d addresses %d and %d are refused by the others, %d by us: one of us says nothing", len(addrs), one, two, ours)
 	}
-	t.Logf("%d addresses: ssrf refuses %d, safeurl %d, we %d, of which %d alone", len(addrs), one, two, ours, alone)
+	t.Logf("%d addresses: ssrf refuses %d, safeurl %d, we %d, of which %d alone", len(addrs), one,
+		two, ours, alone)
 }
 
-// edges are the first and the last address of each range, and those beside it, ours and those of prefixes of every length of some well-known ones.
+// edges are the first and the last address of each range, and those beside it, ours and those of
+// prefixes of every length of some well-known ones.
 func edges() (out []netip.Addr) {
 	add := func(a netip.Addr) {
 		if a.IsValid() {
@@ -79,8 +83,10 @@ func edges() (out []netip.Addr) {
 	for _, z := range join(metadataZones, floor4, floor6) {
 		prefixes = append(prefixes, z.prefix)
 	}
-	for _, text := range []string{"192.0.0.8/29", "192.0.0.170/31", "2001:1::/32", "2001:2::/48", "2001:3::/32", "2001:4:112::/48", "2001:10::/28", "2001:20::/28", "2001:30::/28",
-		"2620:4f:8000::/48", "64:ff9b:1::/48", "5f00::/16", "3fff::/20", "fec0::/10", "::ffff:0:0:0/96", "100:0:0:1::/64", "255.255.255.255/32"} {
+	for _, text := range []string{"192.0.0.8/29", "192.0.0.170/31", "2001:1::/32", "2001:2::/48",
+		"2001:3::/32", "2001:4:112::/48", "2001:10::/28", "2001:20::/28", "2001:30::/28",
+		"2620:4f:8000::/48", "64:ff9b:1::/48", "5f00::/16", "3fff::/20", "fec0::/10",
+		"::ffff:0:0:0/96", "100:0:0:1::/64", "255.255.255.255/32"} {
 		prefixes = append(prefixes, netip.MustParsePrefix(text))
 	}
 	for _, p := range prefixes {

@@ -13,14 +13,15 @@ import (
 	"time"
 )
 
-// wholeBody is the largest body, in bytes, that is read as a whole before anything is dialled: what is wrong with its chunks is then known
-// before the host hears of the request, and it is sent with its length.
+// wholeBody is the size in bytes up to which the proxy reads a request body before it dials: errors
+// in its chunks are then found before the host hears of the request, and it is sent with its
+// length.
 const wholeBody = 256 << 10
 
-// maxInformational bounds the answers before the answer.
+// maxInformational bounds the number of 1xx responses before the response.
 const maxInformational = 5
 
-// exchange sends a request and hands its answer on. It reports whether the stream goes on.
+// exchange sends a request and passes its response on. It reports whether the stream goes on.
 func (s *stream) exchange(ctx context.Context, tr *trip) bool {
 	body, whole, refused := s.body(ctx, tr)
 	defer tr.letGo()
@@ -31,14 +32,16 @@ func (s *stream) exchange(ctx context.Context, tr *trip) bool {
 	headers := s.h.forwarded(tr.secret)
 	if tr.secret != nil {
 		var err error
-		if headers, err = tr.secret.attach(&tr.target, s.h.method, headers, whole, time.Now()); err != nil {
+		if headers, err = tr.secret.attach(&tr.target, s.h.method, headers, whole,
+			time.Now()); err != nil {
 			r := badRequest(err)
-			r.layer, r.rule, r.next = "fetch", "credential "+tr.what.Credential, "ask without it: what is sent with a credential is what the rule names"
+			r.layer, r.rule, r.next = "fetch", "credential "+tr.what.Credential,
+				"ask without it: what is sent with a credential is what the rule names"
 			s.reply(tr.refuse(r))
 			return false
 		}
 	}
-	// What is not known to be safe to say twice is said on a connection that is known to listen.
+	// A request that may not be safe to send twice uses a connection that is known to be open.
 	reuse := s.h.length == 0
 	if refused := tr.reach(ctx, reuse); refused != nil {
 		s.finish(tr, refused)
@@ -46,7 +49,8 @@ func (s *stream) exchange(ctx context.Context, tr *trip) bool {
 	}
 	resp, refused := s.send(ctx, tr, headers, body)
 	if refused != nil && tr.unheard(ctx, s.h.method) {
-		// The host had ended the connection that was kept: once more on a new one, with a record of its own, an address looked up and checked anew.
+		// The host had closed the kept connection. Try once more on a new one, with a record of its
+		// own and a new look-up and check of the addresses.
 		tr.again()
 		if refused = tr.reach(ctx, false); refused == nil {
 			resp, refused = s.send(ctx, tr, headers, body)
@@ -67,7 +71,7 @@ func (s *stream) exchange(ctx context.Context, tr *trip) bool {
 	return goesOn
 }
 
-// finish ends a request that got no answer of its host's.
+// finish ends a request that got no response of its host.
 func (s *stream) finish(tr *trip, r *refusal) {
 	tr.done()
 	if tr.up != nil {
@@ -76,10 +80,11 @@ func (s *stream) finish(tr *trip, r *refusal) {
 	s.reply(r)
 }
 
-// body returns the request's body, and all of it where it is small: never nil for none.
+// body returns a reader of the request's body, never nil, and all bytes of a small body.
 func (s *stream) body(ctx context.Context, tr *trip) (io.Reader, []byte, *refusal) {
 	limit := tr.bounds.RequestSize
-	tooLarge := &refusal{status: 413, code: codeBudget, layer: "fetch", rule: "fetch.allow.request_size",
+	tooLarge := &refusal{status: 413, code: codeBudget, layer: "fetch",
+		rule:    "fetch.allow.request_size",
 		message: fmt.Sprintf("the body is larger than %d bytes", limit), next: "send less"}
 	if limit > 0 && s.h.length > limit {
 		return nil, nil, tooLarge
@@ -128,7 +133,7 @@ var (
 	errBodies      = errors.New("too many bodies are on their way")
 )
 
-// bounded is an error after so many bytes.
+// bounded is a reader that returns an error after a number of bytes.
 type bounded struct {
 	r    io.Reader
 	left int64
@@ -143,9 +148,11 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// send writes the decided request and reads the head of its answer.
-func (s *stream) send(ctx context.Context, tr *trip, headers fields, body io.Reader) (*http.Response, *refusal) {
-	out := fmt.Appendf(nil, "%s %s%s HTTP/1.1\r\nHost: %s\r\n", s.h.method, tr.target.Path, tr.target.Query, tr.target.Authority())
+// send writes the decided request and reads the head of the response.
+func (s *stream) send(ctx context.Context, tr *trip, headers fields,
+	body io.Reader) (*http.Response, *refusal) {
+	out := fmt.Appendf(nil, "%s %s%s HTTP/1.1\r\nHost: %s\r\n", s.h.method, tr.target.Path,
+		tr.target.Query, tr.target.Authority())
 	out = headers.write(out)
 	switch {
 	case s.h.length > 0 || s.h.length == 0 && hasBody(s.h.method):
@@ -162,7 +169,7 @@ func (s *stream) send(ctx context.Context, tr *trip, headers fields, body io.Rea
 	if err == nil {
 		err = w.Flush()
 	}
-	// A host may answer before it has read all, and then close: its answer counts.
+	// A host may respond before it has read all of the request and then close: its response counts.
 	if err != nil && (ctx.Err() != nil || isOurs(err)) {
 		return nil, tr.failed(ctx, err)
 	}
@@ -180,7 +187,8 @@ func hasBody(method string) bool { return method == "POST" || method == "PUT" ||
 func isOurs(err error) bool {
 	var limit *limitError
 	var b *BadTarget
-	return errors.As(err, &limit) || errors.As(err, &b) || errors.Is(err, errRequestSize) || errors.Is(err, errLength) || errors.Is(err, io.ErrUnexpectedEOF)
+	return errors.As(err, &limit) || errors.As(err, &b) || errors.Is(err, errRequestSize) ||
+		errors.Is(err, errLength) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 func (s *stream) sendBody(w *bufio.Writer, body io.Reader) error {
@@ -216,7 +224,7 @@ func (c *chunkWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// readHead reads the head of the answer, past those that come before it.
+// readHead reads the head of the response, after any 1xx responses.
 func (s *stream) readHead(tr *trip) (*http.Response, error) {
 	for range maxInformational + 1 {
 		tr.up.cap.lower()
@@ -234,10 +242,11 @@ func (s *stream) readHead(tr *trip) (*http.Response, error) {
 			return resp, nil
 		}
 	}
-	return nil, errors.New("the host sends answers that are none without end")
+	return nil, errors.New("the host sends too many 1xx responses")
 }
 
-// answer hands the answer on. goesOn is whether the tool's stream does, keep whether the connection can be used again.
+// answer passes the response on. goesOn reports whether the tool's stream can go on, keep whether
+// the connection to the host can be reused.
 func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goesOn, keep bool) {
 	defer resp.Body.Close()
 	if refused := tr.checkAnswer(resp); refused != nil {
@@ -259,13 +268,15 @@ func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goe
 		cleaner = &scrubber{r: body, forms: tr.secret.forms()}
 		body = cleaner
 	}
-	none := s.h.method == http.MethodHead || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
+	none := s.h.method == http.MethodHead || resp.StatusCode == http.StatusNoContent ||
+		resp.StatusCode == http.StatusNotModified
 	goesOn = !s.h.close
 	out := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\n", resp.StatusCode, http.StatusText(resp.StatusCode))
 	out = headers.write(out)
 	chunks := false
 	switch {
-	case resp.ContentLength >= 0 && resp.StatusCode != http.StatusNoContent && (!none || resp.ContentLength > 0):
+	case resp.ContentLength >= 0 && resp.StatusCode != http.StatusNoContent &&
+		(!none || resp.ContentLength > 0):
 		out = fmt.Appendf(out, "Content-Length: %d\r\n", resp.ContentLength)
 	case none:
 	case s.h.minor == 1:
@@ -286,7 +297,8 @@ func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goe
 	if err == nil {
 		err = w.Flush()
 	} else {
-		_ = w.Flush() // what came is handed on; that it is not all shows in its framing
+		// Pass on what has arrived. The framing shows that it is incomplete.
+		_ = w.Flush()
 	}
 	if cleaner != nil {
 		tr.out.Scrubbed = tr.out.Scrubbed || cleaner.hit
@@ -298,7 +310,7 @@ func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goe
 	return goesOn, !resp.Close && tr.up.r.Buffered() == 0
 }
 
-// truncated says why an answer is not whole.
+// truncated records why a response is incomplete.
 func (tr *trip) truncated(ctx context.Context, err error) {
 	tr.out.Truncated, tr.out.Error = true, tr.clean(publicError(err))
 	var limit *limitError
@@ -312,7 +324,7 @@ func (tr *trip) truncated(ctx context.Context, err error) {
 	}
 }
 
-// copyBody hands a body on as it comes: what waits in the buffer goes before the next read that would wait.
+// copyBody passes a body on as it arrives: it flushes the buffer before each read that would wait.
 func (s *stream) copyBody(w *bufio.Writer, body io.Reader, chunks bool) error {
 	var to io.Writer = w
 	if chunks {
@@ -342,19 +354,24 @@ func (s *stream) copyBody(w *bufio.Writer, body io.Reader, chunks bool) error {
 	}
 }
 
-// checkAnswer refuses an answer that the rule does not let through.
+// checkAnswer refuses a response that the rule does not allow.
 func (tr *trip) checkAnswer(resp *http.Response) *refusal {
 	if tr.bounds.ResponseSize > 0 && resp.ContentLength > tr.bounds.ResponseSize {
-		return &refusal{status: 502, code: codeBudget, layer: "fetch", rule: "fetch.allow.response_size", next: "ask for less",
-			message: fmt.Sprintf("the answer has %d bytes, more than the rule lets through", resp.ContentLength)}
+		return &refusal{status: 502, code: codeBudget, layer: "fetch",
+			rule: "fetch.allow.response_size", next: "ask for less",
+			message: fmt.Sprintf("the answer has %d bytes, more than the rule lets through",
+				resp.ContentLength)}
 	}
 	if tr.secret != nil && tr.secret.Scrub {
-		if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-			return &refusal{status: 502, code: codeDenied, layer: "fetch", rule: "credential " + tr.what.Credential, next: "none: the host codes what it was asked not to",
+		if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding,
+			"identity") {
+			return &refusal{status: 502, code: codeDenied, layer: "fetch", rule: "credential " +
+				tr.what.Credential, next: "none: the host codes what it was asked not to",
 				message: "the answer is coded, so the credential could not be cut out of it"}
 		}
 	}
-	if len(tr.types) == 0 || resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified || resp.ContentLength == 0 {
+	if len(tr.types) == 0 || resp.StatusCode == http.StatusNoContent ||
+		resp.StatusCode == http.StatusNotModified || resp.ContentLength == 0 {
 		return nil
 	}
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
@@ -362,6 +379,8 @@ func (tr *trip) checkAnswer(resp *http.Response) *refusal {
 	if len(resp.Header.Values("Content-Type")) == 1 && tr.types.Match(kind) {
 		return nil
 	}
-	return &refusal{status: 403, code: codeDenied, layer: tr.what.Layer, rule: fmt.Sprintf("fetch.allow.types = %q", tr.types.Strings()),
-		message: fmt.Sprintf("the answer is of the type %q, which the rule does not let through", kind), next: "add the type to the rule"}
+	return &refusal{status: 403, code: codeDenied, layer: tr.what.Layer,
+		rule: fmt.Sprintf("fetch.allow.types = %q", tr.types.Strings()),
+		message: fmt.Sprintf("the answer is of the type %q, which the rule does not let through",
+			kind), next: "add the type to the rule"}
 }

@@ -19,8 +19,9 @@ import (
 // gated is a record that takes nothing in until its gate opens.
 type gated struct {
 	notes
-	gate      chan struct{}
-	full      chan struct{} // closed when as many wait as may
+	gate chan struct{}
+	// closed when as many wait as may
+	full      chan struct{}
 	once      sync.Once
 	waiting   sync.Mutex
 	now, most int
@@ -44,17 +45,19 @@ func (g *gated) IntendAfter(ended []Outcome, i Intent) (string, error) {
 	return intendAfter(g, ended, i)
 }
 
-// TestFlood: a jail that asks for more than its log can take fills its own queue, which has an end, and no other's; and when the log takes records
-// again, each of its requests is answered (T-249).
+// TestFlood: a jail that asks for more than its log can take fills its own queue, which has an end,
+// and no other's; and when the log takes records again, each of its requests is answered (T-249).
 func TestFlood(t *testing.T) {
 	const flood = 3 * maxRecording
 	// No request ends by time while the gate is closed.
-	w := newWorld(t, anyTo+strings.NewReplacer("concurrent = 64", "concurrent = 1000", `"10s"`, `"5m"`).Replace(limits))
+	w := newWorld(t, anyTo+strings.NewReplacer("concurrent = 64", "concurrent = 1000", `"10s"`,
+		`"5m"`).Replace(limits))
 	w.names.Set(upName, []string{upIP})
 	fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
 	quiet := startProcess(t, w, func(error) {})
 	g := &gated{gate: make(chan struct{}), full: make(chan struct{})}
-	loud, err := Start(context.Background(), Spec{Exe: proxyProgram(t), Cgroup: jailtest.Slice() + "/y.fetch", Setup: w.setup, Record: g})
+	loud, err := Start(context.Background(), Spec{Exe: proxyProgram(t), Cgroup: jailtest.Slice() +
+		"/y.fetch", Setup: w.setup, Record: g})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +69,8 @@ func TestFlood(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || string(body) != "hi" {
+		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 ||
+			string(body) != "hi" {
 			return fmt.Errorf("%d %q, %w", resp.StatusCode, body, err)
 		}
 		return nil
@@ -109,12 +113,14 @@ func TestFlood(t *testing.T) {
 	}
 	door.Close()
 	other.Close()
-	if intents, ends, _ := g.take(); len(intents) != flood || len(ends) != flood || g.most != maxRecording {
+	if intents, ends, _ := g.take(); len(intents) != flood || len(ends) != flood ||
+		g.most != maxRecording {
 		t.Errorf("%d intents, %d ends, %d at one time", len(intents), len(ends), g.most)
 	}
 }
 
-// TestRefusalRate: a run is told so many refusals a second and no more, however many it asks for; what is granted does not wait behind them (T-249).
+// TestRefusalRate: a run is told so many refusals a second and no more, however many it asks for;
+// what is granted does not wait behind them (T-249).
 func TestRefusalRate(t *testing.T) {
 	w := newWorld(t, anyTo)
 	w.names.Set(upName, []string{upIP})

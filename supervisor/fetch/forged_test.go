@@ -13,8 +13,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// TestForgedRecords: whatever a tool asks for and a host answers, what is put on record is plain text of one line, so that it can be taken for nothing
-// else (T-272).
+// TestForgedRecords: whatever a tool asks for and a host answers, what is put on record is plain
+// text of one line, so that it can be taken for nothing else (T-272).
 func TestForgedRecords(t *testing.T) {
 	w := newWorld(t, anyTo)
 	w.names.Set(upName, []string{upIP})
@@ -41,7 +41,10 @@ func TestForgedRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		eachText(all, func(s string) {
-			if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
+			if strings.ContainsFunc(s, func(r rune) bool {
+				return !unicode.IsPrint(r) ||
+					r == unicode.ReplacementChar
+			}) {
 				t.Errorf("%s: on record is %q", what, s)
 			}
 		})

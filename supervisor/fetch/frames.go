@@ -14,19 +14,19 @@ import (
 // keptFrame is the largest buffer, in bytes, that is kept for the next message.
 const keptFrame = 64 << 10
 
-// A frames reads the messages of jail/control off a socket that carries descriptors no more, as many at one call of the kernel's as wait there. A
-// descriptor that is sent all the same never gets here: the kernel drops it where it is not asked for.
+// frames reads messages of jail/control from a socket that carries no more descriptors, as many
+// with one system call as are queued. The kernel drops descriptors that are sent all the same.
 type frames struct {
 	r    *bufio.Reader
 	body []byte
 }
 
-// newFrames reads what comes behind the messages that conn has received.
+// newFrames returns a reader of the messages after those that conn has received.
 func newFrames(conn *control.Conn) *frames {
 	return &frames{r: bufio.NewReaderSize(conn.File(), 16<<10)}
 }
 
-// receive reads one message. It returns io.EOF where the other end closed behind the last.
+// receive reads one message. It returns io.EOF after the last message.
 func (f *frames) receive(message any) error {
 	var head [4]byte
 	if _, err := io.ReadFull(f.r, head[:]); err != nil {

@@ -12,24 +12,29 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 )
 
-// TestFrames: several messages that come at once, or one in pieces, are those that were sent; whatever else comes is an error.
+// TestFrames: several messages that come at once, or one in pieces, are those that were sent;
+// whatever else comes is an error.
 func TestFrames(t *testing.T) {
-	frame := func(size uint32, body string) string { return string(binary.BigEndian.AppendUint32(nil, size)) + body }
+	frame := func(size uint32,
+		body string) string {
+		return string(binary.BigEndian.AppendUint32(nil, size)) + body
+	}
 	good := frame(8, `{"id":7}`)
 	for name, c := range map[string]struct {
 		raw  string
 		want int // messages
 		err  error
 	}{
-		"nothing":                  {"", 0, io.EOF},
-		"three at once":            {good + good + good, 3, io.EOF},
-		"half a length":            {good + "\x00\x00", 1, io.ErrUnexpectedEOF},
-		"a length alone":           {frame(8, ""), 0, io.ErrUnexpectedEOF},
-		"half a message":           {frame(8, `{"id"`), 0, io.ErrUnexpectedEOF},
-		"a length too large":       {frame(control.MaxMessage+1, "{}"), 0, control.ErrTooLarge},
-		"the largest length":       {frame(1<<32-1, "{}"), 0, control.ErrTooLarge},
-		"no JSON":                  {frame(2, "{{"), 0, nil},
-		"larger than what is kept": {frame(keptFrame*2, `{"id":7,"refuse":"`+strings.Repeat("x", keptFrame*2-20)+`"}`) + good, 2, io.EOF},
+		"nothing":            {"", 0, io.EOF},
+		"three at once":      {good + good + good, 3, io.EOF},
+		"half a length":      {good + "\x00\x00", 1, io.ErrUnexpectedEOF},
+		"a length alone":     {frame(8, ""), 0, io.ErrUnexpectedEOF},
+		"half a message":     {frame(8, `{"id"`), 0, io.ErrUnexpectedEOF},
+		"a length too large": {frame(control.MaxMessage+1, "{}"), 0, control.ErrTooLarge},
+		"the largest length": {frame(1<<32-1, "{}"), 0, control.ErrTooLarge},
+		"no JSON":            {frame(2, "{{"), 0, nil},
+		"larger than what is kept": {frame(keptFrame*2, `{"id":7,"refuse":"`+strings.Repeat("x",
+			keptFrame*2-20)+`"}`) + good, 2, io.EOF},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ours, theirs, err := control.Pair("test")
@@ -39,13 +44,15 @@ func TestFrames(t *testing.T) {
 			defer ours.Close()
 			go func() {
 				defer theirs.Close()
-				for len(c.raw) > 0 { // in pieces that end anywhere
+				// in pieces that end anywhere
+				for len(c.raw) > 0 {
 					n := min(len(c.raw), 11)
 					if c.want > 2 {
 						n = len(c.raw)
 					}
 					if _, err := io.WriteString(theirs, c.raw[:n]); err != nil {
-						return // it is read no further
+						// it is read no further
+						return
 					}
 					c.raw = c.raw[n:]
 				}
@@ -100,7 +107,8 @@ func TestFramesTakeNoDescriptor(t *testing.T) {
 	if n := open(); n != before-1 {
 		t.Errorf("%d descriptors, %d before", n, before-1)
 	}
-	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // nobody can write to it any more
+	// nobody can write to it any more
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the pipe: %v", err)
 	}
 }

@@ -6,29 +6,36 @@ import (
 	"strings"
 )
 
-// dashed is the name of a header as servers that hand it on in a variable read it (CGI, WSGI): without case, an underscore as a hyphen.
+// dashed returns the name of a header as CGI and WSGI servers read it: without case, an underscore
+// as a hyphen.
 func dashed(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "-")) }
 
-// notSent are headers that belong to one connection, or by which a request could say that it is another one than was decided: another host,
-// another path, another method, another caller.
+// notSent are hop-by-hop headers, and headers by which a request could claim another host, path,
+// method or caller than the decided one.
 var notSent = []string{
-	"connection", "proxy-connection", "keep-alive", "proxy-authorization", "proxy-authenticate", "te", "trailer", "transfer-encoding",
+	"connection", "proxy-connection", "keep-alive", "proxy-authorization", "proxy-authenticate",
+	"te", "trailer", "transfer-encoding",
 	"upgrade", "expect", "host", "content-length", "http2-settings", "alt-used",
-	"x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url", "x-original-method",
-	"forwarded", "x-forwarded-host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-port", "x-forwarded-prefix", "x-forwarded-server",
+	"x-http-method-override", "x-http-method", "x-method-override", "x-original-url",
+	"x-rewrite-url", "x-original-method",
+	"forwarded", "x-forwarded-host", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-port",
+	"x-forwarded-prefix", "x-forwarded-server",
 	"x-host", "x-real-ip", "x-original-host", "via",
 }
 
-// forwarded returns what of the tool's headers is sent on. What Connection nominates goes too, before anything of the proxy's own is added.
+// forwarded returns the tool's headers that are sent on. It removes the headers that Connection
+// names before the proxy adds its own.
 func (h *head) forwarded(secret *Secret) fields {
 	var nominated []string
-	for _, token := range append(h.headers.tokens("connection"), h.headers.tokens("proxy-connection")...) {
+	for _, token := range append(h.headers.tokens("connection"),
+		h.headers.tokens("proxy-connection")...) {
 		nominated = append(nominated, dashed(token))
 	}
 	var out fields
 	for _, f := range h.headers {
 		name := dashed(f.name)
-		if slices.Contains(notSent, name) || slices.Contains(nominated, name) || secret != nil && secret.replaces(name) {
+		if slices.Contains(notSent, name) || slices.Contains(nominated, name) || secret != nil &&
+			secret.replaces(name) {
 			continue
 		}
 		out = append(out, f)
@@ -36,12 +43,15 @@ func (h *head) forwarded(secret *Secret) fields {
 	return out
 }
 
-// notReturned are headers of an answer that belong to the connection to the host, or open other ways to it.
-var notReturned = []string{"connection", "proxy-connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
+// notReturned are response headers that belong to the connection to the host, or that open other
+// ways to it.
+var notReturned = []string{"connection", "proxy-connection", "keep-alive", "proxy-authenticate",
+	"proxy-authorization", "te", "trailer",
 	"transfer-encoding", "upgrade", "content-length", "alt-svc",
-	"x-jail-fetch"} // by which guests know a refusal of the proxy's own
+	// Guests recognize a refusal of the proxy by it.
+	"x-jail-fetch"}
 
-// returned returns what of an answer's headers the tool gets, sorted by name.
+// returned returns the headers of a response that the tool gets, sorted by name.
 func returned(header http.Header, secret *Secret) (out fields, scrubbed bool) {
 	var nominated []string
 	for _, v := range header.Values("Connection") {
@@ -51,7 +61,8 @@ func returned(header http.Header, secret *Secret) (out fields, scrubbed bool) {
 	}
 	for name, values := range header {
 		read := dashed(name)
-		if slices.Contains(notReturned, read) || slices.Contains(nominated, read) || secret != nil && read == "set-cookie" {
+		if slices.Contains(notReturned, read) || slices.Contains(nominated, read) ||
+			secret != nil && read == "set-cookie" {
 			continue
 		}
 		for _, v := range values {
@@ -78,10 +89,13 @@ func plainField(name, value string) bool {
 			return false
 		}
 	}
-	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+	return !strings.ContainsFunc(value, func(r rune) bool {
+		return r < ' ' && r != '\t' ||
+			r == 0x7f
+	})
 }
 
-// write appends the lines of headers, without the empty line.
+// write appends the header lines, without the empty line.
 func (f fields) write(b []byte) []byte {
 	for _, h := range f {
 		b = append(append(append(append(b, h.name...), ": "...), h.value...), "\r\n"...)

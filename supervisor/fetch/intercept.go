@@ -10,25 +10,30 @@ import (
 	"time"
 )
 
-// intercept ends a tunnel's TLS here, with a certificate of the run's own authority, and serves the requests inside as any others: each is decided
-// with its method and its path, and sent over TLS of the proxy's own. The host has been found to be one that some rule grants.
+// intercept ends the TLS of a tunnel with a certificate of the run's authority, and serves the
+// requests inside: each is decided with its method and path, and sent over TLS of the proxy. The
+// caller has checked that some rule grants the host.
 func (s *stream) intercept(ctx context.Context, t Target) {
 	if _, refused := s.p.decide(s.eff, kindHost, modeIntercept, "CONNECT", t); refused != nil {
 		s.reply(refused)
 		return
 	}
-	_ = s.conn.SetDeadline(time.Now().Add(headTime)) // an error shows at the next read
+	// The next read reports the error.
+	_ = s.conn.SetDeadline(time.Now().Add(headTime))
 	if _, err := io.WriteString(s.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
 	conn := tls.Server(&ahead{s.conn, s.r}, s.p.authority.config(t.Host))
 	if err := conn.HandshakeContext(ctx); err != nil {
-		s.p.refuse(What{ID: s.p.ids.Add(1), Kind: kindTunnel, Method: s.h.method, Scheme: t.Scheme, Host: t.Host, Port: t.Port, Decision: Denied,
-			Layer: "fetch", Rule: "the tool's TLS with the proxy: " + publicError(err), Mode: modeIntercept})
+		s.p.refuse(What{ID: s.p.ids.Add(1), Kind: kindTunnel, Method: s.h.method, Scheme: t.Scheme,
+			Host: t.Host, Port: t.Port, Decision: Denied,
+			Layer: "fetch", Rule: "the tool's TLS with the proxy: " + publicError(err),
+			Mode: modeIntercept})
 		return
 	}
 	s.p.requests(ctx, conn, bufio.NewReaderSize(conn, 4<<10), &t, s.eff)
-	_ = conn.CloseWrite() // the tool may have gone
+	// The tool may be gone.
+	_ = conn.CloseWrite()
 }
 
 // ahead is a connection of which some bytes have been read.
@@ -39,18 +44,19 @@ type ahead struct {
 
 func (a *ahead) Read(p []byte) (int, error) { return a.r.Read(p) }
 
-// where returns what the request line asks for: a whole URL, or, inside a tunnel, a path of its host.
+// where returns the target of the request line: an absolute URL, or inside a tunnel a path of the
+// tunnel's host.
 func (s *stream) where() (Target, error) {
 	if s.inside == nil {
-		return ParseTarget(s.h.target)
+		return parseTarget(s.h.target)
 	}
 	if !strings.HasPrefix(s.h.target, "/") {
 		return Target{}, bad("the request line inside a tunnel is not METHOD /PATH HTTP/1.1")
 	}
-	t, err := ParseTarget(schemeHTTPS + "://" + s.inside.Host + s.h.target)
+	t, err := parseTarget(schemeHTTPS + "://" + s.inside.Host + s.h.target)
 	t.Port = s.inside.Port
 	return t, err
 }
 
-// normalName is a name of a TLS greeting as policies write it.
+// normalName returns a server name of a ClientHello in the form of policies.
 func normalName(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }

@@ -34,7 +34,8 @@ func (w *world) inside(host string, port int) (*tls.Conn, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.proxy.authority.PEM)
-	c := tls.Client(conn, &tls.Config{ServerName: host, RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}})
+	c := tls.Client(conn, &tls.Config{ServerName: host, RootCAs: roots, NextProtos: []string{"h2",
+		"http/1.1"}})
 	return c, c.Handshake()
 }
 
@@ -47,33 +48,43 @@ func (w *world) sendInside(host string, port int, raw string) string {
 	}
 	defer c.NetConn().Close()
 	go func() {
-		_, _ = io.WriteString(c, raw) // the proxy may refuse before it has read all
+		// the proxy may refuse before it has read all
+		_, _ = io.WriteString(c, raw)
 		_ = c.CloseWrite()
 	}()
-	out, _ := io.ReadAll(c) // what was said before a reset counts
+	// what was said before a reset counts
+	out, _ := io.ReadAll(c)
 	return string(out)
 }
 
-// TestIntercept: inside a tunnel that the run's own authority opens, each request is decided with its method and path, and sent as any other.
+// TestIntercept: inside a tunnel that the run's own authority opens, each request is decided with
+// its method and path, and sent as any other.
 func TestIntercept(t *testing.T) {
-	w := newWorld(t, "[[fetch.allow]]\nhost = \"up.example.com\"\nports = [443, 8443]\nmethods = [\"GET\"]\npaths = [\"/ok/**\"]\nwebsocket = false\ntls = \"intercept\"\n"+
-		"[[fetch.allow]]\nhost = \"opaque.example.com\"\nports = [443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ntls = \"opaque\"\n", intercepts)
+	w := newWorld(t,
+		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [443, 8443]\nmethods = [\"GET\"]\npaths = [\"/ok/**\"]\nwebsocket = false\ntls = \"intercept\"\n"+
+			"[[fetch.allow]]\nhost = \"opaque.example.com\"\nports = [443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ntls = \"opaque\"\n", intercepts)
 	for _, name := range []string{upName, "opaque.example.com", "evil.example.com"} {
 		w.names.Set(name, []string{upIP})
 	}
 	config := w.ca.Config(t, time.Now().Add(time.Hour), upName, "opaque.example.com")
-	up := fetchtest.StartHost(t, upIP+":443", config, plain(func(wr io.Writer, r *http.Request, _ string) {
+	up := fetchtest.StartHost(t, upIP+":443", config, plain(func(wr io.Writer, r *http.Request,
+		_ string) {
 		text := r.Host + " " + r.RequestURI
 		fmt.Fprintf(wr, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 	}))
 	one := "GET /ok/%d HTTP/1.1\r\nHost: up.example.com\r\n\r\n"
-	out := w.sendInside(upName, 443, fmt.Sprintf(one, 1)+fmt.Sprintf(one, 2)+"GET /no HTTP/1.1\r\nHost: up.example.com\r\n\r\n"+fmt.Sprintf(one, 3))
-	if strings.Count(out, "HTTP/1.1 200") != 2 || !strings.Contains(out, "up.example.com /ok/2HTTP/1.1 403") || strings.Contains(out, "/ok/3") {
+	out := w.sendInside(upName, 443, fmt.Sprintf(one, 1)+fmt.Sprintf(one, 2)+
+		"GET /no HTTP/1.1\r\nHost: up.example.com\r\n\r\n"+fmt.Sprintf(one, 3))
+	if strings.Count(out, "HTTP/1.1 200") != 2 || !strings.Contains(out,
+		"up.example.com /ok/2HTTP/1.1 403") || strings.Contains(out, "/ok/3") {
 		t.Errorf("%q", out)
 	}
 	intents, ends, refused := w.notes.take()
-	if len(intents) != 2 || len(ends) != 2 || len(refused) != 1 || intents[0].Mode != modeIntercept || intents[0].Scheme != "https" || intents[1].Path != "/ok/2" ||
-		refused[0].Mode != modeIntercept || refused[0].Path != "/no" || !strings.HasPrefix(ends[0].Peer, "sha256:") {
+	if len(intents) != 2 || len(ends) != 2 || len(refused) != 1 ||
+		intents[0].Mode != modeIntercept || intents[0].Scheme != "https" ||
+		intents[1].Path != "/ok/2" ||
+		refused[0].Mode != modeIntercept || refused[0].Path != "/no" ||
+		!strings.HasPrefix(ends[0].Peer, "sha256:") {
 		t.Errorf("%+v %+v %+v", intents, ends, refused)
 	}
 	up.Took()
@@ -90,17 +101,20 @@ func TestIntercept(t *testing.T) {
 		"a method":            "DELETE /ok/ HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
 		"a way out of a path": "GET /ok/../no HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
 	} {
-		if out := w.sendInside(upName, 443, raw+fmt.Sprintf(one, 9)); !strings.HasPrefix(out, "HTTP/1.1 40") || len(statusLine.FindAllString(out, -1)) != 1 {
+		if out := w.sendInside(upName, 443, raw+fmt.Sprintf(one, 9)); !strings.HasPrefix(out,
+			"HTTP/1.1 40") || len(statusLine.FindAllString(out, -1)) != 1 {
 			t.Errorf("%s: %q", name, out)
 		}
 	}
-	if _, err := w.inside("evil.example.com", 443); err == nil || !strings.Contains(err.Error(), "403") {
+	if _, err := w.inside("evil.example.com", 443); err == nil || !strings.Contains(err.Error(),
+		"403") {
 		t.Errorf("a host that no rule grants: %v", err)
 	}
 	if _, err := w.inside(upName, 22); err == nil || !strings.Contains(err.Error(), "403") {
 		t.Errorf("a port that no rule grants: %v", err)
 	}
-	if _, err := w.inside("opaque.example.com", 443); err == nil || !strings.Contains(err.Error(), "unknown authority") {
+	if _, err := w.inside("opaque.example.com", 443); err == nil || !strings.Contains(err.Error(),
+		"unknown authority") {
 		t.Errorf("an opaque tunnel answers with the proxy's certificate: %v", err)
 	}
 	w.forget()
@@ -108,15 +122,18 @@ func TestIntercept(t *testing.T) {
 		t.Errorf("the host was sent %q", got)
 	}
 	w.notes.take()
-	for name, sni := range map[string]string{"another name": "evil.example.com", "no name": "", "an address": "93.184.216.34"} {
+	for name, sni := range map[string]string{"another name": "evil.example.com", "no name": "",
+		"an address": "93.184.216.34"} {
 		if err := w.greet(sni, w.ca.PEM); err == nil {
 			t.Errorf("%s is let in", name)
 		}
 	}
-	if err := w.greet(upName, w.ca.PEM); err == nil { // a control of what is trusted
+	// a control of what is trusted
+	if err := w.greet(upName, w.ca.PEM); err == nil {
 		t.Error("the authority of the world vouches for the proxy")
 	}
-	if _, _, refused := w.notes.take(); len(refused) < 1 || !strings.Contains(refused[0].Rule, "TLS with the proxy") {
+	if _, _, refused := w.notes.take(); len(refused) < 1 || !strings.Contains(refused[0].Rule,
+		"TLS with the proxy") {
 		t.Errorf("%+v", refused)
 	}
 }
@@ -125,19 +142,22 @@ func TestIntercept(t *testing.T) {
 func (w *world) greet(sni string, roots []byte) error {
 	conn := w.stream()
 	fmt.Fprint(conn, "CONNECT up.example.com:443 HTTP/1.1\r\nHost: up.example.com:443\r\n\r\n")
-	if resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: "CONNECT"}); err != nil || resp.StatusCode != 200 {
+	if resp, err := http.ReadResponse(bufio.NewReader(conn),
+		&http.Request{Method: "CONNECT"}); err != nil || resp.StatusCode != 200 {
 		return fmt.Errorf("%v, %v", resp, err)
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(roots)
 	config := &tls.Config{ServerName: sni, RootCAs: pool}
 	if sni == "" || net.ParseIP(sni) != nil {
-		config.InsecureSkipVerify = true // nothing but what the proxy says counts
+		// nothing but what the proxy says counts
+		config.InsecureSkipVerify = true
 	}
 	return tls.Client(conn, config).Handshake()
 }
 
-// TestAuthority: two runs trust each other's authority for nothing, and a certificate is for its host and a server alone.
+// TestAuthority: two runs trust each other's authority for nothing, and a certificate is for its
+// host and a server alone.
 func TestAuthority(t *testing.T) {
 	one, err := newAuthority(time.Now())
 	if err != nil {
@@ -170,7 +190,8 @@ func TestAuthority(t *testing.T) {
 		} {
 			pool := x509.NewCertPool()
 			pool.AppendCertsFromPEM(a.from.PEM)
-			if _, err := leaf.Verify(x509.VerifyOptions{DNSName: a.host, Roots: pool, KeyUsages: []x509.ExtKeyUsage{a.use}}); (err == nil) != a.want {
+			if _, err := leaf.Verify(x509.VerifyOptions{DNSName: a.host, Roots: pool,
+				KeyUsages: []x509.ExtKeyUsage{a.use}}); (err == nil) != a.want {
 				t.Errorf("%s, %s: %v", host, name, err)
 			}
 		}

@@ -20,7 +20,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// TestIdleClients: a thousand streams that say nothing, or half a head, are in nobody's way, and beyond the most there is a refusal, not a wait (T-249).
+// TestIdleClients: a thousand streams that say nothing, or half a head, are in nobody's way, and
+// beyond the most there is a refusal, not a wait (T-249).
 func TestIdleClients(t *testing.T) {
 	w := newWorld(t, anyTo)
 	w.names.Set(upName, []string{upIP})
@@ -37,7 +38,8 @@ func TestIdleClients(t *testing.T) {
 		t.Fatalf("only %d streams", len(rest))
 	}
 	for range 20 {
-		if status, body := w.get("http://up.example.com/", "Connection: close"); status != 200 || body != "hi" {
+		if status, body := w.get("http://up.example.com/", "Connection: close"); status != 200 ||
+			body != "hi" {
 			t.Fatalf("beside %d idle streams: %d %s", len(rest), status, body)
 		}
 	}
@@ -62,15 +64,18 @@ func TestIdleClients(t *testing.T) {
 	}
 }
 
-// TestExhaustion: heads without end, and hosts that are slow, endless or explode, end at a bound of the policy, on record (T-248, T-249).
+// TestExhaustion: heads without end, and hosts that are slow, endless or explode, end at a bound of
+// the policy, on record (T-248, T-249).
 func TestExhaustion(t *testing.T) {
-	w := newWorld(t, anyTo+"[fetch.limits]\nrequests = 100\nbytes_in = \"1MiB\"\nbytes_out = \"8MiB\"\nconcurrent = 8\ntimeout = \"2s\"\n")
+	w := newWorld(t,
+		anyTo+"[fetch.limits]\nrequests = 100\nbytes_in = \"1MiB\"\nbytes_out = \"8MiB\"\nconcurrent = 8\ntimeout = \"2s\"\n")
 	fast := newWorld(t, anyTo)
 	for _, x := range []*world{w, fast} {
 		x.names.Set(upName, []string{upIP})
 	}
 	for name, raw := range map[string]string{
-		"a long line":   "GET http://up.example.com/" + strings.Repeat("a", 1<<20) + " HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
+		"a long line": "GET http://up.example.com/" + strings.Repeat("a", 1<<20) +
+			" HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
 		"many headers":  firstLines + strings.Repeat("A: b\r\n", 100_000) + "\r\n",
 		"a long header": firstLines + "A: " + strings.Repeat("b", 1<<20) + "\r\n\r\n",
 		"no line end":   strings.Repeat("x", 1<<20),
@@ -147,15 +152,18 @@ func TestExhaustion(t *testing.T) {
 			t.Errorf("%s: %+v", name, ends)
 		}
 		w.proxy.run.mu.Lock()
-		w.proxy.run.in = 0 // each has the whole budget
+		// each has the whole budget
+		w.proxy.run.in = 0
 		w.proxy.run.mu.Unlock()
 	}
 }
 
-// TestTurns: a rate and a number at one time make requests wait for their turn, those of one host apart from the run's.
+// TestTurns: a rate and a number at one time make requests wait for their turn, those of one host
+// apart from the run's.
 func TestTurns(t *testing.T) {
 	rule := "[[fetch.allow]]\nhost = \"%s.example.com\"\nports = [80]\nmethods = [\"GET\"]\npaths = [\"/**\"]\n"
-	w := newWorld(t, fmt.Sprintf(rule, "up")+"concurrent = 2\n"+fmt.Sprintf(rule, "slow")+"rate = 5\n")
+	w := newWorld(t, fmt.Sprintf(rule, "up")+"concurrent = 2\n"+fmt.Sprintf(rule, "slow")+
+		"rate = 5\n")
 	w.names.Set(upName, []string{upIP})
 	w.names.Set("slow.example.com", []string{upIP})
 	var now, most atomic.Int64
@@ -176,7 +184,8 @@ func TestTurns(t *testing.T) {
 			if i%2 == 0 {
 				host = "slow.example.com"
 			}
-			if out := w.send("GET http://" + host + "/ HTTP/1.1\r\nHost: " + host + "\r\n\r\n"); !strings.HasPrefix(out, "HTTP/1.1 200") {
+			if out := w.send("GET http://" + host + "/ HTTP/1.1\r\nHost: " + host +
+				"\r\n\r\n"); !strings.HasPrefix(out, "HTTP/1.1 200") {
 				failed.Add(1)
 			}
 		})
@@ -186,11 +195,13 @@ func TestTurns(t *testing.T) {
 		t.Errorf("%d failed, %d at one time", failed.Load(), most.Load())
 	}
 	if took := time.Since(start); took < time.Second {
-		t.Errorf("6 requests at a rate of 5 took %s", took) // the sixth starts a second after the first
+		// the sixth starts a second after the first
+		t.Errorf("6 requests at a rate of 5 took %s", took)
 	}
 }
 
-// TestAgain: a kept connection that its host ends at the wrong moment costs no answer, and each attempt is on record.
+// TestAgain: a kept connection that its host ends at the wrong moment costs no answer, and each
+// attempt is on record.
 func TestAgain(t *testing.T) {
 	w := newWorld(t, anyTo)
 	w.names.Set(upName, []string{upIP})
@@ -203,7 +214,8 @@ func TestAgain(t *testing.T) {
 				return
 			}
 			mu.Lock()
-			leave := first && n == 1 // the second request of the first connection is read and not answered
+			// the second request of the first connection is read and not answered
+			leave := first && n == 1
 			first = first && !leave
 			mu.Unlock()
 			if leave {
@@ -218,7 +230,8 @@ func TestAgain(t *testing.T) {
 		}
 	}
 	intents, ends, _ := w.notes.take()
-	if _, _, conns := up.Took(); len(intents) != 3 || len(ends) != 3 || ends[1].Error == "" || ends[2].Status != 200 || conns != 2 || intents[1].ID == intents[2].ID {
+	if _, _, conns := up.Took(); len(intents) != 3 || len(ends) != 3 || ends[1].Error == "" ||
+		ends[2].Status != 200 || conns != 2 || intents[1].ID == intents[2].ID {
 		t.Errorf("%d connections, %+v %+v", conns, intents, ends)
 	}
 	if status, _ := w.ask("POST", "http://up.example.com/", "x"); status != 200 {
@@ -245,14 +258,18 @@ func TestKeptApart(t *testing.T) {
 	asked(two, 1)
 }
 
-// TestChain: a redirect that the tool follows is recorded as the next step of a chain, and decided like any other request (T-247).
+// TestChain: a redirect that the tool follows is recorded as the next step of a chain, and decided
+// like any other request (T-247).
 func TestChain(t *testing.T) {
 	w := newWorld(t, anyTo)
 	w.names.Set(upName, []string{upIP})
 	w.names.Set("inner.example.com", []string{"10.1.2.3"})
-	to := map[string]string{"/d%20e/a": "b?x=1", "/d%20e/b?x=1": "//up.example.com/c", "/c": "http://inner.example.com/d"}
+	to := map[string]string{"/d%20e/a": "b?x=1", "/d%20e/b?x=1": "//up.example.com/c",
+		"/c": "http://inner.example.com/d"}
 	fetchtest.StartHost(t, upIP+":80", nil, plain(func(wr io.Writer, r *http.Request, _ string) {
-		fmt.Fprintf(wr, "HTTP/1.1 307 Temporary Redirect\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n", to[r.RequestURI])
+		fmt.Fprintf(wr,
+			"HTTP/1.1 307 Temporary Redirect\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n",
+			to[r.RequestURI])
 	}))
 	for _, u := range []string{"/d%20e/a", "/d%20e/b?x=1", "/c"} {
 		if status, _ := w.get("http://up.example.com" + u); status != 307 {
@@ -266,7 +283,8 @@ func TestChain(t *testing.T) {
 	if len(intents) != 3 || len(refused) != 1 || len(ends) != 3 {
 		t.Fatalf("%+v %+v", intents, refused)
 	}
-	if a, b, c, d := intents[0], intents[1], intents[2], refused[0]; a.After != 0 || b.After != a.ID || c.After != b.ID || d.After != c.ID || d.Hops != 3 {
+	if a, b, c, d := intents[0], intents[1], intents[2], refused[0]; a.After != 0 ||
+		b.After != a.ID || c.After != b.ID || d.After != c.ID || d.Hops != 3 {
 		t.Errorf("%+v %+v %+v %+v", a, b, c, d)
 	}
 	if ends[0].Redirect != "http://up.example.com/d%20e/b" {
@@ -274,14 +292,18 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestKilledAnywhere: a proxy that is killed at any moment leaves a record of every request that a host has seen (T-270).
+// TestKilledAnywhere: a proxy that is killed at any moment leaves a record of every request that a
+// host has seen (T-270).
 func TestKilledAnywhere(t *testing.T) {
 	points := 6
 	if os.Getenv("JAIL_TEST_LONG") != "" {
 		points = 40
 	}
 	for i := range points {
-		t.Run(fmt.Sprint(i), func(t *testing.T) { killedAfter(t, time.Duration(i)*3*time.Millisecond) })
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			killedAfter(t,
+				time.Duration(i)*3*time.Millisecond)
+		})
 	}
 }
 
@@ -296,7 +318,9 @@ func killedAfter(t *testing.T, after time.Duration) {
 	kill := time.AfterFunc(after, func() { _ = syscall.Kill(p.PID, syscall.SIGKILL) })
 	r := bufio.NewReader(conn)
 	for n := 0; ; n++ {
-		if _, err := fmt.Fprintf(conn, "GET http://up.example.com/%d HTTP/1.1\r\nHost: up.example.com\r\n\r\n", n); err != nil {
+		if _, err := fmt.Fprintf(conn,
+			"GET http://up.example.com/%d HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
+			n); err != nil {
 			break
 		}
 		resp, err := http.ReadResponse(r, nil)
@@ -318,7 +342,8 @@ func killedAfter(t *testing.T, after time.Duration) {
 		known = append(known, i.Path)
 	}
 	for line := range strings.Lines(string(got)) {
-		if path, ok := strings.CutPrefix(line, "GET "); ok && !slices.Contains(known, strings.Fields(path)[0]) {
+		if path, ok := strings.CutPrefix(line, "GET "); ok && !slices.Contains(known,
+			strings.Fields(path)[0]) {
 			t.Errorf("the host has seen %q, of which there is no record", line)
 		}
 	}

@@ -9,22 +9,25 @@ import (
 	"syscall"
 )
 
-// A hostAddresses knows the addresses of this host. It asks for all of them when the kernel has said that they changed: it says so before whoever
-// changed them goes on (rtnetlink(7)), so that looking whether it did is as good as asking each time, and costs a request one call that finds nothing.
+// hostAddresses knows the addresses of this host. It lists them again after the kernel has reported
+// a change. The kernel reports a change before the call that makes it returns (rtnetlink(7)), so
+// checking for reports is as good as listing each time, and costs one system call.
 type hostAddresses struct {
-	mu    sync.Mutex
-	fd    int // a socket to which the kernel tells changes, once known
+	mu sync.Mutex
+	// fd is the netlink socket that receives changes.
+	fd    int
 	known bool
 	list  map[netip.Addr]bool
 }
 
-// theHost is the daemon's.
+// theHost has the addresses of the daemon's host.
 var theHost hostAddresses
 
 // Groups of rtnetlink(7) that are told of addresses.
 const addressGroups = 0x10 | 0x100 // RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR
 
-// any says that one of the addresses is this host's, if one is, and why it is not known, if it is not.
+// any returns a text if one of the addresses is this host's, or if the host's addresses are not
+// known.
 func (h *hostAddresses) any(addrs []netip.Addr) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,21 +72,25 @@ func (h *hostAddresses) refresh() error {
 }
 
 func (h *hostAddresses) listen() error {
-	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, syscall.NETLINK_ROUTE)
+	fd, err := syscall.Socket(syscall.AF_NETLINK,
+		syscall.SOCK_RAW|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, syscall.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("netlink: %w", err)
 	}
-	if err := syscall.Bind(fd, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK, Groups: addressGroups}); err != nil {
+	if err := syscall.Bind(fd, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK,
+		Groups: addressGroups}); err != nil {
 		return errors.Join(fmt.Errorf("netlink: %w", err), syscall.Close(fd))
 	}
 	h.fd, h.known, h.list = fd, true, nil
 	return nil
 }
 
-// changed takes what the kernel has told since it was asked last. More than its buffer holds is a change too.
+// changed receives the kernel's reports since the last call. A report that overflowed the buffer
+// counts as a change.
 func (h *hostAddresses) changed() (bool, error) {
 	changed := false
-	for buf := make([]byte, 512); ; { // what is longer is cut: that there was something is enough
+	// A longer report is cut: its arrival is enough.
+	for buf := make([]byte, 512); ; {
 		_, _, err := syscall.Recvfrom(h.fd, buf, 0)
 		switch {
 		case errors.Is(err, syscall.EAGAIN):
@@ -97,7 +104,7 @@ func (h *hostAddresses) changed() (bool, error) {
 	}
 }
 
-// forget lets the next request begin anew.
+// forget makes the next request list the addresses anew.
 func (h *hostAddresses) forget(err error) error {
 	h.known, h.list = false, nil
 	return errors.Join(err, syscall.Close(h.fd))

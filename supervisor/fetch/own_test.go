@@ -9,12 +9,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// TestOwnAddresses: an address that this host is given is its own for the very next request, and one that it lost is not (T-205).
+// TestOwnAddresses: an address that this host is given is its own for the very next request, and
+// one that it lost is not (T-205).
 func TestOwnAddresses(t *testing.T) {
 	var h hostAddresses
 	is := func(address string, want bool) {
 		t.Helper()
-		if got := h.any([]netip.Addr{netip.MustParseAddr(upIP), netip.MustParseAddr(address)}); (got != "") != want {
+		if got := h.any([]netip.Addr{netip.MustParseAddr(upIP),
+			netip.MustParseAddr(address)}); (got != "") != want {
 			t.Errorf("%s: %q", address, got)
 		}
 	}
@@ -29,7 +31,8 @@ func TestOwnAddresses(t *testing.T) {
 				t.Fatal(err)
 			}
 			is(a, true)
-			is(a, true) // and without a change in between
+			// and without a change in between
+			is(a, true)
 			if err := fetchtest.SetAddress(a, false); err != nil {
 				t.Fatal(err)
 			}
@@ -38,13 +41,15 @@ func TestOwnAddresses(t *testing.T) {
 	is("203.0.114.77", false)
 }
 
-// TestOwnAddressesLost: changes that the kernel had no room to tell are changes, and a socket that is gone refuses once and is made anew.
+// TestOwnAddressesLost: changes that the kernel had no room to tell are changes, and a socket that
+// is gone refuses once and is made anew.
 func TestOwnAddressesLost(t *testing.T) {
 	var h hostAddresses
 	if got := h.any(nil); got != "" {
 		t.Fatal(got)
 	}
-	if err := syscall.SetsockoptInt(h.fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1); err != nil { // the least that there is
+	// the least that there is
+	if err := syscall.SetsockoptInt(h.fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1); err != nil {
 		t.Fatal(err)
 	}
 	const address = "203.0.114.78"
@@ -62,7 +67,8 @@ func TestOwnAddressesLost(t *testing.T) {
 	if got := h.any([]netip.Addr{netip.MustParseAddr(address)}); got != "an address of this host" {
 		t.Errorf("after more changes than the buffer holds: %q", got)
 	}
-	var pipe [2]int // in place of the socket
+	// in place of the socket
+	var pipe [2]int
 	if err := syscall.Pipe2(pipe[:], syscall.O_CLOEXEC); err != nil {
 		t.Fatal(err)
 	}

@@ -22,50 +22,64 @@ const (
 	processTasks  = 64
 	startTime     = 10 * time.Second
 	endTime       = 5 * time.Second
-	heldTime      = 2 * time.Millisecond // that an outcome waits for an intent to go on record with
-	maxHeld       = 64                   // outcomes that wait
-	maxRecording  = 128                  // records of one run that are on their way to the log: another's waits behind so many at most
+	// heldTime is how long an outcome waits for an intent that shares its write.
+	heldTime = 2 * time.Millisecond
+	// maxHeld bounds the waiting outcomes.
+	maxHeld = 64
+	// maxRecording bounds the records of one run on their way to the log: a record of another run
+	// waits for at most so many.
+	maxRecording = 128
 )
 
-// A Spec says how a proxy is started.
+// Spec describes how a proxy is started.
 type Spec struct {
-	Exe    string // the daemon's own program
-	Cgroup string // of the proxy alone; empty leaves it in the daemon's
+	// Exe is the daemon's own program.
+	Exe string
+	// Cgroup of the proxy alone; empty leaves it in the daemon's.
+	Cgroup string
 	Setup  Setup
-	// Record puts on record what the proxy does. Its Intend returns before anything is dialled.
+	// Record records what the proxy does. Its Intend returns before anything is dialled.
 	Record Log
 	// Died is called once if the proxy ends before it is told to.
 	Died func(error)
 }
 
-// A Log is the daemon's record of a run.
+// Log is the daemon's record of a run.
 type Log interface {
 	Recorder
-	// IntendAfter is Intend, behind the ends of requests before it: the disk is waited for once, for all of them.
+	// IntendAfter is Intend after the outcomes ended, with one flush for all of them.
 	IntendAfter(ended []Outcome, i Intent) (refuse string, err error)
 }
 
-// A Process is the proxy of one run, seen from the daemon.
+// Process is the proxy of one run, as the daemon sees it.
 type Process struct {
-	Door *os.File // the jail's end; the caller hands it on and closes it
+	// Door is the jail's end. The caller passes it on and closes it.
+	Door *os.File
 	PID  int
-	// Authority is the certificate, in PEM, that the tools of this jail are to trust beside the operator's roots, or nil.
+	// Authority is the PEM certificate that the tools of this jail trust beside the operator's
+	// roots, or nil.
 	Authority []byte
 
-	cmd    *exec.Cmd
-	conn   *control.Conn
-	said   *frames // by the proxy
-	spec   Spec
-	write  sync.Mutex
-	ended  chan struct{}
-	asked  sync.WaitGroup // what is being put on record
-	places chan struct{}  // for it
-	next   chan func()    // of it, for whoever waits for more
-	mu     sync.Mutex
-	open   map[uint64]bool // intents without an outcome
+	cmd  *exec.Cmd
+	conn *control.Conn
+	// said are the messages of the proxy.
+	said  *frames
+	spec  Spec
+	write sync.Mutex
+	ended chan struct{}
+	// asked counts the records that are being written.
+	asked sync.WaitGroup
+	// places bounds them to maxRecording.
+	places chan struct{}
+	// next passes the next record to an idle worker.
+	next chan func()
+	mu   sync.Mutex
+	// open are the intents without an outcome.
+	open   map[uint64]bool
 	closed bool
-	held   []Outcome // that wait for company
-	timer  *time.Timer
+	// held are outcomes that wait for an intent.
+	held  []Outcome
+	timer *time.Timer
 }
 
 // Start starts a proxy and returns when it is confined.
@@ -79,10 +93,13 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, errors.Join(err, conn.Close(), theirs.Close())
 	}
 	defer doorOurs.Close()
-	p := &Process{Door: door, conn: conn, spec: s, ended: make(chan struct{}), open: map[uint64]bool{}, places: make(chan struct{}, maxRecording), next: make(chan func())}
+	p := &Process{Door: door, conn: conn, spec: s, ended: make(chan struct{}),
+		open: map[uint64]bool{}, places: make(chan struct{}, maxRecording), next: make(chan func())}
 	p.cmd = exec.Command(s.Exe, Arg)
-	// One processor: what a run's requests take of the others is bounded, and no thread wakes another for each of them.
-	p.cmd.Env = []string{"GOTRACEBACK=none", "GOMAXPROCS=1", "GOMEMLIMIT=200MiB", "GODEBUG=netdns=go,containermaxprocs=0,updatemaxprocs=0"}
+	// One processor bounds what a run's requests take from others, and saves the wake-up of a
+	// second thread for each request.
+	p.cmd.Env = []string{"GOTRACEBACK=none", "GOMAXPROCS=1", "GOMEMLIMIT=200MiB",
+		"GODEBUG=netdns=go,containermaxprocs=0,updatemaxprocs=0"}
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.cmd.Dir = "/"
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -99,19 +116,23 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	stop()
 	if err != nil {
 		p.kill()
-		_ = p.cmd.Wait() // err is the one that matters
-		return nil, errors.Join(fmt.Errorf("fetch proxy: %w", err), conn.Close(), door.Close(), p.removeGroup())
+		// The error of begin is the cause.
+		_ = p.cmd.Wait()
+		return nil, errors.Join(fmt.Errorf("fetch proxy: %w", err), conn.Close(), door.Close(),
+			p.removeGroup())
 	}
 	go p.listen()
 	return p, nil
 }
 
-func (p *Process) kill() { _ = p.cmd.Process.Kill() } // it may have ended by itself
+// kill kills the proxy, which may have ended by itself.
+func (p *Process) kill() { _ = p.cmd.Process.Kill() }
 
-// begin puts the process where it belongs before it is told anything.
+// begin moves the process into its cgroup before it sends the setup.
 func (p *Process) begin(door *os.File) error {
 	if p.spec.Cgroup != "" {
-		if err := cgroup.Enclose(p.spec.Cgroup, cgroup.Ceiling{Memory: processMemory, PIDs: processTasks}, p.PID); err != nil {
+		if err := cgroup.Enclose(p.spec.Cgroup, cgroup.Ceiling{Memory: processMemory,
+			PIDs: processTasks}, p.PID); err != nil {
 			return err
 		}
 	}
@@ -138,7 +159,8 @@ func (p *Process) receive(m *FromProxy) error {
 	return err
 }
 
-// listen takes what the proxy says until it ends. What it says was written by a process that strangers speak to: it is only ever recorded.
+// listen receives the proxy's messages until the proxy ends. The proxy talks to strangers, so its
+// messages are only recorded.
 func (p *Process) listen() {
 	defer close(p.ended)
 	var failed error
@@ -146,8 +168,10 @@ func (p *Process) listen() {
 		var m FromProxy
 		if err := p.receive(&m); err != nil {
 			p.release()
-			p.asked.Wait() // what is put on record now has no end that anybody could tell
-			p.kill()       // where it has not ended, it says nothing any more
+			// Requests that are being recorded now have no known outcome.
+			p.asked.Wait()
+			// A proxy that has not ended sends nothing more.
+			p.kill()
 			if how := p.cmd.Wait(); how != nil {
 				err = fmt.Errorf("%w: %w", err, how)
 			}
@@ -166,7 +190,8 @@ func (p *Process) listen() {
 			delete(p.open, m.Outcome.ID)
 			p.mu.Unlock()
 			switch {
-			case known && m.Outcome.Redirect != "": // what the tool asks for next is recorded as its sequel
+			// The tool's next request is recorded as the sequel.
+			case known && m.Outcome.Redirect != "":
 				p.spec.Record.Ended(*m.Outcome)
 			case known:
 				p.hold(*m.Outcome)
@@ -177,18 +202,21 @@ func (p *Process) listen() {
 	}
 }
 
-// atOnce puts something on record beside others, so that they share what makes the log durable. So many at most: a proxy that says more waits.
+// atOnce records concurrently with others, so that they share a flush. At most maxRecording records
+// are in flight; the proxy's next message waits.
 func (p *Process) atOnce(record func()) {
 	p.places <- struct{}{}
 	p.asked.Add(1)
 	select {
 	case p.next <- record:
-	default: // nobody waits for it
+	// No worker is idle.
+	default:
 		go p.work(record)
 	}
 }
 
-// work puts things on record until the proxy ends. Who has done so stays, with the stack that it took.
+// work writes records until the proxy ends. A worker stays for the next record, since it has grown
+// its stack.
 func (p *Process) work(record func()) {
 	for {
 		record()
@@ -202,8 +230,9 @@ func (p *Process) work(record func()) {
 	}
 }
 
-// hold keeps an outcome for a moment, in which the tool's next intent mostly comes: the log is then made durable once for both, and the intent,
-// which a request waits for, does not wait for the outcome, which nothing waits for.
+// hold keeps an outcome for heldTime, in which the tool's next intent usually arrives. Both then
+// share one flush, and the intent, for which a request waits, does not wait for the flush of the
+// outcome.
 func (p *Process) hold(o Outcome) {
 	p.mu.Lock()
 	p.held = append(p.held, o)
@@ -217,7 +246,7 @@ func (p *Process) hold(o Outcome) {
 	}
 }
 
-// unhold takes over what was held.
+// unhold takes the held outcomes.
 func (p *Process) unhold() []Outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,11 +263,12 @@ func (p *Process) unheld() []Outcome {
 	return held
 }
 
-// release puts on record what was held.
+// release records the held outcomes.
 func (p *Process) release() {
 	p.mu.Lock()
 	held := p.unheld()
-	p.asked.Add(len(held)) // under the lock: who waits for asked has released before
+	// Under the lock: a waiter for asked has released before.
+	p.asked.Add(len(held))
 	p.mu.Unlock()
 	for _, o := range held {
 		p.places <- struct{}{}
@@ -250,7 +280,7 @@ func (p *Process) release() {
 	}
 }
 
-// intent puts one on record, behind what was held.
+// intent records an intent, after the held outcomes.
 func (p *Process) intent(held []Outcome, i Intent) {
 	a := Answer{ID: i.ID}
 	if own := ownAddress(i.Addresses); own != "" {
@@ -272,31 +302,37 @@ func (p *Process) intent(held []Outcome, i Intent) {
 	}
 	p.write.Lock()
 	defer p.write.Unlock()
-	_ = p.conn.Send(a) // a proxy that is gone is seen by listen
+	// listen notices a proxy that is gone.
+	_ = p.conn.Send(a)
 }
 
-// end records what became of the requests whose end nobody can tell, and that the proxy is gone.
+// end records the requests without a known outcome, and the end of the proxy.
 func (p *Process) end(err error) {
 	p.mu.Lock()
 	open, closed := p.open, p.closed
 	p.open = nil
 	p.mu.Unlock()
 	for id := range open {
-		p.spec.Record.Ended(Outcome{ID: id, Error: "unknown: the proxy ended before the request did (" + err.Error() + ")", Truncated: true})
+		p.spec.Record.Ended(Outcome{ID: id,
+			Error:     "unknown: the proxy ended before the request did (" + err.Error() + ")",
+			Truncated: true})
 	}
 	if !closed && p.spec.Died != nil {
 		p.spec.Died(err)
 	}
 }
 
-// Close ends the proxy and waits until all that it did is on record and nothing of it is left. The jail must have ended.
+// Close ends the proxy and waits until everything is recorded and nothing of it is left. The jail
+// must have ended.
 func (p *Process) Close() error {
+	// Closing and noting are one step: a proxy that has ended by now ended before it was told to,
+	// perhaps unnoticed.
 	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
 	p.write.Lock()
 	err := p.conn.Send(Answer{End: true})
 	p.write.Unlock()
+	p.closed = err == nil
+	p.mu.Unlock()
 	if err != nil {
 		p.kill()
 	}
@@ -316,5 +352,5 @@ func (p *Process) removeGroup() error {
 	return cgroup.Remove(p.spec.Cgroup)
 }
 
-// ownAddress says that one of the addresses is this host's, if one is.
+// ownAddress returns a text if one of the addresses is this host's.
 func ownAddress(addrs []netip.Addr) string { return theHost.any(addrs) }

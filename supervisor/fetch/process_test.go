@@ -27,7 +27,8 @@ const testUID = 0x7ffb0000
 // startProcess starts a real proxy, confined as for a run.
 func startProcess(t testing.TB, w *world, died func(error)) *Process {
 	t.Helper()
-	program, err := launch.Launcher{Shim: jailtest.Binary(t, jailtest.Shim)}.CompileFilter(context.Background(), confine.Filter())
+	program, err := launch.Launcher{Shim: jailtest.Binary(t, jailtest.Shim)}.CompileFilter(
+		context.Background(), confine.Filter())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,12 @@ func startProcess(t testing.TB, w *world, died func(error)) *Process {
 			t.Error(err)
 		}
 	})
-	p, err := Start(context.Background(), Spec{Exe: proxyProgram(t), Cgroup: slice + "/x.fetch", Setup: w.setup, Record: w.notes, Died: func(err error) { t.Log("the proxy ended: ", err); died(err) }})
+	p, err := Start(context.Background(), Spec{Exe: proxyProgram(t), Cgroup: slice + "/x.fetch",
+		Setup: w.setup, Record: w.notes, Died: func(err error) {
+			t.Log("the proxy ended: ",
+				err)
+			died(err)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +67,8 @@ func proxyProgram(t testing.TB) string {
 		if program.dir, program.err = os.MkdirTemp("", "fetch-proxy-"); program.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", filepath.Join(program.dir, "proxy"), "./testdata/proxy")
+		cmd := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o",
+			filepath.Join(program.dir, "proxy"), "./testdata/proxy")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			program.err = fmt.Errorf("%w: %s", err, out)
@@ -96,12 +103,14 @@ func knock(t testing.TB, door *control.Conn) net.Conn {
 	return conn
 }
 
-// TestProcess: the proxy has no rights, and what it does is on record; killed, it is the end of the network and is said to be (T-266, T-270).
+// TestProcess: the proxy has no rights, and what it does is on record; killed, it is the end of the
+// network and is said to be (T-266, T-270).
 func TestProcess(t *testing.T) {
 	w := newWorld(t, anyTo)
 	w.names.Set(upName, []string{upIP})
 	w.names.Set("slow.example.com", []string{"93.184.216.50"})
-	fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName), says("hi"))
+	fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName),
+		says("hi"))
 	reached, release := make(chan bool, 1), make(chan bool)
 	fetchtest.StartHost(t, "93.184.216.50:80", nil, func(net.Conn) { reached <- true; <-release })
 	died := make(chan error, 1)
@@ -109,7 +118,8 @@ func TestProcess(t *testing.T) {
 	defer close(release)
 	door := control.New(p.Door)
 	conn := knock(t, door)
-	fmt.Fprint(conn, "GET https://up.example.com/ HTTP/1.1\r\nHost: up.example.com\r\nConnection: close\r\n\r\n")
+	fmt.Fprint(conn,
+		"GET https://up.example.com/ HTTP/1.1\r\nHost: up.example.com\r\nConnection: close\r\n\r\n")
 	if out, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(out), "\r\n\r\nhi") {
 		t.Errorf("%q, %v", out, err)
 	}
@@ -139,15 +149,18 @@ func TestProcess(t *testing.T) {
 	}
 	door.Close()
 	intents, ends, _ := w.notes.take()
-	if len(intents) != 2 || len(ends) != 2 || ends[0].Status != 200 || !strings.HasPrefix(ends[1].Error, "unknown") {
+	if len(intents) != 2 || len(ends) != 2 || ends[0].Status != 200 ||
+		!strings.HasPrefix(ends[1].Error, "unknown") {
 		t.Errorf("%+v %+v", intents, ends)
 	}
 }
 
-// TestEnvironment: no variable of the daemon's puts anything between the proxy and its hosts, nor roots beside the operator's (T-253).
+// TestEnvironment: no variable of the daemon's puts anything between the proxy and its hosts, nor
+// roots beside the operator's (T-253).
 func TestEnvironment(t *testing.T) {
 	between := fetchtest.StartHost(t, "93.184.216.60:3128", nil, says("between"))
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy",
+		"https_proxy", "all_proxy"} {
 		t.Setenv(name, "http://93.184.216.60:3128")
 	}
 	w := newWorld(t, anyTo)
@@ -160,19 +173,25 @@ func TestEnvironment(t *testing.T) {
 	w.names.Set(upName, []string{upIP})
 	w.names.Set("other.example.com", []string{"93.184.216.61"})
 	fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
-	fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName), says("hi"))
-	fetchtest.StartHost(t, "93.184.216.61:443", other.Config(t, time.Now().Add(time.Hour), "other.example.com"), says("hi"))
+	fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName),
+		says("hi"))
+	fetchtest.StartHost(t, "93.184.216.61:443", other.Config(t, time.Now().Add(time.Hour),
+		"other.example.com"), says("hi"))
 	p := startProcess(t, w, func(err error) { t.Errorf("died: %v", err) })
 	door := control.New(p.Door)
 	defer door.Close()
-	for url, want := range map[string]string{"http://up.example.com/": "HTTP/1.1 200", "https://up.example.com/": "HTTP/1.1 200", "https://other.example.com/": "HTTP/1.1 502"} {
+	for url, want := range map[string]string{"http://up.example.com/": "HTTP/1.1 200",
+		"https://up.example.com/": "HTTP/1.1 200", "https://other.example.com/": "HTTP/1.1 502"} {
 		conn := knock(t, door)
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", url, strings.Split(url, "/")[2])
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", url,
+			strings.Split(url, "/")[2])
 		if out, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(out), want) {
 			t.Errorf("%s: %q, %v", url, out, err)
 		}
 	}
-	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID)); err != nil || strings.Contains(strings.ToLower(string(text)), "_proxy") || strings.Contains(string(text), "SSL_") {
+	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID)); err != nil ||
+		strings.Contains(strings.ToLower(string(text)), "_proxy") || strings.Contains(string(text),
+		"SSL_") {
 		t.Errorf("the proxy has variables of the daemon's, %v", err) // not to be shown
 	}
 	if err := p.Close(); err != nil {
@@ -191,8 +210,10 @@ func confined(t *testing.T, pid int) {
 		t.Fatal(err)
 	}
 	id := fmt.Sprint(testUID)
-	for _, want := range []string{"Uid:\t" + id + "\t" + id + "\t" + id + "\t" + id, "Gid:\t" + id + "\t" + id + "\t" + id + "\t" + id, "Groups:\t \n", "CapEff:\t0000000000000000",
-		"CapPrm:\t0000000000000000", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+	for _, want := range []string{"Uid:\t" + id + "\t" + id + "\t" + id + "\t" + id, "Gid:\t" + id +
+		"\t" + id + "\t" + id + "\t" + id, "Groups:\t \n", "CapEff:\t0000000000000000",
+		"CapPrm:\t0000000000000000", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000",
+		"NoNewPrivs:\t1", "Seccomp:\t2"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("status does not say %q:\n%s", want, text)
 		}
@@ -206,7 +227,8 @@ func confined(t *testing.T, pid int) {
 		if err != nil {
 			continue // it has ended
 		}
-		if !strings.Contains(string(text), "Seccomp:\t2") || !strings.Contains(string(text), "CapEff:\t0000000000000000") {
+		if !strings.Contains(string(text), "Seccomp:\t2") || !strings.Contains(string(text),
+			"CapEff:\t0000000000000000") {
 			t.Errorf("%s is not confined", task)
 		}
 	}
@@ -226,12 +248,17 @@ func confined(t *testing.T, pid int) {
 	}
 }
 
-// TestEndInOrder: a run that ends takes its proxy along, with all that it has to say and nothing left.
+// TestEndInOrder: a run that ends takes its proxy along, with all that it has to say and nothing
+// left.
 func TestEndInOrder(t *testing.T) {
 	w := newWorld(t, anyTo)
 	w.names.Set(upName, []string{upIP})
 	reached := make(chan bool, 1)
-	fetchtest.StartHost(t, upIP+":80", nil, func(c net.Conn) { reached <- true; _, _ = io.ReadAll(c) })
+	fetchtest.StartHost(t, upIP+":80", nil, func(c net.Conn) {
+		reached <- true
+		_,
+			_ = io.ReadAll(c)
+	})
 	p := startProcess(t, w, func(err error) { t.Errorf("died: %v", err) })
 	door := control.New(p.Door)
 	conn := knock(t, door)

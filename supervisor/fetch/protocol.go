@@ -9,70 +9,81 @@ import (
 
 // The daemon and the proxy of a run speak over one socket, in frames of jail/control:
 //
-//	jaild ──Setup, door────► proxy     once, before anything else
-//	jaild ◄──Ready────────── proxy     it is confined; carries the certificate of its authority, if it has one
-//	jaild ◄──Intent───────── proxy     before anything is dialled; carries what is about to be done
-//	jaild ──Answer─────────► proxy     it is on record, or it must not happen
-//	jaild ◄──Outcome──────── proxy     how it ended
-//	jaild ◄──Refused──────── proxy     what was not done
+//	jaild ──Setup, door────► proxy     once, first
+//	jaild ◄──Ready────────── proxy     it is confined; with the certificate of its authority, if it has one
+//	jaild ◄──Intent───────── proxy     before anything is dialled
+//	jaild ──Answer─────────► proxy     the intent is on record, or the request must not be sent
+//	jaild ◄──Outcome──────── proxy     how the request ended
+//	jaild ◄──Refused──────── proxy     a request that was not sent
 //
-// The daemon closing its end, or dying, ends the proxy.
+// The proxy ends when the daemon closes its end or dies.
 
-// Setup is all that a proxy knows.
+// Setup is everything that a proxy knows.
 type Setup struct {
-	UID     uint32            `json:"uid"` // nobody else's; the group too
-	Filter  []byte            `json:"filter"`
-	Layers  []SetupLayer      `json:"layers"`
-	Ceiling string            `json:"ceiling"` // name of the layer that report mode does not reach past
+	// UID of this proxy alone; also its GID.
+	UID    uint32       `json:"uid"`
+	Filter []byte       `json:"filter"`
+	Layers []SetupLayer `json:"layers"`
+	// Ceiling is the name of the layer that report mode does not exceed.
+	Ceiling string            `json:"ceiling"`
 	Servers []netip.AddrPort  `json:"servers"`
 	NAT64   []netip.Prefix    `json:"nat64,omitempty"`
 	Roots   []byte            `json:"roots"` // PEM
 	Secrets map[string]Secret `json:"secrets,omitempty"`
-	Queries bool              `json:"queries,omitempty"` // queries are recorded as they are
-	// Scopes narrow the layers further, each for some of the tools of a script.
+	// Queries records queries as they are.
+	Queries bool `json:"queries,omitempty"`
+	// Scopes narrow the layers further, each for some tools of a script.
 	Scopes []SetupLayer `json:"scopes,omitempty"`
-	// Intercept ends the TLS of tunnels at the proxy, with an authority of its own, where no rule says that they are opaque.
+	// Intercept ends the TLS of tunnels at the proxy, with an authority of its own, unless a rule
+	// makes them opaque.
 	Intercept bool `json:"intercept,omitempty"`
 }
 
-// SetupLayer is what a layer of the policy says of fetches.
+// SetupLayer is the fetch part of one layer of the policy.
 type SetupLayer struct {
 	Name   string       `json:"name"`
 	Source string       `json:"source"`
 	Fetch  policy.Fetch `json:"fetch"`
 }
 
-// FromProxy is what the proxy says; exactly one field is set.
+// FromProxy is a message of the proxy; exactly one field is set.
 type FromProxy struct {
-	Ready   *Ready   `json:"ready,omitempty"`
-	Failed  string   `json:"failed,omitempty"` // it could not confine itself
+	Ready *Ready `json:"ready,omitempty"`
+	// Failed says why the proxy could not confine itself.
+	Failed  string   `json:"failed,omitempty"`
 	Intent  *Intent  `json:"intent,omitempty"`
 	Outcome *Outcome `json:"outcome,omitempty"`
 	Refused *Refused `json:"refused,omitempty"`
 }
 
-// Ready says that the proxy is confined and serves.
+// Ready reports that the proxy is confined and serves.
 type Ready struct {
-	Authority []byte `json:"authority,omitempty"` // PEM, of the certificate that the run's tools are to trust
+	// Authority is the PEM certificate that the run's tools trust.
+	Authority []byte `json:"authority,omitempty"`
 }
 
-// A What is what a record says of a request.
+// What describes a request in a record.
 type What struct {
-	ID         uint64 `json:"id"` // of this proxy
-	Kind       string `json:"kind"`
-	Method     string `json:"method,omitempty"`
-	Scheme     string `json:"scheme"`
-	Host       string `json:"host"`
-	Port       uint16 `json:"port"`
-	Path       string `json:"path,omitempty"`
-	Query      string `json:"query,omitempty"` // hashed, unless the policy says otherwise
+	// ID is unique within this proxy.
+	ID     uint64 `json:"id"`
+	Kind   string `json:"kind"`
+	Method string `json:"method,omitempty"`
+	Scheme string `json:"scheme"`
+	Host   string `json:"host"`
+	Port   uint16 `json:"port"`
+	Path   string `json:"path,omitempty"`
+	// Query is a hash, unless the settings say otherwise.
+	Query      string `json:"query,omitempty"`
 	Decision   string `json:"decision"`
 	Layer      string `json:"layer"`
 	Rule       string `json:"rule"`
 	Credential string `json:"credential,omitempty"`
-	Mode       string `json:"mode,omitempty"`  // of TLS: who ends it
-	After      uint64 `json:"after,omitempty"` // the request whose answer sent the tool here
-	Hops       int    `json:"hops,omitempty"`  // redirects so far
+	// Mode says who ends the TLS.
+	Mode string `json:"mode,omitempty"`
+	// After is the request whose redirect this one follows.
+	After uint64 `json:"after,omitempty"`
+	// Hops counts the redirects so far.
+	Hops int `json:"hops,omitempty"`
 }
 
 // Kinds of requests.
@@ -80,59 +91,73 @@ const (
 	kindRequest   = "request"
 	kindTunnel    = "tunnel"
 	kindWebSocket = "websocket"
-	kindHost      = "host" // of which only host and port are known yet; recorded as a tunnel
+	// Only host and port are known yet; recorded as a tunnel.
+	kindHost = "host"
 )
 
 // Modes of TLS.
 const (
-	modeProxy     = "proxy"     // the tool speaks none; the proxy does
-	modeIntercept = "intercept" // the tool speaks it to the proxy, and the proxy to the host
-	modeOpaque    = "opaque"    // the tool speaks it to the host; the proxy sees the name alone
+	// Only the proxy speaks TLS.
+	modeProxy = "proxy"
+	// The tool speaks TLS to the proxy, and the proxy to the host.
+	modeIntercept = "intercept"
+	// The tool speaks TLS to the host; the proxy sees only the name.
+	modeOpaque = "opaque"
 )
 
 // Decisions.
 const (
-	Allowed  = "allowed"
-	Denied   = "denied"
-	Reported = "report" // no rule grants it, and report mode let it pass
+	Allowed = "allowed"
+	Denied  = "denied"
+	// No rule grants it, and report mode let it pass.
+	Reported = "report"
 )
 
-// Intent is what is about to be done.
+// Intent describes a request before it is sent.
 type Intent struct {
 	What
 	Addresses []netip.Addr  `json:"addresses"`
 	Resolve   time.Duration `json:"resolve_ns"`
 }
 
-// Answer is the daemon's to an intent.
+// Answer is the daemon's answer to an intent.
 type Answer struct {
-	ID     uint64 `json:"id"`
-	Refuse string `json:"refuse,omitempty"` // why not
-	Failed bool   `json:"failed,omitempty"` // it is not on record
-	End    bool   `json:"end,omitempty"`    // no answer: the run has ended; say what is left to say, and end
+	ID uint64 `json:"id"`
+	// Refuse says why the request must not be sent.
+	Refuse string `json:"refuse,omitempty"`
+	// Failed: the intent is not on record.
+	Failed bool `json:"failed,omitempty"`
+	// End is no answer: the run has ended, and the proxy sends its last messages and ends.
+	End bool `json:"end,omitempty"`
 }
 
-// Outcome is how what was intended ended.
+// Outcome describes the end of an intended request.
 type Outcome struct {
-	ID        uint64        `json:"id"`
-	Address   string        `json:"address,omitempty"` // that was dialled
-	Status    int           `json:"status,omitempty"`
-	BytesIn   int64         `json:"bytes_in"` // on the wire, TLS and all
-	BytesOut  int64         `json:"bytes_out"`
-	Connect   time.Duration `json:"connect_ns,omitempty"`
-	TLS       time.Duration `json:"tls_ns,omitempty"`
-	First     time.Duration `json:"first_ns,omitempty"` // from the start to the first byte of the answer
+	ID uint64 `json:"id"`
+	// Address is the dialled address.
+	Address string `json:"address,omitempty"`
+	Status  int    `json:"status,omitempty"`
+	// Bytes on the wire, with TLS.
+	BytesIn  int64         `json:"bytes_in"`
+	BytesOut int64         `json:"bytes_out"`
+	Connect  time.Duration `json:"connect_ns,omitempty"`
+	TLS      time.Duration `json:"tls_ns,omitempty"`
+	// First is the time from the start to the first byte of the response.
+	First     time.Duration `json:"first_ns,omitempty"`
 	Total     time.Duration `json:"total_ns"`
 	Reused    bool          `json:"reused,omitempty"`
 	Truncated bool          `json:"truncated,omitempty"`
-	Scrubbed  bool          `json:"scrubbed,omitempty"` // a secret was cut out of the answer
-	Version   string        `json:"tls_version,omitempty"`
-	Peer      string        `json:"tls_peer,omitempty"` // SHA-256 of the certificate
-	Redirect  string        `json:"redirect,omitempty"` // where the answer sends the client, without query
-	Error     string        `json:"error,omitempty"`
+	// Scrubbed: a secret was removed from the response.
+	Scrubbed bool   `json:"scrubbed,omitempty"`
+	Version  string `json:"tls_version,omitempty"`
+	// Peer is the SHA-256 of the certificate.
+	Peer string `json:"tls_peer,omitempty"`
+	// Redirect is the target of the response's redirect, without query.
+	Redirect string `json:"redirect,omitempty"`
+	Error    string `json:"error,omitempty"`
 }
 
-// Refused is a request that was not sent. Count is how many alike it stands for.
+// Refused is a request that was not sent. Count is the number of equal refusals that it stands for.
 type Refused struct {
 	What
 	Count int64 `json:"count"`

@@ -19,68 +19,81 @@ import (
 
 // Bounds of the proxy of one run.
 const (
-	maxStreams  = 1024             // of the tool, at one time
-	maxPurses   = 1024             // hosts of which budgets are kept
-	maxRefused  = 64               // kinds of refusals that are told apart
-	maxBodies   = 128              // requests whose bodies are held in memory at one time
-	defaultTime = 10 * time.Minute // for one request, where no limit says less
+	// maxStreams bounds the concurrent streams of the tool.
+	maxStreams = 1024
+	// maxPurses bounds the hosts with budgets.
+	maxPurses = 1024
+	// maxRefused bounds the distinct kinds of refusals.
+	maxRefused = 64
+	// maxBodies bounds the request bodies in memory.
+	maxBodies = 128
+	// defaultTime bounds a request without a limit of its own.
+	defaultTime = 10 * time.Minute
 )
 
-// A Recorder puts on record what the proxy does. Intend returns why it must not be done, if it must not.
+// Recorder records what the proxy does. Intend returns why a request must not be sent, or "".
 type Recorder interface {
 	Intend(Intent) (refuse string, err error)
 	Ended(Outcome)
 	Refused(Refused)
 }
 
-// A Proxy serves the streams of one run.
+// Proxy serves the streams of one run.
 type Proxy struct {
-	scopes  []policy.Effective // the run's own first; see control.Knock
+	// The run's own scope is first; see control.Knock.
+	scopes  []policy.Effective
 	fetch   policy.Fetch
 	setup   Setup
 	record  Recorder
 	resolve *Resolver
 	roots   func() *x509.CertPool
 	run     *purse
-	paced   *purse // the rate of refusals
-	pool    pool
-	trail   trail
-	// authority signs for hosts where TLS of tools ends here; nil: it never does.
+	// paced is the rate of refusals.
+	paced *purse
+	pool  pool
+	trail trail
+	// authority signs certificates for intercepted hosts; nil if no tunnel is intercepted.
 	authority *authority
-	bodies    chan struct{} // that are held in memory
-	ids       atomic.Uint64
-	streams   chan struct{}
+	// bodies holds a token for each body in memory.
+	bodies  chan struct{}
+	ids     atomic.Uint64
+	streams chan struct{}
 
 	mu      sync.Mutex
 	hosts   map[string]*purse
 	refused map[string]*tally
 }
 
-// New makes the proxy of one run.
+// New returns the proxy of one run.
 func New(s Setup, r Recorder) (*Proxy, error) {
 	layers := make([]policy.Layer, len(s.Layers))
 	for i, l := range s.Layers {
-		layers[i] = policy.Layer{Name: l.Name, Source: l.Source, Policy: policy.Policy{Fetch: l.Fetch}}
+		layers[i] = policy.Layer{Name: l.Name, Source: l.Source,
+			Policy: policy.Policy{Fetch: l.Fetch}}
 	}
 	eff, err := policy.Resolve(layers...)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range s.NAT64 {
-		if err := CheckNAT64(p); err != nil {
+		if err := checkNAT64(p); err != nil {
 			return nil, err
 		}
 	}
 	scopes := []policy.Effective{eff}
 	for _, l := range s.Scopes {
-		narrower, err := policy.Resolve(append(eff.Layers(), policy.Layer{Name: l.Name, Source: l.Source, Policy: policy.Policy{Fetch: l.Fetch}})...)
+		narrower, err := policy.Resolve(append(eff.Layers(), policy.Layer{Name: l.Name,
+			Source: l.Source, Policy: policy.Policy{Fetch: l.Fetch}})...)
 		if err != nil {
 			return nil, err
 		}
 		scopes = append(scopes, narrower)
 	}
-	p := &Proxy{scopes: scopes, fetch: eff.Policy().Fetch, setup: s, record: r, hosts: map[string]*purse{}, refused: map[string]*tally{}, bodies: make(chan struct{}, maxBodies),
-		resolve: &Resolver{Servers: s.Servers, Dial: (&net.Dialer{}).DialContext}, streams: make(chan struct{}, maxStreams)}
+	p := &Proxy{scopes: scopes, fetch: eff.Policy().Fetch, setup: s, record: r,
+		hosts: map[string]*purse{}, refused: map[string]*tally{}, bodies: make(chan struct{},
+			maxBodies),
+		resolve: &Resolver{Servers: s.Servers, Dial: (&net.Dialer{}).DialContext},
+		streams: make(chan struct{}, maxStreams)}
 	p.paced = newPurse("", policy.FetchBounds{Rate: refusalRate})
 	p.run = newPurse("fetch.limits", runBounds(p.fetch))
 	if s.Intercept {
@@ -96,36 +109,43 @@ func New(s Setup, r Recorder) (*Proxy, error) {
 	return p, nil
 }
 
-// A trip is one request on its way through the pipeline.
+// trip is one request in the pipeline.
 type trip struct {
-	p       *Proxy
-	what    What
-	target  Target
-	query   policy.Connect
-	bounds  policy.FetchBounds
-	types   policy.Globs
-	secret  *Secret
-	purses  []*purse
-	addrs   []netip.Addr
-	up      *upstream
-	out     Outcome
-	start   time.Time
-	in0     int64 // bytes of the connection before this request
+	p      *Proxy
+	what   What
+	target Target
+	query  policy.Connect
+	bounds policy.FetchBounds
+	types  policy.Globs
+	secret *Secret
+	purses []*purse
+	addrs  []netip.Addr
+	up     *upstream
+	out    Outcome
+	start  time.Time
+	// in0 counts the bytes of the connection before this request.
+	in0     int64
 	out0    int64
 	intend  bool
 	timeout time.Duration
-	stop    func() bool // of closing the connection at the end of the time
-	held    bool        // a place among the bodies
+	// stop stops the timer that closes the connection at the timeout.
+	stop func() bool
+	// held: the request holds a token of bodies.
+	held bool
 }
 
-// decide asks the policy of a scope. The refusal is nil where the request may go on. mode says who ends the TLS.
-func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target) (*trip, *refusal) {
-	q := policy.Connect{Host: t.Host, Port: t.Port, Method: method, Path: t.Path, Tunnel: kind == kindTunnel, WebSocket: kind == kindWebSocket}
+// decide asks the policy of a scope. The refusal is nil if the request may go on. mode says who
+// ends the TLS.
+func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target) (*trip,
+	*refusal) {
+	q := policy.Connect{Host: t.Host, Port: t.Port, Method: method, Path: t.Path,
+		Tunnel: kind == kindTunnel, WebSocket: kind == kindWebSocket}
 	if kind == kindTunnel || kind == kindHost {
 		q.Method = ""
 		kind = kindTunnel
 	}
-	tr := &trip{p: p, target: t, query: q, start: time.Now(), what: What{ID: p.ids.Add(1), Kind: kind, Method: method, Scheme: t.Scheme, Host: t.Host,
+	tr := &trip{p: p, target: t, query: q, start: time.Now(), what: What{ID: p.ids.Add(1),
+		Kind: kind, Method: method, Scheme: t.Scheme, Host: t.Host,
 		Port: t.Port, Path: t.Path, Query: p.shownQuery(t.Query), Mode: mode}}
 	if q.Method != "" {
 		tr.what.After, tr.what.Hops = p.trail.follow(t)
@@ -136,7 +156,8 @@ func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target
 	case d.Allowed:
 		tr.what.Decision = Allowed
 		tr.bounds, tr.types = d.Fetch.Bounds, d.Fetch.Types
-	case p.fetch.Mode == policy.FetchReport && d.Layer != p.setup.Ceiling && !strings.HasPrefix(d.Rule, "fetch.deny"):
+	case p.fetch.Mode == policy.FetchReport && d.Layer != p.setup.Ceiling &&
+		!strings.HasPrefix(d.Rule, "fetch.deny"):
 		tr.what.Decision = Reported
 	default:
 		return tr, tr.refuse(deny(d, q))
@@ -148,23 +169,31 @@ func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target
 		secret, ok := p.setup.Secrets[d.Credential]
 		switch {
 		case !ok:
-			return tr, tr.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch", rule: "credential " + d.Credential,
-				message: fmt.Sprintf("the rule names the credential %q, which this host does not have", d.Credential),
-				next:    "the operator adds it to the daemon's configuration"})
+			return tr, tr.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
+				rule: "credential " + d.Credential,
+				message: fmt.Sprintf(
+					"the rule names the credential %q, which this host does not have",
+					d.Credential),
+				next: "the operator adds it to the daemon's configuration"})
 		case t.Scheme != schemeHTTPS && !secret.Cleartext:
-			return tr, tr.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch", rule: "credential " + d.Credential,
-				message: fmt.Sprintf("the credential %q is not sent without TLS", d.Credential), next: "ask for the https:// URL"})
+			return tr, tr.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
+				rule:    "credential " + d.Credential,
+				message: fmt.Sprintf("the credential %q is not sent without TLS", d.Credential),
+				next:    "ask for the https:// URL"})
 		case q.WebSocket && secret.Scrub:
-			return tr, tr.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch", rule: "credential " + d.Credential,
-				message: fmt.Sprintf("the credential %q could not be cut out of what a websocket brings back", d.Credential),
-				next:    "a rule without a credential for this path, or scrub = false beside the credential in the daemon's configuration"})
+			return tr, tr.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
+				rule: "credential " + d.Credential,
+				message: fmt.Sprintf(
+					"the credential %q could not be cut out of what a websocket brings back",
+					d.Credential),
+				next: "a rule without a credential for this path, or scrub = false beside the credential in the daemon's configuration"})
 		}
 		tr.secret, tr.what.Credential = &secret, d.Credential
 	}
 	return tr, nil
 }
 
-// shownQuery is what is recorded of a query.
+// shownQuery returns the recorded form of a query.
 func (p *Proxy) shownQuery(query string) string {
 	if query == "" || p.setup.Queries {
 		return query
@@ -173,7 +202,7 @@ func (p *Proxy) shownQuery(query string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// refuse puts a refusal on record: the first of its kind at once, those alike as a number.
+// refuse records a refusal: the first of its kind at once, equal ones as a count.
 func (tr *trip) refuse(r *refusal) *refusal {
 	tr.what.Decision, tr.what.Rule = Denied, r.rule
 	if r.layer != "" {
@@ -183,7 +212,7 @@ func (tr *trip) refuse(r *refusal) *refusal {
 	return r
 }
 
-// budget waits for the request's turn. end gives it back.
+// budget waits for the request's turn. The caller calls end after the request.
 func (tr *trip) budget(ctx context.Context) (end func(), r *refusal) {
 	tr.purses = nil
 	host, err := tr.p.purseOf(tr.target.Host, tr.bounds)
@@ -191,7 +220,9 @@ func (tr *trip) budget(ctx context.Context) (end func(), r *refusal) {
 		return nil, tr.refuse(overBudget(err))
 	}
 	if host != nil {
-		tr.purses = append(tr.purses, host) // first, so that what waits for its host holds no place of the run's
+		// The host comes first: a request that waits for its host takes nothing of the run's
+		// budget.
+		tr.purses = append(tr.purses, host)
 	}
 	tr.purses = append(tr.purses, tr.p.run)
 	for i, p := range tr.purses {
@@ -209,7 +240,7 @@ func (tr *trip) budget(ctx context.Context) (end func(), r *refusal) {
 	}, nil
 }
 
-// purseOf returns the purse of a host under a rule's bounds, or none where it has none.
+// purseOf returns the budget of a host under a rule's bounds, nil without bounds.
 func (p *Proxy) purseOf(host string, b policy.FetchBounds) (*purse, error) {
 	if b == (policy.FetchBounds{}) {
 		return nil, nil
@@ -226,7 +257,7 @@ func (p *Proxy) purseOf(host string, b policy.FetchBounds) (*purse, error) {
 	return p.hosts[key], nil
 }
 
-// time returns how long the request may take.
+// time returns the timeout of the request.
 func (tr *trip) time() time.Duration {
 	out := defaultTime
 	for _, t := range []time.Duration{tr.p.run.bounds.Timeout, tr.bounds.Timeout} {
@@ -237,12 +268,13 @@ func (tr *trip) time() time.Duration {
 	return out
 }
 
-// key is what connections are shared by.
+// key returns the key by which requests share connections.
 func (tr *trip) key() string {
 	return tr.target.Scheme + "://" + tr.target.Host + ":" + fmt.Sprint(tr.target.Port)
 }
 
-// reach resolves, checks, records and connects. From the record on, the outcome must be recorded too: done does that.
+// reach resolves, checks, records and connects. After the record the caller must record the outcome
+// by done.
 func (tr *trip) reach(ctx context.Context, reuse bool) *refusal {
 	var up *upstream
 	if reuse {
@@ -256,7 +288,8 @@ func (tr *trip) reach(ctx context.Context, reuse bool) *refusal {
 		addrs, err := tr.p.resolve.Lookup(ctx, tr.target.Host)
 		resolve = time.Since(start)
 		if err != nil {
-			return tr.refuse(&refusal{status: 502, code: codeUpstream, layer: "fetch", rule: "name has no address",
+			return tr.refuse(&refusal{status: 502, code: codeUpstream, layer: "fetch",
+				rule:    "name has no address",
 				message: tr.target.Host + ": " + publicError(err), next: "check the name"})
 		}
 		tr.addrs = addrs
@@ -271,11 +304,13 @@ func (tr *trip) reach(ctx context.Context, reuse bool) *refusal {
 		if up != nil {
 			up.close()
 		}
-		return tr.refuse(floorDenied(tr.target.Host, strings.Trim(fmt.Sprint(tr.addrs), "[]"), refused))
+		return tr.refuse(floorDenied(tr.target.Host, strings.Trim(fmt.Sprint(tr.addrs), "[]"),
+			refused))
 	}
 	if err != nil {
-		return &refusal{status: 503, code: codeRecord, layer: "fetch", rule: "audit", message: "the request cannot be put on record, so it is not sent",
-			next: "the operator makes room for the log"}
+		return &refusal{status: 503, code: codeRecord, layer: "fetch", rule: "audit",
+			message: "the request cannot be put on record, so it is not sent",
+			next:    "the operator makes room for the log"}
 	}
 	tr.intend = true
 	return tr.connect(ctx, up)
@@ -301,13 +336,14 @@ func (tr *trip) connect(ctx context.Context, up *upstream) *refusal {
 	}
 	tr.out.Version, tr.out.Peer, tr.out.Address = up.version, up.peer, up.addr.String()
 	if deadline, ok := ctx.Deadline(); ok {
-		_ = up.meter.SetDeadline(deadline) // an error shows at the next read
+		// The next read reports the error.
+		_ = up.meter.SetDeadline(deadline)
 	}
 	tr.stop = context.AfterFunc(ctx, up.close)
 	return nil
 }
 
-// failed says why a host did not answer.
+// failed returns the refusal for a host that did not answer.
 func (tr *trip) failed(ctx context.Context, err error) *refusal {
 	err = tr.plain(err)
 	tr.out.Error = publicError(err)
@@ -318,12 +354,13 @@ func (tr *trip) failed(ctx context.Context, err error) *refusal {
 		return tr.overLimit(limit)
 	case ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout():
 		return &refusal{status: 504, code: codeTimeout, rule: "timeout", layer: "fetch",
-			message: fmt.Sprintf("%s did not answer within %s", tr.target.Host, tr.timeout), next: "ask for less, or raise fetch.limits.timeout"}
+			message: fmt.Sprintf("%s did not answer within %s", tr.target.Host, tr.timeout),
+			next:    "ask for less, or raise fetch.limits.timeout"}
 	}
 	return upstreamFailed(tr.target.Host, err)
 }
 
-// overLimit records a limit that was met on the way, beside the outcome.
+// overLimit records an exceeded limit, beside the outcome.
 func (tr *trip) overLimit(err error) *refusal {
 	w := tr.what
 	w.Decision, w.Layer, w.Rule = Denied, "fetch", err.Error()
@@ -331,7 +368,7 @@ func (tr *trip) overLimit(err error) *refusal {
 	return overBudget(err)
 }
 
-// done records the outcome. Whatever happens to the connection afterwards is not this request's.
+// done records the outcome. Later events of the connection do not belong to this request.
 func (tr *trip) done() {
 	if !tr.intend {
 		return
@@ -341,7 +378,8 @@ func (tr *trip) done() {
 	}
 	tr.out.ID, tr.out.Total = tr.what.ID, time.Since(tr.start)
 	if tr.up != nil {
-		tr.out.BytesIn, tr.out.BytesOut = tr.up.meter.in.Load()-tr.in0, tr.up.meter.out.Load()-tr.out0
+		tr.out.BytesIn, tr.out.BytesOut = tr.up.meter.in.Load()-tr.in0,
+			tr.up.meter.out.Load()-tr.out0
 	}
 	tr.p.record.Ended(tr.out)
 }

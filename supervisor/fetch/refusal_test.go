@@ -11,7 +11,8 @@ func TestPublicError(t *testing.T) {
 		err  error
 		want string
 	}{
-		{errors.Join(&answerError{"the name does not exist"}, &answerError{"the name does not exist"}), "the name does not exist"},
+		{errors.Join(&answerError{"the name does not exist"},
+			&answerError{"the name does not exist"}), "the name does not exist"},
 		{errors.Join(errors.New("a"), errors.New("b")), "a; b"},
 		{errors.New("read tcp 10.0.0.1:5->203.0.113.1:443: reset"), "203.0.113.1:443: reset"},
 	} {

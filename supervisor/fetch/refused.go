@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// settleTime is how often refusals that were said before are said again, as a number: a tool that is refused a thousand times a second keeps the
-// daemon no busier than one that is refused once.
+// settleTime is the interval at which repeated refusals are recorded as a count. A tool that is
+// refused a thousand times a second costs the daemon no more than one that is refused once.
 const settleTime = time.Second
 
-// A tally is a kind of refusal, and how many of it have not been told.
+// tally is a kind of refusal with the count that is not recorded yet.
 type tally struct {
 	what   What
 	untold int64
 }
 
-// refuse puts a refusal on record: the first of its kind at once, those alike as a number.
+// refuse records a refusal: the first of its kind at once, equal ones as a count.
 func (p *Proxy) refuse(w What) {
 	key := fmt.Sprint(w.Kind, " ", w.Method, " ", w.Host, " ", w.Port, " ", w.Rule)
 	p.mu.Lock()
 	if p.refused[key] == nil && len(p.refused) >= maxRefused {
-		w = What{ID: w.ID, Kind: w.Kind, Decision: Denied, Layer: w.Layer, Rule: "many different requests"}
+		w = What{ID: w.ID, Kind: w.Kind, Decision: Denied, Layer: w.Layer,
+			Rule: "many different requests"}
 		key = "many"
 	}
 	if t := p.refused[key]; t != nil {
@@ -34,11 +35,11 @@ func (p *Proxy) refuse(w What) {
 	p.record.Refused(Refused{What: w, Count: 1})
 }
 
-// refusalRate is how many refusals a run is told in one second; the others wait for their turn. Who asks for what it cannot have as fast as it can
-// would else keep a processor busy that others' requests need.
+// refusalRate bounds the refusals of a run in one second; others wait for their turn. Without it a
+// tool that is refused in a loop would keep a processor busy that the requests of others need.
 const refusalRate = 200
 
-// pace waits for the turn of a refusal, or until ended.
+// pace waits for the turn of a refusal, or until ended is closed.
 func (p *Proxy) pace(ended <-chan struct{}) {
 	p.paced.mu.Lock()
 	wait := p.paced.turn(time.Now())
@@ -54,7 +55,7 @@ func (p *Proxy) pace(ended <-chan struct{}) {
 	}
 }
 
-// settle tells what has not been told.
+// settle records the counts that are not recorded yet.
 func (p *Proxy) settle() {
 	p.mu.Lock()
 	var out []Refused

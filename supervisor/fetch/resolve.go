@@ -17,22 +17,26 @@ import (
 
 // Bounds of name resolution.
 const (
-	resolveTime  = 5 * time.Second // for one name, with every attempt
-	attemptTime  = 2 * time.Second
-	maxAddresses = 16      // of one name
-	maxAnswer    = 4 << 10 // bytes of an answer over UDP, as it was asked for
+	// resolveTime bounds the look-up of one name, with every attempt.
+	resolveTime = 5 * time.Second
+	attemptTime = 2 * time.Second
+	// maxAddresses bounds the addresses of one name.
+	maxAddresses = 16
+	// maxAnswer is the requested size of an answer over UDP, in bytes.
+	maxAnswer    = 4 << 10
 	maxAnswerTCP = 64 << 10
-	maxAliases   = 8 // of a chain of CNAMEs
+	// maxAliases bounds a chain of CNAMEs.
+	maxAliases = 8
 )
 
-// ErrNoAddress says that a name has no address.
-var ErrNoAddress = errors.New("the name has no address")
+// errNoAddress is returned for a name without an address.
+var errNoAddress = errors.New("the name has no address")
 
-// A Resolver asks the daemon's name servers, and nothing else: no hosts file, no search list, no hints of other records. The zero value has
-// no server and resolves nothing.
+// Resolver asks the daemon's name servers only: no hosts file, no search list, no hints of other
+// records. The zero value has no server and resolves nothing.
 type Resolver struct {
 	Servers []netip.AddrPort
-	// Dial is net.Dialer's.
+	// Dial is that of net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -52,19 +56,21 @@ func (r *Resolver) Lookup(ctx context.Context, name string) ([]netip.Addr, error
 	all, err := r.ask(ctx, name, dnsmessage.TypeA)
 	other := <-six
 	if err != nil || other.err != nil {
-		return nil, errors.Join(err, other.err) // half an answer could hide the half that would be refused
+		// Half of an answer could hide the address that would be refused.
+		return nil, errors.Join(err, other.err)
 	}
 	all = append(all, other.addrs...)
 	switch {
 	case len(all) == 0:
-		return nil, ErrNoAddress
+		return nil, errNoAddress
 	case len(all) > maxAddresses:
 		return nil, fmt.Errorf("the name has %d addresses, more than %d", len(all), maxAddresses)
 	}
 	return all, nil
 }
 
-func (r *Resolver) ask(ctx context.Context, name string, kind dnsmessage.Type) ([]netip.Addr, error) {
+func (r *Resolver) ask(ctx context.Context, name string, kind dnsmessage.Type) ([]netip.Addr,
+	error) {
 	if len(r.Servers) == 0 {
 		return nil, errors.New("there is no name server")
 	}
@@ -83,12 +89,13 @@ func (r *Resolver) ask(ctx context.Context, name string, kind dnsmessage.Type) (
 	return nil, err
 }
 
-// An answerError is a server's whole answer: asking again would not change it.
+// answerError is a server's final answer: another query would not change it.
 type answerError struct{ why string }
 
 func (e *answerError) Error() string { return e.why }
 
-func (r *Resolver) askOne(ctx context.Context, server netip.AddrPort, name string, kind dnsmessage.Type) ([]netip.Addr, error) {
+func (r *Resolver) askOne(ctx context.Context, server netip.AddrPort, name string,
+	kind dnsmessage.Type) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
 	query, id, err := newQuery(name, kind)
@@ -116,7 +123,8 @@ func newQuery(name string, kind dnsmessage.Type) (query []byte, id uint16, err e
 	b.EnableCompression()
 	question := dnsmessage.Question{Name: n, Type: kind, Class: dnsmessage.ClassINET}
 	var edns dnsmessage.ResourceHeader
-	err = errors.Join(edns.SetEDNS0(maxAnswer, dnsmessage.RCodeSuccess, false), b.StartQuestions(), b.Question(question), b.StartAdditionals(),
+	err = errors.Join(edns.SetEDNS0(maxAnswer, dnsmessage.RCodeSuccess, false), b.StartQuestions(),
+		b.Question(question), b.StartAdditionals(),
 		b.OPTResource(edns, dnsmessage.OPTResource{}))
 	if err != nil {
 		return nil, 0, err
@@ -125,8 +133,10 @@ func newQuery(name string, kind dnsmessage.Type) (query []byte, id uint16, err e
 	return query, id, err
 }
 
-// exchange sends a question and waits for the answer to it; what else comes on the socket is not listened to.
-func (r *Resolver) exchange(ctx context.Context, network string, server netip.AddrPort, query []byte, id uint16, name string, kind dnsmessage.Type) (addrs []netip.Addr, truncated bool, err error) {
+// exchange sends a query and waits for its answer. It ignores other messages on the socket.
+func (r *Resolver) exchange(ctx context.Context, network string, server netip.AddrPort,
+	query []byte, id uint16, name string, kind dnsmessage.Type) (addrs []netip.Addr, truncated bool,
+	err error) {
 	conn, err := r.Dial(ctx, network, server.String())
 	if err != nil {
 		return nil, false, err
@@ -170,15 +180,17 @@ func readAnswer(conn net.Conn, network string, buf []byte) (int, error) {
 	return io.ReadFull(conn, buf[:binary.BigEndian.Uint16(size[:])])
 }
 
-// parseAnswer reads an answer. ours is whether it is one to the question that was asked.
-func parseAnswer(msg []byte, id uint16, name string, kind dnsmessage.Type) (addrs []netip.Addr, truncated, ours bool, err error) {
+// parseAnswer parses an answer. ours reports whether it answers the query.
+func parseAnswer(msg []byte, id uint16, name string, kind dnsmessage.Type) (addrs []netip.Addr,
+	truncated, ours bool, err error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
 	if err != nil || h.ID != id || !h.Response {
 		return nil, false, false, err
 	}
 	q, err := p.AllQuestions()
-	if err != nil || len(q) != 1 || q[0].Type != kind || q[0].Class != dnsmessage.ClassINET || !sameName(q[0].Name.String(), name+".") {
+	if err != nil || len(q) != 1 || q[0].Type != kind || q[0].Class != dnsmessage.ClassINET ||
+		!sameName(q[0].Name.String(), name+".") {
 		return nil, false, false, err
 	}
 	switch {
@@ -196,7 +208,7 @@ func parseAnswer(msg []byte, id uint16, name string, kind dnsmessage.Type) (addr
 	return addrs, false, true, err
 }
 
-// answers collects the addresses that belong to the name, by the aliases of the same answer.
+// answers returns the addresses of the name, following the aliases of the same answer.
 func answers(p *dnsmessage.Parser, name string) ([]netip.Addr, error) {
 	all, err := p.AllAnswers()
 	if err != nil {
@@ -234,7 +246,7 @@ func has(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return sameName(n, name) })
 }
 
-// sameName compares in ASCII without case; names of the wire hold any bytes.
+// sameName compares names in ASCII without case; names on the wire may have any bytes.
 func sameName(a, b string) bool {
 	if len(a) != len(b) {
 		return false

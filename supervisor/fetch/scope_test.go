@@ -14,7 +14,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// A stream that is opened for some tools of a script has no more than they may have; one for a scope that there is not is refused.
+// A stream that is opened for some tools of a script has no more than they may have; one for a
+// scope that there is not is refused.
 func TestScopes(t *testing.T) {
 	host, err := policy.ParseHost("other.example.com")
 	if err != nil {
@@ -23,11 +24,14 @@ func TestScopes(t *testing.T) {
 	rule := policy.TopFetchRule()
 	rule.Host = host
 	w := newWorld(t, anyTo, func(s *Setup) {
-		s.Scopes = []SetupLayer{{"bundle words", "bundle.json", policy.Fetch{Allow: []policy.FetchRule{rule}, Limits: policy.TopFetchLimits(), Mode: policy.FetchReport}},
+		s.Scopes = []SetupLayer{{"bundle words", "bundle.json",
+			policy.Fetch{Allow: []policy.FetchRule{rule}, Limits: policy.TopFetchLimits(),
+				Mode: policy.FetchReport}},
 			{"bundle all", "bundle.json", policy.TopFetch()}}
 	})
 	w.names.Set(upName, []string{upIP})
-	fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName), says("hi"))
+	fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName),
+		says("hi"))
 	ours, theirs, err := control.Pair("door")
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +46,8 @@ func TestScopes(t *testing.T) {
 		refused bool
 		says    string
 	}{
-		{0, false, "\r\n\r\nhi"}, {1, false, "bundle words"}, {2, false, "\r\n\r\nhi"}, {3, true, ""}, {-1, true, ""},
+		{0, false, "\r\n\r\nhi"}, {1, false, "bundle words"}, {2, false, "\r\n\r\nhi"},
+		{3, true, ""}, {-1, true, ""},
 	} {
 		if err := door.Send(control.Knock{Scope: c.scope}); err != nil {
 			t.Fatal(err)
@@ -60,9 +65,11 @@ func TestScopes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "GET https://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", upName, upName)
+		fmt.Fprintf(conn, "GET https://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n",
+			upName, upName)
 		if half, ok := conn.(*net.UnixConn); ok {
-			_ = half.CloseWrite() // the proxy has read all that comes
+			// the proxy has read all that comes
+			_ = half.CloseWrite()
 		}
 		out, err := io.ReadAll(conn)
 		conn.Close()

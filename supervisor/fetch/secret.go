@@ -14,30 +14,36 @@ import (
 
 // Kinds of credentials.
 const (
-	SecretBearer = "bearer"
-	SecretBasic  = "basic"
-	SecretHeader = "header"
-	SecretQuery  = "query"
-	SecretSigV4  = "sigv4"
+	secretBearer = "bearer"
+	secretBasic  = "basic"
+	secretHeader = "header"
+	secretQuery  = "query"
+	secretSigV4  = "sigv4"
 )
 
-// A Secret is a credential as the proxy attaches it. It is in the memory of the daemon and of the proxies of the runs whose policy names it, and
-// nowhere else.
+// Secret is a credential as the proxy attaches it. Only the daemon and the proxies of runs whose
+// policy names it have it in memory.
 type Secret struct {
-	Kind      string `json:"kind"`
-	Value     string `json:"value"`             // token, password, value or secret key
-	User      string `json:"user,omitempty"`    // of basic; the access key of sigv4
-	Name      string `json:"name,omitempty"`    // of the header or the parameter
-	Region    string `json:"region,omitempty"`  // of sigv4
-	Service   string `json:"service,omitempty"` // of sigv4
-	Session   string `json:"session,omitempty"` // of sigv4: the session's token
+	Kind string `json:"kind"`
+	// Value is the token, password, value or secret key.
+	Value string `json:"value"`
+	// User is that of basic, and the access key of sigv4.
+	User string `json:"user,omitempty"`
+	// Name of the header or the parameter.
+	Name    string `json:"name,omitempty"`
+	Region  string `json:"region,omitempty"`  // of sigv4
+	Service string `json:"service,omitempty"` // of sigv4
+	// Session is the session token of sigv4.
+	Session   string `json:"session,omitempty"`
 	Cleartext bool   `json:"cleartext,omitempty"`
-	Scrub     bool   `json:"scrub,omitempty"` // cut it out of what comes back
+	// Scrub removes the secret from responses.
+	Scrub bool `json:"scrub,omitempty"`
 }
 
-const minSecret = 8 // bytes; a shorter one would be cut out of what it is not
+// minSecret is in bytes; a shorter secret would match text that is not the secret.
+const minSecret = 8
 
-// Check returns what makes a secret one that cannot be sent as it is, without showing any of it.
+// Check returns an error for a secret that cannot be sent as it is. The error shows none of it.
 func (s Secret) Check() error {
 	for _, text := range []string{s.Value, s.User, s.Session} {
 		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
@@ -47,59 +53,66 @@ func (s Secret) Check() error {
 	switch {
 	case len(s.Value) < minSecret:
 		return fmt.Errorf("it is shorter than %d bytes", minSecret)
-	case s.Kind == SecretBearer:
-	case s.Kind == SecretBasic && (s.User == "" || strings.Contains(s.User, ":")):
+	case s.Kind == secretBearer:
+	case s.Kind == secretBasic && (s.User == "" || strings.Contains(s.User, ":")):
 		return errors.New("basic needs a user without a colon")
-	case s.Kind == SecretBasic:
-	case s.Kind == SecretHeader && (s.Name == "" || strings.ContainsFunc(s.Name, func(r rune) bool { return r >= 0x80 || !tokenByte(byte(r)) })):
+	case s.Kind == secretBasic:
+	case s.Kind == secretHeader && (s.Name == "" || strings.ContainsFunc(s.Name,
+		func(r rune) bool { return r >= 0x80 || !tokenByte(byte(r)) })):
 		return errors.New("header needs the name of a header")
-	case s.Kind == SecretHeader && slices.Contains(notSent, dashed(s.Name)):
+	case s.Kind == secretHeader && slices.Contains(notSent, dashed(s.Name)):
 		return fmt.Errorf("header %s is never sent on", s.Name)
-	case s.Kind == SecretHeader:
-	case s.Kind == SecretQuery && (s.Name == "" || url.QueryEscape(s.Name) != s.Name):
+	case s.Kind == secretHeader:
+	case s.Kind == secretQuery && (s.Name == "" || url.QueryEscape(s.Name) != s.Name):
 		return errors.New("query needs the name of a parameter")
-	case s.Kind == SecretQuery:
-	case s.Kind == SecretSigV4 && (s.User == "" || s.Region == "" || s.Service == ""):
+	case s.Kind == secretQuery:
+	case s.Kind == secretSigV4 && (s.User == "" || s.Region == "" || s.Service == ""):
 		return errors.New("sigv4 needs an access key, a region and a service")
-	case s.Kind == SecretSigV4:
+	case s.Kind == secretSigV4:
 	default:
 		return fmt.Errorf("kind %q is none of bearer, basic, header, query, sigv4", s.Kind)
 	}
 	return nil
 }
 
-// replaces reports whether a header of the tool's, by its dashed name, gives way to the secret's.
+// replaces reports whether the secret replaces a header of the tool, by its dashed name.
 func (s Secret) replaces(name string) bool {
 	switch {
 	case name == "authorization" || name == "cookie" || name == "proxy-authorization":
 		return true
-	case s.Scrub && (name == "accept-encoding" || name == "range"): // what is coded, or in parts, hides what is to be cut out
+	// An encoded or partial response would hide the secret from scrub.
+	case s.Scrub && (name == "accept-encoding" || name == "range"):
 		return true
-	case s.Kind == SecretHeader:
+	case s.Kind == secretHeader:
 		return name == dashed(s.Name)
-	case s.Kind == SecretSigV4:
-		return name == "x-amz-date" || name == "x-amz-security-token" || name == "x-amz-content-sha256" || name == "date"
+	case s.Kind == secretSigV4:
+		return name == "x-amz-date" || name == "x-amz-security-token" ||
+			name == "x-amz-content-sha256" || name == "date"
 	}
 	return false
 }
 
-// attach adds the secret to what is sent. body is the whole body, or nil where it is not known yet.
-func (s Secret) attach(t *Target, method string, h fields, body []byte, now time.Time) (fields, error) {
+// attach adds the secret to a request. body is the whole body, nil if it is not known yet.
+func (s Secret) attach(t *Target, method string, h fields, body []byte, now time.Time) (fields,
+	error) {
 	if s.Scrub {
 		h = append(h, field{"Accept-Encoding", "identity"})
 	}
 	switch s.Kind {
-	case SecretBearer:
+	case secretBearer:
 		return append(h, field{"Authorization", "Bearer " + s.Value}), nil
-	case SecretBasic:
-		return append(h, field{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte(s.User+":"+s.Value))}), nil
-	case SecretHeader:
+	case secretBasic:
+		return append(h, field{"Authorization",
+			"Basic " + base64.StdEncoding.EncodeToString([]byte(s.User+":"+s.Value))}), nil
+	case secretHeader:
 		return append(h, field{s.Name, s.Value}), nil
-	case SecretQuery:
-		between := func(r rune) bool { return r == '&' || r == ';' } // some servers split at either
+	case secretQuery:
+		// Some servers split at either.
+		between := func(r rune) bool { return r == '&' || r == ';' }
 		for pair := range strings.FieldsFuncSeq(strings.TrimPrefix(t.Query, "?"), between) {
 			name, _, _ := strings.Cut(pair, "=")
-			if plain, err := url.QueryUnescape(name); err != nil || strings.EqualFold(plain, s.Name) {
+			if plain, err := url.QueryUnescape(name); err != nil || strings.EqualFold(plain,
+				s.Name) {
 				return nil, bad("the query has a parameter that the proxy sets itself")
 			}
 		}
@@ -113,19 +126,20 @@ func (s Secret) attach(t *Target, method string, h fields, body []byte, now time
 	return s.sign(*t, method, h, body, now)
 }
 
-// forms are the texts in which the secret could come back.
+// forms returns the texts in which the secret could come back.
 func (s Secret) forms() [][]byte {
 	value := []byte(s.Value)
-	out := [][]byte{value, []byte(url.QueryEscape(s.Value)), []byte(base64.StdEncoding.EncodeToString(value)),
+	out := [][]byte{value, []byte(url.QueryEscape(s.Value)),
+		[]byte(base64.StdEncoding.EncodeToString(value)),
 		[]byte(base64.RawURLEncoding.EncodeToString(value))}
-	if s.Kind == SecretBasic {
+	if s.Kind == secretBasic {
 		out = append(out, []byte(base64.StdEncoding.EncodeToString([]byte(s.User+":"+s.Value))))
 	}
 	slices.SortFunc(out, func(a, b []byte) int { return len(b) - len(a) })
 	return slices.CompactFunc(out, bytes.Equal)
 }
 
-// scrubText cuts the secret out of a text.
+// scrubText removes the secret from a text.
 func (s Secret) scrubText(text string) (string, bool) {
 	out := []byte(text)
 	hit := scrub(out, s.forms())
@@ -149,7 +163,8 @@ func scrub(b []byte, forms [][]byte) (hit bool) {
 	return hit
 }
 
-// A scrubber cuts forms out of a stream, also where they come in pieces: it holds back what could be the start of one.
+// scrubber removes forms from a stream, also those that arrive in pieces: it holds back bytes that
+// could start one.
 type scrubber struct {
 	r     io.Reader
 	forms [][]byte

@@ -15,13 +15,15 @@ import (
 
 // Bounds of a tool's streams.
 const (
-	idleStream = 2 * time.Minute  // between requests
-	headTime   = 15 * time.Second // from the first byte of a head to its last
+	// idleStream bounds the time between requests.
+	idleStream = 2 * time.Minute
+	// headTime bounds a head, from its first byte to its last.
+	headTime   = 15 * time.Second
 	lingerTime = 2 * time.Second
 	lingerMost = 1 << 20 // bytes
 )
 
-// Serve answers the requests of one stream, one after the other, each decided anew.
+// Serve answers the requests of one stream in order. Each is decided anew.
 func (p *Proxy) Serve(ctx context.Context, conn net.Conn) { p.serve(ctx, conn, p.scopes[0]) }
 
 func (p *Proxy) serve(ctx context.Context, conn net.Conn, eff policy.Effective) {
@@ -38,9 +40,11 @@ func (p *Proxy) serve(ctx context.Context, conn net.Conn, eff policy.Effective) 
 }
 
 // requests serves a stream, or the inside of a tunnel.
-func (p *Proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, inside *Target, eff policy.Effective) {
+func (p *Proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, inside *Target,
+	eff policy.Effective) {
 	for {
-		_ = conn.SetDeadline(time.Now().Add(idleStream)) // an error shows at the next read
+		// The next read reports the error.
+		_ = conn.SetDeadline(time.Now().Add(idleStream))
 		if _, err := r.Peek(1); err != nil {
 			return
 		}
@@ -57,29 +61,34 @@ func (p *Proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, in
 	}
 }
 
-// badHead answers what is no request, and puts it on record.
+// badHead refuses bytes that are no request, and records the refusal.
 func (p *Proxy) badHead(ctx context.Context, conn net.Conn, err error) {
 	var b *BadTarget
 	if !errors.As(err, &b) {
-		return // the stream ended, or nothing came
+		// The stream ended, or nothing came.
+		return
 	}
-	p.refuse(What{ID: p.ids.Add(1), Kind: kindRequest, Decision: Denied, Layer: "fetch", Rule: "strict HTTP/1.1: " + b.Why})
+	p.refuse(What{ID: p.ids.Add(1), Kind: kindRequest, Decision: Denied, Layer: "fetch",
+		Rule: "strict HTTP/1.1: " + b.Why})
 	(&stream{p: p, conn: conn, h: &head{}, ended: ctx.Done()}).reply(badRequest(err))
 }
 
-// A stream is a request on its stream.
+// stream is a request with its stream.
 type stream struct {
 	p    *Proxy
 	conn net.Conn
 	r    *bufio.Reader
 	h    *head
-	// inside is the host of the tunnel whose TLS ends here; nil: the stream is the tool's own to the proxy.
+	// inside is the host of the intercepted tunnel; nil for the tool's own stream to the proxy.
 	inside *Target
-	eff    policy.Effective // of whom the stream was opened for
-	ended  <-chan struct{}  // closed when nothing is waited for any more
+	// eff is the policy of the scope for which the stream was opened.
+	eff policy.Effective
+	// ended is closed when waiting requests must give up.
+	ended <-chan struct{}
 }
 
-// reply answers in the proxy's own words and ends the stream, letting the tool finish what it is saying.
+// reply answers with a refusal and ends the stream. It reads on until the tool has sent its
+// request.
 func (s *stream) reply(r *refusal) {
 	s.p.pace(s.ended)
 	_ = s.conn.SetDeadline(time.Now().Add(lingerTime))
@@ -87,13 +96,15 @@ func (s *stream) reply(r *refusal) {
 		return
 	}
 	if half, ok := s.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-		_, _ = io.CopyN(io.Discard, s.conn, lingerMost) // until it has read the answer and closes
+		// Until the tool has read the answer and closes.
+		_, _ = io.CopyN(io.Discard, s.conn, lingerMost)
 	}
 }
 
-// bad refuses a request that can be read in two ways.
+// bad refuses an ambiguous request.
 func (s *stream) bad(err error) {
-	s.p.refuse(What{ID: s.p.ids.Add(1), Kind: kindRequest, Method: s.h.method, Decision: Denied, Layer: "fetch", Rule: "strict HTTP/1.1: " + err.Error()})
+	s.p.refuse(What{ID: s.p.ids.Add(1), Kind: kindRequest, Method: s.h.method, Decision: Denied,
+		Layer: "fetch", Rule: "strict HTTP/1.1: " + err.Error()})
 	s.reply(badRequest(err))
 }
 
@@ -137,7 +148,7 @@ func (s *stream) handle(ctx context.Context) bool {
 	return s.exchange(ctx, tr)
 }
 
-// mode says who ends the TLS of a request.
+// mode returns who ends the TLS of a request.
 func (s *stream) mode(t Target) string {
 	switch {
 	case s.inside != nil:
@@ -148,7 +159,7 @@ func (s *stream) mode(t Target) string {
 	return ""
 }
 
-// sameHost refuses a Host that is not the URL's.
+// sameHost refuses a Host header that differs from the URL.
 func (s *stream) sameHost(t Target) error {
 	for _, v := range s.h.headers.get("host") {
 		host, port, err := parseAuthority(v)
@@ -167,16 +178,19 @@ func (s *stream) sameHost(t Target) error {
 	return nil
 }
 
-// kind says whether the request wants to become something else.
+// kind returns the kind of the request, such as an upgrade to a websocket.
 func (s *stream) kind() (string, error) {
 	upgrade := s.h.headers.tokens("upgrade")
 	wants := slices.Contains(s.h.headers.tokens("connection"), "upgrade")
 	switch {
 	case len(upgrade) == 0 && !wants:
 		return kindRequest, nil
-	case len(upgrade) == 1 && upgrade[0] == "websocket" && wants && s.h.method == "GET" && s.h.minor == 1 &&
-		len(s.h.headers.get("sec-websocket-key")) == 1 && len(s.h.headers.get("http2-settings")) == 0:
+	case len(upgrade) == 1 && upgrade[0] == "websocket" && wants && s.h.method == "GET" &&
+		s.h.minor == 1 &&
+		len(s.h.headers.get("sec-websocket-key")) == 1 &&
+		len(s.h.headers.get("http2-settings")) == 0:
 		return kindWebSocket, nil
 	}
-	return "", bad("the request asks for an upgrade to %q; only websocket is known", strings.Join(upgrade, ","))
+	return "", bad("the request asks for an upgrade to %q; only websocket is known",
+		strings.Join(upgrade, ","))
 }

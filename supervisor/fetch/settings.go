@@ -22,7 +22,8 @@ import (
 	"github.com/jail-sandbox/jail/profiles"
 )
 
-// Settings are what the operator of a host says of fetches, in a TOML file of the daemon's that nobody else can write:
+// Settings are what the operator of a host says of fetches, in a TOML file of the daemon's that
+// nobody else can write:
 //
 //	resolvers = ["9.9.9.9", "[2620:fe::fe]:53"]   # none said: those of /etc/resolv.conf
 //	roots     = "/etc/ssl/certs/ca-certificates.crt"
@@ -45,15 +46,18 @@ type Settings struct {
 	nat64   []netip.Prefix
 }
 
-// A Credential says what a secret is for and where it is found. It holds none.
+// Credential says what a secret is for and where it is. It does not hold the secret.
 type Credential struct {
 	Name string `json:"name"`
 	Kind string `json:"kind"`
-	// One of these says where the secret is.
-	File    string   `json:"file"`
-	Systemd string   `json:"systemd"` // a name below $CREDENTIALS_DIRECTORY
-	Env     string   `json:"env"`     // a variable of the daemon
-	Command []string `json:"command"` // prints it
+	// Exactly one of these fields says where the secret is.
+	File string `json:"file"`
+	// Systemd is a name below $CREDENTIALS_DIRECTORY.
+	Systemd string `json:"systemd"`
+	// Env is a variable of the daemon.
+	Env string `json:"env"`
+	// Command prints the secret.
+	Command []string `json:"command"`
 
 	User           string `json:"user"`
 	Header         string `json:"header"`
@@ -64,10 +68,11 @@ type Credential struct {
 	Scrub          *bool  `json:"scrub"`
 }
 
-// systemRoots are where distributions keep the certificates that they trust.
-var systemRoots = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}
+// systemRoots are the files in which distributions keep trusted certificates.
+var systemRoots = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+	"/etc/ssl/cert.pem"}
 
-// ReadSettings reads the file at path, which need not exist.
+// ReadSettings reads the file at path. A missing file gives the defaults.
 func ReadSettings(path string) (Settings, error) {
 	var s Settings
 	text, err := profiles.ReadTrusted(path)
@@ -97,7 +102,8 @@ func (s *Settings) parse(path string, text []byte) error {
 	if err := d.Decode(s); err != nil {
 		var kind *json.UnmarshalTypeError
 		if errors.As(err, &kind) {
-			return fmt.Errorf("%s: %s is a %s, which it cannot be: docs/fetch.md has an example", path, kind.Field, kind.Value)
+			return fmt.Errorf("%s: %s is a %s, which it cannot be: docs/fetch.md has an example",
+				path, kind.Field, kind.Value)
 		}
 		return fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
 	}
@@ -123,7 +129,7 @@ func (s *Settings) check() error {
 	for _, text := range s.NAT64 {
 		p, err := netip.ParsePrefix(text)
 		if err == nil {
-			err = CheckNAT64(p)
+			err = checkNAT64(p)
 		}
 		if err != nil {
 			return fmt.Errorf("nat64: %w", err)
@@ -143,11 +149,12 @@ func (s *Settings) check() error {
 	return nil
 }
 
-// systemResolvers are the name servers of /etc/resolv.conf, and nothing else of it.
+// systemResolvers returns the name servers of /etc/resolv.conf.
 func systemResolvers() (out []string) {
 	text, err := os.ReadFile("/etc/resolv.conf")
 	if err != nil {
-		return nil // without a name server every fetch says so
+		// Without a name server every fetch fails with that error.
+		return nil
 	}
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
@@ -187,24 +194,28 @@ func (c Credential) check() error {
 }
 
 func (c Credential) secret(value string) Secret {
-	s := Secret{Kind: c.Kind, Value: value, User: c.User, Region: c.Region, Service: c.Service, Cleartext: c.AllowCleartext, Scrub: c.Scrub == nil || *c.Scrub}
+	s := Secret{Kind: c.Kind, Value: value, User: c.User, Region: c.Region, Service: c.Service,
+		Cleartext: c.AllowCleartext, Scrub: c.Scrub == nil || *c.Scrub}
 	switch c.Kind {
-	case SecretHeader:
+	case secretHeader:
 		s.Name = c.Header
-	case SecretQuery:
+	case secretQuery:
 		s.Name = c.Parameter
 	}
 	return s
 }
 
-// SetupFor is all that the proxy of a run with this policy gets to know: the secrets are those that its rules name, read now.
+// SetupFor returns the setup of the proxy of a run with this policy. It reads the secrets that the
+// policy's rules name.
 func (s Settings) SetupFor(ctx context.Context, eff policy.Effective) (Setup, error) {
-	out := Setup{Servers: s.servers, NAT64: s.nat64, Queries: s.Queries, Secrets: map[string]Secret{}}
+	out := Setup{Servers: s.servers, NAT64: s.nat64, Queries: s.Queries,
+		Secrets: map[string]Secret{}}
 	for i, l := range eff.Layers() {
 		if i == 0 {
 			out.Ceiling = l.Name
 		}
-		out.Layers = append(out.Layers, SetupLayer{Name: l.Name, Source: l.Source, Fetch: l.Policy.Fetch})
+		out.Layers = append(out.Layers, SetupLayer{Name: l.Name, Source: l.Source,
+			Fetch: l.Policy.Fetch})
 	}
 	var err error
 	if out.Roots, err = s.roots(); err != nil {
@@ -238,7 +249,8 @@ func (s Settings) roots() ([]byte, error) {
 			return text, err
 		}
 	}
-	return nil, nil // then no https host can be verified, and each fetch says so
+	// No https host can be verified then, and each fetch says so.
+	return nil, nil
 }
 
 // Bounds of the sources of secrets.
@@ -272,8 +284,8 @@ func (c Credential) read(ctx context.Context) (string, error) {
 	return strings.TrimRight(string(text), "\r\n"), err
 }
 
-// readSecret reads a file that only root could have written and that not everybody can read. It is opened once, without following a link, and what
-// was opened is what is judged.
+// readSecret reads a file that only root can write and that not everybody can read. It opens the
+// file once, without following a link, and checks the opened file.
 func readSecret(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -298,7 +310,7 @@ func readSecret(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxSecret))
 }
 
-// run asks a command of the operator's. What it says on standard error is not shown: it may be the secret.
+// run runs the operator's command. It does not show standard error, which may contain the secret.
 func (c Credential) run(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()

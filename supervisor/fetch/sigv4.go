@@ -10,11 +10,13 @@ import (
 	"time"
 )
 
-// s3 is the one service whose paths are signed with one escape for each byte, and whose bodies need not be signed.
+// s3 is the one service whose paths are signed with one escape for each byte, and whose bodies need
+// not be signed.
 const s3 = "s3"
 
 // sign adds AWS's signature, version 4, to a request.
-func (s Secret) sign(t Target, method string, h fields, body []byte, now time.Time) (fields, error) {
+func (s Secret) sign(t Target, method string, h fields, body []byte, now time.Time) (fields,
+	error) {
 	sum := "UNSIGNED-PAYLOAD"
 	if body != nil {
 		sum = hexSum(body)
@@ -34,7 +36,8 @@ func (s Secret) sign(t Target, method string, h fields, body []byte, now time.Ti
 	if err != nil {
 		return nil, err
 	}
-	added := slices.Clone(signed[1:own]) // all but the host, which is said anyway
+	// All but the host, which is sent anyway.
+	added := slices.Clone(signed[1:own])
 	signed = append(signed, theirs...)
 	slices.SortFunc(signed, func(a, b field) int { return strings.Compare(a.name, b.name) })
 	var lines, names []string
@@ -42,16 +45,20 @@ func (s Secret) sign(t Target, method string, h fields, body []byte, now time.Ti
 		lines, names = append(lines, f.name+":"+f.value+"\n"), append(names, f.name)
 	}
 	list := strings.Join(names, ";")
-	canonical := strings.Join([]string{method, s.canonicalURI(t.Path), canonicalQuery(t.Query), strings.Join(lines, ""), list, sum}, "\n")
+	canonical := strings.Join([]string{method, s.canonicalURI(t.Path), canonicalQuery(t.Query),
+		strings.Join(lines, ""), list, sum}, "\n")
 	scope := strings.Join([]string{stamp[:8], s.Region, s.Service, "aws4_request"}, "/")
-	text := strings.Join([]string{"AWS4-HMAC-SHA256", stamp, scope, hexSum([]byte(canonical))}, "\n")
+	text := strings.Join([]string{"AWS4-HMAC-SHA256", stamp, scope, hexSum([]byte(canonical))},
+		"\n")
 	key := []byte("AWS4" + s.Value)
 	for _, part := range append(strings.Split(scope, "/"), text) {
 		m := hmac.New(sha256.New, key)
 		m.Write([]byte(part))
 		key = m.Sum(nil)
 	}
-	return append(append(h, added...), field{"Authorization", "AWS4-HMAC-SHA256 Credential=" + s.User + "/" + scope + ", SignedHeaders=" + list + ", Signature=" + hex.EncodeToString(key)}), nil
+	return append(append(h, added...), field{"Authorization", "AWS4-HMAC-SHA256 Credential=" +
+		s.User + "/" + scope + ", SignedHeaders=" + list + ", Signature=" +
+		hex.EncodeToString(key)}), nil
 }
 
 func hexSum(b []byte) string {
@@ -59,20 +66,24 @@ func hexSum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// signedFor is what of AWS's headers a tool may say beside the URL: what it tells of the object itself, or of its own program. AWS refuses others as long as
-// nobody signed them, and they are not signed here, for they reach further than the path that was decided: x-amz-copy-source reads another object,
-// x-amz-acl says who else may read this one.
-var signedFor = []string{"x-amz-target", "x-amz-api-version", "x-amz-user-agent", "x-amz-storage-class", "x-amz-sdk-checksum-algorithm", "x-amz-expected-bucket-owner"}
+// signedFor are AWS's headers that a tool may send: headers about the object itself or the tool's
+// own program. Others are not signed, and AWS refuses unsigned ones, since they reach beyond the
+// decided path: x-amz-copy-source reads another object, x-amz-acl lets others read this one.
+var signedFor = []string{"x-amz-target", "x-amz-api-version", "x-amz-user-agent",
+	"x-amz-storage-class", "x-amz-sdk-checksum-algorithm", "x-amz-expected-bucket-owner"}
 
-// signable returns those of a tool's headers that are signed with it, in the form in which they are: AWS wants all of its own, and the type of the body.
+// signable returns the tool's headers that are signed, in the form in which they are sent: AWS
+// requires all of its own, and the content type.
 func signable(h fields) (out fields, err error) {
 	seen := map[string]bool{}
 	for _, f := range h {
 		name := strings.ToLower(f.name)
 		switch {
-		case seen[name] || name != "content-type" && name != "content-md5" && !strings.HasPrefix(dashed(name), "x-amz-"):
+		case seen[name] || name != "content-type" && name != "content-md5" &&
+			!strings.HasPrefix(dashed(name), "x-amz-"):
 			continue
-		case strings.HasPrefix(dashed(name), "x-amz-") && !strings.HasPrefix(name, "x-amz-meta-") && !strings.HasPrefix(name, "x-amz-checksum-") && !slices.Contains(signedFor, name):
+		case strings.HasPrefix(dashed(name), "x-amz-") && !strings.HasPrefix(name, "x-amz-meta-") &&
+			!strings.HasPrefix(name, "x-amz-checksum-") && !slices.Contains(signedFor, name):
 			return nil, bad("the header %s is none that is signed for a tool: leave it out", name)
 		}
 		seen[name] = true
@@ -85,7 +96,7 @@ func signable(h fields) (out fields, err error) {
 	return out, nil
 }
 
-// canonicalURI escapes the path once more; for S3 what of it is not escaped yet.
+// canonicalURI escapes the path once more; for S3 only the bytes that are not escaped yet.
 func (s Secret) canonicalURI(path string) string {
 	if s.Service == s3 {
 		return awsEscape(path, "/%")
@@ -106,16 +117,17 @@ func canonicalQuery(query string) string {
 	return strings.Join(pairs, "&")
 }
 
-// awsParameter is a part of a query with the escapes that AWS makes, whatever escapes it had.
+// awsParameter returns a part of a query with AWS's escapes, whatever escapes it had.
 func awsParameter(text string) string {
-	plain, err := url.PathUnescape(text) // a plus stays one
+	// A plus stays a plus.
+	plain, err := url.PathUnescape(text)
 	if err != nil {
 		return awsEscape(text, "%")
 	}
 	return awsEscape(plain, "")
 }
 
-// awsEscape escapes all but unreserved characters, and those of keep.
+// awsEscape escapes all characters but unreserved ones and those of keep.
 func awsEscape(text, keep string) string {
 	const digits = "0123456789ABCDEF"
 	var out strings.Builder

@@ -8,8 +8,10 @@ import (
 
 // TestSigV4 is AWS's own example of a signature (get-vanilla of its test suite).
 func TestSigV4(t *testing.T) {
-	s := Secret{Kind: SecretSigV4, User: "AKIDEXAMPLE", Value: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", Region: "us-east-1", Service: "service"}
-	h, err := s.sign(Target{Scheme: schemeHTTPS, Host: "example.amazonaws.com", Port: 443, Path: "/"}, "GET", nil, []byte{}, time.Date(2015, 8, 30, 12, 36, 0, 0, time.UTC))
+	s := Secret{Kind: secretSigV4, User: "AKIDEXAMPLE",
+		Value: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", Region: "us-east-1", Service: "service"}
+	h, err := s.sign(Target{Scheme: schemeHTTPS, Host: "example.amazonaws.com", Port: 443,
+		Path: "/"}, "GET", nil, []byte{}, time.Date(2015, 8, 30, 12, 36, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,8 +21,8 @@ func TestSigV4(t *testing.T) {
 	}
 }
 
-// TestSigV4Forms: what is signed is what AWS makes of the request that it gets ("Create a canonical request"), word by word; what it wants signed and is not
-// a tool's to say is refused.
+// TestSigV4Forms: what is signed is what AWS makes of the request that it gets ("Create a canonical
+// request"), word by word; what it wants signed and is not a tool's to say is refused.
 func TestSigV4Forms(t *testing.T) {
 	now := time.Date(2015, 8, 30, 12, 36, 0, 0, time.UTC)
 	at := Target{Scheme: schemeHTTPS, Host: "s3.example.com", Port: 443}
@@ -28,7 +30,7 @@ func TestSigV4Forms(t *testing.T) {
 		t.Helper()
 		target := at
 		target.Path, target.Query = path, query
-		s := Secret{Kind: SecretSigV4, User: "U", Value: "V", Region: "r", Service: service}
+		s := Secret{Kind: secretSigV4, User: "U", Value: "V", Region: "r", Service: service}
 		got, err := s.sign(target, "PUT", h, []byte("x"), now)
 		if err != nil {
 			t.Fatal(err)
@@ -42,7 +44,8 @@ func TestSigV4Forms(t *testing.T) {
 		_, a := signed(service, path, query, nil)
 		_, b := signed(service, otherPath, otherQuery, nil)
 		if (a == b) != want {
-			t.Errorf("%s: %s%s and %s%s: alike is %v", service, path, query, otherPath, otherQuery, a == b)
+			t.Errorf("%s: %s%s and %s%s: alike is %v", service, path, query, otherPath, otherQuery,
+				a == b)
 		}
 	}
 	same("s3", "/b/date=1/a+b@c:d", "", "/b/date%3D1/a%2Bb%40c%3Ad", "", true)
@@ -50,7 +53,8 @@ func TestSigV4Forms(t *testing.T) {
 	same("service", "/b/a@b", "", "/b/a%40b", "", false)
 	same("s3", "/", "?prefix=%c3%bc/x&a", "/", "?a=&prefix=%C3%BC%2Fx", true)
 	same("s3", "/", "?a=+", "/", "?a=%20", false)
-	list, _ := signed("s3", "/", "", fields{{"X-Amz-Meta-A", " 1  2 "}, {"Content-Type", "text/plain"}, {"Accept", "*/*"}, {"x-amz-meta-a", "3"}})
+	list, _ := signed("s3", "/", "", fields{{"X-Amz-Meta-A", " 1  2 "}, {"Content-Type",
+		"text/plain"}, {"Accept", "*/*"}, {"x-amz-meta-a", "3"}})
 	if want := "content-type;host;x-amz-content-sha256;x-amz-date;x-amz-meta-a"; list != want {
 		t.Errorf("signed are %s, want %s", list, want)
 	}
@@ -58,9 +62,11 @@ func TestSigV4Forms(t *testing.T) {
 	if _, one := signed("s3", "/", "", fields{{"x-amz-meta-a", "1 2,3"}}); one != two {
 		t.Error("a header in two lines is not signed as one")
 	}
-	for _, name := range []string{"x-amz-copy-source", "X-Amz-Acl", "x-amz-grant-read", "x-amz-rename-source", "x_amz_acl", "x-amz_meta-a"} {
-		s := Secret{Kind: SecretSigV4, User: "U", Value: "V", Region: "r", Service: "s3"}
-		if _, err := s.sign(at, "PUT", fields{{name, "/other/object"}}, nil, now); err == nil || !strings.Contains(err.Error(), strings.ToLower(name)) {
+	for _, name := range []string{"x-amz-copy-source", "X-Amz-Acl", "x-amz-grant-read",
+		"x-amz-rename-source", "x_amz_acl", "x-amz_meta-a"} {
+		s := Secret{Kind: secretSigV4, User: "U", Value: "V", Region: "r", Service: "s3"}
+		if _, err := s.sign(at, "PUT", fields{{name, "/other/object"}}, nil, now); err == nil ||
+			!strings.Contains(err.Error(), strings.ToLower(name)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

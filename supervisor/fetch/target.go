@@ -16,22 +16,25 @@ const (
 	schemeHTTPS = "https"
 )
 
-// Bounds of a request's line.
+// Bounds of a request line.
 const (
 	maxTarget = 16 << 10 // bytes of a URL
 	maxMethod = 32
 )
 
-// A Target is where a request goes, in the one form that is decided, recorded and sent.
+// Target is where a request goes, in the one form that is decided, recorded and sent.
 type Target struct {
 	Scheme string // http or https
-	Host   string // lower case, no final dot
-	Port   uint16
-	Path   string // canonical; empty for a tunnel
-	Query  string // with its question mark, or empty
+	// lower case, no final dot
+	Host string
+	Port uint16
+	// canonical; empty for a tunnel
+	Path string
+	// with its question mark, or empty
+	Query string
 }
 
-// Authority is what a Host header says: the port only where the scheme does not.
+// Authority returns the value of a Host header: with the port only if the scheme does not imply it.
 func (t Target) Authority() string {
 	if t.Scheme == schemeHTTP && t.Port == 80 || t.Scheme == schemeHTTPS && t.Port == 443 {
 		return t.Host
@@ -39,7 +42,7 @@ func (t Target) Authority() string {
 	return t.Host + ":" + strconv.Itoa(int(t.Port))
 }
 
-// String shows the target as a URL without its query, which may hold secrets.
+// String returns the target as a URL without its query, which may hold secrets.
 func (t Target) String() string { return t.Scheme + "://" + t.Authority() + t.Path }
 
 // BadTarget says what is wrong with a URL or an authority.
@@ -49,9 +52,9 @@ func (e *BadTarget) Error() string { return e.Why }
 
 func bad(format string, args ...any) error { return &BadTarget{fmt.Sprintf(format, args...)} }
 
-// ParseTarget reads an absolute URL of a request line. http to port 443 is taken as https: nobody answers plain HTTP there, and a client that
-// cannot speak TLS to a proxy can still ask for it.
-func ParseTarget(text string) (Target, error) {
+// parseTarget parses the absolute URL of a request line. It takes http to port 443 as https: nobody
+// serves plain HTTP there, and it lets clients ask for https that cannot speak TLS to a proxy.
+func parseTarget(text string) (Target, error) {
 	if len(text) > maxTarget {
 		return Target{}, bad("the URL is longer than %d bytes", maxTarget)
 	}
@@ -59,7 +62,8 @@ func ParseTarget(text string) (Target, error) {
 	rest, ok := cutFold(text, "http://")
 	if t.Scheme = schemeHTTP; !ok {
 		if rest, ok = cutFold(text, "https://"); !ok {
-			return Target{}, bad("the request names no http:// or https:// URL: a proxy needs all of it")
+			return Target{},
+				bad("the request names no http:// or https:// URL: a proxy needs all of it")
 		}
 		t.Scheme = schemeHTTPS
 	}
@@ -93,8 +97,8 @@ func ParseTarget(text string) (Target, error) {
 	return t, nil
 }
 
-// ParseTunnel reads the authority of a CONNECT, which must name its port.
-func ParseTunnel(text string) (Target, error) {
+// parseTunnel parses the authority of a CONNECT, which must have a port.
+func parseTunnel(text string) (Target, error) {
 	if len(text) > maxTarget {
 		return Target{}, bad("the authority is longer than %d bytes", maxTarget)
 	}
@@ -108,7 +112,7 @@ func ParseTunnel(text string) (Target, error) {
 	return Target{Scheme: schemeHTTPS, Host: host, Port: port}, nil
 }
 
-// parseAuthority reads HOST or HOST:PORT; port 0 is none said.
+// parseAuthority parses HOST or HOST:PORT; port 0 means no port.
 func parseAuthority(text string) (host string, port uint16, err error) {
 	if strings.Contains(text, "@") {
 		return "", 0, bad("the URL has a user part, which is never sent")
@@ -136,7 +140,8 @@ func parseAuthority(text string) (host string, port uint16, err error) {
 }
 
 func parsePort(digits string) (uint16, error) {
-	if digits == "" || len(digits) > 5 || digits[0] == '0' || strings.Trim(digits, "0123456789") != "" {
+	if digits == "" || len(digits) > 5 || digits[0] == '0' || strings.Trim(digits,
+		"0123456789") != "" {
 		return 0, bad("port %q is no number from 1 to 65535", digits)
 	}
 	n, err := strconv.ParseUint(digits, 10, 16)
@@ -146,7 +151,7 @@ func parsePort(digits string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// cutFold cuts a prefix of ASCII in any case.
+// cutFold cuts an ASCII prefix without regard to case.
 func cutFold(text, prefix string) (string, bool) {
 	if len(text) >= len(prefix) && strings.EqualFold(text[:len(prefix)], prefix) {
 		return text[len(prefix):], true

@@ -12,21 +12,26 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
-// TestBadTargets: what is no URL, and what is no authority of a tunnel, is refused (T-206, T-214, T-220 to T-225, T-228, T-230).
+// TestBadTargets: what is no URL, and what is no authority of a tunnel, is refused (T-206, T-214,
+// T-220 to T-225, T-228, T-230).
 func TestBadTargets(t *testing.T) {
 	if len(fetchtest.BadTargets) < 150 {
 		t.Errorf("only %d vectors", len(fetchtest.BadTargets))
 	}
-	long := []string{"http://" + strings.Repeat("a", 64) + ".example/", "http://" + strings.Repeat("a.", 127) + "example/",
-		"http://a.example/" + strings.Repeat("a", maxTarget), "http://a.example\x00.b.example/", "http://a.example\t/", "http://a.example/\x01", "http://a.example/\xff"}
+	long := []string{"http://" + strings.Repeat("a", 64) + ".example/",
+		"http://" + strings.Repeat("a.", 127) + "example/",
+		"http://a.example/" + strings.Repeat("a", maxTarget), "http://a.example\x00.b.example/",
+		"http://a.example\t/", "http://a.example/\x01", "http://a.example/\xff"}
 	for _, text := range append(fetchtest.BadTargets, long...) {
-		if got, err := ParseTarget(text); err == nil {
+		if got, err := parseTarget(text); err == nil {
 			t.Errorf("%q reads as %+v", text, got)
 		}
 	}
-	for _, text := range []string{"", "a.example", "a.example:", "a.example:0", "a.example:0443", "a.example:https", "a.example:443/", "a.example:443?", "/x", "http://a.example:443",
-		"https://a.example", "[::1]:443", "127.0.0.1:443", "u@a.example:443", "a.example:443:443", "*", "a.example:65536", ":443", "a..b:443", "a.example.:443.", "a.example:4\x0043"} {
-		if got, err := ParseTunnel(text); err == nil {
+	for _, text := range []string{"", "a.example", "a.example:", "a.example:0", "a.example:0443",
+		"a.example:https", "a.example:443/", "a.example:443?", "/x", "http://a.example:443",
+		"https://a.example", "[::1]:443", "127.0.0.1:443", "u@a.example:443", "a.example:443:443",
+		"*", "a.example:65536", ":443", "a..b:443", "a.example.:443.", "a.example:4\x0043"} {
+		if got, err := parseTunnel(text); err == nil {
 			t.Errorf("CONNECT %q reads as %+v", text, got)
 		}
 	}
@@ -52,7 +57,7 @@ func TestGoodTargets(t *testing.T) {
 		"http://a.example/a%2bb%2C%40%3ag":   {"http", "a.example", 80, "/a%2Bb,@:g", ""},
 		"http://localhost/":                  {"http", "localhost", 80, "/", ""},
 	} {
-		got, err := ParseTarget(text)
+		got, err := parseTarget(text)
 		if err != nil || got != want {
 			t.Errorf("%s: %+v, %v, want %+v", text, got, err, want)
 		}
@@ -77,7 +82,9 @@ func TestOneReading(t *testing.T) {
 		},
 		"cgi": func(p string) string { return path.Clean(p) },
 	}
-	for _, raw := range []string{"/public/a", "/public/%41", "/public/%c3%a4", "/public/a%20b", "/public/..a", "/public/a..", "/public/%2d", "/public/%2B", "/public/%3A", "/public/%40/x"} {
+	for _, raw := range []string{"/public/a", "/public/%41", "/public/%c3%a4", "/public/a%20b",
+		"/public/..a", "/public/a..", "/public/%2d", "/public/%2B", "/public/%3A",
+		"/public/%40/x"} {
 		p, err := policy.CanonicalPath(raw)
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
@@ -92,7 +99,8 @@ func TestOneReading(t *testing.T) {
 		if err != nil || again != p {
 			t.Errorf("%s: its form is %s, whose form is %s, %v", raw, p, again, err)
 		}
-		if req, err := http.NewRequest("GET", "http://a.example"+p, nil); err != nil || req.URL.EscapedPath() != p {
+		if req, err := http.NewRequest("GET", "http://a.example"+p, nil); err != nil ||
+			req.URL.EscapedPath() != p {
 			t.Errorf("%s: Go sends another path", p)
 		}
 	}
@@ -104,15 +112,16 @@ func FuzzParseTarget(f *testing.F) {
 	}
 	f.Add("https://a.example:8443/a%20b?c")
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := ParseTarget(text)
+		got, err := parseTarget(text)
 		if err != nil {
 			return
 		}
-		again, err := ParseTarget(got.String() + got.Query)
+		again, err := parseTarget(got.String() + got.Query)
 		if err != nil || again != got {
 			t.Errorf("%q: %+v reads again as %+v, %v", text, got, again, err)
 		}
-		if net.ParseIP(got.Host) != nil || strings.ContainsAny(got.Path, "?#\\; ") || strings.Contains(got.Path, "%2F") || strings.HasSuffix(got.Path, "/..") {
+		if net.ParseIP(got.Host) != nil || strings.ContainsAny(got.Path, "?#\\; ") ||
+			strings.Contains(got.Path, "%2F") || strings.HasSuffix(got.Path, "/..") {
 			t.Errorf("%q reads as %+v", text, got)
 		}
 	})

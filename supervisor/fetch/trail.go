@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// maxTrail bounds the redirects of a run that are remembered.
+// maxTrail bounds the remembered redirects of a run.
 const maxTrail = 256
 
-// A trail remembers where answers have sent the tool, so that a request to there is recorded as the next one of a chain. It decides nothing: a
-// redirect that is followed is a request like any other.
+// trail remembers the redirects of responses, so that a request to their targets is recorded as the
+// next of a chain. It decides nothing: a followed redirect is a request like any other.
 type trail struct {
 	mu    sync.Mutex
 	steps map[string]step
@@ -20,7 +20,7 @@ type step struct {
 	hops int
 }
 
-// redirected notes where an answer sends the tool; on record it is without what may be secret.
+// redirected notes the redirect of a response, without parts that may be secret.
 func (tr *trip) redirected(location string) {
 	to, err := url.Parse(tr.target.String())
 	if err == nil {
@@ -30,17 +30,19 @@ func (tr *trip) redirected(location string) {
 		tr.out.Redirect = "unreadable"
 		return
 	}
-	shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path} // not as it was escaped, which could hide a credential
+	// Not as it was escaped, which could hide a credential.
+	shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}
 	tr.out.Redirect = tr.clean(shown.String())
 	tr.p.trail.sends(tr.what, *to)
 }
 
-// sends notes that the answer to a request sends the tool elsewhere.
+// sends notes that the response to a request redirects the tool.
 func (t *trail) sends(from What, to url.URL) {
 	to.Fragment = ""
-	next, err := ParseTarget(to.String())
+	next, err := parseTarget(to.String())
 	if err != nil {
-		return // the tool cannot ask for it either
+		// The tool cannot request it either.
+		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,7 +52,8 @@ func (t *trail) sends(from What, to url.URL) {
 	t.steps[next.String()+next.Query] = step{from.ID, from.Hops + 1}
 }
 
-// follow returns the request whose answer sent the tool to a target, and how many there were; 0 where none did.
+// follow returns the request whose redirect led to a target, and the number of redirects; 0 without
+// one.
 func (t *trail) follow(to Target) (from uint64, hops int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

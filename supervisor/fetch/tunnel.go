@@ -17,9 +17,10 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// tunnel carries a client's own TLS to a host that a rule lets pass unseen. The first bytes must be a TLS greeting to that very host.
+// tunnel carries a client's own TLS to a host that a rule makes opaque. The first bytes must be a
+// ClientHello for that host.
 func (s *stream) tunnel(ctx context.Context) {
-	t, err := ParseTunnel(s.h.target)
+	t, err := parseTunnel(s.h.target)
 	if err == nil && s.inside != nil {
 		err = bad("a tunnel stands in a tunnel")
 	}
@@ -30,7 +31,8 @@ func (s *stream) tunnel(ctx context.Context) {
 		s.bad(err)
 		return
 	}
-	if s.p.authority != nil && !s.eff.Decide(policy.Connect{Host: t.Host, Port: t.Port, Tunnel: true}).Allowed {
+	if s.p.authority != nil && !s.eff.Decide(policy.Connect{Host: t.Host, Port: t.Port,
+		Tunnel: true}).Allowed {
 		s.intercept(ctx, t)
 		return
 	}
@@ -74,7 +76,7 @@ func (s *stream) tunnel(ctx context.Context) {
 	s.splice(ctx, tr)
 }
 
-// splice carries bytes both ways until both sides have ended, one has failed, or time is up.
+// splice copies bytes both ways until both sides have ended, one has failed, or time is up.
 func (s *stream) splice(ctx context.Context, tr *trip) {
 	var both sync.WaitGroup
 	var mu sync.Mutex
@@ -108,11 +110,11 @@ func (s *stream) splice(ctx context.Context, tr *trip) {
 	both.Wait()
 }
 
-// maxHello bounds the greeting of a client, in bytes.
+// maxHello bounds a ClientHello, in bytes.
 const maxHello = 16 << 10
 
-// readHello reads the first record of a client's TLS, whole, and refuses it where it is none, or names no server, another one, or one that
-// it hides.
+// readHello reads the first TLS record of a client as a whole. It refuses other bytes, and a
+// ClientHello without a server name, with another one, or with an encrypted one.
 func readHello(r io.Reader, host string) ([]byte, error) {
 	record := make([]byte, 5)
 	if _, err := io.ReadFull(r, record); err != nil {
@@ -136,7 +138,7 @@ func readHello(r io.Reader, host string) ([]byte, error) {
 	return record, nil
 }
 
-// A cursor takes lengths and bytes off a message.
+// cursor takes lengths and bytes off a message.
 type cursor struct {
 	b  []byte
 	ok bool
@@ -161,13 +163,13 @@ func (c *cursor) sized(n int) cursor {
 	return cursor{c.bytes(size), c.ok}
 }
 
-// Extensions of a greeting (RFC 8446, and the one that hides the name).
+// Extensions of a ClientHello (RFC 8446, and the one that encrypts the name).
 const (
 	extServerName   = 0
 	extEncryptedOne = 0xfe0d
 )
 
-// serverName reads the name out of a ClientHello that is one record.
+// serverName returns the server name of a ClientHello that is one record.
 func serverName(msg []byte) (string, error) {
 	c := cursor{msg, true}
 	kind := c.bytes(1)
@@ -195,7 +197,8 @@ func serverName(msg []byte) (string, error) {
 			t := list.bytes(1)
 			n := list.sized(2)
 			if !list.ok || !n.ok || t[0] != 0 || len(list.b) > 0 || found {
-				return "", errors.New("the TLS greeting names its host in a way that can be read twice")
+				return "", errors.New(
+					"the TLS greeting names its host in a way that can be read twice")
 			}
 			name, found = string(n.b), true
 		}
@@ -212,12 +215,14 @@ func serverName(msg []byte) (string, error) {
 // webSocketGUID is the constant of the protocol (RFC 6455, section 1.3).
 const webSocketGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
-// webSocket sends the request with its upgrade, and becomes a stream if the host agrees in the way that it must.
+// webSocket sends the request with its upgrade, and carries bytes both ways if the host accepts it
+// as RFC 6455 requires.
 func (s *stream) webSocket(ctx context.Context, tr *trip) {
 	headers := s.h.forwarded(tr.secret)
 	var err error
 	if tr.secret != nil {
-		if headers, err = tr.secret.attach(&tr.target, s.h.method, headers, []byte{}, time.Now()); err != nil {
+		if headers, err = tr.secret.attach(&tr.target, s.h.method, headers, []byte{},
+			time.Now()); err != nil {
 			s.reply(tr.refuse(badRequest(err)))
 			return
 		}
@@ -240,13 +245,16 @@ func (s *stream) webSocket(ctx context.Context, tr *trip) {
 		return
 	}
 	sum := sha1.Sum([]byte(s.h.headers.get("sec-websocket-key")[0] + webSocketGUID))
-	if resp.Header.Get("Sec-WebSocket-Accept") != base64.StdEncoding.EncodeToString(sum[:]) || !strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") {
+	if resp.Header.Get("Sec-WebSocket-Accept") != base64.StdEncoding.EncodeToString(sum[:]) ||
+		!strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") {
 		tr.out.Error = "the host does not speak websocket"
 		s.reply(upstreamFailed(tr.target.Host, errors.New(tr.out.Error)))
 		return
 	}
-	out, _ := returned(resp.Header, tr.secret) // a credential that is cut out goes to no websocket
-	lines := append(out.write([]byte("HTTP/1.1 101 Switching Protocols\r\n")), "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
+	// A credential that is scrubbed is sent to no websocket.
+	out, _ := returned(resp.Header, tr.secret)
+	lines := append(out.write([]byte("HTTP/1.1 101 Switching Protocols\r\n")),
+		"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
 	if _, err := s.conn.Write(lines); err != nil {
 		tr.out.Error = "the tool went away"
 		return

@@ -21,15 +21,19 @@ import (
 
 // Bounds of connections to hosts.
 const (
-	connectTime   = 10 * time.Second // for one address
+	// connectTime bounds the connection to one address.
+	connectTime   = 10 * time.Second
 	handshakeTime = 10 * time.Second
 	maxAnswerHead = 256 << 10 // bytes
-	maxIdle       = 4         // connections kept for one host
-	idleTime      = 15 * time.Second
-	oldest        = time.Minute // after which a host's name is resolved anew
+	// maxIdle bounds the kept connections to one host.
+	maxIdle  = 4
+	idleTime = 15 * time.Second
+	// oldest is the age after which a host's name is resolved anew.
+	oldest = time.Minute
 )
 
-// A meter counts the bytes of one connection on the wire, and ends it when a purse is empty.
+// meter counts the bytes of one connection on the wire, and ends the connection when a budget is
+// used up.
 type meter struct {
 	net.Conn
 	in, out atomic.Int64
@@ -47,7 +51,7 @@ func (m *meter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write asks before it sends: what may not be sent does not leave.
+// Write checks the budget before it sends.
 func (m *meter) Write(p []byte) (int, error) {
 	if err := m.spend(0, int64(len(p))); err != nil {
 		return 0, err
@@ -74,10 +78,11 @@ func (m *meter) charge(purses []*purse) {
 	m.purses = purses
 }
 
-// An upstream is one connection to a host.
+// upstream is one connection to a host.
 type upstream struct {
-	meter   *meter
-	conn    net.Conn // the meter, or TLS over it
+	meter *meter
+	// conn is the meter, or TLS over it.
+	conn    net.Conn
 	r       *bufio.Reader
 	cap     *capped
 	addr    netip.AddrPort
@@ -89,7 +94,7 @@ type upstream struct {
 	tls     time.Duration
 }
 
-// capped bounds what is read of a head; a body has bounds of its own.
+// capped bounds the bytes of a head; a body has bounds of its own.
 type capped struct {
 	r    io.Reader
 	left int64
@@ -109,8 +114,9 @@ func (c *capped) Read(p []byte) (int, error) {
 func (c *capped) lift()  { c.left = math.MaxInt64 }
 func (c *capped) lower() { c.left = maxAnswerHead }
 
-// dial connects to the first of the addresses that answers. They have all been checked.
-func dial(ctx context.Context, addrs []netip.Addr, port uint16, purses []*purse) (*upstream, error) {
+// dial connects to the first address that answers. The caller has checked all of them.
+func dial(ctx context.Context, addrs []netip.Addr, port uint16, purses []*purse) (*upstream,
+	error) {
 	var errs []error
 	for _, a := range addrs {
 		start := time.Now()
@@ -137,12 +143,13 @@ func (u *upstream) reader() {
 	u.r = bufio.NewReaderSize(u.cap, 16<<10)
 }
 
-// secure speaks TLS, with the roots of the operator and the name that was decided.
+// secure speaks TLS, with the roots of the operator and the decided name.
 func (u *upstream) secure(ctx context.Context, host string, roots *x509.CertPool) error {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	start := time.Now()
-	conn := tls.Client(u.meter, &tls.Config{ServerName: host, RootCAs: roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
+	conn := tls.Client(u.meter, &tls.Config{ServerName: host, RootCAs: roots,
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return fmt.Errorf("TLS: %w", err)
 	}
@@ -153,9 +160,10 @@ func (u *upstream) secure(ctx context.Context, host string, roots *x509.CertPool
 	return nil
 }
 
-func (u *upstream) close() { _ = u.meter.Conn.Close() } // whatever is lost then is lost either way
+// close closes the connection. Bytes that are lost by an error are lost either way.
+func (u *upstream) close() { _ = u.meter.Conn.Close() }
 
-// pool keeps connections for the requests of the same run to the same scheme, host and port.
+// pool keeps connections for requests of the same run to the same scheme, host and port.
 type pool struct {
 	mu   sync.Mutex
 	idle map[string][]*upstream
@@ -175,7 +183,8 @@ func (p *pool) take(key string) *upstream {
 	return nil
 }
 
-// quiet reports whether nothing has come on an idle connection, neither its end nor bytes that nobody asked for.
+// quiet reports whether an idle connection has received nothing, neither its end nor unexpected
+// bytes.
 func (u *upstream) quiet() bool {
 	raw, ok := u.meter.Conn.(syscall.Conn)
 	if !ok || u.r.Buffered() > 0 {
@@ -197,7 +206,8 @@ func (u *upstream) quiet() bool {
 func (p *pool) put(key string, u *upstream) {
 	u.used = time.Now()
 	u.meter.charge(nil)
-	_ = u.meter.SetDeadline(time.Time{}) // an error shows at the next read
+	// The next read reports the error.
+	_ = u.meter.SetDeadline(time.Time{})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.idle == nil {

@@ -17,13 +17,13 @@ const (
 	maxLength  = 18       // digits of a Content-Length
 )
 
-// A field is one header line. Order and repetition are kept.
+// field is one header line. Order and repetition are kept.
 type field struct{ name, value string }
 
 // fields are the headers of one message.
 type fields []field
 
-// get returns the values of all lines of a name.
+// get returns the values of all lines with a name.
 func (f fields) get(name string) (out []string) {
 	for _, h := range f {
 		if strings.EqualFold(h.name, name) {
@@ -45,24 +45,28 @@ func (f fields) tokens(name string) (out []string) {
 	return out
 }
 
-// A head is the first part of a request as it was read.
+// head is the head of a request as it was read.
 type head struct {
 	method  string
 	target  string
 	minor   int // of HTTP/1
 	headers fields
-	length  int64 // of the body; -1 where it is chunked
-	close   bool  // the client wants no further request on this stream
-	expects bool  // it waits for 100 Continue before it sends the body
+	// length of the body; -1 for a chunked one.
+	length int64
+	// close: the client sends no further request on this stream.
+	close bool
+	// expects: the client waits for 100 Continue before it sends the body.
+	expects bool
 }
 
 var (
-	errHeadTooLarge = bad("the head of the request is larger than %d bytes or %d lines", maxHead, maxHeaders)
-	errNoRequest    = errors.New("no further request")
+	errHeadTooLarge = bad("the head of the request is larger than %d bytes or %d lines", maxHead,
+		maxHeaders)
+	errNoRequest = errors.New("no further request")
 )
 
-// readHead reads the head of a request, and nothing in it that could be read in a second way. The error is errNoRequest where the stream
-// ends before one, and a *BadTarget where it is not one.
+// readHead reads the head of a request and refuses everything ambiguous in it. The error is
+// errNoRequest if the stream ends before a request, and a *BadTarget for an invalid one.
 func readHead(r *bufio.Reader) (*head, error) {
 	raw, err := readRawHead(r)
 	if err != nil {
@@ -86,7 +90,7 @@ func readHead(r *bufio.Reader) (*head, error) {
 	return h, h.framing()
 }
 
-// readRawHead reads up to and with the empty line. Lines end with CR LF and in no other way.
+// readRawHead reads up to and including the empty line. Lines end with CR LF only.
 func readRawHead(r *bufio.Reader) ([]byte, error) {
 	var raw []byte
 	for {
@@ -133,8 +137,10 @@ func (h *head) requestLine(line string) error {
 	return checkMethodToken(h.method)
 }
 
-// lookalikes are headers that decide where a message ends or whose it is; some servers read a name with underscores as the same.
-var lookalikes = []string{"content-length", "transfer-encoding", "host", "connection", "te", "trailer", "upgrade", "expect", "authorization",
+// lookalikes are headers that decide where a message ends or whose it is; some servers read a name
+// with underscores as the same.
+var lookalikes = []string{"content-length", "transfer-encoding", "host", "connection", "te",
+	"trailer", "upgrade", "expect", "authorization",
 	"proxy-authorization", "cookie", "keep-alive"}
 
 func parseField(line []byte) (field, error) {
@@ -163,7 +169,8 @@ func parseField(line []byte) (field, error) {
 }
 
 func tokenByte(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
 // framing says where the body ends, in the one way that there is.
@@ -198,7 +205,8 @@ func (h *head) framing() error {
 			return bad("%s has a body, which servers read in different ways", h.method)
 		}
 	}
-	for _, token := range append(h.headers.tokens("connection"), h.headers.tokens("proxy-connection")...) {
+	for _, token := range append(h.headers.tokens("connection"),
+		h.headers.tokens("proxy-connection")...) {
 		h.close = h.close || token == "close"
 	}
 	for _, e := range h.headers.get("expect") {

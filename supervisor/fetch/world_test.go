@@ -102,7 +102,8 @@ type world struct {
 
 func newWorld(t testing.TB, profile string, change ...func(*Setup)) *world {
 	t.Helper()
-	w := &world{t: t, names: fetchtest.StartNames(t), ca: fetchtest.NewAuthority(t), notes: &notes{}}
+	w := &world{t: t, names: fetchtest.StartNames(t), ca: fetchtest.NewAuthority(t),
+		notes: &notes{}}
 	w.setup = setupOf(t, profile)
 	w.setup.Servers = append(w.setup.Servers, w.names.Server)
 	w.setup.Roots = w.ca.PEM
@@ -141,7 +142,8 @@ func setupOf(t testing.TB, profile string) Setup {
 	if !strings.Contains(profile, "mode") {
 		f.Policy.Fetch.Mode = policy.FetchEnforce
 	}
-	return Setup{Ceiling: "ceiling", Layers: []SetupLayer{{"ceiling", "built in", policy.TopFetch()}, {"profile test", "test.toml", f.Policy.Fetch}}}
+	return Setup{Ceiling: "ceiling", Layers: []SetupLayer{{"ceiling", "built in",
+		policy.TopFetch()}, {"profile test", "test.toml", f.Policy.Fetch}}}
 }
 
 // stream returns the tool's end of a new stream to the proxy.
@@ -178,16 +180,19 @@ func (w *world) served() (*net.UnixConn, <-chan struct{}) {
 	return ours.(*net.UnixConn), done
 }
 
-// send sends raw bytes on a new stream and returns all that comes back, when the proxy is done with it.
+// send sends raw bytes on a new stream and returns all that comes back, when the proxy is done with
+// it.
 func (w *world) send(raw string) string {
 	w.t.Helper()
 	conn, done := w.served()
 	defer func() { conn.Close(); <-done }()
 	go func() {
-		_, _ = io.WriteString(conn, raw) // the proxy may refuse before it has read all
+		// the proxy may refuse before it has read all
+		_, _ = io.WriteString(conn, raw)
 		_ = conn.CloseWrite()
 	}()
-	out, _ := io.ReadAll(conn) // what was said before a reset counts
+	// what was said before a reset counts
+	out, _ := io.ReadAll(conn)
 	return string(out)
 }
 
@@ -212,7 +217,8 @@ func (w *world) ask(method, url, body string, lines ...string) (int, string) {
 
 func (w *world) parse(method, raw string) (int, string) {
 	w.t.Helper()
-	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(raw)), &http.Request{Method: method})
+	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(raw)),
+		&http.Request{Method: method})
 	if err != nil {
 		w.t.Fatalf("the proxy answers %q: %v", raw, err)
 	}
@@ -244,10 +250,14 @@ func plain(f func(w io.Writer, r *http.Request, body string)) func(net.Conn) {
 func says(text string) func(net.Conn) {
 	return plain(func(w io.Writer, r *http.Request, _ string) {
 		if r.Method == "HEAD" {
-			fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n", len(text))
+			fmt.Fprintf(w,
+				"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n",
+				len(text))
 			return
 		}
-		fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
+		fmt.Fprintf(w,
+			"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s",
+			len(text), text)
 	})
 }
 

@@ -1,6 +1,7 @@
-// Package idrange gives each jail a range of host ids of its own, so that no two jails that live at the same time, also under different
-// daemons, share an owner. A range is held by a name that the kernel keeps for one process at a time and takes back when that process is gone:
-// an abstract Unix socket (unix(7)). There is nothing to clean up.
+// Package idrange gives each jail a range of host ids of its own, so that no two jails that live at
+// the same time, also under different daemons, share an owner. A range is held by a name that the
+// kernel keeps for one process at a time and takes back when that process is gone: an abstract Unix
+// socket (unix(7)). There is nothing to clean up.
 package idrange
 
 import (
@@ -19,11 +20,14 @@ var ErrNone = errors.New("every range of host ids is in use")
 
 // A Range is held until Release.
 type Range struct {
-	Base uint32         // the first of jail.BaseSize ids
-	hold net.PacketConn // nil where it is the user's one id
+	// the first of jail.BaseSize ids
+	Base uint32
+	// nil where it is the user's one id
+	hold net.PacketConn
 }
 
-// Take takes a range that nobody holds. An ordinary user's daemon has none: its jails have the one id that the user has, all of them.
+// Take takes a range that nobody holds. An ordinary user's daemon has none: its jails have the one
+// id that the user has, all of them.
 func Take() (*Range, error) {
 	if u := rootless.User(); u != nil {
 		return &Range{Base: u.UID}, nil

@@ -18,7 +18,8 @@ func TestRangesAreHeldOnce(t *testing.T) {
 			t.Fatalf("range %#x was given twice", r.Base)
 		}
 		seen[r.Base] = true
-		if r.Base < jail.FirstBase || r.Base >= jail.FirstBase+jail.Bases*jail.BaseSize || r.Base%jail.BaseSize != 0 {
+		if r.Base < jail.FirstBase || r.Base >= jail.FirstBase+jail.Bases*jail.BaseSize ||
+			r.Base%jail.BaseSize != 0 {
 			t.Errorf("range %#x is not one that jails use", r.Base)
 		}
 	}

@@ -1,6 +1,7 @@
-// Package learn makes a policy from runs of a tool. The runs are jailed ones under a wide policy, with their walls, limits and records; nothing that they
-// do becomes real. What they were seen to do becomes a draft (policy/learn), and further runs try what the draft can do without, so that what is
-// written is no more than what is needed, and was seen to be enough.
+// Package learn makes a policy from runs of a tool. The runs are jailed ones under a wide policy,
+// with their walls, limits and records; nothing that they do becomes real. What they were seen to
+// do becomes a draft (policy/learn), and further runs try what the draft can do without, so that
+// what is written is no more than what is needed, and was seen to be enough.
 package learn
 
 import (
@@ -20,45 +21,57 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // A Daemon runs tools.
 type Daemon interface {
-	RunSized(ctx context.Context, req supervisor.Request, in io.Reader, out, errOut io.Writer, sizes <-chan runners.Terminal) (supervisor.Result, error)
+	RunSized(ctx context.Context, req supervisor.Request, in io.Reader, out, errOut io.Writer,
+		sizes <-chan runners.Terminal) (supervisor.Result, error)
 	Inspect(ctx context.Context, id string) (api.Records, error)
 }
 
 // A Job is what to learn.
 type Job struct {
-	Request supervisor.Request // the tool and its surroundings; its policy is learn's
-	Stdin   []byte             // that each run gets anew
-	Asked   learn.Asked
-	Loaders []string              // of C libraries, that the host has
-	Names   func(string) []string // by which a program of the host is known besides
-	Base    *learn.Base           // a policy that what is learnt is merged into
-	// Runs is how many runs are learnt from; two are the least, since only what two have in common is expected of a third.
+	// the tool and its surroundings; its policy is learn's
+	Request supervisor.Request
+	// that each run gets anew
+	Stdin []byte
+	Asked learn.Asked
+	// of C libraries, that the host has
+	Loaders []string
+	// by which a program of the host is known besides
+	Names func(string) []string
+	// a policy that what is learnt is merged into
+	Base *learn.Base
+	// Runs is how many runs are learnt from; two are the least, since only what two have in common
+	// is expected of a third.
 	Runs int
-	// Trials says that what can be left out is tried. Without them one run confirms what was observed.
+	// Trials says that what can be left out is tried. Without them one run confirms what was
+	// observed.
 	Trials bool
 	// OnFailure says to learn also from a tool that does not exit with 0.
 	OnFailure bool
-	Out, Err  io.Writer // what the tool says in its first run
-	Progress  func(string)
+	// what the tool says in its first run
+	Out, Err io.Writer
+	Progress func(string)
 }
 
 // A Report is what was learnt.
 type Report struct {
-	Text     string          `json:"policy"`
-	Draft    learn.Draft     `json:"draft"`
-	Observed learn.Observed  `json:"observed"`
-	Fetches  []learn.Fetch   `json:"fetches,omitempty"`
-	Dropped  []learn.Item    `json:"not_needed"`
-	Runs     int             `json:"runs"`
-	Trials   int             `json:"trials"`
-	Least    bool            `json:"least"` // each item was tried without
-	ExitCode int             `json:"exit_code"`
-	IDs      []string        `json:"ids"` // of the runs that were learnt from
-	Stable   map[string]bool `json:"compared"`
+	Text     string         `json:"policy"`
+	Draft    learn.Draft    `json:"draft"`
+	Observed learn.Observed `json:"observed"`
+	Fetches  []learn.Fetch  `json:"fetches,omitempty"`
+	Dropped  []learn.Item   `json:"not_needed"`
+	Runs     int            `json:"runs"`
+	Trials   int            `json:"trials"`
+	// each item was tried without
+	Least    bool `json:"least"`
+	ExitCode int  `json:"exit_code"`
+	// of the runs that were learnt from
+	IDs    []string        `json:"ids"`
+	Stable map[string]bool `json:"compared"`
 }
 
 // ErrFailed is wrapped where the tool failed and nothing was asked to be learnt from that.
@@ -83,10 +96,12 @@ type learner struct {
 	Job
 	d      Daemon
 	report Report
-	base   seen // what is expected of each run
-	tried  int
-	why    string // the last run was another
-	hit    bool   // it met a limit
+	// what is expected of each run
+	base  seen
+	tried int
+	// the last run was another
+	why string
+	hit bool // it met a limit
 }
 
 // Learn runs the tool and makes a policy.
@@ -122,12 +137,16 @@ func (l *learner) learn(ctx context.Context) error {
 				names[f.Path] = l.Names(f.Path)
 			}
 		}
-		found, err = learn.Least(ctx, d, lesson.Observed.Files, names, func(ctx context.Context, d learn.Draft) (bool, error) { return l.same(ctx, d) })
+		found, err = learn.Least(ctx, d, lesson.Observed.Files, names, func(ctx context.Context,
+			d learn.Draft) (bool, error) {
+			return l.same(ctx, d)
+		})
 		if err != nil {
 			return err
 		}
 	}
-	l.report.Draft, l.report.Dropped, l.report.Least = found.Draft, found.Dropped, l.Trials && found.Whole
+	l.report.Draft, l.report.Dropped, l.report.Least = found.Draft, found.Dropped, l.Trials &&
+		found.Whole
 	l.report.Draft.Lessons = l.lessons()
 	l.report.Trials = l.tried
 	l.report.Text, err = l.text(l.report.Draft)
@@ -145,17 +164,20 @@ func (l *learner) granted(ctx context.Context) (bool, error) {
 }
 
 func (l *learner) lessons() string {
-	text := fmt.Sprintf("Learnt from %d runs on %s; ", l.report.Runs, time.Now().UTC().Format(time.DateOnly))
+	text := fmt.Sprintf("Learnt from %d runs on %s; ", l.report.Runs,
+		time.Now().UTC().Format(time.DateOnly))
 	switch {
 	case l.report.Least:
-		text += fmt.Sprintf("%d more tried it with less. Without any line of a grant the tool does not do the same.", l.tried)
+		text += fmt.Sprintf(
+			"%d more tried it with less. Without any line of a grant the tool does not do the same.", l.tried)
 	case l.Trials:
 		text += fmt.Sprintf("%d more tried it with less. Not all was tried.", l.tried)
 	default:
 		text += "what it could do without was not tried."
 	}
 	if l.report.ExitCode != 0 {
-		text += fmt.Sprintf("\nThe tool exited with %d: this is what it needs for that.", l.report.ExitCode)
+		text += fmt.Sprintf("\nThe tool exited with %d: this is what it needs for that.",
+			l.report.ExitCode)
 	}
 	return text
 }
@@ -196,7 +218,8 @@ func (l *learner) observe(ctx context.Context) (lesson learn.Lesson, wide learn.
 		}
 	}
 	lesson.Refused = refusals(l.base.res)
-	l.report.Observed, l.report.Fetches, l.report.ExitCode = lesson.Observed, lesson.Fetches, l.base.res.ExitCode
+	l.report.Observed, l.report.Fetches, l.report.ExitCode = lesson.Observed, lesson.Fetches,
+		l.base.res.ExitCode
 	return lesson, wide, nil
 }
 
@@ -219,8 +242,11 @@ func (l *learner) take(ctx context.Context, n int, s seen, lesson *learn.Lesson)
 	l.report.Runs++
 	l.report.IDs = append(l.report.IDs, s.res.ID)
 	u := s.res.Usage
-	peaks := learn.Peaks{Wall: time.Duration(u.WallMS) * time.Millisecond, CPU: time.Duration(u.CPUMS) * time.Millisecond, Memory: u.MemoryPeak, PIDs: u.PIDsPeak, Output: s.size,
-		Workspace: u.WorkspaceBytes, WorkspaceFiles: s.res.Changes.Added + s.res.Changes.Modified, FetchIn: u.FetchBytesIn, FetchOut: u.FetchBytesOut, FetchRequests: u.FetchRequests}
+	peaks := learn.Peaks{Wall: time.Duration(u.WallMS) * time.Millisecond,
+		CPU: time.Duration(u.CPUMS) * time.Millisecond, Memory: u.MemoryPeak, PIDs: u.PIDsPeak,
+		Output:    s.size,
+		Workspace: u.WorkspaceBytes, WorkspaceFiles: s.res.Changes.Added + s.res.Changes.Modified,
+		FetchIn: u.FetchBytesIn, FetchOut: u.FetchBytesOut, FetchRequests: u.FetchRequests}
 	lesson.Peaks = lesson.Peaks.Max(peaks)
 	lesson.Changed = lesson.Changed || s.res.Changes.Any()
 	if s.res.Observed != nil {
@@ -230,7 +256,8 @@ func (l *learner) take(ctx context.Context, n int, s seen, lesson *learn.Lesson)
 		l.base = s
 	} else {
 		if s.res.ExitCode != l.base.res.ExitCode {
-			return &Unlike{fmt.Sprintf("of two runs alike one exited with %d and one with %d", l.base.res.ExitCode, s.res.ExitCode)}
+			return &Unlike{fmt.Sprintf("of two runs alike one exited with %d and one with %d",
+				l.base.res.ExitCode, s.res.ExitCode)}
 		}
 		stable := l.report.Stable
 		stable["stdout"] = stable["stdout"] && s.out == l.base.out
@@ -248,8 +275,10 @@ func (l *learner) records(ctx context.Context, id string, lesson *learn.Lesson) 
 		return err
 	}
 	if all.Truncated {
-		return &supervisor.Error{Code: supervisor.CodeRefused, Message: fmt.Sprintf("run %s has more than %d records, and is learnt from only if all are read", id, len(all.Records)),
-			Hint: "let the tool do less: one file or request of each kind is enough"}
+		return problem.New(problem.Refused,
+			"run %s has more than %d records, and is learnt from only if all are read", id,
+			len(all.Records)).
+			WithHint("let the tool do less: one file or request of each kind is enough")
 	}
 	for _, raw := range all.Records {
 		var r struct {
@@ -281,16 +310,19 @@ func (l *learner) records(ctx context.Context, id string, lesson *learn.Lesson) 
 func refusals(res supervisor.Result) []string {
 	var out []string
 	for _, d := range res.Denied {
-		if d.Layer != "fetch" { // told of by the requests themselves
-			out = append(out, fmt.Sprintf("%s: %s, %d times (%s)", d.Layer, d.What, d.Count, d.Rule))
+		// told of by the requests themselves
+		if d.Layer != "fetch" {
+			out = append(out, fmt.Sprintf("%s: %s, %d times (%s)", d.Layer, d.What, d.Count,
+				d.Rule))
 		}
 	}
 	return out
 }
 
-// enough makes the draft one under which the tool does the same: with larger limits where it met one, and with the whole of what it was shown where
-// something was used that cannot be observed.
-func (l *learner) enough(ctx context.Context, d learn.Draft, lesson learn.Lesson) (learn.Draft, error) {
+// enough makes the draft one under which the tool does the same: with larger limits where it met
+// one, and with the whole of what it was shown where something was used that cannot be observed.
+func (l *learner) enough(ctx context.Context, d learn.Draft, lesson learn.Lesson) (learn.Draft,
+	error) {
 	widened := false
 	for factor := int64(1); ; {
 		try := d
@@ -323,7 +355,8 @@ func (l *learner) same(ctx context.Context, d learn.Draft) (bool, error) {
 	}
 	l.tried++
 	l.progress("trial %d, with %d items", l.tried, len(d.Items))
-	s, err := l.run(ctx, l.request(text, fmt.Sprintf("learning trial %d", l.tried)), io.Discard, io.Discard)
+	s, err := l.run(ctx, l.request(text, fmt.Sprintf("learning trial %d", l.tried)), io.Discard,
+		io.Discard)
 	if err != nil {
 		return false, err
 	}
@@ -359,20 +392,25 @@ func (l *learner) unlike(s seen) string {
 
 func (l *learner) request(text, name string) supervisor.Request {
 	req := l.Request
-	req.ID, req.Profile, req.Policy, req.PolicyName, req.Fate = string(jail.NewID()), "", text, name, supervisor.FateDiscard
+	req.ID, req.Profile, req.Policy, req.PolicyName, req.Fate = string(jail.NewID()), "", text,
+		name, supervisor.FateDiscard
 	return req
 }
 
-func (l *learner) run(ctx context.Context, req supervisor.Request, out, errOut io.Writer) (seen, error) {
+func (l *learner) run(ctx context.Context, req supervisor.Request, out, errOut io.Writer) (seen,
+	error) {
 	sumOut, sumErr := sha256.New(), sha256.New()
 	var size counter
-	res, err := l.d.RunSized(ctx, req, bytes.NewReader(l.Stdin), io.MultiWriter(out, sumOut, &size), io.MultiWriter(errOut, sumErr, &size), nil)
+	res, err := l.d.RunSized(ctx, req, bytes.NewReader(l.Stdin), io.MultiWriter(out, sumOut, &size),
+		io.MultiWriter(errOut, sumErr, &size), nil)
 	if err != nil {
 		return seen{}, err
 	}
-	s := seen{res: res, out: [32]byte(sumOut.Sum(nil)), err: [32]byte(sumErr.Sum(nil)), size: int64(size)}
+	s := seen{res: res, out: [32]byte(sumOut.Sum(nil)), err: [32]byte(sumErr.Sum(nil)),
+		size: int64(size)}
 	for _, d := range res.Denied {
-		if d.Layer != "landlock" { // whether that is told depends on the host, and what was learnt must not
+		// whether that is told depends on the host, and what was learnt must not
+		if d.Layer != "landlock" {
 			s.denied = append(s.denied, d.Layer+": "+d.What)
 		}
 	}

@@ -9,7 +9,8 @@ import (
 )
 
 // Latencies are bounds of buckets in seconds, from a tenth of a millisecond to two minutes.
-var Latencies = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120}
+var Latencies = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1,
+	2.5, 5, 10, 30, 60, 120}
 
 // A Histogram counts how often a time was at most so long.
 type Histogram struct {
@@ -20,13 +21,15 @@ type Histogram struct {
 }
 
 type buckets struct {
-	counts []uint64 // one for each bound, and one beyond; not added up
+	// one for each bound, and one beyond; not added up
+	counts []uint64
 	sum    float64
 }
 
 // Histogram adds a histogram with buckets up to each of bounds, in seconds and rising.
 func (s *Set) Histogram(name, help string, bounds []float64, labels ...string) *Histogram {
-	h := &Histogram{head: head{name, help, "histogram", labels}, bounds: bounds, series: map[string]*buckets{}}
+	h := &Histogram{head: head{name, help, "histogram", labels}, bounds: bounds,
+		series: map[string]*buckets{}}
 	if len(labels) == 0 {
 		h.series[""] = &buckets{counts: make([]uint64, len(bounds)+1)}
 	}
@@ -66,6 +69,7 @@ func (h *Histogram) write(b *strings.Builder) {
 			}
 			fmt.Fprintf(b, "%s_bucket%s %d\n", h.called, braced(key, `le="`+bound+`"`), total)
 		}
-		fmt.Fprintf(b, "%s_sum%s %s\n%s_count%s %d\n", h.called, braced(key), number(s.sum), h.called, braced(key), total)
+		fmt.Fprintf(b, "%s_sum%s %s\n%s_count%s %d\n", h.called, braced(key), number(s.sum),
+			h.called, braced(key), total)
 	}
 }

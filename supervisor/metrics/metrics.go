@@ -1,12 +1,14 @@
-// Package metrics counts, and writes what it has counted in the text format of Prometheus (version 0.0.4), so that a daemon can be watched without
-// a dependency that is larger than the daemon's own API.
+// Package metrics counts, and writes what it has counted in the text format of Prometheus (version
+// 0.0.4), so that a daemon can be watched without a dependency that is larger than the daemon's own
+// API.
 //
 //	set := &metrics.Set{}
 //	runs := set.Counter("jail_runs_total", "Runs that have ended.", "outcome")
 //	runs.Add(1, "exited")
 //	set.WriteTo(w)
 //
-// Names and values of labels come from the program, never from what a tool says: every pair of them is kept for as long as the daemon lives.
+// Names and values of labels come from the program, never from what a tool says: every pair of them
+// is kept for as long as the daemon lives.
 package metrics
 
 import (
@@ -22,13 +24,15 @@ import (
 // ContentType is that of what WriteTo writes.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// maxSeries bounds the combinations of labels of one metric; what comes beyond is counted together, under other.
+// maxSeries bounds the combinations of labels of one metric; what comes beyond is counted together,
+// under other.
 const (
 	maxSeries = 256
 	other     = "other"
 )
 
-// A Set is what one daemon counts. The zero value is empty. Its methods may be called from several goroutines.
+// A Set is what one daemon counts. The zero value is empty. Its methods may be called from several
+// goroutines.
 type Set struct {
 	mu  sync.Mutex
 	all []family
@@ -68,17 +72,20 @@ type head struct {
 func (h head) name() string { return h.called }
 
 func (h head) top(b *strings.Builder) {
-	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", h.called, strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(h.help), h.called, h.kind)
+	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", h.called, strings.NewReplacer(`\`, `\\`, "\n",
+		`\n`).Replace(h.help), h.called, h.kind)
 }
 
 // key makes the labels of a series; extra is one more, for the buckets of a histogram.
 func (h head) key(values []string) string {
 	if len(values) != len(h.labels) {
-		panic(fmt.Sprintf("bug: metric %s has labels %v, and was given %v", h.called, h.labels, values))
+		panic(fmt.Sprintf("bug: metric %s has labels %v, and was given %v", h.called, h.labels,
+			values))
 	}
 	var pairs []string
 	for i, v := range values {
-		pairs = append(pairs, h.labels[i]+`="`+strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(v)+`"`)
+		pairs = append(pairs, h.labels[i]+`="`+strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`,
+			`\"`).Replace(v)+`"`)
 	}
 	return strings.Join(pairs, ",")
 }
@@ -113,7 +120,8 @@ type Counter struct {
 	series map[string]float64
 }
 
-// Counter adds a counter. One without labels is there from the start, as 0; with labels, Add of 0 makes a series be there.
+// Counter adds a counter. One without labels is there from the start, as 0; with labels, Add of 0
+// makes a series be there.
 func (s *Set) Counter(name, help string, labels ...string) *Counter {
 	c := &Counter{head: head{name, help, "counter", labels}, series: map[string]float64{}}
 	if len(labels) == 0 {

@@ -18,7 +18,8 @@ func TestText(t *testing.T) {
 	set.Gauge("live", "Live.", func() float64 { return 3 })
 	set.Info("build_info", "What.", "version", "1")
 	h := set.Histogram("seconds", "Times.", []float64{.1, 1})
-	for _, d := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, time.Minute} {
+	for _, d := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond,
+		500 * time.Millisecond, time.Minute} {
 		h.Observe(d)
 	}
 	var b strings.Builder
@@ -75,7 +76,8 @@ func TestManySeries(t *testing.T) {
 	if n := strings.Count(b.String(), "\nc_total{"); n != maxSeries+1 {
 		t.Errorf("%d series", n)
 	}
-	line := regexp.MustCompile(`^(# (HELP|TYPE) .+|[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [0-9.e+-]+)$`)
+	line := regexp.MustCompile(
+		`^(# (HELP|TYPE) .+|[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? [0-9.e+-]+)$`)
 	for l := range strings.Lines(b.String()) {
 		if !line.MatchString(strings.TrimSuffix(l, "\n")) {
 			t.Errorf("line %q", l)

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AsUser runs f with the file rights of another user: on a thread of its own, whose file system ids and groups are the given ones
-// (setfsuid(2), setgroups(2) for the one thread). f must not start goroutines that need those rights. A thread whose ids do not come back is ended.
-// For uid 0 the rights of root stay whole.
+// AsUser runs f with the file rights of another user: on a thread of its own, whose file system ids
+// and groups are the given ones (setfsuid(2), setgroups(2) for the one thread). f must not start
+// goroutines that need those rights. A thread whose ids do not come back is ended. For uid 0 the
+// rights of root stay whole.
 func AsUser(uid, gid uint32, groups []uint32, f func() error) error {
 	if uid == uint32(os.Geteuid()) && gid == uint32(os.Getegid()) {
 		return f()
@@ -67,11 +68,12 @@ func (s fileIDs) restore() error {
 	if !s.changed {
 		return nil
 	}
-	return errors.Join(setFileIDs(uint32(os.Geteuid()), uint32(os.Getegid())), setThreadGroups(s.groups))
+	return errors.Join(setFileIDs(uint32(os.Geteuid()), uint32(os.Getegid())),
+		setThreadGroups(s.groups))
 }
 
-// setFileIDs sets group before user, since the user takes the right to set the group away. The calls do not report failure,
-// so each is asked what it did.
+// setFileIDs sets group before user, since the user takes the right to set the group away. The
+// calls do not report failure, so each is asked what it did.
 func setFileIDs(uid, gid uint32) error {
 	unix.Setfsgid(int(gid))
 	if got, err := unix.SetfsgidRetGid(-1); err != nil || uint32(got) != gid {
@@ -87,7 +89,8 @@ func setFileIDs(uid, gid uint32) error {
 // setThreadGroups is setgroups(2) for the calling thread alone; Go's own sets those of all threads.
 func setThreadGroups(groups []uint32) error {
 	groups = slices.Clip(groups)
-	_, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)
+	_, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)),
+		uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)
 	if e != 0 {
 		return callError("setgroups", e)
 	}

@@ -28,7 +28,8 @@ func TestAsUser(t *testing.T) {
 					uid, _ := unix.SetfsuidRetUid(-1)
 					gid, _ := unix.SetfsgidRetGid(-1)
 					got, err := unix.Getgroups()
-					if uid != 1000 || gid != 1001 || err != nil || len(got) != 2 || got[0] != 1234 || got[1] != 4321 {
+					if uid != 1000 || gid != 1001 || err != nil || len(got) != 2 ||
+						got[0] != 1234 || got[1] != 4321 {
 						t.Errorf("uid %d, gid %d, groups %v", uid, gid, got)
 					}
 					_, err = os.ReadFile(secret)
@@ -37,7 +38,8 @@ func TestAsUser(t *testing.T) {
 				if !errors.Is(err, os.ErrPermission) {
 					t.Errorf("the user read root's file: %v", err)
 				}
-				if _, err := os.ReadFile(secret); err != nil { // the control, and the rights are back
+				// the control, and the rights are back
+				if _, err := os.ReadFile(secret); err != nil {
 					t.Errorf("root cannot read its file: %v", err)
 				}
 			}
@@ -72,7 +74,7 @@ func TestNewUserNS(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 20 {
-				ns, err := NewUserNS(ids, ids)
+				ns, err := NewUserNS(UserNS{UIDs: ids, GIDs: ids})
 				if err != nil {
 					t.Error(err)
 					return
@@ -82,8 +84,28 @@ func TestNewUserNS(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if _, err := NewUserNS([]IDMap{{0, 0, 1}, {0, 5, 1}}, ids); err == nil {
+	if _, err := NewUserNS(UserNS{UIDs: []IDMap{{0, 0, 1}, {0, 5, 1}}, GIDs: ids}); err == nil {
 		t.Error("a map with one id twice was taken")
+	}
+	owner := uint32(0x70030000)
+	for name, u := range map[string]UserNS{
+		"a bound that cannot be": {UIDs: ids, GIDs: ids,
+			Counts: map[string]int64{"inotify_instances": -1}},
+		"an owner that is none": {UIDs: ids, GIDs: ids, Owner: new(^uint32(0))},
+	} {
+		if ns, err := NewUserNS(u); err == nil {
+			ns.Close()
+			t.Errorf("%s was taken", name)
+		}
+	}
+	ns, err := NewUserNS(UserNS{UIDs: ids, GIDs: ids, Owner: &owner,
+		Counts: map[string]int64{"inotify_instances": 3, "no_such_thing": 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	if got, err := ownerOf(ns); err != nil || got != owner {
+		t.Errorf("the owner is %d, %v, want %d", got, err, owner)
 	}
 	if pid, err := unix.Wait4(-1, nil, unix.WALL|unix.WNOHANG, nil); err != unix.ECHILD {
 		t.Errorf("a process is left: %d, %v", pid, err)

@@ -11,17 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AuditReader reads what the kernel writes for its audit subsystem, as one of any number of readers (audit_multicast: AUDIT_NLGRP_READLOG). Nothing changes
-// for anybody else: neither whether there are records, nor who else gets them. It needs CAP_AUDIT_READ of the host.
+// AuditReader reads what the kernel writes for its audit subsystem, as one of any number of readers
+// (audit_multicast: AUDIT_NLGRP_READLOG). Nothing changes for anybody else: neither whether there
+// are records, nor who else gets them. It needs CAP_AUDIT_READ of the host.
 type AuditReader struct {
 	f   *os.File
 	buf []byte
-	mu  sync.Mutex // held from before a record is received until f has returned
+	// held from before a record is received until f has returned
+	mu sync.Mutex
 
 	closed atomic.Bool
 }
 
-// AuditLost stands for records that the kernel had no room for: an unknown number is lost to this reader.
+// AuditLost stands for records that the kernel had no room for: an unknown number is lost to this
+// reader.
 const AuditLost = unix.NLMSG_OVERRUN
 
 // maxAudit is more than any record has bytes (MAX_AUDIT_MESSAGE_LENGTH).
@@ -30,20 +33,28 @@ const maxAudit = 16 << 10
 // auditRoom is how many bytes of records may wait to be read.
 const auditRoom = 4 << 20
 
-// NewAuditReader reads the records of these types. The kernel leaves the others out, so that they cost nothing here.
+// NewAuditReader reads the records of these types. The kernel leaves the others out, so that they
+// cost nothing here.
 func NewAuditReader(types ...uint16) (*AuditReader, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_AUDIT)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.NETLINK_AUDIT)
 	if err != nil {
 		return nil, callError("socket NETLINK_AUDIT", err)
 	}
 	filter := onlyTypes(types)
-	err = callError("setsockopt SO_ATTACH_FILTER", unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+	err = callError("setsockopt SO_ATTACH_FILTER", unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET,
+		unix.SO_ATTACH_FILTER,
 		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}))
-	if err == nil && unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, auditRoom) != nil {
-		err = callError("setsockopt SO_RCVBUF", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, auditRoom)) // as much as the host allows
+	if err == nil && unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE,
+		auditRoom) != nil {
+		// as much as the host allows
+		err = callError("setsockopt SO_RCVBUF", unix.SetsockoptInt(fd, unix.SOL_SOCKET,
+			unix.SO_RCVBUF, auditRoom))
 	}
 	if err == nil {
-		err = callError("bind AUDIT_NLGRP_READLOG", unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.AUDIT_NLGRP_READLOG - 1)}))
+		err = callError("bind AUDIT_NLGRP_READLOG",
+			unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK,
+				Groups: 1 << (unix.AUDIT_NLGRP_READLOG - 1)}))
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -60,13 +71,16 @@ func onlyTypes(types []uint16) []unix.SockFilter {
 	for i, t := range types {
 		var b [2]byte
 		binary.NativeEndian.PutUint16(b[:], t)
-		f = append(f, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: n - uint8(i), K: uint32(binary.BigEndian.Uint16(b[:]))}) // a filter loads from the network's order
+		// a filter loads from the network's order
+		f = append(f, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K,
+			Jt: n - uint8(i), K: uint32(binary.BigEndian.Uint16(b[:]))})
 	}
-	return append(f, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: maxAudit})
+	return append(f, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K},
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: maxAudit})
 }
 
-// Next waits for a record and calls f with its type and text, which is f's until it returns; where some were lost, with AuditLost first. After Close the
-// error is os.ErrClosed.
+// Next waits for a record and calls f with its type and text, which is f's until it returns; where
+// some were lost, with AuditLost first. After Close the error is os.ErrClosed.
 func (r *AuditReader) Next(f func(kind uint16, text []byte)) error {
 	raw, err := r.f.SyscallConn()
 	if err != nil {
@@ -78,13 +92,14 @@ func (r *AuditReader) Next(f func(kind uint16, text []byte)) error {
 		return !errors.Is(failed, unix.EAGAIN)
 	})
 	if r.closed.Load() {
-		return os.ErrClosed // what the poller says of that has no name
+		// what the poller says of that has no name
+		return os.ErrClosed
 	}
 	return errors.Join(err, failed)
 }
 
-// Rest does the same for all records that wait already. It may be called while another goroutine is in Next; when it returns, f has returned for all
-// that had been written before, whoever called it.
+// Rest does the same for all records that wait already. It may be called while another goroutine is
+// in Next; when it returns, f has returned for all that had been written before, whoever called it.
 func (r *AuditReader) Rest(f func(kind uint16, text []byte)) error {
 	raw, err := r.f.SyscallConn()
 	if err != nil {
@@ -119,7 +134,8 @@ func (r *AuditReader) one(fd int, buf []byte, f func(kind uint16, text []byte)) 
 		return callError("recvfrom audit", err)
 	}
 	// The length in the header is no guide: of a record it has been the text's alone.
-	if kernel, ok := from.(*unix.SockaddrNetlink); ok && kernel.Pid == 0 && n >= unix.SizeofNlMsghdr {
+	if kernel, ok := from.(*unix.SockaddrNetlink); ok && kernel.Pid == 0 &&
+		n >= unix.SizeofNlMsghdr {
 		f(binary.NativeEndian.Uint16(buf[4:]), buf[unix.SizeofNlMsghdr:n])
 	}
 	return nil
@@ -131,14 +147,16 @@ func (r *AuditReader) Close() error {
 	return r.f.Close()
 }
 
-// AuditOn reports whether the kernel makes audit records now (AUDIT_GET). It changes nothing, and needs CAP_AUDIT_CONTROL of the host.
+// AuditOn reports whether the kernel makes audit records now (AUDIT_GET). It changes nothing, and
+// needs CAP_AUDIT_CONTROL of the host.
 func AuditOn() (bool, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_AUDIT)
 	if err != nil {
 		return false, callError("socket NETLINK_AUDIT", err)
 	}
 	defer unix.Close(fd)
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&unix.Timeval{Sec: 5}); err != nil {
 		return false, callError("setsockopt SO_RCVTIMEO", err)
 	}
 	ask := make([]byte, unix.SizeofNlMsghdr)
@@ -150,7 +168,11 @@ func AuditOn() (bool, error) {
 	}
 	answer := make([]byte, maxAudit)
 	var n int
-	if err := retryEINTR(func() (err error) { n, _, err = unix.Recvfrom(fd, answer, 0); return err }); err != nil {
+	if err := retryEINTR(func() (err error) {
+		n, _, err = unix.Recvfrom(fd, answer,
+			0)
+		return err
+	}); err != nil {
 		return false, callError("recvfrom audit", err)
 	}
 	body := answer[min(n, unix.SizeofNlMsghdr):n]

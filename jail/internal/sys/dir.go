@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Time is a time stamp of the kernel, kept as it came: a file may carry one that time.Time cannot count in nanoseconds.
+// A Time is a time stamp of the kernel, kept as it came: a file may carry one that time.Time cannot
+// count in nanoseconds.
 type Time struct {
 	Sec  int64 `json:"sec"`  // seconds since 1970
 	Nsec int64 `json:"nsec"` // and nanoseconds
@@ -23,12 +24,14 @@ func (t Time) Compare(u Time) int {
 
 // A Stat is what the kernel says of an inode (inode(7)).
 type Stat struct {
-	Dev, Ino     uint64
-	Mode         uint32 // type and permission bits, as in st_mode
-	Nlink        uint64
-	UID, GID     uint32
-	Rdev         uint64
-	Size, Blocks int64 // bytes; units of 512 bytes
+	Dev, Ino uint64
+	// type and permission bits, as in st_mode
+	Mode     uint32
+	Nlink    uint64
+	UID, GID uint32
+	Rdev     uint64
+	// bytes; units of 512 bytes
+	Size, Blocks int64
 	Mtime, Ctime Time
 }
 
@@ -40,9 +43,11 @@ func (s Stat) Perm() uint32 { return s.Mode & 0o7777 }
 
 func statOf(st *unix.Stat_t) Stat {
 	return Stat{
-		Dev: uint64(st.Dev), Ino: st.Ino, Mode: st.Mode, Nlink: uint64(st.Nlink), UID: st.Uid, GID: st.Gid, Rdev: uint64(st.Rdev),
+		Dev: uint64(st.Dev), Ino: st.Ino, Mode: st.Mode, Nlink: uint64(st.Nlink), UID: st.Uid,
+		GID: st.Gid, Rdev: uint64(st.Rdev),
 		Size: st.Size, Blocks: st.Blocks,
-		Mtime: Time{int64(st.Mtim.Sec), int64(st.Mtim.Nsec)}, Ctime: Time{int64(st.Ctim.Sec), int64(st.Ctim.Nsec)},
+		Mtime: Time{int64(st.Mtim.Sec), int64(st.Mtim.Nsec)}, Ctime: Time{int64(st.Ctim.Sec),
+			int64(st.Ctim.Nsec)},
 	}
 }
 
@@ -58,7 +63,10 @@ func Fstat(f *os.File) (Stat, error) {
 // LstatAt describes the entry name, one path component, of dir, without following it (fstatat(2)).
 func LstatAt(dir *os.File, name string) (Stat, error) {
 	var st unix.Stat_t
-	err := retryEINTR(func() error { return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	err := retryEINTR(func() error {
+		return unix.Fstatat(int(dir.Fd()), name, &st,
+			unix.AT_SYMLINK_NOFOLLOW)
+	})
 	if err != nil {
 		return Stat{}, pathError("fstatat", filepath.Join(dir.Name(), name), err)
 	}
@@ -68,14 +76,18 @@ func LstatAt(dir *os.File, name string) (Stat, error) {
 // Birth returns when an inode was made; ok is false on a file system that does not know (statx(2)).
 func Birth(f *os.File) (born Time, ok bool, err error) {
 	var st unix.Statx_t
-	err = retryEINTR(func() error { return unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &st) })
+	err = retryEINTR(func() error {
+		return unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH,
+			unix.STATX_BTIME, &st)
+	})
 	if err != nil {
 		return Time{}, false, pathError("statx", f.Name(), err)
 	}
 	return Time{st.Btime.Sec, int64(st.Btime.Nsec)}, st.Mask&unix.STATX_BTIME != 0, nil
 }
 
-// OpenBeneath opens path below dir (openat2(2)). No component may be a symbolic link, a mount point or lead out of dir.
+// OpenBeneath opens path below dir (openat2(2)). No component may be a symbolic link, a mount point
+// or lead out of dir.
 func OpenBeneath(dir *os.File, path string, flags int, perm uint32) (*os.File, error) {
 	how := unix.OpenHow{
 		Flags: uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW), Mode: uint64(perm),
@@ -84,7 +96,8 @@ func OpenBeneath(dir *os.File, path string, flags int, perm uint32) (*os.File, e
 	return openat2(int(dir.Fd()), dir.Name(), path, &how)
 }
 
-// OpenDirPath opens the absolute path of a directory with O_PATH. No component may be a symbolic link.
+// OpenDirPath opens the absolute path of a directory with O_PATH. No component may be a symbolic
+// link.
 func OpenDirPath(path string) (*os.File, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
@@ -97,7 +110,8 @@ func openat2(dir int, dirName, path string, how *unix.OpenHow) (*os.File, error)
 	var fd int
 	err := retryEINTR(func() (err error) {
 		fd, err = unix.Openat2(dir, path, how)
-		if err == unix.EAGAIN { // a rename elsewhere made the kernel unsure: it asks to be asked again
+		// a rename elsewhere made the kernel unsure: it asks to be asked again
+		if err == unix.EAGAIN {
 			return unix.EINTR
 		}
 		return err
@@ -109,7 +123,8 @@ func openat2(dir int, dirName, path string, how *unix.OpenHow) (*os.File, error)
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// OpenPath is OpenBeneath with O_PATH: it never blocks, has no effect on a device, and opens a link itself.
+// OpenPath is OpenBeneath with O_PATH: it never blocks, has no effect on a device, and opens a link
+// itself.
 func OpenPath(dir *os.File, path string) (*os.File, error) {
 	return OpenBeneath(dir, path, unix.O_PATH, 0)
 }
@@ -154,26 +169,33 @@ func ReadlinkAt(dir *os.File, name string) (string, error) {
 
 // SymlinkAt makes the link name in dir.
 func SymlinkAt(target string, dir *os.File, name string) error {
-	return pathError("symlinkat", filepath.Join(dir.Name(), name), unix.Symlinkat(target, int(dir.Fd()), name))
+	return pathError("symlinkat", filepath.Join(dir.Name(), name), unix.Symlinkat(target,
+		int(dir.Fd()), name))
 }
 
 // MkdirAt makes the directory name in dir.
 func MkdirAt(dir *os.File, name string, perm uint32) error {
-	return pathError("mkdirat", filepath.Join(dir.Name(), name), unix.Mkdirat(int(dir.Fd()), name, perm))
+	return pathError("mkdirat", filepath.Join(dir.Name(), name), unix.Mkdirat(int(dir.Fd()), name,
+		perm))
 }
 
 // UnlinkAt removes the entry name of dir, which is no directory.
 func UnlinkAt(dir *os.File, name string) error {
-	return pathError("unlinkat", filepath.Join(dir.Name(), name), unix.Unlinkat(int(dir.Fd()), name, 0))
+	return pathError("unlinkat", filepath.Join(dir.Name(), name), unix.Unlinkat(int(dir.Fd()), name,
+		0))
 }
 
 // RmdirAt removes the empty directory name of dir.
 func RmdirAt(dir *os.File, name string) error {
-	return pathError("rmdirat", filepath.Join(dir.Name(), name), unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR))
+	return pathError("rmdirat", filepath.Join(dir.Name(), name), unix.Unlinkat(int(dir.Fd()), name,
+		unix.AT_REMOVEDIR))
 }
 
-// MoveAt moves the entry name of dir to the entry newName of newDir. With replace it takes the place of what is there, in one step;
-// without, the name must be free.
+// OpenRoot opens the directory of dir, which may be open with O_PATH, once more as an [os.Root].
+func OpenRoot(dir *os.File) (*os.Root, error) { return os.OpenRoot(fdPath(dir)) }
+
+// MoveAt moves the entry name of dir to the entry newName of newDir. With replace it takes the
+// place of what is there, in one step; without, the name must be free.
 func MoveAt(dir *os.File, name string, newDir *os.File, newName string, replace bool) error {
 	flags := uint(unix.RENAME_NOREPLACE)
 	if replace {
@@ -185,22 +207,36 @@ func MoveAt(dir *os.File, name string, newDir *os.File, newName string, replace 
 
 // Chmod sets the permission bits of the inode of f, which may be open with O_PATH.
 func Chmod(f *os.File, perm uint32) error {
-	return pathError("chmod", f.Name(), retryEINTR(func() error { return unix.Chmod(fdPath(f), perm) }))
+	return pathError("chmod", f.Name(), retryEINTR(func() error {
+		return unix.Chmod(fdPath(f),
+			perm)
+	}))
 }
 
-// Chown sets owner and group of the inode of f, which may be open with O_PATH; of a link, the link's own.
+// Chown sets owner and group of the inode of f, which may be open with O_PATH; of a link, the
+// link's own.
 func Chown(f *os.File, uid, gid uint32) error {
-	return pathError("fchownat", f.Name(), unix.Fchownat(int(f.Fd()), "", int(uid), int(gid), unix.AT_EMPTY_PATH))
+	return pathError("fchownat", f.Name(), unix.Fchownat(int(f.Fd()), "", int(uid), int(gid),
+		unix.AT_EMPTY_PATH))
 }
 
-// MayWrite reports whether the calling thread has the right to write to the entry name of dir (faccessat2(2)).
+// MayWrite reports whether the calling thread has the right to write to the entry name of dir
+// (faccessat2(2)).
 func MayWrite(dir *os.File, name string) bool {
-	return unix.Faccessat2(int(dir.Fd()), name, unix.W_OK, unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) == nil
+	return unix.Faccessat2(int(dir.Fd()), name, unix.W_OK,
+		unix.AT_EACCESS|unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
 // Syncfs writes the file system of f to its disk (syncfs(2)).
 func Syncfs(f *os.File) error {
 	return pathError("syncfs", f.Name(), unix.Syncfs(int(f.Fd())))
+}
+
+// Fallocate gives f blocks for its first size bytes, which read as zeros and are not written
+// (fallocate(2)).
+func Fallocate(f *os.File, size int64) error {
+	return pathError("fallocate", f.Name(),
+		retryEINTR(func() error { return unix.Fallocate(int(f.Fd()), 0, 0, size) }))
 }
 
 // FreeBytes returns the room on the file system of f for unprivileged users.
@@ -218,7 +254,8 @@ func Room(f *os.File) (bytes, inodes int64, err error) {
 	return int64(st.Bavail) * st.Bsize, int64(st.Ffree), nil
 }
 
-// CoarseNow returns the time as file systems stamp it: the clock of the last timer tick, 1 to 10 ms old.
+// CoarseNow returns the time as file systems stamp it: the clock of the last timer tick, 1 to 10 ms
+// old.
 func CoarseNow() (Time, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts); err != nil {
@@ -227,7 +264,8 @@ func CoarseNow() (Time, error) {
 	return Time{int64(ts.Sec), int64(ts.Nsec)}, nil
 }
 
-// NextData returns the next range of f at or after off that is not a hole, or io.EOF (lseek(2), SEEK_DATA). It moves f's offset.
+// NextData returns the next range of f at or after off that is not a hole, or io.EOF (lseek(2),
+// SEEK_DATA). It moves f's offset.
 func NextData(f *os.File, off int64) (start, end int64, err error) {
 	start, err = unix.Seek(int(f.Fd()), off, unix.SEEK_DATA)
 	if err == unix.ENXIO {
@@ -283,14 +321,23 @@ func SetXattr(f *os.File, name string, value []byte) error {
 	return pathError("fsetxattr "+name, f.Name(), unix.Fsetxattr(int(f.Fd()), name, value, 0))
 }
 
-// Lock takes a lock on the open file description of f without waiting, in place of one it has (flock(2)).
-// Where another description holds one that excludes it, the error is syscall.EWOULDBLOCK.
-func Lock(f *os.File, exclusive bool) error {
+// Lock takes a lock on the open file description of f without waiting, in place of one it has
+// (flock(2)). Where another description holds one that excludes it, the error is
+// syscall.EWOULDBLOCK.
+func Lock(f *os.File, exclusive bool) error { return flock(f, exclusive, unix.LOCK_NB) }
+
+// LockWait is Lock, but waits for whoever holds a lock that excludes it.
+func LockWait(f *os.File, exclusive bool) error { return flock(f, exclusive, 0) }
+
+func flock(f *os.File, exclusive bool, flags int) error {
 	how := unix.LOCK_SH
 	if exclusive {
 		how = unix.LOCK_EX
 	}
-	return pathError("flock", f.Name(), retryEINTR(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) }))
+	return pathError("flock", f.Name(), retryEINTR(func() error {
+		return unix.Flock(int(f.Fd()),
+			how|flags)
+	}))
 }
 
 // CloneFile makes dst share the content of src where the file system can (ioctl_ficlone(2)).

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a FileWatch is asked for and tells (fanotify_mark(2)). The first two hold the caller of the event up until it is allowed, are never lost
-// and never two in one; the others are only told.
+// What a FileWatch is asked for and tells (fanotify_mark(2)). The first two hold the caller of the
+// event up until it is allowed, are never lost and never two in one; the others are only told.
 const (
 	FanOpen       = unix.FAN_OPEN_PERM
 	FanExec       = unix.FAN_OPEN_EXEC_PERM
@@ -25,53 +25,58 @@ const FanOverflow = unix.FAN_Q_OVERFLOW
 
 // A FileWatch tells what is opened and written below mounts (fanotify(7)).
 type FileWatch struct {
-	f   *os.File
-	fd  int    // asking f for it would make its reads block
-	buf []byte // short: each event that a read returns comes with an open file
+	f *os.File
+	// asking f for it would make its reads block
+	fd int
+	// short: each event that a read returns comes with an open file
+	buf []byte
 }
 
-// A FileEvent is one that the kernel tells. Its file is open, and is closed by Done. It is a regular file or a directory.
+// A FileEvent is one that the kernel tells. Its file is open, and is closed by Done. It is a
+// regular file or a directory.
 type FileEvent struct {
 	Mask uint64
-	PID  int // of the process, as the watcher sees it
-	fd   int32
+	// of the process, as the watcher sees it
+	PID int
+	fd  int32
 }
 
-// NewFileWatch needs CAP_SYS_ADMIN of the host. There may be so many at one time as /proc/sys/fs/fanotify/max_user_groups says, else it is EMFILE.
+// NewFileWatch needs CAP_SYS_ADMIN of the host. There may be so many at one time as
+// /proc/sys/fs/fanotify/max_user_groups says, else it is EMFILE.
 func NewFileWatch() (*FileWatch, error) {
-	// Content: the class that may be asked before a file is opened. LARGEFILE: else the kernel cannot show files of more than 2 GiB.
-	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC|unix.FAN_NONBLOCK|unix.FAN_UNLIMITED_MARKS, unix.O_RDONLY|unix.O_LARGEFILE|unix.O_CLOEXEC)
+	// Content: the class that may be asked before a file is opened. LARGEFILE: else the kernel
+	// cannot show files of more than 2 GiB.
+	fd, err := unix.FanotifyInit(
+		unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC|unix.FAN_NONBLOCK|unix.FAN_UNLIMITED_MARKS,
+		unix.O_RDONLY|unix.O_LARGEFILE|unix.O_CLOEXEC)
 	if err != nil {
 		return nil, callError("fanotify_init", err)
 	}
 	return &FileWatch{f: os.NewFile(uintptr(fd), "fanotify"), fd: fd, buf: make([]byte, 2<<10)}, nil
 }
 
-// MarkMount asks for events of the mount that at lies on, at being open with O_PATH. It has to be the mount of that id, as Mounts gives it:
-// ok is false where another one covers it.
+// MarkMount asks for events of the mount that at lies on, at being open with O_PATH. It has to be
+// the mount of that id, as Mounts gives it: ok is false where another one covers it.
 func (w *FileWatch) MarkMount(at *os.File, id string, mask uint64) (ok bool, err error) {
-	var st unix.Statx_t
-	if err := unix.Statx(int(at.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st); err != nil {
-		return false, pathError("statx", at.Name(), err)
-	}
-	if st.Mask&unix.STATX_MNT_ID == 0 {
-		return false, pathError("statx", at.Name(), errors.New("this kernel does not tell mounts apart"))
-	}
-	if strconv.FormatUint(st.Mnt_id, 10) != id {
-		return false, nil
+	on, err := MountID(at)
+	if err != nil || on != id {
+		return false, err
 	}
 	err = retryEINTR(func() error {
-		return unix.FanotifyMark(w.fd, unix.FAN_MARK_ADD|unix.FAN_MARK_MOUNT, mask, unix.AT_FDCWD, fdPath(at))
+		return unix.FanotifyMark(w.fd, unix.FAN_MARK_ADD|unix.FAN_MARK_MOUNT, mask, unix.AT_FDCWD,
+			fdPath(at))
 	})
 	return true, pathError("fanotify_mark", at.Name(), err)
 }
 
-// Next waits for events and calls f with each, in order; f calls Done. After Stop it returns os.ErrDeadlineExceeded when none is left. Any other
-// error took one event with it: nobody knows which, and its caller was refused.
+// Next waits for events and calls f with each, in order; f calls Done. After Stop it returns
+// os.ErrDeadlineExceeded when none is left. Any other error took one event with it: nobody knows
+// which, and its caller was refused.
 func (w *FileWatch) Next(f func(FileEvent)) error {
 	n, err := w.f.Read(w.buf)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		if n, _ = unix.Read(w.fd, w.buf); n <= 0 { // what came in before it was stopped
+		// what came in before it was stopped
+		if n, _ = unix.Read(w.fd, w.buf); n <= 0 {
 			return err
 		}
 	} else if err != nil {
@@ -81,7 +86,8 @@ func (w *FileWatch) Next(f func(FileEvent)) error {
 	for rest := w.buf[:n]; len(rest) >= size; {
 		var e unix.FanotifyEventMetadata
 		copy((*[size]byte)(unsafe.Pointer(&e))[:], rest)
-		if e.Vers != unix.FANOTIFY_METADATA_VERSION || int(e.Event_len) < size || int(e.Event_len) > len(rest) {
+		if e.Vers != unix.FANOTIFY_METADATA_VERSION || int(e.Event_len) < size ||
+			int(e.Event_len) > len(rest) {
 			return errors.New("fanotify: the kernel speaks another version")
 		}
 		rest = rest[e.Event_len:]
@@ -103,7 +109,8 @@ func (w *FileWatch) Done(e FileEvent) error {
 	b := (*[unsafe.Sizeof(r)]byte)(unsafe.Pointer(&r))[:]
 	return retryEINTR(func() error {
 		_, err := unix.Write(w.fd, b)
-		if errors.Is(err, unix.ENOENT) { // whoever it held up was killed meanwhile
+		// whoever it held up was killed meanwhile
+		if errors.Is(err, unix.ENOENT) {
 			err = nil
 		}
 		return callError("write to fanotify", err)
@@ -147,7 +154,8 @@ func RootOf(pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// OpenInRoot opens the absolute path with O_PATH as a process would whose root directory that is. No component may be a symbolic link.
+// OpenInRoot opens the absolute path with O_PATH as a process would whose root directory that is.
+// No component may be a symbolic link.
 func OpenInRoot(root *os.File, path string) (*os.File, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW,

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AttachLoop makes a loop device of image that clears itself when its last user is gone, even after a crash (loop(4), LO_FLAGS_AUTOCLEAR).
-// The device keeps the open file description of image, and with it a lock taken on that.
+// AttachLoop makes a loop device of image that clears itself when its last user is gone, even after
+// a crash (loop(4), LO_FLAGS_AUTOCLEAR). The device keeps the open file description of image, and
+// with it a lock taken on that.
 func AttachLoop(image *os.File, readOnly bool) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -47,10 +48,12 @@ func AttachLoop(image *os.File, readOnly bool) (*os.File, error) {
 	return nil, pathError("ioctl LOOP_CONFIGURE", "/dev/loop*", unix.EBUSY)
 }
 
-// MountExt4 mounts the ext4 file system of device, nosuid, nodev and noexec or not, as a detached mount that is in no mount table
-// and goes with its last descriptor (fsmount(2)). A second call on one device gives a second mount of one file system.
+// MountExt4 mounts the ext4 file system of device, nosuid, nodev and noexec or not, as a detached
+// mount that is in no mount table and goes with its last descriptor (fsmount(2)). A second call on
+// one device gives a second mount of one file system.
 func MountExt4(device *os.File, readOnly bool) (*os.File, error) {
-	// The tables were left unwritten by mkfs and read as zeros; barriers buy nothing before the content is kept.
+	// The tables were left unwritten by mkfs and read as zeros; barriers buy nothing before the
+	// content is kept.
 	options := []string{"noinit_itable", "nobarrier"}
 	attributes := unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOATIME
 	if readOnly {
@@ -80,8 +83,9 @@ func MountExt4(device *os.File, readOnly bool) (*os.File, error) {
 	return os.NewFile(uintptr(mount), device.Name()), nil
 }
 
-// MakeReadOnly makes the whole file system of mount read-only and writes what is dirty to its device. While anything has a file
-// of it open for writing, through any mount, the error is syscall.EBUSY.
+// MakeReadOnly makes the whole file system of mount read-only and writes what is dirty to its
+// device. While anything has a file of it open for writing, through any mount, the error is
+// syscall.EBUSY.
 func MakeReadOnly(mount *os.File) error {
 	fsfd, err := unix.Fspick(int(mount.Fd()), "", unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH)
 	if err != nil {

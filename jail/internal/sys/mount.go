@@ -1,13 +1,16 @@
 package sys
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// MountFlags are the attributes of a mount, besides nosuid and nodev, which every mount of a jail has.
+// MountFlags are the attributes of a mount, besides nosuid and nodev, which every mount of a jail
+// has.
 type MountFlags struct {
 	Write bool
 	Exec  bool
@@ -24,7 +27,8 @@ func (m MountFlags) attributes() uint64 {
 	return attr
 }
 
-// MountTmpfs mounts a fresh tmpfs on the directory target (tmpfs(5)); options are its own, as "size" and "mode".
+// MountTmpfs mounts a fresh tmpfs on the directory target (tmpfs(5)); options are its own, as
+// "size" and "mode".
 func MountTmpfs(target string, flags MountFlags, options map[string]string) error {
 	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -48,33 +52,37 @@ func MountTmpfs(target string, flags MountFlags, options map[string]string) erro
 		unix.MoveMount(mount, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
 }
 
-// CloneTree returns a detached copy of the mount of source, an open file or directory, with all that is mounted below it. It must be called in
-// the mount namespace in which source was opened; the copy can be attached in any.
+// CloneTree returns a detached copy of the mount of source, an open file or directory, with all
+// that is mounted below it. It must be called in the mount namespace in which source was opened;
+// the copy can be attached in any.
 func CloneTree(source *os.File) (*os.File, error) {
-	tree, err := unix.OpenTree(int(source.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	tree, err := unix.OpenTree(int(source.Fd()), "",
+		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	if err != nil {
 		return nil, pathError("open_tree", source.Name(), err)
 	}
 	return os.NewFile(uintptr(tree), source.Name()), nil
 }
 
-// AttachTree attaches a detached copy of a mount on target. Where userns is not nil, the owners of its files are those that
-// userns maps them to (mount_setattr(2), MOUNT_ATTR_IDMAP).
+// AttachTree attaches a detached copy of a mount on target. Where userns is not nil, the owners of
+// its files are those that userns maps them to (mount_setattr(2), MOUNT_ATTR_IDMAP).
 func AttachTree(tree *os.File, target string, flags MountFlags, userns *os.File) error {
 	attr := unix.MountAttr{Attr_set: flags.attributes(), Propagation: unix.MS_PRIVATE}
 	if userns != nil {
 		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
 		attr.Userns_fd = uint64(userns.Fd())
 	}
-	if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+	if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE,
+		&attr); err != nil {
 		return pathError("mount_setattr", target, err)
 	}
 	return pathError("move_mount", target,
 		unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
 }
 
-// AttachShared attaches a detached mount of a file system that is mounted elsewhere too. Its attributes are all set to what they are to be here, and
-// none of them is taken over; its owners are mapped already.
+// AttachShared attaches a detached mount of a file system that is mounted elsewhere too. Its
+// attributes are all set to what they are to be here, and none of them is taken over; its owners
+// are mapped already.
 func AttachShared(mount *os.File, target string, flags MountFlags) error {
 	attr := unix.MountAttr{Attr_set: flags.attributes(), Propagation: unix.MS_PRIVATE}
 	attr.Attr_clr = (unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOEXEC) &^ attr.Attr_set
@@ -85,18 +93,22 @@ func AttachShared(mount *os.File, target string, flags MountFlags) error {
 		unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
 }
 
-// CloneMountOf returns a detached mount of what is mounted on target in the calling thread's mount namespace, without what is mounted below it.
+// CloneMountOf returns a detached mount of what is mounted on target in the calling thread's mount
+// namespace, without what is mounted below it.
 func CloneMountOf(target string) (*os.File, error) {
-	tree, err := unix.OpenTree(unix.AT_FDCWD, target, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	tree, err := unix.OpenTree(unix.AT_FDCWD, target,
+		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
 		return nil, pathError("open_tree", target, err)
 	}
 	return os.NewFile(uintptr(tree), target), nil
 }
 
-// AttachDevice attaches a detached mount of a device node on target: nosuid and noexec, and of all mounts of a jail the only one that is not nodev.
+// AttachDevice attaches a detached mount of a device node on target: nosuid and noexec, and of all
+// mounts of a jail the only one that is not nodev.
 func AttachDevice(tree *os.File, target string) error {
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC, Attr_clr: unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC,
+		Attr_clr: unix.MOUNT_ATTR_NODEV, Propagation: unix.MS_PRIVATE}
 	if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		return pathError("mount_setattr", target, err)
 	}
@@ -107,10 +119,12 @@ func AttachDevice(tree *os.File, target string) error {
 // MakeReadOnlyMount makes the mount at target read-only, but none below it.
 func MakeReadOnlyMount(target string) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	return pathError("mount_setattr", target, unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW, &attr))
+	return pathError("mount_setattr", target, unix.MountSetattr(unix.AT_FDCWD, target,
+		unix.AT_SYMLINK_NOFOLLOW, &attr))
 }
 
-// OpenNode opens a device node to be named by its descriptor, without opening the device; a link is not followed.
+// OpenNode opens a device node to be named by its descriptor, without opening the device; a link is
+// not followed.
 func OpenNode(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -119,14 +133,39 @@ func OpenNode(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// OpenTarget opens what path leads to, through links, with O_PATH.
+func OpenTarget(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, pathError("open", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// MountID returns the ID, as Mounts gives it, of the mount that f lies on; f may be open with
+// O_PATH.
+func MountID(f *os.File) (string, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st); err != nil {
+		return "", pathError("statx", f.Name(), err)
+	}
+	if st.Mask&unix.STATX_MNT_ID == 0 {
+		return "", pathError("statx", f.Name(),
+			errors.New("this kernel does not tell mounts apart"))
+	}
+	return strconv.FormatUint(st.Mnt_id, 10), nil
+}
+
 // CheckCharDevice returns an error unless f is the character device of those numbers.
 func CheckCharDevice(f *os.File, major, minor uint32) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return pathError("fstat", f.Name(), err)
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.Major(st.Rdev) != major || unix.Minor(st.Rdev) != minor {
-		return pathError("check", f.Name(), fmt.Errorf("is not the character device %d:%d", major, minor))
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.Major(st.Rdev) != major ||
+		unix.Minor(st.Rdev) != minor {
+		return pathError("check", f.Name(), fmt.Errorf("is not the character device %d:%d", major,
+			minor))
 	}
 	return nil
 }

@@ -2,19 +2,24 @@ package sys
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
 	"os"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// MountsBelow returns the mount points beneath the directory path in the caller's mount namespace (proc_pid_mountinfo(5)).
-func MountsBelow(path string) ([]string, error) {
+// MountsBelow returns the mount points beneath the directory dir in the caller's mount namespace
+// (proc_pid_mountinfo(5)).
+func MountsBelow(dir string) ([]string, error) {
 	f, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	prefix := strings.TrimSuffix(path, "/") + "/"
+	prefix := strings.TrimSuffix(dir, "/") + "/"
 	var below []string
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
@@ -30,7 +35,8 @@ func MountsBelow(path string) ([]string, error) {
 	return below, lines.Err()
 }
 
-// unescapeOctal undoes the escapes with which the kernel writes spaces, newlines and backslashes, as \040.
+// unescapeOctal undoes the escapes with which the kernel writes spaces, newlines and backslashes,
+// as \040.
 func unescapeOctal(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -44,4 +50,82 @@ func unescapeOctal(s string) string {
 		b.WriteByte(s[i])
 	}
 	return b.String()
+}
+
+// A Mount is a line of a process's mount table (proc_pid_mountinfo(5)).
+type Mount struct {
+	ID string
+	// ID of the mount that this one is mounted on
+	Parent  string
+	Device  string // major:minor
+	Root    string // within the file system
+	Point   string
+	Options []string // of this mount
+	// how it propagates; empty: not at all
+	Shared []string
+	Type   string
+	Source string
+	Super  []string // of the file system
+}
+
+// Mounts returns the mount table of a process, "self" or a number.
+func Mounts(process string) ([]Mount, error) {
+	text, err := os.ReadFile("/proc/" + process + "/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	all, err := ParseMounts(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("/proc/%s/mountinfo: %w", process, err)
+	}
+	return all, nil
+}
+
+// ParseMounts reads the text of a mount table.
+func ParseMounts(text string) ([]Mount, error) {
+	var all []Mount
+	for line := range strings.Lines(text) {
+		before, after, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 6 || len(g) < 3 {
+			return nil, fmt.Errorf("a line is not understood: %q", line)
+		}
+		all = append(all, Mount{
+			ID: f[0], Parent: f[1], Device: f[2], Root: unescapeOctal(f[3]),
+			Point:   unescapeOctal(f[4]),
+			Options: strings.Split(f[5], ","), Shared: f[6:],
+			Type: g[0], Source: unescapeOctal(g[1]), Super: strings.Split(g[2], ","),
+		})
+	}
+	return all, nil
+}
+
+// A Place is where an open file is, by a mount table.
+type Place struct {
+	// that the file lies on
+	Mount Mount
+	// of the file, in the mount namespace of the table
+	Path string
+	// of the file, within the file system of Mount: the root of a bind of the file
+	Root string
+}
+
+// Locate returns where f is, which may be open with O_PATH; table is the mount table of the caller.
+func Locate(f *os.File, table []Mount) (Place, error) {
+	id, err := MountID(f)
+	if err != nil {
+		return Place{}, err
+	}
+	name, err := os.Readlink(fdPath(f))
+	if err != nil {
+		return Place{}, err
+	}
+	n := slices.IndexFunc(table, func(m Mount) bool { return m.ID == id })
+	if n < 0 {
+		return Place{}, pathError("locate", f.Name(),
+			errors.New("the mount table does not have its mount"))
+	}
+	m := table[n]
+	return Place{Mount: m, Path: name, Root: path.Join(m.Root, strings.TrimPrefix(name, m.Point))},
+		nil
 }

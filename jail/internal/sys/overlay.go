@@ -9,10 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CloneMount returns a detached mount of the directory dir, read-only, nosuid and nodev, without what is mounted below it (open_tree(2)).
-// dir must have been opened in the mount namespace of the caller.
+// CloneMount returns a detached mount of the directory dir, read-only, nosuid and nodev, without
+// what is mounted below it (open_tree(2)). dir must have been opened in the mount namespace of the
+// caller.
 func CloneMount(dir *os.File) (*os.File, error) {
-	tree, err := unix.OpenTree(int(dir.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	tree, err := unix.OpenTree(int(dir.Fd()), "",
+		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return nil, pathError("open_tree", dir.Name(), err)
 	}
@@ -22,7 +24,8 @@ func CloneMount(dir *os.File) (*os.File, error) {
 		Attr_clr:    unix.MOUNT_ATTR__ATIME,
 		Propagation: unix.MS_PRIVATE,
 	}
-	if Rootless() { // a user may not say of the host's mounts how times are kept, and reads what is theirs
+	// a user may not say of the host's mounts how times are kept, and reads what is theirs
+	if Rootless() {
 		attr.Attr_set, attr.Attr_clr = attr.Attr_set&^unix.MOUNT_ATTR_NOATIME, 0
 	}
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
@@ -32,32 +35,39 @@ func CloneMount(dir *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// MapMountIDs makes the owners of the files of a detached mount those that userns maps them to (mount_setattr(2), MOUNT_ATTR_IDMAP).
+// MapMountIDs makes the owners of the files of a detached mount those that userns maps them to
+// (mount_setattr(2), MOUNT_ATTR_IDMAP).
 func MapMountIDs(mount, userns *os.File) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
-	return pathError("mount_setattr idmap", mount.Name(), unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr))
+	return pathError("mount_setattr idmap", mount.Name(), unix.MountSetattr(int(mount.Fd()), "",
+		unix.AT_EMPTY_PATH, &attr))
 }
 
-// AttachMount attaches a detached mount to the directory target (move_mount(2)), in the calling thread's mount namespace.
+// AttachMount attaches a detached mount to the directory target (move_mount(2)), in the calling
+// thread's mount namespace.
 func AttachMount(mount *os.File, target string) error {
 	return pathError("move_mount", target,
 		unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH))
 }
 
-// RefuseExec makes a detached mount one from which nothing runs, neither started nor mapped (mount_setattr(2)).
+// RefuseExec makes a detached mount one from which nothing runs, neither started nor mapped
+// (mount_setattr(2)).
 func RefuseExec(mount *os.File) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOEXEC}
-	return pathError("mount_setattr noexec", mount.Name(), unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr))
+	return pathError("mount_setattr noexec", mount.Name(), unix.MountSetattr(int(mount.Fd()), "",
+		unix.AT_EMPTY_PATH, &attr))
 }
 
-// DetachTop takes away the topmost mount of target; what still uses it keeps it (umount2(2), MNT_DETACH).
+// DetachTop takes away the topmost mount of target; what still uses it keeps it (umount2(2),
+// MNT_DETACH).
 func DetachTop(target string) error {
 	return pathError("umount2", target, unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
 }
 
-// MountOverlay returns a detached overlay mount over lower and upper, mounts that must be attached in the calling thread's mount namespace;
-// upper holds the directories "upper" and "work". id is the host's id of the layers' owner 0: an overlay acts with the ids of who makes it,
-// and where the layers' id mapping has no place for those it comes up read-only.
+// MountOverlay returns a detached overlay mount over lower and upper, mounts that must be attached
+// in the calling thread's mount namespace; upper holds the directories "upper" and "work". id is
+// the host's id of the layers' owner 0: an overlay acts with the ids of who makes it, and where the
+// layers' id mapping has no place for those it comes up read-only.
 //
 // Where upper holds a directory "hide" as well, that is a layer between the two.
 func MountOverlay(lower, upper *os.File, id uint32) (*os.File, error) {
@@ -73,20 +83,25 @@ func MountOverlay(lower, upper *os.File, id uint32) (*os.File, error) {
 	}
 	defer unix.Close(fsfd)
 	options := [][2]string{
-		{"lowerdir", layers}, {"upperdir", fdPath(upper) + "/upper"}, {"workdir", fdPath(upper) + "/work"},
-		// What is in the upper layer is the whole change and means the same on every kernel, whatever its defaults are.
-		{"index", "off"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}, {"xino", "off"}, {"nfs_export", "off"},
+		{"lowerdir", layers}, {"upperdir", fdPath(upper) + "/upper"},
+		{"workdir", fdPath(upper) + "/work"},
+		// What is in the upper layer is the whole change and means the same on every kernel,
+		// whatever its defaults are.
+		{"index", "off"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}, {"xino", "off"},
+		{"nfs_export", "off"},
 	}
 	for _, o := range options {
 		if err := unix.FsconfigSetString(fsfd, o[0], o[1]); err != nil {
 			return nil, pathError("fsconfig overlay "+o[0], lower.Name(), err)
 		}
 	}
-	// A tool that calls fsync does not keep the host's disk busy: the content is made durable when it is kept.
+	// A tool that calls fsync does not keep the host's disk busy: the content is made durable when
+	// it is kept.
 	if err := unix.FsconfigSetFlag(fsfd, "volatile"); err != nil {
 		return nil, pathError("fsconfig overlay volatile", lower.Name(), err)
 	}
-	if Rootless() { // whose marks are attributes that a user can set, and which the overlay keeps to itself
+	// whose marks are attributes that a user can set, and which the overlay keeps to itself
+	if Rootless() {
 		if err := unix.FsconfigSetFlag(fsfd, "userxattr"); err != nil {
 			return nil, pathError("fsconfig overlay userxattr", lower.Name(), err)
 		}
@@ -94,16 +109,19 @@ func MountOverlay(lower, upper *os.File, id uint32) (*os.File, error) {
 	if err := withFileIDs(id, func() error { return unix.FsconfigCreate(fsfd) }); err != nil {
 		return nil, pathError("fsconfig create overlay", lower.Name(), err)
 	}
-	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC,
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 	if err != nil {
 		return nil, pathError("fsmount overlay", lower.Name(), err)
 	}
 	return os.NewFile(uintptr(mount), lower.Name()), nil
 }
 
-// withFileIDs runs f with id as file system user and group but with the capabilities that the thread has: they would go with the ids.
+// withFileIDs runs f with id as file system user and group but with the capabilities that the
+// thread has: they would go with the ids.
 func withFileIDs(id uint32, f func() error) error {
-	if Rootless() { // the layers are the user's own, whose daemon this is
+	// the layers are the user's own, whose daemon this is
+	if Rootless() {
 		return f()
 	}
 	runtime.LockOSThread()
@@ -120,8 +138,10 @@ func withFileIDs(id uint32, f func() error) error {
 	if err == nil {
 		err = f()
 	}
-	restored := errors.Join(setFileIDs(uint32(os.Geteuid()), uint32(os.Getegid())), callError("capset", unix.Capset(&header, &caps[0])))
-	if restored == nil { // else the thread stays locked, and ends with its goroutine
+	restored := errors.Join(setFileIDs(uint32(os.Geteuid()), uint32(os.Getegid())),
+		callError("capset", unix.Capset(&header, &caps[0])))
+	// else the thread stays locked, and ends with its goroutine
+	if restored == nil {
 		runtime.UnlockOSThread()
 	}
 	return errors.Join(err, restored)

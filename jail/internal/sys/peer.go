@@ -30,7 +30,8 @@ func peerGroups(fd int) ([]uint32, error) {
 	groups := make([]uint32, 64)
 	for {
 		size := uint32(len(groups) * 4)
-		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET,
+			unix.SO_PEERGROUPS,
 			uintptr(unsafe.Pointer(&groups[0])), uintptr(unsafe.Pointer(&size)), 0)
 		switch {
 		case errno == 0:

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenProcess returns a descriptor that stands for the process and for no later one of the same number (pidfd_open(2)). It gives no way into it.
+// OpenProcess returns a descriptor that stands for the process and for no later one of the same
+// number (pidfd_open(2)). It gives no way into it.
 func OpenProcess(pid int) (*os.File, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -19,14 +20,18 @@ func OpenProcess(pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// Signal sends a signal to the process behind a descriptor of OpenProcess (pidfd_send_signal(2)). One that has ended gets none, though another has its number by now.
+// Signal sends a signal to the process behind a descriptor of OpenProcess (pidfd_send_signal(2)).
+// One that has ended gets none, though another has its number by now.
 func Signal(process *os.File, signal unix.Signal) error {
 	conn, err := process.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var sent error
-	if err := conn.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), signal, nil, 0) }); err != nil {
+	if err := conn.Control(func(fd uintptr) {
+		sent = unix.PidfdSendSignal(int(fd), signal, nil,
+			0)
+	}); err != nil {
 		return err
 	}
 	return callError("pidfd_send_signal", sent)
@@ -43,8 +48,9 @@ func HasEnded(process *os.File) (bool, error) {
 	}
 }
 
-// ProcStat returns a process's parent and when it started, in clock ticks since the host did (proc_pid_stat(5)). The two numbers of a process
-// and its start name it for good, since process numbers are used again.
+// ProcStat returns a process's parent and when it started, in clock ticks since the host did
+// (proc_pid_stat(5)). The two numbers of a process and its start name it for good, since process
+// numbers are used again.
 func ProcStat(pid int) (parent int, start uint64, err error) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -65,35 +71,4 @@ func ProcStat(pid int) (parent int, start uint64, err error) {
 		return 0, 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
 	return parent, start, nil
-}
-
-// A Mount is a line of a process's mount table (proc_pid_mountinfo(5)).
-type Mount struct {
-	ID      string
-	Device  string // major:minor
-	Root    string // within the file system
-	Point   string
-	Options []string // of this mount
-	Shared  []string // how it propagates; empty: not at all
-	Type    string
-	Super   []string // of the file system
-}
-
-// Mounts returns the mount table of a process, "self" or a number.
-func Mounts(process string) ([]Mount, error) {
-	text, err := os.ReadFile("/proc/" + process + "/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var all []Mount
-	for line := range strings.Lines(string(text)) {
-		before, after, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
-		f, g := strings.Fields(before), strings.Fields(after)
-		if !ok || len(f) < 6 || len(g) < 3 {
-			return nil, fmt.Errorf("/proc/%s/mountinfo: a line is not understood: %q", process, line)
-		}
-		all = append(all, Mount{ID: f[0], Device: f[2], Root: unescapeOctal(f[3]), Point: unescapeOctal(f[4]), Options: strings.Split(f[5], ","),
-			Shared: f[6:], Type: g[0], Super: strings.Split(g[2], ",")})
-	}
-	return all, nil
 }

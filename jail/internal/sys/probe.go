@@ -2,10 +2,19 @@ package sys
 
 import (
 	"errors"
+	"slices"
 	"syscall"
 )
 
 // NotThere reports whether err says that the kernel has no such call, or not with such arguments.
 func NotThere(err error) bool {
-	return errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENODEV)
+	return isAny(err, syscall.ENOSYS, syscall.EINVAL, syscall.EOPNOTSUPP, syscall.ENODEV)
+}
+
+// Forbidden reports whether err says that this process may not make a call that the kernel has: a
+// security module or a container's filter is in the way.
+func Forbidden(err error) bool { return isAny(err, syscall.EPERM, syscall.EACCES) }
+
+func isAny(err error, all ...syscall.Errno) bool {
+	return slices.ContainsFunc(all, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }

@@ -9,18 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PrivateMounts moves the calling thread, which the caller must have locked, into a mount namespace of its own
-// from which nothing propagates either way (mount_namespaces(7)).
+// PrivateMounts moves the calling thread, which the caller must have locked, into a mount namespace
+// of its own from which nothing propagates either way (mount_namespaces(7)).
 func PrivateMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return callError("unshare CLONE_NEWNS", err)
 	}
-	return pathError("mount MS_PRIVATE", "/", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	return pathError("mount MS_PRIVATE", "/", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE,
+		""))
 }
 
-// CloseFrom closes every descriptor from first on, those that the Go runtime holds excepted by nobody:
-// call it only just before exec, where a left-over descriptor is a path back to the host (CVE-2024-21626).
-// It marks instead of closes, so that the runtime's poller stays whole until the exec.
+// CloseFrom closes every descriptor from first on, those that the Go runtime holds excepted by
+// nobody: call it only just before exec, where a left-over descriptor is a path back to the host
+// (CVE-2024-21626). It marks instead of closes, so that the runtime's poller stays whole until the
+// exec.
 func CloseFrom(first int) error {
 	err := unix.CloseRange(uint(first), ^uint(0)>>32, unix.CLOSE_RANGE_CLOEXEC)
 	return callError("close_range", err)
@@ -32,8 +34,8 @@ func ClearCloexec(fd int) error {
 	return callError("fcntl F_SETFD", err)
 }
 
-// LeaveStdio lets go of descriptors 0, 1 and 2, putting /dev/null in their place: whoever reads the other end of
-// a pipe waits for all of its writers.
+// LeaveStdio lets go of descriptors 0, 1 and 2, putting /dev/null in their place: whoever reads the
+// other end of a pipe waits for all of its writers.
 func LeaveStdio() error {
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -64,18 +66,21 @@ func SetRlimit(resource int, value uint64) error {
 
 // Rlimits by the name that a plan gives them (setrlimit(2)).
 var Rlimits = map[string]int{
-	"core":    unix.RLIMIT_CORE,
-	"cpu":     unix.RLIMIT_CPU,
-	"fsize":   unix.RLIMIT_FSIZE,
-	"nofile":  unix.RLIMIT_NOFILE,
-	"nproc":   unix.RLIMIT_NPROC,
-	"memlock": unix.RLIMIT_MEMLOCK,
-	"nice":    unix.RLIMIT_NICE,
-	"rtprio":  unix.RLIMIT_RTPRIO,
-	"stack":   unix.RLIMIT_STACK,
+	"core":       unix.RLIMIT_CORE,
+	"cpu":        unix.RLIMIT_CPU,
+	"fsize":      unix.RLIMIT_FSIZE,
+	"nofile":     unix.RLIMIT_NOFILE,
+	"nproc":      unix.RLIMIT_NPROC,
+	"memlock":    unix.RLIMIT_MEMLOCK,
+	"nice":       unix.RLIMIT_NICE,
+	"rtprio":     unix.RLIMIT_RTPRIO,
+	"stack":      unix.RLIMIT_STACK,
+	"msgqueue":   unix.RLIMIT_MSGQUEUE,
+	"sigpending": unix.RLIMIT_SIGPENDING,
 }
 
-// SetDumpable sets whether other processes of the same user may trace or read the calling process (prctl(2)).
+// SetDumpable sets whether other processes of the same user may trace or read the calling process
+// (prctl(2)).
 func SetDumpable(on bool) error {
 	v := uintptr(0)
 	if on {
@@ -84,7 +89,8 @@ func SetDumpable(on bool) error {
 	return callError("prctl PR_SET_DUMPABLE", unix.Prctl(unix.PR_SET_DUMPABLE, v, 0, 0, 0))
 }
 
-// LandlockABI returns the version of Landlock that the running kernel speaks, 1 or more (landlock(7)).
+// LandlockABI returns the version of Landlock that the running kernel speaks, 1 or more
+// (landlock(7)).
 func LandlockABI() (int, error) {
 	const createRulesetVersion = 1
 	n, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, createRulesetVersion)
@@ -126,8 +132,9 @@ func MemFile(name string, content []byte) (*os.File, error) {
 	return f, nil
 }
 
-// seal makes an in-memory file read-only for good. The kernel refuses (EBUSY) while anything else holds a page of the file, as its own batches of
-// freshly written pages do on other processors for a moment; it waits a tenth of a second itself, which is too short on a busy machine.
+// seal makes an in-memory file read-only for good. The kernel refuses (EBUSY) while anything else
+// holds a page of the file, as its own batches of freshly written pages do on other processors for
+// a moment; it waits a tenth of a second itself, which is too short on a busy machine.
 func seal(f *os.File) error {
 	const seals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 	var err error

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rootless reports whether this process is an ordinary user's who has the rights of root over a user namespace and over nothing else: it has
-// CAP_SYS_ADMIN, and is not root (user_namespaces(7)). It is asked of the kernel once.
+// Rootless reports whether this process is an ordinary user's who has the rights of root over a
+// user namespace and over nothing else: it has CAP_SYS_ADMIN, and is not root (user_namespaces(7)).
+// It is asked of the kernel once.
 var Rootless = sync.OnceValue(func() bool {
 	if os.Geteuid() == 0 {
 		return false
@@ -30,41 +31,50 @@ var Rootless = sync.OnceValue(func() bool {
 	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
 })
 
-// NamespaceCaps are what a user's daemon keeps, over its own namespace, for itself and for what starts jails: mounts, id maps, the capability bounds
-// of jails, files of its own that a tool has closed to their owner; to look at a jail, to enter its mount namespace (setns(2)), and to end it.
-var NamespaceCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE,
+// NamespaceCaps are what a user's daemon keeps, over its own namespace, for itself and for what
+// starts jails: mounts, id maps, the capability bounds of jails, files of its own that a tool has
+// closed to their owner; to look at a jail, to enter its mount namespace (setns(2)), and to end it.
+var NamespaceCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID,
+	unix.CAP_SETPCAP, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE,
 	unix.CAP_FOWNER, unix.CAP_KILL, unix.CAP_SYS_PTRACE, unix.CAP_SYS_CHROOT}
 
 // NamespaceFlags make the two namespaces of a user's daemon (clone(2)).
 const NamespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS
 
-// OwnMounts lets nothing that is mounted in this process's mount namespace be seen elsewhere, nor the other way round.
+// OwnMounts lets nothing that is mounted in this process's mount namespace be seen elsewhere, nor
+// the other way round.
 func OwnMounts() error {
-	return pathError("mount MS_PRIVATE", "/", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	return pathError("mount MS_PRIVATE", "/", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE,
+		""))
 }
 
-// DropCapabilities takes every capability from all threads of the calling process, and what an exec would give them back.
+// DropCapabilities takes every capability from all threads of the calling process, and what an exec
+// would give them back.
 func DropCapabilities() error {
-	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); errno != 0 {
+	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT,
+		unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); errno != 0 {
 		return callError("prctl PR_CAP_AMBIENT", errno)
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)),
+		uintptr(unsafe.Pointer(&none[0])), 0)
 	if errno != 0 {
 		return callError("capset", errno)
 	}
 	return nil
 }
 
-// NewTmpfs returns a fresh tmpfs, detached, of that many bytes of content and that many inodes (tmpfs(5)).
+// NewTmpfs returns a fresh tmpfs, detached, of that many bytes of content and that many inodes
+// (tmpfs(5)).
 func NewTmpfs(bytes, inodes int64) (*os.File, error) {
 	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, callError("fsopen tmpfs", err)
 	}
 	defer unix.Close(fsfd)
-	for _, o := range [][2]string{{"size", strconv.FormatInt(bytes, 10)}, {"nr_inodes", strconv.FormatInt(inodes, 10)}, {"mode", "0700"}} {
+	for _, o := range [][2]string{{"size", strconv.FormatInt(bytes, 10)},
+		{"nr_inodes", strconv.FormatInt(inodes, 10)}, {"mode", "0700"}} {
 		if err := unix.FsconfigSetString(fsfd, o[0], o[1]); err != nil {
 			return nil, fmt.Errorf("fsconfig tmpfs %s=%s: %w", o[0], o[1], err)
 		}
@@ -72,15 +82,17 @@ func NewTmpfs(bytes, inodes int64) (*os.File, error) {
 	if err := unix.FsconfigCreate(fsfd); err != nil {
 		return nil, callError("fsconfig create tmpfs", err)
 	}
-	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME)
+	mount, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC,
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME)
 	if err != nil {
 		return nil, callError("fsmount tmpfs", err)
 	}
 	return os.NewFile(uintptr(mount), "tmpfs"), nil
 }
 
-// HasUserXattrs reports whether files of the file system of dir, which may be open with O_PATH, take attributes of users, with which an overlay of a user marks
-// what it did. A tmpfs does from Linux 6.6 on.
+// HasUserXattrs reports whether files of the file system of dir, which may be open with O_PATH,
+// take attributes of users, with which an overlay of a user marks what it did. A tmpfs does from
+// Linux 6.6 on.
 func HasUserXattrs(dir *os.File) (bool, error) {
 	err := unix.Setxattr(fdPath(dir), "user.probe", []byte("y"), 0)
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -92,42 +104,40 @@ func HasUserXattrs(dir *os.File) (bool, error) {
 	return err == nil, pathError("fsetxattr", dir.Name(), err)
 }
 
-// DetachMount takes a mount away from where it is attached, whatever its name is; who has it open keeps it.
+// DetachMount takes a mount away from where it is attached, whatever its name is; who has it open
+// keeps it.
 func DetachMount(mount *os.File) error {
 	return pathError("umount2", mount.Name(), unix.Unmount(fdPath(mount), unix.MNT_DETACH))
 }
 
 // CloneOf returns one more mount, detached, of what mount, which is attached, is a mount of.
 func CloneOf(mount *os.File) (*os.File, error) {
-	tree, err := unix.OpenTree(int(mount.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	tree, err := unix.OpenTree(int(mount.Fd()), "",
+		unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return nil, pathError("open_tree", mount.Name(), err)
 	}
 	return os.NewFile(uintptr(tree), mount.Name()), nil
 }
 
-// TryNamespaces makes the namespaces of a user's daemon and leaves nothing of them. That of mounts is made with rights over the first.
+// TryNamespaces makes the namespaces of a user's daemon and leaves nothing of them. That of mounts
+// is made with rights over the first.
 func TryNamespaces() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	pid, err := idleFork(NamespaceFlags)
+	pid, err := idleFork(&copySteps{flags: NamespaceFlags})
 	if err != nil {
 		return err
 	}
 	proc := fmt.Sprintf("/proc/%d", pid)
 	err = os.WriteFile(proc+"/setgroups", []byte("deny"), 0)
 	if err == nil {
-		err = os.WriteFile(proc+"/uid_map", formatIDMap([]IDMap{{uint32(os.Geteuid()), uint32(os.Geteuid()), 1}}), 0)
+		err = os.WriteFile(proc+"/uid_map", formatIDMap([]IDMap{{uint32(os.Geteuid()),
+			uint32(os.Geteuid()), 1}}), 0)
 	}
 	if err == nil {
-		err = os.WriteFile(proc+"/gid_map", formatIDMap([]IDMap{{uint32(os.Getegid()), uint32(os.Getegid()), 1}}), 0)
+		err = os.WriteFile(proc+"/gid_map", formatIDMap([]IDMap{{uint32(os.Getegid()),
+			uint32(os.Getegid()), 1}}), 0)
 	}
-	killErr := callError("kill", unix.Kill(pid, unix.SIGKILL))
-	if killErr == nil {
-		killErr = retryEINTR(func() error {
-			_, err := unix.Wait4(pid, nil, unix.WALL, nil)
-			return callError("wait4", err)
-		})
-	}
-	return errors.Join(err, killErr)
+	return errors.Join(err, endCopy(pid))
 }

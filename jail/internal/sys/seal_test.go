@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whatever holds a page of the file for a while delays the seals, and whatever keeps it makes them an error.
+// Whatever holds a page of the file for a while delays the seals, and whatever keeps it makes them
+// an error.
 func TestSealWaits(t *testing.T) {
 	held := func() (*os.File, []byte) {
 		fd, err := unix.MemfdCreate("held", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)

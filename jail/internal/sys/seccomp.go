@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// On every thread at once, with an error and not a thread's number where one cannot be brought along.
+	// On every thread at once, with an error and not a thread's number where one cannot be brought
+	// along.
 	filterFlags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
-	// With a listener for what the filter tells of; and a caller of whom the listener was told is woken by its own end only, so that nothing is
-	// told twice.
+	// With a listener for what the filter tells of; and a caller of whom the listener was told is
+	// woken by its own end only, so that nothing is told twice.
 	listenerFlags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 )
 
@@ -25,7 +26,8 @@ func LoadFilter(program []byte) error {
 	return err
 }
 
-// LoadListenedFilter is LoadFilter for a filter that tells of calls, and returns its listener (seccomp_unotify(2)). A process has one at most.
+// LoadListenedFilter is LoadFilter for a filter that tells of calls, and returns its listener
+// (seccomp_unotify(2)). A process has one at most.
 func LoadListenedFilter(program []byte) (*os.File, error) {
 	fd, err := loadFilter(program, filterFlags|listenerFlags)
 	if err != nil {
@@ -34,16 +36,28 @@ func LoadListenedFilter(program []byte) (*os.File, error) {
 	return os.NewFile(fd, "seccomp listener"), nil
 }
 
+// NoNewPrivsOption is the option of prctl(2) by which a thread gives up what an exec could give it.
+const NoNewPrivsOption = unix.PR_SET_NO_NEW_PRIVS
+
+// NoNewPrivs does that for the calling thread.
+func NoNewPrivs() error {
+	return callError("prctl PR_SET_NO_NEW_PRIVS", unix.Prctl(NoNewPrivsOption, 1, 0, 0, 0))
+}
+
 func loadFilter(program []byte, flags uintptr) (uintptr, error) {
 	const size = 8 // of struct sock_filter
 	if len(program) == 0 || len(program)%size != 0 || len(program)/size > unix.BPF_MAXINSNS {
-		return 0, fmt.Errorf("seccomp filter of %d bytes: not a whole number of instructions, or too many", len(program))
+		return 0, fmt.Errorf(
+			"seccomp filter of %d bytes: not a whole number of instructions, or too many",
+			len(program))
 	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return 0, callError("prctl PR_SET_NO_NEW_PRIVS", err)
+	if err := NoNewPrivs(); err != nil {
+		return 0, err
 	}
-	prog := unix.SockFprog{Len: uint16(len(program) / size), Filter: (*unix.SockFilter)(unsafe.Pointer(&program[0]))}
-	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	prog := unix.SockFprog{Len: uint16(len(program) / size),
+		Filter: (*unix.SockFilter)(unsafe.Pointer(&program[0]))}
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
+		uintptr(unsafe.Pointer(&prog)))
 	runtime.KeepAlive(program)
 	if errno != 0 {
 		return 0, callError("seccomp SECCOMP_SET_MODE_FILTER", errno)
@@ -51,10 +65,12 @@ func loadFilter(program []byte, flags uintptr) (uintptr, error) {
 	return fd, nil
 }
 
-// SeccompFlags returns nil if the kernel can put a filter on all threads of a process at once, with a listener whose callers wait. It asks
-// with no filter at all: a kernel that can gets as far as reading it, and finds that it is not there.
+// SeccompFlags returns nil if the kernel can put a filter on all threads of a process at once, with
+// a listener whose callers wait. It asks with no filter at all: a kernel that can gets as far as
+// reading it, and finds that it is not there.
 func SeccompFlags() error {
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, filterFlags|listenerFlags, 0)
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
+		filterFlags|listenerFlags, 0)
 	switch {
 	case errno == unix.EFAULT:
 		return nil
@@ -64,9 +80,11 @@ func SeccompFlags() error {
 	return callError("seccomp SECCOMP_SET_MODE_FILTER", errno)
 }
 
-// SeccompAction returns nil if the kernel knows the action of a filter (seccomp(2), SECCOMP_GET_ACTION_AVAIL).
+// SeccompAction returns nil if the kernel knows the action of a filter (seccomp(2),
+// SECCOMP_GET_ACTION_AVAIL).
 func SeccompAction(action uint32) error {
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0,
+		uintptr(unsafe.Pointer(&action)))
 	if errno != 0 {
 		return callError(fmt.Sprintf("seccomp SECCOMP_GET_ACTION_AVAIL %#x", action), errno)
 	}

@@ -13,7 +13,8 @@ const MaxFiles = 8
 // SocketPair returns two connected stream sockets, close-on-exec and non-blocking, so that
 // Go's poller waits for them (unix(7)).
 func SocketPair(name string) (a, b *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		0)
 	if err != nil {
 		return nil, nil, callError("socketpair", err)
 	}
@@ -57,7 +58,8 @@ func SendWithFiles(f *os.File, p []byte, files []*os.File) (int, error) {
 	return n, err
 }
 
-// ReceiveWithFiles reads up to len(p) bytes and any descriptors that came with them. The descriptors are close-on-exec.
+// ReceiveWithFiles reads up to len(p) bytes and any descriptors that came with them. The
+// descriptors are close-on-exec.
 func ReceiveWithFiles(f *os.File, p []byte) (int, []*os.File, error) {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -6,36 +6,60 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// An IDMap maps Size ids, from Inside within a user namespace to Host on the host (user_namespaces(7)).
+// An IDMap maps Size ids, from Inside within a user namespace to Host on the host
+// (user_namespaces(7)).
 type IDMap struct{ Inside, Host, Size uint32 }
 
-// NewUserNS makes a user namespace that no process is in, for id-mapped mounts and for a jail to join. A namespace needs a process to be
-// made by: it is a copy of this one that makes no step and is killed as soon as the namespace has its maps. A caller must be root.
-func NewUserNS(uids, gids []IDMap) (*os.File, error) {
+// A UserNS is a user namespace that is to be made.
+type UserNS struct {
+	UIDs, GIDs []IDMap
+	// Owner is the user of the host, by its id, to whom the kernel charges what is counted in the
+	// namespace: signals that wait, inotify instances and whatever else is counted up the chain of
+	// namespaces. It is charged to nobody else. nil is the caller's own.
+	Owner *uint32
+	// Counts are bounds of the namespace itself, by their names in /proc/sys/user, without "max_".
+	// A kernel that does not count a thing has no such file, and gives nobody the thing.
+	Counts map[string]int64
+}
+
+// NewUserNS makes a user namespace that no process is in, for id-mapped mounts and for a jail to
+// join. A namespace needs a process to be made by: it is a copy of this one that is killed as soon
+// as the namespace has its maps. A caller must be root, or a user with rights over its own
+// namespace.
+func NewUserNS(u UserNS) (*os.File, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	pid, err := idleFork(unix.CLONE_NEWUSER)
+	steps, done, err := stepsOf(u)
 	if err != nil {
 		return nil, err
 	}
-	ns, err := mapUserNS(fmt.Sprintf("/proc/%d", pid), uids, gids)
-	if killErr := callError("kill", unix.Kill(pid, unix.SIGKILL)); killErr != nil {
-		err = errors.Join(err, killErr) // it ends with this thread, and nobody may wait for that here
-	} else {
-		err = errors.Join(err, retryEINTR(func() error {
-			_, err := unix.Wait4(pid, nil, unix.WALL, nil)
-			return callError("wait4", err)
-		}))
+	defer done()
+	pid, err := idleFork(steps)
+	if err != nil {
+		return nil, err
 	}
-	if err != nil && ns != nil {
+	ns, err := mapUserNS(fmt.Sprintf("/proc/%d", pid), u.UIDs, u.GIDs)
+	if err = errors.Join(err, endCopy(pid)); err != nil && ns != nil {
 		ns.Close()
 		ns = nil
 	}
 	return ns, err
+}
+
+// endCopy ends what idleFork made. The copy ends with this thread, and nobody else may wait for it.
+func endCopy(pid int) error {
+	if err := callError("kill", unix.Kill(pid, unix.SIGKILL)); err != nil {
+		return err
+	}
+	return retryEINTR(func() error {
+		_, err := unix.Wait4(pid, nil, unix.WALL, nil)
+		return callError("wait4", err)
+	})
 }
 
 func mapUserNS(proc string, uids, gids []IDMap) (*os.File, error) {
@@ -57,42 +81,22 @@ func formatIDMap(all []IDMap) []byte {
 	return []byte(b.String())
 }
 
-// idleFork forks with the given clone flags. The copy waits to be killed and sends no signal when it ends, so nobody but
-// the caller needs to know of it. Signals are blocked around it: no handler of the Go runtime may run in the copy.
-func idleFork(flags uintptr) (int, error) {
-	var all, old unix.Sigset_t
-	for i := range all.Val {
-		all.Val[i]-- // every bit, whatever the width of a word is
+// UserNSOwner returns who owns the user namespace of a process, as an id of the host (ioctl_ns(2)).
+func UserNSOwner(pid int) (uint32, error) {
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+	if err != nil {
+		return 0, err
 	}
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
-		return 0, callError("rt_sigprocmask", err)
-	}
-	pid, errno := rawIdleFork(flags, uintptr(os.Getpid()))
-	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil); err != nil {
-		return 0, callError("rt_sigprocmask", err)
-	}
-	if errno != 0 {
-		return 0, callError("clone", errno)
-	}
-	return int(pid), nil
+	defer ns.Close()
+	return ownerOf(ns)
 }
 
-// rawIdleFork must not be split, raced or preempted: in the copy there is one thread and no Go runtime around it.
-//
-//go:norace
-//go:nosplit
-func rawIdleFork(flags, parent uintptr) (uintptr, unix.Errno) {
-	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, flags, 0, 0, 0, 0, 0)
-	if errno != 0 || pid != 0 {
-		return pid, errno
+func ownerOf(ns *os.File) (uint32, error) {
+	var owner uint32
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, ns.Fd(), unix.NS_GET_OWNER_UID,
+		uintptr(unsafe.Pointer(&owner)))
+	if errno != 0 {
+		return 0, pathError("ioctl NS_GET_OWNER_UID", ns.Name(), errno)
 	}
-	// If the thread that made it ends first, so does the copy.
-	unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0, 0)
-	// And if it has ended already, nobody else would end the copy.
-	if now, _, _ := unix.RawSyscall6(unix.SYS_GETPPID, 0, 0, 0, 0, 0, 0); now != parent {
-		unix.RawSyscall6(unix.SYS_EXIT_GROUP, 0, 0, 0, 0, 0, 0)
-	}
-	for {
-		unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
-	}
+	return owner, nil
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// OlderThan looks at the release that the kernel names (uname(2)). A distribution may have given an older one what a newer one has: only tests ask this.
+// OlderThan looks at the release that the kernel names (uname(2)). A distribution may have given an
+// older one what a newer one has: only tests ask this.
 func OlderThan(t testing.TB, major, minor int) bool {
 	t.Helper()
 	text, err := os.ReadFile("/proc/sys/kernel/osrelease")

@@ -1,24 +1,30 @@
-// Package victim is what tests and the probe, the program that attacks a jail from its inside, say to each other. The probe stands in
-// jail-init's place and restricts itself as that does, so that an attack meets the whole stack and no engine around it.
+// Package victim is what tests and the probe, the program that attacks a jail from its inside, say
+// to each other. The probe stands in jail-init's place and restricts itself as that does, so that
+// an attack meets the whole stack and no engine around it.
 package victim
 
 import "fmt"
 
-// A Call is one system call of an attack, or, where Name begins with "=", something that takes more than one; see the probe.
+// A Call is one system call of an attack, or, where Name begins with "=", something that takes more
+// than one; see the probe.
 type Call struct {
 	Name string `json:"name,omitempty"`
-	Nr   int    `json:"nr,omitempty"` // where there is no name
-	Args []Arg  `json:"args,omitempty"`
+	// where there is no name
+	Nr   int   `json:"nr,omitempty"`
+	Args []Arg `json:"args,omitempty"`
 }
 
 // An Arg is an argument of a system call; one field is set.
 type Arg struct {
-	Int   uint64   `json:"int,omitempty"`
-	Text  *string  `json:"text,omitempty"`  // a pointer to it, with a NUL
-	Buf   int      `json:"buf,omitempty"`   // a pointer to so many bytes of zero
+	Int uint64 `json:"int,omitempty"`
+	// a pointer to it, with a NUL
+	Text *string `json:"text,omitempty"`
+	// a pointer to so many bytes of zero
+	Buf   int      `json:"buf,omitempty"`
 	Bytes []byte   `json:"bytes,omitempty"` // a pointer to them
 	List  []string `json:"list,omitempty"`  // as execve(2) takes it
-	Ref   int      `json:"ref,omitempty"`   // 1 and on: the result of the first, second, … call of the same attack
+	// 1 and on: the result of the first, second, … call of the same attack
+	Ref int `json:"ref,omitempty"`
 }
 
 // Int is a number.
@@ -41,9 +47,11 @@ func Do(name string, args ...Arg) Call { return Call{Name: name, Args: args} }
 
 // A Result is how one call went.
 type Result struct {
-	Ret   int64  `json:"ret"`
-	Errno string `json:"errno,omitempty"` // its name; empty for success
-	Data  []byte `json:"data,omitempty"`  // what is in the last Buf, or what was read
+	Ret int64 `json:"ret"`
+	// its name; empty for success
+	Errno string `json:"errno,omitempty"`
+	// what is in the last Buf, or what was read
+	Data []byte `json:"data,omitempty"`
 }
 
 func (r Result) String() string {

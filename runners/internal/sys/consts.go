@@ -20,6 +20,9 @@ const (
 	ONoctty    = unix.O_NOCTTY
 )
 
+// AtFDCWD is the directory argument for an absolute path.
+const AtFDCWD = unix.AT_FDCWD
+
 // Resolve is how every guest path is resolved: below the descriptor, through no
 // magic link, and on the one mount that was granted.
 const (

@@ -36,7 +36,10 @@ func rw(op string, trap uintptr, fd int, iovs [][]byte, off int64) (int, error) 
 func Readv(fd int, iovs [][]byte) (int, error) { return rw("readv", unix.SYS_READV, fd, iovs, -1) }
 
 // Writev writes the buffers in turn.
-func Writev(fd int, iovs [][]byte) (int, error) { return rw("writev", unix.SYS_WRITEV, fd, iovs, -1) }
+func Writev(fd int, iovs [][]byte) (int, error) {
+	return rw("writev", unix.SYS_WRITEV, fd, iovs,
+		-1)
+}
 
 // Preadv reads at the offset off.
 func Preadv(fd int, iovs [][]byte, off int64) (int, error) {

@@ -5,7 +5,8 @@ import "golang.org/x/sys/unix"
 // Reserve takes size bytes of address space that cannot be touched yet and that
 // costs no memory. Give it back with Release.
 func Reserve(size int) ([]byte, error) {
-	b, err := unix.Mmap(-1, 0, size, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_NONE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	return b, wrap("mmap", "", err)
 }
 

@@ -15,7 +15,10 @@ func Unlinkat(dirfd int, name string) error {
 
 // Rmdirat removes the empty directory name from dirfd.
 func Rmdirat(dirfd int, name string) error {
-	return wrap("rmdir", name, retry(func() error { return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR) }))
+	return wrap("rmdir", name, retry(func() error {
+		return unix.Unlinkat(dirfd, name,
+			unix.AT_REMOVEDIR)
+	}))
 }
 
 // Renameat moves a name, replacing what the new name stood for.
@@ -42,7 +45,10 @@ func Linkat(olddir int, oldname string, newdir int, newname string) error {
 
 // Symlinkat makes name a symbolic link that holds target.
 func Symlinkat(target string, dirfd int, name string) error {
-	return wrap("symlinkat", name, retry(func() error { return unix.Symlinkat(target, dirfd, name) }))
+	return wrap("symlinkat", name, retry(func() error {
+		return unix.Symlinkat(target, dirfd,
+			name)
+	}))
 }
 
 // Readlinkat reads the link name of dirfd, or, with an empty name, the link

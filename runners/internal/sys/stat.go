@@ -18,13 +18,19 @@ const (
 	UTIMENow  = unix.UTIME_NOW
 )
 
+// Device is the number of a device in Stat.Rdev (makedev(3)).
+func Device(major, minor uint32) uint64 { return unix.Mkdev(major, minor) }
+
+// IsMemoryDevice reports whether number is that of /dev/null, /dev/zero and their like.
+func IsMemoryDevice(number uint64) bool { return unix.Major(number) == 1 }
+
 // Fstat describes the open file fd.
 func Fstat(fd int, st *Stat) error {
 	return wrapFD("fstat", fd, retry(func() error { return unix.Fstat(fd, st) }))
 }
 
-// Lstatat describes the file name in the directory dirfd; a link is described
-// itself. name must be one component.
+// Lstatat describes the file name in the directory dirfd, a link itself. name must be one
+// component.
 func Lstatat(dirfd int, name string, st *Stat) error {
 	return wrap("fstatat", name, retry(func() error {
 		return unix.Fstatat(dirfd, name, st, unix.AT_SYMLINK_NOFOLLOW)
@@ -34,7 +40,8 @@ func Lstatat(dirfd int, name string, st *Stat) error {
 // Futimens sets the times of an open file.
 func Futimens(fd int, ts *[2]Timespec) error {
 	return wrapFD("futimens", fd, retry(func() error {
-		_, _, e := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(ts)), 0, 0, 0)
+		_, _, e := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(ts)), 0,
+			0, 0)
 		if e != 0 {
 			return e
 		}
@@ -58,12 +65,15 @@ func UtimensPath(fd int, ts *[2]Timespec) error {
 	}))
 }
 
-// FileSystem says how much of a file system is used (statfs(2)).
+// FileSystem is the usage of a file system (statfs(2)).
 type FileSystem unix.Statfs_t
 
 // Fstatfs asks the file system of the open file fd.
 func Fstatfs(fd int, st *FileSystem) error {
-	return wrapFD("fstatfs", fd, retry(func() error { return unix.Fstatfs(fd, (*unix.Statfs_t)(st)) }))
+	return wrapFD("fstatfs", fd, retry(func() error {
+		return unix.Fstatfs(fd,
+			(*unix.Statfs_t)(st))
+	}))
 }
 
 // IsOverlay reports whether it is an overlay, whose numbers are those of its upper layer.

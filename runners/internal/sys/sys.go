@@ -21,7 +21,8 @@ func ErrnoOf(err error) Errno {
 	if err == nil {
 		return 0
 	}
-	if pe, ok := err.(*fs.PathError); ok { // every error of this package
+	// every error of this package
+	if pe, ok := err.(*fs.PathError); ok {
 		if n, ok := pe.Err.(Errno); ok {
 			return n
 		}

@@ -18,10 +18,12 @@ func TestErrors(t *testing.T) {
 	defer Close(dir)
 	_, err = Openat2(dir, "missing", ORdonly, 0, ResolveBeneath)
 	var pe *fs.PathError
-	if !errors.As(err, &pe) || pe.Op != "openat2" || pe.Path != "missing" || ErrnoOf(err) != ENOENT || !errors.Is(err, fs.ErrNotExist) {
+	if !errors.As(err, &pe) || pe.Op != "openat2" || pe.Path != "missing" ||
+		ErrnoOf(err) != ENOENT || !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
-	if err := Truncate(-1, 0); ErrnoOf(err) != EBADF || !strings.Contains(err.Error(), "ftruncate fd -1") {
+	if err := Truncate(-1, 0); ErrnoOf(err) != EBADF || !strings.Contains(err.Error(),
+		"ftruncate fd -1") {
 		t.Errorf("%v", err)
 	}
 	if ErrnoOf(nil) != 0 || ErrnoOf(errors.New("x")) != EIO {
@@ -75,7 +77,8 @@ func TestVectors(t *testing.T) {
 		t.Errorf("writev: %d %v", n, err)
 	}
 	a, b := make([]byte, 3), make([]byte, 4)
-	if n, err := Preadv(fd, [][]byte{a, nil, b}, 2); n != 7 || err != nil || string(a)+string(b) != "cdefghi" {
+	if n, err := Preadv(fd, [][]byte{a, nil, b}, 2); n != 7 || err != nil ||
+		string(a)+string(b) != "cdefghi" {
 		t.Errorf("preadv: %d %v %s%s", n, err, a, b)
 	}
 	if n, err := Readv(fd, nil); n != 0 || err != nil {

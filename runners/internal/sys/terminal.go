@@ -13,13 +13,14 @@ func IsTerminal(fd int) bool {
 	return err == nil
 }
 
-// OpenTerminal makes a new terminal of the devpts at /dev/pts and returns both of its ends, close-on-exec (pty(7)). Opening it makes it nobody's
-// controlling terminal.
+// OpenTerminal makes a new terminal of the devpts at /dev/pts and returns both of its ends,
+// close-on-exec (pty(7)). Opening it makes it nobody's controlling terminal.
 func OpenTerminal() (master, slave *os.File, err error) {
 	const multiplexer = "/dev/pts/ptmx"
 	var fd int
 	err = retry(func() (err error) {
-		fd, err = unix.Open(multiplexer, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		fd, err = unix.Open(multiplexer, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK,
+			0)
 		return err
 	})
 	if err != nil {
@@ -40,7 +41,7 @@ func OpenTerminal() (master, slave *os.File, err error) {
 	return master, slave, nil
 }
 
-// SetTerminalSize tells a terminal its size in characters, and what runs on it that it has changed.
+// SetTerminalSize sets the size of a terminal in characters; the kernel signals the programs on it.
 func SetTerminalSize(f *os.File, rows, columns uint16) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -48,7 +49,8 @@ func SetTerminalSize(f *os.File, rows, columns uint16) error {
 	}
 	setErr := error(nil)
 	if err := raw.Control(func(fd uintptr) {
-		setErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: columns})
+		setErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows,
+			Col: columns})
 	}); err != nil {
 		return err
 	}

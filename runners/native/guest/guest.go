@@ -1,9 +1,11 @@
-// Package guest starts a native program inside a jail, as a child of process 1. Process 1 is not the program's: it has nothing that the program may
-// use, cannot be traced or ended by it, and is behind the same walls. When the program has ended, process 1 ends, and with it whatever else runs in the
+// Package guest starts a native program inside a jail, as a child of process 1. The program can
+// neither trace nor end process 1, which has nothing that the program may use and is behind the
+// same layers. When the program has ended, process 1 ends, and with it every other process of the
 // jail (pid_namespaces(7)).
 package guest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -13,26 +15,32 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 )
 
-// exitSignal and the number of a signal are the exit code of what it ended.
+// exitSignal plus the number of a signal is the exit code of a program that the signal ended.
 const exitSignal = 128
 
-// Run starts the order's program and waits for its end. sizes are those of the terminal, if it has one; door opens streams to the fetch
-// proxy, nil without one. The streams are the program's: nobody reads or writes them here once it runs, so that their ends are seen. The error says
-// why it could not be started.
+// Run starts the order's program and waits for its end. sizes are those of the terminal, nil
+// without one; door opens streams to the fetch proxy, nil without one. Only the program reads and
+// writes its streams once it runs, so that their ends are seen. The error says why the program
+// could not be started.
 func Run(order runners.Order, sizes Sizes, door Door) (runners.Report, error) {
 	n := order.Native
-	// Not ignored, which the program would inherit: taken and thrown away. A signal that process 1 takes by default is one that it ignores
-	// (pid_namespaces(7)), but the Go runtime takes some by ending.
+	// Not ignored, which the program would inherit: taken and thrown away. A signal that process 1
+	// takes by default is one that it ignores (pid_namespaces(7)), but the Go runtime takes some by
+	// ending.
 	signal.Notify(make(chan os.Signal, 1))
 	if n.Relay != 0 && door != nil {
 		if err := relay(n.Relay, door); err != nil {
 			return runners.Report{}, err
 		}
 	}
-	start := &syscall.ProcAttr{Dir: order.Invocation.Cwd, Env: order.Invocation.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
-	if start.Dir == "" {
-		start.Dir = "/"
+	// Here, and not in the child: an error of execve(2) is another one.
+	dir := cmp.Or(order.Invocation.Cwd, "/")
+	if err := syscall.Chdir(dir); err != nil {
+		return runners.Report{}, &runners.CwdError{Path: dir, Errno: int(err.(syscall.Errno)),
+			Err: err}
 	}
+	start := &syscall.ProcAttr{Env: order.Invocation.Env, Files: []uintptr{0, 1, 2},
+		Sys: &syscall.SysProcAttr{Setsid: true}}
 	finish := func() {}
 	if n.Terminal != nil {
 		t, err := openTerminal(*n.Terminal)
@@ -41,13 +49,18 @@ func Run(order runners.Order, sizes Sizes, door Door) (runners.Report, error) {
 		}
 		fd := t.slave.Fd()
 		start.Files = []uintptr{fd, fd, fd}
-		start.Sys.Setctty = true // descriptor 0 of the child
+		// descriptor 0 of the child
+		start.Sys.Setctty = true
 		finish = t.drain
 		t.carry(sizes)
 	}
 	pid, err := syscall.ForkExec(n.Program, order.Invocation.Args, start)
 	if err != nil {
 		return runners.Report{}, fmt.Errorf("execute %s: %w", n.Program, err)
+	}
+	// The directory was for the child. That of process 1 is the root, as jail verify wants it.
+	if err := syscall.Chdir("/"); err != nil {
+		return runners.Report{}, fmt.Errorf("working directory of process 1: %w", err)
 	}
 	if n.Terminal == nil {
 		if err := leaveStreams(); err != nil {
@@ -77,7 +90,7 @@ func leaveStreams() error {
 	return nil
 }
 
-// reap waits for every process that ends in the jail, orphans too, until it is the first one.
+// reap waits for every ended process of the jail, also orphans, until it is the first one.
 func reap(first int) (syscall.WaitStatus, error) {
 	for {
 		var status syscall.WaitStatus

@@ -15,15 +15,16 @@ type Door interface{ Open() (*os.File, error) }
 // backlog is how many connections may wait.
 const backlog = 128
 
-// relay listens on the jail's own loopback and carries each connection over a stream of its own to the fetch proxy, which speaks HTTP as to any client.
-// It decides nothing: whoever connects is in the jail.
+// relay listens on the jail's own loopback and connects each connection to a stream of its own to
+// the fetch proxy, which speaks HTTP. It decides nothing: every client is in the jail.
 func relay(port int, door Door) error {
 	// Not by the package net, which asks the kernel for things that no jail has.
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("relay to the fetch proxy: %w", err)
 	}
-	if err = syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err == nil {
+	if err = syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0,
+		1}}); err == nil {
 		err = syscall.Listen(fd, backlog)
 	}
 	if err != nil {
@@ -39,7 +40,8 @@ func accept(fd int, door Door) {
 	for {
 		conn, _, err := syscall.Accept4(fd, syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK)
 		if err != nil {
-			time.Sleep(10 * time.Millisecond) // no descriptor is free, or the client has gone again
+			// no descriptor is free, or the client has gone again
+			time.Sleep(10 * time.Millisecond)
 			continue
 		}
 		client := os.NewFile(uintptr(conn), "client")
@@ -47,7 +49,8 @@ func accept(fd int, door Door) {
 			defer client.Close()
 			stream, err := door.Open()
 			if err != nil {
-				return // the client sees the end
+				// the client sees the end
+				return
 			}
 			defer stream.Close()
 			carryBoth(client, stream)
@@ -59,7 +62,8 @@ func carryBoth(a, b *os.File) {
 	var both sync.WaitGroup
 	for _, way := range [][2]*os.File{{a, b}, {b, a}} {
 		both.Go(func() {
-			// As what they are, files would be copied by calls that are not allowed here.
+			// The structs hide the file types, for which io.Copy would use system calls that the
+			// filter refuses.
 			_, err := io.Copy(struct{ io.Writer }{way[1]}, struct{ io.Reader }{way[0]})
 			if err != nil || closeWrite(way[1]) != nil {
 				a.Close()
@@ -70,14 +74,17 @@ func carryBoth(a, b *os.File) {
 	both.Wait()
 }
 
-// closeWrite says that nothing more comes, and goes on reading.
+// closeWrite ends the writing side and keeps reading.
 func closeWrite(f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
 	shutErr := error(nil)
-	if err := raw.Control(func(fd uintptr) { shutErr = syscall.Shutdown(int(fd), syscall.SHUT_WR) }); err != nil {
+	if err := raw.Control(func(fd uintptr) {
+		shutErr = syscall.Shutdown(int(fd),
+			syscall.SHUT_WR)
+	}); err != nil {
 		return err
 	}
 	return shutErr

@@ -13,8 +13,8 @@ import (
 // Sizes tells the sizes that the caller's terminal takes, until an error.
 type Sizes func() (runners.Terminal, error)
 
-// A terminal is one of the jail's own, with process 1 before it and the program behind it. The caller's terminal never comes near: what connects the two
-// are bytes in pipes, and a size.
+// terminal is a terminal of the jail's own, between process 1 and the program. Only bytes in pipes,
+// and a size, connect it with the caller's terminal.
 type terminal struct {
 	master, slave *os.File
 	out           sync.WaitGroup
@@ -34,13 +34,15 @@ func openTerminal(size runners.Terminal) (*terminal, error) {
 	return t, nil
 }
 
-// carry carries what is typed and shown, and sizes.
+// carry copies input, output and sizes.
 func (t *terminal) carry(sizes Sizes) {
 	go func() {
-		_, _ = io.Copy(struct{ io.Writer }{t.master}, struct{ io.Reader }{os.Stdin}) // nothing more is typed
+		// nothing more is typed
+		_, _ = io.Copy(struct{ io.Writer }{t.master}, struct{ io.Reader }{os.Stdin})
 	}()
 	t.out.Go(func() {
-		_, _ = io.Copy(struct{ io.Writer }{os.Stdout}, struct{ io.Reader }{t.master}) // ends with EIO, when nobody is behind it any more
+		// ends with EIO, when nobody is behind it any more
+		_, _ = io.Copy(struct{ io.Writer }{os.Stdout}, struct{ io.Reader }{t.master})
 	})
 	go func() {
 		for {
@@ -48,12 +50,14 @@ func (t *terminal) carry(sizes Sizes) {
 			if err != nil {
 				return
 			}
-			_ = sys.SetTerminalSize(t.master, size.Rows, size.Columns) // one that cannot be had is none
+			// one that cannot be had is none
+			_ = sys.SetTerminalSize(t.master, size.Rows, size.Columns)
 		}
 	}()
 }
 
-// drain ends what the program has left behind, which would keep the terminal open, and carries what was shown until then.
+// drain kills the processes that the program has left, which would keep the terminal open, and
+// copies the output until then.
 func (t *terminal) drain() {
 	_ = syscall.Kill(-1, syscall.SIGKILL) // everybody but process 1
 	t.slave.Close()

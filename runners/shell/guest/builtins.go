@@ -16,8 +16,9 @@ import (
 	"github.com/jail-sandbox/jail/runners/shell"
 )
 
-// What follows are builtins that the interpreter's own do not carry out as POSIX says. What they leave in variables they leave by
-// assignments that the interpreter carries out, since no handler can set a variable of the script.
+// What follows are builtins that the interpreter's own do not carry out as POSIX says. What they
+// leave in variables they leave by assignments that the interpreter carries out, since no handler
+// can set a variable of the script.
 
 // assignments are variables to be set, and the exit code of the builtin that sets them.
 type assignments struct {
@@ -32,11 +33,12 @@ func (a *assignments) set(name, value string) {
 func (a *assignments) unset(name string) { fmt.Fprintf(&a.text, "unset %s\n", name) }
 
 func (a *assignments) command() []string {
-	return []string{"eval", a.text.String() + map[bool]string{true: "true", false: "false"}[a.code == 0]}
+	return []string{"eval", a.text.String() + map[bool]string{true: "true",
+		false: "false"}[a.code == 0]}
 }
 
-// formatted is the printf that stands for one of the formats that no script can name, and an error, which ends the script, where the text
-// cannot be put so; nil for every other format.
+// formatted returns the printf for one of the formats that no script can name, and an error, which
+// ends the script, if the text cannot be formatted so; nil for every other format.
 func formatted(format, text string) ([]string, error) {
 	stop := func(what string) ([]string, error) {
 		at := &syntax.ParamExp{Param: &syntax.Lit{Value: runners.Printable(text, 100)}}
@@ -61,7 +63,7 @@ func formatted(format, text string) ([]string, error) {
 	return []string{"printf", "%s", text}, nil
 }
 
-// read is the builtin of that name with -r and -d; nil where it is not one that is carried out here.
+// read implements the builtin with -r and -d; nil for a command that the interpreter executes.
 func read(ctx context.Context, args []string) []string {
 	hc := interp.HandlerCtx(ctx)
 	raw, end := false, byte('\n')
@@ -87,7 +89,8 @@ func read(ctx context.Context, args []string) []string {
 				}
 				names = names[1:]
 			default:
-				return []string{failPrefix, fmt.Sprintf("read: -%c: there are -r and -d DELIMITER", flag)}
+				return []string{failPrefix, fmt.Sprintf("read: -%c: there are -r and -d DELIMITER",
+					flag)}
 			}
 		}
 	}
@@ -132,7 +135,8 @@ type letter struct {
 
 func (l letter) in(set string) bool { return !l.quoted && strings.IndexByte(set, l.b) >= 0 }
 
-// readLine reads to the end of a line and not a byte further, and reports whether it had an end. Zero bytes are left out: no variable has one.
+// readLine reads to the end of a line and not a byte further, and reports whether it had an end.
+// Zero bytes are left out: no variable has one.
 func readLine(r io.Reader, raw bool, end byte) ([]letter, bool) {
 	var line []letter
 	if r == nil {
@@ -163,7 +167,8 @@ func readLine(r io.Reader, raw bool, end byte) ([]letter, bool) {
 	}
 }
 
-// blanks are the blanks among the separators: several of them, and those around another, are one separator.
+// blanks are the blanks among the separators: several of them, and those around another, are one
+// separator.
 func blanks(ifs string) string {
 	return strings.Map(func(r rune) rune {
 		if r == ' ' || r == '\t' || r == '\n' {
@@ -193,7 +198,7 @@ func nextField(line []letter, ifs string) (field, rest []letter) {
 	return field, rest
 }
 
-// lastField is all that is left, without the separator at its end where it is a single field.
+// lastField returns the rest of the line, without the separator at its end if it is a single field.
 func lastField(line []letter, ifs string) []letter {
 	line = trimLeft(line, blanks(ifs))
 	for len(line) > 0 && line[len(line)-1].in(blanks(ifs)) {
@@ -205,7 +210,8 @@ func lastField(line []letter, ifs string) []letter {
 	return line
 }
 
-// getopts is the builtin of that name. Its place within an argument is in a variable, so that a subshell has its own.
+// getopts is the builtin of that name. Its place within an argument is in a variable, so that a
+// subshell has its own.
 func getopts(ctx context.Context, args []string) []string {
 	hc := interp.HandlerCtx(ctx)
 	if len(args) < 3 || !syntax.ValidName(args[2]) {
@@ -218,8 +224,10 @@ func getopts(ctx context.Context, args []string) []string {
 		index = 1
 	}
 	within := 0
-	if at, rest, ok := strings.Cut(hc.Env.Get(shell.GetoptsState).Str, ":"); ok && at == strconv.Itoa(index) {
-		within, _ = strconv.Atoi(rest) // 0 where a script wrote something else
+	if at, rest, ok := strings.Cut(hc.Env.Get(shell.GetoptsState).Str, ":"); ok &&
+		at == strconv.Itoa(index) {
+		// 0 where a script wrote something else
+		within, _ = strconv.Atoi(rest)
 	}
 	var a assignments
 	done := func(next int) []string {
@@ -284,8 +292,8 @@ func getopts(ctx context.Context, args []string) []string {
 	return a.command()
 }
 
-// plainPrintf reports whether the interpreter's printf does all of this. It has neither precision nor floating point, and takes what is no
-// number for nought.
+// plainPrintf reports whether the interpreter's printf supports these arguments. It has neither
+// precision nor floating point, and takes an invalid number for zero.
 func plainPrintf(args []string) bool {
 	if !simpleFormat(args[0]) {
 		return false
@@ -303,7 +311,8 @@ func plainPrintf(args []string) bool {
 	}
 	for _, a := range args[1:] {
 		digits := strings.TrimPrefix(a, "-")
-		if digits == "" || len(digits) > 15 || digits[0] == '0' && digits != "0" || strings.Trim(digits, "0123456789") != "" {
+		if digits == "" || len(digits) > 15 || digits[0] == '0' && digits != "0" ||
+			strings.Trim(digits, "0123456789") != "" {
 			return false
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
 
-// test decides what test and [ say by the number of their arguments and not by their look, as POSIX does. It is nil where the interpreter decides:
-// files by themselves.
+// test evaluates test and [ by the number of their arguments, as POSIX does. It returns nil if the
+// interpreter evaluates them: tests of single files.
 func (t *tools) test(ctx context.Context, args []string) []string {
 	name, operands := args[0], args[1:]
 	if name == "[" {
@@ -54,7 +54,8 @@ func (t *tools) expression(ctx context.Context, args []string) (is, known bool, 
 			return args[1] == "", true, nil
 		}
 		if len(args[0]) != 2 || args[0][0] != '-' {
-			return false, true, fmt.Errorf("%s: no such test", strconv.Quote(runners.Printable(args[0], 100)))
+			return false, true, fmt.Errorf("%s: no such test",
+				strconv.Quote(runners.Printable(args[0], 100)))
 		}
 		return false, false, nil
 	case 3:
@@ -67,7 +68,8 @@ func (t *tools) expression(ctx context.Context, args []string) (is, known bool, 
 		if args[0] == "(" && args[2] == ")" {
 			return t.expression(ctx, args[1:2])
 		}
-		return false, true, fmt.Errorf("%s: no such comparison", strconv.Quote(runners.Printable(args[1], 100)))
+		return false, true, fmt.Errorf("%s: no such comparison",
+			strconv.Quote(runners.Printable(args[1], 100)))
 	case 4:
 		if args[0] == "!" {
 			return not(args[1:])
@@ -79,7 +81,8 @@ func (t *tools) expression(ctx context.Context, args []string) (is, known bool, 
 	return t.longer(ctx, args)
 }
 
-// longer decides expressions of more than four arguments: -o is weaker than -a, that is weaker than !, and what could be a comparison is one.
+// longer evaluates expressions of more than four arguments: -a binds tighter than -o, ! tighter
+// than -a, and what could be a comparison is one.
 func (t *tools) longer(ctx context.Context, args []string) (is, known bool, err error) {
 	p := &parser{t: t, ctx: ctx, rest: args}
 	is = p.or()
@@ -129,7 +132,8 @@ func (p *parser) not() bool {
 
 func (p *parser) compares() bool { return len(p.rest) > 2 && comparisons[p.rest[1]] }
 
-var comparisons = map[string]bool{"=": true, "!=": true, "<": true, ">": true, "-nt": true, "-ot": true, "-ef": true,
+var comparisons = map[string]bool{"=": true, "!=": true, "<": true, ">": true, "-nt": true,
+	"-ot": true, "-ef": true,
 	"-eq": true, "-ne": true, "-lt": true, "-le": true, "-gt": true, "-ge": true}
 
 func (p *parser) primary() bool {
@@ -157,7 +161,8 @@ func (p *parser) primary() bool {
 		}
 		return is
 	}
-	if len(p.rest) > 1 && len(p.rest[0]) == 2 && p.rest[0][0] == '-' && p.rest[1] != "-a" && p.rest[1] != "-o" {
+	if len(p.rest) > 1 && len(p.rest[0]) == 2 && p.rest[0][0] == '-' && p.rest[1] != "-a" &&
+		p.rest[1] != "-o" {
 		is, err := p.t.unary(p.ctx, p.rest[0][1], p.rest[1])
 		if err != nil {
 			return fail(err)
@@ -170,12 +175,14 @@ func (p *parser) primary() bool {
 	return is
 }
 
-// unary decides a test of one operand. What has a terminal is known to the interpreter alone.
+// unary evaluates a test of one operand. Only the interpreter knows which descriptors are
+// terminals.
 func (t *tools) unary(ctx context.Context, op byte, operand string) (bool, error) {
 	if op == 'n' || op == 'z' {
 		return (operand == "") == (op == 'z'), nil
 	}
-	if mode, ok := map[byte]interp.AccessMode{'r': interp.AccessRead, 'w': interp.AccessWrite, 'x': interp.AccessExec}[op]; ok {
+	if mode, ok := map[byte]interp.AccessMode{'r': interp.AccessRead, 'w': interp.AccessWrite,
+		'x': interp.AccessExec}[op]; ok {
 		return operand != "" && t.files.access(ctx, operand, mode) == nil, nil
 	}
 	const follow, setgid, setuid = true, 0o2000, 0o4000
@@ -236,10 +243,12 @@ func (t *tools) compare(ctx context.Context, a, op, b string) (is, known bool, e
 		var n [2]int64
 		for i, text := range []string{a, b} {
 			if n[i], err = strconv.ParseInt(strings.TrimSpace(text), 10, 64); err != nil {
-				return false, true, fmt.Errorf("%s: not a number", strconv.Quote(runners.Printable(text, 100)))
+				return false, true, fmt.Errorf("%s: not a number",
+					strconv.Quote(runners.Printable(text, 100)))
 			}
 		}
-		return map[string]bool{"-eq": n[0] == n[1], "-ne": n[0] != n[1], "-lt": n[0] < n[1], "-le": n[0] <= n[1],
+		return map[string]bool{"-eq": n[0] == n[1], "-ne": n[0] != n[1], "-lt": n[0] < n[1],
+			"-le": n[0] <= n[1],
 			"-gt": n[0] > n[1], "-ge": n[0] >= n[1]}[op], true, nil
 	}
 	return false, false, nil

@@ -18,15 +18,16 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/guest/view"
 )
 
-// files is what the script itself opens, lists and looks at. A view is for one goroutine; a script has as many as its pipelines.
+// files is what the script itself opens, lists and tests. A view is for one goroutine; a script has
+// as many as its pipelines.
 type files struct {
 	mu   sync.Mutex
 	view *view.View
 	root *view.Dir
 }
 
-func newFiles(mounts []runners.Mount, rec view.Recorder) (*files, error) {
-	v, err := wasi.View(mounts, rec)
+func newFiles(inv runners.Invocation, rec view.Recorder) (*files, error) {
+	v, err := wasi.View(inv, rec)
 	if err != nil {
 		return nil, err
 	}
@@ -43,25 +44,16 @@ func (f *files) close() {
 	f.view.Close()
 }
 
-// null stands for /dev/null, of which a jail's view has none.
-type null struct{}
-
-func (null) Read([]byte) (int, error)    { return 0, io.EOF }
-func (null) Write(b []byte) (int, error) { return len(b), nil }
-func (null) Close() error                { return nil }
-
-const devNull = "/dev/null"
-
-func (f *files) open(ctx context.Context, name string, flag int, _ fs.FileMode) (io.ReadWriteCloser, error) {
+func (f *files) open(ctx context.Context, name string, flag int, _ fs.FileMode) (io.ReadWriteCloser,
+	error) {
 	full := absolute(interp.HandlerCtx(ctx).Dir, name)
-	if full == devNull {
-		return null{}, nil
-	}
 	if name == "" {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: sys.ENOENT}
 	}
-	how := view.How{Read: flag&(os.O_WRONLY|os.O_RDWR) != os.O_WRONLY, Write: flag&(os.O_WRONLY|os.O_RDWR) != 0,
-		Create: flag&os.O_CREATE != 0, Truncate: flag&os.O_TRUNC != 0, Append: flag&os.O_APPEND != 0, Exclusive: flag&os.O_EXCL != 0, Follow: true}
+	how := view.How{Read: flag&(os.O_WRONLY|os.O_RDWR) != os.O_WRONLY,
+		Write:  flag&(os.O_WRONLY|os.O_RDWR) != 0,
+		Create: flag&os.O_CREATE != 0, Truncate: flag&os.O_TRUNC != 0,
+		Append: flag&os.O_APPEND != 0, Exclusive: flag&os.O_EXCL != 0, Follow: true}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	o, e := f.root.Open(relative(full), how)
@@ -78,7 +70,8 @@ func (f *files) open(ctx context.Context, name string, flag int, _ fs.FileMode) 
 func (f *files) readDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o, e := f.root.Open(relative(path.Clean(name)), view.How{Read: true, Directory: true, Follow: true})
+	o, e := f.root.Open(relative(path.Clean(name)), view.How{Read: true, Directory: true,
+		Follow: true})
 	if e != 0 {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: e}
 	}
@@ -98,9 +91,6 @@ func (f *files) readDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 
 func (f *files) stat(ctx context.Context, name string, follow bool) (fs.FileInfo, error) {
 	full := absolute(interp.HandlerCtx(ctx).Dir, name)
-	if full == devNull {
-		return info{name: "null", st: sys.Stat{Mode: sys.SIFCHR | 0o666}}, nil
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	st, e := f.root.Stat(relative(full), follow)
@@ -110,7 +100,8 @@ func (f *files) stat(ctx context.Context, name string, follow bool) (fs.FileInfo
 	return info{name: path.Base(full), st: st}, nil
 }
 
-// access answers by the file's mode and the ids of this process, which are the tools' too. Nothing in a jail has other effective ids.
+// access answers by the file's mode and the ids of this process, which are the tools' too. Nothing
+// in a jail has other effective ids.
 func (f *files) access(ctx context.Context, name string, mode interp.AccessMode) error {
 	i, err := f.stat(ctx, name, true)
 	if err != nil {
@@ -142,7 +133,8 @@ func absolute(dir, name string) string {
 	return clean(dir + "/" + name)
 }
 
-// clean keeps a slash at the end, which asks for a directory. It does not resolve "..", which may follow a link.
+// clean keeps a slash at the end, which asks for a directory. It does not resolve "..", which may
+// follow a link.
 func clean(p string) string {
 	for strings.Contains(p, "//") {
 		p = strings.ReplaceAll(p, "//", "/")
@@ -172,12 +164,14 @@ func (i info) IsDir() bool        { return i.Mode().IsDir() }
 func (i info) Sys() any           { return &i.st }
 
 // modes of the kernel beside the permissions.
-var kinds = map[uint32]fs.FileMode{sys.SIFDIR: fs.ModeDir, sys.SIFLNK: fs.ModeSymlink, sys.SIFIFO: fs.ModeNamedPipe, sys.SIFSOCK: fs.ModeSocket,
+var kinds = map[uint32]fs.FileMode{sys.SIFDIR: fs.ModeDir, sys.SIFLNK: fs.ModeSymlink,
+	sys.SIFIFO: fs.ModeNamedPipe, sys.SIFSOCK: fs.ModeSocket,
 	sys.SIFCHR: fs.ModeDevice | fs.ModeCharDevice, sys.SIFBLK: fs.ModeDevice}
 
 func modeOf(m uint32) fs.FileMode {
 	mode := fs.FileMode(m&0o777) | kinds[m&sys.SIFMT]
-	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid,
+		0o1000: fs.ModeSticky} {
 		if m&bit != 0 {
 			mode |= flag
 		}
@@ -185,7 +179,8 @@ func modeOf(m uint32) fs.FileMode {
 	return mode
 }
 
-// dirEntry is a name and the kernel's DT_ type of it; what the file system does not say is taken for a link, which is looked at.
+// dirEntry is a name with the kernel's DT_ type; an unknown type counts as a link, which is looked
+// up.
 type dirEntry struct {
 	name string
 	kind uint8

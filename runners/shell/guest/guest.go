@@ -1,8 +1,10 @@
-// Package guest interprets a shell script inside a jail. There is no shell program, and no process but this one: every simple command is a
-// WebAssembly module of its own instance, run by runners/wasi/guest on the streams that the script gives it, and what the script opens
-// itself (redirects, globs, tests) goes through the same view of the file system as what its tools open.
+// Package guest interprets a shell script inside a jail. There is no shell program and no other
+// process: every simple command is an instance of a WebAssembly module, run by runners/wasi/guest
+// on the streams of the script, and what the script opens itself (redirects, globs, tests) uses the
+// same view of the file system as its tools.
 //
-// The interpreter is mvdan.cc/sh. It is trusted as little as the engine: whatever it does, it does behind the jail's walls.
+// The interpreter is mvdan.cc/sh. It is trusted as little as the engine: it runs behind all layers
+// of the jail.
 package guest
 
 import (
@@ -19,6 +21,7 @@ import (
 
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/shell"
+	wasi "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
 // Exit codes of commands that did not run, and of a script that the shell ended, as in POSIX.
@@ -29,9 +32,10 @@ const (
 	exitNotFound = 127
 )
 
-// Run interprets the order's script. The streams stay the caller's. An error means that the script did not run, or was stopped by a fault
-// that is not its own.
-func Run(ctx context.Context, order runners.Order, modules [][]byte, stdin, stdout, stderr *os.File) (runners.Report, error) {
+// Run interprets the order's script. The streams stay the caller's. An error means that the script
+// did not run, or was stopped by a fault that is not its own.
+func Run(ctx context.Context, order runners.Order, modules [][]byte, stdin, stdout,
+	stderr *os.File) (runners.Report, error) {
 	script, err := shell.Parse(order.Script.Name, order.Script.Text)
 	if err != nil {
 		return runners.Report{}, err
@@ -39,11 +43,14 @@ func Run(ctx context.Context, order runners.Order, modules [][]byte, stdin, stdo
 	start := time.Now()
 	tools := newTools(order, modules)
 	defer tools.close()
-	files, err := newFiles(order.Invocation.Mounts, tools)
+	files, err := newFiles(order.Invocation, tools)
 	if err != nil {
 		return runners.Report{}, err
 	}
 	defer files.close()
+	if err := wasi.CheckCwd(files.view, order.Invocation.Cwd); err != nil {
+		return runners.Report{}, err
+	}
 	tools.files, tools.functions = files, script.Functions()
 	r, err := newRunner(order, tools, files, stdin, stdout, stderr)
 	if err != nil {
@@ -59,7 +66,8 @@ func Run(ctx context.Context, order runners.Order, modules [][]byte, stdin, stdo
 	return rep, err
 }
 
-func newRunner(order runners.Order, t *tools, f *files, stdin, stdout, stderr *os.File) (*interp.Runner, error) {
+func newRunner(order runners.Order, t *tools, f *files, stdin, stdout,
+	stderr *os.File) (*interp.Runner, error) {
 	dir := order.Invocation.Cwd
 	if dir == "" {
 		dir = "/"
@@ -85,8 +93,9 @@ func newRunner(order runners.Order, t *tools, f *files, stdin, stdout, stderr *o
 	return r, interp.Params(append([]string{"--"}, order.Script.Params...)...)(r)
 }
 
-// before looks at every simple command before it runs: it ends a script that calls what the check would have refused had its name been
-// written out, and hands to a tool what the interpreter's own builtins do not do as POSIX says.
+// before checks every simple command before it runs: it ends a script that calls what the check
+// would have refused if the name had been literal, and runs a tool for builtins that the
+// interpreter does not implement as POSIX says.
 func (t *tools) before(ctx context.Context, args []string) ([]string, error) {
 	name := args[0]
 	if name == "command" && len(args) > 1 {
@@ -106,7 +115,7 @@ func (t *tools) before(ctx context.Context, args []string) ([]string, error) {
 	return args, nil
 }
 
-// builtin is what stands in for a builtin, nil where the interpreter carries it out.
+// builtin returns the replacement of a builtin, nil if the interpreter executes it.
 func (t *tools) builtin(ctx context.Context, args []string) []string {
 	switch args[0] {
 	case "printf":
@@ -147,14 +156,15 @@ func badSet(args []string) []string {
 	return nil
 }
 
-// Commands that no script can name, since no name has a NUL byte: the rest of the arguments as a tool whatever builtin has the name, and
-// an error of a builtin.
+// Commands that no script can name, since no name has a NUL byte: the rest of the arguments as a
+// tool whatever builtin has the name, and an error of a builtin.
 const (
 	toolPrefix = "\x00tool"
 	failPrefix = "\x00fail"
 )
 
-// simpleFormat reports whether the interpreter's printf knows all of a format. It has neither precision nor floating point.
+// simpleFormat reports whether the interpreter's printf knows all of a format. It has neither
+// precision nor floating point.
 func simpleFormat(format string) bool {
 	for i := 0; i < len(format); i++ {
 		if format[i] != '%' {
@@ -184,7 +194,8 @@ type refusedError struct{ pos, name, why string }
 
 func (e *refusedError) Error() string { return fmt.Sprintf("%s: %s: %s", e.pos, e.name, e.why) }
 
-// ending makes an exit code of how the interpreter ended, and says on stderr what the script would not know.
+// ending returns the exit code for the interpreter's end, and writes to stderr what the script does
+// not report.
 func ending(err error, stderr *os.File) (int, error) {
 	var status interp.ExitStatus
 	var refused *refusedError
@@ -192,7 +203,8 @@ func ending(err error, stderr *os.File) (int, error) {
 	case err == nil:
 		return 0, nil
 	case errors.As(err, &refused):
-		_, _ = fmt.Fprintf(stderr, "sh: %v\n", refused) // its reader may have gone
+		// its reader may have gone
+		_, _ = fmt.Fprintf(stderr, "sh: %v\n", refused)
 		return exitRefused, nil
 	case errors.As(err, &status):
 		return int(status), nil

@@ -19,10 +19,12 @@ import (
 	wasi "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
-// posixShells are what the interpreter is compared with. Where they differ from each other POSIX leaves it open, and either is right.
+// posixShells are what the interpreter is compared with. Where they differ from each other POSIX
+// leaves it open, and either is right.
 var posixShells = [][]string{{"dash", "-c"}, {"bash", "--posix", "-c"}}
 
-// cases are the scripts of testdata: posix.txt goes through the language, agents.txt has scripts of the kind that people and programs write.
+// cases are the scripts of testdata: posix.txt goes through the language, agents.txt has scripts of
+// the kind that people and programs write.
 func cases(t *testing.T) []string {
 	t.Helper()
 	var all []string
@@ -40,7 +42,8 @@ func cases(t *testing.T) []string {
 func fixture(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"data": "a b c\nbanana 2\n\na b c\n", "csv": "x,3,1\ny,4,2\nx,5,3\n", "nums": "3\n1\n2\n", "empty": "",
+	for name, text := range map[string]string{"data": "a b c\nbanana 2\n\na b c\n",
+		"csv": "x,3,1\ny,4,2\nx,5,3\n", "nums": "3\n1\n2\n", "empty": "",
 		"a.t": "1\n", "b.t": "1\n2\n", "sub/c.t": "1\n", ".hidden": "", "run": "#!/bin/false\n"} {
 		p := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
@@ -50,7 +53,8 @@ func fixture(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	for _, err := range []error{os.Chmod(filepath.Join(dir, "run"), 0o755), os.Symlink("data", filepath.Join(dir, "link")),
+	for _, err := range []error{os.Chmod(filepath.Join(dir, "run"), 0o755), os.Symlink("data",
+		filepath.Join(dir, "link")),
 		os.Symlink("nowhere", filepath.Join(dir, "dangling"))} {
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +102,8 @@ var bundle = sync.OnceValues(func() (*shipped, error) {
 		if !ok {
 			return nil, fmt.Errorf("command %s: no module %s", c.Name, c.Module)
 		}
-		s.commands[c.Name] = runners.Command{Module: i, Name: c.Name, Layout: runners.Layout(m.Modules[i].Layout)}
+		s.commands[c.Name] = runners.Command{Module: i, Name: c.Name,
+			Layout: runners.Layout(m.Modules[i].Layout)}
 	}
 	return s, nil
 })
@@ -131,8 +136,10 @@ func interpret(t *testing.T, dir, script, stdin string, change func(*runners.Ord
 	if err != nil {
 		t.Fatal(err)
 	}
-	order := runners.Order{Invocation: runners.Invocation{Env: runners.Texts{"PATH=/usr/bin:/bin", "HOME=" + dir, "LC_ALL=C"}, Cwd: dir, CacheDir: s.cache,
-		Mounts: []runners.Mount{{Path: dir, Write: true}}}, Script: &runners.Script{Name: "sh", Text: script, Commands: s.commands, Concurrent: 32}}
+	order := runners.Order{Invocation: runners.Invocation{Env: runners.Texts{"PATH=/usr/bin:/bin",
+		"HOME=" + dir, "LC_ALL=C"}, Cwd: dir, CacheDir: s.cache,
+		Mounts: []runners.Mount{{Path: dir, Write: true}}, Devices: []string{"null"}},
+		Script: &runners.Script{Name: "sh", Text: script, Commands: s.commands, Concurrent: 32}}
 	if change != nil {
 		change(&order)
 	}
@@ -174,7 +181,8 @@ func real(t *testing.T, sh []string, dir, script string) outcome {
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	_ = cmd.Run() // the code says it
-	return outcome{code: cmd.ProcessState.ExitCode(), out: out.String(), err: errOut.String(), tree: tree(t, dir)}
+	return outcome{code: cmd.ProcessState.ExitCode(), out: out.String(), err: errOut.String(),
+		tree: tree(t, dir)}
 }
 
 // tree is the names, kinds and contents below a directory.
@@ -202,8 +210,9 @@ func tree(t *testing.T, dir string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestAgainstShell runs every script here and in real POSIX shells with the host's tools: what it prints, how it ends, what it leaves
-// behind, and whether something is said on stderr, must be as in one of them.
+// TestAgainstShell runs every script here and in real POSIX shells with the host's tools: what it
+// prints, how it ends, what it leaves behind, and whether something is said on stderr, must be as
+// in one of them.
 func TestAgainstShell(t *testing.T) {
 	for _, sh := range posixShells {
 		if _, err := exec.LookPath(sh[0]); err != nil {
@@ -221,7 +230,8 @@ func TestAgainstShell(t *testing.T) {
 			var report strings.Builder
 			for _, sh := range posixShells {
 				want := real(t, sh, fixture(t), script)
-				if got.code == want.code && got.out == want.out && got.tree == want.tree && (got.err == "") == (want.err == "") {
+				if got.code == want.code && got.out == want.out && got.tree == want.tree &&
+					(got.err == "") == (want.err == "") {
 					return
 				}
 				fmt.Fprintf(&report, "--- %s: %d\n%s%s", sh[0], want.code, want.out, want.err)
@@ -229,7 +239,8 @@ func TestAgainstShell(t *testing.T) {
 					fmt.Fprintf(&report, "tree:\n%s\n", want.tree)
 				}
 			}
-			t.Errorf("%s\n--- here: %d\n%s%stree:\n%s\n%s", script, got.code, got.out, got.err, got.tree, report.String())
+			t.Errorf("%s\n--- here: %d\n%s%stree:\n%s\n%s", script, got.code, got.out, got.err,
+				got.tree, report.String())
 		})
 	}
 }

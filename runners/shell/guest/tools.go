@@ -14,6 +14,7 @@ import (
 	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/interp"
 
+	"github.com/jail-sandbox/jail/policy/paths"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/shell"
 	wasi "github.com/jail-sandbox/jail/runners/wasi/guest"
@@ -26,7 +27,8 @@ type tools struct {
 	modules []lazy
 	slots   chan struct{}
 
-	files     *files          // what its tests look at
+	// files for its tests.
+	files     *files
 	functions map[string]bool // of its own
 
 	mu       sync.Mutex
@@ -46,8 +48,9 @@ type lazy struct {
 }
 
 func newTools(order runners.Order, modules [][]byte) *tools {
-	t := &tools{inv: order.Invocation, script: *order.Script, modules: make([]lazy, len(modules)), executed: map[string]int64{},
-		slots: make(chan struct{}, max(order.Script.Concurrent, 1))}
+	t := &tools{inv: order.Invocation, script: *order.Script, modules: make([]lazy, len(modules)),
+		executed: map[string]int64{},
+		slots:    make(chan struct{}, max(order.Script.Concurrent, 1))}
 	for i, code := range modules {
 		t.modules[i].code = code
 	}
@@ -57,7 +60,8 @@ func newTools(order runners.Order, modules [][]byte) *tools {
 func (t *tools) close() {
 	for i := range t.modules {
 		if l := t.modules[i].loaded; l != nil {
-			_ = l.Close(context.Background()) // memory of a process that ends
+			// memory of a process that ends
+			_ = l.Close(context.Background())
 		}
 	}
 }
@@ -92,7 +96,8 @@ func (t *tools) exec(ctx context.Context, args []string) error {
 
 func (t *tools) command(ctx context.Context, hc interp.HandlerContext, args []string) error {
 	say := func(code uint8, format string, what ...any) error {
-		fmt.Fprintf(hc.Stderr, "sh: %s: %s\n", runners.Printable(args[0], 200), fmt.Sprintf(format, what...))
+		fmt.Fprintf(hc.Stderr, "sh: %s: %s\n", runners.Printable(args[0], 200), fmt.Sprintf(format,
+			what...))
 		return interp.ExitStatus(code)
 	}
 	c, ok := t.script.Commands[args[0]]
@@ -102,7 +107,8 @@ func (t *tools) command(ctx context.Context, hc interp.HandlerContext, args []st
 			return say(exitRefused, "not allowed: %s", rule)
 		}
 		if strings.Contains(args[0], "/") {
-			return say(exitNotFound, "not found: a script's commands are those of bundles, and .wasm files that it names in plain text")
+			return say(exitNotFound,
+				"not found: a script's commands are those of bundles, and .wasm files that it names in plain text")
 		}
 		return say(exitNotFound, "not found")
 	}
@@ -120,18 +126,21 @@ func (t *tools) command(ctx context.Context, hc interp.HandlerContext, args []st
 	return t.run(ctx, hc, loaded, c, args)
 }
 
-func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.Loaded, c runners.Command, args []string) error {
+func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.Loaded,
+	c runners.Command, args []string) error {
 	inv := t.inv
 	inv.Args = append(runners.Texts{c.Name}, args[1:]...)
 	inv.Env = environment(hc)
 	inv.Cwd = hc.Dir
 	inv.Layout = c.Layout
-	if c.Layout == runners.LayoutWorking { // it knows no other directory, and no name of this one
+	// it knows no other directory, and no name of this one
+	if c.Layout == runners.LayoutWorking {
 		inv.Env = inv.Env[:len(inv.Env)-1]
 	}
 	if inv.Mounts = seen(t.inv.Mounts, c.Unseen); hidden(t.inv.Mounts, c.Unseen, hc.Dir) {
 		t.deny("wasi", "directory "+hc.Dir, ruleBundle)
-		fmt.Fprintf(hc.Stderr, "sh: %s: started in %s, and its %s\n", runners.Printable(args[0], 200), runners.Printable(hc.Dir, 300), ruleBundle)
+		fmt.Fprintf(hc.Stderr, "sh: %s: started in %s, and its %s\n", runners.Printable(args[0],
+			200), runners.Printable(hc.Dir, 300), ruleBundle)
 		return interp.ExitStatus(exitRefused)
 	}
 	out, wait := stream(hc.Stdout)
@@ -158,7 +167,7 @@ func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.
 	return interp.ExitStatus(uint8(rep.ExitCode))
 }
 
-// ruleBundle is said of what a pulled bundle does not ask for.
+// ruleBundle is the rule of a refusal beyond the needs of a pulled bundle.
 const ruleBundle = "bundle does not ask for that mount"
 
 // seen are the mounts that a command sees.
@@ -166,27 +175,29 @@ func seen(all []runners.Mount, unseen []string) []runners.Mount {
 	if len(unseen) == 0 {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(m runners.Mount) bool { return slices.Contains(unseen, m.Path) })
+	return slices.DeleteFunc(slices.Clone(all),
+		func(m runners.Mount) bool { return slices.Contains(unseen, m.Path) })
 }
 
-// hidden reports whether a directory lies in a mount that a command does not see.
+// hidden reports whether a directory is in a mount that a command does not see.
 func hidden(all []runners.Mount, unseen []string, dir string) bool {
 	deepest := ""
 	for _, m := range all {
-		if (dir == m.Path || strings.HasPrefix(dir, strings.TrimSuffix(m.Path, "/")+"/")) && len(m.Path) > len(deepest) {
+		if paths.Within(m.Path, dir) && len(m.Path) > len(deepest) {
 			deepest = m.Path
 		}
 	}
 	return slices.Contains(unseen, deepest)
 }
 
-// stream is a file for a tool to write to, and what to wait for when the tool has ended. Where the script collects the output (a command
-// substitution) it is a pipe; nil takes everything.
+// stream returns a file for a tool to write to, and a function that waits after the tool has ended.
+// If the script collects the output (a command substitution) the file is a pipe; nil discards
+// everything.
 func stream(w io.Writer) (*os.File, func()) {
 	switch w := w.(type) {
 	case *os.File:
 		return w, func() {}
-	case null, nil:
+	case nil:
 		return nil, func() {}
 	}
 	pr, pw, err := os.Pipe()
@@ -205,7 +216,8 @@ func stream(w io.Writer) (*os.File, func()) {
 	}
 }
 
-// environment is what the script exports. PWD tells a C library without a working directory where it is.
+// environment returns the variables that the script exports. PWD tells a C library without a
+// working directory where it is.
 func environment(hc interp.HandlerContext) runners.Texts {
 	var env runners.Texts
 	for name, v := range hc.Env.Each {
@@ -241,7 +253,7 @@ func (t *tools) deny(layer, what, rule string) {
 	t.denials.Add(layer, what, rule)
 }
 
-// Denied records what the view refused the script itself.
+// Denied records a refusal by the view of the script itself.
 func (t *tools) Denied(what, rule string) { t.deny("wasi", what, rule) }
 
 // fail keeps the first fault that is not a tool's own.
@@ -262,10 +274,14 @@ func (t *tools) fault() error {
 func (t *tools) report() runners.Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	rep := runners.Report{Denied: t.denials.List(), MemoryRefused: t.refused, LimitsMet: t.met, Usage: t.usage}
+	rep := runners.Report{Denied: t.denials.List(), MemoryRefused: t.refused, LimitsMet: t.met,
+		Usage: t.usage}
 	for name, n := range t.executed {
 		rep.Executed = append(rep.Executed, runners.Executed{Name: name, Count: n})
 	}
-	slices.SortFunc(rep.Executed, func(a, b runners.Executed) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(rep.Executed, func(a, b runners.Executed) int {
+		return strings.Compare(a.Name,
+			b.Name)
+	})
 	return rep
 }

@@ -21,18 +21,21 @@ const (
 
 // xargsOptions are POSIX's, and those of everybody's habit.
 type xargsOptions struct {
-	lines   int    // -L: lines for one command
-	args    int    // -n: arguments for one command
+	// -L: lines for one command
+	lines int
+	// -n: arguments for one command
+	args    int
 	replace string // -I
 	zero    bool   // -0
-	empty   bool   // -r: nothing is run without input
-	verbose bool   // -t
+	// -r: nothing is run without input
+	empty   bool
+	verbose bool // -t
 }
 
 const xargsUsage = "usage: xargs [-0rt] [-n ARGS | -L LINES | -I WORD] [COMMAND [ARG...]]"
 
-// xargs is part of the shell and not a tool, since a tool can start no other: it makes command lines of its input and runs them as the
-// script's own.
+// xargs is part of the shell and not a tool, since a tool can start no other: it makes command
+// lines of its input and runs them as the script's own.
 func (t *tools) xargs(ctx context.Context, hc interp.HandlerContext, args []string) error {
 	say := func(code uint8, format string, what ...any) error {
 		fmt.Fprintf(hc.Stderr, "sh: xargs: %s\n", fmt.Sprintf(format, what...))
@@ -53,7 +56,8 @@ func (t *tools) xargs(ctx context.Context, hc interp.HandlerContext, args []stri
 	if err != nil {
 		return say(exitFailed, "%v", err)
 	}
-	hc.Stdin = nil // the commands have no part in the input
+	// the commands have no part in the input
+	hc.Stdin = nil
 	var last error
 	for _, line := range groups {
 		if o.verbose {
@@ -182,7 +186,8 @@ func (o xargsOptions) split(text []byte, command []string) ([][]string, error) {
 	return out, nil
 }
 
-// items are the arguments of each line of the input, empty lines left out. With -0 and -I what stands between two separators is one.
+// items are the arguments of each line of the input, empty lines left out. With -0 and -I what
+// stands between two separators is one.
 func (o xargsOptions) items(text []byte) ([][]string, error) {
 	if o.zero || o.replace != "" {
 		sep := byte('\n')
@@ -224,7 +229,8 @@ func xargsWords(text string) ([][]string, error) {
 		c := text[i]
 		switch {
 		case quote != 0 && c == '\n':
-			return nil, fmt.Errorf("a quote %c that does not end on its line; -0 takes everything as it is", quote)
+			return nil, fmt.Errorf(
+				"a quote %c that does not end on its line; -0 takes everything as it is", quote)
 		case quote != 0 && c == quote:
 			quote = 0
 		case quote != 0:

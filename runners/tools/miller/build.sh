@@ -20,3 +20,4 @@ GOFLAGS= GOOS=wasip1 GOARCH=wasm go list -deps -f '{{with .Module}}{{.Path}} {{.
 	echo "== $path"
 	cat "$from"/LICEN[CS]E*
 done >"$bundle/LICENSE.miller"
+cp "$(go env GOROOT)/LICENSE" "$bundle/LICENSE.golang"

@@ -86,9 +86,17 @@ func main() {
 	toybox := flag.String("toybox", "", "the list of toybox.wasm's commands")
 	help := flag.String("help", "", "toybox's generated help.h")
 	stripped := flag.Bool("strip", false, "take names and debugging data out of the modules first")
+	into := flag.String("into", "", "the module that files are put into, which are the arguments")
+	without := flag.String("without", "", "entries of its archive that make room for them, with commas")
 	flag.Parse()
 	if *stripped {
 		if err := stripAll(*dir); err != nil {
+			fmt.Fprintln(os.Stderr, "mkbundle:", err)
+			os.Exit(1)
+		}
+	}
+	if *into != "" {
+		if err := carryAll(*dir, *into, flag.Args(), strings.Split(*without, ",")); err != nil {
 			fmt.Fprintln(os.Stderr, "mkbundle:", err)
 			os.Exit(1)
 		}

@@ -217,7 +217,25 @@ static int yq(int argc, char **argv) {
 	return code ? code : work(n, to, null && !file_count);
 }
 
+/* gojq is jq by the name of an older bundle's second one. With its options for YAML it is yq. */
+static int gojq(int argc, char **argv) {
+	int n = 0, yaml = 0;
+	for (int i = 0; i < argc; i++) {
+		if (!strcmp(argv[i], "--yaml-input")) {
+			yaml = 1;
+		} else if (!strcmp(argv[i], "--yaml-output")) {
+			yaml = 1;
+			argv[n++] = "-y";
+		} else {
+			argv[n++] = argv[i];
+		}
+	}
+	argv[n] = 0;
+	return yaml ? yq(n, argv) : jq_main(n, argv);
+}
+
 int main(int argc, char *argv[]) {
 	const char *slash = argc ? strrchr(argv[0], '/') : 0, *name = slash ? slash + 1 : argc ? argv[0] : "";
-	return strcmp(name, "yq") ? jq_main(argc, argv) : yq(argc, argv);
+	if (!strcmp(name, "yq")) return yq(argc, argv);
+	return strcmp(name, "gojq") ? jq_main(argc, argv) : gojq(argc, argv);
 }

@@ -15,7 +15,8 @@ import (
 // BenchmarkTrivial is a loaded module's whole run: instantiate, call, close.
 func BenchmarkTrivial(b *testing.B) {
 	dir := b.TempDir()
-	inv := runners.Invocation{Args: runners.Texts{"x"}, Mounts: []runners.Mount{{Path: "/workspace", Source: dir, Write: true}}, Cwd: "/workspace"}
+	inv := runners.Invocation{Args: runners.Texts{"x"}, Mounts: []runners.Mount{{Path: "/workspace",
+		Source: dir, Write: true}}, Cwd: "/workspace"}
 	l, err := Load(context.Background(), exits(0), wasi.Limits{}, "")
 	if err != nil {
 		b.Fatal(err)
@@ -38,7 +39,8 @@ func BenchmarkWalk(b *testing.B) {
 			b.Fatal(err)
 		}
 		for j := range 20 {
-			if err := os.WriteFile(filepath.Join(sub, fmt.Sprint("f", j)), make([]byte, 2000), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(sub, fmt.Sprint("f", j)), make([]byte, 2000),
+				0o644); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -47,18 +49,21 @@ func BenchmarkWalk(b *testing.B) {
 	b.Run("engine", func(b *testing.B) {
 		e := stockEngine()
 		for b.Loop() {
-			m, err := e.runtime.InstantiateModule(ctx, e.module, wazero.NewModuleConfig().WithName("").WithArgs("prober", "walk\t/workspace").
-				WithFSConfig(wazero.NewFSConfig().WithDirMount(dir, "/workspace")))
+			m, err := e.runtime.InstantiateModule(ctx, e.module,
+				wazero.NewModuleConfig().WithName("").WithArgs("prober", "walk\t/workspace").
+					WithFSConfig(wazero.NewFSConfig().WithDirMount(dir, "/workspace")))
 			if err != nil {
 				b.Fatal(err)
 			}
 			m.Close(ctx)
 		}
 	})
-	for name, hide := range map[string][]string{"ours": nil, "ours with hidden names": {".env", "**/*.pem"}} {
+	for name, hide := range map[string][]string{"ours": nil, "ours with hidden names": {".env",
+		"**/*.pem"}} {
 		b.Run(name, func(b *testing.B) {
 			l := loaded(b)
-			inv := runners.Invocation{Args: runners.Texts{"prober", "walk\t/workspace"}, Layout: runners.LayoutRooted,
+			inv := runners.Invocation{Args: runners.Texts{"prober", "walk\t/workspace"},
+				Layout: runners.LayoutRooted,
 				Mounts: []runners.Mount{{Path: "/workspace", Source: dir, Write: true, Hide: hide}}}
 			for b.Loop() {
 				if _, err := l.Run(ctx, inv, nil, nil, nil); err != nil {
@@ -69,7 +74,8 @@ func BenchmarkWalk(b *testing.B) {
 	}
 }
 
-// BenchmarkShippedTool is what a run of a shipped tool costs inside: the load of its compiled module, and a run that does nothing.
+// BenchmarkShippedTool is what a run of a shipped tool costs inside: the load of its compiled
+// module, and a run that does nothing.
 func BenchmarkShippedTool(b *testing.B) {
 	module, err := os.ReadFile("../../../bin/bundles/core-utils/toybox.wasm")
 	if err != nil {

@@ -44,19 +44,20 @@ func TestCache(t *testing.T) {
 	if now, err := os.Stat(entry); err != nil || !now.ModTime().Equal(info.ModTime()) {
 		t.Errorf("the entry was written again: %v", err)
 	}
-	if r := cached(t, module, t.TempDir()); !errors.Is(r.err, ErrNotCompiled) {
+	if r := cached(t, module, t.TempDir()); !errors.Is(r.err, errNotCompiled) {
 		t.Errorf("empty cache: %v", r.err)
 	}
-	if r := cached(t, module, filepath.Join(dir, "missing")); !errors.Is(r.err, ErrNotCompiled) {
+	if r := cached(t, module, filepath.Join(dir, "missing")); !errors.Is(r.err, errNotCompiled) {
 		t.Errorf("no cache: %v", r.err)
 	}
-	if r := cached(t, exits(1), dir); !errors.Is(r.err, ErrNotCompiled) {
+	if r := cached(t, exits(1), dir); !errors.Is(r.err, errNotCompiled) {
 		t.Errorf("cache of another module: %d %v", r.ExitCode, r.err)
 	}
-	if err := os.WriteFile(filepath.Join(filepath.Dir(entry), strings.Repeat("ab", 32)), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(filepath.Dir(entry), strings.Repeat("ab", 32)), nil,
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Entry(dir); !errors.Is(err, ErrNotCompiled) {
+	if _, err := Entry(dir); !errors.Is(err, errNotCompiled) {
 		t.Errorf("two entries: %v", err)
 	}
 }
@@ -64,7 +65,8 @@ func TestCache(t *testing.T) {
 // The debug option would make another entry of the same name; both the option
 // and the engine's version are in the key that names the directory.
 func TestEngineNamesItsVersion(t *testing.T) {
-	if !strings.Contains(wasi.Engine, "wazero v1.12.0") || !strings.Contains(wasi.Engine, "no debug info") {
+	if !strings.Contains(wasi.Engine, "wazero v1.12.0") || !strings.Contains(wasi.Engine,
+		"no debug info") {
 		t.Errorf("%q", wasi.Engine)
 	}
 }
@@ -93,9 +95,10 @@ func TestDamagedEntry(t *testing.T) {
 		t.Fatalf("undamaged: %v", r.err)
 	}
 	for name, b := range map[string][]byte{
-		"empty": {}, "cut in the header": whole[:5], "cut in the code": whole[:len(whole)/2], "magic": flip(whole, 0), "code": flip(whole, len(whole)/2),
+		"empty": {}, "cut in the header": whole[:5], "cut in the code": whole[:len(whole)/2],
+		"magic": flip(whole, 0), "code": flip(whole, len(whole)/2),
 	} {
-		if r := damage(b); !errors.Is(r.err, ErrCacheDamaged) {
+		if r := damage(b); !errors.Is(r.err, errCacheDamaged) {
 			t.Errorf("%s: %d %v", name, r.ExitCode, r.err)
 		}
 	}

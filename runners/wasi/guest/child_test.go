@@ -23,7 +23,8 @@ func runChild(module string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	rep, err := Run(context.Background(), runners.Invocation{Args: runners.Texts{"tool"}, CacheDir: os.Getenv("JAIL_TEST_CACHE")},
+	rep, err := Run(context.Background(), runners.Invocation{Args: runners.Texts{"tool"},
+		CacheDir: os.Getenv("JAIL_TEST_CACHE")},
 		code, os.Stdin, os.Stdout, os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -66,11 +67,14 @@ func TestKilledFromOutside(t *testing.T) {
 	one := uint32(1)
 	sleeper := Cat(I32Const(64), I32Const(128), I32Const(1), I32Const(200), op(0x10, 1, 0x1a))
 	for name, module := range map[string][]byte{
-		"loop":              announced(loop, nil),
-		"in the start":      announced(loop, func(m *Module) { m.Start = &one }),
-		"tail calls":        announced(op(0x12, 1), func(m *Module) {}),
-		"mutual tail calls": announced(op(0x12, 2), func(m *Module) { m.Funcs = append(m.Funcs, Func{Code: op(0x12, 2)}) }),
-		"reads its input":   announced(sleeper, pollsInput),
+		"loop":         announced(loop, nil),
+		"in the start": announced(loop, func(m *Module) { m.Start = &one }),
+		"tail calls":   announced(op(0x12, 1), func(m *Module) {}),
+		"mutual tail calls": announced(op(0x12, 2), func(m *Module) {
+			m.Funcs = append(m.Funcs,
+				Func{Code: op(0x12, 2)})
+		}),
+		"reads its input": announced(sleeper, pollsInput),
 	} {
 		t.Run(name, func(t *testing.T) {
 			dies(t, module)
@@ -120,7 +124,9 @@ func TestReadOnlyCache(t *testing.T) {
 	dir, _ := compiled(t, exits(42))
 	run := func(module []byte) (int, string) {
 		cmd := child(t, module, "JAIL_TEST_CACHE="+dir)
-		cmd.Args = append([]string{"unshare", "-m", "sh", "-c", `mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"`, dir}, cmd.Args...)
+		cmd.Args = append([]string{"unshare", "-m", "sh", "-c",
+			`mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"`, dir},
+			cmd.Args...)
 		var err error
 		if cmd.Path, err = exec.LookPath("unshare"); err != nil {
 			t.Skip("no unshare here")
@@ -131,7 +137,7 @@ func TestReadOnlyCache(t *testing.T) {
 	if code, out := run(exits(42)); code != 42 {
 		t.Errorf("hit: %d %s", code, out)
 	}
-	if code, out := run(exits(43)); code != 1 || !strings.Contains(out, ErrNotCompiled.Error()) {
+	if code, out := run(exits(43)); code != 1 || !strings.Contains(out, errNotCompiled.Error()) {
 		t.Errorf("miss: %d %s", code, out)
 	}
 }

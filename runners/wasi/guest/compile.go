@@ -16,7 +16,8 @@ import (
 // with limits: compiling is the one time that a module's author decides how
 // much work is done before anything of the module runs.
 func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) error {
-	info, err := wasi.Check(module, limits, wasi.FetchFunctions[:]...) // nothing is called here, and whoever runs it checks again
+	// No function is called here, and each run checks again.
+	info, err := wasi.Check(module, limits, wasi.FetchFunctions[:]...)
 	if err != nil {
 		return err
 	}
@@ -28,21 +29,24 @@ func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir st
 	if err != nil {
 		return err
 	}
-	// The engine names an entry after the module that it is given, and a run gives it the hollow one: compiling that says its name.
+	// The engine names an entry after the module, and a run gives it the hollow one: compiling that
+	// gives its name.
 	hollow := filepath.Join(cacheDir, "hollow")
 	defer os.RemoveAll(hollow)
 	name, err := compileInto(ctx, info, wasi.Hollow(bounded), hollow)
 	if err != nil {
-		return fmt.Errorf("%w: without its code: %w", ErrEngine, err)
+		return fmt.Errorf("%w: without its code: %w", errEngine, err)
 	}
-	if err := os.Rename(entry, filepath.Join(filepath.Dir(entry), filepath.Base(name))); err != nil {
+	if err := os.Rename(entry, filepath.Join(filepath.Dir(entry),
+		filepath.Base(name))); err != nil {
 		return err
 	}
 	return os.RemoveAll(hollow)
 }
 
 // compileInto compiles a module and returns the path of its entry.
-func compileInto(ctx context.Context, info wasi.Info, module []byte, cacheDir string) (string, error) {
+func compileInto(ctx context.Context, info wasi.Info, module []byte, cacheDir string) (string,
+	error) {
 	l, err := load(ctx, info, module, cacheDir)
 	if err != nil {
 		return "", err
@@ -61,7 +65,7 @@ func entryFile(cacheDir string) (os.FileInfo, error) {
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotCompiled, err)
+		return nil, fmt.Errorf("%w: %w", errNotCompiled, err)
 	}
 	return info, nil
 }
@@ -73,7 +77,7 @@ func entryFile(cacheDir string) (os.FileInfo, error) {
 func Entry(cacheDir string) (string, error) {
 	dirs, err := os.ReadDir(cacheDir)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNotCompiled, err)
+		return "", fmt.Errorf("%w: %w", errNotCompiled, err)
 	}
 	var found []string
 	for _, d := range dirs {
@@ -82,19 +86,20 @@ func Entry(cacheDir string) (string, error) {
 		}
 		files, err := os.ReadDir(filepath.Join(cacheDir, d.Name()))
 		if err != nil {
-			return "", fmt.Errorf("%w: %w", ErrNotCompiled, err)
+			return "", fmt.Errorf("%w: %w", errNotCompiled, err)
 		}
 		for _, f := range files {
-			if b, err := hex.DecodeString(f.Name()); err == nil && len(b) == 32 && f.Type().IsRegular() {
+			if b, err := hex.DecodeString(f.Name()); err == nil && len(b) == 32 &&
+				f.Type().IsRegular() {
 				found = append(found, filepath.Join(cacheDir, d.Name(), f.Name()))
 			}
 		}
 	}
 	switch len(found) {
 	case 0:
-		return "", ErrNotCompiled
+		return "", errNotCompiled
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("%w: %s holds %d entries, not one", ErrNotCompiled, cacheDir, len(found))
+	return "", fmt.Errorf("%w: %s holds %d entries, not one", errNotCompiled, cacheDir, len(found))
 }

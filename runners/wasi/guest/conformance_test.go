@@ -14,20 +14,23 @@ import (
 
 // specification is the JSON file beside a module of the suite.
 type specification struct {
-	Args     []string          `json:"args"`
-	Env      map[string]string `json:"env"`
-	Root     string            `json:"root"` // the directory that is the guest's "/"
-	ExitCode int               `json:"exit_code"`
-	Stdout   *string           `json:"stdout"`
+	Args []string          `json:"args"`
+	Env  map[string]string `json:"env"`
+	// the directory that is the guest's "/"
+	Root     string  `json:"root"`
+	ExitCode int     `json:"exit_code"`
+	Stdout   *string `json:"stdout"`
 }
 
-// T-128: the suite of WASI preview 1, whose compiled modules are on the branch prod/testsuite-base: all 72 pass. JAIL_WASI_TESTSUITE names a copy of it.
+// T-128: the suite of WASI preview 1, whose compiled modules are on the branch prod/testsuite-base:
+// all 72 pass. JAIL_WASI_TESTSUITE names a copy of it.
 func TestConformance(t *testing.T) {
 	suite := os.Getenv("JAIL_WASI_TESTSUITE")
 	if suite == "" {
 		t.Skip("JAIL_WASI_TESTSUITE names no copy of github.com/WebAssembly/wasi-testsuite, branch prod/testsuite-base")
 	}
-	modules, err := filepath.Glob(filepath.Join(suite, "tests", "*", "testsuite", "wasm32-wasip1", "*.wasm"))
+	modules, err := filepath.Glob(filepath.Join(suite, "tests", "*", "testsuite", "wasm32-wasip1",
+		"*.wasm"))
 	if err != nil || len(modules) < 72 {
 		t.Fatalf("%d modules, %v", len(modules), err)
 	}
@@ -57,7 +60,8 @@ func conforms(t *testing.T, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv := runners.Invocation{Args: runners.Texts{filepath.Base(path)}, Layout: runners.LayoutRooted}
+	inv := runners.Invocation{Args: runners.Texts{filepath.Base(path)},
+		Layout: runners.LayoutRooted}
 	inv.Args = append(inv.Args, spec.Args...)
 	for name, value := range spec.Env {
 		inv.Env = append(inv.Env, name+"="+value)
@@ -65,7 +69,8 @@ func conforms(t *testing.T, path string) string {
 	slices.Sort(inv.Env)
 	if spec.Root != "" {
 		root := filepath.Join(t.TempDir(), "root")
-		if err := os.CopyFS(root, os.DirFS(filepath.Join(filepath.Dir(path), spec.Root))); err != nil {
+		if err := os.CopyFS(root, os.DirFS(filepath.Join(filepath.Dir(path),
+			spec.Root))); err != nil {
 			t.Fatal(err)
 		}
 		inv.Mounts = []runners.Mount{{Path: "/", Source: root, Write: true}}

@@ -11,16 +11,16 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi"
 )
 
-// ErrDoor says that the fetch proxy gave no stream: it has too many, or is gone.
-var ErrDoor = errors.New("the fetch proxy gives no stream")
+// errDoor is returned if the fetch proxy gave no stream: it has too many, or is gone.
+var errDoor = errors.New("the fetch proxy gives no stream")
 
-// A Door is the jail's way to the fetch proxy: it hands out streams. Several guests may use it at once.
+// Door opens streams to the fetch proxy. Several guests may use it at once.
 type Door struct {
 	way   *way
 	scope int
 }
 
-// A way is the socket that all who go through the door share.
+// way is the socket that all users of the door share.
 type way struct {
 	mu   sync.Mutex
 	conn *control.Conn
@@ -29,7 +29,8 @@ type way struct {
 // NewDoor takes over the socket that came with the order.
 func NewDoor(f *os.File) *Door { return &Door{way: &way{conn: control.New(f)}} }
 
-// As returns the door for guests that may have no more than one scope of the proxy's; see control.Knock. For runners.NoFetch it is none: nil.
+// As returns the door for guests with one scope of the proxy; see control.Knock. For
+// runners.NoFetch it returns nil.
 func (d *Door) As(scope int) *Door {
 	if d == nil || scope == runners.NoFetch {
 		return nil
@@ -42,7 +43,7 @@ func (d *Door) Open() (*os.File, error) {
 	d.way.mu.Lock()
 	defer d.way.mu.Unlock()
 	if err := d.way.conn.Send(control.Knock{Scope: d.scope}); err != nil {
-		return nil, ErrDoor
+		return nil, errDoor
 	}
 	var opened control.Opened
 	files, err := d.way.conn.Receive(&opened)
@@ -50,7 +51,7 @@ func (d *Door) Open() (*os.File, error) {
 		for _, f := range files {
 			f.Close()
 		}
-		return nil, ErrDoor
+		return nil, errDoor
 	}
 	return files[0], nil
 }

@@ -10,9 +10,8 @@ import (
 	wazerosys "github.com/tetratelabs/wazero/sys"
 )
 
-// ending turns what the engine returned into an exit code, a trap, or an error
-// that is not the tool's. The engine's stack trace is dropped: it names nothing
-// that the tool's user could use, and can be long.
+// ending turns the engine's result into an exit code, a trap, or an error that is not the tool's.
+// It drops the engine's stack trace, which can be long and does not help the tool's user.
 func ending(err error) (int, *runners.Trap, error) {
 	if err == nil {
 		return 0, nil, nil
@@ -22,14 +21,15 @@ func ending(err error) (int, *runners.Trap, error) {
 		return int(exit.ExitCode()), nil, nil
 	}
 	if errors.Is(err, errStart) {
-		return 0, nil, &wasi.ModuleError{Kind: wasi.ErrNoCommand, Sentence: "the module's _start takes parameters"}
+		return 0, nil, &wasi.ModuleError{Kind: wasi.ErrNoCommand,
+			Sentence: "the module's _start takes parameters"}
 	}
-	if errors.Is(err, ErrEngine) {
+	if errors.Is(err, errEngine) {
 		return 0, nil, firstLine(err)
 	}
 	text, ok := trapText(err)
 	if !ok {
-		return 0, nil, fmt.Errorf("%w: %w", ErrEngine, firstLine(err))
+		return 0, nil, fmt.Errorf("%w: %w", errEngine, firstLine(err))
 	}
 	class, sentence := trapOf(text)
 	return wasi.ExitTrap, &runners.Trap{Class: class, Sentence: sentence}, nil
@@ -42,7 +42,8 @@ func trapText(err error) (string, bool) {
 	switch {
 	case ok:
 	case strings.Contains(err.Error(), "stack overflow"):
-		return "stack overflow", true // comes without its stack, for good reason
+		// comes without its stack, for good reason
+		return "stack overflow", true
 	default:
 		// Active segments are checked while instantiating, in other words.
 		if strings.Contains(err.Error(), "out of bounds") {
@@ -79,8 +80,8 @@ func firstLine(err error) error {
 	if !more {
 		return err
 	}
-	if errors.Is(err, ErrEngine) {
-		return fmt.Errorf("%w: %s", ErrEngine, strings.TrimPrefix(line, ErrEngine.Error()+": "))
+	if errors.Is(err, errEngine) {
+		return fmt.Errorf("%w: %s", errEngine, strings.TrimPrefix(line, errEngine.Error()+": "))
 	}
 	return errors.New(line)
 }
@@ -90,11 +91,13 @@ func compileError(err error) error {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	switch {
 	case strings.Contains(text, "compilationcache:"):
-		return fmt.Errorf("%w: %s", ErrCacheDamaged, text)
-	case strings.Contains(text, "read-only file system"), strings.Contains(text, "permission denied"):
+		return fmt.Errorf("%w: %s", errCacheDamaged, text)
+	case strings.Contains(text, "read-only file system"), strings.Contains(text,
+		"permission denied"):
 		// It compiled, because there was no entry for this machine, and could not
 		// keep the result.
-		return ErrNotCompiled
+		return errNotCompiled
 	}
-	return &wasi.ModuleError{Kind: wasi.ErrModule, Sentence: "the module is invalid: " + runners.Printable(text, 300)}
+	return &wasi.ModuleError{Kind: wasi.ErrModule, Sentence: "the module is invalid: " +
+		runners.Printable(text, 300)}
 }

@@ -23,15 +23,15 @@ import (
 
 // Errors to compare.
 var (
-	// ErrNotCompiled says that a cache directory was given and holds no compiled
+	// errNotCompiled says that a cache directory was given and holds no compiled
 	// form of the module for this machine. A run compiles only in memory, and only
 	// without a cache directory: in the jail of a run there is no budget for
 	// compiling, and nothing could keep the result.
-	ErrNotCompiled = errors.New("module is not in the cache of compiled modules")
-	// ErrCacheDamaged says that the engine refused the compiled form. Compile it again.
-	ErrCacheDamaged = errors.New("compiled module is damaged")
-	// ErrEngine is a fault of ours or of the engine, not of the module.
-	ErrEngine = errors.New("engine fault")
+	errNotCompiled = errors.New("module is not in the cache of compiled modules")
+	// errCacheDamaged says that the engine refused the compiled form. Compile it again.
+	errCacheDamaged = errors.New("compiled module is damaged")
+	// errEngine is a fault of ours or of the engine, not of the module.
+	errEngine = errors.New("engine fault")
 )
 
 // features are the proposals that tools need: what compilers emit by default
@@ -39,11 +39,13 @@ var (
 const features = api.CoreFeaturesV2 | experimental.CoreFeaturesExtendedConst |
 	experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExceptionHandling
 
-// config is the engine's. Whatever changes the machine code is named in wasi.Engine.
+// config returns the engine's configuration. Every setting that changes the machine code is part of
+// wasi.Engine.
 func config() wazero.RuntimeConfig {
 	return wazero.NewRuntimeConfigCompiler().
 		WithCoreFeatures(features).
-		WithDebugInfoEnabled(false). // symbols for a stack that nobody sees cost seconds
+		// symbols for a stack that nobody sees cost seconds
+		WithDebugInfoEnabled(false).
 		WithCloseOnContextDone(false)
 }
 
@@ -60,7 +62,8 @@ type Loaded struct {
 // Load checks a module and makes it ready: from cacheDir, which Compile made of
 // the very same module, or, if that is empty, by compiling it. Close it after use.
 // The host functions of fetches are granted where ctx has a door; see WithDoor.
-func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) (*Loaded, error) {
+func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) (*Loaded,
+	error) {
 	start := time.Now()
 	info, err := wasi.Check(module, limits, granted(ctx)...)
 	if err != nil {
@@ -81,13 +84,16 @@ func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir strin
 	if err != nil {
 		return nil, err
 	}
-	// Where the cache can be written, the engine puts there what it did not find. It would have compiled a module without code.
+	// If the cache is writable, the engine stores missing entries in it. It would have compiled a
+	// module without code.
 	after, err := entryFile(cacheDir)
-	if err == nil && (!os.SameFile(before, after) || before.Size() != after.Size() || !before.ModTime().Equal(after.ModTime())) {
-		err = ErrNotCompiled
+	if err == nil && (!os.SameFile(before, after) || before.Size() != after.Size() ||
+		!before.ModTime().Equal(after.ModTime())) {
+		err = errNotCompiled
 	}
 	if err != nil {
-		_ = l.Close(ctx) // err is the one that matters
+		// The first error is the cause.
+		_ = l.Close(ctx)
 		return nil, err
 	}
 	l.took.Store(int64(time.Since(start)))
@@ -108,7 +114,8 @@ func load(ctx context.Context, info wasi.Info, module []byte, cacheDir string) (
 	}
 	l.runtime = wazero.NewRuntimeWithConfig(ctx, cfg)
 	if err := l.compile(ctx, module); err != nil {
-		_ = l.Close(ctx) // err is the one that matters
+		// The first error is the cause.
+		_ = l.Close(ctx)
 		return nil, err
 	}
 	return l, nil
@@ -121,11 +128,14 @@ func (l *Loaded) compile(ctx context.Context, module []byte) error {
 	return l.host.bind(ctx, l.runtime)
 }
 
-// read has the engine read the module. There are bytes that make it panic rather than return an error, as the end of the code within a try_table does.
+// read has the engine read the module. There are bytes that make it panic rather than return an
+// error, as the end of the code within a try_table does.
 func (l *Loaded) read(ctx context.Context, module []byte) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = &wasi.ModuleError{Kind: wasi.ErrModule, Sentence: "the module is invalid: the engine could not read it to its end (" + runners.Printable(fmt.Sprint(r), 200) + ")"}
+			err = &wasi.ModuleError{Kind: wasi.ErrModule,
+				Sentence: "the module is invalid: the engine could not read it to its end (" +
+					runners.Printable(fmt.Sprint(r), 200) + ")"}
 		}
 	}()
 	if l.module, err = l.runtime.CompileModule(ctx, module); err != nil {
@@ -134,7 +144,7 @@ func (l *Loaded) read(ctx context.Context, module []byte) (err error) {
 	return nil
 }
 
-// Info is what the check of the module found.
+// Info returns the result of the module's check.
 func (l *Loaded) Info() wasi.Info { return l.info }
 
 // Close gives back the engine's memory.
@@ -146,9 +156,10 @@ func (l *Loaded) Close(ctx context.Context) error {
 	return err
 }
 
-// Run loads the module and runs it once; see Loaded.Run. A module that is
-// refused has a Report as well, which says so.
-func Run(ctx context.Context, inv runners.Invocation, module []byte, stdin, stdout, stderr *os.File) (runners.Report, error) {
+// Run loads the module and runs it once; see Loaded.Run. A refused module has a Report as well,
+// which says so.
+func Run(ctx context.Context, inv runners.Invocation, module []byte, stdin, stdout,
+	stderr *os.File) (runners.Report, error) {
 	l, err := Load(ctx, module, inv.Module, inv.CacheDir)
 	if err != nil {
 		return refused(err), err

@@ -159,7 +159,8 @@ var stockEngine = sync.OnceValue(func() stockLoaded {
 	}
 	r := wazero.NewRuntimeWithConfig(ctx, config().WithCompilationCache(cache))
 	wasi_snapshot_preview1.MustInstantiate(ctx, r)
-	m, err := r.CompileModule(ctx, wasi.Hollow(wasi.BoundTables(prober()))) // what is in the cache
+	// what is in the cache
+	m, err := r.CompileModule(ctx, wasi.Hollow(wasi.BoundTables(prober())))
 	if err != nil {
 		panic(err)
 	}
@@ -250,12 +251,18 @@ func (w *world) readOnly() runners.Invocation {
 
 func (w *world) stock(ops ...string) []string {
 	w.t.Helper()
-	return stock(w.t, func(c wazero.FSConfig) wazero.FSConfig { return c.WithDirMount(w.in, "/workspace") }, ops...)
+	return stock(w.t, func(c wazero.FSConfig) wazero.FSConfig {
+		return c.WithDirMount(w.in,
+			"/workspace")
+	}, ops...)
 }
 
 func (w *world) stockReadOnly(ops ...string) []string {
 	w.t.Helper()
-	return stock(w.t, func(c wazero.FSConfig) wazero.FSConfig { return c.WithReadOnlyDirMount(w.in, "/workspace") }, ops...)
+	return stock(w.t, func(c wazero.FSConfig) wazero.FSConfig {
+		return c.WithReadOnlyDirMount(w.in,
+			"/workspace")
+	}, ops...)
 }
 
 func ok(line string) bool { return strings.HasPrefix(line, "0\t") }

@@ -11,8 +11,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// host is the modules that guests import: preview 1, and the functions of fetches. The functions are bound once
-// for a loaded module; the context of a call says which process it is for.
+// host is the modules that guests import: preview 1, and the functions of fetches. The functions
+// are bound once for a loaded module; the context of a call identifies the process.
 type host struct{}
 
 // processKey finds the process in the context of its calls.
@@ -31,14 +31,15 @@ func (h host) bind(ctx context.Context, r wazero.Runtime) error {
 		f := &wasi.Functions[i]
 		call := preview1.Lookup(f.Name)
 		if call == nil {
-			return fmt.Errorf("%w: no function %s", ErrEngine, f.Name)
+			return fmt.Errorf("%w: no function %s", errEngine, f.Name)
 		}
 		b.NewFunctionBuilder().
-			WithGoModuleFunction(h.function(call, len(f.Results) > 0), valueTypes(f.Params), valueTypes(f.Results)).
+			WithGoModuleFunction(h.function(call, len(f.Results) > 0), valueTypes(f.Params),
+				valueTypes(f.Results)).
 			Export(f.Name)
 	}
 	if _, err := b.Instantiate(ctx); err != nil {
-		return fmt.Errorf("%w: %w", ErrEngine, err)
+		return fmt.Errorf("%w: %w", errEngine, err)
 	}
 	return h.bindFetch(ctx, r)
 }
@@ -50,14 +51,16 @@ func (h host) bindFetch(ctx context.Context, r wazero.Runtime) error {
 		f := &wasi.FetchFunctions[i]
 		call := hostfetch.Lookup(f.Name)
 		if call == nil {
-			return fmt.Errorf("%w: no function %s", ErrEngine, f)
+			return fmt.Errorf("%w: no function %s", errEngine, f)
 		}
-		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context, m api.Module, stack []uint64) {
-			stack[0] = uint64(ctx.Value(requestsKey{}).(*hostfetch.Requests).Do(call, linearOf(m), stack))
+		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context,
+			m api.Module, stack []uint64) {
+			stack[0] = uint64(ctx.Value(requestsKey{}).(*hostfetch.Requests).Do(call, linearOf(m),
+				stack))
 		}), valueTypes(f.Params), valueTypes(f.Results)).Export(f.Name)
 	}
 	if _, err := b.Instantiate(ctx); err != nil {
-		return fmt.Errorf("%w: %w", ErrEngine, err)
+		return fmt.Errorf("%w: %w", errEngine, err)
 	}
 	return nil
 }
@@ -65,7 +68,8 @@ func (h host) bindFetch(ctx context.Context, r wazero.Runtime) error {
 // linearOf is all of a module's memory, without a copy.
 func linearOf(m api.Module) (mem []byte) {
 	if lm := m.Memory(); lm != nil {
-		mem, _ = lm.Read(0, lm.Size()) // at 4 GiB the size does not fit 32 bits
+		// at 4 GiB the size does not fit 32 bits
+		mem, _ = lm.Read(0, lm.Size())
 	}
 	return mem
 }

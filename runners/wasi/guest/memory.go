@@ -25,7 +25,7 @@ func (l *linear) Allocate(_, most uint64) experimental.LinearMemory {
 	if most == 0 {
 		return l
 	}
-	// Without address space every growth fails, which the guest is told.
+	// Without address space every growth fails, and the guest gets the error.
 	if b, err := sys.Reserve(int(most)); err == nil {
 		l.reserved = b
 	}
@@ -58,7 +58,8 @@ func (l *linear) Reallocate(size uint64) []byte {
 // Free implements experimental.LinearMemory.
 func (l *linear) Free() {
 	if l.reserved != nil {
-		_ = sys.Release(l.reserved) // nothing can be done about it
+		// nothing can be done about it
+		_ = sys.Release(l.reserved)
 		l.reserved = nil
 	}
 }

@@ -19,7 +19,8 @@ import (
 // long reports whether the long forms of tests are wanted.
 func long() bool { return os.Getenv("JAIL_TEST_LONG") != "" }
 
-// T-106: a guest exchanges names for links to the outside while another uses them, on the same tree.
+// T-106: a guest exchanges names for links to the outside while another uses them, on the same
+// tree.
 func TestSwappingGuest(t *testing.T) {
 	plant := func(w *world) {
 		w.dir("in/d")
@@ -52,7 +53,8 @@ func TestSwappingGuest(t *testing.T) {
 		t.Fatalf("%q %v %v", r.stdout, err, r.err)
 	}
 	if leaked != 0 || inside == 0 || !w.untouched() {
-		t.Errorf("%d leaks, %d reads of the inside, outside untouched: %v", leaked, inside, w.untouched())
+		t.Errorf("%d leaks, %d reads of the inside, outside untouched: %v", leaked, inside,
+			w.untouched())
 	}
 	t.Logf("%d swaps, %d rounds of 15 operations, %d reads of the inside", swaps, rounds, inside)
 
@@ -73,9 +75,13 @@ func TestRootBugs(t *testing.T) {
 	w.link("../out", "in/d")
 	w.link("../out/secret", "in/f")
 	w.link("..", "in/up")
-	ops := []string{"list\t../", "list\tdir/../../", "read\tdir/../../out/secret", // CVE-2025-22873: ".." at the end
-		"read\td/", "list\td/", "list\tup/", "mkdir\td/x/", "rmdir\td/dir/", "creat\tf/\tx", "stat\tf/", // CVE-2026-39822: a link and a slash
-		"utimes\tf", "fdtimes\tf", "setsize\tf", // CVE-2026-32282: what changes an inode follows a link
+	// CVE-2025-22873: ".." at the end
+	ops := []string{"list\t../", "list\tdir/../../", "read\tdir/../../out/secret",
+		// CVE-2026-39822: a link and a slash
+		"read\td/", "list\td/", "list\tup/", "mkdir\td/x/", "rmdir\td/dir/", "creat\tf/\tx",
+		"stat\tf/",
+		// CVE-2026-32282: what changes an inode follows a link
+		"utimes\tf", "fdtimes\tf", "setsize\tf",
 		"rename\tf/\tg", "link\tf/\tg"}
 	r := run(t, w.preopens(), ops...)
 	for i, line := range r.lines() {
@@ -84,7 +90,9 @@ func TestRootBugs(t *testing.T) {
 		}
 	}
 	// CVE-2026-27139: a listing says what an entry is without following it.
-	if r := run(t, w.preopens(), "list\t.", "lstat\tf", "lstat\td"); r.stdout != "0\t\"d dir f file up\"\n0\t\"7\"\n0\t\"7\"\n" && !strings.HasSuffix(r.stdout, "0\t\"7\"\n0\t\"7\"\n") {
+	if r := run(t, w.preopens(), "list\t.", "lstat\tf",
+		"lstat\td"); r.stdout != "0\t\"d dir f file up\"\n0\t\"7\"\n0\t\"7\"\n" &&
+		!strings.HasSuffix(r.stdout, "0\t\"7\"\n0\t\"7\"\n") {
 		t.Errorf("%s", r.stdout)
 	}
 	if !w.untouched() {
@@ -100,10 +108,12 @@ func TestRootBugs(t *testing.T) {
 	})
 }
 
-// T-122: rights are what preview 1 calls them and decide nothing: the mount decides, whatever a guest gives itself.
+// T-122: rights are what preview 1 calls them and decide nothing: the mount decides, whatever a
+// guest gives itself.
 func TestRightsDecideNothing(t *testing.T) {
 	w := newWorld(t)
-	if r := run(t, w.readOnly(), "rights\tfile", "read\tfile"); r.stdout != "8\t\"\"\n0\t\"inside\"\n" || r.err != nil {
+	if r := run(t, w.readOnly(), "rights\tfile",
+		"read\tfile"); r.stdout != "8\t\"\"\n0\t\"inside\"\n" || r.err != nil {
 		t.Errorf("%s %v", r.stdout, r.err)
 	}
 	// The control: where the mount lets it, the same descriptor opened for writing is enough.
@@ -121,14 +131,17 @@ func TestBlockingCallsAreKilled(t *testing.T) {
 			m.Data[0] += strings.Repeat("\x00", 64+8-len(m.Data[0])) + sub
 		}
 	}
-	clock := "\x00" + strings.Repeat("\x00", 7) + "\x01" + strings.Repeat("\x00", 7) + strings.Repeat("\xff", 7) + "\x7f" + strings.Repeat("\x00", 16)
+	clock := "\x00" + strings.Repeat("\x00", 7) + "\x01" + strings.Repeat("\x00",
+		7) + strings.Repeat("\xff", 7) + "\x7f" + strings.Repeat("\x00", 16)
 	poll := Cat(I32Const(64), I32Const(128), I32Const(1), I32Const(200), op(0x10, 1, 0x1a))
 	read := Cat(I32Const(0), I32Const(0), I32Const(1), I32Const(8), op(0x10, 1, 0x1a))
 	for name, module := range map[string][]byte{
-		"sleeps 2^63 ns":      announced(poll, imports("poll_oneoff", clock)),
-		"reads its input":     announced(read, imports("fd_read", "")),
-		"fills the memory":    announced(Cat(op(0x03, 0x40), I32Const(0), I32Const(0), I32Const(1<<16-1), op(0xfc, 11, 0, 0x0c, 0, 0x0b)), nil),
-		"grows and gets none": announced(Cat(op(0x03, 0x40), I32Const(1<<15), op(0x40, 0, 0x1a, 0x0c, 0, 0x0b)), nil),
+		"sleeps 2^63 ns":  announced(poll, imports("poll_oneoff", clock)),
+		"reads its input": announced(read, imports("fd_read", "")),
+		"fills the memory": announced(Cat(op(0x03, 0x40), I32Const(0), I32Const(0),
+			I32Const(1<<16-1), op(0xfc, 11, 0, 0x0c, 0, 0x0b)), nil),
+		"grows and gets none": announced(Cat(op(0x03, 0x40), I32Const(1<<15), op(0x40, 0, 0x1a,
+			0x0c, 0, 0x0b)), nil),
 	} {
 		t.Run(name, func(t *testing.T) { dies(t, module) })
 	}
@@ -142,14 +155,20 @@ func TestVectorsThroughEngine(t *testing.T) {
 		data    string
 		want    int64
 	}{
-		{0, 1, "\x10\x00\x00\x00\x01\x00\x00\x00", 0}, {0, -1, "", 0}, {1 << 15, -1, "", 0}, {1<<16 - 8*1023, -1, "", fault}, {-8, 1, "", fault}, {1<<16 - 7, 1, "", fault},
+		{0, 1, "\x10\x00\x00\x00\x01\x00\x00\x00", 0}, {0, -1, "", 0}, {1 << 15, -1, "", 0},
+		{1<<16 - 8*1023, -1, "", fault}, {-8, 1, "", fault}, {1<<16 - 7, 1, "", fault},
 		// A list of 2^32-1 buffers is served as far as 1024 go.
-		{0, 1, "\xff\xff\xff\xff\x01\x00\x00\x00", fault}, {0, 1, "\x10\x00\x00\x00\xff\xff\xff\xff", fault}, {0, 1, "\xfc\xff\xff\xff\x08\x00\x00\x00", fault},
-		{0, 2, "\x00\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00\x08\x00\x00\x00", 0}, // overlapping, the list itself
+		{0, 1, "\xff\xff\xff\xff\x01\x00\x00\x00", fault},
+		{0, 1, "\x10\x00\x00\x00\xff\xff\xff\xff", fault},
+		{0, 1, "\xfc\xff\xff\xff\x08\x00\x00\x00", fault},
+		{0, 2, "\x00\x00\x00\x00\x08\x00\x00\x00\x00\x00\x00\x00\x08\x00\x00\x00",
+			0}, // overlapping, the list itself
 	} {
-		code := Cat(I32Const(1), I32Const(tt.list), I32Const(tt.n), I32Const(32), op(0x10, 0), I32Const(tt.want), op(0x47, 0x04, 0x40, 0x00, 0x0b))
+		code := Cat(I32Const(1), I32Const(tt.list), I32Const(tt.n), I32Const(32), op(0x10, 0),
+			I32Const(tt.want), op(0x47, 0x04, 0x40, 0x00, 0x0b))
 		module := with(code, func(m *Module) {
-			m.Types = append(m.Types, Type{Params: []byte{I32, I32, I32, I32}, Results: []byte{I32}})
+			m.Types = append(m.Types, Type{Params: []byte{I32, I32, I32, I32},
+				Results: []byte{I32}})
 			m.Imports = []Import{{Module: wasi.Preview1, Name: "fd_write", Type: 1}}
 			m.Exports[0].Index, m.Data = 1, []string{tt.data + strings.Repeat("\x00", 32)}
 		})
@@ -170,15 +189,18 @@ func TestMuchRandomness(t *testing.T) {
 	}
 }
 
-// T-124: no import sends requests for a guest: a helper that builds them is refused with the module that wants it.
+// T-124: no import sends requests for a guest: a helper that builds them is refused with the module
+// that wants it.
 func TestNoRequestHelper(t *testing.T) {
-	for _, name := range []string{"http_request", "sock_connect", "sock_open", "sock_send_to", "fetch"} {
+	for _, name := range []string{"http_request", "sock_connect", "sock_open", "sock_send_to",
+		"fetch"} {
 		module := with(nil, func(m *Module) {
 			m.Types = append(m.Types, Type{Params: []byte{I32, I32}, Results: []byte{I32}})
 			m.Imports = []Import{{Module: wasi.Preview1, Name: name, Type: 1}}
 			m.Exports[0].Index = 1
 		})
-		if r := runModule(t, runners.Invocation{}, module, ""); !errors.Is(r.err, wasi.ErrImport) || !r.denied("import "+wasi.Preview1+"."+name) {
+		if r := runModule(t, runners.Invocation{}, module, ""); !errors.Is(r.err, wasi.ErrImport) ||
+			!r.denied("import "+wasi.Preview1+"."+name) {
 			t.Errorf("%s: %v %v", name, r.err, r.Denied)
 		}
 	}
@@ -192,13 +214,16 @@ func TestManyModules(t *testing.T) {
 	}
 	round := func(n int) {
 		for i := range n {
-			module := with(Cat(I32Const(int64(i)), op(0x1a)), func(m *Module) { m.Data = []string{strings.Repeat("x", 4096)} })
-			if rep, err := Run(context.Background(), runners.Invocation{Args: runners.Texts{"x"}}, module, nil, nil, nil); err != nil || rep.ExitCode != 0 {
+			module := with(Cat(I32Const(int64(i)), op(0x1a)),
+				func(m *Module) { m.Data = []string{strings.Repeat("x", 4096)} })
+			if rep, err := Run(context.Background(), runners.Invocation{Args: runners.Texts{"x"}},
+				module, nil, nil, nil); err != nil || rep.ExitCode != 0 {
 				t.Fatalf("%+v %v", rep, err)
 			}
 		}
 		runtime.GC()
-		runtime.GC() // the first only queues finalizers
+		// the first only queues finalizers
+		runtime.GC()
 	}
 	round(runs / 2)
 	fds, rss := openFDs(t), residentPages(t)
@@ -233,9 +258,10 @@ func TestEveryPrefixThroughEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close(context.Background())
-	for at := range whole { // and every byte turned over: whatever it means then, nothing panics
+	// and every byte turned over: whatever it means then, nothing panics
+	for at := range whole {
 		l, err := Load(context.Background(), flip(whole, at), wasi.Limits{Functions: 1000}, "")
-		if errors.Is(err, ErrEngine) {
+		if errors.Is(err, errEngine) {
 			t.Errorf("byte %d: %v", at, err)
 		}
 		if err == nil {
@@ -244,7 +270,8 @@ func TestEveryPrefixThroughEngine(t *testing.T) {
 	}
 }
 
-// T-116: what CheckCode refuses is what takes the engine long: its time grows with the square of the size, and faster.
+// T-116: what CheckCode refuses is what takes the engine long: its time grows with the square of
+// the size, and faster.
 func TestBombsGrowFaster(t *testing.T) {
 	if !long() {
 		t.Skip("JAIL_TEST_LONG is not set: it compiles for half a minute")

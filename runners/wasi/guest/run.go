@@ -21,7 +21,8 @@ import (
 // end, or takes everything. They should be in blocking mode. An error means that
 // the tool did not run, or was stopped by a fault that is not its own; how the
 // tool itself ended is in the Report.
-func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout, stderr *os.File) (runners.Report, error) {
+func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
+	stderr *os.File) (runners.Report, error) {
 	if err := inv.Validate(); err != nil {
 		return runners.Report{}, err
 	}
@@ -31,8 +32,9 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	}
 	if l.info.MemoryMin > mem.limit {
 		refused := &runners.MemoryRefused{Limit: int64(mem.limit), Wanted: int64(l.info.MemoryMin)}
-		return runners.Report{MemoryRefused: refused}, fmt.Errorf("%w: the module needs %d bytes of memory to start, the limit is %d",
-			wasi.ErrTooLarge, refused.Wanted, refused.Limit)
+		return runners.Report{MemoryRefused: refused},
+			fmt.Errorf("%w: the module needs %d bytes of memory to start, the limit is %d",
+				wasi.ErrTooLarge, refused.Wanted, refused.Limit)
 	}
 	var denials runners.Denials
 	g, err := newTree(inv, l.info.Layout, &denials)
@@ -53,13 +55,15 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	start := time.Now()
 	runErr := l.start(withProcess(ctx, p, requests), mem)
 	for _, f := range [...]*os.File{stdin, stdout, stderr} {
-		runtime.KeepAlive(f) // only their descriptors were used, which a finalizer closes
+		// only their descriptors were used, which a finalizer closes
+		runtime.KeepAlive(f)
 	}
 	rep := runners.Report{
 		Denied:        denials.List(),
 		MemoryRefused: mem.refused,
 		LimitsMet:     p.LimitsMet(),
-		Usage: runners.Usage{LoadNanos: l.took.Swap(0), // a next run of the same module did not load it
+		// a next run of the same module did not load it
+		Usage: runners.Usage{LoadNanos: l.took.Swap(0),
 			RunNanos: int64(time.Since(start)), MemoryPeak: int64(mem.peak),
 			OpenPeak: p.OpenPeak(), StdoutBytes: p.Stdout, StderrBytes: p.Stderr},
 	}
@@ -80,13 +84,14 @@ func descriptor(f *os.File) int {
 func (l *Loaded) start(ctx context.Context, mem *linear) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: %v", ErrEngine, r)
+			err = fmt.Errorf("%w: %v", errEngine, r)
 			mem.Free()
 		}
 	}()
 	ctx = experimental.WithMemoryAllocator(ctx, mem)
 	// An empty name, so that the same module can be instantiated again.
-	m, err := l.runtime.InstantiateModule(ctx, l.module, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	m, err := l.runtime.InstantiateModule(ctx, l.module,
+		wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		mem.Free()
 		return err

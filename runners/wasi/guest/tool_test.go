@@ -26,7 +26,8 @@ func TestArgsAndEnv(t *testing.T) {
 		t.Errorf("with none: %s", r.stdout)
 	}
 	big := strings.Repeat("x", 1<<20) // T-121
-	if r := run(t, runners.Invocation{}, "args\t"+big); r.err != nil || !strings.Contains(r.stdout, big) {
+	if r := run(t, runners.Invocation{}, "args\t"+big); r.err != nil || !strings.Contains(r.stdout,
+		big) {
 		t.Errorf("a large argument: %v", r.err)
 	}
 	if r := run(t, runners.Invocation{}, strings.Repeat("x", runners.MaxArgBytes)); r.err == nil {
@@ -42,8 +43,10 @@ func TestRooted(t *testing.T) {
 	inv.Layout, inv.Cwd = "", "/workspace" // the module says which
 	inv.Env = runners.Texts{"PWD=/workspace/dir"}
 	inv.Mounts = append(inv.Mounts, runners.Mount{Path: "/tmp", Source: w.path("tmp"), Write: true})
-	r := run(t, inv, "pwd", "list\t.", "read\tworkspace/dir/file", "creat\ttmp/x\ty", "read\tworkspace/../tmp/x", "read\tetc/shadow", "walk\t.", "walk\t/etc")
-	want := []string{"/workspace/dir <nil>", `0	"workspace tmp"`, `0	"inside dir"`, `0	""`, `0	"y\n"`, `2	""`, "1 10", "0 0"}
+	r := run(t, inv, "pwd", "list\t.", "read\tworkspace/dir/file", "creat\ttmp/x\ty",
+		"read\tworkspace/../tmp/x", "read\tetc/shadow", "walk\t.", "walk\t/etc")
+	want := []string{"/workspace/dir <nil>", `0	"workspace tmp"`, `0	"inside dir"`, `0	""`,
+		`0	"y\n"`, `2	""`, "1 10", "0 0"}
 	for i, line := range r.lines() {
 		if i >= len(want) || line != want[i] {
 			t.Errorf("line %d: %q", i, line)
@@ -66,7 +69,8 @@ func TestHiddenNames(t *testing.T) {
 	}
 	inv.Mounts[0].Hide = []string{".env", "**/*.pem"}
 	r := run(t, inv, append(ops, "list\tdir")...)
-	if r.stdout != strings.Repeat("44\t\"\"\n", 4)+"0\t\"file\"\n" || !r.denied("read /workspace/.env") {
+	if r.stdout != strings.Repeat("44\t\"\"\n", 4)+"0\t\"file\"\n" ||
+		!r.denied("read /workspace/.env") {
 		t.Errorf("%s %v", r.stdout, r.Denied)
 	}
 	inv.Mounts[0].Hide = []string{"a/../b"}
@@ -81,7 +85,8 @@ func TestSocketsAndTime(t *testing.T) {
 	if r.stdout != "57\n57\nslept\n0 true\n" {
 		t.Errorf("%q %s", r.stdout, r.stderr)
 	}
-	if len(r.Denied) != 1 || r.Denied[0].What != "socket sock_accept" || r.Denied[0].Count != 2 || r.Denied[0].Layer != "wasi" {
+	if len(r.Denied) != 1 || r.Denied[0].What != "socket sock_accept" || r.Denied[0].Count != 2 ||
+		r.Denied[0].Layer != "wasi" {
 		t.Errorf("records: %+v", r.Denied)
 	}
 }
@@ -127,7 +132,8 @@ func TestStreams(t *testing.T) {
 	l := loaded(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	rep, err := l.Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober", "cat"}, MemoryLimit: 64 << 20}, in, out, nil)
+	rep, err := l.Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober", "cat"},
+		MemoryLimit: 64 << 20}, in, out, nil)
 	runtime.ReadMemStats(&after)
 	out.Close()
 	if n := <-got; err != nil || rep.ExitCode != 0 || n != size || rep.Usage.StdoutBytes != size {
@@ -167,7 +173,8 @@ func TestBrokenPipe(t *testing.T) {
 	r, w := pipe(t)
 	r.Close()
 	errs := tempFile(t, "")
-	rep, err := loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober", "flood\t1000000"}}, nil, w, errs)
+	rep, err := loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober",
+		"flood\t1000000"}}, nil, w, errs)
 	if err != nil || rep.ExitCode != wasi.ExitPipe || rep.Trap != nil || contents(t, errs) != "" {
 		t.Errorf("%+v %v %q", rep, err, contents(t, errs))
 	}
@@ -176,7 +183,8 @@ func TestBrokenPipe(t *testing.T) {
 // Streams that are not there: the end of input, and output into nothing.
 func TestClosedStreams(t *testing.T) {
 	errs := tempFile(t, "")
-	rep, err := loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober", "cat", "flood\t100"}}, nil, nil, errs)
+	rep, err := loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober",
+		"cat", "flood\t100"}}, nil, nil, errs)
 	if err != nil || rep.ExitCode != 0 || contents(t, errs) != "0 <nil>\n" {
 		t.Errorf("%+v %v %q", rep, err, contents(t, errs))
 	}
@@ -185,7 +193,8 @@ func TestClosedStreams(t *testing.T) {
 		t.Skip("no /dev/full here")
 	}
 	defer full.Close()
-	rep, err = loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober", "flood\t100"}}, nil, full, errs)
+	rep, err = loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober",
+		"flood\t100"}}, nil, full, errs)
 	if err != nil || rep.ExitCode != 3 || !strings.Contains(contents(t, errs), "No space left") {
 		t.Errorf("full disk: %+v %v %q", rep, err, contents(t, errs))
 	}
@@ -198,12 +207,14 @@ func TestLateInput(t *testing.T) {
 	started := make(chan struct{})
 	go func() {
 		<-started
-		time.Sleep(time.Millisecond) // only widens the window; any order is right
+		// only widens the window; any order is right
+		time.Sleep(time.Millisecond)
 		io.WriteString(inW, "late")
 		inW.Close()
 	}()
 	close(started)
-	rep, err := loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober", "cat"}}, in, out, nil)
+	rep, err := loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober",
+		"cat"}}, in, out, nil)
 	if err != nil || rep.ExitCode != 0 || contents(t, out) != "late" {
 		t.Errorf("%+v %v %q", rep, err, contents(t, out))
 	}
@@ -221,7 +232,8 @@ func TestManyRuns(t *testing.T) {
 	}
 	round := func() {
 		for range runs {
-			if rep, err := l.Run(context.Background(), inv, nil, nil, nil); err != nil || rep.ExitCode != 0 {
+			if rep, err := l.Run(context.Background(), inv, nil, nil, nil); err != nil ||
+				rep.ExitCode != 0 {
 				t.Fatalf("%+v %v", rep, err)
 			}
 		}

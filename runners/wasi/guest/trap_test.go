@@ -33,13 +33,15 @@ func exits(code int64) []byte {
 }
 
 func TestExitCodes(t *testing.T) {
-	for given, want := range map[int64]int{0: 0, 1: 1, 42: 42, 125: 125, 255: 255, 256: 0, -1: 255} {
+	for given, want := range map[int64]int{0: 0, 1: 1, 42: 42, 125: 125, 255: 255, 256: 0,
+		-1: 255} {
 		r := runModule(t, runners.Invocation{}, exits(given), "")
 		if r.err != nil || r.ExitCode != want || r.Trap != nil || r.stderr != "" {
 			t.Errorf("proc_exit(%d): %d %v %v %q", given, r.ExitCode, r.err, r.Trap, r.stderr)
 		}
 	}
-	if r := runModule(t, runners.Invocation{}, with(nil, nil), ""); r.err != nil || r.ExitCode != 0 {
+	if r := runModule(t, runners.Invocation{}, with(nil, nil), ""); r.err != nil ||
+		r.ExitCode != 0 {
 		t.Errorf("return: %d %v", r.ExitCode, r.err)
 	}
 }
@@ -55,24 +57,30 @@ func TestTraps(t *testing.T) {
 		module      []byte
 	}{
 		{"unreachable", wasi.TrapUnreachable, with(op(0x00), nil)},
-		{"in the start section", wasi.TrapUnreachable, with(op(0x00), func(m *Module) { m.Start = &zero })},
+		{"in the start section", wasi.TrapUnreachable, with(op(0x00),
+			func(m *Module) { m.Start = &zero })},
 		{"load", wasi.TrapMemory, with(Cat(I32Const(-4), op(0x28, 2, 0, 0x1a)), nil)},
 		{"store", wasi.TrapMemory, with(Cat(I32Const(1<<16), I32Const(1), op(0x36, 2, 0)), nil)},
-		{"fill", wasi.TrapMemory, with(Cat(I32Const(1), I32Const(1), I32Const(-1), op(0xfc, 11, 0)), nil)},
-		{"data segment", wasi.TrapMemory, with(nil, func(m *Module) { m.Data = []string{strings.Repeat("x", 1<<16+1)} })},
+		{"fill", wasi.TrapMemory, with(Cat(I32Const(1), I32Const(1), I32Const(-1), op(0xfc, 11, 0)),
+			nil)},
+		{"data segment", wasi.TrapMemory,
+			with(nil, func(m *Module) { m.Data = []string{strings.Repeat("x", 1<<16+1)} })},
 		{"recursion", wasi.TrapStack, with(deep, nil)},
 		{"division", wasi.TrapArithmetic, with(Cat(I32Const(1), I32Const(0), op(0x6d, 0x1a)), nil)},
-		{"overflow", wasi.TrapArithmetic, with(Cat(I32Const(-1<<31), I32Const(-1), op(0x6d, 0x1a)), nil)},
+		{"overflow", wasi.TrapArithmetic, with(Cat(I32Const(-1<<31), I32Const(-1), op(0x6d, 0x1a)),
+			nil)},
 		{"conversion", wasi.TrapArithmetic, with(op(0x43, 0, 0, 0xc0, 0x7f, 0xa8, 0x1a), nil)},
 		{"null call", wasi.TrapTable, with(Cat(I32Const(0), op(0x11, 0, 0)), table)},
 		{"call beyond the table", wasi.TrapTable, with(Cat(I32Const(9), op(0x11, 0, 0)), table)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := runModule(t, runners.Invocation{}, tt.module, "")
-			if r.err != nil || r.Trap == nil || r.Trap.Class != tt.class || r.ExitCode != wasi.ExitTrap {
+			if r.err != nil || r.Trap == nil || r.Trap.Class != tt.class ||
+				r.ExitCode != wasi.ExitTrap {
 				t.Fatalf("%d %+v %v", r.ExitCode, r.Trap, r.err)
 			}
-			if r.stderr != "" || strings.Contains(r.Trap.Sentence, "\n") || strings.Contains(r.Trap.Sentence, "other") {
+			if r.stderr != "" || strings.Contains(r.Trap.Sentence, "\n") ||
+				strings.Contains(r.Trap.Sentence, "other") {
 				t.Errorf("%q, stderr %q", r.Trap.Sentence, r.stderr)
 			}
 		})
@@ -86,15 +94,17 @@ func TestRefusedModules(t *testing.T) {
 		m.Exports[0].Index = 1
 	})
 	r := runModule(t, runners.Invocation{}, unknown, "")
-	if !errors.Is(r.err, wasi.ErrImport) || !strings.Contains(r.err.Error(), "env.system") || !r.denied("import env.system") {
+	if !errors.Is(r.err, wasi.ErrImport) || !strings.Contains(r.err.Error(), "env.system") ||
+		!r.denied("import env.system") {
 		t.Errorf("unknown import: %v %v", r.err, r.Denied)
 	}
 	for name, module := range map[string][]byte{
-		"bad code":          with(op(0xff), nil),
-		"empty stack":       with(op(0x1a), nil),
-		"threads":           with(op(0xfe, 0x03, 0), nil),
-		"garbage":           append(append([]byte{}, Header...), 1, 2, 3, 4),
-		"nested too deeply": with(bytes.Repeat(op(0x02, 0x40), 50_000), nil), // no ends: invalid, and only that
+		"bad code":    with(op(0xff), nil),
+		"empty stack": with(op(0x1a), nil),
+		"threads":     with(op(0xfe, 0x03, 0), nil),
+		"garbage":     append(append([]byte{}, Header...), 1, 2, 3, 4),
+		// no ends: invalid, and only that
+		"nested too deeply": with(bytes.Repeat(op(0x02, 0x40), 50_000), nil),
 		"_start has a parameter": with(nil, func(m *Module) {
 			m.Types[0].Params = []byte{I32}
 		}),
@@ -112,7 +122,8 @@ func TestRefusedModules(t *testing.T) {
 func TestPrefixesOfModule(t *testing.T) {
 	whole := prober()
 	for n := 0; n < len(whole); n += 1 + len(whole)/300 {
-		if _, err := Load(context.Background(), whole[:n], wasi.Limits{}, ""); err == nil || errors.Is(err, ErrEngine) {
+		if _, err := Load(context.Background(), whole[:n], wasi.Limits{}, ""); err == nil ||
+			errors.Is(err, errEngine) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}
@@ -121,8 +132,10 @@ func TestPrefixesOfModule(t *testing.T) {
 // T-115: memory beyond the limit is refused to the module, and recorded.
 func TestMemoryLimit(t *testing.T) {
 	const limit = 8 << 20
-	grow := func(pages int64) []byte { // exits with 7 if the growth is refused
-		code := Cat(I32Const(pages), op(0x40, 0), I32Const(-1), op(0x46, 0x04, 0x40), I32Const(7), op(0x10, 0, 0x0b))
+	// exits with 7 if the growth is refused
+	grow := func(pages int64) []byte {
+		code := Cat(I32Const(pages), op(0x40, 0), I32Const(-1), op(0x46, 0x04, 0x40), I32Const(7),
+			op(0x10, 0, 0x0b))
 		return with(code, func(m *Module) {
 			m.Types = append(m.Types, Type{Params: []byte{I32}})
 			m.Imports = []Import{{Module: wasi.Preview1, Name: "proc_exit", Type: 1}}
@@ -135,29 +148,36 @@ func TestMemoryLimit(t *testing.T) {
 		limit   int64
 		refused bool
 	}{
-		{"within", 100, limit, false}, {"to the limit", 127, limit, false}, {"one page more", 128, limit, true},
+		{"within", 100, limit, false}, {"to the limit", 127, limit, false}, {"one page more", 128,
+			limit, true},
 		{"4 GiB", 65535, limit, true}, {"2 GiB with no limit", 32767, 0, false},
 	} {
 		r := runModule(t, runners.Invocation{MemoryLimit: tt.limit}, grow(tt.pages), "")
-		if r.err != nil || (r.ExitCode == 7) != tt.refused || (r.MemoryRefused != nil) != tt.refused {
+		if r.err != nil || (r.ExitCode == 7) != tt.refused ||
+			(r.MemoryRefused != nil) != tt.refused {
 			t.Errorf("%s: %d %+v %v", tt.name, r.ExitCode, r.MemoryRefused, r.err)
 		}
-		if tt.refused && (r.MemoryRefused.Limit != limit || r.MemoryRefused.Wanted != (tt.pages+1)*wasi.PageSize) {
+		if tt.refused && (r.MemoryRefused.Limit != limit ||
+			r.MemoryRefused.Wanted != (tt.pages+1)*wasi.PageSize) {
 			t.Errorf("%s: %+v", tt.name, r.MemoryRefused)
 		}
 	}
 	big := with(nil, func(m *Module) { m.Memory = Cat(op(0), U(65536)) })
 	r := runModule(t, runners.Invocation{MemoryLimit: limit}, big, "")
-	if !errors.Is(r.err, wasi.ErrTooLarge) || r.MemoryRefused == nil || r.MemoryRefused.Wanted != 4<<30 {
+	if !errors.Is(r.err, wasi.ErrTooLarge) || r.MemoryRefused == nil ||
+		r.MemoryRefused.Wanted != 4<<30 {
 		t.Errorf("starts with 4 GiB: %v %+v", r.err, r.MemoryRefused)
 	}
 	if r := runModule(t, runners.Invocation{}, big, ""); r.err != nil || r.ExitCode != 0 {
 		t.Errorf("4 GiB that nobody touches, with no limit: %v", r.err)
 	}
-	if r := run(t, runners.Invocation{MemoryLimit: 32 << 20}, "grow\t256"); r.MemoryRefused == nil || r.ExitCode == 0 || strings.Contains(r.stdout, "grew") {
+	if r := run(t, runners.Invocation{MemoryLimit: 32 << 20},
+		"grow\t256"); r.MemoryRefused == nil || r.ExitCode == 0 || strings.Contains(r.stdout,
+		"grew") {
 		t.Errorf("a real tool: %d %+v", r.ExitCode, r.MemoryRefused)
 	}
-	if r := run(t, runners.Invocation{MemoryLimit: 512 << 20}, "grow\t64"); r.stdout != "grew\n" || r.Usage.MemoryPeak < 64<<20 {
+	if r := run(t, runners.Invocation{MemoryLimit: 512 << 20}, "grow\t64"); r.stdout != "grew\n" ||
+		r.Usage.MemoryPeak < 64<<20 {
 		t.Errorf("the control: %q, peak %d", r.stdout, r.Usage.MemoryPeak)
 	}
 }

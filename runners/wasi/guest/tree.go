@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io/fs"
+	"path"
 
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
@@ -18,14 +19,15 @@ type tree struct {
 	dirs []preview1.Preopen
 }
 
-// newTree opens the mounts. A guest without mounts has no directory at all.
-func newTree(inv runners.Invocation, fallback runners.Layout, denials *runners.Denials) (*tree, error) {
-	v, err := View(inv.Mounts, recorder{denials})
+// newTree opens the mounts. A guest without mounts and devices has no directory at all.
+func newTree(inv runners.Invocation, fallback runners.Layout, denials *runners.Denials) (*tree,
+	error) {
+	v, err := View(inv, recorder{denials})
 	if err != nil {
 		return nil, err
 	}
 	t := &tree{view: v}
-	if len(inv.Mounts) == 0 {
+	if len(inv.Mounts)+len(inv.Devices) == 0 {
 		return t, nil
 	}
 	if err := t.preopen(inv, cmp.Or(inv.Layout, fallback)); err != nil {
@@ -35,20 +37,50 @@ func newTree(inv runners.Invocation, fallback runners.Layout, denials *runners.D
 	return t, nil
 }
 
-// View opens mounts for who looks at them as a guest does, with the same refusals.
-func View(mounts []runners.Mount, rec view.Recorder) (*view.View, error) {
-	opened, err := openMounts(mounts)
+// View opens the file system of an invocation as a guest sees it, with the same refusals.
+func View(inv runners.Invocation, rec view.Recorder) (*view.View, error) {
+	opened, err := openMounts(inv.Mounts)
 	if err != nil {
 		return nil, err
 	}
-	return view.New(opened, rec)
+	v, err := view.New(opened, rec)
+	if err != nil {
+		return nil, err
+	}
+	if err := addDevices(v, inv.Devices); err != nil {
+		v.Close()
+		return nil, err
+	}
+	return v, nil
+}
+
+// deviceDir is where the devices are, in the jail and for the guest.
+const deviceDir = "/dev"
+
+// deviceNumbers are the devices that a guest may have (the kernel's devices.txt).
+var deviceNumbers = map[string]uint64{"null": sys.Device(1, 3), "zero": sys.Device(1, 5),
+	"full":   sys.Device(1, 7),
+	"random": sys.Device(1, 8), "urandom": sys.Device(1, 9)}
+
+func addDevices(v *view.View, names []string) error {
+	for _, name := range names {
+		number, ok := deviceNumbers[name]
+		if !ok {
+			return fmt.Errorf("device %q: not one that a module may have", name)
+		}
+		if err := v.AddDevice(path.Join(deviceDir, name), number); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func openMounts(mounts []runners.Mount) ([]view.Mount, error) {
 	var out []view.Mount
 	fail := func(err error) ([]view.Mount, error) {
 		for _, m := range out {
-			_ = sys.Close(m.FD) // err is the one that matters
+			// The first error is the cause.
+			_ = sys.Close(m.FD)
 		}
 		return nil, err
 	}
@@ -59,7 +91,9 @@ func openMounts(mounts []runners.Mount) ([]view.Mount, error) {
 		}
 		fd, err := sys.OpenDir(cmp.Or(m.Source, m.Path))
 		if sys.ErrnoOf(err) == sys.ENOTDIR {
-			continue // WASI has directories alone to give: a file that a program of the host gets is not in a module's view
+			// WASI has directories alone to give: a file that a program of the host gets is not in
+			// a module's view
+			continue
 		}
 		if err != nil {
 			return fail(fmt.Errorf("mount %s: %w", m.Path, err))
@@ -73,12 +107,16 @@ func openMounts(mounts []runners.Mount) ([]view.Mount, error) {
 // wasmtime and of what C libraries make of it: among directories that fit a path
 // equally well the last is taken, so "." has to be last.
 func (t *tree) preopen(inv runners.Invocation, layout runners.Layout) error {
-	if layout == runners.LayoutRooted {
-		d, e := t.view.Root()
-		return t.add("/", d, e)
+	cwd, err := openCwd(t.view, inv.Cwd)
+	if err != nil {
+		return err
 	}
 	if layout == runners.LayoutWorking {
-		d, e := t.view.Preopen(cmp.Or(inv.Cwd, "/"))
+		return t.add("/", cwd, 0)
+	}
+	if layout == runners.LayoutRooted {
+		_ = cwd.Close() // a directory
+		d, e := t.view.Root()
 		return t.add("/", d, e)
 	}
 	for _, m := range inv.Mounts {
@@ -87,14 +125,44 @@ func (t *tree) preopen(inv runners.Invocation, layout runners.Layout) error {
 		}
 		d, e := t.view.Preopen(m.Path)
 		if err := t.add(m.Path, d, e); err != nil {
+			// The first error is the cause.
+			_ = cwd.Close()
+			return err
+		}
+	}
+	if len(inv.Devices) > 0 {
+		d, e := t.view.Preopen(deviceDir)
+		if err := t.add(deviceDir, d, e); err != nil {
+			// The first error is the cause.
+			_ = cwd.Close()
 			return err
 		}
 	}
 	if inv.Cwd == "" || inv.Cwd == "/" {
-		return nil // the root is no mount, and this layout has no directory for it
+		_ = cwd.Close()
+		// the root is no mount, and this layout has no directory for it
+		return nil
 	}
-	d, e := t.view.Preopen(inv.Cwd)
-	return t.add(".", d, e)
+	return t.add(".", cwd, 0)
+}
+
+// openCwd opens the working directory of an invocation. The error is a *runners.CwdError.
+func openCwd(v *view.View, dir string) (*view.Dir, error) {
+	dir = cmp.Or(dir, "/")
+	d, e := v.Preopen(dir)
+	if e != 0 {
+		return nil, &runners.CwdError{Path: dir, Errno: int(e), Err: e}
+	}
+	return d, nil
+}
+
+// CheckCwd looks for the working directory of an invocation in a view, as a guest's is looked for.
+func CheckCwd(v *view.View, dir string) error {
+	d, err := openCwd(v, dir)
+	if err == nil {
+		_ = d.Close() // a directory
+	}
+	return err
 }
 
 func (t *tree) add(name string, d *view.Dir, e view.Errno) error {

@@ -1,4 +1,5 @@
-// Package guestlib holds the libraries by which guests fetch; see docs/fetch-abi.md. Those for Go and C are tested with the built programs.
+// Package guestlib holds the libraries by which guests fetch; see docs/fetch-abi.md. Those for Go
+// and C are tested with the built programs.
 package guestlib
 
 import (

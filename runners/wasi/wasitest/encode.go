@@ -2,25 +2,26 @@
 // need ones that no compiler would make.
 package wasitest
 
-// Module is what goes into a module. A zero field leaves its section out.
+// Module is the content of a module. A zero field leaves its section out.
 type Module struct {
 	Types   []Type
 	Imports []Import
 	Funcs   []Func
-	Tables  [][]byte // element type and limits, encoded
-	Memory  []byte   // limits, encoded
+	// element type and limits, encoded
+	Tables  [][]byte
+	Memory  []byte // limits, encoded
 	Exports []Export
 	Start   *uint32
-	Data    []string // active segments at address 0
-	Custom  []Custom
-	Tail    []byte // put behind all sections
+	// active segments at address 0
+	Data   []string
+	Custom []Custom
+	Tail   []byte // put behind all sections
 }
 
 // Type is a function type, in the binary's value types.
 type Type struct{ Params, Results []byte }
 
-// Import is an import of a function; Kind changes that, and Desc then is what
-// follows the kind.
+// Import is an import of a function; Kind changes that, and Desc is then the rest after the kind.
 type Import struct {
 	Module, Name string
 	Type         uint32
@@ -64,8 +65,8 @@ func U(v uint64) []byte {
 	return append(b, byte(v))
 }
 
-// S encodes a signed LEB128, as the operand of i32.const and i64.const.
-func S(v int64) []byte {
+// s encodes a signed LEB128, as the operand of i32.const and i64.const.
+func s(v int64) []byte {
 	var b []byte
 	for {
 		c := byte(v & 0x7f)
@@ -78,7 +79,7 @@ func S(v int64) []byte {
 }
 
 // I32Const is the instruction.
-func I32Const(v int64) []byte { return append([]byte{0x41}, S(v)...) }
+func I32Const(v int64) []byte { return append([]byte{0x41}, s(v)...) }
 
 // Cat joins pieces of code.
 func Cat(parts ...[]byte) []byte {
@@ -120,7 +121,8 @@ func (m Module) Encode() []byte {
 		if i.Kind == 0 {
 			desc = U(uint64(i.Type))
 		}
-		imports = Cat(imports, bytesVec([]byte(i.Module)), bytesVec([]byte(i.Name)), []byte{i.Kind}, desc)
+		imports = Cat(imports, bytesVec([]byte(i.Module)), bytesVec([]byte(i.Name)), []byte{i.Kind},
+			desc)
 	}
 	for _, f := range m.Funcs {
 		funcs = append(funcs, U(uint64(f.Type))...)

@@ -26,7 +26,8 @@ const bound = time.Minute
 func newLog(t *testing.T) (dir string, l *audit.Log) {
 	t.Helper()
 	dir = t.TempDir()
-	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"), KeyDir: filepath.Join(dir, "keys")})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"), KeyDir: filepath.Join(dir,
+		"keys")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,8 @@ func newLog(t *testing.T) (dir string, l *audit.Log) {
 
 func put(t *testing.T, l *audit.Log) {
 	t.Helper()
-	if _, err := l.Append(t.Context(), audit.Entry{Event: audit.DaemonStopped{Reason: "x"}}); err != nil {
+	if _, err := l.Append(t.Context(),
+		audit.Entry{Event: audit.DaemonStopped{Reason: "x"}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -67,7 +69,8 @@ func settings(t *testing.T, text string) (Settings, error) {
 	return Read(path)
 }
 
-// TestPlaces: a file, a server and a collector of syslog get the heads, and what they have then fits the log.
+// TestPlaces: a file, a server and a collector of syslog get the heads, and what they have then
+// fits the log.
 func TestPlaces(t *testing.T) {
 	dir, l := newLog(t)
 	file := filepath.Join(t.TempDir(), "anchors")
@@ -81,7 +84,8 @@ func TestPlaces(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		body, _ := io.ReadAll(r.Body)
-		if r.Method != http.MethodPost || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/plain") {
+		if r.Method != http.MethodPost || !strings.HasPrefix(r.Header.Get("Content-Type"),
+			"text/plain") {
 			t.Errorf("%s, %v", r.Method, r.Header)
 		}
 		posted = append(append(posted, body...), '\n')
@@ -92,7 +96,9 @@ func TestPlaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer collector.Close()
-	s, err := settings(t, "[[anchor]]\nname = \"file\"\nto = \""+file+"\"\n[[anchor]]\nname = \"server\"\nto = \""+server.URL+"/a\"\n[[anchor]]\nname = \"syslog\"\nto = \"udp://"+
+	s, err := settings(t, "[[anchor]]\nname = \"file\"\nto = \""+file+
+		"\"\n[[anchor]]\nname = \"server\"\nto = \""+server.URL+
+		"/a\"\n[[anchor]]\nname = \"syslog\"\nto = \"udp://"+
 		collector.LocalAddr().String()+"\"\n")
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +106,8 @@ func TestPlaces(t *testing.T) {
 	k := Keeper{Log: dir, State: filepath.Join(t.TempDir(), "state"), Targets: s.Anchors}
 	for n := range 3 {
 		put(t, l)
-		for range 2 { // what is not new is not sent
+		// what is not new is not sent
+		for range 2 {
 			all, err := k.Once(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -149,7 +156,8 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestFailure: a place that does not take heads is tried again; that it began to fail is put on record once, and so is that it ended.
+// TestFailure: a place that does not take heads is tried again; that it began to fail is put on
+// record once, and so is that it ended.
 func TestFailure(t *testing.T) {
 	dir, l := newLog(t)
 	var mu sync.Mutex
@@ -166,10 +174,11 @@ func TestFailure(t *testing.T) {
 	}))
 	defer server.Close()
 	target := Target{Name: "a", To: server.URL, Every: text[time.Duration]{time.Second}}
-	k := Keeper{Log: dir, State: t.TempDir(), Targets: []Target{target}, Record: func(e audit.Anchored) error {
-		_, err := l.Append(context.Background(), audit.Entry{Event: e})
-		return err
-	}}
+	k := Keeper{Log: dir, State: t.TempDir(), Targets: []Target{target},
+		Record: func(e audit.Anchored) error {
+			_, err := l.Append(context.Background(), audit.Entry{Event: e})
+			return err
+		}}
 	for range 3 {
 		if _, err := k.Once(t.Context()); err == nil {
 			t.Error("a place that refuses is no failure")
@@ -237,18 +246,25 @@ name = "a"
 to = "https://a.example/x"
 token = "/etc/jail/secrets/a"
 `)
-	if err != nil || s.Log.SegmentSize.Value != 1<<20 || s.Log.SegmentTime.Value != 24*time.Hour || s.Keep.Keep() != (audit.Keep{Bytes: 1 << 30, For: 2160 * time.Hour}) ||
+	if err != nil || s.Log.SegmentSize.Value != 1<<20 || s.Log.SegmentTime.Value != 24*time.Hour ||
+		s.Keep.Keep() != (audit.Keep{Bytes: 1 << 30, For: 2160 * time.Hour}) ||
 		len(s.Anchors) != 1 || s.Anchors[0].Every.Value != time.Minute {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if s, err := Read(filepath.Join(t.TempDir(), "none")); err != nil || len(s.Anchors) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
-	for _, bad := range []string{"x = 1", "[log]\nsegment_size = 5", "[log]\nsegment_size = \"1\"", "[keep]\nsize = \"0\"", "[keep]\ntime = \"-1h\"", "[keep]\ntime = \"1s\"",
-		"[[anchor]]\nto = \"/a\"", "[[anchor]]\nname = \"a\"", "[[anchor]]\nname = \"a\"\nto = \"relative\"", "[[anchor]]\nname = \"a\"\nto = \"ftp://x\"",
-		"[[anchor]]\nname = \"A b\"\nto = \"/a\"", "[[anchor]]\nname = \"a/b\"\nto = \"/a\"", "[[anchor]]\nname = \"a\"\nto = \"https://u:p@x/\"", "[[anchor]]\nname = \"a\"\nto = \"https:///x\"",
-		"[[anchor]]\nname = \"a\"\nto = \"http://x/\"\ntoken = \"/t\"", "[[anchor]]\nname = \"a\"\nto = \"/a\"\nevery = \"1ms\"",
-		"[[anchor]]\nname = \"a\"\nto = \"/a\"\n[[anchor]]\nname = \"a\"\nto = \"/b\"", "[[anchor]]\nname = \"a\"\nto = \"/a\"\nextra = 1", "not toml",
+	for _, bad := range []string{"x = 1", "[log]\nsegment_size = 5", "[log]\nsegment_size = \"1\"",
+		"[keep]\nsize = \"0\"", "[keep]\ntime = \"-1h\"", "[keep]\ntime = \"1s\"",
+		"[[anchor]]\nto = \"/a\"", "[[anchor]]\nname = \"a\"",
+		"[[anchor]]\nname = \"a\"\nto = \"relative\"", "[[anchor]]\nname = \"a\"\nto = \"ftp://x\"",
+		"[[anchor]]\nname = \"A b\"\nto = \"/a\"", "[[anchor]]\nname = \"a/b\"\nto = \"/a\"",
+		"[[anchor]]\nname = \"a\"\nto = \"https://u:p@x/\"",
+		"[[anchor]]\nname = \"a\"\nto = \"https:///x\"",
+		"[[anchor]]\nname = \"a\"\nto = \"http://x/\"\ntoken = \"/t\"",
+		"[[anchor]]\nname = \"a\"\nto = \"/a\"\nevery = \"1ms\"",
+		"[[anchor]]\nname = \"a\"\nto = \"/a\"\n[[anchor]]\nname = \"a\"\nto = \"/b\"",
+		"[[anchor]]\nname = \"a\"\nto = \"/a\"\nextra = 1", "not toml",
 		strings.Repeat("[[anchor]]\nname = \"a\"\nto = \"/a\"\n", 17)} {
 		if s, err := settings(t, bad); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %+v, %v", bad, s, err)

@@ -13,52 +13,63 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// gitPrefix stands before the scheme of the address of a repository; git:// is one without it.
+// gitPrefix precedes the scheme of a repository's address; git:// needs none.
 const gitPrefix = "git+"
 
-// gitFile is the name of the head in the tree of each commit. The commit's message is the head as well, so that
-// `git log --format=%B BRANCH` prints what jail audit verify --anchor reads.
+// gitFile is the name of the head in the tree of each commit. The commit message is the head as
+// well, so that `git log --format=%B BRANCH` prints what jail audit verify --anchor reads.
 const gitFile = "head"
 
-// gitOrigin is what the name of a log is like that can be the name of a branch.
-var gitOrigin = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}/[a-z0-9]{1,64}$`)
+// gitOrigin matches the names of logs that can be branch names.
+var gitOrigin = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}/[a-z0-9]{1,64}$`)
+})
 
-// A repository gets a commit for each head, on a branch of the log's name. One on this host is written to. Another is pushed to from a copy that lies
-// with the status of the anchors, and never with force: who can only push so cannot take a head away.
+// repository gets a commit for each head, on a branch of the log's name. A repository on this host
+// is written to directly. To another one jail pushes from a copy beside the status of the anchors,
+// and never with force: a key that can only push so cannot remove a head.
 type repository struct {
-	log    string // directory
-	dir    string // bare, on this host
-	remote string // to push to; "" where dir is all
+	log string // directory
+	// dir is a bare repository on this host.
+	dir string
+	// remote to push to; "" if dir is the repository.
+	remote string
 	token  string // path
-	closed bool   // nothing is connected to
-	room   int    // for what git writes; 0 is that of a few lines
+	// closed: no network connection is made.
+	closed bool
+	// room for git's output in bytes; 0 is enough for a few lines.
+	room int
 }
 
 func openGit(t Target, k Keeper, u *url.URL) (sender, error) {
 	r := repository{log: k.Log, dir: filepath.Join(k.State, t.Name+".git"), token: t.Token}
 	scheme := strings.TrimPrefix(u.Scheme, gitPrefix)
 	switch {
-	case scheme == "file" && u.Host == "" && filepath.IsAbs(u.Path) && u.RawQuery == "" && u.Fragment == "":
+	case scheme == "file" && u.Host == "" && filepath.IsAbs(u.Path) && u.RawQuery == "" &&
+		u.Fragment == "":
 		r.dir = filepath.Clean(u.Path)
-	case (scheme == "ssh" || scheme == "https" || scheme == "http" || scheme == "git") && u.Hostname() != "" && !strings.HasPrefix(u.Host, "-") && len(u.Path) > 1:
+	case (scheme == "ssh" || scheme == "https" || scheme == "http" || scheme == "git") &&
+		u.Hostname() != "" && !strings.HasPrefix(u.Host, "-") && len(u.Path) > 1:
 		plain := *u
 		plain.Scheme = scheme
 		r.remote = plain.String()
 	default:
-		return nil, fmt.Errorf("to: %q: want git+file:///PATH, git+ssh://HOST/PATH, git+https://HOST/PATH or git://HOST/PATH", t.To)
+		return nil, fmt.Errorf(
+			"to: %q: want git+file:///PATH, git+ssh://HOST/PATH, git+https://HOST/PATH or git://HOST/PATH", t.To)
 	}
 	return r.send, nil
 }
 
-// send makes the commit, again where another process made one meanwhile.
+// send makes the commit, and tries again if another process made one meanwhile.
 func (r repository) send(ctx context.Context, h audit.Head) (err error) {
-	if !gitOrigin.MatchString(h.Origin) {
+	if !gitOrigin().MatchString(h.Origin) {
 		return fmt.Errorf("a log called %.80q cannot be a branch of a repository", h.Origin)
 	}
 	ref := "refs/heads/" + h.Origin
@@ -76,7 +87,8 @@ func (r repository) send(ctx context.Context, h audit.Head) (err error) {
 	return err
 }
 
-// prepare looks at a repository of this host, whose hooks and settings act with the rights of the daemon; the copy for another is made.
+// prepare checks a repository of this host, whose hooks and settings act with the rights of the
+// daemon, or makes the copy for another host's.
 func (r repository) prepare(ctx context.Context) error {
 	info, err := os.Stat(r.dir)
 	if errors.Is(err, fs.ErrNotExist) && r.remote != "" {
@@ -97,18 +109,21 @@ func (r repository) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
-			return fmt.Errorf("%s can be written by others: who can change a repository can have programs run with the rights of who uses it; give it to uid %d alone, or use git+ssh",
+		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() ||
+			info.Mode().Perm()&0o022 != 0 {
+			return fmt.Errorf(
+				"%s can be written by others: who can change a repository can have programs run with the rights of who uses it; give it to uid %d alone, or use git+ssh",
 				filepath.Join(r.dir, name), os.Geteuid())
 		}
 	}
 	return nil
 }
 
-// errMoved is wrapped by what another process that sends may be the cause of. Nothing else is worth a second try at once: a host that refuses is asked once.
+// errMoved is wrapped by errors that another sending process may have caused. Only these are worth
+// a second try at once.
 var errMoved = errors.New("the branch was not moved")
 
-// commit puts a head on its branch, here and there.
+// commit puts a head on its branch, here and on the remote.
 func (r repository) commit(ctx context.Context, ref string, h audit.Head) error {
 	parent, err := r.tip(ctx, ref)
 	if err != nil {
@@ -121,7 +136,8 @@ func (r repository) commit(ctx context.Context, ref string, h audit.Head) error 
 			return err
 		}
 		if is == strings.TrimRight(string(text), "\n") {
-			return nil // somebody sent it already
+			// Another process has sent it.
+			return nil
 		}
 		if newer, err := r.newer(is, h); err != nil || newer {
 			return err
@@ -149,14 +165,16 @@ func (r repository) commit(ctx context.Context, ref string, h audit.Head) error 
 		}
 		return nil
 	}
-	if _, err := r.git(ctx, nil, "push", "--quiet", "--no-verify", r.remote, made+":"+ref); err != nil {
+	if _, err := r.git(ctx, nil, "push", "--quiet", "--no-verify", r.remote,
+		made+":"+ref); err != nil {
 		return fmt.Errorf("%w: %w", errMoved, err)
 	}
 	_, err = r.git(ctx, nil, "update-ref", ref, made)
 	return err
 }
 
-// newer reports whether the repository has a newer head than h already, as where two processes send. One that the log itself has not come to is the log put back.
+// newer reports whether the repository already has a newer head than h, as when two processes send.
+// A head that the log itself has not reached means that the log was put back to an older state.
 func (r repository) newer(has string, h audit.Head) (bool, error) {
 	last, err := audit.ParseAnchors("its last commit", []byte(has+"\n"))
 	if err != nil {
@@ -166,12 +184,14 @@ func (r repository) newer(has string, h audit.Head) (bool, error) {
 		return false, nil
 	}
 	if now, err := audit.ReadHead(r.log); err != nil || now.Size < last[0].Size {
-		return false, errors.Join(fmt.Errorf("%w: it has %d records, and the last commit %d", audit.ErrPutBack, now.Size, last[0].Size), err)
+		return false, errors.Join(fmt.Errorf("%w: it has %d records, and the last commit %d",
+			audit.ErrPutBack, now.Size, last[0].Size), err)
 	}
 	return true, nil
 }
 
-// tip is the last commit of a branch, or "". One of another host that is no longer what it was with what was put on top is not taken for a beginning.
+// tip returns the last commit of a branch, or "". It does not accept a branch of another host whose
+// earlier commits have changed.
 func (r repository) tip(ctx context.Context, ref string) (string, error) {
 	here, err := r.git(ctx, nil, "for-each-ref", "--format=%(objectname)", ref)
 	if err != nil || r.remote == "" {
@@ -185,11 +205,13 @@ func (r repository) tip(ctx context.Context, ref string) (string, error) {
 	if there == here {
 		return there, nil
 	}
-	back := fmt.Errorf("the branch %s was put back there: it has not the commit %.12s that was taken; take %s away to go on from what it has", ref, here, r.dir)
+	back := fmt.Errorf(
+		"the branch %s was put back there: it lacks the commit %.12s that it took; remove %s to continue from its present state", ref, here, r.dir)
 	if there == "" {
 		return "", back
 	}
-	if _, err := r.git(ctx, nil, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", r.remote, ref); err != nil {
+	if _, err := r.git(ctx, nil, "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", r.remote,
+		ref); err != nil {
 		return "", err
 	}
 	if here != "" {
@@ -200,10 +222,11 @@ func (r repository) tip(ctx context.Context, ref string) (string, error) {
 	return there, nil
 }
 
-// maxRepository bounds what is read of one.
+// maxRepository bounds the bytes read from a repository.
 const maxRepository = 256 << 20
 
-// ReadRepository gives the heads that are in a repository, bare or not, as a text for [audit.ParseAnchors]. known is false where the directory is none.
+// ReadRepository returns the heads in a repository, bare or not, as a text for
+// [audit.ParseAnchors]. known is false if the directory is no repository.
 func ReadRepository(ctx context.Context, dir string) (heads []byte, known bool, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
@@ -225,10 +248,11 @@ func ReadRepository(ctx context.Context, dir string) (heads []byte, known bool, 
 	return []byte(out + "\n"), true, err
 }
 
-// gitPrograms is where the program may be: nobody but the host's root can put one there.
+// gitPrograms are the accepted paths of git, which only root can write.
 var gitPrograms = []string{"/usr/bin/git", "/bin/git", "/usr/local/bin/git"}
 
-// git runs the host's git in a closed environment, with no settings but those of the repository, no hooks, no questions.
+// git runs the host's git in a closed environment: no settings but the repository's, no hooks, no
+// questions.
 func (r repository) git(ctx context.Context, input []byte, args ...string) (string, error) {
 	program := ""
 	for _, path := range gitPrograms {
@@ -238,10 +262,13 @@ func (r repository) git(ctx context.Context, input []byte, args ...string) (stri
 		}
 	}
 	if program == "" {
-		return "", fmt.Errorf("there is no git on this host: it is looked for at %s", strings.Join(gitPrograms, ", "))
+		return "", fmt.Errorf("git is not installed: expected at %s", strings.Join(gitPrograms,
+			", "))
 	}
-	settings := [][2]string{{"core.hooksPath", "/dev/null"}, {"gc.autoDetach", "false"}, {"core.fsmonitor", "false"}, {"credential.helper", ""},
-		{"http.followRedirects", "false"}, {"transfer.fsckObjects", "true"}, {"maintenance.auto", "false"}, {"core.sshCommand", gitSSH}}
+	settings := [][2]string{{"core.hooksPath", "/dev/null"}, {"gc.autoDetach", "false"},
+		{"core.fsmonitor", "false"}, {"credential.helper", ""},
+		{"http.followRedirects", "false"}, {"transfer.fsckObjects", "true"}, {"maintenance.auto",
+			"false"}, {"core.sshCommand", gitSSH}}
 	if r.token != "" {
 		token, err := readToken(r.token)
 		if err != nil {
@@ -251,12 +278,17 @@ func (r repository) git(ctx context.Context, input []byte, args ...string) (stri
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/local/bin", "HOME=/nonexistent", "LC_ALL=C", "GIT_DIR=" + r.dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
-		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=/bin/false", "SSH_ASKPASS=/bin/false", "GIT_NO_LAZY_FETCH=1", "GIT_SSH_COMMAND=" + gitSSH,
-		"GIT_AUTHOR_NAME=jail", "GIT_AUTHOR_EMAIL=jail@localhost", "GIT_COMMITTER_NAME=jail", "GIT_COMMITTER_EMAIL=jail@localhost",
+	cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/local/bin", "HOME=/nonexistent", "LC_ALL=C",
+		"GIT_DIR=" + r.dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=/bin/false", "SSH_ASKPASS=/bin/false",
+		"GIT_NO_LAZY_FETCH=1", "GIT_SSH_COMMAND=" + gitSSH,
+		"GIT_AUTHOR_NAME=jail", "GIT_AUTHOR_EMAIL=jail@localhost", "GIT_COMMITTER_NAME=jail",
+		"GIT_COMMITTER_EMAIL=jail@localhost",
 		fmt.Sprint("GIT_CONFIG_COUNT=", len(settings))}
-	for i, s := range settings { // not as arguments, which every user of the host can see
-		cmd.Env = append(cmd.Env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, s[0]), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, s[1]))
+	// Not as arguments, which every user of the host can see.
+	for i, s := range settings {
+		cmd.Env = append(cmd.Env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, s[0]),
+			fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, s[1]))
 	}
 	protocols := "ssh:https:http:git"
 	if r.closed {
@@ -267,23 +299,29 @@ func (r repository) git(ctx context.Context, input []byte, args ...string) (stri
 	out, said := limited{room: max(r.room, gitSays)}, limited{room: gitSays}
 	cmd.Stdout, cmd.Stderr = &out, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // what it started, too
+	// Kill its children, too.
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
-			return "", fmt.Errorf("git %s: %s did not answer in time: %w", args[0], cmp.Or(r.remote, r.dir), ctx.Err())
+			return "", fmt.Errorf("git %s: %s did not answer in time: %w", args[0], cmp.Or(r.remote,
+				r.dir), ctx.Err())
 		}
-		return "", fmt.Errorf("git %s: %w: %s", args[0], err, audit.Printable(inShort(said.String())))
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err,
+			audit.Printable(inShort(said.String())))
 	}
 	return strings.TrimRight(out.String(), "\n"), nil
 }
 
-// inShort is what git and ssh said as one line, without what they say each time. Of a host whose key is another one ssh says a page, and at its end which host.
+// inShort returns the output of git and ssh as one line, without the text that they always print.
+// For a changed host key ssh prints a page, with the host at its end.
 func inShort(said string) string {
 	var kept []string
 	for line := range strings.Lines(said) {
 		switch line = strings.TrimSpace(line); {
-		case line == "", line == "fatal: Could not read from remote repository.", line == "Please make sure you have the correct access rights", line == "and the repository exists.":
+		case line == "", line == "fatal: Could not read from remote repository.",
+			line == "Please make sure you have the correct access rights",
+			line == "and the repository exists.":
 			continue
 		case strings.HasPrefix(line, "Host key for "):
 			kept = nil
@@ -293,14 +331,14 @@ func inShort(said string) string {
 	return strings.Join(kept, "; ")
 }
 
-// gitSSH asks nothing, and takes no host that root does not know.
-// One that does not answer is given up in half the time of a try, so that what is said is ssh's word on it.
+// gitSSH asks nothing, and accepts no host that root does not know. Its time-out is half of that of
+// a try, so that the error is ssh's.
 const gitSSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ConnectTimeout=10"
 
-// gitSays bounds what is kept of what git writes.
+// gitSays bounds the kept output of git in bytes.
 const gitSays = 16 << 10
 
-// limited keeps the beginning of what a program writes.
+// limited keeps the beginning of a program's output.
 type limited struct {
 	bytes.Buffer
 	room int

@@ -11,31 +11,38 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// A Status is how it stands with one target. It is kept in a file, so that other processes see it.
+// Status is the state of one target. It is kept in a file, so that other processes see it.
 type Status struct {
-	Name   string    `json:"name"`
-	To     string    `json:"to"`
-	Size   uint64    `json:"size"`            // of the last head that was taken
-	Chain  string    `json:"chain,omitempty"` // and the hash of its last record: another log of that size is another head
-	Time   time.Time `json:"time"`            // when it was
-	Error  string    `json:"error,omitempty"`
-	Since  time.Time `json:"since,omitzero"` // the first try that failed
+	Name string `json:"name"`
+	To   string `json:"to"`
+	// Size is that of the last head that the target took.
+	Size uint64 `json:"size"`
+	// Chain is the hash of its last record: another log of that size has another head.
+	Chain string `json:"chain,omitempty"`
+	// Time is when the target took it.
+	Time  time.Time `json:"time"`
+	Error string    `json:"error,omitempty"`
+	// Since is the time of the first failed try.
+	Since  time.Time `json:"since,omitzero"`
 	Failed int       `json:"failed,omitempty"`
 }
 
-// A Keeper sends the heads of one log to all targets.
+// Keeper sends the heads of one log to all targets.
 type Keeper struct {
-	Log     string // directory
-	State   string // directory of the status files; made with mode 0700
+	Log string // directory
+	// directory of the status files; made with mode 0700
+	State   string
 	Targets []Target
-	// Record puts on record that a target began to fail, or takes anchors again.
+	// Record records that a target began to fail, or takes anchors again.
 	Record func(audit.Anchored) error
 }
 
-// Run sends each target the newest head, no later than it wants after records came in, until ctx ends; then once more what is new.
+// Run sends the newest head to each target, at most Every after new records, until ctx ends; then
+// once more if there are new records.
 func (k Keeper) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, t := range k.Targets {
@@ -43,7 +50,8 @@ func (k Keeper) Run(ctx context.Context) {
 			tick := time.NewTicker(t.Every.Value)
 			defer tick.Stop()
 			for {
-				_, _ = k.one(ctx, t) // its status says it, and the log
+				// The status and the log have the error.
+				_, _ = k.one(ctx, t)
 				select {
 				case <-tick.C:
 				case <-ctx.Done():
@@ -58,10 +66,11 @@ func (k Keeper) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// lastTry is how long the end of a daemon waits for its targets.
+// lastTry bounds how long the end of a daemon waits for its targets.
 const lastTry = 3 * time.Second
 
-// Once sends every target the head as it is, and returns how it stands with them. The error joins those of the targets.
+// Once sends the current head to every target, and returns their status. The error joins those of
+// the targets.
 func (k Keeper) Once(ctx context.Context) ([]Status, error) {
 	all, errs := make([]Status, len(k.Targets)), make([]error, len(k.Targets))
 	var wait sync.WaitGroup
@@ -72,7 +81,7 @@ func (k Keeper) Once(ctx context.Context) ([]Status, error) {
 	return all, errors.Join(errs...)
 }
 
-// one sends a target what is new, and writes down how that went.
+// one sends a target the newest head, and writes its status.
 func (k Keeper) one(ctx context.Context, t Target) (Status, error) {
 	s, err := ReadStatus(k.State, t)
 	if err != nil {
@@ -80,7 +89,8 @@ func (k Keeper) one(ctx context.Context, t Target) (Status, error) {
 	}
 	h, err := audit.ReadHead(k.Log)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil // nothing was recorded yet
+		// No record exists yet.
+		return s, nil
 	}
 	if err == nil && h.Size == s.Size && h.Chain == s.Chain && s.Error == "" {
 		return s, nil
@@ -108,14 +118,16 @@ func (k Keeper) one(ctx context.Context, t Target) (Status, error) {
 		return s, errors.Join(err, saveErr)
 	}
 	if k.Record != nil && (was.Error == "") != (s.Error == "") {
-		err = errors.Join(err, k.Record(audit.Anchored{Name: t.Name, To: t.To, Size: s.Size, Error: s.Error, Failed: int64(was.Failed)}))
+		err = errors.Join(err, k.Record(audit.Anchored{Name: t.Name, To: t.To, Size: s.Size,
+			Error: s.Error, Failed: int64(was.Failed)}))
 	}
 	return s, err
 }
 
 func statusFile(t Target) string { return t.Name + ".json" }
 
-// ReadStatus reads how it stands with a target; of one that was never tried, or is another one by now, only its name is known.
+// ReadStatus reads the status of a target. For a target that was never tried, or that has changed
+// since, only the name is set.
 func ReadStatus(dir string, t Target) (Status, error) {
 	fresh := Status{Name: t.Name, To: t.To}
 	text, err := os.ReadFile(filepath.Join(dir, statusFile(t)))
@@ -140,13 +152,10 @@ func (k Keeper) save(s Status) error {
 	return writeFile(filepath.Join(k.State, s.Name+".json"), append(text, '\n'))
 }
 
-// writeFile puts a file in the place of another.
+// writeFile replaces a file.
 func writeFile(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.Write(path, text, 0o600, atomicfile.Volatile)
 }

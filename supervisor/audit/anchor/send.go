@@ -16,19 +16,18 @@ import (
 
 	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/audit"
-	"github.com/jail-sandbox/jail/supervisor/audit/export"
 )
 
-// sendWithin is how long one try may take.
+// sendWithin bounds one try.
 const sendWithin = 20 * time.Second
 
-// maxToken bounds a file that holds one.
+// maxToken bounds a token file in bytes.
 const maxToken = 4 << 10
 
-// A sender sends one head.
+// sender sends one head.
 type sender func(ctx context.Context, h audit.Head) error
 
-// open finds out how a target of a keeper is spoken to. Nothing is connected.
+// open returns the sender for a target of a keeper. It connects to nothing.
 func open(t Target, k Keeper) (sender, error) {
 	u, err := url.Parse(t.To)
 	if err != nil {
@@ -52,27 +51,27 @@ func open(t Target, k Keeper) (sender, error) {
 		}
 		return func(ctx context.Context, h audit.Head) error { return post(ctx, t, h.Note) }, nil
 	}
-	host, _ := os.Hostname() // without one it is not said
-	s, err := export.Open(export.Syslog, t.To, export.Host{Name: host}, nil)
+	send, err := openSyslog(u)
 	if err != nil {
-		return nil, fmt.Errorf("to: %q: want an https:, udp:, tcp:, unix:, git+ssh:, git+https:, git+file: or witness+https: address, or an absolute path", t.To)
+		return nil, fmt.Errorf(
+			"to: %q: want an https:, udp:, tcp:, unix:, git+ssh:, git+https:, git+file: or witness+https: address, or an absolute path", t.To)
 	}
-	return func(ctx context.Context, h audit.Head) error {
-		err := s.Send(ctx, []audit.Record{message(h)})
-		return errors.Join(err, s.Close())
-	}, nil
+	return send, nil
 }
 
-// message is a head as a record that is in no log, for a form that records have. ParseAnchors finds its note again.
-func message(h audit.Head) audit.Record {
-	line, err := json.Marshal(map[string]any{"type": "anchor", "origin": h.Origin, "size": h.Size, "note": string(h.Note)})
+// headJSON returns h as a JSON object in which [audit.ParseAnchors] finds the note.
+func headJSON(h audit.Head) []byte {
+	line, err := json.Marshal(map[string]any{"type": "anchor", "origin": h.Origin, "size": h.Size,
+		"note": string(h.Note)})
 	if err != nil {
-		panic("anchor: bug: " + err.Error()) // it is made of texts and a number
+		// All fields are texts and numbers.
+		panic("anchor: bug: " + err.Error())
 	}
-	return audit.Record{Seq: h.Size, Time: time.Now(), Type: "anchor", Line: line}
+	return audit.EscapeJSON(line)
 }
 
-// appendNote adds to a file, which may lie on another host's disk or on one that only takes what is appended.
+// appendNote appends to a file, which may be on another host's disk or on one that takes appends
+// only.
 func appendNote(path string, note []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
@@ -89,13 +88,14 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("token: %w", err)
 	}
 	text := strings.TrimSpace(string(token))
-	if len(text) > maxToken || text == "" || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+	if len(text) > maxToken || text == "" || strings.ContainsFunc(text,
+		func(c rune) bool { return c < ' ' || c == 0x7f }) {
 		return "", fmt.Errorf("token: %s is no line of at most %d bytes", path, maxToken)
 	}
 	return text, nil
 }
 
-// post sends a note as a text. Whoever answers with 2xx has it.
+// post sends a note as text. A response of 2xx means that the target has it.
 func post(ctx context.Context, t Target, note []byte) error {
 	ctx, stop := context.WithTimeout(ctx, sendWithin)
 	defer stop()
@@ -113,14 +113,18 @@ func post(ctx context.Context, t Target, note []byte) error {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	// A redirect would turn the request into one without a body.
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := http.Client{CheckRedirect: func(*http.Request,
+		[]*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // its status is the answer
+	// Only the status counts.
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return fmt.Errorf("the server answered %d", resp.StatusCode)
 	}

@@ -1,5 +1,6 @@
-// Package anchor sends the signed heads of a log to places off the host, so that even who has the log's key cannot take records away or write another
-// history unseen: whoever keeps an anchor shows it with `jail audit verify --anchor`.
+// Package anchor sends the signed heads of a log to places off the host, so that even a person with
+// the log's key cannot remove records or write another history unnoticed: `jail audit verify
+// --anchor` compares the log with the anchors.
 package anchor
 
 import (
@@ -19,7 +20,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// Settings are what the operator of a host says of its log, in a TOML file of the daemon's that nobody else can write:
+// Settings are what the operator of a host says of its log, in a TOML file of the daemon's that
+// nobody else can write:
 //
 //	[log]
 //	segment_size = "64MiB"         # a new segment is begun behind so many bytes
@@ -43,7 +45,7 @@ import (
 //
 //	[[anchor]]
 //	name = "neighbour"
-//	to   = "witness+https://witness.example.com/"        # another host that runs `jail audit witness serve`
+//	to   = "witness+https://witness.example.com/"        # another host that runs a C2SP tlog-witness
 //	key  = "/etc/jail/witness.pub"                       # file with its public key
 type Settings struct {
 	Log     Log      `json:"log"`
@@ -51,7 +53,7 @@ type Settings struct {
 	Anchors []Target `json:"anchor"`
 }
 
-// Log says how the log is written. Zero values mean its defaults.
+// Log says how the log is written. Zero values are defaults.
 type Log struct {
 	SegmentSize text[int64]         `json:"segment_size"`
 	SegmentTime text[time.Duration] `json:"segment_time"`
@@ -59,16 +61,16 @@ type Log struct {
 	Compress    bool                `json:"compress"`
 }
 
-// Keep says what the log keeps. Zero values keep everything.
+// Keep says how much the log keeps. Zero values keep everything.
 type Keep struct {
 	Size text[int64]         `json:"size"`
 	Time text[time.Duration] `json:"time"`
 }
 
-// Keep as the log takes it.
+// Keep returns k in the form of package audit.
 func (k Keep) Keep() audit.Keep { return audit.Keep{Bytes: k.Size.Value, For: k.Time.Value} }
 
-// A Target is a place that heads go to.
+// Target is a place to which heads are sent.
 type Target struct {
 	Name  string              `json:"name"`
 	To    string              `json:"to"`
@@ -77,7 +79,7 @@ type Target struct {
 	Key   string              `json:"key"`   // path; of a witness
 }
 
-// text is an amount as a policy writes it: "64MiB", "90s".
+// text is an amount in the form of policies: "64MiB", "90s".
 type text[T int64 | time.Duration] struct{ Value T }
 
 func (v *text[T]) UnmarshalJSON(b []byte) error {
@@ -97,7 +99,7 @@ func (v *text[T]) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Bounds of what can be set.
+// Bounds of settings.
 const (
 	defaultEvery = time.Minute
 	minEvery     = time.Second
@@ -107,7 +109,7 @@ const (
 	maxAnchors   = 16
 )
 
-// Read reads the file at path, which need not exist.
+// Read reads the file at path. A missing file gives the defaults.
 func Read(path string) (Settings, error) {
 	var s Settings
 	text, err := profiles.ReadTrusted(path)
@@ -181,10 +183,13 @@ func (t *Target) check() error {
 		return fmt.Errorf("to: %w", err)
 	case u.User != nil && (u.Scheme != gitPrefix+"ssh" || hasPassword(u)):
 		return errors.New("to: an address holds no secret; token names a file with one")
-	case t.Token != "" && (u.Scheme != "https" && u.Scheme != gitPrefix+"https" || !filepath.IsAbs(t.Token)):
-		return errors.New("token: it is the absolute path of a file, for an https: or git+https: address")
+	case t.Token != "" && (u.Scheme != "https" && u.Scheme != gitPrefix+"https" ||
+		!filepath.IsAbs(t.Token)):
+		return errors.New(
+			"token must be the absolute path of a file, for an https: or git+https: address")
 	case t.Key != "" && (!strings.HasPrefix(u.Scheme, witnessPrefix) || !filepath.IsAbs(t.Key)):
-		return errors.New("key: it is the absolute path of a file with the public key of a witness, for a witness+https: address")
+		return errors.New(
+			"key must be the absolute path of a file with the public key of a witness, for a witness+https: address")
 	}
 	_, err = open(*t, Keeper{})
 	return err

@@ -18,13 +18,16 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// sshChild says to this program that it is the child of [TestGitSSH], in a mount namespace of its own.
+// sshChild says to this program that it is the child of [TestGitSSH], in a mount namespace of its
+// own.
 const sshChild = "JAIL_TEST_SSH_CHILD"
 
-// TestGitSSH: heads get to a repository behind a real ssh server, with the keys and the known hosts of the daemon's user; a host whose key is another one or
-// not known, one that refuses, one that never answers and one that is not there are named, bounded, and tried again.
+// TestGitSSH: heads get to a repository behind a real ssh server, with the keys and the known hosts
+// of the daemon's user; a host whose key is another one or not known, one that refuses, one that
+// never answers and one that is not there are named, bounded, and tried again.
 //
-// It runs in a mount namespace in which the user's home is a directory of the test, because ssh looks nowhere else for known hosts.
+// It runs in a mount namespace in which the user's home is a directory of the test, because ssh
+// looks nowhere else for known hosts.
 func TestGitSSH(t *testing.T) {
 	if os.Getenv(sshChild) == "" {
 		for _, program := range []string{"dropbear", "dropbearkey", "ssh", "ssh-keygen"} {
@@ -38,9 +41,11 @@ func TestGitSSH(t *testing.T) {
 		if os.Geteuid() != 0 {
 			t.Skip("only root may have a mount namespace of its own here")
 		}
-		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestGitSSH$", "-test.v", "-test.timeout=3m")
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestGitSSH$",
+			"-test.v", "-test.timeout=3m")
 		cmd.Env = append(os.Environ(), sshChild+"=1", "TMPDIR="+t.TempDir())
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS,
+			Pdeathsig: syscall.SIGKILL}
 		out, err := cmd.CombinedOutput()
 		if err != nil || !bytes.Contains(out, []byte("--- PASS: TestGitSSH")) {
 			t.Errorf("%v\n%s", err, out)
@@ -68,13 +73,16 @@ func TestGitSSH(t *testing.T) {
 	s.knows(t, s.otherKey)
 	put(t, l)
 	for range 2 {
-		refused(t, k, "exit status 128: Host key for ["+strings.Replace(s.address, ":", "]:", 1)+" has changed and you have requested strict checking.; Host key verification failed.")
+		refused(t, k, "exit status 128: Host key for ["+strings.Replace(s.address, ":", "]:", 1)+
+			" has changed and you have requested strict checking.; Host key verification failed.")
 	}
 	has(t, log, dir, 2)
 	s.knows(t, s.hostKey)
 	once(t, k)
 	has(t, log, dir, 3)
-	if n := len(said); n != 4 || said[0].Error == "" || said[1].Error != "" || !strings.Contains(said[2].Error, "has changed") || said[3].Error != "" || said[3].Failed != 2 {
+	if n := len(said); n != 4 || said[0].Error == "" || said[1].Error != "" ||
+		!strings.Contains(said[2].Error, "has changed") || said[3].Error != "" ||
+		said[3].Failed != 2 {
 		t.Errorf("on record is %+v", said)
 	}
 
@@ -87,12 +95,15 @@ func TestGitSSH(t *testing.T) {
 	if err := os.Rename(s.authorized+".away", s.authorized); err != nil {
 		t.Fatal(err)
 	}
-	// A repository that is not there, and one that takes nothing that is not a fast-forward: what was taken cannot be taken away.
-	refused(t, keeperOf(t, log, "git+ssh://root@"+s.address+dir+".none", ""), "does not appear to be a git repository")
+	// A repository that is not there, and one that takes nothing that is not a fast-forward: what
+	// was taken cannot be taken away.
+	refused(t, keeperOf(t, log, "git+ssh://root@"+s.address+dir+".none", ""),
+		"does not appear to be a git repository")
 	once(t, k)
 	has(t, log, dir, 4)
 
-	// Nobody listens; and somebody does who never says a word, which ends with the time for one try and leaves no program behind.
+	// Nobody listens; and somebody does who never says a word, which ends with the time for one try
+	// and leaves no program behind.
 	s.stop()
 	put(t, l)
 	refused(t, k, "Connection refused")
@@ -124,14 +135,16 @@ func programsOf(t *testing.T, text string) (all string) {
 	_, port, _ := strings.Cut(text, ":")
 	for _, name := range files {
 		line, _ := os.ReadFile(name) // it may have ended
-		if bytes.HasPrefix(line, []byte("ssh\x00")) && bytes.Contains(line, []byte("\x00"+port+"\x00")) {
+		if bytes.HasPrefix(line, []byte("ssh\x00")) && bytes.Contains(line,
+			[]byte("\x00"+port+"\x00")) {
 			all += strings.ReplaceAll(string(line), "\x00", " ") + "\n"
 		}
 	}
 	return all
 }
 
-// An sshServer is a real one on the loopback interface, and what its clients in this mount namespace know of it.
+// An sshServer is a real one on the loopback interface, and what its clients in this mount
+// namespace know of it.
 type sshServer struct {
 	address, home, authorized string
 	hostKey, otherKey         string // "ssh-ed25519 AAAA…"
@@ -150,9 +163,11 @@ func startSSH(t *testing.T) *sshServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	users = regexp.MustCompile(`(?m)^root:.*$`).ReplaceAll(users, []byte("root:x:0:0:root:"+s.home+":/bin/sh"))
+	users = regexp.MustCompile(`(?m)^root:.*$`).ReplaceAll(users, []byte("root:x:0:0:root:"+s.home+
+		":/bin/sh"))
 	passwd := filepath.Join(t.TempDir(), "passwd")
-	if err := errors.Join(os.WriteFile(passwd, users, 0o644), syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""),
+	if err := errors.Join(os.WriteFile(passwd, users, 0o644), syscall.Mount("", "/", "",
+		syscall.MS_REC|syscall.MS_PRIVATE, ""),
 		syscall.Mount(passwd, "/etc/passwd", "", syscall.MS_BIND, "")); err != nil {
 		t.Fatal(err)
 	}
@@ -164,8 +179,10 @@ func startSSH(t *testing.T) *sshServer {
 		return string(out)
 	}
 	key := regexp.MustCompile(`(?m)^ssh-ed25519 \S+`)
-	s.hostKey = key.FindString(run("dropbearkey", "-t", "ed25519", "-f", filepath.Join(s.home, "host")))
-	s.otherKey = key.FindString(run("dropbearkey", "-t", "ed25519", "-f", filepath.Join(s.home, "other")))
+	s.hostKey = key.FindString(run("dropbearkey", "-t", "ed25519", "-f", filepath.Join(s.home,
+		"host")))
+	s.otherKey = key.FindString(run("dropbearkey", "-t", "ed25519", "-f", filepath.Join(s.home,
+		"other")))
 	run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, "id_ed25519"))
 	if err := os.Rename(filepath.Join(dir, "id_ed25519.pub"), s.authorized); err != nil {
 		t.Fatal(err)
@@ -183,7 +200,8 @@ func startSSH(t *testing.T) *sshServer {
 
 func (s *sshServer) start(t *testing.T) {
 	t.Helper()
-	s.cmd = exec.Command("dropbear", "-F", "-E", "-s", "-r", filepath.Join(s.home, "host"), "-p", s.address, "-P", filepath.Join(s.home, "pid"))
+	s.cmd = exec.Command("dropbear", "-F", "-E", "-s", "-r", filepath.Join(s.home, "host"), "-p",
+		s.address, "-P", filepath.Join(s.home, "pid"))
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -210,7 +228,8 @@ func (s *sshServer) knows(t *testing.T, key string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(s.address)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(s.home, ".ssh", "known_hosts"), fmt.Appendf(nil, "[%s]:%s %s\n", host, port, key), 0o600)
+		err = os.WriteFile(filepath.Join(s.home, ".ssh", "known_hosts"), fmt.Appendf(nil,
+			"[%s]:%s %s\n", host, port, key), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)

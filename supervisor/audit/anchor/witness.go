@@ -18,10 +18,10 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// witnessPrefix stands before the scheme of the address of a witness.
+// witnessPrefix precedes the scheme of a witness's address.
 const witnessPrefix = "witness+"
 
-// A neighbour is another host that cosigns heads.
+// neighbour is a witness on another host.
 type neighbour struct {
 	k      Keeper
 	target Target
@@ -30,25 +30,33 @@ type neighbour struct {
 }
 
 func openWitness(t Target, k Keeper, scheme string, u *url.URL) (sender, error) {
-	if scheme != "http" && scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("to: %q: want witness+https://HOST/ or witness+http://HOST/, and perhaps a path", t.To)
+	if scheme != "http" && scheme != "https" || u.Hostname() == "" || u.RawQuery != "" ||
+		u.Fragment != "" {
+		return nil, fmt.Errorf(
+			"to: %q: want witness+https://HOST/ or witness+http://HOST/, and perhaps a path", t.To)
 	}
 	if t.Key == "" {
-		return nil, errors.New("key: it is missing: the file with the public key of the witness, which jail audit witness key prints there")
+		return nil, errors.New("key is missing: the file with the public key of the witness")
 	}
 	plain := *u
 	plain.Scheme = scheme
-	w := neighbour{k, t, plain.JoinPath("add-checkpoint").String(), &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	w := neighbour{k, t, plain.JoinPath("add-checkpoint").String(),
+		&http.Client{CheckRedirect: func(*http.Request,
+			[]*http.Request) error {
+			return http.ErrUseLastResponse
+		}}}
 	return func(ctx context.Context, h audit.Head) error {
 		defer w.client.CloseIdleConnections()
 		return w.send(ctx, h)
 	}, nil
 }
 
-// noteFile holds the last head that a witness cosigned. It is for whoever looks for it here; what counts is what the witness has.
+// noteFile holds the last head that a witness cosigned, for readers on this host. The witness's own
+// state decides.
 func (w neighbour) noteFile() string { return filepath.Join(w.k.State, w.target.Name+".note") }
 
-// tries is how often a witness is asked that knows of another size than this: someone else may be sending, too.
+// tries bounds the requests to a witness that has seen another size than this host knows: another
+// process may be sending, too.
 const tries = 4
 
 // send has a head cosigned.
@@ -65,15 +73,18 @@ func (w neighbour) send(ctx context.Context, h audit.Head) error {
 		return err
 	}
 	for range tries {
-		if old > h.Size { // of the log as it is now, perhaps
+		// The head may be older than the log.
+		if old > h.Size {
 			if h, err = audit.ReadHead(w.k.Log); err != nil {
 				return err
 			}
 		}
 		if old > h.Size {
-			// The witness says it, or else this file does, which is no witness.
+			// Only the witness's answer counts; this file is no witness.
 			if seen, err := w.asks(ctx, h, 0, keys); err != nil || seen == nil || *seen > h.Size {
-				return errors.Join(fmt.Errorf("%w: it has %d records, and the witness has cosigned %d", audit.ErrPutBack, h.Size, old), err)
+				return errors.Join(
+					fmt.Errorf("%w: it has %d records, and the witness has cosigned %d",
+						audit.ErrPutBack, h.Size, old), err)
 			} else {
 				old = *seen
 			}
@@ -83,14 +94,15 @@ func (w neighbour) send(ctx context.Context, h audit.Head) error {
 			return err
 		}
 		if *seen == h.Size && old == h.Size {
-			return fmt.Errorf("the log is another than the one whose %d records the witness has cosigned: it was rewritten", h.Size)
+			return fmt.Errorf(
+				"the log is another than the one whose %d records the witness has cosigned: it was rewritten", h.Size)
 		}
 		old = *seen
 	}
 	return errors.New("the witness named one size after another")
 }
 
-// lastSize is that of the head which the witness cosigned last, as far as is known here.
+// lastSize returns the size of the head that the witness cosigned last, as far as this host knows.
 func (w neighbour) lastSize(origin string) (uint64, error) {
 	text, err := os.ReadFile(w.noteFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -99,14 +111,17 @@ func (w neighbour) lastSize(origin string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if a, err := audit.ParseAnchors(w.noteFile(), text); err == nil && len(a) == 1 && a[0].Origin == origin {
+	if a, err := audit.ParseAnchors(w.noteFile(), text); err == nil && len(a) == 1 &&
+		a[0].Origin == origin {
 		return a[0].Size, nil
 	}
-	return 0, nil // the witness says it
+	// The witness reports its size.
+	return 0, nil
 }
 
-// asks sends one request. seen is what the witness has, where that is not old.
-func (w neighbour) asks(ctx context.Context, h audit.Head, old uint64, keys []byte) (seen *uint64, err error) {
+// asks sends one request. seen is the size that the witness has, if it is not old.
+func (w neighbour) asks(ctx context.Context, h audit.Head, old uint64, keys []byte) (seen *uint64,
+	err error) {
 	body, err := audit.WitnessRequest(w.k.Log, h, old)
 	if err != nil {
 		return nil, err
@@ -137,15 +152,19 @@ func (w neighbour) asks(ctx context.Context, h audit.Head, old uint64, keys []by
 	case http.StatusConflict:
 		n, err := strconv.ParseUint(said, 10, 63)
 		if err != nil {
-			return nil, errors.New("the witness refused, and did not say what size it has seen")
+			return nil, errors.New("the witness refused without the size that it has seen")
 		}
 		return &n, nil
 	case http.StatusForbidden:
-		return nil, fmt.Errorf("the witness does not know the key that this log is signed with: have it told with jail audit witness trust, also after jail audit rotate (403)")
+		return nil, fmt.Errorf(
+			"the witness does not know the key that signs this log: give it the key that `jail audit key` prints, also after jail audit rotate (403)")
 	case http.StatusNotFound:
-		return nil, fmt.Errorf("the witness does not watch this log: have it told with jail audit witness trust (404)")
+		return nil, fmt.Errorf(
+			"the witness does not watch this log: give it the key that `jail audit key` prints (404)")
 	case http.StatusUnprocessableEntity:
-		return nil, fmt.Errorf("the log is not the one whose first %d records the witness has cosigned: it was rewritten (422)", old)
+		return nil, fmt.Errorf(
+			"the log is not the one whose first %d records the witness has cosigned: it was rewritten (422)", old)
 	}
-	return nil, fmt.Errorf("the witness answered %d: %.200s", resp.StatusCode, audit.Printable(said))
+	return nil, fmt.Errorf("the witness answered %d: %.200s", resp.StatusCode,
+		audit.Printable(said))
 }

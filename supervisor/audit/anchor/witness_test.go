@@ -9,48 +9,42 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
-	"github.com/jail-sandbox/jail/supervisor/audit/witness"
+	"github.com/jail-sandbox/jail/supervisor/audit/witnesstest"
 )
 
 // A cosigner is another host that cosigns.
 type cosigner struct {
-	w      *audit.Witness
+	*witnesstest.Witness
 	server *httptest.Server
 	key    string // file
-	told   *[]string
 }
 
 func newCosigner(t *testing.T, logs ...string) cosigner {
 	t.Helper()
-	w, err := audit.OpenWitness(filepath.Join(t.TempDir(), "witness"), "witness.example/1", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := witnesstest.New("witness.example/1")
+	n := cosigner{w, httptest.NewServer(w), filepath.Join(t.TempDir(), "witness.pub")}
+	t.Cleanup(n.server.Close)
 	for _, log := range logs {
-		pub, err := audit.PublicKey(log)
-		if err == nil {
-			_, err = w.Trust(pub)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		n.watch(t, log)
 	}
-	n := cosigner{w: w, key: filepath.Join(t.TempDir(), "witness.pub"), told: new([]string)}
-	var mu sync.Mutex
-	n.server = httptest.NewServer(witness.Handler(w, func(line string) {
-		mu.Lock()
-		defer mu.Unlock()
-		*n.told = append(*n.told, line)
-	}))
-	t.Cleanup(func() { n.server.Close(); w.Close() })
-	if err := os.WriteFile(n.key, []byte(w.PublicKey()+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(n.key, []byte(w.Public()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return n
+}
+
+func (n cosigner) watch(t *testing.T, log string) {
+	t.Helper()
+	pub, err := audit.PublicKey(log)
+	if err == nil {
+		_, err = n.Trust(pub)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (n cosigner) keeper(t *testing.T, log string) Keeper {
@@ -58,23 +52,14 @@ func (n cosigner) keeper(t *testing.T, log string) Keeper {
 	return keeperOf(t, log, "witness+"+n.server.URL, "key = \""+n.key+"\"\n")
 }
 
-// seen is what a stranger gets of the witness.
+// seen is the newest head of a log that the witness has cosigned.
 func (n cosigner) seen(t *testing.T, log string) []byte {
 	t.Helper()
-	resp, err := http.Get(n.server.URL + "/checkpoint/" + origin(t, log))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%v: %s", err, text)
-	}
-	return text
+	return n.Seen(origin(t, log))
 }
 
-// TestWitness: two hosts grow under one witness, also through a pause and with two processes that send; each has a note that verify and the witness's key
-// hold for good.
+// TestWitness: two hosts grow under one witness, also through a pause and with two processes that
+// send; each has a note that verify and the witness's key hold for good.
 func TestWitness(t *testing.T) {
 	log, l := newLog(t)
 	other, m := newLog(t)
@@ -95,11 +80,13 @@ func TestWitness(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found, err := audit.CheckWitnesses(anchors, n.w.PublicKey()); err != nil || found[0].Size != anchors[0].Size {
+		if found, err := audit.CheckWitnesses(anchors, n.Public()); err != nil ||
+			found[0].Size != anchors[0].Size {
 			t.Errorf("%+v, %v", found, err)
 		}
 	}
-	if kept, err := os.ReadFile(filepath.Join(second.State, "history.note")); err != nil || string(kept) != string(n.seen(t, log)) {
+	if kept, err := os.ReadFile(filepath.Join(second.State, "history.note")); err != nil ||
+		string(kept) != string(n.seen(t, log)) {
 		t.Errorf("%q, %v", kept, err)
 	}
 }
@@ -111,7 +98,8 @@ func copyOf(t *testing.T, log string) string {
 	if err := os.CopyFS(dir, os.DirFS(filepath.Dir(log))); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Chmod(filepath.Join(dir, "keys"), 0o700), os.Chmod(filepath.Join(dir, "keys", "audit.key"), 0o600)); err != nil {
+	if err := errors.Join(os.Chmod(filepath.Join(dir, "keys"), 0o700),
+		os.Chmod(filepath.Join(dir, "keys", "audit.key"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "audit")
@@ -127,8 +115,9 @@ func reopen(t *testing.T, log string) *audit.Log {
 	return l
 }
 
-// TestWitnessFindsRoot: who has all of a host, the key, the state of its anchors too, takes the tail away or writes another. The log passes verify, which is
-// the control; the witness refuses it, and what it has seen shows it.
+// TestWitnessFindsRoot: who has all of a host, the key, the state of its anchors too, takes the
+// tail away or writes another. The log passes verify, which is the control; the witness refuses it,
+// and what it has seen shows it.
 func TestWitnessFindsRoot(t *testing.T) {
 	log, l := newLog(t)
 	n := newCosigner(t, log)
@@ -155,13 +144,15 @@ func TestWitnessFindsRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		var f *audit.Fault
-		if _, err := audit.Verify(dir, pub, anchors...); !errors.As(err, &f) || !strings.Contains(f.Why, word) {
+		if _, err := audit.Verify(dir, pub, anchors...); !errors.As(err, &f) ||
+			!strings.Contains(f.Why, word) {
 			t.Errorf("verify said %v, want %q", err, word)
 		}
 	}
 	cut, fork := copyOf(t, before), copyOf(t, before)
 	check(t, cut, "the log ends with record")
-	for _, state := range []string{k.State, filepath.Join(t.TempDir(), "none")} { // with what it knew of the witness, and without
+	// with what it knew of the witness, and without
+	for _, state := range []string{k.State, filepath.Join(t.TempDir(), "none")} {
 		refused(t, Keeper{Log: cut, State: state, Targets: k.Targets}, "cut or put back")
 	}
 	f := reopen(t, fork)
@@ -175,24 +166,20 @@ func TestWitnessFindsRoot(t *testing.T) {
 	put(t, f)
 	check(t, fork, "another history")
 	refused(t, Keeper{Log: fork, State: t.TempDir(), Targets: k.Targets}, "rewritten")
-	if len(*n.told) < 4 {
-		t.Errorf("the witness told its own host %q", *n.told)
+	if n.Refusals() < 4 {
+		t.Errorf("the witness refused %d requests, want at least 4", n.Refusals())
 	}
-	once(t, Keeper{Log: log, State: t.TempDir(), Targets: k.Targets}) // the control: the log itself goes on
+	// the control: the log itself goes on
+	once(t, Keeper{Log: log, State: t.TempDir(), Targets: k.Targets})
 }
 
-// TestWitnessLost: while it is away, or says something else, that is a failure on record; it is not taken for one that has cosigned.
+// TestWitnessLost: while it is away, or says something else, that is a failure on record; it is not
+// taken for one that has cosigned.
 func TestWitnessLost(t *testing.T) {
 	log, l := newLog(t)
 	n := newCosigner(t)
 	refused(t, n.keeper(t, log), "does not watch this log")
-	pub, err := audit.PublicKey(log)
-	if err == nil {
-		_, err = n.w.Trust(pub)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	n.watch(t, log)
 	k := n.keeper(t, log)
 	var said []audit.Anchored
 	k.Record = func(e audit.Anchored) error { said = append(said, e); return nil }
@@ -207,7 +194,8 @@ func TestWitnessLost(t *testing.T) {
 	away.Targets = []Target{k.Targets[0]}
 	away.Targets[0].To = "witness+http://" + gone.Addr().String()
 	refused(t, away, "refused")
-	another := newCosigner(t, log) // of the same name, with its own key
+	// of the same name, with its own key
+	another := newCosigner(t, log)
 	away.Targets[0].To = "witness+" + another.server.URL
 	refused(t, away, "no signature by the key")
 	liar := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -227,64 +215,21 @@ func TestWitnessLost(t *testing.T) {
 	}
 }
 
-// TestWitnessHTTP: the states and forms that other programs count on.
-func TestWitnessHTTP(t *testing.T) {
-	log, l := newLog(t)
-	n := newCosigner(t, log)
-	put(t, l)
-	h, err := audit.ReadHead(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask := func(body string) (int, string, string) {
-		resp, err := http.Post(n.server.URL+"/add-checkpoint", "text/plain", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return resp.StatusCode, string(text), resp.Header.Get("Content-Type")
-	}
-	good, err := audit.WitnessRequest(log, h, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if status, text, _ := ask(string(good)); status != 200 || !strings.HasPrefix(text, "\u2014 witness.example/1 ") || !strings.HasSuffix(text, "\n") || strings.Count(text, "\n") != 1 {
-		t.Errorf("%d %q", status, text)
-	}
-	if status, text, kind := ask(strings.Replace(string(good), "old 0", "old 1", 1)); status != 409 || text != "2\n" || kind != "text/x.tlog.size" {
-		t.Errorf("%d %q %s", status, text, kind)
-	}
-	for body, want := range map[string]int{"": 400, strings.Repeat("x", 1<<20): 413, strings.Replace(string(good), "\nlatest", "\nLatest", 1): 403,
-		strings.Replace(string(good), "jail-audit/", "\x1b[31m/", 1): 404} {
-		if status, text, _ := ask(body); status != want || strings.Contains(text, "\x1b") {
-			t.Errorf("%.20q: %d %q, want %d", body, status, text, want)
-		}
-	}
-	for path, want := range map[string]int{"/": 404, "/add-checkpoint": 405, "/checkpoint/x": 404, "/checkpoint/../../etc/passwd": 404} {
-		resp, err := http.Get(n.server.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
-		}
-	}
-}
-
 // TestWitnessSettings: what is no witness is refused when the settings are read.
 func TestWitnessSettings(t *testing.T) {
-	for _, bad := range []string{`to = "witness+https://h/"`, `to = "witness+ftp://h/"` + "\nkey = \"/k\"", `to = "witness+https://"` + "\nkey = \"/k\"", `to = "witness+https://h/"` + "\nkey = \"k\"",
-		`to = "https://h/"` + "\nkey = \"/k\"", `to = "witness+https://u@h/"` + "\nkey = \"/k\"", `to = "witness+https://h/?a=b"` + "\nkey = \"/k\"", `to = "witness+https://h/"` + "\nkey = \"/k\"\ntoken = \"/t\""} {
-		if s, err := settings(t, "[[anchor]]\nname = \"a\"\n"+bad+"\n"); err == nil || strings.Contains(err.Error(), "\n") {
+	for _, bad := range []string{`to = "witness+https://h/"`, `to = "witness+ftp://h/"` +
+		"\nkey = \"/k\"", `to = "witness+https://"` + "\nkey = \"/k\"",
+		`to = "witness+https://h/"` + "\nkey = \"k\"",
+		`to = "https://h/"` + "\nkey = \"/k\"", `to = "witness+https://u@h/"` + "\nkey = \"/k\"",
+		`to = "witness+https://h/?a=b"` + "\nkey = \"/k\"", `to = "witness+https://h/"` +
+			"\nkey = \"/k\"\ntoken = \"/t\""} {
+		if s, err := settings(t, "[[anchor]]\nname = \"a\"\n"+bad+"\n"); err == nil ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %+v, %v", bad, s, err)
 		}
 	}
-	if _, err := settings(t, "[[anchor]]\nname = \"a\"\nto = \"witness+https://h/w\"\nkey = \"/k\"\n"); err != nil {
+	if _, err := settings(t,
+		"[[anchor]]\nname = \"a\"\nto = \"witness+https://h/w\"\nkey = \"/k\"\n"); err != nil {
 		t.Error(err)
 	}
 }

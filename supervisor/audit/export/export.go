@@ -1,8 +1,9 @@
-// Package export hands the records of an audit log to other programs, in forms that they read: JSON lines, CSV, OCSF events, syslog (RFC 5424),
-// the journal of systemd, and OTLP logs.
+// Package export hands the records of an audit log to other programs, in forms that they read: JSON
+// Lines, OCSF events, the journal of systemd, and OTLP logs.
 //
-// Nothing of a record can end or begin another one in any of the forms, and no text holds a character that a terminal obeys: such characters are
-// escapes of JSON, or in CSV those of Go source. Bytes that are no valid UTF-8 stay as the log has them: U+FFFD and two hexadecimal digits each.
+// Nothing of a record can end or begin another one in any of the forms, and no text holds a
+// character that a terminal obeys: such characters are escapes of JSON. Bytes that are no valid
+// UTF-8 stay as the log has them: U+FFFD and two hexadecimal digits each.
 package export
 
 import (
@@ -22,16 +23,18 @@ type Format string
 
 // The formats.
 const (
-	JSONL    Format = "jsonl"    // the lines of the log
-	CSV      Format = "csv"      // RFC 4180, with a header
-	OCSF     Format = "ocsf"     // Open Cybersecurity Schema Framework 1.3.0, one event a line
-	Syslog   Format = "syslog"   // RFC 5424
-	Journald Format = "journald" // systemd's journal: its native protocol, or its export format in a file
-	OTLP     Format = "otlp"     // OpenTelemetry logs, JSON over HTTP, or one request a line in a file
+	// the lines of the log
+	JSONL Format = "jsonl"
+	// Open Cybersecurity Schema Framework 1.3.0, one event a line
+	OCSF Format = "ocsf"
+	// systemd's journal: its native protocol, or its export format in a file
+	journald Format = "journald"
+	// OpenTelemetry logs, JSON over HTTP, or one request a line in a file
+	OTLP Format = "otlp"
 )
 
 // Formats are all of them.
-func Formats() []Format { return []Format{JSONL, CSV, OCSF, Syslog, Journald, OTLP} }
+func Formats() []Format { return []Format{JSONL, OCSF, journald, OTLP} }
 
 // A Host says where records come from.
 type Host struct {
@@ -39,8 +42,9 @@ type Host struct {
 	Version string // of jail
 }
 
-// A Sink is where records go. Send returns when what it was given is delivered: written to a file and flushed, taken by the other end of a
-// connection, or answered by a server. An error means that some of it may be not.
+// A Sink is where records go. Send returns when what it was given is delivered: written to a file
+// and flushed, taken by the other end of a connection, or answered by a server. An error means that
+// some of it may be not.
 type Sink interface {
 	Send(ctx context.Context, batch []audit.Record) error
 	Close() error
@@ -55,26 +59,14 @@ func (e *PermanentError) Unwrap() error { return e.Err }
 // encode is one record in a form that goes into a stream, with its end.
 func (f Format) encode(h Host, r audit.Record) []byte {
 	switch f {
-	case CSV:
-		return csvRow(r)
 	case OCSF:
 		return append(ocsf(h, r), '\n')
-	case Syslog:
-		return append(syslog(h, r, 0), '\n')
-	case Journald:
+	case journald:
 		return append(journal(h, r, true), '\n')
 	case OTLP:
 		return append(otlp(h, []audit.Record{r}), '\n')
 	}
 	return append(audit.EscapeJSON(r.Line), '\n')
-}
-
-// header begins a stream that is empty.
-func (f Format) header() []byte {
-	if f == CSV {
-		return csvHeader()
-	}
-	return nil
 }
 
 // compact is v as JSON that is safe to print.
@@ -83,7 +75,8 @@ func compact(v any) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		panic("export: bug: " + err.Error()) // it is made of maps, lists, texts and JSON that was parsed
+		// it is made of maps, lists, texts and JSON that was parsed
+		panic("export: bug: " + err.Error())
 	}
 	return audit.EscapeJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }
@@ -97,7 +90,10 @@ func text(r audit.Record, name string) string {
 	return s
 }
 
-// Severities of records, from the numbers of syslog.
+// facility is "log audit" (RFC 5424, table 1).
+const facility = 13
+
+// Severities of records, by the numbers of RFC 5424.
 const (
 	sevError   = 3
 	sevWarning = 4
@@ -111,7 +107,8 @@ func severity(r audit.Record) int {
 		return sevError
 	case audit.TypeDenied, audit.TypeLimit:
 		return sevWarning
-	case audit.TypeCredentialUsed, audit.TypeWorkspaceCommitted, audit.TypeWorkspaceReverted, audit.TypePolicyLoaded, audit.TypeToolInstalled,
+	case audit.TypeCredentialUsed, audit.TypeWorkspaceCommitted, audit.TypeWorkspaceReverted,
+		audit.TypePolicyLoaded, audit.TypeToolInstalled,
 		audit.TypeToolRemoved, audit.TypeToolKeys:
 		return sevNotice
 	}
@@ -124,7 +121,8 @@ func severity(r audit.Record) int {
 // summary is a record in a few words.
 func summary(r audit.Record) string {
 	words := []string{string(r.Type)}
-	for _, name := range []string{"tool", "kind", "program", "method", "host", "layer", "what", "name", "path", "workspace", "bundle", "reason", "error"} {
+	for _, name := range []string{"tool", "kind", "program", "method", "host", "layer", "what",
+		"name", "path", "workspace", "bundle", "reason", "error"} {
 		if s := text(r, name); s != "" {
 			words = append(words, audit.Printable(audit.Original(s)))
 		}
@@ -135,12 +133,13 @@ func summary(r audit.Record) string {
 	return strings.Join(words, " ")
 }
 
-// common are the fields of every record by name, in order.
-func common(r audit.Record) (names []string, values []any) {
+// commonFields returns the fields that every record has, by name, in order.
+func commonFields(r audit.Record) (names []string, values []any) {
 	add := func(name string, v any) { names, values = append(names, name), append(values, v) }
 	add("seq", r.Seq)
 	add("type", string(r.Type))
-	for _, f := range []struct{ name, value string }{{"run", r.Run}, {"session", r.Session}, {"policy", r.Policy}, {"exe", r.Actor.Exe}} {
+	for _, f := range []struct{ name, value string }{{"run", r.Run}, {"session", r.Session},
+		{"policy", r.Policy}, {"exe", r.Actor.Exe}} {
 		if f.value != "" {
 			add(f.name, f.value)
 		}
@@ -155,10 +154,21 @@ func common(r audit.Record) (names []string, values []any) {
 	return names, values
 }
 
+// removed are formats of earlier releases, with what to use instead. The release after 0.8 drops
+// this table: then they are unknown names like any other.
+var removed = map[Format]string{
+	"csv":    "use jsonl, of which jq makes a table (jq -r '[.seq, .time, .type, .run] | @csv')",
+	"syslog": "use journald, or jsonl to a file that the collector reads (imfile of rsyslog)",
+}
+
 // Parse returns the format of a name.
 func Parse(name string) (Format, error) {
-	if f := Format(name); slices.Contains(Formats(), f) {
+	f := Format(name)
+	if slices.Contains(Formats(), f) {
 		return f, nil
+	}
+	if instead, was := removed[f]; was {
+		return "", fmt.Errorf("the format %s was removed in 0.8: %s", f, instead)
 	}
 	return "", fmt.Errorf("there is no format %q: there are %v", name, Formats())
 }

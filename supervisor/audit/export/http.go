@@ -36,15 +36,17 @@ func newPoster(h Host, u *url.URL) *poster {
 
 // A BusyError is one of a server that asks for patience.
 type BusyError struct {
-	Err   error
-	After time.Duration // how long, where it said so
+	Err error
+	// how long, where it said so
+	After time.Duration
 }
 
 func (e *BusyError) Error() string { return e.Err.Error() }
 func (e *BusyError) Unwrap() error { return e.Err }
 
 func (p *poster) Send(ctx context.Context, batch []audit.Record) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(otlp(p.host, batch)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(otlp(p.host,
+		batch)))
 	if err != nil {
 		return &PermanentError{err}
 	}
@@ -57,27 +59,34 @@ func (p *poster) Send(ctx context.Context, batch []audit.Record) error {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	switch {
-	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusServiceUnavailable ||
-		resp.StatusCode == http.StatusGatewayTimeout || resp.StatusCode == http.StatusRequestTimeout:
+	case resp.StatusCode == http.StatusTooManyRequests ||
+		resp.StatusCode == http.StatusBadGateway ||
+		resp.StatusCode == http.StatusServiceUnavailable ||
+		resp.StatusCode == http.StatusGatewayTimeout ||
+		resp.StatusCode == http.StatusRequestTimeout:
 		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return &BusyError{fmt.Errorf("the server answered %d", resp.StatusCode), time.Duration(min(max(after, 0), 300)) * time.Second}
+		return &BusyError{fmt.Errorf("the server answered %d", resp.StatusCode),
+			time.Duration(min(max(after, 0), 300)) * time.Second}
 	case resp.StatusCode >= 500:
 		return fmt.Errorf("the server answered %d", resp.StatusCode)
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
-		return &PermanentError{fmt.Errorf("the server answered %d: %s", resp.StatusCode, audit.Printable(string(body[:min(len(body), 200)])))}
+		return &PermanentError{fmt.Errorf("the server answered %d: %s", resp.StatusCode,
+			audit.Printable(string(body[:min(len(body), 200)])))}
 	case err != nil:
 		return err
 	}
 	return rejected(body)
 }
 
-// A RejectedError is one of a server that took a batch and threw some of it away. It is delivered, and not sent again.
+// A RejectedError is one of a server that took a batch and threw some of it away. It is delivered,
+// and not sent again.
 type RejectedError struct{ Err error }
 
 func (e *RejectedError) Error() string { return e.Err.Error() }
 func (e *RejectedError) Unwrap() error { return e.Err }
 
-// rejected is an error where the server took the request and not all of its records. They are not to be sent again.
+// rejected is an error where the server took the request and not all of its records. They are not
+// to be sent again.
 func rejected(body []byte) error {
 	var answer struct {
 		PartialSuccess struct {
@@ -86,10 +95,12 @@ func rejected(body []byte) error {
 		} `json:"partialSuccess"`
 	}
 	if len(body) == 0 || json.Unmarshal(body, &answer) != nil {
-		return nil // what it says beyond its status is its own affair
+		// what it says beyond its status is its own affair
+		return nil
 	}
 	if n := answer.PartialSuccess.RejectedLogRecords; n != "" && n != "0" {
-		return &RejectedError{fmt.Errorf("the server rejected %s records: %s", audit.Printable(n.String()), audit.Printable(answer.PartialSuccess.ErrorMessage))}
+		return &RejectedError{fmt.Errorf("the server rejected %s records: %s",
+			audit.Printable(n.String()), audit.Printable(answer.PartialSuccess.ErrorMessage))}
 	}
 	return nil
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// journal is a record as the journal's native protocol has it (systemd.io/JOURNAL_NATIVE_PROTOCOL), or, with its time, as its export format does
-// (systemd.io/JOURNAL_EXPORT_FORMATS), of which an empty line is the end. The whole record is in JAIL_RECORD.
+// journal is a record as the journal's native protocol has it (systemd.io/JOURNAL_NATIVE_PROTOCOL),
+// or, with its time, as its export format does (systemd.io/JOURNAL_EXPORT_FORMATS), of which an
+// empty line is the end. The whole record is in JAIL_RECORD.
 func journal(h Host, r audit.Record, export bool) []byte {
 	var b bytes.Buffer
 	if export {
@@ -26,7 +27,7 @@ func journal(h Host, r audit.Record, export bool) []byte {
 	journalField(&b, "PRIORITY", strconv.Itoa(severity(r)))
 	journalField(&b, "SYSLOG_IDENTIFIER", "jail")
 	journalField(&b, "SYSLOG_FACILITY", strconv.Itoa(facility))
-	names, values := common(r)
+	names, values := commonFields(r)
 	for i, name := range names {
 		journalField(&b, "JAIL_"+strings.ToUpper(name), fmt.Sprint(values[i]))
 	}
@@ -42,8 +43,9 @@ func journal(h Host, r audit.Record, export bool) []byte {
 	return b.Bytes()
 }
 
-// noBoot stands in for the boot of which a record is. No record says that, and newer systemds take no entry without one (seen with 257). It is no boot's
-// of the host's, or the records would be ordered by the time since that boot, which they have not, and no longer by the clock.
+// noBoot stands in for the boot of which a record is. No record says that, and newer systemds take
+// no entry without one (seen with 257). It is no boot's of the host's, or the records would be
+// ordered by the time since that boot, which they have not, and no longer by the clock.
 func noBoot(h Host) string {
 	sum := sha256.Sum256([]byte("jail audit " + h.Name))
 	return hex.EncodeToString(sum[:16])
@@ -62,7 +64,8 @@ func journalName(name string) string {
 	}, name[:min(len(name), 40)])
 }
 
-// journalField writes a field with the length of its value, so that no value can be taken for another field.
+// journalField writes a field with the length of its value, so that no value can be taken for
+// another field.
 func journalField(b *bytes.Buffer, name, value string) {
 	if value == "" {
 		return

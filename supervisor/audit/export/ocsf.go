@@ -29,11 +29,13 @@ var (
 )
 
 // httpActivities are the numbers of methods.
-var httpActivities = map[string]int{"CONNECT": 1, "DELETE": 2, "GET": 3, "HEAD": 4, "OPTIONS": 5, "POST": 6, "PUT": 7, "TRACE": 8}
+var httpActivities = map[string]int{"CONNECT": 1, "DELETE": 2, "GET": 3, "HEAD": 4, "OPTIONS": 5,
+	"POST": 6, "PUT": 7, "TRACE": 8}
 
 const otherActivity = 99
 
-// ocsf is a record as an event of the schema. Fields that the schema has no place for are in "unmapped", and the record itself in "raw_data".
+// ocsf is a record as an event of the schema. Fields that the schema has no place for are in
+// "unmapped", and the record itself in "raw_data".
 func ocsf(h Host, r audit.Record) []byte {
 	c, activity, own := ocsfClass(r)
 	unmapped := object{"run": r.Run, "session": r.Session, "policy": r.Policy}
@@ -43,12 +45,17 @@ func ocsf(h Host, r audit.Record) []byte {
 	if r.Cause != 0 {
 		unmapped["cause"] = r.Cause
 	}
-	e := object{"category_uid": c.category, "category_name": c.group, "class_uid": c.uid, "class_name": c.name, "activity_id": activity,
-		"type_uid": c.uid*100 + activity, "time": r.Time.UnixMilli(), "severity_id": ocsfSeverity(r), "message": summary(r), "raw_data": string(r.Line),
-		"metadata": object{"version": ocsfVersion, "uid": jsonNumber(r.Seq), "sequence": r.Seq, "event_code": string(r.Type), "log_name": "jail audit",
-			"original_time": r.Time, "correlation_uid": r.Run, "product": object{"name": "jail", "vendor_name": "jail", "version": h.Version}},
-		"device":   object{"hostname": h.Name, "type_id": 0, "name": h.Name},
-		"actor":    object{"user": object{"uid": jsonNumber(uint64(r.Actor.UID))}, "process": object{"pid": r.Actor.PID, "file": ocsfFile(r.Actor.Exe)}},
+	e := object{"category_uid": c.category, "category_name": c.group, "class_uid": c.uid,
+		"class_name": c.name, "activity_id": activity,
+		"type_uid": c.uid*100 + activity, "time": r.Time.UnixMilli(),
+		"severity_id": ocsfSeverity(r), "message": summary(r), "raw_data": string(r.Line),
+		"metadata": object{"version": ocsfVersion, "uid": jsonNumber(r.Seq), "sequence": r.Seq,
+			"event_code": string(r.Type), "log_name": "jail audit",
+			"original_time": r.Time, "correlation_uid": r.ID(), "product": object{"name": "jail",
+				"vendor_name": "jail", "version": h.Version}},
+		"device": object{"hostname": h.Name, "type_id": 0, "name": h.Name},
+		"actor": object{"user": object{"uid": jsonNumber(uint64(r.Actor.UID))},
+			"process": object{"pid": r.Actor.PID, "file": ocsfFile(r.Actor.Exe)}},
 		"unmapped": unmapped}
 	if activity == otherActivity {
 		e["activity_name"] = string(r.Type)
@@ -67,7 +74,8 @@ func ocsf(h Host, r audit.Record) []byte {
 	return compact(e)
 }
 
-// ocsfClass finds the class of a record, what was done in its words, and what the class asks for besides.
+// ocsfClass finds the class of a record, what was done in its words, and what the class asks for
+// besides.
 func ocsfClass(r audit.Record) (class, int, object) {
 	process := func(name string) object {
 		p := object{"name": path.Base(name), "file": ocsfFile(name)}
@@ -75,7 +83,8 @@ func ocsfClass(r audit.Record) (class, int, object) {
 			p["pid"] = pid
 		}
 		if argv := r.Texts("argv"); len(argv) > 0 {
-			p["cmd_line"] = string(r.Field("argv")) // as a list, since joined it could be read in several ways
+			// as a list, since joined it could be read in several ways
+			p["cmd_line"] = string(r.Field("argv"))
 		}
 		return p
 	}
@@ -94,14 +103,17 @@ func ocsfClass(r audit.Record) (class, int, object) {
 		if text(r, "kind") == "write" {
 			activity = 3 // update
 		}
-		return fileActivity, activity, object{"file": ocsfFile(text(r, "path")), "count": r.Int("count")}
+		return fileActivity, activity, object{"file": ocsfFile(text(r, "path")),
+			"count": r.Int("count")}
 	case audit.TypeFetch:
 		return ocsfFetch(r)
 	case audit.TypeDenied:
-		return detection, 1, object{"finding_info": object{"uid": jsonNumber(r.Seq), "title": summary(r), "types": []string{"refused by " + text(r, "layer")}},
+		return detection, 1, object{"finding_info": object{"uid": jsonNumber(r.Seq),
+			"title": summary(r), "types": []string{"refused by " + text(r, "layer")}},
 			"count": max(r.Int("count"), 1)}
 	case audit.TypeLimit:
-		return detection, 1, object{"finding_info": object{"uid": jsonNumber(r.Seq), "title": summary(r), "types": []string{"limit met"}}}
+		return detection, 1, object{"finding_info": object{"uid": jsonNumber(r.Seq),
+			"title": summary(r), "types": []string{"limit met"}}}
 	case audit.TypeWorkspaceChanged, audit.TypeWorkspaceCommitted, audit.TypeWorkspaceReverted:
 		return entityClass, 3, entity("workspace", text(r, "workspace"))
 	case audit.TypeWorkspaceDiscarded:
@@ -117,9 +129,11 @@ func ocsfClass(r audit.Record) (class, int, object) {
 		if r.Type == audit.TypeToolRemoved {
 			activity = 2
 		}
-		return lifecycleClass, activity, object{"app": object{"name": text(r, "bundle"), "version": text(r, "version"), "vendor_name": text(r, "publisher")}}
+		return lifecycleClass, activity, object{"app": object{"name": text(r, "bundle"),
+			"version": text(r, "version"), "vendor_name": text(r, "publisher")}}
 	case audit.TypeDaemonStarted:
-		return lifecycleClass, 3, object{"app": object{"name": "jaild", "version": text(r, "version"), "vendor_name": "jail"}}
+		return lifecycleClass, 3, object{"app": object{"name": "jaild", "version": text(r,
+			"version"), "vendor_name": "jail"}}
 	case audit.TypeDaemonStopped:
 		return lifecycleClass, 4, object{"app": object{"name": "jaild", "vendor_name": "jail"}}
 	}
@@ -131,8 +145,10 @@ func ocsfFetch(r audit.Record) (class, int, object) {
 	if !ok {
 		activity = otherActivity
 	}
-	url := object{"scheme": text(r, "scheme"), "hostname": text(r, "host"), "path": text(r, "path"), "port": r.Int("port")}
-	own := object{"http_request": object{"http_method": text(r, "method"), "url": url}, "dst_endpoint": object{"hostname": text(r, "host"), "port": r.Int("port")}}
+	url := object{"scheme": text(r, "scheme"), "hostname": text(r, "host"), "path": text(r, "path"),
+		"port": r.Int("port")}
+	own := object{"http_request": object{"http_method": text(r, "method"), "url": url},
+		"dst_endpoint": object{"hostname": text(r, "host"), "port": r.Int("port")}}
 	if status := r.Int("status"); status != 0 {
 		own["http_response"] = object{"code": status}
 	}
@@ -143,7 +159,10 @@ func ocsfFetch(r audit.Record) (class, int, object) {
 }
 
 // ocsfFile is a file by its path, which is as the log has it.
-func ocsfFile(name string) object { return object{"path": name, "name": path.Base(name), "type_id": 1} }
+func ocsfFile(name string) object {
+	return object{"path": name, "name": path.Base(name),
+		"type_id": 1}
+}
 
 func ocsfSeverity(r audit.Record) int {
 	switch severity(r) {

@@ -1,82 +1,126 @@
 package export
 
 import (
+	"bytes"
 	"encoding/json"
-	"strconv"
 	"strings"
 	"time"
+
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	logs "go.opentelemetry.io/proto/otlp/logs/v1"
+	resource "go.opentelemetry.io/proto/otlp/resource/v1"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
 type object = map[string]any
 
-// otlp is an ExportLogsServiceRequest in the JSON of OTLP (opentelemetry.io/docs/specs/otlp).
+// otlp returns an ExportLogsServiceRequest in the JSON of OTLP (opentelemetry.io/docs/specs/otlp).
+// LogsData is the same message under another name; the request itself is in a package that links
+// gRPC.
 func otlp(h Host, batch []audit.Record) []byte {
-	records := make([]object, len(batch))
-	now := strconv.FormatInt(time.Now().UnixNano(), 10)
+	records := make([]*logs.LogRecord, len(batch))
+	now := uint64(time.Now().UnixNano())
 	for i, r := range batch {
-		number, name := otlpSeverity(r)
-		var attributes []object
-		names, values := common(r)
-		for k, name := range names {
-			attributes = append(attributes, otlpAttribute("jail."+name, values[k]))
-		}
-		for _, f := range r.Fields {
-			var v any
-			dec := json.NewDecoder(strings.NewReader(string(f.Value)))
-			dec.UseNumber()
-			if dec.Decode(&v) == nil {
-				attributes = append(attributes, otlpAttribute("jail.field."+f.Name, v))
-			}
-		}
-		attributes = append(attributes, otlpAttribute("log.record.original", string(r.Line)))
-		records[i] = object{"timeUnixNano": strconv.FormatInt(r.Time.UnixNano(), 10), "observedTimeUnixNano": now, "severityNumber": number,
-			"severityText": name, "eventName": "jail." + string(r.Type), "body": otlpValue(summary(r)), "attributes": attributes}
+		records[i] = otlpRecord(r)
+		records[i].ObservedTimeUnixNano = now
 	}
-	resource := []object{otlpAttribute("service.name", "jail"), otlpAttribute("service.version", h.Version), otlpAttribute("host.name", h.Name)}
-	return compact(object{"resourceLogs": []object{{"resource": object{"attributes": resource},
-		"scopeLogs": []object{{"scope": object{"name": "jail.audit", "version": h.Version}, "logRecords": records}}}}})
+	data := &logs.LogsData{ResourceLogs: []*logs.ResourceLogs{{
+		Resource: &resource.Resource{Attributes: []*common.KeyValue{
+			otlpAttribute("service.name", "jail"), otlpAttribute("service.version", h.Version),
+			otlpAttribute("host.name", h.Name)}},
+		ScopeLogs: []*logs.ScopeLogs{{
+			Scope: &common.InstrumentationScope{Name: "jail.audit",
+				Version: validText(h.Version)},
+			LogRecords: records,
+		}},
+	}}}
+	text, err := protojson.MarshalOptions{UseEnumNumbers: true}.Marshal(data)
+	if err != nil {
+		// every text in it is valid
+		panic("export: bug: " + err.Error())
+	}
+	// protojson puts spaces at places that change from build to build.
+	var b bytes.Buffer
+	if err := json.Compact(&b, text); err != nil {
+		panic("export: bug: " + err.Error())
+	}
+	return audit.EscapeJSON(b.Bytes())
 }
 
-// otlpSeverity is a severity by the numbers of the data model of OpenTelemetry.
-func otlpSeverity(r audit.Record) (int, string) {
+func otlpRecord(r audit.Record) *logs.LogRecord {
+	var attributes []*common.KeyValue
+	names, values := commonFields(r)
+	for i, name := range names {
+		attributes = append(attributes, otlpAttribute("jail."+name, values[i]))
+	}
+	for _, f := range r.Fields {
+		var v any
+		dec := json.NewDecoder(bytes.NewReader(f.Value))
+		dec.UseNumber()
+		if dec.Decode(&v) == nil {
+			attributes = append(attributes, otlpAttribute("jail.field."+f.Name, v))
+		}
+	}
+	number := otlpSeverity(r)
+	return &logs.LogRecord{
+		TimeUnixNano:   uint64(r.Time.UnixNano()),
+		SeverityNumber: number,
+		SeverityText:   strings.TrimPrefix(number.String(), "SEVERITY_NUMBER_"),
+		EventName:      validText("jail." + string(r.Type)),
+		Body:           otlpValue(summary(r)),
+		Attributes:     append(attributes, otlpAttribute("log.record.original", string(r.Line))),
+	}
+}
+
+// otlpSeverity returns a severity by the numbers of the data model of OpenTelemetry.
+func otlpSeverity(r audit.Record) logs.SeverityNumber {
 	switch severity(r) {
 	case sevError:
-		return 17, "ERROR"
+		return logs.SeverityNumber_SEVERITY_NUMBER_ERROR
 	case sevWarning:
-		return 13, "WARN"
+		return logs.SeverityNumber_SEVERITY_NUMBER_WARN
 	case sevNotice:
-		return 10, "INFO2"
+		return logs.SeverityNumber_SEVERITY_NUMBER_INFO2
 	}
-	return 9, "INFO"
+	return logs.SeverityNumber_SEVERITY_NUMBER_INFO
 }
 
-func otlpAttribute(key string, v any) object { return object{"key": key, "value": otlpValue(v)} }
+// validText returns s as protocol buffers take texts.
+func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// otlpValue is an AnyValue. 64-bit integers are texts, as JSON of protocol buffers has them.
-func otlpValue(v any) object {
+func otlpAttribute(key string, v any) *common.KeyValue {
+	return &common.KeyValue{Key: validText(key), Value: otlpValue(v)}
+}
+
+// otlpValue returns a value that was decoded from JSON, or a field of every record; null is a value
+// that holds nothing.
+func otlpValue(v any) *common.AnyValue {
 	switch v := v.(type) {
 	case string:
-		return object{"stringValue": v}
+		return &common.AnyValue{Value: &common.AnyValue_StringValue{StringValue: validText(v)}}
 	case bool:
-		return object{"boolValue": v}
+		return &common.AnyValue{Value: &common.AnyValue_BoolValue{BoolValue: v}}
 	case uint64:
-		return object{"intValue": strconv.FormatUint(v, 10)}
+		return &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: int64(v)}}
 	case json.Number:
-		return object{"intValue": v.String()}
+		if n, err := v.Int64(); err == nil {
+			return &common.AnyValue{Value: &common.AnyValue_IntValue{IntValue: n}}
+		}
+		return otlpValue(v.String())
 	case []any:
-		values := make([]object, len(v))
-		for i := range v {
-			values[i] = otlpValue(v[i])
+		list := &common.ArrayValue{}
+		for _, e := range v {
+			list.Values = append(list.Values, otlpValue(e))
 		}
-		return object{"arrayValue": object{"values": values}}
+		return &common.AnyValue{Value: &common.AnyValue_ArrayValue{ArrayValue: list}}
 	case map[string]any:
-		var values []object
+		list := &common.KeyValueList{}
 		for _, name := range sortedKeys(v) {
-			values = append(values, otlpAttribute(name, v[name]))
+			list.Values = append(list.Values, otlpAttribute(name, v[name]))
 		}
-		return object{"kvlistValue": object{"values": values}}
+		return &common.AnyValue{Value: &common.AnyValue_KvlistValue{KvlistValue: list}}
 	}
-	return object{}
+	return &common.AnyValue{}
 }

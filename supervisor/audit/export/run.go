@@ -11,9 +11,9 @@ import (
 	"iter"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
@@ -33,9 +33,12 @@ const (
 type Options struct {
 	Log    string // directory
 	Filter audit.Filter
-	Follow bool   // go on with records that are still to be written, until the context ends
-	Cursor string // file that holds how far it came; empty: none
-	Tries  int    // for one batch, without Follow; with it, as many as it takes
+	// go on with records that are still to be written, until the context ends
+	Follow bool
+	// file that holds how far it came; empty: none
+	Cursor string
+	// for one batch, without Follow; with it, as many as it takes
+	Tries int
 	// Say is told what a person should know: that a try failed, or that records are gone.
 	Say func(string)
 	// Wait waits, in tests in no time; nil is a clock's.
@@ -51,8 +54,9 @@ type cursor struct {
 	Hash string `json:"hash"` // SHA-256 of its line
 }
 
-// Run hands records over, in order, until there are no more or the context ends, and returns how many. Each is delivered at least once: the cursor
-// is moved on disk only behind what was delivered, so that one that was cut off begins with what may not have been.
+// Run hands records over, in order, until there are no more or the context ends, and returns how
+// many. Each is delivered at least once: the cursor is moved on disk only behind what was
+// delivered, so that one that was cut off begins with what may not have been.
 func Run(ctx context.Context, o Options, s Sink) (n int, err error) {
 	at, err := readCursor(o.Cursor)
 	if err != nil {
@@ -92,12 +96,14 @@ func (o Options) check(at cursor) error {
 			return err
 		case first && r.Seq > at.Seq:
 			if r.Seq > at.Seq+1 {
-				o.Say(fmt.Sprintf("records %d to %d were pruned before they were exported", at.Seq+1, r.Seq-1))
+				o.Say(fmt.Sprintf("records %d to %d were pruned before they were exported",
+					at.Seq+1, r.Seq-1))
 			}
 			return nil
 		case r.Seq == at.Seq:
 			if hashOf(r) != at.Hash {
-				return fmt.Errorf("%w: record %d is another one than that which was delivered", ErrCursor, at.Seq)
+				return fmt.Errorf("%w: record %d is another one than that which was delivered",
+					ErrCursor, at.Seq)
 			}
 			return nil
 		}
@@ -106,7 +112,8 @@ func (o Options) check(at cursor) error {
 	return fmt.Errorf("%w: it has no record %d", ErrCursor, at.Seq)
 }
 
-// records are those behind the cursor. A filter by tool has to see from the beginning which runs are of it.
+// records are those behind the cursor. A filter by tool has to see from the beginning which runs
+// are of it.
 func (o Options) records(ctx context.Context, at cursor) (iter.Seq2[audit.Record, error], func()) {
 	if !o.Follow {
 		return audit.From(o.Log, o.Filter, at.Seq+1), func() {}
@@ -115,7 +122,8 @@ func (o Options) records(ctx context.Context, at cursor) (iter.Seq2[audit.Record
 	return audit.Follow(ctx, o.Log, o.Filter, at.Seq), stop
 }
 
-// batches gathers records: as many as are there, up to the bounds. Where more are still to be written none waits for the next.
+// batches gathers records: as many as are there, up to the bounds. Where more are still to be
+// written none waits for the next.
 func batches(records iter.Seq2[audit.Record, error], follow bool) iter.Seq2[[]audit.Record, error] {
 	type item struct {
 		r   audit.Record
@@ -229,21 +237,5 @@ func writeCursor(path string, r audit.Record) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return atomicfile.Write(path, append(text, '\n'), 0o600, atomicfile.Durable)
 }

@@ -13,18 +13,22 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// Bounds of what is put into the index at one time.
+// Bounds of one update of the index.
 const (
-	blockBytes = 16 << 10 // of lines in a block
-	batchBytes = 64 << 20 // of lines in a transaction
-	maxWord    = 255      // bytes of a word that is told from others
+	// of lines in a block
+	blockBytes = 16 << 10
+	// of lines in a transaction
+	batchBytes = 64 << 20
+	// bytes of a word that is told from others
+	maxWord = 255
 )
 
-// kind is what a word is of.
+// kind is the kind of a word.
 type kind int
 
 const (
-	kindBad kind = iota // a line that is no record: every search tells of it
+	// A line that is no record: every search reports it.
+	kindBad kind = iota
 	kindRun
 	kindSession
 	kindType
@@ -33,10 +37,11 @@ const (
 	kindDecision
 	kindLayer
 	kindHost
-	kindTool // the last part of its name
+	// The last part of its name.
+	kindTool
 )
 
-// tooLong stands for all words that are longer than maxWord, so that no tool can fill the index with them.
+// tooLong stands for all words longer than maxWord, so that no tool can fill the index with them.
 const tooLong = "\x00"
 
 func short(text string) string {
@@ -51,16 +56,19 @@ type word struct {
 	text string
 }
 
-// words are those of a record: all that a search can ask for.
+// words returns the words of a record by which a search can find it.
 func words(r audit.Record) []word {
-	list := []word{{kindType, string(r.Type)}, {kindUID, strconv.FormatUint(uint64(r.Actor.UID), 10)}}
+	list := []word{{kindType, string(r.Type)}, {kindUID, strconv.FormatUint(uint64(r.Actor.UID),
+		10)}}
 	add := func(k kind, text string) {
 		if text != "" {
 			list = append(list, word{k, short(text)})
 		}
 	}
 	add(kindRun, r.Run)
+	add(kindRun, r.RunID)
 	add(kindSession, r.Session)
+	add(kindSession, r.SessionID)
 	add(kindPolicy, r.Policy)
 	add(kindDecision, r.Decision())
 	add(kindLayer, r.Text("layer"))
@@ -68,7 +76,7 @@ func words(r audit.Record) []word {
 	return list
 }
 
-// tools are the names by which the record's run can be asked for.
+// tools returns the names by which the record's run can be found.
 func tools(r audit.Record) []string {
 	var list []string
 	for _, field := range []string{"tool", "program"} {
@@ -79,13 +87,14 @@ func tools(r audit.Record) []string {
 	return list
 }
 
-// base is the last part of a tool's name: what all the names have in common by which [audit.Filter] knows it.
+// base returns the last part of a tool's name, which all names share by which [audit.Filter] knows
+// the tool.
 func base(name string) string {
 	_, last := path.Split(name)
 	return last
 }
 
-// Update brings the index up to the end of the log, and returns how many records are new in it.
+// update brings the index up to the end of the log, and returns the number of new records.
 func (x *Index) update(ctx context.Context) (records int64, err error) {
 	for more := true; more && err == nil; {
 		var n int64
@@ -103,7 +112,7 @@ func (x *Index) update(ctx context.Context) (records int64, err error) {
 	return records, err
 }
 
-// forget takes out what is about segments that were pruned.
+// forget removes the entries of pruned segments.
 func (x *Index) forget(ctx context.Context) error {
 	first, err := x.first()
 	if err != nil {
@@ -117,12 +126,13 @@ func (x *Index) forget(ctx context.Context) error {
 		if n, err := done.RowsAffected(); err != nil || n == 0 {
 			return err
 		}
-		_, err = x.con.ExecContext(ctx, `DELETE FROM posting WHERE block < (SELECT coalesce(min(id), 0) FROM block)`)
+		_, err = x.con.ExecContext(ctx,
+			`DELETE FROM posting WHERE block < (SELECT coalesce(min(id), 0) FROM block)`)
 		return err
 	})
 }
 
-// block is what is collected for one.
+// block collects the words of one block.
 type block struct {
 	id             int64
 	span           audit.Span
@@ -131,7 +141,7 @@ type block struct {
 	ran            map[[2]word]bool
 }
 
-// batch goes on where the index ends, as far as one transaction is to go.
+// batch continues at the end of the index, up to the size of one transaction.
 func (x *Index) batch(ctx context.Context) (records int64, more bool, err error) {
 	s, err := x.state(ctx, true)
 	if err != nil {
@@ -146,7 +156,8 @@ func (x *Index) batch(ctx context.Context) (records int64, more bool, err error)
 		return 0, false, err
 	}
 	defer w.close()
-	reached, read := s.segment == 0, int64(0) // the line that the index ends with is still where it was
+	// The last line of the index is still where it was.
+	reached, read := s.segment == 0, int64(0)
 	for p, err := range audit.Walk(ctx, x.dir, from) {
 		if errors.Is(err, fs.ErrNotExist) && s.segment > 0 {
 			return 0, false, errStale
@@ -154,7 +165,8 @@ func (x *Index) batch(ctx context.Context) (records int64, more bool, err error)
 		if err != nil {
 			return 0, false, err
 		}
-		if p.End == p.Offset { // longer than any record: no search goes past it
+		// Longer than any record: no search goes past it.
+		if p.End == p.Offset {
 			break
 		}
 		if !reached {
@@ -185,25 +197,29 @@ func (x *Index) batch(ctx context.Context) (records int64, more bool, err error)
 	if err := w.flush(); err != nil {
 		return 0, false, err
 	}
-	_, err = x.con.ExecContext(ctx, `UPDATE state SET segment = ?, "end" = ?, hash = ?`, s.segment, s.end, s.hash)
+	_, err = x.con.ExecContext(ctx, `UPDATE state SET segment = ?, "end" = ?, hash = ?`, s.segment,
+		s.end, s.hash)
 	return records, more, err
 }
 
-// last returns where the last block begins, which may have room for more.
+// last returns the beginning of the last block, which may have room for more.
 func (x *Index) last(ctx context.Context, s state, w *writer) (audit.Place, error) {
 	var from audit.Place
-	err := x.con.QueryRowContext(ctx, `SELECT id, segment, begin FROM block ORDER BY id DESC LIMIT 1`).Scan(&w.now.id, &from.Segment, &from.Offset)
+	err := x.con.QueryRowContext(ctx,
+		`SELECT id, segment, begin FROM block ORDER BY id DESC LIMIT 1`).Scan(&w.now.id,
+		&from.Segment, &from.Offset)
 	if errors.Is(err, sql.ErrNoRows) && s.segment == 0 {
 		w.now.id = 1
 		return from, nil
 	}
-	if err == nil && (from.Segment != s.segment || from.Offset >= s.end) || errors.Is(err, sql.ErrNoRows) {
+	if err == nil && (from.Segment != s.segment || from.Offset >= s.end) || errors.Is(err,
+		sql.ErrNoRows) {
 		err = errStale
 	}
 	return from, err
 }
 
-// A writer fills blocks.
+// writer fills blocks.
 type writer struct {
 	ctx   context.Context
 	index *Index
@@ -260,12 +276,12 @@ func (w *writer) add(p audit.Placed) error {
 	}
 	for _, name := range tools(p.Record) {
 		b.words[word{kindTool, name}] = true
-		b.ran[[2]word{{kindTool, name}, {kindRun, short(p.Run)}}] = true
+		b.ran[[2]word{{kindTool, name}, {kindRun, short(p.ID())}}] = true
 	}
 	return nil
 }
 
-// flush writes the block that is being filled. It may have been written before, with fewer lines.
+// flush writes the current block. The block may have been written before, with fewer lines.
 func (w *writer) flush() error {
 	b := &w.now
 	if b.words == nil {
@@ -293,11 +309,12 @@ func (w *writer) flush() error {
 			return err
 		}
 	}
-	_, err := w.putBlock.ExecContext(w.ctx, b.id, b.span.Segment, b.span.Offset, b.span.End, b.oldest, b.newest)
+	_, err := w.putBlock.ExecContext(w.ctx, b.id, b.span.Segment, b.span.Offset, b.span.End,
+		b.oldest, b.newest)
 	return err
 }
 
-// maxIDs bounds the words whose numbers are kept in memory.
+// maxIDs bounds the words whose ids are cached.
 const maxIDs = 1 << 16
 
 func (w *writer) id(v word) (int64, error) {

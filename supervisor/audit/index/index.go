@@ -1,10 +1,13 @@
-// Package index is a search index beside an audit log, so that a search does not have to read all of the log.
+// Package index is a search index beside an audit log, so that a search does not read all of the
+// log.
 //
-// It says of each block of some kilobytes of the log which runs, sessions, users, types, hosts and the like are in it. What it names is read from the log
-// itself and held against the conditions of the search, and it is never asked when the log is verified. So whoever can write to it can hide records from a
-// search, and can make none up; a search without it reads everything.
+// For each block of some kilobytes of the log the index has the runs, sessions, users, types, hosts
+// and the like in it. A search reads the blocks from the log itself and compares them with its
+// conditions, and verification never uses the index. A process that can write the index can hide
+// records from a search and can add none; a search without the index reads everything.
 //
-// The index is the file index.sqlite in the log's directory. It can be taken away at any time: it is made anew from the log.
+// The index is the file index.sqlite in the log's directory. It can be removed at any time: it is
+// made anew from the log.
 package index
 
 import (
@@ -27,7 +30,7 @@ import (
 // File is the name of the index in the directory of a log.
 const File = "index.sqlite"
 
-// format is that of the tables below. An index of another one is made anew.
+// format is the version of the tables below. An index of another version is made anew.
 const format = 1
 
 var tables = []string{
@@ -38,20 +41,21 @@ var tables = []string{
 	`CREATE TABLE ran (tool INTEGER NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (tool, run)) WITHOUT ROWID`,
 }
 
-// ErrUntrusted says that an index is not used, for others than the user and root can write where it is or would be.
-var ErrUntrusted = errors.New("others may write there")
+// errUntrusted is returned for an index that is not used because others than the user and root can
+// write to its place.
+var errUntrusted = errors.New("others may write there")
 
-// errStale says that an index is not one of this log, or of this program.
+// errStale is returned for an index of another log, or of another version.
 var errStale = errors.New("it is of another log")
 
-// An Index is open until Close.
+// Index is open until Close.
 type Index struct {
 	dir string
 	db  *sql.DB
 	con *sql.Conn
 }
 
-// open opens the index of the log in dir. Where there is none and make says so, it is begun.
+// open opens the index of the log in dir. A missing index is made if mayMake is set.
 func open(ctx context.Context, dir string, mayMake bool) (*Index, error) {
 	if err := trusted(dir); err != nil {
 		return nil, err
@@ -67,7 +71,8 @@ func open(ctx context.Context, dir string, mayMake bool) (*Index, error) {
 		if err != nil {
 			return nil, err
 		}
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, d.Mode().Perm()&0o644) // for whoever may read the directory
+		// For all who may read the directory.
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, d.Mode().Perm()&0o644)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
@@ -77,11 +82,15 @@ func open(ctx context.Context, dir string, mayMake bool) (*Index, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular() || !ours(info):
-		return nil, fmt.Errorf("%s: %w", path, ErrUntrusted)
+		return nil, fmt.Errorf("%s: %w", path, errUntrusted)
 	}
-	// Nothing of what the file says is run: no trigger, no view, no function in its tables' definitions. rw makes no file.
-	options := url.Values{"mode": {"rw"}, "_pragma": {"busy_timeout(30000)", "trusted_schema(0)", "cell_size_check(1)", "journal_mode(TRUNCATE)", "synchronous(NORMAL)", "cache_size(-32768)"}}
-	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: options.Encode()}).String())
+	// Nothing in the file is executed: no trigger, no view, no function in definitions of tables.
+	// Mode rw makes no file.
+	options := url.Values{"mode": {"rw"}, "_pragma": {"busy_timeout(30000)", "trusted_schema(0)",
+		"cell_size_check(1)", "journal_mode(TRUNCATE)", "synchronous(NORMAL)",
+		"cache_size(-32768)"}}
+	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path,
+		RawQuery: options.Encode()}).String())
 	if err != nil {
 		return nil, err
 	}
@@ -92,14 +101,14 @@ func open(ctx context.Context, dir string, mayMake bool) (*Index, error) {
 	return &Index{dir, db, con}, nil
 }
 
-// Close gives the index back.
+// Close closes the index.
 func (x *Index) Close() error { return errors.Join(x.con.Close(), x.db.Close()) }
 
-// trusted reports whether nobody but root and the user can have put something into the directory.
+// trusted returns an error if others than root and the user can write to the directory.
 func trusted(dir string) error {
 	info, err := os.Stat(dir)
 	if err == nil && !ours(info) {
-		err = fmt.Errorf("%s: %w", dir, ErrUntrusted)
+		err = fmt.Errorf("%s: %w", dir, errUntrusted)
 	}
 	return err
 }
@@ -109,17 +118,19 @@ func ours(info os.FileInfo) bool {
 	return ok && (st.Uid == 0 || int(st.Uid) == os.Geteuid()) && info.Mode().Perm()&0o022 == 0
 }
 
-// state is how far an index has come: behind the line with that hash, in its last block; a zero segment is nowhere.
+// state is the end of an index: after the line with that hash, in its last block. A zero segment is
+// an empty index.
 type state struct {
 	segment uint64
 	end     int64
 	hash    []byte
 }
 
-// state reads it, and makes the tables of an index that has none. It is for the holder of a transaction.
+// state reads the state, and makes the tables of an empty index. The caller is in a transaction.
 func (x *Index) state(ctx context.Context, mayMake bool) (s state, err error) {
 	var n, version int
-	if err := x.con.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(&n); err != nil {
+	if err := x.con.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(
+		&n); err != nil {
 		return s, err
 	}
 	if n == 0 && mayMake {
@@ -145,26 +156,29 @@ func (x *Index) state(ctx context.Context, mayMake bool) (s state, err error) {
 		if err := rows.Scan(&text); err != nil {
 			return s, err
 		}
-		if text != "" && !known[text] { // what SQLite makes for itself has no text
+		// SQLite's own objects have no text.
+		if text != "" && !known[text] {
 			return s, errStale
 		}
 	}
 	if err := rows.Err(); err != nil {
 		return s, err
 	}
-	err = x.con.QueryRowContext(ctx, `SELECT format, segment, "end", hash FROM state`).Scan(&version, &s.segment, &s.end, &s.hash)
+	err = x.con.QueryRowContext(ctx, `SELECT format, segment, "end", hash FROM state`).Scan(
+		&version, &s.segment, &s.end, &s.hash)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && version != format {
 		err = errStale
 	}
 	return s, err
 }
 
-// broken reports whether an error is of an index that is to be made anew: its bytes are wrong, or it is of another log.
+// broken reports whether the index must be made anew: its bytes are wrong, or it is of another log.
 func broken(err error) bool {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
 		switch e.Code() & 0xff {
-		case 1, 11, 26: // error in what the schema says, corrupt, not a database
+		// SQLITE_ERROR in the schema, SQLITE_CORRUPT, SQLITE_NOTADB.
+		case 1, 11, 26:
 			return true
 		}
 		return false
@@ -172,23 +186,25 @@ func broken(err error) bool {
 	return errors.Is(err, errStale)
 }
 
-// readOnly reports whether an error says that the user may not write.
+// readOnly reports whether the user may not write the index.
 func readOnly(err error) bool {
 	var e *sqlite.Error
-	return errors.As(err, &e) && (e.Code()&0xff == 8 || e.Code()&0xff == 14) || errors.Is(err, fs.ErrPermission)
+	return errors.As(err, &e) && (e.Code()&0xff == 8 || e.Code()&0xff == 14) || errors.Is(err,
+		fs.ErrPermission)
 }
 
-// remove takes the index away.
+// remove removes the index.
 func remove(dir string) error {
 	for _, name := range []string{File, File + "-journal"} {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err,
+			fs.ErrNotExist) {
 			return err
 		}
 	}
 	return nil
 }
 
-// transact calls f in a transaction, of a writer where begin says IMMEDIATE.
+// transact calls f in a transaction, of a writer if begin is IMMEDIATE.
 func (x *Index) transact(ctx context.Context, begin string, f func() error) error {
 	if _, err := x.con.ExecContext(ctx, begin); err != nil {
 		return err

@@ -41,7 +41,8 @@ func (p place) grow(t *testing.T, seed uint64, n int) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	opt := p.options()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(time.Duration(seed) * time.Hour)
-	opt.Now = func() time.Time { // a clock that goes back now and then
+	// a clock that goes back now and then
+	opt.Now = func() time.Time {
 		at = at.Add(time.Duration(rnd.IntN(4000)-300) * time.Millisecond)
 		return at
 	}
@@ -50,12 +51,15 @@ func (p place) grow(t *testing.T, seed uint64, n int) {
 		t.Fatal(err)
 	}
 	long := strings.Repeat("a", 300)
-	hosts := []string{"example.com", "a.example.com", "b.a.example.com", "notexample.com", "other.example", hostile, long + ".example.com", "é.example"}
-	tools := []string{"grep", "core-utils/grep", "text/sed", "/usr/bin/sed", hostile, long + "/" + long, "a/"}
+	hosts := []string{"example.com", "a.example.com", "b.a.example.com", "notexample.com",
+		"other.example", hostile, long + ".example.com", "é.example"}
+	tools := []string{"grep", "core-utils/grep", "text/sed", "/usr/bin/sed", hostile,
+		long + "/" + long, "a/"}
 	var entries []audit.Entry
 	for range n {
 		run := fmt.Sprintf("r%d-%d", seed, rnd.IntN(1+n/40))
-		e := audit.Entry{Run: run, Session: fmt.Sprintf("s%d", rnd.IntN(5)), Actor: audit.Actor{UID: uint32(1000 + rnd.IntN(3)), PID: 1, Exe: "/usr/bin/jail"},
+		e := audit.Entry{Run: run, Session: fmt.Sprintf("s%d", rnd.IntN(5)),
+			Actor:  audit.Actor{UID: uint32(1000 + rnd.IntN(3)), PID: 1, Exe: "/usr/bin/jail"},
 			Policy: fmt.Sprintf("sha256:%02x", rnd.IntN(40))}
 		switch rnd.IntN(12) {
 		case 0:
@@ -63,15 +67,18 @@ func (p place) grow(t *testing.T, seed uint64, n int) {
 		case 1:
 			e.Event = audit.Exec{Program: tools[rnd.IntN(len(tools))], Count: 1}
 		case 2:
-			e.Event = audit.Fetch{Decision: []string{"allowed", "denied"}[rnd.IntN(2)], Host: hosts[rnd.IntN(len(hosts))], Port: 443, Path: "/x"}
+			e.Event = audit.Fetch{Decision: []string{"allowed", "denied"}[rnd.IntN(2)],
+				Host: hosts[rnd.IntN(len(hosts))], Port: 443, Path: "/x"}
 		case 3:
 			e.Event = audit.RunFinished{}
 		case 4:
 			e.Event, e.Run = audit.PolicyLoaded{Kind: "host"}, ""
 		case 5:
-			e.Event = audit.Denied{Layer: []string{"wasi", "seccomp"}[rnd.IntN(2)], What: "read /etc/shadow", Rule: hostile}
+			e.Event = audit.Denied{Layer: []string{"wasi", "seccomp"}[rnd.IntN(2)],
+				What: "read /etc/shadow", Rule: hostile}
 		default:
-			e.Event = audit.File{Path: fmt.Sprintf("/workspace/%d", rnd.IntN(100)), Kind: "open", Count: 1}
+			e.Event = audit.File{Path: fmt.Sprintf("/workspace/%d", rnd.IntN(100)), Kind: "open",
+				Count: 1}
 		}
 		entries = append(entries, e)
 	}
@@ -100,13 +107,20 @@ func filters() []audit.Filter {
 	uid := uint32(1001)
 	at := time.Date(2026, 1, 2, 3, 30, 0, 0, time.UTC)
 	return []audit.Filter{
-		{}, {Run: "r1-3"}, {Run: "none"}, {Session: "s2"}, {Types: []audit.Type{audit.TypeDenied}}, {Types: []audit.Type{audit.TypeFetch, audit.TypeCheckpoint, audit.TypeGap}},
-		{Since: at}, {Until: at}, {Since: at, Until: at.Add(90 * time.Second)}, {UID: &uid}, {Policy: "sha256:0"}, {Policy: "sha256:1f"}, {Policy: strings.Repeat("x", 400)},
-		{Tool: "grep"}, {Tool: "core-utils/grep"}, {Tool: "bin/sed"}, {Tool: "sed"}, {Tool: hostile}, {Tool: strings.Repeat("a", 300)}, {Tool: "a/"}, {Tool: "none"},
-		{Decision: audit.DecisionDenied}, {Decision: audit.DecisionAllowed}, {Layer: "seccomp"}, {Host: "example.com"}, {Host: "*.example.com"}, {Host: hostile}, {Host: "é.example"},
-		{Host: strings.Repeat("a", 300) + ".example.com"}, {Host: "*." + strings.Repeat("a", 300) + ".example.com"}, {Host: "%"}, {Layer: "' OR 1=1 --"},
-		{Tool: "sed", Types: []audit.Type{audit.TypeDenied}, Since: at}, {Tool: "grep", Decision: audit.DecisionDenied, UID: &uid},
-		{Run: "r1-3", Path: func(p string) bool { return strings.HasSuffix(p, "7") }}, {Session: "s1", Layer: "wasi", Policy: "sha256:0"},
+		{}, {Run: "r1-3"}, {Run: "none"}, {Session: "s2"}, {Types: []audit.Type{audit.TypeDenied}},
+		{Types: []audit.Type{audit.TypeFetch, audit.TypeCheckpoint, audit.TypeGap}},
+		{Since: at}, {Until: at}, {Since: at, Until: at.Add(90 * time.Second)}, {UID: &uid},
+		{Policy: "sha256:0"}, {Policy: "sha256:1f"}, {Policy: strings.Repeat("x", 400)},
+		{Tool: "grep"}, {Tool: "core-utils/grep"}, {Tool: "bin/sed"}, {Tool: "sed"},
+		{Tool: hostile}, {Tool: strings.Repeat("a", 300)}, {Tool: "a/"}, {Tool: "none"},
+		{Decision: audit.DecisionDenied}, {Decision: audit.DecisionAllowed}, {Layer: "seccomp"},
+		{Host: "example.com"}, {Host: "*.example.com"}, {Host: hostile}, {Host: "é.example"},
+		{Host: strings.Repeat("a", 300) + ".example.com"}, {Host: "*." + strings.Repeat("a", 300) +
+			".example.com"}, {Host: "%"}, {Layer: "' OR 1=1 --"},
+		{Tool: "sed", Types: []audit.Type{audit.TypeDenied}, Since: at}, {Tool: "grep",
+			Decision: audit.DecisionDenied, UID: &uid},
+		{Run: "r1-3", Path: func(p string) bool { return strings.HasSuffix(p, "7") }},
+		{Session: "s1", Layer: "wasi", Policy: "sha256:0"},
 	}
 }
 
@@ -125,14 +139,17 @@ func (p place) agree(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, err := s.Newest(t.Context(), f, before, 7)
-			if err != nil || got.More != want.More || !slices.EqualFunc(got.Records, want.Records, func(a, b audit.Record) bool { return a.Seq == b.Seq }) {
-				t.Errorf("%+v before %d: %d and %v with the index, %d and %v without, %v", f, before, len(got.Records), got.More, len(want.Records), want.More, err)
+			if err != nil || got.More != want.More || !slices.EqualFunc(got.Records, want.Records,
+				func(a, b audit.Record) bool { return a.Seq == b.Seq }) {
+				t.Errorf("%+v before %d: %d and %v with the index, %d and %v without, %v", f,
+					before, len(got.Records), got.More, len(want.Records), want.More, err)
 			}
 		}
 	}
 }
 
-// With the index every search finds what it finds without, as the log grows, is packed, pruned and goes on.
+// With the index every search finds what it finds without, as the log grows, is packed, pruned and
+// goes on.
 func TestAgree(t *testing.T) {
 	p := newPlace(t)
 	p.grow(t, 1, 700)
@@ -178,7 +195,9 @@ func TestBroken(t *testing.T) {
 	}
 	zeroed := bytes.Clone(good)
 	clear(zeroed[4096 : len(zeroed)/2])
-	for what, text := range map[string][]byte{"of another log": foreign, "no database": []byte(strings.Repeat("no database ", 1000)), "zeros": make([]byte, 8192), "in parts zeros": zeroed, "the half": good[:len(good)/2]} {
+	for what, text := range map[string][]byte{"of another log": foreign,
+		"no database": []byte(strings.Repeat("no database ", 1000)), "zeros": make([]byte, 8192),
+		"in parts zeros": zeroed, "the half": good[:len(good)/2]} {
 		if err := os.WriteFile(path, text, 0o640); err != nil {
 			t.Fatal(err)
 		}
@@ -196,15 +215,18 @@ func TestBroken(t *testing.T) {
 	}
 	said := 0
 	s := Search{Dir: p.log, all: true, Say: func(string) { said++ }}
-	if got := numbers(t, s.Scan(t.Context(), audit.Filter{Run: "r1-3"})); len(got) == 0 || said != 1 {
+	if got := numbers(t, s.Scan(t.Context(), audit.Filter{Run: "r1-3"})); len(got) == 0 ||
+		said != 1 {
 		t.Errorf("%d records; said %d", len(got), said)
 	}
-	if got := numbers(t, s.Scan(t.Context(), audit.Filter{Run: "r1-3"})); len(got) == 0 || said != 1 {
+	if got := numbers(t, s.Scan(t.Context(), audit.Filter{Run: "r1-3"})); len(got) == 0 ||
+		said != 1 {
 		t.Errorf("again %d records; said %d", len(got), said)
 	}
 }
 
-// Whatever the bytes of an index are, a search ends, and gives nothing that its conditions do not want.
+// Whatever the bytes of an index are, a search ends, and gives nothing that its conditions do not
+// want.
 func TestForged(t *testing.T) {
 	p := newPlace(t)
 	p.grow(t, 1, 800)
@@ -227,7 +249,8 @@ func TestForged(t *testing.T) {
 		}
 		for r, err := range (Search{Dir: p.log}).Scan(t.Context(), f) {
 			if err != nil {
-				break // it may point to nowhere
+				// it may point to nowhere
+				break
 			}
 			if !slices.Contains(want, r.Seq) {
 				t.Fatalf("record %d is not wanted", r.Seq)
@@ -241,14 +264,16 @@ func TestForged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, forge := range []string{`DELETE FROM posting`, `CREATE TRIGGER t AFTER UPDATE ON state BEGIN DELETE FROM block; END`} {
+	for _, forge := range []string{`DELETE FROM posting`,
+		`CREATE TRIGGER t AFTER UPDATE ON state BEGIN DELETE FROM block; END`} {
 		if _, err := x.con.ExecContext(t.Context(), forge); err != nil {
 			t.Fatal(err)
 		}
 	}
 	x.Close()
 	said := ""
-	if got := numbers(t, Search{Dir: p.log, Say: func(text string) { said = text }}.Scan(t.Context(), f)); !slices.Equal(got, want) || !strings.Contains(said, "made anew") {
+	if got := numbers(t, Search{Dir: p.log, Say: func(text string) { said = text }}.Scan(
+		t.Context(), f)); !slices.Equal(got, want) || !strings.Contains(said, "made anew") {
 		t.Errorf("with a trigger: %d records, %q", len(got), said)
 	}
 }
@@ -264,7 +289,9 @@ func TestUntrusted(t *testing.T) {
 	try := func(what string) {
 		t.Helper()
 		said := ""
-		if got := numbers(t, Search{Dir: p.log, Say: func(text string) { said = text }}.Scan(t.Context(), f)); !slices.Equal(got, want) || !strings.Contains(said, ErrUntrusted.Error()) {
+		if got := numbers(t, Search{Dir: p.log, Say: func(text string) { said = text }}.Scan(
+			t.Context(), f)); !slices.Equal(got, want) || !strings.Contains(said,
+			errUntrusted.Error()) {
 			t.Errorf("%s: %d records, %q", what, len(got), said)
 		}
 	}
@@ -311,7 +338,8 @@ func TestAtOnce(t *testing.T) {
 	for range 6 {
 		go func() {
 			var list []uint64
-			for r := range (Search{Dir: p.log, all: true, Say: func(text string) { t.Log(text) }}).Scan(context.Background(), f) {
+			for r := range (Search{Dir: p.log, all: true,
+				Say: func(text string) { t.Log(text) }}).Scan(context.Background(), f) {
 				list = append(list, r.Seq)
 			}
 			done <- list

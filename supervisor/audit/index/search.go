@@ -14,18 +14,22 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// Worth is how long a log is, in bytes, before a search begins an index for it: a shorter one is read as quickly.
+// Worth is the length of a log in bytes from which a search makes an index: a shorter log is read
+// as quickly.
 const Worth = 16 << 20
 
-// A Search is what the log in Dir is asked.
+// Search is a search in the log in Dir.
 type Search struct {
 	Dir string
-	Say func(string) // tells of an index that was made, or is not used; nil tells nobody
-	No  bool         // the index is left aside
-	all bool         // an index is begun however short the log is, in tests
+	// Say reports an index that was made, or is not used; may be nil.
+	Say func(string)
+	// No disables the index.
+	No bool
+	// all makes an index of a short log, too, in tests.
+	all bool
 }
 
-// Scan is [audit.Scan] with the index, where there is one that the user may read, or make.
+// Scan is [audit.Scan] with the index, if the user may read or make one.
 func (s Search) Scan(ctx context.Context, f audit.Filter) iter.Seq2[audit.Record, error] {
 	spans, rest, ok := s.spans(ctx, f)
 	if !ok {
@@ -34,8 +38,9 @@ func (s Search) Scan(ctx context.Context, f audit.Filter) iter.Seq2[audit.Record
 	return audit.Among(ctx, s.Dir, f, spans, rest)
 }
 
-// Newest is [audit.Newest] in the same way.
-func (s Search) Newest(ctx context.Context, f audit.Filter, before uint64, n int) (audit.Page, error) {
+// Newest is [audit.Newest] with the index.
+func (s Search) Newest(ctx context.Context, f audit.Filter, before uint64, n int) (audit.Page,
+	error) {
 	if f.Tool == "" {
 		if spans, rest, ok := s.spans(ctx, f); ok {
 			return audit.NewestAmong(ctx, s.Dir, f, before, n, spans, rest)
@@ -44,7 +49,8 @@ func (s Search) Newest(ctx context.Context, f audit.Filter, before uint64, n int
 	return audit.Newest(ctx, s.Dir, f, before, n)
 }
 
-// Update brings the index of the log in dir up to its end, and begins one where there is none. anew takes the old one away first.
+// Update brings the index of the log in dir up to its end, and makes a missing one. anew removes
+// the old one first.
 func Update(ctx context.Context, dir string, anew bool) (records int64, err error) {
 	if anew {
 		if err := trusted(dir); err != nil {
@@ -61,8 +67,10 @@ func Update(ctx context.Context, dir string, anew bool) (records int64, err erro
 	return records, x.Close()
 }
 
-// fresh opens the index and brings it up to date, as far as the user may. One that is broken is made anew: then it says why.
-func fresh(ctx context.Context, dir string, mayMake bool) (x *Index, records int64, why error, err error) {
+// fresh opens the index and brings it up to date, as far as the user may. It makes a broken one
+// anew, and returns why.
+func fresh(ctx context.Context, dir string, mayMake bool) (x *Index, records int64, why error,
+	err error) {
 	for {
 		if x, err = open(ctx, dir, mayMake); err == nil {
 			if records, err = x.update(ctx); err == nil || readOnly(err) {
@@ -80,8 +88,10 @@ func fresh(ctx context.Context, dir string, mayMake bool) (x *Index, records int
 	}
 }
 
-// spans asks the index where the search has to look, or says that it has to look everywhere.
-func (s Search) spans(ctx context.Context, f audit.Filter) (spans []audit.Span, rest audit.Place, ok bool) {
+// spans returns the parts of the log to search by the index. ok is false if all of the log must be
+// searched.
+func (s Search) spans(ctx context.Context, f audit.Filter) (spans []audit.Span, rest audit.Place,
+	ok bool) {
 	where, args := conditions(f)
 	if s.No || where == "" {
 		return nil, rest, false
@@ -94,8 +104,10 @@ func (s Search) spans(ctx context.Context, f audit.Filter) (spans []audit.Span, 
 	_, lstatErr := os.Lstat(filepath.Join(s.Dir, File))
 	began := errors.Is(lstatErr, fs.ErrNotExist)
 	x, records, why, err := fresh(ctx, s.Dir, s.all || began && s.worth())
-	quiet := lstatErr != nil // who cannot see whether there is one meets the same with the log
-	if errors.Is(err, fs.ErrNotExist) || quiet && (errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrUntrusted)) || ctx.Err() != nil {
+	// A user who cannot see the index cannot read the log either.
+	quiet := lstatErr != nil
+	if errors.Is(err, fs.ErrNotExist) || quiet && (errors.Is(err, fs.ErrPermission) ||
+		errors.Is(err, errUntrusted)) || ctx.Err() != nil {
 		return nil, rest, false
 	}
 	if err != nil {
@@ -117,7 +129,7 @@ func (s Search) spans(ctx context.Context, f audit.Filter) (spans []audit.Span, 
 	return spans, rest, true
 }
 
-// worth reports whether the log is long enough for an index to be begun.
+// worth reports whether the log is long enough for an index.
 func (s Search) worth() bool {
 	list, err := os.ReadDir(s.Dir)
 	if err != nil {
@@ -132,7 +144,8 @@ func (s Search) worth() bool {
 	return bytes >= Worth
 }
 
-// conditions is what the index can tell of a filter, as SQL: of all that [audit.Filter] asks for but its path. "" is nothing.
+// conditions returns the part of a filter that the index knows, as SQL: all but its path. "" is no
+// condition.
 func conditions(f audit.Filter) (where string, args []any) {
 	var parts []string
 	add := func(part string, values ...any) {
@@ -189,27 +202,34 @@ func conditions(f audit.Filter) (where string, args []any) {
 		add(`oldest <= ?`, f.Until.Unix())
 	}
 	where = strings.Join(parts, " AND ")
-	if f.Tool != "" { // and where it is seen which runs are of it, whatever else is asked
-		where = "(" + where + `) OR id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ? AND text = ?))`
+	// Also the beginnings of runs, which have the tool.
+	if f.Tool != "" {
+		where = "(" + where +
+			`) OR id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ? AND text = ?))`
 		args = append(args, int(kindTool), short(base(f.Tool)))
 	}
 	return where, args
 }
 
-// find returns the spans of the log that the conditions leave, blocks side by side as one, and where the index ends.
-func (x *Index) find(ctx context.Context, where string, args []any) (spans []audit.Span, rest audit.Place, err error) {
+// find returns the spans of the log that match the conditions, adjacent blocks as one, and the end
+// of the index.
+func (x *Index) find(ctx context.Context, where string, args []any) (spans []audit.Span,
+	rest audit.Place, err error) {
 	err = x.transact(ctx, "BEGIN", func() error {
 		s, err := x.state(ctx, false)
 		if err != nil {
 			return err
 		}
 		rest = audit.Place{Segment: s.segment, Offset: s.end}
-		bad := `id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ` + strconv.Itoa(int(kindBad)) + `))`
+		bad := `id IN (SELECT block FROM posting WHERE word IN (SELECT id FROM word WHERE kind = ` +
+			strconv.Itoa(int(kindBad)) + `))`
 		first, err := x.first()
 		if err != nil {
 			return err
 		}
-		rows, err := x.con.QueryContext(ctx, `SELECT segment, begin, "end" FROM block WHERE segment >= ? AND (`+where+` OR `+bad+`) ORDER BY id`, append([]any{first}, args...)...)
+		rows, err := x.con.QueryContext(ctx,
+			`SELECT segment, begin, "end" FROM block WHERE segment >= ? AND (`+where+` OR `+bad+
+				`) ORDER BY id`, append([]any{first}, args...)...)
 		if err != nil {
 			return err
 		}
@@ -219,7 +239,8 @@ func (x *Index) find(ctx context.Context, where string, args []any) (spans []aud
 			if err := rows.Scan(&b.Segment, &b.Offset, &b.End); err != nil {
 				return err
 			}
-			if n := len(spans); n > 0 && spans[n-1].Segment == b.Segment && spans[n-1].End == b.Offset {
+			if n := len(spans); n > 0 && spans[n-1].Segment == b.Segment &&
+				spans[n-1].End == b.Offset {
 				spans[n-1].End = b.End
 				continue
 			}
@@ -230,7 +251,7 @@ func (x *Index) find(ctx context.Context, where string, args []any) (spans []aud
 	return spans, rest, err
 }
 
-// first is the segment that the log begins with now: those before it were pruned.
+// first returns the first segment of the log; those before were pruned.
 func (x *Index) first() (uint64, error) {
 	for p, err := range audit.Walk(context.Background(), x.dir, audit.Place{}) {
 		return p.Segment, err

@@ -8,11 +8,12 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// findings are what a reviewer should look at in one run.
+// findings returns what a reviewer should look at in one run.
 func (run *Run) findings() []Finding {
 	var list []Finding
 	say := func(grave bool, record uint64, format string, args ...any) {
-		list = append(list, Finding{Grave: grave, Text: fmt.Sprintf(format, args...), Record: record})
+		list = append(list, Finding{Grave: grave, Text: fmt.Sprintf(format, args...),
+			Record: record})
 	}
 	secrets := 0
 	for _, f := range run.Touched {
@@ -33,15 +34,17 @@ func (run *Run) findings() []Finding {
 		list = append(list, Finding{Grave: true, Text: text, Record: f.Record, secret: true})
 	}
 	if secrets > maxSecrets {
-		list = append(list, Finding{Grave: true, Text: fmt.Sprintf("and so with %d more that look like secrets", secrets-maxSecrets), Record: run.first, secret: true})
+		list = append(list, Finding{Grave: true,
+			Text:   fmt.Sprintf("and so with %d more that look like secrets", secrets-maxSecrets),
+			Record: run.first, secret: true})
 	}
 	if run.End == nil {
 		say(true, run.first, "run %s: the log does not say how it ended", run.ID)
 	} else if run.End.Error != "" {
 		say(true, run.first, "run %s: jail itself failed: %s", run.ID, run.End.Error)
 	}
-	for _, w := range run.Warnings {
-		say(false, run.first, "the policy is wide: %s", w)
+	if len(run.Warnings) > 0 {
+		say(false, run.first, "the policy is wide: %s", strings.Join(run.Warnings, "; "))
 	}
 	for _, r := range run.Refused {
 		what := fmt.Sprintf("%s refused %s (%s)", r.Layer, r.What, r.Rule)
@@ -53,7 +56,8 @@ func (run *Run) findings() []Finding {
 	}
 	hosts := map[string]bool{}
 	for _, f := range run.Fetches {
-		host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(after(f.What, " "), "https://"), "http://"), "/")
+		host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(after(f.What, " "),
+			"https://"), "http://"), "/")
 		switch {
 		case f.Decision == "denied":
 			say(true, f.Record, "fetch refused: %s (%s)", f.What, f.Rule)
@@ -69,6 +73,10 @@ func (run *Run) findings() []Finding {
 		words := strings.SplitN(file, " ", 3)
 		if len(words) != 3 {
 			continue
+		}
+		if looksSecret(words[2]) {
+			say(true, run.first, "it changed what looks like a secret: %s", words[2])
+			list[len(list)-1].secret = true
 		}
 		if risk, held := policy.Protected(words[2]); held {
 			say(true, run.first, "it changed a protected name (%s): %s", risk.Reason, words[2])
@@ -89,15 +97,17 @@ func (run *Run) findings() []Finding {
 	return list
 }
 
-// maxSecrets is how many files that look like secrets are named one by one.
+// maxSecrets bounds the files that look like secrets and are listed one by one.
 const maxSecrets = 20
 
 // secret reports whether a refusal is about what looks like a secret: "read /etc/shadow".
 func secret(what string) bool { return looksSecret(after(what, " ")) }
 
-// secretPath is secret of a file that was opened. Programs and certificates of the host, which every program opens, are none.
+// secretPath is secret for an opened file. Programs and certificates of the host, which every
+// program opens, are no secrets.
 func secretPath(p string) bool {
-	for _, dir := range []string{"/usr/", "/lib/", "/lib64/", "/bin/", "/sbin/", "/proc/", "/sys/", "/dev/", "/etc/ssl/certs/", "/etc/ca-certificates/"} {
+	for _, dir := range []string{"/usr/", "/lib/", "/lib64/", "/bin/", "/sbin/", "/proc/", "/sys/",
+		"/dev/", "/etc/ssl/certs/", "/etc/ca-certificates/"} {
 		if strings.HasPrefix(p, dir) {
 			return false
 		}
@@ -107,12 +117,15 @@ func secretPath(p string) bool {
 
 func looksSecret(what string) bool {
 	name := strings.ToLower(path.Base(what))
-	for _, part := range []string{"shadow", "id_rsa", "id_ed25519", "id_ecdsa", ".pem", ".key", ".env", "credentials", "token", "secret", "password", ".netrc", ".npmrc", ".pypirc", "kubeconfig"} {
+	for _, part := range []string{"shadow", "id_rsa", "id_ed25519", "id_ecdsa", ".pem", ".key",
+		".env", "credentials", "token", "secret", "password", ".netrc", ".npmrc", ".pypirc",
+		"kubeconfig"} {
 		if strings.Contains(name, part) {
 			return true
 		}
 	}
-	return strings.Contains(what, "/.ssh/") || strings.Contains(what, "/.aws/") || strings.Contains(what, "/.gnupg/")
+	return strings.Contains(what, "/.ssh/") || strings.Contains(what, "/.aws/") ||
+		strings.Contains(what, "/.gnupg/")
 }
 
 func after(s, sep string) string {

@@ -1,5 +1,6 @@
-// Package report tells the story of one run, or of all runs of a session, from the records of the log: what was asked, what ran, what it touched
-// and fetched, what it was refused, and who approved what. What a reviewer should look at stands first.
+// Package report tells the story of one run, or of all runs of a session, from the records of the
+// log: what was asked, what ran, what it touched and fetched, what it was refused, and who approved
+// what. Findings for a reviewer come first.
 package report
 
 import (
@@ -14,28 +15,33 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// ErrNothing says that no record is about what was asked for.
+// ErrNothing is returned if no record is about the run or session.
 var ErrNothing = errors.New("no record")
 
-// A Report is what the log says. Texts are as they were recorded, any bytes: who prints them escapes them.
+// Report is the story of a run or session. Texts are as they were recorded, any bytes: the printer
+// must escape them.
 type Report struct {
-	ID       string    `json:"id"`      // of the run or session
-	Session  bool      `json:"session"` // it is that of a session
-	First    uint64    `json:"first"`   // record
-	Last     uint64    `json:"last"`
-	Findings []Finding `json:"findings"` // what to look at, the gravest first
+	// of the run or session
+	ID string `json:"id"`
+	// it is that of a session
+	Session bool   `json:"session"`
+	First   uint64 `json:"first"` // record
+	Last    uint64 `json:"last"`
+	// Findings, the gravest first.
+	Findings []Finding `json:"findings"`
 	Runs     []*Run    `json:"runs"`
 }
 
-// A Finding is something that a reviewer should look at.
+// Finding is something that a reviewer should look at.
 type Finding struct {
 	Grave  bool   `json:"grave"`
 	Text   string `json:"text"`
 	Record uint64 `json:"record"`
-	secret bool   // it is about what looks like a secret, and stands before all others
+	// secret: it is about what looks like a secret, and precedes all others.
+	secret bool
 }
 
-// rank is the order of findings.
+// rank orders findings.
 func (f Finding) rank() int {
 	switch {
 	case f.secret:
@@ -46,7 +52,7 @@ func (f Finding) rank() int {
 	return 2
 }
 
-// A Run is one run.
+// Run is the story of one run.
 type Run struct {
 	ID        string    `json:"id"`
 	UID       uint32    `json:"uid"`
@@ -64,14 +70,19 @@ type Run struct {
 	Fetches   []Fetch   `json:"fetches"`
 	Refused   []Refusal `json:"refused"`
 	Limits    []Limit   `json:"limits"`
-	Files     []string  `json:"files"`            // of the change set: kind, digest, path
-	Touched   []Touched `json:"touched"`          // where the policy asked for it: at most 100,000, in the order of their first time
-	Untold    int64     `json:"untold,omitempty"` // times that files beyond those were
+	// of the change set: kind, digest, path
+	Files []string `json:"files"`
+	// Touched are at most 100,000 files, in the order of their first use, if the policy records
+	// them.
+	Touched []Touched `json:"touched"`
+	// Untold counts the uses of further files.
+	Untold    int64     `json:"untold,omitempty"`
 	Changes   *Changes  `json:"changes,omitempty"`
 	Decisions []Verdict `json:"decisions"` // on the change set
 	End       *End      `json:"end,omitempty"`
 	first     uint64
-	touched   map[[2]string]int // index in Touched, by kind and path
+	// index in Touched, by kind and path
+	touched map[[2]string]int
 }
 
 // Touched is a file that was opened, executed or written.
@@ -83,10 +94,10 @@ type Touched struct {
 	Count   int64  `json:"count"`
 }
 
-// maxTouched bounds what a run can make of a report.
+// maxTouched bounds the size of a report.
 const maxTouched = 100_000
 
-// Program is one that ran in the jail.
+// Program is a program that ran in the jail.
 type Program struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
@@ -105,7 +116,7 @@ type Fetch struct {
 	Error    string `json:"error,omitempty"`
 }
 
-// Refusal is something that the run was not let do.
+// Refusal is an operation that was refused.
 type Refusal struct {
 	Record uint64 `json:"record"`
 	Layer  string `json:"layer"`
@@ -114,7 +125,7 @@ type Refusal struct {
 	Count  int64  `json:"count"`
 }
 
-// Limit is one that was met.
+// Limit is a limit that was reached.
 type Limit struct {
 	Name   string `json:"name"`
 	Limit  int64  `json:"limit"`
@@ -129,20 +140,21 @@ type Changes struct {
 	Deleted  int64 `json:"deleted"`
 }
 
-// Verdict is what somebody did with a change set.
+// Verdict is a decision of a person on a change set.
 type Verdict struct {
-	Record    uint64    `json:"record"`
-	Time      time.Time `json:"time"`
-	UID       uint32    `json:"uid"`
-	What      string    `json:"what"` // committed, discarded, reverted
-	Digest    string    `json:"digest"`
-	Changes   Changes   `json:"changes"`
-	Held      []string  `json:"held,omitempty"`
-	Protected bool      `json:"protected,omitempty"` // protected names were committed by an explicit yes
-	Error     string    `json:"error,omitempty"`
+	Record  uint64    `json:"record"`
+	Time    time.Time `json:"time"`
+	UID     uint32    `json:"uid"`
+	What    string    `json:"what"` // committed, discarded, reverted
+	Digest  string    `json:"digest"`
+	Changes Changes   `json:"changes"`
+	Held    []string  `json:"held,omitempty"`
+	// Protected: protected paths were committed by --include-protected.
+	Protected bool   `json:"protected,omitempty"`
+	Error     string `json:"error,omitempty"`
 }
 
-// End is how a run ended.
+// End is the end of a run.
 type End struct {
 	Time     time.Time        `json:"time"`
 	ExitCode int64            `json:"exit_code"`
@@ -152,7 +164,7 @@ type End struct {
 	Usage    map[string]int64 `json:"usage"`
 }
 
-// Make reads the records of a run, or of a session. Records that cannot be read are an error.
+// Make reads the records of a run, or of a session. An unreadable record is an error.
 func Make(records iter.Seq2[audit.Record, error], id string, session bool) (*Report, error) {
 	rep := &Report{ID: id, Session: session, Findings: []Finding{}, Runs: []*Run{}}
 	runs := map[string]*Run{}
@@ -167,11 +179,14 @@ func Make(records iter.Seq2[audit.Record, error], id string, session bool) (*Rep
 		if r.Run == "" {
 			continue
 		}
-		run := runs[r.Run]
+		run := runs[r.ID()]
 		if run == nil {
-			run = &Run{ID: r.Run, UID: r.Actor.UID, Caller: r.Actor.Exe, Policy: r.Policy, Argv: []string{}, Warnings: []string{}, Programs: []Program{},
-				Fetches: []Fetch{}, Refused: []Refusal{}, Limits: []Limit{}, Files: []string{}, Touched: []Touched{}, touched: map[[2]string]int{}, Decisions: []Verdict{}, first: r.Seq}
-			runs[r.Run] = run
+			run = &Run{ID: r.Run, UID: r.Actor.UID, Caller: r.Actor.Exe, Policy: r.Policy,
+				Argv: []string{}, Warnings: []string{}, Programs: []Program{},
+				Fetches: []Fetch{}, Refused: []Refusal{}, Limits: []Limit{}, Files: []string{},
+				Touched: []Touched{}, touched: map[[2]string]int{}, Decisions: []Verdict{},
+				first: r.Seq}
+			runs[r.ID()] = run
 			rep.Runs = append(rep.Runs, run)
 		}
 		run.take(r)
@@ -189,31 +204,38 @@ func Make(records iter.Seq2[audit.Record, error], id string, session bool) (*Rep
 func (run *Run) take(r audit.Record) {
 	switch r.Type {
 	case audit.TypeRunStarted:
-		run.Started, run.Tool, run.Digest, run.Argv, run.Cwd = r.Time, r.Text("tool"), r.Text("digest"), r.Texts("argv"), r.Text("cwd")
-		run.Workspace, run.Profile, run.Warnings = r.Text("workspace"), r.Text("profile"), r.Texts("warnings")
+		run.Started, run.Tool, run.Digest, run.Argv, run.Cwd = r.Time, r.Text("tool"),
+			r.Text("digest"), r.Texts("argv"), r.Text("cwd")
+		run.Workspace, run.Profile, run.Warnings = r.Text("workspace"), r.Text("profile"),
+			r.Texts("warnings")
 	case audit.TypeExec:
-		run.Programs = append(run.Programs, Program{r.Text("program"), r.Text("digest"), max(r.Int("count"), 1)})
+		run.Programs = append(run.Programs, Program{r.Text("program"), r.Text("digest"),
+			max(r.Int("count"), 1)})
 	case audit.TypeFile:
 		run.touch(r)
 	case audit.TypeFetch:
 		run.fetch(r)
 	case audit.TypeDenied:
-		run.Refused = append(run.Refused, Refusal{r.Seq, r.Text("layer"), r.Text("what"), r.Text("rule"), max(r.Int("count"), 1)})
+		run.Refused = append(run.Refused, Refusal{r.Seq, r.Text("layer"), r.Text("what"),
+			r.Text("rule"), max(r.Int("count"), 1)})
 	case audit.TypeLimit:
-		run.Limits = append(run.Limits, Limit{r.Text("name"), r.Int("limit"), r.Int("peak"), r.Text("action")})
+		run.Limits = append(run.Limits, Limit{r.Text("name"), r.Int("limit"), r.Int("peak"),
+			r.Text("action")})
 	case audit.TypeWorkspaceChanged:
 		c := changes(r)
 		run.Changes, run.Files = &c, r.Texts("files")
 	case audit.TypeWorkspaceCommitted, audit.TypeWorkspaceDiscarded, audit.TypeWorkspaceReverted:
 		run.decide(r)
 	case audit.TypeRunFinished:
-		e := &End{Time: r.Time, ExitCode: r.Int("exit_code"), Signal: r.Text("signal"), Limit: r.Text("limit"), Error: r.Text("error"), Usage: map[string]int64{}}
-		_ = json.Unmarshal(r.Field("usage"), &e.Usage) // a record without it has none
+		e := &End{Time: r.Time, ExitCode: r.Int("exit_code"), Signal: r.Text("signal"),
+			Limit: r.Text("limit"), Error: r.Text("error"), Usage: map[string]int64{}}
+		// A record without it has no usage.
+		_ = json.Unmarshal(r.Field("usage"), &e.Usage)
 		run.End = e
 	}
 }
 
-// touch adds up what was done alike with one file.
+// touch adds up equal uses of one file.
 func (run *Run) touch(r audit.Record) {
 	key, n := [2]string{r.Text("kind"), r.Text("path")}, max(r.Int("count"), 1)
 	if i, known := run.touched[key]; known {
@@ -228,10 +250,12 @@ func (run *Run) touch(r audit.Record) {
 	run.Touched = append(run.Touched, Touched{r.Seq, key[0], key[1], r.Text("program"), n})
 }
 
-// fetch joins the two records of a request that was sent.
+// fetch joins the two records of a sent request.
 func (run *Run) fetch(r audit.Record) {
-	what := strings.TrimSpace(fmt.Sprintf("%s %s://%s:%d%s", r.Text("method"), r.Text("scheme"), r.Text("host"), r.Int("port"), r.Text("path")))
-	f := Fetch{r.Seq, r.Text("decision"), what, r.Text("rule"), r.Int("status"), r.Int("bytes_in"), r.Int("bytes_out"), r.Text("error")}
+	what := strings.TrimSpace(fmt.Sprintf("%s %s://%s:%d%s", r.Text("method"), r.Text("scheme"),
+		r.Text("host"), r.Int("port"), r.Text("path")))
+	f := Fetch{r.Seq, r.Text("decision"), what, r.Text("rule"), r.Int("status"), r.Int("bytes_in"),
+		r.Int("bytes_out"), r.Text("error")}
 	for i := range run.Fetches {
 		if run.Fetches[i].Record == r.Cause && r.Cause != 0 && string(r.Field("begun")) != "true" {
 			f.Record = r.Cause
@@ -242,10 +266,11 @@ func (run *Run) fetch(r audit.Record) {
 	run.Fetches = append(run.Fetches, f)
 }
 
-// decide takes the second record of a commit or revert, or the only one where it was cut off.
+// decide uses the second record of a commit or revert, or the only one of an interrupted one.
 func (run *Run) decide(r audit.Record) {
 	_, what, _ := strings.Cut(string(r.Type), ".")
-	v := Verdict{r.Seq, r.Time, r.Actor.UID, what, r.Text("digest"), changes(r), r.Texts("held"), string(r.Field("protected")) == "true", r.Text("error")}
+	v := Verdict{r.Seq, r.Time, r.Actor.UID, what, r.Text("digest"), changes(r), r.Texts("held"),
+		string(r.Field("protected")) == "true", r.Text("error")}
 	begun := string(r.Field("begun")) == "true"
 	if n := len(run.Decisions); !begun && n > 0 && run.Decisions[n-1].What == what+" (begun)" {
 		run.Decisions = run.Decisions[:n-1]
@@ -257,6 +282,7 @@ func (run *Run) decide(r audit.Record) {
 }
 
 func changes(r audit.Record) (c Changes) {
-	_ = json.Unmarshal(r.Field("changes"), &c) // a record without it has none
+	// A record without it has no changes.
+	_ = json.Unmarshal(r.Field("changes"), &c)
 	return c
 }

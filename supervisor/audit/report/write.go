@@ -19,31 +19,34 @@ var pages embed.FS
 // Forms of a report.
 const (
 	Text     = "text"
-	Markdown = "markdown"
-	HTML     = "html"
+	markdown = "markdown"
+	html     = "html"
 )
 
-// Forms lists them.
-var Forms = []string{Text, Markdown, HTML}
+// Forms lists the forms.
+var Forms = []string{Text, markdown, html}
 
-// page is what the templates see besides the report.
+// page is the input of the templates beside the report.
 type page struct {
 	*Report
-	Made     time.Time
-	Verified string // a sentence on the state of the log
+	Made time.Time
+	// a sentence on the state of the log
+	Verified string
 }
 
-// Write writes the report on one page. verified is a sentence on whether the log verifies. What was recorded is escaped for where it goes: no byte
-// that a tool chose is obeyed by a terminal, a Markdown reader or a browser.
+// Write writes the report as one page. verified is a sentence on whether the log verifies. Recorded
+// text is escaped for the form: no terminal, Markdown reader or browser obeys a byte that a tool
+// chose.
 func (rep *Report) Write(w io.Writer, form, verified string) error {
 	p := page{rep, time.Now().UTC(), verified}
 	switch form {
 	case Text:
 		return execute(w, "report.txt", audit.Printable, p)
-	case Markdown:
+	case markdown:
 		return execute(w, "report.md", code, p)
-	case HTML:
-		t, err := htmltemplate.New("report.html").Funcs(htmltemplate.FuncMap(funcs(audit.Printable))).ParseFS(pages, "report.html")
+	case html:
+		t, err := htmltemplate.New("report.html").Funcs(htmltemplate.FuncMap(
+			funcs(audit.Printable))).ParseFS(pages, "report.html")
 		if err != nil {
 			return err
 		}
@@ -70,8 +73,11 @@ func funcs(show func(string) string) template.FuncMap {
 			}
 			return show(strings.Join(words, " "))
 		},
-		"when":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
-		"short":  func(digest string) string { return digest[:min(len(digest), len("sha256:")+12)] },
+		"when": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+		"short": func(digest string) string {
+			return digest[:min(len(digest),
+				len("sha256:")+12)]
+		},
 		"usage":  usage,
 		"head":   func(list []Touched) []Touched { return list[:min(len(list), maxShown)] },
 		"behind": func(list []Touched) int { return max(0, len(list)-maxShown) },
@@ -84,10 +90,11 @@ func funcs(show func(string) string) template.FuncMap {
 	}
 }
 
-// maxShown is how many files that were touched a page names.
+// maxShown bounds the touched files that a page lists.
 const maxShown = 40
 
-// code is a Markdown code span of any text: its fence is longer than any run of backquotes within.
+// code returns a Markdown code span of any text: its fence is longer than any run of backquotes
+// within.
 func code(s string) string {
 	s = audit.Printable(s)
 	if s == "" {
@@ -97,14 +104,15 @@ func code(s string) string {
 	for strings.Contains(s, fence) {
 		fence += "`"
 	}
-	s = strings.ReplaceAll(s, "|", `\|`) // in a table a pipe ends the cell also within a span
+	// In a table a pipe ends the cell, also within a span.
+	s = strings.ReplaceAll(s, "|", `\|`)
 	if strings.HasPrefix(s, "`") || strings.HasSuffix(s, "`") {
 		s = " " + s + " "
 	}
 	return fence + s + fence
 }
 
-// usage shows what a run took, in the order of the names.
+// usage returns the usage of a run as text, in the order of the names.
 func usage(u map[string]int64) string {
 	var parts []string
 	for name, n := range u {

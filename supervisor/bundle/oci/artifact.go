@@ -16,6 +16,7 @@ import (
 	"oras.land/oras-go/v2/content"
 
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
 // Media types.
@@ -31,12 +32,16 @@ const (
 
 // Limits on what is read before anything of it was verified.
 const (
-	maxDocument = 1 << 20  // bytes of an index, a manifest, a config or bundle.json
+	// bytes of an index, a manifest, a config or bundle.json
+	maxDocument = 1 << 20
 	maxText     = 64 << 10 // bytes of bundle.sig
 	maxLayers   = 400      // of both manifests together
+	// JSON values of an index, a manifest or a config
+	maxValues = 32 << 10
 )
 
-// ErrArtifact is in errors about artifacts that are no bundles, or bad ones.
+// ErrArtifact is in errors about artifacts that are no bundles, or bad ones, and about directories
+// in the OCI image layout that are not whole.
 var ErrArtifact = errors.New("not a bundle that can be taken")
 
 // A source is where an artifact is read from.
@@ -47,8 +52,9 @@ type source interface {
 
 // An artifact is a bundle in a source: what is small of it was read.
 type artifact struct {
-	root      specs.Descriptor
-	documents []document // index, manifests, configs: all but the files
+	root specs.Descriptor
+	// index, manifests, configs: all but the files
+	documents []document
 	manifest  bundle.Manifest
 	text      []byte // bundle.json
 	signed    string // bundle.sig
@@ -60,7 +66,8 @@ type document struct {
 	content []byte
 }
 
-// readArtifact reads what is small of an artifact, bounds it, and wants it to be consistent. Whether it is to be trusted is another question.
+// readArtifact reads what is small of an artifact, bounds it, and wants it to be consistent.
+// Whether it is to be trusted is another question.
 func readArtifact(ctx context.Context, s source, ref Reference) (*artifact, error) {
 	root, err := s.Resolve(ctx, ref.name())
 	if err != nil {
@@ -79,17 +86,21 @@ func readArtifact(ctx context.Context, s source, ref Reference) (*artifact, erro
 func (a *artifact) read(ctx context.Context, s source) error {
 	var index specs.Index
 	if a.root.MediaType != specs.MediaTypeImageIndex {
-		return fmt.Errorf("%w: it is %.100q, where an index is wanted", ErrArtifact, a.root.MediaType)
+		return fmt.Errorf("%w: it is %.100q, where an index is wanted", ErrArtifact,
+			a.root.MediaType)
 	}
 	if err := a.document(ctx, s, a.root, &index); err != nil {
 		return err
 	}
 	if index.ArtifactType != typeBundle || len(index.Manifests) != 2 {
-		return fmt.Errorf("%w: an index of type %.100q with %d manifests, where %s with 2 is wanted", ErrArtifact, index.ArtifactType, len(index.Manifests), typeBundle)
+		return fmt.Errorf(
+			"%w: an index of type %.100q with %d manifests, where %s with 2 is wanted", ErrArtifact,
+			index.ArtifactType, len(index.Manifests), typeBundle)
 	}
 	var modules, about *specs.Manifest
 	for _, desc := range index.Manifests {
-		if desc.MediaType != specs.MediaTypeImageManifest { // an index in an index, say
+		// an index in an index, say
+		if desc.MediaType != specs.MediaTypeImageManifest {
 			return fmt.Errorf("%w: %.100q in its index", ErrArtifact, desc.MediaType)
 		}
 		m := &specs.Manifest{}
@@ -108,12 +119,14 @@ func (a *artifact) read(ctx context.Context, s source) error {
 		}
 	}
 	if modules == nil || about == nil {
-		return fmt.Errorf("%w: one manifest of modules and one of type %s are wanted", ErrArtifact, typeAbout)
+		return fmt.Errorf("%w: one manifest of modules and one of type %s are wanted", ErrArtifact,
+			typeAbout)
 	}
 	return a.layers(ctx, s, modules.Layers, about.Layers)
 }
 
-// layers wants the layers of both manifests to be the files that bundle.json names, and nothing else.
+// layers wants the layers of both manifests to be the files that bundle.json names, and nothing
+// else.
 func (a *artifact) layers(ctx context.Context, s source, modules, about []specs.Descriptor) error {
 	if n := len(modules) + len(about); n > maxLayers {
 		return fmt.Errorf("%w: %d layers, where %d are allowed", ErrArtifact, n, maxLayers)
@@ -147,7 +160,8 @@ func (a *artifact) layers(ctx context.Context, s source, modules, about []specs.
 	}
 	for _, f := range a.manifest.Files() {
 		i := slices.IndexFunc(rest, func(l specs.Descriptor) bool {
-			return l.Digest.String() == "sha256:"+f.SHA256 && l.Size == f.Size && (l.MediaType == typeModule) == f.Module
+			return l.Digest.String() == "sha256:"+f.SHA256 && l.Size == f.Size &&
+				(l.MediaType == typeModule) == f.Module
 		})
 		if i < 0 {
 			return fmt.Errorf("%w: file %s of its manifest is no layer of it", ErrArtifact, f.Name)
@@ -167,6 +181,9 @@ func (a *artifact) document(ctx context.Context, s source, desc specs.Descriptor
 	if err != nil {
 		return err
 	}
+	if err := jsonbound.Check(text, maxValues); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrArtifact, desc.Digest, err)
+	}
 	if err := json.NewDecoder(bytes.NewReader(text)).Decode(v); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrArtifact, desc.Digest, err)
 	}
@@ -174,9 +191,11 @@ func (a *artifact) document(ctx context.Context, s source, desc specs.Descriptor
 }
 
 // blob reads content that has the digest and size that were announced, and keeps it.
-func (a *artifact) blob(ctx context.Context, s source, desc specs.Descriptor, limit int64) ([]byte, error) {
+func (a *artifact) blob(ctx context.Context, s source, desc specs.Descriptor, limit int64) ([]byte,
+	error) {
 	if !isDigest(desc.Digest.String()) || desc.Size < 0 || desc.Size > limit {
-		return nil, fmt.Errorf("%w: %.100q of %d bytes, where %d are allowed", ErrArtifact, desc.Digest, desc.Size, limit)
+		return nil, fmt.Errorf("%w: %.100q of %d bytes, where %d are allowed", ErrArtifact,
+			desc.Digest, desc.Size, limit)
 	}
 	if len(desc.URLs) > 0 {
 		return nil, fmt.Errorf("%w: %s is to be fetched from elsewhere", ErrArtifact, desc.Digest)
@@ -201,5 +220,6 @@ func isDigest(text string) bool {
 }
 
 func descriptor(mediaType string, text []byte) specs.Descriptor {
-	return specs.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(text), Size: int64(len(text))}
+	return specs.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(text),
+		Size: int64(len(text))}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
@@ -24,15 +25,33 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch"
 )
 
-// ErrElsewhere is in errors about registries that send their client where it must not go.
-var ErrElsewhere = errors.New("the registry sends its client elsewhere")
+var (
+	// ErrElsewhere is in errors about registries that send their client where it must not go.
+	ErrElsewhere = errors.New("the registry sends its client elsewhere")
+	// ErrNotFound is in errors about references to nothing: there is no such directory, or the
+	// registry has no such thing.
+	ErrNotFound = errors.New("not found")
+	// ErrDenied is in errors about registries that want other credentials.
+	ErrDenied = errors.New("the registry refuses it")
+	// ErrUnsigned is in errors about bundles that are to be pushed.
+	ErrUnsigned = errors.New("it is not signed, so nobody could install it")
+)
+
+// A RegistryError is any other failure of a registry, or of the way to it.
+type RegistryError struct{ Err error }
+
+func (e *RegistryError) Error() string { return e.Err.Error() }
+func (e *RegistryError) Unwrap() error { return e.Err }
 
 // A Client asks registries. The zero value is one without credentials.
 type Client struct {
-	PlainHTTP bool          // no TLS; only for a registry on this host
-	Auth      string        // file with credentials, as `oras login` and `docker login` write it; "" for none
-	Stall     time.Duration // how long a registry may send nothing; 0 is a minute
-	Progress  func(done, total int64)
+	// no TLS; only for a registry on this host
+	PlainHTTP bool
+	// file with credentials, as `oras login` and `docker login` write it; "" for none
+	Auth string
+	// how long a registry may send nothing; 0 is a minute
+	Stall    time.Duration
+	Progress func(done, total int64)
 }
 
 func (c *Client) progress(done, total int64) {
@@ -61,7 +80,8 @@ func (c *Client) repository(ref Reference) (*remote.Repository, error) {
 		return nil, err
 	}
 	if c.PlainHTTP && !local(ref.Registry) {
-		return nil, fmt.Errorf("registry %s: only one on this host may be asked without TLS", ref.Registry)
+		return nil, fmt.Errorf("registry %s: only one on this host may be asked without TLS",
+			ref.Registry)
 	}
 	repo.PlainHTTP = c.PlainHTTP
 	repo.MaxMetadataBytes = maxDocument
@@ -91,13 +111,15 @@ func local(registry string) bool {
 
 const maxRedirects = 5
 
-// http returns a client that talks to the registry that was named, wherever it is, and to public hosts that it refers to: for blobs that a store of
-// its own keeps, and for tokens. It never goes from TLS to none, and a registry cannot make it ask what is on this host or in its network.
+// http returns a client that talks to the registry that was named, wherever it is, and to public
+// hosts that it refers to: for blobs that a store of its own keeps, and for tokens. It never goes
+// from TLS to none, and a registry cannot make it ask what is on this host or in its network.
 func (c *Client) http(registry string) *http.Client {
 	named := &net.Dialer{Timeout: 30 * time.Second}
 	others := &net.Dialer{Timeout: 30 * time.Second, ControlContext: publicOnly}
 	proxy := ""
-	if u, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https", Host: registry}}); err == nil && u != nil {
+	if u, err := http.ProxyFromEnvironment(&http.Request{URL: &url.URL{Scheme: "https",
+		Host: registry}}); err == nil && u != nil {
 		proxy = withPort(u.Host, u.Scheme)
 	}
 	scheme := "https"
@@ -109,7 +131,8 @@ func (c *Client) http(registry string) *http.Client {
 		ForceAttemptHTTP2:     true,
 		TLSHandshakeTimeout:   30 * time.Second,
 		ResponseHeaderTimeout: c.stall(),
-		DisableCompression:    true, // what is compared with a digest is what was sent
+		// what is compared with a digest is what was sent
+		DisableCompression: true,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if addr == withPort(registry, scheme) || addr == proxy {
 				return named.DialContext(ctx, network, addr)
@@ -117,7 +140,8 @@ func (c *Client) http(registry string) *http.Client {
 			return others.DialContext(ctx, network, addr)
 		},
 	}
-	return &http.Client{Transport: transport, CheckRedirect: func(req *http.Request, via []*http.Request) error {
+	return &http.Client{Transport: transport, CheckRedirect: func(req *http.Request,
+		via []*http.Request) error {
 		switch {
 		case len(via) > maxRedirects:
 			return fmt.Errorf("%w: more than %d times", ErrElsewhere, maxRedirects)
@@ -126,8 +150,10 @@ func (c *Client) http(registry string) *http.Client {
 		case via[0].URL.Scheme == "https" && req.URL.Scheme != "https":
 			return fmt.Errorf("%w: from TLS to none", ErrElsewhere)
 		}
-		// Behind a proxy it is the proxy that looks names up, so this is all that can be known here.
-		if a, err := netip.ParseAddr(req.URL.Hostname()); err == nil && req.URL.Host != registry && fetch.Forbidden(a, nil) != "" {
+		// Behind a proxy it is the proxy that looks names up, so this is all that can be known
+		// here.
+		if a, err := netip.ParseAddr(req.URL.Hostname()); err == nil && req.URL.Host != registry &&
+			fetch.Forbidden(a, nil) != "" {
 			return fmt.Errorf("%w: to %s (%s)", ErrElsewhere, req.URL.Host, fetch.Forbidden(a, nil))
 		}
 		return nil
@@ -144,7 +170,8 @@ func withPort(host, scheme string) string {
 	return net.JoinHostPort(strings.Trim(host, "[]"), "443")
 }
 
-// publicOnly is asked about the address that is about to be dialled, whatever its name said a moment ago.
+// publicOnly is asked about the address that is about to be dialled, whatever its name said a
+// moment ago.
 func publicOnly(_ context.Context, _, address string, _ syscall.RawConn) error {
 	a, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -156,18 +183,26 @@ func publicOnly(_ context.Context, _, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// describe makes a sentence of what a registry answered.
-func describe(ctx context.Context, err error) error {
+// describe makes a sentence of what a registry answered, and says what kind of failure it is.
+func describe(ctx context.Context, ref Reference, err error) error {
 	var response *errcode.ErrorResponse
+	// the directory that is read or written, on this host
+	var local *fs.PathError
 	switch {
+	case err == nil, errors.Is(err, ErrNotFound):
+		return err
 	case errors.Is(err, errdef.ErrNotFound):
-		return fmt.Errorf("%w: the registry has no such thing", err)
-	case errors.As(err, &response) && (response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden):
-		return fmt.Errorf("%w: --auth names a file with credentials", err)
+		return fmt.Errorf("%s: %w: the registry has no such thing", ref, ErrNotFound)
+	case errors.As(err, &response) && (response.StatusCode == http.StatusUnauthorized ||
+		response.StatusCode == http.StatusForbidden):
+		return fmt.Errorf("%s: %w: %w", ref, ErrDenied, err)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case ref.Layout != "", errors.As(err, &local), errors.Is(err, ErrArtifact), errors.Is(err,
+		ErrElsewhere):
+		return err
 	}
-	return err
+	return &RegistryError{err}
 }
 
 // A watched reader ends when nothing comes for too long.
@@ -184,7 +219,8 @@ func (c *Client) watch(r io.Reader, cancel context.CancelCauseFunc) *watched {
 	w := &watched{r: r, stall: c.stall()}
 	w.timer = time.AfterFunc(w.stall, func() {
 		w.over.Store(true)
-		cancel(fmt.Errorf("%w for %v; repeat the pull, and it goes on from there", errStalled, w.stall))
+		cancel(fmt.Errorf("%w for %v; repeat the pull, and it goes on from there", errStalled,
+			w.stall))
 	})
 	return w
 }

@@ -1,7 +1,7 @@
-// Package oci carries bundles through OCI registries and directories in the OCI
-// image layout. It exists so that stock tools (oras, crane, skopeo) can copy, mirror
-// and keep them, and so that nothing that asks a network is part of the daemon: it is
-// for the client of whoever installs, and what it brings the daemon verifies anew.
+// Package oci carries bundles through OCI registries and directories in the OCI image layout. It
+// exists so that stock tools (oras, crane, skopeo) can copy, mirror and keep them, and so that
+// nothing that asks a network is part of the daemon: it is for the client of whoever installs, and
+// what it brings the daemon verifies anew.
 //
 // A bundle is an image index of two manifests:
 //
@@ -10,6 +10,6 @@
 //	│           https://tag-runtime.cncf.io/wgs/wasm/deliverables/wasm-oci-artifact/
 //	└─ about    artifactType application/vnd.jail.bundle.about.v1: bundle.json, bundle.sig, the licences
 //
-// What counts is bundle.json, which bundle.sig signs: files are fetched by the
-// digests in it. The OCI manifests have to agree with it and add nothing.
+// What counts is bundle.json, which bundle.sig signs: files are fetched by the digests in it. The
+// OCI manifests have to agree with it and add nothing.
 package oci

@@ -43,32 +43,39 @@ func (s *texts) add(mediaType string, text []byte) string {
 	return string(shown)
 }
 
-// T-611: whatever the documents of an artifact say, what is taken of it is the files that its one bundle.json names, by their digests and sizes, and nothing
-// else. In the texts, @manifest, @modules, @about and @config stand for the descriptors of the others, so that what is changed is still found.
+// T-611: whatever the documents of an artifact say, what is taken of it is the files that its one
+// bundle.json names, by their digests and sizes, and nothing else. In the texts, @manifest,
+// @modules, @about and @config stand for the descriptors of the others, so that what is changed is
+// still found.
 func FuzzArtifact(f *testing.F) {
 	const (
-		sum     = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-		module  = `{"mediaType":"application/wasm","digest":"sha256:` + sum + `","size":8}`
-		index   = `{"schemaVersion":2,"artifactType":"` + typeBundle + `","manifests":[@modules,@about]}`
+		sum    = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+		module = `{"mediaType":"application/wasm","digest":"sha256:` + sum + `","size":8}`
+		index  = `{"schemaVersion":2,"artifactType":"` + typeBundle +
+			`","manifests":[@modules,@about]}`
 		modules = `{"schemaVersion":2,"config":@config,"layers":[` + module + `]}`
-		about   = `{"schemaVersion":2,"artifactType":"` + typeAbout + `","config":@config,"layers":[@manifest]}`
+		about   = `{"schemaVersion":2,"artifactType":"` + typeAbout +
+			`","config":@config,"layers":[@manifest]}`
 	)
 	said, err := json.Marshal(bundle.Manifest{
 		Format: bundle.Format, Name: "words", Version: "1.0.0", About: "Words.",
 		Licences:  []bundle.Licence{},
 		BuiltFrom: []bundle.Source{},
-		Modules:   []bundle.ModuleEntry{{File: "w.wasm", SHA256: sum, Size: 8, Layout: "preopens", Imports: []string{}}},
-		Commands:  []bundle.CommandEntry{{Name: "words", Module: "w.wasm", About: "Counts words."}},
-		Limits:    bundle.Limits{MemoryBytes: 1 << 20, WallMS: 1000},
-		Needs:     &bundle.Needs{Hosts: []string{}, Mounts: []string{}},
+		Modules: []bundle.ModuleEntry{{File: "w.wasm", SHA256: sum, Size: 8, Layout: "preopens",
+			Imports: []string{}}},
+		Commands: []bundle.CommandEntry{{Name: "words", Module: "w.wasm", About: "Counts words."}},
+		Limits:   bundle.Limits{MemoryBytes: 1 << 20, WallMS: 1000},
+		Needs:    &bundle.Needs{Hosts: []string{}, Mounts: []string{}},
 	})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(index, modules, about, string(said))
 	f.Add(index, modules, strings.Replace(about, "@manifest", "@manifest,"+module, 1), string(said))
-	f.Add(strings.Replace(index, "@modules,@about", "@about,@about", 1), modules, about, string(said))
-	f.Add(index, strings.Replace(modules, `"layers"`, `"layers":[],"layers"`, 1), about, `{"format":1,"format":1}`)
+	f.Add(strings.Replace(index, "@modules,@about", "@about,@about", 1), modules, about,
+		string(said))
+	f.Add(index, strings.Replace(modules, `"layers"`, `"layers":[],"layers"`, 1), about,
+		`{"format":1,"format":1}`)
 	read := func(ctx context.Context, index, modules, about, said string) (*artifact, error) {
 		s := &texts{all: map[digest.Digest][]byte{}}
 		config := s.add(typeConfig, []byte("{}"))
@@ -76,7 +83,8 @@ func FuzzArtifact(f *testing.F) {
 		put := strings.NewReplacer("@config", config, "@manifest", manifest)
 		m := s.add(specs.MediaTypeImageManifest, []byte(put.Replace(modules)))
 		a := s.add(specs.MediaTypeImageManifest, []byte(put.Replace(about)))
-		s.add(specs.MediaTypeImageIndex, []byte(strings.NewReplacer("@modules", m, "@about", a).Replace(index)))
+		s.add(specs.MediaTypeImageIndex, []byte(strings.NewReplacer("@modules", m, "@about",
+			a).Replace(index)))
 		got := &artifact{root: s.root}
 		return got, got.read(ctx, s)
 	}
@@ -93,14 +101,17 @@ func FuzzArtifact(f *testing.F) {
 		}
 		files := got.manifest.Files()
 		if len(got.files) != len(files) || !bytes.Equal(got.text, []byte(said)) {
-			t.Fatalf("%d files are taken of %d, by the manifest %q", len(got.files), len(files), got.text)
+			t.Fatalf("%d files are taken of %d, by the manifest %q", len(got.files), len(files),
+				got.text)
 		}
 		for i, file := range files {
-			if d := got.files[i]; d.Digest.String() != "sha256:"+file.SHA256 || d.Size != file.Size {
+			if d := got.files[i]; d.Digest.String() != "sha256:"+file.SHA256 ||
+				d.Size != file.Size {
 				t.Fatalf("%s is taken from %s of %d bytes", file.Name, d.Digest, d.Size)
 			}
 		}
-		if !slices.ContainsFunc(got.documents, func(d document) bool { return string(d.content) == said }) {
+		if !slices.ContainsFunc(got.documents,
+			func(d document) bool { return string(d.content) == said }) {
 			t.Fatal("the manifest is not among what is kept")
 		}
 	})

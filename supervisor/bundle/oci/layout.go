@@ -14,27 +14,34 @@ import (
 	"syscall"
 
 	specs "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 )
 
-// layout reads a directory in the OCI image layout. Whose directory it is nobody knows: files are opened without following a link or waiting
-// for a pipe, and what they hold is compared with the digest that it is known by.
+// layout reads a directory in the OCI image layout. Whose directory it is nobody knows: files are
+// opened without following a link or waiting for a pipe, and what they hold is compared with the
+// digest that it is known by.
 type layout struct{ dir string }
 
 func (l layout) Resolve(_ context.Context, reference string) (specs.Descriptor, error) {
-	f, err := l.open(specs.ImageIndexFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return specs.Descriptor{}, fmt.Errorf("%w: the directory has no %s of the OCI image layout", ErrArtifact, specs.ImageIndexFile)
+	if err := l.isDirectory(); err != nil {
+		return specs.Descriptor{}, err
 	}
+	f, err := l.open(specs.ImageIndexFile)
 	if err != nil {
 		return specs.Descriptor{}, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxDocument+1))
 	if err != nil || len(text) > maxDocument {
-		return specs.Descriptor{}, fmt.Errorf("%s: %w: longer than %d bytes, or not readable", f.Name(), ErrArtifact, maxDocument)
+		return specs.Descriptor{}, fmt.Errorf("%s: %w: longer than %d bytes, or not readable",
+			f.Name(), ErrArtifact, maxDocument)
 	}
 	var index specs.Index
-	if err := json.Unmarshal(text, &index); err != nil {
+	if err = jsonbound.Check(text, maxValues); err == nil {
+		err = json.Unmarshal(text, &index)
+	}
+	if err != nil {
 		return specs.Descriptor{}, fmt.Errorf("%s: %w: %w", f.Name(), ErrArtifact, err)
 	}
 	var found []specs.Descriptor
@@ -44,14 +51,22 @@ func (l layout) Resolve(_ context.Context, reference string) (specs.Descriptor, 
 			found = append(found, m)
 		}
 	}
-	if len(found) == 0 && reference == unnamed { // a directory that holds one bundle needs no name for it
-		found = slices.DeleteFunc(index.Manifests, func(m specs.Descriptor) bool { return m.MediaType != specs.MediaTypeImageIndex })
+	// a directory that holds one bundle needs no name for it
+	if len(found) == 0 && reference == unnamed {
+		found = slices.DeleteFunc(index.Manifests,
+			func(m specs.Descriptor) bool { return m.MediaType != specs.MediaTypeImageIndex })
 	}
 	// One thing may have several names.
-	slices.SortFunc(found, func(a, b specs.Descriptor) int { return strings.Compare(string(a.Digest), string(b.Digest)) })
-	found = slices.CompactFunc(found, func(a, b specs.Descriptor) bool { return a.Digest == b.Digest })
+	slices.SortFunc(found,
+		func(a, b specs.Descriptor) int {
+			return strings.Compare(string(a.Digest),
+				string(b.Digest))
+		})
+	found = slices.CompactFunc(found,
+		func(a, b specs.Descriptor) bool { return a.Digest == b.Digest })
 	if len(found) != 1 {
-		return specs.Descriptor{}, fmt.Errorf("%w: %d things in the directory are called %s", ErrArtifact, len(found), reference)
+		return specs.Descriptor{}, fmt.Errorf("%w: %d things in the directory are called %s",
+			ErrArtifact, len(found), reference)
 	}
 	return found[0], nil
 }
@@ -63,9 +78,32 @@ func (l layout) Fetch(_ context.Context, desc specs.Descriptor) (io.ReadCloser, 
 	return l.open(filepath.Join(specs.ImageBlobsDir, "sha256", desc.Digest.Encoded()))
 }
 
+// isDirectory returns ErrNotFound where there is no directory to read.
+func (l layout) isDirectory() error {
+	info, err := os.Stat(l.dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%w: no such directory", ErrNotFound)
+	case err == nil && !info.IsDir():
+		return fmt.Errorf("%w: it is no directory", ErrNotFound)
+	}
+	return err
+}
+
+// open opens a file of the layout. What else stands in its place is the fault of who made the
+// directory, and is said as such.
 func (l layout) open(name string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(l.dir, name), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
+	path := filepath.Join(l.dir, name)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return nil, fmt.Errorf("%w: the directory has no %s of the OCI image layout", ErrArtifact,
+			name)
+	case errors.Is(err, syscall.ELOOP):
+		return nil, fmt.Errorf("%s: %w: it is a symbolic link", path, ErrArtifact)
+	case errors.Is(err, syscall.ENXIO):
+		return nil, fmt.Errorf("%s: %w: it is no regular file", path, ErrArtifact)
+	case err != nil:
 		return nil, err
 	}
 	info, err := f.Stat()

@@ -23,7 +23,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 )
 
-// A bundle goes to a registry, through a directory that a stock tool copied it to, and arrives as it was.
+// A bundle goes to a registry, through a directory that a stock tool copied it to, and arrives as
+// it was.
 func TestPushAndPull(t *testing.T) {
 	h := newRegistry(t)
 	b := words(t)
@@ -37,17 +38,23 @@ func TestPushAndPull(t *testing.T) {
 	var done, total int64
 	c := newClient()
 	c.Progress = func(d, n int64) { done, total = d, n }
-	p, err := c.Pull(t.Context(), h.ref(pinned), dir, func(manifest []byte, _ string) error { seen = manifest; return nil })
+	p, err := c.Pull(t.Context(), h.ref(pinned), dir, func(manifest []byte,
+		_ string) error {
+		seen = manifest
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(seen) != b.Text || p.Signed != b.Signed || p.Digest != pinned || !bytes.Equal(readAll(t, p), want) {
+	if string(seen) != b.Text || p.Signed != b.Signed || p.Digest != pinned ||
+		!bytes.Equal(readAll(t, p), want) {
 		t.Errorf("another bundle arrived: %+v", p.Bundle)
 	}
 	if done != total || total != int64(len(want)) {
 		t.Errorf("progress ended at %d of %d, want %d", done, total, len(want))
 	}
-	// oras copies what was pulled to another directory, and from there it is pulled without a network.
+	// oras copies what was pulled to another directory, and from there it is pulled without a
+	// network.
 	from, err := oci.New(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -57,12 +64,13 @@ func TestPushAndPull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := oras.Copy(t.Context(), from, "latest", to, "v1", oras.DefaultCopyOptions); err != nil {
+	if _, err := oras.Copy(t.Context(), from, "latest", to, "v1",
+		oras.DefaultCopyOptions); err != nil {
 		t.Fatal(err)
 	}
 	h.server.Close()
 	for _, text := range []string{copied, copied + ":v1", copied + "@" + pinned} {
-		ref, err := ParseReference(LayoutPrefix + text)
+		ref, err := ParseReference(layoutPrefix + text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +91,8 @@ func TestPushAndPull(t *testing.T) {
 	}
 	read(digest.Digest(pinned), &index)
 	read(index.Manifests[0].Digest, &m)
-	if m.Config.MediaType != "application/vnd.wasm.config.v0+json" || len(m.Layers) != 2 || m.Layers[0].MediaType != "application/wasm" {
+	if m.Config.MediaType != "application/vnd.wasm.config.v0+json" || len(m.Layers) != 2 ||
+		m.Layers[0].MediaType != "application/wasm" {
 		t.Errorf("modules: %+v", m)
 	}
 }
@@ -94,7 +103,8 @@ func TestRefusedBeforeFilesAreFetched(t *testing.T) {
 	pinned := h.push(words(t))
 	no := errors.New("no")
 	h.be(nil)
-	if _, err := newClient().Pull(t.Context(), h.ref(pinned), t.TempDir(), func([]byte, string) error { return no }); !errors.Is(err, no) {
+	if _, err := newClient().Pull(t.Context(), h.ref(pinned), t.TempDir(),
+		func([]byte, string) error { return no }); !errors.Is(err, no) {
 		t.Errorf("%v", err)
 	}
 	if n := h.askedFor(hexSum(moduleBytes)); n != 0 {
@@ -111,13 +121,17 @@ func TestHostileRegistries(t *testing.T) {
 	manifest := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/manifests/") }
 	endless := func(w http.ResponseWriter) {
 		part := bytes.Repeat([]byte("x"), 64<<10)
-		for range 16 << 10 { // 1 GiB, of which nobody takes more than a little
+		// 1 GiB, of which nobody takes more than a little
+		for range 16 << 10 {
 			if _, err := w.Write(part); err != nil {
 				return
 			}
 		}
 	}
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(moduleBytes) }))
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.Write(moduleBytes)
+	}))
 	defer elsewhere.Close()
 	// What answers on this host behind another name is not where a registry may send its client.
 	for name, c := range map[string]struct {
@@ -160,7 +174,8 @@ func TestHostileRegistries(t *testing.T) {
 			}
 			w.Header().Set("Content-Type", specs.MediaTypeImageIndex)
 			w.Header().Set("Docker-Content-Digest", pinned)
-			io.WriteString(w, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`)
+			io.WriteString(w,
+				`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`)
 			return true
 		}, nil},
 		"a blob elsewhere on this host": {func(w http.ResponseWriter, r *http.Request) bool {
@@ -174,7 +189,8 @@ func TestHostileRegistries(t *testing.T) {
 			if !blob(r) {
 				return false
 			}
-			http.Redirect(w, r, "https://169.254.169.254/latest/meta-data/", http.StatusTemporaryRedirect)
+			http.Redirect(w, r, "https://169.254.169.254/latest/meta-data/",
+				http.StatusTemporaryRedirect)
 			return true
 		}, ErrElsewhere},
 		"a blob behind a name of this host": {func(w http.ResponseWriter, r *http.Request) bool {
@@ -215,7 +231,8 @@ func TestHostileRegistries(t *testing.T) {
 			if err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Fatalf("%v, want %v", err, c.want)
 			}
-			if _, err := os.Stat(filepath.Join(dir, "blobs/sha256", hexSum(moduleBytes))); err == nil {
+			if _, err := os.Stat(filepath.Join(dir, "blobs/sha256",
+				hexSum(moduleBytes))); err == nil {
 				t.Error("the module is there")
 			}
 			h.be(nil)
@@ -267,17 +284,20 @@ func TestPullGoesOn(t *testing.T) {
 	if err := os.WriteFile(partial, bytes.Repeat([]byte("y"), half), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newClient().Pull(t.Context(), h.ref(pinned), dir, yes); !errors.Is(err, ErrArtifact) {
+	if _, err := newClient().Pull(t.Context(), h.ref(pinned), dir, yes); !errors.Is(err,
+		ErrArtifact) {
 		t.Errorf("with another beginning: %v", err)
 	}
 	if _, err := newClient().Pull(t.Context(), h.ref(pinned), dir, yes); err != nil {
 		t.Errorf("and once more: %v", err)
 	}
 	dir = t.TempDir()
-	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "partial-"+hexSum(moduleBytes))); err != nil {
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir,
+		"partial-"+hexSum(moduleBytes))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newClient().Pull(t.Context(), h.ref(pinned), dir, yes); !errors.Is(err, syscall.ELOOP) {
+	if _, err := newClient().Pull(t.Context(), h.ref(pinned), dir, yes); !errors.Is(err,
+		syscall.ELOOP) {
 		t.Errorf("with a link in its place: %v", err)
 	}
 }
@@ -321,7 +341,8 @@ func TestTagsAndTitles(t *testing.T) {
 		t.Errorf("by its digest: %v", err)
 	}
 	ref.Digest = ""
-	if _, err := newClient().Pull(t.Context(), ref, t.TempDir(), yes); !errors.Is(err, ErrArtifact) {
+	if _, err := newClient().Pull(t.Context(), ref, t.TempDir(), yes); !errors.Is(err,
+		ErrArtifact) {
 		t.Errorf("by a tag that was moved: %v", err)
 	}
 	// The same artifact, whose titles would lead out of a directory that they are unpacked to.
@@ -337,7 +358,8 @@ func TestTagsAndTitles(t *testing.T) {
 	}
 	slip := func(v any, text []byte) []byte {
 		t.Helper()
-		return bytes.ReplaceAll(text, []byte(`"words.wasm"`), []byte(`"../../../../../../tmp/words-slipped.wasm"`))
+		return bytes.ReplaceAll(text, []byte(`"words.wasm"`),
+			[]byte(`"../../../../../../tmp/words-slipped.wasm"`))
 	}
 	var index specs.Index
 	if err := json.Unmarshal(f.texts[f.root.Digest], &index); err != nil {
@@ -350,10 +372,12 @@ func TestTagsAndTitles(t *testing.T) {
 	if f.root, err = f.addJSON(specs.MediaTypeImageIndex, index); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(oras.CopyGraph(t.Context(), f, store, f.root, oras.DefaultCopyGraphOptions), store.Tag(t.Context(), f.root, "latest")); err != nil {
+	if err := errors.Join(oras.CopyGraph(t.Context(), f, store, f.root,
+		oras.DefaultCopyGraphOptions), store.Tag(t.Context(), f.root, "latest")); err != nil {
 		t.Fatal(err)
 	}
-	p, err := newClient().Pull(t.Context(), Reference{Layout: dir}, filepath.Join(t.TempDir(), "out"), yes)
+	p, err := newClient().Pull(t.Context(), Reference{Layout: dir}, filepath.Join(t.TempDir(),
+		"out"), yes)
 	if err != nil || !bytes.HasPrefix(readAll(t, p), moduleBytes) {
 		t.Errorf("titles: %v", err)
 	}
@@ -376,7 +400,8 @@ func TestBombs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var modules, about specs.Manifest
-	if err := errors.Join(json.Unmarshal(good.texts[index.Manifests[0].Digest], &modules), json.Unmarshal(good.texts[index.Manifests[1].Digest], &about)); err != nil {
+	if err := errors.Join(json.Unmarshal(good.texts[index.Manifests[0].Digest], &modules),
+		json.Unmarshal(good.texts[index.Manifests[1].Digest], &about)); err != nil {
 		t.Fatal(err)
 	}
 	publish := func(modules, about specs.Manifest, change func(*specs.Index)) Reference {
@@ -391,7 +416,8 @@ func TestBombs(t *testing.T) {
 		return h.ref(d)
 	}
 	same := func(*specs.Index) {}
-	if _, err := newClient().Pull(t.Context(), publish(modules, about, same), t.TempDir(), yes); err != nil {
+	if _, err := newClient().Pull(t.Context(), publish(modules, about, same), t.TempDir(),
+		yes); err != nil {
 		t.Fatalf("control: %v", err)
 	}
 	with := func(m specs.Manifest, layers ...specs.Descriptor) specs.Manifest {
@@ -405,25 +431,46 @@ func TestBombs(t *testing.T) {
 	}
 	extra := specs.Descriptor{MediaType: typeModule, Digest: digest.FromString("extra"), Size: 5}
 	for name, ref := range map[string]Reference{
-		"a layer more":                 publish(with(modules, extra), about, same),
-		"a file more":                  publish(modules, with(about, specs.Descriptor{MediaType: typeLicence, Digest: digest.FromString("extra"), Size: 5}), same),
-		"many layers":                  publish(with(modules, slices.Repeat([]specs.Descriptor{extra}, maxLayers)...), about, same),
-		"a layer less":                 publish(first(modules, func(d *specs.Descriptor) { *d = modules.Layers[1] }), about, same),
-		"another size":                 publish(first(modules, func(d *specs.Descriptor) { d.Size++ }), about, same),
-		"a manifest of 1 TiB":          publish(modules, first(about, func(d *specs.Descriptor) { d.Size = 1 << 40 }), same),
-		"a manifest of another digest": publish(modules, first(about, func(d *specs.Descriptor) { d.Digest = modules.Layers[1].Digest; d.Size = modules.Layers[1].Size }), same),
-		"sha512":                       publish(modules, first(about, func(d *specs.Descriptor) { d.Digest = digest.SHA512.FromString("x") }), same),
-		"urls":                         publish(modules, first(about, func(d *specs.Descriptor) { d.URLs = []string{"https://example.com/"} }), same),
-		"no manifests":                 publish(modules, about, func(ix *specs.Index) { ix.Manifests = nil }),
-		"many manifests":               publish(modules, about, func(ix *specs.Index) { ix.Manifests = slices.Repeat(ix.Manifests, 200) }),
-		"the modules twice":            publish(modules, about, func(ix *specs.Index) { ix.Manifests[1] = ix.Manifests[0] }),
+		"a layer more": publish(with(modules, extra), about, same),
+		"a file more": publish(modules,
+			with(about, specs.Descriptor{MediaType: typeLicence, Digest: digest.FromString("extra"),
+				Size: 5}), same),
+		"many layers": publish(with(modules,
+			slices.Repeat([]specs.Descriptor{extra}, maxLayers)...), about, same),
+		"a layer less": publish(first(modules,
+			func(d *specs.Descriptor) { *d = modules.Layers[1] }), about, same),
+		"another size": publish(first(modules,
+			func(d *specs.Descriptor) { d.Size++ }), about, same),
+		"a manifest of 1 TiB": publish(modules,
+			first(about, func(d *specs.Descriptor) { d.Size = 1 << 40 }), same),
+		"a manifest of another digest": publish(modules,
+			first(about,
+				func(d *specs.Descriptor) {
+					d.Digest = modules.Layers[1].Digest
+					d.Size = modules.Layers[1].Size
+				}), same),
+		"sha512": publish(modules,
+			first(about, func(d *specs.Descriptor) { d.Digest = digest.SHA512.FromString("x") }),
+			same),
+		"urls": publish(modules,
+			first(about, func(d *specs.Descriptor) { d.URLs = []string{"https://example.com/"} }),
+			same),
+		"no manifests": publish(modules, about,
+			func(ix *specs.Index) { ix.Manifests = nil }),
+		"many manifests": publish(modules, about,
+			func(ix *specs.Index) { ix.Manifests = slices.Repeat(ix.Manifests, 200) }),
+		"the modules twice": publish(modules, about,
+			func(ix *specs.Index) { ix.Manifests[1] = ix.Manifests[0] }),
 		"an index in an index": publish(modules, about, func(ix *specs.Index) {
-			ix.Manifests[0] = specs.Descriptor{MediaType: specs.MediaTypeImageIndex, Digest: digest.Digest(pinned), Size: good.root.Size}
+			ix.Manifests[0] = specs.Descriptor{MediaType: specs.MediaTypeImageIndex,
+				Digest: digest.Digest(pinned), Size: good.root.Size}
 		}),
-		"another type": publish(modules, about, func(ix *specs.Index) { ix.ArtifactType = "application/x" }),
+		"another type": publish(modules, about,
+			func(ix *specs.Index) { ix.ArtifactType = "application/x" }),
 	} {
 		h.be(nil)
-		if _, err := newClient().Pull(t.Context(), ref, t.TempDir(), yes); !errors.Is(err, ErrArtifact) {
+		if _, err := newClient().Pull(t.Context(), ref, t.TempDir(), yes); !errors.Is(err,
+			ErrArtifact) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n := h.askedFor(hexSum(moduleBytes)); n > 0 {
@@ -439,7 +486,8 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// T-610: a directory in the OCI image layout is whoever's: links, pipes and other content in it are refused.
+// T-610: a directory in the OCI image layout is whoever's: links, pipes and other content in it are
+// refused.
 func TestHostileLayout(t *testing.T) {
 	make := func() (string, string) {
 		dir := filepath.Join(t.TempDir(), "layout")
@@ -462,15 +510,34 @@ func TestHostileLayout(t *testing.T) {
 		t.Fatalf("control: %v", pull(dir))
 	}
 	for name, spoil := range map[string]func(dir, module string) error{
-		"a link to a device":  func(_, m string) error { return errors.Join(os.Remove(m), os.Symlink("/dev/zero", m)) },
-		"a pipe":              func(_, m string) error { return errors.Join(os.Remove(m), syscall.Mkfifo(m, 0o600)) },
-		"a directory":         func(_, m string) error { return errors.Join(os.Remove(m), os.Mkdir(m, 0o700)) },
-		"cut off":             func(_, m string) error { return errors.Join(os.Chmod(m, 0o600), os.Truncate(m, 10)) },
-		"swapped":             func(_, m string) error { return os.WriteFile(m+"x", bytes.ToUpper(moduleBytes), 0o600) },
-		"nothing":             func(dir, _ string) error { return os.RemoveAll(dir) },
-		"an index that is no": func(dir, _ string) error { return os.WriteFile(filepath.Join(dir, "index.json"), []byte("[]"), 0o600) },
+		"a link to a device": func(_, m string) error {
+			return errors.Join(os.Remove(m),
+				os.Symlink("/dev/zero", m))
+		},
+		"a pipe": func(_, m string) error {
+			return errors.Join(os.Remove(m),
+				syscall.Mkfifo(m, 0o600))
+		},
+		"a directory": func(_, m string) error {
+			return errors.Join(os.Remove(m),
+				os.Mkdir(m, 0o700))
+		},
+		"cut off": func(_, m string) error {
+			return errors.Join(os.Chmod(m, 0o600),
+				os.Truncate(m, 10))
+		},
+		"swapped": func(_, m string) error {
+			return os.WriteFile(m+"x",
+				bytes.ToUpper(moduleBytes), 0o600)
+		},
+		"nothing": func(dir, _ string) error { return os.RemoveAll(dir) },
+		"an index that is no": func(dir, _ string) error {
+			return os.WriteFile(filepath.Join(dir,
+				"index.json"), []byte("[]"), 0o600)
+		},
 		"a huge index": func(dir, _ string) error {
-			return os.WriteFile(filepath.Join(dir, "index.json"), bytes.Repeat([]byte(" "), maxDocument+1), 0o600)
+			return os.WriteFile(filepath.Join(dir, "index.json"), bytes.Repeat([]byte(" "),
+				maxDocument+1), 0o600)
 		},
 	} {
 		dir, module := make()
@@ -491,26 +558,35 @@ func TestHostileLayout(t *testing.T) {
 func TestReferences(t *testing.T) {
 	sum := "sha256:" + strings.Repeat("a", 64)
 	for text, want := range map[string]Reference{
-		"ghcr.io/acme/words:1.2.0":            {Registry: "ghcr.io", Repository: "acme/words", Tag: "1.2.0"},
-		"ghcr.io/acme/words@" + sum:           {Registry: "ghcr.io", Repository: "acme/words", Digest: sum},
-		"localhost:5000/words:1@" + sum:       {Registry: "localhost:5000", Repository: "words", Tag: "1", Digest: sum},
-		"oci-layout:/a/b":                     {Layout: "/a/b"},
-		"oci-layout:/a/b:v1@" + sum:           {Layout: "/a/b", Tag: "v1", Digest: sum},
-		"oci-layout:../x:1/y":                 {Layout: "../x:1/y"},
-		"registry.example:443/a/b/c-d_e.f/gh": {Registry: "registry.example:443", Repository: "a/b/c-d_e.f/gh"},
+		"ghcr.io/acme/words:1.2.0": {Registry: "ghcr.io", Repository: "acme/words",
+			Tag: "1.2.0"},
+		"ghcr.io/acme/words@" + sum: {Registry: "ghcr.io", Repository: "acme/words",
+			Digest: sum},
+		"localhost:5000/words:1@" + sum: {Registry: "localhost:5000", Repository: "words",
+			Tag: "1", Digest: sum},
+		"oci-layout:/a/b":           {Layout: "/a/b"},
+		"oci-layout:/a/b:v1@" + sum: {Layout: "/a/b", Tag: "v1", Digest: sum},
+		"oci-layout:../x:1/y":       {Layout: "../x:1/y"},
+		"registry.example:443/a/b/c-d_e.f/gh": {Registry: "registry.example:443",
+			Repository: "a/b/c-d_e.f/gh"},
 	} {
-		if got, err := ParseReference(text); err != nil || got != want || text != got.String() && !strings.Contains(text, "..") {
+		if got, err := ParseReference(text); err != nil || got != want || text != got.String() &&
+			!strings.Contains(text, "..") {
 			t.Errorf("%s: %+v (%s), %v", text, got, got, err)
 		}
 	}
-	for _, text := range []string{"", "words", "/words", "ghcr.io/", "ghcr.io/../x", "ghcr.io/A", "ghcr.io/a:", "ghcr.io/a@sha256:" + strings.Repeat("a", 63), "ghcr.io/a@md5:aa",
-		"ghcr.io/a@" + strings.ToUpper(sum), "oci-layout:", "oci-layout:x:..%2f", "ghcr.io/a b", "https://ghcr.io/a", "ghcr.io/a:b:c", "user@ghcr.io/a", "ghcr.io/a\n"} {
+	for _, text := range []string{"", "words", "/words", "ghcr.io/", "ghcr.io/../x", "ghcr.io/A",
+		"ghcr.io/a:", "ghcr.io/a@sha256:" + strings.Repeat("a", 63), "ghcr.io/a@md5:aa",
+		"ghcr.io/a@" + strings.ToUpper(sum), "oci-layout:", "oci-layout:x:..%2f", "ghcr.io/a b",
+		"https://ghcr.io/a", "ghcr.io/a:b:c", "user@ghcr.io/a", "ghcr.io/a\n"} {
 		if got, err := ParseReference(text); err == nil {
 			t.Errorf("%q: %+v", text, got)
 		}
 	}
 	ref := Reference{Registry: "ghcr.io", Repository: "jail/bundles/words"}
-	for prefix, want := range map[string]bool{"ghcr.io/jail/bundles": true, "ghcr.io/jail/bundles/": true, "ghcr.io/jail/bund": false, "ghcr.io": true, "ghcr.i": false, "": false} {
+	for prefix, want := range map[string]bool{"ghcr.io/jail/bundles": true,
+		"ghcr.io/jail/bundles/": true, "ghcr.io/jail/bund": false, "ghcr.io": true, "ghcr.i": false,
+		"": false} {
 		if prefix != "" && ref.Below([]string{prefix}) != want {
 			t.Errorf("below %q: %v", prefix, !want)
 		}
@@ -532,7 +608,8 @@ func TestPushWantsASignature(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(b.Dir, "words.wasm"), []byte("other"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newClient().Push(t.Context(), b, Reference{Layout: dir}); !errors.Is(err, bundle.ErrAltered) {
+	if _, err := newClient().Push(t.Context(), b, Reference{Layout: dir}); !errors.Is(err,
+		bundle.ErrAltered) {
 		t.Errorf("an altered bundle: %v", err)
 	}
 }

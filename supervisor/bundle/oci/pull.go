@@ -17,34 +17,41 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 )
 
-// A Pulled bundle is one in a directory in the OCI image layout, whose files have the digests of its manifest.
+// A Pulled bundle is one in a directory in the OCI image layout, whose files have the digests of
+// its manifest.
 type Pulled struct {
 	Manifest []byte // bundle.json
-	Signed   string // the statement about it; "" where there is none
-	Digest   string // of the index: what it is pinned by
-	Bundle   bundle.Manifest
+	// the statement about it; "" where there is none
+	Signed string
+	// of the index: what it is pinned by
+	Digest string
+	Bundle bundle.Manifest
 
 	dir   layout
 	files []specs.Descriptor
 }
 
-// Pull brings a bundle into dir, a directory in the OCI image layout which is made if it is not there. What is small is read first, and accept is
-// asked about it: where it says no, no file of the bundle is fetched. A pull that was cut off goes on where it ended when it is repeated.
-func (c *Client) Pull(ctx context.Context, ref Reference, dir string, accept func(manifest []byte, signed string) error) (*Pulled, error) {
+// Pull brings a bundle into dir, a directory in the OCI image layout which is made if it is not
+// there. What is small is read first, and accept is asked about it: where it says no, no file of
+// the bundle is fetched. A pull that was cut off goes on where it ended when it is repeated.
+func (c *Client) Pull(ctx context.Context, ref Reference, dir string, accept func(manifest []byte,
+	signed string) error) (*Pulled, error) {
 	src, err := c.source(ref)
 	if err != nil {
 		return nil, err
 	}
 	a, err := readArtifact(ctx, src, ref)
 	if err != nil {
-		return nil, describe(ctx, err)
+		return nil, describe(ctx, ref, err)
 	}
 	if err := accept(a.text, a.signed); err != nil {
 		return nil, err
 	}
-	p := &Pulled{Manifest: a.text, Signed: a.signed, Digest: a.root.Digest.String(), Bundle: a.manifest, dir: layout{dir}, files: a.files}
+	p := &Pulled{Manifest: a.text, Signed: a.signed, Digest: a.root.Digest.String(),
+		Bundle: a.manifest, dir: layout{dir}, files: a.files}
 	if ref.Layout != "" && sameDir(ref.Layout, dir) {
-		return p, nil // its files are verified as they are read
+		// its files are verified as they are read
+		return p, nil
 	}
 	return p, c.keep(ctx, src, a, ref, dir)
 }
@@ -56,7 +63,8 @@ func sameDir(a, b string) bool {
 }
 
 // keep writes an artifact into a directory, files first, so that what is named there is whole.
-func (c *Client) keep(ctx context.Context, src source, a *artifact, ref Reference, dir string) error {
+func (c *Client) keep(ctx context.Context, src source, a *artifact, ref Reference,
+	dir string) error {
 	store, err := oci.NewWithContext(ctx, dir)
 	if err != nil {
 		return fmt.Errorf("%s: %w", dir, err)
@@ -70,7 +78,10 @@ func (c *Client) keep(ctx context.Context, src source, a *artifact, ref Referenc
 			done += f.Size
 			continue
 		}
-		if err := c.file(ctx, src, store, dir, f, func(n int64) { c.progress(done+n, total) }); err != nil {
+		if err := c.file(ctx, src, store, ref, dir, f, func(n int64) {
+			c.progress(done+n,
+				total)
+		}); err != nil {
 			return err
 		}
 		done += f.Size
@@ -96,19 +107,23 @@ func push(ctx context.Context, store *oci.Store, desc specs.Descriptor, text []b
 	return err
 }
 
-// file fetches one file by its digest: into a partial file of its own, which stays if it is cut off.
-func (c *Client) file(ctx context.Context, src source, store *oci.Store, dir string, desc specs.Descriptor, progress func(int64)) error {
+// file fetches one file by its digest: into a partial file of its own, which stays if it is cut
+// off.
+func (c *Client) file(ctx context.Context, src source, store *oci.Store, ref Reference, dir string,
+	desc specs.Descriptor, progress func(int64)) error {
 	partial := filepath.Join(dir, "partial-"+desc.Digest.Encoded())
-	f, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	f, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK,
+		0o600)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	if err := c.fill(ctx, src, f, desc, progress); err != nil {
-		return describe(ctx, fmt.Errorf("%s: %w", desc.Digest, err))
+		return describe(ctx, ref, fmt.Errorf("%s: %w", desc.Digest, err))
 	}
 	if err := verify(f, desc); err != nil {
-		return errors.Join(err, os.Remove(partial)) // to go on with it would end the same way
+		// to go on with it would end the same way
+		return errors.Join(err, os.Remove(partial))
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -120,7 +135,8 @@ func (c *Client) file(ctx context.Context, src source, store *oci.Store, dir str
 }
 
 // fill brings a partial file to its size, and never beyond.
-func (c *Client) fill(ctx context.Context, src source, f *os.File, desc specs.Descriptor, progress func(int64)) error {
+func (c *Client) fill(ctx context.Context, src source, f *os.File, desc specs.Descriptor,
+	progress func(int64)) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -142,7 +158,8 @@ func (c *Client) fill(ctx context.Context, src source, f *os.File, desc specs.De
 	if seeker, ok := r.(io.Seeker); ok && at > 0 {
 		_, err = seeker.Seek(at, io.SeekStart)
 	} else {
-		at = 0 // the registry cannot begin in the middle
+		// the registry cannot begin in the middle
+		at = 0
 		err = f.Truncate(0)
 	}
 	if err != nil {
@@ -174,7 +191,8 @@ func verify(f *os.File, desc specs.Descriptor) error {
 	return err
 }
 
-// Files returns the files of the bundle, one behind the other, in the order of its manifest. Each is compared with its digest as it is read.
+// Files returns the files of the bundle, one behind the other, in the order of its manifest. Each
+// is compared with its digest as it is read.
 func (p *Pulled) Files(ctx context.Context) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() {
@@ -198,7 +216,7 @@ func (p *Pulled) copy(ctx context.Context, w io.Writer, desc specs.Descriptor) e
 	v := desc.Digest.Verifier()
 	n, err := io.Copy(io.MultiWriter(w, v), io.LimitReader(f, desc.Size))
 	if err == nil && (n != desc.Size || !v.Verified()) {
-		err = fmt.Errorf("%w: %s in %s is not what it is called", ErrArtifact, desc.Digest, p.dir.dir)
+		err = fmt.Errorf("%w: %s in %s has other content", ErrArtifact, desc.Digest, p.dir.dir)
 	}
 	return err
 }

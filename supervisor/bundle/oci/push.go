@@ -28,7 +28,8 @@ type wasmConfig struct {
 	LayerDigests []digest.Digest `json:"layerDigests"`
 }
 
-// folder is a bundle's folder as a content store: what is small is in memory, files stay where they are.
+// folder is a bundle's folder as a content store: what is small is in memory, files stay where they
+// are.
 type folder struct {
 	root  specs.Descriptor
 	texts map[digest.Digest][]byte
@@ -57,20 +58,23 @@ func (f *folder) addJSON(mediaType string, v any) (specs.Descriptor, error) {
 	return f.add(mediaType, text), err
 }
 
-// pack makes an artifact of a bundle. The same bundle makes the same artifact: there is no time in it, and no name of whoever packed it.
+// pack makes an artifact of a bundle. The same bundle makes the same artifact: there is no time in
+// it, and no name of whoever packed it.
 func pack(b *bundle.Bundle) (*folder, error) {
 	if err := errors.Join(b.Portable(), b.Verify()); err != nil {
 		return nil, err
 	}
 	if b.Signed == "" {
-		return nil, fmt.Errorf("bundle %s: it is not signed, so nobody could install it: jail tool sign", b.Name)
+		return nil, fmt.Errorf("bundle %s: %w: jail tool sign", b.Name, ErrUnsigned)
 	}
 	f := &folder{texts: map[digest.Digest][]byte{}, files: map[digest.Digest]string{}}
 	config := wasmConfig{Architecture: "wasm", OS: "wasip1"}
 	var modules, about []specs.Descriptor
-	about = append(about, named(f.add(typeManifest, []byte(b.Text)), bundle.ManifestFile), named(f.add(typeSignature, []byte(b.Signed)), bundle.SignatureFile))
+	about = append(about, named(f.add(typeManifest, []byte(b.Text)), bundle.ManifestFile),
+		named(f.add(typeSignature, []byte(b.Signed)), bundle.SignatureFile))
 	for _, file := range b.Files() {
-		d := specs.Descriptor{MediaType: typeLicence, Digest: digest.Digest("sha256:" + file.SHA256), Size: file.Size}
+		d := specs.Descriptor{MediaType: typeLicence, Digest: digest.Digest("sha256:" +
+			file.SHA256), Size: file.Size}
 		f.files[d.Digest] = filepath.Join(b.Dir, file.Name)
 		if !file.Module {
 			about = append(about, named(d, file.Name))
@@ -85,20 +89,25 @@ func pack(b *bundle.Bundle) (*folder, error) {
 		return nil, err
 	}
 	version := imagespec.Versioned{SchemaVersion: 2}
-	first, err := f.addJSON(specs.MediaTypeImageManifest, specs.Manifest{Versioned: version, MediaType: specs.MediaTypeImageManifest, Config: configDesc, Layers: modules})
+	first, err := f.addJSON(specs.MediaTypeImageManifest, specs.Manifest{Versioned: version,
+		MediaType: specs.MediaTypeImageManifest, Config: configDesc, Layers: modules})
 	if err != nil {
 		return nil, err
 	}
 	first.Platform = &specs.Platform{Architecture: config.Architecture, OS: config.OS}
 	empty := f.add(specs.MediaTypeEmptyJSON, []byte("{}"))
-	second, err := f.addJSON(specs.MediaTypeImageManifest, specs.Manifest{Versioned: version, MediaType: specs.MediaTypeImageManifest, ArtifactType: typeAbout, Config: empty, Layers: about})
+	second, err := f.addJSON(specs.MediaTypeImageManifest, specs.Manifest{Versioned: version,
+		MediaType: specs.MediaTypeImageManifest, ArtifactType: typeAbout, Config: empty,
+		Layers: about})
 	if err != nil {
 		return nil, err
 	}
 	second.ArtifactType = typeAbout
-	f.root, err = f.addJSON(specs.MediaTypeImageIndex, specs.Index{Versioned: version, MediaType: specs.MediaTypeImageIndex, ArtifactType: typeBundle,
-		Manifests:   []specs.Descriptor{first, second},
-		Annotations: map[string]string{specs.AnnotationTitle: b.Name, specs.AnnotationVersion: b.Version}})
+	f.root, err = f.addJSON(specs.MediaTypeImageIndex, specs.Index{Versioned: version,
+		MediaType: specs.MediaTypeImageIndex, ArtifactType: typeBundle,
+		Manifests: []specs.Descriptor{first, second},
+		Annotations: map[string]string{specs.AnnotationTitle: b.Name,
+			specs.AnnotationVersion: b.Version}})
 	return f, err
 }
 
@@ -108,8 +117,8 @@ func named(d specs.Descriptor, name string) specs.Descriptor {
 	return d
 }
 
-// Push sends a signed bundle to a registry or into a directory, and returns the digest that it is pinned by. The tag is the bundle's version
-// where the reference has none.
+// Push sends a signed bundle to a registry or into a directory, and returns the digest that it is
+// pinned by. The tag is the bundle's version where the reference has none.
 func (c *Client) Push(ctx context.Context, b *bundle.Bundle, ref Reference) (string, error) {
 	if ref.Digest != "" {
 		return "", fmt.Errorf("%s: a digest is what a push returns, and not what it is told", ref)
@@ -133,8 +142,9 @@ func (c *Client) Push(ctx context.Context, b *bundle.Bundle, ref Reference) (str
 	if err != nil {
 		return "", err
 	}
-	if err := oras.CopyGraph(ctx, f, dst, f.root, oras.CopyGraphOptions{Concurrency: 1}); err != nil {
-		return "", describe(ctx, fmt.Errorf("%s: %w", ref, err))
+	if err := oras.CopyGraph(ctx, f, dst, f.root,
+		oras.CopyGraphOptions{Concurrency: 1}); err != nil {
+		return "", describe(ctx, ref, fmt.Errorf("%s: %w", ref, err))
 	}
-	return f.root.Digest.String(), describe(ctx, dst.Tag(ctx, f.root, ref.Tag))
+	return f.root.Digest.String(), describe(ctx, ref, dst.Tag(ctx, f.root, ref.Tag))
 }

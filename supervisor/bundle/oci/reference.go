@@ -6,34 +6,41 @@ import (
 	"strings"
 
 	"oras.land/oras-go/v2/registry"
+
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
-// LayoutPrefix marks a reference to a directory in the OCI image layout.
-const LayoutPrefix = "oci-layout:"
+// layoutPrefix marks a reference to a directory in the OCI image layout.
+const layoutPrefix = "oci-layout:"
 
 // unnamed is the tag of what has none.
 const unnamed = "latest"
 
 // A Reference says where a bundle is.
 type Reference struct {
-	Layout     string // a directory, or:
-	Registry   string // host, or host and port
+	Layout string // a directory, or:
+	// host, or host and port
+	Registry   string
 	Repository string
 	Tag        string // may be empty
-	Digest     string // sha256:…, of the index; may be empty
+	// sha256:…, of the index; may be empty
+	Digest string
 }
 
-// ParseReference reads ghcr.io/acme/words:1.2.0, ghcr.io/acme/words@sha256:…, both together, or oci-layout:DIR with the same endings.
+// ParseReference reads ghcr.io/acme/words:1.2.0, ghcr.io/acme/words@sha256:…, both together, or
+// oci-layout:DIR with the same endings.
 func ParseReference(text string) (Reference, error) {
 	var r Reference
 	name, digest, pinned := strings.Cut(text, "@")
 	if pinned {
 		if !isDigest(digest) {
-			return r, fmt.Errorf("reference %.200q: behind @ stands sha256: and 64 lower-case hexadecimal digits", text)
+			return r, fmt.Errorf(
+				"reference %.200q: behind @ stands sha256: and 64 lower-case hexadecimal digits",
+				text)
 		}
 		r.Digest = digest
 	}
-	if dir, ok := strings.CutPrefix(name, LayoutPrefix); ok {
+	if dir, ok := strings.CutPrefix(name, layoutPrefix); ok {
 		if i := strings.LastIndexByte(dir, ':'); i > strings.LastIndexByte(dir, '/') {
 			dir, r.Tag = dir[:i], dir[i+1:]
 		}
@@ -45,7 +52,9 @@ func ParseReference(text string) (Reference, error) {
 	}
 	parsed, err := registry.ParseReference(name)
 	if err != nil || strings.Contains(parsed.Reference, "/") || strings.HasSuffix(name, ":") {
-		return r, fmt.Errorf("reference %.200q: want HOST/REPOSITORY:TAG, HOST/REPOSITORY@sha256:DIGEST, or %sDIR", text, LayoutPrefix)
+		return r, fmt.Errorf(
+			"reference %.200q: want HOST/REPOSITORY:TAG, HOST/REPOSITORY@sha256:DIGEST, or %sDIR",
+			text, layoutPrefix)
 	}
 	r.Registry, r.Repository, r.Tag = parsed.Registry, parsed.Repository, parsed.Reference
 	return r, checkTag(text, r.Tag)
@@ -56,7 +65,8 @@ func checkTag(text, tag string) error {
 		return nil
 	}
 	if err := (registry.Reference{Reference: tag}).ValidateReferenceAsTag(); err != nil {
-		return fmt.Errorf("reference %.200q: tag %.130q: letters, digits, _, - and . are allowed", text, tag)
+		return fmt.Errorf("reference %.200q: tag %.130q: letters, digits, _, - and . are allowed",
+			text, tag)
 	}
 	return nil
 }
@@ -64,7 +74,7 @@ func checkTag(text, tag string) error {
 func (r Reference) String() string {
 	text := r.Registry + "/" + r.Repository
 	if r.Layout != "" {
-		text = LayoutPrefix + r.Layout
+		text = layoutPrefix + r.Layout
 	}
 	if r.Tag != "" {
 		text += ":" + r.Tag
@@ -75,7 +85,8 @@ func (r Reference) String() string {
 	return text
 }
 
-// name is what the source is asked for: the digest where there is one, so that a tag that was moved is of no consequence.
+// name is what the source is asked for: the digest where there is one, so that a tag that was moved
+// is of no consequence.
 func (r Reference) name() string {
 	switch {
 	case r.Digest != "":
@@ -89,7 +100,7 @@ func (r Reference) name() string {
 // Below reports whether the reference is in a repository below one of the prefixes.
 func (r Reference) Below(prefixes []string) bool {
 	for _, p := range prefixes {
-		if r.Layout == "" && strings.HasPrefix(r.Registry+"/"+r.Repository+"/", strings.TrimSuffix(p, "/")+"/") {
+		if r.Layout == "" && paths.Within(strings.TrimSuffix(p, "/"), r.Registry+"/"+r.Repository) {
 			return true
 		}
 	}

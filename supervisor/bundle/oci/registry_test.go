@@ -29,8 +29,9 @@ type hostile struct {
 	server *httptest.Server
 	good   http.Handler
 
-	mu    sync.Mutex
-	wrong func(w http.ResponseWriter, r *http.Request) bool // answers itself, or returns false
+	mu sync.Mutex
+	// answers itself, or returns false
+	wrong func(w http.ResponseWriter, r *http.Request) bool
 	asked []string
 }
 
@@ -91,7 +92,8 @@ func hexSum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-var moduleBytes = append([]byte("\x00asm\x01\x00\x00\x00"), bytes.Repeat([]byte("words "), 50000)...)
+var moduleBytes = append([]byte("\x00asm\x01\x00\x00\x00"), bytes.Repeat([]byte("words "),
+	50000)...)
 
 // words makes a signed bundle.
 func words(t *testing.T) *bundle.Bundle {
@@ -99,11 +101,14 @@ func words(t *testing.T) *bundle.Bundle {
 	dir := filepath.Join(t.TempDir(), "words")
 	more := []byte("\x00asm\x01\x00\x00\x00more")
 	m := bundle.Manifest{Format: bundle.Format, Name: "words", Version: "1.2.0", About: "for tests",
-		Licences:  []bundle.Licence{{SPDX: "0BSD", File: "LICENSE", SHA256: hexSum([]byte("free")), Size: 4}},
+		Licences: []bundle.Licence{{SPDX: "0BSD", File: "LICENSE", SHA256: hexSum([]byte("free")),
+			Size: 4}},
 		BuiltFrom: []bundle.Source{{Name: "source", Version: "1", SHA256: hexSum(nil)}},
 		Modules: []bundle.ModuleEntry{
-			{File: "words.wasm", SHA256: hexSum(moduleBytes), Size: int64(len(moduleBytes)), Layout: bundle.LayoutRooted, Imports: []string{}},
-			{File: "more.wasm", SHA256: hexSum(more), Size: int64(len(more)), Layout: bundle.LayoutRooted, Imports: []string{}}},
+			{File: "words.wasm", SHA256: hexSum(moduleBytes), Size: int64(len(moduleBytes)),
+				Layout: bundle.LayoutRooted, Imports: []string{}},
+			{File: "more.wasm", SHA256: hexSum(more), Size: int64(len(more)),
+				Layout: bundle.LayoutRooted, Imports: []string{}}},
 		Commands: []bundle.CommandEntry{{Name: "count", Module: "words.wasm", About: "Counts."}}}
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -113,14 +118,17 @@ func words(t *testing.T) *bundle.Bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signed, err := trust.NewStatement(m.Name, m.Version, text, time.Now(), time.Now().Add(time.Hour)).Sign(private, "")
+	signed, err := trust.NewStatement(m.Name, m.Version, text, time.Now(),
+		time.Now().Add(time.Hour)).Sign(private, "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{"words.wasm": moduleBytes, "more.wasm": more, "LICENSE": []byte("free"), bundle.ManifestFile: text, bundle.SignatureFile: []byte(signed)} {
+	for name, content := range map[string][]byte{"words.wasm": moduleBytes, "more.wasm": more,
+		"LICENSE": []byte("free"), bundle.ManifestFile: text,
+		bundle.SignatureFile: []byte(signed)} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +162,8 @@ func readAll(t *testing.T, p *Pulled) []byte {
 	return text
 }
 
-// put stores a document in the registry as a manifest of that media type, under its digest or a tag, whatever it says.
+// put stores a document in the registry as a manifest of that media type, under its digest or a
+// tag, whatever it says.
 func (h *hostile) put(name, mediaType string, v any) (digest string, size int64) {
 	h.t.Helper()
 	text, ok := v.([]byte)
@@ -168,7 +177,8 @@ func (h *hostile) put(name, mediaType string, v any) (digest string, size int64)
 	if name == "" {
 		name = digest
 	}
-	req, err := http.NewRequest("PUT", fmt.Sprintf("%s/v2/acme/words/manifests/%s", h.server.URL, name), bytes.NewReader(text))
+	req, err := http.NewRequest("PUT", fmt.Sprintf("%s/v2/acme/words/manifests/%s", h.server.URL,
+		name), bytes.NewReader(text))
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -12,7 +12,8 @@ import (
 // timeLayout has one spelling of each time, so that equal texts are equal statements.
 const timeLayout = "2006-01-02T15:04:05Z"
 
-// lines reads a text of "word value" lines in a fixed order. What is not expected at its place is an error: two readers of one text cannot see two things in it.
+// lines reads a text of "word value" lines in a fixed order. What is not expected at its place is
+// an error: two readers of one text cannot see two things in it.
 type lines struct {
 	rest []string
 	at   int
@@ -62,7 +63,8 @@ func (l *lines) value(word string) string {
 	}
 	line := l.next()
 	value, ok := strings.CutPrefix(line, word+" ")
-	if l.err == nil && (!ok || value == "" || len(line) > maxLine || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })) {
+	if l.err == nil && (!ok || value == "" || len(line) > maxLine || strings.ContainsFunc(value,
+		func(r rune) bool { return r < ' ' || r > '~' })) {
 		l.fail("%.60q, where %q and a value is expected", line, word)
 	}
 	return value
@@ -115,7 +117,8 @@ const digestPrefix = "sha256:"
 // CheckDigest returns what is wrong with a text that is to be a digest, or nil.
 func CheckDigest(text string) error {
 	digits, ok := strings.CutPrefix(text, digestPrefix)
-	if _, err := hex.DecodeString(digits); !ok || err != nil || len(digits) != 64 || digits != strings.ToLower(digits) {
+	if _, err := hex.DecodeString(digits); !ok || err != nil || len(digits) != 64 ||
+		digits != strings.ToLower(digits) {
 		return fmt.Errorf("%.90q is not sha256: and 64 lower-case hexadecimal digits", text)
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// ErrPolicy is in every error about the signature of a policy file.
-var ErrPolicy = errors.New("bad signature of a policy")
+// errPolicy is in every error about the signature of a policy file.
+var errPolicy = errors.New("bad signature of a policy")
 
 const policyTitle = "jail policy"
 
@@ -36,7 +36,8 @@ func NewPolicyStatement(name string, version int64, text []byte) PolicyStatement
 }
 
 func (s PolicyStatement) text() string {
-	return fmt.Sprintf("%s\nname %s\nversion %d\ndigest %s\n", policyTitle, s.Name, s.Version, s.Digest)
+	return fmt.Sprintf("%s\nname %s\nversion %d\ndigest %s\n", policyTitle, s.Name, s.Version,
+		s.Digest)
 }
 
 // Sign returns the statement with a signature.
@@ -53,27 +54,28 @@ func (s PolicyStatement) Sign(key string) (string, error) {
 func VerifyPolicy(signed string, keys []string) (PolicyStatement, error) {
 	var s PolicyStatement
 	if len(signed) > maxText {
-		return s, fmt.Errorf("%w: larger than %d bytes", ErrPolicy, maxText)
+		return s, fmt.Errorf("%w: larger than %d bytes", errPolicy, maxText)
 	}
 	var known []note.Verifier
 	for _, key := range keys {
 		v, err := note.NewVerifier(key)
 		if err != nil {
-			return s, fmt.Errorf("%w: key %.60q: %w", ErrPolicy, key, err)
+			return s, fmt.Errorf("%w: key %.60q: %w", errPolicy, key, err)
 		}
 		known = append(known, v)
 	}
 	n, err := note.Open([]byte(signed), note.VerifierList(known...))
 	if err != nil {
-		return s, fmt.Errorf("%w: none of the keys that count has signed it; %s", ErrPolicy, namesIn(signed))
+		return s, fmt.Errorf("%w: none of the keys that count has signed it; %s", errPolicy,
+			namesIn(signed))
 	}
 	l := newLines(n.Text, policyTitle)
 	s.Name, s.Version, s.Digest = l.value("name"), l.number("version", 1, 1<<53), l.value("digest")
 	if err := l.end(); err != nil {
-		return s, fmt.Errorf("%w: %w", ErrPolicy, err)
+		return s, fmt.Errorf("%w: %w", errPolicy, err)
 	}
 	if err := CheckDigest(s.Digest); err != nil {
-		return s, fmt.Errorf("%w: %w", ErrPolicy, err)
+		return s, fmt.Errorf("%w: %w", errPolicy, err)
 	}
 	return s, nil
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A policy's signature is over its name, version and text, by a key that counts; whatever is changed of it, it is none.
+// A policy's signature is over its name, version and text, by a key that counts; whatever is
+// changed of it, it is none.
 func TestPolicyStatements(t *testing.T) {
 	private, public, err := NewKey("ops")
 	if err != nil {
@@ -32,17 +33,19 @@ func TestPolicyStatements(t *testing.T) {
 		text string
 		keys []string
 	}{
-		"no keys":            {signed, nil},
-		"another's key":      {signed, []string{otherPublic}},
-		"another's hand":     {forged, []string{public}},
-		"another version":    {strings.Replace(signed, "version 7", "version 8", 1), []string{public}},
-		"another name":       {strings.Replace(signed, "name build", "name fetch", 1), []string{public}},
+		"no keys":        {signed, nil},
+		"another's key":  {signed, []string{otherPublic}},
+		"another's hand": {forged, []string{public}},
+		"another version": {strings.Replace(signed, "version 7", "version 8", 1),
+			[]string{public}},
+		"another name": {strings.Replace(signed, "name build", "name fetch", 1),
+			[]string{public}},
 		"no signature":       {s.text(), []string{public}},
 		"nothing":            {"", []string{public}},
 		"too much":           {signed + strings.Repeat("x", maxText), []string{public}},
 		"a key that is none": {signed, []string{"ops"}},
 	} {
-		if got, err := VerifyPolicy(c.text, c.keys); !errors.Is(err, ErrPolicy) || got.Name != "" {
+		if got, err := VerifyPolicy(c.text, c.keys); !errors.Is(err, errPolicy) || got.Name != "" {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
@@ -51,7 +54,7 @@ func TestPolicyStatements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := VerifyPolicy(bundle, []string{public}); !errors.Is(err, ErrPolicy) {
+	if _, err := VerifyPolicy(bundle, []string{public}); !errors.Is(err, errPolicy) {
 		t.Errorf("a bundle's statement: %v", err)
 	}
 }

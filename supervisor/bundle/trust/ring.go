@@ -14,7 +14,8 @@ import (
 
 // Limits on what is read. Their job is that a hostile text costs little to refuse.
 const (
-	maxText    = 64 << 10 // bytes of a ring or a statement with its signatures
+	// bytes of a ring or a statement with its signatures
+	maxText    = 64 << 10
 	maxLine    = 400
 	maxKeys    = 20
 	maxRevoked = 500
@@ -47,17 +48,22 @@ const ringTitle = "jail key ring"
 
 // A Ring is what one publisher's bundles are checked against.
 type Ring struct {
-	Publisher     string
-	Version       int64     // higher ones replace lower ones
-	Expires       time.Time // zero never
-	Registries    []string  // prefixes of references that may be pulled by tag; only of the official ring
+	Publisher string
+	// higher ones replace lower ones
+	Version int64
+	Expires time.Time // zero never
+	// prefixes of references that may be pulled by tag; only of the official ring
+	Registries    []string
 	RootThreshold int
-	Roots         []string // verifier keys that may sign the next ring
-	Threshold     int      // how many different keys must sign a bundle
-	Keys          []string // verifier keys
-	RevokedKeys   []string // name+hash
-	Revoked       []string // digests of manifests
-	Text          string   // the whole, as it was read
+	// verifier keys that may sign the next ring
+	Roots []string
+	// how many different keys must sign a bundle
+	Threshold   int
+	Keys        []string // verifier keys
+	RevokedKeys []string // name+hash
+	Revoked     []string // digests of manifests
+	// the whole, as it was read
+	Text string
 }
 
 // ParseRing reads a ring, signed or not; signatures are for Replace to check. Errors wrap ErrRing.
@@ -102,11 +108,12 @@ func parseRing(body string) (r Ring, err error) {
 }
 
 func (r Ring) check() error {
-	if err := CheckPublisher(r.Publisher); err != nil {
+	if err := checkPublisher(r.Publisher); err != nil {
 		return err
 	}
 	if len(r.Registries) > 0 && r.Publisher != Official {
-		return fmt.Errorf("only the ring of %s may name registries: from others a digest is wanted", Official)
+		return fmt.Errorf("only the ring of %s may name registries: from others a digest is wanted",
+			Official)
 	}
 	for _, d := range r.Revoked {
 		if err := CheckDigest(d); err != nil {
@@ -161,21 +168,25 @@ func CheckKey(vkey string) error {
 
 // KeyID is how a key is called: its name and the short hash of it.
 func KeyID(vkey string) string {
-	parts := strings.SplitN(vkey, "+", 3) // base64 may have a + as well
+	// base64 may have a + as well
+	parts := strings.SplitN(vkey, "+", 3)
 	return strings.Join(parts[:min(2, len(parts))], "+")
 }
 
-// CheckPublisher returns what is wrong with a publisher's name, or nil: one spelling, and nothing that looks like something else.
-func CheckPublisher(name string) error {
+// checkPublisher returns what is wrong with a publisher's name, or nil: one spelling, and nothing
+// that looks like something else.
+func checkPublisher(name string) error {
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' || r == '.')
 	}) || name[0] == '.' || name[0] == '-' {
-		return fmt.Errorf("publisher %.70q: only a-z, 0-9, - and . are allowed, of which the last two do not begin it", name)
+		return fmt.Errorf(
+			"publisher %.70q: only a-z, 0-9, - and . are allowed, of which the last two do not begin it", name)
 	}
 	return nil
 }
 
-// Single is the ring of a publisher of whom one key is known. It cannot be replaced by another that it signs.
+// Single is the ring of a publisher of whom one key is known. It cannot be replaced by another that
+// it signs.
 func Single(publisher, vkey string) (Ring, error) {
 	text := fmt.Sprintf("%s\npublisher %s\nversion 0\nkeys 1\nkey %s\n", ringTitle, publisher, vkey)
 	return ParseRing(text)
@@ -202,27 +213,34 @@ func signedBy(text string, vkeys []string) (body string, signers int, err error)
 		return "", 0, fmt.Errorf("%w: %w", ErrSignature, err)
 	}
 	for _, sig := range slices.Concat(n.Sigs, n.UnverifiedSigs) {
-		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil { // note.Open takes several spellings of one signature
+		// note.Open takes several spellings of one signature
+		if _, err := base64.StdEncoding.Strict().DecodeString(sig.Base64); err != nil {
 			return "", 0, fmt.Errorf("%w: signature of %s: %w", ErrSignature, sig.Name, err)
 		}
 	}
-	return n.Text, len(n.Sigs), nil // one for each key, whatever was there twice
+	// one for each key, whatever was there twice
+	return n.Text, len(n.Sigs), nil
 }
 
-// Replace checks that next may take the place of r: it is of the same publisher, newer, not expired, and enough roots of both signed it.
+// Replace checks that next may take the place of r: it is of the same publisher, newer, not
+// expired, and enough roots of both signed it.
 func (r Ring) Replace(next Ring, now time.Time) error {
 	switch {
 	case next.Publisher != r.Publisher:
 		return fmt.Errorf("%w: it is of %s, not of %s", ErrRing, next.Publisher, r.Publisher)
 	case len(r.Roots) == 0 || len(next.Roots) == 0:
-		return fmt.Errorf("%w: a ring without roots is not replaced by another, but removed and added anew", ErrRing)
+		return fmt.Errorf(
+			"%w: a ring without roots is not replaced by another, but removed and added anew",
+			ErrRing)
 	case next.Version < r.Version || next.Version == r.Version && next.Text != r.Text:
-		return fmt.Errorf("%w: ring %d of %s, where %d is in use", ErrRollback, next.Version, r.Publisher, r.Version)
+		return fmt.Errorf("%w: ring %d of %s, where %d is in use", ErrRollback, next.Version,
+			r.Publisher, r.Version)
 	}
 	for _, ring := range []Ring{r, next} {
 		_, n, err := signedBy(next.Text, ring.Roots)
 		if err == nil && n < ring.RootThreshold {
-			err = fmt.Errorf("%w: %d roots of ring %d signed it, of the %d that are wanted", ErrSignature, n, ring.Version, ring.RootThreshold)
+			err = fmt.Errorf("%w: %d roots of ring %d signed it, of the %d that are wanted",
+				ErrSignature, n, ring.Version, ring.RootThreshold)
 		}
 		if err != nil {
 			return fmt.Errorf("ring %d of %s: %w", next.Version, next.Publisher, err)
@@ -234,7 +252,8 @@ func (r Ring) Replace(next Ring, now time.Time) error {
 // Fresh returns an error that wraps ErrExpired where the ring's time is past.
 func (r Ring) Fresh(now time.Time) error {
 	if !r.Expires.IsZero() && !now.Before(r.Expires) {
-		return fmt.Errorf("key ring %d of %s: %w since %s", r.Version, r.Publisher, ErrExpired, r.Expires.Format(timeLayout))
+		return fmt.Errorf("key ring %d of %s: %w since %s", r.Version, r.Publisher, ErrExpired,
+			r.Expires.Format(timeLayout))
 	}
 	return nil
 }

@@ -20,24 +20,29 @@ var errNoPrivateKey = errors.New("no private key such as jail tool key new makes
 // ErrStatement is in errors about what a statement says, whoever signed it.
 var ErrStatement = errors.New("bad statement")
 
-// A Statement says which manifest is a bundle's of that version. The manifest in turn pins every file.
+// A Statement says which manifest is a bundle's of that version. The manifest in turn pins every
+// file.
 type Statement struct {
 	Name, Version string
 	Manifest      string // digest
-	Size          int64  // of the manifest, in bytes
-	Signed        time.Time
-	Expires       time.Time // not installed from then on; what is installed stays
+	// of the manifest, in bytes
+	Size   int64
+	Signed time.Time
+	// not installed from then on; what is installed stays
+	Expires time.Time
 }
 
 // NewStatement makes the statement about a manifest.
 func NewStatement(name, version string, manifest []byte, signed, expires time.Time) Statement {
 	sum := sha256.Sum256(manifest)
-	return Statement{Name: name, Version: version, Manifest: digestPrefix + hex.EncodeToString(sum[:]), Size: int64(len(manifest)),
+	return Statement{Name: name, Version: version,
+		Manifest: digestPrefix + hex.EncodeToString(sum[:]), Size: int64(len(manifest)),
 		Signed: signed.UTC().Truncate(time.Second), Expires: expires.UTC().Truncate(time.Second)}
 }
 
 func (s Statement) text() string {
-	return fmt.Sprintf("%s\nname %s\nversion %s\nmanifest %s %d\nsigned %s\nexpires %s\n", statementTitle, s.Name, s.Version, s.Manifest, s.Size,
+	return fmt.Sprintf("%s\nname %s\nversion %s\nmanifest %s %d\nsigned %s\nexpires %s\n",
+		statementTitle, s.Name, s.Version, s.Manifest, s.Size,
 		s.Signed.Format(timeLayout), s.Expires.Format(timeLayout))
 }
 
@@ -50,27 +55,32 @@ func parseStatement(text string) (s Statement, err error) {
 		return s, fmt.Errorf("%w: %w", ErrStatement, err)
 	}
 	if n, err := fmt.Sscanf(manifest, "%s %d", &s.Manifest, &s.Size); n != 2 || err != nil {
-		return s, fmt.Errorf("%w: manifest %.100q: a digest and a size are wanted", ErrStatement, manifest)
+		return s, fmt.Errorf("%w: manifest %.100q: a digest and a size are wanted", ErrStatement,
+			manifest)
 	}
 	if err := CheckDigest(s.Manifest); err != nil {
 		return s, fmt.Errorf("%w: manifest: %w", ErrStatement, err)
 	}
-	if s.text() != text { // whatever could be spelled otherwise
+	// whatever could be spelled otherwise
+	if s.text() != text {
 		return s, fmt.Errorf("%w: it is not spelled as jail would", ErrStatement)
 	}
 	return s, nil
 }
 
-// ReadStatement reads a statement without asking who signed it: what it says is to be shown, not believed.
+// ReadStatement reads a statement without asking who signed it: what it says is to be shown, not
+// believed.
 func ReadStatement(signed string) (Statement, error) {
 	i := strings.LastIndex(signed, "\n\n")
 	if i < 0 || len(signed) > maxText {
-		return Statement{}, fmt.Errorf("%w: no signed note of at most %d bytes", ErrStatement, maxText)
+		return Statement{}, fmt.Errorf("%w: no signed note of at most %d bytes", ErrStatement,
+			maxText)
 	}
 	return parseStatement(signed[:i+1])
 }
 
-// Sign signs the statement and adds the signature to those that are there already, if they are on the same statement.
+// Sign signs the statement and adds the signature to those that are there already, if they are on
+// the same statement.
 func (s Statement) Sign(key, signed string) (string, error) {
 	signer, err := note.NewSigner(strings.TrimSpace(key))
 	if err != nil {
@@ -91,7 +101,7 @@ func (s Statement) Sign(key, signed string) (string, error) {
 
 // NewKey makes a key pair of that name: PRIVATE+KEY+… and a verifier key.
 func NewKey(name string) (private, public string, err error) {
-	if err := CheckPublisher(name); err != nil {
+	if err := checkPublisher(name); err != nil {
 		return "", "", err
 	}
 	return note.GenerateKey(rand.Reader, name)
@@ -123,8 +133,8 @@ func SignRing(text, key string) (string, error) {
 // Rings are those that are in use, by publisher.
 type Rings map[string]Ring
 
-// Verify returns what a signed statement says and whose it is: the publisher of whom enough keys signed it. Whether it has expired is for the
-// installer to ask.
+// Verify returns what a signed statement says and whose it is: the publisher of whom enough keys
+// signed it. Whether it has expired is for the installer to ask.
 func (rs Rings) Verify(signed string) (Statement, Ring, error) {
 	s, err := ReadStatement(signed)
 	if err != nil {
@@ -137,9 +147,11 @@ func (rs Rings) Verify(signed string) (Statement, Ring, error) {
 		case err == nil && n >= ring.Threshold && ring.Threshold > 0:
 			return s, ring, ring.Withdrawn(s.Manifest)
 		case err == nil && n > 0:
-			why = fmt.Errorf("%w: %d of %s signed it, of the %d that are wanted", ErrSignature, n, ring.Publisher, ring.Threshold)
+			why = fmt.Errorf("%w: %d of %s signed it, of the %d that are wanted", ErrSignature, n,
+				ring.Publisher, ring.Threshold)
 		case revokedSigner(signed, ring):
-			why = fmt.Errorf("%w: a key that signed it was %w %s", ErrSignature, ErrRevoked, ring.Publisher)
+			why = fmt.Errorf("%w: a key that signed it was %w %s", ErrSignature, ErrRevoked,
+				ring.Publisher)
 		}
 	}
 	return Statement{}, Ring{}, why
@@ -148,7 +160,8 @@ func (rs Rings) Verify(signed string) (Statement, Ring, error) {
 // namesIn says who claims to have signed.
 func namesIn(signed string) string {
 	var unknown *note.UnverifiedNoteError
-	if _, err := note.Open([]byte(signed), note.VerifierList()); !errors.As(err, &unknown) || len(unknown.Note.UnverifiedSigs) == 0 {
+	if _, err := note.Open([]byte(signed), note.VerifierList()); !errors.As(err, &unknown) ||
+		len(unknown.Note.UnverifiedSigs) == 0 {
 		return "it has no signature"
 	}
 	var names []string
@@ -170,7 +183,8 @@ func revokedSigner(signed string, ring Ring) bool {
 // Fresh returns an error that wraps ErrExpired where the statement's time is past.
 func (s Statement) Fresh(now time.Time) error {
 	if !now.Before(s.Expires) {
-		return fmt.Errorf("bundle %s %s: its signature is %w since %s", s.Name, s.Version, ErrExpired, s.Expires.Format(timeLayout))
+		return fmt.Errorf("bundle %s %s: its signature is %w since %s", s.Name, s.Version,
+			ErrExpired, s.Expires.Format(timeLayout))
 	}
 	return nil
 }

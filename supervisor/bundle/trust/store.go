@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/jail/atomicfile"
 )
 
 const ringSuffix = ".ring"
 
-// Load reads the rings that an operator added, and the one that jail ships. Where owned is set, a file that another than root could
-// have written is an error. A directory that does not exist holds none.
+// Load reads the rings that an operator added, and the one that jail ships. Where owned is set, a
+// file that another than root could have written is an error. A directory that does not exist holds
+// none.
 func Load(dir string, owned bool) (Rings, error) {
 	shipped, err := Shipped()
 	if err != nil {
@@ -31,7 +33,8 @@ func Load(dir string, owned bool) (Rings, error) {
 	for _, e := range entries {
 		publisher, ok := strings.CutSuffix(e.Name(), ringSuffix)
 		if !ok || e.Name()[0] == '.' {
-			continue // one that was being written
+			// one that was being written
+			continue
 		}
 		text, err := readFile(filepath.Join(dir, e.Name()), owned)
 		if err != nil {
@@ -44,7 +47,8 @@ func Load(dir string, owned bool) (Rings, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, e.Name()), err)
 		}
-		if publisher != Official || ring.Version >= shipped.Version { // an update of jail may bring a newer one than was pulled
+		// an update of jail may bring a newer one than was pulled
+		if publisher != Official || ring.Version >= shipped.Version {
 			rings[publisher] = ring
 		}
 	}
@@ -62,15 +66,17 @@ func readFile(path string, owned bool) (string, error) {
 		return "", err
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
-	if !info.Mode().IsRegular() || owned && (!ok || !asuser.Rules(st.Uid) || info.Mode().Perm()&0o022 != 0) {
+	if !info.Mode().IsRegular() || owned && (!ok || !asuser.Rules(st.Uid) ||
+		info.Mode().Perm()&0o022 != 0) {
 		return "", fmt.Errorf("%s: %w: it is no file that only root can write", path, ErrRing)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxText+1))
 	return string(text), err
 }
 
-// Admit decides whether a ring may be added to those in use, or take the place of the one that its publisher has. explicit is an operator's word
-// that a ring is that publisher's: without it only a newer ring that the roots of the old one signed is taken.
+// Admit decides whether a ring may be added to those in use, or take the place of the one that its
+// publisher has. explicit is an operator's word that a ring is that publisher's: without it only a
+// newer ring that the roots of the old one signed is taken.
 func (rs Rings) Admit(next Ring, explicit bool, now time.Time) error {
 	old, known := rs[next.Publisher]
 	switch {
@@ -81,7 +87,8 @@ func (rs Rings) Admit(next Ring, explicit bool, now time.Time) error {
 			return err
 		}
 	case !explicit:
-		return fmt.Errorf("%w: no ring of %s is known that could vouch for it", ErrSignature, next.Publisher)
+		return fmt.Errorf("%w: no ring of %s is known that could vouch for it", ErrSignature,
+			next.Publisher)
 	default:
 		if err := next.Fresh(now); err != nil {
 			return err
@@ -94,7 +101,8 @@ func (rs Rings) Admit(next Ring, explicit bool, now time.Time) error {
 		for _, vkey := range next.Keys {
 			for _, theirs := range other.Keys {
 				if strings.SplitN(vkey, "+", 3)[2] == strings.SplitN(theirs, "+", 3)[2] {
-					return fmt.Errorf("%w: key %s is a key of %s already", ErrRing, KeyID(vkey), publisher)
+					return fmt.Errorf("%w: key %s is a key of %s already", ErrRing, KeyID(vkey),
+						publisher)
 				}
 			}
 		}
@@ -107,40 +115,14 @@ func Save(dir string, r Ring) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return WriteFile(filepath.Join(dir, r.Publisher+ringSuffix), []byte(r.Text))
+	return atomicfile.Write(filepath.Join(dir, r.Publisher+ringSuffix), []byte(r.Text), 0o644,
+		atomicfile.Durable)
 }
 
 // Remove takes a publisher's ring away, and so the trust in all of its bundles.
 func Remove(dir, publisher string) error {
-	if err := CheckPublisher(publisher); err != nil {
+	if err := checkPublisher(publisher); err != nil {
 		return err
 	}
 	return os.Remove(filepath.Join(dir, publisher+ringSuffix))
-}
-
-// WriteFile puts a file in place of another whole, so that a crash leaves the one or the other.
-func WriteFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return err
-	}
-	return SyncDir(filepath.Dir(path))
-}
-
-// SyncDir makes what was renamed in a directory last.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -33,9 +33,11 @@ func newPair(t *testing.T, name string) pair {
 }
 
 // ringText writes a ring; roots and keys are as many as are given.
-func ringText(publisher string, version int, rootThreshold int, roots []pair, threshold int, keys []pair, more ...string) string {
+func ringText(publisher string, version int, rootThreshold int, roots []pair, threshold int,
+	keys []pair, more ...string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "jail key ring\npublisher %s\nversion %d\nexpires %s\n", publisher, version, year.Format(timeLayout))
+	fmt.Fprintf(&b, "jail key ring\npublisher %s\nversion %d\nexpires %s\n", publisher, version,
+		year.Format(timeLayout))
 	if len(roots) > 0 {
 		fmt.Fprintf(&b, "roots %d\n", rootThreshold)
 	}
@@ -83,7 +85,8 @@ func signed(t *testing.T, s Statement, by ...pair) string {
 
 func words() Statement { return NewStatement("words", "1.2.0", []byte("manifest"), now, year) }
 
-// T-601: no signature, one of somebody else, one that is broken, one of another kind. The control is the same statement with a good one.
+// T-601: no signature, one of somebody else, one that is broken, one of another kind. The control
+// is the same statement with a good one.
 func TestUnsignedIsRefused(t *testing.T) {
 	acme, other := newPair(t, "acme"), newPair(t, "other")
 	ring := signRing(t, ringText("acme", 1, 0, nil, 1, []pair{acme}))
@@ -118,7 +121,8 @@ func TestUnsignedIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, vkey := range []string{"", "acme", "acme+12345678+AAAA", acme.private, strings.Replace(acme.public, "+A", "+Z", 1)} {
+	for _, vkey := range []string{"", "acme", "acme+12345678+AAAA", acme.private,
+		strings.Replace(acme.public, "+A", "+Z", 1)} {
 		if CheckKey(vkey) == nil && vkey != acme.public {
 			t.Errorf("key %q: taken", vkey)
 		}
@@ -151,23 +155,33 @@ func TestThresholdCountsKeys(t *testing.T) {
 	}
 	twin := pair{public: renamed}
 	for name, text := range map[string]string{
-		"the same key twice":               ringText("acme", 1, 0, nil, 2, []pair{a, a}),
-		"the same key under another name":  ringText("acme", 1, 0, nil, 2, []pair{a, twin}),
-		"more than there are":              ringText("acme", 1, 0, nil, 2, []pair{a}),
-		"a threshold of none":              ringText("acme", 1, 0, nil, 0, []pair{a}),
-		"roots: the same twice":            ringText("acme", 1, 2, []pair{a, a}, 1, []pair{b}),
-		"a key that it revokes":            ringText("acme", 1, 0, nil, 1, []pair{a}, "revoked-key "+KeyID(a.public)),
-		"registries of one who is not us":  "jail key ring\npublisher acme\nversion 1\nregistry ghcr.io/acme\n",
-		"a path for a publisher":           strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}), "acme", "../acme", 1),
-		"a homoglyph for a publisher":      strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}), "acme", "аcme", 1),
-		"a version with a sign":            strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}), "version 1", "version +1", 1),
-		"a version of many digits":         strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}), "version 1", "version "+strings.Repeat("9", 60), 1),
-		"a line twice":                     strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}), "version 1\n", "version 1\nversion 2\n", 1),
-		"lines in another order":           "jail key ring\nversion 1\npublisher acme\n",
-		"an unknown line":                  ringText("acme", 1, 0, nil, 1, []pair{a}) + "trust everybody\n",
-		"no end of line":                   strings.TrimSuffix(ringText("acme", 1, 0, nil, 1, []pair{a}), "\n"),
-		"many keys":                        ringText("acme", 1, 0, nil, 1, slices.Repeat([]pair{a}, maxKeys+1)),
-		"a time that is spelled otherwise": strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}), "00Z", "00+00:00", 1),
+		"the same key twice":              ringText("acme", 1, 0, nil, 2, []pair{a, a}),
+		"the same key under another name": ringText("acme", 1, 0, nil, 2, []pair{a, twin}),
+		"more than there are":             ringText("acme", 1, 0, nil, 2, []pair{a}),
+		"a threshold of none":             ringText("acme", 1, 0, nil, 0, []pair{a}),
+		"roots: the same twice":           ringText("acme", 1, 2, []pair{a, a}, 1, []pair{b}),
+		"a key that it revokes": ringText("acme", 1, 0, nil, 1, []pair{a},
+			"revoked-key "+KeyID(a.public)),
+		"registries of one who is not us": "jail key ring\npublisher acme\nversion 1\nregistry ghcr.io/acme\n",
+		"a path for a publisher": strings.Replace(ringText("acme", 1, 0, nil, 1,
+			[]pair{a}), "acme", "../acme", 1),
+		"a homoglyph for a publisher": strings.Replace(ringText("acme", 1, 0, nil, 1,
+			[]pair{a}), "acme", "аcme", 1),
+		"a version with a sign": strings.Replace(ringText("acme", 1, 0, nil, 1,
+			[]pair{a}), "version 1", "version +1", 1),
+		"a version of many digits": strings.Replace(ringText("acme", 1, 0, nil, 1,
+			[]pair{a}), "version 1", "version "+strings.Repeat("9", 60), 1),
+		"a line twice": strings.Replace(ringText("acme", 1, 0, nil, 1,
+			[]pair{a}), "version 1\n", "version 1\nversion 2\n", 1),
+		"lines in another order": "jail key ring\nversion 1\npublisher acme\n",
+		"an unknown line": ringText("acme", 1, 0, nil, 1, []pair{a}) +
+			"trust everybody\n",
+		"no end of line": strings.TrimSuffix(ringText("acme", 1, 0, nil, 1,
+			[]pair{a}), "\n"),
+		"many keys": ringText("acme", 1, 0, nil, 1, slices.Repeat([]pair{a},
+			maxKeys+1)),
+		"a time that is spelled otherwise": strings.Replace(ringText("acme", 1, 0, nil, 1,
+			[]pair{a}), "00Z", "00+00:00", 1),
 	} {
 		if _, err := ParseRing(text); !errors.Is(err, ErrRing) {
 			t.Errorf("%s: %v", name, err)
@@ -189,17 +203,22 @@ func TestRingsAreReplacedByTheirRoots(t *testing.T) {
 		ring Ring
 		want error
 	}{
-		"by too few roots of the old":  {signRing(t, next, r3), ErrSignature},
-		"by no root of the new":        {signRing(t, next, r1, r2), ErrSignature},
-		"by one root, twice":           {signRing(t, next, r3, r3), ErrSignature},
-		"by a bundle key":              {signRing(t, stolen, thief, k1), ErrSignature},
-		"by a root and a thief":        {signRing(t, stolen, thief, r1), ErrSignature},
-		"unsigned":                     {signRing(t, next), ErrSignature},
-		"an older one":                 {signRing(t, ringText("acme", 4, 1, []pair{r3}, 1, []pair{k1}), r1, r3), ErrRollback},
-		"the same version, other text": {signRing(t, ringText("acme", 5, 1, []pair{r3}, 1, []pair{k2}), r1, r3), ErrRollback},
-		"of somebody else":             {signRing(t, strings.Replace(next, "acme", "evil", 1), r1, r3), ErrRing},
-		"without roots":                {signRing(t, ringText("acme", 6, 0, nil, 1, []pair{k2}), r1, r3), ErrRing},
-		"an expired one":               {signRing(t, strings.Replace(next, year.Format(timeLayout), now.Format(timeLayout), 1), r1, r3), ErrExpired},
+		"by too few roots of the old": {signRing(t, next, r3), ErrSignature},
+		"by no root of the new":       {signRing(t, next, r1, r2), ErrSignature},
+		"by one root, twice":          {signRing(t, next, r3, r3), ErrSignature},
+		"by a bundle key":             {signRing(t, stolen, thief, k1), ErrSignature},
+		"by a root and a thief":       {signRing(t, stolen, thief, r1), ErrSignature},
+		"unsigned":                    {signRing(t, next), ErrSignature},
+		"an older one": {signRing(t, ringText("acme", 4, 1, []pair{r3}, 1,
+			[]pair{k1}), r1, r3), ErrRollback},
+		"the same version, other text": {signRing(t, ringText("acme", 5, 1, []pair{r3}, 1,
+			[]pair{k2}), r1, r3), ErrRollback},
+		"of somebody else": {signRing(t, strings.Replace(next, "acme", "evil", 1), r1,
+			r3), ErrRing},
+		"without roots": {signRing(t, ringText("acme", 6, 0, nil, 1, []pair{k2}), r1,
+			r3), ErrRing},
+		"an expired one": {signRing(t, strings.Replace(next, year.Format(timeLayout),
+			now.Format(timeLayout), 1), r1, r3), ErrExpired},
 	} {
 		if err := old.Replace(c.ring, now); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -221,11 +240,14 @@ func TestRevoked(t *testing.T) {
 	if _, _, err := rings.Verify(text); err != nil {
 		t.Fatalf("control: %v", err)
 	}
-	rings["acme"] = signRing(t, ringText("acme", 2, 0, nil, 1, []pair{k2}, "revoked-key "+KeyID(k1.public)))
-	if _, _, err := rings.Verify(text); !errors.Is(err, ErrRevoked) || !errors.Is(err, ErrSignature) {
+	rings["acme"] = signRing(t, ringText("acme", 2, 0, nil, 1, []pair{k2}, "revoked-key "+
+		KeyID(k1.public)))
+	if _, _, err := rings.Verify(text); !errors.Is(err, ErrRevoked) || !errors.Is(err,
+		ErrSignature) {
 		t.Errorf("signed by a revoked key: %v", err)
 	}
-	rings["acme"] = signRing(t, ringText("acme", 2, 0, nil, 1, []pair{k1, k2}, "revoked "+words().Manifest))
+	rings["acme"] = signRing(t, ringText("acme", 2, 0, nil, 1, []pair{k1, k2},
+		"revoked "+words().Manifest))
 	if _, _, err := rings.Verify(text); !errors.Is(err, ErrRevoked) {
 		t.Errorf("a revoked bundle: %v", err)
 	}
@@ -234,7 +256,8 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// An operator adds a publisher once and by their word; then the roots decide, and no key is two publishers'.
+// An operator adds a publisher once and by their word; then the roots decide, and no key is two
+// publishers'.
 func TestAdmit(t *testing.T) {
 	root, k1, k2 := newPair(t, "root"), newPair(t, "k1"), newPair(t, "k2")
 	first := signRing(t, ringText("acme", 1, 1, []pair{root}, 1, []pair{k1}), root)
@@ -252,9 +275,11 @@ func TestAdmit(t *testing.T) {
 	rings["acme"] = first
 	forged := signRing(t, ringText("acme", 2, 1, []pair{k2}, 1, []pair{k2}), k2)
 	if err := rings.Admit(forged, true, now); !errors.Is(err, ErrSignature) {
-		t.Errorf("a ring in place of one that it is not signed by, with an operator's word: %v", err)
+		t.Errorf("a ring in place of one that it is not signed by, with an operator's word: %v",
+			err)
 	}
-	if ring, err := Single("evil", k1.public); err != nil || !errors.Is(rings.Admit(ring, true, now), ErrRing) {
+	if ring, err := Single("evil", k1.public); err != nil || !errors.Is(rings.Admit(ring, true,
+		now), ErrRing) {
 		t.Errorf("a key that is another publisher's: %v", err)
 	}
 	dir := t.TempDir()
@@ -292,7 +317,8 @@ func TestSignaturesAreAdded(t *testing.T) {
 	if n := strings.Count(text, "\n— "); err != nil || n != 1 {
 		t.Errorf("%d signatures on another statement, %v:\n%s", n, err, text)
 	}
-	if _, err := words().Sign(a.private[:30], ""); err == nil || strings.Contains(err.Error(), a.private[:30]) {
+	if _, err := words().Sign(a.private[:30], ""); err == nil || strings.Contains(err.Error(),
+		a.private[:30]) {
 		t.Errorf("half a key: %v", err)
 	}
 }

@@ -1,4 +1,5 @@
-// Package consoletest drives a real browser, headless, for tests of the console: Chromium over the pipe of its DevTools protocol, with nothing between.
+// Package consoletest drives a real browser, headless, for tests of the console: Chromium over the
+// pipe of its DevTools protocol, with nothing between.
 package consoletest
 
 import (
@@ -17,7 +18,8 @@ import (
 	"time"
 )
 
-// patience bounds one answer of the browser, against hanging: on a busy machine it takes seconds to start.
+// patience bounds one answer of the browser, against hanging: on a busy machine it takes seconds to
+// start.
 const patience = 2 * time.Minute
 
 // A Browser has one tab.
@@ -42,7 +44,8 @@ type answer struct {
 	Error  *struct{ Message string }
 }
 
-// Find returns the browser's program. Where none is installed the test is skipped, or fails where all is meant to be there (JAIL_TEST_LONG=1).
+// Find returns the browser's program. Where none is installed the test is skipped, or fails where
+// all is meant to be there (JAIL_TEST_LONG=1).
 func Find(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -57,7 +60,8 @@ func Find(t testing.TB) string {
 	return ""
 }
 
-// Start starts a browser with a profile of its own, which ends with the test, and with further arguments.
+// Start starts a browser with a profile of its own, which ends with the test, and with further
+// arguments.
 func Start(t testing.TB, args ...string) *Browser {
 	t.Helper()
 	program := Find(t)
@@ -71,9 +75,12 @@ func Start(t testing.TB, args ...string) *Browser {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, append(args, "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--hide-scrollbars", "--lang=en-US",
-		"--force-device-scale-factor=1", "--no-proxy-server", "--user-data-dir="+home, "about:blank")...)
+	cmd := exec.CommandContext(ctx, program, append(args, "--headless", "--remote-debugging-pipe",
+		"--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync",
+		"--disable-extensions", "--hide-scrollbars", "--lang=en-US",
+		"--force-device-scale-factor=1", "--no-proxy-server", "--user-data-dir="+home,
+		"about:blank")...)
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home)
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -83,7 +90,8 @@ func Start(t testing.TB, args ...string) *Browser {
 	}
 	theirIn.Close()
 	theirOut.Close()
-	b := &Browser{t: t, in: in, out: bufio.NewReaderSize(out, 1<<20), answers: map[int]chan answer{}, loaded: make(chan struct{}, 64)}
+	b := &Browser{t: t, in: in, out: bufio.NewReaderSize(out, 1<<20),
+		answers: map[int]chan answer{}, loaded: make(chan struct{}, 64)}
 	t.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait() // it was killed
@@ -104,7 +112,8 @@ func (b *Browser) attach() {
 	for _, target := range targets.TargetInfos {
 		if target.Type == "page" {
 			var attached struct{ SessionID string }
-			b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+			b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID,
+				"flatten": true}, &attached)
 			b.session = attached.SessionID
 			break
 		}
@@ -163,7 +172,8 @@ func (b *Browser) event(method string, params json.RawMessage) {
 		}
 	case "Network.requestWillBeSent":
 		var p struct{ Request struct{ URL string } }
-		_ = json.Unmarshal(params, &p) // what it is not is seen by the test that wants it
+		// what it is not is seen by the test that wants it
+		_ = json.Unmarshal(params, &p)
 		b.requests = append(b.requests, p.Request.URL)
 	case "Page.javascriptDialogOpening":
 		b.dialogs = append(b.dialogs, string(params))
@@ -223,14 +233,17 @@ func (b *Browser) try(method string, params, result any) error {
 // Size sets the size of the window, in pixels.
 func (b *Browser) Size(width, height int) {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height,
+		"deviceScaleFactor": 1, "mobile": false}, nil)
 }
 
 // Dark chooses what the pages are told of the user's taste.
 func (b *Browser) Dark(on bool) {
 	b.t.Helper()
 	value := map[bool]string{true: "dark", false: "light"}[on]
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": value}}}, nil)
+	b.call("Emulation.setEmulatedMedia",
+		map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme",
+			"value": value}}}, nil)
 }
 
 // Scripts switches the scripts of pages on or off. Eval works all the same.
@@ -248,7 +261,8 @@ func (b *Browser) Open(url string) {
 // settle does something that loads a page, and waits for that.
 func (b *Browser) settle(do func()) {
 	b.t.Helper()
-	b.Peek("0") // what was loaded before has been told by now
+	// what was loaded before has been told by now
+	b.Peek("0")
 	for len(b.loaded) > 0 {
 		<-b.loaded
 	}
@@ -264,8 +278,10 @@ func (b *Browser) settle(do func()) {
 func (b *Browser) Click(selector string, loads bool) {
 	b.t.Helper()
 	click := func() {
-		if b.Text(fmt.Sprintf("(e => e ? (e.click(), 'ok') : 'none')(document.querySelector(%q))", selector)) != "ok" {
-			b.t.Fatalf("%s: nothing is %s; the page:\n%s", b.Text("location.href"), selector, b.Text("document.body.innerText"))
+		if b.Text(fmt.Sprintf("(e => e ? (e.click(), 'ok') : 'none')(document.querySelector(%q))",
+			selector)) != "ok" {
+			b.t.Fatalf("%s: nothing is %s; the page:\n%s", b.Text("location.href"), selector,
+				b.Text("document.body.innerText"))
 		}
 	}
 	if loads {
@@ -282,7 +298,9 @@ func (b *Browser) Key(key string, loads bool) {
 		code := map[string]int{"Tab": 9, "Enter": 13, " ": 32}[key]
 		text := map[string]string{"Enter": "\r", " ": " "}[key]
 		for _, kind := range []string{"keyDown", "keyUp"} {
-			b.call("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key, "windowsVirtualKeyCode": code, "text": map[bool]string{true: text}[kind == "keyDown"]}, nil)
+			b.call("Input.dispatchKeyEvent", map[string]any{"type": kind, "key": key,
+				"windowsVirtualKeyCode": code,
+				"text":                  map[bool]string{true: text}[kind == "keyDown"]}, nil)
 		}
 	}
 	if loads {
@@ -319,7 +337,8 @@ func (b *Browser) evaluate(expression string) (string, error) {
 		Result           struct{ Value any }
 		ExceptionDetails json.RawMessage
 	}
-	if err := b.try("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &r); err != nil {
+	if err := b.try("Runtime.evaluate", map[string]any{"expression": expression,
+		"returnByValue": true}, &r); err != nil {
 		return "", err
 	}
 	if len(r.ExceptionDetails) > 0 {
@@ -345,7 +364,8 @@ func (b *Browser) Screenshot(file string) {
 	}
 }
 
-// Seen is what happened since it was asked last: addresses that were asked for, dialogs that a script opened, and what stood in the browser's console.
+// Seen is what happened since it was asked last: addresses that were asked for, dialogs that a
+// script opened, and what stood in the browser's console.
 func (b *Browser) Seen() (requests, dialogs, console []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

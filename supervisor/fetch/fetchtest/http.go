@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// HTTP serves requests on the connections of a host, as a whole server does: over TLS also in HTTP/2, where the host's configuration offers it.
+// HTTP serves requests on the connections of a host like a complete server: over TLS also HTTP/2,
+// if the host's configuration offers it.
 func HTTP(t testing.TB, handler http.HandlerFunc) func(net.Conn) {
 	t.Helper()
 	l := &handed{conns: make(chan net.Conn), closed: make(chan struct{})}
@@ -22,7 +23,8 @@ func HTTP(t testing.TB, handler http.HandlerFunc) func(net.Conn) {
 		}
 	}}
 	var done sync.WaitGroup
-	done.Go(func() { _ = server.Serve(l) }) // until it is closed
+	// Returns when the listener is closed.
+	done.Go(func() { _ = server.Serve(l) })
 	t.Cleanup(func() { server.Close(); done.Wait() })
 	return func(c net.Conn) {
 		end := make(chan struct{})
@@ -37,7 +39,7 @@ func HTTP(t testing.TB, handler http.HandlerFunc) func(net.Conn) {
 	}
 }
 
-// handed is a listener whose connections come from elsewhere.
+// handed is a listener for connections that were accepted elsewhere.
 type handed struct {
 	conns  chan net.Conn
 	closed chan struct{}

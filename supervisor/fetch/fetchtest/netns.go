@@ -1,5 +1,6 @@
-// Package fetchtest is an internet of a test's own: a network namespace in which public and private addresses are answered by the test itself, with
-// name servers that follow a script and hosts that keep every byte they are sent, so that what left the proxy is judged by who received it.
+// Package fetchtest simulates an internet: a network namespace in which the test answers for public
+// and private addresses, with name servers that follow a script and hosts that keep every byte, so
+// that tests judge what a proxy sent by what was received.
 package fetchtest
 
 import (
@@ -16,8 +17,10 @@ import (
 
 const insideEnv = "FETCHTEST_INSIDE"
 
-// Ranges that the namespace answers for. The first two look public; the others would be reached by a proxy that fell for something.
-var Ranges = []string{"93.184.216.0/24", "2606:2800::/32", "10.0.0.0/8", "169.254.0.0/16", "168.63.129.16/32", "100.64.0.0/10"}
+// ranges are the addresses that the namespace answers for. The first two look public; a proxy that
+// can be tricked would reach the others.
+var ranges = []string{"93.184.216.0/24", "2606:2800::/32", "10.0.0.0/8", "169.254.0.0/16",
+	"168.63.129.16/32", "100.64.0.0/10"}
 
 // Own is a public-looking address that belongs to the host itself.
 const Own = "203.0.114.9"
@@ -25,7 +28,8 @@ const Own = "203.0.114.9"
 // Main runs the tests of a package in a namespace of their own.
 func Main(tests func() int) int {
 	if slices.Contains(os.Args, "-test.fuzzworker") {
-		return tests() // in the namespace of who fuzzes, over descriptors that it was given
+		// A fuzz worker, in the namespace of its parent, over inherited descriptors.
+		return tests()
 	}
 	if !Inside() {
 		return again()
@@ -37,7 +41,7 @@ func Main(tests func() int) int {
 	return tests()
 }
 
-// Inside reports whether this process was started in a namespace of the tests'.
+// Inside reports whether this process was started in a namespace of the tests.
 func Inside() bool { return os.Getenv(insideEnv) != "" }
 
 // Command returns this program with other arguments, in a new namespace, where it calls Enter.
@@ -45,18 +49,21 @@ func Command(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), insideEnv+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET,
+		Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
 func again() int {
 	if os.Geteuid() != 0 {
-		fmt.Fprintln(os.Stderr, "fetchtest: only root can make a network namespace; the tests are skipped")
+		fmt.Fprintln(os.Stderr,
+			"fetchtest: only root can make a network namespace; the tests are skipped")
 		return 0
 	}
 	cmd := Command(os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	signal.Ignore(syscall.SIGINT, syscall.SIGQUIT) // the child has them too, and says what there is to say
+	// The child gets the signals, too, and reports.
+	signal.Ignore(syscall.SIGINT, syscall.SIGQUIT)
 	err := cmd.Run()
 	var exit *exec.ExitError
 	switch {
@@ -69,11 +76,13 @@ func again() int {
 	return 0
 }
 
-const loopback = 1 // index of lo in every namespace
+// loopback is the index of lo in every namespace.
+const loopback = 1
 
-// Enter brings lo up, gives the host an address, and lets it answer for the ranges without having their addresses.
+// Enter brings lo up, gives the host an address, and makes it answer for Ranges.
 func Enter() error {
-	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.NETLINK_ROUTE)
+	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC,
+		syscall.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
@@ -88,13 +97,14 @@ func Enter() error {
 	if err := askAddress(fd, Own, true); err != nil {
 		return err
 	}
-	for _, text := range Ranges {
+	for _, text := range ranges {
 		p := netip.MustParsePrefix(text)
 		family := byte(syscall.AF_INET)
 		if p.Addr().Is6() {
 			family = syscall.AF_INET6
 		}
-		route := []byte{family, byte(p.Bits()), 0, 0, syscall.RT_TABLE_LOCAL, syscall.RTPROT_BOOT, syscall.RT_SCOPE_HOST, syscall.RTN_LOCAL, 0, 0, 0, 0}
+		route := []byte{family, byte(p.Bits()), 0, 0, syscall.RT_TABLE_LOCAL, syscall.RTPROT_BOOT,
+			syscall.RT_SCOPE_HOST, syscall.RTN_LOCAL, 0, 0, 0, 0}
 		route = append(route, attribute(syscall.RTA_DST, p.Addr().AsSlice())...)
 		route = append(route, attribute(syscall.RTA_OIF, []byte{loopback, 0, 0, 0})...)
 		if err := ask(fd, syscall.RTM_NEWROUTE, syscall.NLM_F_CREATE, route); err != nil {
@@ -104,9 +114,10 @@ func Enter() error {
 	return nil
 }
 
-// SetAddress gives the host an address, or takes it away.
+// SetAddress adds an address to the host, or removes it.
 func SetAddress(address string, there bool) error {
-	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.NETLINK_ROUTE)
+	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC,
+		syscall.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
@@ -116,7 +127,8 @@ func SetAddress(address string, there bool) error {
 
 func askAddress(fd int, address string, there bool) error {
 	a := netip.MustParseAddr(address)
-	family, kind, flags := byte(syscall.AF_INET), uint16(syscall.RTM_NEWADDR), uint16(syscall.NLM_F_CREATE)
+	family, kind, flags := byte(syscall.AF_INET), uint16(syscall.RTM_NEWADDR),
+		uint16(syscall.NLM_F_CREATE)
 	if a.Is6() {
 		family = syscall.AF_INET6
 	}
@@ -124,7 +136,8 @@ func askAddress(fd int, address string, there bool) error {
 		kind, flags = syscall.RTM_DELADDR, 0
 	}
 	own := a.AsSlice()
-	body := append([]byte{family, byte(a.BitLen()), 0, 0, loopback, 0, 0, 0}, append(attribute(syscall.IFA_LOCAL, own), attribute(syscall.IFA_ADDRESS, own)...)...)
+	body := append([]byte{family, byte(a.BitLen()), 0, 0, loopback, 0, 0, 0},
+		append(attribute(syscall.IFA_LOCAL, own), attribute(syscall.IFA_ADDRESS, own)...)...)
 	if err := ask(fd, kind, flags, body); err != nil {
 		return fmt.Errorf("address %s: %w", address, err)
 	}
@@ -143,7 +156,8 @@ func ask(fd int, kind, flags uint16, body []byte) error {
 	b = binary.NativeEndian.AppendUint16(b, kind)
 	b = binary.NativeEndian.AppendUint16(b, flags|syscall.NLM_F_REQUEST|syscall.NLM_F_ACK)
 	b = append(append(b, make([]byte, 8)...), body...)
-	if err := syscall.Sendto(fd, b, 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}); err != nil {
+	if err := syscall.Sendto(fd, b, 0,
+		&syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}); err != nil {
 		return err
 	}
 	answer := make([]byte, 4096)

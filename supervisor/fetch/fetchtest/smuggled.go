@@ -1,32 +1,36 @@
 package fetchtest
 
-// The beginnings of requests that are as they should be.
+// Valid beginnings of requests.
 const (
 	firstLines = "GET http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\n"
 	postLines  = "POST http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\n"
 )
 
-// Smuggled are requests that two servers could take for different ones, or for several (T-237, T-239, T-245, T-246), by name. Each is one that
-// up.example.com would be sent, but for its trick.
+// Smuggled are requests, by name, that two servers could read as different ones or as several
+// (T-237, T-239, T-245, T-246). Apart from the trick each is a valid request to up.example.com.
 var Smuggled = map[string]string{
-	"CL and TE":                    postLines + "Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nX",
-	"TE and CL":                    postLines + "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n1\r\na\r\n0\r\n\r\n",
-	"two lengths":                  postLines + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-	"the same length twice":        postLines + "Content-Length: 1\r\nContent-Length: 1\r\n\r\na",
-	"a list of lengths":            postLines + "Content-Length: 1, 1\r\n\r\na",
-	"a signed length":              postLines + "Content-Length: +1\r\n\r\na",
-	"a negative length":            postLines + "Content-Length: -1\r\n\r\na",
-	"a hexadecimal length":         postLines + "Content-Length: 0x1\r\n\r\na",
-	"an empty length":              postLines + "Content-Length:\r\n\r\na",
-	"a length with a space":        postLines + "Content-Length: 1 1\r\n\r\na",
-	"an endless length":            postLines + "Content-Length: 99999999999999999999\r\n\r\na",
-	"a space before the colon":     postLines + "Content-Length : 1\r\n\r\na",
-	"a tab before the colon":       postLines + "Content-Length\t: 1\r\n\r\na",
-	"an underscore length":         postLines + "Content_Length: 1\r\n\r\na",
-	"an underscore coding":         postLines + "Transfer_Encoding: chunked\r\n\r\n0\r\n\r\n",
-	"an underscore host":           "GET http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\nHO_ST: x\r\nhost_: y\r\nHost: z\r\n\r\n",
-	"two codings":                  postLines + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
-	"chunked twice":                postLines + "Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+	"CL and TE": postLines +
+		"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nX",
+	"TE and CL": postLines +
+		"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n1\r\na\r\n0\r\n\r\n",
+	"two lengths":              postLines + "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+	"the same length twice":    postLines + "Content-Length: 1\r\nContent-Length: 1\r\n\r\na",
+	"a list of lengths":        postLines + "Content-Length: 1, 1\r\n\r\na",
+	"a signed length":          postLines + "Content-Length: +1\r\n\r\na",
+	"a negative length":        postLines + "Content-Length: -1\r\n\r\na",
+	"a hexadecimal length":     postLines + "Content-Length: 0x1\r\n\r\na",
+	"an empty length":          postLines + "Content-Length:\r\n\r\na",
+	"a length with a space":    postLines + "Content-Length: 1 1\r\n\r\na",
+	"an endless length":        postLines + "Content-Length: 99999999999999999999\r\n\r\na",
+	"a space before the colon": postLines + "Content-Length : 1\r\n\r\na",
+	"a tab before the colon":   postLines + "Content-Length\t: 1\r\n\r\na",
+	"an underscore length":     postLines + "Content_Length: 1\r\n\r\na",
+	"an underscore coding":     postLines + "Transfer_Encoding: chunked\r\n\r\n0\r\n\r\n",
+	"an underscore host":       "GET http://up.example.com/ok HTTP/1.1\r\nHost: up.example.com\r\nHO_ST: x\r\nhost_: y\r\nHost: z\r\n\r\n",
+	"two codings": postLines +
+		"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+	"chunked twice": postLines +
+		"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
 	"xchunked":                     postLines + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
 	"gzip, chunked":                postLines + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
 	"identity":                     postLines + "Transfer-Encoding: identity\r\n\r\n0\r\n\r\n",
@@ -68,25 +72,36 @@ var Smuggled = map[string]string{
 	"no host":                      "GET http://up.example.com/ok HTTP/1.1\r\n\r\n",
 	"an origin-form target":        "GET /ok HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
 	"an asterisk":                  "OPTIONS * HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"a chunk extension":            postLines + "Transfer-Encoding: chunked\r\n\r\n1;a=b\r\na\r\n0\r\n\r\n",
-	"a chunk size with a sign":     postLines + "Transfer-Encoding: chunked\r\n\r\n+1\r\na\r\n0\r\n\r\n",
-	"a chunk size with a space":    postLines + "Transfer-Encoding: chunked\r\n\r\n1 \r\na\r\n0\r\n\r\n",
-	"a chunk size of 0x1":          postLines + "Transfer-Encoding: chunked\r\n\r\n0x1\r\na\r\n0\r\n\r\n",
-	"a chunk size that overflows":  postLines + "Transfer-Encoding: chunked\r\n\r\n10000000000000001\r\na\r\n0\r\n\r\n",
-	"a chunk line with bare LF":    postLines + "Transfer-Encoding: chunked\r\n\r\n1\na\r\n0\r\n\r\n",
-	"a chunk that ends wrong":      postLines + "Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
-	"a trailer":                    postLines + "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-T: 1\r\n\r\n",
-	"an announced trailer":         postLines + "Trailer: X-T\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-	"an unfinished chunk":          postLines + "Transfer-Encoding: chunked\r\n\r\n5\r\nab",
-	"an unfinished body":           postLines + "Content-Length: 10\r\n\r\nab",
-	"a body on GET":                firstLines + "Content-Length: 5\r\n\r\nGET /",
-	"chunks on GET":                firstLines + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-	"h2c":                          firstLines + "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
-	"an unknown upgrade":           firstLines + "Connection: Upgrade\r\nUpgrade: foo\r\n\r\n",
-	"websocket without a grant":    firstLines + "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n",
-	"an odd Expect":                postLines + "Expect: 200-ok\r\nContent-Length: 1\r\n\r\na",
-	"CONNECT without a port":       "CONNECT up.example.com HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"CONNECT to a path":            "CONNECT /x HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
-	"CONNECT with a body":          "CONNECT up.example.com:443 HTTP/1.1\r\nHost: up.example.com:443\r\nContent-Length: 4\r\n\r\nGET ",
-	"CONNECT without a grant":      "CONNECT up.example.com:443 HTTP/1.1\r\nHost: up.example.com:443\r\n\r\n" + firstLines + "\r\n",
+	"a chunk extension": postLines +
+		"Transfer-Encoding: chunked\r\n\r\n1;a=b\r\na\r\n0\r\n\r\n",
+	"a chunk size with a sign": postLines +
+		"Transfer-Encoding: chunked\r\n\r\n+1\r\na\r\n0\r\n\r\n",
+	"a chunk size with a space": postLines +
+		"Transfer-Encoding: chunked\r\n\r\n1 \r\na\r\n0\r\n\r\n",
+	"a chunk size of 0x1": postLines +
+		"Transfer-Encoding: chunked\r\n\r\n0x1\r\na\r\n0\r\n\r\n",
+	"a chunk size that overflows": postLines +
+		"Transfer-Encoding: chunked\r\n\r\n10000000000000001\r\na\r\n0\r\n\r\n",
+	"a chunk line with bare LF": postLines +
+		"Transfer-Encoding: chunked\r\n\r\n1\na\r\n0\r\n\r\n",
+	"a chunk that ends wrong": postLines +
+		"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n0\r\n\r\n",
+	"a trailer": postLines +
+		"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-T: 1\r\n\r\n",
+	"an announced trailer": postLines +
+		"Trailer: X-T\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+	"an unfinished chunk": postLines + "Transfer-Encoding: chunked\r\n\r\n5\r\nab",
+	"an unfinished body":  postLines + "Content-Length: 10\r\n\r\nab",
+	"a body on GET":       firstLines + "Content-Length: 5\r\n\r\nGET /",
+	"chunks on GET":       firstLines + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+	"h2c": firstLines +
+		"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n",
+	"an unknown upgrade": firstLines + "Connection: Upgrade\r\nUpgrade: foo\r\n\r\n",
+	"websocket without a grant": firstLines +
+		"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n",
+	"an odd Expect":           postLines + "Expect: 200-ok\r\nContent-Length: 1\r\n\r\na",
+	"CONNECT without a port":  "CONNECT up.example.com HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
+	"CONNECT to a path":       "CONNECT /x HTTP/1.1\r\nHost: up.example.com\r\n\r\n",
+	"CONNECT with a body":     "CONNECT up.example.com:443 HTTP/1.1\r\nHost: up.example.com:443\r\nContent-Length: 4\r\n\r\nGET ",
+	"CONNECT without a grant": "CONNECT up.example.com:443 HTTP/1.1\r\nHost: up.example.com:443\r\n\r\n" + firstLines + "\r\n",
 }

@@ -2,7 +2,8 @@ package fetchtest
 
 import "strings"
 
-// FloorEdges are the first and the last address of each range that is no host's, and those beside it where they are public (T-201, T-202).
+// FloorEdges are the first and last address of each forbidden range, and the neighbours that are
+// public (T-201, T-202).
 var FloorEdges = []struct{ First, Last, Below, Above string }{
 	{"0.0.0.0", "0.255.255.255", "", "1.0.0.0"},
 	{"10.0.0.0", "10.255.255.255", "9.255.255.255", "11.0.0.0"},
@@ -32,7 +33,8 @@ var FloorEdges = []struct{ First, Last, Below, Above string }{
 	{"2001::", "2001:1ff:ffff:ffff:ffff:ffff:ffff:ffff", "", "2001:200::"},
 	{"2001:db8::", "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff", "2001:db7:ffff:ffff::", "2001:db9::"},
 	{"2002::", "2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "2001:ffff:ffff:ffff::", "2003::"},
-	{"2620:4f:8000::", "2620:4f:8000:ffff:ffff:ffff:ffff:ffff", "2620:4f:7fff:ffff::", "2620:4f:8001::"},
+	{"2620:4f:8000::", "2620:4f:8000:ffff:ffff:ffff:ffff:ffff", "2620:4f:7fff:ffff::",
+		"2620:4f:8001::"},
 	{"3fff::", "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff", "3ffe:ffff:ffff:ffff::", "3fff:1000::"},
 	{"4000::", "4000::1", "", ""},
 	{"5f00::", "5f00:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "", ""},
@@ -42,20 +44,28 @@ var FloorEdges = []struct{ First, Last, Below, Above string }{
 	{"ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "", ""},
 }
 
-// Floor returns addresses that nothing may reach: the ends of every range, those that others have taken for public, and this host's own.
+// Floor returns addresses that nothing may reach: the ends of every range, addresses that other
+// programs have taken for public, and this host's own.
 func Floor() []string {
 	var addrs []string
 	for _, e := range FloorEdges {
 		addrs = append(addrs, e.First, e.Last)
 	}
-	return append(addrs, "169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "::ffff:169.254.169.254",
-		"::ffff:168.63.129.16", "0.1.2.3", "240.0.0.1", "192.0.0.170", "198.18.0.1", "100.64.0.1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "::ffff:0:127.0.0.1",
-		"64:ff9b::7f00:1", "64:ff9b::808:808", "64:ff9b:1::7f00:1", "2002:7f00:1::", "2001:0:4136:e378:8000:63bf:3fff:fdd2", "fec0::1", "2001:db8::1", "100::1", "3fff::1", "5f00::1",
-		"2607:f8b0::5efe:7f00:1", "2607:f8b0::200:5efe:808:808", "4000::1", "1::1", "8000::1", "e000::1", "fe80::1", "ff02::1", "fc00::1", "fdff::1", "127.0.0.2", "127.1.1.1",
-		"10.255.0.1", "172.20.0.1", "192.168.1.1", "224.0.0.251", "255.255.255.254", "198.51.100.7", "203.0.113.7", "192.0.2.7", "::ffff:192.168.0.1", "::ffff:0.0.0.0", Own)
+	return append(addrs, "169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16",
+		"192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "::ffff:169.254.169.254",
+		"::ffff:168.63.129.16", "0.1.2.3", "240.0.0.1", "192.0.0.170", "198.18.0.1", "100.64.0.1",
+		"::ffff:127.0.0.1", "::ffff:10.0.0.1", "::127.0.0.1", "::ffff:0:127.0.0.1",
+		"64:ff9b::7f00:1", "64:ff9b::808:808", "64:ff9b:1::7f00:1", "2002:7f00:1::",
+		"2001:0:4136:e378:8000:63bf:3fff:fdd2", "fec0::1", "2001:db8::1", "100::1", "3fff::1",
+		"5f00::1",
+		"2607:f8b0::5efe:7f00:1", "2607:f8b0::200:5efe:808:808", "4000::1", "1::1", "8000::1",
+		"e000::1", "fe80::1", "ff02::1", "fc00::1", "fdff::1", "127.0.0.2", "127.1.1.1",
+		"10.255.0.1", "172.20.0.1", "192.168.1.1", "224.0.0.251", "255.255.255.254", "198.51.100.7",
+		"203.0.113.7", "192.0.2.7", "::ffff:192.168.0.1", "::ffff:0.0.0.0", Own)
 }
 
-// DenyPaths are patterns of paths that are denied, and DeniedForms each of the ways to ask for one of them: servers read them all alike (T-228).
+// DenyPaths are patterns of denied paths. DeniedForms are the spellings that servers read as one of
+// these paths (T-228).
 var (
 	DenyPaths   = []string{"/@private/**", "/c%2B%2B/**", "/!$&'(),=:/**", "/%C3%A4/**"}
 	DeniedForms = strings.Split(`http://a.example/@private/x
@@ -72,7 +82,8 @@ http://a.example/%C3%A4/x
 http://a.example/%c3%a4/x`, "\n")
 )
 
-// BadTargets are refused before anything is decided, resolved or dialled (T-206, T-214, T-220 to T-225, T-228).
+// BadTargets are refused before anything is decided, resolved or dialled (T-206, T-214, T-220 to
+// T-225, T-228).
 var BadTargets = strings.Split(`/relative
 *
 host

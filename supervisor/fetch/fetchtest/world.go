@@ -28,21 +28,22 @@ type Names struct {
 
 	mu    sync.Mutex
 	asked []string
-	// answers of a name, one for each time that it is asked for its IPv4 addresses; the last one stays.
+	// script has the answers for each name, one for each IPv4 query; the last one repeats.
 	script map[string][][]string
 	count  map[string]int
-	// Raw, if set, answers in place of the script.
+	// raw, if set, answers in place of the script.
 	raw func(query []byte) []byte
 }
 
-// StartNames starts a name server on the namespace's own loopback.
+// StartNames starts a name server on the namespace's loopback.
 func StartNames(t testing.TB) *Names {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &Names{script: map[string][][]string{}, count: map[string]int{}, Server: conn.LocalAddr().(*net.UDPAddr).AddrPort()}
+	n := &Names{script: map[string][][]string{}, count: map[string]int{},
+		Server: conn.LocalAddr().(*net.UDPAddr).AddrPort()}
 	var done sync.WaitGroup
 	done.Go(func() {
 		buf := make([]byte, 4096)
@@ -60,7 +61,7 @@ func StartNames(t testing.TB) *Names {
 	return n
 }
 
-// Set says what a name resolves to: one list of addresses for each time it is asked.
+// Set sets the answers for a name: one list of addresses for each query.
 func (n *Names) Set(name string, answers ...[]string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -68,14 +69,14 @@ func (n *Names) Set(name string, answers ...[]string) {
 	n.count[name+"."] = 0
 }
 
-// SetRaw answers every question with what f makes of it.
+// SetRaw answers every query with the result of f.
 func (n *Names) SetRaw(f func(query []byte) []byte) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.raw = f
 }
 
-// Asked returns the names that were asked for, and forgets them.
+// Asked returns the names that were queried, and forgets them.
 func (n *Names) Asked() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -140,7 +141,7 @@ func (n *Names) answer(query []byte) []byte {
 	return out
 }
 
-// A Host listens on one address and keeps every byte that it is sent.
+// Host listens on one address and keeps every byte that it receives.
 type Host struct {
 	Addr netip.AddrPort
 
@@ -150,12 +151,13 @@ type Host struct {
 	conns int
 }
 
-// StartHost starts a host. serve has each connection to itself; the host closes it afterwards. Behind TLS it is what is inside that serve sees, while
-// the bytes that are kept are those of the wire.
+// StartHost starts a host. It calls serve for each connection and closes the connection afterwards.
+// Behind TLS serve sees the plain text, while the host keeps the bytes of the wire.
 func StartHost(t testing.TB, addr string, config *tls.Config, serve func(net.Conn)) *Host {
 	t.Helper()
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		const freeBind4, freeBind6 = 15, 78 // the addresses are answered for, not had
+		// The host answers for the addresses and does not have them (IP_FREEBIND).
+		const freeBind4, freeBind6 = 15, 78
 		return errors.Join(c.Control(func(fd uintptr) {
 			_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, freeBind4, 1)
 			_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IPV6, freeBind6, 1)
@@ -203,7 +205,7 @@ func StartHost(t testing.TB, addr string, config *tls.Config, serve func(net.Con
 	return h
 }
 
-// kept keeps what is read.
+// kept keeps the bytes that are read.
 type kept struct {
 	net.Conn
 	h *Host
@@ -218,7 +220,8 @@ func (k *kept) Read(p []byte) (int, error) {
 }
 
 func (k *kept) Write(p []byte) (int, error) {
-	k.h.count(len(p)) // before the other side can have it
+	// Counted before the other side can have it.
+	k.h.count(len(p))
 	n, err := k.Conn.Write(p)
 	k.h.count(n - len(p))
 	return n, err
@@ -230,7 +233,8 @@ func (h *Host) count(n int) {
 	h.wrote += int64(n)
 }
 
-// Took returns what the host was sent and how much it sent, over how many connections, and forgets it.
+// Took returns what the host received, how many bytes it sent, and over how many connections, and
+// forgets it.
 func (h *Host) Took() (got []byte, wrote int64, conns int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -239,22 +243,24 @@ func (h *Host) Took() (got []byte, wrote int64, conns int) {
 	return got, wrote, conns
 }
 
-// An Authority signs certificates of hosts.
+// Authority signs certificates of hosts.
 type Authority struct {
 	PEM  []byte
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes one.
+// NewAuthority makes an authority.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1),
+		Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -266,18 +272,22 @@ func NewAuthority(t testing.TB) *Authority {
 	return &Authority{pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert, key}
 }
 
-// Config returns what a host for these names needs, with a certificate that ends then.
+// Config returns the configuration of a host for these names, with a certificate that expires at
+// until.
 func (a *Authority) Config(t testing.TB, until time.Time, names ...string) *tls.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
-		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	template := &x509.Certificate{SerialNumber: big.NewInt(2),
+		Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: until,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der},
+		PrivateKey: key}}}
 }

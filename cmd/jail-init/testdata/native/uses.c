@@ -305,7 +305,7 @@ static long use_node(int call) { unlink("fifo"); return call == SYS_mknod ? CALL
 E(setresuid, CALL(SYS_setresuid, getuid(), getuid(), getuid())) E(setresgid, CALL(SYS_setresgid, getgid(), getgid(), getgid()))
 E(chown, (file(), CALL(SYS_chown, "f", getuid(), getgid()))) E(fchown, CALL(SYS_fchown, file(), getuid(), getgid()))
 E(lchown, (file(), CALL(SYS_lchown, "f", getuid(), getgid()))) E(fchownat, (file(), CALL(SYS_fchownat, HERE, "f", getuid(), getgid(), 0)))
-E(creat, CALL(SYS_creat, "f", 0600)) E(getpriority, CALL(SYS_getpriority, PRIO_PROCESS, 0)) E(setpriority, CALL(SYS_setpriority, PRIO_PROCESS, 0, 1))
+E(creat, CALL(SYS_creat, "f", 0600)) E(getpriority, CALL(SYS_getpriority, PRIO_PROCESS, 0)) E(setpriority, CALL(SYS_setpriority, PRIO_PROCESS, 0, 19))
 E(uname, CALL(SYS_uname, buf)) E(sysinfo, CALL(SYS_sysinfo, buf)) E(getrandom, CALL(SYS_getrandom, buf, 8, 0)) E(getcpu, CALL(SYS_getcpu, 0, 0, 0))
 #define S(n) {#n, e_##n, 0, 0}
 

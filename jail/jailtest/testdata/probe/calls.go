@@ -104,6 +104,7 @@ var specials = map[string]func([]victim.Arg) victim.Result{
 	"=reopen":   func(a []victim.Arg) victim.Result { return reopen(*a[0].Text) },
 	"=readlink": func(a []victim.Arg) victim.Result { return readlink(*a[0].Text) },
 	"=random":   func(a []victim.Arg) victim.Result { return random(a[0].Int) },
+	"=take":     func(a []victim.Arg) victim.Result { return take(*a[0].Text, int(a[1].Int)) },
 	"=opens":    func(a []victim.Arg) victim.Result { return opens(int(a[0].Int)) },
 }
 

@@ -1,6 +1,7 @@
-// Package hostfetch is the host functions by which a guest without sockets fetches (docs/fetch-abi.md). They are a client of the door and nothing
-// else: each request goes over a stream to the fetch proxy as plain HTTP, which is what a guest with sockets would have written there itself, so
-// that no decision is made here and none can be passed by. It knows linear memory as bytes and no engine.
+// Package hostfetch implements the host functions by which a guest without sockets fetches
+// (docs/fetch-abi.md). Each request is plain HTTP over a stream to the fetch proxy, as a guest with
+// sockets would write it, so the package makes no decision and bypasses none. It knows linear
+// memory as bytes and no engine.
 package hostfetch
 
 import (
@@ -14,14 +15,17 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 )
 
-// Bounds of what a guest may ask of these functions.
+// Bounds of the arguments of these functions.
 const (
-	MaxRequests = 16        // open at one time
-	MaxMethod   = 32        // bytes
-	MaxURL      = 16 << 10  // bytes
-	MaxHeaders  = 60 << 10  // bytes of a request's, all lines together
-	MaxHead     = 512 << 10 // bytes of an answer's status line and headers
-	maxError    = 500       // bytes of an error's text
+	MaxRequests = 16       // open at one time
+	MaxMethod   = 32       // bytes
+	MaxURL      = 16 << 10 // bytes
+	// bytes of a request's, all lines together
+	MaxHeaders = 60 << 10
+	// bytes of an answer's status line and headers
+	MaxHead = 512 << 10
+	// bytes of an error's text
+	maxError = 500
 )
 
 // Errno is an error number, the same as preview 1 has.
@@ -29,20 +33,24 @@ type Errno uint16
 
 // The numbers that these functions return.
 const (
-	Success     Errno = 0
-	BadHandle   Errno = 8  // EBADF
-	NoStream    Errno = 14 // ECONNREFUSED: the proxy gives no stream
-	CutShort    Errno = 15 // ECONNRESET: the answer ended before its end
+	Success   Errno = 0
+	BadHandle Errno = 8 // EBADF
+	// ECONNREFUSED: the proxy gives no stream
+	NoStream Errno = 14
+	// ECONNRESET: the answer ended before its end
+	CutShort    Errno = 15
 	BadPointer  Errno = 21 // EFAULT
 	BadArgument Errno = 28 // EINVAL
 	TooMany     Errno = 33 // EMFILE
-	NoFetch     Errno = 58 // ENOTSUP: the policy grants no fetch
-	BodyClosed  Errno = 64 // EPIPE: the proxy reads no more of the body; ask for the status
-	BadAnswer   Errno = 65 // EPROTO
-	TimedOut    Errno = 73 // ETIMEDOUT
+	// ENOTSUP: the policy grants no fetch
+	NoFetch Errno = 58
+	// EPIPE: the proxy reads no more of the body; call status.
+	BodyClosed Errno = 64
+	BadAnswer  Errno = 65 // EPROTO
+	TimedOut   Errno = 73 // ETIMEDOUT
 )
 
-// A fault is an error with its number and its words.
+// fault is an error with its number and its text.
 type fault struct {
 	errno Errno
 	text  string
@@ -50,16 +58,21 @@ type fault struct {
 
 func (f *fault) Error() string { return f.text }
 
-func fail(e Errno, format string, args ...any) error { return &fault{e, fmt.Sprintf(format, args...)} }
+func fail(e Errno, format string, args ...any) error {
+	return &fault{e, fmt.Sprintf(format,
+		args...)}
+}
 
 // Requests are those that one guest has open. They are for one goroutine.
 type Requests struct {
 	dial func() (*os.File, error)
 	all  [MaxRequests]*request
-	last string // words of the last error
+	// words of the last error
+	last string
 }
 
-// New makes the functions of a guest; dial opens a stream to the proxy, and is nil where there is none.
+// New makes the functions of a guest; dial opens a stream to the proxy, and is nil where there is
+// none.
 func New(dial func() (*os.File, error)) *Requests { return &Requests{dial: dial} }
 
 // Close ends every request that the guest left open.
@@ -72,7 +85,8 @@ func (r *Requests) Close() {
 	}
 }
 
-// Call is one function. mem is all of linear memory; a holds the parameters as the engine has them, each in 64 bits.
+// Call is one function. mem is all of linear memory; a holds the parameters as the engine has them,
+// each in 64 bits.
 type Call func(r *Requests, mem []byte, a []uint64) error
 
 // Lookup returns the function of that name, or nil.
@@ -180,7 +194,8 @@ func open(r *Requests, mem []byte, a []uint64) error {
 		return err
 	}
 	q := &request{s: s, method: method, left: int64(a[6])}
-	if err := s.write(first); err != nil && !isClosed(err) { // what the proxy has said by then is its answer
+	// The proxy's response up to then counts.
+	if err := s.write(first); err != nil && !isClosed(err) {
 		s.close()
 		return err
 	}
@@ -242,7 +257,7 @@ func lastError(r *Requests, mem []byte, a []uint64) error {
 	return put(mem, a[0], a[1], a[2], []byte(r.last))
 }
 
-// put copies as much of a text as fits, and says how much there is of it.
+// put copies as much of a text as fits, and returns its full length.
 func put(mem []byte, ptr, n, total uint64, b []byte) error {
 	to, err := at(mem, ptr, n)
 	if err != nil {
@@ -289,5 +304,8 @@ func closeRequest(r *Requests, _ []byte, a []uint64) error {
 
 // plain reports whether a text can stand in a line of a request.
 func plain(s string) bool {
-	return !bytes.ContainsFunc([]byte(s), func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f })
+	return !bytes.ContainsFunc([]byte(s), func(c rune) bool {
+		return c < ' ' && c != '\t' ||
+			c == 0x7f
+	})
 }

@@ -129,7 +129,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What is asked for comes to the proxy as one plain request, and nothing of the guest's changes where it ends.
+// What is asked for comes to the proxy as one plain request, and nothing of the guest's changes
+// where it ends.
 func TestRequest(t *testing.T) {
 	got := make(chan string, 1)
 	g := newGuest(t, func(c net.Conn) {
@@ -141,10 +142,14 @@ func TestRequest(t *testing.T) {
 		length               int64
 		body, want           string
 	}{
-		{"GET", "https://a.example/x?y", "", 0, "", "GET https://a.example/x?y HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"},
-		{"POST", "http://a.example:81", "A: b\r\nC: d\n", 3, "xyz", "POST http://a.example:81 HTTP/1.1\r\nHost: a.example:81\r\nA: b\r\nC: d\r\nContent-Length: 3\r\nConnection: close\r\n\r\nxyz"},
-		{"PUT", "http://a.example/", "A:", -1, "xyz", "PUT http://a.example/ HTTP/1.1\r\nHost: a.example\r\nA:\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nxyz\r\n"},
-		{"POST", "http://a.example/", "", 0, "", "POST http://a.example/ HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"},
+		{"GET", "https://a.example/x?y", "", 0, "",
+			"GET https://a.example/x?y HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"},
+		{"POST", "http://a.example:81", "A: b\r\nC: d\n", 3, "xyz",
+			"POST http://a.example:81 HTTP/1.1\r\nHost: a.example:81\r\nA: b\r\nC: d\r\nContent-Length: 3\r\nConnection: close\r\n\r\nxyz"},
+		{"PUT", "http://a.example/", "A:", -1, "xyz",
+			"PUT http://a.example/ HTTP/1.1\r\nHost: a.example\r\nA:\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nxyz\r\n"},
+		{"POST", "http://a.example/", "", 0, "",
+			"POST http://a.example/ HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"},
 	} {
 		h, e := g.open(tt.method, tt.url, tt.headers, tt.length, 0)
 		if e != Success || g.write(h, []byte(tt.body)) != Success || g.do("close", h) != Success {
@@ -156,27 +161,39 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// T-110: what could be a second request, or another one than it looks, never leaves the guest. No stream is opened for it.
+// T-110: what could be a second request, or another one than it looks, never leaves the guest. No
+// stream is opened for it.
 func TestBadRequests(t *testing.T) {
 	g := newGuest(t, nil)
 	for _, tt := range []struct {
 		method, url, headers string
 		length               int64
 	}{
-		{"", "http://a/", "", 0}, {"get", "http://a/", "", 0}, {"GET /", "http://a/", "", 0}, {"G\r\nX", "http://a/", "", 0}, {"CONNECT", "http://a/", "", 0},
-		{strings.Repeat("A", 33), "http://a/", "", 0}, {"GET", "", "", 0}, {"GET", "/x", "", 0}, {"GET", "ftp://a/", "", 0}, {"GET", "http://", "", 0}, {"GET", "http:///x", "", 0},
-		{"GET", "http://a/ b", "", 0}, {"GET", "http://a/\r\nX: y", "", 0}, {"GET", "http://a/\x00", "", 0}, {"GET", "http://a/\tb", "", 0}, {"GET", "http://a/#f", "", 0},
-		{"GET", "http://" + strings.Repeat("a", MaxURL), "", 0}, {"GET", "http://a/", strings.Repeat("A: b\n", MaxHeaders/5+1), 0},
-		{"GET", "http://a/", "no colon", 0}, {"GET", "http://a/", ": x", 0}, {"GET", "http://a/", "a b: c", 0}, {"GET", "http://a/", "A: b\n\nGET", 0}, {"GET", "http://a/", "A: b\rX: y", 0},
-		{"GET", "http://a/", "A: b\x00", 0}, {"GET", "http://a/", "\n", 0}, {"GET", "http://a/", " A: b", 0}, {"GET", "http://a/", "A\t: b", 0},
-		{"POST", "http://a/", "Host: b", 3}, {"POST", "http://a/", "content-length: 9", 3}, {"POST", "http://a/", "Transfer-Encoding: chunked", 3},
-		{"POST", "http://a/", "Connection: x", 3}, {"POST", "http://a/", "Upgrade: websocket", 3}, {"POST", "http://a/", "EXPECT: 100-continue", 3}, {"POST", "http://a/", "Proxy-Authorization: x", 3},
+		{"", "http://a/", "", 0}, {"get", "http://a/", "", 0}, {"GET /", "http://a/", "", 0},
+		{"G\r\nX", "http://a/", "", 0}, {"CONNECT", "http://a/", "", 0},
+		{strings.Repeat("A", 33), "http://a/", "", 0}, {"GET", "", "", 0}, {"GET", "/x", "", 0},
+		{"GET", "ftp://a/", "", 0}, {"GET", "http://", "", 0}, {"GET", "http:///x", "", 0},
+		{"GET", "http://a/ b", "", 0}, {"GET", "http://a/\r\nX: y", "", 0}, {"GET", "http://a/\x00",
+			"", 0}, {"GET", "http://a/\tb", "", 0}, {"GET", "http://a/#f", "", 0},
+		{"GET", "http://" + strings.Repeat("a", MaxURL), "", 0}, {"GET", "http://a/",
+			strings.Repeat("A: b\n", MaxHeaders/5+1), 0},
+		{"GET", "http://a/", "no colon", 0}, {"GET", "http://a/", ": x", 0}, {"GET", "http://a/",
+			"a b: c", 0}, {"GET", "http://a/", "A: b\n\nGET", 0}, {"GET", "http://a/", "A: b\rX: y",
+			0},
+		{"GET", "http://a/", "A: b\x00", 0}, {"GET", "http://a/", "\n", 0}, {"GET", "http://a/",
+			" A: b", 0}, {"GET", "http://a/", "A\t: b", 0},
+		{"POST", "http://a/", "Host: b", 3}, {"POST", "http://a/", "content-length: 9", 3},
+		{"POST", "http://a/", "Transfer-Encoding: chunked", 3},
+		{"POST", "http://a/", "Connection: x", 3}, {"POST", "http://a/", "Upgrade: websocket", 3},
+		{"POST", "http://a/", "EXPECT: 100-continue", 3}, {"POST", "http://a/",
+			"Proxy-Authorization: x", 3},
 		{"POST", "http://a/", "", -2},
 	} {
 		if h, e := g.open(tt.method, tt.url, tt.headers, tt.length, 0); e != BadArgument {
 			t.Errorf("%.40q %.40q %.40q: %d, handle %d", tt.method, tt.url, tt.headers, e, h)
 		}
-		if said := g.text("error"); said == "" || strings.ContainsAny(said, "\r\n\x00") || len(said) > 2*maxError {
+		if said := g.text("error"); said == "" || strings.ContainsAny(said, "\r\n\x00") ||
+			len(said) > 2*maxError {
 			t.Errorf("%q", said)
 		}
 	}
@@ -194,20 +211,33 @@ func TestAnswers(t *testing.T) {
 		head, body     string
 		read           Errno
 	}{
-		{"GET", "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello", 200, 0, "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\n", "hello", 0},
+		{"GET", "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
+			200, 0, "HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 5\r\n", "hello", 0},
 		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0A;x=y\r\n0123456789\r\n0\r\nT: x\r\n\r\n", 200, 0, "HTTP/1.1 200 OK\r\n", "abc0123456789", 0},
-		{"GET", "HTTP/1.1 404 No\r\nX-Jail-Fetch: x\r\n\r\nuntil the end", 404, 0, "HTTP/1.1 404 No\r\nX-Jail-Fetch: x\r\n", "until the end", 0},
-		{"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 200, 0, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", "", 0},
+		{"GET", "HTTP/1.1 404 No\r\nX-Jail-Fetch: x\r\n\r\nuntil the end", 404, 0,
+			"HTTP/1.1 404 No\r\nX-Jail-Fetch: x\r\n", "until the end", 0},
+		{"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", 200, 0,
+			"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", "", 0},
 		{"GET", "HTTP/1.1 204 None\r\n\r\n", 204, 0, "HTTP/1.1 204 None\r\n", "", 0},
-		{"GET", "HTTP/1.1 103 Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 200, 0, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "", 0},
-		{"GET", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello", 200, 0, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n", "hello", CutShort},
-		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", 200, 0, "HTTP/1.1 200 OK\r\n", "hel", CutShort},
-		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n", 200, 0, "HTTP/1.1 200 OK\r\n", "abc", BadAnswer},
-		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", 200, 0, "HTTP/1.1 200 OK\r\n", "", BadAnswer},
-		{"GET", "", 0, CutShort, "", "", 0}, {"GET", "HTTP/1.1 200", 0, CutShort, "", "", 0}, {"GET", "SSH-2.0\r\n", 0, BadAnswer, "", "", 0},
-		{"GET", "HTTP/1.1 101 Switch\r\n\r\n", 0, BadAnswer, "", "", 0}, {"GET", "HTTP/1.1 +20 X\r\n\r\n", 0, BadAnswer, "", "", 0}, {"GET", "HTTP/1.1 200 OK\nA: b\n\n", 0, BadAnswer, "", "", 0},
-		{"GET", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", 0, BadAnswer, "", "", 0}, {"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", 0, BadAnswer, "", "", 0},
-		{"GET", "HTTP/1.1 200 OK\r\n" + strings.Repeat("A: "+strings.Repeat("b", 1000)+"\r\n", 600) + "\r\n", 0, BadAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 103 Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+			200, 0, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "", 0},
+		{"GET", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello", 200, 0,
+			"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n", "hello", CutShort},
+		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", 200, 0,
+			"HTTP/1.1 200 OK\r\n", "hel", CutShort},
+		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n", 200, 0,
+			"HTTP/1.1 200 OK\r\n", "abc", BadAnswer},
+		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", 200, 0,
+			"HTTP/1.1 200 OK\r\n", "", BadAnswer},
+		{"GET", "", 0, CutShort, "", "", 0}, {"GET", "HTTP/1.1 200", 0, CutShort, "", "", 0},
+		{"GET", "SSH-2.0\r\n", 0, BadAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 101 Switch\r\n\r\n", 0, BadAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 +20 X\r\n\r\n", 0, BadAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 200 OK\nA: b\n\n", 0, BadAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", 0, BadAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", 0, BadAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 200 OK\r\n" + strings.Repeat("A: "+strings.Repeat("b", 1000)+"\r\n",
+			600) + "\r\n", 0, BadAnswer, "", "", 0},
 		{"GET", strings.Repeat("HTTP/1.1 103 Hints\r\n\r\n", 9), 0, BadAnswer, "", "", 0},
 	} {
 		for _, piece := range []uint64{1, 2, 7, 4096} {
@@ -254,7 +284,8 @@ func TestLarge(t *testing.T) {
 		code, e2 := g.status(h)
 		body, e3 := g.body(h, 512<<10)
 		if e != Success || e2 != Success || e3 != Success || code != 200 || len(body) != size {
-			t.Errorf("length %d: %d %d %d, status %d, %d bytes: %s", length, e, e2, e3, code, len(body), g.text("error"))
+			t.Errorf("length %d: %d %d %d, status %d, %d bytes: %s", length, e, e2, e3, code,
+				len(body), g.text("error"))
 		}
 	}
 }
@@ -294,11 +325,13 @@ func TestOrder(t *testing.T) {
 	check("made up", g.do("close", 1<<32-1), BadHandle)
 	copy(g.mem[1024:], "GEThttp://a/")
 	none := New(nil)
-	if e := none.Do(Lookup("open"), g.mem, []uint64{1024, 3, 1027, 9, 0, 0, 0, 0, 0}); e != NoFetch {
+	if e := none.Do(Lookup("open"), g.mem, []uint64{1024, 3, 1027, 9, 0, 0, 0, 0,
+		0}); e != NoFetch {
 		t.Errorf("without a door: %d %s", e, none.last)
 	}
 	broken := New(func() (*os.File, error) { return nil, errors.New("gone") })
-	if e := broken.Do(Lookup("open"), g.mem, []uint64{1024, 3, 1027, 9, 0, 0, 0, 0, 0}); e != NoStream {
+	if e := broken.Do(Lookup("open"), g.mem, []uint64{1024, 3, 1027, 9, 0, 0, 0, 0,
+		0}); e != NoStream {
 		t.Errorf("without a proxy: %d", e)
 	}
 }
@@ -339,18 +372,23 @@ func TestTime(t *testing.T) {
 	if e != TimedOut {
 		t.Errorf("no room: %d", e)
 	}
-	stuck := newGuest(t, func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc") })
+	stuck := newGuest(t, func(c net.Conn) {
+		io.WriteString(c,
+			"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+	})
 	h, _ = stuck.open("GET", "http://a/", "", 0, 300)
 	if _, e := stuck.status(h); e == Success {
 		if body, e := stuck.body(h, 100); body != "abc" || e != TimedOut {
 			t.Errorf("no more: %q %d", body, e)
 		}
-	} else if e != TimedOut { // a machine so slow that nothing had come
+	} else if e != TimedOut {
+		// a machine so slow that nothing had come
 		t.Errorf("%d", e)
 	}
 }
 
-// Every function with pointers at and beyond the end of memory: none panics, and none takes a byte that it cannot hand over.
+// Every function with pointers at and beyond the end of memory: none panics, and none takes a byte
+// that it cannot hand over.
 func TestPointers(t *testing.T) {
 	edges := []uint64{0, 1, 63, 64, 4095, 4096, 1<<31 - 1, 1 << 31, 1<<32 - 8, 1<<32 - 1, 1<<64 - 1}
 	for _, size := range []int{0, 64, 4096} {
@@ -385,8 +423,10 @@ func TestPointers(t *testing.T) {
 
 // FuzzFetch makes any calls with any answers.
 func FuzzFetch(f *testing.F) {
-	f.Add([]byte("\x03\x00\x00\x06\x00\x00\x05\x00\x04\x02\x00\x00"), []byte("GET http://a/ A: b"), []byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"))
-	f.Add([]byte("\x03\x01\x05\x06\x00\x00\x05\x00\xff\x00\x00\x00"), []byte("POST http://a/ "), []byte("HTTP/1.1 103 X\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"))
+	f.Add([]byte("\x03\x00\x00\x06\x00\x00\x05\x00\x04\x02\x00\x00"), []byte("GET http://a/ A: b"),
+		[]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"))
+	f.Add([]byte("\x03\x01\x05\x06\x00\x00\x05\x00\xff\x00\x00\x00"), []byte("POST http://a/ "),
+		[]byte("HTTP/1.1 103 X\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"))
 	f.Fuzz(func(t *testing.T, program, memory, answer []byte) {
 		g := newGuest(t, func(c net.Conn) {
 			c.SetDeadline(time.Now().Add(time.Second))
@@ -400,7 +440,8 @@ func FuzzFetch(f *testing.F) {
 			x, y := uint64(program[1]), uint64(program[2])
 			a := []uint64{x % 3, 512 + x, y * y, 4 * x}
 			if f.Name == "open" {
-				a = []uint64{0, uint64(max(method, 0)), uint64(method + 1), x, uint64(method+1) + x, y, x - 1, 100, 256}
+				a = []uint64{0, uint64(max(method, 0)), uint64(method + 1), x, uint64(method+1) + x,
+					y, x - 1, 100, 256}
 			}
 			g.do(f.Name, a...)
 		}

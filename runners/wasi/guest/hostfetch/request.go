@@ -8,11 +8,14 @@ import (
 	"strings"
 )
 
-// ours are headers that say where a message ends, whose it is, or what becomes of the stream: they are made here, of what the call says.
-var ours = []string{"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect",
+// ours are headers that say where a message ends, whose it is, or how the stream goes on: this
+// package makes them from the arguments.
+var ours = []string{"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te",
+	"trailer", "upgrade", "expect",
 	"proxy-connection", "proxy-authorization"}
 
-// requestHead writes the head of a request as a proxy reads it. length is that of the body; -1 is not known, so that it goes in chunks.
+// requestHead writes the head of a request as a proxy reads it. length is that of the body; -1 is
+// not known, so that it goes in chunks.
 func requestHead(method, url, headers string, length int64) ([]byte, error) {
 	scheme, rest, ok := strings.Cut(url, "://")
 	host := rest
@@ -20,9 +23,11 @@ func requestHead(method, url, headers string, length int64) ([]byte, error) {
 		host = rest[:i]
 	}
 	switch {
-	case method == "" || strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" || method == "CONNECT":
+	case method == "" || strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" ||
+		method == "CONNECT":
 		return nil, fail(BadArgument, "the method is no upper-case name such as GET")
-	case !ok || host == "" || !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https"):
+	case !ok || host == "" || !strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme,
+		"https"):
 		return nil, fail(BadArgument, "the URL is no http:// or https:// URL with a host")
 	case strings.Contains(url, "#"):
 		return nil, fail(BadArgument, "the URL has a fragment, which is never sent")
@@ -42,7 +47,8 @@ func requestHead(method, url, headers string, length int64) ([]byte, error) {
 		case !ok || name == "" || strings.ContainsAny(name, " \t") || !plain(line):
 			return nil, fail(BadArgument, "%.60q is no header line: it is NAME: VALUE", line)
 		case slices.Contains(ours, strings.ToLower(name)):
-			return nil, fail(BadArgument, "the header %s follows from the request, and cannot be given", name)
+			return nil, fail(BadArgument,
+				"the header %s follows from the request, and cannot be given", name)
 		}
 		out = append(append(out, line...), "\r\n"...)
 	}
@@ -59,15 +65,19 @@ func requestHead(method, url, headers string, length int64) ([]byte, error) {
 type request struct {
 	s      *stream
 	method string
-	left   int64 // of the body that is to be written; -1: it goes in chunks
-	ended  bool  // no body can be written any more
+	// of the body that is to be written; -1: it goes in chunks
+	left int64
+	// no body can be written any more
+	ended bool
 
-	code    int // of the answer; 0 while there is none
+	// of the answer; 0 while there is none
+	code    int
 	head    []byte
 	framing framing
-	rest    int64 // of the body, or of the chunk; -1 until the end of the stream
-	done    bool
-	begun   bool // a chunk was read
+	// of the body, or of the chunk; -1 until the end of the stream
+	rest  int64
+	done  bool
+	begun bool // a chunk was read
 }
 
 type framing int
@@ -102,7 +112,7 @@ func (q *request) write(b []byte) error {
 // maxChunk is how much of a body goes in one chunk, in bytes.
 const maxChunk = 32 << 10
 
-// send writes parts of the body. After an error there are no more of them: how much went is not known.
+// send writes parts of the body. After an error it is unknown how much was sent, so no more follow.
 func (q *request) send(parts ...[]byte) error {
 	for _, b := range parts {
 		if err := q.s.write(b); err != nil {
@@ -119,7 +129,8 @@ func (q *request) answer() error {
 		return nil
 	}
 	switch {
-	case q.ended: // the proxy has heard enough
+	case q.ended:
+		// the proxy has heard enough
 	case q.left > 0:
 		return fail(BadArgument, "%d bytes of the body are missing", q.left)
 	case q.left < 0:
@@ -150,7 +161,8 @@ func (q *request) readHead() (int, error) {
 	version, tail, _ := bytes.Cut(first, []byte(" "))
 	digits, _, _ := bytes.Cut(tail, []byte(" "))
 	code, err := strconv.Atoi(string(digits))
-	if err != nil || len(digits) != 3 || code < 100 || code == 101 || !bytes.HasPrefix(version, []byte("HTTP/1.")) {
+	if err != nil || len(digits) != 3 || code < 100 || code == 101 || !bytes.HasPrefix(version,
+		[]byte("HTTP/1.")) {
 		return 0, fail(BadAnswer, "the answer is not HTTP")
 	}
 	q.head = append(append(q.head[:0], first...), "\r\n"...)
@@ -262,7 +274,8 @@ func (q *request) chunk() error {
 	if q.rest = int64(n); n > 0 {
 		return nil
 	}
-	for { // trailers, which nobody asked for
+	// trailers, which nobody asked for
+	for {
 		line, err := q.s.line(MaxHead)
 		if err != nil {
 			return err

@@ -8,12 +8,13 @@ import (
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
 
-// A stream to the proxy, with what was read of it ahead.
+// stream is a stream to the proxy, with the bytes that were read ahead.
 type stream struct {
 	file  *os.File // holds fd
 	fd    int
 	until time.Time // zero: for ever
-	ahead []byte    // read and not yet used, in room
+	// read and not yet used, in room
+	ahead []byte
 	room  [8 << 10]byte
 }
 
@@ -30,9 +31,10 @@ func newStream(f *os.File, until time.Time) (*stream, error) {
 	return s, nil
 }
 
-func (s *stream) close() { _ = s.file.Close() } // nothing is left to be said on it
+// nothing is left to be said on it
+func (s *stream) close() { _ = s.file.Close() }
 
-// wait waits for events until the time is over.
+// wait waits for events until the deadline.
 func (s *stream) wait(events int16) error {
 	for {
 		var most *sys.Timespec
@@ -54,11 +56,14 @@ func (s *stream) wait(events int16) error {
 	}
 }
 
-func (s *stream) late() error { return fail(TimedOut, "the time that the request was given is over") }
+func (s *stream) late() error {
+	return fail(TimedOut,
+		"the time that the request was given is over")
+}
 
 func (s *stream) isLate() bool { return !s.until.IsZero() && !time.Now().Before(s.until) }
 
-// isClosed reports whether the proxy reads no more.
+// isClosed reports whether err says that the proxy reads no more.
 func isClosed(err error) bool {
 	var f *fault
 	return errors.As(err, &f) && f.errno == BodyClosed

@@ -127,7 +127,8 @@ func fdFdstatSetFlags(p *Process, _ []byte, a []uint64) Errno {
 	case want&^allFlags != 0:
 		return errInval
 	case (uint16(want)^f.flags)&^settable != 0:
-		return errNotsup // the kernel cannot change how an open file is synced
+		// the kernel cannot change how an open file is synced
+		return errNotsup
 	}
 	if f.kind == kindFile && (uint16(want)^f.flags)&flagAppend != 0 {
 		flags, err := sys.StatusFlags(f.fd)
@@ -242,7 +243,8 @@ func (f *file) onWritable() bool {
 // times reads the two times of a set-times call and what is to become of them.
 func times(atim, mtim uint64, flags uint32) (ts [2]sys.Timespec, e Errno) {
 	const atimSet, atimNow, mtimSet, mtimNow = 1, 2, 4, 8
-	if flags&^0xf != 0 || flags&(atimSet|atimNow) == atimSet|atimNow || flags&(mtimSet|mtimNow) == mtimSet|mtimNow {
+	if flags&^0xf != 0 || flags&(atimSet|atimNow) == atimSet|atimNow ||
+		flags&(mtimSet|mtimNow) == mtimSet|mtimNow {
 		return ts, errInval
 	}
 	return [2]sys.Timespec{
@@ -270,7 +272,8 @@ func fdPrestatGet(p *Process, mem []byte, a []uint64) Errno {
 	if !ok {
 		return errFault
 	}
-	clear(b) // the tag of a directory is zero
+	// the tag of a directory is zero
+	clear(b)
 	binary.LittleEndian.PutUint32(b[4:], uint32(len(f.preopen)))
 	return success
 }

@@ -66,7 +66,8 @@ func (f *file) read(iovs [][]byte) (int, error) {
 		if err == nil || sys.ErrnoOf(err) != sys.EAGAIN || !f.waits() {
 			return n, err
 		}
-		wait(f.fd, sys.PollIn) // a socket, or whoever started us left the pipe non-blocking
+		// A socket, or the parent process left the pipe non-blocking.
+		wait(f.fd, sys.PollIn)
 	}
 }
 
@@ -75,7 +76,8 @@ func (f *file) waits() bool { return f.kind == kindStream || f.kind == kindSocke
 
 func wait(fd int, events int16) {
 	fds := [1]sys.PollFD{{Fd: int32(fd), Events: events}}
-	_, _ = sys.Poll(fds[:], nil) // the call that follows tells what is wrong
+	// The call that follows returns the error.
+	_, _ = sys.Poll(fds[:], nil)
 }
 
 func fdWrite(p *Process, mem []byte, a []uint64) Errno {
@@ -144,7 +146,8 @@ func fdPwrite(p *Process, mem []byte, a []uint64) Errno {
 	return p.positioned(f, mem, a, sys.Pwritev)
 }
 
-func (p *Process) positioned(f *file, mem []byte, a []uint64, call func(int, [][]byte, int64) (int, error)) Errno {
+func (p *Process) positioned(f *file, mem []byte, a []uint64, call func(int, [][]byte, int64) (int,
+	error)) Errno {
 	if f.waits() {
 		return wasiErrno(sys.ESPIPE)
 	}

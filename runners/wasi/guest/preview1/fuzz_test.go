@@ -35,8 +35,10 @@ func newGuest(t testing.TB, dir string) *Process {
 	if e != 0 {
 		t.Fatal(e)
 	}
-	p := New(Config{Args: []string{"a", "b"}, Env: []string{"C=d"}, Stdin: -1, Stdout: -1, Stderr: -1, OpenFiles: 32,
-		Dirs: []Preopen{{"/w", d}, {"/", r}}, Exit: func(code int) { panic(exited(code)) }}, &denials)
+	p := New(Config{Args: []string{"a", "b"}, Env: []string{"C=d"}, Stdin: -1, Stdout: -1,
+		Stderr: -1, OpenFiles: 32,
+		Dirs: []Preopen{{"/w", d}, {"/", r}}, Exit: func(code int) { panic(exited(code)) }},
+		&denials)
 	t.Cleanup(func() { p.Close(); v.Close() })
 	return p
 }
@@ -64,8 +66,10 @@ func call(p *Process, name string, mem []byte, a ...uint64) (e Errno, ended bool
 // and nothing outside the mount may change. A call is a byte for the function
 // and 18 for its parameters, most of them small so that they fit often.
 func FuzzCalls(f *testing.F) {
-	f.Add([]byte("\x13\x03\x00\x00\x10\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), []byte("d/f\x00../secret"))
-	f.Add([]byte("\x1f\x03\x01\x00\x00\x03\x01\xff\x00\xff\x00\x00\x00\x40\x00\x00\x00\x00\x00"), []byte("d/f"))
+	f.Add([]byte("\x13\x03\x00\x00\x10\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"),
+		[]byte("d/f\x00../secret"))
+	f.Add([]byte("\x1f\x03\x01\x00\x00\x03\x01\xff\x00\xff\x00\x00\x00\x40\x00\x00\x00\x00\x00"),
+		[]byte("d/f"))
 	f.Fuzz(func(t *testing.T, program, memory []byte) {
 		top := t.TempDir()
 		for name, text := range map[string]string{"secret": "canary", "in/d/f": "f"} {
@@ -85,7 +89,8 @@ func FuzzCalls(f *testing.F) {
 			for i := range a {
 				v := uint64(binary.LittleEndian.Uint16(program[1+2*i:]))
 				switch {
-				case v >= 0xff00: // the ends of the ranges
+				case v >= 0xff00:
+					// the ends of the ranges
 					v = uint64(int64(int8(v))) & (1<<32 - 1)
 				case v >= 0xfe00:
 					v = uint64(int64(int8(v)))
@@ -94,13 +99,15 @@ func FuzzCalls(f *testing.F) {
 			}
 			program = program[19:]
 			if f.Name == "poll_oneoff" || f.Name == "fd_allocate" && a[2] > 1<<16 && a[2] < 1<<40 {
-				continue // they may wait as long as they are asked to, and fill the disk
+				// they may wait as long as they are asked to, and fill the disk
+				continue
 			}
 			if _, ended := call(p, f.Name, mem, a[:]...); ended {
 				break
 			}
 		}
-		if b, err := os.ReadFile(filepath.Join(top, "secret")); err != nil || string(b) != "canary" {
+		if b, err := os.ReadFile(filepath.Join(top, "secret")); err != nil ||
+			string(b) != "canary" {
 			t.Errorf("canary: %q %v", b, err)
 		}
 		if n, err := os.ReadDir(top); err != nil || len(n) != 2 {
@@ -146,7 +153,8 @@ func TestDescriptors(t *testing.T) {
 	mem := make([]byte, 4096)
 	copy(mem, "file")
 	open := func() (Errno, uint64) {
-		e, _ := call(p, "path_open", mem, 3, 0, 0, 4, openCreate, rightFdRead|rightFdWrite, 0, 0, 100)
+		e, _ := call(p, "path_open", mem, 3, 0, 0, 4, openCreate, rightFdRead|rightFdWrite, 0, 0,
+			100)
 		return e, uint64(binary.LittleEndian.Uint32(mem[100:]))
 	}
 	e, fd := open()
@@ -158,12 +166,18 @@ func TestDescriptors(t *testing.T) {
 		a    []uint64
 		want Errno
 	}{
-		{"fd_renumber", []uint64{5, 99}, errBadf}, {"fd_renumber", []uint64{99, 5}, errBadf}, {"fd_renumber", []uint64{5, 5}, success},
-		{"fd_renumber", []uint64{1<<32 - 1, 5}, errBadf}, {"fd_renumber", []uint64{5, 3}, success}, {"fd_close", []uint64{5}, errBadf},
-		{"fd_prestat_get", []uint64{3, 200}, errBadf}, {"fd_prestat_get", []uint64{4, 200}, success}, {"fd_close", []uint64{3}, success},
-		{"fd_close", []uint64{3}, errBadf}, {"fd_close", []uint64{1 << 31}, errBadf}, {"fd_renumber", []uint64{4, 0}, success},
-		{"fd_close", []uint64{0}, success}, {"fd_read", []uint64{0, 0, 0, 0}, errBadf}, {"fd_write", []uint64{2, 300, 0, 400}, success},
-		{"fd_close", []uint64{1}, success}, {"fd_close", []uint64{2}, success}, {"fd_fdstat_get", []uint64{2, 200}, errBadf},
+		{"fd_renumber", []uint64{5, 99}, errBadf}, {"fd_renumber", []uint64{99, 5}, errBadf},
+		{"fd_renumber", []uint64{5, 5}, success},
+		{"fd_renumber", []uint64{1<<32 - 1, 5}, errBadf}, {"fd_renumber", []uint64{5, 3}, success},
+		{"fd_close", []uint64{5}, errBadf},
+		{"fd_prestat_get", []uint64{3, 200}, errBadf}, {"fd_prestat_get", []uint64{4, 200},
+			success}, {"fd_close", []uint64{3}, success},
+		{"fd_close", []uint64{3}, errBadf}, {"fd_close", []uint64{1 << 31}, errBadf},
+		{"fd_renumber", []uint64{4, 0}, success},
+		{"fd_close", []uint64{0}, success}, {"fd_read", []uint64{0, 0, 0, 0}, errBadf},
+		{"fd_write", []uint64{2, 300, 0, 400}, success},
+		{"fd_close", []uint64{1}, success}, {"fd_close", []uint64{2}, success}, {"fd_fdstat_get",
+			[]uint64{2, 200}, errBadf},
 	} {
 		if e, _ := call(p, tt.name, mem, tt.a...); e != tt.want {
 			t.Errorf("%s %d: %d, want %d", tt.name, tt.a, e, tt.want)
@@ -185,7 +199,8 @@ func TestOpenFiles(t *testing.T) {
 	for round := range 3 {
 		opened := 0
 		for ; opened < 1000; opened++ {
-			if e, _ := call(p, "path_open", mem, 3, 0, 0, 4, openCreate, rightFdRead, 0, 0, 100); e == errMfile {
+			if e, _ := call(p, "path_open", mem, 3, 0, 0, 4, openCreate, rightFdRead, 0, 0,
+				100); e == errMfile {
 				break
 			}
 		}

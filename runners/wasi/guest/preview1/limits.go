@@ -16,13 +16,14 @@ func (p *Process) Call(c Call, mem []byte, a []uint64) Errno {
 		p.limits.Add(runners.LimitMet{Name: "file_size", Peak: p.sizeOf(a[0]), Count: 1})
 	case errNospc:
 		if !p.full(a[0]) && len(a) > 2 {
-			p.full(a[2]) // where a call names the content of a link first
+			// where a call names the content of a link first
+			p.full(a[2])
 		}
 	}
 	return e
 }
 
-// LimitsMet are the limits of which the guest was told by an error.
+// LimitsMet returns the limits that the guest reached by a failed call.
 func (p *Process) LimitsMet() []runners.LimitMet { return p.limits }
 
 // sizeOf is how large the file behind fd has become.
@@ -35,9 +36,8 @@ func (p *Process) sizeOf(fd uint64) int64 {
 	return st.Size
 }
 
-// full notes what of the shadow was used up: its files, or else its bytes. The
-// shadow is an overlay; other file systems have no limit of their own in a
-// policy. It reports whether fd is on one.
+// full notes what of the shadow is used up: its files, or else its bytes. The shadow is an overlay;
+// other file systems have no limit of their own in a policy. It reports whether fd is on one.
 func (p *Process) full(fd uint64) bool {
 	var st sys.FileSystem
 	at := p.kernelFD(fd)

@@ -63,7 +63,8 @@ func pathOpen(p *Process, mem []byte, a []uint64) Errno {
 	if ke != 0 {
 		return wasiErrno(ke)
 	}
-	f := &file{kind: kindFile, filetype: typeRegular, fd: o.FD, flags: uint16(fdflags), inherit: a[6] & allRights}
+	f := &file{kind: kindFile, filetype: filetypeOf(o.Stat.Mode), fd: o.FD, flags: uint16(fdflags),
+		inherit: a[6] & allRights}
 	if o.Dir != nil {
 		f.kind, f.filetype, f.dir, f.flags = kindDir, typeDirectory, o.Dir, 0
 		f.base = rights & dirRights
@@ -129,7 +130,8 @@ func pathLink(p *Process, mem []byte, a []uint64) Errno {
 	case e != success:
 		return e
 	case a[1]&follow != 0:
-		return errInval // a link is linked itself, as everywhere but on old systems
+		// a link is linked itself, as everywhere but on old systems
+		return errInval
 	}
 	return wasiErrno(from.Link(path, to, newPath))
 }

@@ -24,9 +24,11 @@ type subscription struct {
 	tag      uint8
 	errno    Errno // known at once
 	ready    bool  // known at once
-	deadline int64 // of a clock, on the clock that it names
+	// of a clock, on the clock that it names
+	deadline int64
 	clock    int32
-	poll     int // index of the descriptor to wait for, or -1
+	// index of the descriptor to wait for, or -1
+	poll int
 }
 
 // pollOneoff waits until one of the subscriptions has an event, and reports all
@@ -77,7 +79,8 @@ func (p *Process) subscribe(s *subscription, b []byte, fds []sys.PollFD) ([]sys.
 		case f == nil:
 			s.errno = errBadf
 		case f.kind != kindStream && f.kind != kindSocket || f.fd < 0:
-			s.ready = true // a file always is, and a stream that is at its end
+			// a file always is, and a stream that is at its end
+			s.ready = true
 		default:
 			events := int16(sys.PollIn)
 			if s.tag == eventFdWrite {
@@ -93,7 +96,8 @@ func (p *Process) subscribe(s *subscription, b []byte, fds []sys.PollFD) ([]sys.
 
 func (s *subscription) setClock(b []byte) Errno {
 	const absolute = 1
-	id, timeout, flags := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint16(b[24:])
+	id, timeout, flags := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint64(b[8:]),
+		binary.LittleEndian.Uint16(b[24:])
 	if id > maxClock || flags&^absolute != 0 {
 		s.errno = errInval
 		return success
@@ -132,7 +136,8 @@ func await(subs []subscription, fds []sys.PollFD) Errno {
 			done = done || s.ready || s.errno != success
 		}
 		if done {
-			timeout = 0 // but look which descriptors are ready as well
+			// but look which descriptors are ready as well
+			timeout = 0
 		}
 		if done && len(fds) == 0 {
 			return success
@@ -168,7 +173,8 @@ func writeEvent(b []byte, s *subscription, fds []sys.PollFD) {
 	if s.tag == eventClock || s.errno != success {
 		return
 	}
-	binary.LittleEndian.PutUint64(b[16:], 1) // at least one byte can be moved
+	// at least one byte can be moved
+	binary.LittleEndian.PutUint64(b[16:], 1)
 	if s.poll >= 0 && fds[s.poll].Revents&sys.PollHup != 0 {
 		binary.LittleEndian.PutUint16(b[24:], hangup)
 	}

@@ -33,7 +33,8 @@ func poll(t *testing.T, p *Process, subs ...sub) (Errno, [][2]int) {
 	var events [][2]int
 	for i := range binary.LittleEndian.Uint32(mem[count:]) {
 		b := mem[out+i*eventSize:]
-		events = append(events, [2]int{int(binary.LittleEndian.Uint64(b)), int(binary.LittleEndian.Uint16(b[8:]))})
+		events = append(events, [2]int{int(binary.LittleEndian.Uint64(b)),
+			int(binary.LittleEndian.Uint16(b[8:]))})
 	}
 	return e, events
 }
@@ -59,20 +60,25 @@ func TestPoll(t *testing.T) {
 		e    Errno
 		want [][2]int
 	}{
-		"none":              {nil, errInval, nil},
-		"a clock":           {[]sub{{clock: 1, timeout: 1000}}, 0, [][2]int{{0, 0}}},
-		"the sooner clock":  {[]sub{{clock: 1, timeout: long}, {clock: 0, timeout: 1}}, 0, [][2]int{{1, 0}}},
-		"absolute, past":    {[]sub{{timeout: uint64(now) - 1e9, flags: absolute}, {clock: 1, timeout: long}}, 0, [][2]int{{0, 0}}},
-		"absolute, soon":    {[]sub{{timeout: uint64(now) + 1e6, flags: absolute}}, 0, [][2]int{{0, 0}}},
-		"never, but ready":  {[]sub{{clock: 1, timeout: 1<<64 - 1}, stdout}, 0, [][2]int{{1, 0}}},
-		"output":            {[]sub{stdout}, 0, [][2]int{{0, 0}}},
-		"input, nothing":    {[]sub{stdin, {clock: 1, timeout: 1000}}, 0, [][2]int{{1, 0}}},
-		"a directory":       {[]sub{{tag: eventFdRead, fd: 3}}, 0, [][2]int{{0, 0}}},
-		"no such fd":        {[]sub{{tag: eventFdRead, fd: 99}, {clock: 1, timeout: long}}, 0, [][2]int{{0, int(errBadf)}}},
-		"no such clock":     {[]sub{{clock: 9, timeout: long}}, 0, [][2]int{{0, int(errInval)}}},
-		"no such flag":      {[]sub{{clock: 1, flags: 8}}, 0, [][2]int{{0, int(errInval)}}},
-		"no such kind":      {[]sub{{tag: 7}}, errInval, nil},
-		"everything at one": {[]sub{stdout, {clock: 1, timeout: 0}, stdin}, 0, [][2]int{{0, 0}, {1, 0}}},
+		"none":    {nil, errInval, nil},
+		"a clock": {[]sub{{clock: 1, timeout: 1000}}, 0, [][2]int{{0, 0}}},
+		"the sooner clock": {[]sub{{clock: 1, timeout: long}, {clock: 0, timeout: 1}}, 0,
+			[][2]int{{1, 0}}},
+		"absolute, past": {[]sub{{timeout: uint64(now) - 1e9, flags: absolute},
+			{clock: 1, timeout: long}}, 0, [][2]int{{0, 0}}},
+		"absolute, soon": {[]sub{{timeout: uint64(now) + 1e6, flags: absolute}}, 0,
+			[][2]int{{0, 0}}},
+		"never, but ready": {[]sub{{clock: 1, timeout: 1<<64 - 1}, stdout}, 0, [][2]int{{1, 0}}},
+		"output":           {[]sub{stdout}, 0, [][2]int{{0, 0}}},
+		"input, nothing":   {[]sub{stdin, {clock: 1, timeout: 1000}}, 0, [][2]int{{1, 0}}},
+		"a directory":      {[]sub{{tag: eventFdRead, fd: 3}}, 0, [][2]int{{0, 0}}},
+		"no such fd": {[]sub{{tag: eventFdRead, fd: 99}, {clock: 1, timeout: long}}, 0,
+			[][2]int{{0, int(errBadf)}}},
+		"no such clock": {[]sub{{clock: 9, timeout: long}}, 0, [][2]int{{0, int(errInval)}}},
+		"no such flag":  {[]sub{{clock: 1, flags: 8}}, 0, [][2]int{{0, int(errInval)}}},
+		"no such kind":  {[]sub{{tag: 7}}, errInval, nil},
+		"everything at one": {[]sub{stdout, {clock: 1, timeout: 0}, stdin}, 0, [][2]int{{0, 0},
+			{1, 0}}},
 	} {
 		e, got := poll(t, p, tt.subs...)
 		if e != tt.e || len(got) != len(tt.want) {
@@ -88,7 +94,8 @@ func TestPoll(t *testing.T) {
 	if _, err := w.WriteString("x"); err != nil {
 		t.Fatal(err)
 	}
-	if e, got := poll(t, p, sub{clock: 1, timeout: long}, stdin); e != 0 || len(got) != 1 || got[0] != [2]int{1, 0} {
+	if e, got := poll(t, p, sub{clock: 1, timeout: long}, stdin); e != 0 || len(got) != 1 ||
+		got[0] != [2]int{1, 0} {
 		t.Errorf("input: %d %v", e, got)
 	}
 	if e, _ := call(p, "poll_oneoff", make([]byte, 100), 0, 0, 1<<32-1, 0); e != errInval {
@@ -127,7 +134,8 @@ func TestTimes(t *testing.T) {
 		{0, set | now, errInval, nil},
 		{0, 64, errInval, nil},
 	} {
-		if e, _ := call(p, "path_filestat_set_times", mem, 3, 0, tt.ptr, 1, 0, 1e9, tt.flags); e != tt.want || tt.check != nil && !tt.check() {
+		if e, _ := call(p, "path_filestat_set_times", mem, 3, 0, tt.ptr, 1, 0, 1e9,
+			tt.flags); e != tt.want || tt.check != nil && !tt.check() {
 			t.Errorf("%+v: %d", tt, e)
 		}
 	}

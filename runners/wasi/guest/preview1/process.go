@@ -14,17 +14,18 @@ import (
 // Layer is the layer that the refusals of this package name.
 const Layer = "wasi"
 
-// DefaultOpenFiles is how many descriptors a guest may have where nothing is said.
-const DefaultOpenFiles = 256
+// defaultOpenFiles is how many descriptors a guest may have where nothing is said.
+const defaultOpenFiles = 256
 
-// Config is what a guest gets.
+// Config is the configuration of a guest.
 type Config struct {
 	Args, Env []string
 	// Stdin, Stdout and Stderr are descriptors that the caller keeps; -1 is a
 	// stream that is at its end, or that takes everything and keeps nothing.
 	Stdin, Stdout, Stderr int
 	Dirs                  []Preopen
-	OpenFiles             int // descriptors at one time; 0 means DefaultOpenFiles
+	// descriptors at one time; 0 means DefaultOpenFiles
+	OpenFiles int
 	// Fetch opens a stream to the fetch proxy; nil where there is none.
 	Fetch func() (*os.File, error)
 	// Exit ends the guest with a code; it does not return.
@@ -44,9 +45,10 @@ type Process struct {
 	fds       table
 	denials   *runners.Denials
 	limits    runners.LimitsMet
-	room      [16][]byte // for the buffers of one call
-	Stdout    int64      // bytes written so far
-	Stderr    int64
+	// for the buffers of one call
+	room   [16][]byte
+	Stdout int64 // bytes written so far
+	Stderr int64
 }
 
 // New makes a guest. Refusals go to denials.
@@ -54,7 +56,7 @@ func New(c Config, denials *runners.Denials) *Process {
 	p := &Process{args: c.Args, env: c.Env, exit: c.Exit, denials: denials}
 	p.fds.most = c.OpenFiles
 	if p.fds.most <= 0 {
-		p.fds.most = DefaultOpenFiles
+		p.fds.most = defaultOpenFiles
 	}
 	p.fds.put(newStream(c.Stdin, stdinRights, nil))
 	p.fds.put(newStream(c.Stdout, stdoutRights, &p.Stdout))
@@ -73,7 +75,8 @@ func New(c Config, denials *runners.Denials) *Process {
 func (p *Process) Close() {
 	for i := range p.fds.files {
 		if f := p.fds.files[i]; f != nil {
-			_ = f.close() // the guest is gone: there is nobody to tell
+			// the guest is gone: there is nobody to tell
+			_ = f.close()
 			p.fds.files[i] = nil
 		}
 	}
@@ -89,12 +92,15 @@ func newStream(fd int, rights uint64, count *int64) *file {
 	}
 	var st sys.Stat
 	if sys.Fstat(fd, &st) != nil {
-		f.fd = -1 // closed by whoever started us
+		// The parent process closed it.
+		f.fd = -1
 		return f
 	}
 	f.filetype = filetypeOf(st.Mode)
-	if f.filetype == typeCharacterDevice && !sys.IsTerminal(fd) {
-		f.filetype = typeUnknown // or a library takes /dev/null for a terminal
+	// To ask is an ioctl, which a jail refuses and records: not for what a script opens in /dev.
+	if f.filetype == typeCharacterDevice && (sys.IsMemoryDevice(st.Rdev) || !sys.IsTerminal(fd)) {
+		// or a library takes /dev/null for a terminal
+		f.filetype = typeUnknown
 	}
 	if f.filetype == typeRegular {
 		f.base |= rightFdSeek | rightFdTell

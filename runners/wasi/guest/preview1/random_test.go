@@ -12,8 +12,10 @@ import (
 )
 
 // hostilePaths are what a guest tries as paths.
-var hostilePaths = []string{"d/f", "d", "d/", "../secret", "d/../../secret", "/etc/passwd", "l", "l/", "l/../secret", "up/secret", "new", "d/new/", ".", "..", "",
-	"d//f", "d/./f", "d\x00/f", strings.Repeat("a", 256), strings.Repeat("a/", 2000), "w/d/f", "w/../../secret", "\xff\xfe", "d/f/.", "loop"}
+var hostilePaths = []string{"d/f", "d", "d/", "../secret", "d/../../secret", "/etc/passwd", "l",
+	"l/", "l/../secret", "up/secret", "new", "d/new/", ".", "..", "",
+	"d//f", "d/./f", "d\x00/f", strings.Repeat("a", 256), strings.Repeat("a/", 2000), "w/d/f",
+	"w/../../secret", "\xff\xfe", "d/f/.", "loop"}
 
 // pathsAt is where they lie in memory: each at a multiple of 16 bytes, the long ones last.
 const (
@@ -24,7 +26,8 @@ const (
 // A caller makes calls with arguments that are often meaningful and never trusted.
 type caller struct {
 	*rand.Rand
-	places [][2]uint64 // of the paths: pointer, length
+	// of the paths: pointer, length
+	places [][2]uint64
 	mem    []byte
 }
 
@@ -40,7 +43,9 @@ func newCaller(seed uint64) *caller {
 
 // word is a number at a boundary of something, or any.
 func (c *caller) word() uint64 {
-	edges := [...]uint64{0, 1, 2, 3, 4, 5, 7, 8, 63, 64, 1024, 1025, 4096, randomMB - 8, randomMB - 1, randomMB, 1<<31 - 1, 1 << 31, 1<<32 - 8, 1<<32 - 1, 1<<63 - 1, 1 << 63, 1<<64 - 1}
+	edges := [...]uint64{0, 1, 2, 3, 4, 5, 7, 8, 63, 64, 1024, 1025, 4096, randomMB - 8,
+		randomMB - 1, randomMB, 1<<31 - 1, 1 << 31, 1<<32 - 8, 1<<32 - 1, 1<<63 - 1, 1 << 63,
+		1<<64 - 1}
 	switch c.IntN(4) {
 	case 0:
 		return c.Uint64()
@@ -50,7 +55,8 @@ func (c *caller) word() uint64 {
 	return edges[c.IntN(len(edges))]
 }
 
-// fill writes the paths, lists of buffers of all kinds below address 1024, and subscriptions behind them, the first of which is always due.
+// fill writes the paths, lists of buffers of all kinds below address 1024, and subscriptions behind
+// them, the first of which is always due.
 func (c *caller) fill() {
 	for i := 0; i < 1024; i += 8 {
 		binary.LittleEndian.PutUint32(c.mem[i:], uint32(c.word()))
@@ -109,7 +115,8 @@ func (c *caller) args(name string) []uint64 {
 	case "poll_oneoff":
 		a[0], a[1], a[2], a[3] = 1024, 1<<15, 1+c.Uint64N(60), 16
 	}
-	switch name { // what would fill the disk is too large for any disk
+	// what would fill the disk is too large for any disk
+	switch name {
 	case "fd_allocate":
 		a[1], a[2] = a[1]%4096, []uint64{a[2] % 65536, 1 << 62, 1<<63 - 1, 1 << 63}[c.IntN(4)]
 	case "fd_pwrite":
@@ -120,8 +127,9 @@ func (c *caller) args(name string) []uint64 {
 	return a
 }
 
-// T-110, T-120: every function many times, with pointers, lengths, lists of buffers, descriptors and paths at random. Nothing panics, nothing outside
-// the mount changes, and no descriptor comes from nowhere.
+// T-110, T-120: every function many times, with pointers, lengths, lists of buffers, descriptors
+// and paths at random. Nothing panics, nothing outside the mount changes, and no descriptor comes
+// from nowhere.
 func TestCallsAtRandom(t *testing.T) {
 	rounds := 2000
 	if os.Getenv("JAIL_TEST_LONG") != "" {
@@ -140,7 +148,8 @@ func TestCallsAtRandom(t *testing.T) {
 			c := newCaller(uint64(i))
 			n, failed := rounds, 0
 			if strings.HasSuffix(name, "sync") && rounds < 1_000_000 {
-				n /= 20 // each waits for the disk
+				// each waits for the disk
+				n /= 20
 			}
 			for done := 0; done < n; {
 				in := filepath.Join(top, "in")
@@ -158,7 +167,8 @@ func TestCallsAtRandom(t *testing.T) {
 				}
 				p := newGuest(t, in)
 				c.fill()
-				call(p, "path_open", c.mem, 3, 1, c.places[0][0], 3, 0, rightFdRead|rightFdWrite|rightFdSeek, 0, 0, 0)
+				call(p, "path_open", c.mem, 3, 1, c.places[0][0], 3, 0,
+					rightFdRead|rightFdWrite|rightFdSeek, 0, 0, 0)
 				call(p, "path_open", c.mem, 3, 1, c.places[1][0], 1, openDirectory, 0, 0, 0, 0)
 				for range min(500, n-done) {
 					done++
@@ -166,10 +176,12 @@ func TestCallsAtRandom(t *testing.T) {
 						failed++
 					}
 					if c.IntN(200) == 0 {
-						break // a new tree, where this one has nothing left to do harm with
+						// a new tree, where this one has nothing left to do harm with
+						break
 					}
 					if c.IntN(10) == 0 {
-						c.fill() // what came out went over it
+						// what came out went over it
+						c.fill()
 					}
 				}
 				if p.fds.open > 32 || p.fds.open < 0 {
@@ -177,7 +189,8 @@ func TestCallsAtRandom(t *testing.T) {
 				}
 				p.Close()
 			}
-			if b, err := os.ReadFile(filepath.Join(top, "secret")); err != nil || string(b) != "canary" {
+			if b, err := os.ReadFile(filepath.Join(top, "secret")); err != nil ||
+				string(b) != "canary" {
 				t.Errorf("canary: %q, %v", b, err)
 			}
 			if list, err := os.ReadDir(top); err != nil || len(list) != 2 {

@@ -1,8 +1,8 @@
 package preview1
 
-// Rights of WASI preview 1. They are reported, because libraries ask for them
-// to learn how a file may be used, and a guest may drop its own. They are no
-// wall: what a guest may do is decided by its mounts and by the kernel.
+// Rights of WASI preview 1. They are reported, because libraries ask for them to learn how a file
+// may be used, and a guest may drop its own. They protect nothing: the mounts and the kernel decide
+// what a guest may do.
 const (
 	rightFdDatasync = 1 << iota
 	rightFdRead

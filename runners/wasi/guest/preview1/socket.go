@@ -8,23 +8,26 @@ import (
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
 
-// FetchVariable tells a guest the number of its descriptor from which sock_accept takes streams to the fetch proxy.
-const FetchVariable = "JAIL_FETCH_FD"
+// fetchVariable tells a guest the number of its descriptor from which sock_accept takes streams to
+// the fetch proxy.
+const fetchVariable = "JAIL_FETCH_FD"
 
-// addFetch gives the guest a listener: what it accepts there are streams to the fetch proxy. It comes after the directories, because a C library
-// looks for those until the first number that is none.
+// addFetch gives the guest a listener that accepts streams to the fetch proxy. It comes after the
+// directories, because a C library searches those up to the first number that is none.
 func (p *Process) addFetch(open func() (*os.File, error)) {
-	n := p.fds.put(&file{kind: kindListener, fd: -1, filetype: typeSocketStream, base: listenerRights, inherit: socketRights, accept: open})
+	n := p.fds.put(&file{kind: kindListener, fd: -1, filetype: typeSocketStream,
+		base: listenerRights, inherit: socketRights, accept: open})
 	var env []string
 	for _, e := range p.env {
-		if !strings.HasPrefix(e, FetchVariable+"=") {
+		if !strings.HasPrefix(e, fetchVariable+"=") {
 			env = append(env, e)
 		}
 	}
-	p.env = append(env, FetchVariable+"="+strconv.Itoa(int(n)))
+	p.env = append(env, fetchVariable+"="+strconv.Itoa(int(n)))
 }
 
-// socket returns the stream behind fd. Where there is none, trying is recorded, unless it is a guest that has a way out and took the wrong number.
+// socket returns the stream behind fd. Where there is none, trying is recorded, unless it is a
+// guest that has a way out and took the wrong number.
 func (p *Process) socket(name string, fd uint64) (*file, Errno) {
 	f := p.fds.get(uint32(fd))
 	if f != nil && f.kind == kindSocket {
@@ -56,13 +59,15 @@ func sockAccept(p *Process, mem []byte, a []uint64) Errno {
 		return errMfile
 	}
 	if _, ok := memory(mem).at(uint32(a[2]), 4); !ok {
-		return errFault // before there is a stream that nobody could close
+		// before there is a stream that nobody could close
+		return errFault
 	}
 	stream, err := f.accept()
 	if err != nil {
 		return errConnRefused
 	}
-	// The stream is this process's alone, so it can be what suits the calls: waiting is done by polling.
+	// The stream belongs to this process alone, so it can be non-blocking: waiting is done by
+	// polling.
 	fd := int(stream.Fd())
 	status, err := sys.StatusFlags(fd)
 	if err == nil {
@@ -72,7 +77,8 @@ func sockAccept(p *Process, mem []byte, a []uint64) Errno {
 		stream.Close()
 		return errnoOf(err)
 	}
-	n := p.fds.put(&file{kind: kindSocket, fd: fd, filetype: typeSocketStream, flags: uint16(flags), base: socketRights, socket: stream})
+	n := p.fds.put(&file{kind: kindSocket, fd: fd, filetype: typeSocketStream, flags: uint16(flags),
+		base: socketRights, socket: stream})
 	return memory(mem).putU32(uint32(a[2]), n)
 }
 
@@ -81,11 +87,13 @@ func sockRecv(p *Process, mem []byte, a []uint64) Errno {
 		return e
 	}
 	if uint32(a[3]) != 0 {
-		return errNotsup // neither looking ahead nor waiting for all
+		// neither looking ahead nor waiting for all
+		return errNotsup
 	}
 	b, ok := memory(mem).at(uint32(a[5]), 2)
 	if !ok {
-		return errFault // before anything is taken from the stream
+		// before anything is taken from the stream
+		return errFault
 	}
 	if e := fdRead(p, mem, []uint64{a[0], a[1], a[2], a[4]}); e != success {
 		return e
@@ -113,5 +121,6 @@ func sockShutdown(p *Process, _ []byte, a []uint64) Errno {
 	if how < 1 || how > 3 {
 		return errInval
 	}
-	return errnoOf(sys.Shutdown(f.fd, int(how)-1)) // the kernel counts from 0: read, write, both
+	// the kernel counts from 0: read, write, both
+	return errnoOf(sys.Shutdown(f.fd, int(how)-1))
 }

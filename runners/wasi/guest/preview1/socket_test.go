@@ -31,7 +31,8 @@ func newPeer(t testing.TB, openFiles int) *peer {
 	t.Helper()
 	d := &peer{t: t, mem: make([]byte, 1<<20)}
 	var denials runners.Denials
-	d.p = New(Config{Stdin: -1, Stdout: -1, Stderr: -1, OpenFiles: openFiles, Fetch: d.open, Exit: func(code int) { panic(exited(code)) }}, &denials)
+	d.p = New(Config{Stdin: -1, Stdout: -1, Stderr: -1, OpenFiles: openFiles, Fetch: d.open,
+		Exit: func(code int) { panic(exited(code)) }}, &denials)
 	d.fd = 3
 	t.Cleanup(func() {
 		d.p.Close()
@@ -101,7 +102,8 @@ func (d *peer) recv(fd uint64, most int) ([]byte, Errno) {
 	return bytes.Clone(d.mem[dataAt : dataAt+d.u32(countAt)]), e
 }
 
-// poll asks for events of descriptors, and for the end of a time in nanoseconds. It returns the userdata of those that there are.
+// poll asks for events of descriptors, and for the end of a time in nanoseconds. It returns the
+// userdata of those that there are.
 func (d *peer) poll(timeout uint64, want ...[2]uint64) (ready []uint64, hangup bool) {
 	d.t.Helper()
 	n := 0
@@ -135,7 +137,8 @@ const (
 	pipeErr  = Errno(64)
 )
 
-// A stream carries bytes both ways; each side's end is seen by the other while the other way goes on.
+// A stream carries bytes both ways; each side's end is seen by the other while the other way goes
+// on.
 func TestStreamHalfClose(t *testing.T) {
 	d := newPeer(t, 0)
 	fd, conn := d.accept(0)
@@ -182,11 +185,13 @@ func TestStreamNonblocking(t *testing.T) {
 	if ready, _ := d.poll(1, [2]uint64{fd, eventFdRead}); !slices.Equal(ready, []uint64{99}) {
 		t.Errorf("poll: %v", ready)
 	}
-	if ready, _ := d.poll(1<<40, [2]uint64{fd, eventFdWrite}, [2]uint64{d.fd, eventFdRead}); !slices.Equal(ready, []uint64{0, 1}) {
+	if ready, _ := d.poll(1<<40, [2]uint64{fd, eventFdWrite}, [2]uint64{d.fd,
+		eventFdRead}); !slices.Equal(ready, []uint64{0, 1}) {
 		t.Errorf("poll for writing, and for a stream: %v", ready)
 	}
 	sent := 0
-	for { // until the stream is full
+	// until the stream is full
+	for {
 		n, e := d.send(fd, make([]byte, 64<<10))
 		if e == agai {
 			break
@@ -247,7 +252,8 @@ func TestStreamFlood(t *testing.T) {
 	}
 }
 
-// As many streams as descriptors are allowed, and no more; all of them again when they are closed. A door that is gone is an error and no hang.
+// As many streams as descriptors are allowed, and no more; all of them again when they are closed.
+// A door that is gone is an error and no hang.
 func TestManyStreams(t *testing.T) {
 	d := newPeer(t, 100)
 	for round := range 3 {
@@ -292,7 +298,8 @@ func TestManyStreams(t *testing.T) {
 	}
 }
 
-// The proxy dies with unread bytes, as a kernel ends a process: the guest's reads end, its writes fail, and nothing signals it.
+// The proxy dies with unread bytes, as a kernel ends a process: the guest's reads end, its writes
+// fail, and nothing signals it.
 func TestProxyDies(t *testing.T) {
 	d := newPeer(t, 0)
 	fd, conn := d.accept(0)
@@ -304,12 +311,14 @@ func TestProxyDies(t *testing.T) {
 	if _, e := d.send(fd, []byte("x")); e != pipeErr && e != 15 {
 		t.Errorf("%d", e)
 	}
-	if ready, _ := d.poll(1<<40, [2]uint64{fd, eventFdRead}, [2]uint64{fd, eventFdWrite}); len(ready) != 2 {
+	if ready, _ := d.poll(1<<40, [2]uint64{fd, eventFdRead},
+		[2]uint64{fd, eventFdWrite}); len(ready) != 2 {
 		t.Errorf("%v", ready)
 	}
 }
 
-// Calls with the wrong descriptor, flags or pointers change nothing: no byte is lost and no stream is opened that the guest cannot name.
+// Calls with the wrong descriptor, flags or pointers change nothing: no byte is lost and no stream
+// is opened that the guest cannot name.
 func TestStreamBadCalls(t *testing.T) {
 	d := newPeer(t, 0)
 	fd, conn := d.accept(0)
@@ -321,16 +330,26 @@ func TestStreamBadCalls(t *testing.T) {
 		a    []uint64
 		want Errno
 	}{
-		{"sock_accept", []uint64{fd, 0, 0}, errInval}, {"sock_accept", []uint64{0, 0, 0}, errNotsock}, {"sock_accept", []uint64{77, 0, 0}, errBadf},
-		{"sock_accept", []uint64{d.fd, 1, 0}, errInval}, {"sock_accept", []uint64{d.fd, 0, end}, errFault}, {"sock_accept", []uint64{d.fd, 0, 1<<32 - 2}, errFault},
-		{"sock_recv", []uint64{fd, listAt, 1, 1, countAt, flagsAt}, errNotsup}, {"sock_recv", []uint64{fd, listAt, 1, 0, countAt, end - 1}, errFault},
-		{"sock_recv", []uint64{fd, end, 1, 0, countAt, flagsAt}, errFault}, {"sock_recv", []uint64{d.fd, listAt, 1, 0, countAt, flagsAt}, errNotsock},
-		{"sock_send", []uint64{fd, listAt, 1, 1, countAt}, errInval}, {"sock_send", []uint64{d.fd, listAt, 1, 0, countAt}, errNotsock},
-		{"sock_shutdown", []uint64{fd, 0}, errInval}, {"sock_shutdown", []uint64{fd, 4}, errInval}, {"sock_shutdown", []uint64{d.fd, 3}, errNotsock},
-		{"fd_seek", []uint64{fd, 0, 0, 0}, 70}, {"fd_pread", []uint64{fd, listAt, 1, 0, countAt}, 70}, {"fd_readdir", []uint64{fd, 0, 10, 0, 0}, errNotdir},
-		{"fd_read", []uint64{d.fd, listAt, 1, countAt}, errBadf}, {"fd_write", []uint64{d.fd, listAt, 1, countAt}, errBadf},
-		{"fd_prestat_get", []uint64{d.fd, 0}, errBadf}, {"fd_prestat_get", []uint64{fd, 0}, errBadf}, {"fd_filestat_set_size", []uint64{fd, 0}, errInval},
-		{"path_open", []uint64{d.fd, 0, 0, 1, 0, 0, 0, 0, 0}, errNotdir}, {"fd_renumber", []uint64{d.fd, 77}, errBadf},
+		{"sock_accept", []uint64{fd, 0, 0}, errInval}, {"sock_accept", []uint64{0, 0, 0},
+			errNotsock}, {"sock_accept", []uint64{77, 0, 0}, errBadf},
+		{"sock_accept", []uint64{d.fd, 1, 0}, errInval}, {"sock_accept", []uint64{d.fd, 0, end},
+			errFault}, {"sock_accept", []uint64{d.fd, 0, 1<<32 - 2}, errFault},
+		{"sock_recv", []uint64{fd, listAt, 1, 1, countAt, flagsAt}, errNotsup},
+		{"sock_recv", []uint64{fd, listAt, 1, 0, countAt, end - 1}, errFault},
+		{"sock_recv", []uint64{fd, end, 1, 0, countAt, flagsAt}, errFault},
+		{"sock_recv", []uint64{d.fd, listAt, 1, 0, countAt, flagsAt}, errNotsock},
+		{"sock_send", []uint64{fd, listAt, 1, 1, countAt}, errInval}, {"sock_send", []uint64{d.fd,
+			listAt, 1, 0, countAt}, errNotsock},
+		{"sock_shutdown", []uint64{fd, 0}, errInval}, {"sock_shutdown", []uint64{fd, 4}, errInval},
+		{"sock_shutdown", []uint64{d.fd, 3}, errNotsock},
+		{"fd_seek", []uint64{fd, 0, 0, 0}, 70}, {"fd_pread", []uint64{fd, listAt, 1, 0, countAt},
+			70}, {"fd_readdir", []uint64{fd, 0, 10, 0, 0}, errNotdir},
+		{"fd_read", []uint64{d.fd, listAt, 1, countAt}, errBadf},
+		{"fd_write", []uint64{d.fd, listAt, 1, countAt}, errBadf},
+		{"fd_prestat_get", []uint64{d.fd, 0}, errBadf}, {"fd_prestat_get", []uint64{fd, 0},
+			errBadf}, {"fd_filestat_set_size", []uint64{fd, 0}, errInval},
+		{"path_open", []uint64{d.fd, 0, 0, 1, 0, 0, 0, 0, 0}, errNotdir}, {"fd_renumber",
+			[]uint64{d.fd, 77}, errBadf},
 	} {
 		if e := d.call(c.name, c.a...); e != c.want {
 			t.Errorf("%s %d: %d, want %d", c.name, c.a, e, c.want)
@@ -357,12 +376,16 @@ func TestStreamBadCalls(t *testing.T) {
 	}
 }
 
-// FuzzSockets makes any calls on a guest with a door, whose proxy answers, breaks off or is gone: nothing may panic, and no descriptor may be left.
+// FuzzSockets makes any calls on a guest with a door, whose proxy answers, breaks off or is gone:
+// nothing may panic, and no descriptor may be left.
 func FuzzSockets(f *testing.F) {
-	f.Add([]byte("\x00\x00\x00\x01\x00\x00\x02\x00\x00\x03\x00\x00"), []byte("HTTP/1.1 200 OK\r\n\r\n"))
+	f.Add([]byte("\x00\x00\x00\x01\x00\x00\x02\x00\x00\x03\x00\x00"),
+		[]byte("HTTP/1.1 200 OK\r\n\r\n"))
 	f.Add([]byte("\x00\x00\x04\x01\x05\x00\x05\x05\x05\x04\x04\x04"), []byte{})
-	names := []string{"sock_accept", "sock_recv", "sock_send", "sock_shutdown", "fd_close", "fd_renumber", "fd_read", "fd_write", "fd_fdstat_get",
-		"fd_fdstat_set_flags", "fd_filestat_get", "fd_seek", "fd_sync", "fd_allocate", "fd_fdstat_set_rights"}
+	names := []string{"sock_accept", "sock_recv", "sock_send", "sock_shutdown", "fd_close",
+		"fd_renumber", "fd_read", "fd_write", "fd_fdstat_get",
+		"fd_fdstat_set_flags", "fd_filestat_get", "fd_seek", "fd_sync", "fd_allocate",
+		"fd_fdstat_set_rights"}
 	f.Fuzz(func(t *testing.T, program, answer []byte) {
 		d := newPeer(t, 16)
 		for n := 0; len(program) >= 3 && n < 200; n, program = n+1, program[3:] {
@@ -376,13 +399,15 @@ func FuzzSockets(f *testing.F) {
 				if name[0] == 's' {
 					a[3] = x % 2
 				}
-				d.call("fd_fdstat_set_flags", fd, nonblock) // nothing may wait here for ever
+				// nothing may wait here for ever
+				d.call("fd_fdstat_set_flags", fd, nonblock)
 			case "fd_renumber":
 				a[1] = x % 20
 			case "sock_accept":
 				a = []uint64{fd, x & nonblock, 0}
 			}
-			if f := d.p.fds.get(uint32(fd)); name == "fd_fdstat_set_flags" && f != nil && f.kind == kindSocket {
+			if f := d.p.fds.get(uint32(fd)); name == "fd_fdstat_set_flags" && f != nil &&
+				f.kind == kindSocket {
 				continue
 			}
 			if d.call(name, a...) == success && name == "sock_accept" && len(d.streams) > 0 {

@@ -11,10 +11,12 @@ type kind uint8
 
 const (
 	kindStream kind = iota // stdin, stdout, stderr
-	kindFile               // a regular file
+	// a regular file, or a device of the view
+	kindFile
 	kindDir
-	kindListener // hands out streams to the fetch proxy
-	kindSocket   // one of them
+	// hands out streams to the fetch proxy
+	kindListener
+	kindSocket // one of them
 )
 
 // Flags of a descriptor.
@@ -53,24 +55,29 @@ func filetypeOf(mode uint32) uint8 {
 	case sys.SIFSOCK:
 		return typeSocketStream
 	}
-	return typeUnknown // a FIFO has no type in WASI
+	// a FIFO has no type in WASI
+	return typeUnknown
 }
 
-// file is what a descriptor stands for.
+// file is an open descriptor.
 type file struct {
 	kind     kind
 	filetype uint8
 	flags    uint16
-	fd       int  // of the kernel; -1 for a stream that was closed, and for a dir
-	readOnly bool // a file on a mount that cannot be changed
+	// of the kernel; -1 for a stream that was closed, and for a dir
+	fd int
+	// a file on a mount that cannot be changed
+	readOnly bool
 	dir      *view.Dir
 
 	isPreopen bool
 	preopen   string
 
 	base, inherit uint64 // rights, as reported
-	dropped       uint64 // rights that the guest gave up
-	count         *int64 // of the bytes written to a stream
+	// rights that the guest gave up
+	dropped uint64
+	// of the bytes written to a stream
+	count *int64
 
 	accept func() (*os.File, error) // of a listener
 	socket *os.File                 // holds fd
@@ -87,7 +94,8 @@ func (f *file) close() Errno {
 			return errIO
 		}
 	}
-	return success // a stream is its owner's to close
+	// The owner closes a stream.
+	return success
 }
 
 // table holds the descriptors. Numbers are given out lowest first.

@@ -8,8 +8,9 @@ import (
 
 // Dir is an open directory: one of a mount, or one of the view itself.
 type Dir struct {
-	v    *View
-	node *node // of the view itself; then fd is -1
+	v *View
+	// of the view itself; then fd is -1
+	node *node
 	m    *mount
 	fd   int
 	// rel is where in the mount the directory was opened, kept right when the
@@ -19,7 +20,8 @@ type Dir struct {
 	// confined keeps ".." inside the mount, as a preopened directory is.
 	confined bool
 
-	buf  []byte // entries read ahead, see Entries
+	// entries read ahead, see Entries
+	buf  []byte
 	next int
 	at   uint64 // cookie of buf[next:]
 }
@@ -48,13 +50,19 @@ func (d *Dir) Self() (sys.Stat, Errno) {
 	return st, sys.ErrnoOf(sys.Fstat(d.fd, &st))
 }
 
-// stat makes up what a directory of the view itself looks like.
+// stat returns the stat of a directory of the view itself.
 func (n *node) stat() sys.Stat {
+	if n.device != nil {
+		return *n.device
+	}
 	return sys.Stat{Mode: sys.SIFDIR | 0o555, Nlink: 2, Ino: n.ino(), Dev: 1, Blksize: 4096}
 }
 
 // ino numbers the nodes by their place, so that two are never taken for one.
 func (n *node) ino() uint64 {
+	if n.device != nil {
+		return n.device.Ino
+	}
 	if n.parent == nil {
 		return 1
 	}

@@ -11,8 +11,10 @@ import (
 )
 
 var secrets = map[string]string{
-	".env": "secret", "d/.env": "secret", "d/f": "f", "keys/a.pem": "secret", "private/x/y": "secret", "plain": "plain",
-	"lenv": "-> .env", "ldir": "-> private", "chain": "-> lenv", "abs": "-> /w/.env", "d/up": "-> ../.env", "lplain": "-> plain", "ld": "-> d",
+	".env": "secret", "d/.env": "secret", "d/f": "f", "keys/a.pem": "secret",
+	"private/x/y": "secret", "plain": "plain",
+	"lenv": "-> .env", "ldir": "-> private", "chain": "-> lenv", "abs": "-> /w/.env",
+	"d/up": "-> ../.env", "lplain": "-> plain", "ld": "-> d",
 }
 
 func hiding(t *testing.T, hide ...string) (*Dir, *log, string) {
@@ -25,7 +27,8 @@ func hiding(t *testing.T, hide ...string) (*Dir, *log, string) {
 // reaches lists the paths at which a secret can be read.
 func reaches(d *Dir) []string {
 	var out []string
-	for _, p := range []string{".env", "./.env", "d/.env", "d/../.env", "d/./../.env", "keys/a.pem", "private/x/y", "private/./x/y", "lenv", "chain",
+	for _, p := range []string{".env", "./.env", "d/.env", "d/../.env", "d/./../.env", "keys/a.pem",
+		"private/x/y", "private/./x/y", "lenv", "chain",
 		"ldir/x/y", "abs", "d/up", "ld/.env", "ld/../.env", "private/../.env", ".env/"} {
 		if s, e := text(d, p); e == 0 && s == "secret" {
 			out = append(out, p)
@@ -45,10 +48,11 @@ func TestHidden(t *testing.T) {
 	if got := reaches(d); got != nil {
 		t.Errorf("reached: %q", got)
 	}
-	if !slices.Contains(*l, "read /w/.env: "+RuleHidden) {
+	if !slices.Contains(*l, "read /w/.env: "+ruleHidden) {
 		t.Errorf("records: %q", *l)
 	}
-	for p, want := range map[string]string{"plain": "plain", "lplain": "plain", "ld/f": "f", "d/../plain": "plain"} {
+	for p, want := range map[string]string{"plain": "plain", "lplain": "plain", "ld/f": "f",
+		"d/../plain": "plain"} {
 		if got, e := text(d, p); got != want || e != 0 {
 			t.Errorf("%s: %q %v", p, got, e)
 		}
@@ -99,10 +103,14 @@ func TestHiddenMoves(t *testing.T) {
 	if e := d.Rename("d", d, "moved"); e != sys.EPERM {
 		t.Errorf("moving the directory of a hidden file: %v", e)
 	}
-	if !slices.ContainsFunc(*l, func(s string) bool { return strings.HasPrefix(s, "write /w/d: ") }) {
+	if !slices.ContainsFunc(*l, func(s string) bool {
+		return strings.HasPrefix(s,
+			"write /w/d: ")
+	}) {
 		t.Errorf("records: %q", *l)
 	}
-	open := sub(t, d, "keys") // a name that is hidden wherever it is may move
+	// a name that is hidden wherever it is may move
+	open := sub(t, d, "keys")
 	if e := d.Rename("keys", d, "other"); e != 0 {
 		t.Errorf("moving a directory that stays as hidden as it is: %v", e)
 	}

@@ -16,8 +16,10 @@ type How struct {
 	Create, Exclusive bool
 	Truncate, Append  bool
 	Sync, Datasync    bool
-	Directory         bool // fail unless it is one
-	Follow            bool // follow a link at the end
+	// fail unless it is one
+	Directory bool
+	// follow a link at the end
+	Follow bool
 }
 
 // flags are those of the kernel. O_NONBLOCK keeps the open of a FIFO from
@@ -61,13 +63,14 @@ func (h How) verb() string {
 
 // Opened is a file or a directory; exactly one.
 type Opened struct {
-	FD       int // of a file
-	Dir      *Dir
-	Stat     sys.Stat
-	ReadOnly bool // on a mount that cannot be changed
+	FD   int // of a file
+	Dir  *Dir
+	Stat sys.Stat
+	// on a mount that cannot be changed
+	ReadOnly bool
 }
 
-// Open opens a regular file or a directory. Anything else is refused without
+// Open opens a regular file, a directory, or a device of the view. Anything else is refused without
 // waiting for it.
 func (d *Dir) Open(p string, how How) (Opened, Errno) {
 	b, rest, n, f := d.enter(p)
@@ -125,12 +128,13 @@ func (d *Dir) openFault(f fault, p string, how How, m *mount) Errno {
 	case f.errno == sys.ENOENT && how.Create && !m.Write, f.errno == sys.EROFS:
 		return d.refuse(sys.EROFS, "write", p, RuleReadOnly)
 	case f.errno == sys.ENXIO, f.errno == sys.ENODEV:
-		return d.refuse(sys.EACCES, how.verb(), p, RuleSpecial) // a socket, or a FIFO without a reader
+		// a socket, or a FIFO without a reader
+		return d.refuse(sys.EACCES, how.verb(), p, ruleSpecial)
 	}
 	return f.errno
 }
 
-// opened makes a file or Dir of what was opened, if it is one.
+// opened makes a file or Dir of an opened path.
 func (d *Dir) opened(o opened, p string, how How) (Opened, Errno) {
 	var st sys.Stat
 	if err := sys.Fstat(o.fd, &st); err != nil {
@@ -146,10 +150,10 @@ func (d *Dir) opened(o opened, p string, how How) (Opened, Errno) {
 		return Opened{FD: -1, Dir: dir, Stat: st}, 0
 	}
 	_ = sys.Close(o.fd)
-	return Opened{}, d.refuse(sys.EACCES, how.verb(), p, RuleSpecial)
+	return Opened{}, d.refuse(sys.EACCES, how.verb(), p, ruleSpecial)
 }
 
-// openNode opens a directory of the view itself.
+// openNode opens a directory or a device of the view itself.
 func (v *View) openNode(d *Dir, n *node, p string, how How) (Opened, Errno) {
 	if n.mount != nil {
 		o, f := v.openBeneath(base{m: n.mount, fd: n.mount.FD}, ".", how.flags(), 0)
@@ -157,6 +161,9 @@ func (v *View) openNode(d *Dir, n *node, p string, how How) (Opened, Errno) {
 			return Opened{}, d.openFault(f, p, how, n.mount)
 		}
 		return d.opened(o, p, how)
+	}
+	if n.device != nil {
+		return d.openedDevice(n, p, how)
 	}
 	switch {
 	case how.Create && how.Exclusive:

@@ -66,7 +66,7 @@ func (d *Dir) SetTimes(p string, follow bool, ts *[2]sys.Timespec) Errno {
 	if f != none {
 		return escaped(d.fail(f, "write", p))
 	}
-	return d.refuse(sys.EACCES, "write", p, RuleVirtual)
+	return d.refuse(sys.EACCES, "write", p, ruleVirtual)
 }
 
 // change finds the spot that an operation changes, on a mount that allows it.
@@ -74,12 +74,13 @@ func (d *Dir) SetTimes(p string, follow bool, ts *[2]sys.Timespec) Errno {
 func (d *Dir) change(p string) (spot, Errno) {
 	s, f := d.spot(p)
 	switch {
-	case f.rule == RuleHidden:
-		return s, d.refuse(sys.EPERM, "write", p, RuleHidden)
+	case f.rule == ruleHidden:
+		return s, d.refuse(sys.EPERM, "write", p, ruleHidden)
 	case f != none:
 		return s, escaped(d.fail(f, "write", p))
 	case s.node != nil:
-		return s, 0 // each operation has its own error for it
+		// each operation has its own error for it
+		return s, 0
 	case !s.m.Write:
 		s.close()
 		return s, d.refuse(sys.EROFS, "write", p, RuleReadOnly)
@@ -148,12 +149,12 @@ func (d *Dir) Rmdir(p string) Errno {
 // remove is change for a name that has to exist: a hidden one does not.
 func (d *Dir) remove(p string) (spot, Errno) {
 	s, f := d.spot(p)
-	if f.rule == RuleHidden {
-		return s, d.refuse(sys.ENOENT, "write", p, RuleHidden)
+	if f.rule == ruleHidden {
+		return s, d.refuse(sys.ENOENT, "write", p, ruleHidden)
 	}
 	if f == none {
 		if s.node != nil {
-			return s, d.refuse(sys.EBUSY, "write", p, RuleVirtual)
+			return s, d.refuse(sys.EBUSY, "write", p, ruleVirtual)
 		}
 		if s.m.Write {
 			return s, 0
@@ -184,7 +185,7 @@ func (d *Dir) Symlink(target, p string) Errno {
 	case strings.IndexByte(target, 0) >= 0:
 		return sys.EINVAL
 	case target[0] == '/':
-		return d.refuse(sys.EPERM, "link", p, RuleAbsolute)
+		return d.refuse(sys.EPERM, "link", p, ruleAbsolute)
 	}
 	s, e := d.create(p)
 	if e != 0 {

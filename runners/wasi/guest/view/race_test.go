@@ -17,7 +17,8 @@ func TestRace(t *testing.T) {
 		span = 200 * time.Millisecond
 	}
 	top := files(t, map[string]string{
-		"in/d/f": "inside", "in/evil": "-> ../out", "in/f": "inside", "in/evilf": "-> ../out/f", "out/f": "canary", "in/deep/x/y/f": "inside",
+		"in/d/f": "inside", "in/evil": "-> ../out", "in/f": "inside", "in/evilf": "-> ../out/f",
+		"out/f": "canary", "in/deep/x/y/f": "inside",
 	})
 	in := filepath.Join(top, "in")
 	fd, err := sys.OpenDir(in)
@@ -67,7 +68,8 @@ func attack(t *testing.T, name string, d *Dir, span time.Duration) {
 	t.Helper()
 	rounds, inside := 0, 0
 	for end := time.Now().Add(span); time.Now().Before(end); rounds++ {
-		for _, p := range []string{"d/f", "f", "d/../f", "deep/x/../x/y/../../../d/f", "d/../deep/../d/f"} {
+		for _, p := range []string{"d/f", "f", "d/../f", "deep/x/../x/y/../../../d/f",
+			"d/../deep/../d/f"} {
 			switch s, e := text(d, p); {
 			case s == "canary":
 				t.Fatalf("%s: %s leads outside", name, p)
@@ -75,7 +77,8 @@ func attack(t *testing.T, name string, d *Dir, span time.Duration) {
 				inside++
 			}
 		}
-		if o, e := d.Open("d/f", How{Write: true, Truncate: true, Create: true, Follow: true}); e == 0 {
+		if o, e := d.Open("d/f", How{Write: true, Truncate: true, Create: true,
+			Follow: true}); e == 0 {
 			_, _ = sys.Pwritev(o.FD, [][]byte{[]byte("inside")}, 0)
 			sys.Close(o.FD)
 		}
@@ -96,8 +99,10 @@ func attack(t *testing.T, name string, d *Dir, span time.Duration) {
 
 // Every way through the resolver gives its descriptors back.
 func TestNoLeak(t *testing.T) {
-	dir := files(t, map[string]string{"d/e/f": "f", "l": "-> d/e", "abs": "-> /w/d/e/f", "up": "-> ../t/f", "loop": "-> loop", "k.pem": "x"})
-	v, _ := newView(t, mountAt(t, "/w", dir, true, "*.pem"), mountAt(t, "/t", files(t, map[string]string{"f": "f"}), false), mountAt(t, "/p", dir, true))
+	dir := files(t, map[string]string{"d/e/f": "f", "l": "-> d/e", "abs": "-> /w/d/e/f",
+		"up": "-> ../t/f", "loop": "-> loop", "k.pem": "x"})
+	v, _ := newView(t, mountAt(t, "/w", dir, true, "*.pem"), mountAt(t, "/t",
+		files(t, map[string]string{"f": "f"}), false), mountAt(t, "/p", dir, true))
 	d := root(t, v)
 	count := func() int {
 		list, err := os.ReadDir("/proc/self/fd")
@@ -108,8 +113,12 @@ func TestNoLeak(t *testing.T) {
 	}
 	before := count()
 	for _, m := range []string{"w/", "p/", "t/", ""} {
-		for _, p := range []string{"d/e/f", "l/f", "abs", "up", "loop", "loop/x", "k.pem", "d/../l/../e/f", "d/e/f/x", "d/..", ".", "..", "../..", "../x", "d/e/", "none", "none/x", "l", "../w/up", ""} {
-			for _, how := range []How{{Read: true, Follow: true}, {Read: true}, {Write: true, Create: true}, {Read: true, Directory: true, Follow: true}, {Write: true, Create: true, Exclusive: true}} {
+		for _, p := range []string{"d/e/f", "l/f", "abs", "up", "loop", "loop/x", "k.pem",
+			"d/../l/../e/f", "d/e/f/x", "d/..", ".", "..", "../..", "../x", "d/e/", "none",
+			"none/x", "l", "../w/up", ""} {
+			for _, how := range []How{{Read: true, Follow: true}, {Read: true},
+				{Write: true, Create: true}, {Read: true, Directory: true, Follow: true},
+				{Write: true, Create: true, Exclusive: true}} {
 				if o, e := d.Open(m+p, how); e == 0 {
 					if o.Dir != nil {
 						o.Dir.Close()

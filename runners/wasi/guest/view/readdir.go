@@ -9,15 +9,18 @@ import (
 
 // Entry is one name in a directory.
 type Entry struct {
-	Next uint64 // cookie of the entry after this one
+	// cookie of the entry after this one
+	Next uint64
 	Ino  uint64
-	Type uint8  // DT_* of the kernel
-	Name []byte // valid until the next call
+	Type uint8 // DT_* of the kernel
+	// valid until the next call
+	Name []byte
 }
 
 // Types of entries that matter here, as the kernel numbers them.
 const (
 	typeUnknown = 0
+	typeDevice  = 2
 	typeDir     = 4
 )
 
@@ -43,7 +46,8 @@ func (d *Dir) Entries(cookie uint64, yield func(Entry) bool) Errno {
 			}
 			if string(e.Name) == "." {
 				if st, errno := d.Self(); errno == 0 {
-					e.Ino = st.Ino // an overlay lists that of the layer below
+					// an overlay lists that of the layer below
+					e.Ino = st.Ino
 				}
 			}
 			if !d.omits(e.Name) && !yield(e) {
@@ -128,6 +132,9 @@ func (n *node) entries(cookie uint64, yield func(Entry) bool) {
 		default:
 			c := n.children[i-2]
 			e.Ino, e.Name = c.ino(), []byte(c.name)
+			if c.device != nil {
+				e.Type = typeDevice
+			}
 		}
 		if !yield(e) {
 			return

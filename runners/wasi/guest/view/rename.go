@@ -54,7 +54,7 @@ func (d *Dir) Rename(p string, to *Dir, newP string) Errno {
 	defer s.close()
 	switch {
 	case s.node != nil:
-		return to.refuse(sys.EBUSY, "write", newP, RuleVirtual)
+		return to.refuse(sys.EBUSY, "write", newP, ruleVirtual)
 	case old.name == "." || s.name == ".":
 		return sys.EBUSY
 	case old.m != s.m:
@@ -120,7 +120,7 @@ func (d *Dir) checkHiddenMove(p string, old, s *spot) Errno {
 	}
 	scan := moveScan{h: h, left: maxMoveScan}
 	if !scan.same(old.fd, old.name, old.path(), s.path()) {
-		return d.refuse(sys.EPERM, "write", p, RuleHidden)
+		return d.refuse(sys.EPERM, "write", p, ruleHidden)
 	}
 	return 0
 }
@@ -133,7 +133,8 @@ type moveScan struct {
 // same reports whether every name below the directory stays as hidden, or as
 // visible, as it is.
 func (c *moveScan) same(parent int, name, from, to string) bool {
-	fd, err := sys.Openat2(parent, name, sys.ORdonly|sys.ODirectory|sys.ONofollow, 0, sys.ResolveBeneath)
+	fd, err := sys.Openat2(parent, name, sys.ORdonly|sys.ODirectory|sys.ONofollow, 0,
+		sys.ResolveBeneath)
 	if err != nil {
 		return false
 	}
@@ -162,7 +163,8 @@ func (c *moveScan) same(parent int, name, from, to string) bool {
 				return false
 			}
 			mayHold := c.h.CouldContain(a) || c.h.CouldContain(b)
-			if !hidden && mayHold && (e.Type == typeDir || e.Type == typeUnknown) && !c.sub(fd, e, a, b) {
+			if !hidden && mayHold && (e.Type == typeDir || e.Type == typeUnknown) &&
+				!c.sub(fd, e, a, b) {
 				return false
 			}
 		}

@@ -20,7 +20,8 @@ type base struct {
 // fault is a refusal that its operation has yet to record.
 type fault struct {
 	errno Errno
-	rule  string // empty: an ordinary error, not recorded
+	// empty: an ordinary error, not recorded
+	rule string
 }
 
 var none fault
@@ -35,7 +36,7 @@ func (d *Dir) fail(f fault, verb, p string) Errno {
 	return d.refuse(f.errno, verb, p, f.rule)
 }
 
-// checkPath refuses what is no path at all.
+// checkPath refuses invalid paths.
 func checkPath(p string) fault {
 	switch {
 	case p == "":
@@ -47,7 +48,7 @@ func checkPath(p string) fault {
 	case p[0] == '/':
 		// Preview 1 has no absolute paths: libraries make them relative to a
 		// preopened directory, so one here is an attempt to leave it.
-		return fault{sys.EPERM, RuleEscape}
+		return fault{sys.EPERM, ruleEscape}
 	}
 	return none
 }
@@ -70,7 +71,8 @@ func (d *Dir) enter(p string) (base, string, *node, fault) {
 	}
 	if d.m != nil {
 		for len(p) > 2 && p[:2] == "./" && p[2] != '/' {
-			p = p[2:] // saves opening "." to find the name behind it
+			// saves opening "." to find the name behind it
+			p = p[2:]
 		}
 		return base{d.m, d.fd, d.rel, d.confined}, p, nil, none
 	}
@@ -79,6 +81,9 @@ func (d *Dir) enter(p string) (base, string, *node, fault) {
 
 func enterNode(n *node, p string) (base, string, *node, fault) {
 	for {
+		if n.device != nil {
+			return base{}, "", nil, plain(sys.ENOTDIR)
+		}
 		name, rest := cut(p)
 		switch name {
 		case "", ".":
@@ -87,7 +92,7 @@ func enterNode(n *node, p string) (base, string, *node, fault) {
 			}
 		case "..":
 			if n.parent == nil {
-				return base{}, "", nil, fault{sys.EPERM, RuleEscape}
+				return base{}, "", nil, fault{sys.EPERM, ruleEscape}
 			}
 			n = n.parent
 		default:
@@ -95,7 +100,7 @@ func enterNode(n *node, p string) (base, string, *node, fault) {
 				return base{m: n.mount, fd: n.mount.FD}, strings.TrimLeft(p, "/"), nil, none
 			}
 			if n = n.child(name); n == nil {
-				return base{}, "", nil, fault{sys.EACCES, RuleOutside}
+				return base{}, "", nil, fault{sys.EACCES, ruleOutside}
 			}
 		}
 		if p = rest; p == "" {
@@ -107,8 +112,8 @@ func enterNode(n *node, p string) (base, string, *node, fault) {
 	}
 }
 
-// opened is what a path led to: a descriptor and where it is, or a directory
-// of the view itself, with no descriptor.
+// opened is the result of opening a path: a descriptor and its place, or a directory of the view
+// itself, without a descriptor.
 type opened struct {
 	fd   int
 	base base
@@ -137,7 +142,7 @@ func (v *View) openBeneath(b base, p string, flags, mode uint64) (opened, fault)
 	}
 	e := sys.ErrnoOf(err)
 	if e == sys.EXDEV && dotdot && b.rel != "" && !climbs(p) {
-		return opened{}, fault{sys.EPERM, RuleEscape}
+		return opened{}, fault{sys.EPERM, ruleEscape}
 	}
 	if e == sys.EXDEV && dotdot && b.rel != "" {
 		// The path may still end in the mount, above where it started.
@@ -159,7 +164,7 @@ func (v *View) openWalked(b base, p string, flags, mode uint64) (opened, fault) 
 	const create = sys.OCreat | sys.OExcl
 	s, f := v.walk(b, p, flags&sys.ONofollow == 0 && flags&create != create)
 	if f != none {
-		if f.rule == RuleHidden {
+		if f.rule == ruleHidden {
 			f = hiddenFault(flags)
 		}
 		return opened{}, f
@@ -174,7 +179,8 @@ func (v *View) openWalked(b base, p string, flags, mode uint64) (opened, fault) 
 		}
 		flags |= sys.ODirectory
 	}
-	if !s.m.Write { // the walk may have come here from a mount that can be changed
+	// the walk may have come here from a mount that can be changed
+	if !s.m.Write {
 		if flags&(sys.OWronly|sys.ORdwr|sys.OTrunc|sys.OAppend) != 0 {
 			return opened{}, fault{sys.EROFS, RuleReadOnly}
 		}
@@ -187,20 +193,20 @@ func (v *View) openWalked(b base, p string, flags, mode uint64) (opened, fault) 
 	return s.opened(fd, s.name), none
 }
 
-// opened is what fd, opened at p below b, is.
+// opened returns fd, opened at p below b.
 func (b base) opened(fd int, p string) opened {
 	return opened{fd: fd, base: base{b.m, fd, joinRel(b.rel, p), b.confined}}
 }
 
 func hiddenFault(flags uint64) fault {
 	if flags&sys.OCreat != 0 {
-		return fault{sys.EPERM, RuleHidden}
+		return fault{sys.EPERM, ruleHidden}
 	}
-	return fault{sys.ENOENT, RuleHidden}
+	return fault{sys.ENOENT, ruleHidden}
 }
 
-// escaped gives the guest EPERM where the kernel says that a path leaves its
-// mount; EXDEV would look like a rename between file systems.
+// escaped returns EPERM to the guest if the kernel says that a path leaves its mount; EXDEV would
+// look like a rename between file systems.
 func escaped(e Errno) Errno {
 	if e == sys.EXDEV {
 		return sys.EPERM
@@ -212,15 +218,18 @@ func escaped(e Errno) Errno {
 // directory of the view (node).
 type spot struct {
 	base
-	name  string
-	slash bool // a directory was asked for, by a trailing slash or dot
-	owned bool // fd is for close to give back
+	name string
+	// a directory was asked for, by a trailing slash or dot
+	slash bool
+	// fd is for close to give back
+	owned bool
 	node  *node
 }
 
 func (s *spot) close() {
 	if s.owned {
-		_ = sys.Close(s.fd) // O_PATH: nothing is written back
+		// O_PATH: nothing is written back
+		_ = sys.Close(s.fd)
 		s.owned = false
 	}
 }
@@ -259,7 +268,7 @@ func (d *Dir) spot(p string) (spot, fault) {
 	}
 	if s.m.Hidden != nil && s.m.Hidden.Match(s.path()) {
 		s.close()
-		return spot{}, fault{sys.ENOENT, RuleHidden}
+		return spot{}, fault{sys.ENOENT, ruleHidden}
 	}
 	return s, none
 }

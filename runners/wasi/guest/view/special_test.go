@@ -33,7 +33,8 @@ func openWaits(p string) bool {
 	select {
 	case <-opened:
 		return false
-	case <-time.After(20 * time.Millisecond): // however slow: it cannot end by itself
+	case <-time.After(20 * time.Millisecond):
+		// however slow: it cannot end by itself
 	}
 	f, err := os.OpenFile(p, os.O_WRONLY, 0)
 	if err != nil {

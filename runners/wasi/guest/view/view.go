@@ -31,27 +31,29 @@ type Hidden interface {
 
 // Mount is one granted directory.
 type Mount struct {
-	Path   string // in the guest's tree: absolute and clean
-	FD     int    // the directory; New takes it over
+	// in the guest's tree: absolute and clean
+	Path string
+	// the directory; New takes it over
+	FD     int
 	Write  bool
 	Hidden Hidden // nil: nothing is hidden
 }
 
-// Recorder is told of each refusal.
+// Recorder receives each refusal.
 type Recorder interface {
-	// Denied takes what was asked ("read /etc/shadow") and the rule against it.
+	// Denied receives the refused operation ("read /etc/shadow") and the rule against it.
 	Denied(what, rule string)
 }
 
 // Rules that a refusal names.
 const (
-	RuleOutside  = "not in the tool's view"
-	RuleEscape   = "leads out of the tool's view"
+	ruleOutside  = "not in the tool's view"
+	ruleEscape   = "leads out of the tool's view"
 	RuleReadOnly = "read-only mount"
-	RuleHidden   = "hidden"
-	RuleSpecial  = "neither a regular file nor a directory"
-	RuleAbsolute = "link to an absolute path"
-	RuleVirtual  = "part of the view itself"
+	ruleHidden   = "hidden"
+	ruleSpecial  = "neither a regular file nor a directory"
+	ruleAbsolute = "link to an absolute path"
+	ruleVirtual  = "part of the view itself"
 )
 
 // View is the guest's tree.
@@ -59,15 +61,17 @@ type View struct {
 	root   *node
 	mounts []*mount
 	rec    Recorder
-	dirs   map[*Dir]struct{} // open ones, whose place in the tree a rename changes
+	// open ones, whose place in the tree a rename changes
+	dirs map[*Dir]struct{}
 }
 
-// node is a directory of the view itself; one with a mount is where it begins.
+// node is a directory of the view itself, or a device; one with a mount is where it begins.
 type node struct {
 	name     string
 	parent   *node
 	children []*node
 	mount    *mount
+	device   *sys.Stat // nil for a directory
 }
 
 type mount struct {
@@ -146,7 +150,8 @@ func (v *View) Mounted(p string) bool {
 // Close gives back the descriptors of the mounts. Open Dirs have their own.
 func (v *View) Close() {
 	for _, m := range v.mounts {
-		_ = sys.Close(m.FD) // a directory: nothing is written back
+		// a directory: nothing is written back
+		_ = sys.Close(m.FD)
 	}
 	v.mounts = nil
 }
@@ -160,7 +165,8 @@ func (v *View) Root() (*Dir, Errno) {
 // Preopen opens the directory at an absolute path of the guest as one that is
 // confined: what is beside its mount cannot be reached through it by "..".
 func (v *View) Preopen(p string) (*Dir, Errno) {
-	o, e := v.top().Open(cmp.Or(strings.TrimPrefix(p, "/"), "."), How{Read: true, Directory: true, Follow: true})
+	o, e := v.top().Open(cmp.Or(strings.TrimPrefix(p, "/"), "."), How{Read: true, Directory: true,
+		Follow: true})
 	if e != 0 {
 		return nil, e
 	}

@@ -126,40 +126,61 @@ func TestPaths(t *testing.T) {
 	long := strings.Repeat("x", 256)
 	deep := strings.Repeat("a/", 2100)
 	dir := files(t, map[string]string{
-		"f": "f", "d/g": "g", "d/e/h": "h", "l": "-> f", "ld": "-> d", "up": "-> ../tmp/t", "d/back": "-> ../f",
-		"abs": "-> /workspace/d/g", "abstmp": "-> /tmp/t", "absout": "-> /etc/passwd", "loop": "-> loop", "a\\b": "backslash",
-		"\xff": "byte", "dangling": "-> nowhere", "many0": "-> f", "absdir": "-> /workspace/d", "rootlink": "-> /",
+		"f": "f", "d/g": "g", "d/e/h": "h", "l": "-> f", "ld": "-> d", "up": "-> ../tmp/t",
+		"d/back": "-> ../f",
+		"abs":    "-> /workspace/d/g", "abstmp": "-> /tmp/t", "absout": "-> /etc/passwd",
+		"loop": "-> loop", "a\\b": "backslash",
+		"\xff": "byte", "dangling": "-> nowhere", "many0": "-> f", "absdir": "-> /workspace/d",
+		"rootlink": "-> /",
 	})
 	for i := 1; i < 60; i++ {
-		if err := os.Symlink(fmt.Sprint("many", i-1), filepath.Join(dir, fmt.Sprint("many", i))); err != nil {
+		if err := os.Symlink(fmt.Sprint("many", i-1), filepath.Join(dir, fmt.Sprint("many",
+			i))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	tmp := files(t, map[string]string{"t": "t"})
-	v, _ := newView(t, mountAt(t, "/workspace", dir, true), mountAt(t, "/tmp", tmp, true), mountAt(t, "/data/dict", tmp, false))
+	v, _ := newView(t, mountAt(t, "/workspace", dir, true), mountAt(t, "/tmp", tmp, true),
+		mountAt(t, "/data/dict", tmp, false))
 	tests := []struct {
 		p     string
 		want  string
 		errno Errno
 	}{
-		{"workspace/f", "f", 0}, {"workspace//f", "f", 0}, {"./workspace/./f", "f", 0}, {"workspace/d/../f", "f", 0},
+		{"workspace/f", "f", 0}, {"workspace//f", "f", 0}, {"./workspace/./f", "f", 0},
+		{"workspace/d/../f", "f", 0},
 		{"workspace/l", "f", 0}, {"workspace/ld/g", "g", 0}, {"workspace/d/back", "f", 0},
-		{"workspace/d/e/../../f", "f", 0}, {"workspace/../tmp/t", "t", 0}, {"workspace/d/../../tmp/t", "t", 0},
-		{"tmp/../workspace/f", "f", 0}, {"workspace/up", "t", 0}, {"workspace/abs", "g", 0}, {"workspace/abstmp", "t", 0},
-		{"workspace/absdir/e/h", "h", 0}, {"workspace/absdir/../f", "f", 0}, {"workspace/rootlink/tmp/t", "t", 0},
-		{"workspace/ld/../../tmp/../workspace/ld/g", "g", 0}, {"data/dict/t", "t", 0}, {"data/../tmp/t", "t", 0},
-		{"workspace/a\\b", "backslash", 0}, {"workspace/\xff", "byte", 0}, {"workspace/many20", "f", 0},
-		{"workspace/many55", "", sys.ELOOP}, {"workspace/loop", "", sys.ELOOP}, {"workspace/dangling", "", sys.ENOENT},
-		{"workspace/absout", "", sys.EACCES}, {"workspace/missing", "", sys.ENOENT}, {"workspace/f/", "", sys.ENOTDIR},
-		{"workspace/l/", "", sys.ENOTDIR}, {"workspace/f/.", "", sys.ENOTDIR}, {"workspace/f/..", "", sys.ENOTDIR},
-		{"workspace/f/x", "", sys.ENOTDIR}, {"workspace/d", "", sys.EISDIR}, {"workspace", "", sys.EISDIR}, {"workspace/", "", sys.EISDIR},
+		{"workspace/d/e/../../f", "f", 0}, {"workspace/../tmp/t", "t", 0},
+		{"workspace/d/../../tmp/t", "t", 0},
+		{"tmp/../workspace/f", "f", 0}, {"workspace/up", "t", 0}, {"workspace/abs", "g", 0},
+		{"workspace/abstmp", "t", 0},
+		{"workspace/absdir/e/h", "h", 0}, {"workspace/absdir/../f", "f", 0},
+		{"workspace/rootlink/tmp/t", "t", 0},
+		{"workspace/ld/../../tmp/../workspace/ld/g", "g", 0}, {"data/dict/t", "t", 0},
+		{"data/../tmp/t", "t", 0},
+		{"workspace/a\\b", "backslash", 0}, {"workspace/\xff", "byte", 0}, {"workspace/many20", "f",
+			0},
+		{"workspace/many55", "", sys.ELOOP}, {"workspace/loop", "", sys.ELOOP},
+		{"workspace/dangling", "", sys.ENOENT},
+		{"workspace/absout", "", sys.EACCES}, {"workspace/missing", "", sys.ENOENT},
+		{"workspace/f/", "", sys.ENOTDIR},
+		{"workspace/l/", "", sys.ENOTDIR}, {"workspace/f/.", "", sys.ENOTDIR}, {"workspace/f/..",
+			"", sys.ENOTDIR},
+		{"workspace/f/x", "", sys.ENOTDIR}, {"workspace/d", "", sys.EISDIR}, {"workspace", "",
+			sys.EISDIR}, {"workspace/", "", sys.EISDIR},
 		{".", "", sys.EISDIR}, {"data", "", sys.EISDIR}, {"data/", "", sys.EISDIR},
-		{"", "", sys.ENOENT}, {"/etc/passwd", "", sys.EPERM}, {"/workspace/f", "", sys.EPERM}, {"/", "", sys.EPERM}, {"//", "", sys.EPERM},
-		{"etc/passwd", "", sys.EACCES}, {"etc", "", sys.EACCES}, {"data/other", "", sys.EACCES}, {"workspacex", "", sys.EACCES},
-		{"..", "", sys.EPERM}, {"../etc/passwd", "", sys.EPERM}, {"workspace/../..", "", sys.EPERM}, {"workspace/d/../../../etc", "", sys.EPERM},
-		{"workspace/ld/../../../x", "", sys.EPERM}, {"...", "", sys.EACCES}, {"workspace/...", "", sys.ENOENT},
-		{"workspace/f\x00", "", sys.EINVAL}, {"\x00", "", sys.EINVAL}, {"workspace/" + long, "", sys.ENAMETOOLONG},
-		{"workspace/" + deep, "", sys.ENAMETOOLONG}, {strings.Repeat("./", 3000) + "tmp/t", "", sys.ENAMETOOLONG},
+		{"", "", sys.ENOENT}, {"/etc/passwd", "", sys.EPERM}, {"/workspace/f", "", sys.EPERM},
+		{"/", "", sys.EPERM}, {"//", "", sys.EPERM},
+		{"etc/passwd", "", sys.EACCES}, {"etc", "", sys.EACCES}, {"data/other", "", sys.EACCES},
+		{"workspacex", "", sys.EACCES},
+		{"..", "", sys.EPERM}, {"../etc/passwd", "", sys.EPERM}, {"workspace/../..", "", sys.EPERM},
+		{"workspace/d/../../../etc", "", sys.EPERM},
+		{"workspace/ld/../../../x", "", sys.EPERM}, {"...", "", sys.EACCES}, {"workspace/...", "",
+			sys.ENOENT},
+		{"workspace/f\x00", "", sys.EINVAL}, {"\x00", "", sys.EINVAL}, {"workspace/" + long, "",
+			sys.ENAMETOOLONG},
+		{"workspace/" + deep, "", sys.ENAMETOOLONG}, {strings.Repeat("./", 3000) + "tmp/t", "",
+			sys.ENAMETOOLONG},
 	}
 	d := root(t, v)
 	for _, tt := range tests {
@@ -181,7 +202,8 @@ func TestPaths(t *testing.T) {
 // A confined directory reaches its own mount and nothing beside it; ".." works
 // from a directory inside it.
 func TestPreopen(t *testing.T) {
-	dir := files(t, map[string]string{"f": "f", "d/g": "g", "d/e/h": "h", "up": "-> ../tmp/t", "abs": "-> /workspace/f"})
+	dir := files(t, map[string]string{"f": "f", "d/g": "g", "d/e/h": "h", "up": "-> ../tmp/t",
+		"abs": "-> /workspace/f"})
 	tmp := files(t, map[string]string{"t": "t"})
 	v, l := newView(t, mountAt(t, "/workspace", dir, true), mountAt(t, "/tmp", tmp, true))
 	d, e := v.Preopen("/workspace")
@@ -196,9 +218,11 @@ func TestPreopen(t *testing.T) {
 		want  string
 		errno Errno
 	}{
-		{d, "f", "f", 0}, {d, "d/../f", "f", 0}, {d, "abs", "f", 0}, {d, "../tmp/t", "", sys.EPERM}, {d, "up", "", sys.EPERM},
+		{d, "f", "f", 0}, {d, "d/../f", "f", 0}, {d, "abs", "f", 0}, {d, "../tmp/t", "", sys.EPERM},
+		{d, "up", "", sys.EPERM},
 		{d, "..", "", sys.EPERM}, {d, "d/../..", "", sys.EPERM},
-		{deep, "../g", "g", 0}, {deep, "../../f", "f", 0}, {deep, "../../../tmp/t", "", sys.EPERM}, {deep, "h", "h", 0},
+		{deep, "../g", "g", 0}, {deep, "../../f", "f", 0}, {deep, "../../../tmp/t", "", sys.EPERM},
+		{deep, "h", "h", 0},
 		{deep, "../e/h", "h", 0},
 	} {
 		got, e := text(tt.d, tt.p)
@@ -206,7 +230,7 @@ func TestPreopen(t *testing.T) {
 			t.Errorf("%q: %q %v, want %q %v", tt.p, got, e, tt.want, tt.errno)
 		}
 	}
-	if !slices.Contains(*l, "read /tmp/t: "+RuleEscape) {
+	if !slices.Contains(*l, "read /tmp/t: "+ruleEscape) {
 		t.Errorf("records: %q", *l)
 	}
 	// The directory is moved: ".." is then where it is now.
@@ -219,7 +243,8 @@ func TestPreopen(t *testing.T) {
 }
 
 func TestMountsRefused(t *testing.T) {
-	for _, paths := range [][]string{{"workspace"}, {"/a/../b"}, {"/a", "/a"}, {"/a", "/a/b"}, {"/a/b", "/a"}, {"/", "/a"}, {"/a", "/"}, {""}, {"/a/"}} {
+	for _, paths := range [][]string{{"workspace"}, {"/a/../b"}, {"/a", "/a"}, {"/a", "/a/b"},
+		{"/a/b", "/a"}, {"/", "/a"}, {"/a", "/"}, {""}, {"/a/"}} {
 		var mounts []Mount
 		for _, p := range paths {
 			mounts = append(mounts, mountAt(t, p, t.TempDir(), true))
@@ -232,7 +257,8 @@ func TestMountsRefused(t *testing.T) {
 
 // The directories of the view itself cannot be changed.
 func TestVirtual(t *testing.T) {
-	v, l := newView(t, mountAt(t, "/workspace", files(t, map[string]string{"f": "f", "d/": ""}), true), mountAt(t, "/data/dict", t.TempDir(), true))
+	v, l := newView(t, mountAt(t, "/workspace", files(t, map[string]string{"f": "f", "d/": ""}),
+		true), mountAt(t, "/data/dict", t.TempDir(), true))
 	d := root(t, v)
 	ts := &[2]sys.Timespec{}
 	for name, e := range map[string]Errno{
@@ -256,7 +282,8 @@ func TestVirtual(t *testing.T) {
 			t.Errorf("%s: not the error that it should be", name)
 		}
 	}
-	if _, e := d.Open("new", How{Write: true, Create: true}); e != sys.EACCES || !slices.Contains(*l, "write /new: "+RuleOutside) {
+	if _, e := d.Open("new", How{Write: true, Create: true}); e != sys.EACCES ||
+		!slices.Contains(*l, "write /new: "+ruleOutside) {
 		t.Errorf("create: %v, %q", e, *l)
 	}
 }
@@ -272,13 +299,14 @@ func TestSpecial(t *testing.T) {
 	v, l := newView(t, mountAt(t, "/w", dir, true))
 	d := root(t, v)
 	for _, name := range []string{"w/fifo", "w/sock"} {
-		for _, how := range []How{{Read: true}, {Write: true}, {Read: true, Write: true}, {Read: true, Truncate: true}, {Write: true, Create: true}} {
+		for _, how := range []How{{Read: true}, {Write: true}, {Read: true, Write: true},
+			{Read: true, Truncate: true}, {Write: true, Create: true}} {
 			if _, e := d.Open(name, how); e != sys.EACCES {
 				t.Errorf("%s %+v: %v", name, how, e)
 			}
 		}
 	}
-	if !slices.Contains(*l, "read /w/fifo: "+RuleSpecial) {
+	if !slices.Contains(*l, "read /w/fifo: "+ruleSpecial) {
 		t.Errorf("records: %q", *l)
 	}
 	// The control: an open that is willing to wait does wait.
@@ -288,12 +316,15 @@ func TestSpecial(t *testing.T) {
 }
 
 func FuzzPaths(f *testing.F) {
-	for _, p := range []string{"w/f", "../x", "w/../../x", "w/l/../..", "//", "w/d/./../l", "w/\x00", "w/l/secret", "t/../w/abs/secret"} {
+	for _, p := range []string{"w/f", "../x", "w/../../x", "w/l/../..", "//", "w/d/./../l",
+		"w/\x00", "w/l/secret", "t/../w/abs/secret"} {
 		f.Add(p, p)
 	}
 	f.Fuzz(func(t *testing.T, p, q string) {
-		top := files(t, map[string]string{"secret": "canary", "in/f": "f", "in/d/g": "g", "in/l": "-> ..", "in/abs": "-> " + os.TempDir(), "tmp/t": "t"})
-		v, _ := newView(t, mountAt(t, "/w", filepath.Join(top, "in"), true), mountAt(t, "/t", filepath.Join(top, "tmp"), true, "*.key"))
+		top := files(t, map[string]string{"secret": "canary", "in/f": "f", "in/d/g": "g",
+			"in/l": "-> ..", "in/abs": "-> " + os.TempDir(), "tmp/t": "t"})
+		v, _ := newView(t, mountAt(t, "/w", filepath.Join(top, "in"), true), mountAt(t, "/t",
+			filepath.Join(top, "tmp"), true, "*.key"))
 		d := root(t, v)
 		for _, x := range []*Dir{d, sub(t, d, "w"), sub(t, d, "w/d")} {
 			if s, e := text(x, p); e == 0 && strings.Contains(s, "canary") {
@@ -309,7 +340,8 @@ func FuzzPaths(f *testing.F) {
 			x.Unlink(q)
 			x.Rmdir(p)
 		}
-		if b, err := os.ReadFile(filepath.Join(top, "secret")); err != nil || string(b) != "canary" {
+		if b, err := os.ReadFile(filepath.Join(top, "secret")); err != nil ||
+			string(b) != "canary" {
 			t.Errorf("%q %q: canary is %q, %v", p, q, b, err)
 		}
 		if n, err := os.ReadDir(top); err != nil || len(n) != 3 {

@@ -19,8 +19,9 @@ const (
 // keeps a descriptor of every directory that it went down, so that ".." means
 // the directory that it came from, whatever is renamed meanwhile.
 type walker struct {
-	v     *View
-	floor int // steps that ".." may not undo: a confined directory
+	v *View
+	// steps that ".." may not undo: a confined directory
+	floor int
 	steps []step
 	links int
 	count int
@@ -55,7 +56,8 @@ func (w *walker) close() {
 
 func (w *walker) drop(i int) {
 	if w.steps[i].owned {
-		_ = sys.Close(w.steps[i].fd) // O_PATH: nothing is written back
+		// O_PATH: nothing is written back
+		_ = sys.Close(w.steps[i].fd)
 		w.steps[i].owned = false
 	}
 }
@@ -92,7 +94,7 @@ func (w *walker) run(p string, follow bool) (spot, fault) {
 		case "", ".":
 		case "..":
 			if len(w.steps)-1 < max(w.floor, 1) {
-				return spot{}, fault{sys.EPERM, RuleEscape}
+				return spot{}, fault{sys.EPERM, ruleEscape}
 			}
 			w.drop(len(w.steps) - 1)
 			w.steps = w.steps[:len(w.steps)-1]
@@ -111,6 +113,9 @@ func (w *walker) run(p string, follow bool) (spot, fault) {
 				s.slash = slash
 				return *s, none
 			}
+		}
+		if n := w.top().node; n != nil && n.device != nil && (slash || !last) {
+			return spot{}, plain(sys.ENOTDIR)
 		}
 		if last {
 			return w.here(), none
@@ -144,14 +149,14 @@ func (w *walker) down(name string, last, follow bool) (*spot, string, fault) {
 	if t.node != nil {
 		c := t.node.child(name)
 		if c == nil {
-			return nil, "", fault{sys.EACCES, RuleOutside}
+			return nil, "", fault{sys.EACCES, ruleOutside}
 		}
 		w.push(c)
 		return nil, "", none
 	}
 	rel := joinRel(t.rel, name)
 	if t.m.Hidden != nil && t.m.Hidden.Match(rel) {
-		return nil, "", fault{sys.ENOENT, RuleHidden}
+		return nil, "", fault{sys.ENOENT, ruleHidden}
 	}
 	fd, err := sys.Openat2(t.fd, name, sys.OPath|sys.ONofollow, 0, sys.ResolveBeneath)
 	if err != nil {

@@ -1,15 +1,17 @@
 //go:build wasip1
 
-// Package jailhttp makes net/http work inside a jail: importing it sets http.DefaultTransport, so that http.Get and all that stands on it go through
-// the jail's fetch proxy. There is nothing to call:
+// Package jailhttp makes net/http work inside a jail: importing it sets http.DefaultTransport, so
+// that http.Get and everything built on it use the jail's fetch proxy. There is nothing to call:
 //
 //	import _ "github.com/jail-sandbox/jail/runners/wasi/guestlib/jailhttp"
 //
 //	resp, err := http.Get("https://example.com/")
 //
-// Build with GOOS=wasip1 GOARCH=wasm. There is no TLS inside: the proxy speaks it, so https:// URLs are asked for as they are, and
-// a Response has no TLS state. What the policy does not allow is answered by the proxy: status 403, with the header X-Jail-Fetch and the reason and what
-// to do as JSON. Elsewhere than in WASI the package does nothing, so that the same program can be built for the host.
+// Build with GOOS=wasip1 GOARCH=wasm. There is no TLS inside: the proxy speaks it, so request
+// https:// URLs as they are. A Response has no TLS state. The proxy answers what the policy does
+// not allow: status 403, with the header X-Jail-Fetch, and the reason and the remedy as JSON. On
+// other systems than WASI the package does nothing, so that the same program can be built for the
+// host.
 package jailhttp
 
 import (
@@ -26,24 +28,27 @@ import (
 // Variable names the descriptor on which the guest accepts streams to the fetch proxy.
 const Variable = "JAIL_FETCH_FD"
 
-// ErrNoFetch says that the jail has no fetch proxy.
-var ErrNoFetch = errors.New("the policy of this jail grants no fetch: run with --profile fetch --fetch HOST")
+// ErrNoFetch is returned if the jail has no fetch proxy.
+var ErrNoFetch = errors.New(
+	"the policy of this jail grants no fetch: run with --profile fetch --fetch HOST")
 
 func init() { http.DefaultTransport = Transport() }
 
-// Transport returns what http.DefaultTransport is set to, for a client with settings of its own.
+// Transport returns the transport of http.DefaultTransport, for a client with settings of its own.
 func Transport() http.RoundTripper { return transport }
 
 var transport = &roundTripper{&http.Transport{
 	Proxy:               http.ProxyURL(&url.URL{Scheme: "http", Host: "fetch"}),
 	DialContext:         func(context.Context, string, string) (net.Conn, error) { return Dial() },
 	MaxIdleConnsPerHost: 4,
-	DisableCompression:  true, // what a rule says of types and sizes is said of the plain answer
+	// Rules on types and sizes are about the plain response.
+	DisableCompression: true,
 }}
 
 type roundTripper struct{ plain *http.Transport }
 
-// RoundTrip sends the whole URL to the proxy also where it is https. The Transport by itself would ask for a tunnel, and speak TLS in it.
+// RoundTrip sends the whole URL to the proxy, also an https one. The Transport by itself would use
+// a tunnel, and speak TLS in it.
 func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	out.URL.RawQuery = query(req.URL.RawQuery)
@@ -54,8 +59,9 @@ func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return resp, err
 	}
-	// An opaque URL is what the request line says, word by word.
-	out.URL = &url.URL{Scheme: "http", Host: req.URL.Host, Opaque: "https://" + req.URL.Host + path(req.URL), RawQuery: out.URL.RawQuery, ForceQuery: req.URL.ForceQuery}
+	// An opaque URL is sent as it is in the request line.
+	out.URL = &url.URL{Scheme: "http", Host: req.URL.Host, Opaque: "https://" +
+		req.URL.Host + path(req.URL), RawQuery: out.URL.RawQuery, ForceQuery: req.URL.ForceQuery}
 	resp, err := t.plain.RoundTrip(out)
 	if resp != nil {
 		resp.Request = req
@@ -63,7 +69,8 @@ func (t *roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// query escapes what a program wrote as it is meant (?q=ü): the proxy takes no such bytes, and hosts read them in more than one way.
+// query escapes bytes that a program left unescaped (?q=ü): the proxy refuses such bytes, and hosts
+// read them in more than one way.
 func query(raw string) string {
 	const digits = "0123456789ABCDEF"
 	var out []byte

@@ -1,4 +1,5 @@
-// Command example prints the status and the body of each URL, in the way of any Go program: only the import of jailhttp is for the jail.
+// Command example prints the status and the body of each URL, in the way of any Go program: only
+// the import of jailhttp is for the jail.
 //
 //	GOOS=wasip1 GOARCH=wasm go build -o get.wasm .
 //	jail run --profile fetch --fetch example.com -- ./get.wasm https://example.com/

@@ -1,0 +1,185 @@
+// Package installed tests the Debian package on a machine that was made for it, freshly booted:
+// what a unit is refused before a driver is loaded can be seen once after each boot.
+package installed
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A machine has the package installed, and two users: one in the group jail, one not.
+type machine struct {
+	t   *testing.T
+	deb string
+}
+
+const member, outsider = "jailmember", "jailoutsider"
+
+// run returns the exit code of a shell command, and all that it said.
+func (m machine) run(format string, args ...any) (int, string) {
+	m.t.Helper()
+	cmd := exec.Command("sh", "-c", fmt.Sprintf(format, args...))
+	cmd.Dir = "/"
+	out, err := cmd.CombinedOutput()
+	if err != nil && !errors.As(err, new(*exec.ExitError)) {
+		m.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+func (m machine) must(format string, args ...any) string {
+	m.t.Helper()
+	code, out := m.run(format, args...)
+	if code != 0 {
+		m.t.Fatalf("%s: exit code %d\n%s", fmt.Sprintf(format, args...), code, out)
+	}
+	return out
+}
+
+// wants runs a command that must end with code and say something.
+func (m machine) wants(code int, says, format string, args ...any) {
+	m.t.Helper()
+	got, out := m.run(format, args...)
+	if got != code || !strings.Contains(out, says) {
+		m.t.Errorf("%s: exit code %d, want %d and %q\n%s", fmt.Sprintf(format, args...), got, code,
+			says, out)
+	}
+}
+
+// TestInstalled installs the package, and the first thing that it does is a run with a shadow.
+func TestInstalled(t *testing.T) {
+	m := machine{t, os.Getenv("JAIL_VM_DEB")}
+	switch {
+	case m.deb == "":
+		t.Skip("installs a package on this machine: runs in machines that were made for it (make vm-test)")
+	case os.Geteuid() != 0:
+		t.Skip("only root can install a package")
+	}
+	drivers, err := os.ReadFile("/proc/devices")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("loop devices before the installation: %v", bytes.Contains(drivers, []byte(" loop\n")))
+	t.Cleanup(func() {
+		if t.Failed() {
+			_, out := m.run("journalctl -u jaild.service --no-pager -n 60")
+			t.Log(out)
+		}
+		m.run("dpkg --purge jail; rm -rf /var/log/jail /var/lib/jail; userdel -r %s; userdel -r %s",
+			member, outsider)
+	})
+	m.must("dpkg --install %s", m.deb)
+	work := t.TempDir()
+	m.wants(0, "changed 1 file", "cd %s && jail run -- touch made", work)
+
+	m.doctor(0, "jail doctor --json")
+	for _, name := range []string{member, outsider} {
+		m.must("useradd -m -s /bin/sh %s", name)
+	}
+	m.must("usermod -aG jail %s", member)
+	m.doctor(0, "su - %s -c 'jail doctor --json'", member)
+	m.wants(0, "changed 1 file", "su - %s -c 'mkdir w && cd w && jail run -- touch made'", member)
+	m.doctor(1, "su - %s -c 'jail doctor --json'", outsider)
+	m.wants(126, "members of the group jail", "su - %s -c 'jail run -- true'", outsider)
+
+	t.Run("upgrade", m.upgrade)
+	t.Run("restart", m.restart)
+	t.Run("purge", m.purge)
+}
+
+// doctor wants an exit code of jail doctor, and that it is the one of its judgement.
+func (m machine) doctor(code int, format string, args ...any) {
+	m.t.Helper()
+	got, out := m.run(format, args...)
+	var said struct {
+		OK       bool
+		Findings []struct{ Name, Answer string }
+	}
+	if err := json.Unmarshal([]byte(out), &said); err != nil || got != code ||
+		said.OK != (code == 0) || len(said.Findings) == 0 {
+		m.t.Errorf("%s: %v, exit code %d, want %d\n%s", fmt.Sprintf(format, args...), err, got,
+			code, out)
+	}
+}
+
+// upgrade installs the package over itself: the journal says that another daemon has taken over.
+func (m machine) upgrade(t *testing.T) {
+	m.t = t
+	before := m.must("systemctl show -P MainPID jaild.service")
+	m.must("dpkg --install %s", m.deb)
+	m.until("another daemon is the service", func() bool {
+		_, now := m.run("systemctl show -P MainPID jaild.service")
+		return now != before && now != "0\n"
+	})
+	m.until("the journal has it", func() bool {
+		_, out := m.run("journalctl -u jaild.service --no-pager")
+		return strings.Contains(out, "has taken over from jaild ")
+	})
+}
+
+// restart ends a run; its client is told why.
+func (m machine) restart(t *testing.T) {
+	m.t = t
+	cmd := exec.Command("jail", "run", "--id", "restarted", "--no-workspace", "--", "cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line := []byte("x\n")
+	if _, err := in.Write(line); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(line); err != nil { // it runs
+		t.Fatalf("%v: %s", err, said.String())
+	}
+	m.must("systemctl restart jaild.service")
+	// the exit code says how
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 143 || !strings.Contains(said.String(),
+		"the daemon was stopped or restarted, and ended this run") {
+		t.Errorf("exit code %d: %s", code, said.String())
+	}
+	m.must("jail run --no-workspace -- true")
+}
+
+// purge keeps the log and its key, and an installation after it goes on with both.
+func (m machine) purge(t *testing.T) {
+	m.t = t
+	m.wants(0, "kept are the audit log in /var/log/jail", "dpkg --purge jail")
+	left, err := filepath.Glob("/var/lib/jail/*")
+	if _, logErr := os.Stat("/var/log/jail/audit/head"); err != nil || logErr != nil ||
+		len(left) != 1 || left[0] != "/var/lib/jail/keys" {
+		t.Errorf("left are %q, %v, %v", left, err, logErr)
+	}
+	m.must("dpkg --install %s", m.deb)
+	m.must("jail run --no-workspace -- true")
+	m.wants(0, "verified", "jail audit verify")
+}
+
+func (m machine) until(what string, f func() bool) {
+	m.t.Helper()
+	for end := time.Now().Add(5 * time.Minute); !f(); {
+		if time.Now().After(end) {
+			m.t.Fatalf("not within five minutes: %s", what)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

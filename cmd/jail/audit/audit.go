@@ -1,0 +1,91 @@
+// Package audit has the commands that read, search, verify and keep the log.
+package audit
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// New returns the command jail audit.
+func New(env *cli.Env) *cobra.Command {
+	return command.Group("audit", "read, search and verify the record of what ran",
+		newShow(env), newTail(env), newQuery(env), newReport(env),
+		newExport(env), newAnchor(env), newVerify(env), newProve(env),
+		newKey(env), newRotate(env), newPrune(env), newIndex(env),
+		command.Removed("witness",
+			"run a C2SP tlog-witness such as github.com/transparency-dev/witness, and name it in an [[anchor]]"))
+}
+
+// logFlag names the log that a command reads; "" is the daemon's. Reading a log needs no daemon.
+type logFlag string
+
+func (l *logFlag) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar((*string)(l), "log", "", "`DIR` of the log (default that of the daemon)")
+}
+
+func (l logFlag) dir(env *cli.Env) string {
+	if l == "" {
+		return env.Config.LogDir
+	}
+	return string(l)
+}
+
+// askDaemon reports whether the daemon has to read the log, since the caller may not.
+func (l logFlag) askDaemon(env *cli.Env) bool {
+	return l == "" && mayNotRead(env)
+}
+
+// logError returns err as an error about the log in dir.
+func logError(dir string, err error) error {
+	e := exit.About(err, "audit log %s", dir)
+	if e.Hint = "--log names the directory of a log"; errors.Is(err, fs.ErrPermission) {
+		e.Hint = "jail audit query shows what the daemon tells you of it; --log names the directory of another log"
+	}
+	return e
+}
+
+// recordTypes are the types of records that this version writes.
+var recordTypes = audit.Types()
+
+func parseTypes(texts []string) ([]audit.Type, error) {
+	var types []audit.Type
+	for _, t := range texts {
+		if !slices.Contains(recordTypes, audit.Type(t)) {
+			names := make([]string, len(recordTypes))
+			for i, known := range recordTypes {
+				names[i] = string(known)
+			}
+			return nil, exit.Usage("the types are "+strings.Join(names, ", "),
+				"--type %s: no record has that type", t)
+		}
+		types = append(types, audit.Type(t))
+	}
+	return types, nil
+}
+
+// parseTime reads a time, or how long before now it was.
+func parseTime(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, exit.Usage("",
+		"--%s %s: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z", flag, text)
+}

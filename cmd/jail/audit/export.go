@@ -1,0 +1,135 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/supervisor/audit/export"
+)
+
+type exportOptions struct {
+	queryFlags
+	log                logFlag
+	format, to, cursor string
+	follow             bool
+	tries              int
+}
+
+func newExport(env *cli.Env) *cobra.Command {
+	var o exportOptions
+	cmd := &cobra.Command{
+		Use:   "export [flags]",
+		Short: "hand records over to other programs",
+		Long: `Hand the records that all of the conditions want over to another program, the oldest first, in a form that it reads:
+
+  jsonl     the lines of the log
+  ocsf      events of the Open Cybersecurity Schema Framework, one a line
+  journald  to systemd's journal at unix:///run/systemd/journal/socket, or as entries that systemd-journal-remote reads
+  otlp      OpenTelemetry logs as JSON over HTTP, to http://HOST:4318/v1/logs or https://…
+
+Each goes to a file or to standard output as well; a file is appended to and flushed. With --cursor a file says how far it came: the next export goes on there. It
+is written behind what was delivered, so that every record is delivered at least once; after a crash a few may come twice, by the same seq. The journal answers
+nothing: there, what the kernel took counts as delivered. With --follow it goes on with records that are still to be written and tries for ever where the other
+end is not there. Nothing is verified: that is for jail audit verify.`,
+		Example: "  jail audit export --type denied --since 24h > denied.jsonl\n" +
+			"  jail audit export --format journald --to unix:///run/systemd/journal/socket --follow --cursor /var/lib/jail/export.cursor\n" +
+			"  jail audit export --format otlp --to http://127.0.0.1:4318/v1/logs --cursor otlp.cursor",
+		Args: command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runExport(cmd.Context(), env,
+				o)
+		},
+	}
+	o.add(cmd)
+	o.log.add(cmd)
+	cmd.Flags().StringVar(&o.format, "format", string(export.JSONL),
+		"`FORM`: jsonl, ocsf, journald or otlp")
+	cmd.Flags().StringVar(&o.to, "to", "-",
+		"`WHERE` they go: an address, a file, or - for standard output")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false,
+		"go on with those that are written from now on")
+	cmd.Flags().StringVar(&o.cursor, "cursor", "", "`FILE` that holds how far it came")
+	cmd.Flags().IntVar(&o.tries, "tries", 5,
+		"how `OFTEN` the same records are sent where the other end fails, without --follow")
+	_ = cmd.RegisterFlagCompletionFunc("format", func(*cobra.Command, []string, string) ([]string,
+		cobra.ShellCompDirective) {
+		var names []string
+		for _, f := range export.Formats() {
+			names = append(names, string(f))
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+	return cmd
+}
+
+func runExport(ctx context.Context, env *cli.Env, o exportOptions) error {
+	filter, err := o.filter(time.Now())
+	if err != nil {
+		return err
+	}
+	format, err := export.Parse(o.format)
+	if err != nil {
+		return exit.Usage("", "--format: %v", err)
+	}
+	if o.tries < 1 {
+		return exit.Usage("", "--tries %d: want a number of tries, from 1", o.tries)
+	}
+	dir := o.log.dir(env)
+	if _, err := os.ReadDir(dir); err != nil {
+		return logError(dir, err)
+	}
+	// Where the host's name cannot be read, the records go without.
+	name, _ := os.Hostname()
+	sink, err := export.Open(format, o.to, export.Host{Name: name, Version: env.Config.Version},
+		env.Stdout)
+	if err != nil {
+		return exit.Usage("", "--to: %v", err)
+	}
+	return send(ctx, export.Options{Log: dir, Filter: filter, Follow: o.follow, Cursor: o.cursor,
+		Tries: o.tries,
+		Say: func(text string) {
+			output.Say(env.Stderr, "warning", "export to "+o.to+": "+
+				text)
+		}},
+		sink, o.to)
+}
+
+// send exports until there are no more records. With --follow it ends when it is interrupted, which
+// is no failure.
+func send(ctx context.Context, o export.Options, sink export.Sink, to string) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	n, err := export.Run(ctx, o, sink)
+	interrupted := ctx.Err() != nil
+	err = errors.Join(err, sink.Close())
+	switch {
+	case interrupted && o.Follow:
+		return nil
+	case errors.Is(err, syscall.EPIPE):
+		// The reader of the pipe has enough.
+		return nil
+	case errors.Is(err, export.ErrCursor):
+		return exit.Failed(err, "another log, or one that was rebuilt: remove "+o.Cursor+
+			" to begin anew", "export from %s: %v", o.Log, err)
+	case err != nil:
+		hint := "nothing keeps how far it came: --cursor does"
+		if o.Cursor != "" {
+			hint = "run it again: it goes on where it was"
+		}
+		return exit.Failed(err, hint, "export to %s, after %s: %s", to, output.Count(n, "record",
+			"records"), strings.ReplaceAll(fmt.Sprint(err), "\n", "; "))
+	}
+	return nil
+}

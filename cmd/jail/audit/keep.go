@@ -1,0 +1,117 @@
+package audit
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+)
+
+// logOptions returns the options of the daemon's own log. A change of the log needs its key, which
+// only the daemon's user can read.
+func logOptions(env *cli.Env) audit.Options {
+	return audit.Options{Dir: env.Config.LogDir, KeyDir: filepath.Join(env.Config.StateDir, "keys")}
+}
+
+func newRotate(env *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "give the log a new signing key",
+		Long: `Give the log a new signing key and forget the old one. A record that both keys sign hands over; behind it only the new key counts, so that who has stolen the old
+one can sign nothing any more. Daemons go on with the new key at their next record. Prints the new public key, to be kept beside the old ones.`,
+		Example: "  jail audit rotate >> audit.pub",
+		Args:    command.Exactly(),
+	}
+	cmd.RunE = func(*cobra.Command, []string) error {
+		if err := needLog(env); err != nil {
+			return err
+		}
+		pub, err := audit.Rotate(logOptions(env))
+		if err != nil {
+			return exit.Failed(err, "", "audit log %s: %v", env.Config.LogDir, err)
+		}
+		return env.Print(output.Text("%s\n", pub))
+	}
+	return cmd
+}
+
+type pruneOptions struct {
+	keep  string
+	older time.Duration
+	json  bool
+}
+
+func newPrune(env *cli.Env) *cobra.Command {
+	var o pruneOptions
+	cmd := &cobra.Command{
+		Use:   "prune [flags]",
+		Short: "take old segments out of the log, on record",
+		Long: `Take whole segments from the beginning of the log, never the one in use, until the rest is no larger than --keep and no record of a segment is older than --older-than
+wants. A record says which went, and a signed cut where the log begins, so that the rest verifies as before. Copy them away first if they are still wanted.`,
+		Example: "  jail audit prune --keep 10GiB\n  jail audit prune --older-than 2160h",
+		Args:    command.Exactly(),
+		RunE:    func(*cobra.Command, []string) error { return runPrune(env, o) },
+	}
+	cmd.Flags().StringVar(&o.keep, "keep", "",
+		"take segments away until the rest is at most `SIZE`")
+	cmd.Flags().DurationVar(&o.older, "older-than", 0,
+		"take segments away whose last record is `TIME` old")
+	command.JSON(cmd, &o.json, "print an object")
+	return cmd
+}
+
+func runPrune(env *cli.Env, o pruneOptions) error {
+	k := audit.Keep{For: o.older}
+	if o.keep != "" {
+		n, err := policy.Bytes.Parse(o.keep)
+		if err != nil {
+			return exit.Usage("", "--keep: %v", err)
+		}
+		k.Bytes = n
+	}
+	if k.Bytes <= 0 && k.For <= 0 {
+		return exit.Usage("jail audit prune --keep 10GiB",
+			"jail audit prune: say what to keep, by --keep or --older-than")
+	}
+	if err := needLog(env); err != nil {
+		return err
+	}
+	p, err := audit.Prune(logOptions(env), k)
+	if err != nil {
+		return exit.Failed(err, "", "audit log %s: %v", env.Config.LogDir, err)
+	}
+	return env.Show(o.json, pruned(p), func(w io.Writer) error {
+		if p.Segments == 0 {
+			fmt.Fprintln(w, "nothing to take away")
+			return nil
+		}
+		fmt.Fprintf(w, "took %s away: records %d to %d, %s\n", output.Count(p.Segments, "segment",
+			"segments"), p.First, p.Last, output.Size(p.Bytes))
+		return nil
+	})
+}
+
+type pruned struct {
+	Segments int    `json:"segments"`
+	Bytes    int64  `json:"bytes"`
+	First    uint64 `json:"first"`
+	Last     uint64 `json:"last"`
+}
+
+// needLog refuses to begin a log by the way.
+func needLog(env *cli.Env) error {
+	if _, err := os.ReadDir(env.Config.LogDir); err != nil {
+		return logError(env.Config.LogDir, err)
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+type showOptions struct {
+	log        logFlag
+	run, since string
+	types      []string
+	json       bool
+}
+
+func newShow(env *cli.Env) *cobra.Command {
+	var o showOptions
+	cmd := &cobra.Command{
+		Use:   "show [flags]",
+		Short: "show records",
+		Long: `Show records of the log, the oldest first. What a tool chose is shown with escapes in place of control characters, so that it can be read
+off exactly. Nothing is verified: that is for jail audit verify. Who may not read the log is shown what the daemon tells them of it, as by jail audit query.`,
+		Example: "  jail audit show --since 1h\n  jail audit show --run 3w5e11264sg0c8v5a9b7k2m4qd --type denied --json",
+		Args:    command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runShow(cmd.Context(), env,
+				o)
+		},
+	}
+	o.log.add(cmd)
+	cmd.Flags().StringVar(&o.run, "run", "", "only of the run `ID`")
+	cmd.Flags().StringSliceVar(&o.types, "type", nil,
+		"only of `TYPE`, such as denied or run.finished (repeatable)")
+	cmd.Flags().StringVar(&o.since, "since", "",
+		"only from `TIME` on: how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z")
+	command.JSON(cmd, &o.json, "print the records as they are, one a line")
+	return cmd
+}
+
+func runShow(ctx context.Context, env *cli.Env, o showOptions) (err error) {
+	filter := audit.Filter{Run: o.run}
+	if filter.Types, err = parseTypes(o.types); err != nil {
+		return err
+	}
+	if filter.Since, err = parseTime("since", o.since, time.Now()); err != nil {
+		return err
+	}
+	dir := o.log.dir(env)
+	records := audit.Scan(dir, filter)
+	if o.log.askDaemon(env) {
+		records = askDaemon(ctx, env, supervisor.RecordsRequest{Run: o.run, Types: o.types,
+			Since: filter.Since})
+	}
+	return showRecords(env, dir, records, o.json)
+}
+
+// showRecords prints records of the log in dir, and says which lines are none.
+func showRecords(env *cli.Env, dir string, records iter.Seq2[audit.Record, error],
+	asJSON bool) error {
+	return showRecordsTo(env, env.Print, dir, records, asJSON)
+}
+
+// showRecordsTo is showRecords by that way of printing.
+func showRecordsTo(env *cli.Env, print func(write func(io.Writer) error) error, dir string,
+	records iter.Seq2[audit.Record, error], asJSON bool) error {
+	bad := 0
+	err := print(func(w io.Writer) error {
+		header := !asJSON
+		for r, err := range records {
+			if told := (*problem.Error)(nil); errors.As(err, &told) {
+				return err // the daemon says it
+			}
+			if err != nil && r.Line == nil && bad == 0 && exit.Cause(err) != err {
+				// the log itself cannot be read
+				return logError(dir, err)
+			}
+			if err != nil {
+				bad++
+				output.Say(env.Stderr, "warning", err.Error())
+				continue
+			}
+			if header {
+				header = false
+				fmt.Fprintln(w, audit.Header)
+			}
+			render := audit.Render
+			if asJSON {
+				render = audit.RenderJSON
+			}
+			if err := render(w, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && bad > 0 {
+		err = exit.Failed(nil, "jail audit verify", "audit log %s: %s cannot be read", dir,
+			output.Count(bad, "line", "lines"))
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+// Package command has what the declarations of jail's commands share: checks of arguments,
+// groups, and common flags.
+package command
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+)
+
+// Exclusive refuses a command line with more than one of the flags.
+func Exclusive(cmd *cobra.Command, names ...string) error {
+	var given []string
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	if len(given) < 2 {
+		return nil
+	}
+	return exit.Usage("usage: jail "+cmd.Use, "jail %s: %s exclude each other: give one of them",
+		cmd.Name(), strings.Join(given, " and "))
+}
+
+// wanted says what a flag's value must be, by the flag's type in pflag.
+var wanted = map[string]string{
+	"int":      "whole number",
+	"uint64":   "whole number of 0 or more",
+	"duration": "duration: write a number and s, m or h, as in 90s",
+	"bool":     "yes or no: write true or false, or the flag alone for true",
+}
+
+// FlagValue returns an error about the value of a flag in words for users. The library's error
+// names the function that parses the value.
+func FlagValue(err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	want, known := wanted[bad.GetFlag().Value.Type()]
+	if !known {
+		return err
+	}
+	if errors.Is(bad, strconv.ErrRange) {
+		return fmt.Errorf("--%s: %q is more than a number here can be", bad.GetFlag().Name,
+			bad.GetValue())
+	}
+	return fmt.Errorf("--%s: %q is no %s", bad.GetFlag().Name, bad.GetValue(), want)
+}
+
+// JSON adds the flag --json, which every command that prints has.
+func JSON(cmd *cobra.Command, set *bool, prints string) {
+	cmd.Flags().BoolVar(set, "json", false, prints)
+}

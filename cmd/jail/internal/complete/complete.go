@@ -1,0 +1,227 @@
+// Package complete completes IDs, names and limits for shells.
+package complete
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+)
+
+// Profiles and toolNames are for completion, where an error has no place to be shown.
+func Profiles(env *cli.Env) []string {
+	set, err := profiles.Load(env.Config.Profiles)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, p := range set.List() {
+		if !p.Fragment {
+			names = append(names, p.Name+"\t"+p.About)
+		}
+	}
+	return names
+}
+
+func Tools(env *cli.Env) []string {
+	set, err := bundle.OpenPlaces(env.Config.Places(), false)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, b := range set.List() {
+		for _, c := range b.Commands() {
+			names = append(names, c.Name+"\t"+c.About)
+		}
+	}
+	return names
+}
+
+// Tool completes the name of a tool. What follows it are its own arguments: files, mostly.
+func Tool(env *cli.Env) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return Tools(env), cobra.ShellCompDirectiveDefault
+	}
+}
+
+// All gives every command the completion of what its flags and its first argument name, so
+// that a new command has it by the names of these alone.
+func All(env *cli.Env, cmd *cobra.Command) {
+	for _, sub := range cmd.Commands() {
+		All(env, sub)
+	}
+	if ids := idsOf(cmd); ids != nil && cmd.ValidArgsFunction == nil {
+		completeFirst(cmd, cobra.ShellCompDirectiveNoFileComp,
+			func(ctx context.Context) []string { return ids(ctx, env) })
+	}
+	for name, values := range map[string]func(context.Context, *cli.Env) []string{
+		"profile": func(_ context.Context, env *cli.Env) []string { return Profiles(env) },
+		"limit":   func(context.Context, *cli.Env) []string { return limitKeys() },
+		"type":    func(context.Context, *cli.Env) []string { return typeNames() },
+		"run":     runIDs,
+		"session": sessionIDs,
+	} {
+		flag := cmd.Flags().Lookup(name)
+		if flag == nil || flag.Value.Type() == "bool" {
+			continue
+		}
+		directive := cobra.ShellCompDirectiveNoFileComp
+		if name == "limit" {
+			directive |= cobra.ShellCompDirectiveNoSpace // the value follows
+		}
+		_ = cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string,
+			_ string) ([]string, cobra.ShellCompDirective) {
+			return values(cmd.Context(), env), directive
+		}) // an error is that the command has one of its own
+	}
+	for _, name := range []string{"workspace", "cwd", "log"} {
+		if cmd.Flags().Lookup(name) != nil {
+			_ = cmd.MarkFlagDirname(name) // the flag is there
+		}
+	}
+}
+
+// idsOf returns what the first argument of a command that takes an ID names; nil for other
+// commands.
+func idsOf(cmd *cobra.Command) func(context.Context, *cli.Env) []string {
+	if !slices.ContainsFunc(strings.Fields(cmd.Use), func(word string) bool {
+		return word == "ID" ||
+			word == "[ID" || word == "[ID]"
+	}) {
+		return nil
+	}
+	switch strings.TrimPrefix(cmd.CommandPath(), "jail ") {
+	case "diff", "commit", "discard", "revert":
+		return workspaceIDs
+	case "session exec", "session stop":
+		return sessionIDs
+	}
+	return runIDs
+}
+
+// limitKeys are the beginnings of --limit KEY=VALUE.
+func limitKeys() (keys []string) {
+	for _, name := range policy.LimitNames() {
+		keys = append(keys, name+"=")
+	}
+	return keys
+}
+
+func typeNames() (names []string) {
+	for _, t := range audit.Types() {
+		names = append(names, string(t))
+	}
+	return names
+}
+
+// The ids of runs, sessions and shadows come from a daemon that answers. Completion starts none:
+// that would be slow, and on record. Without one they are the names in the state directory, where
+// it may be read.
+
+func runIDs(ctx context.Context, env *cli.Env) []string {
+	return ids(ctx, env, "runs", func(c *api.Client) (ids []string, err error) {
+		all, err := c.Runs(ctx)
+		for _, r := range all {
+			ids = append(ids, described(r.ID, r.Tool, r.Workspace))
+		}
+		return ids, err
+	})
+}
+
+func workspaceIDs(ctx context.Context, env *cli.Env) []string {
+	return ids(ctx, env, "workspaces", func(c *api.Client) (ids []string, err error) {
+		all, err := c.Workspaces(ctx)
+		for _, w := range all {
+			ids = append(ids, described(w.ID, w.Tool, string(w.Path)))
+		}
+		return ids, err
+	})
+}
+
+func sessionIDs(ctx context.Context, env *cli.Env) []string {
+	return ids(ctx, env, "", func(c *api.Client) (ids []string, err error) {
+		all, err := c.Sessions(ctx)
+		for _, s := range all {
+			ids = append(ids, described(s.ID, s.Profile, s.Workspace))
+		}
+		return ids, err
+	})
+}
+
+// described is an id with what a shell shows beside it.
+func described(id, what, dir string) string {
+	return id + "\t" + output.Printable(what) + " " + workspace.Name(dir).String()
+}
+
+func ids(ctx context.Context, env *cli.Env, store string, list func(*api.Client) ([]string,
+	error)) []string {
+	c, err := api.Dial(ctx, env.Config.Socket)
+	if err == nil {
+		defer c.Close()
+		ids, err := list(c)
+		if err == nil {
+			return ids
+		}
+	}
+	if store == "" {
+		return nil
+	}
+	entries, err := os.ReadDir(filepath.Join(env.Config.StateDir, store))
+	if err != nil {
+		// completion has no place for errors
+		return nil
+	}
+	var ids []string
+	for _, e := range entries {
+		if _, err := jail.ParseID(e.Name()); err == nil && e.IsDir() {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids
+}
+
+// First completes the first argument of a command with names, or files.
+func First(env *cli.Env, cmd *cobra.Command, names func(*cli.Env) []string) {
+	completeFirst(cmd, cobra.ShellCompDirectiveDefault,
+		func(context.Context) []string { return names(env) })
+}
+
+func completeFirst(cmd *cobra.Command, directive cobra.ShellCompDirective,
+	values func(context.Context) []string) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string,
+		cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return values(cmd.Context()), directive
+	}
+}
+
+// Bundles are for completion.
+func Bundles(env *cli.Env) []string {
+	set, err := bundle.OpenPlaces(env.Config.Places(), false)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, b := range set.List() {
+		names = append(names, b.Name+"\t"+b.About)
+	}
+	return names
+}

@@ -1,0 +1,170 @@
+// Package execute runs a tool by the daemon, connects its streams to those of this command, and
+// says how the tool ended.
+package execute
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// Options say where a tool runs and how its output and its result are shown.
+type Options struct {
+	// json prints one result object, with the output inside, in place of the streams.
+	JSON bool
+	// quiet leaves out what is said of the run besides errors.
+	Quiet bool
+	// raw passes the tool's control sequences to the caller's terminal as they are.
+	Raw bool
+	// terminal gives the tool a terminal of the jail's own.
+	Terminal bool
+	// session is the ID of the session that the tool runs in; "" for a jail of its own.
+	Session string
+	// explain holds the flags of "jail policy explain" for the policy of the run, with a blank
+	// behind each.
+	Explain string
+}
+
+// AddRaw adds the flag --raw.
+func (o *Options) AddRaw(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.Raw, "raw", false,
+		"on a terminal, show titles, clipboard and other control strings of the tool as it writes them")
+}
+
+// AddTerminal adds the flag --terminal.
+func (o *Options) AddTerminal(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&o.Terminal, "terminal", "t", false,
+		"give a program of the host a terminal of the jail's own")
+}
+
+// Run runs the tool, connects its streams to those of this command, and says how the tool
+// ended. It returns the tool's exit code as an error.
+func Run(ctx context.Context, env *cli.Env, req supervisor.Request, o Options) (err error) {
+	var sizes <-chan runners.Terminal
+	restore := func() error { return nil }
+	if o.Terminal {
+		t, err := openTerminal(env, o)
+		if err != nil {
+			return err
+		}
+		defer t.Close()
+		now := t.Size()
+		req.Terminal, sizes, restore = &now, t.Sizes, t.Restore
+	}
+	var res supervisor.Result
+	err = env.WithDaemon(ctx, func(c *api.Client) (err error) {
+		res, err = stream(ctx, env, c, req, o, sizes)
+		return err
+	})
+	// The terminal is the caller's again before anything is said of the result.
+	err = errors.Join(err, restore())
+	if err != nil {
+		return noResult(env, err, req, o)
+	}
+	return Ended(env, res, o)
+}
+
+// openTerminal takes the caller's terminal for the tool: each byte that is typed goes to the tool.
+func openTerminal(env *cli.Env, o Options) (*terminal.Raw, error) {
+	if o.JSON {
+		return nil, exit.Usage("", "-t and --json contradict each other")
+	}
+	in, ok := env.Stdin.(*os.File)
+	if !ok || !terminal.Is(in) || !terminal.Is(env.Stdout) {
+		return nil, exit.Usage("without -t the tool reads and writes pipes",
+			"-t needs a terminal on standard input and standard output")
+	}
+	return terminal.OpenRaw(in)
+}
+
+// stream carries the tool's streams. With JSON, what the tool writes becomes a part of the result.
+func stream(ctx context.Context, env *cli.Env, c *api.Client, req supervisor.Request, o Options,
+	sizes <-chan runners.Terminal) (supervisor.Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := forwardSignals(ctx, cancel, c, req.ID)
+	// A tool with a terminal of its own writes to the caller's as it is.
+	out, errOut := Screens(env, o.Raw || req.Terminal != nil)
+	var outText, errText bytes.Buffer
+	if o.JSON {
+		out, errOut = &outText, &errText
+	}
+	res, err := start(ctx, env, c, o.Session, req, out, errOut, sizes)
+	if s := ended(); err != nil && s != 0 {
+		// The connection was cut before there was a result.
+		name := forwarded[s]
+		res, err = supervisor.Result{ID: req.ID, ExitCode: exitSignal + int(s), Signal: &name,
+			Denied: []runners.Denial{}}, nil
+	}
+	res.Stdout, res.Stderr = outText.Bytes(), errText.Bytes()
+	return res, err
+}
+
+// start runs a tool in a jail of its own, or in a session where session is not "".
+func start(ctx context.Context, env *cli.Env, c *api.Client, session string, req supervisor.Request,
+	out, errOut io.Writer, sizes <-chan runners.Terminal) (supervisor.Result, error) {
+	if session == "" {
+		return c.RunSized(ctx, req, env.Stdin, out, errOut, sizes)
+	}
+	ask := supervisor.ExecRequest{ID: req.ID, Tool: req.Tool, Args: req.Args, Dir: req.Dir,
+		Cwd: req.Cwd, Limits: req.Limits, Env: req.Env, Inherit: req.Inherit,
+		Terminal: req.Terminal}
+	return c.Exec(ctx, session, ask, env.Stdin, out, errOut, sizes)
+}
+
+// noResult makes a result where there is none because nobody answered: a caller that asked for JSON
+// gets one object in any case.
+func noResult(env *cli.Env, err error, req supervisor.Request, o Options) error {
+	if !o.JSON {
+		return err
+	}
+	e := exit.Describe(err)
+	return errors.Join(e, env.PrintLine(supervisor.Result{ID: req.ID, ExitCode: e.Exit(),
+		Denied: []runners.Denial{}, Error: e}))
+}
+
+// Ended says how a run ended, and returns its exit code as an error.
+func Ended(env *cli.Env, res supervisor.Result, o Options) error {
+	if o.JSON {
+		if err := env.PrintLine(res); err != nil {
+			return err
+		}
+	}
+	if !o.Quiet && !o.JSON {
+		Tell(env, res)
+	}
+	if res.Error != nil {
+		env.Complain(res.Error)
+	}
+	if res.ExitCode == 0 {
+		return nil
+	}
+	if !o.Quiet && !o.JSON && res.Error == nil {
+		output.Say(env.Stderr, "hint", nextAfter(res, o.Explain))
+	}
+	return exit.Code(res.ExitCode)
+}
+
+// Screens are where the output of a tool goes. A terminal takes only harmless sequences, unless
+// raw is set.
+func Screens(env *cli.Env, raw bool) (out, errOut io.Writer) {
+	screen := func(w io.Writer, name string) io.Writer {
+		if raw || !terminal.Is(w) {
+			return output.Named(w, name)
+		}
+		return &terminal.Harmless{Writer: output.Named(w, name)}
+	}
+	return screen(env.Stdout, "standard output"), screen(env.Stderr, "standard error")
+}

@@ -1,0 +1,88 @@
+package execute
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// maxDenials is how many refusals are told one by one.
+const maxDenials = 10
+
+// Tell says on standard error what a person wants to know of a run besides its output.
+func Tell(env *cli.Env, res supervisor.Result) {
+	for _, w := range res.Warnings {
+		output.Say(env.Stderr, "warning", w)
+	}
+	// else the error says it
+	if res.Error == nil || res.Error.Code != problem.Refused {
+		tellDenied(env, res)
+	}
+	if l := res.Limit; l != nil {
+		text := fmt.Sprintf("%s: %s reached", l.Name, output.Quantity(l.Name, l.Limit))
+		// a module's, which was refused it
+		if l.Name == "memory" && l.Peak < l.Limit {
+			text = fmt.Sprintf("%s: more than %s was asked for", l.Name, output.Quantity(l.Name,
+				l.Limit))
+		}
+		if l.Peak > 0 {
+			text += fmt.Sprintf(" (peak %s)", output.Quantity(l.Name, l.Peak))
+		}
+		output.Say(env.Stderr, "limit", text)
+	}
+	if res.Trap != nil {
+		output.Say(env.Stderr, "trap", res.Trap.Sentence)
+	}
+	if c := res.Changes; c.Any() {
+		next := res.Workspace
+		if next == "kept" {
+			next = "jail diff " + res.ID
+		}
+		files := output.Count(int(c.Added+c.Modified+c.Deleted), "file", "files")
+		fmt.Fprintf(env.Stderr, "jail: run %s changed %s (+%d ~%d -%d): %s\n", res.ID, files,
+			c.Added, c.Modified, c.Deleted, next)
+	} else if res.Workspace == "kept" && res.Error == nil {
+		fmt.Fprintf(env.Stderr,
+			"jail: run %s changed nothing; its shadow is kept: jail discard %s\n", res.ID, res.ID)
+	}
+}
+
+// nextAfter returns the command that says more of a limit that a failed tool met, or of what it was
+// refused; "" where none does. explain holds the flags of that command for the policy of the run.
+func nextAfter(res supervisor.Result, explain string) string {
+	ask := ""
+	if l := res.Limit; l != nil && slices.Contains(policy.LimitNames(), l.Name) {
+		ask = "limit:" + l.Name
+	} else if l == nil && len(res.Denied) > 0 {
+		verb, path, _ := strings.Cut(res.Denied[0].What, " ")
+		if (verb == "read" || verb == "write") && output.PlainPath.MatchString(path) {
+			ask = verb + ":" + path
+		}
+	}
+	if ask == "" {
+		return ""
+	}
+	return "jail policy explain " + explain + "--why " + ask +
+		" says which layer decides, and what would change it"
+}
+
+func tellDenied(env *cli.Env, res supervisor.Result) {
+	for i, d := range res.Denied {
+		if i == maxDenials {
+			output.Say(env.Stderr, "denied", fmt.Sprintf("and %d more: jail audit show --run %s",
+				len(res.Denied)-i, res.ID))
+			break
+		}
+		text := fmt.Sprintf("%s (%s)", d.What, d.Rule)
+		if d.Count > 1 {
+			text += fmt.Sprintf(", %d times", d.Count)
+		}
+		output.Say(env.Stderr, "denied", text)
+	}
+}

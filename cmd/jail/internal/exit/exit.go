@@ -1,0 +1,74 @@
+// Package exit makes the errors with which commands end. Each has a message, a hint, and a code
+// that decides the exit code.
+package exit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// Cause returns the errno in err, without the operation and the path, where the message around it
+// names them; else err.
+func Cause(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}
+
+// A Code is an error that ends the program with an exit code and prints nothing: the exit code of a
+// tool, or of a check whose result was printed.
+type Code int
+
+func (c Code) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// No is the exit code of a check that failed.
+const No Code = 1
+
+// Describe returns err as a problem.Error. Errors of files get the codes not_found and refused.
+func Describe(err error) *problem.Error {
+	var known *problem.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	e := problem.From(err)
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case slices.ContainsFunc([]error{fs.ErrNotExist, syscall.ENOTDIR, syscall.ELOOP,
+		syscall.ENAMETOOLONG}, is):
+		e.Code = problem.NotFound
+	case is(fs.ErrPermission):
+		e.Code = problem.Refused
+	}
+	return e
+}
+
+// About returns err, described, with a message that begins with what the error is about: a file,
+// for example.
+func About(err error, format string, args ...any) *problem.Error {
+	e := Describe(err)
+	e.Message = fmt.Sprintf(format, args...) + ": " + Cause(err).Error()
+	return e
+}
+
+// Usage returns an error about a wrong command line.
+func Usage(hint, format string, args ...any) error {
+	return &problem.Error{Code: problem.Usage, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// NotFound returns an error about something that does not exist.
+func NotFound(hint, format string, args ...any) error {
+	return &problem.Error{Code: problem.NotFound, Message: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// Failed returns an error with the cause err, for which neither the user nor a policy is to blame.
+func Failed(err error, hint, format string, args ...any) error {
+	return &problem.Error{Code: problem.Failed, Message: fmt.Sprintf(format, args...), Hint: hint,
+		Err: err}
+}

@@ -1,0 +1,20 @@
+// Package keyfile reads private keys for signing.
+package keyfile
+
+import (
+	"os"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+)
+
+// Read returns the private key in file. "" is a missing --key.
+func Read(file string) (string, error) {
+	if file == "" {
+		return "", exit.Usage("jail tool key new makes one", "--key FILE is missing")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	return string(text), nil
+}

@@ -1,0 +1,139 @@
+// Package output writes text and JSON so that nothing in it, whoever chose it, has an effect on a
+// terminal.
+package output
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// Say writes each line of text with "jail: " and its kind before it. Empty lines are left out.
+func Say(w io.Writer, kind, text string) {
+	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
+		if line != "" {
+			// there is nobody left to tell that stderr is gone
+			fmt.Fprintf(w, "jail: %s: %s\n", kind, Printable(line))
+		}
+	}
+}
+
+// Once returns name for the first of several rows, "" for the others.
+func Once(i int, name string) string {
+	if i == 0 {
+		return name
+	}
+	return ""
+}
+
+// Or returns text, or other where text is empty.
+func Or(text, other string) string {
+	if text == "" {
+		return other
+	}
+	return text
+}
+
+// PlainPath matches an absolute path that needs no quotes in a shell.
+var PlainPath = regexp.MustCompile(`^/[A-Za-z0-9_@%+=:,./-]*$`)
+
+// Printable returns s as it is where all of it can be printed, and else with escapes that
+// workspace.ParseName takes back. A tab counts as printable.
+func Printable(s string) string {
+	for _, r := range s {
+		if !strconv.IsPrint(r) && r != '\t' || r == '\uFFFD' {
+			return workspace.Name(s).String()
+		}
+	}
+	return s
+}
+
+// Text returns a function that writes one formatted text, as cli.Env.Show takes it.
+func Text(format string, args ...any) func(w io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, format, args...)
+		return err
+	}
+}
+
+// Size returns a number of bytes with a binary unit: 256 MiB, 1.5 KiB.
+func Size(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	f, i := float64(n), 0
+	for f >= 1024 && i < len(units)-1 {
+		f /= 1024
+		i++
+	}
+	if text := strconv.FormatFloat(f, 'f', 1, 64); !strings.HasSuffix(text, ".0") {
+		return text + " " + units[i]
+	}
+	return strconv.FormatFloat(f, 'f', 0, 64) + " " + units[i]
+}
+
+// Age returns how long ago t was, "-" for the zero time.
+func Age(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	d := time.Since(t).Round(time.Second)
+	switch {
+	case d < time.Minute:
+		return d.String()
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// Millis returns a number of milliseconds as a duration: 1.5s.
+func Millis(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }
+
+// Quantity returns a value of the limit called name with its unit. n is in bytes, milliseconds, or
+// a count.
+func Quantity(name string, n int64) string {
+	_, unit, ok := policy.TopLimits().Get(name)
+	switch {
+	case ok && unit == policy.Bytes:
+		return Size(n)
+	case ok && unit == policy.Duration:
+		return Millis(n)
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// Count returns a number with the singular or plural of what is counted.
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// Dash returns s, or "-" where s is empty.
+func Dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// PrintableText is Printable for each line of a text.
+func PrintableText(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		body, ended := strings.CutSuffix(line, "\n")
+		b.WriteString(Printable(body))
+		if ended {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,97 @@
+package policies
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/policy/syntax"
+)
+
+// Rewrite changes a file in one step: who reads it meanwhile reads the one or the other.
+func Rewrite(path string, edit syntax.Edit) error {
+	text, err := Read(path)
+	if err != nil {
+		return err
+	}
+	after, err := edit.Apply(text)
+	if err != nil {
+		return exit.Usage("write it by hand", "%s: %v", path, err)
+	}
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return exit.Usage("name the file itself", "%s is no regular file", path)
+	}
+	if err := atomicfile.Write(path, after, info.Mode().Perm(), atomicfile.Durable); err != nil {
+		return exit.Failed(err, "", "%s: %v", path, exit.Cause(err))
+	}
+	return nil
+}
+
+// Write puts a policy into a file in one step. One that exists must be a regular file, and may be
+// replaced only where over says so.
+func Write(path, text string, over bool) error {
+	mode := fs.FileMode(0o644)
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return readError(path, err)
+	case !info.Mode().IsRegular():
+		return exit.Usage("name the file itself", "%s is no regular file", path)
+	case !over:
+		return exit.Usage("--force replaces it", "%s exists", path)
+	default:
+		mode = info.Mode().Perm()
+	}
+	if err := atomicfile.Write(path, []byte(text), mode, atomicfile.Durable); err != nil {
+		return exit.Failed(err, "", "%s: %v", path, exit.Cause(err))
+	}
+	return nil
+}
+
+// Read reads a file that somebody named as a policy.
+func Read(path string) ([]byte, error) {
+	// Not to wait for who writes to a FIFO that lies about; what a shell or a caller hands over is
+	// in /dev/fd.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, readError(path, err)
+	}
+	defer f.Close()
+	switch info, err := f.Stat(); {
+	case err != nil:
+		return nil, readError(path, err)
+	case info.IsDir():
+		return nil, exit.Usage("name a file in it", "policy %s: it is a directory", path)
+	case info.Mode()&fs.ModeNamedPipe != 0 && !strings.HasPrefix(path, "/dev/") &&
+		!strings.HasPrefix(path, "/proc/"):
+		return nil, exit.Usage("put the policy into a file, or hand it over as /dev/stdin",
+			"policy %s: it is a FIFO", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, syntax.MaxBytes+1))
+	switch {
+	case err != nil:
+		return nil, readError(path, err)
+	case len(text) > syntax.MaxBytes:
+		return nil, exit.Usage("", "policy %s: larger than %s", path, output.Size(syntax.MaxBytes))
+	case !utf8.Valid(text):
+		return nil, exit.Usage("", "policy %s: it is not UTF-8", path)
+	}
+	return text, nil
+}
+
+func readError(path string, err error) error {
+	e := exit.About(err, "policy %s", path)
+	if errors.Is(err, fs.ErrNotExist) {
+		e.Hint = "jail profile list shows the profiles; a file is named by its path from here"
+	}
+	return e
+}

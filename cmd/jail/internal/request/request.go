@@ -1,0 +1,250 @@
+// Package request makes the request for a run of the flags that run, sh, plan and session start
+// have.
+package request
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/policies"
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+// Flags are the flags that say what to run and with what.
+type Flags struct {
+	profile, policy string
+	workspace, cwd  string
+	noWorkspace     bool
+	Fate
+	limits, env, fetch     []string
+	id                     string
+	JSON, Quiet            bool
+	profileSet, policyFile bool
+}
+
+// Add adds the flags to a command. printsJSON says what --json prints.
+func (f *Flags) Add(cmd *cobra.Command, printsJSON string) {
+	set := cmd.Flags()
+	// What follows the tool's name is the tool's.
+	set.SetInterspersed(false)
+	set.SortFlags = false
+	set.StringVar(&f.profile, "profile", "default", "profile `NAME` to run with")
+	set.StringVar(&f.policy, "policy", "", "policy `FILE` to run with, instead of a profile")
+	set.StringVar(&f.workspace, "workspace", ".", "`DIR` that the tool gets a shadow of")
+	set.StringVar(&f.cwd, "cwd", "",
+		"start in `DIR` below the workspace (default where you stand in it, else its root)")
+	set.BoolVar(&f.noWorkspace, "no-workspace", false, "run without a workspace")
+	set.BoolVar(&f.Keep, "keep", false, "keep the shadow, even if nothing changed")
+	set.BoolVar(&f.Discard, "discard", false, "throw the shadow away")
+	set.BoolVar(&f.Commit, "commit", false, "commit what changed, if the tool exits with 0")
+	set.StringArrayVar(&f.limits, "limit", nil,
+		"narrow a limit, such as memory=64MiB (`KEY=VALUE`, repeatable)")
+	set.StringArrayVar(&f.env, "env", nil, "give the tool a variable (`NAME=VALUE`, repeatable)")
+	set.StringArrayVar(&f.fetch, "fetch", nil, "narrow the network to `HOST` (repeatable)")
+	set.StringVar(&f.id, "id", "", "name the run `ID` (default a random one)")
+	set.BoolVar(&f.JSON, "json", false, printsJSON)
+	set.BoolVar(&f.Quiet, "quiet", false, "say nothing but errors")
+}
+
+// Request makes the request for a run of the tool args[0], and refuses what can be refused without
+// a daemon.
+func (f *Flags) Request(env *cli.Env, cmd *cobra.Command, args []string) (supervisor.Request,
+	error) {
+	req, err := f.Settings(env, cmd)
+	if err != nil {
+		return req, err
+	}
+	if len(args) == 0 {
+		return req, exit.Usage("usage: "+cmd.UseLine(), "%s: TOOL is missing", cmd.CommandPath())
+	}
+	req.Tool, req.Args = args[0], args[1:]
+	return req, checkTexts(f, &req)
+}
+
+// Settings makes the request without a tool.
+func (f *Flags) Settings(env *cli.Env, cmd *cobra.Command) (supervisor.Request, error) {
+	f.profileSet, f.policyFile = cmd.Flags().Changed("profile"), cmd.Flags().Changed("policy")
+	req := supervisor.Request{ID: f.id, Profile: f.profile, NoWorkspace: f.noWorkspace, Cwd: f.cwd,
+		Limits: f.limits, Env: f.env, Fetch: f.fetch}
+	if err := steps(f, &req, checkExclusive, takeID, checkNarrowing, takeDirs, takePolicy,
+		checkTexts); err != nil {
+		return req, err
+	}
+	req.Inherit = Inherited(env)
+	return req, nil
+}
+
+// ExplainFlags returns the flags of "jail policy explain" for the policy of the run, with a blank
+// behind each.
+func (f *Flags) ExplainFlags() string {
+	switch {
+	case f.policyFile && output.PlainPath.MatchString("/"+f.policy):
+		return "--policy " + f.policy + " "
+	case f.profileSet:
+		return "--profile " + f.profile + " "
+	}
+	return ""
+}
+
+// Inherited returns the variables of this process that a policy may pass on. A variable that is not
+// UTF-8 is left out: it cannot be sent as JSON without a change.
+func Inherited(env *cli.Env) (variables []string) {
+	for _, v := range env.Environ {
+		if utf8.ValidString(v) {
+			variables = append(variables, v)
+		}
+	}
+	return variables
+}
+
+// Fate holds the flags that say what becomes of the shadow.
+type Fate struct{ Keep, Discard, Commit bool }
+
+// Choose returns the one fate that is asked for, "" for none.
+func (f Fate) Choose() (fate supervisor.Fate, err error) {
+	for _, x := range []struct {
+		on     bool
+		Choose supervisor.Fate
+	}{{f.Keep, supervisor.FateKeep}, {f.Discard, supervisor.FateDiscard},
+		{f.Commit, supervisor.FateCommit}} {
+		if x.on && fate != "" {
+			return "", exit.Usage("", "--%s and --%s contradict each other", fate, x.Choose)
+		}
+		if x.on {
+			fate = x.Choose
+		}
+	}
+	return fate, nil
+}
+
+func checkExclusive(f *Flags, req *supervisor.Request) (err error) {
+	if req.Fate, err = f.Fate.Choose(); err != nil {
+		return err
+	}
+	switch {
+	case f.profileSet && f.policyFile:
+		return exit.Usage("", "--profile and --policy contradict each other")
+	case f.noWorkspace && f.workspace != ".":
+		return exit.Usage("", "--workspace and --no-workspace contradict each other")
+	case f.noWorkspace && f.cwd != "":
+		return exit.Usage("", "--cwd and --no-workspace contradict each other")
+	}
+	return nil
+}
+
+// takeID chooses the run's name here, so that the client can end the run by it.
+func takeID(_ *Flags, req *supervisor.Request) error {
+	if req.ID == "" {
+		req.ID = string(jail.NewID())
+		return nil
+	}
+	if _, err := jail.ParseID(req.ID); err != nil {
+		return exit.Usage("", "--id: %v", err)
+	}
+	return nil
+}
+
+func checkNarrowing(_ *Flags, req *supervisor.Request) error {
+	r := policy.NewRequest()
+	for _, flag := range []struct {
+		name string
+		take func(string) error
+		all  []string
+	}{{"limit", r.Limit, req.Limits}, {"env", r.Env, req.Env}, {"fetch", r.Fetch, req.Fetch}} {
+		for _, text := range flag.all {
+			if err := flag.take(text); err != nil {
+				return exit.Usage("", "--%s: %v", flag.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func takeDirs(f *Flags, req *supervisor.Request) error {
+	dir, err := os.Getwd()
+	switch {
+	case err == nil:
+		req.Dir = dir
+	case f.noWorkspace || filepath.IsAbs(f.workspace):
+		req.Dir = "/"
+	default:
+		return exit.NotFound("go to another directory", "the current directory: %v",
+			exit.Cause(err))
+	}
+	switch {
+	case f.workspace == ".":
+	case filepath.IsAbs(f.workspace):
+		req.Workspace = f.workspace
+	default:
+		req.Workspace = filepath.Join(above(dir, f.workspace), f.workspace)
+	}
+	return nil
+}
+
+// above returns the directory from which a relative path is to be read. Where that leads upwards,
+// it is free of symbolic links: ".." is the parent that the kernel knows, not the shell's.
+func above(dir, rel string) string {
+	if filepath.IsLocal(rel) {
+		return dir
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	return dir
+}
+
+func takePolicy(f *Flags, req *supervisor.Request) error {
+	if !f.policyFile {
+		return nil
+	}
+	text, err := policies.Read(f.policy)
+	if err != nil {
+		return err
+	}
+	// A file with nothing in it is a policy that lacks everything, and not the absence of one.
+	req.Profile, req.Policy, req.PolicyName = "", string(text)+"\n", f.policy
+	return nil
+}
+
+// Check checks a request that was made without requestFlags, and gives it an ID where it has none.
+func Check(req *supervisor.Request) error {
+	return steps(nil, req, takeID, checkNarrowing, checkTexts)
+}
+
+// Over checks a request and sets its directories: workspace, as --workspace has it, or none.
+func Over(workspace string, req *supervisor.Request) error {
+	return steps(&Flags{workspace: workspace, noWorkspace: req.NoWorkspace}, req, checkNarrowing,
+		takeDirs, checkTexts)
+}
+
+func steps(f *Flags, req *supervisor.Request, all ...func(*Flags,
+	*supervisor.Request) error) error {
+	for _, step := range all {
+		if err := step(f, req); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkTexts refuses what would not arrive as it is: the tool's arguments may be any bytes, names
+// and variables are text.
+func checkTexts(_ *Flags, req *supervisor.Request) error {
+	for what, text := range map[string]string{"tool": req.Tool, "workspace": req.Workspace,
+		"--cwd": req.Cwd, "current directory": req.Dir,
+		"policy": req.PolicyName, "--env": strings.Join(req.Env, "")} {
+		if !utf8.ValidString(text) {
+			return exit.Usage("", "%s %q: it is not UTF-8", what, text)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package policy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/policies"
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/meaning"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+func newTest(env *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "test [flags] FILE...",
+		Short: "hold policies to what files expect of them",
+		Long: `Hold a policy to what a test file beside it expects: my.expect is about my.toml, or about the profile that its first line names (policy NAME).
+Each line is one expectation:
+
+  allow|deny|ask QUESTION       read PATH, write PATH, exec TOOL, connect HOST:PORT, connect GET https://HOST/PATH,
+                                env NAME, commit PATH, limit NAME=AMOUNT
+  run TOOL [ARG...] => END      exit N, refused, or limit NAME; in a workspace of its own
+  file NAME TEXT                puts a file into that workspace
+
+What is allowed is decided under the ceiling of this host, without starting anything; only run does. With --no-run such lines are left out, and said
+to be. Exits with 0, and with 1 if a policy does not keep what is expected.`,
+		Example: "  jail policy test my.expect\n  jail policy test --no-run profiles/*.expect",
+		Args:    command.AtLeast("FILE"),
+	}
+	noRun := cmd.Flags().Bool("no-run", false, "decide what needs no kernel, and start nothing")
+	var asJSON bool
+	command.JSON(cmd, &asJSON, "print a list of objects")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return testPolicies(cmd.Context(), env, args, *noRun, asJSON)
+	}
+	return cmd
+}
+
+// A tested file is what became of its expectations.
+type tested struct {
+	File     string            `json:"file"`
+	Policy   string            `json:"policy"`
+	Findings []meaning.Finding `json:"findings"`
+	// runs that were not started
+	Left int `json:"left_out"`
+}
+
+func testPolicies(ctx context.Context, env *cli.Env, paths []string, noRun, asJSON bool) error {
+	all, bad := []tested{}, false
+	for _, path := range paths {
+		one, err := testPolicy(ctx, env, path, noRun)
+		if err != nil {
+			return err
+		}
+		for _, f := range one.Findings {
+			bad = bad || !f.OK
+		}
+		all = append(all, one)
+	}
+	err := env.Show(asJSON, all, func(w io.Writer) error { return writeTested(w, all) })
+	if err == nil && bad {
+		return exit.No
+	}
+	return err
+}
+
+func writeTested(w io.Writer, all []tested) error {
+	for _, t := range all {
+		kept := 0
+		for _, f := range t.Findings {
+			if f.OK {
+				kept++
+				continue
+			}
+			if _, err := fmt.Fprintln(w, output.Printable(fmt.Sprintf("%s:%d: %s: got %s", t.File,
+				f.Line, f.Text, f.Got))); err != nil {
+				return err
+			}
+		}
+		text := fmt.Sprintf("%s: %d of %d kept by %s", t.File, kept, len(t.Findings), t.Policy)
+		if t.Left > 0 {
+			text += fmt.Sprintf(", %s not started", output.Count(t.Left, "run", "runs"))
+		}
+		if _, err := fmt.Fprintln(w, output.Printable(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func testPolicy(ctx context.Context, env *cli.Env, path string, noRun bool) (tested, error) {
+	out := tested{File: path, Findings: []meaning.Finding{}}
+	text, err := policies.Read(path)
+	if err != nil {
+		return out, err
+	}
+	want, err := meaning.ParseExpectations(path, text)
+	if err != nil {
+		return out, exit.Usage("jail policy test --help", "%v", err)
+	}
+	if out.Policy = want.Policy; out.Policy == "" {
+		out.Policy = beside(path)
+	}
+	eff, err := effective(env, out.Policy)
+	if err != nil {
+		return out, err
+	}
+	var files []meaning.Expectation
+	for _, e := range want.Lines {
+		var f meaning.Finding
+		switch {
+		case e.Want == "file":
+			files = append(files, e)
+			continue
+		case e.Want == "run" && noRun:
+			out.Left++
+			continue
+		case e.Want == "run":
+			f, err = runExpected(ctx, env, out.Policy, e, files)
+		default:
+			f, err = e.Judge(eff, policies.Commands(env))
+		}
+		if err != nil {
+			return out, err
+		}
+		out.Findings = append(out.Findings, f)
+	}
+	return out, nil
+}
+
+// beside is the policy that a test file is about: the file of its name that ends in .toml.
+func beside(path string) string {
+	file := strings.TrimSuffix(path, filepath.Ext(path)) + ".toml"
+	if !filepath.IsAbs(file) {
+		file = "./" + file
+	}
+	return file
+}
+
+func effective(env *cli.Env, name string) (policy.Effective, error) {
+	set, err := policies.Load(env)
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	file, err := policies.Open(set, name)
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	return policies.UnderCeiling(env, set, file.Layer("policy "+name, file.Source))
+}
+
+// runExpected runs a tool over a fresh directory with the files that came before it.
+func runExpected(ctx context.Context, env *cli.Env, name string, e meaning.Expectation,
+	files []meaning.Expectation) (f meaning.Finding, err error) {
+	f = meaning.Finding{Line: e.Line, Text: e.Text}
+	dir, err := os.MkdirTemp("", "jail-policy-test-")
+	if err != nil {
+		return f, exit.Failed(err, "", "a directory for the run: %v", exit.Cause(err))
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	for _, file := range files {
+		at := filepath.Join(dir, file.File)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at,
+			[]byte(file.Content), 0o644)); err != nil {
+			return f, exit.Failed(err, "", "%s:%d: %v", file.File, file.Line, exit.Cause(err))
+		}
+	}
+	req := supervisor.Request{ID: string(jail.NewID()), Tool: e.Command[0], Args: e.Command[1:],
+		Dir: dir, Fate: supervisor.FateDiscard}
+	if policies.NamesFile(name) {
+		text, err := policies.Read(name)
+		if err != nil {
+			return f, err
+		}
+		req.Policy, req.PolicyName = string(text)+"\n", name
+	} else {
+		req.Profile = name
+	}
+	var res supervisor.Result
+	var printed bytes.Buffer
+	err = env.WithDaemon(ctx, func(c *api.Client) (err error) {
+		res, err = c.RunSized(ctx, req, strings.NewReader(""), io.Discard, &printed, nil)
+		return err
+	})
+	if err != nil {
+		return f, err
+	}
+	got := meaning.Outcome{Exit: res.ExitCode}
+	switch {
+	case res.Limit != nil:
+		got = meaning.Outcome{Limit: res.Limit.Name}
+	case res.Error != nil && res.Error.Code == problem.Refused:
+		got = meaning.Outcome{Refused: true}
+	}
+	f.OK, f.Got = got == e.Outcome, got.String()
+	switch {
+	case res.Error != nil:
+		f.Got += ": " + res.Error.Message
+	case !f.OK && printed.Len() > 0:
+		f.Got += ": " + syntax.FirstLine(printed.String())
+	}
+	return f, nil
+}

@@ -1,0 +1,395 @@
+package policy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/policies"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/learn"
+	"github.com/jail-sandbox/jail/policy/meaning"
+	"github.com/jail-sandbox/jail/policy/syntax"
+)
+
+const profileNewAbout = `Write a profile of your own: a file that includes another profile, or is a copy of a policy file such as policy learn writes, and adds what the flags say. The
+file is commented, checked before it is written, and begins with the run that it is meant for. Nothing that
+exists is replaced without --force.
+
+With --allow-tool those tools of bundles may run and no others, and no .wasm file; with --add-tool those may run beside what the other profile lets run. With
+--native those programs of the host may run, too; what they need of /usr, memory for their files, and a PATH come with it.`
+
+// newProfile is what a profile is to be.
+type newProfile struct {
+	name, about, from, access, run string
+	tools, added                   []string
+	native, read, hosts, lim       []string
+	output                         string
+	force, yes, json               bool
+}
+
+func newProfileNew(env *cli.Env) *cobra.Command {
+	var f newProfile
+	cmd := &cobra.Command{
+		Use:     "new [flags] NAME",
+		Short:   "write a profile of your own",
+		Long:    profileNewAbout,
+		Example: "  jail profile new docs --allow-tool core-utils/grep --access read --limit memory=64MiB\n  jail profile new lint --native /usr/bin/python3 --run 'python3 lint.py'\n  jail profile new mine --from ./learnt.toml -o /etc/jail/profiles/mine.toml",
+		Args:    command.Exactly("NAME"),
+	}
+	set := cmd.Flags()
+	set.SortFlags = false
+	set.StringVar(&f.from, "from", "",
+		"profile `NAME` to include (default default), or policy FILE to start from a copy of")
+	set.StringVar(&f.about, "about", "", "what it is for, in a `SENTENCE`")
+	set.StringVar(&f.run, "run", "", "the `COMMAND` that it is meant for")
+	set.StringArrayVar(&f.tools, "allow-tool", nil,
+		"let run `BUNDLE/COMMAND`, and no other tool of a bundle (repeatable)")
+	set.StringArrayVar(&f.added, "add-tool", nil,
+		"let run `BUNDLE/COMMAND` beside what --from lets run (repeatable)")
+	set.StringArrayVar(&f.native, "native", nil,
+		"let run the program of the host at `PATH` (repeatable)")
+	set.StringVar(&f.access, "access", "", "what it gets of the workspace: `none|read|shadow`")
+	set.StringArrayVar(&f.read, "read", nil, "show it `DIR` of the host, read-only (repeatable)")
+	set.StringArrayVar(&f.hosts, "fetch", nil, "let it read from `HOST[:PORT]` (repeatable)")
+	set.StringArrayVar(&f.lim, "limit", nil,
+		"a limit, such as memory=64MiB (`KEY=VALUE`, repeatable)")
+	set.StringVarP(&f.output, "output", "o", "", "write to `FILE` (default NAME.toml)")
+	set.BoolVar(&f.force, "force", false, "replace a file that exists")
+	set.BoolVar(&f.yes, "yes", false, "include the profile default without a change")
+	set.BoolVar(&f.json, "json", false,
+		"print an object: the file, its text, its warnings and its score")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		f.name = args[0]
+		return writeProfile(env, &f)
+	}
+	return cmd
+}
+
+// shaped reports whether a flag says what the profile is to be.
+func (f *newProfile) shaped() bool {
+	return f.from+f.about+f.run+f.access != "" ||
+		len(f.tools)+len(f.added)+len(f.native)+len(f.read)+len(f.hosts)+len(f.lim) > 0
+}
+
+func writeProfile(env *cli.Env, f *newProfile) error {
+	if err := syntax.CheckName(f.name); err != nil {
+		return exit.Usage("", "%v", err)
+	}
+	if f.output == "" {
+		f.output = f.name + ".toml"
+	}
+	if _, err := os.Lstat(f.output); err == nil && !f.force {
+		return exit.Usage("--force replaces it, -o writes elsewhere", "%s exists", f.output)
+	}
+	if !f.shaped() && !f.yes {
+		return exit.Usage(
+			"--from --about --run --allow-tool --add-tool --native --access --read --fetch --limit say what it grants; --yes takes the profile default as it is",
+			"jail profile new: no flag says what %s grants", f.name)
+	}
+	text, file, err := profileText(env, f)
+	if err != nil {
+		return err
+	}
+	if err := policies.Write(f.output, text, f.force); err != nil {
+		return err
+	}
+	return tellProfile(env, f, text, file)
+}
+
+// tellProfile says what was written, and what of it weakens.
+func tellProfile(env *cli.Env, f *newProfile, text string, file syntax.File) error {
+	s := meaning.Measure(file.Policy, reachableCalls(file.Policy))
+	warnings := file.Policy.Warnings()
+	if f.json {
+		return env.PrintJSON(struct {
+			Name     string   `json:"name"`
+			File     string   `json:"file"`
+			Policy   string   `json:"policy"`
+			Warnings []string `json:"warnings"`
+			Score    int      `json:"score"`
+		}{f.name, f.output, text, append([]string{}, warnings...), s.Points})
+	}
+	for _, w := range warnings {
+		output.Say(env.Stderr, "warning", w)
+	}
+	return env.Print(output.Text("wrote %s, exposure %d of 100: jail policy explain %s\n",
+		output.Printable(f.output), s.Points, output.Printable(asPath(f.output))))
+}
+
+// asPath writes a file's name so that it is taken for no profile's.
+func asPath(file string) string {
+	if policies.NamesFile(file) && strings.Contains(file, "/") {
+		return file
+	}
+	return "./" + file
+}
+
+// profileText makes the file, and reads it back.
+func profileText(env *cli.Env, f *newProfile) (string, syntax.File, error) {
+	set, err := policies.Load(env)
+	if err != nil {
+		return "", syntax.File{}, err
+	}
+	if f.from == "" {
+		f.from = "default"
+	}
+	base, err := policies.Open(set, f.from)
+	if err != nil {
+		return "", base, err
+	}
+	text := []byte(f.skeleton(base))
+	if policies.NamesFile(f.from) {
+		if text, err = f.copied(); err != nil {
+			return "", base, err
+		}
+	}
+	edits, err := f.edits(base.Policy)
+	if err != nil {
+		return "", base, err
+	}
+	for _, e := range edits {
+		if text, err = e.apply(text); err != nil {
+			return "", base, exit.Usage("write it by hand", "%v", err)
+		}
+	}
+	file, err := set.Parse(syntax.Profile, f.output, text)
+	if err != nil {
+		return "", file, exit.Usage("", "%v", err)
+	}
+	if _, err := policies.UnderCeiling(env, set, file.Layer("profile "+file.Name,
+		file.Source)); err != nil {
+		return "", file, err
+	}
+	return string(text), file, nil
+}
+
+// An addition is a change to the file, and why it is made.
+type addition struct {
+	syntax.Edit
+	why string
+}
+
+// apply makes the change, with its reason above it where it is a table of its own.
+func (e addition) apply(text []byte) ([]byte, error) {
+	if !e.Table {
+		return e.Edit.Apply(text)
+	}
+	return append(slices.Clip(text), "\n# "+e.why+"\n"+strings.Join(e.Lines(), "\n")+"\n"...), nil
+}
+
+func (f *newProfile) meantRun() string {
+	run := f.run
+	switch {
+	case run != "":
+	case len(f.native) > 0:
+		run = f.native[0]
+	case len(f.tools)+len(f.added) > 0:
+		_, run, _ = strings.Cut(slices.Concat(f.tools, f.added)[0], "/")
+	default:
+		run = "TOOL"
+	}
+	return "jail run --policy " + f.output + " -- " + run
+}
+
+func (f *newProfile) sentence() string {
+	if f.about != "" {
+		return f.about
+	}
+	return "As " + strings.TrimSuffix(filepath.Base(f.from), ".toml") + ", with changes."
+}
+
+// skeleton is a profile that includes another.
+func (f *newProfile) skeleton(base syntax.File) string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("# %s", output.Printable(f.meantRun()))
+	line("#")
+	line("# What %s grants, and what is said here. jail policy explain %s shows it whole.", f.from,
+		output.Printable(asPath(f.output)))
+	line("\npolicy = 1")
+	line("name = %s", syntax.Quote(f.name))
+	line("about = %s", syntax.Quote(f.sentence()))
+	line("include = [%s]", syntax.Quote(f.from))
+	if len(f.tools) > 0 {
+		line("\n# Those tools and no others: what is inherited is taken out.")
+		line("[without]")
+		for _, x := range []struct {
+			key  string
+			list policy.Globs
+		}{{"tools.allow", base.Policy.Tools.Allow}, {"tools.modules", base.Policy.Tools.Modules}} {
+			if len(x.list) > 0 {
+				line("%s = [%s]", x.key, quotedList(x.list.Strings()))
+			}
+		}
+	}
+	return b.String()
+}
+
+func quotedList(all []string) string {
+	quoted := make([]string, len(all))
+	for i, s := range all {
+		quoted[i] = syntax.Quote(s)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+var (
+	nameLine  = regexp.MustCompile(`(?m)^name[ \t]*=.*$`)
+	aboutLine = regexp.MustCompile(`(?m)^about[ \t]*=.*$`)
+	firstRun  = regexp.MustCompile(`\A# jail run .*\n`)
+)
+
+// copied is the file that the profile starts from, under its own name.
+func (f *newProfile) copied() ([]byte, error) {
+	text, err := policies.Read(f.from)
+	if err != nil {
+		return nil, err
+	}
+	head, rest := text, []byte(nil)
+	if i := regexp.MustCompile(`(?m)^\[`).FindIndex(text); i != nil {
+		head, rest = text[:i[0]], text[i[0]:]
+	}
+	if !nameLine.Match(head) {
+		head = append([]byte("name = \"x\"\n"), head...)
+	}
+	head = nameLine.ReplaceAllLiteral(head, []byte("name = "+syntax.Quote(f.name)))
+	if f.about != "" {
+		head = aboutLine.ReplaceAllLiteral(head, []byte("about = "+syntax.Quote(f.about)))
+	}
+	run := "# " + output.Printable(f.meantRun()) + "\n"
+	if old := firstRun.Find(head); old != nil {
+		head = head[len(old):]
+		// the run that it was learnt from is the run that it is meant for
+		if f.run == "" {
+			_, tool, _ := strings.Cut(strings.TrimSpace(string(old)), " -- ")
+			run = "# jail run --policy " + output.Printable(f.output) + " -- " + tool + "\n"
+		}
+	}
+	return slices.Concat([]byte(run), head, rest), nil
+}
+
+// edits are the changes that the flags say.
+func (f *newProfile) edits(base policy.Policy) ([]addition, error) {
+	var out []addition
+	add := func(why string, e syntax.Edit) { out = append(out, addition{e, why}) }
+	if f.access != "" {
+		add("", syntax.SetKey("workspace", "access", f.access))
+		if f.access == policy.WorkspaceShadow.String() &&
+			base.Workspace.Access < policy.WorkspaceShadow {
+			add("", syntax.SetKey("workspace", "commit", "ask"))
+		}
+	}
+	for _, t := range slices.Concat(f.tools, f.added) {
+		if !strings.Contains(t, "/") {
+			return nil, exit.Usage("jail tool list", "tool %s: want BUNDLE/COMMAND", t)
+		}
+		add("", syntax.AddItem("tools", "allow", t))
+	}
+	native, err := f.nativeEdits(base)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, native...)
+	for _, dir := range f.read {
+		path, err := filepath.Abs(dir)
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		if err != nil {
+			return nil, exit.NotFound("", "--read %s: %v", dir, exit.Cause(err))
+		}
+		add("Asked for with --read.", syntax.AddMount(policy.Mount{Source: path, Target: path,
+			Access: policy.Read}))
+	}
+	fetch, err := f.fetchEdits(base)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, fetch...)
+	for _, text := range f.lim {
+		name, value, _ := strings.Cut(text, "=")
+		var l policy.Limits
+		if err := l.Set(name, value); err != nil {
+			return nil, exit.Usage("", "--limit: %v", err)
+		}
+		n, unit, _ := l.Get(name)
+		add("", syntax.SetLimit("limits", name, unit, n))
+	}
+	return out, nil
+}
+
+// nativeEdits let programs of the host run, with what they need where the base has not got it.
+func (f *newProfile) nativeEdits(base policy.Policy) ([]addition, error) {
+	var out []addition
+	add := func(why string, e syntax.Edit) { out = append(out, addition{e, why}) }
+	for _, p := range f.native {
+		info, err := os.Stat(p)
+		switch {
+		case !filepath.IsAbs(p):
+			return nil, exit.Usage("", "--native %s: want an absolute path", p)
+		case err != nil:
+			return nil, exit.NotFound("", "--native %s: %v", p, exit.Cause(err))
+		case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
+			return nil, exit.Usage("", "--native %s: it is no program", p)
+		}
+		add("", syntax.AddItem("tools", "native", p))
+	}
+	if len(f.native) == 0 {
+		return nil, nil
+	}
+	if !base.Syscalls.Has(policy.GroupNative) {
+		add("", syntax.AddItem("syscalls", "groups", policy.GroupNative))
+	}
+	if _, ok := base.Env.Set.Values["PATH"]; !ok {
+		add("", syntax.Edit{Section: "env.set", Key: "PATH",
+			Value: syntax.Quote("/usr/local/bin:/usr/bin:/bin")})
+		add("", syntax.Edit{Section: "env.set", Key: "HOME", Value: syntax.Quote(learn.Home)})
+	}
+	for _, m := range append(learn.WideMounts(), policy.Mount{Target: learn.Home,
+		Access: policy.Tmpfs}) {
+		_, err := os.Stat(m.Source)
+		wanted := slices.Contains([]string{"/usr", "/bin", "/lib", "/lib64", "/etc/alternatives",
+			"/etc/ld.so.cache"}, m.Target) && err == nil || m.Source == ""
+		if wanted && !slices.ContainsFunc(base.Mounts,
+			func(have policy.Mount) bool { return have.Target == m.Target }) {
+			add("What programs of the host need.", syntax.AddMount(m))
+		}
+	}
+	return out, nil
+}
+
+func (f *newProfile) fetchEdits(base policy.Policy) ([]addition, error) {
+	var out []addition
+	if len(f.hosts) > 0 && base.Fetch.Limits == (policy.FetchLimits{}) {
+		for name, value := range map[string]string{"requests": "100", "bytes_in": "50MiB",
+			"bytes_out": "1MiB", "concurrent": "8", "timeout": "30s"} {
+			var l policy.FetchLimits
+			if err := l.Set(name, value); err != nil {
+				return nil, err
+			}
+			n, unit, _ := l.Get(name)
+			out = append(out, addition{Edit: syntax.SetLimit("fetch.limits", name, unit, n)})
+		}
+	}
+	for _, text := range f.hosts {
+		h, err := hostPort(text)
+		if err != nil {
+			return nil, exit.Usage("", "--fetch %s: %v", text, err)
+		}
+		// https, where none is said
+		port := h.Ports[len(h.Ports)-1]
+		out = append(out, addition{syntax.AddRule(policy.Connect{Host: h.Host, Port: port}),
+			"Asked for with --fetch: to read from."})
+	}
+	return out, nil
+}

@@ -1,0 +1,112 @@
+package policy
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/complete"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/policies"
+	"github.com/jail-sandbox/jail/jail/seccomp"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/meaning"
+	"github.com/jail-sandbox/jail/policy/syntax"
+)
+
+// allCalls is the number of system calls of Linux 6.18 on amd64.
+const allCalls = 383
+
+func newScore(env *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "score [flags] NAME|FILE...",
+		Short: "say how exposed a policy leaves a host, from 0 to 100",
+		Long: `Say how much of a host a policy leaves open to a tool, as points from 0 to 100, with the parts that they are made of: system calls, what can be
+written and run, files, network, secrets, missing limits. The formula is in docs/policy.md.
+
+Exits with 0, and with 1 if one of them has more points than --max.`,
+		Example: "  jail policy score default\n  jail policy score --max 40 ./my.toml",
+		Args:    command.AtLeast("NAME|FILE"),
+	}
+	most := cmd.Flags().Int("max", 100, "exit with 1 above `POINTS`")
+	var asJSON bool
+	command.JSON(cmd, &asJSON, "print a list of objects")
+	complete.First(env, cmd, complete.Profiles)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		return scorePolicies(env, args, *most,
+			asJSON)
+	}
+	return cmd
+}
+
+type scored struct {
+	Name string `json:"name"`
+	meaning.Score
+}
+
+func scorePolicies(env *cli.Env, names []string, most int, asJSON bool) error {
+	if most < 0 || most > 100 {
+		return exit.Usage("", "--max %d: want a number from 0 to 100", most)
+	}
+	set, err := policies.Load(env)
+	if err != nil {
+		return err
+	}
+	all, over := []scored{}, false
+	for _, name := range names {
+		file, err := policies.Open(set, name)
+		if err != nil {
+			return err
+		}
+		if file.Kind != syntax.Profile {
+			return exit.Usage("", "%s is a %s, which no tool runs with by itself", name, file.Kind)
+		}
+		s := meaning.Measure(file.Policy, reachableCalls(file.Policy))
+		all, over = append(all, scored{name, s}), over || s.Points > most
+	}
+	err = env.Show(asJSON, all, func(w io.Writer) error { return writeScores(w, all) })
+	if err == nil && over {
+		return exit.No
+	}
+	return err
+}
+
+func writeScores(w io.Writer, all []scored) error {
+	for _, s := range all {
+		rows := [][]string{{s.Name, strconv.Itoa(s.Points) + " of 100"}}
+		for _, p := range s.Parts {
+			rows = append(rows, []string{"  " + p.Name, fmt.Sprintf("%d of %d", p.Points, p.Max)})
+			for _, why := range p.Why {
+				rows = append(rows, []string{"", why})
+			}
+		}
+		if err := output.Table(w, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reachableCalls counts what the widest filter lets through that a run with this policy can have.
+func reachableCalls(p policy.Policy) meaning.Calls {
+	out := meaning.Calls{All: allCalls}
+	count := func(groups []string) {
+		if len(p.Fetch.Allow) > 0 {
+			groups = append(slices.Clone(groups), "fetch")
+		}
+		out.Reachable = max(out.Reachable, len(seccomp.NewFilter(groups...).Allow))
+	}
+	if p.Syscalls.Has(policy.GroupWASI) && len(p.Tools.Allow)+len(p.Tools.Modules) > 0 {
+		count(seccomp.WASIGroups)
+	}
+	if p.Syscalls.Has(policy.GroupNative) && len(p.Tools.Native) > 0 {
+		count(seccomp.NativeGroups)
+	}
+	return out
+}

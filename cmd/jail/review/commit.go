@@ -1,0 +1,149 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+const commitAbout = `Write the changes of a run to the real directory: all of them, or those at and beneath each PATH, written as jail diff shows it. A PATH that no
+change has may be a pattern: 'src/**', 'docs/*.md'. With --patch each change is asked about, and each hunk of a text file.
+
+Held back are protected names (.git/hooks, .git/config and their like, and those of the policy), unless a PATH names them and
+--include-protected says yes: .git names all of its own. Objects, refs and index of a git repository are taken together. Held back are links that lead out of the directory. A path that changed on both sides is a conflict, and then nothing is written:
+--theirs takes the shadow's side, --merge both, of text that was changed in different places. What is replaced is kept for jail revert.`
+
+type commitOptions struct {
+	id             string
+	request        shadows.CommitRequest
+	patch, verbose bool
+	json           bool
+}
+
+// NewCommit returns the command jail commit.
+func NewCommit(env *cli.Env) *cobra.Command {
+	var o commitOptions
+	cmd := &cobra.Command{
+		Use:     "commit [flags] ID [PATH...]",
+		Short:   "make the changes of a run real",
+		Long:    commitAbout,
+		Example: "  jail commit 3w5e11264sg0c8v5a9b7k2m4qd\n  jail commit 3w5e11264sg0c8v5a9b7k2m4qd -- src 'docs/*.md'\n  jail commit --class plain 3w5e11264sg0c8v5a9b7k2m4qd",
+		Args:    command.AtLeast("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := command.Exclusive(cmd, "theirs", "merge"); err != nil {
+				return err
+			}
+			for _, other := range []string{"class", "theirs", "merge", "include-protected",
+				"digest"} {
+				if err := command.Exclusive(cmd, "patch", other); err != nil {
+					return err
+				}
+			}
+			o.id = args[0]
+			for _, arg := range args[1:] {
+				o.request.Paths = append(o.request.Paths, commitPath(arg))
+			}
+			return env.WithDaemon(cmd.Context(),
+				func(c *api.Client) error { return runCommit(cmd.Context(), env, c, o) })
+		},
+	}
+	cmd.Flags().BoolVar(&o.request.IncludeProtected, "include-protected", false,
+		"take protected names that a PATH names")
+	cmd.Flags().StringVar(&o.request.Digest, "digest", "",
+		"commit only if the changes are still those with this `DIGEST` of jail diff")
+	cmd.Flags().StringSliceVar(&o.request.Classes, "class", nil,
+		"take only changes with a risk of this `CLASS`; plain are those without any")
+	cmd.Flags().BoolVar(&o.request.Theirs, "theirs", false, "take the shadow's side of conflicts")
+	cmd.Flags().BoolVar(&o.request.Merge, "merge", false,
+		"take both sides of conflicts in text, where they do not touch")
+	cmd.Flags().BoolVarP(&o.patch, "patch", "p", false, "ask about each change and each hunk")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "list all paths, not the first 20")
+	command.JSON(cmd, &o.json, "print an object")
+	return cmd
+}
+
+func runCommit(ctx context.Context, env *cli.Env, c *api.Client, o commitOptions) error {
+	if o.patch {
+		if len(o.request.Paths) > 0 {
+			return exit.Usage("jail commit --patch "+o.id,
+				"jail commit --patch asks about each change, and takes no PATH")
+		}
+		ch, err := review(ctx, c, o.id)
+		if err != nil {
+			return err
+		}
+		if err := ask(env, ch); err != nil {
+			return err
+		}
+		var some bool
+		if o.request, some = ch.request(); !some {
+			_, err := fmt.Fprintln(env.Stdout, "nothing was taken, and nothing is committed")
+			return err
+		}
+	}
+	var done workspace.Result
+	err := showProgress(ctx, env, c, o.id, o.json, func() (err error) {
+		done, err = c.Commit(ctx, o.id, o.request)
+		return err
+	})
+	if err != nil {
+		return withConflicts(env, err, "real", "shadow")
+	}
+	if err := env.Show(o.json, done, func(w io.Writer) error {
+		return writeCommitted(w,
+			env.Colour(), o, done)
+	}); err != nil {
+		return err
+	}
+	if len(done.Held) > 0 && !o.json && !o.request.Exact {
+		output.Say(env.Stderr, "hint", "jail commit --include-protected "+o.id+
+			" PATH... takes protected names, if you have read them")
+	}
+	if done.NotKept != "" && !o.json {
+		output.Say(env.Stderr, "hint", "this commit cannot be reverted: "+done.NotKept)
+	}
+	return nil
+}
+
+// commitPath cleans a path as people write it, ./src/ for example. A path that is not UTF-8 gets
+// the escapes with which jail diff shows it.
+func commitPath(arg string) string {
+	if !utf8.ValidString(arg) {
+		arg = workspace.Name(arg).String()
+	}
+	if arg = path.Clean(arg); arg == "." {
+		return ""
+	}
+	return arg
+}
+
+func writeCommitted(w io.Writer, colour bool, o commitOptions, r workspace.Result) error {
+	someLines(w, o.verbose, len(r.Committed), func(i int) string {
+		return changeLine(colour, api.Change{Change: r.Committed[i]})
+	})
+	someLines(w, o.verbose, len(r.Held), func(i int) string {
+		h := r.Held[i]
+		return fmt.Sprintf("%s %s  (%s)", terminal.Paint(colour, terminal.Amber, "held back:"),
+			shownPath(h.Path), output.Printable(h.Why))
+	})
+	for _, dir := range r.Left {
+		fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Amber, "left:"),
+			output.Printable(dir))
+	}
+	_, err := fmt.Fprintf(w, "committed %s of run %s\n", output.Count(len(r.Committed), "change",
+		"changes"), output.Printable(o.id))
+	return err
+}

@@ -1,0 +1,166 @@
+package review
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+type diffFlags struct{ stat, nameOnly, json, patch, tui bool }
+
+const diffAbout = `Show what a run changed: a list, with what a commit would hold back, refuse or find in conflict first and what else is a risk after that, and then
+the differences as text. Nothing of the host is run for it.
+
+With --patch: the differences alone, as git apply takes them. With --json: one object a line, first {"info":…}, then {"change":…} for each path, last
+{"summary":…} with the digest that jail commit --digest takes.`
+
+// NewDiff returns the command jail diff.
+func NewDiff(env *cli.Env) *cobra.Command {
+	var f diffFlags
+	cmd := &cobra.Command{
+		Use:     "diff [flags] ID",
+		Short:   "show what a run changed",
+		Long:    diffAbout,
+		Example: "  jail diff 3w5e11264sg0c8v5a9b7k2m4qd\n  jail diff --stat 3w5e11264sg0c8v5a9b7k2m4qd\n  jail diff --patch 3w5e11264sg0c8v5a9b7k2m4qd | git apply --check",
+		Args:    command.Exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.tui {
+				return exit.Usage("jail commit --patch "+args[0]+
+					" asks about each change, jail console shows them", "--tui was removed")
+			}
+			if err := command.Exclusive(cmd, "stat", "name-only", "patch", "json"); err != nil {
+				return err
+			}
+			return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
+				return diff(cmd.Context(), env, c, args[0], f)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&f.stat, "stat", false, "show the list only")
+	cmd.Flags().BoolVar(&f.nameOnly, "name-only", false, "show the names only")
+	cmd.Flags().BoolVar(&f.patch, "patch", false,
+		"show the differences only, as git apply takes them")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print one object a line")
+	cmd.Flags().BoolVar(&f.tui, "tui", false, "")
+	cmd.Flags().Lookup("tui").Hidden = true
+	return cmd
+}
+
+func diff(ctx context.Context, env *cli.Env, c *api.Client, id string, f diffFlags) error {
+	patch := ""
+	if !f.stat && !f.nameOnly && !f.json {
+		patch = api.PatchPlain
+		if terminal.Is(env.Stdout) && !f.patch {
+			patch = api.PatchTerminal
+		}
+	}
+	out := bufio.NewWriter(output.Named(env.Stdout, "standard output"))
+	show := &diffWriter{w: out, colour: env.Colour()}
+	defer show.close()
+	for line, err := range c.Changes(ctx, id, patch) {
+		if err == nil {
+			err = show.line(line, f)
+		}
+		if err != nil {
+			return errors.Join(err, out.Flush())
+		}
+	}
+	return errors.Join(show.end(f), out.Flush())
+}
+
+// diffWriter shows a review. It holds the list of changes back until the end, since changes that
+// need attention come first, and the differences come after the list.
+type diffWriter struct {
+	w      io.Writer
+	colour bool
+	// the lines of the list, by how much attention they need
+	ranks   [ranks]spill
+	patch   spill
+	summary *api.ReviewSummary
+	painter patchPainter
+}
+
+func (d *diffWriter) close() {
+	for i := range d.ranks {
+		d.ranks[i].close()
+	}
+	d.patch.close()
+}
+
+func (d *diffWriter) line(l api.ReviewLine, f diffFlags) error {
+	switch {
+	case f.json:
+		return output.WriteJSON(d.w, l, "")
+	case l.Info != nil && !f.nameOnly && !f.patch:
+		i := l.Info
+		_, err := fmt.Fprintf(d.w, "# run %s of %s over %s, commit: %s\n", output.Printable(i.ID),
+			output.Printable(output.Dash(i.Tool)), i.Path, output.Printable(i.Commit))
+		if err == nil && i.Unfinished {
+			_, err = fmt.Fprintln(d.w,
+				"# the run was cut off: this is what it had written by then, and a file may be half of one")
+		}
+		return err
+	case l.Change != nil && f.nameOnly:
+		_, err := fmt.Fprintln(d.w, shownPath(l.Change.Path))
+		return err
+	case l.Change != nil && !f.patch:
+		_, rank := attention(*l.Change)
+		_, err := fmt.Fprintln(&d.ranks[rank], "# "+changeLine(d.colour, *l.Change))
+		return err
+	case l.Patch != nil && f.patch:
+		_, err := d.w.Write(l.Patch)
+		return err
+	case l.Patch != nil && !f.nameOnly:
+		return d.painter.write(&d.patch, l.Patch, d.colour)
+	case l.Summary != nil:
+		d.summary = l.Summary
+	}
+	return nil
+}
+
+func (d *diffWriter) end(f diffFlags) error {
+	if f.json || f.nameOnly || f.patch {
+		return nil
+	}
+	for i := range d.ranks {
+		if err := d.ranks[i].copyTo(d.w); err != nil {
+			return err
+		}
+	}
+	if d.summary != nil {
+		for _, r := range d.summary.Renames {
+			if _, err := fmt.Fprintf(d.w, "# %s %s -> %s  (the same content)\n",
+				terminal.Paint(d.colour, terminal.Cyan, "R"), shownPath(r.From),
+				shownPath(r.To)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := errors.Join(d.painter.flush(&d.patch, d.colour), d.patch.copyTo(d.w)); err != nil ||
+		d.summary == nil {
+		return err
+	}
+	s := d.summary
+	for _, name := range s.Damaged {
+		if _, err := fmt.Fprintf(d.w,
+			"# %s %s  (damaged: not all of it reached the disk; no commit takes it)\n",
+			terminal.Paint(d.colour, terminal.Red, "!"), shownPath(name)); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(d.w, "# %s (+%d ~%d -%d), %s, digest %s\n", output.Count(s.Total(),
+		"change", "changes"), s.Added, s.Modified, s.Deleted,
+		output.Size(s.Bytes), output.Printable(s.Digest))
+	return err
+}

@@ -1,0 +1,92 @@
+package review
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+const revertAbout = `Undo the last commit of a run's shadow: what it changed in the real directory becomes what it was, all of it or nothing.
+
+A path that is not as the commit left it is a conflict, and then nothing is written. What a commit replaced is kept for a time and up to a size, which
+jail workspaces shows. A commit of a part can be undone, and then the one before it.`
+
+type revertOptions struct {
+	id            string
+	request       shadows.RevertRequest
+	verbose, json bool
+}
+
+// NewRevert returns the command jail revert.
+func NewRevert(env *cli.Env) *cobra.Command {
+	var o revertOptions
+	cmd := &cobra.Command{
+		Use:     "revert [flags] ID",
+		Short:   "undo the commit of a run",
+		Long:    revertAbout,
+		Example: "  jail revert 3w5e11264sg0c8v5a9b7k2m4qd",
+		Args:    command.Exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.id = args[0]
+			return env.WithDaemon(cmd.Context(),
+				func(c *api.Client) error { return runRevert(cmd.Context(), env, c, o) })
+		},
+	}
+	cmd.Flags().StringVar(&o.request.Commit, "commit", "",
+		"revert only if this commit `ID` is the last that stands")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "list all paths, not the first 20")
+	command.JSON(cmd, &o.json, "print an object")
+	return cmd
+}
+
+func runRevert(ctx context.Context, env *cli.Env, c *api.Client, o revertOptions) error {
+	var done workspace.Reverted
+	err := showProgress(ctx, env, c, o.id, o.json, func() (err error) {
+		done, err = c.Revert(ctx, o.id, o.request)
+		return err
+	})
+	if err != nil {
+		return withConflicts(env, err, "now", "committed")
+	}
+	return env.Show(o.json, done, func(w io.Writer) error {
+		colour := env.Colour()
+		someLines(w, o.verbose, len(done.Changes), func(i int) string {
+			return changeLine(colour, api.Change{Change: done.Changes[i]})
+		})
+		for _, left := range done.Left {
+			fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Amber, "left:"),
+				output.Printable(left))
+		}
+		_, err := fmt.Fprintf(w, "reverted %s of run %s\n", output.Count(len(done.Changes),
+			"change", "changes"), output.Printable(o.id))
+		return err
+	})
+}
+
+// withConflicts prints both sides of the conflicts in err, and returns err.
+func withConflicts(env *cli.Env, err error, real, shadow string) error {
+	if conflicts := exit.Describe(err).Conflicts; len(conflicts) > 0 {
+		err = errors.Join(err, env.Print(func(w io.Writer) error {
+			for _, c := range conflicts {
+				fmt.Fprintf(w, "%s %s: %s\n", terminal.Paint(env.Colour(), terminal.Amber,
+					"conflict:"), shownPath(c.Path), output.Printable(c.Why))
+				fmt.Fprintf(w, "  %-10s %s\n", real+":", sideText(c.Real))
+				fmt.Fprintf(w, "  %-10s %s\n", shadow+":", sideText(c.Shadow))
+			}
+			return nil
+		}))
+	}
+	return err
+}

@@ -1,0 +1,109 @@
+package review
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// workspaceState marks a shadow whose run was cut off.
+func workspaceState(i shadows.WorkspaceInfo) string {
+	if i.Unfinished {
+		return string(i.State) + ", cut off"
+	}
+	return string(i.State)
+}
+
+// revertible says until when the last commit of a shadow can be undone.
+func revertible(i shadows.WorkspaceInfo) string {
+	for _, c := range slices.Backward(i.Commits) {
+		switch {
+		case !c.Reverted.IsZero():
+			continue
+		case c.NotKept != "" || c.Until.IsZero() || time.Now().After(c.Until):
+			return "no"
+		}
+		return c.Until.Local().Format("2006-01-02 15:04")
+	}
+	return "-"
+}
+
+func newPrune(env *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "prune",
+		Short:   "forget what has been kept for a revert for long enough",
+		Example: "  jail workspaces prune",
+		Args:    command.Exactly(),
+	}
+	var asJSON bool
+	command.JSON(cmd, &asJSON, "print an object")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
+			p, err := c.Prune(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return env.Show(asJSON, p, output.Text("forgot %s\n", output.Count(len(p.IDs),
+				"workspace", "workspaces")))
+		})
+	}
+	return cmd
+}
+
+// NewWorkspaces returns the command jail workspaces.
+func NewWorkspaces(env *cli.Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "workspaces",
+		Short:   "list the shadows that are kept, what they take and what can be reverted",
+		Example: "  jail workspaces\n  jail workspaces prune",
+		Args:    command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runWorkspaces(cmd.Context(),
+				env, asJSON)
+		},
+	}
+	cmd.AddCommand(newPrune(env))
+	command.JSON(cmd, &asJSON, "print a list of objects")
+	return cmd
+}
+
+func runWorkspaces(ctx context.Context, env *cli.Env, asJSON bool) error {
+	return env.WithDaemon(ctx, func(c *api.Client) error {
+		all, err := c.Workspaces(ctx)
+		if err != nil {
+			return err
+		}
+		return env.Show(asJSON, all, func(w io.Writer) error {
+			rows := [][]string{{"ID", "STATE", "AGE", "SIZE", "COMMIT", "REVERT UNTIL", "TOOL",
+				"DIRECTORY"}}
+			for _, i := range all {
+				rows = append(rows, []string{i.ID, workspaceState(i), output.Age(i.Prepared),
+					output.Size(i.Disk), i.Commit, revertible(i), output.Dash(i.Tool),
+					i.Path.String()})
+			}
+			if err := output.Table(w, rows); err != nil {
+				return err
+			}
+			for _, i := range all {
+				if i.Stuck != "" {
+					fmt.Fprintf(w, "%s %s: the commit was cut off, and is not undone yet: %s\n",
+						terminal.Paint(env.Colour(), terminal.Amber, "stuck:"), i.ID,
+						output.Printable(i.Stuck))
+				}
+			}
+			return nil
+		})
+	})
+}

@@ -1,0 +1,139 @@
+package run
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/execute"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// startDetached starts a run that goes on without this command, and prints its id.
+func startDetached(ctx context.Context, env *cli.Env, req supervisor.Request, input,
+	asJSON bool) error {
+	return env.WithLastingDaemon(ctx, func(c *api.Client) error {
+		d, err := c.Detach(ctx, supervisor.DetachRequest{Request: req, Input: input})
+		if err != nil {
+			return err
+		}
+		return env.Show(asJSON, d, output.Text("%s\n", d.ID))
+	})
+}
+
+type logsOptions struct {
+	execute.Options
+	id     string
+	follow bool
+}
+
+// NewLogs returns the command jail logs.
+func NewLogs(env *cli.Env) *cobra.Command {
+	var o logsOptions
+	cmd := &cobra.Command{
+		Use:     "logs [flags] ID",
+		Short:   "show what a detached run writes, or wrote",
+		Long:    "Show what a run that was started with --detach wrote to standard output and standard error, as it is, on the same two streams here.",
+		Example: "  jail logs -f 3w5e11264sg0c8v5a9b7k2m4qd",
+		Args:    command.Exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.id = args[0]
+			return runLogs(cmd.Context(), env, o)
+		},
+	}
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the run ends")
+	command.JSON(cmd, &o.JSON, "print one object: what it wrote, and the result if it has ended")
+	o.AddRaw(cmd)
+	return cmd
+}
+
+func runLogs(ctx context.Context, env *cli.Env, o logsOptions) error {
+	out, errOut := execute.Screens(env, o.Raw)
+	var outText, errText bytes.Buffer
+	if o.JSON {
+		out, errOut = &outText, &errText
+	}
+	return env.WithDaemon(ctx, func(c *api.Client) error {
+		res, err := c.Logs(ctx, o.id, o.follow, out, errOut)
+		if err != nil || !o.JSON {
+			return err
+		}
+		return env.PrintLine(struct {
+			ID     string             `json:"id"`
+			Stdout supervisor.Output  `json:"stdout"`
+			Stderr supervisor.Output  `json:"stderr"`
+			Result *supervisor.Result `json:"result"`
+		}{o.id, outText.Bytes(), errText.Bytes(), res})
+	})
+}
+
+// NewWait returns the command jail wait.
+func NewWait(env *cli.Env) *cobra.Command {
+	var o execute.Options
+	cmd := &cobra.Command{
+		Use:     "wait ID",
+		Short:   "wait for the end of a run",
+		Long:    "Wait for the end of a run. The exit code is the tool's, as with \"jail run\". A run that was started with --detach can be asked for afterwards, too.",
+		Example: "  jail wait 3w5e11264sg0c8v5a9b7k2m4qd && jail commit 3w5e11264sg0c8v5a9b7k2m4qd",
+		Args:    command.Exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return awaitEnd(cmd.Context(), env, o, func(c *api.Client) (supervisor.Result, error) {
+				return c.Wait(cmd.Context(), args[0])
+			})
+		},
+	}
+	command.JSON(cmd, &o.JSON, "print the result object, without the output")
+	return cmd
+}
+
+// NewAttach returns the command jail attach.
+func NewAttach(env *cli.Env) *cobra.Command {
+	var o execute.Options
+	cmd := &cobra.Command{
+		Use:   "attach [flags] ID",
+		Short: "take over the streams of a detached run",
+		Long: "Show what a run that was started with --detach wrote and goes on to write, and where it was started with --input give it what is typed here. The exit code is the tool's. " +
+			"When this command is interrupted the run goes on.",
+		Example: "  jail attach 3w5e11264sg0c8v5a9b7k2m4qd",
+		Args:    command.Exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return awaitEnd(cmd.Context(), env, o, func(c *api.Client) (supervisor.Result, error) {
+				out, errOut := execute.Screens(env, o.Raw)
+				return c.Attach(cmd.Context(), args[0], env.Stdin, out, errOut)
+			})
+		},
+	}
+	o.AddRaw(cmd)
+	return cmd
+}
+
+// awaitEnd says how the run ended that wait waits for, and returns its exit code as an error.
+func awaitEnd(ctx context.Context, env *cli.Env, o execute.Options,
+	wait func(*api.Client) (supervisor.Result, error)) error {
+	var res supervisor.Result
+	err := env.WithDaemon(ctx, func(c *api.Client) (err error) {
+		res, err = wait(c)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return execute.Ended(env, res, o)
+}
+
+// checkDetached refuses what a run without a client cannot have.
+func checkDetached(detach, input, terminal bool) error {
+	switch {
+	case input && !detach:
+		return exit.Usage("", "--input is for --detach")
+	case detach && terminal:
+		return exit.Usage("", "--detach and -t contradict each other")
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/complete"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/seccomp"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// NewPlan returns the command jail plan.
+func NewPlan(env *cli.Env) *cobra.Command {
+	var f request.Flags
+	var script string
+	cmd := &cobra.Command{
+		Use:               "plan [flags] [--] TOOL [ARG...]",
+		Short:             "show what the kernel would be told, and start nothing",
+		Long:              "Show what the kernel would be told for a run, layer by layer, and start nothing. The flags are those of run.",
+		Example:           "  jail plan --limit memory=64MiB -- sort big.txt\n  jail plan --json -- grep x .\n  jail plan --sh 'sort < in | uniq -c > out'",
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: complete.Tool(env),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			var req supervisor.Request
+			if cmd.Flags().Changed("sh") {
+				req, err = requestOf(env, cmd, &f, &supervisor.Script{Name: "-c", Text: script},
+					args)
+			} else {
+				req, err = f.Request(env, cmd, args)
+			}
+			if err != nil {
+				return err
+			}
+			return runPlan(cmd.Context(), env, req, f.JSON)
+		},
+	}
+	f.Add(cmd, "print the plan as an object")
+	cmd.Flags().StringVar(&script, "sh", "",
+		"show the plan of the shell script `SCRIPT`, and what each of its commands is")
+	return cmd
+}
+
+func runPlan(ctx context.Context, env *cli.Env, req supervisor.Request, asJSON bool) error {
+	return env.WithDaemon(ctx, func(c *api.Client) error {
+		p, err := c.Plan(ctx, req)
+		if err != nil {
+			return err
+		}
+		return env.Show(asJSON, p, func(w io.Writer) error { return writePlan(w, p) })
+	})
+}
+
+// writePlan writes a plan layer by layer, the outermost first.
+func writePlan(w io.Writer, p jail.Plan) error {
+	rows := [][]string{
+		{"run", string(p.ID)},
+		{"policy", p.Policy},
+		{"layers", layersText(p.Layers)},
+		{"watched", fmt.Sprintf("wall %s, cpu time %s, output %s", p.Limits.Wall, p.Limits.CPUTime,
+			output.Size(p.Limits.Output))},
+		{"cgroup", p.Cgroup.Path},
+		{"", fmt.Sprintf("memory %s, cpu %s, tasks %d, goes first when memory runs out (%+d)",
+			output.Size(p.Cgroup.Memory), quota(p.Cgroup), p.Cgroup.PIDs,
+			p.Cgroup.OOMScore) + bandwidth(p.Cgroup)},
+		{"namespaces", joined(p.Namespaces)},
+		{"ids", fmt.Sprintf("uid %d gid %d inside; %d to %d on the host", p.IDs.UID, p.IDs.GID,
+			p.IDs.Base, uint64(p.IDs.Base)+uint64(p.IDs.Size)-1)},
+	}
+	for _, m := range p.IDs.Extra {
+		rows = append(rows, []string{"", fmt.Sprintf("and %d inside is %d on the host", m.Inside,
+			m.Host)})
+	}
+	rows = append(rows, []string{"hostname", p.Hostname}, []string{"root",
+		"a fresh tmpfs, read-only"})
+	for i, m := range p.Mounts {
+		rows = append(rows, []string{output.Once(i, "mounts"), mountText(m)})
+	}
+	rows = append(rows, []string{"devices", joined(p.Devices)}, []string{"workspace",
+		workspaceText(p.Workspace)})
+	rows = append(rows, []string{"capabilities", output.Or(joined(p.Capabilities), "none")},
+		[]string{"privileges", map[bool]string{true: "none can be gained",
+			false: "can be gained"}[p.NoNewPrivileges]},
+		[]string{"outer filter", filterText(p.OuterFilter)})
+	for i, r := range p.Landlock.Rules {
+		rows = append(rows, []string{output.Once(i, "landlock"), r.Path + "  " + access(r.Write,
+			r.Exec) + alsoMay(r)})
+	}
+	told := map[bool]string{true: "; what is refused is told"}[p.Landlock.Told]
+	rows = append(rows,
+		[]string{"", portsText(p.Landlock) + fmt.Sprintf("version %d or newer, nothing else",
+			p.Landlock.MinABI) + told})
+	for i, r := range p.Rlimits {
+		rows = append(rows, []string{output.Once(i, "rlimits"), r.Name + " " +
+			strconv.FormatUint(r.Value, 10)})
+	}
+	rows = append(rows, ceilingRows(p.Ceiling)...)
+	rows = append(rows, []string{"inner filter", filterText(p.InnerFilter)},
+		[]string{"tool", fmt.Sprintf("%s (%s, %s)", p.Command.Tool, p.Command.Runner,
+			p.Command.Digest)},
+		[]string{"arguments", joined(p.Command.Args)}, []string{"variables",
+			output.Or(joined(p.Command.Env), "none")}, []string{"directory", p.Command.Cwd})
+	if p.FileEvents != "" {
+		rows = append(rows, []string{"file events", p.FileEvents + ", put on record"})
+	}
+	for i, c := range p.Command.Script {
+		rows = append(rows, []string{output.Once(i, "commands"), scriptText(c)})
+	}
+	return output.Table(w, rows)
+}
+
+func layersText(all []jail.Layer) string {
+	var texts []string
+	for _, l := range all {
+		texts = append(texts, fmt.Sprintf("%s (%s)", l.Name, l.Source))
+	}
+	return strings.Join(texts, " ∧ ")
+}
+
+// ceilingRows show the host's ceiling as the kernel is told of it beside all the rest.
+func ceilingRows(c *jail.Ceiling) [][]string {
+	if c == nil {
+		return nil
+	}
+	rows := [][]string{{"ceiling", "the host's own layers around these, " + c.Policy}}
+	if g := c.Cgroup; g != nil {
+		rows = append(rows, []string{"  cgroup", g.Path},
+			[]string{"", fmt.Sprintf("memory %s, cpu %s, tasks %s", output.Or(amount(g.Memory),
+				"no bound"), quota(*g), output.Or(countText(g.PIDs), "no bound"))})
+	}
+	for i, r := range c.Landlock.Rules {
+		rows = append(rows, []string{output.Once(i, "  landlock"), r.Path + "  " + access(r.Write,
+			r.Exec) + alsoMay(r)})
+	}
+	return append(rows, []string{"", portsText(c.Landlock) + "nothing else"}, []string{"  filter",
+		filterText(c.Filter)})
+}
+
+func amount(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return output.Size(n)
+}
+
+func countText(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// scriptText says where a command stands, what it is, and what becomes of it.
+func scriptText(c jail.ScriptCommand) string {
+	text := fmt.Sprintf("%d:%d  %s  ", c.Line, c.Column, c.Text)
+	switch {
+	case c.Refused != "":
+		return text + "REFUSED: " + c.Refused
+	case c.Tool == "":
+		return text + "(found when it runs, among the tools that the policy allows)"
+	}
+	text += "(" + c.Tool
+	if n := c.Needs; n != nil {
+		text += "; its bundle keeps it to hosts: " + output.Or(strings.Join(n.Hosts, " "), "none") +
+			"; mounts: " + output.Or(strings.Join(n.Mounts, " "), "none")
+	}
+	return text + ")"
+}
+
+func joined[T ~string](all []T) string {
+	texts := make([]string, len(all))
+	for i, t := range all {
+		texts[i] = string(t)
+	}
+	return strings.Join(texts, " ")
+}
+
+// bandwidth says how fast disks may be used, where that is bounded.
+func bandwidth(c jail.Cgroup) string {
+	text := ""
+	if c.IORead > 0 {
+		text += ", disks read at " + output.Size(c.IORead) + "/s"
+	}
+	if c.IOWrite > 0 {
+		text += ", disks written at " + output.Size(c.IOWrite) + "/s"
+	}
+	return text
+}
+
+func quota(c jail.Cgroup) string {
+	if c.CPUQuota == 0 || c.CPUPeriod == 0 {
+		return "all"
+	}
+	return strconv.FormatFloat(float64(c.CPUQuota)/float64(c.CPUPeriod), 'f', -1, 64)
+}
+
+func access(write, exec bool) string {
+	text := "read"
+	if write {
+		text += ", write"
+	}
+	if exec {
+		text += ", execute"
+	}
+	return text
+}
+
+func mountText(m jail.Mount) string {
+	text := fmt.Sprintf("%s  %s, %s", m.Target, m.Kind, access(m.Write, m.Exec))
+	if m.Source != "" {
+		text += ", from " + m.Source
+	}
+	if m.Size > 0 {
+		text += fmt.Sprintf(", at most %s", output.Size(m.Size))
+	}
+	if m.Files > 0 {
+		text += fmt.Sprintf(" and %d files", m.Files)
+	}
+	return text
+}
+
+func workspaceText(s *jail.Workspace) string {
+	switch {
+	case s == nil:
+		return "none"
+	case !s.Shadow:
+		return fmt.Sprintf("%s  %s itself, read-only", s.Target, s.Source)
+	}
+	text := fmt.Sprintf("%s  a shadow of %s, at most %s and %d files", s.Target, s.Source,
+		output.Size(s.Bytes), s.Files)
+	if s.Exec {
+		text += ", whose programs may run"
+	}
+	return text
+}
+
+func alsoMay(r jail.LandlockRule) string {
+	text := ""
+	if r.Device {
+		text += ", devices"
+	}
+	if r.Pipes {
+		text += ", named pipes and sockets"
+	}
+	return text
+}
+
+// portsText says which TCP ports of the jail's loopback interface the jail can use.
+func portsText(l jail.Landlock) string {
+	switch {
+	case l.Network:
+		return "any port of its own loopback; "
+	case len(l.Ports) > 0:
+		return fmt.Sprintf("TCP ports %v of its own loopback; ", l.Ports)
+	}
+	return ""
+}
+
+func filterText(f seccomp.Filter) string {
+	text := fmt.Sprintf("%d system calls (%s)", len(f.Allow), strings.Join(f.Groups, " "))
+	for _, c := range f.Only {
+		text += ", " + c.String()
+	}
+	return text + ", others fail with " + f.Errno
+}

@@ -1,0 +1,59 @@
+package run
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// NewPs returns the command jail ps.
+func NewPs(env *cli.Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "ps",
+		Short:   "list the runs that are alive",
+		Example: "  jail ps\n  jail ps --json",
+		Args:    command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runPs(cmd.Context(), env,
+				asJSON)
+		},
+	}
+	command.JSON(cmd, &asJSON, "print a list of objects")
+	return cmd
+}
+
+func runPs(ctx context.Context, env *cli.Env, asJSON bool) error {
+	return env.WithDaemon(ctx, func(c *api.Client) error {
+		runs, err := c.Runs(ctx)
+		if err != nil {
+			return err
+		}
+		return env.Show(asJSON, runs, func(w io.Writer) error { return writeRuns(w, runs) })
+	})
+}
+
+func writeRuns(w io.Writer, runs []supervisor.RunInfo) error {
+	rows := [][]string{{"ID", "UID", "PID", "AGE", "CPU", "MEMORY", "WORKSPACE", "TOOL"}}
+	for _, r := range runs {
+		cpu, memory := "-", "-"
+		if r.Usage != nil {
+			cpu, memory = output.Millis(r.Usage.CPUMS), output.Size(r.Usage.MemoryPeak)
+		}
+		dir := output.Dash(workspace.Name(r.Workspace).String())
+		tool := strings.Join(append([]string{r.Tool}, r.Args...), " ")
+		rows = append(rows, []string{r.ID, strconv.FormatUint(uint64(r.UID), 10),
+			strconv.Itoa(r.PID), output.Age(r.Started), cpu, memory, dir, tool})
+	}
+	return output.Table(w, rows)
+}

@@ -1,0 +1,112 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/execute"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
+	"github.com/jail-sandbox/jail/runners/shell"
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+const shAbout = `Run a POSIX shell script in one fresh jail, over a shadow of the current directory. Every simple command is a jailed tool: a command of an
+installed bundle, or a .wasm file that the script names. There is no shell program inside, and none of the host's is used.
+
+Pipelines run at the same time, redirects and globs see what the tools see, and what is not supported (&, eval, exec, job control, signals,
+descriptors above 2) is an error with its line and column before anything runs.`
+
+// NewSh returns the command jail sh.
+func NewSh(env *cli.Env) *cobra.Command {
+	var f request.Flags
+	var o execute.Options
+	var text string
+	cmd := &cobra.Command{
+		Use:   "sh [flags] -c SCRIPT [NAME [ARG...]] | sh [flags] FILE [ARG...]",
+		Short: "run a shell script whose every command is a jailed tool",
+		Long:  shAbout,
+		Example: "  jail sh -c 'grep -rl TODO . | sort | head -n 5'\n  jail sh --commit tidy.sh\n" +
+			"  jail plan --sh 'sort < in > out'",
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req, err := scriptRequest(env, cmd, &f, text, args)
+			if err != nil {
+				return err
+			}
+			o.JSON, o.Quiet, o.Explain = f.JSON, f.Quiet, f.ExplainFlags()
+			return execute.Run(cmd.Context(), env, req, o)
+		},
+	}
+	f.Add(cmd, "print one result object when the script has ended, its output inside")
+	o.AddRaw(cmd)
+	cmd.Flags().StringVarP(&text, "command", "c", "", "run the text `SCRIPT`")
+	return cmd
+}
+
+// scriptRequest makes the request for a script: the text of -c, else the file args[0].
+func scriptRequest(env *cli.Env, cmd *cobra.Command, f *request.Flags, text string,
+	args []string) (supervisor.Request, error) {
+	script := &supervisor.Script{Name: "-c", Text: text}
+	switch {
+	case cmd.Flags().Changed("command") && len(args) > 0:
+		script.Name, args = args[0], args[1:]
+	case cmd.Flags().Changed("command"):
+	case len(args) == 0:
+		return supervisor.Request{}, exit.Usage("jail sh -c SCRIPT, or jail sh FILE",
+			"%s: a script is missing", cmd.CommandPath())
+	default:
+		text, err := readScript(args[0])
+		if err != nil {
+			return supervisor.Request{}, err
+		}
+		script.Name, script.Text, args = args[0], text, args[1:]
+	}
+	return requestOf(env, cmd, f, script, args)
+}
+
+// requestOf makes the request for a script, and refuses a script that cannot be parsed.
+func requestOf(env *cli.Env, cmd *cobra.Command, f *request.Flags, script *supervisor.Script,
+	args []string) (supervisor.Request, error) {
+	if !utf8.ValidString(script.Text) || !utf8.ValidString(script.Name) {
+		return supervisor.Request{}, exit.Usage("", "script %q: it is not UTF-8", script.Name)
+	}
+	var problems *shell.Error
+	if _, err := shell.Parse(script.Name, script.Text); errors.As(err, &problems) {
+		for _, p := range problems.Problems[1:] {
+			fmt.Fprintf(env.Stderr, "jail: error: %s:%d:%d: %s\n", problems.Name, p.Line, p.Col,
+				p.What)
+		}
+		problems.Problems = problems.Problems[:1]
+		return supervisor.Request{},
+			exit.Usage("nothing of the script ran; jail sh --help says what is supported", "%v",
+				problems)
+	}
+	req, err := f.Request(env, cmd, append([]string{"sh"}, args...))
+	req.Script = script
+	return req, err
+}
+
+// readScript reads a script file, with the caller's own rights.
+func readScript(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", exit.NotFound("jail sh -c runs a text", "script %s: no such file", path)
+		}
+		return "", exit.Usage("", "script %s: %v", path, exit.Cause(err))
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, shell.MaxBytes+1))
+	if err != nil {
+		return "", exit.Usage("", "script %s: %v", path, exit.Cause(err))
+	}
+	return string(text), nil
+}

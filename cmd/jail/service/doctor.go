@@ -1,0 +1,265 @@
+// Package service has the commands about this host and its daemon: doctor, verify, top, console,
+// version and completion.
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/jail/denials"
+	"github.com/jail-sandbox/jail/jail/probe"
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/client"
+	"github.com/jail-sandbox/jail/supervisor/config"
+)
+
+// A diagnosis is what doctor found, as --json shows it.
+type diagnosis struct {
+	OK       bool            `json:"ok"`
+	Findings []probe.Finding `json:"findings"`
+	Daemon   string          `json:"daemon"`
+	// whether it is told what Landlock refuses; no wall depends on it
+	Refused string `json:"refused_paths"`
+}
+
+// NewDoctor returns the command jail doctor.
+func NewDoctor(env *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "say what this host can enforce, and what to do about what it cannot",
+		Long: `Say what this host can enforce, by trying it where that leaves nothing behind, and what to do about what it cannot.
+Where a daemon answers, the daemon tries it: a service may be refused what a shell on the same host is not. Each answer is yes, no, or that it could not be
+told. Exits with 0 if all that a run needs is there, and with 1 if not.`,
+		Example: "  jail doctor\n  sudo jail doctor --json",
+		Args:    command.Exactly(),
+	}
+	var asJSON bool
+	command.JSON(cmd, &asJSON, "print an object")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d := diagnose(cmd.Context(), env)
+		if err := env.Show(asJSON, d, func(w io.Writer) error {
+			return writeDiagnosis(w, d,
+				env.Colour())
+		}); err != nil {
+			return err
+		}
+		if !d.OK {
+			return exit.No
+		}
+		return nil
+	}
+	return cmd
+}
+
+func diagnose(ctx context.Context, env *cli.Env) diagnosis {
+	daemon, findings := lookAtHost(ctx, env)
+	wanting := slices.ContainsFunc(findings,
+		func(f probe.Finding) bool { return f.Answer != probe.Yes })
+	return diagnosis{!wanting, findings, daemon, refusedText(env.Config.Settings,
+		denials.Available)}
+}
+
+// refusedText says whether results name the paths that Landlock denied to programs of the host, and
+// what to do where they do not.
+func refusedText(path string, available func() error) string {
+	settings, err := config.ReadSettings(path)
+	if err != nil {
+		return "whether those of programs are told cannot be said: " + exit.Cause(err).Error()
+	}
+	err = available()
+	ask := "[denied] landlock = true in " + path
+	if settings.Denied.Landlock {
+		ask = ""
+	}
+	switch {
+	case errors.Is(err, denials.ErrOff):
+		return strings.TrimSuffix("those of programs are not told: "+err.Error()+
+			"; to have them told: auditctl -e 1, or audit=1 on the kernel's command line, and "+ask,
+			", and ")
+	case err != nil:
+		return fmt.Sprintf("those of programs are not told: %v", err)
+	case ask != "":
+		return "those of programs are not told, though the host's audit is on; to have them told: " + ask
+	}
+	return "those of programs are told, by way of the host's audit"
+}
+
+// byUrgency sorts the findings: no, unknown, yes. The sort is stable, since findings that others
+// depend on come first.
+func byUrgency(findings []probe.Finding) []probe.Finding {
+	urgency := map[probe.Answer]int{probe.No: 0, probe.Unknown: 1, probe.Yes: 2}
+	return slices.SortedStableFunc(slices.Values(findings),
+		func(a, b probe.Finding) int { return urgency[a.Answer] - urgency[b.Answer] })
+}
+
+func writeDiagnosis(w io.Writer, d diagnosis, colour bool) error {
+	words := map[probe.Answer]string{
+		probe.Yes: terminal.Paint(colour, terminal.Green, "yes"), probe.No: terminal.Paint(colour,
+			terminal.Red, "no "), probe.Unknown: terminal.Paint(colour, terminal.Amber, "?  "),
+	}
+	ordered := byUrgency(d.Findings)
+	missing := slices.IndexFunc(append(ordered, probe.Finding{Answer: probe.Yes}),
+		func(f probe.Finding) bool { return f.Answer == probe.Yes })
+	verdict := "all that a run needs is there"
+	if missing > 0 {
+		verdict = output.Count(missing, "thing has", "things have") +
+			" to be looked at before all runs work; they come first"
+	}
+	fmt.Fprintf(w, "%s\n\n", terminal.Paint(colour, terminal.Bold, verdict))
+	for _, f := range ordered {
+		fmt.Fprintf(w, "%s  %-18s %s\n", words[f.Answer], f.Name,
+			output.Printable(strings.ReplaceAll(f.Detail, "\n", "; ")))
+		if f.Fix != "" {
+			fmt.Fprintf(w, "     %-18s %s\n", "", terminal.Paint(colour, terminal.Bold, f.Fix))
+		}
+	}
+	_, err := fmt.Fprintf(w, "     %-18s %s\n     %-18s %s\n", "refused paths",
+		output.Printable(d.Refused), "daemon", output.Printable(d.Daemon))
+	return err
+}
+
+// lookAtHost says how it stands with the daemon that a run of this user would ask, and what a run
+// would find. Where a daemon answers, the daemon looks: as a service it can be refused what this
+// process is not, and it can try what an ordinary user cannot. Where none listens, each command has
+// a private one, and this process looks.
+func lookAtHost(ctx context.Context, env *cli.Env) (daemon string, findings []probe.Finding) {
+	c, err := api.Dial(ctx, env.Config.Socket)
+	switch {
+	case err == nil:
+		defer c.Close()
+		return daemonFindings(ctx, env, c)
+	case client.NobodyListens(err):
+		findings = append(probed(ctx, env), supervisor.InstalledFindings(env.Config)...)
+		findings = append(append(findings, policyFiles(ctx, env)),
+			supervisor.AnchorFindings(env.Config)...)
+		return fmt.Sprintf("none answers on %s (%v); each command has a private one",
+			env.Config.Socket, exit.Cause(err)), findings
+	case errors.Is(err, fs.ErrPermission):
+		return noDaemon(
+			fmt.Sprintf("this user may not connect to %s, and no run is started without it",
+				env.Config.Socket), client.MayConnect)
+	}
+	return noDaemon(fmt.Sprintf("socket %s: %v", env.Config.Socket, exit.Cause(err)),
+		"JAIL_SOCKET names the daemon's socket")
+}
+
+// noDaemon is the one finding of a user whose every run would fail for want of a daemon.
+func noDaemon(why, fix string) (string, []probe.Finding) {
+	return why, []probe.Finding{{Name: "daemon", Answer: probe.No, Detail: why, Fix: fix}}
+}
+
+func daemonFindings(ctx context.Context, env *cli.Env, c *api.Client) (string, []probe.Finding) {
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	v, err := c.Version(ctx)
+	if err != nil {
+		return noDaemon(fmt.Sprintf("what listens on %s does not answer: %v", env.Config.Socket,
+			err), "look whether that is jaild, and whether it is well: systemctl status jaild")
+	}
+	daemon := fmt.Sprintf("jaild %s answers on %s", v.Version, env.Config.Socket)
+	host, err := c.Host(ctx)
+	if err != nil {
+		return daemon, []probe.Finding{{Name: "daemon", Answer: probe.Unknown,
+			Detail: fmt.Sprintf("%s, and does not say what it can enforce: %v", daemon, err),
+			Fix: "restart it where it is older than jail " + config.Version +
+				": systemctl restart jaild"}}
+	}
+	return daemon, append(host.Findings, policyFiles(ctx, env))
+}
+
+// policyFiles asks the daemon whether the policy files on the disk are in force. Without a daemon
+// it reads them.
+func policyFiles(ctx context.Context, env *cli.Env) probe.Finding {
+	f := probe.Finding{Name: "policy files", Answer: probe.Yes}
+	if c, err := api.Dial(ctx, env.Config.Socket); err == nil {
+		defer c.Close()
+		if status, err := c.Policy(ctx); err == nil {
+			if status.Error != "" {
+				return brokenPolicy(
+					fmt.Sprintf(
+						"what is on the disk is not all in force (%d refused since the start): %s",
+						status.Failures, status.Error))
+			}
+			f.Detail = "the shipped profiles; there are no others"
+			if status.Digest != "" {
+				f.Detail = fmt.Sprintf("in force since %s, %s",
+					status.Loaded.Format("2006-01-02 15:04:05"), status.Digest)
+			}
+			return f
+		}
+	}
+	source, err := profiles.Open(profiles.Options{Dir: env.Config.Profiles,
+		Ceiling: env.Config.Ceiling})
+	if err == nil {
+		err = source.Status().Err
+	}
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return probe.Finding{Name: f.Name, Answer: probe.Unknown, Detail: err.Error(),
+			Fix: "run jail doctor as root"}
+	case err != nil:
+		return brokenPolicy(err.Error())
+	}
+	if f.Detail = "the shipped profiles; there are no others"; source.Status().Digest != "" {
+		f.Detail = strings.TrimSpace(source.Status().Digest)
+	}
+	return f
+}
+
+func brokenPolicy(why string) probe.Finding {
+	return probe.Finding{Name: "policy files", Answer: probe.No, Detail: why,
+		Fix: "jail policy check says what is wrong, and where"}
+}
+
+// probeTime is how long the attempts of a user's jaild may take.
+const probeTime = 30 * time.Second
+
+// probed asks what a run needs of the host. For an ordinary user it is the user's own jaild that
+// tries, by the way that it goes for each run; where it does not get so far, what can be tried here
+// says why.
+func probed(ctx context.Context, env *cli.Env) []probe.Finding {
+	here := probe.All(supervisor.Existing(env.Config.StateDir), env.Config.Slice)
+	if os.Geteuid() == 0 {
+		return here
+	}
+	for _, f := range here {
+		if f.Answer == probe.No && f.Name != probe.RoomName { // which is no layer
+			return here
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	var out, errOut bytes.Buffer
+	cmd := exec.CommandContext(ctx, config.Jaild(env.Exe), "--probe")
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	var inside []probe.Finding
+	if err == nil {
+		err = json.Unmarshal(out.Bytes(), &inside)
+	}
+	if err != nil {
+		return append(here, probe.Finding{Name: "jaild as a user", Answer: probe.No,
+			Detail: exit.Cause(err).Error() + ": " + string(bytes.TrimSpace(errOut.Bytes())),
+			Fix:    "start jaild as this user, and see what it says"})
+	}
+	return inside
+}

@@ -1,0 +1,229 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// NewTop returns the command jail top.
+func NewTop(env *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "top [flags]",
+		Short: "show what the live runs use, as it changes",
+		Long: `Show what the live runs use, as it changes: CPU now, memory at most, processes, fetches, time. On a terminal it draws itself anew until q is pressed;
+in a pipe it writes one table after another.`,
+		Example: "  jail top\n  jail top -n 1 --json",
+		Args:    command.Exactly(),
+	}
+	var asJSON bool
+	command.JSON(cmd, &asJSON, "print one object a look, on a line of its own")
+	count := cmd.Flags().IntP("number", "n", 0,
+		"look so many times, then end (0: until q, or an interrupt)")
+	every := cmd.Flags().DurationP("delay", "d", time.Second, "time between looks")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *count < 0 || *every < 50*time.Millisecond {
+			return exit.Usage("jail top --help",
+				"jail top: --number %d --delay %v: want no negative number, and at least 50ms",
+				*count, *every)
+		}
+		return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
+			t := &top{env: env, client: c, asJSON: asJSON, left: *count, every: *every}
+			return t.run(cmd.Context())
+		})
+	}
+	return cmd
+}
+
+// A top looks at the live runs again and again.
+type top struct {
+	env    *cli.Env
+	client *api.Client
+	asJSON bool
+	// looks, 0 for no end
+	left  int
+	every time.Duration
+
+	// CPU milliseconds of the look before
+	before map[string]int64
+	looked time.Time
+}
+
+// A look is one look at all runs.
+type look struct {
+	Time time.Time `json:"time"`
+	Runs []topRun  `json:"runs"`
+}
+
+type topRun struct {
+	supervisor.RunInfo
+	// of one CPU, since the look before; over the run's whole life at the first
+	CPU float64 `json:"cpu_percent"`
+}
+
+func (t *top) run(ctx context.Context) error {
+	in, ok := t.env.Stdin.(*os.File)
+	if t.asJSON || t.left == 1 || !ok || !terminal.Is(in) || !terminal.Is(t.env.Stdout) {
+		return t.loop(ctx, nil, t.write)
+	}
+	before, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return exit.Failed(err, "", "the terminal: %v", exit.Cause(err))
+	}
+	io.WriteString(t.env.Stdout, "\x1b[?1049h\x1b[?25l")
+	defer func() {
+		io.WriteString(t.env.Stdout, "\x1b[?25h\x1b[?1049l")
+		_ = term.Restore(int(in.Fd()), before)
+	}()
+	keys := make(chan byte)
+	go func() {
+		one := make([]byte, 1)
+		for {
+			if _, err := in.Read(one); err != nil {
+				close(keys)
+				return
+			}
+			keys <- one[0]
+		}
+	}()
+	return t.loop(ctx, keys, func(l look) error { return t.draw(in, l) })
+}
+
+// loop looks and shows until it has looked often enough, or a key ends it.
+func (t *top) loop(ctx context.Context, keys <-chan byte, show func(look) error) error {
+	for {
+		l, err := t.look(ctx)
+		if err == nil {
+			err = show(l)
+		}
+		if err != nil {
+			return err
+		}
+		if t.left--; t.left == 0 {
+			return nil
+		}
+		timer := time.NewTimer(t.every)
+		select {
+		case <-ctx.Done():
+			return nil
+		case key, open := <-keys:
+			// ^C and ^D: the terminal is raw
+			if !open || key == 'q' || key == 3 || key == 4 {
+				return nil
+			}
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func (t *top) look(ctx context.Context) (look, error) {
+	runs, err := t.client.Runs(ctx)
+	if err != nil {
+		return look{}, err
+	}
+	l := look{Time: time.Now(), Runs: []topRun{}}
+	used := map[string]int64{}
+	for _, r := range runs {
+		one := topRun{RunInfo: r}
+		if r.Usage != nil {
+			used[r.ID] = r.Usage.CPUMS
+			passed, cpu := l.Time.Sub(t.looked), r.Usage.CPUMS
+			if was, seen := t.before[r.ID]; seen {
+				cpu -= was
+			} else {
+				passed = l.Time.Sub(r.Started)
+			}
+			if passed > 0 {
+				one.CPU = 100 * float64(cpu) / float64(max(passed.Milliseconds(), 1))
+			}
+		}
+		l.Runs = append(l.Runs, one)
+	}
+	t.before, t.looked = used, l.Time
+	return l, nil
+}
+
+func (t *top) write(l look) error {
+	if t.asJSON {
+		return t.env.PrintLine(l)
+	}
+	return t.env.Print(func(w io.Writer) error { return output.Table(w, topRows(l)) })
+}
+
+func topRows(l look) [][]string {
+	rows := [][]string{{"ID", "UID", "STATE", "CPU", "TIME", "MEMORY", "PIDS", "FETCHES", "IN",
+		"OUT", "TOOL"}}
+	for _, r := range l.Runs {
+		row := []string{r.ID, strconv.FormatUint(uint64(r.UID), 10), "starts", "-",
+			output.Age(r.Started), "-", "-", "-", "-", "-", strings.Join(append([]string{r.Tool},
+				r.Args...), " ")}
+		if u := r.Usage; u != nil {
+			row[2], row[3], row[5], row[6] = "runs", fmt.Sprintf("%.1f%%", r.CPU),
+				output.Size(u.MemoryPeak), strconv.FormatInt(u.PIDsPeak, 10)
+			row[7], row[8], row[9] = strconv.FormatInt(u.FetchRequests, 10),
+				output.Size(u.FetchBytesIn), output.Size(u.FetchBytesOut)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// draw shows a look on the whole screen.
+func (t *top) draw(in *os.File, l look) error {
+	columns, lines, err := term.GetSize(int(in.Fd()))
+	if err != nil || columns < 20 || lines < 5 {
+		columns, lines = 80, 24
+	}
+	var text strings.Builder
+	if err := output.Table(&text, topRows(l)); err != nil {
+		return err
+	}
+	_, err = io.WriteString(t.env.Stdout, topScreen(text.String(), len(l.Runs), l.Time, columns,
+		lines, t.env.Colour()))
+	return err
+}
+
+func topScreen(text string, runs int, now time.Time, columns, lines int, colour bool) string {
+	var b strings.Builder
+	b.WriteString("\x1b[H\x1b[2J")
+	b.WriteString(terminal.Paint(colour, terminal.Bold, cut(fmt.Sprintf("jail top  %s  %s  q quit",
+		now.Format(time.TimeOnly), output.Count(runs, "run", "runs")), columns-1)) + "\r\n")
+	at := 1
+	for line := range strings.Lines(text) {
+		if at++; at >= lines {
+			break
+		}
+		line = cut(strings.TrimRight(line, "\n"), columns-1)
+		if at == 2 {
+			line = terminal.Paint(colour, terminal.Cyan, line)
+		}
+		b.WriteString(line + "\r\n")
+	}
+	return b.String()
+}
+
+// cut shortens a line to a number of characters. It has no sequences in it yet.
+func cut(line string, n int) string {
+	if utf8.RuneCountInString(line) <= n {
+		return line
+	}
+	runes := []rune(line)
+	return string(runes[:max(0, n-1)]) + "…"
+}

@@ -1,0 +1,97 @@
+package session
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/execute"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/supervisor"
+)
+
+const execAbout = `Run a tool in a session. Standard input, output and error and the exit code are the tool's, as with "jail run".
+
+The tool gets the session's shadow and /tmp, with what earlier invocations left in them, and behind the same walls as any run it sees nothing else of other
+invocations. Its limits are those of the session's policy, narrowed by --limit; memory, pids and workspace are besides bounded for all invocations together.`
+
+type execOptions struct {
+	id, cwd     string
+	limits, env []string
+	shown       execute.Options
+}
+
+func newExec(env *cli.Env) *cobra.Command {
+	var o execOptions
+	cmd := &cobra.Command{
+		Use:     "exec [flags] ID [--] TOOL [ARG...]",
+		Short:   "run a tool in a session",
+		Long:    execAbout,
+		Example: "  jail session exec $ID -- grep -rn TODO .\n  jail session exec $ID --limit wall=5s --json -- wc -l big.txt",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			session, tool, err := splitExec(cmd, args)
+			if err != nil {
+				return err
+			}
+			// Flags may also stand between the session's ID and the tool, where people write them.
+			set := cmd.Flags()
+			if err := set.Parse(tool); err != nil {
+				return exit.Usage(cmd.CommandPath()+" --help", "%s: %v", cmd.CommandPath(), err)
+			}
+			if help, _ := set.GetBool("help"); help {
+				return cmd.Help()
+			}
+			if tool = set.Args(); len(tool) == 0 {
+				return exit.Usage("usage: "+cmd.UseLine(), "%s: TOOL is missing", cmd.CommandPath())
+			}
+			o.shown.Session = session
+			return runExec(cmd.Context(), env, o, tool)
+		},
+	}
+	set := cmd.Flags()
+	// What follows the tool's name is the tool's.
+	set.SetInterspersed(false)
+	set.SortFlags = false
+	set.StringArrayVar(&o.limits, "limit", nil,
+		"narrow a limit for this invocation, such as wall=5s (`KEY=VALUE`, repeatable)")
+	set.StringArrayVar(&o.env, "env", nil, "give the tool a variable (`NAME=VALUE`, repeatable)")
+	set.StringVar(&o.cwd, "cwd", "",
+		"start in `DIR` below the workspace (default that of session start, else where you stand in it, else its root)")
+	set.StringVar(&o.id, "id", "", "name the invocation `ID` (default a random one)")
+	set.BoolVar(&o.shown.JSON, "json", false,
+		"print one result object when the tool has ended, its output inside")
+	set.BoolVar(&o.shown.Quiet, "quiet", false, "say nothing but errors")
+	o.shown.AddTerminal(cmd)
+	o.shown.AddRaw(cmd)
+	return cmd
+}
+
+// runExec runs the command line tool in the session.
+func runExec(ctx context.Context, env *cli.Env, o execOptions, tool []string) (err error) {
+	req := supervisor.Request{ID: o.id, Tool: tool[0], Args: tool[1:], Limits: o.limits, Env: o.env,
+		Cwd: o.cwd}
+	if req.Dir, err = os.Getwd(); err != nil {
+		req.Dir = "/"
+	}
+	if err := request.Check(&req); err != nil {
+		return err
+	}
+	req.Inherit = request.Inherited(env)
+	return execute.Run(ctx, env, req, o.shown)
+}
+
+// splitExec returns the session's ID and what follows.
+func splitExec(cmd *cobra.Command, args []string) (string, []string, error) {
+	if len(args) == 0 {
+		return "", nil, exit.Usage("usage: "+cmd.UseLine(), "%s: ID is missing", cmd.CommandPath())
+	}
+	if _, err := jail.ParseID(args[0]); err != nil {
+		return "", nil, exit.Usage("jail session list", "%s: session %v", cmd.CommandPath(), err)
+	}
+	return args[0], args[1:], nil
+}

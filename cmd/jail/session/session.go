@@ -1,0 +1,171 @@
+// Package session has the commands of sessions: start, exec, list and stop.
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/execute"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// New returns the command jail session.
+func New(env *cli.Env) *cobra.Command {
+	return command.Group("session", "one workspace for several invocations", newStart(env),
+		newExec(env), newList(env), newStop(env))
+}
+
+const startAbout = `Open a session: one shadow of the workspace, one /tmp and one set of limits, for as many invocations as you like, also at one time. It prints the session's
+ID and outlives this command. It ends by "jail session stop ID", when nothing has run in it for a while, when its time is up, and with the daemon; then its
+shadow is reviewed as a run's is, by jail diff, jail commit and jail discard.`
+
+type startOptions struct {
+	request     request.Flags
+	idle, total time.Duration
+}
+
+func newStart(env *cli.Env) *cobra.Command {
+	var o startOptions
+	cmd := &cobra.Command{
+		Use:     "start [flags]",
+		Short:   "open a session and print its ID",
+		Long:    startAbout,
+		Example: "  ID=$(jail session start --profile build)\n  jail session exec $ID -- make\n  jail session stop $ID",
+		Args:    command.Exactly(),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runStart(cmd, env, o) },
+	}
+	o.request.Add(cmd, "print an object")
+	cmd.Flags().DurationVar(&o.idle, "idle", supervisor.DefaultIdle,
+		"end it when nothing has run for so `LONG`")
+	cmd.Flags().DurationVar(&o.total, "time", supervisor.DefaultTime,
+		"end it after so `LONG` in any case")
+	return cmd
+}
+
+func runStart(cmd *cobra.Command, env *cli.Env, o startOptions) error {
+	req, err := o.request.Settings(env, cmd)
+	if err != nil {
+		return err
+	}
+	for _, t := range []struct {
+		name string
+		d    time.Duration
+	}{{"idle", o.idle}, {"time", o.total}} {
+		if t.d < time.Second || t.d > supervisor.MaxTime {
+			return exit.Usage("", "--%s %v: want at least 1s and at most %v", t.name, t.d,
+				supervisor.MaxTime)
+		}
+	}
+	ask := supervisor.SessionRequest{Request: req, IdleMS: o.idle.Milliseconds(),
+		TimeMS: o.total.Milliseconds()}
+	ctx := cmd.Context()
+	return env.WithLastingDaemon(ctx, func(c *api.Client) error {
+		s, err := c.StartSession(ctx, ask)
+		if err != nil {
+			return err
+		}
+		return env.Show(o.request.JSON, s, output.Text("%s\n", s.ID))
+	})
+}
+
+func newList(env *cli.Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{Use: "list", Short: "list the sessions that are open",
+		Example: "  jail session list --json", Args: command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runList(cmd.Context(), env,
+				asJSON)
+		},
+	}
+	command.JSON(cmd, &asJSON, "print a list of objects")
+	return cmd
+}
+
+func runList(ctx context.Context, env *cli.Env, asJSON bool) error {
+	return env.WithDaemon(ctx, func(c *api.Client) error {
+		all, err := c.Sessions(ctx)
+		if err != nil {
+			return err
+		}
+		return env.Show(asJSON, all, func(w io.Writer) error { return writeSessions(w, all) })
+	})
+}
+
+func writeSessions(w io.Writer, all []supervisor.SessionInfo) error {
+	rows := [][]string{{"ID", "UID", "AGE", "IDLE", "RUNNING", "INVOCATIONS", "PROFILE",
+		"WORKSPACE"}}
+	for _, s := range all {
+		idle := "-"
+		if s.Running == 0 {
+			idle = output.Age(s.Used)
+		}
+		rows = append(rows, []string{s.ID, strconv.FormatUint(uint64(s.UID), 10),
+			output.Age(s.Started), idle, strconv.Itoa(s.Running),
+			strconv.FormatInt(s.Invocations, 10), s.Profile,
+			output.Dash(workspace.Name(s.Workspace).String())})
+	}
+	return output.Table(w, rows)
+}
+
+type stopOptions struct {
+	id   string
+	fate request.Fate
+	json bool
+}
+
+func newStop(env *cli.Env) *cobra.Command {
+	var o stopOptions
+	cmd := &cobra.Command{
+		Use:     "stop [flags] ID",
+		Short:   "end a session",
+		Long:    "End a session, and what still runs in it. Its shadow is then kept if something changed, or has the fate that was asked for here or when the session was started.",
+		Example: "  jail session stop 3w5e11264sg0c8v5a9b7k2m4qd\n  jail session stop --commit 3w5e11264sg0c8v5a9b7k2m4qd",
+		Args:    command.Exactly("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.id = args[0]
+			return runStop(cmd.Context(), env, o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.fate.Keep, "keep", false, "keep the shadow, if something changed")
+	cmd.Flags().BoolVar(&o.fate.Discard, "discard", false, "throw the shadow away")
+	cmd.Flags().BoolVar(&o.fate.Commit, "commit", false, "commit what changed")
+	command.JSON(cmd, &o.json,
+		"print one result object: what all its invocations used and changed together")
+	return cmd
+}
+
+func runStop(ctx context.Context, env *cli.Env, o stopOptions) error {
+	fate, err := o.fate.Choose()
+	if err != nil {
+		return err
+	}
+	var res supervisor.Result
+	err = env.WithDaemon(ctx, func(c *api.Client) (err error) {
+		res, err = c.StopSession(ctx, o.id, supervisor.StopRequest{Fate: fate})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if o.json {
+		err = env.PrintLine(res)
+	} else {
+		execute.Tell(env, res)
+	}
+	if res.Error != nil {
+		return errors.Join(res.Error, err)
+	}
+	return err
+}

@@ -1,0 +1,283 @@
+package tool
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/runners/native"
+)
+
+// libraries is what programs of this host need to start, by the paths at which they look for it.
+type libraries struct {
+	Programs []string `json:"programs"`
+	// the programs, their loaders, libraries and interpreters
+	Files   []string  `json:"files"`
+	Missing []missing `json:"missing"`
+
+	seen map[string]bool
+}
+
+type missing struct {
+	// a library, or the path of an interpreter
+	Name string `json:"name"`
+	By   string `json:"by"` // what names it
+}
+
+// maxLibraries bounds the search. No program of a distribution has more libraries.
+const maxLibraries = 2000
+
+// findLibraries reads the ELF headers of programs, which are named by path or found on search. It
+// runs nothing, unlike ldd, which runs the program's loader.
+func findLibraries(search string, programs []string) (*libraries, error) {
+	l := &libraries{Programs: []string{}, Missing: []missing{}, seen: map[string]bool{}}
+	for _, name := range programs {
+		path, err := onPath(search, name)
+		if err != nil {
+			return nil, err
+		}
+		l.Programs = append(l.Programs, path)
+		if err := l.program(path, search, 0); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	l.Files = slices.Sorted(maps.Keys(l.seen))
+	return l, nil
+}
+
+// onPath is the absolute path of a program.
+func onPath(search, name string) (string, error) {
+	if strings.Contains(name, "/") {
+		path, err := filepath.Abs(name)
+		if err == nil {
+			_, err = os.Stat(path)
+		}
+		return path, err
+	}
+	for _, dir := range filepath.SplitList(search) {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && filepath.IsAbs(path) &&
+			info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w on PATH", name, fs.ErrNotExist)
+}
+
+func (l *libraries) program(path, search string, depth int) error {
+	if l.seen[path] {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	p, err := native.Read(f)
+	if err != nil {
+		return err
+	}
+	l.seen[path] = true
+	if p.Interpreter != "" {
+		if _, err := os.Stat(p.Interpreter); err != nil {
+			l.Missing = append(l.Missing, missing{p.Interpreter, path})
+		} else if !p.Script {
+			// the loader, which has no libraries
+			l.seen[p.Interpreter] = true
+		} else if depth >= native.MaxChain {
+			return errors.New("its interpreters are scripts without end")
+		} else {
+			l.Programs = append(l.Programs, p.Interpreter)
+			if err := l.program(p.Interpreter, search, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	if p.Script {
+		return l.env(path, p.Interpreter, search, depth)
+	}
+	return l.needed(path, nil)
+}
+
+// env follows `#!/usr/bin/env NAME`, as most scripts begin.
+func (l *libraries) env(path, interpreter, search string, depth int) error {
+	if filepath.Base(interpreter) != "env" || depth >= native.MaxChain {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	line, _, _ := strings.Cut(string(text[:min(len(text), 256)]), "\n")
+	for _, word := range strings.Fields(line)[1:] {
+		if strings.HasPrefix(word, "-") || strings.Contains(word, "=") || word == interpreter {
+			continue
+		}
+		found, err := onPath(search, word)
+		if err != nil {
+			l.Missing = append(l.Missing, missing{word, path})
+			return nil
+		}
+		l.Programs = append(l.Programs, found)
+		return l.program(found, search, depth+1)
+	}
+	return nil
+}
+
+// needed follows the libraries that a file names (DT_NEEDED), in the directories that ld.so(8)
+// searches. inherited holds the DT_RPATH of the files that need this one.
+func (l *libraries) needed(path string, inherited []string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	names, err := f.ImportedLibraries()
+	if err != nil {
+		return nil //nolint:nilerr // without a dynamic section it names none
+	}
+	at := filepath.Dir(path)
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		at = filepath.Dir(real)
+	}
+	own := func(tag elf.DynTag) (dirs []string) {
+		values, _ := f.DynString(tag)
+		for _, v := range values {
+			for _, dir := range strings.Split(v, ":") {
+				dir = strings.NewReplacer("${ORIGIN}", at, "$ORIGIN", at).Replace(dir)
+				// a relative one is the working directory's, and so the workspace's
+				if filepath.IsAbs(dir) {
+					dirs = append(dirs, filepath.Clean(dir))
+				}
+			}
+		}
+		return dirs
+	}
+	dirs, rpath := own(elf.DT_RUNPATH), inherited
+	if len(dirs) == 0 {
+		rpath = append(own(elf.DT_RPATH), inherited...)
+		dirs = rpath
+	}
+	for _, name := range names {
+		found := ""
+		for _, dir := range slices.Concat(dirs, loaderDirs()) {
+			candidate := filepath.Join(dir, name)
+			if fits(candidate, f) {
+				found = candidate
+				break
+			}
+		}
+		switch {
+		case found == "":
+			l.Missing = append(l.Missing, missing{name, path})
+		case l.seen[found]:
+		case len(l.seen) > maxLibraries:
+			return fmt.Errorf("it names more than %d libraries", maxLibraries)
+		default:
+			l.seen[found] = true
+			if err := l.needed(found, rpath); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fits reports whether a library has the class and machine of the file that needs it. A loader
+// skips others.
+func fits(path string, by *elf.File) bool {
+	f, err := elf.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return f.Class == by.Class && f.Machine == by.Machine
+}
+
+// loaderDirs are where loaders look by themselves, those of ld.so.conf among them.
+func loaderDirs() []string {
+	dirs := []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
+		"/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"}
+	// the only form of name: an error is not possible
+	confs, _ := filepath.Glob("/etc/ld.so.conf.d/*.conf")
+	for _, conf := range append([]string{"/etc/ld.so.conf"}, confs...) {
+		text, err := os.ReadFile(conf)
+		if err != nil {
+			// one that is not there, or not ours to read, names no directories
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); filepath.IsAbs(line) && !slices.Contains(dirs,
+				line) {
+				dirs = append(dirs, line)
+			}
+		}
+	}
+	return dirs
+}
+
+// policy is the part of a policy file that grants all of it.
+func (l *libraries) policy() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[tools]\nnative = [")
+	for i, p := range l.Programs {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%q", p)
+	}
+	b.WriteString("]\n\n[syscalls]\ngroups = [\"native\"]\n")
+	files := l.Files
+	if _, err := os.Stat("/etc/ld.so.cache"); err == nil {
+		files = append(slices.Clone(files), "/etc/ld.so.cache")
+	}
+	for _, path := range files {
+		access := "read+exec"
+		if path == "/etc/ld.so.cache" {
+			access = "read"
+		}
+		fmt.Fprintf(&b, "\n[[mount]]\nsource = %q\ntarget = %q\naccess = %q\n", path, path, access)
+	}
+	return b.String()
+}
+
+func newLibs(env *cli.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "libs PROGRAM...",
+		Short: "print the policy lines that grant programs of the host, with their interpreters and libraries",
+		Long: "Looks into programs of this host, without running them, for their loaders, libraries and interpreters, and prints the lines of a policy that\n" +
+			"grant these files and no others. What a program opens by itself (modules, data, plug-ins) cannot be seen in it: grant its directory too.",
+		Example: "  jail tool libs /usr/bin/jq >> jq.toml",
+		Args:    command.AtLeast("PROGRAM"),
+	}
+	var asJSON bool
+	command.JSON(cmd, &asJSON, "print an object: programs, files, missing")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		found, err := findLibraries(os.Getenv("PATH"), args)
+		if err != nil {
+			return exit.NotFound("name a program by its path, or by a name on PATH", "%v", err)
+		}
+		if asJSON {
+			return env.PrintJSON(found)
+		}
+		for _, m := range found.Missing {
+			output.Say(env.Stderr, "warning", fmt.Sprintf("%s needs %s, which is not on this host",
+				m.By, m.Name))
+		}
+		_, err = fmt.Fprint(env.Stdout, found.policy())
+		return err
+	}
+	return cmd
+}

@@ -1,0 +1,125 @@
+package tool
+
+import (
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/keyfile"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
+)
+
+// defaultLife is how long a signature counts that is not told otherwise.
+const defaultLife = 365 * 24 * time.Hour
+
+type signOptions struct {
+	dir, key string
+	life     time.Duration
+	json     bool
+}
+
+func newSign(env *cli.Env) *cobra.Command {
+	var o signOptions
+	cmd := &cobra.Command{
+		Use:   "sign [flags] DIR",
+		Short: "sign a bundle",
+		Long: `Sign the bundle in DIR: write beside its manifest a statement about it, bundle.sig. The manifest pins every file. Where others have signed the
+same statement their signatures stay, so that several people can sign. After --expires nobody installs the bundle any more; it can be
+signed anew without being built anew.`,
+		Example: "  jail tool sign --key acme.key words/",
+		Args:    command.Exactly("DIR"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			o.dir = args[0]
+			return runSign(env, o)
+		},
+	}
+	cmd.Flags().StringVar(&o.key, "key", "",
+		"`FILE` with the private key, as jail tool key new makes it")
+	cmd.Flags().DurationVar(&o.life, "expires", 0,
+		"`HOURS` from now on that the signature counts for, as 8760h (default one year, or as long as the signatures that are there)")
+	command.JSON(cmd, &o.json, "print an object")
+	return cmd
+}
+
+func runSign(env *cli.Env, o signOptions) error {
+	if o.life < 0 {
+		return exit.Usage("", "--expires %v: it would have expired", o.life)
+	}
+	s, err := sign(o.dir, o.key, o.life, time.Now())
+	if err != nil {
+		return err
+	}
+	return env.Show(o.json, signedView{s.Name, s.Version, s.Manifest, s.Expires},
+		output.Text("signed %s %s, manifest %s, until %s\n", s.Name, s.Version, s.Manifest,
+			s.Expires.Format(time.RFC3339)))
+}
+
+// signedView is a statement as --json shows it.
+type signedView struct {
+	Name     string    `json:"name"`
+	Version  string    `json:"version"`
+	Manifest string    `json:"manifest"`
+	Expires  time.Time `json:"expires"`
+}
+
+func sign(dir, keyFile string, life time.Duration, now time.Time) (trust.Statement, error) {
+	var s trust.Statement
+	key, err := keyfile.Read(keyFile)
+	if err != nil {
+		return s, err
+	}
+	b, err := loadFolder(dir)
+	if err != nil {
+		return s, err
+	}
+	if err := b.Portable(); err != nil {
+		return s, exit.Failed(err, "a manifest that is to be signed pins every file",
+			"bundle %s: %v", dir, err)
+	}
+	if err := b.Verify(); err != nil {
+		return s, exit.Failed(err, "", "bundle %s: %v", dir, err)
+	}
+	years := life
+	if years == 0 {
+		years = defaultLife
+	}
+	s = trust.NewStatement(b.Name, b.Version, []byte(b.Text), now, now.Add(years))
+	if old, err := trust.ReadStatement(b.Signed); err == nil && life == 0 &&
+		old.Manifest == s.Manifest && old.Fresh(now) == nil {
+		// one more signature on the same statement
+		s = old
+	}
+	text, err := s.Sign(key, b.Signed)
+	if err != nil {
+		return s, exit.Failed(err, "jail tool key new makes one", "--key %s: %v", keyFile, err)
+	}
+	return s, atomicfile.Write(filepath.Join(dir, bundle.SignatureFile), []byte(text), 0o644,
+		atomicfile.Durable)
+}
+
+// loadFolder reads the bundle in a folder, by its true name: DIR/. and a link to it are the same.
+func loadFolder(dir string) (*bundle.Bundle, error) {
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	b, err := bundle.Load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, exit.NotFound("a bundle's folder has a bundle.json, and the bundle's name",
+			"%v", err)
+	}
+	if err != nil {
+		return nil, exit.Failed(err, "a bundle's folder has a bundle.json, and the bundle's name",
+			"%v", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,128 @@
+package tool
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/complete"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
+)
+
+func newVerify(env *cli.Env) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "verify [BUNDLE...]",
+		Short: "verify the signatures and files of bundles",
+		Long: `Read every file of the bundles and compare it with the signed manifest, and the signature with the keys in use. BUNDLE is the name of an installed
+one, or a folder (with a slash); without one all that are installed are verified. Exits with 1 if something is wrong. The same is
+verified whenever a tool is run.`,
+		Example: "  jail tool verify\n  jail tool verify words ./build/words",
+		RunE: func(_ *cobra.Command, args []string) error {
+			return runVerify(env, args,
+				asJSON)
+		},
+	}
+	command.JSON(cmd, &asJSON, "print a list of objects")
+	complete.First(env, cmd, complete.Bundles)
+	return cmd
+}
+
+func runVerify(env *cli.Env, args []string, asJSON bool) error {
+	rings, err := rings(env)
+	if err != nil {
+		return err
+	}
+	set, err := openBundles(env)
+	if err != nil {
+		return err
+	}
+	bundles := set.List()
+	if len(args) > 0 {
+		bundles = nil
+	}
+	for _, arg := range args {
+		b, err := findBundle(set, arg)
+		if err != nil {
+			return err
+		}
+		bundles = append(bundles, b)
+	}
+	verdicts := []bundleVerdict{}
+	wrong := len(args) == 0 && len(set.Problems()) > 0
+	for _, b := range bundles {
+		v := verifyBundle(rings, b, time.Now())
+		wrong = wrong || !v.Sound
+		verdicts = append(verdicts, v)
+	}
+	if err := env.Show(asJSON, verdicts, func(w io.Writer) error {
+		return writeVerdicts(w,
+			verdicts)
+	}); err != nil || !wrong {
+		return err
+	}
+	return exit.No
+}
+
+func findBundle(set *bundle.Set, arg string) (*bundle.Bundle, error) {
+	if strings.Contains(arg, "/") {
+		return loadFolder(arg)
+	}
+	b, err := set.Show(arg)
+	if err != nil {
+		return nil, exit.NotFound("jail tool list", "%v", err)
+	}
+	return b, nil
+}
+
+// bundleVerdict is what jail tool verify says of a bundle.
+type bundleVerdict struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// whose keys signed it; "" where it came with jail and needs none
+	Publisher string `json:"publisher,omitempty"`
+	Sound     bool   `json:"sound"`
+	Detail    string `json:"detail"`
+}
+
+func verifyBundle(rings trust.Rings, b *bundle.Bundle, now time.Time) bundleVerdict {
+	v := bundleVerdict{Name: b.Name, Version: b.Version}
+	files := output.Count(len(b.Files()), "file", "files")
+	if err := b.Verify(); err != nil {
+		v.Detail = strings.ReplaceAll(err.Error(), "\n", "; ")
+		return v
+	}
+	if b.Signed == "" {
+		v.Sound, v.Detail = true,
+			files+" as in its manifest; not signed: it came with jail, or was built here"
+		return v
+	}
+	judged, err := bundle.Judge(rings, []byte(b.Text), b.Signed)
+	if err != nil {
+		v.Detail = err.Error()
+		return v
+	}
+	v.Sound, v.Publisher = true, judged.Ring.Publisher
+	v.Detail = files + " as in the manifest that " + v.Publisher + " signed"
+	if err := errors.Join(judged.Statement.Fresh(now), judged.Ring.Fresh(now)); err != nil {
+		v.Detail += "; not to be installed any more: " + strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	return v
+}
+
+func writeVerdicts(w io.Writer, all []bundleVerdict) error {
+	rows := [][]string{{"BUNDLE", "VERSION", "SOUND", "WHY"}}
+	for _, v := range all {
+		rows = append(rows, []string{v.Name, v.Version, map[bool]string{true: "yes",
+			false: "no"}[v.Sound], v.Detail})
+	}
+	return output.Table(w, rows)
+}

@@ -1,0 +1,59 @@
+package cmd_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// useStreams opens each standard stream by every name that it has, in each direction that it is
+// for.
+const useStreams = `. /dev/stdin; echo fd >/dev/fd/1; echo proc >>/proc/self/fd/1; echo teed | tee /dev/stderr
+echo named >/dev/stderr; echo numbered >/dev/fd/2; echo kept >/tmp/kept; cat /tmp/kept >/dev/stdout`
+
+// usedStreams are what comes of it.
+const (
+	streamsInput = "echo read >/dev/stdout\n"
+	streamsOut   = "read\nfd\nproc\nteed\nkept\n"
+	streamsErr   = "teed\nnamed\nnumbered\n"
+)
+
+// TestNativeStreamNames: a program of the host opens its streams by name, whoever owns the
+// workspace, whether its jail was prewarmed, and with or without a client. The owners are root, an
+// ordinary user, and one above the 64 Ki ids of a jail, who has the tmpfs of the jail as well.
+func TestNativeStreamNames(t *testing.T) {
+	h := newHost(t)
+	h.pool(2)
+	h.daemon()
+	wants := func(name string, o outcome) {
+		t.Helper()
+		if o.code != 0 || o.out != streamsOut || o.err != streamsErr {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+	given := func(args ...string) outcome {
+		cmd := h.command(append(args, "--", "sh", "-c", useStreams)...)
+		cmd.Stdin = strings.NewReader(streamsInput)
+		return h.run(cmd)
+	}
+	for _, owner := range []int{0, 1000, 100_000} {
+		if err := os.Chown(h.work, owner, owner); err != nil {
+			t.Fatal(err)
+		}
+		wants("run", given("run", "--discard", "--quiet", "--profile", "build"))
+	}
+	wants("without a workspace", given("run", "--no-workspace", "--profile", "build"))
+	id := h.session("--discard", "--profile", "build")
+	for _, want := range []string{startCold, startWarm} {
+		wants(want, given("session", "exec", id, "--id", want))
+		if got := h.startOf(want); got != want {
+			t.Errorf("%s: the call is %s", want, got)
+		}
+		h.stands(1)
+	}
+	h.stopSession(id, 0)
+	id = h.detached("--no-workspace", "--input", "--profile", "build", "--", "sh", "-c", useStreams)
+	cmd := h.command("attach", id)
+	cmd.Stdin = strings.NewReader(streamsInput)
+	wants("detached", h.run(cmd))
+}

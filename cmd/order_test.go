@@ -1,0 +1,84 @@
+package cmd_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// supervisorOrder lists the packages below supervisor/ from the lowest floor to the highest. A
+// package may import packages of lower floors only, and none of its own floor. The root package
+// stands on its floor as "supervisor". A new package goes on the lowest floor above all packages
+// that it imports.
+var supervisorOrder = [][]string{
+	// They know nothing of other packages of the supervisor.
+	{"daemonlog", "idrange", "inode", "jsonbound", "metrics", "modules", "names", "problem",
+		"rungroup",
+		"audit/internal/flock", "bundle/trust"},
+	// The parts below the work: the log, bundles, the fetch proxy.
+	{"audit", "bundle", "fetch", "hostlayers", "lifetime", "stdio"},
+	{"audit/anchor", "audit/export", "audit/index", "audit/report", "bundle/oci", "caller",
+		"config",
+		"filewatch", "hostpolicy", "mounts", "rundir", "runlog"},
+	{"admission", "prewarm", "shadows"},
+	// The work: a request becomes a run.
+	{"supervisor"},
+	// The faces.
+	{"api"},
+	{"client", "console", "learn"},
+}
+
+// supervisorForTests are the packages below supervisor/ that only tests import.
+var supervisorForTests = []string{"audit/witnesstest", "console/consoletest", "fetch/fetchtest"}
+
+// TestSupervisorOrder: the packages of the supervisor import in one direction, tests included, and
+// each of them has its place in the order.
+func TestSupervisorOrder(t *testing.T) {
+	floor := map[string]int{}
+	for n, names := range supervisorOrder {
+		for _, name := range names {
+			floor[name] = n
+		}
+	}
+	name := func(pkg string) (string, bool) {
+		below, ok := strings.CutPrefix(pkg, "supervisor/")
+		// Without the prefix it is the root package, or a package of another zone.
+		return below, ok || pkg == "supervisor"
+	}
+	seen := map[string]bool{}
+	eachImport(t, func(file, pkg, path string) {
+		from, ok := name(pkg)
+		if !ok || slices.Contains(strings.Split(filepath.ToSlash(file), "/"), "testdata") {
+			return
+		}
+		seen[from] = true
+		to, ours := name(strings.TrimPrefix(path, module))
+		if !ours || to == from {
+			return
+		}
+		if slices.Contains(supervisorForTests, to) {
+			if !strings.HasSuffix(file, "_test.go") && !slices.Contains(supervisorForTests, from) {
+				t.Errorf("%s imports %s, which is for tests", file, to)
+			}
+			return
+		}
+		below, known := floor[to]
+		if !known {
+			t.Errorf("%s imports %s, which has no floor in supervisorOrder", file, to)
+		} else if below >= floor[from] {
+			t.Errorf("%s: %s, on floor %d, imports %s, on floor %d", file, from, floor[from], to,
+				below)
+		}
+	})
+	for pkg := range seen {
+		if _, ok := floor[pkg]; !ok && !slices.Contains(supervisorForTests, pkg) {
+			t.Errorf("package %s has no floor in supervisorOrder", pkg)
+		}
+	}
+	for pkg := range floor {
+		if !seen[pkg] {
+			t.Errorf("supervisorOrder names %s, and there is no such package", pkg)
+		}
+	}
+}

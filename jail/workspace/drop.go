@@ -1,0 +1,115 @@
+package workspace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// leftOut are the parts of a layer that are no changes: damaged or discarded paths, with everything
+// beneath them. The path "" is only the mode of the workspace's own directory.
+type leftOut struct {
+	damaged map[string]bool
+	// paths that were discarded.
+	paths map[string]bool
+	// above are the directories above discarded paths: an undeleted path keeps its directories.
+	above map[string]bool
+}
+
+func newLeftOut(m meta, damaged map[string]bool) leftOut {
+	out := leftOut{damaged: damaged, paths: map[string]bool{}, above: map[string]bool{}}
+	for _, p := range m.Dropped {
+		out.paths[string(p)] = true
+		for up := parentOf(string(p)); up != ""; up = parentOf(up) {
+			out.above[up] = true
+		}
+	}
+	return out
+}
+
+// DiscardPaths removes the changes at paths, and beneath them, from a frozen workspace for good,
+// and returns the counts of removed and remaining changes. A path that no change has and that has a
+// *, ? or [ is a pattern, as in CommitOptions. A directory that the tool deleted or replaced stays
+// if something below it is discarded. DiscardPaths passes both counts to record first and does
+// nothing if record returns an error.
+func (w *Workspace) DiscardPaths(ctx context.Context, paths []Name, record func(gone,
+	left Summary) error) (gone, left Summary, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	gone, left, err = w.discardPaths(ctx, paths, record)
+	return gone, left, w.wrap("discard", err)
+}
+
+func (w *Workspace) discardPaths(ctx context.Context, paths []Name, record func(gone,
+	left Summary) error) (gone, left Summary, err error) {
+	lock, err := w.lock()
+	if err != nil {
+		return gone, left, err
+	}
+	defer lock.Close()
+	if err := w.load(); err != nil {
+		return gone, left, err
+	}
+	if w.meta.State != Frozen {
+		return gone, left, w.meta.notFrozen()
+	}
+	if err := w.open(w.meta.Caller); err != nil {
+		return gone, left, err
+	}
+	var s selection
+	if err := w.walk(ctx, func(c Change) bool {
+		s.changes = append(s.changes,
+			c)
+		return true
+	}); err != nil {
+		return gone, left, err
+	}
+	s.take = make([]bool, len(s.changes))
+	if err := s.matchPaths(CommitOptions{Paths: paths}); err != nil {
+		return gone, left, err
+	}
+	before := w.meta.Dropped
+	for i, c := range s.changes {
+		gone.add(c)
+		if !s.take[i] || slices.ContainsFunc(w.meta.Dropped, func(p Name) bool {
+			return p != "" &&
+				within(string(p), string(c.Path))
+		}) {
+			continue
+		}
+		if err := wholeRepository(c); err != nil {
+			return Summary{}, left, err
+		}
+		w.meta.Dropped = append(slices.Clip(w.meta.Dropped), c.Path)
+	}
+	err = w.walk(ctx, func(c Change) bool { left.add(c); return true })
+	gone.Added, gone.Modified, gone.Deleted = gone.Added-left.Added, gone.Modified-left.Modified,
+		gone.Deleted-left.Deleted
+	gone.Bytes -= left.Bytes
+	if err == nil {
+		err = record(gone, left)
+	}
+	if err == nil {
+		err = w.save(true)
+	}
+	if err != nil {
+		w.meta.Dropped = before
+		return Summary{}, Summary{}, err
+	}
+	return gone, left, nil
+}
+
+// wholeRepository refuses to discard a part of a git repository that the rest needs: the rest would
+// name missing objects.
+func wholeRepository(c Change) error {
+	parts := strings.Split(string(c.Path), "/")
+	i := slices.Index(parts, ".git")
+	if i < 0 || i == len(parts)-1 || slices.Contains([]string{"hooks", "info", "config"},
+		parts[i+1]) {
+		return nil
+	}
+	return fmt.Errorf(
+		"%w: %s is a part of a git repository, which is discarded as a whole: name %s", ErrState,
+		c.Path, Name(strings.Join(parts[:i+1], "/")))
+}

@@ -1,0 +1,317 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// gitGroup is the data of one repository among the changes: objects, refs, HEAD, logs, the index. A
+// commit takes all of it or none, since a ref without its object breaks the repository. What git
+// runs or obeys is decided separately, except the configuration of a new repository, which is none
+// without it.
+type gitGroup struct {
+	// path of the git directory.
+	path string
+	repo *repository
+	// members are indexes of selection.changes.
+	members []int
+}
+
+// ErrApart is returned if everything that a commit asked for belongs to repositories of which it
+// asked for a part.
+var ErrApart = errors.New("the data of a repository is taken whole or not at all")
+
+const gitAtWork = "git has locked the repository: wait until it has ended, " +
+	"and remove the lock if no git runs"
+
+// gitGroups returns the groups of a selection. A linked worktree uses the objects of its
+// repository, and forms one group with it; so do all repositories if one of them borrows objects.
+func (s *selection) gitGroups() (groups []*gitGroup) {
+	borrows := func(c Change) bool { return c.repo != nil && c.repo.borrows && !c.repo.fresh }
+	one := slices.ContainsFunc(s.changes, borrows)
+	for i, c := range s.changes {
+		if !c.inGitGroup() {
+			continue
+		}
+		r := c.repo
+		for r.linked && !r.fresh {
+			r = r.outer
+		}
+		at := slices.IndexFunc(groups, func(g *gitGroup) bool {
+			return g.path == r.path || one && !g.repo.fresh && !r.fresh
+		})
+		if at < 0 {
+			at = len(groups)
+			groups = append(groups, &gitGroup{path: r.path, repo: r})
+		}
+		groups[at].members = append(groups[at].members, i)
+	}
+	return groups
+}
+
+// inGitGroup reports whether a change belongs to the group of its repository. A lock that git in
+// the jail left does not.
+func (c *Change) inGitGroup() bool {
+	switch {
+	case c.repo == nil || c.Kind == Added && c.repo.isLock(string(c.Path)):
+		return false
+	case c.repo.fresh && string(c.Path) == c.repo.path:
+		return true
+	}
+	return c.part == policy.GitData || c.repo.fresh && c.part == policy.GitSetting
+}
+
+// needs reports whether g, if it is new, refers to objects of other: that of a linked worktree
+// does, and one that borrows objects.
+func (g *gitGroup) needs(other *gitGroup) bool {
+	r := g.repo
+	return g == other || r.fresh && (r.borrows || r.linked && r.outer.path == other.path)
+}
+
+// holdTogether holds each group of which only a part is asked for, and reports whether there was
+// one.
+func (s *selection) holdTogether(groups []*gitGroup) (held bool) {
+	for _, g := range groups {
+		why := s.missing(g, groups)
+		for _, i := range g.members {
+			if why != "" && s.take[i] && s.why[i] == "" {
+				s.why[i], s.apart[i], held = why, true, true
+			}
+		}
+	}
+	return held
+}
+
+// missing says why a group cannot be taken of which something is asked for; "" if it can.
+func (s *selection) missing(g *gitGroup, groups []*gitGroup) string {
+	if !slices.ContainsFunc(g.members, func(i int) bool { return s.take[i] && s.why[i] == "" }) {
+		return ""
+	}
+	for _, other := range groups {
+		if !g.needs(other) {
+			continue
+		}
+		for _, i := range other.members {
+			path, why := s.changes[i].Path, ""
+			switch {
+			case !s.take[i]:
+				why = "was not asked for"
+			case s.why[i] != "":
+				why = "is held back, since " + s.why[i]
+			case s.changes[i].repo.damaged != "":
+				path, why = Name(s.changes[i].repo.damaged), "is damaged"
+			default:
+				continue
+			}
+			return fmt.Sprintf("objects, refs and index of %s are taken together, and %s %s",
+				Name(orDot(g.path)), path, why)
+		}
+	}
+	return ""
+}
+
+// heldAs returns how a held change is listed: a repository that is held together is one entry.
+func (s *selection) heldAs(i int) Held {
+	c := s.changes[i]
+	h := Held{c.Path, s.why[i]}
+	if r := c.freshRepository(); r != nil && h.Why == r.freshReason() {
+		h.Path = Name(orDot(r.path))
+	} else if s.apart[i] {
+		h.Path = Name(orDot(c.repo.path))
+	}
+	return h
+}
+
+// nothingTaken returns the error of a commit that held everything that it was asked for.
+func (s *selection) nothingTaken(held []Held) error {
+	for i := range s.changes {
+		if s.take[i] && !s.apart[i] {
+			return &ProtectedError{held}
+		}
+	}
+	return fmt.Errorf("%w: %s", ErrApart, held[0].Why)
+}
+
+// gitConflicts returns conflicts with git outside in the repositories that a commit changes: a lock
+// means that a git is running; and if the shadow removed objects, the refs and indexes must not
+// have changed since.
+func (w decision) gitConflicts(ctx context.Context, taken []Change) (conflicts []Conflict,
+	err error) {
+	k := &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta}
+	ours, repos, prunes := map[Name]bool{}, map[string]*repository{}, map[string]bool{}
+	for _, c := range taken {
+		ours[c.Path] = true
+		if c.inGitGroup() || c.repo != nil && c.part == policy.GitSetting {
+			repos[c.repo.path] = c.repo
+			prunes[c.repo.path] = prunes[c.repo.path] || c.Kind == Deleted && c.isObject()
+		}
+	}
+	for _, r := range repos {
+		err := k.eachGitFile(w.source, r, r.path, func(path Name, st sys.Stat) {
+			why := ""
+			switch {
+			case ours[path]:
+			case r.isLock(string(path)):
+				why = gitAtWork
+			case prunes[r.path] && r.part(string(path)) == policy.GitData && k.conflict(st) != "":
+				why = "git changed it since the run began, and the run removed objects"
+			}
+			if why != "" {
+				conflicts = append(conflicts, Conflict{Path: path, Why: why, Real: nodeOf(st)})
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(conflicts, func(a, b Conflict) int {
+		return strings.Compare(string(a.Path), string(b.Path))
+	})
+	return conflicts, nil
+}
+
+// isObject reports whether a change is to the objects of a repository.
+func (c *Change) isObject() bool {
+	return c.part == policy.GitData && strings.HasPrefix(c.repo.rest(string(c.Path)), "objects/")
+}
+
+// eachGitFile visits the files below a directory of a real repository, except objects and logs:
+// refs, HEAD, the index, and all locks.
+func (k *walker) eachGitFile(real *os.File, r *repository, path string, visit func(path Name,
+	st sys.Stat)) error {
+	dir, err := openDir(real, path)
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := k.list(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := k.ctx.Err(); err != nil {
+			return err
+		}
+		st, err := k.lookup(dir, name)
+		below := join(path, name)
+		switch {
+		case err != nil:
+			return err
+		case st == nil || holdsNoRef(r.rest(below)):
+		case typeOf(*st) != Dir:
+			visit(Name(below), *st)
+		default:
+			if err := k.eachGitFile(real, r, below, visit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// holdsNoRef reports whether a path in a repository is a directory without refs and locks: the 256
+// directories of objects have names of two digits.
+func holdsNoRef(rest string) bool {
+	return slices.Contains([]string{"hooks", "logs", "lfs", "annex", "modules"}, rest) ||
+		strings.HasPrefix(rest, "objects/") && len(rest) == len("objects/00")
+}
+
+// gitRank orders what a commit puts in place, apart from new directories, and in reverse order what
+// it removes: objects before the indexes of their packs, and all of them before refs.
+func gitRank(c Change) int {
+	if c.repo == nil || c.part != policy.GitData || c.After != nil && c.After.Type == Dir {
+		return 0
+	}
+	rest := c.repo.rest(string(c.Path))
+	first, _, _ := strings.Cut(rest, "/")
+	switch {
+	case first == "objects" && strings.HasSuffix(rest, ".idx"):
+		return 1
+	case strings.HasPrefix(rest, "objects/info/"), strings.HasSuffix(rest, "/multi-pack-index"):
+		return 2
+	case first == "objects", strings.HasPrefix(rest, "sharedindex."):
+		return 0
+	case rest == "shallow":
+		return 3
+	case first == "refs", rest == "packed-refs", first == "reftable" &&
+		rest != "reftable/tables.list":
+		return 4
+	case first == "logs":
+		return 6
+	case rest == "index":
+		return 7
+	}
+	return 5
+}
+
+// repository returns the repository of which an entry is data, nil for none.
+func (e pastEntry) repository() *repository {
+	if e.Repo == "" {
+		return nil
+	}
+	if e.Repo == "." {
+		return &repository{}
+	}
+	return &repository{path: e.Repo}
+}
+
+// addedObject reports whether an entry is an object that the commit added to a repository, or a
+// directory of objects.
+func (e pastEntry) addedObject() bool {
+	c := Change{Path: e.Path, repo: e.repository()}
+	if c.repo == nil || e.Before != nil {
+		return false
+	}
+	c.part = policy.GitData
+	return c.isObject()
+}
+
+// usedSince returns the repositories that were used since a commit added objects to them: their
+// refs or indexes may name these objects, so a revert must leave them. Unused objects do no harm,
+// and git removes them in time. locked are locks of a running git.
+func (k *walker) usedSince(real *os.File, p *past, ours map[Name]bool) (
+	used map[string]bool, locked []Conflict, err error,
+) {
+	repos := map[string]*repository{}
+	used = map[string]bool{}
+	for _, e := range p.Entries {
+		r := e.repository()
+		if r == nil {
+			continue
+		}
+		repos[e.Repo] = r
+		if !e.addedObject() || e.After.Type != Dir || used[e.Repo] {
+			continue
+		}
+		why, err := k.foreignIn(real, e.Path, ours)
+		if err != nil && !missing(err) {
+			return nil, nil, err
+		}
+		used[e.Repo] = why != ""
+	}
+	for name, r := range repos {
+		err := k.eachGitFile(real, r, r.path, func(path Name, st sys.Stat) {
+			switch {
+			case r.isLock(string(path)):
+				locked = append(locked, Conflict{Path: path, Why: gitAtWork, Real: nodeOf(st)})
+			case ours[path] || r.part(string(path)) != policy.GitData:
+			case st.Ctime.Compare(p.Since) >= 0:
+				used[name] = true
+			}
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return used, locked, nil
+}

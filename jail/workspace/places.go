@@ -1,0 +1,435 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// place is a directory that a commit changes, as its journal identifies it.
+type place struct {
+	Path Name     `json:"path"`
+	Ino  uint64   `json:"ino"`
+	Born sys.Time `json:"born,omitzero"`
+	// Handle finds the directory on its file system, whatever its path is by then; see
+	// sys.HandleOf.
+	Handle []byte `json:"handle,omitempty"`
+}
+
+// spareFiles is the number of descriptors in reserve, so that a lack of descriptors never stops the
+// end of a commit: the journal, the meta, directories of trees that it removes.
+const spareFiles = 16
+
+// lostError is returned for a directory of a commit that is neither at its path nor found by its
+// handle.
+type lostError struct{ path Name }
+
+func (e *lostError) Error() string {
+	if e.path == "" {
+		return "the directory itself is not at its path any more, and cannot be found"
+	}
+	return fmt.Sprintf("directory %s is not at its path any more, and cannot be found", e.path)
+}
+
+// dirs lists the directories that the plan changes: those that exist before it, parents first, and
+// those that it makes.
+func (j *journal) dirs() (there []Name, fresh map[Name]bool) {
+	fresh = map[Name]bool{}
+	for _, s := range j.Steps {
+		if s.makesDir() {
+			fresh[s.Path] = true
+		}
+	}
+	seen := map[Name]bool{"": true}
+	add := func(dir Name) {
+		if !fresh[dir] {
+			seen[dir] = true
+		}
+	}
+	for _, s := range j.Steps {
+		add(s.Near)
+		add(Name(parentOf(string(s.Path))))
+		if s.Op == opChmod && s.Old != nil && s.Old.Type == Dir {
+			add(s.Path)
+		}
+	}
+	return slices.Sorted(maps.Keys(seen)), fresh
+}
+
+func (s step) makesDir() bool { return s.Op == opCreate && s.New.Type == Dir }
+
+// hold opens all directories that the plan changes, and reserves a descriptor for each that it
+// makes. From here on they are reached by those descriptors, wherever somebody moves them.
+func (c *commit) hold() error {
+	there, fresh := c.journal.dirs()
+	c.held = map[Name]*os.File{}
+	err := c.holdEach(there, sys.Rootless())
+	for n := len(fresh) + spareFiles; err == nil && n > 0; n-- {
+		var f *os.File
+		if f, err = sys.Reopen(c.real, sys.OPath); err == nil {
+			c.spare = append(c.spare, f)
+		}
+	}
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		err = fmt.Errorf(
+			"%w: the commit changes %d directories, and holds each open until it ends: %v",
+			ErrManyDirs, len(there)+len(fresh), err)
+	}
+	return err
+}
+
+// holdRest opens the directories that could not be reached before those above them were opened up.
+func (c *commit) holdRest() error {
+	there, _ := c.journal.dirs()
+	if len(c.journal.Dirs) == len(there) {
+		return nil
+	}
+	if err := c.holdEach(there, false); err != nil {
+		return err
+	}
+	return c.save(staging)
+}
+
+// holdEach opens directories as the daemon, so that it can undo changes whatever the caller's
+// rights become. Each step checks the caller's rights; see inPlace. With closed it leaves out those
+// that are closed to the daemon.
+func (c *commit) holdEach(dirs []Name, closed bool) error {
+	for _, path := range dirs {
+		if c.held[path] != nil {
+			continue
+		}
+		dir, err := openDir(c.real, string(path))
+		if closed && errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		if elsewhere(err) {
+			return fmt.Errorf("%s: %w", path, errChanged)
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.holdOne(path, dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *commit) holdOne(path Name, dir *os.File) error {
+	c.held[path] = dir
+	st, err := sys.Fstat(dir)
+	if err != nil {
+		return err
+	}
+	p := place{Path: path, Ino: st.Ino}
+	if p.Born, _, err = sys.Birth(dir); err != nil {
+		return err
+	}
+	if p.Handle, err = sys.HandleOf(dir); err != nil {
+		return err
+	}
+	c.journal.Dirs = append(c.journal.Dirs, p)
+	return nil
+}
+
+// holdFresh holds a directory that the commit has just made, with a reserved descriptor.
+func (c *commit) holdFresh(path Name, made *os.File) error {
+	if n := len(c.spare); n > spareFiles {
+		c.spare[n-1].Close()
+		c.spare = c.spare[:n-1]
+	}
+	dir, err := sys.Reopen(made, sys.OPath|syscall.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	return c.holdOne(path, dir)
+}
+
+// release closes the held directories.
+func (c *commit) release() {
+	c.releaseSpare()
+	for _, dir := range c.held {
+		if dir != nil {
+			dir.Close()
+		}
+	}
+	c.held = nil
+}
+
+func (c *commit) releaseSpare() {
+	for _, f := range c.spare {
+		f.Close()
+	}
+	c.spare = nil
+}
+
+// elsewhere reports whether err says that a directory is not at its path, or is covered by a mount.
+func elsewhere(err error) bool { return missing(err) || errors.Is(err, syscall.EXDEV) }
+
+// dir returns the directory of a path: a held one, or one below the closest held one. The caller
+// calls done after use.
+func (h hand) dir(path Name) (dir *os.File, done func(), err error) {
+	for at := path; ; at = Name(parentOf(string(at))) {
+		f, known := h.held[at]
+		if !known && at != "" {
+			continue
+		}
+		if !known {
+			f = h.real
+		}
+		if f == nil {
+			return nil, nil, &lostError{at}
+		}
+		rest := strings.TrimPrefix(string(path[len(at):]), "/")
+		if rest == "" {
+			return f, func() {}, nil
+		}
+		if dir, err = openDir(f, rest); err != nil {
+			return nil, nil, err
+		}
+		return dir, func() { dir.Close() }, nil
+	}
+}
+
+// inPlace checks that held directories are at their paths, and that the caller can reach them
+// there.
+func (h hand) inPlace(paths ...Name) error {
+	return h.as.do(func() error {
+		for _, path := range paths {
+			if path == "" {
+				continue
+			}
+			now, err := openDir(h.real, string(path))
+			if elsewhere(err) {
+				return fmt.Errorf("%s: %w", path, errChanged)
+			}
+			if err != nil {
+				return err
+			}
+			same, err := sameInode(now, h.held[path])
+			now.Close()
+			if err == nil && !same {
+				err = fmt.Errorf("%s: %w", path, errChanged)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func sameInode(a, b *os.File) (bool, error) {
+	if a == nil || b == nil {
+		return false, nil
+	}
+	x, err := sys.Fstat(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := sys.Fstat(b)
+	return x.Dev == y.Dev && x.Ino == y.Ino, err
+}
+
+// findAgain opens the real directory and the directories of the journal as they were when the
+// commit was interrupted: by path, or if another or none is there, by handle. The rest are lost.
+func (c *commit) findAgain() error {
+	c.held = map[Name]*os.File{}
+	places := map[Name]place{}
+	for _, p := range c.journal.Dirs {
+		places[p.Path] = p
+	}
+	if err := c.findRoot(places[""]); err != nil {
+		return err
+	}
+	c.real = c.w.source
+	there, _ := c.journal.dirs()
+	for _, path := range there {
+		if err := c.findOne(places[path], false, path); err != nil {
+			return err
+		}
+	}
+	for i, s := range c.journal.Steps {
+		if p, known := places[s.Path]; known && s.makesDir() {
+			if err := c.findOne(p, true, s.Path,
+				Name(join(string(s.Near), c.temp(i)))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *commit) findRoot(p place) error {
+	err := c.w.openSource(c.w.meta.Caller)
+	if err == nil || !elsewhere(err) && !errors.Is(err, ErrConflict) {
+		return err
+	}
+	dir, handleErr := c.byHandle(p)
+	if dir == nil {
+		return errors.Join(handleErr, &lostError{""})
+	}
+	c.w.source = dir
+	return nil
+}
+
+// findOne holds a directory again that is at one of its paths, or notes that it is lost. A
+// directory that the commit made may be gone by the attempt to undo it.
+func (c *commit) findOne(p place, fresh bool, paths ...Name) error {
+	for _, path := range paths {
+		dir, err := c.findAt(p, path)
+		if err != nil {
+			return err
+		}
+		if dir != nil {
+			c.held[paths[0]] = dir
+			return nil
+		}
+	}
+	dir, err := c.byHandle(p)
+	if err != nil && !errors.Is(err, syscall.ESTALE) {
+		return err
+	}
+	if dir == nil && fresh && (err != nil || c.journal.Phase == undoing) {
+		return nil
+	}
+	c.held[paths[0]] = dir
+	return nil
+}
+
+// findAt opens a directory at a path, nil if there is none or another.
+func (c *commit) findAt(p place, path Name) (*os.File, error) {
+	dir, done, err := c.dir(path)
+	if elsewhere(err) || errors.As(err, new(*lostError)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	// A journal of an earlier version has only paths.
+	if is, err := p.is(dir); err != nil || !is && p.Ino != 0 {
+		return nil, err
+	}
+	return sys.Reopen(dir, sys.OPath|syscall.O_DIRECTORY)
+}
+
+// is reports whether a directory is the one in the journal.
+func (p place) is(dir *os.File) (bool, error) {
+	st, err := sys.Fstat(dir)
+	if err != nil || st.Ino != p.Ino || st.Nlink == 0 {
+		return false, err
+	}
+	born, _, err := sys.Birth(dir)
+	return born == p.Born, err
+}
+
+// byHandle opens a directory by its handle. It returns nil if that is impossible: without the
+// right, or on a file system without handles. It needs any directory of the same file system: the
+// real one, or if that is what is searched, one above its path.
+func (c *commit) byHandle(p place) (*os.File, error) {
+	if p.Handle == nil || c.w.store.noHandles {
+		return nil, nil
+	}
+	if c.real != nil {
+		return p.openFrom(c.real)
+	}
+	for at := path.Dir(c.w.meta.Path); ; at = path.Dir(at) {
+		if above, err := sys.OpenDirPath(at); err == nil {
+			dir, err := p.openFrom(above)
+			above.Close()
+			if dir != nil {
+				return dir, nil
+			}
+			if err != nil && !errors.Is(err, syscall.ESTALE) {
+				return nil, err
+			}
+		}
+		if at == "/" || at == "." {
+			return nil, nil
+		}
+	}
+}
+
+func (p place) openFrom(near *os.File) (*os.File, error) {
+	mount, err := sys.Reopen(near, os.O_RDONLY|syscall.O_DIRECTORY)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer mount.Close()
+	dir, err := sys.OpenHandle(mount, p.Handle)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err,
+		syscall.EINVAL) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	is, err := p.is(dir)
+	if err == nil && !is {
+		err = &fs.PathError{Op: "open_by_handle_at", Path: p.Path.String(), Err: syscall.ESTALE}
+	}
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+// lost returns an error that names the directories that were not found, the first few.
+func (c *commit) lost() error {
+	var lost []error
+	for _, path := range slices.Sorted(maps.Keys(c.held)) {
+		if c.held[path] == nil {
+			lost = append(lost, &lostError{path})
+		}
+	}
+	return someOf(lost)
+}
+
+// whereabouts finds the present name of a held directory; name is "" if it has none.
+func whereabouts(dir *os.File) (parent *os.File, name string, err error) {
+	// While somebody moves it, it may be gone again before the check.
+	for range 10 {
+		st, err := sys.Fstat(dir)
+		if err != nil || st.Nlink == 0 {
+			return nil, "", err
+		}
+		now, err := sys.PathOf(dir)
+		if err != nil {
+			return nil, "", err
+		}
+		parent, err := sys.OpenParent(dir)
+		if err != nil {
+			return nil, "", err
+		}
+		at, err := sys.LstatAt(parent, path.Base(now))
+		if err == nil && at.Ino == st.Ino && at.Dev == st.Dev {
+			return parent, path.Base(now), nil
+		}
+		parent.Close()
+	}
+	return nil, "", nil
+}
+
+// maxNamed bounds the errors of one kind that are listed one by one.
+const maxNamed = 10
+
+// someOf joins errors, the first few and the number of the others.
+func someOf(all []error) error {
+	if len(all) > maxNamed {
+		all = append(slices.Clone(all[:maxNamed]), fmt.Errorf("and %d more", len(all)-maxNamed))
+	}
+	return errors.Join(all...)
+}

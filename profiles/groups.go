@@ -1,0 +1,87 @@
+package profiles
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// accounts are the users and groups of this host, as its files have them.
+type accounts struct{ passwd, group, nsswitch string }
+
+// hostAccounts reads the files. One that cannot be read is empty, and then no group is private.
+func hostAccounts() accounts {
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return ""
+		}
+		return string(text)
+	}
+	return accounts{read("/etc/passwd"), read("/etc/group"), read("/etc/nsswitch.conf")}
+}
+
+// isPrivate reports whether the group gid holds the user uid and nobody else, as the group that
+// useradd makes for each user does. Where users or groups come from other sources than the files,
+// such as a directory service, nobody can tell, and the answer is no.
+func (a accounts) isPrivate(gid, uid uint32) bool {
+	if !a.filesOnly() {
+		return false
+	}
+	user, known := "", false
+	for name, ids := range rows(a.passwd, 4) {
+		switch {
+		case ids[2] == id(uid):
+			user = name
+		case ids[3] == id(gid):
+			// it is the first group of somebody else
+			return false
+		}
+	}
+	for _, ids := range rows(a.group, 4) {
+		if ids[2] != id(gid) {
+			continue
+		}
+		known = true
+		for _, member := range strings.FieldsFunc(ids[3], func(r rune) bool { return r == ',' }) {
+			if member != user {
+				return false
+			}
+		}
+	}
+	return known && user != ""
+}
+
+// filesOnly reports whether nsswitch.conf(5) names no source of users and groups but the files of
+// this host, and systemd, whose users have groups of their own.
+func (a accounts) filesOnly() bool {
+	for line := range strings.Lines(a.nsswitch) {
+		line, _, _ = strings.Cut(line, "#")
+		database, sources, ok := strings.Cut(line, ":")
+		if !ok || !slices.Contains([]string{"passwd", "group", "initgroups"},
+			strings.TrimSpace(database)) {
+			continue
+		}
+		for _, source := range strings.Fields(sources) {
+			if !slices.Contains([]string{"files", "compat", "systemd"}, source) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// rows yields the lines of passwd(5) or group(5) that have at least n fields, by their name.
+func rows(text string, n int) func(yield func(name string, fields []string) bool) {
+	return func(yield func(string, []string) bool) {
+		for line := range strings.Lines(text) {
+			fields := strings.Split(strings.TrimSpace(line), ":")
+			if len(fields) >= n && !yield(fields[0], fields) {
+				return
+			}
+		}
+	}
+}
+
+func id(n uint32) string { return strconv.FormatUint(uint64(n), 10) }

@@ -1,0 +1,280 @@
+// Package admission decides when a run may start: a queue lets in as many runs as the bounds of the
+// daemon allow, holds a place for users who have nothing in, and takes the users in turn.
+package admission
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// One user may take at most share of shareOf parts of a bound, so that another user gets in at
+// once.
+const (
+	shareOf = 8
+	share   = 7
+)
+
+// most returns how much of a bound one user may take.
+func most[N int | int64](bound N) N {
+	return bound/shareOf*share + bound%shareOf*share/shareOf
+}
+
+// A Queue admits runs: as many as its bounds allow, the runs of each user in the order in which
+// they came, and the users in turn.
+type Queue struct {
+	bounds config.Bounds
+
+	mu     sync.Mutex
+	runs   int
+	memory int64
+	held   map[uint32]holding // by user
+	lines  map[uint32][]*ticket
+	// the users with a line, the next one first
+	turn    []uint32
+	waiting int
+	// refused counts the runs that were told that the daemon is busy.
+	refused int64
+
+	// claim is the run that has waited for memory longest, nil while none waits for memory.
+	claim *ticket
+	// beside is the memory of the runs that were admitted since claim was set.
+	beside int64
+}
+
+// A holding is how many runs of a user are admitted, and the memory promised to them.
+type holding struct {
+	runs   int
+	memory int64
+}
+
+// A ticket is a run that is admitted or waits.
+type ticket struct {
+	uid    uint32
+	runs   int
+	memory int64
+	// in is closed when the run is admitted.
+	in    chan struct{}
+	admit bool
+	// passed is the claim beside which the run was admitted.
+	passed *ticket
+}
+
+// New returns an empty queue.
+func New(b config.Bounds) *Queue {
+	return &Queue{bounds: b, held: map[uint32]holding{}, lines: map[uint32][]*ticket{}}
+}
+
+// Enter waits until a run is admitted. leave must be called when the run has ended; calling leave
+// again does nothing. memory is in bytes. A run that asks for more memory than one user may have
+// counts as all of that memory, so it is admitted when its user has nothing else running. The error
+// has the code busy.
+func (q *Queue) Enter(ctx context.Context, uid uint32, runs int, memory int64) (leave func(),
+	err error) {
+	t := &ticket{uid: uid, runs: runs, memory: min(max(memory, 0), most(q.bounds.Memory)),
+		in: make(chan struct{})}
+	if err := q.join(t); err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(q.bounds.Wait)
+	defer timer.Stop()
+	select {
+	case <-t.in:
+	case <-timer.C:
+		err = q.giveUp(t, fmt.Sprintf("nothing became free within %v", q.bounds.Wait))
+	case <-ctx.Done():
+		err = q.giveUp(t, context.Cause(ctx).Error())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { q.leave(t) }), nil
+}
+
+func (q *Queue) join(t *ticket) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	line := q.lines[t.uid]
+	// A user may fill the queue up to its share, so that there is a place for the next one.
+	if q.waiting >= q.bounds.Waiting || len(line) >= max(most(q.bounds.Waiting), 1) {
+		if q.lacks(t) != wantNothing || len(line) > 0 {
+			return q.busy(fmt.Sprintf("%d wait already, and no more may", q.waiting))
+		}
+	}
+	if len(line) == 0 {
+		q.turn = append(q.turn, t.uid)
+	}
+	q.lines[t.uid] = append(line, t)
+	q.waiting++
+	q.next()
+	return nil
+}
+
+// A want is why a run is not admitted yet.
+type want int
+
+const (
+	wantNothing want = iota
+	// wantShare: the user has as much as one user may have.
+	wantShare
+	// wantPlace: as many runs are admitted as the bounds allow.
+	wantPlace
+	// wantMemory: too little memory is left to promise.
+	wantMemory
+)
+
+// lacks returns why a run waits. While the claim waits for memory, other runs get only the memory
+// that the claim leaves. So the claim is admitted as soon as the runs before it have ended,
+// whatever comes after it.
+func (q *Queue) lacks(t *ticket) want {
+	has := q.held[t.uid]
+	switch {
+	case t.uid != 0 && (t.runs > 0 && has.runs >= max(most(q.bounds.Runs), 1) ||
+		t.memory > most(q.bounds.Memory)-has.memory):
+		return wantShare
+	case t.runs > 0 && q.runs >= q.bounds.Runs:
+		return wantPlace
+	case t.memory > q.bounds.Memory-q.memory, q.claim != nil && t != q.claim &&
+		t.memory > q.bounds.Memory-q.claim.memory-q.beside:
+		return wantMemory
+	}
+	return wantNothing
+}
+
+// next admits every run that can be. A run for which there is no place stops all runs after it,
+// else they would pass it for ever. A run whose user has enough is passed, and so is a run that
+// waits for memory, by those that fit in beside it.
+func (q *Queue) next() {
+	for i := 0; i < len(q.turn); {
+		t := q.lines[q.turn[i]][0]
+		switch q.lacks(t) {
+		case wantNothing:
+			q.take(t)
+			i = 0
+			continue
+		case wantPlace:
+			return
+		case wantMemory:
+			if q.claim == nil {
+				q.claim = t
+			}
+		}
+		i++
+	}
+}
+
+// take admits the first run of a line and ends the turn of its user.
+func (q *Queue) take(t *ticket) {
+	q.endTurn(t.uid, q.lines[t.uid][1:])
+	if q.claim == t {
+		q.unclaim()
+	} else if q.claim != nil {
+		t.passed = q.claim
+		q.beside += t.memory
+	}
+	has := q.held[t.uid]
+	q.held[t.uid] = holding{has.runs + t.runs, has.memory + t.memory}
+	q.waiting--
+	q.runs += t.runs
+	q.memory += t.memory
+	t.admit = true
+	close(t.in)
+}
+
+func (q *Queue) unclaim() { q.claim, q.beside = nil, 0 }
+
+// endTurn moves a user to the end of the turn with the rest of the line, or out of the turn if the
+// line is empty.
+func (q *Queue) endTurn(uid uint32, line []*ticket) {
+	q.turn = slices.DeleteFunc(q.turn, func(other uint32) bool { return other == uid })
+	if len(line) == 0 {
+		delete(q.lines, uid)
+		return
+	}
+	q.turn = append(q.turn, uid)
+	q.lines[uid] = line
+}
+
+func (q *Queue) leave(t *ticket) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.runs -= t.runs
+	q.memory -= t.memory
+	has := q.held[t.uid]
+	if has = (holding{has.runs - t.runs, has.memory - t.memory}); has == (holding{}) {
+		delete(q.held, t.uid)
+	} else {
+		q.held[t.uid] = has
+	}
+	if t.passed != nil && t.passed == q.claim {
+		q.beside -= t.memory
+	}
+	q.next()
+}
+
+// giveUp takes a run out of its line and returns the error that the daemon is busy. It does nothing
+// if the run was admitted meanwhile: the run may as well start then.
+func (q *Queue) giveUp(t *ticket, why string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.admit {
+		return nil
+	}
+	if q.lacks(t) == wantShare {
+		why = "you have as much in as one user may have; " + why
+	}
+	line := slices.DeleteFunc(q.lines[t.uid], func(other *ticket) bool { return other == t })
+	// After a claim the next run of the same user is not waited for at once.
+	if len(line) == 0 || q.claim == t {
+		q.endTurn(t.uid, line)
+	} else {
+		q.lines[t.uid] = line
+	}
+	if q.claim == t {
+		q.unclaim()
+	}
+	q.waiting--
+	// The others may have waited for this run.
+	q.next()
+	return q.busy(why)
+}
+
+func (q *Queue) busy(why string) error {
+	q.refused++
+	return problem.New(problem.Busy,
+		"jaild is busy: %d of %d runs are active, with %d of %d MiB promised to them; %s", q.runs,
+		q.bounds.Runs, q.memory>>20, q.bounds.Memory>>20, why).
+		WithHint("try again when other runs have ended: jail ps lists yours; [admission] in jaild.toml has the bounds")
+}
+
+// A Load is how full a queue is. Memory is in bytes.
+type Load struct {
+	Runs, Waiting   int
+	Memory, Refused int64
+}
+
+// Load returns how full the queue is, and how many runs it has refused.
+func (q *Queue) Load() Load {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return Load{q.runs, q.waiting, q.memory, q.refused}
+}
+
+// Bounds returns the bounds of the queue.
+func (q *Queue) Bounds() config.Bounds { return q.bounds }
+
+// CompileBounds returns the bounds for jails that compile modules: each of them takes a processor.
+func CompileBounds(b config.Bounds) config.Bounds {
+	return config.Bounds{
+		Runs:    min(runtime.NumCPU(), max(b.Runs, 1)),
+		Memory:  b.Memory,
+		Waiting: b.Waiting + b.Runs,
+		Wait:    max(b.Wait, 2*time.Minute),
+	}
+}

@@ -1,0 +1,298 @@
+package api
+
+// An operationText is the text of a route in openapi.json. The routes and the types of the bodies
+// are the table routes and the table bodies.
+type operationText struct {
+	id, summary, about string
+	query              []query
+	// upgrade says whether the answer is a stream of frames.
+	upgrade int
+	// takes and gives are the media types of the request and of the answer, if they are not JSON.
+	takes, gives string
+	// done describes the answer, if it is more than "Done.".
+	done string
+}
+
+const (
+	onRequest = iota + 1
+	always
+)
+
+// A query is a parameter in the query of a URL.
+type query struct {
+	name string
+	// kind is the type in the schema; empty is string.
+	kind, format string
+	enum         []string
+	about        string
+}
+
+// operations are the texts of all routes, by method and path.
+var operations = map[string]operationText{
+	"GET /v1/version": {
+		id:      "getVersion",
+		summary: "What answers.",
+	},
+	"GET /v1/openapi.json": {
+		id:      "getOpenAPI",
+		summary: "This description.",
+	},
+	"GET /v1/metrics": {
+		id:      "getMetrics",
+		summary: "What the daemon has counted, in the text format of Prometheus.",
+		about: "Names of users, tools, files and hosts are not in it. The keys of " +
+			"/etc/jail/jaild.toml say whether it is on a loopback port, too, as /metrics.",
+		gives: "text/plain",
+	},
+	"GET /v1/policy": {
+		id:      "getPolicy",
+		summary: "Which policy files are in force.",
+		about: "Looks at nothing but what the daemon knows. What is on the disk is looked at " +
+			"before each run, when it changes, and every few seconds.",
+	},
+	"GET /v1/host": {
+		id:      "getHost",
+		summary: "What the host, and the daemon on it, can enforce.",
+		about: "Tries what a run needs from within the daemon, by making it and taking it away " +
+			"again. Calls within one second share one look. The places that heads of the log go " +
+			"to are in it for those who may read all records.",
+	},
+	"POST /v1/plan": {
+		id:      "makePlan",
+		summary: "What the kernel would be told for a run; starts nothing.",
+		about:   "The range of host ids in it is one that is free now.",
+	},
+	"GET /v1/runs": {
+		id:      "listRuns",
+		summary: "The live runs that the caller may see.",
+	},
+	"POST /v1/runs": {
+		id:      "startRun",
+		summary: "Start a run, and carry its streams until it ends or answer with its result.",
+		about: "With the headers `Connection: Upgrade` and `Upgrade: jail-streams` the answer is " +
+			"101, and from then on both sides send frames over the same connection " +
+			"(x-frames).\n\nA frame is one byte of kind, four bytes of length, big-endian, and " +
+			"so many bytes of content: at most 64 KiB from the client, and 16 MiB from the " +
+			"server.\n\nThe client sends input (`i`) as far as it has leave to: it begins with " +
+			"leave for four frames, and each credit (`c`) from the server is leave for one " +
+			"more. It ends its input with `e`; a client without input sends that at once. More " +
+			"than it has leave for, a larger frame, an empty one of input, or one of another " +
+			"kind ends the run, and the `error` of its result says so.\n\nThe server sends the " +
+			"tool's output (`1`) and error output (`2`) as it is written, and at last the " +
+			"result (`r`), whose content is a Result as JSON; then it closes the connection. A " +
+			"run that was refused, or that jail could not start, has a result too, with `error` " +
+			"in it.\n\nA client that closes the connection, or its sending half, ends the " +
+			"run.\n\nWithout these headers the tool has no input, and the answer is 200 with " +
+			"the Result when the run has ended, the tool's output inside: `curl --unix-socket " +
+			"/run/jail/jail.sock -d '{\"tool\":\"ls\",\"dir\":\"/srv/data\"}' " +
+			"http://jail/v1/runs`. A client that goes away ends the run. Of each stream the " +
+			"first 16 MiB are kept; `truncated` says that there was more.",
+		upgrade: onRequest,
+	},
+	"GET /v1/runs/{id}": {
+		id:      "inspectRun",
+		summary: "A live run, or the records of one that has ended.",
+		about: "At most 10,000 records. A user but root can have one answer from the log at a " +
+			"time, as with POST /v1/records.",
+	},
+	"PUT /v1/runs/{id}": {
+		id:      "detachRun",
+		summary: "Start a run that goes on without its client.",
+		about: "Answers once the tool runs, or has run. Asked for twice in the same words it is " +
+			"one run; an id that stands for another request is refused. The output is kept, up " +
+			"to the policy's limit and 64 MiB.",
+	},
+	"GET /v1/runs/{id}/verify": {
+		id:      "verifyRun",
+		summary: "Whether the jail of a live run is what its plan says.",
+		about: "The kernel is asked, from outside: nothing is attached to the run. A difference is " +
+			"no problem but a finding.",
+	},
+	"POST /v1/runs/{id}/kill": {
+		id:      "killRun",
+		summary: "End a run.",
+		about: "The answer comes when the end is on its way; the result of the run says how it " +
+			"ended.",
+	},
+	"GET /v1/workspaces": {
+		id:      "listWorkspaces",
+		summary: "The shadows that are kept, the eldest first.",
+	},
+	"DELETE /v1/workspaces/{id}": {
+		id:      "discardWorkspace",
+		summary: "Throw a shadow away.",
+		about:   "409 where a session or run that is alive uses it, unless force=1 ends that first.",
+		query: []query{
+			{name: "force", enum: []string{"1"},
+				about: "1: end the session or run that uses it first; also where a commit was cut off that " +
+					"can be neither finished nor undone. The directory stays as it is, and a record " +
+					"says what is left in it."},
+		},
+	},
+	"GET /v1/workspaces/{id}/changes": {
+		id:      "reviewWorkspace",
+		summary: "What a shadow would change.",
+		about:   "One line of JSON each, streamed, so that a change set may have any size.",
+		query: []query{
+			{name: "patch", enum: []string{PatchPlain, PatchTerminal},
+				about: "Ask for the differences as text too: plain for git apply, terminal with control " +
+					"characters escaped, reversibly."},
+			{name: "hunks", enum: []string{"1"},
+				about: "1 asks for the hunks of each change after it."},
+		},
+		gives: "application/x-ndjson",
+		done:  "Lines, each a ReviewLine.",
+	},
+	"POST /v1/workspaces/{id}/commit": {
+		id:      "commitWorkspace",
+		summary: "Write changes of a shadow to the real directory.",
+		about: "All that is asked for or none of it; with the rights of the caller. 409 where a " +
+			"path changed on both sides, or the digest is not that of the changes; 403 where " +
+			"protected names were asked for without an explicit yes.",
+	},
+	"POST /v1/workspaces/{id}/discard": {
+		id:      "discardPaths",
+		summary: "Throw a part of the changes in a shadow away.",
+		about:   "409 where a session or run that is alive uses it.",
+	},
+	"POST /v1/workspaces/{id}/revert": {
+		id:      "revertWorkspace",
+		summary: "Undo the last commit of a shadow.",
+		about: "All of it or none; with the rights of the caller. 409 where a path is not as the " +
+			"commit left it, or what it replaced is not kept.",
+	},
+	"POST /v1/prune": {
+		id:      "prune",
+		summary: "Forget what is kept of commits for longer than it should be.",
+		about:   "Shadows of which nothing else is left go with it.",
+	},
+	"POST /v1/records": {
+		id:      "queryRecords",
+		summary: "Records of the audit log: all for root, else those of the caller's own runs.",
+		about: "One line of JSON each, streamed, the oldest first. That there are others is not " +
+			"told. A user but root can have one such answer at a time.",
+		gives: "application/x-ndjson",
+		done:  "Lines, each a RecordLine.",
+	},
+	"GET /v1/events": {
+		id: "followRecords",
+		summary: "Records of the audit log as they are written: all for root, else those of the " +
+			"caller's own runs.",
+		about: "One record a line, as it stands in the log, sent as it is written; only those that " +
+			"all of the conditions want. The first empty line says that all those were sent " +
+			"that were there at the beginning; from then on one comes where nothing else did " +
+			"for 15 seconds. A reader that was cut off asks again with after as the number of " +
+			"the last record that it has seen, or with that of the header Jail-After where it " +
+			"saw none: no record is missing then, and none comes twice. The stream ends with " +
+			"the client or with the daemon, and in the latter case, as after whatever else goes " +
+			"wrong, the last line is a Problem. 400: after is a number that the log has not " +
+			"come to. 404: records behind after were taken away (prune). A client that takes " +
+			"nothing for 30 seconds is let go. A user but root can have four such streams at " +
+			"one time, and while one sends what was there before, the log is not read for the " +
+			"user otherwise.",
+		query: []query{
+			{name: "after", kind: "integer",
+				about: "Only records with a larger number, from 0: all that the log has. Without it only " +
+					"those that come from now on."},
+			{name: "run",
+				about: "Of that run."},
+			{name: "session",
+				about: "Of that session."},
+			{name: "type",
+				about: "Such as denied or run.finished; if there is more than one, any of them."},
+			{name: "since", format: "date-time",
+				about: "Only from that time on."},
+			{name: "until", format: "date-time",
+				about: "Only before it."},
+			{name: "uid", kind: "integer",
+				about: "Of who asked for what was done."},
+			{name: "policy",
+				about: "Digest of the effective policy, or its beginning."},
+			{name: "tool",
+				about: "Of runs of that tool."},
+			{name: "decision",
+				about: "denied or allowed."},
+			{name: "layer",
+				about: "That refused."},
+			{name: "host",
+				about: "Of fetches: a name, or *. and a name for those below it."},
+			{name: "path",
+				about: "A pattern, such as /etc/**."},
+		},
+		gives: "application/x-ndjson",
+		done:  "Lines, each a record, empty, or at last a Problem.",
+	},
+	"POST /v1/tools": {
+		id: "installTool",
+		summary: "Verify a bundle that was pulled, and install it; for root and whom " +
+			"[permissions.administer] names.",
+		about: "The body is an Offer as one line of JSON of at most 2 MiB, and behind its end of " +
+			"line the files of the bundle, one behind the other, in the order and of the sizes " +
+			"that the manifest has them: modules, then licences. Nothing is written whose " +
+			"digest nobody signed.",
+		takes: "application/vnd.jail.bundle",
+	},
+	"DELETE /v1/tools/{name}": {
+		id:      "removeTool",
+		summary: "Take a pulled bundle away; for root and whom [permissions.administer] names.",
+		query: []query{
+			{name: "forget", enum: []string{"1"},
+				about: "1: drop what was seen of its versions too, so that an older one can be installed; " +
+					"root only."},
+		},
+	},
+	"PUT /v1/publishers/{name}": {
+		id:      "setRing",
+		summary: "Put the key ring of a publisher into use; root only.",
+	},
+	"DELETE /v1/publishers/{name}": {
+		id:      "removeRing",
+		summary: "Take the keys of a publisher out of use; root only.",
+	},
+	"GET /v1/runs/{id}/result": {
+		id:      "waitRun",
+		summary: "Wait for the end of a run.",
+		about:   "The result has no output. A detached run can be asked for after its end too.",
+	},
+	"GET /v1/runs/{id}/logs": {
+		id:      "readLogs",
+		summary: "What a detached run writes, from its start.",
+		about: "Frames as those of a run: output and errorOutput, then result if it has ended, " +
+			"else inputEnd.",
+		query: []query{
+			{name: "follow", enum: []string{"1"},
+				about: "1 asks to go on until the run ends."},
+		},
+		gives: "application/vnd.jail.frames",
+		done:  "Frames.",
+	},
+	"POST /v1/runs/{id}/attach": {
+		id:      "attachRun",
+		summary: "The streams of a detached run, from its start.",
+		about: "As starting a run. A client that closes the connection leaves the run alone. Input " +
+			"is for a run that was started with input, and of one client at a time.",
+		upgrade: always,
+	},
+	"GET /v1/sessions": {
+		id:      "listSessions",
+		summary: "The open sessions that the caller may see.",
+	},
+	"PUT /v1/sessions/{id}": {
+		id:      "startSession",
+		summary: "Open a session.",
+		about: "Answers once it can have invocations. Asked for twice in the same words it is one " +
+			"session; an id that stands for another request is refused.",
+	},
+	"POST /v1/sessions/{id}/exec": {
+		id:      "execInSession",
+		summary: "Run a tool in a session and carry its streams until it ends.",
+		about: "As starting a run. A client that closes the connection ends the invocation, and " +
+			"the session lives. Without the headers of the upgrade the answer is the Result, as " +
+			"there.",
+		upgrade: onRequest,
+	},
+	"POST /v1/sessions/{id}/stop": {
+		id:      "stopSession",
+		summary: "End a session, and what still runs in it.",
+		about:   "Answers when its shadow has its fate.",
+	}}

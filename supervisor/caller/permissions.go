@@ -1,0 +1,115 @@
+package caller
+
+import (
+	"cmp"
+
+	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// Permissions are what the ceiling in force lets a caller do.
+type Permissions struct {
+	Caller Caller
+	// Read is for the runs of all users, and all records.
+	Read bool
+	// Run is for tools, and for decisions on the caller's own runs and what those left.
+	Run bool
+	// administer is for the runs of others, root's excepted, and for the bundles of tools.
+	administer bool
+}
+
+// PermissionsOf returns what the rules of the ceiling permit a caller. Root may do everything.
+func PermissionsOf(rules syntax.Host, c Caller) Permissions {
+	return Permissions{c, c.UID == 0 || c.In(rules.Read), mayRun(rules, c), c.UID == 0 ||
+		c.In(rules.Administer)}
+}
+
+func mayRun(rules syntax.Host, c Caller) bool {
+	return c.UID == 0 || rules.Run == nil || c.In(*rules.Run)
+}
+
+// decidesOn reports whether the caller may decide on what uid started: uid, root, and
+// administrators may, but only root decides on what root started.
+func (p Permissions) decidesOn(uid uint32) bool {
+	return p.Caller.MayControl(uid) || p.administer && uid != 0
+}
+
+// Sees reports whether the caller may look at what uid started. All others get the same answer as
+// for what does not exist.
+func (p Permissions) Sees(uid uint32) bool { return p.decidesOn(uid) || p.Read }
+
+// Change returns an error if the caller may look at what uid started but not change it. what and id
+// name it in the message.
+func (p Permissions) Change(uid uint32, what, id string) error {
+	switch {
+	case !p.decidesOn(uid):
+		return problem.New(problem.Refused,
+			"%s %s is another user's: you may look at it, and not change it", what, id).
+			WithHint("that is for its user, for root, and unless it is root's for whom [permissions.administer] names")
+	case uid == p.Caller.UID && !p.Run:
+		return MayOnlyLook(p.Caller)
+	}
+	return nil
+}
+
+// MayOnlyLook returns the error for a caller whom the ceiling does not let run tools.
+func MayOnlyLook(c Caller) error {
+	return problem.New(problem.Refused,
+		"uid %d may not run tools, nor change what runs left: the ceiling lets others", c.UID).
+		WithHint("ask whoever keeps the ceiling to name you in [permissions.run]")
+}
+
+// Administrator returns an error unless the caller may administer the host: everybody runs what is
+// installed. The daemon of a user serves nobody but that user, who may.
+func (p Permissions) Administrator(what string) error {
+	if !p.administer && rootless.User() == nil {
+		return problem.New(problem.Refused,
+			"%s: only root may, and whom [permissions.administer] in the ceiling names", what).
+			WithHint("use sudo")
+	}
+	return nil
+}
+
+// MayUse returns an error if the ceiling does not let the caller run tools, use the profile, or
+// bring a policy file. own says that the caller brings one, which messages call policyFile, in
+// place of the profile. An empty profile is "default".
+func MayUse(rules syntax.Host, c Caller, profile string, own bool, policyFile string) error {
+	if !mayRun(rules, c) {
+		return MayOnlyLook(c)
+	}
+	if own && rules.SignedBy != nil {
+		return problem.New(problem.Refused,
+			"policy %s is not allowed: the ceiling admits signed profiles only", policyFile).
+			WithHint("have it signed and put down as a profile, and name that with --profile")
+	}
+	if rules.Profiles == nil {
+		return nil
+	}
+	name := cmp.Or(profile, "default")
+	audience, named := rules.Profiles[name]
+	if own || !named {
+		others, ok := rules.Profiles[syntax.Others]
+		if own && !ok {
+			return problem.New(problem.Refused,
+				"policy %s is not allowed: the ceiling says who may use which profile, and a policy file of one's own is none of them", policyFile).
+				WithHint(`[profiles."*"] in the ceiling says who may bring one`)
+		}
+		if !ok {
+			return nil
+		}
+		audience = others
+	}
+	if c.In(audience) {
+		return nil
+	}
+	if own {
+		return problem.New(problem.Refused,
+			"policy %s is not allowed: the ceiling lets others than uid %d bring policy files",
+			policyFile, c.UID).
+			WithHint("ask whoever keeps the ceiling, or use a profile")
+	}
+	return problem.New(problem.Refused,
+		"profile %s is not allowed: the ceiling lets others than uid %d use it", name, c.UID).
+		WithHint("ask whoever keeps the ceiling, or use another profile: jail profile list")
+}

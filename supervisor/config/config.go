@@ -1,0 +1,120 @@
+// Package config says where a daemon's files are and how much the daemon may run: the defaults of
+// the system and of a user. It decides nothing about a run.
+package config
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/daemonlog"
+)
+
+// systemSocket is the socket of a daemon of root's.
+const systemSocket = "/run/jail/jail.sock"
+
+// Config says where things are. Every path is absolute.
+type Config struct {
+	// StateDir holds runs, workspaces, compiled modules and keys.
+	StateDir string
+	// LogDir holds the audit log.
+	LogDir string
+	// Bundles are the directories of the tool bundles that came with jail, in order.
+	Bundles []string
+	// Tools holds pulled bundles and the keys of their publishers; everybody can read it.
+	Tools string
+	// Profiles holds the operator's profiles.
+	Profiles string
+
+	// Ceiling, Fetch, Audit and Settings are files of the operator: the host's ceiling, and what
+	// they say of fetches, of the log and of the daemon. None need exist.
+	Ceiling, Fetch, Audit, Settings string
+
+	// Exe is the daemon's own program, which is the fetch proxy's too.
+	Exe string
+	// Shim and Init are the programs jail-shim and jail-init.
+	Shim, Init string
+	// Slice is the control group above all jails.
+	Slice string
+	// Socket is where the daemon listens; the record of its start names it.
+	Socket string
+	// Private says that the daemon serves one client only.
+	Private bool
+	// Bounds hold what runs at one time.
+	Bounds Bounds
+	// Refusals says that what Landlock refuses is read from the host's audit log.
+	Refusals bool
+	Version  string
+	// Log is for what fails in the background; nil drops it.
+	Log *daemonlog.Log
+}
+
+// Places returns the directories of bundles.
+func (c Config) Places() bundle.Places { return bundle.Places{Dirs: c.Bundles, Tools: c.Tools} }
+
+// Default returns the configuration for the program at exe: below $JAIL_STATE if that is set, else
+// in the places of the system. Default looks for binaries and bundles beside the program, as a
+// build leaves them, and where `make install` puts them.
+func Default(exe string, getenv func(string) string) Config {
+	c := Config{
+		StateDir: "/var/lib/jail",
+		LogDir:   "/var/log/jail/audit",
+		Tools:    "/var/lib/jail-tools",
+		Socket:   systemSocket,
+		Profiles: profiles.Dir,
+		Ceiling:  "/etc/jail/ceiling.toml",
+		Fetch:    "/etc/jail/fetch.toml",
+		Audit:    "/etc/jail/audit.toml",
+		Settings: "/etc/jail/jaild.toml",
+		Exe:      exe,
+		Slice:    "/jail",
+		Version:  Version,
+	}
+	if dir := getenv("JAIL_STATE"); dir != "" {
+		c = c.Below(dir)
+	}
+	if socket := getenv("JAIL_SOCKET"); socket != "" {
+		c.Socket = socket
+	}
+	dir := filepath.Dir(exe)
+	prefix := filepath.Dir(dir)
+	c.Shim = firstFile(filepath.Join(dir, "jail-shim"), filepath.Join(prefix,
+		"libexec/jail/jail-shim"))
+	c.Init = firstFile(filepath.Join(dir, "jail-init"), filepath.Join(prefix,
+		"libexec/jail/jail-init"))
+	c.Bundles = []string{filepath.Join(dir, "bundles"), filepath.Join(prefix, "share/jail/bundles")}
+	return c
+}
+
+// Below returns the configuration with state, log and socket below one directory, as several
+// instances on one host have it.
+func (c Config) Below(dir string) Config {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	c.StateDir = filepath.Join(dir, "state")
+	c.LogDir = filepath.Join(dir, "audit")
+	c.Tools = filepath.Join(dir, "tools")
+	c.Fetch = filepath.Join(dir, "fetch.toml")
+	c.Audit = filepath.Join(dir, "audit.toml")
+	c.Settings = filepath.Join(dir, "jaild.toml")
+	c.Socket = filepath.Join(dir, "jail.sock")
+	return c
+}
+
+// Jaild returns the path of the daemon that belongs to the program at exe.
+func Jaild(exe string) string { return filepath.Join(filepath.Dir(exe), "jaild") }
+
+// firstFile returns the first of paths that exists, or the first, for the message that it does not.
+func firstFile(paths ...string) string {
+	for _, p := range paths {
+		if _, err := os.Stat(p); err == nil {
+			return p
+		}
+	}
+	return paths[0]
+}
+
+// Anchors returns the directory of the state of each anchor of the log.
+func (c Config) Anchors() string { return filepath.Join(c.StateDir, "anchors") }

@@ -1,0 +1,180 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// leastCache is the smallest cache of compiled modules that the settings may ask for, in bytes.
+const leastCache = 1 << 20
+
+// Settings are what the operator of a host says of the daemon, in a TOML file that nobody else can
+// write; jaild(8) has them. For a setting that is not given, DefaultBounds has the value for this
+// host.
+//
+//	metrics = "127.0.0.1:9464"   # where Prometheus finds them, besides the socket; "" for nowhere
+//
+//	[admission]
+//	runs    = 64                 # at one time
+//	memory  = "32GiB"            # promised to them, all together
+//	waiting = 256                # for a place; one more is told that the daemon is busy
+//	wait    = "30s"              # at most
+//
+//	[pool]
+//	size = 8                     # jails that stand and wait for runs, at most; 0 for none
+//
+//	[compile]
+//	times = 1                    # as much time as usual a module may take to compile; more for a slow processor
+//	cache = "4GiB"               # of compiled modules that are kept; those that were used longest ago go
+//
+//	[denied]
+//	landlock = false             # what Landlock refuses is told by way of the host's audit log, where that is on
+type Settings struct {
+	Metrics   string `json:"metrics"`
+	Admission struct {
+		Runs    *int   `json:"runs"`
+		Memory  string `json:"memory"`
+		Waiting *int   `json:"waiting"`
+		Wait    string `json:"wait"`
+	} `json:"admission"`
+	Pool struct {
+		Size *int `json:"size"`
+	} `json:"pool"`
+	Compile struct {
+		Times *int   `json:"times"`
+		Cache string `json:"cache"`
+	} `json:"compile"`
+	Denied struct {
+		Landlock bool `json:"landlock"`
+	} `json:"denied"`
+}
+
+// ReadSettings reads the file at path, which need not exist.
+func ReadSettings(path string) (Settings, error) {
+	var s Settings
+	text, err := profiles.ReadTrusted(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	// that is no fault of the file's
+	if problem.IsShort(err) {
+		return s, problem.New(problem.Failed, "settings of the daemon: %w", err)
+	}
+	if err == nil {
+		err = s.parse(path, text)
+	}
+	if err != nil {
+		return s, problem.New(problem.Usage, "settings of the daemon: %w", err).
+			WithHint("jaild(8) has the keys of jaild.toml")
+	}
+	return s, nil
+}
+
+func (s *Settings) parse(path string, text []byte) error {
+	values, err := syntax.Plain(path, text)
+	if err != nil {
+		return err
+	}
+	plain, err := json.Marshal(values)
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(plain))
+		d.DisallowUnknownFields()
+		err = d.Decode(s)
+	}
+	if err == nil {
+		_, err = s.Bounds()
+	}
+	if err == nil && s.Metrics != "" {
+		err = loopback(s.Metrics)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+// loopback refuses an address that other hosts can reach: the endpoint of the metrics authenticates
+// nobody.
+func loopback(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("metrics = %q: %w", address, err)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("metrics = %q: port %q is none", address, port)
+	}
+	if a, err := netip.ParseAddr(host); err != nil || !a.IsLoopback() {
+		return fmt.Errorf(
+			"metrics = %q: want an address of this host alone, 127.0.0.1 or [::1]; put a proxy that asks for a password before it for others", address)
+	}
+	return nil
+}
+
+// Bounds are those of the settings, and of this host where they say nothing.
+func (s *Settings) Bounds() (Bounds, error) {
+	var info syscall.Sysinfo_t
+	var files syscall.Rlimit
+	if err := errors.Join(os.NewSyscallError("sysinfo", syscall.Sysinfo(&info)),
+		os.NewSyscallError("getrlimit", syscall.Getrlimit(syscall.RLIMIT_NOFILE,
+			&files))); err != nil {
+		return Bounds{}, err
+	}
+	b := DefaultBounds(int64(info.Totalram)*int64(info.Unit), files.Cur)
+	a := s.Admission
+	for _, n := range []struct {
+		name        string
+		from        *int
+		to          *int
+		least, most int
+	}{{"admission.runs", a.Runs, &b.Runs, 1, 100_000}, {"admission.waiting", a.Waiting, &b.Waiting,
+		1, 100_000}, {"pool.size", s.Pool.Size, &b.Warm, 0, 1000},
+		{"compile.times", s.Compile.Times, &b.Compile, 1, 100}} {
+		if n.from == nil {
+			continue
+		}
+		if *n.from < n.least || *n.from > n.most {
+			return b, fmt.Errorf("%s = %d: want %d to %d", n.name, *n.from, n.least, n.most)
+		}
+		*n.to = *n.from
+	}
+	var l policy.Limits
+	if a.Memory != "" {
+		if err := l.Set("memory", a.Memory); err != nil {
+			return b, fmt.Errorf("admission.memory: %w", err)
+		}
+		b.Memory = l.Memory
+	}
+	if c := s.Compile.Cache; c != "" {
+		n, err := policy.Bytes.Parse(c)
+		if err != nil {
+			return b, fmt.Errorf("compile.cache: %w", err)
+		}
+		if n < leastCache {
+			return b, fmt.Errorf("compile.cache = %q: want 1MiB or more", c)
+		}
+		b.Cache = n
+	}
+	if a.Wait != "" {
+		d, err := time.ParseDuration(a.Wait)
+		if err != nil || d <= 0 || d > time.Hour {
+			return b, fmt.Errorf("admission.wait = %q: want a time up to 1h", a.Wait)
+		}
+		b.Wait = d
+	}
+	return b, nil
+}

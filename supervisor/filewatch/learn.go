@@ -1,0 +1,93 @@
+package filewatch
+
+import (
+	"sync"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/fileevents"
+	"github.com/jail-sandbox/jail/policy/learn"
+	"github.com/jail-sandbox/jail/policy/paths"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// maxObserved is how many files a Learner remembers. It counts further ones as lost.
+const maxObserved = 20000
+
+// A Learner collects what a jail does with files.
+type Learner struct {
+	watcher *fileevents.Watcher
+
+	mu    sync.Mutex
+	files map[string]*learn.File
+	seen  learn.Observed
+}
+
+// Learn starts to collect what the jail with that first process does with files. It is called
+// before the tool starts. Its errors are those of the kernel's file events.
+func Learn(pid int) (*Learner, error) {
+	l := &Learner{files: map[string]*learn.File{}}
+	var err error
+	if l.watcher, err = fileevents.Watch(pid, l.take); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// skipped reports whether every jail opens that file, whatever its tool does.
+func skipped(path string) bool {
+	return paths.Within(jail.CacheDir, path) || paths.Within("/run/jail", path)
+}
+
+func (l *Learner) take(e fileevents.Event) {
+	if skipped(e.Path) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !learn.Sayable(e.Path) {
+		l.seen.Unnamed++
+		return
+	}
+	f := l.files[e.Path]
+	if f == nil {
+		if len(l.files) >= maxObserved {
+			l.seen.Lost++
+			return
+		}
+		f = &learn.File{Path: e.Path}
+		l.files[e.Path] = f
+	}
+	if e.Opened {
+		f.Opened++
+	}
+	if e.Executed {
+		f.Executed++
+	}
+	f.Written = f.Written || e.Written
+	f.Dir = f.Dir || e.Dir
+	f.Program = f.Program || e.Program || e.Executed
+}
+
+// Close ends the learner and returns what it has collected, sorted, with the imports of the module
+// that was run. It returns nil if l is nil or was closed.
+func (l *Learner) Close(imports []string) (*learn.Observed, error) {
+	if l == nil || l.watcher == nil {
+		return nil, nil
+	}
+	lost, err := l.watcher.Close()
+	l.watcher = nil
+	if err != nil {
+		return nil, problem.New(problem.Failed, "%w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := l.seen
+	seen.Lost += lost
+	for _, f := range l.files {
+		seen.Files = append(seen.Files, *f)
+	}
+	seen.Imports = imports
+	// Merge sorts.
+	seen = seen.Merge(learn.Observed{})
+	return &seen, nil
+}

@@ -1,0 +1,170 @@
+// Package filewatch follows what a jail does with files, by the kernel's file events (fanotify(7)).
+// A Recorder puts it on record, where the policy asks for that. A Learner collects it for a policy
+// to be made from it.
+package filewatch
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/fileevents"
+	"github.com/jail-sandbox/jail/jail/guest"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// Bounds of what a Recorder collects before it writes. The jail waits during the write, so that
+// nothing grows further.
+const (
+	maxFiles = 4096
+	// maxBytes is how long all collected paths together may be.
+	maxBytes   = 4 << 20
+	writeEvery = 2 * time.Second
+)
+
+// A fileKey identifies the record of all uses of one file in one way.
+type fileKey struct{ path, kind string }
+
+// A Recorder puts on record what a jail does with files.
+type Recorder struct {
+	append  func([]audit.Event) error
+	fail    func()
+	watcher *fileevents.Watcher
+	stop    chan struct{}
+	ticker  sync.WaitGroup
+
+	mu    sync.Mutex
+	files map[fileKey]*audit.File
+	// order are the keys of files, the oldest first.
+	order []fileKey
+	bytes int
+	// lost is how many events the kernel had dropped when that was last put on record.
+	lost int64
+	// err is the first error of append. Nothing is collected after it.
+	err error
+}
+
+// Record starts to record what the jail with that first process does with files. It is called
+// before the tool starts. If append returns an error, the recorder calls fail, which ends the run.
+func Record(pid int, files policy.FileAudit, append func([]audit.Event) error,
+	fail func()) (*Recorder, error) {
+	w := &Recorder{append: append, fail: fail, stop: make(chan struct{}),
+		files: map[fileKey]*audit.File{}}
+	what := fileevents.What{Opens: files == policy.FilesOpens, Writes: true, Memory: true}
+	var err error
+	if w.watcher, err = fileevents.Start(pid, what, w.take); err != nil {
+		why := "audit.files = \"" + files.String() + "\" needs the kernel to tell of files: " +
+			err.Error()
+		if errors.Is(err, syscall.EMFILE) {
+			// This limit is not that of jaild's descriptors, so the error has no cause by which
+			// problem.From would take it for that.
+			return nil, problem.MissingLayer("file events", why,
+				"so many runs are watched at one time as /proc/sys/fs/fanotify/max_user_groups allows: raise it, or run less at once", nil)
+		}
+		return nil, problem.MissingLayer("file events", why,
+			"take audit.files out of the policy, or use a daemon that root started", err)
+	}
+	w.ticker.Go(w.tick)
+	return w, nil
+}
+
+// ownFile reports whether every jail opens that file, whatever its tool does.
+func ownFile(path string) bool {
+	return path == guest.Self || strings.HasPrefix(path, jail.CacheDir+"/")
+}
+
+func (w *Recorder) take(e fileevents.Event) {
+	kind := "open"
+	switch {
+	case e.Executed:
+		kind = "exec"
+	case e.Written:
+		kind = "write"
+	}
+	if ownFile(e.Path) {
+		return
+	}
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return
+	}
+	key := fileKey{e.Path, kind}
+	f := w.files[key]
+	if f == nil {
+		p := fileevents.ProcessOf(e.PID)
+		f = &audit.File{Path: e.Path, Kind: kind, Program: p.Program, PID: p.PID, First: now}
+		w.files[key] = f
+		w.order = append(w.order, key)
+		w.bytes += len(e.Path)
+	}
+	f.Count++
+	f.Last = now
+	if len(w.files) >= maxFiles || w.bytes >= maxBytes {
+		w.flush()
+	}
+}
+
+// flush puts on record what was collected. w.mu is held: who opens a file meanwhile waits.
+func (w *Recorder) flush() {
+	var events []audit.Event
+	for _, key := range w.order {
+		events = append(events, *w.files[key])
+	}
+	if lost := w.watcher.Lost(); lost > w.lost {
+		w.lost = lost
+		events = append(events, audit.Gap{Reason: "the kernel's queue of file events was full",
+			Count: -1})
+	}
+	clear(w.files)
+	w.order, w.bytes = w.order[:0], 0
+	if len(events) == 0 || w.err != nil {
+		return
+	}
+	if w.err = w.append(events); w.err != nil {
+		w.fail()
+	}
+}
+
+func (w *Recorder) tick() {
+	t := time.NewTicker(writeEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			w.mu.Lock()
+			w.flush()
+			w.mu.Unlock()
+		case <-w.stop:
+			return
+		}
+	}
+}
+
+// Close puts the rest on record and ends the recorder. The jail must have ended, unless it is to be
+// ended for a failure. Close does nothing if w is nil or was closed.
+func (w *Recorder) Close() error {
+	if w == nil || w.watcher == nil {
+		return nil
+	}
+	close(w.stop)
+	w.ticker.Wait()
+	_, err := w.watcher.Close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.flush()
+	w.watcher = nil
+	switch {
+	case w.err != nil:
+		return w.err
+	case err != nil:
+		return problem.New(problem.Failed, "%w", err)
+	}
+	return nil
+}

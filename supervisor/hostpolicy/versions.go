@@ -1,0 +1,122 @@
+package hostpolicy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// versionsFile holds the highest version of each signed profile that was ever in force.
+const versionsFile = "policy-versions.json"
+
+// seenVersion is a version of a signed profile that was in force.
+type seenVersion struct {
+	Version int64  `json:"version"`
+	Digest  string `json:"digest"`
+}
+
+// versions remember what was in force, so that what is signed never goes back.
+type versions struct {
+	path string
+
+	mu   sync.Mutex
+	seen map[string]seenVersion
+	// of what was read and does not count yet
+	next map[string]seenVersion
+}
+
+func openVersions(dir string) (*versions, error) {
+	v := &versions{path: filepath.Join(dir, versionsFile), seen: map[string]seenVersion{},
+		next: map[string]seenVersion{}}
+	text, err := os.ReadFile(v.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return v, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &v.seen)
+	}
+	if err != nil {
+		return nil, fmt.Errorf(
+			"%s, without which a signed profile could go back to an old version: %w", v.path, err)
+	}
+	return v, nil
+}
+
+// admit refuses a profile of the operator that the ceiling's keys have not signed, and one that is
+// older than what was in force.
+func (v *versions) admit(rules syntax.Host, name string, text, signature []byte) error {
+	if rules.SignedBy == nil {
+		return nil
+	}
+	if signature == nil {
+		return fmt.Errorf(
+			"it is not signed, and the ceiling admits signed profiles only: there is no %s.toml.sig beside it; jail policy sign makes one", name)
+	}
+	said, err := trust.VerifyPolicy(string(signature), rules.SignedBy)
+	if err != nil {
+		return err
+	}
+	if want := trust.NewPolicyStatement(name, said.Version, text); said != want {
+		return fmt.Errorf("its signature is of another text: of %s with %s, and this is %s with %s",
+			said.Name, said.Digest, want.Name, want.Digest)
+	}
+	if plain, err := syntax.Plain(name+".toml", text); err == nil &&
+		plain["version"] != said.Version {
+		return fmt.Errorf("its signature is of version %d, and the file says %v", said.Version,
+			plain["version"])
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	was := v.seen[name]
+	switch {
+	case said.Version < was.Version:
+		return fmt.Errorf(
+			"its version is %d, and version %d was in force already: what is signed does not go back", said.Version, was.Version)
+	case said.Version == was.Version && said.Digest != was.Digest:
+		return fmt.Errorf(
+			"its version is %d, and another text of that version was in force already: count up",
+			said.Version)
+	}
+	v.next[name] = seenVersion{said.Version, said.Digest}
+	return nil
+}
+
+// commit makes what was read last count from now on.
+func (v *versions) commit() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	changed := false
+	for name, n := range v.next {
+		if v.seen[name] != n {
+			v.seen[name], changed = n, true
+		}
+	}
+	clear(v.next)
+	if !changed {
+		return nil
+	}
+	text, err := json.Marshal(v.seen)
+	if err == nil {
+		err = atomicfile.Write(v.path, text, 0o644, atomicfile.Durable)
+	}
+	if err != nil {
+		return problem.New(problem.Failed, "%s: %w", v.path, err)
+	}
+	return nil
+}
+
+// forget drops what was read and refused.
+func (v *versions) forget() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.next)
+}

@@ -1,0 +1,39 @@
+// Package inode identifies files of the host, whatever their names are now.
+package inode
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// An ID is a file or directory of the host, by its device and inode number (inode(7)).
+type ID struct{ Dev, Ino uint64 }
+
+// Of returns the ID of an open file.
+func Of(f *os.File) (ID, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return ID{}, err
+	}
+	return In(info), nil
+}
+
+// In returns the ID of the file that info describes.
+func In(info fs.FileInfo) ID {
+	st := info.Sys().(*syscall.Stat_t)
+	return ID{st.Dev, st.Ino}
+}
+
+// All returns the IDs of open files, or nil if one of them cannot be told.
+func All(files []*os.File) []ID {
+	all := []ID{}
+	for _, f := range files {
+		id, err := Of(f)
+		if err != nil {
+			return nil
+		}
+		all = append(all, id)
+	}
+	return all
+}

@@ -1,0 +1,95 @@
+// Package lifetime decides what may begin in a daemon and waits for what has begun, so that a
+// daemon ends every run that it has started and leaves nothing half done.
+package lifetime
+
+import (
+	"context"
+	"sync"
+
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// maxCleanups is how many clean-ups may go on in the background. With more, the caller of CleanUp
+// does its own.
+const maxCleanups = 16
+
+// A Lifetime is that of one daemon. Its methods may be called from several goroutines.
+type Lifetime struct {
+	// gate is held for reading by each beginning. AwaitEntered waits for all of them.
+	gate   sync.RWMutex
+	ending context.Context
+	end    context.CancelFunc
+
+	background sync.WaitGroup
+	// cleanups has an element for each clean-up in the background.
+	cleanups chan struct{}
+}
+
+// New returns a Lifetime in which everything may begin.
+func New() *Lifetime {
+	l := &Lifetime{cleanups: make(chan struct{}, maxCleanups)}
+	l.ending, l.end = context.WithCancel(context.Background())
+	return l
+}
+
+// Enter announces that a run, a session or a stream begins. AwaitEntered waits until leave is
+// called, which must not be before the daemon can end what has begun. After End, Enter returns an
+// error with code "ending" and nothing may begin.
+func (l *Lifetime) Enter() (leave func(), err error) {
+	l.gate.RLock()
+	if l.Ending() {
+		l.gate.RUnlock()
+		return nil, ErrEnding
+	}
+	return sync.OnceFunc(l.gate.RUnlock), nil
+}
+
+// ErrEnding is the error for a request that comes after End.
+var ErrEnding = problem.New(problem.Ending, "this jaild is being ended, and begins nothing more").
+	WithHint("try again when it is there again")
+
+// End lets nothing more begin.
+func (l *Lifetime) End() { l.end() }
+
+// Ending reports whether End was called.
+func (l *Lifetime) Ending() bool { return l.ending.Err() != nil }
+
+// Done returns a channel that End closes.
+func (l *Lifetime) Done() <-chan struct{} { return l.ending.Done() }
+
+// AwaitEntered waits, after End, until everything that has entered has left.
+func (l *Lifetime) AwaitEntered() {
+	l.gate.Lock()
+	defer l.gate.Unlock()
+}
+
+// UntilEnd returns a context that End cancels, too. It is for what takes long before the daemon can
+// end it, such as waiting for a compilation.
+func (l *Lifetime) UntilEnd(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(l.ending, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// Go calls f in the background. AwaitBackground waits for it.
+func (l *Lifetime) Go(f func()) { l.background.Go(f) }
+
+// CleanUp calls f, which gives back what a run has used and nobody can use any more. It calls f in
+// the background unless 16 others are there.
+func (l *Lifetime) CleanUp(f func()) {
+	select {
+	case l.cleanups <- struct{}{}:
+		l.Go(func() {
+			defer func() { <-l.cleanups }()
+			f()
+		})
+	default:
+		f()
+	}
+}
+
+// AwaitBackground waits for everything that Go and CleanUp have begun.
+func (l *Lifetime) AwaitBackground() { l.background.Wait() }

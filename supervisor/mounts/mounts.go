@@ -1,0 +1,72 @@
+// Package mounts opens what a jail mounts of the host, and says which mounts the jails of a session
+// share.
+package mounts
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/supervisor/hostlayers"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// Files are the descriptors of one launch. Close closes those that were opened for that launch.
+type Files struct {
+	launch.Files
+	own []*os.File
+}
+
+// Own adds descriptors that Close closes.
+func (f *Files) Own(files ...*os.File) { f.own = append(f.own, files...) }
+
+// Close closes the descriptors that were opened for this launch.
+func (f *Files) Close() {
+	for _, file := range f.own {
+		file.Close()
+	}
+}
+
+// IsCache reports whether a bind mount is of a module that the daemon has compiled, and not of a
+// file of the host.
+func IsCache(m jail.Mount) bool { return strings.HasPrefix(m.Target, jail.CacheDir+"/") }
+
+// Shared reports whether the jails of a session share a mount: the tmpfs mounts of the policy, and
+// not those below /dev, which each jail has for itself.
+func Shared(m jail.Mount) bool {
+	return m.Kind == jail.MountTmpfs && !strings.HasPrefix(m.Target, "/dev/")
+}
+
+// Binds opens the sources of a plan's bind mounts, in order: compiled modules with the daemon's
+// rights, everything else with the caller's. With an error, too, the caller closes those that Binds
+// returns.
+func Binds(p jail.Plan, c asuser.Caller, host hostlayers.Host) (all []*os.File, err error) {
+	for _, m := range p.Mounts {
+		if m.Kind != jail.MountBind {
+			continue
+		}
+		open := c.Open
+		if IsCache(m) {
+			open = os.Open
+		}
+		f, err := open(m.Source)
+		if problem.Short(err) != nil {
+			return all, err
+		}
+		if err != nil {
+			return all, problem.New(problem.NotFound, "mount %s: %s", m.Target,
+				problem.Describe(err)).
+				WithHint("a [[mount]] of the policy names it")
+		}
+		tree, err := launch.Clone(f)
+		f.Close()
+		if err != nil {
+			return all, host.Failed("mounts", fmt.Errorf("mount %s: %w", m.Target, err))
+		}
+		all = append(all, tree)
+	}
+	return all, nil
+}

@@ -1,0 +1,427 @@
+// Package prewarm makes jails before they are asked for, so that a run need not wait for its jail.
+//
+// A [Pool] follows demand. When a jail of some kind has been claimed, the pool makes as many of
+// that kind in the background as were claimed within Window, one at a time. Once nobody has claimed
+// one for Linger, one jail of the kind is kept, and after Idle none. All kinds together are bounded
+// by options.Size. If that is too little, the kinds that were claimed last have their jails. A jail
+// is given out once and never comes back.
+package prewarm
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A member is a prewarmed jail. A demand knows nothing else of it: whether it fits a run is decided
+// by the caller of Claim.
+type member interface {
+	// Ended reports whether the jail has ended, by itself or killed from outside.
+	Ended() bool
+	// Close ends the jail and removes all that is left of it.
+	Close()
+}
+
+// Times of a pool.
+const (
+	// Window is how long a claim counts when the pool decides how many jails of its kind to make.
+	Window = time.Second
+	// Linger is how long after the last claim the pool keeps more than one jail of a kind.
+	Linger = 10 * time.Second
+	// Idle is how long after the last claim the pool keeps any jail of a kind.
+	Idle = 2 * time.Minute
+	// Retry is how long the pool waits after it failed to make a jail of a kind.
+	Retry = 30 * time.Second
+
+	tick = time.Second
+	// patience is how long the pool yields to runs, and how long a claim waits for the pool.
+	patience = 250 * time.Millisecond
+	step     = 5 * time.Millisecond
+	maxKinds = 256
+)
+
+// errNoCapacity is the error of options.Make when a jail of the kind may not be made any more. The
+// pool does not count it as a failure.
+var errNoCapacity = errors.New("no capacity for a prewarmed jail of this kind")
+
+// options say how a demand makes jails. S is the specification of a kind, from which each jail of
+// that kind is made. All functions but Make may be nil.
+type options[S any, J member] struct {
+	// Size is how many prewarmed jails there may be, at least 1.
+	Size int
+	Make func(ctx context.Context, spec S) (J, error)
+	// Busy reports whether runs need the processors now. The pool then waits, at most patience.
+	Busy func() bool
+	// Capacity reports whether one more jail of a kind may be made beside those that are prewarmed.
+	// The answer may be out of date when Make is called, which returns errNoCapacity then.
+	Capacity func(spec S, prewarmed int) bool
+	// Awaits reports whether a claim of a kind waits for the jail of that kind which is being made,
+	// if none is ready. Without Awaits no claim waits.
+	Awaits func(spec S) bool
+	// Outdated reports, once for each change, that all prewarmed jails are outdated. The pool asks
+	// each second and at each claim.
+	Outdated func() bool
+
+	// now is time.Now, except in tests.
+	now func() time.Time
+}
+
+// A demand keeps prewarmed jails of several kinds by what is asked for. Its methods may be called
+// from several goroutines.
+type demand[S any, J member] struct {
+	o      options[S, J]
+	cancel context.CancelFunc
+	wake   chan struct{}
+	done   sync.WaitGroup
+
+	mu    sync.Mutex
+	kinds map[string]*kind[S, J]
+	// age is how often the pool was drained.
+	age    int
+	stats  stats
+	closed bool
+	// making is the key of the kind of which a jail is being made.
+	making string
+	// made is closed when that jail is ready or has failed. It is nil while none is made.
+	made chan struct{}
+}
+
+type kind[S any, J member] struct {
+	spec S
+	// prewarmed are the jails that are ready, the oldest first.
+	prewarmed []J
+	// claims are the times of the last claims, the oldest first.
+	claims []time.Time
+	// failed is when a jail of the kind could last not be made.
+	failed time.Time
+}
+
+func (k *kind[S, J]) lastClaim() time.Time { return k.claims[len(k.claims)-1] }
+
+// stats are the present numbers of prewarmed jails and kinds, and counts since the pool was made.
+type stats struct {
+	Prewarmed, Kinds int
+	Hits, Misses     int64
+	Made, Failed     int64
+}
+
+// newDemand starts one.
+func newDemand[S any, J member](o options[S, J]) *demand[S, J] {
+	if o.now == nil {
+		o.now = time.Now
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &demand[S, J]{o: o, cancel: cancel, wake: make(chan struct{}, 1),
+		kinds: map[string]*kind[S, J]{}}
+	p.done.Go(func() { p.fill(ctx) })
+	return p
+}
+
+// Claim gives the caller a prewarmed jail of the kind with that key for which fits returns true, if
+// there is one. It also has the pool prewarm jails of the kind from spec. If options.Awaits says
+// so, Claim waits for the jail that is being made until ctx ends, at most 250 ms.
+func (p *demand[S, J]) Claim(ctx context.Context, key string, spec S, fits func(J) bool) (J, bool) {
+	if p.o.Outdated != nil && p.o.Outdated() {
+		p.Drain()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var none J
+	if p.closed {
+		return none, false
+	}
+	k := p.kinds[key]
+	if k == nil {
+		if len(p.kinds) >= maxKinds {
+			p.forgetOldest()
+		}
+		k = &kind[S, J]{}
+		p.kinds[key] = k
+	}
+	now := p.o.now()
+	k.spec, k.claims = spec, append(recent(k.claims, now, p.o.Size), now)
+	p.Wake()
+	j, ok := p.first(key, fits)
+	if !ok && p.made != nil && p.making == key && p.o.Awaits != nil && p.o.Awaits(spec) {
+		p.await(ctx)
+		j, ok = p.first(key, fits)
+	}
+	if ok {
+		p.stats.Hits++
+	} else {
+		p.stats.Misses++
+	}
+	return j, ok
+}
+
+// first takes the first ready jail of a kind that fits, and ends those before it. p.mu is held.
+func (p *demand[S, J]) first(key string, fits func(J) bool) (j J, ok bool) {
+	k := p.kinds[key]
+	for k != nil && len(k.prewarmed) > 0 {
+		j, k.prewarmed = k.prewarmed[0], k.prewarmed[1:]
+		if !j.Ended() && fits(j) {
+			return j, true
+		}
+		p.end([]J{j})
+	}
+	var none J
+	return none, false
+}
+
+// await waits until the jail that is being made is ready or has failed. p.mu is held, but not
+// during the wait.
+func (p *demand[S, J]) await(ctx context.Context) {
+	made := p.made
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case <-made:
+	case <-ctx.Done():
+	}
+}
+
+// recent returns the claims that still count, at most so many.
+func recent(claims []time.Time, now time.Time, most int) []time.Time {
+	for len(claims) > 0 && (now.Sub(claims[0]) > Window || len(claims) >= most) {
+		claims = claims[1:]
+	}
+	return claims
+}
+
+// end closes jails in the background. p.mu is held.
+func (p *demand[S, J]) end(all []J) {
+	for _, j := range all {
+		p.done.Go(j.Close)
+	}
+}
+
+// Wake has the pool look again for jails to make. It is called after capacity has been freed.
+func (p *demand[S, J]) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Drain ends all prewarmed jails and forgets all claims. It is called after a policy or bundle
+// change.
+func (p *demand[S, J]) Drain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range p.kinds {
+		p.end(k.prewarmed)
+	}
+	clear(p.kinds)
+	p.age++
+}
+
+// Forget ends the prewarmed jails of the kinds that match and forgets the claims of those kinds. A
+// jail of such a kind that is being made is ended once it is ready.
+func (p *demand[S, J]) Forget(matches func(S) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, k := range p.kinds {
+		if matches(k.spec) {
+			p.end(k.prewarmed)
+			delete(p.kinds, key)
+		}
+	}
+}
+
+// Take gives the caller a prewarmed jail of a kind that matches, to be closed. Of several kinds it
+// takes from the one whose last claim is the oldest.
+func (p *demand[S, J]) Take(matches func(S) bool) (J, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var oldest *kind[S, J]
+	for _, k := range p.kinds {
+		if len(k.prewarmed) > 0 && matches(k.spec) &&
+			(oldest == nil || k.lastClaim().Before(oldest.lastClaim())) {
+			oldest = k
+		}
+	}
+	if oldest == nil {
+		var none J
+		return none, false
+	}
+	j := oldest.prewarmed[0]
+	oldest.prewarmed = oldest.prewarmed[1:]
+	return j, true
+}
+
+// Close ends all prewarmed jails, makes no more, and returns when nothing is left of any.
+func (p *demand[S, J]) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	p.Drain()
+	p.done.Wait()
+}
+
+// Stats returns the pool's numbers.
+func (p *demand[S, J]) Stats() stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	s.Kinds, s.Prewarmed = len(p.kinds), p.prewarmed()
+	return s
+}
+
+func (p *demand[S, J]) prewarmed() (n int) {
+	for _, k := range p.kinds {
+		n += len(k.prewarmed)
+	}
+	return n
+}
+
+// fill makes the jails that are wanted, one after the other, until ctx ends.
+func (p *demand[S, J]) fill(ctx context.Context) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-ticker.C:
+			if p.o.Outdated != nil && p.o.Outdated() {
+				p.Drain()
+			}
+		}
+		p.shrink()
+		for p.yield(ctx) && p.makeOne(ctx) {
+			// There may always be one more to make, so shrink is not left to the next tick.
+			p.shrink()
+		}
+	}
+}
+
+// yield leaves the processors to runs for a while. It returns false once ctx has ended.
+func (p *demand[S, J]) yield(ctx context.Context) bool {
+	for waited := time.Duration(0); p.o.Busy != nil && p.o.Busy() &&
+		waited < patience; waited += step {
+		select {
+		case <-ctx.Done():
+		case <-time.After(step):
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// makeOne makes one jail, and reports whether there was one to make.
+func (p *demand[S, J]) makeOne(ctx context.Context) bool {
+	key, spec, age, ok := p.next()
+	if !ok {
+		return false
+	}
+	j, err := p.o.Make(ctx, spec)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.made)
+	p.made = nil
+	k := p.kinds[key]
+	switch {
+	case errors.Is(err, errNoCapacity):
+	case err != nil:
+		p.stats.Failed++
+		if k != nil {
+			k.failed = p.o.now()
+		}
+	case p.closed || p.age != age || k == nil:
+		// The pool was drained, or the kind forgotten, while the jail was made.
+		p.end([]J{j})
+	default:
+		p.stats.Made++
+		k.prewarmed = append(k.prewarmed, j)
+	}
+	return true
+}
+
+// next chooses the kind to make a jail of: the one that was claimed last of those that lack a jail
+// and have capacity. If the pool is full, next ends a jail of the kind whose last claim is oldest.
+func (p *demand[S, J]) next() (key string, spec S, age int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var latest *kind[S, J]
+	now := p.o.now()
+	for name, k := range p.kinds {
+		if len(k.prewarmed) < p.wanted(k, now) && now.Sub(k.failed) >= Retry &&
+			(latest == nil || k.lastClaim().After(latest.lastClaim())) &&
+			(p.o.Capacity == nil || p.o.Capacity(k.spec, len(k.prewarmed))) {
+			key, latest = name, k
+		}
+	}
+	if latest == nil || p.closed {
+		return "", spec, 0, false
+	}
+	if p.prewarmed() >= p.o.Size {
+		var oldest *kind[S, J]
+		for _, k := range p.kinds {
+			if len(k.prewarmed) > 0 && k.lastClaim().Before(latest.lastClaim()) &&
+				(oldest == nil || k.lastClaim().Before(oldest.lastClaim())) {
+				oldest = k
+			}
+		}
+		if oldest == nil {
+			return "", spec, 0, false
+		}
+		p.end(oldest.prewarmed[:1])
+		oldest.prewarmed = oldest.prewarmed[1:]
+	}
+	p.making, p.made = key, make(chan struct{})
+	return key, latest.spec, p.age, true
+}
+
+// wanted returns how many jails of a kind are to be prewarmed.
+func (p *demand[S, J]) wanted(k *kind[S, J], now time.Time) int {
+	if now.Sub(k.lastClaim()) > Idle {
+		return 0
+	}
+	n := 0
+	for _, t := range k.claims {
+		if now.Sub(t) <= Window {
+			n++
+		}
+	}
+	return min(max(n, 1), p.o.Size)
+}
+
+// shrink closes the jails that have ended or are more than wanted, and forgets idle kinds.
+func (p *demand[S, J]) shrink() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.o.now()
+	for name, k := range p.kinds {
+		var alive []J
+		for _, j := range k.prewarmed {
+			if j.Ended() {
+				p.end([]J{j})
+			} else {
+				alive = append(alive, j)
+			}
+		}
+		surplus := 0
+		if now.Sub(k.lastClaim()) > Linger {
+			surplus = max(len(alive)-p.wanted(k, now), 0)
+		}
+		p.end(alive[:surplus])
+		if k.prewarmed = alive[surplus:]; now.Sub(k.lastClaim()) > Idle {
+			delete(p.kinds, name)
+		}
+	}
+}
+
+func (p *demand[S, J]) forgetOldest() {
+	oldest := ""
+	for name, k := range p.kinds {
+		if oldest == "" || k.lastClaim().Before(p.kinds[oldest].lastClaim()) {
+			oldest = name
+		}
+	}
+	p.end(p.kinds[oldest].prewarmed)
+	delete(p.kinds, oldest)
+}

@@ -1,0 +1,373 @@
+package prewarm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/hostlayers"
+	"github.com/jail-sandbox/jail/supervisor/idrange"
+	"github.com/jail-sandbox/jail/supervisor/inode"
+	"github.com/jail-sandbox/jail/supervisor/mounts"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/rungroup"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
+)
+
+// How a run came to its jail, as its record says.
+const (
+	StartCold = "cold"
+	StartWarm = "warm"
+)
+
+// Options are what a Pool makes jails with.
+type Options struct {
+	// Size is how many prewarmed jails there may be, at least 1.
+	Size int
+	// Dirs has the directories of prewarmed jails, for a later daemon to clear up after this one.
+	Dirs     *rundir.Store
+	Launcher launch.Launcher
+	Host     hostlayers.Host
+	// Module opens the installed module with that digest, if it was verified.
+	Module func(sum [sha256.Size]byte) (*os.File, bool)
+	// Busy reports whether runs need the processors now.
+	Busy func() bool
+	// Outdated reports, once for each change, that bundles have changed.
+	Outdated func() bool
+}
+
+// A Pool prewarms jails. A nil Pool has none. Its methods may be called from several goroutines.
+type Pool struct {
+	o     Options
+	jails *demand[Spec, *Jail]
+}
+
+// New starts a pool.
+func New(o Options) *Pool {
+	p := &Pool{o: o}
+	p.jails = newDemand(options[Spec, *Jail]{Size: o.Size, Make: p.start, Capacity: Spec.capacity,
+		Awaits: Spec.awaits, Outdated: o.Outdated, Busy: o.Busy})
+	return p
+}
+
+// A Spec is what prewarmed jails of one kind are made from.
+type Spec struct {
+	// Module is the digest of the module that each of them loads; zero for none. Only an installed
+	// module is loaded beforehand: a caller's own is kept nowhere.
+	Module [sha256.Size]byte
+	// Session is the session for whose invocations they are made; nil for runs.
+	Session *Session
+	// Caller is, for a session's jails, with whose rights their bind mounts are opened, and
+	// Programs are the programs of the host that were found there.
+	Caller   asuser.Caller
+	Programs []inode.ID
+
+	// plan is the part of a run's plan that no single run has for itself.
+	plan jail.Plan
+}
+
+// A Jail was started before anybody asked for it, by the same code and from the same kind of plan
+// as any jail. No part of a run is in it: no workspace and no invocation. Its module is loaded, and
+// nothing of the module has run. Only the daemon has the other ends of its pipes.
+//
+// Whether a run can have a prewarmed jail is decided by the run's own plan, made from the policy
+// and the tools of now: the kernel must have been told the same of this jail, word for word. So a
+// pool that is not drained in time gives out nothing that it should not.
+type Jail struct {
+	Process *launch.Process
+	Pipes   *stdio.Pipes
+
+	spec Spec
+	plan jail.Plan
+	dir  *rundir.Dir
+	// ids are those of a jail for runs. A session's jail has the session's.
+	ids   *idrange.Range
+	binds []inode.ID
+	// mounted is, for a session's jail, what was mounted where on the host when it was made.
+	mounted [sha256.Size]byte
+	// claimed is guarded by the session's mutex. See [Session.claimed].
+	claimed bool
+	// module is the digest of the module that it was told to load; zero for none.
+	module [sha256.Size]byte
+
+	// release ends the jail once and waits for its shim.
+	release func()
+	once    sync.Once
+}
+
+// Clear removes what the prewarmed jails of killed daemons have left.
+func Clear(dirs *rundir.Store, slice string) error {
+	dead, err := dirs.Dead()
+	if err != nil {
+		return problem.New(problem.Failed, "prewarmed jails: %w", err)
+	}
+	for _, d := range dead {
+		leaf := rungroup.OfDead(slice, d.State.Cgroup, d.State.ID, d.State.Session)
+		if err := errors.Join(rungroup.Clear(leaf), rungroup.ClearFetch(leaf),
+			d.Remove()); err != nil {
+			return problem.New(problem.Failed, "jail %s, left by a daemon that was killed: %w",
+				d.State.ID, err)
+		}
+	}
+	return nil
+}
+
+// HasHost reports whether a jail mounts anything of the host but its workspace and compiled
+// modules.
+func HasHost(p jail.Plan) bool {
+	return slices.ContainsFunc(p.Mounts, func(m jail.Mount) bool {
+		return m.Kind == jail.MountBind && !mounts.IsCache(m)
+	})
+}
+
+// Claim gives a run a prewarmed jail, if there is one for its plan, and returns the plan with the
+// jail's ids and names. binds are the run's own descriptors of its bind mounts. The pool prewarms
+// such jails from then on.
+func (p *Pool) Claim(ctx context.Context, plan jail.Plan, spec Spec, binds []*os.File) (*Jail,
+	jail.Plan, bool) {
+	if p == nil {
+		return nil, plan, false
+	}
+	spec.plan = plan.Standing()
+	text, err := json.Marshal(spec.plan)
+	if err != nil {
+		return nil, plan, false
+	}
+	key := sha256.Sum256(text)
+	var as jail.Plan
+	j, ok := p.jails.Claim(ctx, string(key[:]), spec, func(j *Jail) bool {
+		var same bool
+		as, same = plan.In(j.plan)
+		return same && slices.Equal(j.binds, inode.All(binds)) && j.hasSameHost(plan, spec) &&
+			j.Process.Ready() == nil && j.enter(spec.Session)
+	})
+	if !ok {
+		return nil, plan, false
+	}
+	return j, as, true
+}
+
+// hasSameHost reports whether a new jail would have the same of the host below its mounts.
+func (j *Jail) hasSameHost(plan jail.Plan, spec Spec) bool {
+	if !HasHost(plan) {
+		return true
+	}
+	now, err := hostMounts()
+	return err == nil && now == j.mounted && slices.Equal(j.spec.Programs, spec.Programs)
+}
+
+// enter gives the jail to an invocation of s, or to a run if s is nil, if it was made for such.
+func (j *Jail) enter(s *Session) bool {
+	if j.spec.Session != s {
+		return false
+	}
+	if s != nil {
+		s.claimed(j)
+	}
+	return true
+}
+
+// hostMounts returns the digest of what is mounted where on the host, as the daemon sees it
+// (proc_pid_mountinfo(5)). Below a directory of the host a jail has what was mounted there when the
+// jail was made.
+func hostMounts() (sum [sha256.Size]byte, err error) {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	return sha256.Sum256(text), err
+}
+
+// start makes a jail.
+func (p *Pool) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
+	session := spec.Session
+	j := &Jail{spec: spec}
+	var undo []func()
+	defer func() {
+		for _, f := range slices.Backward(undo) {
+			if err != nil {
+				f()
+			}
+		}
+	}()
+	state := rundir.State{}
+	if session != nil {
+		var stop context.CancelFunc
+		ctx, stop = context.WithCancel(ctx)
+		defer stop()
+		if err = session.reserve(stop); err != nil {
+			return nil, err
+		}
+		defer func() {
+			session.made()
+			if err != nil && ctx.Err() != nil {
+				// An invocation came.
+				err = errors.Join(errNoCapacity, err)
+			}
+		}()
+		undo = append(undo, func() { session.gone(j) })
+		j.plan, state.Session = spec.plan.Elsewhere(jail.NewID(), session.base), session.id
+	} else {
+		if j.ids, err = idrange.Take(); err != nil {
+			return nil, err
+		}
+		undo = append(undo, j.ids.Release)
+		j.plan = spec.plan.Elsewhere(jail.NewID(), j.ids.Base)
+	}
+	state.ID, state.Cgroup = string(j.plan.ID), j.plan.Cgroup.Path
+	if j.dir, err = p.o.Dirs.Add(state); err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() { _ = j.dir.Remove() })
+	if session != nil {
+		// Before anything is cloned: what is mounted in between makes the jail unfit.
+		if j.mounted, err = hostMounts(); err != nil {
+			return nil, err
+		}
+	}
+	binds, err := mounts.Binds(j.plan, spec.Caller, p.o.Host)
+	defer func() {
+		for _, f := range binds {
+			f.Close()
+		}
+	}()
+	if err != nil {
+		return nil, err
+	}
+	j.binds = inode.All(binds)
+	files, shared := &mounts.Files{Files: launch.Files{Binds: binds}}, []string(nil)
+	if session != nil {
+		if files, shared, err = session.files(j.plan, binds); err != nil {
+			return nil, err
+		}
+	}
+	defer files.Close()
+	if j.Pipes, err = stdio.New(j.plan.IDs); err != nil {
+		return nil, err
+	}
+	undo = append(undo, j.Pipes.Close)
+	if err = cgroup.MakeCeiling(j.plan); err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() {
+		_ = errors.Join(rungroup.Clear(j.plan.Cgroup.Path),
+			cgroup.RemoveCeiling(j.plan))
+	})
+	order := control.Order{Plan: j.plan, RunDir: j.dir.Path, Later: j.AttachesLater(),
+		Shared: shared}
+	j.Process, err = p.o.Launcher.Start(ctx, order, j.Pipes.Jail(), files.Files)
+	j.Pipes.HandOver()
+	if err != nil {
+		return nil, fmt.Errorf("start of a prewarmed jail: %w", err)
+	}
+	j.release = sync.OnceFunc(j.Process.Release)
+	if err = p.load(j); err != nil {
+		j.release()
+		return nil, fmt.Errorf("a prewarmed jail: %w", err)
+	}
+	return j, nil
+}
+
+// load has a jail load its module, if it is to have one. The engine reads nothing before all layers
+// are set up, and those of a workspace come with the workspace.
+func (p *Pool) load(j *Jail) error {
+	if j.spec.Module == [sha256.Size]byte{} || j.AttachesLater() {
+		return nil
+	}
+	module, ok := p.o.Module(j.spec.Module)
+	if !ok {
+		// The run loads it.
+		return nil
+	}
+	defer module.Close()
+	j.module = j.spec.Module
+	order := runners.Order{Prepare: true,
+		Invocation: runners.Invocation{CacheDir: filepath.Join(jail.CacheDir, "0")}}
+	return j.Process.Invoke(order, module)
+}
+
+// AttachesLater reports whether the run attaches its shadow workspace to the jail. A session's jail
+// has the session's.
+func (j *Jail) AttachesLater() bool { return j.spec.plan.Workspace != nil && j.spec.Session == nil }
+
+// Loaded reports whether the module with that digest was loaded in the jail.
+func (j *Jail) Loaded(sum [sha256.Size]byte) bool {
+	return j != nil && j.module != [sha256.Size]byte{} && j.module == sum
+}
+
+// Ended reports whether the jail has ended.
+func (j *Jail) Ended() bool { return j.Process.Ended() }
+
+// End ends the jail, and returns when its shim has gone with all that the jail had mounted.
+func (j *Jail) End() { j.release() }
+
+// Close ends the jail and removes what is left of it. Its ids are then free for others.
+func (j *Jail) Close() {
+	j.End()
+	j.Pipes.Close()
+	j.once.Do(func() {
+		if j.spec.Session != nil {
+			defer j.spec.Session.gone(j)
+		} else {
+			defer j.ids.Release()
+		}
+		// The shim has done it, unless it was killed. What stays is empty, and the next daemon
+		// removes it.
+		if errors.Join(rungroup.Clear(j.plan.Cgroup.Path), cgroup.RemoveCeiling(j.plan)) == nil {
+			_ = j.dir.Remove()
+		} else {
+			j.dir.Lock.Close()
+		}
+	})
+}
+
+// vacate ends the jail's processes, and returns when they have ended. A jail whose processes cannot
+// be ended counts until it is gone.
+func (j *Jail) vacate() {
+	leaf, err := cgroup.Open(j.plan.Cgroup.Path)
+	if err == nil {
+		err = leaf.Kill(rungroup.KillWait)
+	}
+	if err == nil {
+		j.spec.Session.claimed(j)
+	}
+}
+
+// Drain ends all prewarmed jails and forgets all claims. It is called after a policy change.
+func (p *Pool) Drain() {
+	if p != nil {
+		p.jails.Drain()
+	}
+}
+
+// Wake has the pool look again for jails to make. It is called after capacity has been freed.
+func (p *Pool) Wake() {
+	if p != nil {
+		p.jails.Wake()
+	}
+}
+
+// Close ends all prewarmed jails, makes no more, and returns when nothing is left of any.
+func (p *Pool) Close() {
+	if p != nil {
+		p.jails.Close()
+	}
+}
+
+// Prewarmed returns how many jails are prewarmed now.
+func (p *Pool) Prewarmed() int {
+	if p == nil {
+		return 0
+	}
+	return p.jails.Stats().Prewarmed
+}

@@ -1,0 +1,295 @@
+// Package rundir keeps a directory for each live run, so that other daemons and `jail ps` see the
+// run, and a later daemon clears up after one that was killed. The daemon that supervises a run
+// holds a lock on the run's directory (flock(2)). The kernel releases the lock when that daemon
+// ends.
+package rundir
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// A Store is a directory with the directories of runs.
+type Store struct{ Dir string }
+
+// A State is what the directory of a live run says.
+type State struct {
+	ID        string   `json:"id"`
+	Tool      string   `json:"tool"`
+	Args      []string `json:"args"`
+	Profile   string   `json:"profile"`
+	Policy    string   `json:"policy"`
+	Workspace string   `json:"workspace,omitempty"` // the real directory
+	UID       uint32   `json:"uid"`
+	// of jail-init, 0 before it started
+	PID    int    `json:"pid"`
+	Cgroup string `json:"cgroup"`
+	// what it does with files is put on record
+	Files bool `json:"files,omitempty"`
+	// Of an invocation the session that it is in, of the jail that holds a session its own id.
+	Session string    `json:"session,omitempty"`
+	Started time.Time `json:"started"`
+}
+
+// A File is the file in the directory of a run. End is how the run ended, if the log did not take
+// the record of the end.
+type File struct {
+	State
+	End *audit.RunFinished `json:"end,omitempty"`
+}
+
+// A Dir is the directory of one run.
+type Dir struct {
+	Path  string
+	Lock  *os.File
+	State State
+	// of a dead run, as runFile.End
+	End *audit.RunFinished
+}
+
+// Open opens the store in dir and makes the directory if it is missing.
+func Open(dir string) (*Store, error) {
+	// Everybody may walk through to the mount points; nobody may list them.
+	return &Store{dir}, os.MkdirAll(dir, 0o711)
+}
+
+// Add makes the directory of a new run. It is locked before it gets its name, so that no other
+// daemon takes it for a dead one.
+func (s *Store) Add(st State) (*Dir, error) {
+	r := &Dir{Path: filepath.Join(s.Dir, newPrefix+st.ID), State: st}
+	if err := s.make(r); err != nil {
+		return nil, err
+	}
+	if err := r.Save(); err != nil {
+		return nil, errors.Join(err, r.Remove())
+	}
+	final := filepath.Join(s.Dir, st.ID)
+	if err := os.Rename(r.Path, final); err != nil {
+		return nil, errors.Join(InUse(st.ID, err), r.Remove())
+	}
+	r.Path = final
+	return r, nil
+}
+
+// make makes the directory and locks it. Who does that shares the store's lock meanwhile, and sweep
+// has it alone: a directory that sweep finds without a lock is nobody's any more.
+func (s *Store) make(r *Dir) error {
+	release, err := s.hold(syscall.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := os.Mkdir(r.Path, 0o711); err != nil {
+		return InUse(r.State.ID, err)
+	}
+	if err := r.claim(); err != nil {
+		return errors.Join(err, r.Remove())
+	}
+	return nil
+}
+
+// hold takes the store's lock, waiting for it, and returns what gives it back.
+func (s *Store) hold(how int) (release func(), err error) {
+	dir, err := os.Open(s.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for err = syscall.EINTR; err == syscall.EINTR; {
+		err = syscall.Flock(int(dir.Fd()), how)
+	}
+	if err != nil {
+		dir.Close()
+		return nil, &fs.PathError{Op: "flock", Path: s.Dir, Err: err}
+	}
+	return func() { dir.Close() }, nil
+}
+
+// Sweep removes what was half made, or half removed, by daemons that have ended. Nothing was
+// started from it.
+func (s *Store) Sweep() error {
+	release, err := s.hold(syscall.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer release()
+	entries, err := os.ReadDir(s.Dir)
+	for _, e := range entries {
+		path := filepath.Join(s.Dir, e.Name())
+		switch r := (&Dir{Path: path}); {
+		case strings.HasPrefix(e.Name(), oldPrefix):
+			err = errors.Join(err, os.RemoveAll(path))
+		case strings.HasPrefix(e.Name(), newPrefix) && r.claim() == nil:
+			err = errors.Join(err, os.RemoveAll(path), r.Lock.Close())
+		}
+	}
+	return err
+}
+
+// Prefixes of directories that are no run's yet, or no more; an ID never begins with a dot.
+const (
+	newPrefix = ".new-"
+	// of a run that has ended
+	oldPrefix = ".old-"
+)
+
+// InUse returns the error for a run id that another run has.
+func InUse(id string, err error) error {
+	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
+		return problem.New(problem.Usage, "run id %s is in use", id).WithCause(err)
+	}
+	return err
+}
+
+// claim takes the lock; it fails with EWOULDBLOCK while a daemon holds it.
+func (r *Dir) claim() error {
+	f, err := os.Open(r.Path)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return &fs.PathError{Op: "flock", Path: r.Path, Err: err}
+	}
+	// The run may have ended, and its directory gone, between the two steps.
+	if !isStill(f, r.Path) {
+		f.Close()
+		return &fs.PathError{Op: "flock", Path: r.Path, Err: fs.ErrNotExist}
+	}
+	r.Lock = f
+	return nil
+}
+
+// isStill reports whether path is the file that f has open.
+func isStill(f *os.File, path string) bool {
+	opened, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	now, err := os.Lstat(path)
+	return err == nil && os.SameFile(opened, now)
+}
+
+// Save writes the state of the run.
+func (r *Dir) Save() error {
+	text, err := json.Marshal(r.State)
+	if err != nil {
+		return err
+	}
+	// Others read it at any time.
+	return atomicfile.Write(filepath.Join(r.Path, "run.json"), text, 0o600, atomicfile.Volatile)
+}
+
+// Remove takes the run's directory away. Nothing is mounted in it: a jail's mounts are its own. It
+// loses its name first, in one step: what stays of it must not look like a run whose daemon was
+// killed.
+func (r *Dir) Remove() error {
+	dir := filepath.Join(filepath.Dir(r.Path), oldPrefix+r.State.ID)
+	err := os.Rename(r.Path, dir)
+	if err != nil {
+		dir = r.Path
+	}
+	if err = os.RemoveAll(dir); err != nil {
+		// what stopped it may have gone by
+		err = os.RemoveAll(dir)
+	}
+	if r.Lock != nil {
+		err = errors.Join(err, r.Lock.Close())
+	}
+	return err
+}
+
+// Leave unlocks the directory of a run that has ended and whose end the log did not take: the next
+// daemon records end. The file is overwritten in place, since a disk that is full takes
+// no new one.
+func (r *Dir) Leave(end audit.RunFinished) error {
+	defer r.Lock.Close()
+	text, err := json.Marshal(File{r.State, &end})
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(r.Path, "run.json"), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(text, 0)
+	return errors.Join(err, f.Truncate(int64(len(text))), f.Close())
+}
+
+// Dead claims the runs whose daemon is gone.
+func (s *Store) Dead() ([]*Dir, error) {
+	var all []*Dir
+	err := s.each(func(r *Dir) {
+		if r.claim() != nil {
+			return // alive, or gone meanwhile
+		}
+		all = append(all, r)
+	})
+	return all, err
+}
+
+// Live returns the runs that some daemon supervises.
+func (s *Store) Live() ([]State, error) {
+	var all []State
+	err := s.each(func(r *Dir) {
+		if err := r.claim(); errors.Is(err, syscall.EWOULDBLOCK) && r.State.Tool != "" {
+			all = append(all, r.State)
+		} else if err == nil {
+			r.Lock.Close()
+		}
+	})
+	return all, err
+}
+
+// Read returns what the directory of one run says.
+func (s *Store) Read(id string) (st State, err error) {
+	if _, err := jail.ParseID(id); err != nil {
+		return st, fs.ErrNotExist
+	}
+	dir := filepath.Join(s.Dir, id)
+	if _, err := os.Lstat(dir); err != nil {
+		return st, err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &st)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		// the directory is there, whosever it is
+		err = fs.ErrInvalid
+	}
+	return st, err
+}
+
+func (s *Store) each(f func(*Dir)) error {
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if _, err := jail.ParseID(e.Name()); err != nil || !e.IsDir() {
+			// nothing of ours has such a name
+			continue
+		}
+		r := &Dir{Path: filepath.Join(s.Dir, e.Name())}
+		// A daemon that was killed early left no file, or half of one: its name is enough to clear
+		// up by.
+		if text, err := os.ReadFile(filepath.Join(r.Path, "run.json")); err == nil {
+			var file File
+			_ = json.Unmarshal(text, &file)
+			r.State, r.End = file.State, file.End
+		}
+		r.State.ID = e.Name()
+		f(r)
+	}
+	return nil
+}

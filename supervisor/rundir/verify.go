@@ -1,0 +1,87 @@
+package rundir
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/jail/verify"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// A Verification is what the kernel says about a live run's jail, thing by thing.
+type Verification struct {
+	ID string `json:"id"`
+	// The id that no other run has. `id` is the name that its user gave to it, where there is
+	// one.
+	GlobalID string `json:"global_id,omitempty"`
+	// Of jail-init.
+	PID int `json:"pid"`
+	// nothing differs; what the kernel shows to nobody is a finding of its own
+	OK       bool             `json:"ok"`
+	Findings []verify.Finding `json:"findings"`
+}
+
+// jailFile is the file in a run's directory that says which process is the jail's first and what it
+// is to be.
+const jailFile = "jail.json"
+
+// SaveJail writes down what Verify needs, for other daemons too. A jail that has ended already
+// needs none.
+func (r *Dir) SaveJail(j verify.Jail) error {
+	text, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(r.Path, jailFile), text, 0o600, atomicfile.Volatile)
+}
+
+// Verify looks at the jail of a live run.
+func (s *Store) Verify(st State) (Verification, error) {
+	id := st.ID
+	text, err := os.ReadFile(filepath.Join(s.Dir, st.ID, jailFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Verification{}, problem.New(problem.Busy, "run %s has no jail yet, or none any more",
+			id).
+			WithCause(err).
+			WithHint("try again")
+	}
+	var j verify.Jail
+	if err == nil {
+		err = json.Unmarshal(text, &j)
+	}
+	if err != nil {
+		return Verification{}, problem.New(problem.Failed, "run %s: %w", id, err)
+	}
+	findings, err := verify.Look(j, s.otherJails(st.ID))
+	if errors.Is(err, verify.ErrGone) {
+		return Verification{}, problem.New(problem.NotFound, "run %s has ended", id).
+			WithHint("jail inspect shows what the log says of it")
+	}
+	if err != nil {
+		return Verification{}, problem.New(problem.Failed, "run %s: %w", id, err)
+	}
+	differs := slices.ContainsFunc(findings,
+		func(f verify.Finding) bool { return f.Answer == verify.Differs })
+	return Verification{ID: st.ID, PID: j.PID, OK: !differs, Findings: findings}, nil
+}
+
+// otherJails are the first processes of the other live runs. One that ends meanwhile shares nothing
+// with anybody.
+func (s *Store) otherJails(id string) []int {
+	all, err := s.Live()
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, st := range all {
+		if st.ID != id && st.PID != 0 {
+			pids = append(pids, st.PID)
+		}
+	}
+	return pids
+}

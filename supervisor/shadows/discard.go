@@ -1,0 +1,200 @@
+package shadows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// A DiscardRequest says what of a shadow to throw away.
+type DiscardRequest struct {
+	// with all beneath them; patterns as in a commit
+	Paths []string `json:"paths"`
+}
+
+// Discarded is what was thrown away, and what is left.
+type Discarded struct {
+	Discarded Changes `json:"discarded"`
+	Left      Changes `json:"left"`
+}
+
+// Discard throws a shadow away. That of an open session or a live run is refused, unless force ends
+// it first. With force it gives up a commit, too, that was cut off and can be neither finished nor
+// undone.
+func (s *Store) Discard(ctx context.Context, c caller.Caller, id string, force bool) error {
+	w, err := s.getWorkspace(ctx, c, id)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	switch r := s.o.Live(id); {
+	case written(w) && !force:
+		return s.isAlive(id)
+	case written(w):
+		if err := s.endFor(ctx, id); err != nil {
+			return err
+		}
+		return s.discardEnded(ctx, c, id, true)
+	case r != nil:
+		// its jail has ended, and its end is being written down
+		if err := r.Wait(ctx); err != nil {
+			return err
+		}
+		return s.discardEnded(ctx, c, id, force)
+	}
+	return s.discard(ctx, c, id, w, force)
+}
+
+// written reports whether a jail may write to the shadow, of this daemon or of another.
+func written(w *workspace.Workspace) bool {
+	state := w.Info().State
+	return state == workspace.Prepared || state == workspace.Active
+}
+
+func (s *Store) isAlive(id string) error {
+	e := problem.New(problem.Conflict, "run %s is alive, and writes to its shadow", id).
+		WithCause(workspace.ErrActive).
+		WithHint("jail discard --force " + id + " ends it and throws its shadow away")
+	if r := s.o.Live(id); r != nil && r.IsSession() {
+		e.Message = fmt.Sprintf("session %s is open, and its tools write to its shadow", id)
+	}
+	return e
+}
+
+// endFor ends a run or session of this daemon whose shadow is to be discarded, and waits until its
+// jail is gone.
+func (s *Store) endFor(ctx context.Context, id string) error {
+	r := s.o.Live(id)
+	if r == nil {
+		return problem.New(problem.Busy, "run %s is another jaild's, or its jail is just ending",
+			id).
+			WithCause(workspace.ErrActive).
+			WithHint("try again when it has ended")
+	}
+	r.Kill()
+	return r.Wait(ctx)
+}
+
+// discardEnded discards the shadow of a run that has just ended, unless that was its own end.
+func (s *Store) discardEnded(ctx context.Context, c caller.Caller, id string, force bool) error {
+	w, err := s.getWorkspace(ctx, c, id)
+	if e := problem.From(err); err != nil && e.Code == problem.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	return s.discard(ctx, c, id, w, force)
+}
+
+func (s *Store) discard(ctx context.Context, c caller.Caller, id string, w *workspace.Workspace,
+	force bool) error {
+	info := w.Info()
+	event := audit.WorkspaceDiscarded{Workspace: string(info.Path)}
+	if err := cutOff(info); err != nil {
+		if !force {
+			return err
+		}
+		return s.giveUp(c, w, event)
+	}
+	if sum, digest, err := w.Review(ctx); err == nil {
+		event.Digest, event.Changes = digest, audit.Changes(ChangesOf(sum))
+	}
+	if err := s.recordDiscard(ctx, c, id, event); err != nil {
+		return err
+	}
+	if err := w.Discard(); err != nil {
+		return reviewError(id, err)
+	}
+	if err := s.DropTerms(id); err != nil {
+		return fmt.Errorf("terms of %s: %w", id, err)
+	}
+	return nil
+}
+
+func (s *Store) recordDiscard(ctx context.Context, c caller.Caller, id string,
+	event audit.WorkspaceDiscarded) error {
+	if _, err := s.o.Log.Append(ctx, audit.Entry{Run: id, Actor: c.Actor(),
+		Event: event}); err != nil {
+		return problem.New(problem.Failed, "audit log: %w", err).WithHint("make room for the log")
+	}
+	return nil
+}
+
+// DiscardPaths throws a part of the changes in a shadow away. Of an open session or a live run it
+// is refused: its tools see the whole shadow, and what is taken away there must be taken out of
+// their files too.
+func (s *Store) DiscardPaths(ctx context.Context, c caller.Caller, id string,
+	req DiscardRequest) (Discarded, error) {
+	// First, so that whoever may not see the shadow is told of no other mistake.
+	w, err := s.getWorkspace(ctx, c, id)
+	if err != nil {
+		return Discarded{}, err
+	}
+	defer w.Close()
+	if len(req.Paths) == 0 {
+		return Discarded{}, problem.New(problem.Usage, "discard of a part: no path is given")
+	}
+	var paths []workspace.Name
+	for _, text := range req.Paths {
+		name, err := workspace.ParseName(text)
+		if err != nil {
+			return Discarded{}, problem.New(problem.Usage, "path %q: %v", text, err)
+		}
+		paths = append(paths, name)
+	}
+	if written(w) || s.o.Live(id) != nil {
+		e := problem.From(s.isAlive(id))
+		e.Hint = "a part of a shadow is discarded when its run or session has ended"
+		return Discarded{}, e
+	}
+	_, digest, err := w.Review(ctx)
+	if err != nil {
+		return Discarded{}, reviewError(id, err)
+	}
+	info := w.Info()
+	gone, left, err := w.DiscardPaths(ctx, paths, func(gone, _ workspace.Summary) error {
+		return s.recordDiscard(ctx, c, id, audit.WorkspaceDiscarded{Workspace: string(info.Path),
+			Digest: digest, Changes: audit.Changes(ChangesOf(gone)), Paths: req.Paths})
+	})
+	if e := (*problem.Error)(nil); err != nil && !errors.As(err, &e) {
+		err = reviewError(id, err)
+	}
+	if err != nil {
+		return Discarded{}, err
+	}
+	return Discarded{ChangesOf(gone), ChangesOf(left)}, nil
+}
+
+// ChangesOf returns the counts of a summary.
+func ChangesOf(sum workspace.Summary) Changes {
+	return Changes{int64(sum.Added), int64(sum.Modified), int64(sum.Deleted)}
+}
+
+// giveUp throws a shadow away of which a part is in the real directory, and says on record which.
+func (s *Store) giveUp(c caller.Caller, w *workspace.Workspace,
+	event audit.WorkspaceDiscarded) error {
+	id := w.Info().ID
+	err := w.GiveUp(func(left string) error {
+		event.GaveUp = left
+		if _, err := s.o.Log.Append(context.Background(), audit.Entry{Run: id, Actor: c.Actor(),
+			Event: event}); err != nil {
+			return problem.New(problem.Failed, "audit log: %w",
+				err).WithHint("make room for the log")
+		}
+		return nil
+	})
+	if err != nil {
+		return reviewError(id, err)
+	}
+	if err := s.DropTerms(id); err != nil {
+		return fmt.Errorf("terms of %s: %w", id, err)
+	}
+	return nil
+}

@@ -1,0 +1,226 @@
+package shadows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+const (
+	conflictHint = "look at both sides; then commit other paths by name, take both with --merge, the shadow's with --theirs, or discard"
+	maxConflicts = 1000 // in one answer
+	maxRecorded  = 256  // files in one record
+)
+
+// retention returns what a commit under the terms keeps for a revert.
+func (t Terms) retention() workspace.Retention {
+	l := policy.Limits{Revert: t.Revert, RevertTime: t.RevertTime}
+	bytes, _ := l.InForce("revert")
+	n, _ := l.InForce("revert_time")
+	return workspace.Retention{For: time.Duration(n), Bytes: bytes}
+}
+
+func (req CommitRequest) options() (o workspace.CommitOptions, err error) {
+	o = workspace.CommitOptions{IncludeProtected: req.IncludeProtected, Digest: req.Digest,
+		Exact: req.Exact, Theirs: req.Theirs, Merge: req.Merge}
+	if req.Theirs && req.Merge {
+		return o, problem.New(problem.Usage,
+			"theirs and merge exclude each other: one takes one side of a conflict, the other both")
+	}
+	if req.Exact {
+		// none of them is not all
+		o.Paths = []workspace.Name{}
+	}
+	for _, text := range req.Paths {
+		name, err := workspace.ParseName(text)
+		if err != nil {
+			return o, problem.New(problem.Usage, "path %q: %v", text, err)
+		}
+		o.Paths = append(o.Paths, name)
+	}
+	for text, hunks := range req.Hunks {
+		name, err := workspace.ParseName(text)
+		if err != nil {
+			return o, problem.New(problem.Usage, "path %q: %v", text, err)
+		}
+		if o.Hunks == nil {
+			o.Hunks = map[workspace.Name][]int{}
+		}
+		o.Hunks[name] = hunks
+	}
+	for _, text := range req.Classes {
+		class := policy.Class(text)
+		if class != workspace.Plain && !slices.Contains(workspace.RiskClasses(), class) {
+			return o, problem.New(problem.Usage, "class %q is none: there are %s and %s", text,
+				classNames(), workspace.Plain)
+		}
+		o.Classes = append(o.Classes, class)
+	}
+	return o, nil
+}
+
+func classNames() string {
+	var names []string
+	for _, c := range workspace.RiskClasses() {
+		names = append(names, string(c))
+	}
+	return strings.Join(names, ", ")
+}
+
+// counted counts changes as a record has them.
+func counted(changes []workspace.Change) (n audit.Changes) {
+	for _, c := range changes {
+		switch c.Kind {
+		case workspace.Added:
+			n.Added++
+		case workspace.Deleted:
+			n.Deleted++
+		default:
+			n.Modified++
+		}
+	}
+	return n
+}
+
+// Digests lists changes as a record has them: kind, digest of the new content, path.
+func Digests(changes []workspace.Change) []string {
+	var out []string
+	for _, c := range changes[:min(len(changes), maxRecorded)] {
+		sum := "-"
+		if c.After != nil && c.After.SHA256 != "" {
+			sum = "sha256:" + c.After.SHA256
+		}
+		out = append(out, fmt.Sprintf("%s %s %s", c.Kind, sum, c.Path))
+	}
+	return out
+}
+
+// A RevertRequest says what to revert.
+type RevertRequest struct {
+	// The id of a commit; none is the last one that stands.
+	Commit string `json:"commit,omitempty"`
+}
+
+// Revert restores what the last commit of a shadow changed, with the caller's rights. It is on
+// record first and last.
+func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
+	req RevertRequest) (workspace.Reverted, error) {
+	w, err := s.getWorkspace(ctx, c, id)
+	if err != nil {
+		return workspace.Reverted{}, err
+	}
+	defer w.Close()
+	if err := cutOff(w.Info()); err != nil {
+		return workspace.Reverted{}, err
+	}
+	// they are for the record only: what was committed was allowed
+	t, _ := s.loadTerms(id)
+	info := w.Info()
+	record := func(e audit.Event) error {
+		if _, err := s.o.Log.Append(context.Background(), audit.Entry{Run: id, Actor: c.Actor(),
+			Policy: t.Policy, Event: e}); err != nil {
+			return problem.New(problem.Failed, "audit log: %w", err).
+				WithHint("make room for the log; nothing is reverted without it")
+		}
+		return nil
+	}
+	event := audit.WorkspaceReverted{Workspace: string(info.Path), Commit: req.Commit, Begun: true}
+	if err := record(event); err != nil {
+		return workspace.Reverted{}, err
+	}
+	as := c.Workspace()
+	tell, end := s.progressOf(id)
+	defer end()
+	done, err := w.Revert(ctx, workspace.RevertOptions{Commit: req.Commit, As: &as, Progress: tell})
+	event = audit.WorkspaceReverted{Workspace: string(info.Path), Digest: done.Digest,
+		Commit: done.Commit, Changes: counted(done.Changes), Files: Digests(done.Changes)}
+	if err != nil {
+		event.Error = err.Error()
+	}
+	if recErr := record(event); recErr != nil {
+		return done, errors.Join(recErr, err)
+	}
+	if err != nil {
+		e := reviewError(id, err)
+		if known := problem.From(e); known.Hint == conflictHint {
+			known.Hint = "what was changed since the commit would be lost; move it away, then revert"
+		}
+		return done, e
+	}
+	return done, nil
+}
+
+// Pruned are shadows that were forgotten.
+type Pruned struct {
+	IDs []string `json:"ids"`
+}
+
+// ForgetOld calls Prune in the background. What could not be forgotten is still listed.
+func (s *Store) ForgetOld() {
+	_, err := s.Prune(context.Background(), caller.Caller{})
+	s.o.Check("forget commits whose time to revert is over", err)
+}
+
+// Prune forgets what is kept of commits whose time is over, of all users, and the shadows of which
+// nothing else is left. It returns those that the caller may see.
+func (s *Store) Prune(_ context.Context, c caller.Caller) (Pruned, error) {
+	before, err := s.List(c)
+	if err != nil {
+		return Pruned{}, err
+	}
+	removed, err := s.Store.Prune(time.Now())
+	err = errors.Join(err, s.o.PruneNames())
+	for _, id := range removed {
+		err = errors.Join(err, s.DropTerms(id))
+	}
+	removed = slices.DeleteFunc(removed, func(id string) bool {
+		return !slices.ContainsFunc(before, func(w WorkspaceInfo) bool { return w.ID == id })
+	})
+	if err != nil {
+		return Pruned{}, problem.New(problem.Failed, "%w", err)
+	}
+	return Pruned{append([]string{}, removed...)}, nil
+}
+
+// Settle finishes or undoes the commits that a dead daemon was at, and says so on record. A commit
+// that cannot be settled now stays as it is: who asks for the shadow is told, and the next daemon
+// tries again.
+func (s *Store) Settle(ctx context.Context) error {
+	settled, err := s.Store.Recover(ctx)
+	s.o.Check("settle commits that were cut off", err)
+	for _, w := range settled {
+		if _, err := s.o.Log.Append(ctx, audit.Entry{Run: w.ID,
+			Event: settledEvent(w)}); err != nil {
+			return problem.New(problem.Failed, "audit log: %w", err)
+		}
+	}
+	return nil
+}
+
+// settledEvent says how a commit or revert ended that was cut off.
+func settledEvent(w workspace.Settled) audit.Event {
+	how := "it was cut off, and has been undone"
+	switch {
+	case w.Done:
+		// it was cut off when all was in place, and stands
+		how = ""
+	case len(w.Left) > 0:
+		how = "it was cut off, and could not be undone whole: " +
+			strings.Join(w.Left[:min(len(w.Left), maxRecorded)], "; ")
+	}
+	if w.Revert {
+		return audit.WorkspaceReverted{Workspace: string(w.Path), Commit: w.Commit,
+			Digest: w.Digest, Error: how}
+	}
+	return audit.WorkspaceCommitted{Workspace: string(w.Path), Commit: w.Commit, Digest: w.Digest,
+		Error: how}
+}

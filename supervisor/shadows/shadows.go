@@ -1,0 +1,460 @@
+// Package shadows keeps the shadow workspaces of runs until their users have reviewed them, and
+// commits, discards and reverts them. Each of these is on record first and last, and is done with
+// the rights of the caller.
+package shadows
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// A Store keeps the shadows of runs until their users commit or discard them. Its methods may be
+// called from several goroutines.
+type Store struct {
+	*workspace.Store
+	o Options
+
+	// writing has the Progress of the commits and reverts that are under way, by id.
+	writing sync.Map
+}
+
+// Options say what a Store needs of the daemon.
+type Options struct {
+	// Terms is the directory of the terms of shadows.
+	Terms string
+	// Log appends a record and returns once the record is on disk.
+	Log interface {
+		Append(context.Context, audit.Entry) (uint64, error)
+	}
+	// Permissions returns what the ceiling in force lets a caller do.
+	Permissions func(caller.Caller) caller.Permissions
+	// Live returns the run or session of an id that this daemon has not ended, nil for none.
+	Live func(id string) Live
+	// PruneNames forgets the names of what is gone.
+	PruneNames func() error
+	// Check logs the error of something that no caller waits for, if there is one.
+	Check func(what string, err error)
+	// Background calls a function that no caller waits for.
+	Background func(func())
+}
+
+// Live is a run or session that the daemon has not ended.
+type Live interface {
+	IsSession() bool
+	// Kill ends it. Wait waits until nothing is left to do for it, or ctx ends.
+	Kill()
+	Wait(ctx context.Context) error
+}
+
+// New returns the store of the shadows in w.
+func New(w *workspace.Store, o Options) *Store { return &Store{Store: w, o: o} }
+
+// Terms are what the policy of a run says about the later commit of its shadow. They are kept
+// beside the workspaces, because the profile may have changed by then.
+type Terms struct {
+	// Policy is the digest of the policy.
+	Policy  string            `json:"policy"`
+	Tool    string            `json:"tool"`
+	Protect []string          `json:"protect,omitempty"`
+	Commit  policy.CommitRule `json:"commit"`
+	// Unfinished is true from the preparation of the shadow until it is kept: where it stays true
+	// the run was cut off.
+	Unfinished bool `json:"unfinished,omitempty"`
+	// Revert and RevertTime are the limits of what a commit keeps; terms of an earlier version keep
+	// nothing.
+	Revert     int64         `json:"revert,omitempty"`
+	RevertTime time.Duration `json:"revert_time,omitempty"`
+}
+
+func (s *Store) termsPath(id string) string { return filepath.Join(s.o.Terms, id+".json") }
+
+// SaveTerms writes the terms of a shadow.
+func (s *Store) SaveTerms(id string, t Terms) error {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	path := s.termsPath(id)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	// Terms that are not finished need not outlive a power loss: the shadow does not, either.
+	return atomicfile.Write(path, text, 0o600, atomicfile.Durability(!t.Unfinished))
+}
+
+// loadTerms reads the terms of a shadow. Without them nothing may be committed.
+func (s *Store) loadTerms(id string) (Terms, error) {
+	var t Terms
+	text, err := os.ReadFile(s.termsPath(id))
+	if err == nil {
+		err = json.Unmarshal(text, &t)
+	}
+	return t, err
+}
+
+// DropTerms removes the terms of a shadow, if there are any.
+func (s *Store) DropTerms(id string) error {
+	err := os.Remove(s.termsPath(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// SweepTerms removes the terms of shadows that are gone: a daemon may be killed after it removed a
+// shadow and before it removed its terms.
+func (s *Store) SweepTerms() error {
+	entries, err := os.ReadDir(filepath.Dir(s.termsPath("any")))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return problem.New(problem.Failed, "terms of shadows: %w", err)
+	}
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), ".json")
+		w, getErr := s.Store.Get(id)
+		if getErr == nil {
+			w.Close()
+		} else if ok && errors.Is(getErr, workspace.ErrNotFound) {
+			err = errors.Join(err, s.DropTerms(id))
+		}
+	}
+	if err != nil {
+		return problem.New(problem.Failed, "terms of shadows: %w", err)
+	}
+	return nil
+}
+
+// A WorkspaceInfo is a shadow that is kept.
+type WorkspaceInfo struct {
+	workspace.Info
+	// The id that no other run has. `id` is the name that its user gave to it, where there is
+	// one.
+	GlobalID string `json:"global_id,omitempty"`
+	// bytes that it takes in the store
+	Disk   int64  `json:"disk"`
+	Tool   string `json:"tool,omitempty"`
+	Policy string `json:"policy,omitempty"`
+	// What its policy says about a commit.
+	Commit string `json:"commit"`
+	// The run was cut off: what is in the shadow is what was written by then.
+	Unfinished bool `json:"unfinished,omitempty"`
+	// How far a commit or revert is that is under way, in steps.
+	Progress *Progress `json:"progress,omitempty"`
+}
+
+// A Progress is how far a commit or revert is.
+type Progress struct {
+	Done  int `json:"done"` // steps
+	Total int `json:"total"`
+}
+
+// progressOf remembers how far the commit or revert of a shadow is, until end is called.
+func (s *Store) progressOf(id string) (tell func(done, total int), end func()) {
+	return func(done, total int) { s.writing.Store(id, Progress{done, total}) },
+		func() { s.writing.Delete(id) }
+}
+
+// List returns the shadows that the caller may see, the eldest first.
+func (s *Store) List(c caller.Caller) ([]WorkspaceInfo, error) {
+	all, err := s.Store.List()
+	if err != nil {
+		return nil, problem.New(problem.Failed, "%w", err)
+	}
+	infos, may := []WorkspaceInfo{}, s.o.Permissions(c)
+	for _, w := range all {
+		if !may.Sees(w.Caller.UID) {
+			continue
+		}
+		info := WorkspaceInfo{Info: w, Commit: policy.CommitNever.String()}
+		if t, err := s.loadTerms(w.ID); err == nil {
+			info.Tool, info.Policy, info.Commit = t.Tool, t.Policy, t.Commit.String()
+			info.Unfinished = t.Unfinished && w.State != workspace.Active &&
+				w.State != workspace.Prepared
+		}
+		if open, err := s.Store.Get(w.ID); err == nil {
+			// of one that has just gone there is none
+			info.Disk, _ = open.Disk()
+			open.Close()
+		}
+		if p, ok := s.writing.Load(w.ID); ok {
+			p := p.(Progress)
+			info.Progress = &p
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// getWorkspace opens a shadow for who may change it.
+func (s *Store) getWorkspace(ctx context.Context, c caller.Caller, id string) (*workspace.Workspace,
+	error) {
+	w, err := s.seeWorkspace(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.o.Permissions(c).Change(w.Info().Caller.UID, "the shadow of run", id); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// seeWorkspace opens a shadow for who may look at it.
+func (s *Store) seeWorkspace(ctx context.Context, c caller.Caller, id string) (*workspace.Workspace,
+	error) {
+	w, err := s.Store.Get(id)
+	// a disk that failed then may work by now
+	if err == nil && w.Info().State == workspace.Committing {
+		w.Close()
+		if err := s.Settle(ctx); err != nil {
+			return nil, err
+		}
+		w, err = s.Store.Get(id)
+	}
+	if err == nil && !s.o.Permissions(c).Sees(w.Info().Caller.UID) {
+		w.Close()
+		err = workspace.ErrNotFound
+	}
+	if err != nil {
+		return nil, reviewError(id, err)
+	}
+	return w, nil
+}
+
+// cutOff returns the error for a shadow whose commit was cut off and is neither finished nor
+// undone; nil for every other.
+func cutOff(info workspace.Info) error {
+	if info.State != workspace.Committing || info.Stuck == "" {
+		return nil
+	}
+	return problem.New(problem.Conflict,
+		"a commit of run %s to %s was cut off, and is not undone yet: %s", info.ID, info.Path,
+		info.Stuck).
+		WithHint("put back what is named, then ask again; jail discard --force " + info.ID +
+			" gives it up, and leaves the directory as it is")
+}
+
+func reviewError(id string, err error) error {
+	switch {
+	case errors.Is(err, workspace.ErrNotFound):
+		return problem.New(problem.NotFound, "no shadow is kept for run %q", id).
+			WithHint("jail workspaces lists the shadows that are kept")
+	case errors.Is(err, workspace.ErrIncomplete):
+		return problem.New(problem.Failed, "%w", err).
+			WithHint("look at the paths that are named; jail workspaces says whether a part of it is still to be undone")
+	case errors.Is(err, workspace.ErrManyDirs):
+		return problem.New(problem.Busy, "%w", err).
+			WithHint("commit a part of it by PATH, or raise the daemon's limit of open files (LimitNOFILE=)")
+	case errors.Is(err, workspace.ErrConflict):
+		e := problem.New(problem.Conflict, "%w", err).WithHint(conflictHint)
+		if c := (*workspace.ConflictError)(nil); errors.As(err, &c) {
+			e.Conflicts = c.Conflicts[:min(len(c.Conflicts), maxConflicts)]
+		}
+		return e
+	case errors.Is(err, workspace.ErrProtected):
+		return problem.New(problem.Refused, "%w", err).
+			WithHint("name them, with --include-protected, if you have read them")
+	case errors.Is(err, workspace.ErrApart):
+		return problem.New(problem.Refused, "%w", err).
+			WithHint("name the directory of the repository, .git for example, to take it whole")
+	case errors.Is(err, workspace.ErrActive), errors.Is(err, workspace.ErrBusy):
+		return problem.New(problem.Busy, "%w", err).WithHint("try again when it has ended")
+	case errors.Is(err, workspace.ErrDigest):
+		return problem.New(problem.Conflict, "%w", err).
+			WithHint("jail diff " + id + " shows what there is now")
+	case errors.Is(err, workspace.ErrState):
+		return problem.New(problem.Conflict, "%w", err).
+			WithHint("jail workspaces says in which state it is")
+	case errors.Is(err, workspace.ErrNoSpace), errors.Is(err, syscall.ENOSPC), errors.Is(err,
+		syscall.EDQUOT):
+		return problem.New(problem.Failed, "%w", err).
+			WithHint("make room on the disk of the directory, or commit a part of it")
+	case errors.Is(err, syscall.EROFS):
+		return problem.New(problem.Failed, "%w", err).
+			WithHint("the directory is on a file system that is mounted read-only")
+	case errors.Is(err, workspace.ErrNoCommit), errors.Is(err, workspace.ErrNotKept):
+		return problem.New(problem.Conflict, "%w", err).
+			WithHint("jail workspaces lists what can be reverted, and until when")
+	case errors.Is(err, workspace.ErrNoChange):
+		return problem.New(problem.NotFound, "%v", err).WithHint("jail diff " + id +
+			" lists the changes")
+	case errors.Is(err, fs.ErrPermission):
+		return problem.New(problem.Refused, "%w",
+			err).WithHint("a commit is made with your own rights")
+	}
+	return problem.New(problem.Failed, "%w", err)
+}
+
+// A Review is what a shadow would change.
+type Review struct {
+	Info WorkspaceInfo
+	// Show is one pass over the changes, in which everything that is asked for is of the same
+	// moment.
+	Show  func(o workspace.ShowOptions, emit func(workspace.Change) error) (workspace.Shown, error)
+	Held  func(path string) (why string, ok bool)
+	close func() error
+}
+
+// Close lets go of the shadow.
+func (r *Review) Close() error { return r.close() }
+
+// Review opens a shadow for review. Its changes are read while they are shown, and nothing is
+// executed for that.
+func (s *Store) Review(ctx context.Context, c caller.Caller, id string) (*Review, error) {
+	w, err := s.seeWorkspace(ctx, c, id)
+	if err != nil {
+		return nil, err
+	}
+	if err := cutOff(w.Info()); err != nil {
+		w.Close()
+		return nil, err
+	}
+	t, err := s.loadTerms(id)
+	if err != nil {
+		w.Close()
+		return nil, problem.New(problem.Failed, "shadow %s has no terms: %w", id, err).
+			WithHint("jail discard " + id + " throws it away")
+	}
+	disk, err := w.Disk()
+	if err != nil {
+		w.Close()
+		return nil, problem.New(problem.Failed, "%w", err)
+	}
+	return &Review{
+		Info: WorkspaceInfo{Info: w.Info(), Disk: disk, Tool: t.Tool, Policy: t.Policy,
+			Commit: t.Commit.String(), Unfinished: t.Unfinished},
+		Show: func(o workspace.ShowOptions, emit func(workspace.Change) error) (workspace.Shown,
+			error) {
+			shown, err := w.Show(ctx, o, emit)
+			if errors.Is(err, workspace.ErrActive) {
+				err = reviewError(id, err)
+			}
+			return shown, err
+		},
+		Held:  t.held,
+		close: w.Close,
+	}, nil
+}
+
+func (t Terms) held(path string) (string, bool) {
+	risk, ok := policy.Workspace{Access: policy.WorkspaceShadow, Protect: t.Protect}.HeldBack(path)
+	return risk.Reason, ok
+}
+
+// A CommitRequest says what to commit.
+type CommitRequest struct {
+	// Which changes, each with all beneath it; none is all. A path that no change has is a
+	// pattern.
+	Paths []string `json:"paths,omitempty"`
+	// Commit protected names too.
+	IncludeProtected bool `json:"include_protected,omitempty"`
+	// That of the review: if the changes are others now, nothing is committed.
+	Digest string `json:"digest,omitempty"`
+	// each path is that path alone, without what is beneath it
+	Exact bool `json:"exact,omitempty"`
+	// Files of which only these hunks are taken, by number from 0; digest must be given.
+	Hunks map[string][]int `json:"hunks,omitempty"`
+	// Classes narrow the choice to changes with a risk of one of these classes; "plain" are those
+	// without any.
+	Classes []string `json:"classes,omitempty"`
+	// take the shadow's side of conflicts
+	Theirs bool `json:"theirs,omitempty"`
+	// take both sides of conflicts in text where that is clean
+	Merge bool `json:"merge,omitempty"`
+}
+
+// Commit writes changes of a shadow to the real directory, with the caller's rights. It is on
+// record first and last.
+func (s *Store) Commit(ctx context.Context, c caller.Caller, id string,
+	req CommitRequest) (workspace.Result, error) {
+	w, err := s.getWorkspace(ctx, c, id)
+	if err != nil {
+		return workspace.Result{}, err
+	}
+	defer w.Close()
+	if err := cutOff(w.Info()); err != nil {
+		return workspace.Result{}, err
+	}
+	t, err := s.loadTerms(id)
+	if err != nil {
+		return workspace.Result{}, problem.New(problem.Failed, "shadow %s has no terms: %w", id,
+			err).
+			WithHint("jail discard " + id + " throws it away")
+	}
+	record := func(e audit.Event) error {
+		if _, err := s.o.Log.Append(context.Background(), audit.Entry{Run: id, Actor: c.Actor(),
+			Policy: t.Policy, Event: e}); err != nil {
+			return problem.New(problem.Failed, "audit log: %w", err).
+				WithHint("make room for the log; nothing is committed without it")
+		}
+		return nil
+	}
+	return s.CommitShadow(ctx, c, w, req, t, record)
+}
+
+// CommitShadow commits the open shadow w under the terms t, and calls record with the event of the
+// beginning and that of the end.
+func (s *Store) CommitShadow(ctx context.Context, c caller.Caller, w *workspace.Workspace,
+	req CommitRequest, t Terms, record func(audit.Event) error) (workspace.Result, error) {
+	info := w.Info()
+	if t.Commit == policy.CommitNever {
+		return workspace.Result{}, problem.New(problem.Refused,
+			`commit of %s: workspace.commit is "never"`, info.ID).
+			WithHint("run it again with a profile that allows a commit")
+	}
+	as := c.Workspace()
+	opts, err := req.options()
+	if err != nil {
+		return workspace.Result{}, err
+	}
+	opts.As, opts.Protect, opts.Keep = &as, t.held, t.retention()
+	begun := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: req.Digest,
+		Paths: req.Paths, Protected: req.IncludeProtected, Begun: true}
+	if err := record(begun); err != nil {
+		return workspace.Result{}, err
+	}
+	tell, end := s.progressOf(info.ID)
+	defer end()
+	opts.Progress = tell
+	done, err := w.Commit(ctx, opts)
+	event := committed(info, done, req)
+	if err != nil {
+		event.Error = err.Error()
+	}
+	if recErr := record(event); recErr != nil {
+		return done, errors.Join(recErr, err)
+	}
+	if err != nil {
+		return done, reviewError(info.ID, err)
+	}
+	s.o.Background(s.ForgetOld)
+	return done, nil
+}
+
+func committed(info workspace.Info, done workspace.Result,
+	req CommitRequest) audit.WorkspaceCommitted {
+	e := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: done.Digest,
+		Paths: req.Paths, Protected: req.IncludeProtected}
+	e.Commit, e.Changes, e.Files = done.ID, counted(done.Committed), Digests(done.Committed)
+	for _, h := range done.Held {
+		e.Held = append(e.Held, string(h.Path))
+	}
+	return e
+}

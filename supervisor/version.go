@@ -1,4 +1,0 @@
-package supervisor
-
-// Version is the version of jail, as CHANGELOG.md has it.
-const Version = "0.7.1"
