@@ -72,6 +72,10 @@ func (r *run) outcome(e end) (met []LimitHit) {
 		signal = rep.Signal
 	}
 	c := r.ended()
+	if c != nil && c.byOthers() && e.status.Signal == 0 && e.answer.Report != nil {
+		// The tool was faster: killed it would be only by a signal.
+		c = nil
+	}
 	limits := r.job.eff.Policy().Limits
 	switch {
 	case c != nil && c.limit != "":

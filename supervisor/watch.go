@@ -27,6 +27,10 @@ type cause struct {
 	fault error
 }
 
+// byOthers reports whether a caller or the daemon's own end ended the run. Nothing that the run did
+// is the reason then.
+func (c *cause) byOthers() bool { return c.limit == "" && !c.over && c.fault == nil }
+
 // A stopper ends a run from outside. Its methods may be called from several goroutines.
 type stopper struct {
 	mu sync.Mutex
