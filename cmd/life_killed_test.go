@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // kill9 ends a process as nothing can refuse.
@@ -21,9 +23,16 @@ func kill9(t *testing.T, pid int) {
 	}
 }
 
+// gone reports whether every thread of a process has ended. /proc calls one a zombie as soon as its
+// first thread is.
 func gone(pid int) bool {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err != nil || strings.Contains(string(text), ") Z ")
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH)
+	}
+	defer unix.Close(fd)
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return err == nil && n == 1
 }
 
 // T-412: each process of a run is killed in turn. The run ends, in a class of its own, and nothing
