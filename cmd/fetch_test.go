@@ -38,7 +38,7 @@ func TestFetch(t *testing.T) {
 	w := newFetchWorld(t)
 	t.Run("granted", w.granted)
 	t.Run("refused", w.refused)
-	t.Run("no door", w.noDoor)
+	t.Run("no proxy", w.noProxy)
 	t.Run("reported", w.reported)
 	t.Run("settings", w.settings)
 	t.Run("credential", w.credential)
@@ -213,7 +213,7 @@ func (w *fetchWorld) refused(t *testing.T) {
 	}
 }
 
-func (w *fetchWorld) noDoor(t *testing.T) {
+func (w *fetchWorld) noProxy(t *testing.T) {
 	r := w.run(t, []string{"--profile", "default"}, "http://up.example.com:443/")
 	if r.ExitCode != 1 || !strings.Contains(r.Stderr, "there is no fetch proxy") {
 		t.Errorf("%+v", r)

@@ -151,7 +151,7 @@ func TestConnectionsOfAUser(t *testing.T) {
 	if len(open) > 27 {
 		t.Errorf("a user had %d connections", len(open))
 	}
-	h.wants(ps(stranger), 125, "jaild is busy: it has as many connections as it takes")
+	h.wants(ps(stranger), 125, "jaild is busy: the connections of this user")
 	h.wants(ps(stranger+1), 0, "")
 	h.wants(h.jail("run", "--", "true"), 0, "")
 	for _, c := range open {

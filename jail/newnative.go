@@ -27,9 +27,9 @@ const (
 // jail policy explain --self reads it.
 const PolicyFile = "/run/jail/policy.json"
 
-// AuthorityFile holds the certificates that a jail's programs trust, where it has a door to the
-// fetch proxy: those that the proxy trusts itself, and its own where it ends their TLS. The plan
-// has it empty; it is filled when the proxy stands.
+// AuthorityFile holds the certificates that the programs of a jail with fetch rules trust: those
+// that the proxy trusts, and the proxy's own if it intercepts TLS. The file is empty in the plan; it
+// is filled when the proxy has started.
 const AuthorityFile = "/run/jail/certificates.pem"
 
 // bundleFile is where programs of Debian and others look for them, if no variable says otherwise.

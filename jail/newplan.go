@@ -157,7 +157,7 @@ func newLayers(eff policy.Effective) []Layer {
 	return layers
 }
 
-// newFetch shows the door to the fetch proxy, where the policy grants one.
+// newFetch returns the fetch proxy of the plan, or nil if the policy has no fetch rule.
 func newFetch(pol policy.Policy, runner string) *Fetch {
 	if len(pol.Fetch.Allow) == 0 {
 		return nil

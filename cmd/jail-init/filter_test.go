@@ -216,7 +216,7 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 		order.Invocation.Args = append(order.Invocation.Args, "full")
 	case "fetch":
 		order.Fetch = true
-		files = append(files, doorTo(t))
+		files = append(files, echoProxy(t))
 	case "stop":
 		order.Invocation.Args = append(order.Invocation.Args, "1s")
 	}
@@ -246,10 +246,10 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 	return j.Refused(), status, j.Stderr() + answer.Failure
 }
 
-// doorTo returns a door behind which a proxy says back what it hears on one stream.
-func doorTo(t *testing.T) *os.File {
+// echoProxy returns the socket of a proxy that echoes one stream.
+func echoProxy(t *testing.T) *os.File {
 	t.Helper()
-	ours, door, err := control.Pair("door")
+	ours, theirs, err := control.Pair("fetch socket")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,9 +257,9 @@ func doorTo(t *testing.T) *os.File {
 	t.Cleanup(func() { ours.Close(); <-done })
 	go func() {
 		defer close(done)
-		var knock control.Knock
-		if _, err := ours.Receive(&knock); err != nil {
-			return // nobody wanted in
+		var request control.OpenStream
+		if _, err := ours.Receive(&request); err != nil {
+			return // no stream was requested
 		}
 		near, far, err := control.Pair("stream")
 		if err != nil {
@@ -274,7 +274,7 @@ func doorTo(t *testing.T) *os.File {
 			_, _ = io.Copy(near.File(), near.File())
 		}
 	}()
-	return door
+	return theirs
 }
 
 // stop stops the jail and lets it go on, over and over, since nobody knows when its guest sleeps: a

@@ -31,15 +31,15 @@ func run(args, env []string) int {
 	if err != nil {
 		return fail(err)
 	}
-	order, modules, door, err := receive(conn, &ready)
+	order, modules, proxy, err := receive(conn, &ready)
 	if err != nil {
 		return fail(err)
 	}
 	code, answer := 0, runners.Answer{}
 	if order.Native != nil {
-		code, answer = runNative(order, conn, door)
+		code, answer = runNative(order, conn, proxy)
 	} else {
-		code, answer = carryOut(wasiguest.WithDoor(context.Background(), door), order, modules,
+		code, answer = carryOut(wasiguest.WithProxy(context.Background(), proxy), order, modules,
 			ready.of(order))
 	}
 	if err := conn.Send(answer); err != nil {
@@ -50,7 +50,7 @@ func run(args, env []string) int {
 
 // receive reads the order, with the modules and the control socket of the fetch proxy. Afterwards
 // only stdio, the control socket and that socket are open.
-func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *wasiguest.Door,
+func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *wasiguest.Proxy,
 	error) {
 	var order runners.Order
 	files, err := conn.Receive(&order)
@@ -70,9 +70,9 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 			f.Close()
 		}
 	}()
-	var door *wasiguest.Door
+	var proxy *wasiguest.Proxy
 	if n := len(files) - 1; order.Fetch && n >= 0 {
-		door = wasiguest.NewDoor(files[n])
+		proxy = wasiguest.NewProxy(files[n])
 		files = files[:n]
 	}
 	if order.Native != nil && len(files) != 0 {
@@ -85,7 +85,7 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 	}
 	var modules [][]byte
 	if ready.of(order) != nil {
-		return order, modules, door, nil
+		return order, modules, proxy, nil
 	}
 	for _, f := range files {
 		module, err := readModule(f)
@@ -94,7 +94,7 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 		}
 		modules = append(modules, module)
 	}
-	return order, modules, door, nil
+	return order, modules, proxy, nil
 }
 
 func readModule(f *os.File) ([]byte, error) {

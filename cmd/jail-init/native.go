@@ -9,8 +9,8 @@ import (
 
 // runNative runs a program of the host. Meanwhile the control socket carries only sizes of its
 // terminal.
-func runNative(order runners.Order, conn *control.Conn, door *wasiguest.Door) (int,
-	runners.Answer) {
+func runNative(order runners.Order, conn *control.Conn,
+	proxy *wasiguest.Proxy) (int, runners.Answer) {
 	sizes := func() (size runners.Terminal, err error) {
 		files, err := conn.ReceiveMost(&size, maxSize)
 		for _, f := range files {
@@ -18,11 +18,12 @@ func runNative(order runners.Order, conn *control.Conn, door *wasiguest.Door) (i
 		}
 		return size, err
 	}
-	var way native.Door
-	if door != nil {
-		way = door
+	// A nil *Proxy in an interface would not compare equal to nil.
+	var opener native.Proxy
+	if proxy != nil {
+		opener = proxy
 	}
-	report, err := native.Run(order, sizes, way)
+	report, err := native.Run(order, sizes, opener)
 	if err != nil {
 		return failureCode, runners.FailureAnswer(&report, err)
 	}

@@ -165,15 +165,15 @@ type Filter struct {
 // input.
 const ShimFilterArg = "filter"
 
-// Knock is what the inside of a jail writes to the door of its fetch proxy for a stream.
+// OpenStream is the message by which the inside of a jail requests a stream to its fetch proxy.
 //
-// Scope says for whom: 0 is the run itself, n the n-th of the narrower ones that the proxy was
-// given. Whoever is inside can say any of them, and has no more with any than the run has.
-type Knock struct {
+// Scope 0 is the run's own; scope n is the n-th narrower one that the proxy was given. A tool can
+// name any of them: none grants more than the run has.
+type OpenStream struct {
 	Scope int `json:"scope,omitempty"`
 }
 
-// Opened is the answer, with the stream's descriptor unless it is refused.
+// Opened is the response to OpenStream, with the stream's descriptor unless it is refused.
 type Opened struct {
 	Refused bool `json:"refused,omitempty"`
 }

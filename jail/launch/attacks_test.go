@@ -172,7 +172,7 @@ var fileAttacks = []attack{
 		walls: filters, through: "EINVAL", itself: "EPERM"},
 }
 
-// Doors of the kernel to more than this jail (T-040, T-042, T-051, T-053, T-057, T-062, T-063,
+// Kernel interfaces that reach beyond this jail (T-040, T-042, T-051, T-053, T-057, T-062, T-063,
 // T-064, T-070 to T-073).
 var hostAttacks = []attack{
 	{name: "io_uring_setup", calls: call("io_uring_setup", i(0), buf(120)), walls: filters,

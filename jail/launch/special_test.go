@@ -17,11 +17,11 @@ import (
 	"github.com/jail-sandbox/jail/jail/jailtest/victim"
 )
 
-// TestForeignCalls makes system calls by the doors of other kinds of programs: the process dies of
-// it (T-050).
+// TestForeignCalls makes system calls by the entry points of other ABIs: the process is killed
+// (T-050).
 func TestForeignCalls(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
-		t.Skip("only amd64 has such doors")
+		t.Skip("only amd64 has such entry points")
 	}
 	const getpid32, getpidX32 = 20, 0x40000000 | 39
 	for name, c := range map[string]victim.Call{
@@ -49,8 +49,7 @@ func TestForeignCalls(t *testing.T) {
 			})
 		}
 	}
-	// The control: the kernel of this machine knows that door, so that it was the filters that shut
-	// it.
+	// The control: without filters the kernel of this machine accepts int 0x80.
 	err := exec.Command(jailtest.Binary(t, jailtest.Probe), "int80").Run()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 42 {
 		t.Skipf("without a filter int 0x80 does not work here either: %v", err)

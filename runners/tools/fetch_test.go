@@ -217,7 +217,8 @@ func TestFetchTellsRefusals(t *testing.T) {
 	}
 }
 
-// A tool of the bundle that fetches is not started where there is no door; the rest of the bundle is. See TestFetchCommand of the built programs.
+// A tool of the bundle that fetches is not started without a fetch proxy; the other tools are. See
+// TestFetchCommand of the built programs.
 func TestFetchHelp(t *testing.T) {
 	b := tools(t)
 	got := b.inJail(t, t.TempDir(), "", "fetch", "--help")

@@ -80,7 +80,7 @@ func (b *built) load(dir string) error {
 		if err != nil {
 			return err
 		}
-		loaded, err := guest.Load(testDoor(), code, wasi.Limits{}, "")
+		loaded, err := guest.Load(withProxy(), code, wasi.Limits{}, "")
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.File, err)
 		}
@@ -130,7 +130,7 @@ func (b *built) inJail(t *testing.T, dir, stdin string, args ...string) outcome 
 		Mounts: []runners.Mount{{Path: "/workspace", Source: dir, Write: true}, {Path: "/tmp", Source: t.TempDir(), Write: true}},
 		Layout: b.layout[args[0]],
 	}
-	report, err := module.Run(testDoor(), inv, in, out, errs)
+	report, err := module.Run(withProxy(), inv, in, out, errs)
 	if err != nil {
 		t.Fatalf("%q: %v", args, err)
 	}

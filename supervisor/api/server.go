@@ -70,7 +70,7 @@ func NewServer(s *supervisor.Supervisor, v Version) *Server {
 func (srv *Server) Serve(l net.Listener) error {
 	// a private daemon has one client, which is its own
 	if n := srv.s.Connections(); n > 0 {
-		l = newDoor(l, n)
+		l = newBoundedListener(l, n)
 	}
 	err := srv.http.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {

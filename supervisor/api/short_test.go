@@ -20,7 +20,7 @@ func TestNoDescriptorToAccept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newDoor(inner, 100)
+	d := newBoundedListener(inner, 100)
 	defer d.Close()
 	client, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {

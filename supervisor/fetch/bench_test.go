@@ -22,9 +22,9 @@ func BenchmarkServe(b *testing.B) {
 func BenchmarkProcess(b *testing.B) {
 	w := benchWorld(b)
 	p := startProcess(b, w, func(error) {})
-	door := control.New(p.Door)
-	benchStream(b, knock(b, door))
-	b.Cleanup(func() { p.Close(); door.Close() })
+	socket := control.New(p.Door)
+	benchStream(b, openStream(b, socket))
+	b.Cleanup(func() { p.Close(); socket.Close() })
 }
 
 func benchWorld(b *testing.B) *world {

@@ -18,8 +18,9 @@ type limitError struct {
 
 func (e *limitError) Error() string { return fmt.Sprintf("%s = %s is used up", e.name, e.limit) }
 
-// purse is the budget of a run, or of one host of a run. Zero bounds are no bounds.
-type purse struct {
+// budget counts the requests and bytes of a run, or of one host of a run. A bound of zero is no
+// bound.
+type budget struct {
 	mu       sync.Mutex
 	key      string // "fetch.limits" or "fetch.allow"
 	bounds   policy.FetchBounds
@@ -30,15 +31,16 @@ type purse struct {
 	started []time.Time
 }
 
-func newPurse(key string, b policy.FetchBounds) *purse {
-	p := &purse{key: key, bounds: b}
-	if b.Concurrent > 0 && b.Concurrent < maxStreams {
-		p.slots = make(chan struct{}, b.Concurrent)
+func newBudget(key string, bounds policy.FetchBounds) *budget {
+	b := &budget{key: key, bounds: bounds}
+	if bounds.Concurrent > 0 && bounds.Concurrent < maxStreams {
+		b.slots = make(chan struct{}, bounds.Concurrent)
 	}
-	return p
+	return b
 }
 
-// runBounds returns the limits of a run as bounds. A limit of zero is checked before, by nothing.
+// runBounds returns the limits of a run as bounds. The function nothing has refused limits of zero
+// before.
 func runBounds(f policy.Fetch) policy.FetchBounds {
 	of := func(n int64) int64 {
 		if n == policy.Unlimited {
@@ -52,106 +54,106 @@ func runBounds(f policy.Fetch) policy.FetchBounds {
 		Rate: f.Rate, Timeout: time.Duration(of(int64(l.Timeout)))}
 }
 
-func (p *purse) over(name string, limit int64) error {
-	_, unit, _ := p.bounds.Get(name)
-	return &limitError{p.key + "." + name, unit.Format(limit)}
+func (b *budget) over(name string, limit int64) error {
+	_, unit, _ := b.bounds.Get(name)
+	return &limitError{b.key + "." + name, unit.Format(limit)}
 }
 
 // begin takes one request. It waits for rate and concurrent, and returns an error for other
 // exceeded bounds.
-func (p *purse) begin(ctx context.Context) error {
-	p.mu.Lock()
-	if p.bounds.Requests > 0 && p.requests >= p.bounds.Requests {
-		p.mu.Unlock()
-		return p.over("requests", p.bounds.Requests)
+func (b *budget) begin(ctx context.Context) error {
+	b.mu.Lock()
+	if b.bounds.Requests > 0 && b.requests >= b.bounds.Requests {
+		b.mu.Unlock()
+		return b.over("requests", b.bounds.Requests)
 	}
 	now := time.Now()
-	at := p.next(now)
+	at := b.next(now)
 	wait := at.Sub(now)
 	if deadline, ok := ctx.Deadline(); ok && wait > 0 && at.After(deadline) {
-		p.mu.Unlock()
+		b.mu.Unlock()
 		// The request takes no turn from those that can wait for theirs.
-		return p.over("rate", p.bounds.Rate)
+		return b.over("rate", b.bounds.Rate)
 	}
-	p.requests++
-	p.start(at)
-	p.mu.Unlock()
+	b.requests++
+	b.start(at)
+	b.mu.Unlock()
 	if wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return p.over("rate", p.bounds.Rate)
+			return b.over("rate", b.bounds.Rate)
 		}
 	}
-	if p.slots == nil {
+	if b.slots == nil {
 		return nil
 	}
 	select {
-	case p.slots <- struct{}{}:
+	case b.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return p.over("concurrent", p.bounds.Concurrent)
+		return b.over("concurrent", b.bounds.Concurrent)
 	}
 }
 
 // rate returns how many requests may start in one second, 0 for any number.
-func (p *purse) rate() int { return int(min(max(p.bounds.Rate, 0), 1<<16)) }
+func (b *budget) rate() int { return int(min(max(b.bounds.Rate, 0), 1<<16)) }
 
 // next returns the time at which one more request may start. After a pause as many start at once as
 // may start in one second; later ones start evenly, since a burst in each second would delay others
 // on the machine.
-func (p *purse) next(now time.Time) time.Time {
-	n := len(p.started)
-	if n == 0 || n < p.rate() {
+func (b *budget) next(now time.Time) time.Time {
+	n := len(b.started)
+	if n == 0 || n < b.rate() {
 		return now
 	}
-	at := p.started[0].Add(time.Second)
+	at := b.started[0].Add(time.Second)
 	if !at.After(now) {
 		return now
 	}
-	if even := p.started[n-1].Add(time.Second / time.Duration(n)); even.After(at) {
+	if even := b.started[n-1].Add(time.Second / time.Duration(n)); even.After(at) {
 		return even
 	}
 	return at
 }
 
 // start takes the turn at the time that next returned.
-func (p *purse) start(at time.Time) {
-	switch rate := p.rate(); {
+func (b *budget) start(at time.Time) {
+	switch rate := b.rate(); {
 	case rate == 0:
 		return
-	case len(p.started) == rate:
-		p.started = append(p.started[:0], p.started[1:]...)
+	case len(b.started) == rate:
+		b.started = append(b.started[:0], b.started[1:]...)
 	}
-	p.started = append(p.started, at)
+	b.started = append(b.started, at)
 }
 
 // turn takes the next turn and returns the time until then.
-func (p *purse) turn(now time.Time) time.Duration {
-	at := p.next(now)
-	p.start(at)
+func (b *budget) turn(now time.Time) time.Duration {
+	at := b.next(now)
+	b.start(at)
 	return at.Sub(now)
 }
 
-func (p *purse) end() {
-	if p.slots != nil {
-		<-p.slots
+func (b *budget) end() {
+	if b.slots != nil {
+		<-b.slots
 	}
 }
 
 // spend counts bytes and returns an error if they exceed the budget.
-func (p *purse) spend(in, out int64) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.in += in
-	p.out += out
-	if b := p.bounds.BytesIn; b > 0 && in > 0 && p.in > b {
-		return p.over("bytes_in", b)
+func (b *budget) spend(in, out int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.in += in
+	b.out += out
+	if limit := b.bounds.BytesIn; limit > 0 && in > 0 && b.in > limit {
+		return b.over("bytes_in", limit)
 	}
-	if b := p.bounds.BytesOut; b > 0 && out > 0 && p.out > b {
-		return p.over("bytes_out", b)
+	if limit := b.bounds.BytesOut; limit > 0 && out > 0 && b.out > limit {
+		return b.over("bytes_out", limit)
 	}
 	return nil
 }

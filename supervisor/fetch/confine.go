@@ -41,9 +41,9 @@ func serve(conn *control.Conn) error {
 		return err
 	}
 	if len(files) != 1 {
-		return fmt.Errorf("%d descriptors came, not the door", len(files))
+		return fmt.Errorf("%d descriptors came, not the one of the jail's socket", len(files))
 	}
-	door := control.New(files[0])
+	socket := control.New(files[0])
 	if err := confine.Network(setup.UID, setup.Filter); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func serve(conn *control.Conn) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	go p.admit(ctx, door)
+	go p.admit(ctx, socket)
 	go p.settleOften(ctx)
 	err = link.listen()
 	cancel()
@@ -93,36 +93,37 @@ func (p *Proxy) wait(most time.Duration) {
 	}
 }
 
-// admit accepts proxy connections until door closes. All input on door comes from inside the jail.
-func (p *Proxy) admit(ctx context.Context, door *control.Conn) {
-	defer door.Close()
+// admit accepts proxy connections until socket closes. All input on socket comes from inside the
+// jail.
+func (p *Proxy) admit(ctx context.Context, socket *control.Conn) {
+	defer socket.Close()
 	for {
-		var knock control.Knock
-		files, err := door.Receive(&knock)
+		var request control.OpenStream
+		files, err := socket.Receive(&request)
 		for _, f := range files {
 			f.Close()
 		}
 		if err != nil {
 			return
 		}
-		if err := p.open(ctx, door, knock.Scope); err != nil {
+		if err := p.open(ctx, socket, request.Scope); err != nil {
 			return
 		}
 	}
 }
 
-func (p *Proxy) open(ctx context.Context, door *control.Conn, scope int) error {
+func (p *Proxy) open(ctx context.Context, socket *control.Conn, scope int) error {
 	if len(p.streams) >= maxStreams || scope < 0 || scope >= len(p.scopes) {
-		return door.Send(control.Opened{Refused: true})
+		return socket.Send(control.Opened{Refused: true})
 	}
 	ours, theirs, err := control.Pair("stream")
 	if err != nil {
-		return door.Send(control.Opened{Refused: true})
+		return socket.Send(control.Opened{Refused: true})
 	}
 	conn, err := net.FileConn(ours.File())
 	ours.Close()
 	if err == nil {
-		err = door.Send(control.Opened{}, theirs)
+		err = socket.Send(control.Opened{}, theirs)
 	}
 	theirs.Close()
 	if err != nil {

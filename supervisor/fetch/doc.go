@@ -1,7 +1,7 @@
 // Package fetch is the fetch proxy, a jail's only way to the network. It decides and records every
 // request before a byte of the request leaves the host.
 //
-// All ways in use one pipeline (pipeline.go):
+// All requests pass one pipeline (serve.go, proxy.go):
 //
 //	validate   strict HTTP/1.1, strict names, one canonical form of each path; ambiguous input is refused
 //	decide     the policy's rule, with the layer that gave or refused it
@@ -17,7 +17,8 @@
 // opens no file, holds only the credentials of this run, and can reach only the network and the
 // daemon's socket. If it dies, the run has no network, and the record says so.
 //
-// The jail holds one end of a socket, the door. A Knock on it requests a stream; the proxy answers
-// with Opened and the stream's descriptor, or refuses. On the stream the tool speaks HTTP/1.1 as to
-// any proxy: absolute URLs, also https ones, which the proxy fetches itself, or CONNECT.
+// The jail holds one end of the proxy's socket. An OpenStream message on the socket requests a
+// stream; the proxy answers with Opened and the stream's descriptor, or refuses. On the stream the
+// tool speaks HTTP/1.1 as to any proxy: absolute URLs, also https ones, which the proxy fetches
+// itself, or CONNECT.
 package fetch

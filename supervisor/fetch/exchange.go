@@ -22,67 +22,67 @@ const wholeBody = 256 << 10
 const maxInformational = 5
 
 // exchange sends a request and passes its response on. It reports whether the stream goes on.
-func (s *stream) exchange(ctx context.Context, tr *trip) bool {
-	body, whole, refused := s.body(ctx, tr)
-	defer tr.letGo()
+func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
+	body, whole, refused := s.body(ctx, rt)
+	defer rt.letGo()
 	if refused != nil {
-		s.reply(tr.refuse(refused))
+		s.reply(rt.refuse(refused))
 		return false
 	}
-	headers := s.h.forwarded(tr.secret)
-	if tr.secret != nil {
+	headers := s.h.forwarded(rt.secret)
+	if rt.secret != nil {
 		var err error
-		if headers, err = tr.secret.attach(&tr.target, s.h.method, headers, whole,
+		if headers, err = rt.secret.attach(&rt.target, s.h.method, headers, whole,
 			time.Now()); err != nil {
 			r := badRequest(err)
-			r.layer, r.rule, r.next = "fetch", "credential "+tr.what.Credential,
+			r.layer, r.rule, r.next = "fetch", "credential "+rt.what.Credential,
 				"ask without it: what is sent with a credential is what the rule names"
-			s.reply(tr.refuse(r))
+			s.reply(rt.refuse(r))
 			return false
 		}
 	}
 	// A request that may not be safe to send twice uses a connection that is known to be open.
 	reuse := s.h.length == 0
-	if refused := tr.reach(ctx, reuse); refused != nil {
-		s.finish(tr, refused)
+	if refused := rt.reach(ctx, reuse); refused != nil {
+		s.finish(rt, refused)
 		return false
 	}
-	resp, refused := s.send(ctx, tr, headers, body)
-	if refused != nil && tr.unheard(ctx, s.h.method) {
+	resp, refused := s.send(ctx, rt, headers, body)
+	if refused != nil && rt.unheard(ctx, s.h.method) {
 		// The host had closed the kept connection. Try once more on a new one, with a record of its
 		// own and a new look-up and check of the addresses.
-		tr.again()
-		if refused = tr.reach(ctx, false); refused == nil {
-			resp, refused = s.send(ctx, tr, headers, body)
+		rt.again()
+		if refused = rt.reach(ctx, false); refused == nil {
+			resp, refused = s.send(ctx, rt, headers, body)
 		}
 	}
-	tr.letGo()
+	rt.letGo()
 	if refused != nil {
-		s.finish(tr, refused)
+		s.finish(rt, refused)
 		return false
 	}
-	goesOn, keep := s.answer(ctx, tr, resp)
-	tr.done()
+	goesOn, keep := s.answer(ctx, rt, resp)
+	rt.done()
 	if keep {
-		tr.p.pool.put(tr.key(), tr.up)
+		rt.p.pool.put(rt.key(), rt.up)
 	} else {
-		tr.up.close()
+		rt.up.close()
 	}
 	return goesOn
 }
 
 // finish ends a request that got no response of its host.
-func (s *stream) finish(tr *trip, r *refusal) {
-	tr.done()
-	if tr.up != nil {
-		tr.up.close()
+func (s *stream) finish(rt *roundTrip, r *refusal) {
+	rt.done()
+	if rt.up != nil {
+		rt.up.close()
 	}
 	s.reply(r)
 }
 
 // body returns a reader of the request's body, never nil, and all bytes of a small body.
-func (s *stream) body(ctx context.Context, tr *trip) (io.Reader, []byte, *refusal) {
-	limit := tr.bounds.RequestSize
+func (s *stream) body(ctx context.Context, rt *roundTrip) (io.Reader, []byte, *refusal) {
+	limit := rt.bounds.RequestSize
 	tooLarge := &refusal{status: 413, code: codeBudget, layer: "fetch",
 		rule:    "fetch.allow.request_size",
 		message: fmt.Sprintf("the body is larger than %d bytes", limit), next: "send less"}
@@ -103,7 +103,7 @@ func (s *stream) body(ctx context.Context, tr *trip) (io.Reader, []byte, *refusa
 	}
 	select {
 	case s.p.bodies <- struct{}{}:
-		tr.held = true
+		rt.held = true
 	case <-ctx.Done():
 		return nil, nil, overBudget(errBodies)
 	}
@@ -149,10 +149,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 // send writes the decided request and reads the head of the response.
-func (s *stream) send(ctx context.Context, tr *trip, headers fields,
+func (s *stream) send(ctx context.Context, rt *roundTrip, headers fields,
 	body io.Reader) (*http.Response, *refusal) {
-	out := fmt.Appendf(nil, "%s %s%s HTTP/1.1\r\nHost: %s\r\n", s.h.method, tr.target.Path,
-		tr.target.Query, tr.target.Authority())
+	out := fmt.Appendf(nil, "%s %s%s HTTP/1.1\r\nHost: %s\r\n", s.h.method, rt.target.Path,
+		rt.target.Query, rt.target.Authority())
 	out = headers.write(out)
 	switch {
 	case s.h.length > 0 || s.h.length == 0 && hasBody(s.h.method):
@@ -160,7 +160,7 @@ func (s *stream) send(ctx context.Context, tr *trip, headers fields,
 	case s.h.length < 0:
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)
 	}
-	w := writerTo(tr.up.conn)
+	w := writerTo(rt.up.conn)
 	defer giveBack(w)
 	_, err := w.Write(append(out, "\r\n"...))
 	if err == nil && s.h.length != 0 {
@@ -171,13 +171,13 @@ func (s *stream) send(ctx context.Context, tr *trip, headers fields,
 	}
 	// A host may respond before it has read all of the request and then close: its response counts.
 	if err != nil && (ctx.Err() != nil || isOurs(err)) {
-		return nil, tr.failed(ctx, err)
+		return nil, rt.failed(ctx, err)
 	}
-	resp, readErr := s.readHead(tr)
+	resp, readErr := s.readHead(rt)
 	if readErr != nil {
-		return nil, tr.failed(ctx, errors.Join(err, readErr))
+		return nil, rt.failed(ctx, errors.Join(err, readErr))
 	}
-	tr.out.First, tr.out.Status = time.Since(tr.start), resp.StatusCode
+	rt.out.First, rt.out.Status = time.Since(rt.start), resp.StatusCode
 	return resp, nil
 }
 
@@ -225,20 +225,20 @@ func (c *chunkWriter) Write(p []byte) (int, error) {
 }
 
 // readHead reads the head of the response, after any 1xx responses.
-func (s *stream) readHead(tr *trip) (*http.Response, error) {
+func (s *stream) readHead(rt *roundTrip) (*http.Response, error) {
 	for range maxInformational + 1 {
-		tr.up.cap.lower()
-		resp, err := http.ReadResponse(tr.up.r, &http.Request{Method: s.h.method})
+		rt.up.cap.lower()
+		resp, err := http.ReadResponse(rt.up.r, &http.Request{Method: s.h.method})
 		if err != nil {
 			return nil, err
 		}
 		switch {
 		case resp.ProtoMajor != 1:
 			return nil, errors.New("the host answers in another HTTP than it was asked in")
-		case resp.StatusCode == http.StatusSwitchingProtocols && tr.what.Kind != kindWebSocket:
+		case resp.StatusCode == http.StatusSwitchingProtocols && rt.what.Kind != kindWebSocket:
 			return nil, errors.New("the host switches to a protocol that nobody asked for")
 		case resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols:
-			tr.up.cap.lift()
+			rt.up.cap.lift()
 			return resp, nil
 		}
 	}
@@ -247,25 +247,25 @@ func (s *stream) readHead(tr *trip) (*http.Response, error) {
 
 // answer passes the response on. goesOn reports whether the tool's stream can go on, keep whether
 // the connection to the host can be reused.
-func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goesOn, keep bool) {
+func (s *stream) answer(ctx context.Context, rt *roundTrip, resp *http.Response) (goesOn, keep bool) {
 	defer resp.Body.Close()
-	if refused := tr.checkAnswer(resp); refused != nil {
-		tr.out.Error = refused.message
-		s.reply(tr.refuse(refused))
+	if refused := rt.checkAnswer(resp); refused != nil {
+		rt.out.Error = refused.message
+		s.reply(rt.refuse(refused))
 		return false, false
 	}
 	if to := resp.Header.Get("Location"); to != "" {
-		tr.redirected(to)
+		rt.redirected(to)
 	}
-	headers, hit := returned(resp.Header, tr.secret)
-	tr.out.Scrubbed = hit
+	headers, hit := returned(resp.Header, rt.secret)
+	rt.out.Scrubbed = hit
 	var body io.Reader = resp.Body
-	if limit := tr.bounds.ResponseSize; limit > 0 {
+	if limit := rt.bounds.ResponseSize; limit > 0 {
 		body = &bounded{body, limit, errAnswerSize}
 	}
 	var cleaner *scrubber
-	if tr.secret != nil && tr.secret.Scrub {
-		cleaner = &scrubber{r: body, forms: tr.secret.forms()}
+	if rt.secret != nil && rt.secret.Scrub {
+		cleaner = &scrubber{r: body, forms: rt.secret.forms()}
 		body = cleaner
 	}
 	none := s.h.method == http.MethodHead || resp.StatusCode == http.StatusNoContent ||
@@ -301,26 +301,26 @@ func (s *stream) answer(ctx context.Context, tr *trip, resp *http.Response) (goe
 		_ = w.Flush()
 	}
 	if cleaner != nil {
-		tr.out.Scrubbed = tr.out.Scrubbed || cleaner.hit
+		rt.out.Scrubbed = rt.out.Scrubbed || cleaner.hit
 	}
 	if err != nil {
-		tr.truncated(ctx, err)
+		rt.truncated(ctx, err)
 		return false, false
 	}
-	return goesOn, !resp.Close && tr.up.r.Buffered() == 0
+	return goesOn, !resp.Close && rt.up.r.Buffered() == 0
 }
 
 // truncated records why a response is incomplete.
-func (tr *trip) truncated(ctx context.Context, err error) {
-	tr.out.Truncated, tr.out.Error = true, tr.clean(publicError(err))
+func (rt *roundTrip) truncated(ctx context.Context, err error) {
+	rt.out.Truncated, rt.out.Error = true, rt.clean(publicError(err))
 	var limit *limitError
 	switch {
 	case errors.As(err, &limit):
-		tr.overLimit(limit)
+		rt.overLimit(limit)
 	case errors.Is(err, errAnswerSize):
-		tr.overLimit(errAnswerSize)
+		rt.overLimit(errAnswerSize)
 	case ctx.Err() != nil:
-		tr.out.Error = "timeout"
+		rt.out.Error = "timeout"
 	}
 }
 
@@ -355,32 +355,32 @@ func (s *stream) copyBody(w *bufio.Writer, body io.Reader, chunks bool) error {
 }
 
 // checkAnswer refuses a response that the rule does not allow.
-func (tr *trip) checkAnswer(resp *http.Response) *refusal {
-	if tr.bounds.ResponseSize > 0 && resp.ContentLength > tr.bounds.ResponseSize {
+func (rt *roundTrip) checkAnswer(resp *http.Response) *refusal {
+	if rt.bounds.ResponseSize > 0 && resp.ContentLength > rt.bounds.ResponseSize {
 		return &refusal{status: 502, code: codeBudget, layer: "fetch",
 			rule: "fetch.allow.response_size", next: "ask for less",
 			message: fmt.Sprintf("the answer has %d bytes, more than the rule lets through",
 				resp.ContentLength)}
 	}
-	if tr.secret != nil && tr.secret.Scrub {
+	if rt.secret != nil && rt.secret.Scrub {
 		if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding,
 			"identity") {
 			return &refusal{status: 502, code: codeDenied, layer: "fetch", rule: "credential " +
-				tr.what.Credential, next: "none: the host codes what it was asked not to",
+				rt.what.Credential, next: "none: the host codes what it was asked not to",
 				message: "the answer is coded, so the credential could not be cut out of it"}
 		}
 	}
-	if len(tr.types) == 0 || resp.StatusCode == http.StatusNoContent ||
+	if len(rt.types) == 0 || resp.StatusCode == http.StatusNoContent ||
 		resp.StatusCode == http.StatusNotModified || resp.ContentLength == 0 {
 		return nil
 	}
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))
-	if len(resp.Header.Values("Content-Type")) == 1 && tr.types.Match(kind) {
+	if len(resp.Header.Values("Content-Type")) == 1 && rt.types.Match(kind) {
 		return nil
 	}
-	return &refusal{status: 403, code: codeDenied, layer: tr.what.Layer,
-		rule: fmt.Sprintf("fetch.allow.types = %q", tr.types.Strings()),
+	return &refusal{status: 403, code: codeDenied, layer: rt.what.Layer,
+		rule: fmt.Sprintf("fetch.allow.types = %q", rt.types.Strings()),
 		message: fmt.Sprintf("the answer is of the type %q, which the rule does not let through",
 			kind), next: "add the type to the rule"}
 }

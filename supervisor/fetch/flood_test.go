@@ -75,11 +75,11 @@ func TestFlood(t *testing.T) {
 		}
 		return nil
 	}
-	door, other := control.New(loud.Door), control.New(quiet.Door)
+	socket, other := control.New(loud.Door), control.New(quiet.Door)
 	var all sync.WaitGroup
 	failed := make(chan error, flood)
 	for range flood {
-		conn := knock(t, door)
+		conn := openStream(t, socket)
 		all.Go(func() {
 			if err := ask(conn); err != nil {
 				failed <- err
@@ -91,7 +91,7 @@ func TestFlood(t *testing.T) {
 	case <-time.After(time.Minute): // a bound against hanging
 		t.Fatal("the queue does not fill")
 	}
-	conn := knock(t, other)
+	conn := openStream(t, other)
 	for i := range 50 {
 		if err := ask(conn); err != nil {
 			t.Fatalf("request %d beside the flood: %v", i, err)
@@ -111,7 +111,7 @@ func TestFlood(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	door.Close()
+	socket.Close()
 	other.Close()
 	if intents, ends, _ := g.take(); len(intents) != flood || len(ends) != flood ||
 		g.most != maxRecording {

@@ -313,8 +313,8 @@ func killedAfter(t *testing.T, after time.Duration) {
 	up := fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
 	died := make(chan error, 1)
 	p := startProcess(t, w, func(err error) { died <- err })
-	door := control.New(p.Door)
-	conn := knock(t, door)
+	socket := control.New(p.Door)
+	conn := openStream(t, socket)
 	kill := time.AfterFunc(after, func() { _ = syscall.Kill(p.PID, syscall.SIGKILL) })
 	r := bufio.NewReader(conn)
 	for n := 0; ; n++ {
@@ -334,7 +334,7 @@ func killedAfter(t *testing.T, after time.Duration) {
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-	door.Close()
+	socket.Close()
 	got, _, _ := up.Took()
 	intents, ends, _ := w.notes.take()
 	var known []string

@@ -53,7 +53,7 @@ type Log interface {
 
 // Process is the proxy of one run, as the daemon sees it.
 type Process struct {
-	// Door is the jail's end. The caller passes it on and closes it.
+	// Door is the jail's end of the proxy's socket. The caller passes it on and closes it.
 	Door *os.File
 	PID  int
 	// Authority is the PEM certificate that the tools of this jail trust beside the operator's
@@ -88,12 +88,12 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	doorOurs, door, err := control.Pair("door")
+	ours, socket, err := control.Pair("fetch socket")
 	if err != nil {
 		return nil, errors.Join(err, conn.Close(), theirs.Close())
 	}
-	defer doorOurs.Close()
-	p := &Process{Door: door, conn: conn, spec: s, ended: make(chan struct{}),
+	defer ours.Close()
+	p := &Process{Door: socket, conn: conn, spec: s, ended: make(chan struct{}),
 		open: map[uint64]bool{}, places: make(chan struct{}, maxRecording), next: make(chan func())}
 	p.cmd = exec.Command(s.Exe, Arg)
 	// One processor bounds what a run's requests take from others, and saves the wake-up of a
@@ -106,19 +106,19 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	err = p.cmd.Start()
 	theirs.Close()
 	if err != nil {
-		return nil, errors.Join(err, conn.Close(), door.Close())
+		return nil, errors.Join(err, conn.Close(), socket.Close())
 	}
 	p.PID = p.cmd.Process.Pid
 	stop := context.AfterFunc(ctx, p.kill)
 	timer := time.AfterFunc(startTime, p.kill)
-	err = p.begin(doorOurs.File())
+	err = p.begin(ours.File())
 	timer.Stop()
 	stop()
 	if err != nil {
 		p.kill()
 		// The error of begin is the cause.
 		_ = p.cmd.Wait()
-		return nil, errors.Join(fmt.Errorf("fetch proxy: %w", err), conn.Close(), door.Close(),
+		return nil, errors.Join(fmt.Errorf("fetch proxy: %w", err), conn.Close(), socket.Close(),
 			p.removeGroup())
 	}
 	go p.listen()
@@ -129,14 +129,14 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 func (p *Process) kill() { _ = p.cmd.Process.Kill() }
 
 // begin moves the process into its cgroup before it sends the setup.
-func (p *Process) begin(door *os.File) error {
+func (p *Process) begin(socket *os.File) error {
 	if p.spec.Cgroup != "" {
 		if err := cgroup.Enclose(p.spec.Cgroup, cgroup.Ceiling{Memory: processMemory,
 			PIDs: processTasks}, p.PID); err != nil {
 			return err
 		}
 	}
-	if err := p.conn.Send(p.spec.Setup, door); err != nil {
+	if err := p.conn.Send(p.spec.Setup, socket); err != nil {
 		return err
 	}
 	p.said = newFrames(p.conn)

@@ -80,14 +80,14 @@ func proxyProgram(t testing.TB) string {
 	return filepath.Join(program.dir, "proxy")
 }
 
-// knock takes a stream at the door, as the inside of a jail does.
-func knock(t testing.TB, door *control.Conn) net.Conn {
+// openStream requests a stream on socket, as the inside of a jail does.
+func openStream(t testing.TB, socket *control.Conn) net.Conn {
 	t.Helper()
-	if err := door.Send(control.Knock{}); err != nil {
+	if err := socket.Send(control.OpenStream{}); err != nil {
 		t.Fatal(err)
 	}
 	var opened control.Opened
-	files, err := door.Receive(&opened)
+	files, err := socket.Receive(&opened)
 	if err != nil || opened.Refused || len(files) != 1 {
 		t.Fatalf("%+v, %d descriptors, %v", opened, len(files), err)
 	}
@@ -116,8 +116,8 @@ func TestProcess(t *testing.T) {
 	died := make(chan error, 1)
 	p := startProcess(t, w, func(err error) { died <- err })
 	defer close(release)
-	door := control.New(p.Door)
-	conn := knock(t, door)
+	socket := control.New(p.Door)
+	conn := openStream(t, socket)
 	fmt.Fprint(conn,
 		"GET https://up.example.com/ HTTP/1.1\r\nHost: up.example.com\r\nConnection: close\r\n\r\n")
 	if out, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(out), "\r\n\r\nhi") {
@@ -125,7 +125,7 @@ func TestProcess(t *testing.T) {
 	}
 	confined(t, p.PID)
 
-	conn = knock(t, door)
+	conn = openStream(t, socket)
 	fmt.Fprint(conn, "GET http://slow.example.com/ HTTP/1.1\r\nHost: slow.example.com\r\n\r\n")
 	select {
 	case <-reached:
@@ -138,16 +138,16 @@ func TestProcess(t *testing.T) {
 	if err := <-died; err == nil {
 		t.Error("the proxy ended without a reason")
 	}
-	if err := door.Send(control.Knock{}); err == nil {
+	if err := socket.Send(control.OpenStream{}); err == nil {
 		var opened control.Opened
-		if _, err := door.Receive(&opened); err == nil {
+		if _, err := socket.Receive(&opened); err == nil {
 			t.Error("a dead proxy opens")
 		}
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-	door.Close()
+	socket.Close()
 	intents, ends, _ := w.notes.take()
 	if len(intents) != 2 || len(ends) != 2 || ends[0].Status != 200 ||
 		!strings.HasPrefix(ends[1].Error, "unknown") {
@@ -178,11 +178,11 @@ func TestEnvironment(t *testing.T) {
 	fetchtest.StartHost(t, "93.184.216.61:443", other.Config(t, time.Now().Add(time.Hour),
 		"other.example.com"), says("hi"))
 	p := startProcess(t, w, func(err error) { t.Errorf("died: %v", err) })
-	door := control.New(p.Door)
-	defer door.Close()
+	socket := control.New(p.Door)
+	defer socket.Close()
 	for url, want := range map[string]string{"http://up.example.com/": "HTTP/1.1 200",
 		"https://up.example.com/": "HTTP/1.1 200", "https://other.example.com/": "HTTP/1.1 502"} {
-		conn := knock(t, door)
+		conn := openStream(t, socket)
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", url,
 			strings.Split(url, "/")[2])
 		if out, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(out), want) {
@@ -260,14 +260,14 @@ func TestEndInOrder(t *testing.T) {
 			_ = io.ReadAll(c)
 	})
 	p := startProcess(t, w, func(err error) { t.Errorf("died: %v", err) })
-	door := control.New(p.Door)
-	conn := knock(t, door)
+	socket := control.New(p.Door)
+	conn := openStream(t, socket)
 	fmt.Fprint(conn, firstLines+"\r\n")
 	<-reached
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
-	door.Close()
+	socket.Close()
 	intents, ends, _ := w.notes.take()
 	if len(intents) != 1 || len(ends) != 1 || strings.HasPrefix(ends[0].Error, "unknown") {
 		t.Errorf("%+v %+v", intents, ends)

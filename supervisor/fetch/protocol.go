@@ -9,7 +9,7 @@ import (
 
 // The daemon and the proxy of a run speak over one socket, in frames of jail/control:
 //
-//	jaild ──Setup, door────► proxy     once, first
+//	jaild ──Setup, socket──► proxy     once, first
 //	jaild ◄──Ready────────── proxy     it is confined; with the certificate of its authority, if it has one
 //	jaild ◄──Intent───────── proxy     before anything is dialled
 //	jaild ──Answer─────────► proxy     the intent is on record, or the request must not be sent

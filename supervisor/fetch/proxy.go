@@ -21,8 +21,8 @@ import (
 const (
 	// maxStreams bounds the concurrent streams of the tool.
 	maxStreams = 1024
-	// maxPurses bounds the hosts with budgets.
-	maxPurses = 1024
+	// maxBudgets bounds the hosts with budgets.
+	maxBudgets = 1024
 	// maxRefused bounds the distinct kinds of refusals.
 	maxRefused = 64
 	// maxBodies bounds the request bodies in memory.
@@ -40,16 +40,16 @@ type Recorder interface {
 
 // Proxy serves the streams of one run.
 type Proxy struct {
-	// The run's own scope is first; see control.Knock.
+	// The run's own scope is first; see control.OpenStream.
 	scopes  []policy.Effective
 	fetch   policy.Fetch
 	setup   Setup
 	record  Recorder
 	resolve *Resolver
 	roots   func() *x509.CertPool
-	run     *purse
+	run     *budget
 	// paced is the rate of refusals.
-	paced *purse
+	paced *budget
 	pool  pool
 	trail trail
 	// authority signs certificates for intercepted hosts; nil if no tunnel is intercepted.
@@ -60,7 +60,7 @@ type Proxy struct {
 	streams chan struct{}
 
 	mu      sync.Mutex
-	hosts   map[string]*purse
+	hosts   map[string]*budget
 	refused map[string]*tally
 }
 
@@ -90,12 +90,12 @@ func New(s Setup, r Recorder) (*Proxy, error) {
 		scopes = append(scopes, narrower)
 	}
 	p := &Proxy{scopes: scopes, fetch: eff.Policy().Fetch, setup: s, record: r,
-		hosts: map[string]*purse{}, refused: map[string]*tally{}, bodies: make(chan struct{},
+		hosts: map[string]*budget{}, refused: map[string]*tally{}, bodies: make(chan struct{},
 			maxBodies),
 		resolve: &Resolver{Servers: s.Servers, Dial: (&net.Dialer{}).DialContext},
 		streams: make(chan struct{}, maxStreams)}
-	p.paced = newPurse("", policy.FetchBounds{Rate: refusalRate})
-	p.run = newPurse("fetch.limits", runBounds(p.fetch))
+	p.paced = newBudget("", policy.FetchBounds{Rate: refusalRate})
+	p.run = newBudget("fetch.limits", runBounds(p.fetch))
 	if s.Intercept {
 		if p.authority, err = newAuthority(time.Now()); err != nil {
 			return nil, err
@@ -109,20 +109,20 @@ func New(s Setup, r Recorder) (*Proxy, error) {
 	return p, nil
 }
 
-// trip is one request in the pipeline.
-type trip struct {
-	p      *Proxy
-	what   What
-	target Target
-	query  policy.Connect
-	bounds policy.FetchBounds
-	types  policy.Globs
-	secret *Secret
-	purses []*purse
-	addrs  []netip.Addr
-	up     *upstream
-	out    Outcome
-	start  time.Time
+// roundTrip is one request on its way through the pipeline, and its response.
+type roundTrip struct {
+	p       *Proxy
+	what    What
+	target  Target
+	query   policy.Connect
+	bounds  policy.FetchBounds
+	types   policy.Globs
+	secret  *Secret
+	budgets []*budget
+	addrs   []netip.Addr
+	up      *upstream
+	out     Outcome
+	start   time.Time
 	// in0 counts the bytes of the connection before this request.
 	in0     int64
 	out0    int64
@@ -136,7 +136,7 @@ type trip struct {
 
 // decide asks the policy of a scope. The refusal is nil if the request may go on. mode says who
 // ends the TLS.
-func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target) (*trip,
+func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target) (*roundTrip,
 	*refusal) {
 	q := policy.Connect{Host: t.Host, Port: t.Port, Method: method, Path: t.Path,
 		Tunnel: kind == kindTunnel, WebSocket: kind == kindWebSocket}
@@ -144,53 +144,53 @@ func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target
 		q.Method = ""
 		kind = kindTunnel
 	}
-	tr := &trip{p: p, target: t, query: q, start: time.Now(), what: What{ID: p.ids.Add(1),
+	rt := &roundTrip{p: p, target: t, query: q, start: time.Now(), what: What{ID: p.ids.Add(1),
 		Kind: kind, Method: method, Scheme: t.Scheme, Host: t.Host,
 		Port: t.Port, Path: t.Path, Query: p.shownQuery(t.Query), Mode: mode}}
 	if q.Method != "" {
-		tr.what.After, tr.what.Hops = p.trail.follow(t)
+		rt.what.After, rt.what.Hops = p.trail.follow(t)
 	}
 	d := eff.Decide(q)
-	tr.what.Layer, tr.what.Rule = d.Layer, d.Rule
+	rt.what.Layer, rt.what.Rule = d.Layer, d.Rule
 	switch {
 	case d.Allowed:
-		tr.what.Decision = Allowed
-		tr.bounds, tr.types = d.Fetch.Bounds, d.Fetch.Types
+		rt.what.Decision = Allowed
+		rt.bounds, rt.types = d.Fetch.Bounds, d.Fetch.Types
 	case p.fetch.Mode == policy.FetchReport && d.Layer != p.setup.Ceiling &&
 		!strings.HasPrefix(d.Rule, "fetch.deny"):
-		tr.what.Decision = Reported
+		rt.what.Decision = Reported
 	default:
-		return tr, tr.refuse(deny(d, q))
+		return rt, rt.refuse(deny(d, q))
 	}
 	if err := nothing(p.fetch); err != nil {
-		return tr, tr.refuse(overBudget(err))
+		return rt, rt.refuse(overBudget(err))
 	}
 	if d.Credential != "" && !q.Tunnel {
 		secret, ok := p.setup.Secrets[d.Credential]
 		switch {
 		case !ok:
-			return tr, tr.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
+			return rt, rt.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
 				rule: "credential " + d.Credential,
 				message: fmt.Sprintf(
 					"the rule names the credential %q, which this host does not have",
 					d.Credential),
 				next: "the operator adds it to the daemon's configuration"})
 		case t.Scheme != schemeHTTPS && !secret.Cleartext:
-			return tr, tr.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
+			return rt, rt.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
 				rule:    "credential " + d.Credential,
 				message: fmt.Sprintf("the credential %q is not sent without TLS", d.Credential),
 				next:    "ask for the https:// URL"})
 		case q.WebSocket && secret.Scrub:
-			return tr, tr.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
+			return rt, rt.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
 				rule: "credential " + d.Credential,
 				message: fmt.Sprintf(
 					"the credential %q could not be cut out of what a websocket brings back",
 					d.Credential),
 				next: "a rule without a credential for this path, or scrub = false beside the credential in the daemon's configuration"})
 		}
-		tr.secret, tr.what.Credential = &secret, d.Credential
+		rt.secret, rt.what.Credential = &secret, d.Credential
 	}
-	return tr, nil
+	return rt, nil
 }
 
 // shownQuery returns the recorded form of a query.
@@ -203,45 +203,46 @@ func (p *Proxy) shownQuery(query string) string {
 }
 
 // refuse records a refusal: the first of its kind at once, equal ones as a count.
-func (tr *trip) refuse(r *refusal) *refusal {
-	tr.what.Decision, tr.what.Rule = Denied, r.rule
+func (rt *roundTrip) refuse(r *refusal) *refusal {
+	rt.what.Decision, rt.what.Rule = Denied, r.rule
 	if r.layer != "" {
-		tr.what.Layer = r.layer
+		rt.what.Layer = r.layer
 	}
-	tr.p.refuse(tr.what)
+	rt.p.refuse(rt.what)
 	return r
 }
 
-// budget waits for the request's turn. The caller calls end after the request.
-func (tr *trip) budget(ctx context.Context) (end func(), r *refusal) {
-	tr.purses = nil
-	host, err := tr.p.purseOf(tr.target.Host, tr.bounds)
+// reserve takes the request from the budgets of the run and of the host, and waits for its turn.
+// The caller calls end after the request.
+func (rt *roundTrip) reserve(ctx context.Context) (end func(), r *refusal) {
+	rt.budgets = nil
+	host, err := rt.p.budgetFor(rt.target.Host, rt.bounds)
 	if err != nil {
-		return nil, tr.refuse(overBudget(err))
+		return nil, rt.refuse(overBudget(err))
 	}
 	if host != nil {
 		// The host comes first: a request that waits for its host takes nothing of the run's
 		// budget.
-		tr.purses = append(tr.purses, host)
+		rt.budgets = append(rt.budgets, host)
 	}
-	tr.purses = append(tr.purses, tr.p.run)
-	for i, p := range tr.purses {
+	rt.budgets = append(rt.budgets, rt.p.run)
+	for i, p := range rt.budgets {
 		if err := p.begin(ctx); err != nil {
-			for _, begun := range tr.purses[:i] {
+			for _, begun := range rt.budgets[:i] {
 				begun.end()
 			}
-			return nil, tr.refuse(overBudget(err))
+			return nil, rt.refuse(overBudget(err))
 		}
 	}
 	return func() {
-		for _, p := range tr.purses {
+		for _, p := range rt.budgets {
 			p.end()
 		}
 	}, nil
 }
 
-// purseOf returns the budget of a host under a rule's bounds, nil without bounds.
-func (p *Proxy) purseOf(host string, b policy.FetchBounds) (*purse, error) {
+// budgetFor returns the budget of a host under a rule's bounds, nil without bounds.
+func (p *Proxy) budgetFor(host string, b policy.FetchBounds) (*budget, error) {
 	if b == (policy.FetchBounds{}) {
 		return nil, nil
 	}
@@ -249,18 +250,18 @@ func (p *Proxy) purseOf(host string, b policy.FetchBounds) (*purse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.hosts[key] == nil {
-		if len(p.hosts) >= maxPurses {
-			return nil, &limitError{"hosts of one run", fmt.Sprint(maxPurses)}
+		if len(p.hosts) >= maxBudgets {
+			return nil, &limitError{"hosts of one run", fmt.Sprint(maxBudgets)}
 		}
-		p.hosts[key] = newPurse("fetch.allow", b)
+		p.hosts[key] = newBudget("fetch.allow", b)
 	}
 	return p.hosts[key], nil
 }
 
 // time returns the timeout of the request.
-func (tr *trip) time() time.Duration {
+func (rt *roundTrip) time() time.Duration {
 	out := defaultTime
-	for _, t := range []time.Duration{tr.p.run.bounds.Timeout, tr.bounds.Timeout} {
+	for _, t := range []time.Duration{rt.p.run.bounds.Timeout, rt.bounds.Timeout} {
 		if t > 0 {
 			out = min(out, t)
 		}
@@ -269,42 +270,42 @@ func (tr *trip) time() time.Duration {
 }
 
 // key returns the key by which requests share connections.
-func (tr *trip) key() string {
-	return tr.target.Scheme + "://" + tr.target.Host + ":" + fmt.Sprint(tr.target.Port)
+func (rt *roundTrip) key() string {
+	return rt.target.Scheme + "://" + rt.target.Host + ":" + fmt.Sprint(rt.target.Port)
 }
 
 // reach resolves, checks, records and connects. After the record the caller must record the outcome
 // by done.
-func (tr *trip) reach(ctx context.Context, reuse bool) *refusal {
+func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	var up *upstream
 	if reuse {
-		up = tr.p.pool.take(tr.key())
+		up = rt.p.pool.take(rt.key())
 	}
 	var resolve time.Duration
 	if up != nil {
-		tr.addrs, tr.out.Reused = []netip.Addr{up.addr.Addr()}, true
+		rt.addrs, rt.out.Reused = []netip.Addr{up.addr.Addr()}, true
 	} else {
 		start := time.Now()
-		addrs, err := tr.p.resolve.Lookup(ctx, tr.target.Host)
+		addrs, err := rt.p.resolve.Lookup(ctx, rt.target.Host)
 		resolve = time.Since(start)
 		if err != nil {
-			return tr.refuse(&refusal{status: 502, code: codeUpstream, layer: "fetch",
+			return rt.refuse(&refusal{status: 502, code: codeUpstream, layer: "fetch",
 				rule:    "name has no address",
-				message: tr.target.Host + ": " + publicError(err), next: "check the name"})
+				message: rt.target.Host + ": " + publicError(err), next: "check the name"})
 		}
-		tr.addrs = addrs
+		rt.addrs = addrs
 	}
-	for _, a := range tr.addrs {
-		if what := Forbidden(a, tr.p.setup.NAT64); what != "" {
-			return tr.refuse(floorDenied(tr.target.Host, a.String(), what))
+	for _, a := range rt.addrs {
+		if what := Forbidden(a, rt.p.setup.NAT64); what != "" {
+			return rt.refuse(floorDenied(rt.target.Host, a.String(), what))
 		}
 	}
-	refused, err := tr.p.record.Intend(Intent{What: tr.what, Addresses: tr.addrs, Resolve: resolve})
+	refused, err := rt.p.record.Intend(Intent{What: rt.what, Addresses: rt.addrs, Resolve: resolve})
 	if err == nil && refused != "" {
 		if up != nil {
 			up.close()
 		}
-		return tr.refuse(floorDenied(tr.target.Host, strings.Trim(fmt.Sprint(tr.addrs), "[]"),
+		return rt.refuse(floorDenied(rt.target.Host, strings.Trim(fmt.Sprint(rt.addrs), "[]"),
 			refused))
 	}
 	if err != nil {
@@ -312,74 +313,74 @@ func (tr *trip) reach(ctx context.Context, reuse bool) *refusal {
 			message: "the request cannot be put on record, so it is not sent",
 			next:    "the operator makes room for the log"}
 	}
-	tr.intend = true
-	return tr.connect(ctx, up)
+	rt.intend = true
+	return rt.connect(ctx, up)
 }
 
-func (tr *trip) connect(ctx context.Context, up *upstream) *refusal {
+func (rt *roundTrip) connect(ctx context.Context, up *upstream) *refusal {
 	if up == nil {
 		var err error
-		if up, err = dial(ctx, tr.addrs, tr.target.Port, tr.purses); err != nil {
-			return tr.failed(ctx, err)
+		if up, err = dial(ctx, rt.addrs, rt.target.Port, rt.budgets); err != nil {
+			return rt.failed(ctx, err)
 		}
-		tr.up, tr.out.Connect = up, up.connect
-		if tr.what.Kind != kindTunnel && tr.target.Scheme == schemeHTTPS {
-			if err := up.secure(ctx, tr.target.Host, tr.p.roots()); err != nil {
-				return tr.failed(ctx, err)
+		rt.up, rt.out.Connect = up, up.connect
+		if rt.what.Kind != kindTunnel && rt.target.Scheme == schemeHTTPS {
+			if err := up.secure(ctx, rt.target.Host, rt.p.roots()); err != nil {
+				return rt.failed(ctx, err)
 			}
-			tr.out.TLS = up.tls
+			rt.out.TLS = up.tls
 		}
 		up.reader()
 	} else {
-		tr.up, tr.in0, tr.out0 = up, up.meter.in.Load(), up.meter.out.Load()
-		up.meter.charge(tr.purses)
+		rt.up, rt.in0, rt.out0 = up, up.meter.in.Load(), up.meter.out.Load()
+		up.meter.charge(rt.budgets)
 	}
-	tr.out.Version, tr.out.Peer, tr.out.Address = up.version, up.peer, up.addr.String()
+	rt.out.Version, rt.out.Peer, rt.out.Address = up.version, up.peer, up.addr.String()
 	if deadline, ok := ctx.Deadline(); ok {
 		// The next read reports the error.
 		_ = up.meter.SetDeadline(deadline)
 	}
-	tr.stop = context.AfterFunc(ctx, up.close)
+	rt.stop = context.AfterFunc(ctx, up.close)
 	return nil
 }
 
 // failed returns the refusal for a host that did not answer.
-func (tr *trip) failed(ctx context.Context, err error) *refusal {
-	err = tr.plain(err)
-	tr.out.Error = publicError(err)
+func (rt *roundTrip) failed(ctx context.Context, err error) *refusal {
+	err = rt.plain(err)
+	rt.out.Error = publicError(err)
 	var limit *limitError
 	var timeout net.Error
 	switch {
 	case errors.As(err, &limit):
-		return tr.overLimit(limit)
+		return rt.overLimit(limit)
 	case ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout():
 		return &refusal{status: 504, code: codeTimeout, rule: "timeout", layer: "fetch",
-			message: fmt.Sprintf("%s did not answer within %s", tr.target.Host, tr.timeout),
+			message: fmt.Sprintf("%s did not answer within %s", rt.target.Host, rt.timeout),
 			next:    "ask for less, or raise fetch.limits.timeout"}
 	}
-	return upstreamFailed(tr.target.Host, err)
+	return upstreamFailed(rt.target.Host, err)
 }
 
 // overLimit records an exceeded limit, beside the outcome.
-func (tr *trip) overLimit(err error) *refusal {
-	w := tr.what
+func (rt *roundTrip) overLimit(err error) *refusal {
+	w := rt.what
 	w.Decision, w.Layer, w.Rule = Denied, "fetch", err.Error()
-	tr.p.refuse(w)
+	rt.p.refuse(w)
 	return overBudget(err)
 }
 
 // done records the outcome. Later events of the connection do not belong to this request.
-func (tr *trip) done() {
-	if !tr.intend {
+func (rt *roundTrip) done() {
+	if !rt.intend {
 		return
 	}
-	if tr.stop != nil {
-		tr.stop()
+	if rt.stop != nil {
+		rt.stop()
 	}
-	tr.out.ID, tr.out.Total = tr.what.ID, time.Since(tr.start)
-	if tr.up != nil {
-		tr.out.BytesIn, tr.out.BytesOut = tr.up.meter.in.Load()-tr.in0,
-			tr.up.meter.out.Load()-tr.out0
+	rt.out.ID, rt.out.Total = rt.what.ID, time.Since(rt.start)
+	if rt.up != nil {
+		rt.out.BytesIn, rt.out.BytesOut = rt.up.meter.in.Load()-rt.in0,
+			rt.up.meter.out.Load()-rt.out0
 	}
-	tr.p.record.Ended(tr.out)
+	rt.p.record.Ended(rt.out)
 }

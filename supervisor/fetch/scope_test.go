@@ -32,15 +32,15 @@ func TestScopes(t *testing.T) {
 	w.names.Set(upName, []string{upIP})
 	fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName),
 		says("hi"))
-	ours, theirs, err := control.Pair("door")
+	ours, theirs, err := control.Pair("socket")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); w.proxy.admit(ctx, ours) }()
-	door := control.New(theirs)
-	t.Cleanup(func() { door.Close(); cancel(); <-ended })
+	socket := control.New(theirs)
+	t.Cleanup(func() { socket.Close(); cancel(); <-ended })
 	for _, c := range []struct {
 		scope   int
 		refused bool
@@ -49,11 +49,11 @@ func TestScopes(t *testing.T) {
 		{0, false, "\r\n\r\nhi"}, {1, false, "bundle words"}, {2, false, "\r\n\r\nhi"},
 		{3, true, ""}, {-1, true, ""},
 	} {
-		if err := door.Send(control.Knock{Scope: c.scope}); err != nil {
+		if err := socket.Send(control.OpenStream{Scope: c.scope}); err != nil {
 			t.Fatal(err)
 		}
 		var opened control.Opened
-		files, err := door.Receive(&opened)
+		files, err := socket.Receive(&opened)
 		if err != nil || opened.Refused != c.refused || (len(files) == 0) != c.refused {
 			t.Fatalf("scope %d: %+v, %d streams, %v", c.scope, opened, len(files), err)
 		}

@@ -126,26 +126,26 @@ func (s *stream) handle(ctx context.Context) bool {
 		s.bad(err)
 		return false
 	}
-	tr, refused := s.p.decide(s.eff, kind, s.mode(t), s.h.method, t)
+	rt, refused := s.p.decide(s.eff, kind, s.mode(t), s.h.method, t)
 	if refused != nil {
 		s.reply(refused)
 		return false
 	}
-	tr.timeout = tr.time()
-	ctx, cancel := context.WithTimeout(ctx, tr.timeout)
+	rt.timeout = rt.time()
+	ctx, cancel := context.WithTimeout(ctx, rt.timeout)
 	defer cancel()
-	end, refused := tr.budget(ctx)
+	end, refused := rt.reserve(ctx)
 	if refused != nil {
 		s.reply(refused)
 		return false
 	}
 	defer end()
-	_ = s.conn.SetDeadline(time.Now().Add(tr.timeout + lingerTime))
+	_ = s.conn.SetDeadline(time.Now().Add(rt.timeout + lingerTime))
 	if kind == kindWebSocket {
-		s.webSocket(ctx, tr)
+		s.webSocket(ctx, rt)
 		return false
 	}
-	return s.exchange(ctx, tr)
+	return s.exchange(ctx, rt)
 }
 
 // mode returns who ends the TLS of a request.

@@ -21,19 +21,19 @@ type step struct {
 }
 
 // redirected notes the redirect of a response, without parts that may be secret.
-func (tr *trip) redirected(location string) {
-	to, err := url.Parse(tr.target.String())
+func (rt *roundTrip) redirected(location string) {
+	to, err := url.Parse(rt.target.String())
 	if err == nil {
 		to, err = to.Parse(location)
 	}
 	if err != nil {
-		tr.out.Redirect = "unreadable"
+		rt.out.Redirect = "unreadable"
 		return
 	}
 	// Not as it was escaped, which could hide a credential.
 	shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}
-	tr.out.Redirect = tr.clean(shown.String())
-	tr.p.trail.sends(tr.what, *to)
+	rt.out.Redirect = rt.clean(shown.String())
+	rt.p.trail.sends(rt.what, *to)
 }
 
 // sends notes that the response to a request redirects the tool.

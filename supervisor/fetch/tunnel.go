@@ -36,62 +36,62 @@ func (s *stream) tunnel(ctx context.Context) {
 		s.intercept(ctx, t)
 		return
 	}
-	tr, refused := s.p.decide(s.eff, kindTunnel, modeOpaque, "CONNECT", t)
+	rt, refused := s.p.decide(s.eff, kindTunnel, modeOpaque, "CONNECT", t)
 	if refused != nil {
 		s.reply(refused)
 		return
 	}
-	tr.timeout = tr.time()
-	ctx, cancel := context.WithTimeout(ctx, tr.timeout)
+	rt.timeout = rt.time()
+	ctx, cancel := context.WithTimeout(ctx, rt.timeout)
 	defer cancel()
-	end, refused := tr.budget(ctx)
+	end, refused := rt.reserve(ctx)
 	if refused != nil {
 		s.reply(refused)
 		return
 	}
 	defer end()
-	if refused := tr.reach(ctx, false); refused != nil {
-		s.finish(tr, refused)
+	if refused := rt.reach(ctx, false); refused != nil {
+		s.finish(rt, refused)
 		return
 	}
-	defer tr.up.close()
-	defer tr.done()
+	defer rt.up.close()
+	defer rt.done()
 	_ = s.conn.SetDeadline(time.Now().Add(headTime))
 	if _, err := io.WriteString(s.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
-		tr.out.Error = "the tool went away"
+		rt.out.Error = "the tool went away"
 		return
 	}
 	hello, err := readHello(s.r, t.Host)
 	if err != nil {
-		tr.out.Error = err.Error()
-		tr.overLimit(err)
+		rt.out.Error = err.Error()
+		rt.overLimit(err)
 		return
 	}
 	deadline, _ := ctx.Deadline()
 	_ = s.conn.SetDeadline(deadline)
-	if _, err := tr.up.conn.Write(hello); err != nil {
-		tr.failed(ctx, err)
+	if _, err := rt.up.conn.Write(hello); err != nil {
+		rt.failed(ctx, err)
 		return
 	}
-	s.splice(ctx, tr)
+	s.splice(ctx, rt)
 }
 
 // splice copies bytes both ways until both sides have ended, one has failed, or time is up.
-func (s *stream) splice(ctx context.Context, tr *trip) {
+func (s *stream) splice(ctx context.Context, rt *roundTrip) {
 	var both sync.WaitGroup
 	var mu sync.Mutex
 	fail := func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if err != nil && tr.out.Error == "" && !errors.Is(err, net.ErrClosed) {
-			tr.truncated(ctx, err)
+		if err != nil && rt.out.Error == "" && !errors.Is(err, net.ErrClosed) {
+			rt.truncated(ctx, err)
 		}
 		s.conn.Close()
-		tr.up.close()
+		rt.up.close()
 	}
 	both.Go(func() {
-		_, err := io.Copy(tr.up.conn, s.r)
-		if half, ok := tr.up.meter.Conn.(interface{ CloseWrite() error }); ok && err == nil {
+		_, err := io.Copy(rt.up.conn, s.r)
+		if half, ok := rt.up.meter.Conn.(interface{ CloseWrite() error }); ok && err == nil {
 			err = half.CloseWrite()
 		}
 		if err != nil {
@@ -99,7 +99,7 @@ func (s *stream) splice(ctx context.Context, tr *trip) {
 		}
 	})
 	both.Go(func() {
-		_, err := io.Copy(s.conn, tr.up.r)
+		_, err := io.Copy(s.conn, rt.up.r)
 		if half, ok := s.conn.(interface{ CloseWrite() error }); ok && err == nil {
 			err = half.CloseWrite()
 		}
@@ -217,47 +217,47 @@ const webSocketGUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 // webSocket sends the request with its upgrade, and carries bytes both ways if the host accepts it
 // as RFC 6455 requires.
-func (s *stream) webSocket(ctx context.Context, tr *trip) {
-	headers := s.h.forwarded(tr.secret)
+func (s *stream) webSocket(ctx context.Context, rt *roundTrip) {
+	headers := s.h.forwarded(rt.secret)
 	var err error
-	if tr.secret != nil {
-		if headers, err = tr.secret.attach(&tr.target, s.h.method, headers, []byte{},
+	if rt.secret != nil {
+		if headers, err = rt.secret.attach(&rt.target, s.h.method, headers, []byte{},
 			time.Now()); err != nil {
-			s.reply(tr.refuse(badRequest(err)))
+			s.reply(rt.refuse(badRequest(err)))
 			return
 		}
 	}
 	headers = append(headers, field{"Connection", "Upgrade"}, field{"Upgrade", "websocket"})
-	if refused := tr.reach(ctx, false); refused != nil {
-		s.finish(tr, refused)
+	if refused := rt.reach(ctx, false); refused != nil {
+		s.finish(rt, refused)
 		return
 	}
-	resp, refused := s.send(ctx, tr, headers, nil)
+	resp, refused := s.send(ctx, rt, headers, nil)
 	if refused != nil {
-		s.finish(tr, refused)
+		s.finish(rt, refused)
 		return
 	}
-	defer tr.up.close()
-	defer tr.done()
+	defer rt.up.close()
+	defer rt.done()
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		s.h.close = true
-		s.answer(ctx, tr, resp)
+		s.answer(ctx, rt, resp)
 		return
 	}
 	sum := sha1.Sum([]byte(s.h.headers.get("sec-websocket-key")[0] + webSocketGUID))
 	if resp.Header.Get("Sec-WebSocket-Accept") != base64.StdEncoding.EncodeToString(sum[:]) ||
 		!strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") {
-		tr.out.Error = "the host does not speak websocket"
-		s.reply(upstreamFailed(tr.target.Host, errors.New(tr.out.Error)))
+		rt.out.Error = "the host does not speak websocket"
+		s.reply(upstreamFailed(rt.target.Host, errors.New(rt.out.Error)))
 		return
 	}
 	// A credential that is scrubbed is sent to no websocket.
-	out, _ := returned(resp.Header, tr.secret)
+	out, _ := returned(resp.Header, rt.secret)
 	lines := append(out.write([]byte("HTTP/1.1 101 Switching Protocols\r\n")),
 		"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
 	if _, err := s.conn.Write(lines); err != nil {
-		tr.out.Error = "the tool went away"
+		rt.out.Error = "the tool went away"
 		return
 	}
-	s.splice(ctx, tr)
+	s.splice(ctx, rt)
 }

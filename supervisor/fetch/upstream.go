@@ -38,7 +38,7 @@ type meter struct {
 	net.Conn
 	in, out atomic.Int64
 	mu      sync.Mutex
-	purses  []*purse
+	budgets []*budget
 	spent   error
 }
 
@@ -64,7 +64,7 @@ func (m *meter) Write(p []byte) (int, error) {
 func (m *meter) spend(in, out int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, p := range m.purses {
+	for _, p := range m.budgets {
 		if err := p.spend(in, out); err != nil && m.spent == nil {
 			m.spent = err
 		}
@@ -72,10 +72,10 @@ func (m *meter) spend(in, out int64) error {
 	return m.spent
 }
 
-func (m *meter) charge(purses []*purse) {
+func (m *meter) charge(budgets []*budget) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.purses = purses
+	m.budgets = budgets
 }
 
 // upstream is one connection to a host.
@@ -115,7 +115,7 @@ func (c *capped) lift()  { c.left = math.MaxInt64 }
 func (c *capped) lower() { c.left = maxAnswerHead }
 
 // dial connects to the first address that answers. The caller has checked all of them.
-func dial(ctx context.Context, addrs []netip.Addr, port uint16, purses []*purse) (*upstream,
+func dial(ctx context.Context, addrs []netip.Addr, port uint16, budgets []*budget) (*upstream,
 	error) {
 	var errs []error
 	for _, a := range addrs {
@@ -131,7 +131,7 @@ func dial(ctx context.Context, addrs []netip.Addr, port uint16, purses []*purse)
 			}
 			continue
 		}
-		m := &meter{Conn: conn, purses: purses}
+		m := &meter{Conn: conn, budgets: budgets}
 		u := &upstream{meter: m, conn: m, addr: to, made: time.Now(), connect: time.Since(start)}
 		return u, nil
 	}

@@ -125,13 +125,13 @@ func TestWildcardTurns(t *testing.T) {
 }
 
 // TestWildcardRate: the rate of one host is not another's, and that of a run is everybody's; after
-// the first second requests start evenly. The purses are asked, with a clock of their own.
+// the first second requests start evenly. The budgets are asked, with a clock of their own.
 func TestWildcardRate(t *testing.T) {
 	w := underWildcard(t, "rate = 2\n", hundred)
 	bounds := policy.FetchBounds{Rate: 2}
 	now := time.Now()
 	for _, host := range []string{"a.example.com", "b.example.com"} {
-		p, err := w.proxy.purseOf(host, bounds)
+		p, err := w.proxy.budgetFor(host, bounds)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestWildcardRate(t *testing.T) {
 			}
 		}
 	}
-	run := newPurse("fetch.limits", bounds)
+	run := newBudget("fetch.limits", bounds)
 	for i, want := range []time.Duration{0, 0, time.Second} {
 		if got := run.turn(now); got != want {
 			t.Errorf("the run's request %d waits %s, want %s", i, got, want)
@@ -152,7 +152,7 @@ func TestWildcardRate(t *testing.T) {
 	// turn nor counts.
 	short, over := context.WithTimeout(context.Background(), time.Second)
 	defer over()
-	full := newPurse("fetch.limits", bounds)
+	full := newBudget("fetch.limits", bounds)
 	full.started = []time.Time{now.Add(time.Hour), now.Add(time.Hour)}
 	before := slices.Clone(full.started)
 	if err := full.begin(short); err == nil || !strings.Contains(err.Error(),
@@ -175,8 +175,8 @@ func TestWildcardRate(t *testing.T) {
 // is no way to make a budget anew without end (T-212).
 func TestWildcardNames(t *testing.T) {
 	w := underWildcard(t, "requests = 1\n", hundred)
-	for i := range maxPurses {
-		if _, err := w.proxy.purseOf(fmt.Sprintf("n%d.example.com", i),
+	for i := range maxBudgets {
+		if _, err := w.proxy.budgetFor(fmt.Sprintf("n%d.example.com", i),
 			policy.FetchBounds{Requests: 1}); err != nil {
 			t.Fatal(err)
 		}

@@ -46,12 +46,12 @@ type report struct {
 // deniedHost is what no layer of the bench's policy grants.
 const deniedHost = "denied.bench.example"
 
-// fetchClient carries out orders until its standard input ends. Its descriptor 3 is the door;
-// without a door it asks the host itself.
-func fetchClient(stdin io.Reader, stdout io.Writer, door bool) error {
+// fetchClient executes orders until its standard input ends. With proxied, its descriptor 3 is the
+// socket of a fetch proxy; else it sends its requests to the host itself.
+func fetchClient(stdin io.Reader, stdout io.Writer, proxied bool) error {
 	w := &way{host: upstreamIP, dial: dialUpstream}
-	if door {
-		w = &way{host: upstreamName, proxy: true, dial: knocker(os.NewFile(3, "door"))}
+	if proxied {
+		w = &way{host: upstreamName, proxy: true, dial: streams(os.NewFile(3, "fetch socket"))}
 	}
 	clients := map[int]*http.Client{} // their connections are kept
 	orders := make(chan order)
@@ -163,12 +163,12 @@ type helper struct {
 }
 
 // startHelper starts a part of the bench; group is the control group that it is alone in, if any.
-func startHelper(group string, door *os.File, args ...string) (*helper, error) {
+func startHelper(group string, socket *os.File, args ...string) (*helper, error) {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if door != nil {
-		cmd.ExtraFiles = []*os.File{door}
+	if socket != nil {
+		cmd.ExtraFiles = []*os.File{socket}
 	}
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -139,8 +139,8 @@ func (r *flooded) once() error {
 
 // ownClient starts a process whose requests go this way.
 func (w *way) ownClient(group string) (*helper, error) {
-	if w.door == nil {
+	if w.socket == nil {
 		return startHelper(group, nil, fetchClientPart, wayDirect)
 	}
-	return startHelper(group, w.door, fetchClientPart)
+	return startHelper(group, w.socket, fetchClientPart)
 }

@@ -45,12 +45,12 @@ const (
 type way struct {
 	name string
 	// as the URL names it
-	host  string
-	proxy bool
-	dial  func(context.Context) (net.Conn, error)
-	pid   int // of the proxy
-	door  *os.File
-	group string // of the proxy
+	host   string
+	proxy  bool
+	dial   func(context.Context) (net.Conn, error)
+	pid    int // of the proxy
+	socket *os.File
+	group  string // of the proxy
 }
 
 // floods reports whether the way is for the flood alone, and in none of the other tables.
@@ -182,8 +182,8 @@ func startJailProxy(ctx context.Context, bin, group string, names netip.AddrPort
 		ids.Release()
 		return nil, nil, err
 	}
-	w := &way{host: upstreamName, proxy: true, pid: p.PID, dial: knocker(p.Door), door: p.Door,
-		group: group}
+	w := &way{host: upstreamName, proxy: true, pid: p.PID, dial: streams(p.Door),
+		socket: p.Door, group: group}
 	return w, func() error {
 		err := errors.Join(p.Close(), p.Door.Close())
 		ids.Release()
@@ -191,20 +191,20 @@ func startJailProxy(ctx context.Context, bin, group string, names netip.AddrPort
 	}, nil
 }
 
-// knocker asks a door for streams.
-func knocker(f *os.File) func(context.Context) (net.Conn, error) {
-	door := control.New(f)
+// streams returns a dialler that opens streams on the socket f of a fetch proxy.
+func streams(f *os.File) func(context.Context) (net.Conn, error) {
+	socket := control.New(f)
 	var mu sync.Mutex
 	return func(context.Context) (net.Conn, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if err := door.Send(control.Knock{}); err != nil {
+		if err := socket.Send(control.OpenStream{}); err != nil {
 			return nil, err
 		}
 		var opened control.Opened
-		files, err := door.Receive(&opened)
+		files, err := socket.Receive(&opened)
 		if err != nil || len(files) != 1 {
-			return nil, fmt.Errorf("the door: %d descriptors, %w", len(files), err)
+			return nil, fmt.Errorf("the fetch proxy: %d descriptors, %w", len(files), err)
 		}
 		defer files[0].Close()
 		return net.FileConn(files[0])

@@ -49,7 +49,7 @@ func open(path string, flags int64) func(*world, paths) []victim.Call {
 const (
 	files  = "files"
 	procs  = "processes and the host"
-	kernel = "doors of the kernel"
+	kernel = "kernel interfaces"
 	rights = "rights and namespaces"
 	netw   = "network"
 	limits = "limits"

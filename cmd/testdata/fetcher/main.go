@@ -46,18 +46,18 @@ func run() error {
 	if err != nil {
 		return fmt.Errorf("there is no fetch proxy")
 	}
-	door, err := net.FileListener(os.NewFile(uintptr(fd), "fetch"))
+	listener, err := net.FileListener(os.NewFile(uintptr(fd), "fetch"))
 	if err != nil {
 		return err
 	}
 	if *raw {
-		return talk(door)
+		return talk(listener)
 	}
 	client := http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:       http.ProxyURL(&url.URL{Scheme: "http", Host: "fetch:80"}),
-			DialContext: func(context.Context, string, string) (net.Conn, error) { return door.Accept() },
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return listener.Accept() },
 		},
 	}
 	var failed error
@@ -87,8 +87,8 @@ func run() error {
 	return failed
 }
 
-func talk(door net.Listener) error {
-	conn, err := door.Accept()
+func talk(listener net.Listener) error {
+	conn, err := listener.Accept()
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-var door = sync.OnceValues(func() (net.Listener, error) {
+var listener = sync.OnceValues(func() (net.Listener, error) {
 	fd, err := strconv.Atoi(os.Getenv("JAIL_FETCH_FD"))
 	if err != nil {
 		return nil, errors.New("there is no fetch proxy")
@@ -18,7 +18,7 @@ var door = sync.OnceValues(func() (net.Listener, error) {
 })
 
 func dial() (net.Conn, error) {
-	l, err := door()
+	l, err := listener()
 	if err != nil {
 		return nil, err
 	}

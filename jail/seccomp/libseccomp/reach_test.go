@@ -11,8 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/seccomp/libseccomp"
 )
 
-// runs are the filters of runs that are allowed most, by kind: with a door to the fetch proxy, as
-// scripts, on a terminal.
+// runs are the widest filters of runs, by kind: with the fetch proxy, as scripts, on a terminal.
 func runs() map[string]seccomp.Filter {
 	filter := func(groups []string, more ...string) seccomp.Filter {
 		return seccomp.NewFilter(append(slices.Clone(groups), more...)...)

@@ -19,17 +19,17 @@ import (
 const exitSignal = 128
 
 // Run starts the order's program and waits for its end. sizes are those of the terminal, nil
-// without one; door opens streams to the fetch proxy, nil without one. Only the program reads and
+// without one; proxy opens streams to the fetch proxy, nil without one. Only the program reads and
 // writes its streams once it runs, so that their ends are seen. The error says why the program
 // could not be started.
-func Run(order runners.Order, sizes Sizes, door Door) (runners.Report, error) {
+func Run(order runners.Order, sizes Sizes, proxy Proxy) (runners.Report, error) {
 	n := order.Native
 	// Not ignored, which the program would inherit: taken and thrown away. A signal that process 1
 	// takes by default is one that it ignores (pid_namespaces(7)), but the Go runtime takes some by
 	// ending.
 	signal.Notify(make(chan os.Signal, 1))
-	if n.Relay != 0 && door != nil {
-		if err := relay(n.Relay, door); err != nil {
+	if n.Relay != 0 && proxy != nil {
+		if err := relay(n.Relay, proxy); err != nil {
 			return runners.Report{}, err
 		}
 	}

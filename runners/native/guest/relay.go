@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// A Door opens streams to the fetch proxy.
-type Door interface{ Open() (*os.File, error) }
+// Proxy opens streams to the fetch proxy.
+type Proxy interface{ Open() (*os.File, error) }
 
 // backlog is how many connections may wait.
 const backlog = 128
 
-// relay listens on the jail's own loopback and connects each connection to a stream of its own to
-// the fetch proxy, which speaks HTTP. It decides nothing: every client is in the jail.
-func relay(port int, door Door) error {
+// relay listens on the jail's own loopback interface and joins each connection to a stream of its
+// own to the fetch proxy, which speaks HTTP. It decides nothing: every client is in the jail.
+func relay(port int, proxy Proxy) error {
 	// Not by the package net, which asks the kernel for things that no jail has.
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -31,12 +31,12 @@ func relay(port int, door Door) error {
 		syscall.Close(fd)
 		return fmt.Errorf("relay to the fetch proxy: %w", err)
 	}
-	go accept(fd, door)
+	go accept(fd, proxy)
 	return nil
 }
 
 // accept lives as long as process 1.
-func accept(fd int, door Door) {
+func accept(fd int, proxy Proxy) {
 	for {
 		conn, _, err := syscall.Accept4(fd, syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK)
 		if err != nil {
@@ -47,7 +47,7 @@ func accept(fd int, door Door) {
 		client := os.NewFile(uintptr(conn), "client")
 		go func() {
 			defer client.Close()
-			stream, err := door.Open()
+			stream, err := proxy.Open()
 			if err != nil {
 				// the client sees the end
 				return

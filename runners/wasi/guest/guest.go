@@ -61,7 +61,7 @@ type Loaded struct {
 
 // Load checks a module and makes it ready: from cacheDir, which Compile made of
 // the very same module, or, if that is empty, by compiling it. Close it after use.
-// The host functions of fetches are granted where ctx has a door; see WithDoor.
+// The host functions of fetches are granted if ctx has a Proxy; see WithProxy.
 func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir string) (*Loaded,
 	error) {
 	start := time.Now()

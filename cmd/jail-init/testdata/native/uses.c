@@ -63,7 +63,7 @@ static int bound(struct sockaddr_un *a) {
 	int fd = CALL(SYS_socket, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	return bind(fd, (struct sockaddr *)a, sizeof *a) < 0 ? -1 : fd;
 }
-static int waiting(void) { // a listener with somebody at the door
+static int waiting(void) { // a listener with a pending connection
 	struct sockaddr_un a;
 	int fd = bound(&a), c = CALL(SYS_socket, AF_UNIX, SOCK_STREAM, 0);
 	if (listen(fd, 1) < 0 || connect(c, (struct sockaddr *)&a, sizeof a) < 0) return -1;

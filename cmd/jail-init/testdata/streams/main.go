@@ -22,14 +22,14 @@ func fdRead(fd uint32, iovs unsafe.Pointer, n uint32, out *uint32) uint32
 const shutWrite = 2
 
 func main() {
-	door, err := strconv.Atoi(os.Getenv("JAIL_FETCH_FD"))
+	listener, err := strconv.Atoi(os.Getenv("JAIL_FETCH_FD"))
 	if err != nil {
 		os.Exit(1)
 	}
 	var fd, n uint32
 	data := []byte("data")
 	iov := unsafe.Pointer(&[2]uint32{uint32(uintptr(unsafe.Pointer(&data[0]))), uint32(len(data))})
-	for i, e := range []uint32{sockAccept(uint32(door), 0, &fd), fdWrite(fd, iov, 1, &n), sockShutdown(fd, shutWrite), fdRead(fd, iov, 1, &n)} {
+	for i, e := range []uint32{sockAccept(uint32(listener), 0, &fd), fdWrite(fd, iov, 1, &n), sockShutdown(fd, shutWrite), fdRead(fd, iov, 1, &n)} {
 		if e != 0 {
 			os.Exit(2 + i)
 		}

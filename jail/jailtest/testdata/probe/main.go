@@ -29,7 +29,7 @@ func run(args, env []string) int {
 		return 42
 	case len(args) == 1 && args[0] == "gained": // executed where a file's mode could give rights
 		return gained()
-	case len(args) == 1 && args[0] == "int80": // outside of any jail: does this machine have that door?
+	case len(args) == 1 && args[0] == "int80": // outside of any jail: does this kernel accept int 0x80?
 		if int(int32(int80(20))) == os.Getpid() {
 			return 42
 		}

@@ -327,7 +327,7 @@ func TestOrder(t *testing.T) {
 	none := New(nil)
 	if e := none.Do(Lookup("open"), g.mem, []uint64{1024, 3, 1027, 9, 0, 0, 0, 0,
 		0}); e != NoFetch {
-		t.Errorf("without a door: %d %s", e, none.last)
+		t.Errorf("without a proxy: %d %s", e, none.last)
 	}
 	broken := New(func() (*os.File, error) { return nil, errors.New("gone") })
 	if e := broken.Do(Lookup("open"), g.mem, []uint64{1024, 3, 1027, 9, 0, 0, 0, 0,

@@ -16,7 +16,8 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi"
 )
 
-// A peer is the other side of a guest's door: what it accepts there comes out here.
+// A peer is the other end of a guest's fetch socket: a connection that the guest accepts comes out
+// here.
 type peer struct {
 	t       testing.TB
 	streams []net.Conn
@@ -26,7 +27,7 @@ type peer struct {
 	p       *Process
 }
 
-// newPeer makes a guest with a door.
+// newPeer makes a guest with a fetch socket.
 func newPeer(t testing.TB, openFiles int) *peer {
 	t.Helper()
 	d := &peer{t: t, mem: make([]byte, 1<<20)}
@@ -253,7 +254,7 @@ func TestStreamFlood(t *testing.T) {
 }
 
 // As many streams as descriptors are allowed, and no more; all of them again when they are closed.
-// A door that is gone is an error and no hang.
+// A proxy that has ended is an error, and no call hangs.
 func TestManyStreams(t *testing.T) {
 	d := newPeer(t, 100)
 	for round := range 3 {
@@ -376,7 +377,7 @@ func TestStreamBadCalls(t *testing.T) {
 	}
 }
 
-// FuzzSockets makes any calls on a guest with a door, whose proxy answers, breaks off or is gone:
+// FuzzSockets makes any calls on a guest with a fetch socket, whose proxy answers, breaks off or is gone:
 // nothing may panic, and no descriptor may be left.
 func FuzzSockets(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x01\x00\x00\x02\x00\x00\x03\x00\x00"),
@@ -431,8 +432,8 @@ func FuzzSockets(f *testing.F) {
 	})
 }
 
-// The calls of sockets are all in the fuzzed list of preview 1 too, where there is no door.
-func TestSocketsAreRefusedWithoutDoor(t *testing.T) {
+// The fuzzed list of preview 1 has all calls of sockets too, without a fetch socket.
+func TestSocketsAreRefusedWithoutProxy(t *testing.T) {
 	p := newGuest(t, t.TempDir())
 	mem := make([]byte, 4096)
 	for _, f := range wasi.Functions {

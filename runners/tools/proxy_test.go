@@ -20,17 +20,17 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
-// testDoor is a context whose guests reach a proxy of the tests': one that decides nothing, so that what a command makes of answers can be seen
-// by itself. The real one is behind the tests of the built programs.
-var testDoor = sync.OnceValue(func() context.Context {
-	host, child, err := control.Pair("door")
+// withProxy is a context whose guests reach a proxy of the tests, which decides nothing, so that a
+// test sees how a command handles responses. The tests of the built programs use the real proxy.
+var withProxy = sync.OnceValue(func() context.Context {
+	host, child, err := control.Pair("fetch socket")
 	if err != nil {
 		panic(err)
 	}
 	go func() {
 		for {
-			var k control.Knock
-			if _, err := host.Receive(&k); err != nil {
+			var request control.OpenStream
+			if _, err := host.Receive(&request); err != nil {
 				return
 			}
 			fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -50,7 +50,7 @@ var testDoor = sync.OnceValue(func() context.Context {
 			go serveStream(conn)
 		}
 	}()
-	return guest.WithDoor(context.Background(), guest.NewDoor(child))
+	return guest.WithProxy(context.Background(), guest.NewProxy(child))
 })
 
 // serveStream answers one request as the fetch proxy does.

@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// bodyBound is how long a client may take to send the body of a request, which is no stream.
+	// bodyBound bounds the time in which a client sends the body of a request that is not a stream.
 	bodyBound = 30 * time.Second
-	// maxBodies bounds the bodies that are being read at one time, in bytes, all together.
+	// maxBodies bounds the bodies that are read at one time, in bytes, all together.
 	maxBodies = 256 << 20
-	// turnedAway is how many connections beyond the bound are told so at one time; more are closed
-	// without a word.
+	// turnedAway bounds the connections beyond the bound that get an answer at one time; more are
+	// closed without one.
 	turnedAway = 16
-	// toTurnAway is how long that may take each.
+	// toTurnAway bounds the time of one such answer.
 	toTurnAway = time.Second
 )
 
-// shares hand out parts of a bound. A user may hold seven eighths of what the others leave, so that
-// none takes it all; a sixteenth is root's alone, whose watchdog is among the clients.
+// shares divide a bound among users. A user may hold seven eighths of what the others leave, so that
+// no user takes all; a sixteenth is reserved for root, since the watchdog is a client of root.
 type shares struct {
 	bound int64
 
@@ -41,7 +41,8 @@ type shares struct {
 
 func newShares(bound int64) *shares { return &shares{bound: bound, held: map[uint32]int64{}} }
 
-// take returns what gives n back, or nil if the user may not have so much.
+// take reserves n for a user. It returns the function that releases n, or nil if n is more than the
+// user may have.
 func (s *shares) take(uid uint32, n int64) (give func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +65,8 @@ func (s *shares) take(uid uint32, n int64) (give func()) {
 	})
 }
 
-// door is a listener that bounds the connections that are open at one time.
-type door struct {
+// boundedListener is a listener that bounds the open connections, in all and of each user.
+type boundedListener struct {
 	net.Listener
 	open *shares
 	// away holds a token for each connection that is being turned away.
@@ -75,30 +76,30 @@ type door struct {
 	reserve *os.File
 }
 
-func newDoor(l net.Listener, connections int) *door {
-	d := &door{Listener: l, open: newShares(int64(connections)), away: make(chan struct{},
-		turnedAway)}
-	d.refill()
-	return d
+func newBoundedListener(l net.Listener, connections int) *boundedListener {
+	b := &boundedListener{Listener: l, open: newShares(int64(connections)),
+		away: make(chan struct{}, turnedAway)}
+	b.refill()
+	return b
 }
 
-func (d *door) refill() {
-	if d.reserve == nil {
+func (b *boundedListener) refill() {
+	if b.reserve == nil {
 		// Without a reserve a client waits in the queue of the socket, which is what it did before.
-		d.reserve, _ = os.Open(os.DevNull)
+		b.reserve, _ = os.Open(os.DevNull)
 	}
 }
 
 // refuse answers the next client with the reason that no descriptor is left, on the reserved one.
 // It returns the error of Accept if another goroutine took the reserved descriptor first.
-func (d *door) refuse(short error) error {
-	if d.reserve == nil {
+func (b *boundedListener) refuse(short error) error {
+	if b.reserve == nil {
 		return short
 	}
-	d.reserve.Close()
-	d.reserve = nil
-	defer d.refill()
-	conn, err := d.Listener.Accept()
+	b.reserve.Close()
+	b.reserve = nil
+	defer b.refill()
+	conn, err := b.Listener.Accept()
 	if err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (d *door) refuse(short error) error {
 	return nil
 }
 
-// A counted connection gives its place back when it is closed.
+// counted is a connection that releases its share when it is closed.
 type counted struct {
 	*net.UnixConn
 	give func()
@@ -117,35 +118,36 @@ func (c counted) Close() error {
 	return c.UnixConn.Close()
 }
 
-// Accept waits for one that may come in.
-func (d *door) Accept() (net.Conn, error) {
+// Accept returns the next connection within the bounds. It answers the others with an error.
+func (b *boundedListener) Accept() (net.Conn, error) {
 	for {
-		d.refill()
-		conn, err := d.Listener.Accept()
+		b.refill()
+		conn, err := b.Listener.Accept()
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			if err := d.refuse(err); err != nil {
+			if err := b.refuse(err); err != nil {
 				return nil, err
 			}
 			continue
 		}
 		unix, ok := conn.(*net.UnixConn)
 		if err != nil || !ok {
-			// what is no Unix socket is refused where the caller is asked for
+			// A connection that is not of a Unix socket is refused by callerOf.
 			return conn, err
 		}
 		p, err := asuser.PeerOf(unix)
 		if err != nil {
-			unix.Close() // it is gone already
+			// The client has closed it.
+			unix.Close()
 			continue
 		}
-		if give := d.open.take(p.UID, 1); give != nil {
+		if give := b.open.take(p.UID, 1); give != nil {
 			return counted{unix, give}, nil
 		}
 		select {
-		case d.away <- struct{}{}:
+		case b.away <- struct{}{}:
 			go func() {
 				turnAway(unix, tooMany)
-				<-d.away
+				<-b.away
 			}()
 		default:
 			unix.Close()
@@ -154,17 +156,17 @@ func (d *door) Accept() (net.Conn, error) {
 }
 
 var tooMany = problem.New(problem.Busy,
-	"jaild is busy: it has as many connections as it takes, of you or in all").
+	"jaild is busy: the connections of this user, or of all users, are at their limit").
 	WithHint("try again when some have ended")
 
-// turnAway answers one request with why, once the request is read: a client that has not sent all
-// of it would see a broken connection and no answer.
+// turnAway reads one request and answers it with why. It reads the whole request, since a client that
+// still sends would see a broken connection and no answer.
 func turnAway(conn net.Conn, why *problem.Error) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(toTurnAway))
 	req, err := http.ReadRequest(bufio.NewReader(io.LimitReader(conn, maxRequest)))
 	if err != nil {
-		// it is told by the end
+		// The client sees that the connection ends.
 		return
 	}
 	_, _ = io.Copy(io.Discard, req.Body)
@@ -176,11 +178,12 @@ func turnAway(conn net.Conn, why *problem.Error) {
 		Request: req, Close: true,
 		Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: int64(len(text)),
 		Body: io.NopCloser(strings.NewReader(string(text)))}
-	// a client that is gone needs no answer
+	// The client may be gone.
 	_ = resp.Write(conn)
 }
 
-// measured bounds the bodies of requests in time, and all together in bytes, until they are read.
+// measured bounds the time in which a request body is read, and the bytes of all bodies that are
+// being read.
 func (srv *Server) measured(next http.Handler) http.Handler {
 	bodies := newShares(maxBodies)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -191,19 +194,20 @@ func (srv *Server) measured(next http.Handler) http.Handler {
 		}
 		size := r.ContentLength
 		if size < 0 || size > maxRequest {
-			size = maxRequest // where reading ends
+			// Reading ends at maxRequest.
+			size = maxRequest
 		}
 		give := bodies.take(caller.UID, size)
 		if give == nil {
 			w.Header().Set("Connection", "close")
 			writeProblem(w, problem.New(problem.Busy,
-				"jaild is busy: it is reading as much of requests as it takes, of you or in all").
+				"jaild is busy: the request bodies of this user, or of all users, are at their limit").
 				WithHint("try again"))
 			return
 		}
 		defer give()
 		control := http.NewResponseController(w)
-		// what knows no deadlines is a test's
+		// Only a test's connection has no deadlines.
 		_ = control.SetReadDeadline(time.Now().Add(bodyBound))
 		r.Body = &measuredBody{r.Body, func() {
 			_ = control.SetReadDeadline(time.Time{})

@@ -1,0 +1,87 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/wasi"
+)
+
+// errNoStream is returned if the fetch proxy has too many streams or has ended.
+var errNoStream = errors.New("the fetch proxy gives no stream")
+
+// Proxy opens streams to the fetch proxy. Several guests may use it at once.
+type Proxy struct {
+	socket *socket
+	scope  int
+}
+
+// socket is the control socket of the fetch proxy, which all guests of a run share.
+type socket struct {
+	mu   sync.Mutex
+	conn *control.Conn
+}
+
+// NewProxy takes over the control socket f, which came with the order.
+func NewProxy(f *os.File) *Proxy { return &Proxy{socket: &socket{conn: control.New(f)}} }
+
+// As returns p for guests under one scope of the proxy; see control.OpenStream. For runners.NoFetch
+// it returns nil.
+func (p *Proxy) As(scope int) *Proxy {
+	if p == nil || scope == runners.NoFetch {
+		return nil
+	}
+	return &Proxy{p.socket, scope}
+}
+
+// Open returns a new stream to the proxy.
+func (p *Proxy) Open() (*os.File, error) {
+	p.socket.mu.Lock()
+	defer p.socket.mu.Unlock()
+	if err := p.socket.conn.Send(control.OpenStream{Scope: p.scope}); err != nil {
+		return nil, errNoStream
+	}
+	var opened control.Opened
+	files, err := p.socket.conn.Receive(&opened)
+	if err != nil || opened.Refused || len(files) != 1 {
+		for _, f := range files {
+			f.Close()
+		}
+		return nil, errNoStream
+	}
+	return files[0], nil
+}
+
+// proxyKey is the key of the Proxy in the context of a run.
+type proxyKey struct{}
+
+// WithProxy lets the guests of a run fetch through p.
+func WithProxy(ctx context.Context, p *Proxy) context.Context {
+	return context.WithValue(ctx, proxyKey{}, p)
+}
+
+// WithScope restricts the guests of a run to one scope of the Proxy in ctx.
+func WithScope(ctx context.Context, scope int) context.Context {
+	p, _ := ctx.Value(proxyKey{}).(*Proxy)
+	return WithProxy(ctx, p.As(scope))
+}
+
+// opener returns how a run's guests get streams, or nil if they get none.
+func opener(ctx context.Context) func() (*os.File, error) {
+	if p, ok := ctx.Value(proxyKey{}).(*Proxy); ok && p != nil {
+		return p.Open
+	}
+	return nil
+}
+
+// granted are the imports beyond preview 1 of a run's guests.
+func granted(ctx context.Context) []wasi.Import {
+	if opener(ctx) == nil {
+		return nil
+	}
+	return wasi.FetchFunctions[:]
+}
