@@ -14,123 +14,123 @@ import (
 )
 
 // commit appends a batch: lines, flush, head. The caller holds the lock.
-func (l *Log) commit(batch []*request, checkpointDue bool) error {
-	if err := l.catchUp(); err != nil {
+func (w *writer) commit(batch []*request, checkpointDue bool) error {
+	if err := w.catchUp(); err != nil {
 		return err
 	}
-	if full := l.at.offset >= l.opt.SegmentBytes; full || l.at.offset > 0 &&
-		l.opt.SegmentTime > 0 && l.opt.Now().Sub(l.begun) >= l.opt.SegmentTime {
-		if err := l.enter(l.at.size + 1); err != nil {
+	if full := w.at.offset >= w.opt.SegmentBytes; full || w.at.offset > 0 &&
+		w.opt.SegmentTime > 0 && w.opt.Now().Sub(w.seg.begun) >= w.opt.SegmentTime {
+		if err := w.enter(w.at.size + 1); err != nil {
 			return err
 		}
 	}
-	next, ends := l.at, false
-	l.buf = l.buf[:0]
+	next, ends := w.at, false
+	w.buf = w.buf[:0]
 	for _, r := range batch {
-		r.seq = l.line(&next, r.body)
+		r.seq = w.line(&next, r.body)
 		ends = ends || r.ends
 	}
-	checkpointDue = checkpointDue || l.since+len(batch) >= l.opt.CheckpointRecords
+	checkpointDue = checkpointDue || w.since+len(batch) >= w.opt.CheckpointRecords
 	if checkpointDue {
-		body, err := l.checkpoint(next.state)
+		body, err := w.checkpoint(next.state)
 		if err != nil {
-			l.tree.drop()
+			w.tree.drop()
 			return err
 		}
-		l.line(&next, body)
+		w.line(&next, body)
 	}
-	next.offset += int64(len(l.buf))
-	if err := l.store(next); err != nil {
+	next.offset += int64(len(w.buf))
+	if err := w.store(next); err != nil {
 		return err
 	}
-	l.since += len(batch)
+	w.since += len(batch)
 	if !checkpointDue && !ends {
 		return nil
 	}
-	return l.seal(checkpointDue)
+	return w.seal(checkpointDue)
 }
 
 // line adds a line to buf and to the tree and moves next past it.
-func (l *Log) line(next *position, body []byte) uint64 {
-	start := len(l.buf)
-	l.buf = append(l.buf, `{"seq":`...)
-	l.buf = strconv.AppendUint(l.buf, next.size+1, 10)
-	l.buf = append(l.buf, `,"time":"`...)
-	l.buf = l.opt.Now().UTC().AppendFormat(l.buf, timeLayout)
-	l.buf = append(l.buf, `",`...)
-	l.buf = append(l.buf, body...)
-	l.buf = append(l.buf, `,"prev":"`+sumPrefix...)
-	l.buf = hex.AppendEncode(l.buf, next.hash[:])
-	l.buf = append(l.buf, `"}`...)
-	next.hash = sha256.Sum256(l.buf[start:])
-	l.tree.add(l.buf[start:])
+func (w *writer) line(next *position, body []byte) uint64 {
+	start := len(w.buf)
+	w.buf = append(w.buf, `{"seq":`...)
+	w.buf = strconv.AppendUint(w.buf, next.size+1, 10)
+	w.buf = append(w.buf, `,"time":"`...)
+	w.buf = w.opt.Now().UTC().AppendFormat(w.buf, timeLayout)
+	w.buf = append(w.buf, `",`...)
+	w.buf = append(w.buf, body...)
+	w.buf = append(w.buf, `,"prev":"`+sumPrefix...)
+	w.buf = hex.AppendEncode(w.buf, next.hash[:])
+	w.buf = append(w.buf, `"}`...)
+	next.hash = sha256.Sum256(w.buf[start:])
+	w.tree.add(w.buf[start:])
 	next.size++
-	l.buf = append(l.buf, '\n')
+	w.buf = append(w.buf, '\n')
 	return next.size
 }
 
-func (l *Log) checkpoint(s state) ([]byte, error) {
-	root, err := l.tree.root()
+func (w *writer) checkpoint(s state) ([]byte, error) {
+	root, err := w.tree.root()
 	if err != nil {
 		return nil, err
 	}
-	text, err := head{s, root}.sign(asCheckpoint, l.opt.Now(), nil, l.signer)
+	text, err := head{s, root}.sign(asCheckpoint, w.opt.Now(), nil, w.keys.signer)
 	if err != nil {
 		return nil, err
 	}
-	return Entry{Actor: l.opt.Actor, Event: checkpoint{string(text)}}.body(), nil
+	return Entry{Actor: w.opt.Actor, Event: checkpoint{string(text)}}.body(), nil
 }
 
 // store makes buf durable, then its head. After a failed write it truncates and the log goes on,
 // since a full disk can be freed. After a failed flush the state of the disk is unknown, so the log
 // ends.
-func (l *Log) store(next position) error {
-	root, err := l.tree.root()
+func (w *writer) store(next position) error {
+	root, err := w.tree.root()
 	if err == nil {
 		// First, so that a full disk refuses the batch as a whole.
-		err = l.tree.write()
+		err = w.tree.write()
 	}
 	if err != nil {
-		l.tree.drop()
+		w.tree.drop()
 		return fmt.Errorf("append: %w", err)
 	}
-	signed := l.signing(head{next.state, root})
-	if _, err := l.seg.Write(l.buf); err != nil {
-		l.tree.drop()
-		if cutErr := l.seg.Truncate(l.at.offset); cutErr != nil {
-			return l.fail(errors.Join(err, cutErr))
+	signed := w.signing(head{next.state, root})
+	if _, err := w.seg.Write(w.buf); err != nil {
+		w.tree.drop()
+		if cutErr := w.seg.Truncate(w.at.offset); cutErr != nil {
+			return w.fail(errors.Join(err, cutErr))
 		}
 		return fmt.Errorf("append: %w", err)
 	}
-	if err := l.seg.Sync(); err != nil {
-		return l.fail(err)
+	if err := w.seg.Sync(); err != nil {
+		return w.fail(err)
 	}
-	l.tree.keep()
-	if err := l.setHead(<-signed); err != nil {
-		return l.fail(err)
+	w.tree.keep()
+	if err := w.setHead(<-signed); err != nil {
+		return w.fail(err)
 	}
-	l.at = next
-	if cap(l.buf) > maxBatch {
-		l.buf = nil
+	w.at = next
+	if cap(w.buf) > maxBatch {
+		w.buf = nil
 	}
 	return nil
 }
 
 // fail ends this handle: its knowledge of the disk may be wrong from here on.
-func (l *Log) fail(err error) error {
-	l.broken = fmt.Errorf("%w: %w", errBroken, err)
-	return l.broken
+func (w *writer) fail(err error) error {
+	w.broken = fmt.Errorf("%w: %w", errBroken, err)
+	return w.broken
 }
 
 // setHead overwrites the head in place: always the same length, less than a sector.
-func (l *Log) setHead(h signedHead) error {
+func (w *writer) setHead(h signedHead) error {
 	if h.err != nil {
 		return h.err
 	}
-	if _, err := l.head.WriteAt(h.text, 0); err != nil {
+	if _, err := w.head.file.WriteAt(h.text, 0); err != nil {
 		return err
 	}
-	l.signed = h.text
+	w.head.signed = h.text
 	return nil
 }
 
@@ -140,10 +140,10 @@ type signedHead struct {
 }
 
 // signing signs a head concurrently with the flush.
-func (l *Log) signing(h head) <-chan signedHead {
-	signed, now := make(chan signedHead, 1), l.opt.Now()
+func (w *writer) signing(h head) <-chan signedHead {
+	signed, now := make(chan signedHead, 1), w.opt.Now()
 	go func() {
-		text, err := h.sign(asHead, now, nil, l.signer)
+		text, err := h.sign(asHead, now, nil, w.keys.signer)
 		signed <- signedHead{text, err}
 	}()
 	return signed
@@ -151,17 +151,17 @@ func (l *Log) signing(h head) <-chan signedHead {
 
 // seal flushes the head and, at a checkpoint, stores a copy with the key, so that the next Open
 // notices a log that was put back to an older state together with its head.
-func (l *Log) seal(checkpoint bool) error {
-	if err := l.head.Sync(); err != nil {
-		return l.fail(err)
+func (w *writer) seal(checkpoint bool) error {
+	if err := w.head.file.Sync(); err != nil {
+		return w.fail(err)
 	}
 	if !checkpoint {
 		return nil
 	}
-	l.since = 0
-	_, err := l.lastHead.WriteAt(l.signed, 0)
-	if err = errors.Join(err, l.lastHead.Sync()); err != nil {
-		return l.fail(err)
+	w.since = 0
+	_, err := w.head.last.WriteAt(w.head.signed, 0)
+	if err = errors.Join(err, w.head.last.Sync()); err != nil {
+		return w.fail(err)
 	}
 	return nil
 }
@@ -186,40 +186,37 @@ func firstTime(root *os.Root, name string, now time.Time) time.Time {
 }
 
 // enter continues in the segment that begins with record first, and makes it if it is missing.
-func (l *Log) enter(first uint64) error {
+func (w *writer) enter(first uint64) error {
 	name := segmentName(first)
-	there, err := exists(l.root, name)
+	there, err := exists(w.root, name)
 	if err != nil {
 		return err
 	}
-	if packed, err := exists(l.root, packedName(first)); err != nil || packed && !there {
+	if packed, err := exists(w.root, packedName(first)); err != nil || packed && !there {
 		return errors.Join(err,
 			fmt.Errorf("%w: %s is packed, and nothing but the last segment is written to",
 				errDamaged, name))
 	}
-	f, err := openRegular(l.root, name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	f, err := openRegular(w.root, name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
 		return err
 	}
 	if !there {
-		err = atomicfile.SyncIn(l.root)
+		err = atomicfile.SyncIn(w.root)
 	}
 	info, statErr := f.Stat()
 	if err = errors.Join(err, statErr); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if l.seg != nil {
-		l.seg.Close()
+	if w.seg.segment != nil {
+		w.seg.Close()
 	}
-	l.seg, l.segInfo, l.begun = f, info, l.opt.Now()
-	if there && l.opt.SegmentTime > 0 {
-		l.begun = firstTime(l.root, name, l.begun)
+	w.seg = openSegment{f, info, w.opt.Now()}
+	if there && w.opt.SegmentTime > 0 {
+		w.seg.begun = firstTime(w.root, name, w.seg.begun)
 	}
-	if l.wrap != nil {
-		l.seg = l.wrap(f)
-	}
-	if l.at.segment != first {
-		l.at.segment, l.at.offset = first, 0
+	if w.at.segment != first {
+		w.at.segment, w.at.offset = first, 0
 	}
 	return nil
 }

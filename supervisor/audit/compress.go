@@ -32,12 +32,12 @@ func (l *Log) Compress(stop func() bool) (p Packing, err error) {
 	err = l.hold(func() error {
 		// The head on disk is then not about a packed segment, and a writer reads no packed segment
 		// on the way to the end.
-		if err := l.seal(false); err != nil {
+		if err := l.writer.seal(false); err != nil {
 			return err
 		}
-		all, err := segments(l.root)
+		all, err := segments(l.writer.root)
 		for _, first := range all {
-			if first < l.at.segment && l.at.offset > 0 {
+			if first < l.writer.at.segment && l.writer.at.offset > 0 {
 				list = append(list, first)
 			}
 		}
@@ -65,7 +65,7 @@ func (l *Log) Compress(stop func() bool) (p Packing, err error) {
 
 // compress packs one segment; 0 bytes if there was nothing to do.
 func (l *Log) compress(first uint64) (before, after int64, err error) {
-	plain, err := openRegular(l.root, segmentName(first), os.O_RDONLY, 0)
+	plain, err := openRegular(l.writer.root, segmentName(first), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		// The segment is packed, or was pruned meanwhile.
 		return 0, 0, nil
@@ -79,7 +79,7 @@ func (l *Log) compress(first uint64) (before, after int64, err error) {
 		return 0, 0, err
 	}
 	temp := packedName(first) + ".new"
-	f, err := openRegular(l.root, temp, os.O_RDWR|os.O_CREATE, 0o640)
+	f, err := openRegular(l.writer.root, temp, os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -94,14 +94,14 @@ func (l *Log) compress(first uint64) (before, after int64, err error) {
 	}
 	sum := sha256.New()
 	if err := packInto(f, io.TeeReader(plain, sum)); err != nil {
-		return 0, 0, errors.Join(err, l.root.Remove(temp))
+		return 0, 0, errors.Join(err, l.writer.root.Remove(temp))
 	}
 	if err := sameLines(f, sum); err != nil {
-		return 0, 0, errors.Join(err, l.root.Remove(temp))
+		return 0, 0, errors.Join(err, l.writer.root.Remove(temp))
 	}
-	if err := errors.Join(f.Chmod(info.Mode().Perm()), l.root.Chtimes(temp, info.ModTime(),
+	if err := errors.Join(f.Chmod(info.Mode().Perm()), l.writer.root.Chtimes(temp, info.ModTime(),
 		info.ModTime()), f.Sync()); err != nil {
-		return 0, 0, errors.Join(err, l.root.Remove(temp))
+		return 0, 0, errors.Join(err, l.writer.root.Remove(temp))
 	}
 	packed, err := f.Stat()
 	if err != nil {
@@ -109,10 +109,10 @@ func (l *Log) compress(first uint64) (before, after int64, err error) {
 	}
 	done := false
 	err = l.hold(func() error {
-		now, err := l.root.Lstat(segmentName(first))
+		now, err := l.writer.root.Lstat(segmentName(first))
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(now, info) {
 			// Pruned meanwhile.
-			return l.root.Remove(temp)
+			return l.writer.root.Remove(temp)
 		}
 		if err != nil {
 			return err
@@ -120,12 +120,12 @@ func (l *Log) compress(first uint64) (before, after int64, err error) {
 		if now.Size() != info.Size() {
 			return fmt.Errorf("%w: it was written to after the next one had begun", errDamaged)
 		}
-		if err := errors.Join(l.root.Rename(temp, packedName(first)),
-			atomicfile.SyncIn(l.root)); err != nil {
+		if err := errors.Join(l.writer.root.Rename(temp, packedName(first)),
+			atomicfile.SyncIn(l.writer.root)); err != nil {
 			return err
 		}
 		done = true
-		return errors.Join(l.root.Remove(segmentName(first)), atomicfile.SyncIn(l.root))
+		return errors.Join(l.writer.root.Remove(segmentName(first)), atomicfile.SyncIn(l.writer.root))
 	})
 	if !done {
 		return 0, 0, err
@@ -139,7 +139,7 @@ func (l *Log) is(name string, f *os.File) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	now, err := l.root.Lstat(name)
+	now, err := l.writer.root.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

@@ -158,8 +158,8 @@ func (f *faulty) Truncate(n int64) error {
 
 // breakDisk puts bad under l. It is safe between appends.
 func breakDisk(l *Log, bad *faulty) {
-	bad.segment = l.seg
-	l.seg = bad
+	bad.segment = l.writer.seg.segment
+	l.writer.seg.segment = bad
 }
 
 func TestDiskFull(t *testing.T) {

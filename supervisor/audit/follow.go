@@ -11,47 +11,47 @@ import (
 // catchUp reads what other writers appended since this writer's last batch. Without other writers
 // it costs a few system calls and reads no record. It also detects a segment or head that was
 // removed or replaced.
-func (l *Log) catchUp() error {
-	if err := l.unmoved(segmentName(l.at.segment), l.segInfo); err != nil {
-		if left, leftErr := l.left(); leftErr != nil || !left {
-			return l.fail(errors.Join(err, leftErr))
+func (w *writer) catchUp() error {
+	if err := w.unmoved(segmentName(w.at.segment), w.seg.info); err != nil {
+		if left, leftErr := w.left(); leftErr != nil || !left {
+			return w.fail(errors.Join(err, leftErr))
 		}
-		if err := l.unmoved(headFile, l.hdInfo); err != nil {
-			return l.fail(err)
+		if err := w.unmoved(headFile, w.head.info); err != nil {
+			return w.fail(err)
 		}
-		if err := l.follow(); err != nil {
-			return l.fail(err)
+		if err := w.follow(); err != nil {
+			return w.fail(err)
 		}
 		return nil
 	}
-	if err := l.unmoved(headFile, l.hdInfo); err != nil {
-		return l.fail(err)
+	if err := w.unmoved(headFile, w.head.info); err != nil {
+		return w.fail(err)
 	}
-	text := make([]byte, len(l.signed)+1)
-	n, err := l.head.ReadAt(text, 0)
+	text := make([]byte, len(w.head.signed)+1)
+	n, err := w.head.file.ReadAt(text, 0)
 	if err != nil && err != io.EOF {
-		return l.fail(err)
+		return w.fail(err)
 	}
-	info, err := l.seg.Stat()
+	info, err := w.seg.Stat()
 	if err != nil {
-		return l.fail(err)
+		return w.fail(err)
 	}
-	next, err := exists(l.root, segmentName(l.at.size+1))
+	next, err := exists(w.root, segmentName(w.at.size+1))
 	if err != nil {
-		return l.fail(err)
+		return w.fail(err)
 	}
-	same := bytes.Equal(text[:n], l.signed)
-	if same && info.Size() == l.at.offset && (!next || l.at.segment == l.at.size+1) {
+	same := bytes.Equal(text[:n], w.head.signed)
+	if same && info.Size() == w.at.offset && (!next || w.at.segment == w.at.size+1) {
 		return nil
 	}
-	if err := l.follow(); err != nil {
-		return l.fail(err)
+	if err := w.follow(); err != nil {
+		return w.fail(err)
 	}
 	return nil
 }
 
-func (l *Log) unmoved(name string, opened os.FileInfo) error {
-	info, err := l.root.Lstat(name)
+func (w *writer) unmoved(name string, opened os.FileInfo) error {
+	info, err := w.root.Lstat(name)
 	if err == nil && os.SameFile(info, opened) {
 		return nil
 	}
@@ -61,31 +61,31 @@ func (l *Log) unmoved(name string, opened os.FileInfo) error {
 
 // left reports whether other writers continued in another segment, and packed or pruned the one
 // that this writer knows.
-func (l *Log) left() (bool, error) {
-	there, err := exists(l.root, segmentName(l.at.segment))
+func (w *writer) left() (bool, error) {
+	there, err := exists(w.root, segmentName(w.at.segment))
 	if err != nil || there {
 		return false, err
 	}
-	packed, err := exists(l.root, packedName(l.at.segment))
+	packed, err := exists(w.root, packedName(w.at.segment))
 	if err != nil || packed {
 		return packed, err
 	}
-	from, err := l.cut()
-	return from.size >= l.at.segment, err
+	from, err := w.cut()
+	return from.size >= w.at.segment, err
 }
 
 // follow reads what others appended, up to the head that they signed, and settles the rest.
-func (l *Log) follow() error {
-	head, err := l.readHead()
+func (w *writer) follow() error {
+	head, err := w.readHead()
 	if err != nil {
 		return err
 	}
-	if head.size < l.at.size {
-		return fmt.Errorf("%w: the head was put back from record %d to %d", errDamaged, l.at.size,
+	if head.size < w.at.size {
+		return fmt.Errorf("%w: the head was put back from record %d to %d", errDamaged, w.at.size,
 			head.size)
 	}
-	at := l.at
-	from, err := l.cut()
+	at := w.at
+	from, err := w.cut()
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (l *Log) follow() error {
 	if from.size > at.size {
 		at = position{segment: from.size + 1, state: from.state}
 	}
-	reader := readLines(l.root)
+	reader := readLines(w.root)
 	defer reader.close()
 	if err := reader.seek(at.segment, at.offset); err != nil {
 		return err
@@ -107,22 +107,22 @@ func (l *Log) follow() error {
 		if err != nil {
 			return err
 		}
-		m, err := l.parser.mark(text.text)
+		m, err := w.parser.mark(text.text)
 		if err != nil || text.torn || m.seq != at.size+1 || m.prev != at.hash {
 			return fmt.Errorf("%w: record %d does not follow record %d", errDamaged, at.size+1,
 				at.size)
 		}
 		at = position{text.segment, reader.offset, state{m.seq, m.hash}}
-		if l.since++; m.kind == TypeCheckpoint {
-			l.since = 0
+		if w.since++; m.kind == TypeCheckpoint {
+			w.since = 0
 		}
 	}
 	if at.hash != head.hash {
 		return fmt.Errorf("%w: record %d is altered: its hash is not the signed one", errDamaged,
 			at.size)
 	}
-	if err := l.heal(head); err != nil {
+	if err := w.heal(head); err != nil {
 		return err
 	}
-	return l.settle(at)
+	return w.settle(at)
 }

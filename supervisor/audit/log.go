@@ -4,16 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/mod/sumdb/note"
-
-	"github.com/jail-sandbox/jail/supervisor/audit/internal/flock"
 )
 
 // Errors of a log. A person must look at damage: no record is appended to a damaged log, since its
@@ -49,61 +44,18 @@ type Options struct {
 // Log appends records. Its methods are safe for concurrent use, and several processes may open the
 // same directory.
 type Log struct {
-	opt    Options
-	root   *os.Root // Options.Dir
-	keys   *os.Root // Options.KeyDir
-	lock   *os.File
-	signer note.Signer
-	known  note.Verifiers
-
 	// mu guards queue and closed.
 	mu     sync.Mutex
 	queue  []*request
 	closed bool
 	wake   chan struct{}
 	acts   chan act
-	// closed when the writer has ended
+	// done is closed when the writer has ended.
 	done chan struct{}
 	// final is the error of the writer's last actions; read it after done.
 	final error
-
-	// Only the writer uses the rest.
-	at      position
-	seg     segment
-	segInfo os.FileInfo
-	// begun is the time of the segment's first record.
-	begun  time.Time
-	head   *os.File
-	hdInfo os.FileInfo
-	// lastHead is audit.head, the head of the last checkpoint, in the key directory.
-	lastHead *os.File
-	tree     *tree
-	// signed is the content of head.
-	signed []byte
-	// since counts the records after the last checkpoint.
-	since  int
-	broken error
-	buf    []byte
-	parser parser
-
-	// wrap wraps the log's segment, so that tests can break the disk.
-	wrap func(segment) segment
-}
-
-// segment is the part of a file that the log uses.
-type segment interface {
-	io.Writer
-	Sync() error
-	Truncate(size int64) error
-	Stat() (os.FileInfo, error)
-	Close() error
-}
-
-// position is the place of the next line, with the state before it.
-type position struct {
-	segment uint64 // first record
-	offset  int64
-	state
+	// writer is used by one goroutine alone.
+	writer *writer
 }
 
 // request is one record that is being written.
@@ -127,12 +79,13 @@ const (
 // crash left, or moves it aside, and records a gap. It does not open a log that does not reach its
 // signed head: the error wraps errDamaged, or [ErrKey] if it is about a key.
 func Open(opt Options) (*Log, error) {
-	l := &Log{opt: opt.withDefaults(), wake: make(chan struct{}, 1), acts: make(chan act),
-		done: make(chan struct{})}
-	if err := l.open(); err != nil {
-		l.release()
+	w := &writer{opt: opt.withDefaults()}
+	if err := w.open(); err != nil {
+		w.release()
 		return nil, fmt.Errorf("audit log %s: %w", opt.Dir, err)
 	}
+	l := &Log{wake: make(chan struct{}, 1), acts: make(chan act), done: make(chan struct{}),
+		writer: w}
 	go l.write()
 	return l, nil
 }
@@ -221,8 +174,8 @@ func (l *Log) nudge() {
 // first is larger.
 func (l *Log) Extent() (first, last uint64, err error) {
 	err = l.hold(func() error {
-		from, err := l.cut()
-		first, last = from.size+1, l.at.size
+		from, err := l.writer.cut()
+		first, last = from.size+1, l.writer.at.size
 		return err
 	})
 	return first, last, err
@@ -242,30 +195,11 @@ func (l *Log) Close() error {
 	return l.final
 }
 
-func (l *Log) release() {
-	if l.tree != nil {
-		l.tree.f.Close()
-	}
-	for _, f := range []*os.File{l.lock, l.head, l.lastHead} {
-		if f != nil {
-			f.Close()
-		}
-	}
-	if l.seg != nil {
-		l.seg.Close()
-	}
-	for _, r := range []*os.Root{l.root, l.keys} {
-		if r != nil {
-			r.Close()
-		}
-	}
-}
-
 // write is the writer: it writes all queued records as one batch.
 func (l *Log) write() {
 	defer close(l.done)
-	defer l.release()
-	tick := time.NewTicker(l.opt.CheckpointEvery)
+	defer l.writer.release()
+	tick := time.NewTicker(l.writer.opt.CheckpointEvery)
 	defer tick.Stop()
 	for {
 		due := false
@@ -274,17 +208,17 @@ func (l *Log) write() {
 		case <-tick.C:
 			due = true
 		case a := <-l.acts:
-			a.done <- l.do(a.f)
+			a.done <- l.writer.do(a.f)
 			continue
 		}
 		// A caller that was just answered may bring the next record.
 		runtime.Gosched()
-		l.turn(due)
+		l.writer.turn(l.take, due)
 		l.mu.Lock()
 		end, more := l.closed && len(l.queue) == 0, len(l.queue) > 0
 		l.mu.Unlock()
 		if end {
-			l.final = l.turn(true)
+			l.final = l.writer.turn(l.take, true)
 			return
 		}
 		if more {
@@ -308,42 +242,6 @@ func (l *Log) hold(f func() error) error {
 	case <-l.done:
 		return ErrClosed
 	}
-}
-
-func (l *Log) do(f func() error) error {
-	if l.broken != nil {
-		return l.broken
-	}
-	if err := flock.Lock(l.lock); err != nil {
-		return err
-	}
-	defer flock.Unlock(l.lock)
-	if err := l.catchUp(); err != nil {
-		return err
-	}
-	return f()
-}
-
-// turn writes one batch under the lock. It takes the batch after the lock, so that a record can be
-// withdrawn while another process holds it.
-func (l *Log) turn(checkpoint bool) error {
-	err := l.broken
-	if err == nil {
-		if err = flock.Lock(l.lock); err == nil {
-			defer flock.Unlock(l.lock)
-		}
-	}
-	batch := l.take()
-	if checkpoint = checkpoint && l.since > 0; err == nil && (checkpoint || len(batch) > 0) {
-		err = l.commit(batch, checkpoint)
-	}
-	for _, r := range batch {
-		if r.err = err; err != nil {
-			r.seq = 0
-		}
-		close(r.done)
-	}
-	return err
 }
 
 // maxBatch bounds, in bytes, the memory of one batch and what a crash can tear.

@@ -46,7 +46,7 @@ func Prune(opt Options, keep Keep) (Pruning, error) {
 	}
 	var p Pruning
 	err = l.hold(func() error {
-		p, err = l.prune(keep)
+		p, err = l.writer.prune(keep)
 		return err
 	})
 	return p, errors.Join(err, l.Close())
@@ -55,33 +55,33 @@ func Prune(opt Options, keep Keep) (Pruning, error) {
 // Prune is the function Prune for an open log.
 func (l *Log) Prune(keep Keep) (p Pruning, err error) {
 	holdErr := l.hold(func() error {
-		p, err = l.prune(keep)
+		p, err = l.writer.prune(keep)
 		return err
 	})
 	return p, holdErr
 }
 
 // prune requires the lock and an up-to-date log.
-func (l *Log) prune(keep Keep) (p Pruning, err error) {
-	from, err := l.cut()
+func (w *writer) prune(keep Keep) (p Pruning, err error) {
+	from, err := w.cut()
 	if err != nil {
 		return p, err
 	}
 	p.First, p.Last = from.size+1, from.size
-	list, err := segments(l.root)
+	list, err := segments(w.root)
 	if err != nil {
 		return p, err
 	}
 	var total int64
 	infos := make([]os.FileInfo, len(list))
 	for i, first := range list {
-		if infos[i], err = segmentInfo(l.root, first); err != nil {
+		if infos[i], err = segmentInfo(w.root, first); err != nil {
 			return p, err
 		}
 		total += infos[i].Size()
 	}
-	old := l.opt.Now().Add(-keep.For)
-	for i := 0; i < len(list) && list[i] < l.at.segment; i++ {
+	old := w.opt.Now().Add(-keep.For)
+	for i := 0; i < len(list) && list[i] < w.at.segment; i++ {
 		tooMuch := keep.Bytes > 0 && total > keep.Bytes
 		tooOld := keep.For > 0 && infos[i].ModTime().Before(old)
 		if left := list[i] <= from.size; !left && !tooMuch && !tooOld {
@@ -93,47 +93,47 @@ func (l *Log) prune(keep Keep) (p Pruning, err error) {
 		total -= infos[i].Size()
 	}
 	if p.Last < p.First {
-		return p, l.removeBefore(from.size)
+		return p, w.removeBefore(from.size)
 	}
-	next := l.at
-	l.buf = l.buf[:0]
-	l.line(&next, Entry{Actor: l.opt.Actor, Event: Gap{Reason: "pruned, as the operator asked",
+	next := w.at
+	w.buf = w.buf[:0]
+	w.line(&next, Entry{Actor: w.opt.Actor, Event: Gap{Reason: "pruned, as the operator asked",
 		First: p.First, Last: p.Last}}.body())
-	next.offset += int64(len(l.buf))
-	if err := l.store(next); err != nil {
+	next.offset += int64(len(w.buf))
+	if err := w.store(next); err != nil {
 		return p, err
 	}
-	l.since++
-	if err := l.setCut(p.Last); err != nil {
+	w.since++
+	if err := w.setCut(p.Last); err != nil {
 		return p, err
 	}
-	return p, errors.Join(l.removeBefore(p.Last), l.seal(false))
+	return p, errors.Join(w.removeBefore(p.Last), w.seal(false))
 }
 
 // setCut signs that the log begins after record last.
-func (l *Log) setCut(last uint64) error {
-	at, err := l.headAt(last)
+func (w *writer) setCut(last uint64) error {
+	at, err := w.headAt(last)
 	if err != nil {
 		return err
 	}
-	e, err := l.tree.edge(int64(last))
+	e, err := w.tree.edge(int64(last))
 	if err != nil {
 		return err
 	}
-	text, err := at.sign(asCut, l.opt.Now(), []string{e.line()}, l.signer)
+	text, err := at.sign(asCut, w.opt.Now(), []string{e.line()}, w.keys.signer)
 	if err != nil {
 		return err
 	}
 	// The removed lines could not rebuild the tree.
-	if err := l.tree.f.Sync(); err != nil {
+	if err := w.tree.f.Sync(); err != nil {
 		return err
 	}
-	return atomicfile.WriteIn(l.root, cutFile, text, 0o640, atomicfile.Durable)
+	return atomicfile.WriteIn(w.root, cutFile, text, 0o640, atomicfile.Durable)
 }
 
 // headAt returns the head of an earlier time, at the end of a segment.
-func (l *Log) headAt(last uint64) (head, error) {
-	r := readLines(l.root)
+func (w *writer) headAt(last uint64) (head, error) {
+	r := readLines(w.root)
 	defer r.close()
 	if err := r.seek(last+1, 0); err != nil {
 		return head{}, err
@@ -142,18 +142,18 @@ func (l *Log) headAt(last uint64) (head, error) {
 	if err != nil {
 		return head{}, err
 	}
-	m, err := l.parser.mark(text.text)
+	m, err := w.parser.mark(text.text)
 	if err != nil || m.seq != last+1 {
 		return head{}, fmt.Errorf("%w: %s does not begin with record %d", errDamaged,
 			segmentName(last+1), last+1)
 	}
-	root, err := tlog.TreeHash(int64(last), l.tree)
+	root, err := tlog.TreeHash(int64(last), w.tree)
 	return head{state{last, m.prev}, root}, err
 }
 
 // removeBefore removes the segments before the cut, the oldest first.
-func (l *Log) removeBefore(last uint64) error {
-	list, err := segments(l.root)
+func (w *writer) removeBefore(last uint64) error {
+	list, err := segments(w.root)
 	if err != nil {
 		return err
 	}
@@ -163,17 +163,17 @@ func (l *Log) removeBefore(last uint64) error {
 		}
 		for _, name := range []string{segmentName(first), packedName(first), packedName(first) +
 			".new"} {
-			if err := l.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := w.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 	}
-	return atomicfile.SyncIn(l.root)
+	return atomicfile.SyncIn(w.root)
 }
 
 // cut returns the beginning of the log: the head of that time.
-func (l *Log) cut() (head, error) {
-	h, _, err := readCut(l.root, l.known)
+func (w *writer) cut() (head, error) {
+	h, _, err := readCut(w.root, w.keys.known)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", errDamaged, err)
 	}

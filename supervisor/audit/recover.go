@@ -14,48 +14,48 @@ import (
 )
 
 // open finds the end of the log, or begins a log.
-func (l *Log) open() (err error) {
-	if l.root, err = openDir(l.opt.Dir, 0o750); err != nil {
+func (w *writer) open() (err error) {
+	if w.root, err = openDir(w.opt.Dir, 0o750); err != nil {
 		return err
 	}
-	if l.keys, err = openDir(l.opt.KeyDir, 0o700); err != nil {
+	if w.keys.dir, err = openDir(w.opt.KeyDir, 0o700); err != nil {
 		return err
 	}
-	if l.lock, err = openRegular(l.root, lockFile, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	if w.lock, err = openRegular(w.root, lockFile, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
-	if err = flock.Lock(l.lock); err != nil {
+	if err = flock.Lock(w.lock); err != nil {
 		return err
 	}
-	if l.tree, err = openTree(l.root); err != nil {
+	if w.tree, err = openTree(w.root); err != nil {
 		return err
 	}
-	defer flock.Unlock(l.lock)
-	list, err := segments(l.root)
+	defer flock.Unlock(w.lock)
+	list, err := segments(w.root)
 	if err != nil {
 		return err
 	}
-	headThere, err := exists(l.root, headFile)
+	headThere, err := exists(w.root, headFile)
 	if err != nil {
 		return err
 	}
-	if err := l.loadKey(len(list) > 0 || headThere); err != nil {
+	if err := w.loadKey(len(list) > 0 || headThere); err != nil {
 		return err
 	}
 	if headThere {
-		if err := l.resume(list); err != nil {
+		if err := w.resume(list); err != nil {
 			return err
 		}
-	} else if err := l.begin(list); err != nil {
+	} else if err := w.begin(list); err != nil {
 		return err
 	}
-	if err := l.enter(l.at.segment); err != nil {
+	if err := w.enter(w.at.segment); err != nil {
 		return err
 	}
-	if err := l.settle(l.at); err != nil {
+	if err := w.settle(w.at); err != nil {
 		return err
 	}
-	return l.settleKey()
+	return w.settleKey()
 }
 
 func openDir(dir string, perm fs.FileMode) (*os.Root, error) {
@@ -77,8 +77,8 @@ func openDir(dir string, perm fs.FileMode) (*os.Root, error) {
 	return root, nil
 }
 
-func (l *Log) loadKey(logThere bool) error {
-	there, err := exists(l.keys, keyFile)
+func (w *writer) loadKey(logThere bool) error {
+	there, err := exists(w.keys.dir, keyFile)
 	if err != nil {
 		return err
 	}
@@ -86,16 +86,16 @@ func (l *Log) loadKey(logThere bool) error {
 		if logThere {
 			return fmt.Errorf("%w: %s is missing, but it signed an existing log", ErrKey, keyFile)
 		}
-		if err := newKey(l.keys); err != nil {
+		if err := newKey(w.keys.dir); err != nil {
 			return err
 		}
 	}
 	var pub string
-	if l.signer, pub, err = readKey(l.keys); err != nil {
+	if w.keys.signer, pub, err = readKey(w.keys.dir); err != nil {
 		return err
 	}
 	// The keys before it, too.
-	all, err := readPublic(l.keys)
+	all, err := readPublic(w.keys.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		all = []byte(pub)
@@ -103,48 +103,48 @@ func (l *Log) loadKey(logThere bool) error {
 		return err
 	case !strings.Contains("\n"+string(all), "\n"+pub):
 		return fmt.Errorf("%w: %s in %s is not the public half of %s", ErrKey, pubFile,
-			l.keys.Name(), keyFile)
+			w.keys.dir.Name(), keyFile)
 	}
-	if l.known, err = verifiers(string(all)); err != nil {
+	if w.keys.known, err = verifiers(string(all)); err != nil {
 		return err
 	}
-	return errors.Join(publish(l.keys, string(all)), publish(l.root, string(all)))
+	return errors.Join(publish(w.keys.dir, string(all)), publish(w.root, string(all)))
 }
 
 // begin makes the head of an empty log, unless there was a log before.
-func (l *Log) begin(list []uint64) error {
+func (w *writer) begin(list []uint64) error {
 	if len(list) > 0 {
 		return fmt.Errorf("%w: the signed head is missing", errDamaged)
 	}
-	if known, err := l.lastKnown(); err != nil {
+	if known, err := w.lastKnown(); err != nil {
 		return err
 	} else if known.size > 0 {
 		return fmt.Errorf("%w: records 1 to %d are missing: the whole log is gone", errDamaged,
 			known.size)
 	}
-	l.at = position{segment: 1, state: state{hash: noLine()}}
-	root, err := l.tree.begin(0)
+	w.at = position{segment: 1, state: state{hash: noLine()}}
+	root, err := w.tree.begin(0)
 	if err != nil {
 		return err
 	}
-	text, err := head{l.at.state, root}.sign(asHead, l.opt.Now(), nil, l.signer)
+	text, err := head{w.at.state, root}.sign(asHead, w.opt.Now(), nil, w.keys.signer)
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.WriteIn(l.root, headFile, text, 0o640, atomicfile.Durable); err != nil {
+	if err := atomicfile.WriteIn(w.root, headFile, text, 0o640, atomicfile.Durable); err != nil {
 		return err
 	}
-	_, err = l.openHead()
+	_, err = w.openHead()
 	return err
 }
 
 // resume finds the record that the head signs.
-func (l *Log) resume(list []uint64) error {
-	head, err := l.openHead()
+func (w *writer) resume(list []uint64) error {
+	head, err := w.openHead()
 	if err != nil {
 		return err
 	}
-	known, err := l.lastKnown()
+	known, err := w.lastKnown()
 	if err != nil {
 		return err
 	}
@@ -152,58 +152,58 @@ func (l *Log) resume(list []uint64) error {
 		return fmt.Errorf("%w: the log was put back to record %d; there was a record %d",
 			errDamaged, head.size, known.size)
 	}
-	if l.at, err = locate(l.root, &l.parser, list, head.state); err != nil {
+	if w.at, err = locate(w.root, &w.parser, list, head.state); err != nil {
 		return err
 	}
-	return l.heal(head)
+	return w.heal(head)
 }
 
-func (l *Log) openHead() (head, error) {
-	f, err := openRegular(l.root, headFile, os.O_RDWR, 0)
+func (w *writer) openHead() (head, error) {
+	f, err := openRegular(w.root, headFile, os.O_RDWR, 0)
 	if err != nil {
 		return head{}, err
 	}
-	l.head = f
-	if l.hdInfo, err = f.Stat(); err != nil {
+	w.head.file = f
+	if w.head.info, err = f.Stat(); err != nil {
 		return head{}, err
 	}
 	// Keep the file open: a checkpoint must not need a descriptor, because a failed checkpoint ends
 	// the log.
-	if l.lastHead, err = openRegular(l.keys, knownFile, os.O_WRONLY|os.O_CREATE,
+	if w.head.last, err = openRegular(w.keys.dir, knownFile, os.O_WRONLY|os.O_CREATE,
 		0o600); err != nil {
 		return head{}, err
 	}
-	return l.readHead()
+	return w.readHead()
 }
 
-func (l *Log) readHead() (head, error) {
+func (w *writer) readHead() (head, error) {
 	text := make([]byte, maxNote)
-	n, err := l.head.ReadAt(text, 0)
+	n, err := w.head.file.ReadAt(text, 0)
 	if err != nil && err != io.EOF {
 		return head{}, err
 	}
-	s, err := openNote(text[:n], l.known, asHead)
+	s, err := openNote(text[:n], w.keys.known, asHead)
 	// Another writer may have changed the key.
-	if err != nil && l.loadKey(true) == nil {
-		s, err = openNote(text[:n], l.known, asHead)
+	if err != nil && w.loadKey(true) == nil {
+		s, err = openNote(text[:n], w.keys.known, asHead)
 	}
 	if err != nil {
 		return s, fmt.Errorf("%w: head: %w", errDamaged, err)
 	}
-	l.signed = text[:n]
+	w.head.signed = text[:n]
 	return s, nil
 }
 
 // lastKnown returns the head in the key directory, of size 0 without one.
-func (l *Log) lastKnown() (head, error) {
-	text, err := readSmall(l.keys, knownFile)
+func (w *writer) lastKnown() (head, error) {
+	text, err := readSmall(w.keys.dir, knownFile)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
 		return head{}, nil
 	}
 	if err != nil {
 		return head{}, err
 	}
-	s, err := openNote(text, l.known, asHead)
+	s, err := openNote(text, w.keys.known, asHead)
 	if err != nil {
 		return s, fmt.Errorf("%w: %s: %w", errDamaged, knownFile, err)
 	}

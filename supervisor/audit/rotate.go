@@ -30,7 +30,7 @@ func Rotate(opt Options) (string, error) {
 	}
 	var pub string
 	err = l.hold(func() error {
-		pub, err = l.rotate()
+		pub, err = l.writer.rotate()
 		return err
 	})
 	return pub, errors.Join(err, l.Close())
@@ -38,8 +38,8 @@ func Rotate(opt Options) (string, error) {
 
 // rotate requires the lock and an up-to-date log. If it is interrupted at any point, the next Open
 // completes or undoes it: see settleKey.
-func (l *Log) rotate() (string, error) {
-	skey, vkey, err := note.GenerateKey(rand.Reader, l.signer.Name())
+func (w *writer) rotate() (string, error) {
+	skey, vkey, err := note.GenerateKey(rand.Reader, w.keys.signer.Name())
 	if err != nil {
 		return "", err
 	}
@@ -47,36 +47,36 @@ func (l *Log) rotate() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if pub, err := readPublic(l.keys); err != nil || len(pub)+len(vkey) >= maxPublic {
+	if pub, err := readPublic(w.keys.dir); err != nil || len(pub)+len(vkey) >= maxPublic {
 		return "", cmp.Or(err, fmt.Errorf("%w: %s has no room for another: begin a log anew",
 			ErrKey, pubFile))
 	}
-	if err := atomicfile.WriteIn(l.keys, nextFile, []byte(skey+"\n"), 0o600,
+	if err := atomicfile.WriteIn(w.keys.dir, nextFile, []byte(skey+"\n"), 0o600,
 		atomicfile.Durable); err != nil {
 		return "", err
 	}
-	root, err := l.tree.root()
+	root, err := w.tree.root()
 	if err != nil {
 		return "", err
 	}
-	h := head{l.at.state, root}
-	text, err := h.sign(asCheckpoint, l.opt.Now(), []string{nextPrefix + vkey}, l.signer, next)
+	h := head{w.at.state, root}
+	text, err := h.sign(asCheckpoint, w.opt.Now(), []string{nextPrefix + vkey}, w.keys.signer, next)
 	if err != nil {
 		return "", err
 	}
-	at := l.at
-	l.buf = l.buf[:0]
-	l.line(&at, Entry{Actor: l.opt.Actor, Event: checkpoint{string(text)}}.body())
-	at.offset += int64(len(l.buf))
-	if err := l.store(at); err != nil {
+	at := w.at
+	w.buf = w.buf[:0]
+	w.line(&at, Entry{Actor: w.opt.Actor, Event: checkpoint{string(text)}}.body())
+	at.offset += int64(len(w.buf))
+	if err := w.store(at); err != nil {
 		return "", err
 	}
-	return vkey, l.settleKey()
+	return vkey, w.settleKey()
 }
 
 // settleKey completes a rotation that the log has a record of, or undoes one without a record.
-func (l *Log) settleKey() error {
-	text, err := readSmall(l.keys, nextFile)
+func (w *writer) settleKey() error {
+	text, err := readSmall(w.keys.dir, nextFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -88,37 +88,37 @@ func (l *Log) settleKey() error {
 	if err != nil {
 		return err
 	}
-	if found, err := l.findHandover(vkey); err != nil || !found {
-		return errors.Join(err, l.keys.Remove(nextFile))
+	if found, err := w.findHandover(vkey); err != nil || !found {
+		return errors.Join(err, w.keys.dir.Remove(nextFile))
 	}
-	pub, err := readPublic(l.keys)
+	pub, err := readPublic(w.keys.dir)
 	if err != nil {
 		return err
 	}
 	if all := string(pub); !strings.HasSuffix(all, vkey+"\n") {
-		if err := atomicfile.WriteIn(l.keys, pubFile, []byte(all+vkey+"\n"), 0o644,
+		if err := atomicfile.WriteIn(w.keys.dir, pubFile, []byte(all+vkey+"\n"), 0o644,
 			atomicfile.Durable); err != nil {
 			return err
 		}
 	}
-	if err := atomicfile.WriteIn(l.keys, keyFile, []byte(skey+"\n"), 0o600,
+	if err := atomicfile.WriteIn(w.keys.dir, keyFile, []byte(skey+"\n"), 0o600,
 		atomicfile.Durable); err != nil {
 		return err
 	}
-	if err := l.loadKey(true); err != nil {
+	if err := w.loadKey(true); err != nil {
 		return err
 	}
-	root, err := l.tree.root()
+	root, err := w.tree.root()
 	if err == nil {
-		err = l.setHead(<-l.signing(head{l.at.state, root}))
+		err = w.setHead(<-w.signing(head{w.at.state, root}))
 	}
 	if err == nil {
-		err = l.seal(true)
+		err = w.seal(true)
 	}
 	if err != nil {
 		return err
 	}
-	return l.keys.Remove(nextFile)
+	return w.keys.dir.Remove(nextFile)
 }
 
 // openHandover verifies a checkpoint that may hand over to another key, which must then have signed
@@ -141,12 +141,12 @@ func openHandover(msg []byte, keys note.Verifiers) (h head, next string, err err
 
 // findHandover finds the record that hands over to the key. Only an interrupted rotation needs it,
 // so the record is near the end.
-func (l *Log) findHandover(vkey string) (bool, error) {
-	list, err := segments(l.root)
+func (w *writer) findHandover(vkey string) (bool, error) {
+	list, err := segments(w.root)
 	if err != nil {
 		return false, err
 	}
-	r := readLines(l.root)
+	r := readLines(w.root)
 	defer r.close()
 	if err := r.seek(list[max(0, len(list)-2)], 0); err != nil {
 		return false, err
@@ -159,7 +159,7 @@ func (l *Log) findHandover(vkey string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		m, err := l.parser.mark(text.text)
+		m, err := w.parser.mark(text.text)
 		if err != nil || m.kind != TypeCheckpoint {
 			continue
 		}
@@ -167,7 +167,7 @@ func (l *Log) findHandover(vkey string) (bool, error) {
 		if json.Unmarshal(m.note, &signed) != nil {
 			continue
 		}
-		if _, next, err := openHandover([]byte(signed), l.known); err == nil && next == vkey {
+		if _, next, err := openHandover([]byte(signed), w.keys.known); err == nil && next == vkey {
 			return true, nil
 		}
 	}

@@ -14,9 +14,9 @@ import (
 
 // settle reads from at, which the head covers, to the end of the log. It keeps complete records,
 // moves torn bytes aside, and records both. The caller holds the lock.
-func (l *Log) settle(at position) error {
+func (w *writer) settle(at position) error {
 	signed := at.size
-	reader := readLines(l.root)
+	reader := readLines(w.root)
 	defer reader.close()
 	if err := reader.seek(at.segment, at.offset); err != nil {
 		return err
@@ -30,17 +30,17 @@ func (l *Log) settle(at position) error {
 		if err != nil {
 			return err
 		}
-		m, err := l.parser.mark(text.text)
+		m, err := w.parser.mark(text.text)
 		torn = text.torn || text.long || err != nil || m.seq != at.size+1 || m.prev != at.hash ||
 			text.segment != at.segment && text.segment != m.seq
 		if torn {
 			tornIn = text.segment
 			break
 		}
-		l.tree.add(text.text)
+		w.tree.add(text.text)
 		at = position{text.segment, reader.offset, state{m.seq, m.hash}}
 	}
-	list, err := segments(l.root)
+	list, err := segments(w.root)
 	if err != nil {
 		return err
 	}
@@ -52,47 +52,47 @@ func (l *Log) settle(at position) error {
 		}
 		at.segment, at.offset = last, 0
 	}
-	l.at = at
-	if err := l.enter(at.segment); err != nil {
+	w.at = at
+	if err := w.enter(at.segment); err != nil {
 		return err
 	}
 	gap := Gap{}
 	if at.size > signed {
 		gap = Gap{Reason: "records past the signed head, left by a writer that did not end in order", First: signed + 1, Last: at.size}
 	}
-	if err := l.setTornAside(torn, &gap); err != nil {
+	if err := w.setTornAside(torn, &gap); err != nil {
 		return err
 	}
 	if gap.Reason == "" {
 		return nil
 	}
-	next := l.at
-	l.buf = l.buf[:0]
-	l.line(&next, Entry{Actor: l.opt.Actor, Event: gap}.body())
-	next.offset += int64(len(l.buf))
-	if err := l.store(next); err != nil {
+	next := w.at
+	w.buf = w.buf[:0]
+	w.line(&next, Entry{Actor: w.opt.Actor, Event: gap}.body())
+	next.offset += int64(len(w.buf))
+	if err := w.store(next); err != nil {
 		return err
 	}
-	l.since++
-	return l.seal(false)
+	w.since++
+	return w.seal(false)
 }
 
 // setTornAside moves the bytes after the last complete record to a file. The file is named after
 // the record that will report it, so that the next Open completes a crash between the two.
-func (l *Log) setTornAside(torn bool, gap *Gap) error {
-	name := fmt.Sprintf("torn-%012d", l.at.size+1)
+func (w *writer) setTornAside(torn bool, gap *Gap) error {
+	name := fmt.Sprintf("torn-%012d", w.at.size+1)
 	if torn {
-		if err := l.copyTorn(name); err != nil {
+		if err := w.copyTorn(name); err != nil {
 			return err
 		}
-		if err := l.seg.Truncate(l.at.offset); err != nil {
+		if err := w.seg.Truncate(w.at.offset); err != nil {
 			return err
 		}
-		if err := l.seg.Sync(); err != nil {
+		if err := w.seg.Sync(); err != nil {
 			return err
 		}
 	}
-	f, err := openRegular(l.root, name, os.O_RDONLY, 0)
+	f, err := openRegular(w.root, name, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -117,8 +117,8 @@ func (l *Log) setTornAside(torn bool, gap *Gap) error {
 // maxTorn is well above one batch, and bounds how much of a hostile tail is copied, in bytes.
 const maxTorn = 4 * maxBatch
 
-func (l *Log) copyTorn(name string) error {
-	from, err := openRegular(l.root, segmentName(l.at.segment), os.O_RDONLY, 0)
+func (w *writer) copyTorn(name string) error {
+	from, err := openRegular(w.root, segmentName(w.at.segment), os.O_RDONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -127,17 +127,17 @@ func (l *Log) copyTorn(name string) error {
 	if err != nil {
 		return err
 	}
-	if n := info.Size() - l.at.offset; n > maxTorn {
+	if n := info.Size() - w.at.offset; n > maxTorn {
 		return fmt.Errorf("%w: %d bytes behind record %d: no writer leaves so much", errDamaged, n,
-			l.at.size)
+			w.at.size)
 	}
-	if _, err := from.Seek(l.at.offset, io.SeekStart); err != nil {
+	if _, err := from.Seek(w.at.offset, io.SeekStart); err != nil {
 		return err
 	}
-	to, err := openRegular(l.root, name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
+	to, err := openRegular(w.root, name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(to, from)
-	return errors.Join(err, to.Sync(), to.Close(), atomicfile.SyncIn(l.root))
+	return errors.Join(err, to.Sync(), to.Close(), atomicfile.SyncIn(w.root))
 }

@@ -106,44 +106,44 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 // heal makes the tree's file fit the signed head: after a power failure or a change by somebody
 // else it is made anew from the lines. The chain has been checked up to the head by then, or will
 // be before anything is signed.
-func (l *Log) heal(h head) error {
-	if root, err := l.tree.begin(h.size); err == nil && root == h.root {
+func (w *writer) heal(h head) error {
+	if root, err := w.tree.begin(h.size); err == nil && root == h.root {
 		return nil
 	}
-	from, err := l.cut()
+	from, err := w.cut()
 	if err != nil {
 		return err
 	}
-	if root, err := l.tree.begin(from.size); err != nil || root != from.root {
+	if root, err := w.tree.begin(from.size); err != nil || root != from.root {
 		return fmt.Errorf("%w: %s does not fit the signed beginning of the log, record %d: %w",
 			errDamaged, treeFile, from.size+1, errors.Join(err, errRoot))
 	}
-	reader := readLines(l.root)
+	reader := readLines(w.root)
 	reader.from = from.size + 1
 	defer reader.close()
-	for uint64(l.tree.leaves) < h.size {
+	for uint64(w.tree.leaves) < h.size {
 		text, err := reader.next()
 		if err == io.EOF || err == nil && (text.torn || text.long) {
 			return fmt.Errorf("%w: record %d is missing: the signed head has %d", errDamaged,
-				l.tree.leaves+1, h.size)
+				w.tree.leaves+1, h.size)
 		}
 		if err != nil {
 			return err
 		}
-		l.tree.add(text.text)
-		if len(l.tree.staged) > maxBatch {
-			if err := l.tree.write(); err != nil {
+		w.tree.add(text.text)
+		if len(w.tree.staged) > maxBatch {
+			if err := w.tree.write(); err != nil {
 				return err
 			}
-			l.tree.keep()
+			w.tree.keep()
 		}
 	}
-	if root, err := l.tree.root(); err != nil || root != h.root {
+	if root, err := w.tree.root(); err != nil || root != h.root {
 		return fmt.Errorf("%w: records %d to %d are not those that the head signs: %w", errDamaged,
 			from.size+1, h.size, errors.Join(err, errRoot))
 	}
-	err = l.tree.write()
-	l.tree.keep()
+	err = w.tree.write()
+	w.tree.keep()
 	return err
 }
 

@@ -1,0 +1,126 @@
+package audit
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/jail-sandbox/jail/supervisor/audit/internal/flock"
+)
+
+// writer is a log's hold on the disk: the end of the last segment, the signed head, the keys, and
+// the lock that other processes respect.
+type writer struct {
+	opt  Options
+	root *os.Root // Options.Dir
+	lock *os.File
+	keys keys
+	at   position
+	seg  openSegment
+	head openHead
+	tree *tree
+	// since counts the records after the last checkpoint.
+	since int
+	// broken is the error after which nothing is written any more.
+	broken error
+	buf    []byte
+	parser parser
+}
+
+// keys are the log's own key, and all that have signed it.
+type keys struct {
+	dir    *os.Root // Options.KeyDir
+	signer note.Signer
+	known  note.Verifiers
+}
+
+// openSegment is the segment that records are appended to.
+type openSegment struct {
+	segment
+	info os.FileInfo
+	// begun is the time of its first record.
+	begun time.Time
+}
+
+// segment is the part of a file that the log uses.
+type segment interface {
+	io.Writer
+	Sync() error
+	Truncate(size int64) error
+	Stat() (os.FileInfo, error)
+	Close() error
+}
+
+// openHead is the signed head, which is kept open, and its copy beside the key.
+type openHead struct {
+	file *os.File
+	info os.FileInfo
+	// last is audit.head, the head of the last checkpoint, in the key directory.
+	last *os.File
+	// signed is the content of file.
+	signed []byte
+}
+
+// position is the place of the next line, with the state before it.
+type position struct {
+	segment uint64 // first record
+	offset  int64
+	state
+}
+
+func (w *writer) release() {
+	if w.tree != nil {
+		w.tree.f.Close()
+	}
+	for _, f := range []*os.File{w.lock, w.head.file, w.head.last} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if w.seg.segment != nil {
+		w.seg.Close()
+	}
+	for _, r := range []*os.Root{w.root, w.keys.dir} {
+		if r != nil {
+			r.Close()
+		}
+	}
+}
+
+func (w *writer) do(f func() error) error {
+	if w.broken != nil {
+		return w.broken
+	}
+	if err := flock.Lock(w.lock); err != nil {
+		return err
+	}
+	defer flock.Unlock(w.lock)
+	if err := w.catchUp(); err != nil {
+		return err
+	}
+	return f()
+}
+
+// turn writes one batch under the lock. It calls take after the lock, so that a record can be
+// withdrawn while another process holds it.
+func (w *writer) turn(take func() []*request, checkpoint bool) error {
+	err := w.broken
+	if err == nil {
+		if err = flock.Lock(w.lock); err == nil {
+			defer flock.Unlock(w.lock)
+		}
+	}
+	batch := take()
+	if checkpoint = checkpoint && w.since > 0; err == nil && (checkpoint || len(batch) > 0) {
+		err = w.commit(batch, checkpoint)
+	}
+	for _, r := range batch {
+		if r.err = err; err != nil {
+			r.seq = 0
+		}
+		close(r.done)
+	}
+	return err
+}
