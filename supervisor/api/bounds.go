@@ -184,7 +184,7 @@ func turnAway(conn net.Conn, why *problem.Error) {
 
 // measured bounds the time in which a request body is read, and the bytes of all bodies that are
 // being read.
-func (srv *Server) measured(next http.Handler) http.Handler {
+func measured(next http.Handler) http.Handler {
 	bodies := newShares(maxBodies)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller, err := callerOf(r.Context())

@@ -14,12 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 	"github.com/jail-sandbox/jail/supervisor/problem"
-	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // maxRequest bounds the body of a request in bytes: a run may bring 2 MiB of arguments and a policy
@@ -54,7 +52,7 @@ func NewServer(s *supervisor.Supervisor, v Version) *Server {
 	srv.ending, srv.end = context.WithCancel(context.Background())
 	srv.leaving, srv.leave = context.WithCancel(context.Background())
 	srv.http = &http.Server{
-		Handler:           srv.quiet.count(srv.measured(srv.hurried(srv.routes()))),
+		Handler:           srv.quiet.count(measured(srv.hurried(srv.routes()))),
 		ConnContext:       withPeer,
 		ConnState:         srv.quiet.meet,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -137,13 +135,13 @@ var routes = []route{
 	{method: "PUT", path: PathSessions + "/{id}", answer: (*Server).startSession},
 	{method: "POST", path: PathSessions + "/{id}/exec", stream: (*Server).exec},
 	{method: "POST", path: PathSessions + "/{id}/stop", answer: byID((*Server).stopSession)},
-	{method: "GET", path: PathWorkspaces, answer: (*Server).listWorkspaces},
+	{method: "GET", path: PathWorkspaces, answer: listWorkspaces},
 	{method: "GET", path: PathWorkspaces + "/{id}/changes", stream: (*Server).changes},
-	{method: "POST", path: PathWorkspaces + "/{id}/commit", answer: byID((*Server).commit)},
-	{method: "POST", path: PathWorkspaces + "/{id}/revert", answer: byID((*Server).revert)},
-	{method: "POST", path: PathPrune, answer: (*Server).prune},
-	{method: "DELETE", path: PathWorkspaces + "/{id}", answer: byID((*Server).discard)},
-	{method: "POST", path: PathWorkspaces + "/{id}/discard", answer: byID((*Server).discardPaths)},
+	{method: "POST", path: PathWorkspaces + "/{id}/commit", answer: ofShadow(commit)},
+	{method: "POST", path: PathWorkspaces + "/{id}/revert", answer: ofShadow(revert)},
+	{method: "POST", path: PathPrune, answer: prune},
+	{method: "DELETE", path: PathWorkspaces + "/{id}", answer: ofShadow(discard)},
+	{method: "POST", path: PathWorkspaces + "/{id}/discard", answer: ofShadow(discardPaths)},
 	{method: "POST", path: PathRecords, stream: (*Server).records},
 	{method: "GET", path: PathEvents, stream: (*Server).events},
 	{method: "POST", path: PathTools, answer: (*Server).installTool},
@@ -293,101 +291,4 @@ func (srv *Server) kill(_ context.Context, c caller.Caller, r *http.Request, id 
 		req.Signal = 9
 	}
 	return nil, srv.s.Kill(c, id, req.Signal)
-}
-
-func (srv *Server) listWorkspaces(_ context.Context, c caller.Caller, _ *http.Request) (any,
-	error) {
-	return srv.s.Workspaces().List(c)
-}
-
-func (srv *Server) commit(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
-	error) {
-	var req shadows.CommitRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	return srv.s.Workspaces().Commit(ctx, c, id, req)
-}
-
-func (srv *Server) revert(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
-	error) {
-	var req shadows.RevertRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	return srv.s.Workspaces().Revert(ctx, c, id, req)
-}
-
-func (srv *Server) prune(ctx context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return srv.s.Workspaces().Prune(ctx, c)
-}
-
-func (srv *Server) discard(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
-	error) {
-	return nil, srv.s.Workspaces().Discard(ctx, c, id, r.URL.Query().Get("force") == "1")
-}
-
-func (srv *Server) discardPaths(ctx context.Context, c caller.Caller, r *http.Request,
-	id string) (any, error) {
-	var req shadows.DiscardRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	return srv.s.Workspaces().DiscardPaths(ctx, c, id, req)
-}
-
-func (srv *Server) changes(w http.ResponseWriter, r *http.Request) {
-	caller, err := callerOf(r.Context())
-	var review *shadows.Review
-	id := ""
-	if err == nil {
-		id, err = srv.s.Named(caller, r.PathValue("id"))
-	}
-	if err == nil {
-		review, err = srv.s.Workspaces().Review(r.Context(), caller, id)
-	}
-	if err != nil {
-		srv.problem(w, caller, err)
-		return
-	}
-	defer review.Close()
-	review.Info = srv.s.ShownWorkspace(caller, review.Info)
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := json.NewEncoder(w)
-	if err := stream(out, review, r.URL.Query().Get("patch"),
-		r.URL.Query().Get("hunks") == "1"); err != nil {
-		_ = out.Encode(ReviewLine{Error: srv.s.ShownError(caller, problem.From(err))})
-	}
-}
-
-// patchWriter sends the differences in parts.
-type patchWriter struct{ out *json.Encoder }
-
-func (w patchWriter) Write(p []byte) (int, error) {
-	if err := w.out.Encode(ReviewLine{Patch: p}); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-func stream(out *json.Encoder, review *shadows.Review, patch string, hunks bool) error {
-	if err := out.Encode(ReviewLine{Info: &review.Info}); err != nil {
-		return err
-	}
-	var o workspace.ShowOptions
-	if patch != "" {
-		o.Patch, o.Options.Terminal = patchWriter{out}, patch == PatchTerminal
-	}
-	if hunks {
-		o.Hunks = func(h workspace.FileHunks) error { return out.Encode(ReviewLine{Hunks: &h}) }
-	}
-	shown, err := review.Show(o, func(c workspace.Change) error {
-		line := Change{Change: c}
-		line.Protected, _ = review.Held(string(c.Path))
-		return out.Encode(ReviewLine{Change: &line})
-	})
-	if err != nil {
-		return err
-	}
-	return out.Encode(ReviewLine{Summary: &ReviewSummary{shown}})
 }

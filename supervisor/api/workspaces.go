@@ -1,0 +1,117 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// ofShadow is a handler that needs the shadow of the id in its path and nothing else.
+func ofShadow(h func(ctx context.Context, store *shadows.Store, c caller.Caller, r *http.Request,
+	id string) (any, error)) handler {
+	return byID(func(srv *Server, ctx context.Context, c caller.Caller, r *http.Request,
+		id string) (any, error) {
+		return h(ctx, srv.s.Workspaces(), c, r, id)
+	})
+}
+
+func listWorkspaces(srv *Server, _ context.Context, c caller.Caller, _ *http.Request) (any, error) {
+	return srv.s.Workspaces().List(c)
+}
+
+func prune(srv *Server, ctx context.Context, c caller.Caller, _ *http.Request) (any, error) {
+	return srv.s.Workspaces().Prune(ctx, c)
+}
+
+func commit(ctx context.Context, store *shadows.Store, c caller.Caller, r *http.Request,
+	id string) (any, error) {
+	var req shadows.CommitRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return store.Commit(ctx, c, id, req)
+}
+
+func revert(ctx context.Context, store *shadows.Store, c caller.Caller, r *http.Request,
+	id string) (any, error) {
+	var req shadows.RevertRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return store.Revert(ctx, c, id, req)
+}
+
+func discard(ctx context.Context, store *shadows.Store, c caller.Caller, r *http.Request,
+	id string) (any, error) {
+	return nil, store.Discard(ctx, c, id, r.URL.Query().Get("force") == "1")
+}
+
+func discardPaths(ctx context.Context, store *shadows.Store, c caller.Caller, r *http.Request,
+	id string) (any, error) {
+	var req shadows.DiscardRequest
+	if err := readJSON(r, &req); err != nil {
+		return nil, err
+	}
+	return store.DiscardPaths(ctx, c, id, req)
+}
+
+func (srv *Server) changes(w http.ResponseWriter, r *http.Request) {
+	caller, err := callerOf(r.Context())
+	var review *shadows.Review
+	id := ""
+	if err == nil {
+		id, err = srv.s.Named(caller, r.PathValue("id"))
+	}
+	if err == nil {
+		review, err = srv.s.Workspaces().Review(r.Context(), caller, id)
+	}
+	if err != nil {
+		srv.problem(w, caller, err)
+		return
+	}
+	defer review.Close()
+	review.Info = srv.s.ShownWorkspace(caller, review.Info)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := json.NewEncoder(w)
+	if err := stream(out, review, r.URL.Query().Get("patch"),
+		r.URL.Query().Get("hunks") == "1"); err != nil {
+		_ = out.Encode(ReviewLine{Error: srv.s.ShownError(caller, problem.From(err))})
+	}
+}
+
+// patchWriter sends the differences in parts.
+type patchWriter struct{ out *json.Encoder }
+
+func (w patchWriter) Write(p []byte) (int, error) {
+	if err := w.out.Encode(ReviewLine{Patch: p}); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func stream(out *json.Encoder, review *shadows.Review, patch string, hunks bool) error {
+	if err := out.Encode(ReviewLine{Info: &review.Info}); err != nil {
+		return err
+	}
+	var o workspace.ShowOptions
+	if patch != "" {
+		o.Patch, o.Options.Terminal = patchWriter{out}, patch == PatchTerminal
+	}
+	if hunks {
+		o.Hunks = func(h workspace.FileHunks) error { return out.Encode(ReviewLine{Hunks: &h}) }
+	}
+	shown, err := review.Show(o, func(c workspace.Change) error {
+		line := Change{Change: c}
+		line.Protected, _ = review.Held(string(c.Path))
+		return out.Encode(ReviewLine{Change: &line})
+	})
+	if err != nil {
+		return err
+	}
+	return out.Encode(ReviewLine{Summary: &ReviewSummary{shown}})
+}
