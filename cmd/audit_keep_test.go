@@ -54,8 +54,8 @@ func TestAnchorsOfDaemon(t *testing.T) {
 	h.wants(h.jail("audit", "verify", "--anchor", filepath.Join(h.root, "none")), 127, "none")
 }
 
-// TestAnchorFails: a place that cannot be reached stops no run; the log and doctor say so, and jail
-// audit anchor says it to whoever asks.
+// TestAnchorFails: an anchor that cannot be reached stops no run; the log, jail doctor and jail audit
+// anchor report it.
 func TestAnchorFails(t *testing.T) {
 	h := newHost(t)
 	h.auditSettings(
@@ -137,8 +137,8 @@ func TestCompressionByDaemon(t *testing.T) {
 	h.wants(h.jail("run", "--no-workspace", "--", h.probe), 125, "audit.toml.*compress")
 }
 
-// TestIndex: a search with the index finds what it finds without, for whoever may read and for
-// whoever may write it; one that is damaged is made anew, and said.
+// TestIndex: a search finds the same records with the index as without, for users who may only read
+// the index and for those who may write it. A damaged index is reported and built again.
 func TestIndex(t *testing.T) {
 	h := newHost(t)
 	h.wants(h.jail("run", "--id", "first", "--no-workspace", "--", h.probe), 0, "")

@@ -289,7 +289,7 @@ func TestEventsBound(t *testing.T) {
 		}
 	}
 	inside(1)
-	// what has ended counts no more
+	// Runs that have ended do not count.
 	inside(1)
 	if most != 4 {
 		t.Errorf("a user had %d streams", most)

@@ -72,7 +72,7 @@ var harmless = []struct{ pattern, why string }{
 	{`^jaild renameat .*/state/runs/[^.][^/]*$`,
 		"the run's directory is removed under its own name"},
 	{`^jaild openat2 r .*/state/workspaces(/[^/]*)?$`,
-		"a commit that was cut off is settled by the next daemon, or a shadow of the same id is told of as such; preparing the shadow looks again"},
+		"the next daemon settles an interrupted commit, or reports that the shadow of this id exists; preparing the shadow looks again"},
 	{`^jaild openat r .*/state/terms/[^/]*\.json$`,
 		"a list shows a shadow whose terms cannot be read as one that is never committed"},
 	{`^jaild (openat w|write) /sys/fs/cgroup/(\S*/)?cgroup\.procs$`,
@@ -297,9 +297,9 @@ func (h *host) check(id string, p point, o outcome, daemons int) string {
 	return class
 }
 
-// leftSoon is what is left when what has ended is also waited for, by whoever has to. A layer's
-// promise to the disk is left to the next daemon where this one could not end the layer in order,
-// and the directory of a run where the log did not take its end.
+// leftSoon returns what is left after the processes that have ended were waited for. The durability
+// marker of an upper layer stays for the next daemon if this one could not close the layer in order,
+// and so does the directory of a run whose end the log did not take.
 func (h *host) leftSoon() (left []string) {
 	for deadline := time.Now().Add(bound); ; time.Sleep(5 * time.Millisecond) {
 		left = h.left(h.kept())

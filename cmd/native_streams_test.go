@@ -18,8 +18,8 @@ const (
 	streamsErr   = "teed\nnamed\nnumbered\n"
 )
 
-// TestNativeStreamNames: a program of the host opens its streams by name, whoever owns the
-// workspace, whether its jail was prewarmed, and with or without a client. The owners are root, an
+// TestNativeStreamNames: a program of the host opens its streams by name, for any owner of
+// the workspace, whether its jail was prewarmed, and with or without a client. The owners are root, an
 // ordinary user, and one above the 64 Ki ids of a jail, who has the tmpfs of the jail as well.
 func TestNativeStreamNames(t *testing.T) {
 	h := newHost(t)

@@ -177,9 +177,9 @@ func asMember(cmd *exec.Cmd, uid uint32, groups []uint32) *exec.Cmd {
 	return cmd
 }
 
-// TestOneReadAtATime: the log is read once at a time for a user, whoever that is but root, so that
-// nobody keeps the daemon busy; another user is not in the way, and when the first reading has
-// ended, however it did, the next may begin.
+// TestOneReadAtATime: the daemon reads the log only once at a time for each user but root, so that no
+// user keeps the daemon busy. Another user is not affected, and after the first reading has ended in
+// any way, the next may begin.
 func TestOneReadAtATime(t *testing.T) {
 	h := newPolicyHost(t,
 		map[string]string{

@@ -195,9 +195,9 @@ func TestFewDescriptors(t *testing.T) {
 	h.wants(h.jail("run", "--", "true"), 0, "")
 }
 
-// A thousand sessions that are left open are as many as one user may have, and all together; the
-// others are told so, the daemon serves whoever else comes, and all end with it. JAIL_TEST_LONG=1
-// asks for a thousand, else it is two hundred.
+// Of many sessions that are left open, as many stay as one user and all users may have; the others
+// are refused with that reason, the daemon still serves other users, and all sessions end with it.
+// JAIL_TEST_LONG=1 opens a thousand, else the test opens two hundred.
 func TestSessionsLeftOpen(t *testing.T) {
 	asked, users := 200, 2
 	if os.Getenv("JAIL_TEST_LONG") != "" {

@@ -71,8 +71,8 @@ func TestSessionEnds(t *testing.T) {
 	h.discard(told, killed)
 }
 
-// Where no daemon answers, a session has one started, which serves whoever comes after it and ends
-// when nothing is left to do.
+// If no daemon answers, a session starts one, which serves later clients, too, and ends when it is
+// idle.
 func TestSessionStartsDaemon(t *testing.T) {
 	h := newHost(t)
 	h.wants(h.exec("any", "--", "true"), 127, `no session "any" is open`)

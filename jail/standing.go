@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// A jail can stand before anybody asks for it: nearly all that the kernel is told of a run is the
-// same for the next one. What is not, is who the jail is (its name, its control group and its range
-// of host ids), which it brings along, and what only the host's side of the run looks at.
+// A jail can be made before it is requested, since nearly all kernel settings of a run equal those of
+// the next one. The settings that differ are the identity of the jail (its name, its cgroup and its
+// range of host ids), which a prewarmed jail has from the start, and those that only the host reads.
 
-// Elsewhere is the plan of another jail, of which the kernel is told the same: it has a name, a
-// control group and a range of ids of its own.
+// Elsewhere returns p for another jail with the same kernel settings, which has a name, a cgroup and
+// a range of ids of its own.
 func (p Plan) Elsewhere(id ID, base uint32) Plan {
 	leaf := leafName(id, base)
 	slice := path.Dir(p.Cgroup.Path)

@@ -85,7 +85,8 @@ type Options struct {
 	// Admit refuses the text of a profile, by what the ceiling demands of one; nil admits all. It
 	// gets the file NAME.toml.sig as well, nil without one.
 	Admit func(rules syntax.Host, name string, text, signature []byte) error
-	// Record is told of each change before it counts. If it fails the change is not taken.
+	// Record is called for each change before the change takes effect. If it fails, the change is
+	// not taken.
 	Record func(Change) error
 }
 

@@ -91,7 +91,7 @@ func ceilingOf(memory string) string {
 	return "policy = 1\n[limits]\nmemory = \"" + memory + "\"\n"
 }
 
-// What changed counts for whoever asks next, is on record with both digests, and a state that was
+// A change is in the next state that is taken, and is recorded with both digests. A state that was
 // taken before stays as it was.
 func TestChangesAreTaken(t *testing.T) {
 	w := newWorld(t, map[string]string{"ceiling": ceilingOf("64MiB"), "own": plainProfile})
@@ -278,7 +278,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Readers and a writer at once: whoever asks gets one whole state, never a mixture of two.
+// With concurrent readers and a writer each reader gets one whole state, never a mixture of two.
 func TestStatesAreWhole(t *testing.T) {
 	both := func(n string) (string, string) {
 		return "policy = 1\n[limits]\npids = " + n + "\n", strings.Replace(plainProfile, "[tools]",

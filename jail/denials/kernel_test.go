@@ -44,9 +44,8 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// TestKernel: of two domains around a program each refusal is told of the one that made it,
-// whichever that is, and counted; a domain that does not ask for it tells nothing, and refuses the
-// same.
+// TestKernel: of two domains around a program, each refusal is reported and counted for the domain
+// that made it. A domain that does not request reports refuses the same and reports nothing.
 func TestKernel(t *testing.T) {
 	jailtest.NeedAudit(t)
 	dir, err := filepath.EvalSymlinks(t.TempDir())

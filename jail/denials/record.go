@@ -25,7 +25,7 @@ type record struct {
 	// of an access: the rights that were missing, and of what
 	what string
 
-	// Of a domain that is told of for the first time: who made it.
+	// For the first record of a domain: the process that made the domain.
 	made bool
 	// in the first of process namespaces
 	pid int

@@ -1,16 +1,16 @@
-// Package fileevents tells which files are opened, executed and written in one jail. The kernel
-// says so to the host (fanotify(7)), of each mount of the jail, so that nothing inside is asked or
-// able to keep silent. It decides nothing.
+// Package fileevents reports which files are opened, executed and written in one jail. The kernel
+// reports the events of each mount of the jail to the host (fanotify(7)), so no process inside can
+// suppress one. The package decides nothing.
 //
-// An open is told just before it is made: whoever opens waits until the listener has returned, so
-// none is lost, no two become one, and a listener that is slow slows the jail down. What may not be
-// opened is not told: permission bits and Landlock come first. The files are regular ones, and
-// directories where they are asked for; of a device, a pipe or a socket nothing is told, nor of
-// calls that only name a file, such as stat(2), readlink(2), rename(2) or unlink(2).
+// An open is reported just before it is made: the process that opens waits until the listener has
+// returned. No open is lost, no two are merged, and a slow listener slows the jail down. A refused
+// open is not reported, since permission bits and Landlock are checked first. Files are regular ones,
+// and directories on request. Devices, pipes and sockets are not reported, and neither are calls that
+// only name a file, such as stat(2), readlink(2), rename(2) or unlink(2).
 //
-// The proc file system lets nobody wait: its opens are told afterwards, and those of one file by
-// one process may be told as one if they are quick. So it is with writes. Where the kernel's queue
-// of what it tells afterwards is full (16,384 events by default,
+// No process waits for an open in the proc file system: it is reported afterwards, and the kernel may
+// merge quick opens of one file by one process. The same holds for writes. If the kernel's queue of
+// such events is full (16,384 events by default,
 // /proc/sys/fs/fanotify/max_queued_events), that counts as lost.
 package fileevents
 
@@ -216,8 +216,8 @@ func startsAsProgram(e sys.FileEvent) bool {
 // told is then not all there was.
 func (w *Watcher) Lost() int64 { return w.lost.Load() }
 
-// Close tells what is still to be told, and ends; lost is as for Lost. Whoever opens a file from
-// then on does not wait. The jail's mounts last until Close returns.
+// Close reports the events that are left, and ends; lost is as for Lost. Later opens do not wait. The
+// jail's mounts last until Close returns.
 func (w *Watcher) Close() (lost int64, err error) {
 	stopErr := w.w.Stop()
 	w.done.Wait()

@@ -95,7 +95,7 @@ func TestTerminalInside(t *testing.T) {
 	j.End()
 }
 
-// wantQueue wants so many bytes to wait for whoever reads the terminal.
+// wantQueue checks that want bytes wait for the reader of the terminal.
 func wantQueue(t *testing.T, slave *os.File, want int) {
 	t.Helper()
 	if n, err := unix.IoctlGetInt(int(slave.Fd()), unix.TIOCINQ); err != nil || n != want {

@@ -134,9 +134,9 @@ func TestNewNamespaces(t *testing.T) {
 	}
 }
 
-// TestHostCalls are calls on the whole host, with arguments that would do nothing (T-016, T-020,
-// T-040, T-042). The kernel would refuse most to whoever is not root outside of any user namespace,
-// so that only the filters' own answer shows that they are there.
+// TestHostCalls makes calls that affect the whole host, with arguments without effect (T-016, T-020,
+// T-040, T-042). The kernel refuses most of them to processes without privileges in the initial user
+// namespace, so only the errno of the filters shows that the filters are there.
 func TestHostCalls(t *testing.T) {
 	j := jailtest.New(t).Start(t)
 	for _, c := range []string{"settimeofday", "adjtimex", "clock_settime", "vhangup", "swapon",

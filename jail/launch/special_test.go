@@ -190,7 +190,7 @@ func TestCanaries(t *testing.T) {
 	}
 }
 
-// TestSamePlanTwice: a plan is carried out for whoever has it, one after the other.
+// TestSamePlanTwice: one plan can start several jails, one after the other.
 func TestSamePlanTwice(t *testing.T) {
 	s := jailtest.New(t)
 	for range 2 {

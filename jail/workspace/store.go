@@ -33,9 +33,9 @@ type Store struct {
 	noHandles bool
 }
 
-// Open opens the store at dir, and makes a missing one. dir must be a directory, no link, of this
-// process's user and closed to everyone else: whoever can write to it can change what a commit
-// writes.
+// Open opens the store at dir, and makes a missing one. dir must be a directory, no link, that
+// belongs to this process's user and is closed to all others: a user who can write to it can change
+// what a commit writes.
 func Open(dir string) (*Store, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("workspace store: %w", err)

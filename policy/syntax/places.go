@@ -15,8 +15,8 @@ type Places struct {
 	Home string
 }
 
-// variables are the names that stand for places. There are no others, and nothing of an
-// environment is ever read: a policy means the same whoever shouts what into it.
+// variables are the names of all variables. No environment variable is ever read, so a policy has the
+// same meaning in every environment.
 func variables() []string { return []string{"home", "workspace"} }
 
 // expand fills in a variable at the start of a path of the host.

@@ -149,10 +149,10 @@ func (r *reader) mounts(key string, v *node) {
 	})
 }
 
-// filled is a value with its variable filled in. Where there is none it is the value itself.
+// filled returns a value with its variable expanded, or the value itself if it has none.
 func (r *reader) filled(key string, v *node, expand func(string) (string, error)) (*node, bool) {
 	if v.kind != unstable.String {
-		// whose type is wrong for whoever reads it
+		// The reader of the key reports the wrong type.
 		return v, true
 	}
 	text, err := expand(v.text)

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestBuiltTwice builds every bundle that this machine can build twice, each time from nothing in a folder of its own, and wants the same
-// bytes; and that they are those that `make bundles` left in bin, so that whoever rebuilds a release can compare. It compiles for minutes:
-// JAIL_TEST_LONG=1 asks for it.
+// TestBuiltTwice builds every bundle that this machine can build twice, each time from nothing in a
+// folder of its own. Both builds must have the same bytes as that of `make bundles` in bin, so that a
+// rebuilt release can be compared. The builds take minutes: only JAIL_TEST_LONG=1 runs the test.
 func TestBuiltTwice(t *testing.T) {
 	if os.Getenv("JAIL_TEST_LONG") == "" {
 		t.Skip("JAIL_TEST_LONG=1 builds all bundles twice")

@@ -55,12 +55,12 @@ func TestOpenAPIIsCurrent(t *testing.T) {
 	}
 }
 
-const aboutAPI = "How a client asks jaild. HTTP and JSON over the Unix socket /run/jail/jail.sock; the " +
-	"host in a URL means nothing. The caller is whoever the kernel says is at the other end of the " +
-	"connection: nothing in a request says who asks. Members of the group jail may connect, and root. " +
-	"A caller sees, ends, reviews and commits only what is its own; root, everything.\n\n" +
-	"Bodies of requests are read strictly: an unknown field is an error. Clients ignore fields that " +
-	"they do not know; new ones may come within version 1."
+const aboutAPI = "The API of jaild: HTTP and JSON over the Unix socket /run/jail/jail.sock. The host in a " +
+	"URL has no meaning. The caller is the user that the kernel reports for the connection; no field of " +
+	"a request names the caller. Members of the group jail and root may connect. A caller sees, ends, " +
+	"reviews and commits only its own runs; root all runs.\n\n" +
+	"An unknown field in the body of a request is an error. Clients ignore fields that they do not " +
+	"know; version 1 may get new ones."
 
 // schemaNames are the names of types whose own name is another schema's.
 var schemaNames = map[reflect.Type]string{

@@ -91,7 +91,7 @@ func TestPeerIsWhoConnected(t *testing.T) {
 		}
 		conn.Close()
 	}
-	// Who asks has connected as root, whoever holds the connection now; and the other way round.
+	// The caller is the user who connected, root or not, whichever user holds the connection now.
 	for _, c := range []struct{ connects, later int }{{0, uid}, {uid, 0}} {
 		var got uint32
 		conn := connectAs(t, c.connects, "", socket, func() {

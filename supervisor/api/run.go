@@ -184,7 +184,7 @@ func (in *input) receive(conn *bufio.Reader) error {
 	}
 }
 
-// resize keeps the last size for whoever is to hear of it; this is the only writer.
+// resize stores the last size for its reader. Only this function writes it.
 func (in *input) resize(size runners.Terminal) {
 	select {
 	case <-in.sizes:

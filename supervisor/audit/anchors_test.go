@@ -56,8 +56,8 @@ func wantKind(t *testing.T, err error, kind Kind, word string) {
 	}
 }
 
-// TestAnchors: whoever has the key, and the run of the place, writes another history that fits
-// itself. Each way to do so passes verify alone, which is the control, and is found by an anchor.
+// TestAnchors: an attacker with the key and write access writes another consistent history. Each such
+// history passes Verify without anchors, which is the control, and an anchor detects it.
 func TestAnchors(t *testing.T) {
 	p := newPlace(t)
 	kept := p.anchorsOf(t, 20)

@@ -87,9 +87,10 @@
 //   - A segment or head that is moved, cut or replaced under a running writer: found at its next record,
 //     which is refused.
 //   - After a power cut the head on disk may be as old as the last checkpoint or end of a run. No flushed record is
-//     lost (the next writer finds them behind the head), but whoever holds the disk meanwhile could cut
-//     those, back to that head, and this is not found.
-//   - Whoever holds the private key (root on this host) can write another history. Only a head that was
-//     sent off the host in time shows that: [Verify] takes them, package anchor sends them. A [Witness] on another host cosigns
-//     only heads that go on from the last one: who has seen its signature knows that no second history was shown to it.
+//     lost (the next writer finds them behind the head), but an attacker with the disk could remove the
+//     records behind that head meanwhile, and this is not found.
+//   - A holder of the private key (root on this host) can write another history. Only a head that was sent
+//     off the host in time detects that: package anchor sends heads, [Verify] takes them. A [Witness] on
+//     another host cosigns only heads that extend the last one, so its signature proves that it was shown no
+//     second history.
 package audit

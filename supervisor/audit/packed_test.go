@@ -56,8 +56,7 @@ func (p place) files(t *testing.T, pattern string) []string {
 	return list
 }
 
-// Whoever reads the log reads packed segments as the others: what is hashed and signed is their
-// lines.
+// All readers of the log read packed segments, too: hashes and signatures are of their lines.
 func TestPacked(t *testing.T) {
 	p := newPlace(t)
 	before := p.packed(t, 200)

@@ -151,7 +151,7 @@ func (c *Catalog) Now() (*Set, error) {
 		return nil, err
 	}
 	if now == c.stamp && reflect.DeepEqual(set, c.set) {
-		// read again to be sure, and the same: who compares the sets is told of no change
+		// The set was read again and has not changed. Callers compare the pointers.
 		set = c.set
 	}
 	c.set, c.stamp, c.settled = set, now, settled

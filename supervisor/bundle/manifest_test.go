@@ -123,8 +123,8 @@ func TestParseBounds(t *testing.T) {
 	}
 }
 
-// What is accepted says the same to whoever reads it again, and names nothing
-// outside of its folder.
+// An accepted manifest has the same content when it is read again, and names no file outside of its
+// folder.
 func FuzzParse(f *testing.F) {
 	text, err := json.Marshal(sound("b", code("x"), "grep", "sed"))
 	if err != nil {

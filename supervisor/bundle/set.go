@@ -28,9 +28,9 @@ type Command struct {
 	Needs *Needs
 }
 
-// Open reads the bundles below the given folders. A folder that does not exist
-// holds none. Where two folders have a bundle of one name, the first counts. A
-// bundle that is not sound is left out and is told of by Problems.
+// Open reads the bundles below the given folders. A folder that does not exist holds none. If two
+// folders have a bundle of one name, the first one is used. A bad bundle is left out; Problems
+// returns its error.
 func Open(dirs ...string) (*Set, error) { return open(false, dirs) }
 
 // openOwned is Open for a service that runs as root: whatever others than root

@@ -56,16 +56,17 @@ func (p Permissions) Change(uid uint32, what, id string) error {
 // MayOnlyLook returns the error for a caller whom the ceiling does not let run tools.
 func MayOnlyLook(c Caller) error {
 	return problem.New(problem.Refused,
-		"uid %d may not run tools, nor change what runs left: the ceiling lets others", c.UID).
-		WithHint("ask whoever keeps the ceiling to name you in [permissions.run]")
+		"uid %d may not run tools or change kept workspaces: [permissions.run] of the ceiling does not name it",
+		c.UID).
+		WithHint("ask the administrator who maintains the ceiling to name you in [permissions.run]")
 }
 
-// Administrator returns an error unless the caller may administer the host: everybody runs what is
-// installed. The daemon of a user serves nobody but that user, who may.
+// Administrator returns an error unless the caller may administer the host, for example install tools
+// that other users run. The daemon of an ordinary user serves only that user, who may.
 func (p Permissions) Administrator(what string) error {
 	if !p.administer && rootless.User() == nil {
 		return problem.New(problem.Refused,
-			"%s: only root may, and whom [permissions.administer] in the ceiling names", what).
+			"%s: only root may, and the users whom [permissions.administer] of the ceiling names", what).
 			WithHint("use sudo")
 	}
 	return nil
@@ -81,7 +82,7 @@ func MayUse(rules syntax.Host, c Caller, profile string, own bool, policyFile st
 	if own && rules.SignedBy != nil {
 		return problem.New(problem.Refused,
 			"policy %s is not allowed: the ceiling admits signed profiles only", policyFile).
-			WithHint("have it signed and put down as a profile, and name that with --profile")
+			WithHint("have the policy signed and installed as a profile, and use it by --profile NAME")
 	}
 	if rules.Profiles == nil {
 		return nil
@@ -92,8 +93,8 @@ func MayUse(rules syntax.Host, c Caller, profile string, own bool, policyFile st
 		others, ok := rules.Profiles[syntax.Others]
 		if own && !ok {
 			return problem.New(problem.Refused,
-				"policy %s is not allowed: the ceiling says who may use which profile, and a policy file of one's own is none of them", policyFile).
-				WithHint(`[profiles."*"] in the ceiling says who may bring one`)
+				"policy %s is not allowed: the ceiling restricts profiles to users, and no entry allows policy files", policyFile).
+				WithHint(`[profiles."*"] of the ceiling names the users who may bring a policy file`)
 		}
 		if !ok {
 			return nil
@@ -105,11 +106,11 @@ func MayUse(rules syntax.Host, c Caller, profile string, own bool, policyFile st
 	}
 	if own {
 		return problem.New(problem.Refused,
-			"policy %s is not allowed: the ceiling lets others than uid %d bring policy files",
+			"policy %s is not allowed: the ceiling lets only other users than uid %d bring policy files",
 			policyFile, c.UID).
-			WithHint("ask whoever keeps the ceiling, or use a profile")
+			WithHint("ask the administrator who maintains the ceiling, or use a profile")
 	}
 	return problem.New(problem.Refused,
-		"profile %s is not allowed: the ceiling lets others than uid %d use it", name, c.UID).
-		WithHint("ask whoever keeps the ceiling, or use another profile: jail profile list")
+		"profile %s is not allowed: the ceiling lets only other users than uid %d use it", name, c.UID).
+		WithHint("ask the administrator who maintains the ceiling, or use another profile: jail profile list")
 }

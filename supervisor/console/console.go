@@ -2,11 +2,11 @@
 // with a mark for each hunk, the log and its state, and what a policy means. It is server-rendered
 // HTML without a script, over HTTP on the loopback interface or on a Unix socket.
 //
-// It has no rights of its own: it is a client of the daemon like the command line, run by the
-// person who reviews, and everything that it shows or does is what that person may see and do. So
-// whoever can make it act acts as that person, and it is built against these:
+// The console has no rights of its own: it is a client of the daemon like the command line, run by
+// the reviewer, and shows and does only what the reviewer may see and do. An attacker who controls it
+// acts as the reviewer. These are the attackers, and the defences:
 //
-//	who                                   what keeps them out
+//	attacker                              defence
 //	another site in the same browser      the cookie is SameSite=Strict; a POST needs the exact Origin, Sec-Fetch-Site of our own, and the token of the form
 //	a name that is bound to 127.0.0.1     the Host of every request must be the very address that is listened on
 //	another server on another port        the cookie has a Path that nobody can guess: cookies know no ports, and loopback is one host
@@ -202,7 +202,7 @@ func (c *Console) routes() *http.ServeMux {
 	return mux
 }
 
-// front says to whoever has no link how to get one.
+// front explains to visitors without a link how to get one.
 func (c *Console) front(w http.ResponseWriter, _ *http.Request) {
 	c.say(w, http.StatusUnauthorized, nil, notice{Title: "Not logged in",
 		Text: "This is the console of jail. It opens with a link that jail console prints.",

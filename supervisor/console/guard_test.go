@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// T-545: whoever lets a name point to this machine, or comes from another origin, gets nothing; the
-// same request with the right names does.
+// T-545: a request by a name that resolves to this machine, or from another origin, is refused; the
+// same request with the right names is served.
 func TestHostAndOrigin(t *testing.T) {
 	c := newClient(t, Options{})
 	for host, want := range map[string]int{

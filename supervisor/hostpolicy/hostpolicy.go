@@ -14,7 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Options say where the files are and who is told of changes.
+// Options name the files, and the functions that are called for changes.
 type Options struct {
 	// Profiles is the directory of the operator's profiles, and Ceiling the file of the ceiling.
 	Profiles, Ceiling string

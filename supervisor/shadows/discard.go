@@ -132,7 +132,7 @@ func (s *Store) recordDiscard(ctx context.Context, c caller.Caller, id string,
 // their files too.
 func (s *Store) DiscardPaths(ctx context.Context, c caller.Caller, id string,
 	req DiscardRequest) (Discarded, error) {
-	// First, so that whoever may not see the shadow is told of no other mistake.
+	// First, so that a caller who may not see the shadow learns nothing from another error.
 	w, err := s.getWorkspace(ctx, c, id)
 	if err != nil {
 		return Discarded{}, err

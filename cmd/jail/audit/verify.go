@@ -57,17 +57,17 @@ func newVerify(env *cli.Env) *cobra.Command {
 	var o verifyOptions
 	cmd := &cobra.Command{
 		Use:   "verify [flags]",
-		Short: "check that nothing in the log was altered or taken out",
-		Long: `Check that nothing in the log was altered, taken out, put in or moved, and that all of it is signed. Only the files are read.
-Exits with 0 if all is in order, and with 1 if not; then it names the first record that is wrong.
+		Short: "check that no record of the log was changed or removed",
+		Long: `Check that no record of the log was changed, removed, inserted or moved, and that all records are signed. Only the files are read.
+The exit code is 0 for a sound log and 1 for any other; then the first bad record is named.
 
-The key beside the log is a convenience: who could rewrite the log could replace it. --key takes a copy that was kept elsewhere. With --proof it checks what
-jail audit prove printed: that one record is in the log, with the key alone.
+The key beside the log is a convenience: an attacker who can rewrite the log can replace the key, too. --key takes a copy that was kept elsewhere.
+With --proof the command checks a proof of jail audit prove, that one record is in the log; it needs only the key.
 
---anchor takes signed heads that were kept off the host: a file that holds them one behind the other, a directory of such files, a git repository with one in each
-commit, or the lines of a collector of syslog. The log is held against each, so that one that was rebuilt, put back or cut by whoever has its key, root included, is found.
+--anchor takes signed heads that were kept off the host: a file with one head after the other, a directory of such files, a git repository with one head in each
+commit, or the lines of a syslog collector. The log is compared with each head. This finds a log that root, or another holder of the key, has rewritten, rolled back or truncated.
 
---witness takes the public key of a witness: then one of the anchors must be cosigned by it.`,
+--witness takes the public key of a witness, which must have cosigned one of the anchors.`,
 		Example: "  jail audit verify\n  jail audit verify --log /mnt/copy --key audit.pub\n  jail audit verify --proof incident.tlog-proof --key audit.pub\n  jail audit verify --key audit.pub --anchor /mnt/anchors\n  jail audit verify --key audit.pub --anchor seen.note --witness witness.pub",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

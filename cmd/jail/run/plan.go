@@ -126,7 +126,7 @@ func layersText(all []jail.Layer) string {
 	return strings.Join(texts, " ∧ ")
 }
 
-// ceilingRows show the host's ceiling as the kernel is told of it beside all the rest.
+// ceilingRows returns the rows of the host's ceiling, as the kernel enforces it beside the plan.
 func ceilingRows(c *jail.Ceiling) [][]string {
 	if c == nil {
 		return nil

@@ -98,8 +98,8 @@ func (r *AuditReader) Next(f func(kind uint16, text []byte)) error {
 	return errors.Join(err, failed)
 }
 
-// Rest does the same for all records that wait already. It may be called while another goroutine is
-// in Next; when it returns, f has returned for all that had been written before, whoever called it.
+// Rest does the same for all queued records. Another goroutine may be in Next meanwhile. When Rest
+// returns, f has returned for every record that was written before, in either goroutine.
 func (r *AuditReader) Rest(f func(kind uint16, text []byte)) error {
 	raw, err := r.f.SyscallConn()
 	if err != nil {

@@ -326,7 +326,7 @@ func SetXattr(f *os.File, name string, value []byte) error {
 // syscall.EWOULDBLOCK.
 func Lock(f *os.File, exclusive bool) error { return flock(f, exclusive, unix.LOCK_NB) }
 
-// LockWait is Lock, but waits for whoever holds a lock that excludes it.
+// LockWait is Lock, but waits until no other description holds a lock that excludes it.
 func LockWait(f *os.File, exclusive bool) error { return flock(f, exclusive, 0) }
 
 func flock(f *os.File, exclusive bool, flags int) error {

@@ -109,7 +109,7 @@ func (w *FileWatch) Done(e FileEvent) error {
 	b := (*[unsafe.Sizeof(r)]byte)(unsafe.Pointer(&r))[:]
 	return retryEINTR(func() error {
 		_, err := unix.Write(w.fd, b)
-		// whoever it held up was killed meanwhile
+		// The process that waited for the answer was killed meanwhile.
 		if errors.Is(err, unix.ENOENT) {
 			err = nil
 		}

@@ -16,8 +16,8 @@ import (
 // arguments.
 var ending = []string{"exit", "exit_group", "rt_sigreturn", "pause", "fork", "vfork"}
 
-// unfiltered are two calls that Linux lets past every filter: they belong to the kernel's own
-// tracing of programs, and whoever else makes them is sent SIGILL.
+// unfiltered are two calls that Linux exempts from every filter: uretprobe and uprobe are for code
+// that the kernel itself inserts. Any other caller gets SIGILL.
 var unfiltered = map[int]bool{335: true, 336: true}
 
 // TestLiveNumbers makes every call that there is, inside a jail, with arguments that none of them

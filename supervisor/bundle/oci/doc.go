@@ -1,7 +1,6 @@
 // Package oci carries bundles through OCI registries and directories in the OCI image layout. It
-// exists so that stock tools (oras, crane, skopeo) can copy, mirror and keep them, and so that
-// nothing that asks a network is part of the daemon: it is for the client of whoever installs, and
-// what it brings the daemon verifies anew.
+// exists so that stock tools (oras, crane, skopeo) can copy, mirror and keep them. Only the client uses
+// it, so that the daemon needs no network; the daemon verifies what the client brings again.
 //
 // A bundle is an image index of two manifests:
 //

@@ -58,8 +58,8 @@ func (f *folder) addJSON(mediaType string, v any) (specs.Descriptor, error) {
 	return f.add(mediaType, text), err
 }
 
-// pack makes an artifact of a bundle. The same bundle makes the same artifact: there is no time in
-// it, and no name of whoever packed it.
+// pack makes an artifact of a bundle. The same bundle makes the same artifact, which has no time and
+// no name of the user who packed it.
 func pack(b *bundle.Bundle) (*folder, error) {
 	if err := errors.Join(b.Portable(), b.Verify()); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ const statementTitle = "jail bundle"
 // errNoPrivateKey says nothing of the text that was given: it may be half of a key.
 var errNoPrivateKey = errors.New("no private key such as jail tool key new makes")
 
-// ErrStatement is in errors about what a statement says, whoever signed it.
+// ErrStatement is wrapped by errors about the content of a statement, not its signatures.
 var ErrStatement = errors.New("bad statement")
 
 // A Statement says which manifest is a bundle's of that version. The manifest in turn pins every
@@ -88,7 +88,7 @@ func (s Statement) Sign(key, signed string) (string, error) {
 	}
 	n := &note.Note{Text: s.text()}
 	if old, err := ReadStatement(signed); signed != "" && err == nil && old == s {
-		// Whoever signed is not asked here: what is kept is verified where it counts.
+		// The signatures that are kept are not verified here; each user of the statement verifies it.
 		_, err := note.Open([]byte(signed), note.VerifierList())
 		var unknown *note.UnverifiedNoteError
 		if errors.As(err, &unknown) {

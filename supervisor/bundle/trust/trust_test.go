@@ -344,7 +344,7 @@ func FuzzRing(f *testing.F) {
 	})
 }
 
-// vkeyNamed is the same key under another name, as whoever holds it could publish it.
+// vkeyNamed returns the same key under another name, as its holder could publish it.
 func vkeyNamed(name, vkey string) (string, error) {
 	raw, err := base64.StdEncoding.DecodeString(strings.SplitN(vkey, "+", 3)[2])
 	if err != nil {

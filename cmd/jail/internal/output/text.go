@@ -1,4 +1,4 @@
-// Package output writes text and JSON so that nothing in it, whoever chose it, has an effect on a
+// Package output writes text and JSON in which no character, a tool's included, can control a
 // terminal.
 package output
 

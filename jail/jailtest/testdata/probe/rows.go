@@ -157,7 +157,7 @@ func randomCalls(rnd *rand.Rand, made *atomic.Uint64) {
 	}
 }
 
-// counter returns eight bytes of a file, shared with whoever reads it.
+// counter maps eight bytes of a file, shared with its readers.
 func counter(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
