@@ -73,10 +73,10 @@ func TestFilesOnRecord(t *testing.T) {
 		{"build", "opens", "native-opens", native, map[string]int{"open /workspace/a": 3,
 			"open /workspace/b": 1, "open /workspace/new": 1, "write /workspace/new": 1,
 			"open /tmp/copy": 1, "write /tmp/copy": 1, "exec /usr/bin/cat": -1}},
-		{"default", "opens", "module-opens", module, map[string]int{"open /workspace/a": 1,
-			"open /workspace/b": 1}},
-		{"build", "changes", "native-changes", native, map[string]int{"write /workspace/new": 1,
-			"write /tmp/copy": 1}},
+		{"default", "opens", "module-opens", module,
+			map[string]int{"open /workspace/a": 1, "open /workspace/b": 1}},
+		{"build", "changes", "native-changes", native,
+			map[string]int{"write /workspace/new": 1, "write /tmp/copy": 1}},
 		{"default", "changes", "module-changes", module, nil},
 		{"build", "none", "native-none", native, nil},
 		{"default", "", "module-none", module, nil},
@@ -181,8 +181,7 @@ func TestFilesOfKilledDaemon(t *testing.T) {
 		eventually(t, "the jail is gone", func() bool { return gone(jail) })
 		d = h.daemon()
 		eventually(t, "the end is on record", func() bool {
-			return len(h.records("victim",
-				"run.finished")) > 0
+			return len(h.records("victim", "run.finished")) > 0
 		})
 		gaps := 0
 		for _, g := range h.records("victim", "gap") {

@@ -40,8 +40,8 @@ func TestAnchorsOfDaemon(t *testing.T) {
 	runs()
 	h.says(h.jail("audit", "verify", "--anchor", kept), 0, "it fits ")
 	log := filepath.Join(h.state, "audit")
-	if err := errors.Join(os.RemoveAll(log), os.Remove(filepath.Join(h.state, "state", "keys",
-		"audit.head"))); err != nil {
+	if err := errors.Join(os.RemoveAll(log),
+		os.Remove(filepath.Join(h.state, "state", "keys", "audit.head"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(kept, kept+".old"); err != nil {
@@ -82,8 +82,8 @@ func TestRetentionByDaemon(t *testing.T) {
 	// the second daemon prunes when it starts
 	for range 2 {
 		d := h.daemon()
-		h.wants(h.jail("run", "--discard", "--quiet", "--policy", h.watchedPolicy("build",
-			"changes"), "--", "/bin/sh", "-c", script), 0, "")
+		h.wants(h.jail("run", "--discard", "--quiet", "--policy",
+			h.watchedPolicy("build", "changes"), "--", "/bin/sh", "-c", script), 0, "")
 		d.stop()
 	}
 	d := h.daemon()
@@ -105,8 +105,8 @@ func TestCompressionByDaemon(t *testing.T) {
 	settings := "[log]\nsegment_size = \"64KiB\"\n"
 	h.auditSettings(settings)
 	script := "i=0; while [ $i -lt 1500 ]; do : > /tmp/a-name-that-is-long-enough-to-fill-the-log-soon-$i; i=$((i+1)); done"
-	h.wants(h.jail("run", "--discard", "--quiet", "--id", "r", "--policy", h.watchedPolicy("build",
-		"changes"), "--", "/bin/sh", "-c", script), 0, "")
+	h.wants(h.jail("run", "--discard", "--quiet", "--id", "r", "--policy",
+		h.watchedPolicy("build", "changes"), "--", "/bin/sh", "-c", script), 0, "")
 	before := h.jail("audit", "query", "--run", "r", "--json").out
 	packed := func() int {
 		list, err := filepath.Glob(filepath.Join(h.state, "audit", "*.jsonl.gz"))

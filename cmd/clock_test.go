@@ -46,8 +46,7 @@ func TestClockJumps(t *testing.T) {
 					"sleep", "1h")
 			}()
 			eventually(t, "the run has begun", func() bool {
-				return len(h.records("limited",
-					"run.started")) > 0
+				return len(h.records("limited", "run.started")) > 0
 			})
 			jumpClock(t, by)
 			res := <-limited

@@ -256,8 +256,7 @@ func TestConsole(t *testing.T) {
 	r.wants("The daemon does not answer", "this page asks again")
 	h.daemon()
 	eventually(t, "the page comes back by itself", func() bool {
-		return strings.Contains(r.Page(),
-			"To look at first")
+		return strings.Contains(r.Page(), "To look at first")
 	})
 	r.Click(`input[name=take][value="README.md"]`, false)
 	r.Click(`button[value=marked]`, true)

@@ -135,8 +135,8 @@ func TestCwdRefused(t *testing.T) {
 		{[]string{"--cwd", "docs", "--no-workspace"}, 2,
 			"--cwd and --no-workspace contradict each other"},
 	} {
-		for _, args := range [][]string{{"run", "--", "ls"}, {"sh", "-c", "true"}, {"plan", "--",
-			"ls"}} {
+		for _, args := range [][]string{{"run", "--", "ls"}, {"sh", "-c", "true"},
+			{"plan", "--", "ls"}} {
 			h.wants(h.jail(append(append([]string{args[0]}, c.flags...), args[1:]...)...), c.code,
 				c.want)
 		}

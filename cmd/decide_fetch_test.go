@@ -142,8 +142,8 @@ func newDecideWorld(t *testing.T) *decideWorld {
 		fetchtest.StartHost(t, "93.184.216.34:"+port, nil, serve)
 	}
 	for _, port := range []string{"443", "8443"} {
-		fetchtest.StartHost(t, "93.184.216.34:"+port, ca.Config(t, time.Now().Add(time.Hour),
-			all...), serve)
+		fetchtest.StartHost(t, "93.184.216.34:"+port,
+			ca.Config(t, time.Now().Add(time.Hour), all...), serve)
 	}
 	roots := filepath.Join(w.h.state, "roots.pem")
 	files := map[string]string{roots: string(ca.PEM), filepath.Join(w.h.state,
@@ -157,8 +157,8 @@ func newDecideWorld(t *testing.T) *decideWorld {
 		}
 	}
 	w.h.foreign["roots.pem"], w.h.foreign["fetch.toml"] = true, true
-	if out, err := exec.Command("cp", must(decidesProgram())(t), filepath.Join(w.h.work,
-		"decides")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", must(decidesProgram())(t),
+		filepath.Join(w.h.work, "decides")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return w

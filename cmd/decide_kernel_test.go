@@ -45,13 +45,13 @@ func TestDecideIsWhatTheKernelDoes(t *testing.T) {
 		"sub/.env": "SECRET", "deploy/server.pem": "KEY", "sub/c.key": "KEY",
 		"prog": "#!/workspace/decides\n"} {
 		path := filepath.Join(h.work, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path,
-			[]byte(text), 0o755), os.Chmod(path, 0o755)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(text), 0o755), os.Chmod(path, 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("cp", must(decidesProgram())(t), filepath.Join(h.work,
-		"decides")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", must(decidesProgram())(t),
+		filepath.Join(h.work, "decides")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	host := hostPaths(t)
@@ -236,8 +236,8 @@ func batchOf(eff policy.Effective, plan jail.Plan, host []string, native bool) [
 			path != "/tmp/prog"
 	}
 	if native {
-		batch = append(batch, asked{"copy", "/tmp/prog", eff.Decide(policy.Open{Path: "/tmp/prog",
-			Want: policy.Write}).Allowed})
+		batch = append(batch, asked{"copy", "/tmp/prog",
+			eff.Decide(policy.Open{Path: "/tmp/prog", Want: policy.Write}).Allowed})
 		exists = func(path string) bool {
 			return !strings.HasSuffix(path, "new") && !strings.HasSuffix(path, "/x") &&
 				!strings.HasSuffix(path, "decides")
@@ -249,8 +249,8 @@ func batchOf(eff policy.Effective, plan jail.Plan, host []string, native bool) [
 			continue
 		}
 		if exists(path) {
-			batch = append(batch, asked{"read", path, eff.Decide(policy.Open{Path: path,
-				Want: policy.Read}).Allowed})
+			batch = append(batch,
+				asked{"read", path, eff.Decide(policy.Open{Path: path, Want: policy.Read}).Allowed})
 		}
 		// A program of the host can make a file of its own by a name that is hidden: what was there
 		// it does not see, and what it makes there is never committed.
@@ -283,8 +283,7 @@ func own(plan jail.Plan, path string) bool {
 		}
 	}
 	return slices.ContainsFunc(plan.Files, func(f jail.File) bool {
-		return f.Path == path ||
-			strings.HasPrefix(f.Path, path+"/")
+		return f.Path == path || strings.HasPrefix(f.Path, path+"/")
 	})
 }
 

@@ -27,8 +27,7 @@ func TestWhoDecides(t *testing.T) {
 	}
 	say := func(uid uint32, line string) outcome {
 		t.Helper()
-		return by(uid,
-			strings.Fields(line)...)
+		return by(uid, strings.Fields(line)...)
 	}
 	dirs := map[string]string{}
 	for name, uid := range map[string]uint32{"o": owner, "l": looker, "a": admin, "r": 0} {

@@ -41,8 +41,8 @@ func TestDoctorAsksTheDaemon(t *testing.T) {
 	if got := control.answer("loop devices"); got != "yes" {
 		t.Fatalf("without a daemon: loop devices %q", got)
 	}
-	h.daemonOf(exec.Command(must(withoutProgram())(t), "-no-loop", "--", filepath.Join(h.bin,
-		"jaild")), nil)
+	h.daemonOf(exec.Command(must(withoutProgram())(t), "-no-loop", "--",
+		filepath.Join(h.bin, "jaild")), nil)
 	o := h.jail("doctor", "--json")
 	d := readDoctor(t, o)
 	if o.code != 1 || d.OK || d.answer("loop devices") != "no" {

@@ -34,8 +34,8 @@ func TestEmbedding(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := filepath.Join(h.root, "embed")
-	if out, err := exec.Command("go", "build", "-o", program, file("main.go",
-		"go")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program,
+		file("main.go", "go")).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for name, cmd := range map[string]*exec.Cmd{"go": h.program(program),

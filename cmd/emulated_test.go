@@ -22,6 +22,6 @@ func slower() int {
 
 // compileSlowly lets what keeps its state in dir take its time to compile, where that is needed.
 func compileSlowly(dir string) error {
-	return os.WriteFile(filepath.Join(dir, "jaild.toml"), fmt.Appendf(nil,
-		"[compile]\ntimes = %d\n", slower()), 0o600)
+	return os.WriteFile(filepath.Join(dir, "jaild.toml"),
+		fmt.Appendf(nil, "[compile]\ntimes = %d\n", slower()), 0o600)
 }

@@ -35,8 +35,8 @@ func (h *policyHost) writer() *audit.Log {
 
 func put(t *testing.T, l *audit.Log, uid uint32, run string, e audit.Event) uint64 {
 	t.Helper()
-	seq, err := l.Append(context.Background(), audit.Entry{Run: run, Actor: audit.Actor{UID: uid},
-		Event: e})
+	seq, err := l.Append(context.Background(),
+		audit.Entry{Run: run, Actor: audit.Actor{UID: uid}, Event: e})
 	if err != nil {
 		t.Error(err)
 	}

@@ -304,8 +304,7 @@ func (h *host) leftSoon() (left []string) {
 	for deadline := time.Now().Add(bound); ; time.Sleep(5 * time.Millisecond) {
 		left = h.left(h.kept())
 		next := func(name string) bool {
-			return name == "workspaces/.live" ||
-				strings.HasPrefix(name, "runs/")
+			return name == "workspaces/.live" || strings.HasPrefix(name, "runs/")
 		}
 		if len(left) > 0 && !slices.ContainsFunc(left,
 			func(name string) bool { return !next(name) }) {

@@ -48,14 +48,14 @@ func canary(t *testing.T, in *insideWorld) {
 		name, policy, stdin string
 		args                []string
 	}{
-		{"listener", "canary-base", guest("stream"), []string{"run", "--json", "--discard",
-			"--policy", "$POLICY", "--", w.guest}},
-		{"functions", "canary-base", guest("function"), []string{"run", "--json", "--discard",
-			"--policy", "$POLICY", "--", w.guest}},
+		{"listener", "canary-base", guest("stream"),
+			[]string{"run", "--json", "--discard", "--policy", "$POLICY", "--", w.guest}},
+		{"functions", "canary-base", guest("function"),
+			[]string{"run", "--json", "--discard", "--policy", "$POLICY", "--", w.guest}},
 		{"command", "canary-base", "", []string{"sh", "--keep", "--policy", "$POLICY", "-c",
 			fmt.Sprintf(each, list, "fetch -si")}},
-		{"loopback", "canary-build", guest("stream"), []string{"run", "--json", "--discard",
-			"--policy", "$POLICY", "--", "./rawfetch"}},
+		{"loopback", "canary-build", guest("stream"),
+			[]string{"run", "--json", "--discard", "--policy", "$POLICY", "--", "./rawfetch"}},
 		{"interception", "canary-build", "", []string{"run", "--keep", "--policy", "$POLICY", "--",
 			"sh", "-c", fmt.Sprintf(each, list, "curl -sSi") + " 2>&1"}},
 	} {

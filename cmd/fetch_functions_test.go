@@ -55,8 +55,8 @@ func (w *vectorWorld) functionFraming(t *testing.T, way vectorWay) {
 		whole := fmt.Sprintf(
 			"POST /ok HTTP/1.1\r\nHost: up.example.com\r\nContent-Length: %d\r\n\r\n%s", len(raw),
 			raw)
-		say(name+" as the body", rawSay{Method: "POST", URL: up, Body: []byte(raw),
-			Length: int64(len(raw))}, whole)
+		say(name+" as the body",
+			rawSay{Method: "POST", URL: up, Body: []byte(raw), Length: int64(len(raw))}, whole)
 		say(name+" as chunks", rawSay{Method: "POST", URL: up, Body: []byte(raw), Length: -1},
 			whole)
 		head, body, _ := strings.Cut(raw, "\r\n\r\n")

@@ -42,8 +42,7 @@ var canaryForms = sync.OnceValue(func() [][]byte {
 // offset of the first.
 func showsCanary(text []byte) bool {
 	return slices.ContainsFunc(canaryForms(), func(f []byte) bool {
-		return bytes.Contains(text,
-			f)
+		return bytes.Contains(text, f)
 	})
 }
 

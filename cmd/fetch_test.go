@@ -66,8 +66,8 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 	if err := compileSlowly(state); err != nil {
 		t.Fatal(err)
 	}
-	w := &fetchWorld{bin: bin, state: state, dir: t.TempDir(), guest: filepath.Join(t.TempDir(),
-		"fetcher.wasm")}
+	w := &fetchWorld{bin: bin, state: state, dir: t.TempDir(),
+		guest: filepath.Join(t.TempDir(), "fetcher.wasm")}
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", w.guest,
 		"./testdata/fetcher")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
@@ -85,8 +85,8 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 	names.Set("api.example.com", []string{"93.184.216.34"})
 	names.Set("inner.example.com", []string{"10.1.2.3"})
 	names.Set("kill.example.com", []string{"93.184.216.50"})
-	w.up = fetchtest.StartHost(t, "93.184.216.34:443", ca.Config(t, time.Now().Add(time.Hour),
-		"up.example.com", "api.example.com"), w.serve)
+	w.up = fetchtest.StartHost(t, "93.184.216.34:443",
+		ca.Config(t, time.Now().Add(time.Hour), "up.example.com", "api.example.com"), w.serve)
 	roots, secret := filepath.Join(state, "roots.pem"), filepath.Join(state, "secret")
 	settings := fmt.Sprintf(
 		"resolvers = [%q]\nroots = %q\n[[credential]]\nname = \"api\"\nkind = \"bearer\"\nfile = %q\n", names.Server, roots, secret)
@@ -156,8 +156,8 @@ func (w *fetchWorld) jail(t *testing.T, args ...string) []byte {
 
 func (w *fetchWorld) run(t *testing.T, flags []string, args ...string) (r fetchResult) {
 	t.Helper()
-	out := w.jail(t, append(append(append([]string{"run", "--json"}, flags...), "--", w.guest),
-		args...)...)
+	out := w.jail(t,
+		append(append(append([]string{"run", "--json"}, flags...), "--", w.guest), args...)...)
 	if err := json.Unmarshal(out, &r); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -99,16 +99,16 @@ type vectorWorld struct {
 func newVectorWorld(t *testing.T, in *insideWorld) *vectorWorld {
 	w := &vectorWorld{insideWorld: in}
 	for _, base := range []string{"base", "build"} {
-		w.write("vectors-"+base+".toml", fmt.Sprintf(vectorPolicy, base,
-			strings.Join(fetchtest.DenyPaths, `", "`)))
+		w.write("vectors-"+base+".toml",
+			fmt.Sprintf(vectorPolicy, base, strings.Join(fetchtest.DenyPaths, `", "`)))
 	}
 	w.names.Set("up.example.com", []string{"93.184.216.34"})
 	answer := func(c net.Conn) {
 		_ = serveOK(c) // until the proxy goes
 	}
 	w.up = fetchtest.StartHost(t, "93.184.216.34:80", nil, answer)
-	w.secure = fetchtest.StartHost(t, "93.184.216.34:443", w.ca.Config(t, time.Now().Add(time.Hour),
-		"up.example.com"), answer)
+	w.secure = fetchtest.StartHost(t, "93.184.216.34:443",
+		w.ca.Config(t, time.Now().Add(time.Hour), "up.example.com"), answer)
 	for _, a := range []string{"10.1.2.3", "169.254.169.254", "168.63.129.16", "127.0.0.1",
 		"127.0.0.2", fetchtest.Own, "100.100.100.200", "[::1]"} {
 		for _, port := range []string{":80", ":443"} {
@@ -213,8 +213,8 @@ func (w *vectorWorld) addresses(t *testing.T, way vectorWay) {
 func (w *vectorWorld) targets(t *testing.T, way vectorWay) {
 	var all []rawSay
 	raw := func(name, text string) {
-		all = append(all, rawSay{Name: name, Way: way.way, Host: "up.example.com",
-			Raw: []byte(text)})
+		all = append(all,
+			rawSay{Name: name, Way: way.way, Host: "up.example.com", Raw: []byte(text)})
 	}
 	for _, text := range slices.Concat(fetchtest.BadTargets, fetchtest.DeniedForms) {
 		// a host that would answer
@@ -275,12 +275,12 @@ func (w *vectorWorld) framing(t *testing.T, way vectorWay) {
 			// what belongs there, and a grant that it has
 			continue
 		case !strings.HasPrefix(name, "an unfinished"):
-			raw += strings.NewReplacer("http://", map[bool]string{true: "",
-				false: "http://"}[way.way == "tunnel"]).Replace(
+			raw += strings.NewReplacer("http://",
+				map[bool]string{true: "", false: "http://"}[way.way == "tunnel"]).Replace(
 				"GET http://up.example.com/second HTTP/1.1\r\nHost: up.example.com\r\n\r\n")
 		}
-		all = append(all, rawSay{Name: name, Way: way.way, Host: "up.example.com",
-			Raw: []byte(raw)})
+		all = append(all,
+			rawSay{Name: name, Way: way.way, Host: "up.example.com", Raw: []byte(raw)})
 	}
 	for _, r := range w.hear(t, way.tool, all) {
 		if !strings.HasPrefix(r.First, "HTTP/1.1 4") || r.Statuses != 1 {

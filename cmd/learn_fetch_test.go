@@ -36,8 +36,8 @@ func TestLearnFetch(t *testing.T) {
 		t.Errorf("%d trials", l.Trials)
 	}
 	if os.Getenv("JAIL_TEST_LONG") != "" {
-		l = h.learn(file, append([]string{"--force", "--fetch", "up.example.com", "--trials"},
-			args...)...)
+		l = h.learn(file,
+			append([]string{"--force", "--fetch", "up.example.com", "--trials"}, args...)...)
 	}
 	for _, want := range []string{
 		"host = \"up.example.com\"\nports = [443]\nmethods = [\"GET\"]\npaths = [\"/granted/hello\"]", "#   CONNECT other.example.org:443"} {

@@ -39,8 +39,8 @@ func (h *host) learn(file string, args ...string) (l learnt) {
 	// Tens of runs, one after the other.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(h.bin, "jail"), append([]string{"policy", "learn",
-		"--json", "-o", file}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(h.bin, "jail"),
+		append([]string{"policy", "learn", "--json", "-o", file}, args...)...)
 	cmd.Dir, cmd.Env = h.work, h.env
 	o := h.run(cmd)
 	if o.code != 0 {
@@ -129,8 +129,8 @@ type lesson struct {
 
 var shortLessons = []lesson{
 	{"grep (WASI)", nil, nil, []string{"grep", "-rn", "two", "."}, "a.txt:2:two"},
-	{"sort", []string{"/usr/bin/sort"}, []string{"--native"}, []string{"/usr/bin/sort", "-r",
-		"a.txt"}, "two"},
+	{"sort", []string{"/usr/bin/sort"}, []string{"--native"},
+		[]string{"/usr/bin/sort", "-r", "a.txt"}, "two"},
 	{"python (WASI)", nil, nil, []string{"python3", "p.py"}, "[[1]]"},
 }
 
@@ -147,13 +147,13 @@ var longLessons = []lesson{
 	{"awk", []string{"/usr/bin/awk"}, nil, []string{"/usr/bin/awk", "{print $1}", "a.txt"}, "one"},
 	{"find", []string{"/usr/bin/find"}, nil, []string{"/usr/bin/find", ".", "-name", "*.txt"},
 		"a.txt"},
-	{"tar", []string{"/usr/bin/tar", "/usr/bin/gzip"}, nil, []string{"/usr/bin/tar", "czf", "x.tgz",
-		"a.txt"}, ""},
+	{"tar", []string{"/usr/bin/tar", "/usr/bin/gzip"}, nil,
+		[]string{"/usr/bin/tar", "czf", "x.tgz", "a.txt"}, ""},
 	{"jq", []string{"/usr/bin/jq"}, nil, []string{"/usr/bin/jq", ".name", "package.json"}, "x"},
 	{"sqlite", []string{"/usr/bin/sqlite3"}, nil, []string{"/usr/bin/sqlite3", "x.db",
 		"create table t(a); insert into t values(7); select * from t"}, "7"},
-	{"perl", []string{"/usr/bin/perl"}, nil, []string{"/usr/bin/perl", "-MPOSIX", "-e",
-		"print floor(3.7)"}, "3"},
+	{"perl", []string{"/usr/bin/perl"}, nil,
+		[]string{"/usr/bin/perl", "-MPOSIX", "-e", "print floor(3.7)"}, "3"},
 	{"sh", nil, nil, []string{"/bin/sh", "-c", "cat a.txt | sort -r | head -n 1"}, "two"},
 	{"bash", []string{"/bin/bash"}, nil, []string{"/bin/bash", "./s.sh"}, "script"},
 	{"git commit", []string{"/usr/bin/git"}, nil, []string{"git", "-c", "user.name=t", "-c",
@@ -167,8 +167,8 @@ var longLessons = []lesson{
 		"1"},
 	{"npm", []string{"/usr/bin/npm"}, nil, []string{"npm", "run", "--silent", "hello"},
 		"hello from npm"},
-	{"go build", []string{"/usr/local/go/bin/go"}, nil, []string{"go", "build", "-o", "prog",
-		"./prog.go"}, ""},
+	{"go build", []string{"/usr/local/go/bin/go"}, nil,
+		[]string{"go", "build", "-o", "prog", "./prog.go"}, ""},
 }
 
 // TestLearn: under what was learnt of a tool, the tool does the same; and without any one of the

@@ -152,8 +152,8 @@ func newHost(t *testing.T) *host {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("cp", "-a", modules, filepath.Join(h.state, "state",
-		"modules")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "-a", modules,
+		filepath.Join(h.state, "state", "modules")).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
 	// what waits for runs would be taken for what is left of them

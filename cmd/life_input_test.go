@@ -85,8 +85,8 @@ func largeStack(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_STACK, &old); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_STACK, &syscall.Rlimit{Cur: 32 << 20,
-		Max: old.Max}); err != nil {
+	if err := syscall.Setrlimit(syscall.RLIMIT_STACK,
+		&syscall.Rlimit{Cur: 32 << 20, Max: old.Max}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -218,8 +218,7 @@ func TestStdout(t *testing.T) {
 			t.Errorf("exit code %d, want an end by SIGPIPE", code)
 		}
 		eventually(t, "the end is on record", func() bool {
-			return len(h.records("head",
-				"run.finished")) > 0
+			return len(h.records("head", "run.finished")) > 0
 		})
 		if r := h.finished("head"); r.Signal != "SIGKILL" {
 			t.Errorf("%+v", r)

@@ -85,8 +85,7 @@ func TestKilledProcess(t *testing.T) {
 				h.wants(r.wait(), c.code, c.pattern)
 				// However it ended, the tool is dead, without anybody's help.
 				eventually(t, "jail-init and its shim are gone", func() bool {
-					return gone(jail) &&
-						gone(shim)
+					return gone(jail) && gone(shim)
 				})
 				if name == "daemon" {
 					if shared {
@@ -96,8 +95,7 @@ func TestKilledProcess(t *testing.T) {
 					h.wants(h.jail("workspaces"), 0, "")
 				}
 				eventually(t, "the end is on record", func() bool {
-					return len(h.records("victim",
-						"run.finished")) > 0
+					return len(h.records("victim", "run.finished")) > 0
 				})
 				got := h.finished("victim")
 				got.Run, got.RunID, got.Actor.UID = "", "", 0
@@ -166,8 +164,8 @@ func TestRestart(t *testing.T) {
 	// What a run's file says of its control group does not count: it is the group of the run's name
 	// that is cleared.
 	early := filepath.Join(h.state, "state", "runs", "early")
-	if err := errors.Join(os.Mkdir(early, 0o711), os.WriteFile(filepath.Join(early, "run.json"),
-		foreign.runFile, 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(early, 0o711),
+		os.WriteFile(filepath.Join(early, "run.json"), foreign.runFile, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	// the second finds nothing to do
@@ -198,8 +196,8 @@ func TestRestartWithoutRunFile(t *testing.T) {
 	}
 	without := must(withoutProgram())(t)
 	for _, content := range []string{"", "{", `{"cgroup":""}`, `{"cgroup":"/"}`} {
-		if err := errors.Join(os.MkdirAll(dir, 0o711), os.WriteFile(filepath.Join(dir, "run.json"),
-			[]byte(content), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(dir, 0o711),
+			os.WriteFile(filepath.Join(dir, "run.json"), []byte(content), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		cmd := h.program(without, "-pids", "sh", "-c",
@@ -221,8 +219,8 @@ type foreigner struct {
 func (h *host) plantForeign() *foreigner {
 	h.t.Helper()
 	name := filepath.Base(h.root) + "-foreign"
-	f := &foreigner{content: map[string]string{}, runFile: fmt.Appendf(nil,
-		`{"id":"foreign","cgroup":"/jailed-%s"}`, name)}
+	f := &foreigner{content: map[string]string{},
+		runFile: fmt.Appendf(nil, `{"id":"foreign","cgroup":"/jailed-%s"}`, name)}
 	for _, g := range []string{"jail/" + name, "jailed-" + name} {
 		for _, hierarchy := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup/memory",
 			"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {

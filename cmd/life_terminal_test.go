@@ -34,8 +34,8 @@ func newTerminal(t *testing.T) *terminal {
 		t.Fatal(err)
 	}
 	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err = errors.Join(err, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK,
-		0)); err != nil {
+	if err = errors.Join(err,
+		unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)); err != nil {
 		t.Fatal(err)
 	}
 	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
@@ -159,8 +159,7 @@ func TestTerminalKeys(t *testing.T) {
 				t.Errorf("exit code %d, want %d", code, c.code)
 			}
 			eventually(t, "the end is on record", func() bool {
-				return len(h.records("victim",
-					"run.finished")) > 0
+				return len(h.records("victim", "run.finished")) > 0
 			})
 			// the second may come while the first is under way, and cut the run off
 			if c.keys == ctrlC+ctrlC {

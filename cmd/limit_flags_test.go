@@ -25,8 +25,8 @@ func TestLimitFlags(t *testing.T) {
 	if want := "jail: warning: --limit wall=20m " + idle; !strings.Contains(o.err, want) {
 		t.Errorf("%q, want %q", o.err, want)
 	}
-	if r := h.objectOf("wait", "--json", h.detached("--no-workspace", "--", h.probe, "exit",
-		"0")); len(r.Warnings) > 0 {
+	if r := h.objectOf("wait", "--json",
+		h.detached("--no-workspace", "--", h.probe, "exit", "0")); len(r.Warnings) > 0 {
 		t.Errorf("detached: %q", r.Warnings)
 	}
 	h.wants(h.jail("session", "start", "--id", "s", "--no-workspace", "--profile", "default"), 0,

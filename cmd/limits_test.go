@@ -219,8 +219,8 @@ func TestDiskBandwidth(t *testing.T) {
 		}
 		defer f.Close()
 		_, err = f.Write(data)
-		if err = errors.Join(err, f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0,
-			unix.FADV_DONTNEED)); err != nil {
+		if err = errors.Join(err, f.Sync(),
+			unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()

@@ -119,8 +119,8 @@ func TestNamesOfThePreviousRelease(t *testing.T) {
 			"old.json")), os.RemoveAll(filepath.Join(state, "names")))
 	meta := filepath.Join(state, "workspaces", "old", "meta.json")
 	text, readErr := os.ReadFile(meta)
-	err = errors.Join(err, readErr, os.WriteFile(meta, []byte(strings.ReplaceAll(string(text), id,
-		"old")), 0o600))
+	err = errors.Join(err, readErr,
+		os.WriteFile(meta, []byte(strings.ReplaceAll(string(text), id, "old")), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,8 +68,8 @@ func newNativeWorld(t *testing.T) *nativeWorld {
 	names.Set("other.example.org", []string{"93.184.216.35"})
 	w := &nativeWorld{h: h}
 	serve := serveConn(t, newRegistries(t, h.root))
-	w.up = fetchtest.StartHost(t, "93.184.216.34:443", ca.Config(t, time.Now().Add(time.Hour),
-		"up.example.com"), serve)
+	w.up = fetchtest.StartHost(t, "93.184.216.34:443",
+		ca.Config(t, time.Now().Add(time.Hour), "up.example.com"), serve)
 	roots := filepath.Join(h.state, "roots.pem")
 	for path, text := range map[string]string{
 		roots: string(ca.PEM),
@@ -152,8 +152,8 @@ func newRegistries(t *testing.T, root string) http.Handler {
 	page("/elsewhere", "text/plain", "no policy grants this\n")
 
 	repo := filepath.Join(root, "repo.git")
-	for _, args := range [][]string{{"init", "-q", "--bare", repo}, {"init", "-q",
-		filepath.Join(root, "src")}} {
+	for _, args := range [][]string{{"init", "-q", "--bare", repo},
+		{"init", "-q", filepath.Join(root, "src")}} {
 		gitRun(t, root, args...)
 	}
 	src := filepath.Join(root, "src")
@@ -234,8 +234,8 @@ func archive(t *testing.T, files map[string]string) []byte {
 // net runs a program with a policy of the world's.
 func (w *nativeWorld) net(t *testing.T, policy string, args ...string) (r fetchResult) {
 	t.Helper()
-	flags := []string{"run", "--json", "--discard", "--policy", filepath.Join(w.h.root,
-		policy+".toml")}
+	flags := []string{"run", "--json", "--discard", "--policy",
+		filepath.Join(w.h.root, policy+".toml")}
 	o := w.h.jail(append(flags, args...)...)
 	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
 		t.Fatalf("%v: %s%s", err, o.out, o.err)

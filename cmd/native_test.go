@@ -107,8 +107,8 @@ test('server', async () => {
 		{"tar", "", []string{"bash", "-ec",
 			"tar czf /tmp/a.tgz p.py; mkdir /tmp/x; tar xzf /tmp/a.tgz -C /tmp/x; cp -a p.py q; install -m 755 p.py r; stat -c %a r; ls /tmp/x"}, "755\np.py\n", true},
 		{"python", "/usr/bin/python3", []string{"python3", "p.py"}, "hello from Python", false},
-		{"unittest", "/usr/bin/python3", []string{"sh", "-c",
-			"python3 -W ignore -B -m unittest 2>&1"}, "OK", false},
+		{"unittest", "/usr/bin/python3",
+			[]string{"sh", "-c", "python3 -W ignore -B -m unittest 2>&1"}, "OK", false},
 		{"npm", "/usr/bin/npm", []string{"npm", "test"}, "# fail 0", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -397,8 +397,8 @@ func TestNativeRecord(t *testing.T) {
 func TestNativeTerminal(t *testing.T) {
 	h, x := newHost(t), newTerminal(t)
 	resize := func(rows, columns uint16) {
-		if err := unix.IoctlSetWinsize(int(x.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows,
-			Col: columns}); err != nil {
+		if err := unix.IoctlSetWinsize(int(x.master.Fd()), unix.TIOCSWINSZ,
+			&unix.Winsize{Row: rows, Col: columns}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -421,8 +421,7 @@ func TestNativeTerminal(t *testing.T) {
 		// once the sleep is in front
 		if step.types == ctrlC || step.types == ctrlZ {
 			eventually(t, "a job is in front", func() bool {
-				return inFront(t,
-					"sleep\x001000\x00")
+				return inFront(t, "sleep\x001000\x00")
 			})
 		}
 		x.types(step.types)

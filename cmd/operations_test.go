@@ -69,8 +69,8 @@ func TestOperations(t *testing.T) {
 	if ran < 8 {
 		t.Errorf("the page has %d commands that can be run here", ran)
 	}
-	backup, err := exec.Command("tar", "-tzf", filepath.Join(h.work,
-		"jail-backup.tar.gz")).CombinedOutput()
+	backup, err := exec.Command("tar", "-tzf",
+		filepath.Join(h.work, "jail-backup.tar.gz")).CombinedOutput()
 	for _, name := range []string{"state/keys/", "audit/audit.pub", "audit/head"} {
 		if err != nil || !strings.Contains(string(backup), name) {
 			t.Errorf("no %s in the backup: %v\n%s", name, err, backup)

@@ -156,8 +156,8 @@ func TestPackagePurge(t *testing.T) {
 		}
 		for _, file := range files {
 			path := filepath.Join(p.dir, file)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil,
-				0o600)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+				os.WriteFile(path, nil, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 		}

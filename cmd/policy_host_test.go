@@ -80,8 +80,8 @@ func (h *policyHost) write(name, text string) {
 	if name == "ceiling" {
 		path = filepath.Join(h.dir, "ceiling.toml")
 	}
-	if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o644), os.Rename(path+".new",
-		path)); err != nil {
+	if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o644),
+		os.Rename(path+".new", path)); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -97,8 +97,8 @@ func (h *policyHost) start(in io.Reader, started func(), req supervisor.Request)
 	h.t.Helper()
 	var out bytes.Buffer
 	req.Dir, req.Fate = h.work, supervisor.FateDiscard
-	r := h.s.Run(context.Background(), h.caller(0), req, stdio.Streams{In: in, Out: &out, Err: &out,
-		Started: started})
+	r := h.s.Run(context.Background(), h.caller(0), req,
+		stdio.Streams{In: in, Out: &out, Err: &out, Started: started})
 	return r, out.String()
 }
 
@@ -180,8 +180,8 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 	own := filepath.Join(h.work, ".jail.toml")
 	put := func(text string) {
 		t.Helper()
-		if err := errors.Join(os.RemoveAll(own), os.WriteFile(own, []byte(text),
-			0o644)); err != nil {
+		if err := errors.Join(os.RemoveAll(own),
+			os.WriteFile(own, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -189,8 +189,8 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 	put("policy = 1\n[tools]\nallow = [\"core-utils/echo\"]\n[limits]\nmemory = \"64MiB\"\n[workspace]\nhide = [\"secret\"]\n")
 	h.wantRun(request("default", "echo", "x"))
 	h.wantRefused(request("default", "cat", "x"), "core-utils/cat is not allowed")
-	plan, err := h.s.Plan(context.Background(), h.caller(0), supervisor.Request{Tool: "echo",
-		Dir: h.work})
+	plan, err := h.s.Plan(context.Background(), h.caller(0),
+		supervisor.Request{Tool: "echo", Dir: h.work})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,8 +203,8 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 		"[tools]\nnative = [\"**\"]\n[syscalls]\ngroups = [\"native\", \"wasi\"]\n[limits]\nmemory = \"8GiB\"\npids = 4000\n[[fetch.allow]]\nhost = \"*\"\n")
 	// as without it: no program of the host is granted
 	h.wantRefused(request("default", "/bin/sh", "-c", "true"), "not a WebAssembly module")
-	plan, err = h.s.Plan(context.Background(), h.caller(0), supervisor.Request{Tool: "echo",
-		Dir: h.work})
+	plan, err = h.s.Plan(context.Background(), h.caller(0),
+		supervisor.Request{Tool: "echo", Dir: h.work})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,17 +221,13 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 		says string
 	}{
 		"broken": {func() error {
-			return os.WriteFile(own,
-				[]byte("policy = 1\nlimits = 3\n"), 0o644)
+			return os.WriteFile(own, []byte("policy = 1\nlimits = 3\n"), 0o644)
 		}, ".jail.toml:2:"},
-		"empty": {func() error { return os.WriteFile(own, nil, 0o644) },
-			"version of the language"},
+		"empty": {func() error { return os.WriteFile(own, nil, 0o644) }, "version of the language"},
 		"a rule of ceilings": {func() error {
-			return os.WriteFile(own,
-				[]byte("policy = 1\n[signed]\nby = []\n"), 0o644)
+			return os.WriteFile(own, []byte("policy = 1\n[signed]\nby = []\n"), 0o644)
 		}, "is for the host's ceiling to say"},
-		"a link": {func() error { return os.Symlink("/etc/hostname", own) },
-			"a symbolic link"},
+		"a link": {func() error { return os.Symlink("/etc/hostname", own) }, "a symbolic link"},
 		"a dangling link": {func() error { return os.Symlink("/nonexistent", own) },
 			"a symbolic link"},
 		"a directory": {func() error { return os.Mkdir(own, 0o755) }, "a directory"},
@@ -241,12 +237,11 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 				os.Chmod(own, 0o666))
 		}, "everyone can write"},
 		"a stranger's": {func() error {
-			return errors.Join(os.WriteFile(own, []byte("policy = 1\n"), 0o644), os.Chown(own, 4321,
-				4321))
+			return errors.Join(os.WriteFile(own, []byte("policy = 1\n"), 0o644),
+				os.Chown(own, 4321, 4321))
 		}, "its owner"},
 		"too large": {func() error {
-			return os.WriteFile(own,
-				[]byte("policy = 1\n"+strings.Repeat("#\n", 1<<20)), 0o644)
+			return os.WriteFile(own, []byte("policy = 1\n"+strings.Repeat("#\n", 1<<20)), 0o644)
 		}, "larger than"},
 		"one of several names": {func() error {
 			return errors.Join(os.WriteFile(own, []byte("policy = 1\n"), 0o644),
@@ -368,18 +363,15 @@ func TestSignedProfiles(t *testing.T) {
 		"another of the same": {func() { put("4", "third", true) }, "count up"},
 		"another text": {func() {
 			put("5", "fifth", true)
-			h.write("own",
-				text("5", "changed"))
+			h.write("own", text("5", "changed"))
 		}, "of another text"},
 		"another version": {func() {
 			put("5", "fifth", true)
-			h.write("own",
-				text("6", "fifth"))
+			h.write("own", text("6", "fifth"))
 		}, "of another text"},
 		"no signature": {func() {
 			os.Remove(path + ".sig")
-			h.write("own",
-				text("5", "unsigned"))
+			h.write("own", text("5", "unsigned"))
 		}, "not signed"},
 	} {
 		c.put()

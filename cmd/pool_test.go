@@ -211,8 +211,7 @@ func TestKilledWhileJailsWait(t *testing.T) {
 	}
 	d.kill()
 	eventually(t, "the jail and its shim are gone", func() bool {
-		return !slices.ContainsFunc(pids,
-			func(p int) bool { return !gone(p) })
+		return !slices.ContainsFunc(pids, func(p int) bool { return !gone(p) })
 	})
 	h.pool(0)
 	d = h.daemon()
@@ -292,8 +291,7 @@ func TestPoolIsDrained(t *testing.T) {
 		change func() error
 	}{
 		{"the bundles", func() error {
-			return os.MkdirAll(filepath.Join(h.state, "tools", "keys"),
-				0o755)
+			return os.MkdirAll(filepath.Join(h.state, "tools", "keys"), 0o755)
 		}},
 		{"a profile", func() error {
 			h.write("more",
@@ -345,8 +343,8 @@ func TestPoolIsBounded(t *testing.T) {
 	h := newHost(t)
 	h.pool(1)
 	d := h.daemon()
-	for n, flags := range [][]string{{"--discard"}, {"--no-workspace"}, {"--no-workspace",
-		"--limit", "memory=64MiB"}} {
+	for n, flags := range [][]string{{"--discard"}, {"--no-workspace"},
+		{"--no-workspace", "--limit", "memory=64MiB"}} {
 		h.wants(h.jail(append(append([]string{"run", "--id", fmt.Sprint("b", n)}, flags...), "--",
 			"true")...), 0, "")
 		h.stands(1)

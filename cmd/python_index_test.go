@@ -62,8 +62,8 @@ func newIndex(t *testing.T, h *host) {
 		string(wheel))
 	roots := filepath.Join(h.state, "roots.pem")
 	settings := fmt.Sprintf("resolvers = [%q]\nroots = %q\n", names.Server, roots)
-	for path, text := range map[string]string{roots: string(ca.PEM), filepath.Join(h.state,
-		"fetch.toml"): settings} {
+	for path, text := range map[string]string{roots: string(ca.PEM),
+		filepath.Join(h.state, "fetch.toml"): settings} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -70,8 +70,8 @@ func TestWhoSeesWhat(t *testing.T) {
 		{"audit query --run ended", with(sees("run.finished"), answer{0, ""})},
 		{"audit query --json --run alive", with(sees("run.started"), answer{0, ""})},
 		{"audit show --run ended", with(sees("run.finished"), answer{0, ""})},
-		{"audit show --json --run ended --type run.started", with(sees("run.started"),
-			answer{0, ""})},
+		{"audit show --json --run ended --type run.started",
+			with(sees("run.started"), answer{0, ""})},
 		{"audit tail --run ended", with(sees("run.finished"), answer{0, ""})},
 		{"audit report ended", with(sees("ended"), absent)},
 		// What changes something is for its user and root alone; the reader knows that it is there.
@@ -83,8 +83,8 @@ func TestWhoSeesWhat(t *testing.T) {
 		{"commit ended", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
 		{"discard ended", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
 		{"revert ended", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
-		{"session exec opened -- true", map[uint32]answer{reader: {126, "another user's"},
-			other: absent}},
+		{"session exec opened -- true",
+			map[uint32]answer{reader: {126, "another user's"}, other: absent}},
 		{"session stop opened", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
 		{"kill opened", map[uint32]answer{reader: {126, "another user's"}, other: absent}},
 	} {

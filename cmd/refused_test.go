@@ -91,8 +91,8 @@ var asksProgram = build("asks", "./testdata/asks")
 // lost (T-409).
 func TestNativeRefusals(t *testing.T) {
 	h := newHost(t)
-	if out, err := exec.Command("cp", must(asksProgram())(t), filepath.Join(h.work,
-		"asks")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", must(asksProgram())(t),
+		filepath.Join(h.work, "asks")).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
 	run := func(id string, args ...string) (denied []runners.Denial, stdout string) {

@@ -23,8 +23,8 @@ import (
 func TestRootlessRefused(t *testing.T) {
 	u := newRootlessUser(t)
 	dir := u.workspace(t)
-	for _, args := range [][]string{{"run", "--no-workspace", "--", "true"}, {"run", "--", "touch",
-		"made"}, {"workspaces"}} {
+	for _, args := range [][]string{{"run", "--no-workspace", "--", "true"},
+		{"run", "--", "touch", "made"}, {"workspaces"}} {
 		code, out, said := u.run(t, dir, append([]string{"jail"}, args...)...)
 		if code != 126 || out != "" ||
 			!regexp.MustCompile(
@@ -236,8 +236,7 @@ func (u *rootlessUser) walls(t *testing.T) {
 		"make mounts":                        "unshare --user --map-root-user --mount mount -t tmpfs none /mnt",
 		"connect to the host's own loopback": "exec 3<>/dev/tcp/127.0.0.1/" + port,
 		// who listens there
-		"see the host's network": fmt.Sprintf(
-			"grep -q ':%04X 00000000:0000 0A' /proc/net/tcp", at),
+		"see the host's network":          fmt.Sprintf("grep -q ':%04X 00000000:0000 0A' /proc/net/tcp", at),
 		"use a control group":             "ls /sys/fs/cgroup/*",
 		"write to a kernel's switch":      "test -e /proc/sys",
 		"change an owner's name in a map": "unshare --user sh -c 'echo 0 0 1 > /proc/self/uid_map; true'",

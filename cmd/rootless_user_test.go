@@ -164,8 +164,8 @@ func (u *rootlessUser) command(dir string, args ...string) *exec.Cmd {
 			u.group + `/cgroup.procs /sys/fs/cgroup/unified/` + u.group +
 			`/cgroup.procs; do [ ! -e "$f" ] || echo $$ > "$f" || exit 99; done; ` + script
 	}
-	cmd := exec.Command("sh", append([]string{"-c", script, fmt.Sprintf("%d:%d", u.uid, u.gid)},
-		args...)...)
+	cmd := exec.Command("sh",
+		append([]string{"-c", script, fmt.Sprintf("%d:%d", u.uid, u.gid)}, args...)...)
 	cmd.Dir, cmd.Env = dir, []string{"PATH=" + u.bin + ":/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=" + u.home}
 	if u.runtime != "" {
@@ -203,8 +203,8 @@ func (u *rootlessUser) workspace(t *testing.T) string {
 	}
 	for name, text := range map[string]string{"a": "one\n", "d/b": "two\n", ".env": "SECRET\n"} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path,
-			[]byte(text), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		u.own(t, filepath.Dir(path), path)

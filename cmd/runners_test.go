@@ -36,12 +36,10 @@ func TestRunners(t *testing.T) {
 		}
 	}
 	t.Run("wasi", func(t *testing.T) {
-		runnertest.Suite(t, h.runner("--profile", "default", "--",
-			wasm))
+		runnertest.Suite(t, h.runner("--profile", "default", "--", wasm))
 	})
 	t.Run("native", func(t *testing.T) {
-		runnertest.Suite(t, h.runner("--policy", policy, "--",
-			"/opt/tool"))
+		runnertest.Suite(t, h.runner("--policy", policy, "--", "/opt/tool"))
 	})
 }
 
@@ -68,8 +66,8 @@ func (h *host) runner(flags ...string) runnertest.Runner {
 		for _, e := range r.Env {
 			args = append(args, "--env", e)
 		}
-		cmd := exec.Command(filepath.Join(h.bin, "jail"), append(append(args, flags...),
-			r.Args...)...)
+		cmd := exec.Command(filepath.Join(h.bin, "jail"),
+			append(append(args, flags...), r.Args...)...)
 		cmd.Dir, cmd.Env, cmd.Stdin = h.root, append(h.env, "SECRET="+os.Getenv("SECRET")),
 			strings.NewReader(r.Stdin)
 		out, err := cmd.Output()

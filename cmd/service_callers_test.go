@@ -215,8 +215,8 @@ func TestPathsOfACaller(t *testing.T) {
 			}
 		}
 	}
-	for _, args := range [][]string{{"--no-workspace", "--", closed + "/%"}, {"--workspace",
-		closed + "/%", "--", "true"}} {
+	for _, args := range [][]string{{"--no-workspace", "--", closed + "/%"},
+		{"--workspace", closed + "/%", "--", "true"}} {
 		var said [2]outcome
 		for n, name := range []string{"there", "nowhere"} {
 			var with []string

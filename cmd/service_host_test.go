@@ -53,8 +53,7 @@ func TestUpgrade(t *testing.T) {
 	pid := 0
 	eventually(t, "another daemon answers", func() bool {
 		pid = h.daemonPID()
-		return pid != 0 &&
-			pid != d.cmd.Process.Pid
+		return pid != 0 && pid != d.cmd.Process.Pid
 	})
 	h.daemons[pid] = true
 	h.wants(h.jail("run", "--", "true"), 0, "")
@@ -96,8 +95,7 @@ func TestUpgrade(t *testing.T) {
 		return os.IsNotExist(err)
 	})
 	eventually(t, "the new daemon is gone", func() bool {
-		return syscall.Kill(pid, 0) != nil ||
-			isZombie(pid)
+		return syscall.Kill(pid, 0) != nil || isZombie(pid)
 	})
 	delete(h.daemons, d.cmd.Process.Pid)
 	// The two had one standard error, to which the upgrade was said.

@@ -279,12 +279,10 @@ func TestSocketNotMine(t *testing.T) {
 	for name, place := range map[string]func() error{
 		"a link to a file": func() error { return os.Symlink(target, socket) },
 		"a link to nothing": func() error {
-			return os.Symlink(filepath.Join(h.root,
-				"nothing"), socket)
+			return os.Symlink(filepath.Join(h.root, "nothing"), socket)
 		},
 		"a link to a stale socket": func() error {
-			return errors.Join(stale(target+".sock", 0),
-				os.Symlink(target+".sock", socket))
+			return errors.Join(stale(target+".sock", 0), os.Symlink(target+".sock", socket))
 		},
 		"a directory": func() error { return os.Mkdir(socket, 0o700) },
 		"a pipe":      func() error { return syscall.Mkfifo(socket, 0o600) },

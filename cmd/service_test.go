@@ -111,8 +111,7 @@ func (u *unit) wantActive() {
 	u.t.Helper()
 	eventually(u.t, "the service is active",
 		func() bool {
-			return u.property("ActiveState") == "active" &&
-				u.property("SubState") == "running"
+			return u.property("ActiveState") == "active" && u.property("SubState") == "running"
 		})
 }
 
@@ -339,8 +338,7 @@ func TestServiceWatchdog(t *testing.T) {
 	}
 	eventually(t, "another daemon is the service", func() bool {
 		pid := u.main()
-		return pid != 0 &&
-			pid != before
+		return pid != 0 && pid != before
 	})
 	u.wantActive()
 	u.wants(u.jail("run", "--", "true"), 0, "")

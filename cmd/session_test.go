@@ -317,8 +317,8 @@ func TestSessionLimits(t *testing.T) {
 	live := h.liveWith(h.command("session", "exec", id, "--id", "holder", "--", "sh", "-c",
 		"x=$(head -c 60000000 /dev/zero | tr '\\0' x); while read line; do echo got $line; done"),
 		"holder")
-	r := h.objectOf("session", "exec", id, "--json", "--", "sh", "-c", strings.ReplaceAll(most,
-		"60000000", "100000000"))
+	r := h.objectOf("session", "exec", id, "--json", "--", "sh", "-c",
+		strings.ReplaceAll(most, "60000000", "100000000"))
 	live.in.Close()
 	other := live.wait()
 	if hit := r.Limit != nil && r.Limit.Name == "memory"; !hit && other.code != 137 &&

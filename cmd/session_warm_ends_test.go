@@ -75,8 +75,7 @@ func TestSessionWarmEnds(t *testing.T) {
 	id, pids = warmed()
 	d.kill()
 	eventually(t, "the jail and its shim are gone", func() bool {
-		return !slices.ContainsFunc(pids,
-			func(p int) bool { return !gone(p) })
+		return !slices.ContainsFunc(pids, func(p int) bool { return !gone(p) })
 	})
 	d = h.daemon()
 	// by then it has cleared up
@@ -169,8 +168,7 @@ func TestSessionWarmIsDrained(t *testing.T) {
 		t.Fatal(err, pids)
 	}
 	eventually(t, "what waited is gone", func() bool {
-		return !slices.ContainsFunc(pids,
-			func(p int) bool { return !gone(p) })
+		return !slices.ContainsFunc(pids, func(p int) bool { return !gone(p) })
 	})
 	call("third", startCold)
 	// what tells of the changed file may come after the one who asked for it to be read

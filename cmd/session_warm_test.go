@@ -225,8 +225,8 @@ func TestSessionWarmNative(t *testing.T) {
 	var said []supervisor.Result
 	for n, want := range []string{startCold, startWarm, startWarm} {
 		call := fmt.Sprint("look", n)
-		said = append(said, h.objectOf("session", "exec", id, "--id", call, "--json", "--", "sh",
-			"-c", look))
+		said = append(said,
+			h.objectOf("session", "exec", id, "--id", call, "--json", "--", "sh", "-c", look))
 		if got := h.startOf(call); got != want {
 			t.Errorf("%s: %s", call, got)
 		}
@@ -309,8 +309,8 @@ func TestSessionWarmHost(t *testing.T) {
 	text := must(os.ReadFile(must(nativeProbe())(t)))(t)
 	put := func(path string, text []byte) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path+".new",
-			text, 0o755), os.Rename(path+".new", path)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path+".new", text, 0o755), os.Rename(path+".new", path)); err != nil {
 			t.Fatal(err)
 		}
 	}

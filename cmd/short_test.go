@@ -103,8 +103,7 @@ func pidsGroup(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		eventually(t, group+" is empty",
-			func() bool { return os.Remove(group) == nil })
+		eventually(t, group+" is empty", func() bool { return os.Remove(group) == nil })
 	})
 	if _, err := os.Stat(filepath.Join(group, "pids.max")); err != nil {
 		t.Skipf("no control group here bounds processes: %v", err)

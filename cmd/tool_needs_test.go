@@ -68,8 +68,8 @@ func TestNeedsInScripts(t *testing.T) {
 	}
 	w.jail(t, "tool", "key", "new", "acme")
 	w.jail(t, "tool", "key", "add", "acme", "acme.pub")
-	w.install(t, server.URL, "asks", map[string]any{"hosts": []string{"up.example.com"},
-		"mounts": []string{"/data/dict"}})
+	w.install(t, server.URL, "asks",
+		map[string]any{"hosts": []string{"up.example.com"}, "mounts": []string{"/data/dict"}})
 	w.install(t, server.URL, "quiet", nil)
 	flags := []string{"--policy", file, "--no-workspace", "--json"}
 
@@ -119,8 +119,8 @@ func TestNeedsInScripts(t *testing.T) {
 			!strings.Contains(r.Stderr, want.Stderr) {
 			t.Errorf("run of %s: %+v", tool, r)
 		}
-		r = w.result(t, append(append([]string{"run"}, flags...), "--", tool, "-cat",
-			"/data/dict/words")...)
+		r = w.result(t,
+			append(append([]string{"run"}, flags...), "--", tool, "-cat", "/data/dict/words")...)
 		if r.ExitCode != want.ExitCode {
 			t.Errorf("run of %s on a mount: %+v", tool, r)
 		}

@@ -84,8 +84,7 @@ func TestPullHostileLayout(t *testing.T) {
 		"a module with another byte": {func(l layoutDir) error { return flipped(module(l)) }, 126,
 			"has other content"},
 		"a module that is cut": {func(l layoutDir) error {
-			return os.Truncate(module(l),
-				1000)
+			return os.Truncate(module(l), 1000)
 		}, 126, "has other content"},
 		"no module":                {put(module, nothing), 126, "the directory has no blobs/"},
 		"a directory for a module": {put(module, aDirectory), 126, "no regular file"},
@@ -104,13 +103,11 @@ func TestPullHostileLayout(t *testing.T) {
 		"a directory index.json":   {put(index, aDirectory), 126, "no regular file"},
 		"a pipe index.json":        {put(index, aPipe), 126, "no regular file"},
 		"a link index.json":        {put(index, aLoop), 126, "symbolic link"},
-		"a long index.json": {put(index, withText(strings.Repeat(" ", 2<<20))), 126,
-			"longer than"},
+		"a long index.json":        {put(index, withText(strings.Repeat(" ", 2<<20))), 126, "longer than"},
 		"no directory": {func(l layoutDir) error { return os.RemoveAll(l.dir) }, 127,
 			"no such directory"},
 		"a file for the directory": {func(l layoutDir) error {
-			return replace(l.dir,
-				withText(""))
+			return replace(l.dir, withText(""))
 		}, 127, "is no directory"},
 	} {
 		l := layoutDir{t: t, dir: filepath.Join(w.root, "spoilt")}

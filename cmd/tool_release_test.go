@@ -21,8 +21,7 @@ func TestRelease(t *testing.T) {
 		pub[name] = strings.TrimSpace(o.out)
 	}
 	id := func(name string) string {
-		return strings.Join(strings.SplitN(pub[name], "+", 3)[:2],
-			"+")
+		return strings.Join(strings.SplitN(pub[name], "+", 3)[:2], "+")
 	}
 	registry := strings.TrimSuffix(w.repository, "/words")
 	ring := func(version int, expires time.Time, lines ...string) string {
@@ -115,8 +114,8 @@ func TestRelease(t *testing.T) {
 	w.wants(release("jail-2027", "--expires", "1s"), 0, "")
 	time.Sleep(1200 * time.Millisecond)
 	w.wants(w.pull(w.repository+":1.1.0"), 126, "expired")
-	w.wants(w.jail("tool", "key", "update", signed(ring(4, time.Now().Add(-time.Hour),
-		"key "+pub["jail-2027"]))), 126, "expired")
+	w.wants(w.jail("tool", "key", "update",
+		signed(ring(4, time.Now().Add(-time.Hour), "key "+pub["jail-2027"]))), 126, "expired")
 	w.wants(release("jail-2027"), 0, "")
 	w.wants(w.pull(w.repository+":1.1.0"), 0, "")
 	w.wants(w.runs(), 0, "")

@@ -27,8 +27,8 @@ func (h *host) verification(id string, code int) rundir.Verification {
 // lifted behind its back is found.
 func TestVerify(t *testing.T) {
 	h := newHost(t)
-	for id, flags := range map[string][]string{"shadow": {"--discard"}, "readonly": {"--profile",
-		"readonly"}, "bare": {"--no-workspace"}} {
+	for id, flags := range map[string][]string{"shadow": {"--discard"},
+		"readonly": {"--profile", "readonly"}, "bare": {"--no-workspace"}} {
 		live := h.live(id, flags...)
 		v := h.verification(id, 0)
 		for _, f := range v.Findings {

@@ -41,8 +41,7 @@ func bombs() map[string]struct {
 		"functions": {200_001, 1000, "200002 functions, more than 200000", functions(Func{})},
 		"locals": {50_000, 1000, "more than 20000 locals",
 			func(n int) Module {
-				return functions(Func{Locals: Vec(1, U(uint64(n)),
-					[]byte{I64})})(1)
+				return functions(Func{Locals: Vec(1, U(uint64(n)), []byte{I64})})(1)
 			}},
 		"parameters": {1_000_000, 100, "1000000 values in one type, more than 1000",
 			func(n int) Module {
@@ -59,8 +58,7 @@ func bombs() map[string]struct {
 		}},
 		"branches": {60_000, 500, time,
 			func(n int) Module {
-				return body(bytes.Repeat(Cat(I32Const(1), []byte{0x04, 0x40,
-					0x0b}), n))
+				return body(bytes.Repeat(Cat(I32Const(1), []byte{0x04, 0x40, 0x0b}), n))
 			}},
 		"straight code": {2_000_000, 1000, memory + "|" + time, func(n int) Module {
 			return body(Cat(I32Const(0), bytes.Repeat(Cat(I32Const(1), []byte{0x6a}), n),
@@ -69,15 +67,13 @@ func bombs() map[string]struct {
 		"size": {70 << 20, 1 << 20, "is larger than 64 MiB",
 			func(n int) Module {
 				m := body(nil)
-				m.Custom = []Custom{{Name: "x", Data: make([]byte,
-					n)}}
+				m.Custom = []Custom{{Name: "x", Data: make([]byte, n)}}
 				return m
 			}},
 		"tables": {1<<31 - 1, 1000, "table elements, more than 10000000",
 			func(n int) Module {
 				m := body(nil)
-				m.Tables = [][]byte{Cat([]byte{0x70, 0},
-					U(uint64(n)))}
+				m.Tables = [][]byte{Cat([]byte{0x70, 0}, U(uint64(n)))}
 				return m
 			}},
 	}

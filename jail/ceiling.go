@@ -87,8 +87,8 @@ func ceilingGroups(c policy.Policy) []string {
 // ceilingLandlock is the domain that jail-init puts itself into before that of the plan.
 func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 	native := p.Command.Runner == RunnerNative
-	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init",
-		Exec: true}}}
+	l := Landlock{MinABI: 1, Scoped: true,
+		Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
 	if p.Workspace != nil && c.Workspace.Access != policy.WorkspaceNone {
 		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target,
 			Write: c.Workspace.Access == policy.WorkspaceShadow,

@@ -12,8 +12,7 @@ import (
 func (l Landlock) Grants(path string, rights []string) bool {
 	for _, right := range rights {
 		if !slices.ContainsFunc(l.Rules, func(r LandlockRule) bool {
-			return paths.Within(r.Path,
-				path) && r.grants(right)
+			return paths.Within(r.Path, path) && r.grants(right)
 		}) {
 			return false
 		}

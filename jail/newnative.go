@@ -92,8 +92,8 @@ func newDevices(c Command) []string {
 // made for the jail. Named pipes and sockets are for memory of the jail's own, which no process of
 // the host looks at.
 func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
-	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init",
-		Exec: true}}}
+	l := Landlock{MinABI: 1, Scoped: true,
+		Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
 	if w := p.Workspace; w != nil {
 		l.Rules = append(l.Rules, LandlockRule{Path: w.Target, Write: w.Shadow, Exec: w.Exec})
 	}

@@ -259,8 +259,8 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 			Write: m.Access&policy.Write != 0, Exec: m.Access&policy.Exec != 0})
 	}
 	for i, dir := range r.Caches {
-		mounts = append(mounts, Mount{Kind: MountBind, Source: dir, Target: path.Join(CacheDir,
-			strconv.Itoa(i))})
+		mounts = append(mounts,
+			Mount{Kind: MountBind, Source: dir, Target: path.Join(CacheDir, strconv.Itoa(i))})
 	}
 	if r.Command.Runner == RunnerNative {
 		mounts = append(mounts, nativeMounts(r.Command, tmp)...)
@@ -308,8 +308,8 @@ func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	if p.Command.Runner == RunnerNative {
 		return nativeLandlock(pol, r, p)
 	}
-	l := Landlock{MinABI: 1, Scoped: true, Rules: []LandlockRule{{Path: "/run/jail/init",
-		Exec: true}}}
+	l := Landlock{MinABI: 1, Scoped: true,
+		Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
 	if p.Workspace != nil {
 		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target, Write: p.Workspace.Shadow})
 	}

@@ -70,8 +70,8 @@ func TestChecks(t *testing.T) {
 		{"a mount beside the workspace", mounts(read("/workspaces")), ""},
 		{"a mount in a mount", mounts(read("/a"), policy.Mount{Source: "/opt", Target: "/a/b",
 			Access: policy.Read}), "shows something else there"},
-		{"a mount beside a mount", mounts(read("/a"), policy.Mount{Source: "/opt", Target: "/ab",
-			Access: policy.Read}), ""},
+		{"a mount beside a mount", mounts(read("/a"),
+			policy.Mount{Source: "/opt", Target: "/ab", Access: policy.Read}), ""},
 		{"no workspace granted", func(p *policy.Policy,
 			_ *jail.Request) {
 			p.Workspace.Access = policy.WorkspaceNone

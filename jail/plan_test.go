@@ -83,8 +83,8 @@ func TestGoldenPlans(t *testing.T) {
 			got := text(t, plan)
 			path := filepath.Join("testdata", "plan-"+name+".json")
 			if *update {
-				if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(path, got,
-					0o644)); err != nil {
+				if err := errors.Join(os.MkdirAll("testdata", 0o755),
+					os.WriteFile(path, got, 0o644)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -158,8 +158,8 @@ func drawn(t *rapid.T, label string) policy.Policy {
 		case 1:
 			p.Mounts = append(p.Mounts, policy.Mount{Target: target, Access: policy.Tmpfs})
 		case 2:
-			p.Mounts = append(p.Mounts, policy.Mount{Source: "/srv", Target: target,
-				Access: policy.Read})
+			p.Mounts = append(p.Mounts,
+				policy.Mount{Source: "/srv", Target: target, Access: policy.Read})
 		case 3:
 			p.Mounts = append(p.Mounts, policy.Mount{Source: "/srv", Target: target,
 				Access: policy.Read | policy.Write | policy.Exec})
@@ -212,8 +212,7 @@ func wider(p, q jail.Plan) (faults []string) {
 		slices.Equal(p.InnerFilter.Allow, q.InnerFilter.Allow), "filters")
 	for _, r := range q.Rlimits {
 		check(slices.ContainsFunc(p.Rlimits, func(o jail.Rlimit) bool {
-			return o.Name == r.Name &&
-				o.Value <= r.Value
+			return o.Name == r.Name && o.Value <= r.Value
 		}), "rlimit "+r.Name)
 	}
 	for _, m := range p.Mounts {

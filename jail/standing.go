@@ -34,8 +34,7 @@ func (p Plan) Elsewhere(id ID, base uint32) Plan {
 // leafName is the name of a jail's control group. An ID can be asked for twice, also of two
 // daemons; nobody else has the range of ids while this jail lives.
 func leafName(id ID, base uint32) string {
-	return fmt.Sprintf("%s.%d", id,
-		(base-FirstBase)/BaseSize)
+	return fmt.Sprintf("%s.%d", id, (base-FirstBase)/BaseSize)
 }
 
 // Standing is what of the plan the kernel is told before anybody has to have asked for the run, in

@@ -346,8 +346,8 @@ func checkEnv(p Policy) (out []error) {
 	out = append(tooMany("env.set", len(p.Env.Set.Values)), tooMany("env.pass", len(p.Env.Pass))...)
 	out = append(out, tooMany("env.allow", len(p.Env.Allow))...)
 	for name, value := range p.Env.Set.Values {
-		out = append(out, keyed("env.set", errors.Join(CheckEnvName(name),
-			CheckEnvValue(value)))...)
+		out = append(out,
+			keyed("env.set", errors.Join(CheckEnvName(name), CheckEnvValue(value)))...)
 	}
 	for _, g := range slices.Concat(p.Env.Pass, p.Env.Allow) {
 		out = append(out, keyed("env", CheckEnvGlob(g))...)

@@ -68,10 +68,10 @@ func TestCheck(t *testing.T) {
 		{mount("/a", "/a", 0), "grants nothing"},
 		{policy.Policy{Mounts: policy.Mounts{{"/a", "/x", policy.Read}, {"/b", "/x", policy.Read}}},
 			"shows something else"},
-		{policy.Policy{Mounts: policy.Mounts{{"/a", "/x", policy.Read}, {"/b", "/x/y",
-			policy.Read}}}, "shows something else"},
-		{policy.Policy{Mounts: policy.Mounts{{"/a", "/x", policy.Read}, {"", "/x/tmp",
-			policy.Tmpfs}}}, "shows something else"},
+		{policy.Policy{Mounts: policy.Mounts{{"/a", "/x", policy.Read},
+			{"/b", "/x/y", policy.Read}}}, "shows something else"},
+		{policy.Policy{Mounts: policy.Mounts{{"/a", "/x", policy.Read},
+			{"", "/x/tmp", policy.Tmpfs}}}, "shows something else"},
 		{policy.Policy{Limits: policy.Limits{Memory: -1}}, "limits.memory is negative"},
 		{policy.Policy{Fetch: policy.Fetch{Limits: policy.FetchLimits{Timeout: -1}}},
 			"fetch.limits.timeout is negative"},
@@ -145,8 +145,7 @@ func TestCheck(t *testing.T) {
 		},
 		"every type": rule(func(r *policy.FetchRule) { r.Types = policy.MustGlobs("**") }),
 		"types": rule(func(r *policy.FetchRule) {
-			r.Types = policy.MustGlobs("text/*",
-				"application/vnd.x+json")
+			r.Types = policy.MustGlobs("text/*", "application/vnd.x+json")
 		}),
 		"every path": rule(func(r *policy.FetchRule) { r.Paths = policy.MustGlobs("**") }),
 		"a deny":     denying(func(*policy.FetchDeny) {}),
@@ -223,8 +222,8 @@ func TestWarnings(t *testing.T) {
 			Allow: policy.MustGlobs("*")}}, nil},
 		{mount("/usr", policy.Read|policy.Exec), nil},
 		{mount("/data", policy.Read|policy.Write), []string{"writes to /data itself"}},
-		{mount("/data", policy.Read|policy.Write|policy.Exec), []string{"writes to /data itself",
-			"it may run"}},
+		{mount("/data", policy.Read|policy.Write|policy.Exec),
+			[]string{"writes to /data itself", "it may run"}},
 		{mount("/", policy.Read), []string{"whole host"}},
 		{mount("/root/.ssh", policy.Read), []string{"holds keys"}},
 		{mount("/run/docker.sock", policy.Read), []string{"sockets"}},
@@ -232,8 +231,7 @@ func TestWarnings(t *testing.T) {
 	} {
 		got := resolve(t, policy.Layer{Name: "p", Policy: tt.p}).Warnings()
 		if !slices.EqualFunc(got, tt.want, func(g, w string) bool {
-			return strings.Contains(g,
-				w)
+			return strings.Contains(g, w)
 		}) {
 			t.Errorf("warnings are %q, want %q", got, tt.want)
 		}

@@ -46,8 +46,8 @@ func TestCommitTable(t *testing.T) {
 	} {
 		for rule, want := range map[policy.CommitRule]string{policy.CommitNever: tt.never,
 			policy.CommitAsk: tt.asked, policy.CommitAuto: tt.auto} {
-			eff := resolve(t, policy.Layer{Name: "profile",
-				Policy: policy.Policy{Workspace: shadow(rule)}})
+			eff := resolve(t,
+				policy.Layer{Name: "profile", Policy: policy.Policy{Workspace: shadow(rule)}})
 			d := eff.Decide(policy.Commit{Path: tt.path})
 			got := no
 			switch {
@@ -82,12 +82,12 @@ func TestCommitLayers(t *testing.T) {
 			true, "profile", "workspace.commit"},
 		{[]policy.Layer{layer("ceiling", policy.CommitAsk), layer("profile", policy.CommitAuto)},
 			true, "ceiling", "workspace.commit"},
-		{[]policy.Layer{layer("ceiling", policy.CommitAuto), layer("profile", policy.CommitAuto,
-			"a")}, true, "profile", `protected "a"`},
+		{[]policy.Layer{layer("ceiling", policy.CommitAuto),
+			layer("profile", policy.CommitAuto, "a")}, true, "profile", `protected "a"`},
 		{[]policy.Layer{layer("ceiling", policy.CommitAsk), layer("profile", policy.CommitNever)},
 			false, "profile", "never"},
-		{[]policy.Layer{layer("ceiling", policy.CommitNever), layer("profile", policy.CommitAsk,
-			"a")}, false, "ceiling", "never"},
+		{[]policy.Layer{layer("ceiling", policy.CommitNever),
+			layer("profile", policy.CommitAsk, "a")}, false, "ceiling", "never"},
 	} {
 		d := resolve(t, tt.layers...).Decide(policy.Commit{Path: "a"})
 		if d.Allowed || d.Ask != tt.ask || d.Layer != tt.layer || !strings.Contains(d.Rule,

@@ -50,8 +50,8 @@ func TestDecideSaysWhoseRule(t *testing.T) {
 			policy.Commit{Path: "x"}, "a", `workspace.commit = "ask"`, true},
 		"granted": {keyed("k"), policy.Top(), get, "a", `fetch.allow`, false},
 	} {
-		d := resolve(t, policy.Layer{Name: "a", Policy: tt.a}, policy.Layer{Name: "b",
-			Policy: tt.b}).Decide(tt.q)
+		d := resolve(t, policy.Layer{Name: "a", Policy: tt.a},
+			policy.Layer{Name: "b", Policy: tt.b}).Decide(tt.q)
 		if d.Layer != tt.layer || !strings.Contains(d.Rule, tt.rule) || d.Ask != tt.ask {
 			t.Errorf("%s: %+v, want layer %s, %q, %v", name, d, tt.layer, tt.rule, tt.ask)
 		}

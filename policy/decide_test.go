@@ -276,8 +276,8 @@ func TestDecideNarrows(t *testing.T) {
 	valid := policytest.Policy().Filter(func(p policy.Policy) bool { return p.Check() == nil })
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, c := valid.Draw(t, "a"), valid.Draw(t, "b"), valid.Draw(t, "c")
-		eff, err := policy.Resolve(policy.Layer{Name: "a", Policy: a}, policy.Layer{Name: "b",
-			Policy: b}, policy.Layer{Name: "c", Policy: c})
+		eff, err := policy.Resolve(policy.Layer{Name: "a", Policy: a},
+			policy.Layer{Name: "b", Policy: b}, policy.Layer{Name: "c", Policy: c})
 		if err != nil && strings.Contains(err.Error(), "do not fit together") {
 			t.Skip(err)
 		}

@@ -45,8 +45,7 @@ func TestCharacters(t *testing.T) {
 		good  string
 	}{
 		"host": {func(c string) error {
-			_, err := policy.ParseHostName("a" + c +
-				"b.example")
+			_, err := policy.ParseHostName("a" + c + "b.example")
 			return err
 		}, lower + upper + digits + "-."},
 		"type":   {glob(policy.CheckTypeGlob, "text/a", "b"), lower + digits + "*+-._"},
@@ -92,36 +91,28 @@ func TestLengths(t *testing.T) {
 		most  int
 	}{
 		"host": {host, func(n int) string {
-			return strings.Repeat(label+".",
-				3) + strings.Repeat("a", n-192)
+			return strings.Repeat(label+".", 3) + strings.Repeat("a", n-192)
 		}, 253},
 		"label": {host, func(n int) string {
-			return strings.Repeat("a", n) +
-				".example"
+			return strings.Repeat("a", n) + ".example"
 		}, 63},
 		"last label": {host, func(n int) string { return strings.Repeat("a", n) }, 63},
 		"variable": {policy.CheckEnvName, func(n int) string {
-			return strings.Repeat("A",
-				n)
+			return strings.Repeat("A", n)
 		}, 255},
 		"value": {policy.CheckEnvValue, func(n int) string {
-			return strings.Repeat("A",
-				n)
+			return strings.Repeat("A", n)
 		}, 128 << 10},
 		"credential": {policy.CheckCredential, func(n int) string {
-			return strings.Repeat("A",
-				n)
+			return strings.Repeat("A", n)
 		}, 128},
-		"pattern": {glob, func(n int) string { return strings.Repeat("a", n) }, 4096},
-		"segments": {glob, func(n int) string { return strings.Repeat("a/", n-1) + "a" },
-			64},
+		"pattern":  {glob, func(n int) string { return strings.Repeat("a", n) }, 4096},
+		"segments": {glob, func(n int) string { return strings.Repeat("a/", n-1) + "a" }, 64},
 		"mixed segments": {glob, func(n int) string { return strings.Repeat("a*/", n-1) + "a*" },
 			2},
-		"a mixed segment": {glob, func(n int) string { return strings.Repeat("a", n-1) + "*" },
-			64},
-		"stars": {glob, func(n int) string { return "a" + strings.Repeat("*", n) }, 1},
-		"double stars": {glob, func(n int) string { return strings.Repeat("**/", n-1) + "**" },
-			1},
+		"a mixed segment": {glob, func(n int) string { return strings.Repeat("a", n-1) + "*" }, 64},
+		"stars":           {glob, func(n int) string { return "a" + strings.Repeat("*", n) }, 1},
+		"double stars":    {glob, func(n int) string { return strings.Repeat("**/", n-1) + "**" }, 1},
 		"segments of name": {name, func(n int) string { return strings.Repeat("a/", n-1) + "a" },
 			62},
 		"stars of name": {name, func(n int) string { return strings.Repeat("*", n) + "a" }, 1},
@@ -146,17 +137,15 @@ func TestLengths(t *testing.T) {
 			p.Tools.Native = each("/", texts)
 		}), counted, 256},
 		"variables passed": {many(func(p *policy.Policy, texts []string) {
-			p.Env.Pass = each("",
-				texts)
+			p.Env.Pass = each("", texts)
 		}), counted, 256},
 		"variables given": {many(func(p *policy.Policy, texts []string) {
-			p.Env.Allow = each("",
-				texts)
+			p.Env.Allow = each("", texts)
 		}), counted, 256},
 		"mounts": {many(func(p *policy.Policy, texts []string) {
 			for _, text := range texts {
-				p.Mounts = append(p.Mounts, policy.Mount{Source: "/" + text, Target: "/" + text,
-					Access: policy.Read})
+				p.Mounts = append(p.Mounts,
+					policy.Mount{Source: "/" + text, Target: "/" + text, Access: policy.Read})
 			}
 		}), counted, 256},
 		"constants": {many(func(p *policy.Policy, texts []string) {

@@ -41,8 +41,7 @@ func (e Env) LessEq(f Env) bool {
 func (e Env) Normal() Env { return Env{e.Set.Normal(), e.Pass.Normal(), e.Allow.Normal()} }
 
 func (e Env) String() string {
-	return fmt.Sprintf("set %s pass %s allow %s", e.Set, e.Pass,
-		e.Allow)
+	return fmt.Sprintf("set %s pass %s allow %s", e.Set, e.Pass, e.Allow)
 }
 
 // Environ returns the environment of a tool as sorted "name=value" strings: the
@@ -86,8 +85,7 @@ func CheckEnvName(name string) error {
 	case len(name) > 255:
 		return fmt.Errorf("name of a variable is longer than 255 bytes")
 	case strings.ContainsFunc(name, func(r rune) bool {
-		return r <= ' ' || r >= 0x7f ||
-			strings.ContainsRune(`=/*?[]{}\`, r)
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`=/*?[]{}\`, r)
 	}):
 		return fmt.Errorf("name of a variable %q has a character that none has", name)
 	}

@@ -55,13 +55,13 @@ func TestEnvPrecedence(t *testing.T) {
 		{"nothing to take over", policy.Env{Pass: policy.MustGlobs("NAME")}, "", "", "", false},
 		{"taken over before a constant", policy.Env{Set: vars("set"), Pass: policy.MustGlobs("N*")},
 			"", "caller", "caller", false},
-		{"a constant where there is nothing to take over", policy.Env{Set: vars("set"),
-			Pass: policy.MustGlobs("N*")}, "", "", "set", false},
+		{"a constant where there is nothing to take over",
+			policy.Env{Set: vars("set"), Pass: policy.MustGlobs("N*")}, "", "", "set", false},
 		{"given", policy.Env{Allow: policy.MustGlobs("*")}, "given", "caller", "given", false},
 		{"given before all", policy.Env{Set: vars("set"), Pass: policy.MustGlobs("*"),
 			Allow: policy.MustGlobs("*")}, "given", "caller", "given", false},
-		{"refused, and so as if not given", policy.Env{Set: vars("set"),
-			Pass: policy.MustGlobs("*")}, "given", "", "set", true},
+		{"refused, and so as if not given",
+			policy.Env{Set: vars("set"), Pass: policy.MustGlobs("*")}, "given", "", "set", true},
 	} {
 		given, inherited := map[string]string{}, map[string]string{"OTHER": "x"}
 		if tt.given != "" {

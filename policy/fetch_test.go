@@ -19,8 +19,8 @@ func TestFetchRules(t *testing.T) {
 		Policy: policy.Policy{Fetch: policy.Fetch{Allow: []policy.FetchRule{
 			rule("pypi.org", policy.OnePort(443), g("GET", "HEAD"), g("/simple/**")),
 			rule("*.files.example", policy.Ports{{Low: 8000, High: 8100}}, g("*"), g("/**")),
-			rule("api.example", policy.AllPorts(), g("GET"), g("/v1/*/read", "/v2/*.json",
-				"/exact")),
+			rule("api.example", policy.AllPorts(), g("GET"),
+				g("/v1/*/read", "/v2/*.json", "/exact")),
 			rule("empty.example", nil, g("*"), g("/**")),
 			rule("none.example", policy.AllPorts(), nil, g("/**")),
 		}}}})
@@ -170,8 +170,7 @@ func TestFetchRuleSays(t *testing.T) {
 			opaque(r)
 			r.Methods = g("GET", "POST")
 		}), tunnel, false},
-		"a stream": {with(func(r *policy.FetchRule) { r.WebSocket = true }),
-			stream, true},
+		"a stream":                   {with(func(r *policy.FetchRule) { r.WebSocket = true }), stream, true},
 		"a stream of a rule without": {with(func(*policy.FetchRule) {}), stream, false},
 		"a request of a rule with streams": {with(func(r *policy.FetchRule) { r.WebSocket = true }),
 			policy.Connect{Host: "a.example", Port: 443, Method: "GET", Path: "/"}, true},
@@ -200,8 +199,8 @@ func TestFetchRuleSays(t *testing.T) {
 		"two, not yet due": {[]policy.FetchRule{key("k"), key("l")},
 			policy.Connect{Host: "a.example", Port: 443}, "", true},
 	} {
-		eff := resolve(t, policy.Layer{Name: "p",
-			Policy: policy.Policy{Fetch: policy.Fetch{Allow: tt.rules}}})
+		eff := resolve(t,
+			policy.Layer{Name: "p", Policy: policy.Policy{Fetch: policy.Fetch{Allow: tt.rules}}})
 		if d := eff.Decide(tt.q); d.Allowed != tt.yes || d.Credential != tt.want || tt.want != "" &&
 			d.Fetch.Credential != tt.want {
 			t.Errorf("%s: %+v", name, d)

@@ -35,13 +35,13 @@ func TestGlobMatch(t *testing.T) {
 		yes  []string
 		no   []string
 	}{
-		{"core-utils/*", []string{"core-utils/grep", "core-utils/"}, []string{"core-utils",
-			"core-utils/a/b", "Core-Utils/grep", "xcore-utils/grep"}},
+		{"core-utils/*", []string{"core-utils/grep", "core-utils/"},
+			[]string{"core-utils", "core-utils/a/b", "Core-Utils/grep", "xcore-utils/grep"}},
 		{"**", []string{"a", "a/b", "/a/b", ""}, nil},
-		{"**/*.wasm", []string{"a.wasm", "/opt/x/a.wasm", "/.wasm"}, []string{"a.wasm/b",
-			"a.WASM"}},
-		{"/opt/**", []string{"/opt", "/opt/a", "/opt/a/b"}, []string{"opt", "/optical",
-			"/usr/opt"}},
+		{"**/*.wasm", []string{"a.wasm", "/opt/x/a.wasm", "/.wasm"},
+			[]string{"a.wasm/b", "a.WASM"}},
+		{"/opt/**", []string{"/opt", "/opt/a", "/opt/a/b"},
+			[]string{"opt", "/optical", "/usr/opt"}},
 		{"/opt/**/bin/*", []string{"/opt/bin/a", "/opt/x/y/bin/a"}, []string{"/opt/bin", "/bin/a"}},
 		{"/simple/", []string{"/simple/"}, []string{"/simple"}},
 		{"lib*.so", []string{"lib.so", "libc.so"}, []string{"li.so", "libc.so.6"}},

@@ -56,8 +56,8 @@ func (g Glob) meet(h Glob) []Glob {
 	}
 	for _, pre := range meetEach(padRight(g.pre, before), padRight(h.pre, before)) {
 		for _, suf := range meetEach(padLeft(g.suf, after), padLeft(h.suf, after)) {
-			out = append(out, Glob{valid: true, deep: true, pre: pre, suf: suf, least: max(g.least,
-				h.least)}.trimmed())
+			out = append(out, Glob{valid: true, deep: true, pre: pre, suf: suf,
+				least: max(g.least, h.least)}.trimmed())
 		}
 		if len(out) > maxRules {
 			break // as above

@@ -156,12 +156,10 @@ func (l *FetchLimits) Set(name, value string) error {
 
 // Put sets the limit called name to a count in its unit, and reports whether there is one.
 func (l *FetchLimits) Put(name string, n int64) bool {
-	return putLimit(fetchLimitFields, l, name,
-		n)
+	return putLimit(fetchLimitFields, l, name, n)
 }
 
 // Get returns the limit called name: its count, its unit, and whether there is one.
 func (l FetchLimits) Get(name string) (int64, Unit, bool) {
-	return getLimit(fetchLimitFields, l,
-		name)
+	return getLimit(fetchLimitFields, l, name)
 }

@@ -28,8 +28,7 @@ func normalList[T rule[T]](rules []T) []T {
 		sorted[i] = named[T]{r.String(), r}
 	}
 	slices.SortStableFunc(sorted, func(a, b named[T]) int {
-		return strings.Compare(a.name,
-			b.name)
+		return strings.Compare(a.name, b.name)
 	})
 	sorted = slices.CompactFunc(sorted, func(a, b named[T]) bool { return a.name == b.name })
 	var out []T

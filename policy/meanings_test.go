@@ -31,8 +31,8 @@ func TestGlobsMean(t *testing.T) {
 			Both: g("/opt/**/*.wasm")},
 		{Name: "different names", Less: g("a"), More: g("b"), Apart: true},
 		{Name: "different depth", Less: g("a/*"), More: g("*"), Apart: true},
-		{Name: "text that overlaps", Less: g("ab*"), More: g("*bc"), Apart: true, Both: g("ab*bc",
-			"abc")},
+		{Name: "text that overlaps", Less: g("ab*"), More: g("*bc"), Apart: true,
+			Both: g("ab*bc", "abc")},
 		{Name: "text that overlaps before two stars", Less: g("ab*/**"), More: g("*bc/**"),
 			Apart: true, Both: g("ab*bc/**", "abc/**")},
 		{Name: "segments that overlap", Less: g("a/**"), More: g("**/*a"), Apart: true,
@@ -74,8 +74,8 @@ func TestPortsMean(t *testing.T) {
 	policytest.Meanings(t, []policytest.Meaning[policy.Ports]{
 		{Name: "nothing is less than a port", Less: nil, More: policy.OnePort(443)},
 		{Name: "a port is less than all", Less: policy.OnePort(443), More: policy.AllPorts()},
-		{Name: "a port in a range", Less: policy.OnePort(85), More: policy.Ports{{Low: 80,
-			High: 90}}},
+		{Name: "a port in a range", Less: policy.OnePort(85),
+			More: policy.Ports{{Low: 80, High: 90}}},
 		{Name: "ranges that touch are one", Less: policy.Ports{{Low: 85, High: 95}},
 			More: policy.Ports{{Low: 80, High: 90}, {Low: 91, High: 99}}},
 		{Name: "ranges that overlap", Less: policy.Ports{{Low: 80, High: 90}},
@@ -103,8 +103,7 @@ func TestFetchMeans(t *testing.T) {
 	fewer := same
 	fewer.Limits.Requests = 9
 	two := policy.Fetch{Allow: append(same.Allow, with(func(r *policy.FetchRule) {
-		r.Host = host(t,
-			"other.test")
+		r.Host = host(t, "other.test")
 	}).Allow...), Limits: limits}
 	but := func(change func(*policy.Fetch)) policy.Fetch { f := same; change(&f); return f }
 	deny := func(change func(*policy.FetchDeny)) policy.Fetch {
@@ -127,8 +126,7 @@ func TestFetchMeans(t *testing.T) {
 		{Name: "denied some paths, and all", Less: denied,
 			More: deny(func(r *policy.FetchDeny) { r.Paths = policy.MustGlobs("/a/b/**") })},
 		{Name: "all below denied, and one", Less: deny(func(r *policy.FetchDeny) {
-			r.Host = host(t,
-				"*.example.com")
+			r.Host = host(t, "*.example.com")
 		}), More: denied},
 		{Name: "a deny of no host takes nothing",
 			Less: deny(func(r *policy.FetchDeny) { r.Host = policy.Host{} }), More: same,
@@ -181,8 +179,7 @@ func TestFetchMeans(t *testing.T) {
 			More: same},
 		{Name: "fewer requests", Less: fewer, More: same},
 		{Name: "one host of many", Less: with(func(r *policy.FetchRule) {
-			r.Host = host(t,
-				"a.example.com")
+			r.Host = host(t, "a.example.com")
 		}), More: same},
 		{Name: "one port of many",
 			Less: with(func(r *policy.FetchRule) { r.Ports = policy.OnePort(443) }), More: same},
@@ -296,21 +293,21 @@ func TestMountsMean(t *testing.T) {
 	r, rx, rw := policy.Read, policy.Read|policy.Exec, policy.Read|policy.Write
 	policytest.Meanings(t, []policytest.Meaning[policy.Mounts]{
 		{Name: "nothing", Less: nil, More: m("/usr", "/usr", r)},
-		{Name: "to read is less than to run", Less: m("/usr", "/usr", r), More: m("/usr", "/usr",
-			rx)},
-		{Name: "to read is less than to write", Less: m("/usr", "/usr", r), More: m("/usr", "/usr",
-			rw)},
+		{Name: "to read is less than to run", Less: m("/usr", "/usr", r),
+			More: m("/usr", "/usr", rx)},
+		{Name: "to read is less than to write", Less: m("/usr", "/usr", r),
+			More: m("/usr", "/usr", rw)},
 		{Name: "a part is less than the whole", Less: m("/usr/share", "/usr/share", r),
 			More: m("/usr", "/usr", r)},
-		{Name: "one place is less than anywhere", Less: m("/usr", "/usr", r), More: m("/usr", "",
-			r)},
+		{Name: "one place is less than anywhere", Less: m("/usr", "/usr", r),
+			More: m("/usr", "", r)},
 		{Name: "anything below a source, anywhere", Less: m("/usr/share/dict", "/data/dict", r),
 			More: m("/usr", "", r)},
-		{Name: "one is less than two", Less: m("/a", "/a", r), More: policy.Mounts{{"/a", "/a", r},
-			{"/b", "/b", r}}},
+		{Name: "one is less than two", Less: m("/a", "/a", r),
+			More: policy.Mounts{{"/a", "/a", r}, {"/b", "/b", r}}},
 		{Name: "memory", Less: m("", "/tmp", policy.Tmpfs), More: m("", "", policy.Tmpfs)},
-		{Name: "to run and to write leave to read", Less: m("/usr", "/usr", rx), More: m("/usr",
-			"/usr", rw), Apart: true, Both: m("/usr", "/usr", r)},
+		{Name: "to run and to write leave to read", Less: m("/usr", "/usr", rx),
+			More: m("/usr", "/usr", rw), Apart: true, Both: m("/usr", "/usr", r)},
 		{Name: "a ceiling that is deeper moves the place", Less: m("/usr", "/host", r),
 			More: m("/usr/share", "", r), Apart: true, Both: m("/usr/share", "/host/share", r)},
 		{Name: "another source at the place", Less: m("/a", "/data", r), More: m("/b", "/data", r),
@@ -319,8 +316,8 @@ func TestMountsMean(t *testing.T) {
 			Apart: true},
 		{Name: "a name is no prefix", Less: m("/usrlocal", "/usrlocal", r), More: m("/usr", "", r),
 			Apart: true},
-		{Name: "memory is no directory", Less: m("", "/data", policy.Tmpfs), More: m("/data",
-			"/data", rw), Apart: true},
+		{Name: "memory is no directory", Less: m("", "/data", policy.Tmpfs),
+			More: m("/data", "/data", rw), Apart: true},
 	})
 }
 
@@ -353,8 +350,8 @@ func TestEnvMeans(t *testing.T) {
 			More: policy.Env{Set: policy.Vars{Any: true}}},
 		{Name: "what a caller may give", Less: policy.Env{Allow: policy.MustGlobs("A")},
 			More: policy.Env{Allow: policy.MustGlobs("*")}},
-		{Name: "two values of one name", Less: e("TERM", lang), More: e("TERM",
-			map[string]string{"LANG": "D"}), Apart: true, Both: e("TERM", nil)},
+		{Name: "two values of one name", Less: e("TERM", lang),
+			More: e("TERM", map[string]string{"LANG": "D"}), Apart: true, Both: e("TERM", nil)},
 		{Name: "pass does not allow", Less: policy.Env{Pass: policy.MustGlobs("A")},
 			More: policy.Env{Allow: policy.MustGlobs("A")}, Apart: true},
 	})
@@ -407,8 +404,8 @@ func TestPolicyMeans(t *testing.T) {
 	} {
 		less := base
 		drop(&less)
-		table = append(table, policytest.Meaning[policy.Policy]{Name: "no " + name, Less: less,
-			More: base})
+		table = append(table,
+			policytest.Meaning[policy.Policy]{Name: "no " + name, Less: less, More: base})
 	}
 	policytest.Meanings(t, table)
 }

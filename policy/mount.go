@@ -97,8 +97,7 @@ type Mounts []Mount
 
 // TopMounts grants every file of the host, and memory, at any place.
 func TopMounts() Mounts {
-	return Mounts{{Source: "/", Access: Read | Exec | Write},
-		{Access: Tmpfs}}
+	return Mounts{{Source: "/", Access: Read | Exec | Write}, {Access: Tmpfs}}
 }
 
 // Meet grants a right on a file at a place where both do.

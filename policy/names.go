@@ -83,8 +83,8 @@ func compileNames(patterns []string, fold bool) Names {
 	n := Names{fold: fold}
 	for _, text := range patterns {
 		if checkNamePattern(text) != nil {
-			n.patterns = append(n.patterns, namePattern{text: text,
-				parts: []namePart{{spans: true}}})
+			n.patterns = append(n.patterns,
+				namePattern{text: text, parts: []namePart{{spans: true}}})
 			continue
 		}
 		body := strings.TrimPrefix(text, "/")

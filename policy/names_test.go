@@ -12,12 +12,12 @@ func TestHidden(t *testing.T) {
 		pattern string
 		yes, no []string
 	}{
-		{".env", []string{".env", "a/.env", "a/b/.env", ".env/x", "a/.env/b/c"}, []string{".envrc",
-			"a.env", ".ENV", "env"}},
+		{".env", []string{".env", "a/.env", "a/b/.env", ".env/x", "a/.env/b/c"},
+			[]string{".envrc", "a.env", ".ENV", "env"}},
 		{"*.pem", []string{"a.pem", "x/y/a.pem", "a.pem/inside"}, []string{"a.pem.txt", "pem"}},
 		{"**/*.pem", []string{"a.pem", "x/y/a.pem"}, []string{"a.txt"}},
-		{"build/out", []string{"build/out", "build/out/x"}, []string{"a/build/out", "build",
-			"build/output"}},
+		{"build/out", []string{"build/out", "build/out/x"},
+			[]string{"a/build/out", "build", "build/output"}},
 		{"/build", []string{"build", "build/x"}, []string{"a/build"}},
 		{"secrets/**", []string{"secrets", "secrets/a", "secrets/a/b"}, []string{"a/secrets"}},
 		{"**/secrets/**", []string{"secrets", "a/secrets/b"}, []string{"secret"}},
@@ -143,8 +143,8 @@ func TestProtectedList(t *testing.T) {
 }
 
 func TestHeldBack(t *testing.T) {
-	w := policy.Workspace{Access: policy.WorkspaceShadow, Protect: []string{"Makefile",
-		"deploy/**"}}
+	w := policy.Workspace{Access: policy.WorkspaceShadow,
+		Protect: []string{"Makefile", "deploy/**"}}
 	for _, path := range []string{"makefile", "sub/Makefile", "deploy/x", ".git/config"} {
 		if r, held := w.HeldBack(path); !held || r.Reason == "" {
 			t.Errorf("%q is not held back, or without a reason", path)

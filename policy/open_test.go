@@ -113,8 +113,8 @@ func TestCeilingOfMounts(t *testing.T) {
 		{Source: "/etc", Target: "/etc", Access: policy.Read},
 		{Target: "/tmp", Access: policy.Tmpfs},
 	}}
-	eff := resolve(t, policy.Layer{Name: "ceiling", Policy: ceiling}, policy.Layer{Name: "profile",
-		Policy: profile})
+	eff := resolve(t, policy.Layer{Name: "ceiling", Policy: ceiling},
+		policy.Layer{Name: "profile", Policy: profile})
 	if got, want := eff.Policy().Mounts.String(),
 		"[/dict from /usr/share/dict read /host/share from /usr/share read]"; got != want {
 		t.Errorf("mounts are %s, want %s", got, want)

@@ -58,9 +58,7 @@ func (p Policy) LessEq(q Policy) bool {
 		p.Limits.LessEq(q.Limits) &&
 		p.Tools.LessEq(q.Tools) &&
 		p.Fetch.LessEq(q.Fetch) &&
-		p.Env.LessEq(q.Env) &&
-		p.Syscalls.LessEq(q.Syscalls) &&
-		p.Audit.LessEq(q.Audit)
+		p.Env.LessEq(q.Env) && p.Syscalls.LessEq(q.Syscalls) && p.Audit.LessEq(q.Audit)
 }
 
 // Normal returns the one form of all policies that grant the same.

@@ -59,8 +59,7 @@ func (p Ports) LessEq(q Ports) bool {
 	wide := q.Normal()
 	for _, r := range p.Normal() {
 		if !slices.ContainsFunc(wide, func(w PortRange) bool {
-			return w.Low <= r.Low &&
-				r.High <= w.High
+			return w.Low <= r.Low && r.High <= w.High
 		}) {
 			return false
 		}
@@ -71,8 +70,7 @@ func (p Ports) LessEq(q Ports) bool {
 // Has reports whether port is in the set. Port 0 never is.
 func (p Ports) Has(port uint16) bool {
 	return port != 0 && slices.ContainsFunc(p, func(r PortRange) bool {
-		return r.Low <= port &&
-			port <= r.High
+		return r.Low <= port && port <= r.High
 	})
 }
 

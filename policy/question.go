@@ -195,8 +195,8 @@ func (q Commit) decide(p Policy) Decision {
 		return deny("workspace.hide %q", pattern)
 	}
 	if risk, held := w.HeldBack(q.Path); held {
-		return Decision{Ask: true, Held: true, Rule: fmt.Sprintf("protected %q: %s", risk.Pattern,
-			risk.Reason)}
+		return Decision{Ask: true, Held: true,
+			Rule: fmt.Sprintf("protected %q: %s", risk.Pattern, risk.Reason)}
 	}
 	if w.Commit == CommitAsk {
 		return Decision{Ask: true, Rule: fmt.Sprintf("workspace.commit = %q", w.Commit)}

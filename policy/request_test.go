@@ -147,10 +147,10 @@ func TestStrings(t *testing.T) {
 	for _, tt := range [][2]string{
 		{policy.Rights(0).String(), "∅"}, {policy.Exec.String(), "exec"},
 		{policy.AllRights.String(), "read|exec|write|tmpfs"},
-		{policy.Read.Union(policy.Exec).String(), "read+exec"}, {policy.WorkspaceAccess(7).String(),
-			"invalid(7)"},
-		{policy.TopEnv().String(), "set any pass [*] allow [*]"}, {policy.TopSyscalls().String(),
-			"[loopback native wasi]"},
+		{policy.Read.Union(policy.Exec).String(), "read+exec"},
+		{policy.WorkspaceAccess(7).String(), "invalid(7)"},
+		{policy.TopEnv().String(), "set any pass [*] allow [*]"},
+		{policy.TopSyscalls().String(), "[loopback native wasi]"},
 	} {
 		if tt[0] != tt[1] {
 			t.Errorf("%q, want %q", tt[0], tt[1])

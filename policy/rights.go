@@ -33,8 +33,8 @@ var rightsWords = []struct {
 	rights Rights
 	word   string
 }{
-	{Read, "read"}, {Read | Exec, "read+exec"}, {Read | Write, "write"}, {Read | Exec | Write,
-		"write+exec"}, {Tmpfs, "tmpfs"},
+	{Read, "read"}, {Read | Exec, "read+exec"}, {Read | Write, "write"},
+	{Read | Exec | Write, "write+exec"}, {Tmpfs, "tmpfs"},
 }
 
 // RightsWords are the words that a policy file has for rights.

@@ -128,8 +128,8 @@ func TestBeneath(t *testing.T) {
 		ok             bool
 	}{
 		{"/", "/", "", true}, {"/", "/a", "a", true}, {"/", "/a/b", "a/b", true},
-		{"/a", "/a", "", true}, {"/a", "/a/b", "b", true}, {"/a", "/ab", "", false}, {"/a", "/", "",
-			false}, {"/a/b", "/a", "", false},
+		{"/a", "/a", "", true}, {"/a", "/a/b", "b", true}, {"/a", "/ab", "", false},
+		{"/a", "/", "", false}, {"/a/b", "/a", "", false},
 		{"", "", "", true}, {"", "/a", "", false}, {"/a", "", "", false},
 	} {
 		rel, ok := beneath(tt.dir, tt.path)

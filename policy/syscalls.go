@@ -89,6 +89,6 @@ func CheckSyscallGroup(name string) error {
 		}
 		names = append(names, g.Name)
 	}
-	return fmt.Errorf("no syscall group is called %q: there are %s", name, strings.Join(names,
-		", "))
+	return fmt.Errorf("no syscall group is called %q: there are %s", name,
+		strings.Join(names, ", "))
 }

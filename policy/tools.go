@@ -27,8 +27,7 @@ func (t Tools) LessEq(u Tools) bool {
 
 // Normal brings each list into normal form.
 func (t Tools) Normal() Tools {
-	return Tools{t.Allow.Normal(), t.Modules.Normal(),
-		t.Native.Normal()}
+	return Tools{t.Allow.Normal(), t.Modules.Normal(), t.Native.Normal()}
 }
 
 func (t Tools) String() string {
@@ -37,6 +36,5 @@ func (t Tools) String() string {
 
 // Empty reports whether nothing at all may run.
 func (t Tools) Empty() bool {
-	return len(t.Allow) == 0 && len(t.Modules) == 0 &&
-		len(t.Native) == 0
+	return len(t.Allow) == 0 && len(t.Modules) == 0 && len(t.Native) == 0
 }

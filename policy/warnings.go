@@ -33,8 +33,7 @@ func (p Policy) Weaknesses() []Weakness {
 	var out []Weakness
 	rule := ""
 	warn := func(format string, args ...any) {
-		out = append(out, Weakness{rule, fmt.Sprintf(format,
-			args...)})
+		out = append(out, Weakness{rule, fmt.Sprintf(format, args...)})
 	}
 	p = p.Normal()
 	rule = "workspace.commit"
@@ -142,8 +141,7 @@ func warnFetch(r FetchRule, warn func(string, ...any)) {
 			r.Credential)
 	}
 	writes := func(g Glob) bool {
-		return !slices.Contains([]string{"GET", "HEAD", "OPTIONS"},
-			g.String())
+		return !slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, g.String())
 	}
 	if r.Host.depth == hostAny && slices.ContainsFunc(r.Methods, writes) {
 		warn("fetch.allow \"*\": methods %s let the tool change things at any public host",

@@ -25,8 +25,8 @@ func TestPrivateGroup(t *testing.T) {
 			group, nss}, 1000, 1000, false},
 		"a group that is in no file": {accounts{passwd, group, nss}, 4000, 1000, false},
 		"a user who is in no file":   {accounts{passwd, group, nss}, 300, 4000, false},
-		"a directory service": {accounts{passwd, group,
-			"group: files [SUCCESS=merge] sss\n"}, 1000, 1000, false},
+		"a directory service": {accounts{passwd, group, "group: files [SUCCESS=merge] sss\n"}, 1000,
+			1000, false},
 		"no files": {accounts{}, 1000, 1000, false},
 	} {
 		if got := c.isPrivate(c.gid, c.uid); got != c.want {

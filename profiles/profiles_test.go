@@ -184,12 +184,10 @@ func TestOperator(t *testing.T) {
 func TestUntrustedFiles(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, path string) string{
 		"everyone writes": func(t *testing.T, path string) string {
-			return chmod(t, path, 0o646,
-				"everyone can write")
+			return chmod(t, path, 0o646, "everyone can write")
 		},
 		"group writes": func(t *testing.T, path string) string {
-			return chmod(t, path, 0o664,
-				"group can write")
+			return chmod(t, path, 0o664, "group can write")
 		},
 		"link": func(t *testing.T, path string) string {
 			must(t, os.Rename(path, path+".real"))
@@ -252,28 +250,23 @@ func TestUntrustedFiles(t *testing.T) {
 func TestUntrustedDirectories(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, dir string) string{
 		"everyone writes": func(t *testing.T, dir string) string {
-			chmod(t, dir, 0o777,
-				"")
+			chmod(t, dir, 0o777, "")
 			return dir
 		},
 		"sticky": func(t *testing.T, dir string) string {
-			chmod(t, dir,
-				0o777|fs.ModeSticky, "")
+			chmod(t, dir, 0o777|fs.ModeSticky, "")
 			return dir
 		},
 		"group writes": func(t *testing.T, dir string) string {
-			chmod(t, dir, 0o775,
-				"")
+			chmod(t, dir, 0o775, "")
 			return dir
 		},
 		"parent": func(t *testing.T, dir string) string {
-			chmod(t, filepath.Dir(dir),
-				0o777, "")
+			chmod(t, filepath.Dir(dir), 0o777, "")
 			return dir
 		},
 		"below": func(t *testing.T, dir string) string {
-			chmod(t, filepath.Join(dir,
-				"tools"), 0o777, "")
+			chmod(t, filepath.Join(dir, "tools"), 0o777, "")
 			return dir
 		},
 		"link": func(t *testing.T, dir string) string {

@@ -31,8 +31,8 @@ type world struct {
 func newWorld(t *testing.T, files map[string]string) *world {
 	t.Helper()
 	base := t.TempDir()
-	w := &world{t: t, dir: filepath.Join(base, "profiles"), ceiling: filepath.Join(base,
-		"ceiling.toml")}
+	w := &world{t: t, dir: filepath.Join(base, "profiles"),
+		ceiling: filepath.Join(base, "ceiling.toml")}
 	if err := os.Mkdir(w.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -68,8 +68,8 @@ func (w *world) path(name string) string {
 func (w *world) write(name, text string) {
 	w.t.Helper()
 	path := w.path(name)
-	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path+".new",
-		[]byte(text), 0o644), os.Rename(path+".new", path))
+	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+		os.WriteFile(path+".new", []byte(text), 0o644), os.Rename(path+".new", path))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -158,8 +158,8 @@ func TestBrokenFilesAreNotTaken(t *testing.T) {
 		if len(w.changes) != 1 || w.changes[0].Err == nil {
 			t.Errorf("%s: on record is %+v", name, w.changes)
 		}
-		w.write(name, map[bool]string{true: ceilingOf("32MiB"),
-			false: plainProfile}[name == "ceiling"])
+		w.write(name,
+			map[bool]string{true: ceilingOf("32MiB"), false: plainProfile}[name == "ceiling"])
 		if _, err := w.source.Current().Set.Get("beside"); err != nil {
 			t.Errorf("%s, mended: %v", name, err)
 		}

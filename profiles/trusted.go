@@ -154,8 +154,7 @@ func quoted(paths []string) string {
 // readFile opens a file once and then only asks the descriptor.
 func readFile(root *os.Root, dir, name string) ([]byte, error) {
 	return readChecked(root, dir, name, func(info fs.FileInfo) string {
-		return othersWrite(info,
-			filepath.Join(dir, name))
+		return othersWrite(info, filepath.Join(dir, name))
 	})
 }
 

@@ -25,8 +25,8 @@ type Denials struct {
 // Add counts a refusal. what and rule may hold bytes that the tool chose: they
 // are cut and made printable.
 func (d *Denials) Add(layer, what, rule string) {
-	d.AddCount(Denial{Layer: layer, What: Printable(what, maxDenialBytes), Rule: Printable(rule,
-		maxDenialBytes), Count: 1})
+	d.AddCount(Denial{Layer: layer, What: Printable(what, maxDenialBytes),
+		Rule: Printable(rule, maxDenialBytes), Count: 1})
 }
 
 // AddCount counts the refusals of a list that another has made.

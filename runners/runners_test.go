@@ -68,8 +68,7 @@ func TestValidate(t *testing.T) {
 		{"no arguments", func(i *Invocation) { i.Args = nil }},
 		{"argument 1 has a NUL", func(i *Invocation) { i.Args = Texts{"ls", "a\x00b"} }},
 		{"more than 2097152", func(i *Invocation) {
-			i.Args = Texts{"ls", strings.Repeat("x",
-				2<<20)}
+			i.Args = Texts{"ls", strings.Repeat("x", 2<<20)}
 		}},
 		{"entry 0 has a NUL", func(i *Invocation) { i.Env = Texts{"A=\x00"} }},
 		{"not NAME=VALUE", func(i *Invocation) { i.Env = Texts{"=x"} }},

@@ -163,8 +163,8 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 		text, cache = b.streams, b.streamsCache
 	}
 	first := jail.CacheDir + "/0"
-	s.Plan.Mounts = append(s.Plan.Mounts, jail.Mount{Kind: jail.MountBind, Source: cache,
-		Target: first})
+	s.Plan.Mounts = append(s.Plan.Mounts,
+		jail.Mount{Kind: jail.MountBind, Source: cache, Target: first})
 	s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules, jail.LandlockRule{Path: first})
 	if groups := needs[scenario]; len(groups) > 0 {
 		s.Plan.InnerFilter = seccomp.NewFilter(append(slices.Clone(seccomp.WASIGroups),
@@ -209,8 +209,8 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 				CacheDir: "/tmp/compiled"}}
 	case "large":
 		// more memory than the runtime began with, and more than it is to keep
-		order.Script = &runners.Script{Name: "large", Text: strings.Repeat(":"+strings.Repeat(" x",
-			20)+"\n", 19_000), Concurrent: 1}
+		order.Script = &runners.Script{Name: "large",
+			Text: strings.Repeat(":"+strings.Repeat(" x", 20)+"\n", 19_000), Concurrent: 1}
 	case "full":
 		order.Invocation.Mounts[0].Path = "/tmp"
 		order.Invocation.Args = append(order.Invocation.Args, "full")
@@ -358,12 +358,10 @@ func TestUses(t *testing.T) {
 			continue
 		}
 		refused, status, said := b.run(t, scenario, func(p *jail.Plan) {
-			without(&p.InnerFilter,
-				call)
+			without(&p.InnerFilter, call)
 		})
 		met := slices.ContainsFunc(refused, func(r control.Refused) bool {
-			return r.What == call ||
-				strings.HasPrefix(r.What, call+"(")
+			return r.What == call || strings.HasPrefix(r.What, call+"(")
 		})
 		// it may be missing before the listener is sent, with nobody who could tell: then the jail
 		// waits for its end
@@ -392,8 +390,7 @@ func TestGroupUses(t *testing.T) {
 			}
 			met := slices.ContainsFunc(scenarios, func(scenario string) bool {
 				refused, _, _ := b.run(t, scenario, func(p *jail.Plan) {
-					takeBack(&p.InnerFilter,
-						call, every)
+					takeBack(&p.InnerFilter, call, every)
 				})
 				return told(refused, call) > 0
 			})

@@ -62,8 +62,8 @@ var attackProgram = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "attack")
-	if out, err := exec.Command("gcc", "-O1", "-static", "-o", path, filepath.Join("testdata",
-		"native", "attack.c")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("gcc", "-O1", "-static", "-o", path,
+		filepath.Join("testdata", "native", "attack.c")).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("gcc: %w\n%s", err, out)
 	}
 	text, err := os.ReadFile(path)
@@ -100,8 +100,8 @@ func (b *bed) attack(t *testing.T, names []string, terminal bool,
 	}
 	s := jailtest.New(t)
 	s.Launcher.Init = b.init
-	file, err := syntax.Parse(syntax.Profile, "attacks.toml", fmt.Appendf(nil, attackPolicy, dir,
-		s.Store), nil)
+	file, err := syntax.Parse(syntax.Profile, "attacks.toml",
+		fmt.Appendf(nil, attackPolicy, dir, s.Store), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,8 +53,8 @@ func TestCompletion(t *testing.T) {
 			"wa"}, "wall="}, {[]string{"policy", "explain", "--limit", "rev"}, "revert="},
 		{[]string{"run", "--profile", "re"}, "readonly"}, {[]string{"session", "start", "--profile",
 			"re"}, "readonly"}, {[]string{"policy", "show", "re"}, "readonly"},
-		{[]string{"audit", "query", "--type", "run."}, "run.started"}, {[]string{"audit", "export",
-			"--type", "run."}, "run.finished"},
+		{[]string{"audit", "query", "--type", "run."}, "run.started"},
+		{[]string{"audit", "export", "--type", "run."}, "run.finished"},
 	} {
 		if got := completions(t, state, c.words...); !slices.Contains(got, c.want) ||
 			slices.Contains(got, ".new-1") {

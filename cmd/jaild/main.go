@@ -130,8 +130,7 @@ const successorFlag = "--successor="
 
 func withoutSuccessor(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(a string) bool {
-		return strings.HasPrefix(a,
-			successorFlag)
+		return strings.HasPrefix(a, successorFlag)
 	})
 }
 

@@ -123,8 +123,8 @@ func TestTakePassed(t *testing.T) {
 	} {
 		cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ exec "$0" -test.run='^TestTakePassed$'`,
 			os.Args[0])
-		cmd.Env = append(slices.Clone(os.Environ()), passingEnv+"=1", fmt.Sprint("LISTEN_FDS=",
-			len(tt.files)), "LISTEN_FDNAMES="+tt.names)
+		cmd.Env = append(slices.Clone(os.Environ()), passingEnv+"=1",
+			fmt.Sprint("LISTEN_FDS=", len(tt.files)), "LISTEN_FDNAMES="+tt.names)
 		cmd.ExtraFiles = tt.files
 		out, err := cmd.Output()
 		if err != nil || !strings.Contains(string(out), tt.want) {

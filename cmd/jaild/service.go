@@ -62,8 +62,7 @@ func (d *service) run(ctx context.Context, listener net.Listener) error {
 	if d.sockets.metrics != nil {
 		defer d.sockets.metrics.Close()
 		go func() {
-			d.config.Log.Check("answer for metrics",
-				d.server.ServeMetrics(d.sockets.metrics))
+			d.config.Log.Check("answer for metrics", d.server.ServeMetrics(d.sockets.metrics))
 		}()
 	}
 	ready("runs tools for clients of " + listener.Addr().String())

@@ -84,8 +84,8 @@ func succeed(ctx context.Context, exe string, args []string, sockets passed,
 		}
 		files = append(files, port)
 	}
-	cmd := command(exe, append([]string{detachArg, successorFlag + strconv.Itoa(len(files)-1)},
-		args...), files)
+	cmd := command(exe,
+		append([]string{detachArg, successorFlag + strconv.Itoa(len(files)-1)}, args...), files)
 	if err := cmd.Run(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start of %s: %w", exe, err), conn.Close())
 	}

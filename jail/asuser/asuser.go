@@ -68,8 +68,8 @@ func (c Caller) ReadFile(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(text)) > limit {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d bytes",
-			ErrTooLarge, limit)}
+		return nil, &fs.PathError{Op: "read", Path: path,
+			Err: fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)}
 	}
 	return text, nil
 }

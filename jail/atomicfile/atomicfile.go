@@ -35,8 +35,7 @@ const (
 // Write replaces the file at path, or makes it, with the permissions perm.
 func Write(path string, content []byte, perm fs.FileMode, d Durability) error {
 	return in(path, func(root *os.Root, name string) error {
-		return WriteIn(root, name, content,
-			perm, d)
+		return WriteIn(root, name, content, perm, d)
 	})
 }
 

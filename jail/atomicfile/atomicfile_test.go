@@ -52,8 +52,8 @@ func TestWrite(t *testing.T) {
 func TestLinks(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := errors.Join(os.MkdirAll("a/b", 0o700), os.Symlink("a/b", "link"), os.WriteFile("kept",
-		nil, 0o600), os.Symlink("../kept", "a/f")); err != nil {
+	if err := errors.Join(os.MkdirAll("a/b", 0o700), os.Symlink("a/b", "link"),
+		os.WriteFile("kept", nil, 0o600), os.Symlink("../kept", "a/f")); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range []Durability{Durable, Volatile} {

@@ -102,8 +102,7 @@ func (c *Conn) Send(message any, files ...*os.File) error {
 // Receive reads one message into message and returns the descriptors that came with it, which the
 // caller must close. It returns io.EOF when the other end has closed.
 func (c *Conn) Receive(message any) ([]*os.File, error) {
-	return c.ReceiveMost(message,
-		MaxMessage)
+	return c.ReceiveMost(message, MaxMessage)
 }
 
 // ReceiveMost is Receive for a message of at most so many bytes. A list of empty objects takes 20

@@ -175,8 +175,8 @@ func (w *Watcher) read() {
 // on itself, as a user of the size ids from base on; expects is how many it puts on. It begins
 // before anything of a tool runs there.
 func (w *Watcher) Follow(pid int, base, size uint32, expects int) *Jail {
-	j := &Jail{w: w, pid: pid, base: base, size: size, expects: expects, wake: make(chan struct{},
-		1)}
+	j := &Jail{w: w, pid: pid, base: base, size: size, expects: expects,
+		wake: make(chan struct{}, 1)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	j.since = w.lost

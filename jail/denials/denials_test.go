@@ -139,8 +139,8 @@ func TestJail(t *testing.T) {
 		jailed
 	}{
 		{"nothing", nil, jailed{7, base, 1, long, map[string]int64{}, false}},
-		{"one", []message{accessTo(1, "/a"), madeBy(1, 7, base+1000), endOf(1, 1)}, jailed{7, base,
-			1, long, map[string]int64{"read_file /a": 1}, false}},
+		{"one", []message{accessTo(1, "/a"), madeBy(1, 7, base+1000), endOf(1, 1)},
+			jailed{7, base, 1, long, map[string]int64{"read_file /a": 1}, false}},
 		{"several", []message{accessTo(1, "/a"), madeBy(1, 7, base), accessTo(1, "/b"),
 			accessTo(1, "/a"), endOf(1, 3)},
 			jailed{7, base, 1, long, map[string]int64{"read_file /a": 2, "read_file /b": 1},
@@ -160,17 +160,17 @@ func TestJail(t *testing.T) {
 			madeBy(2, 7, base), accessTo(2, "/c"), endOf(2, 2), endOf(1, 1)},
 			jailed{7, base, 2, long, map[string]int64{"read_file /a": 2, "read_file /c": 1},
 				false}},
-		{"no total", []message{accessTo(1, "/a"), madeBy(1, 7, base)}, jailed{7, base, 1, soon,
-			map[string]int64{"read_file /a": 1}, true}},
+		{"no total", []message{accessTo(1, "/a"), madeBy(1, 7, base)},
+			jailed{7, base, 1, soon, map[string]int64{"read_file /a": 1}, true}},
 		{"lost, and the total came", []message{accessTo(1, "/a"), madeBy(1, 7, base), lost,
 			endOf(1, 5)}, jailed{7, base, 1, long, map[string]int64{"read_file /a": 1, "": 4},
 			false}},
 		{"lost, and perhaps a domain", []message{accessTo(1, "/a"), madeBy(1, 7, base), lost,
 			endOf(1, 1)}, jailed{7, base, 2, long, map[string]int64{"read_file /a": 1}, true}},
-		{"lost, and nothing came", []message{lost}, jailed{7, base, 1, soon, map[string]int64{},
-			true}},
-		{"not understood", []message{message{typeAccess, "audit(x): y"}}, jailed{7, base, 1, soon,
-			map[string]int64{}, true}},
+		{"lost, and nothing came", []message{lost},
+			jailed{7, base, 1, soon, map[string]int64{}, true}},
+		{"not understood", []message{message{typeAccess, "audit(x): y"}},
+			jailed{7, base, 1, soon, map[string]int64{}, true}},
 		{"another process", []message{accessTo(1, "/a"), madeBy(1, 8, base), endOf(1, 1)},
 			jailed{7, base, 1, soon, map[string]int64{}, false}},
 		{"the same process of another user", []message{accessTo(1, "/a"), madeBy(1, 7, 1000),
@@ -232,8 +232,8 @@ func TestFollowedLate(t *testing.T) {
 	j := w.Follow(7, base, size, 1)
 	k.say(accessTo(1, "/b"), endOf(1, 2), endOf(2, 1))
 	list, atLeast := j.End(long)
-	if got := counts(list); !reflect.DeepEqual(got, map[string]int64{"read_file /a": 1,
-		"read_file /b": 1}) || atLeast {
+	if got := counts(list); !reflect.DeepEqual(got,
+		map[string]int64{"read_file /a": 1, "read_file /b": 1}) || atLeast {
 		t.Error(got, atLeast)
 	}
 }

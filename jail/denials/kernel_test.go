@@ -84,8 +84,8 @@ func TestKernel(t *testing.T) {
 		"the outer one alone tells": {[]jail.Landlock{domain(true, "both", "outer"),
 			domain(false, "both", "inner")},
 			map[string]int64{"read_dir " + dir + "/inner": 2}},
-		"none tells": {[]jail.Landlock{domain(false, "both", "outer"), domain(false, "both",
-			"inner")}, map[string]int64{}},
+		"none tells": {[]jail.Landlock{domain(false, "both", "outer"),
+			domain(false, "both", "inner")}, map[string]int64{}},
 		"no domain": {nil, map[string]int64{}},
 	} {
 		t.Run(name, func(t *testing.T) {

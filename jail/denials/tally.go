@@ -59,8 +59,7 @@ func (t *tally) list() []Refusal {
 		all = append(all, *e)
 	}
 	slices.SortFunc(all, func(a, b Refusal) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count),
-			cmp.Compare(a.What, b.What))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.What, b.What))
 	})
 	if t.others > 0 {
 		all = append(all, Refusal{Count: t.others})

@@ -97,8 +97,8 @@ func New(t testing.TB) *Setup {
 	if err := cgroup.MakeSlice(Slice(), cgroup.Ceiling{}); err != nil {
 		t.Fatal(err)
 	}
-	file, err := syntax.Parse(syntax.Profile, "test.toml", fmt.Appendf(nil, policyText, s.Data,
-		s.Store), nil)
+	file, err := syntax.Parse(syntax.Profile, "test.toml",
+		fmt.Appendf(nil, policyText, s.Data, s.Store), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

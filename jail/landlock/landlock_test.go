@@ -69,8 +69,7 @@ var ops = map[string]func(string) error{
 	"mkdir":   func(p string) error { return os.Mkdir(p, 0o700) },
 	"symlink": func(p string) error { return os.Symlink("f", p) },
 	"link": func(p string) error {
-		return os.Link(filepath.Join(filepath.Dir(filepath.Dir(p)),
-			"secret", "f"), p)
+		return os.Link(filepath.Join(filepath.Dir(filepath.Dir(p)), "secret", "f"), p)
 	},
 	"fifo": func(p string) error { return syscall.Mkfifo(p, 0o600) },
 	"socket": func(p string) error {
@@ -218,8 +217,8 @@ func TestNothing(t *testing.T) {
 	if _, err := landlock.ABI(); err != nil {
 		t.Skipf("landlock: %v", err)
 	}
-	if got := ask(t, order{Landlock: &jail.Landlock{}, Op: "list",
-		Path: "/"}); got != "permission denied" {
+	if got := ask(t,
+		order{Landlock: &jail.Landlock{}, Op: "list", Path: "/"}); got != "permission denied" {
 		t.Error(got)
 	}
 }

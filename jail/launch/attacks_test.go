@@ -114,15 +114,13 @@ var namespaceAttacks = []attack{
 	{name: "kill a process of the tool's own uid on the host", prepare: startVictim,
 		walls: filtersP(domain, pidns), abi: 6, through: "ok",
 		calls: func(h *host) []victim.Call {
-			return []victim.Call{do("kill", i(int64(h.pid)),
-				i(int64(unix.SIGTERM)))}
+			return []victim.Call{do("kill", i(int64(h.pid)), i(int64(unix.SIGTERM)))}
 		},
 		weaken: map[wall]func(*jail.Plan){pidns: withoutPIDs}},
 	{name: "attach a System V segment of the host", prepare: makeSegment, walls: filtersP(ipcns),
 		through: "ok",
 		calls: func(h *host) []victim.Call {
-			return []victim.Call{do("shmget", i(int64(h.segment)),
-				i(0), i(0))}
+			return []victim.Call{do("shmget", i(int64(h.segment)), i(0), i(0))}
 		}},
 	{name: "read the host's name", calls: call("uname", buf(390)), walls: filtersP(utsns),
 		through: "ok", judge: sees(hostname)},
@@ -260,8 +258,7 @@ var limitAttacks = []attack{
 		filters: []string{"fanotify_init"},
 		walls:   filtersP(counts), through: "ok", weaken: uncount("fanotify_groups")},
 	{name: "a full /tmp", walls: []wall{mount}, through: "ok",
-		calls: calls(do("=fill", text("/tmp/1"), i(3<<20)), do("=fill", text("/tmp/2"),
-			i(3<<20))),
+		calls:   calls(do("=fill", text("/tmp/1"), i(3<<20)), do("=fill", text("/tmp/2"), i(3<<20))),
 		weaken:  map[wall]func(*jail.Plan){mount: func(p *jail.Plan) { resize(p, 8<<20) }},
 		prepare: smallTmp},
 }

@@ -49,8 +49,8 @@ func filtersOf(groups ...string) func(*jail.Plan) {
 
 // readsOnly is a ceiling under which the mounts may be read.
 func readsOnly(s *jailtest.Setup, c *policy.Policy) {
-	c.Mounts = policy.Mounts{{Source: s.Data, Access: policy.Read}, {Source: s.Store,
-		Access: policy.Read}, {Access: policy.Tmpfs}}
+	c.Mounts = policy.Mounts{{Source: s.Data, Access: policy.Read},
+		{Source: s.Store, Access: policy.Read}, {Access: policy.Tmpfs}}
 }
 
 // What a fault in the meet lets through, the ceiling's own layer stops; without the layer the
@@ -65,8 +65,8 @@ func TestCeilingHoldsWhereTheMeetDoesNot(t *testing.T) {
 		attack  victim.Call
 		stopped string
 	}{
-		{"write to what may be read", readsOnly, nil, victim.Do("openat", i(unix.AT_FDCWD),
-			text("/store/new"), create, i(0o600)), "EACCES"},
+		{"write to what may be read", readsOnly, nil,
+			victim.Do("openat", i(unix.AT_FDCWD), text("/store/new"), create, i(0o600)), "EACCES"},
 		{"read what may not be seen", func(s *jailtest.Setup, c *policy.Policy) {
 			c.Mounts = policy.Mounts{{Source: s.Store, Access: policy.Read}, {Access: policy.Tmpfs}}
 		}, nil, victim.Do("openat", i(unix.AT_FDCWD), text("/data/f"), i(0)), "EACCES"},

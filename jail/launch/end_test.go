@@ -238,8 +238,7 @@ func TestCannotRestrict(t *testing.T) {
 		}},
 		{"an unknown rlimit", "unknown name",
 			func(s *jailtest.Setup) {
-				s.Plan.Rlimits = append(s.Plan.Rlimits,
-					jail.Rlimit{Name: "moon"})
+				s.Plan.Rlimits = append(s.Plan.Rlimits, jail.Rlimit{Name: "moon"})
 			}},
 		{"an outer filter without landlock", "landlock",
 			func(s *jailtest.Setup) { forbid(&s.Plan.OuterFilter, "landlock_restrict_self") }},

@@ -98,8 +98,8 @@ func TestInitBinaryRace(t *testing.T) {
 		j.End()
 		fresh(s)
 	}
-	if digest(t, s.Launcher.Init) != program || digest(t, jailtest.Binary(t,
-		jailtest.Probe)) != before {
+	if digest(t, s.Launcher.Init) != program || digest(t,
+		jailtest.Binary(t, jailtest.Probe)) != before {
 		t.Error("a jail has written to its own program")
 	}
 	t.Logf("%d jails", starts)

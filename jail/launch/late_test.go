@@ -32,8 +32,8 @@ func TestLateShim(t *testing.T) {
 	}
 	defer null.Close()
 	l := launch.Launcher{Shim: stuck, Init: stuck, Patience: time.Millisecond}
-	p, err := l.Start(context.Background(), control.Order{}, launch.Stdio{In: null, Out: null,
-		Err: null}, launch.Files{})
+	p, err := l.Start(context.Background(), control.Order{},
+		launch.Stdio{In: null, Out: null, Err: null}, launch.Files{})
 	if !errors.Is(err, launch.ErrLate) || p != nil {
 		t.Errorf("%v, want %v", err, launch.ErrLate)
 	}

@@ -393,6 +393,5 @@ func Clone(source *os.File) (*os.File, error) { return sys.CloneTree(source) }
 
 // Reopen opens a file of SealedFile again, with an offset of its own.
 func Reopen(f *os.File) (*os.File, error) {
-	return os.Open(fmt.Sprintf("/proc/self/fd/%d",
-		f.Fd()))
+	return os.Open(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }

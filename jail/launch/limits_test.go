@@ -84,13 +84,11 @@ func TestMemoryConsumers(t *testing.T) {
 			return err
 		}},
 		{"memfd", "always", func(j *jailtest.Jail) error {
-			_, err := j.Try(do("=hog", text("memfd"),
-				i(wanted)))
+			_, err := j.Try(do("=hog", text("memfd"), i(wanted)))
 			return err
 		}},
 		{"pipes", "always", func(j *jailtest.Jail) error {
-			_, err := j.Try(do("=hog", text("pipes"),
-				i(wanted)))
+			_, err := j.Try(do("=hog", text("pipes"), i(wanted)))
 			return err
 		}},
 		{"sockets", "always", func(j *jailtest.Jail) error {
@@ -342,8 +340,8 @@ func TestOwnLimits(t *testing.T) {
 			allow(f, []string{"prlimit64"})
 		}
 		j := s.Start(t)
-		r := j.Do(do("=write", text("/proc/self/oom_score_adj"), text("0")), do("prlimit64", i(0),
-			i(unix.RLIMIT_NOFILE), victim.Bytes(more...), i(0)))
+		r := j.Do(do("=write", text("/proc/self/oom_score_adj"), text("0")),
+			do("prlimit64", i(0), i(unix.RLIMIT_NOFILE), victim.Bytes(more...), i(0)))
 		if r[0].Errno != "EACCES" {
 			t.Errorf("oom_score_adj: %v", r[0])
 		}

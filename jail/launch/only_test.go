@@ -44,8 +44,7 @@ var onlyAttacks = []attack{
 		through: "ok"},
 	{name: "read what its owner alone may read", calls: call("openat", i(unix.AT_FDCWD),
 		text("/data/secret"), i(0)), walls: []wall{caps},
-		caps: []string{"CAP_DAC_OVERRIDE"}, through: "ok", prepare: func(t *testing.T,
-			h *host) {
+		caps: []string{"CAP_DAC_OVERRIDE"}, through: "ok", prepare: func(t *testing.T, h *host) {
 			putSecret(t, h, 0)
 		}},
 	{name: "read a file of a user of the host, where owners cannot be mapped", calls: call("openat",
@@ -91,8 +90,7 @@ var moreAttacks = []attack{
 	{name: "kill a process of another user of the host", prepare: startNeighbour,
 		walls: filtersP(domain, ownIDs), abi: 6, through: "ok",
 		calls: func(h *host) []victim.Call {
-			return []victim.Call{do("kill", i(int64(h.pid)),
-				i(int64(unix.SIGTERM)))}
+			return []victim.Call{do("kill", i(int64(h.pid)), i(int64(unix.SIGTERM)))}
 		},
 		weaken: hostIDs},
 	{name: "have signals of a descriptor sent to a process of the host", prepare: startVictim,

@@ -82,8 +82,8 @@ func TestDevNodes(t *testing.T) {
 	if slices.Sort(names); !slices.Equal(names, want) {
 		t.Errorf("/dev has %q, want %q", names, want)
 	}
-	for name, number := range map[string]uint64{"mem": unix.Mkdev(1, 1), "disk": unix.Mkdev(254,
-		0)} {
+	for name, number := range map[string]uint64{"mem": unix.Mkdev(1, 1),
+		"disk": unix.Mkdev(254, 0)} {
 		for _, kind := range []int64{unix.S_IFCHR, unix.S_IFBLK} {
 			if r := j.One("mknodat", i(unix.AT_FDCWD), text("/tmp/"+name), i(kind|0o600),
 				i(int64(number))); r.Errno != "EPERM" {
@@ -135,8 +135,8 @@ func TestMountBelow(t *testing.T) {
 	// not a tmpfs, which cannot map owners before Linux 6.3: its files would be nobody's, and
 	// refused for that
 	other := t.TempDir()
-	if err := errors.Join(os.Chmod(other, 0o777), unix.Mount(other, below, "", unix.MS_BIND,
-		"")); err != nil {
+	if err := errors.Join(os.Chmod(other, 0o777),
+		unix.Mount(other, below, "", unix.MS_BIND, "")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -284,7 +284,6 @@ var ownLayer = regexp.MustCompile(`^(lower|upper|work)dir=/proc/self/fd/\d+(/upp
 // descriptor.
 func namesPath(m sys.Mount) bool {
 	return slices.ContainsFunc(m.Super, func(o string) bool {
-		return strings.Contains(o, "/") &&
-			!ownLayer.MatchString(o)
+		return strings.Contains(o, "/") && !ownLayer.MatchString(o)
 	})
 }

@@ -20,8 +20,7 @@ func TestPriorities(t *testing.T) {
 	const self, process = 0, unix.PRIO_PROCESS
 	// struct sched_param
 	priority := func(n uint32) victim.Arg {
-		return victim.Bytes(binary.LittleEndian.AppendUint32(
-			nil, n)...)
+		return victim.Bytes(binary.LittleEndian.AppendUint32(nil, n)...)
 	}
 	// struct sched_attr: a millisecond in every two
 	deadline := make([]byte, 48)
@@ -36,18 +35,18 @@ func TestPriorities(t *testing.T) {
 		// its answer without the filters
 		kernel string
 	}{
-		{"real time, first come", do("sched_setscheduler", i(self), i(unix.SCHED_FIFO),
-			priority(1)), "EPERM"},
+		{"real time, first come",
+			do("sched_setscheduler", i(self), i(unix.SCHED_FIFO), priority(1)), "EPERM"},
 		{"real time, in turn", do("sched_setscheduler", i(self), i(unix.SCHED_RR), priority(99)),
 			"EPERM"},
 		{"deadlines", do("sched_setattr", i(self), victim.Bytes(deadline...), i(0)), "EPERM"},
 		{"before others", do("setpriority", i(process), i(self), i(-20)), "EACCES"},
 		{"disks first", do("ioprio_set", i(1), i(self), i(1<<13)), "EPERM"}, // IOPRIO_CLASS_RT
-		{"the control: as a batch", do("sched_setscheduler", i(self), i(unix.SCHED_BATCH),
-			priority(0)), ""},
+		{"the control: as a batch",
+			do("sched_setscheduler", i(self), i(unix.SCHED_BATCH), priority(0)), ""},
 		{"the control: after others", do("setpriority", i(process), i(self), i(19)), ""},
-		{"the control: one processor", do("sched_setaffinity", i(self), i(8), victim.Bytes(1, 0, 0,
-			0, 0, 0, 0, 0)), ""},
+		{"the control: one processor",
+			do("sched_setaffinity", i(self), i(8), victim.Bytes(1, 0, 0, 0, 0, 0, 0, 0)), ""},
 	}
 	whole, open := jailtest.New(t), jailtest.New(t)
 	letThrough(open)

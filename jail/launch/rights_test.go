@@ -40,16 +40,14 @@ func TestSetID(t *testing.T) {
 		give func(path string) error
 	}{
 		{"set-user-id root", func(p string) error {
-			return errors.Join(os.Chown(p, 0, 0),
-				os.Chmod(p, 0o755|os.ModeSetuid))
+			return errors.Join(os.Chown(p, 0, 0), os.Chmod(p, 0o755|os.ModeSetuid))
 		}},
 		{"set-group-id root", func(p string) error {
-			return errors.Join(os.Chown(p, 0, 0),
-				os.Chmod(p, 0o755|os.ModeSetgid))
+			return errors.Join(os.Chown(p, 0, 0), os.Chmod(p, 0o755|os.ModeSetgid))
 		}},
 		{"capabilities", func(p string) error {
-			return errors.Join(os.Chown(p, 0, 0), os.Chmod(p, 0o755), unix.Setxattr(p,
-				"security.capability", rawSockets, 0))
+			return errors.Join(os.Chown(p, 0, 0), os.Chmod(p, 0o755),
+				unix.Setxattr(p, "security.capability", rawSockets, 0))
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -172,8 +170,8 @@ func TestKeyrings(t *testing.T) {
 				t.Fatalf("without filters: %v", r)
 			}
 		}
-		found = append(found, j.One("keyctl", i(keyctlSearch), i(userKeyring), text("user"), name,
-			i(0)))
+		found = append(found,
+			j.One("keyctl", i(keyctlSearch), i(userKeyring), text("user"), name, i(0)))
 	}
 	if found[0].Errno != "" {
 		t.Errorf("its own key: %v: this test would see nothing", found[0])
@@ -245,8 +243,8 @@ func TestTwoJails(t *testing.T) {
 			i(unix.O_RDONLY)),
 		"descriptors": j.One("openat", i(unix.AT_FDCWD), text(fmt.Sprintf("/proc/%d/fd/3", pid)),
 			i(unix.O_RDONLY)),
-		"pidfd_getfd": j.Do(do("pidfd_open", i(pid), i(0)), do("pidfd_getfd", victim.Ref(1), i(3),
-			i(0)))[1],
+		"pidfd_getfd": j.Do(do("pidfd_open", i(pid), i(0)),
+			do("pidfd_getfd", victim.Ref(1), i(3), i(0)))[1],
 	} {
 		if r.Errno != "EPERM" && r.Errno != "EACCES" {
 			t.Errorf("%s: %v", name, r)
@@ -301,8 +299,7 @@ func TestDeviceRules(t *testing.T) {
 		return
 	}
 	zero := func() victim.Result {
-		return j.One("openat", i(unix.AT_FDCWD), text("/dev/zero"),
-			i(unix.O_RDONLY))
+		return j.One("openat", i(unix.AT_FDCWD), text("/dev/zero"), i(unix.O_RDONLY))
 	}
 	if r := zero(); r.Errno != "" {
 		t.Fatalf("by the plan's rules: %v", r)

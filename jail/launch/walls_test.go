@@ -137,8 +137,8 @@ func TestWalls(t *testing.T) {
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path,
-			[]byte(got), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(got), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 		return

@@ -59,8 +59,8 @@ func giveShadow(t *testing.T, s *jailtest.Setup) (dir string) {
 	t.Cleanup(func() { s.Files.Upper.Close() })
 	s.Plan.Workspace = &jail.Workspace{Source: s.Data, Target: "/workspace", Shadow: true,
 		Bytes: 8 << 20, Files: 100}
-	s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules, jail.LandlockRule{Path: "/workspace",
-		Write: true})
+	s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules,
+		jail.LandlockRule{Path: "/workspace", Write: true})
 	return dir
 }
 

@@ -79,8 +79,7 @@ func TestRoom(t *testing.T) {
 // What a control group refuses of a device that is there is told from a host without the driver.
 func TestLoopFinding(t *testing.T) {
 	at := func(path string, err error) error {
-		return &os.PathError{Op: "open", Path: path,
-			Err: err}
+		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	for _, c := range []struct {
 		err error

@@ -122,8 +122,7 @@ func inside(a workspace.Attachment, real string) error {
 			owner)
 	}
 	err = sys.AsUser(owner, group, nil, func() error {
-		return shadow.WriteFile("new", []byte("x"),
-			0o644)
+		return shadow.WriteFile("new", []byte("x"), 0o644)
 	})
 	if err != nil {
 		return fmt.Errorf("write into the shadow: %w", err)

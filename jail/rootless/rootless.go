@@ -94,8 +94,7 @@ func command(exe string, args []string) *exec.Cmd {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// A socket that a service manager passed names this process, which does not use it.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return strings.HasPrefix(v,
-			"LISTEN_")
+		return strings.HasPrefix(v, "LISTEN_")
 	})
 	var st syscall.Stat_t
 	if syscall.Fstat(lastInherited, &st) == nil && st.Mode&syscall.S_IFMT == syscall.S_IFSOCK {

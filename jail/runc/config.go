@@ -102,8 +102,8 @@ func newCapabilities(names []string) *configs.Capabilities {
 func newMappings(ids jail.IDs, base uint32) []configs.IDMap {
 	all := []configs.IDMap{{ContainerID: 0, HostID: int64(base), Size: int64(ids.Size)}}
 	for _, e := range ids.Extra {
-		all = append(all, configs.IDMap{ContainerID: int64(e.Inside), HostID: int64(e.Host),
-			Size: 1})
+		all = append(all,
+			configs.IDMap{ContainerID: int64(e.Inside), HostID: int64(e.Host), Size: 1})
 	}
 	return all
 }
@@ -178,8 +178,8 @@ func newSeccomp(f seccomp.Filter) (*configs.Seccomp, error) {
 			args = append(args, &configs.Arg{Index: b.Arg, Value: b.Mask, ValueTwo: b.Value,
 				Op: configs.MaskEqualTo})
 		}
-		out.Syscalls = append(out.Syscalls, &configs.Syscall{Name: c.Call, Action: configs.Allow,
-			Args: args})
+		out.Syscalls = append(out.Syscalls,
+			&configs.Syscall{Name: c.Call, Action: configs.Allow, Args: args})
 	}
 	for _, name := range f.Allow {
 		if !conditional[name] {

@@ -19,8 +19,8 @@ func plan() jail.Plan {
 			Extra: []jail.IDMap{{Inside: 1 << 20, Host: 0x7000ffff}}},
 		Cgroup: jail.Cgroup{Path: "/jail/x", Memory: 1 << 26, PIDs: 32, CPUQuota: 50000,
 			CPUPeriod: 100000, OOMScore: 500},
-		Mounts: []jail.Mount{{Kind: jail.MountProc, Target: "/proc"}, {Kind: jail.MountTmpfs,
-			Target: "/tmp", Write: true}},
+		Mounts: []jail.Mount{{Kind: jail.MountProc, Target: "/proc"},
+			{Kind: jail.MountTmpfs, Target: "/tmp", Write: true}},
 		Devices:     []string{"null", "zero"},
 		OuterFilter: seccomp.NewOuterFilter("runtime", "wasi", "init"),
 	}
@@ -84,8 +84,7 @@ func TestConfigRefused(t *testing.T) {
 		`device "kvm"`:     func(p *jail.Plan) { p.Devices = append(p.Devices, "kvm") },
 		`device "../kvm"`:  func(p *jail.Plan) { p.Devices = append(p.Devices, "../kvm") },
 		`"moonwalk"`: func(p *jail.Plan) {
-			p.OuterFilter.Allow = append(p.OuterFilter.Allow,
-				"moonwalk")
+			p.OuterFilter.Allow = append(p.OuterFilter.Allow, "moonwalk")
 		},
 		`errno "ENOENT"`: func(p *jail.Plan) { p.OuterFilter.Errno = "ENOENT" },
 	} {

@@ -39,8 +39,8 @@ func mountInDev(dir string, p jail.Plan) error {
 			return err
 		}
 		if isPTS(m) {
-			if err := os.Symlink(filepath.Join(filepath.Base(m.Target), "ptmx"), filepath.Join(dir,
-				"ptmx")); err != nil {
+			if err := os.Symlink(filepath.Join(filepath.Base(m.Target), "ptmx"),
+				filepath.Join(dir, "ptmx")); err != nil {
 				return err
 			}
 		}

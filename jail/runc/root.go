@@ -69,8 +69,8 @@ func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.Fil
 			if len(files) == 0 {
 				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
 			}
-			if err := attachShared(files[0], target, sys.MountFlags{Write: m.Write,
-				Exec: m.Exec}); err != nil {
+			if err := attachShared(files[0], target,
+				sys.MountFlags{Write: m.Write, Exec: m.Exec}); err != nil {
 				return err
 			}
 			files = files[1:]

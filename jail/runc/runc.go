@@ -140,8 +140,8 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 	}
 	target := filepath.Join(root, p.Workspace.Target)
 	if slices.Contains(o.Shared, p.Workspace.Target) {
-		return attachShared(files.Lower, target, sys.MountFlags{Write: p.Workspace.Shadow,
-			Exec: p.Workspace.Exec})
+		return attachShared(files.Lower, target,
+			sys.MountFlags{Write: p.Workspace.Shadow, Exec: p.Workspace.Exec})
 	}
 	if err := mountPoint(target, true); err != nil {
 		return err

@@ -122,8 +122,7 @@ var runtimeRules = []rule{
 
 	// Threads, and neither processes nor namespaces. A filter sees the flags of clone and cannot
 	// see those of clone3.
-	allow("threads", "clone").when(
-		masked(0, unix.CLONE_THREAD|cloneNamespaces, unix.CLONE_THREAD)),
+	allow("threads", "clone").when(masked(0, unix.CLONE_THREAD|cloneNamespaces, unix.CLONE_THREAD)),
 	allow("threads wait for each other", "futex"),
 	allow("threads, and sched_yield", "sched_yield"),
 	allow("the runtime's monitor", "nanosleep"),
@@ -170,8 +169,7 @@ var wasiRules = []rule{
 // takes these rules away.
 var initRules = []rule{
 	allow("jail-init, and jail-init once more under Landlock", "execve"),
-	allow("Landlock",
-		"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"),
+	allow("Landlock", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"),
 	allow("the inner filter", "seccomp"),
 	allow("privileges are given up", "prctl").when(arg(0,
 		unix.PR_SET_PDEATHSIG, unix.PR_SET_DUMPABLE, unix.PR_SET_NO_NEW_PRIVS)...),

@@ -148,10 +148,10 @@ func (v *viewer) threads() error {
 	}
 	none := strings.Repeat("0", 16)
 	want := []struct{ layer, key, value string }{
-		{"ids", "Uid", strings.Repeat(user+" ", 3) + user}, {"ids", "Gid", strings.Repeat(group+" ",
-			3) + group}, {"ids", "Groups", groups},
-		{"capabilities", "CapInh", none}, {"capabilities", "CapPrm", none}, {"capabilities",
-			"CapEff", none}, {"capabilities", "CapBnd", none},
+		{"ids", "Uid", strings.Repeat(user+" ", 3) + user},
+		{"ids", "Gid", strings.Repeat(group+" ", 3) + group}, {"ids", "Groups", groups},
+		{"capabilities", "CapInh", none}, {"capabilities", "CapPrm", none},
+		{"capabilities", "CapEff", none}, {"capabilities", "CapBnd", none},
 		{"capabilities", "CapAmb", none}, {"capabilities", "NoNewPrivs", nnp},
 		{"seccomp", "Seccomp", "2"}, {"seccomp", "Seccomp_filters", strconv.Itoa(v.filters())},
 		{"process", "TracerPid", "0"},

@@ -111,8 +111,8 @@ func (v *viewer) is(layer, what, want, got string) {
 
 // differs records a difference.
 func (v *viewer) differs(layer, what, want, got string) {
-	v.findings = append(v.findings, Finding{Layer: layer, What: what, Answer: Differs, Want: want,
-		Got: got})
+	v.findings = append(v.findings,
+		Finding{Layer: layer, What: what, Answer: Differs, Want: want, Got: got})
 }
 
 func (v *viewer) unreadable() {

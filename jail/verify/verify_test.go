@@ -89,8 +89,8 @@ func TestPlanted(t *testing.T) {
 		plant func(p *jail.Plan)
 		want  []string
 	}{
-		{"memory", func(p *jail.Plan) { p.Cgroup.Memory += 4096 }, []string{"control group: memory",
-			"control group: memory and swap"}},
+		{"memory", func(p *jail.Plan) { p.Cgroup.Memory += 4096 },
+			[]string{"control group: memory", "control group: memory and swap"}},
 		{"tasks", func(p *jail.Plan) { p.Cgroup.PIDs++ }, []string{"control group: pids"}},
 		{"cpu", func(p *jail.Plan) { p.Cgroup.CPUQuota += 1000 },
 			[]string{"control group: cpu quota"}},
@@ -119,8 +119,7 @@ func TestPlanted(t *testing.T) {
 		{"a bind to execute from", func(p *jail.Plan) { mountAt(p, "/data").Exec = true },
 			[]string{"mounts: /data"}},
 		{"another directory", func(p *jail.Plan) {
-			mountAt(p, "/data").Source = mountAt(p,
-				"/store").Source
+			mountAt(p, "/data").Source = mountAt(p, "/store").Source
 		}, []string{"mounts: /data"}},
 		{"a larger tmpfs", func(p *jail.Plan) { mountAt(p, "/tmp").Size += 4096 },
 			[]string{"mounts: /tmp"}},

@@ -262,8 +262,7 @@ func (h hand) undo(i int, s step, again bool) error {
 		return h.keepAside(i, s)
 	}
 	err = h.at(s.Path, func(dir *os.File, name string) error {
-		return sys.MoveAt(dir, h.temp(i),
-			dir, name, false)
+		return sys.MoveAt(dir, h.temp(i), dir, name, false)
 	})
 	// The new content was there, and has been moved or removed.
 	if err == nil && s.Op == opReplace {
@@ -303,8 +302,7 @@ func (h hand) isMade(s step, now *sys.Stat) (bool, error) {
 
 func (h hand) undoReplace(i int, s step) error {
 	err := h.move(s, func(near, dir *os.File, name string) error {
-		return sys.ExchangeAt(near,
-			h.temp(i), dir, name)
+		return sys.ExchangeAt(near, h.temp(i), dir, name)
 	})
 	if err != nil {
 		return err
@@ -366,8 +364,7 @@ func (h hand) keepAside(i int, s step) error {
 	for n := 1; ; n++ {
 		orig := origName(name, n)
 		err := h.at(s.Path, func(dir *os.File, _ string) error {
-			return sys.MoveAt(dir, h.temp(i),
-				dir, orig, false)
+			return sys.MoveAt(dir, h.temp(i), dir, orig, false)
 		})
 		if errors.Is(err, fs.ErrExist) && n < 1000 {
 			continue

@@ -131,8 +131,8 @@ func TestArchiveDamaged(t *testing.T) {
 	must0(t, err)
 	defer file.Close()
 	small := t.TempDir()
-	must0(t, os.Mkdir(filepath.Join(small, "d"), 0o755), os.WriteFile(filepath.Join(small, "d/f"),
-		[]byte("content"), 0o644))
+	must0(t, os.Mkdir(filepath.Join(small, "d"), 0o755),
+		os.WriteFile(filepath.Join(small, "d/f"), []byte("content"), 0o644))
 	must0(t, writeArchive(file, openedDirectory(t, small)))
 	whole, err := os.ReadFile(file.Name())
 	must0(t, err)

@@ -54,8 +54,8 @@ func BenchmarkRun10(b *testing.B) {
 			f.bigTree(n)
 			var ops []toolOp
 			for i := range 10 {
-				ops = append(ops, toolOp{Do: "append", Path: fmt.Sprintf("d0/%d", i),
-					Arg: "more\n"})
+				ops = append(ops,
+					toolOp{Do: "append", Path: fmt.Sprintf("d0/%d", i), Arg: "more\n"})
 			}
 			var attach, freeze, changes, commit, discard time.Duration
 			i := 0
@@ -73,8 +73,7 @@ func BenchmarkRun10(b *testing.B) {
 				})
 				commit += timed(func() {
 					_, err := w.Commit(b.Context(), CommitOptions{})
-					must(b,
-						err)
+					must(b, err)
 				})
 				discard += timed(func() { must(b, w.Discard()) })
 			}

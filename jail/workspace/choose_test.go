@@ -72,8 +72,8 @@ func TestHunks(t *testing.T) {
 	r, err := take(CommitOptions{Digest: shown.Digest, Hunks: map[Name][]int{"n": {2, 0}},
 		Keep: keepAll})
 	must(t, err)
-	if got, want := content(t, f.real+"/n"), numbered(60, map[int]string{5: "five\n",
-		55: ""}); got != want || r.State != Frozen {
+	if got, want := content(t, f.real+"/n"), numbered(60,
+		map[int]string{5: "five\n", 55: ""}); got != want || r.State != Frozen {
 		t.Fatalf("state %s, %s", r.State, cmp.Diff(want, got))
 	}
 	if st, _ := os.Stat(f.real + "/n"); st.Mode() != 0o644 {
@@ -220,8 +220,8 @@ func TestMergeAgreesWithGit(t *testing.T) {
 		cmd.Dir = dir
 		out, err := cmd.Output()
 		if err != nil || string(out) != got {
-			t.Fatalf("git: %v\nbase %q\na %q\nb %q\n%s", err, base, a, b, cmp.Diff(string(out),
-				got))
+			t.Fatalf("git: %v\nbase %q\na %q\nb %q\n%s", err, base, a, b,
+				cmp.Diff(string(out), got))
 		}
 	}
 	if clean < 20 || refused < 5 {
@@ -244,8 +244,8 @@ func TestMergeAndTheirs(t *testing.T) {
 		return f, w
 	}
 	host := func(t *testing.T, f *fixture, line int) {
-		must(t, os.WriteFile(f.real+"/n", []byte(numbered(40, map[int]string{line: "host\n"})),
-			0o644))
+		must(t,
+			os.WriteFile(f.real+"/n", []byte(numbered(40, map[int]string{line: "host\n"})), 0o644))
 	}
 	t.Run("clean", func(t *testing.T) {
 		f, w := setup(t, true)
@@ -255,8 +255,8 @@ func TestMergeAndTheirs(t *testing.T) {
 		}
 		r, err := w.Commit(t.Context(), CommitOptions{Merge: true, Keep: keepAll})
 		must(t, err)
-		if got, want := content(t, f.real+"/n"), numbered(40, map[int]string{5: "five\n",
-			30: "host\n"}); got != want {
+		if got, want := content(t, f.real+"/n"), numbered(40,
+			map[int]string{5: "five\n", 30: "host\n"}); got != want {
 			t.Error(cmp.Diff(want, got))
 		}
 		if st, _ := os.Stat(f.real + "/n"); st.Mode() != 0o755 || r.State != Committed {
@@ -327,27 +327,22 @@ func TestPatternsAndClasses(t *testing.T) {
 		want []string
 		err  error
 	}{
-		"star": {CommitOptions{Paths: []Name{"docs/*.md"}}, []string{"docs",
-			"docs/x.md"}, nil},
-		"spans": {CommitOptions{Paths: []Name{"**/*.go"}}, []string{"src", "src/a.go",
-			"src/deep", "src/deep/b.go"}, nil},
-		"no span": {CommitOptions{Paths: []Name{"src/*.go"}}, []string{"src",
-			"src/a.go"}, nil},
-		"a name wins": {CommitOptions{Paths: []Name{"a*b"}}, []string{"a*b"}, nil},
-		"exact": {CommitOptions{Paths: []Name{"docs"}, Exact: true}, []string{"docs"},
-			nil},
-		"exact, no star": {CommitOptions{Paths: []Name{"docs/*"}, Exact: true}, nil,
-			ErrNoChange},
-		"none": {CommitOptions{Paths: []Name{"*.rs"}}, nil, ErrNoChange},
+		"star": {CommitOptions{Paths: []Name{"docs/*.md"}}, []string{"docs", "docs/x.md"}, nil},
+		"spans": {CommitOptions{Paths: []Name{"**/*.go"}},
+			[]string{"src", "src/a.go", "src/deep", "src/deep/b.go"}, nil},
+		"no span":        {CommitOptions{Paths: []Name{"src/*.go"}}, []string{"src", "src/a.go"}, nil},
+		"a name wins":    {CommitOptions{Paths: []Name{"a*b"}}, []string{"a*b"}, nil},
+		"exact":          {CommitOptions{Paths: []Name{"docs"}, Exact: true}, []string{"docs"}, nil},
+		"exact, no star": {CommitOptions{Paths: []Name{"docs/*"}, Exact: true}, nil, ErrNoChange},
+		"none":           {CommitOptions{Paths: []Name{"*.rs"}}, nil, ErrNoChange},
 		"plain": {CommitOptions{Classes: []policy.Class{Plain}}, []string{".github",
 			"a*b", "aXb", "docs", "docs/x.md", "docs/y.txt", "src", "src/deep", "src/deep/b.go"},
 			nil},
 		"ci": {CommitOptions{Classes: []policy.Class{policy.CI}},
 			[]string{".github", ".github/workflows", ".github/workflows/w.yml"}, nil},
-		"executable": {CommitOptions{Classes: []policy.Class{Executable}}, []string{"src",
-			"src/a.go"}, nil},
-		"a held one": {CommitOptions{Classes: []policy.Class{policy.Shell}}, nil,
-			ErrProtected},
+		"executable": {CommitOptions{Classes: []policy.Class{Executable}},
+			[]string{"src", "src/a.go"}, nil},
+		"a held one": {CommitOptions{Classes: []policy.Class{policy.Shell}}, nil, ErrProtected},
 		"class does not name": {CommitOptions{Classes: []policy.Class{policy.Shell},
 			IncludeProtected: true}, nil, ErrProtected},
 		"bad": {CommitOptions{Paths: []Name{"[a"}}, nil, errAny},

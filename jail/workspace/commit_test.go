@@ -29,8 +29,8 @@ func TestConflicts(t *testing.T) {
 		}, []string{"a"}},
 		{"same size and time", "echo x >a", func(f *fixture, p func(string) string) error {
 			info, err := os.Stat(p("a"))
-			return errors.Join(err, os.WriteFile(p("a"), []byte("A\n"), 0o644), os.Chtimes(p("a"),
-				info.ModTime(), info.ModTime()))
+			return errors.Join(err, os.WriteFile(p("a"), []byte("A\n"), 0o644),
+				os.Chtimes(p("a"), info.ModTime(), info.ModTime()))
 		}, []string{"a"}},
 		{"deleted", "echo x >>a", func(f *fixture, p func(string) string) error {
 			return os.Remove(p("a"))
@@ -42,8 +42,7 @@ func TestConflicts(t *testing.T) {
 			return os.WriteFile(p("n"), nil, 0o644)
 		}, []string{"n"}},
 		{"mode", "rm a", func(f *fixture, p func(string) string) error {
-			return os.Chmod(p("a"),
-				0o600)
+			return os.Chmod(p("a"), 0o600)
 		}, []string{"a"}},
 		{"added in a deleted directory", "rm -r d", func(f *fixture, p func(string) string) error {
 			return os.WriteFile(p("d/new"), nil, 0o644)
@@ -118,8 +117,8 @@ func TestChoosing(t *testing.T) {
 			ErrProtected},
 		{"named hooks", CommitOptions{IncludeProtected: true, Paths: []Name{".git/hooks"}},
 			[]string{".git/hooks", ".git/hooks/pre-commit"}, nil, nil},
-		{"a file and its new parents", CommitOptions{Paths: []Name{"n/m/f"}}, []string{"n", "n/m",
-			"n/m/f"}, nil, nil},
+		{"a file and its new parents", CommitOptions{Paths: []Name{"n/m/f"}},
+			[]string{"n", "n/m", "n/m/f"}, nil, nil},
 		{"a part of a deletion", CommitOptions{Paths: []Name{"old/a"}}, []string{"old/a"}, nil,
 			nil},
 		{"nothing of that name", CommitOptions{Paths: []Name{"nowhere"}}, nil, nil, ErrNoChange},
@@ -302,8 +301,8 @@ func TestPatchAppliesWithGit(t *testing.T) {
 			{Do: "remove", Path: "l"}, {Do: "symlink", Path: "l", Arg: "gone"},
 			{Do: "mkdir", Path: "n"}, {Do: "write", Path: "n/f", Arg: "z\n"}}
 		if seed%2 == 0 {
-			ops = append(ops, toolOp{Do: "remove", Path: "type"}, toolOp{Do: "symlink",
-				Path: "type", Arg: "t"})
+			ops = append(ops, toolOp{Do: "remove", Path: "type"},
+				toolOp{Do: "symlink", Path: "type", Arg: "t"})
 		}
 		shadow := f.run(w, order{Ops: ops}).Out
 		must(t, w.Freeze())

@@ -279,8 +279,8 @@ func copyStopping(dst io.Writer, src io.Reader, stop func() error) error {
 		if err := stop(); err != nil {
 			return err
 		}
-		n, err := io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{io.LimitReader(src,
-			1<<20)}, *buf)
+		n, err := io.CopyBuffer(struct{ io.Writer }{dst},
+			struct{ io.Reader }{io.LimitReader(src, 1<<20)}, *buf)
 		if n < 1<<20 || err != nil {
 			if errors.Is(err, io.EOF) {
 				err = nil

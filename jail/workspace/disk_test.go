@@ -23,8 +23,8 @@ func inPrivateMounts(t *testing.T) bool {
 	if os.Getenv(insideEnv) == t.Name() {
 		return true
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^"+strings.ReplaceAll(t.Name(),
-		"/", "$/^")+"$", "-test.timeout", "0")
+	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run",
+		"^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$", "-test.timeout", "0")
 	cmd.Env = append(os.Environ(), insideEnv+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS,
 		Pdeathsig: syscall.SIGKILL}

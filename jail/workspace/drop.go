@@ -33,16 +33,16 @@ func newLeftOut(m meta, damaged map[string]bool) leftOut {
 // *, ? or [ is a pattern, as in CommitOptions. A directory that the tool deleted or replaced stays
 // if something below it is discarded. DiscardPaths passes both counts to record first and does
 // nothing if record returns an error.
-func (w *Workspace) DiscardPaths(ctx context.Context, paths []Name, record func(gone,
-	left Summary) error) (gone, left Summary, err error) {
+func (w *Workspace) DiscardPaths(ctx context.Context, paths []Name,
+	record func(gone, left Summary) error) (gone, left Summary, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gone, left, err = w.discardPaths(ctx, paths, record)
 	return gone, left, w.wrap("discard", err)
 }
 
-func (w *Workspace) discardPaths(ctx context.Context, paths []Name, record func(gone,
-	left Summary) error) (gone, left Summary, err error) {
+func (w *Workspace) discardPaths(ctx context.Context, paths []Name,
+	record func(gone, left Summary) error) (gone, left Summary, err error) {
 	lock, err := w.lock()
 	if err != nil {
 		return gone, left, err
@@ -59,8 +59,7 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name, record func(
 	}
 	var s selection
 	if err := w.walk(ctx, func(c Change) bool {
-		s.changes = append(s.changes,
-			c)
+		s.changes = append(s.changes, c)
 		return true
 	}); err != nil {
 		return gone, left, err
@@ -73,8 +72,7 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name, record func(
 	for i, c := range s.changes {
 		gone.add(c)
 		if !s.take[i] || slices.ContainsFunc(w.meta.Dropped, func(p Name) bool {
-			return p != "" &&
-				within(string(p), string(c.Path))
+			return p != "" && within(string(p), string(c.Path))
 		}) {
 			continue
 		}

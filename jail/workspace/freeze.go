@@ -19,8 +19,8 @@ func (w *Workspace) Freeze() error {
 	case w.meta.State == Frozen || w.meta.State == Committed:
 		return nil
 	case w.layer.mount == nil:
-		return w.wrap("freeze", fmt.Errorf("%w: it is %s, of another process", ErrState,
-			w.meta.State))
+		return w.wrap("freeze",
+			fmt.Errorf("%w: it is %s, of another process", ErrState, w.meta.State))
 	}
 	if err := w.layer.sync(); err != nil {
 		return w.wrap("freeze", w.freezeDamaged(err))
@@ -35,8 +35,8 @@ func (w *Workspace) Freeze() error {
 		return w.wrap("freeze", err)
 	}
 	w.meta.State = Frozen
-	return w.wrap("freeze", errors.Join(sys.Lock(w.layer.image, false), w.save(false),
-		w.store.unreserve(w.meta.ID)))
+	return w.wrap("freeze",
+		errors.Join(sys.Lock(w.layer.image, false), w.save(false), w.store.unreserve(w.meta.ID)))
 }
 
 // Keep makes a frozen workspace survive a power failure.
@@ -57,8 +57,8 @@ func (w *Workspace) Keep() error {
 	}
 	// what is on the disk now is whole, in any boot
 	w.meta.Boot = ""
-	return w.wrap("keep", errors.Join(w.basis.save(w), w.layer.image.Sync(), w.save(true),
-		w.store.dir.Sync()))
+	return w.wrap("keep",
+		errors.Join(w.basis.save(w), w.layer.image.Sync(), w.save(true), w.store.dir.Sync()))
 }
 
 // open opens the real directory and the upper layer of a frozen workspace for reading. It mounts a

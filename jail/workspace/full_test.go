@@ -98,8 +98,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		for _, name := range damage.Damaged {
 			if slices.ContainsFunc(changes, func(c string) bool {
-				return strings.HasSuffix(c,
-					" "+string(name))
+				return strings.HasSuffix(c, " "+string(name))
 			}) {
 				t.Errorf("%s is damaged, and among the changes", name)
 			}

@@ -110,8 +110,8 @@ func FuzzChanges(f *testing.F) {
 		}
 		growTrees(t, sides, program)
 		before := [2]string{listingOf(t, sides[0]), listingOf(t, sides[1])}
-		w := &Workspace{source: open[1], meta: meta{Mode: 0o755, Bytes: 64 << 20,
-			Since: sys.Time{Sec: 1 << 40}}}
+		w := &Workspace{source: open[1],
+			meta: meta{Mode: 0o755, Bytes: 64 << 20, Since: sys.Time{Sec: 1 << 40}}}
 		var out bytes.Buffer
 		p := &patcher{w: w, out: bufio.NewWriter(&out), terminal: true}
 		seen := map[string]bool{}

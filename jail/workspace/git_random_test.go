@@ -88,8 +88,8 @@ func (g *randomGit) actions(most int, of []string) string {
 	var b strings.Builder
 	for range 1 + g.r.IntN(most) {
 		g.n++
-		fmt.Fprintf(&b, "( %s ) >/dev/null 2>&1 || :\n", strings.ReplaceAll(of[g.r.IntN(len(of))],
-			"N", fmt.Sprint(g.n)))
+		fmt.Fprintf(&b, "( %s ) >/dev/null 2>&1 || :\n",
+			strings.ReplaceAll(of[g.r.IntN(len(of))], "N", fmt.Sprint(g.n)))
 	}
 	g.script.WriteString(b.String())
 	return b.String()

@@ -97,10 +97,9 @@ func TestGitDataIsTakenTogether(t *testing.T) {
 			".git/index", ".git/logs"}}, nil, ErrApart},
 		"objects and refs": {script, CommitOptions{Paths: []Name{".git/refs/heads/main",
 			".git/objects", "a"}}, []string{".git"}, nil},
-		"nothing else": {script, CommitOptions{Paths: []Name{".git/refs/heads/main",
-			".git/objects"}}, nil, ErrApart},
-		"a member is held": {script, CommitOptions{}, []string{".git", ".git/refs/heads/out"},
-			nil},
+		"nothing else": {script,
+			CommitOptions{Paths: []Name{".git/refs/heads/main", ".git/objects"}}, nil, ErrApart},
+		"a member is held": {script, CommitOptions{}, []string{".git", ".git/refs/heads/out"}, nil},
 		"the policy holds it": {`$g commit --allow-empty -qm two; echo b >b`,
 			CommitOptions{Protect: func(p string) (string, bool) {
 				return "x",
@@ -175,8 +174,8 @@ func TestNestedRepositories(t *testing.T) {
 	f.onHost(".", `test -d .git/modules/vendor/lib/objects`)
 	w := f.inJail("w",
 		`(cd vendor/lib; $g commit -q --allow-empty -m l2; echo x >../../.git/modules/vendor/lib/hooks/post-checkout); (cd nest; $g commit -q --allow-empty -m n2); $g add vendor/lib; $g commit -qm s2`)
-	r, err := w.Commit(t.Context(), CommitOptions{Paths: []Name{".git/modules",
-		"nest/.git/objects"}, Keep: keepAll})
+	r, err := w.Commit(t.Context(),
+		CommitOptions{Paths: []Name{".git/modules", "nest/.git/objects"}, Keep: keepAll})
 	must(t, err)
 	if diff := cmp.Diff([]string{".git/modules/vendor/lib/hooks/post-checkout", "nest/.git"},
 		heldPaths(r.Held)); diff != "" {

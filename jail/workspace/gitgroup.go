@@ -184,8 +184,8 @@ func (c *Change) isObject() bool {
 
 // eachGitFile visits the files below a directory of a real repository, except objects and logs:
 // refs, HEAD, the index, and all locks.
-func (k *walker) eachGitFile(real *os.File, r *repository, path string, visit func(path Name,
-	st sys.Stat)) error {
+func (k *walker) eachGitFile(real *os.File, r *repository, path string,
+	visit func(path Name, st sys.Stat)) error {
 	dir, err := openDir(real, path)
 	if missing(err) {
 		return nil

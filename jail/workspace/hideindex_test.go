@@ -31,8 +31,7 @@ func TestEditIndex(t *testing.T) {
 			before, err := os.ReadFile(path)
 			must(t, err)
 			skipped := func() string {
-				return f.onHost(".",
-					`GIT_OPTIONAL_LOCKS=0 $g ls-files -v | grep '^S' || :`)
+				return f.onHost(".", `GIT_OPTIONAL_LOCKS=0 $g ls-files -v | grep '^S' || :`)
 			}
 			was := skipped()
 			set, changed, err := editIndex(before, func(name string, set bool) bool {
@@ -104,8 +103,8 @@ func TestHiddenTrackedFiles(t *testing.T) {
 		`GIT_OPTIONAL_LOCKS=0 $g ls-files -v; GIT_OPTIONAL_LOCKS=0 $g -C lib ls-files -v`)
 	const script = `set -e; export HOME=/nonexistent; g="` + gitAs + `"; ls .env secrets lib/.env 2>/dev/null && exit 1
 		$g status --porcelain; $g -C lib status --porcelain; `
-	for round, tc := range []struct{ hide []string }{{nil}, {[]string{".env", "**/*.pem",
-		"secrets"}}} {
+	for round, tc := range []struct{ hide []string }{{nil},
+		{[]string{".env", "**/*.pem", "secrets"}}} {
 		w := f.prepareHiding(fmt.Sprint("w", round), tc.hide...)
 		a := f.run(w, order{Script: script})
 		if want := " D lost.pem\n"; tc.hide != nil && (a.Out != want || a.Script != "") {

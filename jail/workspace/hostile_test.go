@@ -56,13 +56,11 @@ func TestCommitFollowsNoLink(t *testing.T) {
 		swap   func(f *fixture, outside string)
 	}{
 		{"a directory in place of a real link", func(f *fixture, o string) {
-			f.write("lib -> " +
-				o)
+			f.write("lib -> " + o)
 		},
 			`rm lib; mkdir lib; echo evil >lib/canary`, nil},
 		{"a file in place of a real link", func(f *fixture, o string) {
-			f.write("lib -> " + o +
-				"/canary")
+			f.write("lib -> " + o + "/canary")
 		},
 			`rm lib; echo evil >lib`, nil},
 		{"a directory became a link meanwhile", func(f *fixture, o string) { f.write("d/canary") },
@@ -157,8 +155,8 @@ func TestCommitLeavesOtherNamesAlone(t *testing.T) {
 	got := run(t, func(f *fixture, w *Workspace) {
 		_, err := w.Commit(t.Context(), CommitOptions{})
 		must(t, err)
-		if got := content(t, filepath.Join(f.real, "a")) + content(t, filepath.Join(f.real,
-			"c")); got != "evil\nevil\n" {
+		if got := content(t, filepath.Join(f.real, "a")) + content(t,
+			filepath.Join(f.real, "c")); got != "evil\nevil\n" {
 			t.Errorf("committed %q", got)
 		}
 		if info, err := os.Stat(filepath.Join(f.real, "b")); err != nil ||
@@ -244,12 +242,12 @@ func TestForgedOverlayMarks(t *testing.T) {
 	w := f.prepare("w")
 	f.run(w, order{Ops: []toolOp{
 		{Do: "chmod", Path: "forged", Arg: "700"},
-		{Do: "xattr", Path: "forged", Arg: "user.overlay.opaque=y"}, {Do: "xattr", Path: "forged",
-			Arg: "trusted.overlay.opaque=y"},
+		{Do: "xattr", Path: "forged", Arg: "user.overlay.opaque=y"},
+		{Do: "xattr", Path: "forged", Arg: "trusted.overlay.opaque=y"},
 		{Do: "xattr", Path: "forged", Arg: "user.overlay.redirect=/made"},
 		{Do: "xattr", Path: "forged", Arg: "user.overlay.whiteout="},
-		{Do: "remove", Path: "made"}, {Do: "mkdir", Path: "made"}, {Do: "write", Path: "made/b",
-			Arg: "made/b\n"},
+		{Do: "remove", Path: "made"}, {Do: "mkdir", Path: "made"},
+		{Do: "write", Path: "made/b", Arg: "made/b\n"},
 	}})
 	must(t, w.Freeze())
 	// the second is the control: a real mark is read
@@ -264,8 +262,8 @@ func TestNames(t *testing.T) {
 	for _, tc := range []struct{ raw, shown string }{
 		{"plain name-1", "plain name-1"}, {"a\nb", `a\nb`}, {"\x1b[31m", `\x1b[31m`}, {"\r", `\r`},
 		{"é", "é"}, {"\xff\xfe", `\xff\xfe`},
-		{`back\slash`, `back\\slash`}, {"\u202eevil", `\u202eevil`}, {"zero\u200bwidth",
-			`zero\u200bwidth`}, {`\x41`, `\\x41`},
+		{`back\slash`, `back\\slash`}, {"\u202eevil", `\u202eevil`},
+		{"zero\u200bwidth", `zero\u200bwidth`}, {`\x41`, `\\x41`},
 		{"\u00a0", `\u00a0`}, {"\u009b1m", `\u009b1m`}, {`q"uo'te`, `q"uo'te`},
 		{"\ufffd", "\ufffd"}, {"\U000e0041", `\U000e0041`},
 	} {
@@ -283,8 +281,7 @@ func FuzzName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw string) {
 		shown := Name(raw).String()
 		if strings.ContainsFunc(shown, func(r rune) bool {
-			return r < ' ' || r == 0x7f ||
-				r >= 0x80 && r < 0xa0
+			return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0
 		}) {
 			t.Errorf("%q is shown with control characters", raw)
 		}
@@ -300,8 +297,8 @@ func TestHugeAndDeep(t *testing.T) {
 	w := f.prepare("w")
 	deep := strings.Repeat("n", 200)
 	f.run(w, order{Ops: []toolOp{
-		{Do: "sparse", Path: "tera", Arg: "1099511627776"}, {Do: "sparse", Path: "mega",
-			Arg: "1048577"},
+		{Do: "sparse", Path: "tera", Arg: "1099511627776"},
+		{Do: "sparse", Path: "mega", Arg: "1048577"},
 		{Do: "deep", Path: deep, Arg: "100"},
 	}})
 	must(t, w.Freeze())

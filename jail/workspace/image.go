@@ -170,8 +170,8 @@ func copyData(dst, src *os.File) error {
 		return nil
 	}
 	return eachData(src, func(start, end int64) error {
-		_, err := io.Copy(io.NewOffsetWriter(dst, start), io.NewSectionReader(src, start,
-			end-start))
+		_, err := io.Copy(io.NewOffsetWriter(dst, start),
+			io.NewSectionReader(src, start, end-start))
 		return err
 	})
 }

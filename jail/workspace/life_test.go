@@ -130,8 +130,8 @@ func TestReadAccess(t *testing.T) {
 	lower, err := CloneLower(source)
 	must(t, err)
 	defer lower.Close()
-	a := f.child(lower, lower, order{Read: true,
-		Script: "cat a; echo x >>a; echo y >b; rm a; stat -c %u a"})
+	a := f.child(lower, lower,
+		order{Read: true, Script: "cat a; echo x >>a; echo y >b; rm a; stat -c %u a"})
 	if !strings.HasPrefix(a.Out, "a\n") || strings.Count(a.Out, "Read-only file system") != 3 ||
 		!strings.HasSuffix(a.Out, "1879113728\n") {
 		t.Errorf("the tool saw: %s", a.Out)

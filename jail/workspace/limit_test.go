@@ -15,8 +15,8 @@ func TestTheLimitCanBeWritten(t *testing.T) {
 		{minBytes, 10}, {minBytes, 10000}, {8 << 20, 100}, {64 << 20, 100000}, {130 << 20, 10000},
 	} {
 		w := f.prepareAs(fmt.Sprintf("all%d", i), Caller{}, c.bytes, c.inodes)
-		a := f.run(w, order{Script: fmt.Sprintf("head -c %d /dev/zero >all && stat -c %%s all",
-			c.bytes)})
+		a := f.run(w,
+			order{Script: fmt.Sprintf("head -c %d /dev/zero >all && stat -c %%s all", c.bytes)})
 		free, _, err := w.Room()
 		if a.Out != fmt.Sprintln(c.bytes) || err != nil || free == 0 {
 			t.Errorf("%d bytes, %d files: the tool saw %q, and there is room for %d bytes, %v",

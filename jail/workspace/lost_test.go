@@ -118,25 +118,21 @@ func TestForeignWhileCommitted(t *testing.T) {
 		}, "d/a.orig-2", map[string]string{"d/a": "mine", "d/a.orig": "first",
 			"d/a.orig-2": "d/a\n"}},
 		{"a new content is written to", func(f *fixture) error {
-			return appendTo(f.at("d/a"),
-				"more")
+			return appendTo(f.at("d/a"), "more")
 		},
 			"what was there is d/a.orig", map[string]string{"d/a": "d/a\ntool\nmore",
 				"d/a.orig": "d/a\n"}},
 		{"a new file is written to", func(f *fixture) error {
-			return appendTo(f.at("d/new/f"),
-				"more")
+			return appendTo(f.at("d/new/f"), "more")
 		},
 			"d/new/f: left alone", map[string]string{"d/new/f": "n\nmore"}},
 		{"a new content is moved", func(f *fixture) error {
-			return os.Rename(f.at("d/a"),
-				f.at("d/taken"))
+			return os.Rename(f.at("d/a"), f.at("d/taken"))
 		},
 			"d/a: left alone, since it was moved or removed meanwhile",
 			map[string]string{"d/a": "d/a\n", "d/taken": "d/a\ntool\n"}},
 		{"a new file is moved", func(f *fixture) error {
-			return os.Rename(f.at("d/new/f"),
-				f.at("taken"))
+			return os.Rename(f.at("d/new/f"), f.at("taken"))
 		},
 			"d/new/f: left alone, since it was moved, removed or written to meanwhile",
 			map[string]string{"taken": "n\n"}},
@@ -150,8 +146,7 @@ func TestForeignWhileCommitted(t *testing.T) {
 				"d/old.orig/y/z": "d/old/y/z\n"}},
 		{"something in a new directory",
 			func(f *fixture) error {
-				return os.WriteFile(f.at("d/new/mine"), []byte("mine"),
-					0o644)
+				return os.WriteFile(f.at("d/new/mine"), []byte("mine"), 0o644)
 			},
 			"d/new: left alone", map[string]string{"d/new/mine": "mine"}},
 		{"a directory goes with all that is in it",

@@ -79,8 +79,8 @@ func (b *basis) save(w *Workspace) error {
 		if _, err := f.WriteAt([]byte(text), at); err != nil {
 			return err
 		}
-		index = append(index, baseFile{c.Path, at, int64(len(text)), c.Before.SHA256,
-			c.Before.Mode})
+		index = append(index,
+			baseFile{c.Path, at, int64(len(text)), c.Before.SHA256, c.Before.Mode})
 		at += int64(len(text))
 	}
 	return errors.Join(f.Sync(), w.writeJSON(baseIndex, index, true))

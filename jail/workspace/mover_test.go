@@ -38,8 +38,8 @@ func movers() []mover {
 	replaced.name = "another directory in its place"
 	away, back := replaced.away, replaced.back
 	replaced.away = func(f *fixture) error {
-		return errors.Join(away(f), os.Mkdir(f.at("d"), 0o755), os.WriteFile(f.at("d/a"),
-			[]byte("host\n"), 0o644))
+		return errors.Join(away(f), os.Mkdir(f.at("d"), 0o755),
+			os.WriteFile(f.at("d/a"), []byte("host\n"), 0o644))
 	}
 	replaced.back = func(f *fixture) error { return errors.Join(os.RemoveAll(f.at("d")), back(f)) }
 	return []mover{
@@ -47,17 +47,14 @@ func movers() []mover {
 		renamer("d/sub", "sub"), root, replaced,
 		{name: "a directory that comes with the commit",
 			away: func(f *fixture) error {
-				return ifThere(os.Rename(f.at("d/new"),
-					f.at("newer")))
+				return ifThere(os.Rename(f.at("d/new"), f.at("newer")))
 			},
 			back: func(f *fixture) error {
-				return ifThere(os.Rename(f.at("newer"),
-					f.at("d/new")))
+				return ifThere(os.Rename(f.at("newer"), f.at("d/new")))
 			}},
 		{name: "a mount on a directory", covers: true,
 			away: func(f *fixture) error {
-				return syscall.Mount("none", f.at("d"), "tmpfs", 0,
-					"")
+				return syscall.Mount("none", f.at("d"), "tmpfs", 0, "")
 			},
 			back: func(f *fixture) error { return syscall.Unmount(f.at("d"), syscall.MNT_DETACH) }},
 		{name: "a mount on a file", covers: true,

@@ -113,8 +113,8 @@ func (c *commit) keepPast() error {
 			if !ok {
 				continue
 			}
-			if err := errors.Join(c.w.store.reach("keep", i), c.keepOne(aside+"/"+b.Path,
-				n)); err != nil {
+			if err := errors.Join(c.w.store.reach("keep", i),
+				c.keepOne(aside+"/"+b.Path, n)); err != nil {
 				return err
 			}
 		}

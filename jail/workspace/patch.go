@@ -79,8 +79,8 @@ func (p *patcher) change(c Change) error {
 	if err != nil && !errors.Is(err, errNoText) {
 		return err
 	}
-	fmt.Fprintf(p.out, "# %s %s%s%s\n", c.Kind, c.Path, describe(" from", c.Before), describe(" to",
-		c.After))
+	fmt.Fprintf(p.out, "# %s %s%s%s\n", c.Kind, c.Path, describe(" from", c.Before),
+		describe(" to", c.After))
 	return nil
 }
 

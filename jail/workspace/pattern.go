@@ -37,8 +37,7 @@ func matchParts(parts, names []string, failed map[[2]int]bool) bool {
 	var ok bool
 	if parts[0] == "**" {
 		ok = matchParts(parts[1:], names, failed) && len(parts) > 1 || len(parts) == 1 &&
-			len(names) > 0 ||
-			len(names) > 0 && matchParts(parts, names[1:], failed)
+			len(names) > 0 || len(names) > 0 && matchParts(parts, names[1:], failed)
 	} else if len(names) > 0 {
 		// Checked when it was compiled.
 		match, _ := path.Match(parts[0], names[0])

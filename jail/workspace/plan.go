@@ -166,8 +166,8 @@ func (p *planner) remove(c Change) {
 		p.gone[path] = len(p.removals)
 	}
 	p.way[c.Path] = c.Kind == Retyped
-	p.removals = append(p.removals, step{Op: opRemove, Path: c.Path, Old: inodeOf(c.seen),
-		Near: Name(parentOf(path))})
+	p.removals = append(p.removals,
+		step{Op: opRemove, Path: c.Path, Old: inodeOf(c.seen), Near: Name(parentOf(path))})
 }
 
 func (p *planner) add(c Change) {
@@ -180,16 +180,16 @@ func (p *planner) add(c Change) {
 		p.chmodDir(c, mode)
 	case c.After.Type == Dir:
 		p.fresh[path] = true
-		p.middle = append(p.middle, step{Op: opCreate, Path: c.Path, New: c.After,
-			Near: p.near(path)})
-		p.last = append(p.last, step{Op: opChmod, Path: c.Path, From: 0o700, Mode: mode,
-			Close: true})
+		p.middle = append(p.middle,
+			step{Op: opCreate, Path: c.Path, New: c.After, Near: p.near(path)})
+		p.last = append(p.last,
+			step{Op: opChmod, Path: c.Path, From: 0o700, Mode: mode, Close: true})
 	case c.Kind == Mode && c.seen.Nlink == 1:
-		p.middle = append(p.middle, step{Op: opChmod, Path: c.Path, From: c.seen.Perm(), Mode: mode,
-			Old: inodeOf(c.seen)})
+		p.middle = append(p.middle,
+			step{Op: opChmod, Path: c.Path, From: c.seen.Perm(), Mode: mode, Old: inodeOf(c.seen)})
 	case c.Kind == Added || c.Before.Type == Dir:
-		p.middle = append(p.middle, step{Op: opCreate, Path: c.Path, New: c.After, Mode: mode,
-			Near: p.near(path)})
+		p.middle = append(p.middle,
+			step{Op: opCreate, Path: c.Path, New: c.After, Mode: mode, Near: p.near(path)})
 	default:
 		p.middle = append(p.middle, step{Op: opReplace, Path: c.Path, New: c.After, Mode: mode,
 			Old: inodeOf(c.seen), Near: p.near(path), SameContent: c.Kind == Mode})
@@ -199,8 +199,8 @@ func (p *planner) add(c Change) {
 func (p *planner) chmodDir(c Change, mode uint32) {
 	before := c.seen.Perm() & 0o777
 	if open := before | 0o700; open != before {
-		p.first = append(p.first, step{Op: opChmod, Path: c.Path, From: before, Mode: open,
-			Old: inodeOf(c.seen)})
+		p.first = append(p.first,
+			step{Op: opChmod, Path: c.Path, From: before, Mode: open, Old: inodeOf(c.seen)})
 		before = open
 	}
 	if mode != before {

@@ -157,6 +157,5 @@ func (s *Store) Release(id string) error {
 
 // unreserve removes the reservation: nothing is written to the layer any more.
 func (s *Store) unreserve(id string) error {
-	return removeAt(s.dir, path.Join(liveDir,
-		livePrefix+id))
+	return removeAt(s.dir, path.Join(liveDir, livePrefix+id))
 }

@@ -440,8 +440,7 @@ func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
 }
 
 func (r CommitRecord) kept() bool {
-	return r.NotKept == "" && r.Reverted.IsZero() &&
-		!r.Until.IsZero()
+	return r.NotKept == "" && r.Reverted.IsZero() && !r.Until.IsZero()
 }
 
 // Disk returns the bytes of disk that the workspace takes in its store.

@@ -245,16 +245,13 @@ func TestRevertConflicts(t *testing.T) {
 	}{
 		"nothing": {func(string) error { return nil }, ""},
 		"edited": {func(r string) error {
-			return os.WriteFile(r+"/edit", []byte("mine"),
-				0o644)
+			return os.WriteFile(r+"/edit", []byte("mine"), 0o644)
 		}, "edit: the file was changed"},
 		"same again": {func(r string) error {
-			return os.WriteFile(r+"/edit",
-				[]byte("edit\nmore\n"), 0o644)
+			return os.WriteFile(r+"/edit", []byte("edit\nmore\n"), 0o644)
 		}, ""},
 		"touched": {func(r string) error {
-			return os.Chtimes(r+"/edit", time.Now(),
-				time.Unix(1, 0))
+			return os.Chtimes(r+"/edit", time.Now(), time.Unix(1, 0))
 		}, ""},
 		"mode": {func(r string) error { return os.Chmod(r+"/edit", 0o600) },
 			"its mode was changed"},
@@ -266,17 +263,14 @@ func TestRevertConflicts(t *testing.T) {
 			"new/mine was put into it"},
 		"link": {func(r string) error {
 			os.Remove(r + "/l")
-			return os.Symlink("elsewhere",
-				r+"/l")
+			return os.Symlink("elsewhere", r+"/l")
 		}, "the link was changed"},
 		"link for file": {func(r string) error {
 			os.Remove(r + "/edit")
-			return os.Symlink(
-				"/etc/passwd", r+"/edit")
+			return os.Symlink("/etc/passwd", r+"/edit")
 		}, "became a link"},
 		"elsewhere": {func(r string) error {
-			return os.WriteFile(r+"/other", []byte("x"),
-				0o644)
+			return os.WriteFile(r+"/other", []byte("x"), 0o644)
 		}, ""},
 	}
 	for name, c := range cases {
@@ -423,8 +417,8 @@ func TestRevertIntoALostDirectory(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(f.real, "d"), 0o755))
 	_, err = w.Revert(t.Context(), RevertOptions{})
 	must(t, err)
-	if got := content(t, filepath.Join(f.real, "d/x")) + content(t, filepath.Join(f.real,
-		"e/z/x")); got != "d/x\ne/z/x\n" {
+	if got := content(t, filepath.Join(f.real, "d/x")) + content(t,
+		filepath.Join(f.real, "e/z/x")); got != "d/x\ne/z/x\n" {
 		t.Errorf("after the revert: %q", got)
 	}
 }

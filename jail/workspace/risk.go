@@ -137,8 +137,8 @@ var magics = []struct{ magic, kind string }{
 
 func codeKind(head []byte) string {
 	for _, m := range magics {
-		if bytes.HasPrefix(head, []byte(m.magic)) && (m.magic != "MZ" || bytes.IndexByte(head,
-			0) >= 0) {
+		if bytes.HasPrefix(head,
+			[]byte(m.magic)) && (m.magic != "MZ" || bytes.IndexByte(head, 0) >= 0) {
 			return m.kind
 		}
 	}

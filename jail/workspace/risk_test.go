@@ -43,8 +43,8 @@ func TestRisks(t *testing.T) {
 		"bare/objects/", "bare/refs/heads", "bare/hooks/", "gone", "Straße")
 	must(t, os.WriteFile(f.real+"/script.sh", []byte("#!/bin/sh\n"), 0o755))
 	must(t, os.WriteFile(f.real+"/old-elf", []byte("\x7fELF old"), 0o755))
-	must(t, os.WriteFile(f.real+"/secretive", []byte("key ghp_"+strings.Repeat("a1", 18)+"\n"),
-		0o644))
+	must(t,
+		os.WriteFile(f.real+"/secretive", []byte("key ghp_"+strings.Repeat("a1", 18)+"\n"), 0o644))
 	must(t, os.Link(f.real+"/shared", f.real+"/shared2"))
 	script := `set -e
 		echo x >README; echo x >plain; echo x >run; chmod +x run; printf '\177ELF' >script.sh; printf '\177ELF new' >old-elf
@@ -85,8 +85,8 @@ func TestRisks(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(f.real, "plain")); err != nil {
 		t.Errorf("control: %v", err)
 	}
-	_, err = w.Commit(t.Context(), CommitOptions{Paths: []Name{"innocent", "out"},
-		IncludeProtected: true})
+	_, err = w.Commit(t.Context(),
+		CommitOptions{Paths: []Name{"innocent", "out"}, IncludeProtected: true})
 	must(t, err)
 	if _, err := os.Lstat(filepath.Join(f.real, "innocent")); err != nil {
 		t.Errorf("named, and not committed: %v", err)

@@ -29,8 +29,8 @@ func TestShapes(t *testing.T) {
 			f.git("main", "init", "-q")
 			f.git("main", "add", "-A")
 			f.git("main", "commit", "-qm", "one")
-			must(t, os.Rename(filepath.Join(f.real, "main"), filepath.Join(filepath.Dir(f.real),
-				"main")))
+			must(t, os.Rename(filepath.Join(f.real, "main"),
+				filepath.Join(filepath.Dir(f.real), "main")))
 			f.git("../main", "worktree", "add", "-q", f.real+"/tree")
 			f.real = filepath.Join(f.real, "tree")
 		}, ""},
@@ -93,8 +93,8 @@ func TestShapes(t *testing.T) {
 // git runs git in a directory below the real one, or beside it.
 func (f *fixture) git(dir string, args ...string) {
 	f.t.Helper()
-	cmd := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b.c"},
-		args...)...)
+	cmd := exec.Command("git",
+		append([]string{"-c", "user.name=a", "-c", "user.email=a@b.c"}, args...)...)
 	cmd.Dir = filepath.Join(f.real, dir)
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -195,8 +195,8 @@ func TestFileSystems(t *testing.T) {
 		f.write("f", "gone")
 		must(t, syscall.Mount(f.real, f.real, "", syscall.MS_BIND, ""))
 		defer syscall.Unmount(f.real, syscall.MNT_DETACH)
-		must(t, syscall.Mount("", f.real, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY,
-			""))
+		must(t,
+			syscall.Mount("", f.real, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
 		before := snapshotText(f.real)
 		w := f.shadow("w", "echo more >>f; rm gone")
 		var failed *CommitError

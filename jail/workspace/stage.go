@@ -33,14 +33,12 @@ func (c stager) stage(i int) error {
 	switch s.New.Type {
 	case Dir:
 		made, err = c.stageName(i, *s, func(near *os.File) error {
-			return sys.MkdirAt(near,
-				c.temp(i), 0o700)
+			return sys.MkdirAt(near, c.temp(i), 0o700)
 		})
 	case Link:
 		made, err = c.stageName(i, *s,
 			func(near *os.File) error {
-				return sys.SymlinkAt(string(s.New.Target), near,
-					c.temp(i))
+				return sys.SymlinkAt(string(s.New.Target), near, c.temp(i))
 			})
 	default:
 		if c.past != nil {

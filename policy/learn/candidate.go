@@ -198,12 +198,12 @@ func unseen(l Lesson) []string {
 			"single system calls: groups are tried, and what the widest refuses is counted")
 	}
 	if l.Observed.Lost > 0 {
-		out = append(out, fmt.Sprintf("files: there was more than could be told of, %s",
-			times(l.Observed.Lost)))
+		out = append(out,
+			fmt.Sprintf("files: there was more than could be told of, %s", times(l.Observed.Lost)))
 	}
 	if l.Observed.Unnamed > 0 {
-		out = append(out, fmt.Sprintf("%d opens of files whose names no policy can say",
-			l.Observed.Unnamed))
+		out = append(out,
+			fmt.Sprintf("%d opens of files whose names no policy can say", l.Observed.Unnamed))
 	}
 	return out
 }

@@ -41,8 +41,7 @@ type File struct {
 func Sayable(p string) bool {
 	return utf8.ValidString(p) && path.IsAbs(p) && path.Clean(p) == p && len(p) < 1024 &&
 		!strings.ContainsFunc(p, func(r rune) bool {
-			return !unicode.IsPrint(r) ||
-				strings.ContainsRune(`*?[]{}\`, r)
+			return !unicode.IsPrint(r) || strings.ContainsRune(`*?[]{}\`, r)
 		})
 }
 

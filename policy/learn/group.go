@@ -134,8 +134,7 @@ func places(files []File, mounts []policy.Mount) []Item {
 // isParent reports whether a directory exists only because mounts are below it.
 func isParent(dir string, mounts []policy.Mount) bool {
 	return !slices.ContainsFunc(mounts, func(m policy.Mount) bool {
-		return paths.Within(m.Target,
-			dir)
+		return paths.Within(m.Target, dir)
 	})
 }
 
@@ -176,8 +175,7 @@ func collapse(groups map[string]*group) {
 	slices.Sort(dirs)
 	dirs = slices.Compact(dirs)
 	slices.SortStableFunc(dirs, func(a, b string) int {
-		return cmp.Compare(strings.Count(b, "/"),
-			strings.Count(a, "/"))
+		return cmp.Compare(strings.Count(b, "/"), strings.Count(a, "/"))
 	})
 	for _, d := range dirs {
 		if slices.Contains(never, d) {

@@ -46,16 +46,16 @@ func TestPlaces(t *testing.T) {
 		{"data", []File{{Path: "/usr/share/x/y", Opened: 1}}, []string{"/usr/share/x read"}},
 		{"a mount that is a file", []File{{Path: "/etc/ld.so.cache", Opened: 3}},
 			[]string{"/etc/ld.so.cache read"}},
-		{"files of /etc one by one", []File{{Path: "/etc/perl/a", Opened: 1}, {Path: "/etc/perl/b",
-			Opened: 1}}, []string{"/etc/perl/a read", "/etc/perl/b read"}},
+		{"files of /etc one by one", []File{{Path: "/etc/perl/a", Opened: 1},
+			{Path: "/etc/perl/b", Opened: 1}}, []string{"/etc/perl/a read", "/etc/perl/b read"}},
 		{"no execution where the runs had none", []File{{Path: "/etc/perl/p", Opened: 1,
 			Program: true, Executed: 1}}, []string{"/etc/perl/p read"}},
 		{"one above another", []File{{Path: "/usr/lib/git/a", Opened: 1}, {Path: "/usr/lib/git/x/b",
 			Opened: 1, Program: true}}, []string{"/usr/lib/git read+exec"}},
 		{"a listed directory", []File{{Path: "/usr/share/z", Dir: true, Opened: 1},
 			{Path: "/usr/share/z/q/f", Opened: 1}}, []string{"/usr/share/z read"}},
-		{"few side by side", many("/opt/go/src", 3, ""), []string{"/opt/go/src/d0 read",
-			"/opt/go/src/d1 read", "/opt/go/src/d2 read"}},
+		{"few side by side", many("/opt/go/src", 3, ""),
+			[]string{"/opt/go/src/d0 read", "/opt/go/src/d1 read", "/opt/go/src/d2 read"}},
 		{"many side by side", many("/opt/go/src", 20, ""), []string{"/opt/go/src read"}},
 		{"many, deep", many("/opt/go/src", 20, "/a/b"), []string{"/opt/go/src read"}},
 		{"many in a wide directory", many("/usr/share", 20, "/a"), nil},
@@ -63,8 +63,8 @@ func TestPlaces(t *testing.T) {
 			Opened: 1}, {Path: "/proc/1/stat", Opened: 1}, {Path: "/dev/null", Opened: 1},
 			{Path: "/run/jail/init", Executed: 1}}, nil},
 		{"what no mount shows", []File{{Path: "/srv/x", Opened: 1}}, nil},
-		{"the root is never a place", []File{{Path: "/", Dir: true, Opened: 1}, {Path: "/etc",
-			Dir: true, Opened: 1}}, nil},
+		{"the root is never a place",
+			[]File{{Path: "/", Dir: true, Opened: 1}, {Path: "/etc", Dir: true, Opened: 1}}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
@@ -89,8 +89,8 @@ func TestPlaces(t *testing.T) {
 
 // TestPlacesElsewhere: a mount whose place in the jail is another keeps its source.
 func TestPlacesElsewhere(t *testing.T) {
-	got := places([]File{{Path: "/data/a/f", Opened: 1}}, []policy.Mount{{Source: "/srv/d",
-		Target: "/data", Access: policy.Read}})
+	got := places([]File{{Path: "/data/a/f", Opened: 1}},
+		[]policy.Mount{{Source: "/srv/d", Target: "/data", Access: policy.Read}})
 	if len(got) != 1 || got[0].Mount != (policy.Mount{Source: "/srv/d/a", Target: "/data/a",
 		Access: policy.Read}) {
 		t.Errorf("%+v", got)
@@ -108,10 +108,10 @@ func TestPrograms(t *testing.T) {
 		want  []string
 	}{
 		{"one", []File{{Path: "/usr/bin/git", Executed: 3}}, []string{"/usr/bin/git"}},
-		{"the loader comes with them", []File{{Path: "/usr/lib/x/ld-linux-x86-64.so.2",
-			Executed: 3}}, nil},
-		{"libraries are not executed", []File{{Path: "/usr/lib/x/libc.so.6", Opened: 3,
-			Program: true}}, nil},
+		{"the loader comes with them",
+			[]File{{Path: "/usr/lib/x/ld-linux-x86-64.so.2", Executed: 3}}, nil},
+		{"libraries are not executed",
+			[]File{{Path: "/usr/lib/x/libc.so.6", Opened: 3, Program: true}}, nil},
 		{"the workspace runs as a whole", []File{{Path: "/workspace/a/b", Executed: 1},
 			{Path: "/workspace/c", Executed: 1}}, []string{"/workspace/**"}},
 		{"and memory", []File{{Path: "/tmp/go-build1/b001/exe/x", Executed: 1}},
@@ -144,8 +144,8 @@ func TestRequests(t *testing.T) {
 			Method: "CONNECT", Kind: "tunnel", Decision: "allowed"}))
 	var got []string
 	for _, i := range items {
-		got = append(got, fmt.Sprint(i.Rule.Host, i.Rule.Ports, i.Rule.Methods, i.Rule.Paths,
-			i.Rule.Opaque))
+		got = append(got,
+			fmt.Sprint(i.Rule.Host, i.Rule.Ports, i.Rule.Methods, i.Rule.Paths, i.Rule.Opaque))
 	}
 	want := []string{"a.test[443] [GET POST] [/x /y] false", "many.test[443] [GET] [/**] false",
 		"opaque.test[443] [*] [/**] true", "star.test[443] [GET] [/**] false"}

@@ -61,8 +61,7 @@ func Least(ctx context.Context, d Draft, files []File, names map[string][]string
 func without(d Draft, out []Item) Draft {
 	return d.With(slices.DeleteFunc(slices.Clone(d.Items), func(i Item) bool {
 		return slices.ContainsFunc(out, func(o Item) bool {
-			return o.Kind == i.Kind &&
-				o.Name == i.Name
+			return o.Kind == i.Kind && o.Name == i.Name
 		})
 	}))
 }
@@ -153,8 +152,7 @@ func (s *search) narrow(d Draft, files []File, names map[string][]string) (Draft
 func (s *search) each(d Draft) (Draft, error) {
 	items := slices.Clone(d.Items)
 	slices.SortStableFunc(items, func(a, b Item) int {
-		return cmp.Compare(mountsLast(a),
-			mountsLast(b))
+		return cmp.Compare(mountsLast(a), mountsLast(b))
 	})
 	for _, i := range slices.Backward(items) {
 		if i.Fixed {

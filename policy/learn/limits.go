@@ -51,8 +51,7 @@ func roundUp(n, multiple int64) int64 { return (n + multiple - 1) / multiple * m
 func Bounds(p Peaks, fetches bool, factor int64) []LimitLine {
 	u := policy.Duration
 	line := func(name string, value int64, why string) LimitLine {
-		return LimitLine{"limits", name,
-			value, why}
+		return LimitLine{"limits", name, value, why}
 	}
 	wall := max(5*time.Second, (room*p.Wall).Round(time.Second)) * time.Duration(factor)
 	cpu := max(5*time.Second, (room*p.CPU).Round(time.Second)) * time.Duration(factor)
@@ -69,8 +68,8 @@ func Bounds(p Peaks, fetches bool, factor int64) []LimitLine {
 		line("memory", memory, "peak "+policy.Bytes.Format(roundUp(p.Memory, kib))),
 		line("pids", max(16, 2*p.PIDs)*factor, fmt.Sprintf("peak %d", p.PIDs)),
 		line("open_files", 1024, "not observed"),
-		line("output", roundUp(max(mib, room*p.Output), mib)*factor, fmt.Sprintf("%d bytes",
-			p.Output)),
+		line("output", roundUp(max(mib, room*p.Output), mib)*factor,
+			fmt.Sprintf("%d bytes", p.Output)),
 		line("workspace", space,
 			fmt.Sprintf("%s left in it; what was there in between is not observed",
 				policy.Bytes.Format(roundUp(p.Workspace, kib)))),

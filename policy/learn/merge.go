@@ -131,8 +131,8 @@ func (b Base) edits(d Draft) (edits []syntax.Edit, tables string) {
 			edits = append(edits, syntax.AddItem(section, key, i.Name))
 		case KindEnv:
 			name, value, _ := strings.Cut(i.Name, "=")
-			edits = append(edits, syntax.Edit{Section: "env.set", Key: name,
-				Value: syntax.Quote(value)})
+			edits = append(edits,
+				syntax.Edit{Section: "env.set", Key: name, Value: syntax.Quote(value)})
 		}
 	}
 	for _, l := range d.Limits {

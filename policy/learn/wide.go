@@ -73,8 +73,8 @@ func Wide(a Asked) Draft {
 		d.Items = append(d.Items, Item{Kind: KindMount, Name: m.Target, Mount: m, Why: all})
 	}
 	d.Items = append(d.Items, memory(a.Native)...)
-	d.Items = append(d.Items, Item{Kind: KindModule, Name: "**", Why: all}, Item{Kind: KindGroup,
-		Name: policy.GroupWASI, Why: all})
+	d.Items = append(d.Items, Item{Kind: KindModule, Name: "**", Why: all},
+		Item{Kind: KindGroup, Name: policy.GroupWASI, Why: all})
 	if a.Native {
 		d.Items = append(d.Items, Item{Kind: KindNative, Name: "/**", Why: all},
 			Item{Kind: KindGroup, Name: policy.GroupNative, Why: all},

@@ -271,8 +271,7 @@ func (m machine) step(s state, c byte) (state, bool) {
 		first := l.segments == 1 && l.empty
 		rooted := m.form == shapePath || m.form == shapeURL
 		if l.dots > 0 || l.empty && (!first || !rooted) || !first && rooted && l.segments == 1 ||
-			m.form == shapeWord ||
-			m.form == shapePair && l.segments == 2 {
+			m.form == shapeWord || m.form == shapePair && l.segments == 2 {
 			return next, false
 		}
 		l.segments, l.dots, l.empty = min(l.segments+1, 3), 0, true

@@ -208,8 +208,8 @@ func (d *differ) workspace() {
 	for _, name := range names {
 		path := policy.WorkspaceDir + "/" + name
 		d.ask("read", "read in the workspace", policy.Open{Path: path, Want: policy.Read})
-		d.ask("write", "write to the shadow of the workspace", policy.Open{Path: path,
-			Want: policy.Write})
+		d.ask("write", "write to the shadow of the workspace",
+			policy.Open{Path: path, Want: policy.Write})
 		d.ask("commit", "be committed", policy.Commit{Path: name})
 	}
 }
@@ -324,8 +324,8 @@ func (d *differ) audit() {
 	if x, y := d.a.Audit.Files, d.b.Audit.Files; x != y {
 		what := map[policy.FileAudit]string{policy.FilesOpens: "open files without a record",
 			policy.FilesChanges: "write files without a record of each"}
-		d.add(way(y > x), "audit", what[min(x, y)], fmt.Sprintf("audit.files = %q", either(y > x, y,
-			x)), nil)
+		d.add(way(y > x), "audit", what[min(x, y)],
+			fmt.Sprintf("audit.files = %q", either(y > x, y, x)), nil)
 	}
 }
 
@@ -341,8 +341,8 @@ func (d *differ) env() {
 		}
 		x, y := d.a.Env.Pass.Match(name), d.b.Env.Pass.Match(name)
 		if x != y {
-			d.add(way(y), "env", "see the caller's variable "+name, fmt.Sprintf("env.pass %q",
-				either(y, d.b, d.a).Env.Pass.Strings()), nil)
+			d.add(way(y), "env", "see the caller's variable "+name,
+				fmt.Sprintf("env.pass %q", either(y, d.b, d.a).Env.Pass.Strings()), nil)
 		}
 	}
 	d.constants()

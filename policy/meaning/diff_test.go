@@ -48,8 +48,8 @@ func question(t *rapid.T) policy.Question {
 	host := rapid.SampledFrom([]string{"example.com", "a.example.com", "b.a.example.com",
 		"c.b.a.example.com", "evil-example.com",
 		"example.com.evil.test", "x.evil.test", "elsewhere.org"}).Draw(t, "host")
-	connect := policy.Connect{Host: host, Port: rapid.SampledFrom([]uint16{1, 80, 84, 90, 95, 101,
-		443, 444, 65535}).Draw(t, "port")}
+	connect := policy.Connect{Host: host,
+		Port: rapid.SampledFrom([]uint16{1, 80, 84, 90, 95, 101, 443, 444, 65535}).Draw(t, "port")}
 	switch rapid.IntRange(0, 9).Draw(t, "kind") {
 	case 0:
 		return policy.Open{Path: abs, Want: rapid.SampledFrom([]policy.Rights{policy.Read,
@@ -197,8 +197,7 @@ func TestDiffMeans(t *testing.T) {
 	base := policy.Policy{
 		Workspace: policy.Workspace{Access: policy.WorkspaceShadow, Hide: []string{".env"},
 			Commit: policy.CommitAsk},
-		Mounts: policy.Mounts{{Source: "/usr", Target: "/usr",
-			Access: policy.Read | policy.Exec}},
+		Mounts: policy.Mounts{{Source: "/usr", Target: "/usr", Access: policy.Read | policy.Exec}},
 		Tools: policy.Tools{Allow: policy.MustGlobs("core-utils/*"),
 			Native: policy.MustGlobs("/usr/bin/*")},
 		Syscalls: policy.Syscalls{Groups: []string{"wasi", "native"}},
@@ -222,12 +221,10 @@ func TestDiffMeans(t *testing.T) {
 		"another source": {func(p *policy.Policy) { p.Mounts[0].Source = "/opt" },
 			[]string{"wider read see /opt", "narrower read see /usr"}},
 		"one tool less": {func(p *policy.Policy) {
-			p.Tools.Allow = policy.MustGlobs(
-				"core-utils/grep")
+			p.Tools.Allow = policy.MustGlobs("core-utils/grep")
 		}, []string{"narrower tool"}},
 		"another program": {func(p *policy.Policy) {
-			p.Tools.Native = append(p.Tools.Native,
-				policy.MustGlob("/opt/x"))
+			p.Tools.Native = append(p.Tools.Native, policy.MustGlob("/opt/x"))
 		},
 			[]string{"wider program"}},
 		"a limit": {func(p *policy.Policy) { p.Limits.Memory = 1 << 20 },

@@ -44,8 +44,8 @@ func Explain(sources []Source) (Explanation, error) {
 		return Explanation{}, err
 	}
 	p := eff.Policy()
-	x := &explainer{sources: sources, out: Explanation{Digest: eff.Digest(),
-		Warnings: eff.Warnings()}}
+	x := &explainer{sources: sources,
+		out: Explanation{Digest: eff.Digest(), Warnings: eff.Warnings()}}
 	for _, s := range sources {
 		x.out.Layers = append(x.out.Layers, s.Layer.Name+" ("+s.Layer.Source+")")
 	}
@@ -178,13 +178,13 @@ func explainList[T fmt.Stringer](x *explainer, key string, p policy.Policy,
 			if slices.ContainsFunc(inForce, covered) {
 				continue
 			}
-			lost := Item{Key: key, Value: r.String(), Given: &Origin{s.Layer.Name, r.String(),
-				s.itemAt(key, r.String())}}
+			lost := Item{Key: key, Value: r.String(),
+				Given: &Origin{s.Layer.Name, r.String(), s.itemAt(key, r.String())}}
 			for _, o := range x.sources {
 				if o.Layer.Name != s.Layer.Name && !slices.ContainsFunc(of(o.Layer.Policy),
 					covered) {
-					lost.Narrowed = append(lost.Narrowed, Origin{Layer: o.Layer.Name,
-						Rule: o.Layer.Source})
+					lost.Narrowed = append(lost.Narrowed,
+						Origin{Layer: o.Layer.Name, Rule: o.Layer.Source})
 				}
 			}
 			x.out.Lost = append(x.out.Lost, lost)

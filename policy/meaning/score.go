@@ -118,8 +118,7 @@ func scoreNetwork(pol policy.Policy) Part {
 			p.add(2, "%s can be reached", host)
 		}
 		reading := func(g policy.Glob) bool {
-			return slices.Contains([]string{"GET", "HEAD",
-				"OPTIONS"}, g.String())
+			return slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, g.String())
 		}
 		if slices.ContainsFunc(r.Methods, func(g policy.Glob) bool { return !reading(g) }) {
 			p.add(3, "methods %s change things at %s", r.Methods, r.Host)

@@ -94,8 +94,8 @@ func FetchRule() *rapid.Generator[policy.FetchRule] {
 func FetchBounds() *rapid.Generator[policy.FetchBounds] {
 	few := rapid.SampledFrom([]int64{0, 0, 1, 2, 1 << 30})
 	return rapid.Custom(func(t *rapid.T) policy.FetchBounds {
-		return policy.FetchBounds{RequestSize: few.Draw(t, "request_size"), Requests: few.Draw(t,
-			"requests"), Rate: few.Draw(t, "rate")}
+		return policy.FetchBounds{RequestSize: few.Draw(t, "request_size"),
+			Requests: few.Draw(t, "requests"), Rate: few.Draw(t, "rate")}
 	})
 }
 
@@ -121,8 +121,8 @@ func Fetch() *rapid.Generator[policy.Fetch] {
 }
 
 func amount() *rapid.Generator[int64] {
-	return rapid.OneOf(rapid.SampledFrom([]int64{0, 1, 2, math.MaxInt64}), rapid.Int64Range(0,
-		1<<40))
+	return rapid.OneOf(rapid.SampledFrom([]int64{0, 1, 2, math.MaxInt64}),
+		rapid.Int64Range(0, 1<<40))
 }
 
 // Limits draws limits.
@@ -207,8 +207,8 @@ func Vars() *rapid.Generator[policy.Vars] {
 	name, value := rapid.SampledFrom([]string{"LANG", "HOME", "A"}), rapid.SampledFrom([]string{"",
 		"x", "y"})
 	return rapid.Custom(func(t *rapid.T) policy.Vars {
-		return policy.Vars{Any: rapid.IntRange(0, 3).Draw(t, "any") == 0, Values: rapid.MapOfN(name,
-			value, 0, 3).Draw(t, "values")}
+		return policy.Vars{Any: rapid.IntRange(0, 3).Draw(t, "any") == 0,
+			Values: rapid.MapOfN(name, value, 0, 3).Draw(t, "values")}
 	})
 }
 

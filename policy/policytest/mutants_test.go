@@ -48,8 +48,7 @@ func TestMutants(t *testing.T) {
 	if only := os.Getenv("JAIL_MUTANTS_IN"); only != "" {
 		files := strings.Split(only, ",")
 		all = slices.DeleteFunc(all, func(f fault) bool {
-			return !slices.Contains(files,
-				filepath.Base(f.file))
+			return !slices.Contains(files, filepath.Base(f.file))
 		})
 	}
 	tried := all

@@ -244,8 +244,8 @@ func (p *planter) binary(n *ast.BinaryExpr) (string, bool) {
 			faults += fmt.Sprintf("if %d == plantedFault { return %s }; ", number, join(op))
 		default:
 			// its operands have no effects, so both may be made
-			faults = fmt.Sprintf("choosePlanted(%d, %%s, %s)", number, strings.ReplaceAll(join(op),
-				"%", "%%"))
+			faults = fmt.Sprintf("choosePlanted(%d, %%s, %s)", number,
+				strings.ReplaceAll(join(op), "%", "%%"))
 		}
 	}
 	if known.Value != nil {

@@ -106,8 +106,7 @@ func (d *draft) sections() []policy.ForTool {
 		out = append(out, policy.ForTool{Tool: t.tool, Policy: t.policy.Normal()})
 	}
 	slices.SortFunc(out, func(a, b policy.ForTool) int {
-		return strings.Compare(a.Tool.String(),
-			b.Tool.String())
+		return strings.Compare(a.Tool.String(), b.Tool.String())
 	})
 	return out
 }
@@ -210,8 +209,7 @@ func inheritKey[T any](d, base *draft, key string, into *T, from T) {
 func (d *draft) inheritMounts(base *draft) {
 	for i, m := range base.policy.Mounts {
 		same := func(own policy.Mount) bool {
-			return m.Target != "" && own.Target == m.Target ||
-				own == m
+			return m.Target != "" && own.Target == m.Target || own == m
 		}
 		at, j := base.mountAt[i], slices.IndexFunc(d.policy.Mounts, same)
 		var own Position

@@ -144,8 +144,7 @@ func AddDeny(q policy.Connect) Edit {
 }
 
 func tableLines(w *writer) []string {
-	return strings.Split(strings.Trim(w.out.String(), "\n"),
-		"\n")
+	return strings.Split(strings.Trim(w.out.String(), "\n"), "\n")
 }
 
 // Lines are what the edit writes, as a person would.

@@ -73,8 +73,8 @@ func (e *Errors) add(pos Position, hint, format string, args ...any) {
 			Message: fmt.Sprintf("there are more errors than the first %d, which are shown",
 				maxErrors-1)})
 	default:
-		*e = append(*e, Error{Position: pos, Message: cut(fmt.Sprintf(format, args...)),
-			Hint: cut(hint)})
+		*e = append(*e,
+			Error{Position: pos, Message: cut(fmt.Sprintf(format, args...)), Hint: cut(hint)})
 	}
 }
 

@@ -119,8 +119,8 @@ func TestToolSections(t *testing.T) {
 	for _, tt := range [][2]string{
 		{"[tool.python.limits]\nmemory = \"1GiB\"", "neither a bundle/command"},
 		{"[tool.\"a/b\"]\nworkspace = 1", "unknown key"},
-		{"[tool.\"a/b\".limits]\nmemory = 5", "must be a string"}, {"[tool.\"a/b\".tool.\"c/d\"]\n",
-			"unknown key"},
+		{"[tool.\"a/b\".limits]\nmemory = 5", "must be a string"},
+		{"[tool.\"a/b\".tool.\"c/d\"]\n", "unknown key"},
 		{"[tool.\"a/b\".limits]\nmemroy = \"1MiB\"", "did you mean `memory`"},
 	} {
 		if _, err := syntax.Parse(syntax.Profile, "x.toml", []byte(whole+tt[0]), nil); err == nil ||

@@ -80,8 +80,8 @@ func describedTexts(path string) object {
 func listOf(items object) object { return object{"type": "array", "items": items} }
 
 func texts() object {
-	return object{"type": "array", "uniqueItems": true, "items": object{"type": "string",
-		"minLength": 1, "maxLength": 4096}}
+	return object{"type": "array", "uniqueItems": true,
+		"items": object{"type": "string", "minLength": 1, "maxLength": 4096}}
 }
 
 // globs are texts without what has no meaning in a pattern.

@@ -62,8 +62,7 @@ func CheckName(name string) error {
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		bad := func(r rune) bool {
-			return (r < 'a' || r > 'z') && (r < '0' || r > '9') &&
-				r != '-' && r != '_'
+			return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_'
 		}
 		if part == "" || part[0] == '-' || strings.ContainsFunc(part, bad) {
 			return fmt.Errorf(
@@ -99,8 +98,7 @@ func (r *reader) workspace(key string, v *node) {
 	names := func(text string) error { return policy.CheckNames([]string{text}) }
 	r.table(key, v, map[string]func(string, *node){
 		"access": func(k string, v *node) {
-			r.oneOf(k, v, policy.WorkspaceAccessWords(),
-				&w.Access)
+			r.oneOf(k, v, policy.WorkspaceAccessWords(), &w.Access)
 		},
 		"hide":    func(k string, v *node) { w.Hide = r.texts(k, v, names) },
 		"protect": func(k string, v *node) { w.Protect = r.texts(k, v, names) },
@@ -237,8 +235,7 @@ func (r *reader) fetch(key string, v *node) {
 			r.each(k, v, "tables", func(itemKey string, item *node) { r.fetchDeny(itemKey, item) })
 		},
 		"mode": func(k string, v *node) {
-			r.oneOf(k, v, policy.FetchModeWords(),
-				&r.draft.policy.Fetch.Mode)
+			r.oneOf(k, v, policy.FetchModeWords(), &r.draft.policy.Fetch.Mode)
 		},
 		"limits": r.fetchLimits,
 	})
@@ -265,8 +262,7 @@ func (r *reader) fetchRule(key string, v *node) {
 		_, unit, _ := rule.Bounds.Get(name)
 		known[name] = func(k string, v *node) {
 			r.limit(k, v, unit, func(text string) error {
-				return bare(rule.Bounds.Set(name,
-					text))
+				return bare(rule.Bounds.Set(name, text))
 			})
 		}
 	}
@@ -365,8 +361,8 @@ func (r *reader) envSet(key string, v *node) {
 		item, itemKey := v.get(name), join(key, name)
 		r.draft.at[itemKey] = item.pos
 		text, ok := r.str(itemKey, item)
-		if ok && r.report(itemKey, item, errors.Join(policy.CheckEnvName(name),
-			policy.CheckEnvValue(text))) {
+		if ok && r.report(itemKey, item,
+			errors.Join(policy.CheckEnvName(name), policy.CheckEnvValue(text))) {
 			values[name] = text
 		}
 	}
@@ -376,8 +372,7 @@ func (r *reader) envSet(key string, v *node) {
 func (r *reader) audit(key string, v *node) {
 	r.table(key, v, map[string]func(string, *node){
 		"files": func(k string, v *node) {
-			r.oneOf(k, v, policy.FileAuditWords(),
-				&r.draft.policy.Audit.Files)
+			r.oneOf(k, v, policy.FileAuditWords(), &r.draft.policy.Audit.Files)
 		},
 	})
 }

@@ -24,8 +24,8 @@ func formatted(format string, part *syntax.DblQuoted) *syntax.CmdSubst {
 		{Parts: []syntax.WordPart{single(at, format)}},
 		{Parts: []syntax.WordPart{part}},
 	}}
-	return &syntax.CmdSubst{Left: at, Right: part.End(), Stmts: []*syntax.Stmt{{Position: at,
-		Cmd: call}}}
+	return &syntax.CmdSubst{Left: at, Right: part.End(),
+		Stmts: []*syntax.Stmt{{Position: at, Cmd: call}}}
 }
 
 // arithmetic makes errors of what the interpreter takes for nought: operands that are no numbers,
@@ -67,8 +67,8 @@ func divisor(e syntax.ArithmExpr) syntax.ArithmExpr {
 	}
 	at := e.Pos()
 	sum := &syntax.ArithmExp{Left: at, Right: e.End(), X: e}
-	return &syntax.Word{Parts: []syntax.WordPart{formatted(Divisor, &syntax.DblQuoted{Left: at,
-		Right: e.End(), Parts: []syntax.WordPart{sum}})}}
+	return &syntax.Word{Parts: []syntax.WordPart{formatted(Divisor,
+		&syntax.DblQuoted{Left: at, Right: e.End(), Parts: []syntax.WordPart{sum}})}}
 }
 
 func (x *expander) operand(w *syntax.Word) {

@@ -68,8 +68,7 @@ func (x *expander) node(n syntax.Node) {
 }
 
 func declaring(name string) bool {
-	return name == "export" || name == "local" ||
-		name == "readonly"
+	return name == "export" || name == "local" || name == "readonly"
 }
 
 func assigns(w *syntax.Word) bool {
@@ -135,8 +134,8 @@ func unquoted(lit *syntax.Lit) []syntax.WordPart {
 	plain := ""
 	flush := func() {
 		if plain != "" {
-			parts = append(parts, &syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd,
-				Value: plain})
+			parts = append(parts,
+				&syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd, Value: plain})
 		}
 		plain = ""
 	}
@@ -353,8 +352,8 @@ func tildes(w *syntax.Word) {
 			rest = after
 		}
 		if rest != "" || lit.Value == "" {
-			parts = append(parts, &syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd,
-				Value: rest})
+			parts = append(parts,
+				&syntax.Lit{ValuePos: lit.ValuePos, ValueEnd: lit.ValueEnd, Value: rest})
 		}
 	}
 	w.Parts = parts

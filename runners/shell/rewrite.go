@@ -44,8 +44,8 @@ func rewrite(file *syntax.File) {
 			}
 			switch name := literal(n.Args[0]); {
 			case name == "return" && len(n.Args) == 1:
-				n.Args = append(n.Args, &syntax.Word{Parts: []syntax.WordPart{variable(n.End(),
-					"?")}})
+				n.Args = append(n.Args,
+					&syntax.Word{Parts: []syntax.WordPart{variable(n.End(), "?")}})
 			case name == "getopts" && len(n.Args) == 3:
 				n.Args = append(n.Args, &syntax.Word{Parts: []syntax.WordPart{
 					&syntax.DblQuoted{Left: n.End(), Right: n.End(),
@@ -63,8 +63,8 @@ func rewrite(file *syntax.File) {
 const GetoptsState = "jail_getopts"
 
 func variable(at syntax.Pos, name string) *syntax.ParamExp {
-	return &syntax.ParamExp{Dollar: at, Short: true, Param: &syntax.Lit{ValuePos: at, ValueEnd: at,
-		Value: name}}
+	return &syntax.ParamExp{Dollar: at, Short: true,
+		Param: &syntax.Lit{ValuePos: at, ValueEnd: at, Value: name}}
 }
 
 // action makes a function of what a trap runs: its declaration, or nothing where it runs nothing.
@@ -80,8 +80,8 @@ func action(trap *syntax.CallExpr, number int) []*syntax.Stmt {
 	at := trap.Args[1].Pos()
 	name := fmt.Sprint("jail_trap_", number)
 	trap.Args[1] = &syntax.Word{Parts: []syntax.WordPart{single(at, name+` "$@"`)}}
-	body := &syntax.Stmt{Position: at, Cmd: &syntax.Block{Lbrace: at, Rbrace: at,
-		Stmts: script.file.Stmts}}
+	body := &syntax.Stmt{Position: at,
+		Cmd: &syntax.Block{Lbrace: at, Rbrace: at, Stmts: script.file.Stmts}}
 	return []*syntax.Stmt{{Position: at, Cmd: &syntax.FuncDecl{Position: at, Parens: true,
 		Name: &syntax.Lit{ValuePos: at, ValueEnd: at, Value: name}, Body: body}}}
 }
@@ -90,8 +90,8 @@ func subshell(s *syntax.Stmt) *syntax.Stmt {
 	if _, ok := s.Cmd.(*syntax.Subshell); ok {
 		return s
 	}
-	return &syntax.Stmt{Position: s.Position, Cmd: &syntax.Subshell{Lparen: s.Pos(),
-		Rparen: s.End(), Stmts: []*syntax.Stmt{s}}}
+	return &syntax.Stmt{Position: s.Position,
+		Cmd: &syntax.Subshell{Lparen: s.Pos(), Rparen: s.End(), Stmts: []*syntax.Stmt{s}}}
 }
 
 // declaration is the declaration that a plain command stands for, nil if it stands for none. Words

@@ -54,8 +54,8 @@ func TestCheckCode(t *testing.T) {
 		{"too many targets", "more than 65536 targets", code(targets(wasi.MaxTargets + 1))},
 		{"too many in two", "more than 65536 targets", code(targets(wasi.MaxTargets), targets(1))},
 		{"more targets than bytes", "more than 65536 targets", code([]byte{0x0e}, U(1<<32-1))},
-		{"operands are no blocks", "", code(bytes.Repeat(Cat(everyOperand...),
-			wasi.MaxNesting/10))},
+		{"operands are no blocks", "",
+			code(bytes.Repeat(Cat(everyOperand...), wasi.MaxNesting/10))},
 		{"unknown", "", code([]byte{0xff}, nested(wasi.MaxNesting+1))},
 		{"in another function", "function 1 nests", change(func(m *Module) {
 			m.Funcs = append(m.Funcs, Func{Locals: Vec(1, U(2), []byte{I64}), Code: nested(20_000)})

@@ -10,8 +10,8 @@ import (
 
 func TestHollow(t *testing.T) {
 	m := writes
-	m.Funcs = append(m.Funcs, Func{Locals: Vec(1, U(9), []byte{I64}), Code: bytes.Repeat(nop,
-		5000)})
+	m.Funcs = append(m.Funcs,
+		Func{Locals: Vec(1, U(9), []byte{I64}), Code: bytes.Repeat(nop, 5000)})
 	m.Custom = []Custom{{Name: "name", Data: bytes.Repeat([]byte{7}, 3000)}}
 	m.Data = []string{"data that stays"}
 	whole := m.Encode()

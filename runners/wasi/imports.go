@@ -127,6 +127,6 @@ func find(im Import, granted []Import) (Import, bool) {
 }
 
 func notGranted(im Import, sentence string) error {
-	return &ModuleError{Kind: ErrImport, Sentence: sentence, Import: runners.Printable(im.String(),
-		120)}
+	return &ModuleError{Kind: ErrImport, Sentence: sentence,
+		Import: runners.Printable(im.String(), 120)}
 }

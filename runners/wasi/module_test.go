@@ -70,12 +70,12 @@ func TestCheck(t *testing.T) {
 			i3).Encode(), wasi.ErrImport, "as (iii)->(i), but it is (iiii)->(i)"},
 		{"control characters", withImport(Import{Module: "a\x1b[31m\n", Name: "b", Type: 1},
 			i3).Encode(), wasi.ErrImport, `a\x1b[31m\n.b`},
-		{"memory import", withImport(Import{Module: "env", Name: "memory", Kind: 2, Desc: []byte{0,
-			1}}, i3).Encode(), wasi.ErrImport, "the memory env.memory"},
-		{"table import", withImport(Import{Module: "env", Name: "t", Kind: 1, Desc: []byte{0x70, 0,
-			1}}, i3).Encode(), wasi.ErrImport, "the table env.t"},
-		{"global import", withImport(Import{Module: "env", Name: "g", Kind: 3, Desc: []byte{I32,
-			0}}, i3).Encode(), wasi.ErrImport, "the global env.g"},
+		{"memory import", withImport(Import{Module: "env", Name: "memory", Kind: 2,
+			Desc: []byte{0, 1}}, i3).Encode(), wasi.ErrImport, "the memory env.memory"},
+		{"table import", withImport(Import{Module: "env", Name: "t", Kind: 1,
+			Desc: []byte{0x70, 0, 1}}, i3).Encode(), wasi.ErrImport, "the table env.t"},
+		{"global import", withImport(Import{Module: "env", Name: "g", Kind: 3,
+			Desc: []byte{I32, 0}}, i3).Encode(), wasi.ErrImport, "the global env.g"},
 		{"shared memory", change(func(m *Module) { m.Memory = []byte{3, 1, 2} }), wasi.ErrModule,
 			"threads"},
 		{"64-bit memory", change(func(m *Module) { m.Memory = []byte{4, 1} }), wasi.ErrModule,
@@ -83,8 +83,7 @@ func TestCheck(t *testing.T) {
 		{"memory beyond 4 GiB", change(func(m *Module) { m.Memory = Cat([]byte{0}, U(65537)) }),
 			wasi.ErrModule, "impossible size"},
 		{"huge table", change(func(m *Module) {
-			m.Tables = [][]byte{Cat([]byte{0x70, 0},
-				U(1<<32-1))}
+			m.Tables = [][]byte{Cat([]byte{0x70, 0}, U(1<<32-1))}
 		}), wasi.ErrTooLarge, "table elements"},
 		{"many tables", change(func(m *Module) {
 			for range 200 {
@@ -100,8 +99,7 @@ func TestCheck(t *testing.T) {
 		{"GC type", append(append([]byte{}, Header...), Section(1, []byte{1, 0x5f, 0})...),
 			wasi.ErrModule, "GC"},
 		{"many locals", change(func(m *Module) {
-			m.Funcs[0].Locals = Vec(1, U(50_000),
-				[]byte{I32})
+			m.Funcs[0].Locals = Vec(1, U(50_000), []byte{I32})
 		}), wasi.ErrTooLarge, "locals"},
 		{"locals overflow", change(func(m *Module) {
 			m.Funcs[0].Locals = Vec(2, U(1<<32-1), []byte{I32}, U(1<<32-1), []byte{I32})
@@ -110,12 +108,10 @@ func TestCheck(t *testing.T) {
 			change(func(m *Module) {
 				m.Funcs = nil
 				m.Tail = nil
-				m.Tail = Cat(Section(10,
-					[]byte{1, 2, 0, 0x0b}))
+				m.Tail = Cat(Section(10, []byte{1, 2, 0, 0x0b}))
 			}), wasi.ErrModule, "holds 1"},
 		{"large function", change(func(m *Module) {
-			m.Funcs[0].Code = bytes.Repeat(nop,
-				wasi.MaxFunctionBytes)
+			m.Funcs[0].Code = bytes.Repeat(nop, wasi.MaxFunctionBytes)
 		}), wasi.ErrTooLarge, "bytes of code"},
 	}
 	for _, tt := range tests {
@@ -145,8 +141,8 @@ func TestBombs(t *testing.T) {
 	}
 	locals := Command(nop)
 	for range 1000 {
-		locals.Funcs = append(locals.Funcs, Func{Locals: Vec(1, U(wasi.MaxLocals), []byte{I64}),
-			Code: nop})
+		locals.Funcs = append(locals.Funcs,
+			Func{Locals: Vec(1, U(wasi.MaxLocals), []byte{I64}), Code: nop})
 	}
 	for name, m := range map[string]Module{"functions": many, "locals": locals} {
 		if _, err := wasi.Check(m.Encode(), wasi.Limits{}); !errors.Is(err, wasi.ErrTooLarge) {
@@ -183,8 +179,8 @@ func TestGranted(t *testing.T) {
 	if _, err := wasi.Check(m, wasi.Limits{}); !errors.Is(err, wasi.ErrImport) {
 		t.Errorf("not granted: %v", err)
 	}
-	if _, err := wasi.Check(m, wasi.Limits{}, wasi.Import{Module: "jail", Name: "fetch",
-		Params: "iii", Results: "i"}); err != nil {
+	if _, err := wasi.Check(m, wasi.Limits{},
+		wasi.Import{Module: "jail", Name: "fetch", Params: "iii", Results: "i"}); err != nil {
 		t.Errorf("granted: %v", err)
 	}
 }
@@ -209,8 +205,8 @@ func TestLayout(t *testing.T) {
 			runners.LayoutPreopens},
 		{"asks", []Custom{{Name: wasi.LayoutSection, Data: []byte("rooted")}},
 			runners.LayoutRooted},
-		{"asks otherwise", []Custom{{Name: "go:buildid"}, {Name: wasi.LayoutSection,
-			Data: []byte("preopens")}}, runners.LayoutPreopens},
+		{"asks otherwise", []Custom{{Name: "go:buildid"},
+			{Name: wasi.LayoutSection, Data: []byte("preopens")}}, runners.LayoutPreopens},
 		{"asks for one directory", []Custom{{Name: wasi.LayoutSection, Data: []byte("working")}},
 			runners.LayoutWorking},
 		{"asks for nonsense", []Custom{{Name: wasi.LayoutSection, Data: []byte("host")}},

@@ -83,8 +83,8 @@ func (s *scan) importSection(r *reader) error {
 			return nil
 		}
 		if uint64(index) >= uint64(len(s.types)) {
-			return bad("import %s has a type that does not exist", runners.Printable(im.String(),
-				120))
+			return bad("import %s has a type that does not exist",
+				runners.Printable(im.String(), 120))
 		}
 		im.Params, im.Results = s.types[index].params, s.types[index].results
 		s.info.Imports = append(s.info.Imports, im)

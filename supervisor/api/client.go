@@ -43,8 +43,7 @@ type Client struct {
 func Dial(ctx context.Context, socket string) (*Client, error) {
 	var d net.Dialer
 	dial := func(ctx context.Context) (net.Conn, error) {
-		return d.DialContext(ctx, "unix",
-			socket)
+		return d.DialContext(ctx, "unix", socket)
 	}
 	conn, err := dial(ctx)
 	if err != nil {

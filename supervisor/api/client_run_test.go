@@ -76,8 +76,8 @@ func sendResult(t *testing.T, conn net.Conn, res supervisor.Result) {
 	sendFrame(t, conn, FrameResult, string(text))
 }
 
-var ending = supervisor.Result{ExitCode: 125, Error: &problem.Error{Code: problem.Ending,
-	Message: "it ends"}}
+var ending = supervisor.Result{ExitCode: 125,
+	Error: &problem.Error{Code: problem.Ending, Message: "it ends"}}
 
 // A run that a daemon had not begun when it ended, however long it had been at that, is the next
 // one's: with all of its input.

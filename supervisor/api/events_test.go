@@ -69,8 +69,8 @@ func TestEventsStalled(t *testing.T) {
 					sent := 0
 					for ; err == nil; sent++ {
 						begun = time.Now()
-						err = e.record(audit.Record{Seq: 8, Line: []byte(strings.Repeat("x",
-							1000))})
+						err = e.record(audit.Record{Seq: 8,
+							Line: []byte(strings.Repeat("x", 1000))})
 					}
 					if took := time.Since(begun); !errors.Is(err, os.ErrDeadlineExceeded) ||
 						took > stalledBound || sent < slow {
@@ -134,8 +134,8 @@ func TestEventsAlive(t *testing.T) {
 func TestEventsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		streamed(t, func(e *eventStream, _ *http.Request) {
-			if err := errors.Join(e.begin(7), e.record(audit.Record{Seq: 9,
-				Line: []byte(`{"seq":9}`)})); err != nil {
+			if err := errors.Join(e.begin(7),
+				e.record(audit.Record{Seq: 9, Line: []byte(`{"seq":9}`)})); err != nil {
 				t.Error(err)
 			}
 			e.end(errEnding)

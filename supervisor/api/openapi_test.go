@@ -72,9 +72,8 @@ var bodies = map[string]struct{ in, out, result reflect.Type }{
 	"GET /v1/metrics":      {out: reflect.TypeFor[string]()},
 	"GET /v1/policy":       {out: reflect.TypeFor[hostpolicy.Status]()},
 	"GET /v1/host":         {out: reflect.TypeFor[supervisor.HostStatus]()},
-	"POST /v1/plan": {in: reflect.TypeFor[supervisor.Request](),
-		out: reflect.TypeFor[jail.Plan]()},
-	"GET /v1/runs": {out: reflect.TypeFor[[]supervisor.RunInfo]()},
+	"POST /v1/plan":        {in: reflect.TypeFor[supervisor.Request](), out: reflect.TypeFor[jail.Plan]()},
+	"GET /v1/runs":         {out: reflect.TypeFor[[]supervisor.RunInfo]()},
 	"POST /v1/runs": {in: reflect.TypeFor[supervisor.Request](),
 		result: reflect.TypeFor[supervisor.Result]()},
 	"GET /v1/runs/{id}":        {out: reflect.TypeFor[Records]()},
@@ -285,12 +284,10 @@ func (c *schemaCheck) strict(where string, s *schema) {
 // special are the types whose JSON form is their own; each has a schema of its own.
 var special = map[reflect.Type]func(*schema) bool{
 	reflect.TypeFor[time.Time](): func(s *schema) bool {
-		return s.Type == "string" &&
-			s.Format == "date-time"
+		return s.Type == "string" && s.Format == "date-time"
 	},
 	reflect.TypeFor[[]byte](): func(s *schema) bool {
-		return s.Type == "string" &&
-			s.ContentEncoding == "base64"
+		return s.Type == "string" && s.ContentEncoding == "base64"
 	},
 	reflect.TypeFor[workspace.Name]():    func(s *schema) bool { return s.Type == "string" },
 	reflect.TypeFor[json.RawMessage]():   func(s *schema) bool { return s.Type == "object" },

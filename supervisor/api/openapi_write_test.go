@@ -106,8 +106,8 @@ var written = map[reflect.Type]object{
 		{"description", "A string where the bytes are UTF-8, else an object with their base64."},
 		{"oneOf", []object{{{"type", "string"}}, {
 			{"type", "object"},
-			{"properties", object{{"base64", object{{"type", "string"}, {"contentEncoding",
-				"base64"}}}}},
+			{"properties",
+				object{{"base64", object{{"type", "string"}, {"contentEncoding", "base64"}}}}},
 			{"required", []string{"base64"}},
 			{"additionalProperties", false},
 		}}},
@@ -174,8 +174,8 @@ func (g *generator) document() object {
 	problem := object{
 		{"description",
 			"Why not. 400 usage, 403 refused or layer, 404 not_found, 409 conflict, 503 busy or ending, else 500."},
-		{"content", object{{"application/json",
-			object{{"schema", g.schema(reflect.TypeFor[Problem]())}}}}},
+		{"content",
+			object{{"application/json", object{{"schema", g.schema(reflect.TypeFor[Problem]())}}}}},
 	}
 	var schemas object
 	for name, s := range g.schemas {
@@ -265,8 +265,8 @@ func (g *generator) parameters(path string, text operationText) []object {
 		if q.enum != nil {
 			s = append(s, member{"enum", q.enum})
 		}
-		all = append(all, object{{"name", q.name}, {"in", "query"}, {"description", q.about},
-			{"schema", s}})
+		all = append(all,
+			object{{"name", q.name}, {"in", "query"}, {"description", q.about}, {"schema", s}})
 	}
 	return all
 }
@@ -287,19 +287,19 @@ func (g *generator) responses(path string, text operationText, out, result refle
 	}
 	switch {
 	case out != nil:
-		all = append(all, member{"200", append(done, member{"content", media(text.gives,
-			g.schema(out))})})
+		all = append(all,
+			member{"200", append(done, member{"content", media(text.gives, g.schema(out))})})
 	case text.upgrade == onRequest:
 		all = append(all, member{"200", object{
 			{"description", "The whole run, where the request asks for no streams."},
 			{"content", media("", g.schema(result))},
 		}})
 	case text.upgrade == 0 && text.gives != "":
-		all = append(all, member{"200", append(done, member{"content",
-			object{{text.gives, object{}}}})})
+		all = append(all,
+			member{"200", append(done, member{"content", object{{text.gives, object{}}}})})
 	case text.upgrade == 0:
-		all = append(all, member{"200", append(done, member{"content",
-			media("", object{{"type", "object"}})})})
+		all = append(all,
+			member{"200", append(done, member{"content", media("", object{{"type", "object"}})})})
 	}
 	if result != nil {
 		all = append(all, member{"101", object{

@@ -82,8 +82,8 @@ func TestPeerIsWhoConnected(t *testing.T) {
 		}
 		return c.UID, in.RemoteAddr().String()
 	}
-	for n, name := range []string{"", filepath.Join(dir, "x;uid=0;"), filepath.Join(dir,
-		"pid=1;uid=0;socket=;\n"), "@;uid=0;", fmt.Sprintf("@%d\n0", uid)} {
+	for n, name := range []string{"", filepath.Join(dir, "x;uid=0;"),
+		filepath.Join(dir, "pid=1;uid=0;socket=;\n"), "@;uid=0;", fmt.Sprintf("@%d\n0", uid)} {
 		// It is root again before anybody accepts.
 		conn := connectAs(t, uid, name, socket, nil)
 		if got, from := accept(); got != uid || name != "" && from != name {

@@ -92,8 +92,8 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 	})
 }
 
-func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader, do func(context.Context,
-	stdio.Streams) supervisor.Result) {
+func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
+	do func(context.Context, stdio.Streams) supervisor.Result) {
 	// Not the request's context, which ends with the switch: the connection is what the run lives
 	// with.
 	ctx, cancel := context.WithCancelCause(context.Background())

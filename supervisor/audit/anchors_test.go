@@ -103,8 +103,8 @@ func TestAnchors(t *testing.T) {
 	short := newPlace(t)
 	first := short.anchorsOf(t, 10)
 	old := newPlace(t)
-	if err := errors.Join(os.CopyFS(old.log, os.DirFS(short.log)), os.CopyFS(old.keys,
-		os.DirFS(short.keys))); err != nil {
+	if err := errors.Join(os.CopyFS(old.log, os.DirFS(short.log)),
+		os.CopyFS(old.keys, os.DirFS(short.keys))); err != nil {
 		t.Fatal(err)
 	}
 	l := short.open(t)

@@ -115,8 +115,8 @@ func TestRoundTrip(t *testing.T) {
 	if seq := mustAppend(t, l, denied("open /etc/shadow")); seq != 1 {
 		t.Fatalf("first record is %d", seq)
 	}
-	e := Entry{Run: "r1", Session: "s", Cause: 1, Event: RunFinished{ExitCode: 3,
-		Changes: Changes{1, 2, 3}}}
+	e := Entry{Run: "r1", Session: "s", Cause: 1,
+		Event: RunFinished{ExitCode: 3, Changes: Changes{1, 2, 3}}}
 	mustAppend(t, l, e)
 	p.mustVerify(t, 2) // while it is open
 	mustClose(t, l)

@@ -99,8 +99,8 @@ func (l *Log) compress(first uint64) (before, after int64, err error) {
 	if err := sameLines(f, sum); err != nil {
 		return 0, 0, errors.Join(err, l.writer.root.Remove(temp))
 	}
-	if err := errors.Join(f.Chmod(info.Mode().Perm()), l.writer.root.Chtimes(temp, info.ModTime(),
-		info.ModTime()), f.Sync()); err != nil {
+	if err := errors.Join(f.Chmod(info.Mode().Perm()),
+		l.writer.root.Chtimes(temp, info.ModTime(), info.ModTime()), f.Sync()); err != nil {
 		return 0, 0, errors.Join(err, l.writer.root.Remove(temp))
 	}
 	packed, err := f.Stat()

@@ -169,8 +169,8 @@ func CheckWitnesses(kept []Anchor, keys string) ([]Witnessed, error) {
 		for _, a := range kept {
 			at, signed, err := c.cosignedAt(a.Note)
 			if err != nil {
-				return nil, &Fault{max(a.Size, 1), unsigned, fmt.Sprintf("anchor %s: %v", a.From,
-					err)}
+				return nil, &Fault{max(a.Size, 1), unsigned,
+					fmt.Sprintf("anchor %s: %v", a.From, err)}
 			}
 			if signed && (!found || a.Size > newest.Size || a.Size == newest.Size &&
 				at.After(newest.Time)) {
@@ -178,8 +178,8 @@ func CheckWitnesses(kept []Anchor, keys string) ([]Witnessed, error) {
 			}
 		}
 		if !found {
-			return nil, &Fault{1, unsigned, fmt.Sprintf("no anchor is cosigned by the witness %s",
-				c.name)}
+			return nil, &Fault{1, unsigned,
+				fmt.Sprintf("no anchor is cosigned by the witness %s", c.name)}
 		}
 		all = append(all, newest)
 	}

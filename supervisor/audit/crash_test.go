@@ -61,8 +61,7 @@ func TestTails(t *testing.T) {
 		{"a line with another number", func(l [][]byte) []byte { return forge(last(l), "7") }, 0,
 			true},
 		{"more than a line can hold", func([][]byte) []byte {
-			return bytes.Repeat([]byte("x"),
-				maxLine+1)
+			return bytes.Repeat([]byte("x"), maxLine+1)
 		}, 0, true},
 	}
 	for _, tt := range tests {

@@ -35,8 +35,8 @@ func TestFilter(t *testing.T) {
 	// 5
 	add("b", 2, Fetch{Decision: "denied", Host: "example.org"})
 	// 6
-	add("b", 2, WorkspaceChanged{Files: []string{"added sha256:00 src/a b.go",
-		"deleted - docs/x.md"}})
+	add("b", 2,
+		WorkspaceChanged{Files: []string{"added sha256:00 src/a b.go", "deleted - docs/x.md"}})
 	// 7
 	add("c", 1, RunStarted{Tool: "sh"})
 	// 8
@@ -113,8 +113,8 @@ func TestTail(t *testing.T) {
 	go func() { tail <- read(Tail(ctx, p.log, Filter{}, 2), 2+more) }()
 	go func() {
 		first := read(Follow(ctx, p.log, Filter{}, 3), 20)
-		follow <- append(first, read(Follow(ctx, p.log, Filter{}, first[len(first)-1]),
-			2+more-20)...)
+		follow <- append(first,
+			read(Follow(ctx, p.log, Filter{}, first[len(first)-1]), 2+more-20)...)
 	}()
 	begun.Wait()
 	for i := range more {

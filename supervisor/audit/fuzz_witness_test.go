@@ -73,8 +73,8 @@ func FuzzCosign(f *testing.F) {
 	f.Add(append(bytes.Clone(good), early...), other.Public())
 	f.Add(other.Sign(textOf(msg), at), key.Public()+"\n\n"+other.Public())
 	f.Add(bytes.Replace(good, []byte(" "), []byte("  "), 1), "x+00000000+")
-	f.Add(bytes.Replace(good, []byte("A"), []byte("A\r"), 1), strings.Replace(key.Public(), "He",
-		"He\r", 1))
+	f.Add(bytes.Replace(good, []byte("A"), []byte("A\r"), 1),
+		strings.Replace(key.Public(), "He", "He\r", 1))
 	f.Fuzz(func(t *testing.T, lines []byte, keys string) {
 		if out, err := Cosign(msg, lines, key.Public()); err == nil {
 			line := out[len(msg):]

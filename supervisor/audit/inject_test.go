@@ -162,8 +162,8 @@ func TestLongText(t *testing.T) {
 		many[i] = huge[:i%600]
 	}
 	p := newPlace(t)
-	r, line := p.one(t, Entry{Run: huge, Session: huge, Event: RunStarted{Tool: huge, Argv: many,
-		Env: many, Warnings: many}})
+	r, line := p.one(t, Entry{Run: huge, Session: huge,
+		Event: RunStarted{Tool: huge, Argv: many, Env: many, Warnings: many}})
 	if len(line) > maxLine || !harmless(line) {
 		t.Fatalf("%d bytes in the line, want at most %d", len(line), maxLine)
 	}

@@ -119,8 +119,7 @@ func readPublic(root *os.Root) ([]byte, error) {
 // readSmall reads the first maxNote bytes of a regular file with a note or less: the signature does
 // not fit anything longer.
 func readSmall(root *os.Root, name string) ([]byte, error) {
-	return readAtMost(root, name,
-		maxNote)
+	return readAtMost(root, name, maxNote)
 }
 
 func readAtMost(root *os.Root, name string, n int64) ([]byte, error) {

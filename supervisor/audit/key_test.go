@@ -48,18 +48,15 @@ func TestKeyTrouble(t *testing.T) {
 		{"missing", func(p place) { os.Remove(filepath.Join(p.keys, keyFile)) }, ErrKey},
 		{"key directory missing", func(p place) { os.RemoveAll(p.keys) }, ErrKey},
 		{"of another log", func(p place) {
-			os.WriteFile(filepath.Join(p.keys, keyFile), otherKey,
-				0o600)
+			os.WriteFile(filepath.Join(p.keys, keyFile), otherKey, 0o600)
 		}, ErrKey},
 		{"of another log, all of it", func(p place) {
 			os.RemoveAll(p.keys)
-			os.Rename(other.keys,
-				p.keys)
+			os.Rename(other.keys, p.keys)
 		}, ErrKey},
 		{"empty", func(p place) { os.Truncate(filepath.Join(p.keys, keyFile), 0) }, ErrKey},
 		{"garbled", func(p place) {
-			os.WriteFile(filepath.Join(p.keys, keyFile),
-				[]byte("PRIVATE+KEY+x"), 0o600)
+			os.WriteFile(filepath.Join(p.keys, keyFile), []byte("PRIVATE+KEY+x"), 0o600)
 		}, ErrKey},
 		{"readable by others", func(p place) { os.Chmod(filepath.Join(p.keys, keyFile), 0o640) },
 			ErrKey},
@@ -68,8 +65,7 @@ func TestKeyTrouble(t *testing.T) {
 			os.Symlink("k", filepath.Join(p.keys, keyFile))
 		}, ErrKey},
 		{"public half replaced", func(p place) {
-			os.WriteFile(filepath.Join(p.log, pubFile),
-				[]byte(otherPub), 0o644)
+			os.WriteFile(filepath.Join(p.log, pubFile), []byte(otherPub), 0o644)
 		}, ErrKey},
 	}
 	for _, tt := range tests {

@@ -23,8 +23,8 @@ func TestLast(t *testing.T) {
 		now = now.Add(time.Second)
 		for _, e := range []Event{RunStarted{Tool: "x"}, Exec{Program: "x"},
 			RunFinished{}}[:1+i%3] {
-			if _, err := l.Append(t.Context(), Entry{Run: "name", RunID: fmt.Sprintf("r%d", i/2),
-				Event: e}); err != nil {
+			if _, err := l.Append(t.Context(),
+				Entry{Run: "name", RunID: fmt.Sprintf("r%d", i/2), Event: e}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -36,8 +36,8 @@ func TestLast(t *testing.T) {
 		t.Fatalf("only %d segments", len(segments))
 	}
 	types := []Type{TypeRunStarted, TypeRunFinished}
-	for _, since := range []time.Time{{}, time.Unix(1001, 0), time.Unix(1057, 0), time.Unix(1120,
-		0), time.Unix(2000, 0)} {
+	for _, since := range []time.Time{{}, time.Unix(1001, 0), time.Unix(1057, 0),
+		time.Unix(1120, 0), time.Unix(2000, 0)} {
 		want := map[string]uint64{}
 		for r, err := range Scan(dir, Filter{Types: types, Since: since}) {
 			if err != nil {
@@ -59,8 +59,8 @@ func TestLast(t *testing.T) {
 	if err := os.WriteFile(first, make([]byte, maxLine+2), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if last, err := Last(t.Context(), dir, Filter{Types: types, Since: time.Unix(1119,
-		0)}); err != nil || len(last) != 1 {
+	if last, err := Last(t.Context(), dir,
+		Filter{Types: types, Since: time.Unix(1119, 0)}); err != nil || len(last) != 1 {
 		t.Errorf("behind a damaged segment: %v, %v", last, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -170,8 +170,7 @@ func TestPackedCrash(t *testing.T) {
 	name := filepath.Join(p.log, packedName(1))
 	for what, leave := range map[string]func() error{
 		"a part aside": func() error {
-			return os.WriteFile(name+".new",
-				whole.Bytes()[:whole.Len()/2], 0o640)
+			return os.WriteFile(name+".new", whole.Bytes()[:whole.Len()/2], 0o640)
 		},
 		"all aside":     func() error { return os.WriteFile(name+".new", whole.Bytes(), 0o640) },
 		"both in place": func() error { return os.WriteFile(name, whole.Bytes(), 0o640) },

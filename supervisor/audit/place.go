@@ -145,8 +145,7 @@ func (a *among) span(s Span, yield func(Record, error) bool) bool {
 		return false
 	}
 	return walk(a.ctx, a.lines, func() bool {
-		return a.lines.segment == s.Segment &&
-			a.lines.offset < s.End
+		return a.lines.segment == s.Segment && a.lines.offset < s.End
 	}, a.give(yield))
 }
 
@@ -194,8 +193,7 @@ func NewestAmong(ctx context.Context, dir string, f Filter, before uint64, n int
 		return failed
 	}
 	if err := take(func(yield func(Record, error) bool) bool {
-		return a.rest(rest,
-			yield)
+		return a.rest(rest, yield)
 	}); err != nil {
 		return Page{}, err
 	}
@@ -204,8 +202,7 @@ func NewestAmong(ctx context.Context, dir string, f Filter, before uint64, n int
 			continue
 		}
 		if err := take(func(yield func(Record, error) bool) bool {
-			return a.span(spans[i],
-				yield)
+			return a.span(spans[i], yield)
 		}); err != nil {
 			return Page{}, err
 		}

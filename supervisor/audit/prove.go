@@ -71,8 +71,8 @@ func proveIn(root *os.Root, h head, index uint64) ([]tlog.Hash, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return tlog.ProveRecord(int64(h.size), int64(index), &tree{f: f, size: int64(h.size),
-		leaves: int64(h.size)})
+	return tlog.ProveRecord(int64(h.size), int64(index),
+		&tree{f: f, size: int64(h.size), leaves: int64(h.size)})
 }
 
 // findLine reads the segment with the record.

@@ -97,8 +97,8 @@ func (w *writer) prune(keep Keep) (p Pruning, err error) {
 	}
 	next := w.at
 	w.buf = w.buf[:0]
-	w.line(&next, Entry{Actor: w.opt.Actor, Event: Gap{Reason: "pruned, as the operator asked",
-		First: p.First, Last: p.Last}}.body())
+	w.line(&next, Entry{Actor: w.opt.Actor,
+		Event: Gap{Reason: "pruned, as the operator asked", First: p.First, Last: p.Last}}.body())
 	next.offset += int64(len(w.buf))
 	if err := w.store(next); err != nil {
 		return p, err

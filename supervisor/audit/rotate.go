@@ -48,8 +48,8 @@ func (w *writer) rotate() (string, error) {
 		return "", err
 	}
 	if pub, err := readPublic(w.keys.dir); err != nil || len(pub)+len(vkey) >= maxPublic {
-		return "", cmp.Or(err, fmt.Errorf("%w: %s has no room for another: begin a log anew",
-			ErrKey, pubFile))
+		return "", cmp.Or(err,
+			fmt.Errorf("%w: %s has no room for another: begin a log anew", ErrKey, pubFile))
 	}
 	if err := atomicfile.WriteIn(w.keys.dir, nextFile, []byte(skey+"\n"), 0o600,
 		atomicfile.Durable); err != nil {

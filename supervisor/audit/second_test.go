@@ -12,8 +12,8 @@ import (
 // second is the other verifier, in another language, that docs/ has for strangers.
 func second(t *testing.T, args ...string) (string, bool) {
 	t.Helper()
-	out, err := exec.Command("python3", append([]string{"../../docs/verify.py"},
-		args...)...).CombinedOutput()
+	out, err := exec.Command("python3",
+		append([]string{"../../docs/verify.py"}, args...)...).CombinedOutput()
 	if bytes.Contains(out, []byte("Traceback")) && !bytes.Contains(out, []byte("ValueError")) {
 		t.Errorf("verify.py %q: %s", args, out)
 	}
@@ -92,8 +92,7 @@ func TestSecondVerifier(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string][]byte{
-		"a byte": append(append(bytes.Clone(whole[:100]), whole[100]^1),
-			whole[101:]...),
+		"a byte":                append(append(bytes.Clone(whole[:100]), whole[100]^1), whole[101:]...),
 		"the last line is gone": whole[:bytes.LastIndexByte(whole[:len(whole)-1], '\n')+1],
 		"half a line more":      append(bytes.Clone(whole), whole[:50]...),
 		"a line again": append(bytes.Clone(whole),

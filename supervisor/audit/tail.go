@@ -18,8 +18,7 @@ const followEvery = 100 * time.Millisecond
 func Follow(ctx context.Context, dir string, f Filter, after uint64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		read(ctx, dir, f, after+1, func(r Record, err error) bool {
-			return err == nil &&
-				r.Seq <= after || yield(r, err)
+			return err == nil && r.Seq <= after || yield(r, err)
 		}, func() bool { return true })
 	}
 }

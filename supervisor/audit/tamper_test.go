@@ -233,8 +233,8 @@ func TestForged(t *testing.T) {
 	p.put(t, other)
 	p.wantFault(t, 6, altered)
 	// The same before a checkpoint that is still there.
-	re := append(slices.Clone(other[:5]), []byte(strings.Replace(string(lines[5]), `"prev":"`,
-		`"x":"`, 1)))
+	re := append(slices.Clone(other[:5]),
+		[]byte(strings.Replace(string(lines[5]), `"prev":"`, `"x":"`, 1)))
 	last := bytes.TrimSuffix(lines[5], []byte("\n"))
 	at := bytes.LastIndex(last, []byte(`"prev":"`))
 	h := sha256.Sum256(bytes.TrimSuffix(other[4], []byte("\n")))
@@ -370,14 +370,12 @@ func TestDamageWhileOpen(t *testing.T) {
 	}{
 		{"segment removed", func(p place) error { return os.Remove(p.segment(1)) }},
 		{"segment renamed", func(p place) error {
-			return os.Rename(p.segment(1),
-				p.segment(1)+".1")
+			return os.Rename(p.segment(1), p.segment(1)+".1")
 		}},
 		{"segment cut", func(p place) error { return os.Truncate(p.segment(1), 10) }},
 		{"head removed", func(p place) error { return os.Remove(filepath.Join(p.log, headFile)) }},
 		{"head garbled", func(p place) error {
-			return os.Truncate(filepath.Join(p.log, headFile),
-				5)
+			return os.Truncate(filepath.Join(p.log, headFile), 5)
 		}},
 		{"log removed", func(p place) error { return os.RemoveAll(p.log) }},
 	}

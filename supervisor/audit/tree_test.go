@@ -187,8 +187,8 @@ func TestPrune(t *testing.T) {
 	}
 	for _, e := range list {
 		if strings.HasSuffix(e.Name(), segmentExt) {
-			if err := os.Rename(filepath.Join(p.log, e.Name()), filepath.Join(p.log,
-				e.Name()+".aside")); err != nil {
+			if err := os.Rename(filepath.Join(p.log, e.Name()),
+				filepath.Join(p.log, e.Name()+".aside")); err != nil {
 				t.Fatal(err)
 			}
 			p.wantFault(t, done.Last+1, Missing)

@@ -271,8 +271,8 @@ func (v *verifier) compareHead() error {
 		return v.fault(v.covered+1, unsigned, "%v", v.headErr)
 	case v.chain.size < v.head.size:
 		if torn, err := v.src.torn(); err != nil || torn {
-			return errors.Join(err, v.fault(v.chain.size+1, altered,
-				"the file ends within its line"))
+			return errors.Join(err,
+				v.fault(v.chain.size+1, altered, "the file ends within its line"))
 		}
 		return v.fault(v.chain.size+1, Missing, "the log ends, and the signed head has %d records",
 			v.head.size)

@@ -131,8 +131,8 @@ func TestCheckWitnesses(t *testing.T) {
 	// Another letter of base64's, or it would be no signature at all.
 	at := len(forged) - 20
 	forged[at] = map[bool]byte{true: 'B', false: 'A'}[forged[at] == 'A']
-	late := bytes.Replace(good, fmt.Appendf(nil, "\n%d\n", h.Size), fmt.Appendf(nil, "\n%d\n",
-		h.Size+1), 1)
+	late := bytes.Replace(good, fmt.Appendf(nil, "\n%d\n", h.Size),
+		fmt.Appendf(nil, "\n%d\n", h.Size+1), 1)
 	for name, c := range map[string]struct {
 		note []byte
 		keys string
@@ -155,8 +155,8 @@ func TestCheckWitnesses(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	for _, lines := range []string{"", "x", string(h.Note), strings.Replace(string(line), "A", "B",
-		1)} {
+	for _, lines := range []string{"", "x", string(h.Note),
+		strings.Replace(string(line), "A", "B", 1)} {
 		if _, err := Cosign(h.Note, []byte(lines), w.Public()); err == nil {
 			t.Errorf("%q passes for a cosignature", lines)
 		}

@@ -82,8 +82,8 @@ func (b *Bundle) onlyKnownFiles() error {
 				func(m ModuleEntry) bool { return m.File == e.Name() }) ||
 			slices.ContainsFunc(b.Licences, func(l Licence) bool { return l.File == e.Name() })
 		if !known {
-			return fmt.Errorf("%s: %w: the manifest does not name it", filepath.Join(b.Dir,
-				e.Name()), ErrAltered)
+			return fmt.Errorf("%s: %w: the manifest does not name it",
+				filepath.Join(b.Dir, e.Name()), ErrAltered)
 		}
 	}
 	return nil

@@ -211,8 +211,8 @@ func TestWrongKind(t *testing.T) {
 			store := t.TempDir()
 			dir := filepath.Join(store, "b")
 			write(t, filepath.Join(dir, "all.wasm"), []byte(content))
-			write(t, filepath.Join(dir, ManifestFile), encode(t, sound("b", []byte(content),
-				"run")))
+			write(t, filepath.Join(dir, ManifestFile),
+				encode(t, sound("b", []byte(content), "run")))
 			b, err := Load(dir)
 			if err != nil {
 				t.Fatal(err)
@@ -232,33 +232,27 @@ func TestUnsoundFolder(t *testing.T) {
 		want  error
 	}{
 		"extra file": {func(t *testing.T, dir string) {
-			write(t, filepath.Join(dir, "extra.wasm"),
-				code("x"))
+			write(t, filepath.Join(dir, "extra.wasm"), code("x"))
 		}, ErrAltered},
 		"extra folder": {func(t *testing.T, dir string) {
-			must(t,
-				os.Mkdir(filepath.Join(dir, "sub"), 0o755))
+			must(t, os.Mkdir(filepath.Join(dir, "sub"), 0o755))
 		}, ErrAltered},
 		"other name": {func(t *testing.T, dir string) {
 			write(t, filepath.Join(dir, ManifestFile), encode(t, sound("other", code("b"), "run")))
 		}, ErrManifest},
 		"no manifest": {func(t *testing.T, dir string) {
-			must(t, os.Remove(filepath.Join(dir,
-				ManifestFile)))
+			must(t, os.Remove(filepath.Join(dir, ManifestFile)))
 		}, os.ErrNotExist},
 		"linked manifest": {func(t *testing.T, dir string) {
-			link(t, filepath.Join(dir,
-				ManifestFile))
+			link(t, filepath.Join(dir, ManifestFile))
 		}, ErrAltered},
 		"linked folder": {func(t *testing.T, dir string) { link(t, dir) }, ErrAltered},
 		"a file instead": {func(t *testing.T, dir string) {
 			must(t, os.RemoveAll(dir))
-			write(t,
-				dir, nil)
+			write(t, dir, nil)
 		}, ErrAltered},
 		"endless manifest": {func(t *testing.T, dir string) {
-			must(t, os.Truncate(filepath.Join(dir,
-				ManifestFile), 1<<40))
+			must(t, os.Truncate(filepath.Join(dir, ManifestFile), 1<<40))
 		}, ErrAltered},
 	}
 	for name, c := range cases {
@@ -289,28 +283,22 @@ func TestOwned(t *testing.T) {
 	}
 	cases := map[string]func(t *testing.T, store, dir string){
 		"writable module": func(t *testing.T, store, dir string) {
-			must(t,
-				os.Chmod(filepath.Join(dir, "all.wasm"), 0o666))
+			must(t, os.Chmod(filepath.Join(dir, "all.wasm"), 0o666))
 		},
 		"somebody's module": func(t *testing.T, store, dir string) {
-			must(t,
-				os.Chown(filepath.Join(dir, "all.wasm"), 1234, 0))
+			must(t, os.Chown(filepath.Join(dir, "all.wasm"), 1234, 0))
 		},
 		"writable manifest": func(t *testing.T, store, dir string) {
-			must(t,
-				os.Chmod(filepath.Join(dir, ManifestFile), 0o664))
+			must(t, os.Chmod(filepath.Join(dir, ManifestFile), 0o664))
 		},
 		"writable folder": func(t *testing.T, store, dir string) {
-			must(t,
-				os.Chmod(dir, 0o775))
+			must(t, os.Chmod(dir, 0o775))
 		},
 		"somebody's folder": func(t *testing.T, store, dir string) {
-			must(t, os.Chown(dir, 1234,
-				0))
+			must(t, os.Chown(dir, 1234, 0))
 		},
 		"writable store": func(t *testing.T, store, dir string) {
-			must(t, os.Chmod(store,
-				0o777))
+			must(t, os.Chmod(store, 0o777))
 		},
 	}
 	use := func(open func(...string) (*Set, error), store string) error {

@@ -55,8 +55,8 @@ func (s *Set) addStore(tools string, owned bool) error {
 			err = s.put(b, in)
 		}
 		if err != nil {
-			s.problems = append(s.problems, fmt.Errorf("bundle %s of %s: %w", in.Name, in.Publisher,
-				err))
+			s.problems = append(s.problems,
+				fmt.Errorf("bundle %s of %s: %w", in.Name, in.Publisher, err))
 		}
 	}
 	return nil

@@ -96,8 +96,7 @@ func safeTexts(m Manifest) error {
 	}
 	for _, text := range texts {
 		if len(text) > maxText || strings.ContainsFunc(text, func(r rune) bool {
-			return r < ' ' ||
-				r > '~'
+			return r < ' ' || r > '~'
 		}) {
 			return fmt.Errorf("text %.60q: longer than %d bytes, or not printable ASCII", text,
 				maxText)

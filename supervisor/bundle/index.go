@@ -108,8 +108,7 @@ func (ix index) with(in Installed) index {
 	next := ix.without(in.Name)
 	next.Bundles = append(next.Bundles, in)
 	slices.SortFunc(next.Bundles, func(a, b Installed) int {
-		return strings.Compare(a.Name,
-			b.Name)
+		return strings.Compare(a.Name, b.Name)
 	})
 	next = next.forget(in.Publisher, in.Name)
 	next.Seen = append(next.Seen, seen{in.Publisher, in.Name, in.Version, in.Manifest})

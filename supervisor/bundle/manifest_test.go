@@ -90,8 +90,8 @@ func TestParseRefuses(t *testing.T) {
 func TestParseBounds(t *testing.T) {
 	many := sound("b", code("x"))
 	for i := range maxCommands + 1 {
-		many.Commands = append(many.Commands, CommandEntry{Name: fmt.Sprintf("c%d", i),
-			Module: "all.wasm"})
+		many.Commands = append(many.Commands,
+			CommandEntry{Name: fmt.Sprintf("c%d", i), Module: "all.wasm"})
 	}
 	modules := sound("b", code("x"), "run")
 	for i := range maxModules {

@@ -150,8 +150,8 @@ func (b *Bundle) Commands() []Command {
 
 func (b *Bundle) command(c CommandEntry) Command {
 	i := slices.IndexFunc(b.Modules, func(m ModuleEntry) bool { return m.File == c.Module })
-	command := Command{Bundle: b.Name, Name: c.Name, About: c.About, Module: Module{b.Modules[i],
-		b}}
+	command := Command{Bundle: b.Name, Name: c.Name, About: c.About,
+		Module: Module{b.Modules[i], b}}
 	if b.Origin != nil {
 		command.Needs = b.Manifest.Needs
 		if command.Needs == nil {

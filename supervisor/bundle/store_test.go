@@ -80,8 +80,7 @@ func (s *shop) goods(m Manifest, files ...[]byte) goods {
 }
 
 func (s *shop) words(version string) goods {
-	return s.goods(pinned("words", version,
-		code("words")))
+	return s.goods(pinned("words", version, code("words")))
 }
 
 // install signs goods that are not signed yet, and installs them.
@@ -184,20 +183,17 @@ func TestAlteredIsRefused(t *testing.T) {
 		return g
 	}
 	s.refused("another manifest", change(func(g *goods) {
-		g.text = encode(t, pinned("words",
-			"1.2.1", code("words")))
+		g.text = encode(t, pinned("words", "1.2.1", code("words")))
 	}), ErrAltered)
 	s.refused("a space behind the manifest", change(func(g *goods) {
-		g.text = append(g.text,
-			' ')
+		g.text = append(g.text, ' ')
 	}), ErrAltered)
 	s.refused("a file cut off", change(func(g *goods) { g.files = g.files[:len(g.files)-1] }),
 		ErrAltered)
 	s.refused("no files", change(func(g *goods) { g.files = nil }), ErrAltered)
 	s.refused("a byte more", change(func(g *goods) { g.files = append(g.files, 'x') }), ErrAltered)
 	s.refused("files swapped", change(func(g *goods) {
-		g.files = append([]byte("free"),
-			code("words")...)
+		g.files = append([]byte("free"), code("words")...)
 	}), ErrAltered)
 	for i := range good.files {
 		s.refused("a byte of a file", change(func(g *goods) { g.files[i] ^= 1 }), ErrAltered)
@@ -208,8 +204,8 @@ func TestAlteredIsRefused(t *testing.T) {
 	other := s.words("1.2.0")
 	other.signed = s.sign(s.goods(pinned("other", "1.2.0", code("other"))), now.Add(time.Hour))
 	s.refused("another bundle's signature", other, ErrAltered)
-	s.refused("an expired signature", goods{text: good.text, files: good.files, signed: s.sign(good,
-		now)}, trust.ErrExpired)
+	s.refused("an expired signature",
+		goods{text: good.text, files: good.files, signed: s.sign(good, now)}, trust.ErrExpired)
 	if _, err := s.install(good); err != nil {
 		t.Fatalf("control: %v", err)
 	}
@@ -242,12 +238,10 @@ func TestSizesAreBoundedFirst(t *testing.T) {
 				0
 		},
 		"many modules": func(m *Manifest) {
-			m.Modules = slices.Repeat(m.Modules,
-				maxModules+1)
+			m.Modules = slices.Repeat(m.Modules, maxModules+1)
 		},
 		"many commands": func(m *Manifest) {
-			m.Commands = slices.Repeat(m.Commands,
-				maxCommands+1)
+			m.Commands = slices.Repeat(m.Commands, maxCommands+1)
 		},
 		"too much altogether": func(m *Manifest) { fill(m, 3, 200<<20) },
 	} {
@@ -465,8 +459,7 @@ func TestInstalledIsVerifiedAtUse(t *testing.T) {
 		filepath.Join(s.Dir, indexFile)} {
 		if path == filepath.Join(s.Dir, indexFile) {
 			flip = func(b []byte) []byte {
-				return bytes.Replace(b, []byte(`"acme"`),
-					[]byte(`"evil"`), 1)
+				return bytes.Replace(b, []byte(`"acme"`), []byte(`"evil"`), 1)
 			}
 		}
 		change, mend := rewrite(path, flip)
@@ -478,16 +471,13 @@ func TestInstalledIsVerifiedAtUse(t *testing.T) {
 	spoil("a module that others can write", func() error { return os.Chmod(module, 0o666) },
 		func() error { return os.Chmod(module, 0o644) })
 	spoil("a file more", func() error {
-		return os.WriteFile(filepath.Join(dir, "more"), nil,
-			0o644)
+		return os.WriteFile(filepath.Join(dir, "more"), nil, 0o644)
 	}, func() error { return os.Remove(filepath.Join(dir, "more")) })
 	spoil("the signature removed", func() error {
-		return os.Rename(filepath.Join(dir,
-			SignatureFile), filepath.Join(s.Dir, "sig"))
+		return os.Rename(filepath.Join(dir, SignatureFile), filepath.Join(s.Dir, "sig"))
 	},
 		func() error {
-			return os.Rename(filepath.Join(s.Dir, "sig"), filepath.Join(dir,
-				SignatureFile))
+			return os.Rename(filepath.Join(s.Dir, "sig"), filepath.Join(dir, SignatureFile))
 		})
 	// The publisher's keys go, and with them the trust in what is installed.
 	if err := s.RemoveRing("acme", func() error { return nil }); err != nil {
@@ -549,12 +539,10 @@ func TestNoHooks(t *testing.T) {
 		"BOM":            func(b []byte) []byte { return append([]byte("\xef\xbb\xbf"), b...) },
 		"a second value": func(b []byte) []byte { return append(b, "{}"...) },
 		"a key twice": func(b []byte) []byte {
-			return bytes.Replace(b, []byte(`"name":`),
-				[]byte(`"name":"x","name":`), 1)
+			return bytes.Replace(b, []byte(`"name":`), []byte(`"name":"x","name":`), 1)
 		},
 		"a huge number": func(b []byte) []byte {
-			return bytes.Replace(b, []byte(`"format":1`),
-				[]byte(`"format":1e999`), 1)
+			return bytes.Replace(b, []byte(`"format":1`), []byte(`"format":1e999`), 1)
 		},
 	} {
 		g := s.words("1.2.0")

@@ -79,10 +79,10 @@ func Default(exe string, getenv func(string) string) Config {
 	}
 	dir := filepath.Dir(exe)
 	prefix := filepath.Dir(dir)
-	c.Shim = firstFile(filepath.Join(dir, "jail-shim"), filepath.Join(prefix,
-		"libexec/jail/jail-shim"))
-	c.Init = firstFile(filepath.Join(dir, "jail-init"), filepath.Join(prefix,
-		"libexec/jail/jail-init"))
+	c.Shim = firstFile(filepath.Join(dir, "jail-shim"),
+		filepath.Join(prefix, "libexec/jail/jail-shim"))
+	c.Init = firstFile(filepath.Join(dir, "jail-init"),
+		filepath.Join(prefix, "libexec/jail/jail-init"))
 	c.Bundles = []string{filepath.Join(dir, "bundles"), filepath.Join(prefix, "share/jail/bundles")}
 	return c
 }

@@ -113,8 +113,8 @@ func (c *Console) commitOf(w http.ResponseWriter, r *http.Request, s *session) *
 // askRevert is the page that shows what a revert would undo.
 func (c *Console) askRevert(w http.ResponseWriter, r *http.Request, s *session) {
 	if last := c.commitOf(w, r, s); last != nil {
-		c.show(w, http.StatusOK, "revert.html", s.page("Undo the commit of run "+text(last.ID),
-			"runs", last))
+		c.show(w, http.StatusOK, "revert.html",
+			s.page("Undo the commit of run "+text(last.ID), "runs", last))
 	}
 }
 
@@ -144,8 +144,8 @@ func (c *Console) revert(w http.ResponseWriter, r *http.Request, s *session) {
 		c.fail(w, r, s, err)
 		return
 	}
-	d := reverted{ID: id, More: result.State == workspace.Frozen, Skipped: max(0,
-		len(result.Changes)-maxDone)}
+	d := reverted{ID: id, More: result.State == workspace.Frozen,
+		Skipped: max(0, len(result.Changes)-maxDone)}
 	for _, k := range result.Changes[:min(len(result.Changes), maxDone)] {
 		d.Changes = append(d.Changes, change{Path: path(k.Path), Kind: k.Kind, Detail: detail(k)})
 	}

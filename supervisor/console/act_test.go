@@ -36,8 +36,8 @@ func TestKill(t *testing.T) {
 	}{
 		{url.Values{}, 400}, {url.Values{"signal": {"kill"}}, 400}, {url.Values{"sure": {"yes"}},
 			400}, {url.Values{"sure": {"yes"}, "signal": {"19"}}, 400},
-		{url.Values{"sure": {"yes"}, "signal": {"term"}}, 200}, {url.Values{"sure": {"yes"},
-			"signal": {"kill"}}, 200},
+		{url.Values{"sure": {"yes"}, "signal": {"term"}}, 200},
+		{url.Values{"sure": {"yes"}, "signal": {"kill"}}, 200},
 	} {
 		f.killed = nil
 		if w := c.post("/runs/r/kill", x.form); w.Code != x.want ||

@@ -41,11 +41,11 @@ func (c *Console) commit(w http.ResponseWriter, r *http.Request, s *session) {
 		c.fail(w, r, s, err)
 		return
 	}
-	d := done{ID: id, More: result.State == "frozen", NotKept: text(result.NotKept), Skipped: max(0,
-		len(result.Committed)-maxDone)}
+	d := done{ID: id, More: result.State == "frozen", NotKept: text(result.NotKept),
+		Skipped: max(0, len(result.Committed)-maxDone)}
 	for _, k := range result.Committed[:min(len(result.Committed), maxDone)] {
-		d.Committed = append(d.Committed, change{Path: path(k.Path), Kind: k.Kind,
-			Detail: detail(k)})
+		d.Committed = append(d.Committed,
+			change{Path: path(k.Path), Kind: k.Kind, Detail: detail(k)})
 	}
 	for _, h := range result.Held {
 		d.Held = append(d.Held, conflict{Path: path(h.Path), Why: text(h.Why)})

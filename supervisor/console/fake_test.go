@@ -169,8 +169,8 @@ func (f *fake) Kill(_ context.Context, _ string, signal int) error {
 
 // refusedConnection is what a client says when nobody listens on the socket.
 func refusedConnection() error {
-	return &url.Error{Op: "Get", URL: "http://jail/v1/runs", Err: &net.OpError{Op: "dial",
-		Net: "unix", Err: syscall.ECONNREFUSED}}
+	return &url.Error{Op: "Get", URL: "http://jail/v1/runs",
+		Err: &net.OpError{Op: "dial", Net: "unix", Err: syscall.ECONNREFUSED}}
 }
 
 type fakePolicies struct{ answer string }
@@ -198,8 +198,8 @@ func (p fakePolicies) Why(_, question string) (meaning.Answer, error) {
 func newLog(t testing.TB, entries ...audit.Entry) Dir {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "log"), KeyDir: filepath.Join(dir,
-		"keys")})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "log"),
+		KeyDir: filepath.Join(dir, "keys")})
 	if err != nil {
 		t.Fatal(err)
 	}

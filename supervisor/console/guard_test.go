@@ -101,38 +101,32 @@ func TestForeignForms(t *testing.T) {
 		"another port": {want: 403, change: tell("Sec-Fetch-Site", "same-site")},
 		"a site that lies twice": {want: 403,
 			change: func(r *http.Request) {
-				r.Header["Sec-Fetch-Site"] = []string{"same-origin",
-					"cross-site"}
+				r.Header["Sec-Fetch-Site"] = []string{"same-origin", "cross-site"}
 			}},
 		"no token": {want: 403, form: func(v url.Values) { v.Del("csrf") }},
 		"another token": {want: 403, form: func(v url.Values) {
-			v.Set("csrf",
-				secret())
+			v.Set("csrf", secret())
 		}},
 		"a token in the address": {want: 403, form: func(v url.Values) { v.Del("csrf") },
 			change: func(r *http.Request) { r.URL.RawQuery = "csrf=" + c.csrf }},
-		"no cookie": {want: 401,
-			change: func(r *http.Request) { r.Header.Del("Cookie") }},
+		"no cookie":      {want: 401, change: func(r *http.Request) { r.Header.Del("Cookie") }},
 		"another cookie": {want: 401, change: tell("Cookie", cookieName+"="+secret())},
 		"another cookie and ours": {want: 200, change: tell("Cookie", cookieName+"="+secret()+"; "+
 			cookieName+"="+c.cookie)},
 		"another path": {want: 401,
 			change: func(r *http.Request) {
-				r.URL.Path = strings.Replace(r.URL.Path, c.base,
-					sessionPath+secret(), 1)
+				r.URL.Path = strings.Replace(r.URL.Path, c.base, sessionPath+secret(), 1)
 			}},
 		"JSON":       {want: 415, change: tell("Content-Type", "application/json")},
 		"plain text": {want: 415, change: tell("Content-Type", "text/plain")},
-		"no type": {want: 415,
-			change: func(r *http.Request) { r.Header.Del("Content-Type") }},
+		"no type":    {want: 415, change: func(r *http.Request) { r.Header.Del("Content-Type") }},
 		"by GET": {want: 405,
 			change: func(r *http.Request) { r.Method = "GET"; r.URL.RawQuery = form().Encode() }},
 		"PUT": {want: 405, change: func(r *http.Request) { r.Method = "PUT" }},
 		"a question of CORS": {want: 405,
 			change: func(r *http.Request) {
 				r.Method = "OPTIONS"
-				r.Header.Set(
-					"Access-Control-Request-Method", "POST")
+				r.Header.Set("Access-Control-Request-Method", "POST")
 			}},
 	} {
 		v := form()
@@ -168,8 +162,7 @@ func TestForeignForms(t *testing.T) {
 		site, mode, dest, path string
 		want                   int
 	}{
-		"a page of ours": {"same-origin", "navigate", "document", c.base + "/",
-			200},
+		"a page of ours":            {"same-origin", "navigate", "document", c.base + "/", 200},
 		"the address bar":           {"none", "navigate", "document", c.base + "/", 200},
 		"a picture on another port": {"same-site", "no-cors", "image", c.base + "/", 403},
 		"a script of another site":  {"cross-site", "no-cors", "script", c.base + "/", 403},
@@ -233,8 +226,7 @@ func TestLogin(t *testing.T) {
 	// it asks the clock, too
 	waitFor(t, func() bool { return !c.con.verify.known().Running })
 	redeem := func(path string, change func(*http.Request)) int {
-		return c.do("GET", path, nil,
-			change).Code
+		return c.do("GET", path, nil, change).Code
 	}
 	link, until := c.con.Link()
 	if !until.Equal(now.Add(LinkLife)) || len(link) != len("/login/")+43 {
@@ -245,8 +237,7 @@ func TestLogin(t *testing.T) {
 	}
 	for _, header := range []string{"Sec-Purpose", "Purpose"} {
 		if code := redeem(link, func(r *http.Request) {
-			r.Header.Set(header,
-				"prefetch;prerender")
+			r.Header.Set(header, "prefetch;prerender")
 		}); code != 503 {
 			t.Errorf("%s: %d", header, code)
 		}

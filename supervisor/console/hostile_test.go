@@ -124,8 +124,8 @@ func TestHostileText(t *testing.T) {
 			if r != '\n' && r != '\t' && !strconv.IsPrint(r) ||
 				unicode.In(r, unicode.Variation_Selector,
 					unicode.Other_Default_Ignorable_Code_Point) {
-				t.Errorf("%s: %q is in it as it is: …%q…", name, r, body[max(0, i-60):min(len(body),
-					i+20)])
+				t.Errorf("%s: %q is in it as it is: …%q…", name, r,
+					body[max(0, i-60):min(len(body), i+20)])
 				break
 			}
 		}
@@ -134,8 +134,8 @@ func TestHostileText(t *testing.T) {
 			"<body background", "<template", "<noscript", "<!--", "<?xml", `href="javascript`,
 			`href="//`, `href="http`, `action="http`, `="data:`} {
 			if i := strings.Index(low, bad); i >= 0 {
-				t.Errorf("%s: %s is in it: …%q…", name, bad, body[max(0, i-60):min(len(body),
-					i+60)])
+				t.Errorf("%s: %s is in it: …%q…", name, bad,
+					body[max(0, i-60):min(len(body), i+60)])
 			}
 		}
 	}
@@ -151,16 +151,16 @@ func TestHostileText(t *testing.T) {
 		Conflicts: []workspace.Conflict{{Path: workspace.Name(everything), Why: everything,
 			Real:   &workspace.Node{Type: workspace.Link, Target: workspace.Name(everything)},
 			Shadow: &workspace.Node{Type: workspace.Type(everything)}}}})
-	w := c.post("/runs/"+url.PathEscape(everything)+"/commit", url.Values{"digest": {"x"},
-		"what": {"all"}, "pages": {"1"}})
+	w := c.post("/runs/"+url.PathEscape(everything)+"/commit",
+		url.Values{"digest": {"x"}, "what": {"all"}, "pages": {"1"}})
 	check("a refusal", w.Code, w.Body.String())
 	if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "Nothing was done") {
 		t.Errorf("a refusal: %d", w.Code)
 	}
 	f.set(nil)
 	f.digest = everything
-	w = c.post("/runs/"+url.PathEscape(everything)+"/revert", url.Values{"commit": {everything},
-		"sure": {"yes"}})
+	w = c.post("/runs/"+url.PathEscape(everything)+"/revert",
+		url.Values{"commit": {everything}, "sure": {"yes"}})
 	check("what was undone", w.Code, w.Body.String())
 	if w.Code != http.StatusOK {
 		t.Errorf("a revert: %d", w.Code)

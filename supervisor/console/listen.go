@@ -44,8 +44,8 @@ func ListenUnix(path string) (net.Listener, error) {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	if err := errors.Join(os.Chmod(filepath.Join(dir, "s"), 0o600), os.Rename(filepath.Join(dir,
-		"s"), path)); err != nil {
+	if err := errors.Join(os.Chmod(filepath.Join(dir, "s"), 0o600),
+		os.Rename(filepath.Join(dir, "s"), path)); err != nil {
 		l.Close()
 		return nil, err
 	}

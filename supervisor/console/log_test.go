@@ -90,8 +90,8 @@ func (forbidden) Page(context.Context, audit.Filter, uint64, int) (audit.Page, e
 func TestSearchByTheDaemon(t *testing.T) {
 	var entries []audit.Entry
 	for i := range 250 {
-		entries = append(entries, audit.Entry{Run: fmt.Sprintf("r%d", i),
-			Event: audit.RunStarted{Tool: "sed"}})
+		entries = append(entries,
+			audit.Entry{Run: fmt.Sprintf("r%d", i), Event: audit.RunStarted{Tool: "sed"}})
 	}
 	log := newLog(t, entries...)
 	f := &fake{}

@@ -71,8 +71,8 @@ func marksOf(end audit.Record, denied int64) []mark {
 	var n struct{ Added, Modified, Deleted int64 }
 	if json.Unmarshal(end.Field("changes"), &n) == nil && cmp.Or(n.Added, n.Modified,
 		n.Deleted) != 0 {
-		marks = append(marks, mark{"", fmt.Sprintf("changed +%d ~%d -%d", n.Added, n.Modified,
-			n.Deleted)})
+		marks = append(marks,
+			mark{"", fmt.Sprintf("changed +%d ~%d -%d", n.Added, n.Modified, n.Deleted)})
 	}
 	return marks
 }

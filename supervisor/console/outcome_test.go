@@ -15,11 +15,11 @@ func TestOutcomes(t *testing.T) {
 	entry := func(run string, e audit.Event) audit.Entry { return audit.Entry{Run: run, Event: e} }
 	log := newLog(t,
 		entry("again", audit.RunStarted{Tool: "x"}), entry("again", audit.RunFinished{ExitCode: 7}),
-		entry("good", audit.RunStarted{Tool: "x"}), entry("good", audit.Denied{Layer: "wasi",
-			What: "read /x", Count: 3}),
+		entry("good", audit.RunStarted{Tool: "x"}), entry("good",
+			audit.Denied{Layer: "wasi", What: "read /x", Count: 3}),
 		entry("good", audit.RunFinished{Changes: audit.Changes{Added: 1, Deleted: 2}}),
-		entry("slow", audit.RunStarted{Tool: "x"}), entry("slow", audit.RunFinished{ExitCode: 124,
-			Limit: "wall"}),
+		entry("slow", audit.RunStarted{Tool: "x"}), entry("slow",
+			audit.RunFinished{ExitCode: 124, Limit: "wall"}),
 		entry("lost", audit.RunStarted{Tool: "x"}),
 		entry("again", audit.RunStarted{Tool: "x"}), entry("again", audit.RunFinished{}))
 	body := newClient(t, Options{Log: log}).get("/").Body.String()

@@ -81,8 +81,8 @@ func explain(err error, acts bool) (status int, p notice, again int) {
 			p.Title = "Nothing was done"
 		}
 		for _, k := range known.Conflicts {
-			p.Conflicts = append(p.Conflicts, conflict{path(k.Path), k.Why, side(k.Real),
-				side(k.Shadow)})
+			p.Conflicts = append(p.Conflicts,
+				conflict{path(k.Path), k.Why, side(k.Real), side(k.Shadow)})
 		}
 		return status, p, 0
 	}

@@ -173,8 +173,8 @@ func (b *builder) begin(c api.Change) {
 	shown := describe(c)
 	if why := strings.Join(shown.Why, "; "); why != "" {
 		if len(b.review.Mentions) < maxAttention {
-			b.review.Mentions = append(b.review.Mentions, mention{shown.Path, why,
-				query("path", shown.Value), shown.Grave})
+			b.review.Mentions = append(b.review.Mentions,
+				mention{shown.Path, why, query("path", shown.Value), shown.Grave})
 		} else {
 			b.review.Unlisted++
 		}

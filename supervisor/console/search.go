@@ -28,8 +28,8 @@ var conditions = []struct {
 }{
 	{"type", "Type", "", optionsOf(audit.Types())},
 	{"decision", "Decision", "", optionsOf([]string{audit.DecisionAllowed, audit.DecisionDenied})},
-	{"layer", "Layer", "", optionsOf([]string{"policy", "wasi", "landlock", "seccomp", "mount",
-		"fetch"})},
+	{"layer", "Layer", "",
+		optionsOf([]string{"policy", "wasi", "landlock", "seccomp", "mount", "fetch"})},
 	{"since", "Since", "", []option{{Value: "15m", Text: "15 minutes ago"},
 		{Value: "1h", Text: "an hour ago"}, {Value: "24h", Text: "a day ago"}, {Value: "168h",
 			Text: "a week ago"}}},
@@ -101,8 +101,8 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
 	kept := url.Values{}
 	for _, k := range conditions {
 		v := strings.TrimSpace(q.Get(k.Name))
-		body.Conditions = append(body.Conditions, condition{k.Name, k.Label, k.Hint, text(v),
-			selected(k.menu, text(v))})
+		body.Conditions = append(body.Conditions,
+			condition{k.Name, k.Label, k.Hint, text(v), selected(k.menu, text(v))})
 		if v != "" {
 			kept.Set(k.Name, v)
 		}
@@ -179,8 +179,7 @@ func filter(q url.Values, now time.Time) (f audit.Filter, why string) {
 		f.Policy = "sha256:" + f.Policy
 	}
 	for t := range strings.FieldsFuncSeq(q.Get("type"), func(r rune) bool {
-		return r == ',' ||
-			r == ' '
+		return r == ',' || r == ' '
 	}) {
 		f.Types = append(f.Types, audit.Type(t))
 	}

@@ -39,8 +39,7 @@ var functions = template.FuncMap{
 	"query":   query,
 	"add":     func(a, b int) int { return a + b },
 	"table": func(base string, r []record, dates bool) recordTable {
-		return recordTable{base, r,
-			dates}
+		return recordTable{base, r, dates}
 	},
 	"lines": printableLines,
 }

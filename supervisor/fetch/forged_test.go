@@ -42,8 +42,7 @@ func TestForgedRecords(t *testing.T) {
 		}
 		eachText(all, func(s string) {
 			if strings.ContainsFunc(s, func(r rune) bool {
-				return !unicode.IsPrint(r) ||
-					r == unicode.ReplacementChar
+				return !unicode.IsPrint(r) || r == unicode.ReplacementChar
 			}) {
 				t.Errorf("%s: on record is %q", what, s)
 			}

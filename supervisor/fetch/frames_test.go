@@ -15,8 +15,7 @@ import (
 // TestFrames: several messages that come at once, or one in pieces, are those that were sent;
 // whatever else comes is an error.
 func TestFrames(t *testing.T) {
-	frame := func(size uint32,
-		body string) string {
+	frame := func(size uint32, body string) string {
 		return string(binary.BigEndian.AppendUint32(nil, size)) + body
 	}
 	good := frame(8, `{"id":7}`)
@@ -33,8 +32,8 @@ func TestFrames(t *testing.T) {
 		"a length too large": {frame(control.MaxMessage+1, "{}"), 0, control.ErrTooLarge},
 		"the largest length": {frame(1<<32-1, "{}"), 0, control.ErrTooLarge},
 		"no JSON":            {frame(2, "{{"), 0, nil},
-		"larger than what is kept": {frame(keptFrame*2, `{"id":7,"refuse":"`+strings.Repeat("x",
-			keptFrame*2-20)+`"}`) + good, 2, io.EOF},
+		"larger than what is kept": {frame(keptFrame*2,
+			`{"id":7,"refuse":"`+strings.Repeat("x", keptFrame*2-20)+`"}`) + good, 2, io.EOF},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ours, theirs, err := control.Pair("test")

@@ -90,8 +90,7 @@ func plainField(name, value string) bool {
 		}
 	}
 	return !strings.ContainsFunc(value, func(r rune) bool {
-		return r < ' ' && r != '\t' ||
-			r == 0x7f
+		return r < ' ' && r != '\t' || r == 0x7f
 	})
 }
 

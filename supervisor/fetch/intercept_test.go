@@ -34,8 +34,8 @@ func (w *world) inside(host string, port int) (*tls.Conn, error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.proxy.authority.PEM)
-	c := tls.Client(conn, &tls.Config{ServerName: host, RootCAs: roots, NextProtos: []string{"h2",
-		"http/1.1"}})
+	c := tls.Client(conn,
+		&tls.Config{ServerName: host, RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}})
 	return c, c.Handshake()
 }
 

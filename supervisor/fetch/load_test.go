@@ -301,8 +301,7 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 	for i := range points {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			killedAfter(t,
-				time.Duration(i)*3*time.Millisecond)
+			killedAfter(t, time.Duration(i)*3*time.Millisecond)
 		})
 	}
 }

@@ -42,8 +42,8 @@ func answering(records ...record) func(query []byte) []byte {
 				Class: dnsmessage.ClassINET}
 			switch r.kind {
 			case dnsmessage.TypeA:
-				err = errors.Join(err, b.AResource(rh,
-					dnsmessage.AResource{A: netip.MustParseAddr(r.data).As4()}))
+				err = errors.Join(err,
+					b.AResource(rh, dnsmessage.AResource{A: netip.MustParseAddr(r.data).As4()}))
 			case dnsmessage.TypeCNAME:
 				err = errors.Join(err, b.CNAMEResource(rh,
 					dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName(r.data)}))
@@ -103,8 +103,8 @@ func TestAnswers(t *testing.T) {
 		"another's address": {answering(record{other, dnsmessage.TypeA, upIP}), 502},
 		"another's, too": {answering(record{up, dnsmessage.TypeA, upIP},
 			record{other, dnsmessage.TypeA, "10.1.2.3"}), 200},
-		"a hint": {answering(record{up, dnsmessage.TypeA, upIP},
-			record{up, httpsRecord, hint}), 200},
+		"a hint": {answering(record{up, dnsmessage.TypeA, upIP}, record{up, httpsRecord, hint}),
+			200},
 		"a hint alone":         {answering(record{up, httpsRecord, hint}), 502},
 		"a thousand addresses": {answering(many...), 502},
 		"a name in a circle":   {loops, 502},

@@ -77,8 +77,8 @@ func (h *hostAddresses) listen() error {
 	if err != nil {
 		return fmt.Errorf("netlink: %w", err)
 	}
-	if err := syscall.Bind(fd, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK,
-		Groups: addressGroups}); err != nil {
+	if err := syscall.Bind(fd,
+		&syscall.SockaddrNetlink{Family: syscall.AF_NETLINK, Groups: addressGroups}); err != nil {
 		return errors.Join(fmt.Errorf("netlink: %w", err), syscall.Close(fd))
 	}
 	h.fd, h.known, h.list = fd, true, nil

@@ -257,20 +257,19 @@ func TestTLS(t *testing.T) {
 				says("x"))
 		}, 200},
 		"93.184.216.42": {func() *fetchtest.Host {
-			return fetchtest.StartHost(t, "93.184.216.42:443", w.ca.Config(t,
-				time.Now().Add(-time.Hour), upName), says("x"))
+			return fetchtest.StartHost(t, "93.184.216.42:443",
+				w.ca.Config(t, time.Now().Add(-time.Hour), upName), says("x"))
 		}, 502},
 		"93.184.216.43": {func() *fetchtest.Host {
 			return fetchtest.StartHost(t, "93.184.216.43:443", other.Config(t, soon, upName),
 				says("x"))
 		}, 502},
 		"93.184.216.44": {func() *fetchtest.Host {
-			return fetchtest.StartHost(t, "93.184.216.44:443", w.ca.Config(t, soon,
-				"other.example.com"), says("x"))
+			return fetchtest.StartHost(t, "93.184.216.44:443",
+				w.ca.Config(t, soon, "other.example.com"), says("x"))
 		}, 502},
 		"93.184.216.45": {func() *fetchtest.Host {
-			return fetchtest.StartHost(t,
-				"93.184.216.45:443", nil, says("x"))
+			return fetchtest.StartHost(t, "93.184.216.45:443", nil, says("x"))
 		}, 502},
 	} {
 		c.start()

@@ -131,8 +131,8 @@ func (p *Process) kill() { _ = p.cmd.Process.Kill() }
 // begin moves the process into its cgroup before it sends the setup.
 func (p *Process) begin(socket *os.File) error {
 	if p.spec.Cgroup != "" {
-		if err := cgroup.Enclose(p.spec.Cgroup, cgroup.Ceiling{Memory: processMemory,
-			PIDs: processTasks}, p.PID); err != nil {
+		if err := cgroup.Enclose(p.spec.Cgroup,
+			cgroup.Ceiling{Memory: processMemory, PIDs: processTasks}, p.PID); err != nil {
 			return err
 		}
 	}

@@ -44,8 +44,7 @@ func startProcess(t testing.TB, w *world, died func(error)) *Process {
 	})
 	p, err := Start(context.Background(), Spec{Exe: proxyProgram(t), Cgroup: slice + "/x.fetch",
 		Setup: w.setup, Record: w.notes, Died: func(err error) {
-			t.Log("the proxy ended: ",
-				err)
+			t.Log("the proxy ended: ", err)
 			died(err)
 		}})
 	if err != nil {
@@ -175,8 +174,8 @@ func TestEnvironment(t *testing.T) {
 	fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
 	fetchtest.StartHost(t, upIP+":443", w.ca.Config(t, time.Now().Add(time.Hour), upName),
 		says("hi"))
-	fetchtest.StartHost(t, "93.184.216.61:443", other.Config(t, time.Now().Add(time.Hour),
-		"other.example.com"), says("hi"))
+	fetchtest.StartHost(t, "93.184.216.61:443",
+		other.Config(t, time.Now().Add(time.Hour), "other.example.com"), says("hi"))
 	p := startProcess(t, w, func(err error) { t.Errorf("died: %v", err) })
 	socket := control.New(p.Door)
 	defer socket.Close()

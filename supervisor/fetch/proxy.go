@@ -82,8 +82,8 @@ func New(s Setup, r Recorder) (*Proxy, error) {
 	}
 	scopes := []policy.Effective{eff}
 	for _, l := range s.Scopes {
-		narrower, err := policy.Resolve(append(eff.Layers(), policy.Layer{Name: l.Name,
-			Source: l.Source, Policy: policy.Policy{Fetch: l.Fetch}})...)
+		narrower, err := policy.Resolve(append(eff.Layers(),
+			policy.Layer{Name: l.Name, Source: l.Source, Policy: policy.Policy{Fetch: l.Fetch}})...)
 		if err != nil {
 			return nil, err
 		}

@@ -21,8 +21,7 @@ func TestReflection(t *testing.T) {
 	w := newWorld(t,
 		"[[fetch.allow]]\nhost = \"up.example.com\"\nports = [443]\nmethods = [\"*\"]\npaths = [\"/**\"]\ncredential = \"c\"\nwebsocket = true\n",
 		func(s *Setup) {
-			s.Secrets = map[string]Secret{"c": {Kind: secretBearer, Value: canary,
-				Scrub: true}}
+			s.Secrets = map[string]Secret{"c": {Kind: secretBearer, Value: canary, Scrub: true}}
 		})
 	w.names.Set(upName, []string{upIP})
 	answer := ""

@@ -214,8 +214,8 @@ func (s Settings) SetupFor(ctx context.Context, eff policy.Effective) (Setup, er
 		if i == 0 {
 			out.Ceiling = l.Name
 		}
-		out.Layers = append(out.Layers, SetupLayer{Name: l.Name, Source: l.Source,
-			Fetch: l.Policy.Fetch})
+		out.Layers = append(out.Layers,
+			SetupLayer{Name: l.Name, Source: l.Source, Fetch: l.Policy.Fetch})
 	}
 	var err error
 	if out.Roots, err = s.roots(); err != nil {

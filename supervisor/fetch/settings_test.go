@@ -58,15 +58,12 @@ func TestSources(t *testing.T) {
 		"a pipe":                   {Credential{File: fifo}, "no regular file"},
 		"a directory":              {Credential{File: dir}, "no regular file"},
 		"a device":                 {Credential{File: "/dev/zero"}, "no regular file"},
-		"a file that is too large": {Credential{File: file("large", strings.Repeat("x",
-			maxSecret+1), 0o600)}, "larger"},
-		"no file": {Credential{File: filepath.Join(dir, "none")},
-			"cannot be opened"},
-		"a short one": {Credential{File: file("short", "short", 0o600)}, "shorter"},
-		"two lines": {Credential{File: file("lines", canary+"\r\nX-Evil: 1", 0o600)},
-			"line end"},
-		"bytes of no text": {Credential{File: file("bytes", canary+"\xff", 0o600)},
-			"plain text"},
+		"a file that is too large": {Credential{File: file("large",
+			strings.Repeat("x", maxSecret+1), 0o600)}, "larger"},
+		"no file":              {Credential{File: filepath.Join(dir, "none")}, "cannot be opened"},
+		"a short one":          {Credential{File: file("short", "short", 0o600)}, "shorter"},
+		"two lines":            {Credential{File: file("lines", canary+"\r\nX-Evil: 1", 0o600)}, "line end"},
+		"bytes of no text":     {Credential{File: file("bytes", canary+"\xff", 0o600)}, "plain text"},
 		"no variable":          {Credential{Env: "NO_SECRET"}, "NO_SECRET"},
 		"a command that fails": {Credential{Command: []string{"/bin/false"}}, "failed"},
 		"a command that floods": {Credential{Command: []string{"/bin/sh", "-c",
@@ -96,8 +93,8 @@ func withCredential(t *testing.T) policy.Effective {
 	t.Helper()
 	var layers []policy.Layer
 	for _, l := range setupOf(t, anyTo+"credential = \"c\"\n").Layers {
-		layers = append(layers, policy.Layer{Name: l.Name, Source: l.Source,
-			Policy: policy.Policy{Fetch: l.Fetch}})
+		layers = append(layers,
+			policy.Layer{Name: l.Name, Source: l.Source, Policy: policy.Policy{Fetch: l.Fetch}})
 	}
 	eff, err := policy.Resolve(layers...)
 	if err != nil {
@@ -143,11 +140,9 @@ func TestBadSettings(t *testing.T) {
 			"kind = \"sigv4\"\nfile = \"/a\"\n": "region",
 		credential +
 			"kind = \"bearer\"\nvalue = \"in the file itself\"\nfile = \"/a\"\n": "value",
-		strings.Repeat(credential+"kind = \"bearer\"\nfile = \"/a\"\n",
-			2): "twice",
-		"[[credential]]\nname = \"*\"\nkind = \"bearer\"\nfile = \"/a\"\n": "",
-		fmt.Sprintf("[[credential]]\nname = %q\nkind = \"bearer\"\nfile = \"/a\"\n",
-			"a\tb"): "",
+		strings.Repeat(credential+"kind = \"bearer\"\nfile = \"/a\"\n", 2):                        "twice",
+		"[[credential]]\nname = \"*\"\nkind = \"bearer\"\nfile = \"/a\"\n":                        "",
+		fmt.Sprintf("[[credential]]\nname = %q\nkind = \"bearer\"\nfile = \"/a\"\n", "a\tb"):      "",
 		"[[credential]]\nname = \"\"\nkind = \"bearer\"\nfile = \"/a\"\nallow_cleartext = true\n": "",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

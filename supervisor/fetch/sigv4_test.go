@@ -53,8 +53,8 @@ func TestSigV4Forms(t *testing.T) {
 	same("service", "/b/a@b", "", "/b/a%40b", "", false)
 	same("s3", "/", "?prefix=%c3%bc/x&a", "/", "?a=&prefix=%C3%BC%2Fx", true)
 	same("s3", "/", "?a=+", "/", "?a=%20", false)
-	list, _ := signed("s3", "/", "", fields{{"X-Amz-Meta-A", " 1  2 "}, {"Content-Type",
-		"text/plain"}, {"Accept", "*/*"}, {"x-amz-meta-a", "3"}})
+	list, _ := signed("s3", "/", "", fields{{"X-Amz-Meta-A", " 1  2 "},
+		{"Content-Type", "text/plain"}, {"Accept", "*/*"}, {"x-amz-meta-a", "3"}})
 	if want := "content-type;host;x-amz-content-sha256;x-amz-date;x-amz-meta-a"; list != want {
 		t.Errorf("signed are %s, want %s", list, want)
 	}

@@ -33,16 +33,13 @@ func TestFloorByEveryWay(t *testing.T) {
 	}
 	ways := map[string]func(name string) string{
 		"absolute http": func(n string) string {
-			return w.send("GET http://" + n +
-				"/ HTTP/1.1\r\nHost: " + n + "\r\n\r\n")
+			return w.send("GET http://" + n + "/ HTTP/1.1\r\nHost: " + n + "\r\n\r\n")
 		},
 		"absolute https": func(n string) string {
-			return w.send("GET https://" + n +
-				"/ HTTP/1.1\r\nHost: " + n + "\r\n\r\n")
+			return w.send("GET https://" + n + "/ HTTP/1.1\r\nHost: " + n + "\r\n\r\n")
 		},
 		"intercepted": func(n string) string {
-			return w.sendInside(n, 443,
-				"GET / HTTP/1.1\r\nHost: "+n+"\r\n\r\n")
+			return w.sendInside(n, 443, "GET / HTTP/1.1\r\nHost: "+n+"\r\n\r\n")
 		},
 		"opaque": func(n string) string {
 			n = strings.TrimSuffix(n, "example.com") + "opaque.example.org"
@@ -104,8 +101,8 @@ func TestBadTargetsByEveryWay(t *testing.T) {
 		vectors++
 		if path, ok := strings.CutPrefix(text, "http://a.example/"); ok {
 			vectors++
-			refused("inside", text, w.sendInside("a.example", 443,
-				"GET /"+path+" HTTP/1.1\r\nHost: a.example\r\n\r\n"))
+			refused("inside", text,
+				w.sendInside("a.example", 443, "GET /"+path+" HTTP/1.1\r\nHost: a.example\r\n\r\n"))
 			refused("https", text, w.send("GET https://a.example/"+path+
 				" HTTP/1.1\r\nHost: a.example\r\n\r\n"))
 			continue

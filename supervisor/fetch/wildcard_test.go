@@ -16,8 +16,8 @@ import (
 )
 
 // underWildcard is a world of one rule for every name below example.com.
-func underWildcard(t *testing.T, bounds string, serve func(w io.Writer, r *http.Request,
-	body string)) *world {
+func underWildcard(t *testing.T, bounds string,
+	serve func(w io.Writer, r *http.Request, body string)) *world {
 	t.Helper()
 	w := newWorld(t,
 		"[[fetch.allow]]\nhost = \"*.example.com\"\nports = [80]\nmethods = [\"*\"]\npaths = [\"/**\"]\n"+bounds)
@@ -30,8 +30,8 @@ func underWildcard(t *testing.T, bounds string, serve func(w io.Writer, r *http.
 
 func hundred(w io.Writer, _ *http.Request, _ string) {
 	// the proxy may have gone
-	_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"+strings.Repeat("x",
-		100))
+	_, _ = io.WriteString(w,
+		"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"+strings.Repeat("x", 100))
 }
 
 // TestWildcardBudgets: what a rule bounds is bounded for each host that it grants by itself, also

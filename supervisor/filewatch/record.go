@@ -119,8 +119,8 @@ func (w *Recorder) flush() {
 	}
 	if lost := w.watcher.Lost(); lost > w.lost {
 		w.lost = lost
-		events = append(events, audit.Gap{Reason: "the kernel's queue of file events was full",
-			Count: -1})
+		events = append(events,
+			audit.Gap{Reason: "the kernel's queue of file events was full", Count: -1})
 	}
 	clear(w.files)
 	w.order, w.bytes = w.order[:0], 0

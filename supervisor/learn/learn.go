@@ -312,8 +312,8 @@ func refusals(res supervisor.Result) []string {
 	for _, d := range res.Denied {
 		// told of by the requests themselves
 		if d.Layer != "fetch" {
-			out = append(out, fmt.Sprintf("%s: %s, %d times (%s)", d.Layer, d.What, d.Count,
-				d.Rule))
+			out = append(out,
+				fmt.Sprintf("%s: %s, %d times (%s)", d.Layer, d.What, d.Count, d.Rule))
 		}
 	}
 	return out

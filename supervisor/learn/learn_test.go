@@ -81,8 +81,7 @@ func observed(files ...learn.File) supervisor.Result {
 
 func canRead(p policy.Policy, path string) bool {
 	return slices.ContainsFunc(p.Mounts, func(m policy.Mount) bool {
-		return paths.Within(m.Target,
-			path)
+		return paths.Within(m.Target, path)
 	})
 }
 
@@ -90,8 +89,7 @@ func canRead(p policy.Policy, path string) bool {
 // each gets the same input; what comes out is the least.
 func TestLearns(t *testing.T) {
 	d := &fakeDaemon{needs: func(p policy.Policy) bool {
-		return canRead(p, "/usr/share/tool/x") &&
-			p.Env.Set.Values["HOME"] != ""
+		return canRead(p, "/usr/share/tool/x") && p.Env.Set.Values["HOME"] != ""
 	},
 		result: observed(learn.File{Path: "/usr/share/tool/x", Opened: 1},
 			learn.File{Path: "/usr/bin/tool", Opened: 1, Executed: 1, Program: true})}
@@ -161,8 +159,7 @@ func TestLearnsNothing(t *testing.T) {
 			}},
 		{"what needs the learning policy itself",
 			&fakeDaemon{needs: func(p policy.Policy) bool {
-				return p.Limits.OpenFiles == 1024 &&
-					p.Limits.PIDs == 512
+				return p.Limits.OpenFiles == 1024 && p.Limits.PIDs == 512
 			}, result: observed()}, nil,
 			func(err error, r Report) bool {
 				var e *Unlike
@@ -226,8 +223,7 @@ func TestAdds(t *testing.T) {
 		t.Fatal(err)
 	}
 	both := func(p policy.Policy) bool {
-		return canRead(p, "/usr/share/a/x") &&
-			canRead(p, "/usr/share/b/y")
+		return canRead(p, "/usr/share/a/x") && canRead(p, "/usr/share/b/y")
 	}
 	second := &fakeDaemon{needs: both, result: observed(learn.File{Path: "/usr/share/b/y",
 		Opened: 1}, learn.File{Path: "/usr/share/a/x", Opened: 1})}
@@ -241,8 +237,8 @@ func TestAdds(t *testing.T) {
 		t.Fatal(err)
 	}
 	file, err = syntax.Parse(syntax.Profile, "x.toml", []byte(more.Text), nil)
-	if err != nil || !both(file.Policy) || !strings.HasPrefix(more.Text, strings.TrimRight(r.Text,
-		"\n")) {
+	if err != nil || !both(file.Policy) || !strings.HasPrefix(more.Text,
+		strings.TrimRight(r.Text, "\n")) {
 		t.Errorf("%v\n%s", err, more.Text)
 	}
 }

@@ -72,8 +72,8 @@ type head struct {
 func (h head) name() string { return h.called }
 
 func (h head) top(b *strings.Builder) {
-	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", h.called, strings.NewReplacer(`\`, `\\`, "\n",
-		`\n`).Replace(h.help), h.called, h.kind)
+	fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", h.called,
+		strings.NewReplacer(`\`, `\\`, "\n", `\n`).Replace(h.help), h.called, h.kind)
 }
 
 // key makes the labels of a series; extra is one more, for the buckets of a histogram.
@@ -84,8 +84,8 @@ func (h head) key(values []string) string {
 	}
 	var pairs []string
 	for i, v := range values {
-		pairs = append(pairs, h.labels[i]+`="`+strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`,
-			`\"`).Replace(v)+`"`)
+		pairs = append(pairs,
+			h.labels[i]+`="`+strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(v)+`"`)
 	}
 	return strings.Join(pairs, ",")
 }

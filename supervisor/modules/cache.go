@@ -146,8 +146,7 @@ func (c *Cache) look(dir string) error {
 
 // isUseless reports whether an entry is to be made anew.
 func isUseless(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err,
-		wasi.ErrSeal)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, wasi.ErrSeal)
 }
 
 // remove takes a useless entry away, unless another run has put a new one in its place by now.

@@ -104,8 +104,7 @@ func TestCacheRefusesWhatWasChanged(t *testing.T) {
 			}
 			writeFile(t, seal, nil)
 		},
-		"another secret": func(t *testing.T, c *Cache,
-			_ string) {
+		"another secret": func(t *testing.T, c *Cache, _ string) {
 			c.secret = bytes.Repeat([]byte{1}, sha256.Size)
 		},
 	} {
@@ -151,8 +150,8 @@ func TestCacheChecksEveryByte(t *testing.T) {
 			}
 			sum, entry := stored(t, c, "a")
 			wantFound(t, c, sum, true)
-			path := map[string]string{"entry": entry, "seal": filepath.Join(c.Path(sum),
-				sealName)}[file]
+			path := map[string]string{"entry": entry,
+				"seal": filepath.Join(c.Path(sum), sealName)}[file]
 			if whole, err = os.ReadFile(path); err != nil {
 				t.Fatal(err)
 			}

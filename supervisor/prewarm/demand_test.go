@@ -72,8 +72,8 @@ func (w *world) make(ctx context.Context, spec string) (*fake, error) {
 func fits(*fake) bool { return true }
 
 // try runs a test in a bubble of its own time, and wants nothing left in the end.
-func try(t *testing.T, o options[string, *fake], test func(t *testing.T, w *world, p *demand[string,
-	*fake])) {
+func try(t *testing.T, o options[string, *fake],
+	test func(t *testing.T, w *world, p *demand[string, *fake])) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{}
 		o.Make = w.make

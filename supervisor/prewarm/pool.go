@@ -260,8 +260,7 @@ func (p *Pool) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 		return nil, err
 	}
 	undo = append(undo, func() {
-		_ = errors.Join(rungroup.Clear(j.plan.Cgroup.Path),
-			cgroup.RemoveCeiling(j.plan))
+		_ = errors.Join(rungroup.Clear(j.plan.Cgroup.Path), cgroup.RemoveCeiling(j.plan))
 	})
 	order := control.Order{Plan: j.plan, RunDir: j.dir.Path, Later: j.AttachesLater(),
 		Shared: shared}

@@ -120,8 +120,8 @@ func (s *Store) discard(ctx context.Context, c caller.Caller, id string, w *work
 
 func (s *Store) recordDiscard(ctx context.Context, c caller.Caller, id string,
 	event audit.WorkspaceDiscarded) error {
-	if _, err := s.o.Log.Append(ctx, audit.Entry{Run: id, Actor: c.Actor(),
-		Event: event}); err != nil {
+	if _, err := s.o.Log.Append(ctx,
+		audit.Entry{Run: id, Actor: c.Actor(), Event: event}); err != nil {
 		return problem.New(problem.Failed, "audit log: %w", err).WithHint("make room for the log")
 	}
 	return nil
@@ -183,8 +183,8 @@ func (s *Store) giveUp(c caller.Caller, w *workspace.Workspace,
 	id := w.Info().ID
 	err := w.GiveUp(func(left string) error {
 		event.GaveUp = left
-		if _, err := s.o.Log.Append(context.Background(), audit.Entry{Run: id, Actor: c.Actor(),
-			Event: event}); err != nil {
+		if _, err := s.o.Log.Append(context.Background(),
+			audit.Entry{Run: id, Actor: c.Actor(), Event: event}); err != nil {
 			return problem.New(problem.Failed, "audit log: %w",
 				err).WithHint("make room for the log")
 		}

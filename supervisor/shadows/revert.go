@@ -126,8 +126,8 @@ func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 	t, _ := s.loadTerms(id)
 	info := w.Info()
 	record := func(e audit.Event) error {
-		if _, err := s.o.Log.Append(context.Background(), audit.Entry{Run: id, Actor: c.Actor(),
-			Policy: t.Policy, Event: e}); err != nil {
+		if _, err := s.o.Log.Append(context.Background(),
+			audit.Entry{Run: id, Actor: c.Actor(), Policy: t.Policy, Event: e}); err != nil {
 			return problem.New(problem.Failed, "audit log: %w", err).
 				WithHint("make room for the log; nothing is reverted without it")
 		}
@@ -198,8 +198,8 @@ func (s *Store) Settle(ctx context.Context) error {
 	settled, err := s.Store.Recover(ctx)
 	s.o.Check("settle commits that were cut off", err)
 	for _, w := range settled {
-		if _, err := s.o.Log.Append(ctx, audit.Entry{Run: w.ID,
-			Event: settledEvent(w)}); err != nil {
+		if _, err := s.o.Log.Append(ctx,
+			audit.Entry{Run: w.ID, Event: settledEvent(w)}); err != nil {
 			return problem.New(problem.Failed, "audit log: %w", err)
 		}
 	}

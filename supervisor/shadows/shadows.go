@@ -399,8 +399,8 @@ func (s *Store) Commit(ctx context.Context, c caller.Caller, id string,
 			WithHint("jail discard " + id + " throws it away")
 	}
 	record := func(e audit.Event) error {
-		if _, err := s.o.Log.Append(context.Background(), audit.Entry{Run: id, Actor: c.Actor(),
-			Policy: t.Policy, Event: e}); err != nil {
+		if _, err := s.o.Log.Append(context.Background(),
+			audit.Entry{Run: id, Actor: c.Actor(), Policy: t.Policy, Event: e}); err != nil {
 			return problem.New(problem.Failed, "audit log: %w", err).
 				WithHint("make room for the log; nothing is committed without it")
 		}

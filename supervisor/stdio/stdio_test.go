@@ -28,8 +28,7 @@ func TestPipesWithoutReader(t *testing.T) {
 			}
 			reader, out := io.Pipe()
 			p.Start(Streams{Out: out, Err: io.Discard}, limit, func(seen int64) {
-				over = max(over,
-					seen)
+				over = max(over, seen)
 			}, func() { t.Error("nobody is gone") })
 			text := strings.Repeat("0123456789abcdef", size/16)
 			if _, err := io.WriteString(p.jail[1], text); err != nil { // a pipe holds it

@@ -91,8 +91,8 @@ func appends(ctx context.Context, dir string, stdout, progress io.Writer) error 
 	for _, writers := range all {
 		fmt.Fprintf(progress, "bench: append, %d writers\n", writers)
 		at := filepath.Join(dir, fmt.Sprintf("append-%d", writers))
-		l, err := audit.Open(audit.Options{Dir: filepath.Join(at, "log"), KeyDir: filepath.Join(at,
-			"keys")})
+		l, err := audit.Open(audit.Options{Dir: filepath.Join(at, "log"),
+			KeyDir: filepath.Join(at, "keys")})
 		if err != nil {
 			return err
 		}
@@ -267,10 +267,10 @@ func searches(ctx context.Context, log string, records int, stdout, progress io.
 		{"all of one run", audit.Filter{Run: fmt.Sprintf("run-%08d", run)}},
 		{"fetches from one host of 50", audit.Filter{Host: "host250.example.com"}},
 		{"what seccomp refused", audit.Filter{Layer: "seccomp"}},
-		{"refusals of one user", audit.Filter{Decision: audit.DecisionDenied,
-			UID: new(uint32(1003))}},
-		{"ends of the runs of one tool of three", audit.Filter{Tool: "sed",
-			Types: []audit.Type{audit.TypeRunFinished}}},
+		{"refusals of one user",
+			audit.Filter{Decision: audit.DecisionDenied, UID: new(uint32(1003))}},
+		{"ends of the runs of one tool of three",
+			audit.Filter{Tool: "sed", Types: []audit.Type{audit.TypeRunFinished}}},
 	}
 	// of one reading for all questions
 	var whole time.Duration

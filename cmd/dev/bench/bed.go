@@ -69,8 +69,7 @@ func (b *bed) makeDir() (err error) {
 }
 
 func (b *bed) path(name ...string) string {
-	return filepath.Join(append([]string{b.dir},
-		name...)...)
+	return filepath.Join(append([]string{b.dir}, name...)...)
 }
 
 // close takes everything away again, the last first.
@@ -147,8 +146,8 @@ func (b *bed) startDaemon(ctx context.Context) error {
 		settings = fmt.Appendf(settings, "[admission]\nruns = %d\nmemory = \"%dGiB\"\n",
 			b.runs+b.runs, b.runs)
 	}
-	if err := errors.Join(os.MkdirAll(b.path(b.state), 0o755), os.WriteFile(b.path(b.state,
-		"jaild.toml"), settings, 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(b.path(b.state), 0o755),
+		os.WriteFile(b.path(b.state, "jaild.toml"), settings, 0o600)); err != nil {
 		return err
 	}
 	b.daemon = exec.Command(filepath.Join(b.bin, "jaild"))

@@ -86,8 +86,8 @@ func treeSubjects(ctx context.Context, b *bed) ([]*subject, error) {
 	for i, t := range trees {
 		touch := b.request("touch", []string{"new"}, t.name)
 		touch.Fate = supervisor.FateDiscard
-		touches = append(touches, &subject{name: []string{touchFew, touchMany}[i],
-			once: b.run(touch)})
+		touches = append(touches,
+			&subject{name: []string{touchFew, touchMany}[i], once: b.run(touch)})
 
 		kept := b.request("touch", nil, t.name)
 		kept.ID, kept.Fate = "kept-"+t.name, supervisor.FateKeep
@@ -98,8 +98,8 @@ func treeSubjects(ctx context.Context, b *bed) ([]*subject, error) {
 			return nil, err
 		}
 		diffs = append(diffs, &subject{name: []string{diffFew, diffMany}[i], once: b.diff(kept.ID)})
-		prepares = append(prepares, &subject{name: []string{prepFew, prepMany}[i],
-			once: prepare(store, b.path(t.name))})
+		prepares = append(prepares,
+			&subject{name: []string{prepFew, prepMany}[i], once: prepare(store, b.path(t.name))})
 	}
 	return append(append(touches, diffs...), prepares...), nil
 }

@@ -76,8 +76,7 @@ func measureFetch(ctx context.Context, bin, only string, rounds int, stdout,
 		{"load", func() error { return underLoad(ctx, ways, stdout, progress) }},
 		{"memory", func() error { return tunnelMemory(ctx, ways, stdout) }},
 		{"flood", func() error {
-			return flood(ctx, ways, max(rounds/floodParts, 1), stdout,
-				progress)
+			return flood(ctx, ways, max(rounds/floodParts, 1), stdout, progress)
 		}},
 	}
 	for _, p := range parts {

@@ -201,8 +201,8 @@ func startHelper(group string, socket *os.File, args ...string) (*helper, error)
 // jail: memory = "256MiB", cpus = 1.0.
 func encloseAsJail(group string, pid int) error {
 	c := cgroup.Ceiling{Memory: 256 << 20, PIDs: 64}
-	if err := cgroup.MakeBounded(group, cgroup.Bound{Ceiling: c, CPUQuota: 100_000,
-		CPUPeriod: 100_000}); err != nil {
+	if err := cgroup.MakeBounded(group,
+		cgroup.Bound{Ceiling: c, CPUQuota: 100_000, CPUPeriod: 100_000}); err != nil {
 		return err
 	}
 	return cgroup.Enclose(path.Join(group, "tool"), c, pid)

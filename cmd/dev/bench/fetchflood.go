@@ -56,8 +56,8 @@ func flood(ctx context.Context, ways []*way, rounds int, stdout, progress io.Wri
 		case wayJail:
 			jails.quiet = start(w, w.group+".client")
 			// As of a service, whose jails are beside the daemon, which is the bench itself.
-			err = errors.Join(err, cgroup.MakeSlice(path.Dir(w.group),
-				cgroup.Ceiling{Weight: cgroup.BesideDaemon}))
+			err = errors.Join(err,
+				cgroup.MakeSlice(path.Dir(w.group), cgroup.Ceiling{Weight: cgroup.BesideDaemon}))
 		case wayLoud:
 			jails.loud = start(w, w.group+".client")
 		case wayBounded:

@@ -257,8 +257,7 @@ func (r *recorder) Refused(fetch.Refused) {}
 // client returns a client that goes this way.
 func (w *way) client(clients int) *http.Client {
 	t := &http.Transport{MaxIdleConnsPerHost: clients, DisableCompression: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn,
-			error) {
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return w.dial(ctx)
 		}}
 	if w.proxy {
@@ -307,8 +306,7 @@ func (w *way) big(ctx context.Context, clients int) (float64, error) {
 	c := w.client(clients)
 	defer c.CloseIdleConnections()
 	perSecond, err := rate(clients, fetchBigs, func() error {
-		return w.get(ctx, c, "/big",
-			fetchBig)
+		return w.get(ctx, c, "/big", fetchBig)
 	})
 	return perSecond * fetchBig / (1 << 20), err
 }

@@ -58,8 +58,7 @@ func (t *table) write(w io.Writer) error {
 
 // millis formats a time in milliseconds.
 func millis(d time.Duration) string {
-	return fmt.Sprintf("%.2f",
-		float64(d)/float64(time.Millisecond))
+	return fmt.Sprintf("%.2f", float64(d)/float64(time.Millisecond))
 }
 
 func times(ratio float64, ok bool) string {

@@ -46,8 +46,8 @@ var starts = []struct {
 	{[]string{"awk", "BEGIN { print 1 }"}, []string{"awk", "BEGIN { print 1 }"}},
 	{[]string{"jq", "-n", "1"}, []string{"jq", "-n", "1"}},
 	{[]string{"yq", "-n", "1"}, []string{"yq", "-n", "1"}},
-	{[]string{"mlr", "-n", "put", "end { print 1 }"}, []string{"mlr", "-n", "put",
-		"end { print 1 }"}},
+	{[]string{"mlr", "-n", "put", "end { print 1 }"},
+		[]string{"mlr", "-n", "put", "end { print 1 }"}},
 	{[]string{"sqlite3", ":memory:", "select 1"}, []string{"sqlite3", ":memory:", "select 1"}},
 	{[]string{"rg", "-c", "a", "lines"}, []string{"rg", "-c", "a", "lines"}},
 	{[]string{"js", "-e", "print(1)"}, []string{"node", "-e", "console.log(1)"}},
@@ -75,8 +75,8 @@ var jobs = []struct {
 	// that the other engine runs, below the bundles; "" for what is no single module
 	module string
 }{
-	{"five-stage pipeline over 100 MB, beside dash with the host's tools", []string{"sh", "-c",
-		pipeline}, []string{"dash", "-c", pipeline}, ""},
+	{"five-stage pipeline over 100 MB, beside dash with the host's tools",
+		[]string{"sh", "-c", pipeline}, []string{"dash", "-c", pipeline}, ""},
 	{"`sha256sum` of 100 MB", []string{"sha256sum", "big"}, []string{"sha256sum", "big"},
 		"core-utils/toybox.wasm"},
 	{"`sort` of 1,000,000 lines", []string{"sort", "lines"}, []string{"sort", "lines"},
@@ -229,11 +229,11 @@ func (b *toolBed) write() error {
 
 // once runs a tool, or with sh a script, in a jail whose state is kept under a name.
 func (b *toolBed) once(ctx context.Context, state string, argv []string) (time.Duration, error) {
-	args := []string{b.jail, "run", "--quiet", "--discard", "--policy", filepath.Join(b.dir,
-		"policy.toml"), "--"}
+	args := []string{b.jail, "run", "--quiet", "--discard", "--policy",
+		filepath.Join(b.dir, "policy.toml"), "--"}
 	if argv[0] == "sh" {
-		args = append(args[:1], "sh", "--quiet", "--discard", "--policy", filepath.Join(b.dir,
-			"policy.toml"))
+		args = append(args[:1], "sh", "--quiet", "--discard", "--policy",
+			filepath.Join(b.dir, "policy.toml"))
 		argv = argv[1:]
 	}
 	return b.timed(ctx, filepath.Join(b.dir, state), append(args, argv...))

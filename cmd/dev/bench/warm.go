@@ -74,8 +74,8 @@ func warms(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer
 func warmSubjects(ctx context.Context, cold, warm *bed) ([]*subject, error) {
 	var all []*subject
 	pair := func(name string, once func(b *bed) func(context.Context) (time.Duration, error)) {
-		all = append(all, &subject{name: name, once: rested(once(cold))}, &subject{name: name,
-			once: rested(once(warm))})
+		all = append(all, &subject{name: name, once: rested(once(cold))},
+			&subject{name: name, once: rested(once(warm))})
 	}
 	trivial := cold.request(cold.path("trivial.wasm"), nil, "small")
 	bare := trivial
@@ -95,8 +95,8 @@ func warmSubjects(ctx context.Context, cold, warm *bed) ([]*subject, error) {
 	})
 	pair("`jail run trivial.wasm`, whole process",
 		func(b *bed) func(context.Context) (time.Duration, error) {
-			return b.process(b.state, fixed(filepath.Join(b.bin, "jail"), "run", "--",
-				b.path("trivial.wasm")))
+			return b.process(b.state,
+				fixed(filepath.Join(b.bin, "jail"), "run", "--", b.path("trivial.wasm")))
 		})
 	for _, c := range []struct{ name, profile, tool string }{
 		{"API: a call of `true` in a session", "default", "true"},
@@ -127,8 +127,8 @@ func (b *bed) sessionCall(ctx context.Context, profile,
 	return func(ctx context.Context) (time.Duration, error) {
 		var out bytes.Buffer
 		start := time.Now()
-		res, err := b.client.Exec(ctx, s.ID, supervisor.ExecRequest{Tool: tool,
-			Dir: b.path("small")}, nil, &out, &out, nil)
+		res, err := b.client.Exec(ctx, s.ID,
+			supervisor.ExecRequest{Tool: tool, Dir: b.path("small")}, nil, &out, &out, nil)
 		took := time.Since(start)
 		if err == nil && res.ExitCode != 0 {
 			err = fmt.Errorf("exit code %d: %.500s", res.ExitCode, out.Bytes())

@@ -33,8 +33,8 @@ func bundle(t *testing.T, w *world, o *outcome) {
 		w.dir).CombinedOutput(); err != nil {
 		t.Fatalf("runc spec: %v: %s", err, out)
 	}
-	if err := os.Rename(filepath.Join(w.dir, "config.json"), filepath.Join(w.dir,
-		"default.json")); err != nil {
+	if err := os.Rename(filepath.Join(w.dir, "config.json"),
+		filepath.Join(w.dir, "default.json")); err != nil {
 		t.Fatal(err)
 	}
 	if *inside == "crun" && !pureV2() {
@@ -78,8 +78,8 @@ func writeConfig(w *world, program []string) error {
 	s.Mounts = append(s.Mounts,
 		specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid",
 			"nodev", "noexec", fmt.Sprintf("size=%d", tmpLimit), "mode=1777"}},
-		specs.Mount{Destination: "/data", Type: "bind", Source: w.data, Options: []string{"bind",
-			"ro", "nosuid", "nodev"}},
+		specs.Mount{Destination: "/data", Type: "bind", Source: w.data,
+			Options: []string{"bind", "ro", "nosuid", "nodev"}},
 		specs.Mount{Destination: "/store", Type: "bind", Source: w.store, Options: []string{"bind",
 			"rw", "nosuid", "nodev"}})
 	// /sys of a network namespace that is another's cannot be mounted in a user namespace: engines

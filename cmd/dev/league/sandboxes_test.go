@@ -159,6 +159,6 @@ func containerRun(w *world, runtime []string, program []string) []string {
 		return []string{"/bin/sh", "-c", "echo " + strings.ReplaceAll(err.Error(), "'", "") +
 			" >&2; exit 1"}
 	}
-	return append(runtime, "run", "--bundle", w.dir, fmt.Sprintf("league-%d-%d", os.Getpid(),
-		containers))
+	return append(runtime, "run", "--bundle", w.dir,
+		fmt.Sprintf("league-%d-%d", os.Getpid(), containers))
 }

@@ -107,8 +107,8 @@ func (w *world) furnish(t *testing.T) {
 	for _, d := range []string{w.data, w.store} {
 		for name, content := range map[string][]byte{"f": []byte("canary\n"), "program": program} {
 			path := filepath.Join(d, name)
-			if err := errors.Join(os.WriteFile(path, content, 0o755), os.Chown(path, w.owner,
-				w.owner)); err != nil {
+			if err := errors.Join(os.WriteFile(path, content, 0o755),
+				os.Chown(path, w.owner, w.owner)); err != nil {
 				t.Fatal(err)
 			}
 		}

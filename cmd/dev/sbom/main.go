@@ -70,8 +70,7 @@ func billOf(programs []string) (*cdx.BOM, error) {
 		dependencies = append(dependencies, cdx.Dependency{Ref: program.BOMRef, Dependencies: &on})
 	}
 	slices.SortFunc(components, func(x, y cdx.Component) int {
-		return strings.Compare(x.BOMRef,
-			y.BOMRef)
+		return strings.Compare(x.BOMRef, y.BOMRef)
 	})
 	b.Components, b.Dependencies = &components, &dependencies
 	return b, nil

@@ -74,8 +74,8 @@ func bootOnce(ctx context.Context, bound time.Duration, img image, j job, dir st
 			"initrd.gz"),
 		"-append", "console=ttyS0 panic=-1 reboot=t quiet systemd.show_status=0 mitigations=off " +
 			audit + "random.trust_cpu=on net.ifnames=0 no_timer_check"}
-	args = append(args, disk("root", filepath.Join(img.dir, "base.ext4"),
-		"snapshot=on,file.locking=off")...)
+	args = append(args,
+		disk("root", filepath.Join(img.dir, "base.ext4"), "snapshot=on,file.locking=off")...)
 	args = append(args, disk("job", j.disk, "snapshot=on,file.locking=off")...)
 	args = append(args, disk("results", results, "cache=unsafe")...)
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
@@ -94,8 +94,8 @@ func bootOnce(ctx context.Context, bound time.Duration, img image, j job, dir st
 		return fmt.Errorf("qemu: %w", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "rc")); err != nil {
-		return fmt.Errorf("the machine ended without results; see %s", filepath.Join(dir,
-			"console.log"))
+		return fmt.Errorf("the machine ended without results; see %s",
+			filepath.Join(dir, "console.log"))
 	}
 	return os.Remove(results)
 }

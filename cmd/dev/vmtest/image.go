@@ -94,8 +94,8 @@ func makeImage(ctx context.Context, c config, name string, log io.Writer) (image
 		img.kernel = strings.TrimSpace(string(kernel))
 		return img, err
 	}
-	return image{}, fmt.Errorf("kernel %s is not to be had here: %s", name, strings.Join(missing,
-		"; "))
+	return image{}, fmt.Errorf("kernel %s is not to be had here: %s", name,
+		strings.Join(missing, "; "))
 }
 
 func sources(name string) []source {

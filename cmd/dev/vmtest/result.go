@@ -177,6 +177,5 @@ var (
 // v1, and of an attack that the kernel refuses before it asks any wall.
 func lacks(reason, who string) bool {
 	return olderLandlock.MatchString(reason) || who == "user" && rootOnly.MatchString(reason) ||
-		longer.MatchString(reason) || hybrid.MatchString(reason) ||
-		kernelItself.MatchString(reason)
+		longer.MatchString(reason) || hybrid.MatchString(reason) || kernelItself.MatchString(reason)
 }

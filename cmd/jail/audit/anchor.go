@@ -104,8 +104,7 @@ Exits with 1 if one of them did not take it.`,
 		Example: "  jail audit anchor\n  jail audit anchor --json",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runAnchor(cmd.Context(), env,
-				asJSON)
+			return runAnchor(cmd.Context(), env, asJSON)
 		},
 	}
 	command.JSON(cmd, &asJSON, "print a list")
@@ -127,8 +126,7 @@ func runAnchor(ctx context.Context, env *cli.Env, asJSON bool) error {
 	keeper := anchor.Keeper{Log: env.Config.LogDir, State: env.Config.Anchors(), Targets: s.Anchors}
 	all, sendErr := keeper.Once(ctx)
 	if err := env.Show(asJSON, all, func(w io.Writer) error {
-		return writeAnchors(w,
-			all)
+		return writeAnchors(w, all)
 	}); err != nil {
 		return err
 	}
@@ -151,8 +149,8 @@ func writeAnchors(w io.Writer, all []anchor.Status) error {
 		if !s.Time.IsZero() {
 			taken = s.Time.Format(time.RFC3339)
 		}
-		rows = append(rows, []string{s.Name, s.To, fmt.Sprint(s.Size), taken,
-			audit.Printable(s.Error)})
+		rows = append(rows,
+			[]string{s.Name, s.To, fmt.Sprint(s.Size), taken, audit.Printable(s.Error)})
 	}
 	return output.Table(w, rows)
 }

@@ -48,8 +48,7 @@ end is not there. Nothing is verified: that is for jail audit verify.`,
 			"  jail audit export --format otlp --to http://127.0.0.1:4318/v1/logs --cursor otlp.cursor",
 		Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runExport(cmd.Context(), env,
-				o)
+			return runExport(cmd.Context(), env, o)
 		},
 	}
 	o.add(cmd)
@@ -100,8 +99,7 @@ func runExport(ctx context.Context, env *cli.Env, o exportOptions) error {
 	return send(ctx, export.Options{Log: dir, Filter: filter, Follow: o.follow, Cursor: o.cursor,
 		Tries: o.tries,
 		Say: func(text string) {
-			output.Say(env.Stderr, "warning", "export to "+o.to+": "+
-				text)
+			output.Say(env.Stderr, "warning", "export to "+o.to+": "+text)
 		}},
 		sink, o.to)
 }
@@ -128,8 +126,8 @@ func send(ctx context.Context, o export.Options, sink export.Sink, to string) er
 		if o.Cursor != "" {
 			hint = "run it again: it goes on where it was"
 		}
-		return exit.Failed(err, hint, "export to %s, after %s: %s", to, output.Count(n, "record",
-			"records"), strings.ReplaceAll(fmt.Sprint(err), "\n", "; "))
+		return exit.Failed(err, hint, "export to %s, after %s: %s", to,
+			output.Count(n, "record", "records"), strings.ReplaceAll(fmt.Sprint(err), "\n", "; "))
 	}
 	return nil
 }

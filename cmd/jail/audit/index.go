@@ -45,8 +45,7 @@ them quick at once. The index can be taken away at any time: it is made from the
 		Example: "  jail audit index\n  jail audit index --rebuild",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runIndex(cmd.Context(), env,
-				o)
+			return runIndex(cmd.Context(), env, o)
 		},
 	}
 	o.log.add(cmd)

@@ -95,8 +95,8 @@ func runPrune(env *cli.Env, o pruneOptions) error {
 			fmt.Fprintln(w, "nothing to take away")
 			return nil
 		}
-		fmt.Fprintf(w, "took %s away: records %d to %d, %s\n", output.Count(p.Segments, "segment",
-			"segments"), p.First, p.Last, output.Size(p.Bytes))
+		fmt.Fprintf(w, "took %s away: records %d to %d, %s\n",
+			output.Count(p.Segments, "segment", "segments"), p.First, p.Last, output.Size(p.Bytes))
 		return nil
 	})
 }

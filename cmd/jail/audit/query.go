@@ -127,8 +127,7 @@ Who may not read the log is shown the records of their own runs, by the daemon.`
 		Example: "  jail audit query --tool sed --decision denied --since 24h\n  jail audit query --host '*.example.com' --json\n  jail audit query --path '/etc/**' --count",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runQuery(cmd.Context(), env,
-				o)
+			return runQuery(cmd.Context(), env, o)
 		},
 	}
 	o.add(cmd)

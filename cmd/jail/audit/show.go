@@ -36,8 +36,7 @@ off exactly. Nothing is verified: that is for jail audit verify. Who may not rea
 		Example: "  jail audit show --since 1h\n  jail audit show --run 3w5e11264sg0c8v5a9b7k2m4qd --type denied --json",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runShow(cmd.Context(), env,
-				o)
+			return runShow(cmd.Context(), env, o)
 		},
 	}
 	o.log.add(cmd)
@@ -61,8 +60,8 @@ func runShow(ctx context.Context, env *cli.Env, o showOptions) (err error) {
 	dir := o.log.dir(env)
 	records := audit.Scan(dir, filter)
 	if o.log.askDaemon(env) {
-		records = askDaemon(ctx, env, supervisor.RecordsRequest{Run: o.run, Types: o.types,
-			Since: filter.Since})
+		records = askDaemon(ctx, env,
+			supervisor.RecordsRequest{Run: o.run, Types: o.types, Since: filter.Since})
 	}
 	return showRecords(env, dir, records, o.json)
 }

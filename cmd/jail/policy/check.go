@@ -156,8 +156,8 @@ func checkPolicy(path string, kind syntax.Kind, set *profiles.Set) ([]finding, e
 	case errors.As(err, &all):
 		var found []finding
 		for _, e := range all {
-			found = append(found, finding{"error", e.File, e.Line, e.Column, e.Message, e.Hint,
-				e.Text})
+			found = append(found,
+				finding{"error", e.File, e.Line, e.Column, e.Message, e.Hint, e.Text})
 		}
 		return found, nil
 	case err != nil:

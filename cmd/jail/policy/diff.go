@@ -68,8 +68,7 @@ func diffPolicies(env *cli.Env, one, two, failOn string, asJSON bool) error {
 		return exit.Usage("", "%v", err)
 	}
 	if err := env.Show(asJSON, d, func(w io.Writer) error {
-		return writeDifference(w,
-			d)
+		return writeDifference(w, d)
 	}); err != nil {
 		return err
 	}

@@ -176,8 +176,8 @@ func runExpected(ctx context.Context, env *cli.Env, name string, e meaning.Expec
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	for _, file := range files {
 		at := filepath.Join(dir, file.File)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at,
-			[]byte(file.Content), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755),
+			os.WriteFile(at, []byte(file.Content), 0o644)); err != nil {
 			return f, exit.Failed(err, "", "%s:%d: %v", file.File, file.Line, exit.Cause(err))
 		}
 	}

@@ -148,8 +148,7 @@ func learnt(env *cli.Env, f *learnFlags, job learning.Job, report learning.Repor
 		return env.PrintJSON(view)
 	case path == "":
 		if err := env.Print(func(w io.Writer) error {
-			_, err := io.WriteString(w,
-				output.PrintableText(report.Text))
+			_, err := io.WriteString(w, output.PrintableText(report.Text))
 			return err
 		}); err != nil {
 			return err
@@ -454,8 +453,8 @@ func learntRows(job learning.Job, r learning.Report) [][]string {
 		rows = append(rows, []string{"programs", fmt.Sprintf("%d executed", executed),
 			output.Count(len(d.Of(learn.KindNative)), "name", "names")})
 	} else {
-		rows = append(rows, []string{"imports", fmt.Sprintf("%d functions",
-			len(r.Observed.Imports)), "the interface of tools"})
+		rows = append(rows, []string{"imports",
+			fmt.Sprintf("%d functions", len(r.Observed.Imports)), "the interface of tools"})
 	}
 	rows = append(rows,
 		[]string{"variables", "-",

@@ -91,8 +91,8 @@ func profilePage(t *testing.T, p profiles.Profile, score meaning.Score) string {
 			prose = append(prose, text)
 		}
 	}
-	fmt.Fprintf(&b, "%s\n\n%s\n\n", strings.Join(runs, "\n"), strings.TrimSpace(strings.Join(prose,
-		"\n")))
+	fmt.Fprintf(&b, "%s\n\n%s\n\n", strings.Join(runs, "\n"),
+		strings.TrimSpace(strings.Join(prose, "\n")))
 	x, err := meaning.Explain([]meaning.Source{{Layer: p.File.Layer("profile "+p.Name, p.Origin),
 		File: &p.File}})
 	if err != nil {

@@ -78,8 +78,7 @@ func newProfileShow(env *cli.Env) *cobra.Command {
 		Example: "  jail profile show default",
 		Args:    command.Exactly("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return runProfileShow(env, args[0],
-				asJSON)
+			return runProfileShow(env, args[0], asJSON)
 		},
 	}
 	command.JSON(cmd, &asJSON, "print an object")

@@ -166,8 +166,8 @@ func profileText(env *cli.Env, f *newProfile) (string, syntax.File, error) {
 	if err != nil {
 		return "", file, exit.Usage("", "%v", err)
 	}
-	if _, err := policies.UnderCeiling(env, set, file.Layer("profile "+file.Name,
-		file.Source)); err != nil {
+	if _, err := policies.UnderCeiling(env, set,
+		file.Layer("profile "+file.Name, file.Source)); err != nil {
 		return "", file, err
 	}
 	return string(text), file, nil
@@ -308,8 +308,8 @@ func (f *newProfile) edits(base policy.Policy) ([]addition, error) {
 		if err != nil {
 			return nil, exit.NotFound("", "--read %s: %v", dir, exit.Cause(err))
 		}
-		add("Asked for with --read.", syntax.AddMount(policy.Mount{Source: path, Target: path,
-			Access: policy.Read}))
+		add("Asked for with --read.",
+			syntax.AddMount(policy.Mount{Source: path, Target: path, Access: policy.Read}))
 	}
 	fetch, err := f.fetchEdits(base)
 	if err != nil {
@@ -355,8 +355,8 @@ func (f *newProfile) nativeEdits(base policy.Policy) ([]addition, error) {
 			Value: syntax.Quote("/usr/local/bin:/usr/bin:/bin")})
 		add("", syntax.Edit{Section: "env.set", Key: "HOME", Value: syntax.Quote(learn.Home)})
 	}
-	for _, m := range append(learn.WideMounts(), policy.Mount{Target: learn.Home,
-		Access: policy.Tmpfs}) {
+	for _, m := range append(learn.WideMounts(),
+		policy.Mount{Target: learn.Home, Access: policy.Tmpfs}) {
 		_, err := os.Stat(m.Source)
 		wanted := slices.Contains([]string{"/usr", "/bin", "/lib", "/lib64", "/etc/alternatives",
 			"/etc/ld.so.cache"}, m.Target) && err == nil || m.Source == ""

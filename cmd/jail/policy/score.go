@@ -39,8 +39,7 @@ Exits with 0, and with 1 if one of them has more points than --max.`,
 	command.JSON(cmd, &asJSON, "print a list of objects")
 	complete.First(env, cmd, complete.Profiles)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		return scorePolicies(env, args, *most,
-			asJSON)
+		return scorePolicies(env, args, *most, asJSON)
 	}
 	return cmd
 }

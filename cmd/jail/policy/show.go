@@ -27,8 +27,7 @@ With --effective, what is left of it under the ceiling of this host: that is wha
 	command.JSON(cmd, &asJSON, "print an object with the policy and its digest")
 	complete.First(env, cmd, complete.Profiles)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		return showPolicy(env, args[0],
-			*effective, asJSON)
+		return showPolicy(env, args[0], *effective, asJSON)
 	}
 	return cmd
 }
@@ -43,8 +42,8 @@ func showPolicy(env *cli.Env, arg string, effective, asJSON bool) error {
 		return err
 	}
 	if effective {
-		eff, err := policies.UnderCeiling(env, set, policy.Layer{Name: file.Kind.String(),
-			Source: file.Source, Policy: file.Policy})
+		eff, err := policies.UnderCeiling(env, set,
+			policy.Layer{Name: file.Kind.String(), Source: file.Source, Policy: file.Policy})
 		if err != nil {
 			return err
 		}

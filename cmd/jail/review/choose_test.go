@@ -16,8 +16,8 @@ import (
 
 func someChoice() choice {
 	hunk := func(n int) workspace.Hunk {
-		return workspace.Hunk{From: n, FromLines: 1, To: n, ToLines: 1, Lines: []string{"-old",
-			"+new\\x1b[2J"}}
+		return workspace.Hunk{From: n, FromLines: 1, To: n, ToLines: 1,
+			Lines: []string{"-old", "+new\\x1b[2J"}}
 	}
 	return choice{digest: "sha256:00", picks: []pick{
 		{change: api.Change{Change: workspace.Change{Path: ".envrc", Kind: workspace.Added,

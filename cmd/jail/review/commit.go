@@ -103,8 +103,7 @@ func runCommit(ctx context.Context, env *cli.Env, c *api.Client, o commitOptions
 		return withConflicts(env, err, "real", "shadow")
 	}
 	if err := env.Show(o.json, done, func(w io.Writer) error {
-		return writeCommitted(w,
-			env.Colour(), o, done)
+		return writeCommitted(w, env.Colour(), o, done)
 	}); err != nil {
 		return err
 	}
@@ -143,7 +142,7 @@ func writeCommitted(w io.Writer, colour bool, o commitOptions, r workspace.Resul
 		fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Amber, "left:"),
 			output.Printable(dir))
 	}
-	_, err := fmt.Fprintf(w, "committed %s of run %s\n", output.Count(len(r.Committed), "change",
-		"changes"), output.Printable(o.id))
+	_, err := fmt.Fprintf(w, "committed %s of run %s\n",
+		output.Count(len(r.Committed), "change", "changes"), output.Printable(o.id))
 	return err
 }

@@ -54,8 +54,8 @@ func newPrune(env *cli.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return env.Show(asJSON, p, output.Text("forgot %s\n", output.Count(len(p.IDs),
-				"workspace", "workspaces")))
+			return env.Show(asJSON, p,
+				output.Text("forgot %s\n", output.Count(len(p.IDs), "workspace", "workspaces")))
 		})
 	}
 	return cmd
@@ -70,8 +70,7 @@ func NewWorkspaces(env *cli.Env) *cobra.Command {
 		Example: "  jail workspaces\n  jail workspaces prune",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runWorkspaces(cmd.Context(),
-				env, asJSON)
+			return runWorkspaces(cmd.Context(), env, asJSON)
 		},
 	}
 	cmd.AddCommand(newPrune(env))

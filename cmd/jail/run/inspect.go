@@ -28,8 +28,7 @@ func NewInspect(env *cli.Env) *cobra.Command {
 		Example: "  jail inspect 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runInspect(cmd.Context(),
-				env, args[0], asJSON)
+			return runInspect(cmd.Context(), env, args[0], asJSON)
 		},
 	}
 	command.JSON(cmd, &asJSON, `print {"live":…} or {"records":[…]}`)

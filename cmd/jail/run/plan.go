@@ -77,23 +77,23 @@ func writePlan(w io.Writer, p jail.Plan) error {
 			p.IDs.Base, uint64(p.IDs.Base)+uint64(p.IDs.Size)-1)},
 	}
 	for _, m := range p.IDs.Extra {
-		rows = append(rows, []string{"", fmt.Sprintf("and %d inside is %d on the host", m.Inside,
-			m.Host)})
+		rows = append(rows,
+			[]string{"", fmt.Sprintf("and %d inside is %d on the host", m.Inside, m.Host)})
 	}
-	rows = append(rows, []string{"hostname", p.Hostname}, []string{"root",
-		"a fresh tmpfs, read-only"})
+	rows = append(rows, []string{"hostname", p.Hostname},
+		[]string{"root", "a fresh tmpfs, read-only"})
 	for i, m := range p.Mounts {
 		rows = append(rows, []string{output.Once(i, "mounts"), mountText(m)})
 	}
-	rows = append(rows, []string{"devices", joined(p.Devices)}, []string{"workspace",
-		workspaceText(p.Workspace)})
+	rows = append(rows, []string{"devices", joined(p.Devices)},
+		[]string{"workspace", workspaceText(p.Workspace)})
 	rows = append(rows, []string{"capabilities", output.Or(joined(p.Capabilities), "none")},
-		[]string{"privileges", map[bool]string{true: "none can be gained",
-			false: "can be gained"}[p.NoNewPrivileges]},
+		[]string{"privileges",
+			map[bool]string{true: "none can be gained", false: "can be gained"}[p.NoNewPrivileges]},
 		[]string{"outer filter", filterText(p.OuterFilter)})
 	for i, r := range p.Landlock.Rules {
-		rows = append(rows, []string{output.Once(i, "landlock"), r.Path + "  " + access(r.Write,
-			r.Exec) + alsoMay(r)})
+		rows = append(rows, []string{output.Once(i, "landlock"),
+			r.Path + "  " + access(r.Write, r.Exec) + alsoMay(r)})
 	}
 	told := map[bool]string{true: "; what is refused is told"}[p.Landlock.Told]
 	rows = append(rows,
@@ -105,8 +105,8 @@ func writePlan(w io.Writer, p jail.Plan) error {
 	}
 	rows = append(rows, ceilingRows(p.Ceiling)...)
 	rows = append(rows, []string{"inner filter", filterText(p.InnerFilter)},
-		[]string{"tool", fmt.Sprintf("%s (%s, %s)", p.Command.Tool, p.Command.Runner,
-			p.Command.Digest)},
+		[]string{"tool",
+			fmt.Sprintf("%s (%s, %s)", p.Command.Tool, p.Command.Runner, p.Command.Digest)},
 		[]string{"arguments", joined(p.Command.Args)}, []string{"variables",
 			output.Or(joined(p.Command.Env), "none")}, []string{"directory", p.Command.Cwd})
 	if p.FileEvents != "" {
@@ -138,11 +138,11 @@ func ceilingRows(c *jail.Ceiling) [][]string {
 				"no bound"), quota(*g), output.Or(countText(g.PIDs), "no bound"))})
 	}
 	for i, r := range c.Landlock.Rules {
-		rows = append(rows, []string{output.Once(i, "  landlock"), r.Path + "  " + access(r.Write,
-			r.Exec) + alsoMay(r)})
+		rows = append(rows, []string{output.Once(i, "  landlock"),
+			r.Path + "  " + access(r.Write, r.Exec) + alsoMay(r)})
 	}
-	return append(rows, []string{"", portsText(c.Landlock) + "nothing else"}, []string{"  filter",
-		filterText(c.Filter)})
+	return append(rows, []string{"", portsText(c.Landlock) + "nothing else"},
+		[]string{"  filter", filterText(c.Filter)})
 }
 
 func amount(n int64) string {

@@ -17,9 +17,8 @@ func TestWritePlan(t *testing.T) {
 			Files: 10}, {Kind: jail.MountBind, Source: "/usr", Target: "/usr", Exec: true}},
 		Workspace: &jail.Workspace{Source: "/home/\x1b", Target: "/workspace", Shadow: true,
 			Bytes: 1 << 20, Files: 3},
-		Landlock: jail.Landlock{MinABI: 1, Rules: []jail.LandlockRule{{Path: "/tmp",
-			Write: true}}},
-		Rlimits: []jail.Rlimit{{Name: "core"}}, Command: jail.Command{Tool: "core-utils/true",
+		Landlock: jail.Landlock{MinABI: 1, Rules: []jail.LandlockRule{{Path: "/tmp", Write: true}}},
+		Rlimits:  []jail.Rlimit{{Name: "core"}}, Command: jail.Command{Tool: "core-utils/true",
 			Args: []string{"true"}}}
 	var out bytes.Buffer
 	if err := writePlan(&out, p); err != nil {

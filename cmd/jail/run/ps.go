@@ -25,8 +25,7 @@ func NewPs(env *cli.Env) *cobra.Command {
 		Example: "  jail ps\n  jail ps --json",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runPs(cmd.Context(), env,
-				asJSON)
+			return runPs(cmd.Context(), env, asJSON)
 		},
 	}
 	command.JSON(cmd, &asJSON, "print a list of objects")

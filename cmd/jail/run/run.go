@@ -38,8 +38,7 @@ func NewRun(env *cli.Env) *cobra.Command {
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: complete.Tool(env),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runRun(cmd, env,
-				o, args)
+			return runRun(cmd, env, o, args)
 		},
 	}
 	o.request.Add(cmd, "print one result object when the tool has ended, its output inside")

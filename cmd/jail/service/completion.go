@@ -14,13 +14,11 @@ import (
 func NewCompletion(env *cli.Env) *cobra.Command {
 	shells := map[string]func(*cobra.Command, io.Writer) error{
 		"bash": func(root *cobra.Command, w io.Writer) error {
-			return root.GenBashCompletionV2(w,
-				true)
+			return root.GenBashCompletionV2(w, true)
 		},
 		"zsh": func(root *cobra.Command, w io.Writer) error { return root.GenZshCompletion(w) },
 		"fish": func(root *cobra.Command, w io.Writer) error {
-			return root.GenFishCompletion(w,
-				true)
+			return root.GenFishCompletion(w, true)
 		},
 	}
 	return &cobra.Command{

@@ -57,8 +57,7 @@ told. Exits with 0 if all that a run needs is there, and with 1 if not.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		d := diagnose(cmd.Context(), env)
 		if err := env.Show(asJSON, d, func(w io.Writer) error {
-			return writeDiagnosis(w, d,
-				env.Colour())
+			return writeDiagnosis(w, d, env.Colour())
 		}); err != nil {
 			return err
 		}
@@ -74,8 +73,8 @@ func diagnose(ctx context.Context, env *cli.Env) diagnosis {
 	daemon, findings := lookAtHost(ctx, env)
 	wanting := slices.ContainsFunc(findings,
 		func(f probe.Finding) bool { return f.Answer != probe.Yes })
-	return diagnosis{!wanting, findings, daemon, refusedText(env.Config.Settings,
-		denials.Available)}
+	return diagnosis{!wanting, findings, daemon,
+		refusedText(env.Config.Settings, denials.Available)}
 }
 
 // refusedText says whether results name the paths that Landlock denied to programs of the host, and

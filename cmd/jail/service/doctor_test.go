@@ -26,8 +26,8 @@ func TestDoctorReadsPolicyFiles(t *testing.T) {
 		}
 	}
 	wants(probe.Yes, "no others")
-	if err := errors.Join(os.Mkdir(env.Config.Profiles, 0o755), os.WriteFile(env.Config.Ceiling,
-		[]byte("policy = 1\n"), 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(env.Config.Profiles, 0o755),
+		os.WriteFile(env.Config.Ceiling, []byte("policy = 1\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	wants(probe.Yes, "sha256:")

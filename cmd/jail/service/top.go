@@ -195,8 +195,8 @@ func (t *top) draw(in *os.File, l look) error {
 	if err := output.Table(&text, topRows(l)); err != nil {
 		return err
 	}
-	_, err = io.WriteString(t.env.Stdout, topScreen(text.String(), len(l.Runs), l.Time, columns,
-		lines, t.env.Colour()))
+	_, err = io.WriteString(t.env.Stdout,
+		topScreen(text.String(), len(l.Runs), l.Time, columns, lines, t.env.Colour()))
 	return err
 }
 

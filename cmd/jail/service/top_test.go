@@ -15,8 +15,8 @@ func TestTopScreen(t *testing.T) {
 	l := look{Time: time.Unix(0, 0).UTC()}
 	for range 50 {
 		r := topRun{CPU: 12.34}
-		r.ID, r.Tool, r.Args = "an-id", "cat", []string{"\x1b]0;title\x07", strings.Repeat("ü",
-			300)}
+		r.ID, r.Tool, r.Args = "an-id", "cat", []string{"\x1b]0;title\x07",
+			strings.Repeat("ü", 300)}
 		r.Usage = &supervisor.Usage{MemoryPeak: 1 << 20, PIDsPeak: 3, FetchRequests: 2}
 		l.Runs = append(l.Runs, r)
 	}

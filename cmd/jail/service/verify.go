@@ -31,8 +31,7 @@ What the kernel shows to nobody is "not readable", never "ok". Exits with 0 if n
 		Example: "  jail verify 3w5e11264sg0c8v5a9b7k2m4qd\n  jail verify --json 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runVerify(cmd.Context(),
-				env, args[0], asJSON)
+			return runVerify(cmd.Context(), env, args[0], asJSON)
 		},
 	}
 	command.JSON(cmd, &asJSON, "print an object")
@@ -45,8 +44,7 @@ func runVerify(ctx context.Context, env *cli.Env, id string, asJSON bool) error 
 		return err
 	}
 	if err := env.Show(asJSON, v, func(w io.Writer) error {
-		return writeVerification(w,
-			v)
+		return writeVerification(w, v)
 	}); err != nil {
 		return err
 	}

@@ -85,8 +85,7 @@ func newList(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "list the sessions that are open",
 		Example: "  jail session list --json", Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runList(cmd.Context(), env,
-				asJSON)
+			return runList(cmd.Context(), env, asJSON)
 		},
 	}
 	command.JSON(cmd, &asJSON, "print a list of objects")

@@ -144,8 +144,8 @@ ring in use and of its own. Where the roots themselves are lost or stolen, remov
 func setRing(env *cli.Env, cmd *cobra.Command, publisher string, ring trust.Ring,
 	explicit bool) error {
 	return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
-		if err := c.SetRing(cmd.Context(), publisher, api.RingRequest{Ring: ring.Text,
-			Explicit: explicit}); err != nil {
+		if err := c.SetRing(cmd.Context(), publisher,
+			api.RingRequest{Ring: ring.Text, Explicit: explicit}); err != nil {
 			return err
 		}
 		return env.Print(func(w io.Writer) error {

@@ -273,8 +273,8 @@ func newLibs(env *cli.Env) *cobra.Command {
 			return env.PrintJSON(found)
 		}
 		for _, m := range found.Missing {
-			output.Say(env.Stderr, "warning", fmt.Sprintf("%s needs %s, which is not on this host",
-				m.By, m.Name))
+			output.Say(env.Stderr, "warning",
+				fmt.Sprintf("%s needs %s, which is not on this host", m.By, m.Name))
 		}
 		_, err = fmt.Fprint(env.Stdout, found.policy())
 		return err

@@ -30,8 +30,8 @@ Bundles that came with jail go with jail.`,
 			if err != nil {
 				return err
 			}
-			return env.Show(asJSON, in, output.Text("removed %s %s of %s\n", in.Name, in.Version,
-				in.Publisher))
+			return env.Show(asJSON, in,
+				output.Text("removed %s %s of %s\n", in.Name, in.Version, in.Publisher))
 		})
 	}
 	return cmd

@@ -107,8 +107,8 @@ func runList(env *cli.Env, asJSON bool) error {
 		by := signer(rings, b)
 		views = append(views, bundleView{b.Manifest, b.Dir, b.Origin, by})
 		for _, c := range b.Commands() {
-			rows = append(rows, []string{b.Name + "/" + c.Name, b.Version, output.Or(by, "nobody"),
-				c.About})
+			rows = append(rows,
+				[]string{b.Name + "/" + c.Name, b.Version, output.Or(by, "nobody"), c.About})
 		}
 	}
 	if len(views) == 0 {
@@ -126,8 +126,7 @@ func newShow(env *cli.Env) *cobra.Command {
 		Example: "  jail tool show core-utils\n  jail tool show grep",
 		Args:    command.Exactly("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return runShow(env, args[0],
-				asJSON)
+			return runShow(env, args[0], asJSON)
 		},
 	}
 	command.JSON(cmd, &asJSON, "print the bundle's manifest")
@@ -193,11 +192,10 @@ func writeBundle(w io.Writer, b *bundle.Bundle, command *bundle.Command, by stri
 	}
 	for i, m := range slices.DeleteFunc(slices.Clone(b.Modules),
 		func(m bundle.ModuleEntry) bool {
-			return command != nil &&
-				m.File != command.Module.File
+			return command != nil && m.File != command.Module.File
 		}) {
-		rows = append(rows, []string{output.Once(i, "modules"), fmt.Sprintf("%s  %s, %s, sha256:%s",
-			m.File, output.Size(m.Size), m.Layout, m.SHA256)})
+		rows = append(rows, []string{output.Once(i, "modules"),
+			fmt.Sprintf("%s  %s, %s, sha256:%s", m.File, output.Size(m.Size), m.Layout, m.SHA256)})
 		if command != nil {
 			rows = append(rows, []string{"imports", strings.Join(m.Imports, " ")})
 		}

@@ -27,8 +27,7 @@ one, or a folder (with a slash); without one all that are installed are verified
 verified whenever a tool is run.`,
 		Example: "  jail tool verify\n  jail tool verify words ./build/words",
 		RunE: func(_ *cobra.Command, args []string) error {
-			return runVerify(env, args,
-				asJSON)
+			return runVerify(env, args, asJSON)
 		},
 	}
 	command.JSON(cmd, &asJSON, "print a list of objects")
@@ -64,8 +63,7 @@ func runVerify(env *cli.Env, args []string, asJSON bool) error {
 		verdicts = append(verdicts, v)
 	}
 	if err := env.Show(asJSON, verdicts, func(w io.Writer) error {
-		return writeVerdicts(w,
-			verdicts)
+		return writeVerdicts(w, verdicts)
 	}); err != nil || !wrong {
 		return err
 	}
@@ -121,8 +119,8 @@ func verifyBundle(rings trust.Rings, b *bundle.Bundle, now time.Time) bundleVerd
 func writeVerdicts(w io.Writer, all []bundleVerdict) error {
 	rows := [][]string{{"BUNDLE", "VERSION", "SOUND", "WHY"}}
 	for _, v := range all {
-		rows = append(rows, []string{v.Name, v.Version, map[bool]string{true: "yes",
-			false: "no"}[v.Sound], v.Detail})
+		rows = append(rows, []string{v.Name, v.Version,
+			map[bool]string{true: "yes", false: "no"}[v.Sound], v.Detail})
 	}
 	return output.Table(w, rows)
 }

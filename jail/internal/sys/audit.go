@@ -48,8 +48,8 @@ func NewAuditReader(types ...uint16) (*AuditReader, error) {
 	if err == nil && unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE,
 		auditRoom) != nil {
 		// as much as the host allows
-		err = callError("setsockopt SO_RCVBUF", unix.SetsockoptInt(fd, unix.SOL_SOCKET,
-			unix.SO_RCVBUF, auditRoom))
+		err = callError("setsockopt SO_RCVBUF",
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, auditRoom))
 	}
 	if err == nil {
 		err = callError("bind AUDIT_NLGRP_READLOG",
@@ -169,8 +169,7 @@ func AuditOn() (bool, error) {
 	answer := make([]byte, maxAudit)
 	var n int
 	if err := retryEINTR(func() (err error) {
-		n, _, err = unix.Recvfrom(fd, answer,
-			0)
+		n, _, err = unix.Recvfrom(fd, answer, 0)
 		return err
 	}); err != nil {
 		return false, callError("recvfrom audit", err)

@@ -64,8 +64,7 @@ func Fstat(f *os.File) (Stat, error) {
 func LstatAt(dir *os.File, name string) (Stat, error) {
 	var st unix.Stat_t
 	err := retryEINTR(func() error {
-		return unix.Fstatat(int(dir.Fd()), name, &st,
-			unix.AT_SYMLINK_NOFOLLOW)
+		return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	})
 	if err != nil {
 		return Stat{}, pathError("fstatat", filepath.Join(dir.Name(), name), err)
@@ -77,8 +76,7 @@ func LstatAt(dir *os.File, name string) (Stat, error) {
 func Birth(f *os.File) (born Time, ok bool, err error) {
 	var st unix.Statx_t
 	err = retryEINTR(func() error {
-		return unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH,
-			unix.STATX_BTIME, &st)
+		return unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &st)
 	})
 	if err != nil {
 		return Time{}, false, pathError("statx", f.Name(), err)
@@ -169,26 +167,26 @@ func ReadlinkAt(dir *os.File, name string) (string, error) {
 
 // SymlinkAt makes the link name in dir.
 func SymlinkAt(target string, dir *os.File, name string) error {
-	return pathError("symlinkat", filepath.Join(dir.Name(), name), unix.Symlinkat(target,
-		int(dir.Fd()), name))
+	return pathError("symlinkat", filepath.Join(dir.Name(), name),
+		unix.Symlinkat(target, int(dir.Fd()), name))
 }
 
 // MkdirAt makes the directory name in dir.
 func MkdirAt(dir *os.File, name string, perm uint32) error {
-	return pathError("mkdirat", filepath.Join(dir.Name(), name), unix.Mkdirat(int(dir.Fd()), name,
-		perm))
+	return pathError("mkdirat", filepath.Join(dir.Name(), name),
+		unix.Mkdirat(int(dir.Fd()), name, perm))
 }
 
 // UnlinkAt removes the entry name of dir, which is no directory.
 func UnlinkAt(dir *os.File, name string) error {
-	return pathError("unlinkat", filepath.Join(dir.Name(), name), unix.Unlinkat(int(dir.Fd()), name,
-		0))
+	return pathError("unlinkat", filepath.Join(dir.Name(), name),
+		unix.Unlinkat(int(dir.Fd()), name, 0))
 }
 
 // RmdirAt removes the empty directory name of dir.
 func RmdirAt(dir *os.File, name string) error {
-	return pathError("rmdirat", filepath.Join(dir.Name(), name), unix.Unlinkat(int(dir.Fd()), name,
-		unix.AT_REMOVEDIR))
+	return pathError("rmdirat", filepath.Join(dir.Name(), name),
+		unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR))
 }
 
 // OpenRoot opens the directory of dir, which may be open with O_PATH, once more as an [os.Root].
@@ -208,16 +206,15 @@ func MoveAt(dir *os.File, name string, newDir *os.File, newName string, replace 
 // Chmod sets the permission bits of the inode of f, which may be open with O_PATH.
 func Chmod(f *os.File, perm uint32) error {
 	return pathError("chmod", f.Name(), retryEINTR(func() error {
-		return unix.Chmod(fdPath(f),
-			perm)
+		return unix.Chmod(fdPath(f), perm)
 	}))
 }
 
 // Chown sets owner and group of the inode of f, which may be open with O_PATH; of a link, the
 // link's own.
 func Chown(f *os.File, uid, gid uint32) error {
-	return pathError("fchownat", f.Name(), unix.Fchownat(int(f.Fd()), "", int(uid), int(gid),
-		unix.AT_EMPTY_PATH))
+	return pathError("fchownat", f.Name(),
+		unix.Fchownat(int(f.Fd()), "", int(uid), int(gid), unix.AT_EMPTY_PATH))
 }
 
 // MayWrite reports whether the calling thread has the right to write to the entry name of dir
@@ -335,8 +332,7 @@ func flock(f *os.File, exclusive bool, flags int) error {
 		how = unix.LOCK_EX
 	}
 	return pathError("flock", f.Name(), retryEINTR(func() error {
-		return unix.Flock(int(f.Fd()),
-			how|flags)
+		return unix.Flock(int(f.Fd()), how|flags)
 	}))
 }
 

@@ -14,8 +14,8 @@ func LinkInode(f *os.File, dir *os.File, name string) error {
 	if Rootless() {
 		return LinkOwn(f, dir, name)
 	}
-	return pathError("linkat", filepath.Join(dir.Name(), name), unix.Linkat(int(f.Fd()), "",
-		int(dir.Fd()), name, unix.AT_EMPTY_PATH))
+	return pathError("linkat", filepath.Join(dir.Name(), name),
+		unix.Linkat(int(f.Fd()), "", int(dir.Fd()), name, unix.AT_EMPTY_PATH))
 }
 
 // LinkOwn is LinkInode with the rights of the calling thread: where links are protected
@@ -36,13 +36,13 @@ func SetMtime(f *os.File, t Time) error {
 // WhiteoutAt makes the entry name of dir a deletion for an overlay of which dir is in a layer: a
 // device 0:0 (mknodat(2)).
 func WhiteoutAt(dir *os.File, name string) error {
-	return pathError("mknodat", filepath.Join(dir.Name(), name), unix.Mknodat(int(dir.Fd()), name,
-		unix.S_IFCHR, 0))
+	return pathError("mknodat", filepath.Join(dir.Name(), name),
+		unix.Mknodat(int(dir.Fd()), name, unix.S_IFCHR, 0))
 }
 
 // MakeOdd makes the entry name of dir a FIFO or a socket that nobody listens on: kind is its type,
 // a constant of syscall.S_IF.
 func MakeOdd(dir *os.File, name string, kind uint32) error {
-	return pathError("mknodat", filepath.Join(dir.Name(), name), unix.Mknodat(int(dir.Fd()), name,
-		kind|0o600, 0))
+	return pathError("mknodat", filepath.Join(dir.Name(), name),
+		unix.Mknodat(int(dir.Fd()), name, kind|0o600, 0))
 }

@@ -119,8 +119,8 @@ func AttachDevice(tree *os.File, target string) error {
 // MakeReadOnlyMount makes the mount at target read-only, but none below it.
 func MakeReadOnlyMount(target string) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	return pathError("mount_setattr", target, unix.MountSetattr(unix.AT_FDCWD, target,
-		unix.AT_SYMLINK_NOFOLLOW, &attr))
+	return pathError("mount_setattr", target,
+		unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_SYMLINK_NOFOLLOW, &attr))
 }
 
 // OpenNode opens a device node to be named by its descriptor, without opening the device; a link is
@@ -164,8 +164,8 @@ func CheckCharDevice(f *os.File, major, minor uint32) error {
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFCHR || unix.Major(st.Rdev) != major ||
 		unix.Minor(st.Rdev) != minor {
-		return pathError("check", f.Name(), fmt.Errorf("is not the character device %d:%d", major,
-			minor))
+		return pathError("check", f.Name(),
+			fmt.Errorf("is not the character device %d:%d", major, minor))
 	}
 	return nil
 }

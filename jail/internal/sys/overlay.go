@@ -39,8 +39,8 @@ func CloneMount(dir *os.File) (*os.File, error) {
 // (mount_setattr(2), MOUNT_ATTR_IDMAP).
 func MapMountIDs(mount, userns *os.File) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
-	return pathError("mount_setattr idmap", mount.Name(), unix.MountSetattr(int(mount.Fd()), "",
-		unix.AT_EMPTY_PATH, &attr))
+	return pathError("mount_setattr idmap", mount.Name(),
+		unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr))
 }
 
 // AttachMount attaches a detached mount to the directory target (move_mount(2)), in the calling
@@ -54,8 +54,8 @@ func AttachMount(mount *os.File, target string) error {
 // (mount_setattr(2)).
 func RefuseExec(mount *os.File) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOEXEC}
-	return pathError("mount_setattr noexec", mount.Name(), unix.MountSetattr(int(mount.Fd()), "",
-		unix.AT_EMPTY_PATH, &attr))
+	return pathError("mount_setattr noexec", mount.Name(),
+		unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr))
 }
 
 // DetachTop takes away the topmost mount of target; what still uses it keeps it (umount2(2),

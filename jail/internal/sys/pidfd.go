@@ -29,8 +29,7 @@ func Signal(process *os.File, signal unix.Signal) error {
 	}
 	var sent error
 	if err := conn.Control(func(fd uintptr) {
-		sent = unix.PidfdSendSignal(int(fd), signal, nil,
-			0)
+		sent = unix.PidfdSendSignal(int(fd), signal, nil, 0)
 	}); err != nil {
 		return err
 	}

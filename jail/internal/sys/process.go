@@ -15,8 +15,8 @@ func PrivateMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return callError("unshare CLONE_NEWNS", err)
 	}
-	return pathError("mount MS_PRIVATE", "/", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE,
-		""))
+	return pathError("mount MS_PRIVATE", "/",
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 }
 
 // CloseFrom closes every descriptor from first on, those that the Go runtime holds excepted by

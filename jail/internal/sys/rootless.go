@@ -44,8 +44,8 @@ const NamespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWNS
 // OwnMounts lets nothing that is mounted in this process's mount namespace be seen elsewhere, nor
 // the other way round.
 func OwnMounts() error {
-	return pathError("mount MS_PRIVATE", "/", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE,
-		""))
+	return pathError("mount MS_PRIVATE", "/",
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 }
 
 // DropCapabilities takes every capability from all threads of the calling process, and what an exec
@@ -132,12 +132,12 @@ func TryNamespaces() error {
 	proc := fmt.Sprintf("/proc/%d", pid)
 	err = os.WriteFile(proc+"/setgroups", []byte("deny"), 0)
 	if err == nil {
-		err = os.WriteFile(proc+"/uid_map", formatIDMap([]IDMap{{uint32(os.Geteuid()),
-			uint32(os.Geteuid()), 1}}), 0)
+		err = os.WriteFile(proc+"/uid_map",
+			formatIDMap([]IDMap{{uint32(os.Geteuid()), uint32(os.Geteuid()), 1}}), 0)
 	}
 	if err == nil {
-		err = os.WriteFile(proc+"/gid_map", formatIDMap([]IDMap{{uint32(os.Getegid()),
-			uint32(os.Getegid()), 1}}), 0)
+		err = os.WriteFile(proc+"/gid_map",
+			formatIDMap([]IDMap{{uint32(os.Getegid()), uint32(os.Getegid()), 1}}), 0)
 	}
 	return errors.Join(err, endCopy(pid))
 }

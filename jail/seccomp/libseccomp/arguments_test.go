@@ -36,8 +36,8 @@ var arguedCalls = []argued{
 		"in"}, {"prctl", []uint64{unix.PR_SET_NO_NEW_PRIVS}, "i"},
 	{"prctl", []uint64{unix.PR_SET_NAME}, "n"}, {"prctl", []uint64{unix.PR_GET_NAME}, "n"},
 	{"prctl", []uint64{unix.PR_GET_DUMPABLE}, "n"},
-	{"prctl", []uint64{unix.PR_CAPBSET_READ}, "n"}, {"prctl", []uint64{unix.PR_GET_NO_NEW_PRIVS},
-		"n"},
+	{"prctl", []uint64{unix.PR_CAPBSET_READ}, "n"},
+	{"prctl", []uint64{unix.PR_GET_NO_NEW_PRIVS}, "n"},
 	{"prctl", []uint64{unix.PR_SET_SECCOMP}, ""}, {"prctl", []uint64{unix.PR_SET_SPECULATION_CTRL},
 		""}, {"prctl", []uint64{unix.PR_SET_PTRACER}, ""},
 	{"prctl", []uint64{unix.PR_SET_MM}, ""}, {"prctl", []uint64{unix.PR_CAP_AMBIENT}, ""},
@@ -50,8 +50,8 @@ var arguedCalls = []argued{
 	{"ioctl", []uint64{0, 0x5450}, "n"},
 	{"ioctl", []uint64{0, 0x40049409}, "n"}, // FICLONE
 	{"mknod", []uint64{0, unix.S_IFIFO | 0o600, 0}, "n"},
-	{"mknod", []uint64{0, unix.S_IFCHR | 0o600, 0}, ""}, {"mknod", []uint64{0, unix.S_IFBLK | 0o600,
-		0}, ""}, {"mknod", []uint64{0, 0o600, 0}, ""},
+	{"mknod", []uint64{0, unix.S_IFCHR | 0o600, 0}, ""},
+	{"mknod", []uint64{0, unix.S_IFBLK | 0o600, 0}, ""}, {"mknod", []uint64{0, 0o600, 0}, ""},
 	{"mknodat", []uint64{0, 0, unix.S_IFIFO | 0o600, 0}, "n"},
 	{"mknodat", []uint64{0, 0, unix.S_IFCHR | 0o600, 0}, ""},
 	{"mknodat", []uint64{0, 0, unix.S_IFSOCK | 0o600, 0}, ""},
@@ -64,8 +64,8 @@ var arguedCalls = []argued{
 	{"fcntl", []uint64{0, unix.F_OFD_SETLK}, "n"},
 	{"fcntl", []uint64{0, unix.F_SETLEASE}, "n"}, {"fcntl", []uint64{0, unix.F_SETOWN}, "n"},
 	{"fcntl", []uint64{0, unix.F_NOTIFY}, "n"},
-	{"socketpair", []uint64{unix.AF_UNIX, unix.SOCK_STREAM, 0}, "n"}, {"socketpair",
-		[]uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, 0}, "n"},
+	{"socketpair", []uint64{unix.AF_UNIX, unix.SOCK_STREAM, 0}, "n"},
+	{"socketpair", []uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC, 0}, "n"},
 	{"socketpair", []uint64{unix.AF_UNIX, unix.SOCK_DGRAM, 0}, ""}, {"socketpair",
 		[]uint64{unix.AF_UNIX, unix.SOCK_SEQPACKET, 0}, ""}, {"socketpair", []uint64{unix.AF_TIPC,
 		unix.SOCK_STREAM, 0}, ""},
@@ -112,8 +112,8 @@ func sockets() []argued {
 						protocol == 0) {
 						in = "n"
 					}
-					all = append(all, argued{"socket", []uint64{family, kind | flags, protocol},
-						in})
+					all = append(all,
+						argued{"socket", []uint64{family, kind | flags, protocol}, in})
 				}
 			}
 		}
@@ -129,8 +129,8 @@ func TestConditionsAreTried(t *testing.T) {
 				Only: []seccomp.Condition{c}, Errno: "EPERM"})
 			tried := false
 			for _, a := range append(arguedCalls, sockets()...) {
-				tried = tried || a.call == c.Call && run(t, program, data(x64, number(t, c.Call),
-					a.args...)) == retAllow
+				tried = tried || a.call == c.Call && run(t, program,
+					data(x64, number(t, c.Call), a.args...)) == retAllow
 			}
 			if !tried {
 				t.Errorf("filter %s: no test asks for %v", name, c)

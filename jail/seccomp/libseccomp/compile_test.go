@@ -163,16 +163,13 @@ func TestRefused(t *testing.T) {
 		says   string
 	}{
 		"an unknown name": {func(f *seccomp.Filter) {
-			f.Allow = append(f.Allow,
-				"moonwalk")
+			f.Allow = append(f.Allow, "moonwalk")
 		}, "moonwalk"},
-		"an empty name": {func(f *seccomp.Filter) { f.Allow = append(f.Allow, "") },
-			`""`},
+		"an empty name": {func(f *seccomp.Filter) { f.Allow = append(f.Allow, "") }, `""`},
 		"an unknown name for ENOSYS": {func(f *seccomp.Filter) { f.ENOSYS = []string{"moonwalk"} },
 			"moonwalk"},
 		"a call of another machine": {func(f *seccomp.Filter) {
-			f.Allow = append(f.Allow,
-				"socketcall")
+			f.Allow = append(f.Allow, "socketcall")
 		}, "socketcall"},
 		"an unknown errno": {func(f *seccomp.Filter) { f.Errno = "EMOON" }, "EMOON"},
 		"no errno":         {func(f *seccomp.Filter) { f.Errno = "" }, "errno"},

@@ -73,8 +73,8 @@ func live(t *testing.T, s *jailtest.Setup) {
 			told++
 		}
 		bad := victim.Int(-1)
-		calls, want = append(calls, victim.Call{Nr: nr, Args: []victim.Arg{bad, bad, bad, bad, bad,
-			bad}}), append(want, answer)
+		calls, want = append(calls, victim.Call{Nr: nr,
+			Args: []victim.Arg{bad, bad, bad, bad, bad, bad}}), append(want, answer)
 	}
 	for i, r := range j.Do(calls...) {
 		if want[i] != "" && r.Errno != want[i] || want[i] == "" && r.Errno == "ENOSYS" {
@@ -117,21 +117,16 @@ func TestTold(t *testing.T) {
 		call  victim.Call
 		count int
 	}{
-		"mount": {victim.Do("mount", i(0), i(0), i(0), i(0), i(0)),
-			3},
-		"socket(AF_VSOCK)":               {victim.Do("socket", i(40), i(1), i(0)), 2},
-		"socket(AF_ALG, SOCK_SEQPACKET)": {victim.Do("socket", i(38), i(5), i(0)), 1},
-		"socket(AF_INET, protocol 262)": {victim.Do("socket", i(2), i(1|0x80000), i(262)),
-			1},
-		"socket(AF_PACKET, SOCK_RAW)": {victim.Do("socket", i(17|1<<40), i(3), i(0)), 4},
-		"socketpair(AF_UNIX, SOCK_DGRAM)": {victim.Do("socketpair", i(1), i(2), i(0), i(0)),
-			1},
-		"prctl(PR_SET_SECCOMP)": {victim.Do("prctl", i(22), i(2), i(0)), 1},
-		"ioctl(TIOCSTI)": {victim.Do("ioctl", i(0), i(0x5412|1<<32), i(0)),
-			2},
-		"clone(CLONE_NEWUSER)": {victim.Do("clone", i(0x10000011), i(0), i(0)), 1},
-		"unshare(CLONE_NEWNS|CLONE_NEWNET)": {victim.Do("unshare", i(0x40020000), i(0), i(0)),
-			1},
+		"mount":                                 {victim.Do("mount", i(0), i(0), i(0), i(0), i(0)), 3},
+		"socket(AF_VSOCK)":                      {victim.Do("socket", i(40), i(1), i(0)), 2},
+		"socket(AF_ALG, SOCK_SEQPACKET)":        {victim.Do("socket", i(38), i(5), i(0)), 1},
+		"socket(AF_INET, protocol 262)":         {victim.Do("socket", i(2), i(1|0x80000), i(262)), 1},
+		"socket(AF_PACKET, SOCK_RAW)":           {victim.Do("socket", i(17|1<<40), i(3), i(0)), 4},
+		"socketpair(AF_UNIX, SOCK_DGRAM)":       {victim.Do("socketpair", i(1), i(2), i(0), i(0)), 1},
+		"prctl(PR_SET_SECCOMP)":                 {victim.Do("prctl", i(22), i(2), i(0)), 1},
+		"ioctl(TIOCSTI)":                        {victim.Do("ioctl", i(0), i(0x5412|1<<32), i(0)), 2},
+		"clone(CLONE_NEWUSER)":                  {victim.Do("clone", i(0x10000011), i(0), i(0)), 1},
+		"unshare(CLONE_NEWNS|CLONE_NEWNET)":     {victim.Do("unshare", i(0x40020000), i(0), i(0)), 1},
 		"mseal":                                 {victim.Call{Nr: 462}, 1},
 		"system call 1000":                      {victim.Call{Nr: 1000}, 5},
 		"system calls of numbers that none has": {victim.Call{Nr: 5000}, 2},

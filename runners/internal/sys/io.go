@@ -37,8 +37,7 @@ func Readv(fd int, iovs [][]byte) (int, error) { return rw("readv", unix.SYS_REA
 
 // Writev writes the buffers in turn.
 func Writev(fd int, iovs [][]byte) (int, error) {
-	return rw("writev", unix.SYS_WRITEV, fd, iovs,
-		-1)
+	return rw("writev", unix.SYS_WRITEV, fd, iovs, -1)
 }
 
 // Preadv reads at the offset off.

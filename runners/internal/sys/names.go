@@ -16,8 +16,7 @@ func Unlinkat(dirfd int, name string) error {
 // Rmdirat removes the empty directory name from dirfd.
 func Rmdirat(dirfd int, name string) error {
 	return wrap("rmdir", name, retry(func() error {
-		return unix.Unlinkat(dirfd, name,
-			unix.AT_REMOVEDIR)
+		return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR)
 	}))
 }
 
@@ -46,8 +45,7 @@ func Linkat(olddir int, oldname string, newdir int, newname string) error {
 // Symlinkat makes name a symbolic link that holds target.
 func Symlinkat(target string, dirfd int, name string) error {
 	return wrap("symlinkat", name, retry(func() error {
-		return unix.Symlinkat(target, dirfd,
-			name)
+		return unix.Symlinkat(target, dirfd, name)
 	}))
 }
 

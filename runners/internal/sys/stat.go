@@ -71,8 +71,7 @@ type FileSystem unix.Statfs_t
 // Fstatfs asks the file system of the open file fd.
 func Fstatfs(fd int, st *FileSystem) error {
 	return wrapFD("fstatfs", fd, retry(func() error {
-		return unix.Fstatfs(fd,
-			(*unix.Statfs_t)(st))
+		return unix.Fstatfs(fd, (*unix.Statfs_t)(st))
 	}))
 }
 

@@ -49,8 +49,8 @@ func SetTerminalSize(f *os.File, rows, columns uint16) error {
 	}
 	setErr := error(nil)
 	if err := raw.Control(func(fd uintptr) {
-		setErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows,
-			Col: columns})
+		setErr = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ,
+			&unix.Winsize{Row: rows, Col: columns})
 	}); err != nil {
 		return err
 	}

@@ -23,8 +23,8 @@ func relay(port int, proxy Proxy) error {
 	if err != nil {
 		return fmt.Errorf("relay to the fetch proxy: %w", err)
 	}
-	if err = syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0,
-		1}}); err == nil {
+	if err = syscall.Bind(fd,
+		&syscall.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err == nil {
 		err = syscall.Listen(fd, backlog)
 	}
 	if err != nil {
@@ -82,8 +82,7 @@ func closeWrite(f *os.File) error {
 	}
 	shutErr := error(nil)
 	if err := raw.Control(func(fd uintptr) {
-		shutErr = syscall.Shutdown(int(fd),
-			syscall.SHUT_WR)
+		shutErr = syscall.Shutdown(int(fd), syscall.SHUT_WR)
 	}); err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ func (a *assignments) set(name, value string) {
 func (a *assignments) unset(name string) { fmt.Fprintf(&a.text, "unset %s\n", name) }
 
 func (a *assignments) command() []string {
-	return []string{"eval", a.text.String() + map[bool]string{true: "true",
-		false: "false"}[a.code == 0]}
+	return []string{"eval",
+		a.text.String() + map[bool]string{true: "true", false: "false"}[a.code == 0]}
 }
 
 // formatted returns the printf for one of the formats that no script can name, and an error, which
@@ -89,8 +89,8 @@ func read(ctx context.Context, args []string) []string {
 				}
 				names = names[1:]
 			default:
-				return []string{failPrefix, fmt.Sprintf("read: -%c: there are -r and -d DELIMITER",
-					flag)}
+				return []string{failPrefix,
+					fmt.Sprintf("read: -%c: there are -r and -d DELIMITER", flag)}
 			}
 		}
 	}

@@ -70,8 +70,8 @@ func (f *files) open(ctx context.Context, name string, flag int, _ fs.FileMode) 
 func (f *files) readDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o, e := f.root.Open(relative(path.Clean(name)), view.How{Read: true, Directory: true,
-		Follow: true})
+	o, e := f.root.Open(relative(path.Clean(name)),
+		view.How{Read: true, Directory: true, Follow: true})
 	if e != 0 {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: e}
 	}

@@ -96,8 +96,8 @@ func (t *tools) exec(ctx context.Context, args []string) error {
 
 func (t *tools) command(ctx context.Context, hc interp.HandlerContext, args []string) error {
 	say := func(code uint8, format string, what ...any) error {
-		fmt.Fprintf(hc.Stderr, "sh: %s: %s\n", runners.Printable(args[0], 200), fmt.Sprintf(format,
-			what...))
+		fmt.Fprintf(hc.Stderr, "sh: %s: %s\n", runners.Printable(args[0], 200),
+			fmt.Sprintf(format, what...))
 		return interp.ExitStatus(code)
 	}
 	c, ok := t.script.Commands[args[0]]
@@ -139,8 +139,8 @@ func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.
 	}
 	if inv.Mounts = seen(t.inv.Mounts, c.Unseen); hidden(t.inv.Mounts, c.Unseen, hc.Dir) {
 		t.deny("wasi", "directory "+hc.Dir, ruleBundle)
-		fmt.Fprintf(hc.Stderr, "sh: %s: started in %s, and its %s\n", runners.Printable(args[0],
-			200), runners.Printable(hc.Dir, 300), ruleBundle)
+		fmt.Fprintf(hc.Stderr, "sh: %s: started in %s, and its %s\n",
+			runners.Printable(args[0], 200), runners.Printable(hc.Dir, 300), ruleBundle)
 		return interp.ExitStatus(exitRefused)
 	}
 	out, wait := stream(hc.Stdout)
@@ -280,8 +280,7 @@ func (t *tools) report() runners.Report {
 		rep.Executed = append(rep.Executed, runners.Executed{Name: name, Count: n})
 	}
 	slices.SortFunc(rep.Executed, func(a, b runners.Executed) int {
-		return strings.Compare(a.Name,
-			b.Name)
+		return strings.Compare(a.Name, b.Name)
 	})
 	return rep
 }

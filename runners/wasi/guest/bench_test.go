@@ -15,8 +15,8 @@ import (
 // BenchmarkTrivial is a loaded module's whole run: instantiate, call, close.
 func BenchmarkTrivial(b *testing.B) {
 	dir := b.TempDir()
-	inv := runners.Invocation{Args: runners.Texts{"x"}, Mounts: []runners.Mount{{Path: "/workspace",
-		Source: dir, Write: true}}, Cwd: "/workspace"}
+	inv := runners.Invocation{Args: runners.Texts{"x"},
+		Mounts: []runners.Mount{{Path: "/workspace", Source: dir, Write: true}}, Cwd: "/workspace"}
 	l, err := Load(context.Background(), exits(0), wasi.Limits{}, "")
 	if err != nil {
 		b.Fatal(err)
@@ -58,8 +58,8 @@ func BenchmarkWalk(b *testing.B) {
 			m.Close(ctx)
 		}
 	})
-	for name, hide := range map[string][]string{"ours": nil, "ours with hidden names": {".env",
-		"**/*.pem"}} {
+	for name, hide := range map[string][]string{"ours": nil,
+		"ours with hidden names": {".env", "**/*.pem"}} {
 		b.Run(name, func(b *testing.B) {
 			l := loaded(b)
 			inv := runners.Invocation{Args: runners.Texts{"prober", "walk\t/workspace"},

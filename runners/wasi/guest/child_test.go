@@ -71,8 +71,7 @@ func TestKilledFromOutside(t *testing.T) {
 		"in the start": announced(loop, func(m *Module) { m.Start = &one }),
 		"tail calls":   announced(op(0x12, 1), func(m *Module) {}),
 		"mutual tail calls": announced(op(0x12, 2), func(m *Module) {
-			m.Funcs = append(m.Funcs,
-				Func{Code: op(0x12, 2)})
+			m.Funcs = append(m.Funcs, Func{Code: op(0x12, 2)})
 		}),
 		"reads its input": announced(sleeper, pollsInput),
 	} {

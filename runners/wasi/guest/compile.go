@@ -37,8 +37,8 @@ func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir st
 	if err != nil {
 		return fmt.Errorf("%w: without its code: %w", errEngine, err)
 	}
-	if err := os.Rename(entry, filepath.Join(filepath.Dir(entry),
-		filepath.Base(name))); err != nil {
+	if err := os.Rename(entry,
+		filepath.Join(filepath.Dir(entry), filepath.Base(name))); err != nil {
 		return err
 	}
 	return os.RemoveAll(hollow)

@@ -69,8 +69,8 @@ func conforms(t *testing.T, path string) string {
 	slices.Sort(inv.Env)
 	if spec.Root != "" {
 		root := filepath.Join(t.TempDir(), "root")
-		if err := os.CopyFS(root, os.DirFS(filepath.Join(filepath.Dir(path),
-			spec.Root))); err != nil {
+		if err := os.CopyFS(root,
+			os.DirFS(filepath.Join(filepath.Dir(path), spec.Root))); err != nil {
 			t.Fatal(err)
 		}
 		inv.Mounts = []runners.Mount{{Path: "/", Source: root, Write: true}}

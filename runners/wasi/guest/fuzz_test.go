@@ -54,8 +54,7 @@ func FuzzCode(f *testing.F) {
 		}
 		module := with(code, func(m *Module) {
 			m.Data = []string{string(data)}
-			m.Memory = []byte{1,
-				1, 4}
+			m.Memory = []byte{1, 1, 4}
 		})
 		rep, err := Run(context.Background(), runners.Invocation{Args: runners.Texts{"x"},
 			MemoryLimit: 1 << 20}, module, nil, nil, nil)

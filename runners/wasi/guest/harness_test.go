@@ -252,16 +252,14 @@ func (w *world) readOnly() runners.Invocation {
 func (w *world) stock(ops ...string) []string {
 	w.t.Helper()
 	return stock(w.t, func(c wazero.FSConfig) wazero.FSConfig {
-		return c.WithDirMount(w.in,
-			"/workspace")
+		return c.WithDirMount(w.in, "/workspace")
 	}, ops...)
 }
 
 func (w *world) stockReadOnly(ops ...string) []string {
 	w.t.Helper()
 	return stock(w.t, func(c wazero.FSConfig) wazero.FSConfig {
-		return c.WithReadOnlyDirMount(w.in,
-			"/workspace")
+		return c.WithReadOnlyDirMount(w.in, "/workspace")
 	}, ops...)
 }
 

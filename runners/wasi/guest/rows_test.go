@@ -140,8 +140,8 @@ func TestBlockingCallsAreKilled(t *testing.T) {
 		"reads its input": announced(read, imports("fd_read", "")),
 		"fills the memory": announced(Cat(op(0x03, 0x40), I32Const(0), I32Const(0),
 			I32Const(1<<16-1), op(0xfc, 11, 0, 0x0c, 0, 0x0b)), nil),
-		"grows and gets none": announced(Cat(op(0x03, 0x40), I32Const(1<<15), op(0x40, 0, 0x1a,
-			0x0c, 0, 0x0b)), nil),
+		"grows and gets none": announced(Cat(op(0x03, 0x40), I32Const(1<<15),
+			op(0x40, 0, 0x1a, 0x0c, 0, 0x0b)), nil),
 	} {
 		t.Run(name, func(t *testing.T) { dies(t, module) })
 	}
@@ -167,8 +167,8 @@ func TestVectorsThroughEngine(t *testing.T) {
 		code := Cat(I32Const(1), I32Const(tt.list), I32Const(tt.n), I32Const(32), op(0x10, 0),
 			I32Const(tt.want), op(0x47, 0x04, 0x40, 0x00, 0x0b))
 		module := with(code, func(m *Module) {
-			m.Types = append(m.Types, Type{Params: []byte{I32, I32, I32, I32},
-				Results: []byte{I32}})
+			m.Types = append(m.Types,
+				Type{Params: []byte{I32, I32, I32, I32}, Results: []byte{I32}})
 			m.Imports = []Import{{Module: wasi.Preview1, Name: "fd_write", Type: 1}}
 			m.Exports[0].Index, m.Data = 1, []string{tt.data + strings.Repeat("\x00", 32)}
 		})

@@ -173,8 +173,8 @@ func TestBrokenPipe(t *testing.T) {
 	r, w := pipe(t)
 	r.Close()
 	errs := tempFile(t, "")
-	rep, err := loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober",
-		"flood\t1000000"}}, nil, w, errs)
+	rep, err := loaded(t).Run(context.Background(),
+		runners.Invocation{Args: runners.Texts{"prober", "flood\t1000000"}}, nil, w, errs)
 	if err != nil || rep.ExitCode != wasi.ExitPipe || rep.Trap != nil || contents(t, errs) != "" {
 		t.Errorf("%+v %v %q", rep, err, contents(t, errs))
 	}
@@ -183,8 +183,8 @@ func TestBrokenPipe(t *testing.T) {
 // Streams that are not there: the end of input, and output into nothing.
 func TestClosedStreams(t *testing.T) {
 	errs := tempFile(t, "")
-	rep, err := loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober",
-		"cat", "flood\t100"}}, nil, nil, errs)
+	rep, err := loaded(t).Run(context.Background(),
+		runners.Invocation{Args: runners.Texts{"prober", "cat", "flood\t100"}}, nil, nil, errs)
 	if err != nil || rep.ExitCode != 0 || contents(t, errs) != "0 <nil>\n" {
 		t.Errorf("%+v %v %q", rep, err, contents(t, errs))
 	}
@@ -193,8 +193,8 @@ func TestClosedStreams(t *testing.T) {
 		t.Skip("no /dev/full here")
 	}
 	defer full.Close()
-	rep, err = loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober",
-		"flood\t100"}}, nil, full, errs)
+	rep, err = loaded(t).Run(context.Background(),
+		runners.Invocation{Args: runners.Texts{"prober", "flood\t100"}}, nil, full, errs)
 	if err != nil || rep.ExitCode != 3 || !strings.Contains(contents(t, errs), "No space left") {
 		t.Errorf("full disk: %+v %v %q", rep, err, contents(t, errs))
 	}
@@ -213,8 +213,8 @@ func TestLateInput(t *testing.T) {
 		inW.Close()
 	}()
 	close(started)
-	rep, err := loaded(t).Run(context.Background(), runners.Invocation{Args: runners.Texts{"prober",
-		"cat"}}, in, out, nil)
+	rep, err := loaded(t).Run(context.Background(),
+		runners.Invocation{Args: runners.Texts{"prober", "cat"}}, in, out, nil)
 	if err != nil || rep.ExitCode != 0 || contents(t, out) != "late" {
 		t.Errorf("%+v %v %q", rep, err, contents(t, out))
 	}

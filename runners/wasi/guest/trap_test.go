@@ -57,18 +57,18 @@ func TestTraps(t *testing.T) {
 		module      []byte
 	}{
 		{"unreachable", wasi.TrapUnreachable, with(op(0x00), nil)},
-		{"in the start section", wasi.TrapUnreachable, with(op(0x00),
-			func(m *Module) { m.Start = &zero })},
+		{"in the start section", wasi.TrapUnreachable,
+			with(op(0x00), func(m *Module) { m.Start = &zero })},
 		{"load", wasi.TrapMemory, with(Cat(I32Const(-4), op(0x28, 2, 0, 0x1a)), nil)},
 		{"store", wasi.TrapMemory, with(Cat(I32Const(1<<16), I32Const(1), op(0x36, 2, 0)), nil)},
-		{"fill", wasi.TrapMemory, with(Cat(I32Const(1), I32Const(1), I32Const(-1), op(0xfc, 11, 0)),
-			nil)},
+		{"fill", wasi.TrapMemory,
+			with(Cat(I32Const(1), I32Const(1), I32Const(-1), op(0xfc, 11, 0)), nil)},
 		{"data segment", wasi.TrapMemory,
 			with(nil, func(m *Module) { m.Data = []string{strings.Repeat("x", 1<<16+1)} })},
 		{"recursion", wasi.TrapStack, with(deep, nil)},
 		{"division", wasi.TrapArithmetic, with(Cat(I32Const(1), I32Const(0), op(0x6d, 0x1a)), nil)},
-		{"overflow", wasi.TrapArithmetic, with(Cat(I32Const(-1<<31), I32Const(-1), op(0x6d, 0x1a)),
-			nil)},
+		{"overflow", wasi.TrapArithmetic,
+			with(Cat(I32Const(-1<<31), I32Const(-1), op(0x6d, 0x1a)), nil)},
 		{"conversion", wasi.TrapArithmetic, with(op(0x43, 0, 0, 0xc0, 0x7f, 0xa8, 0x1a), nil)},
 		{"null call", wasi.TrapTable, with(Cat(I32Const(0), op(0x11, 0, 0)), table)},
 		{"call beyond the table", wasi.TrapTable, with(Cat(I32Const(9), op(0x11, 0, 0)), table)},
@@ -148,8 +148,8 @@ func TestMemoryLimit(t *testing.T) {
 		limit   int64
 		refused bool
 	}{
-		{"within", 100, limit, false}, {"to the limit", 127, limit, false}, {"one page more", 128,
-			limit, true},
+		{"within", 100, limit, false}, {"to the limit", 127, limit, false},
+		{"one page more", 128, limit, true},
 		{"4 GiB", 65535, limit, true}, {"2 GiB with no limit", 32767, 0, false},
 	} {
 		r := runModule(t, runners.Invocation{MemoryLimit: tt.limit}, grow(tt.pages), "")

@@ -26,8 +26,8 @@ const bound = time.Minute
 func newLog(t *testing.T) (dir string, l *audit.Log) {
 	t.Helper()
 	dir = t.TempDir()
-	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"), KeyDir: filepath.Join(dir,
-		"keys")})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"),
+		KeyDir: filepath.Join(dir, "keys")})
 	if err != nil {
 		t.Fatal(err)
 	}

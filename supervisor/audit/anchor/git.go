@@ -262,8 +262,8 @@ func (r repository) git(ctx context.Context, input []byte, args ...string) (stri
 		}
 	}
 	if program == "" {
-		return "", fmt.Errorf("git is not installed: expected at %s", strings.Join(gitPrograms,
-			", "))
+		return "", fmt.Errorf("git is not installed: expected at %s",
+			strings.Join(gitPrograms, ", "))
 	}
 	settings := [][2]string{{"core.hooksPath", "/dev/null"}, {"gc.autoDetach", "false"},
 		{"core.fsmonitor", "false"}, {"credential.helper", ""},
@@ -304,8 +304,8 @@ func (r repository) git(ctx context.Context, input []byte, args ...string) (stri
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
-			return "", fmt.Errorf("git %s: %s did not answer in time: %w", args[0], cmp.Or(r.remote,
-				r.dir), ctx.Err())
+			return "", fmt.Errorf("git %s: %s did not answer in time: %w", args[0],
+				cmp.Or(r.remote, r.dir), ctx.Err())
 		}
 		return "", fmt.Errorf("git %s: %w: %s", args[0], err,
 			audit.Printable(inShort(said.String())))

@@ -118,8 +118,8 @@ func TestGit(t *testing.T) {
 		t.Error("a hook of the repository ran")
 	}
 	// The control: the hook is one that git runs.
-	runGit(t, "--git-dir", dir, "update-ref", "refs/heads/x", runGit(t, "--git-dir", dir,
-		"rev-parse", origin(t, log)))
+	runGit(t, "--git-dir", dir, "update-ref", "refs/heads/x",
+		runGit(t, "--git-dir", dir, "rev-parse", origin(t, log)))
 	if _, err := os.Stat(spoor); err != nil {
 		t.Error("the hook does not run where it should: the test shows nothing")
 	}

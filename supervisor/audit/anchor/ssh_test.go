@@ -179,10 +179,10 @@ func startSSH(t *testing.T) *sshServer {
 		return string(out)
 	}
 	key := regexp.MustCompile(`(?m)^ssh-ed25519 \S+`)
-	s.hostKey = key.FindString(run("dropbearkey", "-t", "ed25519", "-f", filepath.Join(s.home,
-		"host")))
-	s.otherKey = key.FindString(run("dropbearkey", "-t", "ed25519", "-f", filepath.Join(s.home,
-		"other")))
+	s.hostKey = key.FindString(run("dropbearkey", "-t", "ed25519", "-f",
+		filepath.Join(s.home, "host")))
+	s.otherKey = key.FindString(run("dropbearkey", "-t", "ed25519", "-f",
+		filepath.Join(s.home, "other")))
 	run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, "id_ed25519"))
 	if err := os.Rename(filepath.Join(dir, "id_ed25519.pub"), s.authorized); err != nil {
 		t.Fatal(err)
@@ -228,8 +228,8 @@ func (s *sshServer) knows(t *testing.T, key string) {
 	t.Helper()
 	host, port, err := net.SplitHostPort(s.address)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(s.home, ".ssh", "known_hosts"), fmt.Appendf(nil,
-			"[%s]:%s %s\n", host, port, key), 0o600)
+		err = os.WriteFile(filepath.Join(s.home, ".ssh", "known_hosts"),
+			fmt.Appendf(nil, "[%s]:%s %s\n", host, port, key), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)

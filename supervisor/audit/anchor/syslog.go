@@ -46,8 +46,7 @@ func openSyslog(u *url.URL) (sender, error) {
 		return nil, fmt.Errorf("%s is no address of a collector", u)
 	}
 	return func(ctx context.Context, h audit.Head) error {
-		return sendSyslog(ctx, network, address,
-			h)
+		return sendSyslog(ctx, network, address, h)
 	}, nil
 }
 

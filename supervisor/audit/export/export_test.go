@@ -32,8 +32,8 @@ var hostile = []string{"=cmd|'/c calc'!A1", "+1+1", "-2+3", "@SUM(A1)", "\t=1", 
 func newLog(t testing.TB) (dir string, l *audit.Log) {
 	t.Helper()
 	dir = t.TempDir()
-	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"), KeyDir: filepath.Join(dir,
-		"keys")})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "audit"),
+		KeyDir: filepath.Join(dir, "keys")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,8 +127,8 @@ var (
 		"device", "process"}, 2004: {"finding_info"}, 3004: {"entity"}, 4002: {"http_request"},
 		6002: {"app"}}
 	ocsfActs  = map[int]int{1001: 14, 1007: 5, 2004: 3, 3004: 4, 4002: 8, 6002: 8}
-	ocsfNames = map[string][]string{"metadata": {"product", "version"}, "finding_info": {"title",
-		"uid"}, "file": {"name", "type_id"}, "device": {"type_id"}}
+	ocsfNames = map[string][]string{"metadata": {"product", "version"},
+		"finding_info": {"title", "uid"}, "file": {"name", "type_id"}, "device": {"type_id"}}
 )
 
 func TestOCSF(t *testing.T) {

@@ -45,8 +45,8 @@ func (e *BusyError) Error() string { return e.Err.Error() }
 func (e *BusyError) Unwrap() error { return e.Err }
 
 func (p *poster) Send(ctx context.Context, batch []audit.Record) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(otlp(p.host,
-		batch)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url,
+		bytes.NewReader(otlp(p.host, batch)))
 	if err != nil {
 		return &PermanentError{err}
 	}

@@ -132,8 +132,8 @@ func ocsfClass(r audit.Record) (class, int, object) {
 		return lifecycleClass, activity, object{"app": object{"name": text(r, "bundle"),
 			"version": text(r, "version"), "vendor_name": text(r, "publisher")}}
 	case audit.TypeDaemonStarted:
-		return lifecycleClass, 3, object{"app": object{"name": "jaild", "version": text(r,
-			"version"), "vendor_name": "jail"}}
+		return lifecycleClass, 3, object{"app": object{"name": "jaild",
+			"version": text(r, "version"), "vendor_name": "jail"}}
 	case audit.TypeDaemonStopped:
 		return lifecycleClass, 4, object{"app": object{"name": "jaild", "vendor_name": "jail"}}
 	}
@@ -160,8 +160,7 @@ func ocsfFetch(r audit.Record) (class, int, object) {
 
 // ocsfFile is a file by its path, which is as the log has it.
 func ocsfFile(name string) object {
-	return object{"path": name, "name": path.Base(name),
-		"type_id": 1}
+	return object{"path": name, "name": path.Base(name), "type_id": 1}
 }
 
 func ocsfSeverity(r audit.Record) int {

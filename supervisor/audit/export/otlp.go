@@ -31,8 +31,7 @@ func otlp(h Host, batch []audit.Record) []byte {
 			otlpAttribute("service.name", "jail"), otlpAttribute("service.version", h.Version),
 			otlpAttribute("host.name", h.Name)}},
 		ScopeLogs: []*logs.ScopeLogs{{
-			Scope: &common.InstrumentationScope{Name: "jail.audit",
-				Version: validText(h.Version)},
+			Scope:      &common.InstrumentationScope{Name: "jail.audit", Version: validText(h.Version)},
 			LogRecords: records,
 		}},
 	}}}

@@ -184,8 +184,7 @@ func TestOTLP(t *testing.T) {
 	var waits []time.Duration
 	o := Options{Log: dir, Tries: 5, Say: func(s string) { said = append(said, s) },
 		Wait: func(_ context.Context, d time.Duration) error {
-			waits = append(waits,
-				d)
+			waits = append(waits, d)
 			return nil
 		}}
 	if _, err := Run(t.Context(), o, s); err != nil {

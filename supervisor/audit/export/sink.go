@@ -29,8 +29,7 @@ func Open(f Format, to string, h Host, out io.Writer) (Sink, error) {
 		return openFile(f, h, to)
 	}
 	cannot := func(want string) error {
-		return fmt.Errorf("%s does not go to %s: it goes to %s", f,
-			to, want)
+		return fmt.Errorf("%s does not go to %s: it goes to %s", f, to, want)
 	}
 	switch f {
 	case journald:

@@ -58,8 +58,8 @@ type word struct {
 
 // words returns the words of a record by which a search can find it.
 func words(r audit.Record) []word {
-	list := []word{{kindType, string(r.Type)}, {kindUID, strconv.FormatUint(uint64(r.Actor.UID),
-		10)}}
+	list := []word{{kindType, string(r.Type)},
+		{kindUID, strconv.FormatUint(uint64(r.Actor.UID), 10)}}
 	add := func(k kind, text string) {
 		if text != "" {
 			list = append(list, word{k, short(text)})

@@ -89,8 +89,8 @@ func open(ctx context.Context, dir string, mayMake bool) (*Index, error) {
 	options := url.Values{"mode": {"rw"}, "_pragma": {"busy_timeout(30000)", "trusted_schema(0)",
 		"cell_size_check(1)", "journal_mode(TRUNCATE)", "synchronous(NORMAL)",
 		"cache_size(-32768)"}}
-	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path,
-		RawQuery: options.Encode()}).String())
+	db, err := sql.Open("sqlite",
+		(&url.URL{Scheme: "file", Path: path, RawQuery: options.Encode()}).String())
 	if err != nil {
 		return nil, err
 	}

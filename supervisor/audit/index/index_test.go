@@ -117,8 +117,8 @@ func filters() []audit.Filter {
 		{Host: "example.com"}, {Host: "*.example.com"}, {Host: hostile}, {Host: "é.example"},
 		{Host: strings.Repeat("a", 300) + ".example.com"}, {Host: "*." + strings.Repeat("a", 300) +
 			".example.com"}, {Host: "%"}, {Layer: "' OR 1=1 --"},
-		{Tool: "sed", Types: []audit.Type{audit.TypeDenied}, Since: at}, {Tool: "grep",
-			Decision: audit.DecisionDenied, UID: &uid},
+		{Tool: "sed", Types: []audit.Type{audit.TypeDenied}, Since: at},
+		{Tool: "grep", Decision: audit.DecisionDenied, UID: &uid},
 		{Run: "r1-3", Path: func(p string) bool { return strings.HasSuffix(p, "7") }},
 		{Session: "s1", Layer: "wasi", Policy: "sha256:0"},
 	}

@@ -12,8 +12,8 @@ import (
 func (run *Run) findings() []Finding {
 	var list []Finding
 	say := func(grave bool, record uint64, format string, args ...any) {
-		list = append(list, Finding{Grave: grave, Text: fmt.Sprintf(format, args...),
-			Record: record})
+		list = append(list,
+			Finding{Grave: grave, Text: fmt.Sprintf(format, args...), Record: record})
 	}
 	secrets := 0
 	for _, f := range run.Touched {

@@ -45,8 +45,8 @@ func withText(s string) []audit.Entry {
 func recordsWith(t *testing.T, texts []string) map[string][]audit.Record {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "log"), KeyDir: filepath.Join(dir,
-		"keys")})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "log"),
+		KeyDir: filepath.Join(dir, "keys")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,8 +162,8 @@ func TestHostileEverywhere(t *testing.T) {
 			for _, bad := range []string{"<script", "<img", "<svg", "<iframe", "<math", "<base",
 				"<object", "<embed", "<form", "<!--", `href="`, `src="`} {
 				if i := strings.Index(low, bad); form == html && i >= 0 {
-					t.Errorf("%s of %.60q has %s: %q", form, s, bad, out[max(0, i-20):min(len(out),
-						i+40)])
+					t.Errorf("%s of %.60q has %s: %q", form, s, bad,
+						out[max(0, i-20):min(len(out), i+40)])
 				}
 			}
 			if form != markdown {

@@ -209,18 +209,18 @@ func (run *Run) take(r audit.Record) {
 		run.Workspace, run.Profile, run.Warnings = r.Text("workspace"), r.Text("profile"),
 			r.Texts("warnings")
 	case audit.TypeExec:
-		run.Programs = append(run.Programs, Program{r.Text("program"), r.Text("digest"),
-			max(r.Int("count"), 1)})
+		run.Programs = append(run.Programs,
+			Program{r.Text("program"), r.Text("digest"), max(r.Int("count"), 1)})
 	case audit.TypeFile:
 		run.touch(r)
 	case audit.TypeFetch:
 		run.fetch(r)
 	case audit.TypeDenied:
-		run.Refused = append(run.Refused, Refusal{r.Seq, r.Text("layer"), r.Text("what"),
-			r.Text("rule"), max(r.Int("count"), 1)})
+		run.Refused = append(run.Refused,
+			Refusal{r.Seq, r.Text("layer"), r.Text("what"), r.Text("rule"), max(r.Int("count"), 1)})
 	case audit.TypeLimit:
-		run.Limits = append(run.Limits, Limit{r.Text("name"), r.Int("limit"), r.Int("peak"),
-			r.Text("action")})
+		run.Limits = append(run.Limits,
+			Limit{r.Text("name"), r.Int("limit"), r.Int("peak"), r.Text("action")})
 	case audit.TypeWorkspaceChanged:
 		c := changes(r)
 		run.Changes, run.Files = &c, r.Texts("files")

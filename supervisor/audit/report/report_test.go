@@ -17,8 +17,8 @@ const hostile = "\x1b[31m</td><script>alert(1)</script>|`x`\n# owned \u202e\x00\
 func logged(t *testing.T, entries ...audit.Entry) string {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "log"), KeyDir: filepath.Join(dir,
-		"keys")})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "log"),
+		KeyDir: filepath.Join(dir, "keys")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,8 +158,8 @@ func TestUnfinished(t *testing.T) {
 // A wide policy is one finding, however many ways it is wide in, and a changed file that looks like
 // a secret is one that matters.
 func TestWideAndSecret(t *testing.T) {
-	run := &Run{Warnings: []string{"one", "two"}, Files: []string{"added sha256:aa conf/id_rsa",
-		"added sha256:aa plain"}, End: &End{}}
+	run := &Run{Warnings: []string{"one", "two"},
+		Files: []string{"added sha256:aa conf/id_rsa", "added sha256:aa plain"}, End: &End{}}
 	var texts []string
 	for _, f := range run.findings() {
 		texts = append(texts, f.Text)

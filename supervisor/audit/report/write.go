@@ -75,8 +75,7 @@ func funcs(show func(string) string) template.FuncMap {
 		},
 		"when": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"short": func(digest string) string {
-			return digest[:min(len(digest),
-				len("sha256:")+12)]
+			return digest[:min(len(digest), len("sha256:")+12)]
 		},
 		"usage":  usage,
 		"head":   func(list []Touched) []Touched { return list[:min(len(list), maxShown)] },

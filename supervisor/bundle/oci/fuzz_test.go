@@ -83,8 +83,8 @@ func FuzzArtifact(f *testing.F) {
 		put := strings.NewReplacer("@config", config, "@manifest", manifest)
 		m := s.add(specs.MediaTypeImageManifest, []byte(put.Replace(modules)))
 		a := s.add(specs.MediaTypeImageManifest, []byte(put.Replace(about)))
-		s.add(specs.MediaTypeImageIndex, []byte(strings.NewReplacer("@modules", m, "@about",
-			a).Replace(index)))
+		s.add(specs.MediaTypeImageIndex,
+			[]byte(strings.NewReplacer("@modules", m, "@about", a).Replace(index)))
 		got := &artifact{root: s.root}
 		return got, got.read(ctx, s)
 	}

@@ -59,8 +59,7 @@ func (l layout) Resolve(_ context.Context, reference string) (specs.Descriptor, 
 	// One thing may have several names.
 	slices.SortFunc(found,
 		func(a, b specs.Descriptor) int {
-			return strings.Compare(string(a.Digest),
-				string(b.Digest))
+			return strings.Compare(string(a.Digest), string(b.Digest))
 		})
 	found = slices.CompactFunc(found,
 		func(a, b specs.Descriptor) bool { return a.Digest == b.Digest })

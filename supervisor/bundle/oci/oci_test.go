@@ -292,8 +292,8 @@ func TestPullGoesOn(t *testing.T) {
 		t.Errorf("and once more: %v", err)
 	}
 	dir = t.TempDir()
-	if err := os.Symlink("/etc/passwd", filepath.Join(dir,
-		"partial-"+hexSum(moduleBytes))); err != nil {
+	if err := os.Symlink("/etc/passwd",
+		filepath.Join(dir, "partial-"+hexSum(moduleBytes))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := newClient().Pull(t.Context(), h.ref(pinned), dir, yes); !errors.Is(err,
@@ -376,8 +376,8 @@ func TestTagsAndTitles(t *testing.T) {
 		oras.DefaultCopyGraphOptions), store.Tag(t.Context(), f.root, "latest")); err != nil {
 		t.Fatal(err)
 	}
-	p, err := newClient().Pull(t.Context(), Reference{Layout: dir}, filepath.Join(t.TempDir(),
-		"out"), yes)
+	p, err := newClient().Pull(t.Context(), Reference{Layout: dir},
+		filepath.Join(t.TempDir(), "out"), yes)
 	if err != nil || !bytes.HasPrefix(readAll(t, p), moduleBytes) {
 		t.Errorf("titles: %v", err)
 	}
@@ -439,8 +439,8 @@ func TestBombs(t *testing.T) {
 			slices.Repeat([]specs.Descriptor{extra}, maxLayers)...), about, same),
 		"a layer less": publish(first(modules,
 			func(d *specs.Descriptor) { *d = modules.Layers[1] }), about, same),
-		"another size": publish(first(modules,
-			func(d *specs.Descriptor) { d.Size++ }), about, same),
+		"another size": publish(first(modules, func(d *specs.Descriptor) { d.Size++ }), about,
+			same),
 		"a manifest of 1 TiB": publish(modules,
 			first(about, func(d *specs.Descriptor) { d.Size = 1 << 40 }), same),
 		"a manifest of another digest": publish(modules,
@@ -455,8 +455,7 @@ func TestBombs(t *testing.T) {
 		"urls": publish(modules,
 			first(about, func(d *specs.Descriptor) { d.URLs = []string{"https://example.com/"} }),
 			same),
-		"no manifests": publish(modules, about,
-			func(ix *specs.Index) { ix.Manifests = nil }),
+		"no manifests": publish(modules, about, func(ix *specs.Index) { ix.Manifests = nil }),
 		"many manifests": publish(modules, about,
 			func(ix *specs.Index) { ix.Manifests = slices.Repeat(ix.Manifests, 200) }),
 		"the modules twice": publish(modules, about,
@@ -511,33 +510,27 @@ func TestHostileLayout(t *testing.T) {
 	}
 	for name, spoil := range map[string]func(dir, module string) error{
 		"a link to a device": func(_, m string) error {
-			return errors.Join(os.Remove(m),
-				os.Symlink("/dev/zero", m))
+			return errors.Join(os.Remove(m), os.Symlink("/dev/zero", m))
 		},
 		"a pipe": func(_, m string) error {
-			return errors.Join(os.Remove(m),
-				syscall.Mkfifo(m, 0o600))
+			return errors.Join(os.Remove(m), syscall.Mkfifo(m, 0o600))
 		},
 		"a directory": func(_, m string) error {
-			return errors.Join(os.Remove(m),
-				os.Mkdir(m, 0o700))
+			return errors.Join(os.Remove(m), os.Mkdir(m, 0o700))
 		},
 		"cut off": func(_, m string) error {
-			return errors.Join(os.Chmod(m, 0o600),
-				os.Truncate(m, 10))
+			return errors.Join(os.Chmod(m, 0o600), os.Truncate(m, 10))
 		},
 		"swapped": func(_, m string) error {
-			return os.WriteFile(m+"x",
-				bytes.ToUpper(moduleBytes), 0o600)
+			return os.WriteFile(m+"x", bytes.ToUpper(moduleBytes), 0o600)
 		},
 		"nothing": func(dir, _ string) error { return os.RemoveAll(dir) },
 		"an index that is no": func(dir, _ string) error {
-			return os.WriteFile(filepath.Join(dir,
-				"index.json"), []byte("[]"), 0o600)
+			return os.WriteFile(filepath.Join(dir, "index.json"), []byte("[]"), 0o600)
 		},
 		"a huge index": func(dir, _ string) error {
-			return os.WriteFile(filepath.Join(dir, "index.json"), bytes.Repeat([]byte(" "),
-				maxDocument+1), 0o600)
+			return os.WriteFile(filepath.Join(dir, "index.json"),
+				bytes.Repeat([]byte(" "), maxDocument+1), 0o600)
 		},
 	} {
 		dir, module := make()
@@ -558,10 +551,8 @@ func TestHostileLayout(t *testing.T) {
 func TestReferences(t *testing.T) {
 	sum := "sha256:" + strings.Repeat("a", 64)
 	for text, want := range map[string]Reference{
-		"ghcr.io/acme/words:1.2.0": {Registry: "ghcr.io", Repository: "acme/words",
-			Tag: "1.2.0"},
-		"ghcr.io/acme/words@" + sum: {Registry: "ghcr.io", Repository: "acme/words",
-			Digest: sum},
+		"ghcr.io/acme/words:1.2.0":  {Registry: "ghcr.io", Repository: "acme/words", Tag: "1.2.0"},
+		"ghcr.io/acme/words@" + sum: {Registry: "ghcr.io", Repository: "acme/words", Digest: sum},
 		"localhost:5000/words:1@" + sum: {Registry: "localhost:5000", Repository: "words",
 			Tag: "1", Digest: sum},
 		"oci-layout:/a/b":           {Layout: "/a/b"},

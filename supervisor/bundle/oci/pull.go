@@ -34,8 +34,8 @@ type Pulled struct {
 // Pull brings a bundle into dir, a directory in the OCI image layout which is made if it is not
 // there. What is small is read first, and accept is asked about it: where it says no, no file of
 // the bundle is fetched. A pull that was cut off goes on where it ended when it is repeated.
-func (c *Client) Pull(ctx context.Context, ref Reference, dir string, accept func(manifest []byte,
-	signed string) error) (*Pulled, error) {
+func (c *Client) Pull(ctx context.Context, ref Reference, dir string,
+	accept func(manifest []byte, signed string) error) (*Pulled, error) {
 	src, err := c.source(ref)
 	if err != nil {
 		return nil, err
@@ -79,8 +79,7 @@ func (c *Client) keep(ctx context.Context, src source, a *artifact, ref Referenc
 			continue
 		}
 		if err := c.file(ctx, src, store, ref, dir, f, func(n int64) {
-			c.progress(done+n,
-				total)
+			c.progress(done+n, total)
 		}); err != nil {
 			return err
 		}

@@ -92,8 +92,8 @@ func hexSum(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-var moduleBytes = append([]byte("\x00asm\x01\x00\x00\x00"), bytes.Repeat([]byte("words "),
-	50000)...)
+var moduleBytes = append([]byte("\x00asm\x01\x00\x00\x00"),
+	bytes.Repeat([]byte("words "), 50000)...)
 
 // words makes a signed bundle.
 func words(t *testing.T) *bundle.Bundle {
@@ -177,8 +177,8 @@ func (h *hostile) put(name, mediaType string, v any) (digest string, size int64)
 	if name == "" {
 		name = digest
 	}
-	req, err := http.NewRequest("PUT", fmt.Sprintf("%s/v2/acme/words/manifests/%s", h.server.URL,
-		name), bytes.NewReader(text))
+	req, err := http.NewRequest("PUT",
+		fmt.Sprintf("%s/v2/acme/words/manifests/%s", h.server.URL, name), bytes.NewReader(text))
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -33,13 +33,11 @@ func TestPolicyStatements(t *testing.T) {
 		text string
 		keys []string
 	}{
-		"no keys":        {signed, nil},
-		"another's key":  {signed, []string{otherPublic}},
-		"another's hand": {forged, []string{public}},
-		"another version": {strings.Replace(signed, "version 7", "version 8", 1),
-			[]string{public}},
-		"another name": {strings.Replace(signed, "name build", "name fetch", 1),
-			[]string{public}},
+		"no keys":            {signed, nil},
+		"another's key":      {signed, []string{otherPublic}},
+		"another's hand":     {forged, []string{public}},
+		"another version":    {strings.Replace(signed, "version 7", "version 8", 1), []string{public}},
+		"another name":       {strings.Replace(signed, "name build", "name fetch", 1), []string{public}},
 		"no signature":       {s.text(), []string{public}},
 		"nothing":            {"", []string{public}},
 		"too much":           {signed + strings.Repeat("x", maxText), []string{public}},

@@ -163,23 +163,21 @@ func TestThresholdCountsKeys(t *testing.T) {
 		"a key that it revokes": ringText("acme", 1, 0, nil, 1, []pair{a},
 			"revoked-key "+KeyID(a.public)),
 		"registries of one who is not us": "jail key ring\npublisher acme\nversion 1\nregistry ghcr.io/acme\n",
-		"a path for a publisher": strings.Replace(ringText("acme", 1, 0, nil, 1,
-			[]pair{a}), "acme", "../acme", 1),
-		"a homoglyph for a publisher": strings.Replace(ringText("acme", 1, 0, nil, 1,
-			[]pair{a}), "acme", "аcme", 1),
-		"a version with a sign": strings.Replace(ringText("acme", 1, 0, nil, 1,
-			[]pair{a}), "version 1", "version +1", 1),
-		"a version of many digits": strings.Replace(ringText("acme", 1, 0, nil, 1,
-			[]pair{a}), "version 1", "version "+strings.Repeat("9", 60), 1),
-		"a line twice": strings.Replace(ringText("acme", 1, 0, nil, 1,
-			[]pair{a}), "version 1\n", "version 1\nversion 2\n", 1),
+		"a path for a publisher": strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}), "acme",
+			"../acme", 1),
+		"a homoglyph for a publisher": strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}),
+			"acme", "аcme", 1),
+		"a version with a sign": strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}),
+			"version 1", "version +1", 1),
+		"a version of many digits": strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}),
+			"version 1", "version "+strings.Repeat("9", 60), 1),
+		"a line twice": strings.Replace(ringText("acme", 1, 0, nil, 1, []pair{a}), "version 1\n",
+			"version 1\nversion 2\n", 1),
 		"lines in another order": "jail key ring\nversion 1\npublisher acme\n",
 		"an unknown line": ringText("acme", 1, 0, nil, 1, []pair{a}) +
 			"trust everybody\n",
-		"no end of line": strings.TrimSuffix(ringText("acme", 1, 0, nil, 1,
-			[]pair{a}), "\n"),
-		"many keys": ringText("acme", 1, 0, nil, 1, slices.Repeat([]pair{a},
-			maxKeys+1)),
+		"no end of line": strings.TrimSuffix(ringText("acme", 1, 0, nil, 1, []pair{a}), "\n"),
+		"many keys":      ringText("acme", 1, 0, nil, 1, slices.Repeat([]pair{a}, maxKeys+1)),
 		"a time that is spelled otherwise": strings.Replace(ringText("acme", 1, 0, nil, 1,
 			[]pair{a}), "00Z", "00+00:00", 1),
 	} {
@@ -209,14 +207,13 @@ func TestRingsAreReplacedByTheirRoots(t *testing.T) {
 		"by a bundle key":             {signRing(t, stolen, thief, k1), ErrSignature},
 		"by a root and a thief":       {signRing(t, stolen, thief, r1), ErrSignature},
 		"unsigned":                    {signRing(t, next), ErrSignature},
-		"an older one": {signRing(t, ringText("acme", 4, 1, []pair{r3}, 1,
-			[]pair{k1}), r1, r3), ErrRollback},
-		"the same version, other text": {signRing(t, ringText("acme", 5, 1, []pair{r3}, 1,
-			[]pair{k2}), r1, r3), ErrRollback},
-		"of somebody else": {signRing(t, strings.Replace(next, "acme", "evil", 1), r1,
-			r3), ErrRing},
-		"without roots": {signRing(t, ringText("acme", 6, 0, nil, 1, []pair{k2}), r1,
-			r3), ErrRing},
+		"an older one": {signRing(t, ringText("acme", 4, 1, []pair{r3}, 1, []pair{k1}), r1, r3),
+			ErrRollback},
+		"the same version, other text": {signRing(t,
+			ringText("acme", 5, 1, []pair{r3}, 1, []pair{k2}), r1, r3), ErrRollback},
+		"of somebody else": {signRing(t, strings.Replace(next, "acme", "evil", 1), r1, r3),
+			ErrRing},
+		"without roots": {signRing(t, ringText("acme", 6, 0, nil, 1, []pair{k2}), r1, r3), ErrRing},
 		"an expired one": {signRing(t, strings.Replace(next, year.Format(timeLayout),
 			now.Format(timeLayout), 1), r1, r3), ErrExpired},
 	} {
@@ -246,8 +243,8 @@ func TestRevoked(t *testing.T) {
 		ErrSignature) {
 		t.Errorf("signed by a revoked key: %v", err)
 	}
-	rings["acme"] = signRing(t, ringText("acme", 2, 0, nil, 1, []pair{k1, k2},
-		"revoked "+words().Manifest))
+	rings["acme"] = signRing(t,
+		ringText("acme", 2, 0, nil, 1, []pair{k1, k2}, "revoked "+words().Manifest))
 	if _, _, err := rings.Verify(text); !errors.Is(err, ErrRevoked) {
 		t.Errorf("a revoked bundle: %v", err)
 	}
@@ -278,8 +275,8 @@ func TestAdmit(t *testing.T) {
 		t.Errorf("a ring in place of one that it is not signed by, with an operator's word: %v",
 			err)
 	}
-	if ring, err := Single("evil", k1.public); err != nil || !errors.Is(rings.Admit(ring, true,
-		now), ErrRing) {
+	if ring, err := Single("evil",
+		k1.public); err != nil || !errors.Is(rings.Admit(ring, true, now), ErrRing) {
 		t.Errorf("a key that is another publisher's: %v", err)
 	}
 	dir := t.TempDir()

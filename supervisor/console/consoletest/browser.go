@@ -112,8 +112,8 @@ func (b *Browser) attach() {
 	for _, target := range targets.TargetInfos {
 		if target.Type == "page" {
 			var attached struct{ SessionID string }
-			b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID,
-				"flatten": true}, &attached)
+			b.call("Target.attachToTarget",
+				map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
 			b.session = attached.SessionID
 			break
 		}
@@ -337,8 +337,8 @@ func (b *Browser) evaluate(expression string) (string, error) {
 		Result           struct{ Value any }
 		ExceptionDetails json.RawMessage
 	}
-	if err := b.try("Runtime.evaluate", map[string]any{"expression": expression,
-		"returnByValue": true}, &r); err != nil {
+	if err := b.try("Runtime.evaluate",
+		map[string]any{"expression": expression, "returnByValue": true}, &r); err != nil {
 		return "", err
 	}
 	if len(r.ExceptionDetails) > 0 {

@@ -101,8 +101,7 @@ func All(env *cli.Env, cmd *cobra.Command) {
 // commands.
 func idsOf(cmd *cobra.Command) func(context.Context, *cli.Env) []string {
 	if !slices.ContainsFunc(strings.Fields(cmd.Use), func(word string) bool {
-		return word == "ID" ||
-			word == "[ID" || word == "[ID]"
+		return word == "ID" || word == "[ID" || word == "[ID]"
 	}) {
 		return nil
 	}
@@ -169,8 +168,8 @@ func described(id, what, dir string) string {
 	return id + "\t" + output.Printable(what) + " " + workspace.Name(dir).String()
 }
 
-func ids(ctx context.Context, env *cli.Env, store string, list func(*api.Client) ([]string,
-	error)) []string {
+func ids(ctx context.Context, env *cli.Env, store string,
+	list func(*api.Client) ([]string, error)) []string {
 	c, err := api.Dial(ctx, env.Config.Socket)
 	if err == nil {
 		defer c.Close()

@@ -28,8 +28,8 @@ func Tell(env *cli.Env, res supervisor.Result) {
 		text := fmt.Sprintf("%s: %s reached", l.Name, output.Quantity(l.Name, l.Limit))
 		// a module's, which was refused it
 		if l.Name == "memory" && l.Peak < l.Limit {
-			text = fmt.Sprintf("%s: more than %s was asked for", l.Name, output.Quantity(l.Name,
-				l.Limit))
+			text = fmt.Sprintf("%s: more than %s was asked for", l.Name,
+				output.Quantity(l.Name, l.Limit))
 		}
 		if l.Peak > 0 {
 			text += fmt.Sprintf(" (peak %s)", output.Quantity(l.Name, l.Peak))
@@ -75,8 +75,8 @@ func nextAfter(res supervisor.Result, explain string) string {
 func tellDenied(env *cli.Env, res supervisor.Result) {
 	for i, d := range res.Denied {
 		if i == maxDenials {
-			output.Say(env.Stderr, "denied", fmt.Sprintf("and %d more: jail audit show --run %s",
-				len(res.Denied)-i, res.ID))
+			output.Say(env.Stderr, "denied",
+				fmt.Sprintf("and %d more: jail audit show --run %s", len(res.Denied)-i, res.ID))
 			break
 		}
 		text := fmt.Sprintf("%s (%s)", d.What, d.Rule)

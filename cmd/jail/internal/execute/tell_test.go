@@ -15,8 +15,8 @@ import (
 func TestTell(t *testing.T) {
 	var many []runners.Denial
 	for range 12 {
-		many = append(many, runners.Denial{Layer: "wasi", What: "read /x", Rule: "no grant",
-			Count: 1})
+		many = append(many,
+			runners.Denial{Layer: "wasi", What: "read /x", Rule: "no grant", Count: 1})
 	}
 	cases := map[string]struct {
 		res  supervisor.Result

@@ -226,8 +226,8 @@ func Over(workspace string, req *supervisor.Request) error {
 		takeDirs, checkTexts)
 }
 
-func steps(f *Flags, req *supervisor.Request, all ...func(*Flags,
-	*supervisor.Request) error) error {
+func steps(f *Flags, req *supervisor.Request,
+	all ...func(*Flags, *supervisor.Request) error) error {
 	for _, step := range all {
 		if err := step(f, req); err != nil {
 			return err

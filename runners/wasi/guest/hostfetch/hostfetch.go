@@ -59,8 +59,7 @@ type fault struct {
 func (f *fault) Error() string { return f.text }
 
 func fail(e Errno, format string, args ...any) error {
-	return &fault{e, fmt.Sprintf(format,
-		args...)}
+	return &fault{e, fmt.Sprintf(format, args...)}
 }
 
 // Requests are those that one guest has open. They are for one goroutine.
@@ -305,7 +304,6 @@ func closeRequest(r *Requests, _ []byte, a []uint64) error {
 // plain reports whether a text can stand in a line of a request.
 func plain(s string) bool {
 	return !bytes.ContainsFunc([]byte(s), func(c rune) bool {
-		return c < ' ' && c != '\t' ||
-			c == 0x7f
+		return c < ' ' && c != '\t' || c == 0x7f
 	})
 }

@@ -175,18 +175,18 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "ftp://a/", "", 0}, {"GET", "http://", "", 0}, {"GET", "http:///x", "", 0},
 		{"GET", "http://a/ b", "", 0}, {"GET", "http://a/\r\nX: y", "", 0}, {"GET", "http://a/\x00",
 			"", 0}, {"GET", "http://a/\tb", "", 0}, {"GET", "http://a/#f", "", 0},
-		{"GET", "http://" + strings.Repeat("a", MaxURL), "", 0}, {"GET", "http://a/",
-			strings.Repeat("A: b\n", MaxHeaders/5+1), 0},
+		{"GET", "http://" + strings.Repeat("a", MaxURL), "", 0},
+		{"GET", "http://a/", strings.Repeat("A: b\n", MaxHeaders/5+1), 0},
 		{"GET", "http://a/", "no colon", 0}, {"GET", "http://a/", ": x", 0}, {"GET", "http://a/",
 			"a b: c", 0}, {"GET", "http://a/", "A: b\n\nGET", 0}, {"GET", "http://a/", "A: b\rX: y",
 			0},
-		{"GET", "http://a/", "A: b\x00", 0}, {"GET", "http://a/", "\n", 0}, {"GET", "http://a/",
-			" A: b", 0}, {"GET", "http://a/", "A\t: b", 0},
+		{"GET", "http://a/", "A: b\x00", 0}, {"GET", "http://a/", "\n", 0},
+		{"GET", "http://a/", " A: b", 0}, {"GET", "http://a/", "A\t: b", 0},
 		{"POST", "http://a/", "Host: b", 3}, {"POST", "http://a/", "content-length: 9", 3},
 		{"POST", "http://a/", "Transfer-Encoding: chunked", 3},
 		{"POST", "http://a/", "Connection: x", 3}, {"POST", "http://a/", "Upgrade: websocket", 3},
-		{"POST", "http://a/", "EXPECT: 100-continue", 3}, {"POST", "http://a/",
-			"Proxy-Authorization: x", 3},
+		{"POST", "http://a/", "EXPECT: 100-continue", 3},
+		{"POST", "http://a/", "Proxy-Authorization: x", 3},
 		{"POST", "http://a/", "", -2},
 	} {
 		if h, e := g.open(tt.method, tt.url, tt.headers, tt.length, 0); e != BadArgument {
@@ -325,13 +325,13 @@ func TestOrder(t *testing.T) {
 	check("made up", g.do("close", 1<<32-1), BadHandle)
 	copy(g.mem[1024:], "GEThttp://a/")
 	none := New(nil)
-	if e := none.Do(Lookup("open"), g.mem, []uint64{1024, 3, 1027, 9, 0, 0, 0, 0,
-		0}); e != NoFetch {
+	if e := none.Do(Lookup("open"), g.mem,
+		[]uint64{1024, 3, 1027, 9, 0, 0, 0, 0, 0}); e != NoFetch {
 		t.Errorf("without a proxy: %d %s", e, none.last)
 	}
 	broken := New(func() (*os.File, error) { return nil, errors.New("gone") })
-	if e := broken.Do(Lookup("open"), g.mem, []uint64{1024, 3, 1027, 9, 0, 0, 0, 0,
-		0}); e != NoStream {
+	if e := broken.Do(Lookup("open"), g.mem,
+		[]uint64{1024, 3, 1027, 9, 0, 0, 0, 0, 0}); e != NoStream {
 		t.Errorf("without a proxy: %d", e)
 	}
 }
@@ -373,8 +373,7 @@ func TestTime(t *testing.T) {
 		t.Errorf("no room: %d", e)
 	}
 	stuck := newGuest(t, func(c net.Conn) {
-		io.WriteString(c,
-			"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
 	})
 	h, _ = stuck.open("GET", "http://a/", "", 0, 300)
 	if _, e := stuck.status(h); e == Success {

@@ -57,8 +57,7 @@ func (s *stream) wait(events int16) error {
 }
 
 func (s *stream) late() error {
-	return fail(TimedOut,
-		"the time that the request was given is over")
+	return fail(TimedOut, "the time that the request was given is over")
 }
 
 func (s *stream) isLate() bool { return !s.until.IsZero() && !time.Now().Before(s.until) }

@@ -146,8 +146,8 @@ func fdPwrite(p *Process, mem []byte, a []uint64) Errno {
 	return p.positioned(f, mem, a, sys.Pwritev)
 }
 
-func (p *Process) positioned(f *file, mem []byte, a []uint64, call func(int, [][]byte, int64) (int,
-	error)) Errno {
+func (p *Process) positioned(f *file, mem []byte, a []uint64,
+	call func(int, [][]byte, int64) (int, error)) Errno {
 	if f.waits() {
 		return wasiErrno(sys.ESPIPE)
 	}

@@ -170,14 +170,14 @@ func TestDescriptors(t *testing.T) {
 		{"fd_renumber", []uint64{5, 5}, success},
 		{"fd_renumber", []uint64{1<<32 - 1, 5}, errBadf}, {"fd_renumber", []uint64{5, 3}, success},
 		{"fd_close", []uint64{5}, errBadf},
-		{"fd_prestat_get", []uint64{3, 200}, errBadf}, {"fd_prestat_get", []uint64{4, 200},
-			success}, {"fd_close", []uint64{3}, success},
+		{"fd_prestat_get", []uint64{3, 200}, errBadf},
+		{"fd_prestat_get", []uint64{4, 200}, success}, {"fd_close", []uint64{3}, success},
 		{"fd_close", []uint64{3}, errBadf}, {"fd_close", []uint64{1 << 31}, errBadf},
 		{"fd_renumber", []uint64{4, 0}, success},
 		{"fd_close", []uint64{0}, success}, {"fd_read", []uint64{0, 0, 0, 0}, errBadf},
 		{"fd_write", []uint64{2, 300, 0, 400}, success},
-		{"fd_close", []uint64{1}, success}, {"fd_close", []uint64{2}, success}, {"fd_fdstat_get",
-			[]uint64{2, 200}, errBadf},
+		{"fd_close", []uint64{1}, success}, {"fd_close", []uint64{2}, success},
+		{"fd_fdstat_get", []uint64{2, 200}, errBadf},
 	} {
 		if e, _ := call(p, tt.name, mem, tt.a...); e != tt.want {
 			t.Errorf("%s %d: %d, want %d", tt.name, tt.a, e, tt.want)

@@ -33,8 +33,8 @@ func poll(t *testing.T, p *Process, subs ...sub) (Errno, [][2]int) {
 	var events [][2]int
 	for i := range binary.LittleEndian.Uint32(mem[count:]) {
 		b := mem[out+i*eventSize:]
-		events = append(events, [2]int{int(binary.LittleEndian.Uint64(b)),
-			int(binary.LittleEndian.Uint16(b[8:]))})
+		events = append(events,
+			[2]int{int(binary.LittleEndian.Uint64(b)), int(binary.LittleEndian.Uint16(b[8:]))})
 	}
 	return e, events
 }
@@ -77,8 +77,8 @@ func TestPoll(t *testing.T) {
 		"no such clock": {[]sub{{clock: 9, timeout: long}}, 0, [][2]int{{0, int(errInval)}}},
 		"no such flag":  {[]sub{{clock: 1, flags: 8}}, 0, [][2]int{{0, int(errInval)}}},
 		"no such kind":  {[]sub{{tag: 7}}, errInval, nil},
-		"everything at one": {[]sub{stdout, {clock: 1, timeout: 0}, stdin}, 0, [][2]int{{0, 0},
-			{1, 0}}},
+		"everything at one": {[]sub{stdout, {clock: 1, timeout: 0}, stdin}, 0,
+			[][2]int{{0, 0}, {1, 0}}},
 	} {
 		e, got := poll(t, p, tt.subs...)
 		if e != tt.e || len(got) != len(tt.want) {

@@ -186,8 +186,8 @@ func TestStreamNonblocking(t *testing.T) {
 	if ready, _ := d.poll(1, [2]uint64{fd, eventFdRead}); !slices.Equal(ready, []uint64{99}) {
 		t.Errorf("poll: %v", ready)
 	}
-	if ready, _ := d.poll(1<<40, [2]uint64{fd, eventFdWrite}, [2]uint64{d.fd,
-		eventFdRead}); !slices.Equal(ready, []uint64{0, 1}) {
+	if ready, _ := d.poll(1<<40, [2]uint64{fd, eventFdWrite},
+		[2]uint64{d.fd, eventFdRead}); !slices.Equal(ready, []uint64{0, 1}) {
 		t.Errorf("poll for writing, and for a stream: %v", ready)
 	}
 	sent := 0
@@ -339,8 +339,8 @@ func TestStreamBadCalls(t *testing.T) {
 		{"sock_recv", []uint64{fd, listAt, 1, 0, countAt, end - 1}, errFault},
 		{"sock_recv", []uint64{fd, end, 1, 0, countAt, flagsAt}, errFault},
 		{"sock_recv", []uint64{d.fd, listAt, 1, 0, countAt, flagsAt}, errNotsock},
-		{"sock_send", []uint64{fd, listAt, 1, 1, countAt}, errInval}, {"sock_send", []uint64{d.fd,
-			listAt, 1, 0, countAt}, errNotsock},
+		{"sock_send", []uint64{fd, listAt, 1, 1, countAt}, errInval},
+		{"sock_send", []uint64{d.fd, listAt, 1, 0, countAt}, errNotsock},
 		{"sock_shutdown", []uint64{fd, 0}, errInval}, {"sock_shutdown", []uint64{fd, 4}, errInval},
 		{"sock_shutdown", []uint64{d.fd, 3}, errNotsock},
 		{"fd_seek", []uint64{fd, 0, 0, 0}, 70}, {"fd_pread", []uint64{fd, listAt, 1, 0, countAt},
@@ -349,8 +349,8 @@ func TestStreamBadCalls(t *testing.T) {
 		{"fd_write", []uint64{d.fd, listAt, 1, countAt}, errBadf},
 		{"fd_prestat_get", []uint64{d.fd, 0}, errBadf}, {"fd_prestat_get", []uint64{fd, 0},
 			errBadf}, {"fd_filestat_set_size", []uint64{fd, 0}, errInval},
-		{"path_open", []uint64{d.fd, 0, 0, 1, 0, 0, 0, 0, 0}, errNotdir}, {"fd_renumber",
-			[]uint64{d.fd, 77}, errBadf},
+		{"path_open", []uint64{d.fd, 0, 0, 1, 0, 0, 0, 0, 0}, errNotdir},
+		{"fd_renumber", []uint64{d.fd, 77}, errBadf},
 	} {
 		if e := d.call(c.name, c.a...); e != c.want {
 			t.Errorf("%s %d: %d, want %d", c.name, c.a, e, c.want)

@@ -33,8 +33,8 @@ func TestDevice(t *testing.T) {
 	}{
 		{"dev/zero", zeros, 0}, {"dev/null", "", 0}, {"workspace/zero", zeros, 0},
 		{"dev/../dev/zero", zeros, 0}, {"workspace/../dev/zero", zeros, 0},
-		{"dev/zero/", "", sys.ENOTDIR}, {"dev/zero/.", "", sys.ENOTDIR}, {"dev/zero/..", "",
-			sys.ENOTDIR}, {"dev/zero/x", "", sys.ENOTDIR},
+		{"dev/zero/", "", sys.ENOTDIR}, {"dev/zero/.", "", sys.ENOTDIR},
+		{"dev/zero/..", "", sys.ENOTDIR}, {"dev/zero/x", "", sys.ENOTDIR},
 		{"workspace/zero/", "", sys.ENOTDIR}, {"workspace/zero/..", "", sys.ENOTDIR},
 		{"workspace/zero/x", "", sys.ENOTDIR}, {"workspace/below", "", sys.ENOTDIR},
 		{"dev", "", sys.EISDIR}, {"dev/full", "", sys.EACCES}, {"dev/tty", "", sys.EACCES},
@@ -69,8 +69,8 @@ func TestDevice(t *testing.T) {
 		kinds = append(kinds, e.Type)
 		return true
 	})
-	if got := names(t, dev); got != ". .. null zero" || string(kinds) != string([]uint8{typeDevice,
-		typeDevice}) {
+	if got := names(t,
+		dev); got != ". .. null zero" || string(kinds) != string([]uint8{typeDevice, typeDevice}) {
 		t.Errorf("listed: %s, types %v", got, kinds)
 	}
 	if got, e := text(dev, "zero"); got != zeros || e != 0 {

@@ -104,8 +104,7 @@ func TestHiddenMoves(t *testing.T) {
 		t.Errorf("moving the directory of a hidden file: %v", e)
 	}
 	if !slices.ContainsFunc(*l, func(s string) bool {
-		return strings.HasPrefix(s,
-			"write /w/d: ")
+		return strings.HasPrefix(s, "write /w/d: ")
 	}) {
 		t.Errorf("records: %q", *l)
 	}

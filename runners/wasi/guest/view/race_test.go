@@ -77,8 +77,8 @@ func attack(t *testing.T, name string, d *Dir, span time.Duration) {
 				inside++
 			}
 		}
-		if o, e := d.Open("d/f", How{Write: true, Truncate: true, Create: true,
-			Follow: true}); e == 0 {
+		if o, e := d.Open("d/f",
+			How{Write: true, Truncate: true, Create: true, Follow: true}); e == 0 {
 			_, _ = sys.Pwritev(o.FD, [][]byte{[]byte("inside")}, 0)
 			sys.Close(o.FD)
 		}
@@ -101,8 +101,8 @@ func attack(t *testing.T, name string, d *Dir, span time.Duration) {
 func TestNoLeak(t *testing.T) {
 	dir := files(t, map[string]string{"d/e/f": "f", "l": "-> d/e", "abs": "-> /w/d/e/f",
 		"up": "-> ../t/f", "loop": "-> loop", "k.pem": "x"})
-	v, _ := newView(t, mountAt(t, "/w", dir, true, "*.pem"), mountAt(t, "/t",
-		files(t, map[string]string{"f": "f"}), false), mountAt(t, "/p", dir, true))
+	v, _ := newView(t, mountAt(t, "/w", dir, true, "*.pem"),
+		mountAt(t, "/t", files(t, map[string]string{"f": "f"}), false), mountAt(t, "/p", dir, true))
 	d := root(t, v)
 	count := func() int {
 		list, err := os.ReadDir("/proc/self/fd")

@@ -165,8 +165,8 @@ func (v *View) Root() (*Dir, Errno) {
 // Preopen opens the directory at an absolute path of the guest as one that is
 // confined: what is beside its mount cannot be reached through it by "..".
 func (v *View) Preopen(p string) (*Dir, Errno) {
-	o, e := v.top().Open(cmp.Or(strings.TrimPrefix(p, "/"), "."), How{Read: true, Directory: true,
-		Follow: true})
+	o, e := v.top().Open(cmp.Or(strings.TrimPrefix(p, "/"), "."),
+		How{Read: true, Directory: true, Follow: true})
 	if e != 0 {
 		return nil, e
 	}

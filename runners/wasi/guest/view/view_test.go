@@ -134,8 +134,8 @@ func TestPaths(t *testing.T) {
 		"rootlink": "-> /",
 	})
 	for i := 1; i < 60; i++ {
-		if err := os.Symlink(fmt.Sprint("many", i-1), filepath.Join(dir, fmt.Sprint("many",
-			i))); err != nil {
+		if err := os.Symlink(fmt.Sprint("many", i-1),
+			filepath.Join(dir, fmt.Sprint("many", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,16 +158,16 @@ func TestPaths(t *testing.T) {
 		{"workspace/rootlink/tmp/t", "t", 0},
 		{"workspace/ld/../../tmp/../workspace/ld/g", "g", 0}, {"data/dict/t", "t", 0},
 		{"data/../tmp/t", "t", 0},
-		{"workspace/a\\b", "backslash", 0}, {"workspace/\xff", "byte", 0}, {"workspace/many20", "f",
-			0},
+		{"workspace/a\\b", "backslash", 0}, {"workspace/\xff", "byte", 0},
+		{"workspace/many20", "f", 0},
 		{"workspace/many55", "", sys.ELOOP}, {"workspace/loop", "", sys.ELOOP},
 		{"workspace/dangling", "", sys.ENOENT},
 		{"workspace/absout", "", sys.EACCES}, {"workspace/missing", "", sys.ENOENT},
 		{"workspace/f/", "", sys.ENOTDIR},
-		{"workspace/l/", "", sys.ENOTDIR}, {"workspace/f/.", "", sys.ENOTDIR}, {"workspace/f/..",
-			"", sys.ENOTDIR},
-		{"workspace/f/x", "", sys.ENOTDIR}, {"workspace/d", "", sys.EISDIR}, {"workspace", "",
-			sys.EISDIR}, {"workspace/", "", sys.EISDIR},
+		{"workspace/l/", "", sys.ENOTDIR}, {"workspace/f/.", "", sys.ENOTDIR},
+		{"workspace/f/..", "", sys.ENOTDIR},
+		{"workspace/f/x", "", sys.ENOTDIR}, {"workspace/d", "", sys.EISDIR},
+		{"workspace", "", sys.EISDIR}, {"workspace/", "", sys.EISDIR},
 		{".", "", sys.EISDIR}, {"data", "", sys.EISDIR}, {"data/", "", sys.EISDIR},
 		{"", "", sys.ENOENT}, {"/etc/passwd", "", sys.EPERM}, {"/workspace/f", "", sys.EPERM},
 		{"/", "", sys.EPERM}, {"//", "", sys.EPERM},
@@ -175,12 +175,12 @@ func TestPaths(t *testing.T) {
 		{"workspacex", "", sys.EACCES},
 		{"..", "", sys.EPERM}, {"../etc/passwd", "", sys.EPERM}, {"workspace/../..", "", sys.EPERM},
 		{"workspace/d/../../../etc", "", sys.EPERM},
-		{"workspace/ld/../../../x", "", sys.EPERM}, {"...", "", sys.EACCES}, {"workspace/...", "",
-			sys.ENOENT},
-		{"workspace/f\x00", "", sys.EINVAL}, {"\x00", "", sys.EINVAL}, {"workspace/" + long, "",
-			sys.ENAMETOOLONG},
-		{"workspace/" + deep, "", sys.ENAMETOOLONG}, {strings.Repeat("./", 3000) + "tmp/t", "",
-			sys.ENAMETOOLONG},
+		{"workspace/ld/../../../x", "", sys.EPERM}, {"...", "", sys.EACCES},
+		{"workspace/...", "", sys.ENOENT},
+		{"workspace/f\x00", "", sys.EINVAL}, {"\x00", "", sys.EINVAL},
+		{"workspace/" + long, "", sys.ENAMETOOLONG},
+		{"workspace/" + deep, "", sys.ENAMETOOLONG},
+		{strings.Repeat("./", 3000) + "tmp/t", "", sys.ENAMETOOLONG},
 	}
 	d := root(t, v)
 	for _, tt := range tests {
@@ -323,8 +323,8 @@ func FuzzPaths(f *testing.F) {
 	f.Fuzz(func(t *testing.T, p, q string) {
 		top := files(t, map[string]string{"secret": "canary", "in/f": "f", "in/d/g": "g",
 			"in/l": "-> ..", "in/abs": "-> " + os.TempDir(), "tmp/t": "t"})
-		v, _ := newView(t, mountAt(t, "/w", filepath.Join(top, "in"), true), mountAt(t, "/t",
-			filepath.Join(top, "tmp"), true, "*.key"))
+		v, _ := newView(t, mountAt(t, "/w", filepath.Join(top, "in"), true),
+			mountAt(t, "/t", filepath.Join(top, "tmp"), true, "*.key"))
 		d := root(t, v)
 		for _, x := range []*Dir{d, sub(t, d, "w"), sub(t, d, "w/d")} {
 			if s, e := text(x, p); e == 0 && strings.Contains(s, "canary") {
