@@ -13,6 +13,8 @@ type Info struct {
 	Functions int // that it defines
 	// bytes of linear memory at its start
 	MemoryMin uint64
+	// it has a linear memory
+	Memory bool
 	// bytes that it declares as its most; MaxMemory where it declares none
 	MemoryMax uint64
 	Layout    runners.Layout
@@ -56,11 +58,37 @@ func Check(module []byte, lim Limits, granted ...Import) (Info, error) {
 	if err := checkImports(s.info.Imports, granted); err != nil {
 		return s.info, err
 	}
-	if !s.info.Command {
-		return s.info, &ModuleError{Kind: ErrNoCommand,
-			Sentence: "the module exports no function _start: it is a library, not a command"}
+	return s.info, s.checkStart()
+}
+
+// checkStart refuses a module whose function _start the engine could not call as a command's: none,
+// one with parameters, or a function that the module only imports, which would run without the
+// memory of the module.
+func (s *scan) checkStart() error {
+	no := func(sentence string) error {
+		return &ModuleError{Kind: ErrNoCommand, Sentence: sentence}
 	}
-	return s.info, nil
+	if !s.info.Command {
+		return no("the module exports no function _start: it is a library, not a command")
+	}
+	imported := uint32(len(s.info.Imports))
+	if s.start < imported {
+		return no("the module's _start is a function that it imports: it is not a command")
+	}
+	types := reader{b: s.functions}
+	for range s.start - imported {
+		if types.u32(); types.short {
+			break
+		}
+	}
+	index := types.u32()
+	if types.short || uint64(index) >= uint64(len(s.types)) {
+		return bad("the module's _start is a function that does not exist")
+	}
+	if s.types[index].params != "" {
+		return no("the module's _start takes parameters: it is not a command")
+	}
+	return nil
 }
 
 // checkHeader looks at the first eight bytes.
@@ -91,6 +119,10 @@ type scan struct {
 	types []signature
 	// functions in the function section
 	declared uint32
+	// the indexes of their types, encoded
+	functions []byte
+	// index of the exported function _start
+	start    uint32
 	locals   uint64
 	elements uint64
 }
@@ -142,7 +174,7 @@ func (s *scan) section(id byte, r *reader) error {
 		err = s.importSection(r)
 	case 3:
 		s.declared, err = r.count("functions", uint32(s.lim.Functions))
-		s.info.Functions = int(s.declared)
+		s.info.Functions, s.functions = int(s.declared), r.b
 	case 4:
 		err = s.tableSection(r)
 	case 5:

@@ -33,6 +33,13 @@ func change(f func(*Module)) []byte {
 	return m.Encode()
 }
 
+// imports is a command that imports fd_write, changed by f.
+func imports(f func(*Module)) []byte {
+	m := withImport(Import{Module: wasi.Preview1, Name: "fd_write", Type: 1}, i4)
+	f(&m)
+	return m.Encode()
+}
+
 func TestCheck(t *testing.T) {
 	manyParams := Type{Params: bytes.Repeat([]byte{I32}, 1001)}
 	tests := []struct {
@@ -60,6 +67,18 @@ func TestCheck(t *testing.T) {
 			"library"},
 		{"_start is a memory", change(func(m *Module) { m.Exports[0].Kind = 2 }), wasi.ErrNoCommand,
 			"library"},
+		{"_start takes parameters", change(func(m *Module) { m.Types[0].Params = []byte{I32} }),
+			wasi.ErrNoCommand, "_start takes parameters"},
+		{"_start is an import", imports(func(m *Module) { m.Exports[0].Index = 0 }),
+			wasi.ErrNoCommand, "a function that it imports"},
+		{"_start is a later function", imports(func(m *Module) {
+			m.Funcs = append(m.Funcs, Func{Type: 1, Code: []byte{0x41, 0}})
+			m.Exports[0].Index = 2
+		}), wasi.ErrNoCommand, "_start takes parameters"},
+		{"_start does not exist", change(func(m *Module) { m.Exports[0].Index = 7 }),
+			wasi.ErrModule, "a function that does not exist"},
+		{"_start has a type that does not exist", change(func(m *Module) { m.Funcs[0].Type = 9 }),
+			wasi.ErrModule, "does not exist"},
 		{"unknown function", withImport(Import{Module: "env", Name: "system", Type: 1},
 			i3).Encode(), wasi.ErrImport, "imports env.system, which is not granted"},
 		{"unknown preview 1 function", withImport(Import{Module: wasi.Preview1, Name: "fd_exec",

@@ -141,7 +141,7 @@ func (s *scan) memorySection(r *reader) error {
 	case l.min > MaxMemory/PageSize, l.hasMax && (l.max > MaxMemory/PageSize || l.max < l.min):
 		return bad("the module declares a memory of an impossible size")
 	}
-	s.info.MemoryMin = l.min * PageSize
+	s.info.Memory, s.info.MemoryMin = true, l.min*PageSize
 	if l.hasMax {
 		s.info.MemoryMax = l.max * PageSize
 	}
@@ -155,12 +155,12 @@ func (s *scan) exportSection(r *reader) error {
 	}
 	for range n {
 		name, kind := r.take(r.u32()), r.u8()
-		r.u32()
+		index := r.u32()
 		if r.short {
 			return nil
 		}
 		if kind == 0 && string(name) == "_start" {
-			s.info.Command = true
+			s.info.Command, s.start = true, index
 		}
 	}
 	return nil

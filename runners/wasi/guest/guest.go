@@ -103,7 +103,7 @@ func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir strin
 func load(ctx context.Context, info wasi.Info, module []byte, cacheDir string) (*Loaded, error) {
 	// A write beyond the limit of file sizes is the guest's error, not our end.
 	sys.IgnoreFileSizeSignal()
-	l := &Loaded{info: info}
+	l := &Loaded{info: info, host: host{memory: info.Memory}}
 	cfg := config()
 	if cacheDir != "" {
 		var err error

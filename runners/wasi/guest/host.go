@@ -13,7 +13,11 @@ import (
 
 // host is the modules that guests import: preview 1, and the functions of fetches. The functions
 // are bound once for a loaded module; the context of a call identifies the process.
-type host struct{}
+type host struct {
+	// The module has a linear memory. The engine hands out a nil pointer in a non-nil interface for
+	// the memory of a module without one.
+	memory bool
+}
 
 // processKey finds the process in the context of its calls.
 type processKey struct{}
@@ -55,7 +59,7 @@ func (h host) bindFetch(ctx context.Context, r wazero.Runtime) error {
 		}
 		b.NewFunctionBuilder().WithGoModuleFunction(api.GoModuleFunc(func(ctx context.Context,
 			m api.Module, stack []uint64) {
-			stack[0] = uint64(ctx.Value(requestsKey{}).(*hostfetch.Requests).Do(call, linearOf(m),
+			stack[0] = uint64(ctx.Value(requestsKey{}).(*hostfetch.Requests).Do(call, h.linearOf(m),
 				stack))
 		}), valueTypes(f.Params), valueTypes(f.Results)).Export(f.Name)
 	}
@@ -66,9 +70,10 @@ func (h host) bindFetch(ctx context.Context, r wazero.Runtime) error {
 }
 
 // linearOf is all of a module's memory, without a copy.
-func linearOf(m api.Module) (mem []byte) {
-	if lm := m.Memory(); lm != nil {
+func (h host) linearOf(m api.Module) (mem []byte) {
+	if h.memory {
 		// at 4 GiB the size does not fit 32 bits
+		lm := m.Memory()
 		mem, _ = lm.Read(0, lm.Size())
 	}
 	return mem
@@ -76,7 +81,7 @@ func linearOf(m api.Module) (mem []byte) {
 
 func (h host) function(call preview1.Call, result bool) api.GoModuleFunc {
 	return func(ctx context.Context, m api.Module, stack []uint64) {
-		errno := ctx.Value(processKey{}).(*preview1.Process).Call(call, linearOf(m), stack)
+		errno := ctx.Value(processKey{}).(*preview1.Process).Call(call, h.linearOf(m), stack)
 		if result {
 			stack[0] = uint64(errno)
 		}

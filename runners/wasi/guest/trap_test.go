@@ -105,6 +105,11 @@ func TestRefusedModules(t *testing.T) {
 		"garbage":     append(append([]byte{}, Header...), 1, 2, 3, 4),
 		// no ends: invalid, and only that
 		"nested too deeply": with(bytes.Repeat(op(0x02, 0x40), 50_000), nil),
+		"_start is an import": with(nil, func(m *Module) {
+			m.Types = append(m.Types, Type{Results: []byte{I32}})
+			m.Imports = []Import{{Module: wasi.Preview1, Name: "sched_yield", Type: 1}}
+			m.Exports[0].Index = 0
+		}),
 		"_start has a parameter": with(nil, func(m *Module) {
 			m.Types[0].Params = []byte{I32}
 		}),
@@ -113,6 +118,30 @@ func TestRefusedModules(t *testing.T) {
 		var me *wasi.ModuleError
 		if !errors.As(r.err, &me) || strings.ContainsAny(r.err.Error(), "\n") || r.stderr != "" {
 			t.Errorf("%s: %v", name, r.err)
+		}
+	}
+}
+
+// TestNoMemory: the calls of a module without a linear memory get EFAULT, as addresses beyond a
+// memory do.
+func TestNoMemory(t *testing.T) {
+	args := bytes.Repeat(I32Const(1), 4)
+	for name, code := range map[string][]byte{
+		// exits with what fd_write returned
+		"fd_write":    Cat(args, op(0x10, 0, 0x10, 1)),
+		"sched_yield": Cat(op(0x10, 2, 0x10, 1)),
+	} {
+		r := runModule(t, runners.Invocation{}, with(code, func(m *Module) {
+			m.Types = append(m.Types, Type{Params: bytes.Repeat(op(I32), 4), Results: op(I32)},
+				Type{Params: op(I32)}, Type{Results: op(I32)})
+			m.Imports = []Import{{Module: wasi.Preview1, Name: "fd_write", Type: 1},
+				{Module: wasi.Preview1, Name: "proc_exit", Type: 2},
+				{Module: wasi.Preview1, Name: "sched_yield", Type: 3}}
+			m.Memory, m.Exports = nil, []Export{{Name: "_start", Index: 3}}
+		}), "")
+		want := map[string]int{"fd_write": 21, "sched_yield": 0}[name]
+		if r.err != nil || r.Trap != nil || r.ExitCode != want {
+			t.Errorf("%s: %d %v %v, want %d", name, r.ExitCode, r.Trap, r.err, want)
 		}
 	}
 }
