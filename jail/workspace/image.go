@@ -17,7 +17,9 @@ import (
 )
 
 const (
-	minBytes  = 1 << 20
+	minBytes = 1 << 20
+	// The overlay makes a directory when it is mounted, which the limit does not allow for.
+	minInodes = 2
 	blockSize = 4096
 	inodeSize = 256
 	// Those of ext4 itself, of the overlay, of its two directories, and of furnish.
@@ -49,24 +51,32 @@ func imageSize(bytes, inodes int64) int64 {
 // copies a template that is made once: mkfs takes milliseconds, and the copy of its few blocks a
 // fraction of one.
 func (s *Store) newImage(dir *os.File, bytes, inodes int64) (*os.File, error) {
-	template, err := s.template(bytes, inodes)
-	if err != nil {
-		return nil, err
-	}
-	defer template.Close()
 	image, err := sys.OpenBeneath(dir, "upper.img", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err = image.Truncate(imageSize(bytes, inodes)); err == nil {
-		err = copyData(image, template)
-	}
-	if err != nil {
+	if err := s.format(image, bytes, inodes); err != nil {
 		image.Close()
 		return nil, err
 	}
 	return image, nil
 }
+
+// format replaces the content of image by the empty file system.
+func (s *Store) format(image *os.File, bytes, inodes int64) error {
+	template, err := s.template(bytes, inodes)
+	if err != nil {
+		return err
+	}
+	defer template.Close()
+	if err := errors.Join(image.Truncate(0), image.Truncate(imageSize(bytes, inodes))); err != nil {
+		return err
+	}
+	return copyData(image, template)
+}
+
+// maxTemplates bounds the templates of a store, because each run chooses its own limits.
+const maxTemplates = 64
 
 // templatePrefix begins the names of templates. oldTemplatePrefix begins those of releases up to
 // 0.7, whose images are smaller.
@@ -98,7 +108,12 @@ func (s *Store) template(bytes, inodes int64) (*os.File, error) {
 	if err == nil {
 		err = furnish(f, bytes, inodes)
 	}
+	// The next runs rely on the content, also after a power loss.
 	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		s.boundTemplates()
 		err = sys.MoveAt(s.dir, fresh, s.dir, name, true)
 	}
 	if err != nil {
@@ -108,11 +123,30 @@ func (s *Store) template(bytes, inodes int64) (*os.File, error) {
 	return f, nil
 }
 
+// boundTemplates removes all templates if there are as many as there may be. Those in use are made
+// again.
+func (s *Store) boundTemplates() {
+	names, _ := s.names()
+	n := 0
+	for _, name := range names {
+		if isTemplate(name) {
+			n++
+		}
+	}
+	if n >= maxTemplates {
+		s.dropTemplates()
+	}
+}
+
+func isTemplate(name string) bool {
+	return strings.HasPrefix(name, templatePrefix) && strings.HasSuffix(name, ".img")
+}
+
 // dropTemplates frees room on a full disk: templates are made again when they are needed.
 func (s *Store) dropTemplates() {
 	names, _ := s.names()
 	for _, name := range names {
-		if strings.HasPrefix(name, templatePrefix) {
+		if isTemplate(name) {
 			// A template that stays takes little room.
 			_ = removeAt(s.dir, name)
 		}

@@ -157,6 +157,7 @@ func TestPrepareRefuses(t *testing.T) {
 		{"too large", f.real, func(s *Spec) { s.Bytes = 1 << 55 }, ErrNoSpace,
 			"a shadow of 32.0 PiB"},
 		{"too small", f.real, func(s *Spec) { s.Bytes = 4096 }, ErrLimits, "the least is"},
+		{"no file beside the overlay's", f.real, func(s *Spec) { s.Inodes = 1 }, ErrLimits, "and 2 files"},
 		{"no files", f.real, func(s *Spec) { s.Inodes = 0 }, ErrLimits, "the least is"},
 		{"a bad id", f.real, func(s *Spec) { s.ID = "../x" }, nil, "no id"},
 		{"a hidden id", f.real, func(s *Spec) { s.ID = ".x" }, nil, "no id"},

@@ -103,9 +103,9 @@ func (w preparation) makeDir() (err error) {
 
 func (w preparation) checkLimits() error {
 	m := &w.meta
-	if m.Bytes < minBytes || m.Inodes < 1 || m.Inodes > 1<<31 {
-		return fmt.Errorf("%w: %d bytes and %d files; the least is %s and 1 file", ErrLimits,
-			m.Bytes, m.Inodes, size(minBytes))
+	if m.Bytes < minBytes || m.Inodes < minInodes || m.Inodes > 1<<31 {
+		return fmt.Errorf("%w: %s and %d files; the least is %s and %d files", ErrLimits,
+			size(m.Bytes), m.Inodes, size(minBytes), minInodes)
 	}
 	return nil
 }
@@ -237,15 +237,40 @@ func (w preparation) newLayer(bytes, inodes int64) (err error) {
 		return w.layer.newMemory(w.store.dir, bytes, inodes)
 	}
 	l := &w.layer
-	if l.loop, err = sys.AttachLoop(l.image, false); err != nil {
-		return err
+	if err = l.mountImage(); err != nil && isNoFileSystem(err) {
+		// The template was damaged on the disk. A new one is made.
+		w.store.dropTemplates()
+		if err = w.store.format(l.image, bytes, inodes); err == nil {
+			err = l.mountImage()
+		}
 	}
-	if l.mount, err = sys.MountExt4(l.loop, false); err != nil {
+	if err != nil {
 		return err
 	}
 	// The root is opened before anything is written, so that no error is older.
 	l.root, err = sys.OpenSubdir(l.mount, ".")
 	return err
+}
+
+// mountImage mounts the image, writable.
+func (l *layer) mountImage() (err error) {
+	if l.loop, err = sys.AttachLoop(l.image, false); err != nil {
+		return err
+	}
+	if l.mount, err = sys.MountExt4(l.loop, false); err != nil {
+		return errors.Join(err, closeFiles(&l.loop))
+	}
+	return nil
+}
+
+// isNoFileSystem reports whether err is ext4's for an image that is not one, or a damaged one.
+func isNoFileSystem(err error) bool {
+	for _, e := range []error{syscall.EINVAL, syscall.EUCLEAN, syscall.EBADMSG, syscall.EIO} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // newReservedImage makes the layer's image and takes its lock, if the disk has room for it.
