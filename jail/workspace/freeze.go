@@ -98,6 +98,9 @@ func (w *Workspace) mountAgain() (err error) {
 		return err
 	}
 	if l.mount, err = sys.MountExt4(l.loop, true); err != nil {
+		if isNoFileSystem(err) {
+			err = fmt.Errorf("%w: upper.img: %w", ErrRecord, err)
+		}
 		return err
 	}
 	return l.lookForDamage(w.meta.Damaged)

@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -423,8 +422,8 @@ func (home folder) readJournal() (*journal, error) {
 		return nil, err
 	}
 	j := &journal{}
-	if err := json.Unmarshal(content, j); err != nil {
-		return nil, fmt.Errorf("%s: %w", journalName, err)
+	if err := decode(journalName, content, j); err != nil {
+		return nil, err
 	}
 	return j, nil
 }

@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -234,8 +233,8 @@ func (home folder) readPast(commit string) (*past, error) {
 		return nil, err
 	}
 	p := &past{}
-	if err := json.Unmarshal(content, p); err != nil {
-		return nil, fmt.Errorf("%s: %w", pastName(commit), err)
+	if err := decode(pastName(commit), content, p); err != nil {
+		return nil, err
 	}
 	return p, nil
 }

@@ -100,6 +100,14 @@ func (s *Store) Get(id string) (*Workspace, error) {
 	return w, nil
 }
 
+// decode decodes a file that this package wrote. The error is ErrRecord.
+func decode(name string, content []byte, into any) error {
+	if err := json.Unmarshal(content, into); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrRecord, name, err)
+	}
+	return nil
+}
+
 // load reads the meta, and settles the state of a workspace whose process may have died.
 func (w *Workspace) load() error {
 	f, err := sys.OpenBeneath(w.dir, "meta.json", os.O_RDONLY, 0)
@@ -116,8 +124,8 @@ func (w *Workspace) load() error {
 		return err
 	}
 	var m meta
-	if err := json.Unmarshal(content, &m); err != nil {
-		return fmt.Errorf("meta.json: %w", err)
+	if err := decode("meta.json", content, &m); err != nil {
+		return err
 	}
 	w.meta = m
 	if w.meta.State != Prepared && w.meta.State != Active {

@@ -59,6 +59,7 @@ var (
 	ErrNoChange   = errors.New("no change has that path")
 	ErrTooDeep    = errors.New("directories are nested too deep to review")
 	ErrIncomplete = errors.New("an interrupted commit could not be undone whole")
+	ErrRecord     = errors.New("what jail itself keeps of it is damaged")
 	ErrManyDirs   = errors.New("too many directories for one commit")
 )
 

@@ -39,7 +39,8 @@ type Policies struct {
 func Open(ctx context.Context, o Options) (*Policies, error) {
 	known, err := openVersions(o.StateDir)
 	if err != nil {
-		return nil, problem.New(problem.Failed, "%w", err)
+		return nil, problem.New(problem.Failed, "%w", err).
+			WithHint("look at the disk of jail's state directory, and put the file back from a backup")
 	}
 	source, err := profiles.Open(profiles.Options{Dir: o.Profiles, Ceiling: o.Ceiling,
 		Admit: known.admit, Record: func(c profiles.Change) error {
@@ -51,7 +52,8 @@ func Open(ctx context.Context, o Options) (*Policies, error) {
 			return errors.Join(o.record(context.Background(), c), known.commit())
 		}})
 	if err != nil {
-		return nil, problem.New(problem.Failed, "profiles: %w", err)
+		return nil, problem.New(problem.Failed, "profiles: %w", err).
+			WithHint("correct what is named; jail doctor looks at all policy files")
 	}
 	if err := known.commit(); err != nil {
 		return nil, err

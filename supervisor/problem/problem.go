@@ -193,7 +193,7 @@ func hintOf(err error) string {
 		return "make room on the disk of jail's state directory"
 	case IsShort(err):
 		return "the host is short of descriptors, processes or memory: try again, or run less at one time"
-	case is(syscall.EIO, syscall.EROFS):
+	case is(syscall.EIO, syscall.EROFS, syscall.EUCLEAN, syscall.EBADMSG):
 		return "look at the disk of jail's state directory, and at the kernel's log"
 	case is(syscall.EACCES, syscall.EPERM):
 		return "look at the rights of what is named, whether its file system is mounted noexec or read-only, and whether a security module forbids it"

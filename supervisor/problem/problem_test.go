@@ -16,6 +16,7 @@ import (
 func TestHintOf(t *testing.T) {
 	for errno, words := range map[syscall.Errno]string{
 		syscall.ENOSPC: "make room", syscall.EMFILE: "short of", syscall.EROFS: "disk",
+		syscall.EUCLEAN: "disk", syscall.EBADMSG: "disk",
 		syscall.EACCES: "noexec",
 		syscall.EPERM:  "rights", syscall.ENOENT: "the path", syscall.ELOOP: "the path",
 		syscall.EISDIR: "the path",

@@ -174,7 +174,12 @@ func (s *Store) progressOf(id string) (tell func(done, total int), end func()) {
 // List returns the shadows that the caller may see, the eldest first.
 func (s *Store) List(c caller.Caller) ([]WorkspaceInfo, error) {
 	all, err := s.Store.List()
-	if err != nil {
+	// Nobody is known to own a damaged one, and it hides no other.
+	damaged := errors.Is(err, workspace.ErrRecord)
+	if damaged || err == nil {
+		s.o.Check("list the shadows", err)
+	}
+	if err != nil && !damaged {
 		return nil, problem.New(problem.Failed, "%w", err)
 	}
 	infos, may := []WorkspaceInfo{}, s.o.Permissions(c)
@@ -289,6 +294,9 @@ func reviewError(id string, err error) error {
 	case errors.Is(err, syscall.EROFS):
 		return problem.New(problem.Failed, "%w", err).
 			WithHint("the directory is on a file system that is mounted read-only")
+	case errors.Is(err, workspace.ErrRecord):
+		return problem.New(problem.Failed, "%w", err).
+			WithHint("look at the disk of jail's state directory; the shadow cannot be used any more, and the others can")
 	case errors.Is(err, workspace.ErrNoCommit), errors.Is(err, workspace.ErrNotKept):
 		return problem.New(problem.Conflict, "%w", err).
 			WithHint("jail workspaces lists what can be reverted, and until when")
