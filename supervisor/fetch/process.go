@@ -22,13 +22,6 @@ const (
 	processTasks  = 64
 	startTime     = 10 * time.Second
 	endTime       = 5 * time.Second
-	// heldTime is how long an outcome waits for an intent that shares its write.
-	heldTime = 2 * time.Millisecond
-	// maxHeld bounds the waiting outcomes.
-	maxHeld = 64
-	// maxRecording bounds the records of one run on their way to the log: a record of another run
-	// waits for at most so many.
-	maxRecording = 128
 )
 
 // Spec describes how a proxy is started.
@@ -67,19 +60,11 @@ type Process struct {
 	spec  Spec
 	write sync.Mutex
 	ended chan struct{}
-	// asked counts the records that are being written.
-	asked sync.WaitGroup
-	// places bounds them to maxRecording.
-	places chan struct{}
-	// next passes the next record to an idle worker.
-	next chan func()
-	mu   sync.Mutex
-	// open are the intents without an outcome.
-	open   map[uint64]bool
+	// records are on their way to the log.
+	records *recording
+	mu      sync.Mutex
+	// closed: the proxy was told to end.
 	closed bool
-	// held are outcomes that wait for an intent.
-	held  []Outcome
-	timer *time.Timer
 }
 
 // Start starts a proxy and returns when it is confined.
@@ -93,8 +78,8 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, errors.Join(err, conn.Close(), theirs.Close())
 	}
 	defer ours.Close()
-	p := &Process{Door: socket, conn: conn, spec: s, ended: make(chan struct{}),
-		open: map[uint64]bool{}, places: make(chan struct{}, maxRecording), next: make(chan func())}
+	p := &Process{Door: socket, conn: conn, spec: s, ended: make(chan struct{})}
+	p.records = newRecording(s.Record, p.ended)
 	p.cmd = exec.Command(s.Exe, Arg)
 	// One processor bounds what a run's requests take from others, and saves the wake-up of a
 	// second thread for each request.
@@ -167,9 +152,7 @@ func (p *Process) listen() {
 	for {
 		var m FromProxy
 		if err := p.receive(&m); err != nil {
-			p.release()
-			// Requests that are being recorded now have no known outcome.
-			p.asked.Wait()
+			p.records.finish()
 			// A proxy that has not ended sends nothing more.
 			p.kill()
 			if how := p.cmd.Wait(); how != nil {
@@ -182,141 +165,29 @@ func (p *Process) listen() {
 		case m.Failed != "":
 			failed = errors.New(m.Failed)
 		case m.Intent != nil:
-			held := p.unhold()
-			p.atOnce(func() { p.intent(held, *m.Intent) })
+			held := p.records.unhold()
+			p.records.atOnce(func() { p.answer(p.records.intend(held, *m.Intent)) })
 		case m.Outcome != nil:
-			p.mu.Lock()
-			known := p.open[m.Outcome.ID]
-			delete(p.open, m.Outcome.ID)
-			p.mu.Unlock()
-			switch {
-			// The tool's next request is recorded as the sequel.
-			case known && m.Outcome.Redirect != "":
-				p.spec.Record.Ended(*m.Outcome)
-			case known:
-				p.hold(*m.Outcome)
-			}
+			p.records.outcome(*m.Outcome)
 		case m.Refused != nil:
 			p.spec.Record.Refused(*m.Refused)
 		}
 	}
 }
 
-// atOnce records concurrently with others, so that they share a flush. At most maxRecording records
-// are in flight; the proxy's next message waits.
-func (p *Process) atOnce(record func()) {
-	p.places <- struct{}{}
-	p.asked.Add(1)
-	select {
-	case p.next <- record:
-	// No worker is idle.
-	default:
-		go p.work(record)
-	}
-}
-
-// work writes records until the proxy ends. A worker stays for the next record, since it has grown
-// its stack.
-func (p *Process) work(record func()) {
-	for {
-		record()
-		<-p.places
-		p.asked.Done()
-		select {
-		case record = <-p.next:
-		case <-p.ended:
-			return
-		}
-	}
-}
-
-// hold keeps an outcome for heldTime, in which the tool's next intent usually arrives. Both then
-// share one flush, and the intent, for which a request waits, does not wait for the flush of the
-// outcome.
-func (p *Process) hold(o Outcome) {
-	p.mu.Lock()
-	p.held = append(p.held, o)
-	full := len(p.held) >= maxHeld
-	if p.timer == nil {
-		p.timer = time.AfterFunc(heldTime, p.release)
-	}
-	p.mu.Unlock()
-	if full {
-		p.release()
-	}
-}
-
-// unhold takes the held outcomes.
-func (p *Process) unhold() []Outcome {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.unheld()
-}
-
-func (p *Process) unheld() []Outcome {
-	held := p.held
-	p.held = nil
-	if p.timer != nil {
-		p.timer.Stop()
-		p.timer = nil
-	}
-	return held
-}
-
-// release records the held outcomes.
-func (p *Process) release() {
-	p.mu.Lock()
-	held := p.unheld()
-	// Under the lock: a waiter for asked has released before.
-	p.asked.Add(len(held))
-	p.mu.Unlock()
-	for _, o := range held {
-		p.places <- struct{}{}
-		go func() {
-			defer p.asked.Done()
-			defer func() { <-p.places }()
-			p.spec.Record.Ended(o)
-		}()
-	}
-}
-
-// intent records an intent, after the held outcomes.
-func (p *Process) intent(held []Outcome, i Intent) {
-	a := Answer{ID: i.ID}
-	if own := ownAddress(i.Addresses); own != "" {
-		a.Refuse = own
-		for _, o := range held {
-			p.spec.Record.Ended(o)
-		}
-	} else {
-		p.mu.Lock()
-		p.open[i.ID] = true
-		p.mu.Unlock()
-		refuse, err := p.spec.Record.IntendAfter(held, i)
-		a.Refuse, a.Failed = refuse, err != nil
-		if a.Failed || refuse != "" {
-			p.mu.Lock()
-			delete(p.open, i.ID)
-			p.mu.Unlock()
-		}
-	}
+// answer tells the proxy what became of an intent. listen notices a proxy that is gone.
+func (p *Process) answer(a Answer) {
 	p.write.Lock()
 	defer p.write.Unlock()
-	// listen notices a proxy that is gone.
 	_ = p.conn.Send(a)
 }
 
 // end records the requests without a known outcome, and the end of the proxy.
 func (p *Process) end(err error) {
+	p.records.unknown(err)
 	p.mu.Lock()
-	open, closed := p.open, p.closed
-	p.open = nil
+	closed := p.closed
 	p.mu.Unlock()
-	for id := range open {
-		p.spec.Record.Ended(Outcome{ID: id,
-			Error:     "unknown: the proxy ended before the request did (" + err.Error() + ")",
-			Truncated: true})
-	}
 	if !closed && p.spec.Died != nil {
 		p.spec.Died(err)
 	}

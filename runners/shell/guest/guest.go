@@ -58,9 +58,9 @@ func Run(ctx context.Context, order runners.Order, modules [][]byte, stdin, stdo
 	}
 	code, err := ending(r.Run(ctx, script.File()), stderr)
 	if err == nil {
-		err = tools.fault()
+		err = tools.tally.fault()
 	}
-	rep := tools.report()
+	rep := tools.tally.report()
 	rep.ExitCode = code
 	rep.Usage.RunNanos = int64(time.Since(start)) - rep.Usage.LoadNanos
 	return rep, err

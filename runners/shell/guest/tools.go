@@ -31,13 +31,7 @@ type tools struct {
 	files     *files
 	functions map[string]bool // of its own
 
-	mu       sync.Mutex
-	denials  runners.Denials
-	usage    runners.Usage
-	executed map[string]int64
-	refused  *runners.MemoryRefused
-	met      runners.LimitsMet
-	failed   error
+	tally tally
 }
 
 type lazy struct {
@@ -49,8 +43,7 @@ type lazy struct {
 
 func newTools(order runners.Order, modules [][]byte) *tools {
 	t := &tools{inv: order.Invocation, script: *order.Script, modules: make([]lazy, len(modules)),
-		executed: map[string]int64{},
-		slots:    make(chan struct{}, max(order.Script.Concurrent, 1))}
+		slots: make(chan struct{}, max(order.Script.Concurrent, 1))}
 	for i, code := range modules {
 		t.modules[i].code = code
 	}
@@ -103,7 +96,7 @@ func (t *tools) command(ctx context.Context, hc interp.HandlerContext, args []st
 	c, ok := t.script.Commands[args[0]]
 	if !ok {
 		if rule, known := t.script.Refused[args[0]]; known {
-			t.deny("policy", "tool "+args[0], rule)
+			t.tally.deny("policy", "tool "+args[0], rule)
 			return say(exitRefused, "not allowed: %s", rule)
 		}
 		if strings.Contains(args[0], "/") {
@@ -120,7 +113,7 @@ func (t *tools) command(ctx context.Context, hc interp.HandlerContext, args []st
 	}
 	loaded, err := t.load(ctx, c.Module)
 	if err != nil {
-		t.fail(fmt.Errorf("%s: %w", args[0], err))
+		t.tally.fail(fmt.Errorf("%s: %w", args[0], err))
 		return say(exitRefused, "%v", err)
 	}
 	return t.run(ctx, hc, loaded, c, args)
@@ -138,7 +131,7 @@ func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.
 		inv.Env = inv.Env[:len(inv.Env)-1]
 	}
 	if inv.Mounts = seen(t.inv.Mounts, c.Unseen); hidden(t.inv.Mounts, c.Unseen, hc.Dir) {
-		t.deny("wasi", "directory "+hc.Dir, ruleBundle)
+		t.tally.deny("wasi", "directory "+hc.Dir, ruleBundle)
 		fmt.Fprintf(hc.Stderr, "sh: %s: started in %s, and its %s\n",
 			runners.Printable(args[0], 200), runners.Printable(hc.Dir, 300), ruleBundle)
 		return interp.ExitStatus(exitRefused)
@@ -152,9 +145,9 @@ func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.
 	rep, err := loaded.Run(wasi.WithScope(ctx, c.Scope), inv, in, out, errOut)
 	wait()
 	waitErr()
-	t.count(args[0], rep)
+	t.tally.count(args[0], rep)
 	if err != nil {
-		t.fail(fmt.Errorf("%s: %w", args[0], err))
+		t.tally.fail(fmt.Errorf("%s: %w", args[0], err))
 		fmt.Fprintf(hc.Stderr, "sh: %s: %v\n", args[0], err)
 		return interp.ExitStatus(exitRefused)
 	}
@@ -229,58 +222,5 @@ func environment(hc interp.HandlerContext) runners.Texts {
 	return append(env, "PWD="+hc.Dir)
 }
 
-func (t *tools) count(name string, rep runners.Report) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.executed[name]++
-	for _, d := range rep.Denied {
-		t.denials.AddCount(d)
-	}
-	if rep.MemoryRefused != nil {
-		t.refused = rep.MemoryRefused
-	}
-	for _, m := range rep.LimitsMet {
-		t.met.Add(m)
-	}
-	t.usage.LoadNanos += rep.Usage.LoadNanos
-	t.usage.MemoryPeak = max(t.usage.MemoryPeak, rep.Usage.MemoryPeak)
-	t.usage.OpenPeak = max(t.usage.OpenPeak, rep.Usage.OpenPeak)
-}
-
-func (t *tools) deny(layer, what, rule string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.denials.Add(layer, what, rule)
-}
-
 // Denied records a refusal by the view of the script itself.
-func (t *tools) Denied(what, rule string) { t.deny("wasi", what, rule) }
-
-// fail keeps the first fault that is not a tool's own.
-func (t *tools) fail(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.failed == nil {
-		t.failed = err
-	}
-}
-
-func (t *tools) fault() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.failed
-}
-
-func (t *tools) report() runners.Report {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	rep := runners.Report{Denied: t.denials.List(), MemoryRefused: t.refused, LimitsMet: t.met,
-		Usage: t.usage}
-	for name, n := range t.executed {
-		rep.Executed = append(rep.Executed, runners.Executed{Name: name, Count: n})
-	}
-	slices.SortFunc(rep.Executed, func(a, b runners.Executed) int {
-		return strings.Compare(a.Name, b.Name)
-	})
-	return rep
-}
+func (t *tools) Denied(what, rule string) { t.tally.deny("wasi", what, rule) }

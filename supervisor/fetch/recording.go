@@ -1,0 +1,177 @@
+package fetch
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// heldTime is how long an outcome waits for an intent that shares its write.
+	heldTime = 2 * time.Millisecond
+	// maxHeld bounds the waiting outcomes.
+	maxHeld = 64
+	// maxRecording bounds the records of one run on their way to the log: a record of another run
+	// waits for at most so many.
+	maxRecording = 128
+)
+
+// recording brings what a proxy does to the log: an intent before anything is dialled, and an
+// outcome for each intent.
+type recording struct {
+	log Log
+	// ended is closed when the proxy has ended.
+	ended <-chan struct{}
+	// asked counts the records that are being written.
+	asked sync.WaitGroup
+	// places bounds them to maxRecording.
+	places chan struct{}
+	// next passes the next record to an idle worker.
+	next chan func()
+	mu   sync.Mutex
+	// open are the intents without an outcome.
+	open map[uint64]bool
+	// held are outcomes that wait for an intent.
+	held  []Outcome
+	timer *time.Timer
+}
+
+func newRecording(log Log, ended <-chan struct{}) *recording {
+	return &recording{log: log, ended: ended, open: map[uint64]bool{},
+		places: make(chan struct{}, maxRecording), next: make(chan func())}
+}
+
+// intend records an intent, after the held outcomes, and returns what the proxy is told.
+func (r *recording) intend(held []Outcome, i Intent) Answer {
+	a := Answer{ID: i.ID}
+	if own := ownAddress(i.Addresses); own != "" {
+		a.Refuse = own
+		for _, o := range held {
+			r.log.Ended(o)
+		}
+		return a
+	}
+	r.mu.Lock()
+	r.open[i.ID] = true
+	r.mu.Unlock()
+	refuse, err := r.log.IntendAfter(held, i)
+	a.Refuse, a.Failed = refuse, err != nil
+	if a.Failed || refuse != "" {
+		r.mu.Lock()
+		delete(r.open, i.ID)
+		r.mu.Unlock()
+	}
+	return a
+}
+
+// outcome records the outcome of an intent; one of none is left out.
+func (r *recording) outcome(o Outcome) {
+	r.mu.Lock()
+	known := r.open[o.ID]
+	delete(r.open, o.ID)
+	r.mu.Unlock()
+	switch {
+	// The tool's next request is recorded as the sequel.
+	case known && o.Redirect != "":
+		r.log.Ended(o)
+	case known:
+		r.hold(o)
+	}
+}
+
+// atOnce records concurrently with others, so that they share a flush. At most maxRecording records
+// are in flight; the proxy's next message waits.
+func (r *recording) atOnce(record func()) {
+	r.places <- struct{}{}
+	r.asked.Add(1)
+	select {
+	case r.next <- record:
+	// No worker is idle.
+	default:
+		go r.work(record)
+	}
+}
+
+// work writes records until the proxy ends. A worker stays for the next record, since it has grown
+// its stack.
+func (r *recording) work(record func()) {
+	for {
+		record()
+		<-r.places
+		r.asked.Done()
+		select {
+		case record = <-r.next:
+		case <-r.ended:
+			return
+		}
+	}
+}
+
+// hold keeps an outcome for heldTime, in which the tool's next intent usually arrives. Both then
+// share one flush, and the intent, for which a request waits, does not wait for the flush of the
+// outcome.
+func (r *recording) hold(o Outcome) {
+	r.mu.Lock()
+	r.held = append(r.held, o)
+	full := len(r.held) >= maxHeld
+	if r.timer == nil {
+		r.timer = time.AfterFunc(heldTime, r.release)
+	}
+	r.mu.Unlock()
+	if full {
+		r.release()
+	}
+}
+
+// unhold takes the held outcomes.
+func (r *recording) unhold() []Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unheld()
+}
+
+func (r *recording) unheld() []Outcome {
+	held := r.held
+	r.held = nil
+	if r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
+	}
+	return held
+}
+
+// release records the held outcomes.
+func (r *recording) release() {
+	r.mu.Lock()
+	held := r.unheld()
+	// Under the lock: a waiter for asked has released before.
+	r.asked.Add(len(held))
+	r.mu.Unlock()
+	for _, o := range held {
+		r.places <- struct{}{}
+		go func() {
+			defer r.asked.Done()
+			defer func() { <-r.places }()
+			r.log.Ended(o)
+		}()
+	}
+}
+
+// finish waits until everything is recorded that the proxy said. Requests whose intents are being
+// recorded now have no known outcome.
+func (r *recording) finish() {
+	r.release()
+	r.asked.Wait()
+}
+
+// unknown records an outcome for each intent without one, after the end of the proxy.
+func (r *recording) unknown(err error) {
+	r.mu.Lock()
+	open := r.open
+	r.open = nil
+	r.mu.Unlock()
+	for id := range open {
+		r.log.Ended(Outcome{ID: id,
+			Error:     "unknown: the proxy ended before the request did (" + err.Error() + ")",
+			Truncated: true})
+	}
+}
