@@ -174,7 +174,7 @@ func TestFilesOfKilledDaemon(t *testing.T) {
 		if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		// so that the tool is in an open that the daemon does not answer; it need not be
+		// So that the tool is in an open that the daemon does not answer; it need not be.
 		time.Sleep(300 * time.Millisecond)
 		d.kill()
 		h.wants(r.wait(), 125, "the daemon went away before the run ended")

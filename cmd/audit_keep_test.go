@@ -79,7 +79,7 @@ func TestRetentionByDaemon(t *testing.T) {
 	h := newHost(t)
 	h.auditSettings("[log]\nsegment_size = \"64KiB\"\n[keep]\nsize = \"1MiB\"\n")
 	script := "i=0; while [ $i -lt 3000 ]; do : > /tmp/a-name-that-is-long-enough-to-fill-the-log-soon-$i; i=$((i+1)); done"
-	// the second daemon prunes when it starts
+	// The second daemon prunes when it starts.
 	for range 2 {
 		d := h.daemon()
 		h.wants(h.jail("run", "--discard", "--quiet", "--policy",
@@ -167,7 +167,7 @@ func TestIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// the log goes on, and the index does not
+	// The log goes on, and the index does not.
 	if err := os.RemoveAll(log); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 // jumpClock sets the machine's clock, and lets the test's cleanup set it right again.
 func jumpClock(t *testing.T, by time.Duration) {
 	t.Helper()
-	// with a reading of the clock that nobody sets
+	// With a reading of the clock that nobody sets.
 	begun := time.Now()
 	set := func(to time.Time) {
 		tv := syscall.NsecToTimeval(to.UnixNano())

@@ -56,7 +56,7 @@ func TestCommitKilledAndMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	d = h.daemon()
-	// it answers when it has recovered
+	// It answers when it has recovered.
 	h.wants(h.jail("workspaces"), 0, "")
 	if mine, ours := counts(moved); mine != files || ours != 0 {
 		t.Fatalf("after a recovery: %d files as they were, %d names of jail's", mine, ours)

@@ -294,7 +294,7 @@ func TestConsole(t *testing.T) {
 // stack.
 func hostileReview(h *host, r *reviewer) {
 	h.t.Helper()
-	// so that one would run
+	// So that one would run.
 	r.Scripts(true)
 	name := "<img src=x onerror=window.owned=1>\x1b[31m\u202e\xff\"'&\\ㅤ" // and an invisible letter
 	script := fmt.Sprintf("printf '%%s\\n' '<script>window.owned=1</script>' > \"$(printf '%s')\"",

@@ -114,7 +114,7 @@ func heldBy(t *testing.T) map[string][]string {
 	}
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			// tests beside this one make and remove directories
+			// Tests beside this one make and remove directories.
 			return nil
 		}
 		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." ||

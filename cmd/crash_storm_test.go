@@ -128,7 +128,7 @@ func TestKilledTogether(t *testing.T) {
 	defer cancel()
 	var slowest time.Duration
 	d := h.daemon()
-	// it has made its directories
+	// It has made its directories.
 	h.wants(h.jail("workspaces"), 0, "")
 	foreign := h.plantForeign()
 	for round := range rounds {
@@ -176,7 +176,7 @@ func TestKilledTogether(t *testing.T) {
 			}
 		}
 		for _, id := range kept {
-			// nothing in it, but it is whole: it can be looked at
+			// Nothing in it, but it is whole: it can be looked at.
 			if round < 6 && id == kept[0] {
 				h.wants(h.jail("diff", id), 0, "")
 			}
@@ -225,7 +225,7 @@ func TestCutOffRunIsReviewed(t *testing.T) {
 // T-416: two hundred parallel starts with one daemon all succeed, or are told that it is busy, and
 // no two have one id.
 func TestStartStorm(t *testing.T) {
-	// as many as have their wall time on such a processor
+	// As many as have their wall time on such a processor.
 	starts := max(200/slower(), 10)
 	h := newHost(t)
 	d := h.daemon()

@@ -190,7 +190,7 @@ func (w *decideWorld) questions(t *testing.T, name string) (batch []asked) {
 	case os.Getenv("JAIL_TEST_LONG") != "":
 		every = 1
 	case len(eff.Policy().Fetch.Allow) == 0:
-		// there is no proxy to ask
+		// There is no proxy to ask.
 		every = 49
 	}
 	for _, host := range slices.Concat(decideHosts, []string{"93.184.216.34"}) {

@@ -129,7 +129,7 @@ func hostPaths(t *testing.T) []string {
 			all = append(all, here[i])
 		}
 	}
-	// the names by which a host with one tree of programs has them twice
+	// The names by which a host with one tree of programs has them twice.
 	for _, path := range slices.Clone(all) {
 		for _, pair := range [][2]string{{"/usr/bin/", "/bin/"}, {"/usr/sbin/", "/sbin/"},
 			{"/usr/lib/", "/lib/"}} {
@@ -244,7 +244,7 @@ func batchOf(eff policy.Effective, plan jail.Plan, host []string, native bool) [
 		}
 	}
 	for _, path := range append(inside, host...) {
-		// a module's root is the list of its mounts' names, which the engine makes
+		// A module's root is the list of its mounts' names, which the engine makes.
 		if own(plan, path) || path == "/" && !native {
 			continue
 		}

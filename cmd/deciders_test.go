@@ -74,7 +74,7 @@ func TestWhoDecides(t *testing.T) {
 	}
 	h.wants(say(owner, "run --no-workspace -- true"), 0, "")
 	h.wants(say(0, "run --no-workspace -- true"), 0, "")
-	// their own need what everybody's do
+	// Their own need what everybody's do.
 	for _, line := range verbs("a") {
 		h.wants(say(admin, line), 126, mayNot)
 	}
@@ -121,7 +121,7 @@ func TestWhoDecides(t *testing.T) {
 	for _, line := range []string{"kill l-alive", "discard l-kept", "session stop l-opened"} {
 		h.wants(say(admin, line), 0, "")
 	}
-	// by group
+	// By group.
 	if o := h.run(asMember(h.command("kill", "o-alive"), other, []uint32{12399})); o.code != 0 {
 		t.Errorf("%+v", o)
 	}

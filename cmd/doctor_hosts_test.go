@@ -18,7 +18,7 @@ func TestDoctorAndRunAgree(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		prefix []string
-		// what doctor finds missing; "" for nothing
+		// What doctor finds missing; "" for nothing.
 		layer string
 	}{
 		{"control", []string{without, "--"}, ""},
@@ -61,10 +61,10 @@ func TestDoctorAndRunAgree(t *testing.T) {
 					t.Skip("this host has no hybrid hierarchy to take it from")
 				}
 			}
-			// the state directory is there for both
+			// The state directory is there for both.
 			h.wants(h.jail("workspaces"), 0, "")
 			bin := h.bin
-			// where they are installed, which is not there; nor need the tree be elsewhere
+			// Where they are installed, which is not there; nor need the tree be elsewhere.
 			if slices.Contains(c.prefix, "-noexec") {
 				bin = must(os.MkdirTemp("/var/tmp", "jail-bin-"))(t)
 				t.Cleanup(func() { os.RemoveAll(bin) })

@@ -48,6 +48,6 @@ func TestEmbedding(t *testing.T) {
 	if now, _ := os.ReadFile(guide); o.code != 0 || strings.Contains(string(now), "colour") {
 		t.Errorf("sh: %+v, and the file is %q", o, now)
 	}
-	// what was kept for a revert
+	// What was kept for a revert.
 	h.discard("ci-edit")
 }

@@ -80,7 +80,7 @@ func TestEventsResumed(t *testing.T) {
 			for i := range each {
 				by := uid
 				if i%3 == 0 {
-					// root, with a user's run
+					// Root, with a user's run.
 					by = 0
 				}
 				put(t, l, by, fmt.Sprint("run-", uid), someDenial)
@@ -134,7 +134,7 @@ func TestEventsResumed(t *testing.T) {
 			want = append(want, r.Seq)
 		}
 		if n := len(*got); uid == 0 {
-			// root reads what came behind "end", too
+			// Root reads what came behind "end", too.
 			want = want[:min(n, len(want))]
 		}
 		if !slices.Equal(*got, want) || len(want) < each {

@@ -162,7 +162,7 @@ func (h *host) points(file string) []point {
 	for line := range bytes.Lines(text) {
 		var p point
 		if err := json.Unmarshal(line, &p); err != nil {
-			// cut short: the program was ended
+			// Cut short: the program was ended.
 			continue
 		}
 		if p.Role == "client" {
@@ -184,7 +184,7 @@ func TestFailsClosed(t *testing.T) {
 	file := filepath.Join(h.root, "points")
 	const control = "baseline"
 	tool := []string{"--commit", "--", h.probe, "fillwhen", "0"}
-	// what only a first run makes is made
+	// What only a first run makes is made.
 	h.wants(h.jail("run", "--", h.probe), 0, "")
 	o := h.run(h.program(must(injectProgram())(t), append([]string{"-record", file, "--",
 		filepath.Join(h.bin, "jail"), "run", "--id", control}, tool...)...))
@@ -214,7 +214,7 @@ func TestFailsClosed(t *testing.T) {
 		p.Detail = strings.ReplaceAll(p.Detail, "ROOT", h.root)
 		daemons := len(h.records("", "daemon.started"))
 		o, at, ok := h.inject(p, n, append([]string{"run", "--id", id}, tool...)...)
-		// what several threads do is not the same in each run
+		// What several threads do is not the same in each run.
 		if !ok {
 			classes["not made"]++
 			if testing.Verbose() {

@@ -37,14 +37,14 @@ func serveOK(c net.Conn) error {
 func (w *vectorWorld) functionFraming(t *testing.T, way vectorWay) {
 	const up = "http://up.example.com/ok"
 	var all []rawSay
-	// what the host gets of a call that goes through
+	// What the host gets of a call that goes through.
 	sent := map[string]string{}
 	say := func(name string, s rawSay, want string) {
 		s.Name, s.Way = name, way.way
 		all = append(all, s)
 		sent[name] = want
 	}
-	// what ends with LF is a line, too
+	// What ends with LF is a line, too.
 	lines := strings.NewReplacer("\r\n", "\r\n", "\n", "\r\n")
 	for _, name := range slices.Sorted(maps.Keys(fetchtest.Smuggled)) {
 		raw := fetchtest.Smuggled[name]

@@ -166,7 +166,7 @@ func (w *fetchWorld) goGuest(t *testing.T) {
 }
 
 func (w *fetchWorld) cGuest(t *testing.T) {
-	// what built it builds this
+	// What built it builds this.
 	w.needCommand(t)
 	version, err := exec.Command("sh", "../runners/tools/deps.sh", "--clang").Output()
 	if err != nil {
@@ -264,7 +264,7 @@ for url, data in ("https://api.example.com/", None), ("https://up.example.com/",
 		"api.example.com") || !strings.HasPrefix(lines[4], "403 fetch_denied ") {
 		t.Errorf("%+v", r)
 	}
-	// the proxy uses a connection again
+	// The proxy uses a connection again.
 	if got, _, n := w.up.Took(); int64(len(got)) != r.Usage.Out || n < 1 || n > 3 {
 		t.Errorf("%d bytes in %d connections reached the host, and %d are counted: %q", len(got), n,
 			r.Usage.Out, got)

@@ -87,7 +87,7 @@ func fileShowsCanary(path string) (bool, error) {
 	}
 	defer f.Close()
 	text := make([]byte, size)
-	// what lies across two pieces is in one of them
+	// What lies across two pieces is in one of them.
 	for at := int64(0); ; at += size - longest {
 		if at, err = f.Seek(at, seekData); errors.Is(err, syscall.ENXIO) {
 			return false, nil
@@ -207,7 +207,7 @@ func memoryShowsCanary(pid int) (searched, shows bool) {
 				return true, true
 			}
 			if err != nil && !errors.Is(err, io.EOF) {
-				// such as [vvar], or it has ended
+				// Such as [vvar], or it has ended.
 				continue
 			}
 		}

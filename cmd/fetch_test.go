@@ -49,7 +49,7 @@ func TestFetch(t *testing.T) {
 type fetchWorld struct {
 	bin, state, dir, guest string
 	up                     *fetchtest.Host
-	// what showed the canary: processes while a request was on its way, and commands
+	// What showed the canary: processes while a request was on its way, and commands.
 	leaked []string
 }
 
@@ -74,7 +74,7 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	// whatever the tests did: before the directory goes
+	// Whatever the tests did: before the directory goes.
 	t.Cleanup(func() {
 		if found := append(w.leaked, filesWithCanary(t, w.state, "secret")...); len(found) > 0 {
 			t.Errorf("the credential is shown by %q", found)
@@ -271,7 +271,7 @@ func (w *fetchWorld) killed(t *testing.T) {
 			return
 		}
 		paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-		// of this namespace alone, which is this test's
+		// Of this namespace alone, which is this test's.
 		for _, p := range paths {
 			text, err := os.ReadFile(p)
 			ns, nsErr := os.Readlink(filepath.Join(filepath.Dir(p), "ns/net"))

@@ -179,7 +179,7 @@ func (w *vectorWorld) addresses(t *testing.T, way vectorWay) {
 	for i, a := range floor {
 		name := fmt.Sprintf("n%d.example.com", i)
 		answers := []string{a}
-		// beside one that is public
+		// Beside one that is public.
 		if i%3 == 0 {
 			answers = []string{"93.184.216.34", a}
 		}
@@ -217,7 +217,7 @@ func (w *vectorWorld) targets(t *testing.T, way vectorWay) {
 			rawSay{Name: name, Way: way.way, Host: "up.example.com", Raw: []byte(text)})
 	}
 	for _, text := range slices.Concat(fetchtest.BadTargets, fetchtest.DeniedForms) {
-		// a host that would answer
+		// A host that would answer.
 		text = strings.ReplaceAll(text, "a.example/", "up.example.com/")
 		authority, _, _ := strings.Cut(strings.TrimPrefix(text, "http://"), "/")
 		path, onPath := strings.CutPrefix(text, "http://up.example.com/")
@@ -243,7 +243,7 @@ func (w *vectorWorld) targets(t *testing.T, way vectorWay) {
 	}
 	for _, r := range w.hear(t, way.tool, all) {
 		if strings.HasPrefix(r.Name, "/relative") && way.way == "tunnel" {
-			// it is what belongs there, and the next line says that it is refused
+			// It is what belongs there, and the next line says that it is refused.
 			continue
 		}
 		if !r.refused() {
@@ -272,7 +272,7 @@ func (w *vectorWorld) framing(t *testing.T, way vectorWay) {
 		switch {
 		case way.way == "tunnel" && name == "an origin-form target", way.tool != w.guest &&
 			name == "CONNECT without a grant":
-			// what belongs there, and a grant that it has
+			// What belongs there, and a grant that it has.
 			continue
 		case !strings.HasPrefix(name, "an unfinished"):
 			raw += strings.NewReplacer("http://",

@@ -123,7 +123,7 @@ type lesson struct {
 	needs []string
 	flags []string
 	args  []string
-	// in its output; empty: nothing is asked
+	// In its output; empty: nothing is asked.
 	shows string
 }
 

@@ -49,7 +49,7 @@ func (h *host) daemon() *sharedDaemon {
 // daemonWith is daemon, with what it says going to log.
 func (h *host) daemonWith(log io.Writer) *sharedDaemon {
 	h.t.Helper()
-	// it may live as long as the test
+	// It may live as long as the test.
 	return h.daemonOf(exec.Command(filepath.Join(h.bin, "jaild")), log)
 }
 
@@ -92,7 +92,7 @@ func (d *sharedDaemon) admit() {
 		d.h.t.Fatal(err)
 	}
 	defer c.Close()
-	// from here on it leaves the socket's mode alone
+	// From here on it leaves the socket's mode alone.
 	if _, err := c.Version(d.h.t.Context()); err != nil {
 		d.h.t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 	var err error
 	if scratch, err = os.MkdirTemp("", "jail-life-"); err == nil {
-		// other users run what is in it
+		// Other users run what is in it.
 		err = os.Chmod(scratch, 0o755)
 	}
 	if err == nil {
@@ -86,9 +86,9 @@ type host struct {
 	probe string
 	env   []string
 
-	// process ids of shared daemons that live
+	// Process ids of shared daemons that live.
 	daemons map[int]bool
-	// in the state directory, and none of ours
+	// In the state directory, and none of ours.
 	foreign map[string]bool
 }
 
@@ -156,7 +156,7 @@ func newHost(t *testing.T) *host {
 		filepath.Join(h.state, "state", "modules")).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
-	// what waits for runs would be taken for what is left of them
+	// What waits for runs would be taken for what is left of them.
 	h.pool(0)
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "JAIL_") {
@@ -365,7 +365,7 @@ func (h *host) records(id, kind string) []record {
 		}
 		for line := range bytes.Lines(text) {
 			if !bytes.Contains(line, []byte(`"`+id)) || !bytes.Contains(line, []byte(`"`+kind)) {
-				// a log can have a hundred thousand records
+				// A log can have a hundred thousand records.
 				continue
 			}
 			var r record

@@ -153,7 +153,7 @@ func TestStdin(t *testing.T) {
 
 // A gibibyte goes through with no more memory than a few buffers, on either side.
 func TestLargeStdin(t *testing.T) {
-	// still more than it may hold
+	// Still more than it may hold.
 	blocks := 1024 / min(slower(), 12)
 	h := newHost(t)
 	d := h.daemon()

@@ -126,7 +126,7 @@ func TestKilledDaemonAndShim(t *testing.T) {
 	d := h.daemon()
 	r := h.live("victim", "--discard")
 	jail, shim := r.initPID(), r.shimPID()
-	// it must not see the daemon go
+	// It must not see the daemon go.
 	if err := syscall.Kill(shim, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestRestart(t *testing.T) {
 		os.WriteFile(filepath.Join(early, "run.json"), foreign.runFile, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	// the second finds nothing to do
+	// The second finds nothing to do.
 	for range 2 {
 		h.daemon().stop()
 		for _, id := range append([]string{"early"}, ids...) {
@@ -212,7 +212,7 @@ func TestRestartWithoutRunFile(t *testing.T) {
 type foreigner struct {
 	groups, dirs []string
 	content      map[string]string
-	// names one of the groups
+	// Names one of the groups.
 	runFile []byte
 }
 
@@ -234,7 +234,7 @@ func (h *host) plantForeign() *foreigner {
 			h.t.Fatal(err)
 		}
 	}
-	// for a test that failed
+	// For a test that failed.
 	h.t.Cleanup(func() {
 		for _, g := range f.groups {
 			os.Remove(g)
@@ -336,7 +336,7 @@ func TestSignalsEarly(t *testing.T) {
 		}
 		code := h.exitCode(cmd, cmd.Wait())
 		in.Close()
-		// before the program has its handlers it ends as any
+		// Before the program has its handlers it ends as any.
 		if want := []int{130, -9}[i%2]; code != want && code != -int(s) {
 			t.Errorf("after %d looks: exit code %d, want %d: %s", i*400, code, want,
 				errText.String())

@@ -50,7 +50,7 @@ func (h *host) left(kept []string) []string {
 			id := h.shownName(strings.TrimSuffix(e, ".json"))
 			entry := dir == "modules" && !strings.HasPrefix(e, "new-")
 			template := strings.HasPrefix(e, ".template-") && strings.HasSuffix(e, ".img")
-			// the lock, and no layer
+			// The lock, and no layer.
 			live := e == ".live" && len(namesIn(filepath.Join(h.state, "state", dir, e))) == 1
 			if !entry && !template && !live && !h.foreign[dir+"/"+e] && (dir == "runs" ||
 				!slices.Contains(kept, id)) {
@@ -78,7 +78,7 @@ func (h *host) processes(runs map[string]bool) []int {
 			strings.Contains(string(mounts), h.root+"/")
 		for line := range strings.Lines(string(groups)) {
 			_, id, ok := strings.Cut(strings.TrimSpace(line), ":/jail/")
-			// behind the id stands the range of host ids
+			// Behind the id stands the range of host ids.
 			if dot := strings.LastIndexByte(id, '.'); ok && dot > 0 {
 				ours = ours || runs[strings.TrimSuffix(id[:dot], ".compile")]
 			}

@@ -136,7 +136,7 @@ func TestManyPrivateRuns(t *testing.T) {
 // T-416, T-532: fifty runs at once, each with a daemon of its own, on one state and one log.
 func TestManyAtOnce(t *testing.T) {
 	h := newHost(t)
-	// as many as have their wall time on such a processor
+	// As many as have their wall time on such a processor.
 	runs := 50 / min(slower(), 7)
 	h.wants(h.jail("run", "--", "true"), 0, "")
 	var all sync.WaitGroup

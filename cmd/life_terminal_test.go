@@ -77,7 +77,7 @@ func (x *terminal) read() {
 		x.mu.Lock()
 		x.shown.Write(buf[:n])
 		x.mu.Unlock()
-		// nobody has it open behind
+		// Nobody has it open behind.
 		if err != nil && !errors.Is(err, syscall.EIO) {
 			return
 		}
@@ -161,7 +161,7 @@ func TestTerminalKeys(t *testing.T) {
 			eventually(t, "the end is on record", func() bool {
 				return len(h.records("victim", "run.finished")) > 0
 			})
-			// the second may come while the first is under way, and cut the run off
+			// The second may come while the first is under way, and cut the run off.
 			if c.keys == ctrlC+ctrlC {
 				if r := h.finished("victim"); r.Signal != "SIGINT" && r.Signal != "SIGKILL" {
 					t.Errorf("%+v", r)
@@ -193,7 +193,7 @@ func TestTerminalStop(t *testing.T) {
 			t.Fatal("the run ended when its client was stopped")
 		}
 		x.types("fg\n")
-		// the shell says what it continues
+		// The shell says what it continues.
 		x.shows("jail run")
 		x.types("again\n")
 		x.shows("got again")
@@ -215,7 +215,7 @@ func TestTerminalStop(t *testing.T) {
 // The terminal goes away, as a connection does.
 func TestTerminalGone(t *testing.T) {
 	h, x := newHost(t), newTerminal(t)
-	// which does not end when its input does
+	// Which does not end when its input does.
 	cmd := h.command("run", "--id", "victim", "--", h.probe, "hold")
 	x.start(cmd)
 	x.types("hello\n")

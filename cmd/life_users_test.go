@@ -152,7 +152,7 @@ func TestUsers(t *testing.T) {
 		t.Error("a commit wrote where its caller may not")
 	}
 	h.wants(other("discard", "taken"), 0, "")
-	// what is kept of it for a revert
+	// What is kept of it for a revert.
 	h.wants(other("discard", "owned"), 0, "")
 	d.stop()
 }

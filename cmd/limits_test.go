@@ -65,7 +65,7 @@ func TestWorkspaceQuota(t *testing.T) {
 			t.Errorf("%s: %+v, limit %+v", c.id, low, low.Limit)
 		}
 		var st syscall.Stat_t
-		// and the tables
+		// And the tables.
 		if err := syscall.Stat(filepath.Join(h.state, "state", "workspaces", h.globalID(c.id),
 			"upper.img"), &st); err != nil || c.limit != "workspace_files" &&
 			st.Blocks*512 > bytes+1<<20 {
@@ -176,7 +176,7 @@ func TestSessionWithoutReader(t *testing.T) {
 // T-406: however much a tool writes, no more than the limit comes out of it.
 func TestFlood(t *testing.T) {
 	h := newHost(t)
-	// of the second no more is made than of the first
+	// Of the second no more is made than of the first.
 	for _, mib := range []string{"64", "10240"} {
 		r := h.result("--limit", "output=64KiB", "--", h.probe, "flood", mib)
 		if len(r.Stdout) != 64<<10 || !r.Truncated || r.Limit == nil || r.Limit.Name != "output" ||

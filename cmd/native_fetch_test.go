@@ -144,7 +144,7 @@ func newRegistries(t *testing.T, root string) http.Handler {
 	page := func(path, kind, text string) {
 		mux.HandleFunc(path, func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Content-Type", kind)
-			// the client may have gone
+			// The client may have gone.
 			_, _ = rw.Write([]byte(text))
 		})
 	}
@@ -352,8 +352,8 @@ tries("reuse", lambda: s.bind(("127.0.0.1", 3128)))
 print(urllib.request.urlopen("https://up.example.com/granted/hello").read())
 `)
 	want := "listen 13\nconnect 13\nown 98\nreuse 98\nb'hello from outside"
-	// whose Landlock knows no ports: the loopback is the jail's own all the same, with nothing on
-	// it but the proxy
+	// Whose Landlock knows no ports: the loopback is the jail's own all the same, with nothing on
+	// it but the proxy.
 	if kernel.OlderThan(t, 6, 7) {
 		want = "listen yes\nconnect 111\nown 98\nreuse 98\nb'hello from outside"
 	}

@@ -169,7 +169,7 @@ func TestNativeGo(t *testing.T) {
 
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
-	// of the Go that the host has, and not of one that it would fetch for these sources
+	// Of the Go that the host has, and not of one that it would fetch for these sources.
 	cmd := exec.Command("go", "env", name)
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), "GOTOOLCHAIN=local")
 	out, err := cmd.Output()
@@ -418,7 +418,7 @@ func TestNativeTerminal(t *testing.T) {
 		{"kill -KILL %1; while kill -0 %1 2>/dev/null; do :; done; echo gone\n", "\ngone"},
 		{"(: < /dev/tty) && echo own\n", "\nown"},
 	} {
-		// once the sleep is in front
+		// Once the sleep is in front.
 		if step.types == ctrlC || step.types == ctrlZ {
 			eventually(t, "a job is in front", func() bool {
 				return inFront(t, "sleep\x001000\x00")
@@ -501,6 +501,6 @@ func TestGitCommitInAJail(t *testing.T) {
 		t.Errorf("the new repository: %d %s", o.code, o.err)
 	}
 	git("git -C new fsck --strict")
-	// what it keeps for a revert
+	// What it keeps for a revert.
 	h.jail("discard", "x")
 }

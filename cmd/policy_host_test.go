@@ -201,7 +201,7 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 	// All that there is to grant, and nothing of it is granted.
 	put("policy = 1\n[[mount]]\nsource = \"/etc\"\ntarget = \"/etc\"\naccess = \"read\"\n[[mount]]\ntarget = \"/tmp\"\naccess = \"tmpfs\"\n" +
 		"[tools]\nnative = [\"**\"]\n[syscalls]\ngroups = [\"native\", \"wasi\"]\n[limits]\nmemory = \"8GiB\"\npids = 4000\n[[fetch.allow]]\nhost = \"*\"\n")
-	// as without it: no program of the host is granted
+	// As without it: no program of the host is granted.
 	h.wantRefused(request("default", "/bin/sh", "-c", "true"), "not a WebAssembly module")
 	plan, err = h.s.Plan(context.Background(), h.caller(0),
 		supervisor.Request{Tool: "echo", Dir: h.work})
@@ -350,7 +350,7 @@ func TestSignedProfiles(t *testing.T) {
 	says("")
 	put("4", "second", true)
 	says("")
-	// the shipped ones are part of the program
+	// The shipped ones are part of the program.
 	h.wantRun(request("default", "echo", "x"))
 
 	// What was in force stays so, and what comes does not.

@@ -148,7 +148,7 @@ func TestGuide(t *testing.T) {
 				ran++
 				want := 0
 				if strings.Contains(line, "explain --why") {
-					// the guide says that the answer is no
+					// The guide says that the answer is no.
 					want = 1
 				}
 				cmd := h.command(args[1:]...)

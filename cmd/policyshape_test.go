@@ -151,7 +151,7 @@ func TestPoisonedEnvironment(t *testing.T) {
 	clean := h.jail("run", "--", h.probe, "env")
 	cmd := h.command("run", "--", h.probe, "env")
 	for _, name := range poison {
-		// these would change what the test itself starts
+		// These would change what the test itself starts.
 		if name != "LD_PRELOAD" && name != "LD_AUDIT" {
 			cmd.Env = append(cmd.Env, name+"=poison")
 		}

@@ -94,7 +94,7 @@ func groupsOf(id string) []string {
 	held, _ := filepath.Glob("/sys/fs/cgroup/*/jail/" + id + ".*.ceiling/" + id + ".[0-9]*")
 	heldToo, _ := filepath.Glob("/sys/fs/cgroup/jail/" + id + ".*.ceiling/" + id + ".[0-9]*")
 	all := slices.Concat(found, more, held, heldToo)
-	// of calls, and what waits for them
+	// Of calls, and what waits for them.
 	for _, in := range []string{"/sys/fs/cgroup/*/jail/*.session/",
 		"/sys/fs/cgroup/jail/*.session/"} {
 		call, _ := filepath.Glob(in + id + ".[0-9]*")
@@ -166,7 +166,7 @@ func TestWarm(t *testing.T) {
 			now := namesIn(filepath.Join(h.state, "state", "pool"))
 			fresh := slices.ContainsFunc(now,
 				func(name string) bool { return !slices.Contains(before, name) })
-			// none is being made or on its way out
+			// None is being made or on its way out.
 			return fresh && h.metric("jail_pool_jails") == len(now)
 		})
 	}
@@ -215,7 +215,7 @@ func TestKilledWhileJailsWait(t *testing.T) {
 	})
 	h.pool(0)
 	d = h.daemon()
-	// by then it has cleared up
+	// By then it has cleared up.
 	h.wants(h.jail("ps"), 0, "")
 	h.wantNoneWaiting()
 	for _, id := range ids {
@@ -348,7 +348,7 @@ func TestPoolIsBounded(t *testing.T) {
 		h.wants(h.jail(append(append([]string{"run", "--id", fmt.Sprint("b", n)}, flags...), "--",
 			"true")...), 0, "")
 		h.stands(1)
-		// one may be on its way out
+		// One may be on its way out.
 		if n := len(namesIn(filepath.Join(h.state, "state", "pool"))); n > 2 {
 			t.Errorf("%d stand", n)
 		}

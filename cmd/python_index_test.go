@@ -50,7 +50,7 @@ func newIndex(t *testing.T, h *host) {
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET "+path, func(rw http.ResponseWriter, _ *http.Request) {
 			rw.Header().Set("Content-Type", kind)
-			// the client may have gone
+			// The client may have gone.
 			_, _ = io.WriteString(rw, body)
 		})
 		names.Set(name, []string{address})

@@ -24,7 +24,7 @@ func TestRawOutput(t *testing.T) {
 	}
 	raw := "A\x1b[1;31mred\x1b[0m\x1b[2K\x1b]0;title\aB\x1b]2;title\x1b\\C\x1b]52;c;cm0gLXJmIC8=\aD\x1bP$qm\x1b\\E\x1b[cF\x1b[6nG\x1b[21tH\x1b[8;9;9té\x1b[6n\u009d0;title\u009cZ"
 	const harmless = "A\x1b[1;31mred\x1b[0m\x1b[2KBCDEFGHéZ"
-	// sequences are cut between calls
+	// Sequences are cut between calls.
 	const script = "cat first; cat second; cat third"
 	session := h.session()
 	for _, c := range []struct {

@@ -40,7 +40,7 @@ func TestWhoSeesWhat(t *testing.T) {
 	const none = "no (run|shadow|session|record)"
 	type answer struct {
 		code int
-		// on standard output, or a pattern of the error where the code is one of ours
+		// On standard output, or a pattern of the error where the code is one of ours.
 		text string
 	}
 	sees := func(text string) map[uint32]answer {

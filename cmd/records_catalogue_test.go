@@ -49,7 +49,7 @@ func TestChangesAreOnRecord(t *testing.T) {
 	h.stopSession("held", 0)
 	wants("held", "run.finished")
 
-	// what is kept of it
+	// What is kept of it.
 	h.discard("one")
 	d.stop()
 	wants("", "daemon.stopped")

@@ -93,7 +93,7 @@ func TestWhoReadsRecords(t *testing.T) {
 		uid     uint32
 		groups  []uint32
 		want    string
-		// is told nothing of others' runs
+		// Is told nothing of others' runs.
 		notOthers bool
 	}{
 		"root":                {"", 0, nil, all, false},
@@ -130,7 +130,7 @@ func TestWhoReadsRecords(t *testing.T) {
 			}
 			if !slices.Contains([]string{"root", "a user", "named by number", "by group",
 				"who may use a profile"}, name) {
-				// what the commands show is what the daemon gives
+				// What the commands show is what the daemon gives.
 				return
 			}
 			command := func(args ...string) outcome {

@@ -106,7 +106,7 @@ func TestRootless(t *testing.T) {
 	t.Run("group writes", u.groupWrites)
 	t.Run("killed", u.killed)
 	t.Run("refused", u.refused)
-	// control groups of v1 are left to nobody's manager
+	// Control groups of v1 are left to nobody's manager.
 	if u.runtime != "" {
 		t.Run("unit", u.unit)
 	}
@@ -235,7 +235,7 @@ func (u *rootlessUser) walls(t *testing.T) {
 		"make a user namespace":              "unshare --user true",
 		"make mounts":                        "unshare --user --map-root-user --mount mount -t tmpfs none /mnt",
 		"connect to the host's own loopback": "exec 3<>/dev/tcp/127.0.0.1/" + port,
-		// who listens there
+		// Who listens there.
 		"see the host's network":          fmt.Sprintf("grep -q ':%04X 00000000:0000 0A' /proc/net/tcp", at),
 		"use a control group":             "ls /sys/fs/cgroup/*",
 		"write to a kernel's switch":      "test -e /proc/sys",
@@ -336,7 +336,7 @@ func (u *rootlessUser) verifyPrivate(t *testing.T) {
 		t.Errorf("verify of what is not there: exit code %d, %s", code, errOut)
 	}
 	in.Close()
-	// read met the end of its input
+	// Read met the end of its input.
 	_ = run.Wait()
 }
 
@@ -373,7 +373,7 @@ func (u *rootlessUser) groupWrites(t *testing.T) {
 	u.ok(t, dir, "sh", "-c",
 		"umask 0002 && mkdir -p ~/.config/jail/profiles && echo 'policy = 1' > ~/.config/jail/profiles/own.toml")
 	code, _, said := u.run(t, dir, "jail", "run", "--discard", "--", "true")
-	// an account of this machine, with a group that useradd made
+	// An account of this machine, with a group that useradd made.
 	if u.runtime != "" {
 		if code != 0 {
 			t.Errorf("exit code %d, %s", code, said)
@@ -411,7 +411,7 @@ func (u *rootlessUser) killed(t *testing.T) {
 		}
 	}
 	naps(true)
-	// none of them ends well
+	// None of them ends well.
 	_ = errors.Join(daemon.Process.Kill(), daemon.Wait(), run.Wait())
 	naps(false)
 	if code, _, said := u.run(t, dir, "jail", "diff", "killed"); code != 125 ||

@@ -21,7 +21,7 @@ import (
 type rootlessUser struct {
 	bin, home string
 	uid, gid  int
-	// the group's name, or the manager's directory; "" without
+	// The group's name, or the manager's directory; "" without.
 	group, runtime string
 }
 
@@ -70,7 +70,7 @@ func (u *rootlessUser) delegate(t *testing.T) {
 // logIn becomes a user whose service manager always runs.
 func (u *rootlessUser) logIn(t *testing.T) {
 	t.Helper()
-	// without systemd there is none
+	// Without systemd there is none.
 	lingering, _ := os.ReadDir("/var/lib/systemd/linger")
 	for _, name := range lingering {
 		found, err := user.Lookup(name.Name())
@@ -119,7 +119,7 @@ func (u *rootlessUser) handOn(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		// which are empty in a new group of v1
+		// Which are empty in a new group of v1.
 		for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if text, err := os.ReadFile(filepath.Join(root, name)); err == nil {
 				if err := os.WriteFile(filepath.Join(dir, name), text, 0); err != nil {

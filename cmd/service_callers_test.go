@@ -39,7 +39,7 @@ func (d *sharedDaemon) ask(uid int, method, path, body string) (status int, text
 	defer resp.Body.Close()
 	var from io.Reader = resp.Body
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		// the frames, until the daemon ends the connection
+		// The frames, until the daemon ends the connection.
 		from = r
 	}
 	all, err := io.ReadAll(from)
@@ -48,7 +48,7 @@ func (d *sharedDaemon) ask(uid int, method, path, body string) (status int, text
 	}
 	text = string(all)
 	if _, problem, ok := strings.Cut(text, `"error":`); ok && from == r {
-		// before it are numbers of the run's own
+		// Before it are numbers of the run's own.
 		text = problem
 	}
 	return resp.StatusCode, text
@@ -84,7 +84,7 @@ func TestStrangersFindNothing(t *testing.T) {
 		for method := range methods {
 			method = strings.ToUpper(method)
 			if method == http.MethodPut {
-				// makes what is asked for; a name that is taken is told as such
+				// Makes what is asked for; a name that is taken is told as such.
 				continue
 			}
 			asked++
@@ -244,7 +244,7 @@ func TestDescriptorsFromAClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	// the most that one message may have
+	// The most that one message may have.
 	many := make([]int, 253)
 	for n := range many {
 		many[n] = int(null.Fd())

@@ -154,7 +154,7 @@ func TestUpgradeThatFails(t *testing.T) {
 	if err := os.Remove(settings); err != nil {
 		t.Fatal(err)
 	}
-	// not killed: what runs leave is cleared away behind their answers
+	// Not killed: what runs leave is cleared away behind their answers.
 	d.stop()
 	if said := log.String(); !strings.Contains(said, "upgrade: the new jaild did not come up") ||
 		!strings.Contains(said, `unknown field "metric"`) {

@@ -35,7 +35,7 @@ func dialAs(t *testing.T, uid int, socket string, n int, first func(i int) strin
 		for i := 0; i < n; {
 			conn, dialErr := net.Dial("unix", socket)
 			if errors.Is(dialErr, syscall.EAGAIN) && time.Now().Before(deadline) {
-				// more wait to be let in than the kernel keeps
+				// More wait to be let in than the kernel keeps.
 				time.Sleep(time.Millisecond)
 				continue
 			}
@@ -45,7 +45,7 @@ func dialAs(t *testing.T, uid int, socket string, n int, first func(i int) strin
 			}
 			conns = append(conns, conn)
 			_ = conn.SetWriteDeadline(deadline)
-			// it may have been closed already
+			// It may have been closed already.
 			_, _ = conn.Write([]byte(first(i)))
 			i++
 		}
@@ -184,7 +184,7 @@ func TestFewDescriptors(t *testing.T) {
 	}
 	wg.Wait()
 	for _, o := range outcomes {
-		// of those beyond all bounds not all are told why
+		// Of those beyond all bounds not all are told why.
 		h.wants(o, 125, "jaild is busy|has more connections than it takes")
 	}
 	for _, r := range live {

@@ -163,7 +163,7 @@ func TestDaemonDiesInAnAnswer(t *testing.T) {
 	invocation := h.liveWith(h.command("session", "exec", "open", "--id", "invocation", "--",
 		h.probe, "lines"), "invocation")
 	eventually(t, "five clients are connected", func() bool { return d.clients() >= 5 })
-	// what is asked from here on has no answer
+	// What is asked from here on has no answer.
 	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func (d *sharedDaemon) clients() int {
 	text, _ := os.ReadFile("/proc/net/unix")
 	n := 0
 	for line := range strings.Lines(string(text)) {
-		// number, references, protocol, flags, type, state (3: connected), inode, path
+		// Number, references, protocol, flags, type, state (3: connected), inode, path.
 		f := strings.Fields(line)
 		if len(f) == 8 && f[5] == "03" && f[7] == d.socket {
 			n++

@@ -152,7 +152,7 @@ func TestServiceStartsForAClient(t *testing.T) {
 	u.wants(r.wait(), 0, "")
 	for line := range strings.Lines(u.must("systemd-analyze", "verify", "--man=no",
 		"/run/systemd/system/jaild.service")) {
-		// which managers before 254 do not know
+		// Which managers before 254 do not know.
 		if !strings.Contains(line, "DelegateSubgroup") {
 			t.Errorf("systemd-analyze verify: %s", line)
 		}
@@ -181,7 +181,7 @@ func TestServiceJournal(t *testing.T) {
 	u.ctl("daemon-reload")
 	u.ctl("start", "jaild.service")
 	u.ctl("start", "jail-journal.service")
-	// the journal has runs of other tests
+	// The journal has runs of other tests.
 	id := fmt.Sprintf("journal-%d", os.Getpid())
 	for _, id := range []string{id, id + "-again"} {
 		u.wants(u.jail("run", "--id", id, "--", "true"), 0, "")
@@ -322,7 +322,7 @@ func TestServiceCrash(t *testing.T) {
 	if rec := u.finished("lost"); !strings.Contains(rec.Error, "killed") {
 		t.Errorf("%+v", rec)
 	}
-	// its shadow is kept, for a person to look at
+	// Its shadow is kept, for a person to look at.
 	u.discard("lost")
 }
 

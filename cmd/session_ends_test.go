@@ -62,7 +62,7 @@ func TestSessionEnds(t *testing.T) {
 	d.kill()
 	busy.wait()
 	h.daemon()
-	// it answers when it has cleared up
+	// It answers when it has cleared up.
 	h.sessions()
 	if r := h.finished(killed); r.ExitCode != 125 || r.Workspace != "kept" {
 		t.Errorf("the daemon was killed: %+v", r)

@@ -112,7 +112,7 @@ func TestSession(t *testing.T) {
 	if s := h.sessions()[0]; s.Invocations < 7 || s.Running != 0 || s.Workspace != h.work {
 		t.Errorf("%+v", s)
 	}
-	// what is kept for a revert
+	// What is kept for a revert.
 	defer h.discard(id)
 	h.stopSession(id, 1)
 	if o := h.jail("diff", id); o.code != 0 || !strings.Contains(o.out, "+two") {
@@ -212,7 +212,7 @@ func TestSessionWalls(t *testing.T) {
 	first, second, run := h.liveExec(id, "first"), h.liveExec(id, "second"),
 		h.live("run", "--discard")
 	for _, live := range []string{id, "first", "second", "run"} {
-		// that it shares no namespace with any of the others is among it
+		// That it shares no namespace with any of the others is among it.
 		v := h.verification(live, 0)
 		if !v.OK || len(v.Findings) < 40 {
 			t.Errorf("%s: %+v", live, v)
@@ -343,7 +343,7 @@ func TestSessionOfAnother(t *testing.T) {
 	for _, args := range [][]string{{"exec", id, "--", "true"}, {"stop", id}} {
 		h.wants(other(append([]string{"session"}, args...)...), 127, `no session "roots" is open`)
 	}
-	// one of that name, and their own
+	// One of that name, and their own.
 	h.wants(other("session", "start", "--id", id, "--no-workspace"), 0, "")
 	h.wants(other("session", "stop", id), 0, "")
 	if o := other("session", "list", "--json"); strings.TrimSpace(o.out) != "[]" {

@@ -51,7 +51,7 @@ func TestSessionWarmEnds(t *testing.T) {
 	h.stands(1)
 	pids = h.waiting()
 	h.stopSession(id, 3)
-	// by the time that it has stopped
+	// By the time that it has stopped.
 	wantGone(id, pids)
 	h.wantNoneWaiting()
 
@@ -78,7 +78,7 @@ func TestSessionWarmEnds(t *testing.T) {
 		return !slices.ContainsFunc(pids, func(p int) bool { return !gone(p) })
 	})
 	d = h.daemon()
-	// by then it has cleared up
+	// By then it has cleared up.
 	h.wants(h.jail("ps"), 0, "")
 	wantGone(id, pids)
 	h.wantNoneWaiting()
@@ -171,7 +171,7 @@ func TestSessionWarmIsDrained(t *testing.T) {
 		return !slices.ContainsFunc(pids, func(p int) bool { return !gone(p) })
 	})
 	call("third", startCold)
-	// what tells of the changed file may come after the one who asked for it to be read
+	// What tells of the changed file may come after the one who asked for it to be read.
 	for n := 0; ; n++ {
 		eventually(t, "a jail waits", func() bool { return h.waits() == "1" })
 		if id := fmt.Sprint("fourth", n); n == 9 {

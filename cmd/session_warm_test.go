@@ -33,7 +33,7 @@ func callsOf(t *testing.T, session string) (pids []int) {
 	for _, group := range groupOf(session) {
 		err := filepath.WalkDir(group, func(path string, d os.DirEntry, err error) error {
 			if err != nil || d.Name() != "cgroup.procs" {
-				// a leaf may go meanwhile
+				// A leaf may go meanwhile.
 				return nil
 			}
 			text, _ := os.ReadFile(path)
@@ -170,7 +170,7 @@ func TestSessionWarmAlone(t *testing.T) {
 		h.wants(h.exec(id, "--", "true"), 0, "")
 		h.wants(h.exec(id, "--", "awk", "BEGIN {}"), 0, "")
 		h.stands(2)
-		// the control: they are in the session's control group
+		// The control: they are in the session's control group.
 		if n := len(callsOf(t, id)); n != 2 {
 			t.Fatalf("%d processes wait", n)
 		}
@@ -199,7 +199,7 @@ func TestSessionWarmAlone(t *testing.T) {
 			t.Errorf("beside %s: %s", c.id, got)
 		}
 		if c.id == "warm" {
-			// longer than the pool takes to look again
+			// Longer than the pool takes to look again.
 			time.Sleep(2 * time.Second)
 		}
 		if pids := callsOf(t, id); len(pids) != c.processes {
@@ -340,7 +340,7 @@ func TestSessionWarmHost(t *testing.T) {
 	call(startCold, "one\n", cat...)
 	call(startWarm, "one\n", cat...)
 	put(filepath.Join(data, "word"), []byte("two\n"))
-	// what is in the directory is the host's
+	// What is in the directory is the host's.
 	call(startWarm, "two\n", cat...)
 	if err := os.Rename(data, data+".old"); err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func TestSessionWarmHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Unmount(filepath.Join(data, "below"), syscall.MNT_DETACH)
-	// no module gets into a mount below a mount
+	// No module gets into a mount below a mount.
 	call(startCold, "", "ls", "/data/below")
 	call(startWarm, "", "ls", "/data/below")
 	if err := syscall.Unmount(filepath.Join(data, "below"), 0); err != nil {
@@ -366,7 +366,7 @@ func TestSessionWarmHost(t *testing.T) {
 	run := []string{"/prog/tool", "args", "said"}
 	call(startCold, "\"said\"\n", run...)
 	call(startWarm, "\"said\"\n", run...)
-	// the same, and another file
+	// The same, and another file.
 	put(filepath.Join(prog, "tool"), text)
 	call(startCold, "\"said\"\n", run...)
 	call(startWarm, "\"said\"\n", run...)

@@ -46,7 +46,7 @@ func TestShortOfDescriptors(t *testing.T) {
 		t.Error("it never ran")
 	}
 	d.stop()
-	// removes what could not be removed without a descriptor
+	// Removes what could not be removed without a descriptor.
 	h.daemon()
 }
 
@@ -75,7 +75,7 @@ func TestShortOfProcesses(t *testing.T) {
 		switch {
 		case o.code == 0:
 		case strings.Contains(o.err, "went away"):
-			// it was for a thread of the daemon's own
+			// It was for a thread of the daemon's own.
 			d.kill()
 			d = h.daemon()
 			in("cgroup.procs", strconv.Itoa(d.cmd.Process.Pid))

@@ -87,7 +87,7 @@ func TestRelease(t *testing.T) {
 	w.wants(w.jail("tool", "key", "update", second), 126, "not signed by enough known keys")
 	w.wants(w.jail("tool", "key", "sign", "--key", "root-a.key", second), 0, "")
 	w.wants(w.jail("tool", "key", "update", second), 126, "not signed by enough known keys")
-	// nor by an operator's word
+	// Nor by an operator's word.
 	w.wants(w.jail("tool", "key", "add", "jail", second), 126, "not signed by enough known keys")
 	w.wants(w.jail("tool", "key", "update", signed(second)), 0, "")
 	w.wants(w.runs(), 127, "a key that signed it was revoked by its publisher")

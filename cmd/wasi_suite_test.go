@@ -179,7 +179,7 @@ func (c suiteCase) judge(cmd *exec.Cmd) string {
 	switch {
 	case code != c.ExitCode:
 		var telling []string
-		// of Rust's panics the lines after the place say what
+		// Of Rust's panics the lines after the place say what.
 		for l := range strings.Lines(said.String()) {
 			if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "note: ") &&
 				!strings.HasPrefix(l, "jail: ") {

@@ -29,7 +29,7 @@ func bombs() map[string]struct {
 	// On a machine that has other things to do the wall clock is first.
 	time, memory := `compiling it takes more than (5s \(cpu_time\)|30s \(wall\))`,
 		`compiling it takes more than 512 MiB \(memory\)`
-	// so many times what it says
+	// So many times what it says.
 	if slower() > 1 {
 		time = `compiling it takes more than \S+ \((cpu_time|wall)\)`
 	}

@@ -201,7 +201,7 @@ func eachImport(t *testing.T, f func(file, pkg, path string)) {
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				// tests beside this one make and remove directories
+				// Tests beside this one make and remove directories.
 				return nil
 			}
 			return err

@@ -58,7 +58,7 @@ func ceilingCgroup(l policy.Limits, r Request, p Plan) *Cgroup {
 	}
 	c := newCgroup(l, r)
 	c.Path = path.Join(r.Slice, path.Base(p.Cgroup.Path)+CeilingGroup)
-	// of disks that are known later, and of processes
+	// Of disks that are known later, and of processes.
 	c.IORead, c.IOWrite, c.OOMScore = 0, 0, 0
 	return &c
 }
@@ -124,7 +124,7 @@ func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 	if m.Kind == MountProc || m.Kind == MountPTS || paths.Within(CacheDir, m.Target) || native &&
 		m.Target == shmDir {
-		// the jail's own
+		// The jail's own.
 		return []LandlockRule{{Path: m.Target, Write: m.Write, Pipes: m.Kind == MountTmpfs}}
 	}
 	var rules []LandlockRule
@@ -145,7 +145,7 @@ func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 		part, some := paths.Rel(m.Source, g.Source)
 		switch {
 		case all:
-			// of the mount is the ceiling's
+			// Of the mount is the ceiling's.
 			if g.Target != "" && path.Join(g.Target, rel) != m.Target {
 				continue
 			}

@@ -59,6 +59,6 @@ func (r LandlockRule) grants(right string) bool {
 	case "make_fifo", "make_sock":
 		return r.Pipes
 	}
-	// devices are never made, and of newer rights no rule speaks
+	// Devices are never made, and of newer rights no rule speaks.
 	return false
 }

@@ -17,7 +17,7 @@ import (
 const (
 	ptsDir = "/dev/pts"
 	shmDir = "/dev/shm"
-	// inodes of each tmpfs: a compiler's cache is many small files
+	// Inodes of each tmpfs: a compiler's cache is many small files.
 	nativeTmpFiles = 1 << 17
 	maxShm         = 64 << 20 // bytes
 	shmFiles       = 1024
@@ -106,7 +106,7 @@ func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	}
 	l.Rules = append(l.Rules, LandlockRule{Path: devDir, Write: true, Device: true})
 	for _, f := range p.Files {
-		// what it leads to has a rule
+		// What it leads to has a rule.
 		if f.Link == "" {
 			l.Rules = append(l.Rules, LandlockRule{Path: f.Path})
 		}
@@ -126,7 +126,7 @@ func policyText(pol policy.Policy) string {
 	digest, mounts := pol.Digest(), slices.Clone(pol.Mounts)
 	for i, m := range mounts {
 		if m.Source != "" {
-			// where it lies on the host is not the tool's to know
+			// Where it lies on the host is not the tool's to know.
 			mounts[i].Source = m.Target
 		}
 	}
@@ -136,7 +136,7 @@ func policyText(pol policy.Policy) string {
 		Policy policy.Policy `json:"policy"`
 	}{digest, pol})
 	if err != nil {
-		// a policy that has a digest marshals
+		// A policy that has a digest marshals.
 		panic("jail: bug: " + err.Error())
 	}
 	return string(text) + "\n"

@@ -16,7 +16,7 @@ import (
 
 // Places inside every jail.
 const (
-	// the compiled forms of the modules, each in a directory of its own, named 0 and on; read-only
+	// The compiled forms of the modules, each in a directory of its own, named 0 and on; read-only.
 	CacheDir = "/run/jail/cache"
 	rootDir  = "/"
 	devDir   = "/dev" // device nodes
@@ -26,16 +26,16 @@ const (
 const (
 	FirstBase = 0x70000000
 	BaseSize  = 1 << 16
-	// ranges, up to and with 0x7ffcffff
+	// Ranges, up to and with 0x7ffcffff.
 	Bases = 4093
 )
 
 const (
-	// an owner that the tool never is, inside or outside
+	// An owner that the tool never is, inside or outside.
 	nobody = 65534
-	// the tool's id where no workspace gives it one
+	// The tool's id where no workspace gives it one.
 	guestID = 1000
-	// what the engine itself needs
+	// What the engine itself needs.
 	minMemory = 32 << 20
 	minPIDs   = 12      // threads of the engine
 	minFiles  = 16      // descriptors of the engine
@@ -45,15 +45,15 @@ const (
 	oomScore = 500
 	// /tmp may hold this part of the memory limit
 	tmpShare = 4
-	// bytes, also where memory has no limit
+	// Bytes, also where memory has no limit.
 	maxTmp   = 1 << 30
 	tmpFiles = 4096 // inodes of /tmp
 	// more than any limit that a file can give
 	maxCgroup = 1 << 50
-	// descriptors of the engine's own, above the tool's
+	// Descriptors of the engine's own, above the tool's.
 	initFiles = 24
 
-	// that wait to be taken, and timers, of which each holds room for one
+	// That wait to be taken, and timers, of which each holds room for one.
 	maxSignals        = 256
 	maxInotify        = 64    // instances
 	maxInotifyWatches = 65536 // of all of them
@@ -73,11 +73,11 @@ func newUserCounts() []UserCount {
 // caller's rights.
 type Request struct {
 	ID ID
-	// first of the host ids that are this jail's own
+	// First of the host ids that are this jail's own.
 	Base uint32
-	// whose daemon it is, where that is not root's; Base counts for nothing then
+	// Whose daemon it is, where that is not root's; Base counts for nothing then.
 	User *User
-	// control group above all jails, as "/jail"
+	// Control group above all jails, as "/jail".
 	Slice     string
 	Workspace *Source // nil without one
 	// directories of the host, each holding one compiled module and nothing else

@@ -104,7 +104,7 @@ func TestChecks(t *testing.T) {
 			p, r := shipped(t, "default").Policy(), request()
 			c.change(&p, &r)
 			eff, err := policy.Resolve(policy.Layer{Name: "test", Policy: p})
-			// some of it no policy can even say
+			// Some of it no policy can even say.
 			ours := err == nil
 			if ours {
 				_, err = jail.NewPlan(eff, r)

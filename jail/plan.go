@@ -17,7 +17,7 @@ const PlanVersion = 1
 type Plan struct {
 	Version int `json:"version"`
 	ID      ID  `json:"id"`
-	// digest of the effective policy
+	// Digest of the effective policy.
 	Policy string `json:"policy"`
 	// Layers are the policies that it is the meet of, in the order of trust.
 	Layers []Layer `json:"layers"`
@@ -26,25 +26,25 @@ type Plan struct {
 	Namespaces []Namespace `json:"namespaces"`
 	IDs        IDs         `json:"ids"`
 	Hostname   string      `json:"hostname"`
-	// in the order in which they are made; the root is a fresh read-only tmpfs
+	// In the order in which they are made; the root is a fresh read-only tmpfs.
 	Mounts  []Mount  `json:"mounts"`
 	Devices []string `json:"devices"`
-	// of the root itself, read-only
+	// Of the root itself, read-only.
 	Files     []File     `json:"files,omitempty"`
 	Workspace *Workspace `json:"workspace,omitempty"`
 	// nil: no network at all
 	Fetch *Fetch `json:"fetch,omitempty"`
 
-	// in any set: always none
+	// In any set: always none.
 	Capabilities    []string `json:"capabilities"`
 	NoNewPrivileges bool     `json:"no_new_privileges"`
-	// from before the first instruction inside
+	// From before the first instruction inside.
 	OuterFilter seccomp.Filter `json:"outer_filter"`
 	Landlock    Landlock       `json:"landlock"`
 	Rlimits     []Rlimit       `json:"rlimits"`
 	// Bounds on what the kernel counts in the jail's user namespace.
 	UserCounts []UserCount `json:"user_counts"`
-	// on top of the outer one, from before the tool's first instruction
+	// On top of the outer one, from before the tool's first instruction.
 	InnerFilter seccomp.Filter `json:"inner_filter"`
 	// The host's ceiling as layers of its own around the tool; absent where the host has none.
 	Ceiling *Ceiling `json:"ceiling,omitempty"`
@@ -68,7 +68,7 @@ type Namespace string
 // Cgroup is the control group leaf of one jail. It is made for it and never used again: on many
 // kernels a cgroup that was killed through cgroup.kill kills whatever is cloned into it later.
 type Cgroup struct {
-	// below the root of every hierarchy
+	// Below the root of every hierarchy.
 	Path   string `json:"path"`
 	Memory int64  `json:"memory"` // bytes, swap included
 	// microseconds of CPU time in each period; 0 is none
@@ -77,9 +77,9 @@ type Cgroup struct {
 	PIDs      int64  `json:"pids"`          // tasks: processes and threads
 	// bytes a second, from each disk that the run uses; 0 is no bound
 	IORead int64 `json:"io_read"`
-	// bytes a second, to each
+	// Bytes a second, to each.
 	IOWrite int64 `json:"io_write"`
-	// the jail goes first when the host runs out of memory
+	// The jail goes first when the host runs out of memory.
 	OOMScore int `json:"oom_score_adj"`
 }
 
@@ -136,14 +136,14 @@ const (
 	MountTmpfs = "tmpfs"
 	MountProc  = "proc"
 	MountBind  = "bind"
-	// terminals of the jail's own; the only mount beside the device nodes that is not nodev
+	// Terminals of the jail's own; the only mount beside the device nodes that is not nodev.
 	MountPTS = "devpts"
 )
 
 // A Mount is one mount of the jail's root. Everything is nosuid and nodev.
 type Mount struct {
 	Kind string `json:"kind"`
-	// of a bind: a path of the host
+	// Of a bind: a path of the host.
 	Source string `json:"source,omitempty"`
 	Target string `json:"target"`
 	Write  bool   `json:"write"`
@@ -166,7 +166,7 @@ type Workspace struct {
 	Target string `json:"target"`
 	// false: the real directory, read-only
 	Shadow bool `json:"shadow"`
-	// programs in it may run
+	// Programs in it may run.
 	Exec  bool  `json:"exec,omitempty"`
 	Bytes int64 `json:"bytes,omitempty"` // of the upper layer
 	Files int64 `json:"files,omitempty"` // of the upper layer
@@ -249,9 +249,9 @@ const (
 	RunnerWASI = "wasi" // one module
 	// a script whose every command is a module
 	RunnerShell = "shell"
-	// a module, which does not run
+	// A module, which does not run.
 	RunnerCompile = "compile"
-	// a program of the host, and those that it starts
+	// A program of the host, and those that it starts.
 	RunnerNative = "native"
 )
 
@@ -261,9 +261,9 @@ type Command struct {
 	// wasi: one module. shell: a script whose every command is a module. native: a program of
 	// the host.
 	Runner string `json:"runner"`
-	// as it was found: core-utils/grep, /path/x.wasm
+	// As it was found: core-utils/grep, /path/x.wasm.
 	Tool string `json:"tool"`
-	// of the module, "sha256:" and hex
+	// Of the module, "sha256:" and hex.
 	Digest string `json:"digest"`
 	// Args[0] is the command's name
 	Args []string `json:"args"`
@@ -282,7 +282,7 @@ type ScriptCommand struct {
 	Text   string `json:"text"`
 	// As it was found; absent where only a run can tell.
 	Tool string `json:"tool,omitempty"`
-	// why it may not run, or that it was not found
+	// Why it may not run, or that it was not found.
 	Refused string `json:"refused,omitempty"`
 	// Needs is what a command of a pulled bundle is kept to, beside the script's policy.
 	Needs *ScriptNeeds `json:"needs,omitempty"`

@@ -22,7 +22,7 @@ func TestElsewhere(t *testing.T) {
 	for name, eff := range map[string]policy.Effective{"plain": resolve(t, pol),
 		"under a ceiling": held} {
 		r := request()
-		// an owner beyond the range
+		// An owner beyond the range.
 		r.Workspace.UID, r.Workspace.GID = 1<<20, 1<<20
 		p, err := jail.NewPlan(eff, r)
 		if err != nil {

@@ -6,9 +6,9 @@ type FileAudit uint8
 // Values of FileAudit, each recording less than the one before: a run that is recorded less may do
 // more.
 const (
-	// each file that is opened, executed or written
+	// Each file that is opened, executed or written.
 	FilesOpens FileAudit = iota
-	// each file that is written
+	// Each file that is written.
 	FilesChanges
 	// FilesNone records none; the change set of the workspace is recorded all the same.
 	FilesNone

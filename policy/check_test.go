@@ -196,7 +196,7 @@ func TestWarnings(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		p policy.Policy
-		// a word of each warning
+		// A word of each warning.
 		want []string
 	}{
 		{policy.Policy{}, nil},

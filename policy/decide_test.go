@@ -78,7 +78,7 @@ func TestDecide(t *testing.T) {
 	r, w, x := policy.Read, policy.Write, policy.Exec
 	for _, tt := range []struct {
 		q policy.Question
-		// of a yes, where it starts with +; of "needs a yes", with ?
+		// Of a yes, where it starts with +; of "needs a yes", with ?
 		layer string
 		rule  string
 	}{

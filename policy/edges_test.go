@@ -69,7 +69,7 @@ func TestCharacters(t *testing.T) {
 		// sign for kelvin is a k.
 		for _, r := range append(first, '\u212a', '\u3002', '\uff0e', '\uff41', '\ufffd') {
 			if name == "value" && r != 0 {
-				// all but NUL are good
+				// All but NUL are good.
 				continue
 			}
 			if err := c.check(string(r)); (err == nil) != strings.ContainsRune(c.good, r) {

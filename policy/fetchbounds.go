@@ -9,15 +9,15 @@ import (
 // FetchBounds narrow one rule. Each is 0 where the rule sets no bound of its own; the meet
 // is the smaller of those that are set. All but the sizes hold for one host in one run.
 type FetchBounds struct {
-	// bytes of the body of one request
+	// Bytes of the body of one request.
 	RequestSize int64 `json:"request_size,omitempty"`
-	// bytes of the body of one answer
+	// Bytes of the body of one answer.
 	ResponseSize int64 `json:"response_size,omitempty"`
 	Requests     int64 `json:"requests,omitempty"`
 	BytesIn      int64 `json:"bytes_in,omitempty"`
 	BytesOut     int64 `json:"bytes_out,omitempty"`
 	Concurrent   int64 `json:"concurrent,omitempty"`
-	// requests that start in one second
+	// Requests that start in one second.
 	Rate    int64         `json:"rate,omitempty"`
 	Timeout time.Duration `json:"timeout,omitempty"`
 }

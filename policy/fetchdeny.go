@@ -79,9 +79,9 @@ type TLSMode uint8
 
 // The modes, each below the next.
 const (
-	// it ends at the proxy, which sees each request
+	// It ends at the proxy, which sees each request.
 	TLSIntercept TLSMode = iota
-	// it passes through, and only the host is decided and recorded
+	// It passes through, and only the host is decided and recorded.
 	TLSOpaque
 )
 

@@ -11,9 +11,9 @@ const AnyCredential = "*"
 type FetchRule struct {
 	Host  Host  `json:"host"`
 	Ports Ports `json:"ports"`
-	// upper case, or * for all
+	// Upper case, or * for all.
 	Methods Globs `json:"methods"`
-	// start with a slash; ** for all
+	// Start with a slash; ** for all.
 	Paths Globs `json:"paths"`
 	// Credential names what the proxy attaches; "" is none. The order is: none lies
 	// below each name, and each name below AnyCredential.
@@ -76,7 +76,7 @@ func (r FetchRule) meet(s FetchRule) []FetchRule {
 		m.Types = r.Types
 	default:
 		if m.Types = r.Types.Meet(s.Types); len(m.Types) == 0 {
-			// no answer has a type that both let through
+			// No answer has a type that both let through.
 			return nil
 		}
 	}

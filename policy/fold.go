@@ -20,7 +20,7 @@ func foldName(name string) string {
 	for rest := name; rest != ""; {
 		r, size := utf8.DecodeRuneInString(rest)
 		if r == utf8.RuneError && size <= 1 {
-			// not UTF-8: compare the byte
+			// Not UTF-8: compare the byte.
 			b.WriteByte(rest[0])
 			rest = rest[1:]
 			continue
@@ -34,7 +34,7 @@ func foldName(name string) string {
 	folded = strings.TrimRight(folded, " .")
 	switch folded {
 	case "git~1":
-		// the short name that NTFS and FAT give to .git
+		// The short name that NTFS and FAT give to .git.
 		return ".git"
 	case "":
 		return b.String()

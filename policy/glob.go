@@ -11,9 +11,9 @@ import (
 const (
 	maxGlobBytes    = 4096
 	maxGlobSegments = 64
-	// segments such as "lib*", in one glob as it is written
+	// Segments such as "lib*", in one glob as it is written.
 	maxPartialStars = 2
-	// bytes of such a segment
+	// Bytes of such a segment.
 	maxBesideStar = 64
 )
 
@@ -154,7 +154,7 @@ func (g Glob) String() string {
 
 // Match reports whether name matches.
 func (g Glob) Match(name string) bool {
-	// at least one, and the zero Glob has none
+	// At least one, and the zero Glob has none.
 	parts := strings.Split(name, "/")
 	if !g.deep {
 		return len(parts) == len(g.pre) && matchEach(g.pre, parts)

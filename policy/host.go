@@ -93,7 +93,7 @@ func ParseHostName(name string) (string, error) {
 	case strings.Contains(name, ":"):
 		return bad("has a colon: ports have a key of their own, and addresses cannot be granted")
 	case strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII }):
-		// before it is lowered: of two letters of other scripts, the small ones are ASCII
+		// Before it is lowered: of two letters of other scripts, the small ones are ASCII.
 		return bad("is not ASCII: write it in its xn-- form")
 	}
 	clean := strings.ToLower(strings.TrimSuffix(name, "."))

@@ -5,30 +5,30 @@ import "time"
 // Limits bound what a run may use. Zero is nothing at all, Unlimited is no bound; the
 // meet is the smaller of each.
 type Limits struct {
-	// from start to end, by the clock on the wall
+	// From start to end, by the clock on the wall.
 	Wall    time.Duration `json:"wall"`
 	CPUTime time.Duration `json:"cpu_time"` // of all processes together
 	// thousandths of a CPU, at any moment
 	CPUs int64 `json:"cpus"`
-	// bytes, page cache and kernel memory included
+	// Bytes, page cache and kernel memory included.
 	Memory    int64 `json:"memory"`
 	PIDs      int64 `json:"pids"` // processes and threads
 	OpenFiles int64 `json:"open_files"`
-	// bytes of stdout and stderr together
+	// Bytes of stdout and stderr together.
 	Output int64 `json:"output"`
-	// bytes that the shadow may hold
+	// Bytes that the shadow may hold.
 	Workspace int64 `json:"workspace"`
 	// files that the shadow may hold
 	WorkspaceFiles int64 `json:"workspace_files"`
-	// bytes of the largest file written
+	// Bytes of the largest file written.
 	FileSize int64 `json:"file_size"`
-	// bytes a second, from each disk
+	// Bytes a second, from each disk.
 	IORead int64 `json:"io_read"`
-	// bytes a second, to each disk
+	// Bytes a second, to each disk.
 	IOWrite int64 `json:"io_write"`
-	// bytes that a commit keeps of what it replaced, for a revert
+	// Bytes that a commit keeps of what it replaced, for a revert.
 	Revert int64 `json:"revert"`
-	// for which it keeps them
+	// For which it keeps them.
 	RevertTime time.Duration `json:"revert_time"`
 }
 

@@ -16,7 +16,7 @@ func TestUnitParse(t *testing.T) {
 		unit policy.Unit
 		text string
 		want int64
-		// how it is written again, if not as it was
+		// How it is written again, if not as it was.
 		as string
 	}{
 		{policy.Bytes, "256MiB", 256 << 20, ""},

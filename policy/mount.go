@@ -11,9 +11,9 @@ import (
 // Source/x with each right of Access. A mount without a target, as only a ceiling has
 // one, grants its source at any place. A tmpfs has no source.
 type Mount struct {
-	// absolute path of the host
+	// Absolute path of the host.
 	Source string `json:"source,omitempty"`
-	// absolute path in the jail
+	// Absolute path in the jail.
 	Target string `json:"target,omitempty"`
 	Access Rights `json:"access"`
 }

@@ -27,7 +27,7 @@ const maxNameSegments = 62
 type namePattern struct {
 	text  string
 	parts []namePart
-	// matches without what is below it
+	// Matches without what is below it.
 	itself bool
 }
 

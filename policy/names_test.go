@@ -166,7 +166,7 @@ func FuzzNames(f *testing.F) {
 		}
 		if policy.Hidden([]string{"/no/such/name"}).Match(path) {
 			policy.Protected(path)
-			// not a clean path, and so in every set
+			// Not a clean path, and so in every set.
 			return
 		}
 		if i := strings.LastIndexByte(path, '/'); i > 0 && n.Match(path) &&

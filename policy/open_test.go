@@ -42,10 +42,10 @@ func TestRightsAreAUnion(t *testing.T) {
 		"/usrlocal":        "",
 		"/data":            "rxw",
 		"/data/a/b":        "rxw",
-		// the path in the jail counts, not that on the host
+		// The path in the jail counts, not that on the host.
 		"/srv/data":  "",
 		"/etc/hosts": "r",
-		// what lies above a mount is not granted by it
+		// What lies above a mount is not granted by it.
 		"/etc":                 "",
 		"/etc/hosts.allow":     "",
 		"/tmp":                 "rw",

@@ -5,17 +5,17 @@ type Class string
 
 // Classes of risk by name. The first five are held back by a commit until someone names them.
 const (
-	// version control runs it, or is led by it
+	// Version control runs it, or is led by it.
 	Hooks Class = "hooks"
-	// an editor, a debugger or what an editor starts does
+	// An editor, a debugger or what an editor starts does.
 	Editor Class = "editor"
-	// an AI agent obeys it
+	// An AI agent obeys it.
 	Agent Class = "agent"
-	// a shell, an interpreter or a version manager does, at start
+	// A shell, an interpreter or a version manager does, at start.
 	Shell Class = "shell"
-	// the login, the desktop or a scheduler does
+	// The login, the desktop or a scheduler does.
 	Autostart Class = "autostart"
-	// an install, build or test runs it
+	// An install, build or test runs it.
 	PackageManager Class = "package-manager"
 	CI             Class = "ci" // a pipeline runs it
 	// is code that nobody can read
@@ -28,7 +28,7 @@ type Risk struct {
 	Pattern string // as in Names
 	// a sentence for the person who reviews
 	Reason string
-	// only the name itself is a risk, not what is below it
+	// Only the name itself is a risk, not what is below it.
 	Itself bool
 }
 

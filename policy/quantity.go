@@ -21,7 +21,7 @@ const (
 	Bytes             // with a unit: 256MiB
 	// with a unit: 30s; counted in nanoseconds
 	Duration
-	// a fraction: 1.5; counted in thousandths
+	// A fraction: 1.5; counted in thousandths.
 	Cores
 )
 

@@ -27,7 +27,7 @@ func (q Open) decide(p Policy) Decision {
 	}
 	rights, from := p.Mounts.rightsAt(q.Path)
 	if from.memory() && p.Tools.Native.Match(q.Path) {
-		// what a compiler makes in /tmp, where the policy names it
+		// What a compiler makes in /tmp, where the policy names it.
 		rights |= Exec
 	}
 	if q.Want.SubsetOf(rights) {

@@ -13,7 +13,7 @@ var ErrNoLayers = errors.New("no policy layers")
 // of it ("ceiling", "profile python", "request") and where it came from.
 type Layer struct {
 	Name string
-	// a file, "built in", or "command line"
+	// A file, "built in", or "command line".
 	Source string
 	Policy Policy
 	// Tools narrow the layer for the runs of single tools; see Effective.For.

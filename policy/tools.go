@@ -4,11 +4,11 @@ import "fmt"
 
 // Tools is what may run.
 type Tools struct {
-	// commands of bundles, as bundle/command
+	// Commands of bundles, as bundle/command.
 	Allow Globs `json:"allow"`
 	// .wasm files that a caller may name, by absolute path
 	Modules Globs `json:"modules"`
-	// programs of the host, by absolute path
+	// Programs of the host, by absolute path.
 	Native Globs `json:"native"`
 }
 

@@ -21,7 +21,7 @@ func TestToolRules(t *testing.T) {
 	eff := resolve(t, policy.Layer{Name: "profile", Policy: p})
 	for q, want := range map[policy.Question]bool{
 		policy.Tool{Bundle: "core-utils", Command: "grep"}: true,
-		// the pattern is a star
+		// The pattern is a star.
 		policy.Tool{Bundle: "core-utils", Command: "Grep"}:    true,
 		policy.Tool{Bundle: "Core-utils", Command: "grep"}:    false,
 		policy.Tool{Bundle: "core-utils", Command: ""}:        false,

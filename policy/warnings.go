@@ -23,7 +23,7 @@ func (p Policy) Warnings() []string {
 
 // A Weakness is something that a policy grants and that weakens a jail.
 type Weakness struct {
-	// as a Decision names it: the key and, of a list, the item
+	// As a Decision names it: the key and, of a list, the item.
 	Rule string
 	Text string // a sentence
 }

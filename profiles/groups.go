@@ -35,7 +35,7 @@ func (a accounts) isPrivate(gid, uid uint32) bool {
 		case ids[2] == id(uid):
 			user = name
 		case ids[3] == id(gid):
-			// it is the first group of somebody else
+			// It is the first group of somebody else.
 			return false
 		}
 	}

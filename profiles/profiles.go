@@ -39,9 +39,9 @@ type Profile struct {
 	About string
 	// BuiltIn, or the path of the operator's file
 	Origin string
-	// there to be included; allows no tool by itself
+	// There to be included; allows no tool by itself.
 	Fragment bool
-	// as its author wrote it
+	// As its author wrote it.
 	Text []byte
 	File syntax.File
 	// Err says why the profile cannot be used. An operator's file that is refused does
@@ -53,7 +53,7 @@ type Profile struct {
 type entry struct {
 	origin string
 	text   []byte
-	// what lies beside it as NAME.toml.sig
+	// What lies beside it as NAME.toml.sig.
 	signature []byte
 	err       error
 }

@@ -276,7 +276,7 @@ func TestUntrustedDirectories(t *testing.T) {
 		"link below": func(t *testing.T, dir string) string {
 			must(t, os.Rename(filepath.Join(dir, "tools"), dir+".tools"))
 			must(t, os.Symlink(dir+".tools", filepath.Join(dir, "tools.toml")))
-			// a link that ends in .toml is a file that is refused
+			// A link that ends in .toml is a file that is refused.
 			return ""
 		},
 	} {

@@ -19,7 +19,7 @@ import (
 // never changes, so a run that has one keeps it.
 type State struct {
 	Set *Set
-	// of the operator's files as they are written; "" where there are none
+	// Of the operator's files as they are written; "" where there are none.
 	Digest string
 
 	ceilingPath string
@@ -53,7 +53,7 @@ type Change struct {
 
 // Status says how a Source stands.
 type Status struct {
-	// of the state in force
+	// Of the state in force.
 	Digest string
 	Loaded time.Time // when it was read
 	// states that were taken after the first
@@ -70,7 +70,7 @@ type Source struct {
 
 	mu    sync.Mutex
 	state *State
-	// stamps of what was looked at last
+	// Stamps of what was looked at last.
 	seen   string
 	status Status
 	watch  *watch
@@ -78,7 +78,7 @@ type Source struct {
 
 // Options say what a Source reads.
 type Options struct {
-	// of the operator's profiles; need not exist; "" is none
+	// Of the operator's profiles; need not exist; "" is none.
 	Dir string
 	// path of the host's ceiling; need not exist; "" is none
 	Ceiling string
@@ -159,7 +159,7 @@ func (s *Source) reload(told bool) {
 		c.New, c.Names = next.Digest, changed(s.state, next)
 	}
 	if err == nil && c.New == c.Old && s.state.ceilingErr == nil {
-		// what is on the disk is what is in force
+		// What is on the disk is what is in force.
 		s.status.Err = next.problems(nil)
 		return
 	}
@@ -197,7 +197,7 @@ func (s *Source) read() (*State, error) {
 		file, err := set.For(anywhere).Parse(syntax.Ceiling, s.options.Ceiling, state.ceiling)
 		state.ceilingErr, state.rules = err, file.Host
 	}
-	// whom it names is not known
+	// Whom it names is not known.
 	if state.ceilingErr != nil {
 		state.rules = syntax.Host{Run: &syntax.Audience{}}
 	}

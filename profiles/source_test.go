@@ -120,7 +120,7 @@ func TestChangesAreTaken(t *testing.T) {
 	if got := strings.Join(w.changes[0].Names, " "); got != "ceiling profile more" {
 		t.Errorf("files that changed: %s", got)
 	}
-	// as it was, in new clothes
+	// As it was, in new clothes.
 	if err := os.Chtimes(w.ceiling, time.Now(), time.Now()); err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func trustedParents(root *os.Root, abs string) error {
 	if err != nil {
 		return err
 	}
-	// to be written by others, which a change of mode mends
+	// To be written by others, which a change of mode mends.
 	var open []string
 	why := ""
 	for dir := abs; ; dir = filepath.Dir(dir) {
@@ -108,7 +108,7 @@ func badMode(info fs.FileInfo, parent bool) string {
 	}
 	switch perm := info.Mode().Perm(); {
 	case info.Mode()&fs.ModeSymlink != 0:
-		// the mode of a link says nothing; who may exchange it is in its directory's
+		// The mode of a link says nothing; who may exchange it is in its directory's.
 		return ""
 	case perm&0o002 != 0:
 		return fmt.Sprintf("everyone can write to it (mode %04o)", perm)
@@ -266,7 +266,7 @@ func readBelow(root *os.Root, dir, prefix string, depth int) (map[string]entry, 
 		}
 		stem, ok := strings.CutSuffix(f.Name(), ".toml")
 		if !ok {
-			// editors leave other files here
+			// Editors leave other files here.
 			continue
 		}
 		e := entry{origin: filepath.Join(dir, f.Name())}

@@ -15,11 +15,11 @@ import (
 
 // How changes are noticed.
 const (
-	// without an event, before files are read
+	// Without an event, before files are read.
 	quiet = 50 * time.Millisecond
-	// between two looks at files that have changed
+	// Between two looks at files that have changed.
 	settleStep = 2 * time.Millisecond
-	// for which files that go on changing are waited for
+	// For which files that go on changing are waited for.
 	settleMost = 200 * time.Millisecond
 )
 
@@ -111,7 +111,7 @@ func (s *Source) follow(w *watch) {
 		}
 	})
 	for _, dir := range dirs {
-		// else the periodic look has to do; a directory twice is one
+		// Else the periodic look has to do; a directory twice is one.
 		_ = w.events.Add(dir)
 	}
 }
@@ -158,7 +158,7 @@ func eachBelow(dir string, f func(path string, info fs.FileInfo)) {
 	}
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			// what cannot be read is found so when the files are
+			// What cannot be read is found so when the files are.
 			return nil
 		}
 		rel, _ := filepath.Rel(dir, path)

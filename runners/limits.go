@@ -3,9 +3,9 @@ package runners
 // LimitMet is a limit that the tool reached by a failed call, and that is not visible from outside.
 // The report comes from inside, so the host takes the limit itself from the policy.
 type LimitMet struct {
-	// as in the policy: open_files, file_size, workspace, workspace_files
+	// As in the policy: open_files, file_size, workspace, workspace_files.
 	Name string `json:"name"`
-	// the most that was in use when it was met
+	// The most that was in use when it was met.
 	Peak  int64 `json:"peak"`
 	Count int64 `json:"count"` // how often
 }

@@ -27,7 +27,7 @@ type Order struct {
 
 // Native names the program and its terminal.
 type Native struct {
-	// absolute path in the jail
+	// Absolute path in the jail.
 	Program string `json:"program"`
 	// Terminal is the size of a terminal of the jail's own to run it on; nil: on the streams as
 	// they are.
@@ -59,7 +59,7 @@ type Script struct {
 
 // Command names the module of a command.
 type Command struct {
-	// its place among the descriptors, and its directory below the cache directory
+	// Its place among the descriptors, and its directory below the cache directory.
 	Module int `json:"module"`
 	// args[0], as the module knows itself
 	Name   string `json:"name"`

@@ -8,11 +8,11 @@ type Kind string
 
 // The kinds of tools.
 const (
-	// a WebAssembly module that speaks WASI preview 1
+	// A WebAssembly module that speaks WASI preview 1.
 	KindWASI Kind = "wasi"
-	// a program of the host
+	// A program of the host.
 	KindNative Kind = "native"
-	// a script whose every command is a WASI module
+	// A script whose every command is a WASI module.
 	KindShell Kind = "shell"
 )
 
@@ -36,20 +36,20 @@ const (
 // Tool is one command that can be run.
 type Tool struct {
 	Kind Kind `json:"kind"`
-	// the bundle it came from; empty for a module named by path
+	// The bundle it came from; empty for a module named by path.
 	Bundle string `json:"bundle,omitempty"`
-	// the command, which is also args[0]
+	// The command, which is also args[0].
 	Command string `json:"command"`
 	// sha256 of the module, in hexadecimal
 	Digest string `json:"digest,omitempty"`
-	// for WASI; empty lets the module say
+	// For WASI; empty lets the module say.
 	Layout  Layout `json:"layout,omitempty"`
 	Program string `json:"program,omitempty"` // for native: absolute path
 }
 
 // Mount is a directory that the tool sees.
 type Mount struct {
-	// inside the jail, absolute and clean; the guest sees the same path
+	// Inside the jail, absolute and clean; the guest sees the same path.
 	Path string `json:"path"`
 	// Source is the directory in the jail where it is not at Path.
 	Source string `json:"source,omitempty"`
@@ -62,7 +62,7 @@ type Mount struct {
 // ModuleLimits bounds a module before it is compiled. Zero fields mean the
 // defaults of the wasi package.
 type ModuleLimits struct {
-	// size of the module file
+	// Size of the module file.
 	Bytes     int64 `json:"bytes,omitempty"`
 	Functions int   `json:"functions,omitempty"` // functions that it defines
 }
@@ -79,9 +79,9 @@ type Invocation struct {
 	// Devices are names in /dev that a WASI tool sees, such as "null".
 	Devices []string `json:"devices,omitempty"`
 
-	// bytes of linear memory; 0 means 4 GiB, all that WebAssembly can address
+	// Bytes of linear memory; 0 means 4 GiB, all that WebAssembly can address.
 	MemoryLimit int64 `json:"memory_limit,omitempty"`
-	// descriptors of the tool, with stdio; 0 means 256
+	// Descriptors of the tool, with stdio; 0 means 256.
 	OpenFiles int          `json:"open_files,omitempty"`
 	Module    ModuleLimits `json:"module,omitzero"`
 	// CacheDir is the directory inside the jail that holds the compiled form of
@@ -91,7 +91,7 @@ type Invocation struct {
 
 // Trap says why the engine ended a module.
 type Trap struct {
-	// one of the Trap constants of the wasi package
+	// One of the Trap constants of the wasi package.
 	Class    string `json:"class"`
 	Sentence string `json:"sentence"` // for people
 }
@@ -113,7 +113,7 @@ type MemoryRefused struct {
 
 // Usage is the resource usage of a run.
 type Usage struct {
-	// reading the compiled module, or compiling it
+	// Reading the compiled module, or compiling it.
 	LoadNanos  int64 `json:"load_ns"`
 	RunNanos   int64 `json:"run_ns"`
 	MemoryPeak int64 `json:"memory_peak"` // bytes of linear memory
@@ -126,13 +126,13 @@ type Usage struct {
 // Report is how a run ended.
 type Report struct {
 	ExitCode int `json:"exit_code"`
-	// that ended a program of the host; ExitCode is then 128 and its number
+	// That ended a program of the host; ExitCode is then 128 and its number.
 	Signal        int            `json:"signal,omitempty"`
 	Trap          *Trap          `json:"trap,omitempty"`
 	Denied        []Denial       `json:"denied,omitempty"`
 	MemoryRefused *MemoryRefused `json:"memory_refused,omitempty"`
 	LimitsMet     []LimitMet     `json:"limits_met,omitempty"`
 	Usage         Usage          `json:"usage"`
-	// by a script, sorted by name
+	// By a script, sorted by name.
 	Executed []Executed `json:"executed,omitempty"`
 }

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 
 // A bed is what every run of TestUses has in common.
 type bed struct {
-	// the jail-init that is shipped
+	// The jail-init that is shipped.
 	init   string
 	module []byte
 	cache  string // its compiled form
@@ -128,11 +128,11 @@ func endUnheard(j *jailtest.Jail) {
 
 // unheard reports whether a thread of the process waits in seccomp_unotify(2).
 func unheard(pid int) bool {
-	// the pattern is well-formed
+	// The pattern is well-formed.
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))
 	return slices.ContainsFunc(threads, func(file string) bool {
 		in, err := os.ReadFile(file)
-		// a thread may have ended
+		// A thread may have ended.
 		return err == nil && strings.HasPrefix(string(in), "seccomp_")
 	})
 }
@@ -208,7 +208,7 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 			Invocation: runners.Invocation{Args: runners.Texts{"compile"},
 				CacheDir: "/tmp/compiled"}}
 	case "large":
-		// more memory than the runtime began with, and more than it is to keep
+		// More memory than the runtime began with, and more than it is to keep.
 		order.Script = &runners.Script{Name: "large",
 			Text: strings.Repeat(":"+strings.Repeat(" x", 20)+"\n", 19_000), Concurrent: 1}
 	case "full":
@@ -220,7 +220,7 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 	case "stop":
 		order.Invocation.Args = append(order.Invocation.Args, "1s")
 	}
-	// a jail-init that has ended already says so by its end
+	// A jail-init that has ended already says so by its end.
 	_ = j.Invoke(order, files...)
 	goOn := func() {}
 	if scenario == "stop" {
@@ -232,7 +232,7 @@ func (b *bed) run(t *testing.T, scenario string, change func(*jail.Plan)) ([]con
 		endUnheard(j)
 	}
 	var answer runners.Answer
-	// a jail that was killed has none
+	// A jail that was killed has none.
 	_ = j.Report(&answer)
 	if scenario == "end" {
 		watchdog.Reset(toEnd)
@@ -270,7 +270,7 @@ func echoProxy(t *testing.T) *os.File {
 		err = ours.Send(control.Opened{}, far)
 		far.Close()
 		if err == nil {
-			// until the guest has ended its half, or all
+			// Until the guest has ended its half, or all.
 			_, _ = io.Copy(near.File(), near.File())
 		}
 	}()
@@ -363,8 +363,8 @@ func TestUses(t *testing.T) {
 		met := slices.ContainsFunc(refused, func(r control.Refused) bool {
 			return r.What == call || strings.HasPrefix(r.What, call+"(")
 		})
-		// it may be missing before the listener is sent, with nobody who could tell: then the jail
-		// waits for its end
+		// It may be missing before the listener is sent, with nobody who could tell: then the jail
+		// waits for its end.
 		if scenario == "listener" {
 			met = met || len(refused) == 0 && status.Signal == int(syscall.SIGKILL)
 		}
@@ -441,8 +441,8 @@ func TestStartUses(t *testing.T) {
 		}
 		_, status, said := b.run(t, "run", func(p *jail.Plan) { without(&p.OuterFilter, call) })
 		if call == "sched_getaffinity" {
-			// without it the runtime takes the machine for one with a single processor, and waits
-			// in other ways
+			// Without it the runtime takes the machine for one with a single processor, and waits
+			// in other ways.
 			continue
 		}
 		if status == (control.Exited{}) {

@@ -130,7 +130,7 @@ func (b *bed) attack(t *testing.T, names []string, terminal bool,
 	watchdog := time.AfterFunc(time.Minute, func() { _ = j.Kill() })
 	defer watchdog.Stop()
 	var answer runners.Answer
-	// a jail that was killed has none
+	// A jail that was killed has none.
 	_ = j.Report(&answer)
 	status, err := j.Wait()
 	if err != nil {

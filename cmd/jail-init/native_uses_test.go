@@ -105,12 +105,12 @@ func (b *bed) native(t *testing.T, terminal bool, wait time.Duration, args []str
 	if terminal {
 		order.Native.Terminal = &runners.Terminal{Rows: 24, Columns: 80}
 	}
-	// a jail-init that has ended already says so by its end
+	// A jail-init that has ended already says so by its end.
 	_ = j.Invoke(order)
 	watchdog := time.AfterFunc(wait, func() { _ = j.Kill() })
 	defer watchdog.Stop()
 	var answer runners.Answer
-	// a jail that was killed has none
+	// A jail that was killed has none.
 	_ = j.Report(&answer)
 	status, err := j.Wait()
 	if err != nil {
@@ -159,7 +159,7 @@ func TestNativeUses(t *testing.T) {
 	for _, call := range f.Allow {
 		if slices.Contains(starting, call) {
 			left, why := b.gaps(t, brief, []string{call})
-			// the machine may be busy
+			// The machine may be busy.
 			if len(left) > 0 {
 				left, why = b.gaps(t, long, []string{call})
 			}
@@ -170,7 +170,7 @@ func TestNativeUses(t *testing.T) {
 			rest = append(rest, call)
 		}
 	}
-	// a tally tells more apart
+	// A tally tells more apart.
 	const most = 40
 	for len(rest) > 0 {
 		var next []string

@@ -166,7 +166,7 @@ func TestManualOfJaild(t *testing.T) {
 	if len(flags) < 4 {
 		t.Fatalf("jaild has flags %v", flags)
 	}
-	// for jail and jaild themselves
+	// For jail and jaild themselves.
 	internal := []string{"private", "successor"}
 	for _, f := range flags {
 		if !slices.Contains(internal, f[1]) && !strings.Contains(text, "--"+f[1]) {

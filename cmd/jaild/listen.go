@@ -33,7 +33,7 @@ func listen(config config.Config, from passed) (net.Listener, error) {
 	if err := clearStale(config.Socket); err != nil {
 		return nil, err
 	}
-	// there is no moment at which others may connect
+	// There is no moment at which others may connect.
 	old := syscall.Umask(0o177)
 	l, err := net.Listen("unix", config.Socket)
 	syscall.Umask(old)
@@ -72,12 +72,12 @@ func clearStale(path string) error {
 
 func admit(path string) error {
 	if os.Geteuid() != 0 {
-		// a user's socket is the user's alone
+		// A user's socket is the user's alone.
 		return nil
 	}
 	g, err := user.LookupGroup(group)
 	if err != nil {
-		// no such group: the socket stays root's
+		// No such group: the socket stays root's.
 		return nil
 	}
 	gid, err := strconv.Atoi(g.Gid)

@@ -151,7 +151,7 @@ func makeSlice(config *config.Config, delegated bool) error {
 func report(stderr io.Writer, private bool, err error) int {
 	e := problem.From(err)
 	if private {
-		// there is nobody else to tell
+		// There is nobody else to tell.
 		_ = json.NewEncoder(stderr).Encode(api.Problem{Error: e})
 		return e.Exit()
 	}
@@ -173,7 +173,7 @@ func serve(ctx context.Context, d *service) error {
 	// terminal.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// before clients can connect: what they send means that the daemon is there
+	// Before clients can connect: what they send means that the daemon is there.
 	d.signals = make(chan os.Signal, 4)
 	signal.Notify(d.signals, syscall.SIGHUP, syscall.SIGUSR2)
 	if err := makeSlice(&config, d.delegated); err != nil && rootless.Inside() {

@@ -20,7 +20,7 @@ import (
 
 // A service is a daemon that answers.
 type service struct {
-	// of the program, for its successor
+	// Of the program, for its successor.
 	args    []string
 	config  config.Config
 	before  *predecessor
@@ -30,7 +30,7 @@ type service struct {
 	stderr  io.Writer
 
 	listener net.Listener
-	// that are no reason to end, from the start on
+	// That are no reason to end, from the start on.
 	signals   chan os.Signal
 	delegated bool
 	untilIdle time.Duration // 0: it goes on
@@ -162,7 +162,7 @@ func (d *service) succeed(ctx context.Context) (*successor, error) {
 	defer cancel()
 	next, err := succeed(ctx, d.config.Exe, d.args, d.sockets, d.s.Active)
 	if err == nil {
-		// it is the successor's now
+		// It is the successor's now.
 		d.sockets.api.SetUnlinkOnClose(false)
 	}
 	return next, err
@@ -186,7 +186,7 @@ func (d *service) drain(ctx context.Context, next *successor) error {
 	go d.part(ctx)
 	err := errors.Join(d.server.Shutdown(ctx), d.s.Idle(ctx))
 	if errors.Is(err, context.Canceled) {
-		// what is left is ended now
+		// What is left is ended now.
 		err = nil
 	}
 	return d.end(err, "another jaild has taken over", syscall.SIGTERM)
@@ -204,7 +204,7 @@ func (d *service) part(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		// nor has one begun that was asked for before
+		// Nor has one begun that was asked for before.
 		if d.s.Active() == 0 {
 			d.server.Hurry()
 			return
@@ -215,15 +215,15 @@ func (d *service) part(ctx context.Context) {
 // end ends every run and puts the end on record.
 func (d *service) end(err error, reason string, how syscall.Signal) error {
 	notify(daemon.SdNotifyStopping, "STATUS="+reason)
-	// clients that come from here on wait for the next daemon, where a service manager has the
-	// socket
+	// Clients that come from here on wait for the next daemon, where a service manager has the
+	// socket.
 	d.listener.Close()
 	d.server.Hurry()
 	err = errors.Join(err, d.s.Close(reason, how))
 	// What is still being answered are the ends of runs, which Close has brought about.
 	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	// who takes no answer until then sees the end of the connection
+	// Who takes no answer until then sees the end of the connection.
 	if sent := d.server.Shutdown(last); !errors.Is(sent, context.DeadlineExceeded) {
 		err = errors.Join(err, sent)
 	}

@@ -19,7 +19,7 @@ const (
 // so that clients can wait while no daemon runs, or those of the daemon before.
 type passed struct {
 	api *net.UnixListener
-	// the daemon's own, whose file goes with it
+	// The daemon's own, whose file goes with it.
 	own     bool
 	metrics net.Listener
 }

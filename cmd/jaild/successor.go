@@ -32,7 +32,7 @@ import (
 const (
 	successorControl = 3
 	successorSocket  = 4
-	// where there is a port for metrics
+	// Where there is a port for metrics.
 	successorMetrics = 5
 )
 
@@ -41,19 +41,19 @@ type succession struct {
 	Ready bool `json:"ready,omitempty"`
 	PID   int  `json:"pid,omitempty"` // of who says it
 	End   bool `json:"end,omitempty"`
-	// the socket's file was made by a daemon, and is removed by the last one
+	// The socket's file was made by a daemon, and is removed by the last one.
 	Own bool `json:"own,omitempty"`
 
-	// of who says it; releases before 0.8 do not
+	// Of who says it; releases before 0.8 do not.
 	Version string `json:"version,omitempty"`
-	// and sessions, that who says it still has
+	// And sessions, that who says it still has.
 	Runs int `json:"runs,omitempty"`
 }
 
 // A successor is the daemon that took over.
 type successor struct {
 	conn *control.Conn
-	// closed when it wants this one to end
+	// Closed when it wants this one to end.
 	told chan struct{}
 }
 
@@ -105,7 +105,7 @@ func succeed(ctx context.Context, exe string, args []string, sockets passed,
 	go func() {
 		var said succession
 		if _, err := conn.Receive(&said); err == nil && said.End {
-			// else it has died, which is no reason to end runs
+			// Else it has died, which is no reason to end runs.
 			close(s.told)
 		}
 	}()

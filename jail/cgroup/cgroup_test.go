@@ -53,7 +53,7 @@ func places(t *testing.T, path string) []string {
 // few.
 func TestForkBomb(t *testing.T) {
 	path := slice(t, cgroup.Ceiling{}) + "/bomb"
-	// made like a slice, used as a leaf
+	// Made like a slice, used as a leaf.
 	if err := cgroup.MakeSlice(path, cgroup.Ceiling{PIDs: 30, Memory: 64 << 20}); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestForkBomb(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// until it is as large as it may be
+	// Until it is as large as it may be.
 	for deadline := time.Now().Add(jailtest.Bound(10 * time.Second)); ; {
 		u, err := leaf.Usage()
 		if err != nil {

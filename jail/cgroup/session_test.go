@@ -59,7 +59,7 @@ func TestMakeBounded(t *testing.T) {
 		}
 	})
 	for _, name := range []string{"/a", "/b"} {
-		// made like a slice, used as a leaf
+		// Made like a slice, used as a leaf.
 		if err := cgroup.MakeSlice(path+name, cgroup.Ceiling{PIDs: 100}); err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func TestMakeBounded(t *testing.T) {
 	// Each shell would have 13 tasks. A shell whose fork is refused ends, and leaves what it has
 	// started.
 	for deadline := time.Now().Add(jailtest.Bound(time.Minute)); ; time.Sleep(time.Millisecond) {
-		// those that are there: pids.current counts for a moment what it is about to refuse
+		// Those that are there: pids.current counts for a moment what it is about to refuse.
 		tasks := 0
 		for _, g := range groups {
 			all, err := g.PIDs()

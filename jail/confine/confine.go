@@ -31,7 +31,7 @@ func Network(uid uint32, filter []byte) error {
 	if uid == 0 || len(filter) == 0 {
 		return errors.New("confine: no user id or no filter")
 	}
-	// asked while files can still be read
+	// Asked while files can still be read.
 	rootless := sys.Rootless()
 	signal.Ignore(syscall.SIGPIPE)
 	for name, value := range map[string]uint64{"core": 0, "nofile": maxFiles, "fsize": 0,
@@ -44,7 +44,7 @@ func Network(uid uint32, filter []byte) error {
 		return fmt.Errorf("confine: %w", err)
 	}
 	id := int(uid)
-	// a user's daemon has no id but the user's to give
+	// A user's daemon has no id but the user's to give.
 	if rootless {
 		if id != os.Geteuid() {
 			return fmt.Errorf("confine: user %d: only %d can be had", uid, os.Geteuid())

@@ -91,7 +91,7 @@ func (c *Conn) Send(message any, files ...*os.File) error {
 			return err
 		}
 		if frame = frame[n:]; len(frame) == 0 {
-			// all of it went: a write of nothing would fail if the other end has read it and gone
+			// All of it went: a write of nothing would fail if the other end has read it and gone.
 			return nil
 		}
 	}

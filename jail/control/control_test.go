@@ -169,7 +169,7 @@ func FuzzReceive(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > 1<<16 {
-			// more than the socket holds without a reader
+			// More than the socket holds without a reader.
 			return
 		}
 		a, b := pair(t)

@@ -28,7 +28,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add([]byte(`{"plan":{"mounts":[{"kind":3}],"cgroup":null},"run_dir":7}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if len(body) > 1<<15 {
-			// what a socket holds without a reader, with room for longer escapes
+			// What a socket holds without a reader, with room for longer escapes.
 			return
 		}
 		a, b := pair(t)

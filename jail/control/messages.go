@@ -16,9 +16,9 @@ const (
 	ShimInitJail = 5 // the jail's end
 	// the workspace's real directory, or /dev/null
 	ShimLower = 6
-	// the detached mount of the upper layer, or /dev/null
+	// The detached mount of the upper layer, or /dev/null.
 	ShimUpper = 7
-	// and on: the sources of the binds, in the plan's order
+	// And on: the sources of the binds, in the plan's order.
 	ShimBinds = 8
 )
 
@@ -32,9 +32,9 @@ const (
 // Order tells jail-shim what to start.
 type Order struct {
 	Plan jail.Plan `json:"plan"`
-	// private to this run: libcontainer's state, mount points
+	// Private to this run: libcontainer's state, mount points.
 	RunDir string `json:"run_dir"`
-	// the jail-init binary on the host
+	// The jail-init binary on the host.
 	InitPath string `json:"init_path"`
 	// Shared are targets of mounts that are another jail's too, as that one hands them out: of the
 	// workspace, whose mount comes as ShimLower, and of tmpfs mounts, each of which comes among the
@@ -52,7 +52,7 @@ type Order struct {
 type Ask struct {
 	Share  *Share  `json:"share,omitempty"`
 	Attach *Attach `json:"attach,omitempty"`
-	// whether the jail is still there; the answer is Done
+	// Whether the jail is still there; the answer is Done.
 	Ready bool `json:"ready,omitempty"`
 }
 
@@ -92,13 +92,13 @@ type FromShim struct {
 // Started says that the jail stands and jail-init has its restrictions and filter in its socket, or
 // waits for them where the order said Later.
 type Started struct {
-	// of jail-init, in the host's process namespace
+	// Of jail-init, in the host's process namespace.
 	PID int `json:"pid"`
 }
 
 // Failed says that the jail could not be set up. Nothing of it is left.
 type Failed struct {
-	// which layer: "namespaces", "workspace", "seccomp", …
+	// Which layer: "namespaces", "workspace", "seccomp", ….
 	Layer string `json:"layer"`
 	Error string `json:"error"`
 	// Errno is the kernel's part of the error, 0 where there is none.
@@ -114,15 +114,15 @@ func FailedOf(layer string, err error) *Failed {
 
 // Exited is how the jail's first process ended.
 type Exited struct {
-	// if it ended by itself
+	// If it ended by itself.
 	Code int `json:"code"`
-	// if it was killed, else 0
+	// If it was killed, else 0.
 	Signal int `json:"signal"`
 }
 
 // Refused is a system call that was refused, and how often.
 type Refused struct {
-	// its name, with what it asked for: "socket(AF_VSOCK)"
+	// Its name, with what it asked for: "socket(AF_VSOCK)".
 	What  string    `json:"what"`
 	Count int64     `json:"count"`
 	First time.Time `json:"first"`

@@ -23,13 +23,13 @@ import (
 // Bounds of what is kept: whatever is refused anywhere on the host, it costs the memory of so many
 // domains and entries.
 const (
-	// that refused something and have not ended
+	// That refused something and have not ended.
 	maxDomains = 2048
-	// of them those that are no jail's; of each there is a number
+	// Of them those that are no jail's; of each there is a number.
 	maxStranger = 8192
-	// different refusals of a domain before its maker is told
+	// Different refusals of a domain before its maker is told.
 	maxEarly = 4
-	// different refusals of a jail's domain
+	// Different refusals of a jail's domain.
 	maxListed = 64
 	maxWhat   = 512 // bytes
 )
@@ -45,7 +45,7 @@ type source interface {
 // several goroutines.
 type Watcher struct {
 	src source
-	// waits until the kernel has written what it had to write, or reports that it has not
+	// Waits until the kernel has written what it had to write, or reports that it has not.
 	idle func(time.Duration) bool
 	done chan struct{}
 
@@ -55,7 +55,7 @@ type Watcher struct {
 	strangers map[uint64]bool
 	seen      []uint64 // the strangers, oldest first
 	jails     map[*Jail]bool
-	// how many times records were lost
+	// How many times records were lost.
 	lost int64
 }
 
@@ -64,7 +64,7 @@ type domain struct {
 	id uint64
 	// nil as long as its maker is not known
 	jail *Jail
-	// of its maker; 0 as above
+	// Of its maker; 0 as above.
 	pid   int
 	uid   uint32
 	tally tally
@@ -81,7 +81,7 @@ type Jail struct {
 	expects int
 	since   int64 // of the watcher's losses
 	domains []*domain
-	// has one token where a domain has ended
+	// Has one token where a domain has ended.
 	wake chan struct{}
 }
 
@@ -165,7 +165,7 @@ func (w *Watcher) read() {
 			return
 		default:
 			w.take(sys.AuditLost, nil)
-			// an error that does not go away must not cost a processor
+			// An error that does not go away must not cost a processor.
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -247,7 +247,7 @@ func (w *Watcher) domain(id uint64) *domain {
 			return nil
 		}
 		if w.order[i].pid == 0 {
-			// whose it was is not known
+			// Whose it was is not known.
 			w.lost++
 		}
 		w.forget(w.order[i])
@@ -277,7 +277,7 @@ func (w *Watcher) made(d *domain, r record) {
 		}
 	}
 	if isJails(d.uid) {
-		// it may be followed later
+		// It may be followed later.
 		return
 	}
 	w.forget(d)

@@ -109,7 +109,7 @@ const (
 	base = uint32(jail.FirstBase)
 	size = uint32(jail.BaseSize)
 	soon = time.Millisecond
-	// nobody waits so long: what is waited for has been said
+	// Nobody waits so long: what is waited for has been said.
 	long = time.Minute
 )
 
@@ -273,13 +273,13 @@ func TestBounds(t *testing.T) {
 	const flood = 20_000
 	for i := range flood {
 		k.say(accessTo(1, fmt.Sprint("/", i, strings.Repeat("x", 4000))))
-		// the domains of other users, that never end
+		// The domains of other users, that never end.
 		k.say(accessTo(2+i, "/elsewhere"), madeBy(2+i, 8, 1000))
 		if i%1000 == 0 {
 			w.rest()
 		}
 	}
-	// of makers that are never told
+	// Of makers that are never told.
 	for i := range 2 * maxDomains {
 		k.say(accessTo(1_000_000+i, "/elsewhere"))
 	}
@@ -330,7 +330,7 @@ func TestBusy(t *testing.T) {
 	}
 	j = w.Follow(7, base, size, 1)
 	k.say(accessTo(1, "/a"), madeBy(1, 7, base), endOf(1, 2))
-	// it ended: there is no more
+	// It ended: there is no more.
 	if list, atLeast := j.End(long); counts(list)[""] != 1 || atLeast {
 		t.Error(list, atLeast)
 	}

@@ -22,12 +22,12 @@ type record struct {
 	domain uint64
 	at     time.Time
 
-	// of an access: the rights that were missing, and of what
+	// Of an access: the rights that were missing, and of what.
 	what string
 
 	// For the first record of a domain: the process that made the domain.
 	made bool
-	// in the first of process namespaces
+	// In the first of process namespaces.
 	pid int
 	uid uint32
 
@@ -38,7 +38,7 @@ type record struct {
 
 // Bounds of what is taken as a record.
 const (
-	// bytes; the kernel's are shorter (MAX_AUDIT_MESSAGE_LENGTH)
+	// Bytes; the kernel's are shorter (MAX_AUDIT_MESSAGE_LENGTH).
 	maxRecord = 9000
 	maxFields = 32
 	maxRights = 32
@@ -51,7 +51,7 @@ var errRecord = errors.New("not a record of Landlock")
 // name can pass for a field.
 func parse(kind uint16, text string) (record, error) {
 	var r record
-	// some senders end a text so
+	// Some senders end a text so.
 	text = strings.TrimRight(text, "\x00")
 	if len(text) > maxRecord {
 		return r, fmt.Errorf("%w: %d bytes", errRecord, len(text))

@@ -32,7 +32,7 @@ func writer() (idle func(time.Duration) bool, err error) {
 // isWriter reports whether that is the state of the kernel's thread: any process can be called so,
 // but only those of the kernel have its parent.
 func isWriter(stat []byte) bool {
-	// a name may have brackets
+	// A name may have brackets.
 	begin, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 	if begin < 0 || end < begin {
 		return false

@@ -30,15 +30,15 @@ import (
 
 // An Event is what was done to one file once.
 type Event struct {
-	// in the jail, without links; where the name is gone already, the one that it had
+	// In the jail, without links; where the name is gone already, the one that it had.
 	Path string
 	PID  int // on the host
 	// What was done. To execute a file is to open it as well, and both are told, Executed first.
 	// for whatever: the kernel does not say
 	Opened bool
-	// or loaded by the kernel as the interpreter of a program
+	// Or loaded by the kernel as the interpreter of a program.
 	Executed bool
-	// a file that was open for writing was closed
+	// A file that was open for writing was closed.
 	Written bool
 	Dir     bool
 	// Program says that an opened file starts as an ELF file does, on a mount that may be executed
@@ -53,17 +53,17 @@ type What struct {
 	Dirs   bool // opens of directories, too
 	// whether what is opened is a program or library, as Event.Program
 	Programs bool
-	// on the jail's own tmpfs, too; else only executions are told of those
+	// On the jail's own tmpfs, too; else only executions are told of those.
 	Memory bool
 }
 
 // A Watcher tells of one jail until it is closed.
 type Watcher struct {
 	w *sys.FileWatch
-	// the jail's mount namespace, so that paths have their beginning until the last event is told
+	// The jail's mount namespace, so that paths have their beginning until the last event is told.
 	names *os.File
 	each  func(Event)
-	// mounts that may be executed from, where Programs are asked for
+	// Mounts that may be executed from, where Programs are asked for.
 	exec []string
 	done sync.WaitGroup
 	lost atomic.Int64
@@ -123,7 +123,7 @@ func (w *Watcher) markOne(root *os.File, m sys.Mount, what What) error {
 	}
 	switch {
 	case what.Opens && m.Type == "proc":
-		// the kernel lets nobody hold up an open there
+		// The kernel lets nobody hold up an open there.
 		mask |= sys.FanOpened
 	case what.Opens:
 		mask |= sys.FanOpen | sys.FanExec
@@ -139,7 +139,7 @@ func (w *Watcher) markOne(root *os.File, m sys.Mount, what What) error {
 	}
 	at, err := sys.OpenInRoot(root, m.Point)
 	if errors.Is(err, os.ErrNotExist) {
-		// another mount covers it, and no path leads there
+		// Another mount covers it, and no path leads there.
 		return nil
 	}
 	if err != nil {
@@ -164,7 +164,7 @@ func (w *Watcher) read() {
 			w.err = err
 			return
 		default:
-			// the kernel refused that one's caller, and goes on
+			// The kernel refused that one's caller, and goes on.
 			w.lost.Add(1)
 		}
 	}
@@ -175,7 +175,7 @@ func (w *Watcher) event(e sys.FileEvent) {
 		w.lost.Add(1)
 		return
 	}
-	// a caller that cannot be answered waits until Close, and that is an end, too
+	// A caller that cannot be answered waits until Close, and that is an end, too.
 	defer w.w.Done(e)
 	path, err := e.Path()
 	st, statErr := e.Stat()
@@ -249,7 +249,7 @@ func Available() error {
 
 // A Process is what a process of a jail is called inside.
 type Process struct {
-	// in the jail; 0 where it has ended
+	// In the jail; 0 where it has ended.
 	PID int
 	// path in the jail; empty where it has ended
 	Program string
@@ -265,7 +265,7 @@ func ProcessOf(pid int) Process {
 		return p
 	}
 	for line := range strings.Lines(string(text)) {
-		// from the outermost to the innermost
+		// From the outermost to the innermost.
 		if numbers, ok := strings.CutPrefix(line, "NSpid:"); ok {
 			if f := strings.Fields(numbers); len(f) > 1 {
 				p.PID, _ = strconv.Atoi(f[len(f)-1])

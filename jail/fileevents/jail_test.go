@@ -102,7 +102,7 @@ func TestEveryMount(t *testing.T) {
 	if r := j.Do(open("/data/f", unix.O_WRONLY)...)[0]; r.Errno == "" {
 		t.Error("/data/f was opened for writing")
 	}
-	// the host's own, by another mount
+	// The host's own, by another mount.
 	if _, err := os.ReadFile(s.Data + "/f"); err != nil {
 		t.Error(err)
 	}
@@ -121,7 +121,7 @@ func TestEveryMount(t *testing.T) {
 			continue
 		}
 		_, path, _ := strings.Cut(key, " ")
-		// its own start may still be going on
+		// Its own start may still be going on.
 		if own := path == guest.Self || strings.HasPrefix(path, "/proc/1/"); want[key] == 0 &&
 			!own {
 			t.Errorf("%s: told %d times, was never done", key, n)
@@ -217,7 +217,7 @@ func TestOverflow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// the queue has room for 16,384
+	// The queue has room for 16,384.
 	const files, each = 18000, 100
 	for n := 0; n < files; n += each {
 		var paths []string

@@ -29,7 +29,7 @@ type Error struct {
 	// "landlock", "limits", "seccomp", else "jail-init"
 	Layer string
 	Err   error
-	// over the control socket: standard error is the tool's
+	// Over the control socket: standard error is the tool's.
 	Told bool
 }
 

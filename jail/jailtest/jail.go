@@ -163,7 +163,7 @@ func (j *Jail) pipes() (launch.Stdio, error) {
 	}{{io.Discard, outR}, {&j.stderr, errR}} {
 		j.copied.Go(func() {
 			defer p.from.Close()
-			// it ends with the jail
+			// It ends with the jail.
 			_, _ = io.Copy(p.to, p.from)
 		})
 	}

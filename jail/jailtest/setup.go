@@ -24,20 +24,20 @@ type Setup struct {
 	Plan     jail.Plan
 	Launcher launch.Launcher
 	RunDir   string
-	// a directory of the host, at /data, read-only; the tool's own
+	// A directory of the host, at /data, read-only; the tool's own.
 	Data string
-	// a directory of the host, at /store, writable; the tool's own
+	// A directory of the host, at /store, writable; the tool's own.
 	Store   string
 	Files   launch.Files // of the workspace
 	Policy  policy.Effective
 	Request jail.Request
-	// the shadow comes when the jail stands
+	// The shadow comes when the jail stands.
 	Later bool
-	// is called then, where it is set
+	// Is called then, where it is set.
 	BeforeAttach func(*launch.Process)
-	// where it is set, the shadow and the tmpfs mounts are those of this jail
+	// Where it is set, the shadow and the tmpfs mounts are those of this jail.
 	Holder *Jail
-	// what the jail gets for its streams instead of pipes, as no daemon does; nil: pipes
+	// What the jail gets for its streams instead of pipes, as no daemon does; nil: pipes.
 	Terminal *os.File
 }
 

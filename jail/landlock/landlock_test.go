@@ -23,7 +23,7 @@ const childEnv = "JAIL_LANDLOCK_TEST_CHILD"
 type order struct {
 	Landlock *jail.Landlock // nil: no domain
 	Op, Path string
-	// of an older kernel; 0: the running one's
+	// Of an older kernel; 0: the running one's.
 	ABI int
 }
 

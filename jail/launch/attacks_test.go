@@ -45,7 +45,7 @@ var (
 	filters  = []wall{inner, outer}
 	filtersP = func(more ...wall) []wall { return append([]wall{inner, outer}, more...) }
 	admin    = []string{"CAP_SYS_ADMIN"}
-	// what a program needs to be started
+	// What a program needs to be started.
 	start = []string{"execve", "arch_prctl", "sched_getaffinity", "prlimit64"}
 )
 

@@ -105,7 +105,7 @@ func TestCeilingHoldsWhereTheMeetDoesNot(t *testing.T) {
 			stopped.End()
 			free := faulty(t, c.ceiling, c.widen, false).Start(t)
 			results, err := free.Try(c.attack)
-			// which does not come back
+			// Which does not come back.
 			if c.attack.Name == "execve" {
 				if status, waitErr := free.Wait(); err == nil || waitErr != nil ||
 					status.Code != 42 {

@@ -21,13 +21,13 @@ import (
 // A counted thing is one that the kernel counts for a user, or up the chain of user namespaces.
 type counted struct {
 	kind string
-	// how many a hostile jail takes, or tries to
+	// How many a hostile jail takes, or tries to.
 	n int
-	// that filters refuse, and that are let through to see the limit
+	// That filters refuse, and that are let through to see the limit.
 	calls []string
-	// how many a jail can have; 0: as many as it tries, or none where it is refused
+	// How many a jail can have; 0: as many as it tries, or none where it is refused.
 	bound int64
-	// how one more is; "": as the kernel likes
+	// How one more is; "": as the kernel likes.
 	refused string
 	// The control: how one more is refused to a program of the host that has the hostile jail's
 	// user. It has a low limit of its own, so that nothing of the machine need be used up.
@@ -100,7 +100,7 @@ func (c counted) ask(t *testing.T, uid uint32) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// no other user may walk to its path
+	// No other user may walk to its path.
 	cmd := exec.Command("/proc/self/fd/3", "unconfined")
 	var said bytes.Buffer
 	cmd.Stdin, cmd.Stderr, cmd.ExtraFiles, cmd.Dir = bytes.NewReader(in), &said,
@@ -181,7 +181,7 @@ func (c counted) meet(t *testing.T, later bool) {
 	}
 	want := ""
 	if r.Ret == 0 {
-		// it is refused to every jail
+		// It is refused to every jail.
 		want = r.Errno
 	}
 	if errno := c.one(start()); errno != want {

@@ -255,7 +255,7 @@ func TestCannotRestrict(t *testing.T) {
 			s := jailtest.New(t)
 			c.spoil(s)
 			j, err := s.TryStart(t)
-			// it had ended when its shim came to tell it the rest
+			// It had ended when its shim came to tell it the rest.
 			if err != nil {
 				if !strings.Contains(j.Stderr(), c.says) {
 					t.Errorf("start: %v, and it said %q; want %q", err, j.Stderr(), c.says)
@@ -289,7 +289,7 @@ func forbid(f *seccomp.Filter, name string) {
 // TestStartCancelled gives up before the jail stands.
 func TestStartCancelled(t *testing.T) {
 	s := jailtest.New(t)
-	// no binds to hand over
+	// No binds to hand over.
 	s.Plan.Mounts = s.Plan.Mounts[:1]
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -94,7 +94,7 @@ func TestInitBinaryRace(t *testing.T) {
 				t.Fatal(r)
 			}
 		}
-		// in the middle of it
+		// In the middle of it.
 		j.End()
 		fresh(s)
 	}

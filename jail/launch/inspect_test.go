@@ -50,11 +50,11 @@ type liveJail struct {
 
 func look(t *testing.T, s *jailtest.Setup) *liveJail {
 	for _, f := range []*seccomp.Filter{&s.Plan.InnerFilter, &s.Plan.OuterFilter} {
-		// to read what the tool cannot
+		// To read what the tool cannot.
 		allow(f, []string{"uname"})
 	}
 	l := &liveJail{s, s.Start(t), t}
-	// it has answered, so all of its restrictions stand
+	// It has answered, so all of its restrictions stand.
 	l.One("getpid")
 	return l
 }
@@ -100,7 +100,7 @@ func (l *liveJail) threads(t *testing.T) {
 	for _, task := range tasks {
 		content, err := os.ReadFile(task)
 		if err != nil {
-			// a thread that has ended
+			// A thread that has ended.
 			continue
 		}
 		got := status(string(content))
@@ -145,7 +145,7 @@ func (l *liveJail) namespaces(t *testing.T) {
 func (l *liveJail) descriptors(t *testing.T) {
 	allowed := map[string]string{"0": `^pipe:\[\d+\]$`, "1": `^pipe:\[\d+\]$`,
 		"2": `^pipe:\[\d+\]$`, "3": `^socket:\[\d+\]$`}
-	// made inside, by the Go runtime
+	// Made inside, by the Go runtime.
 	own := regexp.MustCompile(`^anon_inode:\[(eventpoll|eventfd)\]$`)
 	fds, err := filepath.Glob(l.path("fd/*"))
 	if err != nil || len(fds) < 4 {

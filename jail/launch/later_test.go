@@ -189,7 +189,7 @@ func TestDomainsComeLater(t *testing.T) {
 			if name == "neither" {
 				want = ""
 			}
-			// the probe does each on whatever thread it is on
+			// The probe does each on whatever thread it is on.
 			for n := range 20 {
 				if r := j.One("=fill", text(fmt.Sprint("/tmp/", n)), i(1)); r.Errno != want {
 					t.Fatalf("write %d to /tmp: %v, want %q", n, r, want)

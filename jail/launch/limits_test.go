@@ -63,8 +63,8 @@ func TestMemoryConsumers(t *testing.T) {
 	const limit, wanted = 40 << 20, 160 << 20
 	for _, c := range []struct {
 		name string
-		// whether the kernel ends the jail: what cannot be given back does, and dirty pages do
-		// where the disk is too slow to give them back
+		// Whether the kernel ends the jail: what cannot be given back does, and dirty pages do
+		// where the disk is too slow to give them back.
 		kills string
 		call  func(*jailtest.Jail) error
 	}{

@@ -69,7 +69,7 @@ func TestListenerStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	var none []victim.Result
-	// its socket closes with the last of its threads
+	// Its socket closes with the last of its threads.
 	if err := j.Report(&none); err == nil {
 		t.Errorf("it answered: %v", none)
 	}
@@ -99,11 +99,11 @@ func TestListenerDies(t *testing.T) {
 		t.Error("the end of a shim that was killed is no error")
 	}
 	j.End()
-	// nobody else is left to
+	// Nobody else is left to.
 	err := cgroup.Remove(s.Plan.Cgroup.Path)
 	for late := time.Now().Add(jailtest.Bound(10 * time.Second)); errors.Is(err, syscall.EBUSY) &&
 		time.Now().Before(late); time.Sleep(time.Millisecond) {
-		// a process that has ended is in it until the kernel has put it away
+		// A process that has ended is in it until the kernel has put it away.
 		err = cgroup.Remove(s.Plan.Cgroup.Path)
 	}
 	if err != nil {

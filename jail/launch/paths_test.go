@@ -132,8 +132,8 @@ func TestMountBelow(t *testing.T) {
 	if err := os.Mkdir(below, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	// not a tmpfs, which cannot map owners before Linux 6.3: its files would be nobody's, and
-	// refused for that
+	// Not a tmpfs, which cannot map owners before Linux 6.3: its files would be nobody's, and
+	// refused for that.
 	other := t.TempDir()
 	if err := errors.Join(os.Chmod(other, 0o777),
 		unix.Mount(other, below, "", unix.MS_BIND, "")); err != nil {
@@ -199,7 +199,7 @@ func hostPaths(t *testing.T, s *jailtest.Setup, more ...string) {
 		"limits", "mounts", "mountstats"} {
 		r := j.One("=read", text("/proc/self/"+name))
 		if r.Errno == "EACCES" {
-			// a process that may not be dumped shows it to nobody
+			// A process that may not be dumped shows it to nobody.
 			continue
 		}
 		if r.Errno != "" {

@@ -32,7 +32,7 @@ func TestPriorities(t *testing.T) {
 	attacks := []struct {
 		name string
 		call victim.Call
-		// its answer without the filters
+		// Its answer without the filters.
 		kernel string
 	}{
 		{"real time, first come",

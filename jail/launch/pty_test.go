@@ -79,7 +79,7 @@ func TestTerminalInside(t *testing.T) {
 	j = s.Start(t)
 	r := j.Do(do("ioctl", i(0), i(unix.TIOCSCTTY), i(0)), do("ioctl", i(0), i(unix.TIOCSTI),
 		text("x")), do("ioctl", i(0), i(unix.TIOCSTI), text("\n")))
-	// before Linux 6.2 there is none, and the call is as it ever was
+	// Before Linux 6.2 there is none, and the call is as it ever was.
 	legacy, err := os.ReadFile("/proc/sys/dev/tty/legacy_tiocsti")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)

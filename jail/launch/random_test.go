@@ -30,7 +30,7 @@ const enough = 100
 func TestRandomCalls(t *testing.T) {
 	before, begun := hostState(t), started(t)
 	made, jails := uint64(0), 0
-	// the programs are built when the time begins
+	// The programs are built when the time begins.
 	jailtest.New(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seeds from %d", seed)
@@ -103,7 +103,7 @@ func countIn(t *testing.T, path string) uint64 {
 	t.Helper()
 	content, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) || len(content) != 8 {
-		// a call has renamed, removed or changed it
+		// A call has renamed, removed or changed it.
 		return 0
 	}
 	if err != nil {

@@ -59,7 +59,7 @@ func TestForeignCalls(t *testing.T) {
 // TestThreads: of all that clone can do, threads are left, as many as the plan has tasks.
 func TestThreads(t *testing.T) {
 	j := jailtest.New(t).Start(t)
-	// it has answered, so it runs
+	// It has answered, so it runs.
 	j.One("getpid")
 	tasks, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(j.PID), "task", "*"))
 	if err != nil || len(tasks) < 2 {
@@ -195,7 +195,7 @@ func TestSamePlanTwice(t *testing.T) {
 	s := jailtest.New(t)
 	for range 2 {
 		s.Start(t).End()
-		// a control group is never used again
+		// A control group is never used again.
 		s.Plan.ID = jail.NewID()
 		s.Plan.Cgroup.Path = filepath.Join(jailtest.Slice(), string(s.Plan.ID))
 	}

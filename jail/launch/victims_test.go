@@ -31,7 +31,7 @@ func startAs(t *testing.T, uid uint32) int {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// the attack may have got through
+		// The attack may have got through.
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})

@@ -48,35 +48,35 @@ type attack struct {
 	calls   func(h *host) []victim.Call
 	walls   []wall
 	through string
-	// those that the wall keeps away
+	// Those that the wall keeps away.
 	caps []string
-	// walls that are limits or flags of this attack's own
+	// Walls that are limits or flags of this attack's own.
 	weaken map[wall]func(s *jail.Plan)
 	// "ok" or what was answered; nil: the first error of the calls
 	judge func([]victim.Result) string
-	// what it needs on the host
+	// What it needs on the host.
 	prepare func(t *testing.T, h *host)
-	// version of Landlock that the wall needs
+	// Version of Landlock that the wall needs.
 	abi int
-	// version of Landlock from which its domain is a wall of the row, too
+	// Version of Landlock from which its domain is a wall of the row, too.
 	since int
-	// what some kernels answer by themselves before anything of ours is asked: then there is
-	// nothing to see
+	// What some kernels answer by themselves before anything of ours is asked: then there is
+	// nothing to see.
 	itself string
-	// names for the filters, where the calls' own are not enough
+	// Names for the filters, where the calls' own are not enough.
 	filters []string
 }
 
 // A host is what an attack is aimed at.
 type host struct {
 	*jailtest.Setup
-	// a listener on the host's 127.0.0.1
+	// A listener on the host's 127.0.0.1.
 	port int
-	// name of a listener's abstract socket
+	// Name of a listener's abstract socket.
 	socket string
-	// a process of the host with the tool's own uid
+	// A process of the host with the tool's own uid.
 	pid int
-	// key of a System V segment that everybody may use
+	// Key of a System V segment that everybody may use.
 	segment int
 }
 
@@ -98,7 +98,7 @@ func TestWalls(t *testing.T) {
 				t.Skipf("landlock version %d: the wall needs %d", abi, a.abi)
 			}
 			if a.since > 0 && abi >= a.since {
-				// the table is that of a kernel that has not come so far
+				// The table is that of a kernel that has not come so far.
 				whole = false
 				a.walls = append(slices.Clone(a.walls), domain)
 			}
@@ -202,7 +202,7 @@ func (a attack) ended(t *testing.T, j *jailtest.Jail, err error) string {
 		return syscallName(syscall.Signal(status.Signal))
 	}
 	if status.Code == 42 {
-		// the probe was executed anew
+		// The probe was executed anew.
 		return "ok"
 	}
 	return fmt.Sprintf("exit %d", status.Code)

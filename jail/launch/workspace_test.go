@@ -75,7 +75,7 @@ func shadow(t *testing.T, later bool) {
 	if r := j.One("unlinkat", i(unix.AT_FDCWD), text("/workspace/f"), i(0)); r.Errno != "" {
 		t.Errorf("delete in the shadow: %v", r)
 	}
-	// each below the limit of a file
+	// Each below the limit of a file.
 	for n := range 4 {
 		r := j.One("=fill", text("/workspace/"+string(rune('a'+n))), i(3<<20))
 		if n == 3 && r.Errno != "ENOSPC" {

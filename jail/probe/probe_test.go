@@ -53,7 +53,7 @@ func TestShadow(t *testing.T) {
 	if got := Shadow(filepath.Join(dir, "missing")); got.Answer != Unknown {
 		t.Errorf("without a place to try: %+v", got)
 	}
-	// nothing can be made there
+	// Nothing can be made there.
 	const proc = "/proc/self"
 	if got := Shadow(proc); got.Answer == Yes {
 		t.Errorf("in %s: %+v", proc, got)

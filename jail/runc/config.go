@@ -46,7 +46,7 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 		return nil, err
 	}
 	var networks []*configs.Network
-	// elsewhere the loopback device is not the jail's to bring up
+	// Elsewhere the loopback device is not the jail's to bring up.
 	if slices.Contains(p.Namespaces, "net") {
 		networks = []*configs.Network{{Type: "loopback"}}
 	}
@@ -68,7 +68,7 @@ func newConfig(p jail.Plan, root, usernsPath string) (*configs.Config, error) {
 		Cgroups: &cgroups.Cgroup{Path: p.Cgroup.Path, Resources: &cgroups.Resources{
 			Devices: rules,
 			Memory:  p.Cgroup.Memory,
-			// memory and swap together: no swap
+			// Memory and swap together: no swap.
 			MemorySwap: p.Cgroup.Memory,
 			PidsLimit:  &p.Cgroup.PIDs,
 			CpuQuota:   p.Cgroup.CPUQuota,

@@ -72,7 +72,7 @@ func writeFiles(dir string, files []jail.File) error {
 		if err := os.WriteFile(path, []byte(f.Text), 0o444); err != nil {
 			return err
 		}
-		// whatever the daemon's umask is
+		// Whatever the daemon's umask is.
 		if err := os.Chmod(path, 0o444); err != nil {
 			return err
 		}

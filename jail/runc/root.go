@@ -79,7 +79,7 @@ func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.Fil
 				return fmt.Errorf("mount %s: no descriptor came for it", m.Target)
 			}
 			if p.IDs.User {
-				// owners stay who they are
+				// Owners stay who they are.
 				userns = nil
 			}
 			if err := bind(files[0], target, m, userns); err != nil {

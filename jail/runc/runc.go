@@ -13,10 +13,10 @@ import (
 	"syscall"
 
 	"github.com/moby/sys/capability"
-	// device rules: without it they are refused
+	// Device rules: without it they are refused.
 	_ "github.com/opencontainers/cgroups/devices"
 	"github.com/opencontainers/runc/libcontainer"
-	// the first stage, in C, before the Go runtime
+	// The first stage, in C, before the Go runtime.
 	_ "github.com/opencontainers/runc/libcontainer/nsenter"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -52,10 +52,10 @@ type Jail struct {
 	container *libcontainer.Container
 	process   *libcontainer.Process
 
-	// where the jail's mounts are in the mount namespace of the thread that started it
+	// Where the jail's mounts are in the mount namespace of the thread that started it.
 	root string
 	plan jail.Plan
-	// what Attach needs, until then
+	// What Attach needs, until then.
 	later *later
 }
 
@@ -70,7 +70,7 @@ type Files struct {
 	Lower    *os.File // the workspace's real directory
 	// the detached mount of its upper layer
 	Upper *os.File
-	// sources of the plan's binds, in order
+	// Sources of the plan's binds, in order.
 	Binds []*os.File
 }
 
@@ -153,7 +153,7 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 		files.Upper = nil
 	}
 	if p.IDs.User {
-		// owners stay who they are
+		// Owners stay who they are.
 		userns = nil
 	}
 	return workspace.Attach(workspace.Attachment{Lower: files.Lower, Upper: files.Upper,

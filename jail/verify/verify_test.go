@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { os.Exit(jailtest.Main(m)) }
 func start(t *testing.T, s *jailtest.Setup) verify.Jail {
 	t.Helper()
 	j := s.Start(t)
-	// it has answered, so all of its restrictions stand
+	// It has answered, so all of its restrictions stand.
 	j.One("getpid")
 	started, err := j.StartTime()
 	if err != nil {
@@ -85,7 +85,7 @@ func TestAsPlanned(t *testing.T) {
 func TestPlanted(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		// into the plan that the jail is started by
+		// Into the plan that the jail is started by.
 		plant func(p *jail.Plan)
 		want  []string
 	}{

@@ -35,7 +35,7 @@ type order struct {
 	Read   bool // without an upper layer
 	// do not look at the tree afterwards
 	Quiet bool
-	// copy the tree there afterwards, as root
+	// Copy the tree there afterwards, as root.
 	Copy string
 }
 
@@ -115,7 +115,7 @@ func childMain(text string) (a answer) {
 	for _, op := range o.Ops {
 		op.run()
 	}
-	// to look at everything, whatever its mode is by now
+	// To look at everything, whatever its mode is by now.
 	if err := syscall.Setresuid(0, 0, 0); err != nil {
 		a.Err = err.Error()
 	}
@@ -175,7 +175,7 @@ func newFixture(t testing.TB) *fixture {
 	tmp, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
 	must(t, os.Chmod(tmp, 0o755))
-	// test directories are closed to others, and the tool is another
+	// Test directories are closed to others, and the tool is another.
 	for d := tmp; d != "/"; d = filepath.Dir(d) {
 		if st, err := os.Stat(d); err == nil && st.Mode()&0o001 == 0 {
 			must(t, os.Chmod(d, st.Mode()|0o011))
@@ -223,7 +223,7 @@ func settle(t testing.TB) {
 	t.Helper()
 	last, err := sys.CoarseNow()
 	must(t, err)
-	// the first may have been due before that was written
+	// The first may have been due before that was written.
 	for ticks := 0; ticks < 2; runtime.Gosched() {
 		now, err := sys.CoarseNow()
 		must(t, err)

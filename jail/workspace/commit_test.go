@@ -201,7 +201,7 @@ func TestCommitWithTheCallersRights(t *testing.T) {
 	if a := f.run(w,
 		order{UID: 0,
 			Script: "echo x >>mine; echo y >theirs/y; cp -p secret stolen"}); a.Script != "" {
-		// a helper with privileges, who can do what the tool cannot: the owner of what is root's
+		// A helper with privileges, who can do what the tool cannot: the owner of what is root's.
 		t.Fatal(a.Script, a.Out)
 	}
 	must(t, w.Freeze())
@@ -224,7 +224,7 @@ func TestCommitWithTheCallersRights(t *testing.T) {
 	}
 	_, err := w.Commit(t.Context(), CommitOptions{Paths: []Name{"mine"}})
 	must(t, err)
-	// the control: root may
+	// The control: root may.
 	_, err = w.Commit(t.Context(), CommitOptions{Paths: []Name{"theirs"}, As: &Caller{}})
 	must(t, err)
 	for path, uid := range map[string]uint32{"mine": 1000, "theirs/y": 1000} {

@@ -199,7 +199,7 @@ func addEntries(all map[string]sys.Stat, dir *os.File, path string, depth int) {
 // that writes replaced blocks elsewhere (btrfs) has an earlier state of an entry, and no hole.
 func (l *layer) compareWith(taken map[string]sys.Stat) {
 	onDisk := l.entries()
-	// directories before what is in them
+	// Directories before what is in them.
 	for _, path := range slices.Sorted(maps.Keys(taken)) {
 		was := taken[path]
 		is, ok := onDisk[path]

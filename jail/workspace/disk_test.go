@@ -32,7 +32,7 @@ func inPrivateMounts(t *testing.T) bool {
 	must(t, err)
 	cmd.Stderr = cmd.Stdout
 	must(t, cmd.Start())
-	// as it comes: long forms take a while
+	// As it comes: long forms take a while.
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		t.Log(strings.TrimSpace(lines.Text()))
 	}

@@ -29,7 +29,7 @@ type act struct {
 // An acted says how it went.
 type acted struct {
 	Err string
-	// it says that it could not be undone whole
+	// It says that it could not be undone whole.
 	Incomplete bool
 	State      State
 }
@@ -166,7 +166,7 @@ func (b *faultBed) try(tool, do string, n int, fault ...string) bool {
 		from, to = to, from
 	}
 	if snapshotText(b.f.real) != from && from == b.before {
-		// a fault while it was kept: the commit stands all the same
+		// A fault while it was kept: the commit stands all the same.
 		if _, err := (act{b.f.dir, "revert"}).run(); errors.Is(err, ErrNotKept) {
 			b.fresh()
 		} else if err != nil {
@@ -188,7 +188,7 @@ func (b *faultBed) try(tool, do string, n int, fault ...string) bool {
 	}
 	switch {
 	case killed, out.State == Committing:
-		// in the second case all is in place but what a recovery has to tidy up
+		// In the second case all is in place but what a recovery has to tidy up.
 	case out.Err == "":
 		b.is(what+": it said that all went well", to)
 	case !out.Incomplete:

@@ -47,7 +47,7 @@ func (w *Workspace) Keep() error {
 		return w.wrap("keep", fmt.Errorf("%w: it is %s", ErrState, w.meta.State))
 	}
 	if w.layer.image == nil {
-		// of an earlier process, which kept it
+		// Of an earlier process, which kept it.
 		return nil
 	}
 	if w.layer.memory {
@@ -55,7 +55,7 @@ func (w *Workspace) Keep() error {
 			return w.wrap("keep", err)
 		}
 	}
-	// what is on the disk now is whole, in any boot
+	// What is on the disk now is whole, in any boot.
 	w.meta.Boot = ""
 	return w.wrap("keep",
 		errors.Join(w.basis.save(w), w.layer.image.Sync(), w.save(true), w.store.dir.Sync()))

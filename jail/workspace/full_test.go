@@ -41,14 +41,14 @@ func TestNoMoreIsPromised(t *testing.T) {
 	}
 	one, two := f.prepare("one"), f.prepare("two")
 	refused("three")
-	// what it has written is taken from the disk, and promised no more
+	// What it has written is taken from the disk, and promised no more.
 	f.run(one, order{Script: "head -c 60M /dev/zero >b"})
 	must(t, one.Freeze())
 	refused("four")
 	must(t, one.Discard())
 	f.prepare("five")
 	refused("six")
-	// as when its process dies
+	// As when its process dies.
 	must(t, two.Close())
 	f.prepare("seven")
 	if left, err := os.ReadDir(filepath.Join(f.dir, liveDir)); err != nil || len(left) != 3 {
@@ -74,7 +74,7 @@ func TestFullDisk(t *testing.T) {
 		must(t, w.Check())
 		must(t, w.layer.sync())
 		fill(t, d.dir)
-		// a layer can have one overlay in its life
+		// A layer can have one overlay in its life.
 		upper := fmt.Sprintf("/proc/self/fd/%d/upper/", w.layer.mount.Fd())
 		must(t, os.WriteFile(upper+"new/late", bytes.Repeat([]byte("y"), 40<<20), 0o644))
 		must(t, os.WriteFile(upper+"late", bytes.Repeat([]byte("z"), 3<<20), 0o644))

@@ -63,7 +63,7 @@ type diskServer struct {
 	dir   string
 	mu    sync.Mutex
 	disks map[string]*virtualDisk
-	// the node of the n-th is n+2
+	// The node of the n-th is n+2.
 	names []string
 }
 
@@ -98,7 +98,7 @@ func (s *diskServer) add(name string, d *virtualDisk) (path string) {
 
 func (s *diskServer) serve() {
 	runtime.LockOSThread()
-	// by nobody else, or the number could be another's while it is read here
+	// By nobody else, or the number could be another's while it is read here.
 	defer syscall.Close(s.fd)
 	buf := make([]byte, 1<<20)
 	for {

@@ -52,7 +52,7 @@ func growTrees(t *testing.T, sides [2]string, program []byte) {
 			case 5:
 				err = syscall.Mknod(p, syscall.S_IFIFO|0o600, 0)
 			case 6:
-				// in the upper layer: deleted
+				// In the upper layer: deleted.
 				err = syscall.Mknod(p, syscall.S_IFCHR, 0)
 			case 7:
 				err = syscall.Mknod(p, syscall.S_IFCHR|0o666, 1<<8|3)
@@ -60,7 +60,7 @@ func growTrees(t *testing.T, sides [2]string, program []byte) {
 				err = syscall.Setxattr(parent, "trusted.overlay.opaque", []byte("y"), 0)
 			case 9:
 				if err = create(p, nil, 0o4755); err == nil {
-					// a review reads holes too; the limit file_size bounds them
+					// A review reads holes too; the limit file_size bounds them.
 					err = os.Truncate(p, int64(what)<<18)
 				}
 			case 10:

@@ -40,7 +40,7 @@ func TestHiddenNamesAreNotThere(t *testing.T) {
 		} else {
 			w = f.prepareHiding("control")
 		}
-		// the host makes it during the run
+		// The host makes it during the run.
 		must(t, os.WriteFile(f.real+"/later/.env", []byte("later/.env\n"), 0o644))
 		a := f.run(w, order{Script: script})
 		for _, secret := range []string{".env\n", "sub/.env", "key.pem", "secrets", "later/.env"} {
@@ -86,7 +86,7 @@ func TestHiddenNamesAreNotCommitted(t *testing.T) {
 	if _, err := os.Lstat(f.real + "/d/x"); err == nil {
 		t.Error("control: what is not hidden in the same directory was not deleted")
 	}
-	// both names, the new one, and the directory that is not empty
+	// Both names, the new one, and the directory that is not empty.
 	if len(r.Held) != 4 {
 		t.Errorf("held %v", r.Held)
 	}

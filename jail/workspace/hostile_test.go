@@ -250,7 +250,7 @@ func TestForgedOverlayMarks(t *testing.T) {
 		{Do: "write", Path: "made/b", Arg: "made/b\n"},
 	}})
 	must(t, w.Freeze())
-	// the second is the control: a real mark is read
+	// The second is the control: a real mark is read.
 	want := []string{"mode forged", "deleted made/a"}
 	if diff := cmp.Diff(want, brief(changesOf(t, w))); diff != "" {
 		t.Error(diff)

@@ -52,7 +52,7 @@ func TestActiveWhileAMountLives(t *testing.T) {
 	f.write("a")
 	w := f.prepare("w")
 	f.run(w, order{Script: "echo x >b"})
-	// as a jail would hold it
+	// As a jail would hold it.
 	mount, err := w.Upper()
 	must(t, err)
 	defer mount.Close()
@@ -74,7 +74,7 @@ func TestActiveWhileAMountLives(t *testing.T) {
 	}
 	must(t, mount.Close())
 	waitFor(t, func() bool { must(t, got.load()); return got.Info().State == Frozen })
-	// what was written before the crash is not lost
+	// What was written before the crash is not lost.
 	_, err = got.Commit(t.Context(), CommitOptions{})
 	must(t, err)
 	if content(t, filepath.Join(f.real, "b")) != "x\n" {

@@ -27,7 +27,7 @@ func TestLostDirectory(t *testing.T) {
 			points := b.points(t, "commit")
 			b.crash(t, "commit", points/2)
 			must(t, os.Rename(b.f.at(tc.moves), b.f.at(tc.to)))
-			// it is the same for the next daemon
+			// It is the same for the next daemon.
 			for range 2 {
 				settled, err := store.Recover(t.Context())
 				must(t, b.w.load())

@@ -16,9 +16,9 @@ import (
 type mover struct {
 	name       string
 	away, back func(f *fixture) error
-	// what has to be put back is below a mount until it is brought back
+	// What has to be put back is below a mount until it is brought back.
 	covers bool
-	// the real directory itself is at another path meanwhile
+	// The real directory itself is at another path meanwhile.
 	outside bool
 }
 
@@ -178,7 +178,7 @@ func (b *moverBed) disturbed(t *testing.T, m mover, do string, move, fail, back 
 	err := b.act(t, do)
 	b.f.store.fault = nil
 	bring()
-	// all is in place, and something is left to tidy up
+	// All is in place, and something is left to tidy up.
 	if err == nil && b.w.Info().State == Committing {
 		b.recover(t)
 	}
@@ -223,11 +223,11 @@ func TestMovedWhileCommitted(t *testing.T) {
 				}
 				points := b.points(t, do)
 				for at := (n*5 + tried) % step; at < points; at += step {
-					// it comes back at once
+					// It comes back at once.
 					b.disturbed(t, m, do, at, -1, at+2)
-					// it is away while all is undone
+					// It is away while all is undone.
 					b.disturbed(t, m, do, at, at+1, -1)
-					// it comes back while all is undone
+					// It comes back while all is undone.
 					b.disturbed(t, m, do, at, at+1, at+4)
 					b.disturbed(t, m, do, at, points-1, -1) // all is in place
 					// it goes while all is undone
@@ -289,7 +289,7 @@ func (b *moverBed) cutOff(t *testing.T, m mover, do string, at int) {
 		t.Fatalf("%s: recover: %v", what, err)
 	}
 	must(t, m.back(b.f))
-	// it is not settled, and says so
+	// It is not settled, and says so.
 	if err != nil {
 		if len(settled) > 0 {
 			t.Fatalf("%s: settled %+v, and %v", what, settled, err)

@@ -47,12 +47,12 @@ type powerBed struct {
 	*disk
 	server *diskServer
 	live   *virtualDisk
-	// of the log: where the commit begins, where it was over, where the revert was over
+	// Of the log: where the commit begins, where it was over, where the revert was over.
 	begin, made, undone int
 	revert, end         int
 	before, after       string
 	durable             map[int64]*[pageSize]byte
-	// up to where that goes
+	// Up to where that goes.
 	flushed  int
 	crashes  int
 	old, new int
@@ -82,7 +82,7 @@ func (p *powerBed) record() {
 	p.before, p.after = b.before, b.after
 	w, err := f.store.Get("w")
 	must(t, err)
-	// as it will be after the loss of power
+	// As it will be after the loss of power.
 	w.meta.DevBoot = "another boot"
 	must(t, errors.Join(w.save(true), w.Close()))
 	p.command("sync", "-f", p.dir)

@@ -275,7 +275,7 @@ func isNoFileSystem(err error) bool {
 
 // newReservedImage makes the layer's image and takes its lock, if the disk has room for it.
 func (w preparation) newReservedImage(bytes, inodes int64) error {
-	// where the image is written when the layer is kept
+	// Where the image is written when the layer is kept.
 	need := w.meta.Bytes
 	if !sys.Rootless() {
 		need = imageSize(bytes, inodes)

@@ -78,7 +78,7 @@ func propertyRuns(t *testing.T) int {
 // reverts make it as it was.
 func TestCommitMakesTheShadow(t *testing.T) {
 	f := newFixture(t)
-	// so that several processes can share the work
+	// So that several processes can share the work.
 	first, _ := strconv.Atoi(os.Getenv("JAIL_TEST_SEED"))
 	for n := range propertyRuns(t) {
 		seed := first + n

@@ -164,7 +164,7 @@ func TestRevertBringsAttributesBack(t *testing.T) {
 				must(t, os.Chmod(filepath.Join(f.real, p), 0o640))
 				must(t, os.Chtimes(filepath.Join(f.real, p), long, long))
 			}
-			// or another file may get its number
+			// Or another file may get its number.
 			held, err := os.Open(filepath.Join(f.real, "edit"))
 			must(t, err)
 			defer held.Close()
@@ -184,7 +184,7 @@ func TestRevertBringsAttributesBack(t *testing.T) {
 			must(t, err)
 			for _, p := range []string{"edit", "gone", "d/x"} {
 				full, mine := filepath.Join(f.real, p), p
-				// where a tmpfs takes none
+				// Where a tmpfs takes none.
 				if where != "the same file system" && kernel.OlderThan(t, 6, 6) {
 					mine = ""
 				}
@@ -238,7 +238,7 @@ func (f *fixture) storeElsewhere() {
 
 func TestRevertConflicts(t *testing.T) {
 	cases := map[string]struct {
-		// what the host does after the commit
+		// What the host does after the commit.
 		after func(real string) error
 		// "" : it can be reverted all the same
 		want string

@@ -16,7 +16,7 @@ func (w *Workspace) Room() (bytes, files int64, err error) {
 	}
 	bytes, files, err = sys.Room(w.layer.mount)
 	if w.layer.loop != nil {
-		// one block of content is refused where its tree of extents needs another
+		// One block of content is refused where its tree of extents needs another.
 		bytes = max(0, bytes-blockSize)
 	}
 	return bytes, files, w.wrap("room", err)

@@ -82,7 +82,7 @@ func TestShapes(t *testing.T) {
 			f.write("f", "gone", "d/g")
 			tc.shape(t, f)
 			if _, err := os.Stat(filepath.Join(f.real, "f")); err != nil {
-				// it has become another directory
+				// It has become another directory.
 				f.write("f", "gone", "d/g")
 			}
 			f.cycle(tc.more)
@@ -152,7 +152,7 @@ func TestFileSystems(t *testing.T) {
 	}
 	eachFileSystem(t, func(t *testing.T, d *disk) {
 		d.make()
-		// with the store on it, and elsewhere
+		// With the store on it, and elsewhere.
 		for _, shared := range []bool{true, false} {
 			f := d.fixture()
 			if !shared && os.Getenv("JAIL_TEST_LONG") == "" {
@@ -173,7 +173,7 @@ func TestFileSystems(t *testing.T) {
 		must(t, syscall.Mount("none", f.real, "tmpfs", 0, "mode=755"))
 		defer syscall.Unmount(f.real, syscall.MNT_DETACH)
 		f.write("f", "gone", "d/g", "l -> f")
-		// where a tmpfs cannot map owners
+		// Where a tmpfs cannot map owners.
 		if kernel.OlderThan(t, 6, 3) {
 			w := f.prepareAs("w", Caller{}, 8<<20, 500)
 			lower, err := w.Lower()

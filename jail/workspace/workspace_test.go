@@ -45,7 +45,7 @@ func TestRunReviewCommit(t *testing.T) {
 	must(t, w.Keep())
 	must(t, w.Close())
 
-	// as a later process would
+	// As a later process would.
 	again, err := f.store.Get("r1")
 	must(t, err)
 	defer again.Close()

@@ -18,14 +18,14 @@ type Lesson struct {
 	// Refused are the refusals of layers, a sentence each.
 	Refused []string
 	Peaks   Peaks
-	// as it was found: core-utils/grep, /path/x.wasm, /usr/bin/git
+	// As it was found: core-utils/grep, /path/x.wasm, /usr/bin/git.
 	Tool string
 	Kind Kind // KindTool, KindModule or KindNative
 	// the runs left changes in the workspace
 	Changed bool
-	// the tool did not exit with 0
+	// The tool did not exit with 0.
 	Failed bool
-	// of C libraries, that the host has
+	// Of C libraries, that the host has.
 	Loaders []string
 }
 

@@ -24,7 +24,7 @@ const (
 // An Item is one thing that a draft grants, with its evidence.
 type Item struct {
 	Kind Kind `json:"kind"`
-	// of a mount its target, of a variable NAME=VALUE
+	// Of a mount its target, of a variable NAME=VALUE.
 	Name  string       `json:"name"`
 	Mount policy.Mount `json:"mount,omitzero"`
 	Rule  Rule         `json:"rule,omitzero"`
@@ -49,12 +49,12 @@ type Rule struct {
 type Draft struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
-	// as a person types it
+	// As a person types it.
 	Run    string                 `json:"run"`
 	Tool   string                 `json:"tool"` // as it was found
 	Native bool                   `json:"native"`
 	Access policy.WorkspaceAccess `json:"access"`
-	// the run left changes in the workspace
+	// The run left changes in the workspace.
 	Writes bool        `json:"writes"`
 	Files  string      `json:"files"` // evidence for the workspace
 	Items  []Item      `json:"items"`

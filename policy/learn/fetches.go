@@ -40,7 +40,7 @@ func requests(fetches []Fetch) (items []Item, person []string) {
 		}
 		h.count++
 		h.methods[f.Method] = true
-		// an older log has others
+		// An older log has others.
 		if form, err := policy.CanonicalPath(f.Path); err == nil {
 			f.Path = form
 		}

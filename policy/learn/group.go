@@ -40,7 +40,7 @@ var ownPlaces = []string{policy.WorkspaceDir, "/proc", "/dev", "/run"}
 type group struct {
 	path                   string
 	files, programs, execs int
-	// of a few of the files
+	// Of a few of the files.
 	names  []string
 	opened int64
 	dir    bool // it was listed
@@ -289,7 +289,7 @@ func Narrow(item Item, tool string, files []File, names map[string][]string) (ou
 	if used > 0 && path.Dir(tool) == item.Name {
 		single(tool, "the tool, as it was named.")
 	}
-	// of one that is known by many names the directory is said more shortly
+	// Of one that is known by many names the directory is said more shortly.
 	if len(out) > manyPrograms {
 		return nil, false
 	}

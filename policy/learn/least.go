@@ -127,7 +127,7 @@ func (s *search) narrow(d Draft, files []File, names map[string][]string) (Draft
 		}
 		less := without(d, []Item{item})
 		less.Items = slices.Concat(single, less.Items)
-		// and the same programs by those names
+		// And the same programs by those names.
 		for _, i := range single {
 			if !less.Has(KindNative, i.Name) {
 				less.Items = append(less.Items, Item{Kind: KindNative, Name: i.Name, Why: i.Why})
@@ -160,7 +160,7 @@ func (s *search) each(d Draft) (Draft, error) {
 		}
 		less := without(d, []Item{i})
 		same, err := s.same(less)
-		// what a busy host made differ once is no need
+		// What a busy host made differ once is no need.
 		if err == nil && !same {
 			same, err = s.same(less)
 		}

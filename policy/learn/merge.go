@@ -30,7 +30,7 @@ func (b Base) grants(i Item) bool {
 	case KindGroup:
 		return p.Syscalls.Has(i.Name)
 	case KindEnv:
-		// a value that the base gives is its author's choice
+		// A value that the base gives is its author's choice.
 		name, _, _ := strings.Cut(i.Name, "=")
 		_, ok := p.Env.Set.Values[name]
 		return ok

@@ -17,7 +17,7 @@ type Asked struct {
 	// those of WideMounts that this host has, and those that somebody named
 	Mounts []policy.Mount
 	Hosts  []HostPort
-	// names of variables that come with the run
+	// Names of variables that come with the run.
 	Given       []string
 	NoWorkspace bool
 }
@@ -147,7 +147,7 @@ func wideLimits(fetches bool) []LimitLine {
 		}
 		n, err := unit.Parse(l.value)
 		if err != nil {
-			// not a policy; Text says so
+			// Not a policy; Text says so.
 			n = math.MaxInt64
 		}
 		out = append(out, LimitLine{l.section, l.name, n, "of a run that is learnt from"})

@@ -142,7 +142,7 @@ func connectAsk(object string) ([][]policy.Question, error) {
 		}
 		host, requestPath, _ := strings.Cut(after, "/")
 		rest, q.Path = host, "/"+requestPath
-		// what has none is denied in words
+		// What has none is denied in words.
 		if form, err := policy.CanonicalPath(q.Path); err == nil {
 			q.Path = form
 		}

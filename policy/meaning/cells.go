@@ -19,9 +19,9 @@ const (
 	shapeName              // clean relative paths
 	// request paths: absolute, and a slash may be at the end
 	shapeURL
-	// one segment: the name of a variable
+	// One segment: the name of a variable.
 	shapeWord
-	// two segments: a bundle and a command
+	// Two segments: a bundle and a command.
 	shapePair
 )
 
@@ -29,7 +29,7 @@ const (
 // name byte by byte.
 type pattern struct {
 	parts []part
-	// bytes compare without regard to case
+	// Bytes compare without regard to case.
 	fold bool
 }
 
@@ -89,7 +89,7 @@ type at struct{ i, off int }
 type machine struct {
 	patterns []pattern
 	form     shape
-	// that are told apart; the last one stands for all others
+	// That are told apart; the last one stands for all others.
 	bytes []byte
 }
 

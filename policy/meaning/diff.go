@@ -24,9 +24,9 @@ type Change struct {
 	// Example is something that only one of the two policies answers with yes, "" where a
 	// limit or a list speaks for itself.
 	Example string `json:"example,omitempty"`
-	// that gives it, or takes it away
+	// That gives it, or takes it away.
 	Rule string `json:"rule,omitempty"`
-	// of whose section it is, "" for every tool
+	// Of whose section it is, "" for every tool.
 	Tool string `json:"tool,omitempty"`
 	// Question is what Example asks.
 	Question policy.Question `json:"-"`

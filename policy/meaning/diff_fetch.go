@@ -118,7 +118,7 @@ func portCells(ports policy.Ports) []uint16 {
 	}
 	for _, r := range ports {
 		add(r.Low)
-		// of 65535 that is 0, which is none
+		// Of 65535 that is 0, which is none.
 		add(r.High + 1)
 	}
 	add(1)

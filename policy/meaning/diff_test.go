@@ -121,7 +121,7 @@ func TestDiffOfTheSame(t *testing.T) {
 		a := policytest.Valid().Draw(t, "a")
 		b := a
 		b.Fetch.Allow = nil
-		// a rule for each range of ports and each method
+		// A rule for each range of ports and each method.
 		for _, r := range a.Fetch.Allow {
 			for _, p := range r.Ports {
 				for _, m := range r.Methods {
@@ -147,7 +147,7 @@ func TestDiffOfTheSame(t *testing.T) {
 			if r.TLS == policy.TLSOpaque {
 				b.Fetch.Allow = a.Fetch.Allow
 			}
-			// then the order of rules counts
+			// Then the order of rules counts.
 			if len(r.Types) > 0 || r.Credential != "" || r.Bounds != (policy.FetchBounds{}) {
 				b.Fetch.Allow = a.Fetch.Allow
 			}
@@ -206,7 +206,7 @@ func TestDiffMeans(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		change func(*policy.Policy)
-		// of each change: way, part and what
+		// Of each change: way, part and what.
 		want []string
 	}{
 		"nothing": {func(*policy.Policy) {}, nil},

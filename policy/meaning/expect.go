@@ -18,7 +18,7 @@ type Expectation struct {
 	Verb, Object string
 	Command      []string // of run
 	Outcome      Outcome
-	// of file: a name in the workspace of the runs
+	// Of file: a name in the workspace of the runs.
 	File    string
 	Content string
 }
@@ -26,7 +26,7 @@ type Expectation struct {
 // An Outcome is how a run is expected to end.
 type Outcome struct {
 	Exit int
-	// by policy, before it started
+	// By policy, before it started.
 	Refused bool
 	Limit   string // that ends it
 }
@@ -43,7 +43,7 @@ func (o Outcome) String() string {
 
 // Expectations are a whole file.
 type Expectations struct {
-	// that it is about: the name of a profile, "" for the file beside it
+	// That it is about: the name of a profile, "" for the file beside it.
 	Policy string
 	Lines  []Expectation
 }

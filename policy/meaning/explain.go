@@ -254,7 +254,7 @@ func (x *explainer) workspace(p policy.Policy) {
 			func(p policy.Policy) string { return p.Workspace.Commit.String() },
 			top.Commit.String())
 	}
-	// what every layer leaves at the top comes from the profile all the same
+	// What every layer leaves at the top comes from the profile all the same.
 	for i := range x.out.Items {
 		x.fillProfile(&x.out.Items[i])
 	}

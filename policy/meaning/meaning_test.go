@@ -80,10 +80,10 @@ func names(command string) []string {
 func TestWhy(t *testing.T) {
 	for _, tt := range []struct {
 		question, layer string
-		// of the rule, 0 where there is none
+		// Of the rule, 0 where there is none.
 		line    int
 		allowed bool
-		// in a line of it
+		// In a line of it.
 		change string
 	}{
 		{"read:/usr/bin/x", "profile mine", 7, true, ""},

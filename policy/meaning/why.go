@@ -31,7 +31,7 @@ type Verdict struct {
 type Answer struct {
 	Question string `json:"question"`
 	Allowed  bool   `json:"allowed"`
-	// not yet: somebody has to say yes
+	// Not yet: somebody has to say yes.
 	Ask bool `json:"ask,omitempty"`
 	// Layer, Rule and At are those that decided.
 	Layer  string           `json:"layer"`
@@ -204,7 +204,7 @@ func turn(q policy.Question, s Source, d policy.Decision, v Verdict) Step {
 	}
 	if step.edit.Key != "" {
 		if step.File != s.File.Source && !step.edit.Table {
-			// one's own word comes before what is included
+			// One's own word comes before what is included.
 			step.File = s.File.Source
 		}
 		step.Lines = step.edit.Lines()

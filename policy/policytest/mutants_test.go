@@ -84,7 +84,7 @@ func TestMutants(t *testing.T) {
 		end, bounded := t.Deadline()
 		for i, f := range tried {
 			if bounded && time.Until(end) < 3*time.Minute {
-				// what is known is worth more than the rest
+				// What is known is worth more than the rest.
 				left = len(tried) - i
 				break
 			}

@@ -57,7 +57,7 @@ type fault struct {
 	number             int
 	file, inside, what string
 	line               int
-	// the file with this fault and no other, where a switch cannot be: among constants
+	// The file with this fault and no other, where a switch cannot be: among constants.
 	alone []byte
 }
 
@@ -243,7 +243,7 @@ func (p *planter) binary(n *ast.BinaryExpr) (string, bool) {
 		case boolean:
 			faults += fmt.Sprintf("if %d == plantedFault { return %s }; ", number, join(op))
 		default:
-			// its operands have no effects, so both may be made
+			// Its operands have no effects, so both may be made.
 			faults = fmt.Sprintf("choosePlanted(%d, %%s, %s)", number,
 				strings.ReplaceAll(join(op), "%", "%%"))
 		}
@@ -267,7 +267,7 @@ func (p *planter) call(n *ast.CallExpr) (string, bool) {
 	if name == "strings.Contains" {
 		if what := p.info.Types[n.Args[1]].Value; what != nil &&
 			len(constant.StringVal(what)) == 1 {
-			// any of one is that one
+			// Any of one is that one.
 			return "", false
 		}
 	}

@@ -49,9 +49,9 @@ type draft struct {
 	host        Host
 	include     []included
 	policy      policy.Policy
-	// of each mount in policy
+	// Of each mount in policy.
 	mountAt []Position
-	// of each key that is there
+	// Of each key that is there.
 	at      map[string]Position
 	without []takenOut // of what is inherited
 	// sections of single tools, which share at
@@ -114,7 +114,7 @@ func (d *draft) sections() []policy.ForTool {
 // inherit joins what an included draft says into d: lists are united, and keys that d
 // says itself stay as they are.
 func (d *draft) inherit(base *draft) {
-	// while both still say which keys are their own
+	// While both still say which keys are their own.
 	d.inheritTools(base)
 	d.inheritPolicy(base)
 	for key, pos := range base.at {

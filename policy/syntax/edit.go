@@ -119,7 +119,7 @@ func AddRule(q policy.Connect) Edit {
 			if err != nil {
 				return err
 			}
-			// base says the limits, which count from the first rule on
+			// Base says the limits, which count from the first rule on.
 			if len(p.Fetch.Allow) == 0 {
 				p.Fetch.Limits = policy.TopFetchLimits()
 			}

@@ -19,11 +19,11 @@ func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Lin
 // Error is one thing that is wrong with a file.
 type Error struct {
 	Position
-	// what is wrong, and why, in one sentence
+	// What is wrong, and why, in one sentence.
 	Message string
-	// what to do about it, or ""
+	// What to do about it, or "".
 	Hint string
-	// the line that it is about, as it is written, or "" where none is
+	// The line that it is about, as it is written, or "" where none is.
 	Text string
 	// Incomplete is set where nothing is wrong with what the file says, but a profile
 	// must say more. A fragment need not.

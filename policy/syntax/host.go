@@ -41,7 +41,7 @@ const Others = "*"
 // Bounds of what a ceiling says of policy files.
 const (
 	maxVersion = 1 << 53
-	// bytes of the name of a user or group
+	// Bytes of the name of a user or group.
 	maxAudience = 128
 )
 

@@ -6,7 +6,7 @@ import "github.com/jail-sandbox/jail/policy"
 type Key struct {
 	// "limits.memory"; "mount." and "fetch.allow." are lists of tables
 	Path string
-	// what its value looks like
+	// What its value looks like.
 	Type  string
 	About string
 }

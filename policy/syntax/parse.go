@@ -79,9 +79,9 @@ type parser struct {
 	find   Finder
 	places Places
 	errs   *Errors
-	// what was included once already; nil where it was refused
+	// What was included once already; nil where it was refused.
 	done map[string]*draft
-	// of each file, for errors
+	// Of each file, for errors.
 	texts map[string][]byte
 }
 

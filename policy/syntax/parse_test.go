@@ -149,7 +149,7 @@ func TestRulesHavePlaces(t *testing.T) {
 func TestParseErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
-		// each error, with its line and column, in part
+		// Each error, with its line and column, in part.
 		want []string
 	}{
 		{"no version", `name = "x"`, []string{"1:1: the version of the language is missing"}},

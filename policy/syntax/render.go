@@ -82,7 +82,7 @@ func (w *writer) tool(t policy.ForTool, top policy.Policy) {
 type writer struct {
 	kind Kind
 	out  strings.Builder
-	// a section without a key yet
+	// A section without a key yet.
 	pending string
 	prefix  string // of all sections
 }

@@ -56,7 +56,7 @@ func Schema() []byte {
 	root["title"] = "Policy of jail"
 	text, err := json.MarshalIndent(root, "", "  ")
 	if err != nil {
-		// it is made of maps, lists and texts
+		// It is made of maps, lists and texts.
 		panic("syntax: bug: " + err.Error())
 	}
 	return append(text, '\n')
@@ -164,7 +164,7 @@ func structSchema(t reflect.Type, path string) object {
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		key := join(path, name)
-		// a rule has them among its own
+		// A rule has them among its own.
 		if f.Type == reflect.TypeFor[policy.FetchBounds]() {
 			var b policy.FetchBounds
 			for _, bound := range policy.FetchBoundNames() {
@@ -173,7 +173,7 @@ func structSchema(t reflect.Type, path string) object {
 			}
 			continue
 		}
-		// it stands among the limits
+		// It stands among the limits.
 		if path == "fetch" && name == "rate" {
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 const (
 	// MaxBytes is the size of the largest file that is read.
 	MaxBytes = 1 << 20
-	// of arrays, tables and dotted keys in each other; the shape needs four
+	// Of arrays, tables and dotted keys in each other; the shape needs four.
 	maxDepth = 16
 
 	// maxValues bounds the keys, tables and items of one file. What follows the tree, the library's
@@ -29,10 +29,10 @@ type node struct {
 	pos Position
 	// Array, InlineTable for every table, or a scalar
 	kind unstable.Kind
-	// a string's value, or a scalar as it is written
+	// A string's value, or a scalar as it is written.
 	text  string
 	items []*node
-	// of a table, in the order of the file
+	// Of a table, in the order of the file.
 	keys  []string
 	keyAt map[string]Position
 	table map[string]*node
@@ -277,7 +277,7 @@ func (b *treeBuilder) value(v *unstable.Node, pos Position, depth int) *node {
 		}
 	case unstable.InlineTable:
 		n.table, n.keyAt = map[string]*node{}, map[string]Position{}
-		// while its own dotted keys fill it
+		// While its own dotted keys fill it.
 		n.closed = false
 		for it := v.Children(); it.Next(); {
 			if b.tooMany() || b.errs.full() {

@@ -12,7 +12,7 @@ import (
 
 // takenOut is an item of [without]: one of a list that was inherited and is not wanted.
 type takenOut struct {
-	// of the list that it is taken out of
+	// Of the list that it is taken out of.
 	key, item string
 	pos       Position
 }

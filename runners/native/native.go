@@ -16,9 +16,9 @@ import (
 
 // Bounds of what is read of a program to learn how it starts.
 const (
-	// program headers; the kernel takes 64 KiB of them
+	// Program headers; the kernel takes 64 KiB of them.
 	maxHeaders = 128
-	// bytes of the interpreter's path, as the kernel takes them
+	// Bytes of the interpreter's path, as the kernel takes them.
 	maxInterp = 4096
 	// maxLine bounds a first line with #! in bytes, as the kernel does.
 	maxLine = 256

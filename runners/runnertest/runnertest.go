@@ -139,7 +139,7 @@ func Suite(t *testing.T, run Runner) {
 			}
 			want := c.want
 			if want.Signal == "" && want.Limit != "" {
-				// that a limit ended it is said by its name
+				// That a limit ended it is said by its name.
 				got.Signal = ""
 			}
 			if c.told && got.Limit == "" {

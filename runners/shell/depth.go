@@ -16,7 +16,7 @@ const maxFrames = 20_000
 // deeper on the stack than maxFrames.
 type depthReader struct {
 	text *strings.Reader
-	// that the parser has come to
+	// That the parser has come to.
 	line int
 }
 

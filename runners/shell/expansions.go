@@ -9,9 +9,9 @@ import (
 
 // place is the place of a word.
 type place struct {
-	// within double quotes or a here-document
+	// Within double quotes or a here-document.
 	quoted bool
-	// it becomes any number of fields
+	// It becomes any number of fields.
 	split bool
 }
 
@@ -311,7 +311,7 @@ func (x *expander) lazy(p *syntax.ParamExp) {
 		if ok {
 			a.Value = &syntax.Word{Parts: p.Exp.Word.Parts}
 		}
-		// what it is given has assignments of its own
+		// What it is given has assignments of its own.
 		return !ok
 	})
 	subst := &syntax.CmdSubst{Left: p.Pos(), Right: p.End(), Stmts: guard.Stmts}

@@ -22,7 +22,7 @@ const maxCommands = 20_000
 
 // Script is a script that can be run.
 type Script struct {
-	// for messages: a file's name, or "-c"
+	// For messages: a file's name, or "-c".
 	Name string
 	Text string
 	file *syntax.File
@@ -33,7 +33,7 @@ type Script struct {
 
 // Problem is one reason why a script cannot be run.
 type Problem struct {
-	// from 1; columns count bytes
+	// From 1; columns count bytes.
 	Line, Col uint
 	What      string
 }

@@ -17,7 +17,7 @@ func FuzzBoundTables(f *testing.F) {
 	f.Add(append(append([]byte{}, Header...), 4, 5, 1, 0x70, 0, 0xff, 0xff, 0xfc, 15))
 	f.Fuzz(func(t *testing.T, module []byte) {
 		if len(module) < 8 {
-			// no header, so Check has refused it
+			// No header, so Check has refused it.
 			return
 		}
 		before, err := wasi.Check(module, wasi.Limits{})

@@ -24,7 +24,7 @@ var ErrSeal = errors.New("compiled module does not match its seal")
 func CacheKey(module [sha256.Size]byte, machine string) string {
 	h := sha256.New()
 	for _, part := range []string{"jail wasi cache 1", string(module[:]), Engine, machine} {
-		// a hash takes every write
+		// A hash takes every write.
 		_ = binary.Write(h, binary.BigEndian, uint64(len(part)))
 		io.WriteString(h, part)
 	}

@@ -145,7 +145,7 @@ func skipVector(op uint32, r *reader) {
 	case op <= 11, op == 92, op == 93:
 		skipMemory(r)
 	case op == 12, op == 13:
-		// a constant, or the lanes of a shuffle
+		// A constant, or the lanes of a shuffle.
 		r.take(16)
 	case op >= 21 && op <= 34:
 		r.u8()

@@ -24,7 +24,7 @@ const (
 // compiler comes near them; the jail that compiles bounds modules within them again.
 const (
 	maxTypes = 100_000
-	// parameters, and results, of one type
+	// Parameters, and results, of one type.
 	maxParams        = 1000
 	maxImports       = 10_000
 	MaxFunctions     = 200_000
@@ -34,9 +34,9 @@ const (
 	maxGlobals       = 100_000
 	maxExports       = 100_000
 	maxTables        = 100
-	// initial, of all tables together
+	// Initial, of all tables together.
 	MaxTableElements = 10_000_000
-	// element segments, and data segments
+	// Element segments, and data segments.
 	maxSegments = 100_000
 )
 
@@ -51,9 +51,9 @@ var (
 
 // ModuleError says what is wrong with a module.
 type ModuleError struct {
-	// one of the errors above
+	// One of the errors above.
 	Kind error
-	// for people, without a full stop
+	// For people, without a full stop.
 	Sentence string
 	Import   string // for ErrImport: "module.name"
 }

@@ -36,7 +36,7 @@ type Queue struct {
 	memory int64
 	held   map[uint32]holding // by user
 	lines  map[uint32][]*ticket
-	// the users with a line, the next one first
+	// The users with a line, the next one first.
 	turn    []uint32
 	waiting int
 	// refused counts the runs that were told that the daemon is busy.

@@ -118,11 +118,11 @@ func TestQueueMemory(t *testing.T) {
 		a.ask("small", 3, 10)
 		a.want("first", "small")
 		a.ask("beside", 4, 3)
-		// of the 13 that huge leaves
+		// Of the 13 that huge leaves.
 		a.ask("too much", 5, 1)
 		a.ask("nothing", 6, 0)
 		a.want("beside", "nothing")
-		// one in the other's place, without an end
+		// One in the other's place, without an end.
 		for range 100 {
 			a.end("small")
 			a.ask("small", 3, 9)
@@ -167,7 +167,7 @@ func TestQueueMemoryOfOneUser(t *testing.T) {
 		if !isBusy(err) || !strings.Contains(err.Error(), "as much in as one user may have") {
 			t.Errorf("beyond its share: %v", err)
 		}
-		// a run in one of them
+		// A run in one of them.
 		mustEnter(t, q, 1, 1, 0)
 		mustEnter(t, q, 1, 0, 7)
 		waits := make(chan error, 1)

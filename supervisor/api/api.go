@@ -35,13 +35,13 @@ const (
 
 // Forms of the differences in a review, for ?patch=.
 const (
-	// content as it is, for git apply
+	// Content as it is, for git apply.
 	PatchPlain    = "plain"
 	PatchTerminal = "terminal" // control characters escaped, reversibly
 	// for Client.Changes: no text, but what can be chosen among
 	PatchHunks = "hunks"
-	// for Client.Changes: as PatchTerminal and PatchHunks; the text of a change comes after it,
-	// before that of the next
+	// For Client.Changes: as PatchTerminal and PatchHunks; the text of a change comes after it,
+	// before that of the next.
 	PatchReview = "review"
 )
 
@@ -63,9 +63,9 @@ type KillRequest struct {
 type ReviewLine struct {
 	Info   *shadows.WorkspaceInfo `json:"info,omitempty"`
 	Change *Change                `json:"change,omitempty"`
-	// of the change before, if ?hunks=1 asks for them
+	// Of the change before, if ?hunks=1 asks for them.
 	Hunks *workspace.FileHunks `json:"hunks,omitempty"`
-	// the next part of the differences as text
+	// The next part of the differences as text.
 	Patch   []byte         `json:"patch,omitempty"`
 	Summary *ReviewSummary `json:"summary,omitempty"`
 	Error   *problem.Error `json:"error,omitempty"`
@@ -74,7 +74,7 @@ type ReviewLine struct {
 // A Change is a change with what a reviewer needs beside it.
 type Change struct {
 	workspace.Change
-	// why a commit holds it back
+	// Why a commit holds it back.
 	Protected string `json:"protected,omitempty"`
 }
 

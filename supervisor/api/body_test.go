@@ -25,7 +25,7 @@ func TestBodyBounds(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
 			t.Errorf("%s: %v", name, err)
 		}
-		// the body, read into a growing buffer
+		// The body, read into a growing buffer.
 		if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 100 {
 			t.Errorf("%s: %d MiB were allocated", name, n)
 		}

@@ -34,7 +34,7 @@ type Client struct {
 	dial    func(ctx context.Context) (net.Conn, error)
 	http    *http.Client
 	private *private
-	// that Dial made, until it is used
+	// That Dial made, until it is used.
 	first *atomic.Pointer[net.Conn]
 }
 
@@ -49,7 +49,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// is good for one request
+	// Is good for one request.
 	var first atomic.Pointer[net.Conn]
 	first.Store(&conn)
 	c := newClient(func(ctx context.Context) (net.Conn, error) {

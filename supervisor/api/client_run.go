@@ -82,7 +82,7 @@ func startStreams(conn net.Conn, path string, req any) (*bufio.Reader, error) {
 	}
 	ask.Header.Set("Connection", "Upgrade")
 	ask.Header.Set("Upgrade", Upgrade)
-	// a daemon that does not take it can have said why
+	// A daemon that does not take it can have said why.
 	sent := ask.Write(conn)
 	r := bufio.NewReaderSize(conn, 128<<10)
 	resp, err := http.ReadResponse(r, ask)
@@ -101,9 +101,9 @@ type runStream struct {
 
 	mu   sync.Mutex
 	conn net.Conn
-	// to a daemon that has not begun anything
+	// To a daemon that has not begun anything.
 	sent []byte
-	// it has taken input, or sent output
+	// It has taken input, or sent output.
 	begun bool
 }
 
@@ -113,7 +113,7 @@ func (s *runStream) connect(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn = conn; len(s.sent) > 0 {
-		// who reads from it finds out
+		// Who reads from it finds out.
 		_, _ = conn.Write(s.sent)
 	}
 }
@@ -154,7 +154,7 @@ func (s *runStream) sendInput(in io.Reader) {
 			break
 		}
 	}
-	// a run that has ended needs no end of input
+	// A run that has ended needs no end of input.
 	_, _ = frameWriter{&s.mu, s, FrameInputEnd}.Write(nil)
 }
 

@@ -95,18 +95,18 @@ func (srv *Server) logs(w http.ResponseWriter, r *http.Request) {
 		srv.problem(w, caller, err)
 		return
 	case err != nil:
-		// the client is gone, or sees that there is no result
+		// The client is gone, or sees that there is no result.
 		return
 	}
 	out.begin()
 	if res != nil {
 		if text, err := json.Marshal(srv.s.ShownResult(caller, *res)); err == nil {
-			// a client that is gone needs none
+			// A client that is gone needs none.
 			_, _ = frameWriter{&mu, out, FrameResult}.Write(text)
 		}
 		return
 	}
-	// all there is so far
+	// All there is so far.
 	_, _ = frameWriter{&mu, out, FrameInputEnd}.Write(nil)
 }
 

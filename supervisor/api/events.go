@@ -130,7 +130,7 @@ type eventStream struct {
 
 	mu    sync.Mutex
 	begun bool
-	// record that was sent, or behind which it began
+	// Record that was sent, or behind which it began.
 	last   uint64
 	latest time.Time // when something was sent
 }
@@ -145,7 +145,7 @@ func (e *eventStream) begin(after uint64) error {
 	e.begun, e.last = true, after
 	e.w.Header().Set("Content-Type", "application/x-ndjson")
 	e.w.Header().Set(afterHeader, strconv.FormatUint(after, 10))
-	// its deadline is not for another request
+	// Its deadline is not for another request.
 	e.w.Header().Set("Connection", "close")
 	return e.send(func() error { e.w.WriteHeader(http.StatusOK); return nil })
 }
@@ -167,7 +167,7 @@ func (e *eventStream) line(text []byte) error {
 
 func (e *eventStream) send(write func() error) error {
 	e.latest = time.Now()
-	// what knows no deadlines is a test's
+	// What knows no deadlines is a test's.
 	_ = e.control.SetWriteDeadline(e.latest.Add(e.stalled))
 	return errors.Join(write(), e.control.Flush())
 }
@@ -222,7 +222,7 @@ func (e *eventStream) end(why *problem.Error) {
 		why = &told
 	}
 	if text, err := json.Marshal(Problem{why}); err == nil {
-		// a client that is gone needs no answer
+		// A client that is gone needs no answer.
 		_ = e.line(text)
 	}
 }

@@ -101,7 +101,7 @@ func TestEventsStalled(t *testing.T) {
 func TestEventsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		streamed(t, func(e *eventStream, r *http.Request) {
-			// not the request's, which would end, too
+			// Not the request's, which would end, too.
 			ctx, cancel := context.WithCancelCause(context.Background())
 			defer cancel(nil)
 			if err := e.begin(7); err != nil {

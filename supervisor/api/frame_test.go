@@ -65,7 +65,7 @@ func TestInputKeepsToItsWindow(t *testing.T) {
 		}
 	}
 	in := newInput(frameWriter{&mu, io.Discard, FrameCredit})
-	// returns at the frame too many, with nobody reading
+	// Returns at the frame too many, with nobody reading.
 	in.receive(bufio.NewReader(&frames))
 	text, err := io.ReadAll(in)
 	if err != nil || len(text) != inputWindow {
@@ -92,7 +92,7 @@ func TestClientFramesAreBounded(t *testing.T) {
 		theirs, ours := net.Pipe()
 		go srv.carry(ours, bufio.NewReader(ours), func(ctx context.Context,
 			s stdio.Streams) supervisor.Result {
-			// nobody reads: the window is full
+			// Nobody reads: the window is full.
 			if want != "" {
 				<-ctx.Done()
 			} else if text, err := io.ReadAll(s.In); err != nil || len(text) != maxClientFrame {

@@ -24,7 +24,7 @@ func (srv *Server) metrics(w http.ResponseWriter, r *http.Request) {
 
 func (srv *Server) writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", metrics.ContentType)
-	// a client that is gone needs no answer
+	// A client that is gone needs no answer.
 	_ = srv.s.Metrics(w)
 }
 

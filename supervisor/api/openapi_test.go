@@ -335,7 +335,7 @@ func (c *schemaCheck) match(where string, typ reflect.Type, s *schema) {
 	case "array":
 		c.match(where+"[]", typ.Elem(), s.Items)
 	case "object":
-		// its keys are paths or the like
+		// Its keys are paths or the like.
 		if typ.Kind() == reflect.Map {
 			return
 		}

@@ -90,7 +90,7 @@ func TestPanicEndsOneRequest(t *testing.T) {
 	if err := <-lasting; err != nil {
 		t.Errorf("the other request: %v", err)
 	}
-	// nothing waits for what has failed
+	// Nothing waits for what has failed.
 	if err := srv.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}

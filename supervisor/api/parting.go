@@ -18,10 +18,10 @@ type parting struct {
 	net.Conn
 
 	mu sync.Mutex
-	// when it was told to hurry
+	// When it was told to hurry.
 	since time.Time
 	left  time.Duration
-	// of the first write that failed, which may have sent a part of a frame
+	// Of the first write that failed, which may have sent a part of a frame.
 	err error
 }
 

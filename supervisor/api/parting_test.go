@@ -127,7 +127,7 @@ func TestLastAnswer(t *testing.T) {
 		if _, err := io.WriteString(theirs, "GET / HTTP/1.1\r\nHost: jail\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		// while nothing ends it may take its time
+		// While nothing ends it may take its time.
 		time.Sleep(time.Hour)
 		begun := time.Now()
 		srv.Hurry()

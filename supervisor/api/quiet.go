@@ -10,7 +10,7 @@ import (
 // A quiet knows for how long nobody has asked anything.
 type quiet struct {
 	mu sync.Mutex
-	// requests that are being answered
+	// Requests that are being answered.
 	under int
 	last  time.Time
 }

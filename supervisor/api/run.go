@@ -72,7 +72,7 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 			})))
 		return
 	}
-	// before Hijack, after which Shutdown would not wait for this request
+	// Before Hijack, after which Shutdown would not wait for this request.
 	srv.streams.Add(1)
 	defer srv.streams.Done()
 	conn, buffered, err := http.NewResponseController(w).Hijack()
@@ -105,7 +105,7 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
 	in := newInput(frameWriter{&mu, conn, FrameCredit})
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		// the client closed the connection, or broke the protocol
+		// The client closed the connection, or broke the protocol.
 		cancel(in.receive(buffered))
 	})
 	res := do(ctx, stdio.Streams{
@@ -122,7 +122,7 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
 	}
 	text, err := json.Marshal(res)
 	if err == nil {
-		// a client that is gone needs no result; the record has it
+		// A client that is gone needs no result; the record has it.
 		_, _ = frameWriter{&mu, conn, FrameResult}.Write(text)
 	}
 	in.stop()
@@ -137,9 +137,9 @@ type input struct {
 	credit frameWriter
 	frames chan []byte
 	quit   chan struct{}
-	// of the client's terminal, the last one
+	// Of the client's terminal, the last one.
 	sizes chan runners.Terminal
-	// the client has said that it was all
+	// The client has said that it was all.
 	whole atomic.Bool
 	rest  []byte
 }

@@ -33,14 +33,14 @@ type Server struct {
 	version Version
 	http    *http.Server
 	quiet   quiet
-	// connections that were switched to streams, of which http.Server knows nothing any more
+	// Connections that were switched to streams, of which http.Server knows nothing any more.
 	streams sync.WaitGroup
 
-	// done when no answer may wait for its client any more
+	// Done when no answer may wait for its client any more.
 	ending context.Context
 	end    context.CancelFunc
 
-	// done when no request comes any more: what has no end of its own ends
+	// Done when no request comes any more: what has no end of its own ends.
 	leaving context.Context
 	leave   context.CancelFunc
 }
@@ -58,7 +58,7 @@ func NewServer(s *supervisor.Supervisor, v Version) *Server {
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
 		IdleTimeout:       2 * time.Minute,
-		// a connection that cannot be accepted yet is tried again
+		// A connection that cannot be accepted yet is tried again.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return srv
@@ -66,7 +66,7 @@ func NewServer(s *supervisor.Supervisor, v Version) *Server {
 
 // Serve answers on l until Shutdown.
 func (srv *Server) Serve(l net.Listener) error {
-	// a private daemon has one client, which is its own
+	// A private daemon has one client, which is its own.
 	if n := srv.s.Connections(); n > 0 {
 		l = newBoundedListener(l, n)
 	}
@@ -87,7 +87,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.leave()
 	err := srv.http.Shutdown(ctx)
 	if errors.Is(err, net.ErrClosed) {
-		// the listener was closed before, which Serve has yet to see
+		// The listener was closed before, which Serve has yet to see.
 		err = nil
 	}
 	sent := make(chan struct{})
@@ -177,7 +177,7 @@ func (srv *Server) answer(h handler) http.HandlerFunc {
 			writeProblem(w, problem.From(err))
 			return
 		}
-		// not for as long as it takes: some answers wait for a run's end
+		// Not for as long as it takes: some answers wait for a run's end.
 		leave()
 		v, err := h(srv, r.Context(), caller, r)
 		if err != nil {
@@ -209,7 +209,7 @@ func writeProblem(w http.ResponseWriter, e *problem.Error) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// a client that is gone needs no answer
+	// A client that is gone needs no answer.
 	_ = json.NewEncoder(w).Encode(v)
 }
 

@@ -31,7 +31,7 @@ func broken(err error) bool {
 			return true
 		}
 	}
-	// has no name in net/http
+	// Has no name in net/http.
 	return strings.Contains(err.Error(), "server closed idle connection")
 }
 

@@ -18,7 +18,7 @@ type Head struct {
 	Size   uint64 // records
 	// hash of the last one, "sha256:…"
 	Chain string
-	// the signed note as it is
+	// The signed note as it is.
 	Note []byte
 }
 
@@ -73,7 +73,7 @@ var ErrAnchor = errors.New("no anchor")
 // Anchor is a head that was kept away from the log.
 type Anchor struct {
 	Head
-	// where it was kept, for messages
+	// Where it was kept, for messages.
 	From string
 }
 

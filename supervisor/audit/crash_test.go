@@ -129,7 +129,7 @@ func TestTornFileWithoutGap(t *testing.T) {
 type faulty struct {
 	segment
 	write, sync, cut error
-	// bytes of a write that get through before its error
+	// Bytes of a write that get through before its error.
 	partial int
 }
 
@@ -206,7 +206,7 @@ func TestDiskBroken(t *testing.T) {
 				syscall.EIO) || !errors.Is(err, errBroken) {
 				t.Errorf("append said %v", err)
 			}
-			// too late: nobody knows what is on disk
+			// Too late: nobody knows what is on disk.
 			bad.sync, bad.write, bad.cut = nil, nil, nil
 			if _, err := l.Append(context.Background(), denied("c")); !errors.Is(err, errBroken) {
 				t.Errorf("append behind a failed flush said %v", err)
@@ -243,7 +243,7 @@ func TestFullFileSystem(t *testing.T) {
 	})
 	l := p.open(t)
 	n, err := uint64(0), error(nil)
-	// until there is no room even for less than a checkpoint
+	// Until there is no room even for less than a checkpoint.
 	for _, size := range []int{1000, 0} {
 		for err = nil; err == nil; {
 			if _, err = l.Append(context.Background(),

@@ -51,14 +51,14 @@ type Actor struct {
 
 // Entry is one event to record. The log adds place, time and hash.
 type Entry struct {
-	// as its user calls it; empty where there is none
+	// As its user calls it; empty where there is none.
 	Run string
 	// RunID is set if Run is a name that its user gave.
 	RunID     string
 	Session   string
 	SessionID string // as RunID
 	Actor     Actor
-	// digest of the effective policy, "sha256:…"
+	// Digest of the effective policy, "sha256:…".
 	Policy string
 	// seq of the record that led to this one, or 0
 	Cause uint64
@@ -73,9 +73,9 @@ type Event interface {
 
 // RunStarted is recorded before a run's tool starts.
 type RunStarted struct {
-	// as the caller named it
+	// As the caller named it.
 	Tool string
-	// of the module or program, "sha256:…"
+	// Of the module or program, "sha256:…".
 	Digest    string
 	Argv      []string
 	Cwd       string
@@ -83,9 +83,9 @@ type RunStarted struct {
 	Profile   string // name
 	// digest of what the kernel is told
 	Plan string
-	// names only: values can be secrets
+	// Names only: values can be secrets.
 	Env []string
-	// what weakens this run, a sentence each
+	// What weakens this run, a sentence each.
 	Warnings []string
 	// Learn: the caller observes the run to make a policy.
 	Learn bool
@@ -120,7 +120,7 @@ type File struct {
 
 // Denied is a refusal, by policy or by the kernel.
 type Denied struct {
-	// policy, fetch, seccomp, landlock, wasi, mount
+	// Policy, fetch, seccomp, landlock, wasi, mount.
 	Layer string
 	What  string
 	Rule  string
@@ -132,12 +132,12 @@ type Denied struct {
 
 // Limit records a limit that was reached.
 type Limit struct {
-	// as in the policy file
+	// As in the policy file.
 	Name string
-	// bytes, milliseconds or a number, as the name has it
+	// Bytes, milliseconds or a number, as the name has it.
 	Limit int64
 	Peak  int64
-	// what was done: killed, throttled, refused, truncated
+	// What was done: killed, throttled, refused, truncated.
 	Action string
 }
 
@@ -155,9 +155,9 @@ type Changes struct{ Added, Modified, Deleted int64 }
 // RunFinished is recorded when a run's jail is gone.
 type RunFinished struct {
 	ExitCode int
-	// name, where a signal ended it
+	// Name, where a signal ended it.
 	Signal string
-	// name of the limit that ended it
+	// Name of the limit that ended it.
 	Limit string
 	Error string // ours, not the tool's
 	// Truncated: the output was cut.
@@ -182,7 +182,7 @@ type WorkspaceCommitted struct {
 	Workspace string
 	Digest    string
 	Changes   Changes
-	// where only some were named
+	// Where only some were named.
 	Paths  []string
 	Commit string // its id
 	// Files lists kind, content digest and path of each change, as far as a record has room.
@@ -193,17 +193,17 @@ type WorkspaceCommitted struct {
 	Protected bool
 	// Begun: the commit is about to be made; a second record says how it ended.
 	Begun bool
-	// of a commit that was refused or failed
+	// Of a commit that was refused or failed.
 	Error string
 }
 
 // WorkspaceDiscarded records that a shadow, or a part of it, was discarded.
 type WorkspaceDiscarded struct {
 	Workspace string
-	// of all its changes before
+	// Of all its changes before.
 	Digest  string
 	Changes Changes
-	// where only some were named
+	// Where only some were named.
 	Paths []string
 	// GaveUp says what could not be undone of an interrupted commit that was given up with the
 	// shadow.
@@ -213,10 +213,10 @@ type WorkspaceDiscarded struct {
 // WorkspaceReverted records that a commit was undone.
 type WorkspaceReverted struct {
 	Workspace string
-	// of the change set of the commit
+	// Of the change set of the commit.
 	Digest  string
 	Changes Changes
-	// the id of the commit that was undone
+	// The id of the commit that was undone.
 	Commit string
 	// Files lists kind, content digest and path of each change, as far as a record has room.
 	Files []string
@@ -231,7 +231,7 @@ type PolicyLoaded struct {
 	Kind string
 	Name string
 	Path string
-	// of the files as they are written
+	// Of the files as they are written.
 	Digest string
 	// Was is the digest of the files that were in force before.
 	Was   string
@@ -286,7 +286,7 @@ type DaemonStopped struct{ Reason string }
 // Anchored records that a target began to refuse the heads of the log, or takes them again.
 type Anchored struct {
 	Name, To string
-	// of the last head that it took
+	// Of the last head that it took.
 	Size uint64
 	// Error says why the target takes no more heads; empty if it does again.
 	Error string
@@ -302,7 +302,7 @@ type Gap struct {
 	// First and Last are the records that the gap is about, if it is about records.
 	First uint64
 	Last  uint64
-	// torn bytes moved to File
+	// Torn bytes moved to File.
 	Bytes  int64
 	SHA256 string // of them
 	File   string // beside the segments

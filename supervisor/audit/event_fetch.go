@@ -10,7 +10,7 @@ type Fetch struct {
 	Kind  string // request, tunnel, websocket
 	// Decision is allowed, denied, or report: no rule grants it, and the policy lets it pass.
 	Decision string
-	// of the policy, or fetch
+	// Of the policy, or fetch.
 	Layer  string
 	Rule   string
 	Method string

@@ -9,14 +9,14 @@ import (
 
 // Filter selects the records that match all of its parts. Its zero value matches all.
 type Filter struct {
-	// its id, or the name that its user gave it
+	// Its id, or the name that its user gave it.
 	Run     string
 	Session string // as Run
 	Types   []Type // any of them
 	Since   time.Time
 	Until   time.Time // zero: no end
 	UID     *uint32
-	// digest of the effective policy, or its beginning
+	// Digest of the effective policy, or its beginning.
 	Policy string
 	// Tool is that of the run, as it was named or found: grep, core-utils/grep.
 	Tool string

@@ -119,7 +119,7 @@ func TestTail(t *testing.T) {
 	begun.Wait()
 	for i := range more {
 		if i%20 == 0 {
-			// so that both see the log grow
+			// So that both see the log grow.
 			time.Sleep(2 * followEvery)
 		}
 		mustAppend(t, l, denied("after"))
@@ -157,7 +157,7 @@ func TestTailOfNothing(t *testing.T) {
 	// What was read before the place that cannot be is shown, too.
 	p := newPlace(t)
 	p.fill(t, 9)
-	// a hole, which is no line
+	// A hole, which is no line.
 	if err := os.Truncate(p.segment(1), 64<<20); err != nil {
 		t.Fatal(err)
 	}

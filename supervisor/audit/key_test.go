@@ -81,7 +81,7 @@ func TestKeyTrouble(t *testing.T) {
 				}
 			}
 			if rep, err := Verify(p.log, pub); err != nil || rep.Records != 3 {
-				// it needs no private key
+				// It needs no private key.
 				t.Errorf("verify with the public key alone: %v, %v", rep, err)
 			}
 		})

@@ -21,9 +21,9 @@ var (
 
 // Options of a log. Zero values of the last four mean their defaults.
 type Options struct {
-	// segments and head; made with mode 0750
+	// Segments and head; made with mode 0750.
 	Dir string
-	// the private key; made with mode 0700
+	// The private key; made with mode 0700.
 	KeyDir string
 	Now    func() time.Time // nil means time.Now
 	// of the log's own records; zero means this process

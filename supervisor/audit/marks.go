@@ -33,12 +33,12 @@ const (
 // block is a sequence of lines. The bytes of its lines are valid until it is reused.
 type block struct {
 	text []byte
-	// of each line in text
+	// Of each line in text.
 	ends  []int
 	lines []marked
 	// err after the lines, also io.EOF.
 	err error
-	// closed when the lines are hashed
+	// Closed when the lines are hashed.
 	ready chan struct{}
 }
 

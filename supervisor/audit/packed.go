@@ -20,7 +20,7 @@ const packedExt = segmentExt + ".gz"
 // Layout of a member: ten bytes, the length of the extra field, then the field: "JL", 8, and two
 // little-endian numbers of bytes.
 const (
-	// of lines in a member
+	// Of lines in a member.
 	memberBytes  = 256 << 10
 	extraAt      = 12
 	extraBytes   = 12

@@ -239,7 +239,7 @@ func TestPackedDamage(t *testing.T) {
 			t.Fatalf("byte %d: other records, and verified", i)
 		}
 	}
-	// time and system in gzip's header, and what only says where to leap
+	// Time and system in gzip's header, and what only says where to leap.
 	if harmless := tried - found; harmless > memberHeader {
 		t.Errorf("%d of %d flips were not found", harmless, tried)
 	}

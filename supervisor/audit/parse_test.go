@@ -155,7 +155,7 @@ func TestVerifyEndlessLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// a hole: one line of 64 GiB of zeros
+	// A hole: one line of 64 GiB of zeros.
 	if err := os.Truncate(p.segment(1), info.Size()+64<<30); err != nil {
 		t.Skipf("no sparse files here: %v", err)
 	}

@@ -20,11 +20,11 @@ var ErrNoRecord = errors.New("no such record")
 
 // Proof shows that a line is a record of a log. A verifier needs only the log's public key.
 type Proof struct {
-	// the record, without its newline
+	// The record, without its newline.
 	Line   []byte
 	Index  uint64 // its number less one
 	Hashes []tlog.Hash
-	// the signed head: a C2SP tlog-checkpoint
+	// The signed head: a C2SP tlog-checkpoint.
 	Note []byte
 }
 

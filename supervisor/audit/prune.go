@@ -19,9 +19,9 @@ const cutFile = "cut"
 
 // Keep says what a log keeps. Zero values keep everything.
 type Keep struct {
-	// of segments, counted from the newest
+	// Of segments, counted from the newest.
 	Bytes int64
-	// since the last record of a segment
+	// Since the last record of a segment.
 	For time.Duration
 }
 

@@ -12,7 +12,7 @@ import (
 // the old key signs nothing any more (T-534).
 func TestRotate(t *testing.T) {
 	p := newPlace(t)
-	// another writer, which goes on
+	// Another writer, which goes on.
 	live := p.open(t)
 	mustAppend(t, live, denied("a"))
 	before := p.pub(t)
@@ -114,7 +114,7 @@ func TestRotateCutOff(t *testing.T) {
 				put(p.keys, keyFile, saved[keyFile])
 				put(p.keys, pubFile, saved[pubFile])
 			case "handed over":
-				// the record is there, behind the head that the old key signed
+				// The record is there, behind the head that the old key signed.
 				put(p.log, headFile, headBefore)
 				put(p.log, pubFile, saved[pubFile])
 				put(p.keys, keyFile, saved[keyFile])

@@ -17,9 +17,9 @@ type Record struct {
 	Seq  uint64
 	Time time.Time
 	Type Type
-	// as its user called it
+	// As its user called it.
 	Run string
-	// where that is a name; else ""
+	// Where that is a name; else "".
 	RunID     string
 	Session   string
 	SessionID string // as RunID
@@ -27,9 +27,9 @@ type Record struct {
 	Policy    string
 	Cause     uint64
 	Prev      string
-	// the type's own, in order
+	// The type's own, in order.
 	Fields []Field
-	// the whole, without its newline: valid JSON that is safe to print
+	// The whole, without its newline: valid JSON that is safe to print.
 	Line []byte
 }
 

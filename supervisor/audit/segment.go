@@ -47,10 +47,10 @@ func segments(root *os.Root) ([]uint64, error) {
 
 // line is one line as found, complete or torn.
 type line struct {
-	// without its newline; overwritten by the next read
+	// Without its newline; overwritten by the next read.
 	text    []byte
 	segment uint64
-	// in the segment, from 1
+	// In the segment, from 1.
 	number int
 	first  bool // of the segment
 	// the file ends before the line does
@@ -63,15 +63,15 @@ type line struct {
 // memory.
 type lines struct {
 	root *os.Root
-	// segments before it are passed over
+	// Segments before it are passed over.
 	from uint64
 	f    *source
 	buf  *bufio.Reader
-	// a line that is longer than buf
+	// A line that is longer than buf.
 	wide    []byte
 	segment uint64
 	number  int
-	// in the segment's lines, behind the last whole one
+	// In the segment's lines, behind the last whole one.
 	offset int64
 	ended  bool
 }
@@ -178,7 +178,7 @@ type mark struct {
 	prev, hash sum
 	leaf       tlog.Hash
 	kind       Type
-	// of a checkpoint: the raw JSON string, valid as long as the line is
+	// Of a checkpoint: the raw JSON string, valid as long as the line is.
 	note []byte
 }
 

@@ -44,7 +44,7 @@ func TestEveryByteFlipped(t *testing.T) {
 	if testing.Short() {
 		stride = 13
 	}
-	// side by side, for the time it takes
+	// Side by side, for the time it takes.
 	for part := range 2 {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +71,7 @@ func TestEveryByteFlipped(t *testing.T) {
 				var fault *Fault
 				errors.As(err, &fault)
 				named := fault != nil && fault.Seq == uint64(owner+1) &&
-					// the last is a checkpoint
+					// The last is a checkpoint.
 					(fault.Kind == altered || owner == 199 && fault.Kind == unsigned)
 				if !named {
 					t.Errorf("bit %d of byte %d, in record %d: verify said %v", i%8, i, owner+1,
@@ -79,7 +79,7 @@ func TestEveryByteFlipped(t *testing.T) {
 				}
 				f.WriteAt(text[i:i+1], int64(i))
 			}
-			// the control: put back, it passes
+			// The control: put back, it passes.
 			p.mustVerify(t, 200)
 		})
 	}
@@ -172,7 +172,7 @@ func TestLinesMoved(t *testing.T) {
 		if i < n-1 {
 			p.wantFault(t, seq, outOfOrder)
 		} else {
-			// the head covers the first of the two
+			// The head covers the first of the two.
 			p.wantFault(t, n+1, unsigned)
 		}
 		for j := i + 1; j < n; j++ {
@@ -286,7 +286,7 @@ func TestHeadTaken(t *testing.T) {
 	head, _ := os.ReadFile(name)
 
 	os.Remove(name)
-	// the checkpoint at 6 signs 1 to 5
+	// The checkpoint at 6 signs 1 to 5.
 	p.wantFault(t, 6, unsigned)
 	if _, err := Open(p.options()); !errors.Is(err, errDamaged) {
 		t.Errorf("open without the head: %v", err)

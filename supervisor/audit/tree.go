@@ -21,7 +21,7 @@ type tree struct {
 	size int64
 	// leaves also counts those in staged.
 	leaves int64
-	// hashes that are not in the file yet
+	// Hashes that are not in the file yet.
 	staged []byte
 	// err is that of the first failed add; root returns it.
 	err error

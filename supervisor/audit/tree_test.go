@@ -151,7 +151,7 @@ func TestPrune(t *testing.T) {
 	if err != nil || done.Segments == 0 || done.First != 1 || done.Last < 10 {
 		t.Fatalf("%+v, %v", done, err)
 	}
-	// the gap record and a checkpoint
+	// The gap record and a checkpoint.
 	rep := p.mustVerify(t, all.Records-done.Last+2)
 	if rep.Pruned != done.Last || rep.Gaps != 1 {
 		t.Errorf("%+v", rep)

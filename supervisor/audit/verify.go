@@ -21,13 +21,13 @@ type Report struct {
 	Gaps uint64
 	// Pruned counts the records at the beginning that were removed, by the signed cut.
 	Pruned uint64
-	// times that the signing key was changed
+	// Times that the signing key was changed.
 	Keys uint64
 	// Anchors counts the kept heads that the log fits.
 	Anchors int
 	// Old counts the kept heads of records that were pruned since, which cannot be compared.
 	Old int
-	// the log's name, as its head has it
+	// The log's name, as its head has it.
 	Origin string
 }
 
@@ -103,16 +103,16 @@ type verifier struct {
 	root  *os.Root
 	known note.Verifiers
 	src   *marks
-	// the last record in order
+	// The last record in order.
 	chain state
-	// of the tree up to it
+	// Of the tree up to it.
 	edge edge
-	// the last record under a good checkpoint
+	// The last record under a good checkpoint.
 	covered  uint64
 	head     head
 	anchors  *anchors
 	patience time.Duration
-	// why there is no good head
+	// Why there is no good head.
 	headErr error
 	report  Report
 }

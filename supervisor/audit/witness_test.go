@@ -78,7 +78,7 @@ func TestWitness(t *testing.T) {
 		if seen := w.Seen(h.Origin); !bytes.Equal(seen, note) {
 			t.Errorf("the witness has seen %q, want %q", seen, note)
 		}
-		// once more, of the same
+		// Once more, of the same.
 		p.ask(t, w, old)
 		anchors, err := ParseAnchors("witness", note)
 		if err != nil {

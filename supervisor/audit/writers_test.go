@@ -164,7 +164,7 @@ func TestRotation(t *testing.T) {
 	if err != nil || len(list) != 10 || list[0] != 1 || list[9] != 10 {
 		t.Fatalf("segments %v, %v", list, err)
 	}
-	// with the default size it goes on in the last
+	// With the default size it goes on in the last.
 	p.fill2(t, 3)
 	p.mustVerify(t, 14)
 	l := p.open(t, tiny)

@@ -16,9 +16,9 @@ import (
 
 // Places say where bundles are.
 type Places struct {
-	// of bundles that came with jail, in order
+	// Of bundles that came with jail, in order.
 	Dirs []string
-	// the Store of pulled ones; "" is none
+	// The Store of pulled ones; "" is none.
 	Tools string
 }
 
@@ -100,7 +100,7 @@ type Catalog struct {
 	mu    sync.Mutex
 	set   *Set
 	stamp stamps
-	// the stamp was settled when the set was read
+	// The stamp was settled when the set was read.
 	settled bool
 }
 

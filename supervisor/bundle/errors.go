@@ -11,9 +11,9 @@ type NotFoundError struct {
 	// "tool", "bundle" or "pulled bundle"
 	Kind string
 	Name string
-	// names that it may have been meant to be, nearest first
+	// Names that it may have been meant to be, nearest first.
 	Near []string
-	// bundles that were left out, and might have had it
+	// Bundles that were left out, and might have had it.
 	Left []error
 }
 

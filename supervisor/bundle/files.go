@@ -3,7 +3,7 @@ package bundle
 // A File is one that a manifest names.
 type File struct {
 	Name string
-	// hexadecimal; empty where the manifest does not pin it
+	// Hexadecimal; empty where the manifest does not pin it.
 	SHA256 string
 	Size   int64 // bytes
 	Module bool
@@ -18,7 +18,7 @@ func (m Manifest) Files() []File {
 	}
 	seen := map[string]bool{}
 	for _, l := range m.Licences {
-		// two licences may share a text
+		// Two licences may share a text.
 		if !seen[l.File] {
 			files = append(files, File{l.File, l.SHA256, l.Size, false})
 		}

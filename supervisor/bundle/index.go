@@ -31,7 +31,7 @@ type Installed struct {
 	Publisher string `json:"publisher"`
 	// Its digest.
 	Manifest string `json:"manifest"`
-	// where it was pulled from
+	// Where it was pulled from.
 	Source string    `json:"source"`
 	Time   time.Time `json:"time"`
 }
@@ -153,7 +153,7 @@ func (ix index) allows(publisher string, s trust.Statement) error {
 func compareVersions(a, b string) int {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(as), len(bs)) {
-		// digits only, at most nine
+		// Digits only, at most nine.
 		x, _ := strconv.Atoi(as[i])
 		y, _ := strconv.Atoi(bs[i])
 		if x != y {

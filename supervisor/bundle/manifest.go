@@ -12,10 +12,10 @@ const (
 	maxModules  = 200
 	maxImports  = 500
 	maxSources  = 100
-	// bytes of one name or sentence
+	// Bytes of one name or sentence.
 	maxText    = 400
 	maxLicence = 1 << 20
-	// bytes of all files together, of a bundle that is pulled
+	// Bytes of all files together, of a bundle that is pulled.
 	maxBundle = 512 << 20
 	maxNeeds  = 50
 )
@@ -47,9 +47,9 @@ type Manifest struct {
 // are requests: a run of a pulled bundle has the part of them that the policy grants,
 // and hosts that are not among them it does not reach at all.
 type Needs struct {
-	// names, *. and a name, or *
+	// Names, *. and a name, or *
 	Hosts []string `json:"hosts"`
-	// absolute paths in the jail
+	// Absolute paths in the jail.
 	Mounts []string `json:"mounts"`
 }
 

@@ -24,7 +24,7 @@ type Command struct {
 	Name   string // argv[0] for the module
 	About  string
 	Module Module
-	// of a pulled bundle: nil where nothing is said
+	// Of a pulled bundle: nil where nothing is said.
 	Needs *Needs
 }
 
@@ -155,7 +155,7 @@ func (b *Bundle) command(c CommandEntry) Command {
 	if b.Origin != nil {
 		command.Needs = b.Manifest.Needs
 		if command.Needs == nil {
-			// what came from afar and does not say what it needs, needs nothing
+			// What came from afar and does not say what it needs, needs nothing.
 			command.Needs = &Needs{}
 		}
 	}

@@ -39,7 +39,7 @@ const pulledBundle = "pulled bundle" // a kind of NotFoundError
 // name is nothing.
 type Store struct {
 	Dir string
-	// directories of the bundles that came with jail
+	// Directories of the bundles that came with jail.
 	Shipped []string
 	// Check is asked of each module before it is installed.
 	Check func(ModuleEntry, []byte) error
@@ -300,7 +300,7 @@ func writeFile(path string, r io.Reader, want File) error {
 // place gives a folder that was unpacked its name.
 func (s *Store) place(fresh string, in Installed) error {
 	home := filepath.Dir(s.folder(in.Manifest, in.Name))
-	// the same content, or a half of it
+	// The same content, or a half of it.
 	if err := os.RemoveAll(home); err != nil {
 		return err
 	}

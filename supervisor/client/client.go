@@ -49,7 +49,7 @@ type (
 const (
 	Keep    = supervisor.FateKeep
 	Discard = supervisor.FateDiscard
-	// if the tool exits with 0
+	// If the tool exits with 0.
 	Commit = supervisor.FateCommit
 )
 
@@ -125,7 +125,7 @@ func understand(ctx context.Context, c *api.Client, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
 	v, err := c.Version(ctx)
-	// a run has a connection of its own
+	// A run has a connection of its own.
 	c.Rest()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -40,7 +40,7 @@ func (o Options) startLasting(ctx context.Context) (*api.Client, error) {
 		cmd.Args = append(cmd.Args, "--state", o.State)
 	}
 	cmd.Dir, cmd.Stderr = "/", said
-	// what ends the terminal's processes does not end it
+	// What ends the terminal's processes does not end it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, failed(err, "build or install jaild beside jail",
@@ -71,7 +71,7 @@ func (o Options) startLasting(ctx context.Context) (*api.Client, error) {
 
 // lastWords is what a daemon that could not begin said.
 func lastWords(said *os.File) error {
-	// nothing but a worse message
+	// Nothing but a worse message.
 	text, _ := io.ReadAll(io.NewSectionReader(said, 0, 64<<10))
 	e := &Error{Code: problem.Failed, Message: "the daemon that was started ended at once"}
 	for line := range strings.Lines(string(text)) {

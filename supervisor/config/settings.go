@@ -71,7 +71,7 @@ func ReadSettings(path string) (Settings, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
-	// that is no fault of the file's
+	// That is no fault of the file's.
 	if problem.IsShort(err) {
 		return s, problem.New(problem.Failed, "settings of the daemon: %w", err)
 	}

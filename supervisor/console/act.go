@@ -20,7 +20,7 @@ type standing struct {
 	UID      uint32
 	Paths    int
 	Until    time.Time
-	// why it cannot be undone
+	// Why it cannot be undone.
 	NotKept string
 }
 
@@ -36,7 +36,7 @@ func lastCommit(i shadows.WorkspaceInfo, now time.Time) *standing {
 		if s.NotKept == "" && now.After(c.Until) {
 			s.NotKept = "what it replaced was kept until " + c.Until.UTC().Format(time.RFC3339)
 		}
-		// it would stand in a form as it is
+		// It would stand in a form as it is.
 		if s.NotKept == "" && text(c.ID) != c.ID {
 			s.NotKept = "its id is none: " + text(c.ID)
 		}
@@ -122,10 +122,10 @@ func (c *Console) askRevert(w http.ResponseWriter, r *http.Request, s *session) 
 type reverted struct {
 	ID      string
 	Changes []change
-	// of those are not listed
+	// Of those are not listed.
 	Skipped int
 	Left    []string
-	// the shadow still has what was committed
+	// The shadow still has what was committed.
 	More bool
 }
 

@@ -80,7 +80,7 @@ func TestRevert(t *testing.T) {
 	for name, x := range map[string]struct {
 		commits []workspace.CommitRecord
 		want    int
-		// on the page that asks
+		// On the page that asks.
 		shows  string
 		button bool
 	}{

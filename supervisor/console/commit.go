@@ -14,12 +14,12 @@ import (
 type done struct {
 	ID        string
 	Committed []change
-	// of those are not listed
+	// Of those are not listed.
 	Skipped int
 	Held    []conflict
 	Left    []string
 	NotKept string
-	// changes are left in the shadow
+	// Changes are left in the shadow.
 	More bool
 }
 
@@ -82,7 +82,7 @@ func chosen(f url.Values) (req shadows.CommitRequest, why string) {
 			hunks[path] = append(hunks[path], n)
 		}
 	}
-	// how many hunks there are: all of them are the whole change
+	// How many hunks there are: all of them are the whole change.
 	for _, of := range f["of"] {
 		number, path, ok := strings.Cut(of, ":")
 		n, err := strconv.Atoi(number)

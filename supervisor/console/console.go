@@ -133,9 +133,9 @@ type page struct {
 	// path of the console of this login
 	Base string
 	CSRF string
-	// which of the places of the navigation this is
+	// Which of the places of the navigation this is.
 	Here string
-	// seconds after which the browser asks again, or 0
+	// Seconds after which the browser asks again, or 0.
 	Again int
 	Body  any
 }

@@ -115,7 +115,7 @@ fetch(%q, {method: "POST", mode: "no-cors", credentials: "include", headers: {"C
 			t.Errorf("a name that points here, %s: %s", path, page)
 		}
 	}
-	// the control: who is logged in, and types it
+	// The control: who is logged in, and types it.
 	b.Open(base + "/runs/r/review")
 	if page := b.Page(); !strings.Contains(page, "take this change") {
 		t.Errorf("control: %s", page)

@@ -100,7 +100,7 @@ func digits(s string) bool {
 func (c *Console) known(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var s *session
-		// another server on this host may have set one, too
+		// Another server on this host may have set one, too.
 		for _, cookie := range r.CookiesNamed(cookieName) {
 			if found := c.logins.find(r.PathValue("session"), cookie.Value); found != nil {
 				s = found

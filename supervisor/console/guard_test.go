@@ -139,7 +139,7 @@ func TestForeignForms(t *testing.T) {
 			w = c.do("POST", c.base+"/runs/r/"+act, v, x.change)
 			want := x.want
 			if name == "by GET" && (act == "kill" || act == "revert") {
-				// the page that asks, of a run that is not there
+				// The page that asks, of a run that is not there.
 				want = http.StatusNotFound
 			}
 			if w.Code != want || (x.want == 200) != (done() == 1) {
@@ -223,7 +223,7 @@ func TestCookie(t *testing.T) {
 func TestLogin(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	c := newClient(t, Options{Now: func() time.Time { return now }})
-	// it asks the clock, too
+	// It asks the clock, too.
 	waitFor(t, func() bool { return !c.con.verify.known().Running })
 	redeem := func(path string, change func(*http.Request)) int {
 		return c.do("GET", path, nil, change).Code
@@ -275,7 +275,7 @@ func TestLogin(t *testing.T) {
 		t.Errorf("after the logout: %d", w.Code)
 	}
 	seen := map[string]bool{}
-	// and only so many at a time
+	// And only so many at a time.
 	for range 1000 {
 		link, _ := c.con.Link()
 		if seen[link] {

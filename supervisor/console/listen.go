@@ -87,7 +87,7 @@ func (c *Console) Serve(ctx context.Context, l net.Listener) error {
 		ReadTimeout:       time.Minute,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		// what a client did wrong is no news on the terminal of another
+		// What a client did wrong is no news on the terminal of another.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	ended := make(chan error, 1)

@@ -21,7 +21,7 @@ const (
 	// SessionLife is how long a login lasts.
 	SessionLife = 12 * time.Hour
 
-	// the eldest goes; they come from the terminal only
+	// The eldest goes; they come from the terminal only.
 	maxLinks    = 64
 	maxSessions = 64
 )
@@ -53,7 +53,7 @@ func newLogins(now func() time.Time) *logins {
 // secret is 256 bits of the kernel's, as a word.
 func secret() string {
 	var b [32]byte
-	// never fails: it ends the program instead
+	// Never fails: it ends the program instead.
 	_, _ = rand.Read(b[:])
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }

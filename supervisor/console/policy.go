@@ -17,7 +17,7 @@ type policyPage struct {
 	Question string
 	Verbs    []string
 	X        *meaning.Explanation
-	// items that are not listed
+	// Items that are not listed.
 	Skipped int
 	Answer  *meaning.Answer
 	Wrong   string

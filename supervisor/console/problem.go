@@ -17,7 +17,7 @@ import (
 type notice struct {
 	Title, Text, Hint string
 	Conflicts         []conflict
-	// where to go on from here
+	// Where to go on from here.
 	Next, NextText string
 }
 

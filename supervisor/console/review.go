@@ -19,7 +19,7 @@ const (
 	pageText    = 400 << 10 // bytes of differences
 	// lines of one file among others
 	fileLines = 400
-	// lines of one file on a page of its own
+	// Lines of one file on a page of its own.
 	windowLines  = 2000
 	maxLine      = 2000 // bytes of one line
 	maxAttention = 100
@@ -33,39 +33,39 @@ type part struct {
 	Number int // of the hunk
 	// value of its mark in the form; "" where it has none of its own
 	Mark string
-	// its place in the file
+	// Its place in the file.
 	Head  string
 	Lines []line
-	// of its lines stand on the page before
+	// Of its lines stand on the page before.
 	Before int
-	// of its lines are not on this page
+	// Of its lines are not on this page.
 	After int
 }
 
 // A change as it is shown.
 type change struct {
 	Path string
-	// its name in the form, as the daemon has it
+	// Its name in the form, as the daemon has it.
 	Value  string
 	Kind   workspace.Kind
 	Detail string
 	Why    []string // why it needs attention
 	Grave  bool
 	Held   bool
-	// why it is never committed
+	// Why it is never committed.
 	Shut  string
 	Parts []part
-	// how many it has in all
+	// How many it has in all.
 	Hunks int
-	// how many lines its differences have in all
+	// How many lines its differences have in all.
 	Lines int
-	// how many of them are not on this page
+	// How many of them are not on this page.
 	Hidden int
-	// what stands in place of the differences
+	// What stands in place of the differences.
 	Note string
 	// query of the page with all of it
 	More string
-	// of a page of its own: its first line
+	// Of a page of its own: its first line.
 	From int
 	// query of its next page
 	Next string
@@ -85,15 +85,15 @@ type review struct {
 	Path     string
 	Changes  []change
 	Mentions []mention
-	// mentions that are not listed
+	// Mentions that are not listed.
 	Unlisted int
 	Summary  api.ReviewSummary
 	Renames  []string
 	Page     int // from 1
 	Pages    int
-	// of a page of one change: its path
+	// Of a page of one change: its path.
 	File string
-	// the policy allows no commit
+	// The policy allows no commit.
 	Never bool
 }
 
@@ -135,7 +135,7 @@ func atoi(s string) int {
 // change.
 type builder struct {
 	page int
-	// a page of one change
+	// A page of one change.
 	window bool
 	only   string
 	from   int
@@ -205,7 +205,7 @@ func (b *builder) close() {
 		}
 		c.Parts = append(c.Parts, p)
 	}
-	// of a directory the line beside its name says all
+	// Of a directory the line beside its name says all.
 	if c.Hunks == 0 && b.patch.Len() > 0 && !onlyDir(b.kind) {
 		p := part{}
 		for l := range strings.Lines(b.patch.String()) {
@@ -303,7 +303,7 @@ func shownLine(l string) line {
 	class := "meta"
 	switch {
 	case strings.HasPrefix(l, "+++ "), strings.HasPrefix(l, "--- "):
-		// of the head of a patch, or a line that looks like it: it is coloured alike
+		// Of the head of a patch, or a line that looks like it: it is coloured alike.
 	case strings.HasPrefix(l, "+"):
 		class = "add"
 	case strings.HasPrefix(l, "-"):

@@ -21,9 +21,9 @@ const (
 	liveEvery = 5 // seconds, while something runs
 	// runs that are listed from the log
 	maxRecent = 20
-	// rows of a table that the daemon fills
+	// Rows of a table that the daemon fills.
 	maxRows = 200
-	// records of a run on one page
+	// Records of a run on one page.
 	maxTimeline = 300
 	maxFindings = 100
 )
@@ -38,7 +38,7 @@ type run struct {
 	Started   time.Time
 	Usage     *supervisor.Usage
 	Session   string
-	// of one that has ended; none where the log does not say
+	// Of one that has ended; none where the log does not say.
 	Outcome []mark
 }
 
@@ -50,9 +50,9 @@ type shadow struct {
 	UID      uint32
 	Prepared time.Time
 	Commit   string
-	// there is something to review
+	// There is something to review.
 	Open bool
-	// its run was cut off
+	// Its run was cut off.
 	Cut bool
 }
 
@@ -61,12 +61,12 @@ type home struct {
 	Runs    []run
 	Shadows []shadow
 	Recent  []run
-	// rows that are not listed
+	// Rows that are not listed.
 	Skipped int
-	// why the log cannot be read
+	// Why the log cannot be read.
 	NoLog string
 	Log   verified
-	// the page asks again by itself
+	// The page asks again by itself.
 	Live   bool
 	Paused bool
 }
@@ -96,7 +96,7 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request, s *session) {
 		maxRecent)
 	if err != nil {
 		if h.NoLog = text(err.Error()); errors.Is(err, fs.ErrPermission) {
-			// it reads all of the log for that: not each time this page asks again
+			// It reads all of the log for that: not each time this page asks again.
 			h.NoLog += ". The page Log has what the daemon tells you of it."
 		}
 	}
@@ -166,17 +166,17 @@ type story struct {
 	Commit *standing // that can be undone
 	Report *report.Run
 	Found  []report.Finding
-	// changes that are not taken yet and hold secrets or lead out of the workspace
+	// Changes that are not taken yet and hold secrets or lead out of the workspace.
 	Waiting []string
-	// findings that are not listed
+	// Findings that are not listed.
 	Skipped int
 	Records []record
-	// records up to it stand on the pages before
+	// Records up to it stand on the pages before.
 	After uint64
 	// query of the next page
 	More  string
 	NoLog string
-	// lines that are no records
+	// Lines that are no records.
 	Bad int
 	Log verified
 }
@@ -205,7 +205,7 @@ func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
 		st.Live = &l
 	}
 	if known.Live != nil || known.Truncated {
-		// the daemon tells of a run that has ended only, and of so many records
+		// The daemon tells of a run that has ended only, and of so many records.
 		records = c.Log.Run(ctx, id)
 	}
 	after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 63)

@@ -81,7 +81,7 @@ func selected(menu []option, value string) []option {
 
 type search struct {
 	Conditions []condition
-	// why the search cannot be made
+	// Why the search cannot be made.
 	Wrong   string
 	Records []record
 	// query of the next page
@@ -91,7 +91,7 @@ type search struct {
 	Bad    int
 	Log    verified
 	Where  string
-	// by the daemon: the files are not for this user
+	// By the daemon: the files are not for this user.
 	Told bool
 }
 

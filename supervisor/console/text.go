@@ -161,7 +161,7 @@ const maxValue = 1000
 // A field is one of a record's own, to be shown.
 type field struct {
 	Name, Value string
-	// of a digest that is shown in short
+	// Of a digest that is shown in short.
 	Whole string
 }
 
@@ -170,7 +170,7 @@ type record struct {
 	Seq  uint64
 	Time time.Time
 	Type string
-	// as it is: for a link
+	// As it is: for a link.
 	Run     string
 	Grave   bool
 	Session string

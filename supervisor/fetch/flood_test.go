@@ -20,7 +20,7 @@ import (
 type gated struct {
 	notes
 	gate chan struct{}
-	// closed when as many wait as may
+	// Closed when as many wait as may.
 	full      chan struct{}
 	once      sync.Once
 	waiting   sync.Mutex

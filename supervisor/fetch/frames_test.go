@@ -43,14 +43,14 @@ func TestFrames(t *testing.T) {
 			defer ours.Close()
 			go func() {
 				defer theirs.Close()
-				// in pieces that end anywhere
+				// In pieces that end anywhere.
 				for len(c.raw) > 0 {
 					n := min(len(c.raw), 11)
 					if c.want > 2 {
 						n = len(c.raw)
 					}
 					if _, err := io.WriteString(theirs, c.raw[:n]); err != nil {
-						// it is read no further
+						// It is read no further.
 						return
 					}
 					c.raw = c.raw[n:]
@@ -106,7 +106,7 @@ func TestFramesTakeNoDescriptor(t *testing.T) {
 	if n := open(); n != before-1 {
 		t.Errorf("%d descriptors, %d before", n, before-1)
 	}
-	// nobody can write to it any more
+	// Nobody can write to it any more.
 	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the pipe: %v", err)
 	}

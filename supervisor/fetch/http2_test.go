@@ -27,10 +27,10 @@ func TestHTTP2(t *testing.T) {
 	var proto atomic.Value
 	serve := fetchtest.HTTP(t, func(rw http.ResponseWriter, r *http.Request) {
 		proto.Store(r.Proto)
-		// the proxy may have gone
+		// The proxy may have gone.
 		_, _ = io.WriteString(rw, "hi")
 	})
-	// an empty frame SETTINGS, with which a server begins
+	// An empty frame SETTINGS, with which a server begins.
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	goAway := "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01"
 	for i, c := range []struct {
@@ -168,7 +168,7 @@ func TestExplodingAnswers(t *testing.T) {
 		policy string
 		answer func(io.Writer)
 		whole  bool
-		// bytes that the tool may get, head and all
+		// Bytes that the tool may get, head and all.
 		most int
 	}{
 		"a bomb, packed, fits": {rule + "response_size = \"128KiB\"\n", func(to io.Writer) {

@@ -48,11 +48,11 @@ func (w *world) sendInside(host string, port int, raw string) string {
 	}
 	defer c.NetConn().Close()
 	go func() {
-		// the proxy may refuse before it has read all
+		// The proxy may refuse before it has read all.
 		_, _ = io.WriteString(c, raw)
 		_ = c.CloseWrite()
 	}()
-	// what was said before a reset counts
+	// What was said before a reset counts.
 	out, _ := io.ReadAll(c)
 	return string(out)
 }
@@ -128,7 +128,7 @@ func TestIntercept(t *testing.T) {
 			t.Errorf("%s is let in", name)
 		}
 	}
-	// a control of what is trusted
+	// A control of what is trusted.
 	if err := w.greet(upName, w.ca.PEM); err == nil {
 		t.Error("the authority of the world vouches for the proxy")
 	}
@@ -150,7 +150,7 @@ func (w *world) greet(sni string, roots []byte) error {
 	pool.AppendCertsFromPEM(roots)
 	config := &tls.Config{ServerName: sni, RootCAs: pool}
 	if sni == "" || net.ParseIP(sni) != nil {
-		// nothing but what the proxy says counts
+		// Nothing but what the proxy says counts.
 		config.InsecureSkipVerify = true
 	}
 	return tls.Client(conn, config).Handshake()

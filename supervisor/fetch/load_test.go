@@ -152,7 +152,7 @@ func TestExhaustion(t *testing.T) {
 			t.Errorf("%s: %+v", name, ends)
 		}
 		w.proxy.run.mu.Lock()
-		// each has the whole budget
+		// Each has the whole budget.
 		w.proxy.run.in = 0
 		w.proxy.run.mu.Unlock()
 	}
@@ -195,7 +195,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("%d failed, %d at one time", failed.Load(), most.Load())
 	}
 	if took := time.Since(start); took < time.Second {
-		// the sixth starts a second after the first
+		// The sixth starts a second after the first.
 		t.Errorf("6 requests at a rate of 5 took %s", took)
 	}
 }
@@ -214,7 +214,7 @@ func TestAgain(t *testing.T) {
 				return
 			}
 			mu.Lock()
-			// the second request of the first connection is read and not answered
+			// The second request of the first connection is read and not answered.
 			leave := first && n == 1
 			first = first && !leave
 			mu.Unlock()

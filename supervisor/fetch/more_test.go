@@ -32,7 +32,7 @@ func TestTunnel(t *testing.T) {
 	connect := func(authority string) (net.Conn, string) {
 		conn := w.stream()
 		fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", authority, authority)
-		// the rest of the head is an empty line
+		// The rest of the head is an empty line.
 		line, err := bufio.NewReaderSize(conn, 16).ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +146,7 @@ func TestWebSocket(t *testing.T) {
 		t.Errorf("on record is %+v %+v", intents, ends)
 	}
 	echoes = 1000
-	// the head of the answer, and not all that follows
+	// The head of the answer, and not all that follows.
 	w.proxy.run.bounds.BytesIn = w.proxy.run.in + 500
 	if out := w.send(ask + "ping"); !strings.HasPrefix(out, "HTTP/1.1 101") ||
 		strings.HasSuffix(out, "ping") {
@@ -324,7 +324,7 @@ func TestBounds(t *testing.T) {
 			status, body := w.ask(method, "http://up.example.com"+c.url, c.body)
 			close(release)
 			if name == "bytes in" && status == 200 && strings.Contains(body, "(unexpected EOF)") {
-				// the head came in a piece of its own
+				// The head came in a piece of its own.
 				return
 			}
 			if status != c.status || !strings.Contains(body, c.says) {

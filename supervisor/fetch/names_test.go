@@ -70,7 +70,7 @@ func TestAnswers(t *testing.T) {
 	for range 1000 {
 		many = append(many, record{up, dnsmessage.TypeA, upIP})
 	}
-	// the name of its one record is itself
+	// The name of its one record is itself.
 	loops := func(query []byte) []byte {
 		out := answering(record{up, dnsmessage.TypeA, upIP})(query)
 		if i := strings.LastIndex(string(out), "\x02up\x07example\x03com\x00"); i > 12 {

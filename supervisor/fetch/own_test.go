@@ -31,7 +31,7 @@ func TestOwnAddresses(t *testing.T) {
 				t.Fatal(err)
 			}
 			is(a, true)
-			// and without a change in between
+			// And without a change in between.
 			is(a, true)
 			if err := fetchtest.SetAddress(a, false); err != nil {
 				t.Fatal(err)
@@ -48,7 +48,7 @@ func TestOwnAddressesLost(t *testing.T) {
 	if got := h.any(nil); got != "" {
 		t.Fatal(got)
 	}
-	// the least that there is
+	// The least that there is.
 	if err := syscall.SetsockoptInt(h.fd, syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestOwnAddressesLost(t *testing.T) {
 	if got := h.any([]netip.Addr{netip.MustParseAddr(address)}); got != "an address of this host" {
 		t.Errorf("after more changes than the buffer holds: %q", got)
 	}
-	// in place of the socket
+	// In place of the socket.
 	var pipe [2]int
 	if err := syscall.Pipe2(pipe[:], syscall.O_CLOEXEC); err != nil {
 		t.Fatal(err)

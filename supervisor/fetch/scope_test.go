@@ -68,7 +68,7 @@ func TestScopes(t *testing.T) {
 		fmt.Fprintf(conn, "GET https://%s/ HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n",
 			upName, upName)
 		if half, ok := conn.(*net.UnixConn); ok {
-			// the proxy has read all that comes
+			// The proxy has read all that comes.
 			_ = half.CloseWrite()
 		}
 		out, err := io.ReadAll(conn)

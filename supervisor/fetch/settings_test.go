@@ -43,7 +43,7 @@ func TestSources(t *testing.T) {
 	t.Setenv("A_SECRET", canary)
 	for name, c := range map[string]struct {
 		from Credential
-		// of the error; none is wanted where it is empty
+		// Of the error; none is wanted where it is empty.
 		says string
 	}{
 		"a file":                   {Credential{File: good}, ""},

@@ -28,9 +28,9 @@ type Target struct {
 	// lower case, no final dot
 	Host string
 	Port uint16
-	// canonical; empty for a tunnel
+	// Canonical; empty for a tunnel.
 	Path string
-	// with its question mark, or empty
+	// With its question mark, or empty.
 	Query string
 }
 

@@ -49,7 +49,7 @@ func TestFloorByEveryWay(t *testing.T) {
 	for i, a := range addrs {
 		base := fmt.Sprintf("n%d.", i)
 		answers := []string{a}
-		// beside one that is public
+		// Beside one that is public.
 		if i%3 == 0 {
 			answers = []string{upIP, a}
 		}
@@ -151,7 +151,7 @@ func TestSmugglingInside(t *testing.T) {
 	for name, raw := range fetchtest.Smuggled {
 		raw = strings.ReplaceAll(raw, "http://up.example.com/", "/")
 		if name == "an origin-form target" {
-			// it is what belongs here
+			// It is what belongs here.
 			continue
 		}
 		if !strings.HasPrefix(name, "an unfinished") {

@@ -29,7 +29,7 @@ func underWildcard(t *testing.T, bounds string,
 }
 
 func hundred(w io.Writer, _ *http.Request, _ string) {
-	// the proxy may have gone
+	// The proxy may have gone.
 	_, _ = io.WriteString(w,
 		"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"+strings.Repeat("x", 100))
 }
@@ -39,7 +39,7 @@ func hundred(w io.Writer, _ *http.Request, _ string) {
 func TestWildcardBudgets(t *testing.T) {
 	for name, c := range map[string]struct {
 		bounds, body string
-		// the answers for a, a, a, b, a, c
+		// The answers for a, a, a, b, a, c.
 		want string
 		says string
 	}{
@@ -69,7 +69,7 @@ func TestWildcardBudgets(t *testing.T) {
 				}
 				status, body := w.ask(method, "http://"+host+".example.com/", c.body)
 				if status == 200 && strings.Contains(body, "EOF") {
-					// the head was there before the budget was used up
+					// The head was there before the budget was used up.
 					status = 403
 					body = c.says
 				}

@@ -187,11 +187,11 @@ func (w *world) send(raw string) string {
 	conn, done := w.served()
 	defer func() { conn.Close(); <-done }()
 	go func() {
-		// the proxy may refuse before it has read all
+		// The proxy may refuse before it has read all.
 		_, _ = io.WriteString(conn, raw)
 		_ = conn.CloseWrite()
 	}()
-	// what was said before a reset counts
+	// What was said before a reset counts.
 	out, _ := io.ReadAll(conn)
 	return string(out)
 }

@@ -30,7 +30,7 @@ type versions struct {
 
 	mu   sync.Mutex
 	seen map[string]seenVersion
-	// of what was read and does not count yet
+	// Of what was read and does not count yet.
 	next map[string]seenVersion
 }
 

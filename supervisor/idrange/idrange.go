@@ -20,7 +20,7 @@ var ErrNone = errors.New("every range of host ids is in use")
 
 // A Range is held until Release.
 type Range struct {
-	// the first of jail.BaseSize ids
+	// The first of jail.BaseSize ids.
 	Base uint32
 	// nil where it is the user's one id
 	hold net.PacketConn

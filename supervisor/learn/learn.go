@@ -33,16 +33,16 @@ type Daemon interface {
 
 // A Job is what to learn.
 type Job struct {
-	// the tool and its surroundings; its policy is learn's
+	// The tool and its surroundings; its policy is learn's.
 	Request supervisor.Request
-	// that each run gets anew
+	// That each run gets anew.
 	Stdin []byte
 	Asked learn.Asked
-	// of C libraries, that the host has
+	// Of C libraries, that the host has.
 	Loaders []string
-	// by which a program of the host is known besides
+	// By which a program of the host is known besides.
 	Names func(string) []string
-	// a policy that what is learnt is merged into
+	// A policy that what is learnt is merged into.
 	Base *learn.Base
 	// Runs is how many runs are learnt from; two are the least, since only what two have in common
 	// is expected of a third.
@@ -52,7 +52,7 @@ type Job struct {
 	Trials bool
 	// OnFailure says to learn also from a tool that does not exit with 0.
 	OnFailure bool
-	// what the tool says in its first run
+	// What the tool says in its first run.
 	Out, Err io.Writer
 	Progress func(string)
 }
@@ -66,10 +66,10 @@ type Report struct {
 	Dropped  []learn.Item   `json:"not_needed"`
 	Runs     int            `json:"runs"`
 	Trials   int            `json:"trials"`
-	// each item was tried without
+	// Each item was tried without.
 	Least    bool `json:"least"`
 	ExitCode int  `json:"exit_code"`
-	// of the runs that were learnt from
+	// Of the runs that were learnt from.
 	IDs    []string        `json:"ids"`
 	Stable map[string]bool `json:"compared"`
 }
@@ -96,10 +96,10 @@ type learner struct {
 	Job
 	d      Daemon
 	report Report
-	// what is expected of each run
+	// What is expected of each run.
 	base  seen
 	tried int
-	// the last run was another
+	// The last run was another.
 	why string
 	hit bool // it met a limit
 }
@@ -310,7 +310,7 @@ func (l *learner) records(ctx context.Context, id string, lesson *learn.Lesson) 
 func refusals(res supervisor.Result) []string {
 	var out []string
 	for _, d := range res.Denied {
-		// told of by the requests themselves
+		// Told of by the requests themselves.
 		if d.Layer != "fetch" {
 			out = append(out,
 				fmt.Sprintf("%s: %s, %d times (%s)", d.Layer, d.What, d.Count, d.Rule))
@@ -409,7 +409,7 @@ func (l *learner) run(ctx context.Context, req supervisor.Request, out, errOut i
 	s := seen{res: res, out: [32]byte(sumOut.Sum(nil)), err: [32]byte(sumErr.Sum(nil)),
 		size: int64(size)}
 	for _, d := range res.Denied {
-		// whether that is told depends on the host, and what was learnt must not
+		// Whether that is told depends on the host, and what was learnt must not.
 		if d.Layer != "landlock" {
 			s.denied = append(s.denied, d.Layer+": "+d.What)
 		}

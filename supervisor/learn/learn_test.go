@@ -23,10 +23,10 @@ import (
 // fakeDaemon runs a tool that needs what needs says of a policy, and does what it always does.
 type fakeDaemon struct {
 	needs func(p policy.Policy) bool
-	// of each run that has what it needs
+	// Of each run that has what it needs.
 	result supervisor.Result
 	runs   []supervisor.Request
-	// standard output is another each time
+	// Standard output is another each time.
 	noise  bool
 	memory int64
 	inputs []string

@@ -21,7 +21,7 @@ type Histogram struct {
 }
 
 type buckets struct {
-	// one for each bound, and one beyond; not added up
+	// One for each bound, and one beyond; not added up.
 	counts []uint64
 	sum    float64
 }

@@ -112,7 +112,7 @@ func (c *Cache) Path(module [sha256.Size]byte) string {
 
 const (
 	sealName = "seal"
-	// what is being written begins with it
+	// What is being written begins with it.
 	unplaced = "new-"
 )
 
@@ -427,7 +427,7 @@ func (c *Cache) room() (all []entryRoom, total int64, err error) {
 			return err
 		})
 		if errors.Is(err, fs.ErrNotExist) {
-			// put in its place, or given up, in this moment
+			// Put in its place, or given up, in this moment.
 			continue
 		}
 		if err != nil {

@@ -135,7 +135,7 @@ func TestCacheChecksEveryByte(t *testing.T) {
 	for _, file := range []string{"entry", "seal"} {
 		sum, path := stored(t, c, "a")
 		if file == "seal" {
-			// a seal has both halves once its entry was used when it had settled
+			// A seal has both halves once its entry was used when it had settled.
 			c.settles = 0
 			wantFound(t, c, sum, true)
 			path = filepath.Join(c.Path(sum), sealName)
@@ -171,14 +171,14 @@ func TestCacheChecksEveryByte(t *testing.T) {
 					t.Fatal(err)
 				}
 				whole[at] ^= 1
-				// and one of the other half
+				// And one of the other half.
 				whole[(at+sha256.Size)%len(whole)] ^= 1
 				if err := os.Remove(path); err != nil {
 					t.Fatal(err)
 				}
 				writeFile(t, path, whole)
 				wantFound(t, c, sum, false)
-				// found has taken it away, so "b" is made anew each time
+				// Found has taken it away, so "b" is made anew each time.
 				if _, err := os.Stat(entry); err == nil {
 					t.Errorf("byte %d: the entry is still there", at)
 				}
@@ -277,7 +277,7 @@ func TestCacheStaysBelowItsBound(t *testing.T) {
 	c := mustOpen(t)
 	c.most, c.settles = 3*leastEntry, 0
 	a, _ := stored(t, c, "a")
-	// and has a stamp now
+	// And has a stamp now.
 	wantFound(t, c, a, true)
 	b, _ := stored(t, c, "b")
 	d, _ := stored(t, c, "d")
@@ -287,7 +287,7 @@ func TestCacheStaysBelowItsBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// the half that is for the content
+	// The half that is for the content.
 	whole[0] ^= 1
 	if err := os.Chmod(seal, 0o600); err != nil {
 		t.Fatal(err)
@@ -335,7 +335,7 @@ func TestCacheKeepsWhatIsInUse(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 	}
-	// as the run does that did not find it
+	// As the run does that did not find it.
 	stored(t, c, "b")
 	d, _ := stored(t, other, "d")
 	wantThere(t, c, map[[sha256.Size]byte]bool{a: true, missing: true, d: false})

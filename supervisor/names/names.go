@@ -29,7 +29,7 @@ type Store struct {
 	dir string
 
 	mu sync.Mutex
-	// by requests that are under way
+	// By requests that are under way.
 	taken map[Name]*takenName
 }
 

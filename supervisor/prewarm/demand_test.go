@@ -305,7 +305,7 @@ func TestKindsWithoutEnd(t *testing.T) {
 			case 10:
 				first.ended = true
 			case maxKinds / 2:
-				// it is not yet the oldest of too many
+				// It is not yet the oldest of too many.
 				if first.closed != 1 {
 					t.Error("what has ended by itself still stands")
 				}
@@ -325,7 +325,7 @@ func TestRoom(t *testing.T) {
 	}}
 	try(t, o, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		inner := p.o.Make
-		// it has gone by then
+		// It has gone by then.
 		p.o.Make = func(ctx context.Context, spec string) (*fake, error) {
 			if late.Add(-1) >= 0 {
 				return nil, fmt.Errorf("late: %w", errNoCapacity)
@@ -431,7 +431,7 @@ func TestClaimAwaitsTheOneBeingMade(t *testing.T) {
 	try(t, options[string, *fake]{Size: 4, Awaits: awaits}, func(t *testing.T, w *world,
 		p *demand[string, *fake]) {
 		claim(p, "a")
-		// it is being made, for 20 ms
+		// It is being made, for 20 ms.
 		synctest.Wait()
 		if begun := time.Now(); !claim(p, "a") || time.Since(begun) != 20*time.Millisecond {
 			t.Errorf("no jail after %v", time.Since(begun))

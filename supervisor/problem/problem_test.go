@@ -36,7 +36,7 @@ func TestHintOf(t *testing.T) {
 func TestShort(t *testing.T) {
 	for _, c := range []struct {
 		err error
-		// in the message; "" is not short
+		// In the message; "" is not short.
 		want string
 	}{
 		{&fs.PathError{Op: "open", Path: "/lib/x", Err: syscall.EMFILE},

@@ -32,10 +32,10 @@ type State struct {
 	Policy    string   `json:"policy"`
 	Workspace string   `json:"workspace,omitempty"` // the real directory
 	UID       uint32   `json:"uid"`
-	// of jail-init, 0 before it started
+	// Of jail-init, 0 before it started.
 	PID    int    `json:"pid"`
 	Cgroup string `json:"cgroup"`
-	// what it does with files is put on record
+	// What it does with files is put on record.
 	Files bool `json:"files,omitempty"`
 	// Of an invocation the session that it is in, of the jail that holds a session its own id.
 	Session string    `json:"session,omitempty"`
@@ -54,7 +54,7 @@ type Dir struct {
 	Path  string
 	Lock  *os.File
 	State State
-	// of a dead run, as runFile.End
+	// Of a dead run, as runFile.End.
 	End *audit.RunFinished
 }
 
@@ -139,7 +139,7 @@ func (s *Store) Sweep() error {
 // Prefixes of directories that are no run's yet, or no more; an ID never begins with a dot.
 const (
 	newPrefix = ".new-"
-	// of a run that has ended
+	// Of a run that has ended.
 	oldPrefix = ".old-"
 )
 
@@ -200,7 +200,7 @@ func (r *Dir) Remove() error {
 		dir = r.Path
 	}
 	if err = os.RemoveAll(dir); err != nil {
-		// what stopped it may have gone by
+		// What stopped it may have gone by.
 		err = os.RemoveAll(dir)
 	}
 	if r.Lock != nil {
@@ -264,7 +264,7 @@ func (s *Store) Read(id string) (st State, err error) {
 	if err == nil {
 		err = json.Unmarshal(text, &st)
 	} else if errors.Is(err, fs.ErrNotExist) {
-		// the directory is there, whosever it is
+		// The directory is there, whosever it is.
 		err = fs.ErrInvalid
 	}
 	return st, err
@@ -277,7 +277,7 @@ func (s *Store) each(f func(*Dir)) error {
 	}
 	for _, e := range entries {
 		if _, err := jail.ParseID(e.Name()); err != nil || !e.IsDir() {
-			// nothing of ours has such a name
+			// Nothing of ours has such a name.
 			continue
 		}
 		r := &Dir{Path: filepath.Join(s.Dir, e.Name())}

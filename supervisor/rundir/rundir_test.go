@@ -37,7 +37,7 @@ func TestRunsLiveAsLongAsTheirDaemon(t *testing.T) {
 	if _, err := s.Add(State{ID: "one"}); !errors.As(err, &e) || e.Code != problem.Usage {
 		t.Fatalf("an id in use: %v", err)
 	}
-	// as the kernel does when the daemon is killed
+	// As the kernel does when the daemon is killed.
 	r.Lock.Close()
 	if live, err := s.Live(); err != nil || len(live) != 0 {
 		t.Fatalf("a dead run is taken for live: %v, %v", live, err)

@@ -21,7 +21,7 @@ type Verification struct {
 	GlobalID string `json:"global_id,omitempty"`
 	// Of jail-init.
 	PID int `json:"pid"`
-	// nothing differs; what the kernel shows to nobody is a finding of its own
+	// Nothing differs; what the kernel shows to nobody is a finding of its own.
 	OK       bool             `json:"ok"`
 	Findings []verify.Finding `json:"findings"`
 }

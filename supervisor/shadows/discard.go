@@ -13,7 +13,7 @@ import (
 
 // A DiscardRequest says what of a shadow to throw away.
 type DiscardRequest struct {
-	// with all beneath them; patterns as in a commit
+	// With all beneath them; patterns as in a commit.
 	Paths []string `json:"paths"`
 }
 
@@ -41,7 +41,7 @@ func (s *Store) Discard(ctx context.Context, c caller.Caller, id string, force b
 		}
 		return s.discardEnded(ctx, c, id, true)
 	case r != nil:
-		// its jail has ended, and its end is being written down
+		// Its jail has ended, and its end is being written down.
 		if err := r.Wait(ctx); err != nil {
 			return err
 		}

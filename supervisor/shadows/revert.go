@@ -37,7 +37,7 @@ func (req CommitRequest) options() (o workspace.CommitOptions, err error) {
 			"theirs and merge exclude each other: one takes one side of a conflict, the other both")
 	}
 	if req.Exact {
-		// none of them is not all
+		// None of them is not all.
 		o.Paths = []workspace.Name{}
 	}
 	for _, text := range req.Paths {
@@ -122,7 +122,7 @@ func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 	if err := cutOff(w.Info()); err != nil {
 		return workspace.Reverted{}, err
 	}
-	// they are for the record only: what was committed was allowed
+	// They are for the record only: what was committed was allowed.
 	t, _ := s.loadTerms(id)
 	info := w.Info()
 	record := func(e audit.Event) error {
@@ -211,7 +211,7 @@ func settledEvent(w workspace.Settled) audit.Event {
 	how := "it was cut off, and has been undone"
 	switch {
 	case w.Done:
-		// it was cut off when all was in place, and stands
+		// It was cut off when all was in place, and stands.
 		how = ""
 	case len(w.Left) > 0:
 		how = "it was cut off, and could not be undone whole: " +

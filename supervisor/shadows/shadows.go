@@ -147,7 +147,7 @@ type WorkspaceInfo struct {
 	// The id that no other run has. `id` is the name that its user gave to it, where there is
 	// one.
 	GlobalID string `json:"global_id,omitempty"`
-	// bytes that it takes in the store
+	// Bytes that it takes in the store.
 	Disk   int64  `json:"disk"`
 	Tool   string `json:"tool,omitempty"`
 	Policy string `json:"policy,omitempty"`
@@ -194,7 +194,7 @@ func (s *Store) List(c caller.Caller) ([]WorkspaceInfo, error) {
 				w.State != workspace.Prepared
 		}
 		if open, err := s.Store.Get(w.ID); err == nil {
-			// of one that has just gone there is none
+			// Of one that has just gone there is none.
 			info.Disk, _ = open.Disk()
 			open.Close()
 		}
@@ -225,7 +225,7 @@ func (s *Store) getWorkspace(ctx context.Context, c caller.Caller, id string) (*
 func (s *Store) seeWorkspace(ctx context.Context, c caller.Caller, id string) (*workspace.Workspace,
 	error) {
 	w, err := s.Store.Get(id)
-	// a disk that failed then may work by now
+	// A disk that failed then may work by now.
 	if err == nil && w.Info().State == workspace.Committing {
 		w.Close()
 		if err := s.Settle(ctx); err != nil {
@@ -375,16 +375,16 @@ type CommitRequest struct {
 	IncludeProtected bool `json:"include_protected,omitempty"`
 	// That of the review: if the changes are others now, nothing is committed.
 	Digest string `json:"digest,omitempty"`
-	// each path is that path alone, without what is beneath it
+	// Each path is that path alone, without what is beneath it.
 	Exact bool `json:"exact,omitempty"`
 	// Files of which only these hunks are taken, by number from 0; digest must be given.
 	Hunks map[string][]int `json:"hunks,omitempty"`
 	// Classes narrow the choice to changes with a risk of one of these classes; "plain" are those
 	// without any.
 	Classes []string `json:"classes,omitempty"`
-	// take the shadow's side of conflicts
+	// Take the shadow's side of conflicts.
 	Theirs bool `json:"theirs,omitempty"`
-	// take both sides of conflicts in text where that is clean
+	// Take both sides of conflicts in text where that is clean.
 	Merge bool `json:"merge,omitempty"`
 }
 

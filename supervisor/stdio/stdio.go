@@ -90,7 +90,7 @@ func (p *Pipes) HandOver() {
 // nowhere else, that no more threads can be started.
 func (p *Pipes) Explain(err error) error {
 	said := make([]byte, 4<<10)
-	// should anything still hold its other end
+	// Should anything still hold its other end.
 	_ = p.host[2].SetReadDeadline(time.Now().Add(time.Second))
 	n, _ := io.ReadFull(p.host[2], said)
 	for _, line := range noThread {
@@ -112,7 +112,7 @@ func (p *Pipes) Start(s Streams, limit int64, over func(seen int64), gone func()
 		p.host[0].Close()
 	} else {
 		go func() {
-			// a tool that does not read, or a caller that is gone, are no errors
+			// A tool that does not read, or a caller that is gone, are no errors.
 			_, _ = io.Copy(p.host[0], s.In)
 			p.host[0].Close()
 		}()
@@ -129,9 +129,9 @@ type pump struct {
 	from *os.File
 
 	mu sync.Mutex
-	// nothing more comes out of the pipe
+	// Nothing more comes out of the pipe.
 	ended bool
-	// that was in it when the jail ended
+	// That was in it when the jail ended.
 	rest []byte
 }
 

@@ -272,7 +272,7 @@ func searches(ctx context.Context, log string, records int, stdout, progress io.
 		{"ends of the runs of one tool of three",
 			audit.Filter{Tool: "sed", Types: []audit.Type{audit.TypeRunFinished}}},
 	}
-	// of one reading for all questions
+	// Of one reading for all questions.
 	var whole time.Duration
 	var counts []int
 	if records > eachScanned {

@@ -20,7 +20,7 @@ import (
 // A bed is what all measurements stand on: a temporary directory and a daemon whose state is in it.
 type bed struct {
 	bin, dir string
-	// what a program says on standard error, for the message if it fails
+	// What a program says on standard error, for the message if it fails.
 	errors *os.File
 	daemon *exec.Cmd
 	client *api.Client
@@ -28,7 +28,7 @@ type bed struct {
 	state  string // the daemon's, below dir
 	// how many of its jails may wait for runs
 	pool int
-	// how many it has at one time; 0: as it has by default
+	// How many it has at one time; 0: as it has by default.
 	runs int
 }
 
@@ -36,7 +36,7 @@ type bed struct {
 const daemonPatience = 10 * time.Second
 
 func newBed(ctx context.Context, bin string, progress io.Writer) (b *bed, err error) {
-	// every jail of its tables is a cold one
+	// Every jail of its tables is a cold one.
 	b = &bed{bin: bin, state: "daemon"}
 	defer func() {
 		if err != nil {
@@ -153,7 +153,7 @@ func (b *bed) startDaemon(ctx context.Context) error {
 	b.daemon = exec.Command(filepath.Join(b.bin, "jaild"))
 	b.daemon.Env = b.environment(b.state)
 	b.daemon.Stderr = b.errors
-	// an interrupt is for the measurement, which then ends it
+	// An interrupt is for the measurement, which then ends it.
 	b.daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := b.daemon.Start(); err != nil {
 		return fmt.Errorf("%w: run make build first", err)

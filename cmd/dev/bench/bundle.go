@@ -88,7 +88,7 @@ func (b *bed) writeBundle(plan jail.Plan, busybox, group string) error {
 
 // bundleConfig says in the words of the OCI what a plan says.
 func bundleConfig(plan jail.Plan, group string) *specs.Spec {
-	// the others have the same name in both
+	// The others have the same name in both.
 	kinds := map[jail.Namespace]specs.LinuxNamespaceType{"net": specs.NetworkNamespace}
 	var namespaces []specs.LinuxNamespace
 	for _, n := range plan.Namespaces {

@@ -24,7 +24,7 @@ const fetchPart = "fetch"
 var fetchLoads = []struct{ clients, requests int }{{1, 1500}, {16, 4000}, {256, 6000}}
 
 const (
-	// bytes of a large answer
+	// Bytes of a large answer.
 	fetchBig     = 4 << 20
 	fetchBigs    = 48 // how many of them
 	fetchTunnels = 1000
@@ -178,7 +178,7 @@ func startUpstream() (stop func(), err error) {
 				body = large
 			}
 			w.Header().Set("Content-Length", fmt.Sprint(len(body)))
-			// a client that goes away is no matter
+			// A client that goes away is no matter.
 			_, _ = w.Write(body)
 		})}
 	go func() { _ = server.Serve(plain) }() // until it is closed

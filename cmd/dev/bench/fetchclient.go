@@ -31,9 +31,9 @@ const (
 // requests is done until the next one comes.
 type order struct {
 	Clients, Requests int
-	// asks for what the policy denies
+	// Asks for what the policy denies.
 	Refused bool
-	// asks for nothing, and keeps so many processors busy
+	// Asks for nothing, and keeps so many processors busy.
 	Computes bool
 }
 

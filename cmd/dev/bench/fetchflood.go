@@ -74,7 +74,7 @@ func flood(ctx context.Context, ways []*way, rounds int, stdout, progress io.Wri
 		return err
 	}
 	threads := runtime.NumCPU()
-	// they are at full speed
+	// They are at full speed.
 	const soon = 20 * time.Millisecond
 	everything, refused := order{Clients: floodClients}, order{Clients: floodClients, Refused: true}
 	rows := []*flooded{

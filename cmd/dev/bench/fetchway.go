@@ -44,7 +44,7 @@ const (
 // A way is how clients reach the host.
 type way struct {
 	name string
-	// as the URL names it
+	// As the URL names it.
 	host   string
 	proxy  bool
 	dial   func(context.Context) (net.Conn, error)
@@ -237,7 +237,7 @@ func (r *recorder) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, e
 }
 
 func (r *recorder) Ended(o fetch.Outcome) {
-	// a log that cannot be written fails the next intent
+	// A log that cannot be written fails the next intent.
 	_, _ = r.log.Append(context.Background(), r.ended(o))
 }
 
@@ -342,7 +342,7 @@ func (w *way) tunnels(ctx context.Context, t *table) error {
 		if _, err := conn.Write(hello); err != nil {
 			return err
 		}
-		// it is open from end to end
+		// It is open from end to end.
 		if _, err := r.ReadByte(); err != nil {
 			return err
 		}
@@ -372,7 +372,7 @@ func greeting() ([]byte, error) {
 	client, server := net.Pipe()
 	defer client.Close()
 	defer server.Close()
-	// it gets no answer
+	// It gets no answer.
 	go func() { _ = tls.Client(client, &tls.Config{ServerName: upstreamName}).Handshake() }()
 	head := make([]byte, 5)
 	if _, err := io.ReadFull(server, head); err != nil {

@@ -25,7 +25,7 @@ func describeHost() (string, error) {
 	}
 	cpu, err := field("/proc/cpuinfo", "model name")
 	if err != nil {
-		// not every processor has a name
+		// Not every processor has a name.
 		cpu = runtime.GOARCH
 	}
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")

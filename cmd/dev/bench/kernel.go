@@ -19,7 +19,7 @@ const kernelPart = "kernel"
 // A kernelRow is one thing that only the kernel does.
 type kernelRow struct {
 	name string
-	// of the namespaces that /bin/true is started in
+	// Of the namespaces that /bin/true is started in.
 	flags uintptr
 	once  func() (time.Duration, error)
 }
@@ -152,7 +152,7 @@ func groupOnce(roots []string, move bool) (took time.Duration, err error) {
 		}
 		defer os.Remove(dir) // after an error
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			// a group of cpuset v1 without them takes nobody
+			// A group of cpuset v1 without them takes nobody.
 			if text, readErr := os.ReadFile(filepath.Join(root, file)); move && readErr == nil {
 				_ = os.WriteFile(filepath.Join(dir, file), text, 0)
 			}

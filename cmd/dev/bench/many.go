@@ -101,7 +101,7 @@ func (b *bed) hold(ctx context.Context, jails int, progress io.Writer) (end func
 	never, input := io.Pipe()
 	errs := make(chan error, jails)
 	var all sync.WaitGroup
-	// as many begin at one time
+	// As many begin at one time.
 	places := make(chan struct{}, 4)
 	for n := range jails {
 		places <- struct{}{}
@@ -122,7 +122,7 @@ func (b *bed) hold(ctx context.Context, jails int, progress io.Writer) (end func
 		})
 		go func() {
 			defer func() { close(started); <-places }()
-			// until it is listed with its process
+			// Until it is listed with its process.
 			for range 3000 {
 				if runs, err := b.client.Runs(ctx); err == nil {
 					for _, r := range runs {
@@ -277,7 +277,7 @@ func lasting(ctx context.Context, bin string, runs int, stdout, stderr io.Writer
 			t.add(strconv.Itoa(n), fmt.Sprintf("%.0f", time.Since(start).Seconds()), mib(m.daemon),
 				strconv.Itoa(len(fds)), strconv.Itoa(len(threads)))
 		}
-		// what was measured by then
+		// What was measured by then.
 		if ctx.Err() != nil {
 			runs = n
 			break

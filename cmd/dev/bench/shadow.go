@@ -117,7 +117,7 @@ func (s *shadowBed) plant() error {
 			return err
 		}
 	}
-	// else the first fsync of who is measured pays for the planting
+	// Else the first fsync of who is measured pays for the planting.
 	syscall.Sync()
 	return nil
 }

@@ -14,9 +14,9 @@ type subject struct {
 	// once does it one time and says how long that took; what it does before and after is not
 	// counted.
 	once func(ctx context.Context) (time.Duration, error)
-	// why it cannot be measured here
+	// Why it cannot be measured here.
 	missing string
-	// beside names the rows that it is compared with: those of bare, bwrap and runc. Empty is none.
+	// Beside names the rows that it is compared with: those of bare, bwrap and runc. Empty is none.
 	bare, bwrap, runc string
 	took              sample
 }

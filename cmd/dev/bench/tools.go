@@ -72,7 +72,7 @@ for i in range(300000): d[i % 1000] = d.get(i % 1000, 0) + i
 var jobs = []struct {
 	name       string
 	jail, host []string
-	// that the other engine runs, below the bundles; "" for what is no single module
+	// That the other engine runs, below the bundles; "" for what is no single module.
 	module string
 }{
 	{"five-stage pipeline over 100 MB, beside dash with the host's tools",
@@ -210,7 +210,7 @@ func (b *toolBed) write() error {
 		0o644); err != nil {
 		return err
 	}
-	// the same data each time
+	// The same data each time.
 	random := rand.New(rand.NewPCG(1, 2))
 	var lines bytes.Buffer
 	w := bufio.NewWriter(&lines)

@@ -56,7 +56,7 @@ func versus(ctx context.Context, bin, other string, rounds int, stdout,
 		return err
 	}
 	if n := len(subjects[len(subjects)-1].took); n < rounds {
-		// it was interrupted: what was measured by then
+		// It was interrupted: what was measured by then.
 		rounds = n
 	}
 	load, err := loadAverage()

@@ -44,7 +44,7 @@ type answer struct {
 // What a throwaway reports.
 type outcome struct {
 	Version string
-	// as it was run, shortened
+	// As it was run, shortened.
 	Command string
 	Notes   []string
 	Answers map[string]answer

@@ -82,14 +82,14 @@ func (a attack) judgeRun(t *testing.T, w *world, s sandbox, r run) answer {
 	case err == nil:
 		return a.judge(w, results)
 	case r.code == 42:
-		// the probe was executed anew
+		// The probe was executed anew.
 		return answer{Text: "ok"}
 	case r.code == 128+int(syscall.SIGSYS), r.signal == syscall.SIGSYS:
 		return answer{true, "SIGSYS"}
 	case r.code == 128+int(syscall.SIGKILL), r.signal == syscall.SIGKILL:
 		return answer{true, "killed"}
 	case a.group == limits && s.name == "gVisor":
-		// its kernel is a process under the same limits
+		// Its kernel is a process under the same limits.
 		return answer{true, "the sandbox ends"}
 	}
 	t.Errorf("%s: nothing can be said of it: %s", a.name, r)
@@ -119,7 +119,7 @@ func (w *world) once(s sandbox, program string, input ...byte) run {
 	cmd.Stdin = bytes.NewReader(input)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
-	// what an attack left running may hold the streams
+	// What an attack left running may hold the streams.
 	cmd.WaitDelay = 2 * time.Second
 	if s.asUser {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
@@ -145,7 +145,7 @@ func (w *world) meetJail(t *testing.T, o *outcome) {
 		t.Run(strings.ReplaceAll(a.name, "/", "_"), func(t *testing.T) {
 			s := jailtest.New(t)
 			s.Plan.Cgroup.Memory = memoryLimit
-			// its binds are id-mapped
+			// Its binds are id-mapped.
 			w.runsAs, w.owner, w.data, w.store = int(s.HostUID()), jailtest.UID, s.Data, s.Store
 			w.furnish(t)
 			stop := w.newVictim(t)
@@ -191,7 +191,7 @@ func (w *world) timeJail(t *testing.T, o *outcome) {
 		}
 		return time.Since(begun)
 	}
-	// compiles the module, once and for all
+	// Compiles the module, once and for all.
 	start()
 	o.Startup = median(start)
 	out, err := exec.Command(bin, "version").Output()

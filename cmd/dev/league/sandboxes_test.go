@@ -22,16 +22,16 @@ const control = "nothing"
 // A sandbox is one column.
 type sandbox struct {
 	name string
-	// it needs to see the host's processes, or thinks that it is in a sandbox already
+	// It needs to see the host's processes, or thinks that it is in a sandbox already.
 	hostPIDs bool
 	ours     bool
-	// a user starts it; else root does, and the tool inside is a user of a namespace
+	// A user starts it; else root does, and the tool inside is a user of a namespace.
 	asUser bool
-	// its path, or "" if it is not there
+	// Its path, or "" if it is not there.
 	binary  func() string
 	paths   func(w *world) paths
 	prepare func(t *testing.T, w *world, o *outcome)
-	// program's first is the probe's own path
+	// Program's first is the probe's own path.
 	argv func(w *world, program ...string) []string
 	why  string
 }

@@ -26,9 +26,9 @@ const (
 
 // A world is the host that the attacks are aimed at: nothing of it but data and store is granted.
 type world struct {
-	// of the throwaway, on a file system of its own
+	// Of the throwaway, on a file system of its own.
 	dir string
-	// what a sandbox shows as its root, where it can
+	// What a sandbox shows as its root, where it can.
 	rootfs string
 	probe  string
 	data   string // granted read-only
@@ -36,11 +36,11 @@ type world struct {
 	port   int    // a listener on 127.0.0.1
 	// name of an abstract socket
 	socket string
-	// of a System V segment that everybody may use
+	// Of a System V segment that everybody may use.
 	key int
-	// a process with the sandbox's own uid
+	// A process with the sandbox's own uid.
 	victim int
-	// who that is on the host
+	// Who that is on the host.
 	runsAs int
 	owner  int // of what is granted
 	// a file of the host that everybody may read
@@ -137,7 +137,7 @@ func (w *world) newVictim(t *testing.T) (stop func()) {
 	}
 	w.victim = cmd.Process.Pid
 	return func() {
-		// the attack may have done it
+		// The attack may have done it.
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}

@@ -63,7 +63,7 @@ func bootOnce(ctx context.Context, bound time.Duration, img image, j job, dir st
 	// patching of its own code now and then (a panic, "Oops: int3").
 	audit := "audit=0 "
 	if filepath.Base(img.dir) == kernels[len(kernels)-1].name {
-		// off, and a test of what the newest kernel tells may switch it on
+		// Off, and a test of what the newest kernel tells may switch it on.
 		audit = ""
 	}
 	args := []string{"-M", "q35", "-accel", "tcg,thread=single,tb-size=1024", "-cpu", "max,-cx16",
@@ -79,7 +79,7 @@ func bootOnce(ctx context.Context, bound time.Duration, img image, j job, dir st
 	args = append(args, disk("job", j.disk, "snapshot=on,file.locking=off")...)
 	args = append(args, disk("results", results, "cache=unsafe")...)
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
-	// what the machine writes to its disks
+	// What the machine writes to its disks.
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	cmd.Stdout, cmd.Stderr = log, log
 	stop := follow(jobLog, log)
@@ -117,7 +117,7 @@ func follow(path string, to io.Writer) (stop func()) {
 			}
 			select {
 			case <-done:
-				// it is in the file, too
+				// It is in the file, too.
 				_, _ = io.Copy(to, f)
 				return
 			case <-time.After(time.Second):

@@ -15,9 +15,9 @@ import (
 
 // A source is where a kernel may come from.
 type source struct {
-	// whose programs the machine has
+	// Whose programs the machine has.
 	suite string
-	// the suite with the kernel
+	// The suite with the kernel.
 	from    string
 	version string // how it must begin
 }
@@ -44,7 +44,7 @@ func kernelNames() []string {
 // away.
 type image struct {
 	dir, suite, kernel string
-	// what was wanted and not to be had; empty if it was
+	// What was wanted and not to be had; empty if it was.
 	instead string
 }
 
@@ -64,7 +64,7 @@ func makeImage(ctx context.Context, c config, name string, log io.Writer) (image
 		img := image{dir: filepath.Join(c.dir, "image", name), suite: s.suite,
 			instead: strings.Join(missing, "; ")}
 		mark := fmt.Sprintf("%x %s\n", sha256.Sum256(text), s)
-		// if there is none it is made
+		// If there is none it is made.
 		have, _ := os.ReadFile(filepath.Join(img.dir, "made-by"))
 		if string(have) != mark || c.fresh {
 			fmt.Fprintf(log, "vmtest: making a machine of %s with the kernel of %s\n", s.suite,
@@ -75,7 +75,7 @@ func makeImage(ctx context.Context, c config, name string, log io.Writer) (image
 			cmd := exec.CommandContext(ctx, script, img.dir, s.suite, s.from, s.version)
 			cmd.Stdout, cmd.Stderr = log, log
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			// what it has started ends with it
+			// What it has started ends with it.
 			cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 			err := cmd.Run()
 			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) &&

@@ -25,7 +25,7 @@ type job struct {
 
 // A pkg is one package with tests.
 type pkg struct {
-	// name is the directory's, without slashes
+	// Name is the directory's, without slashes.
 	dir, name string
 	bound     time.Duration
 }

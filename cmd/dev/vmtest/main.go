@@ -49,7 +49,7 @@ type config struct {
 	bound             time.Duration
 	dir, tree         string
 	report            string
-	// a regular expression of those to run; empty: all
+	// A regular expression of those to run; empty: all.
 	tests string
 }
 

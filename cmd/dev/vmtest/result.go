@@ -21,7 +21,7 @@ type machine struct {
 	wanted, instead  string
 	died             error
 	took             time.Duration
-	// by who ran them, and by directory
+	// By who ran them, and by directory.
 	results map[string]map[string]result
 	doctor  map[string]string // by who asked
 	facts   string
@@ -30,12 +30,12 @@ type machine struct {
 // A result is that of one package. Only tests that have none below them are counted.
 type result struct {
 	passed int
-	// the kernel, or the user, has not what they need
+	// The kernel, or the user, has not what they need.
 	lacking []skip
-	// has it, or nobody knows
+	// Has it, or nobody knows.
 	skipped []skip
 	failed  []string
-	// how the binary ended, where that says more: killed, or without having run
+	// How the binary ended, where that says more: killed, or without having run.
 	end string
 }
 
@@ -60,7 +60,7 @@ func (m *machine) read(dir string, packages []pkg, as []string) error {
 		}
 		m.doctor[w] = string(doctor)
 		m.results[w] = results
-		// without them the report says less
+		// Without them the report says less.
 		facts, _ := os.ReadFile(filepath.Join(dir, w, "facts"))
 		m.facts = string(facts)
 	}

@@ -83,7 +83,7 @@ func showRecordsTo(env *cli.Env, print func(write func(io.Writer) error) error, 
 				return err // the daemon says it
 			}
 			if err != nil && r.Line == nil && bad == 0 && exit.Cause(err) != err {
-				// the log itself cannot be read
+				// The log itself cannot be read.
 				return logError(dir, err)
 			}
 			if err != nil {

@@ -24,16 +24,16 @@ type verdict struct {
 	Records     uint64 `json:"records"`
 	Checkpoints uint64 `json:"checkpoints"`
 	Gaps        uint64 `json:"gaps"`
-	// records at the beginning that were taken away, as the signed cut says
+	// Records at the beginning that were taken away, as the signed cut says.
 	Pruned uint64 `json:"pruned,omitempty"`
-	// times that the signing key was changed
+	// Times that the signing key was changed.
 	Keys   uint64 `json:"keys,omitempty"`
 	Origin string `json:"origin,omitempty"`
-	// heads kept elsewhere that it fits
+	// Heads kept elsewhere that it fits.
 	Anchors int `json:"anchors,omitempty"`
-	// of records that were pruned since
+	// Of records that were pruned since.
 	OldAnchors int `json:"old_anchors,omitempty"`
-	// the newest of the anchors that each has cosigned
+	// The newest of the anchors that each has cosigned.
 	Witnesses []audit.Witnessed `json:"witnesses,omitempty"`
 	Fault     *fault            `json:"fault,omitempty"`
 }
@@ -41,7 +41,7 @@ type verdict struct {
 // A fault is the first record that is wrong.
 type fault struct {
 	Record uint64 `json:"record"`
-	// altered, missing, out of order or unsigned
+	// Altered, missing, out of order or unsigned.
 	Kind string `json:"kind"`
 	Why  string `json:"why"`
 }

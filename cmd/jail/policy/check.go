@@ -29,7 +29,7 @@ type finding struct {
 	Column   int    `json:"column,omitempty"`
 	Message  string `json:"message"`
 	Hint     string `json:"hint,omitempty"`
-	// the line that it is about
+	// The line that it is about.
 	Text string `json:"text,omitempty"`
 }
 
@@ -104,7 +104,7 @@ func checkPolicies(env *cli.Env, paths []string, kind *syntax.Kind, failOn strin
 		return err
 	}
 	found, sound := []finding{}, []string{}
-	// the exit code of the first file that cannot be read; the others are checked all the same
+	// The exit code of the first file that cannot be read; the others are checked all the same.
 	var unread error
 	for _, path := range paths {
 		k := policies.KindOf(path)
@@ -163,7 +163,7 @@ func checkPolicy(path string, kind syntax.Kind, set *profiles.Set) ([]finding, e
 	case err != nil:
 		return nil, err
 	case kind != syntax.Profile:
-		// a ceiling is wide by nature
+		// A ceiling is wide by nature.
 		return nil, nil
 	}
 	return append(weaknesses(file, text), unmet(file)...), nil

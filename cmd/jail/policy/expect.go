@@ -57,7 +57,7 @@ type tested struct {
 	File     string            `json:"file"`
 	Policy   string            `json:"policy"`
 	Findings []meaning.Finding `json:"findings"`
-	// runs that were not started
+	// Runs that were not started.
 	Left int `json:"left_out"`
 }
 

@@ -174,7 +174,7 @@ func learnJob(env *cli.Env, f *learnFlags, args []string) (job learning.Job, err
 	case f.merge != "" && f.force:
 		return job, exit.Usage("", "--merge and --force contradict each other")
 	}
-	// before a tool runs for it
+	// Before a tool runs for it.
 	for _, path := range []string{f.output, f.merge} {
 		if info, err := os.Lstat(path); path != "" && err == nil && !info.Mode().IsRegular() {
 			return job, exit.Usage("name the file itself", "%s is no regular file", path)
@@ -191,7 +191,7 @@ func learnJob(env *cli.Env, f *learnFlags, args []string) (job learning.Job, err
 	if f.json {
 		job.Out, job.Err = io.Discard, io.Discard
 	} else if f.output == "" && f.merge == "" {
-		// standard output is the policy's
+		// Standard output is the policy's.
 		job.Out = env.Stderr
 	}
 	for _, p := range []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-x86_64.so.1"} {
@@ -409,7 +409,7 @@ func tellLearnt(env *cli.Env, job learning.Job, r learning.Report, path string) 
 	fmt.Fprintf(env.Stderr, "jail: learnt from %s, %s%s\n", output.Count(r.Runs, "run", "runs"),
 		output.Count(r.Trials, "trial", "trials"), output.Printable(where))
 	rows := append([][]string{{"", "OBSERVED", "GRANTED"}}, learntRows(job, r)...)
-	// there is nobody left to tell that stderr is gone
+	// There is nobody left to tell that stderr is gone.
 	_ = output.Table(env.Stderr, rows)
 	for _, n := range r.Draft.Person {
 		output.Say(env.Stderr, "not granted, needs a person", n)

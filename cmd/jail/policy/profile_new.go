@@ -269,7 +269,7 @@ func (f *newProfile) copied() ([]byte, error) {
 	run := "# " + output.Printable(f.meantRun()) + "\n"
 	if old := firstRun.Find(head); old != nil {
 		head = head[len(old):]
-		// the run that it was learnt from is the run that it is meant for
+		// The run that it was learnt from is the run that it is meant for.
 		if f.run == "" {
 			_, tool, _ := strings.Cut(strings.TrimSpace(string(old)), " -- ")
 			run = "# jail run --policy " + output.Printable(f.output) + " -- " + tool + "\n"

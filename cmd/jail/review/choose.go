@@ -23,7 +23,7 @@ import (
 type pick struct {
 	change api.Change
 	hunks  []workspace.Hunk
-	// of its hunks, or one for a change without any
+	// Of its hunks, or one for a change without any.
 	taken []bool
 }
 

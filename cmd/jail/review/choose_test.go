@@ -50,7 +50,7 @@ func TestAsk(t *testing.T) {
 		"no answer":    {"", nil, nil},
 		"nonsense":     {"yes\n?\n\ny\nq\n", []string{".envrc"}, nil},
 		"no last \\n":  {"n\ny\nn\nn\ny", []string{"gone"}, []int{0}},
-		// a is no answer where there are no hunks
+		// A is no answer where there are no hunks.
 		"only a letter": {"a\ny\nq\n", []string{".envrc"}, nil},
 	}
 	for name, c := range cases {

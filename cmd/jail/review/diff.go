@@ -84,7 +84,7 @@ func diff(ctx context.Context, env *cli.Env, c *api.Client, id string, f diffFla
 type diffWriter struct {
 	w      io.Writer
 	colour bool
-	// the lines of the list, by how much attention they need
+	// The lines of the list, by how much attention they need.
 	ranks   [ranks]spill
 	patch   spill
 	summary *api.ReviewSummary

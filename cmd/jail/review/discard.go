@@ -123,7 +123,7 @@ func discardPaths(ctx context.Context, env *cli.Env, c *api.Client, o discardOpt
 // discarded is what jail discard --all and --older print as JSON.
 type discarded struct {
 	Discarded []string `json:"discarded"`
-	// left alone, since something may write to them
+	// Left alone, since something may write to them.
 	Open []string `json:"open"`
 }
 

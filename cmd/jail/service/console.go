@@ -197,7 +197,7 @@ func openBrowser(env *cli.Env, url string) (remove func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return remove, err
 	}
-	// how it ends says nothing of the browser
+	// How it ends says nothing of the browser.
 	go func() { _ = cmd.Wait() }()
 	return remove, nil
 }

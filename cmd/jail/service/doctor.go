@@ -37,7 +37,7 @@ type diagnosis struct {
 	OK       bool            `json:"ok"`
 	Findings []probe.Finding `json:"findings"`
 	Daemon   string          `json:"daemon"`
-	// whether it is told what Landlock refuses; no wall depends on it
+	// Whether it is told what Landlock refuses; no wall depends on it.
 	Refused string `json:"refused_paths"`
 }
 

@@ -56,7 +56,7 @@ type top struct {
 	env    *cli.Env
 	client *api.Client
 	asJSON bool
-	// looks, 0 for no end
+	// Looks, 0 for no end.
 	left  int
 	every time.Duration
 
@@ -73,7 +73,7 @@ type look struct {
 
 type topRun struct {
 	supervisor.RunInfo
-	// of one CPU, since the look before; over the run's whole life at the first
+	// Of one CPU, since the look before; over the run's whole life at the first.
 	CPU float64 `json:"cpu_percent"`
 }
 

@@ -23,7 +23,7 @@ import (
 // libraries is what programs of this host need to start, by the paths at which they look for it.
 type libraries struct {
 	Programs []string `json:"programs"`
-	// the programs, their loaders, libraries and interpreters
+	// The programs, their loaders, libraries and interpreters.
 	Files   []string  `json:"files"`
 	Missing []missing `json:"missing"`
 
@@ -31,7 +31,7 @@ type libraries struct {
 }
 
 type missing struct {
-	// a library, or the path of an interpreter
+	// A library, or the path of an interpreter.
 	Name string `json:"name"`
 	By   string `json:"by"` // what names it
 }
@@ -94,7 +94,7 @@ func (l *libraries) program(path, search string, depth int) error {
 		if _, err := os.Stat(p.Interpreter); err != nil {
 			l.Missing = append(l.Missing, missing{p.Interpreter, path})
 		} else if !p.Script {
-			// the loader, which has no libraries
+			// The loader, which has no libraries.
 			l.seen[p.Interpreter] = true
 		} else if depth >= native.MaxChain {
 			return errors.New("its interpreters are scripts without end")
@@ -157,7 +157,7 @@ func (l *libraries) needed(path string, inherited []string) error {
 		for _, v := range values {
 			for _, dir := range strings.Split(v, ":") {
 				dir = strings.NewReplacer("${ORIGIN}", at, "$ORIGIN", at).Replace(dir)
-				// a relative one is the working directory's, and so the workspace's
+				// A relative one is the working directory's, and so the workspace's.
 				if filepath.IsAbs(dir) {
 					dirs = append(dirs, filepath.Clean(dir))
 				}
@@ -210,12 +210,12 @@ func fits(path string, by *elf.File) bool {
 func loaderDirs() []string {
 	dirs := []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
 		"/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"}
-	// the only form of name: an error is not possible
+	// The only form of name: an error is not possible.
 	confs, _ := filepath.Glob("/etc/ld.so.conf.d/*.conf")
 	for _, conf := range append([]string{"/etc/ld.so.conf"}, confs...) {
 		text, err := os.ReadFile(conf)
 		if err != nil {
-			// one that is not there, or not ours to read, names no directories
+			// One that is not there, or not ours to read, names no directories.
 			continue
 		}
 		for line := range strings.Lines(string(text)) {

@@ -63,9 +63,9 @@ pull it there from oci-layout:DIR.`,
 // pulled is a bundle that was pulled as --json shows it.
 type pulled struct {
 	bundle.Installed
-	// of the index: what the bundle is pinned by
+	// Of the index: what the bundle is pinned by.
 	Digest string `json:"digest"`
-	// where it was fetched to; then it is not installed
+	// Where it was fetched to; then it is not installed.
 	Output   string `json:"output,omitempty"`
 	Commands int    `json:"commands"`
 }

@@ -95,7 +95,7 @@ func sign(dir, keyFile string, life time.Duration, now time.Time) (trust.Stateme
 	s = trust.NewStatement(b.Name, b.Version, []byte(b.Text), now, now.Add(years))
 	if old, err := trust.ReadStatement(b.Signed); err == nil && life == 0 &&
 		old.Manifest == s.Manifest && old.Fresh(now) == nil {
-		// one more signature on the same statement
+		// One more signature on the same statement.
 		s = old
 	}
 	text, err := s.Sign(key, b.Signed)

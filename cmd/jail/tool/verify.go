@@ -85,7 +85,7 @@ func findBundle(set *bundle.Set, arg string) (*bundle.Bundle, error) {
 type bundleVerdict struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// whose keys signed it; "" where it came with jail and needs none
+	// Whose keys signed it; "" where it came with jail and needs none.
 	Publisher string `json:"publisher,omitempty"`
 	Sound     bool   `json:"sound"`
 	Detail    string `json:"detail"`

@@ -38,7 +38,7 @@ func TestAsUser(t *testing.T) {
 				if !errors.Is(err, os.ErrPermission) {
 					t.Errorf("the user read root's file: %v", err)
 				}
-				// the control, and the rights are back
+				// The control, and the rights are back.
 				if _, err := os.ReadFile(secret); err != nil {
 					t.Errorf("root cannot read its file: %v", err)
 				}

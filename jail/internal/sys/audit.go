@@ -17,7 +17,7 @@ import (
 type AuditReader struct {
 	f   *os.File
 	buf []byte
-	// held from before a record is received until f has returned
+	// Held from before a record is received until f has returned.
 	mu sync.Mutex
 
 	closed atomic.Bool
@@ -47,7 +47,7 @@ func NewAuditReader(types ...uint16) (*AuditReader, error) {
 		&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}))
 	if err == nil && unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE,
 		auditRoom) != nil {
-		// as much as the host allows
+		// As much as the host allows.
 		err = callError("setsockopt SO_RCVBUF",
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, auditRoom))
 	}
@@ -71,7 +71,7 @@ func onlyTypes(types []uint16) []unix.SockFilter {
 	for i, t := range types {
 		var b [2]byte
 		binary.NativeEndian.PutUint16(b[:], t)
-		// a filter loads from the network's order
+		// A filter loads from the network's order.
 		f = append(f, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K,
 			Jt: n - uint8(i), K: uint32(binary.BigEndian.Uint16(b[:]))})
 	}
@@ -92,7 +92,7 @@ func (r *AuditReader) Next(f func(kind uint16, text []byte)) error {
 		return !errors.Is(failed, unix.EAGAIN)
 	})
 	if r.closed.Load() {
-		// what the poller says of that has no name
+		// What the poller says of that has no name.
 		return os.ErrClosed
 	}
 	return errors.Join(err, failed)

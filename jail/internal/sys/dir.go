@@ -25,12 +25,12 @@ func (t Time) Compare(u Time) int {
 // A Stat is what the kernel says of an inode (inode(7)).
 type Stat struct {
 	Dev, Ino uint64
-	// type and permission bits, as in st_mode
+	// Type and permission bits, as in st_mode.
 	Mode     uint32
 	Nlink    uint64
 	UID, GID uint32
 	Rdev     uint64
-	// bytes; units of 512 bytes
+	// Bytes; units of 512 bytes.
 	Size, Blocks int64
 	Mtime, Ctime Time
 }
@@ -108,7 +108,7 @@ func openat2(dir int, dirName, path string, how *unix.OpenHow) (*os.File, error)
 	var fd int
 	err := retryEINTR(func() (err error) {
 		fd, err = unix.Openat2(dir, path, how)
-		// a rename elsewhere made the kernel unsure: it asks to be asked again
+		// A rename elsewhere made the kernel unsure: it asks to be asked again.
 		if err == unix.EAGAIN {
 			return unix.EINTR
 		}

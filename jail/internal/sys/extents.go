@@ -14,9 +14,9 @@ import (
 // An Extent is a range of a file and where it lies on the device of its file system, in bytes.
 type Extent struct {
 	Logical, Physical, Length int64
-	// blocks that read as zeros, since nothing was written to them
+	// Blocks that read as zeros, since nothing was written to them.
 	Unwritten bool
-	// in the inode, and so in no range of the device
+	// In the inode, and so in no range of the device.
 	Inline bool
 }
 

@@ -26,7 +26,7 @@ const FanOverflow = unix.FAN_Q_OVERFLOW
 // A FileWatch tells what is opened and written below mounts (fanotify(7)).
 type FileWatch struct {
 	f *os.File
-	// asking f for it would make its reads block
+	// Asking f for it would make its reads block.
 	fd int
 	// short: each event that a read returns comes with an open file
 	buf []byte
@@ -36,7 +36,7 @@ type FileWatch struct {
 // regular file or a directory.
 type FileEvent struct {
 	Mask uint64
-	// of the process, as the watcher sees it
+	// Of the process, as the watcher sees it.
 	PID int
 	fd  int32
 }
@@ -75,7 +75,7 @@ func (w *FileWatch) MarkMount(at *os.File, id string, mask uint64) (ok bool, err
 func (w *FileWatch) Next(f func(FileEvent)) error {
 	n, err := w.f.Read(w.buf)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		// what came in before it was stopped
+		// What came in before it was stopped.
 		if n, _ = unix.Read(w.fd, w.buf); n <= 0 {
 			return err
 		}

@@ -16,20 +16,20 @@ import (
 // copySteps are what a copy of this process does before it waits to be killed. All of it lies in
 // memory before the fork: the copy has no Go runtime to make anything with.
 type copySteps struct {
-	// namespaces that it makes (unshare(2))
+	// Namespaces that it makes (unshare(2)).
 	flags uintptr
 	owned bool
-	// the user that it is when it makes them, where owned
+	// The user that it is when it makes them, where owned.
 	owner  uintptr
 	header unix.CapUserHeader
-	// that it keeps for that
+	// That it keeps for that.
 	caps [2]unix.CapUserData
-	// a proc file system, for counts
+	// A proc file system, for counts.
 	proc   int
 	counts []countStep
-	// where it says how far it has come
+	// Where it says how far it has come.
 	report int
-	// the step and, if it failed, why
+	// The step and, if it failed, why.
 	said [2]byte
 }
 
@@ -45,14 +45,14 @@ const (
 	stepOwner
 	stepCapabilities
 	stepNamespaces
-	// and on, one for each
+	// And on, one for each.
 	stepCounts
 )
 
 func stepsOf(u UserNS) (steps *copySteps, done func(), err error) {
 	steps, done = &copySteps{flags: unix.CLONE_NEWUSER, proc: -1}, func() {}
 	if u.Owner != nil {
-		// by which setresuid means: as it is
+		// By which setresuid means: as it is.
 		if *u.Owner == math.MaxUint32 {
 			return nil, nil, errors.New("user namespace: its owner is no user")
 		}
@@ -127,7 +127,7 @@ func idleFork(steps *copySteps) (int, error) {
 func blockedFork(steps *copySteps) (int, error) {
 	var all, old unix.Sigset_t
 	for i := range all.Val {
-		// every bit, whatever the width of a word is
+		// Every bit, whatever the width of a word is.
 		all.Val[i]--
 	}
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {

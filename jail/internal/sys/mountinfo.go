@@ -102,11 +102,11 @@ func ParseMounts(text string) ([]Mount, error) {
 
 // A Place is where an open file is, by a mount table.
 type Place struct {
-	// that the file lies on
+	// That the file lies on.
 	Mount Mount
-	// of the file, in the mount namespace of the table
+	// Of the file, in the mount namespace of the table.
 	Path string
-	// of the file, within the file system of Mount: the root of a bind of the file
+	// Of the file, within the file system of Mount: the root of a bind of the file.
 	Root string
 }
 

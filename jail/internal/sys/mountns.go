@@ -19,7 +19,7 @@ func AttachIn(mount *os.File, pid int, target string) error {
 	defer ns.Close()
 	done := make(chan error, 1)
 	go func() {
-		// for good: nobody else may get this thread
+		// For good: nobody else may get this thread.
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			done <- callError("unshare CLONE_FS", err)

@@ -24,7 +24,7 @@ func CloneMount(dir *os.File) (*os.File, error) {
 		Attr_clr:    unix.MOUNT_ATTR__ATIME,
 		Propagation: unix.MS_PRIVATE,
 	}
-	// a user may not say of the host's mounts how times are kept, and reads what is theirs
+	// A user may not say of the host's mounts how times are kept, and reads what is theirs.
 	if Rootless() {
 		attr.Attr_set, attr.Attr_clr = attr.Attr_set&^unix.MOUNT_ATTR_NOATIME, 0
 	}
@@ -100,7 +100,7 @@ func MountOverlay(lower, upper *os.File, id uint32) (*os.File, error) {
 	if err := unix.FsconfigSetFlag(fsfd, "volatile"); err != nil {
 		return nil, pathError("fsconfig overlay volatile", lower.Name(), err)
 	}
-	// whose marks are attributes that a user can set, and which the overlay keeps to itself
+	// Whose marks are attributes that a user can set, and which the overlay keeps to itself.
 	if Rootless() {
 		if err := unix.FsconfigSetFlag(fsfd, "userxattr"); err != nil {
 			return nil, pathError("fsconfig overlay userxattr", lower.Name(), err)
@@ -120,7 +120,7 @@ func MountOverlay(lower, upper *os.File, id uint32) (*os.File, error) {
 // withFileIDs runs f with id as file system user and group but with the capabilities that the
 // thread has: they would go with the ids.
 func withFileIDs(id uint32, f func() error) error {
-	// the layers are the user's own, whose daemon this is
+	// The layers are the user's own, whose daemon this is.
 	if Rootless() {
 		return f()
 	}
@@ -140,7 +140,7 @@ func withFileIDs(id uint32, f func() error) error {
 	}
 	restored := errors.Join(setFileIDs(uint32(os.Geteuid()), uint32(os.Getegid())),
 		callError("capset", unix.Capset(&header, &caps[0])))
-	// else the thread stays locked, and ends with its goroutine
+	// Else the thread stays locked, and ends with its goroutine.
 	if restored == nil {
 		runtime.UnlockOSThread()
 	}

@@ -9,7 +9,7 @@ import "fmt"
 // than one; see the probe.
 type Call struct {
 	Name string `json:"name,omitempty"`
-	// where there is no name
+	// Where there is no name.
 	Nr   int   `json:"nr,omitempty"`
 	Args []Arg `json:"args,omitempty"`
 }
@@ -17,9 +17,9 @@ type Call struct {
 // An Arg is an argument of a system call; one field is set.
 type Arg struct {
 	Int uint64 `json:"int,omitempty"`
-	// a pointer to it, with a NUL
+	// A pointer to it, with a NUL.
 	Text *string `json:"text,omitempty"`
-	// a pointer to so many bytes of zero
+	// A pointer to so many bytes of zero.
 	Buf   int      `json:"buf,omitempty"`
 	Bytes []byte   `json:"bytes,omitempty"` // a pointer to them
 	List  []string `json:"list,omitempty"`  // as execve(2) takes it
@@ -48,9 +48,9 @@ func Do(name string, args ...Arg) Call { return Call{Name: name, Args: args} }
 // A Result is how one call went.
 type Result struct {
 	Ret int64 `json:"ret"`
-	// its name; empty for success
+	// Its name; empty for success.
 	Errno string `json:"errno,omitempty"`
-	// what is in the last Buf, or what was read
+	// What is in the last Buf, or what was read.
 	Data []byte `json:"data,omitempty"`
 }
 

@@ -63,7 +63,7 @@ func readable(t *testing.T, f seccomp.Filter) string {
 		strings.Join(f.Groups, " "), len(f.Allow))
 	unknown := 0
 	for nr := range uint32(numbers) {
-		// and only a newer libseccomp has a name for them
+		// And only a newer libseccomp has a name for them.
 		if unfiltered[int(nr)] {
 			continue
 		}

@@ -62,7 +62,7 @@ func live(t *testing.T, s *jailtest.Setup) {
 		answer := "" // the kernel's own
 		switch {
 		case slices.Contains(f.ENOSYS, name) || name == "futex":
-			// the kernel has no such operation of it
+			// The kernel has no such operation of it.
 			answer = "ENOSYS"
 		case !known:
 			answer = "ENOSYS"

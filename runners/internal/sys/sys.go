@@ -20,7 +20,7 @@ func ErrnoOf(err error) Errno {
 	if err == nil {
 		return 0
 	}
-	// every error of this package
+	// Every error of this package.
 	if pe, ok := err.(*fs.PathError); ok {
 		if n, ok := pe.Err.(Errno); ok {
 			return n

@@ -49,7 +49,7 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (runners.Report, error) 
 		}
 		fd := t.slave.Fd()
 		start.Files = []uintptr{fd, fd, fd}
-		// descriptor 0 of the child
+		// Descriptor 0 of the child.
 		start.Sys.Setctty = true
 		finish = t.drain
 		t.carry(sizes)

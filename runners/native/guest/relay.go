@@ -40,7 +40,7 @@ func accept(fd int, proxy Proxy) {
 	for {
 		conn, _, err := syscall.Accept4(fd, syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK)
 		if err != nil {
-			// no descriptor is free, or the client has gone again
+			// No descriptor is free, or the client has gone again.
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
@@ -49,7 +49,7 @@ func accept(fd int, proxy Proxy) {
 			defer client.Close()
 			stream, err := proxy.Open()
 			if err != nil {
-				// the client sees the end
+				// The client sees the end.
 				return
 			}
 			defer stream.Close()

@@ -37,11 +37,11 @@ func openTerminal(size runners.Terminal) (*terminal, error) {
 // carry copies input, output and sizes.
 func (t *terminal) carry(sizes Sizes) {
 	go func() {
-		// nothing more is typed
+		// Nothing more is typed.
 		_, _ = io.Copy(struct{ io.Writer }{t.master}, struct{ io.Reader }{os.Stdin})
 	}()
 	t.out.Go(func() {
-		// ends with EIO, when nobody is behind it any more
+		// Ends with EIO, when nobody is behind it any more.
 		_, _ = io.Copy(struct{ io.Writer }{os.Stdout}, struct{ io.Reader }{t.master})
 	})
 	go func() {
@@ -50,7 +50,7 @@ func (t *terminal) carry(sizes Sizes) {
 			if err != nil {
 				return
 			}
-			// one that cannot be had is none
+			// One that cannot be had is none.
 			_ = sys.SetTerminalSize(t.master, size.Rows, size.Columns)
 		}
 	}()

@@ -203,7 +203,7 @@ func ending(err error, stderr *os.File) (int, error) {
 	case err == nil:
 		return 0, nil
 	case errors.As(err, &refused):
-		// its reader may have gone
+		// Its reader may have gone.
 		_, _ = fmt.Fprintf(stderr, "sh: %v\n", refused)
 		return exitRefused, nil
 	case errors.As(err, &status):

@@ -53,7 +53,7 @@ func newTools(order runners.Order, modules [][]byte) *tools {
 func (t *tools) close() {
 	for i := range t.modules {
 		if l := t.modules[i].loaded; l != nil {
-			// memory of a process that ends
+			// Memory of a process that ends.
 			_ = l.Close(context.Background())
 		}
 	}
@@ -126,7 +126,7 @@ func (t *tools) run(ctx context.Context, hc interp.HandlerContext, loaded *wasi.
 	inv.Env = environment(hc)
 	inv.Cwd = hc.Dir
 	inv.Layout = c.Layout
-	// it knows no other directory, and no name of this one
+	// It knows no other directory, and no name of this one.
 	if c.Layout == runners.LayoutWorking {
 		inv.Env = inv.Env[:len(inv.Env)-1]
 	}

@@ -56,7 +56,7 @@ func (t *tools) xargs(ctx context.Context, hc interp.HandlerContext, args []stri
 	if err != nil {
 		return say(exitFailed, "%v", err)
 	}
-	// the commands have no part in the input
+	// The commands have no part in the input.
 	hc.Stdin = nil
 	var last error
 	for _, line := range groups {

@@ -16,7 +16,7 @@ import (
 type specification struct {
 	Args []string          `json:"args"`
 	Env  map[string]string `json:"env"`
-	// the directory that is the guest's "/"
+	// The directory that is the guest's "/".
 	Root     string  `json:"root"`
 	ExitCode int     `json:"exit_code"`
 	Stdout   *string `json:"stdout"`

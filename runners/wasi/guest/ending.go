@@ -42,7 +42,7 @@ func trapText(err error) (string, bool) {
 	switch {
 	case ok:
 	case strings.Contains(err.Error(), "stack overflow"):
-		// comes without its stack, for good reason
+		// Comes without its stack, for good reason.
 		return "stack overflow", true
 	default:
 		// Active segments are checked while instantiating, in other words.

@@ -169,7 +169,7 @@ func TestTrailing(t *testing.T) {
 		}
 		r := run(t, w.preopens(), ops...)
 		for i, line := range r.lines() {
-			// link and unlink take a link itself, but not with a slash behind it.
+			// Link and unlink take a link itself, but not with a slash behind it.
 			if ok(line) {
 				t.Errorf("%q: %s", ops[i], line)
 			}
@@ -204,7 +204,7 @@ func TestOtherEnd(t *testing.T) {
 			t.Errorf("%q: %s", ops[i], line)
 		}
 	}
-	// the control: with rights at both ends it is another mount, still
+	// The control: with rights at both ends it is another mount, still.
 	inv.Mounts[1].Write = true
 	if r := run(t, inv, ops[0]); r.stdout != "75\t\"\"\n" {
 		t.Errorf("rename across two mounts: %s, want EXDEV", r.stdout)
@@ -247,7 +247,7 @@ func TestNoMounts(t *testing.T) {
 			t.Errorf("%s, want EBADF", line)
 		}
 	}
-	// the control: the same with a mount
+	// The control: the same with a mount.
 	w := newWorld(t)
 	if r := run(t, w.preopens(), "read\tfile", "list\t."); !ok(r.lines()[0]) || !ok(r.lines()[1]) {
 		t.Errorf("with a mount: %s", r.stdout)

@@ -48,7 +48,7 @@ func FuzzCode(f *testing.F) {
 	f.Add(Cat(I32Const(0), op(0xfd, 0, 4, 0, 0xfd, 0x15, 3, 0x1a)), []byte("0123456789abcdef"))
 	f.Add(Cat(op(0x02, 0x7f), I32Const(1), I32Const(2), op(0x0e, 1, 0, 0, 0x0b, 0x1a)), []byte{})
 	f.Fuzz(func(t *testing.T, code, data []byte) {
-		// loops and calls, or numbers that look like them
+		// Loops and calls, or numbers that look like them.
 		if bytes.ContainsAny(code, "\x03\x10\x11\x12\x13\x14\x15") {
 			return
 		}

@@ -159,7 +159,7 @@ var stockEngine = sync.OnceValue(func() stockLoaded {
 	}
 	r := wazero.NewRuntimeWithConfig(ctx, config().WithCompilationCache(cache))
 	wasi_snapshot_preview1.MustInstantiate(ctx, r)
-	// what is in the cache
+	// What is in the cache.
 	m, err := r.CompileModule(ctx, wasi.Hollow(wasi.BoundTables(prober())))
 	if err != nil {
 		panic(err)

@@ -58,7 +58,7 @@ func (l *linear) Reallocate(size uint64) []byte {
 // Free implements experimental.LinearMemory.
 func (l *linear) Free() {
 	if l.reserved != nil {
-		// nothing can be done about it
+		// Nothing can be done about it.
 		_ = sys.Release(l.reserved)
 		l.reserved = nil
 	}

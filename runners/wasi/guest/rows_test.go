@@ -222,7 +222,7 @@ func TestManyModules(t *testing.T) {
 			}
 		}
 		runtime.GC()
-		// the first only queues finalizers
+		// The first only queues finalizers.
 		runtime.GC()
 	}
 	round(runs / 2)
@@ -258,7 +258,7 @@ func TestEveryPrefixThroughEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close(context.Background())
-	// and every byte turned over: whatever it means then, nothing panics
+	// And every byte turned over: whatever it means then, nothing panics.
 	for at := range whole {
 		l, err := Load(context.Background(), flip(whole, at), wasi.Limits{Functions: 1000}, "")
 		if errors.Is(err, errEngine) {

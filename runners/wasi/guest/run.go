@@ -55,14 +55,14 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	start := time.Now()
 	runErr := l.start(withProcess(ctx, p, requests), mem)
 	for _, f := range [...]*os.File{stdin, stdout, stderr} {
-		// only their descriptors were used, which a finalizer closes
+		// Only their descriptors were used, which a finalizer closes.
 		runtime.KeepAlive(f)
 	}
 	rep := runners.Report{
 		Denied:        denials.List(),
 		MemoryRefused: mem.refused,
 		LimitsMet:     p.LimitsMet(),
-		// a next run of the same module did not load it
+		// A next run of the same module did not load it.
 		Usage: runners.Usage{LoadNanos: l.took.Swap(0),
 			RunNanos: int64(time.Since(start)), MemoryPeak: int64(mem.peak),
 			OpenPeak: p.OpenPeak(), StdoutBytes: p.Stdout, StderrBytes: p.Stderr},

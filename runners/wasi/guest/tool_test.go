@@ -207,7 +207,7 @@ func TestLateInput(t *testing.T) {
 	started := make(chan struct{})
 	go func() {
 		<-started
-		// only widens the window; any order is right
+		// Only widens the window; any order is right.
 		time.Sleep(time.Millisecond)
 		io.WriteString(inW, "late")
 		inW.Close()

@@ -103,7 +103,7 @@ func TestRefusedModules(t *testing.T) {
 		"empty stack": with(op(0x1a), nil),
 		"threads":     with(op(0xfe, 0x03, 0), nil),
 		"garbage":     append(append([]byte{}, Header...), 1, 2, 3, 4),
-		// no ends: invalid, and only that
+		// No ends: invalid, and only that.
 		"nested too deeply": with(bytes.Repeat(op(0x02, 0x40), 50_000), nil),
 		"_start is an import": with(nil, func(m *Module) {
 			m.Types = append(m.Types, Type{Results: []byte{I32}})
@@ -161,7 +161,7 @@ func TestPrefixesOfModule(t *testing.T) {
 // T-115: memory beyond the limit is refused to the module, and recorded.
 func TestMemoryLimit(t *testing.T) {
 	const limit = 8 << 20
-	// exits with 7 if the growth is refused
+	// Exits with 7 if the growth is refused.
 	grow := func(pages int64) []byte {
 		code := Cat(I32Const(pages), op(0x40, 0), I32Const(-1), op(0x46, 0x04, 0x40), I32Const(7),
 			op(0x10, 0, 0x0b))

@@ -140,7 +140,7 @@ func (t *tree) preopen(inv runners.Invocation, layout runners.Layout) error {
 	}
 	if inv.Cwd == "" || inv.Cwd == "/" {
 		_ = cwd.Close()
-		// the root is no mount, and this layout has no directory for it
+		// The root is no mount, and this layout has no directory for it.
 		return nil
 	}
 	return t.add(".", cwd, 0)

@@ -7,12 +7,12 @@ type Module struct {
 	Types   []Type
 	Imports []Import
 	Funcs   []Func
-	// element type and limits, encoded
+	// Element type and limits, encoded.
 	Tables  [][]byte
 	Memory  []byte // limits, encoded
 	Exports []Export
 	Start   *uint32
-	// active segments at address 0
+	// Active segments at address 0.
 	Data   []string
 	Custom []Custom
 	Tail   []byte // put behind all sections

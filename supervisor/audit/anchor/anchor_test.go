@@ -106,7 +106,7 @@ func TestPlaces(t *testing.T) {
 	k := Keeper{Log: dir, State: filepath.Join(t.TempDir(), "state"), Targets: s.Anchors}
 	for n := range 3 {
 		put(t, l)
-		// what is not new is not sent
+		// What is not new is not sent.
 		for range 2 {
 			all, err := k.Once(t.Context())
 			if err != nil {

@@ -98,10 +98,10 @@ func TestGit(t *testing.T) {
 	for range 3 {
 		put(t, l)
 		once(t, k)
-		// what is not new is not sent
+		// What is not new is not sent.
 		once(t, k)
 	}
-	// and not sent again by who does not know that it was
+	// And not sent again by who does not know that it was.
 	if err := os.RemoveAll(k.State); err != nil {
 		t.Fatal(err)
 	}

@@ -151,7 +151,7 @@ func TestWitnessFindsRoot(t *testing.T) {
 	}
 	cut, fork := copyOf(t, before), copyOf(t, before)
 	check(t, cut, "the log ends with record")
-	// with what it knew of the witness, and without
+	// With what it knew of the witness, and without.
 	for _, state := range []string{k.State, filepath.Join(t.TempDir(), "none")} {
 		refused(t, Keeper{Log: cut, State: state, Targets: k.Targets}, "cut or put back")
 	}
@@ -169,7 +169,7 @@ func TestWitnessFindsRoot(t *testing.T) {
 	if n.Refusals() < 4 {
 		t.Errorf("the witness refused %d requests, want at least 4", n.Refusals())
 	}
-	// the control: the log itself goes on
+	// The control: the log itself goes on.
 	once(t, Keeper{Log: log, State: t.TempDir(), Targets: k.Targets})
 }
 
@@ -194,7 +194,7 @@ func TestWitnessLost(t *testing.T) {
 	away.Targets = []Target{k.Targets[0]}
 	away.Targets[0].To = "witness+http://" + gone.Addr().String()
 	refused(t, away, "refused")
-	// of the same name, with its own key
+	// Of the same name, with its own key.
 	another := newCosigner(t, log)
 	away.Targets[0].To = "witness+" + another.server.URL
 	refused(t, away, "no signature by the key")

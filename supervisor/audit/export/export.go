@@ -23,7 +23,7 @@ type Format string
 
 // The formats.
 const (
-	// the lines of the log
+	// The lines of the log.
 	JSONL Format = "jsonl"
 	// Open Cybersecurity Schema Framework 1.3.0, one event a line
 	OCSF Format = "ocsf"
@@ -75,7 +75,7 @@ func compact(v any) []byte {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		// it is made of maps, lists, texts and JSON that was parsed
+		// It is made of maps, lists, texts and JSON that was parsed.
 		panic("export: bug: " + err.Error())
 	}
 	return audit.EscapeJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n")))

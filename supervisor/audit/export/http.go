@@ -37,7 +37,7 @@ func newPoster(h Host, u *url.URL) *poster {
 // A BusyError is one of a server that asks for patience.
 type BusyError struct {
 	Err error
-	// how long, where it said so
+	// How long, where it said so.
 	After time.Duration
 }
 
@@ -95,7 +95,7 @@ func rejected(body []byte) error {
 		} `json:"partialSuccess"`
 	}
 	if len(body) == 0 || json.Unmarshal(body, &answer) != nil {
-		// what it says beyond its status is its own affair
+		// What it says beyond its status is its own affair.
 		return nil
 	}
 	if n := answer.PartialSuccess.RejectedLogRecords; n != "" && n != "0" {

@@ -83,7 +83,7 @@ func ocsfClass(r audit.Record) (class, int, object) {
 			p["pid"] = pid
 		}
 		if argv := r.Texts("argv"); len(argv) > 0 {
-			// as a list, since joined it could be read in several ways
+			// As a list, since joined it could be read in several ways.
 			p["cmd_line"] = string(r.Field("argv"))
 		}
 		return p

@@ -37,7 +37,7 @@ func otlp(h Host, batch []audit.Record) []byte {
 	}}}
 	text, err := protojson.MarshalOptions{UseEnumNumbers: true}.Marshal(data)
 	if err != nil {
-		// every text in it is valid
+		// Every text in it is valid.
 		panic("export: bug: " + err.Error())
 	}
 	// protojson puts spaces at places that change from build to build.

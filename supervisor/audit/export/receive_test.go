@@ -43,7 +43,7 @@ func TestJournalSocket(t *testing.T) {
 	dir, l := newLog(t)
 	var files []string
 	for n := range 200 {
-		// six times as long in the record
+		// Six times as long in the record.
 		files = append(files, fmt.Sprintf("%d %s", n, strings.Repeat("\x01", 300)))
 	}
 	put(t, l, audit.WorkspaceChanged{Workspace: "/w", Files: files})

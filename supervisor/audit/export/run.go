@@ -33,11 +33,11 @@ const (
 type Options struct {
 	Log    string // directory
 	Filter audit.Filter
-	// go on with records that are still to be written, until the context ends
+	// Go on with records that are still to be written, until the context ends.
 	Follow bool
-	// file that holds how far it came; empty: none
+	// File that holds how far it came; empty: none.
 	Cursor string
-	// for one batch, without Follow; with it, as many as it takes
+	// For one batch, without Follow; with it, as many as it takes.
 	Tries int
 	// Say is told what a person should know: that a try failed, or that records are gone.
 	Say func(string)

@@ -59,7 +59,7 @@ type stream struct {
 	format Format
 	host   Host
 	w      io.Writer
-	// where it is a file of its own
+	// Where it is a file of its own.
 	f *os.File
 }
 
@@ -92,7 +92,7 @@ func (s *stream) Send(_ context.Context, batch []audit.Record) error {
 		b.Write(s.format.encode(s.host, r))
 	}
 	if _, err := s.w.Write(b.Bytes()); err != nil {
-		// part of it may be written: no second try puts that right
+		// Part of it may be written: no second try puts that right.
 		return &PermanentError{err}
 	}
 	if s.f == nil {
@@ -170,7 +170,7 @@ func pass(c *net.UnixConn, m []byte) error {
 		return err
 	}
 	rights := syscall.UnixRights(int(f.Fd()))
-	// which net does not send on a connected socket of datagrams
+	// Which net does not send on a connected socket of datagrams.
 	ctlErr := conn.Write(func(fd uintptr) bool {
 		err = syscall.Sendmsg(int(fd), nil, rights, nil, 0)
 		return !errors.Is(err, syscall.EAGAIN)

@@ -15,11 +15,11 @@ import (
 
 // Bounds of one update of the index.
 const (
-	// of lines in a block
+	// Of lines in a block.
 	blockBytes = 16 << 10
-	// of lines in a transaction
+	// Of lines in a transaction.
 	batchBytes = 64 << 20
-	// bytes of a word that is told from others
+	// Bytes of a word that is told from others.
 	maxWord = 255
 )
 

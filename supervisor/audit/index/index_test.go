@@ -41,7 +41,7 @@ func (p place) grow(t *testing.T, seed uint64, n int) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	opt := p.options()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Add(time.Duration(seed) * time.Hour)
-	// a clock that goes back now and then
+	// A clock that goes back now and then.
 	opt.Now = func() time.Time {
 		at = at.Add(time.Duration(rnd.IntN(4000)-300) * time.Millisecond)
 		return at
@@ -249,7 +249,7 @@ func TestForged(t *testing.T) {
 		}
 		for r, err := range (Search{Dir: p.log}).Scan(t.Context(), f) {
 			if err != nil {
-				// it may point to nowhere
+				// It may point to nowhere.
 				break
 			}
 			if !slices.Contains(want, r.Seq) {

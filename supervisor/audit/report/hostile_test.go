@@ -87,7 +87,7 @@ var (
 // by the next one of its length.
 func prose(md string) string {
 	var out strings.Builder
-	// a span that a line does not end would be a fault, and is left in
+	// A span that a line does not end would be a fault, and is left in.
 	for line := range strings.Lines(md) {
 		for line != "" {
 			at := fences.FindStringIndex(line)
@@ -132,7 +132,7 @@ func TestHostileEverywhere(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%.40q: %v", texts[i], err)
 		}
-		// the findings depend on what the names mean
+		// The findings depend on what the names mean.
 		rep.Findings, rep.First, rep.Last = nil, 0, 0
 		var b bytes.Buffer
 		if err := rep.Write(&b, form, "It was not verified."); err != nil {

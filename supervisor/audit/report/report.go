@@ -21,9 +21,9 @@ var ErrNothing = errors.New("no record")
 // Report is the story of a run or session. Texts are as they were recorded, any bytes: the printer
 // must escape them.
 type Report struct {
-	// of the run or session
+	// Of the run or session.
 	ID string `json:"id"`
-	// it is that of a session
+	// It is that of a session.
 	Session bool   `json:"session"`
 	First   uint64 `json:"first"` // record
 	Last    uint64 `json:"last"`
@@ -70,7 +70,7 @@ type Run struct {
 	Fetches   []Fetch   `json:"fetches"`
 	Refused   []Refusal `json:"refused"`
 	Limits    []Limit   `json:"limits"`
-	// of the change set: kind, digest, path
+	// Of the change set: kind, digest, path.
 	Files []string `json:"files"`
 	// Touched are at most 100,000 files, in the order of their first use, if the policy records
 	// them.
@@ -81,7 +81,7 @@ type Run struct {
 	Decisions []Verdict `json:"decisions"` // on the change set
 	End       *End      `json:"end,omitempty"`
 	first     uint64
-	// index in Touched, by kind and path
+	// Index in Touched, by kind and path.
 	touched map[[2]string]int
 }
 

@@ -30,7 +30,7 @@ var Forms = []string{Text, markdown, html}
 type page struct {
 	*Report
 	Made time.Time
-	// a sentence on the state of the log
+	// A sentence on the state of the log.
 	Verified string
 }
 

@@ -32,7 +32,7 @@ const (
 
 // Limits on what is read before anything of it was verified.
 const (
-	// bytes of an index, a manifest, a config or bundle.json
+	// Bytes of an index, a manifest, a config or bundle.json.
 	maxDocument = 1 << 20
 	maxText     = 64 << 10 // bytes of bundle.sig
 	maxLayers   = 400      // of both manifests together
@@ -99,7 +99,7 @@ func (a *artifact) read(ctx context.Context, s source) error {
 	}
 	var modules, about *specs.Manifest
 	for _, desc := range index.Manifests {
-		// an index in an index, say
+		// An index in an index, say.
 		if desc.MediaType != specs.MediaTypeImageManifest {
 			return fmt.Errorf("%w: %.100q in its index", ErrArtifact, desc.MediaType)
 		}

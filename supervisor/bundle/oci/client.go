@@ -45,11 +45,11 @@ func (e *RegistryError) Unwrap() error { return e.Err }
 
 // A Client asks registries. The zero value is one without credentials.
 type Client struct {
-	// no TLS; only for a registry on this host
+	// No TLS; only for a registry on this host.
 	PlainHTTP bool
-	// file with credentials, as `oras login` and `docker login` write it; "" for none
+	// File with credentials, as `oras login` and `docker login` write it; "" for none.
 	Auth string
-	// how long a registry may send nothing; 0 is a minute
+	// How long a registry may send nothing; 0 is a minute.
 	Stall    time.Duration
 	Progress func(done, total int64)
 }
@@ -131,7 +131,7 @@ func (c *Client) http(registry string) *http.Client {
 		ForceAttemptHTTP2:     true,
 		TLSHandshakeTimeout:   30 * time.Second,
 		ResponseHeaderTimeout: c.stall(),
-		// what is compared with a digest is what was sent
+		// What is compared with a digest is what was sent.
 		DisableCompression: true,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if addr == withPort(registry, scheme) || addr == proxy {
@@ -186,7 +186,7 @@ func publicOnly(_ context.Context, _, address string, _ syscall.RawConn) error {
 // describe makes a sentence of what a registry answered, and says what kind of failure it is.
 func describe(ctx context.Context, ref Reference, err error) error {
 	var response *errcode.ErrorResponse
-	// the directory that is read or written, on this host
+	// The directory that is read or written, on this host.
 	var local *fs.PathError
 	switch {
 	case err == nil, errors.Is(err, ErrNotFound):

@@ -51,7 +51,7 @@ func (l layout) Resolve(_ context.Context, reference string) (specs.Descriptor, 
 			found = append(found, m)
 		}
 	}
-	// a directory that holds one bundle needs no name for it
+	// A directory that holds one bundle needs no name for it.
 	if len(found) == 0 && reference == unnamed {
 		found = slices.DeleteFunc(index.Manifests,
 			func(m specs.Descriptor) bool { return m.MediaType != specs.MediaTypeImageIndex })

@@ -23,7 +23,7 @@ type Pulled struct {
 	Manifest []byte // bundle.json
 	// the statement about it; "" where there is none
 	Signed string
-	// of the index: what it is pinned by
+	// Of the index: what it is pinned by.
 	Digest string
 	Bundle bundle.Manifest
 
@@ -50,7 +50,7 @@ func (c *Client) Pull(ctx context.Context, ref Reference, dir string,
 	p := &Pulled{Manifest: a.text, Signed: a.signed, Digest: a.root.Digest.String(),
 		Bundle: a.manifest, dir: layout{dir}, files: a.files}
 	if ref.Layout != "" && sameDir(ref.Layout, dir) {
-		// its files are verified as they are read
+		// Its files are verified as they are read.
 		return p, nil
 	}
 	return p, c.keep(ctx, src, a, ref, dir)
@@ -121,7 +121,7 @@ func (c *Client) file(ctx context.Context, src source, store *oci.Store, ref Ref
 		return describe(ctx, ref, fmt.Errorf("%s: %w", desc.Digest, err))
 	}
 	if err := verify(f, desc); err != nil {
-		// to go on with it would end the same way
+		// To go on with it would end the same way.
 		return errors.Join(err, os.Remove(partial))
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -157,7 +157,7 @@ func (c *Client) fill(ctx context.Context, src source, f *os.File, desc specs.De
 	if seeker, ok := r.(io.Seeker); ok && at > 0 {
 		_, err = seeker.Seek(at, io.SeekStart)
 	} else {
-		// the registry cannot begin in the middle
+		// The registry cannot begin in the middle.
 		at = 0
 		err = f.Truncate(0)
 	}

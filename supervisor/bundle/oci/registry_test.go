@@ -30,7 +30,7 @@ type hostile struct {
 	good   http.Handler
 
 	mu sync.Mutex
-	// answers itself, or returns false
+	// Answers itself, or returns false.
 	wrong func(w http.ResponseWriter, r *http.Request) bool
 	asked []string
 }

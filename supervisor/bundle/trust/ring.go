@@ -14,7 +14,7 @@ import (
 
 // Limits on what is read. Their job is that a hostile text costs little to refuse.
 const (
-	// bytes of a ring or a statement with its signatures
+	// Bytes of a ring or a statement with its signatures.
 	maxText    = 64 << 10
 	maxLine    = 400
 	maxKeys    = 20
@@ -49,15 +49,15 @@ const ringTitle = "jail key ring"
 // A Ring is what one publisher's bundles are checked against.
 type Ring struct {
 	Publisher string
-	// higher ones replace lower ones
+	// Higher ones replace lower ones.
 	Version int64
 	Expires time.Time // zero never
 	// prefixes of references that may be pulled by tag; only of the official ring
 	Registries    []string
 	RootThreshold int
-	// verifier keys that may sign the next ring
+	// Verifier keys that may sign the next ring.
 	Roots []string
-	// how many different keys must sign a bundle
+	// How many different keys must sign a bundle.
 	Threshold   int
 	Keys        []string // verifier keys
 	RevokedKeys []string // name+hash
@@ -218,7 +218,7 @@ func signedBy(text string, vkeys []string) (body string, signers int, err error)
 			return "", 0, fmt.Errorf("%w: signature of %s: %w", ErrSignature, sig.Name, err)
 		}
 	}
-	// one for each key, whatever was there twice
+	// One for each key, whatever was there twice.
 	return n.Text, len(n.Sigs), nil
 }
 

@@ -28,7 +28,7 @@ type Statement struct {
 	// of the manifest, in bytes
 	Size   int64
 	Signed time.Time
-	// not installed from then on; what is installed stays
+	// Not installed from then on; what is installed stays.
 	Expires time.Time
 }
 
@@ -61,7 +61,7 @@ func parseStatement(text string) (s Statement, err error) {
 	if err := CheckDigest(s.Manifest); err != nil {
 		return s, fmt.Errorf("%w: manifest: %w", ErrStatement, err)
 	}
-	// whatever could be spelled otherwise
+	// Whatever could be spelled otherwise.
 	if s.text() != text {
 		return s, fmt.Errorf("%w: it is not spelled as jail would", ErrStatement)
 	}

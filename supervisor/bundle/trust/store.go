@@ -33,7 +33,7 @@ func Load(dir string, owned bool) (Rings, error) {
 	for _, e := range entries {
 		publisher, ok := strings.CutSuffix(e.Name(), ringSuffix)
 		if !ok || e.Name()[0] == '.' {
-			// one that was being written
+			// One that was being written.
 			continue
 		}
 		text, err := readFile(filepath.Join(dir, e.Name()), owned)
@@ -47,7 +47,7 @@ func Load(dir string, owned bool) (Rings, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, e.Name()), err)
 		}
-		// an update of jail may bring a newer one than was pulled
+		// An update of jail may bring a newer one than was pulled.
 		if publisher != Official || ring.Version >= shipped.Version {
 			rings[publisher] = ring
 		}

@@ -172,7 +172,7 @@ func (b *Browser) event(method string, params json.RawMessage) {
 		}
 	case "Network.requestWillBeSent":
 		var p struct{ Request struct{ URL string } }
-		// what it is not is seen by the test that wants it
+		// What it is not is seen by the test that wants it.
 		_ = json.Unmarshal(params, &p)
 		b.requests = append(b.requests, p.Request.URL)
 	case "Page.javascriptDialogOpening":
@@ -261,7 +261,7 @@ func (b *Browser) Open(url string) {
 // settle does something that loads a page, and waits for that.
 func (b *Browser) settle(do func()) {
 	b.t.Helper()
-	// what was loaded before has been told by now
+	// What was loaded before has been told by now.
 	b.Peek("0")
 	for len(b.loaded) > 0 {
 		<-b.loaded

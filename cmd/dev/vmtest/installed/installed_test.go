@@ -151,7 +151,7 @@ func (m machine) restart(t *testing.T) {
 		t.Fatalf("%v: %s", err, said.String())
 	}
 	m.must("systemctl restart jaild.service")
-	// the exit code says how
+	// The exit code says how.
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 143 || !strings.Contains(said.String(),
 		"the daemon was stopped or restarted, and ended this run") {

@@ -183,7 +183,7 @@ func ids(ctx context.Context, env *cli.Env, store string,
 	}
 	entries, err := os.ReadDir(filepath.Join(env.Config.StateDir, store))
 	if err != nil {
-		// completion has no place for errors
+		// Completion has no place for errors.
 		return nil
 	}
 	var ids []string

@@ -24,15 +24,15 @@ import (
 type Options struct {
 	// json prints one result object, with the output inside, in place of the streams.
 	JSON bool
-	// quiet leaves out what is said of the run besides errors.
+	// Quiet leaves out what is said of the run besides errors.
 	Quiet bool
-	// raw passes the tool's control sequences to the caller's terminal as they are.
+	// Raw passes the tool's control sequences to the caller's terminal as they are.
 	Raw bool
-	// terminal gives the tool a terminal of the jail's own.
+	// Terminal gives the tool a terminal of the jail's own.
 	Terminal bool
-	// session is the ID of the session that the tool runs in; "" for a jail of its own.
+	// Session is the ID of the session that the tool runs in; "" for a jail of its own.
 	Session string
-	// explain holds the flags of "jail policy explain" for the policy of the run, with a blank
+	// Explain holds the flags of "jail policy explain" for the policy of the run, with a blank
 	// behind each.
 	Explain string
 }

@@ -27,7 +27,7 @@ import (
 // A daemon of the test's own: it speaks the streams of a run and does what the test says. The real
 // one is in the tests from end to end.
 type daemon struct {
-	// after the switch to streams
+	// After the switch to streams.
 	run  func(conn io.ReadWriter)
 	kill func(r *http.Request) int // returns the status
 	// the signals that were asked for
@@ -156,7 +156,7 @@ func TestCutOff(t *testing.T) {
 	gone := make(chan error, 1)
 	wait := func(conn io.ReadWriter) {
 		raise(t, syscall.SIGTERM)
-		// until the client is gone
+		// Until the client is gone.
 		_, err := io.Copy(io.Discard, conn)
 		gone <- err
 	}

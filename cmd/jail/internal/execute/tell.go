@@ -20,13 +20,13 @@ func Tell(env *cli.Env, res supervisor.Result) {
 	for _, w := range res.Warnings {
 		output.Say(env.Stderr, "warning", w)
 	}
-	// else the error says it
+	// Else the error says it.
 	if res.Error == nil || res.Error.Code != problem.Refused {
 		tellDenied(env, res)
 	}
 	if l := res.Limit; l != nil {
 		text := fmt.Sprintf("%s: %s reached", l.Name, output.Quantity(l.Name, l.Limit))
-		// a module's, which was refused it
+		// A module's, which was refused it.
 		if l.Name == "memory" && l.Peak < l.Limit {
 			text = fmt.Sprintf("%s: more than %s was asked for", l.Name,
 				output.Quantity(l.Name, l.Limit))

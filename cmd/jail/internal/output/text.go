@@ -18,7 +18,7 @@ import (
 func Say(w io.Writer, kind, text string) {
 	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
 		if line != "" {
-			// there is nobody left to tell that stderr is gone
+			// There is nobody left to tell that stderr is gone.
 			fmt.Fprintf(w, "jail: %s: %s\n", kind, Printable(line))
 		}
 	}

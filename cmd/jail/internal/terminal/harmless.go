@@ -16,7 +16,7 @@ import (
 type Harmless struct {
 	io.Writer
 	state state
-	// of a sequence that is not whole yet
+	// Of a sequence that is not whole yet.
 	held []byte
 	out  []byte
 }
@@ -25,11 +25,11 @@ type state uint8
 
 const (
 	inText state = iota
-	// behind 0xC2, the first byte of a C1 control in UTF-8
+	// Behind 0xC2, the first byte of a C1 control in UTF-8.
 	afterHigh
-	// within another character of several bytes
+	// Within another character of several bytes.
 	inRune
-	// behind ESC and its intermediate bytes
+	// Behind ESC and its intermediate bytes.
 	afterEscape
 	inSequence // behind CSI
 	// behind OSC, DCS, SOS, PM, APC: left out until its end
@@ -89,7 +89,7 @@ func (h *Harmless) text(c byte) {
 	case c < utf8.RuneSelf:
 		h.out = append(h.out, c)
 	case c < 0xa0:
-		// in no character: a terminal without UTF-8 takes it for a control
+		// In no character: a terminal without UTF-8 takes it for a control.
 		h.control(c, c)
 	default:
 		h.state = inRune
@@ -153,7 +153,7 @@ func (h *Harmless) interrupted(c byte) bool {
 		h.end(false)
 	case c == enquiry:
 	case c < ' ':
-		// it counts at once, and the sequence goes on
+		// It counts at once, and the sequence goes on.
 		h.out = append(h.out, c)
 	default:
 		return false
@@ -266,7 +266,7 @@ func (h *Harmless) within(c byte) {
 	case c == escape:
 		h.state = inStringEsc
 	case was == inStringEsc:
-		// the string was broken off
+		// The string was broken off.
 		h.begin(afterEscape, escape)
 		h.escaped(c)
 	case c == 0xc2:

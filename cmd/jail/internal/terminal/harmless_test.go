@@ -44,9 +44,9 @@ func TestHarmless(t *testing.T) {
 		"a\x1b[6nb\x1b[?6n\x1b[5n":                 "ab",
 		"a\x1b[21tb\x1b[8;9;9t\x1b[22;0t":          "ab",
 		"a\x1b[?25$pb\x1b[1$w\x1b[>q\x1b[?u\x1b[x": "ab",
-		// reports of focus and mouse, the return key
+		// Reports of focus and mouse, the return key.
 		"a\x1b[?1004hb\x1b[?1000;25h\x1b[20h": "ab",
-		// a printer, colours, state, keys, the locator
+		// A printer, colours, state, keys, the locator.
 		"a\x1b[5ib\x1b[#R\x1b[$u\x1b[=1u\x1b['|":       "ab",
 		"a\x1b%@b\x1b Gc\x1b[1>cd\x1b[?2ld":            "abcdd",
 		"\x1b[38:2::1:2:3mx\x1b[?2J\x1b[4h\x1b#8\x1bM": "\x1b[38:2::1:2:3mx\x1b[?2J\x1b[4h\x1b#8\x1bM",
@@ -57,7 +57,7 @@ func TestHarmless(t *testing.T) {
 		"a\x1b[" + strings.Repeat("1;", 400) + "mb":    "ab",
 
 		"a\xc2": "a",
-		// half of a character, whose rest begins a string without UTF-8
+		// Half of a character, whose rest begins a string without UTF-8.
 		"\xe2\x9d\x1b[cb":  "\ufffdb",
 		"\xe0\x9d0;x\ab":   "\ufffdb",
 		"\xff\xc0\x9dx\ab": "\ufffd\ufffdb",

@@ -18,9 +18,9 @@ const maxSide = 1<<16 - 1
 // A Raw is the caller's terminal in raw mode: every key reaches the program that reads it
 // as bytes, and none means anything to the terminal itself.
 type Raw struct {
-	// sizes gets the terminal's size each time that it changes.
+	// Sizes gets the terminal's size each time that it changes.
 	Sizes <-chan runners.Terminal
-	// restore gives the terminal its former mode back. A second call does nothing.
+	// Restore gives the terminal its former mode back. A second call does nothing.
 	Restore func() error
 
 	fd   int

@@ -22,9 +22,9 @@ const (
 	MaxURL      = 16 << 10 // bytes
 	// bytes of a request's, all lines together
 	MaxHeaders = 60 << 10
-	// bytes of an answer's status line and headers
+	// Bytes of an answer's status line and headers.
 	MaxHead = 512 << 10
-	// bytes of an error's text
+	// Bytes of an error's text.
 	maxError = 500
 )
 
@@ -66,7 +66,7 @@ func fail(e Errno, format string, args ...any) error {
 type Requests struct {
 	dial func() (*os.File, error)
 	all  [MaxRequests]*request
-	// words of the last error
+	// Words of the last error.
 	last string
 }
 

@@ -381,7 +381,7 @@ func TestTime(t *testing.T) {
 			t.Errorf("no more: %q %d", body, e)
 		}
 	} else if e != TimedOut {
-		// a machine so slow that nothing had come
+		// A machine so slow that nothing had come.
 		t.Errorf("%d", e)
 	}
 }

@@ -65,16 +65,16 @@ func requestHead(method, url, headers string, length int64) ([]byte, error) {
 type request struct {
 	s      *stream
 	method string
-	// of the body that is to be written; -1: it goes in chunks
+	// Of the body that is to be written; -1: it goes in chunks.
 	left int64
-	// no body can be written any more
+	// No body can be written any more.
 	ended bool
 
-	// of the answer; 0 while there is none
+	// Of the answer; 0 while there is none.
 	code    int
 	head    []byte
 	framing framing
-	// of the body, or of the chunk; -1 until the end of the stream
+	// Of the body, or of the chunk; -1 until the end of the stream.
 	rest  int64
 	done  bool
 	begun bool // a chunk was read
@@ -130,7 +130,7 @@ func (q *request) answer() error {
 	}
 	switch {
 	case q.ended:
-		// the proxy has heard enough
+		// The proxy has heard enough.
 	case q.left > 0:
 		return fail(BadArgument, "%d bytes of the body are missing", q.left)
 	case q.left < 0:
@@ -274,7 +274,7 @@ func (q *request) chunk() error {
 	if q.rest = int64(n); n > 0 {
 		return nil
 	}
-	// trailers, which nobody asked for
+	// Trailers, which nobody asked for.
 	for {
 		line, err := q.s.line(MaxHead)
 		if err != nil {

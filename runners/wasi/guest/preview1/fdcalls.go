@@ -127,7 +127,7 @@ func fdFdstatSetFlags(p *Process, _ []byte, a []uint64) Errno {
 	case want&^allFlags != 0:
 		return errInval
 	case (uint16(want)^f.flags)&^settable != 0:
-		// the kernel cannot change how an open file is synced
+		// The kernel cannot change how an open file is synced.
 		return errNotsup
 	}
 	if f.kind == kindFile && (uint16(want)^f.flags)&flagAppend != 0 {
@@ -272,7 +272,7 @@ func fdPrestatGet(p *Process, mem []byte, a []uint64) Errno {
 	if !ok {
 		return errFault
 	}
-	// the tag of a directory is zero
+	// The tag of a directory is zero.
 	clear(b)
 	binary.LittleEndian.PutUint32(b[4:], uint32(len(f.preopen)))
 	return success

@@ -90,7 +90,7 @@ func FuzzCalls(f *testing.F) {
 				v := uint64(binary.LittleEndian.Uint16(program[1+2*i:]))
 				switch {
 				case v >= 0xff00:
-					// the ends of the ranges
+					// The ends of the ranges.
 					v = uint64(int64(int8(v))) & (1<<32 - 1)
 				case v >= 0xfe00:
 					v = uint64(int64(int8(v)))
@@ -99,7 +99,7 @@ func FuzzCalls(f *testing.F) {
 			}
 			program = program[19:]
 			if f.Name == "poll_oneoff" || f.Name == "fd_allocate" && a[2] > 1<<16 && a[2] < 1<<40 {
-				// they may wait as long as they are asked to, and fill the disk
+				// They may wait as long as they are asked to, and fill the disk.
 				continue
 			}
 			if _, ended := call(p, f.Name, mem, a[:]...); ended {

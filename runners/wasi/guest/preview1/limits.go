@@ -16,7 +16,7 @@ func (p *Process) Call(c Call, mem []byte, a []uint64) Errno {
 		p.limits.Add(runners.LimitMet{Name: "file_size", Peak: p.sizeOf(a[0]), Count: 1})
 	case errNospc:
 		if !p.full(a[0]) && len(a) > 2 {
-			// where a call names the content of a link first
+			// Where a call names the content of a link first.
 			p.full(a[2])
 		}
 	}

@@ -130,7 +130,7 @@ func pathLink(p *Process, mem []byte, a []uint64) Errno {
 	case e != success:
 		return e
 	case a[1]&follow != 0:
-		// a link is linked itself, as everywhere but on old systems
+		// A link is linked itself, as everywhere but on old systems.
 		return errInval
 	}
 	return wasiErrno(from.Link(path, to, newPath))

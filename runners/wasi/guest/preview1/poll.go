@@ -27,7 +27,7 @@ type subscription struct {
 	// of a clock, on the clock that it names
 	deadline int64
 	clock    int32
-	// index of the descriptor to wait for, or -1
+	// Index of the descriptor to wait for, or -1.
 	poll int
 }
 
@@ -79,7 +79,7 @@ func (p *Process) subscribe(s *subscription, b []byte, fds []sys.PollFD) ([]sys.
 		case f == nil:
 			s.errno = errBadf
 		case f.kind != kindStream && f.kind != kindSocket || f.fd < 0:
-			// a file always is, and a stream that is at its end
+			// A file always is, and a stream that is at its end.
 			s.ready = true
 		default:
 			events := int16(sys.PollIn)
@@ -136,7 +136,7 @@ func await(subs []subscription, fds []sys.PollFD) Errno {
 			done = done || s.ready || s.errno != success
 		}
 		if done {
-			// but look which descriptors are ready as well
+			// But look which descriptors are ready as well.
 			timeout = 0
 		}
 		if done && len(fds) == 0 {
@@ -173,7 +173,7 @@ func writeEvent(b []byte, s *subscription, fds []sys.PollFD) {
 	if s.tag == eventClock || s.errno != success {
 		return
 	}
-	// at least one byte can be moved
+	// At least one byte can be moved.
 	binary.LittleEndian.PutUint64(b[16:], 1)
 	if s.poll >= 0 && fds[s.poll].Revents&sys.PollHup != 0 {
 		binary.LittleEndian.PutUint16(b[24:], hangup)

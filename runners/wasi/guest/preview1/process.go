@@ -24,7 +24,7 @@ type Config struct {
 	// stream that is at its end, or that takes everything and keeps nothing.
 	Stdin, Stdout, Stderr int
 	Dirs                  []Preopen
-	// descriptors at one time; 0 means DefaultOpenFiles
+	// Descriptors at one time; 0 means DefaultOpenFiles.
 	OpenFiles int
 	// Fetch opens a stream to the fetch proxy; nil where there is none.
 	Fetch func() (*os.File, error)
@@ -45,7 +45,7 @@ type Process struct {
 	fds       table
 	denials   *runners.Denials
 	limits    runners.LimitsMet
-	// for the buffers of one call
+	// For the buffers of one call.
 	room   [16][]byte
 	Stdout int64 // bytes written so far
 	Stderr int64
@@ -75,7 +75,7 @@ func New(c Config, denials *runners.Denials) *Process {
 func (p *Process) Close() {
 	for i := range p.fds.files {
 		if f := p.fds.files[i]; f != nil {
-			// the guest is gone: there is nobody to tell
+			// The guest is gone: there is nobody to tell.
 			_ = f.close()
 			p.fds.files[i] = nil
 		}
@@ -99,7 +99,7 @@ func newStream(fd int, rights uint64, count *int64) *file {
 	f.filetype = filetypeOf(st.Mode)
 	// To ask is an ioctl, which a jail refuses and records: not for what a script opens in /dev.
 	if f.filetype == typeCharacterDevice && (sys.IsMemoryDevice(st.Rdev) || !sys.IsTerminal(fd)) {
-		// or a library takes /dev/null for a terminal
+		// Or a library takes /dev/null for a terminal.
 		f.filetype = typeUnknown
 	}
 	if f.filetype == typeRegular {

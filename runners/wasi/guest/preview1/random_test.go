@@ -26,7 +26,7 @@ const (
 // A caller makes calls with arguments that are often meaningful and never trusted.
 type caller struct {
 	*rand.Rand
-	// of the paths: pointer, length
+	// Of the paths: pointer, length.
 	places [][2]uint64
 	mem    []byte
 }
@@ -115,7 +115,7 @@ func (c *caller) args(name string) []uint64 {
 	case "poll_oneoff":
 		a[0], a[1], a[2], a[3] = 1024, 1<<15, 1+c.Uint64N(60), 16
 	}
-	// what would fill the disk is too large for any disk
+	// What would fill the disk is too large for any disk.
 	switch name {
 	case "fd_allocate":
 		a[1], a[2] = a[1]%4096, []uint64{a[2] % 65536, 1 << 62, 1<<63 - 1, 1 << 63}[c.IntN(4)]
@@ -148,7 +148,7 @@ func TestCallsAtRandom(t *testing.T) {
 			c := newCaller(uint64(i))
 			n, failed := rounds, 0
 			if strings.HasSuffix(name, "sync") && rounds < 1_000_000 {
-				// each waits for the disk
+				// Each waits for the disk.
 				n /= 20
 			}
 			for done := 0; done < n; {
@@ -176,11 +176,11 @@ func TestCallsAtRandom(t *testing.T) {
 						failed++
 					}
 					if c.IntN(200) == 0 {
-						// a new tree, where this one has nothing left to do harm with
+						// A new tree, where this one has nothing left to do harm with.
 						break
 					}
 					if c.IntN(10) == 0 {
-						// what came out went over it
+						// What came out went over it.
 						c.fill()
 					}
 				}

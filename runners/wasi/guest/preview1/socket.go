@@ -59,7 +59,7 @@ func sockAccept(p *Process, mem []byte, a []uint64) Errno {
 		return errMfile
 	}
 	if _, ok := memory(mem).at(uint32(a[2]), 4); !ok {
-		// before there is a stream that nobody could close
+		// Before there is a stream that nobody could close.
 		return errFault
 	}
 	stream, err := f.accept()
@@ -87,12 +87,12 @@ func sockRecv(p *Process, mem []byte, a []uint64) Errno {
 		return e
 	}
 	if uint32(a[3]) != 0 {
-		// neither looking ahead nor waiting for all
+		// Neither looking ahead nor waiting for all.
 		return errNotsup
 	}
 	b, ok := memory(mem).at(uint32(a[5]), 2)
 	if !ok {
-		// before anything is taken from the stream
+		// Before anything is taken from the stream.
 		return errFault
 	}
 	if e := fdRead(p, mem, []uint64{a[0], a[1], a[2], a[4]}); e != success {
@@ -121,6 +121,6 @@ func sockShutdown(p *Process, _ []byte, a []uint64) Errno {
 	if how < 1 || how > 3 {
 		return errInval
 	}
-	// the kernel counts from 0: read, write, both
+	// The kernel counts from 0: read, write, both.
 	return errnoOf(sys.Shutdown(f.fd, int(how)-1))
 }

@@ -191,7 +191,7 @@ func TestStreamNonblocking(t *testing.T) {
 		t.Errorf("poll for writing, and for a stream: %v", ready)
 	}
 	sent := 0
-	// until the stream is full
+	// Until the stream is full.
 	for {
 		n, e := d.send(fd, make([]byte, 64<<10))
 		if e == agai {
@@ -400,7 +400,7 @@ func FuzzSockets(f *testing.F) {
 				if name[0] == 's' {
 					a[3] = x % 2
 				}
-				// nothing may wait here for ever
+				// Nothing may wait here for ever.
 				d.call("fd_fdstat_set_flags", fd, nonblock)
 			case "fd_renumber":
 				a[1] = x % 20

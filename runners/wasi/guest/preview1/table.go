@@ -14,7 +14,7 @@ const (
 	// a regular file, or a device of the view
 	kindFile
 	kindDir
-	// hands out streams to the fetch proxy
+	// Hands out streams to the fetch proxy.
 	kindListener
 	kindSocket // one of them
 )
@@ -55,7 +55,7 @@ func filetypeOf(mode uint32) uint8 {
 	case sys.SIFSOCK:
 		return typeSocketStream
 	}
-	// a FIFO has no type in WASI
+	// A FIFO has no type in WASI.
 	return typeUnknown
 }
 
@@ -64,9 +64,9 @@ type file struct {
 	kind     kind
 	filetype uint8
 	flags    uint16
-	// of the kernel; -1 for a stream that was closed, and for a dir
+	// Of the kernel; -1 for a stream that was closed, and for a dir.
 	fd int
-	// a file on a mount that cannot be changed
+	// A file on a mount that cannot be changed.
 	readOnly bool
 	dir      *view.Dir
 
@@ -76,7 +76,7 @@ type file struct {
 	base, inherit uint64 // rights, as reported
 	// rights that the guest gave up
 	dropped uint64
-	// of the bytes written to a stream
+	// Of the bytes written to a stream.
 	count *int64
 
 	accept func() (*os.File, error) // of a listener

@@ -9,7 +9,7 @@ import (
 // Dir is an open directory: one of a mount, or one of the view itself.
 type Dir struct {
 	v *View
-	// of the view itself; then fd is -1
+	// Of the view itself; then fd is -1.
 	node *node
 	m    *mount
 	fd   int
@@ -20,7 +20,7 @@ type Dir struct {
 	// confined keeps ".." inside the mount, as a preopened directory is.
 	confined bool
 
-	// entries read ahead, see Entries
+	// Entries read ahead, see Entries.
 	buf  []byte
 	next int
 	at   uint64 // cookie of buf[next:]

@@ -108,7 +108,7 @@ func TestHiddenMoves(t *testing.T) {
 	}) {
 		t.Errorf("records: %q", *l)
 	}
-	// a name that is hidden wherever it is may move
+	// A name that is hidden wherever it is may move.
 	open := sub(t, d, "keys")
 	if e := d.Rename("keys", d, "other"); e != 0 {
 		t.Errorf("moving a directory that stays as hidden as it is: %v", e)

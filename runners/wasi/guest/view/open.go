@@ -18,7 +18,7 @@ type How struct {
 	Sync, Datasync    bool
 	// fail unless it is one
 	Directory bool
-	// follow a link at the end
+	// Follow a link at the end.
 	Follow bool
 }
 
@@ -66,7 +66,7 @@ type Opened struct {
 	FD   int // of a file
 	Dir  *Dir
 	Stat sys.Stat
-	// on a mount that cannot be changed
+	// On a mount that cannot be changed.
 	ReadOnly bool
 }
 
@@ -128,7 +128,7 @@ func (d *Dir) openFault(f fault, p string, how How, m *mount) Errno {
 	case f.errno == sys.ENOENT && how.Create && !m.Write, f.errno == sys.EROFS:
 		return d.refuse(sys.EROFS, "write", p, RuleReadOnly)
 	case f.errno == sys.ENXIO, f.errno == sys.ENODEV:
-		// a socket, or a FIFO without a reader
+		// A socket, or a FIFO without a reader.
 		return d.refuse(sys.EACCES, how.verb(), p, ruleSpecial)
 	}
 	return f.errno

@@ -79,7 +79,7 @@ func (d *Dir) change(p string) (spot, Errno) {
 	case f != none:
 		return s, escaped(d.fail(f, "write", p))
 	case s.node != nil:
-		// each operation has its own error for it
+		// Each operation has its own error for it.
 		return s, 0
 	case !s.m.Write:
 		s.close()

@@ -46,7 +46,7 @@ func (d *Dir) Entries(cookie uint64, yield func(Entry) bool) Errno {
 			}
 			if string(e.Name) == "." {
 				if st, errno := d.Self(); errno == 0 {
-					// an overlay lists that of the layer below
+					// An overlay lists that of the layer below.
 					e.Ino = st.Ino
 				}
 			}

@@ -71,7 +71,7 @@ func (d *Dir) enter(p string) (base, string, *node, fault) {
 	}
 	if d.m != nil {
 		for len(p) > 2 && p[:2] == "./" && p[2] != '/' {
-			// saves opening "." to find the name behind it
+			// Saves opening "." to find the name behind it.
 			p = p[2:]
 		}
 		return base{d.m, d.fd, d.rel, d.confined}, p, nil, none
@@ -179,7 +179,7 @@ func (v *View) openWalked(b base, p string, flags, mode uint64) (opened, fault) 
 		}
 		flags |= sys.ODirectory
 	}
-	// the walk may have come here from a mount that can be changed
+	// The walk may have come here from a mount that can be changed.
 	if !s.m.Write {
 		if flags&(sys.OWronly|sys.ORdwr|sys.OTrunc|sys.OAppend) != 0 {
 			return opened{}, fault{sys.EROFS, RuleReadOnly}
@@ -219,7 +219,7 @@ func escaped(e Errno) Errno {
 type spot struct {
 	base
 	name string
-	// a directory was asked for, by a trailing slash or dot
+	// A directory was asked for, by a trailing slash or dot.
 	slash bool
 	// fd is for close to give back
 	owned bool

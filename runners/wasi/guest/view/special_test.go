@@ -34,7 +34,7 @@ func openWaits(p string) bool {
 	case <-opened:
 		return false
 	case <-time.After(20 * time.Millisecond):
-		// however slow: it cannot end by itself
+		// However slow: it cannot end by itself.
 	}
 	f, err := os.OpenFile(p, os.O_WRONLY, 0)
 	if err != nil {

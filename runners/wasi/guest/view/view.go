@@ -31,9 +31,9 @@ type Hidden interface {
 
 // Mount is one granted directory.
 type Mount struct {
-	// in the guest's tree: absolute and clean
+	// In the guest's tree: absolute and clean.
 	Path string
-	// the directory; New takes it over
+	// The directory; New takes it over.
 	FD     int
 	Write  bool
 	Hidden Hidden // nil: nothing is hidden
@@ -61,7 +61,7 @@ type View struct {
 	root   *node
 	mounts []*mount
 	rec    Recorder
-	// open ones, whose place in the tree a rename changes
+	// Open ones, whose place in the tree a rename changes.
 	dirs map[*Dir]struct{}
 }
 
@@ -150,7 +150,7 @@ func (v *View) Mounted(p string) bool {
 // Close gives back the descriptors of the mounts. Open Dirs have their own.
 func (v *View) Close() {
 	for _, m := range v.mounts {
-		// a directory: nothing is written back
+		// A directory: nothing is written back.
 		_ = sys.Close(m.FD)
 	}
 	v.mounts = nil

@@ -20,7 +20,7 @@ const (
 // the directory that it came from, whatever is renamed meanwhile.
 type walker struct {
 	v *View
-	// steps that ".." may not undo: a confined directory
+	// Steps that ".." may not undo: a confined directory.
 	floor int
 	steps []step
 	links int
