@@ -37,8 +37,8 @@ func newRoot(env *cli.Env) *cobra.Command {
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return exit.Usage(cmd.CommandPath()+" --help", "%s: %v", cmd.CommandPath(),
-			command.FlagValue(err))
+		return exit.Usage(cmd.CommandPath()+" --help",
+			"%s: %v", cmd.CommandPath(), command.FlagValue(err))
 	})
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeHelp(env.Stdout, cmd) })
 	root.SetHelpCommand(helpCommand())

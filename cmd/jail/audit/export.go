@@ -91,8 +91,8 @@ func runExport(ctx context.Context, env *cli.Env, o exportOptions) error {
 	}
 	// Where the host's name cannot be read, the records go without.
 	name, _ := os.Hostname()
-	sink, err := export.Open(format, o.to, export.Host{Name: name, Version: env.Config.Version},
-		env.Stdout)
+	host := export.Host{Name: name, Version: env.Config.Version}
+	sink, err := export.Open(format, o.to, host, env.Stdout)
 	if err != nil {
 		return exit.Usage("", "--to: %v", err)
 	}

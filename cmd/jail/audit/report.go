@@ -58,8 +58,8 @@ func runReport(ctx context.Context, env *cli.Env, o reportOptions) error {
 		f = audit.Filter{Session: o.id}
 	}
 	ask := o.log.askDaemon(env)
-	records := o.log.search(ctx, env, f, supervisor.RecordsRequest{Run: f.Run, Session: f.Session},
-		false)
+	records := o.log.search(ctx, env, f,
+		supervisor.RecordsRequest{Run: f.Run, Session: f.Session}, false)
 	rep, err := report.Make(records, o.id, o.session)
 	switch {
 	case errors.Is(err, report.ErrNothing):

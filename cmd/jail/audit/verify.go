@@ -143,8 +143,8 @@ func runVerify(ctx context.Context, env *cli.Env, o verifyOptions) error {
 			fmt.Fprintf(w, "it fits %s\n", output.Count(report.Anchors, "anchor", "anchors"))
 		}
 		for _, by := range v.Witnesses {
-			fmt.Fprintf(w, "the witness %s has seen %d records of it, at %s\n", by.Name, by.Size,
-				by.Time.Format(time.RFC3339))
+			fmt.Fprintf(w, "the witness %s has seen %d records of it, at %s\n", by.Name,
+				by.Size, by.Time.Format(time.RFC3339))
 		}
 		if report.Old > 0 {
 			fmt.Fprintf(w,

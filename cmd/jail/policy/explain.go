@@ -148,8 +148,8 @@ func writeChange(env *cli.Env, answer meaning.Answer) error {
 		edit, ok := step.Edit()
 		switch {
 		case !ok || !step.Verified:
-			return exit.Usage("jail policy explain --why says what would", "in %s: %s", step.Layer,
-				step.What)
+			return exit.Usage("jail policy explain --why says what would",
+				"in %s: %s", step.Layer, step.What)
 		case !policies.NamesFile(step.File):
 			return exit.Usage("copy it to a file of your own: jail profile show NAME",
 				"%s is no file that can be written", step.File)

@@ -219,8 +219,8 @@ func learnInput(env *cli.Env) ([]byte, error) {
 	case err != nil:
 		return nil, exit.Failed(err, "", "standard input: %v", exit.Cause(err))
 	case len(text) > maxLearnInput:
-		return nil, exit.Usage("learn from less", "standard input: more than %s",
-			output.Size(maxLearnInput))
+		return nil, exit.Usage("learn from less",
+			"standard input: more than %s", output.Size(maxLearnInput))
 	}
 	return text, nil
 }

@@ -17,32 +17,40 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
 )
 
+type signOptions struct {
+	key, name string
+	json      bool
+}
+
 func newSign(env *cli.Env) *cobra.Command {
+	var o signOptions
 	cmd := &cobra.Command{
 		Use:   "sign --key FILE [flags] PROFILE.toml",
 		Short: "sign a profile, for hosts whose ceiling asks for that",
-		Long: `Sign a profile: write beside it NAME.toml.sig, which says that this text is the profile's of its version. The file must say one, as version = 7
-at its top, and a host that has had a version in force takes no lower one. A ceiling asks for signatures by [signed] and the keys that count.
-A profile in a directory below the host's profiles is named with it by --name, as tools/python.`,
+		Long: `Sign a profile: write NAME.toml.sig beside it, a signature of the text, the name and the version. The file must have a version, as version = 7
+at its top; a host that has used a version takes no lower one. [signed] in a ceiling demands signatures, and lists the keys.
+--name gives the name of a profile in a directory below the host's profiles, as tools/python.`,
 		Example: "  jail policy sign --key ops.key build.toml\n  jail policy sign --key ops.key --name tools/python python.toml",
 		Args:    command.Exactly("PROFILE.toml"),
+		RunE:    func(_ *cobra.Command, args []string) error { return runSign(env, args[0], o) },
 	}
-	key := cmd.Flags().String("key", "",
+	cmd.Flags().StringVar(&o.key, "key", "",
 		"`FILE` with the private key, as jail tool key new makes it")
-	name := cmd.Flags().String("name", "",
-		"the `NAME` under which hosts have it (default: that of the file)")
-	var asJSON bool
-	command.JSON(cmd, &asJSON, "print an object")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		s, err := signPolicy(args[0], *key, *name)
-		if err != nil {
-			return err
-		}
-		return env.Show(asJSON, map[string]any{"name": s.Name, "version": s.Version,
-			"digest": s.Digest, "file": args[0] + ".sig"}, output.Text("signed %s version %d, %s\n",
-			output.Printable(s.Name), s.Version, s.Digest))
-	}
+	cmd.Flags().StringVar(&o.name, "name", "",
+		"the `NAME` of the profile on hosts (default: that of the file)")
+	command.JSON(cmd, &o.json, "print an object")
 	return cmd
+}
+
+func runSign(env *cli.Env, file string, o signOptions) error {
+	s, err := signPolicy(file, o.key, o.name)
+	if err != nil {
+		return err
+	}
+	signed := map[string]any{"name": s.Name, "version": s.Version, "digest": s.Digest,
+		"file": file + ".sig"}
+	return env.Show(o.json, signed, output.Text("signed %s version %d, %s\n",
+		output.Printable(s.Name), s.Version, s.Digest))
 }
 
 func signPolicy(path, keyFile, name string) (s trust.PolicyStatement, err error) {
@@ -51,8 +59,8 @@ func signPolicy(path, keyFile, name string) (s trust.PolicyStatement, err error)
 		return s, err
 	}
 	if !strings.HasSuffix(path, ".toml") {
-		return s, exit.Usage("name the file of the profile, as build.toml", "%s is no .toml file",
-			path)
+		return s, exit.Usage("name the file of the profile, as build.toml",
+			"%s is no .toml file", path)
 	}
 	if name == "" {
 		name = strings.TrimSuffix(filepath.Base(path), ".toml")

@@ -139,8 +139,8 @@ func writeCommitted(w io.Writer, colour bool, o commitOptions, r workspace.Resul
 			shownPath(h.Path), output.Printable(h.Why))
 	})
 	for _, dir := range r.Left {
-		fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Amber, "left:"),
-			output.Printable(dir))
+		fmt.Fprintf(w, "%s %s\n",
+			terminal.Paint(colour, terminal.Amber, "left:"), output.Printable(dir))
 	}
 	_, err := fmt.Fprintf(w, "committed %s of run %s\n",
 		output.Count(len(r.Committed), "change", "changes"), output.Printable(o.id))

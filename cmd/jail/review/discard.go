@@ -191,8 +191,8 @@ func confirmDiscard(env *cli.Env, chosen []shadows.WorkspaceInfo) error {
 			back++
 		}
 	}
-	fmt.Fprintf(env.Stderr, "Discard %s (%s)", output.Count(len(chosen), "shadow", "shadows"),
-		output.Size(bytes))
+	fmt.Fprintf(env.Stderr, "Discard %s (%s)",
+		output.Count(len(chosen), "shadow", "shadows"), output.Size(bytes))
 	if back > 0 {
 		fmt.Fprintf(env.Stderr, ", with what %s keeps for a revert",
 			output.Count(back, "commit", "commits"))

@@ -66,8 +66,8 @@ func runRevert(ctx context.Context, env *cli.Env, c *api.Client, o revertOptions
 			return changeLine(colour, api.Change{Change: done.Changes[i]})
 		})
 		for _, left := range done.Left {
-			fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Amber, "left:"),
-				output.Printable(left))
+			fmt.Fprintf(w, "%s %s\n",
+				terminal.Paint(colour, terminal.Amber, "left:"), output.Printable(left))
 		}
 		_, err := fmt.Fprintf(w, "reverted %s of run %s\n",
 			output.Count(len(done.Changes), "change", "changes"), output.Printable(o.id))

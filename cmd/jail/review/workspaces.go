@@ -40,25 +40,29 @@ func revertible(i shadows.WorkspaceInfo) string {
 }
 
 func newPrune(env *cli.Env) *cobra.Command {
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "prune",
-		Short:   "forget what has been kept for a revert for long enough",
+		Short:   "delete the data for reverts that has been kept long enough",
 		Example: "  jail workspaces prune",
 		Args:    command.Exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runPrune(cmd.Context(), env, asJSON)
+		},
 	}
-	var asJSON bool
 	command.JSON(cmd, &asJSON, "print an object")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
-			p, err := c.Prune(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return env.Show(asJSON, p,
-				output.Text("forgot %s\n", output.Count(len(p.IDs), "workspace", "workspaces")))
-		})
-	}
 	return cmd
+}
+
+func runPrune(ctx context.Context, env *cli.Env, asJSON bool) error {
+	return env.WithDaemon(ctx, func(c *api.Client) error {
+		p, err := c.Prune(ctx)
+		if err != nil {
+			return err
+		}
+		return env.Show(asJSON, p,
+			output.Text("forgot %s\n", output.Count(len(p.IDs), "workspace", "workspaces")))
+	})
 }
 
 // NewWorkspaces returns the command jail workspaces.
@@ -84,25 +88,26 @@ func runWorkspaces(ctx context.Context, env *cli.Env, asJSON bool) error {
 		if err != nil {
 			return err
 		}
-		return env.Show(asJSON, all, func(w io.Writer) error {
-			rows := [][]string{{"ID", "STATE", "AGE", "SIZE", "COMMIT", "REVERT UNTIL", "TOOL",
-				"DIRECTORY"}}
-			for _, i := range all {
-				rows = append(rows, []string{i.ID, workspaceState(i), output.Age(i.Prepared),
-					output.Size(i.Disk), i.Commit, revertible(i), output.Dash(i.Tool),
-					i.Path.String()})
-			}
-			if err := output.Table(w, rows); err != nil {
-				return err
-			}
-			for _, i := range all {
-				if i.Stuck != "" {
-					fmt.Fprintf(w, "%s %s: the commit was cut off, and is not undone yet: %s\n",
-						terminal.Paint(env.Colour(), terminal.Amber, "stuck:"), i.ID,
-						output.Printable(i.Stuck))
-				}
-			}
-			return nil
-		})
+		return env.Show(asJSON, all,
+			func(w io.Writer) error { return writeWorkspaces(w, env.Colour(), all) })
 	})
+}
+
+func writeWorkspaces(w io.Writer, colour bool, all []shadows.WorkspaceInfo) error {
+	rows := [][]string{
+		{"ID", "STATE", "AGE", "SIZE", "COMMIT", "REVERT UNTIL", "TOOL", "DIRECTORY"}}
+	for _, i := range all {
+		rows = append(rows, []string{i.ID, workspaceState(i), output.Age(i.Prepared),
+			output.Size(i.Disk), i.Commit, revertible(i), output.Dash(i.Tool), i.Path.String()})
+	}
+	if err := output.Table(w, rows); err != nil {
+		return err
+	}
+	for _, i := range all {
+		if i.Stuck != "" {
+			fmt.Fprintf(w, "%s %s: the commit was cut off, and is not undone yet: %s\n",
+				terminal.Paint(colour, terminal.Amber, "stuck:"), i.ID, output.Printable(i.Stuck))
+		}
+	}
+	return nil
 }

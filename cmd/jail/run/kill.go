@@ -69,8 +69,8 @@ func parseSignal(text string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > 31 {
-		return 0, exit.Usage("", "--signal %s: want a number from 1 to 31, or a name such as TERM",
-			text)
+		return 0, exit.Usage("",
+			"--signal %s: want a number from 1 to 31, or a name such as TERM", text)
 	}
 	return n, nil
 }

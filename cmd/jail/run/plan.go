@@ -33,8 +33,8 @@ func NewPlan(env *cli.Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			var req supervisor.Request
 			if cmd.Flags().Changed("sh") {
-				req, err = requestOf(env, cmd, &f, &supervisor.Script{Name: "-c", Text: script},
-					args)
+				text := &supervisor.Script{Name: "-c", Text: script}
+				req, err = requestOf(env, cmd, &f, text, args)
 			} else {
 				req, err = f.Request(env, cmd, args)
 			}

@@ -81,13 +81,13 @@ func requestOf(env *cli.Env, cmd *cobra.Command, f *request.Flags, script *super
 	var problems *shell.Error
 	if _, err := shell.Parse(script.Name, script.Text); errors.As(err, &problems) {
 		for _, p := range problems.Problems[1:] {
-			fmt.Fprintf(env.Stderr, "jail: error: %s:%d:%d: %s\n", problems.Name, p.Line, p.Col,
-				p.What)
+			fmt.Fprintf(env.Stderr, "jail: error: %s:%d:%d: %s\n",
+				problems.Name, p.Line, p.Col, p.What)
 		}
 		problems.Problems = problems.Problems[:1]
 		return supervisor.Request{},
-			exit.Usage("nothing of the script ran; jail sh --help says what is supported", "%v",
-				problems)
+			exit.Usage("no command of the script ran; jail sh --help lists what is supported",
+				"%v", problems)
 	}
 	req, err := f.Request(env, cmd, append([]string{"sh"}, args...))
 	req.Script = script

@@ -30,8 +30,8 @@ func NewCompletion(env *cli.Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			generate, ok := shells[args[0]]
 			if !ok {
-				return exit.Usage("", "no completions for shell %q: there are bash, zsh and fish",
-					args[0])
+				return exit.Usage("",
+					"no completions for shell %q: there are bash, zsh and fish", args[0])
 			}
 			return env.Print(func(w io.Writer) error { return generate(cmd.Root(), w) })
 		},

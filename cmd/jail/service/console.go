@@ -134,8 +134,8 @@ func consoleListener(f consoleFlags) (l net.Listener, hosts []string, err error)
 }
 
 // tellLink prints a new link.
-func tellLink(env *cli.Env, con *console.Console, f consoleFlags, hosts []string) (consoleLink,
-	error) {
+func tellLink(env *cli.Env, con *console.Console, f consoleFlags,
+	hosts []string) (consoleLink, error) {
 	path, until := con.Link()
 	link := consoleLink{Path: path, Until: until}
 	text := ""

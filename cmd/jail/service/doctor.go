@@ -148,8 +148,8 @@ func lookAtHost(ctx context.Context, env *cli.Env) (daemon string, findings []pr
 		return daemonFindings(ctx, env, c)
 	case client.NobodyListens(err):
 		findings = append(probed(ctx, env), supervisor.InstalledFindings(env.Config)...)
-		findings = append(append(findings, policyFiles(ctx, env)),
-			supervisor.AnchorFindings(env.Config)...)
+		findings = append(findings, policyFiles(ctx, env))
+		findings = append(findings, supervisor.AnchorFindings(env.Config)...)
 		return fmt.Sprintf("none answers on %s (%v); each command has a private one",
 			env.Config.Socket, exit.Cause(err)), findings
 	case errors.Is(err, fs.ErrPermission):

@@ -64,8 +64,8 @@ func runStart(cmd *cobra.Command, env *cli.Env, o startOptions) error {
 		d    time.Duration
 	}{{"idle", o.idle}, {"time", o.total}} {
 		if t.d < time.Second || t.d > supervisor.MaxTime {
-			return exit.Usage("", "--%s %v: want at least 1s and at most %v", t.name, t.d,
-				supervisor.MaxTime)
+			return exit.Usage("",
+				"--%s %v: want at least 1s and at most %v", t.name, t.d, supervisor.MaxTime)
 		}
 	}
 	ask := supervisor.SessionRequest{Request: req, IdleMS: o.idle.Milliseconds(),

@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -25,8 +26,8 @@ import (
 
 func newKey(env *cli.Env) *cobra.Command {
 	cmd := command.Group("key", "list, add and make the keys that bundles are signed with",
-		newKeyList(env), newKeyAdd(env), newKeyUpdate(env), newKeyRemove(env), newKeyNew(env),
-		newKeySign())
+		newKeyList(env), newKeyAdd(env), newKeyUpdate(env),
+		newKeyRemove(env), newKeyNew(env), newKeySign())
 	for _, sub := range cmd.Commands() {
 		sub.DisableFlagsInUseLine = true
 	}
@@ -93,59 +94,65 @@ func runKeyList(env *cli.Env, asJSON bool) error {
 }
 
 func newKeyAdd(env *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "add PUBLISHER FILE",
-		Short: "let bundles be installed that a publisher has signed",
-		Long: `Take the key of PUBLISHER from FILE, which holds a verifier key (name+hash+base64) or a key ring: from now on bundles that are signed with it can be
-installed. This is your word that the key is theirs; compare it with what they publish elsewhere. It gives their tools no rights: what a
-tool may do is the policy's alone.`,
+		Short: "allow the installation of bundles that a publisher has signed",
+		Long: `Take the key of PUBLISHER from FILE, which holds a verifier key (name+hash+base64) or a key ring. Bundles that it has signed can be installed from now on.
+You vouch that the key belongs to the publisher: compare it with a copy that the publisher shows elsewhere. A key gives no rights to tools; only policies do.`,
 		Example: "  sudo jail tool key add acme acme.pub",
 		Args:    command.Exactly("PUBLISHER", "FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runKeyAdd(cmd.Context(), env, args[0], args[1])
+		},
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		text, err := os.ReadFile(args[1])
-		if err != nil {
-			return err
-		}
-		ring, err := trust.ParseRing(string(text))
-		if trust.CheckKey(strings.TrimSpace(string(text))) == nil {
-			ring, err = trust.Single(args[0], strings.TrimSpace(string(text)))
-		}
-		if err != nil {
-			return exit.Usage("FILE holds a verifier key or a key ring", "%s: %v", args[1], err)
-		}
-		return setRing(env, cmd, args[0], ring, true)
+}
+
+func runKeyAdd(ctx context.Context, env *cli.Env, publisher, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
 	}
-	return cmd
+	ring, err := trust.ParseRing(string(text))
+	if trust.CheckKey(strings.TrimSpace(string(text))) == nil {
+		ring, err = trust.Single(publisher, strings.TrimSpace(string(text)))
+	}
+	if err != nil {
+		return exit.Usage("FILE holds a verifier key or a key ring", "%s: %v", file, err)
+	}
+	return setRing(ctx, env, publisher, ring, true)
 }
 
 func newKeyUpdate(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "update FILE",
 		Short: "replace a key ring by a newer one that its roots signed",
-		Long: `Replace the key ring of a publisher by the newer one in FILE: keys come, keys go, bundles are revoked. It has to be signed by enough roots of the
-ring in use and of its own. Where the roots themselves are lost or stolen, remove the publisher and add it anew.`,
+		Long: `Replace the key ring of a publisher by the newer one in FILE, which may add and remove keys and revoke bundles. Enough roots of the ring in use and of
+the new ring must have signed it. If the roots are lost or stolen, remove the publisher and add it again.`,
 		Example: "  sudo jail tool key update acme.ring",
 		Args:    command.Exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := os.ReadFile(args[0])
-			if err != nil {
-				return err
-			}
-			ring, err := trust.ParseRing(string(text))
-			if err != nil {
-				return exit.Usage("", "%s: %v", args[0], err)
-			}
-			return setRing(env, cmd, ring.Publisher, ring, false)
+			return runKeyUpdate(cmd.Context(), env, args[0])
 		},
 	}
 }
 
-func setRing(env *cli.Env, cmd *cobra.Command, publisher string, ring trust.Ring,
+func runKeyUpdate(ctx context.Context, env *cli.Env, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	ring, err := trust.ParseRing(string(text))
+	if err != nil {
+		return exit.Usage("", "%s: %v", file, err)
+	}
+	return setRing(ctx, env, ring.Publisher, ring, false)
+}
+
+func setRing(ctx context.Context, env *cli.Env, publisher string, ring trust.Ring,
 	explicit bool) error {
-	return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
-		if err := c.SetRing(cmd.Context(), publisher,
-			api.RingRequest{Ring: ring.Text, Explicit: explicit}); err != nil {
+	return env.WithDaemon(ctx, func(c *api.Client) error {
+		request := api.RingRequest{Ring: ring.Text, Explicit: explicit}
+		if err := c.SetRing(ctx, publisher, request); err != nil {
 			return err
 		}
 		return env.Print(func(w io.Writer) error {
@@ -162,49 +169,53 @@ func setRing(env *cli.Env, cmd *cobra.Command, publisher string, ring trust.Ring
 func newKeyRemove(env *cli.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove PUBLISHER",
-		Short: "trust a publisher no more",
-		Long: `Take the keys of PUBLISHER out of use. Its bundles stay where they are and do not run any more. Of jail's own project the keys are back that
-this version of jail came with.`,
+		Short: "remove the keys of a publisher",
+		Long: `Remove the keys of PUBLISHER. Its bundles stay installed and no longer run. For jail's own project the keys that this version of jail
+came with are in use again.`,
 		Example: "  sudo jail tool key remove acme",
 		Args:    command.Exactly("PUBLISHER"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
-				if err := c.RemoveRing(cmd.Context(), args[0]); err != nil {
-					return err
-				}
-				_, err := fmt.Fprintf(env.Stdout, "the keys of %s count no more\n",
-					output.Printable(args[0]))
-				return err
-			})
+			return runKeyRemove(cmd.Context(), env, args[0])
 		},
 	}
 }
 
+func runKeyRemove(ctx context.Context, env *cli.Env, publisher string) error {
+	return env.WithDaemon(ctx, func(c *api.Client) error {
+		if err := c.RemoveRing(ctx, publisher); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(env.Stdout, "removed the keys of %s\n", output.Printable(publisher))
+		return err
+	})
+}
+
 func newKeyNew(env *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:     "new NAME",
 		Short:   "make a key to sign with",
-		Long:    `Make a key: NAME.key is the private half, which only its owner can read; NAME.pub is the half to publish.`,
+		Long:    `Make a key pair: NAME.key is the private key, which only you can read; NAME.pub is the public key.`,
 		Example: "  jail tool key new acme-2026",
 		Args:    command.Exactly("NAME"),
+		RunE:    func(_ *cobra.Command, args []string) error { return runKeyNew(env, args[0]) },
 	}
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		private, public, err := trust.NewKey(args[0])
-		if err != nil {
-			return exit.Usage("", "%v", err)
-		}
-		for _, f := range []struct {
-			name, text string
-			mode       os.FileMode
-		}{{args[0] + ".key", private, 0o600}, {args[0] + ".pub", public, 0o644}} {
-			if err := newFile(f.name, f.text+"\n", f.mode); err != nil {
-				return exit.Failed(err, "no key is ever overwritten", "%v", err)
-			}
-		}
-		_, err = fmt.Fprintln(env.Stdout, public)
-		return err
+}
+
+func runKeyNew(env *cli.Env, name string) error {
+	private, public, err := trust.NewKey(name)
+	if err != nil {
+		return exit.Usage("", "%v", err)
 	}
-	return cmd
+	for _, f := range []struct {
+		name, text string
+		mode       os.FileMode
+	}{{name + ".key", private, 0o600}, {name + ".pub", public, 0o644}} {
+		if err := newFile(f.name, f.text+"\n", f.mode); err != nil {
+			return exit.Failed(err, "no key is ever overwritten", "%v", err)
+		}
+	}
+	_, err = fmt.Fprintln(env.Stdout, public)
+	return err
 }
 
 func newFile(name, text string, mode os.FileMode) error {
@@ -217,30 +228,32 @@ func newFile(name, text string, mode os.FileMode) error {
 }
 
 func newKeySign() *cobra.Command {
+	var key string
 	cmd := &cobra.Command{
 		Use:   "sign [flags] FILE",
 		Short: "sign a key ring as one of its roots",
-		Long: `Add a root's signature to the key ring in FILE. docs/tools.md shows what a ring looks like; the next one has a higher version, and the
-signatures of enough roots of this one and of its own.`,
+		Long: `Add a root's signature to the key ring in FILE. docs/tools.md shows a ring. A newer ring has a higher version, and signatures of enough roots
+of the ring before it and of its own.`,
 		Example: "  jail tool key sign --key acme-root-a.key acme.ring",
 		Args:    command.Exactly("FILE"),
+		RunE:    func(_ *cobra.Command, args []string) error { return runKeySign(key, args[0]) },
 	}
-	key := cmd.Flags().String("key", "", "`FILE` with the private key of a root")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		private, err := keyfile.Read(*key)
-		if err != nil {
-			return err
-		}
-		text, err := os.ReadFile(args[0])
-		if err != nil {
-			return err
-		}
-		signed, err := trust.SignRing(string(text), private)
-		if err != nil {
-			return exit.Usage("docs/tools.md shows what a key ring looks like", "%s: %v", args[0],
-				err)
-		}
-		return atomicfile.Write(args[0], []byte(signed), 0o644, atomicfile.Durable)
-	}
+	cmd.Flags().StringVar(&key, "key", "", "`FILE` with the private key of a root")
 	return cmd
+}
+
+func runKeySign(keyFile, file string) error {
+	private, err := keyfile.Read(keyFile)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	signed, err := trust.SignRing(string(text), private)
+	if err != nil {
+		return exit.Usage("docs/tools.md shows a key ring", "%s: %v", file, err)
+	}
+	return atomicfile.Write(file, []byte(signed), 0o644, atomicfile.Durable)
 }

@@ -219,8 +219,8 @@ func loaderDirs() []string {
 			continue
 		}
 		for line := range strings.Lines(string(text)) {
-			if line = strings.TrimSpace(line); filepath.IsAbs(line) && !slices.Contains(dirs,
-				line) {
+			line = strings.TrimSpace(line)
+			if filepath.IsAbs(line) && !slices.Contains(dirs, line) {
 				dirs = append(dirs, line)
 			}
 		}

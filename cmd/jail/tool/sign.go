@@ -59,8 +59,8 @@ func runSign(env *cli.Env, o signOptions) error {
 		return err
 	}
 	return env.Show(o.json, signedView{s.Name, s.Version, s.Manifest, s.Expires},
-		output.Text("signed %s %s, manifest %s, until %s\n", s.Name, s.Version, s.Manifest,
-			s.Expires.Format(time.RFC3339)))
+		output.Text("signed %s %s, manifest %s, until %s\n",
+			s.Name, s.Version, s.Manifest, s.Expires.Format(time.RFC3339)))
 }
 
 // signedView is a statement as --json shows it.
@@ -102,8 +102,8 @@ func sign(dir, keyFile string, life time.Duration, now time.Time) (trust.Stateme
 	if err != nil {
 		return s, exit.Failed(err, "jail tool key new makes one", "--key %s: %v", keyFile, err)
 	}
-	return s, atomicfile.Write(filepath.Join(dir, bundle.SignatureFile), []byte(text), 0o644,
-		atomicfile.Durable)
+	file := filepath.Join(dir, bundle.SignatureFile)
+	return s, atomicfile.Write(file, []byte(text), 0o644, atomicfile.Durable)
 }
 
 // loadFolder reads the bundle in a folder, by its true name: DIR/. and a link to it are the same.

@@ -10,8 +10,8 @@ import (
 func Exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
-			return exit.Usage("usage: "+cmd.UseLine(), "%s: %s is missing", cmd.CommandPath(),
-				names[len(args)])
+			return exit.Usage("usage: "+cmd.UseLine(),
+				"%s: %s is missing", cmd.CommandPath(), names[len(args)])
 		}
 		return AtMost(len(names))(cmd, args)
 	}

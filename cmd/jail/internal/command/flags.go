@@ -49,8 +49,7 @@ func FlagValue(err error) error {
 		return err
 	}
 	if errors.Is(bad, strconv.ErrRange) {
-		return fmt.Errorf("--%s: %q is more than a number here can be", bad.GetFlag().Name,
-			bad.GetValue())
+		return fmt.Errorf("--%s: %q is out of range", bad.GetFlag().Name, bad.GetValue())
 	}
 	return fmt.Errorf("--%s: %q is no %s", bad.GetFlag().Name, bad.GetValue(), want)
 }

@@ -37,17 +37,19 @@ func NoSuch(cmd *cobra.Command, args []string) error {
 
 // Group returns a command that does nothing but hold subcommands.
 func Group(name, short string, subs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: name, Short: short, Args: NoSuch, RunE: func(cmd *cobra.Command,
-		_ []string) error {
-		var names []string
-		for _, sub := range cmd.Commands() {
-			if !sub.Hidden {
-				names = append(names, sub.Name())
-			}
-		}
-		return exit.Usage(cmd.CommandPath()+" --help", "%s: COMMAND is missing: %s",
-			cmd.CommandPath(), strings.Join(names, " or "))
-	}}
+	cmd := &cobra.Command{Use: name, Short: short, Args: NoSuch, RunE: missing}
 	cmd.AddCommand(subs...)
 	return cmd
+}
+
+// missing refuses a group without a command, and lists its commands.
+func missing(cmd *cobra.Command, _ []string) error {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if !sub.Hidden {
+			names = append(names, sub.Name())
+		}
+	}
+	return exit.Usage(cmd.CommandPath()+" --help", "%s: COMMAND is missing: %s",
+		cmd.CommandPath(), strings.Join(names, " or "))
 }

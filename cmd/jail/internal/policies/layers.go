@@ -171,13 +171,13 @@ func workspaceSource(env *cli.Env, set *profiles.Set, p policy.Policy) (*meaning
 	path := filepath.Join(places().Workspace, supervisor.WorkspaceFile)
 	if err != nil {
 		return nil, exit.Usage(
-			"a run over this directory is refused until it is mended or taken away", "%s: %v", path,
-			exit.Cause(err))
+			"runs in this directory are refused until the file is corrected or removed",
+			"%s: %v", path, exit.Cause(err))
 	}
 	file, err := set.Parse(syntax.Request, path, text)
 	if err != nil {
 		return nil, exit.Usage(
-			"a run over this directory is refused until it is mended or taken away", "%v", err)
+			"runs in this directory are refused until the file is corrected or removed", "%v", err)
 	}
 	return &meaning.Source{Layer: file.Layer(supervisor.WorkspaceLayer, path), File: &file}, nil
 }

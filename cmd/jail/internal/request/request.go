@@ -57,8 +57,8 @@ func (f *Flags) Add(cmd *cobra.Command, printsJSON string) {
 
 // Request makes the request for a run of the tool args[0], and refuses what can be refused without
 // a daemon.
-func (f *Flags) Request(env *cli.Env, cmd *cobra.Command, args []string) (supervisor.Request,
-	error) {
+func (f *Flags) Request(env *cli.Env, cmd *cobra.Command,
+	args []string) (supervisor.Request, error) {
 	req, err := f.Settings(env, cmd)
 	if err != nil {
 		return req, err
@@ -177,8 +177,8 @@ func takeDirs(f *Flags, req *supervisor.Request) error {
 	case f.noWorkspace || filepath.IsAbs(f.workspace):
 		req.Dir = "/"
 	default:
-		return exit.NotFound("go to another directory", "the current directory: %v",
-			exit.Cause(err))
+		return exit.NotFound("go to another directory",
+			"the current directory: %v", exit.Cause(err))
 	}
 	switch {
 	case f.workspace == ".":

@@ -45,8 +45,8 @@ func Progress(w io.Writer, what string) func(done, total int64) {
 	return func(done, total int64) {
 		if now := time.Now(); now.Sub(last) > 100*time.Millisecond || done == total {
 			last = now
-			fmt.Fprintf(w, "\r\x1b[K%.60s: %s of %s", output.Printable(what), output.Size(done),
-				output.Size(total))
+			fmt.Fprintf(w, "\r\x1b[K%.60s: %s of %s",
+				output.Printable(what), output.Size(done), output.Size(total))
 		}
 	}
 }
