@@ -167,3 +167,31 @@ func nothing(f policy.Fetch) error {
 	}
 	return nil
 }
+
+// budgets are those of a run and of its hosts.
+type budgets struct {
+	run   *budget
+	mu    sync.Mutex
+	hosts map[string]*budget
+}
+
+func newBudgets(f policy.Fetch) *budgets {
+	return &budgets{run: newBudget("fetch.limits", runBounds(f)), hosts: map[string]*budget{}}
+}
+
+// of returns the budget of a host under a rule's bounds, nil without bounds.
+func (b *budgets) of(host string, bounds policy.FetchBounds) (*budget, error) {
+	if bounds == (policy.FetchBounds{}) {
+		return nil, nil
+	}
+	key := host + bounds.String()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hosts[key] == nil {
+		if len(b.hosts) >= maxBudgets {
+			return nil, &limitError{"hosts of one run", fmt.Sprint(maxBudgets)}
+		}
+		b.hosts[key] = newBudget("fetch.allow", bounds)
+	}
+	return b.hosts[key], nil
+}

@@ -61,7 +61,7 @@ func serve(conn *control.Conn) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go p.admit(ctx, socket)
-	go p.settleOften(ctx)
+	go p.refused.settleOften(ctx)
 	err = link.listen()
 	cancel()
 	if err != nil {
@@ -69,7 +69,7 @@ func serve(conn *control.Conn) error {
 	}
 	link.abandon()
 	p.wait(lastWords)
-	p.settle()
+	p.refused.settle()
 	return nil
 }
 

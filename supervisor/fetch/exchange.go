@@ -64,7 +64,7 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 	goesOn, keep := s.answer(ctx, rt, resp)
 	rt.done()
 	if keep {
-		rt.p.pool.put(rt.key(), rt.up)
+		rt.p.hosts.pool.put(rt.key(), rt.up)
 	} else {
 		rt.up.close()
 	}

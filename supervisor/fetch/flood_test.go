@@ -127,7 +127,7 @@ func TestRefusalRate(t *testing.T) {
 	fetchtest.StartHost(t, upIP+":80", nil, says("hi"))
 	now := time.Now()
 	for i := range refusalRate {
-		if wait := w.proxy.paced.turn(now); wait != 0 {
+		if wait := w.proxy.refused.paced.turn(now); wait != 0 {
 			t.Fatalf("refusal %d waits %s", i, wait)
 		}
 	}
@@ -147,6 +147,6 @@ func TestRefusalRate(t *testing.T) {
 	ended := make(chan struct{})
 	close(ended)
 	for range 3 * refusalRate { // none of them waits
-		w.proxy.pace(ended)
+		w.proxy.refused.pace(ended)
 	}
 }

@@ -27,7 +27,7 @@ func TestForgedRecords(t *testing.T) {
 	const evil = "\x1b[2J\u202egnp\u0085\u009b\xff"
 	plain := func(what string) {
 		t.Helper()
-		w.proxy.settle()
+		w.proxy.refused.settle()
 		intents, ends, refused := w.notes.take()
 		text, err := json.Marshal([]any{intents, ends, refused})
 		if err != nil {

@@ -25,7 +25,7 @@ func (s *stream) intercept(ctx context.Context, t Target) {
 	}
 	conn := tls.Server(&ahead{s.conn, s.r}, s.p.authority.config(t.Host))
 	if err := conn.HandshakeContext(ctx); err != nil {
-		s.p.refuse(What{ID: s.p.ids.Add(1), Kind: kindTunnel, Method: s.h.method, Scheme: t.Scheme,
+		s.p.refused.add(What{ID: s.p.ids.Add(1), Kind: kindTunnel, Method: s.h.method, Scheme: t.Scheme,
 			Host: t.Host, Port: t.Port, Decision: Denied,
 			Layer: "fetch", Rule: "the tool's TLS with the proxy: " + publicError(err),
 			Mode: modeIntercept})

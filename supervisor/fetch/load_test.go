@@ -151,10 +151,10 @@ func TestExhaustion(t *testing.T) {
 		if name == "slow" && !ends[0].Truncated {
 			t.Errorf("%s: %+v", name, ends)
 		}
-		w.proxy.run.mu.Lock()
+		w.proxy.budgets.run.mu.Lock()
 		// Each has the whole budget.
-		w.proxy.run.in = 0
-		w.proxy.run.mu.Unlock()
+		w.proxy.budgets.run.in = 0
+		w.proxy.budgets.run.mu.Unlock()
 	}
 }
 
@@ -195,7 +195,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("%d failed, %d at one time", failed.Load(), most.Load())
 	}
 	if took := time.Since(start); took < time.Second {
-		// The sixth starts a second after the first.
+		// the sixth starts a second after the first
 		t.Errorf("6 requests at a rate of 5 took %s", took)
 	}
 }
@@ -214,7 +214,7 @@ func TestAgain(t *testing.T) {
 				return
 			}
 			mu.Lock()
-			// The second request of the first connection is read and not answered.
+			// the second request of the first connection is read and not answered
 			leave := first && n == 1
 			first = first && !leave
 			mu.Unlock()

@@ -32,7 +32,7 @@ func TestTunnel(t *testing.T) {
 	connect := func(authority string) (net.Conn, string) {
 		conn := w.stream()
 		fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", authority, authority)
-		// The rest of the head is an empty line.
+		// the rest of the head is an empty line
 		line, err := bufio.NewReaderSize(conn, 16).ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +147,7 @@ func TestWebSocket(t *testing.T) {
 	}
 	echoes = 1000
 	// The head of the answer, and not all that follows.
-	w.proxy.run.bounds.BytesIn = w.proxy.run.in + 500
+	w.proxy.budgets.run.bounds.BytesIn = w.proxy.budgets.run.in + 500
 	if out := w.send(ask + "ping"); !strings.HasPrefix(out, "HTTP/1.1 101") ||
 		strings.HasSuffix(out, "ping") {
 		t.Errorf("beyond its bytes: %q", out)
@@ -156,7 +156,7 @@ func TestWebSocket(t *testing.T) {
 		len(refused) != 1 || !strings.Contains(refused[0].Rule, "bytes_in") {
 		t.Errorf("beyond its bytes on record is %+v %+v", ends, refused)
 	}
-	w.proxy.run.bounds.BytesIn = 64 << 20
+	w.proxy.budgets.run.bounds.BytesIn = 64 << 20
 	agree = false
 	if out := w.send(ask + "ping"); !strings.HasPrefix(out, "HTTP/1.1 502") {
 		t.Errorf("a host that does not agree: %q", out)
@@ -324,7 +324,7 @@ func TestBounds(t *testing.T) {
 			status, body := w.ask(method, "http://up.example.com"+c.url, c.body)
 			close(release)
 			if name == "bytes in" && status == 200 && strings.Contains(body, "(unexpected EOF)") {
-				// The head came in a piece of its own.
+				// the head came in a piece of its own
 				return
 			}
 			if status != c.status || !strings.Contains(body, c.says) {

@@ -45,23 +45,24 @@ type Proxy struct {
 	fetch   policy.Fetch
 	setup   Setup
 	record  Recorder
-	resolve *Resolver
-	roots   func() *x509.CertPool
-	run     *budget
-	// paced is the rate of refusals.
-	paced *budget
-	pool  pool
-	trail trail
+	hosts   hosts
+	budgets *budgets
+	refused *refusals
+	trail   trail
 	// authority signs certificates for intercepted hosts; nil if no tunnel is intercepted.
 	authority *authority
 	// bodies holds a token for each body in memory.
 	bodies  chan struct{}
 	ids     atomic.Uint64
 	streams chan struct{}
+}
 
-	mu      sync.Mutex
-	hosts   map[string]*budget
-	refused map[string]*tally
+// hosts is how the proxy reaches hosts.
+type hosts struct {
+	resolve *Resolver
+	// roots are the authorities that may vouch for one.
+	roots func() *x509.CertPool
+	pool  pool
 }
 
 // New returns the proxy of one run.
@@ -89,23 +90,21 @@ func New(s Setup, r Recorder) (*Proxy, error) {
 		}
 		scopes = append(scopes, narrower)
 	}
-	p := &Proxy{scopes: scopes, fetch: eff.Policy().Fetch, setup: s, record: r,
-		hosts: map[string]*budget{}, refused: map[string]*tally{}, bodies: make(chan struct{},
-			maxBodies),
-		resolve: &Resolver{Servers: s.Servers, Dial: (&net.Dialer{}).DialContext},
+	fetch := eff.Policy().Fetch
+	p := &Proxy{scopes: scopes, fetch: fetch, setup: s, record: r, budgets: newBudgets(fetch),
+		refused: newRefusals(r), bodies: make(chan struct{}, maxBodies),
 		streams: make(chan struct{}, maxStreams)}
-	p.paced = newBudget("", policy.FetchBounds{Rate: refusalRate})
-	p.run = newBudget("fetch.limits", runBounds(p.fetch))
 	if s.Intercept {
 		if p.authority, err = newAuthority(time.Now()); err != nil {
 			return nil, err
 		}
 	}
-	p.roots = sync.OnceValue(func() *x509.CertPool {
-		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(s.Roots)
-		return pool
-	})
+	p.hosts = hosts{resolve: &Resolver{Servers: s.Servers, Dial: (&net.Dialer{}).DialContext},
+		roots: sync.OnceValue(func() *x509.CertPool {
+			pool := x509.NewCertPool()
+			pool.AppendCertsFromPEM(s.Roots)
+			return pool
+		})}
 	return p, nil
 }
 
@@ -114,24 +113,29 @@ type roundTrip struct {
 	p       *Proxy
 	what    What
 	target  Target
-	query   policy.Connect
 	bounds  policy.FetchBounds
 	types   policy.Globs
 	secret  *Secret
 	budgets []*budget
 	addrs   []netip.Addr
-	up      *upstream
-	out     Outcome
-	start   time.Time
-	// in0 counts the bytes of the connection before this request.
-	in0     int64
-	out0    int64
-	intend  bool
 	timeout time.Duration
-	// stop stops the timer that closes the connection at the timeout.
-	stop func() bool
 	// held: the request holds a token of bodies.
 	held bool
+	attempt
+}
+
+// attempt is one way of a request to its host and back. A second one follows where the host had
+// closed a kept connection.
+type attempt struct {
+	start time.Time
+	// intend: it is on record, and so is to be its outcome.
+	intend bool
+	up     *upstream
+	// in0 and out0 count the bytes of the connection before this request.
+	in0, out0 int64
+	// stop stops the timer that closes the connection at the timeout.
+	stop func() bool
+	out  Outcome
 }
 
 // decide asks the policy of a scope. The refusal is nil if the request may go on. mode says who
@@ -144,7 +148,7 @@ func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target
 		q.Method = ""
 		kind = kindTunnel
 	}
-	rt := &roundTrip{p: p, target: t, query: q, start: time.Now(), what: What{ID: p.ids.Add(1),
+	rt := &roundTrip{p: p, target: t, attempt: attempt{start: time.Now()}, what: What{ID: p.ids.Add(1),
 		Kind: kind, Method: method, Scheme: t.Scheme, Host: t.Host,
 		Port: t.Port, Path: t.Path, Query: p.shownQuery(t.Query), Mode: mode}}
 	if q.Method != "" {
@@ -208,7 +212,7 @@ func (rt *roundTrip) refuse(r *refusal) *refusal {
 	if r.layer != "" {
 		rt.what.Layer = r.layer
 	}
-	rt.p.refuse(rt.what)
+	rt.p.refused.add(rt.what)
 	return r
 }
 
@@ -216,7 +220,7 @@ func (rt *roundTrip) refuse(r *refusal) *refusal {
 // The caller calls end after the request.
 func (rt *roundTrip) reserve(ctx context.Context) (end func(), r *refusal) {
 	rt.budgets = nil
-	host, err := rt.p.budgetFor(rt.target.Host, rt.bounds)
+	host, err := rt.p.budgets.of(rt.target.Host, rt.bounds)
 	if err != nil {
 		return nil, rt.refuse(overBudget(err))
 	}
@@ -225,7 +229,7 @@ func (rt *roundTrip) reserve(ctx context.Context) (end func(), r *refusal) {
 		// budget.
 		rt.budgets = append(rt.budgets, host)
 	}
-	rt.budgets = append(rt.budgets, rt.p.run)
+	rt.budgets = append(rt.budgets, rt.p.budgets.run)
 	for i, p := range rt.budgets {
 		if err := p.begin(ctx); err != nil {
 			for _, begun := range rt.budgets[:i] {
@@ -241,27 +245,10 @@ func (rt *roundTrip) reserve(ctx context.Context) (end func(), r *refusal) {
 	}, nil
 }
 
-// budgetFor returns the budget of a host under a rule's bounds, nil without bounds.
-func (p *Proxy) budgetFor(host string, b policy.FetchBounds) (*budget, error) {
-	if b == (policy.FetchBounds{}) {
-		return nil, nil
-	}
-	key := host + b.String()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.hosts[key] == nil {
-		if len(p.hosts) >= maxBudgets {
-			return nil, &limitError{"hosts of one run", fmt.Sprint(maxBudgets)}
-		}
-		p.hosts[key] = newBudget("fetch.allow", b)
-	}
-	return p.hosts[key], nil
-}
-
 // time returns the timeout of the request.
 func (rt *roundTrip) time() time.Duration {
 	out := defaultTime
-	for _, t := range []time.Duration{rt.p.run.bounds.Timeout, rt.bounds.Timeout} {
+	for _, t := range []time.Duration{rt.p.budgets.run.bounds.Timeout, rt.bounds.Timeout} {
 		if t > 0 {
 			out = min(out, t)
 		}
@@ -279,14 +266,14 @@ func (rt *roundTrip) key() string {
 func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	var up *upstream
 	if reuse {
-		up = rt.p.pool.take(rt.key())
+		up = rt.p.hosts.pool.take(rt.key())
 	}
 	var resolve time.Duration
 	if up != nil {
 		rt.addrs, rt.out.Reused = []netip.Addr{up.addr.Addr()}, true
 	} else {
 		start := time.Now()
-		addrs, err := rt.p.resolve.Lookup(ctx, rt.target.Host)
+		addrs, err := rt.p.hosts.resolve.Lookup(ctx, rt.target.Host)
 		resolve = time.Since(start)
 		if err != nil {
 			return rt.refuse(&refusal{status: 502, code: codeUpstream, layer: "fetch",
@@ -325,7 +312,7 @@ func (rt *roundTrip) connect(ctx context.Context, up *upstream) *refusal {
 		}
 		rt.up, rt.out.Connect = up, up.connect
 		if rt.what.Kind != kindTunnel && rt.target.Scheme == schemeHTTPS {
-			if err := up.secure(ctx, rt.target.Host, rt.p.roots()); err != nil {
+			if err := up.secure(ctx, rt.target.Host, rt.p.hosts.roots()); err != nil {
 				return rt.failed(ctx, err)
 			}
 			rt.out.TLS = up.tls
@@ -365,7 +352,7 @@ func (rt *roundTrip) failed(ctx context.Context, err error) *refusal {
 func (rt *roundTrip) overLimit(err error) *refusal {
 	w := rt.what
 	w.Decision, w.Layer, w.Rule = Denied, "fetch", err.Error()
-	rt.p.refuse(w)
+	rt.p.refused.add(w)
 	return overBudget(err)
 }
 

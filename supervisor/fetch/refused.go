@@ -3,7 +3,10 @@ package fetch
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
+
+	"github.com/jail-sandbox/jail/policy"
 )
 
 // settleTime is the interval at which repeated refusals are recorded as a count. A tool that is
@@ -16,23 +19,37 @@ type tally struct {
 	untold int64
 }
 
-// refuse records a refusal: the first of its kind at once, equal ones as a count.
-func (p *Proxy) refuse(w What) {
+// refusals are the kinds of what was refused in one run.
+type refusals struct {
+	record Recorder
+	// paced is their rate.
+	paced *budget
+	mu    sync.Mutex
+	kinds map[string]*tally
+}
+
+func newRefusals(r Recorder) *refusals {
+	return &refusals{record: r, paced: newBudget("", policy.FetchBounds{Rate: refusalRate}),
+		kinds: map[string]*tally{}}
+}
+
+// add records a refusal: the first of its kind at once, equal ones as a count.
+func (r *refusals) add(w What) {
 	key := fmt.Sprint(w.Kind, " ", w.Method, " ", w.Host, " ", w.Port, " ", w.Rule)
-	p.mu.Lock()
-	if p.refused[key] == nil && len(p.refused) >= maxRefused {
+	r.mu.Lock()
+	if r.kinds[key] == nil && len(r.kinds) >= maxRefused {
 		w = What{ID: w.ID, Kind: w.Kind, Decision: Denied, Layer: w.Layer,
 			Rule: "many different requests"}
 		key = "many"
 	}
-	if t := p.refused[key]; t != nil {
+	if t := r.kinds[key]; t != nil {
 		t.untold++
-		p.mu.Unlock()
+		r.mu.Unlock()
 		return
 	}
-	p.refused[key] = &tally{what: w}
-	p.mu.Unlock()
-	p.record.Refused(Refused{What: w, Count: 1})
+	r.kinds[key] = &tally{what: w}
+	r.mu.Unlock()
+	r.record.Refused(Refused{What: w, Count: 1})
 }
 
 // refusalRate bounds the refusals of a run in one second; others wait for their turn. Without it a
@@ -40,10 +57,10 @@ func (p *Proxy) refuse(w What) {
 const refusalRate = 200
 
 // pace waits for the turn of a refusal, or until ended is closed.
-func (p *Proxy) pace(ended <-chan struct{}) {
-	p.paced.mu.Lock()
-	wait := p.paced.turn(time.Now())
-	p.paced.mu.Unlock()
+func (r *refusals) pace(ended <-chan struct{}) {
+	r.paced.mu.Lock()
+	wait := r.paced.turn(time.Now())
+	r.paced.mu.Unlock()
 	if wait <= 0 {
 		return
 	}
@@ -56,26 +73,26 @@ func (p *Proxy) pace(ended <-chan struct{}) {
 }
 
 // settle records the counts that are not recorded yet.
-func (p *Proxy) settle() {
-	p.mu.Lock()
+func (r *refusals) settle() {
+	r.mu.Lock()
 	var out []Refused
-	for _, t := range p.refused {
+	for _, t := range r.kinds {
 		if t.untold > 0 {
 			out = append(out, Refused{What: t.what, Count: t.untold})
 			t.untold = 0
 		}
 	}
-	p.mu.Unlock()
-	for _, r := range out {
-		p.record.Refused(r)
+	r.mu.Unlock()
+	for _, known := range out {
+		r.record.Refused(known)
 	}
 }
 
-func (p *Proxy) settleOften(ctx context.Context) {
+func (r *refusals) settleOften(ctx context.Context) {
 	for tick := time.NewTicker(settleTime); ; {
 		select {
 		case <-tick.C:
-			p.settle()
+			r.settle()
 		case <-ctx.Done():
 			tick.Stop()
 			return

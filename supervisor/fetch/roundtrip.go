@@ -26,8 +26,7 @@ func (rt *roundTrip) again() {
 	rt.done()
 	rt.up.close()
 	rt.what.ID = rt.p.ids.Add(1)
-	rt.up, rt.out, rt.intend, rt.stop, rt.in0, rt.out0, rt.start = nil, Outcome{}, false, nil, 0, 0,
-		time.Now()
+	rt.attempt = attempt{start: time.Now()}
 }
 
 // clean removes the credential from a text about the request: a host may return it in its status

@@ -68,7 +68,7 @@ func (p *Proxy) badHead(ctx context.Context, conn net.Conn, err error) {
 		// The stream ended, or nothing came.
 		return
 	}
-	p.refuse(What{ID: p.ids.Add(1), Kind: kindRequest, Decision: Denied, Layer: "fetch",
+	p.refused.add(What{ID: p.ids.Add(1), Kind: kindRequest, Decision: Denied, Layer: "fetch",
 		Rule: "strict HTTP/1.1: " + b.Why})
 	(&stream{p: p, conn: conn, h: &head{}, ended: ctx.Done()}).reply(badRequest(err))
 }
@@ -90,7 +90,7 @@ type stream struct {
 // reply answers with a refusal and ends the stream. It reads on until the tool has sent its
 // request.
 func (s *stream) reply(r *refusal) {
-	s.p.pace(s.ended)
+	s.p.refused.pace(s.ended)
 	_ = s.conn.SetDeadline(time.Now().Add(lingerTime))
 	if _, err := s.conn.Write(r.answer(s.h.method)); err != nil {
 		return
@@ -103,7 +103,7 @@ func (s *stream) reply(r *refusal) {
 
 // bad refuses an ambiguous request.
 func (s *stream) bad(err error) {
-	s.p.refuse(What{ID: s.p.ids.Add(1), Kind: kindRequest, Method: s.h.method, Decision: Denied,
+	s.p.refused.add(What{ID: s.p.ids.Add(1), Kind: kindRequest, Method: s.h.method, Decision: Denied,
 		Layer: "fetch", Rule: "strict HTTP/1.1: " + err.Error()})
 	s.reply(badRequest(err))
 }

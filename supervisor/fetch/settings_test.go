@@ -179,15 +179,15 @@ func TestTally(t *testing.T) {
 	if len(refused) != 1 || refused[0].Count != 1 {
 		t.Errorf("%+v", refused)
 	}
-	w.proxy.settle()
-	w.proxy.settle()
+	w.proxy.refused.settle()
+	w.proxy.refused.settle()
 	if _, _, refused = w.notes.take(); len(refused) != 1 || refused[0].Count != 49 {
 		t.Errorf("%+v", refused)
 	}
 	for i := range 2 * maxRefused {
 		w.get(fmt.Sprintf("http://n%d.example.org/", i))
 	}
-	w.proxy.settle()
+	w.proxy.refused.settle()
 	total, kinds := int64(0), 0
 	_, _, refused = w.notes.take()
 	for _, r := range refused {

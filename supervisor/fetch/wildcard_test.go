@@ -131,7 +131,7 @@ func TestWildcardRate(t *testing.T) {
 	bounds := policy.FetchBounds{Rate: 2}
 	now := time.Now()
 	for _, host := range []string{"a.example.com", "b.example.com"} {
-		p, err := w.proxy.budgetFor(host, bounds)
+		p, err := w.proxy.budgets.of(host, bounds)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestWildcardRate(t *testing.T) {
 func TestWildcardNames(t *testing.T) {
 	w := underWildcard(t, "requests = 1\n", hundred)
 	for i := range maxBudgets {
-		if _, err := w.proxy.budgetFor(fmt.Sprintf("n%d.example.com", i),
+		if _, err := w.proxy.budgets.of(fmt.Sprintf("n%d.example.com", i),
 			policy.FetchBounds{Requests: 1}); err != nil {
 			t.Fatal(err)
 		}

@@ -120,14 +120,14 @@ func newWorld(t testing.TB, profile string, change ...func(*Setup)) *world {
 
 // forget ends the connections that are kept.
 func (w *world) forget() {
-	w.proxy.pool.mu.Lock()
-	defer w.proxy.pool.mu.Unlock()
-	for _, list := range w.proxy.pool.idle {
+	w.proxy.hosts.pool.mu.Lock()
+	defer w.proxy.hosts.pool.mu.Unlock()
+	for _, list := range w.proxy.hosts.pool.idle {
 		for _, u := range list {
 			u.close()
 		}
 	}
-	clear(w.proxy.pool.idle)
+	clear(w.proxy.hosts.pool.idle)
 }
 
 func setupOf(t testing.TB, profile string) Setup {
