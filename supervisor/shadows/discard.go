@@ -151,7 +151,11 @@ func (s *Store) DiscardPaths(ctx context.Context, c caller.Caller, id string,
 	}
 	if written(w) || s.o.Live(id) != nil {
 		e := problem.From(s.isAlive(id))
-		e.Hint = "a part of a shadow is discarded when its run or session has ended"
+		end := "jail kill " + id
+		if r := s.o.Live(id); r != nil && r.IsSession() {
+			end = "jail session stop " + id
+		}
+		e.Hint = "its tools see the whole shadow: end it with " + end + ", then ask again"
 		return Discarded{}, e
 	}
 	_, digest, err := w.Review(ctx)
