@@ -215,6 +215,7 @@ func (r *run) prepareWorkspace() error {
 		return r.s.layers.Failed("shadow workspaces", err)
 	}
 	r.work = w
+	r.result.Warnings = append(r.result.Warnings, w.Warnings()...)
 	// Now, and not only when it is kept: if this daemon is killed, the next one finds a shadow that
 	// can be reviewed.
 	if err := r.s.workspaces.SaveTerms(string(j.id), r.terms(true)); err != nil {

@@ -63,9 +63,13 @@ func (s *Supervisor) Run(ctx context.Context, c caller.Caller, req Request,
 func (s *Supervisor) newRun(j *job) *run {
 	entry := audit.Entry{Run: string(j.id), Session: j.session(), Actor: j.caller.Actor(),
 		Policy: j.eff.Digest()}
+	warnings := append(reportWarnings(j.eff), j.idleLimits()...)
+	if j.in != nil && j.in.run.work != nil {
+		warnings = append(warnings, j.in.run.work.Warnings()...)
+	}
 	return &run{s: s, job: j, done: make(chan struct{}), records: runlog.New(s.log, entry),
 		result: Result{ID: string(j.id), Session: j.session(), Policy: j.eff.Digest(),
-			Denied: []runners.Denial{}, Warnings: append(reportWarnings(j.eff), j.idleLimits()...)}}
+			Denied: []runners.Denial{}, Warnings: warnings}}
 }
 
 // carry does a run that was decided.

@@ -32,6 +32,10 @@ type hiding struct {
 	count    int64
 	source   *os.File
 	indexes  []hiddenIndex
+	// unedited are the indexes in which jail cannot set the bits.
+	unedited []Name
+	// found says that there is a name to hide.
+	found bool
 	// roots maps each index to the directory whose files it names.
 	roots map[Name]Name
 }
@@ -86,8 +90,11 @@ func (h *hiding) dir(parent *os.File, path string, depth int) error {
 		}
 	}
 	for _, e := range entries {
-		if full := join(path, e.Name()); h.names.Match(full) && !slices.Contains(in.names,
-			e.Name()) {
+		if !h.names.Match(join(path, e.Name())) {
+			continue
+		}
+		h.found = true
+		if !slices.Contains(in.names, e.Name()) {
 			in.names = append(in.names, e.Name())
 		}
 	}

@@ -48,11 +48,15 @@ func (h *hiding) addIndex(dir *os.File, at string) error {
 	}
 	defer parent.Close()
 	st, err := sys.LstatAt(parent, "index")
-	if missing(err) || err == nil && (typeOf(st) != File || st.Size > maxIndex) {
+	if missing(err) || err == nil && typeOf(st) != File {
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	if st.Size > maxIndex {
+		h.unedited = append(h.unedited, Name(x.path))
+		return nil
 	}
 	if x.real, err = openRegular(parent, "index"); err != nil {
 		return err
@@ -63,6 +67,19 @@ func (h *hiding) addIndex(dir *os.File, at string) error {
 	h.indexes = append(h.indexes, x)
 	h.roots[Name(x.path)] = Name(at)
 	return nil
+}
+
+// warnings says which indexes of git stay as they are although there are names to hide.
+func (h *hiding) warnings() (all []string) {
+	if !h.found {
+		return nil
+	}
+	for _, index := range h.unedited {
+		all = append(all, fmt.Sprintf("git takes hidden files for deleted, and git add -A deletes "+
+			"them in its index: jail cannot change %s, which is split, damaged or larger than %s; "+
+			"git update-index --no-split-index joins a split one", index, size(maxIndex)))
+	}
+	return all
 }
 
 // editHidden sets the bits, and leaves the content nil if there are none to set.
@@ -84,6 +101,7 @@ func (h *hiding) editHidden(x *hiddenIndex, root string) (err error) {
 		return set
 	})
 	if errors.Is(err, errIndex) {
+		h.unedited = append(h.unedited, Name(x.path))
 		return nil
 	}
 	if err != nil || looked != nil || !changed {

@@ -164,3 +164,26 @@ func TestHiddenIndexIsNoChange(t *testing.T) {
 		}
 	}
 }
+
+// TestUnchangeableIndex: where jail cannot set the bits, the user of the workspace learns it.
+func TestUnchangeableIndex(t *testing.T) {
+	for name, script := range map[string]string{
+		"":          `:`,
+		"split":     `$g update-index --split-index`,
+		"too large": `truncate -s 257M .git/index`,
+		"damaged":   `echo x >.git/index`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := repositoryFixture(t)
+			f.write(".env")
+			f.onHost(".", `$g add -A; $g commit -qm secret; `+script)
+			if got := f.prepareHiding("none", "no.pem").Warnings(); len(got) != 0 {
+				t.Errorf("nothing is hidden: %q", got)
+			}
+			got := strings.Join(f.prepareHiding("w", ".env").Warnings(), "\n")
+			if told := strings.Contains(got, "cannot change .git/index"); told != (name != "") {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+}

@@ -194,7 +194,7 @@ func (w preparation) prepareLayer() (err error) {
 			return fmt.Errorf("names to hide: %w", err)
 		}
 		defer hidden.closeIndexes()
-		w.meta.Indexes = hidden.roots
+		w.meta.Indexes, w.warnings = hidden.roots, hidden.warnings()
 	}
 	if err := w.newLayer(w.meta.Bytes+hidden.bytes(), w.meta.Inodes+hidden.inodes()); err != nil {
 		return err

@@ -127,7 +127,12 @@ type Workspace struct {
 	reviewed []Change
 	// source is the real directory, open with O_PATH.
 	source *os.File
+	// warnings of Prepare.
+	warnings []string
 }
+
+// Warnings returns what a user of the workspace should know that Prepare could not do.
+func (w *Workspace) Warnings() []string { return w.warnings }
 
 // meta is the store's record of a workspace, as JSON.
 type meta struct {
