@@ -2,8 +2,10 @@ package cmd_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -153,6 +155,23 @@ func TestFilesOfHostileNames(t *testing.T) {
 	}
 }
 
+// waitsInOpen reports whether a process in the process namespace of init waits for the listener of a
+// fanotify group.
+func waitsInOpen(init int) bool {
+	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", init))
+	if err != nil {
+		return false
+	}
+	// The pattern is well-formed.
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	return slices.ContainsFunc(all, func(dir string) bool {
+		// A process may have ended.
+		of, _ := os.Readlink(filepath.Join(dir, "ns/pid"))
+		in, _ := os.ReadFile(filepath.Join(dir, "wchan"))
+		return of == namespace && strings.HasPrefix(string(in), "fanotify_")
+	})
+}
+
 // TestFilesOfKilledDaemon: what a daemon had counted and not written when it was killed is lost,
 // and a gap says so; what it had written stays. A tool that waits for the daemon in an open dies
 // with it. The control is a run that nobody watched.
@@ -174,8 +193,11 @@ func TestFilesOfKilledDaemon(t *testing.T) {
 		if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		// So that the tool is in an open that the daemon does not answer; it need not be.
-		time.Sleep(300 * time.Millisecond)
+		if files == "opens" {
+			eventually(t, "the tool waits for the daemon in an open", func() bool {
+				return waitsInOpen(jail)
+			})
+		}
 		d.kill()
 		h.wants(r.wait(), 125, "the daemon went away before the run ended")
 		eventually(t, "the jail is gone", func() bool { return gone(jail) })

@@ -297,10 +297,33 @@ func TestNativeOutlived(t *testing.T) {
 		t.Fatalf("control: the process behind wrote %v (%v), ended with %d\n%s", first, err, o.code,
 			o.said)
 	}
-	time.Sleep(50 * time.Millisecond)
-	if second, err := os.Stat(alive); err != nil || second.Size() != first.Size() {
-		t.Errorf("it goes on writing: %d bytes, %d before (%v)", second.Size(), first.Size(), err)
+	if left := attackers(t); len(left) > 0 {
+		t.Errorf("the program still runs in %v", left)
 	}
+}
+
+// attackers returns the processes of the host that execute the program of attacks.
+func attackers(t *testing.T) (left []string) {
+	t.Helper()
+	dir, err := attackProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.Stat(filepath.Join(dir, "attack"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, exe := range all {
+		// A process may have ended.
+		if info, err := os.Stat(exe); err == nil && os.SameFile(info, program) {
+			left = append(left, exe)
+		}
+	}
+	return left
 }
 
 // Sockets of the host: those with an abstract name cannot be seen; one with a path is reached where

@@ -107,14 +107,15 @@ func freePort(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], port)
 }
 
-// awaitPort PORT waits until a program of the script answers.
+// awaitPort PORT waits until a program of the script accepts connections.
 func awaitPort(ts *testscript.TestScript, _ bool, args []string) {
-	for range 600 {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
 		if c, err := net.Dial("tcp", "127.0.0.1:"+args[0]); err == nil {
 			ts.Check(c.Close())
 			return
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
-	ts.Fatalf("nobody answers on port %s", args[0])
+	ts.Fatalf("no program accepts connections on port %s", args[0])
 }

@@ -176,10 +176,14 @@ func (m machine) purge(t *testing.T) {
 
 func (m machine) until(what string, f func() bool) {
 	m.t.Helper()
-	for end := time.Now().Add(5 * time.Minute); !f(); {
-		if time.Now().After(end) {
+	deadline := time.After(5 * time.Minute)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		select {
+		case <-deadline:
 			m.t.Fatalf("not within five minutes: %s", what)
+		case <-tick.C:
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
 }
