@@ -16,10 +16,10 @@ import (
 
 const walltableHead = `# What each layer stops
 
-Written by the test that found it: ` + "`go test ./jail/launch -run 'TestWalls$' -update`" + `. Each attack is native code inside the jail, which no
-WebAssembly guest is: the engine is taken for broken already. It met the whole stack; then, in fresh jails, each wall of
-its row *alone*, all others of the row taken out of the plan; then none of them. Every wall of a row holds by itself. The last column shows
-that the test can see the attack work: ` + "`ok`" + `, or the answer of a kernel that went as far as to look at the arguments.
+A test writes this page, as root: ` + "`go test ./jail/launch -run 'TestWalls$' -update`" + `. Each attack is native code inside a jail, as after an
+escape from the WebAssembly engine. It runs in fresh jails: with all layers; with each layer of its row alone, the others of the row removed from
+the plan; and with none of them. Each layer of a row stops the attack by itself. The last column is the control: ` + "`ok`" + ` if the attack works, or
+the error of a kernel that has accepted the call and read its arguments.
 
 | attack | whole stack | each wall alone | none of them |
 |---|---|---|---|

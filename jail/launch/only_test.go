@@ -198,7 +198,7 @@ func makeQueue(t *testing.T, _ *host) {
 const onlyHead = `
 ## What one layer alone stops
 
-An attack of the table above with one wall in its row: nothing else of the jail would have stopped it.
+These attacks have one layer in their row of the table above: no other layer stops them.
 
 | layer | attacks that only it stops |
 |---|---|

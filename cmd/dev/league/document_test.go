@@ -13,37 +13,37 @@ import (
 
 const head = `# The league table
 
-Written by ` + "`make league`" + `: the same program, one attack after the other, in jail and in the sandboxes that people compare it with, each at its usual
-hardened settings, which are listed below. A fresh sandbox for each attack, and for each sandbox a throwaway around it, so that what succeeds harms nothing.
+` + "`make league`" + ` writes this page. One program makes each attack in jail and in comparable sandboxes, each with hardened settings, which are listed below. Every
+attack gets a fresh sandbox, and each sandbox runs inside of a disposable one, so that an attack that works does no harm.
 
-In the table is what the attack was answered; **bold** is an attack that went through: it did what it wanted, or the kernel took the call and went as far as
-looking at the arguments, which are wrong on purpose where right ones could do harm. The first column, without any sandbox and as root, shows that the table can see
-each attack work. Where gVisor lets a call through to its *own kernel* only, no line of the host's has seen it.
+A cell is the result of the attack. **Bold** means that the attack went through: it worked, or the kernel accepted the call and read the arguments, which are
+invalid on purpose if valid ones could do harm. The first column is the control, as root without a sandbox. *own kernel* means that gVisor's kernel
+executed the call, and the host's kernel did not.
 
-What the table does not say: whether what went through can be used to get out. A socket of an empty network namespace leads nowhere; it is still code of the kernel that
-an attacker may call. And who is stopped less may do more: the other sandboxes run any program of the machine, and jail does not.
+An attack that went through is not an escape: a socket in an empty network namespace reaches nothing, but it is kernel code that an attacker can call. And a
+sandbox that permits more can run more programs.
 
 `
 
-// whatElse is not measured: it is what the programs' own documents say that they are for.
+// whatElse has properties that are not measured, from the documents of each project.
 const whatElse = `
-## What they do beside
+## Other properties
 
-Not measured: from what each says of itself.
+Not measured: from the documents of each project.
 
 | | bubblewrap | firejail | runc, crun | gVisor | jail |
 |---|---|---|---|---|---|
-| started by a user without rights | yes | yes, as a set-user-id program | yes | yes, for tests | **no** |
-| any program of the machine | yes | yes | yes, from an image | yes, most | **no**: WebAssembly |
-| a terminal inside | yes | yes | yes | yes | **no** |
+| started by an ordinary user | yes | yes, as a set-user-id program | yes | yes, for tests | yes, [without root](rootless.md) |
+| programs of the host | yes | yes | yes, from an image | yes, most | yes, if a [profile](native.md) grants them; else WebAssembly |
+| a terminal inside | yes | yes | yes | yes | yes |
 | a graphics card | yes | yes | yes | some | **no** |
 | desktop programs, with profiles for them | as Flatpak | yes | no | no | **no** |
-| images of the OCI, an orchestrator above | no | no | yes | yes | **no** |
+| OCI images, orchestrators | no | no | yes | yes | **no** |
 | other processors than amd64 | yes | yes | yes | arm64 | **no** |
 | in wide use for years | yes | yes | yes | yes | **no** |
 | filters, limits and mounts from one policy file | no | a profile | the engine's | the engine's | yes |
-| changes are reviewed before they are real | no | no | no | no | yes |
-| what was refused is on record | no | syslog | no | a log | yes |
+| changes are reviewed before they are written | no | no | no | no | yes |
+| refused operations are recorded | no | syslog | no | a log | yes |
 `
 
 func document(t *testing.T, outcomes map[string]outcome) string {
@@ -92,8 +92,8 @@ func document(t *testing.T, outcomes map[string]outcome) string {
 		fmt.Fprintf(&b, " %.1f |", outcomes[s.name].Startup)
 	}
 	b.WriteString(
-		"\n\njail's time is that of a whole `jail run` without a daemon at hand: it starts one, compiles nothing, runs a WebAssembly module and writes its record.\n" +
-			"[bench.md](bench.md) says what a daemon saves. Times are not to be compared between two such tables: the load differs.\n")
+		"\n\njail's time is that of a `jail run` that starts a daemon of its own, runs a compiled WebAssembly module and writes its record; [bench.md](bench.md) has\n" +
+			"the times with a running daemon. Do not compare times of two such tables: the load differs.\n")
 	b.WriteString(whatElse)
 	b.WriteString("\n## Settings\n")
 	for _, s := range sandboxes {

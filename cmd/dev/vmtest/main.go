@@ -1,6 +1,6 @@
 // Command vmtest runs the test suite on other kernels, under systemd and control groups v2, in
-// virtual machines that it makes itself and that need no hardware support: as root, and as a user
-// whose own systemd hands control groups on. The test binaries are built outside.
+// emulated virtual machines that it makes: as root, and as a user to whom systemd delegates cgroups.
+// The test binaries are built on the host.
 package main
 
 import (
@@ -19,22 +19,22 @@ import (
 	"time"
 )
 
-const help = `vmtest runs the test suite in virtual machines with other kernels. It needs root, a Debian machine, and make deb to have run.
+const help = `vmtest runs the test suite in virtual machines with other kernels. It needs root, Debian, and the package of make deb.
 
 usage: vmtest [-kernels LIST] [-packages LIST] [-run REGEXP] [-as LIST] [-short] [-bound TIME] [-dir DIR] [-o FILE] [-fresh] [-again]
 
   -kernels LIST   of 6.1, 6.12 and newest (default all)
   -packages LIST  of directories of the tree (default all with tests that can run without compilers)
-  -run REGEXP     only the tests that it matches, as of go test
-  -as LIST        of root and user: who runs the tests (default both, one after the other)
-  -short          gives the tests -test.short
-  -bound TIME     stops a machine after so long, and reports what it then had not done (default 150m)
-  -dir DIR        where images, binaries and logs are kept (default bin/.build/vm)
-  -o FILE         writes the report there, too
-  -fresh          makes the images anew, with what the archives have now
-  -again          builds nothing and gives the machines what the last run built
+  -run REGEXP     only the tests that match, as for go test
+  -as LIST        of root and user: the users who run the tests (default both, one after the other)
+  -short          pass -test.short to the tests
+  -bound TIME     stop a machine after TIME, and report the tests that had not ended (default 150m)
+  -dir DIR        the directory of images, binaries and logs (default bin/.build/vm)
+  -o FILE         write the report to FILE, too
+  -fresh          make the images again, from the current archives
+  -again          use the binaries of the last run
 
-It fails if a test fails, is skipped where the machine has what it needs, or does not end.
+It fails if a test fails, does not end, or is skipped although the machine has what it needs.
 
 examples: vmtest -kernels 6.12 -packages jail/launch,jail/cgroup
           vmtest -kernels 6.1 -packages cmd -run '^TestService' -as root

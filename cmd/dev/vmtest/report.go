@@ -30,28 +30,39 @@ func (r report) ok() bool {
 	return true
 }
 
-const reportHead = "# The suite on other kernels\n\n" +
-	"Written by `make vm-test`, which makes virtual machines of Debian, boots them with systemd as process 1 and control groups v2 alone, and runs there the\n" +
-	"test binaries that were built outside: as root in a unit that may have control groups of its own, and then as a user in a unit of that user's own systemd,\n" +
-	"to which all controllers are delegated. The processor is emulated, so it needs no hardware support, and a machine takes its time.\n\n" +
-	"A skipped test is a failure, but for five reasons that are counted apart: the kernel's Landlock is older than the right that is tested, the test is\n" +
-	"root's and the one who runs it is not, it is a long form that `JAIL_TEST_LONG` or `JAIL_WASI_TESTSUITE` asks for, it is about control groups v1, or\n" +
-	"the kernel refuses the attack by itself before any wall is asked. What a user has without root is tested by root, who becomes that user.\n\n" +
-	"## How to run it\n\n" +
-	"On Debian, as root; `.ci/deps vm` installs what it needs (qemu, mmdebstrap), and about 3 GB of disk are used below `bin/.build/vm`:\n\n" +
-	"```\nmake vm-test                                                    # all kernels, all packages; writes this file\n" +
-	"make vm-test VMTEST=\"-kernels 6.1 -packages jail/cgroup -as root\"  # one kernel, one package; writes nothing\n" +
-	"make vm-test VMTEST=\"-again -kernels 6.12\"                        # with what was built last\n```\n\n" +
-	"`go run ./cmd/dev/vmtest -h` has the other options. An image is made once, in half a minute to two minutes for each kernel; the logs of a run, one for each package, are in\n" +
-	"`bin/.build/vm/results`. How long a machine takes depends on what else the computer does, since emulation wants a processor\n" +
-	"of its own; the machine's two take turns on it. With Vagrant, `vagrant up` and `vagrant provision --provision-with test` do the same in a machine with hardware support, as root.\n\n" +
-	"What is not run there, and why: packages that compile C or WebAssembly or look only at the source are listed below the table; of `cmd`, `TestNotLinked` and\n" +
-	"`TestEmbedding` ask Go about the source or build programs with it, and the machines have an old Go of Debian's alone; `TestFetchGuests` compiles C and Rust; `TestConsole`, and two tests of `supervisor/console`, drive a browser; `TestEveryByteFlipped` of\n" +
-	"`supervisor/audit` computes for an hour there.\n\n" +
-	"Before anything else the Debian package is installed on the freshly booted machine, and its first act is a run with a shadow (`cmd/dev/vmtest/installed`).\n\n" +
-	"What differs between the kernels, as seen there: before Linux 6.3 a tmpfs cannot map owners, so a directory on one can be no workspace and no\n" +
-	"writable mount, and `jail` refuses and says so; the tests therefore run on ext4. The newest kernel alone is started with its audit there, though off: tests of what it\n" +
-	"tells of refused paths switch it on.\n\n"
+const reportHead = `# The suite on other kernels
+
+` + "`make vm-test`" + ` writes this page. It makes virtual machines of Debian with systemd and cgroups v2 only, and runs the test binaries in them: as root in
+a unit with delegated cgroups, and as a user in a unit of the user's own systemd, with all controllers delegated. The processor is emulated, so no
+hardware support is needed, and the tests run slowly. First the Debian package is installed on the new machine, and runs a tool over a shadow
+(` + "`cmd/dev/vmtest/installed`" + `).
+
+A skipped test counts as a failure, with five exceptions, which are counted apart: the kernel's Landlock lacks the tested right; the test needs root;
+the test needs ` + "`JAIL_TEST_LONG`" + ` or ` + "`JAIL_WASI_TESTSUITE`" + `; the test is about cgroups v1; or the kernel refuses the attack before any layer of the jail
+is asked.
+
+## How to run it
+
+On Debian, as root; ` + "`.ci/deps vm`" + ` installs qemu and mmdebstrap, and about 3 GB below ` + "`bin/.build/vm`" + ` are used:
+
+` + "```" + `
+make vm-test                                                       # all kernels, all packages; writes this page
+make vm-test VMTEST="-kernels 6.1 -packages jail/cgroup -as root"  # one kernel, one package; writes nothing
+make vm-test VMTEST="-again -kernels 6.12"                         # with the binaries of the last run
+go run ./cmd/dev/vmtest -h                                         # the other options
+` + "```" + `
+
+The logs are in ` + "`bin/.build/vm/results`" + `, one for each package. ` + "`vagrant up`" + ` and ` + "`vagrant provision --provision-with test`" + ` run the suite as root in a
+machine with hardware support.
+
+Not run there: packages that compile C or WebAssembly or read only the source, which are listed below the table; ` + "`TestNotLinked`" + ` and ` + "`TestEmbedding`" + ` of
+` + "`cmd`" + `, which need a newer Go than Debian's; ` + "`TestFetchGuests`" + `, which compiles C and Rust; ` + "`TestConsole`" + ` and two tests of ` + "`supervisor/console`" + `, which drive a
+browser; and ` + "`TestEveryByteFlipped`" + ` of ` + "`supervisor/audit`" + `, which takes an hour there.
+
+Differences between the kernels: before Linux 6.3 a tmpfs cannot map owners, so ` + "`jail`" + ` refuses a directory on a tmpfs as a workspace or a writable mount,
+and the tests run on ext4. Only the newest kernel starts with its audit; the tests of refused paths enable it.
+
+`
 
 func (r report) markdown() string {
 	var b strings.Builder
