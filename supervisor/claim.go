@@ -149,7 +149,18 @@ func (r *run) attach() (*launch.Process, error) {
 	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) && r.ended() == nil {
 		return nil, r.s.layers.Missing(layer.Layer, layer.Reason, err)
 	}
-	return nil, problem.New(problem.Failed, "start of the jail: %w", err)
+	return nil, notStarted(err)
+}
+
+// notStarted returns the error of a run whose jail could not be started. A jail that has ended
+// before it got a tool did not end by itself: something killed it, or it had no thread left.
+func notStarted(err error) *problem.Error {
+	if errors.Is(err, launch.ErrNotThere) {
+		return problem.New(problem.Busy, "the jail of the run has ended before its tool began").
+			WithCause(err).
+			WithHint("try again; if that does not help, the host has too few processes or too little memory: its log says which")
+	}
+	return problem.New(problem.Failed, "start of the jail: %w", err)
 }
 
 // newPipes returns the pipes of the run: those of its jail if that was prewarmed.

@@ -239,7 +239,7 @@ func (r *run) launch(ctx context.Context, p *stdio.Pipes) (*launch.Process, erro
 		return nil, r.s.layers.Missing(layer.Layer, layer.Reason, err)
 	}
 	if err != nil && r.ended() == nil {
-		return nil, problem.New(problem.Failed, "start of the jail: %w", err)
+		return nil, notStarted(err)
 	}
 	return proc, err
 }
