@@ -324,16 +324,11 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 	observed, learnErr := learner.Close(r.job.tool.imports)
 	r.result.Observed = observed
 	err = errors.Join(err, learnErr, recorder.Close())
-	// What jail-init said lies in its socket, and a release would throw it away. The socket has an
-	// end, since nobody else has it any more.
-	var said runners.Answer
-	select {
-	case said = <-answer:
-		release()
-	case <-time.After(rungroup.KillWait):
-		release()
-		said = <-answer
-	}
+	// What jail-init said lies in its socket, and a release would throw it away. Nobody is left who
+	// could say more, so the reader comes to an end, however long a busy machine lets it wait.
+	err = errors.Join(err, proc.EndReport())
+	said := <-answer
+	release()
 	if err = errors.Join(err, usageErr); err != nil {
 		return problem.New(problem.Failed, "end of the jail: %w", err)
 	}

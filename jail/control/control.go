@@ -139,6 +139,10 @@ func (c *Conn) ReceiveMost(message any, most uint32) ([]*os.File, error) {
 	return files, nil
 }
 
+// EndReceive says that no more is waited for: what has arrived is still received, and then io.EOF
+// (shutdown(2), SHUT_RD).
+func (c *Conn) EndReceive() error { return sys.ShutdownRead(c.f) }
+
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

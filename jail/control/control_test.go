@@ -198,3 +198,33 @@ func FuzzReceive(f *testing.F) {
 		}
 	})
 }
+
+// Who waits for no more loses nothing of what has come: a busy machine lets the reader wait for its
+// turn long after the sender has gone.
+func TestEndReceive(t *testing.T) {
+	a, b := pair(t)
+	if err := errors.Join(a.Send(message{"said"}), b.EndReceive()); err != nil {
+		t.Fatal(err)
+	}
+	var got message
+	if _, err := b.Receive(&got); err != nil || got.Text != "said" {
+		t.Errorf("what was said is %q, %v", got.Text, err)
+	}
+	if _, err := b.Receive(&got); !errors.Is(err, io.EOF) {
+		t.Errorf("after it: %v", err)
+	}
+	// One that waits already, for an end that is still open.
+	c, d := pair(t)
+	told := make(chan error)
+	go func() {
+		_, err := d.Receive(&message{})
+		told <- err
+	}()
+	if err := d.EndReceive(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-told; !errors.Is(err, io.EOF) {
+		t.Errorf("one that waits: %v", err)
+	}
+	c.Close()
+}

@@ -17,7 +17,7 @@ import (
 )
 
 // KillWait is how long a killed control group may take to become empty before that is an error.
-const KillWait = 5 * time.Second
+const KillWait = 30 * time.Second
 
 const (
 	sessionSuffix = ".session"

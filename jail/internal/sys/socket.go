@@ -32,6 +32,21 @@ func NewSocket(fd int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// ShutdownRead ends the receiving side of a socket: what is queued is still read, and then its end.
+func ShutdownRead(f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var shut error
+	if err := raw.Control(func(fd uintptr) {
+		shut = unix.Shutdown(int(fd), unix.SHUT_RD)
+	}); err != nil {
+		return err
+	}
+	return callError("shutdown", shut)
+}
+
 // SendWithFiles writes the first bytes of p together with the descriptors of files (SCM_RIGHTS) and
 // returns how many bytes went.
 func SendWithFiles(f *os.File, p []byte, files []*os.File) (int, error) {
