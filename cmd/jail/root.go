@@ -20,7 +20,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/tool"
 )
 
-const about = `jail runs a tool that nobody trusts over a shadow of your directory, with limits, without a network, on record.`
+const about = `jail runs an untrusted tool over a shadow of your directory, with limits, without network access, and records what it did.`
 
 // newRoot returns the command jail with all its commands.
 func newRoot(env *cli.Env) *cobra.Command {

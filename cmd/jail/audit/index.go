@@ -40,8 +40,8 @@ func newIndex(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "index [flags]",
 		Short: "bring the search index of the log up to date",
-		Long: `Bring the index that searches use up to the end of the log, and begin one where there is none. Searches do so themselves where the log is long; this is for who wants
-them quick at once. The index can be taken away at any time: it is made from the log. It is never asked when the log is verified.`,
+		Long: `Update the index for searches, or begin one. Searches do this themselves for a long log; this command makes the next search fast. The index can be deleted at any
+time, since it is made from the log. Verification never uses it.`,
 		Example: "  jail audit index\n  jail audit index --rebuild",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

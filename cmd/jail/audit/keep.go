@@ -27,8 +27,8 @@ func newRotate(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "give the log a new signing key",
-		Long: `Give the log a new signing key and forget the old one. A record that both keys sign hands over; behind it only the new key counts, so that who has stolen the old
-one can sign nothing any more. Daemons go on with the new key at their next record. Prints the new public key, to be kept beside the old ones.`,
+		Long: `Give the log a new signing key and delete the old one. Both keys sign the record of the change; later records need the new key, so a stolen old key can sign
+no more records. Daemons use the new key from their next record on. Prints the new public key: keep it with the old ones.`,
 		Example: "  jail audit rotate >> audit.pub",
 		Args:    command.Exactly(),
 	}
@@ -55,9 +55,10 @@ func newPrune(env *cli.Env) *cobra.Command {
 	var o pruneOptions
 	cmd := &cobra.Command{
 		Use:   "prune [flags]",
-		Short: "take old segments out of the log, on record",
-		Long: `Take whole segments from the beginning of the log, never the one in use, until the rest is no larger than --keep and no record of a segment is older than --older-than
-wants. A record says which went, and a signed cut where the log begins, so that the rest verifies as before. Copy them away first if they are still wanted.`,
+		Short: "remove old segments of the log, with a record of it",
+		Long: `Remove whole segments from the beginning of the log, but not the one in use, until the rest is no larger than --keep and has no records older than
+--older-than. A record lists the removed segments, and a signed cut states where the log begins, so the rest still verifies. Copy the segments first if you
+need them.`,
 		Example: "  jail audit prune --keep 10GiB\n  jail audit prune --older-than 2160h",
 		Args:    command.Exactly(),
 		RunE:    func(*cobra.Command, []string) error { return runPrune(env, o) },

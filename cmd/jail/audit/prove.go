@@ -20,8 +20,8 @@ func newKey(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key [flags]",
 		Short: "print the public key of the log",
-		Long: `Print the public keys that the log was signed with, the eldest first, one a line. Keep a copy on another machine: with it anyone can verify a copy of the
-log, or the proof of one record, and nobody who gets at this machine can sign another history with a key of his own unseen.`,
+		Long: `Print the public keys that have signed the log, the oldest first, one a line. Keep a copy on another machine: it verifies copies of the log and proofs of
+records, and it detects a log that an attacker on this machine has signed with another key.`,
 		Example: "  jail audit key > audit.pub",
 		Args:    command.Exactly(),
 	}
@@ -43,9 +43,9 @@ log, or the proof of one record, and nobody who gets at this machine can sign an
 func newProve(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prove RECORD [flags]",
-		Short: "prove to a stranger that one record is in the log",
-		Long: `Print the record of that number and a proof (C2SP tlog-proof) that it is in the log, of a few hundred bytes however long the log is. Who has the public key checks it
-with jail audit verify --proof, or with any other program that knows the format, and sees no other record.`,
+		Short: "prove that one record is in the log",
+		Long: `Print one record and a proof (C2SP tlog-proof) that it is in the log. The proof has a few hundred bytes for a log of any length. With the public key, jail audit
+verify --proof or any program that knows the format checks it, without other records.`,
 		Example: "  jail audit prove 1742 > incident.tlog-proof\n  jail audit verify --proof incident.tlog-proof --key audit.pub",
 		Args:    command.Exactly("RECORD"),
 	}

@@ -117,8 +117,8 @@ func newQuery(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query [flags]",
 		Short: "search the records",
-		Long: `Show the records that all of the conditions want, the oldest first. Nothing is verified: that is for jail audit verify.
-With --count it says how many there are of each type.
+		Long: `Show the records that match all conditions, the oldest first. Nothing is verified: use jail audit verify.
+--count shows the number of records of each type.
 
 An index beside the log says where to look; it is brought up to date by the way, and begun where the log is long. What is shown is read from the log itself. Who can
 write the index could have it leave something out: --no-index reads all.

@@ -28,9 +28,9 @@ func newReport(env *cli.Env) *cobra.Command {
 	var o reportOptions
 	cmd := &cobra.Command{
 		Use:   "report RUN [flags]",
-		Short: "tell the story of a run on one page",
-		Long: `Tell the story of a run on one page: what was asked, what ran, what it changed and fetched, what it was refused and why, its limits, and who approved what. What a reviewer
-should look at stands first. With --session RUN is a session, and the page is of all its runs. The log is verified meanwhile, and the page says so.`,
+		Short: "summarize a run on one page",
+		Long: `Summarize a run on one page: the request, the tool, changes, fetches, refusals and their reasons, limits, and approvals. The points that need review come
+first. With --session RUN is a session, and the page is about all of its runs. The log is verified meanwhile; the page has the result.`,
 		Example: "  jail audit report 3w5e11264sg0c8v5a9b7k2m4qd\n  jail audit report ci-edit --form html > review.html",
 		Args:    command.Exactly("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -31,8 +31,8 @@ func newShow(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [flags]",
 		Short: "show records",
-		Long: `Show records of the log, the oldest first. What a tool chose is shown with escapes in place of control characters, so that it can be read
-off exactly. Nothing is verified: that is for jail audit verify. Who may not read the log is shown what the daemon tells them of it, as by jail audit query.`,
+		Long: `Show records of the log, the oldest first. Control characters are shown as escapes. Nothing is verified: use jail audit verify. Users who may not read
+the log get the records of their own runs from the daemon, as with jail audit query.`,
 		Example: "  jail audit show --since 1h\n  jail audit show --run 3w5e11264sg0c8v5a9b7k2m4qd --type denied --json",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

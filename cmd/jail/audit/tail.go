@@ -69,7 +69,7 @@ func newTail(env *cli.Env) *cobra.Command {
 	var o tailOptions
 	cmd := &cobra.Command{
 		Use:   "tail [flags]",
-		Short: "show the last records, and with -f those to come",
+		Short: "show the last records, and with -f new ones",
 		Long: `Show the last records that all of the conditions want. With --follow it goes on with those that are written from then on, until it is interrupted; --after says from
 which record on instead, so that a reader that was cut off goes on where it was.
 

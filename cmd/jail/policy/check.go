@@ -58,10 +58,9 @@ func (f finding) String() string {
 func newCheck(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [flags] NAME|FILE...",
-		Short: "say all that is wrong with policy files",
-		Long: `Say all that is wrong with policy files, with file, line and column, and warn of what weakens a jail.
-Exits with 0 if nothing is wrong, and with 1 if something is. Warnings are no errors, but with --fail-on warning they count as such. A profile can be
-checked by its name as well.`,
+		Short: "report all errors of policy files",
+		Long: `Report all errors of policy files, with file, line and column, and warn of grants that weaken a jail.
+The exit code is 0 without errors, else 1; --fail-on warning treats warnings as errors. A profile can be checked by its name, too.`,
 		Example: "  jail policy check my.toml /etc/jail/ceiling.toml\n  jail policy check --fail-on warning --json my.toml",
 		Args:    command.AtLeast("FILE"),
 	}

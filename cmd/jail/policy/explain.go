@@ -28,13 +28,13 @@ func newExplain(env *cli.Env) *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain [flags] [NAME|FILE]",
-		Short: "say what a run may do, by which layer and line, and why",
-		Long: `Say what a run with a profile (default: default) or a policy file may do: each item with the layer and the line that gave it, and those that
-narrowed it. With --why, whether one thing is allowed, what each layer says of it, and the least change that would turn the answer. A question is
+		Short: "explain what a run may do, by which layer and line, and why",
+		Long: `Explain what a run with a profile (default: default) or a policy file may do: each right with the layer and the line that granted it, and those that
+narrowed it. --why tells whether one operation is allowed, what each layer answers, and the smallest change that would change the answer. A question is
 read:PATH, write:PATH, exec:TOOL, connect:HOST:PORT, "connect:GET https://HOST/PATH", env:NAME, commit:PATH, limit:NAME or limit:NAME=AMOUNT; a path
 that is not absolute lies in the workspace.
 
-With --self, inside a jail, the answers are about that jail. Exits with 0, and with 1 if one of the questions is answered with no.`,
+With --self, inside a jail, the answers are about that jail. The exit code is 1 if one of the answers is no, else 0.`,
 		Example: "  jail policy explain python\n  jail policy explain --why connect:api.github.com:443 --why limit:memory ./my.toml\n" +
 			"  jail policy explain --tool python/python3 --limit memory=64MiB python\n  jail policy explain --self --why write:/etc/passwd",
 		Args: command.AtMost(1),

@@ -29,16 +29,16 @@ import (
 	learning "github.com/jail-sandbox/jail/supervisor/learn"
 )
 
-const learnAbout = `Run a tool, watch what it uses, and write the least policy under which it does the same.
+const learnAbout = `Run a tool, observe what it uses, and write the least policy under which it does the same.
 
-The runs are jailed: over a shadow that is thrown away, with limits, without what looks like a secret, without a network but the hosts of --fetch, and on
-record. A tool of a bundle or a .wasm file gets what such a tool gets; a program of the host (an absolute path, a name that no bundle has, or --native) is
-shown /usr and its like, read-only, and the directories of --read. Two runs say what of the tool's doing is always the same; then each grant is tried
-without, and what the tool does the same without is left out (--no-trials leaves that, and is what a run with --fetch does unless --trials is given,
-since each trial makes its requests anew). Standard input is read to its end and given to each run.
+The runs are jailed: over a shadow that is deleted, with limits, without files that look like secrets, with no network but the hosts of --fetch, and
+recorded. A tool of a bundle or a .wasm file gets what such a tool gets; a program of the host (an absolute path, a name that no bundle has, or --native) is
+shown /usr and similar directories, read-only, and the directories of --read. Two runs find the effects that are always the same; then a trial without each grant
+removes the grants that do not matter. --no-trials skips the trials. With --fetch they are skipped unless --trials is given, since each trial repeats the
+requests. Standard input is read to its end, and each run gets all of it.
 
-The policy goes to FILE or to standard output, with the evidence beside each line, and with what was used and is not granted: that needs a person. A
-FILE that exists keeps what it grants, and gets what is missing. From a tool that fails nothing is learnt, unless --on-failure says so.`
+The policy goes to FILE or to standard output, with the evidence beside each line. It lists uses that are not granted, for a person to decide. A FILE that
+exists keeps its grants, and gets the missing ones. Nothing is learned from a tool that fails, unless --on-failure is given.`
 
 // learnFlags are those of policy learn.
 type learnFlags struct {
@@ -55,7 +55,7 @@ func newLearn(env *cli.Env) *cobra.Command {
 	var f learnFlags
 	cmd := &cobra.Command{
 		Use:               "learn [flags] [--] TOOL [ARG...]",
-		Short:             "make the least policy for a tool by watching it",
+		Short:             "observe a tool, and write the least policy for it",
 		Long:              learnAbout,
 		Example:           "  jail policy learn -o grep.toml -- grep -rn TODO .\n  jail policy learn --native -o status.toml -- git status\n  jail policy learn -o status.toml -- git log    # more of the same policy\n  jail policy learn --fetch example.com -- curl -s https://example.com/",
 		Args:              cobra.ArbitraryArgs,
@@ -92,7 +92,7 @@ func newLearn(env *cli.Env) *cobra.Command {
 		"learn also from a tool that does not exit with 0")
 	set.BoolVar(&f.json, "json", false,
 		"print one object: the policy, what was observed, and what is granted")
-	set.BoolVar(&f.quiet, "quiet", false, "say nothing but errors")
+	set.BoolVar(&f.quiet, "quiet", false, "print errors only")
 	return cmd
 }
 

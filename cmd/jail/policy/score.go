@@ -26,7 +26,7 @@ const allCalls = 383
 func newScore(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "score [flags] NAME|FILE...",
-		Short: "say how exposed a policy leaves a host, from 0 to 100",
+		Short: "score how much a policy exposes a host, from 0 to 100",
 		Long: `Say how much of a host a policy leaves open to a tool, as points from 0 to 100, with the parts that they are made of: system calls, what can be
 written and run, files, network, secrets, missing limits. The formula is in docs/policy.md.
 

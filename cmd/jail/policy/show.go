@@ -16,9 +16,9 @@ import (
 func newShow(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [flags] NAME|FILE",
-		Short: "show what a profile or policy file grants, whole",
-		Long: `Show what a profile or policy file grants, in its normal form, with all that it includes.
-With --effective, what is left of it under the ceiling of this host: that is what a run gets, before its own flags narrow it.`,
+		Short: "show all that a profile or policy file grants",
+		Long: `Show what a profile or policy file grants, in its normal form, with all includes.
+--effective shows what remains under the ceiling of this host: a run gets this, before its own flags narrow it.`,
 		Example: "  jail policy show default\n  jail policy show --effective ./my.toml",
 		Args:    command.Exactly("NAME|FILE"),
 	}

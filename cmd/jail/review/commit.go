@@ -19,12 +19,13 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-const commitAbout = `Write the changes of a run to the real directory: all of them, or those at and beneath each PATH, written as jail diff shows it. A PATH that no
-change has may be a pattern: 'src/**', 'docs/*.md'. With --patch each change is asked about, and each hunk of a text file.
+const commitAbout = `Write the changes of a run to the real directory: all changes, or those at and below each PATH, written as in jail diff. A PATH may be a pattern, such as
+'src/**' or 'docs/*.md', if no change has that name. --patch asks about each change, and about each hunk of a text file.
 
-Held back are protected names (.git/hooks, .git/config and their like, and those of the policy), unless a PATH names them and
---include-protected says yes: .git names all of its own. Objects, refs and index of a git repository are taken together. Held back are links that lead out of the directory. A path that changed on both sides is a conflict, and then nothing is written:
---theirs takes the shadow's side, --merge both, of text that was changed in different places. What is replaced is kept for jail revert.`
+A commit holds back protected names (.git/hooks, .git/config and others, and those of the policy), unless a PATH names them and --include-protected is
+given; the PATH .git names all of them below it. It holds back links that lead out of the directory. It takes objects, refs and index of a git repository together.
+A path that changed on both sides is a conflict, and nothing is written: --theirs takes the side of the shadow, --merge takes both sides of text that changed
+in different places. jail revert undoes a commit.`
 
 type commitOptions struct {
 	id             string
@@ -38,7 +39,7 @@ func NewCommit(env *cli.Env) *cobra.Command {
 	var o commitOptions
 	cmd := &cobra.Command{
 		Use:     "commit [flags] ID [PATH...]",
-		Short:   "make the changes of a run real",
+		Short:   "write the changes of a run to the real directory",
 		Long:    commitAbout,
 		Example: "  jail commit 3w5e11264sg0c8v5a9b7k2m4qd\n  jail commit 3w5e11264sg0c8v5a9b7k2m4qd -- src 'docs/*.md'\n  jail commit --class plain 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.AtLeast("ID"),
@@ -61,11 +62,11 @@ func NewCommit(env *cli.Env) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&o.request.IncludeProtected, "include-protected", false,
-		"take protected names that a PATH names")
+		"take protected names that a PATH gives")
 	cmd.Flags().StringVar(&o.request.Digest, "digest", "",
-		"commit only if the changes are still those with this `DIGEST` of jail diff")
+		"commit only if the changes still have this `DIGEST` of jail diff")
 	cmd.Flags().StringSliceVar(&o.request.Classes, "class", nil,
-		"take only changes with a risk of this `CLASS`; plain are those without any")
+		"take only changes with a risk of this `CLASS`; plain means no risk")
 	cmd.Flags().BoolVar(&o.request.Theirs, "theirs", false, "take the shadow's side of conflicts")
 	cmd.Flags().BoolVar(&o.request.Merge, "merge", false,
 		"take both sides of conflicts in text, where they do not touch")

@@ -19,11 +19,11 @@ import (
 
 type diffFlags struct{ stat, nameOnly, json, patch, tui bool }
 
-const diffAbout = `Show what a run changed: a list, with what a commit would hold back, refuse or find in conflict first and what else is a risk after that, and then
-the differences as text. Nothing of the host is run for it.
+const diffAbout = `Show what a run changed: first a list, which begins with changes that a commit would hold back, refuse or find in conflict, then other risks; then
+the differences as text. No program of the host runs for it.
 
-With --patch: the differences alone, as git apply takes them. With --json: one object a line, first {"info":…}, then {"change":…} for each path, last
-{"summary":…} with the digest that jail commit --digest takes.`
+With --patch: only the differences, in the format of git apply. With --json: one object a line, first {"info":…}, then {"change":…} for each path, and last
+{"summary":…} with the digest for jail commit --digest.`
 
 // NewDiff returns the command jail diff.
 func NewDiff(env *cli.Env) *cobra.Command {

@@ -22,10 +22,10 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-const discardAbout = `Throw the shadow of a run away, or with PATHs only what it has of these. The real directory stays as it is. A PATH that no change has
-and that has a *, ? or [ is a pattern. The shadow of an open session or a live run is not thrown away, unless --force ends it first.
+const discardAbout = `Delete the shadow of a run, or with PATHs only these changes. The real directory stays as it is. A PATH with *, ? or [ is a pattern if no
+change has that name. The shadow of an open session or a live run is not deleted, unless --force ends it first.
 
---all and --older choose among your own shadows, tell how many they are, and ask. Shadows of open sessions and of live runs stay.
+--all and --older select among your own shadows, show their number, and ask. Shadows of open sessions and live runs stay.
 
 --force also gives up a commit that was cut off and that can be neither finished nor undone, since a directory that it changed cannot be found. Then a part of
 the commit stays in the real directory, and the audit log says which.`
@@ -48,7 +48,7 @@ func NewDiscard(env *cli.Env) *cobra.Command {
 	var o discardOptions
 	cmd := &cobra.Command{
 		Use:     "discard [flags] ID [PATH...] | discard --all | discard --older DURATION",
-		Short:   "throw the shadow of a run away",
+		Short:   "delete the shadow of a run",
 		Long:    discardAbout,
 		Example: "  jail discard 3w5e11264sg0c8v5a9b7k2m4qd\n  jail discard 3w5e11264sg0c8v5a9b7k2m4qd build '**/*.log'\n  jail discard --older 3d",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -70,10 +70,10 @@ func NewDiscard(env *cli.Env) *cobra.Command {
 			return runDiscard(cmd.Context(), env, o)
 		},
 	}
-	cmd.Flags().BoolVar(&o.all, "all", false, "all of your shadows that nothing uses any more")
+	cmd.Flags().BoolVar(&o.all, "all", false, "all of your shadows that are not in use")
 	cmd.Flags().StringVar(&o.older, "older", "",
-		"those that were made so `LONG` ago or earlier, as 12h or 3d")
-	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "with --all or --older: ask nothing")
+		"shadows that are at least `LONG` old, as 12h or 3d")
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "with --all or --older: do not ask")
 	cmd.Flags().BoolVar(&o.force, "force", false,
 		"end the session or run that uses the shadow, or give up a commit that was cut off")
 	command.JSON(cmd, &o.json, "print an object")

@@ -18,7 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-const revertAbout = `Undo the last commit of a run's shadow: what it changed in the real directory becomes what it was, all of it or nothing.
+const revertAbout = `Undo the last commit of a run's shadow: the real directory becomes what it was before the commit, as a whole or not at all.
 
 A path that is not as the commit left it is a conflict, and then nothing is written. What a commit replaced is kept for a time and up to a size, which
 jail workspaces shows. A commit of a part can be undone, and then the one before it.`
@@ -45,7 +45,7 @@ func NewRevert(env *cli.Env) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&o.request.Commit, "commit", "",
-		"revert only if this commit `ID` is the last that stands")
+		"revert only if `ID` is the last commit that was not reverted")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "list all paths, not the first 20")
 	command.JSON(cmd, &o.json, "print an object")
 	return cmd

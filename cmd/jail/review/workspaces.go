@@ -70,7 +70,7 @@ func NewWorkspaces(env *cli.Env) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "workspaces",
-		Short:   "list the shadows that are kept, what they take and what can be reverted",
+		Short:   "list the kept shadows, their sizes, and what can be reverted",
 		Example: "  jail workspaces\n  jail workspaces prune",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -38,8 +38,8 @@ func NewLogs(env *cli.Env) *cobra.Command {
 	var o logsOptions
 	cmd := &cobra.Command{
 		Use:     "logs [flags] ID",
-		Short:   "show what a detached run writes, or wrote",
-		Long:    "Show what a run that was started with --detach wrote to standard output and standard error, as it is, on the same two streams here.",
+		Short:   "show the output of a detached run",
+		Long:    "Show the standard output and standard error of a run that was started with --detach, on the same two streams.",
 		Example: "  jail logs -f 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,7 +47,7 @@ func NewLogs(env *cli.Env) *cobra.Command {
 			return runLogs(cmd.Context(), env, o)
 		},
 	}
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "go on until the run ends")
+	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "follow the output until the run ends")
 	command.JSON(cmd, &o.JSON, "print one object: what it wrote, and the result if it has ended")
 	o.AddRaw(cmd)
 	return cmd
@@ -79,7 +79,7 @@ func NewWait(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "wait ID",
 		Short:   "wait for the end of a run",
-		Long:    "Wait for the end of a run. The exit code is the tool's, as with \"jail run\". A run that was started with --detach can be asked for afterwards, too.",
+		Long:    "Wait for the end of a run. The exit code is the tool's, as with \"jail run\". This works after the end of a detached run, too.",
 		Example: "  jail wait 3w5e11264sg0c8v5a9b7k2m4qd && jail commit 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -98,8 +98,8 @@ func NewAttach(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "attach [flags] ID",
 		Short: "take over the streams of a detached run",
-		Long: "Show what a run that was started with --detach wrote and goes on to write, and where it was started with --input give it what is typed here. The exit code is the tool's. " +
-			"When this command is interrupted the run goes on.",
+		Long: "Show the output of a detached run, earlier and later. If the run was started with --input, it gets the standard input of this command. The exit code is the\n" +
+			"tool's. If this command is interrupted, the run continues.",
 		Example: "  jail attach 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {

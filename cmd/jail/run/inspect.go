@@ -24,7 +24,7 @@ func NewInspect(env *cli.Env) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "inspect ID",
-		Short:   "show a live run, or what the log says of one that has ended",
+		Short:   "show a live run, or the records of one that has ended",
 		Example: "  jail inspect 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -25,8 +25,8 @@ func NewPlan(env *cli.Env) *cobra.Command {
 	var script string
 	cmd := &cobra.Command{
 		Use:               "plan [flags] [--] TOOL [ARG...]",
-		Short:             "show what the kernel would be told, and start nothing",
-		Long:              "Show what the kernel would be told for a run, layer by layer, and start nothing. The flags are those of run.",
+		Short:             "show the plan of a run, and start nothing",
+		Long:              "Show what the kernel would enforce for a run, layer by layer, and start nothing. The flags are those of run.",
 		Example:           "  jail plan --limit memory=64MiB -- sort big.txt\n  jail plan --json -- grep x .\n  jail plan --sh 'sort < in | uniq -c > out'",
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: complete.Tool(env),
@@ -46,7 +46,7 @@ func NewPlan(env *cli.Env) *cobra.Command {
 	}
 	f.Add(cmd, "print the plan as an object")
 	cmd.Flags().StringVar(&script, "sh", "",
-		"show the plan of the shell script `SCRIPT`, and what each of its commands is")
+		"show the plan of the shell script `SCRIPT`, and the tool of each command")
 	return cmd
 }
 

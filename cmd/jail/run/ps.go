@@ -21,7 +21,7 @@ func NewPs(env *cli.Env) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "ps",
-		Short:   "list the runs that are alive",
+		Short:   "list the live runs",
 		Example: "  jail ps\n  jail ps --json",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

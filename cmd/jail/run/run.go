@@ -13,8 +13,8 @@ import (
 
 const runAbout = `Run a tool in a fresh jail, over a shadow of the current directory. Standard input, output and error and the exit code are the tool's.
 
-TOOL is a path to a .wasm file, or a command of an installed bundle (grep, core-utils/grep), or where the profile grants programs of the host, as build
-does, the path of one in the jail or a name on its PATH. What follows it is the tool's own.
+TOOL is a path to a .wasm file, or a command of an installed bundle (grep, core-utils/grep), or the path or name of a program of the host, if
+the profile grants such programs, as build does. The arguments after TOOL are the tool's.
 
 Exit codes that are not the tool's: 124 a time limit, 125 jail itself failed, 126 refused, 127 no such tool, profile or file,
 128+n ended by signal n, 2 wrong usage.`
@@ -45,7 +45,7 @@ func NewRun(env *cli.Env) *cobra.Command {
 	o.shown.AddRaw(cmd)
 	o.shown.AddTerminal(cmd)
 	cmd.Flags().BoolVar(&o.detach, "detach", false,
-		"print the run's ID and leave it alone: jail logs, wait, attach, kill")
+		"print the run's ID and let it run: see jail logs, wait, attach, kill")
 	cmd.Flags().BoolVar(&o.input, "input", false,
 		"with --detach: keep standard input open for jail attach")
 	return cmd

@@ -19,10 +19,10 @@ import (
 )
 
 const shAbout = `Run a POSIX shell script in one fresh jail, over a shadow of the current directory. Every simple command is a jailed tool: a command of an
-installed bundle, or a .wasm file that the script names. There is no shell program inside, and none of the host's is used.
+installed bundle, or a .wasm file that the script names. No shell program runs, neither inside nor of the host.
 
-Pipelines run at the same time, redirects and globs see what the tools see, and what is not supported (&, eval, exec, job control, signals,
-descriptors above 2) is an error with its line and column before anything runs.`
+The commands of a pipeline run at the same time, and redirects and globs see the files that the tools see. Unsupported syntax (&, eval, exec, job control,
+signals, descriptors above 2) is an error with line and column before any command runs.`
 
 // NewSh returns the command jail sh.
 func NewSh(env *cli.Env) *cobra.Command {

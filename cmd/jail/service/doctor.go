@@ -45,7 +45,7 @@ type diagnosis struct {
 func NewDoctor(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "say what this host can enforce, and what to do about what it cannot",
+		Short: "report what this host can enforce, and how to mend what it cannot",
 		Long: `Say what this host can enforce, by trying it where that leaves nothing behind, and what to do about what it cannot.
 Where a daemon answers, the daemon tries it: a service may be refused what a shell on the same host is not. Each answer is yes, no, or that it could not be
 told. Exits with 0 if all that a run needs is there, and with 1 if not.`,

@@ -26,7 +26,7 @@ import (
 func NewTop(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [flags]",
-		Short: "show what the live runs use, as it changes",
+		Short: "show the resources that live runs use, continuously",
 		Long: `Show what the live runs use, as it changes: CPU now, memory at most, processes, fetches, time. On a terminal it draws itself anew until q is pressed;
 in a pipe it writes one table after another.`,
 		Example: "  jail top\n  jail top -n 1 --json",

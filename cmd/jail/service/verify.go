@@ -24,7 +24,7 @@ func NewVerify(env *cli.Env) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "verify ID",
-		Short: "ask the kernel whether a live run's jail is what its plan says",
+		Short: "compare the jail of a live run with its plan, by what the kernel reports",
 		Long: `Ask the kernel whether the jail of a live run is what its plan says: namespaces, ids, capabilities, filters, mounts, control group,
 descriptors and limits. It is looked at from outside; nothing is attached to it, and nothing in it stops.
 What the kernel shows to nobody is "not readable", never "ok". Exits with 0 if nothing differs, and with 1 if something does.`,

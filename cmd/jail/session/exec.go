@@ -65,7 +65,7 @@ func newExec(env *cli.Env) *cobra.Command {
 	set.StringVar(&o.id, "id", "", "name the invocation `ID` (default a random one)")
 	set.BoolVar(&o.shown.JSON, "json", false,
 		"print one result object when the tool has ended, its output inside")
-	set.BoolVar(&o.shown.Quiet, "quiet", false, "say nothing but errors")
+	set.BoolVar(&o.shown.Quiet, "quiet", false, "print errors only")
 	o.shown.AddTerminal(cmd)
 	o.shown.AddRaw(cmd)
 	return cmd

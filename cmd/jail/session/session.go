@@ -48,9 +48,9 @@ func newStart(env *cli.Env) *cobra.Command {
 	}
 	o.request.Add(cmd, "print an object")
 	cmd.Flags().DurationVar(&o.idle, "idle", supervisor.DefaultIdle,
-		"end it when nothing has run for so `LONG`")
+		"end the session when nothing has run for `LONG`")
 	cmd.Flags().DurationVar(&o.total, "time", supervisor.DefaultTime,
-		"end it after so `LONG` in any case")
+		"end the session after `LONG`")
 	return cmd
 }
 
@@ -82,7 +82,7 @@ func runStart(cmd *cobra.Command, env *cli.Env, o startOptions) error {
 
 func newList(env *cli.Env) *cobra.Command {
 	var asJSON bool
-	cmd := &cobra.Command{Use: "list", Short: "list the sessions that are open",
+	cmd := &cobra.Command{Use: "list", Short: "list the open sessions",
 		Example: "  jail session list --json", Args: command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runList(cmd.Context(), env, asJSON)
@@ -138,7 +138,7 @@ func newStop(env *cli.Env) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&o.fate.Keep, "keep", false, "keep the shadow, if something changed")
-	cmd.Flags().BoolVar(&o.fate.Discard, "discard", false, "throw the shadow away")
+	cmd.Flags().BoolVar(&o.fate.Discard, "discard", false, "delete the shadow")
 	cmd.Flags().BoolVar(&o.fate.Commit, "commit", false, "commit what changed")
 	command.JSON(cmd, &o.json,
 		"print one result object: what all its invocations used and changed together")

@@ -14,8 +14,8 @@ func newRemove(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove [flags] BUNDLE",
 		Short: "remove a pulled bundle",
-		Long: `Remove a bundle that was pulled. That its version was installed is remembered: an older one is refused later, unless --forget is given.
-Bundles that came with jail go with jail.`,
+		Long: `Remove a bundle that was pulled. Its version is remembered, and older ones are refused later, unless --forget is given.
+Bundles that came with jail are removed with jail.`,
 		Example: "  sudo jail tool remove words",
 		Args:    command.Exactly("BUNDLE"),
 	}

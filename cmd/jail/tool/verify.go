@@ -22,9 +22,9 @@ func newVerify(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [BUNDLE...]",
 		Short: "verify the signatures and files of bundles",
-		Long: `Read every file of the bundles and compare it with the signed manifest, and the signature with the keys in use. BUNDLE is the name of an installed
-one, or a folder (with a slash); without one all that are installed are verified. Exits with 1 if something is wrong. The same is
-verified whenever a tool is run.`,
+		Long: `Compare every file of the bundles with the signed manifest, and the signature with the keys in use. BUNDLE is the name of an installed
+bundle, or a folder (with a slash); the default is all installed bundles. The exit code is 1 if something is wrong. Every run of a tool verifies
+the same.`,
 		Example: "  jail tool verify\n  jail tool verify words ./build/words",
 		RunE: func(_ *cobra.Command, args []string) error {
 			return runVerify(env, args, asJSON)

@@ -40,7 +40,7 @@ type Options struct {
 // AddRaw adds the flag --raw.
 func (o *Options) AddRaw(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.Raw, "raw", false,
-		"on a terminal, show titles, clipboard and other control strings of the tool as it writes them")
+		"on a terminal, pass on the tool's control strings, such as titles and clipboard, unchanged")
 }
 
 // AddTerminal adds the flag --terminal.

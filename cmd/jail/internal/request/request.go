@@ -44,7 +44,7 @@ func (f *Flags) Add(cmd *cobra.Command, printsJSON string) {
 		"start in `DIR` below the workspace (default where you stand in it, else its root)")
 	set.BoolVar(&f.noWorkspace, "no-workspace", false, "run without a workspace")
 	set.BoolVar(&f.Keep, "keep", false, "keep the shadow, even if nothing changed")
-	set.BoolVar(&f.Discard, "discard", false, "throw the shadow away")
+	set.BoolVar(&f.Discard, "discard", false, "delete the shadow")
 	set.BoolVar(&f.Commit, "commit", false, "commit what changed, if the tool exits with 0")
 	set.StringArrayVar(&f.limits, "limit", nil,
 		"narrow a limit, such as memory=64MiB (`KEY=VALUE`, repeatable)")
@@ -52,7 +52,7 @@ func (f *Flags) Add(cmd *cobra.Command, printsJSON string) {
 	set.StringArrayVar(&f.fetch, "fetch", nil, "narrow the network to `HOST` (repeatable)")
 	set.StringVar(&f.id, "id", "", "name the run `ID` (default a random one)")
 	set.BoolVar(&f.JSON, "json", false, printsJSON)
-	set.BoolVar(&f.Quiet, "quiet", false, "say nothing but errors")
+	set.BoolVar(&f.Quiet, "quiet", false, "print errors only")
 }
 
 // Request makes the request for a run of the tool args[0], and refuses what can be refused without
