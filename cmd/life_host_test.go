@@ -97,7 +97,7 @@ type host struct {
 var installed = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(scratch, "bin")
 	args := []string{"-R"}
-	for _, name := range []string{"jail", "jaild", "jail-shim", "jail-init", "bundles"} {
+	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-init", "bundles"} {
 		args = append(args, filepath.Join(built, name))
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {

@@ -376,7 +376,7 @@ func TestKilledMakingAJail(t *testing.T) {
 	if err := os.Mkdir(h.bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"jail", "jaild", "jail-init"} {
+	for _, name := range []string{"jail", "jail-full", "jaild", "jail-init"} {
 		if out, err := exec.Command("cp", filepath.Join(whole, name),
 			h.bin).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)

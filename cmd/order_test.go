@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,7 +13,9 @@ import (
 // stands on its floor as "supervisor". A new package goes on the lowest floor above all packages
 // that it imports.
 var supervisorOrder = [][]string{
-	// They know nothing of other packages of the supervisor.
+	// What a client must know of the API, which imports nothing.
+	{"wire"},
+	// They know nothing of other packages of the supervisor but that.
 	{"daemonlog", "idrange", "inode", "jsonbound", "metrics", "modules", "names", "problem",
 		"rungroup",
 		"audit/internal/flock", "bundle/trust"},
@@ -77,7 +80,8 @@ func TestSupervisorOrder(t *testing.T) {
 		}
 	}
 	for pkg := range floor {
-		if !seen[pkg] {
+		// A package that imports nothing has not been seen.
+		if _, err := os.Stat(filepath.Join("..", "supervisor", pkg)); !seen[pkg] && err != nil {
 			t.Errorf("supervisorOrder names %s, and there is no such package", pkg)
 		}
 	}

@@ -11,11 +11,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // impostor listens where commands look for the daemon, and does something else with each
@@ -91,7 +93,17 @@ func TestVersionSkew(t *testing.T) {
 				return err
 			},
 		}
-		server := &http.Server{Handler: proxy}
+		// A daemon refuses a client that speaks another API and did not ask.
+		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
+			speaks := r.Header.Get(wire.NumberHeader)
+			if speaks != "" && speaks != strconv.Itoa(number) {
+				http.Error(w, `{"error":{"code":"usage","message":"another API"}}`,
+					http.StatusBadRequest)
+				return
+			}
+			proxy.ServeHTTP(w, r)
+		})}
 		go server.Serve(l)
 		want("ps")
 		want("run", "--", "true")

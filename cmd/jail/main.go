@@ -12,14 +12,21 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/ended"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/execute"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -37,10 +44,13 @@ func program(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	env := &cli.Env{Stdin: stdin, Stdout: stdout, Stderr: stderr, Environ: environ}
 	exe, err := os.Executable()
 	if err != nil {
-		return env.Exit(problem.New(problem.Layer, "layer proc cannot be set up here: %v", err).
-			WithHint("mount -t proc proc /proc: jail finds its own programs by it"))
+		return env.Exit(problem.New(problem.Layer, ended.NoProc, err).WithHint(ended.NoProcHint))
 	}
+	exe = beside(exe)
 	env.Exe, env.Config = exe, config.Default(exe, env.Getenv).ForCaller(env.Getenv)
+	if len(args) == 1 && args[0] == ended.Flag {
+		return env.Exit(tellEnded(env))
+	}
 	root := newRoot(env)
 	// nil would mean the arguments of the process.
 	root.SetArgs(append([]string{}, args...))
@@ -48,6 +58,31 @@ func program(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	return env.Exit(withHint(cmd, err))
+}
+
+// beside returns the path of the front of jail for that of this program. What belongs to jail is
+// found from the front: in an installation this program is in libexec/jail, where users do not see
+// it.
+func beside(exe string) string {
+	dir := filepath.Dir(exe)
+	if strings.HasSuffix(dir, "/libexec/jail") {
+		dir = filepath.Join(dir, "../../bin")
+	}
+	return filepath.Join(dir, "jail")
+}
+
+// tellEnded says how a run ended that the front of jail started and carried.
+func tellEnded(env *cli.Env) error {
+	in := os.NewFile(ended.FD, "outcome")
+	defer in.Close()
+	var o ended.Outcome[supervisor.Result]
+	if err := json.NewDecoder(in).Decode(&o); err != nil {
+		return exit.Usage("jail --help", "%s is for jail's own use: %v", ended.Flag, err)
+	}
+	if f := o.Failure; f != nil {
+		return &problem.Error{Code: f.Code, Message: f.Message, Hint: f.Hint}
+	}
+	return execute.Ended(env, o.Result, execute.Options{Quiet: o.Quiet, Explain: o.Explain})
 }
 
 // withHint adds "CMD --help" as the hint to an error about wrong usage that has none.

@@ -10,15 +10,16 @@ import (
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // Number is that of the API: a client and a daemon of one number understand one another, whatever
 // their versions.
-const Number = 1
+const Number = wire.Number
 
 // Paths of the API.
 const (
-	PathRuns       = "/v1/runs"
+	PathRuns       = wire.PathRuns
 	PathPlan       = "/v1/plan"
 	PathWorkspaces = "/v1/workspaces"
 	PathPrune      = "/v1/prune"
@@ -46,7 +47,7 @@ const (
 )
 
 // Upgrade is the protocol that POST /v1/runs switches to: the streams of a run, see Frame.
-const Upgrade = "jail-streams"
+const Upgrade = wire.Upgrade
 
 // A KillRequest asks for the end of a run.
 type KillRequest struct {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
+
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // A FrameKind is the kind of a frame. After the switch to Upgrade both sides send frames: one byte
@@ -21,24 +23,24 @@ type FrameKind byte
 
 // Kinds of frames.
 const (
-	FrameInput       FrameKind = 'i'
-	FrameInputEnd    FrameKind = 'e'
-	FrameSize        FrameKind = 's'
-	FrameCredit      FrameKind = 'c'
-	FrameOutput      FrameKind = '1'
-	FrameErrorOutput FrameKind = '2'
-	FrameResult      FrameKind = 'r'
+	FrameInput       FrameKind = wire.FrameInput
+	FrameInputEnd    FrameKind = wire.FrameInputEnd
+	FrameSize        FrameKind = wire.FrameSize
+	FrameCredit      FrameKind = wire.FrameCredit
+	FrameOutput      FrameKind = wire.FrameOutput
+	FrameErrorOutput FrameKind = wire.FrameErrorOutput
+	FrameResult      FrameKind = wire.FrameResult
 )
 
 // Bounds of the content of one frame, in bytes: of any, and of one from a client, of which the
 // daemon holds inputWindow and more for each connection.
 const (
-	maxFrame       = 16 << 20
-	maxClientFrame = 64 << 10
+	maxFrame       = wire.MaxFrame
+	maxClientFrame = wire.MaxClientFrame
 )
 
 // inputWindow is how many frames of input may be under way.
-const inputWindow = 4
+const inputWindow = wire.InputWindow
 
 // frameWriter writes frames of one kind to a connection that several of them share.
 type frameWriter struct {

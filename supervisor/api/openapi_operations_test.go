@@ -71,7 +71,8 @@ var operations = map[string]operationText{
 		summary: "Start a run, and carry its streams until it ends or answer with its result.",
 		about: "With the headers `Connection: Upgrade` and `Upgrade: jail-streams` the answer is " +
 			"101, and from then on both sides send frames over the same connection " +
-			"(x-frames).\n\nA frame is one byte of kind, four bytes of length, big-endian, and " +
+			"(x-frames). A client that has not asked for the version adds `Jail-Api: 1`: a " +
+			"daemon of another API refuses it before it reads the request.\n\nA frame is one byte of kind, four bytes of length, big-endian, and " +
 			"so many bytes of content: at most 64 KiB from the client, and 16 MiB from the " +
 			"server.\n\nThe client sends input (`i`) as far as it has leave to: it begins with " +
 			"leave for four frames, and each credit (`c`) from the server is leave for one " +

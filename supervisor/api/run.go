@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // run starts a run and switches the connection to its streams.
@@ -52,6 +54,9 @@ func failedResult(id string, err error) supervisor.Result {
 func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 	do func(context.Context, caller.Caller, stdio.Streams) supervisor.Result) {
 	caller, err := callerOf(r.Context())
+	if err == nil {
+		err = sameNumber(r)
+	}
 	if err == nil {
 		err = readJSON(r, req)
 	}
@@ -90,6 +95,17 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 		s.Tracked = tracked
 		return srv.s.ShownResult(caller, do(ctx, caller, s))
 	})
+}
+
+// sameNumber refuses the request of a client that speaks another API and did not ask which one this
+// daemon speaks.
+func sameNumber(r *http.Request) error {
+	if number := r.Header.Get(wire.NumberHeader); number != "" &&
+		number != strconv.Itoa(wire.Number) {
+		return problem.New(problem.Usage, "the client speaks API %.20q, and this daemon API %d",
+			number, wire.Number)
+	}
+	return nil
 }
 
 func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,

@@ -10,10 +10,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // PathSessions is where sessions are.
-const PathSessions = "/v1/sessions"
+const PathSessions = wire.PathSessions
 
 // startSession opens a session by its id: asked for twice in the same words it is one session.
 func (srv *Server) startSession(ctx context.Context, c caller.Caller, r *http.Request) (any,

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // A cutError is the end of a connection in the middle of a run's streams.
@@ -17,9 +18,9 @@ type cutError struct{ err error }
 
 func (e *cutError) Error() string {
 	if broken(e.err) {
-		return "the daemon went away before the run ended"
+		return wire.Cut
 	}
-	return fmt.Sprintf("the daemon went away before the run ended: %v", e.err)
+	return fmt.Sprintf(wire.Cut+": %v", e.err)
 }
 
 func (e *cutError) Unwrap() error { return e.err }
@@ -50,20 +51,17 @@ func unanswered(err error) error {
 	var cut *cutError
 	switch {
 	case errors.As(err, &cut):
-		e.Message, e.Hint = cut.Error(),
-			"it has died or was killed; the next one puts on record what became of the run: jail inspect ID"
+		e.Message, e.Hint = cut.Error(), wire.CutHint
 	case errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist):
-		e.Message, e.Hint = "the daemon is gone: nobody listens on its socket any more",
-			"start jaild and try again"
+		e.Message, e.Hint = wire.Gone, wire.GoneHint
 	case broken(err):
-		e.Message, e.Hint = "the daemon went away before it answered",
-			"it was ended, has died, or has more connections than it takes: look whether jaild runs, and try again"
+		e.Message, e.Hint = wire.NoAnswer, wire.NoAnswerHint
 	case strings.Contains(err.Error(), "readLoopPeekFail"): // has no name either
 		e.Message, e.Hint = "no answer of the daemon, but something before it was asked",
 			"look whether what listens on the socket is jaild"
 	default:
-		e.Message, e.Hint = fmt.Sprintf("no answer of the daemon: %v", plain(err)),
-			"look whether what listens on the socket is jaild, and of this version"
+		e.Message, e.Hint = fmt.Sprintf(wire.NoSense+": %v", plain(err)),
+			wire.NoSenseHint
 	}
 	return e
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // What the methods of a Client take and return.
@@ -129,7 +130,7 @@ func understand(ctx context.Context, c *api.Client, socket string) error {
 	c.Rest()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return failed(err, "look at what it does: systemctl status jaild",
+		return failed(err, wire.SlowHint,
 			"the daemon on %s has not answered for %v", socket, answerBound)
 	case err != nil:
 		var known *Error

@@ -1,4 +1,6 @@
 package config
 
-// Version is the version of jail, as CHANGELOG.md has it.
-const Version = "0.8.0"
+import "github.com/jail-sandbox/jail/supervisor/wire"
+
+// Version is the version of jail.
+const Version = wire.Version

@@ -14,6 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // Exit codes of the commands, besides the tool's own.
@@ -41,7 +42,7 @@ const (
 	Conflict = "conflict"
 	Busy     = "busy"
 	// Ending: the daemon ends and has begun nothing. The client asks the next daemon.
-	Ending = "ending"
+	Ending = wire.CodeEnding
 )
 
 // An Error is a failure or a refusal of jail's own, never of a tool. Message says in one sentence

@@ -38,6 +38,7 @@ func processSubjects(b *bed) []*subject {
 	return []*subject{
 		{name: bareTrue, once: b.process("none", fixed("/bin/true"))},
 		{name: bareGrep, once: b.process("none", fixed("/bin/grep", "-c", "func", "FILE"))},
+		{name: versionRow, once: b.process("none", fixed(jail, "version")), bare: bareTrue},
 		b.bubblewrap(),
 		{name: aloneTrue, once: b.process("alone", trivial), bare: bareTrue, bwrap: bwrapTrue,
 			runc: runcTrue},

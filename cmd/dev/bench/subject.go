@@ -24,6 +24,7 @@ type subject struct {
 // Names of the rows that others are compared with, or that a budget is about.
 const (
 	bareTrue, bareGrep  = "`/bin/true`", "`grep -c func FILE`"
+	versionRow          = "`jail version`"
 	bwrapTrue           = "`bwrap --unshare-all --ro-bind / / … /bin/true`"
 	runcTrue            = "`runc run` of a static `true`, all namespaces, cgroup, seccomp"
 	aloneTrue           = "`jail run trivial.wasm`, no daemon"

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/ended"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor"
@@ -39,18 +40,9 @@ func Tell(env *cli.Env, res supervisor.Result) {
 	if res.Trap != nil {
 		output.Say(env.Stderr, "trap", res.Trap.Sentence)
 	}
-	if c := res.Changes; c.Any() {
-		next := res.Workspace
-		if next == "kept" {
-			next = "jail diff " + res.ID
-		}
-		files := output.Count(int(c.Added+c.Modified+c.Deleted), "file", "files")
-		fmt.Fprintf(env.Stderr, "jail: run %s changed %s (+%d ~%d -%d): %s\n", res.ID, files,
-			c.Added, c.Modified, c.Deleted, next)
-	} else if res.Workspace == "kept" && res.Error == nil {
-		fmt.Fprintf(env.Stderr,
-			"jail: run %s changed nothing; its shadow is kept: jail discard %s\n", res.ID, res.ID)
-	}
+	c := res.Changes
+	fmt.Fprint(env.Stderr, ended.Changes(res.ID, res.Workspace, c.Added, c.Modified, c.Deleted,
+		res.Error != nil))
 }
 
 // nextAfter returns the command that says more of a limit that a failed tool met, or of what it was

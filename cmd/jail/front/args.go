@@ -1,0 +1,165 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/jail-sandbox/jail/jail/id"
+	"github.com/jail-sandbox/jail/supervisor/wire"
+)
+
+// A request is the part of supervisor.Request and supervisor.ExecRequest that the front can make,
+// in the same JSON: TestRequest.
+type request struct {
+	ID          string   `json:"id,omitempty"`
+	Tool        string   `json:"tool"`
+	Args        []string `json:"args,omitempty"`
+	Profile     string   `json:"profile,omitempty"`
+	Dir         string   `json:"dir"`
+	Workspace   string   `json:"workspace,omitempty"`
+	NoWorkspace bool     `json:"no_workspace,omitempty"`
+	Fate        string   `json:"fate,omitempty"`
+	Inherit     []string `json:"inherit,omitempty"`
+}
+
+// An ask is a command line that the front carries.
+type ask struct {
+	request
+	// path is that of the API.
+	path    string
+	quiet   bool
+	explain string
+}
+
+// parse returns what a command line asks for, and false for what only the whole program
+// understands, or must refuse in its own words.
+func parse(args []string) (a ask, ok bool) {
+	switch {
+	case len(args) > 1 && args[0] == "run":
+		a.path, a.Profile = wire.PathRuns, "default"
+		args, ok = a.flags(args[1:], true)
+	case len(args) > 3 && args[0] == "session" && args[1] == "exec":
+		if args, ok = a.flags(args[2:], false); !ok || len(args) == 0 || id.Check(args[0]) != nil {
+			return a, false
+		}
+		a.path = wire.PathSessions + "/" + args[0] + "/exec"
+		args, ok = a.flags(args[1:], false)
+		if ok && len(args) > 0 && args[0] == "--" {
+			args = args[1:]
+		}
+	}
+	if !ok || len(args) == 0 || args[0] == "" {
+		return a, false
+	}
+	a.Tool, a.Args = args[0], args[1:]
+	return a, a.surroundings()
+}
+
+// flags takes the flags in front of the first argument that is none, and for run the "--" behind
+// them.
+func (a *ask) flags(args []string, run bool) (rest []string, ok bool) {
+	fate := func(f string) bool {
+		twice := a.Fate != "" && a.Fate != f
+		a.Fate = f
+		return !twice
+	}
+	for ok = true; ok && len(args) > 0 && strings.HasPrefix(args[0], "-"); args = args[1:] {
+		name, value, joined := strings.Cut(args[0], "=")
+		switch {
+		case name == "--":
+			if !joined && run {
+				return args[1:], true
+			}
+			return args, !joined
+		case name == "--quiet" && !joined:
+			a.quiet = true
+			continue
+		case run && !joined && (name == "--keep" || name == "--discard" || name == "--commit"):
+			ok = fate(name[2:])
+			continue
+		case run && !joined && name == "--no-workspace":
+			a.NoWorkspace = true
+			continue
+		case name != "--id" && (!run || name != "--profile" && name != "--workspace"):
+			return nil, false
+		}
+		if !joined {
+			if len(args) < 2 {
+				return nil, false
+			}
+			value, args = args[1], args[1:]
+		}
+		switch name {
+		case "--id":
+			a.ID, ok = value, id.Check(value) == nil
+		case "--profile":
+			a.Profile, a.explain, ok = value, "--profile "+value+" ", utf8.ValidString(value)
+		case "--workspace":
+			a.Workspace, ok = value, filepath.IsAbs(value)
+		}
+	}
+	return args, ok && !(a.NoWorkspace && a.Workspace != "")
+}
+
+// surroundings takes what the request says of this process, and reports whether all of it can be
+// sent as it is.
+func (a *ask) surroundings() bool {
+	var err error
+	if a.Dir, err = os.Getwd(); err != nil {
+		return false
+	}
+	if a.ID == "" {
+		a.ID = id.New()
+	}
+	for _, text := range append([]string{a.Tool, a.Dir, a.Workspace}, a.Args...) {
+		if !utf8.ValidString(text) {
+			return false
+		}
+	}
+	for _, v := range os.Environ() {
+		if utf8.ValidString(v) {
+			a.Inherit = append(a.Inherit, v)
+		}
+	}
+	return !terminal(os.Stdout) && !terminal(os.Stderr)
+}
+
+// terminal reports whether f may be a terminal, for which the whole program makes what a tool
+// writes harmless.
+func terminal(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	// Memory devices have the major number 1: /dev/null, /dev/full.
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || st.Rdev>>8 != 1
+}
+
+// socket returns the path of the daemon's socket, as config.Default and Config.ForCaller have it;
+// "" where the whole program has to find out.
+func socket() string {
+	const system = "/run/jail/jail.sock"
+	if path := os.Getenv("JAIL_SOCKET"); path != "" {
+		return path
+	}
+	if dir := os.Getenv("JAIL_STATE"); dir != "" {
+		if abs, err := filepath.Abs(dir); err == nil {
+			dir = abs
+		}
+		return filepath.Join(dir, "jail.sock")
+	}
+	if os.Geteuid() == 0 {
+		return system
+	}
+	if _, err := os.Lstat(system); err == nil {
+		return system
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "jail", "jail.sock")
+	}
+	return ""
+}

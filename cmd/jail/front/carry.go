@@ -1,0 +1,450 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/ended"
+	"github.com/jail-sandbox/jail/supervisor/wire"
+)
+
+const (
+	// answerBound is how long a daemon may take to answer a request, as in package client.
+	answerBound = 30 * time.Second
+	// patience is how long a client waits for the daemon after one that is being ended, as in
+	// package api, and pause how long between two tries.
+	patience = 15 * time.Second
+	pause    = 20 * time.Millisecond
+)
+
+// connect connects to a daemon.
+func connect(path string) (*os.File, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX,
+		syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err != nil {
+		syscall.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// post sends a request and reads the head of the answer. It returns the status, and the reader of
+// what follows the head.
+func post(conn *os.File, path, headers string, body []byte) (int, *bufio.Reader, error) {
+	head := "POST " + path + " HTTP/1.1\r\nHost: jail\r\n" + headers + "Content-Length: " +
+		strconv.Itoa(len(body)) + "\r\n\r\n"
+	// A daemon that does not take it can have said why.
+	_, sent := conn.Write(append([]byte(head), body...))
+	if err := conn.SetReadDeadline(time.Now().Add(answerBound)); err != nil {
+		return 0, nil, err
+	}
+	r := bufio.NewReaderSize(conn, wire.MaxClientFrame)
+	line, err := readLine(r)
+	version, rest, _ := strings.Cut(line, " ")
+	code, _, _ := strings.Cut(rest, " ")
+	status, wrong := strconv.Atoi(code)
+	if err == nil && (version != "HTTP/1.1" || wrong != nil) {
+		err = fmt.Errorf("malformed HTTP response %.60q", line)
+	}
+	for err == nil && line != "" {
+		line, err = readLine(r)
+	}
+	if err != nil {
+		return 0, nil, errors.Join(sent, err)
+	}
+	return status, r, conn.SetReadDeadline(time.Time{})
+}
+
+// readLine returns the next line of a head, without its end.
+func readLine(r *bufio.Reader) (string, error) {
+	line, err := r.ReadSlice('\n')
+	return strings.TrimRight(string(line), "\r\n"), err
+}
+
+// upgrade asks for the switch to streams.
+const upgrade = "Connection: Upgrade\r\nUpgrade: " + wire.Upgrade + "\r\n" + wire.NumberHeader +
+	": 1\r\n"
+
+// A carrier carries the streams of one run.
+type carrier struct {
+	ask
+	socket string
+	body   []byte
+	credit chan struct{}
+
+	// mu is held while a frame is written.
+	mu sync.Mutex
+	// sent is what a daemon had that has not begun anything.
+	sent []byte
+	// begun says that the daemon has taken input or sent output.
+	begun bool
+
+	// ending is never held for long, so that a signal ends what waits for a daemon.
+	ending sync.Mutex
+	// conn changes with both mutexes held.
+	conn *os.File
+	// cancelled says that no daemon is to have the run any more.
+	cancelled bool
+}
+
+// carry runs the tool by the daemon and ends with its exit code. It returns where no daemon
+// answers, before anything has begun.
+func (a ask) carry() {
+	c := &carrier{ask: a, socket: socket(), credit: make(chan struct{}, wire.InputWindow)}
+	if c.socket == "" {
+		return
+	}
+	conn, err := connect(c.socket)
+	if err != nil {
+		return
+	}
+	if c.body, err = json.Marshal(a.request); err != nil {
+		return
+	}
+	status, r, err := post(conn, a.path, upgrade, c.body)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		conn.Close()
+		tell(outcome{Failure: &ended.Failure{Code: failedCode, Hint: wire.SlowHint,
+			Message: fmt.Sprintf("the daemon on %s has not answered for %v", c.socket,
+				answerBound)}})
+	}
+	if err != nil || status != statusSwitching {
+		conn.Close()
+		return
+	}
+	c.attach(conn)
+	// Before this line a signal ends this process, and with its connection the run.
+	signals := c.forward()
+	for range wire.InputWindow {
+		c.credit <- struct{}{}
+	}
+	go c.sendInput()
+	c.finish(c.receive(conn, r), signals)
+}
+
+const statusSwitching = 101
+
+// attach makes the connection to a daemon the run's, and sends what another had that did not begin.
+func (c *carrier) attach(conn *os.File) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ending.Lock()
+	c.conn = conn
+	if c.cancelled {
+		conn.Close()
+	}
+	c.ending.Unlock()
+	if len(c.sent) > 0 {
+		// The reader finds out.
+		_, _ = conn.Write(c.sent)
+	}
+}
+
+// cancel closes the connection, which ends the run, and lets no other daemon have it.
+func (c *carrier) cancel() {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	c.cancelled = true
+	c.conn.Close()
+}
+
+func (c *carrier) wanted() bool {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	return !c.cancelled
+}
+
+// send sends one frame to the daemon. Until the daemon has begun, its loss is no error.
+func (c *carrier) send(kind byte, content []byte) error {
+	frame := append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(content))), content...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, err := c.conn.Write(frame)
+	if !c.begun {
+		c.sent, err = append(c.sent, frame...), nil
+	}
+	return err
+}
+
+func (c *carrier) begins() {
+	// No other goroutine changes it.
+	if !c.begun {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.begun, c.sent = true, nil
+	}
+}
+
+// sendInput sends what the caller has for the tool, as far as the daemon gives leave.
+func (c *carrier) sendInput() {
+	buf := make([]byte, wire.MaxClientFrame)
+	for {
+		<-c.credit
+		n, err := 0, error(nil)
+		for n == 0 && err == nil {
+			n, err = os.Stdin.Read(buf)
+		}
+		if n > 0 && c.send(wire.FrameInput, buf[:n]) != nil {
+			return
+		}
+		if err != nil {
+			break
+		}
+	}
+	// A run that has ended needs no end of input.
+	_ = c.send(wire.FrameInputEnd, nil)
+}
+
+// An end is how what the daemon sent ended: with a result, or with a failure.
+type end struct {
+	result  json.RawMessage
+	failure *ended.Failure
+}
+
+func failure(message, hint string) end {
+	return end{failure: &ended.Failure{Code: failedCode, Message: message, Hint: hint}}
+}
+
+// receive writes what the tool writes until its end. Where the daemon ends before it has begun
+// anything, the next one is asked.
+func (c *carrier) receive(conn *os.File, r *bufio.Reader) end {
+	e := c.frames(r)
+	for deadline := time.Now().Add(patience); !c.begun && e.ending(); {
+		conn.Close()
+		if time.Now().After(deadline) {
+			return e
+		}
+		time.Sleep(pause)
+		if !c.wanted() {
+			return failure(wire.Cut, wire.CutHint)
+		}
+		var err error
+		if conn, err = connect(c.socket); err != nil {
+			return failure(wire.Gone, wire.GoneHint)
+		}
+		status, r, err := post(conn, c.path, upgrade, c.body)
+		if err != nil {
+			conn.Close()
+			return failure(wire.NoAnswer, wire.NoAnswerHint)
+		}
+		c.attach(conn)
+		if status == statusSwitching {
+			e = c.frames(r)
+		} else {
+			e = problem(r)
+		}
+	}
+	return e
+}
+
+// ending reports whether the daemon ends and has begun nothing.
+func (e end) ending() bool {
+	if f := e.failure; f != nil {
+		return f.Code == wire.CodeEnding
+	}
+	var res result
+	return json.Unmarshal(e.result, &res) == nil && res.Error != nil &&
+		res.Error.Code == wire.CodeEnding
+}
+
+// problem reads the answer of a daemon that refused the request.
+func problem(r io.Reader) end {
+	var p struct {
+		Error *ended.Failure `json:"error"`
+	}
+	if json.NewDecoder(io.LimitReader(r, 1<<20)).Decode(&p) == nil && p.Error != nil {
+		return end{failure: p.Error}
+	}
+	return failure(wire.NoAnswer, wire.NoAnswerHint)
+}
+
+// frames reads frames to the result.
+func (c *carrier) frames(r *bufio.Reader) end {
+	var head [5]byte
+	var buf []byte
+	for {
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return broken(err)
+		}
+		size := binary.BigEndian.Uint32(head[1:])
+		if size > wire.MaxFrame {
+			return broken(fmt.Errorf("frame of %d bytes, at most %d", size, wire.MaxFrame))
+		}
+		if uint32(cap(buf)) < size {
+			buf = make([]byte, size)
+		}
+		content := buf[:size]
+		if _, err := io.ReadFull(r, content); err != nil {
+			return broken(err)
+		}
+		if head[0] != wire.FrameResult {
+			c.begins()
+		}
+		var err error
+		stream := "standard output"
+		switch head[0] {
+		case wire.FrameCredit:
+			select {
+			case c.credit <- struct{}{}:
+			default:
+			}
+		case wire.FrameOutput:
+			_, err = os.Stdout.Write(content)
+		case wire.FrameErrorOutput:
+			stream = "standard error"
+			_, err = os.Stderr.Write(content)
+		case wire.FrameResult:
+			return end{result: content}
+		default:
+			return failure(fmt.Sprintf("%s: the daemon sent a frame of kind %q", wire.NoSense,
+				head[0]), wire.NoSenseHint)
+		}
+		if err != nil {
+			return failure(stream+": "+cause(err).Error(), "")
+		}
+	}
+}
+
+// broken is the end of a connection in the middle of a run's streams.
+func broken(err error) end {
+	for _, other := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, other) {
+			return failure(wire.Cut, wire.CutHint)
+		}
+	}
+	return failure(fmt.Sprintf(wire.Cut+": %v", err), wire.CutHint)
+}
+
+// A result is the part of supervisor.Result that decides whether there is something to say.
+type result struct {
+	ID        string            `json:"id"`
+	ExitCode  int               `json:"exit_code"`
+	Limit     *struct{}         `json:"limit"`
+	Denied    []json.RawMessage `json:"denied"`
+	Warnings  []json.RawMessage `json:"warnings"`
+	Changes   changes           `json:"changes"`
+	Workspace string            `json:"workspace"`
+	Trap      *struct{}         `json:"trap"`
+	Error     *ended.Failure    `json:"error"`
+}
+
+type changes struct {
+	Added    int64 `json:"added"`
+	Modified int64 `json:"modified"`
+	Deleted  int64 `json:"deleted"`
+}
+
+// finish ends the command: with the exit code of the tool where that and a line about changed files
+// are all, else as the whole program says.
+func (c *carrier) finish(e end, signals *forwarding) {
+	c.cancel()
+	s := signals.stop()
+	if e.failure != nil {
+		if s != 0 {
+			// The connection was cut before there was a result.
+			os.Exit(exitSignal + int(s))
+		}
+		tell(outcome{Failure: e.failure})
+	}
+	var res result
+	err := json.Unmarshal(e.result, &res)
+	if err != nil || res.Limit != nil || len(res.Denied) > 0 || len(res.Warnings) > 0 ||
+		res.Trap != nil || res.Error != nil {
+		tell(outcome{Result: e.result, Quiet: c.quiet, Explain: c.explain})
+	}
+	if !c.quiet {
+		// There is nobody left to tell that stderr is gone.
+		_, _ = os.Stderr.WriteString(ended.Changes(res.ID, res.Workspace, res.Changes.Added,
+			res.Changes.Modified, res.Changes.Deleted, false))
+	}
+	os.Exit(res.ExitCode)
+}
+
+// A forwarding hands the first signal on to the run.
+type forwarding struct {
+	c       *carrier
+	signals chan os.Signal
+	done    chan struct{}
+	waiting sync.WaitGroup
+	first   syscall.Signal
+}
+
+// forward ends the run with the first signal that this process gets. A second signal, or one that
+// comes before the run exists, closes the connection, which ends the run too.
+func (c *carrier) forward() *forwarding {
+	f := &forwarding{c: c, signals: make(chan os.Signal, 2),
+		done: make(chan struct{})}
+	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP,
+		syscall.SIGQUIT} {
+		// nohup, and shells for jobs in the background, mean it.
+		if !signal.Ignored(s) {
+			signal.Notify(f.signals, s)
+		}
+	}
+	f.waiting.Go(func() {
+		select {
+		case s := <-f.signals:
+			f.first = s.(syscall.Signal)
+		case <-f.done:
+			return
+		}
+		// Nobody waits for the answer of a daemon that hangs.
+		go func() {
+			if c.kill(f.first) != nil {
+				c.cancel()
+			}
+		}()
+		select {
+		case <-f.signals:
+			c.cancel()
+		case <-f.done:
+		}
+	})
+	return f
+}
+
+// stop ends the forwarding and returns the signal, 0 where there was none.
+func (f *forwarding) stop() syscall.Signal {
+	signal.Stop(f.signals)
+	close(f.done)
+	f.waiting.Wait()
+	return f.first
+}
+
+// kill asks the daemon to end the run by a signal.
+func (c *carrier) kill(s syscall.Signal) error {
+	conn, err := connect(c.socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	status, _, err := post(conn, wire.PathRuns+"/"+c.ID+"/kill", "Connection: close\r\n",
+		[]byte(`{"signal":`+strconv.Itoa(int(s))+`}`))
+	if err == nil && status != 200 {
+		err = fmt.Errorf("status %d", status)
+	}
+	return err
+}
+
+// cause returns the errno in err, without the operation and the path.
+func cause(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}

@@ -1,0 +1,63 @@
+// Package ended is what the front of jail and the whole program share about the end of a run. It
+// imports only fmt, so that the front starts fast.
+package ended
+
+import "fmt"
+
+// Flag is the only argument with which the front starts the whole program to say how a run ended.
+// An Outcome as JSON follows on descriptor FD.
+const (
+	Flag = "--ended"
+	FD   = 3
+)
+
+// Whole is the name of the whole program. It lies beside the front, or in libexec/jail of the
+// front's installation.
+const Whole = "jail-full"
+
+// NoProc is what jail says where the kernel cannot tell it its own path, and NoProcHint what to do.
+const (
+	NoProc     = "layer proc cannot be set up here: %v"
+	NoProcHint = "mount -t proc proc /proc: jail finds its own programs by it"
+	// NoProcExit is the exit code of a layer that cannot be enforced.
+	NoProcExit = 126
+)
+
+// An Outcome is how a run ended that the front started: a result of the daemon, or a failure.
+type Outcome[R any] struct {
+	Result  R        `json:"result"`
+	Failure *Failure `json:"failure,omitempty"`
+	Quiet   bool     `json:"quiet,omitempty"`
+	// Explain holds the flags of "jail policy explain" for the policy of the run.
+	Explain string `json:"explain,omitempty"`
+}
+
+// A Failure is an error of jail's own for which there is no result.
+type Failure struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// Changes returns the line about a shadow whose run changed files, or that is kept without a
+// change; "" where there is nothing to say. workspace is the result's. failed says that the run has
+// an error of jail's own.
+func Changes(id, workspace string, added, modified, deleted int64, failed bool) string {
+	if n := added + modified + deleted; added != 0 || modified != 0 || deleted != 0 {
+		next := workspace
+		if next == "kept" {
+			next = "jail diff " + id
+		}
+		files := "1 file"
+		if n != 1 {
+			files = fmt.Sprintf("%d files", n)
+		}
+		return fmt.Sprintf("jail: run %s changed %s (+%d ~%d -%d): %s\n", id, files, added,
+			modified, deleted, next)
+	}
+	if workspace == "kept" && !failed {
+		return fmt.Sprintf("jail: run %s changed nothing; its shadow is kept: jail discard %s\n",
+			id, id)
+	}
+	return ""
+}
