@@ -37,3 +37,17 @@ func TestBodyBounds(t *testing.T) {
 		t.Errorf("200,000 arguments: %d, %v", len(req.Args), err)
 	}
 }
+
+// TestBodyWords: the refusal of a body is written for a person with curl.
+func TestBodyWords(t *testing.T) {
+	for body, want := range map[string]string{
+		"":            "body of the request: it is empty, and should be a JSON object",
+		`{"moon": 1}`: `body of the request: unknown field "moon"`,
+	} {
+		var req supervisor.Request
+		err := readJSON(httptest.NewRequest("POST", PathRuns, strings.NewReader(body)), &req)
+		if err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %q", body, err, want)
+		}
+	}
+}

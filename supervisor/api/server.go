@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -229,7 +230,11 @@ func readJSON(r *http.Request, v any) error {
 			err = errors.New("more than one value")
 		}
 	}
-	return problem.New(problem.Usage, "body of the request: %v", err)
+	if errors.Is(err, io.EOF) {
+		err = errors.New("it is empty, and should be a JSON object")
+	}
+	return problem.New(problem.Usage, "body of the request: %s",
+		strings.TrimPrefix(err.Error(), "json: "))
 }
 
 func (srv *Server) getVersion(context.Context, caller.Caller, *http.Request) (any, error) {
