@@ -98,9 +98,9 @@ func newAnchor(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "anchor",
 		Short: "send the signed head of the log off the host now",
-		Long: `Send the signed head of the log to all of the places that ` + supervisorAudit + ` names, as the daemon does all the time, and say how it stands with them. A head that is
-kept where who has this host cannot change it shows later, by jail audit verify --anchor, that no record was taken away or rewritten since.
-Exits with 1 if one of them did not take it.`,
+		Long: `Send the signed head of the log to all anchors in ` + supervisorAudit + `, as the daemon does regularly, and show their state. With a head that is kept out
+of reach of an attacker on this host, jail audit verify --anchor later proves that no record was removed or rewritten since.
+The exit code is 1 if an anchor did not take the head.`,
 		Example: "  jail audit anchor\n  jail audit anchor --json",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -120,10 +120,10 @@ func newQuery(env *cli.Env) *cobra.Command {
 		Long: `Show the records that match all conditions, the oldest first. Nothing is verified: use jail audit verify.
 --count shows the number of records of each type.
 
-An index beside the log says where to look; it is brought up to date by the way, and begun where the log is long. What is shown is read from the log itself. Who can
-write the index could have it leave something out: --no-index reads all.
+An index beside the log speeds up searches; a search updates it, and begins one for a long log. Records are read from the log itself, but a user who can write
+the index could hide records from a search: --no-index reads the whole log.
 
-Who may not read the log is shown the records of their own runs, by the daemon.`,
+Users who may not read the log get the records of their own runs from the daemon.`,
 		Example: "  jail audit query --tool sed --decision denied --since 24h\n  jail audit query --host '*.example.com' --json\n  jail audit query --path '/etc/**' --count",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

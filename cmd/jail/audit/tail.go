@@ -70,10 +70,10 @@ func newTail(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail [flags]",
 		Short: "show the last records, and with -f new ones",
-		Long: `Show the last records that all of the conditions want. With --follow it goes on with those that are written from then on, until it is interrupted; --after says from
-which record on instead, so that a reader that was cut off goes on where it was.
+		Long: `Show the last records that match all conditions. --follow continues with new records until it is interrupted. --after begins behind a record, so that an
+interrupted reader continues where it was.
 
-Who may not read the log is shown the records of their own runs, by the daemon. With its end --follow ends, and says from where on to go on.`,
+Users who may not read the log get the records of their own runs from the daemon. If the daemon ends, --follow ends, and prints the record to continue after.`,
 		Example: "  jail audit tail\n  jail audit tail -f --type denied\n  jail audit tail -f --json --after 1742",
 		Args:    command.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

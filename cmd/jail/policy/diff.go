@@ -19,10 +19,10 @@ func newDiff(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [flags] A B",
 		Short: "say what a policy can reach that another cannot",
-		Long: `Say what policy B can newly reach, and what it lost, against policy A; each is the name of a profile or a file. Policies are compared by what they
-mean: how they are written, and in which order, makes no difference. Each line has an example that the two answer otherwise.
+		Long: `Show what policy B allows and policy A does not, and the reverse; each is the name of a profile or a file. Policies are compared by meaning: notation
+and order make no difference. Each line has an example on which the two differ.
 
-Exits with 0, and with 1 if there is what --fail-on names: wider (B reaches something more), narrower, or any difference.`,
+The exit code is 1 if there is a difference that --fail-on names (wider: B allows more; narrower; any), else 0.`,
 		Example: "  jail policy diff default ./my.toml\n  jail policy diff --fail-on wider old.toml new.toml",
 		Args:    command.Exactly("A", "B"),
 	}

@@ -27,10 +27,10 @@ func newScore(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "score [flags] NAME|FILE...",
 		Short: "score how much a policy exposes a host, from 0 to 100",
-		Long: `Say how much of a host a policy leaves open to a tool, as points from 0 to 100, with the parts that they are made of: system calls, what can be
-written and run, files, network, secrets, missing limits. The formula is in docs/policy.md.
+		Long: `Score how much of a host a policy exposes to a tool, from 0 to 100, with the parts of the score: system calls, writing and executing, files, network,
+secrets, missing limits. docs/policy.md has the formula.
 
-Exits with 0, and with 1 if one of them has more points than --max.`,
+The exit code is 1 if a score is above --max, else 0.`,
 		Example: "  jail policy score default\n  jail policy score --max 40 ./my.toml",
 		Args:    command.AtLeast("NAME|FILE"),
 	}

@@ -257,8 +257,8 @@ func newLibs(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "libs PROGRAM...",
 		Short: "print the policy lines that grant programs of the host, with their interpreters and libraries",
-		Long: "Looks into programs of this host, without running them, for their loaders, libraries and interpreters, and prints the lines of a policy that\n" +
-			"grant these files and no others. What a program opens by itself (modules, data, plug-ins) cannot be seen in it: grant its directory too.",
+		Long: "Find the loaders, libraries and interpreters of programs of this host, without running them, and print the lines of a policy that grant only these\n" +
+			"files. Files that a program opens by itself (modules, data, plug-ins) are not found: grant their directory, too.",
 		Example: "  jail tool libs /usr/bin/jq >> jq.toml",
 		Args:    command.AtLeast("PROGRAM"),
 	}

@@ -34,11 +34,10 @@ func newPull(env *cli.Env) *cobra.Command {
 		Long: `Fetch a bundle from a registry, or from a directory in the OCI image layout, verify it and install it for all users of this host.
 
 REFERENCE is HOST/REPOSITORY@sha256:DIGEST; HOST/REPOSITORY:TAG for a registry of jail's own project; or oci-layout:DIR[:TAG][@sha256:DIGEST].
-A bundle of anybody else is taken by its digest only, and only if keys that an operator added (jail tool key add) have signed it. There
-is no trust on first use. A pull that was cut off goes on from there when it is repeated.
+Other bundles are taken by digest only, and only if keys that an operator added (jail tool key add) have signed them. There is no
+trust on first use. An interrupted pull continues when it is repeated.
 
-With --output the bundle is only fetched into DIR, which needs no rights and installs nothing: carry it to a host without a network, and
-pull it there from oci-layout:DIR.`,
+--output only fetches the bundle into DIR, which needs no rights: copy DIR to a host without a network, and pull from oci-layout:DIR there.`,
 		Example: "  sudo jail tool pull ghcr.io/acme/words@sha256:8f0c7a…\n  jail tool pull --output /media/stick/words ghcr.io/acme/words@sha256:8f0c7a…\n  sudo jail tool pull oci-layout:/media/stick/words@sha256:8f0c7a…",
 		Args:    command.Exactly("REFERENCE"),
 	}
