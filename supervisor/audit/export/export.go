@@ -1,9 +1,9 @@
-// Package export hands the records of an audit log to other programs, in forms that they read: JSON
-// Lines, OCSF events, the journal of systemd, and OTLP logs.
+// Package export sends the records of an audit log to other programs, in the formats JSON Lines,
+// OCSF, systemd journal and OTLP.
 //
-// Nothing of a record can end or begin another one in any of the forms, and no text holds a
-// character that a terminal obeys: such characters are escapes of JSON. Bytes that are no valid
-// UTF-8 stay as the log has them: U+FFFD and two hexadecimal digits each.
+// In every format no content of a record can end the record or begin another. No text has terminal
+// control characters: they are JSON escapes. Bytes that are not valid UTF-8 stay as in the log:
+// U+FFFD and two hexadecimal digits each.
 package export
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// A Format is a form that records are handed over in.
+// Format is a format of exported records.
 type Format string
 
 // The formats.
@@ -33,30 +33,30 @@ const (
 	OTLP Format = "otlp"
 )
 
-// Formats are all of them.
+// Formats are all formats.
 func Formats() []Format { return []Format{JSONL, OCSF, journald, OTLP} }
 
-// A Host says where records come from.
+// Host describes the host of the records.
 type Host struct {
 	Name    string // of the host
 	Version string // of jail
 }
 
-// A Sink is where records go. Send returns when what it was given is delivered: written to a file
-// and flushed, taken by the other end of a connection, or answered by a server. An error means that
-// some of it may be not.
+// Sink is a destination of records. Send returns when the records are delivered: written to a file
+// and flushed, accepted by the other end of a socket, or acknowledged by a server. After an error
+// some of the records may not be delivered.
 type Sink interface {
 	Send(ctx context.Context, batch []audit.Record) error
 	Close() error
 }
 
-// A PermanentError is one that sending again would meet again.
+// PermanentError is an error that another try cannot avoid.
 type PermanentError struct{ Err error }
 
 func (e *PermanentError) Error() string { return e.Err.Error() }
 func (e *PermanentError) Unwrap() error { return e.Err }
 
-// encode is one record in a form that goes into a stream, with its end.
+// encode returns one record in a format for streams, with its terminator.
 func (f Format) encode(h Host, r audit.Record) []byte {
 	switch f {
 	case OCSF:
@@ -69,7 +69,7 @@ func (f Format) encode(h Host, r audit.Record) []byte {
 	return append(audit.EscapeJSON(r.Line), '\n')
 }
 
-// compact is v as JSON that is safe to print.
+// compact returns v as JSON that is safe to print.
 func compact(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -81,7 +81,7 @@ func compact(v any) []byte {
 	return audit.EscapeJSON(bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }
 
-// text is a field that is a text, as the log has it.
+// text returns a text field of a record, as in the log.
 func text(r audit.Record, name string) string {
 	var s string
 	if json.Unmarshal(r.Field(name), &s) != nil {
@@ -118,7 +118,7 @@ func severity(r audit.Record) int {
 	return sevInfo
 }
 
-// summary is a record in a few words.
+// summary describes a record in a few words.
 func summary(r audit.Record) string {
 	words := []string{string(r.Type)}
 	for _, name := range []string{"tool", "kind", "program", "method", "host", "layer", "what",
@@ -154,8 +154,8 @@ func commonFields(r audit.Record) (names []string, values []any) {
 	return names, values
 }
 
-// removed are formats of earlier releases, with what to use instead. The release after 0.8 drops
-// this table: then they are unknown names like any other.
+// removed are formats of earlier releases and their replacements. The release after 0.8 drops this
+// table, and the names are unknown then.
 var removed = map[Format]string{
 	"csv":    "use jsonl, of which jq makes a table (jq -r '[.seq, .time, .type, .run] | @csv')",
 	"syslog": "use journald, or jsonl to a file that the collector reads (imfile of rsyslog)",

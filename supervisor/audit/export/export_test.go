@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var host = Host{Name: "host.example", Version: "1.2.3"}
 
-// hostile are texts that would do something somewhere.
+// hostile are texts that some reader could interpret.
 var hostile = []string{"=cmd|'/c calc'!A1", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1",
 	"a\"b,c;d\r\ne", "\x1b]0;x\x07\x1b[2J", "\u202egnp.exe", "\xff\xfe", "a\x00b", "\u200bz",
 	"\u009b31m", "</script>", "]\"\\", "%s%n", "|ls", "\uff1dA1", strings.Repeat("x", 10000),
@@ -170,7 +170,7 @@ func TestOCSF(t *testing.T) {
 	}
 }
 
-// TestParse: what cannot be is said, and what can.
+// TestParse: unknown formats are refused with the known ones.
 func TestOpen(t *testing.T) {
 	for _, bad := range [][2]string{{"ocsf", "udp://x:1"}, {"otlp", "udp://x:1"},
 		{"journald", "tcp://x:1"},
@@ -190,7 +190,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// flaky fails as it is told, and takes part of a batch before.
+// flaky fails at the given records, after it has taken a part of the batch.
 type flaky struct {
 	fail func(try int) error
 	then func()

@@ -34,7 +34,7 @@ func newPoster(h Host, u *url.URL) *poster {
 	return &poster{h, u.String(), &http.Client{Timeout: waitFor, CheckRedirect: stay}}
 }
 
-// A BusyError is one of a server that asks for patience.
+// BusyError is the response of a server that demands a later try.
 type BusyError struct {
 	Err error
 	// How long, where it said so.
@@ -78,15 +78,14 @@ func (p *poster) Send(ctx context.Context, batch []audit.Record) error {
 	return rejected(body)
 }
 
-// A RejectedError is one of a server that took a batch and threw some of it away. It is delivered,
-// and not sent again.
+// RejectedError is the response of a server that accepted a batch and dropped some of its records.
+// The batch counts as delivered, and is not sent again.
 type RejectedError struct{ Err error }
 
 func (e *RejectedError) Error() string { return e.Err.Error() }
 func (e *RejectedError) Unwrap() error { return e.Err }
 
-// rejected is an error where the server took the request and not all of its records. They are not
-// to be sent again.
+// rejected returns a RejectedError if the server accepted the request but not all of its records.
 func rejected(body []byte) error {
 	var answer struct {
 		PartialSuccess struct {
@@ -95,7 +94,7 @@ func rejected(body []byte) error {
 		} `json:"partialSuccess"`
 	}
 	if len(body) == 0 || json.Unmarshal(body, &answer) != nil {
-		// What it says beyond its status is its own affair.
+		// The body of a failed response is not needed.
 		return nil
 	}
 	if n := answer.PartialSuccess.RejectedLogRecords; n != "" && n != "0" {
@@ -107,7 +106,7 @@ func rejected(body []byte) error {
 
 func (p *poster) Close() error { p.client.CloseIdleConnections(); return nil }
 
-// patience is how long to wait before the next try.
+// patience returns the time to wait before the next try.
 func patience(try int, err error) time.Duration {
 	wait := min(firstWait<<min(try, 10), maxWait)
 	var busy *BusyError

@@ -13,9 +13,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// journal is a record as the journal's native protocol has it (systemd.io/JOURNAL_NATIVE_PROTOCOL),
-// or, with its time, as its export format does (systemd.io/JOURNAL_EXPORT_FORMATS), of which an
-// empty line is the end. The whole record is in JAIL_RECORD.
+// journal returns a record in the journal's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL) or,
+// with its time, in its export format (systemd.io/JOURNAL_EXPORT_FORMATS), which an empty line
+// terminates. The field JAIL_RECORD has the whole record.
 func journal(h Host, r audit.Record, export bool) []byte {
 	var b bytes.Buffer
 	if export {
@@ -43,15 +43,16 @@ func journal(h Host, r audit.Record, export bool) []byte {
 	return b.Bytes()
 }
 
-// noBoot stands in for the boot of which a record is. No record says that, and newer systemds take
-// no entry without one (seen with 257). It is no boot's of the host's, or the records would be
-// ordered by the time since that boot, which they have not, and no longer by the clock.
+// noBoot stands in for the boot id of a record, which records do not have: newer systemds (seen with
+// 257) refuse entries without one. It must not be the id of a boot of the host, since the journal
+// would order the records by the time since that boot, which they do not have either.
 func noBoot(h Host) string {
 	sum := sha256.Sum256([]byte("jail audit " + h.Name))
 	return hex.EncodeToString(sum[:16])
 }
 
-// journalName is the name of a field: what is no capital letter, digit or underscore is one.
+// journalName returns the name of a field, with underscores for all characters but capital letters
+// and digits.
 func journalName(name string) string {
 	return strings.Map(func(c rune) rune {
 		switch {

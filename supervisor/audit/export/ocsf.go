@@ -12,7 +12,7 @@ import (
 // ocsfVersion is the version of the schema (schema.ocsf.io).
 const ocsfVersion = "1.3.0"
 
-// A class is one of the schema's.
+// class is a class of the schema.
 type class struct {
 	uid, category int
 	name, group   string
@@ -34,8 +34,8 @@ var httpActivities = map[string]int{"CONNECT": 1, "DELETE": 2, "GET": 3, "HEAD":
 
 const otherActivity = 99
 
-// ocsf is a record as an event of the schema. Fields that the schema has no place for are in
-// "unmapped", and the record itself in "raw_data".
+// ocsf returns a record as an event of the schema. Fields without a place in the schema are in
+// "unmapped"; the record itself is in "raw_data".
 func ocsf(h Host, r audit.Record) []byte {
 	c, activity, own := ocsfClass(r)
 	unmapped := object{"run": r.Run, "session": r.Session, "policy": r.Policy}
@@ -74,8 +74,8 @@ func ocsf(h Host, r audit.Record) []byte {
 	return compact(e)
 }
 
-// ocsfClass finds the class of a record, what was done in its words, and what the class asks for
-// besides.
+// ocsfClass returns the class of a record, the activity, and the other fields that the class
+// requires.
 func ocsfClass(r audit.Record) (class, int, object) {
 	process := func(name string) object {
 		p := object{"name": path.Base(name), "file": ocsfFile(name)}
@@ -158,7 +158,7 @@ func ocsfFetch(r audit.Record) (class, int, object) {
 	return httpActivity, activity, own
 }
 
-// ocsfFile is a file by its path, which is as the log has it.
+// ocsfFile returns the file object of a path, which is as in the log.
 func ocsfFile(name string) object {
 	return object{"path": name, "name": path.Base(name), "type_id": 1}
 }

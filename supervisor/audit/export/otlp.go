@@ -86,15 +86,15 @@ func otlpSeverity(r audit.Record) logs.SeverityNumber {
 	return logs.SeverityNumber_SEVERITY_NUMBER_INFO
 }
 
-// validText returns s as protocol buffers take texts.
+// validText returns s with valid UTF-8, which protocol buffers require.
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func otlpAttribute(key string, v any) *common.KeyValue {
 	return &common.KeyValue{Key: validText(key), Value: otlpValue(v)}
 }
 
-// otlpValue returns a value that was decoded from JSON, or a field of every record; null is a value
-// that holds nothing.
+// otlpValue converts a value that was decoded from JSON, or a field of every record. It returns an
+// empty value for null.
 func otlpValue(v any) *common.AnyValue {
 	switch v := v.(type) {
 	case string:

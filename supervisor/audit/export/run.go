@@ -17,13 +17,13 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// How long is waited between tries, doubled each time.
+// The time between tries, which doubles with each try.
 const (
 	firstWait = 250 * time.Millisecond
 	maxWait   = 30 * time.Second
 )
 
-// What goes in one Send.
+// Bounds of one Send.
 const (
 	maxBatch      = 512
 	maxBatchBytes = 1 << 20
@@ -33,30 +33,30 @@ const (
 type Options struct {
 	Log    string // directory
 	Filter audit.Filter
-	// Go on with records that are still to be written, until the context ends.
+	// Follow continues with new records until the context ends.
 	Follow bool
-	// File that holds how far it came; empty: none.
+	// Cursor is the file with the last delivered record; empty for none.
 	Cursor string
-	// For one batch, without Follow; with it, as many as it takes.
+	// The tries of one batch without Follow; with Follow they have no bound.
 	Tries int
-	// Say is told what a person should know: that a try failed, or that records are gone.
+	// Say is called with messages for the user: a try failed, or records are gone.
 	Say func(string)
-	// Wait waits, in tests in no time; nil is a clock's.
+	// Wait replaces the timer in tests; nil means a timer.
 	Wait func(context.Context, time.Duration) error
 }
 
-// ErrCursor says that a cursor does not belong to the log.
+// ErrCursor is returned if a cursor does not belong to the log.
 var ErrCursor = errors.New("the cursor does not fit the log")
 
-// A cursor says which record was the last that was delivered, by number and hash.
+// cursor identifies the last delivered record by number and hash.
 type cursor struct {
 	Seq  uint64 `json:"seq"`
 	Hash string `json:"hash"` // SHA-256 of its line
 }
 
-// Run hands records over, in order, until there are no more or the context ends, and returns how
-// many. Each is delivered at least once: the cursor is moved on disk only behind what was
-// delivered, so that one that was cut off begins with what may not have been.
+// Run sends records in order until there are no more or the context ends, and returns their number.
+// Each record is delivered at least once: the cursor on disk moves only after the delivery, so the
+// next Run begins with the records that may not be delivered.
 func Run(ctx context.Context, o Options, s Sink) (n int, err error) {
 	at, err := readCursor(o.Cursor)
 	if err != nil {
@@ -84,7 +84,8 @@ func Run(ctx context.Context, o Options, s Sink) (n int, err error) {
 	return n, nil
 }
 
-// check finds a cursor of another log, and says what was pruned before it was delivered.
+// check returns an error for a cursor of another log, and reports records that were pruned before
+// they were delivered.
 func (o Options) check(at cursor) error {
 	if at.Seq == 0 {
 		return nil
@@ -112,8 +113,8 @@ func (o Options) check(at cursor) error {
 	return fmt.Errorf("%w: it has no record %d", ErrCursor, at.Seq)
 }
 
-// records are those behind the cursor. A filter by tool has to see from the beginning which runs
-// are of it.
+// records returns the records behind the cursor. A filter by tool needs all records, since it must
+// know which runs are of the tool.
 func (o Options) records(ctx context.Context, at cursor) (iter.Seq2[audit.Record, error], func()) {
 	if !o.Follow {
 		return audit.From(o.Log, o.Filter, at.Seq+1), func() {}
@@ -122,8 +123,8 @@ func (o Options) records(ctx context.Context, at cursor) (iter.Seq2[audit.Record
 	return audit.Follow(ctx, o.Log, o.Filter, at.Seq), stop
 }
 
-// batches gathers records: as many as are there, up to the bounds. Where more are still to be
-// written none waits for the next.
+// batches collects the available records up to the bounds. With Follow no record waits for the next
+// one.
 func batches(records iter.Seq2[audit.Record, error], follow bool) iter.Seq2[[]audit.Record, error] {
 	type item struct {
 		r   audit.Record
@@ -166,7 +167,7 @@ func batches(records iter.Seq2[audit.Record, error], follow bool) iter.Seq2[[]au
 	}
 }
 
-// deliver tries until it is done, or it makes no sense any more.
+// deliver sends a batch again until it is delivered, or the error is permanent.
 func (o Options) deliver(ctx context.Context, s Sink, batch []audit.Record) error {
 	for try := 0; ; try++ {
 		err := s.Send(ctx, batch)
@@ -228,7 +229,7 @@ func readCursor(path string) (c cursor, err error) {
 	return c, nil
 }
 
-// writeCursor puts it on disk: either the old one is there afterwards, or the new one.
+// writeCursor replaces the cursor on disk atomically.
 func writeCursor(path string, r audit.Record) error {
 	if path == "" {
 		return nil

@@ -15,11 +15,11 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// waitFor is how long the other end may take for one thing.
+// waitFor bounds one operation of the other end.
 const waitFor = 30 * time.Second
 
-// Open returns the sink that an address names: "-" for out, the path of a file that is appended to,
-// or unix: or http(s): where the format has that. Nothing is connected before the first Send.
+// Open returns the sink of an address: "-" for out, the path of a file that is appended to, or a
+// unix: or http(s): URL if the format supports it. It does not connect before the first Send.
 func Open(f Format, to string, h Host, out io.Writer) (Sink, error) {
 	if to == "" || to == "-" {
 		return &stream{format: f, host: h, w: out}, nil
@@ -46,7 +46,7 @@ func Open(f Format, to string, h Host, out io.Writer) (Sink, error) {
 	return nil, cannot("a file or -")
 }
 
-// socketPath returns the path of a unix: address, which is the journal's own where it names none.
+// socketPath returns the path of a unix: address; the default is the journal's own socket.
 func socketPath(u *url.URL) string {
 	if u.Host+u.Path == "" {
 		return "/run/systemd/journal/socket"
@@ -54,7 +54,7 @@ func socketPath(u *url.URL) string {
 	return u.Host + u.Path
 }
 
-// A stream is a file or standard output.
+// stream is a file or standard output.
 type stream struct {
 	format Format
 	host   Host
@@ -63,8 +63,7 @@ type stream struct {
 	f *os.File
 }
 
-// openFile appends to a file. A line that a crash left unfinished is ended, so that the next one is
-// whole.
+// openFile opens a file for appending. It ends a line that a crash left unfinished.
 func openFile(f Format, h Host, path string) (Sink, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
@@ -92,7 +91,7 @@ func (s *stream) Send(_ context.Context, batch []audit.Record) error {
 		b.Write(s.format.encode(s.host, r))
 	}
 	if _, err := s.w.Write(b.Bytes()); err != nil {
-		// Part of it may be written: no second try puts that right.
+		// A part may be written, which another try would not correct.
 		return &PermanentError{err}
 	}
 	if s.f == nil {
@@ -111,8 +110,8 @@ func (s *stream) Close() error {
 	return s.f.Close()
 }
 
-// A journalSocket is the journal's socket, which takes each record as a datagram. The journal
-// answers nothing: what the kernel took counts as delivered.
+// journalSocket is the journal's socket, to which each record is a datagram. The journal does not
+// acknowledge records: they count as delivered when the kernel has accepted them.
 type journalSocket struct {
 	host Host
 	path string
@@ -153,8 +152,8 @@ func (j *journalSocket) connect(ctx context.Context) error {
 	return nil
 }
 
-// pass hands a message over as a file that has no name any more, as the journal takes it where it
-// is too long for a datagram.
+// pass sends a message that is too long for a datagram as the descriptor of an unlinked file, as the
+// protocol demands.
 func pass(c *net.UnixConn, m []byte) error {
 	f, err := os.CreateTemp("/dev/shm", "jail-journal-")
 	if err != nil {
