@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -46,7 +46,7 @@ func TestPlainAPI(t *testing.T) {
 		}
 		return resp.StatusCode, answer
 	}
-	result := func(path string, body any) (res supervisor.Result) {
+	result := func(path string, body any) (res message.Result) {
 		t.Helper()
 		code, answer := ask("POST", path, body)
 		if err := json.Unmarshal(answer, &res); code != http.StatusOK || err != nil {
@@ -54,8 +54,8 @@ func TestPlainAPI(t *testing.T) {
 		}
 		return res
 	}
-	res := result("/v1/runs", supervisor.Request{ID: "plain", Tool: "sh",
-		Script: &supervisor.Script{Name: "-c",
+	res := result("/v1/runs", message.Request{ID: "plain", Tool: "sh",
+		Script: &message.Script{Name: "-c",
 			Text: "cat; echo out; echo err >&2; touch made; exit 3"}, Dir: h.work})
 	if res.ID != "plain" || len(res.GlobalID) != 26 || res.ExitCode != 3 ||
 		string(res.Stdout) != "out\n" || string(res.Stderr) != "err\n" || res.Changes.Added != 1 {
@@ -63,7 +63,7 @@ func TestPlainAPI(t *testing.T) {
 	}
 	h.wants(h.jail("diff", "plain"), 0, "")
 	h.discard("plain")
-	res = result("/v1/runs", supervisor.Request{Tool: "no-such-tool", Dir: h.work})
+	res = result("/v1/runs", message.Request{Tool: "no-such-tool", Dir: h.work})
 	if res.ExitCode != 127 || res.Error == nil || res.Error.Code != problem.NotFound {
 		t.Errorf("%+v", res)
 	}
@@ -73,7 +73,7 @@ func TestPlainAPI(t *testing.T) {
 		t.Errorf("%d: %s", code, answer)
 	}
 	session := h.session("--no-workspace")
-	if res := result("/v1/sessions/"+session+"/exec", supervisor.ExecRequest{Tool: "echo",
+	if res := result("/v1/sessions/"+session+"/exec", message.ExecRequest{Tool: "echo",
 		Args: []string{"hello"}, Dir: h.work}); string(res.Stdout) != "hello\n" ||
 		res.Session != session {
 		t.Errorf("%+v", res)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // jumpClock sets the machine's clock, and lets the test's cleanup set it right again.
@@ -38,7 +38,7 @@ func TestClockJumps(t *testing.T) {
 			d := h.daemon()
 			h.wants(h.jail("session", "start", "--id", "idle", "--profile", "default"), 0, "")
 			patient := h.live("patient", "--policy", h.patient())
-			limited := make(chan supervisor.Result, 1)
+			limited := make(chan message.Result, 1)
 			const wall = 5 * time.Second
 			begun := time.Now()
 			go func() {

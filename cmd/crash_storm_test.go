@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -75,7 +75,7 @@ func (h *host) call(ctx context.Context, d *sharedDaemon, id string) (*heldRun, 
 	stdout, out := io.Pipe()
 	c := &heldRun{id: id, in: stdin, ended: make(chan error, 1)}
 	go func() {
-		res, err := client.Run(ctx, supervisor.Request{ID: id, Tool: h.probe,
+		res, err := client.Run(ctx, message.Request{ID: id, Tool: h.probe,
 			Args: []string{"lines"}, Dir: h.work, Policy: patientPolicy,
 			PolicyName: "patient.toml"}, in, out, io.Discard)
 		if err == nil && res.Error != nil {
@@ -241,7 +241,7 @@ func TestStartStorm(t *testing.T) {
 				return
 			}
 			defer client.Close()
-			res, err := client.Run(ctx, supervisor.Request{Tool: h.probe, Dir: h.work,
+			res, err := client.Run(ctx, message.Request{Tool: h.probe, Dir: h.work,
 				NoWorkspace: true}, nil, io.Discard, io.Discard)
 			switch {
 			case err != nil:

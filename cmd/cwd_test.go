@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/jail"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -211,21 +211,21 @@ func TestCwdAPI(t *testing.T) {
 	}
 	defer c.Close()
 	for _, r := range []struct {
-		req  supervisor.Request
+		req  message.Request
 		want string
 	}{
-		{supervisor.Request{Dir: docs, Workspace: h.work}, "/workspace/docs"},
-		{supervisor.Request{Dir: "/", Workspace: h.work}, "/workspace"},
-		{supervisor.Request{Dir: "nowhere", Workspace: h.work}, "/workspace"},
-		{supervisor.Request{Dir: h.work, Cwd: "docs/deep"}, "/workspace/docs/deep"},
-		{supervisor.Request{Dir: docs, Workspace: h.work, Cwd: "docs"}, "/workspace/docs"},
+		{message.Request{Dir: docs, Workspace: h.work}, "/workspace/docs"},
+		{message.Request{Dir: "/", Workspace: h.work}, "/workspace"},
+		{message.Request{Dir: "nowhere", Workspace: h.work}, "/workspace"},
+		{message.Request{Dir: h.work, Cwd: "docs/deep"}, "/workspace/docs/deep"},
+		{message.Request{Dir: docs, Workspace: h.work, Cwd: "docs"}, "/workspace/docs"},
 	} {
 		r.req.Tool = "ls"
 		if p, err := c.Plan(t.Context(), r.req); err != nil || p.Command.Cwd != r.want {
 			t.Errorf("%+v: %s, %v, want %s", r.req, p.Command.Cwd, err, r.want)
 		}
 	}
-	_, err = c.Plan(t.Context(), supervisor.Request{Tool: "ls", Dir: h.work, Cwd: "docs\x00"})
+	_, err = c.Plan(t.Context(), message.Request{Tool: "ls", Dir: h.work, Cwd: "docs\x00"})
 	if e := (*problem.Error)(nil); !errors.As(err, &e) || e.Code != problem.Usage {
 		t.Errorf("a NUL byte: %v", err)
 	}

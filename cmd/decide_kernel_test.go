@@ -18,7 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // leastQuestions is how many the policy and the kernel are asked, together, over the shipped
@@ -160,7 +160,7 @@ func openToAll(path string) bool {
 
 // questions makes a batch for a profile, and the request whose jail is to answer it.
 func (h *policyHost) questions(t *testing.T, name string, host []string) ([]asked,
-	supervisor.Request) {
+	message.Request) {
 	t.Helper()
 	set, err := profiles.Load("")
 	if err != nil {
@@ -186,7 +186,7 @@ func (h *policyHost) questions(t *testing.T, name string, host []string) ([]aske
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := supervisor.Request{Tool: tool, Policy: text, PolicyName: "asked.toml"}
+	req := message.Request{Tool: tool, Policy: text, PolicyName: "asked.toml"}
 	req.Dir = h.work
 	if native && name == "python-native" {
 		// Its workspace is not executable as a whole; the one program in it that asks comes as a
@@ -202,7 +202,7 @@ func (h *policyHost) questions(t *testing.T, name string, host []string) ([]aske
 		}
 		req.Tool, req.Policy = "/asks/decides", text
 	}
-	plan, err := h.s.Plan(context.Background(), h.caller(0), req)
+	plan, err := h.s.Preparer().Plan(context.Background(), h.caller(0), req)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -306,7 +306,7 @@ func sameAsGranted(eff policy.Effective, path string) bool {
 	})
 }
 
-func (h *policyHost) answers(req supervisor.Request, batch []asked) []bool {
+func (h *policyHost) answers(req message.Request, batch []asked) []bool {
 	h.t.Helper()
 	in, err := json.Marshal(batch)
 	if err != nil {

@@ -137,14 +137,14 @@ func TestWhoDecides(t *testing.T) {
 			}
 			rights = append(rights, !strings.Contains(e.Message, "only root may"))
 		}
-		_, err := h.s.InstallTool(t.Context(), c, bundle.Offer{Source: "x"}, strings.NewReader(""))
+		_, err := h.s.Tools().Install(t.Context(), c, bundle.Offer{Source: "x"}, strings.NewReader(""))
 		allowed(err)
-		_, err = h.s.RemoveTool(t.Context(), c, "none", false)
+		_, err = h.s.Tools().Remove(t.Context(), c, "none", false)
 		allowed(err)
-		_, err = h.s.RemoveTool(t.Context(), c, "none", true)
+		_, err = h.s.Tools().Remove(t.Context(), c, "none", true)
 		allowed(err)
-		allowed(h.s.SetRing(t.Context(), c, "none", "", true))
-		allowed(h.s.RemoveRing(t.Context(), c, "none"))
+		allowed(h.s.Tools().SetRing(t.Context(), c, "none", "", true))
+		allowed(h.s.Tools().RemoveRing(t.Context(), c, "none"))
 		if want := []bool{uid == admin, uid == admin, false, false, false}; !slices.Equal(rights,
 			want) {
 			t.Errorf("uid %d may %v, want %v", uid, rights, want)

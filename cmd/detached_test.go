@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // detached starts a run that goes on by itself.
@@ -36,7 +36,7 @@ func TestDetached(t *testing.T) {
 	}
 	var logs struct {
 		Stdout, Stderr string
-		Result         *supervisor.Result
+		Result         *message.Result
 	}
 	if o := h.jail("logs", "--json", id); json.Unmarshal([]byte(o.out), &logs) != nil ||
 		logs.Stderr != "to stderr\n" || logs.Result == nil || logs.Result.ID != id {

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -48,11 +48,11 @@ var someDenial = audit.Denied{Layer: "wasi", What: "read /etc/shadow"}
 var errEnough = errors.New("enough was seen")
 
 // stream follows the log for a caller until each has enough; without after from now on.
-func (h *policyHost) stream(uid uint32, after *uint64, filter supervisor.RecordsRequest,
+func (h *policyHost) stream(uid uint32, after *uint64, filter message.RecordsRequest,
 	begun func(uint64), each func(audit.Record) bool) error {
 	ctx, cancel := context.WithTimeout(h.t.Context(), bound)
 	defer cancel()
-	return h.s.Events(ctx, h.caller(uid), supervisor.EventsRequest{After: after,
+	return h.s.Records().Follow(ctx, h.caller(uid), message.EventsRequest{After: after,
 		RecordsRequest: filter}, func(after uint64) error {
 		begun(after)
 		return nil
@@ -93,7 +93,7 @@ func TestEventsResumed(t *testing.T) {
 			var last uint64
 			for ended := false; !ended; {
 				n := 0
-				err := h.stream(uid, &last, supervisor.RecordsRequest{}, ignore,
+				err := h.stream(uid, &last, message.RecordsRequest{}, ignore,
 					func(r audit.Record) bool {
 						if r.Line == nil {
 							return true
@@ -123,8 +123,8 @@ func TestEventsResumed(t *testing.T) {
 	}
 	for uid, got := range seen {
 		var want []uint64
-		for r, err := range must(h.s.Records(t.Context(), h.caller(uid),
-			supervisor.RecordsRequest{}))(t) {
+		for r, err := range must(h.s.Records().Read(t.Context(), h.caller(uid),
+			message.RecordsRequest{}))(t) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestEventsBegin(t *testing.T) {
 	for _, uid := range []uint32{0, stranger} {
 		var from uint64
 		var got []string
-		err := h.stream(uid, nil, supervisor.RecordsRequest{Types: []string{"denied"}},
+		err := h.stream(uid, nil, message.RecordsRequest{Types: []string{"denied"}},
 			func(after uint64) { from = after }, func(r audit.Record) bool {
 				if r.Line == nil {
 					got = append(got, "all so far")
@@ -173,7 +173,7 @@ func TestEventsBegin(t *testing.T) {
 		}
 		got = nil
 		after := last - 2
-		err = h.stream(uid, &after, supervisor.RecordsRequest{Run: "old"}, ignore,
+		err = h.stream(uid, &after, message.RecordsRequest{Run: "old"}, ignore,
 			func(r audit.Record) bool {
 				got = append(got, r.Run)
 				return r.Line != nil
@@ -186,7 +186,7 @@ func TestEventsBegin(t *testing.T) {
 	refused := func(after uint64, code, says string) {
 		t.Helper()
 		for _, uid := range []uint32{0, stranger} {
-			err := h.stream(uid, &after, supervisor.RecordsRequest{}, ignore,
+			err := h.stream(uid, &after, message.RecordsRequest{}, ignore,
 				func(audit.Record) bool { return false })
 			var e *problem.Error
 			if !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, says) {
@@ -203,7 +203,7 @@ func TestEventsBegin(t *testing.T) {
 	// 0 is what there is
 	for _, after := range []uint64{0, pruned.Last} {
 		var got []uint64
-		err = h.stream(0, &after, supervisor.RecordsRequest{}, ignore, func(r audit.Record) bool {
+		err = h.stream(0, &after, message.RecordsRequest{}, ignore, func(r audit.Record) bool {
 			got = append(got, r.Seq)
 			return false
 		})
@@ -222,7 +222,7 @@ func TestEventsOvertaken(t *testing.T) {
 		put(t, l, 0, "", someDenial)
 	}
 	var after, last uint64 = 2, 0
-	err := h.stream(0, &after, supervisor.RecordsRequest{}, ignore, func(r audit.Record) bool {
+	err := h.stream(0, &after, message.RecordsRequest{}, ignore, func(r audit.Record) bool {
 		if r.Seq == 3 {
 			if _, err := l.Prune(audit.Keep{Bytes: 1}); err != nil {
 				t.Error(err)
@@ -247,7 +247,7 @@ func TestEventsOfWhom(t *testing.T) {
 	const reader = 12346
 	var after uint64
 	runs, withdrawn := map[string]bool{}, false
-	err := h.stream(reader, &after, supervisor.RecordsRequest{}, ignore, func(r audit.Record) bool {
+	err := h.stream(reader, &after, message.RecordsRequest{}, ignore, func(r audit.Record) bool {
 		runs[r.Run] = true
 		if r.Line == nil {
 			h.write("ceiling", "policy = 1\n")
@@ -270,7 +270,7 @@ func TestEventsBound(t *testing.T) {
 	var inside func(n int)
 	most := 0
 	inside = func(n int) {
-		err := h.stream(stranger, nil, supervisor.RecordsRequest{}, ignore,
+		err := h.stream(stranger, nil, message.RecordsRequest{}, ignore,
 			func(r audit.Record) bool {
 				most = n
 				inside(n + 1)
@@ -282,7 +282,7 @@ func TestEventsBound(t *testing.T) {
 			t.Errorf("stream %d of a user: %v", n, err)
 		}
 		for _, uid := range []uint32{0, 12346} {
-			if err := h.stream(uid, nil, supervisor.RecordsRequest{}, ignore,
+			if err := h.stream(uid, nil, message.RecordsRequest{}, ignore,
 				func(audit.Record) bool { return false }); !errors.Is(err, errEnough) {
 				t.Errorf("another's: %v", err)
 			}
@@ -368,7 +368,7 @@ func TestEventsClient(t *testing.T) {
 		}
 		want = append(want, string(r.Line))
 	}
-	for r, err := range c.Events(t.Context(), supervisor.EventsRequest{After: &after}) {
+	for r, err := range c.Events(t.Context(), message.EventsRequest{After: &after}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -381,7 +381,7 @@ func TestEventsClient(t *testing.T) {
 		t.Errorf("%q, the log has %q", got, want)
 	}
 	for _, err := range c.Events(t.Context(),
-		supervisor.EventsRequest{RecordsRequest: supervisor.RecordsRequest{Path: "[["}}) {
+		message.EventsRequest{RecordsRequest: message.RecordsRequest{Path: "[["}}) {
 		var e *problem.Error
 		if !errors.As(err, &e) || e.Code != problem.Usage || !strings.HasPrefix(e.Message,
 			"path: ") {

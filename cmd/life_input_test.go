@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // many returns n arguments of size bytes.
@@ -105,7 +105,7 @@ func TestArgumentsWithNUL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for name, req := range map[string]supervisor.Request{
+	for name, req := range map[string]message.Request{
 		"argument": {Tool: h.probe, Args: []string{"args", "a\x00b"}},
 		"tool":     {Tool: "gre\x00p"},
 		"module":   {Tool: "/a\x00b.wasm"},
@@ -310,7 +310,7 @@ func TestHugeRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for name, req := range map[string]supervisor.Request{
+	for name, req := range map[string]message.Request{
 		"arguments": {Tool: h.probe, Args: many(20, 1<<20), Dir: h.work},
 		"policy":    {Tool: h.probe, Policy: strings.Repeat("# x\n", 5<<20), Dir: h.work},
 	} {

@@ -16,15 +16,15 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // result runs jail run --json and reads what it says.
-func (h *host) result(args ...string) supervisor.Result {
+func (h *host) result(args ...string) message.Result {
 	h.t.Helper()
 	o := h.jail(append([]string{"run", "--json"}, args...)...)
-	var r supervisor.Result
+	var r message.Result
 	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
 		h.t.Fatalf("%v: %+v", err, o)
 	}
@@ -48,7 +48,7 @@ func TestWorkspaceQuota(t *testing.T) {
 			[]string{"workspace=64MiB"}},
 		{"sparse", "", "sparse", "20", []string{"workspace=8MiB", "workspace_files=500"}, nil},
 	} {
-		run := func(id string, limits []string) supervisor.Result {
+		run := func(id string, limits []string) message.Result {
 			args := []string{"--id", id, "--keep"}
 			for _, l := range limits {
 				args = append(args, "--limit", l)
@@ -132,7 +132,7 @@ func TestGoneWhenEnded(t *testing.T) {
 		eventually(t, "the jail has ended", func() bool { return gone(pid) })
 		return 0, io.ErrClosedPipe
 	})
-	r := h.s.Run(t.Context(), h.caller(0), supervisor.Request{ID: id, NoWorkspace: true,
+	r := h.s.Run(t.Context(), h.caller(0), message.Request{ID: id, NoWorkspace: true,
 		Tool: "echo", Args: runners.Texts([]string{"x"})},
 		stdio.Streams{In: strings.NewReader(""), Out: goes, Err: io.Discard})
 	if r.ExitCode != 0 || r.Signal != nil || r.Error != nil {
@@ -212,7 +212,7 @@ func TestDiskBandwidth(t *testing.T) {
 	}
 	data := make([]byte, 1<<20)
 	rand.Read(data)
-	read := func(limit string) (supervisor.Result, time.Duration) {
+	read := func(limit string) (message.Result, time.Duration) {
 		f, err := os.Create(filepath.Join(h.work, "data"))
 		if err != nil {
 			t.Fatal(err)
@@ -236,7 +236,7 @@ func TestDiskBandwidth(t *testing.T) {
 		}
 		free, control = read("1GiB")
 	}
-	for _, r := range []supervisor.Result{slow, free} {
+	for _, r := range []message.Result{slow, free} {
 		if r.ExitCode != 0 || r.Usage.IORead < 1<<20 {
 			t.Errorf("%d: %s%s, %+v", r.ExitCode, r.Stdout, r.Stderr, r.Usage)
 		}

@@ -16,8 +16,8 @@ var supervisorOrder = [][]string{
 	// What a client must know of the API, which imports nothing.
 	{"wire"},
 	// They know nothing of other packages of the supervisor but that.
-	{"daemonlog", "idrange", "inode", "jsonbound", "metrics", "modules", "names", "problem",
-		"rungroup",
+	{"daemonlog", "ending", "idrange", "inode", "jsonbound", "metrics", "modules", "names",
+		"problem", "rungroup",
 		"audit/internal/flock", "bundle/trust"},
 	// The parts below the work: the log, bundles, the fetch proxy.
 	{"audit", "bundle", "fetch", "hostlayers", "lifetime", "stdio"},
@@ -25,6 +25,13 @@ var supervisorOrder = [][]string{
 		"config",
 		"filewatch", "hostpolicy", "mounts", "rundir", "runlog"},
 	{"admission", "prewarm", "shadows"},
+	// What clients and the daemon say to each other.
+	{"message"},
+	// The parts beside the work.
+	{"auditlog", "detached", "hoststatus", "naming", "records", "recovery", "tools"},
+	// The parts of a run.
+	{"prepare", "runproxy"},
+	{"meters", "runshadow"},
 	// The work: a request becomes a run.
 	{"supervisor"},
 	// The faces.

@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
@@ -92,22 +93,22 @@ func (h *policyHost) caller(uid uint32) caller.Caller {
 
 // start runs a tool over the workspace, discarding what it changes. The profile is one of flags'
 // first word.
-func (h *policyHost) start(in io.Reader, started func(), req supervisor.Request) (supervisor.Result,
+func (h *policyHost) start(in io.Reader, started func(), req message.Request) (message.Result,
 	string) {
 	h.t.Helper()
 	var out bytes.Buffer
-	req.Dir, req.Fate = h.work, supervisor.FateDiscard
+	req.Dir, req.Fate = h.work, message.FateDiscard
 	r := h.s.Run(context.Background(), h.caller(0), req,
 		stdio.Streams{In: in, Out: &out, Err: &out, Started: started})
 	return r, out.String()
 }
 
-func request(profile, tool string, args ...string) supervisor.Request {
-	return supervisor.Request{Profile: profile, Tool: tool, Args: runners.Texts(args)}
+func request(profile, tool string, args ...string) message.Request {
+	return message.Request{Profile: profile, Tool: tool, Args: runners.Texts(args)}
 }
 
 // wantRefused wants a run to be refused, with that in its message.
-func (h *policyHost) wantRefused(req supervisor.Request, says string) {
+func (h *policyHost) wantRefused(req message.Request, says string) {
 	h.t.Helper()
 	r, out := h.start(nil, nil, req)
 	if r.ExitCode != problem.ExitRefused || r.Error == nil || !strings.Contains(r.Error.Message,
@@ -117,7 +118,7 @@ func (h *policyHost) wantRefused(req supervisor.Request, says string) {
 	}
 }
 
-func (h *policyHost) wantRun(req supervisor.Request) supervisor.Result {
+func (h *policyHost) wantRun(req message.Request) message.Result {
 	h.t.Helper()
 	r, out := h.start(nil, nil, req)
 	if r.ExitCode != 0 || r.Error != nil {
@@ -133,7 +134,7 @@ func TestReloadInForce(t *testing.T) {
 		map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = \"200MiB\"\n"})
 	before := h.wantRun(request("default", "echo", "x")).Policy
 	in, stdin := io.Pipe()
-	started, ended := make(chan struct{}), make(chan supervisor.Result)
+	started, ended := make(chan struct{}), make(chan message.Result)
 	go func() {
 		r, _ := h.start(in, func() { close(started) }, request("default", "cat"))
 		ended <- r
@@ -189,8 +190,8 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 	put("policy = 1\n[tools]\nallow = [\"core-utils/echo\"]\n[limits]\nmemory = \"64MiB\"\n[workspace]\nhide = [\"secret\"]\n")
 	h.wantRun(request("default", "echo", "x"))
 	h.wantRefused(request("default", "cat", "x"), "core-utils/cat is not allowed")
-	plan, err := h.s.Plan(context.Background(), h.caller(0),
-		supervisor.Request{Tool: "echo", Dir: h.work})
+	plan, err := h.s.Preparer().Plan(context.Background(), h.caller(0),
+		message.Request{Tool: "echo", Dir: h.work})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,8 +204,8 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 		"[tools]\nnative = [\"**\"]\n[syscalls]\ngroups = [\"native\", \"wasi\"]\n[limits]\nmemory = \"8GiB\"\npids = 4000\n[[fetch.allow]]\nhost = \"*\"\n")
 	// As without it: no program of the host is granted.
 	h.wantRefused(request("default", "/bin/sh", "-c", "true"), "not a WebAssembly module")
-	plan, err = h.s.Plan(context.Background(), h.caller(0),
-		supervisor.Request{Tool: "echo", Dir: h.work})
+	plan, err = h.s.Preparer().Plan(context.Background(), h.caller(0),
+		message.Request{Tool: "echo", Dir: h.work})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,10 +263,10 @@ func TestWhoMayUseWhichProfile(t *testing.T) {
 	h := newPolicyHost(t,
 		map[string]string{
 			"ceiling": "policy = 1\n[profiles.readonly]\nusers = [\"4321\"]\ngroups = [\"nosuchgroup\"]\n[profiles.strict]\ngroups = [\"4321\"]\n[profiles.default]\nusers = [\"root\"]\n"})
-	as := func(uid uint32, req supervisor.Request) int {
+	as := func(uid uint32, req message.Request) int {
 		t.Helper()
 		req.Dir, req.NoWorkspace = h.work, true
-		_, err := h.s.Plan(context.Background(), h.caller(uid), req)
+		_, err := h.s.Preparer().Plan(context.Background(), h.caller(uid), req)
 		if err == nil {
 			return 0
 		}
@@ -406,9 +407,9 @@ func TestRunsUnderACeiling(t *testing.T) {
 	h.wantRun(request("default", "echo", "x"))
 	h.wantRun(request("build", "/bin/sh", "-c",
 		"echo x > f && cat f && grep x f | wc -l && cp /bin/true ./prog && ./prog"))
-	h.wantRun(supervisor.Request{Script: &supervisor.Script{Name: "-c",
+	h.wantRun(message.Request{Script: &message.Script{Name: "-c",
 		Text: "echo x | grep x > f; cat f"}})
-	started, ended := make(chan struct{}), make(chan supervisor.Result)
+	started, ended := make(chan struct{}), make(chan message.Result)
 	in, stdin := io.Pipe()
 	live := request("default", "cat")
 	live.ID = "under-a-ceiling"

@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/jail"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // pool sets how many jails may wait for runs; a daemon that starts takes that up.
@@ -264,7 +264,7 @@ func TestWaitingJailIsKilled(t *testing.T) {
 // waits is how many jails wait in this process's daemon.
 func (h *policyHost) waits() string {
 	var text strings.Builder
-	if err := h.s.Metrics(&text); err != nil {
+	if _, err := h.s.Meters().WriteTo(&text); err != nil {
 		h.t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(text.String(), "\njail_pool_jails ")
@@ -316,7 +316,7 @@ func TestPoolIsDrained(t *testing.T) {
 	// What was narrowed is narrow also in a jail that waited.
 	warmed()
 	in, stdin := io.Pipe()
-	started, ended := make(chan struct{}), make(chan supervisor.Result)
+	started, ended := make(chan struct{}), make(chan message.Result)
 	req := request("default", "cat")
 	req.ID = "narrow"
 	go func() {

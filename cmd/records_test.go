@@ -15,10 +15,10 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/jail/asuser"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
@@ -46,9 +46,9 @@ func (h *policyHost) listens() *api.Server {
 }
 
 // runsOf are the runs whose records a caller is given; "-" is of none.
-func (h *policyHost) runsOf(c caller.Caller, req supervisor.RecordsRequest) string {
+func (h *policyHost) runsOf(c caller.Caller, req message.RecordsRequest) string {
 	h.t.Helper()
-	all, err := h.s.Records(context.Background(), c, req)
+	all, err := h.s.Records().Read(context.Background(), c, req)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestWhoReadsRecords(t *testing.T) {
 		uid uint32
 	}{{"roots", 0}, {"strangers", stranger}} {
 		c := h.caller(run.uid)
-		r := h.s.Run(t.Context(), c, supervisor.Request{ID: run.id, NoWorkspace: true,
+		r := h.s.Run(t.Context(), c, message.Request{ID: run.id, NoWorkspace: true,
 			Tool: "true"}, stdio.Streams{In: strings.NewReader("")})
 		if r.ExitCode != 0 {
 			t.Fatalf("%+v %+v", r, r.Error)
@@ -121,11 +121,11 @@ func TestWhoReadsRecords(t *testing.T) {
 			h.write("ceiling", "policy = 1\n"+c.ceiling)
 			caller := caller.Caller{Caller: asuser.Caller{UID: c.uid, GID: c.uid, Groups: c.groups},
 				PID: os.Getpid(), Exe: "test"}
-			if got := h.runsOf(caller, supervisor.RecordsRequest{}); got != c.want {
+			if got := h.runsOf(caller, message.RecordsRequest{}); got != c.want {
 				t.Errorf("the API gives records of %q, want %q", got, c.want)
 			}
 			if got := h.runsOf(caller,
-				supervisor.RecordsRequest{Run: "roots"}); (got == "") != c.notOthers {
+				message.RecordsRequest{Run: "roots"}); (got == "") != c.notOthers {
 				t.Errorf("asked for root's run the API gives %q", got)
 			}
 			if !slices.Contains([]string{"root", "a user", "named by number", "by group",
@@ -158,11 +158,11 @@ func TestWhoReadsRecords(t *testing.T) {
 	}
 	// A ceiling that cannot be understood does not count: the last one that could does.
 	h.write("ceiling", "policy = 1\n")
-	if got := h.runsOf(h.caller(friend), supervisor.RecordsRequest{}); got != "" {
+	if got := h.runsOf(h.caller(friend), message.RecordsRequest{}); got != "" {
 		t.Errorf("a ceiling without names lets read %q", got)
 	}
 	h.write("ceiling", "policy = 1\n[permissions.read]\nusers = [\"12346\"]\nadminister = 1\n")
-	if got := h.runsOf(h.caller(friend), supervisor.RecordsRequest{}); got != "" {
+	if got := h.runsOf(h.caller(friend), message.RecordsRequest{}); got != "" {
 		t.Errorf("a broken ceiling lets read %q", got)
 	}
 }
@@ -183,14 +183,14 @@ func TestOneReadAtATime(t *testing.T) {
 			"ceiling": "policy = 1\n[permissions.read]\nusers = [\"12345\", \"12347\"]\n"})
 	const friend = 12347
 	for range 2 {
-		if r := h.s.Run(t.Context(), h.caller(stranger), supervisor.Request{NoWorkspace: true,
+		if r := h.s.Run(t.Context(), h.caller(stranger), message.Request{NoWorkspace: true,
 			Tool: "true"}, stdio.Streams{In: strings.NewReader("")}); r.ExitCode != 0 {
 			t.Fatalf("%+v %+v", r, r.Error)
 		}
 	}
 	busy := func(uid uint32) bool {
 		t.Helper()
-		all, err := h.s.Records(t.Context(), h.caller(uid), supervisor.RecordsRequest{})
+		all, err := h.s.Records().Read(t.Context(), h.caller(uid), message.RecordsRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestOneReadAtATime(t *testing.T) {
 	}
 	inside := func(uid uint32, do func()) {
 		t.Helper()
-		all, err := h.s.Records(t.Context(), h.caller(uid), supervisor.RecordsRequest{})
+		all, err := h.s.Records().Read(t.Context(), h.caller(uid), message.RecordsRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}

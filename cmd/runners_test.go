@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/runners/runnertest"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // TestRunners: a module and a program of the host, built from the same source, are the same to who
@@ -74,7 +74,7 @@ func (h *host) runner(flags ...string) runnertest.Runner {
 		var got struct {
 			ExitCode       int `json:"exit_code"`
 			Signal         string
-			Stdout, Stderr supervisor.Output
+			Stdout, Stderr message.Output
 			Truncated      bool
 			Limit          *struct{ Name string }
 			Changes        struct{ Added, Modified, Deleted int }

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/jail"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // session opens a session and returns its id.
@@ -29,10 +29,10 @@ func (h *host) exec(id string, args ...string) outcome {
 }
 
 // objectOf runs a command with --json.
-func (h *host) objectOf(args ...string) supervisor.Result {
+func (h *host) objectOf(args ...string) message.Result {
 	h.t.Helper()
 	o := h.jail(args...)
-	var r supervisor.Result
+	var r message.Result
 	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
 		h.t.Fatalf("%q: %v: %+v", args, err, o)
 	}
@@ -46,7 +46,7 @@ func (h *host) liveExec(session, id string) *liveRun {
 }
 
 // stopSession ends it and wants the given number of changed files.
-func (h *host) stopSession(id string, changed int64, flags ...string) supervisor.Result {
+func (h *host) stopSession(id string, changed int64, flags ...string) message.Result {
 	h.t.Helper()
 	r := h.objectOf(append([]string{"session", "stop", "--json", id}, flags...)...)
 	if c := r.Changes; r.Error != nil || r.ExitCode != 0 ||
@@ -56,7 +56,7 @@ func (h *host) stopSession(id string, changed int64, flags ...string) supervisor
 	return r
 }
 
-func (h *host) sessions() (all []supervisor.SessionInfo) {
+func (h *host) sessions() (all []message.SessionInfo) {
 	h.t.Helper()
 	o := h.jail("session", "list", "--json")
 	if err := json.Unmarshal([]byte(o.out), &all); err != nil || o.code != 0 {

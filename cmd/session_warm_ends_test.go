@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
@@ -143,15 +143,15 @@ func TestSessionWarmIsDrained(t *testing.T) {
 	h.warm = 2
 	h.open()
 	ctx := context.Background()
-	req := supervisor.SessionRequest{Request: request("default", "")}
-	req.ID, req.Dir, req.Fate = "kept", h.work, supervisor.FateDiscard
-	if _, err := h.s.StartSession(ctx, h.caller(0), req); err != nil {
+	req := message.SessionRequest{Request: request("default", "")}
+	req.ID, req.Dir, req.Fate = "kept", h.work, message.FateDiscard
+	if _, err := h.s.Sessions().Start(ctx, h.caller(0), req); err != nil {
 		t.Fatal(err)
 	}
 	call := func(id, want string) {
 		t.Helper()
 		var out strings.Builder
-		r := h.s.Exec(ctx, h.caller(0), "kept", supervisor.ExecRequest{ID: id, Tool: "echo",
+		r := h.s.Sessions().Exec(ctx, h.caller(0), "kept", message.ExecRequest{ID: id, Tool: "echo",
 			Args: []string{"said"}, Dir: h.work}, stdio.Streams{Out: &out, Err: &out})
 		if r.Error != nil || r.ExitCode != 0 || out.String() != "said\n" || want != "" &&
 			h.startOf(id) != want {
@@ -181,7 +181,7 @@ func TestSessionWarmIsDrained(t *testing.T) {
 		}
 		break
 	}
-	if r, err := h.s.StopSession(ctx, h.caller(0), "kept", supervisor.StopRequest{}); err != nil ||
+	if r, err := h.s.Sessions().Stop(ctx, h.caller(0), "kept", message.StopRequest{}); err != nil ||
 		r.Error != nil {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 var nativeProbe = build("probe", "./testdata/probe")
@@ -222,7 +222,7 @@ func TestSessionWarmNative(t *testing.T) {
 	id := h.session("--discard", "--profile", "build")
 	look := `grep -E '^(Cap|NoNewPrivs|Seccomp|Uid|Gid|Groups)' /proc/self/status; for fd in /proc/self/fd/*; do echo $fd; done; ulimit -a; cat /proc/mounts | cut -d' ' -f2-4 | grep -v overlay; ` +
 		`cat /proc/net/dev /proc/self/cgroup; mount -t tmpfs x /mnt; unshare -U true; echo x > /usr/x; cat /etc/shadow; ls /home /root /dev/shm; chroot / true; kill -9 1; echo $?; echo $SECRET; echo lock > /dev/shm/mine`
-	var said []supervisor.Result
+	var said []message.Result
 	for n, want := range []string{startCold, startWarm, startWarm} {
 		call := fmt.Sprint("look", n)
 		said = append(said,
@@ -281,7 +281,7 @@ func TestSessionWarmFetches(t *testing.T) {
 	}
 	h.stopSession(id, 0)
 	id = h.session("--discard", "--profile", "fetch", "--fetch", "example.org")
-	var first supervisor.Result
+	var first message.Result
 	for n, want := range []string{startCold, startWarm, startWarm} {
 		call := fmt.Sprint("module", n)
 		r := h.objectOf("session", "exec", id, "--id", call, "--json", "--", "fetch",

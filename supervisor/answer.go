@@ -7,6 +7,8 @@ const (
 	maxFailure  = 2 << 10
 	maxSentence = 512
 	maxClass    = 64
+	// the largest signal
+	maxSignal = 64
 )
 
 // checkAnswer takes from inside only what has the form of an answer: texts of bounded length that a

@@ -8,21 +8,23 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/prewarm"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // openPool starts the pool of prewarmed jails. A private daemon serves one command and has none. A
 // daemon of an ordinary user has too few rights to attach a workspace to a jail that was started
 // before.
-func (s *Supervisor) openPool() {
+func (s *Supervisor) openPool(dirs *rundir.Store) {
 	if s.config.Private || s.config.Bounds.Warm < 1 || rootless.User() != nil {
 		return
 	}
-	s.pool = prewarm.New(prewarm.Options{Size: s.config.Bounds.Warm, Dirs: s.prewarmed,
+	s.pool = prewarm.New(prewarm.Options{Size: s.config.Bounds.Warm, Dirs: dirs,
 		Launcher: s.launcher,
-		Host:     s.layers, Module: s.modules.sealed.BySum, Outdated: bundlesChanged(s.bundles),
+		Host:     s.layers, Module: s.preparer.Module, Outdated: bundlesChanged(s.bundles),
 		Busy: func() bool { return s.queue.Load().Runs > 0 }})
 }
 
@@ -49,16 +51,16 @@ func bundlesChanged(c *bundle.Catalog) func() bool {
 // directory of the host would keep a file system in use when no run does so any more. A session
 // does that anyway, as long as it lasts. And a directory that only its mount makes read-only is
 // locked to a jail only if the jail starts with it.
-func (j *job) canBePrewarmed() bool {
+func canBePrewarmed(j *prepare.Job) bool {
 	switch {
-	case j.compile || j.hold != nil || j.req.Learn || j.req.Terminal != nil:
+	case j.Compile || j.Holds > 0 || j.Req.Learn || j.Req.Terminal != nil:
 		return false
-	case j.in != nil:
-		return j.tool.native == "" || j.plan.Fetch == nil
-	case j.tool.native != "" || prewarm.HasHost(j.plan):
+	case j.In != nil:
+		return j.Tool.Native == "" || j.Plan.Fetch == nil
+	case j.Tool.Native != "" || prewarm.HasHost(j.Plan):
 		return false
 	}
-	return j.plan.Workspace == nil || j.plan.Workspace.Shadow
+	return j.Plan.Workspace == nil || j.Plan.Workspace.Shadow
 }
 
 // A claimed is the prewarmed jail that a run was given, if it was given one.
@@ -74,35 +76,27 @@ type claimed struct {
 // claim gives the run a prewarmed jail, if there is one for it.
 func (r *run) claim(ctx context.Context) {
 	j, p := r.job, r.s.pool
-	if p == nil || !j.canBePrewarmed() {
+	if p == nil || !canBePrewarmed(j) {
 		return
 	}
 	spec := prewarm.Spec{}
-	if j.in != nil {
-		spec.Session, spec.Caller, spec.Programs = j.in.prewarmed, j.caller.Caller, j.programs
+	if j.In != nil {
+		spec.Session, spec.Caller, spec.Programs = r.session.prewarmed, j.Caller.Caller, j.Programs
 	}
-	if j.script == nil && j.tool.native == "" {
-		spec.Module = j.tool.sum
+	if j.Script == nil && j.Tool.Native == "" {
+		spec.Module = j.Tool.Sum
 	}
-	given, plan, ok := p.Claim(ctx, j.plan, spec, j.binds)
+	given, plan, ok := p.Claim(ctx, j.Plan, spec, j.Binds)
 	if !ok {
 		return
 	}
-	if j.in == nil {
+	if j.In == nil {
 		// The jail has ids of its own until nothing is left of it.
-		j.ids.Release()
-		j.ids = nil
+		j.IDs.Release()
+		j.IDs = nil
 	}
-	j.plan = plan
+	j.Plan = plan
 	r.warm = claimed{jail: given, alone: p.VacateMeanwhile(spec.Session, r.s.life.CleanUp)}
-}
-
-// vacate ends the prewarmed jails of the run's session, if it has one, beside which the run must
-// not be.
-func (r *run) vacate() {
-	if r.job.in != nil {
-		r.s.pool.Vacate(r.job.in.prewarmed, r.s.life.CleanUp)
-	}
 }
 
 // start says in the words of the record how the run came to its jail.
@@ -137,7 +131,7 @@ func (r *run) attach() (*launch.Process, error) {
 	if !given.AttachesLater() {
 		return given.Process, nil
 	}
-	files, err := r.s.filesOf(r.job, r.work)
+	files, err := r.s.filesOf(r.job, r.work.Workspace())
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +140,7 @@ func (r *run) attach() (*launch.Process, error) {
 		return given.Process, nil
 	}
 	given.End()
-	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) && r.ended() == nil {
+	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) && r.Ended() == nil {
 		return nil, r.s.layers.Missing(layer.Layer, layer.Reason, err)
 	}
 	return nil, notStarted(err)
@@ -166,7 +160,7 @@ func notStarted(err error) *problem.Error {
 // newPipes returns the pipes of the run: those of its jail if that was prewarmed.
 func (r *run) newPipes() (*stdio.Pipes, error) {
 	if r.warm.jail == nil {
-		return stdio.New(r.job.plan.IDs)
+		return stdio.New(r.job.Plan.IDs)
 	}
 	return r.warm.jail.Pipes, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/config"
 )
 
 // Layers of which the kernel tells. No word from inside may be in their names.
@@ -38,11 +39,11 @@ type kernelDenials struct {
 // follow starts to collect what Landlock refuses in the jail, before the tool runs, if the operator
 // wants that and the kernel tells. Else it returns nil.
 func (r *run) follow(proc *launch.Process) *denials.Jail {
-	if r.s.refusals == nil || r.job.compile || r.job.hold != nil {
+	if r.s.refusals == nil || r.job.Compile || r.job.Holds > 0 {
 		return nil
 	}
-	ids, domains := r.job.plan.IDs, 1
-	if r.job.plan.Ceiling != nil {
+	ids, domains := r.job.Plan.IDs, 1
+	if r.job.Plan.Ceiling != nil {
 		domains++
 	}
 	return r.s.refusals.Follow(proc.PID, ids.Base, ids.Size, domains)
@@ -122,16 +123,16 @@ func (r *run) recordDenied(k kernelDenials) error {
 
 // openRefusals begins to read what Landlock refuses on this host. Where that is not to be had the
 // daemon does without: no wall depends on it, and jail doctor says why.
-func (s *Supervisor) openRefusals() {
-	if s.config.Refusals {
+func (s *jailer) openRefusals(c config.Config) {
+	if c.Refusals {
 		var err error
 		s.refusals, err = denials.Start()
-		s.config.Log.Check("read what Landlock refuses", err)
+		c.Log.Check("read what Landlock refuses", err)
 	}
 }
 
-// closeRefusals ends that. No run is active any more.
-func (s *Supervisor) closeRefusals() {
+// close ends that. No run is active any more.
+func (s *jailer) close() {
 	if s.refusals != nil {
 		// nothing is read any more in any case
 		_ = s.refusals.Close()

@@ -1,26 +1,23 @@
 package supervisor
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"syscall"
 
-	"github.com/jail-sandbox/jail/jail/probe"
-	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/problem"
-	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
 // finish turns the end of the jail into the result and the record.
 func (r *run) finish(e end) error {
 	res := &r.result
 	res.Truncated = e.pumps.Truncated()
-	res.Usage = Usage{WallMS: e.wall.Milliseconds(), CPUMS: e.usage.CPU.Milliseconds(),
+	res.Usage = message.Usage{WallMS: e.wall.Milliseconds(), CPUMS: e.usage.CPU.Milliseconds(),
 		MemoryPeak: e.usage.MemoryPeak, PIDsPeak: e.usage.PIDsPeak,
 		ThrottledMS: e.usage.Throttled.Milliseconds(), IORead: e.usage.IORead,
 		IOWrite: e.usage.IOWrite}
@@ -28,28 +25,32 @@ func (r *run) finish(e end) error {
 		res.Denied = append(res.Denied, checkDenied(rep.Denied)...)
 		res.Trap = rep.Trap
 	}
-	res.Usage.FetchBytesIn, res.Usage.FetchBytesOut, res.Usage.FetchRequests = e.fetched.usage.FetchBytesIn, e.fetched.usage.FetchBytesOut, e.fetched.usage.FetchRequests
-	res.Denied = append(append(res.Denied, e.fetched.denied...), e.told.list()...)
-	r.failure = e.answer.Failure
+	res.Usage.FetchBytesIn, res.Usage.FetchBytesOut = e.fetched.FetchBytesIn, e.fetched.FetchBytesOut
+	res.Usage.FetchRequests = e.fetched.FetchRequests
+	res.Denied = append(append(res.Denied, e.unfetched...), e.told.list()...)
 	met := r.outcome(e)
 	if e.answer.Report == nil && e.answer.Failure == "" && e.status.Signal == 0 &&
-		res.Limit == nil && r.ended() == nil {
+		res.Limit == nil && r.Ended() == nil {
 		// It ended by itself and has nothing to report: it did not get to the tool, or could not
 		// tell of it.
 		return problem.New(problem.Failed,
 			"jail-init ended with code %d and did not say how the run went", e.status.Code)
 	}
-	if e.answer.Layer != "" && e.answer.Report == nil && r.ended() == nil {
+	if e.answer.Layer != "" && e.answer.Report == nil && r.Ended() == nil {
 		return r.s.layers.Missing(e.answer.Layer, e.answer.Failure, nil)
 	}
-	if r.job.compile {
+	if r.job.Compile {
+		// What is wrong with the module is told to the run that waits for it.
+		if e.answer.Failure != "" {
+			res.Error = problem.New(problem.Refused, "%s", e.answer.Failure)
+		}
 		return nil
 	}
-	if e.answer.NoCwd != 0 && r.ended() == nil && res.Limit == nil {
-		return noCwd(r.job.cwd, syscall.Errno(e.answer.NoCwd))
+	if e.answer.NoCwd != 0 && r.Ended() == nil && res.Limit == nil {
+		return prepare.NoCwd(r.job.Cwd, syscall.Errno(e.answer.NoCwd))
 	}
-	if e.answer.Failure != "" && r.ended() == nil && res.Limit == nil {
-		return problem.New(problem.Failed, "tool %s: %s", r.job.tool.name, e.answer.Failure)
+	if e.answer.Failure != "" && r.Ended() == nil && res.Limit == nil {
+		return problem.New(problem.Failed, "tool %s: %s", r.job.Tool.Name, e.answer.Failure)
 	}
 	if err := r.recordEnd(e, met); err != nil {
 		return err
@@ -62,34 +63,34 @@ func (r *run) finish(e end) error {
 
 // outcome decides with which code and signal the run ended, and returns which limits it met, the
 // one that ended it first.
-func (r *run) outcome(e end) (met []LimitHit) {
+func (r *run) outcome(e end) (met []message.LimitHit) {
 	res := &r.result
 	res.ExitCode = e.status.Code
 	signal := e.status.Signal
-	if rep := e.answer.Report; rep != nil && r.job.tool.native != "" && signal == 0 &&
+	if rep := e.answer.Report; rep != nil && r.job.Tool.Native != "" && signal == 0 &&
 		rep.Signal > 0 && e.status.Code == problem.ExitSignal+rep.Signal {
 		// of the program; process 1 ended by itself, with the code that says so
 		signal = rep.Signal
 	}
-	c := r.ended()
-	if c != nil && c.byOthers() && e.status.Signal == 0 && e.answer.Report != nil {
+	c := r.Ended()
+	if c != nil && c.ByOthers() && e.status.Signal == 0 && e.answer.Report != nil {
 		// The tool was faster: killed it would be only by a signal.
 		c = nil
 	}
-	limits := r.job.eff.Policy().Limits
+	limits := r.job.Policy.Policy().Limits
 	switch {
-	case c != nil && c.limit != "":
-		res.Limit = r.limitHit(c.limit, c.peak)
-	case c != nil && c.over:
+	case c != nil && c.Limit != "":
+		res.Limit = r.limitHit(c.Limit, c.Peak)
+	case c != nil && c.Over:
 		// it was told to end, and there was nothing else for it to do
 		signal, res.ExitCode = 0, 0
-	case c != nil && (c.gone || c.fault != nil):
+	case c != nil && (c.Gone || c.Fault != nil):
 		signal = int(syscall.SIGKILL)
 	case c != nil:
-		signal = c.signal
-		if c.daemon != "" {
+		signal = c.Signal
+		if c.Daemon != "" {
 			res.Warnings = append(res.Warnings,
-				"the daemon was stopped or restarted, and ended this run ("+c.daemon+")")
+				"the daemon was stopped or restarted, and ended this run ("+c.Daemon+")")
 		}
 	case signal == int(syscall.SIGKILL) && e.usage.OOMKills > 0:
 		res.Limit = r.limitHit("memory", e.usage.MemoryPeak)
@@ -98,7 +99,7 @@ func (r *run) outcome(e end) (met []LimitHit) {
 		res.Limit = r.limitHit("cpu_time", e.usage.CPU.Milliseconds())
 	}
 	if res.Limit != nil {
-		met = []LimitHit{*res.Limit}
+		met = []message.LimitHit{*res.Limit}
 	}
 	for _, hit := range r.limitsMet(e) {
 		if res.Limit == nil || hit.Name != res.Limit.Name {
@@ -120,14 +121,14 @@ func (r *run) outcome(e end) (met []LimitHit) {
 	return met
 }
 
-func (r *run) limitHit(name string, peak int64) *LimitHit {
-	l := r.job.eff.Policy().Limits
-	hit := &LimitHit{Name: name, Peak: peak}
+func (r *run) limitHit(name string, peak int64) *message.LimitHit {
+	l := r.job.Policy.Policy().Limits
+	hit := &message.LimitHit{Name: name, Peak: peak}
 	switch name {
 	case limitIdle:
-		hit.Limit = r.job.hold.idle.Milliseconds()
+		hit.Limit = r.session.idle.Milliseconds()
 	case limitTime:
-		hit.Limit = r.job.hold.total.Milliseconds()
+		hit.Limit = r.session.total.Milliseconds()
 	case "wall":
 		hit.Limit = l.Wall.Milliseconds()
 	case "cpu_time":
@@ -158,9 +159,11 @@ func checkDenied(said []runners.Denial) []runners.Denial {
 }
 
 // recordEnd puts what was refused and which limit was met on record.
-func (r *run) recordEnd(e end, met []LimitHit) error {
-	if err := r.recordExecuted(e.answer.Report); err != nil {
-		return err
+func (r *run) recordEnd(e end, met []message.LimitHit) error {
+	for _, executed := range r.job.Script.Executed(e.answer.Report) {
+		if err := r.records.Record(executed); err != nil {
+			return err
+		}
 	}
 	if err := r.recordDenied(e.told); err != nil {
 		return err
@@ -188,109 +191,15 @@ func (r *run) recordFinished(e end) error {
 	return r.records.Record(f)
 }
 
-func (r *run) prepareWorkspace() error {
-	j := r.job
-	if j.source == nil || !j.plan.Workspace.Shadow || j.in != nil {
-		return nil
-	}
-	w, err := r.s.workspaces.Prepare(workspace.Spec{ID: string(j.id), Source: j.source,
-		Bytes:  j.plan.Workspace.Bytes,
-		Inodes: j.plan.Workspace.Files, Caller: j.caller.Workspace(),
-		Hide: j.eff.Policy().Workspace.Hide})
-	switch {
-	case errors.Is(err, workspace.ErrSource):
-		return problem.New(problem.Refused, "%w", err)
-	case errors.Is(err, workspace.ErrLimits):
-		return problem.New(problem.Refused, "%w", err).
-			WithHint("see to the limits workspace and workspace_files, of the policy or of --limit")
-	case errors.Is(err, workspace.ErrNoSpace):
-		return problem.New(problem.Failed, "%w", err).
-			WithHint("make room, end other runs, or take less with --limit workspace=SIZE")
-	case err != nil:
-		for _, f := range probe.Layers() {
-			if e := problem.Missing(f, err); e != nil {
-				return e
-			}
-		}
-		return r.s.layers.Failed("shadow workspaces", err)
-	}
-	r.work = w
-	r.result.Warnings = append(r.result.Warnings, w.Warnings()...)
-	// Now, and not only when it is kept: if this daemon is killed, the next one finds a shadow that
-	// can be reviewed.
-	if err := r.s.workspaces.SaveTerms(string(j.id), r.terms(true)); err != nil {
-		return problem.New(problem.Failed, "%w", err)
-	}
-	return nil
-}
-
-// shadowKept is an error where the caller named the run as one whose shadow is still kept.
-func (r *run) shadowKept() error {
-	id := string(r.job.id)
-	if r.job.req.ID == "" || r.job.in != nil {
-		return nil
-	}
-	w, err := r.s.workspaces.Get(id)
-	if err != nil {
-		// there is none, or what is wrong with it is told when it is prepared
-		return nil
-	}
-	defer w.Close()
-	return problem.New(problem.Usage, "run id %s is in use: the shadow of that run is kept", id).
-		WithHint("take another --id; jail diff " + id + " shows that shadow, jail discard " + id +
-			" throws it away")
-}
-
-// terms are those of the run's shadow.
-func (r *run) terms(unfinished bool) shadows.Terms {
-	w := r.job.eff.Policy().Workspace
-	return shadows.Terms{Policy: r.job.eff.Digest(), Tool: r.job.tool.name, Protect: w.Protect,
-		Commit: w.Commit, Unfinished: unfinished,
-		Revert: r.job.eff.Policy().Limits.Revert, RevertTime: r.job.eff.Policy().Limits.RevertTime}
-}
-
-// discardUnused throws the shadow of a run away that jail failed, unless its tool wrote something.
-func (r *run) discardUnused() {
-	if r.work == nil {
-		return
-	}
-	if r.pumps == nil || !r.wrote() {
-		// What cannot be discarded is listed by `jail workspaces`.
-		r.log("discard the shadow", r.discard())
-	}
-	r.log("close the shadow", r.work.Close())
-}
-
-// wrote reports whether there is something in the shadow of a run whose jail is gone, or may be.
-// Then it outlives the run.
-func (r *run) wrote() bool {
-	if r.work.Freeze() == nil {
-		if sum, _, err := r.work.Review(context.Background()); err == nil && sum.Total() == 0 {
-			return false
-		}
-	}
-	// The terms, which say that the run was cut off, are there already.
-	r.log("keep the shadow", r.work.Keep())
-	return true
-}
-
 // log logs an error of a task that changes nothing of how the run ended.
-func (r *run) log(task string, err error) { r.s.config.Log.Failed(task, string(r.job.id), err) }
-
-// discard throws the shadow away, and its terms after it.
-func (r *run) discard() error {
-	if err := r.work.Drop(); err != nil {
-		return err
-	}
-	return r.s.workspaces.DropTerms(string(r.job.id))
-}
+func (r *run) log(task string, err error) { r.s.config.Log.Failed(task, string(r.job.ID), err) }
 
 // keptAnyway says of a run that failed on our side that its shadow is still there, if it is.
 func (r *run) keptAnyway() {
-	if r.job.compile || r.job.source == nil || r.job.in != nil || r.result.Workspace != "" {
+	if r.job.Compile || r.job.Source == nil || r.job.In != nil || r.result.Workspace != "" {
 		return
 	}
-	if w, err := r.s.workspaces.Get(string(r.job.id)); err == nil {
+	if w, err := r.s.workspaces.Get(string(r.job.ID)); err == nil {
 		r.result.Workspace = "kept"
 		w.Close()
 	}
@@ -298,113 +207,40 @@ func (r *run) keptAnyway() {
 
 // review counts what the run changed and does with the shadow what was asked for.
 func (r *run) review() error {
+	c := r.Ended()
 	if r.work == nil {
-		return r.sessionFault()
+		if c == nil || c.Fault == nil {
+			return nil
+		}
+		// The session of an invocation was ended because the disk did not take its shadow.
+		id := r.job.Session()
+		return problem.New(problem.Failed, "session %s was ended: %w", id, c.Fault).
+			WithHint("make room on that disk; jail diff " + id + " shows what was saved")
+	}
+	var fault error
+	if c != nil {
+		fault = c.Fault
 	}
 	work := r.work
-	// from here on the shadow has its fate, whatever else fails
-	defer func() {
-		r.s.life.CleanUp(func() { r.log("close the shadow", work.Close()) })
-		r.work = nil
-	}()
-	if c := r.ended(); c != nil && c.fault != nil {
-		return r.salvage(work.Freeze())
-	}
-	sum, digest, err := work.Peek(context.Background())
-	if err == nil && sum.Total() == 0 && r.fate() != FateKeep {
-		r.result.Workspace = "discarded"
-		// Nothing is in it, and `jail workspaces` shows what stayed.
-		r.log("discard the shadow", r.discard())
-		return nil
-	}
-	if err == nil && r.fate() == FateDiscard {
-		return r.settle(sum, digest)
-	}
-	// its mounts of the shadow with it
-	r.warm.end()
-	if err := work.Freeze(); err != nil {
-		if damage := (*workspace.DamageError)(nil); errors.As(err, &damage) {
-			return r.salvage(err)
-		}
-		r.result.Workspace = "kept"
-		return problem.New(problem.Failed, "%w", err).
-			WithHint("jail discard " + string(r.job.id) + " throws the shadow away")
-	}
-	sum, digest, err = work.Review(context.Background())
-	if err != nil {
-		return errors.Join(problem.New(problem.Failed, "%w", err).
-			WithHint("jail discard "+string(r.job.id)+" throws the shadow away"), r.keep())
-	}
-	return r.settle(sum, digest)
+	r.work = nil
+	// The prewarmed jail goes with its mounts of the shadow.
+	end, err := work.Review(r.fate(), r.result.ExitCode == 0, fault, r.warm.end)
+	r.result.Workspace, r.result.Changes = end.Workspace, end.Changes
+	r.result.Usage.WorkspaceBytes = end.Bytes
+	return err
 }
 
 // fate is what happens to a shadow in which something changed, unless the tool failed.
-func (r *run) fate() Fate {
-	fate := r.job.req.Fate
+func (r *run) fate() message.Fate {
+	fate := r.job.Req.Fate
 	// it is settled: the session has ended
-	if h := r.job.hold; h != nil && h.fate != FateDefault {
+	if h := r.session; r.job.Holds > 0 && h.fate != message.FateDefault {
 		fate = h.fate
 	}
-	if fate == FateDefault && r.job.eff.Policy().Workspace.Commit == policy.CommitAuto {
-		fate = FateCommit
+	if fate == message.FateDefault && r.job.Policy.Policy().Workspace.Commit == policy.CommitAuto {
+		fate = message.FateCommit
 	}
 	return fate
-}
-
-// settle puts on record what changed, and keeps, discards or commits it.
-func (r *run) settle(sum workspace.Summary, digest string) error {
-	res := &r.result
-	res.Changes = shadows.ChangesOf(sum)
-	res.Usage.WorkspaceBytes = sum.Bytes
-	if sum.Total() > 0 {
-		changed := audit.WorkspaceChanged{Workspace: r.job.source.Name(), Digest: digest,
-			Changes: audit.Changes(res.Changes), Files: shadows.Digests(r.work.Reviewed())}
-		if err := r.records.Record(changed); err != nil {
-			return err
-		}
-	}
-	switch fate := r.fate(); {
-	case fate == FateDiscard:
-		r.result.Workspace = "discarded"
-		if err := r.records.Record(audit.WorkspaceDiscarded{Workspace: r.job.source.Name(),
-			Digest: digest, Changes: audit.Changes(r.result.Changes)}); err != nil {
-			return err
-		}
-		if err := r.discard(); err != nil {
-			return problem.New(problem.Failed, "%w", err)
-		}
-		return nil
-	case fate == FateCommit && r.result.ExitCode == 0:
-		return r.commit(digest)
-	}
-	return r.keep()
-}
-
-// keep makes the shadow outlive the run, with the terms of its commit.
-func (r *run) keep() error {
-	if err := errors.Join(r.s.workspaces.SaveTerms(string(r.job.id), r.terms(false)),
-		r.work.Keep()); err != nil {
-		return problem.New(problem.Failed, "%w", err).
-			WithHint("jail diff " + string(r.job.id) + " shows the shadow, jail discard " +
-				string(r.job.id) + " throws it away")
-	}
-	r.result.Workspace = "kept"
-	return nil
-}
-
-// commit is --commit: the caller said yes beforehand, to everything but protected names. What is
-// left of the shadow is kept.
-func (r *run) commit(digest string) error {
-	if err := r.keep(); err != nil {
-		return err
-	}
-	_, err := r.s.workspaces.CommitShadow(context.Background(), r.job.caller, r.work,
-		shadows.CommitRequest{Digest: digest}, r.terms(false), r.records.Record)
-	if err != nil {
-		return err
-	}
-	r.result.Workspace = "committed"
-	return nil
 }
 
 var signalNames = map[syscall.Signal]string{

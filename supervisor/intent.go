@@ -16,7 +16,7 @@ func (r *run) intend(started audit.RunStarted) error {
 	if r.warm.jail == nil {
 		return r.records.Record(started)
 	}
-	events := []audit.Event{started, r.job.exec()}
+	events := []audit.Event{started, r.job.Exec()}
 	written := make(chan error, 1)
 	go func() { written <- r.records.RecordAll(events) }()
 	r.warm.recorded = sync.OnceValue(func() error { return <-written })
@@ -34,11 +34,11 @@ func (r *run) intended() error {
 // recordExec puts on record what is executed, or waits until it is. A jail that holds a session
 // executes nothing.
 func (r *run) recordExec() error {
-	if r.job.hold != nil {
+	if r.job.Holds > 0 {
 		return nil
 	}
 	if r.warm.recorded != nil {
 		return r.warm.recorded()
 	}
-	return r.records.Record(r.job.exec())
+	return r.records.Record(r.job.Exec())
 }

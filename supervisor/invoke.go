@@ -11,19 +11,19 @@ import (
 
 // invoke hands the tool over to jail-init. The jail that holds a session open has none, and waits.
 func (r *run) invoke(proc *launch.Process) error {
-	if r.job.hold != nil {
+	if r.job.Holds > 0 {
 		return nil
 	}
 	if r.warm.jail != nil {
 		r.warm.alone()
 	}
-	order := r.job.order()
-	order.Prepared = r.job.script == nil && r.warm.jail.Loaded(r.job.tool.sum)
-	err := proc.Invoke(order, append(r.job.modules(), r.door()...)...)
-	if err == nil && r.job.in == nil && !r.job.compile {
-		r.s.meters.begin.Observe(time.Since(r.job.begun))
+	order := r.job.Order()
+	order.Prepared = r.job.Script == nil && r.warm.jail.Loaded(r.job.Tool.Sum)
+	err := proc.Invoke(order, append(r.job.Modules(), r.proxy.Load().Door()...)...)
+	if err == nil && r.job.In == nil && !r.job.Compile {
+		r.s.meters.Begin.Observe(time.Since(r.job.Begun))
 	}
-	if err == nil || r.ended() != nil || errors.Is(err, syscall.EPIPE) {
+	if err == nil || r.Ended() != nil || errors.Is(err, syscall.EPIPE) {
 		// where jail-init has ended already, its end says why
 		return nil
 	}

@@ -6,8 +6,10 @@ import (
 	"os"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -16,12 +18,12 @@ import (
 var errnoLimits = []string{"open_files", "file_size", "workspace", "workspace_files"}
 
 // limitsMet returns the limits that the run met and did not end by, in a fixed order.
-func (r *run) limitsMet(e end) []LimitHit {
-	limits := r.job.eff.Policy().Limits
-	var hits []LimitHit
+func (r *run) limitsMet(e end) []message.LimitHit {
+	limits := r.job.Policy.Policy().Limits
+	var hits []message.LimitHit
 	add := func(name string, peak int64) {
 		if limit, _, ok := limits.Get(name); ok && limit != policy.Unlimited {
-			hits = append(hits, LimitHit{name, limit, peak})
+			hits = append(hits, message.LimitHit{Name: name, Limit: limit, Peak: peak})
 		}
 	}
 	if e.usage.OOMKills > 0 {
@@ -39,7 +41,7 @@ func (r *run) limitsMet(e end) []LimitHit {
 			said[m.Name] = m.Peak
 		}
 	}
-	full := r.shadowFull()
+	full := shadowFull(r.shadow())
 	for _, name := range errnoLimits {
 		limit, _, _ := limits.Get(name)
 		peak, met := said[name]
@@ -54,9 +56,8 @@ func (r *run) limitsMet(e end) []LimitHit {
 	return hits
 }
 
-// shadowFull says which of the shadow's limits are used up, as the host sees it.
-func (r *run) shadowFull() map[string]bool {
-	work := r.shadow()
+// shadowFull says which of a shadow's limits are used up, as the host sees it. work may be nil.
+func shadowFull(work *workspace.Workspace) map[string]bool {
 	if work == nil {
 		return nil
 	}
@@ -70,7 +71,7 @@ func (r *run) shadowFull() map[string]bool {
 
 // recordLimits puts each limit that was met on record. killed says that a process of the run was
 // killed because memory ran out.
-func (r *run) recordLimits(met []LimitHit, killed bool) error {
+func (r *run) recordLimits(met []message.LimitHit, killed bool) error {
 	for _, l := range met {
 		action := "refused"
 		if l == met[0] && r.result.Signal != nil || l.Name == "memory" && killed {
@@ -84,23 +85,10 @@ func (r *run) recordLimits(met []LimitHit, killed bool) error {
 	return nil
 }
 
-// checkIO refuses a policy that bounds the use of disks where nothing below slice could hold it.
-func checkIO(slice string, l policy.Limits) error {
-	if l.IORead == policy.Unlimited && l.IOWrite == policy.Unlimited {
-		return nil
-	}
-	if err := cgroup.MissingIO(slice); err != nil {
-		return problem.MissingLayer("control groups",
-			fmt.Sprintf("limits io_read and io_write need them to bound the use of disks: %v", err),
-			"take io_read and io_write out of the policy, or enable the controller (blkio, or io of cgroup v2)", err)
-	}
-	return nil
-}
-
 // limitIO bounds how fast the jail uses the disks that it can reach: those of its workspace and of
 // the daemon's state, where its shadow lies, and the shadow's own.
 func (r *run) limitIO(leaf *cgroup.Leaf) error {
-	c := r.job.plan.Cgroup
+	c := r.job.Plan.Cgroup
 	if c.IORead == 0 && c.IOWrite == 0 {
 		return nil
 	}
@@ -109,9 +97,9 @@ func (r *run) limitIO(leaf *cgroup.Leaf) error {
 		return problem.New(problem.Failed, "%w", err)
 	}
 	defer state.Close()
-	files := append([]*os.File{state}, r.job.binds...)
-	if r.job.source != nil {
-		files = append(files, r.job.source)
+	files := append([]*os.File{state}, r.job.Binds...)
+	if r.job.Source != nil {
+		files = append(files, r.job.Source)
 	}
 	if work := r.shadow(); work != nil {
 		loop, err := work.Device()

@@ -7,6 +7,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
 )
 
 // TestLimitsMet: what the inside says of limits is taken for limits that the policy has, with its
@@ -19,7 +21,7 @@ func TestLimitsMet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{job: &job{eff: eff}}
+	r := &run{job: &prepare.Job{Policy: eff}}
 	said := func(names ...string) end {
 		rep := &runners.Report{}
 		for _, n := range names {
@@ -30,33 +32,24 @@ func TestLimitsMet(t *testing.T) {
 	}
 	denied := said("open_files")
 	denied.usage = cgroup.Usage{PIDsDenied: 3, PIDsPeak: 12}
+	hit := func(name string, limit, peak int64) message.LimitHit {
+		return message.LimitHit{Name: name, Limit: limit, Peak: peak}
+	}
 	for what, c := range map[string]struct {
 		e    end
-		want []LimitHit
+		want []message.LimitHit
 	}{
 		"nothing":    {end{}, nil},
-		"open files": {said("open_files"), []LimitHit{{"open_files", 32, 32}}},
+		"open files": {said("open_files"), []message.LimitHit{hit("open_files", 32, 32)}},
 		"two": {said("file_size", "open_files"),
-			[]LimitHit{{"open_files", 32, 32}, {"file_size", 100, 100}}},
+			[]message.LimitHit{hit("open_files", 32, 32), hit("file_size", 100, 100)}},
 		"a limit that there is not":  {said("moon", "wall", ""), nil},
 		"a shadow that there is not": {said("workspace", "workspace_files"), nil},
-		"tasks, which the kernel tells": {denied, []LimitHit{{"pids", 12, 12}, {"open_files", 32,
-			32}}},
+		"tasks, which the kernel tells": {denied, []message.LimitHit{hit("pids", 12, 12),
+			hit("open_files", 32, 32)}},
 	} {
 		if got := r.limitsMet(c.e); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", what, got, c.want)
 		}
-	}
-}
-
-// TestCheckIO: a policy that bounds no disk needs no controller for it.
-func TestCheckIO(t *testing.T) {
-	if err := checkIO("", policy.TopLimits()); err != nil {
-		t.Error(err)
-	}
-	l := policy.TopLimits()
-	l.IORead = 1 << 20
-	if err := checkIO("", l); (err == nil) != (cgroup.MissingIO("") == nil) {
-		t.Errorf("%v, and the host says %v", err, cgroup.MissingIO(""))
 	}
 }

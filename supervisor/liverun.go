@@ -4,6 +4,7 @@ import (
 	"context"
 	"syscall"
 
+	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -11,10 +12,10 @@ import (
 type liveRun struct{ r *run }
 
 // IsSession reports whether the run holds a session open.
-func (l liveRun) IsSession() bool { return l.r.job.hold != nil }
+func (l liveRun) IsSession() bool { return l.r.job.Holds > 0 }
 
 // Kill ends the run.
-func (l liveRun) Kill() { l.r.end(cause{signal: int(syscall.SIGKILL)}) }
+func (l liveRun) Kill() { l.r.End(ending.Cause{Signal: int(syscall.SIGKILL)}) }
 
 // Wait returns when nothing is left to do for the run, or ctx ends; the run goes on all the same.
 func (l liveRun) Wait(ctx context.Context) error {

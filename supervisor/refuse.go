@@ -4,23 +4,26 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
 // refuse puts a run on record that never started.
-func (s *Supervisor) refuse(c caller.Caller, req Request, j *job, err error) (res Result) {
+func (s *runner) refuse(c caller.Caller, req message.Request, j *prepare.Job,
+	err error) (res message.Result) {
 	e := problem.From(err)
 	err = nil
-	defer func() { s.meters.ended(&res, 0) }()
-	res = Result{ID: req.ID, ExitCode: e.Exit(), Error: e, Denied: e.Denied}
+	defer func() { s.meters.Ended(&res, 0) }()
+	res = message.Result{ID: req.ID, ExitCode: e.Exit(), Error: e, Denied: e.Denied}
 	entry := audit.Entry{Run: req.ID, Actor: c.Actor()}
 	if j != nil {
-		defer j.close()
-		res.ID, entry.Run = string(j.id), string(j.id)
-		res.Session, entry.Session = j.session(), j.session()
-		if j.resolved {
-			res.Policy = j.eff.Digest()
+		defer j.Close()
+		res.ID, entry.Run = string(j.ID), string(j.ID)
+		res.Session, entry.Session = j.Session(), j.Session()
+		if j.Resolved {
+			res.Policy = j.Policy.Digest()
 			entry.Policy = res.Policy
 		}
 	}

@@ -5,93 +5,186 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/admission"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/filewatch"
+	"github.com/jail-sandbox/jail/supervisor/hostlayers"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/meters"
+	"github.com/jail-sandbox/jail/supervisor/mounts"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
+	"github.com/jail-sandbox/jail/supervisor/prewarm"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/rungroup"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"github.com/jail-sandbox/jail/supervisor/runproxy"
+	"github.com/jail-sandbox/jail/supervisor/runshadow"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // A run is one run from the moment that it is put on record to the moment that nothing is left of
 // it.
 type run struct {
-	stopper
-	s    *Supervisor
-	job  *job
-	dir  *rundir.Dir
-	warm claimed
-	work *workspace.Workspace
-	done chan struct{}
+	ending.Stopper
+	s   *runner
+	job *prepare.Job
+	// session is the one that the run holds open or is an invocation of, or nil.
+	session *session
+	dir     *rundir.Dir
+	warm    claimed
+	work    *runshadow.Shadow
+	done    chan struct{}
 	// pumps are the tool's streams, once the tool has been let go.
 	pumps *stdio.Pipes
-	// fetch is nil while there is no fetch proxy.
-	fetch   atomic.Pointer[fetching]
+	// proxy is nil while there is no fetch proxy.
+	proxy   atomic.Pointer[runproxy.Proxy]
 	records *runlog.Log
-	result  Result
-	// failure is what jail-init says went wrong with the module.
-	failure string
+	result  message.Result
+}
+
+// A runner carries out jobs.
+type runner struct {
+	jailer
+	config     config.Config
+	life       *lifetime.Lifetime
+	log        runlog.Appender
+	meters     *meters.Meters
+	queue      *admission.Queue
+	preparer   *prepare.Preparer
+	workspaces *shadows.Store
+	runs       *rundir.Store
+	active     active
+}
+
+// A jailer is what jails are made with.
+type jailer struct {
+	launcher launch.Launcher
+	layers   hostlayers.Host
+	proxies  *runproxy.Host
+	// pool is nil where no jails are prewarmed.
+	pool *prewarm.Pool
+	// refusals is nil where nobody tells what Landlock refuses.
+	refusals *denials.Watcher
+}
+
+func newRunner(c config.Config) *runner {
+	l := launch.Launcher{Shim: c.Shim, Init: c.Init}
+	layers := hostlayers.Host{StateDir: c.StateDir, Slice: c.Slice}
+	return &runner{config: c, life: lifetime.New(), queue: admission.New(c.Bounds),
+		jailer: jailer{launcher: l, layers: layers,
+			proxies: &runproxy.Host{Launcher: l, Layers: layers, Exe: c.Exe,
+				Settings: c.Fetch}}}
+}
+
+// active are the runs and sessions that are alive. Its methods may be called from several
+// goroutines.
+type active struct {
+	mu   sync.Mutex
+	runs map[string]*run
+}
+
+// add makes the run one that others can end. An id that is in use here stays the earlier run's.
+func (a *active) add(r *run) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	id := string(r.job.ID)
+	if a.runs[id] != nil {
+		return rundir.InUse(id, fs.ErrExist)
+	}
+	if a.runs == nil {
+		a.runs = map[string]*run{}
+	}
+	a.runs[id] = r
+	return nil
+}
+
+func (a *active) remove(r *run) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.runs, string(r.job.ID))
+}
+
+// get returns the run of an id, or nil.
+func (a *active) get(id string) *run {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.runs[id]
+}
+
+func (a *active) all() []*run {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.runs))
 }
 
 // Run runs a tool for a caller and returns when nothing of it is left but what the result says. ctx
 // ends it, as a caller that went away does. Errors are in the result, so that there is always one.
-func (s *Supervisor) Run(ctx context.Context, c caller.Caller, req Request,
-	streams stdio.Streams) Result {
-	j, err := s.prepare(ctx, c, req, false)
+func (s *runner) Run(ctx context.Context, c caller.Caller, req message.Request,
+	streams stdio.Streams) message.Result {
+	j, err := s.preparer.Run(ctx, c, req)
 	if err != nil {
 		return s.refuse(c, req, j, err)
 	}
-	r := s.newRun(j)
+	r := s.newRun(j, nil)
 	res := r.carry(ctx, streams)
 	r.pumps.Wait()
 	return res
 }
 
-func (s *Supervisor) newRun(j *job) *run {
-	entry := audit.Entry{Run: string(j.id), Session: j.session(), Actor: j.caller.Actor(),
-		Policy: j.eff.Digest()}
-	warnings := append(reportWarnings(j.eff), j.idleLimits()...)
-	if j.in != nil && j.in.run.work != nil {
-		warnings = append(warnings, j.in.run.work.Warnings()...)
+func (s *runner) newRun(j *prepare.Job, h *session) *run {
+	entry := audit.Entry{Run: string(j.ID), Session: j.Session(), Actor: j.Caller.Actor(),
+		Policy: j.Policy.Digest()}
+	warnings := j.Warnings()
+	if j.In != nil && h.run.work != nil {
+		warnings = append(warnings, h.run.work.Workspace().Warnings()...)
 	}
-	return &run{s: s, job: j, done: make(chan struct{}), records: runlog.New(s.log, entry),
-		result: Result{ID: string(j.id), Session: j.session(), Policy: j.eff.Digest(),
+	return &run{s: s, job: j, session: h, done: make(chan struct{}),
+		records: runlog.New(s.log, entry),
+		result: message.Result{ID: string(j.ID), Session: j.Session(), Policy: j.Policy.Digest(),
 			Denied: []runners.Denial{}, Warnings: warnings}}
 }
 
 // carry does a run that was decided.
-func (r *run) carry(ctx context.Context, streams stdio.Streams) Result {
+func (r *run) carry(ctx context.Context, streams stdio.Streams) message.Result {
 	s := r.s
-	defer r.job.close()
+	defer r.job.Close()
 	defer close(r.done)
-	if h := r.job.hold; h != nil {
+	if r.job.Holds > 0 {
 		// also where it never stood
-		defer s.endSession(string(r.job.id), h)
+		defer r.session.drop()
 	}
-	err := s.track(r)
+	err := s.active.add(r)
 	if streams.Tracked != nil {
 		streams.Tracked()
 	}
 	if err == nil {
-		defer s.untrack(r)
-		stop := context.AfterFunc(ctx, func() { r.end(cause{gone: true}) })
+		defer s.active.remove(r)
+		stop := context.AfterFunc(ctx, func() { r.End(ending.Cause{Gone: true}) })
 		defer stop()
 		err = r.let(ctx, streams)
 	}
-	defer func() { s.meters.ended(&r.result, time.Since(r.job.begun)) }()
+	defer func() { s.meters.Ended(&r.result, time.Since(r.job.Begun)) }()
 	if err != nil {
 		r.result.Error = problem.From(err)
 		r.result.ExitCode = r.result.Error.Exit()
@@ -109,7 +202,7 @@ func (r *run) let(ctx context.Context, streams stdio.Streams) error {
 			Error: e.Message}))
 	}
 	defer leave()
-	r.s.meters.queued.Observe(time.Since(r.job.begun))
+	r.s.meters.Queued.Observe(time.Since(r.job.Begun))
 	return r.whole(ctx, streams)
 }
 
@@ -122,9 +215,12 @@ func (r *run) whole(ctx context.Context, streams stdio.Streams) (err error) {
 	if r.warm.jail == nil {
 		// it saves time and nothing else
 		r.s.life.Go(func() { _ = cgroup.Rouse() })
-		r.vacate()
+		// Beside the run there must be no prewarmed jails of its session.
+		if j.In != nil {
+			r.s.pool.Vacate(r.session.prewarmed, r.s.life.CleanUp)
+		}
 	}
-	if r.dir, err = r.s.runs.Add(j.state()); err != nil {
+	if r.dir, err = r.s.runs.Add(j.State()); err != nil {
 		e := problem.From(err)
 		// the id is another run's, and so are its records
 		if e.Code == problem.Usage {
@@ -143,16 +239,16 @@ func (r *run) whole(ctx context.Context, streams stdio.Streams) (err error) {
 			err = problem.New(problem.Failed, "run directory: %w", rmErr)
 		}
 	}()
-	if e := r.shadowKept(); e != nil {
+	if e := runshadow.InUse(r.s.workspaces, j); e != nil {
 		return e
 	}
-	started := j.started()
+	started := j.Started()
 	started.Start = r.warm.start()
 	if err := r.intend(started); err != nil {
 		return err
 	}
-	if !j.compile {
-		r.s.meters.starts.Add(1, started.Start)
+	if !j.Compile {
+		r.s.meters.Starts.Add(1, started.Start)
 	}
 	err = r.jailed(ctx, streams)
 	if err != nil {
@@ -160,7 +256,7 @@ func (r *run) whole(ctx context.Context, streams stdio.Streams) (err error) {
 		// its record is before that of its end
 		err = errors.Join(err, r.intended())
 		e := problem.From(err)
-		r.discardUnused()
+		r.work.Abandon(r.pumps != nil)
 		r.keptAnyway()
 		finished := audit.RunFinished{ExitCode: e.Exit(), Error: e.Message,
 			Workspace: r.result.Workspace}
@@ -174,7 +270,13 @@ func (r *run) whole(ctx context.Context, streams stdio.Streams) (err error) {
 }
 
 func (r *run) jailed(ctx context.Context, streams stdio.Streams) error {
-	if err := r.prepareWorkspace(); err != nil {
+	var err error
+	r.work, err = runshadow.Prepare(runshadow.Options{Store: r.s.workspaces, Layers: r.s.layers,
+		Job: r.job, Records: r.records, Failed: r.s.config.Log.Failed, CleanUp: r.s.life.CleanUp})
+	if w := r.work.Workspace(); w != nil {
+		r.result.Warnings = append(r.result.Warnings, w.Warnings()...)
+	}
+	if err != nil {
 		return err
 	}
 	pumps, err := r.newPipes()
@@ -186,7 +288,7 @@ func (r *run) jailed(ctx context.Context, streams stdio.Streams) error {
 		return err
 	}
 	// Where nobody has ended the proxy before, what failed is in err.
-	defer func() { _, _ = r.endFetch() }()
+	defer func() { _, _, _ = r.proxy.Swap(nil).Close() }()
 	if err := r.makeGroup(); err != nil {
 		pumps.Close()
 		return err
@@ -194,7 +296,7 @@ func (r *run) jailed(ctx context.Context, streams stdio.Streams) error {
 	defer r.dropGroup()
 	// else it has the one that it waited in
 	if r.warm.jail == nil {
-		if err := cgroup.MakeCeiling(r.job.plan); err != nil {
+		if err := cgroup.MakeCeiling(r.job.Plan); err != nil {
 			pumps.Close()
 			return r.s.layers.Failed("control groups", fmt.Errorf("the ceiling's control group: %w",
 				err))
@@ -202,7 +304,7 @@ func (r *run) jailed(ctx context.Context, streams stdio.Streams) error {
 		// One that stays is empty.
 		defer func() {
 			r.log("remove the control group of the run",
-				cgroup.RemoveCeiling(r.job.plan))
+				cgroup.RemoveCeiling(r.job.Plan))
 		}()
 	}
 	proc, err := r.launch(ctx, pumps)
@@ -215,7 +317,26 @@ func (r *run) jailed(ctx context.Context, streams stdio.Streams) error {
 	}
 	if err != nil {
 		// The shim takes the control group away, unless it was killed, at whatever step.
-		err = errors.Join(err, rungroup.Clear(r.job.plan.Cgroup.Path))
+		err = errors.Join(err, rungroup.Clear(r.job.Plan.Cgroup.Path))
+	}
+	return err
+}
+
+// startFetch starts the run's proxy, where the policy grants any fetch.
+func (r *run) startFetch(ctx context.Context) error {
+	j := r.job
+	if j.Compile || j.Holds > 0 || j.Plan.Fetch == nil {
+		return nil
+	}
+	spec := runproxy.Spec{Policy: j.Policy, Intercept: j.Tool.Native != "",
+		Cgroup: j.Plan.Cgroup.Path, Records: r.records,
+		Fail: func() { r.End(ending.Cause{Gone: true}) }}
+	if j.Script != nil {
+		spec.Scopes = j.Script.Scopes
+	}
+	proxy, err := r.s.proxies.Start(ctx, spec)
+	if err == nil {
+		r.proxy.Store(proxy)
 	}
 	return err
 }
@@ -233,12 +354,13 @@ func (r *run) launch(ctx context.Context, p *stdio.Pipes) (*launch.Process, erro
 		return nil, err
 	}
 	defer files.Close()
-	order := control.Order{Plan: r.planFor(), RunDir: r.dir.Path, Shared: shared}
+	order := control.Order{Plan: planFor(r.job.Plan, r.proxy.Load()), RunDir: r.dir.Path,
+		Shared: shared}
 	proc, err := r.s.launcher.Start(ctx, order, p.Jail(), files.Files)
 	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) {
 		return nil, r.s.layers.Missing(layer.Layer, layer.Reason, err)
 	}
-	if err != nil && r.ended() == nil {
+	if err != nil && r.Ended() == nil {
 		return nil, notStarted(err)
 	}
 	return proc, err
@@ -252,7 +374,7 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 		release = sync.OnceFunc(proc.Release)
 	}
 	defer release()
-	leaf, err := cgroup.Open(r.job.plan.Cgroup.Path)
+	leaf, err := cgroup.Open(r.job.Plan.Cgroup.Path)
 	if err != nil {
 		p.Close()
 		return r.s.layers.Failed("control groups", err)
@@ -275,7 +397,7 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 	// a run that fails before.
 	defer func() {
 		_ = recorder.Close()
-		if seen, _ := learner.Close(r.job.tool.imports); seen != nil {
+		if seen, _ := learner.Close(r.job.Tool.Imports); seen != nil {
 			r.result.Observed = seen
 		}
 	}()
@@ -285,7 +407,7 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 			landlock.Drop()
 		}
 	}()
-	r.started(proc, leaf)
+	r.Started(proc, leaf)
 	if err := r.recordExec(); err != nil {
 		p.Close()
 		return err
@@ -294,15 +416,15 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 		p.Close()
 		return err
 	}
-	over := func(seen int64) { r.end(cause{limit: "output", peak: seen}) }
-	gone := func() { r.end(cause{gone: true}) }
-	p.Start(streams, r.job.plan.Limits.Output, over, gone)
+	over := func(seen int64) { r.End(ending.Cause{Limit: "output", Peak: seen}) }
+	gone := func() { r.End(ending.Cause{Gone: true}) }
+	p.Start(streams, r.job.Plan.Limits.Output, over, gone)
 	r.pumps = p
-	if r.job.req.Terminal != nil {
-		go r.resize(proc, streams.Sizes)
+	if r.job.Req.Terminal != nil {
+		go resize(proc, streams.Sizes, r.done)
 	}
-	w := startWatch(r.job.plan, leaf, r.endByLimit)
-	stopDisk := r.watchDisk()
+	w := ending.StartWatch(r.job.Plan, leaf, r.endByLimit)
+	stopDisk := watchDisk(r.work.Workspace(), r.End)
 	r.running(streams)
 	answer := make(chan runners.Answer, 1)
 	go func() {
@@ -313,7 +435,7 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 	}()
 	status, err := proc.Wait()
 	calls := proc.Refused()
-	wall := time.Since(w.start)
+	wall := time.Since(w.Start)
 	w.Stop()
 	stopDisk()
 	r.endInvocations()
@@ -321,7 +443,7 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 	err = errors.Join(err, leaf.Kill(rungroup.KillWait))
 	p.Finish()
 	usage, usageErr := r.usageOf(leaf)
-	observed, learnErr := learner.Close(r.job.tool.imports)
+	observed, learnErr := learner.Close(r.job.Tool.Imports)
 	r.result.Observed = observed
 	err = errors.Join(err, learnErr, recorder.Close())
 	// What jail-init said lies in its socket, and a release would throw it away. Nobody is left who
@@ -332,47 +454,32 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 	if err = errors.Join(err, usageErr); err != nil {
 		return problem.New(problem.Failed, "end of the jail: %w", err)
 	}
-	fetched, err := r.endFetch()
+	fetched, unfetched, err := r.proxy.Swap(nil).Close()
 	if err != nil {
 		return err
 	}
-	told := endFollowing(landlock, r.job.plan)
+	told := endFollowing(landlock, r.job.Plan)
 	landlock = nil
 	if told.atLeast {
 		r.result.Warnings = append(r.result.Warnings,
 			"the kernel dropped some of what it tells of refused paths: there may be more of them than denied says")
 	}
-	told.addCalls(r.job.plan, calls)
-	return r.finish(end{status, usage, wall, checkAnswer(said), p, fetched, told})
+	told.addCalls(r.job.Plan, calls)
+	return r.finish(end{status, usage, wall, checkAnswer(said), p, fetched, unfetched,
+		told})
 }
 
 // An end is everything that is known of how a run ended.
 type end struct {
-	status  control.Exited
-	usage   cgroup.Usage
-	wall    time.Duration
-	answer  runners.Answer
-	pumps   *stdio.Pipes
-	fetched fetched
-	told    kernelDenials
-}
-
-// track makes the run one that others can end. An id that is in use here stays the earlier run's.
-func (s *Supervisor) track(r *run) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	id := string(r.job.id)
-	if s.active[id] != nil {
-		return rundir.InUse(id, fs.ErrExist)
-	}
-	s.active[id] = r
-	return nil
-}
-
-func (s *Supervisor) untrack(r *run) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.active, string(r.job.id))
+	status control.Exited
+	usage  cgroup.Usage
+	wall   time.Duration
+	answer runners.Answer
+	pumps  *stdio.Pipes
+	// fetched has the fields of fetches, unfetched what the proxy refused.
+	fetched   message.Usage
+	unfetched []runners.Denial
+	told      kernelDenials
 }
 
 // watchFiles starts to learn from what the jail does with files and to record it, as the request
@@ -380,19 +487,19 @@ func (s *Supervisor) untrack(r *run) {
 func (r *run) watchFiles(proc *launch.Process) (*filewatch.Learner, *filewatch.Recorder, error) {
 	var learner *filewatch.Learner
 	var err error
-	if r.job.compile {
+	if r.job.Compile {
 		return nil, nil, nil
 	}
-	if r.job.req.Learn {
+	if r.job.Req.Learn {
 		if learner, err = filewatch.Learn(proc.PID); err != nil {
 			return nil, nil, r.s.layers.Missing("file events", err.Error(), err)
 		}
 	}
-	files := r.job.eff.Policy().Audit.Files
+	files := r.job.Policy.Policy().Audit.Files
 	if files == policy.FilesNone {
 		return learner, nil, nil
 	}
-	fail := func() { r.end(cause{gone: true}) }
+	fail := func() { r.End(ending.Cause{Gone: true}) }
 	recorder, err := filewatch.Record(proc.PID, files, r.records.RecordAll, fail)
 	if err != nil {
 		_, _ = learner.Close(nil)
@@ -404,12 +511,66 @@ func (r *run) watchFiles(proc *launch.Process) (*filewatch.Learner, *filewatch.R
 // admit waits until the run may start. The jail of a session counts with its memory only, and an
 // invocation counts as a run without memory, so an idle session takes no place.
 func (r *run) admit(ctx context.Context) (leave func(), err error) {
-	runs, memory := 1, r.job.eff.Policy().Limits.Memory
+	runs, memory := 1, r.job.Policy.Policy().Limits.Memory
 	switch {
-	case r.job.hold != nil:
+	case r.job.Holds > 0:
 		runs = 0
-	case r.job.in != nil:
+	case r.job.In != nil:
 		memory = 0
 	}
-	return r.s.queue.Enter(ctx, r.job.caller.UID, runs, memory)
+	return r.s.queue.Enter(ctx, r.job.Caller.UID, runs, memory)
+}
+
+// filesOf opens the descriptors of one launch.
+func (s *runner) filesOf(j *prepare.Job, w *workspace.Workspace) (*mounts.Files, error) {
+	files := &mounts.Files{}
+	files.Binds = j.Binds
+	if j.Source == nil {
+		return files, nil
+	}
+	var err error
+	if w == nil {
+		files.Lower, err = workspace.CloneLower(j.Source)
+	} else if files.Lower, err = w.Lower(); err == nil {
+		files.Own(files.Lower)
+		files.Upper, err = w.Upper()
+	}
+	if err != nil {
+		files.Close()
+		return nil, s.layers.Failed("shadow workspaces", err)
+	}
+	if w == nil {
+		files.Own(files.Lower)
+	} else {
+		files.Own(files.Upper)
+	}
+	return files, nil
+}
+
+// planFor is the plan with what is known only when the run's proxy stands. proxy may be nil.
+func planFor(p jail.Plan, proxy *runproxy.Proxy) jail.Plan {
+	if proxy == nil {
+		return p
+	}
+	p.Files = slices.Clone(p.Files)
+	for i := range p.Files {
+		if p.Files[i].Path == jail.AuthorityFile {
+			p.Files[i].Text = proxy.Authority()
+		}
+	}
+	return p
+}
+
+// resize tells the jail's terminal what becomes of the caller's.
+func resize(p *launch.Process, sizes <-chan runners.Terminal, done <-chan struct{}) {
+	for {
+		select {
+		case size, ok := <-sizes:
+			if !ok || p.Invoke(size) != nil {
+				return
+			}
+		case <-done:
+			return
+		}
+	}
 }

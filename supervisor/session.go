@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
@@ -17,12 +16,13 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
-	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/mounts"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/prewarm"
 	"github.com/jail-sandbox/jail/supervisor/problem"
-	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/rungroup"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
@@ -41,36 +41,69 @@ type session struct {
 	run *run
 	// control group of its invocations
 	group string
-	uid   uint32
-	// of what was asked for
-	digest string
-	idle   time.Duration
-	total  time.Duration
+	asked
 	places chan struct{} // taken by invocations
 	// closed when there can be invocations
 	stands chan struct{}
 	// closed when there can be no more
 	over chan struct{}
 
-	mu      sync.Mutex
-	live    map[*run]bool
-	waiting int
-	count   int64
-	used    time.Time
+	// drop lets no more invocations begin, and makes the id of the session free.
+	drop func()
+
+	mu sync.Mutex
+	invocations
 	// runs out when nothing has had a place for too long
-	timer  *time.Timer
-	closed bool
-	// of its shadow, where who stopped it said so; not changed once it is closed
-	fate Fate
+	timer *time.Timer
+	// of its shadow, where who stopped it said so; not changed once the session is over
+	fate message.Fate
 	// prewarmed has the prewarmed jails of its invocations.
 	prewarmed *prewarm.Session
 }
 
+// asked is who asked for a session, and for which.
+type asked struct {
+	uid uint32
+	// digest is of the request.
+	digest      string
+	idle, total time.Duration
+}
+
+// invocations are those of a session.
+type invocations struct {
+	live    map[*run]bool
+	waiting int
+	count   int64
+	// used is when one last began or ended.
+	used time.Time
+}
+
+// Sessions are the open sessions of a daemon. Its methods may be called from several goroutines.
+type Sessions struct {
+	runner *runner
+	// private says that the daemon ends with its one client, and so has no sessions.
+	private bool
+	// permissions returns what the ceiling in force lets a caller do.
+	permissions func(caller.Caller) caller.Permissions
+
+	mu   sync.Mutex
+	open map[string]*session
+}
+
+// owner returns whose a session is.
+func (s *Sessions) owner(id string) (uid uint32, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.open[id]
+	if h == nil {
+		return 0, false
+	}
+	return h.uid, true
+}
+
 const (
-	// what the run of the jail that holds one is called
-	sessionTool = "session"
-	limitIdle   = "idle"
-	limitTime   = "time"
+	limitIdle = "idle"
+	limitTime = "time"
 )
 
 // Bounds of sessions.
@@ -84,67 +117,14 @@ const (
 	// what one of them has for sure of the session's pids: the threads of its engine
 	roomPIDs   = 12
 	roomMemory = 32 << 20
-
-	DefaultIdle = 10 * time.Minute
-	DefaultTime = 8 * time.Hour
-	MaxTime     = 7 * 24 * time.Hour
 )
-
-// session is the name of the session that the run belongs to, or "".
-func (j *job) session() string {
-	switch {
-	case j == nil:
-	case j.hold != nil:
-		return string(j.id)
-	case j.in != nil:
-		return string(j.in.run.job.id)
-	}
-	return ""
-}
-
-// runner is the kind of jail that holds the session. Nothing runs in it; it is the narrowest that
-// the policy can have.
-func (h *session) runner(eff policy.Effective) string {
-	if eff.Policy().Syscalls.Has(policy.GroupWASI) {
-		return jail.RunnerWASI
-	}
-	return jail.RunnerNative
-}
-
-// sessionFiles are the inodes of a tmpfs that tools of any kind share.
-const sessionFiles = 1 << 17
-
-// fitSession makes the plan one of a session's jail: the one that holds it lasts as long as the
-// session may, and its invocations have the file systems that it has.
-func (j *job) fitSession() {
-	p := &j.plan
-	switch {
-	case j.hold != nil:
-		p.Limits.Wall, p.Limits.CPUTime = j.hold.total, policy.Unlimited
-		// of all the session's processes the last to go
-		p.Cgroup.OOMScore = 0
-		for i, m := range p.Mounts {
-			if len(j.eff.Policy().Tools.Native) > 0 && mounts.Shared(m) {
-				p.Mounts[i].Files = sessionFiles
-			}
-		}
-	case j.in != nil:
-		for i, m := range p.Mounts {
-			for _, held := range j.in.run.job.plan.Mounts {
-				if mounts.Shared(m) && held.Kind == m.Kind && held.Target == m.Target {
-					p.Mounts[i].Size, p.Mounts[i].Files = held.Size, held.Files
-				}
-			}
-		}
-	}
-}
 
 // launchFiles are the descriptors of the run's launch, and the mounts that are another jail's too.
 func (r *run) launchFiles() (*mounts.Files, []string, error) {
-	if j := r.job; j.in != nil {
-		return j.in.files(j.plan, j.binds)
+	if j := r.job; j.In != nil {
+		return r.session.files(j.Plan, j.Binds)
 	}
-	files, err := r.s.filesOf(r.job, r.work)
+	files, err := r.s.filesOf(r.job, r.work.Workspace())
 	return files, nil, err
 }
 
@@ -152,13 +132,13 @@ func (r *run) launchFiles() (*mounts.Files, []string, error) {
 // its binds, in order.
 func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string, error) {
 	var shared []string
-	files, holder := &mounts.Files{}, h.run.proc
+	files, holder := &mounts.Files{}, h.run.Process()
 	fail := func(err error) (*mounts.Files, []string, error) {
 		files.Close()
 		if errors.Is(err, launch.ErrNotThere) {
-			return nil, nil, noSession(string(h.run.job.id)) // it has ended meanwhile
+			return nil, nil, noSession(string(h.run.job.ID)) // it has ended meanwhile
 		}
-		return nil, nil, problem.New(problem.Failed, "session %s: %w", h.run.job.id, err)
+		return nil, nil, problem.New(problem.Failed, "session %s: %w", h.run.job.ID, err)
 	}
 	for _, m := range p.Mounts {
 		if m.Kind == jail.MountBind {
@@ -181,7 +161,7 @@ func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string,
 		files.Lower, err = holder.Share(w.Target)
 		shared = append(shared, w.Target)
 	} else {
-		files.Lower, err = workspace.CloneLower(h.run.job.source)
+		files.Lower, err = workspace.CloneLower(h.run.job.Source)
 	}
 	if err != nil {
 		return fail(err)
@@ -192,21 +172,21 @@ func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string,
 
 // shadow is the one that the run works on, its own or its session's, or nil.
 func (r *run) shadow() *workspace.Workspace {
-	if r.job.in != nil {
-		return r.job.in.run.work
+	if r.job.In != nil {
+		return r.session.run.work.Workspace()
 	}
-	return r.work
+	return r.work.Workspace()
 }
 
 // makeGroup makes the control group of a session's invocations, with the session's limits on all of
 // them together.
 func (r *run) makeGroup() error {
-	if r.job.hold == nil {
+	if r.job.Holds == 0 {
 		return nil
 	}
-	c := r.job.plan.Cgroup
-	r.job.hold.group = rungroup.Session(c.Path)
-	err := cgroup.MakeBounded(r.job.hold.group,
+	c := r.job.Plan.Cgroup
+	r.session.group = rungroup.Session(c.Path)
+	err := cgroup.MakeBounded(r.session.group,
 		cgroup.Bound{Ceiling: cgroup.Ceiling{Memory: max(c.Memory, 0), PIDs: max(c.PIDs, 0)},
 			CPUQuota: c.CPUQuota, CPUPeriod: c.CPUPeriod})
 	if err != nil {
@@ -216,35 +196,19 @@ func (r *run) makeGroup() error {
 }
 
 func (r *run) dropGroup() {
-	if r.job.hold != nil && r.job.hold.group != "" {
+	if r.job.Holds > 0 && r.session.group != "" {
 		// One that stays is empty, and the next daemon removes it.
-		r.log("remove the control group of the session", cgroup.Remove(r.job.hold.group))
+		r.log("remove the control group of the session", cgroup.Remove(r.session.group))
 	}
-}
-
-// clearGroups removes the control groups of sessions whose daemon was killed. Their leaves are gone
-// by now.
-func (s *Supervisor) clearGroups(dead []*rundir.Dir) error {
-	for _, r := range dead {
-		leaf := s.leafOf(r.State)
-		if leaf == "" || r.State.Session != r.State.ID {
-			continue
-		}
-		if err := cgroup.Remove(rungroup.Session(leaf)); err != nil {
-			return problem.New(problem.Failed, "session %s, left by a daemon that was killed: %w",
-				r.State.ID, err)
-		}
-	}
-	return nil
 }
 
 // usageOf is what the run used: of a session, all its invocations.
 func (r *run) usageOf(leaf *cgroup.Leaf) (cgroup.Usage, error) {
 	u, err := leaf.Usage()
-	if r.job.hold == nil || err != nil {
+	if r.job.Holds == 0 || err != nil {
 		return u, err
 	}
-	all, err := cgroup.Open(r.job.hold.group)
+	all, err := cgroup.Open(r.session.group)
 	if err != nil {
 		return u, err
 	}
@@ -260,7 +224,7 @@ func (r *run) usageOf(leaf *cgroup.Leaf) (cgroup.Usage, error) {
 
 // running says that the tool runs, or that the session can have invocations.
 func (r *run) running(streams stdio.Streams) {
-	if h := r.job.hold; h != nil {
+	if h := r.session; r.job.Holds > 0 {
 		h.mu.Lock()
 		h.rest()
 		h.mu.Unlock()
@@ -273,15 +237,15 @@ func (r *run) running(streams stdio.Streams) {
 
 // endByLimit ends the run for a limit that is watched. That of a session's time is another than
 // that of a run's.
-func (r *run) endByLimit(c cause) {
-	if r.job.hold != nil && c.limit == "wall" {
-		c.limit = limitTime
+func (r *run) endByLimit(c ending.Cause) {
+	if r.job.Holds > 0 && c.Limit == "wall" {
+		c.Limit = limitTime
 	}
-	r.end(c)
+	r.End(c)
 }
 
 // idles says that no invocation is there: none runs, is being prepared or waits. h.mu is held.
-func (h *session) idles() bool { return !h.closed && h.waiting == 0 && len(h.places) == 0 }
+func (h *session) idles() bool { return !h.ended() && h.waiting == 0 && len(h.places) == 0 }
 
 // rest begins to count idle time. h.mu is held.
 func (h *session) rest() {
@@ -294,7 +258,7 @@ func (h *session) rest() {
 		defer h.mu.Unlock()
 		if h.idles() && time.Since(h.used) >= h.idle {
 			h.close()
-			h.run.end(cause{limit: limitIdle, peak: time.Since(h.used).Milliseconds()})
+			h.run.End(ending.Cause{Limit: limitIdle, Peak: time.Since(h.used).Milliseconds()})
 		}
 	})
 }
@@ -323,16 +287,15 @@ func closed(c <-chan struct{}) bool {
 
 // close lets no invocation begin any more. h.mu is held.
 func (h *session) close() {
-	if !h.closed {
-		h.closed = true
+	if !h.ended() {
 		close(h.over)
 	}
 }
 
 // endInvocations ends what still runs in a session whose jail has ended, and waits for it.
 func (r *run) endInvocations() {
-	h := r.job.hold
-	if h == nil {
+	h := r.session
+	if r.job.Holds == 0 {
 		return
 	}
 	h.mu.Lock()
@@ -345,15 +308,15 @@ func (r *run) endInvocations() {
 		all = append(all, inv)
 	}
 	h.mu.Unlock()
-	why := cause{signal: 9}
-	if c := r.ended(); c != nil && c.signal > 0 {
+	why := ending.Cause{Signal: 9}
+	if c := r.Ended(); c != nil && c.Signal > 0 {
 		// the daemon ends, or somebody ended the session
-		why.signal, why.daemon = c.signal, c.daemon
-	} else if c != nil && c.fault != nil {
-		why = cause{fault: c.fault}
+		why.Signal, why.Daemon = c.Signal, c.Daemon
+	} else if c != nil && c.Fault != nil {
+		why = ending.Cause{Fault: c.Fault}
 	}
 	for _, inv := range all {
-		inv.end(why)
+		inv.End(why)
 	}
 	for _, inv := range all {
 		<-inv.done
@@ -376,7 +339,7 @@ func (h *session) enter(ctx context.Context) (func(), error) {
 	if h.waiting >= maxWaiting {
 		h.mu.Unlock()
 		return nil, problem.New(problem.Busy,
-			"session %s has as many invocations waiting as it may have", string(h.run.job.id)).
+			"session %s has as many invocations waiting as it may have", string(h.run.job.ID)).
 			WithHint("try again when some have ended")
 	}
 	h.waiting++
@@ -388,7 +351,7 @@ func (h *session) enter(ctx context.Context) (func(), error) {
 		h.leaves()
 	}()
 	if h.ended() {
-		return nil, noSession(string(h.run.job.id))
+		return nil, noSession(string(h.run.job.ID))
 	}
 	select {
 	case h.places <- struct{}{}:
@@ -399,7 +362,7 @@ func (h *session) enter(ctx context.Context) (func(), error) {
 			h.run.s.pool.Wake()
 		}, nil
 	case <-h.over:
-		return nil, noSession(string(h.run.job.id))
+		return nil, noSession(string(h.run.job.ID))
 	case <-ctx.Done():
 		return nil, problem.New(problem.Failed,
 			"the caller went away before there was a place for its invocation").
@@ -411,7 +374,7 @@ func (h *session) enter(ctx context.Context) (func(), error) {
 func (h *session) join(r *run) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	if h.ended() {
 		return false
 	}
 	h.live[r] = true
@@ -432,110 +395,21 @@ func noSession(id string) *problem.Error {
 		WithHint("jail session list shows those that are open")
 }
 
-// A SessionRequest asks for a session. Of the request it names no tool. The id must be that of the
-// path.
-type SessionRequest struct {
-	Request
-	// It ends when nothing has run in it for so many milliseconds; 0 or none is ten minutes.
-	IdleMS int64 `json:"idle_ms,omitempty"`
-	// It ends after so many milliseconds in any case; 0 or none is eight hours.
-	TimeMS int64 `json:"time_ms,omitempty"`
-}
-
-// A SessionInfo is an open session.
-type SessionInfo struct {
-	ID string `json:"id"`
-	// The id that no other run has. `id` is the name that its user gave to it, where there is
-	// one.
-	GlobalID string `json:"global_id,omitempty"`
-	Profile  string `json:"profile"`
-	Policy   string `json:"policy"`
-	// The real directory.
-	Workspace string `json:"workspace,omitempty"`
-	UID       uint32 `json:"uid"`
-	// of the first process of the jail that holds it
-	PID     int       `json:"pid"`
-	Started time.Time `json:"started"`
-	// when an invocation last began or ended
-	Used time.Time `json:"used"`
-	// It ends when nothing has run in it for so long.
-	IdleMS int64 `json:"idle_ms"`
-	// It ends after so long in any case.
-	TimeMS      int64 `json:"time_ms"`
-	Running     int   `json:"running"`     // invocations
-	Invocations int64 `json:"invocations"` // since it began
-}
-
-// An ExecRequest asks for an invocation in a session. Its limits and variables come on top of the
-// session's, and can only narrow them.
-type ExecRequest struct {
-	// A name for it: an alias of its user alone, under which another user may have something
-	// else. Without one it has its global id alone.
-	ID string `json:"id,omitempty"`
-	// A path to a .wasm file, a command of an installed bundle (grep, core-utils/grep), or a
-	// program of the host where the policy has [tools] native. Empty with a script.
-	Tool string `json:"tool"`
-	// What follows the name of the tool.
-	Args runners.Texts `json:"args,omitempty"`
-	// The caller's working directory, an absolute path. Where it lies in the workspace, the
-	// tool starts there.
-	Dir string `json:"dir"`
-	// The working directory of the tool: a path below the workspace, or an absolute path in it,
-	// of the host or of the jail (/workspace/...). Empty: that of the session, else where dir
-	// lies in the workspace, else its root.
-	Cwd string `json:"cwd,omitempty"`
-	// Each KEY=VALUE, as in a policy file; narrows only.
-	Limits []string `json:"limits,omitempty"`
-	// NAME=VALUE, given with the run.
-	Env []string `json:"env,omitempty"`
-	// Inherit is the caller's own environment, NAME=VALUE; the policy passes on what it names.
-	Inherit  []string          `json:"inherit,omitempty"`
-	Terminal *runners.Terminal `json:"terminal,omitempty"`
-}
-
-// A StopRequest ends a session.
-type StopRequest struct {
-	// What becomes of the shadow; without one what the session was started with.
-	Fate Fate `json:"fate,omitempty"`
-}
-
-func (q SessionRequest) digest() string {
-	// another terminal's variables ask for nothing else
-	q.Inherit = nil
-	return digestOf(q)
-}
-
-func (q SessionRequest) times() (idle, total time.Duration, err error) {
-	take := func(name string, ms int64, otherwise time.Duration) time.Duration {
-		d := time.Duration(min(max(ms, -1), int64(2*MaxTime/time.Millisecond))) * time.Millisecond
-		if ms == 0 {
-			return otherwise
-		}
-		if err == nil && (d < time.Second || d > MaxTime) {
-			err = problem.New(problem.Usage,
-				"%s time of a session: want at least a second and at most %v", name, MaxTime)
-		}
-		return d
-	}
-	idle, total = take("idle", q.IdleMS, DefaultIdle), take("total", q.TimeMS, DefaultTime)
-	return idle, total, err
-}
-
-// StartSession opens a session and returns when it can have invocations. A session of that id that
+// Start opens a session and returns when it can have invocations. A session of that id that
 // is open already, was asked for in the same words and is the caller's is returned as it is.
-func (s *Supervisor) StartSession(ctx context.Context, c caller.Caller,
-	req SessionRequest) (SessionInfo, error) {
-	idle, total, err := req.times()
+func (s *Sessions) Start(ctx context.Context, c caller.Caller,
+	req message.SessionRequest) (message.SessionInfo, error) {
+	idle, total, err := req.Times()
 	if err != nil {
-		return SessionInfo{}, err
+		return message.SessionInfo{}, err
 	}
 	if req.Tool != "" || len(req.Args) > 0 || req.Script != nil || req.Terminal != nil ||
 		req.Learn {
-		return SessionInfo{}, problem.New(problem.Usage,
+		return message.SessionInfo{}, problem.New(problem.Usage,
 			"a session is started without a tool: its invocations have them")
 	}
-	if s.config.Private {
-		return SessionInfo{}, problem.New(problem.Refused,
+	if s.private {
+		return message.SessionInfo{}, problem.New(problem.Refused,
 			"a session outlives the command that starts it, so it needs a daemon for all, and none answers").
 			WithHint("start jaild, as a service or with sudo")
 	}
@@ -543,29 +417,30 @@ func (s *Supervisor) StartSession(ctx context.Context, c caller.Caller,
 		req.ID = string(jail.NewID())
 	}
 	// until it can be ended
-	leave, err := s.Enter()
+	leave, err := s.runner.life.Enter()
 	if err != nil {
-		return SessionInfo{}, err
+		return message.SessionInfo{}, err
 	}
-	h := &session{digest: req.digest(), idle: idle, total: total, stands: make(chan struct{}),
-		over: make(chan struct{}), live: map[*run]bool{}, used: time.Now()}
-	if open, err := s.admitSession(c, req, h); open != nil || err != nil {
+	h := &session{asked: asked{uid: c.UID, digest: req.Digest(), idle: idle, total: total},
+		stands: make(chan struct{}), over: make(chan struct{}),
+		invocations: invocations{live: map[*run]bool{}, used: time.Now()}}
+	h.drop = func() { s.end(req.ID, h) }
+	if open, err := s.admit(c, req, h); open != nil || err != nil {
 		leave()
 		return s.await(ctx, open, err)
 	}
-	j := &job{caller: c, req: req.Request, hold: h}
-	err = s.prepareJob(ctx, j)
+	j, err := s.runner.preparer.Hold(ctx, c, req.Request, total)
 	if err == nil {
-		h.places = make(chan struct{}, placesFor(j.eff.Policy().Limits))
-		h.run = s.newRun(j)
-		h.prewarmed = prewarm.NewSession(string(j.id), j.ids.Base, h.mayPrewarm, h.files)
+		h.places = make(chan struct{}, placesFor(j.Policy.Policy().Limits))
+		h.run = s.runner.newRun(j, h)
+		h.prewarmed = prewarm.NewSession(string(j.ID), j.IDs.Base, h.mayPrewarm, h.files)
 	}
 	if err != nil {
 		leave()
-		s.endSession(req.ID, h)
-		return SessionInfo{}, s.refuse(c, req.Request, j, err).Error
+		h.drop()
+		return message.SessionInfo{}, s.runner.refuse(c, req.Request, j, err).Error
 	}
-	s.life.Go(func() {
+	s.runner.life.Go(func() {
 		h.run.carry(context.Background(), stdio.Streams{Out: io.Discard, Err: io.Discard,
 			Tracked: leave})
 	})
@@ -573,32 +448,33 @@ func (s *Supervisor) StartSession(ctx context.Context, c caller.Caller,
 }
 
 // await waits until a session can be used.
-func (s *Supervisor) await(ctx context.Context, h *session, err error) (SessionInfo, error) {
+func (s *Sessions) await(ctx context.Context, h *session, err error) (message.SessionInfo, error) {
 	if err != nil {
-		return SessionInfo{}, err
+		return message.SessionInfo{}, err
 	}
 	select {
 	case <-h.stands:
 	case <-h.over:
 	case <-ctx.Done():
 		// nobody may know of it
-		return SessionInfo{}, problem.New(problem.Failed,
+		return message.SessionInfo{}, problem.New(problem.Failed,
 			"the caller went away").WithCause(ctx.Err())
 	}
 	if !h.ended() {
 		return h.info(), nil
 	}
 	if h.run == nil {
-		return SessionInfo{}, problem.New(problem.Busy,
+		return message.SessionInfo{}, problem.New(problem.Busy,
 			"a session of that id could not be started").
 			WithHint("try again")
 	}
 	<-h.run.done
 	if e := h.run.result.Error; e != nil {
-		return SessionInfo{}, e
+		return message.SessionInfo{}, e
 	}
-	return SessionInfo{}, problem.New(problem.Failed, "session %s ended before it could be used",
-		h.run.job.id)
+	return message.SessionInfo{}, problem.New(problem.Failed,
+		"session %s ended before it could be used",
+		h.run.job.ID)
 }
 
 // placesFor is how many invocations the limits of a session leave room for at one time.
@@ -606,13 +482,13 @@ func placesFor(l policy.Limits) int64 {
 	return max(1, min(maxAtOnce, l.PIDs/roomPIDs, l.Memory/roomMemory))
 }
 
-// admitSession takes the session among the open ones. Where one of that id is open and it is the
+// admit takes the session among the open ones. Where one of that id is open and it is the
 // same, it is returned.
-func (s *Supervisor) admitSession(c caller.Caller, req SessionRequest, h *session) (*session,
+func (s *Sessions) admit(c caller.Caller, req message.SessionRequest, h *session) (*session,
 	error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if open := s.sessions[req.ID]; open != nil {
+	if open := s.open[req.ID]; open != nil {
 		switch {
 		case open.uid != c.UID:
 		case open.ended():
@@ -625,7 +501,7 @@ func (s *Supervisor) admitSession(c caller.Caller, req SessionRequest, h *sessio
 			req.ID)
 	}
 	mine := 0
-	for _, other := range s.sessions {
+	for _, other := range s.open {
 		if other.uid == c.UID {
 			mine++
 		}
@@ -635,35 +511,34 @@ func (s *Supervisor) admitSession(c caller.Caller, req SessionRequest, h *sessio
 		return nil, problem.New(problem.Busy,
 			"you have %d sessions open, as many as one user may have", mine).
 			WithHint("jail session list shows them, jail session stop ID ends one")
-	case len(s.sessions) >= maxSessions:
+	case len(s.open) >= maxSessions:
 		return nil, problem.New(problem.Busy, "%d sessions are open, as many as this daemon takes",
-			len(s.sessions)).
+			len(s.open)).
 			WithHint("try again when others have ended")
 	}
-	h.uid = c.UID
-	s.sessions[req.ID] = h
+	s.open[req.ID] = h
 	return nil, nil
 }
 
-// endSession lets a session go whose jail has ended, or never stood.
-func (s *Supervisor) endSession(id string, h *session) {
+// end lets a session go whose jail has ended, or never stood.
+func (s *Sessions) end(id string, h *session) {
 	h.mu.Lock()
 	h.close()
 	h.mu.Unlock()
-	s.dropSession(id, h)
+	s.remove(id, h)
 }
 
-func (s *Supervisor) dropSession(id string, h *session) {
+func (s *Sessions) remove(id string, h *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sessions[id] == h {
-		delete(s.sessions, id)
+	if s.open[id] == h {
+		delete(s.open, id)
 	}
 }
 
-// openSession finds a session that takes invocations, for who may change it.
-func (s *Supervisor) openSession(c caller.Caller, id string) (*session, error) {
-	h, err := s.findSession(c, id)
+// standing finds a session that takes invocations, for who may change it.
+func (s *Sessions) standing(c caller.Caller, id string) (*session, error) {
+	h, err := s.find(c, id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -676,13 +551,13 @@ func (s *Supervisor) openSession(c caller.Caller, id string) (*session, error) {
 	return h, nil
 }
 
-// findSession finds a session, which may be starting or ending, for who may change it. To whom may
+// find finds a session, which may be starting or ending, for who may change it. To whom may
 // not see it it is not there.
-func (s *Supervisor) findSession(c caller.Caller, id string) (*session, error) {
+func (s *Sessions) find(c caller.Caller, id string) (*session, error) {
 	s.mu.Lock()
-	h := s.sessions[id]
+	h := s.open[id]
 	s.mu.Unlock()
-	may := s.permissionsOf(c)
+	may := s.permissions(c)
 	if h == nil || !may.Sees(h.uid) {
 		return nil, noSession(id)
 	}
@@ -692,34 +567,35 @@ func (s *Supervisor) findSession(c caller.Caller, id string) (*session, error) {
 	return h, nil
 }
 
-func (h *session) info() SessionInfo {
+func (h *session) info() message.SessionInfo {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	st := h.run.dir.State
-	return SessionInfo{ID: st.ID, Profile: st.Profile, Policy: st.Policy, Workspace: st.Workspace,
-		UID: st.UID, PID: st.PID, Started: st.Started,
+	return message.SessionInfo{ID: st.ID, Profile: st.Profile, Policy: st.Policy,
+		Workspace: st.Workspace,
+		UID:       st.UID, PID: st.PID, Started: st.Started,
 		Used: h.used.UTC(), IdleMS: h.idle.Milliseconds(), TimeMS: h.total.Milliseconds(),
 		Running: len(h.live), Invocations: h.count}
 }
 
-// Sessions lists the open sessions that the caller may see, the oldest first.
-func (s *Supervisor) Sessions(c caller.Caller) []SessionInfo {
-	may := s.permissionsOf(c)
+// List lists the open sessions that the caller may see, the oldest first.
+func (s *Sessions) List(c caller.Caller) []message.SessionInfo {
+	may := s.permissions(c)
 	s.mu.Lock()
 	var open []*session
-	for _, h := range s.sessions {
+	for _, h := range s.open {
 		if may.Sees(h.uid) {
 			open = append(open, h)
 		}
 	}
 	s.mu.Unlock()
-	all := []SessionInfo{}
+	all := []message.SessionInfo{}
 	for _, h := range open {
 		if closed(h.stands) && !h.ended() {
 			all = append(all, h.info())
 		}
 	}
-	slices.SortFunc(all, func(a, b SessionInfo) int {
+	slices.SortFunc(all, func(a, b message.SessionInfo) int {
 		if n := a.Started.Compare(b.Started); n != 0 {
 			return n
 		}
@@ -728,55 +604,55 @@ func (s *Supervisor) Sessions(c caller.Caller) []SessionInfo {
 	return all
 }
 
-// StopSession ends a session, what still runs in it too, and returns when its shadow has its fate.
+// Stop ends a session, what still runs in it too, and returns when its shadow has its fate.
 // Of one that is ending already it returns the end.
-func (s *Supervisor) StopSession(ctx context.Context, c caller.Caller, id string,
-	req StopRequest) (Result, error) {
-	h, err := s.findSession(c, id)
+func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
+	req message.StopRequest) (message.Result, error) {
+	h, err := s.find(c, id)
 	if err == nil && !h.ended() {
-		h, err = s.openSession(c, id)
+		h, err = s.standing(c, id)
 	}
 	if err == nil && h.run == nil {
 		// it could not be started
 		err = noSession(id)
 	}
 	if err != nil {
-		return Result{}, err
+		return message.Result{}, err
 	}
 	switch req.Fate {
-	case FateDefault, FateKeep, FateDiscard, FateCommit:
+	case message.FateDefault, message.FateKeep, message.FateDiscard, message.FateCommit:
 	default:
-		return Result{}, problem.New(problem.Usage, "fate %q: want keep, discard or commit",
+		return message.Result{}, problem.New(problem.Usage, "fate %q: want keep, discard or commit",
 			req.Fate)
 	}
 	// it would be made with its user's rights
-	if req.Fate == FateCommit && !c.MayControl(h.uid) {
-		return Result{}, problem.New(problem.Refused,
+	if req.Fate == message.FateCommit && !c.MayControl(h.uid) {
+		return message.Result{}, problem.New(problem.Refused,
 			"session %s is another user's: you may end it, and not commit with its user's rights",
 			id).
 			WithHint("stop it, and then jail commit " + id + " commits what your own rights allow")
 	}
 	h.mu.Lock()
 	// what reads it does so after the end of the jail
-	if req.Fate != FateDefault && !h.closed {
+	if req.Fate != message.FateDefault && !h.ended() {
 		h.fate = req.Fate
 	}
 	h.close()
 	h.mu.Unlock()
-	h.run.end(cause{over: true})
+	h.run.End(ending.Cause{Over: true})
 	select {
 	case <-h.run.done:
 		return h.run.result, nil
 	case <-ctx.Done():
 		// it ends all the same
-		return Result{}, problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
+		return message.Result{}, problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
 	}
 }
 
 // Exec runs a tool in a session, as Run does without one. What it changes in the workspace is seen
 // by the session's other invocations, and reviewed when the session has ended.
-func (s *Supervisor) Exec(ctx context.Context, c caller.Caller, id string, req ExecRequest,
-	streams stdio.Streams) Result {
+func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req message.ExecRequest,
+	streams stdio.Streams) message.Result {
 	var r *run
 	// Last of all: neither the session nor its other invocations wait for who reads of this one.
 	defer func() {
@@ -784,12 +660,12 @@ func (s *Supervisor) Exec(ctx context.Context, c caller.Caller, id string, req E
 			r.pumps.Wait()
 		}
 	}()
-	h, err := s.openSession(c, id)
+	h, err := s.standing(c, id)
 	if err != nil {
-		return s.refuse(c, Request{ID: req.ID}, nil, err)
+		return s.runner.refuse(c, message.Request{ID: req.ID}, nil, err)
 	}
 	if h.uid != c.UID {
-		return s.refuse(c, Request{ID: req.ID}, nil, problem.New(problem.Refused,
+		return s.runner.refuse(c, message.Request{ID: req.ID}, nil, problem.New(problem.Refused,
 			"session %s is of user %d, and only that user may run tools in it", id, h.uid))
 	}
 	// while it waits nothing begins
@@ -797,73 +673,37 @@ func (s *Supervisor) Exec(ctx context.Context, c caller.Caller, id string, req E
 	leave, err := h.enter(ctx)
 	if err == nil {
 		defer leave()
-		streams.Tracked, err = s.Enter()
+		streams.Tracked, err = s.runner.life.Enter()
 	}
 	if err != nil {
-		return s.refuse(c, Request{ID: req.ID}, nil, err)
+		return s.runner.refuse(c, message.Request{ID: req.ID}, nil, err)
 	}
 	defer streams.Begun()
-	j := &job{caller: c, req: h.requestFor(req), in: h}
-	if err := s.prepareJob(ctx, j); err != nil {
-		return s.refuse(c, j.req, j, err)
+	j, err := s.runner.preparer.Invoke(ctx, c, h.requestFor(req), h.given())
+	if err != nil {
+		return s.runner.refuse(c, j.Req, j, err)
 	}
-	r = s.newRun(j)
+	r = s.runner.newRun(j, h)
 	if !h.join(r) {
-		return s.refuse(c, j.req, j, noSession(id))
+		return s.runner.refuse(c, j.Req, j, noSession(id))
 	}
 	defer h.leave(r)
 	return r.carry(ctx, streams)
 }
 
+// given is what an invocation has of the session.
+func (h *session) given() *prepare.Session {
+	j := h.run.job
+	return &prepare.Session{ID: j.ID, Policy: j.Policy, Plan: j.Plan, IDs: j.IDs, Group: h.group,
+		Source: j.Source}
+}
+
 // requestFor is an invocation's request in the words of a run's.
-func (h *session) requestFor(req ExecRequest) Request {
-	of := h.run.job.req
-	return Request{ID: req.ID, Tool: req.Tool, Args: req.Args, Profile: of.Profile,
+func (h *session) requestFor(req message.ExecRequest) message.Request {
+	of := h.run.job.Req
+	return message.Request{ID: req.ID, Tool: req.Tool, Args: req.Args, Profile: of.Profile,
 		Policy: of.Policy, PolicyName: of.PolicyName, Dir: req.Dir, Cwd: cmp.Or(req.Cwd, of.Cwd),
-		Workspace: h.run.job.workspace(), NoWorkspace: of.NoWorkspace, Fate: FateKeep,
+		Workspace: h.run.job.Workspace(), NoWorkspace: of.NoWorkspace, Fate: message.FateKeep,
 		Limits: req.Limits, Env: slices.Concat(of.Env, req.Env), Inherit: req.Inherit,
 		Terminal: req.Terminal}
-}
-
-func (j *job) workspace() string {
-	if j.source == nil {
-		return ""
-	}
-	return j.source.Name()
-}
-
-// decideIn narrows the session's policy, as it was when the session was started, by what the
-// invocation asks for.
-func (j *job) decideIn() error {
-	flags, err := readFlags(Request{Limits: j.req.Limits})
-	if err != nil {
-		return err
-	}
-	layers := append(j.in.run.job.eff.Layers(), policy.Layer{Name: "invocation",
-		Source: "command line", Policy: flags.Policy()})
-	eff, err := policy.Resolve(layers...)
-	if err != nil {
-		return problem.New(problem.Usage, "%w", err)
-	}
-	j.eff, j.resolved = eff, true
-	return nil
-}
-
-// takeSource takes a descriptor of its own of the session's real directory.
-func (j *job) takeSource() error {
-	of := j.in.run.job.source
-	if of == nil {
-		return nil
-	}
-	syscall.ForkLock.RLock()
-	fd, err := syscall.Dup(int(of.Fd()))
-	if err == nil {
-		syscall.CloseOnExec(fd)
-	}
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		return problem.New(problem.Failed, "workspace: %w", err)
-	}
-	j.source = os.NewFile(uintptr(fd), of.Name())
-	return nil
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
@@ -15,15 +17,16 @@ import (
 )
 
 // openedSession is one of root's that stands, without a jail.
-func openedSession(s *Supervisor, id string) *session {
-	h := &session{digest: requestNamed(id).digest(), idle: time.Minute, places: make(chan struct{},
-		2), stands: make(chan struct{}), over: make(chan struct{}),
-		live: map[*run]bool{}, used: time.Now()}
-	j := &job{id: jail.ID(id), req: requestNamed(id).Request, hold: h}
-	h.run = &run{s: s, job: j, records: runlog.New(nil, audit.Entry{}),
+func openedSession(s *Sessions, id string) *session {
+	h := &session{asked: asked{digest: requestNamed(id).Digest(), idle: time.Minute},
+		places: make(chan struct{}, 2), stands: make(chan struct{}), over: make(chan struct{}),
+		invocations: invocations{live: map[*run]bool{}, used: time.Now()}}
+	h.drop = func() { s.end(id, h) }
+	j := &prepare.Job{ID: jail.ID(id), Req: requestNamed(id).Request, Holds: time.Hour}
+	h.run = &run{s: s.runner, job: j, session: h, records: runlog.New(nil, audit.Entry{}),
 		dir: &rundir.Dir{State: rundir.State{ID: id}}, done: make(chan struct{})}
 	close(h.stands)
-	s.sessions[id] = h
+	s.open[id] = h
 	return h
 }
 
@@ -37,7 +40,7 @@ func (h *session) locked(f func()) {
 // for one, is not ended by the session's idle time, and one that was refused begins it anew.
 func TestSessionIdles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := openedSession(&Supervisor{policies: shipped(t), sessions: map[string]*session{}}, "s")
+		h := openedSession(noSessions(), "s")
 		h.locked(h.rest)
 		prepared := func() (leave func()) {
 			t.Helper()
@@ -71,8 +74,8 @@ func TestSessionIdles(t *testing.T) {
 			t.Error("it ended too early")
 		}
 		time.Sleep(2 * time.Second)
-		if c := h.run.ended(); !h.ended() || c == nil || c.limit != limitIdle ||
-			c.peak != time.Minute.Milliseconds() {
+		if c := h.run.Ended(); !h.ended() || c == nil || c.Limit != limitIdle ||
+			c.Peak != time.Minute.Milliseconds() {
 			t.Errorf("it did not end when nothing had been there for a minute: %+v", c)
 		}
 	})
@@ -81,9 +84,9 @@ func TestSessionIdles(t *testing.T) {
 // What is being ended is open to nobody, whatever it was before; and its id is not taken for that
 // of the next one.
 func TestSessionIsEnded(t *testing.T) {
-	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{}}
+	s := noSessions()
 	h := openedSession(s, "s")
-	if open, err := s.openSession(callerNumber(0), "s"); open != h || err != nil {
+	if open, err := s.standing(callerNumber(0), "s"); open != h || err != nil {
 		t.Fatal(open, err)
 	}
 	h.locked(h.close)
@@ -91,23 +94,23 @@ func TestSessionIsEnded(t *testing.T) {
 	var e *problem.Error
 	// it was a matter of chance
 	for range 64 {
-		if _, err := s.openSession(callerNumber(0), "s"); !errors.As(err, &e) ||
+		if _, err := s.standing(callerNumber(0), "s"); !errors.As(err, &e) ||
 			e.Code != problem.NotFound {
 			t.Fatalf("open: %v", err)
 		}
-		if all := s.Sessions(callerNumber(0)); len(all) != 0 {
+		if all := s.List(callerNumber(0)); len(all) != 0 {
 			t.Fatalf("listed: %+v", all)
 		}
 		if _, err := s.await(t.Context(), h, nil); !errors.As(err, &e) || e.Code != problem.Failed {
 			t.Fatalf("started: %v", err)
 		}
 	}
-	again := &session{digest: h.digest}
-	if open, err := s.admitSession(callerNumber(0), requestNamed("s"), again); open != nil ||
+	again := &session{asked: h.asked}
+	if open, err := s.admit(callerNumber(0), requestNamed("s"), again); open != nil ||
 		problem.From(err).Code != problem.Busy {
 		t.Errorf("started again: %v, %v", open, err)
 	}
-	if _, err := s.admitSession(callerNumber(7), requestNamed("s"), again); !errors.As(err, &e) ||
+	if _, err := s.admit(callerNumber(7), requestNamed("s"), again); !errors.As(err, &e) ||
 		e.Code != problem.Usage {
 		t.Errorf("by another user: %v", err)
 	}
@@ -115,9 +118,9 @@ func TestSessionIsEnded(t *testing.T) {
 
 // Who waited for the end of a session finds its id free.
 func TestSessionIsDroppedAtItsEnd(t *testing.T) {
-	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{},
-		active: map[string]*run{"s": {}}}
-	s.meters = newMeters(s)
+	s := noSessions()
+	s.runner.active.runs = map[string]*run{"s": {}}
+	s.runner.meters = newMeters(&Supervisor{runner: s.runner})
 	h := openedSession(s, "s")
 	// the id of a run
 	if res := h.run.carry(t.Context(), stdio.Streams{}); res.Error == nil ||
@@ -125,7 +128,7 @@ func TestSessionIsDroppedAtItsEnd(t *testing.T) {
 		t.Fatalf("%+v", res.Error)
 	}
 	<-h.run.done
-	if !h.ended() || s.sessions["s"] != nil {
+	if !h.ended() || s.open["s"] != nil {
 		t.Error("it is open")
 	}
 }
@@ -133,15 +136,16 @@ func TestSessionIsDroppedAtItsEnd(t *testing.T) {
 // What becomes of the shadow is the session's: invocations read the request that it was started
 // with.
 func TestSessionFate(t *testing.T) {
-	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{}}
+	s := noSessions()
 	h := openedSession(s, "s")
-	h.run.job.req.Fate = FateDiscard
+	h.run.job.Req.Fate = message.FateDiscard
 	close(h.run.done)
-	if _, err := s.StopSession(t.Context(), callerNumber(0), "s",
-		StopRequest{Fate: FateKeep}); err != nil {
+	if _, err := s.Stop(t.Context(), callerNumber(0), "s",
+		message.StopRequest{Fate: message.FateKeep}); err != nil {
 		t.Fatal(err)
 	}
-	if was, is := h.run.job.req.Fate, h.run.fate(); was != FateDiscard || is != FateKeep {
+	if was, is := h.run.job.Req.Fate, h.run.fate(); was != message.FateDiscard ||
+		is != message.FateKeep {
 		t.Errorf("the request says %s, the session %s", was, is)
 	}
 }

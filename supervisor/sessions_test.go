@@ -7,7 +7,9 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -16,15 +18,29 @@ func callerNumber(uid uint32) caller.Caller {
 		UID: uid}}
 }
 
-func requestNamed(id string) SessionRequest { return SessionRequest{Request: Request{ID: id}} }
+func requestNamed(id string) message.SessionRequest {
+	return message.SessionRequest{Request: message.Request{ID: id}}
+}
+
+// noSessions are those of a daemon that has none, under no ceiling.
+func noSessions() *Sessions {
+	return &Sessions{runner: &runner{}, permissions: func(c caller.Caller) caller.Permissions {
+		return caller.PermissionsOf(syntax.Host{}, c)
+	}, open: map[string]*session{}}
+}
+
+// askedBy is a session that a user asks for.
+func askedBy(uid uint32, id string) *session {
+	return &session{asked: asked{uid: uid, digest: requestNamed(id).Digest()}}
+}
 
 // A thousand sessions are not taken: one user has so many, all users together so many, and who has
 // none yet is not kept out by who has.
 func TestSessionsAreBounded(t *testing.T) {
-	s := &Supervisor{policies: shipped(t), sessions: map[string]*session{}}
+	s := noSessions()
 	take := func(uid uint32, id string) error {
-		_, err := s.admitSession(callerNumber(uid), requestNamed(id),
-			&session{digest: requestNamed(id).digest()})
+		_, err := s.admit(callerNumber(uid), requestNamed(id),
+			askedBy(uid, id))
 		return err
 	}
 	busy := func(err error) bool {
@@ -41,7 +57,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	if err := take(8, "another"); err != nil {
 		t.Errorf("another user: %v", err)
 	}
-	for uid := uint32(100); len(s.sessions) < maxSessions; uid++ {
+	for uid := uint32(100); len(s.open) < maxSessions; uid++ {
 		if err := take(uid, name(int(uid)*1000)); err != nil {
 			t.Fatal(err)
 		}
@@ -50,20 +66,20 @@ func TestSessionsAreBounded(t *testing.T) {
 		t.Errorf("beyond all: %v", err)
 	}
 	// What is there already is given out also then, to whom it belongs.
-	open, err := s.admitSession(callerNumber(8), requestNamed("another"),
-		&session{digest: requestNamed("another").digest()})
-	if err != nil || open != s.sessions["another"] {
+	open, err := s.admit(callerNumber(8), requestNamed("another"),
+		askedBy(8, "another"))
+	if err != nil || open != s.open["another"] {
 		t.Errorf("the same again: %v, %v", open, err)
 	}
 	var e *problem.Error
 	if err := take(9, "another"); !errors.As(err, &e) || e.Code != problem.Usage {
 		t.Errorf("another's: %v", err)
 	}
-	s.dropSession("another", &session{})
-	if s.sessions["another"] != open {
+	s.remove("another", &session{})
+	if s.open["another"] != open {
 		t.Error("a session took another's name away")
 	}
-	s.dropSession("another", open)
+	s.remove("another", open)
 	if err := take(9, "another"); err != nil {
 		t.Errorf("when it has ended: %v", err)
 	}
@@ -74,15 +90,16 @@ func TestSessionTimes(t *testing.T) {
 		idle, total         int64
 		wantIdle, wantTotal time.Duration
 	}{
-		{0, 0, DefaultIdle, DefaultTime},
+		{0, 0, message.DefaultIdle, message.DefaultTime},
 		{1000, 5000, time.Second, 5 * time.Second},
-		{MaxTime.Milliseconds(), MaxTime.Milliseconds(), MaxTime, MaxTime},
+		{message.MaxTime.Milliseconds(), message.MaxTime.Milliseconds(), message.MaxTime,
+			message.MaxTime},
 		{999, 0, 0, 0},
-		{0, MaxTime.Milliseconds() + 1, 0, 0},
+		{0, message.MaxTime.Milliseconds() + 1, 0, 0},
 		{-1, 0, 0, 0},
 		{-1 << 63, 1<<63 - 1, 0, 0},
 	} {
-		idle, total, err := SessionRequest{IdleMS: c.idle, TimeMS: c.total}.times()
+		idle, total, err := message.SessionRequest{IdleMS: c.idle, TimeMS: c.total}.Times()
 		if c.wantIdle == 0 {
 			if err == nil {
 				t.Errorf("%+v was taken", c)

@@ -1,79 +1,60 @@
-// Package supervisor turns a request into a run: it resolves the policy, makes the plan, prepares
-// the workspace, writes the record, launches the jail, watches its limits and says how it ended. It
-// is the only part that sees a whole run.
+// Package supervisor carries out what package prepare has decided: it prepares the workspace,
+// writes the record, launches the jail, watches its limits and says how the run ended. It holds
+// sessions open, and wires the parts of a daemon together.
 package supervisor
 
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
-	"github.com/jail-sandbox/jail/jail/denials"
-	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor/admission"
+	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/auditlog"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/config"
-	"github.com/jail-sandbox/jail/supervisor/hostlayers"
+	"github.com/jail-sandbox/jail/supervisor/detached"
+	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
-	"github.com/jail-sandbox/jail/supervisor/lifetime"
+	"github.com/jail-sandbox/jail/supervisor/hoststatus"
+	"github.com/jail-sandbox/jail/supervisor/meters"
 	"github.com/jail-sandbox/jail/supervisor/names"
-	"github.com/jail-sandbox/jail/supervisor/prewarm"
+	"github.com/jail-sandbox/jail/supervisor/naming"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/records"
+	"github.com/jail-sandbox/jail/supervisor/recovery"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
-	"github.com/jail-sandbox/jail/supervisor/rungroup"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
+	"github.com/jail-sandbox/jail/supervisor/tools"
 )
 
-// A Supervisor runs tools. Its methods may be called from several goroutines.
+// A Supervisor is one daemon: it wires together the parts that run tools. Its methods may be called
+// from several goroutines.
 type Supervisor struct {
-	config     config.Config
-	launcher   launch.Launcher
-	log        *timedLog
-	meters     *meters
-	queue      *admission.Queue
-	bundles    *bundle.Catalog
-	workspaces *shadows.Store
-	policies   *hostpolicy.Policies
-	runs       *rundir.Store
-	names      *names.Store
-	outputs    *outputStore
-	modules    toolFiles
-	pool       *prewarm.Pool // nil without one
-	// the directories of the pool's jails
-	prewarmed *rundir.Store
-	host      hostChecks
-	layers    hostlayers.Host
-	// nil where none are told
-	refusals *denials.Watcher
-
-	filter proxyFilter
-
-	life *lifetime.Lifetime
-
-	mu       sync.Mutex
-	active   map[string]*run
-	sessions map[string]*session
-
-	keeper logKeeper // of the log
-	// of what the log has
-	readers *readers
-	// of what comes to it
-	following *readers
+	config   config.Config
+	log      *auditlog.Log
+	bundles  *bundle.Catalog
+	policies *hostpolicy.Policies
+	names    *names.Store
+	detached *detached.Runs
+	sessions *Sessions
+	host     *hoststatus.Checks
+	records  *records.Reader
+	*runner
 }
 
 // New opens the state and the log, clears what dead daemons left, and puts the start on record.
 // Without a log there is no supervisor.
 func New(ctx context.Context, c config.Config) (*Supervisor, error) {
-	s := &Supervisor{config: c, launcher: launch.Launcher{Shim: c.Shim, Init: c.Init},
-		active: map[string]*run{}, sessions: map[string]*session{},
-		life: lifetime.New(), layers: hostlayers.Host{StateDir: c.StateDir, Slice: c.Slice},
-		readers: newReaders(1), following: newReaders(maxFollowing)}
+	s := &Supervisor{config: c, runner: newRunner(c)}
+	s.sessions = &Sessions{runner: s.runner, private: c.Private, permissions: s.permissionsOf,
+		open: map[string]*session{}}
 	for _, binary := range []string{c.Shim, c.Init} {
 		if _, err := os.Stat(binary); err != nil {
 			return nil, problem.New(problem.Failed, "%w", err).
@@ -86,22 +67,25 @@ func New(ctx context.Context, c config.Config) (*Supervisor, error) {
 	if err := os.MkdirAll(c.LogDir, 0o700); err != nil {
 		return nil, problem.New(problem.Failed, "audit log: %w", err)
 	}
-	s.queue, s.meters = admission.New(c.Bounds), newMeters(s)
+	s.host = hoststatus.New(c, s.permissionsOf)
+	s.meters = newMeters(s)
 	var err error
 	if s.names, err = names.Open(filepath.Join(c.StateDir, "names")); err != nil {
 		return nil, problem.New(problem.Failed, "names of runs: %w", err)
 	}
-	log, settings, err := openLog(c)
-	if err != nil {
+	if s.log, err = auditlog.Open(c, s.names, s.meters.Appended); err != nil {
 		return nil, err
 	}
-	s.log = &timedLog{Log: log, s: s}
-	s.openRefusals()
+	s.runner.log = s.log
+	s.records = records.New(c.LogDir, s.log.Extent, s.permissionsOf)
+	s.jailer.openRefusals(c)
 	if err := s.open(ctx); err != nil {
-		s.closeRefusals()
+		s.jailer.close()
 		return nil, errors.Join(err, s.log.Close())
 	}
-	s.keepLog(settings)
+	if !c.Private {
+		s.log.Keep(c)
+	}
 	return s, nil
 }
 
@@ -119,17 +103,21 @@ func (s *Supervisor) open(ctx context.Context) error {
 		Log: s.log, Permissions: s.permissionsOf,
 		Live: s.live, PruneNames: func() error { return s.names.Prune(s.isThere) },
 		Background: s.life.Go, Check: c.Log.Check})
-	if err = s.modules.open(c); err != nil {
+	if s.preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
+		Policies: func() *profiles.State { return s.policies.Current() }, Layers: s.layers,
+		Life: s.life, Told: s.refusals != nil, Compile: s.compile}); err != nil {
 		return problem.New(problem.Failed, "compiled modules: %w", err)
 	}
-	if s.outputs, err = openOutputs(filepath.Join(c.StateDir, "output")); err != nil {
+	if s.detached, err = detached.Open(detached.Options{Dir: filepath.Join(c.StateDir, "output"),
+		Private: c.Private, Life: s.life, Permissions: s.permissionsOf, Run: s.Run,
+		Log: c.Log}); err != nil {
 		return problem.New(problem.Failed, "outputs of detached runs: %w", err)
 	}
-	s.outputs.log = c.Log
 	if s.runs, err = rundir.Open(filepath.Join(c.StateDir, "runs")); err != nil {
 		return problem.New(problem.Failed, "runs: %w", err)
 	}
-	if s.prewarmed, err = rundir.Open(filepath.Join(c.StateDir, "pool")); err != nil {
+	prewarmed, err := rundir.Open(filepath.Join(c.StateDir, "pool"))
+	if err != nil {
 		return problem.New(problem.Failed, "prewarmed jails: %w", err)
 	}
 	started := audit.DaemonStarted{Version: c.Version, Socket: c.Socket, State: c.StateDir,
@@ -149,16 +137,18 @@ func (s *Supervisor) open(ctx context.Context) error {
 		Changed: func() { s.pool.Drain() }}); err != nil {
 		return err
 	}
-	if err := s.recover(ctx); err != nil || c.Private {
+	swept := &recovery.Recovery{Slice: c.Slice, LogDir: c.LogDir, Log: s.log, Runs: s.runs,
+		Prewarmed: prewarmed, Workspaces: s.workspaces}
+	if err := swept.Settle(ctx); err != nil || c.Private {
 		return err
 	}
-	s.openPool()
+	s.openPool(prewarmed)
 	s.config.Log.Check("watch policies", s.policies.Watch())
 	s.life.Go(s.workspaces.ForgetOld)
 	s.life.Go(func() {
 		ticker := time.NewTicker(sweepEvery)
 		defer ticker.Stop()
-		s.sweepAgain(ticker.C)
+		swept.Again(ticker.C, s.life.Done(), c.Log)
 	})
 	return nil
 }
@@ -168,52 +158,90 @@ func (s *Supervisor) Workspaces() *shadows.Store { return s.workspaces }
 
 // live returns the run or session of an id that this daemon has not ended.
 func (s *Supervisor) live(id string) shadows.Live {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.active[id]; r != nil {
+	if r := s.active.get(id); r != nil {
 		return liveRun{r}
 	}
 	return nil
 }
 
+// Host looks at what the host can enforce.
+func (s *Supervisor) Host() *hoststatus.Checks { return s.host }
+
+// Tools changes the bundles of the host.
+func (s *Supervisor) Tools() *tools.Manager {
+	return &tools.Manager{Store: &bundle.Store{Dir: s.config.Tools, Shipped: s.config.Bundles,
+		Check: tools.CheckModule}, Catalog: s.bundles, Log: s.log, Permissions: s.permissionsOf}
+}
+
+// Detached are the runs that go on without their clients.
+func (s *Supervisor) Detached() *detached.Runs { return s.detached }
+
+// Preparer decides requests.
+func (s *Supervisor) Preparer() *prepare.Preparer { return s.preparer }
+
+// Sessions are the open ones.
+func (s *Supervisor) Sessions() *Sessions { return s.sessions }
+
+// Records reads the log for callers.
+func (s *Supervisor) Records() *records.Reader { return s.records }
+
+// Meters are what the daemon counts.
+func (s *Supervisor) Meters() *meters.Meters { return s.meters }
+
+// newMeters makes the metrics of a supervisor.
+func newMeters(s *Supervisor) *meters.Meters {
+	return meters.New(meters.Sources{Version: s.config.Version, Active: s.Active, Queue: s.queue,
+		Waiting:   func() int { return s.log.Waiting() },
+		Prewarmed: func() int { return s.pool.Prewarmed() },
+		Policies:  func() hostpolicy.Status { return s.policies.Status() }})
+}
+
+// Names knows what users call runs and sessions.
+func (s *Supervisor) Names() *naming.Namer {
+	return &naming.Namer{Names: s.names, Owner: s.ownerOf, Permissions: s.permissionsOf}
+}
+
+// ownerOf returns whose the run, the session, or what is left of one is, nil where that cannot be
+// told, and whether there is any.
+func (s *Supervisor) ownerOf(id string) (owner *uint32, there bool) {
+	if r := s.active.get(id); r != nil {
+		return &r.job.Caller.UID, true
+	}
+	if uid, ok := s.sessions.owner(id); ok {
+		return &uid, true
+	}
+	if uid, ok := s.detached.Owner(id); ok {
+		return &uid, true
+	}
+	w, err := s.workspaces.Get(id)
+	if err == nil {
+		defer w.Close()
+		uid := w.Info().Caller.UID
+		return &uid, true
+	}
+	if !errors.Is(err, workspace.ErrNotFound) {
+		return nil, true
+	}
+	st, err := s.runs.Read(id)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, false
+	case err != nil:
+		return nil, true
+	}
+	return &st.UID, true
+}
+
+func (s *Supervisor) isThere(id string) bool {
+	_, there := s.ownerOf(id)
+	return there
+}
+
 // Policies are the policy files of the host that are in force.
 func (s *Supervisor) Policies() *hostpolicy.Policies { return s.policies }
 
-// recover settles what daemons that were killed left: commits that were cut off, jails that waited,
-// some of them in sessions, runs, shadows.
-func (s *Supervisor) recover(ctx context.Context) error {
-	return errors.Join(s.workspaces.Settle(ctx), prewarm.Clear(s.prewarmed, s.config.Slice),
-		s.clearDead(ctx), s.workspaces.SweepTerms(), s.sweepRuns())
-}
-
-// sweepRuns removes what killed daemons left of runs that they had only begun to make.
-func (s *Supervisor) sweepRuns() error {
-	if err := errors.Join(s.runs.Sweep(), s.prewarmed.Sweep()); err != nil {
-		return problem.New(problem.Failed, "runs that were half made: %w", err)
-	}
-	return nil
-}
-
 // sweepEvery is how often a daemon looks for what others, killed meanwhile, have left half made.
 const sweepEvery = 10 * time.Minute
-
-// sweepAgain sweeps at each tick until nothing may begin any more. What stays is tried at the next.
-func (s *Supervisor) sweepAgain(ticks <-chan time.Time) {
-	for {
-		select {
-		case <-ticks:
-			s.config.Log.Check("sweep what killed daemons left",
-				errors.Join(s.clearDead(context.Background()), s.sweepRuns(), s.workspaces.Sweep()))
-		case <-s.life.Done():
-			return
-		}
-	}
-}
-
-// leafOf returns the control group of the jail of a run, as a daemon left it, or "".
-func (s *Supervisor) leafOf(st rundir.State) string {
-	return rungroup.OfDead(s.config.Slice, st.Cgroup, st.ID, st.Session)
-}
 
 // Enter announces that something begins. See [lifetime.Lifetime.Enter].
 func (s *Supervisor) Enter() (leave func(), err error) { return s.life.Enter() }
@@ -229,9 +257,7 @@ func (s *Supervisor) Connections() int {
 
 // Active is how many runs and sessions are alive.
 func (s *Supervisor) Active() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.active)
+	return len(s.active.all())
 }
 
 // Idle returns when no run is active, or with ctx's error.
@@ -239,17 +265,12 @@ func (s *Supervisor) Idle(ctx context.Context) error {
 	// whoever waits for that lets no more begin
 	s.pool.Close()
 	for {
-		s.mu.Lock()
-		var one *run
-		for _, one = range s.active {
-			break
-		}
-		s.mu.Unlock()
-		if one == nil {
+		all := s.active.all()
+		if len(all) == 0 {
 			return nil
 		}
 		select {
-		case <-one.done:
+		case <-all[0].done:
 			// It takes its name out of the list just before; see Run.
 		case <-ctx.Done():
 			return ctx.Err()
@@ -264,24 +285,18 @@ func (s *Supervisor) Close(reason string, signal syscall.Signal) error {
 	s.policies.Close()
 	s.pool.Close()
 	s.life.AwaitEntered()
-	s.mu.Lock()
-	all := make([]*run, 0, len(s.active))
-	for _, r := range s.active {
-		all = append(all, r)
-	}
-	s.mu.Unlock()
+	all := s.active.all()
 	for _, r := range all {
-		r.end(cause{signal: int(signal), daemon: reason})
+		r.End(ending.Cause{Signal: int(signal), Daemon: reason})
 	}
 	for _, r := range all {
 		<-r.done
 	}
 	s.life.AwaitBackground()
-	s.closeRefusals()
+	s.jailer.close()
 	_, err := s.log.Append(context.Background(),
 		audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
 	closeErr := s.log.Close()
-	s.keeper.end()
 	// else both are the same thing
 	if err == nil {
 		err = closeErr

@@ -24,7 +24,7 @@ func (r *run) identify(p *launch.Process) error {
 	if err != nil {
 		return err
 	}
-	return r.dir.SaveJail(verify.Jail{Plan: r.job.plan, PID: p.PID, Start: start})
+	return r.dir.SaveJail(verify.Jail{Plan: r.job.Plan, PID: p.PID, Start: start})
 }
 
 // Verify asks the kernel whether the jail of a live run is what its plan says. It reads, and

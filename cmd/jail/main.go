@@ -26,8 +26,8 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/ended"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/execute"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -75,7 +75,7 @@ func beside(exe string) string {
 func tellEnded(env *cli.Env) error {
 	in := os.NewFile(ended.FD, "outcome")
 	defer in.Close()
-	var o ended.Outcome[supervisor.Result]
+	var o ended.Outcome[message.Result]
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return exit.Usage("jail --help", "%s is for jail's own use: %v", ended.Flag, err)
 	}

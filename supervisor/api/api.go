@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 	"github.com/jail-sandbox/jail/supervisor/wire"
@@ -111,8 +111,8 @@ type Problem struct {
 
 // Records are the lines of the log about one run.
 type Records struct {
-	Live    *supervisor.RunInfo `json:"live,omitempty"`
-	Records []json.RawMessage   `json:"records,omitempty"`
+	Live    *message.RunInfo  `json:"live,omitempty"`
+	Records []json.RawMessage `json:"records,omitempty"`
 	// There are more records, which POST /v1/records gives.
 	Truncated bool `json:"truncated,omitempty"`
 }

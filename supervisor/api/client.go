@@ -22,8 +22,8 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
@@ -246,17 +246,17 @@ func (c *Client) Policy(ctx context.Context) (p hostpolicy.Status, err error) {
 }
 
 // Host asks what the host, and the daemon on it, can enforce.
-func (c *Client) Host(ctx context.Context) (h supervisor.HostStatus, err error) {
+func (c *Client) Host(ctx context.Context) (h message.HostStatus, err error) {
 	return h, c.do(ctx, "GET", PathHost, nil, &h)
 }
 
 // Plan asks for the plan of a request; nothing starts.
-func (c *Client) Plan(ctx context.Context, req supervisor.Request) (p jail.Plan, err error) {
+func (c *Client) Plan(ctx context.Context, req message.Request) (p jail.Plan, err error) {
 	return p, c.do(ctx, "POST", PathPlan, req, &p)
 }
 
 // Runs lists the live runs.
-func (c *Client) Runs(ctx context.Context) (runs []supervisor.RunInfo, err error) {
+func (c *Client) Runs(ctx context.Context) (runs []message.RunInfo, err error) {
 	return runs, c.do(ctx, "GET", PathRuns, nil, &runs)
 }
 

@@ -14,27 +14,27 @@ import (
 	"sync"
 
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // Run starts a tool, carries its streams until its end and returns the result. in may be nil for no
 // input. A failure of jail's own that has a place in a result is in the result; the error is for a
 // daemon that does not answer. When ctx ends the connection is closed, and with it the run.
-func (c *Client) Run(ctx context.Context, req supervisor.Request, in io.Reader, out,
-	errOut io.Writer) (supervisor.Result, error) {
+func (c *Client) Run(ctx context.Context, req message.Request, in io.Reader, out,
+	errOut io.Writer) (message.Result, error) {
 	return c.RunSized(ctx, req, in, out, errOut, nil)
 }
 
 // RunSized is Run of a tool with a terminal, whose sizes come from the channel, nil for none.
-func (c *Client) RunSized(ctx context.Context, req supervisor.Request, in io.Reader, out,
-	errOut io.Writer, sizes <-chan runners.Terminal) (supervisor.Result, error) {
+func (c *Client) RunSized(ctx context.Context, req message.Request, in io.Reader, out,
+	errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
 	return c.streamed(ctx, PathRuns, req, in, out, errOut, sizes)
 }
 
 // streamed asks for what has streams, and carries them. Where the daemon ends before it has begun
 // anything, the next one is asked.
 func (c *Client) streamed(ctx context.Context, path string, req any, in io.Reader, out,
-	errOut io.Writer, sizes <-chan runners.Terminal) (res supervisor.Result, err error) {
+	errOut io.Writer, sizes <-chan runners.Terminal) (res message.Result, err error) {
 	s := &runStream{credit: make(chan struct{}, inputWindow)}
 	defer close(s.credit)
 	for range inputWindow {
@@ -178,12 +178,12 @@ func (s *runStream) sendSizes(ctx context.Context, sizes <-chan runners.Terminal
 	}
 }
 
-func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (supervisor.Result, error) {
+func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (message.Result, error) {
 	buf := make([]byte, 64<<10)
 	for {
 		kind, content, err := readFrame(r, buf, maxFrame)
 		if err != nil {
-			return supervisor.Result{}, &cutError{err}
+			return message.Result{}, &cutError{err}
 		}
 		if kind != FrameResult {
 			s.begins()
@@ -199,21 +199,21 @@ func (s *runStream) receive(r *bufio.Reader, out, errOut io.Writer) (supervisor.
 		case FrameErrorOutput:
 			err = writeOutput(errOut, content)
 		case FrameInputEnd:
-			return supervisor.Result{}, errNoResult
+			return message.Result{}, errNoResult
 		case FrameResult:
-			var res supervisor.Result
+			var res message.Result
 			return res, json.Unmarshal(content, &res)
 		default:
-			return supervisor.Result{}, fmt.Errorf("the daemon sent a frame of kind %q", kind)
+			return message.Result{}, fmt.Errorf("the daemon sent a frame of kind %q", kind)
 		}
 		if err != nil {
-			return supervisor.Result{}, err
+			return message.Result{}, err
 		}
 	}
 }
 
 // logs is receive of what may have no result yet.
-func (s *runStream) logs(r *bufio.Reader, out, errOut io.Writer) (*supervisor.Result, error) {
+func (s *runStream) logs(r *bufio.Reader, out, errOut io.Writer) (*message.Result, error) {
 	res, err := s.receive(r, out, errOut)
 	if errors.Is(err, errNoResult) {
 		return nil, nil

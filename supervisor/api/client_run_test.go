@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -68,7 +68,7 @@ func sendFrame(t *testing.T, conn net.Conn, kind FrameKind, content string) {
 	}
 }
 
-func sendResult(t *testing.T, conn net.Conn, res supervisor.Result) {
+func sendResult(t *testing.T, conn net.Conn, res message.Result) {
 	text, err := json.Marshal(res)
 	if err != nil {
 		t.Error(err)
@@ -76,7 +76,7 @@ func sendResult(t *testing.T, conn net.Conn, res supervisor.Result) {
 	sendFrame(t, conn, FrameResult, string(text))
 }
 
-var ending = supervisor.Result{ExitCode: 125,
+var ending = message.Result{ExitCode: 125,
 	Error: &problem.Error{Code: problem.Ending, Message: "it ends"}}
 
 // A run that a daemon had not begun when it ended, however long it had been at that, is the next
@@ -92,10 +92,10 @@ func TestRunIsTheNextDaemons(t *testing.T) {
 			got <- frames(t, r, 2)
 			sendFrame(t, conn, FrameCredit, "")
 			sendFrame(t, conn, FrameOutput, "out")
-			sendResult(t, conn, supervisor.Result{ExitCode: 7})
+			sendResult(t, conn, message.Result{ExitCode: 7})
 		})
 		var out bytes.Buffer
-		res, err := c.Run(t.Context(), supervisor.Request{}, strings.NewReader("typed"), &out,
+		res, err := c.Run(t.Context(), message.Request{}, strings.NewReader("typed"), &out,
 			io.Discard)
 		if err != nil || res.Error != nil || res.ExitCode != 7 || out.String() != "out" {
 			t.Errorf("%+v, %v, %q", res, err, out.String())
@@ -114,7 +114,7 @@ func TestRunIsBegunOnce(t *testing.T) {
 			sendFrame(t, conn, FrameErrorOutput, "x")
 			sendResult(t, conn, ending)
 		})
-		if res, err := c.Run(t.Context(), supervisor.Request{}, nil, io.Discard,
+		if res, err := c.Run(t.Context(), message.Request{}, nil, io.Discard,
 			io.Discard); err != nil || res.Error == nil || res.Error.Code != problem.Ending {
 			t.Errorf("%+v, %v", res, err)
 		}
@@ -129,7 +129,7 @@ func TestRunIsBegunOnce(t *testing.T) {
 			all[i] = busy
 		}
 		begun := time.Now()
-		res, err := daemons(t, all...).Run(t.Context(), supervisor.Request{}, nil, io.Discard,
+		res, err := daemons(t, all...).Run(t.Context(), message.Request{}, nil, io.Discard,
 			io.Discard)
 		if err != nil || res.Error == nil || res.Error.Code != problem.Ending || asked < 2 ||
 			time.Since(begun) > patience+time.Second {

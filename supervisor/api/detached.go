@@ -10,8 +10,8 @@ import (
 	"net/url"
 	"sync"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
@@ -19,20 +19,20 @@ import (
 // detach starts a run that goes on by itself, by its id: asked for twice in the same words it is
 // one run.
 func (srv *Server) detach(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req supervisor.DetachRequest
+	var req message.DetachRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
 	if err := sameID(r, &req.ID); err != nil {
 		return nil, err
 	}
-	id, done, err := srv.s.TakeID(c, req.ID)
+	id, done, err := srv.s.Names().Take(c, req.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	req.ID = id
-	return srv.s.Detach(ctx, c, req)
+	return srv.s.Detached().Start(ctx, c, req)
 }
 
 func (srv *Server) wait(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
@@ -43,15 +43,15 @@ func (srv *Server) wait(ctx context.Context, c caller.Caller, _ *http.Request, i
 func (srv *Server) attach(w http.ResponseWriter, r *http.Request) {
 	var req AttachRequest
 	srv.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
-		s stdio.Streams) supervisor.Result {
+		s stdio.Streams) message.Result {
 		if in, ok := s.In.(*input); ok {
 			s.In = lasting{in}
 		}
-		id, err := srv.s.Named(c, r.PathValue("id"))
+		id, err := srv.s.Names().Named(c, r.PathValue("id"))
 		if err != nil {
 			return failedResult(r.PathValue("id"), err)
 		}
-		return srv.s.Attach(ctx, c, id, s)
+		return srv.s.Detached().Attach(ctx, c, id, s)
 	})
 }
 
@@ -81,14 +81,14 @@ func (srv *Server) logs(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, problem.From(err))
 		return
 	}
-	id, err := srv.s.Named(caller, r.PathValue("id"))
+	id, err := srv.s.Names().Named(caller, r.PathValue("id"))
 	if err != nil {
 		srv.problem(w, caller, err)
 		return
 	}
 	var mu sync.Mutex
 	out := &flushed{w: w, c: http.NewResponseController(w)}
-	res, err := srv.s.Follow(r.Context(), caller, id, r.URL.Query().Get("follow") == "1",
+	res, err := srv.s.Detached().Follow(r.Context(), caller, id, r.URL.Query().Get("follow") == "1",
 		frameWriter{&mu, out, FrameOutput}, frameWriter{&mu, out, FrameErrorOutput})
 	switch {
 	case err != nil && !out.begun:
@@ -100,7 +100,7 @@ func (srv *Server) logs(w http.ResponseWriter, r *http.Request) {
 	}
 	out.begin()
 	if res != nil {
-		if text, err := json.Marshal(srv.s.ShownResult(caller, *res)); err == nil {
+		if text, err := json.Marshal(srv.s.Names().Result(caller, *res)); err == nil {
 			// A client that is gone needs none.
 			_, _ = frameWriter{&mu, out, FrameResult}.Write(text)
 		}
@@ -137,26 +137,26 @@ func (f *flushed) Write(p []byte) (int, error) {
 // Detach starts a run that goes on without this client, and returns once its tool runs. The request
 // must have an id; a run of it that was asked for in the same words is returned as it is.
 func (c *Client) Detach(ctx context.Context,
-	req supervisor.DetachRequest) (d supervisor.DetachedInfo, err error) {
+	req message.DetachRequest) (d message.DetachedInfo, err error) {
 	return d, c.do(ctx, "PUT", item(PathRuns, req.ID), req, &d)
 }
 
 // Wait waits for the end of a run.
-func (c *Client) Wait(ctx context.Context, id string) (r supervisor.Result, err error) {
+func (c *Client) Wait(ctx context.Context, id string) (r message.Result, err error) {
 	return r, c.do(ctx, "GET", item(PathRuns, id)+"/result", nil, &r)
 }
 
 // Attach carries the streams of a detached run, from what it wrote first, until its end. When ctx
 // ends the run goes on.
 func (c *Client) Attach(ctx context.Context, id string, in io.Reader, out,
-	errOut io.Writer) (supervisor.Result, error) {
+	errOut io.Writer) (message.Result, error) {
 	return c.streamed(ctx, item(PathRuns, id)+"/attach", AttachRequest{}, in, out, errOut, nil)
 }
 
 // Logs writes what a detached run wrote, with follow until its end. The result is nil while it
 // runs.
 func (c *Client) Logs(ctx context.Context, id string, follow bool, out,
-	errOut io.Writer) (*supervisor.Result, error) {
+	errOut io.Writer) (*message.Result, error) {
 	query := url.Values{}
 	if follow {
 		query.Set("follow", "1")

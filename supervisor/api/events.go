@@ -14,8 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -34,7 +35,7 @@ var errEnding = problem.New(problem.Ending, "this jaild is being ended")
 // events streams records as they are written.
 func (srv *Server) events(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
-	var req supervisor.EventsRequest
+	var req message.EventsRequest
 	if err == nil {
 		req, err = readEvents(r.URL.Query())
 	}
@@ -47,7 +48,7 @@ func (srv *Server) events(w http.ResponseWriter, r *http.Request) {
 	out := newEventStream(w, stalledBound)
 	if err == nil {
 		defer out.stayAlive(ctx, aliveEvery, cancel)()
-		err = srv.s.Events(ctx, caller, req, out.begin, out.record)
+		err = srv.follow(ctx, caller, req, out)
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -55,8 +56,20 @@ func (srv *Server) events(w http.ResponseWriter, r *http.Request) {
 	out.end(problem.From(err))
 }
 
+// follow gives a stream the records that it asks for, unless the daemon ends.
+func (srv *Server) follow(ctx context.Context, c caller.Caller, req message.EventsRequest,
+	out *eventStream) error {
+	leave, err := srv.s.Enter()
+	if err != nil {
+		return err
+	}
+	// not for as long as it takes
+	leave()
+	return srv.s.Records().Follow(ctx, c, req, out.begin, out.record)
+}
+
 // readEvents is what a query asks for; values writes one.
-func readEvents(q url.Values) (req supervisor.EventsRequest, err error) {
+func readEvents(q url.Values) (req message.EventsRequest, err error) {
 	texts := texts(&req.RecordsRequest)
 	for name, all := range q {
 		var number uint64
@@ -90,7 +103,7 @@ func readEvents(q url.Values) (req supervisor.EventsRequest, err error) {
 	return req, nil
 }
 
-func values(req supervisor.EventsRequest) url.Values {
+func values(req message.EventsRequest) url.Values {
 	q := url.Values{}
 	for name, text := range texts(&req.RecordsRequest) {
 		if *text != "" {
@@ -115,7 +128,7 @@ func values(req supervisor.EventsRequest) url.Values {
 }
 
 // texts are the conditions that are texts, by their parameters.
-func texts(r *supervisor.RecordsRequest) map[string]*string {
+func texts(r *message.RecordsRequest) map[string]*string {
 	return map[string]*string{"run": &r.Run, "session": &r.Session, "policy": &r.Policy,
 		"tool": &r.Tool, "decision": &r.Decision, "layer": &r.Layer,
 		"host": &r.Host, "path": &r.Path}
@@ -231,7 +244,7 @@ func (e *eventStream) end(why *problem.Error) {
 // may read. One without a line comes once, and says that all those were given that were there at
 // the beginning. It ends with an error, unless the caller ends it; the request with After as the
 // number of the last record goes on.
-func (c *Client) Events(ctx context.Context, req supervisor.EventsRequest) iter.Seq2[audit.Record,
+func (c *Client) Events(ctx context.Context, req message.EventsRequest) iter.Seq2[audit.Record,
 	error] {
 	return func(yield func(audit.Record, error) bool) {
 		resp, err := c.request(ctx, "GET", PathEvents+"?"+values(req).Encode(), nil)

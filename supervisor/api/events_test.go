@@ -15,8 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -160,7 +160,7 @@ func TestEventsEnd(t *testing.T) {
 // TestEventsQuery: every condition of a search can be one of a stream, and what is none is refused.
 func TestEventsQuery(t *testing.T) {
 	after, uid := uint64(1742), uint32(1000)
-	full := supervisor.EventsRequest{After: &after, RecordsRequest: supervisor.RecordsRequest{
+	full := message.EventsRequest{After: &after, RecordsRequest: message.RecordsRequest{
 		Run: "r", Session: "s", Types: []string{"denied", "exec"}, Since: time.Unix(1, 5).UTC(),
 		Until: time.Unix(2, 0).UTC(), UID: &uid, Policy: "sha256:1", Tool: "grep",
 		Decision: "denied", Layer: "wasi", Host: "*.example.com", Path: "/etc/**"}}
@@ -171,7 +171,7 @@ func TestEventsQuery(t *testing.T) {
 			}
 		}
 	}
-	for _, req := range []supervisor.EventsRequest{{}, full} {
+	for _, req := range []message.EventsRequest{{}, full} {
 		if got, err := readEvents(values(req)); err != nil || !reflect.DeepEqual(got, req) {
 			t.Errorf("%+v comes as %+v: %v", req, got, err)
 		}

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
@@ -91,14 +91,14 @@ func TestClientFramesAreBounded(t *testing.T) {
 		srv := &Server{ending: t.Context()}
 		theirs, ours := net.Pipe()
 		go srv.carry(ours, bufio.NewReader(ours), func(ctx context.Context,
-			s stdio.Streams) supervisor.Result {
+			s stdio.Streams) message.Result {
 			// Nobody reads: the window is full.
 			if want != "" {
 				<-ctx.Done()
 			} else if text, err := io.ReadAll(s.In); err != nil || len(text) != maxClientFrame {
 				t.Errorf("%d bytes came, %v", len(text), err)
 			}
-			return supervisor.Result{ID: "x"}
+			return message.Result{ID: "x"}
 		})
 		go io.WriteString(theirs, sent)
 		res, err := (&runStream{conn: theirs, credit: make(chan struct{}, inputWindow)}).receive(

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
@@ -52,7 +52,7 @@ func FuzzBody(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, v := range []any{&supervisor.Request{}, &shadows.CommitRequest{}, &KillRequest{}} {
+		for _, v := range []any{&message.Request{}, &shadows.CommitRequest{}, &KillRequest{}} {
 			r, err := http.NewRequest("POST", "http://jail/", bytes.NewReader(text))
 			if err != nil {
 				t.Fatal(err)

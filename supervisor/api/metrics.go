@@ -25,7 +25,7 @@ func (srv *Server) metrics(w http.ResponseWriter, r *http.Request) {
 func (srv *Server) writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", metrics.ContentType)
 	// A client that is gone needs no answer.
-	_ = srv.s.Metrics(w)
+	_, _ = srv.s.Meters().WriteTo(w)
 }
 
 // ServeMetrics answers on l, a port of this host alone, with the metrics and nothing else. It

@@ -4,8 +4,9 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/naming"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
@@ -18,7 +19,7 @@ import (
 func byID(h func(srv *Server, ctx context.Context, c caller.Caller, r *http.Request,
 	id string) (any, error)) handler {
 	return func(srv *Server, ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-		id, err := srv.s.Named(c, r.PathValue("id"))
+		id, err := srv.s.Names().Named(c, r.PathValue("id"))
 		if err != nil {
 			return nil, err
 		}
@@ -27,34 +28,34 @@ func byID(h func(srv *Server, ctx context.Context, c caller.Caller, r *http.Requ
 }
 
 // shown is v with names in place of ids, for those types that have any.
-func shown(s *supervisor.Supervisor, c caller.Caller, v any) any {
+func shown(s *naming.Namer, c caller.Caller, v any) any {
 	switch v := v.(type) {
-	case supervisor.Result:
-		return s.ShownResult(c, v)
+	case message.Result:
+		return s.Result(c, v)
 	case rundir.Verification:
-		return s.ShownVerification(c, v)
-	case supervisor.DetachedInfo:
-		return s.ShownDetached(c, v)
-	case supervisor.SessionInfo:
-		return s.ShownSession(c, v)
+		return s.Verification(c, v)
+	case message.DetachedInfo:
+		return s.Detached(c, v)
+	case message.SessionInfo:
+		return s.Session(c, v)
 	case shadows.Pruned:
 		for i, id := range v.IDs {
 			v.IDs[i] = s.Shown(c, id)
 		}
 		return v
-	case []supervisor.RunInfo:
-		return each(v, func(x supervisor.RunInfo) supervisor.RunInfo { return s.ShownRun(c, x) })
-	case []supervisor.SessionInfo:
-		return each(v, func(x supervisor.SessionInfo) supervisor.SessionInfo {
-			return s.ShownSession(c, x)
+	case []message.RunInfo:
+		return each(v, func(x message.RunInfo) message.RunInfo { return s.Run(c, x) })
+	case []message.SessionInfo:
+		return each(v, func(x message.SessionInfo) message.SessionInfo {
+			return s.Session(c, x)
 		})
 	case []shadows.WorkspaceInfo:
 		return each(v, func(x shadows.WorkspaceInfo) shadows.WorkspaceInfo {
-			return s.ShownWorkspace(c, x)
+			return s.Workspace(c, x)
 		})
 	case Records:
 		if v.Live != nil {
-			live := s.ShownRun(c, *v.Live)
+			live := s.Run(c, *v.Live)
 			v.Live = &live
 		}
 		return v
@@ -71,5 +72,5 @@ func each[T any](all []T, f func(T) T) []T {
 
 // problem answers a caller's request with an error.
 func (srv *Server) problem(w http.ResponseWriter, c caller.Caller, err error) {
-	writeProblem(w, srv.s.ShownError(c, problem.From(err)))
+	writeProblem(w, srv.s.Names().Error(c, problem.From(err)))
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
@@ -71,28 +71,28 @@ var bodies = map[string]struct{ in, out, result reflect.Type }{
 	"GET /v1/openapi.json": {},
 	"GET /v1/metrics":      {out: reflect.TypeFor[string]()},
 	"GET /v1/policy":       {out: reflect.TypeFor[hostpolicy.Status]()},
-	"GET /v1/host":         {out: reflect.TypeFor[supervisor.HostStatus]()},
-	"POST /v1/plan":        {in: reflect.TypeFor[supervisor.Request](), out: reflect.TypeFor[jail.Plan]()},
-	"GET /v1/runs":         {out: reflect.TypeFor[[]supervisor.RunInfo]()},
-	"POST /v1/runs": {in: reflect.TypeFor[supervisor.Request](),
-		result: reflect.TypeFor[supervisor.Result]()},
+	"GET /v1/host":         {out: reflect.TypeFor[message.HostStatus]()},
+	"POST /v1/plan":        {in: reflect.TypeFor[message.Request](), out: reflect.TypeFor[jail.Plan]()},
+	"GET /v1/runs":         {out: reflect.TypeFor[[]message.RunInfo]()},
+	"POST /v1/runs": {in: reflect.TypeFor[message.Request](),
+		result: reflect.TypeFor[message.Result]()},
 	"GET /v1/runs/{id}":        {out: reflect.TypeFor[Records]()},
 	"GET /v1/runs/{id}/verify": {out: reflect.TypeFor[rundir.Verification]()},
 	"POST /v1/runs/{id}/kill": {in: reflect.TypeFor[KillRequest](),
 		out: reflect.TypeFor[struct{}]()},
-	"PUT /v1/runs/{id}": {in: reflect.TypeFor[supervisor.DetachRequest](),
-		out: reflect.TypeFor[supervisor.DetachedInfo]()},
-	"GET /v1/runs/{id}/result": {out: reflect.TypeFor[supervisor.Result]()},
+	"PUT /v1/runs/{id}": {in: reflect.TypeFor[message.DetachRequest](),
+		out: reflect.TypeFor[message.DetachedInfo]()},
+	"GET /v1/runs/{id}/result": {out: reflect.TypeFor[message.Result]()},
 	"GET /v1/runs/{id}/logs":   {},
 	"POST /v1/runs/{id}/attach": {in: reflect.TypeFor[AttachRequest](),
-		result: reflect.TypeFor[supervisor.Result]()},
-	"GET /v1/sessions": {out: reflect.TypeFor[[]supervisor.SessionInfo]()},
-	"PUT /v1/sessions/{id}": {in: reflect.TypeFor[supervisor.SessionRequest](),
-		out: reflect.TypeFor[supervisor.SessionInfo]()},
-	"POST /v1/sessions/{id}/exec": {in: reflect.TypeFor[supervisor.ExecRequest](),
-		result: reflect.TypeFor[supervisor.Result]()},
-	"POST /v1/sessions/{id}/stop": {in: reflect.TypeFor[supervisor.StopRequest](),
-		out: reflect.TypeFor[supervisor.Result]()},
+		result: reflect.TypeFor[message.Result]()},
+	"GET /v1/sessions": {out: reflect.TypeFor[[]message.SessionInfo]()},
+	"PUT /v1/sessions/{id}": {in: reflect.TypeFor[message.SessionRequest](),
+		out: reflect.TypeFor[message.SessionInfo]()},
+	"POST /v1/sessions/{id}/exec": {in: reflect.TypeFor[message.ExecRequest](),
+		result: reflect.TypeFor[message.Result]()},
+	"POST /v1/sessions/{id}/stop": {in: reflect.TypeFor[message.StopRequest](),
+		out: reflect.TypeFor[message.Result]()},
 	"GET /v1/workspaces":              {out: reflect.TypeFor[[]shadows.WorkspaceInfo]()},
 	"DELETE /v1/workspaces/{id}":      {out: reflect.TypeFor[struct{}]()},
 	"GET /v1/workspaces/{id}/changes": {out: reflect.TypeFor[ReviewLine]()},
@@ -101,7 +101,7 @@ var bodies = map[string]struct{ in, out, result reflect.Type }{
 	"POST /v1/workspaces/{id}/revert": {in: reflect.TypeFor[shadows.RevertRequest](),
 		out: reflect.TypeFor[workspace.Reverted]()},
 	"POST /v1/prune": {out: reflect.TypeFor[shadows.Pruned]()},
-	"POST /v1/records": {in: reflect.TypeFor[supervisor.RecordsRequest](),
+	"POST /v1/records": {in: reflect.TypeFor[message.RecordsRequest](),
 		out: reflect.TypeFor[RecordLine]()},
 	"GET /v1/events": {out: reflect.TypeFor[json.RawMessage]()},
 	"POST /v1/tools": {in: reflect.TypeFor[bundle.Offer](),
@@ -289,9 +289,9 @@ var special = map[reflect.Type]func(*schema) bool{
 	reflect.TypeFor[[]byte](): func(s *schema) bool {
 		return s.Type == "string" && s.ContentEncoding == "base64"
 	},
-	reflect.TypeFor[workspace.Name]():    func(s *schema) bool { return s.Type == "string" },
-	reflect.TypeFor[json.RawMessage]():   func(s *schema) bool { return s.Type == "object" },
-	reflect.TypeFor[supervisor.Output](): isText,
+	reflect.TypeFor[workspace.Name]():  func(s *schema) bool { return s.Type == "string" },
+	reflect.TypeFor[json.RawMessage](): func(s *schema) bool { return s.Type == "object" },
+	reflect.TypeFor[message.Output]():  isText,
 }
 
 func isText(s *schema) bool {
@@ -311,7 +311,7 @@ func (c *schemaCheck) match(where string, typ reflect.Type, s *schema) {
 		s = s.OneOf[0]
 	}
 	if typ == reflect.TypeFor[runners.Texts]() {
-		typ = reflect.TypeFor[[]supervisor.Output]() // the same in JSON
+		typ = reflect.TypeFor[[]message.Output]() // the same in JSON
 	}
 	s, seen := c.resolve(where, typ, s)
 	if s == nil || seen {

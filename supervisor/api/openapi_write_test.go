@@ -23,8 +23,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy/learn"
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
@@ -66,7 +66,7 @@ const aboutAPI = "The API of jaild: HTTP and JSON over the Unix socket /run/jail
 var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[struct{}]():           "Empty",
 	reflect.TypeFor[json.RawMessage]():    "Record",
-	reflect.TypeFor[supervisor.Output]():  "Text",
+	reflect.TypeFor[message.Output]():     "Text",
 	reflect.TypeFor[workspace.Result]():   "CommitResult",
 	reflect.TypeFor[workspace.Change]():   "CommittedChange",
 	reflect.TypeFor[workspace.Reverted](): "RevertResult",
@@ -102,7 +102,7 @@ var written = map[reflect.Type]object{
 		}},
 		{"required", []string{"seq", "time", "type", "prev"}},
 	},
-	reflect.TypeFor[supervisor.Output](): {
+	reflect.TypeFor[message.Output](): {
 		{"description", "A string where the bytes are UTF-8, else an object with their base64."},
 		{"oneOf", []object{{{"type", "string"}}, {
 			{"type", "object"},
@@ -330,7 +330,7 @@ func (g *generator) schema(typ reflect.Type) object {
 	case reflect.TypeFor[[]byte]():
 		return object{{"type", "string"}, {"contentEncoding", "base64"}}
 	case reflect.TypeFor[runners.Texts]():
-		typ = reflect.TypeFor[[]supervisor.Output]()
+		typ = reflect.TypeFor[[]message.Output]()
 	}
 	_, own := written[typ]
 	if name := schemaName(typ); name != "" && (typ.Kind() == reflect.Struct || own) {
@@ -394,7 +394,7 @@ func (g *generator) property(holder string, f jsonField) object {
 	s := g.schema(f.typ)
 	key := holder + "." + f.name
 	null, listed := nullable[key]
-	if !listed && !f.optional && f.typ != reflect.TypeFor[supervisor.Output]() {
+	if !listed && !f.optional && f.typ != reflect.TypeFor[message.Output]() {
 		switch f.typ.Kind() {
 		case reflect.Slice, reflect.Map, reflect.Pointer:
 			null = true

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
@@ -40,7 +41,7 @@ func TestPanicEndsOneRequest(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		srv.carry(conn, buffered.Reader, func(context.Context, stdio.Streams) supervisor.Result {
+		srv.carry(conn, buffered.Reader, func(context.Context, stdio.Streams) message.Result {
 			panic("a fault in a run")
 		})
 	}})

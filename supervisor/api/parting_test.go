@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
@@ -30,12 +30,12 @@ func parted(t *testing.T, end func(out io.Writer) error,
 	}()
 	begun := time.Now()
 	srv.carry(ours, bufio.NewReader(ours), func(_ context.Context,
-		s stdio.Streams) supervisor.Result {
+		s stdio.Streams) message.Result {
 		srv.Hurry()
 		synctest.Wait()
 		wrote = end(s.Out)
 		took = time.Since(begun)
-		return supervisor.Result{ID: "x", ExitCode: 143}
+		return message.Result{ID: "x", ExitCode: 143}
 	})
 	<-done
 	theirs.Close()

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"strings"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
@@ -14,7 +14,7 @@ const maxPlain = 16 << 20
 
 // unstreamed does a run whose client asks for no streams: it has no input, and its output is in the
 // result. The run ends when the client goes away.
-func unstreamed(do func(stdio.Streams) supervisor.Result) supervisor.Result {
+func unstreamed(do func(stdio.Streams) message.Result) message.Result {
 	var out, errOut bounded
 	res := do(stdio.Streams{In: strings.NewReader(""), Out: &out, Err: &errOut})
 	res.Stdout, res.Stderr = out.kept.Bytes(), errOut.kept.Bytes()

@@ -10,16 +10,16 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // records streams those records of the log that the caller may read and asks for.
 func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
-	var req supervisor.RecordsRequest
+	var req message.RecordsRequest
 	if err == nil {
 		err = readJSON(r, &req)
 	}
@@ -28,7 +28,7 @@ func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
 		err = srv.namedRecords(caller, &req)
 	}
 	if err == nil {
-		all, err = srv.s.Records(r.Context(), caller, req)
+		all, err = srv.s.Records().Read(r.Context(), caller, req)
 	}
 	if err != nil {
 		srv.problem(w, caller, err)
@@ -48,10 +48,10 @@ func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
 }
 
 // namedRecords finds the ids of another user's run and session. A name is what records have, too.
-func (srv *Server) namedRecords(c caller.Caller, req *supervisor.RecordsRequest) (err error) {
+func (srv *Server) namedRecords(c caller.Caller, req *message.RecordsRequest) (err error) {
 	for _, name := range []*string{&req.Run, &req.Session} {
 		if strings.Contains(*name, "/") && err == nil {
-			*name, err = srv.s.Named(c, *name)
+			*name, err = srv.s.Names().Named(c, *name)
 		}
 	}
 	return err
@@ -60,7 +60,7 @@ func (srv *Server) namedRecords(c caller.Caller, req *supervisor.RecordsRequest)
 // AuditRecords asks for records of the log: those that the request wants, of those that the caller
 // may read.
 func (c *Client) AuditRecords(ctx context.Context,
-	req supervisor.RecordsRequest) iter.Seq2[audit.Record, error] {
+	req message.RecordsRequest) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
 		resp, err := c.request(ctx, "POST", PathRecords, req)
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 	"sync/atomic"
 
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 	"github.com/jail-sandbox/jail/supervisor/wire"
@@ -24,17 +24,17 @@ import (
 
 // run starts a run and switches the connection to its streams.
 func (srv *Server) run(w http.ResponseWriter, r *http.Request) {
-	var req supervisor.Request
+	var req message.Request
 	srv.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
-		s stdio.Streams) supervisor.Result {
+		s stdio.Streams) message.Result {
 		return srv.runNamed(ctx, c, req, s)
 	})
 }
 
 // runNamed is a run whose request has the name that its caller gave it.
-func (srv *Server) runNamed(ctx context.Context, c caller.Caller, req supervisor.Request,
-	s stdio.Streams) supervisor.Result {
-	id, done, err := srv.s.TakeID(c, req.ID)
+func (srv *Server) runNamed(ctx context.Context, c caller.Caller, req message.Request,
+	s stdio.Streams) message.Result {
+	id, done, err := srv.s.Names().Take(c, req.ID)
 	if err != nil {
 		return failedResult(req.ID, err)
 	}
@@ -44,15 +44,15 @@ func (srv *Server) runNamed(ctx context.Context, c caller.Caller, req supervisor
 }
 
 // failedResult is that of a run whose id stands for nothing.
-func failedResult(id string, err error) supervisor.Result {
+func failedResult(id string, err error) message.Result {
 	e := problem.From(err)
-	return supervisor.Result{ID: id, ExitCode: e.Exit(), Error: e, Denied: []runners.Denial{}}
+	return message.Result{ID: id, ExitCode: e.Exit(), Error: e, Denied: []runners.Denial{}}
 }
 
 // streamed reads a request into req, switches the connection to streams and carries those of what
 // do does. Where the request asks for no streams, the answer is the result.
 func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
-	do func(context.Context, caller.Caller, stdio.Streams) supervisor.Result) {
+	do func(context.Context, caller.Caller, stdio.Streams) message.Result) {
 	caller, err := callerOf(r.Context())
 	if err == nil {
 		err = sameNumber(r)
@@ -70,8 +70,8 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 	}
 	defer tracked()
 	if r.Header.Get("Upgrade") != Upgrade {
-		writeJSON(w, http.StatusOK, srv.s.ShownResult(caller,
-			unstreamed(func(s stdio.Streams) supervisor.Result {
+		writeJSON(w, http.StatusOK, srv.s.Names().Result(caller,
+			unstreamed(func(s stdio.Streams) message.Result {
 				s.Tracked = tracked
 				return do(r.Context(), caller, s)
 			})))
@@ -91,9 +91,9 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 	if _, err := io.WriteString(conn, switching); err != nil {
 		return
 	}
-	srv.carry(conn, buffered.Reader, func(ctx context.Context, s stdio.Streams) supervisor.Result {
+	srv.carry(conn, buffered.Reader, func(ctx context.Context, s stdio.Streams) message.Result {
 		s.Tracked = tracked
-		return srv.s.ShownResult(caller, do(ctx, caller, s))
+		return srv.s.Names().Result(caller, do(ctx, caller, s))
 	})
 }
 
@@ -109,7 +109,7 @@ func sameNumber(r *http.Request) error {
 }
 
 func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
-	do func(context.Context, stdio.Streams) supervisor.Result) {
+	do func(context.Context, stdio.Streams) message.Result) {
 	// Not the request's context, which ends with the switch: the connection is what the run lives
 	// with.
 	ctx, cancel := context.WithCancelCause(context.Background())

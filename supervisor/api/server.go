@@ -11,13 +11,13 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -188,7 +188,7 @@ func (srv *Server) answer(h handler) http.HandlerFunc {
 		if v == nil {
 			v = struct{}{}
 		}
-		writeJSON(w, http.StatusOK, shown(srv.s, caller, v))
+		writeJSON(w, http.StatusOK, shown(srv.s.Names(), caller, v))
 	}
 }
 
@@ -230,11 +230,7 @@ func readJSON(r *http.Request, v any) error {
 			err = errors.New("more than one value")
 		}
 	}
-	if errors.Is(err, io.EOF) {
-		err = errors.New("it is empty, and should be a JSON object")
-	}
-	return problem.New(problem.Usage, "body of the request: %s",
-		strings.TrimPrefix(err.Error(), "json: "))
+	return problem.New(problem.Usage, "body of the request: %v", err)
 }
 
 func (srv *Server) getVersion(context.Context, caller.Caller, *http.Request) (any, error) {
@@ -253,15 +249,15 @@ func (srv *Server) getPolicy(context.Context, caller.Caller, *http.Request) (any
 }
 
 func (srv *Server) getHost(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return srv.s.HostStatus(c), nil
+	return srv.s.Host().Status(c), nil
 }
 
 func (srv *Server) plan(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	var req supervisor.Request
+	var req message.Request
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return srv.s.Plan(ctx, c, req)
+	return srv.s.Preparer().Plan(ctx, c, req)
 }
 
 func (srv *Server) listRuns(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {

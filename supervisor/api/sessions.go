@@ -6,8 +6,8 @@ import (
 	"net/http"
 
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 	"github.com/jail-sandbox/jail/supervisor/wire"
@@ -19,20 +19,20 @@ const PathSessions = wire.PathSessions
 // startSession opens a session by its id: asked for twice in the same words it is one session.
 func (srv *Server) startSession(ctx context.Context, c caller.Caller, r *http.Request) (any,
 	error) {
-	var req supervisor.SessionRequest
+	var req message.SessionRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
 	if err := sameID(r, &req.ID); err != nil {
 		return nil, err
 	}
-	id, done, err := srv.s.TakeID(c, req.ID)
+	id, done, err := srv.s.Names().Take(c, req.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	req.ID = id
-	return srv.s.StartSession(ctx, c, req)
+	return srv.s.Sessions().Start(ctx, c, req)
 }
 
 // sameID takes the id of the path, which that of the body may repeat.
@@ -45,56 +45,56 @@ func sameID(r *http.Request, id *string) error {
 }
 
 func (srv *Server) listSessions(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return srv.s.Sessions(c), nil
+	return srv.s.Sessions().List(c), nil
 }
 
 func (srv *Server) exec(w http.ResponseWriter, r *http.Request) {
-	var req supervisor.ExecRequest
+	var req message.ExecRequest
 	srv.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
-		s stdio.Streams) supervisor.Result {
-		session, err := srv.s.Named(c, r.PathValue("id"))
+		s stdio.Streams) message.Result {
+		session, err := srv.s.Names().Named(c, r.PathValue("id"))
 		if err != nil {
 			return failedResult(req.ID, err)
 		}
-		id, done, err := srv.s.TakeID(c, req.ID)
+		id, done, err := srv.s.Names().Take(c, req.ID)
 		if err != nil {
 			return failedResult(req.ID, err)
 		}
 		defer done()
 		req.ID = id
-		return srv.s.Exec(ctx, c, session, req, s)
+		return srv.s.Sessions().Exec(ctx, c, session, req, s)
 	})
 }
 
 func (srv *Server) stopSession(ctx context.Context, c caller.Caller, r *http.Request,
 	id string) (any, error) {
-	var req supervisor.StopRequest
+	var req message.StopRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return srv.s.StopSession(ctx, c, id, req)
+	return srv.s.Sessions().Stop(ctx, c, id, req)
 }
 
 // StartSession opens a session and returns when it can have invocations. The request must have an
 // id; one that is open already and was asked for in the same words is returned as it is.
 func (c *Client) StartSession(ctx context.Context,
-	req supervisor.SessionRequest) (s supervisor.SessionInfo, err error) {
+	req message.SessionRequest) (s message.SessionInfo, err error) {
 	return s, c.do(ctx, "PUT", item(PathSessions, req.ID), req, &s)
 }
 
 // Sessions lists the open sessions.
-func (c *Client) Sessions(ctx context.Context) (all []supervisor.SessionInfo, err error) {
+func (c *Client) Sessions(ctx context.Context) (all []message.SessionInfo, err error) {
 	return all, c.do(ctx, "GET", PathSessions, nil, &all)
 }
 
 // Exec runs a tool in a session, as RunSized does without one.
-func (c *Client) Exec(ctx context.Context, session string, req supervisor.ExecRequest, in io.Reader,
-	out, errOut io.Writer, sizes <-chan runners.Terminal) (supervisor.Result, error) {
+func (c *Client) Exec(ctx context.Context, session string, req message.ExecRequest, in io.Reader,
+	out, errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
 	return c.streamed(ctx, item(PathSessions, session)+"/exec", req, in, out, errOut, sizes)
 }
 
 // StopSession ends a session and returns how: what its invocations used and changed together.
 func (c *Client) StopSession(ctx context.Context, id string,
-	req supervisor.StopRequest) (r supervisor.Result, err error) {
+	req message.StopRequest) (r message.Result, err error) {
 	return r, c.do(ctx, "POST", item(PathSessions, id)+"/stop", req, &r)
 }

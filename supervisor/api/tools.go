@@ -41,7 +41,7 @@ func (srv *Server) installTool(ctx context.Context, c caller.Caller, r *http.Req
 	if err != nil {
 		return nil, err
 	}
-	return srv.s.InstallTool(ctx, c, offer, body)
+	return srv.s.Tools().Install(ctx, c, offer, body)
 }
 
 func readOffer(body *bufio.Reader) (bundle.Offer, error) {
@@ -81,7 +81,7 @@ func badOffer(err error) error {
 }
 
 func (srv *Server) removeTool(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return srv.s.RemoveTool(ctx, c, r.PathValue("name"), r.URL.Query().Get("forget") == "1")
+	return srv.s.Tools().Remove(ctx, c, r.PathValue("name"), r.URL.Query().Get("forget") == "1")
 }
 
 func (srv *Server) setRing(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
@@ -89,11 +89,11 @@ func (srv *Server) setRing(ctx context.Context, c caller.Caller, r *http.Request
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return nil, srv.s.SetRing(ctx, c, r.PathValue("name"), req.Ring, req.Explicit)
+	return nil, srv.s.Tools().SetRing(ctx, c, r.PathValue("name"), req.Ring, req.Explicit)
 }
 
 func (srv *Server) removeRing(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return nil, srv.s.RemoveRing(ctx, c, r.PathValue("name"))
+	return nil, srv.s.Tools().RemoveRing(ctx, c, r.PathValue("name"))
 }
 
 // InstallTool offers a bundle; files are its files, in the order of its manifest.

@@ -65,7 +65,7 @@ func (srv *Server) changes(w http.ResponseWriter, r *http.Request) {
 	var review *shadows.Review
 	id := ""
 	if err == nil {
-		id, err = srv.s.Named(caller, r.PathValue("id"))
+		id, err = srv.s.Names().Named(caller, r.PathValue("id"))
 	}
 	if err == nil {
 		review, err = srv.s.Workspaces().Review(r.Context(), caller, id)
@@ -75,12 +75,12 @@ func (srv *Server) changes(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer review.Close()
-	review.Info = srv.s.ShownWorkspace(caller, review.Info)
+	review.Info = srv.s.Names().Workspace(caller, review.Info)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := json.NewEncoder(w)
 	if err := stream(out, review, r.URL.Query().Get("patch"),
 		r.URL.Query().Get("hunks") == "1"); err != nil {
-		_ = out.Encode(ReviewLine{Error: srv.s.ShownError(caller, problem.From(err))})
+		_ = out.Encode(ReviewLine{Error: srv.s.Names().Error(caller, problem.From(err))})
 	}
 }
 

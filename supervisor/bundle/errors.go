@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,4 +96,11 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// IsMissing reports whether an error says that there is no one bundle or command of a name.
+func IsMissing(err error) bool {
+	var missing *NotFoundError
+	var ambiguous *AmbiguousError
+	return errors.As(err, &missing) || errors.As(err, &ambiguous)
 }

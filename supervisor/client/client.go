@@ -26,9 +26,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
@@ -37,21 +37,21 @@ import (
 type (
 	// A Request says what to run. Every part of it can only narrow what the ceiling and the profile
 	// grant.
-	Request = supervisor.Request
+	Request = message.Request
 	// A Result is how a run ended.
-	Result = supervisor.Result
+	Result = message.Result
 	// An Error is a failure or a refusal of jail's own, never of a tool.
 	Error = problem.Error
 	// A Fate says what becomes of the shadow when a run has ended.
-	Fate = supervisor.Fate
+	Fate = message.Fate
 )
 
 // Fates of a shadow. Without one it is kept if something changed.
 const (
-	Keep    = supervisor.FateKeep
-	Discard = supervisor.FateDiscard
+	Keep    = message.FateKeep
+	Discard = message.FateDiscard
 	// If the tool exits with 0.
-	Commit = supervisor.FateCommit
+	Commit = message.FateCommit
 )
 
 // Options say where jail is. The zero value is right for an installed jail.

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/jail-sandbox/jail/jail"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -38,7 +38,7 @@ func (c *Client) Command(tool string, args ...string) *Cmd {
 // its $1 and on.
 func (c *Client) Script(text string, params ...string) *Cmd {
 	return &Cmd{c: c, Request: Request{ID: string(jail.NewID()),
-		Script: &supervisor.Script{Name: "-c", Text: text}, Args: params}}
+		Script: &message.Script{Name: "-c", Text: text}, Args: params}}
 }
 
 // Run starts the tool and waits for its end. The error is for jail itself, always an *Error: the

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
@@ -17,9 +17,9 @@ import (
 // run only for who says how and that they mean it.
 func TestKill(t *testing.T) {
 	f := &fake{}
-	var live supervisor.RunInfo
+	var live message.RunInfo
 	live.ID, live.Tool = "r", "core-utils/sleep"
-	f.runs = []supervisor.RunInfo{live}
+	f.runs = []message.RunInfo{live}
 	c := newClient(t, Options{Daemon: f})
 	for _, page := range []string{"/", "/runs/r"} {
 		if body := c.get(page).Body.String(); !strings.Contains(body, c.base+"/runs/r/kill") {

@@ -30,9 +30,9 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy/meaning"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
@@ -40,9 +40,9 @@ import (
 // of the process that made it.
 type Daemon interface {
 	Version(ctx context.Context) (api.Version, error)
-	Runs(ctx context.Context) ([]supervisor.RunInfo, error)
+	Runs(ctx context.Context) ([]message.RunInfo, error)
 	Inspect(ctx context.Context, id string) (api.Records, error)
-	AuditRecords(ctx context.Context, req supervisor.RecordsRequest) iter.Seq2[audit.Record, error]
+	AuditRecords(ctx context.Context, req message.RecordsRequest) iter.Seq2[audit.Record, error]
 	Workspaces(ctx context.Context) ([]shadows.WorkspaceInfo, error)
 	Changes(ctx context.Context, id, patch string) iter.Seq2[api.ReviewLine, error]
 	Commit(ctx context.Context, id string, req shadows.CommitRequest) (workspace.Result, error)

@@ -20,9 +20,9 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy/meaning"
 	"github.com/jail-sandbox/jail/policy/syntax"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
@@ -30,7 +30,7 @@ import (
 // fake is a daemon of the tests' own.
 type fake struct {
 	mu        sync.Mutex
-	runs      []supervisor.RunInfo
+	runs      []message.RunInfo
 	kept      []shadows.WorkspaceInfo
 	lines     []api.ReviewLine
 	records   []json.RawMessage
@@ -40,7 +40,7 @@ type fake struct {
 	discarded []string
 	reverted  []string
 	killed    []int
-	asked     []supervisor.RecordsRequest
+	asked     []message.RecordsRequest
 }
 
 func (f *fake) err() error {
@@ -60,7 +60,7 @@ func (f *fake) Version(context.Context) (api.Version, error) {
 }
 
 func (f *fake) AuditRecords(_ context.Context,
-	req supervisor.RecordsRequest) iter.Seq2[audit.Record, error] {
+	req message.RecordsRequest) iter.Seq2[audit.Record, error] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, req)
@@ -77,7 +77,7 @@ func (f *fake) AuditRecords(_ context.Context,
 	}
 }
 
-func (f *fake) Runs(context.Context) ([]supervisor.RunInfo, error) { return f.runs, f.err() }
+func (f *fake) Runs(context.Context) ([]message.RunInfo, error) { return f.runs, f.err() }
 
 func (f *fake) Workspaces(context.Context) ([]shadows.WorkspaceInfo, error) {
 	return f.kept, f.err()

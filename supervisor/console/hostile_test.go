@@ -14,10 +14,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/console/consoletest"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
@@ -31,12 +31,12 @@ var everything = strings.Join(naughty[:len(naughty)-2], "|")
 // wicked is a console with hostile texts wherever a tool, a repository or a caller has a say.
 func wicked(t testing.TB) Options {
 	f := &fake{digest: "sha256:aa"}
-	run := func(id string) (r supervisor.RunInfo) {
+	run := func(id string) (r message.RunInfo) {
 		r.ID, r.Tool, r.Profile, r.Workspace, r.Args, r.Session, r.Policy = id, everything,
 			everything, everything, append([]string{}, naughty...), everything, everything
 		return r
 	}
-	f.runs = []supervisor.RunInfo{run(everything), run("live")}
+	f.runs = []message.RunInfo{run(everything), run("live")}
 	var kept shadows.WorkspaceInfo
 	kept.ID, kept.State, kept.Path, kept.Tool, kept.Commit, kept.Policy = everything,
 		workspace.Frozen, workspace.Name(everything), everything, everything, everything

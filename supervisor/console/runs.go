@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/audit/report"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 const (
@@ -36,7 +36,7 @@ type run struct {
 	Workspace string
 	UID       uint32
 	Started   time.Time
-	Usage     *supervisor.Usage
+	Usage     *message.Usage
 	Session   string
 	// Of one that has ended; none where the log does not say.
 	Outcome []mark
@@ -127,7 +127,7 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, http.StatusOK, "home.html", p)
 }
 
-func liveRun(i supervisor.RunInfo) run {
+func liveRun(i message.RunInfo) run {
 	return run{ID: i.ID, Tool: text(i.Tool), Argv: append([]string{i.Tool}, i.Args...),
 		Profile: text(i.Profile), Workspace: text(i.Workspace), UID: i.UID, Started: i.Started,
 		Usage: i.Usage, Session: i.Session}

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/policy"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -146,7 +146,7 @@ func (c *Console) records(ctx context.Context, f audit.Filter, path string,
 	if !errors.Is(err, fs.ErrPermission) {
 		return p, false, err
 	}
-	req := supervisor.RecordsRequest{Run: f.Run, Session: f.Session, Since: f.Since, Until: f.Until,
+	req := message.RecordsRequest{Run: f.Run, Session: f.Session, Since: f.Since, Until: f.Until,
 		UID: f.UID, Policy: f.Policy, Tool: f.Tool,
 		Decision: f.Decision, Layer: f.Layer, Host: f.Host, Path: path}
 	for _, t := range f.Types {

@@ -19,22 +19,22 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy/learn"
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
 // A Daemon runs tools.
 type Daemon interface {
-	RunSized(ctx context.Context, req supervisor.Request, in io.Reader, out, errOut io.Writer,
-		sizes <-chan runners.Terminal) (supervisor.Result, error)
+	RunSized(ctx context.Context, req message.Request, in io.Reader, out, errOut io.Writer,
+		sizes <-chan runners.Terminal) (message.Result, error)
 	Inspect(ctx context.Context, id string) (api.Records, error)
 }
 
 // A Job is what to learn.
 type Job struct {
 	// The tool and its surroundings; its policy is learn's.
-	Request supervisor.Request
+	Request message.Request
 	// That each run gets anew.
 	Stdin []byte
 	Asked learn.Asked
@@ -86,7 +86,7 @@ func (e *Unlike) Error() string {
 
 // seen is one run.
 type seen struct {
-	res      supervisor.Result
+	res      message.Result
 	out, err [sha256.Size]byte
 	size     int64
 	denied   []string
@@ -307,7 +307,7 @@ func (l *learner) records(ctx context.Context, id string, lesson *learn.Lesson) 
 	return nil
 }
 
-func refusals(res supervisor.Result) []string {
+func refusals(res message.Result) []string {
 	var out []string
 	for _, d := range res.Denied {
 		// Told of by the requests themselves.
@@ -390,14 +390,14 @@ func (l *learner) unlike(s seen) string {
 	return ""
 }
 
-func (l *learner) request(text, name string) supervisor.Request {
+func (l *learner) request(text, name string) message.Request {
 	req := l.Request
 	req.ID, req.Profile, req.Policy, req.PolicyName, req.Fate = string(jail.NewID()), "", text,
-		name, supervisor.FateDiscard
+		name, message.FateDiscard
 	return req
 }
 
-func (l *learner) run(ctx context.Context, req supervisor.Request, out, errOut io.Writer) (seen,
+func (l *learner) run(ctx context.Context, req message.Request, out, errOut io.Writer) (seen,
 	error) {
 	sumOut, sumErr := sha256.New(), sha256.New()
 	var size counter

@@ -15,8 +15,8 @@ import (
 	"github.com/jail-sandbox/jail/policy/paths"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -24,25 +24,25 @@ import (
 type fakeDaemon struct {
 	needs func(p policy.Policy) bool
 	// Of each run that has what it needs.
-	result supervisor.Result
-	runs   []supervisor.Request
+	result message.Result
+	runs   []message.Request
 	// Standard output is another each time.
 	noise  bool
 	memory int64
 	inputs []string
 }
 
-func (d *fakeDaemon) RunSized(_ context.Context, req supervisor.Request, in io.Reader, out,
-	_ io.Writer, _ <-chan runners.Terminal) (supervisor.Result, error) {
+func (d *fakeDaemon) RunSized(_ context.Context, req message.Request, in io.Reader, out,
+	_ io.Writer, _ <-chan runners.Terminal) (message.Result, error) {
 	d.runs = append(d.runs, req)
 	text, err := io.ReadAll(in)
 	if err != nil {
-		return supervisor.Result{}, err
+		return message.Result{}, err
 	}
 	d.inputs = append(d.inputs, string(text))
 	file, err := syntax.Parse(syntax.Profile, "x.toml", []byte(req.Policy), nil)
 	if err != nil {
-		return supervisor.Result{}, fmt.Errorf("%w\n%s", err, req.Policy)
+		return message.Result{}, fmt.Errorf("%w\n%s", err, req.Policy)
 	}
 	res := d.result
 	res.ID = req.ID
@@ -51,7 +51,7 @@ func (d *fakeDaemon) RunSized(_ context.Context, req supervisor.Request, in io.R
 	}
 	switch {
 	case d.memory > file.Policy.Limits.Memory:
-		res.Limit, res.ExitCode = &supervisor.LimitHit{Name: "memory"}, 137
+		res.Limit, res.ExitCode = &message.LimitHit{Name: "memory"}, 137
 	case !d.needs(file.Policy):
 		res.ExitCode = 9
 	case d.noise:
@@ -69,14 +69,14 @@ func (d *fakeDaemon) Inspect(context.Context, string) (api.Records, error) {
 
 func job() Job {
 	usr := policy.Mount{Source: "/usr", Target: "/usr", Access: policy.Read | policy.Exec}
-	return Job{Request: supervisor.Request{Tool: "tool"}, Stdin: []byte("in"), Trials: true,
+	return Job{Request: message.Request{Tool: "tool"}, Stdin: []byte("in"), Trials: true,
 		Out: io.Discard, Err: io.Discard,
 		Asked: learn.Asked{Name: "tool", About: "x", Run: "jail run -- tool", Native: true,
 			Mounts: []policy.Mount{usr}}}
 }
 
-func observed(files ...learn.File) supervisor.Result {
-	return supervisor.Result{Observed: &learn.Observed{Files: files}}
+func observed(files ...learn.File) message.Result {
+	return message.Result{Observed: &learn.Observed{Files: files}}
 }
 
 func canRead(p policy.Policy, path string) bool {
@@ -102,7 +102,7 @@ func TestLearns(t *testing.T) {
 		if req.Learn {
 			learnt++
 		}
-		if req.Fate != supervisor.FateDiscard || d.inputs[i] != "in" || req.ID == "" ||
+		if req.Fate != message.FateDiscard || d.inputs[i] != "in" || req.ID == "" ||
 			!strings.HasPrefix(req.PolicyName, "learning ") {
 			t.Errorf("run %d: %+v, input %q", i, req, d.inputs[i])
 		}
@@ -151,7 +151,7 @@ func TestLearnsNothing(t *testing.T) {
 		{"a limit", &fakeDaemon{needs: yes, result: observed(), memory: 1 << 40}, nil,
 			func(err error, r Report) bool { return errors.Is(err, ErrFailed) && r.Text == "" }},
 		{"an error of jail's", &fakeDaemon{needs: yes,
-			result: supervisor.Result{Error: &problem.Error{Code: problem.Refused, Message: "no"}}},
+			result: message.Result{Error: &problem.Error{Code: problem.Refused, Message: "no"}}},
 			nil,
 			func(err error, _ Report) bool {
 				var e *problem.Error

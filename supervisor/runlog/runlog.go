@@ -4,6 +4,7 @@ package runlog
 
 import (
 	"context"
+	"strconv"
 	"sync"
 
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -116,4 +117,16 @@ func (l *Log) Span() Span {
 func Unwritten(err error) *problem.Error {
 	return problem.New(problem.Failed, "audit log: %w", err).
 		WithHint("make room for the log; nothing runs without it")
+}
+
+// Readable escapes what is no printable text.
+func Readable(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, t := range texts {
+		q := strconv.QuoteToGraphic(t)
+		if out[i] = t; q[1:len(q)-1] != t {
+			out[i] = q
+		}
+	}
+	return out
 }

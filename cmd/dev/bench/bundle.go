@@ -18,7 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/seccomp"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // runc returns the measurement of `runc run`. Its bundle is made from the plan of the jail that it
@@ -171,6 +171,6 @@ func removeGroups(slice string) error {
 }
 
 // request asks for a tool to run in one of the directories.
-func (b *bed) request(tool string, args []string, dir string) supervisor.Request {
-	return supervisor.Request{Tool: tool, Args: args, Dir: b.path(dir)}
+func (b *bed) request(tool string, args []string, dir string) message.Request {
+	return message.Request{Tool: tool, Args: args, Dir: b.path(dir)}
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -20,7 +20,7 @@ const wall = 100 * time.Millisecond
 
 // run returns a measurement of one run as a client of the API sees it: no process of its own is
 // started for it.
-func (b *bed) run(req supervisor.Request) func(context.Context) (time.Duration, error) {
+func (b *bed) run(req message.Request) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		took, res, err := b.ask(ctx, req, nil)
 		if err == nil && res.ExitCode != 0 {
@@ -30,8 +30,8 @@ func (b *bed) run(req supervisor.Request) func(context.Context) (time.Duration, 
 	}
 }
 
-func (b *bed) ask(ctx context.Context, req supervisor.Request, in io.Reader) (time.Duration,
-	supervisor.Result, error) {
+func (b *bed) ask(ctx context.Context, req message.Request, in io.Reader) (time.Duration,
+	message.Result, error) {
 	var out bytes.Buffer
 	start := time.Now()
 	res, err := b.client.Run(ctx, req, in, &out, &out)
@@ -47,7 +47,7 @@ func (b *bed) ask(ctx context.Context, req supervisor.Request, in io.Reader) (ti
 
 // late measures how long after its limit a run that never ends by itself is over, for its client.
 // Its start is in it.
-func (b *bed) late(req supervisor.Request) func(context.Context) (time.Duration, error) {
+func (b *bed) late(req message.Request) func(context.Context) (time.Duration, error) {
 	req.Limits = []string{"wall=" + wall.String()}
 	return func(ctx context.Context) (time.Duration, error) {
 		never, w := io.Pipe()
@@ -85,12 +85,12 @@ func treeSubjects(ctx context.Context, b *bed) ([]*subject, error) {
 	var touches, diffs, prepares []*subject
 	for i, t := range trees {
 		touch := b.request("touch", []string{"new"}, t.name)
-		touch.Fate = supervisor.FateDiscard
+		touch.Fate = message.FateDiscard
 		touches = append(touches,
 			&subject{name: []string{touchFew, touchMany}[i], once: b.run(touch)})
 
 		kept := b.request("touch", nil, t.name)
-		kept.ID, kept.Fate = "kept-"+t.name, supervisor.FateKeep
+		kept.ID, kept.Fate = "kept-"+t.name, message.FateKeep
 		for n := range changed {
 			kept.Args = append(kept.Args, "new"+strconv.Itoa(n))
 		}

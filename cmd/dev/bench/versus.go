@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 const versusPart = "versus"
@@ -92,7 +92,7 @@ func versusSubjects(ctx context.Context, beds []*bed) ([]*subject, error) {
 		return nil
 	}
 	cold, warm := beds[:2], beds[2:]
-	run := func(req supervisor.Request) func(b *bed) (once, error) {
+	run := func(req message.Request) func(b *bed) (once, error) {
 		return func(b *bed) (once, error) { return b.run(req), nil }
 	}
 	trivial := beds[0].request(beds[0].path("trivial.wasm"), nil, "small")

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 const warmPart = "warm"
@@ -119,8 +119,8 @@ func warmSubjects(ctx context.Context, cold, warm *bed) ([]*subject, error) {
 func (b *bed) sessionCall(ctx context.Context, profile,
 	tool string) (func(context.Context) (time.Duration, error), error) {
 	s, err := b.client.StartSession(ctx,
-		supervisor.SessionRequest{Request: supervisor.Request{ID: string(jail.NewID()),
-			Profile: profile, Dir: b.path("small"), Fate: supervisor.FateDiscard}})
+		message.SessionRequest{Request: message.Request{ID: string(jail.NewID()),
+			Profile: profile, Dir: b.path("small"), Fate: message.FateDiscard}})
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (b *bed) sessionCall(ctx context.Context, profile,
 		var out bytes.Buffer
 		start := time.Now()
 		res, err := b.client.Exec(ctx, s.ID,
-			supervisor.ExecRequest{Tool: tool, Dir: b.path("small")}, nil, &out, &out, nil)
+			message.ExecRequest{Tool: tool, Dir: b.path("small")}, nil, &out, &out, nil)
 		took := time.Since(start)
 		if err == nil && res.ExitCode != 0 {
 			err = fmt.Errorf("exit code %d: %.500s", res.ExitCode, out.Bytes())

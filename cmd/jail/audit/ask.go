@@ -8,9 +8,9 @@ import (
 	"os"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // mayNotRead reports whether the caller lacks the permission to read the daemon's log.
@@ -24,7 +24,7 @@ func mayNotRead(env *cli.Env) bool {
 
 // askDaemon returns records that the daemon reads for the caller: those of the caller's own runs.
 func askDaemon(ctx context.Context, env *cli.Env,
-	req supervisor.RecordsRequest) iter.Seq2[audit.Record, error] {
+	req message.RecordsRequest) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
 		failed := env.WithDaemon(ctx, func(c *api.Client) error {
 			for r, err := range c.AuditRecords(ctx, req) {

@@ -13,15 +13,15 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/audit/index"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // search returns the records of the log that f matches, by the index unless noIndex is set. The
 // daemon searches by request where the caller may not read the log.
 func (l logFlag) search(ctx context.Context, env *cli.Env, f audit.Filter,
-	request supervisor.RecordsRequest, noIndex bool) iter.Seq2[audit.Record, error] {
+	request message.RecordsRequest, noIndex bool) iter.Seq2[audit.Record, error] {
 	if l.askDaemon(env) {
 		return askDaemon(ctx, env, request)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/policy"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -82,8 +82,8 @@ func (q *queryFlags) filter(now time.Time) (f audit.Filter, err error) {
 }
 
 // request is the filter as the daemon takes it.
-func (q *queryFlags) request(f audit.Filter) supervisor.RecordsRequest {
-	return supervisor.RecordsRequest{Run: f.Run, Session: f.Session, Types: q.types, Since: f.Since,
+func (q *queryFlags) request(f audit.Filter) message.RecordsRequest {
+	return message.RecordsRequest{Run: f.Run, Session: f.Session, Types: q.types, Since: f.Since,
 		Until: f.Until, UID: f.UID, Policy: f.Policy, Tool: f.Tool,
 		Decision: f.Decision, Layer: f.Layer, Host: f.Host, Path: q.path}
 }

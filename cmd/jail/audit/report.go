@@ -13,9 +13,9 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/audit/report"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 type reportOptions struct {
@@ -59,7 +59,7 @@ func runReport(ctx context.Context, env *cli.Env, o reportOptions) error {
 	}
 	ask := o.log.askDaemon(env)
 	records := o.log.search(ctx, env, f,
-		supervisor.RecordsRequest{Run: f.Run, Session: f.Session}, false)
+		message.RecordsRequest{Run: f.Run, Session: f.Session}, false)
 	rep, err := report.Make(records, o.id, o.session)
 	switch {
 	case errors.Is(err, report.ErrNothing):

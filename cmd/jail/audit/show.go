@@ -14,8 +14,8 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -61,7 +61,7 @@ func runShow(ctx context.Context, env *cli.Env, o showOptions) (err error) {
 	records := audit.Scan(dir, filter)
 	if o.log.askDaemon(env) {
 		records = askDaemon(ctx, env,
-			supervisor.RecordsRequest{Run: o.run, Types: o.types, Since: filter.Since})
+			message.RecordsRequest{Run: o.run, Types: o.types, Since: filter.Since})
 	}
 	return showRecords(env, dir, records, o.json)
 }

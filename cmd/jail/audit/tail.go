@@ -10,9 +10,9 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // all as a number of records means every record.
@@ -20,7 +20,7 @@ const all = -1
 
 // tailDaemon is audit.Tail, or audit.Follow where n is all, for the records that the daemon shows
 // to the caller. Without follow it ends after the last record that exists.
-func tailDaemon(ctx context.Context, env *cli.Env, req supervisor.EventsRequest, n int,
+func tailDaemon(ctx context.Context, env *cli.Env, req message.EventsRequest, n int,
 	follow bool) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
 		failed := env.WithDaemon(ctx, func(c *api.Client) error {
@@ -107,7 +107,7 @@ func runTail(ctx context.Context, env *cli.Env, o tailOptions, fromAfter bool) e
 	var records iter.Seq2[audit.Record, error]
 	switch {
 	case o.log.askDaemon(env):
-		records = tailDaemon(ctx, env, supervisor.EventsRequest{After: &o.after,
+		records = tailDaemon(ctx, env, message.EventsRequest{After: &o.after,
 			RecordsRequest: o.request(f)}, o.lines, o.follow)
 	case o.lines == all:
 		records = audit.Follow(followContext(ctx, o.follow), dir, f, o.after)

@@ -11,7 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// A request is the part of supervisor.Request and supervisor.ExecRequest that the front can make,
+// A request is the part of message.Request and message.ExecRequest that the front can make,
 // in the same JSON: TestRequest.
 type request struct {
 	ID          string   `json:"id,omitempty"`

@@ -329,7 +329,7 @@ func broken(err error) end {
 	return failure(fmt.Sprintf(wire.Cut+": %v", err), wire.CutHint)
 }
 
-// A result is the part of supervisor.Result that decides whether there is something to say.
+// A result is the part of message.Result that decides whether there is something to say.
 type result struct {
 	ID        string            `json:"id"`
 	ExitCode  int               `json:"exit_code"`

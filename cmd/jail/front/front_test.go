@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // The command lines that the front carries, and those that it leaves to the whole program.
@@ -107,12 +107,12 @@ func TestParse(t *testing.T) {
 func TestRequest(t *testing.T) {
 	mine := request{ID: "i", Tool: "t", Args: []string{"a", "b"}, Profile: "p", Dir: "/d",
 		Workspace: "/w", NoWorkspace: true, Fate: "keep", Inherit: []string{"A=1"}}
-	wantSame(t, mine, supervisor.Request{ID: "i", Tool: "t", Args: []string{"a", "b"}, Profile: "p",
-		Dir: "/d", Workspace: "/w", NoWorkspace: true, Fate: supervisor.FateKeep,
+	wantSame(t, mine, message.Request{ID: "i", Tool: "t", Args: []string{"a", "b"}, Profile: "p",
+		Dir: "/d", Workspace: "/w", NoWorkspace: true, Fate: message.FateKeep,
 		Inherit: []string{"A=1"}})
-	wantSame(t, request{Tool: "t", Dir: "/"}, supervisor.Request{Tool: "t", Dir: "/"})
+	wantSame(t, request{Tool: "t", Dir: "/"}, message.Request{Tool: "t", Dir: "/"})
 	mine = request{ID: "i", Tool: "t", Args: []string{"a"}, Dir: "/d", Inherit: []string{"A=1"}}
-	wantSame(t, mine, supervisor.ExecRequest{ID: "i", Tool: "t", Args: []string{"a"}, Dir: "/d",
+	wantSame(t, mine, message.ExecRequest{ID: "i", Tool: "t", Args: []string{"a"}, Dir: "/d",
 		Inherit: []string{"A=1"}})
 }
 

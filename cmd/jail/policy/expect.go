@@ -21,8 +21,8 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/meaning"
 	"github.com/jail-sandbox/jail/policy/syntax"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -181,8 +181,8 @@ func runExpected(ctx context.Context, env *cli.Env, name string, e meaning.Expec
 			return f, exit.Failed(err, "", "%s:%d: %v", file.File, file.Line, exit.Cause(err))
 		}
 	}
-	req := supervisor.Request{ID: string(jail.NewID()), Tool: e.Command[0], Args: e.Command[1:],
-		Dir: dir, Fate: supervisor.FateDiscard}
+	req := message.Request{ID: string(jail.NewID()), Tool: e.Command[0], Args: e.Command[1:],
+		Dir: dir, Fate: message.FateDiscard}
 	if policies.NamesFile(name) {
 		text, err := policies.Read(name)
 		if err != nil {
@@ -192,7 +192,7 @@ func runExpected(ctx context.Context, env *cli.Env, name string, e meaning.Expec
 	} else {
 		req.Profile = name
 	}
-	var res supervisor.Result
+	var res message.Result
 	var printed bytes.Buffer
 	err = env.WithDaemon(ctx, func(c *api.Client) (err error) {
 		res, err = c.RunSized(ctx, req, strings.NewReader(""), io.Discard, &printed, nil)

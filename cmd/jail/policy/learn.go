@@ -24,9 +24,9 @@ import (
 	"github.com/jail-sandbox/jail/policy/learn"
 	"github.com/jail-sandbox/jail/policy/paths"
 	"github.com/jail-sandbox/jail/policy/syntax"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	learning "github.com/jail-sandbox/jail/supervisor/learn"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 const learnAbout = `Run a tool, observe what it uses, and write the least policy under which it does the same.
@@ -180,7 +180,7 @@ func learnJob(env *cli.Env, f *learnFlags, args []string) (job learning.Job, err
 			return job, exit.Usage("name the file itself", "%s is no regular file", path)
 		}
 	}
-	req := supervisor.Request{Tool: args[0], Args: args[1:], NoWorkspace: f.noWorkspace, Env: f.env}
+	req := message.Request{Tool: args[0], Args: args[1:], NoWorkspace: f.noWorkspace, Env: f.env}
 	if err := request.Over(f.workspace, &req); err != nil {
 		return job, err
 	}
@@ -252,7 +252,7 @@ func learnBase(env *cli.Env, f *learnFlags) (*learn.Base, error) {
 }
 
 // asked says what the runs may do.
-func asked(env *cli.Env, f *learnFlags, req supervisor.Request) (learn.Asked, error) {
+func asked(env *cli.Env, f *learnFlags, req message.Request) (learn.Asked, error) {
 	line := []string{"jail", "run", "--policy", "FILE", "--", req.Tool}
 	if f.output != "" {
 		line[3] = f.output

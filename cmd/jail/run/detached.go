@@ -11,15 +11,15 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/execute"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // startDetached starts a run that goes on without this command, and prints its id.
-func startDetached(ctx context.Context, env *cli.Env, req supervisor.Request, input,
+func startDetached(ctx context.Context, env *cli.Env, req message.Request, input,
 	asJSON bool) error {
 	return env.WithLastingDaemon(ctx, func(c *api.Client) error {
-		d, err := c.Detach(ctx, supervisor.DetachRequest{Request: req, Input: input})
+		d, err := c.Detach(ctx, message.DetachRequest{Request: req, Input: input})
 		if err != nil {
 			return err
 		}
@@ -65,10 +65,10 @@ func runLogs(ctx context.Context, env *cli.Env, o logsOptions) error {
 			return err
 		}
 		return env.PrintLine(struct {
-			ID     string             `json:"id"`
-			Stdout supervisor.Output  `json:"stdout"`
-			Stderr supervisor.Output  `json:"stderr"`
-			Result *supervisor.Result `json:"result"`
+			ID     string          `json:"id"`
+			Stdout message.Output  `json:"stdout"`
+			Stderr message.Output  `json:"stderr"`
+			Result *message.Result `json:"result"`
 		}{o.id, outText.Bytes(), errText.Bytes(), res})
 	})
 }
@@ -83,7 +83,7 @@ func NewWait(env *cli.Env) *cobra.Command {
 		Example: "  jail wait 3w5e11264sg0c8v5a9b7k2m4qd && jail commit 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return awaitEnd(cmd.Context(), env, o, func(c *api.Client) (supervisor.Result, error) {
+			return awaitEnd(cmd.Context(), env, o, func(c *api.Client) (message.Result, error) {
 				return c.Wait(cmd.Context(), args[0])
 			})
 		},
@@ -103,7 +103,7 @@ func NewAttach(env *cli.Env) *cobra.Command {
 		Example: "  jail attach 3w5e11264sg0c8v5a9b7k2m4qd",
 		Args:    command.Exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return awaitEnd(cmd.Context(), env, o, func(c *api.Client) (supervisor.Result, error) {
+			return awaitEnd(cmd.Context(), env, o, func(c *api.Client) (message.Result, error) {
 				out, errOut := execute.Screens(env, o.Raw)
 				return c.Attach(cmd.Context(), args[0], env.Stdin, out, errOut)
 			})
@@ -115,8 +115,8 @@ func NewAttach(env *cli.Env) *cobra.Command {
 
 // awaitEnd says how the run ended that wait waits for, and returns its exit code as an error.
 func awaitEnd(ctx context.Context, env *cli.Env, o execute.Options,
-	wait func(*api.Client) (supervisor.Result, error)) error {
-	var res supervisor.Result
+	wait func(*api.Client) (message.Result, error)) error {
+	var res message.Result
 	err := env.WithDaemon(ctx, func(c *api.Client) (err error) {
 		res, err = wait(c)
 		return err

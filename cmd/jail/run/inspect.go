@@ -14,9 +14,9 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // NewInspect returns the command jail inspect.
@@ -66,7 +66,7 @@ func writeInspection(w io.Writer, id string, r api.Records) error {
 	return nil
 }
 
-func writeLive(w io.Writer, r supervisor.RunInfo) error {
+func writeLive(w io.Writer, r message.RunInfo) error {
 	rows := [][]string{
 		{"id", r.ID},
 		{"tool", r.Tool},

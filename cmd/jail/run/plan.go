@@ -15,8 +15,8 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/seccomp"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // NewPlan returns the command jail plan.
@@ -31,9 +31,9 @@ func NewPlan(env *cli.Env) *cobra.Command {
 		Args:              cobra.ArbitraryArgs,
 		ValidArgsFunction: complete.Tool(env),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			var req supervisor.Request
+			var req message.Request
 			if cmd.Flags().Changed("sh") {
-				text := &supervisor.Script{Name: "-c", Text: script}
+				text := &message.Script{Name: "-c", Text: script}
 				req, err = requestOf(env, cmd, &f, text, args)
 			} else {
 				req, err = f.Request(env, cmd, args)
@@ -50,7 +50,7 @@ func NewPlan(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-func runPlan(ctx context.Context, env *cli.Env, req supervisor.Request, asJSON bool) error {
+func runPlan(ctx context.Context, env *cli.Env, req message.Request, asJSON bool) error {
 	return env.WithDaemon(ctx, func(c *api.Client) error {
 		p, err := c.Plan(ctx, req)
 		if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/command"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // NewPs returns the command jail ps.
@@ -42,7 +42,7 @@ func runPs(ctx context.Context, env *cli.Env, asJSON bool) error {
 	})
 }
 
-func writeRuns(w io.Writer, runs []supervisor.RunInfo) error {
+func writeRuns(w io.Writer, runs []message.RunInfo) error {
 	rows := [][]string{{"ID", "UID", "PID", "AGE", "CPU", "MEMORY", "WORKSPACE", "TOOL"}}
 	for _, r := range runs {
 		cpu, memory := "-", "-"

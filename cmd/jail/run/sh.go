@@ -15,7 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
 	"github.com/jail-sandbox/jail/runners/shell"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 const shAbout = `Run a POSIX shell script in one fresh jail, over a shadow of the current directory. Every simple command is a jailed tool: a command of an
@@ -53,19 +53,19 @@ func NewSh(env *cli.Env) *cobra.Command {
 
 // scriptRequest makes the request for a script: the text of -c, else the file args[0].
 func scriptRequest(env *cli.Env, cmd *cobra.Command, f *request.Flags, text string,
-	args []string) (supervisor.Request, error) {
-	script := &supervisor.Script{Name: "-c", Text: text}
+	args []string) (message.Request, error) {
+	script := &message.Script{Name: "-c", Text: text}
 	switch {
 	case cmd.Flags().Changed("command") && len(args) > 0:
 		script.Name, args = args[0], args[1:]
 	case cmd.Flags().Changed("command"):
 	case len(args) == 0:
-		return supervisor.Request{}, exit.Usage("jail sh -c SCRIPT, or jail sh FILE",
+		return message.Request{}, exit.Usage("jail sh -c SCRIPT, or jail sh FILE",
 			"%s: a script is missing", cmd.CommandPath())
 	default:
 		text, err := readScript(args[0])
 		if err != nil {
-			return supervisor.Request{}, err
+			return message.Request{}, err
 		}
 		script.Name, script.Text, args = args[0], text, args[1:]
 	}
@@ -73,10 +73,10 @@ func scriptRequest(env *cli.Env, cmd *cobra.Command, f *request.Flags, text stri
 }
 
 // requestOf makes the request for a script, and refuses a script that cannot be parsed.
-func requestOf(env *cli.Env, cmd *cobra.Command, f *request.Flags, script *supervisor.Script,
-	args []string) (supervisor.Request, error) {
+func requestOf(env *cli.Env, cmd *cobra.Command, f *request.Flags, script *message.Script,
+	args []string) (message.Request, error) {
 	if !utf8.ValidString(script.Text) || !utf8.ValidString(script.Name) {
-		return supervisor.Request{}, exit.Usage("", "script %q: it is not UTF-8", script.Name)
+		return message.Request{}, exit.Usage("", "script %q: it is not UTF-8", script.Name)
 	}
 	var problems *shell.Error
 	if _, err := shell.Parse(script.Name, script.Text); errors.As(err, &problems) {
@@ -85,7 +85,7 @@ func requestOf(env *cli.Env, cmd *cobra.Command, f *request.Flags, script *super
 				problems.Name, p.Line, p.Col, p.What)
 		}
 		problems.Problems = problems.Problems[:1]
-		return supervisor.Request{},
+		return message.Request{},
 			exit.Usage("no command of the script ran; jail sh --help lists what is supported",
 				"%v", problems)
 	}

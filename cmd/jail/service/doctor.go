@@ -26,10 +26,10 @@ import (
 	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/profiles"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/client"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/hoststatus"
 )
 
 // A diagnosis is what doctor found, as --json shows it.
@@ -147,9 +147,9 @@ func lookAtHost(ctx context.Context, env *cli.Env) (daemon string, findings []pr
 		defer c.Close()
 		return daemonFindings(ctx, env, c)
 	case client.NobodyListens(err):
-		findings = append(probed(ctx, env), supervisor.InstalledFindings(env.Config)...)
+		findings = append(probed(ctx, env), hoststatus.Installed(env.Config)...)
 		findings = append(findings, policyFiles(ctx, env))
-		findings = append(findings, supervisor.AnchorFindings(env.Config)...)
+		findings = append(findings, hoststatus.Anchors(env.Config)...)
 		return fmt.Sprintf("none answers on %s (%v); each command has a private one",
 			env.Config.Socket, exit.Cause(err)), findings
 	case errors.Is(err, fs.ErrPermission):
@@ -236,7 +236,7 @@ const probeTime = 30 * time.Second
 // tries, by the way that it goes for each run; where it does not get so far, what can be tried here
 // says why.
 func probed(ctx context.Context, env *cli.Env) []probe.Finding {
-	here := probe.All(supervisor.Existing(env.Config.StateDir), env.Config.Slice)
+	here := probe.All(hoststatus.Existing(env.Config.StateDir), env.Config.Slice)
 	if os.Geteuid() == 0 {
 		return here
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // NewTop returns the command jail top.
@@ -72,7 +72,7 @@ type look struct {
 }
 
 type topRun struct {
-	supervisor.RunInfo
+	message.RunInfo
 	// Of one CPU, since the look before; over the run's whole life at the first.
 	CPU float64 `json:"cpu_percent"`
 }

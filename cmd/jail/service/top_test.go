@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // What a tool is called with does not reach the terminal as it is, and the screen is never larger
@@ -17,7 +17,7 @@ func TestTopScreen(t *testing.T) {
 		r := topRun{CPU: 12.34}
 		r.ID, r.Tool, r.Args = "an-id", "cat", []string{"\x1b]0;title\x07",
 			strings.Repeat("ü", 300)}
-		r.Usage = &supervisor.Usage{MemoryPeak: 1 << 20, PIDsPeak: 3, FetchRequests: 2}
+		r.Usage = &message.Usage{MemoryPeak: 1 << 20, PIDsPeak: 3, FetchRequests: 2}
 		l.Runs = append(l.Runs, r)
 	}
 	var text strings.Builder

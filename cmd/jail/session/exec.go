@@ -11,7 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
 	"github.com/jail-sandbox/jail/jail"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 const execAbout = `Run a tool in a session. Standard input, output and error and the exit code are the tool's, as with "jail run".
@@ -73,7 +73,7 @@ func newExec(env *cli.Env) *cobra.Command {
 
 // runExec runs the command line tool in the session.
 func runExec(ctx context.Context, env *cli.Env, o execOptions, tool []string) (err error) {
-	req := supervisor.Request{ID: o.id, Tool: tool[0], Args: tool[1:], Limits: o.limits, Env: o.env,
+	req := message.Request{ID: o.id, Tool: tool[0], Args: tool[1:], Limits: o.limits, Env: o.env,
 		Cwd: o.cwd}
 	if req.Dir, err = os.Getwd(); err != nil {
 		req.Dir = "/"

@@ -17,8 +17,8 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // New returns the command jail session.
@@ -47,9 +47,9 @@ func newStart(env *cli.Env) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return runStart(cmd, env, o) },
 	}
 	o.request.Add(cmd, "print an object")
-	cmd.Flags().DurationVar(&o.idle, "idle", supervisor.DefaultIdle,
+	cmd.Flags().DurationVar(&o.idle, "idle", message.DefaultIdle,
 		"end the session when nothing has run for `LONG`")
-	cmd.Flags().DurationVar(&o.total, "time", supervisor.DefaultTime,
+	cmd.Flags().DurationVar(&o.total, "time", message.DefaultTime,
 		"end the session after `LONG`")
 	return cmd
 }
@@ -63,12 +63,12 @@ func runStart(cmd *cobra.Command, env *cli.Env, o startOptions) error {
 		name string
 		d    time.Duration
 	}{{"idle", o.idle}, {"time", o.total}} {
-		if t.d < time.Second || t.d > supervisor.MaxTime {
+		if t.d < time.Second || t.d > message.MaxTime {
 			return exit.Usage("",
-				"--%s %v: want at least 1s and at most %v", t.name, t.d, supervisor.MaxTime)
+				"--%s %v: want at least 1s and at most %v", t.name, t.d, message.MaxTime)
 		}
 	}
-	ask := supervisor.SessionRequest{Request: req, IdleMS: o.idle.Milliseconds(),
+	ask := message.SessionRequest{Request: req, IdleMS: o.idle.Milliseconds(),
 		TimeMS: o.total.Milliseconds()}
 	ctx := cmd.Context()
 	return env.WithLastingDaemon(ctx, func(c *api.Client) error {
@@ -102,7 +102,7 @@ func runList(ctx context.Context, env *cli.Env, asJSON bool) error {
 	})
 }
 
-func writeSessions(w io.Writer, all []supervisor.SessionInfo) error {
+func writeSessions(w io.Writer, all []message.SessionInfo) error {
 	rows := [][]string{{"ID", "UID", "AGE", "IDLE", "RUNNING", "INVOCATIONS", "PROFILE",
 		"WORKSPACE"}}
 	for _, s := range all {
@@ -150,9 +150,9 @@ func runStop(ctx context.Context, env *cli.Env, o stopOptions) error {
 	if err != nil {
 		return err
 	}
-	var res supervisor.Result
+	var res message.Result
 	err = env.WithDaemon(ctx, func(c *api.Client) (err error) {
-		res, err = c.StopSession(ctx, o.id, supervisor.StopRequest{Fate: fate})
+		res, err = c.StopSession(ctx, o.id, message.StopRequest{Fate: fate})
 		return err
 	})
 	if err != nil {

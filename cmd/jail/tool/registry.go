@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/bundle/oci"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/tools"
 )
 
 // registryFlags are those of commands that ask a registry.
@@ -48,5 +48,5 @@ func pullError(err error) error {
 		return sorted(problem.Failed,
 			"look whether the registry can be reached and is well, and try again")
 	}
-	return supervisor.ToolError(err)
+	return tools.Problem(err)
 }

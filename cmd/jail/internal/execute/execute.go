@@ -16,8 +16,8 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // Options say where a tool runs and how its output and its result are shown.
@@ -51,7 +51,7 @@ func (o *Options) AddTerminal(cmd *cobra.Command) {
 
 // Run runs the tool, connects its streams to those of this command, and says how the tool
 // ended. It returns the tool's exit code as an error.
-func Run(ctx context.Context, env *cli.Env, req supervisor.Request, o Options) (err error) {
+func Run(ctx context.Context, env *cli.Env, req message.Request, o Options) (err error) {
 	var sizes <-chan runners.Terminal
 	restore := func() error { return nil }
 	if o.Terminal {
@@ -63,7 +63,7 @@ func Run(ctx context.Context, env *cli.Env, req supervisor.Request, o Options) (
 		now := t.Size()
 		req.Terminal, sizes, restore = &now, t.Sizes, t.Restore
 	}
-	var res supervisor.Result
+	var res message.Result
 	err = env.WithDaemon(ctx, func(c *api.Client) (err error) {
 		res, err = stream(ctx, env, c, req, o, sizes)
 		return err
@@ -90,8 +90,8 @@ func openTerminal(env *cli.Env, o Options) (*terminal.Raw, error) {
 }
 
 // stream carries the tool's streams. With JSON, what the tool writes becomes a part of the result.
-func stream(ctx context.Context, env *cli.Env, c *api.Client, req supervisor.Request, o Options,
-	sizes <-chan runners.Terminal) (supervisor.Result, error) {
+func stream(ctx context.Context, env *cli.Env, c *api.Client, req message.Request, o Options,
+	sizes <-chan runners.Terminal) (message.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := forwardSignals(ctx, cancel, c, req.ID)
@@ -105,7 +105,7 @@ func stream(ctx context.Context, env *cli.Env, c *api.Client, req supervisor.Req
 	if s := ended(); err != nil && s != 0 {
 		// The connection was cut before there was a result.
 		name := forwarded[s]
-		res, err = supervisor.Result{ID: req.ID, ExitCode: exitSignal + int(s), Signal: &name,
+		res, err = message.Result{ID: req.ID, ExitCode: exitSignal + int(s), Signal: &name,
 			Denied: []runners.Denial{}}, nil
 	}
 	res.Stdout, res.Stderr = outText.Bytes(), errText.Bytes()
@@ -113,12 +113,12 @@ func stream(ctx context.Context, env *cli.Env, c *api.Client, req supervisor.Req
 }
 
 // start runs a tool in a jail of its own, or in a session where session is not "".
-func start(ctx context.Context, env *cli.Env, c *api.Client, session string, req supervisor.Request,
-	out, errOut io.Writer, sizes <-chan runners.Terminal) (supervisor.Result, error) {
+func start(ctx context.Context, env *cli.Env, c *api.Client, session string, req message.Request,
+	out, errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
 	if session == "" {
 		return c.RunSized(ctx, req, env.Stdin, out, errOut, sizes)
 	}
-	ask := supervisor.ExecRequest{ID: req.ID, Tool: req.Tool, Args: req.Args, Dir: req.Dir,
+	ask := message.ExecRequest{ID: req.ID, Tool: req.Tool, Args: req.Args, Dir: req.Dir,
 		Cwd: req.Cwd, Limits: req.Limits, Env: req.Env, Inherit: req.Inherit,
 		Terminal: req.Terminal}
 	return c.Exec(ctx, session, ask, env.Stdin, out, errOut, sizes)
@@ -126,17 +126,17 @@ func start(ctx context.Context, env *cli.Env, c *api.Client, session string, req
 
 // noResult makes a result where there is none because nobody answered: a caller that asked for JSON
 // gets one object in any case.
-func noResult(env *cli.Env, err error, req supervisor.Request, o Options) error {
+func noResult(env *cli.Env, err error, req message.Request, o Options) error {
 	if !o.JSON {
 		return err
 	}
 	e := exit.Describe(err)
-	return errors.Join(e, env.PrintLine(supervisor.Result{ID: req.ID, ExitCode: e.Exit(),
+	return errors.Join(e, env.PrintLine(message.Result{ID: req.ID, ExitCode: e.Exit(),
 		Denied: []runners.Denial{}, Error: e}))
 }
 
 // Ended says how a run ended, and returns its exit code as an error.
-func Ended(env *cli.Env, res supervisor.Result, o Options) error {
+func Ended(env *cli.Env, res message.Result, o Options) error {
 	if o.JSON {
 		if err := env.PrintLine(res); err != nil {
 			return err

@@ -18,9 +18,9 @@ import (
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -84,7 +84,7 @@ func send(w io.Writer, kind api.FrameKind, content []byte) {
 		content...))
 }
 
-func finish(w io.Writer, res supervisor.Result) {
+func finish(w io.Writer, res message.Result) {
 	text, _ := json.Marshal(res)
 	send(w, api.FrameResult, text)
 }
@@ -105,11 +105,11 @@ func TestStreams(t *testing.T) {
 		got <- string(in)
 		send(conn, api.FrameOutput, []byte("out\x00\xff"))
 		send(conn, api.FrameErrorOutput, []byte("err"))
-		finish(conn, supervisor.Result{ExitCode: 3})
+		finish(conn, message.Result{ExitCode: 3})
 	}})
 	var out, errOut bytes.Buffer
 	env.Stdin, env.Stdout, env.Stderr = strings.NewReader("in"), &out, &errOut
-	if c := env.Exit(Run(context.Background(), env, supervisor.Request{ID: "r1"},
+	if c := env.Exit(Run(context.Background(), env, message.Request{ID: "r1"},
 		Options{})); c != 3 {
 		t.Errorf("exit code %d, want 3", c)
 	}
@@ -119,7 +119,7 @@ func TestStreams(t *testing.T) {
 	out.Reset()
 	errOut.Reset()
 	env.Stdin = strings.NewReader("in")
-	if c := env.Exit(Run(context.Background(), env, supervisor.Request{ID: "r1"},
+	if c := env.Exit(Run(context.Background(), env, message.Request{ID: "r1"},
 		Options{JSON: true})); c != 3 {
 		t.Errorf("exit code %d, want 3", c)
 	}
@@ -140,10 +140,10 @@ func TestFirstSignal(t *testing.T) {
 		d := &daemon{kill: func(*http.Request) int { return http.StatusOK }}
 		d.run = func(conn io.ReadWriter) {
 			raise(t, s)
-			finish(conn, supervisor.Result{ExitCode: 128 + <-d.killed})
+			finish(conn, message.Result{ExitCode: 128 + <-d.killed})
 		}
 		env := startDaemon(t, d)
-		if c := env.Exit(Run(context.Background(), env, supervisor.Request{ID: "r1"},
+		if c := env.Exit(Run(context.Background(), env, message.Request{ID: "r1"},
 			Options{})); c != 128+int(s) {
 			t.Errorf("%v: exit code %d, want %d", s, c, 128+int(s))
 		}
@@ -172,7 +172,7 @@ func TestCutOff(t *testing.T) {
 			var out bytes.Buffer
 			env := startDaemon(t, &daemon{run: wait, kill: kill})
 			env.Stdout = &out
-			if c := env.Exit(Run(context.Background(), env, supervisor.Request{ID: "r1"},
+			if c := env.Exit(Run(context.Background(), env, message.Request{ID: "r1"},
 				Options{JSON: true})); c != 143 {
 				t.Errorf("exit code %d, want 143", c)
 			}
@@ -198,7 +198,7 @@ func TestOutputFull(t *testing.T) {
 	}})
 	var errOut bytes.Buffer
 	env.Stdout, env.Stderr = brokenWriter{}, &errOut
-	if c := env.Exit(Run(context.Background(), env, supervisor.Request{ID: "r1"},
+	if c := env.Exit(Run(context.Background(), env, message.Request{ID: "r1"},
 		Options{})); c != problem.ExitFailed {
 		t.Errorf("exit code %d", c)
 	}
@@ -209,7 +209,7 @@ func TestOutputFull(t *testing.T) {
 // A daemon that goes away is a failure of jail's, not an end of the tool's.
 func TestDaemonGone(t *testing.T) {
 	env := startDaemon(t, &daemon{run: func(io.ReadWriter) {}})
-	err := Run(context.Background(), env, supervisor.Request{ID: "r1"}, Options{})
+	err := Run(context.Background(), env, message.Request{ID: "r1"}, Options{})
 	if c := env.Exit(err); c != problem.ExitFailed || errors.As(err, new(exit.Code)) {
 		t.Errorf("exit code %d, %v", c, err)
 	}

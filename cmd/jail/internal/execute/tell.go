@@ -9,7 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/ended"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/policy"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -17,7 +17,7 @@ import (
 const maxDenials = 10
 
 // Tell says on standard error what a person wants to know of a run besides its output.
-func Tell(env *cli.Env, res supervisor.Result) {
+func Tell(env *cli.Env, res message.Result) {
 	for _, w := range res.Warnings {
 		output.Say(env.Stderr, "warning", w)
 	}
@@ -47,7 +47,7 @@ func Tell(env *cli.Env, res supervisor.Result) {
 
 // nextAfter returns the command that says more of a limit that a failed tool met, or of what it was
 // refused; "" where none does. explain holds the flags of that command for the policy of the run.
-func nextAfter(res supervisor.Result, explain string) string {
+func nextAfter(res message.Result, explain string) string {
 	ask := ""
 	if l := res.Limit; l != nil && slices.Contains(policy.LimitNames(), l.Name) {
 		ask = "limit:" + l.Name
@@ -64,7 +64,7 @@ func nextAfter(res supervisor.Result, explain string) string {
 		" says which layer decides, and what would change it"
 }
 
-func tellDenied(env *cli.Env, res supervisor.Result) {
+func tellDenied(env *cli.Env, res message.Result) {
 	for i, d := range res.Denied {
 		if i == maxDenials {
 			output.Say(env.Stderr, "denied",

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
@@ -19,36 +19,36 @@ func TestTell(t *testing.T) {
 			runners.Denial{Layer: "wasi", What: "read /x", Rule: "no grant", Count: 1})
 	}
 	cases := map[string]struct {
-		res  supervisor.Result
+		res  message.Result
 		want string
 	}{
-		"nothing": {supervisor.Result{Workspace: "discarded"}, ""},
-		"three files": {supervisor.Result{ID: "r1", Changes: shadows.Changes{Added: 2, Modified: 1},
+		"nothing": {message.Result{Workspace: "discarded"}, ""},
+		"three files": {message.Result{ID: "r1", Changes: shadows.Changes{Added: 2, Modified: 1},
 			Workspace: "kept"},
 			"jail: run r1 changed 3 files (+2 ~1 -0): jail diff r1\n"},
-		"one, committed": {supervisor.Result{ID: "r1", Changes: shadows.Changes{Deleted: 1},
+		"one, committed": {message.Result{ID: "r1", Changes: shadows.Changes{Deleted: 1},
 			Workspace: "committed"},
 			"jail: run r1 changed 1 file (+0 ~0 -1): committed\n"},
-		"kept for nothing": {supervisor.Result{ID: "r1", Workspace: "kept"},
+		"kept for nothing": {message.Result{ID: "r1", Workspace: "kept"},
 			"jail: run r1 changed nothing; its shadow is kept: jail discard r1\n"},
-		"a limit": {supervisor.Result{Limit: &supervisor.LimitHit{Name: "memory", Limit: 256 << 20,
+		"a limit": {message.Result{Limit: &message.LimitHit{Name: "memory", Limit: 256 << 20,
 			Peak: 256 << 20}},
 			"jail: limit: memory: 256 MiB reached (peak 256 MiB)\n"},
-		"a denial": {supervisor.Result{Denied: []runners.Denial{{Layer: "wasi",
+		"a denial": {message.Result{Denied: []runners.Denial{{Layer: "wasi",
 			What: "read /etc/shadow", Rule: "no grant", Count: 3}}},
 			"jail: denied: read /etc/shadow (no grant), 3 times\n"},
-		"hostile": {supervisor.Result{Denied: []runners.Denial{{What: "read \x1b[2J\nx",
+		"hostile": {message.Result{Denied: []runners.Denial{{What: "read \x1b[2J\nx",
 			Rule: "no grant", Count: 1}}},
 			"jail: denied: read \\x1b[2J\njail: denied: x (no grant)\n"},
-		"many": {supervisor.Result{ID: "r1", Denied: many},
+		"many": {message.Result{ID: "r1", Denied: many},
 			strings.Repeat("jail: denied: read /x (no grant)\n", 10) +
 				"jail: denied: and 2 more: jail audit show --run r1\n"},
-		"a warning": {supervisor.Result{Warnings: []string{"report"},
+		"a warning": {message.Result{Warnings: []string{"report"},
 			Denied: []runners.Denial{{What: "x", Rule: "y", Count: 1}}},
 			"jail: warning: report\njail: denied: x (y)\n"},
-		"refused whole": {supervisor.Result{Denied: many,
+		"refused whole": {message.Result{Denied: many,
 			Error: &problem.Error{Code: problem.Refused}}, ""},
-		"a trap": {supervisor.Result{Trap: &runners.Trap{Class: "memory",
+		"a trap": {message.Result{Trap: &runners.Trap{Class: "memory",
 			Sentence: "out of bounds"}}, "jail: trap: out of bounds\n"},
 	}
 	for name, c := range cases {
@@ -65,17 +65,17 @@ func TestTell(t *testing.T) {
 func TestNextAfter(t *testing.T) {
 	denied := []runners.Denial{{What: "read /etc/shadow", Rule: "no grant"}}
 	for _, c := range []struct {
-		res  supervisor.Result
+		res  message.Result
 		want string
 	}{
-		{supervisor.Result{Limit: &supervisor.LimitHit{Name: "wall"}, Denied: denied},
+		{message.Result{Limit: &message.LimitHit{Name: "wall"}, Denied: denied},
 			"jail policy explain --profile build --why limit:wall says"},
-		{supervisor.Result{Denied: denied},
+		{message.Result{Denied: denied},
 			"jail policy explain --profile build --why read:/etc/shadow says"},
-		{supervisor.Result{Limit: &supervisor.LimitHit{Name: "idle"}}, ""},
-		{supervisor.Result{Denied: []runners.Denial{{What: "read /a b; rm"}}}, ""},
-		{supervisor.Result{Denied: []runners.Denial{{What: "import x"}}}, ""},
-		{supervisor.Result{}, ""},
+		{message.Result{Limit: &message.LimitHit{Name: "idle"}}, ""},
+		{message.Result{Denied: []runners.Denial{{What: "read /a b; rm"}}}, ""},
+		{message.Result{Denied: []runners.Denial{{What: "import x"}}}, ""},
+		{message.Result{}, ""},
 	} {
 		if got := nextAfter(c.res, "--profile build "); !strings.HasPrefix(got, c.want) ||
 			c.want == "" && got != "" {

@@ -17,8 +17,8 @@ import (
 	"github.com/jail-sandbox/jail/policy/meaning"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
 )
 
 // Of says of which run the layers are wanted.
@@ -163,12 +163,12 @@ func workspaceSource(env *cli.Env, set *profiles.Set, p policy.Policy) (*meaning
 	if err != nil {
 		return nil, exit.Failed(err, "", "%v", exit.Cause(err))
 	}
-	text, err := profiles.ReadWorkspace(dir, supervisor.WorkspaceFile, uint32(os.Geteuid()),
+	text, err := profiles.ReadWorkspace(dir, prepare.WorkspaceFile, uint32(os.Geteuid()),
 		info.Sys().(*syscall.Stat_t).Uid)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	path := filepath.Join(places().Workspace, supervisor.WorkspaceFile)
+	path := filepath.Join(places().Workspace, prepare.WorkspaceFile)
 	if err != nil {
 		return nil, exit.Usage(
 			"runs in this directory are refused until the file is corrected or removed",
@@ -179,5 +179,5 @@ func workspaceSource(env *cli.Env, set *profiles.Set, p policy.Policy) (*meaning
 		return nil, exit.Usage(
 			"runs in this directory are refused until the file is corrected or removed", "%v", err)
 	}
-	return &meaning.Source{Layer: file.Layer(supervisor.WorkspaceLayer, path), File: &file}, nil
+	return &meaning.Source{Layer: file.Layer(prepare.WorkspaceLayer, path), File: &file}, nil
 }

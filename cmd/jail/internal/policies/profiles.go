@@ -12,7 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
 )
 
 // Load reads the shipped profiles and those of the host.
@@ -45,7 +45,7 @@ func KindOf(path string) syntax.Kind {
 	switch filepath.Base(path) {
 	case "ceiling.toml":
 		return syntax.Ceiling
-	case supervisor.WorkspaceFile:
+	case prepare.WorkspaceFile:
 		return syntax.Request
 	}
 	return syntax.Profile

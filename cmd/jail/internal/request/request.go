@@ -16,7 +16,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/policies"
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 // Flags are the flags that say what to run and with what.
@@ -58,7 +58,7 @@ func (f *Flags) Add(cmd *cobra.Command, printsJSON string) {
 // Request makes the request for a run of the tool args[0], and refuses what can be refused without
 // a daemon.
 func (f *Flags) Request(env *cli.Env, cmd *cobra.Command,
-	args []string) (supervisor.Request, error) {
+	args []string) (message.Request, error) {
 	req, err := f.Settings(env, cmd)
 	if err != nil {
 		return req, err
@@ -71,9 +71,9 @@ func (f *Flags) Request(env *cli.Env, cmd *cobra.Command,
 }
 
 // Settings makes the request without a tool.
-func (f *Flags) Settings(env *cli.Env, cmd *cobra.Command) (supervisor.Request, error) {
+func (f *Flags) Settings(env *cli.Env, cmd *cobra.Command) (message.Request, error) {
 	f.profileSet, f.policyFile = cmd.Flags().Changed("profile"), cmd.Flags().Changed("policy")
-	req := supervisor.Request{ID: f.id, Profile: f.profile, NoWorkspace: f.noWorkspace, Cwd: f.cwd,
+	req := message.Request{ID: f.id, Profile: f.profile, NoWorkspace: f.noWorkspace, Cwd: f.cwd,
 		Limits: f.limits, Env: f.env, Fetch: f.fetch}
 	if err := steps(f, &req, checkExclusive, takeID, checkNarrowing, takeDirs, takePolicy,
 		checkTexts); err != nil {
@@ -110,12 +110,12 @@ func Inherited(env *cli.Env) (variables []string) {
 type Fate struct{ Keep, Discard, Commit bool }
 
 // Choose returns the one fate that is asked for, "" for none.
-func (f Fate) Choose() (fate supervisor.Fate, err error) {
+func (f Fate) Choose() (fate message.Fate, err error) {
 	for _, x := range []struct {
 		on     bool
-		Choose supervisor.Fate
-	}{{f.Keep, supervisor.FateKeep}, {f.Discard, supervisor.FateDiscard},
-		{f.Commit, supervisor.FateCommit}} {
+		Choose message.Fate
+	}{{f.Keep, message.FateKeep}, {f.Discard, message.FateDiscard},
+		{f.Commit, message.FateCommit}} {
 		if x.on && fate != "" {
 			return "", exit.Usage("", "--%s and --%s contradict each other", fate, x.Choose)
 		}
@@ -126,7 +126,7 @@ func (f Fate) Choose() (fate supervisor.Fate, err error) {
 	return fate, nil
 }
 
-func checkExclusive(f *Flags, req *supervisor.Request) (err error) {
+func checkExclusive(f *Flags, req *message.Request) (err error) {
 	if req.Fate, err = f.Fate.Choose(); err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func checkExclusive(f *Flags, req *supervisor.Request) (err error) {
 }
 
 // takeID chooses the run's name here, so that the client can end the run by it.
-func takeID(_ *Flags, req *supervisor.Request) error {
+func takeID(_ *Flags, req *message.Request) error {
 	if req.ID == "" {
 		req.ID = string(jail.NewID())
 		return nil
@@ -153,7 +153,7 @@ func takeID(_ *Flags, req *supervisor.Request) error {
 	return nil
 }
 
-func checkNarrowing(_ *Flags, req *supervisor.Request) error {
+func checkNarrowing(_ *Flags, req *message.Request) error {
 	r := policy.NewRequest()
 	for _, flag := range []struct {
 		name string
@@ -169,7 +169,7 @@ func checkNarrowing(_ *Flags, req *supervisor.Request) error {
 	return nil
 }
 
-func takeDirs(f *Flags, req *supervisor.Request) error {
+func takeDirs(f *Flags, req *message.Request) error {
 	dir, err := os.Getwd()
 	switch {
 	case err == nil:
@@ -202,7 +202,7 @@ func above(dir, rel string) string {
 	return dir
 }
 
-func takePolicy(f *Flags, req *supervisor.Request) error {
+func takePolicy(f *Flags, req *message.Request) error {
 	if !f.policyFile {
 		return nil
 	}
@@ -216,18 +216,18 @@ func takePolicy(f *Flags, req *supervisor.Request) error {
 }
 
 // Check checks a request that was made without requestFlags, and gives it an ID where it has none.
-func Check(req *supervisor.Request) error {
+func Check(req *message.Request) error {
 	return steps(nil, req, takeID, checkNarrowing, checkTexts)
 }
 
 // Over checks a request and sets its directories: workspace, as --workspace has it, or none.
-func Over(workspace string, req *supervisor.Request) error {
+func Over(workspace string, req *message.Request) error {
 	return steps(&Flags{workspace: workspace, noWorkspace: req.NoWorkspace}, req, checkNarrowing,
 		takeDirs, checkTexts)
 }
 
-func steps(f *Flags, req *supervisor.Request,
-	all ...func(*Flags, *supervisor.Request) error) error {
+func steps(f *Flags, req *message.Request,
+	all ...func(*Flags, *message.Request) error) error {
 	for _, step := range all {
 		if err := step(f, req); err != nil {
 			return err
@@ -238,7 +238,7 @@ func steps(f *Flags, req *supervisor.Request,
 
 // checkTexts refuses what would not arrive as it is: the tool's arguments may be any bytes, names
 // and variables are text.
-func checkTexts(_ *Flags, req *supervisor.Request) error {
+func checkTexts(_ *Flags, req *message.Request) error {
 	for what, text := range map[string]string{"tool": req.Tool, "workspace": req.Workspace,
 		"--cwd": req.Cwd, "current directory": req.Dir,
 		"policy": req.PolicyName, "--env": strings.Join(req.Env, "")} {

@@ -1,0 +1,158 @@
+// Package auditlog is the audit log as a daemon keeps it: opened as the operator wants it, with the
+// names of runs in its records, measured, and meanwhile pruned, packed and anchored off the host.
+package auditlog
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/audit/anchor"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/daemonlog"
+	"github.com/jail-sandbox/jail/supervisor/metrics"
+	"github.com/jail-sandbox/jail/supervisor/names"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// tidyEvery is how often the daemon looks whether the log is older or larger than it is to be, and
+// whether a segment can be packed.
+const tidyEvery = 10 * time.Minute
+
+// A Log is the audit log. Its methods may be called from several goroutines.
+type Log struct {
+	*audit.Log
+	// Names are what users call runs and sessions.
+	Names *names.Store
+	// Appended takes how long each record takes to be on disk.
+	Appended *metrics.Histogram
+
+	waiting  atomic.Int64
+	settings anchor.Settings
+
+	// stop ends what Keep has begun, and done waits for that.
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+// Append appends an entry with what users call its run, and returns its number once it is on disk.
+func (l *Log) Append(ctx context.Context, e audit.Entry) (uint64, error) {
+	begun := time.Now()
+	l.waiting.Add(1)
+	l.named(&e)
+	seq, err := l.Log.Append(ctx, e)
+	l.waiting.Add(-1)
+	l.Appended.Observe(time.Since(begun))
+	return seq, err
+}
+
+// AppendAll is Append for several entries. It returns the numbers of the first and the last.
+func (l *Log) AppendAll(entries []audit.Entry) (first, last uint64, err error) {
+	for i := range entries {
+		l.named(&entries[i])
+	}
+	return l.Log.AppendAll(entries)
+}
+
+// named puts into an entry what users call its run, beside the id.
+func (l *Log) named(e *audit.Entry) {
+	if u := l.Names.NameOf(e.Run); u.Name != "" {
+		e.RunID, e.Run = e.Run, u.Name
+	}
+	if u := l.Names.NameOf(e.Session); u.Name != "" {
+		e.SessionID, e.Session = e.Session, u.Name
+	}
+}
+
+// Waiting is how many records wait to be on disk.
+func (l *Log) Waiting() int { return int(l.waiting.Load()) }
+
+// Open opens the log as the operator wants it. Settings that cannot be read stop the daemon:
+// what they ask for would silently not be done.
+func Open(c config.Config, names *names.Store, appended *metrics.Histogram) (*Log, error) {
+	settings, err := anchor.Read(c.Audit)
+	if err != nil {
+		return nil, problem.New(problem.Failed, "%w", err).
+			WithHint("correct it, or take it away to have the defaults")
+	}
+	log, err := audit.Open(audit.Options{Dir: c.LogDir, KeyDir: filepath.Join(c.StateDir, "keys"),
+		SegmentBytes:    settings.Log.SegmentSize.Value,
+		SegmentTime:     settings.Log.SegmentTime.Value,
+		CheckpointEvery: settings.Log.Checkpoint.Value})
+	if err != nil {
+		hint := "without a log nothing runs; make room, or see `jail audit verify`"
+		switch {
+		case errors.Is(err, audit.ErrKey):
+			hint = "without its key nothing can be added to a log, and nothing runs; put the key " +
+				"back, or move the log away to begin another"
+		case errors.Is(err, syscall.EROFS):
+			hint = "without a log nothing runs; its file system has to be writable"
+		}
+		return nil, problem.New(problem.Failed, "audit log: %w", err).WithHint(hint)
+	}
+	return &Log{Log: log, Names: names, Appended: appended, settings: settings}, nil
+}
+
+// Keep begins to do for the log what no run waits for: it sends its heads off the host, prunes it
+// and packs its old segments, as the operator says. A daemon of one client leaves that to others:
+// it would hold the client up.
+func (l *Log) Keep(c config.Config) {
+	var ctx context.Context
+	ctx, l.stop = context.WithCancel(context.Background())
+	settings := l.settings
+	if len(settings.Anchors) > 0 {
+		record := func(e audit.Anchored) error {
+			_, err := l.Append(context.Background(), audit.Entry{Event: e})
+			return err
+		}
+		k := anchor.Keeper{Log: c.LogDir, State: c.Anchors(), Targets: settings.Anchors,
+			Record: record}
+		l.done.Go(func() { k.Run(ctx) })
+	}
+	if keep := settings.Keep.Keep(); keep != (audit.Keep{}) || settings.Log.Compress {
+		l.done.Go(func() { l.tidy(ctx, keep, c.Log) })
+	}
+}
+
+// tidy prunes and packs again and again. What cannot be done now is tried later; a log that is
+// damaged is met by the next record, too.
+func (l *Log) tidy(ctx context.Context, keep audit.Keep, log *daemonlog.Log) {
+	tick := time.NewTicker(tidyEvery)
+	defer tick.Stop()
+	for {
+		if keep != (audit.Keep{}) {
+			_, err := l.Prune(keep)
+			if errors.Is(err, audit.ErrClosed) {
+				return
+			}
+			log.Check("prune the audit log", err)
+		}
+		if l.settings.Log.Compress {
+			_, err := l.Compress(func() bool { return ctx.Err() != nil })
+			if errors.Is(err, audit.ErrClosed) {
+				return
+			}
+			log.Check("compress the audit log", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Close closes the log and waits until the last head was sent, or could not be.
+func (l *Log) Close() error {
+	err := l.Log.Close()
+	if l.stop != nil {
+		l.stop()
+	}
+	l.done.Wait()
+	return err
+}

@@ -1,0 +1,60 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
+)
+
+// compile runs one compiling jail as a run of its own, without a record: it is part of the one that
+// waits for it.
+func (s *runner) compile(ctx context.Context, sub *prepare.Job, out io.Writer) (failure string,
+	err error) {
+	// The run that waits for the compilation has the records.
+	r := &run{s: s, job: sub, done: make(chan struct{}), records: runlog.New(nil, audit.Entry{})}
+	defer close(r.done)
+	stop := context.AfterFunc(ctx, func() { r.End(ending.Cause{Gone: true}) })
+	defer stop()
+	if r.dir, err = s.runs.Add(sub.State()); err != nil {
+		return "", problem.From(err)
+	}
+	err = errors.Join(r.jailed(ctx, stdio.Streams{Out: out, Err: io.Discard}), r.dir.Remove())
+	r.pumps.Wait()
+	if err != nil {
+		return "", problem.From(err)
+	}
+	switch res := r.result; {
+	case res.Limit != nil:
+		return beyond(*res.Limit), nil
+	case res.Error != nil:
+		return res.Error.Message, nil
+	case res.ExitCode != 0:
+		return fmt.Sprintf("the compiler ended with code %d", res.ExitCode), nil
+	}
+	return "", nil
+}
+
+// beyond says which limit ended a compilation, with its unit: a module that an ordinary compiler
+// made comes near none of them.
+func beyond(l message.LimitHit) string {
+	const advice = "; it is no module that a compiler made for people, or split it"
+	switch l.Name {
+	case "cpu_time", "wall":
+		return fmt.Sprintf("compiling it takes more than %v (%s)%s",
+			time.Duration(l.Limit)*time.Millisecond, l.Name, advice)
+	case "memory", "file_size", "output":
+		return fmt.Sprintf("compiling it takes more than %d MiB (%s)%s", l.Limit>>20, l.Name,
+			advice)
+	}
+	return fmt.Sprintf("compiling it reached the limit %s of %d", l.Name, l.Limit)
+}

@@ -1,0 +1,337 @@
+package detached
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/atomicfile"
+	"github.com/jail-sandbox/jail/supervisor/daemonlog"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// store keeps what detached runs write, a directory each:
+//
+//	about.json    about
+//	output        parts, each one byte of stream, four of length, big-endian, and so many bytes
+//	result.json   Result, once there is one
+//
+// The output is locked (flock(2)) by the daemon that has the run, until the result is kept: one
+// that has a successor carries its runs to their end.
+type store struct {
+	log *daemonlog.Log
+
+	dir string
+
+	mu   sync.Mutex
+	live map[string]*run
+}
+
+// Streams of a part.
+const (
+	streamOut = '1'
+	streamErr = '2'
+)
+
+// bytes; the writer's are shorter
+const maxPart = 1 << 20
+
+func openStore(dir string) (*store, error) {
+	return &store{dir: dir, live: map[string]*run{}}, os.MkdirAll(dir, 0o700)
+}
+
+func (o *store) path(id string, name ...string) string {
+	return filepath.Join(append([]string{o.dir, id}, name...)...)
+}
+
+// about reads what is kept of a run; fs.ErrNotExist is for none.
+func (o *store) about(id string) (a about, err error) {
+	if _, err := jail.ParseID(id); err != nil {
+		return a, fs.ErrNotExist
+	}
+	text, err := os.ReadFile(o.path(id, "about.json"))
+	if err != nil {
+		return a, err
+	}
+	if err = json.Unmarshal(text, &a); err == nil && a.ID != id {
+		err = fs.ErrInvalid
+	}
+	return a, err
+}
+
+// add makes room for a run's output, or says that the run is known already.
+func (o *store) add(about about, input bool) (d *run, known bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if old, err := o.about(about.ID); err == nil {
+		if old.UID == about.UID && old.Digest == about.Digest {
+			return o.live[about.ID], true, nil
+		}
+		return nil, false, problem.New(problem.Usage, "run id %s is in use, by another request",
+			about.ID)
+	}
+	mine := 0
+	for _, other := range o.live {
+		if other.about.UID == about.UID {
+			mine++
+		}
+	}
+	if mine >= maxDetached {
+		return nil, false, problem.New(problem.Busy,
+			"you have as many detached runs as one user may have at one time").
+			WithHint("jail ps shows them, jail kill ID ends one")
+	}
+	d = &run{about: about, started: make(chan struct{}), over: make(chan struct{}),
+		changed: make(chan struct{})}
+	if err := o.create(d); err != nil {
+		return nil, false, problem.New(problem.Failed, "output of run %s: %v", about.ID, err).
+			WithCause(errors.Join(err, os.RemoveAll(o.path(about.ID))))
+	}
+	if input {
+		d.in = newTyping()
+	}
+	o.live[about.ID] = d
+	return d, false, nil
+}
+
+func (o *store) create(d *run) (err error) {
+	text, err := json.Marshal(d.about)
+	if err != nil {
+		return err
+	}
+	// half of one, that a daemon left which was killed
+	_ = os.RemoveAll(o.path(d.about.ID))
+	if err := os.Mkdir(o.path(d.about.ID), 0o700); err != nil {
+		return err
+	}
+	if d.out, err = os.OpenFile(o.path(d.about.ID, "output"), os.O_CREATE|os.O_WRONLY|os.O_APPEND,
+		0o600); err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(d.out.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return os.NewSyscallError("flock", err)
+	}
+	// last: what has it is whole
+	return os.WriteFile(o.path(d.about.ID, "about.json"), text, 0o600)
+}
+
+// forget takes a run away that never ran.
+func (o *store) forget(d *run) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.live, d.about.ID)
+	// An empty output that stays is one of a run that a daemon lost.
+	o.log.Failed("remove the output", d.about.ID, os.RemoveAll(o.path(d.about.ID)))
+	d.end()
+}
+
+// finish keeps the result. Where it cannot be kept the log has it all the same.
+func (o *store) finish(d *run, res message.Result) {
+	d.mu.Lock()
+	res.Truncated = res.Truncated || d.lost != nil
+	d.mu.Unlock()
+	text, err := json.Marshal(res)
+	if err == nil {
+		err = atomicfile.Write(o.path(d.about.ID, "result.json"), text, 0o600, atomicfile.Volatile)
+	}
+	o.log.Failed("keep the result", d.about.ID, err)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.live, d.about.ID)
+	d.end()
+}
+
+// end says that there is nothing more.
+func (d *run) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = true
+	d.out.Close()
+	if d.in != nil {
+		d.in.end()
+	}
+	close(d.changed)
+	close(d.over)
+}
+
+// A writer takes one stream of a run.
+type writer struct {
+	d      *run
+	stream byte
+}
+
+func (w writer) Write(p []byte) (int, error) {
+	part := append(binary.BigEndian.AppendUint32([]byte{w.stream}, uint32(len(p))), p...)
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	// else the last part may be half of one
+	if w.d.lost == nil {
+		_, w.d.lost = w.d.out.Write(part)
+	}
+	if w.d.lost != nil {
+		// a run that still lives ends for that
+		return 0, w.d.lost
+	}
+	w.d.size += int64(len(part))
+	close(w.d.changed)
+	w.d.changed = make(chan struct{})
+	return len(p), nil
+}
+
+// find finds a detached run, of whomever; the run itself is nil when it has ended, or is another
+// daemon's.
+func (o *store) find(id string) (*run, about, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	about, err := o.about(id)
+	return o.live[id], about, err
+}
+
+func (o *store) info(id string, d *run) message.DetachedInfo {
+	about, err := o.about(id)
+	if err != nil {
+		return message.DetachedInfo{}
+	}
+	info := message.DetachedInfo{ID: id, Started: about.Started}
+	if d == nil {
+		info.Running = o.elsewhere(id)
+		return info
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	info.Running = !d.ended
+	return info
+}
+
+// follow reads a run's output from its start.
+func (o *store) follow(ctx context.Context, about about, d *run, follow bool,
+	out, errOut io.Writer) (*message.Result, error) {
+	file, err := os.Open(o.path(about.ID, "output"))
+	if err != nil {
+		return nil, problem.New(problem.Failed, "output of run %s: %w", about.ID, err)
+	}
+	defer file.Close()
+	r, read := bufio.NewReaderSize(file, 128<<10), int64(0)
+	for {
+		size, ended, changed := d.state(file, read)
+		for read < size {
+			n, err := copyPart(r, out, errOut)
+			if err != nil {
+				return nil, err
+			}
+			read += n
+		}
+		switch {
+		case ended:
+			return o.result(about)
+		case !follow:
+			return nil, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
+		}
+	}
+}
+
+// state says how much can be read, of which so much was, whether that is all, and what tells of
+// more.
+func (d *run) state(file *os.File, read int64) (size int64, ended bool,
+	changed <-chan struct{}) {
+	if d == nil {
+		return stateElsewhere(file, read)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.size, d.ended, d.changed
+}
+
+func copyPart(r *bufio.Reader, out, errOut io.Writer) (int64, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, problem.New(problem.Failed, "output of a detached run: %w", err)
+	}
+	size := int64(binary.BigEndian.Uint32(head[1:]))
+	to := out
+	if head[0] == streamErr {
+		to = errOut
+	}
+	if size > maxPart || head[0] != streamOut && head[0] != streamErr {
+		return 0, problem.New(problem.Failed, "output of a detached run: it is damaged").
+			WithCause(fs.ErrInvalid)
+	}
+	if _, err := io.CopyN(to, r, size); errors.Is(err, io.EOF) {
+		// cut off, by the end of a daemon that was killed
+		return 5 + size, nil
+	} else if err != nil {
+		return 0, err
+	}
+	return 5 + size, nil
+}
+
+// result reads how a run ended. One whose daemon was killed has no result.
+func (o *store) result(about about) (*message.Result, error) {
+	text, err := os.ReadFile(o.path(about.ID, "result.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		e := problem.New(problem.Failed, "run %s has no result: its daemon was killed while it ran",
+			about.ID).
+			WithCause(err).
+			WithHint("jail inspect " + about.ID + " shows what the log says of it")
+		return &message.Result{ID: about.ID, ExitCode: e.Exit(), Error: e}, nil
+	}
+	var res message.Result
+	if err == nil {
+		err = json.Unmarshal(text, &res)
+	}
+	if err != nil {
+		return nil, problem.New(problem.Failed, "result of run %s: %w", about.ID, err)
+	}
+	return &res, nil
+}
+
+// prune forgets the oldest of a user's runs that have ended, down to what is kept of them.
+func (o *store) prune(uid uint32) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	entries, err := os.ReadDir(o.dir)
+	if err != nil {
+		return err
+	}
+	var mine []about
+	sizes := map[string]int64{}
+	for _, e := range entries {
+		about, err := o.about(e.Name())
+		if err != nil || about.UID != uid || o.live[about.ID] != nil || o.elsewhere(about.ID) {
+			continue
+		}
+		if info, err := os.Stat(o.path(about.ID, "output")); err == nil {
+			sizes[about.ID] = info.Size()
+		}
+		mine = append(mine, about)
+	}
+	slices.SortFunc(mine, func(a, b about) int { return b.Started.Compare(a.Started) })
+	bytes := int64(0)
+	for i, about := range mine {
+		bytes += sizes[about.ID]
+		if i < maxKept && bytes <= maxKeptBytes && time.Since(about.Started) < maxKeptAge {
+			continue
+		}
+		if err := os.RemoveAll(o.path(about.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+// Package ending ends runs from outside: for a caller, for the end of the daemon, for a fault of
+// the host, and for limits that only the daemon sees.
+package ending
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// A Cause is why a run was ended from outside.
+type Cause struct {
+	// Limit is the name of a limit, Peak how much of it was used.
+	Limit string
+	Peak  int64
+	// Signal is the caller's: 2 for an interrupt.
+	Signal int
+	// Daemon is why the daemon ends, where that ends the run.
+	Daemon string
+	// Gone says that the caller is gone, or that what the run does cannot be recorded.
+	Gone bool
+	// Over says that a session was told to end.
+	Over bool
+	// Fault is one of the host: what the tool does from here on could not be kept.
+	Fault error
+}
+
+// ByOthers reports whether a caller or the daemon's own end ended the run. Nothing that the run did
+// is the reason then.
+func (c *Cause) ByOthers() bool { return c.Limit == "" && !c.Over && c.Fault == nil }
+
+// A Stopper ends a run from outside. Its methods may be called from several goroutines.
+type Stopper struct {
+	mu sync.Mutex
+	// cause is the first cause for which the run was ended.
+	cause *Cause
+	// proc and leaf are those of the jail, once it has been started.
+	proc *launch.Process
+	leaf *cgroup.Leaf
+}
+
+// End ends the run for the first cause that is given. A jail that has ended by itself is ended by a
+// limit alone, since what it wrote is counted when it is read.
+func (s *Stopper) End(c Cause) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause != nil || c.Limit == "" && s.proc != nil && s.proc.Ended() {
+		return
+	}
+	s.cause = &c
+	s.kill()
+}
+
+// kill ends all of the jail's processes at once, if there is a jail: many that all want a CPU would
+// let the first wait for its turn to die. s.mu is held.
+func (s *Stopper) kill() {
+	if s.proc != nil {
+		// The jail may have ended by itself.
+		_ = errors.Join(s.proc.Kill(), s.leaf.KillAtOnce())
+	}
+}
+
+// Ended returns the cause for which the run was ended, or nil.
+func (s *Stopper) Ended() *Cause {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause
+}
+
+// Process returns the first process of the jail, nil before Started.
+func (s *Stopper) Process() *launch.Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc
+}
+
+// Started notes the jail, and ends it at once if the run was ended meanwhile.
+func (s *Stopper) Started(p *launch.Process, leaf *cgroup.Leaf) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proc, s.leaf = p, leaf
+	if s.cause != nil {
+		s.kill()
+	}
+}
+
+// A Watch ends a run when a limit that only the daemon sees is reached. It never relies on what
+// runs inside.
+type Watch struct {
+	limits jail.Limits
+	leaf   *cgroup.Leaf
+	end    func(Cause)
+	// Start is when the watch began.
+	Start time.Time
+	// a number: how fast CPU time can pass
+	cpus time.Duration
+
+	stop chan struct{}
+	done sync.WaitGroup
+}
+
+// StartWatch watches the limits of wall and CPU time of a plan, for the jail in leaf, and calls end
+// once for the first that is reached, until Stop.
+func StartWatch(p jail.Plan, leaf *cgroup.Leaf, end func(Cause)) *Watch {
+	l := p.Limits
+	w := &Watch{limits: l, leaf: leaf, end: end, Start: time.Now(), stop: make(chan struct{}),
+		cpus: time.Duration(runtime.NumCPU())}
+	if c := p.Cgroup; c.CPUQuota > 0 {
+		w.cpus = min(w.cpus, time.Duration((c.CPUQuota+int64(c.CPUPeriod)-1)/int64(c.CPUPeriod)))
+	}
+	if l.Wall != policy.Unlimited {
+		w.done.Go(w.wall)
+	}
+	if l.CPUTime != policy.Unlimited {
+		w.done.Go(w.cpu)
+	}
+	return w
+}
+
+// Stop ends the watching; the run has ended.
+func (w *Watch) Stop() {
+	close(w.stop)
+	w.done.Wait()
+}
+
+func (w *Watch) wall() {
+	timer := time.NewTimer(w.limits.Wall)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		w.end(Cause{Limit: "wall", Peak: time.Since(w.Start).Milliseconds()})
+	case <-w.stop:
+	}
+}
+
+// cpuTick is how late a breach of the limit of CPU time may be seen.
+const cpuTick = 10 * time.Millisecond
+
+// cpu looks again when the limit could be reached at the earliest, with all CPUs busy that the jail
+// may use.
+func (w *Watch) cpu() {
+	wait := w.limits.CPUTime / w.cpus
+	for {
+		timer := time.NewTimer(max(wait, cpuTick))
+		select {
+		case <-timer.C:
+		case <-w.stop:
+			timer.Stop()
+			return
+		}
+		u, err := w.leaf.Usage()
+		if err != nil {
+			// the jail is gone; its end says so
+			return
+		}
+		left := w.limits.CPUTime - u.CPU
+		if left <= 0 {
+			w.end(Cause{Limit: "cpu_time", Peak: u.CPU.Milliseconds()})
+			return
+		}
+		wait = left / w.cpus
+	}
+}

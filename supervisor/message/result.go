@@ -1,0 +1,108 @@
+package message
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/jail-sandbox/jail/policy/learn"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// A Result is how a run ended. Its JSON form is the one of `jail run --json`.
+type Result struct {
+	ID string `json:"id"`
+	// The id that no other run has. `id` is the name that its user gave to it, where there is
+	// one.
+	GlobalID string `json:"global_id,omitempty"`
+	// Of an invocation the session that it was in, of a session its own id.
+	Session string `json:"session,omitempty"`
+	// The tool's own, or 124 a time limit, 125 jail itself failed, 126 refused, 127 not found,
+	// 128+n ended by signal n.
+	ExitCode int `json:"exit_code"`
+	// Name of the signal that ended it.
+	Signal *string `json:"signal"`
+	// Empty here: the output came in frames.
+	Stdout Output `json:"stdout"`
+	// Empty here: the output came in frames.
+	Stderr Output `json:"stderr"`
+	// Output beyond the limit was left out.
+	Truncated bool `json:"truncated"`
+	// The limit that ended it, or that it ran into.
+	Limit  *LimitHit        `json:"limit"`
+	Denied []runners.Denial `json:"denied"`
+	// What of the run's policy lets through what it does not grant, report mode of fetches;
+	// that more may have been refused than denied says; and limits of the request that ask for
+	// more than the policy grants, and so change nothing; that the daemon was stopped or
+	// restarted, and ended the run.
+	Warnings  []string        `json:"warnings,omitempty"`
+	Usage     Usage           `json:"usage"`
+	Changes   shadows.Changes `json:"changes"`
+	Workspace string          `json:"workspace,omitempty"` // kept, discarded or committed
+	// why the engine ended the module
+	Trap *runners.Trap `json:"trap,omitempty"`
+	// Digest of the effective policy.
+	Policy string `json:"policy"`
+	// Observed is what the run was seen to do, where its request asked to learn.
+	Observed *learn.Observed `json:"observed,omitempty"`
+	Audit    runlog.Span     `json:"audit"`
+	// of jail's own, never of the tool
+	Error *problem.Error `json:"error,omitempty"`
+}
+
+// LimitHit is a limit that was reached. Times are in milliseconds, sizes in bytes.
+type LimitHit struct {
+	Name  string `json:"name"`
+	Limit int64  `json:"limit"`
+	Peak  int64  `json:"peak"`
+}
+
+// Usage is what a run used.
+type Usage struct {
+	// Milliseconds.
+	WallMS int64 `json:"wall_ms"`
+	// Milliseconds.
+	CPUMS int64 `json:"cpu_ms"`
+	// Bytes.
+	MemoryPeak int64 `json:"memory_peak"`
+	PIDsPeak   int64 `json:"pids_peak"`
+	// Milliseconds that its CPUs were kept from it by the limit cpus.
+	ThrottledMS    int64 `json:"throttled_ms"`
+	IORead         int64 `json:"io_read"`  // bytes, from disks
+	IOWrite        int64 `json:"io_write"` // bytes, to disks
+	WorkspaceBytes int64 `json:"workspace_bytes"`
+	FetchBytesIn   int64 `json:"fetch_bytes_in"`
+	FetchBytesOut  int64 `json:"fetch_bytes_out"`
+	FetchRequests  int64 `json:"fetch_requests"`
+}
+
+// Output is what a tool wrote. In JSON it is a string where it is UTF-8 and {"base64":"…"} where it is not.
+type Output []byte
+
+// MarshalJSON writes the output.
+func (o Output) MarshalJSON() ([]byte, error) {
+	if utf8.Valid(o) {
+		return json.Marshal(string(o))
+	}
+	return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString(o)})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (o *Output) UnmarshalJSON(text []byte) error {
+	var s string
+	if json.Unmarshal(text, &s) == nil {
+		*o = []byte(s)
+		return nil
+	}
+	var b struct {
+		Base64 []byte `json:"base64"`
+	}
+	if err := json.Unmarshal(text, &b); err != nil {
+		return err
+	}
+	*o = b.Base64
+	return nil
+}

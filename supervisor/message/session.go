@@ -1,0 +1,106 @@
+package message
+
+import (
+	"time"
+
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// How long a session lasts where its request does not say, and how long at most.
+const (
+	DefaultIdle = 10 * time.Minute
+	DefaultTime = 8 * time.Hour
+	MaxTime     = 7 * 24 * time.Hour
+)
+
+// A SessionRequest asks for a session. Of the request it names no tool. The id must be that of the
+// path.
+type SessionRequest struct {
+	Request
+	// It ends when nothing has run in it for so many milliseconds; 0 or none is ten minutes.
+	IdleMS int64 `json:"idle_ms,omitempty"`
+	// It ends after so many milliseconds in any case; 0 or none is eight hours.
+	TimeMS int64 `json:"time_ms,omitempty"`
+}
+
+// A SessionInfo is an open session.
+type SessionInfo struct {
+	ID string `json:"id"`
+	// The id that no other run has. `id` is the name that its user gave to it, where there is
+	// one.
+	GlobalID string `json:"global_id,omitempty"`
+	Profile  string `json:"profile"`
+	Policy   string `json:"policy"`
+	// The real directory.
+	Workspace string `json:"workspace,omitempty"`
+	UID       uint32 `json:"uid"`
+	// of the first process of the jail that holds it
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// when an invocation last began or ended
+	Used time.Time `json:"used"`
+	// It ends when nothing has run in it for so long.
+	IdleMS int64 `json:"idle_ms"`
+	// It ends after so long in any case.
+	TimeMS      int64 `json:"time_ms"`
+	Running     int   `json:"running"`     // invocations
+	Invocations int64 `json:"invocations"` // since it began
+}
+
+// An ExecRequest asks for an invocation in a session. Its limits and variables come on top of the
+// session's, and can only narrow them.
+type ExecRequest struct {
+	// A name for it: an alias of its user alone, under which another user may have something
+	// else. Without one it has its global id alone.
+	ID string `json:"id,omitempty"`
+	// A path to a .wasm file, a command of an installed bundle (grep, core-utils/grep), or a
+	// program of the host where the policy has [tools] native. Empty with a script.
+	Tool string `json:"tool"`
+	// What follows the name of the tool.
+	Args runners.Texts `json:"args,omitempty"`
+	// The caller's working directory, an absolute path. Where it lies in the workspace, the
+	// tool starts there.
+	Dir string `json:"dir"`
+	// The working directory of the tool: a path below the workspace, or an absolute path in it,
+	// of the host or of the jail (/workspace/...). Empty: that of the session, else where dir
+	// lies in the workspace, else its root.
+	Cwd string `json:"cwd,omitempty"`
+	// Each KEY=VALUE, as in a policy file; narrows only.
+	Limits []string `json:"limits,omitempty"`
+	// NAME=VALUE, given with the run.
+	Env []string `json:"env,omitempty"`
+	// Inherit is the caller's own environment, NAME=VALUE; the policy passes on what it names.
+	Inherit  []string          `json:"inherit,omitempty"`
+	Terminal *runners.Terminal `json:"terminal,omitempty"`
+}
+
+// A StopRequest ends a session.
+type StopRequest struct {
+	// What becomes of the shadow; without one what the session was started with.
+	Fate Fate `json:"fate,omitempty"`
+}
+
+// Digest stands for all that was asked for: the same request has the same digest.
+func (q SessionRequest) Digest() string {
+	// another terminal's variables ask for nothing else
+	q.Inherit = nil
+	return digestOf(q)
+}
+
+// Times returns how long the session may be idle and how long it may last in all.
+func (q SessionRequest) Times() (idle, total time.Duration, err error) {
+	take := func(name string, ms int64, otherwise time.Duration) time.Duration {
+		d := time.Duration(min(max(ms, -1), int64(2*MaxTime/time.Millisecond))) * time.Millisecond
+		if ms == 0 {
+			return otherwise
+		}
+		if err == nil && (d < time.Second || d > MaxTime) {
+			err = problem.New(problem.Usage,
+				"%s time of a session: want at least a second and at most %v", name, MaxTime)
+		}
+		return d
+	}
+	idle, total = take("idle", q.IdleMS, DefaultIdle), take("total", q.TimeMS, DefaultTime)
+	return idle, total, err
+}

@@ -1,0 +1,148 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// hintCwd says how a run gets another working directory.
+const hintCwd = "--cwd DIR names a directory below the workspace, --cwd . its root"
+
+// findCwd decides the working directory of the tool: the one that was asked for, else the place of
+// the caller's own in the workspace, else the root of the workspace. Without a workspace it is /.
+func (s *Preparer) findCwd(_ context.Context, j *Job) error {
+	j.Cwd = "/"
+	if j.Source == nil {
+		if j.Req.Cwd != "" {
+			return problem.New(problem.Usage,
+				"directory %s: there is no workspace that it could be in", j.Req.Cwd)
+		}
+		return nil
+	}
+	rel, err := j.placeOf()
+	if err != nil {
+		return err
+	}
+	j.Cwd = path.Join(policy.WorkspaceDir, rel)
+	return j.checkCwd(rel)
+}
+
+// placeOf returns the working directory as a path below the workspace.
+func (j *Job) placeOf() (string, error) {
+	asked := j.Req.Cwd
+	if asked == "" {
+		if j.Req.Workspace == "" {
+			return ".", nil
+		}
+		rel, ok, err := j.beneath(j.Req.Dir)
+		if !ok {
+			rel = "."
+		}
+		return rel, err
+	}
+	if strings.ContainsRune(asked, 0) {
+		return "", problem.New(problem.Usage, "directory %q: a name holds no NUL byte", asked)
+	}
+	if rel, ok, err := j.beneath(asked); ok || err != nil {
+		return rel, err
+	}
+	rel := path.Clean(asked)
+	if path.IsAbs(rel) {
+		rel, _ = filepath.Rel(policy.WorkspaceDir, rel) // both are absolute
+	}
+	if !filepath.IsLocal(rel) {
+		e := problem.New(problem.Usage, "directory %s: it is not in the workspace", asked)
+		e.Hint = hintCwd
+		return "", e
+	}
+	return rel, nil
+}
+
+// beneath returns where a directory of the host lies in the workspace, whichever links lead to it.
+// ok is false for a path that is not absolute, leads elsewhere or nowhere, or to where the caller
+// may not look.
+func (j *Job) beneath(dir string) (rel string, ok bool, err error) {
+	if !filepath.IsAbs(dir) {
+		return "", false, nil
+	}
+	f, err := j.Caller.OpenDir(dir)
+	is := func(target error) bool { return errors.Is(err, target) }
+	switch {
+	case slices.ContainsFunc([]error{fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR,
+		syscall.ENAMETOOLONG, syscall.ELOOP}, is):
+		return "", false, nil
+	case err != nil:
+		return "", false, problem.New(problem.Failed, "directory %s: %w", dir, err)
+	}
+	defer f.Close()
+	root, rootErr := os.Readlink(fdPath(j.Source))
+	at, err := os.Readlink(fdPath(f))
+	if err = errors.Join(rootErr, err); err != nil {
+		return "", false, problem.New(problem.Failed, "directory %s: %w", dir, err)
+	}
+	rel, err = filepath.Rel(root, at)
+	return rel, err == nil && filepath.IsLocal(rel), nil
+}
+
+// fdPath is a path by which this process finds an open directory, whatever its name is now.
+func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+
+// checkCwd refuses a working directory that the tool would not find. A session's shadow may have
+// others than the real directory, and where a link leads only the jail can tell: there the runner
+// finds out, before it starts the tool.
+func (j *Job) checkCwd(rel string) error {
+	if rel == "." {
+		return nil
+	}
+	if policy.Hidden(j.Policy.Policy().Workspace.Hide).Match(rel) {
+		d := j.Policy.Decide(policy.Open{Path: j.Cwd, Want: policy.Read})
+		return problem.New(problem.Refused, "directory %s: the policy hides it: %s (%s)", j.Cwd,
+			d.Rule, d.Layer).
+			WithDenied([]runners.Denial{{Layer: "policy", What: "directory " + j.Cwd,
+				Rule: d.Layer + ": " + d.Rule, Count: 1}}).
+			WithHint(hintCwd)
+	}
+	if j.In != nil {
+		return nil
+	}
+	return j.Caller.Do(func() error {
+		root, err := os.OpenRoot(fdPath(j.Source))
+		if err != nil {
+			return nil
+		}
+		defer root.Close()
+		switch info, err := root.Stat(rel); {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+			return NoCwd(j.Cwd, syscall.ENOENT)
+		case err == nil && !info.IsDir():
+			return NoCwd(j.Cwd, syscall.ENOTDIR)
+		}
+		return nil
+	})
+}
+
+// NoCwd is the error of a run whose tool cannot begin in its working directory.
+func NoCwd(dir string, why syscall.Errno) *problem.Error {
+	switch why {
+	case syscall.ENOENT, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG:
+		return problem.New(problem.NotFound,
+			"directory %s: there is no such directory in the workspace", dir).
+			WithHint(hintCwd)
+	case syscall.EACCES, syscall.EPERM:
+		return problem.New(problem.Refused, "directory %s: the tool may not enter it", dir).
+			WithHint(hintCwd)
+	}
+	return problem.New(problem.Failed, "directory %s: %w", dir, why)
+}

@@ -1,0 +1,294 @@
+package prepare
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/native"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+const (
+	// defaultPath is where programs are looked for where the policy sets no PATH.
+	defaultPath = "/usr/local/bin:/usr/bin:/bin"
+	// maxProgram is how large a program may be that is named, in bytes: it is read once for its
+	// digest.
+	maxProgram = 1 << 30
+)
+
+// findProgram finds the tool that the request names: a module or a command of a bundle as findTool
+// does, and where policy grants programs of the host, one of them, by a path in the jail or a name
+// on the jail's PATH. A command of a bundle that policy does not allow is not in their way.
+func (s *Preparer) findProgram(j *Job) (Tool, error) {
+	name := j.Req.Tool
+	if len(j.Policy.Policy().Tools.Native) == 0 || name == "" || strings.ContainsRune(name, 0) ||
+		strings.HasSuffix(name, ".wasm") {
+		return s.findTool(j)
+	}
+	c, err := s.o.Bundles.Find(name)
+	if err == nil && j.Policy.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}).Allowed {
+		return s.bundled(j, name)
+	}
+	t, nativeErr := s.native(j, name)
+	var e *problem.Error
+	if nativeErr == nil || !errors.As(nativeErr, &e) || e.Code != problem.NotFound ||
+		e.Hint != hintNoProgram {
+		return t, nativeErr
+	}
+	// There is no such program. A module or a command that there is is told of by what policy says
+	// of it.
+	if err == nil {
+		return s.bundled(j, name)
+	}
+	if strings.Contains(name, "/") && len(j.Policy.Policy().Tools.Modules) > 0 {
+		if m, err := s.moduleFile(j, name); err == nil {
+			return m, nil
+		}
+	}
+	return t, nativeErr
+}
+
+// native finds a program of the host as the tool would: by its path in the jail, through the mounts
+// that the policy makes there, with the caller's rights.
+func (s *Preparer) native(j *Job, name string) (t Tool, err error) {
+	v := newView(j)
+	doErr := j.Caller.Do(func() error {
+		t, err = s.nativeIn(j, v, name)
+		return nil
+	})
+	return t, errors.Join(err, doErr)
+}
+
+func (s *Preparer) nativeIn(j *Job, v *view, name string) (Tool, error) {
+	at, err := v.search(j, name)
+	t := Tool{Name: at, command: name, Native: at}
+	if err != nil {
+		return t, err
+	}
+	if d := j.Policy.Decide(policy.Native{Path: at}); !d.Allowed {
+		denied := toolDenied("program "+at, d)
+		if d.Layer != policy.CeilingLayer {
+			denied.Hint = j.grantBeside("--native " + at)
+		}
+		return t, denied
+	}
+	return t, s.takeProgram(j, &t, v)
+}
+
+// takeProgram looks at the file itself: whether the kernel can start it in the jail, and its
+// digest.
+func (s *Preparer) takeProgram(j *Job, t *Tool, v *view) error {
+	p, f, err := v.open(t.Native)
+	if problem.Short(err) != nil {
+		return err
+	}
+	if err != nil {
+		return problem.New(problem.Refused, "program %s: %s", t.Native, problem.Describe(err)).
+			WithHint("programs are looked at with your own rights")
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return problem.New(problem.Failed, "program %s: %w", t.Native, err)
+	}
+	switch {
+	case !info.Mode().IsRegular():
+		return problem.New(problem.Refused, "program %s is not a regular file", t.Native).
+			WithHint("name a program")
+	case info.Mode().Perm()&0o111 == 0:
+		return problem.New(problem.Refused, "program %s is not executable", t.Native).
+			WithHint("chmod +x makes a file a program")
+	case info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0:
+		return problem.New(problem.Refused,
+			"program %s is set-user-id or set-group-id, which counts for nothing in a jail",
+			t.Native).
+			WithHint("a program that needs the rights of others cannot do its work in a jail")
+	case info.Size() > maxProgram:
+		return problem.New(problem.Refused, "program %s is larger than %d MiB", t.Native,
+			maxProgram>>20)
+	}
+	if err := v.mayRun(t.Native, p); err != nil {
+		return err
+	}
+	if t.Sum, err = s.modules.digests.Of(f, info, maxProgram); err != nil {
+		return problem.New(problem.Failed, "program %s: %w", t.Native, err)
+	}
+	return v.startable(j, t.Native, f)
+}
+
+// mayRun refuses a program in a place of the jail from which nothing runs.
+func (v *view) mayRun(name string, p place) error {
+	if p.exec {
+		return nil
+	}
+	if p.mount == policy.WorkspaceDir {
+		return problem.New(problem.Refused,
+			"program %s lies in the workspace, from which programs run only if policy lets all of it run", name).
+			WithHint("tools.native = [\"" + policy.WorkspaceDir + "/**\"] lets all of it run")
+	}
+	return problem.New(problem.Refused,
+		"program %s lies in the mount %s, from which nothing may run", name, p.mount).
+		WithHint("access = \"read+exec\" in that [[mount]]")
+}
+
+// startable follows what the kernel starts for a program: interpreters of scripts, and the loader.
+func (v *view) startable(j *Job, name string, f *os.File) error {
+	program, err := native.Read(f)
+	for range native.MaxChain {
+		switch {
+		case errors.Is(err, native.ErrFormat):
+			return problem.New(problem.Refused, "program %s cannot be executed: %v", name, err).
+				WithHint("a script names its interpreter in its first line, as #!/bin/sh")
+		case err != nil:
+			return problem.New(problem.Failed, "program %s: %w", name, err)
+		case program.Interpreter == "":
+			return nil
+		}
+		at, next, openErr := v.open(program.Interpreter)
+		if problem.Short(openErr) != nil {
+			return openErr
+		}
+		if openErr != nil {
+			return problem.New(problem.NotFound, "program %s needs %s, which is not in the jail",
+				name, program.Interpreter).
+				WithHint("a [[mount]] of " + path.Dir(program.Interpreter) +
+					" with access = \"read+exec\" shows it")
+		}
+		defer next.Close()
+		if err := v.mayRun(program.Interpreter, at); err != nil {
+			return err
+		}
+		if !program.Script {
+			return nil
+		}
+		if d := j.Policy.Decide(policy.Native{Path: program.Interpreter}); !d.Allowed {
+			return toolDenied("program "+program.Interpreter+", which "+name+
+				" names in its first line,", d)
+		}
+		name = program.Interpreter
+		program, err = native.Read(next)
+	}
+	if program.Script {
+		return problem.New(problem.Refused, "program %s: too many interpreters start each other",
+			name)
+	}
+	return nil
+}
+
+// hintNoProgram marks that there is no such program, and not that it lacks something.
+const hintNoProgram = "what a [[mount]] of the policy does not show is not in the jail; jail plan shows what is"
+
+// search returns the path in the jail of the program of that name.
+func (v *view) search(j *Job, name string) (string, error) {
+	if strings.Contains(name, "/") {
+		at := name
+		if !path.IsAbs(at) {
+			at = path.Join(j.Cwd, at)
+		}
+		at = path.Clean(at)
+		_, err := v.find(at)
+		if problem.Short(err) != nil {
+			return at, err
+		}
+		if err != nil && j.Policy.Decide(policy.Native{Path: at}).Allowed {
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+				return at, problem.New(problem.NotFound,
+					"program %s: there is no such file in the jail", at).
+					WithHint(hintNoProgram)
+			}
+			return at, problem.New(problem.Refused, "program %s: %s", at, problem.Describe(err)).
+				WithHint("programs are looked at with your own rights")
+		}
+		return at, nil
+	}
+	env, err := j.environ()
+	if err != nil {
+		return name, err
+	}
+	list := ""
+	for _, e := range env {
+		if value, ok := strings.CutPrefix(e, "PATH="); ok {
+			list = value
+		}
+	}
+	for dir := range strings.SplitSeq(list, ":") {
+		if !path.IsAbs(dir) {
+			// what is found must not depend on the directory
+			continue
+		}
+		at := path.Join(dir, name)
+		p, err := v.find(at)
+		if problem.Short(err) != nil {
+			return name, err
+		}
+		if err != nil {
+			continue
+		}
+		if info, err := os.Stat(p.host); err == nil && info.Mode().IsRegular() &&
+			info.Mode().Perm()&0o111 != 0 {
+			return at, nil
+		}
+	}
+	return name, problem.New(problem.NotFound,
+		"no tool is called %q: it is neither a command of a bundle nor a program on the jail's PATH, %s", name, list).
+		WithHint(hintNoProgram)
+}
+
+// environ is the tool's whole environment. A program of the host has a PATH, and variables that
+// lead to the fetch proxy, unless the policy or the caller say otherwise.
+func (j *Job) environ() ([]string, error) {
+	env, err := environ(j.Policy, j.Req, j.Cwd)
+	// it knows no other directory, and no name of this one
+	if j.Tool.layout == runners.LayoutWorking {
+		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
+	}
+	if err != nil || len(j.Policy.Policy().Tools.Native) == 0 {
+		return env, err
+	}
+	add := func(name, value string) {
+		if !slices.ContainsFunc(env, func(e string) bool {
+			return strings.HasPrefix(e,
+				name+"=")
+		}) {
+			env = append(env, name+"="+value)
+		}
+	}
+	add("PATH", defaultPath)
+	if len(j.Policy.Policy().Fetch.Allow) > 0 && j.Tool.Native != "" {
+		proxy := "http://127.0.0.1:" + strconv.Itoa(jail.RelayPort)
+		for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY",
+			"HTTPS_PROXY", "ALL_PROXY"} {
+			add(name, proxy)
+		}
+		for _, name := range []string{"no_proxy", "NO_PROXY"} {
+			add(name, "localhost,127.0.0.1,::1")
+		}
+		for _, name := range certificateVariables {
+			add(name, jail.AuthorityFile)
+		}
+	}
+	return env, nil
+}
+
+// certificateVariables name the file of the certificates to trust: of OpenSSL, GnuTLS and Go, curl,
+// Python's requests and pip, Node, git and cargo.
+var certificateVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
+	"PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"}
+
+func (j *Job) nativeOrder() runners.Order {
+	n := &runners.Native{Program: j.Tool.Native, Terminal: j.Req.Terminal}
+	if j.Plan.Fetch != nil {
+		n.Relay = jail.RelayPort
+	}
+	return runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: j.env,
+		Cwd: j.Plan.Command.Cwd}, Native: n, Fetch: j.Plan.Fetch != nil}
+}

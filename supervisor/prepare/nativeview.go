@@ -1,0 +1,145 @@
+package prepare
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/paths"
+)
+
+// A view is what a program would find at the paths of a jail, of the mounts that its policy makes.
+// What it opens is the host's.
+type view struct {
+	mounts []viewed
+}
+
+// viewed is a mount of a view.
+type viewed struct {
+	target, source string
+	exec           bool
+}
+
+// A place is where a path of the jail leads.
+type place struct {
+	host  string
+	mount string // its target
+	exec  bool
+}
+
+func newView(j *Job) *view {
+	v := &view{}
+	if j.Source != nil {
+		v.mounts = append(v.mounts, viewed{policy.WorkspaceDir, fdPath(j.Source),
+			jail.AllMayRun(j.Policy.Policy(), policy.WorkspaceDir)})
+	}
+	for _, m := range j.Policy.Policy().Mounts {
+		if m.Source != "" && m.Target != "" {
+			v.mounts = append(v.mounts, viewed{m.Target, m.Source, m.Access&policy.Exec != 0})
+		}
+	}
+	return v
+}
+
+// at returns the mount that holds a path, and the path below it. ok is false where no mount does.
+func (v *view) at(p string) (m viewed, rel string, ok bool) {
+	for _, x := range v.mounts {
+		below, holds := paths.Rel(x.target, p)
+		if holds && (!ok || len(x.target) > len(m.target)) {
+			m, rel, ok = x, below, true
+		}
+	}
+	return m, rel, ok
+}
+
+// leads reports whether a path is a directory only because a mount lies below it.
+func (v *view) leads(p string) bool {
+	return slices.ContainsFunc(v.mounts, func(x viewed) bool { return paths.Within(p, x.target) })
+}
+
+const maxLinks = 40 // as the kernel
+
+// find resolves an absolute path of the jail, link by link: a link leads where it would lead in the
+// jail.
+func (v *view) find(p string) (place, error) {
+	fail := func(err error) (place, error) {
+		return place{}, &fs.PathError{Op: "open", Path: p,
+			Err: err}
+	}
+	current, rest, found, links := "/", strings.Split(p, "/"), place{}, 0
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		if name == "" || name == "." {
+			continue
+		}
+		if current = path.Join(current, name); name == ".." {
+			continue
+		}
+		m, rel, ok := v.at(current)
+		if !ok {
+			if found = (place{}); !v.leads(current) {
+				return fail(fs.ErrNotExist)
+			}
+			continue
+		}
+		look := os.Lstat
+		if rel == "" {
+			// what is mounted is what its source leads to
+			look = os.Stat
+		}
+		found = place{path.Join(m.source, rel), m.target, m.exec}
+		if rel == "" {
+			found.host = m.source
+		}
+		info, err := look(found.host)
+		if err != nil {
+			return fail(causeOf(err))
+		}
+		if info.Mode()&os.ModeSymlink == 0 {
+			continue
+		}
+		if links++; links > maxLinks {
+			return fail(syscall.ELOOP)
+		}
+		to, err := os.Readlink(found.host)
+		if err != nil {
+			return fail(causeOf(err))
+		}
+		if current = path.Dir(current); path.IsAbs(to) {
+			current = "/"
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	if found.host == "" {
+		return fail(syscall.EISDIR)
+	}
+	return found, nil
+}
+
+// open opens what is at a path of the jail, for reading. It waits for nobody.
+func (v *view) open(p string) (place, *os.File, error) {
+	at, err := v.find(p)
+	if err != nil {
+		return at, nil, err
+	}
+	f, err := os.OpenFile(at.host, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return at, nil, &fs.PathError{Op: "open", Path: p, Err: causeOf(err)}
+	}
+	return at, f, nil
+}
+
+func causeOf(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}

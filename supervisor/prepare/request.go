@@ -1,0 +1,165 @@
+package prepare
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// resolve meets the ceiling, the profile and the request.
+func (s *Preparer) resolve(c caller.Caller, req message.Request) (policy.Effective, error) {
+	state, where := s.o.Policies(), places(c, req)
+	ceiling, err := ceilingOf(state, where)
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	if err := caller.MayUse(state.Rules(), c, req.Profile, req.Policy != "",
+		req.PolicyName); err != nil {
+		return policy.Effective{}, err
+	}
+	profile, err := profileOf(req, state.Set.For(where))
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	flags, err := readFlags(req)
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	eff, err := policy.Resolve(ceiling, profile, policy.Layer{Name: "request",
+		Source: "command line", Policy: flags.Policy()})
+	if err != nil {
+		return eff, problem.New(problem.Usage, "%w", err)
+	}
+	return eff, nil
+}
+
+// places are what the variables of a policy stand for in this run.
+func places(c caller.Caller, req message.Request) syntax.Places {
+	p := syntax.Places{Home: c.Home}
+	if req.NoWorkspace {
+		return p
+	}
+	if p.Workspace = req.Workspace; p.Workspace == "" {
+		p.Workspace = req.Dir
+	}
+	p.Workspace = filepath.Clean(p.Workspace)
+	return p
+}
+
+// ceilingOf is the host's ceiling. Only a file that does not exist means that there is none; one
+// that could never be read stops every run.
+func ceilingOf(state *profiles.State, where syntax.Places) (policy.Layer, error) {
+	file, ok, err := state.Ceiling(where)
+	switch {
+	case err != nil:
+		return policy.Layer{}, problem.New(problem.Failed, "ceiling: %w", err).
+			WithHint("jail policy check the ceiling")
+	case !ok:
+		return policy.Layer{Name: policy.CeilingLayer, Source: profiles.BuiltIn,
+			Policy: policy.Top()}, nil
+	}
+	return file.Layer(policy.CeilingLayer, file.Source), nil
+}
+
+func profileOf(req message.Request, set *profiles.Set) (policy.Layer, error) {
+	if req.Policy != "" {
+		name := req.PolicyName
+		file, err := set.Parse(syntax.Profile, name, []byte(req.Policy))
+		if err != nil {
+			return policy.Layer{}, problem.New(problem.Usage, "%w", err).
+				WithHint("jail policy check " + name)
+		}
+		return file.Layer("policy "+name, name), nil
+	}
+	name := req.Profile
+	if name == "" {
+		name = "default"
+	}
+	p, err := set.Get(name)
+	switch {
+	case errors.Is(err, profiles.ErrNotFound):
+		return policy.Layer{}, problem.New(problem.NotFound, "no profile is called %q", name).
+			WithHint("jail profile list")
+	case err != nil:
+		return policy.Layer{}, problem.New(problem.Usage, "%w", err).
+			WithHint("jail policy check, or jail profile show " + name)
+	}
+	return p.File.Layer("profile "+name, p.Origin), nil
+}
+
+// toolDenied says why a tool may not run, by the decision that refused it.
+func toolDenied(what string, d policy.Decision) *problem.Error {
+	return problem.New(problem.Refused, "%s is not allowed: %s (%s)", what, d.Rule, d.Layer).
+		WithDenied([]runners.Denial{{Layer: "policy", What: what, Rule: d.Layer + ": " + d.Rule,
+			Count: 1}}).
+		WithHint("jail profile list shows the profiles; jail policy show NAME what one grants")
+}
+
+// readFlags reads what the caller narrows.
+func readFlags(req message.Request) (*policy.Request, error) {
+	for flag, given := range map[string][]string{"limit": req.Limits, "env": req.Env,
+		"fetch": req.Fetch} {
+		if len(given) > policy.MaxItems {
+			return nil, problem.New(problem.Usage, "--%s is given %d times: at most %d", flag,
+				len(given), policy.MaxItems)
+		}
+	}
+	flags := policy.NewRequest()
+	for _, text := range req.Limits {
+		if err := flags.Limit(text); err != nil {
+			return nil, problem.New(problem.Usage, "--limit: %v", err)
+		}
+	}
+	for _, text := range req.Env {
+		if err := flags.Env(text); err != nil {
+			return nil, problem.New(problem.Usage, "--env: %v", err)
+		}
+	}
+	for _, host := range req.Fetch {
+		if err := flags.Fetch(host); err != nil {
+			return nil, problem.New(problem.Usage, "--fetch: %v", err)
+		}
+	}
+	if req.NoWorkspace {
+		flags.Workspace(policy.WorkspaceNone)
+	}
+	return flags, nil
+}
+
+// environ makes the tool's whole environment.
+func environ(eff policy.Effective, req message.Request, cwd string) ([]string, error) {
+	flags, err := readFlags(req)
+	if err != nil {
+		return nil, err
+	}
+	inherited := map[string]string{}
+	for _, text := range req.Inherit {
+		if name, value, ok := strings.Cut(text, "="); ok {
+			inherited[name] = value
+		}
+	}
+	env, denied := eff.Policy().Env.Environ(flags.Given(), inherited)
+	if len(denied) > 0 {
+		d := eff.Decide(policy.EnvVar{Name: denied[0]})
+		return nil, problem.New(problem.Refused, "variable %s is not allowed: %s (%s)", denied[0],
+			d.Rule, d.Layer).
+			WithDenied([]runners.Denial{{Layer: "policy", What: "env " + denied[0], Rule: d.Layer +
+				": " + d.Rule, Count: 1}}).
+			WithHint("env.allow in the profile names the variables that a run may set")
+	}
+	// PWD is the runner's own: it tells a C library without a working directory where it is.
+	env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
+	return append(env, "PWD="+cwd), nil
+}
+
+func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }

@@ -1,0 +1,239 @@
+package prepare
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"os"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/shell"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/fetch"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+)
+
+// A Script is a shell script that was read, with the tools that its commands are. Which these are
+// is decided here, before anything runs; the inside can only choose among them.
+type Script struct {
+	parsed   *shell.Script
+	params   runners.Texts
+	tools    []Tool // each module once
+	commands map[string]runners.Command
+	refused  map[string]string
+	missing  map[string]string
+	steps    []jail.ScriptCommand
+	// whole names of the commands; bundles may have the very same module
+	programs map[string]string
+	// of the commands of pulled bundles
+	needs map[string]*bundle.Needs
+	// Scopes are those of the fetches of some of them.
+	Scopes []fetch.SetupLayer
+}
+
+// engineThreads are those that the engine has besides one for each tool that waits.
+const engineThreads = 12
+
+// openScript reads the script and finds its tools.
+func (s *Preparer) openScript(ctx context.Context, j *Job) error {
+	parsed, err := shell.Parse(j.Req.Script.Name, j.Req.Script.Text)
+	if err != nil {
+		return problem.New(problem.Usage, "%w", err).
+			WithHint("nothing of the script ran; jail sh runs POSIX shell, less job control")
+	}
+	j.Tool = Tool{Name: "sh", command: "sh", Sum: sha256.Sum256([]byte(j.Req.Script.Text))}
+	j.Script = &Script{parsed: parsed, params: j.Req.Args, commands: map[string]runners.Command{},
+		programs: map[string]string{}, needs: map[string]*bundle.Needs{},
+		refused: map[string]string{}, missing: map[string]string{}}
+	names, dynamic := parsed.Names()
+	for _, name := range names {
+		if name == shell.Xargs {
+			// what it runs is an argument
+			dynamic = true
+			continue
+		}
+		if err := s.addCommand(j, name); err != nil {
+			return err
+		}
+	}
+	if dynamic {
+		if err := s.addBundles(j); err != nil {
+			return err
+		}
+	}
+	// The tools of a script share one jail, so what is said of any of them holds for all.
+	j.Policy = j.Policy.For(j.Script.toolNames()...)
+	j.Script.refuseLarge(j.memory())
+	j.Script.list()
+	if err := j.Script.narrow(j.Policy); err != nil {
+		return err
+	}
+	if j.dry {
+		return nil
+	}
+	for i := range j.Script.tools {
+		// its tool is the one to compile
+		compiling := *j
+		compiling.Tool = j.Script.tools[i]
+		if err := s.compiled(ctx, &compiling); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addBundles adds every command that policy allows, for a script whose commands only a run can
+// name.
+func (s *Preparer) addBundles(j *Job) error {
+	for _, b := range s.o.Bundles.List() {
+		for _, c := range b.Manifest.Commands {
+			if d := j.Policy.Decide(policy.Tool{Bundle: b.Name, Command: c.Name}); !d.Allowed ||
+				j.Script.commands[c.Name].Name != "" {
+				continue
+			}
+			if err := s.addCommand(j, c.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// addCommand finds the tool of one name. One that is refused or not there is an error only when it
+// is run.
+func (s *Preparer) addCommand(j *Job, name string) error {
+	// findTool looks at the request's tool
+	one := *j
+	one.Req.Tool = name
+	t, err := s.findTool(&one)
+	var missing *bundle.NotFoundError
+	switch e := problem.From(err); {
+	case err == nil:
+		j.Script.add(name, t)
+		return nil
+	case errors.As(err, &missing), e.Code == problem.NotFound:
+		j.Script.missing[name] = e.Message
+		return nil
+	case e.Code == problem.Refused && len(e.Denied) > 0:
+		j.Script.refused[name] = e.Denied[0].Rule
+		// that of an import says so itself
+		if e.Hint != "" && e.Denied[0].Layer == "policy" {
+			j.Script.refused[name] += ": " + e.Hint
+		}
+		return nil
+	}
+	return err
+}
+
+func (sc *Script) add(name string, t Tool) {
+	place := -1
+	for i := range sc.tools {
+		if sc.tools[i].Sum == t.Sum {
+			place = i
+		}
+	}
+	if place < 0 {
+		place = len(sc.tools)
+		sc.tools = append(sc.tools, t)
+	} else if t.module != nil {
+		t.module.Close()
+	}
+	sc.commands[name] = runners.Command{Module: place, Name: t.command, Layout: t.layout}
+	sc.programs[name] = t.Name
+	if t.needs != nil {
+		sc.needs[name] = t.needs
+	}
+}
+
+// refuseLarge takes the commands out whose modules start with more memory than there may be: that
+// is an error only when they are run.
+func (sc *Script) refuseLarge(limit int64) {
+	for name, c := range sc.commands {
+		e := (*problem.Error)(nil)
+		if errors.As(sc.tools[c.Module].fits(limit), &e) {
+			sc.refused[name] = e.Message
+			delete(sc.commands, name)
+		}
+	}
+}
+
+// list says of each command of the text what it is.
+func (sc *Script) list() {
+	for _, c := range sc.parsed.Commands() {
+		step := jail.ScriptCommand{Line: c.Line, Column: c.Col,
+			Text: runlog.Readable([]string{c.Text})[0]}
+		switch rule, refused := sc.refused[c.Name]; {
+		case c.Name == shell.Xargs:
+			step.Tool = "the shell's own"
+		case refused:
+			step.Refused = rule
+		case sc.missing[c.Name] != "":
+			step.Refused = sc.missing[c.Name]
+		case c.Name != "":
+			step.Tool = sc.programs[c.Name]
+			step.Needs = sc.kept(c.Name)
+		}
+		sc.steps = append(sc.steps, step)
+	}
+}
+
+// toolNames are the whole names of the tools that the script may run.
+func (sc *Script) toolNames() []string {
+	var out []string
+	for _, program := range sc.programs {
+		out = append(out, program)
+	}
+	return out
+}
+
+func (sc *Script) files() []*os.File {
+	var all []*os.File
+	for _, t := range sc.tools {
+		all = append(all, t.module)
+	}
+	return all
+}
+
+func (sc *Script) order(j *Job) runners.Order {
+	inv := *j.invocation()
+	inv.Args, inv.CacheDir = runners.Texts{"sh"}, jail.CacheDir
+	return runners.Order{Invocation: inv, Script: &runners.Script{Name: sc.parsed.Name,
+		Text: sc.parsed.Text, Params: sc.params,
+		Commands: sc.commands, Refused: sc.refused,
+		Concurrent: int(max(j.Policy.Policy().Limits.PIDs-engineThreads, 1))}}
+}
+
+// maxScriptText is how much of a script stands in a record, in bytes; its digest stands for all of
+// it.
+const maxScriptText = 4 << 10
+
+func (sc *Script) argv() []string {
+	text := sc.parsed.Text
+	if len(text) > maxScriptText {
+		text = text[:maxScriptText] + "…"
+	}
+	return append([]string{"sh", "-c", text, sc.parsed.Name}, sc.params...)
+}
+
+// Executed returns which tools the script ran and how often. That is said from inside: only names
+// that the script was given count.
+func (sc *Script) Executed(rep *runners.Report) (all []audit.Event) {
+	if rep == nil || sc == nil {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, x := range rep.Executed {
+		c, ok := sc.commands[x.Name]
+		if !ok || seen[x.Name] || x.Count < 1 {
+			continue
+		}
+		seen[x.Name] = true
+		all = append(all, audit.Exec{Program: sc.programs[x.Name],
+			Digest: sc.tools[c.Module].Digest(), PID: 1, Count: x.Count})
+	}
+	return all
+}

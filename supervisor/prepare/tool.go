@@ -1,0 +1,425 @@
+package prepare
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/supervisor/admission"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/idrange"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
+	"github.com/jail-sandbox/jail/supervisor/modules"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// A Tool is a module or a program of the host that was found.
+type Tool struct {
+	// Name is core-utils/grep, /path/of/x.wasm or /usr/bin/git.
+	Name string
+	// what it finds as its own name
+	command string
+	Sum     [sha256.Size]byte
+	layout  runners.Layout
+	module  *os.File // its verified bytes, sealed
+	// Native is the path in the jail of a program of the host; then there is no module.
+	Native string
+	// installed says that an operator chose it: it is of a bundle, and not a file that a caller
+	// names.
+	installed bool
+	// it imports the host functions of fetches
+	fetches bool
+	// bytes of linear memory that the module starts with
+	memory int64
+	// Imports are those of the module.
+	Imports []string
+	needs   *bundle.Needs // of a pulled bundle
+}
+
+// Digest is that of the module or program.
+func (t Tool) Digest() string { return "sha256:" + hex.EncodeToString(t.Sum[:]) }
+
+// toolFiles are the modules and programs of tools as the daemon keeps them.
+type toolFiles struct {
+	// cache holds the compiled modules. A run waits in compiling before it compiles one.
+	cache     *modules.Cache
+	compiling *admission.Queue
+	// sealed holds the verified bytes of installed modules, digests what named programs hash to.
+	sealed  modules.Sealed[Tool]
+	digests modules.Digests
+}
+
+// open opens the cache and the queue that the configuration asks for.
+func (f *toolFiles) open(c config.Config) (err error) {
+	f.compiling = admission.New(admission.CompileBounds(c.Bounds))
+	f.cache, err = modules.Open(filepath.Join(c.StateDir, "modules"), c.Bounds.Cache)
+	return err
+}
+
+// findTool finds the module that the request names: a file if the name has a slash and ends in
+// .wasm or is no command of a bundle, else a command of an installed bundle. The policy is asked
+// before anything of it is read.
+func (s *Preparer) findTool(j *Job) (Tool, error) {
+	name := j.Req.Tool
+	switch {
+	case name == "":
+		return Tool{}, problem.New(problem.Usage, "no tool is named")
+	case strings.ContainsRune(name, 0):
+		return Tool{}, problem.New(problem.Usage, "the tool's name has a NUL byte")
+	case strings.HasSuffix(name, ".wasm") || strings.HasPrefix(name, "/") || strings.HasPrefix(name,
+		"./") || strings.HasPrefix(name, "../"):
+		return s.moduleFile(j, name)
+	}
+	return s.bundled(j, name)
+}
+
+func (s *Preparer) bundled(j *Job, name string) (Tool, error) {
+	c, err := s.o.Bundles.Find(name)
+	if err != nil && !bundle.IsMissing(err) {
+		return Tool{}, problem.New(problem.Failed, "tool %s: %w", name, err).
+			WithHint("jail tool verify says what is wrong with the pulled bundles")
+	}
+	if err != nil {
+		return Tool{}, problem.New(problem.NotFound, "%w", err).WithHint(j.hintFor(name))
+	}
+	t := Tool{Name: c.Bundle + "/" + c.Name, command: c.Name, installed: true, needs: c.Needs}
+	if d := j.Policy.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !d.Allowed {
+		denied := toolDenied("tool "+t.Name, d)
+		if d.Layer != policy.CeilingLayer {
+			denied.Hint = j.grantBeside("--add-tool " + t.Name)
+		}
+		return t, denied
+	}
+	if j.Policy, err = narrowed(j.Policy, c.Bundle, c.Needs); err != nil {
+		return t, problem.New(problem.Failed, "tool %s: %w", t.Name, err)
+	}
+	path := c.Module.Path()
+	if known, module, ok := s.modules.sealed.Get(path); ok {
+		known.module = module
+		known.Name, known.command, known.needs = t.Name, t.command, t.needs
+		err := known.mayFetch(j)
+		return known, err
+	}
+	before, err := modules.StampOf(path)
+	if err != nil {
+		return t, problem.New(problem.Failed, "tool %s: %w", t.Name, err).
+			WithHint("install the bundle anew")
+	}
+	module, err := c.Module.Read()
+	if err != nil {
+		return t, problem.New(problem.Failed, "tool %s: %w", t.Name, err).
+			WithHint("install the bundle anew: its files are not those of its manifest")
+	}
+	if err := t.take(module, runners.Layout(c.Module.Layout)); err != nil {
+		return t, err
+	}
+	about := t
+	about.module = nil
+	if err := s.modules.sealed.Put(path, before, t.Sum, t.module, about); err != nil {
+		return t, problem.New(problem.Failed, "tool %s: %w", t.Name, err)
+	}
+	err = t.mayFetch(j)
+	return t, err
+}
+
+// grantBeside is the hint to a profile that grants what flag says beside what the run's own grants.
+func (j *Job) grantBeside(flag string) string {
+	return fmt.Sprintf(
+		"jail profile new mine --from %s %s makes a profile that lets it run beside what %[1]s grants: jail run --policy mine.toml", j.profile(), flag)
+}
+
+// hintFor says what to do about a tool that is not installed. Who asks for what the host has is
+// told how it is run in a jail.
+func (j *Job) hintFor(name string) string {
+	const list = "jail tool list shows what is installed"
+	if slices.Contains([]string{"sh", "bash", "dash", "zsh"}, name) {
+		return "jail sh -c SCRIPT runs a script of installed tools; --profile build has the host's own " + name
+	}
+	for _, dir := range filepath.SplitList(defaultPath) {
+		at := filepath.Join(dir, name)
+		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() &&
+			info.Mode()&0o111 != 0 {
+			return at + " is a program of this host: --profile build runs it with others of its kind; " + j.grantBeside("--native "+at)
+		}
+	}
+	return list
+}
+
+// moduleFile reads a module that the caller names by its path, with the caller's rights.
+func (s *Preparer) moduleFile(j *Job, name string) (Tool, error) {
+	path := name
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(j.Req.Dir, path)
+	}
+	path = filepath.Clean(path)
+	t := Tool{Name: path, command: strings.TrimSuffix(filepath.Base(path), ".wasm")}
+	if d := j.Policy.Decide(policy.Module{Path: path}); !d.Allowed {
+		return t, toolDenied("module "+path, d)
+	}
+	module, err := j.Caller.ReadFile(path, wasi.MaxModuleBytes)
+	switch {
+	case errors.Is(err, asuser.ErrTooLarge):
+		return t, problem.New(problem.Refused, "module %s is larger than %d MiB", path,
+			wasi.MaxModuleBytes>>20)
+	case errors.Is(err, asuser.ErrNotRegular):
+		return t, problem.New(problem.NotFound, "module %s is not a regular file", path).
+			WithHint("name a .wasm file")
+	case problem.Short(err) != nil:
+		return t, err
+	case isNotExist(err):
+		return t, problem.New(problem.NotFound, "module %s: no such file", path).
+			WithHint("name the .wasm file by its path from here")
+	case err != nil:
+		return t, problem.New(problem.Refused, "module %s", problem.Describe(err)).
+			WithHint("the module is read with your own rights")
+	}
+	if err = t.take(module, ""); err == nil {
+		err = t.mayFetch(j)
+	}
+	return t, err
+}
+
+// mayFetch refuses a module that imports the host functions of fetches where the policy grants
+// none. It is asked of each run: the module's bytes are verified once, and used under other
+// policies.
+func (t *Tool) mayFetch(j *Job) error {
+	if !t.fetches || len(j.Policy.Policy().Fetch.Allow) > 0 {
+		return nil
+	}
+	t.module.Close()
+	t.module = nil
+	rule := "the policy grants no fetch"
+	return problem.New(problem.Refused, "tool %s asks for the network, and %s", t.Name, rule).
+		WithDenied([]runners.Denial{{Layer: "wasi", What: "import " + wasi.Fetch,
+			Rule: rule + ": run with --profile fetch --fetch HOST", Count: 1}}).
+		WithHint("run with --profile fetch --fetch HOST, or with a policy that has [[fetch.allow]]")
+}
+
+// take reads the module's outside and seals it: a module that is none, is too large, or imports
+// what it is not granted never comes near an engine.
+func (t *Tool) take(module []byte, layout runners.Layout) error {
+	info, err := wasi.Check(module, runners.ModuleLimits{}, wasi.FetchFunctions[:]...)
+	if err != nil {
+		hint := ""
+		if bytes.HasPrefix(module, []byte("\x7fELF")) || bytes.HasPrefix(module, []byte("#!")) {
+			hint = "it is a program of the host: --profile build, or one of your own that grants it, runs such"
+		}
+		return t.refuse(err, hint)
+	}
+	t.fetches, t.memory = info.Fetches(), int64(info.MemoryMin)
+	for _, im := range info.Imports {
+		t.Imports = append(t.Imports, im.String())
+	}
+	if t.layout = layout; layout == "" {
+		t.layout = info.Layout
+	}
+	t.Sum = sha256.Sum256(module)
+	if t.module, err = launch.SealedFile("module", module); err != nil {
+		return problem.New(problem.Failed, "tool %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// fits refuses a module that starts with more linear memory than the limit lets it have.
+func (t *Tool) fits(limit int64) error {
+	if t.memory <= limit {
+		return nil
+	}
+	rule := "limit memory is " + policy.Bytes.Format(limit)
+	wanted := policy.Bytes.Format(t.memory)
+	return problem.New(problem.Refused, "tool %s needs %s of memory to start, and %s", t.Name,
+		wanted, rule).
+		WithDenied([]runners.Denial{{Layer: "policy", What: "memory " + wanted, Rule: rule,
+			Count: 1}}).
+		WithHint("jail policy explain --why limit:memory says which layer decides, and what would change it")
+}
+
+func (t *Tool) refuse(err error, hint string) error {
+	var denied []runners.Denial
+	var module *wasi.ModuleError
+	if errors.As(err, &module) && module.Import != "" {
+		denied = []runners.Denial{{Layer: "wasi", What: "import " + module.Import,
+			Rule: "only WASI preview 1 and " + wasi.Fetch + " are granted", Count: 1}}
+	}
+	return problem.New(problem.Refused, "tool %s: %v", t.Name,
+		err).WithDenied(denied).WithHint(hint)
+}
+
+// compilePolicy is what a compiling jail gets: room to write the result to, and nothing else.
+const compilePolicy = `policy = 1
+name = "compile"
+about = "Compile one module."
+[[mount]]
+target = "/tmp"
+access = "tmpfs"
+[limits]
+wall = "%dm"
+cpu_time = "%ds"
+cpus = 2.0
+memory = "512MiB"
+pids = 32
+open_files = 64
+output = "512MiB"
+workspace = "1MiB"
+workspace_files = 1
+file_size = "512MiB"
+[syscalls]
+groups = ["wasi"]
+`
+
+// CPU time for compiling: ordinary modules take 0.3 s for each MiB on a quiet machine, and more
+// than twice that on a busy one.
+const (
+	compileLeast  = 5 * time.Second
+	compilePerMiB = 1500 * time.Millisecond
+	// for a module of an installed bundle, which an operator chose, at least
+	compileTrust = time.Minute
+	compileWall  = 3 * time.Minute
+)
+
+// compilePolicyOf gives a module of so many bytes the time that it may need, and times as much
+// where the operator says that the processor is slow.
+func compilePolicyOf(t Tool, size int64, times int) string {
+	cpu := compileLeast + time.Duration(size>>20)*compilePerMiB
+	if t.installed {
+		cpu = max(cpu, compileTrust)
+	}
+	slower := time.Duration(max(times, 1))
+	return fmt.Sprintf(compilePolicy, int64(slower*compileWall/time.Minute),
+		int64((slower*cpu).Round(time.Second)/time.Second))
+}
+
+// compiled makes sure that the module's compiled form is in the cache. Compiling is the one time
+// that a module's author decides how much is done before anything of the module runs, so it is done
+// in a jail of its own.
+func (s *Preparer) compiled(ctx context.Context, j *Job) error {
+	ok, err := s.isCompiled(j)
+	if err != nil || ok {
+		return err
+	}
+	ctx, stop := s.o.Life.UntilEnd(ctx)
+	defer stop()
+	if err = s.compileInTurn(ctx, j); err != nil && s.o.Life.Ending() {
+		// the next daemon compiles it
+		return lifetime.ErrEnding
+	}
+	return err
+}
+
+func (s *Preparer) compileInTurn(ctx context.Context, j *Job) error {
+	leave, err := s.modules.compiling.Enter(ctx, j.Caller.UID, 1, 0)
+	if e := (*problem.Error)(nil); errors.As(err, &e) && e.Code == problem.Busy {
+		return problem.New(problem.Busy,
+			"jaild is busy: tool %s is to be compiled, and as many others are as it compiles at one time", j.Tool.Name).
+			WithCause(err).
+			WithHint("try again when they are done")
+	} else if err != nil {
+		return err
+	}
+	defer leave()
+	// by another run, that this one waited for
+	if ok, err := s.isCompiled(j); err != nil || ok {
+		return err
+	}
+	return s.compile(ctx, j)
+}
+
+func (s *Preparer) isCompiled(j *Job) (bool, error) {
+	_, ok, err := s.modules.cache.Find(j.cached, j.Tool.Sum)
+	if err != nil {
+		return false, problem.New(problem.Failed, "cache of compiled modules: %w", err)
+	}
+	return ok, nil
+}
+
+func (s *Preparer) compile(ctx context.Context, j *Job) error {
+	info, err := j.Tool.module.Stat()
+	if err != nil {
+		return problem.New(problem.Failed, "module: %w", err)
+	}
+	file, err := syntax.Parse(syntax.Profile, "compile", []byte(compilePolicyOf(j.Tool, info.Size(),
+		s.o.Config.Bounds.Compile)), nil)
+	if err != nil {
+		return problem.New(problem.Failed, "bug: %w", err)
+	}
+	eff, err := policy.Resolve(policy.Layer{Name: "compile", Source: "built in",
+		Policy: file.Policy})
+	if err != nil {
+		return problem.New(problem.Failed, "bug: %w", err)
+	}
+	out := &limited{max: modules.MaxEntry}
+	failure, err := s.compileJail(ctx, j, eff, out)
+	if err != nil {
+		return err
+	}
+	if failure != "" {
+		return problem.New(problem.Refused, "tool %s cannot be compiled: %s", j.Tool.Name, failure)
+	}
+	if err := s.modules.cache.Store(j.Tool.Sum, out.Bytes()); err != nil {
+		return problem.New(problem.Failed, "cache of compiled modules: %w", err)
+	}
+	return nil
+}
+
+// compileJail has the module compiled in a jail of its own.
+func (s *Preparer) compileJail(ctx context.Context, j *Job, eff policy.Effective,
+	out *limited) (failure string, err error) {
+	sub := &Job{Caller: j.Caller, ID: jail.ID(string(j.ID)[:min(len(j.ID), 50)] + ".compile"),
+		Policy: eff, Tool: j.Tool, Compile: true}
+	defer sub.Close()
+	if sub.Tool.module, err = launch.Reopen(j.Tool.module); err != nil {
+		return "", problem.New(problem.Failed, "module: %w", err)
+	}
+	if err := s.planCompile(sub); err != nil {
+		return "", err
+	}
+	return s.o.Compile(ctx, sub, out)
+}
+
+// compileDir is where the compiling engine leaves its result, inside.
+const compileDir = "/tmp/compiled"
+
+func (s *Preparer) planCompile(j *Job) (err error) {
+	if j.IDs, err = idrange.Take(); err != nil {
+		return problem.New(problem.Busy, "%w", err).WithHint("try again when other runs have ended")
+	}
+	j.Plan, err = jail.NewPlan(j.Policy, jail.Request{ID: j.ID, Base: j.IDs.Base,
+		User: rootless.User(), Slice: s.o.Config.Slice, Command: jail.Command{
+			Runner: jail.RunnerCompile, Tool: j.Tool.Name, Digest: j.Tool.Digest(),
+			Args: []string{"compile"}, Cwd: "/"}})
+	if err != nil {
+		return problem.New(problem.Failed, "compile %s: %w", j.Tool.Name, err)
+	}
+	return j.fitOOMScore()
+}
+
+// limited collects at most max bytes of what a jail writes.
+type limited struct {
+	bytes.Buffer
+	max int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.Len()+len(p) > l.max {
+		return 0, fmt.Errorf("more than %d bytes: %w", l.max, io.ErrShortWrite)
+	}
+	return l.Buffer.Write(p)
+}

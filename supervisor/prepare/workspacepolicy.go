@@ -1,0 +1,76 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/policy/syntax"
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// WorkspaceFile is the policy file that a workspace may have of its own, and WorkspaceLayer the
+// name of what it says as a layer.
+const (
+	WorkspaceFile  = ".jail.toml"
+	WorkspaceLayer = "workspace"
+)
+
+// narrowByWorkspace meets what the workspace's own policy file says, if it has one. Whoever wrote
+// it, a tool or a stranger's repository, it can take away and never grant. One that cannot be read
+// or understood refuses the run: it may have taken away what matters.
+func (s *Preparer) narrowByWorkspace(_ context.Context, j *Job) error {
+	// of an invocation its session has
+	if j.Source == nil || j.In != nil {
+		return nil
+	}
+	info, err := j.Source.Stat()
+	if err != nil {
+		return problem.New(problem.Failed, "workspace: %w", err)
+	}
+	var text []byte
+	// With the caller's rights: what they may not read is not theirs to be told of.
+	doErr := j.Caller.Do(func() error {
+		text, err = profiles.ReadWorkspace(j.Source, WorkspaceFile, j.Caller.UID,
+			info.Sys().(*syscall.Stat_t).Uid)
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) && doErr == nil {
+		return nil
+	}
+	if err = errors.Join(err, doErr); problem.Short(err) != nil {
+		return err
+	} else if err != nil {
+		return problem.New(problem.Refused, "the workspace's own policy file is refused: %s",
+			problem.Describe(err)).
+			WithHint("mend it or take it away; it can only narrow what the profile grants")
+	}
+	path := j.Source.Name() + "/" + WorkspaceFile
+	file, err := s.o.Policies().Set.For(places(j.Caller, j.Req)).Parse(syntax.Request, path,
+		text)
+	if err != nil {
+		return problem.New(problem.Refused, "the workspace's own policy file is refused: %v", err).
+			WithHint("mend it or take it away; it can only narrow what the profile grants")
+	}
+	return j.narrowBy(file.Layer(WorkspaceLayer, path))
+}
+
+// narrowBy meets one more layer, and lets go of a workspace that it does not leave to the run.
+func (j *Job) narrowBy(layer policy.Layer) (err error) {
+	if j.Policy, err = policy.Resolve(append(j.Policy.Layers(), layer)...); err != nil {
+		return problem.New(problem.Refused, "%v", err)
+	}
+	if j.Policy.Policy().Workspace.Access != policy.WorkspaceNone {
+		return nil
+	}
+	if j.Req.Workspace != "" {
+		return toolDenied("a workspace", j.Policy.Decide(policy.Open{Path: policy.WorkspaceDir,
+			Want: policy.Read}))
+	}
+	err = j.Source.Close()
+	j.Source = nil
+	return err
+}

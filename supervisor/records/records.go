@@ -1,0 +1,160 @@
+// Package records reads the audit log for callers, each of whom may read the records of their own
+// runs, or all.
+package records
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// A Reader reads the log of a daemon for callers. Its methods may be called from several
+// goroutines.
+type Reader struct {
+	// dir is the directory of the log, extent returns the first and the last number in it.
+	dir    string
+	extent func() (first, last uint64, err error)
+	// permissions returns what the ceiling in force lets a caller do.
+	permissions func(caller.Caller) caller.Permissions
+	// reading are those who read what the log has, following those who wait for more.
+	reading, following *slots
+}
+
+// New returns the reader of the log in dir.
+func New(dir string, extent func() (first, last uint64, err error),
+	permissions func(caller.Caller) caller.Permissions) *Reader {
+	return &Reader{dir, extent, permissions, newSlots(1), newSlots(maxFollowing)}
+}
+
+// maxOwned bounds what is remembered of the runs of one reader. Of older ones they see what they
+// did themselves, and not what others did with it.
+const maxOwned = 1 << 16
+
+// An owner tells which records are of a caller's own runs. It has to see all records, in order.
+type owner struct {
+	caller caller.Caller
+	// that were started by the caller, of those ids that can be used again
+	runs map[string]bool
+}
+
+func (o *owner) owns(r audit.Record) bool {
+	if r.Type == audit.TypeRunStarted {
+		delete(o.runs, r.ID())
+		if r.Actor.UID == o.caller.UID && r.Run != "" {
+			if len(o.runs) >= maxOwned {
+				clear(o.runs)
+			}
+			o.runs[r.ID()] = true
+		}
+	}
+	return r.Run != "" && (r.Actor.UID == o.caller.UID || o.runs[r.ID()])
+}
+
+// slots let each user but root read the log so many times at one time: it is read with the
+// daemon's time.
+type slots struct {
+	most int
+
+	mu   sync.Mutex
+	busy map[uint32]int
+}
+
+func newSlots(most int) *slots { return &slots{most: most, busy: map[uint32]int{}} }
+
+func (l *slots) begin(c caller.Caller) (end func(), ok bool) {
+	if c.UID == 0 {
+		return func() {}, true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy[c.UID] >= l.most {
+		return nil, false
+	}
+	l.busy[c.UID]++
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.busy[c.UID]--; l.busy[c.UID] == 0 {
+			delete(l.busy, c.UID)
+		}
+	}), true
+}
+
+var errReading = problem.New(problem.Busy, "the log is being read for you already").
+	WithHint("wait until that has ended")
+
+// Read gives the records that the request wants, of those that the caller may read: of their own
+// runs, or all, for root and whom the ceiling lets. That there are others is not told. The log is
+// read until the context ends.
+func (s *Reader) Read(ctx context.Context, c caller.Caller,
+	req message.RecordsRequest) (iter.Seq2[audit.Record, error], error) {
+	f, err := req.Filter()
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(audit.Record, error) bool) {
+		end, ok := s.reading.begin(c)
+		if !ok {
+			yield(audit.Record{}, errReading)
+			return
+		}
+		defer end()
+		own, readsAll := owner{c, map[string]bool{}}, s.permissions(c).Read
+		all := audit.Filter{}
+		if readsAll {
+			all = f
+		}
+		m := audit.NewMatcher(f)
+		for r, err := range audit.Among(ctx, s.dir, all, nil, audit.Place{}) {
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil && r.Line == nil && !errors.Is(err, audit.ErrLine):
+				yield(r, problem.New(problem.Failed, "audit log: %w", err))
+				return
+			case err != nil:
+				// jail audit verify tells of it
+				continue
+			}
+			if (readsAll || own.owns(r) && m.Wants(r)) && !yield(r, nil) {
+				return
+			}
+		}
+	}, nil
+}
+
+// maxOfRun bounds the records that OfRun returns, which are in memory together. Read gives all of a
+// run.
+const maxOfRun = 10_000
+
+// OfRun returns what the log says of a run, the first 10,000 records of it.
+func (s *Reader) OfRun(ctx context.Context, c caller.Caller, id string) (in message.Inspection,
+	err error) {
+	all, err := s.Read(ctx, c, message.RecordsRequest{Run: id})
+	if err != nil {
+		return in, err
+	}
+	for r, err := range all {
+		if err != nil {
+			return in, err
+		}
+		if in.Truncated = len(in.Records) == maxOfRun; in.Truncated {
+			break
+		}
+		in.Records = append(in.Records, r)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return in, problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
+	case len(in.Records) == 0:
+		return in, problem.New(problem.NotFound, "no run is called %q", id).
+			WithHint("jail ps lists what runs; jail audit show what ran")
+	}
+	return in, nil
+}

@@ -1,0 +1,169 @@
+// Package recovery settles what daemons that were killed have left: commits that were cut off,
+// jails, runs without an end on record, shadows.
+package recovery
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/daemonlog"
+	"github.com/jail-sandbox/jail/supervisor/prewarm"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/rungroup"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// clockSlack is how far the host's clock may have been set back while a run was live, without the
+// records of the run being missed.
+const clockSlack = time.Hour
+
+// A Recovery is that of one daemon.
+type Recovery struct {
+	// Slice is the control group above all jails, LogDir the directory of the log.
+	Slice, LogDir string
+	Log           runlog.Appender
+	// Runs are the directories of runs, Prewarmed those of jails that waited.
+	Runs, Prewarmed *rundir.Store
+	Workspaces      *shadows.Store
+}
+
+// Settle settles what daemons that were killed left: commits that were cut off, jails that waited,
+// some of them in sessions, runs, shadows.
+func (s *Recovery) Settle(ctx context.Context) error {
+	return errors.Join(s.Workspaces.Settle(ctx), prewarm.Clear(s.Prewarmed, s.Slice),
+		s.clearDead(ctx), s.Workspaces.SweepTerms(), s.sweepRuns())
+}
+
+// sweepRuns removes what killed daemons left of runs that they had only begun to make.
+func (s *Recovery) sweepRuns() error {
+	if err := errors.Join(s.Runs.Sweep(), s.Prewarmed.Sweep()); err != nil {
+		return problem.New(problem.Failed, "runs that were half made: %w", err)
+	}
+	return nil
+}
+
+// Again sweeps at each tick until done is closed. What stays is tried at the next.
+func (s *Recovery) Again(ticks <-chan time.Time, done <-chan struct{}, log *daemonlog.Log) {
+	for {
+		select {
+		case <-ticks:
+			log.Check("sweep what killed daemons left",
+				errors.Join(s.clearDead(context.Background()), s.sweepRuns(), s.Workspaces.Sweep()))
+		case <-done:
+			return
+		}
+	}
+}
+
+// clearDead ends and removes the runs whose directory no daemon has locked: those of daemons that
+// were killed, and those whose end the log did not take. It records each end that is not on record
+// yet.
+func (s *Recovery) clearDead(ctx context.Context) error {
+	dead, err := s.Runs.Dead()
+	if err != nil {
+		return problem.New(problem.Failed, "runs: %w", err)
+	}
+	if len(dead) == 0 {
+		return nil
+	}
+	defer func() {
+		for _, r := range dead {
+			// of one that stays, for the next try
+			_ = r.Lock.Close()
+		}
+	}()
+	for _, r := range dead {
+		// By its name and not by what its file says: a file that was cut short names no group, and
+		// no group is every process of the host.
+		leaf := s.leafOf(r.State)
+		if err := errors.Join(rungroup.Clear(leaf), rungroup.ClearFetch(leaf),
+			s.Workspaces.Release(r.State.ID)); err != nil {
+			return problem.New(problem.Failed, "run %s, left by a daemon that was killed: %w",
+				r.State.ID, err)
+		}
+	}
+	last, err := s.lastRecords(ctx, dead)
+	if err != nil {
+		return problem.New(problem.Failed, "audit log: %w", err)
+	}
+	for _, r := range dead {
+		if last[r.State.ID].Type != audit.TypeRunFinished {
+			if err := s.recordLost(r.State, r.End); err != nil {
+				return err
+			}
+		}
+		if err := r.Remove(); err != nil {
+			return problem.New(problem.Failed, "run %s: %w", r.State.ID, err)
+		}
+	}
+	return s.clearGroups(dead)
+}
+
+// lastRecords returns of each run the last record of its start or of its end.
+func (s *Recovery) lastRecords(ctx context.Context, dead []*rundir.Dir) (map[string]audit.Record,
+	error) {
+	since := dead[0].State.Started
+	for _, r := range dead {
+		if r.State.Started.Before(since) {
+			since = r.State.Started
+		}
+	}
+	// it is where a directory has no file: then all of the log is read
+	if !since.IsZero() {
+		since = since.Add(-clockSlack)
+	}
+	return audit.Last(ctx, s.LogDir, audit.Filter{Since: since,
+		Types: []audit.Type{audit.TypeRunStarted, audit.TypeRunFinished}})
+}
+
+// recordLost records the end of a run of which there is no end on record. end is nil where the
+// daemon was killed.
+func (s *Recovery) recordLost(st rundir.State, end *audit.RunFinished) error {
+	entry := func(e audit.Event) audit.Entry {
+		return audit.Entry{Run: st.ID, Session: st.Session, Policy: st.Policy, Event: e}
+	}
+	finished := audit.RunFinished{ExitCode: problem.ExitFailed,
+		Error: "the daemon was killed while the tool ran"}
+	var entries []audit.Entry
+	if end != nil {
+		finished = *end
+	} else if st.Files {
+		entries = append(entries,
+			entry(audit.Gap{
+				Reason: "the daemon was killed: what the run did with files in its last seconds is not on record", Count: -1}))
+	}
+	if w, err := s.Workspaces.Get(st.ID); err == nil {
+		finished.Workspace = "kept"
+		w.Close()
+	}
+	if _, _, err := s.Log.AppendAll(append(entries, entry(finished))); err != nil {
+		return problem.New(problem.Failed, "audit log: %w", err)
+	}
+	return nil
+}
+
+// clearGroups removes the control groups of sessions whose daemon was killed. Their leaves are gone
+// by now.
+func (s *Recovery) clearGroups(dead []*rundir.Dir) error {
+	for _, r := range dead {
+		leaf := s.leafOf(r.State)
+		if leaf == "" || r.State.Session != r.State.ID {
+			continue
+		}
+		if err := cgroup.Remove(rungroup.Session(leaf)); err != nil {
+			return problem.New(problem.Failed, "session %s, left by a daemon that was killed: %w",
+				r.State.ID, err)
+		}
+	}
+	return nil
+}
+
+// leafOf returns the control group of the jail of a run, as a daemon left it, or "".
+func (s *Recovery) leafOf(st rundir.State) string {
+	return rungroup.OfDead(s.Slice, st.Cgroup, st.ID, st.Session)
+}

@@ -1,0 +1,318 @@
+// Package runproxy is the network of one run: it starts the run's fetch proxy, puts on record what
+// the proxy is about to do and what became of that, and says at the end what the proxy did.
+package runproxy
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/jail-sandbox/jail/jail/confine"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/fetch"
+	"github.com/jail-sandbox/jail/supervisor/hostlayers"
+	"github.com/jail-sandbox/jail/supervisor/idrange"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rungroup"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+)
+
+// Layer is the layer of refused fetches. No word from inside may be in its name.
+const Layer = "fetch"
+
+// maxDenied bounds the refusals of a run that are told one by one.
+const maxDenied = 100
+
+// A Proxy is the fetch proxy of one run, and what the proxy did. A nil one did nothing. Its methods
+// may be called from several goroutines.
+type Proxy struct {
+	fail func()
+	proc *fetch.Process
+	ids  *idrange.Range
+	// records are the run's.
+	records *runlog.Log
+	// roots are the certificates that the proxy trusts, in PEM.
+	roots []byte
+
+	mu    sync.Mutex
+	begun map[uint64]begunFetch
+	// sequence numbers of requests whose answers sent the tool elsewhere
+	sent    map[uint64]uint64
+	denials runners.Denials
+	usage   message.Usage // the fields of fetches
+	// of the log, or the proxy's death
+	err error
+}
+
+// A begunFetch is an intent that is on record.
+type begunFetch struct {
+	seq  uint64
+	what fetch.What
+}
+
+// A Host starts the proxies of a daemon.
+type Host struct {
+	Launcher launch.Launcher
+	Layers   hostlayers.Host
+	// Exe is the program that becomes a proxy.
+	Exe string
+	// Settings is the operator's file of the settings of fetches.
+	Settings string
+
+	mu sync.Mutex
+	// filter is the compiled system call filter of proxies, once there was one.
+	filter []byte
+}
+
+// compiled returns the system call filter of proxies, which it compiles once for the daemon.
+func (h *Host) compiled(ctx context.Context) ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.filter == nil {
+		program, err := h.Launcher.CompileFilter(ctx, confine.Filter())
+		if err != nil {
+			return nil, err
+		}
+		h.filter = program
+	}
+	return h.filter, nil
+}
+
+// A Spec says what the proxy of a run is to be.
+type Spec struct {
+	Policy policy.Effective
+	// Scopes are the hosts of the commands of a script that have fewer than the script.
+	Scopes []fetch.SetupLayer
+	// Intercept lets the proxy answer for the hosts of TLS. A module speaks no TLS of its own.
+	Intercept bool
+	// Cgroup is the control group of the run's jail.
+	Cgroup  string
+	Records *runlog.Log
+	// Fail ends the run, because something that the proxy did could not be put on record.
+	Fail func()
+}
+
+// Start starts the proxy of a run whose policy grants any fetch. A run without a proxy has no door,
+// and no network at all.
+func (h *Host) Start(ctx context.Context, spec Spec) (*Proxy, error) {
+	f := &Proxy{fail: spec.Fail, records: spec.Records, begun: map[uint64]begunFetch{}}
+	settings, err := fetch.ReadSettings(h.Settings)
+	if err != nil {
+		return nil, h.badSettings(err)
+	}
+	setup, err := settings.SetupFor(ctx, spec.Policy)
+	if err != nil {
+		return nil, h.badSettings(err)
+	}
+	setup.Scopes, setup.Intercept = spec.Scopes, spec.Intercept
+	f.roots = setup.Roots
+	if setup.Filter, err = h.compiled(ctx); err != nil {
+		return nil, h.Layers.Missing("fetch proxy", err.Error(), err)
+	}
+	if f.ids, err = idrange.Take(); err != nil {
+		return nil, problem.New(problem.Busy, "%w", err).
+			WithHint("try again when other runs have ended")
+	}
+	setup.UID = f.ids.Base
+	f.proc, err = fetch.Start(ctx, fetch.Spec{Exe: h.Exe, Cgroup: rungroup.Fetch(spec.Cgroup),
+		Setup: setup, Record: f, Died: f.died})
+	if err != nil {
+		f.ids.Release()
+		return nil, h.Layers.Missing("fetch proxy", err.Error(), err)
+	}
+	return f, nil
+}
+
+// badSettings says what is wrong with the operator's file, and to whom.
+func (h *Host) badSettings(err error) error {
+	text := strings.TrimPrefix(err.Error(), h.Settings+": ")
+	return problem.New(problem.Failed, "settings of fetches, %s: %s", h.Settings, text).
+		WithCause(err).
+		WithHint("the operator of this host corrects that file, or what it names")
+}
+
+// Door returns the descriptor that comes last with the order, if there is one.
+func (f *Proxy) Door() []*os.File {
+	if f == nil {
+		return nil
+	}
+	return []*os.File{f.proc.Door}
+}
+
+// Authority returns the certificates that the tool of the run is to trust, in PEM: the proxy's own
+// and those that the proxy trusts.
+func (f *Proxy) Authority() string {
+	return string(slices.Concat(f.proc.Authority, []byte("\n"), f.roots))
+}
+
+// Usage returns what the run has fetched so far, in the fields of fetches.
+func (f *Proxy) Usage() message.Usage {
+	if f == nil {
+		return message.Usage{}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.usage
+}
+
+// Close ends the proxy and returns what it did and what it refused. The jail must have ended. The
+// proxy is closed once.
+func (f *Proxy) Close() (message.Usage, []runners.Denial, error) {
+	if f == nil {
+		return message.Usage{}, nil, nil
+	}
+	err := errors.Join(f.proc.Close(), f.proc.Door.Close())
+	f.ids.Release()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err = errors.Join(err, f.err); err != nil {
+		return message.Usage{}, nil, problem.New(problem.Failed, "fetch proxy: %w", err)
+	}
+	return f.usage, f.denials.List(), nil
+}
+
+func fetchEvent(w fetch.What) audit.Fetch {
+	return audit.Fetch{Kind: w.Kind, Decision: w.Decision, Layer: w.Layer, Rule: w.Rule,
+		Method: w.Method, Scheme: w.Scheme, Host: w.Host, Port: w.Port,
+		Path: w.Path, Query: w.Query, Credential: w.Credential, TLSMode: w.Mode, Hops: w.Hops}
+}
+
+// Intend puts on record what is about to be done. What cannot be recorded is not done.
+func (f *Proxy) Intend(i fetch.Intent) (string, error) { return f.IntendAfter(nil, i) }
+
+// IntendAfter is Intend behind the ends of other requests.
+func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, error) {
+	var entries []audit.Entry
+	for _, o := range ended {
+		if cause, e, ok := f.ended(o); ok {
+			entries = append(entries, f.records.Entry(cause, e))
+		}
+	}
+	e := fetchEvent(i.What)
+	e.Begun, e.Resolve = true, i.Resolve
+	for _, a := range i.Addresses {
+		e.Addresses = append(e.Addresses, a.String())
+	}
+	_, seq, err := f.records.AppendAll(append(entries, f.records.Entry(f.before(i.What), e)))
+	if err != nil && len(entries) > 0 {
+		f.failedAppend(0, err)
+	}
+	if err == nil && i.Credential != "" {
+		_, err = f.records.Append(seq, audit.CredentialUsed{Name: i.Credential, Kind: i.Kind,
+			Method: i.Method, Host: i.Host, Port: i.Port, Path: i.Path})
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		f.err = errors.Join(f.err, err)
+		return "", err
+	}
+	f.begun[i.ID] = begunFetch{seq, i.What}
+	f.usage.FetchRequests++
+	if i.Decision == fetch.Reported {
+		f.denials.Add(Layer, "would be refused: "+whatText(i.What), i.Layer+": "+i.Rule)
+	}
+	return "", nil
+}
+
+// maxSent bounds the redirects of a run that are remembered, as the proxy does.
+const maxSent = 256
+
+// before returns the record of the request whose answer sent the tool here, or 0.
+func (f *Proxy) before(w fetch.What) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sent[w.After]
+}
+
+// Ended puts on record how it ended.
+func (f *Proxy) Ended(o fetch.Outcome) {
+	if cause, e, ok := f.ended(o); ok {
+		f.failedAppend(f.records.Append(cause, e))
+	}
+}
+
+// ended takes over how a request ended, and returns what there is to record of it and its cause, if
+// it was begun.
+func (f *Proxy) ended(o fetch.Outcome) (uint64, audit.Event, bool) {
+	f.mu.Lock()
+	b, ok := f.begun[o.ID]
+	delete(f.begun, o.ID)
+	f.usage.FetchBytesIn += o.BytesIn
+	f.usage.FetchBytesOut += o.BytesOut
+	if ok && o.Redirect != "" {
+		if f.sent == nil || len(f.sent) >= maxSent {
+			f.sent = map[uint64]uint64{}
+		}
+		f.sent[o.ID] = b.seq
+	}
+	f.mu.Unlock()
+	if !ok {
+		return 0, nil, false
+	}
+	e := fetchEvent(b.what)
+	e.Address, e.Status, e.In, e.Out, e.Connect, e.TLS, e.First, e.Total = o.Address, o.Status,
+		o.BytesIn, o.BytesOut, o.Connect, o.TLS, o.First, o.Total
+	e.Reused, e.Truncated, e.Scrubbed, e.Redirect = o.Reused, o.Truncated, o.Scrubbed, o.Redirect
+	e.TLSVersion, e.TLSPeer, e.Error = o.Version, o.Peer, o.Error
+	return b.seq, e, true
+}
+
+// Refused puts a refusal on record: the first of its kind whole, those alike as a number at the end
+// of the run.
+func (f *Proxy) Refused(r fetch.Refused) {
+	d := runners.Denial{Layer: Layer, What: runners.Printable(whatText(r.What), 300),
+		Rule: runners.Printable(r.Layer+": "+r.Rule, 300), Count: int(min(max(r.Count, 1), 1<<30))}
+	f.mu.Lock()
+	first := true
+	for _, known := range f.denials.List() {
+		if known.What == d.What && known.Rule == d.Rule {
+			first = false
+		}
+	}
+	first = first && len(f.denials.List()) < maxDenied
+	f.denials.AddCount(d)
+	f.mu.Unlock()
+	if first {
+		f.failedAppend(f.records.Append(f.before(r.What), fetchEvent(r.What)))
+	}
+}
+
+func (f *Proxy) failedAppend(_ uint64, err error) {
+	if err == nil {
+		return
+	}
+	f.mu.Lock()
+	f.err = errors.Join(f.err, err)
+	f.mu.Unlock()
+	f.fail()
+}
+
+// died says of a run whose proxy ended before it that it has had no network since.
+func (f *Proxy) died(error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.denials.Add(Layer, "every fetch since", "the fetch proxy ended before the run did")
+}
+
+func whatText(w fetch.What) string {
+	words := []string{w.Kind}
+	if w.Kind == "request" {
+		words = nil
+	}
+	if w.Method != "" {
+		words = append(words, w.Method)
+	}
+	if w.Host == "" {
+		return strings.Join(append(words, "a request that cannot be read"), " ")
+	}
+	return strings.Join(append(words, w.Host+":"+strconv.Itoa(int(w.Port))+w.Path), " ")
+}

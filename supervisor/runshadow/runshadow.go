@@ -1,0 +1,277 @@
+// Package runshadow is the shadow workspace of one run: it is made before the tool starts, and
+// after the tool's end it is reviewed, and kept, discarded or committed.
+package runshadow
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jail-sandbox/jail/jail/probe"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/hostlayers"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+)
+
+// Options say what a Shadow needs of the run.
+type Options struct {
+	Store   *shadows.Store
+	Layers  hostlayers.Host
+	Job     *prepare.Job
+	Records *runlog.Log
+	// Failed logs the error of a task that changes nothing of how the run ended, if there is one.
+	Failed func(task, id string, err error)
+	// CleanUp calls a function that no caller waits for.
+	CleanUp func(func())
+}
+
+// A Shadow is that of one run. A nil one is of a run that has none.
+type Shadow struct {
+	o    Options
+	work *workspace.Workspace
+	end  End
+}
+
+// An End is what became of a shadow.
+type End struct {
+	// Workspace is kept, discarded or committed.
+	Workspace string
+	Changes   shadows.Changes
+	// Bytes are those that the changes take.
+	Bytes int64
+}
+
+// Workspace returns the shadow itself, or nil.
+func (s *Shadow) Workspace() *workspace.Workspace {
+	if s == nil {
+		return nil
+	}
+	return s.work
+}
+
+func (s *Shadow) log(task string, err error) { s.o.Failed(task, string(s.o.Job.ID), err) }
+
+// Prepare makes the shadow of a run, or returns nil where the run has none of its own. Also with an
+// error there may be a shadow, which is to be abandoned.
+func Prepare(o Options) (*Shadow, error) {
+	j := o.Job
+	if j.Source == nil || !j.Plan.Workspace.Shadow || j.In != nil {
+		return nil, nil
+	}
+	w, err := o.Store.Prepare(workspace.Spec{ID: string(j.ID), Source: j.Source,
+		Bytes:  j.Plan.Workspace.Bytes,
+		Inodes: j.Plan.Workspace.Files, Caller: j.Caller.Workspace(),
+		Hide: j.Policy.Policy().Workspace.Hide})
+	switch {
+	case errors.Is(err, workspace.ErrSource):
+		return nil, problem.New(problem.Refused, "%w", err)
+	case errors.Is(err, workspace.ErrLimits):
+		return nil, problem.New(problem.Refused, "%w", err).
+			WithHint("see to the limits workspace and workspace_files, of the policy or of --limit")
+	case errors.Is(err, workspace.ErrNoSpace):
+		return nil, problem.New(problem.Failed, "%w", err).
+			WithHint("make room, end other runs, or take less with --limit workspace=SIZE")
+	case err != nil:
+		for _, f := range probe.Layers() {
+			if e := problem.Missing(f, err); e != nil {
+				return nil, e
+			}
+		}
+		return nil, o.Layers.Failed("shadow workspaces", err)
+	}
+	s := &Shadow{o: o, work: w}
+	// Now, and not only when it is kept: if this daemon is killed, the next one finds a shadow that
+	// can be reviewed.
+	if err := o.Store.SaveTerms(string(j.ID), s.terms(true)); err != nil {
+		return s, problem.New(problem.Failed, "%w", err)
+	}
+	return s, nil
+}
+
+// InUse returns an error if the caller named the run as one whose shadow is still kept.
+func InUse(store *shadows.Store, j *prepare.Job) error {
+	id := string(j.ID)
+	if j.Req.ID == "" || j.In != nil {
+		return nil
+	}
+	w, err := store.Get(id)
+	if err != nil {
+		// there is none, or what is wrong with it is told when it is prepared
+		return nil
+	}
+	defer w.Close()
+	return problem.New(problem.Usage, "run id %s is in use: the shadow of that run is kept", id).
+		WithHint("take another --id; jail diff " + id + " shows that shadow, jail discard " + id +
+			" throws it away")
+}
+
+// terms are those of the run's shadow.
+func (s *Shadow) terms(unfinished bool) shadows.Terms {
+	j := s.o.Job
+	w, l := j.Policy.Policy().Workspace, j.Policy.Policy().Limits
+	return shadows.Terms{Policy: j.Policy.Digest(), Tool: j.Tool.Name, Protect: w.Protect,
+		Commit: w.Commit, Unfinished: unfinished, Revert: l.Revert, RevertTime: l.RevertTime}
+}
+
+// Abandon throws the shadow of a run away that jail failed, unless the tool ran and wrote
+// something.
+func (s *Shadow) Abandon(ran bool) {
+	if s == nil {
+		return
+	}
+	if !ran || !s.wrote() {
+		// What cannot be discarded is listed by `jail workspaces`.
+		s.log("discard the shadow", s.discard())
+	}
+	s.log("close the shadow", s.work.Close())
+}
+
+// wrote reports whether there is something in the shadow of a run whose jail is gone, or may be.
+// Then it outlives the run.
+func (s *Shadow) wrote() bool {
+	if s.work.Freeze() == nil {
+		if sum, _, err := s.work.Review(context.Background()); err == nil && sum.Total() == 0 {
+			return false
+		}
+	}
+	// The terms, which say that the run was cut off, are there already.
+	s.log("keep the shadow", s.work.Keep())
+	return true
+}
+
+// discard throws the shadow away, and its terms after it.
+func (s *Shadow) discard() error {
+	if err := s.work.Drop(); err != nil {
+		return err
+	}
+	return s.o.Store.DropTerms(string(s.o.Job.ID))
+}
+
+// Review counts what the run changed and does with the shadow what fate says. succeeded is whether
+// the tool ended with 0. With a fault of the disk Review saves what there is. unmount ends what
+// still mounts the shadow. Review is called once, and its End holds also where there is an error.
+func (s *Shadow) Review(fate message.Fate, succeeded bool, fault error,
+	unmount func()) (End, error) {
+	// From here on the shadow has its fate, whatever else fails.
+	defer s.o.CleanUp(func() { s.log("close the shadow", s.work.Close()) })
+	err := s.review(fate, succeeded, fault, unmount)
+	return s.end, err
+}
+
+func (s *Shadow) review(fate message.Fate, succeeded bool, fault error, unmount func()) error {
+	work := s.work
+	if fault != nil {
+		return s.salvage(work.Freeze(), fault)
+	}
+	sum, digest, err := work.Peek(context.Background())
+	if err == nil && sum.Total() == 0 && fate != message.FateKeep {
+		s.end.Workspace = "discarded"
+		// Nothing is in it, and `jail workspaces` shows what stayed.
+		s.log("discard the shadow", s.discard())
+		return nil
+	}
+	if err == nil && fate == message.FateDiscard {
+		return s.settle(sum, digest, fate, succeeded)
+	}
+	unmount()
+	if err := work.Freeze(); err != nil {
+		if damage := (*workspace.DamageError)(nil); errors.As(err, &damage) {
+			return s.salvage(err, nil)
+		}
+		s.end.Workspace = "kept"
+		return problem.New(problem.Failed, "%w", err).
+			WithHint("jail discard " + string(s.o.Job.ID) + " throws the shadow away")
+	}
+	sum, digest, err = work.Review(context.Background())
+	if err != nil {
+		return errors.Join(problem.New(problem.Failed, "%w", err).
+			WithHint("jail discard "+string(s.o.Job.ID)+" throws the shadow away"), s.keep())
+	}
+	return s.settle(sum, digest, fate, succeeded)
+}
+
+// settle puts on record what changed, and keeps, discards or commits it.
+func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
+	succeeded bool) error {
+	s.end.Changes = shadows.ChangesOf(sum)
+	s.end.Bytes = sum.Bytes
+	if sum.Total() > 0 {
+		changed := audit.WorkspaceChanged{Workspace: s.o.Job.Source.Name(), Digest: digest,
+			Changes: audit.Changes(s.end.Changes), Files: shadows.Digests(s.work.Reviewed())}
+		if err := s.o.Records.Record(changed); err != nil {
+			return err
+		}
+	}
+	switch {
+	case fate == message.FateDiscard:
+		s.end.Workspace = "discarded"
+		if err := s.o.Records.Record(audit.WorkspaceDiscarded{Workspace: s.o.Job.Source.Name(),
+			Digest: digest, Changes: audit.Changes(s.end.Changes)}); err != nil {
+			return err
+		}
+		if err := s.discard(); err != nil {
+			return problem.New(problem.Failed, "%w", err)
+		}
+		return nil
+	case fate == message.FateCommit && succeeded:
+		return s.commit(digest)
+	}
+	return s.keep()
+}
+
+// keep makes the shadow outlive the run, with the terms of its commit.
+func (s *Shadow) keep() error {
+	if err := errors.Join(s.o.Store.SaveTerms(string(s.o.Job.ID), s.terms(false)),
+		s.work.Keep()); err != nil {
+		return problem.New(problem.Failed, "%w", err).
+			WithHint("jail diff " + string(s.o.Job.ID) + " shows the shadow, jail discard " +
+				string(s.o.Job.ID) + " throws it away")
+	}
+	s.end.Workspace = "kept"
+	return nil
+}
+
+// commit is --commit: the caller said yes beforehand, to everything but protected names. What is
+// left of the shadow is kept.
+func (s *Shadow) commit(digest string) error {
+	if err := s.keep(); err != nil {
+		return err
+	}
+	_, err := s.o.Store.CommitShadow(context.Background(), s.o.Job.Caller, s.work,
+		shadows.CommitRequest{Digest: digest}, s.terms(false), s.o.Records.Record)
+	if err != nil {
+		return err
+	}
+	s.end.Workspace = "committed"
+	return nil
+}
+
+// salvage keeps what the disk has of a shadow that it did not take whole, and returns the failure
+// that says so. frozen is the end of its freeze, fault what the disk did before.
+func (s *Shadow) salvage(frozen, fault error) error {
+	id := string(s.o.Job.ID)
+	s.end.Workspace = "kept"
+	// the kernel has told of the loss before, and not again
+	if frozen == nil {
+		frozen = fault
+	}
+	lost := problem.New(problem.Failed, "%w", frozen).
+		WithHint("make room on that disk; jail diff " + id +
+			" shows what was saved, and jail commit " + id + " takes it")
+	sum, digest, err := s.work.Review(context.Background())
+	if err != nil {
+		return errors.Join(lost, err)
+	}
+	s.end.Changes = shadows.ChangesOf(sum)
+	s.end.Bytes = sum.Bytes
+	err = s.o.Records.Record(audit.WorkspaceChanged{Workspace: s.o.Job.Source.Name(),
+		Digest: digest, Changes: audit.Changes(s.end.Changes),
+		Files: shadows.Digests(s.work.Reviewed())})
+	// A disk that is full may not take what a shadow needs to outlive a power loss.
+	s.log("keep the shadow", s.work.Keep())
+	return errors.Join(lost, err)
+}

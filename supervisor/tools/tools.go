@@ -1,0 +1,200 @@
+// Package tools installs and removes pulled bundles and the keys of their publishers, with a record
+// of each attempt.
+package tools
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"context"
+	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/runners/wasi"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/bundle/trust"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"time"
+)
+
+// A Manager changes the bundles of a host. What comes to it was fetched by a process of the
+// caller's: this one never asks a network.
+type Manager struct {
+	Store *bundle.Store
+	// Catalog is told of each change.
+	Catalog *bundle.Catalog
+	Log     runlog.Appender
+	// Permissions returns what the ceiling in force lets a caller do.
+	Permissions func(caller.Caller) caller.Permissions
+}
+
+// CheckModule wants a module to be what its manifest says: of that kind, with those imports and
+// none besides.
+func CheckModule(entry bundle.ModuleEntry, module []byte) error {
+	info, err := wasi.Check(module, runners.ModuleLimits{})
+	if err != nil {
+		return fmt.Errorf("module %s: %w", entry.File, err)
+	}
+	for _, im := range info.Imports {
+		if name := im.Module + "." + im.Name; !slices.Contains(entry.Imports, name) {
+			return fmt.Errorf("module %s: %w: it imports %s", entry.File, bundle.ErrAltered, name)
+		}
+	}
+	return nil
+}
+
+// Install verifies a bundle that was pulled and installs it; files are its files, in the order
+// of the manifest. It is on record, and so is one that was refused.
+func (m *Manager) Install(ctx context.Context, c caller.Caller, o bundle.Offer,
+	files io.Reader) (bundle.Installed, error) {
+	if err := m.Permissions(c).Administrator("install a bundle"); err != nil {
+		return bundle.Installed{}, err
+	}
+	o.Source = runlog.Readable([]string{o.Source})[0]
+	recorded := false
+	in, err := m.Store.Install(o, files, time.Now(), func(in bundle.Installed) error {
+		recorded = true
+		return m.record(ctx, c, audit.ToolInstalled{Bundle: in.Name, Version: in.Version,
+			Publisher: in.Publisher, Digest: in.Manifest, Source: in.Source})
+	})
+	m.Catalog.Reload()
+	if err == nil {
+		return in, nil
+	}
+	name := in.Name
+	if claims, e := trust.ReadStatement(o.Signed); e == nil && name == "" {
+		name, in.Version, in.Manifest = claims.Name, claims.Version, claims.Manifest
+	}
+	failure := Problem(err)
+	refusal := audit.ToolInstalled{Bundle: shortened(name), Version: shortened(in.Version),
+		Publisher: in.Publisher, Digest: shortened(in.Manifest), Source: shortened(o.Source),
+		Error: failure.Message}
+	if recordErr := m.record(ctx, c, refusal); recordErr != nil && !recorded {
+		return in, errors.Join(failure, recordErr)
+	}
+	return in, failure
+}
+
+// record puts a change on record, also when its caller has gone.
+func (m *Manager) record(ctx context.Context, c caller.Caller, e audit.Event) error {
+	if _, err := m.Log.Append(context.WithoutCancel(ctx), audit.Entry{Actor: c.Actor(),
+		Event: e}); err != nil {
+		return problem.New(problem.Failed, "audit log: %w", err).
+			WithHint("without a record nothing is installed; make room for it")
+	}
+	return nil
+}
+
+// Remove takes a pulled bundle away; forget drops what was seen of its versions as well.
+func (m *Manager) Remove(ctx context.Context, c caller.Caller, name string,
+	forget bool) (bundle.Installed, error) {
+	if err := m.Permissions(c).Administrator("remove a bundle"); err != nil {
+		return bundle.Installed{}, err
+	}
+	if forget {
+		if err := operator(c, "forget which versions of a bundle there were"); err != nil {
+			return bundle.Installed{}, err
+		}
+	}
+	in, err := m.Store.Remove(name, forget, func(in bundle.Installed) error {
+		return m.record(ctx, c, audit.ToolRemoved{Bundle: in.Name, Version: in.Version,
+			Publisher: in.Publisher, Digest: in.Manifest, Forgotten: forget})
+	})
+	m.Catalog.Reload()
+	if err != nil {
+		return in, Problem(err)
+	}
+	return in, nil
+}
+
+// SetRing puts the key ring of a publisher into use: one that the ring in use vouches for, or with
+// explicit one that the operator vouches for.
+func (m *Manager) SetRing(ctx context.Context, c caller.Caller, publisher, text string,
+	explicit bool) error {
+	if err := operator(c, "change the keys of publishers"); err != nil {
+		return err
+	}
+	ring, err := trust.ParseRing(text)
+	if err == nil && ring.Publisher != publisher {
+		err = fmt.Errorf("%w: it is of %s, not of %s", trust.ErrRing, ring.Publisher, publisher)
+	}
+	if err == nil {
+		err = m.Store.SetRing(ring, explicit, time.Now(), func() error {
+			keys := make([]string, 0, len(ring.Keys))
+			for _, k := range ring.Keys {
+				keys = append(keys, trust.KeyID(k))
+			}
+			return m.record(ctx, c, audit.ToolKeys{Publisher: publisher, Version: ring.Version,
+				Keys: keys, Explicit: explicit})
+		})
+	}
+	m.Catalog.Reload()
+	if err != nil {
+		return Problem(err)
+	}
+	return nil
+}
+
+// RemoveRing takes the keys of a publisher out of use; its bundles stay where they are and do not
+// run.
+func (m *Manager) RemoveRing(ctx context.Context, c caller.Caller, publisher string) error {
+	if err := operator(c, "change the keys of publishers"); err != nil {
+		return err
+	}
+	err := m.Store.RemoveRing(publisher, func() error {
+		return m.record(ctx, c, audit.ToolKeys{Publisher: publisher, Removed: true})
+	})
+	m.Catalog.Reload()
+	if err != nil {
+		return Problem(err)
+	}
+	return nil
+}
+
+// operator refuses everybody but root: who says whose bundles are believed has root run them. A
+// user's daemon serves nobody but the user.
+func operator(c caller.Caller, what string) error {
+	if c.UID != 0 && rootless.User() == nil {
+		return problem.New(problem.Refused, "%s: only root may", what).WithHint("use sudo")
+	}
+	return nil
+}
+
+func shortened(s string) string { return s[:min(len(s), 300)] }
+
+// Problem sorts what can be wrong with a bundle: what is refused, what is not there, and what
+// failed.
+func Problem(err error) *problem.Error {
+	var known *problem.Error
+	if errors.As(err, &known) {
+		return known
+	}
+	e := problem.New(problem.Refused, "%w", err)
+	switch is := func(target error) bool { return errors.Is(err, target) }; {
+	case bundle.IsMissing(err):
+		e.Code, e.Hint = problem.NotFound, "jail tool list"
+	case is(trust.ErrRevoked), is(bundle.ErrAltered), is(bundle.ErrManifest):
+		e.Hint = "nothing was installed; ask its publisher"
+	case is(trust.ErrSignature):
+		e.Hint = "jail tool key list shows whose signatures count; jail tool key add adds a publisher's"
+	case is(trust.ErrExpired):
+		e.Hint = "ask its publisher for a newer signature; a newer key ring comes by jail tool key update"
+	case is(trust.ErrRollback):
+		e.Hint = "jail tool remove --forget NAME drops what was seen, if that is what you want"
+	case is(bundle.ErrNotAccepted):
+		e.Hint = "jail tool pull --accept DIGEST of the manifest agrees to it"
+	case is(bundle.ErrTaken):
+		e.Hint = "jail tool remove NAME, if you want the other one"
+	case is(trust.ErrRing), is(trust.ErrStatement):
+		e.Hint = "jail tool key --help, jail tool sign --help"
+	case is(io.ErrUnexpectedEOF):
+		e.Hint = "the client ended before it had sent all: pull again"
+	default:
+		return problem.New(problem.Failed, "%w", err)
+	}
+	return e
+}
