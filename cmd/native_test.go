@@ -426,6 +426,10 @@ func TestNativeTerminal(t *testing.T) {
 		}
 		x.types(step.types)
 		x.shows(step.shows)
+		// What is typed before the prompt stands before it, and its output behind it on one line.
+		if step.types != ctrlC && !strings.HasPrefix(step.types, "sleep") {
+			x.shows("ready> ")
+		}
 	}
 	resize(42, 142)
 	x.types("until [ \"$(stty size)\" = '42 142' ]; do sleep 0.01; done; echo resized\n")
