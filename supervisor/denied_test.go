@@ -6,7 +6,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 )
 
-// TestLandlockRule: what is told of a refused path is of the domain that refused it.
+// TestLandlockRule: a refused path is reported for the domain that refused it.
 func TestLandlockRule(t *testing.T) {
 	p := jail.Plan{Landlock: jail.Landlock{Rules: []jail.LandlockRule{{Path: "/w", Write: true}}}}
 	for what, want := range map[string]string{

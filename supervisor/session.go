@@ -263,7 +263,7 @@ func (h *session) rest() {
 	})
 }
 
-// leaves is told of each invocation that does not wait, or has no place, any more.
+// leaves is called when an invocation no longer waits, or no longer has a place.
 func (h *session) leaves() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -262,7 +262,7 @@ func (s *Supervisor) Active() int {
 
 // Idle returns when no run is active, or with ctx's error.
 func (s *Supervisor) Idle(ctx context.Context) error {
-	// whoever waits for that lets no more begin
+	// a caller that waits for that lets no more begin
 	s.pool.Close()
 	for {
 		all := s.active.all()

@@ -170,7 +170,7 @@ func (s *Runs) await(ctx context.Context, id string, d *run) (message.DetachedIn
 			return message.DetachedInfo{}, d.refused
 		}
 	case <-ctx.Done():
-		// it goes on, and is there for whoever asks by its id
+		// it goes on, and can be asked for by its id
 		return message.DetachedInfo{}, problem.New(problem.Failed,
 			"the caller went away").WithCause(ctx.Err())
 	}

@@ -33,7 +33,7 @@ func (o *store) mustAdd(t *testing.T, id string, uid uint32, begun time.Time) *r
 	return d
 }
 
-// What a run writes comes to whoever follows it, in its order and whole, from before and from
+// Those who follow a run get what it writes in its order and whole, from before and from
 // after.
 func TestOutputsFollow(t *testing.T) {
 	o := newOutputs(t)

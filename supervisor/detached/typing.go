@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// typing is the input of a detached run, on its way from whoever is attached, one client at a time.
+// typing is the input of a detached run, on its way from the attached client, one at a time.
 // The tool need not read: what a client still has to say when it goes is dropped, and nothing of it
 // stays behind.
 type typing struct {

@@ -44,8 +44,8 @@ func (s *Preparer) findProgram(j *Job) (Tool, error) {
 		e.Hint != hintNoProgram {
 		return t, nativeErr
 	}
-	// There is no such program. A module or a command that there is is told of by what policy says
-	// of it.
+	// There is no such program. If it is a module or a command, the error is what the policy says of
+	// it.
 	if err == nil {
 		return s.bundled(j, name)
 	}

@@ -21,8 +21,8 @@ const (
 )
 
 // Follow gives the records that the request wants, of those that the caller may read, as they are
-// written, until ctx ends. begin is told the number behind which it begins: whoever sees no record
-// before they are cut off goes on there. A record without a line says that all those are given that
+// written, until ctx ends. begin gets the number after which they begin: a caller that is cut off
+// before it sees a record goes on there. A record without a line says that all those are given that
 // were there at the beginning. Where each returns an error, that is the end, and the error. It
 // reads the log's files, so that a slow reader holds up nobody who writes.
 func (s *Reader) Follow(ctx context.Context, c caller.Caller, req message.EventsRequest,

@@ -11,8 +11,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// What is told of a run that has ended is bounded, is read for a user but once at a time, and no
-// longer than somebody waits for it.
+// The records of a run that has ended are bounded, are read only once at a time for a user, and no
+// longer than somebody waits for them.
 func TestInspectIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	log, err := audit.Open(audit.Options{Dir: dir, KeyDir: t.TempDir()})

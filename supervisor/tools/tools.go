@@ -3,12 +3,13 @@
 package tools
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
-	"context"
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/wasi"
@@ -18,14 +19,13 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/runlog"
-	"time"
 )
 
 // A Manager changes the bundles of a host. What comes to it was fetched by a process of the
 // caller's: this one never asks a network.
 type Manager struct {
 	Store *bundle.Store
-	// Catalog is told of each change.
+	// Catalog gets each change.
 	Catalog *bundle.Catalog
 	Log     runlog.Appender
 	// Permissions returns what the ceiling in force lets a caller do.

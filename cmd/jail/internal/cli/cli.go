@@ -5,13 +5,13 @@ package cli
 import (
 	"bufio"
 	"errors"
-	"github.com/jail-sandbox/jail/supervisor/config"
 	"io"
 	"strings"
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
