@@ -48,7 +48,7 @@ func (s *Store) Prepare(spec Spec) (*Workspace, error) {
 		Bytes: spec.Bytes &^ 4095, Inodes: spec.Inodes,
 		Prepared: time.Now().UTC().Format(time.RFC3339Nano)}}
 	if err := (preparation{w}).prepare(spec.Source); err != nil {
-		return nil, w.wrap("prepare", errors.Join(err, w.close()))
+		return nil, w.wrap("prepare", errors.Join(err, w.Close()))
 	}
 	return w, nil
 }

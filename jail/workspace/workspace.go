@@ -228,10 +228,6 @@ func (m meta) info() Info {
 func (w *Workspace) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.close()
-}
-
-func (w *Workspace) close() error {
 	return errors.Join(w.layer.close(), closeFiles(&w.source, &w.dir))
 }
 

@@ -96,7 +96,7 @@ func (p *parser) one(source string, text []byte, path []string) (*draft, []strin
 		return nil, nil
 	}
 	d := &draft{at: map[string]Position{}}
-	r := &reader{kind: p.kind, included: len(path) > 0, places: p.places, draft: d, errs: &errs}
+	r := &reader{values{d, &errs}, p.kind, len(path) > 0, p.places}
 	r.file(root)
 	p.errs.join(errs)
 	var names []string

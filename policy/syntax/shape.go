@@ -14,6 +14,14 @@ import (
 // Version is the one version of the language there is.
 const Version = 1
 
+// reader turns the tree of one file into a draft.
+type reader struct {
+	values
+	kind     Kind
+	included bool // by another file
+	places   Places
+}
+
 func (r *reader) file(root *node) {
 	r.keys("", root, map[string]func(string, *node){
 		"policy":      r.version,

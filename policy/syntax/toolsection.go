@@ -31,7 +31,7 @@ func (r *reader) toolSections(key string, v *node) {
 			continue
 		}
 		d := &draft{at: r.draft.at, tool: tool, prefix: itemKey + "."}
-		sub := &reader{kind: Request, places: r.places, draft: d, errs: r.errs}
+		sub := &reader{values{d, r.errs}, Request, false, r.places}
 		sub.table(itemKey, item, map[string]func(string, *node){"limits": sub.limits,
 			"mount": sub.mounts, "fetch": sub.fetch})
 		r.draft.tools = append(r.draft.tools, d)

@@ -11,18 +11,16 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// reader turns the tree of one file into a draft.
-type reader struct {
-	kind     Kind
-	included bool // by another file
-	places   Places
-	draft    *draft
-	errs     *Errors
+// values reads the values of a file by their types, notes where each stands, and reports those that
+// are not what they must be.
+type values struct {
+	draft *draft
+	errs  *Errors
 }
 
 // keys reads the keys of a table, each by its own function, and reports those that
 // there are not. Keys have exact case.
-func (r *reader) keys(path string, t *node, known map[string]func(key string, v *node)) {
+func (r *values) keys(path string, t *node, known map[string]func(key string, v *node)) {
 	for _, name := range t.keys {
 		if r.errs.full() {
 			return
@@ -39,7 +37,7 @@ func (r *reader) keys(path string, t *node, known map[string]func(key string, v 
 	}
 }
 
-func (r *reader) hintFor(path, name string, known []string) string {
+func (r *values) hintFor(path, name string, known []string) string {
 	if slices.Contains(known, strings.ToLower(name)) {
 		return "keys are in lower case: write `" + strings.ToLower(name) + "`"
 	}
@@ -83,19 +81,19 @@ func cutLast(path string) (section, key string, found bool) {
 	return path[:i], path[i+1:], true
 }
 
-func (r *reader) wrongType(key string, v *node, want string) {
+func (r *values) wrongType(key string, v *node, want string) {
 	r.errs.add(v.pos, "", "%s is %s, and must be %s", key, v.kindWord(), want)
 }
 
 // report adds an error about a value, if there is one.
-func (r *reader) report(key string, v *node, err error) bool {
+func (r *values) report(key string, v *node, err error) bool {
 	if err != nil {
 		r.errs.add(v.pos, "", "%s: %v", key, err)
 	}
 	return err == nil
 }
 
-func (r *reader) str(key string, v *node) (string, bool) {
+func (r *values) str(key string, v *node) (string, bool) {
 	if v.kind != unstable.String {
 		r.wrongType(key, v, "a string")
 		return "", false
@@ -104,7 +102,7 @@ func (r *reader) str(key string, v *node) (string, bool) {
 }
 
 // each calls read for each item of a list, with its place on record.
-func (r *reader) each(key string, v *node, of string, read func(key string, v *node)) {
+func (r *values) each(key string, v *node, of string, read func(key string, v *node)) {
 	if v.kind != unstable.Array {
 		r.wrongType(key, v, "a list of "+of)
 		return
@@ -124,7 +122,7 @@ func (r *reader) each(key string, v *node, of string, read func(key string, v *n
 
 // tooMany reports whether a list, or a table whose keys are the writer's own, is longer than a
 // policy may have. Nothing of it is read then.
-func (r *reader) tooMany(key string, v *node, n int) bool {
+func (r *values) tooMany(key string, v *node, n int) bool {
 	if n > policy.MaxItems {
 		r.errs.add(v.pos, "", "%s has %d items: at most %d", key, n, policy.MaxItems)
 	}
@@ -132,7 +130,7 @@ func (r *reader) tooMany(key string, v *node, n int) bool {
 }
 
 // texts reads a list of strings, each of which check lets through, without repetition.
-func (r *reader) texts(key string, v *node, check func(string) error) []string {
+func (r *values) texts(key string, v *node, check func(string) error) []string {
 	out, seen := []string{}, map[string]bool{}
 	r.each(key, v, "strings", func(itemKey string, item *node) {
 		text, ok := r.str(itemKey, item)
@@ -151,7 +149,7 @@ func (r *reader) texts(key string, v *node, check func(string) error) []string {
 
 // says records the place of an item of a list under what it says, in the words in which
 // a policy.Decision names its rule.
-func (r *reader) says(key, text string, pos Position) {
+func (r *values) says(key, text string, pos Position) {
 	if !strings.HasPrefix(key, r.draft.prefix) {
 		key = r.draft.prefix + key
 	}
@@ -159,7 +157,7 @@ func (r *reader) says(key, text string, pos Position) {
 }
 
 // globs reads a list of patterns.
-func (r *reader) globs(key string, v *node, check func(policy.Glob) error) policy.Globs {
+func (r *values) globs(key string, v *node, check func(policy.Glob) error) policy.Globs {
 	out := policy.Globs{}
 	r.texts(key, v, func(text string) error {
 		g, err := policy.ParseGlob(text)
@@ -175,7 +173,7 @@ func (r *reader) globs(key string, v *node, check func(policy.Glob) error) polic
 }
 
 // table reads a table by its keys.
-func (r *reader) table(key string, v *node, known map[string]func(string, *node)) {
+func (r *values) table(key string, v *node, known map[string]func(string, *node)) {
 	if v.kind != unstable.InlineTable {
 		r.wrongType(key, v, "a table")
 		return
@@ -184,7 +182,7 @@ func (r *reader) table(key string, v *node, known map[string]func(string, *node)
 }
 
 // flag reads true or false.
-func (r *reader) flag(key string, v *node, into *bool) {
+func (r *values) flag(key string, v *node, into *bool) {
 	if v.kind != unstable.Bool {
 		r.wrongType(key, v, "true or false")
 		return
@@ -193,7 +191,7 @@ func (r *reader) flag(key string, v *node, into *bool) {
 }
 
 // oneOf reads a string that is one of the words of a type.
-func (r *reader) oneOf(key string, v *node, words []string,
+func (r *values) oneOf(key string, v *node, words []string,
 	into interface{ UnmarshalText([]byte) error }) {
 	text, ok := r.str(key, v)
 	if !ok {
@@ -210,7 +208,7 @@ func (r *reader) oneOf(key string, v *node, words []string,
 
 // limit reads a limit in its unit: counts are whole numbers, CPUs any number, sizes and
 // durations strings with a unit.
-func (r *reader) limit(key string, v *node, unit policy.Unit, set func(text string) error) {
+func (r *values) limit(key string, v *node, unit policy.Unit, set func(text string) error) {
 	switch {
 	case unit == policy.Count && v.kind == unstable.Integer:
 		n, ok := v.integer()
