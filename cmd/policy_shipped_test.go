@@ -94,7 +94,7 @@ func TestToolSectionsInForce(t *testing.T) {
 	text += "[[mount]]\nsource = \"" + h.bin +
 		"\"\ntarget = \"/opt/jail\"\naccess = \"read+exec\"\n"
 	if err := os.WriteFile(file, []byte(strings.Replace(text, "[tools]\n",
-		"[tools]\nnative = [\"/opt/jail/jail\"]\n", 1)), 0o644); err != nil {
+		"[tools]\nnative = [\"/opt/jail/jail*\"]\n", 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	o = h.jail("run", "--policy", file, "--", "/opt/jail/jail", "policy", "explain", "--self",

@@ -39,7 +39,7 @@ func (t *tracer) role(tid int) string {
 	args := strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 	role := ""
 	switch base := strings.TrimSuffix(filepath.Base(exe), " (deleted)"); {
-	case base == "jail":
+	case base == "jail", base == "jail-full":
 		role = roleClient
 	case base == "jaild":
 		role = roleDaemon
