@@ -59,6 +59,7 @@ func usageOf(st rundir.State) *message.Usage {
 	if err != nil {
 		return nil
 	}
+	defer leaf.Close()
 	u, err := leaf.Usage()
 	if err != nil {
 		return nil

@@ -379,6 +379,7 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 		p.Close()
 		return r.s.layers.Failed("control groups", err)
 	}
+	defer leaf.Close()
 	if err := r.limitIO(leaf); err != nil {
 		p.Close()
 		return err

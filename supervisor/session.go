@@ -212,6 +212,7 @@ func (r *run) usageOf(leaf *cgroup.Leaf) (cgroup.Usage, error) {
 	if err != nil {
 		return u, err
 	}
+	defer all.Close()
 	sum, err := all.Usage()
 	if err != nil {
 		return u, err

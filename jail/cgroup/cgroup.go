@@ -161,31 +161,11 @@ func handedOn(group, controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(text)), controller)
 }
 
-// Usage is the resource usage of a leaf.
-type Usage struct {
-	CPU time.Duration
-	// MemoryPeak is in bytes.
-	MemoryPeak int64
-	// PIDsPeak counts tasks; 0 if the kernel does not count them.
-	PIDsPeak int64
-	// OOMKills counts processes that the kernel killed because memory ran out.
-	OOMKills int64
-	// PIDsDenied counts tasks that the kernel refused.
-	PIDsDenied int64
-	// Throttled is the time for which the quota kept the leaf from its CPUs, summed over CPUs.
-	Throttled time.Duration
-	// IORead is in bytes requested from disks; 0 if the kernel does not count them.
-	IORead int64
-	// IOWrite is in bytes.
-	IOWrite int64
-}
-
 // Leaf is the cgroup of one jail.
 type Leaf struct {
 	path   string
 	layout Layout
-	v1     cgroup1.Cgroup
-	v2     *cgroup2.Manager
+	meter  meter
 }
 
 // errNotLeaf is returned for a path that cannot be the cgroup of a jail.
@@ -200,7 +180,7 @@ func checkLeaf(path string) error {
 	return nil
 }
 
-// Open returns the leaf at path, which libcontainer has made.
+// Open returns the leaf at path, which libcontainer has made. A caller of Usage closes it.
 func Open(path string) (*Leaf, error) {
 	if err := checkLeaf(path); err != nil {
 		return nil, err
@@ -210,56 +190,19 @@ func Open(path string) (*Leaf, error) {
 		return nil, err
 	}
 	l := &Leaf{path: path, layout: layout}
-	if layout == V2 {
-		l.v2, err = cgroup2.Load(path)
-	} else {
-		l.v1, err = cgroup1.Load(cgroup1.StaticPath(path))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("control group %s: %w", path, err)
+	if err := l.exists(); err != nil {
+		return nil, err
 	}
 	return l, nil
 }
 
-// Usage reads the leaf's counters. They stay readable after its last process has ended.
-func (l *Leaf) Usage() (Usage, error) {
-	u, err := l.stat()
-	if err != nil {
-		return Usage{}, fmt.Errorf("control group %s: %w", l.path, err)
+// exists returns an error if the leaf is not in the hierarchy of the controller pids, which every
+// jail needs.
+func (l *Leaf) exists() error {
+	if _, err := os.Stat(filepath.Dir(l.file("pids", "cgroup.procs"))); err != nil {
+		return fmt.Errorf("control group %s: %w", l.path, err)
 	}
-	u.PIDsPeak = l.number("pids", "pids.peak")
-	if events := l.field("pids", "pids.events", "max"); events > 0 {
-		u.PIDsDenied = events
-	}
-	return u, nil
-}
-
-func (l *Leaf) stat() (Usage, error) {
-	var u Usage
-	if l.layout == V2 {
-		m, err := l.v2.StatFiltered(cgroup2.StatAll)
-		if err != nil {
-			return u, err
-		}
-		u.CPU = time.Duration(m.GetCPU().GetUsageUsec()) * time.Microsecond
-		u.MemoryPeak = int64(m.GetMemory().GetMaxUsage())
-		u.OOMKills = int64(m.GetMemoryEvents().GetOomKill())
-		u.Throttled = time.Duration(m.GetCPU().GetThrottledUsec()) * time.Microsecond
-		for _, d := range m.GetIo().GetUsage() {
-			u.IORead, u.IOWrite = u.IORead+int64(d.GetRbytes()), u.IOWrite+int64(d.GetWbytes())
-		}
-		return u, nil
-	}
-	m, err := l.v1.Stat(cgroup1.IgnoreNotExist)
-	if err != nil {
-		return u, err
-	}
-	u.CPU = time.Duration(m.GetCPU().GetUsage().GetTotal())
-	u.MemoryPeak = int64(m.GetMemory().GetUsage().GetMax())
-	u.OOMKills = int64(m.GetMemoryOomControl().GetOomKill())
-	u.Throttled = time.Duration(m.GetCPU().GetThrottling().GetThrottledTime())
-	u.IORead, u.IOWrite = l.servedV1()
-	return u, nil
+	return nil
 }
 
 // file returns the path of a file of the leaf.
@@ -270,39 +213,31 @@ func (l *Leaf) file(controller, name string) string {
 	return filepath.Join(Root, controller, l.path, name)
 }
 
-// number reads a file with one number; 0 if the kernel has no such file.
-func (l *Leaf) number(controller, name string) int64 {
-	text, err := os.ReadFile(l.file(controller, name))
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-func (l *Leaf) field(controller, name, key string) int64 {
-	text, err := os.ReadFile(l.file(controller, name))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		k, v, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if n, err := strconv.ParseInt(v, 10, 64); k == key && err == nil {
-			return n
-		}
-	}
-	return 0
-}
-
 // Freeze stops every process of the leaf.
 func (l *Leaf) Freeze() error {
 	if l.layout == V2 {
-		return l.v2.Freeze()
+		return l.freezeV2("1")
 	}
 	return l.freezeV1()
+}
+
+// freezeV2 tries for about a second. The kernel sets frozen in cgroup.events when the last process
+// has stopped or runs again.
+func (l *Leaf) freezeV2(value string) error {
+	if err := os.WriteFile(l.file("", "cgroup.freeze"), []byte(value), 0); err != nil {
+		return err
+	}
+	for range 1000 {
+		text, err := os.ReadFile(l.file("", "cgroup.events"))
+		if err != nil {
+			return err
+		}
+		if strconv.FormatInt(fieldOf(string(text), "frozen"), 10) == value {
+			return nil
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Errorf("control group %s: its processes do not freeze or thaw", l.path)
 }
 
 // freezeV1 tries for about a second. A v1 freezer can stay in FREEZING for good if it meets a
@@ -334,9 +269,9 @@ func (l *Leaf) freezeV1() error {
 // Thaw undoes Freeze.
 func (l *Leaf) Thaw() error {
 	if l.layout == V2 {
-		return l.v2.Thaw()
+		return l.freezeV2("0")
 	}
-	return l.v1.Thaw()
+	return os.WriteFile(l.file("freezer", "freezer.state"), []byte("THAWED"), 0)
 }
 
 // PIDs returns the host PIDs of the leaf's processes.

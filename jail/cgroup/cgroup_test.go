@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -218,6 +219,50 @@ func TestUsage(t *testing.T) {
 	j.End()
 	if u, err := leaf.Usage(); err == nil && u.MemoryPeak != 0 {
 		t.Errorf("after its release: %+v", u)
+	}
+}
+
+// TestUsageKeepsItsFiles: the second reading opens nothing, and a leaf that is closed has no
+// descriptors.
+func TestUsageKeepsItsFiles(t *testing.T) {
+	path := slice(t, cgroup.Ceiling{}) + "/leaf"
+	if err := cgroup.MakeSlice(path, cgroup.Ceiling{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := cgroup.Remove(path); err != nil {
+			t.Error(err)
+		}
+	}()
+	open := func() (all []string) {
+		links, err := filepath.Glob("/proc/self/fd/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range links {
+			if to, err := os.Readlink(l); err == nil && strings.Contains(to, path+"/") {
+				all = append(all, l+" "+to)
+			}
+		}
+		return all
+	}
+	leaf, err := cgroup.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := leaf.Usage(); err != nil {
+		t.Fatal(err)
+	}
+	first := open()
+	if _, err := leaf.Usage(); err != nil {
+		t.Fatal(err)
+	}
+	if second := open(); len(first) == 0 || !slices.Equal(first, second) {
+		t.Errorf("open after the first reading: %v; after the second: %v", first, second)
+	}
+	leaf.Close()
+	if left := open(); len(left) != 0 {
+		t.Errorf("still open: %v", left)
 	}
 }
 

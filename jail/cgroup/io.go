@@ -99,27 +99,3 @@ func (l *Leaf) LimitIO(disk string, read, write int64) error {
 	}
 	return os.WriteFile(l.file("io", "io.max"), []byte(line), 0)
 }
-
-// servedV1 returns the bytes that disks read and wrote for the leaf.
-func (l *Leaf) servedV1() (read, written int64) {
-	text, err := os.ReadFile(l.file("blkio", servedV1))
-	if err != nil {
-		return 0, 0
-	}
-	for line := range strings.Lines(string(text)) {
-		// Lines are "8:0 Read 4096", and at the end "Total 4096".
-		f := strings.Fields(line)
-		if len(f) != 3 {
-			continue
-		}
-		n, err := strconv.ParseInt(f[2], 10, 64)
-		switch {
-		case err != nil:
-		case f[1] == "Read":
-			read += n
-		case f[1] == "Write":
-			written += n
-		}
-	}
-	return read, written
-}

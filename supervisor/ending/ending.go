@@ -114,6 +114,8 @@ func StartWatch(p jail.Plan, leaf *cgroup.Leaf, end func(Cause)) *Watch {
 	if c := p.Cgroup; c.CPUQuota > 0 {
 		w.cpus = min(w.cpus, time.Duration((c.CPUQuota+int64(c.CPUPeriod)-1)/int64(c.CPUPeriod)))
 	}
+	// The first reading opens the counters. The last one is on the way to the answer.
+	w.done.Go(func() { _, _ = leaf.Usage() })
 	if l.Wall != policy.Unlimited {
 		w.done.Go(w.wall)
 	}
