@@ -508,3 +508,16 @@ func TestGitCommitInAJail(t *testing.T) {
 	// What it keeps for a revert.
 	h.jail("discard", "x")
 }
+
+// TestNativeTooLong: arguments and variables that execve(2) does not take are the caller's mistake,
+// and said to be.
+func TestNativeTooLong(t *testing.T) {
+	h := newHost(t)
+	policy := filepath.Join(h.work, "long.toml")
+	text := "policy = 1\ninclude = [\"build\"]\n[env]\nset = { LONG = \"" + strings.Repeat("x", 128<<10) + "\" }\n"
+	if err := os.WriteFile(policy, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.wants(h.jail("run", "--no-workspace", "--policy", policy, "--", "/bin/true"), 2,
+		`program /bin/true: its arguments and its environment are too long(.|\n)*hint: .*128 KiB`)
+}

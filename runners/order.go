@@ -92,6 +92,9 @@ type Answer struct {
 	// NoCwd is the errno why the tool could not start in its working directory, so that it has not
 	// run; 0 if it could.
 	NoCwd int `json:"no_cwd,omitempty"`
+	// NoExec is the errno why the kernel did not execute the program, so that it has not run; 0 if
+	// it did.
+	NoExec int `json:"no_exec,omitempty"`
 }
 
 // CwdError is returned by a runner whose tool could not begin in its working directory.
@@ -104,11 +107,24 @@ type CwdError struct {
 func (e *CwdError) Error() string { return "working directory " + e.Path + ": " + e.Err.Error() }
 func (e *CwdError) Unwrap() error { return e.Err }
 
+// ExecError is returned by a runner whose program the kernel did not execute.
+type ExecError struct {
+	Path  string
+	Errno int   // of Err
+	Err   error // of execve(2)
+}
+
+func (e *ExecError) Error() string { return "execute " + e.Path + ": " + e.Err.Error() }
+func (e *ExecError) Unwrap() error { return e.Err }
+
 // FailureAnswer is the answer of a run that the error ended before its tool did.
 func FailureAnswer(report *Report, err error) Answer {
 	a := Answer{Report: report, Failure: err.Error()}
 	if e := (*CwdError)(nil); errors.As(err, &e) {
 		a.NoCwd = e.Errno
+	}
+	if e := (*ExecError)(nil); errors.As(err, &e) {
+		a.NoExec = e.Errno
 	}
 	return a
 }

@@ -16,7 +16,8 @@ const (
 // over says what it likes.
 func checkAnswer(said runners.Answer) runners.Answer {
 	out := runners.Answer{Failure: runners.Printable(said.Failure, maxFailure),
-		Layer: runners.Printable(said.Layer, maxClass), NoCwd: said.NoCwd}
+		Layer: runners.Printable(said.Layer, maxClass), NoCwd: said.NoCwd,
+		NoExec: said.NoExec}
 	if said.Report == nil {
 		return out
 	}

@@ -49,6 +49,9 @@ func (r *run) finish(e end) error {
 	if e.answer.NoCwd != 0 && r.Ended() == nil && res.Limit == nil {
 		return prepare.NoCwd(r.job.Cwd, syscall.Errno(e.answer.NoCwd))
 	}
+	if e.answer.NoExec != 0 && r.Ended() == nil && res.Limit == nil {
+		return prepare.NoExec(r.job.Tool.Name, syscall.Errno(e.answer.NoExec))
+	}
 	if e.answer.Failure != "" && r.Ended() == nil && res.Limit == nil {
 		return problem.New(problem.Failed, "tool %s: %s", r.job.Tool.Name, e.answer.Failure)
 	}

@@ -378,6 +378,38 @@ func (w *Workspace) GiveUp(record func(left string) error) error {
 	return w.Close()
 }
 
+// DiscardDamaged removes a workspace of which ErrRecord is all that can be read: whose it was and
+// what it was of is not known. Any other is an error.
+func (s *Store) DiscardDamaged(id string) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	dir, err := sys.OpenSubdir(s.dir, id)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("workspace %s: %w", id, err)
+	}
+	w := &Workspace{store: s, folder: folder{dir}, meta: meta{ID: id}}
+	defer dir.Close()
+	// The process that made it holds this lock while its jail lives.
+	err = sys.Lock(dir, true)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = ErrActive
+	}
+	if err != nil {
+		return w.wrap("discard", err)
+	}
+	return w.wrap("discard", w.drop(func() error {
+		err := w.load()
+		if errors.Is(err, ErrRecord) {
+			return nil
+		}
+		return cmp.Or(err, fmt.Errorf("%w: it is not damaged", ErrState))
+	}))
+}
+
 // sweep removes the directory of a workspace without a meta: each file by its name, without
 // following links.
 func (s *Store) sweep(id string) error {

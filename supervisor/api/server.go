@@ -163,8 +163,31 @@ func (srv *Server) routes() http.Handler {
 		}
 		mux.HandleFunc(r.method+" "+r.path, srv.answer(r.answer))
 	}
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern == "" {
+			w = &unknownRoute{ResponseWriter: w, asked: r.Method + " " + r.URL.Path}
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
+
+// An unknownRoute takes the answer of net/http to a request that no route is for, and says it as
+// every other error of the API is said.
+type unknownRoute struct {
+	http.ResponseWriter
+	asked string
+}
+
+// WriteHeader writes the whole answer. Which methods there are is in its header Allow already.
+func (u *unknownRoute) WriteHeader(status int) {
+	e := problem.New(problem.NotFound, "%q: the API has nothing of that path", u.asked)
+	if status == http.StatusMethodNotAllowed {
+		e = problem.New(problem.Usage, "%q: the API has no such method there", u.asked)
+	}
+	writeJSON(u.ResponseWriter, status, Problem{e.WithHint("GET " + PathOpenAPI + " describes the API")})
+}
+
+func (u *unknownRoute) Write(text []byte) (int, error) { return len(text), nil }
 
 func (srv *Server) answer(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

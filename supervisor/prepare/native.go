@@ -292,3 +292,23 @@ func (j *Job) nativeOrder() runners.Order {
 	return runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: j.env,
 		Cwd: j.Plan.Command.Cwd}, Native: n, Fetch: j.Plan.Fetch != nil}
 }
+
+// NoExec is the error of a run whose program the kernel did not execute, although it looked as if
+// it would: execve(2) says what its errors mean.
+func NoExec(name string, why syscall.Errno) *problem.Error {
+	switch why {
+	case syscall.E2BIG:
+		return problem.New(problem.Usage,
+			"program %s: its arguments and its environment are too long for the kernel", name).
+			WithHint("one may have 128 KiB, all together a quarter of the stack that ulimit -s names; pass what is longer in a file or on standard input")
+	case syscall.EAGAIN, syscall.ENOMEM:
+		return problem.New(problem.Busy, "program %s could not be started: %w", name, why).
+			WithHint("raise the limits pids or memory, or try again when other runs have ended")
+	case syscall.ENOENT:
+		return problem.New(problem.NotFound,
+			"program %s: it or its interpreter is not there any more", name).
+			WithHint("something changed or removed it while the run began: try again")
+	}
+	return problem.New(problem.Refused, "program %s cannot be executed: %w", name, why).
+		WithHint("it is not what it was when it was checked, or its file system allows no programs; try again")
+}

@@ -28,6 +28,9 @@ type Discarded struct {
 // undone.
 func (s *Store) Discard(ctx context.Context, c caller.Caller, id string, force bool) error {
 	w, err := s.getWorkspace(ctx, c, id)
+	if errors.Is(err, workspace.ErrRecord) && force && c.UID == 0 {
+		return s.discardDamaged(ctx, c, id)
+	}
 	if err != nil {
 		return err
 	}
@@ -110,6 +113,20 @@ func (s *Store) discard(ctx context.Context, c caller.Caller, id string, w *work
 		return err
 	}
 	if err := w.Discard(); err != nil {
+		return reviewError(id, err)
+	}
+	if err := s.DropTerms(id); err != nil {
+		return fmt.Errorf("terms of %s: %w", id, err)
+	}
+	return nil
+}
+
+// discardDamaged discards a shadow of which nothing is known any more, so that only root may.
+func (s *Store) discardDamaged(ctx context.Context, c caller.Caller, id string) error {
+	if err := s.recordDiscard(ctx, c, id, audit.WorkspaceDiscarded{}); err != nil {
+		return err
+	}
+	if err := s.Store.DiscardDamaged(id); err != nil {
 		return reviewError(id, err)
 	}
 	if err := s.DropTerms(id); err != nil {

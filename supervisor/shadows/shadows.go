@@ -296,7 +296,7 @@ func reviewError(id string, err error) error {
 			WithHint("the directory is on a file system that is mounted read-only")
 	case errors.Is(err, workspace.ErrRecord):
 		return problem.New(problem.Failed, "%w", err).
-			WithHint("look at the disk of jail's state directory; the shadow cannot be used any more, and the others can")
+			WithHint("look at the disk of jail's state directory; the shadow cannot be used any more, and the others can; root removes it with jail discard --force " + id)
 	case errors.Is(err, workspace.ErrNoCommit), errors.Is(err, workspace.ErrNotKept):
 		return problem.New(problem.Conflict, "%w", err).
 			WithHint("jail workspaces lists what can be reverted, and until when")

@@ -55,7 +55,9 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (runners.Report, error) 
 		t.carry(sizes)
 	}
 	pid, err := syscall.ForkExec(n.Program, order.Invocation.Args, start)
-	if err != nil {
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		return runners.Report{}, &runners.ExecError{Path: n.Program, Errno: int(errno), Err: errno}
+	} else if err != nil {
 		return runners.Report{}, fmt.Errorf("execute %s: %w", n.Program, err)
 	}
 	// The directory was for the child. That of process 1 is the root, as jail verify wants it.
