@@ -200,6 +200,10 @@ func (p *Pool) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 			}
 		}
 	}()
+	// The start of the jail ends with a move to a control group. See cgroup.Rouse.
+	var roused sync.WaitGroup
+	roused.Go(func() { _ = cgroup.Rouse() })
+	defer roused.Wait()
 	state := rundir.State{}
 	if session != nil {
 		var stop context.CancelFunc
