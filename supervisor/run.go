@@ -220,7 +220,11 @@ func (r *run) whole(ctx context.Context, streams stdio.Streams) (err error) {
 			r.s.pool.Vacate(r.session.prewarmed, r.s.life.CleanUp)
 		}
 	}
-	if r.dir, err = r.s.runs.Add(j.State()); err != nil {
+	state := j.State()
+	if r.warm.jail != nil {
+		state.PID = r.warm.jail.Process.PID
+	}
+	if r.dir, err = r.s.runs.Add(state); err != nil {
 		e := problem.From(err)
 		// the id is another run's, and so are its records
 		if e.Code == problem.Usage {
@@ -235,9 +239,9 @@ func (r *run) whole(ctx context.Context, streams stdio.Streams) (err error) {
 			err = errors.Join(err, r.dir.Leave(*unrecorded))
 			return
 		}
-		if rmErr := r.dir.Remove(); err == nil && rmErr != nil {
-			err = problem.New(problem.Failed, "run directory: %w", rmErr)
-		}
+		// The caller does not wait for the removal.
+		remove := r.dir.Retire()
+		r.s.life.CleanUp(func() { r.log("remove the directory of the run", remove()) })
 	}()
 	if e := runshadow.InUse(r.s.workspaces, j); e != nil {
 		return e
@@ -384,11 +388,9 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 		p.Close()
 		return err
 	}
-	r.dir.State.PID = proc.PID
-	if err := errors.Join(r.dir.Save(), r.identify(proc)); err != nil {
-		p.Close()
-		return err
-	}
+	identified := r.identifying(proc)
+	// A directory that is being removed gets no more files.
+	defer func() { _ = identified() }()
 	learner, recorder, err := r.watchFiles(proc)
 	if err != nil {
 		p.Close()
@@ -426,6 +428,11 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 	}
 	w := ending.StartWatch(r.job.Plan, leaf, r.endByLimit)
 	stopDisk := watchDisk(r.work.Workspace(), r.End)
+	// Who is told that the tool runs may ask for its jail at once.
+	unidentified := identified()
+	if unidentified != nil {
+		gone()
+	}
 	r.running(streams)
 	answer := make(chan runners.Answer, 1)
 	go func() {
@@ -441,7 +448,7 @@ func (r *run) supervise(proc *launch.Process, p *stdio.Pipes, streams stdio.Stre
 	stopDisk()
 	r.endInvocations()
 	// Nothing may write to the workspace any more when it is looked at.
-	err = errors.Join(err, leaf.Kill(rungroup.KillWait))
+	err = errors.Join(err, unidentified, leaf.Kill(rungroup.KillWait))
 	p.Finish()
 	usage, usageErr := r.usageOf(leaf)
 	observed, learnErr := learner.Close(r.job.Tool.Imports)

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/verify"
@@ -15,7 +16,23 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 )
 
-// identify puts down which process the run's jail is.
+// identifying writes down which process the run's jail is, while the tool is started. identified
+// waits until that is written.
+func (r *run) identifying(p *launch.Process) (identified func() error) {
+	r.dir.State.PID = p.PID
+	written := make(chan error, 1)
+	go func() {
+		var err error
+		if r.warm.jail == nil {
+			// A jail that was prewarmed has been in the state since the directory was made.
+			err = r.dir.Save()
+		}
+		written <- errors.Join(err, r.identify(p))
+	}()
+	return sync.OnceValue(func() error { return <-written })
+}
+
+// identify writes what Verify needs to know of the run's jail.
 func (r *run) identify(p *launch.Process) error {
 	start, err := p.StartTime()
 	if errors.Is(err, launch.ErrEnded) {

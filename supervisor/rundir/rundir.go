@@ -23,6 +23,9 @@ import (
 // A Store is a directory with the directories of runs.
 type Store struct{ Dir string }
 
+// runFile is the file in the directory of a run that holds its File.
+const runFile = "run.json"
+
 // A State is what the directory of a live run says.
 type State struct {
 	ID        string   `json:"id"`
@@ -71,7 +74,12 @@ func (s *Store) Add(st State) (*Dir, error) {
 	if err := s.make(r); err != nil {
 		return nil, err
 	}
-	if err := r.Save(); err != nil {
+	text, err := json.Marshal(st)
+	if err == nil {
+		// Nobody reads it before the directory has its name.
+		err = os.WriteFile(filepath.Join(r.Path, runFile), text, 0o600)
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.Remove())
 	}
 	final := filepath.Join(s.Dir, st.ID)
@@ -187,19 +195,28 @@ func (r *Dir) Save() error {
 		return err
 	}
 	// Others read it at any time.
-	return atomicfile.Write(filepath.Join(r.Path, "run.json"), text, 0o600, atomicfile.Volatile)
+	return atomicfile.Write(filepath.Join(r.Path, runFile), text, 0o600, atomicfile.Volatile)
 }
 
-// Remove takes the run's directory away. Nothing is mounted in it: a jail's mounts are its own. It
-// loses its name first, in one step: what stays of it must not look like a run whose daemon was
-// killed.
-func (r *Dir) Remove() error {
+// Remove removes the run's directory.
+func (r *Dir) Remove() error { return r.Retire()() }
+
+// Retire takes the name from the run's directory, in one step: what stays of it must not look like
+// a run whose daemon was killed. The id is free for another run then. remove removes the directory,
+// and Sweep does so after a daemon that was killed before it. Nothing is mounted in the directory:
+// a jail's mounts are its own.
+func (r *Dir) Retire() (remove func() error) {
 	dir := filepath.Join(filepath.Dir(r.Path), oldPrefix+r.State.ID)
-	err := os.Rename(r.Path, dir)
-	if err != nil {
-		dir = r.Path
+	if err := os.Rename(r.Path, dir); err != nil {
+		err := r.remove(r.Path)
+		return func() error { return err }
 	}
-	if err = os.RemoveAll(dir); err != nil {
+	return func() error { return r.remove(dir) }
+}
+
+func (r *Dir) remove(dir string) error {
+	err := os.RemoveAll(dir)
+	if err != nil {
 		// What stopped it may have gone by.
 		err = os.RemoveAll(dir)
 	}
@@ -218,7 +235,7 @@ func (r *Dir) Leave(end audit.RunFinished) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(r.Path, "run.json"), os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(r.Path, runFile), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -260,7 +277,7 @@ func (s *Store) Read(id string) (st State, err error) {
 	if _, err := os.Lstat(dir); err != nil {
 		return st, err
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	text, err := os.ReadFile(filepath.Join(dir, runFile))
 	if err == nil {
 		err = json.Unmarshal(text, &st)
 	} else if errors.Is(err, fs.ErrNotExist) {
@@ -283,7 +300,7 @@ func (s *Store) each(f func(*Dir)) error {
 		r := &Dir{Path: filepath.Join(s.Dir, e.Name())}
 		// A daemon that was killed early left no file, or half of one: its name is enough to clear
 		// up by.
-		if text, err := os.ReadFile(filepath.Join(r.Path, "run.json")); err == nil {
+		if text, err := os.ReadFile(filepath.Join(r.Path, runFile)); err == nil {
 			var file File
 			_ = json.Unmarshal(text, &file)
 			r.State, r.End = file.State, file.End

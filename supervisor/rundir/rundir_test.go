@@ -54,6 +54,43 @@ func TestRunsLiveAsLongAsTheirDaemon(t *testing.T) {
 	}
 }
 
+// A run that has ended is none for anybody, and its id is free, before its directory is gone. A
+// daemon that is killed in between leaves the directory to the next.
+func TestRetiredRunsAreNobodys(t *testing.T) {
+	s := openRuns(t)
+	for _, killed := range []bool{false, true} {
+		r, err := s.Add(State{ID: "one", Tool: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		remove := r.Retire()
+		live, err := s.Live()
+		if err != nil || len(live) != 0 {
+			t.Errorf("live %v, %v", live, err)
+		}
+		again, err := s.Add(State{ID: "one", Tool: "y"})
+		if err != nil {
+			t.Fatalf("the id is not free: %v", err)
+		}
+		if killed {
+			r.Lock.Close()
+			err = s.Sweep()
+		} else {
+			err = remove()
+		}
+		if live, liveErr := s.Live(); err != nil || liveErr != nil || len(live) != 1 ||
+			live[0].Tool != "y" {
+			t.Errorf("live %v, %v, %v", live, err, liveErr)
+		}
+		if err := again.Remove(); err != nil {
+			t.Error(err)
+		}
+		if left, err := os.ReadDir(s.Dir); err != nil || len(left) != 0 {
+			t.Errorf("left %v, %v", left, err)
+		}
+	}
+}
+
 // Daemons that start while others make runs must not take those for dead.
 func TestNewRunsAreNeverTakenForDead(t *testing.T) {
 	s := openRuns(t)
