@@ -5,20 +5,7 @@ import "slices"
 // Globs is a set of names, as the union of its globs. Empty means no name.
 type Globs []Glob
 
-// ParseGlobs reads each pattern; the error is about the first bad one.
-func ParseGlobs(texts ...string) (Globs, error) {
-	var out Globs
-	for _, t := range texts {
-		g, err := ParseGlob(t)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, g)
-	}
-	return out, nil
-}
-
-// MustGlobs is ParseGlobs for patterns in code; it panics on a bad one.
+// MustGlobs returns the set of patterns that stand in code; it panics on a bad one.
 func MustGlobs(texts ...string) Globs {
 	var out Globs
 	for _, t := range texts {

@@ -58,11 +58,6 @@ func (r *Request) Workspace(access WorkspaceAccess) {
 	r.policy.Workspace = r.policy.Workspace.Meet(Workspace{Access: access, Commit: CommitAuto})
 }
 
-// Commit narrows the commit rule.
-func (r *Request) Commit(rule CommitRule) {
-	r.policy.Workspace.Commit = min(r.policy.Workspace.Commit, rule)
-}
-
 // Env gives a variable a value, from K=V. It is an input of the run, not part of the
 // policy: whether the policy lets a caller give it is for Effective.Decide(EnvVar{K}),
 // or for Env.Environ, to say.

@@ -43,13 +43,8 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-func TestRequestCommit(t *testing.T) {
+func TestRequestWorkspace(t *testing.T) {
 	r := policy.NewRequest()
-	r.Commit(policy.CommitNever)
-	r.Commit(policy.CommitAuto)
-	if got := r.Policy().Workspace.Commit; got != policy.CommitNever {
-		t.Errorf("commit is %s", got)
-	}
 	r.Workspace(policy.WorkspaceNone)
 	if got := r.Policy().Workspace; got.Access != policy.WorkspaceNone {
 		t.Errorf("workspace is %s", got)

@@ -238,15 +238,6 @@ func (w *Watcher) release() error {
 	return err
 }
 
-// Available returns why file events are not to be had here, or nil.
-func Available() error {
-	w, err := sys.NewFileWatch()
-	if err != nil {
-		return err
-	}
-	return w.Close()
-}
-
 // A Process is what a process of a jail is called inside.
 type Process struct {
 	// In the jail; 0 where it has ended.

@@ -54,14 +54,8 @@ type differ struct {
 	tool   string
 }
 
-// diff says what b means otherwise than a. Both must pass Check.
-func diff(a, b policy.Policy) (Difference, error) {
-	d := &differ{seen: map[string]bool{}, out: Difference{Exact: true, Changes: []Change{}}}
-	err := d.compare(a, b)
-	return d.out, err
-}
-
-// DiffLayers is Diff for two layers with their sections of single tools.
+// DiffLayers says what b means otherwise than a, with their sections of single tools. Both must pass
+// Check.
 func DiffLayers(a, b policy.Layer) (Difference, error) {
 	d := &differ{seen: map[string]bool{}, out: Difference{Exact: true, Changes: []Change{}}}
 	if err := d.compare(a.Policy, b.Policy); err != nil {

@@ -80,6 +80,13 @@ func question(t *rapid.T) policy.Question {
 	return connect
 }
 
+// diff is DiffLayers for policies without sections of single tools.
+func diff(a, b policy.Policy) (Difference, error) {
+	d := &differ{seen: map[string]bool{}, out: Difference{Exact: true, Changes: []Change{}}}
+	err := d.compare(a, b)
+	return d.out, err
+}
+
 // What any question finds, the difference says, and in the right direction; what it says, its own
 // question finds.
 func TestDiffIsWhatDecideSays(t *testing.T) {

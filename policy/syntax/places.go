@@ -7,17 +7,14 @@ import (
 )
 
 // Places are what the variables of a policy stand for: the directories of the caller whose
-// run it is. Each is a clean absolute path, or "" where there is none.
+// run it is. Each is a clean absolute path, or "" where there is none. No environment variable
+// is ever read, so a policy has the same meaning in every environment.
 type Places struct {
 	// ${workspace}: the caller's directory that a tool gets a shadow of
 	Workspace string
 	// ${home}: the caller's home directory
 	Home string
 }
-
-// variables are the names of all variables. No environment variable is ever read, so a policy has the
-// same meaning in every environment.
-func variables() []string { return []string{"home", "workspace"} }
 
 // expand fills in a variable at the start of a path of the host.
 func (p Places) expand(text string) (string, error) {

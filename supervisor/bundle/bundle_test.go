@@ -316,16 +316,17 @@ func TestOwned(t *testing.T) {
 		_, err = c.Module.Read()
 		return err
 	}
+	owned := func(dirs ...string) (*Set, error) { return OpenPlaces(Places{Dirs: dirs}, true) }
 	for name, alter := range cases {
 		t.Run(name, func(t *testing.T) {
 			store := t.TempDir()
 			must(t, os.Chmod(store, 0o755))
 			dir := install(t, store, "b", "run")
-			if err := use(openOwned, store); err != nil {
+			if err := use(owned, store); err != nil {
 				t.Fatal("control, root's alone:", err)
 			}
 			alter(t, store, dir)
-			if err := use(openOwned, store); !errors.Is(err, errUntrusted) {
+			if err := use(owned, store); !errors.Is(err, errUntrusted) {
 				t.Errorf("used: %v", err)
 			}
 			if err := use(Open, store); err != nil {

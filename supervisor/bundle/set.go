@@ -33,10 +33,6 @@ type Command struct {
 // returns its error.
 func Open(dirs ...string) (*Set, error) { return open(false, dirs) }
 
-// openOwned is Open for a service that runs as root: whatever others than root
-// could write is refused, folders and files, now and at each use.
-func openOwned(dirs ...string) (*Set, error) { return open(true, dirs) }
-
 func open(owned bool, dirs []string) (*Set, error) {
 	s := &Set{}
 	for _, dir := range dirs {

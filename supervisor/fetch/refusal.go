@@ -22,8 +22,6 @@ type refusal struct {
 	next string
 }
 
-func (r *refusal) Error() string { return r.message }
-
 // Codes of refusals.
 const (
 	codeBadRequest = "bad_request"

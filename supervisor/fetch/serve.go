@@ -23,9 +23,7 @@ const (
 	lingerMost = 1 << 20 // bytes
 )
 
-// Serve answers the requests of one stream in order. Each is decided anew.
-func (p *Proxy) Serve(ctx context.Context, conn net.Conn) { p.serve(ctx, conn, p.scopes[0]) }
-
+// serve answers the requests of one stream in order. Each is decided anew.
 func (p *Proxy) serve(ctx context.Context, conn net.Conn, eff policy.Effective) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })

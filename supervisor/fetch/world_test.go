@@ -172,7 +172,7 @@ func (w *world) served() (*net.UnixConn, <-chan struct{}) {
 	f.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); w.proxy.Serve(ctx, theirs) }()
+	go func() { defer close(done); w.proxy.serve(ctx, theirs, w.proxy.scopes[0]) }()
 	w.t.Cleanup(func() { ours.Close(); cancel(); <-done })
 	if err := ours.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		w.t.Fatal(err)

@@ -27,13 +27,6 @@ func Renameat(olddir int, oldname string, newdir int, newname string) error {
 	}))
 }
 
-// Exchange swaps two names of dirfd.
-func Exchange(dirfd int, a, b string) error {
-	return wrap("renameat2", a, retry(func() error {
-		return unix.Renameat2(dirfd, a, dirfd, b, unix.RENAME_EXCHANGE)
-	}))
-}
-
 // Linkat makes newname a hard link of oldname; a symbolic link is linked
 // itself, never followed.
 func Linkat(olddir int, oldname string, newdir int, newname string) error {

@@ -49,14 +49,6 @@ func Futimens(fd int, ts *[2]Timespec) error {
 	}))
 }
 
-// LutimensAt sets the times of name in dirfd; a link's own times are set.
-// name must be one component.
-func LutimensAt(dirfd int, name string, ts *[2]Timespec) error {
-	return wrap("utimensat", name, retry(func() error {
-		return unix.UtimesNanoAt(dirfd, name, ts[:], unix.AT_SYMLINK_NOFOLLOW)
-	}))
-}
-
 // UtimensPath sets the times of the file behind fd, which may be an O_PATH
 // descriptor (AT_EMPTY_PATH, Linux 5.8).
 func UtimensPath(fd int, ts *[2]Timespec) error {

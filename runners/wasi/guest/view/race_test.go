@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/jail-sandbox/jail/runners/internal/sys"
 )
 
@@ -32,8 +34,8 @@ func TestRace(t *testing.T) {
 		n := 0
 		for !stop.Load() {
 			// Errors are the guest's own doing: it renames as well.
-			_ = sys.Exchange(fd, "d", "evil")
-			_ = sys.Exchange(fd, "f", "evilf")
+			_ = unix.Renameat2(fd, "d", fd, "evil", unix.RENAME_EXCHANGE)
+			_ = unix.Renameat2(fd, "f", fd, "evilf", unix.RENAME_EXCHANGE)
 			n += 2
 		}
 		swaps <- n
