@@ -73,16 +73,15 @@ func cgroups(string) []string {
 	return found
 }
 
-// mounts are those of the test's directory and of the places on which roots are built.
+// mounts are those of the test's directory and of the places on which roots are built. What is
+// mounted below such a place, somebody else may have mounted meanwhile.
 func mounts(dir string) []string {
 	var found []string
 	text, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
-		if len(f) > 4 && slices.ContainsFunc([]string{dir, "/mnt", "/media", "/srv"},
-			func(d string) bool {
-				return paths.Within(d, f[4])
-			}) {
+		if len(f) > 4 && (paths.Within(dir, f[4]) ||
+			slices.Contains([]string{"/mnt", "/media", "/srv"}, f[4])) {
 			found = append(found, "mount "+strings.TrimSpace(line))
 		}
 	}
