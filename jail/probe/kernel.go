@@ -10,7 +10,8 @@ import (
 // layers, which keep the owners of files in a shadow.
 const leastMajor, leastMinor = 5, 19
 
-// Kernel checks the version of the running kernel.
+// Kernel checks that the running kernel is Linux 5.19 or newer, by its version alone. A version of
+// another form is Unknown.
 func Kernel() Finding {
 	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {

@@ -75,8 +75,9 @@ func short(err error) string {
 	return err.Error()
 }
 
-// All probes everything that a run needs of the host. scratch is a directory on the file system of
-// the state, slice the cgroup above all jails.
+// All makes every probe of what a run needs of the host, and returns all findings. scratch is a
+// directory on the file system of jaild's state directory, in which nothing is left behind; slice
+// is the path of the cgroup above all jails, below the root of the cgroup file system.
 func All(scratch, slice string) []Finding {
 	if forUser() {
 		return allForUser(scratch)

@@ -22,8 +22,9 @@ type Learner struct {
 	seen  learn.Observed
 }
 
-// Learn starts to collect what the jail with that first process does with files. It is called
-// before the tool starts. Its errors are those of the kernel's file events.
+// Learn starts to collect, for a policy that is made from it, which files are used in the jail whose
+// first process is pid, a number of the host. It must be called before the tool starts, or the
+// first events are missed. An error says why the kernel does not report file events.
 func Learn(pid int) (*Learner, error) {
 	l := &Learner{files: map[string]*learn.File{}}
 	var err error

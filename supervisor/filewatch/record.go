@@ -30,7 +30,8 @@ const (
 // A fileKey identifies the record of all uses of one file in one way.
 type fileKey struct{ path, kind string }
 
-// A Recorder puts on record what a jail does with files.
+// A Recorder writes to the audit log which files the processes of one jail open and change. It
+// prevents nothing. Events that the kernel drops are recorded as a gap.
 type Recorder struct {
 	append  func([]audit.Event) error
 	fail    func()
@@ -49,8 +50,9 @@ type Recorder struct {
 	err error
 }
 
-// Record starts to record what the jail with that first process does with files. It is called
-// before the tool starts. If append returns an error, the recorder calls fail, which ends the run.
+// Record starts to record what is done with files in the jail whose first process is pid, a number
+// of the host. It must be called before the tool starts, or the first events are missed. If append
+// returns an error, the recorder calls fail, which must end the run.
 func Record(pid int, files policy.FileAudit, append func([]audit.Event) error,
 	fail func()) (*Recorder, error) {
 	w := &Recorder{append: append, fail: fail, stop: make(chan struct{}),

@@ -14,7 +14,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// Files are the descriptors of one launch. Close closes those that were opened for that launch.
+// Files are the descriptors that one launch hands to its jail: the sources of its mounts. Those
+// passed to Own were opened for this launch alone, and Close closes them; the others are a
+// session's, which lends them to each of its jails.
 type Files struct {
 	launch.Files
 	own []*os.File
@@ -34,8 +36,8 @@ func (f *Files) Close() {
 // file of the host.
 func IsCache(m jail.Mount) bool { return strings.HasPrefix(m.Target, jail.CacheDir+"/") }
 
-// Shared reports whether the jails of a session share a mount: the tmpfs mounts of the policy, and
-// not those below /dev, which each jail has for itself.
+// Shared reports whether all jails of a session use the same instance of the mount m. They do with
+// the tmpfs mounts of the policy, except those below /dev. This is not about mount propagation.
 func Shared(m jail.Mount) bool {
 	return m.Kind == jail.MountTmpfs && !strings.HasPrefix(m.Target, "/dev/")
 }

@@ -153,7 +153,7 @@ func (f *Proxy) Authority() string {
 	return string(slices.Concat(f.proc.Authority, []byte("\n"), f.roots))
 }
 
-// Usage returns what the run has fetched so far, in the fields of fetches.
+// Usage returns the bytes and requests of the run's fetches so far. All other fields are zero.
 func (f *Proxy) Usage() message.Usage {
 	if f == nil {
 		return message.Usage{}
@@ -185,7 +185,8 @@ func fetchEvent(w fetch.What) audit.Fetch {
 		Path: w.Path, Query: w.Query, Credential: w.Credential, TLSMode: w.Mode, Hops: w.Hops}
 }
 
-// Intend puts on record what is about to be done. What cannot be recorded is not done.
+// Intend records a fetch, durably, before it is made. If it returns a refusal, which is a sentence
+// for the tool, or an error, the fetch must not be made.
 func (f *Proxy) Intend(i fetch.Intent) (string, error) { return f.IntendAfter(nil, i) }
 
 // IntendAfter is Intend behind the ends of other requests.

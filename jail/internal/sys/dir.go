@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Time is a time stamp of the kernel, kept as it came: a file may carry one that time.Time cannot
-// count in nanoseconds.
+// A Time is a time stamp of a file as the kernel gives it. Tools can set any: also those outside
+// the years 1678 to 2262, for which time.Time.UnixNano is not defined.
 type Time struct {
 	Sec  int64 `json:"sec"`  // seconds since 1970
 	Nsec int64 `json:"nsec"` // and nanoseconds
@@ -127,7 +127,8 @@ func OpenPath(dir *os.File, path string) (*os.File, error) {
 	return OpenBeneath(dir, path, unix.O_PATH, 0)
 }
 
-// OpenSubdir opens a directory below dir for reading.
+// OpenSubdir opens a directory below dir for reading, as OpenBeneath does: no part of path may lead
+// out of dir.
 func OpenSubdir(dir *os.File, path string) (*os.File, error) {
 	return OpenBeneath(dir, path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 }
