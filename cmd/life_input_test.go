@@ -157,7 +157,8 @@ func TestLargeStdin(t *testing.T) {
 	blocks := 1024 / min(slower(), 12)
 	h := newHost(t)
 	d := h.daemon()
-	cmd := h.command("run", "--id", "large", "--limit", "memory=64MiB", "--", h.probe, "count")
+	cmd := h.command("run", "--id", "large", "--policy", h.patient(), "--limit", "memory=64MiB", "--",
+		h.probe, "count")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
