@@ -329,6 +329,22 @@ func TestSignedProfiles(t *testing.T) {
 			}
 		}
 	}
+	// exchange gives a text the signature of another one. That is made elsewhere: the daemon would
+	// take up the signed text as soon as it is there.
+	exchange := func(other string) {
+		t.Helper()
+		aside := filepath.Join(t.TempDir(), "own.toml")
+		if err := os.WriteFile(aside, []byte(text("5", "fifth")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if o := h.jail("policy", "sign", "--key", private, aside); o.code != 0 {
+			t.Fatalf("policy sign: %+v", o)
+		}
+		h.write("own", other)
+		if err := os.Rename(aside+".sig", path+".sig"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	put("3", "first", false)
 	h.write("ceiling", "policy = 1\n[signed]\nby = [\""+public+"\"]\n")
 	own := request("own", "echo", "x")
@@ -362,14 +378,8 @@ func TestSignedProfiles(t *testing.T) {
 	}{
 		"an older one":        {func() { put("3", "first", true) }, "does not go back"},
 		"another of the same": {func() { put("4", "third", true) }, "count up"},
-		"another text": {func() {
-			put("5", "fifth", true)
-			h.write("own", text("5", "changed"))
-		}, "of another text"},
-		"another version": {func() {
-			put("5", "fifth", true)
-			h.write("own", text("6", "fifth"))
-		}, "of another text"},
+		"another text":        {func() { exchange(text("5", "changed")) }, "of another text"},
+		"another version":     {func() { exchange(text("6", "fifth")) }, "of another text"},
 		"no signature": {func() {
 			os.Remove(path + ".sig")
 			h.write("own", text("5", "unsigned"))
