@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -101,10 +102,20 @@ func serve(conn *control.Conn) error {
 	defer fromInit.Close()
 	files := inherited(order)
 	files.Listener = listenerEnd
-	jail, err := runc.Start(order, files)
+	gone, asked, ended := make(chan struct{}), make(chan request), make(chan struct{})
+	// The context ends when jaild closes its end or dies.
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer close(gone)
+		defer cancel()
+		receive(conn, asked, ended)
+	}()
+	jail, err := runc.Start(ctx, order, files)
 	if err != nil {
 		return err
 	}
+	// The jail may have ended by itself.
+	defer context.AfterFunc(ctx, func() { _ = jail.Kill() })()
 	var refusals refusals
 	deaf := make(chan error, 2)
 	go func() {
@@ -112,27 +123,6 @@ func serve(conn *control.Conn) error {
 			deaf <- &runc.LayerError{Layer: "seccomp", Err: err}
 			// Nobody would answer the calls that the filter refuses.
 			_ = jail.Kill()
-		}
-	}()
-	gone := make(chan struct{})
-	asked := make(chan request)
-	ended := make(chan struct{})
-	// Kill the jail when jaild closes its end or dies.
-	go func() {
-		defer close(gone)
-		for {
-			var ask request
-			var err error
-			if ask.files, err = conn.Receive(&ask.Ask); err != nil {
-				// The jail may have ended by itself.
-				_ = jail.Kill()
-				return
-			}
-			select {
-			case asked <- ask:
-			case <-ended:
-				ask.close()
-			}
 		}
 	}()
 	first, second := restrictions(order.Plan, filter, outside, order.Later)
@@ -174,6 +164,22 @@ func serve(conn *control.Conn) error {
 		<-gone
 	}
 	return errors.Join(err, jail.Remove())
+}
+
+// receive passes requests of jaild on until jaild closes its end.
+func receive(conn *control.Conn, asked chan<- request, ended <-chan struct{}) {
+	for {
+		var ask request
+		var err error
+		if ask.files, err = conn.Receive(&ask.Ask); err != nil {
+			return
+		}
+		select {
+		case asked <- ask:
+		case <-ended:
+			ask.close()
+		}
+	}
 }
 
 // restrictions returns the two orders of jail-init. A jail whose workspace comes later gets the

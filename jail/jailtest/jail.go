@@ -98,7 +98,11 @@ func (s *Setup) TryStart(t testing.TB) (*Jail, error) {
 	if s.Later {
 		files.Lower, files.Upper = nil, nil
 	}
-	j.Process, err = s.Launcher.Start(context.Background(), order, stdio, files)
+	ctx := s.Context
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	j.Process, err = s.Launcher.Start(ctx, order, stdio, files)
 	if err == nil && s.Later {
 		if s.BeforeAttach != nil {
 			s.BeforeAttach(j.Process)

@@ -1,6 +1,7 @@
 package jailtest
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -37,6 +38,8 @@ type Setup struct {
 	BeforeAttach func(*launch.Process)
 	// Where it is set, the shadow and the tmpfs mounts are those of this jail.
 	Holder *Jail
+	// Context is that of the start; nil: one that does not end.
+	Context context.Context
 	// What the jail gets for its streams instead of pipes, as no daemon does; nil: pipes.
 	Terminal *os.File
 }

@@ -4,6 +4,7 @@
 package runc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -92,13 +93,21 @@ func layer(name string, err error) error {
 
 // Start sets up every layer of the order's plan, in a mount namespace of the calling thread's own,
 // and starts jail-init. The caller must have locked its main thread. On error nothing is left but
-// the run's directory.
-func Start(o control.Order, files Files) (*Jail, error) {
+// the run's directory. The end of ctx is an error: Start then kills what it has started. The calling
+// process must have no other children.
+func Start(ctx context.Context, o control.Order, files Files) (*Jail, error) {
 	if err := layer("mount", sys.PrivateMounts()); err != nil {
 		return nil, err
 	}
-	userns, err := sys.NewUserNS(userNS(o.Plan))
+	var userns *os.File
+	err := interruptible(ctx, 0, func() (err error) {
+		userns, err = sys.NewUserNS(userNS(o.Plan))
+		return err
+	})
 	if err != nil {
+		if userns != nil {
+			userns.Close()
+		}
 		return nil, layer("user namespace", err)
 	}
 	kept := false
@@ -122,7 +131,10 @@ func Start(o control.Order, files Files) (*Jail, error) {
 	if err := layer("workspace", attachWorkspace(root, o, files, userns)); err != nil {
 		return nil, err
 	}
-	j, err := start(o, root, files.Control, files.Listener, userns)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	j, err := start(ctx, o, root, files.Control, files.Listener, userns)
 	if err != nil {
 		return nil, err
 	}
@@ -160,8 +172,8 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 		UserNS: userns, Base: p.IDs.Base, Target: target, Exec: p.Workspace.Exec})
 }
 
-func start(o control.Order, root string, controlSocket, listenerSocket, userns *os.File) (*Jail,
-	error) {
+func start(ctx context.Context, o control.Order, root string, controlSocket, listenerSocket,
+	userns *os.File) (*Jail, error) {
 	path := "/proc/" + strconv.Itoa(os.Getpid()) + "/fd/" + strconv.Itoa(int(userns.Fd()))
 	config, err := newConfig(o.Plan, root, path)
 	if err != nil {
@@ -185,7 +197,7 @@ func start(o control.Order, root string, controlSocket, listenerSocket, userns *
 		NoNewPrivileges: &o.Plan.NoNewPrivileges,
 		Init:            true,
 	}
-	if err := container.Run(process); err != nil {
+	if err := run(ctx, container, process); err != nil {
 		return nil, layer("namespaces", errors.Join(err, container.Destroy()))
 	}
 	// The streams and the control socket are the jail's now, and end when it does.

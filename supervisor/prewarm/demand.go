@@ -302,10 +302,16 @@ func (p *demand[S, J]) fill(ctx context.Context) {
 
 // yield leaves the processors to runs for a while. It returns false once ctx has ended.
 func (p *demand[S, J]) yield(ctx context.Context) bool {
-	for waited := time.Duration(0); p.o.Busy != nil && p.o.Busy() &&
-		waited < patience; waited += step {
+	patient := time.NewTimer(patience)
+	defer patient.Stop()
+	for p.o.Busy != nil && p.o.Busy() {
 		select {
 		case <-ctx.Done():
+			return false
+		case <-patient.C:
+			return true
+		case <-p.wake:
+			// Perhaps the last run has ended.
 		case <-time.After(step):
 		}
 	}

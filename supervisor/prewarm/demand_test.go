@@ -459,3 +459,25 @@ func TestClaimAwaitsTheOneBeingMade(t *testing.T) {
 		}
 	})
 }
+
+// TestWakeEndsTheYield: a jail is made as soon as the pool is woken after the last run has ended,
+// and not at the pool's next look at the runs.
+func TestWakeEndsTheYield(t *testing.T) {
+	var busy atomic.Bool
+	busy.Store(true)
+	try(t, options[string, *fake]{Size: 4, Busy: busy.Load}, func(t *testing.T, w *world,
+		p *demand[string, *fake]) {
+		claim(p, "a")
+		time.Sleep(step + step/2)
+		p.Wake()
+		synctest.Wait()
+		busy.Store(false)
+		p.Wake()
+		// The jail takes 20 ms.
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		if _, _, made := w.has(); made != 1 {
+			t.Errorf("%d jails were made", made)
+		}
+	})
+}

@@ -65,8 +65,8 @@ func (s Spec) capacity(prewarmed int) bool {
 }
 
 // awaits reports whether a claim waits for the jail of its kind that is being made. That of an
-// invocation does: only processes of its own session are in the way of the jail, and ending a jail
-// that is being made takes as long as waiting for it.
+// invocation does: the jail is ready before a new one would be, and is the only one of its kind in
+// the session. Runs outside of sessions do not: several would wait for one jail.
 func (s Spec) awaits() bool { return s.Session != nil }
 
 // hasRoom is asked with s.mu held, so that a jail which is made after the session was closed, or an
