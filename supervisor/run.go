@@ -276,7 +276,8 @@ func (r *run) whole(ctx context.Context, streams stdio.Streams) (err error) {
 func (r *run) jailed(ctx context.Context, streams stdio.Streams) error {
 	var err error
 	r.work, err = runshadow.Prepare(runshadow.Options{Store: r.s.workspaces, Layers: r.s.layers,
-		Job: r.job, Records: r.records, Failed: r.s.config.Log.Failed, CleanUp: r.s.life.CleanUp})
+		Job: r.job, Records: r.records, Failed: r.s.config.Log.Failed, CleanUp: r.s.life.CleanUp,
+		Ahead: r.s.pool != nil})
 	if w := r.work.Workspace(); w != nil {
 		r.result.Warnings = append(r.result.Warnings, w.Warnings()...)
 	}

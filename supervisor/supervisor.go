@@ -293,6 +293,7 @@ func (s *Supervisor) Close(reason string, signal syscall.Signal) error {
 		<-r.done
 	}
 	s.life.AwaitBackground()
+	s.config.Log.Check("remove shadows made ahead", s.workspaces.EndStock())
 	s.jailer.close()
 	_, err := s.log.Append(context.Background(),
 		audit.Entry{Event: audit.DaemonStopped{Reason: reason}})

@@ -69,7 +69,7 @@ func (w preparation) prepare(source *os.File) (err error) {
 	if err := w.takeSource(source); err != nil {
 		return err
 	}
-	if err := w.makeDir(); err != nil {
+	if w.dir, err = w.store.makeDir(w.meta.ID); err != nil {
 		return err
 	}
 	if err := w.prepareLayer(); err != nil {
@@ -78,27 +78,27 @@ func (w preparation) prepare(source *os.File) (err error) {
 	return nil
 }
 
-// makeDir makes the workspace's directory, with the lock that says that its maker lives. The lock
-// is held as long as the directory is open.
-func (w preparation) makeDir() (err error) {
-	release, err := w.store.hold(false)
+// makeDir makes a directory of the store, with the lock that says that its maker lives. The lock is
+// held as long as the directory is open.
+func (s *Store) makeDir(name string) (dir *os.File, err error) {
+	release, err := s.hold(false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer release()
-	if err := sys.MkdirAt(w.store.dir, w.meta.ID, 0o700); err != nil {
+	if err := sys.MkdirAt(s.dir, name, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			err = ErrExists
 		}
-		return err
+		return nil, err
 	}
-	if w.dir, err = sys.OpenSubdir(w.store.dir, w.meta.ID); err == nil {
-		err = sys.Lock(w.dir, true)
+	if dir, err = sys.OpenSubdir(s.dir, name); err == nil {
+		err = sys.Lock(dir, true)
 	}
 	if err != nil {
-		return errors.Join(err, w.store.sweep(w.meta.ID))
+		return nil, errors.Join(err, closeFiles(&dir), s.sweep(name))
 	}
-	return nil
+	return dir, nil
 }
 
 func (w preparation) checkLimits() error {
@@ -236,7 +236,12 @@ func (w preparation) newLayer(bytes, inodes int64) (err error) {
 	if sys.Rootless() {
 		return w.layer.newMemory(w.store.dir, bytes, inodes)
 	}
+	w.made.bytes, w.made.inodes = bytes, inodes
 	l := &w.layer
+	if l.root != nil {
+		// It was a blank.
+		return nil
+	}
 	if err = l.mountImage(); err != nil && isNoFileSystem(err) {
 		// The template was damaged on the disk. A new one is made.
 		w.store.dropTemplates()
@@ -247,7 +252,11 @@ func (w preparation) newLayer(bytes, inodes int64) (err error) {
 	if err != nil {
 		return err
 	}
-	// The root is opened before anything is written, so that no error is older.
+	return l.openRoot()
+}
+
+// openRoot opens the root before anything is written, so that no error is older.
+func (l *layer) openRoot() (err error) {
 	l.root, err = sys.OpenSubdir(l.mount, ".")
 	return err
 }
@@ -288,6 +297,8 @@ func (w preparation) newReservedImage(bytes, inodes int64) error {
 	if sys.Rootless() {
 		w.layer.image, err = sys.OpenBeneath(w.dir, "upper.img", os.O_RDWR|os.O_CREATE|os.O_EXCL,
 			0o600)
+	} else if w.takeBlank(bytes, inodes) {
+		return nil
 	} else {
 		w.layer.image, err = w.store.newImage(w.dir, bytes, inodes)
 	}

@@ -23,10 +23,12 @@ import (
 //	upper.img     the upper layer's ext4 image; its lock is held while a mount of it lives
 //	journal.json  a commit in progress
 //
-// It also has the reservations of the disk (see reserve) and templates of empty images. Several
-// processes may use one store at once.
+// It also has the reservations of the disk (see reserve), templates of empty images, and layers
+// made ahead (see blank). Several processes may use one store at once.
 type Store struct {
 	dir *os.File
+	// blanks are the layers that this process made ahead.
+	blanks blanks
 	// fault is called before each action of a commit, for tests to end it there.
 	fault func(at string) error
 	// noHandles finds directories by their paths alone, for tests, as without root's rights.
@@ -57,7 +59,7 @@ func Open(dir string) (*Store, error) {
 }
 
 // Close closes the store. Workspaces of the store stay open.
-func (s *Store) Close() error { return s.dir.Close() }
+func (s *Store) Close() error { return errors.Join(s.EndStock(), s.dir.Close()) }
 
 func (s *Store) reach(what string, i int) error {
 	if s.fault == nil {
@@ -226,6 +228,8 @@ func (s *Store) Sweep() error {
 		if strings.HasPrefix(name, ".template-") && !strings.HasSuffix(name, ".img") ||
 			strings.HasPrefix(name, oldTemplatePrefix) {
 			err = errors.Join(err, removeAt(s.dir, name))
+		} else if isBlank(name) {
+			err = errors.Join(err, s.sweepBlank(name))
 		} else if w, getErr := s.Get(name); getErr == nil {
 			w.Close()
 		} else if checkID(name) == nil && errors.Is(getErr, ErrNotFound) {

@@ -122,6 +122,8 @@ type Workspace struct {
 	mu    sync.Mutex
 	meta  meta
 	layer layer
+	// made are the limits that the layer was made for by Prepare.
+	made struct{ bytes, inodes int64 }
 	// basis is what the last review noted for merges.
 	basis    basis
 	reviewed []Change

@@ -27,6 +27,8 @@ type Options struct {
 	Failed func(task, id string, err error)
 	// CleanUp calls a function that no caller waits for.
 	CleanUp func(func())
+	// Ahead says that an empty shadow is made for the next run, to save time.
+	Ahead bool
 }
 
 // A Shadow is that of one run. A nil one is of a run that has none.
@@ -157,7 +159,12 @@ func (s *Shadow) discard() error {
 func (s *Shadow) Review(fate message.Fate, succeeded bool, fault error,
 	unmount func()) (End, error) {
 	// From here on the shadow has its fate, whatever else fails.
-	defer s.o.CleanUp(func() { s.log("close the shadow", s.work.Close()) })
+	defer s.o.CleanUp(func() {
+		s.log("close the shadow", s.work.Close())
+		if s.o.Ahead {
+			s.log("make a shadow ahead", s.o.Store.Stock(s.work))
+		}
+	})
 	err := s.review(fate, succeeded, fault, unmount)
 	return s.end, err
 }
