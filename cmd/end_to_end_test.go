@@ -55,7 +55,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	err := ts.Exec(args[1], args[2:]...)
 	got := "0"
-	if e := (*exec.ExitError)(nil); errors.As(err, &e) {
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
 		got = strconv.Itoa(e.ExitCode())
 	} else if err != nil {
 		got = err.Error()

@@ -195,8 +195,7 @@ func TestOneReadAtATime(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, err := range all {
-			var e *problem.Error
-			if errors.As(err, &e) && e.Code == problem.Busy {
+			if e, ok := errors.AsType[*problem.Error](err); ok && e.Code == problem.Busy {
 				return true
 			}
 			if err != nil {

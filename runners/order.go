@@ -120,10 +120,10 @@ func (e *ExecError) Unwrap() error { return e.Err }
 // FailureAnswer is the answer of a run that the error ended before its tool did.
 func FailureAnswer(report *Report, err error) Answer {
 	a := Answer{Report: report, Failure: err.Error()}
-	if e := (*CwdError)(nil); errors.As(err, &e) {
+	if e, ok := errors.AsType[*CwdError](err); ok {
 		a.NoCwd = e.Errno
 	}
-	if e := (*ExecError)(nil); errors.As(err, &e) {
+	if e, ok := errors.AsType[*ExecError](err); ok {
 		a.NoExec = e.Errno
 	}
 	return a

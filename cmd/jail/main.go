@@ -87,8 +87,7 @@ func tellEnded(env *cli.Env) error {
 
 // withHint adds "CMD --help" as the hint to an error about wrong usage that has none.
 func withHint(cmd *cobra.Command, err error) error {
-	var e *problem.Error
-	if errors.As(err, &e) && e.Code == problem.Usage && e.Hint == "" {
+	if e, ok := errors.AsType[*problem.Error](err); ok && e.Code == problem.Usage && e.Hint == "" {
 		e.Hint = cmd.CommandPath() + " --help"
 	}
 	return err

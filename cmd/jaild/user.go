@@ -44,7 +44,7 @@ func asUser(config config.Config, exe string, args []string, own, scoped bool) (
 		return 0, noDelegation(err)
 	}
 	code, err := rootless.Run(exe, args)
-	if space := (*rootless.SpaceError)(nil); errors.As(err, &space) {
+	if _, ok := errors.AsType[*rootless.SpaceError](err); ok {
 		return 0, noNamespaces(err)
 	}
 	return code, err

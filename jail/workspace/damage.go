@@ -130,8 +130,7 @@ const fullBelow = 4 << 20
 
 // cause returns the kernel's error without the operation, which is arbitrary.
 func cause(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err

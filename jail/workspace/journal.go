@@ -73,7 +73,7 @@ func (c *commit) rollback() (left []string, err error) {
 	var failed []error
 	for i, s := range slices.Backward(c.journal.Steps) {
 		undone := errors.Join(c.w.store.reach("undo", i), c.undoStep(i, s, again))
-		if foreign := (*foreignError)(nil); errors.As(undone, &foreign) {
+		if foreign, ok := errors.AsType[*foreignError](undone); ok {
 			left = append(left, foreign.Error())
 			// Lost directories are one error each.
 		} else if undone != nil && !errors.As(undone, new(*lostError)) {

@@ -86,8 +86,7 @@ func parseTree(file string, data []byte, errs *Errors) *node {
 	}
 	if err := b.p.Error(); err != nil {
 		offset := 0
-		var perr *unstable.ParserError
-		if errors.As(err, &perr) && perr.Highlight != nil {
+		if perr, ok := errors.AsType[*unstable.ParserError](err); ok && perr.Highlight != nil {
 			offset = int(b.p.Range(perr.Highlight).Offset)
 		}
 		errs.add(b.at(offset), "", "is no TOML: %v", err)
@@ -137,8 +136,7 @@ func (b *treeBuilder) secondJudge(data []byte) {
 		return
 	}
 	pos := Position{b.file, 1, 1}
-	var derr *toml.DecodeError
-	if errors.As(err, &derr) {
+	if derr, ok := errors.AsType[*toml.DecodeError](err); ok {
 		pos.Line, pos.Column = derr.Position()
 	}
 	b.errs.add(pos, "", "is no TOML: %s", strings.TrimPrefix(err.Error(), "toml: "))

@@ -38,8 +38,7 @@ func broken(err error) bool {
 
 // plain strips what net/http says of the request, which is not the user's.
 func plain(err error) error {
-	var at *url.Error
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*url.Error](err); ok {
 		return at.Err
 	}
 	return err

@@ -191,8 +191,7 @@ func failed(err error, hint, format string, args ...any) *Error {
 // cause strips what an error says of operation and path, where the sentence around it says them
 // better.
 func cause(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err

@@ -59,8 +59,7 @@ func ExampleCmd_Run() {
 	sort.Dir, sort.Stdin, sort.Stdout, sort.Stderr = "/", strings.NewReader("b\na\nb\n"), os.Stdout,
 		os.Stderr
 	_, err = sort.Run(ctx)
-	var refused *client.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*client.Error](err); ok {
 		log.Fatalf("%s: %s; %s", refused.Code, refused.Message, refused.Hint)
 	}
 }

@@ -118,7 +118,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
 	} else if p, told, err := c.records(r.Context(), f, kept.Get("path"), before); err != nil {
 		status, body.Wrong = http.StatusInternalServerError, "The log cannot be read: "+
 			text(err.Error())+"."
-		if known := (*problem.Error)(nil); errors.As(err, &known) && statuses[known.Code] != 0 {
+		if known, ok := errors.AsType[*problem.Error](err); ok && statuses[known.Code] != 0 {
 			status = statuses[known.Code]
 		}
 	} else {

@@ -81,7 +81,7 @@ func (r *Resolver) ask(ctx context.Context, name string, kind dnsmessage.Type) (
 			if addrs, err = r.askOne(ctx, server, name, kind); err == nil {
 				return addrs, nil
 			}
-			if final := (*answerError)(nil); errors.As(err, &final) || ctx.Err() != nil {
+			if _, ok := errors.AsType[*answerError](err); ok || ctx.Err() != nil {
 				return nil, err
 			}
 		}

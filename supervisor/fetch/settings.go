@@ -100,8 +100,7 @@ func (s *Settings) parse(path string, text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(plain))
 	d.DisallowUnknownFields()
 	if err := d.Decode(s); err != nil {
-		var kind *json.UnmarshalTypeError
-		if errors.As(err, &kind) {
+		if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			return fmt.Errorf("%s: %s is a %s, which it cannot be: docs/fetch.md has an example",
 				path, kind.Field, kind.Value)
 		}

@@ -190,8 +190,7 @@ func Anchors(c config.Config) []probe.Finding {
 // errnoOf strips what an error says of operation and path, where the sentence around it says them
 // better.
 func errnoOf(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err

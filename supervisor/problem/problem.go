@@ -117,8 +117,7 @@ func From(err error) *Error {
 	if e := Short(err); e != nil {
 		return e
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
 	return New(Failed, "%w", err)
@@ -206,8 +205,7 @@ func hintOf(err error) string {
 
 // Describe returns the text of an error without the operation that failed.
 func Describe(err error) string {
-	var path *fs.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Sprintf("%s: %v", path.Path, path.Err)
 	}
 	return err.Error()

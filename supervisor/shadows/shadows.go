@@ -269,7 +269,7 @@ func reviewError(id string, err error) error {
 			WithHint("commit a part of it by PATH, or raise the daemon's limit of open files (LimitNOFILE=)")
 	case errors.Is(err, workspace.ErrConflict):
 		e := problem.New(problem.Conflict, "%w", err).WithHint(conflictHint)
-		if c := (*workspace.ConflictError)(nil); errors.As(err, &c) {
+		if c, ok := errors.AsType[*workspace.ConflictError](err); ok {
 			e.Conflicts = c.Conflicts[:min(len(c.Conflicts), maxConflicts)]
 		}
 		return e

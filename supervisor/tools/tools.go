@@ -169,8 +169,7 @@ func shortened(s string) string { return s[:min(len(s), 300)] }
 // Problem sorts what can be wrong with a bundle: what is refused, what is not there, and what
 // failed.
 func Problem(err error) *problem.Error {
-	var known *problem.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*problem.Error](err); ok {
 		return known
 	}
 	e := problem.New(problem.Refused, "%w", err)

@@ -127,7 +127,7 @@ func (w *world) once(s sandbox, program string, input ...byte) run {
 	begun := time.Now()
 	err := cmd.Run()
 	r := run{out.Bytes(), errOut.Bytes(), 0, 0, time.Since(begun)}
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		status := exit.Sys().(syscall.WaitStatus)
 		r.code = status.ExitStatus()
 		if status.Signaled() {

@@ -78,7 +78,7 @@ func makeImage(ctx context.Context, c config, name string, log io.Writer) (image
 			// What it has started ends with it.
 			cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 			err := cmd.Run()
-			if exit := (*exec.ExitError)(nil); errors.As(err, &exit) &&
+			if exit, ok := errors.AsType[*exec.ExitError](err); ok &&
 				exit.ExitCode() == noSuchKernel {
 				missing = append(missing, fmt.Sprintf("%s has no kernel %s*", s.from, s.version))
 				continue

@@ -164,7 +164,7 @@ func countRecords(env *cli.Env, dir string, records iter.Seq2[audit.Record, erro
 	asJSON bool) error {
 	counts := map[string]int{}
 	for r, err := range records {
-		if told := (*problem.Error)(nil); errors.As(err, &told) {
+		if _, ok := errors.AsType[*problem.Error](err); ok {
 			return err
 		}
 		if err != nil && r.Line == nil {

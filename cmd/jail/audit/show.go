@@ -79,7 +79,7 @@ func showRecordsTo(env *cli.Env, print func(write func(io.Writer) error) error, 
 	err := print(func(w io.Writer) error {
 		header := !asJSON
 		for r, err := range records {
-			if told := (*problem.Error)(nil); errors.As(err, &told) {
+			if _, ok := errors.AsType[*problem.Error](err); ok {
 				return err // the daemon says it
 			}
 			if err != nil && r.Line == nil && bad == 0 && exit.Cause(err) != err {

@@ -442,8 +442,7 @@ func (c *carrier) kill(s syscall.Signal) error {
 
 // cause returns the errno in err, without the operation and the path.
 func cause(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err

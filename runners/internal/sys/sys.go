@@ -26,8 +26,7 @@ func ErrnoOf(err error) Errno {
 			return n
 		}
 	}
-	var n Errno
-	if errors.As(err, &n) {
+	if n, ok := errors.AsType[Errno](err); ok {
 		return n
 	}
 	return unix.EIO

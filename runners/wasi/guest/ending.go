@@ -16,8 +16,7 @@ func ending(err error) (int, *runners.Trap, error) {
 	if err == nil {
 		return 0, nil, nil
 	}
-	var exit *wazerosys.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*wazerosys.ExitError](err); ok {
 		return int(exit.ExitCode()), nil, nil
 	}
 	if errors.Is(err, errStart) {

@@ -109,8 +109,7 @@ func (p *poster) Close() error { p.client.CloseIdleConnections(); return nil }
 // patience returns the time to wait before the next try.
 func patience(try int, err error) time.Duration {
 	wait := min(firstWait<<min(try, 10), maxWait)
-	var busy *BusyError
-	if errors.As(err, &busy) {
+	if busy, ok := errors.AsType[*BusyError](err); ok {
 		wait = max(wait, busy.After)
 	}
 	return wait

@@ -175,8 +175,7 @@ func (o Options) deliver(ctx context.Context, s Sink, batch []audit.Record) erro
 			return nil
 		}
 		var permanent *PermanentError
-		var rejected *RejectedError
-		if errors.As(err, &rejected) {
+		if _, ok := errors.AsType[*RejectedError](err); ok {
 			o.Say(err.Error())
 			return nil
 		}

@@ -174,8 +174,7 @@ func (x *Index) state(ctx context.Context, mayMake bool) (s state, err error) {
 
 // broken reports whether the index must be made anew: its bytes are wrong, or it is of another log.
 func broken(err error) bool {
-	var e *sqlite.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		switch e.Code() & 0xff {
 		// SQLITE_ERROR in the schema, SQLITE_CORRUPT, SQLITE_NOTADB.
 		case 1, 11, 26:

@@ -90,8 +90,7 @@ func (s Statement) Sign(key, signed string) (string, error) {
 	if old, err := ReadStatement(signed); signed != "" && err == nil && old == s {
 		// The signatures that are kept are not verified here; each user of the statement verifies it.
 		_, err := note.Open([]byte(signed), note.VerifierList())
-		var unknown *note.UnverifiedNoteError
-		if errors.As(err, &unknown) {
+		if unknown, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
 			n.UnverifiedSigs = unknown.Note.UnverifiedSigs
 		}
 	}

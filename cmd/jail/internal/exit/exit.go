@@ -15,8 +15,7 @@ import (
 // Cause returns the errno in err, without the operation and the path, where the message around it
 // names them; else err.
 func Cause(err error) error {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno
 	}
 	return err
@@ -33,8 +32,7 @@ const No Code = 1
 
 // Describe returns err as a problem.Error. Errors of files get the codes not_found and refused.
 func Describe(err error) *problem.Error {
-	var known *problem.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*problem.Error](err); ok {
 		return known
 	}
 	e := problem.From(err)
