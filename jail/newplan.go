@@ -113,7 +113,7 @@ func NewPlan(eff policy.Effective, r Request) (Plan, error) {
 		}
 	}
 	p := Plan{
-		Version:         PlanVersion,
+		Version:         planVersion,
 		ID:              r.ID,
 		Policy:          eff.Digest(),
 		Layers:          newLayers(eff),

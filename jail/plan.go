@@ -9,8 +9,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/seccomp"
 )
 
-// PlanVersion is the version of the Plan's JSON form.
-const PlanVersion = 1
+// planVersion is the version of the Plan's JSON form.
+const planVersion = 1
 
 // A Plan is everything that the kernel is told for one run, layer by layer from the outside to the
 // inside. A run has all of it, or it does not start.

@@ -34,7 +34,7 @@ func (m Mount) below(n Mount) bool {
 }
 
 func (m Mount) meet(n Mount) []Mount {
-	access := m.Access.Intersect(n.Access)
+	access := m.Access.intersect(n.Access)
 	if access == 0 {
 		return nil
 	}

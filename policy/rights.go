@@ -20,8 +20,8 @@ const (
 // AllRights is every right and kind.
 const AllRights = Read | Exec | Write | Tmpfs
 
-// Intersect returns the rights in both sets.
-func (r Rights) Intersect(s Rights) Rights { return r & s }
+// intersect returns the rights in both sets.
+func (r Rights) intersect(s Rights) Rights { return r & s }
 
 // Union returns the rights in either set.
 func (r Rights) Union(s Rights) Rights { return r | s }

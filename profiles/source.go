@@ -106,7 +106,7 @@ func Open(o Options) (*Source, error) {
 
 // Current returns the state in force, after a look at whether files have changed since.
 func (s *Source) Current() *State {
-	s.Check()
+	s.check()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
@@ -119,8 +119,8 @@ func (s *Source) Status() Status {
 	return s.status
 }
 
-// Check reads what has changed on the disk, if anything has.
-func (s *Source) Check() {
+// check reads what has changed on the disk, if anything has.
+func (s *Source) check() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.options.quick(s.seen) {

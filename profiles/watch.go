@@ -90,7 +90,7 @@ func (s *Source) loop(w *watch, every time.Duration) {
 		case <-settled.C:
 		case <-tick.C:
 		}
-		s.Check()
+		s.check()
 		s.follow(w)
 	}
 }

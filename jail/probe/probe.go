@@ -84,6 +84,6 @@ func All(scratch, slice string) []Finding {
 	}
 	return []Finding{
 		Kernel(), UserNamespace(), Cgroups(slice), seccomp(), Landlock(), overlay(), loopDevices(),
-		mkfs(), room(scratch), Shadow(scratch),
+		mkfs(), room(scratch), shadow(scratch),
 	}
 }

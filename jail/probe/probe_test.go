@@ -47,15 +47,15 @@ func TestShadow(t *testing.T) {
 		t.Skip("only root can try")
 	}
 	dir := t.TempDir()
-	if got := Shadow(dir); got.Answer != Yes {
+	if got := shadow(dir); got.Answer != Yes {
 		t.Skipf("control: this host makes none: %s", got.Detail)
 	}
-	if got := Shadow(filepath.Join(dir, "missing")); got.Answer != Unknown {
+	if got := shadow(filepath.Join(dir, "missing")); got.Answer != Unknown {
 		t.Errorf("without a place to try: %+v", got)
 	}
 	// Nothing can be made there.
 	const proc = "/proc/self"
-	if got := Shadow(proc); got.Answer == Yes {
+	if got := shadow(proc); got.Answer == Yes {
 		t.Errorf("in %s: %+v", proc, got)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")

@@ -12,9 +12,9 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 )
 
-// Shadow makes a shadow of a small directory below scratch and writes to it, by the code of a run:
+// shadow makes a shadow of a small directory below scratch and writes to it, by the code of a run:
 // loop device, ext4, id-mapped mounts and overlay, in a mount namespace that ends with the attempt.
-func Shadow(scratch string) Finding {
+func shadow(scratch string) Finding {
 	const name = "shadow workspaces"
 	if f, other := onlyRoot(name); other {
 		return f

@@ -186,7 +186,7 @@ func Layers() []Finding {
 func allForUser(scratch string) []Finding {
 	all := []Finding{Kernel(), UserNamespace(), Delegation(), seccomp(), Landlock()}
 	if sys.Rootless() {
-		all = append(all, overlay(), marks(), Shadow(scratch))
+		all = append(all, overlay(), marks(), shadow(scratch))
 	}
 	return append(all, room(scratch))
 }

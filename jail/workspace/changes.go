@@ -21,11 +21,11 @@ const maxDepth = 1000
 // room takes no time.
 const maxHoles = 1 << 30
 
-// Changes lists the differences between a frozen shadow and the real directory as it is now,
+// changes lists the differences between a frozen shadow and the real directory as it is now,
 // directories before their entries and names in byte order. It reads the upper layer, and of the
 // real directory only the counterparts. A copied-up file with the same content is no change. It
 // reads the real directory with the caller's rights. The first error ends the list.
-func (w *Workspace) Changes(ctx context.Context) iter.Seq2[Change, error] {
+func (w *Workspace) changes(ctx context.Context) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		err := w.locked(func() error { return w.open(w.meta.Caller) })
 		if err == nil {
@@ -66,7 +66,7 @@ func (w *Workspace) locked(f func() error) error {
 // Review counts the changes and returns the digest that a commit of them names.
 func (w *Workspace) Review(ctx context.Context) (sum Summary, digest string, err error) {
 	s := newSurvey(w)
-	for c, err := range w.Changes(ctx) {
+	for c, err := range w.changes(ctx) {
 		if err != nil {
 			return Summary{}, "", err
 		}
@@ -179,7 +179,7 @@ func (k *walker) root(upper, real *os.File) error {
 // with nothing if real is nil.
 func (k *walker) dir(upper, real *os.File, path string, depth int) error {
 	if depth > maxDepth {
-		return fmt.Errorf("%w: %d levels at %.100s…", ErrTooDeep, depth, Name(path))
+		return fmt.Errorf("%w: %d levels at %.100s…", errTooDeep, depth, Name(path))
 	}
 	names, err := upper.Readdirnames(-1)
 	if err != nil {
@@ -392,7 +392,7 @@ func (k *walker) deleted(real *os.File, name, path string, st sys.Stat, depth in
 
 func (k *walker) deletedBelow(real *os.File, name, path string, depth int) error {
 	if depth > maxDepth {
-		return fmt.Errorf("%w: %d levels at %.100s…", ErrTooDeep, depth, Name(path))
+		return fmt.Errorf("%w: %d levels at %.100s…", errTooDeep, depth, Name(path))
 	}
 	sub, err := k.openDir(real, name)
 	if err != nil {

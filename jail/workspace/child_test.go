@@ -75,7 +75,7 @@ func reviewMain(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(w.Patch(context.Background(), os.Stdout, PatchOptions{Terminal: true}),
+	return errors.Join(w.patch(context.Background(), os.Stdout, PatchOptions{Terminal: true}),
 		w.Close())
 }
 
@@ -301,7 +301,7 @@ func (f *fixture) shadow(id, script string) *Workspace {
 func changesOf(t testing.TB, w *Workspace) []Change {
 	t.Helper()
 	var all []Change
-	for c, err := range w.Changes(t.Context()) {
+	for c, err := range w.changes(t.Context()) {
 		must(t, err)
 		all = append(all, c)
 	}

@@ -35,11 +35,11 @@ type Result struct {
 	Left []string `json:"left,omitempty"`
 }
 
-// CommitError says why a commit stopped, and what could not be put back. Undo is nil if the real
+// commitError says why a commit stopped, and what could not be put back. Undo is nil if the real
 // directory is as it was.
-type CommitError struct{ Err, Undo error }
+type commitError struct{ Err, Undo error }
 
-func (e *CommitError) Error() string {
+func (e *commitError) Error() string {
 	if e.Undo == nil {
 		return e.Err.Error() + "; nothing was changed"
 	}
@@ -47,7 +47,7 @@ func (e *CommitError) Error() string {
 }
 
 // Unwrap gives errors.Is both errors.
-func (e *CommitError) Unwrap() []error { return []error{e.Err, e.Undo} }
+func (e *commitError) Unwrap() []error { return []error{e.Err, e.Undo} }
 
 const (
 	// Up to so many files are synced one by one, more by syncfs(2).
@@ -85,7 +85,7 @@ type commit struct {
 //
 // It keeps what is replaced or deleted, as o.Keep says, for Revert.
 //
-// After ConflictError, ProtectedError, ErrDigest, ErrNoChange, ErrBusy and ErrNoSpace nothing was
+// After ConflictError, protectedError, ErrDigest, ErrNoChange, ErrBusy and ErrNoSpace nothing was
 // begun.
 func (w *Workspace) Commit(ctx context.Context, o CommitOptions) (Result, error) {
 	w.mu.Lock()
@@ -340,7 +340,7 @@ func lockDir(ctx context.Context, dir *os.File) (*os.File, error) {
 	}
 }
 
-// run executes the plan. After an error the real directory is as it was, or CommitError says what
+// run executes the plan. After an error the real directory is as it was, or commitError says what
 // is not.
 func (c *commit) run() error {
 	if err := c.hold(); err != nil {
@@ -359,10 +359,10 @@ func (c *commit) run() error {
 		err = c.save(staging)
 	}
 	if err != nil {
-		return &CommitError{err, c.undone()}
+		return &commitError{err, c.undone()}
 	}
 	if err := c.write(); err != nil {
-		return &CommitError{err, c.undone()}
+		return &commitError{err, c.undone()}
 	}
 	return nil
 }

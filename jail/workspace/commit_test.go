@@ -173,7 +173,7 @@ func TestFailedCommitIsUndone(t *testing.T) {
 			must(t, err)
 			break
 		}
-		var failed *CommitError
+		var failed *commitError
 		if !errors.As(err, &failed) || failed.Undo != nil || !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("failure at %d: %v", n, err)
 		}
@@ -211,7 +211,7 @@ func TestCommitWithTheCallersRights(t *testing.T) {
 		}
 	}
 	var patch bytes.Buffer
-	must(t, w.Patch(t.Context(), &patch, PatchOptions{}))
+	must(t, w.patch(t.Context(), &patch, PatchOptions{}))
 	if strings.Contains(patch.String(), "+secret") {
 		t.Error("the patch shows what the caller cannot read")
 	}
@@ -307,8 +307,8 @@ func TestPatchAppliesWithGit(t *testing.T) {
 		shadow := f.run(w, order{Ops: ops}).Out
 		must(t, w.Freeze())
 		var patch, shown bytes.Buffer
-		must(t, w.Patch(t.Context(), &patch, PatchOptions{}))
-		must(t, w.Patch(t.Context(), &shown, PatchOptions{Terminal: true}))
+		must(t, w.patch(t.Context(), &patch, PatchOptions{}))
+		must(t, w.patch(t.Context(), &shown, PatchOptions{Terminal: true}))
 		if strings.ContainsAny(shown.String(), "\x1b\r") {
 			t.Error("the patch for terminals has control characters")
 		}

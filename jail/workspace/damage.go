@@ -236,8 +236,8 @@ func (w *Workspace) mountWhenFree() error {
 	}
 }
 
-// Damaged returns the damaged names of the layer, once it is open for review. They are no changes.
-func (w *Workspace) Damaged() []Name {
+// damaged returns the damaged names of the layer, once it is open for review. They are no changes.
+func (w *Workspace) damaged() []Name {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.layer.damagedNames()
@@ -294,7 +294,7 @@ var errDamaged = errors.New("damaged")
 // dir checks the entries of a directory. An error means that the directory itself is damaged.
 func (s *salvage) dir(dir *os.File, path string, depth int) error {
 	if depth > maxDepth {
-		return ErrTooDeep
+		return errTooDeep
 	}
 	if err := s.content(dir); err != nil {
 		return err

@@ -126,7 +126,7 @@ func newFaultBed(f *fixture, script string) *faultBed {
 func (b *faultBed) fresh() {
 	f := b.f
 	f.t.Helper()
-	if err := f.store.Discard("w"); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := f.store.discard("w"); err != nil && !errors.Is(err, ErrNotFound) {
 		f.t.Fatal(err)
 	}
 	must(f.t, os.RemoveAll(f.real))

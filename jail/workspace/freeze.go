@@ -79,7 +79,7 @@ func (w *Workspace) open(as Caller) error {
 
 func (w *Workspace) mountAgain() (err error) {
 	if boot, err := sys.BootID(); err != nil || w.meta.Boot != "" && w.meta.Boot != boot {
-		return errors.Join(err, ErrLost)
+		return errors.Join(err, errLost)
 	}
 	l := &w.layer
 	if l.image, err = sys.OpenBeneath(w.dir, "upper.img", os.O_RDONLY, 0); err != nil {

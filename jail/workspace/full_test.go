@@ -113,7 +113,7 @@ func TestFullDisk(t *testing.T) {
 		if diff := cmp.Diff(changes, brief(changesOf(t, again))); diff != "" {
 			t.Errorf("a later process sees other changes: %s", diff)
 		}
-		if diff := cmp.Diff(damage.Damaged, again.Damaged()); diff != "" {
+		if diff := cmp.Diff(damage.Damaged, again.damaged()); diff != "" {
 			t.Errorf("a later process sees other damage: %s", diff)
 		}
 		_, err = again.Commit(t.Context(), CommitOptions{})

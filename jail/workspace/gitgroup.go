@@ -133,7 +133,7 @@ func (s *selection) heldAs(i int) Held {
 func (s *selection) nothingTaken(held []Held) error {
 	for i := range s.changes {
 		if s.take[i] && !s.apart[i] {
-			return &ProtectedError{held}
+			return &protectedError{held}
 		}
 	}
 	return fmt.Errorf("%w: %s", ErrApart, held[0].Why)

@@ -68,7 +68,7 @@ func findHidden(source *os.File, patterns []string) (*hiding, error) {
 
 func (h *hiding) dir(parent *os.File, path string, depth int) error {
 	if depth > maxDepth {
-		return fmt.Errorf("%w: %d levels at %.100s…", ErrTooDeep, depth, Name(path))
+		return fmt.Errorf("%w: %d levels at %.100s…", errTooDeep, depth, Name(path))
 	}
 	d, err := sys.OpenSubdir(parent, ".")
 	if err != nil {

@@ -71,7 +71,7 @@ func TestHiddenNamesAreNotCommitted(t *testing.T) {
 	}
 	must(t, w.Freeze())
 	var patch strings.Builder
-	must(t, w.Patch(t.Context(), &patch, PatchOptions{}))
+	must(t, w.patch(t.Context(), &patch, PatchOptions{}))
 	if strings.Contains(patch.String(), "-.env") || strings.Contains(patch.String(), "-d/.env") {
 		t.Errorf("a review shows hidden content:\n%s", patch.String())
 	}

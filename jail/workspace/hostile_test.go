@@ -333,7 +333,7 @@ func TestTooDeep(t *testing.T) {
 	w := f.prepare("w")
 	f.run(w, order{Ops: []toolOp{{Do: "deep", Path: "d", Arg: "1500"}}})
 	must(t, w.Freeze())
-	if _, _, err := w.Review(t.Context()); !errors.Is(err, ErrTooDeep) {
+	if _, _, err := w.Review(t.Context()); !errors.Is(err, errTooDeep) {
 		t.Errorf("review: %v", err)
 	}
 	must(t, w.Discard())

@@ -69,7 +69,7 @@ func TestActiveWhileAMountLives(t *testing.T) {
 	if _, err := got.Commit(t.Context(), CommitOptions{}); !errors.Is(err, ErrActive) {
 		t.Errorf("commit: %v", err)
 	}
-	if err := other.Discard("w"); !errors.Is(err, ErrActive) {
+	if err := other.discard("w"); !errors.Is(err, ErrActive) {
 		t.Errorf("discard: %v", err)
 	}
 	must(t, mount.Close())
@@ -97,7 +97,7 @@ func TestLostWithTheHost(t *testing.T) {
 		return got.Info().State == Frozen
 	})
 	defer got.Close()
-	if _, _, err := got.Review(t.Context()); !errors.Is(err, ErrLost) {
+	if _, _, err := got.Review(t.Context()); !errors.Is(err, errLost) {
 		t.Errorf("review: %v", err)
 	}
 	must(t, got.Discard())
@@ -190,7 +190,7 @@ func TestPrepareRefuses(t *testing.T) {
 	must(t, err)
 	defer source.Close()
 	ok.Source, ok.ID = source, "twice"
-	if _, err := f.store.Prepare(ok); !errors.Is(err, ErrExists) {
+	if _, err := f.store.Prepare(ok); !errors.Is(err, errExists) {
 		t.Errorf("an id that is taken: %v", err)
 	}
 }

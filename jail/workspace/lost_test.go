@@ -41,7 +41,7 @@ func TestLostDirectory(t *testing.T) {
 			if err := b.act(t, "commit"); !errors.Is(err, ErrState) {
 				t.Errorf("another commit: %v", err)
 			}
-			if err := store.Discard("w"); !errors.Is(err, ErrState) {
+			if err := store.discard("w"); !errors.Is(err, ErrState) {
 				t.Errorf("discard: %v", err)
 			}
 			must(t, os.Rename(b.f.at(tc.to), b.f.at(tc.moves)))
@@ -164,7 +164,7 @@ func TestForeignWhileCommitted(t *testing.T) {
 			}
 			_, err := b.w.Commit(t.Context(), CommitOptions{})
 			b.f.store.fault = nil
-			failed := (*CommitError)(nil)
+			failed := (*commitError)(nil)
 			if !errors.As(err, &failed) || !errors.Is(failed.Undo, ErrIncomplete) ||
 				!strings.Contains(err.Error(), tc.says) {
 				t.Errorf("commit: %v", err)

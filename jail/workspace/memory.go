@@ -12,22 +12,22 @@ import (
 // same two limits, whose content is memory of the run until the workspace is kept. Then it is
 // written to upper.img as one file (see archive), and read from there into a tmpfs for a review.
 
-// ErrNoMarks is returned if the kernel's tmpfs lacks the extended attributes that an overlay of a
+// errNoMarks is returned if the kernel's tmpfs lacks the extended attributes that an overlay of a
 // user needs.
-var ErrNoMarks = errors.New(
+var errNoMarks = errors.New(
 	"the kernel's tmpfs has no user extended attributes, which a shadow without root needs: boot Linux 6.6 or newer")
 
 // inodesOfMemory are the inodes of a layer beside the tool's: its root, upper and work, three that
 // the overlay makes in work, and two for attributes, which a tmpfs counts as inodes.
 const inodesOfMemory = 8
 
-// lostMemory is ErrLost for a layer in memory.
+// lostMemory is errLost for a layer in memory.
 type lostMemory struct{}
 
 func (lostMemory) Error() string {
 	return "what was written lay in the memory of a jaild that was killed, and is gone with it"
 }
-func (lostMemory) Is(err error) bool { return err == ErrLost }
+func (lostMemory) Is(err error) bool { return err == errLost }
 
 // newMemory makes an empty layer. It is attached on top of the store in this process's own mount
 // namespace, since an older kernel makes no second mount of a detached one. Nobody looks it up by
@@ -38,7 +38,7 @@ func (l *layer) newMemory(store *os.File, bytes, inodes int64) (err error) {
 	}
 	if ok, err := sys.HasUserXattrs(l.mount); err != nil || !ok {
 		if err == nil {
-			err = ErrNoMarks
+			err = errNoMarks
 		}
 		return err
 	}

@@ -182,7 +182,7 @@ func (b *moverBed) disturbed(t *testing.T, m mover, do string, move, fail, back 
 	if err == nil && b.w.Info().State == Committing {
 		b.recover(t)
 	}
-	failed := (*CommitError)(nil)
+	failed := (*commitError)(nil)
 	switch {
 	case err == nil:
 		b.is(t, what+": it said that all went well", to)

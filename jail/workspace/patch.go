@@ -32,11 +32,11 @@ const (
 	contextSize = 3
 )
 
-// Patch writes the changes as unified diffs in the format of git. Text of up to 1 MiB a file is
+// patch writes the changes as unified diffs in the format of git. Text of up to 1 MiB a file is
 // written as hunks that git apply takes. Changes that the format cannot express (directories,
 // special files, binary and large content) are lines that begin with '#', which git apply skips.
 // Content that the caller cannot read is not shown. Nothing is executed.
-func (w *Workspace) Patch(ctx context.Context, out io.Writer, o PatchOptions) error {
+func (w *Workspace) patch(ctx context.Context, out io.Writer, o PatchOptions) error {
 	_, err := w.Show(ctx, ShowOptions{Patch: out, Options: o}, func(Change) error { return nil })
 	return err
 }

@@ -88,7 +88,7 @@ func (s *Store) makeDir(name string) (dir *os.File, err error) {
 	defer release()
 	if err := sys.MkdirAt(s.dir, name, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			err = ErrExists
+			err = errExists
 		}
 		return nil, err
 	}

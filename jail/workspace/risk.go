@@ -49,8 +49,8 @@ func RiskClasses() []policy.Class {
 		policy.Binary, policy.PackageManager, policy.CI, SetID, Split}
 }
 
-// Has reports whether a change has a risk of that class; Plain is true for a change without any.
-func (c Change) Has(class policy.Class) bool {
+// has reports whether a change has a risk of that class; Plain is true for a change without any.
+func (c Change) has(class policy.Class) bool {
 	for _, r := range c.Risks {
 		if r.Class == class {
 			return true

@@ -117,7 +117,7 @@ func TestRiskClassesOfNames(t *testing.T) {
 			must(t, err)
 			c := Change{Path: path}
 			c.nameRisks()
-			if !c.Has(class) {
+			if !c.has(class) {
 				t.Errorf("%s: %+v, want %s", name, c.Risks, class)
 			}
 			hold := len(c.Risks) > 0 && c.Risks[0].Hold

@@ -131,7 +131,7 @@ func TestCommitOnAFullDisk(t *testing.T) {
 		t.Errorf("a commit without room: %v", err)
 	}
 	many := f.shadow("many", `for i in $(seq 80); do echo $i >f$i; done; echo more >>a; rm -r b`)
-	var failed *CommitError
+	var failed *commitError
 	if _, err := many.Commit(t.Context(), CommitOptions{}); !errors.As(err, &failed) ||
 		failed.Undo != nil || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a commit of too many files: %v", err)

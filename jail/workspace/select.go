@@ -81,15 +81,15 @@ func (e *ConflictError) Error() string {
 // Is makes the error an ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
-// ProtectedError says that everything that a commit asked for was held back. It is an ErrProtected.
-type ProtectedError struct{ Held []Held }
+// protectedError says that everything that a commit asked for was held back. It is an ErrProtected.
+type protectedError struct{ Held []Held }
 
-func (e *ProtectedError) Error() string {
+func (e *protectedError) Error() string {
 	return fmt.Sprintf("%v: %s: %s", ErrProtected, e.Held[0].Path, e.Held[0].Why)
 }
 
 // Is makes the error an ErrProtected.
-func (e *ProtectedError) Is(target error) bool { return target == ErrProtected }
+func (e *protectedError) Is(target error) bool { return target == ErrProtected }
 
 // selection marks the changes that a commit takes, in the order of Workspace.Changes.
 type selection struct {
@@ -133,7 +133,7 @@ func (s *selection) match(o CommitOptions) error {
 		if _, ok := o.Hunks[c.Path]; ok {
 			s.take[i] = true
 		}
-		if s.take[i] && o.Classes != nil && !slices.ContainsFunc(o.Classes, c.Has) {
+		if s.take[i] && o.Classes != nil && !slices.ContainsFunc(o.Classes, c.has) {
 			s.take[i] = false
 		}
 	}

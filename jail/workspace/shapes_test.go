@@ -199,7 +199,7 @@ func TestFileSystems(t *testing.T) {
 			syscall.Mount("", f.real, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
 		before := snapshotText(f.real)
 		w := f.shadow("w", "echo more >>f; rm gone")
-		var failed *CommitError
+		var failed *commitError
 		if _, err := w.Commit(t.Context(), CommitOptions{}); !errors.Is(err, syscall.EROFS) ||
 			!errors.As(err, &failed) || failed.Undo != nil {
 			t.Errorf("%v", err)

@@ -49,7 +49,7 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 	if o.Patch != nil {
 		p.out = bufio.NewWriterSize(o.Patch, 64<<10)
 	}
-	for c, err := range w.Changes(ctx) {
+	for c, err := range w.changes(ctx) {
 		if err != nil {
 			return Shown{}, err
 		}
@@ -88,7 +88,7 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 			return Shown{}, err
 		}
 	}
-	out.Digest, out.Damaged = d.sum(), w.Damaged()
+	out.Digest, out.Damaged = d.sum(), w.damaged()
 	var err error
 	out.Renames, err = r.find(ctx, w)
 	return out, w.wrap("renames", err)

@@ -295,9 +295,9 @@ func (home folder) lock() (*os.File, error) {
 	return f, nil
 }
 
-// Discard removes a workspace with its layer. The error is ErrActive if a live jail of another
+// discard removes a workspace with its layer. The error is ErrActive if a live jail of another
 // process uses it.
-func (s *Store) Discard(id string) error {
+func (s *Store) discard(id string) error {
 	w, err := s.Get(id)
 	if err != nil {
 		return err

@@ -41,11 +41,11 @@ const (
 	ChangedBack State = "reverted"
 )
 
-// Errors to compare with. Errors with data have types of their own: ConflictError, ProtectedError,
-// CommitError.
+// Errors to compare with. Errors with data have types of their own: ConflictError, protectedError,
+// commitError.
 var (
 	ErrNotFound   = errors.New("no such workspace")
-	ErrExists     = errors.New("the workspace exists already")
+	errExists     = errors.New("the workspace exists already")
 	ErrActive     = errors.New("a jail is still using the workspace")
 	ErrBusy       = errors.New("another commit or discard is under way")
 	ErrState      = errors.New("the workspace is in no state for that")
@@ -55,9 +55,9 @@ var (
 	ErrProtected  = errors.New("protected names need an explicit yes")
 	ErrDigest     = errors.New("the changes are not the ones that were reviewed")
 	ErrSource     = errors.New("the directory cannot have a shadow")
-	ErrLost       = errors.New("the host went down while the workspace was being written")
+	errLost       = errors.New("the host went down while the workspace was being written")
 	ErrNoChange   = errors.New("no change has that path")
-	ErrTooDeep    = errors.New("directories are nested too deep to review")
+	errTooDeep    = errors.New("directories are nested too deep to review")
 	ErrIncomplete = errors.New("an interrupted commit could not be undone whole")
 	ErrRecord     = errors.New("what jail itself keeps of it is damaged")
 	ErrManyDirs   = errors.New("too many directories for one commit")

@@ -84,7 +84,7 @@ func TestRunReviewCommit(t *testing.T) {
 	if len(all) != 1 || all[0].State != Committed || len(all[0].Commits) != 1 {
 		t.Errorf("list %+v", all)
 	}
-	must(t, f.store.Discard("r1"))
+	must(t, f.store.discard("r1"))
 	if _, err := f.store.Get("r1"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after discard: %v", err)
 	}

@@ -47,7 +47,7 @@ func Candidate(l Lesson, wide Draft) Draft {
 	d.Items = append(d.Items, memory(d.Native)...)
 	switch l.Kind {
 	case KindNative:
-		programs := Programs(l.Observed.Files, Memory())
+		programs := programs(l.Observed.Files, Memory())
 		if !slices.ContainsFunc(programs, func(i Item) bool { return i.Name == l.Tool }) &&
 			!covered(programs, l.Tool) {
 			programs = append([]Item{{Kind: KindNative, Name: l.Tool,
@@ -210,7 +210,7 @@ func unseen(l Lesson) []string {
 
 // Widen adds everything that the runs were shown to a draft, marked as blind.
 func Widen(d Draft, mounts []policy.Mount) Draft {
-	d = d.With(d.Items)
+	d = d.with(d.Items)
 	for _, m := range mounts {
 		i := Item{Kind: KindMount, Name: m.Target, Mount: m, Blind: true,
 			Why: "What is used of it was not observed; without it the run is another."}

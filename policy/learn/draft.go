@@ -66,8 +66,8 @@ type Draft struct {
 	Lessons string   `json:"lessons"` // how it came about
 }
 
-// With is the draft with these items and no others.
-func (d Draft) With(items []Item) Draft {
+// with is the draft with these items and no others.
+func (d Draft) with(items []Item) Draft {
 	d.Items = slices.Clone(items)
 	return d
 }

@@ -215,9 +215,9 @@ func loader(p string) bool {
 		strings.HasPrefix(base, "ld-2.")
 }
 
-// Programs makes items of tools.native of executed files. The workspace and tmpfs mounts are
+// programs makes items of tools.native of executed files. The workspace and tmpfs mounts are
 // granted as a whole or not at all.
-func Programs(files []File, tmpfs []string) []Item {
+func programs(files []File, tmpfs []string) []Item {
 	byDir := map[string][]File{}
 	for _, f := range files {
 		if f.Executed > 0 && !f.Dir && !loader(f.Path) && !paths.Within("/run", f.Path) {
@@ -257,10 +257,10 @@ func Programs(files []File, tmpfs []string) []Item {
 	return out
 }
 
-// Narrow replaces a mount of a directory by mounts of the programs in it that were executed, under
+// narrow replaces a mount of a directory by mounts of the programs in it that were executed, under
 // all the names that names gives them, and of the tool, which may be a link that leads elsewhere.
 // ok is false where something else in the directory was used too, or where there are too many.
-func Narrow(item Item, tool string, files []File, names map[string][]string) (out []Item, ok bool) {
+func narrow(item Item, tool string, files []File, names map[string][]string) (out []Item, ok bool) {
 	if item.Kind != KindMount || item.Mount.Access&policy.Exec == 0 {
 		return nil, false
 	}

@@ -119,7 +119,7 @@ func TestPrograms(t *testing.T) {
 		{"a crowd", crowd, []string{"/usr/lib/tools/**"}},
 	} {
 		var got []string
-		for _, i := range Programs(c.files, Memory()) {
+		for _, i := range programs(c.files, Memory()) {
 			got = append(got, i.Name)
 		}
 		if !slices.Equal(got, c.want) {
@@ -332,7 +332,7 @@ func TestNarrow(t *testing.T) {
 	bin := Item{Kind: KindMount, Name: "/usr/bin", Mount: policy.Mount{Source: "/usr/bin",
 		Target: "/usr/bin", Access: policy.Read | policy.Exec}}
 	files := []File{{Path: "/usr/bin/python3.11", Executed: 2}, {Path: "/usr/lib/x", Opened: 1}}
-	out, ok := Narrow(bin, "/usr/bin/npm", files,
+	out, ok := narrow(bin, "/usr/bin/npm", files,
 		map[string][]string{"/usr/bin/python3.11": {"/usr/bin/python3"}})
 	if !ok || len(out) != 3 || out[2].Name != "/usr/bin/npm" ||
 		out[1].Mount.Target != "/usr/bin/python3" || out[1].Mount.Source != "/usr/bin/python3" {
@@ -342,12 +342,12 @@ func TestNarrow(t *testing.T) {
 	for i := range manyPrograms {
 		names = append(names, fmt.Sprintf("/usr/bin/python3-%d", i))
 	}
-	if out, ok := Narrow(bin, "", files, map[string][]string{"/usr/bin/python3.11": names}); ok {
+	if out, ok := narrow(bin, "", files, map[string][]string{"/usr/bin/python3.11": names}); ok {
 		t.Errorf("%d mounts of one program", len(out))
 	}
 	for _, files := range [][]File{nil, append(files, File{Path: "/usr/bin/script", Opened: 1}),
 		append(files, File{Path: "/usr/bin/sub/x", Executed: 1})} {
-		if out, ok := Narrow(bin, "/usr/bin/npm", files, nil); ok {
+		if out, ok := narrow(bin, "/usr/bin/npm", files, nil); ok {
 			t.Errorf("%+v", out)
 		}
 	}

@@ -59,7 +59,7 @@ func Least(ctx context.Context, d Draft, files []File, names map[string][]string
 }
 
 func without(d Draft, out []Item) Draft {
-	return d.With(slices.DeleteFunc(slices.Clone(d.Items), func(i Item) bool {
+	return d.with(slices.DeleteFunc(slices.Clone(d.Items), func(i Item) bool {
 		return slices.ContainsFunc(out, func(o Item) bool {
 			return o.Kind == i.Kind && o.Name == i.Name
 		})
@@ -121,7 +121,7 @@ func (s *search) workspace(d Draft) (Draft, error) {
 // narrow tries single programs in place of the directories that they are in.
 func (s *search) narrow(d Draft, files []File, names map[string][]string) (Draft, error) {
 	for _, item := range d.Of(KindMount) {
-		single, ok := Narrow(item, d.Tool, files, names)
+		single, ok := narrow(item, d.Tool, files, names)
 		if !ok || item.Blind {
 			continue
 		}
@@ -188,7 +188,7 @@ func (s *search) access(d Draft) (Draft, error) {
 		if i.Kind != KindMount || i.Mount.Access != policy.Read|policy.Exec {
 			continue
 		}
-		less := d.With(d.Items)
+		less := d.with(d.Items)
 		less.Items[n].Mount.Access = policy.Read
 		same, err := s.same(less)
 		if err != nil {

@@ -72,7 +72,7 @@ func (r Rule) within(p policy.Policy) bool {
 
 // Missing is the part of a draft that the base does not grant.
 func (b Base) Missing(d Draft) Draft {
-	d = d.With(slices.DeleteFunc(slices.Clone(d.Items), b.grants))
+	d = d.with(slices.DeleteFunc(slices.Clone(d.Items), b.grants))
 	d.Access = max(d.Access, b.Policy.Workspace.Access)
 	return d
 }

@@ -18,7 +18,7 @@ import (
 func Render(f File) []byte {
 	w := &writer{kind: f.Kind}
 	p, top := f.Policy.Normal(), policy.Top().Normal()
-	w.line("policy = %d", Version)
+	w.line("policy = %d", version)
 	if f.Name != "" {
 		w.line("name = %s", quote(f.Name))
 	}

@@ -21,7 +21,7 @@ func Schema() []byte {
 	props := root["properties"].(object)
 	props["mount"] = props["mounts"]
 	delete(props, "mounts")
-	props["policy"] = object{"const": Version, "description": about("policy")}
+	props["policy"] = object{"const": version, "description": about("policy")}
 	props["name"] = object{"type": "string", "maxLength": 128,
 		"pattern": `^[a-z0-9_][a-z0-9_-]*(/[a-z0-9_][a-z0-9_-]*)*$`, "description": about("name")}
 	props["about"] = object{"type": "string", "maxLength": 500, "description": about("about")}

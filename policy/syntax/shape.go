@@ -11,8 +11,8 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Version is the one version of the language there is.
-const Version = 1
+// version is the one version of the language there is.
+const version = 1
 
 // reader turns the tree of one file into a draft.
 type reader struct {
@@ -44,15 +44,15 @@ func (r *reader) file(root *node) {
 		"permissions": r.permissions,
 	})
 	if root.get("policy") == nil {
-		r.errs.add(root.pos, fmt.Sprintf("write `policy = %d` as the first line", Version),
+		r.errs.add(root.pos, fmt.Sprintf("write `policy = %d` as the first line", version),
 			"the version of the language is missing")
 	}
 }
 
 func (r *reader) version(key string, v *node) {
-	if n, ok := v.integer(); v.kind != unstable.Integer || !ok || n != Version {
-		r.errs.add(v.pos, fmt.Sprintf("write `policy = %d`", Version),
-			"%s is the version of the language, and there is only %d", key, Version)
+	if n, ok := v.integer(); v.kind != unstable.Integer || !ok || n != version {
+		r.errs.add(v.pos, fmt.Sprintf("write `policy = %d`", version),
+			"%s is the version of the language, and there is only %d", key, version)
 	}
 }
 

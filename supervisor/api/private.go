@@ -14,8 +14,8 @@ import (
 // message on it brings a new connection. So it needs no place in the file system that others could
 // take or guess, and ends when its client does.
 
-// PrivateFD is the descriptor on which a private daemon finds its socket.
-const PrivateFD = 3
+// privateFD is the descriptor on which a private daemon finds its socket.
+const privateFD = 3
 
 type privateListener struct {
 	conn *control.Conn
@@ -24,7 +24,7 @@ type privateListener struct {
 // ListenPrivate returns the listener of a private daemon. Accept fails with net.ErrClosed when the
 // client is gone.
 func ListenPrivate() (net.Listener, error) {
-	conn, err := control.Inherit(PrivateFD)
+	conn, err := control.Inherit(privateFD)
 	if err != nil {
 		return nil, err
 	}

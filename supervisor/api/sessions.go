@@ -13,8 +13,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
-// PathSessions is where sessions are.
-const PathSessions = wire.PathSessions
+// pathSessions is where sessions are.
+const pathSessions = wire.PathSessions
 
 // startSession opens a session by its id: asked for twice in the same words it is one session.
 func (srv *Server) startSession(ctx context.Context, c caller.Caller, r *http.Request) (any,
@@ -79,22 +79,22 @@ func (srv *Server) stopSession(ctx context.Context, c caller.Caller, r *http.Req
 // id; one that is open already and was asked for in the same words is returned as it is.
 func (c *Client) StartSession(ctx context.Context,
 	req message.SessionRequest) (s message.SessionInfo, err error) {
-	return s, c.do(ctx, "PUT", item(PathSessions, req.ID), req, &s)
+	return s, c.do(ctx, "PUT", item(pathSessions, req.ID), req, &s)
 }
 
 // Sessions lists the open sessions.
 func (c *Client) Sessions(ctx context.Context) (all []message.SessionInfo, err error) {
-	return all, c.do(ctx, "GET", PathSessions, nil, &all)
+	return all, c.do(ctx, "GET", pathSessions, nil, &all)
 }
 
 // Exec runs a tool in a session, as RunSized does without one.
 func (c *Client) Exec(ctx context.Context, session string, req message.ExecRequest, in io.Reader,
 	out, errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
-	return c.streamed(ctx, item(PathSessions, session)+"/exec", req, in, out, errOut, sizes)
+	return c.streamed(ctx, item(pathSessions, session)+"/exec", req, in, out, errOut, sizes)
 }
 
 // StopSession ends a session and returns how: what its invocations used and changed together.
 func (c *Client) StopSession(ctx context.Context, id string,
 	req message.StopRequest) (r message.Result, err error) {
-	return r, c.do(ctx, "POST", item(PathSessions, id)+"/stop", req, &r)
+	return r, c.do(ctx, "POST", item(pathSessions, id)+"/stop", req, &r)
 }

@@ -21,10 +21,10 @@ import (
 // it.
 const maxOffer = 2 << 20
 
-// BundleType is the media type of a bundle on its way to the daemon: an Offer as one line of JSON,
+// bundleType is the media type of a bundle on its way to the daemon: an Offer as one line of JSON,
 // then its files, one behind the other, in the order and of the sizes that the manifest has them.
 // There is no archive to unpack, and so no names in one.
-const BundleType = "application/vnd.jail.bundle"
+const bundleType = "application/vnd.jail.bundle"
 
 // A RingRequest puts the key ring of a publisher into use.
 type RingRequest struct {
@@ -109,7 +109,7 @@ func (c *Client) InstallTool(ctx context.Context, o bundle.Offer,
 	if err != nil {
 		return in, err
 	}
-	req.Header.Set("Content-Type", BundleType)
+	req.Header.Set("Content-Type", bundleType)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if failed := source.failed(); failed != nil {

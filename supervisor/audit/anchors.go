@@ -186,7 +186,7 @@ func (a *anchors) end(v *verifier) error {
 	if _, err := v.openAnchor(it); err != nil {
 		return err
 	}
-	return v.fault(v.chain.size+1, Missing, "the log ends with record %d, and anchor %s has %d",
+	return v.fault(v.chain.size+1, missing, "the log ends with record %d, and anchor %s has %d",
 		v.chain.size, it.From, it.Size)
 }
 
@@ -199,7 +199,7 @@ func (v *verifier) openAnchor(a Anchor) (head, error) {
 		}
 	}
 	if v.report.Origin != "" && a.Origin != v.report.Origin {
-		return head{}, v.fault(max(a.Size, 1), Missing,
+		return head{}, v.fault(max(a.Size, 1), missing,
 			"anchor %s is of the log %s, and this one is %s: it was replaced, or the anchor is another host's", a.From, a.Origin, v.report.Origin)
 	}
 	return head{}, v.fault(max(a.Size, 1), unsigned, "anchor %s is not signed by a key of this log",

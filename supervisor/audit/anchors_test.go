@@ -97,7 +97,7 @@ func TestAnchors(t *testing.T) {
 	_, err = rewrite(t, 5, "", true).against(t, kept)
 	wantKind(t, err, altered, "another history") // the times differ
 	_, err = rewrite(t, 40, "", false).against(t, kept)
-	wantKind(t, err, Missing, "replaced")
+	wantKind(t, err, missing, "replaced")
 
 	// The log as it was after ten records, with the head of then.
 	short := newPlace(t)
@@ -121,7 +121,7 @@ func TestAnchors(t *testing.T) {
 		t.Errorf("%+v, %v", rep, err)
 	}
 	_, err = old.against(t, append(first, h.Note...))
-	wantKind(t, err, Missing, "the log ends with record")
+	wantKind(t, err, missing, "the log ends with record")
 }
 
 // TestAnchorsOfPruned: anchors of before the cut count as such, those at it and behind it are held

@@ -54,7 +54,7 @@ func (m *matcher) wants(r Record) bool {
 		(m.Decision == "" || m.Decision == r.Decision()) &&
 		(m.Layer == "" || m.Layer == r.Text("layer")) &&
 		(m.Host == "" || hostMatches(m.Host, r.Text("host"))) &&
-		(m.Path == nil || slices.ContainsFunc(r.Paths(), m.Path))
+		(m.Path == nil || slices.ContainsFunc(r.paths(), m.Path))
 }
 
 // note remembers the runs of the filter's tool.
@@ -134,8 +134,8 @@ func (r Record) Decision() string {
 	return ""
 }
 
-// Paths returns the paths that the record names.
-func (r Record) Paths() []string {
+// paths returns the paths that the record names.
+func (r Record) paths() []string {
 	var paths []string
 	switch r.Type {
 	// The text is "read /etc/shadow", perhaps with more after the last path.

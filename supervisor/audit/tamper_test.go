@@ -116,7 +116,7 @@ func TestEveryCutAndSwap(t *testing.T) {
 			}
 			cuts++
 			if at == start {
-				found(fmt.Sprint("cut to ", at, " bytes"), uint64(i+1), Missing)
+				found(fmt.Sprint("cut to ", at, " bytes"), uint64(i+1), missing)
 			} else {
 				found(fmt.Sprint("cut to ", at, " bytes"), uint64(i+1), altered)
 			}
@@ -125,7 +125,7 @@ func TestEveryCutAndSwap(t *testing.T) {
 	for i := 1; i < n; i++ {
 		p.put(t, lines[i:])
 		fronts++
-		found(fmt.Sprint("begun at record ", i+1), 1, Missing)
+		found(fmt.Sprint("begun at record ", i+1), 1, missing)
 	}
 	for i := range n {
 		for j := i + 1; j < n; j++ {
@@ -167,7 +167,7 @@ func TestLinesMoved(t *testing.T) {
 	for i := range n {
 		seq := uint64(i + 1)
 		p.put(t, slices.Delete(slices.Clone(lines), i, i+1))
-		p.wantFault(t, seq, Missing)
+		p.wantFault(t, seq, missing)
 		p.put(t, slices.Insert(slices.Clone(lines), i, lines[i]))
 		if i < n-1 {
 			p.wantFault(t, seq, outOfOrder)
@@ -184,7 +184,7 @@ func TestLinesMoved(t *testing.T) {
 	}
 	for k := 1; k <= n; k++ {
 		p.put(t, lines[:n-k])
-		p.wantFault(t, uint64(n-k+1), Missing)
+		p.wantFault(t, uint64(n-k+1), missing)
 	}
 	p.put(t, lines)
 	p.mustVerify(t, n)
@@ -199,11 +199,11 @@ func TestTailCutByBytes(t *testing.T) {
 		seq, kind := uint64(5), altered
 		switch {
 		case cut == len(lines[4]):
-			kind = Missing
+			kind = missing
 		case cut > len(lines[4]) && cut < len(lines[4])+len(lines[3]):
 			seq = 4
 		case cut == len(lines[4])+len(lines[3]):
-			seq, kind = 4, Missing
+			seq, kind = 4, missing
 		}
 		p.wantFault(t, seq, kind)
 	}
@@ -260,7 +260,7 @@ func TestFilesTaken(t *testing.T) {
 		}
 		away := name + ".away"
 		os.Rename(name, away)
-		p.wantFault(t, first, Missing)
+		p.wantFault(t, first, missing)
 		os.Rename(away, name)
 	}
 	os.Truncate(list[len(list)-1], 0)
@@ -333,7 +333,7 @@ func TestRestartOnDamage(t *testing.T) {
 		if _, err := Open(p.options()); !errors.Is(err, errDamaged) {
 			t.Errorf("open with %d records missing: %v", k, err)
 		}
-		p.wantFault(t, uint64(7-k), Missing)
+		p.wantFault(t, uint64(7-k), missing)
 	}
 	last := bytes.Clone(lines[5])
 	last[40] ^= 1

@@ -191,7 +191,7 @@ func TestPrune(t *testing.T) {
 				filepath.Join(p.log, e.Name()+".aside")); err != nil {
 				t.Fatal(err)
 			}
-			p.wantFault(t, done.Last+1, Missing)
+			p.wantFault(t, done.Last+1, missing)
 			break
 		}
 	}

@@ -42,7 +42,7 @@ type Kind string
 // The kinds.
 const (
 	altered    Kind = "altered"
-	Missing    Kind = "missing"
+	missing    Kind = "missing"
 	outOfOrder Kind = "out of order"
 	unsigned   Kind = "unsigned"
 )
@@ -158,7 +158,7 @@ func (v *verifier) run() error {
 			return nil
 		}
 		if v.headErr == nil && v.head.size < before.size {
-			return v.fault(before.size, Missing, "the head was put back while the log was read")
+			return v.fault(before.size, missing, "the head was put back while the log was read")
 		}
 		if follow == followHead {
 			v.head = before
@@ -223,7 +223,7 @@ func (v *verifier) misplaced(want, got uint64) error {
 	for {
 		m, err := v.src.next()
 		if err == io.EOF {
-			return v.fault(want, Missing, "record %d follows record %d", got, v.chain.size)
+			return v.fault(want, missing, "record %d follows record %d", got, v.chain.size)
 		}
 		if err != nil {
 			return err
@@ -233,7 +233,7 @@ func (v *verifier) misplaced(want, got uint64) error {
 				got)
 		}
 		if m.last {
-			return v.fault(want, Missing, "record %d follows record %d", got, v.chain.size)
+			return v.fault(want, missing, "record %d follows record %d", got, v.chain.size)
 		}
 	}
 }
@@ -274,7 +274,7 @@ func (v *verifier) compareHead() error {
 			return errors.Join(err,
 				v.fault(v.chain.size+1, altered, "the file ends within its line"))
 		}
-		return v.fault(v.chain.size+1, Missing, "the log ends, and the signed head has %d records",
+		return v.fault(v.chain.size+1, missing, "the log ends, and the signed head has %d records",
 			v.head.size)
 	case v.chain.hash != v.head.hash || v.edge.root() != v.head.root:
 		return v.fault(v.head.size, altered, "its hash is not the one in the signed head")

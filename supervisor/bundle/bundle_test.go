@@ -97,7 +97,7 @@ func TestFind(t *testing.T) {
 		t.Errorf("search/grep: %+v, %v", c, err)
 	}
 
-	var ambiguous *AmbiguousError
+	var ambiguous *ambiguousError
 	if _, err := s.Find("grep"); !errors.As(err, &ambiguous) || !slices.Equal(ambiguous.In,
 		[]string{"core-utils", "search"}) {
 		t.Errorf("grep: %v", err)

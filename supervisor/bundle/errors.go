@@ -32,13 +32,13 @@ func (e *NotFoundError) Error() string {
 	return text
 }
 
-// AmbiguousError says that more than one bundle has a command of a name.
-type AmbiguousError struct {
+// ambiguousError says that more than one bundle has a command of a name.
+type ambiguousError struct {
 	Name string
 	In   []string // the bundles
 }
 
-func (e *AmbiguousError) Error() string {
+func (e *ambiguousError) Error() string {
 	full := make([]string, len(e.In))
 	for i, bundle := range e.In {
 		full[i] = bundle + "/" + e.Name
@@ -101,6 +101,6 @@ func distance(a, b string) int {
 // IsMissing reports whether an error says that there is no one bundle or command of a name.
 func IsMissing(err error) bool {
 	var missing *NotFoundError
-	var ambiguous *AmbiguousError
+	var ambiguous *ambiguousError
 	return errors.As(err, &missing) || errors.As(err, &ambiguous)
 }

@@ -106,7 +106,7 @@ func (s *Set) Show(name string) (*Bundle, error) {
 }
 
 // Find returns the command of the given name, "grep" or "core-utils/grep". The
-// error is a *NotFoundError or an *AmbiguousError.
+// error is a *NotFoundError or an *ambiguousError.
 func (s *Set) Find(name string) (Command, error) {
 	want, short, qualified := strings.Cut(name, "/")
 	if !qualified {
@@ -128,7 +128,7 @@ func (s *Set) Find(name string) (Command, error) {
 	case 1:
 		return found[0], nil
 	}
-	ambiguous := &AmbiguousError{Name: name}
+	ambiguous := &ambiguousError{Name: name}
 	for _, c := range found {
 		ambiguous.In = append(ambiguous.In, c.Bundle)
 	}

@@ -33,9 +33,9 @@ func (c Caller) Workspace() workspace.Caller {
 // MayControl reports whether the caller is the user uid or root.
 func (c Caller) MayControl(uid uint32) bool { return c.UID == 0 || c.UID == uid }
 
-// In reports whether the caller belongs to an audience. A name that the host does not know matches
+// in reports whether the caller belongs to an audience. A name that the host does not know matches
 // nobody.
-func (c Caller) In(a syntax.Audience) bool {
+func (c Caller) in(a syntax.Audience) bool {
 	isUser := func(name string) bool {
 		if id, err := strconv.ParseUint(name, 10, 32); err == nil {
 			return uint32(id) == c.UID

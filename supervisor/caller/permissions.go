@@ -21,12 +21,12 @@ type Permissions struct {
 
 // PermissionsOf returns what the rules of the ceiling permit a caller. Root may do everything.
 func PermissionsOf(rules syntax.Host, c Caller) Permissions {
-	return Permissions{c, c.UID == 0 || c.In(rules.Read), mayRun(rules, c), c.UID == 0 ||
-		c.In(rules.Administer)}
+	return Permissions{c, c.UID == 0 || c.in(rules.Read), mayRun(rules, c), c.UID == 0 ||
+		c.in(rules.Administer)}
 }
 
 func mayRun(rules syntax.Host, c Caller) bool {
-	return c.UID == 0 || rules.Run == nil || c.In(*rules.Run)
+	return c.UID == 0 || rules.Run == nil || c.in(*rules.Run)
 }
 
 // decidesOn reports whether the caller may decide on what uid started: uid, root, and
@@ -101,7 +101,7 @@ func MayUse(rules syntax.Host, c Caller, profile string, own bool, policyFile st
 		}
 		audience = others
 	}
-	if c.In(audience) {
+	if c.in(audience) {
 		return nil
 	}
 	if own {

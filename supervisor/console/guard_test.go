@@ -229,7 +229,7 @@ func TestLogin(t *testing.T) {
 		return c.do("GET", path, nil, change).Code
 	}
 	link, until := c.con.Link()
-	if !until.Equal(now.Add(LinkLife)) || len(link) != len("/login/")+43 {
+	if !until.Equal(now.Add(linkLife)) || len(link) != len("/login/")+43 {
 		t.Errorf("%s until %s", link, until)
 	}
 	if w := c.do("HEAD", link, nil, nil); w.Code == 200 || len(w.Result().Cookies()) > 0 {
@@ -250,7 +250,7 @@ func TestLogin(t *testing.T) {
 		t.Errorf("a link twice: %d, %s", w.Code, w.Body)
 	}
 	late, _ := c.con.Link()
-	now = now.Add(LinkLife)
+	now = now.Add(linkLife)
 	if code := redeem(late, nil); code != 403 {
 		t.Errorf("a link too late: %d", code)
 	}
@@ -263,7 +263,7 @@ func TestLogin(t *testing.T) {
 	if w := c.get("/"); w.Code != 200 {
 		t.Errorf("a login within its time: %d", w.Code)
 	}
-	now = now.Add(SessionLife)
+	now = now.Add(sessionLife)
 	if w := c.get("/"); w.Code != 401 || !strings.Contains(w.Body.String(), "press Enter") {
 		t.Errorf("a login behind its time: %d", w.Code)
 	}

@@ -16,10 +16,10 @@ const (
 	sessionPath = "/c/"
 	cookieName  = "jail-console"
 
-	// LinkLife is how long a login link is good.
-	LinkLife = 10 * time.Minute
-	// SessionLife is how long a login lasts.
-	SessionLife = 12 * time.Hour
+	// linkLife is how long a login link is good.
+	linkLife = 10 * time.Minute
+	// sessionLife is how long a login lasts.
+	sessionLife = 12 * time.Hour
 
 	// The eldest goes; they come from the terminal only.
 	maxLinks    = 64
@@ -90,7 +90,7 @@ func (l *logins) issue() (token string, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sweep()
-	token, until = secret(), l.now().Add(LinkLife)
+	token, until = secret(), l.now().Add(linkLife)
 	l.links[sha256.Sum256([]byte(token))] = until
 	return token, until
 }
@@ -108,7 +108,7 @@ func (l *logins) redeem(token string) (s *session, cookie string) {
 	l.sweep()
 	cookie = secret()
 	s = &session{base: secret(), cookie: sha256.Sum256([]byte(cookie)), csrf: secret(),
-		until: l.now().Add(SessionLife)}
+		until: l.now().Add(sessionLife)}
 	l.sessions[s.base] = s
 	return s, cookie
 }

@@ -28,7 +28,7 @@ func Main(stderr io.Writer) int {
 	}
 	if err := serve(conn); err != nil && !errors.Is(err, io.EOF) {
 		// The daemon may be gone.
-		_ = conn.Send(FromProxy{Failed: err.Error()})
+		_ = conn.Send(fromProxy{Failed: err.Error()})
 		return 125
 	}
 	return 0
@@ -47,16 +47,16 @@ func serve(conn *control.Conn) error {
 	if err := confine.Network(setup.UID, setup.Filter); err != nil {
 		return err
 	}
-	link := &link{conn: conn, said: newFrames(conn), waiting: map[uint64]chan Answer{}}
-	p, err := New(setup, link)
+	link := &link{conn: conn, said: newFrames(conn), waiting: map[uint64]chan answer{}}
+	p, err := newProxy(setup, link)
 	if err != nil {
 		return err
 	}
-	ready := &Ready{}
+	ready := &ready{}
 	if p.authority != nil {
 		ready.Authority = p.authority.PEM
 	}
-	if err := link.send(FromProxy{Ready: ready}); err != nil {
+	if err := link.send(fromProxy{Ready: ready}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -81,13 +81,13 @@ func (l *link) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, to := range l.waiting {
-		to <- Answer{ID: id, Failed: true}
+		to <- answer{ID: id, Failed: true}
 		delete(l.waiting, id)
 	}
 }
 
 // wait waits until no stream is served, at most for most.
-func (p *Proxy) wait(most time.Duration) {
+func (p *proxy) wait(most time.Duration) {
 	for end := time.Now().Add(most); len(p.streams) > 0 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
@@ -95,7 +95,7 @@ func (p *Proxy) wait(most time.Duration) {
 
 // admit accepts proxy connections until socket closes. All input on socket comes from inside the
 // jail.
-func (p *Proxy) admit(ctx context.Context, socket *control.Conn) {
+func (p *proxy) admit(ctx context.Context, socket *control.Conn) {
 	defer socket.Close()
 	for {
 		var request control.OpenStream
@@ -112,7 +112,7 @@ func (p *Proxy) admit(ctx context.Context, socket *control.Conn) {
 	}
 }
 
-func (p *Proxy) open(ctx context.Context, socket *control.Conn, scope int) error {
+func (p *proxy) open(ctx context.Context, socket *control.Conn, scope int) error {
 	if len(p.streams) >= maxStreams || scope < 0 || scope >= len(p.scopes) {
 		return socket.Send(control.Opened{Refused: true})
 	}
@@ -140,10 +140,10 @@ type link struct {
 	said    *frames
 	writing sync.Mutex
 	mu      sync.Mutex
-	waiting map[uint64]chan Answer
+	waiting map[uint64]chan answer
 }
 
-func (l *link) send(m FromProxy) error {
+func (l *link) send(m fromProxy) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	return l.conn.Send(m)
@@ -152,7 +152,7 @@ func (l *link) send(m FromProxy) error {
 // listen receives the daemon's answers until the daemon closes its end.
 func (l *link) listen() error {
 	for {
-		var a Answer
+		var a answer
 		if err := l.said.receive(&a); err != nil {
 			return err
 		}
@@ -171,11 +171,11 @@ func (l *link) listen() error {
 
 // Intend waits until the daemon has recorded the intent.
 func (l *link) Intend(i Intent) (string, error) {
-	answer := make(chan Answer, 1)
+	answer := make(chan answer, 1)
 	l.mu.Lock()
 	l.waiting[i.ID] = answer
 	l.mu.Unlock()
-	if err := l.send(FromProxy{Intent: &i}); err != nil {
+	if err := l.send(fromProxy{Intent: &i}); err != nil {
 		return "", err
 	}
 	// The daemon answers, or this process ends with it.
@@ -188,7 +188,7 @@ func (l *link) Intend(i Intent) (string, error) {
 
 // Ended reports the outcome of a request. An error is ignored, since this process ends with the
 // daemon.
-func (l *link) Ended(o Outcome) { _ = l.send(FromProxy{Outcome: &o}) }
+func (l *link) Ended(o Outcome) { _ = l.send(fromProxy{Outcome: &o}) }
 
 // Refused reports a request that was not sent.
-func (l *link) Refused(r Refused) { _ = l.send(FromProxy{Refused: &r}) }
+func (l *link) Refused(r Refused) { _ = l.send(fromProxy{Refused: &r}) }

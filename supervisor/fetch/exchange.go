@@ -152,7 +152,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 func (s *stream) send(ctx context.Context, rt *roundTrip, headers fields,
 	body io.Reader) (*http.Response, *refusal) {
 	out := fmt.Appendf(nil, "%s %s%s HTTP/1.1\r\nHost: %s\r\n", s.h.method, rt.target.Path,
-		rt.target.Query, rt.target.Authority())
+		rt.target.Query, rt.target.authority())
 	out = headers.write(out)
 	switch {
 	case s.h.length > 0 || s.h.length == 0 && hasBody(s.h.method):
@@ -186,7 +186,7 @@ func hasBody(method string) bool { return method == "POST" || method == "PUT" ||
 // isOurs reports whether an error is of the tool's body or of a limit, and not of the host.
 func isOurs(err error) bool {
 	var limit *limitError
-	var b *BadTarget
+	var b *badTarget
 	return errors.As(err, &limit) || errors.As(err, &b) || errors.Is(err, errRequestSize) ||
 		errors.Is(err, errLength) || errors.Is(err, io.ErrUnexpectedEOF)
 }

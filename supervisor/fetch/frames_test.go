@@ -58,7 +58,7 @@ func TestFrames(t *testing.T) {
 			}()
 			f, n := newFrames(ours), 0
 			for {
-				var a Answer
+				var a answer
 				if err = f.receive(&a); err != nil {
 					break
 				}
@@ -95,11 +95,11 @@ func TestFramesTakeNoDescriptor(t *testing.T) {
 	}
 	defer r.Close()
 	before := open()
-	if err := theirs.Send(Answer{ID: 7}, w); err != nil {
+	if err := theirs.Send(answer{ID: 7}, w); err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
-	var a Answer
+	var a answer
 	if err := newFrames(ours).receive(&a); err != nil || a.ID != 7 {
 		t.Fatalf("%+v, %v", a, err)
 	}

@@ -13,7 +13,7 @@ import (
 // intercept ends the TLS of a tunnel with a certificate of the run's authority, and serves the
 // requests inside: each is decided with its method and path, and sent over TLS of the proxy. The
 // caller has checked that some rule grants the host.
-func (s *stream) intercept(ctx context.Context, t Target) {
+func (s *stream) intercept(ctx context.Context, t target) {
 	if _, refused := s.p.decide(s.eff, kindHost, modeIntercept, "CONNECT", t); refused != nil {
 		s.reply(refused)
 		return
@@ -46,12 +46,12 @@ func (a *ahead) Read(p []byte) (int, error) { return a.r.Read(p) }
 
 // where returns the target of the request line: an absolute URL, or inside a tunnel a path of the
 // tunnel's host.
-func (s *stream) where() (Target, error) {
+func (s *stream) where() (target, error) {
 	if s.inside == nil {
 		return parseTarget(s.h.target)
 	}
 	if !strings.HasPrefix(s.h.target, "/") {
-		return Target{}, bad("the request line inside a tunnel is not METHOD /PATH HTTP/1.1")
+		return target{}, bad("the request line inside a tunnel is not METHOD /PATH HTTP/1.1")
 	}
 	t, err := parseTarget(schemeHTTPS + "://" + s.inside.Host + s.h.target)
 	t.Port = s.inside.Port

@@ -146,13 +146,13 @@ func TestAnswers(t *testing.T) {
 // TestSlowNames: a name has so much time, however many servers are silent (T-213).
 func TestSlowNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := Resolver{Servers: make([]netip.AddrPort, 100), Dial: func(ctx context.Context, _,
+		r := resolver{Servers: make([]netip.AddrPort, 100), Dial: func(ctx context.Context, _,
 			_ string) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
 		start := time.Now()
-		if _, err := r.Lookup(t.Context(), upName); err == nil || time.Since(start) != resolveTime {
+		if _, err := r.lookup(t.Context(), upName); err == nil || time.Since(start) != resolveTime {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 	})

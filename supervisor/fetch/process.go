@@ -39,7 +39,7 @@ type Spec struct {
 
 // Log is the daemon's record of a run.
 type Log interface {
-	Recorder
+	recorder
 	// IntendAfter is Intend after the outcomes ended, with one flush for all of them.
 	IntendAfter(ended []Outcome, i Intent) (refuse string, err error)
 }
@@ -125,7 +125,7 @@ func (p *Process) begin(socket *os.File) error {
 		return err
 	}
 	p.said = newFrames(p.conn)
-	var said FromProxy
+	var said fromProxy
 	if err := p.receive(&said); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (p *Process) begin(socket *os.File) error {
 	return nil
 }
 
-func (p *Process) receive(m *FromProxy) error {
+func (p *Process) receive(m *fromProxy) error {
 	err := p.said.receive(m)
 	if errors.Is(err, io.EOF) {
 		return errors.New("it ended")
@@ -150,7 +150,7 @@ func (p *Process) listen() {
 	defer close(p.ended)
 	var failed error
 	for {
-		var m FromProxy
+		var m fromProxy
 		if err := p.receive(&m); err != nil {
 			p.records.finish()
 			// A proxy that has not ended sends nothing more.
@@ -176,7 +176,7 @@ func (p *Process) listen() {
 }
 
 // answer tells the proxy what became of an intent. listen notices a proxy that is gone.
-func (p *Process) answer(a Answer) {
+func (p *Process) answer(a answer) {
 	p.write.Lock()
 	defer p.write.Unlock()
 	_ = p.conn.Send(a)
@@ -200,7 +200,7 @@ func (p *Process) Close() error {
 	// perhaps unnoticed.
 	p.mu.Lock()
 	p.write.Lock()
-	err := p.conn.Send(Answer{End: true})
+	err := p.conn.Send(answer{End: true})
 	p.write.Unlock()
 	p.closed = err == nil
 	p.mu.Unlock()

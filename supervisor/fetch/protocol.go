@@ -46,9 +46,9 @@ type SetupLayer struct {
 	Fetch  policy.Fetch `json:"fetch"`
 }
 
-// FromProxy is a message of the proxy; exactly one field is set.
-type FromProxy struct {
-	Ready *Ready `json:"ready,omitempty"`
+// fromProxy is a message of the proxy; exactly one field is set.
+type fromProxy struct {
+	Ready *ready `json:"ready,omitempty"`
 	// Failed says why the proxy could not confine itself.
 	Failed  string   `json:"failed,omitempty"`
 	Intent  *Intent  `json:"intent,omitempty"`
@@ -56,8 +56,8 @@ type FromProxy struct {
 	Refused *Refused `json:"refused,omitempty"`
 }
 
-// Ready reports that the proxy is confined and serves.
-type Ready struct {
+// ready reports that the proxy is confined and serves.
+type ready struct {
 	// Authority is the PEM certificate that the run's tools trust.
 	Authority []byte `json:"authority,omitempty"`
 }
@@ -120,8 +120,8 @@ type Intent struct {
 	Resolve   time.Duration `json:"resolve_ns"`
 }
 
-// Answer is the daemon's answer to an intent.
-type Answer struct {
+// answer is the daemon's answer to an intent.
+type answer struct {
 	ID uint64 `json:"id"`
 	// Refuse says why the request must not be sent.
 	Refuse string `json:"refuse,omitempty"`

@@ -31,20 +31,20 @@ const (
 	defaultTime = 10 * time.Minute
 )
 
-// Recorder records what the proxy does. Intend returns why a request must not be sent, or "".
-type Recorder interface {
+// recorder records what the proxy does. Intend returns why a request must not be sent, or "".
+type recorder interface {
 	Intend(Intent) (refuse string, err error)
 	Ended(Outcome)
 	Refused(Refused)
 }
 
-// Proxy serves the streams of one run.
-type Proxy struct {
+// proxy serves the streams of one run.
+type proxy struct {
 	// The run's own scope is first; see control.OpenStream.
 	scopes  []policy.Effective
 	fetch   policy.Fetch
 	setup   Setup
-	record  Recorder
+	record  recorder
 	hosts   hosts
 	budgets *budgets
 	refused *refusals
@@ -59,14 +59,14 @@ type Proxy struct {
 
 // hosts is how the proxy reaches hosts.
 type hosts struct {
-	resolve *Resolver
+	resolve *resolver
 	// roots are the authorities that may vouch for one.
 	roots func() *x509.CertPool
 	pool  pool
 }
 
-// New returns the proxy of one run.
-func New(s Setup, r Recorder) (*Proxy, error) {
+// newProxy returns the proxy of one run.
+func newProxy(s Setup, r recorder) (*proxy, error) {
 	layers := make([]policy.Layer, len(s.Layers))
 	for i, l := range s.Layers {
 		layers[i] = policy.Layer{Name: l.Name, Source: l.Source,
@@ -91,7 +91,7 @@ func New(s Setup, r Recorder) (*Proxy, error) {
 		scopes = append(scopes, narrower)
 	}
 	fetch := eff.Policy().Fetch
-	p := &Proxy{scopes: scopes, fetch: fetch, setup: s, record: r, budgets: newBudgets(fetch),
+	p := &proxy{scopes: scopes, fetch: fetch, setup: s, record: r, budgets: newBudgets(fetch),
 		refused: newRefusals(r), bodies: make(chan struct{}, maxBodies),
 		streams: make(chan struct{}, maxStreams)}
 	if s.Intercept {
@@ -99,7 +99,7 @@ func New(s Setup, r Recorder) (*Proxy, error) {
 			return nil, err
 		}
 	}
-	p.hosts = hosts{resolve: &Resolver{Servers: s.Servers, Dial: (&net.Dialer{}).DialContext},
+	p.hosts = hosts{resolve: &resolver{Servers: s.Servers, Dial: (&net.Dialer{}).DialContext},
 		roots: sync.OnceValue(func() *x509.CertPool {
 			pool := x509.NewCertPool()
 			pool.AppendCertsFromPEM(s.Roots)
@@ -110,9 +110,9 @@ func New(s Setup, r Recorder) (*Proxy, error) {
 
 // roundTrip is one request on its way through the pipeline, and its response.
 type roundTrip struct {
-	p       *Proxy
+	p       *proxy
 	what    What
-	target  Target
+	target  target
 	bounds  policy.FetchBounds
 	types   policy.Globs
 	secret  *Secret
@@ -140,7 +140,7 @@ type attempt struct {
 
 // decide asks the policy of a scope. The refusal is nil if the request may go on. mode says who
 // ends the TLS.
-func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target) (*roundTrip,
+func (p *proxy) decide(eff policy.Effective, kind, mode, method string, t target) (*roundTrip,
 	*refusal) {
 	q := policy.Connect{Host: t.Host, Port: t.Port, Method: method, Path: t.Path,
 		Tunnel: kind == kindTunnel, WebSocket: kind == kindWebSocket}
@@ -198,7 +198,7 @@ func (p *Proxy) decide(eff policy.Effective, kind, mode, method string, t Target
 }
 
 // shownQuery returns the recorded form of a query.
-func (p *Proxy) shownQuery(query string) string {
+func (p *proxy) shownQuery(query string) string {
 	if query == "" || p.setup.Queries {
 		return query
 	}
@@ -273,7 +273,7 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 		rt.addrs, rt.out.Reused = []netip.Addr{up.addr.Addr()}, true
 	} else {
 		start := time.Now()
-		addrs, err := rt.p.hosts.resolve.Lookup(ctx, rt.target.Host)
+		addrs, err := rt.p.hosts.resolve.lookup(ctx, rt.target.Host)
 		resolve = time.Since(start)
 		if err != nil {
 			return rt.refuse(&refusal{status: 502, code: codeUpstream, layer: "fetch",

@@ -41,8 +41,8 @@ func newRecording(log Log, ended <-chan struct{}) *recording {
 }
 
 // intend records an intent, after the held outcomes, and returns what the proxy is told.
-func (r *recording) intend(held []Outcome, i Intent) Answer {
-	a := Answer{ID: i.ID}
+func (r *recording) intend(held []Outcome, i Intent) answer {
+	a := answer{ID: i.ID}
 	if own := ownAddress(i.Addresses); own != "" {
 		a.Refuse = own
 		for _, o := range held {

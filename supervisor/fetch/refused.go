@@ -21,14 +21,14 @@ type tally struct {
 
 // refusals are the kinds of what was refused in one run.
 type refusals struct {
-	record Recorder
+	record recorder
 	// paced is their rate.
 	paced *budget
 	mu    sync.Mutex
 	kinds map[string]*tally
 }
 
-func newRefusals(r Recorder) *refusals {
+func newRefusals(r recorder) *refusals {
 	return &refusals{record: r, paced: newBudget("", policy.FetchBounds{Rate: refusalRate}),
 		kinds: map[string]*tally{}}
 }

@@ -32,16 +32,16 @@ const (
 // errNoAddress is returned for a name without an address.
 var errNoAddress = errors.New("the name has no address")
 
-// Resolver asks the daemon's name servers only: no hosts file, no search list, no hints of other
+// resolver asks the daemon's name servers only: no hosts file, no search list, no hints of other
 // records. The zero value has no server and resolves nothing.
-type Resolver struct {
+type resolver struct {
 	Servers []netip.AddrPort
 	// Dial is that of net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Lookup returns the addresses of a name, IPv4 first, at most maxAddresses.
-func (r *Resolver) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+// lookup returns the addresses of a name, IPv4 first, at most maxAddresses.
+func (r *resolver) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
 	type answer struct {
@@ -69,7 +69,7 @@ func (r *Resolver) Lookup(ctx context.Context, name string) ([]netip.Addr, error
 	return all, nil
 }
 
-func (r *Resolver) ask(ctx context.Context, name string, kind dnsmessage.Type) ([]netip.Addr,
+func (r *resolver) ask(ctx context.Context, name string, kind dnsmessage.Type) ([]netip.Addr,
 	error) {
 	if len(r.Servers) == 0 {
 		return nil, errors.New("there is no name server")
@@ -94,7 +94,7 @@ type answerError struct{ why string }
 
 func (e *answerError) Error() string { return e.why }
 
-func (r *Resolver) askOne(ctx context.Context, server netip.AddrPort, name string,
+func (r *resolver) askOne(ctx context.Context, server netip.AddrPort, name string,
 	kind dnsmessage.Type) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTime)
 	defer cancel()
@@ -134,7 +134,7 @@ func newQuery(name string, kind dnsmessage.Type) (query []byte, id uint16, err e
 }
 
 // exchange sends a query and waits for its answer. It ignores other messages on the socket.
-func (r *Resolver) exchange(ctx context.Context, network string, server netip.AddrPort,
+func (r *resolver) exchange(ctx context.Context, network string, server netip.AddrPort,
 	query []byte, id uint16, name string, kind dnsmessage.Type) (addrs []netip.Addr, truncated bool,
 	err error) {
 	conn, err := r.Dial(ctx, network, server.String())

@@ -43,8 +43,8 @@ type Secret struct {
 // minSecret is in bytes; a shorter secret would match text that is not the secret.
 const minSecret = 8
 
-// Check returns an error for a secret that cannot be sent as it is. The error shows none of it.
-func (s Secret) Check() error {
+// check returns an error for a secret that cannot be sent as it is. The error shows none of it.
+func (s Secret) check() error {
 	for _, text := range []string{s.Value, s.User, s.Session} {
 		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
 			return errors.New("it has a line end, or a byte that is no plain text")
@@ -93,7 +93,7 @@ func (s Secret) replaces(name string) bool {
 }
 
 // attach adds the secret to a request. body is the whole body, nil if it is not known yet.
-func (s Secret) attach(t *Target, method string, h fields, body []byte, now time.Time) (fields,
+func (s Secret) attach(t *target, method string, h fields, body []byte, now time.Time) (fields,
 	error) {
 	if s.Scrub {
 		h = append(h, field{"Accept-Encoding", "identity"})

@@ -24,7 +24,7 @@ const (
 )
 
 // serve answers the requests of one stream in order. Each is decided anew.
-func (p *Proxy) serve(ctx context.Context, conn net.Conn, eff policy.Effective) {
+func (p *proxy) serve(ctx context.Context, conn net.Conn, eff policy.Effective) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -38,7 +38,7 @@ func (p *Proxy) serve(ctx context.Context, conn net.Conn, eff policy.Effective) 
 }
 
 // requests serves a stream, or the inside of a tunnel.
-func (p *Proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, inside *Target,
+func (p *proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, inside *target,
 	eff policy.Effective) {
 	for {
 		// The next read reports the error.
@@ -60,8 +60,8 @@ func (p *Proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, in
 }
 
 // badHead refuses bytes that are no request, and records the refusal.
-func (p *Proxy) badHead(ctx context.Context, conn net.Conn, err error) {
-	var b *BadTarget
+func (p *proxy) badHead(ctx context.Context, conn net.Conn, err error) {
+	var b *badTarget
 	if !errors.As(err, &b) {
 		// The stream ended, or nothing came.
 		return
@@ -73,12 +73,12 @@ func (p *Proxy) badHead(ctx context.Context, conn net.Conn, err error) {
 
 // stream is a request with its stream.
 type stream struct {
-	p    *Proxy
+	p    *proxy
 	conn net.Conn
 	r    *bufio.Reader
 	h    *head
 	// inside is the host of the intercepted tunnel; nil for the tool's own stream to the proxy.
-	inside *Target
+	inside *target
 	// eff is the policy of the scope for which the stream was opened.
 	eff policy.Effective
 	// ended is closed when waiting requests must give up.
@@ -147,7 +147,7 @@ func (s *stream) handle(ctx context.Context) bool {
 }
 
 // mode returns who ends the TLS of a request.
-func (s *stream) mode(t Target) string {
+func (s *stream) mode(t target) string {
 	switch {
 	case s.inside != nil:
 		return modeIntercept
@@ -158,7 +158,7 @@ func (s *stream) mode(t Target) string {
 }
 
 // sameHost refuses a Host header that differs from the URL.
-func (s *stream) sameHost(t Target) error {
+func (s *stream) sameHost(t target) error {
 	for _, v := range s.h.headers.get("host") {
 		host, port, err := parseAuthority(v)
 		if err != nil {

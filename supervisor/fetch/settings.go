@@ -189,7 +189,7 @@ func (c Credential) check() error {
 		return errors.New("systemd is no plain name")
 	}
 	s := c.secret("long enough to be one")
-	return s.Check()
+	return s.check()
 }
 
 func (c Credential) secret(value string) Secret {
@@ -228,7 +228,7 @@ func (s Settings) SetupFor(ctx context.Context, eff policy.Effective) (Setup, er
 			value, err := c.read(ctx)
 			if err == nil {
 				secret := c.secret(value)
-				out.Secrets[name], err = secret, secret.Check()
+				out.Secrets[name], err = secret, secret.check()
 			}
 			if err != nil {
 				return out, fmt.Errorf("credential %q: %w", name, err)

@@ -15,7 +15,7 @@ import (
 const s3 = "s3"
 
 // sign adds AWS's signature, version 4, to a request.
-func (s Secret) sign(t Target, method string, h fields, body []byte, now time.Time) (fields,
+func (s Secret) sign(t target, method string, h fields, body []byte, now time.Time) (fields,
 	error) {
 	sum := "UNSIGNED-PAYLOAD"
 	if body != nil {
@@ -24,7 +24,7 @@ func (s Secret) sign(t Target, method string, h fields, body []byte, now time.Ti
 		return nil, bad("the body is too large to be signed")
 	}
 	stamp := now.UTC().Format("20060102T150405Z")
-	signed := fields{{"host", t.Authority()}, {"x-amz-date", stamp}}
+	signed := fields{{"host", t.authority()}, {"x-amz-date", stamp}}
 	if s.Service == s3 {
 		signed = append(signed, field{"x-amz-content-sha256", sum})
 	}

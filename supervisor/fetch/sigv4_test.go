@@ -10,7 +10,7 @@ import (
 func TestSigV4(t *testing.T) {
 	s := Secret{Kind: secretSigV4, User: "AKIDEXAMPLE",
 		Value: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", Region: "us-east-1", Service: "service"}
-	h, err := s.sign(Target{Scheme: schemeHTTPS, Host: "example.amazonaws.com", Port: 443,
+	h, err := s.sign(target{Scheme: schemeHTTPS, Host: "example.amazonaws.com", Port: 443,
 		Path: "/"}, "GET", nil, []byte{}, time.Date(2015, 8, 30, 12, 36, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestSigV4(t *testing.T) {
 // request"), word by word; what it wants signed and is not a tool's to say is refused.
 func TestSigV4Forms(t *testing.T) {
 	now := time.Date(2015, 8, 30, 12, 36, 0, 0, time.UTC)
-	at := Target{Scheme: schemeHTTPS, Host: "s3.example.com", Port: 443}
+	at := target{Scheme: schemeHTTPS, Host: "s3.example.com", Port: 443}
 	signed := func(service, path, query string, h fields) (string, string) {
 		t.Helper()
 		target := at

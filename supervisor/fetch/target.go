@@ -22,8 +22,8 @@ const (
 	maxMethod = 32
 )
 
-// Target is where a request goes, in the one form that is decided, recorded and sent.
-type Target struct {
+// target is where a request goes, in the one form that is decided, recorded and sent.
+type target struct {
 	Scheme string // http or https
 	// lower case, no final dot
 	Host string
@@ -34,8 +34,8 @@ type Target struct {
 	Query string
 }
 
-// Authority returns the value of a Host header: with the port only if the scheme does not imply it.
-func (t Target) Authority() string {
+// authority returns the value of a Host header: with the port only if the scheme does not imply it.
+func (t target) authority() string {
 	if t.Scheme == schemeHTTP && t.Port == 80 || t.Scheme == schemeHTTPS && t.Port == 443 {
 		return t.Host
 	}
@@ -43,26 +43,26 @@ func (t Target) Authority() string {
 }
 
 // String returns the target as a URL without its query, which may hold secrets.
-func (t Target) String() string { return t.Scheme + "://" + t.Authority() + t.Path }
+func (t target) String() string { return t.Scheme + "://" + t.authority() + t.Path }
 
-// BadTarget says what is wrong with a URL or an authority.
-type BadTarget struct{ Why string }
+// badTarget says what is wrong with a URL or an authority.
+type badTarget struct{ Why string }
 
-func (e *BadTarget) Error() string { return e.Why }
+func (e *badTarget) Error() string { return e.Why }
 
-func bad(format string, args ...any) error { return &BadTarget{fmt.Sprintf(format, args...)} }
+func bad(format string, args ...any) error { return &badTarget{fmt.Sprintf(format, args...)} }
 
 // parseTarget parses the absolute URL of a request line. It takes http to port 443 as https: nobody
 // serves plain HTTP there, and it lets clients ask for https that cannot speak TLS to a proxy.
-func parseTarget(text string) (Target, error) {
+func parseTarget(text string) (target, error) {
 	if len(text) > maxTarget {
-		return Target{}, bad("the URL is longer than %d bytes", maxTarget)
+		return target{}, bad("the URL is longer than %d bytes", maxTarget)
 	}
-	var t Target
+	var t target
 	rest, ok := cutFold(text, "http://")
 	if t.Scheme = schemeHTTP; !ok {
 		if rest, ok = cutFold(text, "https://"); !ok {
-			return Target{},
+			return target{},
 				bad("the request names no http:// or https:// URL: a proxy needs all of it")
 		}
 		t.Scheme = schemeHTTPS
@@ -74,7 +74,7 @@ func parseTarget(text string) (Target, error) {
 	authority, tail := rest[:end], rest[end:]
 	var err error
 	if t.Host, t.Port, err = parseAuthority(authority); err != nil {
-		return Target{}, err
+		return target{}, err
 	}
 	switch {
 	case t.Port == 0 && t.Scheme == schemeHTTP:
@@ -86,11 +86,11 @@ func parseTarget(text string) (Target, error) {
 	}
 	raw, query, asked := strings.Cut(tail, "?")
 	if t.Path, err = policy.CanonicalPath(cmp.Or(raw, "/")); err != nil {
-		return Target{}, bad("%v", err)
+		return target{}, bad("%v", err)
 	}
 	if asked {
 		if err := checkQuery(query); err != nil {
-			return Target{}, err
+			return target{}, err
 		}
 		t.Query = "?" + query
 	}
@@ -98,18 +98,18 @@ func parseTarget(text string) (Target, error) {
 }
 
 // parseTunnel parses the authority of a CONNECT, which must have a port.
-func parseTunnel(text string) (Target, error) {
+func parseTunnel(text string) (target, error) {
 	if len(text) > maxTarget {
-		return Target{}, bad("the authority is longer than %d bytes", maxTarget)
+		return target{}, bad("the authority is longer than %d bytes", maxTarget)
 	}
 	host, port, err := parseAuthority(text)
 	if err != nil {
-		return Target{}, err
+		return target{}, err
 	}
 	if port == 0 {
-		return Target{}, bad("CONNECT names no port")
+		return target{}, bad("CONNECT names no port")
 	}
-	return Target{Scheme: schemeHTTPS, Host: host, Port: port}, nil
+	return target{Scheme: schemeHTTPS, Host: host, Port: port}, nil
 }
 
 // parseAuthority parses HOST or HOST:PORT; port 0 means no port.

@@ -38,7 +38,7 @@ func TestBadTargets(t *testing.T) {
 }
 
 func TestGoodTargets(t *testing.T) {
-	for text, want := range map[string]Target{
+	for text, want := range map[string]target{
 		"http://a.example":                   {"http", "a.example", 80, "/", ""},
 		"http://a.example/":                  {"http", "a.example", 80, "/", ""},
 		"HTTP://A.Example./":                 {"http", "a.example", 80, "/", ""},

@@ -54,7 +54,7 @@ func (t *trail) sends(from What, to url.URL) {
 
 // follow returns the request whose redirect led to a target, and the number of redirects; 0 without
 // one.
-func (t *trail) follow(to Target) (from uint64, hops int) {
+func (t *trail) follow(to target) (from uint64, hops int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := to.String() + to.Query

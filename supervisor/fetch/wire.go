@@ -66,7 +66,7 @@ var (
 )
 
 // readHead reads the head of a request and refuses everything ambiguous in it. The error is
-// errNoRequest if the stream ends before a request, and a *BadTarget for an invalid one.
+// errNoRequest if the stream ends before a request, and a *badTarget for an invalid one.
 func readHead(r *bufio.Reader) (*head, error) {
 	raw, err := readRawHead(r)
 	if err != nil {

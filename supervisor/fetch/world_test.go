@@ -63,7 +63,7 @@ func (n *notes) IntendAfter(ended []Outcome, i Intent) (string, error) {
 	return intendAfter(n, ended, i)
 }
 
-func intendAfter(r Recorder, ended []Outcome, i Intent) (string, error) {
+func intendAfter(r recorder, ended []Outcome, i Intent) (string, error) {
 	for _, o := range ended {
 		r.Ended(o)
 	}
@@ -97,7 +97,7 @@ type world struct {
 	ca    *fetchtest.Authority
 	notes *notes
 	setup Setup
-	proxy *Proxy
+	proxy *proxy
 }
 
 func newWorld(t testing.TB, profile string, change ...func(*Setup)) *world {
@@ -111,7 +111,7 @@ func newWorld(t testing.TB, profile string, change ...func(*Setup)) *world {
 		f(&w.setup)
 	}
 	var err error
-	if w.proxy, err = New(w.setup, w.notes); err != nil {
+	if w.proxy, err = newProxy(w.setup, w.notes); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.forget)

@@ -15,8 +15,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/rootless"
 )
 
-// ErrNone says that all ranges are taken.
-var ErrNone = errors.New("every range of host ids is in use")
+// errNone says that all ranges are taken.
+var errNone = errors.New("every range of host ids is in use")
 
 // A Range is held until Release.
 type Range struct {
@@ -48,7 +48,7 @@ func take(start int) (*Range, error) {
 		}
 		return &Range{Base: jail.FirstBase + uint32(slot)*jail.BaseSize, hold: hold}, nil
 	}
-	return nil, ErrNone
+	return nil, errNone
 }
 
 // Release gives the range back. Every process of the jail must have ended.

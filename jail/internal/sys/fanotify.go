@@ -58,7 +58,7 @@ func NewFileWatch() (*FileWatch, error) {
 // MarkMount asks for events of the mount that at lies on, at being open with O_PATH. It has to be
 // the mount of that id, as Mounts gives it: ok is false where another one covers it.
 func (w *FileWatch) MarkMount(at *os.File, id string, mask uint64) (ok bool, err error) {
-	on, err := MountID(at)
+	on, err := mountID(at)
 	if err != nil || on != id {
 		return false, err
 	}

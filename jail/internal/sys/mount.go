@@ -142,9 +142,9 @@ func OpenTarget(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// MountID returns the ID, as Mounts gives it, of the mount that f lies on; f may be open with
+// mountID returns the ID, as Mounts gives it, of the mount that f lies on; f may be open with
 // O_PATH.
-func MountID(f *os.File) (string, error) {
+func mountID(f *os.File) (string, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st); err != nil {
 		return "", pathError("statx", f.Name(), err)

@@ -112,7 +112,7 @@ type Place struct {
 
 // Locate returns where f is, which may be open with O_PATH; table is the mount table of the caller.
 func Locate(f *os.File, table []Mount) (Place, error) {
-	id, err := MountID(f)
+	id, err := mountID(f)
 	if err != nil {
 		return Place{}, err
 	}

@@ -50,11 +50,11 @@ type Sink interface {
 	Close() error
 }
 
-// PermanentError is an error that another try cannot avoid.
-type PermanentError struct{ Err error }
+// permanentError is an error that another try cannot avoid.
+type permanentError struct{ Err error }
 
-func (e *PermanentError) Error() string { return e.Err.Error() }
-func (e *PermanentError) Unwrap() error { return e.Err }
+func (e *permanentError) Error() string { return e.Err.Error() }
+func (e *permanentError) Unwrap() error { return e.Err }
 
 // encode returns one record in a format for streams, with its terminator.
 func (f Format) encode(h Host, r audit.Record) []byte {

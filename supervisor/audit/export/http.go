@@ -34,21 +34,21 @@ func newPoster(h Host, u *url.URL) *poster {
 	return &poster{h, u.String(), &http.Client{Timeout: waitFor, CheckRedirect: stay}}
 }
 
-// BusyError is the response of a server that demands a later try.
-type BusyError struct {
+// busyError is the response of a server that demands a later try.
+type busyError struct {
 	Err error
 	// How long, where it said so.
 	After time.Duration
 }
 
-func (e *BusyError) Error() string { return e.Err.Error() }
-func (e *BusyError) Unwrap() error { return e.Err }
+func (e *busyError) Error() string { return e.Err.Error() }
+func (e *busyError) Unwrap() error { return e.Err }
 
 func (p *poster) Send(ctx context.Context, batch []audit.Record) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url,
 		bytes.NewReader(otlp(p.host, batch)))
 	if err != nil {
-		return &PermanentError{err}
+		return &permanentError{err}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "jail/"+p.host.Version)
@@ -65,12 +65,12 @@ func (p *poster) Send(ctx context.Context, batch []audit.Record) error {
 		resp.StatusCode == http.StatusGatewayTimeout ||
 		resp.StatusCode == http.StatusRequestTimeout:
 		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		return &BusyError{fmt.Errorf("the server answered %d", resp.StatusCode),
+		return &busyError{fmt.Errorf("the server answered %d", resp.StatusCode),
 			time.Duration(min(max(after, 0), 300)) * time.Second}
 	case resp.StatusCode >= 500:
 		return fmt.Errorf("the server answered %d", resp.StatusCode)
 	case resp.StatusCode < 200 || resp.StatusCode > 299:
-		return &PermanentError{fmt.Errorf("the server answered %d: %s", resp.StatusCode,
+		return &permanentError{fmt.Errorf("the server answered %d: %s", resp.StatusCode,
 			audit.Printable(string(body[:min(len(body), 200)])))}
 	case err != nil:
 		return err
@@ -78,14 +78,14 @@ func (p *poster) Send(ctx context.Context, batch []audit.Record) error {
 	return rejected(body)
 }
 
-// RejectedError is the response of a server that accepted a batch and dropped some of its records.
+// rejectedError is the response of a server that accepted a batch and dropped some of its records.
 // The batch counts as delivered, and is not sent again.
-type RejectedError struct{ Err error }
+type rejectedError struct{ Err error }
 
-func (e *RejectedError) Error() string { return e.Err.Error() }
-func (e *RejectedError) Unwrap() error { return e.Err }
+func (e *rejectedError) Error() string { return e.Err.Error() }
+func (e *rejectedError) Unwrap() error { return e.Err }
 
-// rejected returns a RejectedError if the server accepted the request but not all of its records.
+// rejected returns a rejectedError if the server accepted the request but not all of its records.
 func rejected(body []byte) error {
 	var answer struct {
 		PartialSuccess struct {
@@ -98,7 +98,7 @@ func rejected(body []byte) error {
 		return nil
 	}
 	if n := answer.PartialSuccess.RejectedLogRecords; n != "" && n != "0" {
-		return &RejectedError{fmt.Errorf("the server rejected %s records: %s",
+		return &rejectedError{fmt.Errorf("the server rejected %s records: %s",
 			audit.Printable(n.String()), audit.Printable(answer.PartialSuccess.ErrorMessage))}
 	}
 	return nil
@@ -109,7 +109,7 @@ func (p *poster) Close() error { p.client.CloseIdleConnections(); return nil }
 // patience returns the time to wait before the next try.
 func patience(try int, err error) time.Duration {
 	wait := min(firstWait<<min(try, 10), maxWait)
-	if busy, ok := errors.AsType[*BusyError](err); ok {
+	if busy, ok := errors.AsType[*busyError](err); ok {
 		wait = max(wait, busy.After)
 	}
 	return wait

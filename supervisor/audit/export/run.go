@@ -174,8 +174,8 @@ func (o Options) deliver(ctx context.Context, s Sink, batch []audit.Record) erro
 		if err == nil {
 			return nil
 		}
-		var permanent *PermanentError
-		if _, ok := errors.AsType[*RejectedError](err); ok {
+		var permanent *permanentError
+		if _, ok := errors.AsType[*rejectedError](err); ok {
 			o.Say(err.Error())
 			return nil
 		}

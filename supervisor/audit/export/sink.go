@@ -92,13 +92,13 @@ func (s *stream) Send(_ context.Context, batch []audit.Record) error {
 	}
 	if _, err := s.w.Write(b.Bytes()); err != nil {
 		// A part may be written, which another try would not correct.
-		return &PermanentError{err}
+		return &permanentError{err}
 	}
 	if s.f == nil {
 		return nil
 	}
 	if err := s.f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) { // of a pipe
-		return &PermanentError{err}
+		return &permanentError{err}
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func base(name string) string {
 }
 
 // update brings the index up to the end of the log, and returns the number of new records.
-func (x *Index) update(ctx context.Context) (records int64, err error) {
+func (x *index) update(ctx context.Context) (records int64, err error) {
 	for more := true; more && err == nil; {
 		var n int64
 		err = x.transact(ctx, "BEGIN IMMEDIATE", func() (err error) {
@@ -113,7 +113,7 @@ func (x *Index) update(ctx context.Context) (records int64, err error) {
 }
 
 // forget removes the entries of pruned segments.
-func (x *Index) forget(ctx context.Context) error {
+func (x *index) forget(ctx context.Context) error {
 	first, err := x.first()
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ type block struct {
 }
 
 // batch continues at the end of the index, up to the size of one transaction.
-func (x *Index) batch(ctx context.Context) (records int64, more bool, err error) {
+func (x *index) batch(ctx context.Context) (records int64, more bool, err error) {
 	s, err := x.state(ctx, true)
 	if err != nil {
 		return 0, false, err
@@ -203,7 +203,7 @@ func (x *Index) batch(ctx context.Context) (records int64, more bool, err error)
 }
 
 // last returns the beginning of the last block, which may have room for more.
-func (x *Index) last(ctx context.Context, s state, w *writer) (audit.Place, error) {
+func (x *index) last(ctx context.Context, s state, w *writer) (audit.Place, error) {
 	var from audit.Place
 	err := x.con.QueryRowContext(ctx,
 		`SELECT id, segment, begin FROM block ORDER BY id DESC LIMIT 1`).Scan(&w.now.id,
@@ -222,7 +222,7 @@ func (x *Index) last(ctx context.Context, s state, w *writer) (audit.Place, erro
 // writer fills blocks.
 type writer struct {
 	ctx   context.Context
-	index *Index
+	index *index
 	ids   map[word]int64
 	now   block
 

@@ -48,15 +48,15 @@ var errUntrusted = errors.New("others may write there")
 // errStale is returned for an index of another log, or of another version.
 var errStale = errors.New("it is of another log")
 
-// Index is open until Close.
-type Index struct {
+// index is open until Close.
+type index struct {
 	dir string
 	db  *sql.DB
 	con *sql.Conn
 }
 
 // open opens the index of the log in dir. A missing index is made if mayMake is set.
-func open(ctx context.Context, dir string, mayMake bool) (*Index, error) {
+func open(ctx context.Context, dir string, mayMake bool) (*index, error) {
 	if err := trusted(dir); err != nil {
 		return nil, err
 	}
@@ -98,11 +98,11 @@ func open(ctx context.Context, dir string, mayMake bool) (*Index, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	return &Index{dir, db, con}, nil
+	return &index{dir, db, con}, nil
 }
 
 // Close closes the index.
-func (x *Index) Close() error { return errors.Join(x.con.Close(), x.db.Close()) }
+func (x *index) Close() error { return errors.Join(x.con.Close(), x.db.Close()) }
 
 // trusted returns an error if others than root and the user can write to the directory.
 func trusted(dir string) error {
@@ -127,7 +127,7 @@ type state struct {
 }
 
 // state reads the state, and makes the tables of an empty index. The caller is in a transaction.
-func (x *Index) state(ctx context.Context, mayMake bool) (s state, err error) {
+func (x *index) state(ctx context.Context, mayMake bool) (s state, err error) {
 	var n, version int
 	if err := x.con.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_schema`).Scan(
 		&n); err != nil {
@@ -204,7 +204,7 @@ func remove(dir string) error {
 }
 
 // transact calls f in a transaction, of a writer if begin is IMMEDIATE.
-func (x *Index) transact(ctx context.Context, begin string, f func() error) error {
+func (x *index) transact(ctx context.Context, begin string, f func() error) error {
 	if _, err := x.con.ExecContext(ctx, begin); err != nil {
 		return err
 	}

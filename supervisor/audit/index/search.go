@@ -14,9 +14,9 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// Worth is the length of a log in bytes from which a search makes an index: a shorter log is read
+// worth is the length of a log in bytes from which a search makes an index: a shorter log is read
 // as quickly.
-const Worth = 16 << 20
+const worth = 16 << 20
 
 // Search is a search in the log in Dir.
 type Search struct {
@@ -69,7 +69,7 @@ func Update(ctx context.Context, dir string, anew bool) (records int64, err erro
 
 // fresh opens the index and brings it up to date, as far as the user may. It makes a broken one
 // anew, and returns why.
-func fresh(ctx context.Context, dir string, mayMake bool) (x *Index, records int64, why error,
+func fresh(ctx context.Context, dir string, mayMake bool) (x *index, records int64, why error,
 	err error) {
 	for {
 		if x, err = open(ctx, dir, mayMake); err == nil {
@@ -141,7 +141,7 @@ func (s Search) worth() bool {
 			bytes += info.Size()
 		}
 	}
-	return bytes >= Worth
+	return bytes >= worth
 }
 
 // conditions returns the part of a filter that the index knows, as SQL: all but its path. "" is no
@@ -213,7 +213,7 @@ func conditions(f audit.Filter) (where string, args []any) {
 
 // find returns the spans of the log that match the conditions, adjacent blocks as one, and the end
 // of the index.
-func (x *Index) find(ctx context.Context, where string, args []any) (spans []audit.Span,
+func (x *index) find(ctx context.Context, where string, args []any) (spans []audit.Span,
 	rest audit.Place, err error) {
 	err = x.transact(ctx, "BEGIN", func() error {
 		s, err := x.state(ctx, false)
@@ -252,7 +252,7 @@ func (x *Index) find(ctx context.Context, where string, args []any) (spans []aud
 }
 
 // first returns the first segment of the log; those before were pruned.
-func (x *Index) first() (uint64, error) {
+func (x *index) first() (uint64, error) {
 	for p, err := range audit.Walk(context.Background(), x.dir, audit.Place{}) {
 		return p.Segment, err
 	}

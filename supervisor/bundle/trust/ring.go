@@ -192,8 +192,8 @@ func Single(publisher, vkey string) (Ring, error) {
 	return ParseRing(text)
 }
 
-// Shipped is the official ring of this version of jail.
-func Shipped() (Ring, error) { return ParseRing(officialRing) }
+// shipped is the official ring of this version of jail.
+func shipped() (Ring, error) { return ParseRing(officialRing) }
 
 // signedBy opens a note and counts which of the keys signed it.
 func signedBy(text string, vkeys []string) (body string, signers int, err error) {
@@ -222,9 +222,9 @@ func signedBy(text string, vkeys []string) (body string, signers int, err error)
 	return n.Text, len(n.Sigs), nil
 }
 
-// Replace checks that next may take the place of r: it is of the same publisher, newer, not
+// replace checks that next may take the place of r: it is of the same publisher, newer, not
 // expired, and enough roots of both signed it.
-func (r Ring) Replace(next Ring, now time.Time) error {
+func (r Ring) replace(next Ring, now time.Time) error {
 	switch {
 	case next.Publisher != r.Publisher:
 		return fmt.Errorf("%w: it is of %s, not of %s", ErrRing, next.Publisher, r.Publisher)
@@ -258,8 +258,8 @@ func (r Ring) Fresh(now time.Time) error {
 	return nil
 }
 
-// Withdrawn returns an error that wraps ErrRevoked where the manifest of that digest was revoked.
-func (r Ring) Withdrawn(manifest string) error {
+// withdrawn returns an error that wraps ErrRevoked where the manifest of that digest was revoked.
+func (r Ring) withdrawn(manifest string) error {
 	if slices.Contains(r.Revoked, manifest) {
 		return fmt.Errorf("%s: %w %s", manifest, ErrRevoked, r.Publisher)
 	}

@@ -144,7 +144,7 @@ func (rs Rings) Verify(signed string) (Statement, Ring, error) {
 		_, n, err := signedBy(signed, ring.Keys)
 		switch {
 		case err == nil && n >= ring.Threshold && ring.Threshold > 0:
-			return s, ring, ring.Withdrawn(s.Manifest)
+			return s, ring, ring.withdrawn(s.Manifest)
 		case err == nil && n > 0:
 			why = fmt.Errorf("%w: %d of %s signed it, of the %d that are wanted", ErrSignature, n,
 				ring.Publisher, ring.Threshold)

@@ -21,7 +21,7 @@ const ringSuffix = ".ring"
 // file that another than root could have written is an error. A directory that does not exist holds
 // none.
 func Load(dir string, owned bool) (Rings, error) {
-	shipped, err := Shipped()
+	shipped, err := shipped()
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (rs Rings) Admit(next Ring, explicit bool, now time.Time) error {
 	case known && old.Text == next.Text:
 		return nil
 	case known && (len(old.Keys) > 0 || len(old.Roots) > 0):
-		if err := old.Replace(next, now); err != nil {
+		if err := old.replace(next, now); err != nil {
 			return err
 		}
 	case !explicit:

@@ -193,7 +193,7 @@ func TestRingsAreReplacedByTheirRoots(t *testing.T) {
 	k1, k2 := newPair(t, "k1"), newPair(t, "k2")
 	old := signRing(t, ringText("acme", 5, 2, []pair{r1, r2, r3}, 1, []pair{k1}), r1, r2)
 	next := ringText("acme", 6, 1, []pair{r3}, 1, []pair{k2}, "revoked-key "+KeyID(k1.public))
-	if err := old.Replace(signRing(t, next, r1, r3), now); err != nil {
+	if err := old.replace(signRing(t, next, r1, r3), now); err != nil {
 		t.Fatalf("control: %v", err)
 	}
 	stolen := ringText("acme", 6, 1, []pair{thief}, 1, []pair{thief})
@@ -217,7 +217,7 @@ func TestRingsAreReplacedByTheirRoots(t *testing.T) {
 		"an expired one": {signRing(t, strings.Replace(next, year.Format(timeLayout),
 			now.Format(timeLayout), 1), r1, r3), ErrExpired},
 	} {
-		if err := old.Replace(c.ring, now); !errors.Is(err, c.want) {
+		if err := old.replace(c.ring, now); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
@@ -258,7 +258,7 @@ func TestRevoked(t *testing.T) {
 func TestAdmit(t *testing.T) {
 	root, k1, k2 := newPair(t, "root"), newPair(t, "k1"), newPair(t, "k2")
 	first := signRing(t, ringText("acme", 1, 1, []pair{root}, 1, []pair{k1}), root)
-	shipped, err := Shipped()
+	shipped, err := shipped()
 	if err != nil {
 		t.Fatal(err)
 	}

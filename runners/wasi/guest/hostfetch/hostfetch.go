@@ -17,13 +17,13 @@ import (
 
 // Bounds of the arguments of these functions.
 const (
-	MaxRequests = 16       // open at one time
-	MaxMethod   = 32       // bytes
-	MaxURL      = 16 << 10 // bytes
+	maxRequests = 16       // open at one time
+	maxMethod   = 32       // bytes
+	maxURL      = 16 << 10 // bytes
 	// bytes of a request's, all lines together
-	MaxHeaders = 60 << 10
+	maxHeaders = 60 << 10
 	// Bytes of an answer's status line and headers.
-	MaxHead = 512 << 10
+	maxHead = 512 << 10
 	// Bytes of an error's text.
 	maxError = 500
 )
@@ -33,21 +33,21 @@ type Errno uint16
 
 // The numbers that these functions return.
 const (
-	Success   Errno = 0
-	BadHandle Errno = 8 // EBADF
+	success   Errno = 0
+	badHandle Errno = 8 // EBADF
 	// ECONNREFUSED: the proxy gives no stream
-	NoStream Errno = 14
+	noStream Errno = 14
 	// ECONNRESET: the answer ended before its end
-	CutShort    Errno = 15
-	BadPointer  Errno = 21 // EFAULT
-	BadArgument Errno = 28 // EINVAL
-	TooMany     Errno = 33 // EMFILE
+	cutShort    Errno = 15
+	badPointer  Errno = 21 // EFAULT
+	badArgument Errno = 28 // EINVAL
+	tooMany     Errno = 33 // EMFILE
 	// ENOTSUP: the policy grants no fetch
-	NoFetch Errno = 58
+	noFetch Errno = 58
 	// EPIPE: the proxy reads no more of the body; call status.
-	BodyClosed Errno = 64
-	BadAnswer  Errno = 65 // EPROTO
-	TimedOut   Errno = 73 // ETIMEDOUT
+	bodyClosed Errno = 64
+	badAnswer  Errno = 65 // EPROTO
+	timedOut   Errno = 73 // ETIMEDOUT
 )
 
 // fault is an error with its number and its text.
@@ -65,7 +65,7 @@ func fail(e Errno, format string, args ...any) error {
 // Requests are those that one guest has open. They are for one goroutine.
 type Requests struct {
 	dial func() (*os.File, error)
-	all  [MaxRequests]*request
+	all  [maxRequests]*request
 	// Words of the last error.
 	last string
 }
@@ -113,9 +113,9 @@ func Lookup(name string) Call {
 func (r *Requests) Do(c Call, mem []byte, a []uint64) Errno {
 	err := c(r, mem, a)
 	if err == nil {
-		return Success
+		return success
 	}
-	f := &fault{BadAnswer, err.Error()}
+	f := &fault{badAnswer, err.Error()}
 	_ = errors.As(err, &f)
 	r.last = runners.Printable(f.text, maxError)
 	return f.errno
@@ -125,7 +125,7 @@ func (r *Requests) Do(c Call, mem []byte, a []uint64) Errno {
 func at(mem []byte, ptr, n uint64) ([]byte, error) {
 	p, l := uint64(uint32(ptr)), uint64(uint32(n))
 	if p+l > uint64(len(mem)) {
-		return nil, fail(BadPointer, "a pointer leads out of memory")
+		return nil, fail(badPointer, "a pointer leads out of memory")
 	}
 	return mem[p : p+l : p+l], nil
 }
@@ -142,29 +142,29 @@ func putU32(mem []byte, ptr uint64, v uint32) error {
 func text(mem []byte, ptr, n uint64, what string, most int) (string, error) {
 	b, err := at(mem, ptr, n)
 	if err == nil && len(b) > most {
-		err = fail(BadArgument, "the %s has %d bytes, more than %d", what, len(b), most)
+		err = fail(badArgument, "the %s has %d bytes, more than %d", what, len(b), most)
 	}
 	return string(b[:min(len(b), most)]), err
 }
 
 func (r *Requests) get(handle uint64) (*request, error) {
 	h := uint32(handle)
-	if h >= MaxRequests || r.all[h] == nil {
-		return nil, fail(BadHandle, "there is no request %d", h)
+	if h >= maxRequests || r.all[h] == nil {
+		return nil, fail(badHandle, "there is no request %d", h)
 	}
 	return r.all[h], nil
 }
 
 func open(r *Requests, mem []byte, a []uint64) error {
-	method, err := text(mem, a[0], a[1], "method", MaxMethod)
+	method, err := text(mem, a[0], a[1], "method", maxMethod)
 	if err != nil {
 		return err
 	}
-	url, err := text(mem, a[2], a[3], "URL", MaxURL)
+	url, err := text(mem, a[2], a[3], "URL", maxURL)
 	if err != nil {
 		return err
 	}
-	headers, err := text(mem, a[4], a[5], "list of headers", MaxHeaders)
+	headers, err := text(mem, a[4], a[5], "list of headers", maxHeaders)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func open(r *Requests, mem []byte, a []uint64) error {
 		return err
 	}
 	if r.dial == nil {
-		return fail(NoFetch, "the policy grants no fetch")
+		return fail(noFetch, "the policy grants no fetch")
 	}
 	free := -1
 	for i, q := range r.all {
@@ -186,7 +186,7 @@ func open(r *Requests, mem []byte, a []uint64) error {
 		}
 	}
 	if free < 0 {
-		return fail(TooMany, "%d requests are open already: close one", MaxRequests)
+		return fail(tooMany, "%d requests are open already: close one", maxRequests)
 	}
 	s, err := r.stream(uint32(a[7]))
 	if err != nil {
@@ -210,7 +210,7 @@ func (r *Requests) stream(ms uint32) (*stream, error) {
 	}
 	f, err := r.dial()
 	if err != nil {
-		return nil, fail(NoStream, "%v", err)
+		return nil, fail(noStream, "%v", err)
 	}
 	return newStream(f, until)
 }
@@ -247,7 +247,7 @@ func head(r *Requests, mem []byte, a []uint64) error {
 		return err
 	}
 	if q.code == 0 {
-		return fail(BadArgument, "the request has no answer yet: ask for the status first")
+		return fail(badArgument, "the request has no answer yet: ask for the status first")
 	}
 	return put(mem, a[1], a[2], a[3], q.head)
 }
@@ -282,7 +282,7 @@ func read(r *Requests, mem []byte, a []uint64) error {
 		return err
 	}
 	if q.code == 0 {
-		return fail(BadArgument, "the request has no answer yet: ask for the status first")
+		return fail(badArgument, "the request has no answer yet: ask for the status first")
 	}
 	n, err := q.read(b)
 	if err != nil {

@@ -85,7 +85,7 @@ func (g *guest) status(h uint64) (int, Errno) {
 }
 
 func (g *guest) text(name string, a ...uint64) string {
-	if e := g.do(name, append(a, 1024, 4096, 8)...); e != Success {
+	if e := g.do(name, append(a, 1024, 4096, 8)...); e != success {
 		return fmt.Sprint("error ", e)
 	}
 	return string(g.mem[1024 : 1024+min(g.u32(8), 4096)])
@@ -94,12 +94,12 @@ func (g *guest) text(name string, a ...uint64) string {
 func (g *guest) body(h uint64, piece uint64) (string, Errno) {
 	var all []byte
 	for {
-		if e := g.do("read", h, 1024, piece, 12); e != Success {
+		if e := g.do("read", h, 1024, piece, 12); e != success {
 			return string(all), e
 		}
 		n := g.u32(12)
 		if n == 0 {
-			return string(all), Success
+			return string(all), success
 		}
 		all = append(all, g.mem[1024:1024+n]...)
 	}
@@ -152,7 +152,7 @@ func TestRequest(t *testing.T) {
 			"POST http://a.example/ HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"},
 	} {
 		h, e := g.open(tt.method, tt.url, tt.headers, tt.length, 0)
-		if e != Success || g.write(h, []byte(tt.body)) != Success || g.do("close", h) != Success {
+		if e != success || g.write(h, []byte(tt.body)) != success || g.do("close", h) != success {
 			t.Fatalf("%s: %d %s", tt.url, e, g.text("error"))
 		}
 		if raw := <-got; raw != tt.want {
@@ -175,8 +175,8 @@ func TestBadRequests(t *testing.T) {
 		{"GET", "ftp://a/", "", 0}, {"GET", "http://", "", 0}, {"GET", "http:///x", "", 0},
 		{"GET", "http://a/ b", "", 0}, {"GET", "http://a/\r\nX: y", "", 0}, {"GET", "http://a/\x00",
 			"", 0}, {"GET", "http://a/\tb", "", 0}, {"GET", "http://a/#f", "", 0},
-		{"GET", "http://" + strings.Repeat("a", MaxURL), "", 0},
-		{"GET", "http://a/", strings.Repeat("A: b\n", MaxHeaders/5+1), 0},
+		{"GET", "http://" + strings.Repeat("a", maxURL), "", 0},
+		{"GET", "http://a/", strings.Repeat("A: b\n", maxHeaders/5+1), 0},
 		{"GET", "http://a/", "no colon", 0}, {"GET", "http://a/", ": x", 0}, {"GET", "http://a/",
 			"a b: c", 0}, {"GET", "http://a/", "A: b\n\nGET", 0}, {"GET", "http://a/", "A: b\rX: y",
 			0},
@@ -189,7 +189,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "http://a/", "Proxy-Authorization: x", 3},
 		{"POST", "http://a/", "", -2},
 	} {
-		if h, e := g.open(tt.method, tt.url, tt.headers, tt.length, 0); e != BadArgument {
+		if h, e := g.open(tt.method, tt.url, tt.headers, tt.length, 0); e != badArgument {
 			t.Errorf("%.40q %.40q %.40q: %d, handle %d", tt.method, tt.url, tt.headers, e, h)
 		}
 		if said := g.text("error"); said == "" || strings.ContainsAny(said, "\r\n\x00") ||
@@ -222,35 +222,35 @@ func TestAnswers(t *testing.T) {
 		{"GET", "HTTP/1.1 103 Hints\r\nA: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
 			200, 0, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "", 0},
 		{"GET", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello", 200, 0,
-			"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n", "hello", CutShort},
+			"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n", "hello", cutShort},
 		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", 200, 0,
-			"HTTP/1.1 200 OK\r\n", "hel", CutShort},
+			"HTTP/1.1 200 OK\r\n", "hel", cutShort},
 		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n", 200, 0,
-			"HTTP/1.1 200 OK\r\n", "abc", BadAnswer},
+			"HTTP/1.1 200 OK\r\n", "abc", badAnswer},
 		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", 200, 0,
-			"HTTP/1.1 200 OK\r\n", "", BadAnswer},
-		{"GET", "", 0, CutShort, "", "", 0}, {"GET", "HTTP/1.1 200", 0, CutShort, "", "", 0},
-		{"GET", "SSH-2.0\r\n", 0, BadAnswer, "", "", 0},
-		{"GET", "HTTP/1.1 101 Switch\r\n\r\n", 0, BadAnswer, "", "", 0},
-		{"GET", "HTTP/1.1 +20 X\r\n\r\n", 0, BadAnswer, "", "", 0},
-		{"GET", "HTTP/1.1 200 OK\nA: b\n\n", 0, BadAnswer, "", "", 0},
-		{"GET", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", 0, BadAnswer, "", "", 0},
-		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", 0, BadAnswer, "", "", 0},
+			"HTTP/1.1 200 OK\r\n", "", badAnswer},
+		{"GET", "", 0, cutShort, "", "", 0}, {"GET", "HTTP/1.1 200", 0, cutShort, "", "", 0},
+		{"GET", "SSH-2.0\r\n", 0, badAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 101 Switch\r\n\r\n", 0, badAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 +20 X\r\n\r\n", 0, badAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 200 OK\nA: b\n\n", 0, badAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", 0, badAnswer, "", "", 0},
+		{"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", 0, badAnswer, "", "", 0},
 		{"GET", "HTTP/1.1 200 OK\r\n" + strings.Repeat("A: "+strings.Repeat("b", 1000)+"\r\n",
-			600) + "\r\n", 0, BadAnswer, "", "", 0},
-		{"GET", strings.Repeat("HTTP/1.1 103 Hints\r\n\r\n", 9), 0, BadAnswer, "", "", 0},
+			600) + "\r\n", 0, badAnswer, "", "", 0},
+		{"GET", strings.Repeat("HTTP/1.1 103 Hints\r\n\r\n", 9), 0, badAnswer, "", "", 0},
 	} {
 		for _, piece := range []uint64{1, 2, 7, 4096} {
 			g := newGuest(t, says(tt.answer))
 			h, e := g.open(tt.method, "http://a/", "", 0, 0)
-			if e != Success {
+			if e != success {
 				t.Fatal(g.text("error"))
 			}
 			code, e := g.status(h)
-			if e != tt.status || e == Success && code != tt.code {
+			if e != tt.status || e == success && code != tt.code {
 				t.Errorf("%.60q: status %d, error %d %s", tt.answer, code, e, g.text("error"))
 			}
-			if e != Success {
+			if e != success {
 				continue
 			}
 			if head := g.text("head", h); head != tt.head {
@@ -278,12 +278,12 @@ func TestLarge(t *testing.T) {
 			c.Write(bytes.Repeat([]byte("x"), int(n)))
 		})
 		h, e := g.open("POST", "http://a/", "", length, 0)
-		for sent := 0; e == Success && sent < size; sent += 512 << 10 {
+		for sent := 0; e == success && sent < size; sent += 512 << 10 {
 			e = g.write(h, make([]byte, 512<<10))
 		}
 		code, e2 := g.status(h)
 		body, e3 := g.body(h, 512<<10)
-		if e != Success || e2 != Success || e3 != Success || code != 200 || len(body) != size {
+		if e != success || e2 != success || e3 != success || code != 200 || len(body) != size {
 			t.Errorf("length %d: %d %d %d, status %d, %d bytes: %s", length, e, e2, e3, code,
 				len(body), g.text("error"))
 		}
@@ -300,38 +300,38 @@ func TestOrder(t *testing.T) {
 			t.Errorf("%s: %d, want %d", what, got, want)
 		}
 	}
-	check("head too early", g.do("head", h, 1024, 10, 0), BadArgument)
-	check("read too early", g.do("read", h, 1024, 10, 0), BadArgument)
+	check("head too early", g.do("head", h, 1024, 10, 0), badArgument)
+	check("read too early", g.do("read", h, 1024, 10, 0), badArgument)
 	_, e := g.status(h)
-	check("a body is missing", e, BadArgument)
-	check("a body too long", g.write(h, []byte("123456")), BadArgument)
-	check("a part", g.write(h, []byte("123")), Success)
-	check("none", g.write(h, nil), Success)
-	check("the rest", g.write(h, []byte("45")), Success)
+	check("a body is missing", e, badArgument)
+	check("a body too long", g.write(h, []byte("123456")), badArgument)
+	check("a part", g.write(h, []byte("123")), success)
+	check("none", g.write(h, nil), success)
+	check("the rest", g.write(h, []byte("45")), success)
 	for range 2 {
 		_, e = g.status(h)
-		check("status", e, Success)
+		check("status", e, success)
 	}
-	check("a body after the answer", g.write(h, []byte("x")), BodyClosed)
-	check("read of nothing", g.do("read", h, 1024, 0, 0), Success)
+	check("a body after the answer", g.write(h, []byte("x")), bodyClosed)
+	check("read of nothing", g.do("read", h, 1024, 0, 0), success)
 	body, e := g.body(h, 10)
-	if body != "ok" || e != Success {
+	if body != "ok" || e != success {
 		t.Errorf("%q %d", body, e)
 	}
-	check("close", g.do("close", h), Success)
+	check("close", g.do("close", h), success)
 	for _, name := range []string{"close", "status", "head", "read", "write"} {
-		check(name+" of a closed request", g.do(name, h, 1024, 10, 0), BadHandle)
+		check(name+" of a closed request", g.do(name, h, 1024, 10, 0), badHandle)
 	}
-	check("made up", g.do("close", 1<<32-1), BadHandle)
+	check("made up", g.do("close", 1<<32-1), badHandle)
 	copy(g.mem[1024:], "GEThttp://a/")
 	none := New(nil)
 	if e := none.Do(Lookup("open"), g.mem,
-		[]uint64{1024, 3, 1027, 9, 0, 0, 0, 0, 0}); e != NoFetch {
+		[]uint64{1024, 3, 1027, 9, 0, 0, 0, 0, 0}); e != noFetch {
 		t.Errorf("without a proxy: %d %s", e, none.last)
 	}
 	broken := New(func() (*os.File, error) { return nil, errors.New("gone") })
 	if e := broken.Do(Lookup("open"), g.mem,
-		[]uint64{1024, 3, 1027, 9, 0, 0, 0, 0, 0}); e != NoStream {
+		[]uint64{1024, 3, 1027, 9, 0, 0, 0, 0, 0}); e != noStream {
 		t.Errorf("without a proxy: %d", e)
 	}
 }
@@ -340,19 +340,19 @@ func TestOrder(t *testing.T) {
 func TestManyRequests(t *testing.T) {
 	g := newGuest(t, nil)
 	for range 3 {
-		for i := range MaxRequests {
-			if h, e := g.open("GET", "http://a/", "", 0, 0); e != Success || h != uint64(i) {
+		for i := range maxRequests {
+			if h, e := g.open("GET", "http://a/", "", 0, 0); e != success || h != uint64(i) {
 				t.Fatalf("%d: handle %d, error %d", i, h, e)
 			}
 		}
-		if _, e := g.open("GET", "http://a/", "", 0, 0); e != TooMany {
+		if _, e := g.open("GET", "http://a/", "", 0, 0); e != tooMany {
 			t.Errorf("one more: %d", e)
 		}
-		for i := range MaxRequests {
+		for i := range maxRequests {
 			g.do("close", uint64(i))
 		}
 	}
-	if len(g.peers) != 3*MaxRequests {
+	if len(g.peers) != 3*maxRequests {
 		t.Errorf("%d streams", len(g.peers))
 	}
 }
@@ -361,26 +361,26 @@ func TestManyRequests(t *testing.T) {
 func TestTime(t *testing.T) {
 	silent := newGuest(t, nil)
 	h, _ := silent.open("GET", "http://a/", "", 0, 50)
-	if _, e := silent.status(h); e != TimedOut {
+	if _, e := silent.status(h); e != timedOut {
 		t.Errorf("no answer: %d", e)
 	}
 	h, _ = silent.open("POST", "http://a/", "", -1, 50)
 	var e Errno
-	for e == Success {
+	for e == success {
 		e = silent.write(h, make([]byte, 512<<10))
 	}
-	if e != TimedOut {
+	if e != timedOut {
 		t.Errorf("no room: %d", e)
 	}
 	stuck := newGuest(t, func(c net.Conn) {
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc")
 	})
 	h, _ = stuck.open("GET", "http://a/", "", 0, 300)
-	if _, e := stuck.status(h); e == Success {
-		if body, e := stuck.body(h, 100); body != "abc" || e != TimedOut {
+	if _, e := stuck.status(h); e == success {
+		if body, e := stuck.body(h, 100); body != "abc" || e != timedOut {
 			t.Errorf("no more: %q %d", body, e)
 		}
-	} else if e != TimedOut {
+	} else if e != timedOut {
 		// A machine so slow that nothing had come.
 		t.Errorf("%d", e)
 	}
@@ -412,7 +412,7 @@ func TestPointers(t *testing.T) {
 	g := newGuest(t, says("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
 	h, _ := g.open("GET", "http://a/", "", 0, 0)
 	g.status(h)
-	if e := g.do("read", h, 1024, 10, uint64(len(g.mem)-3)); e != BadPointer {
+	if e := g.do("read", h, 1024, 10, uint64(len(g.mem)-3)); e != badPointer {
 		t.Errorf("%d", e)
 	}
 	if body, _ := g.body(h, 10); body != "ok" {
