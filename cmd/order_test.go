@@ -9,9 +9,8 @@ import (
 )
 
 // supervisorOrder lists the packages below supervisor/ from the lowest floor to the highest. A
-// package may import packages of lower floors only, and none of its own floor. The root package
-// stands on its floor as "supervisor". A new package goes on the lowest floor above all packages
-// that it imports.
+// package may import packages of lower floors only, and none of its own floor. A new package goes on
+// the lowest floor above all packages that it imports.
 var supervisorOrder = [][]string{
 	// What a client must know of the API, which imports nothing.
 	{"wire"},
@@ -32,8 +31,12 @@ var supervisorOrder = [][]string{
 	// The parts of a run.
 	{"prepare", "runproxy"},
 	{"meters", "runshadow"},
-	// The work: a request becomes a run.
-	{"supervisor"},
+	// The work: a request that was decided becomes a run.
+	{"run"},
+	// What is made of runs: sessions, and the list of those that live.
+	{"live", "session"},
+	// The parts wired together.
+	{"service"},
 	// The faces.
 	{"api"},
 	{"client", "console", "learn"},
@@ -52,8 +55,8 @@ func TestSupervisorOrder(t *testing.T) {
 		}
 	}
 	name := func(pkg string) (string, bool) {
+		// The folder itself holds no package but one that describes the others.
 		below, ok := strings.CutPrefix(pkg, "supervisor/")
-		// Without the prefix it is the root package, or a package of another zone.
 		return below, ok || pkg == "supervisor"
 	}
 	seen := map[string]bool{}

@@ -15,7 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/verify"
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor"
+	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -27,7 +27,7 @@ import (
 // process.
 type policyHost struct {
 	*host
-	s   *supervisor.Supervisor
+	s   *service.Service
 	dir string // of ceiling.toml and profiles/
 	// how many jails may wait for runs
 	warm int
@@ -59,7 +59,7 @@ func (h *policyHost) open() {
 		h.t.Fatal(err)
 	}
 	var err error
-	if h.s, err = supervisor.New(context.Background(), c); err != nil {
+	if h.s, err = service.New(context.Background(), c); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -432,7 +432,7 @@ func TestRunsUnderACeiling(t *testing.T) {
 	case r := <-ended:
 		t.Fatalf("it ended at once: exit code %d, %+v", r.ExitCode, r.Error)
 	}
-	v, err := h.s.Verify(h.caller(0), live.ID)
+	v, err := h.s.Live().Verify(h.caller(0), live.ID)
 	if err != nil || !v.OK {
 		t.Errorf("%v, %+v", err, v)
 	}

@@ -327,7 +327,7 @@ func TestPoolIsDrained(t *testing.T) {
 	if p := h.planOf("narrow"); h.startOf("narrow") != startWarm || p.Cgroup.Memory != 100<<20 {
 		t.Errorf("%s, memory %d", h.startOf("narrow"), p.Cgroup.Memory)
 	}
-	if v, err := h.s.Verify(h.caller(0), "narrow"); err != nil || !v.OK {
+	if v, err := h.s.Live().Verify(h.caller(0), "narrow"); err != nil || !v.OK {
 		t.Errorf("%+v, %v", v, err)
 	}
 	stdin.Close()

@@ -20,12 +20,12 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/rootless"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/daemonlog"
 	"github.com/jail-sandbox/jail/supervisor/fetch"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/service"
 )
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stderr)) }
@@ -109,7 +109,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if rootless.Inside() {
 		*delegated = true
 	}
-	d := &service{args: withoutSuccessor(args), config: config, delegated: *delegated,
+	d := &jaild{args: withoutSuccessor(args), config: config, delegated: *delegated,
 		untilIdle: *untilIdle, stderr: stderr}
 	if *successorOf > 0 {
 		d.before, d.sockets, err = inherit(*successorOf)
@@ -162,7 +162,7 @@ func report(stderr io.Writer, private bool, err error) int {
 	return e.Exit()
 }
 
-func serve(ctx context.Context, d *service) error {
+func serve(ctx context.Context, d *jaild) error {
 	config := d.config
 	if rootless.Inside() {
 		if err := rootless.Settle(); err != nil {
@@ -199,7 +199,7 @@ func serve(ctx context.Context, d *service) error {
 	}
 	d.config = config
 	// A start is carried through also when it is told to end meanwhile: the record of it is whole.
-	s, err := supervisor.New(context.WithoutCancel(ctx), config)
+	s, err := service.New(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return err
 	}

@@ -12,20 +12,20 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/service"
 )
 
-// A service is a daemon that answers.
-type service struct {
+// A jaild is a daemon that answers.
+type jaild struct {
 	// Of the program, for its successor.
 	args    []string
 	config  config.Config
 	before  *predecessor
 	sockets passed // what a successor gets
-	s       *supervisor.Supervisor
+	s       *service.Service
 	server  *api.Server
 	stderr  io.Writer
 
@@ -37,7 +37,7 @@ type service struct {
 }
 
 // settle takes what the operator says of the daemon into its configuration.
-func (d *service) settle(c *config.Config) error {
+func (d *jaild) settle(c *config.Config) error {
 	settings, err := config.ReadSettings(c.Settings)
 	if err == nil {
 		c.Bounds, err = settings.Bounds()
@@ -55,7 +55,7 @@ func (d *service) settle(c *config.Config) error {
 
 // run answers until the daemon is told to end, its client is gone, or another has taken over and
 // the last run is at its end.
-func (d *service) run(ctx context.Context, listener net.Listener) error {
+func (d *jaild) run(ctx context.Context, listener net.Listener) error {
 	d.listener = listener
 	served := make(chan error, 1)
 	go func() { served <- d.server.Serve(listener) }()
@@ -99,7 +99,7 @@ func (d *service) run(ctx context.Context, listener net.Listener) error {
 
 // idle says when nothing has been done for as long as the daemon is to wait; nil, which never says
 // it, if it is to go on.
-func (d *service) idle(ctx context.Context) <-chan struct{} {
+func (d *jaild) idle(ctx context.Context) <-chan struct{} {
 	if d.untilIdle <= 0 {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (d *service) idle(ctx context.Context) <-chan struct{} {
 }
 
 // watch tells the manager that the daemon lives, as a client sees it.
-func (d *service) watch(ctx context.Context, listener net.Listener) (stop func()) {
+func (d *jaild) watch(ctx context.Context, listener net.Listener) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	limit := watchdog()
 	if path := listener.Addr().String(); limit > 0 && !d.config.Private {
@@ -139,7 +139,7 @@ func (d *service) watch(ctx context.Context, listener net.Listener) (stop func()
 	return stop
 }
 
-func (d *service) reload() {
+func (d *jaild) reload() {
 	notify(daemon.SdNotifyReloading)
 	if err := d.s.Policies().Reload(); err != nil {
 		d.complain("reload: %v", err)
@@ -149,12 +149,12 @@ func (d *service) reload() {
 	ready("reloaded")
 }
 
-func (d *service) complain(format string, args ...any) {
+func (d *jaild) complain(format string, args ...any) {
 	fmt.Fprintf(d.stderr, "jaild: error: "+format+"\n", args...)
 }
 
 // succeed lets the installed program take over the socket.
-func (d *service) succeed(ctx context.Context) (*successor, error) {
+func (d *jaild) succeed(ctx context.Context) (*successor, error) {
 	if d.config.Private {
 		return nil, errors.New("a private daemon has no successor")
 	}
@@ -172,7 +172,7 @@ func (d *service) succeed(ctx context.Context) (*successor, error) {
 const startBound = time.Minute
 
 // drain takes no more clients and carries the runs to their end, or ends them when it is told to.
-func (d *service) drain(ctx context.Context, next *successor) error {
+func (d *jaild) drain(ctx context.Context, next *successor) error {
 	forgetManager()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -197,7 +197,7 @@ func (d *service) drain(ctx context.Context, next *successor) error {
 const patience = 30 * time.Second
 
 // part lets no client that has stopped reading keep a daemon that has a successor.
-func (d *service) part(ctx context.Context) {
+func (d *jaild) part(ctx context.Context) {
 	for d.s.Idle(ctx) == nil {
 		select {
 		case <-time.After(patience):
@@ -213,7 +213,7 @@ func (d *service) part(ctx context.Context) {
 }
 
 // end ends every run and puts the end on record.
-func (d *service) end(err error, reason string, how syscall.Signal) error {
+func (d *jaild) end(err error, reason string, how syscall.Signal) error {
 	notify(daemon.SdNotifyStopping, "STATUS="+reason)
 	// Clients that come from here on wait for the next daemon, where a service manager has the
 	// socket.

@@ -37,7 +37,7 @@ func (srv *Server) detach(ctx context.Context, c caller.Caller, r *http.Request)
 
 func (srv *Server) wait(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
 	error) {
-	return srv.s.Wait(ctx, c, id)
+	return srv.s.Live().Wait(ctx, c, id)
 }
 
 func (srv *Server) attach(w http.ResponseWriter, r *http.Request) {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
@@ -45,7 +45,7 @@ func TestPanicEndsOneRequest(t *testing.T) {
 			panic("a fault in a run")
 		})
 	}})
-	srv := NewServer(&supervisor.Supervisor{}, Version{})
+	srv := NewServer(&service.Service{}, Version{})
 	told := make(lines, 16)
 	srv.http.ErrorLog = log.New(told, "", 0)
 	socket := filepath.Join(t.TempDir(), "jail.sock")

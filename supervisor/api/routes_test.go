@@ -5,14 +5,14 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/service"
 )
 
 // TestUnknownRoute: a path or a method that the API does not have is answered as every other error
 // of it, with a status of its own and the methods that there are.
 func TestUnknownRoute(t *testing.T) {
-	handler := NewServer(&supervisor.Supervisor{}, Version{}).routes()
+	handler := NewServer(&service.Service{}, Version{}).routes()
 	for _, c := range []struct {
 		method, path string
 		status       int

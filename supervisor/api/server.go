@@ -14,11 +14,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/service"
 )
 
 // maxRequest bounds the body of a request in bytes: a run may bring 2 MiB of arguments and a policy
@@ -30,7 +30,7 @@ const maxValues = 1 << 18
 
 // A Server answers for one supervisor.
 type Server struct {
-	s       *supervisor.Supervisor
+	s       *service.Service
 	version Version
 	http    *http.Server
 	quiet   quiet
@@ -47,7 +47,7 @@ type Server struct {
 }
 
 // NewServer returns a server that is not listening yet.
-func NewServer(s *supervisor.Supervisor, v Version) *Server {
+func NewServer(s *service.Service, v Version) *Server {
 	v.PID = os.Getpid()
 	srv := &Server{s: s, version: v, quiet: quiet{last: time.Now()}}
 	srv.ending, srv.end = context.WithCancel(context.Background())
@@ -284,12 +284,12 @@ func (srv *Server) plan(ctx context.Context, c caller.Caller, r *http.Request) (
 }
 
 func (srv *Server) listRuns(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return srv.s.List(c)
+	return srv.s.Live().List(c)
 }
 
 func (srv *Server) inspect(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
 	error) {
-	in, err := srv.s.Inspect(ctx, c, id)
+	in, err := srv.s.Live().Inspect(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
@@ -302,7 +302,7 @@ func (srv *Server) inspect(ctx context.Context, c caller.Caller, r *http.Request
 
 func (srv *Server) verify(_ context.Context, c caller.Caller, r *http.Request, id string) (any,
 	error) {
-	return srv.s.Verify(c, id)
+	return srv.s.Live().Verify(c, id)
 }
 
 func (srv *Server) kill(_ context.Context, c caller.Caller, r *http.Request, id string) (any,
@@ -314,5 +314,5 @@ func (srv *Server) kill(_ context.Context, c caller.Caller, r *http.Request, id 
 	if req.Signal == 0 {
 		req.Signal = 9
 	}
-	return nil, srv.s.Kill(c, id, req.Signal)
+	return nil, srv.s.Live().Kill(c, id, req.Signal)
 }

@@ -16,9 +16,10 @@ import (
 
 // A Cause is why a run was ended from outside.
 type Cause struct {
-	// Limit is the name of a limit, Peak how much of it was used.
-	Limit string
-	Peak  int64
+	// Limit is the name of a limit, Peak how much of it was used. Allowed is the limit itself if the
+	// policy does not have it.
+	Limit         string
+	Peak, Allowed int64
 	// Signal is the caller's: 2 for an interrupt.
 	Signal int
 	// Daemon is why the daemon ends, where that ends the run.
@@ -29,6 +30,24 @@ type Cause struct {
 	Over bool
 	// Fault is one of the host: what the tool does from here on could not be kept.
 	Fault error
+}
+
+// Limits that end a run by the clock. The first two are the policy's, in milliseconds as all of
+// them; the others are a session's: how long it may be unused, and how long it may last.
+const (
+	LimitWall    = "wall"
+	LimitCPUTime = "cpu_time"
+	LimitIdle    = "idle"
+	LimitTime    = "time"
+)
+
+// IsTime reports whether a limit ends a run by the clock.
+func IsTime(limit string) bool {
+	switch limit {
+	case LimitWall, LimitCPUTime, LimitIdle, LimitTime:
+		return true
+	}
+	return false
 }
 
 // ByOthers reports whether a caller or the daemon's own end ended the run. Nothing that the run did
@@ -136,7 +155,7 @@ func (w *Watch) wall() {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		w.end(Cause{Limit: "wall", Peak: time.Since(w.Start).Milliseconds()})
+		w.end(Cause{Limit: LimitWall, Peak: time.Since(w.Start).Milliseconds()})
 	case <-w.stop:
 	}
 }
@@ -163,7 +182,7 @@ func (w *Watch) cpu() {
 		}
 		left := w.limits.CPUTime - u.CPU
 		if left <= 0 {
-			w.end(Cause{Limit: "cpu_time", Peak: u.CPU.Milliseconds()})
+			w.end(Cause{Limit: LimitCPUTime, Peak: u.CPU.Milliseconds()})
 			return
 		}
 		wait = left / w.cpus

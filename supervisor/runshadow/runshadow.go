@@ -36,6 +36,8 @@ type Shadow struct {
 	o    Options
 	work *workspace.Workspace
 	end  End
+	// reviewed says that the shadow has its fate, or failed to get it.
+	reviewed bool
 }
 
 // An End is what became of a shadow.
@@ -120,9 +122,9 @@ func (s *Shadow) terms(unfinished bool) shadows.Terms {
 }
 
 // Abandon throws the shadow of a run away that jail failed, unless the tool ran and wrote
-// something.
+// something, or the shadow was reviewed.
 func (s *Shadow) Abandon(ran bool) {
-	if s == nil {
+	if s == nil || s.reviewed {
 		return
 	}
 	if !ran || !s.wrote() {
@@ -159,6 +161,7 @@ func (s *Shadow) discard() error {
 func (s *Shadow) Review(fate message.Fate, succeeded bool, fault error,
 	unmount func()) (End, error) {
 	// From here on the shadow has its fate, whatever else fails.
+	s.reviewed = true
 	defer s.o.CleanUp(func() {
 		s.log("close the shadow", s.work.Close())
 		if s.o.Ahead {

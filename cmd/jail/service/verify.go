@@ -13,9 +13,9 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/jail/verify"
-	"github.com/jail-sandbox/jail/supervisor"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/client"
+	"github.com/jail-sandbox/jail/supervisor/live"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 )
 
@@ -60,7 +60,7 @@ func verification(ctx context.Context, env *cli.Env, id string) (v rundir.Verifi
 	if os.Geteuid() != 0 {
 		c, err := api.Dial(ctx, env.Config.Socket)
 		if client.NobodyListens(err) {
-			return supervisor.VerifyOwn(env.Config, id)
+			return live.VerifyOwn(env.Config, id)
 		}
 		if err == nil {
 			c.Close()

@@ -1,4 +1,5 @@
-package supervisor
+// Package session has the open sessions of a daemon, and carries out their invocations.
+package session
 
 import (
 	"cmp"
@@ -12,7 +13,6 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
-	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
@@ -23,6 +23,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/prewarm"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/run"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/rungroup"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
@@ -37,28 +39,25 @@ import (
 // The jail that holds it is a run as any, under the session's name: it is listed, inspected,
 // verified and ended as one, and its shadow is reviewed as one's.
 type session struct {
-	// of the jail that holds it
-	run *run
-	// control group of its invocations
-	group string
-	asked
-	places chan struct{} // taken by invocations
-	// closed when there can be invocations
-	stands chan struct{}
-	// closed when there can be no more
-	over chan struct{}
-
-	// drop lets no more invocations begin, and makes the id of the session free.
-	drop func()
-
-	mu sync.Mutex
-	invocations
-	// runs out when nothing has had a place for too long
-	timer *time.Timer
-	// of its shadow, where who stopped it said so; not changed once the session is over
-	fate message.Fate
+	asked  asked
+	runner *run.Runner
+	// run is that of the jail that holds it.
+	run *run.Run
 	// prewarmed has the prewarmed jails of its invocations.
-	prewarmed *prewarm.Session
+	prewarmed   *prewarm.Session
+	invocations *invocations
+	// stands is closed when there can be invocations; state and shadow are set then.
+	stands chan struct{}
+	state  rundir.State
+	shadow *workspace.Workspace
+	// gone is closed when nothing is left of the session; the result is set then.
+	gone   chan struct{}
+	result message.Result
+	// fate is of its shadow, where who stopped it said so. It does not change once the session is
+	// over.
+	fate message.Fate
+	// free makes the id of the session free.
+	free func()
 }
 
 // asked is who asked for a session, and for which.
@@ -69,18 +68,9 @@ type asked struct {
 	idle, total time.Duration
 }
 
-// invocations are those of a session.
-type invocations struct {
-	live    map[*run]bool
-	waiting int
-	count   int64
-	// used is when one last began or ended.
-	used time.Time
-}
-
 // Sessions are the open sessions of a daemon. Its methods may be called from several goroutines.
 type Sessions struct {
-	runner *runner
+	runner *run.Runner
 	// private says that the daemon ends with its one client, and so has no sessions.
 	private bool
 	// permissions returns what the ceiling in force lets a caller do.
@@ -90,43 +80,34 @@ type Sessions struct {
 	open map[string]*session
 }
 
-// owner returns whose a session is.
-func (s *Sessions) owner(id string) (uid uint32, ok bool) {
+// New returns the sessions of a daemon, of which none is open. private says that the daemon ends
+// with its one client, and so has none. permissions returns what the ceiling in force lets a caller
+// do.
+func New(r *run.Runner, private bool,
+	permissions func(caller.Caller) caller.Permissions) *Sessions {
+	return &Sessions{runner: r, private: private, permissions: permissions,
+		open: map[string]*session{}}
+}
+
+// Owner returns whose a session is.
+func (s *Sessions) Owner(id string) (uid uint32, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.open[id]
 	if h == nil {
 		return 0, false
 	}
-	return h.uid, true
+	return h.asked.uid, true
 }
-
-const (
-	limitIdle = "idle"
-	limitTime = "time"
-)
 
 // Bounds of sessions.
 const (
 	maxSessions     = 256 // of a daemon
 	maxUserSessions = 64
-	// invocations of a session that wait for their turn
-	maxWaiting = 64
-	// invocations of a session at one time, where its limits leave room for more
-	maxAtOnce = 64
 	// what one of them has for sure of the session's pids: the threads of its engine
 	roomPIDs   = 12
 	roomMemory = 32 << 20
 )
-
-// launchFiles are the descriptors of the run's launch, and the mounts that are another jail's too.
-func (r *run) launchFiles() (*mounts.Files, []string, error) {
-	if j := r.job; j.In != nil {
-		return r.session.files(j.Plan, j.Binds)
-	}
-	files, err := r.s.filesOf(r.job, r.work.Workspace())
-	return files, nil, err
-}
 
 // files are those of the launch of one of the session's jails, by its plan and with the sources of
 // its binds, in order.
@@ -136,9 +117,9 @@ func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string,
 	fail := func(err error) (*mounts.Files, []string, error) {
 		files.Close()
 		if errors.Is(err, launch.ErrNotThere) {
-			return nil, nil, noSession(string(h.run.job.ID)) // it has ended meanwhile
+			return nil, nil, noSession(string(h.run.Job().ID)) // it has ended meanwhile
 		}
-		return nil, nil, problem.New(problem.Failed, "session %s: %w", h.run.job.ID, err)
+		return nil, nil, problem.New(problem.Failed, "session %s: %w", h.run.Job().ID, err)
 	}
 	for _, m := range p.Mounts {
 		if m.Kind == jail.MountBind {
@@ -161,7 +142,7 @@ func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string,
 		files.Lower, err = holder.Share(w.Target)
 		shared = append(shared, w.Target)
 	} else {
-		files.Lower, err = workspace.CloneLower(h.run.job.Source)
+		files.Lower, err = workspace.CloneLower(h.run.Job().Source)
 	}
 	if err != nil {
 		return fail(err)
@@ -170,226 +151,48 @@ func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string,
 	return files, shared, nil
 }
 
-// shadow is the one that the run works on, its own or its session's, or nil.
-func (r *run) shadow() *workspace.Workspace {
-	if r.job.In != nil {
-		return r.session.run.work.Workspace()
-	}
-	return r.work.Workspace()
+// mayPrewarm returns how many prewarmed jails the session may have: none beside an invocation, and
+// no more than there can be invocations.
+func (h *session) mayPrewarm() int { return min(prewarm.MaxOfSession, h.invocations.free()) }
+
+// Stands lets invocations begin.
+func (h *session) Stands(st rundir.State, work *workspace.Workspace) {
+	h.state, h.shadow = st, work
+	h.invocations.rest()
+	close(h.stands)
 }
 
-// makeGroup makes the control group of a session's invocations, with the session's limits on all of
-// them together.
-func (r *run) makeGroup() error {
-	if r.job.Holds == 0 {
-		return nil
-	}
-	c := r.job.Plan.Cgroup
-	r.session.group = rungroup.Session(c.Path)
-	err := cgroup.MakeBounded(r.session.group,
-		cgroup.Bound{Ceiling: cgroup.Ceiling{Memory: max(c.Memory, 0), PIDs: max(c.PIDs, 0)},
-			CPUQuota: c.CPUQuota, CPUPeriod: c.CPUPeriod})
-	if err != nil {
-		return r.s.layers.Failed("control groups", err)
-	}
-	return nil
-}
-
-func (r *run) dropGroup() {
-	if r.job.Holds > 0 && r.session.group != "" {
-		// One that stays is empty, and the next daemon removes it.
-		r.log("remove the control group of the session", cgroup.Remove(r.session.group))
-	}
-}
-
-// usageOf is what the run used: of a session, all its invocations.
-func (r *run) usageOf(leaf *cgroup.Leaf) (cgroup.Usage, error) {
-	u, err := leaf.Usage()
-	if r.job.Holds == 0 || err != nil {
-		return u, err
-	}
-	all, err := cgroup.Open(r.session.group)
-	if err != nil {
-		return u, err
-	}
-	defer all.Close()
-	sum, err := all.Usage()
-	if err != nil {
-		return u, err
-	}
-	sum.CPU += u.CPU
-	// the invocations have told of theirs
-	sum.PIDsDenied, sum.OOMKills = 0, u.OOMKills
-	return sum, nil
-}
-
-// running says that the tool runs, or that the session can have invocations.
-func (r *run) running(streams stdio.Streams) {
-	if h := r.session; r.job.Holds > 0 {
-		h.mu.Lock()
-		h.rest()
-		h.mu.Unlock()
-		close(h.stands)
-	}
-	if streams.Started != nil {
-		streams.Started()
-	}
-}
-
-// endByLimit ends the run for a limit that is watched. That of a session's time is another than
-// that of a run's.
-func (r *run) endByLimit(c ending.Cause) {
-	if r.job.Holds > 0 && c.Limit == "wall" {
-		c.Limit = limitTime
-	}
-	r.End(c)
-}
-
-// idles says that no invocation is there: none runs, is being prepared or waits. h.mu is held.
-func (h *session) idles() bool { return !h.ended() && h.waiting == 0 && len(h.places) == 0 }
-
-// rest begins to count idle time. h.mu is held.
-func (h *session) rest() {
-	h.used = time.Now()
-	if h.timer != nil {
-		h.timer.Stop()
-	}
-	h.timer = time.AfterFunc(h.idle, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.idles() && time.Since(h.used) >= h.idle {
-			h.close()
-			h.run.End(ending.Cause{Limit: limitIdle, Peak: time.Since(h.used).Milliseconds()})
-		}
-	})
-}
-
-// leaves is called when an invocation no longer waits, or no longer has a place.
-func (h *session) leaves() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.idles() {
-		h.rest()
-	}
-}
-
-// ended says that there can be no more invocations. It is asked before anything else: what has
-// ended has stood, too.
-func (h *session) ended() bool { return closed(h.over) }
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// close lets no invocation begin any more. h.mu is held.
-func (h *session) close() {
-	if !h.ended() {
-		close(h.over)
-	}
-}
-
-// endInvocations ends what still runs in a session whose jail has ended, and waits for it.
-func (r *run) endInvocations() {
-	h := r.session
-	if r.job.Holds == 0 {
-		return
-	}
-	h.mu.Lock()
-	h.close()
-	if h.timer != nil {
-		h.timer.Stop()
-	}
-	var all []*run
-	for inv := range h.live {
-		all = append(all, inv)
-	}
-	h.mu.Unlock()
+// Ended ends what still runs in the session, whose jail has ended, and waits for it.
+func (h *session) Ended(c *ending.Cause) {
 	why := ending.Cause{Signal: 9}
-	if c := r.Ended(); c != nil && c.Signal > 0 {
+	if c != nil && c.Signal > 0 {
 		// the daemon ends, or somebody ended the session
 		why.Signal, why.Daemon = c.Signal, c.Daemon
 	} else if c != nil && c.Fault != nil {
 		why = ending.Cause{Fault: c.Fault}
 	}
-	for _, inv := range all {
-		inv.End(why)
-	}
-	for _, inv := range all {
-		<-inv.done
-	}
-	r.s.pool.EndSession(h.prewarmed)
+	h.invocations.endAll(why)
+	h.runner.Jails.Pool.EndSession(h.prewarmed)
 }
 
-// mayPrewarm returns how many prewarmed jails the session may have: none beside an invocation, and
-// no more than there can be invocations.
-func (h *session) mayPrewarm() int {
-	if h.ended() || len(h.places) > 0 {
-		return 0
-	}
-	return min(prewarm.MaxOfSession, cap(h.places))
+// Fate returns what who stopped the session wants of its shadow.
+func (h *session) Fate() message.Fate { return h.fate }
+
+// Close lets no more invocations begin, and makes the id of the session free.
+func (h *session) Close() {
+	h.invocations.close(nil)
+	h.free()
 }
 
-// enter waits for a place among the invocations, and returns what gives it back.
-func (h *session) enter(ctx context.Context) (func(), error) {
-	h.mu.Lock()
-	if h.waiting >= maxWaiting {
-		h.mu.Unlock()
-		return nil, problem.New(problem.Busy,
-			"session %s has as many invocations waiting as it may have", string(h.run.job.ID)).
-			WithHint("try again when some have ended")
-	}
-	h.waiting++
-	h.mu.Unlock()
-	defer func() {
-		h.mu.Lock()
-		h.waiting--
-		h.mu.Unlock()
-		h.leaves()
-	}()
-	if h.ended() {
-		return nil, noSession(string(h.run.job.ID))
-	}
-	select {
-	case h.places <- struct{}{}:
-		return func() {
-			<-h.places
-			h.leaves()
-			// Perhaps jails can be prewarmed again.
-			h.run.s.pool.Wake()
-		}, nil
-	case <-h.over:
-		return nil, noSession(string(h.run.job.ID))
-	case <-ctx.Done():
-		return nil, problem.New(problem.Failed,
-			"the caller went away before there was a place for its invocation").
-			WithCause(ctx.Err())
-	}
+// idled ends a session that was not used for so long.
+func (h *session) idled(unused time.Duration) {
+	h.run.End(ending.Cause{Limit: ending.LimitIdle, Peak: unused.Milliseconds(),
+		Allowed: h.asked.idle.Milliseconds()})
 }
 
-// join takes a run among the session's invocations; not after its end.
-func (h *session) join(r *run) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended() {
-		return false
-	}
-	h.live[r] = true
-	h.count++
-	h.used = time.Now()
-	return true
-}
-
-func (h *session) leave(r *run) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.live, r)
-	h.used = time.Now()
-}
+// ended says that there can be no more invocations. It is asked before anything else: what has
+// ended has stood, too.
+func (h *session) ended() bool { return h.invocations.ended() }
 
 func noSession(id string) *problem.Error {
 	return problem.New(problem.NotFound, "no session %q is open", id).
@@ -418,34 +221,43 @@ func (s *Sessions) Start(ctx context.Context, c caller.Caller,
 		req.ID = string(jail.NewID())
 	}
 	// until it can be ended
-	leave, err := s.runner.life.Enter()
+	leave, err := s.runner.Life.Enter()
 	if err != nil {
 		return message.SessionInfo{}, err
 	}
-	h := &session{asked: asked{uid: c.UID, digest: req.Digest(), idle: idle, total: total},
-		stands: make(chan struct{}), over: make(chan struct{}),
-		invocations: invocations{live: map[*run]bool{}, used: time.Now()}}
-	h.drop = func() { s.end(req.ID, h) }
+	h := s.newSession(req.ID, asked{uid: c.UID, digest: req.Digest(), idle: idle, total: total})
 	if open, err := s.admit(c, req, h); open != nil || err != nil {
 		leave()
 		return s.await(ctx, open, err)
 	}
-	j, err := s.runner.preparer.Hold(ctx, c, req.Request, total)
-	if err == nil {
-		h.places = make(chan struct{}, placesFor(j.Policy.Policy().Limits))
-		h.run = s.runner.newRun(j, h)
-		h.prewarmed = prewarm.NewSession(string(j.ID), j.IDs.Base, h.mayPrewarm, h.files)
-	}
+	j, err := s.runner.Preparer.Hold(ctx, c, req.Request, total)
 	if err != nil {
 		leave()
-		h.drop()
-		return message.SessionInfo{}, s.runner.refuse(c, req.Request, j, err).Error
+		h.Close()
+		return message.SessionInfo{}, s.runner.Refuse(c, req.Request, j, err).Error
 	}
-	s.runner.life.Go(func() {
-		h.run.carry(context.Background(), stdio.Streams{Out: io.Discard, Err: io.Discard,
-			Tracked: leave})
-	})
+	h.run = s.runner.NewHolding(j, h)
+	h.invocations.open(string(j.ID), placesFor(j.Policy.Policy().Limits))
+	h.prewarmed = prewarm.NewSession(string(j.ID), j.IDs.Base, h.mayPrewarm, h.files)
+	s.runner.Life.Go(func() { h.hold(leave) })
 	return s.await(ctx, h, nil)
+}
+
+// newSession is one that is not open yet.
+func (s *Sessions) newSession(id string, a asked) *session {
+	h := &session{asked: a, runner: s.runner, stands: make(chan struct{}),
+		gone: make(chan struct{})}
+	h.invocations = newInvocations(a.idle, h.idled)
+	h.free = func() { s.remove(id, h) }
+	return h
+}
+
+// hold carries out the run of the jail that holds the session. tracked is called when the session
+// can be ended.
+func (h *session) hold(tracked func()) {
+	defer close(h.gone)
+	h.result, _ = h.runner.Do(context.Background(), h.run, stdio.Streams{Out: io.Discard,
+		Err: io.Discard, Tracked: tracked})
 }
 
 // await waits until a session can be used.
@@ -455,7 +267,7 @@ func (s *Sessions) await(ctx context.Context, h *session, err error) (message.Se
 	}
 	select {
 	case <-h.stands:
-	case <-h.over:
+	case <-h.invocations.over:
 	case <-ctx.Done():
 		// nobody may know of it
 		return message.SessionInfo{}, problem.New(problem.Failed,
@@ -469,13 +281,12 @@ func (s *Sessions) await(ctx context.Context, h *session, err error) (message.Se
 			"a session of that id could not be started").
 			WithHint("try again")
 	}
-	<-h.run.done
-	if e := h.run.result.Error; e != nil {
+	<-h.gone
+	if e := h.result.Error; e != nil {
 		return message.SessionInfo{}, e
 	}
 	return message.SessionInfo{}, problem.New(problem.Failed,
-		"session %s ended before it could be used",
-		h.run.job.ID)
+		"session %s ended before it could be used", h.run.Job().ID)
 }
 
 // placesFor is how many invocations the limits of a session leave room for at one time.
@@ -491,11 +302,11 @@ func (s *Sessions) admit(c caller.Caller, req message.SessionRequest, h *session
 	defer s.mu.Unlock()
 	if open := s.open[req.ID]; open != nil {
 		switch {
-		case open.uid != c.UID:
+		case open.asked.uid != c.UID:
 		case open.ended():
 			return nil, problem.New(problem.Busy, "session %s is being ended",
 				req.ID).WithHint("try again")
-		case open.digest == h.digest:
+		case open.asked.digest == h.asked.digest:
 			return open, nil
 		}
 		return nil, problem.New(problem.Usage, "session id %s is in use, by another request",
@@ -503,7 +314,7 @@ func (s *Sessions) admit(c caller.Caller, req message.SessionRequest, h *session
 	}
 	mine := 0
 	for _, other := range s.open {
-		if other.uid == c.UID {
+		if other.asked.uid == c.UID {
 			mine++
 		}
 	}
@@ -519,14 +330,6 @@ func (s *Sessions) admit(c caller.Caller, req message.SessionRequest, h *session
 	}
 	s.open[req.ID] = h
 	return nil, nil
-}
-
-// end lets a session go whose jail has ended, or never stood.
-func (s *Sessions) end(id string, h *session) {
-	h.mu.Lock()
-	h.close()
-	h.mu.Unlock()
-	s.remove(id, h)
 }
 
 func (s *Sessions) remove(id string, h *session) {
@@ -559,24 +362,21 @@ func (s *Sessions) find(c caller.Caller, id string) (*session, error) {
 	h := s.open[id]
 	s.mu.Unlock()
 	may := s.permissions(c)
-	if h == nil || !may.Sees(h.uid) {
+	if h == nil || !may.Sees(h.asked.uid) {
 		return nil, noSession(id)
 	}
-	if err := may.Change(h.uid, "session", id); err != nil {
+	if err := may.Change(h.asked.uid, "session", id); err != nil {
 		return nil, err
 	}
 	return h, nil
 }
 
 func (h *session) info() message.SessionInfo {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	st := h.run.dir.State
+	st, used := h.state, h.invocations.now()
 	return message.SessionInfo{ID: st.ID, Profile: st.Profile, Policy: st.Policy,
-		Workspace: st.Workspace,
-		UID:       st.UID, PID: st.PID, Started: st.Started,
-		Used: h.used.UTC(), IdleMS: h.idle.Milliseconds(), TimeMS: h.total.Milliseconds(),
-		Running: len(h.live), Invocations: h.count}
+		Workspace: st.Workspace, UID: st.UID, PID: st.PID, Started: st.Started,
+		Used: used.last.UTC(), IdleMS: h.asked.idle.Milliseconds(), TimeMS: h.asked.total.Milliseconds(),
+		Running: used.running, Invocations: used.count}
 }
 
 // List lists the open sessions that the caller may see, the oldest first.
@@ -585,7 +385,7 @@ func (s *Sessions) List(c caller.Caller) []message.SessionInfo {
 	s.mu.Lock()
 	var open []*session
 	for _, h := range s.open {
-		if may.Sees(h.uid) {
+		if may.Sees(h.asked.uid) {
 			open = append(open, h)
 		}
 	}
@@ -627,23 +427,22 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 			req.Fate)
 	}
 	// it would be made with its user's rights
-	if req.Fate == message.FateCommit && !c.MayControl(h.uid) {
+	if req.Fate == message.FateCommit && !c.MayControl(h.asked.uid) {
 		return message.Result{}, problem.New(problem.Refused,
 			"session %s is another user's: you may end it, and not commit with its user's rights",
 			id).
 			WithHint("stop it, and then jail commit " + id + " commits what your own rights allow")
 	}
-	h.mu.Lock()
-	// what reads it does so after the end of the jail
-	if req.Fate != message.FateDefault && !h.ended() {
-		h.fate = req.Fate
-	}
-	h.close()
-	h.mu.Unlock()
+	h.invocations.close(func() {
+		// What reads it does so after the end of the jail.
+		if req.Fate != message.FateDefault {
+			h.fate = req.Fate
+		}
+	})
 	h.run.End(ending.Cause{Over: true})
 	select {
-	case <-h.run.done:
-		return h.run.result, nil
+	case <-h.gone:
+		return h.result, nil
 	case <-ctx.Done():
 		// it ends all the same
 		return message.Result{}, problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
@@ -654,57 +453,58 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 // by the session's other invocations, and reviewed when the session has ended.
 func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req message.ExecRequest,
 	streams stdio.Streams) message.Result {
-	var r *run
+	var pipes *stdio.Pipes
 	// Last of all: neither the session nor its other invocations wait for who reads of this one.
-	defer func() {
-		if r != nil {
-			r.pumps.Wait()
-		}
-	}()
+	defer func() { pipes.Wait() }()
 	h, err := s.standing(c, id)
 	if err != nil {
-		return s.runner.refuse(c, message.Request{ID: req.ID}, nil, err)
+		return s.runner.Refuse(c, message.Request{ID: req.ID}, nil, err)
 	}
-	if h.uid != c.UID {
-		return s.runner.refuse(c, message.Request{ID: req.ID}, nil, problem.New(problem.Refused,
-			"session %s is of user %d, and only that user may run tools in it", id, h.uid))
+	if h.asked.uid != c.UID {
+		return s.runner.Refuse(c, message.Request{ID: req.ID}, nil, problem.New(problem.Refused,
+			"session %s is of user %d, and only that user may run tools in it", id, h.asked.uid))
 	}
 	// while it waits nothing begins
 	streams.Begun()
-	leave, err := h.enter(ctx)
+	leave, err := h.invocations.enter(ctx)
 	if err == nil {
+		// Perhaps jails can be prewarmed again.
+		defer s.runner.Jails.Pool.Wake()
 		defer leave()
-		streams.Tracked, err = s.runner.life.Enter()
+		streams.Tracked, err = s.runner.Life.Enter()
 	}
 	if err != nil {
-		return s.runner.refuse(c, message.Request{ID: req.ID}, nil, err)
+		return s.runner.Refuse(c, message.Request{ID: req.ID}, nil, err)
 	}
 	defer streams.Begun()
-	j, err := s.runner.preparer.Invoke(ctx, c, h.requestFor(req), h.given())
+	j, err := s.runner.Preparer.Invoke(ctx, c, h.requestFor(req), h.given())
 	if err != nil {
-		return s.runner.refuse(c, j.Req, j, err)
+		return s.runner.Refuse(c, j.Req, j, err)
 	}
-	r = s.runner.newRun(j, h)
-	if !h.join(r) {
-		return s.runner.refuse(c, j.Req, j, noSession(id))
+	r := s.runner.NewInvocation(j, run.Within{Files: h.files, Shadow: h.shadow,
+		Prewarmed: h.prewarmed})
+	if !h.invocations.join(r) {
+		return s.runner.Refuse(c, j.Req, j, noSession(id))
 	}
-	defer h.leave(r)
-	return r.carry(ctx, streams)
+	defer h.invocations.leave(r)
+	var res message.Result
+	res, pipes = s.runner.Do(ctx, r, streams)
+	return res
 }
 
 // given is what an invocation has of the session.
 func (h *session) given() *prepare.Session {
-	j := h.run.job
-	return &prepare.Session{ID: j.ID, Policy: j.Policy, Plan: j.Plan, IDs: j.IDs, Group: h.group,
-		Source: j.Source}
+	j := h.run.Job()
+	return &prepare.Session{ID: j.ID, Policy: j.Policy, Plan: j.Plan, IDs: j.IDs,
+		Group: rungroup.Session(j.Plan.Cgroup.Path), Source: j.Source}
 }
 
 // requestFor is an invocation's request in the words of a run's.
 func (h *session) requestFor(req message.ExecRequest) message.Request {
-	of := h.run.job.Req
+	of := h.run.Job().Req
 	return message.Request{ID: req.ID, Tool: req.Tool, Args: req.Args, Profile: of.Profile,
 		Policy: of.Policy, PolicyName: of.PolicyName, Dir: req.Dir, Cwd: cmp.Or(req.Cwd, of.Cwd),
-		Workspace: h.run.job.Workspace(), NoWorkspace: of.NoWorkspace, Fate: message.FateKeep,
+		Workspace: h.run.Job().Workspace(), NoWorkspace: of.NoWorkspace, Fate: message.FateKeep,
 		Limits: req.Limits, Env: slices.Concat(of.Env, req.Env), Inherit: req.Inherit,
 		Terminal: req.Terminal}
 }

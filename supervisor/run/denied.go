@@ -1,4 +1,4 @@
-package supervisor
+package run
 
 import (
 	"strings"
@@ -9,8 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor/audit"
-	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
 )
 
 // Layers of which the kernel tells. No word from inside may be in their names.
@@ -38,15 +37,15 @@ type kernelDenials struct {
 
 // follow starts to collect what Landlock refuses in the jail, before the tool runs, if the operator
 // wants that and the kernel tells. Else it returns nil.
-func (r *run) follow(proc *launch.Process) *denials.Jail {
-	if r.s.refusals == nil || r.job.Compile || r.job.Holds > 0 {
+func (s Jails) follow(j *prepare.Job, proc *launch.Process) *denials.Jail {
+	if s.Refusals == nil || j.Compile || j.Holds > 0 {
 		return nil
 	}
-	ids, domains := r.job.Plan.IDs, 1
-	if r.job.Plan.Ceiling != nil {
+	ids, domains := j.Plan.IDs, 1
+	if j.Plan.Ceiling != nil {
 		domains++
 	}
-	return r.s.refusals.Follow(proc.PID, ids.Base, ids.Size, domains)
+	return s.Refusals.Follow(proc.PID, ids.Base, ids.Size, domains)
 }
 
 // endFollowing returns what Landlock has refused in a jail with that plan. The jail's processes
@@ -98,43 +97,4 @@ func (k kernelDenials) list() (all []runners.Denial) {
 		all = append(all, d.Denial)
 	}
 	return all
-}
-
-// recordDenied puts what was refused on record, each thing once with its count. When the first and
-// the last were is known of what the kernel told; of the rest there is the word of the inside
-// alone, which is not taken for that.
-func (r *run) recordDenied(k kernelDenials) error {
-	said := len(r.result.Denied) - len(k.told)
-	for i, d := range r.result.Denied {
-		e := audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule, Count: int64(d.Count)}
-		if i >= said {
-			e.First, e.Last = k.told[i-said].first, k.told[i-said].last
-		}
-		if err := r.records.Record(e); err != nil {
-			return err
-		}
-	}
-	if !k.atLeast {
-		return nil
-	}
-	return r.records.Record(audit.Gap{
-		Reason: "the kernel's audit dropped records of what Landlock refused", Count: -1})
-}
-
-// openRefusals begins to read what Landlock refuses on this host. Where that is not to be had the
-// daemon does without: no wall depends on it, and jail doctor says why.
-func (s *jailer) openRefusals(c config.Config) {
-	if c.Refusals {
-		var err error
-		s.refusals, err = denials.Start()
-		c.Log.Check("read what Landlock refuses", err)
-	}
-}
-
-// close ends that. No run is active any more.
-func (s *jailer) close() {
-	if s.refusals != nil {
-		// nothing is read any more in any case
-		_ = s.refusals.Close()
-	}
 }

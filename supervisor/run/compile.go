@@ -1,4 +1,4 @@
-package supervisor
+package run
 
 import (
 	"context"
@@ -16,28 +16,36 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// compile runs one compiling jail as a run of its own, without a record: it is part of the one that
+// Compile runs one compiling jail as a run of its own, without a record: it is part of the one that
 // waits for it.
-func (s *runner) compile(ctx context.Context, sub *prepare.Job, out io.Writer) (failure string,
+func (s *Runner) Compile(ctx context.Context, sub *prepare.Job, out io.Writer) (failure string,
 	err error) {
 	// The run that waits for the compilation has the records.
-	r := &run{s: s, job: sub, done: make(chan struct{}), records: runlog.New(nil, audit.Entry{})}
+	r := &Run{job: sub, done: make(chan struct{}), records: runlog.New(nil, audit.Entry{})}
 	defer close(r.done)
 	stop := context.AfterFunc(ctx, func() { r.End(ending.Cause{Gone: true}) })
 	defer stop()
-	if r.dir, err = s.runs.Add(sub.State()); err != nil {
-		return "", problem.From(err)
-	}
-	err = errors.Join(r.jailed(ctx, stdio.Streams{Out: out, Err: io.Discard}), r.dir.Remove())
-	r.pumps.Wait()
+	dir, err := s.Dirs.Add(sub.State())
 	if err != nil {
 		return "", problem.From(err)
 	}
-	switch res := r.result; {
+	e, err := s.jailed(ctx, r, ready{dir: dir}, stdio.Streams{Out: out, Err: io.Discard})
+	var res message.Result
+	if err == nil {
+		res, _ = outcome(sub, r.Ended(), message.Result{}, e, nil)
+		err = s.failure(sub, r.Ended(), res, e)
+	}
+	err = errors.Join(err, dir.Remove())
+	e.pipes.Wait()
+	if err != nil {
+		return "", problem.From(err)
+	}
+	switch {
 	case res.Limit != nil:
 		return beyond(*res.Limit), nil
-	case res.Error != nil:
-		return res.Error.Message, nil
+	case e.answer.Failure != "":
+		// What is wrong with the module is told to the run that waits for it.
+		return e.answer.Failure, nil
 	case res.ExitCode != 0:
 		return fmt.Sprintf("the compiler ended with code %d", res.ExitCode), nil
 	}

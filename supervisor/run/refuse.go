@@ -1,4 +1,4 @@
-package supervisor
+package run
 
 import (
 	"github.com/jail-sandbox/jail/runners"
@@ -10,12 +10,12 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/runlog"
 )
 
-// refuse puts a run on record that never started.
-func (s *runner) refuse(c caller.Caller, req message.Request, j *prepare.Job,
+// Refuse puts a run on record that never started.
+func (s *Runner) Refuse(c caller.Caller, req message.Request, j *prepare.Job,
 	err error) (res message.Result) {
 	e := problem.From(err)
 	err = nil
-	defer func() { s.meters.Ended(&res, 0) }()
+	defer func() { s.Meters.Ended(&res, 0) }()
 	res = message.Result{ID: req.ID, ExitCode: e.Exit(), Error: e, Denied: e.Denied}
 	entry := audit.Entry{Run: req.ID, Actor: c.Actor()}
 	if j != nil {
@@ -30,7 +30,7 @@ func (s *runner) refuse(c caller.Caller, req message.Request, j *prepare.Job,
 	if res.Denied == nil {
 		res.Denied = []runners.Denial{}
 	}
-	records := runlog.New(s.log, entry)
+	records := runlog.New(s.Log, entry)
 	defer func() { res.Audit = records.Span() }()
 	for _, d := range res.Denied {
 		if err = records.Record(audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule,

@@ -1,4 +1,4 @@
-package supervisor
+package session
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/run"
 )
 
 func callerNumber(uid uint32) caller.Caller {
@@ -24,14 +25,14 @@ func requestNamed(id string) message.SessionRequest {
 
 // noSessions are those of a daemon that has none, under no ceiling.
 func noSessions() *Sessions {
-	return &Sessions{runner: &runner{}, permissions: func(c caller.Caller) caller.Permissions {
+	return New(&run.Runner{}, false, func(c caller.Caller) caller.Permissions {
 		return caller.PermissionsOf(syntax.Host{}, c)
-	}, open: map[string]*session{}}
+	})
 }
 
 // askedBy is a session that a user asks for.
 func askedBy(uid uint32, id string) *session {
-	return &session{asked: asked{uid: uid, digest: requestNamed(id).Digest()}}
+	return noSessions().newSession(id, asked{uid: uid, digest: requestNamed(id).Digest()})
 }
 
 // A thousand sessions are not taken: one user has so many, all users together so many, and who has

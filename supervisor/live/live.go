@@ -1,4 +1,6 @@
-package supervisor
+// Package live lists, inspects and ends live runs for those who may: the runs of this daemon, and of
+// others on the same state.
+package live
 
 import (
 	"context"
@@ -6,30 +8,40 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/detached"
 	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/records"
+	"github.com/jail-sandbox/jail/supervisor/run"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/rungroup"
 )
 
-// maySee reports whether a caller may look at what uid started.
-func (s *Supervisor) maySee(c caller.Caller,
-	uid uint32) bool {
-	return s.permissionsOf(c).Sees(uid)
+// Runs are the live runs of a host, as callers may see and end them. Its methods may be called from
+// several goroutines.
+type Runs struct {
+	// Own returns the run of this daemon with that id, or nil.
+	Own func(id string) *run.Run
+	// Dirs has the runs of all daemons on the same state.
+	Dirs     *rundir.Store
+	Slice    string
+	Detached *detached.Runs
+	Records  *records.Reader
+	// Permissions returns what the ceiling in force lets a caller do.
+	Permissions func(caller.Caller) caller.Permissions
 }
 
-func (s *Supervisor) permissionsOf(c caller.Caller) caller.Permissions {
-	return caller.PermissionsOf(s.policies.Current().Rules(), c)
-}
+// maySee reports whether a caller may look at what uid started.
+func (s *Runs) maySee(c caller.Caller, uid uint32) bool { return s.Permissions(c).Sees(uid) }
 
 // List returns the live runs that the caller may see, those of other daemons on the same state too.
-func (s *Supervisor) List(c caller.Caller) ([]message.RunInfo, error) {
-	all, err := s.runs.Live()
+func (s *Runs) List(c caller.Caller) ([]message.RunInfo, error) {
+	all, err := s.Dirs.Live()
 	if err != nil {
 		return nil, problem.New(problem.Failed, "runs: %w", err)
 	}
-	infos, may := []message.RunInfo{}, s.permissionsOf(c)
+	infos, may := []message.RunInfo{}, s.Permissions(c)
 	for _, st := range all {
 		if may.Sees(st.UID) {
 			infos = append(infos, message.RunInfo{State: st, Usage: s.usageOf(st)})
@@ -39,13 +51,13 @@ func (s *Supervisor) List(c caller.Caller) ([]message.RunInfo, error) {
 }
 
 // usageOf is what a run has used so far: of its fetches only this daemon's own runs tell.
-func (s *Supervisor) usageOf(st rundir.State) *message.Usage {
+func (s *Runs) usageOf(st rundir.State) *message.Usage {
 	u := usageOf(st)
-	r := s.active.get(st.ID)
+	r := s.Own(st.ID)
 	if u == nil || r == nil {
 		return u
 	}
-	f := r.proxy.Load().Usage()
+	f := r.Fetched()
 	u.FetchRequests, u.FetchBytesIn, u.FetchBytesOut = f.FetchRequests, f.FetchBytesIn,
 		f.FetchBytesOut
 	return u
@@ -69,8 +81,8 @@ func usageOf(st rundir.State) *message.Usage {
 }
 
 // findRun finds a live run that the caller may see.
-func (s *Supervisor) findRun(c caller.Caller, id string) (rundir.State, error) {
-	all, err := s.runs.Live()
+func (s *Runs) findRun(c caller.Caller, id string) (rundir.State, error) {
+	all, err := s.Dirs.Live()
 	if err != nil {
 		return rundir.State{}, problem.New(problem.Failed, "runs: %w", err)
 	}
@@ -87,42 +99,38 @@ func noLiveRun(id string) *problem.Error {
 		WithHint("jail ps lists what runs; jail audit show --run ID what ran")
 }
 
-// Inspect returns a live run, or what the log says of one that has ended. The log is read as by
-// Records().
-func (s *Supervisor) Inspect(ctx context.Context, c caller.Caller,
+// Inspect returns a live run, or what the log says of one that has ended.
+func (s *Runs) Inspect(ctx context.Context, c caller.Caller,
 	id string) (message.Inspection, error) {
 	if st, err := s.findRun(c, id); err == nil {
 		return message.Inspection{Live: &message.RunInfo{State: st, Usage: s.usageOf(st)}}, nil
 	}
-	return s.records.OfRun(ctx, c, id)
+	return s.Records.OfRun(ctx, c, id)
 }
 
 // Wait waits for the end of a run and returns how it ended, without its output: of one that is
 // detached, during it and afterwards; of any other, as long as it runs.
-func (s *Supervisor) Wait(ctx context.Context, c caller.Caller, id string) (message.Result, error) {
-	r := s.active.get(id)
-	_, detached := s.detached.Owner(id)
-	if detached || r == nil || !s.maySee(c, r.job.Caller.UID) {
-		return s.detached.Wait(ctx, c, id)
+func (s *Runs) Wait(ctx context.Context, c caller.Caller, id string) (message.Result, error) {
+	r := s.Own(id)
+	_, detached := s.Detached.Owner(id)
+	if detached || r == nil || !s.maySee(c, r.Job().Caller.UID) {
+		return s.Detached.Wait(ctx, c, id)
 	}
-	select {
-	case <-r.done:
-		return r.result, nil
-	case <-ctx.Done():
-		return message.Result{}, problem.New(problem.Failed, "the caller went away").
-			WithCause(ctx.Err())
+	if err := r.Wait(ctx); err != nil {
+		return message.Result{}, err
 	}
+	return r.Result(), nil
 }
 
 // Kill ends a live run with a signal's name in its result; nothing inside can refuse.
-func (s *Supervisor) Kill(c caller.Caller, id string, signal int) error {
+func (s *Runs) Kill(c caller.Caller, id string, signal int) error {
 	if signal < 1 || signal > 31 {
 		return problem.New(problem.Usage, "signal %d: want 1 to 31", signal)
 	}
-	r := s.active.get(id)
-	may := s.permissionsOf(c)
-	if r != nil && may.Sees(r.job.Caller.UID) {
-		if err := may.Change(r.job.Caller.UID, "run", id); err != nil {
+	r := s.Own(id)
+	may := s.Permissions(c)
+	if r != nil && may.Sees(r.Job().Caller.UID) {
+		if err := may.Change(r.Job().Caller.UID, "run", id); err != nil {
 			return err
 		}
 		r.End(ending.Cause{Signal: signal})
@@ -136,7 +144,7 @@ func (s *Supervisor) Kill(c caller.Caller, id string, signal int) error {
 		return err
 	}
 	// Another daemon's: its control group is emptied, and that daemon writes the record.
-	leaf, err := cgroup.Open(rungroup.OfDead(s.config.Slice, st.Cgroup, st.ID,
+	leaf, err := cgroup.Open(rungroup.OfDead(s.Slice, st.Cgroup, st.ID,
 		st.Session))
 	if err != nil {
 		return problem.New(problem.Failed, "run %s: %w", id, err)

@@ -1,4 +1,4 @@
-package supervisor
+package session
 
 import (
 	"errors"
@@ -7,33 +7,24 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/jail"
-	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/ending"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/run"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
-	"github.com/jail-sandbox/jail/supervisor/runlog"
-	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
 // openedSession is one of root's that stands, without a jail.
 func openedSession(s *Sessions, id string) *session {
-	h := &session{asked: asked{digest: requestNamed(id).Digest(), idle: time.Minute},
-		places: make(chan struct{}, 2), stands: make(chan struct{}), over: make(chan struct{}),
-		invocations: invocations{live: map[*run]bool{}, used: time.Now()}}
-	h.drop = func() { s.end(id, h) }
+	h := s.newSession(id, asked{digest: requestNamed(id).Digest(), idle: time.Minute})
+	h.invocations.open(id, 2)
 	j := &prepare.Job{ID: jail.ID(id), Req: requestNamed(id).Request, Holds: time.Hour}
-	h.run = &run{s: s.runner, job: j, session: h, records: runlog.New(nil, audit.Entry{}),
-		dir: &rundir.Dir{State: rundir.State{ID: id}}, done: make(chan struct{})}
+	h.run = s.runner.NewHolding(j, h)
+	h.state = rundir.State{ID: id}
 	close(h.stands)
 	s.open[id] = h
 	return h
-}
-
-func (h *session) locked(f func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	f()
 }
 
 // An invocation is there from the moment that it asks for a place: what is being prepared, compiled
@@ -41,11 +32,11 @@ func (h *session) locked(f func()) {
 func TestSessionIdles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openedSession(noSessions(), "s")
-		h.locked(h.rest)
+		h.invocations.rest()
 		prepared := func() (leave func()) {
 			t.Helper()
 			time.Sleep(50 * time.Second)
-			leave, err := h.enter(t.Context())
+			leave, err := h.invocations.enter(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,12 +48,12 @@ func TestSessionIdles(t *testing.T) {
 		}
 		prepared()() // was refused
 		leave := prepared()
-		r := &run{}
-		if !h.join(r) {
+		r := &run.Run{}
+		if !h.invocations.join(r) {
 			t.Fatal("it lets none begin")
 		}
-		h.leave(r)
-		other, err := h.enter(t.Context())
+		h.invocations.leave(r)
+		other, err := h.invocations.enter(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +65,7 @@ func TestSessionIdles(t *testing.T) {
 			t.Error("it ended too early")
 		}
 		time.Sleep(2 * time.Second)
-		if c := h.run.Ended(); !h.ended() || c == nil || c.Limit != limitIdle ||
+		if c := h.run.Ended(); !h.ended() || c == nil || c.Limit != ending.LimitIdle ||
 			c.Peak != time.Minute.Milliseconds() {
 			t.Errorf("it did not end when nothing had been there for a minute: %+v", c)
 		}
@@ -89,8 +80,8 @@ func TestSessionIsEnded(t *testing.T) {
 	if open, err := s.standing(callerNumber(0), "s"); open != h || err != nil {
 		t.Fatal(open, err)
 	}
-	h.locked(h.close)
-	close(h.run.done)
+	h.invocations.close(nil)
+	close(h.gone)
 	var e *problem.Error
 	// it was a matter of chance
 	for range 64 {
@@ -116,18 +107,12 @@ func TestSessionIsEnded(t *testing.T) {
 	}
 }
 
-// Who waited for the end of a session finds its id free.
-func TestSessionIsDroppedAtItsEnd(t *testing.T) {
+// Who waited for the end of a session finds its id free: its run closes it before the run is done.
+// See TestHolderIsClosed.
+func TestSessionIsClosed(t *testing.T) {
 	s := noSessions()
-	s.runner.active.runs = map[string]*run{"s": {}}
-	s.runner.meters = newMeters(&Supervisor{runner: s.runner})
 	h := openedSession(s, "s")
-	// the id of a run
-	if res := h.run.carry(t.Context(), stdio.Streams{}); res.Error == nil ||
-		res.Error.Code != problem.Usage {
-		t.Fatalf("%+v", res.Error)
-	}
-	<-h.run.done
+	h.Close()
 	if !h.ended() || s.open["s"] != nil {
 		t.Error("it is open")
 	}
@@ -138,13 +123,13 @@ func TestSessionIsDroppedAtItsEnd(t *testing.T) {
 func TestSessionFate(t *testing.T) {
 	s := noSessions()
 	h := openedSession(s, "s")
-	h.run.job.Req.Fate = message.FateDiscard
-	close(h.run.done)
+	h.run.Job().Req.Fate = message.FateDiscard
+	close(h.gone)
 	if _, err := s.Stop(t.Context(), callerNumber(0), "s",
 		message.StopRequest{Fate: message.FateKeep}); err != nil {
 		t.Fatal(err)
 	}
-	if was, is := h.run.job.Req.Fate, h.run.fate(); was != message.FateDiscard ||
+	if was, is := h.run.Job().Req.Fate, h.Fate(); was != message.FateDiscard ||
 		is != message.FateKeep {
 		t.Errorf("the request says %s, the session %s", was, is)
 	}

@@ -1,14 +1,11 @@
-package supervisor
+package live
 
 import (
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 
-	"github.com/jail-sandbox/jail/jail/launch"
-	"github.com/jail-sandbox/jail/jail/verify"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/names"
@@ -16,42 +13,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 )
 
-// identifying writes down which process the run's jail is, while the tool is started. identified
-// waits until that is written.
-func (r *run) identifying(p *launch.Process) (identified func() error) {
-	r.dir.State.PID = p.PID
-	written := make(chan error, 1)
-	go func() {
-		var err error
-		if r.warm.jail == nil {
-			// A jail that was prewarmed has been in the state since the directory was made.
-			err = r.dir.Save()
-		}
-		written <- errors.Join(err, r.identify(p))
-	}()
-	return sync.OnceValue(func() error { return <-written })
-}
-
-// identify writes what Verify needs to know of the run's jail.
-func (r *run) identify(p *launch.Process) error {
-	start, err := p.StartTime()
-	if errors.Is(err, launch.ErrEnded) {
-		return nil // its end says why
-	}
-	if err != nil {
-		return err
-	}
-	return r.dir.SaveJail(verify.Jail{Plan: r.job.Plan, PID: p.PID, Start: start})
-}
-
 // Verify asks the kernel whether the jail of a live run is what its plan says. It reads, and
 // attaches to nothing. The run may be another daemon's.
-func (s *Supervisor) Verify(c caller.Caller, id string) (rundir.Verification, error) {
+func (s *Runs) Verify(c caller.Caller, id string) (rundir.Verification, error) {
 	st, err := s.findRun(c, id)
 	if err != nil {
 		return rundir.Verification{}, err
 	}
-	return s.runs.Verify(st)
+	return s.Dirs.Verify(st)
 }
 
 // VerifyOwn is Verify for an ordinary user whose runs have private daemons, each in a user

@@ -1,4 +1,4 @@
-package supervisor
+package run
 
 import (
 	"slices"
@@ -8,7 +8,6 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/message"
-	"github.com/jail-sandbox/jail/supervisor/prepare"
 )
 
 // TestLimitsMet: what the inside says of limits is taken for limits that the policy has, with its
@@ -21,7 +20,6 @@ func TestLimitsMet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &run{job: &prepare.Job{Policy: eff}}
 	said := func(names ...string) end {
 		rep := &runners.Report{}
 		for _, n := range names {
@@ -48,7 +46,7 @@ func TestLimitsMet(t *testing.T) {
 		"tasks, which the kernel tells": {denied, []message.LimitHit{hit("pids", 12, 12),
 			hit("open_files", 32, 32)}},
 	} {
-		if got := r.limitsMet(c.e); !slices.Equal(got, c.want) {
+		if got := limitsMet(eff.Policy().Limits, c.e, nil); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", what, got, c.want)
 		}
 	}

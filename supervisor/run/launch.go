@@ -1,0 +1,270 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/denials"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/probe"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/hostlayers"
+	"github.com/jail-sandbox/jail/supervisor/mounts"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
+	"github.com/jail-sandbox/jail/supervisor/prewarm"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/rungroup"
+	"github.com/jail-sandbox/jail/supervisor/runproxy"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
+)
+
+// Jails are what jails are made with.
+type Jails struct {
+	Launcher launch.Launcher
+	Layers   hostlayers.Host
+	// Pool is nil where no jails are prewarmed.
+	Pool *prewarm.Pool
+	// Refusals is nil where nobody tells what Landlock refuses.
+	Refusals *denials.Watcher
+}
+
+// ready is what a run has when its jail is made.
+type ready struct {
+	claimed
+	dir *rundir.Dir
+	// work is the run's own shadow, or nil.
+	work  *workspace.Workspace
+	start intent
+}
+
+// jailed runs the tool in its jail and returns what is known of the end. With an error, the end has
+// pipes if a tool may have run.
+func (s *Runner) jailed(ctx context.Context, r *Run, has ready, streams stdio.Streams) (e end,
+	err error) {
+	pipes, err := has.pipes(r.job.Plan.IDs)
+	if err != nil {
+		return e, problem.New(problem.Failed, "pipes for the tool's streams: %w", err)
+	}
+	defer func() {
+		if e.pipes == nil {
+			pipes.Close()
+		}
+	}()
+	if err := s.startFetch(ctx, r); err != nil {
+		return e, err
+	}
+	// Where nobody has ended the proxy before, what failed is in err.
+	defer func() { _, _, _ = r.proxy.Swap(nil).Close() }()
+	dropGroups, err := s.makeGroups(r.job, has.claimed)
+	if err != nil {
+		return e, err
+	}
+	defer dropGroups()
+	proc, err := s.launch(ctx, r, has, pipes)
+	pipes.HandOver()
+	if err != nil {
+		err = pipes.Explain(err)
+	} else {
+		e, err = s.supervise(r, has, proc, pipes, streams)
+	}
+	if err != nil {
+		// The shim takes the control group away, unless it was killed, at whatever step.
+		err = errors.Join(err, rungroup.Clear(r.job.Plan.Cgroup.Path))
+	}
+	return e, err
+}
+
+// startFetch starts the run's proxy, where the policy grants any fetch.
+func (s *Runner) startFetch(ctx context.Context, r *Run) error {
+	j := r.job
+	if j.Compile || j.Holds > 0 || j.Plan.Fetch == nil {
+		return nil
+	}
+	spec := runproxy.Spec{Policy: j.Policy, Intercept: j.Tool.Native != "",
+		Cgroup: j.Plan.Cgroup.Path, Records: r.records,
+		Fail: func() { r.End(ending.Cause{Gone: true}) }}
+	if j.Script != nil {
+		spec.Scopes = j.Script.Scopes
+	}
+	proxy, err := s.Proxies.Start(ctx, spec)
+	if err == nil {
+		r.proxy.Store(proxy)
+	}
+	return err
+}
+
+// makeGroups makes the control groups that are above the jail's own: that of a session's
+// invocations, with the session's limits on all of them together, and that of the host's ceiling. A
+// prewarmed jail has the one that it was made in.
+func (s *Runner) makeGroups(j *prepare.Job, given claimed) (drop func(), err error) {
+	// A group that stays is empty, and the next daemon removes it.
+	var made []func()
+	drop = func() {
+		for _, remove := range slices.Backward(made) {
+			remove()
+		}
+	}
+	if c := j.Plan.Cgroup; j.Holds > 0 {
+		group := rungroup.Session(c.Path)
+		made = append(made, func() {
+			s.log(j, "remove the control group of the session", cgroup.Remove(group))
+		})
+		err := cgroup.MakeBounded(group,
+			cgroup.Bound{Ceiling: cgroup.Ceiling{Memory: max(c.Memory, 0), PIDs: max(c.PIDs, 0)},
+				CPUQuota: c.CPUQuota, CPUPeriod: c.CPUPeriod})
+		if err != nil {
+			return nil, s.Jails.Layers.Failed("control groups", err)
+		}
+	}
+	if given.jail != nil {
+		return drop, nil
+	}
+	if err := cgroup.MakeCeiling(j.Plan); err != nil {
+		drop()
+		return nil, s.Jails.Layers.Failed("control groups",
+			fmt.Errorf("the ceiling's control group: %w", err))
+	}
+	made = append(made, func() {
+		s.log(j, "remove the control group of the run", cgroup.RemoveCeiling(j.Plan))
+	})
+	return drop, nil
+}
+
+// launch makes the jail of the run, or takes the prewarmed one.
+func (s *Runner) launch(ctx context.Context, r *Run, has ready, p *stdio.Pipes) (*launch.Process,
+	error) {
+	// else it is jail-init that finds out
+	if e := problem.Missing(probe.Landlock(), nil); e != nil {
+		return nil, e
+	}
+	if has.jail != nil {
+		return s.attach(r, has)
+	}
+	files, shared, err := s.files(r, has.work)
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	order := control.Order{Plan: planFor(r.job.Plan, r.proxy.Load()), RunDir: has.dir.Path,
+		Shared: shared}
+	proc, err := s.Jails.Launcher.Start(ctx, order, p.Jail(), files.Files)
+	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) {
+		return nil, s.Jails.Layers.Missing(layer.Layer, layer.Reason, err)
+	}
+	if err != nil && r.Ended() == nil {
+		return nil, notStarted(err)
+	}
+	return proc, err
+}
+
+// attach makes the prewarmed jail the run's.
+func (s *Runner) attach(r *Run, has ready) (*launch.Process, error) {
+	given := has.jail
+	if !given.AttachesLater() {
+		return given.Process, nil
+	}
+	files, err := s.ownFiles(r.job, has.work)
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	if err = given.Process.Attach(files.Lower, files.Upper); err == nil {
+		return given.Process, nil
+	}
+	given.End()
+	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) && r.Ended() == nil {
+		return nil, s.Jails.Layers.Missing(layer.Layer, layer.Reason, err)
+	}
+	return nil, notStarted(err)
+}
+
+// notStarted returns the error of a run whose jail could not be started. A jail that has ended
+// before it got a tool did not end by itself: something killed it, or it had no thread left.
+func notStarted(err error) *problem.Error {
+	if errors.Is(err, launch.ErrNotThere) {
+		return problem.New(problem.Busy, "the jail of the run has ended before its tool began").
+			WithCause(err).
+			WithHint("try again; if that does not help, the host has too few processes or too little memory: its log says which")
+	}
+	return problem.New(problem.Failed, "start of the jail: %w", err)
+}
+
+// files opens the descriptors of the run's launch, and returns the mounts that are another jail's
+// too.
+func (s *Runner) files(r *Run, work *workspace.Workspace) (*mounts.Files, []string, error) {
+	if j := r.job; j.In != nil {
+		return r.in.Files(j.Plan, j.Binds)
+	}
+	files, err := s.ownFiles(r.job, work)
+	return files, nil, err
+}
+
+// ownFiles opens the descriptors of the launch of a run that shares nothing with others.
+func (s *Runner) ownFiles(j *prepare.Job, w *workspace.Workspace) (*mounts.Files, error) {
+	files := &mounts.Files{}
+	files.Binds = j.Binds
+	if j.Source == nil {
+		return files, nil
+	}
+	var err error
+	if w == nil {
+		files.Lower, err = workspace.CloneLower(j.Source)
+	} else if files.Lower, err = w.Lower(); err == nil {
+		files.Own(files.Lower)
+		files.Upper, err = w.Upper()
+	}
+	if err != nil {
+		files.Close()
+		return nil, s.Jails.Layers.Failed("shadow workspaces", err)
+	}
+	if w == nil {
+		files.Own(files.Lower)
+	} else {
+		files.Own(files.Upper)
+	}
+	return files, nil
+}
+
+// planFor is the plan with what is known only when the run's proxy stands. proxy may be nil.
+func planFor(p jail.Plan, proxy *runproxy.Proxy) jail.Plan {
+	if proxy == nil {
+		return p
+	}
+	p.Files = slices.Clone(p.Files)
+	for i := range p.Files {
+		if p.Files[i].Path == jail.AuthorityFile {
+			p.Files[i].Text = proxy.Authority()
+		}
+	}
+	return p
+}
+
+// invoke hands the tool over to jail-init. The jail that holds a session open has none, and waits.
+func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process) error {
+	if r.job.Holds > 0 {
+		return nil
+	}
+	if given.jail != nil {
+		given.alone()
+	}
+	order := r.job.Order()
+	order.Prepared = r.job.Script == nil && given.jail.Loaded(r.job.Tool.Sum)
+	err := proc.Invoke(order, append(r.job.Modules(), r.proxy.Load().Door()...)...)
+	if err == nil && r.job.In == nil && !r.job.Compile {
+		s.Meters.Begin.Observe(time.Since(r.job.Begun))
+	}
+	if err == nil || r.Ended() != nil || errors.Is(err, syscall.EPIPE) {
+		// where jail-init has ended already, its end says why
+		return nil
+	}
+	return problem.New(problem.Failed, "hand over to jail-init: %w", err)
+}

@@ -1,0 +1,63 @@
+package run
+
+import (
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/supervisor/message"
+)
+
+// errnoLimits are those that a tool knows as an error of a call only. No counter of the kernel
+// tells of all of them, so the inside does; what it keeps to itself it does not get past either.
+var errnoLimits = []string{"open_files", "file_size", "workspace", "workspace_files"}
+
+// limitsMet returns the limits that a run met and did not end by, in a fixed order. work is the
+// shadow that it worked on, or nil.
+func limitsMet(limits policy.Limits, e end, work *workspace.Workspace) []message.LimitHit {
+	var hits []message.LimitHit
+	add := func(name string, peak int64) {
+		if limit, _, ok := limits.Get(name); ok && limit != policy.Unlimited {
+			hits = append(hits, message.LimitHit{Name: name, Limit: limit, Peak: peak})
+		}
+	}
+	if e.usage.OOMKills > 0 {
+		add("memory", e.usage.MemoryPeak)
+	} else if rep := e.answer.Report; rep != nil && rep.MemoryRefused != nil {
+		// what it had, and not what it was refused
+		add("memory", e.usage.MemoryPeak)
+	}
+	if e.usage.PIDsDenied > 0 {
+		add("pids", e.usage.PIDsPeak)
+	}
+	said := map[string]int64{}
+	if rep := e.answer.Report; rep != nil {
+		for _, m := range rep.LimitsMet {
+			said[m.Name] = m.Peak
+		}
+	}
+	full := shadowFull(work)
+	for _, name := range errnoLimits {
+		limit, _, _ := limits.Get(name)
+		peak, met := said[name]
+		switch {
+		case full[name]:
+			add(name, limit)
+		case met && (work != nil || name == "open_files" || name == "file_size"):
+			// in a shadow that has room again
+			add(name, min(max(peak, 0), limit))
+		}
+	}
+	return hits
+}
+
+// shadowFull says which of a shadow's limits are used up, as the host sees it. work may be nil.
+func shadowFull(work *workspace.Workspace) map[string]bool {
+	if work == nil {
+		return nil
+	}
+	bytes, files, err := work.Room()
+	if err != nil {
+		// what the inside says remains
+		return nil
+	}
+	return map[string]bool{"workspace": bytes == 0, "workspace_files": files == 0}
+}

@@ -1,0 +1,161 @@
+package run
+
+import (
+	"context"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
+	"github.com/jail-sandbox/jail/supervisor/prewarm"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"github.com/jail-sandbox/jail/supervisor/runproxy"
+)
+
+// A Run is one run from the moment that it is decided to the moment that nothing is left of it. Its
+// methods may be called from several goroutines.
+type Run struct {
+	ending.Stopper
+	job     *prepare.Job
+	records *runlog.Log
+	// in is of the session that the run is an invocation of.
+	in Within
+	// holder is the session that the run holds open, or nil.
+	holder Holder
+	// proxy is nil while there is no fetch proxy.
+	proxy atomic.Pointer[runproxy.Proxy]
+	// done is closed when nothing is left of the run. The result is whole then.
+	done   chan struct{}
+	result message.Result
+}
+
+// Within is what an invocation has of the jail that holds its session.
+type Within struct {
+	// Files opens the descriptors of the launch.
+	Files prewarm.FilesFunc
+	// Shadow is the session's, or nil.
+	Shadow *workspace.Workspace
+	// Prewarmed has the prewarmed jails of the session.
+	Prewarmed *prewarm.Session
+}
+
+// A Holder is a session that a run holds open.
+type Holder interface {
+	// Stands is called when there can be invocations. work is the session's shadow, or nil.
+	Stands(st rundir.State, work *workspace.Workspace)
+	// Ended is called when the jail has ended, with the cause if it was ended from outside. It
+	// returns when no invocation is left that could write to the shadow.
+	Ended(*ending.Cause)
+	// Fate returns what the user who stopped the session wants of the shadow. It is called after
+	// Ended.
+	Fate() message.Fate
+	// Close is called last, just before the run is done, also where the jail never stood.
+	Close()
+}
+
+func (s *Runner) newRun(j *prepare.Job) *Run {
+	entry := audit.Entry{Run: string(j.ID), Session: j.Session(), Actor: j.Caller.Actor(),
+		Policy: j.Policy.Digest()}
+	return &Run{job: j, done: make(chan struct{}), records: runlog.New(s.Log, entry),
+		result: message.Result{ID: string(j.ID), Session: j.Session(), Policy: j.Policy.Digest(),
+			Denied: []runners.Denial{}, Warnings: j.Warnings()}}
+}
+
+// NewHolding returns the run of a job that holds a session open.
+func (s *Runner) NewHolding(j *prepare.Job, h Holder) *Run {
+	r := s.newRun(j)
+	r.holder = h
+	return r
+}
+
+// NewInvocation returns the run of a job that is an invocation of a session.
+func (s *Runner) NewInvocation(j *prepare.Job, in Within) *Run {
+	r := s.newRun(j)
+	r.in = in
+	if in.Shadow != nil {
+		r.result.Warnings = append(r.result.Warnings, in.Shadow.Warnings()...)
+	}
+	return r
+}
+
+// Job returns what was decided about the run.
+func (r *Run) Job() *prepare.Job { return r.job }
+
+// Fetched returns what the run has fetched so far.
+func (r *Run) Fetched() message.Usage { return r.proxy.Load().Usage() }
+
+// IsSession reports whether the run holds a session open.
+func (r *Run) IsSession() bool { return r.job.Holds > 0 }
+
+// Kill ends the run.
+func (r *Run) Kill() { r.End(ending.Cause{Signal: int(syscall.SIGKILL)}) }
+
+// Done returns a channel that is closed when nothing is left of the run.
+func (r *Run) Done() <-chan struct{} { return r.done }
+
+// Wait returns when nothing is left to do for the run, or ctx ends; the run goes on all the same.
+func (r *Run) Wait(ctx context.Context) error {
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
+	}
+}
+
+// Result returns how the run ended. The run is done.
+func (r *Run) Result() message.Result { return r.result }
+
+// active are the runs and sessions that are alive. Its methods may be called from several
+// goroutines.
+type active struct {
+	mu   sync.Mutex
+	runs map[string]*Run
+}
+
+// add makes the run one that others can end. An id that is in use here stays the earlier run's.
+func (a *active) add(r *Run) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	id := string(r.job.ID)
+	if a.runs[id] != nil {
+		return rundir.InUse(id, fs.ErrExist)
+	}
+	if a.runs == nil {
+		a.runs = map[string]*Run{}
+	}
+	a.runs[id] = r
+	return nil
+}
+
+func (a *active) remove(r *Run) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.runs, string(r.job.ID))
+}
+
+// Live returns the run or the holder of a session with that id that has not ended, or nil.
+func (s *Runner) Live(id string) *Run {
+	a := &s.active
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.runs[id]
+}
+
+// AllLive returns the runs and sessions that have not ended.
+func (s *Runner) AllLive() []*Run {
+	a := &s.active
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.runs))
+}

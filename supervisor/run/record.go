@@ -1,0 +1,126 @@
+package run
+
+import (
+	"sync"
+
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+)
+
+// An intent is the record that a run starts. Nothing of a tool runs before it is on record, on the
+// disk, that it will. What makes its jail ready is no part of the tool: of a run that has a
+// prewarmed jail, all that is to be recorded before the tool starts is known at once, and is written
+// while the jail is made ready.
+type intent struct {
+	// written waits until start and execution are recorded. It is nil where the start was recorded
+	// at once, and alone.
+	written func() error
+}
+
+// announce puts on record that the run starts; if it has a prewarmed jail also what it executes, and
+// without waiting.
+func announce(records *runlog.Log, j *prepare.Job, given claimed) (intent, error) {
+	started := j.Started()
+	started.Start = given.start()
+	if given.jail == nil {
+		return intent{}, records.Record(started)
+	}
+	events := []audit.Event{started, j.Exec()}
+	written := make(chan error, 1)
+	go func() { written <- records.RecordAll(events) }()
+	return intent{sync.OnceValue(func() error { return <-written })}, nil
+}
+
+// wait waits until what announce writes is on the disk.
+func (i intent) wait() error {
+	if i.written == nil {
+		return nil
+	}
+	return i.written()
+}
+
+// execute puts on record what is executed, or waits until it is. A jail that holds a session
+// executes nothing.
+func (i intent) execute(records *runlog.Log, j *prepare.Job) error {
+	if j.Holds > 0 {
+		return nil
+	}
+	if i.written != nil {
+		return i.written()
+	}
+	return records.Record(j.Exec())
+}
+
+// recordEnd puts what was executed, what was refused and which limits were met on record.
+func recordEnd(records *runlog.Log, j *prepare.Job, res message.Result, e end,
+	met []message.LimitHit) error {
+	for _, executed := range j.Script.Executed(e.answer.Report) {
+		if err := records.Record(executed); err != nil {
+			return err
+		}
+	}
+	if err := recordDenied(records, res, e.told); err != nil {
+		return err
+	}
+	return recordLimits(records, res, met, e.usage.OOMKills > 0)
+}
+
+// recordDenied puts what was refused on record, each thing once with its count. When the first and
+// the last were is known of what the kernel told; of the rest there is the word of the inside
+// alone, which is not taken for that.
+func recordDenied(records *runlog.Log, res message.Result, k kernelDenials) error {
+	said := len(res.Denied) - len(k.told)
+	for i, d := range res.Denied {
+		e := audit.Denied{Layer: d.Layer, What: d.What, Rule: d.Rule, Count: int64(d.Count)}
+		if i >= said {
+			e.First, e.Last = k.told[i-said].first, k.told[i-said].last
+		}
+		if err := records.Record(e); err != nil {
+			return err
+		}
+	}
+	if !k.atLeast {
+		return nil
+	}
+	return records.Record(audit.Gap{
+		Reason: "the kernel's audit dropped records of what Landlock refused", Count: -1})
+}
+
+// recordLimits puts each limit that was met on record. killed says that a process of the run was
+// killed because memory ran out.
+func recordLimits(records *runlog.Log, res message.Result, met []message.LimitHit,
+	killed bool) error {
+	for _, l := range met {
+		action := "refused"
+		if l == met[0] && res.Signal != nil || l.Name == "memory" && killed {
+			action = "killed"
+		}
+		if err := records.Record(audit.Limit{Name: l.Name, Limit: l.Limit, Peak: l.Peak,
+			Action: action}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func recordFinished(records *runlog.Log, res message.Result, e end) error {
+	u := res.Usage
+	f := audit.RunFinished{ExitCode: res.ExitCode, Truncated: res.Truncated,
+		Workspace: res.Workspace,
+		Usage: audit.Usage{WallMS: u.WallMS, CPUMS: u.CPUMS, MemoryPeak: u.MemoryPeak,
+			PIDsPeak:    u.PIDsPeak,
+			ThrottledMS: u.ThrottledMS, IORead: u.IORead, IOWrite: u.IOWrite,
+			WorkspaceBytes: u.WorkspaceBytes,
+			FetchBytesIn:   u.FetchBytesIn, FetchBytesOut: u.FetchBytesOut,
+			FetchRequests: u.FetchRequests, OutBytes: e.pipes.Seen()},
+		Changes: audit.Changes(res.Changes)}
+	if res.Signal != nil {
+		f.Signal = *res.Signal
+	}
+	if res.Limit != nil {
+		f.Limit = res.Limit.Name
+	}
+	return records.Record(f)
+}

@@ -1,0 +1,188 @@
+// Package run carries out what package prepare has decided. The steps of a run stand in
+// [Runner.steps], in their order; a step takes values and returns values, and what it took is given
+// back by a function that it returns.
+//
+//	admit.go    wait until there is room for the run
+//	claim.go    take a prewarmed jail, if there is one
+//	record.go   put the start on record, and later the end
+//	launch.go   make the jail, hand the tool over
+//	watch.go    bound and observe the jail while it lives
+//	finish.go   say how the run ended
+//	live.go     the run as others see it while it lives
+package run
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jail-sandbox/jail/supervisor/admission"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/daemonlog"
+	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/meters"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+	"github.com/jail-sandbox/jail/supervisor/runproxy"
+	"github.com/jail-sandbox/jail/supervisor/runshadow"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
+)
+
+// A Runner carries out the runs of a daemon. Its fields do not change once a run has begun. Its
+// methods may be called from several goroutines.
+type Runner struct {
+	Preparer *prepare.Preparer
+	Queue    *admission.Queue
+	Jails    Jails
+	Proxies  *runproxy.Host
+	Dirs     *rundir.Store
+	Shadows  *shadows.Store
+	Log      runlog.Appender
+	Meters   *meters.Meters
+	Life     *lifetime.Lifetime
+	// Errors is for tasks whose failure changes nothing of how a run ends.
+	Errors *daemonlog.Log
+
+	active active
+}
+
+// Run runs a tool for a caller and returns when nothing of it is left but what the result says. ctx
+// ends it, as a caller that went away does. Errors are in the result, so that there is always one.
+func (s *Runner) Run(ctx context.Context, c caller.Caller, req message.Request,
+	streams stdio.Streams) message.Result {
+	j, err := s.Preparer.Run(ctx, c, req)
+	if err != nil {
+		return s.Refuse(c, req, j, err)
+	}
+	res, pipes := s.Do(ctx, s.newRun(j), streams)
+	pipes.Wait()
+	return res
+}
+
+// Do carries out a run and closes its job. The caller may still have output to take from the pipes,
+// which are nil if no tool was started.
+func (s *Runner) Do(ctx context.Context, r *Run, streams stdio.Streams) (message.Result,
+	*stdio.Pipes) {
+	defer r.job.Close()
+	defer close(r.done)
+	if r.holder != nil {
+		// Also where its jail never stood.
+		defer r.holder.Close()
+	}
+	err := s.active.add(r)
+	if streams.Tracked != nil {
+		streams.Tracked()
+	}
+	var pipes *stdio.Pipes
+	if err == nil {
+		defer s.active.remove(r)
+		stop := context.AfterFunc(ctx, func() { r.End(ending.Cause{Gone: true}) })
+		defer stop()
+		r.result, pipes, err = s.steps(ctx, r, streams)
+	}
+	if err != nil {
+		r.result.Error = problem.From(err)
+		r.result.ExitCode = r.result.Error.Exit()
+	}
+	r.result.Audit = r.records.Span()
+	s.Meters.Ended(&r.result, time.Since(r.job.Begun))
+	return r.result, pipes
+}
+
+// steps takes the steps of a run. An error is a failure of jail's; the tool's failures are in the
+// result, which holds also beside an error.
+func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res message.Result,
+	pipes *stdio.Pipes, err error) {
+	j, res := r.job, r.result
+	leave, err := s.admit(ctx, j)
+	if err != nil {
+		return res, nil, unbegun(r.records, err)
+	}
+	defer leave()
+	given := s.claim(ctx, r)
+	defer given.close(s.Life.CleanUp)
+	state := j.State()
+	state.PID = given.pid()
+	dir, err := s.Dirs.Add(state)
+	if err != nil {
+		// If the id is another run's, so are its records.
+		if e := problem.From(err); e.Code == problem.Usage {
+			return res, nil, e
+		}
+		return res, nil, unbegun(r.records, err)
+	}
+	var unrecorded *audit.RunFinished
+	defer func() {
+		if unrecorded != nil {
+			// The next daemon puts it on record.
+			err = errors.Join(err, dir.Leave(*unrecorded))
+			return
+		}
+		// The caller does not wait for the removal.
+		remove := dir.Retire()
+		s.Life.CleanUp(func() { s.log(j, "remove the directory of the run", remove()) })
+	}()
+	if e := runshadow.InUse(s.Shadows, j); e != nil {
+		return res, nil, e
+	}
+	start, err := announce(r.records, j, given)
+	if err != nil {
+		return res, nil, err
+	}
+	s.Meters.Starts.Add(1, given.start())
+
+	var e end
+	shadow, err := runshadow.Prepare(runshadow.Options{Store: s.Shadows, Layers: s.Jails.Layers,
+		Job: j, Records: r.records, Failed: s.Errors.Failed, CleanUp: s.Life.CleanUp,
+		Ahead: s.Jails.Pool != nil})
+	if w := shadow.Workspace(); w != nil {
+		res.Warnings = append(res.Warnings, w.Warnings()...)
+	}
+	if err == nil {
+		e, err = s.jailed(ctx, r, ready{given, dir, shadow.Workspace(), start}, streams)
+		res.Observed = e.observed
+	}
+	if err == nil {
+		res, err = s.conclude(r, res, e, shadow, given.end)
+	}
+	if err == nil {
+		return res, e.pipes, nil
+	}
+
+	given.end()
+	// The record of the start is before that of the end.
+	failed := problem.From(errors.Join(err, start.wait()))
+	shadow.Abandon(e.pipes != nil)
+	if res.Workspace == "" && s.hasShadow(j) {
+		res.Workspace = "kept"
+	}
+	finished := audit.RunFinished{ExitCode: failed.Exit(), Error: failed.Message,
+		Workspace: res.Workspace}
+	if err = r.records.Record(finished); err != nil {
+		unrecorded = &finished
+	}
+	return res, e.pipes, errors.Join(failed, err)
+}
+
+// hasShadow reports whether the shadow of a run that failed on our side is still there.
+func (s *Runner) hasShadow(j *prepare.Job) bool {
+	if j.Source == nil || j.In != nil {
+		return false
+	}
+	w, err := s.Shadows.Get(string(j.ID))
+	if err == nil {
+		w.Close()
+	}
+	return err == nil
+}
+
+// log logs an error of a task that changes nothing of how the run ended.
+func (s *Runner) log(j *prepare.Job, task string, err error) {
+	s.Errors.Failed(task, string(j.ID), err)
+}

@@ -1,0 +1,389 @@
+// Package service wires the parts of a daemon together. It is what jaild runs.
+package service
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/denials"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor/admission"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/auditlog"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/detached"
+	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/hostlayers"
+	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
+	"github.com/jail-sandbox/jail/supervisor/hoststatus"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
+	"github.com/jail-sandbox/jail/supervisor/live"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/meters"
+	"github.com/jail-sandbox/jail/supervisor/names"
+	"github.com/jail-sandbox/jail/supervisor/naming"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
+	"github.com/jail-sandbox/jail/supervisor/prewarm"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/records"
+	"github.com/jail-sandbox/jail/supervisor/recovery"
+	"github.com/jail-sandbox/jail/supervisor/run"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/runproxy"
+	"github.com/jail-sandbox/jail/supervisor/session"
+	"github.com/jail-sandbox/jail/supervisor/shadows"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
+	"github.com/jail-sandbox/jail/supervisor/tools"
+)
+
+// A Service is one daemon: it wires together the parts that run tools. Its methods may be called
+// from several goroutines.
+type Service struct {
+	config   config.Config
+	log      *auditlog.Log
+	bundles  *bundle.Catalog
+	policies *hostpolicy.Policies
+	names    *names.Store
+	host     *hoststatus.Checks
+	records  *records.Reader
+	runner   *run.Runner
+	sessions *session.Sessions
+	detached *detached.Runs
+}
+
+// New opens the state and the log, clears what dead daemons left, and puts the start on record.
+// Without a log there is no service.
+func New(ctx context.Context, c config.Config) (*Service, error) {
+	for _, binary := range []string{c.Shim, c.Init} {
+		if _, err := os.Stat(binary); err != nil {
+			return nil, problem.New(problem.Failed, "%w", err).
+				WithHint("install jail-shim and jail-init beside jaild")
+		}
+	}
+	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+		return nil, problem.New(problem.Failed, "state directory: %w", err)
+	}
+	if err := os.MkdirAll(c.LogDir, 0o700); err != nil {
+		return nil, problem.New(problem.Failed, "audit log: %w", err)
+	}
+	s := &Service{config: c, runner: newRunner(c)}
+	s.runner.Meters = meters.New(meters.Sources{Version: c.Version, Active: s.Active,
+		Queue:     s.runner.Queue,
+		Waiting:   func() int { return s.log.Waiting() },
+		Prewarmed: func() int { return s.runner.Jails.Pool.Prewarmed() },
+		Policies:  func() hostpolicy.Status { return s.policies.Status() }})
+	s.host = hoststatus.New(c, s.permissionsOf)
+	var err error
+	if s.names, err = names.Open(filepath.Join(c.StateDir, "names")); err != nil {
+		return nil, problem.New(problem.Failed, "names of runs: %w", err)
+	}
+	if s.log, err = auditlog.Open(c, s.names, s.runner.Meters.Appended); err != nil {
+		return nil, err
+	}
+	s.runner.Log = s.log
+	s.records = records.New(c.LogDir, s.log.Extent, s.permissionsOf)
+	s.sessions = session.New(s.runner, c.Private, s.permissionsOf)
+	s.openRefusals()
+	if err := s.open(ctx); err != nil {
+		s.closeRefusals()
+		return nil, errors.Join(err, s.log.Close())
+	}
+	if !c.Private {
+		s.log.Keep(c)
+	}
+	return s, nil
+}
+
+// newRunner returns the runner of a daemon, with what needs no file of the state.
+func newRunner(c config.Config) *run.Runner {
+	l := launch.Launcher{Shim: c.Shim, Init: c.Init}
+	layers := hostlayers.Host{StateDir: c.StateDir, Slice: c.Slice}
+	return &run.Runner{Life: lifetime.New(), Queue: admission.New(c.Bounds), Errors: c.Log,
+		Jails: run.Jails{Launcher: l, Layers: layers},
+		Proxies: &runproxy.Host{Launcher: l, Layers: layers, Exe: c.Exe,
+			Settings: c.Fetch}}
+}
+
+// open opens the state, in an order in which each part finds what it needs.
+func (s *Service) open(ctx context.Context) error {
+	c, r := s.config, s.runner
+	var err error
+	if s.bundles, err = bundle.OpenCatalog(c.Places()); err != nil {
+		return problem.New(problem.Failed, "tool bundles: %w", err)
+	}
+	kept, err := workspace.Open(filepath.Join(c.StateDir, "workspaces"))
+	if err != nil {
+		return problem.New(problem.Failed, "workspaces: %w", err)
+	}
+	r.Shadows = shadows.New(kept, shadows.Options{Terms: filepath.Join(c.StateDir, "terms"),
+		Log: s.log, Permissions: s.permissionsOf,
+		Live: s.live, PruneNames: func() error { return s.names.Prune(s.isThere) },
+		Background: r.Life.Go, Check: c.Log.Check})
+	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
+		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
+		Life: r.Life, Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {
+		return problem.New(problem.Failed, "compiled modules: %w", err)
+	}
+	if s.detached, err = detached.Open(detached.Options{Dir: filepath.Join(c.StateDir, "output"),
+		Private: c.Private, Life: r.Life, Permissions: s.permissionsOf, Run: r.Run,
+		Log: c.Log}); err != nil {
+		return problem.New(problem.Failed, "outputs of detached runs: %w", err)
+	}
+	if r.Dirs, err = rundir.Open(filepath.Join(c.StateDir, "runs")); err != nil {
+		return problem.New(problem.Failed, "runs: %w", err)
+	}
+	prewarmed, err := rundir.Open(filepath.Join(c.StateDir, "pool"))
+	if err != nil {
+		return problem.New(problem.Failed, "prewarmed jails: %w", err)
+	}
+	started := audit.DaemonStarted{Version: c.Version, Socket: c.Socket, State: c.StateDir,
+		Private: c.Private}
+	if _, err := s.log.Append(ctx, audit.Entry{Event: started}); err != nil {
+		return problem.New(problem.Failed, "audit log: %w", err).
+			WithHint("without a record nothing runs; make room for it")
+	}
+	record := func(ctx context.Context, e audit.Event) error {
+		_, err := s.log.Append(ctx, audit.Entry{Event: e})
+		return err
+	}
+	// A jail that was made under the old policies is for nobody, and takes up room.
+	if s.policies, err = hostpolicy.Open(ctx, hostpolicy.Options{Profiles: c.Profiles,
+		Ceiling:  c.Ceiling,
+		StateDir: c.StateDir, Private: c.Private, Record: record,
+		Changed: func() { r.Jails.Pool.Drain() }}); err != nil {
+		return err
+	}
+	swept := &recovery.Recovery{Slice: c.Slice, LogDir: c.LogDir, Log: s.log, Runs: r.Dirs,
+		Prewarmed: prewarmed, Workspaces: r.Shadows}
+	if err := swept.Settle(ctx); err != nil || c.Private {
+		return err
+	}
+	s.openPool(prewarmed)
+	c.Log.Check("watch policies", s.policies.Watch())
+	r.Life.Go(r.Shadows.ForgetOld)
+	r.Life.Go(func() {
+		ticker := time.NewTicker(sweepEvery)
+		defer ticker.Stop()
+		swept.Again(ticker.C, r.Life.Done(), c.Log)
+	})
+	return nil
+}
+
+// sweepEvery is how often a daemon looks for what others, killed meanwhile, have left half made.
+const sweepEvery = 10 * time.Minute
+
+// openPool starts the pool of prewarmed jails. A private daemon serves one command and has none. A
+// daemon of an ordinary user has too few rights to attach a workspace to a jail that was started
+// before.
+func (s *Service) openPool(dirs *rundir.Store) {
+	if s.config.Private || s.config.Bounds.Warm < 1 || rootless.User() != nil {
+		return
+	}
+	r := s.runner
+	r.Jails.Pool = prewarm.New(prewarm.Options{Size: s.config.Bounds.Warm, Dirs: dirs,
+		Launcher: r.Jails.Launcher, Host: r.Jails.Layers, Module: r.Preparer.Module,
+		Outdated: bundlesChanged(s.bundles),
+		Busy:     func() bool { return r.Queue.Load().Runs > 0 }})
+}
+
+// bundlesChanged returns a function that reports, once for each change, that bundles were
+// installed, removed or withdrawn.
+func bundlesChanged(c *bundle.Catalog) func() bool {
+	var last atomic.Pointer[bundle.Set]
+	return func() bool {
+		now, err := c.Now()
+		if err != nil {
+			now = nil
+		}
+		was := last.Swap(now)
+		return was != nil && was != now
+	}
+}
+
+// openRefusals begins to read what Landlock refuses on this host. Where that is not to be had the
+// daemon does without: no wall depends on it, and jail doctor says why.
+func (s *Service) openRefusals() {
+	if s.config.Refusals {
+		var err error
+		s.runner.Jails.Refusals, err = denials.Start()
+		s.config.Log.Check("read what Landlock refuses", err)
+	}
+}
+
+// closeRefusals ends that. No run is active any more.
+func (s *Service) closeRefusals() {
+	if refusals := s.runner.Jails.Refusals; refusals != nil {
+		// nothing is read any more in any case
+		_ = refusals.Close()
+	}
+}
+
+// Run runs a tool for a caller. See [run.Runner.Run].
+func (s *Service) Run(ctx context.Context, c caller.Caller, req message.Request,
+	streams stdio.Streams) message.Result {
+	return s.runner.Run(ctx, c, req, streams)
+}
+
+// Live are the runs that are alive.
+func (s *Service) Live() *live.Runs {
+	return &live.Runs{Own: s.runner.Live, Dirs: s.runner.Dirs, Slice: s.config.Slice,
+		Detached: s.detached, Records: s.records, Permissions: s.permissionsOf}
+}
+
+// Sessions are the open ones.
+func (s *Service) Sessions() *session.Sessions { return s.sessions }
+
+// Detached are the runs that go on without their clients.
+func (s *Service) Detached() *detached.Runs { return s.detached }
+
+// Preparer decides requests.
+func (s *Service) Preparer() *prepare.Preparer { return s.runner.Preparer }
+
+// Workspaces are the shadows that are kept.
+func (s *Service) Workspaces() *shadows.Store { return s.runner.Shadows }
+
+// Records reads the log for callers.
+func (s *Service) Records() *records.Reader { return s.records }
+
+// Policies are the policy files of the host that are in force.
+func (s *Service) Policies() *hostpolicy.Policies { return s.policies }
+
+// Host looks at what the host can enforce.
+func (s *Service) Host() *hoststatus.Checks { return s.host }
+
+// Meters are what the daemon counts.
+func (s *Service) Meters() *meters.Meters { return s.runner.Meters }
+
+// Tools changes the bundles of the host.
+func (s *Service) Tools() *tools.Manager {
+	return &tools.Manager{Store: &bundle.Store{Dir: s.config.Tools, Shipped: s.config.Bundles,
+		Check: tools.CheckModule}, Catalog: s.bundles, Log: s.log, Permissions: s.permissionsOf}
+}
+
+// Names knows what users call runs and sessions.
+func (s *Service) Names() *naming.Namer {
+	return &naming.Namer{Names: s.names, Owner: s.ownerOf, Permissions: s.permissionsOf}
+}
+
+func (s *Service) permissionsOf(c caller.Caller) caller.Permissions {
+	return caller.PermissionsOf(s.policies.Current().Rules(), c)
+}
+
+// live returns the run or session of an id that this daemon has not ended.
+func (s *Service) live(id string) shadows.Live {
+	if r := s.runner.Live(id); r != nil {
+		return r
+	}
+	return nil
+}
+
+// ownerOf returns whose the run, the session, or what is left of one is, nil where that cannot be
+// told, and whether there is any.
+func (s *Service) ownerOf(id string) (owner *uint32, there bool) {
+	if r := s.runner.Live(id); r != nil {
+		return &r.Job().Caller.UID, true
+	}
+	if uid, ok := s.sessions.Owner(id); ok {
+		return &uid, true
+	}
+	if uid, ok := s.detached.Owner(id); ok {
+		return &uid, true
+	}
+	w, err := s.runner.Shadows.Get(id)
+	if err == nil {
+		defer w.Close()
+		uid := w.Info().Caller.UID
+		return &uid, true
+	}
+	if !errors.Is(err, workspace.ErrNotFound) {
+		return nil, true
+	}
+	st, err := s.runner.Dirs.Read(id)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, false
+	case err != nil:
+		return nil, true
+	}
+	return &st.UID, true
+}
+
+func (s *Service) isThere(id string) bool {
+	_, there := s.ownerOf(id)
+	return there
+}
+
+// Enter announces that something begins. See [lifetime.Lifetime.Enter].
+func (s *Service) Enter() (leave func(), err error) { return s.runner.Life.Enter() }
+
+// Connections is how many of its clients' may be open at one time, 0 for a daemon that serves one
+// client and needs no bound.
+func (s *Service) Connections() int {
+	if s.config.Private {
+		return 0
+	}
+	return s.config.Bounds.Connections
+}
+
+// Active is how many runs and sessions are alive.
+func (s *Service) Active() int { return len(s.runner.AllLive()) }
+
+// Idle returns when no run is active, or with ctx's error.
+func (s *Service) Idle(ctx context.Context) error {
+	// a caller that waits for that lets no more begin
+	s.runner.Jails.Pool.Close()
+	for {
+		all := s.runner.AllLive()
+		if len(all) == 0 {
+			return nil
+		}
+		select {
+		case <-all[0].Done():
+			// It takes its name out of the list just before; see run.Runner.Do.
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Close ends every run that is still active, with the signal's name in its result, and puts the end
+// on record. What waits for a module to be compiled has not begun, and is told so.
+func (s *Service) Close(reason string, signal syscall.Signal) error {
+	life := s.runner.Life
+	life.End()
+	s.policies.Close()
+	s.runner.Jails.Pool.Close()
+	life.AwaitEntered()
+	all := s.runner.AllLive()
+	for _, r := range all {
+		r.End(ending.Cause{Signal: int(signal), Daemon: reason})
+	}
+	for _, r := range all {
+		<-r.Done()
+	}
+	life.AwaitBackground()
+	s.config.Log.Check("remove shadows made ahead", s.runner.Shadows.EndStock())
+	s.closeRefusals()
+	_, err := s.log.Append(context.Background(),
+		audit.Entry{Event: audit.DaemonStopped{Reason: reason}})
+	closeErr := s.log.Close()
+	// else both are the same thing
+	if err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return problem.New(problem.Failed, "audit log: %w", err).WithHint("make room for the log")
+	}
+	return nil
+}
