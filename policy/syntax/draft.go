@@ -56,15 +56,21 @@ type draft struct {
 	without []takenOut // of what is inherited
 	// sections of single tools, which share at
 	tools []*draft
-	tool  policy.Glob // of such a section
-	// of its keys in at, with a dot at the end
-	prefix string
+	// section says which of them d is, if it is one.
+	section section
 	// over says of each key where it was said by those that d overrides, so that a file
 	// that is included twice does not come back over who included and overrode it.
 	over map[string][]Position
 }
 
-func (d *draft) has(key string) bool { _, ok := d.at[d.prefix+key]; return ok }
+// A section is that of the tools of one pattern. The keys of the draft begin with prefix, which ends
+// with a dot.
+type section struct {
+	tool   policy.Glob
+	prefix string
+}
+
+func (d *draft) has(key string) bool { _, ok := d.at[d.section.prefix+key]; return ok }
 
 // clone returns a copy that shares nothing that inherit or takeOut change.
 func (d *draft) clone() *draft {
@@ -90,7 +96,7 @@ func (d *draft) adopt(t *draft) {
 // inheritTools joins the sections for one pattern, and takes over the others.
 func (d *draft) inheritTools(base *draft) {
 	for _, t := range base.tools {
-		i := slices.IndexFunc(d.tools, func(own *draft) bool { return own.prefix == t.prefix })
+		i := slices.IndexFunc(d.tools, func(own *draft) bool { return own.section.prefix == t.section.prefix })
 		if i < 0 {
 			d.adopt(t)
 			continue
@@ -103,7 +109,7 @@ func (d *draft) inheritTools(base *draft) {
 func (d *draft) sections() []policy.ForTool {
 	var out []policy.ForTool
 	for _, t := range d.tools {
-		out = append(out, policy.ForTool{Tool: t.tool, Policy: t.policy.Normal()})
+		out = append(out, policy.ForTool{Tool: t.section.tool, Policy: t.policy.Normal()})
 	}
 	slices.SortFunc(out, func(a, b policy.ForTool) int {
 		return strings.Compare(a.Tool.String(), b.Tool.String())
@@ -168,7 +174,7 @@ func (d *draft) inheritPolicy(base *draft) {
 
 // wants reports whether d takes over what base says of a key, and notes it.
 func (d *draft) wants(base *draft, key string) bool {
-	k := d.prefix + key
+	k := d.section.prefix + key
 	theirs, ok := base.at[k]
 	if !ok {
 		return false
@@ -216,7 +222,7 @@ func (d *draft) inheritMounts(base *draft) {
 		if j >= 0 {
 			own = d.mountAt[j]
 		}
-		switch yields := d.yields(base, d.prefix+"mount "+m.Target, own, j >= 0, at); {
+		switch yields := d.yields(base, d.section.prefix+"mount "+m.Target, own, j >= 0, at); {
 		case j < 0:
 			d.policy.Mounts = append(d.policy.Mounts, m)
 			d.mountAt = append(d.mountAt, at)

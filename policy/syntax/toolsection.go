@@ -9,7 +9,7 @@ import (
 // toolSections reads [tool."python/python3"]: what narrows the runs of single tools. Like a
 // request, and unlike a profile, a section that leaves a key out narrows nothing by it.
 func (r *reader) toolSections(key string, v *node) {
-	if r.draft.prefix != "" || v.table == nil {
+	if r.draft.section.prefix != "" || v.table == nil {
 		r.wrongType(key, v, "a table by tools, as in [tool.\"python/python3\".limits]")
 		return
 	}
@@ -30,7 +30,7 @@ func (r *reader) toolSections(key string, v *node) {
 			r.errs.add(v.keyAt[name], "", "%s: %v", itemKey, err)
 			continue
 		}
-		d := &draft{at: r.draft.at, tool: tool, prefix: itemKey + "."}
+		d := &draft{at: r.draft.at, section: section{tool, itemKey + "."}}
 		sub := &reader{values{d, r.errs}, Request, false, r.places}
 		sub.table(itemKey, item, map[string]func(string, *node){"limits": sub.limits,
 			"mount": sub.mounts, "fetch": sub.fetch})

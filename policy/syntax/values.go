@@ -150,8 +150,8 @@ func (r *values) texts(key string, v *node, check func(string) error) []string {
 // says records the place of an item of a list under what it says, in the words in which
 // a policy.Decision names its rule.
 func (r *values) says(key, text string, pos Position) {
-	if !strings.HasPrefix(key, r.draft.prefix) {
-		key = r.draft.prefix + key
+	if !strings.HasPrefix(key, r.draft.section.prefix) {
+		key = r.draft.section.prefix + key
 	}
 	r.draft.at[key+" "+strconv.Quote(text)] = pos
 }

@@ -124,7 +124,7 @@ func (d *draft) items(key string) []string {
 		}
 	case "tool":
 		for _, t := range d.tools {
-			out = append(out, t.tool.String())
+			out = append(out, t.section.tool.String())
 		}
 	case "workspace.hide":
 		out = p.Workspace.Hide
@@ -175,7 +175,7 @@ func (d *draft) remove(key, name string) {
 		p.Limits.Put(name, 0)
 		delete(d.at, "limits."+name)
 	case "tool":
-		d.tools = slices.DeleteFunc(d.tools, func(t *draft) bool { return t.tool.String() == name })
+		d.tools = slices.DeleteFunc(d.tools, func(t *draft) bool { return t.section.tool.String() == name })
 	case "workspace.hide":
 		p.Workspace.Hide = slices.DeleteFunc(slices.Clone(p.Workspace.Hide), is)
 	case "workspace.protect":

@@ -157,7 +157,7 @@ func (s *Runner) launch(ctx context.Context, r *Run, has ready, p *stdio.Pipes) 
 	order := control.Order{Plan: planFor(r.job.Plan, r.proxy.Load()), RunDir: has.dir.Path,
 		Shared: shared}
 	proc, err := s.Jails.Launcher.Start(ctx, order, p.Jail(), files.Files)
-	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) {
+	if layer, ok := errors.AsType[*launch.LayerError](err); ok {
 		return nil, s.Jails.Layers.Missing(layer.Layer, layer.Reason, err)
 	}
 	if err != nil && r.Ended() == nil {
@@ -181,7 +181,7 @@ func (s *Runner) attach(r *Run, has ready) (*launch.Process, error) {
 		return given.Process, nil
 	}
 	given.End()
-	if layer := (*launch.LayerError)(nil); errors.As(err, &layer) && r.Ended() == nil {
+	if layer, ok := errors.AsType[*launch.LayerError](err); ok && r.Ended() == nil {
 		return nil, s.Jails.Layers.Missing(layer.Layer, layer.Reason, err)
 	}
 	return nil, notStarted(err)

@@ -1,0 +1,242 @@
+package cmd_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Bounds of a type that does work, with those that it embeds.
+const (
+	mostFields  = 12
+	mostMethods = 40
+)
+
+// largeData are the types that have more fields than a type that does work may have, because they
+// hold data only: their methods read it, compare it, or turn it into another form.
+var largeData = map[string]string{
+	"cmd/jail/audit.exportOptions":      "the flags of a command",
+	"cmd/jail/audit.queryOptions":       "the flags of a command",
+	"cmd/jail/audit.tailOptions":        "the flags of a command",
+	"cmd/jail/internal/request.Flags":   "the flags of a command",
+	"cmd/jail/policy.newProfile":        "the flags of a command, and the profile they make",
+	"cmd/jail/tool.bundleView":          "what a command prints",
+	"jail.Plan":                         "what the kernel is told",
+	"jail/workspace.Change":             "one change, as it is shown",
+	"jail/workspace.meta":               "a file of the store",
+	"jail/workspace.step":               "an entry of the journal",
+	"policy.Limits":                     "the limits of a policy, one field each",
+	"policy/learn.Draft":                "a policy that was learned, as it is printed",
+	"supervisor/api.Change":             "a message",
+	"supervisor/audit.Fetch":            "a record",
+	"supervisor/audit.Placed":           "a record with its place in the log",
+	"supervisor/audit.Record":           "a record",
+	"supervisor/audit.matcher":          "a query in the form that records are compared with",
+	"supervisor/audit/report.Run":       "what a report says of a run",
+	"supervisor/bundle.Bundle":          "the manifest of a bundle and where it came from",
+	"supervisor/config.Config":          "the configuration of a daemon",
+	"supervisor/console.story":          "what a page shows",
+	"supervisor/fetch.Credential":       "an entry of the file of credentials",
+	"supervisor/message.DetachRequest":  "a message",
+	"supervisor/message.EventsRequest":  "a message",
+	"supervisor/message.SessionRequest": "a message",
+}
+
+// A size is how many fields and methods a type has.
+type size struct{ fields, methods int }
+
+// stillLarge are the types that are larger than a type that does work may be. They may shrink and
+// must not grow; one that has become small leaves the list.
+var stillLarge = map[string]size{
+	// It answers one request in several steps, and each adds what it found.
+	"cmd/jail/front.carrier": {21, 14},
+	// They are a Workspace or a commit with the steps of one task, and so have its methods too.
+	"jail/workspace.Workspace":   {10, 51},
+	"jail/workspace.commit":      {12, 60},
+	"jail/workspace.decision":    {10, 58},
+	"jail/workspace.preparation": {10, 58},
+	"jail/workspace.stager":      {12, 70},
+	// One method for each kind of value that a policy file has.
+	"policy/syntax.reader": {5, 43},
+	// What WASI says of an open file.
+	"runners/wasi/guest/preview1.file": {14, 5},
+	// The log of package audit, and what a daemon does beside it.
+	"supervisor/auditlog.Log": {14, 19},
+	// One method for each endpoint.
+	"supervisor/client.Client": {5, 42},
+	// A request through the proxy, from its decision to its record.
+	"supervisor/fetch.roundTrip": {17, 17},
+	// The job, the daemon and what was seen so far.
+	"supervisor/learn.learner": {18, 14},
+	// What was decided so far. The steps of package prepare fill its fields.
+	"supervisor/prepare.Job": {20, 28},
+	// The store of package workspace, and who may change what in it.
+	"supervisor/shadows.Store": {6, 61},
+}
+
+// A structType is one struct of the module, as its source declares it.
+type structType struct {
+	fields  int
+	methods int
+	// embeds are the types that it embeds, by package and name.
+	embeds []string
+}
+
+// total returns the fields and methods of a type with those of all that it embeds. An embedded type
+// of another module counts as one field.
+func total(types map[string]*structType, name string) (fields, methods int) {
+	s := types[name]
+	fields, methods = s.fields, s.methods
+	for _, e := range s.embeds {
+		if types[e] == nil {
+			fields++
+			continue
+		}
+		f, m := total(types, e)
+		fields, methods = fields+f, methods+m
+	}
+	return fields, methods
+}
+
+// structTypes reads all structs of the product, by package and name: "supervisor/run.Run".
+func structTypes(t *testing.T) map[string]*structType {
+	t.Helper()
+	types := map[string]*structType{}
+	at := func(name string) *structType {
+		if types[name] == nil {
+			types[name] = &structType{}
+		}
+		return types[name]
+	}
+	structs := map[string]bool{}
+	root := ".."
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && slices.Contains([]string{"testdata", "bin", ".git", "jailtest"},
+			d.Name()) {
+			if err == nil {
+				err = fs.SkipDir
+			}
+			return err
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		pkg := filepath.ToSlash(rel)
+		imports := map[string]string{}
+		for _, i := range file.Imports {
+			full := strings.Trim(i.Path.Value, `"`)
+			name := full[strings.LastIndex(full, "/")+1:]
+			if i.Name != nil {
+				name = i.Name.Name
+			}
+			imports[name] = strings.TrimPrefix(full, module)
+		}
+		for _, decl := range file.Decls {
+			switch decl := decl.(type) {
+			case *ast.FuncDecl:
+				if decl.Recv != nil {
+					at(typeName(decl.Recv.List[0].Type, pkg, imports)).methods++
+				}
+			case *ast.GenDecl:
+				for _, spec := range decl.Specs {
+					spec, ok := spec.(*ast.TypeSpec)
+					if !ok {
+						continue
+					}
+					fields, ok := spec.Type.(*ast.StructType)
+					if !ok {
+						continue
+					}
+					structs[pkg+"."+spec.Name.Name] = true
+					s := at(pkg + "." + spec.Name.Name)
+					for _, f := range fields.Fields.List {
+						s.fields += len(f.Names)
+						if len(f.Names) == 0 {
+							s.embeds = append(s.embeds, typeName(f.Type, pkg, imports))
+						}
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range types {
+		if !structs[name] {
+			delete(types, name)
+		}
+	}
+	return types
+}
+
+// typeName returns the package and the name of a type: of what it points to, without its arguments.
+func typeName(e ast.Expr, pkg string, imports map[string]string) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return typeName(e.X, pkg, imports)
+	case *ast.IndexExpr:
+		return typeName(e.X, pkg, imports)
+	case *ast.IndexListExpr:
+		return typeName(e.X, pkg, imports)
+	case *ast.SelectorExpr:
+		if x, ok := e.X.(*ast.Ident); ok {
+			return imports[x.Name] + "." + e.Sel.Name
+		}
+	case *ast.Ident:
+		return pkg + "." + e.Name
+	}
+	return ""
+}
+
+// TestTypesAreSmall: no type that does work has more than 12 fields or 40 methods, with those of the
+// types that it embeds. A type without a method does no work.
+func TestTypesAreSmall(t *testing.T) {
+	types := structTypes(t)
+	for name := range types {
+		fields, methods := total(types, name)
+		if most, ok := stillLarge[name]; ok {
+			if fields > most.fields || methods > most.methods {
+				t.Errorf("%s has grown: it has %d fields and %d methods, and had %d and %d", name,
+					fields, methods, most.fields, most.methods)
+			} else if fields < most.fields || methods < most.methods {
+				t.Errorf("%s has shrunk: write %d fields and %d methods to stillLarge, or take it out",
+					name, fields, methods)
+			}
+			continue
+		}
+		if methods > mostMethods {
+			t.Errorf("%s has %d methods, and may have %d: give a part of its work to a type of its own",
+				name, methods, mostMethods)
+		}
+		large := fields > mostFields && methods > 0
+		if large && largeData[name] == "" {
+			t.Errorf("%s has %d fields and %d methods, and may have %d fields: give what one step needs "+
+				"to that step, or say in largeData why it is data", name, fields, methods, mostFields)
+		}
+		if !large && largeData[name] != "" {
+			t.Errorf("largeData has %s, which is small", name)
+		}
+	}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(largeData)),
+		slices.Collect(maps.Keys(stillLarge))) {
+		if types[name] == nil {
+			t.Errorf("%s is in a list here, and there is no such type", name)
+		}
+	}
+}
