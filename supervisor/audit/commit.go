@@ -44,10 +44,12 @@ func (w *writer) commit(batch []*request, checkpointDue bool) error {
 		return err
 	}
 	w.since += len(batch)
-	if !checkpointDue && !ends {
-		return nil
+	if checkpointDue {
+		return w.seal(true)
 	}
-	return w.seal(checkpointDue)
+	// The caller of a run does not wait for the second flush.
+	w.headDue = w.headDue || ends
+	return nil
 }
 
 // line adds a line to buf and to the tree and moves next past it.
@@ -95,12 +97,9 @@ func (w *writer) store(next position) error {
 		return fmt.Errorf("append: %w", err)
 	}
 	signed := w.signing(head{next.state, root})
-	if _, err := w.seg.Write(w.buf); err != nil {
+	if err := w.write(next.offset); err != nil {
 		w.tree.drop()
-		if cutErr := w.seg.Truncate(w.at.offset); cutErr != nil {
-			return w.fail(errors.Join(err, cutErr))
-		}
-		return fmt.Errorf("append: %w", err)
+		return err
 	}
 	if err := w.seg.Sync(); err != nil {
 		return w.fail(err)
@@ -113,6 +112,33 @@ func (w *writer) store(next position) error {
 	if cap(w.buf) > maxBatch {
 		w.buf = nil
 	}
+	return nil
+}
+
+// write writes buf, which ends at that byte of the segment, and zeros behind it if they are due and
+// there is room for them.
+func (w *writer) write(end int64) error {
+	size := max(w.seg.size, end)
+	if n := w.ahead(end); n > 0 {
+		_, err := w.seg.WriteAt(append(w.buf, zeroFill[:n]...), w.at.offset)
+		if err == nil {
+			w.seg.size = end + n
+			return nil
+		}
+		w.batches = -noAhead
+		if err := w.seg.Truncate(w.at.offset); err != nil {
+			return w.fail(err)
+		}
+		size = end
+	}
+	if _, err := w.seg.WriteAt(w.buf, w.at.offset); err != nil {
+		if cutErr := w.seg.Truncate(w.at.offset); cutErr != nil {
+			return w.fail(errors.Join(err, cutErr))
+		}
+		w.seg.size = w.at.offset
+		return fmt.Errorf("append: %w", err)
+	}
+	w.seg.size = size
 	return nil
 }
 
@@ -152,7 +178,8 @@ func (w *writer) signing(h head) <-chan signedHead {
 // seal flushes the head and, at a checkpoint, stores a copy with the key, so that the next Open
 // notices a log that was put back to an older state together with its head.
 func (w *writer) seal(checkpoint bool) error {
-	if err := w.head.file.Sync(); err != nil {
+	w.headDue = false
+	if err := flush(w.head.file); err != nil {
 		return w.fail(err)
 	}
 	if !checkpoint {
@@ -160,7 +187,7 @@ func (w *writer) seal(checkpoint bool) error {
 	}
 	w.since = 0
 	_, err := w.head.last.WriteAt(w.head.signed, 0)
-	if err = errors.Join(err, w.head.last.Sync()); err != nil {
+	if err = errors.Join(err, flush(w.head.last)); err != nil {
 		return w.fail(err)
 	}
 	return nil
@@ -197,7 +224,16 @@ func (w *writer) enter(first uint64) error {
 			fmt.Errorf("%w: %s is packed, and nothing but the last segment is written to",
 				errDamaged, name))
 	}
-	f, err := openRegular(w.root, name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
+	if w.seg.segment != nil && w.at.segment != first {
+		// Only the last segment may have zeros.
+		if err := w.trim(); err != nil {
+			return err
+		}
+		if err := w.seg.Sync(); err != nil {
+			return w.fail(err)
+		}
+	}
+	f, err := openRegular(w.root, name, os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return err
 	}
@@ -211,7 +247,7 @@ func (w *writer) enter(first uint64) error {
 	if w.seg.segment != nil {
 		w.seg.Close()
 	}
-	w.seg = openSegment{f, info, w.opt.Now()}
+	w.seg = openSegment{segmentFile{f}, info, info.Size(), w.opt.Now()}
 	if there && w.opt.SegmentTime > 0 {
 		w.seg.begun = firstTime(w.root, name, w.seg.begun)
 	}

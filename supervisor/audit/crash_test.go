@@ -133,11 +133,11 @@ type faulty struct {
 	partial int
 }
 
-func (f *faulty) Write(b []byte) (int, error) {
+func (f *faulty) WriteAt(b []byte, off int64) (int, error) {
 	if f.write == nil {
-		return f.segment.Write(b)
+		return f.segment.WriteAt(b, off)
 	}
-	n, _ := f.segment.Write(b[:min(f.partial, len(b))])
+	n, _ := f.segment.WriteAt(b[:min(f.partial, len(b))], off)
 	return n, f.write
 }
 
@@ -269,7 +269,10 @@ func TestFullFileSystem(t *testing.T) {
 	}
 }
 
-const childDir = "AUDIT_TEST_CHILD"
+const (
+	childDir     = "AUDIT_TEST_CHILD"
+	childSegment = "AUDIT_TEST_SEGMENT"
+)
 
 // T-533: kill -9 at any moment. Whatever was acknowledged is there, verify names what nobody
 // signed, and after the next open all is in order.
@@ -278,13 +281,20 @@ func TestKilledWriter(t *testing.T) {
 		child(t, place{filepath.Join(dir, "audit"), filepath.Join(dir, "keys")})
 		return
 	}
+	// Segments that are too short to be filled with zeros ahead, and one that is.
+	for _, segment := range []string{"20000", "67108864"} {
+		t.Run(segment, func(t *testing.T) { killWriters(t, segment) })
+	}
+}
+
+func killWriters(t *testing.T, segment string) {
 	dir := t.TempDir()
 	p := place{filepath.Join(dir, "audit"), filepath.Join(dir, "keys")}
 	mustClose(t, p.open(t))
 	seen := map[uint64]string{}
 	for round := range 12 {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKilledWriter$")
-		cmd.Env = append(os.Environ(), childDir+"="+dir)
+		cmd.Env = append(os.Environ(), childDir+"="+dir, childSegment+"="+segment)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -323,7 +333,11 @@ func TestKilledWriter(t *testing.T) {
 
 // child appends with four writers until it is killed, and says which records were acknowledged.
 func child(t *testing.T, p place) {
-	l := p.open(t, func(o *Options) { o.SegmentBytes = 20_000; o.CheckpointRecords = 10 })
+	segment, err := strconv.ParseInt(os.Getenv(childSegment), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := p.open(t, func(o *Options) { o.SegmentBytes, o.CheckpointRecords = segment, 10 })
 	for w := range 4 {
 		go func() {
 			for i := 0; ; i++ {

@@ -19,6 +19,14 @@
 // and, in a second directory that only the writer reads, audit.key (mode 0600), audit.pub and
 // audit.head, the head as it was at the last checkpoint.
 //
+// # Zeros behind the last line
+//
+// A writer that has written some batches fills the last segment with zeros ahead of its lines, so
+// that a flush writes no metadata. They reach to the end of the file, are at most 1 MiB, and the
+// size of the file is a multiple of 1 MiB then. They are no part of the log. The writer overwrites
+// them, and removes what is left when it begins another segment and when it is closed. Zeros
+// anywhere else are damage.
+//
 // # A record
 //
 //	{"seq":2,"time":"2026-01-02T03:04:05.000000006Z","type":"denied","run":"r1","session":"",
@@ -72,7 +80,7 @@
 // # What is found, and what is not
 //
 // A batch is written, flushed, then covered by a new signed head, and only then acknowledged. The
-// head is itself flushed at checkpoints, at the end of a run and at close.
+// head is itself flushed at checkpoints, right after the end of a run and at close.
 //
 //   - Any record altered, removed, inserted, repeated or moved: found by the chain and the head.
 //   - Any number of records missing at the end, or a segment: found by the head, at every moment, also
@@ -86,7 +94,8 @@
 //     writer could have left are damage, and the log is not opened.
 //   - A segment or head that is moved, cut or replaced under a running writer: found at its next record,
 //     which is refused.
-//   - After a power cut the head on disk may be as old as the last checkpoint or end of a run. No flushed record is
+//   - After a power cut the head on disk may be as old as the last checkpoint or end of a run, less the last 20 ms,
+//     since the head is flushed behind the answer to the run. No flushed record is
 //     lost (the next writer finds them behind the head), but an attacker with the disk could remove the
 //     records behind that head meanwhile, and this is not found.
 //   - A holder of the private key (root on this host) can write another history. Only a head that was sent

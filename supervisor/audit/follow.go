@@ -41,13 +41,32 @@ func (w *writer) catchUp() error {
 		return w.fail(err)
 	}
 	same := bytes.Equal(text[:n], w.head.signed)
-	if same && info.Size() == w.at.offset && (!next || w.at.segment == w.at.size+1) {
+	if same && info.Size() == w.seg.size {
+		blank, err := w.blank()
+		if err != nil {
+			return w.fail(err)
+		}
+		same = blank
+	}
+	if same && info.Size() == w.seg.size && (!next || w.at.segment == w.at.size+1) {
 		return nil
 	}
 	if err := w.follow(); err != nil {
 		return w.fail(err)
 	}
 	return nil
+}
+
+// blank reports whether no line follows the last one that this writer knows.
+func (w *writer) blank() (bool, error) {
+	if w.seg.size == w.at.offset {
+		return true, nil
+	}
+	var first [1]byte
+	if _, err := w.seg.ReadAt(first[:], w.at.offset); err != nil {
+		return false, err
+	}
+	return first[0] == 0, nil
 }
 
 func (w *writer) unmoved(name string, opened os.FileInfo) error {
@@ -97,6 +116,10 @@ func (w *writer) follow() error {
 	defer reader.close()
 	if err := reader.seek(at.segment, at.offset); err != nil {
 		return err
+	}
+	if at.size < head.size {
+		// Of another writer.
+		w.batches = -noAhead
 	}
 	for at.size < head.size {
 		text, err := reader.next()

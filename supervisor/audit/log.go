@@ -218,12 +218,13 @@ func (l *Log) write() {
 		end, more := l.closed && len(l.queue) == 0, len(l.queue) > 0
 		l.mu.Unlock()
 		if end {
-			l.final = l.writer.turn(l.take, true)
+			l.final = l.writer.end(l.take)
 			return
 		}
 		if more {
 			l.nudge()
 		}
+		l.writer.sealLater(more)
 	}
 }
 

@@ -203,5 +203,5 @@ func (m *marks) torn() (bool, error) {
 	if m.lines.f == nil {
 		return false, nil
 	}
-	return m.lines.f.grown(m.lines.offset)
+	return m.lines.f.torn(m.lines.offset)
 }

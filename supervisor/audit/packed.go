@@ -184,6 +184,45 @@ func (s *source) grown(offset int64) (bool, error) {
 		return false, nil
 	}
 	info, err := s.f.Stat()
+	if err != nil || info.Size() <= offset || info.Size()%aheadStep != 0 {
+		return err == nil && info.Size() > offset, err
+	}
+	// Zeros are not looked at to their end, since readers ask again and again.
+	var first [1]byte
+	n, err := s.f.ReadAt(first[:], offset)
+	if err == io.EOF {
+		err = nil
+	}
+	return n > 0 && first[0] != 0, err
+}
+
+// torn reports whether other bytes than zeros for later lines follow that byte.
+func (s *source) torn(offset int64) (bool, error) {
+	if grown, err := s.grown(offset); grown || err != nil {
+		return grown, err
+	}
+	fill, err := s.fill(offset)
+	return s.b == nil && fill != blank, err
+}
+
+// fill says what follows that byte, which is zero or behind the end.
+func (s *source) fill(offset int64) (fill, error) {
+	if s.b != nil {
+		return filled, nil
+	}
+	info, err := s.f.Stat()
+	if err != nil {
+		return filled, err
+	}
+	return fillAt(s.f, info.Size(), offset)
+}
+
+// leftOver reports whether anything follows that byte, where the lines end.
+func (s *source) leftOver(offset int64) (bool, error) {
+	if s.b != nil {
+		return false, nil
+	}
+	info, err := s.f.Stat()
 	return err == nil && info.Size() > offset, err
 }
 

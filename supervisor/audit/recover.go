@@ -238,10 +238,14 @@ func locate(root *os.Root, p *parser, list []uint64, head state) (position, erro
 	if err != nil {
 		return at, err
 	}
+	end, err := linesEnd(f, info.Size())
+	if err != nil {
+		return at, err
+	}
 	// A crash leaves few records after the head, so the record is near the end; otherwise read the
 	// whole segment.
 	for window := int64(64 << 10); window <= 16<<20; window *= 16 {
-		from := max(0, info.Size()-window)
+		from := max(0, end-window)
 		found, err := at.seek(io.NewSectionReader(f, from, window), from, p)
 		if found || err != nil {
 			return at, err

@@ -74,6 +74,8 @@ type lines struct {
 	// In the segment's lines, behind the last whole one.
 	offset int64
 	ended  bool
+	// leftOver: zeros follow the lines of a segment that is not the last.
+	leftOver bool
 }
 
 func readLines(root *os.Root) *lines {
@@ -93,8 +95,26 @@ func (r *lines) next() (line, error) {
 			if err := r.open(); err != nil {
 				return line{}, err
 			}
+			if r.leftOver {
+				return line{segment: r.segment, number: r.number + 1, torn: true}, nil
+			}
 		}
 		text, err := r.slice()
+		if i := bytes.IndexByte(text, 0); i >= 0 {
+			// Later lines will stand there.
+			fill, fillErr := r.f.fill(r.offset + int64(i))
+			switch {
+			case fillErr != nil:
+				return line{}, fillErr
+			case fill == blank:
+				text, err = text[:i], io.EOF
+			case fill == moving:
+				if err := r.seek(r.segment, r.offset); err != nil {
+					return line{}, err
+				}
+				continue
+			}
+		}
 		l := line{text: text, segment: r.segment, number: r.number + 1, first: r.number == 0}
 		switch {
 		case err == nil:
@@ -119,7 +139,7 @@ func (r *lines) next() (line, error) {
 // slice is ReadSlice for lines up to maxLine.
 func (r *lines) slice() ([]byte, error) {
 	text, err := r.buf.ReadSlice('\n')
-	if !errors.Is(err, bufio.ErrBufferFull) {
+	if !errors.Is(err, bufio.ErrBufferFull) || text[0] == 0 {
 		return text, err
 	}
 	r.wide = append(r.wide[:0], text...)
@@ -156,6 +176,13 @@ func (r *lines) open() error {
 	if i == len(list) {
 		r.ended = true
 		return io.EOF
+	}
+	if r.f != nil {
+		// Only the last segment may have zeros.
+		if r.leftOver, err = r.f.leftOver(r.offset); r.leftOver || err != nil {
+			r.ended = true
+			return err
+		}
 	}
 	r.number = 0
 	return r.seek(list[i], 0)

@@ -88,6 +88,7 @@ func (w *writer) setTornAside(torn bool, gap *Gap) error {
 		if err := w.seg.Truncate(w.at.offset); err != nil {
 			return err
 		}
+		w.seg.size = w.at.offset
 		if err := w.seg.Sync(); err != nil {
 			return err
 		}
@@ -127,17 +128,19 @@ func (w *writer) copyTorn(name string) error {
 	if err != nil {
 		return err
 	}
-	if n := info.Size() - w.at.offset; n > maxTorn {
+	end, err := linesEnd(from, info.Size())
+	if err != nil {
+		return err
+	}
+	n := max(end-w.at.offset, 0)
+	if n > maxTorn {
 		return fmt.Errorf("%w: %d bytes behind record %d: no writer leaves so much", errDamaged, n,
 			w.at.size)
-	}
-	if _, err := from.Seek(w.at.offset, io.SeekStart); err != nil {
-		return err
 	}
 	to, err := openRegular(w.root, name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o640)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(to, from)
+	_, err = io.Copy(to, io.NewSectionReader(from, w.at.offset, n))
 	return errors.Join(err, to.Sync(), to.Close(), atomicfile.SyncIn(w.root))
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"errors"
 	"io"
 	"os"
 	"time"
@@ -23,6 +24,11 @@ type writer struct {
 	tree *tree
 	// since counts the records after the last checkpoint.
 	since int
+	// batches counts those that were written; see ahead.
+	batches int
+	// headDue: the head is to be flushed once nothing waits, and has waited since headSince.
+	headDue   bool
+	headSince time.Time
 	// broken is the error after which nothing is written any more.
 	broken error
 	buf    []byte
@@ -40,13 +46,16 @@ type keys struct {
 type openSegment struct {
 	segment
 	info os.FileInfo
+	// size is that of the file; zeros reach from the end of the lines to it.
+	size int64
 	// begun is the time of its first record.
 	begun time.Time
 }
 
 // segment is the part of a file that the log uses.
 type segment interface {
-	io.Writer
+	io.ReaderAt
+	io.WriterAt
 	Sync() error
 	Truncate(size int64) error
 	Stat() (os.FileInfo, error)
@@ -101,6 +110,40 @@ func (w *writer) do(f func() error) error {
 		return err
 	}
 	return f()
+}
+
+// headLate is how long the head of the end of a run may wait for its flush while records come.
+const headLate = 20 * time.Millisecond
+
+// sealLater flushes the head of a run that has ended, behind the answer: at once if no record waits,
+// and otherwise after headLate, so that many ends share a flush.
+func (w *writer) sealLater(more bool) {
+	if !w.headDue || w.broken != nil {
+		w.headSince = time.Time{}
+		return
+	}
+	if w.headSince.IsZero() {
+		w.headSince = time.Now()
+	}
+	if !more || time.Since(w.headSince) > headLate {
+		// The next record says why the log takes no more.
+		_ = w.seal(false)
+		w.headSince = time.Time{}
+	}
+}
+
+// end writes what is left, a last checkpoint, and removes the zeros behind the lines.
+func (w *writer) end(take func() []*request) error {
+	if err := w.turn(take, true); err != nil {
+		return err
+	}
+	return w.do(func() error {
+		err := w.trim()
+		if w.headDue {
+			err = errors.Join(err, w.seal(false))
+		}
+		return err
+	})
 }
 
 // turn writes one batch under the lock. It calls take after the lock, so that a record can be

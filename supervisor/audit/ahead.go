@@ -1,0 +1,126 @@
+package audit
+
+import (
+	"bytes"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// A flush is faster if the file does not grow, since the file system then writes no metadata. So a
+// writer that has written a number of batches fills the last segment with zeros ahead of its lines,
+// up to a multiple of aheadStep, and overwrites them. Everything that reads segments takes zeros for
+// the end of the lines if they reach to the end of the file, are no more than aheadStep, and the
+// size of the file is a multiple of aheadStep. All other zeros are damage, as no line has any.
+//
+// A segment has such zeros only while it is the last, and none after Close.
+const aheadStep = 1 << 20
+
+// aheadAfter is the number of batches that a writer writes before it fills a segment with zeros: a
+// client that appends a record and ends would pay more than it gains.
+const aheadAfter = 16
+
+// noAhead is the number of batches for which a writer makes no zeros after it found no room for
+// them on the disk, or another writer in the log: one of jail 0.7 takes them for torn bytes.
+const noAhead = 4096
+
+// zeroFill is what segments are filled with.
+var zeroFill [aheadStep]byte
+
+// ahead returns how many zeros to write behind lines that end at that byte of the segment.
+func (w *writer) ahead(end int64) int64 {
+	if w.batches++; w.batches < aheadAfter || end <= w.seg.size || w.opt.SegmentBytes < aheadStep {
+		return 0
+	}
+	return (aheadStep - end%aheadStep) % aheadStep
+}
+
+// trim removes the zeros behind the lines of the segment.
+func (w *writer) trim() error {
+	if w.seg.size <= w.at.offset {
+		return nil
+	}
+	if err := w.seg.Truncate(w.at.offset); err != nil {
+		return err
+	}
+	w.seg.size = w.at.offset
+	return nil
+}
+
+// segmentFile is a segment on the disk.
+type segmentFile struct{ *os.File }
+
+// Sync flushes the content, and the size if it has changed.
+func (f segmentFile) Sync() error { return flush(f.File) }
+
+// flush is fdatasync(2).
+func flush(f *os.File) error {
+	for {
+		err := syscall.Fdatasync(int(f.Fd()))
+		if err == nil {
+			return nil
+		}
+		if err != syscall.EINTR {
+			return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
+		}
+	}
+}
+
+// fill says what is in a file from a byte on.
+type fill int
+
+const (
+	// filled: there are other bytes than zeros, or zeros that no writer has put there.
+	filled fill = iota
+	// blank: there are zeros for later lines, or there is nothing.
+	blank
+	// moving: a writer has overwritten zeros meanwhile.
+	moving
+)
+
+// fillAt looks at a file from a byte on that is zero or behind its end, as the caller has read.
+func fillAt(f io.ReaderAt, size, at int64) (fill, error) {
+	if at >= size {
+		return blank, nil
+	}
+	rest := make([]byte, min(size-at, aheadStep))
+	n, err := f.ReadAt(rest, at)
+	if err != nil && err != io.EOF {
+		return filled, err
+	}
+	rest = rest[:n]
+	if n > 0 && rest[0] != 0 {
+		return moving, nil
+	}
+	if !bytes.Equal(rest, zeroFill[:n]) {
+		// A writer writes from the front to the back. If there is still no line at the front, then
+		// no writer has written what is behind it.
+		first := rest[:1]
+		if _, err := f.ReadAt(first, at); err != nil && err != io.EOF {
+			return filled, err
+		}
+		if first[0] != 0 {
+			return moving, nil
+		}
+		return filled, nil
+	}
+	if size%aheadStep != 0 || size-at > aheadStep {
+		return filled, nil
+	}
+	return blank, nil
+}
+
+// linesEnd returns where the lines of a segment of that size end, and maybe torn bytes behind them.
+func linesEnd(f io.ReaderAt, size int64) (int64, error) {
+	if size == 0 || size%aheadStep != 0 {
+		return size, nil
+	}
+	from := size - aheadStep
+	last := make([]byte, aheadStep)
+	n, err := f.ReadAt(last, from)
+	if err != nil && err != io.EOF {
+		return 0, err
+	}
+	return from + int64(len(bytes.TrimRight(last[:n], "\x00"))), nil
+}
