@@ -155,7 +155,7 @@ func (n Entry) body() []byte {
 		e.name("cause")
 		e.buf = strconv.AppendUint(e.buf, n.Cause, 10)
 	}
-	n.Event.encode(e)
+	e.event(n.Event)
 	if len(e.cuts) > 0 {
 		e.writeCuts()
 	}

@@ -65,32 +65,31 @@ type Entry struct {
 	Event Event
 }
 
-// Event is one of the types below. Its text fields may hold any bytes.
-type Event interface {
-	Type() Type
-	encode(e *encoder)
-}
+// Event is one of the types below. Its text fields may hold any bytes. A record has an event's
+// fields in their order, by the names of their tags. Empty texts, lists and times, false, and with
+// omitzero 0 are left out. A type for which this is not enough has a method encode.
+type Event interface{ Type() Type }
 
 // RunStarted is recorded before a run's tool starts.
 type RunStarted struct {
 	// As the caller named it.
-	Tool string
+	Tool string `json:"tool"`
 	// Of the module or program, "sha256:…".
-	Digest    string
-	Argv      []string
-	Cwd       string
-	Workspace string // the real directory
-	Profile   string // name
+	Digest    string   `json:"digest"`
+	Argv      []string `json:"argv"`
+	Cwd       string   `json:"cwd"`
+	Workspace string   `json:"workspace"` // the real directory
+	Profile   string   `json:"profile"`   // name
 	// digest of what the kernel is told
-	Plan string
+	Plan string `json:"plan"`
 	// Names only: values can be secrets.
-	Env []string
+	Env []string `json:"env"`
 	// What weakens this run, a sentence each.
-	Warnings []string
+	Warnings []string `json:"warnings"`
 	// Learn: the caller observes the run to make a policy.
-	Learn bool
+	Learn bool `json:"learn"`
 	// Start is "warm" in a prewarmed jail, "cold" in a new one.
-	Start string
+	Start string `json:"start"`
 }
 
 // Exec is a program or module that was started inside a jail.
@@ -107,15 +106,16 @@ type Exec struct {
 
 // File is the use of one file in a jail, Count times from First to Last.
 type File struct {
-	Path string // in the jail
-	Kind string // open, exec or write
+	Kind string `json:"kind"` // open, exec or write
+	Path string `json:"path"` // in the jail
 	// Program is the first that did it, by its path in the jail; empty if it had already ended.
-	Program string
+	Program string `json:"program"`
 	// PID of Program in the jail; 0 as above.
-	PID   int
-	Count int64
+	PID   int   `json:"pid,omitzero"`
+	Count int64 `json:"count"`
 	// First and Last are the times of the first and the last event.
-	First, Last time.Time
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
 }
 
 // Denied is a refusal, by policy or by the kernel.
@@ -133,179 +133,194 @@ type Denied struct {
 // Limit records a limit that was reached.
 type Limit struct {
 	// As in the policy file.
-	Name string
+	Name string `json:"name"`
 	// Bytes, milliseconds or a number, as the name has it.
-	Limit int64
-	Peak  int64
+	Limit int64 `json:"limit"`
+	Peak  int64 `json:"peak"`
 	// What was done: killed, throttled, refused, truncated.
-	Action string
+	Action string `json:"action"`
 }
 
 // Usage is the resource usage of a run.
 type Usage struct {
-	WallMS, CPUMS, MemoryPeak, PIDsPeak    int64
-	WorkspaceBytes, FetchBytesIn           int64
-	FetchBytesOut, FetchRequests, OutBytes int64
-	ThrottledMS, IORead, IOWrite           int64
+	WallMS         int64 `json:"wall_ms"`
+	CPUMS          int64 `json:"cpu_ms"`
+	MemoryPeak     int64 `json:"memory_peak"`
+	PIDsPeak       int64 `json:"pids_peak"`
+	ThrottledMS    int64 `json:"throttled_ms"`
+	IORead         int64 `json:"io_read"`
+	IOWrite        int64 `json:"io_write"`
+	WorkspaceBytes int64 `json:"workspace_bytes"`
+	FetchBytesIn   int64 `json:"fetch_bytes_in"`
+	FetchBytesOut  int64 `json:"fetch_bytes_out"`
+	FetchRequests  int64 `json:"fetch_requests"`
+	OutBytes       int64 `json:"output_bytes"`
 }
 
 // Changes counts the changes of a run or a commit.
-type Changes struct{ Added, Modified, Deleted int64 }
+type Changes struct {
+	Added    int64 `json:"added"`
+	Modified int64 `json:"modified"`
+	Deleted  int64 `json:"deleted"`
+}
 
 // RunFinished is recorded when a run's jail is gone.
 type RunFinished struct {
-	ExitCode int
+	ExitCode int `json:"exit_code"`
 	// Name, where a signal ended it.
-	Signal string
+	Signal string `json:"signal"`
 	// Name of the limit that ended it.
-	Limit string
-	Error string // ours, not the tool's
+	Limit string `json:"limit"`
+	Error string `json:"error"` // ours, not the tool's
 	// Truncated: the output was cut.
-	Truncated bool
-	Workspace string // kept, discarded, committed
-	Usage     Usage
-	Changes   Changes
+	Truncated bool    `json:"truncated"`
+	Workspace string  `json:"workspace"` // kept, discarded, committed
+	Usage     Usage   `json:"usage"`
+	Changes   Changes `json:"changes"`
 }
 
 // WorkspaceChanged records the change set of a finished run.
 type WorkspaceChanged struct {
-	Workspace string
-	Digest    string // of the change set
-	Changes   Changes
+	Workspace string  `json:"workspace"`
+	Digest    string  `json:"digest"` // of the change set
+	Changes   Changes `json:"changes"`
 	// Files lists kind, content digest and path of each change, as far as a record has room; the
 	// digest of the set covers all.
-	Files []string
+	Files []string `json:"files"`
 }
 
 // WorkspaceCommitted records a commit.
 type WorkspaceCommitted struct {
-	Workspace string
-	Digest    string
-	Changes   Changes
+	Workspace string  `json:"workspace"`
+	Digest    string  `json:"digest"`
+	Changes   Changes `json:"changes"`
+	Commit    string  `json:"commit"` // its id
 	// Where only some were named.
-	Paths  []string
-	Commit string // its id
+	Paths []string `json:"paths"`
 	// Files lists kind, content digest and path of each change, as far as a record has room.
-	Files []string
+	Files []string `json:"files"`
 	// Held lists the protected paths that were held back.
-	Held []string
+	Held []string `json:"held"`
 	// Protected: protected paths were included by --include-protected.
-	Protected bool
+	Protected bool `json:"protected"`
 	// Begun: the commit is about to be made; a second record says how it ended.
-	Begun bool
+	Begun bool `json:"begun"`
 	// Of a commit that was refused or failed.
-	Error string
+	Error string `json:"error"`
 }
 
 // WorkspaceDiscarded records that a shadow, or a part of it, was discarded.
 type WorkspaceDiscarded struct {
-	Workspace string
+	Workspace string `json:"workspace"`
 	// Of all its changes before.
-	Digest  string
-	Changes Changes
+	Digest  string  `json:"digest"`
+	Changes Changes `json:"changes"`
 	// Where only some were named.
-	Paths []string
+	Paths []string `json:"paths"`
 	// GaveUp says what could not be undone of an interrupted commit that was given up with the
 	// shadow.
-	GaveUp string
+	GaveUp string `json:"gave_up"`
 }
 
 // WorkspaceReverted records that a commit was undone.
 type WorkspaceReverted struct {
-	Workspace string
+	Workspace string `json:"workspace"`
 	// Of the change set of the commit.
-	Digest  string
-	Changes Changes
+	Digest  string  `json:"digest"`
+	Changes Changes `json:"changes"`
 	// The id of the commit that was undone.
-	Commit string
+	Commit string `json:"commit"`
 	// Files lists kind, content digest and path of each change, as far as a record has room.
-	Files []string
+	Files []string `json:"files"`
 	// Begun: the revert is about to be made; a second record says how it ended.
-	Begun bool
-	Error string
+	Begun bool   `json:"begun"`
+	Error string `json:"error"`
 }
 
 // PolicyLoaded records that policy files were read, or refused.
 type PolicyLoaded struct {
 	// host: the ceiling and the operator's profiles, together
-	Kind string
-	Name string
-	Path string
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	Path string `json:"path"`
 	// Of the files as they are written.
-	Digest string
+	Digest string `json:"digest"`
 	// Was is the digest of the files that were in force before.
-	Was   string
-	Files []string
+	Was   string   `json:"was"`
+	Files []string `json:"files"`
 	// Error says why the files are not in force.
-	Error string
+	Error string `json:"error"`
 }
 
 // ToolInstalled records that a bundle was installed, or refused.
 type ToolInstalled struct {
-	Bundle    string
-	Version   string
-	Publisher string // whose keys signed it
-	Digest    string // of its manifest
-	Source    string
-	Error     string
+	Bundle    string `json:"bundle"`
+	Version   string `json:"version"`
+	Publisher string `json:"publisher"` // whose keys signed it
+	Digest    string `json:"digest"`    // of its manifest
+	Source    string `json:"source"`
+	Error     string `json:"error"`
 }
 
 // ToolRemoved records that a pulled bundle was removed.
 type ToolRemoved struct {
-	Bundle    string
-	Version   string
-	Publisher string
-	Digest    string
+	Bundle    string `json:"bundle"`
+	Version   string `json:"version"`
+	Publisher string `json:"publisher"`
+	Digest    string `json:"digest"`
 	// Forgotten: an older version may be installed again.
-	Forgotten bool
+	Forgotten bool `json:"forgotten"`
 }
 
 // ToolKeys records a change of the keys of a publisher.
 type ToolKeys struct {
-	Publisher string
-	Version   int64    // of the ring
-	Keys      []string // names and short hashes
+	Publisher string   `json:"publisher"`
+	Version   int64    `json:"version,omitzero"` // of the ring
+	Keys      []string `json:"keys"`             // names and short hashes
 	// Explicit: an operator vouched for the keys, and no earlier ring did.
-	Explicit bool
-	Removed  bool
+	Explicit bool `json:"explicit"`
+	Removed  bool `json:"removed"`
 }
 
 // DaemonStarted records that a daemon is ready for requests.
 type DaemonStarted struct {
-	Version string
-	Socket  string
-	State   string
-	Private bool // serves one client only
+	Version string `json:"version"`
+	Socket  string `json:"socket"`
+	State   string `json:"state"`
+	Private bool   `json:"private"` // serves one client only
 	// what this host cannot enforce
-	Missing []string
+	Missing []string `json:"missing"`
 }
 
 // DaemonStopped records that a daemon ended in order.
-type DaemonStopped struct{ Reason string }
+type DaemonStopped struct {
+	Reason string `json:"reason"`
+}
 
 // Anchored records that a target began to refuse the heads of the log, or takes them again.
 type Anchored struct {
-	Name, To string
+	Name string `json:"name"`
+	To   string `json:"to"`
 	// Of the last head that it took.
-	Size uint64
+	Size uint64 `json:"size,omitzero"`
 	// Error says why the target takes no more heads; empty if it does again.
-	Error string
+	Error string `json:"error"`
 	// Failed counts the tries until it did.
-	Failed int64
+	Failed int64 `json:"failed,omitzero"`
 }
 
 // Gap records that events or records are missing, and how many.
 type Gap struct {
-	Reason string
+	Reason string `json:"reason"`
 	// Count of lost events; -1 if it is unknown.
-	Count int64
+	Count int64 `json:"count,omitzero"`
 	// First and Last are the records that the gap is about, if it is about records.
-	First uint64
-	Last  uint64
+	First uint64 `json:"first,omitzero"`
+	Last  uint64 `json:"last,omitzero"`
 	// Torn bytes moved to File.
-	Bytes  int64
-	SHA256 string // of them
-	File   string // beside the segments
+	Bytes  int64  `json:"bytes,omitzero"`
+	SHA256 string `json:"sha256"` // of them
+	File   string `json:"file"`   // beside the segments
 }
 
 // checkpoint is a signed note over the records before it; only the log writes it.
