@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -412,18 +410,5 @@ func (c *commit) finishAgain() error {
 }
 
 func (home folder) readJournal() (*journal, error) {
-	f, err := sys.OpenBeneath(home.dir, journalName, os.O_RDONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	content, err := io.ReadAll(f)
-	if err != nil {
-		return nil, err
-	}
-	j := &journal{}
-	if err := decode(journalName, content, j); err != nil {
-		return nil, err
-	}
-	return j, nil
+	return readJSON[journal](home.dir, journalName)
 }

@@ -3,7 +3,6 @@ package workspace
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
@@ -223,20 +222,7 @@ func copyAttributes(to, from *os.File) error {
 }
 
 func (home folder) readPast(commit string) (*past, error) {
-	f, err := sys.OpenBeneath(home.dir, pastName(commit), os.O_RDONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	content, err := io.ReadAll(f)
-	if err != nil {
-		return nil, err
-	}
-	p := &past{}
-	if err := decode(pastName(commit), content, p); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return readJSON[past](home.dir, pastName(commit))
 }
 
 // dropPast removes what was kept of a commit.

@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,10 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// PatchOptions say how a patch is written.
+// PatchOptions say how a patch is written: unified diffs in the format of git. Text of up to 1 MiB a
+// file is written as hunks that git apply takes. Changes that the format cannot express
+// (directories, special files, binary and large content) are lines that begin with '#', which git
+// apply skips. Content that the caller cannot read is not shown. Nothing is executed.
 type PatchOptions struct {
 	// Terminal also escapes control characters of the content, reversibly. Without it the content
 	// is as it is in the files, for git apply.
@@ -31,15 +33,6 @@ const (
 	maxLines    = 20000
 	contextSize = 3
 )
-
-// patch writes the changes as unified diffs in the format of git. Text of up to 1 MiB a file is
-// written as hunks that git apply takes. Changes that the format cannot express (directories,
-// special files, binary and large content) are lines that begin with '#', which git apply skips.
-// Content that the caller cannot read is not shown. Nothing is executed.
-func (w *Workspace) patch(ctx context.Context, out io.Writer, o PatchOptions) error {
-	_, err := w.Show(ctx, ShowOptions{Patch: out, Options: o}, func(Change) error { return nil })
-	return err
-}
 
 func chosen(path string, paths []Name) bool {
 	for _, p := range paths {

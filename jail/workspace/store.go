@@ -103,6 +103,24 @@ func (s *Store) Get(id string) (*Workspace, error) {
 }
 
 // decode decodes a file that this package wrote. The error is ErrRecord.
+// readJSON reads a file of a workspace's directory in the store.
+func readJSON[T any](dir *os.File, name string) (*T, error) {
+	f, err := sys.OpenBeneath(dir, name, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	into := new(T)
+	if err := decode(name, content, into); err != nil {
+		return nil, err
+	}
+	return into, nil
+}
+
 func decode(name string, content []byte, into any) error {
 	if err := json.Unmarshal(content, into); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrRecord, name, err)
@@ -293,20 +311,6 @@ func (home folder) lock() (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// discard removes a workspace with its layer. The error is ErrActive if a live jail of another
-// process uses it.
-func (s *Store) discard(id string) error {
-	w, err := s.Get(id)
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	if w.meta.State == Active {
-		return fmt.Errorf("workspace %s: discard: %w", id, ErrActive)
-	}
-	return w.Discard()
 }
 
 // Discard removes the workspace with its layer, and closes it. It never fails because of the

@@ -20,18 +20,11 @@ import (
 // one run.
 func (srv *Server) detach(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	var req message.DetachRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	if err := sameID(r, &req.ID); err != nil {
-		return nil, err
-	}
-	id, done, err := srv.s.Names().Take(c, req.ID)
+	done, err := srv.readNamed(c, r, &req, &req.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	req.ID = id
 	return srv.s.Detached().Start(ctx, c, req)
 }
 

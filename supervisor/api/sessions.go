@@ -20,28 +20,26 @@ const pathSessions = wire.PathSessions
 func (srv *Server) startSession(ctx context.Context, c caller.Caller, r *http.Request) (any,
 	error) {
 	var req message.SessionRequest
-	if err := readJSON(r, &req); err != nil {
-		return nil, err
-	}
-	if err := sameID(r, &req.ID); err != nil {
-		return nil, err
-	}
-	id, done, err := srv.s.Names().Take(c, req.ID)
+	done, err := srv.readNamed(c, r, &req, &req.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	req.ID = id
 	return srv.s.Sessions().Start(ctx, c, req)
 }
 
-// sameID takes the id of the path, which that of the body may repeat.
-func sameID(r *http.Request, id *string) error {
-	if *id != "" && *id != r.PathValue("id") {
-		return problem.New(problem.Usage, "the id in the body is not the one in the path")
+// readNamed reads a request. Its id is that of the path, which the body may repeat; the id is taken
+// until done is called.
+func (srv *Server) readNamed(c caller.Caller, r *http.Request, req any, id *string) (done func(),
+	err error) {
+	if err := readJSON(r, req); err != nil {
+		return nil, err
 	}
-	*id = r.PathValue("id")
-	return nil
+	if *id != "" && *id != r.PathValue("id") {
+		return nil, problem.New(problem.Usage, "the id in the body is not the one in the path")
+	}
+	*id, done, err = srv.s.Names().Take(c, r.PathValue("id"))
+	return done, err
 }
 
 func (srv *Server) listSessions(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {

@@ -30,6 +30,22 @@ type Filter struct {
 	Path func(string) bool
 }
 
+// ParseTime reads a time for a Filter, or how long before now it was. "" is the zero time.
+func ParseTime(text string, now time.Time) (t time.Time, ok bool) {
+	if text == "" {
+		return t, true
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), true
+	}
+	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, true
+		}
+	}
+	return t, false
+}
+
 // Decisions of a Filter.
 const (
 	DecisionDenied  = "denied"

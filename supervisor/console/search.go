@@ -207,29 +207,13 @@ func filter(q url.Values, now time.Time) (f audit.Filter, why string) {
 		f.UID = &uid
 	}
 	var ok bool
-	if f.Since, ok = moment(q.Get("since"), now); !ok {
+	if f.Since, ok = audit.ParseTime(q.Get("since"), now); !ok {
 		return f, "Since: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z."
 	}
-	if f.Until, ok = moment(q.Get("until"), now); !ok {
+	if f.Until, ok = audit.ParseTime(q.Get("until"), now); !ok {
 		return f, "Until: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z."
 	}
 	return f, ""
-}
-
-// moment reads a time, or how long before now it was.
-func moment(s string, now time.Time) (time.Time, bool) {
-	if s == "" {
-		return time.Time{}, true
-	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		return now.Add(-d), true
-	}
-	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
-		if t, err := time.Parse(layout, s); err == nil {
-			return t, true
-		}
-	}
-	return time.Time{}, false
 }
 
 func (c *Console) verifyNow(w http.ResponseWriter, r *http.Request, s *session) {

@@ -75,17 +75,10 @@ func parseTypes(texts []string) ([]audit.Type, error) {
 
 // parseTime reads a time, or how long before now it was.
 func parseTime(flag, text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
+	t, ok := audit.ParseTime(text, now)
+	if !ok {
+		return t, exit.Usage("",
+			"--%s %s: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z", flag, text)
 	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	for _, layout := range []string{time.RFC3339Nano, time.DateOnly} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return t, nil
-		}
-	}
-	return time.Time{}, exit.Usage("",
-		"--%s %s: want how long ago, as 90m, or a time, as 2006-01-02T15:04:05Z", flag, text)
+	return t, nil
 }
