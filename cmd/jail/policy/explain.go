@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -198,6 +199,6 @@ func explainRow(key string, i meaning.Item) []string {
 	for _, n := range i.Narrowed {
 		narrowed = append(narrowed, originText(&n))
 	}
-	return []string{key, i.Value, output.Dash(originText(i.Given)),
-		output.Dash(strings.Join(narrowed, "; "))}
+	return []string{key, i.Value, cmp.Or(originText(i.Given), "-"),
+		cmp.Or(strings.Join(narrowed, "; "), "-")}
 }

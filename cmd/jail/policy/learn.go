@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -485,7 +486,7 @@ func groupNames(d learn.Draft) string {
 	for _, i := range d.Of(learn.KindGroup) {
 		names = append(names, i.Name)
 	}
-	return output.Dash(strings.Join(names, " "))
+	return cmp.Or(strings.Join(names, " "), "-")
 }
 
 // quoteArg writes an argument as a person would type it.

@@ -2,6 +2,7 @@ package review
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -89,7 +90,7 @@ func sideText(n *workspace.Node) string {
 // changeLine is one change on one line: its mark, its path, what is special about it.
 func changeLine(colour bool, c api.Change) string {
 	mark := marks[c.Kind]
-	text := terminal.Paint(colour, mark[1], output.Or(mark[0], "?")) + " " + shownPath(c.Path)
+	text := terminal.Paint(colour, mark[1], cmp.Or(mark[0], "?")) + " " + shownPath(c.Path)
 	if detail := changeDetail(c.Change); detail != "" {
 		text += "  (" + detail + ")"
 	}

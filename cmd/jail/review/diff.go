@@ -2,6 +2,7 @@ package review
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +106,7 @@ func (d *diffWriter) line(l api.ReviewLine, f diffFlags) error {
 	case l.Info != nil && !f.nameOnly && !f.patch:
 		i := l.Info
 		_, err := fmt.Fprintf(d.w, "# run %s of %s over %s, commit: %s\n", output.Printable(i.ID),
-			output.Printable(output.Dash(i.Tool)), i.Path, output.Printable(i.Commit))
+			output.Printable(cmp.Or(i.Tool, "-")), i.Path, output.Printable(i.Commit))
 		if err == nil && i.Unfinished {
 			_, err = fmt.Fprintln(d.w,
 				"# the run was cut off: this is what it had written by then, and a file may be half of one")

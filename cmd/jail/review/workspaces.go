@@ -1,6 +1,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -98,7 +99,7 @@ func writeWorkspaces(w io.Writer, colour bool, all []shadows.WorkspaceInfo) erro
 		{"ID", "STATE", "AGE", "SIZE", "COMMIT", "REVERT UNTIL", "TOOL", "DIRECTORY"}}
 	for _, i := range all {
 		rows = append(rows, []string{i.ID, workspaceState(i), output.Age(i.Prepared),
-			output.Size(i.Disk), i.Commit, revertible(i), output.Dash(i.Tool), i.Path.String()})
+			output.Size(i.Disk), i.Commit, revertible(i), cmp.Or(i.Tool, "-"), i.Path.String()})
 	}
 	if err := output.Table(w, rows); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -73,7 +74,7 @@ func writeLive(w io.Writer, r message.RunInfo) error {
 		{"arguments", strings.Join(r.Args, " ")},
 		{"profile", r.Profile},
 		{"policy", r.Policy},
-		{"workspace", output.Dash(workspace.Name(r.Workspace).String())},
+		{"workspace", cmp.Or(workspace.Name(r.Workspace).String(), "-")},
 		{"uid", strconv.FormatUint(uint64(r.UID), 10)},
 		{"pid", strconv.Itoa(r.PID)},
 		{"cgroup", r.Cgroup},

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -87,7 +88,7 @@ func writePlan(w io.Writer, p jail.Plan) error {
 	}
 	rows = append(rows, []string{"devices", joined(p.Devices)},
 		[]string{"workspace", workspaceText(p.Workspace)})
-	rows = append(rows, []string{"capabilities", output.Or(joined(p.Capabilities), "none")},
+	rows = append(rows, []string{"capabilities", cmp.Or(joined(p.Capabilities), "none")},
 		[]string{"privileges",
 			map[bool]string{true: "none can be gained", false: "can be gained"}[p.NoNewPrivileges]},
 		[]string{"outer filter", filterText(p.OuterFilter)})
@@ -108,7 +109,7 @@ func writePlan(w io.Writer, p jail.Plan) error {
 		[]string{"tool",
 			fmt.Sprintf("%s (%s, %s)", p.Command.Tool, p.Command.Runner, p.Command.Digest)},
 		[]string{"arguments", joined(p.Command.Args)}, []string{"variables",
-			output.Or(joined(p.Command.Env), "none")}, []string{"directory", p.Command.Cwd})
+			cmp.Or(joined(p.Command.Env), "none")}, []string{"directory", p.Command.Cwd})
 	if p.FileEvents != "" {
 		rows = append(rows, []string{"file events", p.FileEvents + ", put on record"})
 	}
@@ -134,8 +135,8 @@ func ceilingRows(c *jail.Ceiling) [][]string {
 	rows := [][]string{{"ceiling", "the host's own layers around these, " + c.Policy}}
 	if g := c.Cgroup; g != nil {
 		rows = append(rows, []string{"  cgroup", g.Path},
-			[]string{"", fmt.Sprintf("memory %s, cpu %s, tasks %s", output.Or(amount(g.Memory),
-				"no bound"), quota(*g), output.Or(countText(g.PIDs), "no bound"))})
+			[]string{"", fmt.Sprintf("memory %s, cpu %s, tasks %s", cmp.Or(amount(g.Memory),
+				"no bound"), quota(*g), cmp.Or(countText(g.PIDs), "no bound"))})
 	}
 	for i, r := range c.Landlock.Rules {
 		rows = append(rows, []string{output.Once(i, "  landlock"),
@@ -170,8 +171,8 @@ func scriptText(c jail.ScriptCommand) string {
 	}
 	text += "(" + c.Tool
 	if n := c.Needs; n != nil {
-		text += "; its bundle keeps it to hosts: " + output.Or(strings.Join(n.Hosts, " "), "none") +
-			"; mounts: " + output.Or(strings.Join(n.Mounts, " "), "none")
+		text += "; its bundle keeps it to hosts: " + cmp.Or(strings.Join(n.Hosts, " "), "none") +
+			"; mounts: " + cmp.Or(strings.Join(n.Mounts, " "), "none")
 	}
 	return text + ")"
 }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"strconv"
@@ -49,7 +50,7 @@ func writeRuns(w io.Writer, runs []message.RunInfo) error {
 		if r.Usage != nil {
 			cpu, memory = output.Millis(r.Usage.CPUMS), output.Size(r.Usage.MemoryPeak)
 		}
-		dir := output.Dash(workspace.Name(r.Workspace).String())
+		dir := cmp.Or(workspace.Name(r.Workspace).String(), "-")
 		tool := strings.Join(append([]string{r.Tool}, r.Args...), " ")
 		rows = append(rows, []string{r.ID, strconv.FormatUint(uint64(r.UID), 10),
 			strconv.Itoa(r.PID), output.Age(r.Started), cpu, memory, dir, tool})

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -81,12 +82,12 @@ func writeVerification(w io.Writer, v rundir.Verification) error {
 		switch f.Answer {
 		case verify.Differs:
 			differ++
-			got = output.Dash(f.Got)
+			got = cmp.Or(f.Got, "-")
 		case verify.Unreadable:
 			hidden++
 			got = "shown to nobody"
 		}
-		rows = append(rows, []string{string(f.Answer), f.Layer, f.What, output.Dash(f.Want), got})
+		rows = append(rows, []string{string(f.Answer), f.Layer, f.What, cmp.Or(f.Want, "-"), got})
 	}
 	if err := output.Table(w, rows); err != nil {
 		return err

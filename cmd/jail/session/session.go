@@ -2,6 +2,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -113,7 +114,7 @@ func writeSessions(w io.Writer, all []message.SessionInfo) error {
 		rows = append(rows, []string{s.ID, strconv.FormatUint(uint64(s.UID), 10),
 			output.Age(s.Started), idle, strconv.Itoa(s.Running),
 			strconv.FormatInt(s.Invocations, 10), s.Profile,
-			output.Dash(workspace.Name(s.Workspace).String())})
+			cmp.Or(workspace.Name(s.Workspace).String(), "-")})
 	}
 	return output.Table(w, rows)
 }

@@ -2,6 +2,7 @@
 package tool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -108,7 +109,7 @@ func runList(env *cli.Env, asJSON bool) error {
 		views = append(views, bundleView{b.Manifest, b.Dir, b.Origin, by})
 		for _, c := range b.Commands() {
 			rows = append(rows,
-				[]string{b.Name + "/" + c.Name, b.Version, output.Or(by, "nobody"), c.About})
+				[]string{b.Name + "/" + c.Name, b.Version, cmp.Or(by, "nobody"), c.About})
 		}
 	}
 	if len(views) == 0 {
@@ -171,7 +172,7 @@ func writeBundle(w io.Writer, b *bundle.Bundle, command *bundle.Command, by stri
 		rows = append(rows, []string{"command", command.Name + ": " + command.About})
 	}
 	rows = append(rows, []string{"bundle", b.Name + " " + b.Version}, []string{"about", b.About},
-		[]string{"folder", b.Dir}, []string{"signed by", output.Or(by, unsigned)})
+		[]string{"folder", b.Dir}, []string{"signed by", cmp.Or(by, unsigned)})
 	if in := b.Origin; in != nil {
 		rows = append(rows, []string{"publisher", in.Publisher}, []string{"pulled",
 			in.Time.Format(time.RFC3339) + " from " + in.Source}, []string{"manifest", in.Manifest})

@@ -32,14 +32,6 @@ func Once(i int, name string) string {
 	return ""
 }
 
-// Or returns text, or other where text is empty.
-func Or(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
-}
-
 // PlainPath matches an absolute path that needs no quotes in a shell.
 var PlainPath = regexp.MustCompile(`^/[A-Za-z0-9_@%+=:,./-]*$`)
 
@@ -115,14 +107,6 @@ func Count(n int, one, many string) string {
 		return "1 " + one
 	}
 	return strconv.Itoa(n) + " " + many
-}
-
-// Dash returns s, or "-" where s is empty.
-func Dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // PrintableText is Printable for each line of a text.
