@@ -232,10 +232,9 @@ func TestFetchMeans(t *testing.T) {
 }
 
 func TestLimitsMean(t *testing.T) {
-	base := policy.Limits{
-		Wall: time.Minute, CPUTime: time.Minute, CPUs: 1000, Memory: 1 << 20, PIDs: 10,
-		OpenFiles: 10, Output: 10, Workspace: 10, WorkspaceFiles: 10, FileSize: 10, IORead: 10,
-		IOWrite: 10, Revert: 10, RevertTime: 10,
+	var base policy.Limits
+	for _, name := range policy.LimitNames() {
+		base.Put(name, 10)
 	}
 	table := []policytest.Meaning[policy.Limits]{
 		{Name: "nothing", Less: policy.Limits{}, More: base},
