@@ -90,7 +90,7 @@ func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 	l := Landlock{MinABI: 1, Scoped: true,
 		Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
 	if p.Workspace != nil && c.Workspace.Access != policy.WorkspaceNone {
-		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target,
+		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.ruleDir(),
 			Write: c.Workspace.Access == policy.WorkspaceShadow,
 			Exec:  native && AllMayRun(c, p.Workspace.Target)})
 	}

@@ -42,7 +42,7 @@ func (l Landlock) Says(path string) string {
 			grants = append(grants, g.name)
 		}
 	}
-	return nearest.Path + " is granted for: " + strings.Join(grants, ", ")
+	return SeenPath(nearest.Path) + " is granted for: " + strings.Join(grants, ", ")
 }
 
 func (r LandlockRule) grants(right string) bool {

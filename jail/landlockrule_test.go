@@ -83,3 +83,23 @@ func TestLandlockGrants(t *testing.T) {
 		}
 	}
 }
+
+// TestSeenPath: a tool knows the shadow that may come later as its workspace, and nothing else by
+// another name.
+func TestSeenPath(t *testing.T) {
+	for inside, seen := range map[string]string{
+		"/run/jail/ws/workspace":      "/workspace",
+		"/run/jail/ws/workspace/a/b":  "/workspace/a/b",
+		"/run/jail/ws":                "/workspace",
+		"/run/jail/ws/workspaces":     "/run/jail/ws/workspaces",
+		"/run/jail/wsx/workspace":     "/run/jail/wsx/workspace",
+		"/workspace/run/jail/ws":      "/workspace/run/jail/ws",
+		"/workspace":                  "/workspace",
+		"/tmp/run/jail/ws/workspace/": "/tmp/run/jail/ws/workspace/",
+		"/run/jail/cache/0":           "/run/jail/cache/0",
+	} {
+		if got := jail.SeenPath(inside); got != seen {
+			t.Errorf("%s is seen as %s, want %s", inside, got, seen)
+		}
+	}
+}

@@ -18,8 +18,15 @@ import (
 const (
 	// The compiled forms of the modules, each in a directory of its own, named 0 and on; read-only.
 	CacheDir = "/run/jail/cache"
-	rootDir  = "/"
-	devDir   = "/dev" // device nodes
+	// laterDir holds only laterWorkspace.
+	laterDir = "/run/jail/ws"
+	// laterWorkspace is where a shadow is mounted that may come after the jail has restricted itself.
+	// The rule of the Landlock domain is on the directory above: from the root of a mount the kernel
+	// goes on with the directory that the mount point is in (landlock(7)), so the rule holds for what
+	// is mounted later.
+	laterWorkspace = laterDir + "/workspace"
+	rootDir        = "/"
+	devDir         = "/dev" // device nodes
 )
 
 // Ids of the host that jails use: systemd's table of uid ranges (UIDS-GIDS) leaves these to nobody.
@@ -80,6 +87,9 @@ type Request struct {
 	// Control group above all jails, as "/jail".
 	Slice     string
 	Workspace *Source // nil without one
+	// Later says that the shadow of the workspace may come after the jail has restricted itself. The
+	// tool of such a jail must not depend on the path of the mount, see [SeenPath].
+	Later bool
 	// directories of the host, each holding one compiled module and nothing else
 	Caches []string
 	// Programs are what policy lets run of the mounts of which it does not let all run: files and
@@ -276,7 +286,33 @@ func newWorkspace(pol policy.Policy, r Request) *Workspace {
 	if w.Shadow {
 		w.Bytes, w.Files = pol.Limits.Workspace, pol.Limits.WorkspaceFiles
 	}
+	if w.Shadow && r.Later {
+		w.Target = laterWorkspace
+	}
 	return w
+}
+
+// MayComeLater reports whether the shadow may be attached to a jail that has restricted itself.
+func (w *Workspace) MayComeLater() bool { return w.Shadow && w.Target == laterWorkspace }
+
+// ruleDir is the directory that the Landlock rule of the workspace names.
+func (w *Workspace) ruleDir() string {
+	if w.MayComeLater() {
+		return laterDir
+	}
+	return w.Target
+}
+
+// SeenPath returns the path by which the tool knows a path of its jail. It differs only for the
+// workspace of a jail whose shadow may come later.
+func SeenPath(name string) string {
+	if name == laterDir {
+		return policy.WorkspaceDir
+	}
+	if rel, ok := paths.Rel(laterWorkspace, name); ok {
+		return paths.Join(policy.WorkspaceDir, rel)
+	}
+	return name
 }
 
 func newRlimits(l policy.Limits) []Rlimit {
@@ -311,7 +347,8 @@ func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	l := Landlock{MinABI: 1, Scoped: true,
 		Rules: []LandlockRule{{Path: "/run/jail/init", Exec: true}}}
 	if p.Workspace != nil {
-		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.Target, Write: p.Workspace.Shadow})
+		l.Rules = append(l.Rules, LandlockRule{Path: p.Workspace.ruleDir(),
+			Write: p.Workspace.Shadow})
 	}
 	for _, m := range p.Mounts {
 		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec})

@@ -66,10 +66,12 @@ func TestGoldenPlans(t *testing.T) {
 		"worker", "python-native"} {
 		t.Run(name, func(t *testing.T) {
 			r := request()
+			r.Later = true
 			switch name {
 			case "strict":
 				r.Workspace, r.Command.Cwd = nil, "/"
 			case "build", "worker", "python-native":
+				r.Later = false
 				r.Caches, r.Programs = nil, []string{"/lib64/ld-linux-x86-64.so.2",
 					"/usr/bin/python3"}
 				r.Command = jail.Command{Runner: jail.RunnerNative, Tool: "/usr/bin/python3",

@@ -24,8 +24,6 @@ func (r request) close() {
 type standing struct {
 	jail  *runc.Jail
 	order control.Order
-	// restrict sends jail-init its restrictions.
-	restrict func() error
 }
 
 // answer serves requests until the jail ends. It runs on the thread in whose mount namespace the
@@ -60,15 +58,11 @@ func (s *standing) do(conn *control.Conn, ask request) error {
 	return conn.Send(control.FromShim{Done: &control.Done{}})
 }
 
-// attach mounts the workspace of the jail and sends jail-init its restrictions. It kills a jail
-// that cannot get its workspace.
+// attach mounts the workspace of the jail. It kills a jail that cannot get its workspace.
 func (s *standing) attach(conn *control.Conn, files []*os.File) error {
 	err := errors.New("no two layers came with it")
 	if len(files) == 2 {
 		err = s.jail.Attach(s.order, files[0], files[1])
-	}
-	if err == nil {
-		err = s.restrict()
 	}
 	if err != nil {
 		return errors.Join(conn.Send(control.FromShim{Done: &control.Done{Error: err.Error()}}),

@@ -125,7 +125,7 @@ func serve(conn *control.Conn) error {
 			_ = jail.Kill()
 		}
 	}()
-	first, second := restrictions(order.Plan, filter, outside, order.Later)
+	first, second := restrictions(order.Plan, filter, outside)
 	late := time.AfterFunc(order.Patience, func() {
 		if !refusals.begun() {
 			deaf <- &runc.LayerError{Layer: "jail-init",
@@ -134,16 +134,8 @@ func serve(conn *control.Conn) error {
 		}
 	})
 	defer late.Stop()
-	if order.Later {
-		// A later jail restricts itself when it has its workspace.
-		late.Stop()
-	}
-	restrict := func() error {
-		late.Reset(order.Patience)
-		return toInit.Send(second)
-	}
-	if err = toInit.Send(first); err == nil && !order.Later {
-		err = restrict()
+	if err = toInit.Send(first); err == nil {
+		err = toInit.Send(second)
 	}
 	if err == nil {
 		err = conn.Send(control.FromShim{Started: &control.Started{PID: jail.PID}})
@@ -151,7 +143,7 @@ func serve(conn *control.Conn) error {
 	if err != nil {
 		_ = jail.Kill()
 	}
-	exited, waitErr := answer(conn, &standing{jail, order, restrict}, asked, ended)
+	exited, waitErr := answer(conn, &standing{jail, order}, asked, ended)
 	select {
 	// The jail was killed for this reason.
 	case deafErr := <-deaf:
@@ -182,26 +174,13 @@ func receive(conn *control.Conn, asked chan<- request, ended <-chan struct{}) {
 	}
 }
 
-// restrictions returns the two orders of jail-init. A jail whose workspace comes later gets the
-// first one at once; the second then has only the rules that name the workspace, and the filter,
-// which would forbid the preparation.
-func restrictions(p jail.Plan, filter, outside []byte, later bool) (control.Restrict,
-	control.Filter) {
-	first, second := control.Restrict{Rlimits: p.Rlimits, Later: later},
-		control.Filter{Program: filter, Ceiling: outside}
-	var ceiling *jail.Landlock
+// restrictions returns the two orders of jail-init.
+func restrictions(p jail.Plan, filter, outside []byte) (control.Restrict, control.Filter) {
+	first := control.Restrict{Rlimits: p.Rlimits, Landlock: p.Landlock}
 	if p.Ceiling != nil {
-		ceiling = &p.Ceiling.Landlock
+		first.Ceiling = &p.Ceiling.Landlock
 	}
-	if !later {
-		first.Landlock, first.Ceiling = p.Landlock, ceiling
-		return first, second
-	}
-	if ceiling != nil {
-		second.Domains = append(second.Domains, *ceiling)
-	}
-	second.Domains = append(second.Domains, p.Landlock)
-	return first, second
+	return first, control.Filter{Program: filter, Ceiling: outside}
 }
 
 func inherited(o control.Order) runc.Files {

@@ -40,9 +40,9 @@ type Order struct {
 	// workspace, whose mount comes as ShimLower, and of tmpfs mounts, each of which comes among the
 	// binds. This jail makes none of its own there.
 	Shared []string `json:"shared,omitempty"`
-	// Later says that the jail stands before its run is known: the shadow of its workspace comes
-	// with Attach, and jail-init waits for that with its restrictions, which name it, still to
-	// come. Nothing of a tool is in the jail by then.
+	// Later says that the jail is made before its run is known: the shadow of its workspace comes
+	// with Attach, to a jail that has restricted itself. The plan must allow that
+	// (jail.Workspace.MayComeLater).
 	Later bool `json:"later,omitempty"`
 	// Patience is how long jail-init may take to restrict itself once it has its restrictions.
 	Patience time.Duration `json:"patience"`
@@ -62,9 +62,9 @@ type Share struct {
 	Target string `json:"target"`
 }
 
-// Attach tells jail-shim to attach the shadow of the workspace where the order's plan has it, and
-// then to let jail-init restrict itself. The two layers come with it as they would have as
-// ShimLower and ShimUpper. It is told once, and only where the order said Later.
+// Attach tells jail-shim to attach the shadow of the workspace where the order's plan has it. The
+// two layers come with it as they would have as ShimLower and ShimUpper. It is told once, and only
+// where the order said Later.
 type Attach struct{}
 
 // Shared is the answer to Share. The mount comes with it, detached, unless there is an error.
@@ -89,8 +89,7 @@ type FromShim struct {
 	Refused []Refused `json:"refused,omitempty"`
 }
 
-// Started says that the jail stands and jail-init has its restrictions and filter in its socket, or
-// waits for them where the order said Later.
+// Started says that the jail is set up and jail-init has its restrictions and filter in its socket.
 type Started struct {
 	// Of jail-init, in the host's process namespace.
 	PID int `json:"pid"`
@@ -139,9 +138,6 @@ type Restrict struct {
 	Landlock jail.Landlock `json:"landlock"`
 	// Ceiling is the host's own domain, put on before the plan's.
 	Ceiling *jail.Landlock `json:"ceiling,omitempty"`
-	// Later says that the domains come with the filter: they name the workspace, and it is not
-	// there yet.
-	Later bool `json:"later,omitempty"`
 }
 
 // Unable is what jail-init says in place of a report when it could not restrict itself. The tool
@@ -156,9 +152,6 @@ type Filter struct {
 	Program []byte `json:"program"` // struct sock_filter instructions
 	// the host's own, put on before it
 	Ceiling []byte `json:"ceiling,omitempty"`
-	// Domains are put on before both, in order: those of a jail that stood before its workspace was
-	// there.
-	Domains []jail.Landlock `json:"domains,omitempty"`
 }
 
 // ShimFilterArg is the argument with which jail-shim compiles a filter that it reads from standard

@@ -89,15 +89,13 @@ func enter(conn *control.Conn, env []string) error {
 	}
 	// Of this thread alone, which the exec leaves over: to reach the others takes signals, which
 	// the kernel drops where too many wait.
-	if !order.Later {
-		if order.Ceiling != nil {
-			if err := landlock.RestrictThread(*order.Ceiling); err != nil {
-				return layer("landlock", fmt.Errorf("the host's ceiling: %w", err))
-			}
+	if order.Ceiling != nil {
+		if err := landlock.RestrictThread(*order.Ceiling); err != nil {
+			return layer("landlock", fmt.Errorf("the host's ceiling: %w", err))
 		}
-		if err := landlock.RestrictThread(order.Landlock); err != nil {
-			return layer("landlock", err)
-		}
+	}
+	if err := landlock.RestrictThread(order.Landlock); err != nil {
+		return layer("landlock", err)
 	}
 	if err := CloseOthers(); err != nil {
 		return err
@@ -116,8 +114,7 @@ func CloseOthers() error {
 }
 
 // Confine is stage 2: it loads the inner filter on all threads, after which nothing can be executed
-// any more, and returns the control socket, on which the invocation comes. Where the jail stood
-// before its workspace did, the domains are put on here and on all threads, too. Only then does the
+// any more, and returns the control socket, on which the invocation comes. Only then does the
 // engine read anything: a module, the invocation.
 func Confine() (*control.Conn, error) {
 	conn, err := control.Inherit(control.InitControl)
@@ -140,11 +137,6 @@ func confine(conn *control.Conn) error {
 	var filter control.Filter
 	if _, err := conn.Receive(&filter); err != nil {
 		return fmt.Errorf("read filter: %w", err)
-	}
-	for _, domain := range filter.Domains {
-		if err := landlock.Restrict(domain); err != nil {
-			return layer("landlock", err)
-		}
 	}
 	if len(filter.Program) == 0 {
 		return layer("seccomp", errors.New("inner filter is empty"))

@@ -3,6 +3,7 @@ package launch_test
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -42,15 +43,6 @@ func inSession(t *testing.T) (*jailtest.Setup, *jailtest.Jail) {
 // file systems are another jail's too: what the whole stack refuses elsewhere it refuses there.
 // That the attacks work without the walls is what TestWalls sees.
 func TestWallsOfEveryStart(t *testing.T) {
-	var list []attack
-	for _, a := range slices.Concat(rootAttacks, namespaceAttacks, hostAttacks) {
-		if a.prepare == nil && a.judge == nil {
-			list = append(list, a)
-		}
-	}
-	if len(list) < 30 {
-		t.Fatalf("there are %d attacks only", len(list))
-	}
 	for name, setup := range map[string]func(t *testing.T) *jailtest.Setup{
 		"attached later": func(t *testing.T) *jailtest.Setup {
 			s := jailtest.New(t)
@@ -66,22 +58,37 @@ func TestWallsOfEveryStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := setup(t)
 			j := s.Start(t)
-			for _, a := range list {
-				results, err := j.Try(a.calls(&host{Setup: s})...)
-				if err != nil {
-					t.Fatalf("%s has ended the jail: %v", a.name, err)
-				}
-				if got := firstError(results); got == "ok" || got == a.through {
-					t.Errorf("%s: %s", a.name, got)
-				}
-			}
-			if r := j.One("=fill", text("/workspace/control"), i(1)); r.Errno != "" {
+			tryAll(t, s, j)
+			if r := j.One("=fill", text(s.Plan.Workspace.Target+"/control"), i(1)); r.Errno != "" {
 				t.Errorf("what is granted: %v", r)
 			}
 			if r := j.One("=fill", text("/data/control"), i(1)); r.Errno == "" {
 				t.Error("a read-only mount can be written to")
 			}
 		})
+	}
+}
+
+// tryAll makes every attack in the jail that needs nothing prepared, and wants each refused.
+func tryAll(t *testing.T, s *jailtest.Setup, j *jailtest.Jail) {
+	t.Helper()
+	var list []attack
+	for _, a := range slices.Concat(rootAttacks, namespaceAttacks, hostAttacks) {
+		if a.prepare == nil && a.judge == nil {
+			list = append(list, a)
+		}
+	}
+	if len(list) < 30 {
+		t.Fatalf("there are %d attacks only", len(list))
+	}
+	for _, a := range list {
+		results, err := j.Try(a.calls(&host{Setup: s})...)
+		if err != nil {
+			t.Fatalf("%s has ended the jail: %v", a.name, err)
+		}
+		if got := firstError(results); got == "ok" || got == a.through {
+			t.Errorf("%s: %s", a.name, got)
+		}
 	}
 }
 
@@ -153,6 +160,7 @@ func TestAttachOnce(t *testing.T) {
 	for name, weaken := range map[string]func(p *jail.Plan){
 		"no workspace": func(p *jail.Plan) { p.Workspace = nil },
 		"no shadow":    func(p *jail.Plan) { p.Workspace.Shadow = false },
+		"its own path": func(p *jail.Plan) { p.Workspace.Target = "/workspace" },
 	} {
 		s := jailtest.New(t)
 		s.Later = true
@@ -165,47 +173,84 @@ func TestAttachOnce(t *testing.T) {
 	}
 }
 
-// The domains of a jail that stood before its workspace are put on when it runs already, and on all
-// of its threads: what they alone refuse is refused whichever thread asks, by the plan's domain and
-// by the host's.
-func TestDomainsComeLater(t *testing.T) {
-	for name, forbid := range map[string]func(*jailtest.Setup){
-		"the plan's": func(s *jailtest.Setup) { onlyRead(s.Plan.Landlock.Rules) },
-		"the host's": func(s *jailtest.Setup) {
+// TestWallsPrecedeWorkspace: a jail whose shadow comes later has all its walls before. What the whole
+// stack refuses to any jail it refuses to this one while it waits, and what the domains of the plan
+// and of the host say of the shadow holds for the mount that comes after them.
+func TestWallsPrecedeWorkspace(t *testing.T) {
+	for name, c := range map[string]struct {
+		forbid func(*jailtest.Setup)
+		// tmp and shadow are what a write to each is answered with.
+		tmp, shadow string
+	}{
+		"what the plan refuses": {func(s *jailtest.Setup) {
+			onlyRead(s.Plan.Landlock.Rules, "/tmp")
+		}, "EACCES", ""},
+		"what the host refuses": {func(s *jailtest.Setup) {
 			c := jail.Ceiling{Filter: s.Plan.OuterFilter, Landlock: s.Plan.Landlock}
 			c.Landlock.Rules = slices.Clone(c.Landlock.Rules)
-			onlyRead(c.Landlock.Rules)
+			onlyRead(c.Landlock.Rules, "/tmp")
 			s.Plan.Ceiling = &c
-		},
-		"neither": func(*jailtest.Setup) {},
+		}, "EACCES", ""},
+		"a shadow to read": {func(s *jailtest.Setup) {
+			onlyRead(s.Plan.Landlock.Rules, path.Dir(s.Plan.Workspace.Target))
+		}, "", "EACCES"},
+		"no rule for the shadow": {func(s *jailtest.Setup) {
+			s.Plan.Landlock.Rules = slices.DeleteFunc(s.Plan.Landlock.Rules,
+				func(r jail.LandlockRule) bool {
+					return r.Path == path.Dir(s.Plan.Workspace.Target)
+				})
+		}, "", "EACCES"},
+		"a rule for the mount point alone": {func(s *jailtest.Setup) {
+			for n, r := range s.Plan.Landlock.Rules {
+				if r.Path == path.Dir(s.Plan.Workspace.Target) {
+					s.Plan.Landlock.Rules[n].Path = s.Plan.Workspace.Target
+				}
+			}
+		}, "", "EACCES"},
+		"what is granted": {func(*jailtest.Setup) {}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := jailtest.New(t)
 			s.Later = true
 			giveShadow(t, s)
-			forbid(s)
-			j := s.Start(t)
-			want := "EACCES"
-			if name == "neither" {
-				want = ""
-			}
-			// The probe does each on whatever thread it is on.
-			for n := range 20 {
-				if r := j.One("=fill", text(fmt.Sprint("/tmp/", n)), i(1)); r.Errno != want {
-					t.Fatalf("write %d to /tmp: %v, want %q", n, r, want)
+			c.forbid(s)
+			at := s.Plan.Workspace.Target
+			s.BeforeAttach = func(p *launch.Process) {
+				waiting := &jailtest.Jail{Process: p}
+				for n := range 20 {
+					r, err := waiting.Try(do("=fill", text(fmt.Sprint("/tmp/", n)), i(1)))
+					if err != nil || r[0].Errno != c.tmp {
+						t.Fatalf("write %d to /tmp: %v, %v, want %q", n, r, err, c.tmp)
+					}
 				}
+				// The root is read-only, and there is nothing else yet.
+				for _, file := range []string{at + "/f", path.Dir(at) + "/f"} {
+					r, err := waiting.Try(do("=fill", text(file), i(1)))
+					if err != nil || r[0].Errno == "" {
+						t.Errorf("write to %s: %v, %v", file, r, err)
+					}
+				}
+				r, err := waiting.Try(do("=read", text(at+"/f")))
+				if err != nil || r[0].Errno == "" {
+					t.Errorf("read of the shadow before it is there: %v, %v", r, err)
+				}
+				tryAll(t, s, waiting)
 			}
-			if r := j.One("=fill", text("/workspace/new"), i(1)); r.Errno != "" {
-				t.Errorf("write to the workspace: %v", r)
+			j := s.Start(t)
+			for n := range 20 {
+				r := j.One("=fill", text(fmt.Sprint(at, "/", n)), i(1))
+				if r.Errno != c.shadow {
+					t.Fatalf("write %d to the shadow: %v, want %q", n, r, c.shadow)
+				}
 			}
 		})
 	}
 }
 
-// onlyRead takes the right to write from the rules of /tmp.
-func onlyRead(rules []jail.LandlockRule) {
+// onlyRead takes the right to write from the rules of a directory.
+func onlyRead(rules []jail.LandlockRule, dir string) {
 	for n := range rules {
-		if rules[n].Path == "/tmp" {
+		if rules[n].Path == dir {
 			rules[n].Write = false
 		}
 	}

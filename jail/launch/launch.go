@@ -111,7 +111,7 @@ type exit struct {
 }
 
 // Start starts a jail. It returns when all layers are set up and jail-init's socket holds its
-// restrictions; if the order says Later, Attach sends them. The tool does not start before Invoke.
+// restrictions. The tool does not start before Invoke.
 // After a *LayerError nothing of the jail is left.
 func (l Launcher) Start(ctx context.Context, o control.Order, stdio Stdio, files Files) (*Process,
 	error) {
@@ -286,8 +286,8 @@ func (p *Process) Share(target string) (*os.File, error) {
 }
 
 // Attach gives the layers of the workspace to a jail that was started with Order.Later. It returns
-// when the workspace is attached and jail-init's socket holds its restrictions. After an error the
-// caller can only release the jail. The launcher keeps none of the files.
+// when the workspace is attached. After an error the caller can only release the jail. The launcher
+// keeps none of the files.
 func (p *Process) Attach(lower, upper *os.File) error {
 	err := p.ask(control.Ask{Attach: &control.Attach{}}, lower, upper).err
 	if err != nil && !errors.Is(err, ErrNotThere) && !errors.Is(err, ErrLate) {

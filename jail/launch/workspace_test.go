@@ -11,6 +11,7 @@ import (
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/jail/jailtest"
 	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // TestShadow lets native code loose on a shadow: it writes, up to the limits, and the real
@@ -57,10 +58,20 @@ func giveShadow(t *testing.T, s *jailtest.Setup) (dir string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Files.Upper.Close() })
-	s.Plan.Workspace = &jail.Workspace{Source: s.Data, Target: "/workspace", Shadow: true,
-		Bytes: 8 << 20, Files: 100}
-	s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules,
-		jail.LandlockRule{Path: "/workspace", Write: true})
+	request := s.Request
+	request.Workspace = &jail.Source{Path: s.Data, UID: jailtest.UID, GID: jailtest.UID}
+	request.Later = s.Later
+	plan, err := jail.NewPlan(s.Policy, request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Plan.Workspace = plan.Workspace
+	s.Plan.Workspace.Bytes = 8 << 20
+	for _, r := range plan.Landlock.Rules {
+		if paths.Within(r.Path, plan.Workspace.Target) {
+			s.Plan.Landlock.Rules = append(s.Plan.Landlock.Rules, r)
+		}
+	}
 	return dir
 }
 
@@ -68,25 +79,25 @@ func shadow(t *testing.T, later bool) {
 	s := jailtest.New(t)
 	s.Later = later
 	dir := giveShadow(t, s)
-	j := s.Start(t)
-	if r := j.One("=fill", text("/workspace/f"), i(1)); r.Errno != "" {
+	j, at := s.Start(t), s.Plan.Workspace.Target
+	if r := j.One("=fill", text(at+"/f"), i(1)); r.Errno != "" {
 		t.Errorf("write to the shadow: %v", r)
 	}
-	if r := j.One("unlinkat", i(unix.AT_FDCWD), text("/workspace/f"), i(0)); r.Errno != "" {
+	if r := j.One("unlinkat", i(unix.AT_FDCWD), text(at+"/f"), i(0)); r.Errno != "" {
 		t.Errorf("delete in the shadow: %v", r)
 	}
 	// Each below the limit of a file.
 	for n := range 4 {
-		r := j.One("=fill", text("/workspace/"+string(rune('a'+n))), i(3<<20))
+		r := j.One("=fill", text(at+"/"+string(rune('a'+n))), i(3<<20))
 		if n == 3 && r.Errno != "ENOSPC" {
 			t.Errorf("12 MiB into a shadow of 8: %v", r)
 		}
 	}
 	for line := range strings.Lines(string(j.One("=read", text("/proc/self/mountinfo")).Data)) {
-		if strings.Contains(line, " /workspace ") && strings.Contains(line, dir) {
+		if strings.Contains(line, " "+at+" ") && strings.Contains(line, dir) {
 			t.Errorf("the mount table names the store: %s", line)
 		}
-		if strings.Contains(line, " /workspace ") {
+		if strings.Contains(line, " "+at+" ") {
 			t.Log(line)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // Attach gives a jail the shadow of its workspace that was started without it, from the layers that
 // the run has. It is made where that of any jail is made, in the mount namespace of the thread that
 // called Start, which must be the one that calls this, and a mount of it goes into the jail's own.
-// There jail-init waits and has done nothing but read its socket: what target means is what Start
-// made it.
+// There jail-init waits, restricted: it can mount nothing, so what target means is what Start made
+// it. Its Landlock domain names the directory that the mount point is in.
 //
 // Mounts that a jail is started with are locked to it: the kernel keeps its own user namespace from
 // changing what they refuse (mount_namespaces(7)). One that comes later is not. A shadow refuses

@@ -159,6 +159,9 @@ func attachWorkspace(root string, o control.Order, files Files, userns *os.File)
 		return err
 	}
 	if o.Later {
+		if !p.Workspace.MayComeLater() {
+			return errors.New("its Landlock domain cannot precede it")
+		}
 		return nil
 	}
 	if !p.Workspace.Shadow {

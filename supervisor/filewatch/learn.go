@@ -40,6 +40,7 @@ func skipped(path string) bool {
 }
 
 func (l *Learner) take(e fileevents.Event) {
+	e.Path = jail.SeenPath(e.Path)
 	if skipped(e.Path) {
 		return
 	}

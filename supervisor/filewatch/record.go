@@ -81,6 +81,7 @@ func ownFile(path string) bool {
 }
 
 func (w *Recorder) take(e fileevents.Event) {
+	e.Path = jail.SeenPath(e.Path)
 	kind := "open"
 	switch {
 	case e.Executed:

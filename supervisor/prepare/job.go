@@ -306,6 +306,7 @@ func (s *Preparer) makePlan(_ context.Context, j *Job) (err error) {
 		return problem.New(problem.Busy, "%w", err).WithHint("try again when other runs have ended")
 	}
 	r := jail.Request{ID: j.ID, Base: j.IDs.Base, User: rootless.User(), Slice: slice,
+		Later:  j.Holds == 0 && j.Tool.Native == "",
 		Caches: s.caches(j), Told: s.o.Told, Command: jail.Command{
 			Runner: string(runners.KindWASI), Tool: j.Tool.Name, Digest: j.Tool.Digest(),
 			Args: runlog.Readable(j.args()), Env: runlog.Readable(j.env), Cwd: j.Cwd}}
@@ -377,8 +378,8 @@ func (j *Job) invocation() *runners.Invocation {
 		Devices: j.Plan.Devices, MemoryLimit: j.memory(), OpenFiles: j.openFiles(),
 		CacheDir: filepath.Join(jail.CacheDir, "0")}
 	if w := j.Plan.Workspace; w != nil {
-		inv.Mounts = append(inv.Mounts, runners.Mount{Path: w.Target, Write: w.Shadow,
-			Hide: j.Policy.Policy().Workspace.Hide})
+		inv.Mounts = append(inv.Mounts, runners.Mount{Path: jail.SeenPath(w.Target),
+			Source: w.Target, Write: w.Shadow, Hide: j.Policy.Policy().Workspace.Hide})
 	}
 	for _, m := range j.Plan.Mounts {
 		if m.Kind != jail.MountProc && !strings.HasPrefix(m.Target, jail.CacheDir) {

@@ -281,10 +281,10 @@ func (p *Pool) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 	return j, nil
 }
 
-// load has a jail load its module, if it is to have one. The engine reads nothing before all layers
-// are set up, and those of a workspace come with the workspace.
+// load has a jail load its module, if it is to have one. All layers of the jail are set up by then,
+// also if its workspace comes later.
 func (p *Pool) load(j *Jail) error {
-	if j.spec.Module == [sha256.Size]byte{} || j.AttachesLater() {
+	if j.spec.Module == [sha256.Size]byte{} {
 		return nil
 	}
 	module, ok := p.o.Module(j.spec.Module)

@@ -57,7 +57,8 @@ func endFollowing(followed *denials.Jail, plan jail.Plan) (k kernelDenials) {
 	all, atLeast := followed.End(totalsWait)
 	k.atLeast = atLeast
 	for _, a := range all {
-		d := runners.Denial{Layer: layerLandlock, What: runners.Printable(a.What, maxDeniedText),
+		d := runners.Denial{Layer: layerLandlock,
+			What: runners.Printable(seenPath(a.What), maxDeniedText),
 			Rule: landlockRule(plan, a.What), Count: int(a.Count)}
 		if a.What == "" {
 			d.What, d.Rule = "further refusals, not told one by one", "the kernel's totals"
@@ -65,6 +66,15 @@ func endFollowing(followed *denials.Jail, plan jail.Plan) (k kernelDenials) {
 		k.told = append(k.told, toldDenial{d, a.First, a.Last})
 	}
 	return k
+}
+
+// seenPath returns what the kernel told with the path by which the tool knows it.
+func seenPath(what string) string {
+	rights, path, ok := strings.Cut(what, " ")
+	if !ok || !strings.HasPrefix(path, "/") {
+		return what
+	}
+	return rights + " " + jail.SeenPath(path)
 }
 
 // landlockRule says what the plan has on a path, or the ceiling where the plan alone would not have

@@ -139,7 +139,7 @@ func (h *session) files(p jail.Plan, binds []*os.File) (*mounts.Files, []string,
 	}
 	var err error
 	if w.Shadow {
-		files.Lower, err = holder.Share(w.Target)
+		files.Lower, err = holder.Share(h.run.Job().Plan.Workspace.Target)
 		shared = append(shared, w.Target)
 	} else {
 		files.Lower, err = workspace.CloneLower(h.run.Job().Source)

@@ -52,10 +52,14 @@ func versus(ctx context.Context, bin, other string, rounds int, stdout,
 	if err != nil {
 		return err
 	}
+	// The peer, in the same rounds: so what is left of a ratio is not the machine's load.
+	peer := first.bubblewrap()
+	pairs := len(subjects)
+	subjects = append(subjects, peer)
 	if err := measure(ctx, subjects, rounds, stderr); err != nil && ctx.Err() == nil {
 		return err
 	}
-	if n := len(subjects[len(subjects)-1].took); n < rounds {
+	if n := len(subjects[pairs-1].took); n < rounds {
 		// It was interrupted: what was measured by then.
 		rounds = n
 	}
@@ -66,11 +70,13 @@ func versus(ctx context.Context, bin, other string, rounds int, stdout,
 	fmt.Fprintf(stdout, "%s\nLoad average at the end: %s.\n\nMedians of %d, in milliseconds.\n\n",
 		host, load, rounds)
 	t := &table{head: []string{"what", "before", "p99", "min", "after", "p99", "min",
-		"after ÷ before"}}
-	for n := 0; n+1 < len(subjects); n += 2 {
+		"after ÷ before",
+		"after ÷ bwrap"}}
+	for n := 0; n+1 < pairs; n += 2 {
 		a, b := subjects[n].took, subjects[n+1].took
 		t.add(subjects[n].name, millis(a.median()), millis(a.percentile(99)), millis(a.min()),
-			millis(b.median()), millis(b.percentile(99)), millis(b.min()), times(b.ratio(a)))
+			millis(b.median()), millis(b.percentile(99)), millis(b.min()), times(b.ratio(a)),
+			times(b.ratio(peer.took)))
 	}
 	return t.write(stdout)
 }
@@ -102,6 +108,11 @@ func versusSubjects(ctx context.Context, beds []*bed) ([]*subject, error) {
 	whole := func(b *bed) (once, error) {
 		return b.process(b.state, fixed(filepath.Join(b.bin, "jail"), "run", "--", "true")), nil
 	}
+	exec := func(b *bed) (once, error) { return b.sessionExec(ctx) }
+	again := func(b *bed) (once, error) {
+		f, err := exec(b)
+		return twice(f), err
+	}
 	call := func(b *bed) (once, error) { return b.sessionCall(ctx, "default", "true") }
 	return all, errors.Join(
 		pair("cold, trivial module over a shadow", cold, run(trivial)),
@@ -109,6 +120,8 @@ func versusSubjects(ctx context.Context, beds []*bed) ([]*subject, error) {
 		pair("warm, `true` of core-utils over a shadow", warm, core),
 		pair("warm, `jail run true`, whole process", warm, whole),
 		pair("a call of `true` in a session", warm, call),
+		pair("`jail session exec … true`, whole process", warm, exec),
+		pair("the same, right after another", warm, again),
 	)
 }
 

@@ -115,12 +115,34 @@ func warmSubjects(ctx context.Context, cold, warm *bed) ([]*subject, error) {
 	return all, nil
 }
 
+// session opens a session over the small directory.
+func (b *bed) session(ctx context.Context, profile string) (message.SessionInfo, error) {
+	return b.client.StartSession(ctx,
+		message.SessionRequest{Request: message.Request{ID: string(jail.NewID()),
+			Profile: profile, Dir: b.path("small"), Fate: message.FateDiscard}})
+}
+
+// sessionExec opens a session and returns a measurement of `jail session exec` in it.
+func (b *bed) sessionExec(ctx context.Context) (once, error) {
+	s, err := b.session(ctx, "default")
+	return b.process(b.state, fixed(filepath.Join(b.bin, "jail"), "session", "exec", s.ID, "--",
+		"true")), err
+}
+
+// twice does the same twice and measures the second time.
+func twice(f once) once {
+	return func(ctx context.Context) (time.Duration, error) {
+		if took, err := f(ctx); err != nil {
+			return took, err
+		}
+		return f(ctx)
+	}
+}
+
 // sessionCall opens a session and returns a measurement of one call in it.
 func (b *bed) sessionCall(ctx context.Context, profile,
 	tool string) (func(context.Context) (time.Duration, error), error) {
-	s, err := b.client.StartSession(ctx,
-		message.SessionRequest{Request: message.Request{ID: string(jail.NewID()),
-			Profile: profile, Dir: b.path("small"), Fate: message.FateDiscard}})
+	s, err := b.session(ctx, profile)
 	if err != nil {
 		return nil, err
 	}
