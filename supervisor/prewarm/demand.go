@@ -35,8 +35,11 @@ const (
 	Retry = 30 * time.Second
 
 	tick = time.Second
-	// patience is how long the pool yields to runs, and how long a claim waits for the pool.
+	// patience is how long the pool yields to runs.
 	patience = 250 * time.Millisecond
+	// awaitMost is how long a claim waits for a jail that is being made. On a loaded machine a jail
+	// takes a second, and a new one would take longer than the rest of that.
+	awaitMost = 5 * time.Second
 	step     = 5 * time.Millisecond
 	maxKinds = 256
 )
@@ -120,7 +123,7 @@ func newDemand[S any, J member](o options[S, J]) *demand[S, J] {
 
 // Claim gives the caller a prewarmed jail of the kind with that key for which fits returns true, if
 // there is one. It also has the pool prewarm jails of the kind from spec. If options.Awaits says
-// so, Claim waits for the jail that is being made until ctx ends, at most 250 ms.
+// so, Claim waits for the jail that is being made until ctx ends, at most 5 s.
 func (p *demand[S, J]) Claim(ctx context.Context, key string, spec S, fits func(J) bool) (J, bool) {
 	if p.o.Outdated != nil && p.o.Outdated() {
 		p.Drain()
@@ -175,7 +178,7 @@ func (p *demand[S, J]) await(ctx context.Context) {
 	made := p.made
 	p.mu.Unlock()
 	defer p.mu.Lock()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, awaitMost)
 	defer cancel()
 	select {
 	case <-made:

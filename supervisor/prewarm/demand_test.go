@@ -425,7 +425,7 @@ func TestManyCallers(t *testing.T) {
 }
 
 // A claim waits for the jail of its kind that is being made, where the kind awaits it, and for no
-// longer than it takes, than its context lasts and than the pool's patience.
+// longer than it takes, than its context lasts and than awaitMost.
 func TestClaimAwaitsTheOneBeingMade(t *testing.T) {
 	awaits := func(spec string) bool { return spec == "a" }
 	try(t, options[string, *fake]{Size: 4, Awaits: awaits}, func(t *testing.T, w *world,
