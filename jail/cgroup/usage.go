@@ -82,7 +82,8 @@ type meter struct {
 	buf    []byte
 }
 
-// Usage reads the leaf's counters. They stay readable after its last process has ended.
+// Usage reads the leaf's counters. They stay readable after its last process has ended. The usage of
+// a leaf that was removed is zero.
 func (l *Leaf) Usage() (Usage, error) {
 	m := &l.meter
 	m.mu.Lock()
@@ -103,6 +104,10 @@ func (l *Leaf) Usage() (Usage, error) {
 			continue
 		}
 		text, err := m.read(f)
+		if errors.Is(err, syscall.ENODEV) {
+			// The leaf is gone.
+			continue
+		}
 		if err != nil {
 			return Usage{}, fmt.Errorf("control group %s: %w", l.path, err)
 		}
@@ -111,11 +116,8 @@ func (l *Leaf) Usage() (Usage, error) {
 	return u, nil
 }
 
-// openMeter opens the counters. A leaf that is gone has none of them, but a kernel may lack some.
+// openMeter opens the counters. A kernel may lack some, and a leaf that is gone has none.
 func (l *Leaf) openMeter(counters []counter) error {
-	if err := l.exists(); err != nil {
-		return err
-	}
 	files := map[string]*os.File{}
 	for _, c := range counters {
 		name := l.file(c.controller, c.name)
