@@ -41,6 +41,7 @@ func TestFetch(t *testing.T) {
 	t.Run("no proxy", w.noProxy)
 	t.Run("reported", w.reported)
 	t.Run("settings", w.settings)
+	t.Run("internal", w.internal)
 	t.Run("credential", w.credential)
 	t.Run("killed", w.killed)
 	t.Run("record", w.record)

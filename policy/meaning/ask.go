@@ -18,6 +18,20 @@ type Ask struct {
 	// Limit is the limit that is asked about, Amount how much of it, 0 where that is not said.
 	Limit  string
 	Amount int64
+	// Internal is the operator's entry for the host of a connect; "" for a public host.
+	Internal string
+}
+
+// Connects returns the question of a connect, if it is one.
+func (a Ask) Connects() (policy.Connect, bool) {
+	for _, way := range a.Any {
+		for _, q := range way {
+			if connect, ok := q.(policy.Connect); ok {
+				return connect, true
+			}
+		}
+	}
+	return policy.Connect{}, false
 }
 
 // Verbs are the words that a question starts with.

@@ -41,6 +41,8 @@ type Answer struct {
 	Layers []Verdict        `json:"layers"`
 	// Change is the least that would turn the answer, one step for each layer that has to.
 	Change []Step `json:"change,omitempty"`
+	// Internal is the operator's entry that the host of a connect is inside the network by.
+	Internal string `json:"internal,omitempty"`
 }
 
 // A Step is a change to one layer.
@@ -72,10 +74,16 @@ func Why(a Ask, sources []Source) (Answer, error) {
 		return whyLimit(a, sources, eff), nil
 	}
 	q, d := decide(a, eff)
-	out := Answer{Question: a.String(), Allowed: d.Allowed, Ask: d.Ask, Layer: d.Layer,
+	if l, unnamed := unnamed(a, q, d, eff); unnamed {
+		d = policy.Decision{Layer: l.Name, Source: l.Source, Rule: policy.RuleInternal}
+	}
+	out := Answer{Internal: a.Internal, Question: a.String(), Allowed: d.Allowed, Ask: d.Ask, Layer: d.Layer,
 		Rule: d.Rule}
 	for _, s := range sources {
 		v, own := verdict(q, s)
+		if d.Rule == policy.RuleInternal && v.Layer == d.Layer {
+			v.Allowed, v.Rule, own = false, d.Rule, d
+		}
 		out.Layers = append(out.Layers, v)
 		// What every layer allows, the profile gives: the others only let it through.
 		if v.Layer == d.Layer || d.Allowed && s.isProfile() {
@@ -90,6 +98,16 @@ func Why(a Ask, sources []Source) (Answer, error) {
 		out.Change = out.Change[len(out.Change)-1:]
 	}
 	return out, nil
+}
+
+// unnamed returns the layer that grants an internal host by the host * alone.
+func unnamed(a Ask, q policy.Question, d policy.Decision, eff policy.Effective) (policy.Layer,
+	bool) {
+	connect, ok := q.(policy.Connect)
+	if !ok || a.Internal == "" || !d.Allowed {
+		return policy.Layer{}, false
+	}
+	return eff.Unnamed(connect)
 }
 
 func resolveAll(sources []Source) (policy.Effective, error) {
@@ -358,6 +376,9 @@ func (a Answer) Text() string {
 	}
 	if a.Layer != "" {
 		fmt.Fprintf(&b, "  by %s: %s%s\n", a.Layer, a.Rule, atText(a.At))
+	}
+	if a.Internal != "" {
+		fmt.Fprintf(&b, "  internal: %s\n", a.Internal)
 	}
 	for _, v := range a.Layers {
 		answer := word[v.Allowed]

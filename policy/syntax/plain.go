@@ -10,16 +10,37 @@ import (
 // booleans and numbers (int64, float64). The error is of type Errors. What its keys mean is the
 // caller's.
 func Plain(source string, text []byte) (map[string]any, error) {
+	out, _, err := PlainAt(source, text)
+	return out, err
+}
+
+// PlainAt is Plain with the places of keys and list items: that of the second host of a list of
+// tables is "internal.1.host".
+func PlainAt(source string, text []byte) (map[string]any, map[string]Position, error) {
 	var errs Errors
 	root := parseTree(source, text, &errs)
 	if root == nil || len(errs) > 0 {
-		return nil, errs.sorted()
+		return nil, nil, errs.sorted()
 	}
 	out, _ := plain(root, &errs).(map[string]any)
 	if len(errs) > 0 {
-		return nil, errs.sorted()
+		return nil, nil, errs.sorted()
 	}
-	return out, nil
+	at := map[string]Position{}
+	places(root, "", at)
+	return out, at, nil
+}
+
+func places(n *node, prefix string, at map[string]Position) {
+	for _, key := range n.keys {
+		at[prefix+key] = n.keyAt[key]
+		places(n.get(key), prefix+key+".", at)
+	}
+	for i, item := range n.items {
+		path := prefix + strconv.Itoa(i)
+		at[path] = item.pos
+		places(item, path+".", at)
+	}
 }
 
 func plain(n *node, errs *Errors) any {

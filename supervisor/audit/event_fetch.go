@@ -44,7 +44,9 @@ type Fetch struct {
 	// to both sides), opaque (tool and host).
 	TLSMode string
 	// Hops counts the redirects before; the cause is the request with the last of them.
-	Hops       int
+	Hops int
+	// Internal: the host is inside the operator's network.
+	Internal   bool
 	TLSVersion string
 	TLSPeer    string // SHA-256 of the certificate
 	Error      string
@@ -88,6 +90,7 @@ func (v Fetch) encode(e *encoder) {
 	e.str("redirect", v.Redirect)
 	e.str("tls_mode", v.TLSMode)
 	e.opt("hops", int64(v.Hops))
+	e.flag("internal", v.Internal)
 	e.str("tls_version", v.TLSVersion)
 	e.str("tls_peer", v.TLSPeer)
 	e.str("error", v.Error)

@@ -101,13 +101,17 @@ func Forbidden(a netip.Addr, nat64 []netip.Prefix) string {
 	if !public6.Contains(a) {
 		return "not assigned to the public"
 	}
-	// ISATAP carries an IPv4 address below any prefix (RFC 5214): ::0:5efe:a.b.c.d and
-	// ::200:5efe:a.b.c.d.
-	b := a.As16()
-	if b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe {
+	if isatap(a) {
 		return "ISATAP"
 	}
 	return ""
+}
+
+// isatap reports whether an IPv6 address carries an IPv4 address by ISATAP, which it does below any
+// prefix (RFC 5214): ::0:5efe:a.b.c.d and ::200:5efe:a.b.c.d.
+func isatap(a netip.Addr) bool {
+	b := a.As16()
+	return a.Is6() && b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
 func lookup(list []zone, a netip.Addr) string {

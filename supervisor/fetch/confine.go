@@ -40,8 +40,12 @@ func serve(conn *control.Conn) error {
 	if err != nil {
 		return err
 	}
-	if len(files) != 1 {
-		return fmt.Errorf("%d descriptors came, not the one of the jail's socket", len(files))
+	want := 1
+	if setup.sockets() {
+		want = 2
+	}
+	if len(files) != want {
+		return fmt.Errorf("%d descriptors came, not %d", len(files), want)
 	}
 	socket := control.New(files[0])
 	if err := confine.Network(setup.UID, setup.Filter); err != nil {
@@ -51,6 +55,9 @@ func serve(conn *control.Conn) error {
 	p, err := newProxy(setup, link)
 	if err != nil {
 		return err
+	}
+	if setup.sockets() {
+		p.hosts.socket = (&dialer{conn: control.New(files[1])}).dial
 	}
 	ready := &ready{}
 	if p.authority != nil {
@@ -131,6 +138,36 @@ func (p *proxy) open(ctx context.Context, socket *control.Conn, scope int) error
 	}
 	go p.serve(ctx, conn, p.scopes[scope])
 	return nil
+}
+
+// dialer asks the daemon for connections to Unix sockets of the host.
+type dialer struct {
+	mu   sync.Mutex
+	conn *control.Conn
+}
+
+// dial returns the connection of an intent that is on record. The daemon answers in order, within
+// dialSocketTime each.
+func (d *dialer) dial(_ context.Context, id uint64, _ string) (net.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.conn.Send(socketRequest{ID: id}); err != nil {
+		return nil, err
+	}
+	var answer socketAnswer
+	files, err := d.conn.Receive(&answer)
+	for _, f := range files {
+		defer f.Close()
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.Failed != "":
+		return nil, errors.New(answer.Failed)
+	case len(files) != 1:
+		return nil, errors.New("the daemon sent no connection")
+	}
+	return net.FileConn(files[0])
 }
 
 // link is the proxy's end of its socket to the daemon.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -55,6 +56,8 @@ type Process struct {
 
 	cmd  *exec.Cmd
 	conn *control.Conn
+	// dials carries requests for connections to Unix sockets of the host; nil without such hosts.
+	dials *control.Conn
 	// said are the messages of the proxy.
 	said  *frames
 	spec  Spec
@@ -79,7 +82,16 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	}
 	defer ours.Close()
 	p := &Process{Door: socket, conn: conn, spec: s, ended: make(chan struct{})}
-	p.records = newRecording(s.Record, p.ended)
+	sockets := []*os.File{ours.File()}
+	if s.Setup.sockets() {
+		var end *os.File
+		if p.dials, end, err = control.Pair("sockets of the host"); err != nil {
+			return nil, errors.Join(err, theirs.Close(), socket.Close(), p.closeSockets())
+		}
+		defer end.Close()
+		sockets = append(sockets, end)
+	}
+	p.records = newRecording(s.Record, s.Setup.Internal, p.ended)
 	p.cmd = exec.Command(s.Exe, Arg)
 	// One processor bounds what a run's requests take from others, and saves the wake-up of a
 	// second thread for each request.
@@ -91,37 +103,88 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	err = p.cmd.Start()
 	theirs.Close()
 	if err != nil {
-		return nil, errors.Join(err, conn.Close(), socket.Close())
+		return nil, errors.Join(err, socket.Close(), p.closeSockets())
 	}
 	p.PID = p.cmd.Process.Pid
 	stop := context.AfterFunc(ctx, p.kill)
 	timer := time.AfterFunc(startTime, p.kill)
-	err = p.begin(ours.File())
+	err = p.begin(sockets)
 	timer.Stop()
 	stop()
 	if err != nil {
 		p.kill()
 		// The error of begin is the cause.
 		_ = p.cmd.Wait()
-		return nil, errors.Join(fmt.Errorf("fetch proxy: %w", err), conn.Close(), socket.Close(),
-			p.removeGroup())
+		return nil, errors.Join(fmt.Errorf("fetch proxy: %w", err), socket.Close(),
+			p.closeSockets(), p.removeGroup())
 	}
 	go p.listen()
+	if p.dials != nil {
+		go p.dialSockets()
+	}
 	return p, nil
+}
+
+// closeSockets closes the daemon's ends of the sockets to the proxy.
+func (p *Process) closeSockets() error {
+	err := p.conn.Close()
+	if p.dials != nil {
+		err = errors.Join(err, p.dials.Close())
+	}
+	return err
+}
+
+// dialSockets connects to Unix sockets of the host for the proxy until the proxy ends. The proxy
+// says for which request, and the records say whether that request is on record and to which socket
+// it may go.
+func (p *Process) dialSockets() {
+	for {
+		var asked socketRequest
+		files, err := p.dials.ReceiveMost(&asked, maxSocketRequest)
+		for _, f := range files {
+			f.Close()
+		}
+		if err != nil {
+			return
+		}
+		// The next Receive notices a proxy that is gone.
+		_ = p.dialSocket(asked.ID)
+	}
+}
+
+// maxSocketRequest bounds a socketRequest, in bytes.
+const maxSocketRequest = 256
+
+func (p *Process) dialSocket(id uint64) error {
+	path := p.records.socketOf(id)
+	if path == "" {
+		return p.dials.Send(socketAnswer{Failed: "no request on record has a socket of the host"})
+	}
+	conn, err := dialSocket(context.Background(), path)
+	if err != nil {
+		return p.dials.Send(socketAnswer{Failed: err.Error()})
+	}
+	defer conn.Close()
+	f, err := conn.(*net.UnixConn).File()
+	if err != nil {
+		return p.dials.Send(socketAnswer{Failed: err.Error()})
+	}
+	defer f.Close()
+	return p.dials.Send(socketAnswer{}, f)
 }
 
 // kill kills the proxy, which may have ended by itself.
 func (p *Process) kill() { _ = p.cmd.Process.Kill() }
 
 // begin moves the process into its cgroup before it sends the setup.
-func (p *Process) begin(socket *os.File) error {
+func (p *Process) begin(sockets []*os.File) error {
 	if p.spec.Cgroup != "" {
 		if err := cgroup.Enclose(p.spec.Cgroup,
 			cgroup.Ceiling{Memory: processMemory, PIDs: processTasks}, p.PID); err != nil {
 			return err
 		}
 	}
-	if err := p.conn.Send(p.spec.Setup, socket); err != nil {
+	if err := p.conn.Send(p.spec.Setup, sockets...); err != nil {
 		return err
 	}
 	p.said = newFrames(p.conn)
@@ -213,7 +276,7 @@ func (p *Process) Close() error {
 		p.kill()
 		<-p.ended
 	}
-	return errors.Join(p.conn.Close(), p.removeGroup())
+	return errors.Join(p.closeSockets(), p.removeGroup())
 }
 
 func (p *Process) removeGroup() error {

@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/jail-sandbox/jail/policy"
@@ -9,14 +10,18 @@ import (
 
 // The daemon and the proxy of a run speak over one socket, in frames of jail/control:
 //
-//	jaild ──Setup, socket──► proxy     once, first
+//	jaild ──Setup, sockets─► proxy     once, first: the jail's, and that of socketRequest, if any
 //	jaild ◄──Ready────────── proxy     it is confined; with the certificate of its authority, if it has one
 //	jaild ◄──Intent───────── proxy     before anything is dialled
 //	jaild ──Answer─────────► proxy     the intent is on record, or the request must not be sent
 //	jaild ◄──Outcome──────── proxy     how the request ended
 //	jaild ◄──Refused──────── proxy     a request that was not sent
 //
-// The proxy ends when the daemon closes its end or dies.
+// The proxy ends when the daemon closes its end or dies. Where an internal host is a Unix socket, a
+// second socket carries
+//
+//	jaild ◄──socketRequest──────────────── proxy     an intent on record needs its connection
+//	jaild ──socketAnswer, connection──► proxy
 
 // Setup is everything that a proxy knows.
 type Setup struct {
@@ -37,6 +42,13 @@ type Setup struct {
 	// Intercept ends the TLS of tunnels at the proxy, with an authority of its own, unless a rule
 	// makes them opaque.
 	Intercept bool `json:"intercept,omitempty"`
+	// Internal are the hosts inside the operator's network.
+	Internal []Internal `json:"internal,omitempty"`
+}
+
+// sockets reports whether an entry of Internal is a Unix socket of the host.
+func (s *Setup) sockets() bool {
+	return slices.ContainsFunc(s.Internal, func(e Internal) bool { return e.Socket != "" })
 }
 
 // SetupLayer is the fetch part of one layer of the policy.
@@ -84,6 +96,8 @@ type What struct {
 	After uint64 `json:"after,omitempty"`
 	// Hops counts the redirects so far.
 	Hops int `json:"hops,omitempty"`
+	// Internal: the host is inside the operator's network.
+	Internal bool `json:"internal,omitempty"`
 }
 
 // Kinds of requests.
@@ -118,6 +132,18 @@ type Intent struct {
 	What
 	Addresses []netip.Addr  `json:"addresses"`
 	Resolve   time.Duration `json:"resolve_ns"`
+	// Socket is the Unix socket of the host that is dialled in place of an address.
+	Socket string `json:"socket,omitempty"`
+}
+
+// socketRequest asks for a connection to the Unix socket of an intent that is on record.
+type socketRequest struct {
+	ID uint64 `json:"id"`
+}
+
+// socketAnswer answers a socketRequest. It carries the connection, unless it failed.
+type socketAnswer struct {
+	Failed string `json:"failed,omitempty"`
 }
 
 // answer is the daemon's answer to an intent.

@@ -62,7 +62,9 @@ type hosts struct {
 	resolve *resolver
 	// roots are the authorities that may vouch for one.
 	roots func() *x509.CertPool
-	pool  pool
+	// socket connects to the Unix socket of an internal host, for an intent that is on record.
+	socket func(ctx context.Context, id uint64, path string) (net.Conn, error)
+	pool   pool
 }
 
 // newProxy returns the proxy of one run.
@@ -104,7 +106,10 @@ func newProxy(s Setup, r recorder) (*proxy, error) {
 			pool := x509.NewCertPool()
 			pool.AppendCertsFromPEM(s.Roots)
 			return pool
-		})}
+		}),
+		socket: func(ctx context.Context, _ uint64, path string) (net.Conn, error) {
+			return dialSocket(ctx, path)
+		}}
 	return p, nil
 }
 
@@ -119,6 +124,8 @@ type roundTrip struct {
 	budgets []*budget
 	addrs   []netip.Addr
 	timeout time.Duration
+	// entry is that of an internal host; nil for a public one.
+	entry *Internal
 	// held: the request holds a token of bodies.
 	held bool
 	attempt
@@ -156,6 +163,8 @@ func (p *proxy) decide(eff policy.Effective, kind, mode, method string, t target
 	}
 	d := eff.Decide(q)
 	rt.what.Layer, rt.what.Rule = d.Layer, d.Rule
+	rt.entry = findInternal(p.setup.Internal, t.Host, t.Port)
+	rt.what.Internal = rt.entry != nil
 	switch {
 	case d.Allowed:
 		rt.what.Decision = Allowed
@@ -165,6 +174,15 @@ func (p *proxy) decide(eff policy.Effective, kind, mode, method string, t target
 		rt.what.Decision = Reported
 	default:
 		return rt, rt.refuse(deny(d, q))
+	}
+	if rt.entry != nil {
+		if rt.what.Decision == Reported {
+			// Report mode opens public hosts only.
+			return rt, rt.refuse(deny(d, q))
+		}
+		if l, unnamed := eff.Unnamed(q); unnamed {
+			return rt, rt.refuse(internalDenied(l, q))
+		}
 	}
 	if err := nothing(p.fetch); err != nil {
 		return rt, rt.refuse(overBudget(err))
@@ -268,13 +286,23 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	if reuse {
 		up = rt.p.hosts.pool.take(rt.key())
 	}
-	var resolve time.Duration
-	if up != nil {
+	intent := Intent{What: rt.what}
+	switch {
+	case up != nil && up.socket != "":
+		intent.Socket, rt.out.Reused = up.socket, true
+	case up != nil:
 		rt.addrs, rt.out.Reused = []netip.Addr{up.addr.Addr()}, true
-	} else {
+	case rt.entry != nil && rt.entry.Socket != "":
+		intent.Socket = rt.entry.Socket
+	case rt.entry != nil && rt.entry.Fixed:
+		rt.addrs = nil
+		for _, p := range rt.entry.Addresses {
+			rt.addrs = append(rt.addrs, p.Addr())
+		}
+	default:
 		start := time.Now()
 		addrs, err := rt.p.hosts.resolve.lookup(ctx, rt.target.Host)
-		resolve = time.Since(start)
+		intent.Resolve = time.Since(start)
 		if err != nil {
 			return rt.refuse(&refusal{status: 502, code: codeUpstream, layer: "fetch",
 				rule:    "name has no address",
@@ -283,17 +311,17 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 		rt.addrs = addrs
 	}
 	for _, a := range rt.addrs {
-		if what := Forbidden(a, rt.p.setup.NAT64); what != "" {
-			return rt.refuse(floorDenied(rt.target.Host, a.String(), what))
+		if what := rt.forbidden(a); what != "" {
+			return rt.refuse(rt.addressDenied(a.String(), what))
 		}
 	}
-	refused, err := rt.p.record.Intend(Intent{What: rt.what, Addresses: rt.addrs, Resolve: resolve})
+	intent.Addresses = rt.addrs
+	refused, err := rt.p.record.Intend(intent)
 	if err == nil && refused != "" {
 		if up != nil {
 			up.close()
 		}
-		return rt.refuse(floorDenied(rt.target.Host, strings.Trim(fmt.Sprint(rt.addrs), "[]"),
-			refused))
+		return rt.refuse(rt.addressDenied(strings.Trim(fmt.Sprint(rt.addrs), "[]"), refused))
 	}
 	if err != nil {
 		return &refusal{status: 503, code: codeRecord, layer: "fetch", rule: "audit",
@@ -304,10 +332,44 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	return rt.connect(ctx, up)
 }
 
+// forbidden returns why an address of the host may not be dialled, or "".
+func (rt *roundTrip) forbidden(a netip.Addr) string {
+	if rt.entry != nil {
+		return rt.entry.refuses(a, rt.p.setup.NAT64)
+	}
+	return Forbidden(a, rt.p.setup.NAT64)
+}
+
+// addressDenied returns the refusal of an address of the host.
+func (rt *roundTrip) addressDenied(address, what string) *refusal {
+	r := floorDenied(rt.target.Host, address, what)
+	for _, e := range rt.p.setup.Internal {
+		if e.Host.Match(rt.target.Host) {
+			r.message = fmt.Sprintf("%s has the address %s (%s)", rt.target.Host, address, what)
+			r.next = "the operator lists the host, its addresses and ports as [[internal]] in fetch.toml; it is there for ports " +
+				fmt.Sprint(e.Ports)
+		}
+	}
+	return r
+}
+
+// dial connects to the host: to one of the checked addresses, or to the entry's socket.
+func (rt *roundTrip) dial(ctx context.Context) (*upstream, error) {
+	if rt.entry == nil || rt.entry.Socket == "" {
+		return dial(ctx, rt.addrs, rt.target.Port, rt.budgets)
+	}
+	start := time.Now()
+	conn, err := rt.p.hosts.socket(ctx, rt.what.ID, rt.entry.Socket)
+	if err != nil {
+		return nil, err
+	}
+	return viaSocket(conn, rt.entry.Socket, start, rt.budgets), nil
+}
+
 func (rt *roundTrip) connect(ctx context.Context, up *upstream) *refusal {
 	if up == nil {
 		var err error
-		if up, err = dial(ctx, rt.addrs, rt.target.Port, rt.budgets); err != nil {
+		if up, err = rt.dial(ctx); err != nil {
 			return rt.failed(ctx, err)
 		}
 		rt.up, rt.out.Connect = up, up.connect
@@ -322,7 +384,7 @@ func (rt *roundTrip) connect(ctx context.Context, up *upstream) *refusal {
 		rt.up, rt.in0, rt.out0 = up, up.meter.in.Load(), up.meter.out.Load()
 		up.meter.charge(rt.budgets)
 	}
-	rt.out.Version, rt.out.Peer, rt.out.Address = up.version, up.peer, up.addr.String()
+	rt.out.Version, rt.out.Peer, rt.out.Address = up.version, up.peer, up.address()
 	if deadline, ok := ctx.Deadline(); ok {
 		// The next read reports the error.
 		_ = up.meter.SetDeadline(deadline)

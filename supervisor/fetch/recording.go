@@ -28,45 +28,70 @@ type recording struct {
 	// next passes the next record to an idle worker.
 	next chan func()
 	mu   sync.Mutex
+	// internal are the daemon's entries of hosts inside the operator's network.
+	internal []Internal
 	// open are the intents without an outcome.
-	open map[uint64]bool
+	open map[uint64]*openIntent
 	// held are outcomes that wait for an intent.
 	held  []Outcome
 	timer *time.Timer
 }
 
-func newRecording(log Log, ended <-chan struct{}) *recording {
-	return &recording{log: log, ended: ended, open: map[uint64]bool{},
+// openIntent is an intent without an outcome.
+type openIntent struct {
+	// socket is the Unix socket of its host, if the daemon's entries say so.
+	socket string
+	// recorded: the intent is on record.
+	recorded bool
+}
+
+func newRecording(log Log, internal []Internal, ended <-chan struct{}) *recording {
+	return &recording{log: log, ended: ended, internal: internal, open: map[uint64]*openIntent{},
 		places: make(chan struct{}, maxRecording), next: make(chan func())}
 }
 
 // intend records an intent, after the held outcomes, and returns what the proxy is told.
 func (r *recording) intend(held []Outcome, i Intent) answer {
 	a := answer{ID: i.ID}
-	if own := ownAddress(i.Addresses); own != "" {
+	if own := ownAddress(outward(r.internal, i)); own != "" {
 		a.Refuse = own
 		for _, o := range held {
 			r.log.Ended(o)
 		}
 		return a
 	}
+	open := &openIntent{}
+	if e := findInternal(r.internal, i.Host, i.Port); e != nil {
+		open.socket = e.Socket
+	}
 	r.mu.Lock()
-	r.open[i.ID] = true
+	r.open[i.ID] = open
 	r.mu.Unlock()
 	refuse, err := r.log.IntendAfter(held, i)
 	a.Refuse, a.Failed = refuse, err != nil
-	if a.Failed || refuse != "" {
-		r.mu.Lock()
+	r.mu.Lock()
+	if open.recorded = !a.Failed && refuse == ""; !open.recorded {
 		delete(r.open, i.ID)
-		r.mu.Unlock()
 	}
+	r.mu.Unlock()
 	return a
+}
+
+// socketOf returns the Unix socket that a request may have a connection to, or "": its intent is on
+// record, its outcome is not, and the daemon's entries give its host a socket.
+func (r *recording) socketOf(id uint64) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if open := r.open[id]; open != nil && open.recorded {
+		return open.socket
+	}
+	return ""
 }
 
 // outcome records the outcome of an intent; one of none is left out.
 func (r *recording) outcome(o Outcome) {
 	r.mu.Lock()
-	known := r.open[o.ID]
+	known := r.open[o.ID] != nil
 	delete(r.open, o.ID)
 	r.mu.Unlock()
 	switch {

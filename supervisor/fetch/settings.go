@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,12 +36,25 @@ import (
 //	kind = "bearer"                               # bearer, basic, header, query, sigv4
 //	file = "/etc/jail/secrets/registry"           # or systemd = "NAME", env = "NAME", command = ["/path", "arg"]
 //	scrub = true                                  # cut it out of what comes back; false to leave answers as they are
+//
+//	[[internal]]                                  # a host inside the network, which a policy may grant
+//	host = "registry.corp"                        # a name, *. and a name, or **. and a name
+//	ports = [443]
+//	addresses = ["10.1.0.0/16"]                   # all that the name may have; or socket = "/run/gateway.sock"
+//	resolve = true                                # false: dial the addresses, and ask no name server
 type Settings struct {
 	Resolvers   []string     `json:"resolvers"`
 	Roots       string       `json:"roots"`
 	NAT64       []string     `json:"nat64"`
 	Queries     bool         `json:"queries"`
 	Credentials []Credential `json:"credential"`
+	// Internal is parsed by check.
+	Internal []internalEntry `json:"internal"`
+
+	// path and places are those of the file and its keys.
+	path     string
+	places   map[string]syntax.Position
+	internal []Internal
 
 	servers []netip.AddrPort
 	nat64   []netip.Prefix
@@ -89,10 +103,11 @@ func ReadSettings(path string) (Settings, error) {
 }
 
 func (s *Settings) parse(path string, text []byte) error {
-	values, err := syntax.Plain(path, text)
+	values, places, err := syntax.PlainAt(path, text)
 	if err != nil {
 		return err
 	}
+	s.path, s.places = path, places
 	plain, err := json.Marshal(values)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -102,9 +117,59 @@ func (s *Settings) parse(path string, text []byte) error {
 	if err := d.Decode(s); err != nil {
 		if kind, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 			return fmt.Errorf("%s: %s is a %s, which it cannot be: docs/fetch.md has an example",
-				path, kind.Field, kind.Value)
+				s.place(kind.Field), kind.Field, kind.Value)
 		}
-		return fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "json: "))
+		text := strings.TrimPrefix(err.Error(), "json: ")
+		_, key, _ := strings.Cut(text, `unknown field "`)
+		return fmt.Errorf("%s: %s", s.place(strings.TrimSuffix(key, `"`)), text)
+	}
+	return nil
+}
+
+// place returns the position of a key as far as it is known, else the path of the file. The key is
+// a path such as internal.0.host, or the end of one.
+func (s *Settings) place(key string) string {
+	var found syntax.Position
+	for path, at := range s.places {
+		same := path == key || strings.HasSuffix(path, "."+key) || withoutNumbers(path) == key
+		if key != "" && same && (found.Line == 0 || at.Line < found.Line) {
+			found = at
+		}
+	}
+	if found.Line == 0 {
+		return s.path
+	}
+	return found.String()
+}
+
+// withoutNumbers returns a path of keys without the numbers of list items.
+func withoutNumbers(path string) string {
+	keys := strings.Split(path, ".")
+	return strings.Join(slices.DeleteFunc(keys, func(key string) bool {
+		return strings.Trim(key, "0123456789") == ""
+	}), ".")
+}
+
+// checkInternal parses the entries [[internal]].
+func (s *Settings) checkInternal() error {
+	if len(s.Internal) > maxInternal {
+		return fmt.Errorf("%s: there are %d entries [[internal]], at most %d", s.path, len(s.Internal),
+			maxInternal)
+	}
+	for i, entry := range s.Internal {
+		at := fmt.Sprintf("internal.%d", i)
+		e, err := entry.parse(s.nat64)
+		e.Line = s.places[at].Line
+		if err == nil {
+			err = overlap(s.internal, e)
+		}
+		if m := (*mistake)(nil); errors.As(err, &m) && m.key != "" {
+			at += "." + m.key
+		}
+		if err != nil {
+			return fmt.Errorf("%s: [[internal]]: %w", s.place(at), err)
+		}
+		s.internal = append(s.internal, e)
 	}
 	return nil
 }
@@ -145,7 +210,7 @@ func (s *Settings) check() error {
 		}
 		seen[c.Name] = true
 	}
-	return nil
+	return s.checkInternal()
 }
 
 // systemResolvers returns the name servers of /etc/resolv.conf.
@@ -208,7 +273,7 @@ func (c Credential) secret(value string) Secret {
 // policy's rules name.
 func (s Settings) SetupFor(ctx context.Context, eff policy.Effective) (Setup, error) {
 	out := Setup{Servers: s.servers, NAT64: s.nat64, Queries: s.Queries,
-		Secrets: map[string]Secret{}}
+		Internal: s.internal, Secrets: map[string]Secret{}}
 	for i, l := range eff.Layers() {
 		if i == 0 {
 			out.Ceiling = l.Name

@@ -82,10 +82,12 @@ func (m *meter) charge(budgets []*budget) {
 type upstream struct {
 	meter *meter
 	// conn is the meter, or TLS over it.
-	conn    net.Conn
-	r       *bufio.Reader
-	cap     *capped
-	addr    netip.AddrPort
+	conn net.Conn
+	r    *bufio.Reader
+	cap  *capped
+	addr netip.AddrPort
+	// socket is the Unix socket of the host that the connection is to, instead of addr.
+	socket  string
 	made    time.Time
 	used    time.Time
 	version string
@@ -136,6 +138,20 @@ func dial(ctx context.Context, addrs []netip.Addr, port uint16, budgets []*budge
 		return u, nil
 	}
 	return nil, errors.Join(errs...)
+}
+
+// viaSocket returns the upstream of a connection to a Unix socket of the host.
+func viaSocket(conn net.Conn, path string, start time.Time, budgets []*budget) *upstream {
+	m := &meter{Conn: conn, budgets: budgets}
+	return &upstream{meter: m, conn: m, socket: path, made: time.Now(), connect: time.Since(start)}
+}
+
+// address returns the address of the host as records have it.
+func (u *upstream) address() string {
+	if u.socket != "" {
+		return "unix:" + u.socket
+	}
+	return u.addr.String()
 }
 
 func (u *upstream) reader() {

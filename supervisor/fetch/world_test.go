@@ -47,6 +47,8 @@ type notes struct {
 	ends    []Outcome
 	refused []Refused
 	fail    error
+	// internal are the daemon's entries.
+	internal []Internal
 }
 
 func (n *notes) Intend(i Intent) (string, error) {
@@ -56,7 +58,7 @@ func (n *notes) Intend(i Intent) (string, error) {
 		return "", n.fail
 	}
 	n.intents = append(n.intents, i)
-	return ownAddress(i.Addresses), nil
+	return ownAddress(outward(n.internal, i)), nil
 }
 
 func (n *notes) IntendAfter(ended []Outcome, i Intent) (string, error) {
@@ -110,6 +112,7 @@ func newWorld(t testing.TB, profile string, change ...func(*Setup)) *world {
 	for _, f := range change {
 		f(&w.setup)
 	}
+	w.notes.internal = w.setup.Internal
 	var err error
 	if w.proxy, err = newProxy(w.setup, w.notes); err != nil {
 		t.Fatal(err)

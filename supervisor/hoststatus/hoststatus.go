@@ -19,6 +19,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/fetch"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
@@ -53,7 +54,9 @@ func (h *Checks) Status(c caller.Caller) message.HostStatus {
 	}
 	all := append([]probe.Finding{}, h.findings...)
 	h.mu.Unlock()
+	all = append(all, Fetches(h.config, true))
 	if h.permissions(c).Read || rootless.User() != nil {
+		all[len(all)-1] = Fetches(h.config, false)
 		all = append(all, Anchors(h.config)...)
 	}
 	return message.HostStatus{Findings: all}
@@ -152,6 +155,38 @@ func findWritable(name, dir string) probe.Finding {
 		return probe.Finding{Name: name, Answer: probe.No, Detail: fmt.Sprintf("%s: %v", where,
 			errnoOf(err)),
 			Fix: "make room in it, or name another place with JAIL_STATE"}
+	}
+	return f
+}
+
+// Fetches says whether the settings of fetches can be used, and which hosts inside the operator's
+// network they open to policies. If short, it says only how many.
+func Fetches(c config.Config, short bool) probe.Finding {
+	f := probe.Finding{Name: "fetch settings", Answer: probe.Yes, Detail: "no internal hosts"}
+	s, err := fetch.ReadSettings(c.Fetch)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return probe.Finding{Name: f.Name, Answer: probe.Unknown, Detail: err.Error(),
+			Fix: "run jail doctor as root"}
+	case err != nil:
+		return probe.Finding{Name: f.Name, Answer: probe.No, Detail: err.Error(),
+			Fix: "correct " + c.Fetch + ": until then no run fetches anything"}
+	}
+	var lines []string
+	for _, e := range s.Hosts() {
+		text := e.String()
+		if e.Socket != "" {
+			if info, err := os.Stat(e.Socket); err != nil || info.Mode().Type() != fs.ModeSocket {
+				text += " (there is no socket now)"
+			}
+		}
+		lines = append(lines, text)
+	}
+	if len(lines) > 0 {
+		f.Detail = plural(len(lines), "internal host")
+		if !short {
+			f.Detail += ": " + strings.Join(lines, "; ")
+		}
 	}
 	return f
 }

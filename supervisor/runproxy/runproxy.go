@@ -133,8 +133,12 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Proxy, error) {
 
 // badSettings says what is wrong with the operator's file, and to whom.
 func (h *Host) badSettings(err error) error {
-	text := strings.TrimPrefix(err.Error(), h.Settings+": ")
-	return problem.New(problem.Failed, "settings of fetches, %s: %s", h.Settings, text).
+	text := err.Error()
+	// An error with a place starts with the path, too.
+	if !strings.HasPrefix(text, h.Settings+":") {
+		text = h.Settings + ": " + text
+	}
+	return problem.New(problem.Failed, "settings of fetches, %s", text).
 		WithCause(err).
 		WithHint("the operator of this host corrects that file, or what it names")
 }
@@ -182,7 +186,8 @@ func (f *Proxy) Close() (message.Usage, []runners.Denial, error) {
 func fetchEvent(w fetch.What) audit.Fetch {
 	return audit.Fetch{Kind: w.Kind, Decision: w.Decision, Layer: w.Layer, Rule: w.Rule,
 		Method: w.Method, Scheme: w.Scheme, Host: w.Host, Port: w.Port,
-		Path: w.Path, Query: w.Query, Credential: w.Credential, TLSMode: w.Mode, Hops: w.Hops}
+		Path: w.Path, Query: w.Query, Credential: w.Credential, TLSMode: w.Mode, Hops: w.Hops,
+		Internal: w.Internal}
 }
 
 // Intend records a fetch, durably, before it is made. If it returns a refusal, which is a sentence
@@ -201,6 +206,9 @@ func (f *Proxy) IntendAfter(ended []fetch.Outcome, i fetch.Intent) (string, erro
 	e.Begun, e.Resolve = true, i.Resolve
 	for _, a := range i.Addresses {
 		e.Addresses = append(e.Addresses, a.String())
+	}
+	if i.Socket != "" {
+		e.Addresses = []string{"unix:" + i.Socket}
 	}
 	_, seq, err := f.records.AppendAll(append(entries, f.records.Entry(f.before(i.What), e)))
 	if err != nil && len(entries) > 0 {

@@ -48,7 +48,7 @@ func NewDoctor(env *cli.Env) *cobra.Command {
 		Short: "report what this host can enforce, and how to mend what it cannot",
 		Long: `Say what this host can enforce, by trying it where that leaves nothing behind, and what to do about what it cannot.
 Where a daemon answers, the daemon tries it: a service may be refused what a shell on the same host is not. Each answer is yes, no, or that it could not be
-told. Exits with 0 if all that a run needs is there, and with 1 if not.`,
+told. It lists the hosts inside the network that fetch.toml opens to policies. Exits with 0 if all that a run needs is there, and with 1 if not.`,
 		Example: "  jail doctor\n  sudo jail doctor --json",
 		Args:    command.Exactly(),
 	}
@@ -149,6 +149,7 @@ func lookAtHost(ctx context.Context, env *cli.Env) (daemon string, findings []pr
 	case client.NobodyListens(err):
 		findings = append(probed(ctx, env), hoststatus.Installed(env.Config)...)
 		findings = append(findings, policyFiles(ctx, env))
+		findings = append(findings, hoststatus.Fetches(env.Config, false))
 		findings = append(findings, hoststatus.Anchors(env.Config)...)
 		return fmt.Sprintf("none answers on %s (%v); each command has a private one",
 			env.Config.Socket, exit.Cause(err)), findings

@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/fetch"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 )
 
@@ -127,6 +128,19 @@ func Commands(env *cli.Env) meaning.Commands {
 	}
 }
 
+// internalEntry returns the entry of the operator's file by which a host is inside the network, ""
+// without one. It returns an error for a file that this user cannot read, or with a mistake.
+func internalEntry(path string, q policy.Connect) (string, error) {
+	settings, err := fetch.ReadSettings(path)
+	if err != nil {
+		return "", err
+	}
+	if e := settings.Find(q.Host, q.Port); e != nil {
+		return fmt.Sprintf("%s:%d: [[internal]] %s", path, e.Line, e), nil
+	}
+	return "", nil
+}
+
 // Why answers one question.
 func Why(env *cli.Env, text string, sources []meaning.Source) (meaning.Answer, error) {
 	verb, object, _ := strings.Cut(text, ":")
@@ -141,7 +155,14 @@ func Why(env *cli.Env, text string, sources []meaning.Source) (meaning.Answer, e
 		return meaning.Answer{},
 			exit.Usage("a question is read:PATH, write:PATH, exec:TOOL, connect:HOST:PORT, env:NAME, commit:PATH or limit:NAME", "--why %s: %v", text, err)
 	}
+	var unknown error
+	if q, ok := ask.Connects(); ok {
+		ask.Internal, unknown = internalEntry(env.Config.Fetch, q)
+	}
 	answer, err := meaning.Why(ask, sources)
+	if unknown != nil {
+		answer.Internal = "unknown: " + exit.Cause(unknown).Error()
+	}
 	if err != nil {
 		return meaning.Answer{}, exit.Usage("", "%v", err)
 	}
