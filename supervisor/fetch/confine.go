@@ -51,7 +51,7 @@ func serve(conn *control.Conn) error {
 	if err := confine.Network(setup.UID, setup.Filter); err != nil {
 		return err
 	}
-	link := &link{conn: conn, said: newFrames(conn), waiting: map[uint64]chan answer{}}
+	link := &link{out: sender{conn: conn}, said: newFrames(conn), waiting: map[uint64]chan answer{}}
 	p, err := newProxy(setup, link)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func serve(conn *control.Conn) error {
 	if p.authority != nil {
 		ready.Authority = p.authority.PEM
 	}
-	if err := link.send(fromProxy{Ready: ready}); err != nil {
+	if err := link.out.send(fromProxy{Ready: ready}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -172,18 +172,11 @@ func (d *dialer) dial(_ context.Context, id uint64, _ string) (net.Conn, error) 
 
 // link is the proxy's end of its socket to the daemon.
 type link struct {
-	conn *control.Conn
+	out sender
 	// said are the messages of the daemon.
 	said    *frames
-	writing sync.Mutex
 	mu      sync.Mutex
 	waiting map[uint64]chan answer
-}
-
-func (l *link) send(m fromProxy) error {
-	l.writing.Lock()
-	defer l.writing.Unlock()
-	return l.conn.Send(m)
 }
 
 // listen receives the daemon's answers until the daemon closes its end.
@@ -212,7 +205,7 @@ func (l *link) Intend(i Intent) (string, error) {
 	l.mu.Lock()
 	l.waiting[i.ID] = answer
 	l.mu.Unlock()
-	if err := l.send(fromProxy{Intent: &i}); err != nil {
+	if err := l.out.pack(func(b packing) packing { return b.intent(i) }); err != nil {
 		return "", err
 	}
 	// The daemon answers, or this process ends with it.
@@ -225,7 +218,9 @@ func (l *link) Intend(i Intent) (string, error) {
 
 // Ended reports the outcome of a request. An error is ignored, since this process ends with the
 // daemon.
-func (l *link) Ended(o Outcome) { _ = l.send(fromProxy{Outcome: &o}) }
+func (l *link) Ended(o Outcome) {
+	_ = l.out.pack(func(b packing) packing { return b.outcome(o) })
+}
 
 // Refused reports a request that was not sent.
-func (l *link) Refused(r Refused) { _ = l.send(fromProxy{Refused: &r}) }
+func (l *link) Refused(r Refused) { _ = l.out.send(fromProxy{Refused: &r}) }

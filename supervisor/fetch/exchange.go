@@ -370,17 +370,17 @@ func (rt *roundTrip) checkAnswer(resp *http.Response) *refusal {
 				message: "the answer is coded, so the credential could not be cut out of it"}
 		}
 	}
-	if len(rt.types) == 0 || resp.StatusCode == http.StatusNoContent ||
+	if len(rt.decided.types()) == 0 || resp.StatusCode == http.StatusNoContent ||
 		resp.StatusCode == http.StatusNotModified || resp.ContentLength == 0 {
 		return nil
 	}
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))
-	if len(resp.Header.Values("Content-Type")) == 1 && rt.types.Match(kind) {
+	if len(resp.Header.Values("Content-Type")) == 1 && rt.decided.types().Match(kind) {
 		return nil
 	}
 	return &refusal{status: 403, code: codeDenied, layer: rt.what.Layer,
-		rule: fmt.Sprintf("fetch.allow.types = %q", rt.types.Strings()),
+		rule: fmt.Sprintf("fetch.allow.types = %q", rt.decided.types().Strings()),
 		message: fmt.Sprintf("the answer is of the type %q, which the rule does not let through",
 			kind), next: "add the type to the rule"}
 }

@@ -14,7 +14,7 @@ import (
 // keptFrame is the largest buffer, in bytes, that is kept for the next message.
 const keptFrame = 64 << 10
 
-// frames reads messages of jail/control from a socket that carries no more descriptors, as many
+// frames reads messages of jail/control, and packed ones in the same frames, from a socket that carries no more descriptors, as many
 // with one system call as are queued. The kernel drops descriptors that are sent all the same.
 type frames struct {
 	r    *bufio.Reader
@@ -47,6 +47,11 @@ func (f *frames) receive(message any) error {
 		return io.ErrUnexpectedEOF
 	} else if err != nil {
 		return err
+	}
+	if packed, ok := message.(interface {
+		unpack(kind byte, body []byte) error
+	}); ok && size > 0 && body[0] != '{' {
+		return packed.unpack(body[0], body[1:])
 	}
 	if err := json.Unmarshal(body, message); err != nil {
 		return fmt.Errorf("control message %T: %w", message, err)

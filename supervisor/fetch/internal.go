@@ -232,9 +232,13 @@ func overlap(list []Internal, e Internal) error {
 	return nil
 }
 
-// refuses returns why an address may not be dialled by the entry, or "". The metadata services and
+// refuses returns why an address may not be dialled by the entry, or "". Without an entry only
+// public addresses may be. The metadata services and
 // neverInternal are checked again here: an entry never opens them.
 func (e *Internal) refuses(a netip.Addr, nat64 []netip.Prefix) string {
+	if e == nil {
+		return Forbidden(a, nat64)
+	}
 	if !a.IsValid() || a.Zone() != "" {
 		return "no address"
 	}

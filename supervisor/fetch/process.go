@@ -54,14 +54,14 @@ type Process struct {
 	// roots, or nil.
 	Authority []byte
 
-	cmd  *exec.Cmd
-	conn *control.Conn
+	cmd *exec.Cmd
+	// out is the daemon's end of the socket to the proxy.
+	out sender
 	// dials carries requests for connections to Unix sockets of the host; nil without such hosts.
 	dials *control.Conn
 	// said are the messages of the proxy.
 	said  *frames
 	spec  Spec
-	write sync.Mutex
 	ended chan struct{}
 	// records are on their way to the log.
 	records *recording
@@ -81,7 +81,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 		return nil, errors.Join(err, conn.Close(), theirs.Close())
 	}
 	defer ours.Close()
-	p := &Process{Door: socket, conn: conn, spec: s, ended: make(chan struct{})}
+	p := &Process{Door: socket, out: sender{conn: conn}, spec: s, ended: make(chan struct{})}
 	sockets := []*os.File{ours.File()}
 	if s.Setup.sockets() {
 		var end *os.File
@@ -127,7 +127,7 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 
 // closeSockets closes the daemon's ends of the sockets to the proxy.
 func (p *Process) closeSockets() error {
-	err := p.conn.Close()
+	err := p.out.conn.Close()
 	if p.dials != nil {
 		err = errors.Join(err, p.dials.Close())
 	}
@@ -184,10 +184,10 @@ func (p *Process) begin(sockets []*os.File) error {
 			return err
 		}
 	}
-	if err := p.conn.Send(p.spec.Setup, sockets...); err != nil {
+	if err := p.out.conn.Send(p.spec.Setup, sockets...); err != nil {
 		return err
 	}
-	p.said = newFrames(p.conn)
+	p.said = newFrames(p.out.conn)
 	var said fromProxy
 	if err := p.receive(&said); err != nil {
 		return err
@@ -240,9 +240,7 @@ func (p *Process) listen() {
 
 // answer tells the proxy what became of an intent. listen notices a proxy that is gone.
 func (p *Process) answer(a answer) {
-	p.write.Lock()
-	defer p.write.Unlock()
-	_ = p.conn.Send(a)
+	_ = p.out.pack(func(b packing) packing { return b.answer(a) })
 }
 
 // end records the requests without a known outcome, and the end of the proxy.
@@ -262,9 +260,7 @@ func (p *Process) Close() error {
 	// Closing and noting are one step: a proxy that has ended by now ended before it was told to,
 	// perhaps unnoticed.
 	p.mu.Lock()
-	p.write.Lock()
-	err := p.conn.Send(answer{End: true})
-	p.write.Unlock()
+	err := p.out.send(answer{End: true})
 	p.closed = err == nil
 	p.mu.Unlock()
 	if err != nil {

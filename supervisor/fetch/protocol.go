@@ -17,11 +17,12 @@ import (
 //	jaild ◄──Outcome──────── proxy     how the request ended
 //	jaild ◄──Refused──────── proxy     a request that was not sent
 //
-// The proxy ends when the daemon closes its end or dies. Where an internal host is a Unix socket, a
+// Intents, outcomes and answers are packed, the others JSON. The proxy ends when the daemon closes
+// its end or dies. Where an internal host is a Unix socket, a
 // second socket carries
 //
-//	jaild ◄──socketRequest──────────────── proxy     an intent on record needs its connection
-//	jaild ──socketAnswer, connection──► proxy
+//	jaild ◄──socketRequest────────────── proxy     an intent on record needs its connection
+//	jaild ──socketAnswer, connection───► proxy
 
 // Setup is everything that a proxy knows.
 type Setup struct {

@@ -41,7 +41,7 @@ type recorder interface {
 // proxy serves the streams of one run.
 type proxy struct {
 	// The run's own scope is first; see control.OpenStream.
-	scopes  []policy.Effective
+	scopes  []scope
 	fetch   policy.Fetch
 	setup   Setup
 	record  recorder
@@ -83,14 +83,14 @@ func newProxy(s Setup, r recorder) (*proxy, error) {
 			return nil, err
 		}
 	}
-	scopes := []policy.Effective{eff}
+	scopes := []scope{{eff, &decisions{}}}
 	for _, l := range s.Scopes {
 		narrower, err := policy.Resolve(append(eff.Layers(),
 			policy.Layer{Name: l.Name, Source: l.Source, Policy: policy.Policy{Fetch: l.Fetch}})...)
 		if err != nil {
 			return nil, err
 		}
-		scopes = append(scopes, narrower)
+		scopes = append(scopes, scope{narrower, &decisions{}})
 	}
 	fetch := eff.Policy().Fetch
 	p := &proxy{scopes: scopes, fetch: fetch, setup: s, record: r, budgets: newBudgets(fetch),
@@ -119,13 +119,11 @@ type roundTrip struct {
 	what    What
 	target  target
 	bounds  policy.FetchBounds
-	types   policy.Globs
+	decided *decision
 	secret  *Secret
 	budgets []*budget
 	addrs   []netip.Addr
 	timeout time.Duration
-	// entry is that of an internal host; nil for a public one.
-	entry *Internal
 	// held: the request holds a token of bodies.
 	held bool
 	attempt
@@ -147,7 +145,7 @@ type attempt struct {
 
 // decide asks the policy of a scope. The refusal is nil if the request may go on. mode says who
 // ends the TLS.
-func (p *proxy) decide(eff policy.Effective, kind, mode, method string, t target) (*roundTrip,
+func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTrip,
 	*refusal) {
 	q := policy.Connect{Host: t.Host, Port: t.Port, Method: method, Path: t.Path,
 		Tunnel: kind == kindTunnel, WebSocket: kind == kindWebSocket}
@@ -161,27 +159,26 @@ func (p *proxy) decide(eff policy.Effective, kind, mode, method string, t target
 	if q.Method != "" {
 		rt.what.After, rt.what.Hops = p.trail.follow(t)
 	}
-	d := eff.Decide(q)
+	d := p.decided(eff, q)
 	rt.what.Layer, rt.what.Rule = d.Layer, d.Rule
-	rt.entry = findInternal(p.setup.Internal, t.Host, t.Port)
-	rt.what.Internal = rt.entry != nil
+	rt.decided, rt.what.Internal = d, d.entry != nil
 	switch {
 	case d.Allowed:
 		rt.what.Decision = Allowed
-		rt.bounds, rt.types = d.Fetch.Bounds, d.Fetch.Types
+		rt.bounds = d.Fetch.Bounds
 	case p.fetch.Mode == policy.FetchReport && d.Layer != p.setup.Ceiling &&
 		!strings.HasPrefix(d.Rule, "fetch.deny"):
 		rt.what.Decision = Reported
 	default:
-		return rt, rt.refuse(deny(d, q))
+		return rt, rt.refuse(deny(d.Decision, q))
 	}
-	if rt.entry != nil {
+	if d.entry != nil {
 		if rt.what.Decision == Reported {
 			// Report mode opens public hosts only.
-			return rt, rt.refuse(deny(d, q))
+			return rt, rt.refuse(deny(d.Decision, q))
 		}
-		if l, unnamed := eff.Unnamed(q); unnamed {
-			return rt, rt.refuse(internalDenied(l, q))
+		if d.unnamed != nil {
+			return rt, rt.refuse(internalDenied(*d.unnamed, q))
 		}
 	}
 	if err := nothing(p.fetch); err != nil {
@@ -286,17 +283,17 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	if reuse {
 		up = rt.p.hosts.pool.take(rt.key())
 	}
-	intent := Intent{What: rt.what}
+	intent, entry := Intent{What: rt.what}, rt.decided.entry
 	switch {
 	case up != nil && up.socket != "":
 		intent.Socket, rt.out.Reused = up.socket, true
 	case up != nil:
 		rt.addrs, rt.out.Reused = []netip.Addr{up.addr.Addr()}, true
-	case rt.entry != nil && rt.entry.Socket != "":
-		intent.Socket = rt.entry.Socket
-	case rt.entry != nil && rt.entry.Fixed:
+	case entry != nil && entry.Socket != "":
+		intent.Socket = entry.Socket
+	case entry != nil && entry.Fixed:
 		rt.addrs = nil
-		for _, p := range rt.entry.Addresses {
+		for _, p := range entry.Addresses {
 			rt.addrs = append(rt.addrs, p.Addr())
 		}
 	default:
@@ -311,8 +308,8 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 		rt.addrs = addrs
 	}
 	for _, a := range rt.addrs {
-		if what := rt.forbidden(a); what != "" {
-			return rt.refuse(rt.addressDenied(a.String(), what))
+		if what := rt.decided.entry.refuses(a, rt.p.setup.NAT64); what != "" {
+			return rt.refuse(rt.p.addressDenied(rt.target.Host, a.String(), what))
 		}
 	}
 	intent.Addresses = rt.addrs
@@ -321,7 +318,7 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 		if up != nil {
 			up.close()
 		}
-		return rt.refuse(rt.addressDenied(strings.Trim(fmt.Sprint(rt.addrs), "[]"), refused))
+		return rt.refuse(rt.p.addressDenied(rt.target.Host, strings.Trim(fmt.Sprint(rt.addrs), "[]"), refused))
 	}
 	if err != nil {
 		return &refusal{status: 503, code: codeRecord, layer: "fetch", rule: "audit",
@@ -332,20 +329,27 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	return rt.connect(ctx, up)
 }
 
-// forbidden returns why an address of the host may not be dialled, or "".
-func (rt *roundTrip) forbidden(a netip.Addr) string {
-	if rt.entry != nil {
-		return rt.entry.refuses(a, rt.p.setup.NAT64)
+// dial connects to the host of a request: to one of the checked addresses, or to the entry's
+// socket.
+func (p *proxy) dial(ctx context.Context, rt *roundTrip) (*upstream, error) {
+	e := rt.decided.entry
+	if e == nil || e.Socket == "" {
+		return dial(ctx, rt.addrs, rt.target.Port, rt.budgets)
 	}
-	return Forbidden(a, rt.p.setup.NAT64)
+	start := time.Now()
+	conn, err := p.hosts.socket(ctx, rt.what.ID, e.Socket)
+	if err != nil {
+		return nil, err
+	}
+	return viaSocket(conn, e.Socket, start, rt.budgets), nil
 }
 
-// addressDenied returns the refusal of an address of the host.
-func (rt *roundTrip) addressDenied(address, what string) *refusal {
-	r := floorDenied(rt.target.Host, address, what)
-	for _, e := range rt.p.setup.Internal {
-		if e.Host.Match(rt.target.Host) {
-			r.message = fmt.Sprintf("%s has the address %s (%s)", rt.target.Host, address, what)
+// addressDenied returns the refusal of an address of a host.
+func (p *proxy) addressDenied(host, address, what string) *refusal {
+	r := floorDenied(host, address, what)
+	for _, e := range p.setup.Internal {
+		if e.Host.Match(host) {
+			r.message = fmt.Sprintf("%s has the address %s (%s)", host, address, what)
 			r.next = "the operator lists the host, its addresses and ports as [[internal]] in fetch.toml; it is there for ports " +
 				fmt.Sprint(e.Ports)
 		}
@@ -353,23 +357,10 @@ func (rt *roundTrip) addressDenied(address, what string) *refusal {
 	return r
 }
 
-// dial connects to the host: to one of the checked addresses, or to the entry's socket.
-func (rt *roundTrip) dial(ctx context.Context) (*upstream, error) {
-	if rt.entry == nil || rt.entry.Socket == "" {
-		return dial(ctx, rt.addrs, rt.target.Port, rt.budgets)
-	}
-	start := time.Now()
-	conn, err := rt.p.hosts.socket(ctx, rt.what.ID, rt.entry.Socket)
-	if err != nil {
-		return nil, err
-	}
-	return viaSocket(conn, rt.entry.Socket, start, rt.budgets), nil
-}
-
 func (rt *roundTrip) connect(ctx context.Context, up *upstream) *refusal {
 	if up == nil {
 		var err error
-		if up, err = rt.dial(ctx); err != nil {
+		if up, err = rt.p.dial(ctx, rt); err != nil {
 			return rt.failed(ctx, err)
 		}
 		rt.up, rt.out.Connect = up, up.connect

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/jail-sandbox/jail/policy"
 )
 
 // Bounds of a tool's streams.
@@ -24,7 +22,7 @@ const (
 )
 
 // serve answers the requests of one stream in order. Each is decided anew.
-func (p *proxy) serve(ctx context.Context, conn net.Conn, eff policy.Effective) {
+func (p *proxy) serve(ctx context.Context, conn net.Conn, eff scope) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -39,7 +37,7 @@ func (p *proxy) serve(ctx context.Context, conn net.Conn, eff policy.Effective) 
 
 // requests serves a stream, or the inside of a tunnel.
 func (p *proxy) requests(ctx context.Context, conn net.Conn, r *bufio.Reader, inside *target,
-	eff policy.Effective) {
+	eff scope) {
 	for {
 		// The next read reports the error.
 		_ = conn.SetDeadline(time.Now().Add(idleStream))
@@ -80,7 +78,7 @@ type stream struct {
 	// inside is the host of the intercepted tunnel; nil for the tool's own stream to the proxy.
 	inside *target
 	// eff is the policy of the scope for which the stream was opened.
-	eff policy.Effective
+	eff scope
 	// ended is closed when waiting requests must give up.
 	ended <-chan struct{}
 }

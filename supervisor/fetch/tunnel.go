@@ -31,7 +31,7 @@ func (s *stream) tunnel(ctx context.Context) {
 		s.bad(err)
 		return
 	}
-	if s.p.authority != nil && !s.eff.Decide(policy.Connect{Host: t.Host, Port: t.Port,
+	if s.p.authority != nil && !s.p.decided(s.eff, policy.Connect{Host: t.Host, Port: t.Port,
 		Tunnel: true}).Allowed {
 		s.intercept(ctx, t)
 		return
