@@ -122,7 +122,10 @@ func ceilingLandlock(c policy.Policy, r Request, p Plan) Landlock {
 
 // ceilingRules are what the ceiling grants of one mount of the plan.
 func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
-	if m.Kind == MountProc || m.Kind == MountPTS || paths.Within(CacheDir, m.Target) || native &&
+	if inProc(m) {
+		return nil
+	}
+	if m.Kind == MountProc || m.Kind == MountPTS || m.Kind == MountMachine || paths.Within(CacheDir, m.Target) || native &&
 		m.Target == shmDir {
 		// The jail's own.
 		return []LandlockRule{{Path: m.Target, Write: m.Write, Pipes: m.Kind == MountTmpfs}}

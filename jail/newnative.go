@@ -76,7 +76,15 @@ func nativeMounts(c Command, tmp int64) []Mount {
 	if c.Terminal {
 		mounts = append(mounts, Mount{Kind: MountPTS, Target: ptsDir, Write: true})
 	}
+	for _, target := range machinePaths {
+		mounts = append(mounts, Mount{Kind: MountMachine, Target: target})
+	}
 	return mounts
+}
+
+// machinePaths are where programs look for what the machine has. No policy can mount anything there.
+var machinePaths = []string{
+	"/proc/cpuinfo", "/proc/loadavg", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/sys",
 }
 
 func newDevices(c Command) []string {
@@ -98,6 +106,9 @@ func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 		l.Rules = append(l.Rules, LandlockRule{Path: w.Target, Write: w.Shadow, Exec: w.Exec})
 	}
 	for _, m := range p.Mounts {
+		if inProc(m) {
+			continue
+		}
 		l.Rules = append(l.Rules, LandlockRule{Path: m.Target, Write: m.Write, Exec: m.Exec &&
 			AllMayRun(pol, m.Target), Pipes: m.Kind == MountTmpfs})
 	}
@@ -119,6 +130,9 @@ func nativeLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 	}
 	return l
 }
+
+// inProc reports whether m lies below /proc, which has a rule.
+func inProc(m Mount) bool { return m.Kind == MountMachine && paths.Within("/proc", m.Target) }
 
 // policyText is what a jail says of itself to its programs, so that one can ask before it tries. It
 // decides nothing.

@@ -138,6 +138,9 @@ const (
 	MountBind  = "bind"
 	// Terminals of the jail's own; the only mount beside the device nodes that is not nodev.
 	MountPTS = "devpts"
+	// MountMachine is a file or directory of the jail's own that shows the machine as the limits
+	// give it, read-only. Package machine writes it.
+	MountMachine = "machine"
 )
 
 // A Mount is one mount of the jail's root. Everything is nosuid and nodev.

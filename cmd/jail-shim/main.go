@@ -143,6 +143,8 @@ func serve(conn *control.Conn) error {
 	if err != nil {
 		_ = jail.Kill()
 	}
+	// Where it fails the files stay as they are.
+	go func() { _ = jail.Refresh(ended) }()
 	exited, waitErr := answer(conn, &standing{jail, order}, asked, ended)
 	select {
 	// The jail was killed for this reason.

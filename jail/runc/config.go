@@ -115,8 +115,13 @@ func newMounts(planned []jail.Mount, root string) []*configs.Mount {
 	var all []*configs.Mount
 	for _, m := range planned {
 		if m.Kind == jail.MountProc {
+			options := "subset=pid,hidepid=4"
+			if slices.ContainsFunc(planned, isMachine) {
+				// showMachine narrows it when the files of the machine are on it.
+				options = "hidepid=4"
+			}
 			all = append(all, &configs.Mount{Device: "proc", Source: "proc", Destination: m.Target,
-				Flags: flags, Data: "subset=pid,hidepid=4"})
+				Flags: flags, Data: options})
 		}
 	}
 	all = append(all, &configs.Mount{Device: "bind", Source: filepath.Join(root, devDir),

@@ -33,6 +33,9 @@ func rootPath(runDir string) (string, error) {
 // of mount points, and files but for what is in them
 const rootBytes = 256 << 10
 
+// of mount points and files, but for those of the machine and their directories
+const rootInodes = 256
+
 // buildRoot makes the jail's root below dir, in the calling thread's private mount namespace: a
 // fresh tmpfs that no jail has ever seen, with everything already mounted in it. The mounts are
 // made here and not by the container library, by descriptor and with their attributes set before
@@ -44,7 +47,15 @@ func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.Fil
 	for _, f := range p.Files {
 		room += len(f.Text)
 	}
-	options := map[string]string{"size": strconv.Itoa(room), "nr_inodes": "256", "mode": "0755"}
+	shown, err := machineFiles(p)
+	if err != nil {
+		return err
+	}
+	for _, text := range shown {
+		room += pageAbove(len(text))
+	}
+	options := map[string]string{"size": strconv.Itoa(room),
+		"nr_inodes": strconv.Itoa(rootInodes + 2*len(shown)), "mode": "0755"}
 	if err := sys.MountTmpfs(dir, sys.MountFlags{Write: true, Exec: true}, options); err != nil {
 		return err
 	}
@@ -54,6 +65,13 @@ func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.Fil
 			continue
 		}
 		switch m.Kind {
+		case jail.MountMachine:
+			// showMachine mounts it when the jail's proc is there.
+			if !inProc(m) {
+				if err := mountPoint(target, true); err != nil {
+					return err
+				}
+			}
 		case jail.MountProc:
 			// libcontainer mounts it, inside the new namespaces, but may not make a directory here
 			if err := mountPoint(target, true); err != nil {
@@ -89,6 +107,9 @@ func buildRoot(dir string, o control.Order, files []*os.File, initBinary *os.Fil
 		}
 	}
 	if err := writeFiles(dir, p.Files); err != nil {
+		return err
+	}
+	if err := writeMachine(dir, shown); err != nil {
 		return err
 	}
 	if err := mountDevices(filepath.Join(dir, devDir), p); err != nil {

@@ -58,6 +58,8 @@ type Jail struct {
 	plan jail.Plan
 	// What Attach needs, until then.
 	later *later
+	// What the programs see of the machine; nil where the plan has nothing of it.
+	shown *shown
 }
 
 // later is kept for the workspace that a jail does not have yet.
@@ -139,6 +141,11 @@ func Start(ctx context.Context, o control.Order, files Files) (*Jail, error) {
 		return nil, err
 	}
 	j.root, j.plan = root, o.Plan
+	if err := layer("mount", j.showMachine()); err != nil {
+		_ = j.Kill()
+		_, waitErr := j.Wait()
+		return nil, errors.Join(err, waitErr, j.Remove())
+	}
 	if o.Later {
 		j.later, kept = &later{userns}, true
 	}

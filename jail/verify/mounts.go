@@ -85,6 +85,8 @@ func planned(p jail.Plan, host []sys.Mount) (wants, error) {
 		case jail.MountPTS:
 			all.add(m.Target, want{kind: "devpts", options: []string{"rw", "nosuid", "noexec"},
 				super: []string{"ptmxmode=666", "max=64"}})
+		case jail.MountMachine:
+			all.add(m.Target, want{kind: "tmpfs", options: optionsOf(false, false)})
 		case jail.MountTmpfs:
 			const page = 4096
 			all.add(m.Target, want{kind: "tmpfs", options: optionsOf(m.Write, m.Exec),

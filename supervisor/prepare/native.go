@@ -3,8 +3,10 @@ package prepare
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -263,6 +265,11 @@ func (j *Job) environ() ([]string, error) {
 		}
 	}
 	add("PATH", defaultPath)
+	if n := processors(j.Policy.Policy().Limits.CPUs); j.Tool.Native != "" && n < runtime.NumCPU() {
+		for _, name := range processorVariables {
+			add(name, strconv.Itoa(n))
+		}
+	}
 	if len(j.Policy.Policy().Fetch.Allow) > 0 && j.Tool.Native != "" {
 		proxy := "http://127.0.0.1:" + strconv.Itoa(jail.RelayPort)
 		for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY",
@@ -277,6 +284,18 @@ func (j *Job) environ() ([]string, error) {
 		}
 	}
 	return env, nil
+}
+
+// processorVariables say how many threads are of use to nproc and OpenMP, and to Go, which count the
+// processors of the host and not what the limit gives.
+var processorVariables = []string{"OMP_THREAD_LIMIT", "GOMAXPROCS"}
+
+// processors returns how many processors a limit can keep busy, in thousandths.
+func processors(limit int64) int {
+	if limit == policy.Unlimited {
+		return math.MaxInt
+	}
+	return int(max((limit+999)/1000, 1))
 }
 
 // certificateVariables name the file of the certificates to trust: of OpenSSL, GnuTLS and Go, curl,

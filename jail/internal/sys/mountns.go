@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -9,9 +10,16 @@ import (
 )
 
 // AttachIn attaches a detached mount on target in the mount namespace of a process, whose root
-// target is seen from. Nothing that is not trusted may have run in that namespace. The thread that
-// goes there ends.
+// target is seen from. Nothing that is not trusted may have run in that namespace.
 func AttachIn(mount *os.File, pid int, target string) error {
+	return inMountsOf(pid, func() error {
+		return pathError("move_mount", target, unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD,
+			target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+	})
+}
+
+// inMountsOf calls f in the mount namespace of a process. The thread that goes there ends.
+func inMountsOf(pid int, f func() error) error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 	if err != nil {
 		return err
@@ -29,8 +37,57 @@ func AttachIn(mount *os.File, pid int, target string) error {
 			done <- pathError("setns", ns.Name(), err)
 			return
 		}
-		done <- pathError("move_mount", target, unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD,
-			target, unix.MOVE_MOUNT_F_EMPTY_PATH))
+		done <- f()
 	}()
 	return <-done
+}
+
+// Shown is a detached mount and where it goes.
+type Shown struct {
+	Tree   *os.File
+	Target string
+}
+
+// ShowIn attaches mounts read-only in the mount namespace of a process and then leaves of the proc
+// there only processes (proc(5), subset=pid), what is mounted on other names of it, and /proc/mounts,
+// a link to the table of the process that reads it. The kernel still finds a name that somebody
+// holds: a mount point, or one of the files that ShowIn returns, which the caller keeps open as long
+// as the names are to be there. Nothing that is not trusted may have run in the namespace.
+func ShowIn(pid int, mounts []Shown) (held []*os.File, err error) {
+	err = inMountsOf(pid, func() error {
+		for _, m := range mounts {
+			if err := AttachTree(m.Tree, m.Target, MountFlags{}, nil); err != nil {
+				return err
+			}
+		}
+		name, err := OpenNode("/proc/mounts")
+		if err != nil {
+			return err
+		}
+		held = append(held, name)
+		return narrowProc("/proc")
+	})
+	return held, err
+}
+
+// narrowProc takes everything from a mounted proc but processes.
+func narrowProc(dir string) error {
+	fd, err := unix.Fspick(unix.AT_FDCWD, dir, unix.FSPICK_CLOEXEC|unix.FSPICK_NO_AUTOMOUNT)
+	if err != nil {
+		return pathError("fspick", dir, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.FsconfigSetString(fd, "subset", "pid"); err != nil {
+		return pathError("fsconfig subset=pid", dir, err)
+	}
+	if err := unix.FsconfigReconfigure(fd); err != nil {
+		return pathError("fsconfig reconfigure", dir, err)
+	}
+	// The kernel may have kept a name that somebody has looked at.
+	for _, name := range []string{"/sys", "/kcore", "/sysrq-trigger"} {
+		if _, err := os.Lstat(dir + name); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%s%s is there after the narrowing of the file system", dir, name)
+		}
+	}
+	return nil
 }

@@ -1,0 +1,216 @@
+// Package machine writes what the programs of a jail read of the machine: the files of /proc and
+// /sys that say how many processors and how much memory there are. They show what the limits of the
+// jail give, as far as the host has it, and nothing of what else the host does. The package only
+// computes.
+package machine
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Limits are those of a jail.
+type Limits struct {
+	// Bytes; without a limit it is negative.
+	Memory int64
+	// Microseconds of processor time in each period; 0 without a limit.
+	Quota int64
+	// Microseconds.
+	Period uint64
+}
+
+// A Host is what a host has.
+type Host struct {
+	// That may be used, at least 1.
+	Processors int
+	// What the host's /proc/cpuinfo says of the first processor.
+	Processor string
+	// Bytes.
+	Memory int64
+	// The time at which it started.
+	Boot time.Time
+}
+
+// A Machine is what the programs of a jail see of it.
+type Machine struct {
+	limits Limits
+	host   Host
+	// How many of them there are.
+	processors int
+	memory     int64 // bytes
+}
+
+// New returns the machine that the limits make of a host.
+func New(l Limits, h Host) Machine {
+	m := Machine{limits: l, host: h, processors: max(h.Processors, 1), memory: h.Memory}
+	if l.Quota > 0 && l.Period > 0 {
+		whole := (l.Quota + int64(l.Period) - 1) / int64(l.Period)
+		m.processors = int(min(int64(m.processors), max(whole, 1)))
+	}
+	if l.Memory >= 0 {
+		m.memory = min(m.memory, l.Memory)
+	}
+	return m
+}
+
+// A Reading is what of a machine changes while the jail lives.
+type Reading struct {
+	// Since the start of the host.
+	Uptime time.Duration
+	// Processor time of the jail.
+	Used time.Duration
+	Load Load
+}
+
+// Load is the mean number of processors that the jail has kept busy during the last minute, five
+// and fifteen minutes.
+type Load [3]float64
+
+// Files are the text of each file that a jail is started with, by its path below /proc or, from
+// "sys/" on, below /.
+func (m Machine) Files(r Reading) map[string]string {
+	files := map[string]string{"cpuinfo": m.cpuinfo(), "meminfo": m.meminfo()}
+	for name, text := range m.Changing(r) {
+		files[name] = text
+	}
+	last := ""
+	if m.processors > 1 {
+		last = "-" + strconv.Itoa(m.processors-1)
+	}
+	const cpu = "sys/devices/system/cpu/"
+	for _, name := range []string{"online", "possible", "present"} {
+		files[cpu+name] = "0" + last + "\n"
+	}
+	for n := range m.processors {
+		files[cpu+"cpu"+strconv.Itoa(n)+"/online"] = "1\n"
+	}
+	for name, text := range m.group() {
+		files["sys/fs/cgroup/"+name] = text
+	}
+	return files
+}
+
+// group are the limits where programs look for those of their control group, in both versions of
+// control groups: each program looks into the one that /proc/self/cgroup names.
+func (m Machine) group() map[string]string {
+	memory, quota, old := "max", "max", int64(-1)
+	bytes := int64(1<<63 - 1<<12) // what the kernel shows where there is no limit
+	if m.limits.Memory >= 0 {
+		bytes = m.limits.Memory
+		memory = strconv.FormatInt(bytes, 10)
+	}
+	period := m.limits.Period
+	if period == 0 {
+		period = 100_000
+	}
+	if m.limits.Quota > 0 {
+		old = m.limits.Quota
+		quota = strconv.FormatInt(old, 10)
+	}
+	return map[string]string{
+		"memory.max":  memory + "\n",
+		"memory.high": "max\n",
+		"cpu.max":     fmt.Sprintf("%s %d\n", quota, period),
+
+		"memory/memory.limit_in_bytes":      fmt.Sprintf("%d\n", bytes),
+		"memory/memory.soft_limit_in_bytes": fmt.Sprintf("%d\n", int64(1<<63-1<<12)),
+		"cpu/cpu.cfs_quota_us":              fmt.Sprintf("%d\n", old),
+		"cpu/cpu.cfs_period_us":             fmt.Sprintf("%d\n", period),
+	}
+}
+
+// Changing are the files that are written anew while the jail lives.
+func (m Machine) Changing(r Reading) map[string]string {
+	return map[string]string{"stat": m.stat(r), "loadavg": m.loadavg(r), "uptime": m.uptime(r)}
+}
+
+// ticks are the hundredths of a second of d (USER_HZ, proc_stat(5)).
+func ticks(d time.Duration) int64 { return int64(d / (10 * time.Millisecond)) }
+
+// idle is how long all processors have had nothing to do for the jail.
+func (m Machine) idle(r Reading) time.Duration {
+	return max(time.Duration(m.processors)*r.Uptime-r.Used, 0)
+}
+
+func (m Machine) stat(r Reading) string {
+	var b strings.Builder
+	line := func(name string, share time.Duration) {
+		fmt.Fprintf(&b, "%s %d 0 0 %d 0 0 0 0 0 0\n", name, ticks(r.Used/share),
+			ticks(m.idle(r)/share))
+	}
+	line("cpu ", 1)
+	for n := range m.processors {
+		line("cpu"+strconv.Itoa(n), time.Duration(m.processors))
+	}
+	fmt.Fprintf(&b, "intr 0\nctxt 0\nbtime %d\nprocesses 1\nprocs_running 1\nprocs_blocked 0\n",
+		m.host.Boot.Unix())
+	return b.String()
+}
+
+func (m Machine) loadavg(r Reading) string {
+	return fmt.Sprintf("%.2f %.2f %.2f 1/1 1\n", r.Load[0], r.Load[1], r.Load[2])
+}
+
+func (m Machine) uptime(r Reading) string {
+	return fmt.Sprintf("%.2f %.2f\n", float64(ticks(r.Uptime))/100, float64(ticks(m.idle(r)))/100)
+}
+
+// meminfo says that all memory is free, which held at the start.
+func (m Machine) meminfo() string {
+	var b strings.Builder
+	for _, l := range []struct {
+		name string
+		kib  int64
+	}{
+		{"MemTotal", m.memory / 1024}, {"MemFree", m.memory / 1024},
+		{"MemAvailable", m.memory / 1024},
+		{"Buffers", 0}, {"Cached", 0}, {"SwapCached", 0}, {"Active", 0}, {"Inactive", 0},
+		{"SwapTotal", 0}, {"SwapFree", 0}, {"Shmem", 0}, {"Slab", 0}, {"SReclaimable", 0},
+	} {
+		fmt.Fprintf(&b, "%-15s %8d kB\n", l.name+":", l.kib)
+	}
+	return b.String()
+}
+
+// cpuinfo says of each processor what the host's says of the first, with a number of its own.
+func (m Machine) cpuinfo() string {
+	var b strings.Builder
+	for n := range m.processors {
+		for line := range strings.Lines(strings.TrimRight(m.host.Processor, "\n") + "\n") {
+			key, _, ok := strings.Cut(line, ":")
+			if !ok {
+				b.WriteString(line)
+				continue
+			}
+			switch strings.TrimSpace(key) {
+			case "processor", "core id", "apicid", "initial apicid":
+				fmt.Fprintf(&b, "%s: %d\n", key, n)
+			case "siblings", "cpu cores":
+				fmt.Fprintf(&b, "%s: %d\n", key, m.processors)
+			default:
+				b.WriteString(line)
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// minutes are those over which a Load is the mean.
+var minutes = Load{1, 5, 15}
+
+// Next is the load after d more, of which the jail has used that much processor time.
+func (l Load) Next(used, d time.Duration) Load {
+	if d <= 0 {
+		return l
+	}
+	busy := max(used.Seconds(), 0) / d.Seconds()
+	for n, mean := range l {
+		// An exponential mean, with the first term of its series.
+		part := min(d.Minutes()/minutes[n], 1)
+		l[n] = mean + (busy-mean)*part
+	}
+	return l
+}

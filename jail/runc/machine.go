@@ -1,0 +1,269 @@
+package runc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/jail/machine"
+	"github.com/jail-sandbox/jail/policy/paths"
+)
+
+// machineDir is where the files of the machine are in the root. In the jail they are mounted from
+// there to where programs look for them.
+const machineDir = "/run/jail/machine"
+
+// refreshEvery is how often the files that change are written.
+const refreshEvery = time.Second
+
+// shown are the files of a machine while the jail lives.
+type shown struct {
+	machine machine.Machine
+	// Those that change, open for writing.
+	files map[string]*os.File
+	// They keep names in the jail's proc that it has no others of.
+	names []*os.File
+}
+
+func isMachine(m jail.Mount) bool { return m.Kind == jail.MountMachine }
+
+func inProc(m jail.Mount) bool { return isMachine(m) && paths.Within(procDir, m.Target) }
+
+const procDir = "/proc"
+
+// pageAbove returns what a file of size bytes takes in a tmpfs.
+func pageAbove(size int) int {
+	page := os.Getpagesize()
+	return (size + page - 1) / page * page
+}
+
+// machineOf returns the machine of a plan, and how long the host has been up.
+func machineOf(p jail.Plan) (machine.Machine, time.Duration, error) {
+	up, err := uptime()
+	if err != nil {
+		return machine.Machine{}, 0, err
+	}
+	memory, err := memoryOf("/proc/meminfo")
+	if err != nil {
+		return machine.Machine{}, 0, err
+	}
+	processor, err := firstProcessor("/proc/cpuinfo")
+	if err != nil {
+		return machine.Machine{}, 0, err
+	}
+	return machine.New(
+		machine.Limits{Memory: p.Cgroup.Memory, Quota: p.Cgroup.CPUQuota,
+			Period: p.Cgroup.CPUPeriod},
+		machine.Host{Processors: runtime.NumCPU(), Processor: processor, Memory: memory,
+			Boot: time.Now().Add(-up)}), up, nil
+}
+
+// uptime returns the time since the start of the host.
+func uptime() (time.Duration, error) {
+	text, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return 0, err
+	}
+	seconds, _, _ := strings.Cut(string(text), " ")
+	return time.ParseDuration(seconds + "s")
+}
+
+// head returns the beginning of a file of proc. The kernel makes the text while it is read: that of
+// a large machine takes it milliseconds.
+func head(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text := make([]byte, 4096)
+	n, err := f.Read(text)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	return string(text[:n]), nil
+}
+
+// memoryOf returns the first figure of a meminfo, the whole memory, in bytes.
+func memoryOf(path string) (int64, error) {
+	text, err := head(path)
+	if err != nil {
+		return 0, err
+	}
+	if fields := strings.Fields(text); len(fields) > 2 && fields[0] == "MemTotal:" &&
+		fields[2] == "kB" {
+		kib, err := strconv.ParseInt(fields[1], 10, 64)
+		return kib << 10, err
+	}
+	return 0, fmt.Errorf("%s: it does not begin with MemTotal", path)
+}
+
+// firstProcessor returns what a cpuinfo says of the first processor.
+func firstProcessor(path string) (string, error) {
+	text, err := head(path)
+	first, _, _ := strings.Cut(text, "\n\n")
+	return first, err
+}
+
+// machineFiles are the files of a plan's machine; none if the plan shows nothing of it.
+func machineFiles(p jail.Plan) (map[string]string, error) {
+	if !slices.ContainsFunc(p.Mounts, isMachine) {
+		return nil, nil
+	}
+	m, up, err := machineOf(p)
+	if err != nil {
+		return nil, err
+	}
+	return m.Files(machine.Reading{Uptime: up}), nil
+}
+
+// writeMachine writes the files below the root.
+func writeMachine(root string, files map[string]string) error {
+	var all []jail.File
+	for name, text := range files {
+		all = append(all, jail.File{Path: filepath.Join(machineDir, name), Text: text})
+	}
+	return writeFiles(root, all)
+}
+
+// showMachine mounts what the plan has of the machine in the jail, which jail-init has not let
+// anybody into yet, and then takes everything from the jail's proc that is neither a process nor
+// has been put there: until then its names were needed as mount points.
+func (j *Jail) showMachine() error {
+	if !slices.ContainsFunc(j.plan.Mounts, isMachine) {
+		return nil
+	}
+	m, _, err := machineOf(j.plan)
+	if err != nil {
+		return err
+	}
+	s := &shown{machine: m, files: map[string]*os.File{}}
+	from := func(name string) string { return filepath.Join(j.root, machineDir, name) }
+	for name := range m.Changing(machine.Reading{}) {
+		if s.files[name], err = os.OpenFile(from(name), os.O_WRONLY, 0); err != nil {
+			return err
+		}
+	}
+	var trees []sys.Shown
+	for _, m := range j.plan.Mounts {
+		if !isMachine(m) {
+			continue
+		}
+		source, err := sys.OpenTarget(from(strings.TrimPrefix(m.Target, procDir)))
+		if err != nil {
+			return err
+		}
+		tree, err := sys.CloneTree(source)
+		source.Close()
+		if err != nil {
+			return err
+		}
+		defer tree.Close()
+		trees = append(trees, sys.Shown{Tree: tree, Target: m.Target})
+	}
+	s.names, err = sys.ShowIn(j.PID, trees)
+	j.shown = s
+	return err
+}
+
+// Refresh writes the files of the machine that change each second, until stop is closed. Where the
+// plan shows nothing of the machine it returns at once.
+func (j *Jail) Refresh(stop <-chan struct{}) error {
+	s := j.shown
+	if s == nil {
+		return nil
+	}
+	defer s.close()
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	var last machine.Reading
+	var used func() time.Duration
+	for {
+		select {
+		case <-stop:
+			return nil
+		case <-tick.C:
+		}
+		if used == nil {
+			used = j.usage()
+		}
+		now := machine.Reading{Used: used()}
+		var err error
+		if now.Uptime, err = uptime(); err != nil {
+			return err
+		}
+		if last.Uptime > 0 {
+			now.Load = last.Load.Next(now.Used-last.Used, now.Uptime-last.Uptime)
+		}
+		for name, text := range s.machine.Changing(now) {
+			if err := rewrite(s.files[name], text); err != nil {
+				return err
+			}
+		}
+		last = now
+	}
+}
+
+// rewrite makes text the content of f, which programs may be reading.
+func rewrite(f *os.File, text string) error {
+	if _, err := f.WriteAt([]byte(text), 0); err != nil {
+		return err
+	}
+	return f.Truncate(int64(len(text)))
+}
+
+func (s *shown) close() {
+	for _, f := range s.files {
+		f.Close()
+	}
+	for _, f := range s.names {
+		f.Close()
+	}
+}
+
+// usage returns what reads the processor time of the jail, in either version of control groups; 0
+// where the group cannot be read.
+func (j *Jail) usage() func() time.Duration {
+	state, err := j.container.State()
+	if err != nil {
+		return func() time.Duration { return 0 }
+	}
+	return func() time.Duration { return usageOf(state.CgroupPaths) }
+}
+
+func usageOf(groups map[string]string) time.Duration {
+	if dir, ok := groups["cpuacct"]; ok {
+		text, err := os.ReadFile(filepath.Join(dir, "cpuacct.usage"))
+		if err != nil {
+			return 0
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return time.Duration(n)
+	}
+	text, err := os.ReadFile(filepath.Join(groups[""], "cpu.stat"))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if n, ok := strings.CutPrefix(line, "usage_usec "); ok {
+			us, err := strconv.ParseInt(strings.TrimSpace(n), 10, 64)
+			if err != nil {
+				return 0
+			}
+			return time.Duration(us) * time.Microsecond
+		}
+	}
+	return 0
+}
