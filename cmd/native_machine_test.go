@@ -1,7 +1,9 @@
 package cmd_test
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -56,7 +58,7 @@ func TestNativeMachine(t *testing.T) {
 		strings.TrimSpace(r.Stdout) != "self\nthread-self" {
 		t.Errorf("what is left of proc: %s%s", r.Stdout, r.Stderr)
 	}
-	if _, err := exec.LookPath("node"); err == nil {
+	if shown("node") {
 		got := show("node", "-p",
 			"[os.cpus().length, os.totalmem(), process.constrainedMemory()].join(' ')")
 		if want := "1 201326592 201326592\n"; got != want {
@@ -76,4 +78,38 @@ func processorsHere(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// TestNativeLinks: programs of the host list the interfaces of the jail and send datagrams there,
+// and nothing is refused.
+func TestNativeLinks(t *testing.T) {
+	h := newHost(t)
+	for _, c := range []struct{ program, script, want string }{
+		{"ip", "ip -o address show", "127.0.0.1"},
+		{"node", `node -p 'Object.keys(os.networkInterfaces()).join()'`, "lo\n"},
+		{"python3", `python3 -c 'import socket
+a, b = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in "ab")
+a.bind(("127.0.0.1", 0)); b.sendto(b"hello", a.getsockname()); print(a.recv(9))'`, "hello"},
+		{"python3", "python3 -c 'import os, ctypes; print(ctypes.CDLL(None).prctl(21))'", "2\n"},
+	} {
+		if !shown(c.program) {
+			t.Logf("the host has no %s that the profile shows", c.program)
+			continue
+		}
+		r := h.native("build", "--", "sh", "-c", c.script)
+		if r.ExitCode != 0 || len(r.Denied) > 0 || !strings.Contains(r.Stdout, c.want) {
+			t.Errorf("%s: exit code %d, refused %v: %s%s", c.script, r.ExitCode, r.Denied, r.Stdout,
+				r.Stderr)
+		}
+	}
+}
+
+// shown reports whether the profile build shows a program of the host.
+func shown(program string) bool {
+	for _, dir := range []string{"/usr/bin", "/usr/sbin"} {
+		if _, err := os.Stat(filepath.Join(dir, program)); err == nil {
+			return true
+		}
+	}
+	return false
 }

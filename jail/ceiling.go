@@ -81,6 +81,9 @@ func ceilingGroups(c policy.Policy) []string {
 	if native && (fetches || c.Syscalls.Has(policy.GroupLoopback)) {
 		groups = append(groups, "loopback")
 	}
+	if native && c.Syscalls.Has(policy.GroupLoopback) {
+		groups = append(groups, "links")
+	}
 	return groups
 }
 

@@ -203,6 +203,9 @@ func withNeeds(pol policy.Policy, r Request, groups []string) []string {
 		pol.Syscalls.Has(policy.GroupLoopback)) {
 		groups = append(groups, "loopback")
 	}
+	if r.Command.Runner == RunnerNative && pol.Syscalls.Has(policy.GroupLoopback) {
+		groups = append(groups, "links")
+	}
 	return groups
 }
 

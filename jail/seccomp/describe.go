@@ -139,6 +139,7 @@ var prctls = map[uint32]string{
 	unix.PR_SET_KEEPCAPS:         "PR_SET_KEEPCAPS",
 	unix.PR_SET_NAME:             "PR_SET_NAME",
 	unix.PR_GET_NAME:             "PR_GET_NAME",
+	unix.PR_GET_SECCOMP:          "PR_GET_SECCOMP",
 	unix.PR_SET_SECCOMP:          "PR_SET_SECCOMP",
 	unix.PR_CAPBSET_DROP:         "PR_CAPBSET_DROP",
 	unix.PR_SET_TSC:              "PR_SET_TSC",

@@ -27,6 +27,7 @@ var groups = map[string][]rule{
 	// What some runs need besides.
 	"fetch":    fetchRules,
 	"loopback": loopbackRules,
+	"links":    linkRules,
 	"terminal": terminalRules,
 	"shell":    shellRules,
 	"compile":  compileRules,
@@ -71,7 +72,9 @@ var absentNative = slices.Concat(
 	// cp and install continue as on a file system without extended attributes.
 	[]string{"listxattr", "llistxattr", "flistxattr", "setxattr", "lsetxattr", "fsetxattr"},
 	// Node.
-	[]string{"capget", "pkey_alloc"},
+	[]string{"pkey_alloc"},
+	// JavaScript engines ask for threads of another priority, and continue without.
+	[]string{"sched_setscheduler", "sched_getscheduler", "sched_getparam"},
 	// Programs continue as on a machine with one memory node.
 	[]string{"get_mempolicy"},
 	// C libraries fall back to the older call of the same kind.
@@ -236,7 +239,9 @@ var processRules = []rule{
 	allow("start of a program", "set_tid_address", "arch_prctl"),
 	allow("names, the parent's end", "prctl").when(arg(0,
 		unix.PR_SET_PDEATHSIG, unix.PR_GET_DUMPABLE, unix.PR_SET_NAME, unix.PR_GET_NAME,
-		unix.PR_CAPBSET_READ, unix.PR_GET_NO_NEW_PRIVS, unix.PR_SET_VMA)...),
+		unix.PR_CAPBSET_READ, unix.PR_GET_NO_NEW_PRIVS, unix.PR_GET_SECCOMP,
+		unix.PR_SET_VMA)...),
+	allow("which capabilities it has: none", "capget"),
 	allow("ids", "getpid", "getppid", "gettid", "getuid", "geteuid", "getgid", "getegid",
 		"getgroups", "getresuid", "getresgid"),
 	// Without capabilities a process can change to no id but its own.
@@ -329,6 +334,21 @@ var loopbackRules = []rule{
 		stream(unix.AF_INET6, 0), stream(unix.AF_INET6, unix.IPPROTO_TCP)),
 }
 
+// linkRules are for programs that may use the jail's own loopback as they like. They ask for its
+// interfaces and addresses, and send datagrams. The network namespace has nothing but the loopback,
+// so that no datagram leaves it, and without capabilities a program changes none of what it asks
+// about. Of netlink(7) there is the one protocol that is about the namespace alone.
+var linkRules = []rule{
+	allow("datagrams on the jail's own loopback", "socket").when(
+		socketOf(unix.AF_INET, unix.SOCK_DGRAM, 0),
+		socketOf(unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDP),
+		socketOf(unix.AF_INET6, unix.SOCK_DGRAM, 0),
+		socketOf(unix.AF_INET6, unix.SOCK_DGRAM, unix.IPPROTO_UDP)),
+	allow("the interfaces and addresses of the jail", "socket").when(
+		socketOf(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE),
+		socketOf(unix.AF_NETLINK, unix.SOCK_DGRAM, unix.NETLINK_ROUTE)),
+}
+
 // terminalRules are for a jail with a terminal of its own. None of them puts input into a terminal
 // that somebody else reads: no TIOCSTI, no TIOCLINUX.
 var terminalRules = []rule{
@@ -377,6 +397,10 @@ var networkRules = []rule{
 
 // stream demands a stream socket of a family and a protocol. Flags in the type argument are free.
 func stream(family, protocol uint64) demand {
-	return slices.Concat(
-		arg(0, family)[0], masked(1, sockTypeMask, unix.SOCK_STREAM), arg(2, protocol)[0])
+	return socketOf(family, unix.SOCK_STREAM, protocol)
+}
+
+// socketOf demands a socket of a family, a type and a protocol. Flags in the type argument are free.
+func socketOf(family, kind, protocol uint64) demand {
+	return slices.Concat(arg(0, family)[0], masked(1, sockTypeMask, kind), arg(2, protocol)[0])
 }

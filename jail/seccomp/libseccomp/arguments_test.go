@@ -38,6 +38,7 @@ var arguedCalls = []argued{
 	{"prctl", []uint64{unix.PR_GET_DUMPABLE}, "n"},
 	{"prctl", []uint64{unix.PR_CAPBSET_READ}, "n"},
 	{"prctl", []uint64{unix.PR_GET_NO_NEW_PRIVS}, "n"},
+	{"prctl", []uint64{unix.PR_GET_SECCOMP}, "n"},
 	{"prctl", []uint64{unix.PR_SET_SECCOMP}, ""}, {"prctl", []uint64{unix.PR_SET_SPECULATION_CTRL},
 		""}, {"prctl", []uint64{unix.PR_SET_PTRACER}, ""},
 	{"prctl", []uint64{unix.PR_SET_MM}, ""}, {"prctl", []uint64{unix.PR_CAP_AMBIENT}, ""},

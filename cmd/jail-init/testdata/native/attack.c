@@ -3,6 +3,9 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -142,6 +145,85 @@ static int netlink(void) { return sockets(AF_NETLINK, SOCK_RAW, 0); }
 static int datagram(void) { return sockets(AF_INET, SOCK_DGRAM, 0); }
 static int vsock(void) { return sockets(AF_VSOCK, SOCK_STREAM, 0); }
 
+static int netlink_datagram(void) { return sockets(AF_NETLINK, SOCK_DGRAM, NETLINK_ROUTE); }
+static int netlink_diag(void) { return sockets(AF_NETLINK, SOCK_RAW, 4); }
+static int netlink_xfrm(void) { return sockets(AF_NETLINK, SOCK_RAW, 6); }
+static int netlink_audit(void) { return sockets(AF_NETLINK, SOCK_RAW, 9); }
+static int netlink_filter(void) { return sockets(AF_NETLINK, SOCK_RAW, 12); }
+static int netlink_uevent(void) { return sockets(AF_NETLINK, SOCK_RAW, 15); }
+static int netlink_generic(void) { return sockets(AF_NETLINK, SOCK_RAW, 16); }
+static int packet(void) { return sockets(AF_PACKET, SOCK_DGRAM, 0); }
+static int raw(void) { return sockets(AF_INET, SOCK_RAW, IPPROTO_UDP); }
+static int ping(void) { return sockets(AF_INET, SOCK_DGRAM, IPPROTO_ICMP); }
+static int udplite(void) { return sockets(AF_INET, SOCK_DGRAM, IPPROTO_UDPLITE); }
+static int unix_datagram(void) { return sockets(AF_UNIX, SOCK_DGRAM, 0); }
+
+// asks sends a request about the interface lo, with one attribute, and returns what the kernel says of it.
+static int asks(int type, int flags, const void *body, int size, int attribute, const void *value, int length) {
+	struct { struct nlmsghdr h; char rest[128]; } q = {.h = {.nlmsg_type = type, .nlmsg_flags = NLM_F_REQUEST | flags}};
+	memcpy(q.rest, body, size);
+	q.h.nlmsg_len = NLMSG_LENGTH(size);
+	if (length) {
+		struct rtattr *a = (void *)((char *)&q + NLMSG_ALIGN(q.h.nlmsg_len));
+		a->rta_type = attribute;
+		a->rta_len = RTA_LENGTH(length);
+		memcpy(RTA_DATA(a), value, length);
+		q.h.nlmsg_len = NLMSG_ALIGN(q.h.nlmsg_len) + a->rta_len;
+	}
+	char answer[1 << 14];
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+	if (fd < 0 || send(fd, &q, q.h.nlmsg_len, 0) < 0) return failed();
+	int n = recv(fd, answer, sizeof answer, 0);
+	struct nlmsghdr *h = (void *)answer;
+	if (n < (int)sizeof *h) return failed();
+	return h->nlmsg_type == NLMSG_ERROR ? -((struct nlmsgerr *)NLMSG_DATA(h))->error : 0;
+}
+static const unsigned char address[4] = {10, 1, 2, 3};
+static int list_links(void) {
+	struct ifinfomsg m = {.ifi_family = AF_UNSPEC};
+	return asks(RTM_GETLINK, NLM_F_DUMP, &m, sizeof m, 0, 0, 0);
+}
+static int add_address(void) {
+	struct ifaddrmsg m = {.ifa_family = AF_INET, .ifa_prefixlen = 8, .ifa_index = 1};
+	return asks(RTM_NEWADDR, NLM_F_CREATE | NLM_F_ACK, &m, sizeof m, IFA_LOCAL, address, 4);
+}
+static int add_route(void) {
+	struct rtmsg m = {.rtm_family = AF_INET, .rtm_table = RT_TABLE_MAIN, .rtm_protocol = RTPROT_STATIC, .rtm_scope = RT_SCOPE_LINK, .rtm_type = RTN_UNICAST};
+	int lo = 1;
+	return asks(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_ACK, &m, sizeof m, RTA_OIF, &lo, sizeof lo);
+}
+static int change_link(void) {
+	struct ifinfomsg m = {.ifi_index = 1, .ifi_change = 1, .ifi_flags = 0};
+	return asks(RTM_NEWLINK, NLM_F_ACK, &m, sizeof m, 0, 0, 0);
+}
+static int new_link(void) {
+	struct ifinfomsg m = {.ifi_family = AF_UNSPEC};
+	return asks(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &m, sizeof m, IFLA_IFNAME, "eth9", 5);
+}
+
+static int argument;
+
+// sends sends a datagram and waits for the first answer, which is an error where nobody listens.
+static int sends(unsigned address, int port) {
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(address)};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	char answer;
+	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof a) < 0 || send(fd, "x", 1, 0) < 0) return failed();
+	return recv(fd, &answer, 1, 0) < 0 ? failed() : 0;
+}
+static int datagram_host(void) { return sends(INADDR_LOOPBACK, argument); }
+static int datagram_out(void) { return sends(0xc0000201, 53); } // 192.0.2.1
+static int datagram_everybody(void) { return sends(0xe0000001, 53); } // 224.0.0.1
+static int datagram_own(void) {
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t n = sizeof a;
+	char text;
+	int to = socket(AF_INET, SOCK_DGRAM, IPPROTO_UDP), from = socket(AF_INET, SOCK_DGRAM, 0);
+	if (to < 0 || from < 0 || bind(to, (struct sockaddr *)&a, n) < 0 || getsockname(to, (struct sockaddr *)&a, &n) < 0) return failed();
+	if (sendto(from, "x", 1, 0, (struct sockaddr *)&a, n) < 0) return failed();
+	return recv(to, &text, 1, 0) == 1 && text == 'x' ? 0 : failed();
+}
+
 static int connects(const char *path, int abstract) {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	strcpy(a.sun_path + abstract, path);
@@ -206,9 +288,13 @@ static const struct {
 	A(trace_init), A(trace_child), A(init_memory), A(init_environ), A(own_environ), A(init_root), A(own_root), A(kill_all), A(memory_file), A(yes), A(copy_tmp),
 	A(copy_store), A(map_store), A(set_id), A(euid), A(push_terminal), A(push_terminal_wide), A(console_terminal), A(new_user), A(new_user_clone), A(netlink),
 	A(datagram), A(vsock), A(connect_abstract), A(connect_store), A(connect_own), A(bind_store), A(device_node), A(fifo), A(shadow_file), A(forks), A(outlive),
+	A(netlink_datagram), A(netlink_diag), A(netlink_xfrm), A(netlink_audit), A(netlink_filter), A(netlink_uevent), A(netlink_generic), A(packet), A(raw), A(ping), A(udplite),
+	A(unix_datagram), A(list_links), A(add_address), A(add_route), A(change_link), A(new_link), A(datagram_host), A(datagram_out), A(datagram_everybody), A(datagram_own),
 };
 
-static int attack(const char *name) {
+static int attack(char *name) {
+	char *number = strchr(name, ':'); // of a port
+	if (number) argument = atoi(number + 1), *number = 0;
 	for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
 		if (strcmp(name, all[i].name) == 0) return all[i].f();
 	fprintf(stderr, "attack: %s is unknown\n", name);
