@@ -368,6 +368,8 @@ func TestUses(t *testing.T) {
 		if scenario == "listener" {
 			met = met || len(refused) == 0 && status.Signal == int(syscall.SIGKILL)
 		}
+		// Go's runtime may make any of its calls there, too: then the start runs into its deadline.
+		met = met || strings.Contains(said, "has not restricted itself within")
 		if !met {
 			t.Errorf("%s: %s does not use it: refused %+v, ended with %+v, %s", call, scenario,
 				refused, status, said)
