@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 )
 
 // A flush is faster if the file does not grow, since the file system then writes no metadata. So a
@@ -14,12 +15,18 @@ import (
 // the end of the lines if they reach to the end of the file, are no more than aheadStep, and the
 // size of the file is a multiple of aheadStep. All other zeros are damage, as no line has any.
 //
-// A segment has such zeros only while it is the last, and none after Close.
+// A segment has such zeros only while it is the last and records come without a pause: who reads it
+// at rest, with programs that know nothing of jail, finds lines alone.
 const aheadStep = 1 << 20
 
-// aheadAfter is the number of batches that a writer writes before it fills a segment with zeros: a
-// client that appends a record and ends would pay more than it gains.
-const aheadAfter = 16
+// Tests set them.
+var (
+	// aheadAfter is the number of batches without a pause that a writer writes before it fills a
+	// segment with zeros. The few of a run or two would pay more than they gain.
+	aheadAfter = 256
+	// aheadPause is the time without a batch after which the zeros are removed.
+	aheadPause = 200 * time.Millisecond
+)
 
 // noAhead is the number of batches for which a writer makes no zeros after it found no room for
 // them on the disk, or another writer in the log: one of jail 0.7 takes them for torn bytes.
@@ -28,9 +35,27 @@ const noAhead = 4096
 // zeroFill is what segments are filled with.
 var zeroFill [aheadStep]byte
 
+// pace counts the batches that were written without a pause.
+type pace struct {
+	batches int
+	last    time.Time
+	pause   time.Duration
+}
+
+// next counts one more batch.
+func (p *pace) next(now time.Time) int {
+	if now.Sub(p.last) > p.pause {
+		// What is below zero stays: see noAhead.
+		p.batches = min(p.batches, 0)
+	}
+	p.last = now
+	p.batches++
+	return p.batches
+}
+
 // ahead returns how many zeros to write behind lines that end at that byte of the segment.
 func (w *writer) ahead(end int64) int64 {
-	if w.batches++; w.batches < aheadAfter || end <= w.seg.size || w.opt.SegmentBytes < aheadStep {
+	if w.pace.next(time.Now()) < aheadAfter || end <= w.seg.size || w.opt.SegmentBytes < aheadStep {
 		return 0
 	}
 	return (aheadStep - end%aheadStep) % aheadStep

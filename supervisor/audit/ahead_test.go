@@ -13,7 +13,37 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
+
+// Tests want zeros soon, and for as long as they look at them.
+func init() { aheadAfter, aheadPause = 16, time.Hour }
+
+// TestNoZerosAtRest: who reads a segment while nothing is written finds lines alone, and a writer
+// that goes on makes zeros only after as many batches as before.
+func TestNoZerosAtRest(t *testing.T) {
+	p := newPlace(t)
+	l := p.open(t)
+	if err := l.hold(func() error { l.writer.pace.pause = 20 * time.Millisecond; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	n := uint64(0)
+	for range 3 {
+		for bytes.IndexByte(p.text(t), 0) < 0 {
+			mustAppend(t, l, denied("a"))
+			n++
+		}
+		for bytes.IndexByte(p.text(t), 0) >= 0 {
+			time.Sleep(time.Millisecond)
+		}
+		p.mustVerify(t, n)
+	}
+	if n < 3*uint64(aheadAfter) {
+		t.Errorf("zeros after %d records", n)
+	}
+	mustClose(t, l)
+	p.mustVerify(t, n+1)
+}
 
 // filledAhead makes a log of n records in one segment with zeros behind them, as it lies on the disk
 // while its writer is live or after that was killed, and returns the lines.
@@ -302,7 +332,7 @@ func TestNoRoomAhead(t *testing.T) {
 		t.Error("there are zeros")
 	}
 	mustClose(t, l)
-	p.mustVerify(t, 2*aheadAfter+2)
+	p.mustVerify(t, uint64(2*aheadAfter+2))
 }
 
 // TestAheadTwoWriters: a writer goes on behind what another has written over its zeros or after it
@@ -400,9 +430,9 @@ func TestEarlierLog(t *testing.T) {
 	for range 2 * aheadAfter {
 		mustAppend(t, l, denied("read /etc/shadow"))
 	}
-	p.mustVerify(t, 38+2*aheadAfter)
+	p.mustVerify(t, uint64(38+2*aheadAfter))
 	mustClose(t, l)
-	p.mustVerify(t, 38+2*aheadAfter+1)
+	p.mustVerify(t, uint64(38+2*aheadAfter+1))
 	for _, name := range was.files(t, "*"+segmentExt+"*") {
 		old, err := os.ReadFile(name)
 		if err != nil {

@@ -125,7 +125,7 @@ func (w *writer) write(end int64) error {
 			w.seg.size = end + n
 			return nil
 		}
-		w.batches = -noAhead
+		w.pace.batches = -noAhead
 		if err := w.seg.Truncate(w.at.offset); err != nil {
 			return w.fail(err)
 		}

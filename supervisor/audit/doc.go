@@ -21,10 +21,10 @@
 //
 // # Zeros behind the last line
 //
-// A writer that has written some batches fills the last segment with zeros ahead of its lines, so
+// A writer that writes many batches without a pause fills the last segment with zeros ahead of its lines, so
 // that a flush writes no metadata. They reach to the end of the file, are at most 1 MiB, and the
 // size of the file is a multiple of 1 MiB then. They are no part of the log. The writer overwrites
-// them, and removes what is left when it begins another segment and when it is closed. Zeros
+// them, and removes what is left after a pause, when it begins another segment and when it is closed. Zeros
 // anywhere else are damage.
 //
 // # A record

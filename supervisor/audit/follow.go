@@ -119,7 +119,7 @@ func (w *writer) follow() error {
 	}
 	if at.size < head.size {
 		// Of another writer.
-		w.batches = -noAhead
+		w.pace.batches = -noAhead
 	}
 	for at.size < head.size {
 		text, err := reader.next()

@@ -79,7 +79,7 @@ const (
 // crash left, or moves it aside, and records a gap. It does not open a log that does not reach its
 // signed head: the error wraps errDamaged, or [ErrKey] if it is about a key.
 func Open(opt Options) (*Log, error) {
-	w := &writer{opt: opt.withDefaults()}
+	w := &writer{opt: opt.withDefaults(), pace: pace{pause: aheadPause}}
 	if err := w.open(); err != nil {
 		w.release()
 		return nil, fmt.Errorf("audit log %s: %w", opt.Dir, err)
@@ -201,12 +201,19 @@ func (l *Log) write() {
 	defer l.writer.release()
 	tick := time.NewTicker(l.writer.opt.CheckpointEvery)
 	defer tick.Stop()
+	// A timer that has ended may be stopped and set again.
+	rest := time.NewTimer(l.writer.pace.pause)
+	defer rest.Stop()
 	for {
 		due := false
 		select {
 		case <-l.wake:
 		case <-tick.C:
 			due = true
+		case <-rest.C:
+			// The next record says why the log takes no more.
+			_ = l.writer.do(l.writer.trim)
+			continue
 		case a := <-l.acts:
 			a.done <- l.writer.do(a.f)
 			continue
@@ -225,6 +232,9 @@ func (l *Log) write() {
 			l.nudge()
 		}
 		l.writer.sealLater(more)
+		if l.writer.seg.size > l.writer.at.offset {
+			rest.Reset(l.writer.pace.pause)
+		}
 	}
 }
 

@@ -24,8 +24,7 @@ type writer struct {
 	tree *tree
 	// since counts the records after the last checkpoint.
 	since int
-	// batches counts those that were written; see ahead.
-	batches int
+	pace  pace
 	// headDue: the head is to be flushed once nothing waits, and has waited since headSince.
 	headDue   bool
 	headSince time.Time

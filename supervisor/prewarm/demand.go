@@ -40,8 +40,8 @@ const (
 	// awaitMost is how long a claim waits for a jail that is being made. On a loaded machine a jail
 	// takes a second, and a new one would take longer than the rest of that.
 	awaitMost = 5 * time.Second
-	step     = 5 * time.Millisecond
-	maxKinds = 256
+	step      = 5 * time.Millisecond
+	maxKinds  = 256
 )
 
 // errNoCapacity is the error of options.Make when a jail of the kind may not be made any more. The
