@@ -23,6 +23,8 @@ type Order struct {
 	Native *Native `json:"native,omitempty"`
 	// Fetch: the last descriptor is the socket to the fetch proxy.
 	Fetch bool `json:"fetch,omitempty"`
+	// Joined gives the tool its standard output as its standard error, too.
+	Joined bool `json:"joined,omitempty"`
 }
 
 // Native names the program and its terminal.

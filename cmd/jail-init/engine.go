@@ -17,8 +17,12 @@ const failureCode = 125
 
 func carryOut(ctx context.Context, order runners.Order, modules [][]byte, ready *guest.Loaded) (int,
 	runners.Answer) {
+	errOut := os.Stderr
+	if order.Joined {
+		errOut = os.Stdout
+	}
 	if order.Script != nil {
-		report, err := shell.Run(ctx, order, modules, os.Stdin, os.Stdout, os.Stderr)
+		report, err := shell.Run(ctx, order, modules, os.Stdin, os.Stdout, errOut)
 		if err != nil {
 			return failureCode, runners.FailureAnswer(&report, err)
 		}
@@ -33,9 +37,9 @@ func carryOut(ctx context.Context, order runners.Order, modules [][]byte, ready 
 	var report runners.Report
 	var err error
 	if ready != nil {
-		report, err = ready.Run(ctx, order.Invocation, os.Stdin, os.Stdout, os.Stderr)
+		report, err = ready.Run(ctx, order.Invocation, os.Stdin, os.Stdout, errOut)
 	} else {
-		report, err = guest.Run(ctx, order.Invocation, modules[0], os.Stdin, os.Stdout, os.Stderr)
+		report, err = guest.Run(ctx, order.Invocation, modules[0], os.Stdin, os.Stdout, errOut)
 	}
 	if err != nil {
 		return failureCode, runners.FailureAnswer(&report, err)

@@ -11,14 +11,18 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"sync"
 
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // Run starts a tool, carries its streams until its end and returns the result. in may be nil for no
-// input. A failure of jail's own that has a place in a result is in the result; the error is for a
+// input. If out and errOut are the same writer, of a type that == can compare, the tool gets one
+// pipe for both outputs, and the writer gets them in the order in which the tool wrote them. A
+// failure of jail's own that has a place in a result is in the result; the error is for a
 // daemon that does not answer. When ctx ends the connection is closed, and with it the run.
 func (c *Client) Run(ctx context.Context, req message.Request, in io.Reader, out,
 	errOut io.Writer) (message.Result, error) {
@@ -28,7 +32,16 @@ func (c *Client) Run(ctx context.Context, req message.Request, in io.Reader, out
 // RunSized is Run of a tool with a terminal, whose sizes come from the channel, nil for none.
 func (c *Client) RunSized(ctx context.Context, req message.Request, in io.Reader, out,
 	errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
-	return c.streamed(ctx, PathRuns, req, in, out, errOut, sizes)
+	return c.streamed(ctx, PathRuns+joined(out, errOut), req, in, out, errOut, sizes)
+}
+
+// joined returns the query that asks for one pipe for both outputs, "" for writers that are two.
+func joined(out, errOut io.Writer) string {
+	if !reflect.ValueOf(out).Comparable() || !reflect.ValueOf(errOut).Comparable() ||
+		out != errOut {
+		return ""
+	}
+	return "?" + wire.Joined
 }
 
 // streamed asks for what has streams, and carries them. Where the daemon ends before it has begun

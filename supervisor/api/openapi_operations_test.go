@@ -27,6 +27,11 @@ type query struct {
 	about        string
 }
 
+// joinedOutput is the query for both outputs of a tool in one.
+var joinedOutput = []query{{name: "output", enum: []string{"joined"},
+	about: "joined gives the tool one pipe for its standard output and standard error: both come as " +
+		"output, in the order in which the tool wrote them, and the error output is empty."}}
+
 // operations are the texts of all routes, by method and path.
 var operations = map[string]operationText{
 	"GET /v1/version": {
@@ -88,6 +93,7 @@ var operations = map[string]operationText{
 			"/run/jail/jail.sock -d '{\"tool\":\"ls\",\"dir\":\"/srv/data\"}' " +
 			"http://jail/v1/runs`. A client that goes away ends the run. Of each stream the " +
 			"first 16 MiB are kept; `truncated` says that there was more.",
+		query:   joinedOutput,
 		upgrade: onRequest,
 	},
 	"GET /v1/runs/{id}": {
@@ -278,6 +284,7 @@ var operations = map[string]operationText{
 		about: "As starting a run. A client that closes the connection ends the invocation, and " +
 			"the session lives. Without the headers of the upgrade the answer is the Result, as " +
 			"there.",
+		query:   joinedOutput,
 		upgrade: onRequest,
 	},
 	"POST /v1/sessions/{id}/stop": {

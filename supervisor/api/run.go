@@ -69,10 +69,11 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 		return
 	}
 	defer tracked()
+	joined := r.URL.Query().Get(wire.QueryOutput) == wire.OutputJoined
 	if r.Header.Get("Upgrade") != Upgrade {
 		writeJSON(w, http.StatusOK, srv.s.Names().Result(caller,
 			unstreamed(func(s stdio.Streams) message.Result {
-				s.Tracked = tracked
+				s.Tracked, s.Joined = tracked, joined
 				return do(r.Context(), caller, s)
 			})))
 		return
@@ -92,7 +93,7 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 		return
 	}
 	srv.carry(conn, buffered.Reader, func(ctx context.Context, s stdio.Streams) message.Result {
-		s.Tracked = tracked
+		s.Tracked, s.Joined = tracked, joined
 		return srv.s.Names().Result(caller, do(ctx, caller, s))
 	})
 }

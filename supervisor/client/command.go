@@ -22,7 +22,8 @@ type Cmd struct {
 	// Stdin is what the tool reads; nil is nothing.
 	Stdin io.Reader
 	// Stdout and Stderr take what the tool writes, as it comes; nil throws it away. The limit of
-	// output counts both together.
+	// output counts both together. As with os/exec, one writer for both gets all in the order in
+	// which the tool wrote it.
 	Stdout, Stderr io.Writer
 
 	c *Client

@@ -249,7 +249,8 @@ func planFor(p jail.Plan, proxy *runproxy.Proxy) jail.Plan {
 }
 
 // invoke hands the tool over to jail-init. The jail that holds a session open has none, and waits.
-func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process) error {
+// The outputs of the tool are one where joined says so.
+func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process, joined bool) error {
 	if r.job.Holds > 0 {
 		return nil
 	}
@@ -257,6 +258,7 @@ func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process) error {
 		given.alone()
 	}
 	order := r.job.Order()
+	order.Joined = joined
 	order.Prepared = r.job.Script == nil && given.jail.Loaded(r.job.Tool.Sum)
 	err := proc.Invoke(order, append(r.job.Modules(), r.proxy.Load().Door()...)...)
 	if err == nil && r.job.In == nil && !r.job.Compile {

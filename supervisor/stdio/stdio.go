@@ -22,6 +22,9 @@ import (
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
+	// Joined gives the tool one pipe for both of its outputs, so that Out gets them in the order in
+	// which the tool wrote them, and Err gets nothing of the tool.
+	Joined bool
 	// Sizes are those that the caller's terminal takes, where the run has one. It may be nil.
 	Sizes <-chan runners.Terminal
 	// Started is called once the tool runs. It may be nil.

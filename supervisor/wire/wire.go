@@ -18,6 +18,17 @@ const (
 	PathSessions = "/v1/sessions"
 )
 
+// Joined in the query of a request for a run or an invocation asks for one pipe for both outputs of
+// the tool. It is no field of the request: daemons before 0.8.0 refuse those that they do not know,
+// and ignore this.
+const Joined = QueryOutput + "=" + OutputJoined
+
+// Parts of Joined.
+const (
+	QueryOutput  = "output"
+	OutputJoined = "joined"
+)
+
 // Upgrade is the protocol that POST /v1/runs switches to: the streams of a run, see api.FrameKind.
 const Upgrade = "jail-streams"
 

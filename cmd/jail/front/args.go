@@ -28,8 +28,9 @@ type request struct {
 // An ask is a command line that the front carries.
 type ask struct {
 	request
-	// path is that of the API.
-	path    string
+	// path is that of the API, and query what follows it.
+	path, query string
+
 	quiet   bool
 	explain string
 }
@@ -124,14 +125,18 @@ func (a *ask) surroundings() bool {
 			a.Inherit = append(a.Inherit, v)
 		}
 	}
-	return !terminal(os.Stdout) && !terminal(os.Stderr)
+	out, err := os.Stdout.Stat()
+	errOut, errErr := os.Stderr.Stat()
+	if err == nil && errErr == nil && os.SameFile(out, errOut) {
+		a.query = "?" + wire.Joined
+	}
+	return !terminal(out) && !terminal(errOut)
 }
 
-// terminal reports whether f may be a terminal, for which the whole program makes what a tool
-// writes harmless.
-func terminal(f *os.File) bool {
-	info, err := f.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+// terminal reports whether a stream may be a terminal, for which the whole program makes what a tool
+// writes harmless. info is nil for a stream that is closed.
+func terminal(info os.FileInfo) bool {
+	if info == nil || info.Mode()&os.ModeCharDevice == 0 {
 		return false
 	}
 	// Memory devices have the major number 1: /dev/null, /dev/full.

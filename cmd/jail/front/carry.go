@@ -115,7 +115,7 @@ func (a ask) carry() {
 	if c.body, err = json.Marshal(a.request); err != nil {
 		return
 	}
-	status, r, err := post(conn, a.path, upgrade, c.body)
+	status, r, err := post(conn, a.path+a.query, upgrade, c.body)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		conn.Close()
 		tell(outcome{Failure: &ended.Failure{Code: failedCode, Hint: wire.SlowHint,
@@ -236,7 +236,7 @@ func (c *carrier) receive(conn *os.File, r *bufio.Reader) end {
 		if conn, err = connect(c.socket); err != nil {
 			return failure(wire.Gone, wire.GoneHint)
 		}
-		status, r, err := post(conn, c.path, upgrade, c.body)
+		status, r, err := post(conn, c.path+c.query, upgrade, c.body)
 		if err != nil {
 			conn.Close()
 			return failure(wire.NoAnswer, wire.NoAnswerHint)

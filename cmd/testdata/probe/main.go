@@ -30,9 +30,15 @@ func main() {
 	case "exit":
 		code, _ := strconv.Atoi(args[1])
 		os.Exit(code)
-	case "both":
-		fmt.Println("to stdout")
-		fmt.Fprintln(os.Stderr, "to stderr")
+	case "both": // how often
+		times := 1
+		if len(args) > 1 {
+			times, _ = strconv.Atoi(args[1])
+		}
+		for range times {
+			fmt.Println("to stdout")
+			fmt.Fprintln(os.Stderr, "to stderr")
+		}
 	case "count": // how much comes in
 		n, err := io.Copy(io.Discard, os.Stdin)
 		fmt.Println(n, err)

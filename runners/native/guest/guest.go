@@ -41,6 +41,9 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (runners.Report, error) 
 	}
 	start := &syscall.ProcAttr{Env: order.Invocation.Env, Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{Setsid: true}}
+	if order.Joined {
+		start.Files[2] = start.Files[1]
+	}
 	finish := func() {}
 	if n.Terminal != nil {
 		t, err := openTerminal(*n.Terminal)

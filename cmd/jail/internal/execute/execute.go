@@ -158,7 +158,7 @@ func Ended(env *cli.Env, res message.Result, o Options) error {
 }
 
 // Screens are where the output of a tool goes. A terminal takes only harmless sequences, unless
-// raw is set.
+// raw is set. Both are one writer if both streams of this command are one file.
 func Screens(env *cli.Env, raw bool) (out, errOut io.Writer) {
 	screen := func(w io.Writer, name string) io.Writer {
 		if raw || !terminal.Is(w) {
@@ -166,5 +166,26 @@ func Screens(env *cli.Env, raw bool) (out, errOut io.Writer) {
 		}
 		return &terminal.Harmless{Writer: output.Named(w, name)}
 	}
-	return screen(env.Stdout, "standard output"), screen(env.Stderr, "standard error")
+	out = screen(env.Stdout, "standard output")
+	if sameFile(env.Stdout, env.Stderr) {
+		// One writer for both: the tool gets one pipe, and the order of its output stays.
+		return out, out
+	}
+	return out, screen(env.Stderr, "standard error")
+}
+
+// sameFile reports whether two streams are one pipe, file or terminal, as after 2>&1.
+func sameFile(a, b io.Writer) bool {
+	var infos [2]os.FileInfo
+	for i, w := range []io.Writer{a, b} {
+		f, ok := w.(*os.File)
+		if !ok {
+			return false
+		}
+		var err error
+		if infos[i], err = f.Stat(); err != nil {
+			return false
+		}
+	}
+	return os.SameFile(infos[0], infos[1])
 }
