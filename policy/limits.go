@@ -2,23 +2,26 @@ package policy
 
 import "time"
 
-// Limits bound what a run may use. Zero is nothing at all, Unlimited is no bound; the
-// meet is the smaller of each.
+// Limits bound what a run may use. Zero grants nothing, Unlimited is no bound, and the meet takes
+// the smaller value of each.
 type Limits struct {
-	// From start to end, by the clock on the wall.
-	Wall    time.Duration `json:"wall"`
-	CPUTime time.Duration `json:"cpu_time"` // of all processes together
-	// thousandths of a CPU, at any moment
+	// Elapsed time from start to end.
+	Wall time.Duration `json:"wall"`
+	// CPU time of all processes together.
+	CPUTime time.Duration `json:"cpu_time"`
+	// Thousandths of a CPU, at any moment.
 	CPUs int64 `json:"cpus"`
 	// Bytes, page cache and kernel memory included.
-	Memory    int64 `json:"memory"`
-	PIDs      int64 `json:"pids"` // processes and threads
+	Memory int64 `json:"memory"`
+	// Processes and threads at one time.
+	PIDs int64 `json:"pids"`
+	// Open files of one process.
 	OpenFiles int64 `json:"open_files"`
 	// Bytes of stdout and stderr together.
 	Output int64 `json:"output"`
 	// Bytes that the shadow may hold.
 	Workspace int64 `json:"workspace"`
-	// files that the shadow may hold
+	// Files that the shadow may hold.
 	WorkspaceFiles int64 `json:"workspace_files"`
 	// Bytes of the largest file written.
 	FileSize int64 `json:"file_size"`
@@ -28,34 +31,34 @@ type Limits struct {
 	IOWrite int64 `json:"io_write"`
 	// Bytes that a commit keeps of what it replaced, for a revert.
 	Revert int64 `json:"revert"`
-	// For which it keeps them.
+	// How long a commit keeps them.
 	RevertTime time.Duration `json:"revert_time"`
 }
 
 var limitFields = []limitField[Limits]{
-	{"wall", Duration, "time from start to end",
+	{"wall", Duration, "elapsed time from start to end",
 		func(l *Limits) *int64 { return (*int64)(&l.Wall) }},
-	{"cpu_time", Duration, "time on a CPU, of all processes together",
+	{"cpu_time", Duration, "CPU time of all processes together",
 		func(l *Limits) *int64 { return (*int64)(&l.CPUTime) }},
-	{"cpus", Cores, "CPUs at any moment", func(l *Limits) *int64 { return &l.CPUs }},
-	{"memory", Bytes, "memory, with page cache and kernel memory",
+	{"cpus", Cores, "CPUs that may be used at one time", func(l *Limits) *int64 { return &l.CPUs }},
+	{"memory", Bytes, "memory, including page cache and kernel memory",
 		func(l *Limits) *int64 { return &l.Memory }},
-	{"pids", Count, "processes and threads", func(l *Limits) *int64 { return &l.PIDs }},
-	{"open_files", Count, "open files of each process",
+	{"pids", Count, "processes and threads at one time", func(l *Limits) *int64 { return &l.PIDs }},
+	{"open_files", Count, "open files of one process",
 		func(l *Limits) *int64 { return &l.OpenFiles }},
-	{"output", Bytes, "stdout and stderr together", func(l *Limits) *int64 { return &l.Output }},
-	{"workspace", Bytes, "what the shadow of the workspace may hold",
+	{"output", Bytes, "bytes of stdout and stderr together", func(l *Limits) *int64 { return &l.Output }},
+	{"workspace", Bytes, "bytes that the shadow of the workspace may hold",
 		func(l *Limits) *int64 { return &l.Workspace }},
 	{"workspace_files", Count, "files that the shadow may hold",
 		func(l *Limits) *int64 { return &l.WorkspaceFiles }},
-	{"file_size", Bytes, "the largest file written", func(l *Limits) *int64 { return &l.FileSize }},
-	{"io_read", Bytes, "read from each disk, a second; a policy may leave it out",
+	{"file_size", Bytes, "size of the largest file that may be written", func(l *Limits) *int64 { return &l.FileSize }},
+	{"io_read", Bytes, "bytes read per second from one disk; unlimited if missing",
 		func(l *Limits) *int64 { return &l.IORead }},
-	{"io_write", Bytes, "written to each disk, a second; a policy may leave it out",
+	{"io_write", Bytes, "bytes written per second to one disk; unlimited if missing",
 		func(l *Limits) *int64 { return &l.IOWrite }},
-	{"revert", Bytes, "what a commit keeps of what it replaced, for a revert; left out, 1 GiB",
+	{"revert", Bytes, "bytes of replaced files that a commit keeps for a revert; 1 GiB if missing",
 		func(l *Limits) *int64 { return &l.Revert }},
-	{"revert_time", Duration, "for how long it keeps that; left out, 168h",
+	{"revert_time", Duration, "how long a commit keeps replaced files for a revert; 168h if missing",
 		func(l *Limits) *int64 { return (*int64)(&l.RevertTime) }},
 }
 
@@ -65,8 +68,8 @@ const (
 	defaultRevertTime = 7 * 24 * time.Hour
 )
 
-// InForce returns the limit called name as it holds: what a commit keeps has a bound of its own
-// where no layer sets one.
+// InForce returns the value that is enforced for the limit called name. The limits of a revert have
+// a default where no layer sets one; byDefault says that it was used.
 func (l Limits) InForce(name string) (n int64, byDefault bool) {
 	n, _, _ = l.Get(name)
 	if n != Unlimited {
@@ -81,9 +84,8 @@ func (l Limits) InForce(name string) (n int64, byDefault bool) {
 	return n, false
 }
 
-// OptionalLimits are those that a profile may leave out without granting nothing: not every host
-// can hold them, and what is kept for a revert is nothing that a tool gets. Left out, they bound
-// nothing.
+// OptionalLimits are the limits that a profile may leave out; a missing one bounds nothing. Not
+// every host can enforce I/O rates, and the space kept for a revert is not granted to the tool.
 func OptionalLimits() []string { return []string{"io_read", "io_write", "revert", "revert_time"} }
 
 // TopLimits bounds nothing.
@@ -95,7 +97,7 @@ func (l Limits) Meet(m Limits) Limits { return meetLimits(limitFields, l, m) }
 // LessEq reports whether no limit of l is larger than that of m.
 func (l Limits) LessEq(m Limits) bool { return lessEqLimits(limitFields, l, m) }
 
-// Normal takes a negative limit, which no parser lets through, for none at all.
+// Normal returns l with negative limits, which no parser accepts, replaced by zero.
 func (l Limits) Normal() Limits { return normalLimits(limitFields, l) }
 
 func (l Limits) String() string { return limitsString(limitFields, l) }
@@ -103,7 +105,7 @@ func (l Limits) String() string { return limitsString(limitFields, l) }
 // LimitNames returns the names of all limits, in the order in which they are shown.
 func LimitNames() []string { return limitNames(limitFields) }
 
-// Set reads value into the limit called name.
+// Set parses value into the limit called name.
 func (l *Limits) Set(name, value string) error { return setLimit(limitFields, l, name, value) }
 
 // Put sets the limit called name to a count in its unit, such as Unlimited, and reports
@@ -149,7 +151,7 @@ func (l FetchLimits) String() string { return limitsString(fetchLimitFields, l) 
 // FetchLimitNames returns the names of all fetch limits, in the order in which they are shown.
 func FetchLimitNames() []string { return limitNames(fetchLimitFields) }
 
-// Set reads value into the limit called name.
+// Set parses value into the limit called name.
 func (l *FetchLimits) Set(name, value string) error {
 	return setLimit(fetchLimitFields, l, name, value)
 }

@@ -21,12 +21,11 @@ import (
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
-const profileNewAbout = `Write a profile of your own: a file that includes another profile, or is a copy of a policy file such as policy learn writes, and adds what the flags say. The
-file is commented, checked before it is written, and begins with the run that it is meant for. Nothing that
-exists is replaced without --force.
+const profileNewAbout = `Write a profile. It includes another profile, or starts as a copy of a policy file (for example from jail policy learn), and adds what the flags say.
+The file has comments and starts with the command that it is for. It is checked before it is written, and replaces an existing file only with --force.
 
-With --allow-tool those tools of bundles may run and no others, and no .wasm file; with --add-tool those may run beside what the other profile lets run. With
---native those programs of the host may run, too; what they need of /usr, memory for their files, and a PATH come with it.`
+--allow-tool grants only the named bundle tools, and no .wasm files; --add-tool grants the named tools in addition to those of the other profile.
+--native grants host programs, together with what they need: read access to /usr, memory for their files, and a PATH.`
 
 // newProfile is what a profile is to be.
 type newProfile struct {
@@ -41,7 +40,7 @@ func newProfileNew(env *cli.Env) *cobra.Command {
 	var f newProfile
 	cmd := &cobra.Command{
 		Use:     "new [flags] NAME",
-		Short:   "write a profile of your own",
+		Short:   "write a profile",
 		Long:    profileNewAbout,
 		Example: "  jail profile new docs --allow-tool core-utils/grep --access read --limit memory=64MiB\n  jail profile new lint --native /usr/bin/python3 --run 'python3 lint.py'\n  jail profile new mine --from ./learnt.toml -o /etc/jail/profiles/mine.toml",
 		Args:    command.Exactly("NAME"),
@@ -50,22 +49,22 @@ func newProfileNew(env *cli.Env) *cobra.Command {
 	set.SortFlags = false
 	set.StringVar(&f.from, "from", "",
 		"profile `NAME` to include (default default), or policy FILE to start from a copy of")
-	set.StringVar(&f.about, "about", "", "what it is for, in a `SENTENCE`")
-	set.StringVar(&f.run, "run", "", "the `COMMAND` that it is meant for")
+	set.StringVar(&f.about, "about", "", "one `SENTENCE` that says what the profile is for")
+	set.StringVar(&f.run, "run", "", "the `COMMAND` that the profile is for")
 	set.StringArrayVar(&f.tools, "allow-tool", nil,
-		"let run `BUNDLE/COMMAND`, and no other tool of a bundle (repeatable)")
+		"grant `BUNDLE/COMMAND`, and no other bundle tools (repeatable)")
 	set.StringArrayVar(&f.added, "add-tool", nil,
-		"let run `BUNDLE/COMMAND` beside what --from lets run (repeatable)")
+		"grant `BUNDLE/COMMAND` in addition to those of --from (repeatable)")
 	set.StringArrayVar(&f.native, "native", nil,
-		"let run the program of the host at `PATH` (repeatable)")
-	set.StringVar(&f.access, "access", "", "what it gets of the workspace: `none|read|shadow`")
-	set.StringArrayVar(&f.read, "read", nil, "show it `DIR` of the host, read-only (repeatable)")
-	set.StringArrayVar(&f.hosts, "fetch", nil, "let it read from `HOST[:PORT]` (repeatable)")
+		"grant the host program at `PATH` (repeatable)")
+	set.StringVar(&f.access, "access", "", "access to the workspace: `none|read|shadow`")
+	set.StringArrayVar(&f.read, "read", nil, "mount `DIR` of the host read-only (repeatable)")
+	set.StringArrayVar(&f.hosts, "fetch", nil, "grant GET and HEAD to `HOST[:PORT]` (repeatable)")
 	set.StringArrayVar(&f.lim, "limit", nil,
 		"a limit, such as memory=64MiB (`KEY=VALUE`, repeatable)")
 	set.StringVarP(&f.output, "output", "o", "", "write to `FILE` (default NAME.toml)")
 	set.BoolVar(&f.force, "force", false, "replace a file that exists")
-	set.BoolVar(&f.yes, "yes", false, "include the profile default without a change")
+	set.BoolVar(&f.yes, "yes", false, "include the profile default without changes")
 	set.BoolVar(&f.json, "json", false,
 		"print an object: the file, its text, its warnings and its score")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

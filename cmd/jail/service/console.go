@@ -28,12 +28,14 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/console"
 )
 
-const consoleAbout = `Review in a browser: what runs, the story of a run, its changes with a mark for each hunk, the log, and what a policy means. It prints a link that logs in once,
-within ten minutes; on a terminal, Enter prints another. It answers on the loopback interface or on a socket, to nobody else, and acts with your rights:
-it is a client of the daemon as the other commands are. It ends with Ctrl-C.
+const consoleAbout = `Review runs in a browser: live runs, the history of a run, its changes hunk by hunk, the audit log, and the effect of a policy. The command prints a link
+that logs in once, within ten minutes; on a terminal, Enter prints another link. The console listens only on the loopback interface or on a Unix socket
+and has your rights, like every other command. Ctrl-C ends it.
 
-From another machine: ssh -L 8080:127.0.0.1:8080 HOST jail console --listen 127.0.0.1:8080, with the same port on both sides; or --socket and
-ssh -L 8080:PATH HOST.`
+From another machine, forward the same port on both sides:
+  ssh -L 8080:127.0.0.1:8080 HOST jail console --listen 127.0.0.1:8080
+or forward a socket that --socket made:
+  ssh -L 8080:PATH HOST`
 
 type consoleFlags struct {
 	listen, socket string
@@ -58,10 +60,10 @@ func NewConsole(env *cli.Env) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&f.listen, "listen", "127.0.0.1:0",
-		"answer on `ADDRESS`: 127.0.0.1 or [::1], and a port; 0 is any that is free")
+		"listen on `ADDRESS`: 127.0.0.1 or [::1] and a port; port 0 picks a free one")
 	cmd.Flags().StringVar(&f.socket, "socket", "",
-		"answer on a Unix socket at `PATH` in place of an address")
-	cmd.Flags().BoolVar(&f.noOpen, "no-open", false, "print the link, and open no browser")
+		"listen on a Unix socket at `PATH` instead of an address")
+	cmd.Flags().BoolVar(&f.noOpen, "no-open", false, "print the link without opening a browser")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print the link as an object")
 	return cmd
 }

@@ -27,16 +27,16 @@ func NewTop(env *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top [flags]",
 		Short: "show the resources that live runs use, continuously",
-		Long: `Show what the live runs use, as it changes: CPU now, memory at most, processes, fetches, time. On a terminal it draws itself anew until q is pressed;
-in a pipe it writes one table after another.`,
+		Long: `Show what the live runs use: current CPU, peak memory, processes, fetches and elapsed time. On a terminal the table is refreshed until you press q;
+in a pipe each refresh prints a new table.`,
 		Example: "  jail top\n  jail top -n 1 --json",
 		Args:    command.Exactly(),
 	}
 	var asJSON bool
-	command.JSON(cmd, &asJSON, "print one object a look, on a line of its own")
+	command.JSON(cmd, &asJSON, "print one JSON object for each refresh, each on its own line")
 	count := cmd.Flags().IntP("number", "n", 0,
-		"look so many times, then end (0: until q, or an interrupt)")
-	every := cmd.Flags().DurationP("delay", "d", time.Second, "time between looks")
+		"end after so many refreshes (0: at q or Ctrl-C)")
+	every := cmd.Flags().DurationP("delay", "d", time.Second, "time between refreshes")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *count < 0 || *every < 50*time.Millisecond {
 			return exit.Usage("jail top --help",
