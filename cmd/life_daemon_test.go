@@ -70,6 +70,7 @@ func (h *host) daemonOf(cmd *exec.Cmd, log io.Writer) *sharedDaemon {
 		case d.cmd.ProcessState != nil:
 		case h.t.Failed():
 			d.kill()
+			h.t.Logf("a daemon ended with %v and said: %s", d.cmd.ProcessState, d.err.String())
 		default:
 			d.stop()
 		}
