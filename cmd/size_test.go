@@ -78,8 +78,6 @@ var stillLarge = map[string]size{
 	"supervisor/fetch.roundTrip": {17, 17},
 	// The job, the daemon and what was seen so far.
 	"supervisor/learn.learner": {18, 14},
-	// What was decided so far. The steps of package prepare fill its fields.
-	"supervisor/prepare.Job": {20, 28},
 	// The store of package workspace, and who may change what in it.
 	"supervisor/shadows.Store": {6, 61},
 }

@@ -121,6 +121,9 @@ func (e Effective) Layers() []Layer {
 	return out
 }
 
+// IsZero reports whether e is the zero value, which no Resolve has made.
+func (e Effective) IsZero() bool { return len(e.layers) == 0 }
+
 // Digest returns the digest of the met policy.
 func (e Effective) Digest() string { return e.Policy().Digest() }
 

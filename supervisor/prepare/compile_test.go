@@ -32,7 +32,7 @@ func TestCompileWaitsNoLongerThanTheDaemon(t *testing.T) {
 		told := make(chan error, 1)
 		go func() {
 			defer leave()
-			told <- s.compiled(t.Context(), &Job{cached: &modules.Hold{}})
+			told <- s.compiled(t.Context(), &Job{Host: Host{cached: &modules.Hold{}}}, Tool{})
 		}()
 		synctest.Wait()
 		s.o.Life.End()

@@ -1,7 +1,6 @@
 package prepare
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,21 +21,20 @@ const hintCwd = "--cwd DIR names a directory below the workspace, --cwd . its ro
 
 // findCwd decides the working directory of the tool: the one that was asked for, else the place of
 // the caller's own in the workspace, else the root of the workspace. Without a workspace it is /.
-func (s *Preparer) findCwd(_ context.Context, j *Job) error {
-	j.Cwd = "/"
+func (j *Job) findCwd() (string, error) {
 	if j.Source == nil {
 		if j.Req.Cwd != "" {
-			return problem.New(problem.Usage,
+			return "", problem.New(problem.Usage,
 				"directory %s: there is no workspace that it could be in", j.Req.Cwd)
 		}
-		return nil
+		return "/", nil
 	}
 	rel, err := j.placeOf()
 	if err != nil {
-		return err
+		return "", err
 	}
-	j.Cwd = path.Join(policy.WorkspaceDir, rel)
-	return j.checkCwd(rel)
+	cwd := path.Join(policy.WorkspaceDir, rel)
+	return cwd, j.checkCwd(rel, cwd)
 }
 
 // placeOf returns the working directory as a path below the workspace.
@@ -102,15 +100,15 @@ func fdPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) 
 // checkCwd refuses a working directory that the tool would not find. A session's shadow may have
 // others than the real directory, and where a link leads only the jail can tell: there the runner
 // finds out, before it starts the tool.
-func (j *Job) checkCwd(rel string) error {
+func (j *Job) checkCwd(rel, cwd string) error {
 	if rel == "." {
 		return nil
 	}
 	if policy.Hidden(j.Policy.Policy().Workspace.Hide).Match(rel) {
-		d := j.Policy.Decide(policy.Open{Path: j.Cwd, Want: policy.Read})
-		return problem.New(problem.Refused, "directory %s: the policy hides it: %s (%s)", j.Cwd,
+		d := j.Policy.Decide(policy.Open{Path: cwd, Want: policy.Read})
+		return problem.New(problem.Refused, "directory %s: the policy hides it: %s (%s)", cwd,
 			d.Rule, d.Layer).
-			WithDenied([]runners.Denial{{Layer: "policy", What: "directory " + j.Cwd,
+			WithDenied([]runners.Denial{{Layer: "policy", What: "directory " + cwd,
 				Rule: d.Layer + ": " + d.Rule, Count: 1}}).
 			WithHint(hintCwd)
 	}
@@ -125,9 +123,9 @@ func (j *Job) checkCwd(rel string) error {
 		defer root.Close()
 		switch info, err := root.Stat(rel); {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-			return NoCwd(j.Cwd, syscall.ENOENT)
+			return NoCwd(cwd, syscall.ENOENT)
 		case err == nil && !info.IsDir():
-			return NoCwd(j.Cwd, syscall.ENOTDIR)
+			return NoCwd(cwd, syscall.ENOTDIR)
 		}
 		return nil
 	})

@@ -30,17 +30,17 @@ const (
 // findProgram finds the tool that the request names: a module or a command of a bundle as findTool
 // does, and where policy grants programs of the host, one of them, by a path in the jail or a name
 // on the jail's PATH. A command of a bundle that policy does not allow is not in their way.
-func (s *Preparer) findProgram(j *Job) (Tool, error) {
-	name := j.Req.Tool
-	if len(j.Policy.Policy().Tools.Native) == 0 || name == "" || strings.ContainsRune(name, 0) ||
+func (f *finder) findProgram() (Tool, error) {
+	name := f.req.Tool
+	if len(f.policy.Policy().Tools.Native) == 0 || name == "" || strings.ContainsRune(name, 0) ||
 		strings.HasSuffix(name, ".wasm") {
-		return s.findTool(j)
+		return f.findTool(name)
 	}
-	c, err := s.o.Bundles.Find(name)
-	if err == nil && j.Policy.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}).Allowed {
-		return s.bundled(j, name)
+	c, err := f.p.o.Bundles.Find(name)
+	if err == nil && f.policy.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}).Allowed {
+		return f.bundled(name)
 	}
-	t, nativeErr := s.native(j, name)
+	t, nativeErr := f.native(name)
 	var e *problem.Error
 	if nativeErr == nil || !errors.As(nativeErr, &e) || e.Code != problem.NotFound ||
 		e.Hint != hintNoProgram {
@@ -49,10 +49,10 @@ func (s *Preparer) findProgram(j *Job) (Tool, error) {
 	// There is no such program. If it is a module or a command, the error is what the policy says of
 	// it.
 	if err == nil {
-		return s.bundled(j, name)
+		return f.bundled(name)
 	}
-	if strings.Contains(name, "/") && len(j.Policy.Policy().Tools.Modules) > 0 {
-		if m, err := s.moduleFile(j, name); err == nil {
+	if strings.Contains(name, "/") && len(f.policy.Policy().Tools.Modules) > 0 {
+		if m, err := f.moduleFile(name); err == nil {
 			return m, nil
 		}
 	}
@@ -61,35 +61,34 @@ func (s *Preparer) findProgram(j *Job) (Tool, error) {
 
 // native finds a program of the host as the tool would: by its path in the jail, through the mounts
 // that the policy makes there, with the caller's rights.
-func (s *Preparer) native(j *Job, name string) (t Tool, err error) {
-	v := newView(j)
-	doErr := j.Caller.Do(func() error {
-		t, err = s.nativeIn(j, v, name)
+func (f *finder) native(name string) (t Tool, err error) {
+	doErr := f.caller.Do(func() error {
+		t, err = f.nativeIn(f.view(), name)
 		return nil
 	})
 	return t, errors.Join(err, doErr)
 }
 
-func (s *Preparer) nativeIn(j *Job, v *view, name string) (Tool, error) {
-	at, err := v.search(j, name)
+func (f *finder) nativeIn(v *view, name string) (Tool, error) {
+	at, err := f.search(v, name)
 	t := Tool{Name: at, command: name, Native: at}
 	if err != nil {
 		return t, err
 	}
-	if d := j.Policy.Decide(policy.Native{Path: at}); !d.Allowed {
+	if d := f.policy.Decide(policy.Native{Path: at}); !d.Allowed {
 		denied := toolDenied("program "+at, d)
 		if d.Layer != policy.CeilingLayer {
-			denied.Hint = j.grantBeside("--native " + at)
+			denied.Hint = f.grantBeside("--native " + at)
 		}
 		return t, denied
 	}
-	return t, s.takeProgram(j, &t, v)
+	return t, f.takeProgram(&t, v)
 }
 
 // takeProgram looks at the file itself: whether the kernel can start it in the jail, and its
 // digest.
-func (s *Preparer) takeProgram(j *Job, t *Tool, v *view) error {
-	p, f, err := v.open(t.Native)
+func (f *finder) takeProgram(t *Tool, v *view) error {
+	p, file, err := v.open(t.Native)
 	if problem.Short(err) != nil {
 		return err
 	}
@@ -97,8 +96,8 @@ func (s *Preparer) takeProgram(j *Job, t *Tool, v *view) error {
 		return problem.New(problem.Refused, "program %s: %s", t.Native, problem.Describe(err)).
 			WithHint("programs are looked at with your own rights")
 	}
-	defer f.Close()
-	info, err := f.Stat()
+	defer file.Close()
+	info, err := file.Stat()
 	if err != nil {
 		return problem.New(problem.Failed, "program %s: %w", t.Native, err)
 	}
@@ -121,10 +120,10 @@ func (s *Preparer) takeProgram(j *Job, t *Tool, v *view) error {
 	if err := v.mayRun(t.Native, p); err != nil {
 		return err
 	}
-	if t.Sum, err = s.modules.digests.Of(f, info, maxProgram); err != nil {
+	if t.Sum, err = f.p.modules.digests.Of(file, info, maxProgram); err != nil {
 		return problem.New(problem.Failed, "program %s: %w", t.Native, err)
 	}
-	return v.startable(j, t.Native, f)
+	return v.startable(f.policy, t.Native, file)
 }
 
 // mayRun refuses a program in a place of the jail from which nothing runs.
@@ -143,7 +142,7 @@ func (v *view) mayRun(name string, p place) error {
 }
 
 // startable follows what the kernel starts for a program: interpreters of scripts, and the loader.
-func (v *view) startable(j *Job, name string, f *os.File) error {
+func (v *view) startable(eff policy.Effective, name string, f *os.File) error {
 	program, err := native.Read(f)
 	for range native.MaxChain {
 		switch {
@@ -172,7 +171,7 @@ func (v *view) startable(j *Job, name string, f *os.File) error {
 		if !program.Script {
 			return nil
 		}
-		if d := j.Policy.Decide(policy.Native{Path: program.Interpreter}); !d.Allowed {
+		if d := eff.Decide(policy.Native{Path: program.Interpreter}); !d.Allowed {
 			return toolDenied("program "+program.Interpreter+", which "+name+
 				" names in its first line,", d)
 		}
@@ -190,18 +189,18 @@ func (v *view) startable(j *Job, name string, f *os.File) error {
 const hintNoProgram = "what a [[mount]] of the policy does not show is not in the jail; jail plan shows what is"
 
 // search returns the path in the jail of the program of that name.
-func (v *view) search(j *Job, name string) (string, error) {
+func (f *finder) search(v *view, name string) (string, error) {
 	if strings.Contains(name, "/") {
 		at := name
 		if !path.IsAbs(at) {
-			at = path.Join(j.Cwd, at)
+			at = path.Join(f.cwd, at)
 		}
 		at = path.Clean(at)
 		_, err := v.find(at)
 		if problem.Short(err) != nil {
 			return at, err
 		}
-		if err != nil && j.Policy.Decide(policy.Native{Path: at}).Allowed {
+		if err != nil && f.policy.Decide(policy.Native{Path: at}).Allowed {
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 				return at, problem.New(problem.NotFound,
 					"program %s: there is no such file in the jail", at).
@@ -212,7 +211,7 @@ func (v *view) search(j *Job, name string) (string, error) {
 		}
 		return at, nil
 	}
-	env, err := j.environ()
+	env, err := f.environ(Tool{})
 	if err != nil {
 		return name, err
 	}
@@ -245,32 +244,29 @@ func (v *view) search(j *Job, name string) (string, error) {
 		WithHint(hintNoProgram)
 }
 
-// environ is the tool's whole environment. A program of the host has a PATH, and variables that
-// lead to the fetch proxy, unless the policy or the caller say otherwise.
-func (j *Job) environ() ([]string, error) {
-	env, err := environ(j.Policy, j.Req, j.Cwd)
+// environ returns the whole environment of a tool. A program of the host has a PATH, and variables
+// that lead to the fetch proxy, unless the policy or the caller say otherwise.
+func (f *finder) environ(t Tool) ([]string, error) {
+	env, err := environ(f.policy, f.req, f.cwd)
 	// it knows no other directory, and no name of this one
-	if j.Tool.layout == runners.LayoutWorking {
+	if t.layout == runners.LayoutWorking {
 		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })
 	}
-	if err != nil || len(j.Policy.Policy().Tools.Native) == 0 {
+	if err != nil || len(f.policy.Policy().Tools.Native) == 0 {
 		return env, err
 	}
 	add := func(name, value string) {
-		if !slices.ContainsFunc(env, func(e string) bool {
-			return strings.HasPrefix(e,
-				name+"=")
-		}) {
+		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
 			env = append(env, name+"="+value)
 		}
 	}
 	add("PATH", defaultPath)
-	if n := processors(j.Policy.Policy().Limits.CPUs); j.Tool.Native != "" && n < runtime.NumCPU() {
+	if n := processors(f.policy.Policy().Limits.CPUs); t.Native != "" && n < runtime.NumCPU() {
 		for _, name := range processorVariables {
 			add(name, strconv.Itoa(n))
 		}
 	}
-	if len(j.Policy.Policy().Fetch.Allow) > 0 && j.Tool.Native != "" {
+	if len(f.policy.Policy().Fetch.Allow) > 0 && t.Native != "" {
 		proxy := "http://127.0.0.1:" + strconv.Itoa(jail.RelayPort)
 		for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY",
 			"HTTPS_PROXY", "ALL_PROXY"} {
@@ -302,15 +298,6 @@ func processors(limit int64) int {
 // Python's requests and pip, Node, git and cargo.
 var certificateVariables = []string{"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
 	"PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"}
-
-func (j *Job) nativeOrder() runners.Order {
-	n := &runners.Native{Program: j.Tool.Native, Terminal: j.Req.Terminal}
-	if j.Plan.Fetch != nil {
-		n.Relay = jail.RelayPort
-	}
-	return runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: j.env,
-		Cwd: j.Plan.Command.Cwd}, Native: n, Fetch: j.Plan.Fetch != nil}
-}
 
 // NoExec is the error of a run whose program the kernel did not execute, although it looked as if
 // it would: execve(2) says what its errors mean.

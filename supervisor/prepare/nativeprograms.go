@@ -131,12 +131,12 @@ func skipDir(entry fs.DirEntry) error {
 	return nil
 }
 
-// findPrograms adds what else may run to what the plan is made from, and says which files and
+// programs adds what else may run to what the plan is made from, and says which files and
 // directories of the host that is.
-func (s *Preparer) findPrograms(j *Job) (found []string, inodes []inode.ID, err error) {
-	doErr := j.Caller.Do(func() error {
-		v := newView(j)
-		if found, err = v.programs(j.Policy.Policy()); err != nil {
+func (f *finder) programs() (found []string, inodes []inode.ID, err error) {
+	doErr := f.caller.Do(func() error {
+		v := f.view()
+		if found, err = v.programs(f.policy.Policy()); err != nil {
 			return nil
 		}
 		for _, p := range found {

@@ -33,13 +33,13 @@ type place struct {
 	exec  bool
 }
 
-func newView(j *Job) *view {
-	v := &view{}
-	if j.Source != nil {
-		v.mounts = append(v.mounts, viewed{policy.WorkspaceDir, fdPath(j.Source),
-			jail.AllMayRun(j.Policy.Policy(), policy.WorkspaceDir)})
+func (f *finder) view() *view {
+	v, pol := &view{}, f.policy.Policy()
+	if f.source != nil {
+		v.mounts = append(v.mounts, viewed{policy.WorkspaceDir, fdPath(f.source),
+			jail.AllMayRun(pol, policy.WorkspaceDir)})
 	}
-	for _, m := range j.Policy.Policy().Mounts {
+	for _, m := range pol.Mounts {
 		if m.Source != "" && m.Target != "" {
 			v.mounts = append(v.mounts, viewed{m.Target, m.Source, m.Access&policy.Exec != 0})
 		}
@@ -69,8 +69,7 @@ const maxLinks = 40 // as the kernel
 // jail.
 func (v *view) find(p string) (place, error) {
 	fail := func(err error) (place, error) {
-		return place{}, &fs.PathError{Op: "open", Path: p,
-			Err: err}
+		return place{}, &fs.PathError{Op: "open", Path: p, Err: err}
 	}
 	current, rest, found, links := "/", strings.Split(p, "/"), place{}, 0
 	for len(rest) > 0 {

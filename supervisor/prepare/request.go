@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -81,10 +82,7 @@ func profileOf(req message.Request, set *profiles.Set) (policy.Layer, error) {
 		}
 		return file.Layer("policy "+name, name), nil
 	}
-	name := req.Profile
-	if name == "" {
-		name = "default"
-	}
+	name := profileName(req)
 	p, err := set.Get(name)
 	switch {
 	case errors.Is(err, profiles.ErrNotFound):
@@ -95,6 +93,14 @@ func profileOf(req message.Request, set *profiles.Set) (policy.Layer, error) {
 			WithHint("jail policy check, or jail profile show " + name)
 	}
 	return p.File.Layer("profile "+name, p.Origin), nil
+}
+
+// profileName is what the records call the policy that the caller asked for.
+func profileName(req message.Request) string {
+	if req.Policy != "" {
+		return req.PolicyName
+	}
+	return cmp.Or(req.Profile, "default")
 }
 
 // toolDenied says why a tool may not run, by the decision that refused it.

@@ -1,10 +1,8 @@
 package prepare
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
-	"os"
 
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy"
@@ -38,64 +36,56 @@ type Script struct {
 // engineThreads are those that the engine has besides one for each tool that waits.
 const engineThreads = 12
 
-// openScript reads the script and finds its tools.
-func (s *Preparer) openScript(ctx context.Context, j *Job) error {
-	parsed, err := shell.Parse(j.Req.Script.Name, j.Req.Script.Text)
+// script reads the request's script and finds its tools.
+func (f *finder) script() (Tool, error) {
+	name, text := f.req.Script.Name, f.req.Script.Text
+	parsed, err := shell.Parse(name, text)
 	if err != nil {
-		return problem.New(problem.Usage, "%w", err).
+		return Tool{}, problem.New(problem.Usage, "%w", err).
 			WithHint("nothing of the script ran; jail sh runs POSIX shell, less job control")
 	}
-	j.Tool = Tool{Name: "sh", command: "sh", Sum: sha256.Sum256([]byte(j.Req.Script.Text))}
-	j.Script = &Script{parsed: parsed, params: j.Req.Args, commands: map[string]runners.Command{},
+	sc := &Script{parsed: parsed, params: f.req.Args, commands: map[string]runners.Command{},
 		programs: map[string]string{}, needs: map[string]*bundle.Needs{},
 		refused: map[string]string{}, missing: map[string]string{}}
-	names, dynamic := parsed.Names()
+	return Tool{Name: "sh", command: "sh", Sum: sha256.Sum256([]byte(text)), Script: sc},
+		f.findCommands(sc)
+}
+
+// findCommands finds the tools that the script may run.
+func (f *finder) findCommands(sc *Script) error {
+	names, dynamic := sc.parsed.Names()
 	for _, name := range names {
 		if name == shell.Xargs {
 			// what it runs is an argument
 			dynamic = true
 			continue
 		}
-		if err := s.addCommand(j, name); err != nil {
+		if err := f.addCommand(sc, name); err != nil {
 			return err
 		}
 	}
 	if dynamic {
-		if err := s.addBundles(j); err != nil {
+		if err := f.addBundles(sc); err != nil {
 			return err
 		}
 	}
 	// The tools of a script share one jail, so what is said of any of them holds for all.
-	j.Policy = j.Policy.For(j.Script.toolNames()...)
-	j.Script.refuseLarge(j.memory())
-	j.Script.list()
-	if err := j.Script.narrow(j.Policy); err != nil {
-		return err
-	}
-	if j.dry {
-		return nil
-	}
-	for i := range j.Script.tools {
-		// its tool is the one to compile
-		compiling := *j
-		compiling.Tool = j.Script.tools[i]
-		if err := s.compiled(ctx, &compiling); err != nil {
-			return err
-		}
-	}
-	return nil
+	f.policy = f.policy.For(sc.toolNames()...)
+	sc.refuseLarge(memory(f.policy))
+	sc.list()
+	return sc.narrow(f.policy)
 }
 
 // addBundles adds every command that policy allows, for a script whose commands only a run can
 // name.
-func (s *Preparer) addBundles(j *Job) error {
-	for _, b := range s.o.Bundles.List() {
+func (f *finder) addBundles(sc *Script) error {
+	for _, b := range f.p.o.Bundles.List() {
 		for _, c := range b.Manifest.Commands {
-			if d := j.Policy.Decide(policy.Tool{Bundle: b.Name, Command: c.Name}); !d.Allowed ||
-				j.Script.commands[c.Name].Name != "" {
+			if d := f.policy.Decide(policy.Tool{Bundle: b.Name, Command: c.Name}); !d.Allowed ||
+				sc.commands[c.Name].Name != "" {
 				continue
 			}
-			if err := s.addCommand(j, c.Name); err != nil {
+			if err := f.addCommand(sc, c.Name); err != nil {
 				return err
 			}
 		}
@@ -105,24 +95,23 @@ func (s *Preparer) addBundles(j *Job) error {
 
 // addCommand finds the tool of one name. One that is refused or not there is an error only when it
 // is run.
-func (s *Preparer) addCommand(j *Job, name string) error {
-	// findTool looks at the request's tool
-	one := *j
-	one.Req.Tool = name
-	t, err := s.findTool(&one)
+func (f *finder) addCommand(sc *Script, name string) error {
+	// What a bundle asks for narrows the policy of its own commands alone: see narrow.
+	one := *f
+	t, err := one.findTool(name)
 	var missing *bundle.NotFoundError
 	switch e := problem.From(err); {
 	case err == nil:
-		j.Script.add(name, t)
+		sc.add(name, t)
 		return nil
 	case errors.As(err, &missing), e.Code == problem.NotFound:
-		j.Script.missing[name] = e.Message
+		sc.missing[name] = e.Message
 		return nil
 	case e.Code == problem.Refused && len(e.Denied) > 0:
-		j.Script.refused[name] = e.Denied[0].Rule
+		sc.refused[name] = e.Denied[0].Rule
 		// that of an import says so itself
 		if e.Hint != "" && e.Denied[0].Layer == "policy" {
-			j.Script.refused[name] += ": " + e.Hint
+			sc.refused[name] += ": " + e.Hint
 		}
 		return nil
 	}
@@ -190,21 +179,13 @@ func (sc *Script) toolNames() []string {
 	return out
 }
 
-func (sc *Script) files() []*os.File {
-	var all []*os.File
-	for _, t := range sc.tools {
-		all = append(all, t.module)
-	}
-	return all
-}
-
-func (sc *Script) order(j *Job) runners.Order {
-	inv := *j.invocation()
+// order makes the order to run the script, of the invocation of each of its commands.
+func (sc *Script) order(inv runners.Invocation, pids int64) runners.Order {
 	inv.Args, inv.CacheDir = runners.Texts{"sh"}, jail.CacheDir
 	return runners.Order{Invocation: inv, Script: &runners.Script{Name: sc.parsed.Name,
 		Text: sc.parsed.Text, Params: sc.params,
 		Commands: sc.commands, Refused: sc.refused,
-		Concurrent: int(max(j.Policy.Policy().Limits.PIDs-engineThreads, 1))}}
+		Concurrent: int(max(pids-engineThreads, 1))}}
 }
 
 // maxScriptText is how much of a script stands in a record, in bytes; its digest stands for all of

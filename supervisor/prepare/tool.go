@@ -25,7 +25,6 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/admission"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/config"
-	"github.com/jail-sandbox/jail/supervisor/idrange"
 	"github.com/jail-sandbox/jail/supervisor/lifetime"
 	"github.com/jail-sandbox/jail/supervisor/modules"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -52,10 +51,34 @@ type Tool struct {
 	// Imports are those of the module.
 	Imports []string
 	needs   *bundle.Needs // of a pulled bundle
+	// Script is nil where one tool is run.
+	Script *Script
 }
 
 // Digest is that of the module or program.
 func (t Tool) Digest() string { return "sha256:" + hex.EncodeToString(t.Sum[:]) }
+
+// modules returns the tools whose modules the tool loads: itself, for a script those of its
+// commands, for a program of the host none.
+func (t Tool) modules() []Tool {
+	switch {
+	case t.Script != nil:
+		return t.Script.tools
+	case t.Native != "":
+		return nil
+	}
+	return []Tool{t}
+}
+
+// files returns the descriptors of the modules.
+func (t Tool) files() (all []*os.File) {
+	for _, m := range t.modules() {
+		if m.module != nil {
+			all = append(all, m.module)
+		}
+	}
+	return all
+}
 
 // toolFiles are the modules and programs of tools as the daemon keeps them.
 type toolFiles struct {
@@ -74,11 +97,10 @@ func (f *toolFiles) open(c config.Config) (err error) {
 	return err
 }
 
-// findTool finds the module that the request names: a file if the name has a slash and ends in
+// findTool finds the module of a name: a file if the name has a slash and ends in
 // .wasm or is no command of a bundle, else a command of an installed bundle. The policy is asked
 // before anything of it is read.
-func (s *Preparer) findTool(j *Job) (Tool, error) {
-	name := j.Req.Tool
+func (f *finder) findTool(name string) (Tool, error) {
 	switch {
 	case name == "":
 		return Tool{}, problem.New(problem.Usage, "no tool is named")
@@ -86,36 +108,38 @@ func (s *Preparer) findTool(j *Job) (Tool, error) {
 		return Tool{}, problem.New(problem.Usage, "the tool's name has a NUL byte")
 	case strings.HasSuffix(name, ".wasm") || strings.HasPrefix(name, "/") || strings.HasPrefix(name,
 		"./") || strings.HasPrefix(name, "../"):
-		return s.moduleFile(j, name)
+		return f.moduleFile(name)
 	}
-	return s.bundled(j, name)
+	return f.bundled(name)
 }
 
-func (s *Preparer) bundled(j *Job, name string) (Tool, error) {
-	c, err := s.o.Bundles.Find(name)
+func (f *finder) bundled(name string) (Tool, error) {
+	c, err := f.p.o.Bundles.Find(name)
 	if err != nil && !bundle.IsMissing(err) {
 		return Tool{}, problem.New(problem.Failed, "tool %s: %w", name, err).
 			WithHint("jail tool verify says what is wrong with the pulled bundles")
 	}
 	if err != nil {
-		return Tool{}, problem.New(problem.NotFound, "%w", err).WithHint(j.hintFor(name))
+		return Tool{}, problem.New(problem.NotFound, "%w", err).WithHint(f.hintFor(name))
 	}
 	t := Tool{Name: c.Bundle + "/" + c.Name, command: c.Name, installed: true, needs: c.Needs}
-	if d := j.Policy.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !d.Allowed {
+	if d := f.policy.Decide(policy.Tool{Bundle: c.Bundle, Command: c.Name}); !d.Allowed {
 		denied := toolDenied("tool "+t.Name, d)
 		if d.Layer != policy.CeilingLayer {
-			denied.Hint = j.grantBeside("--add-tool " + t.Name)
+			denied.Hint = f.grantBeside("--add-tool " + t.Name)
 		}
 		return t, denied
 	}
-	if j.Policy, err = narrowed(j.Policy, c.Bundle, c.Needs); err != nil {
+	own, err := narrowed(f.policy, c.Bundle, c.Needs)
+	if err != nil {
 		return t, problem.New(problem.Failed, "tool %s: %w", t.Name, err)
 	}
+	f.policy = own
 	path := c.Module.Path()
-	if known, module, ok := s.modules.sealed.Get(path); ok {
+	if known, module, ok := f.p.modules.sealed.Get(path); ok {
 		known.module = module
 		known.Name, known.command, known.needs = t.Name, t.command, t.needs
-		err := known.mayFetch(j)
+		err := known.mayFetch(f.policy)
 		return known, err
 	}
 	before, err := modules.StampOf(path)
@@ -133,22 +157,22 @@ func (s *Preparer) bundled(j *Job, name string) (Tool, error) {
 	}
 	about := t
 	about.module = nil
-	if err := s.modules.sealed.Put(path, before, t.Sum, t.module, about); err != nil {
+	if err := f.p.modules.sealed.Put(path, before, t.Sum, t.module, about); err != nil {
 		return t, problem.New(problem.Failed, "tool %s: %w", t.Name, err)
 	}
-	err = t.mayFetch(j)
+	err = t.mayFetch(f.policy)
 	return t, err
 }
 
 // grantBeside is the hint to a profile that grants what flag says beside what the run's own grants.
-func (j *Job) grantBeside(flag string) string {
+func (f *finder) grantBeside(flag string) string {
 	return fmt.Sprintf(
-		"jail profile new mine --from %s %s makes a profile that lets it run beside what %[1]s grants: jail run --policy mine.toml", j.profile(), flag)
+		"jail profile new mine --from %s %s makes a profile that lets it run beside what %[1]s grants: jail run --policy mine.toml", profileName(f.req), flag)
 }
 
 // hintFor says what to do about a tool that is not installed. Who asks for what the host has is
 // told how it is run in a jail.
-func (j *Job) hintFor(name string) string {
+func (f *finder) hintFor(name string) string {
 	const list = "jail tool list shows what is installed"
 	if slices.Contains([]string{"sh", "bash", "dash", "zsh"}, name) {
 		return "jail sh -c SCRIPT runs a script of installed tools; --profile build has the host's own " + name
@@ -157,24 +181,24 @@ func (j *Job) hintFor(name string) string {
 		at := filepath.Join(dir, name)
 		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() &&
 			info.Mode()&0o111 != 0 {
-			return at + " is a program of this host: --profile build runs it with others of its kind; " + j.grantBeside("--native "+at)
+			return at + " is a program of this host: --profile build runs it with others of its kind; " + f.grantBeside("--native "+at)
 		}
 	}
 	return list
 }
 
 // moduleFile reads a module that the caller names by its path, with the caller's rights.
-func (s *Preparer) moduleFile(j *Job, name string) (Tool, error) {
+func (f *finder) moduleFile(name string) (Tool, error) {
 	path := name
 	if !filepath.IsAbs(path) {
-		path = filepath.Join(j.Req.Dir, path)
+		path = filepath.Join(f.req.Dir, path)
 	}
 	path = filepath.Clean(path)
 	t := Tool{Name: path, command: strings.TrimSuffix(filepath.Base(path), ".wasm")}
-	if d := j.Policy.Decide(policy.Module{Path: path}); !d.Allowed {
+	if d := f.policy.Decide(policy.Module{Path: path}); !d.Allowed {
 		return t, toolDenied("module "+path, d)
 	}
-	module, err := j.Caller.ReadFile(path, wasi.MaxModuleBytes)
+	module, err := f.caller.ReadFile(path, wasi.MaxModuleBytes)
 	switch {
 	case errors.Is(err, asuser.ErrTooLarge):
 		return t, problem.New(problem.Refused, "module %s is larger than %d MiB", path,
@@ -192,7 +216,7 @@ func (s *Preparer) moduleFile(j *Job, name string) (Tool, error) {
 			WithHint("the module is read with your own rights")
 	}
 	if err = t.take(module, ""); err == nil {
-		err = t.mayFetch(j)
+		err = t.mayFetch(f.policy)
 	}
 	return t, err
 }
@@ -200,8 +224,8 @@ func (s *Preparer) moduleFile(j *Job, name string) (Tool, error) {
 // mayFetch refuses a module that imports the host functions of fetches where the policy grants
 // none. It is asked of each run: the module's bytes are verified once, and used under other
 // policies.
-func (t *Tool) mayFetch(j *Job) error {
-	if !t.fetches || len(j.Policy.Policy().Fetch.Allow) > 0 {
+func (t *Tool) mayFetch(eff policy.Effective) error {
+	if !t.fetches || len(eff.Policy().Fetch.Allow) > 0 {
 		return nil
 	}
 	t.module.Close()
@@ -310,25 +334,25 @@ func compilePolicyOf(t Tool, size int64, times int) string {
 // compiled makes sure that the module's compiled form is in the cache. Compiling is the one time
 // that a module's author decides how much is done before anything of the module runs, so it is done
 // in a jail of its own.
-func (s *Preparer) compiled(ctx context.Context, j *Job) error {
-	ok, err := s.isCompiled(j)
+func (s *Preparer) compiled(ctx context.Context, j *Job, t Tool) error {
+	ok, err := s.isCompiled(j, t)
 	if err != nil || ok {
 		return err
 	}
 	ctx, stop := s.o.Life.UntilEnd(ctx)
 	defer stop()
-	if err = s.compileInTurn(ctx, j); err != nil && s.o.Life.Ending() {
+	if err = s.compileInTurn(ctx, j, t); err != nil && s.o.Life.Ending() {
 		// the next daemon compiles it
 		return lifetime.ErrEnding
 	}
 	return err
 }
 
-func (s *Preparer) compileInTurn(ctx context.Context, j *Job) error {
+func (s *Preparer) compileInTurn(ctx context.Context, j *Job, t Tool) error {
 	leave, err := s.modules.compiling.Enter(ctx, j.Caller.UID, 1, 0)
 	if e := (*problem.Error)(nil); errors.As(err, &e) && e.Code == problem.Busy {
 		return problem.New(problem.Busy,
-			"jaild is busy: tool %s is to be compiled, and as many others are as it compiles at one time", j.Tool.Name).
+			"jaild is busy: tool %s is to be compiled, and as many others are as it compiles at one time", t.Name).
 			WithCause(err).
 			WithHint("try again when they are done")
 	} else if err != nil {
@@ -336,26 +360,26 @@ func (s *Preparer) compileInTurn(ctx context.Context, j *Job) error {
 	}
 	defer leave()
 	// by another run, that this one waited for
-	if ok, err := s.isCompiled(j); err != nil || ok {
+	if ok, err := s.isCompiled(j, t); err != nil || ok {
 		return err
 	}
-	return s.compile(ctx, j)
+	return s.compile(ctx, j, t)
 }
 
-func (s *Preparer) isCompiled(j *Job) (bool, error) {
-	_, ok, err := s.modules.cache.Find(j.cached, j.Tool.Sum)
+func (s *Preparer) isCompiled(j *Job, t Tool) (bool, error) {
+	_, ok, err := s.modules.cache.Find(j.Host.cached, t.Sum)
 	if err != nil {
 		return false, problem.New(problem.Failed, "cache of compiled modules: %w", err)
 	}
 	return ok, nil
 }
 
-func (s *Preparer) compile(ctx context.Context, j *Job) error {
-	info, err := j.Tool.module.Stat()
+func (s *Preparer) compile(ctx context.Context, j *Job, t Tool) error {
+	info, err := t.module.Stat()
 	if err != nil {
 		return problem.New(problem.Failed, "module: %w", err)
 	}
-	file, err := syntax.Parse(syntax.Profile, "compile", []byte(compilePolicyOf(j.Tool, info.Size(),
+	file, err := syntax.Parse(syntax.Profile, "compile", []byte(compilePolicyOf(t, info.Size(),
 		s.o.Config.Bounds.Compile)), nil)
 	if err != nil {
 		return problem.New(problem.Failed, "bug: %w", err)
@@ -366,26 +390,26 @@ func (s *Preparer) compile(ctx context.Context, j *Job) error {
 		return problem.New(problem.Failed, "bug: %w", err)
 	}
 	out := &limited{max: modules.MaxEntry}
-	failure, err := s.compileJail(ctx, j, eff, out)
+	failure, err := s.compileJail(ctx, j, t, eff, out)
 	if err != nil {
 		return err
 	}
 	if failure != "" {
-		return problem.New(problem.Refused, "tool %s cannot be compiled: %s", j.Tool.Name, failure)
+		return problem.New(problem.Refused, "tool %s cannot be compiled: %s", t.Name, failure)
 	}
-	if err := s.modules.cache.Store(j.Tool.Sum, out.Bytes()); err != nil {
+	if err := s.modules.cache.Store(t.Sum, out.Bytes()); err != nil {
 		return problem.New(problem.Failed, "cache of compiled modules: %w", err)
 	}
 	return nil
 }
 
 // compileJail has the module compiled in a jail of its own.
-func (s *Preparer) compileJail(ctx context.Context, j *Job, eff policy.Effective,
-	out *limited) (failure string, err error) {
+func (s *Preparer) compileJail(ctx context.Context, j *Job, t Tool,
+	eff policy.Effective, out *limited) (failure string, err error) {
 	sub := &Job{Caller: j.Caller, ID: jail.ID(string(j.ID)[:min(len(j.ID), 50)] + ".compile"),
-		Policy: eff, Tool: j.Tool, Compile: true}
+		Policy: eff, Tool: t}
 	defer sub.Close()
-	if sub.Tool.module, err = launch.Reopen(j.Tool.module); err != nil {
+	if sub.Tool.module, err = launch.Reopen(t.module); err != nil {
 		return "", problem.New(problem.Failed, "module: %w", err)
 	}
 	if err := s.planCompile(sub); err != nil {
@@ -398,17 +422,19 @@ func (s *Preparer) compileJail(ctx context.Context, j *Job, eff policy.Effective
 const compileDir = "/tmp/compiled"
 
 func (s *Preparer) planCompile(j *Job) (err error) {
-	if j.IDs, err = idrange.Take(); err != nil {
-		return problem.New(problem.Busy, "%w", err).WithHint("try again when other runs have ended")
+	if j.Host.IDs, err = takeIDs(); err != nil {
+		return err
 	}
-	j.Plan, err = jail.NewPlan(j.Policy, jail.Request{ID: j.ID, Base: j.IDs.Base,
+	j.Plan, err = jail.NewPlan(j.Policy, jail.Request{ID: j.ID, Base: j.Host.IDs.Base,
 		User: rootless.User(), Slice: s.o.Config.Slice, Command: jail.Command{
 			Runner: jail.RunnerCompile, Tool: j.Tool.Name, Digest: j.Tool.Digest(),
 			Args: []string{"compile"}, Cwd: "/"}})
 	if err != nil {
 		return problem.New(problem.Failed, "compile %s: %w", j.Tool.Name, err)
 	}
-	return j.fitOOMScore()
+	j.Order = runners.Order{Compile: true,
+		Invocation: runners.Invocation{Args: []string{"compile"}, CacheDir: compileDir}}
+	return fitOOMScore(&j.Plan)
 }
 
 // limited collects at most max bytes of what a jail writes.

@@ -1,7 +1,6 @@
 package prepare
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"syscall"
@@ -22,7 +21,7 @@ const (
 // narrowByWorkspace meets what the workspace's own policy file says, if it has one. Whoever wrote
 // it, a tool or a stranger's repository, it can take away and never grant. One that cannot be read
 // or understood refuses the run: it may have taken away what matters.
-func (s *Preparer) narrowByWorkspace(_ context.Context, j *Job) error {
+func (s *Preparer) narrowByWorkspace(j *Job) error {
 	// of an invocation its session has
 	if j.Source == nil || j.In != nil {
 		return nil
@@ -59,10 +58,12 @@ func (s *Preparer) narrowByWorkspace(_ context.Context, j *Job) error {
 }
 
 // narrowBy meets one more layer, and lets go of a workspace that it does not leave to the run.
-func (j *Job) narrowBy(layer policy.Layer) (err error) {
-	if j.Policy, err = policy.Resolve(append(j.Policy.Layers(), layer)...); err != nil {
+func (j *Job) narrowBy(layer policy.Layer) error {
+	eff, err := policy.Resolve(append(j.Policy.Layers(), layer)...)
+	if err != nil {
 		return problem.New(problem.Refused, "%v", err)
 	}
+	j.Policy = eff
 	if j.Policy.Policy().Workspace.Access != policy.WorkspaceNone {
 		return nil
 	}

@@ -21,7 +21,7 @@ import (
 // locked to a jail only if the jail starts with it.
 func canBePrewarmed(j *prepare.Job) bool {
 	switch {
-	case j.Compile || j.Holds > 0 || j.Req.Learn || j.Req.Terminal != nil:
+	case j.Order.Compile || j.Holds > 0 || j.Req.Learn || j.Req.Terminal != nil:
 		return false
 	case j.In != nil:
 		return j.Tool.Native == "" || j.Plan.Fetch == nil
@@ -59,19 +59,19 @@ func (s *Runner) prewarmed(ctx context.Context, r *Run) claimed {
 	}
 	spec := prewarm.Spec{}
 	if j.In != nil {
-		spec.Session, spec.Caller, spec.Programs = r.in.Prewarmed, j.Caller.Caller, j.Programs
+		spec.Session, spec.Caller, spec.Programs = r.in.Prewarmed, j.Caller.Caller, j.Host.Programs
 	}
-	if j.Script == nil && j.Tool.Native == "" {
+	if j.Tool.Script == nil && j.Tool.Native == "" {
 		spec.Module = j.Tool.Sum
 	}
-	given, plan, ok := p.Claim(ctx, j.Plan, spec, j.Binds)
+	given, plan, ok := p.Claim(ctx, j.Plan, spec, j.Host.Binds)
 	if !ok {
 		return claimed{}
 	}
 	if j.In == nil {
 		// The jail has ids of its own until nothing is left of it.
-		j.IDs.Release()
-		j.IDs = nil
+		j.Host.IDs.Release()
+		j.Host.IDs = nil
 	}
 	j.Plan = plan
 	return claimed{jail: given, alone: p.VacateMeanwhile(spec.Session, s.Life.CleanUp)}

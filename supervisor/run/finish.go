@@ -46,10 +46,10 @@ func (s *Runner) failure(j *prepare.Job, cause *ending.Cause, res message.Result
 			"jail-init ended with code %d and did not say how the run went", e.status.Code)
 	case a.Layer != "" && a.Report == nil:
 		return s.Jails.Layers.Missing(a.Layer, a.Failure, nil)
-	case j.Compile || res.Limit != nil:
+	case j.Order.Compile || res.Limit != nil:
 		return nil
 	case a.NoCwd != 0:
-		return prepare.NoCwd(j.Cwd, syscall.Errno(a.NoCwd))
+		return prepare.NoCwd(j.Plan.Command.Cwd, syscall.Errno(a.NoCwd))
 	case a.NoExec != 0:
 		return prepare.NoExec(j.Tool.Name, syscall.Errno(a.NoExec))
 	case a.Failure != "":

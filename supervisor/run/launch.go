@@ -86,14 +86,14 @@ func (s *Runner) jailed(ctx context.Context, r *Run, has ready, streams stdio.St
 // startFetch starts the run's proxy, where the policy grants any fetch.
 func (s *Runner) startFetch(ctx context.Context, r *Run) error {
 	j := r.job
-	if j.Compile || j.Holds > 0 || j.Plan.Fetch == nil {
+	if j.Order.Compile || j.Holds > 0 || j.Plan.Fetch == nil {
 		return nil
 	}
 	spec := runproxy.Spec{Policy: j.Policy, Intercept: j.Tool.Native != "",
 		Cgroup: j.Plan.Cgroup.Path, Records: r.records,
 		Fail: func() { r.End(ending.Cause{Gone: true}) }}
-	if j.Script != nil {
-		spec.Scopes = j.Script.Scopes
+	if j.Tool.Script != nil {
+		spec.Scopes = j.Tool.Script.Scopes
 	}
 	proxy, err := s.Proxies.Start(ctx, spec)
 	if err == nil {
@@ -202,7 +202,7 @@ func notStarted(err error) *problem.Error {
 // too.
 func (s *Runner) files(r *Run, work *workspace.Workspace) (*mounts.Files, []string, error) {
 	if j := r.job; j.In != nil {
-		return r.in.Files(j.Plan, j.Binds)
+		return r.in.Files(j.Plan, j.Host.Binds)
 	}
 	files, err := s.ownFiles(r.job, work)
 	return files, nil, err
@@ -211,7 +211,7 @@ func (s *Runner) files(r *Run, work *workspace.Workspace) (*mounts.Files, []stri
 // ownFiles opens the descriptors of the launch of a run that shares nothing with others.
 func (s *Runner) ownFiles(j *prepare.Job, w *workspace.Workspace) (*mounts.Files, error) {
 	files := &mounts.Files{}
-	files.Binds = j.Binds
+	files.Binds = j.Host.Binds
 	if j.Source == nil {
 		return files, nil
 	}
@@ -257,11 +257,11 @@ func (s *Runner) invoke(r *Run, given claimed, proc *launch.Process, joined bool
 	if given.jail != nil {
 		given.alone()
 	}
-	order := r.job.Order()
+	order := r.job.Order
 	order.Joined = joined
-	order.Prepared = r.job.Script == nil && given.jail.Loaded(r.job.Tool.Sum)
+	order.Prepared = r.job.Tool.Script == nil && given.jail.Loaded(r.job.Tool.Sum)
 	err := proc.Invoke(order, append(r.job.Modules(), r.proxy.Load().Door()...)...)
-	if err == nil && r.job.In == nil && !r.job.Compile {
+	if err == nil && r.job.In == nil && !r.job.Order.Compile {
 		s.Meters.Begin.Observe(time.Since(r.job.Begun))
 	}
 	if err == nil || r.Ended() != nil || errors.Is(err, syscall.EPIPE) {

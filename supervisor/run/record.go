@@ -56,7 +56,7 @@ func (i intent) execute(records *runlog.Log, j *prepare.Job) error {
 // recordEnd puts what was executed, what was refused and which limits were met on record.
 func recordEnd(records *runlog.Log, j *prepare.Job, res message.Result, e end,
 	met []message.LimitHit) error {
-	for _, executed := range j.Script.Executed(e.answer.Report) {
+	for _, executed := range j.Tool.Script.Executed(e.answer.Report) {
 		if err := records.Record(executed); err != nil {
 			return err
 		}

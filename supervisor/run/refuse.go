@@ -22,7 +22,7 @@ func (s *Runner) Refuse(c caller.Caller, req message.Request, j *prepare.Job,
 		defer j.Close()
 		res.ID, entry.Run = string(j.ID), string(j.ID)
 		res.Session, entry.Session = j.Session(), j.Session()
-		if j.Resolved {
+		if !j.Policy.IsZero() {
 			res.Policy = j.Policy.Digest()
 			entry.Policy = res.Policy
 		}

@@ -215,7 +215,7 @@ type observers struct {
 func (s *Runner) observe(r *Run, proc *launch.Process) (*observers, error) {
 	o := &observers{}
 	var err error
-	if r.job.Compile {
+	if r.job.Order.Compile {
 		return o, nil
 	}
 	if r.job.Req.Learn {
@@ -272,7 +272,7 @@ func limitIO(stateDir string, j *prepare.Job, work *workspace.Workspace, leaf *c
 		return problem.New(problem.Failed, "%w", err)
 	}
 	defer state.Close()
-	files := append([]*os.File{state}, j.Binds...)
+	files := append([]*os.File{state}, j.Host.Binds...)
 	if j.Source != nil {
 		files = append(files, j.Source)
 	}

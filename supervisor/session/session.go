@@ -238,7 +238,7 @@ func (s *Sessions) Start(ctx context.Context, c caller.Caller,
 	}
 	h.run = s.runner.NewHolding(j, h)
 	h.invocations.open(string(j.ID), placesFor(j.Policy.Policy().Limits))
-	h.prewarmed = prewarm.NewSession(string(j.ID), j.IDs.Base, h.mayPrewarm, h.files)
+	h.prewarmed = prewarm.NewSession(string(j.ID), j.Host.IDs.Base, h.mayPrewarm, h.files)
 	s.runner.Life.Go(func() { h.hold(leave) })
 	return s.await(ctx, h, nil)
 }
@@ -495,7 +495,7 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 // given is what an invocation has of the session.
 func (h *session) given() *prepare.Session {
 	j := h.run.Job()
-	return &prepare.Session{ID: j.ID, Policy: j.Policy, Plan: j.Plan, IDs: j.IDs,
+	return &prepare.Session{ID: j.ID, Policy: j.Policy, Plan: j.Plan, IDs: j.Host.IDs,
 		Group: rungroup.Session(j.Plan.Cgroup.Path), Source: j.Source}
 }
 

@@ -1,0 +1,224 @@
+package prepare
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/rootless"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/idrange"
+	"github.com/jail-sandbox/jail/supervisor/mounts"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
+)
+
+// makePlan makes the plan of a job whose tool was found, and the order for what runs in its jail.
+func (s *Preparer) makePlan(j *Job, f *finder) error {
+	env, err := f.environ(j.Tool)
+	if err != nil {
+		return err
+	}
+	if j.Req.Terminal != nil && j.Tool.Native == "" {
+		return problem.New(problem.Usage, "a terminal is for programs of the host; %s is none",
+			j.Tool.Name)
+	}
+	slice := s.o.Config.Slice
+	if j.In != nil {
+		j.Host.IDs, slice = j.In.IDs, j.In.Group
+	} else if j.Host.IDs, err = takeIDs(); err != nil {
+		return err
+	}
+	r := jail.Request{ID: j.ID, Base: j.Host.IDs.Base, User: rootless.User(), Slice: slice,
+		Later:  j.Holds == 0 && j.Tool.Native == "",
+		Caches: s.caches(j.Tool), Told: s.o.Told, Command: jail.Command{
+			Runner: string(runners.KindWASI), Tool: j.Tool.Name, Digest: j.Tool.Digest(),
+			Args: runlog.Readable(j.args()), Env: runlog.Readable(env), Cwd: f.cwd}}
+	if sc := j.Tool.Script; sc != nil {
+		r.Command.Runner, r.Command.Script = string(runners.KindShell), sc.steps
+	}
+	if j.Holds > 0 {
+		r.Caches, r.Command.Runner, r.Command.Digest = nil, holder(j.Policy), ""
+	}
+	if j.Tool.Native != "" {
+		r.Command.Runner, r.Command.Terminal = string(runners.KindNative), j.Req.Terminal != nil
+		if r.Programs, j.Host.Programs, err = f.programs(); err != nil {
+			return err
+		}
+	}
+	if j.Source != nil {
+		if r.Workspace, err = sourceOf(j.Source, j.Caller); err != nil {
+			return problem.New(problem.Failed, "workspace: %w", err)
+		}
+	}
+	if j.Plan, err = jail.NewPlan(j.Policy, r); err != nil {
+		return problem.New(problem.Refused, "%w", err).
+			WithHint("jail policy show, and --limit, say what the policy asks for")
+	}
+	j.fitSession()
+	if err := fitOOMScore(&j.Plan); err != nil {
+		return err
+	}
+	j.Order = j.order(env)
+	if err := j.Order.Invocation.Validate(); err != nil {
+		return problem.New(problem.Usage, "%v", err)
+	}
+	return nil
+}
+
+// takeIDs takes a range of host ids for a jail.
+func takeIDs() (*idrange.Range, error) {
+	ids, err := idrange.Take()
+	if err != nil {
+		return nil, problem.New(problem.Busy, "%w", err).
+			WithHint("try again when other runs have ended")
+	}
+	return ids, nil
+}
+
+// sourceOf says with whose ids the tool works on a directory: root's tools with those of its owner,
+// everybody else's with their own, so that a tool never reads for its caller what the caller could
+// not.
+func sourceOf(dir *os.File, c caller.Caller) (*jail.Source, error) {
+	if c.UID != 0 {
+		return &jail.Source{Path: dir.Name(), UID: c.UID, GID: c.GID}, nil
+	}
+	info, err := dir.Stat()
+	if err != nil {
+		return nil, err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	return &jail.Source{Path: dir.Name(), UID: st.Uid, GID: st.Gid}, nil
+}
+
+func (s *Preparer) caches(t Tool) (all []string) {
+	for _, m := range t.modules() {
+		all = append(all, s.modules.cache.Path(m.Sum))
+	}
+	return all
+}
+
+// memory returns how much of it a module may have, in bytes: what WebAssembly can address at most.
+func memory(eff policy.Effective) int64 { return min(eff.Policy().Limits.Memory, 4<<30) }
+
+// order returns what jail-init is told to run.
+func (j *Job) order(env []string) runners.Order {
+	o := runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: env,
+		Cwd: j.Plan.Command.Cwd}}
+	switch sc := j.Tool.Script; {
+	case j.Tool.Native != "":
+		o.Native = &runners.Native{Program: j.Tool.Native, Terminal: j.Req.Terminal}
+		if j.Plan.Fetch != nil {
+			o.Native.Relay = jail.RelayPort
+		}
+	case sc != nil:
+		j.fillInvocation(&o.Invocation)
+		o = sc.order(o.Invocation, j.Policy.Policy().Limits.PIDs)
+	default:
+		j.fillInvocation(&o.Invocation)
+	}
+	o.Fetch = j.Plan.Fetch != nil
+	return o
+}
+
+// fillInvocation adds what a module's runner is told beside its arguments.
+func (j *Job) fillInvocation(inv *runners.Invocation) {
+	pol := j.Policy.Policy()
+	inv.Layout, inv.Devices, inv.CacheDir = j.Tool.layout, j.Plan.Devices,
+		filepath.Join(jail.CacheDir, "0")
+	inv.MemoryLimit, inv.OpenFiles = memory(j.Policy), int(min(pol.Limits.OpenFiles, 1<<20))
+	if w := j.Plan.Workspace; w != nil {
+		inv.Mounts = append(inv.Mounts, runners.Mount{Path: jail.SeenPath(w.Target),
+			Source: w.Target, Write: w.Shadow, Hide: pol.Workspace.Hide})
+	}
+	for _, m := range j.Plan.Mounts {
+		if m.Kind != jail.MountProc && !strings.HasPrefix(m.Target, jail.CacheDir) {
+			inv.Mounts = append(inv.Mounts, runners.Mount{Path: m.Target, Write: m.Write})
+		}
+	}
+}
+
+// holder is the kind of jail that holds the session. Nothing runs in it; it is the narrowest that
+// the policy can have.
+func holder(eff policy.Effective) string {
+	if eff.Policy().Syscalls.Has(policy.GroupWASI) {
+		return jail.RunnerWASI
+	}
+	return jail.RunnerNative
+}
+
+// sessionTool is what the run of the jail that holds a session is called.
+const sessionTool = "session"
+
+// sessionFiles are the inodes of a tmpfs that tools of any kind share.
+const sessionFiles = 1 << 17
+
+// fitSession makes the plan one of a session's jail: the one that holds it lasts as long as the
+// Session may, and its invocations have the file systems that it has.
+func (j *Job) fitSession() {
+	p := &j.Plan
+	switch {
+	case j.Holds > 0:
+		p.Limits.Wall, p.Limits.CPUTime = j.Holds, policy.Unlimited
+		// of all the session's processes the last to go
+		p.Cgroup.OOMScore = 0
+		for i, m := range p.Mounts {
+			if len(j.Policy.Policy().Tools.Native) > 0 && mounts.Shared(m) {
+				p.Mounts[i].Files = sessionFiles
+			}
+		}
+	case j.In != nil:
+		for i, m := range p.Mounts {
+			for _, held := range j.In.Plan.Mounts {
+				if mounts.Shared(m) && held.Kind == m.Kind && held.Target == m.Target {
+					p.Mounts[i].Size, p.Mounts[i].Files = held.Size, held.Files
+				}
+			}
+		}
+	}
+}
+
+// oomScore returns the oom_score_adj of a jail for which want is wanted. No jail has a lower one
+// than the daemon itself, which without CAP_SYS_RESOURCE could not set it
+// (proc_pid_oom_score_adj(5)). A user's service manager gives 200 to what it starts.
+func oomScore(want int) (int, error) {
+	text, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		return 0, err
+	}
+	own, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, fmt.Errorf("oom_score_adj of this process: %w", err)
+	}
+	return max(want, own), nil
+}
+
+// fitOOMScore gives the plan an oom_score_adj that the daemon may set.
+func fitOOMScore(p *jail.Plan) error {
+	score, err := oomScore(p.Cgroup.OOMScore)
+	if err != nil {
+		return problem.New(problem.Failed, "%w", err)
+	}
+	p.Cgroup.OOMScore = score
+	return nil
+}
+
+// checkIO refuses a policy that bounds the use of disks where nothing below slice could hold it.
+func checkIO(slice string, l policy.Limits) error {
+	if l.IORead == policy.Unlimited && l.IOWrite == policy.Unlimited {
+		return nil
+	}
+	if err := cgroup.MissingIO(slice); err != nil {
+		return problem.MissingLayer("control groups",
+			fmt.Sprintf("limits io_read and io_write need them to bound the use of disks: %v", err),
+			"take io_read and io_write out of the policy, or enable the controller (blkio, or io of cgroup v2)", err)
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+// Package prepare decides requests: it resolves the policy, opens the workspace, finds the tool and
+// makes the plan. What it returns is a Job, of which nothing has started.
+package prepare
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/profiles"
+	"github.com/jail-sandbox/jail/supervisor/bundle"
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/config"
+	"github.com/jail-sandbox/jail/supervisor/hostlayers"
+	"github.com/jail-sandbox/jail/supervisor/lifetime"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/modules"
+	"github.com/jail-sandbox/jail/supervisor/mounts"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// Options say what a Preparer needs of the daemon.
+type Options struct {
+	Config config.Config
+	// Policies returns the policies of the host that are in force.
+	Policies func() *profiles.State
+	Bundles  *bundle.Catalog
+	Layers   hostlayers.Host
+	Life     *lifetime.Lifetime
+	// Told says that the kernel tells what Landlock refuses.
+	Told bool
+	// Compile runs a job that compiles a module, and writes the compiled form to out. The failure
+	// is what is wrong with the module.
+	Compile func(ctx context.Context, j *Job, out io.Writer) (failure string, err error)
+}
+
+// A Preparer decides the requests of a daemon. Its methods may be called from several goroutines.
+type Preparer struct {
+	o       Options
+	modules toolFiles
+}
+
+// New returns the preparer of a daemon, and opens its cache of compiled modules.
+func New(o Options) (*Preparer, error) {
+	s := &Preparer{o: o}
+	return s, s.modules.open(o.Config)
+}
+
+// Module returns the verified bytes of an installed module that was used before, by its digest.
+func (s *Preparer) Module(sum [sha256.Size]byte) (*os.File, bool) {
+	return s.modules.sealed.BySum(sum)
+}
+
+// Run decides a request. On error the job holds what was known by then.
+func (s *Preparer) Run(ctx context.Context, c caller.Caller, req message.Request) (*Job, error) {
+	j := &Job{Caller: c, Req: req}
+	return j, s.prepare(ctx, j, false)
+}
+
+// Plan makes the plan of a request and starts nothing. The range of host ids in it is one that is
+// free now.
+func (s *Preparer) Plan(ctx context.Context, c caller.Caller, req message.Request) (jail.Plan,
+	error) {
+	j := &Job{Caller: c, Req: req}
+	defer j.Close()
+	err := s.prepare(ctx, j, true)
+	return j.Plan, err
+}
+
+// Hold decides a request for the jail that holds a session open, for so long at most.
+func (s *Preparer) Hold(ctx context.Context, c caller.Caller, req message.Request,
+	total time.Duration) (*Job, error) {
+	j := &Job{Caller: c, Req: req, Holds: total}
+	return j, s.prepare(ctx, j, false)
+}
+
+// Invoke decides a request for an invocation of a session.
+func (s *Preparer) Invoke(ctx context.Context, c caller.Caller, req message.Request,
+	in *Session) (*Job, error) {
+	j := &Job{Caller: c, Req: req, In: in}
+	return j, s.prepare(ctx, j, false)
+}
+
+// prepare decides the request of j, step by step. If dry, nothing may start.
+func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
+	j.Begun, j.Host.cached = time.Now(), &modules.Hold{}
+	if j.ID, err = identify(j.Req.ID); err != nil {
+		return err
+	}
+	if j.Policy, err = s.decide(j); err != nil {
+		return err
+	}
+	if j.Source, err = j.openWorkspace(); err != nil {
+		return err
+	}
+	if err = s.narrowByWorkspace(j); err != nil {
+		return err
+	}
+	cwd, err := j.findCwd()
+	if err != nil {
+		return err
+	}
+	f := &finder{p: s, caller: j.Caller, req: j.Req, policy: j.Policy, source: j.Source, cwd: cwd}
+	j.Tool, err = f.find(j.Holds > 0)
+	if j.Policy = f.policy; err != nil {
+		return err
+	}
+	if !dry && j.Holds == 0 {
+		for _, t := range j.Tool.modules() {
+			if err := s.compiled(ctx, j, t); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.makePlan(j, f); err != nil || dry {
+		return err
+	}
+	if err := checkIO(s.o.Config.Slice, j.Policy.Policy().Limits); err != nil {
+		return err
+	}
+	// What the policy mounts is opened with the caller's rights, the cache with the daemon's.
+	j.Host.Binds, err = mounts.Binds(j.Plan, j.Caller.Caller, s.o.Layers)
+	return err
+}
+
+func identify(asked string) (jail.ID, error) {
+	if asked == "" {
+		return jail.NewID(), nil
+	}
+	id, err := jail.ParseID(asked)
+	if err != nil {
+		return "", problem.New(problem.Usage, "%v", err)
+	}
+	return id, nil
+}
+
+// decide resolves the policy. An invocation has that of its session, as it was when the session was
+// started, narrowed by what the invocation asks for.
+func (s *Preparer) decide(j *Job) (policy.Effective, error) {
+	if j.In == nil {
+		return s.resolve(j.Caller, j.Req)
+	}
+	flags, err := readFlags(message.Request{Limits: j.Req.Limits})
+	if err != nil {
+		return policy.Effective{}, err
+	}
+	eff, err := policy.Resolve(append(j.In.Policy.Layers(), policy.Layer{Name: "invocation",
+		Source: "command line", Policy: flags.Policy()})...)
+	if err != nil {
+		return eff, problem.New(problem.Usage, "%w", err)
+	}
+	return eff, nil
+}
+
+// openWorkspace opens the directory with the caller's rights; from here on it is its descriptor and
+// not its name that counts.
+func (j *Job) openWorkspace() (*os.File, error) {
+	if j.In != nil {
+		return j.In.openSource()
+	}
+	access := j.Policy.Policy().Workspace.Access
+	if access == policy.WorkspaceNone {
+		if j.Req.Workspace != "" && !j.Req.NoWorkspace {
+			return nil, toolDenied("a workspace", j.Policy.Decide(policy.Open{Path: policy.WorkspaceDir,
+				Want: policy.Read}))
+		}
+		return nil, nil
+	}
+	path := j.Req.Workspace
+	if path == "" {
+		path = j.Req.Dir
+	}
+	if !filepath.IsAbs(path) {
+		return nil, problem.New(problem.Usage, "workspace %q is not an absolute path", path)
+	}
+	f, err := j.Caller.OpenDir(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err,
+		syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP):
+		return nil, problem.New(problem.NotFound, "workspace %s: %v", path, errors.Unwrap(err)).
+			WithHint("name a directory with --workspace, or use --no-workspace")
+	case problem.Short(err) != nil:
+		return nil, err
+	case err != nil:
+		return nil, problem.New(problem.Refused, "workspace %s: %v", path, errors.Unwrap(err)).
+			WithHint("the workspace is opened with your own rights")
+	}
+	return f, j.checkWorkspace(f)
+}
+
+// checkWorkspace refuses directories whose shadow nobody could review: all of the host, or all of a
+// home.
+func (j *Job) checkWorkspace(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return problem.New(problem.Failed, "workspace: %w", err)
+	}
+	for dir, what := range map[string]string{"/": "the root of the host",
+		j.Caller.Home: "your home directory"} {
+		other, err := os.Stat(dir)
+		if dir != "" && err == nil && os.SameFile(info, other) {
+			return problem.New(problem.Refused,
+				"workspace %s is %s, which holds far more than one tool should see",
+				f.Name(), what).
+				WithHint("go to the directory that the tool is for, or name it with --workspace")
+		}
+	}
+	return nil
+}
+
+// A finder looks for the tool of a job, with the rights of its caller.
+type finder struct {
+	p      *Preparer
+	caller caller.Caller
+	req    message.Request
+	// policy is what the tool is looked for in. What it says of the tool that was found narrows it.
+	policy policy.Effective
+	// source is the workspace's real directory, nil without one.
+	source *os.File
+	// cwd is the working directory in the jail.
+	cwd string
+}
+
+// find finds what the job runs: nothing in a jail that holds a session, else a script or a tool.
+func (f *finder) find(holds bool) (Tool, error) {
+	if holds {
+		return Tool{Name: sessionTool, command: sessionTool}, nil
+	}
+	if f.req.Script != nil {
+		return f.script()
+	}
+	t, err := f.findProgram()
+	if err == nil {
+		err = f.narrow(t)
+	}
+	if err == nil {
+		err = t.fits(memory(f.policy))
+	}
+	return t, err
+}
+
+// narrow meets what the policy says of the tool that was found. A program is looked for anew in
+// what is left of the mounts: it must be there under its own name, and what starts it too.
+func (f *finder) narrow(found Tool) error {
+	before := f.policy.Digest()
+	if f.policy = f.policy.For(found.Name); f.policy.Digest() == before || found.Native == "" {
+		return nil
+	}
+	t, err := f.native(found.Name)
+	if err == nil && (t.Name != found.Name || t.Sum != found.Sum) {
+		err = problem.New(problem.Refused,
+			"program %s is another one in what [tool.%q] leaves of the mounts", found.Name,
+			found.Name).
+			WithHint("start it by its path")
+	}
+	return err
+}
