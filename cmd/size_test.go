@@ -76,8 +76,6 @@ var stillLarge = map[string]size{
 	"supervisor/client.Client": {5, 42},
 	// A request through the proxy, from its decision to its record.
 	"supervisor/fetch.roundTrip": {17, 17},
-	// The job, the daemon and what was seen so far.
-	"supervisor/learn.learner": {18, 14},
 	// The store of package workspace, and who may change what in it.
 	"supervisor/shadows.Store": {6, 61},
 }

@@ -92,21 +92,26 @@ type seen struct {
 	denied   []string
 }
 
+// A learner learns from one job.
 type learner struct {
-	Job
+	job    Job
 	d      Daemon
 	report Report
 	// What is expected of each run.
-	base  seen
-	tried int
-	// The last run was another.
-	why string
-	hit bool // it met a limit
+	base seen
+}
+
+// A difference says in what a run is another than those that were learnt from.
+type difference struct {
+	// what is empty where the run is the same.
+	what string
+	// limit says that the run met one.
+	limit bool
 }
 
 // Learn runs the tool and makes a policy.
 func Learn(ctx context.Context, d Daemon, job Job) (Report, error) {
-	l := &learner{Job: job, d: d}
+	l := &learner{job: job, d: d}
 	err := l.learn(ctx)
 	return l.report, err
 }
@@ -116,7 +121,7 @@ func (l *learner) learn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if l.Base != nil {
+	if l.job.Base != nil {
 		done, err := l.granted(ctx)
 		if done || err != nil {
 			return err
@@ -126,41 +131,42 @@ func (l *learner) learn(ctx context.Context) error {
 	if d, err = l.enough(ctx, d, lesson); err != nil {
 		return err
 	}
-	if l.Base != nil {
-		d = l.Base.Missing(d)
+	if l.job.Base != nil {
+		d = l.job.Base.Missing(d)
 	}
 	found := learn.Tried{Draft: d}
-	if l.Trials {
+	if l.job.Trials {
 		names := map[string][]string{}
 		for _, f := range lesson.Observed.Files {
-			if f.Executed > 0 && l.Names != nil {
-				names[f.Path] = l.Names(f.Path)
+			if f.Executed > 0 && l.job.Names != nil {
+				names[f.Path] = l.job.Names(f.Path)
 			}
 		}
 		found, err = learn.Least(ctx, d, lesson.Observed.Files, names, func(ctx context.Context,
 			d learn.Draft) (bool, error) {
-			return l.same(ctx, d)
+			diff, err := l.try(ctx, d)
+			return err == nil && diff.what == "", err
 		})
 		if err != nil {
 			return err
 		}
 	}
-	l.report.Draft, l.report.Dropped, l.report.Least = found.Draft, found.Dropped, l.Trials &&
+	l.report.Draft, l.report.Dropped, l.report.Least = found.Draft, found.Dropped, l.job.Trials &&
 		found.Whole
 	l.report.Draft.Lessons = l.lessons()
-	l.report.Trials = l.tried
 	l.report.Text, err = l.text(l.report.Draft)
 	return err
 }
 
 // granted reports whether the policy that is added to is enough as it is. Then nothing is added.
 func (l *learner) granted(ctx context.Context) (bool, error) {
-	d := learn.Draft{Access: l.Base.Policy.Workspace.Access}
-	same, err := l.same(ctx, d)
-	if same {
-		l.report.Draft, l.report.Text, l.report.Trials = d, l.Base.Text, l.tried
+	d := learn.Draft{Access: l.job.Base.Policy.Workspace.Access}
+	diff, err := l.try(ctx, d)
+	if err != nil || diff.what != "" {
+		return false, err
 	}
-	return same, err
+	l.report.Draft, l.report.Text = d, l.job.Base.Text
+	return true, nil
 }
 
 func (l *learner) lessons() string {
@@ -169,9 +175,9 @@ func (l *learner) lessons() string {
 	switch {
 	case l.report.Least:
 		text += fmt.Sprintf(
-			"%d more tried it with less. Without any line of a grant the tool does not do the same.", l.tried)
-	case l.Trials:
-		text += fmt.Sprintf("%d more tried it with less. Not all was tried.", l.tried)
+			"%d more tried it with less. Without any line of a grant the tool does not do the same.", l.report.Trials)
+	case l.job.Trials:
+		text += fmt.Sprintf("%d more tried it with less. Not all was tried.", l.report.Trials)
 	default:
 		text += "what it could do without was not tried."
 	}
@@ -183,26 +189,26 @@ func (l *learner) lessons() string {
 }
 
 func (l *learner) text(d learn.Draft) (string, error) {
-	if l.Base != nil {
-		return l.Base.Merged(d)
+	if l.job.Base != nil {
+		return l.job.Base.Merged(d)
 	}
 	return d.Text()
 }
 
 // observe runs the tool under the wide policy and says what was seen.
 func (l *learner) observe(ctx context.Context) (lesson learn.Lesson, wide learn.Draft, err error) {
-	lesson = learn.Lesson{Asked: l.Asked, Loaders: l.Loaders}
-	wide = learn.Wide(l.Asked)
+	lesson = learn.Lesson{Asked: l.job.Asked, Loaders: l.job.Loaders}
+	wide = learn.Wide(l.job.Asked)
 	text, err := wide.Text()
 	if err != nil {
 		return lesson, wide, fmt.Errorf("bug: the learning policy: %w", err)
 	}
 	l.report.Stable = map[string]bool{"stdout": true, "stderr": true, "changes": true}
-	for n := range max(2, l.Runs) {
+	for n := range max(2, l.job.Runs) {
 		l.progress("run %d to learn from", n+1)
 		req := l.request(text, "learning policy")
 		req.Learn = true
-		out, errOut := l.Out, l.Err
+		out, errOut := l.job.Out, l.job.Err
 		if n > 0 {
 			out, errOut = io.Discard, io.Discard
 		}
@@ -230,7 +236,7 @@ func (l *learner) usable(s seen) error {
 		return s.res.Error
 	case s.res.Limit != nil:
 		return fmt.Errorf("%w: it met the limit %s", ErrFailed, s.res.Limit.Name)
-	case s.res.ExitCode != 0 && !l.OnFailure:
+	case s.res.ExitCode != 0 && !l.job.OnFailure:
 		l.report.ExitCode = s.res.ExitCode
 		return fmt.Errorf("%w: the tool exited with %d", ErrFailed, s.res.ExitCode)
 	}
@@ -326,43 +332,41 @@ func (l *learner) enough(ctx context.Context, d learn.Draft, lesson learn.Lesson
 	widened := false
 	for factor := int64(1); ; {
 		try := d
-		if l.Base != nil {
-			try = l.Base.Missing(d)
+		if l.job.Base != nil {
+			try = l.job.Base.Missing(d)
 		}
-		same, err := l.same(ctx, try)
+		diff, err := l.try(ctx, try)
 		switch {
 		case err != nil:
 			return d, err
-		case same:
+		case diff.what == "":
 			return d, nil
-		case l.hit && factor < 16:
+		case diff.limit && factor < 16:
 			factor *= 2
 			d.Limits = learn.Bounds(lesson.Peaks, len(d.Of(learn.KindFetch)) > 0, factor)
 		case !widened && len(lesson.Asked.Mounts) > 0 && d.Native:
 			widened = true
 			d = learn.Widen(d, lesson.Asked.Mounts)
 		default:
-			return d, &Unlike{l.why}
+			return d, &Unlike{diff.what}
 		}
 	}
 }
 
-// same runs the tool under a draft and compares.
-func (l *learner) same(ctx context.Context, d learn.Draft) (bool, error) {
+// try runs the tool under a draft and compares.
+func (l *learner) try(ctx context.Context, d learn.Draft) (difference, error) {
 	text, err := l.text(d)
 	if err != nil {
-		return false, err
+		return difference{}, err
 	}
-	l.tried++
-	l.progress("trial %d, with %d items", l.tried, len(d.Items))
-	s, err := l.run(ctx, l.request(text, fmt.Sprintf("learning trial %d", l.tried)), io.Discard,
+	l.report.Trials++
+	l.progress("trial %d, with %d items", l.report.Trials, len(d.Items))
+	s, err := l.run(ctx, l.request(text, fmt.Sprintf("learning trial %d", l.report.Trials)), io.Discard,
 		io.Discard)
 	if err != nil {
-		return false, err
+		return difference{}, err
 	}
-	l.hit = s.res.Limit != nil
-	l.why = l.unlike(s)
-	return l.why == "", nil
+	return difference{what: l.unlike(s), limit: s.res.Limit != nil}, nil
 }
 
 // unlike says in what a run is another than those that were learnt from, empty where in nothing.
@@ -391,7 +395,7 @@ func (l *learner) unlike(s seen) string {
 }
 
 func (l *learner) request(text, name string) message.Request {
-	req := l.Request
+	req := l.job.Request
 	req.ID, req.Profile, req.Policy, req.PolicyName, req.Fate = string(jail.NewID()), "", text,
 		name, message.FateDiscard
 	return req
@@ -401,7 +405,7 @@ func (l *learner) run(ctx context.Context, req message.Request, out, errOut io.W
 	error) {
 	sumOut, sumErr := sha256.New(), sha256.New()
 	var size counter
-	res, err := l.d.RunSized(ctx, req, bytes.NewReader(l.Stdin), io.MultiWriter(out, sumOut, &size),
+	res, err := l.d.RunSized(ctx, req, bytes.NewReader(l.job.Stdin), io.MultiWriter(out, sumOut, &size),
 		io.MultiWriter(errOut, sumErr, &size), nil)
 	if err != nil {
 		return seen{}, err
@@ -425,7 +429,7 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 func (l *learner) progress(format string, args ...any) {
-	if l.Progress != nil {
-		l.Progress(fmt.Sprintf(format, args...))
+	if l.job.Progress != nil {
+		l.job.Progress(fmt.Sprintf(format, args...))
 	}
 }
