@@ -74,8 +74,6 @@ var stillLarge = map[string]size{
 	"supervisor/audit.writer": {15, 41},
 	// One method for each endpoint.
 	"supervisor/client.Client": {5, 42},
-	// A request through the proxy, from its decision to its record.
-	"supervisor/fetch.roundTrip": {17, 17},
 	// The store of package workspace, and who may change what in it.
 	"supervisor/shadows.Store": {6, 61},
 }

@@ -48,7 +48,7 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 		return false
 	}
 	resp, refused := s.send(ctx, rt, headers, body)
-	if refused != nil && rt.unheard(ctx, s.h.method) {
+	if refused != nil && rt.try.unheard(ctx, s.h.method) {
 		// The host had closed the kept connection. Try once more on a new one, with a record of its
 		// own and a new look-up and check of the addresses.
 		rt.again()
@@ -64,9 +64,9 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 	goesOn, keep := s.answer(ctx, rt, resp)
 	rt.done()
 	if keep {
-		rt.p.hosts.pool.put(rt.key(), rt.up)
+		rt.p.hosts.pool.put(rt.key(), rt.try.up)
 	} else {
-		rt.up.close()
+		rt.try.up.close()
 	}
 	return goesOn
 }
@@ -74,8 +74,8 @@ func (s *stream) exchange(ctx context.Context, rt *roundTrip) bool {
 // finish ends a request that got no response of its host.
 func (s *stream) finish(rt *roundTrip, r *refusal) {
 	rt.done()
-	if rt.up != nil {
-		rt.up.close()
+	if rt.try.up != nil {
+		rt.try.up.close()
 	}
 	s.reply(r)
 }
@@ -160,7 +160,7 @@ func (s *stream) send(ctx context.Context, rt *roundTrip, headers fields,
 	case s.h.length < 0:
 		out = append(out, "Transfer-Encoding: chunked\r\n"...)
 	}
-	w := writerTo(rt.up.conn)
+	w := writerTo(rt.try.up.conn)
 	defer giveBack(w)
 	_, err := w.Write(append(out, "\r\n"...))
 	if err == nil && s.h.length != 0 {
@@ -177,7 +177,7 @@ func (s *stream) send(ctx context.Context, rt *roundTrip, headers fields,
 	if readErr != nil {
 		return nil, rt.failed(ctx, errors.Join(err, readErr))
 	}
-	rt.out.First, rt.out.Status = time.Since(rt.start), resp.StatusCode
+	rt.try.out.First, rt.try.out.Status = time.Since(rt.try.start), resp.StatusCode
 	return resp, nil
 }
 
@@ -227,8 +227,8 @@ func (c *chunkWriter) Write(p []byte) (int, error) {
 // readHead reads the head of the response, after any 1xx responses.
 func (s *stream) readHead(rt *roundTrip) (*http.Response, error) {
 	for range maxInformational + 1 {
-		rt.up.cap.lower()
-		resp, err := http.ReadResponse(rt.up.r, &http.Request{Method: s.h.method})
+		rt.try.up.cap.lower()
+		resp, err := http.ReadResponse(rt.try.up.r, &http.Request{Method: s.h.method})
 		if err != nil {
 			return nil, err
 		}
@@ -238,7 +238,7 @@ func (s *stream) readHead(rt *roundTrip) (*http.Response, error) {
 		case resp.StatusCode == http.StatusSwitchingProtocols && rt.what.Kind != kindWebSocket:
 			return nil, errors.New("the host switches to a protocol that nobody asked for")
 		case resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols:
-			rt.up.cap.lift()
+			rt.try.up.cap.lift()
 			return resp, nil
 		}
 	}
@@ -250,7 +250,7 @@ func (s *stream) readHead(rt *roundTrip) (*http.Response, error) {
 func (s *stream) answer(ctx context.Context, rt *roundTrip, resp *http.Response) (goesOn, keep bool) {
 	defer resp.Body.Close()
 	if refused := rt.checkAnswer(resp); refused != nil {
-		rt.out.Error = refused.message
+		rt.try.out.Error = refused.message
 		s.reply(rt.refuse(refused))
 		return false, false
 	}
@@ -258,7 +258,7 @@ func (s *stream) answer(ctx context.Context, rt *roundTrip, resp *http.Response)
 		rt.redirected(to)
 	}
 	headers, hit := returned(resp.Header, rt.secret)
-	rt.out.Scrubbed = hit
+	rt.try.out.Scrubbed = hit
 	var body io.Reader = resp.Body
 	if limit := rt.bounds.ResponseSize; limit > 0 {
 		body = &bounded{body, limit, errAnswerSize}
@@ -301,18 +301,18 @@ func (s *stream) answer(ctx context.Context, rt *roundTrip, resp *http.Response)
 		_ = w.Flush()
 	}
 	if cleaner != nil {
-		rt.out.Scrubbed = rt.out.Scrubbed || cleaner.hit
+		rt.try.out.Scrubbed = rt.try.out.Scrubbed || cleaner.hit
 	}
 	if err != nil {
 		rt.truncated(ctx, err)
 		return false, false
 	}
-	return goesOn, !resp.Close && rt.up.r.Buffered() == 0
+	return goesOn, !resp.Close && rt.try.up.r.Buffered() == 0
 }
 
 // truncated records why a response is incomplete.
 func (rt *roundTrip) truncated(ctx context.Context, err error) {
-	rt.out.Truncated, rt.out.Error = true, rt.clean(publicError(err))
+	rt.try.out.Truncated, rt.try.out.Error = true, rt.clean(publicError(err))
 	var limit *limitError
 	switch {
 	case errors.As(err, &limit):
@@ -320,7 +320,7 @@ func (rt *roundTrip) truncated(ctx context.Context, err error) {
 	case errors.Is(err, errAnswerSize):
 		rt.overLimit(errAnswerSize)
 	case ctx.Err() != nil:
-		rt.out.Error = "timeout"
+		rt.try.out.Error = "timeout"
 	}
 }
 

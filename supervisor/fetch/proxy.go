@@ -126,7 +126,8 @@ type roundTrip struct {
 	timeout time.Duration
 	// held: the request holds a token of bodies.
 	held bool
-	attempt
+	// try is the attempt that is under way, or was the last.
+	try attempt
 }
 
 // attempt is one way of a request to its host and back. A second one follows where the host had
@@ -153,7 +154,7 @@ func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTr
 		q.Method = ""
 		kind = kindTunnel
 	}
-	rt := &roundTrip{p: p, target: t, attempt: attempt{start: time.Now()}, what: What{ID: p.ids.Add(1),
+	rt := &roundTrip{p: p, target: t, try: attempt{start: time.Now()}, what: What{ID: p.ids.Add(1),
 		Kind: kind, Method: method, Scheme: t.Scheme, Host: t.Host,
 		Port: t.Port, Path: t.Path, Query: p.shownQuery(t.Query), Mode: mode}}
 	if q.Method != "" {
@@ -286,9 +287,9 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 	intent, entry := Intent{What: rt.what}, rt.decided.entry
 	switch {
 	case up != nil && up.socket != "":
-		intent.Socket, rt.out.Reused = up.socket, true
+		intent.Socket, rt.try.out.Reused = up.socket, true
 	case up != nil:
-		rt.addrs, rt.out.Reused = []netip.Addr{up.addr.Addr()}, true
+		rt.addrs, rt.try.out.Reused = []netip.Addr{up.addr.Addr()}, true
 	case entry != nil && entry.Socket != "":
 		intent.Socket = entry.Socket
 	case entry != nil && entry.Fixed:
@@ -325,7 +326,7 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 			message: "the request cannot be put on record, so it is not sent",
 			next:    "the operator makes room for the log"}
 	}
-	rt.intend = true
+	rt.try.intend = true
 	return rt.connect(ctx, up)
 }
 
@@ -358,36 +359,37 @@ func (p *proxy) addressDenied(host, address, what string) *refusal {
 }
 
 func (rt *roundTrip) connect(ctx context.Context, up *upstream) *refusal {
+	a := &rt.try
 	if up == nil {
 		var err error
 		if up, err = rt.p.dial(ctx, rt); err != nil {
 			return rt.failed(ctx, err)
 		}
-		rt.up, rt.out.Connect = up, up.connect
+		a.up, a.out.Connect = up, up.connect
 		if rt.what.Kind != kindTunnel && rt.target.Scheme == schemeHTTPS {
 			if err := up.secure(ctx, rt.target.Host, rt.p.hosts.roots()); err != nil {
 				return rt.failed(ctx, err)
 			}
-			rt.out.TLS = up.tls
+			a.out.TLS = up.tls
 		}
 		up.reader()
 	} else {
-		rt.up, rt.in0, rt.out0 = up, up.meter.in.Load(), up.meter.out.Load()
+		a.up, a.in0, a.out0 = up, up.meter.in.Load(), up.meter.out.Load()
 		up.meter.charge(rt.budgets)
 	}
-	rt.out.Version, rt.out.Peer, rt.out.Address = up.version, up.peer, up.address()
+	a.out.Version, a.out.Peer, a.out.Address = up.version, up.peer, up.address()
 	if deadline, ok := ctx.Deadline(); ok {
 		// The next read reports the error.
 		_ = up.meter.SetDeadline(deadline)
 	}
-	rt.stop = context.AfterFunc(ctx, up.close)
+	a.stop = context.AfterFunc(ctx, up.close)
 	return nil
 }
 
 // failed returns the refusal for a host that did not answer.
 func (rt *roundTrip) failed(ctx context.Context, err error) *refusal {
 	err = rt.plain(err)
-	rt.out.Error = publicError(err)
+	rt.try.out.Error = publicError(err)
 	var limit *limitError
 	var timeout net.Error
 	switch {
@@ -411,16 +413,20 @@ func (rt *roundTrip) overLimit(err error) *refusal {
 
 // done records the outcome. Later events of the connection do not belong to this request.
 func (rt *roundTrip) done() {
-	if !rt.intend {
+	if !rt.try.intend {
 		return
 	}
-	if rt.stop != nil {
-		rt.stop()
+	rt.p.record.Ended(rt.try.outcome(rt.what.ID))
+}
+
+// outcome ends the attempt, and returns what came of the request of that number.
+func (a *attempt) outcome(id uint64) Outcome {
+	if a.stop != nil {
+		a.stop()
 	}
-	rt.out.ID, rt.out.Total = rt.what.ID, time.Since(rt.start)
-	if rt.up != nil {
-		rt.out.BytesIn, rt.out.BytesOut = rt.up.meter.in.Load()-rt.in0,
-			rt.up.meter.out.Load()-rt.out0
+	a.out.ID, a.out.Total = id, time.Since(a.start)
+	if a.up != nil {
+		a.out.BytesIn, a.out.BytesOut = a.up.meter.in.Load()-a.in0, a.up.meter.out.Load()-a.out0
 	}
-	rt.p.record.Ended(rt.out)
+	return a.out
 }

@@ -16,17 +16,17 @@ func (rt *roundTrip) letGo() {
 
 // unheard reports whether a request may be sent again: its host had closed the kept connection, no
 // byte of a response came, and its method allows it.
-func (rt *roundTrip) unheard(ctx context.Context, method string) bool {
-	return rt.out.Reused && rt.up.meter.in.Load() == rt.in0 && ctx.Err() == nil &&
+func (a *attempt) unheard(ctx context.Context, method string) bool {
+	return a.out.Reused && a.up.meter.in.Load() == a.in0 && ctx.Err() == nil &&
 		(method == "GET" || method == "HEAD" || method == "OPTIONS")
 }
 
 // again ends one attempt, with a record, and starts another with a new number.
 func (rt *roundTrip) again() {
 	rt.done()
-	rt.up.close()
+	rt.try.up.close()
 	rt.what.ID = rt.p.ids.Add(1)
-	rt.attempt = attempt{start: time.Now()}
+	rt.try = attempt{start: time.Now()}
 }
 
 // clean removes the credential from a text about the request: a host may return it in its status

@@ -27,12 +27,12 @@ func (rt *roundTrip) redirected(location string) {
 		to, err = to.Parse(location)
 	}
 	if err != nil {
-		rt.out.Redirect = "unreadable"
+		rt.try.out.Redirect = "unreadable"
 		return
 	}
 	// Not as it was escaped, which could hide a credential.
 	shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: to.Path}
-	rt.out.Redirect = rt.clean(shown.String())
+	rt.try.out.Redirect = rt.clean(shown.String())
 	rt.p.trail.sends(rt.what, *to)
 }
 

@@ -54,22 +54,22 @@ func (s *stream) tunnel(ctx context.Context) {
 		s.finish(rt, refused)
 		return
 	}
-	defer rt.up.close()
+	defer rt.try.up.close()
 	defer rt.done()
 	_ = s.conn.SetDeadline(time.Now().Add(headTime))
 	if _, err := io.WriteString(s.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
-		rt.out.Error = "the tool went away"
+		rt.try.out.Error = "the tool went away"
 		return
 	}
 	hello, err := readHello(s.r, t.Host)
 	if err != nil {
-		rt.out.Error = err.Error()
+		rt.try.out.Error = err.Error()
 		rt.overLimit(err)
 		return
 	}
 	deadline, _ := ctx.Deadline()
 	_ = s.conn.SetDeadline(deadline)
-	if _, err := rt.up.conn.Write(hello); err != nil {
+	if _, err := rt.try.up.conn.Write(hello); err != nil {
 		rt.failed(ctx, err)
 		return
 	}
@@ -83,15 +83,15 @@ func (s *stream) splice(ctx context.Context, rt *roundTrip) {
 	fail := func(err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if err != nil && rt.out.Error == "" && !errors.Is(err, net.ErrClosed) {
+		if err != nil && rt.try.out.Error == "" && !errors.Is(err, net.ErrClosed) {
 			rt.truncated(ctx, err)
 		}
 		s.conn.Close()
-		rt.up.close()
+		rt.try.up.close()
 	}
 	both.Go(func() {
-		_, err := io.Copy(rt.up.conn, s.r)
-		if half, ok := rt.up.meter.Conn.(interface{ CloseWrite() error }); ok && err == nil {
+		_, err := io.Copy(rt.try.up.conn, s.r)
+		if half, ok := rt.try.up.meter.Conn.(interface{ CloseWrite() error }); ok && err == nil {
 			err = half.CloseWrite()
 		}
 		if err != nil {
@@ -99,7 +99,7 @@ func (s *stream) splice(ctx context.Context, rt *roundTrip) {
 		}
 	})
 	both.Go(func() {
-		_, err := io.Copy(s.conn, rt.up.r)
+		_, err := io.Copy(s.conn, rt.try.up.r)
 		if half, ok := s.conn.(interface{ CloseWrite() error }); ok && err == nil {
 			err = half.CloseWrite()
 		}
@@ -237,7 +237,7 @@ func (s *stream) webSocket(ctx context.Context, rt *roundTrip) {
 		s.finish(rt, refused)
 		return
 	}
-	defer rt.up.close()
+	defer rt.try.up.close()
 	defer rt.done()
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		s.h.close = true
@@ -247,8 +247,8 @@ func (s *stream) webSocket(ctx context.Context, rt *roundTrip) {
 	sum := sha1.Sum([]byte(s.h.headers.get("sec-websocket-key")[0] + webSocketGUID))
 	if resp.Header.Get("Sec-WebSocket-Accept") != base64.StdEncoding.EncodeToString(sum[:]) ||
 		!strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") {
-		rt.out.Error = "the host does not speak websocket"
-		s.reply(upstreamFailed(rt.target.Host, errors.New(rt.out.Error)))
+		rt.try.out.Error = "the host does not speak websocket"
+		s.reply(upstreamFailed(rt.target.Host, errors.New(rt.try.out.Error)))
 		return
 	}
 	// A credential that is scrubbed is sent to no websocket.
@@ -256,7 +256,7 @@ func (s *stream) webSocket(ctx context.Context, rt *roundTrip) {
 	lines := append(out.write([]byte("HTTP/1.1 101 Switching Protocols\r\n")),
 		"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
 	if _, err := s.conn.Write(lines); err != nil {
-		rt.out.Error = "the tool went away"
+		rt.try.out.Error = "the tool went away"
 		return
 	}
 	s.splice(ctx, rt)
