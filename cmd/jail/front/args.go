@@ -27,7 +27,7 @@ type request struct {
 
 // An ask is a command line that the front carries.
 type ask struct {
-	request
+	request request
 	// path is that of the API, and query what follows it.
 	path, query string
 
@@ -40,7 +40,7 @@ type ask struct {
 func parse(args []string) (a ask, ok bool) {
 	switch {
 	case len(args) > 1 && args[0] == "run":
-		a.path, a.Profile = wire.PathRuns, "default"
+		a.path, a.request.Profile = wire.PathRuns, "default"
 		args, ok = a.flags(args[1:], true)
 	case len(args) > 3 && args[0] == "session" && args[1] == "exec":
 		if args, ok = a.flags(args[2:], false); !ok || len(args) == 0 || id.Check(args[0]) != nil {
@@ -55,7 +55,7 @@ func parse(args []string) (a ask, ok bool) {
 	if !ok || len(args) == 0 || args[0] == "" {
 		return a, false
 	}
-	a.Tool, a.Args = args[0], args[1:]
+	a.request.Tool, a.request.Args = args[0], args[1:]
 	return a, a.surroundings()
 }
 
@@ -63,8 +63,8 @@ func parse(args []string) (a ask, ok bool) {
 // them.
 func (a *ask) flags(args []string, run bool) (rest []string, ok bool) {
 	fate := func(f string) bool {
-		twice := a.Fate != "" && a.Fate != f
-		a.Fate = f
+		twice := a.request.Fate != "" && a.request.Fate != f
+		a.request.Fate = f
 		return !twice
 	}
 	for ok = true; ok && len(args) > 0 && strings.HasPrefix(args[0], "-"); args = args[1:] {
@@ -82,7 +82,7 @@ func (a *ask) flags(args []string, run bool) (rest []string, ok bool) {
 			ok = fate(name[2:])
 			continue
 		case run && !joined && name == "--no-workspace":
-			a.NoWorkspace = true
+			a.request.NoWorkspace = true
 			continue
 		case name != "--id" && (!run || name != "--profile" && name != "--workspace"):
 			return nil, false
@@ -95,34 +95,35 @@ func (a *ask) flags(args []string, run bool) (rest []string, ok bool) {
 		}
 		switch name {
 		case "--id":
-			a.ID, ok = value, id.Check(value) == nil
+			a.request.ID, ok = value, id.Check(value) == nil
 		case "--profile":
-			a.Profile, a.explain, ok = value, "--profile "+value+" ", utf8.ValidString(value)
+			a.request.Profile, a.explain, ok = value, "--profile "+value+" ", utf8.ValidString(value)
 		case "--workspace":
-			a.Workspace, ok = value, filepath.IsAbs(value)
+			a.request.Workspace, ok = value, filepath.IsAbs(value)
 		}
 	}
-	return args, ok && !(a.NoWorkspace && a.Workspace != "")
+	return args, ok && !(a.request.NoWorkspace && a.request.Workspace != "")
 }
 
 // surroundings takes what the request says of this process, and reports whether all of it can be
 // sent as it is.
 func (a *ask) surroundings() bool {
 	var err error
-	if a.Dir, err = os.Getwd(); err != nil {
+	if a.request.Dir, err = os.Getwd(); err != nil {
 		return false
 	}
-	if a.ID == "" {
-		a.ID = id.New()
+	if a.request.ID == "" {
+		a.request.ID = id.New()
 	}
-	for _, text := range append([]string{a.Tool, a.Dir, a.Workspace}, a.Args...) {
+	req := a.request
+	for _, text := range append([]string{req.Tool, req.Dir, req.Workspace}, req.Args...) {
 		if !utf8.ValidString(text) {
 			return false
 		}
 	}
 	for _, v := range os.Environ() {
 		if utf8.ValidString(v) {
-			a.Inherit = append(a.Inherit, v)
+			a.request.Inherit = append(a.request.Inherit, v)
 		}
 	}
 	out, err := os.Stdout.Stat()

@@ -81,11 +81,16 @@ const upgrade = "Connection: Upgrade\r\nUpgrade: " + wire.Upgrade + "\r\n" + wir
 
 // A carrier carries the streams of one run.
 type carrier struct {
-	ask
+	ask    ask
 	socket string
 	body   []byte
 	credit chan struct{}
+	link   link
+}
 
+// A link is the way to the daemon that has the run, which is the next one where a daemon ends
+// before it has begun anything.
+type link struct {
 	// mu is held while a frame is written.
 	mu sync.Mutex
 	// sent is what a daemon had that has not begun anything.
@@ -126,7 +131,7 @@ func (a ask) carry() {
 		conn.Close()
 		return
 	}
-	c.attach(conn)
+	c.link.attach(conn)
 	// Before this line a signal ends this process, and with its connection the run.
 	signals := c.forward()
 	for range wire.InputWindow {
@@ -139,53 +144,53 @@ func (a ask) carry() {
 const statusSwitching = 101
 
 // attach makes the connection to a daemon the run's, and sends what another had that did not begin.
-func (c *carrier) attach(conn *os.File) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ending.Lock()
-	c.conn = conn
-	if c.cancelled {
+func (l *link) attach(conn *os.File) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending.Lock()
+	l.conn = conn
+	if l.cancelled {
 		conn.Close()
 	}
-	c.ending.Unlock()
-	if len(c.sent) > 0 {
+	l.ending.Unlock()
+	if len(l.sent) > 0 {
 		// The reader finds out.
-		_, _ = conn.Write(c.sent)
+		_, _ = conn.Write(l.sent)
 	}
 }
 
 // cancel closes the connection, which ends the run, and lets no other daemon have it.
-func (c *carrier) cancel() {
-	c.ending.Lock()
-	defer c.ending.Unlock()
-	c.cancelled = true
-	c.conn.Close()
+func (l *link) cancel() {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	l.cancelled = true
+	l.conn.Close()
 }
 
-func (c *carrier) wanted() bool {
-	c.ending.Lock()
-	defer c.ending.Unlock()
-	return !c.cancelled
+func (l *link) wanted() bool {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	return !l.cancelled
 }
 
 // send sends one frame to the daemon. Until the daemon has begun, its loss is no error.
-func (c *carrier) send(kind byte, content []byte) error {
+func (l *link) send(kind byte, content []byte) error {
 	frame := append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(content))), content...)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, err := c.conn.Write(frame)
-	if !c.begun {
-		c.sent, err = append(c.sent, frame...), nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.conn.Write(frame)
+	if !l.begun {
+		l.sent, err = append(l.sent, frame...), nil
 	}
 	return err
 }
 
-func (c *carrier) begins() {
+func (l *link) begins() {
 	// No other goroutine changes it.
-	if !c.begun {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.begun, c.sent = true, nil
+	if !l.begun {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.begun, l.sent = true, nil
 	}
 }
 
@@ -198,7 +203,7 @@ func (c *carrier) sendInput() {
 		for n == 0 && err == nil {
 			n, err = os.Stdin.Read(buf)
 		}
-		if n > 0 && c.send(wire.FrameInput, buf[:n]) != nil {
+		if n > 0 && c.link.send(wire.FrameInput, buf[:n]) != nil {
 			return
 		}
 		if err != nil {
@@ -206,7 +211,7 @@ func (c *carrier) sendInput() {
 		}
 	}
 	// A run that has ended needs no end of input.
-	_ = c.send(wire.FrameInputEnd, nil)
+	_ = c.link.send(wire.FrameInputEnd, nil)
 }
 
 // An end is how what the daemon sent ended: with a result, or with a failure.
@@ -223,25 +228,25 @@ func failure(message, hint string) end {
 // anything, the next one is asked.
 func (c *carrier) receive(conn *os.File, r *bufio.Reader) end {
 	e := c.frames(r)
-	for deadline := time.Now().Add(patience); !c.begun && e.ending(); {
+	for deadline := time.Now().Add(patience); !c.link.begun && e.ending(); {
 		conn.Close()
 		if time.Now().After(deadline) {
 			return e
 		}
 		time.Sleep(pause)
-		if !c.wanted() {
+		if !c.link.wanted() {
 			return failure(wire.Cut, wire.CutHint)
 		}
 		var err error
 		if conn, err = connect(c.socket); err != nil {
 			return failure(wire.Gone, wire.GoneHint)
 		}
-		status, r, err := post(conn, c.path+c.query, upgrade, c.body)
+		status, r, err := post(conn, c.ask.path+c.ask.query, upgrade, c.body)
 		if err != nil {
 			conn.Close()
 			return failure(wire.NoAnswer, wire.NoAnswerHint)
 		}
-		c.attach(conn)
+		c.link.attach(conn)
 		if status == statusSwitching {
 			e = c.frames(r)
 		} else {
@@ -292,7 +297,7 @@ func (c *carrier) frames(r *bufio.Reader) end {
 			return broken(err)
 		}
 		if head[0] != wire.FrameResult {
-			c.begins()
+			c.link.begins()
 		}
 		var err error
 		stream := "standard output"
@@ -351,7 +356,7 @@ type changes struct {
 // finish ends the command: with the exit code of the tool where that and a line about changed files
 // are all, else as the whole program says.
 func (c *carrier) finish(e end, signals *forwarding) {
-	c.cancel()
+	c.link.cancel()
 	s := signals.stop()
 	if e.failure != nil {
 		if s != 0 {
@@ -364,9 +369,9 @@ func (c *carrier) finish(e end, signals *forwarding) {
 	err := json.Unmarshal(e.result, &res)
 	if err != nil || res.Limit != nil || len(res.Denied) > 0 || len(res.Warnings) > 0 ||
 		res.Trap != nil || res.Error != nil {
-		tell(outcome{Result: e.result, Quiet: c.quiet, Explain: c.explain})
+		tell(outcome{Result: e.result, Quiet: c.ask.quiet, Explain: c.ask.explain})
 	}
-	if !c.quiet {
+	if !c.ask.quiet {
 		// There is nobody left to tell that stderr is gone.
 		_, _ = os.Stderr.WriteString(ended.Changes(res.ID, res.Workspace, res.Changes.Added,
 			res.Changes.Modified, res.Changes.Deleted, false))
@@ -405,12 +410,12 @@ func (c *carrier) forward() *forwarding {
 		// Nobody waits for the answer of a daemon that hangs.
 		go func() {
 			if c.kill(f.first) != nil {
-				c.cancel()
+				c.link.cancel()
 			}
 		}()
 		select {
 		case <-f.signals:
-			c.cancel()
+			c.link.cancel()
 		case <-f.done:
 		}
 	})
@@ -432,7 +437,7 @@ func (c *carrier) kill(s syscall.Signal) error {
 		return err
 	}
 	defer conn.Close()
-	status, _, err := post(conn, wire.PathRuns+"/"+c.ID+"/kill", "Connection: close\r\n",
+	status, _, err := post(conn, wire.PathRuns+"/"+c.ask.request.ID+"/kill", "Connection: close\r\n",
 		[]byte(`{"signal":`+strconv.Itoa(int(s))+`}`))
 	if err == nil && status != 200 {
 		err = fmt.Errorf("status %d", status)

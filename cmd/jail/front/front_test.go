@@ -28,10 +28,10 @@ func TestParse(t *testing.T) {
 	}
 	with := func(a ask, change func(*ask)) *ask { change(&a); return &a }
 	same := func(*ask) {}
-	quietDiscard := func(a *ask) { a.quiet, a.Fate = true, "discard" }
-	readonly := func(a *ask) { a.Profile, a.explain = "readonly", "--profile readonly " }
-	elsewhere := func(a *ask) { a.Workspace = "/w" }
-	nowhere := func(a *ask) { a.NoWorkspace = true }
+	quietDiscard := func(a *ask) { a.quiet, a.request.Fate = true, "discard" }
+	readonly := func(a *ask) { a.request.Profile, a.explain = "readonly", "--profile readonly " }
+	elsewhere := func(a *ask) { a.request.Workspace = "/w" }
+	nowhere := func(a *ask) { a.request.NoWorkspace = true }
 	for line, want := range map[string]*ask{
 		"run":                                  nil,
 		"run --":                               nil,
@@ -48,11 +48,11 @@ func TestParse(t *testing.T) {
 		"run --detach true":                    nil,
 		"run --limit wall=1s -- true":          nil,
 		"run --quiet --discard true":           with(run("true"), quietDiscard),
-		"run --keep --keep true":               with(run("true"), func(a *ask) { a.Fate = "keep" }),
+		"run --keep --keep true":               with(run("true"), func(a *ask) { a.request.Fate = "keep" }),
 		"run --keep --discard true":            nil,
 		"run --keep=true true":                 nil,
-		"run --id x true":                      with(run("true"), func(a *ask) { a.ID = "x" }),
-		"run --id=x -- true":                   with(run("true"), func(a *ask) { a.ID = "x" }),
+		"run --id x true":                      with(run("true"), func(a *ask) { a.request.ID = "x" }),
+		"run --id=x -- true":                   with(run("true"), func(a *ask) { a.request.ID = "x" }),
 		"run --id ../x true":                   nil,
 		"run --id":                             nil,
 		"run --profile readonly -- ls":         with(run("ls"), readonly),
@@ -66,7 +66,7 @@ func TestParse(t *testing.T) {
 		"session exec s1 true":                 with(exec("true"), same),
 		"session exec s1 -- true a":            with(exec("true", "a"), same),
 		"session exec --quiet s1 -- true":      with(exec("true"), func(a *ask) { a.quiet = true }),
-		"session exec s1 --id i -- true":       with(exec("true"), func(a *ask) { a.ID = "i" }),
+		"session exec s1 --id i -- true":       with(exec("true"), func(a *ask) { a.request.ID = "i" }),
 		"session exec s1 --json -- true":       nil,
 		"session exec s1 --discard -- true":    nil,
 		"session exec -- s1 true":              nil,
@@ -87,17 +87,17 @@ func TestParse(t *testing.T) {
 		if want == nil {
 			continue
 		}
-		if want.ID == "" {
-			if len(got.ID) != 26 {
-				t.Errorf("%q: id %q", line, got.ID)
+		if want.request.ID == "" {
+			if len(got.request.ID) != 26 {
+				t.Errorf("%q: id %q", line, got.request.ID)
 			}
-			want.ID = got.ID
+			want.request.ID = got.request.ID
 		}
-		if len(want.Args) == 0 {
-			want.Args = got.Args
+		if len(want.request.Args) == 0 {
+			want.request.Args = got.request.Args
 		}
 		// Under go test both outputs are one pipe.
-		want.Dir, want.Inherit, want.query = dir, got.Inherit, got.query
+		want.request.Dir, want.request.Inherit, want.query = dir, got.request.Inherit, got.query
 		if !reflect.DeepEqual(got, *want) {
 			t.Errorf("%q: %+v\nwant %+v", line, got, *want)
 		}
