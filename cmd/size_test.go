@@ -60,8 +60,6 @@ var stillLarge = map[string]size{
 	"jail/workspace.decision":    {10, 58},
 	"jail/workspace.preparation": {10, 58},
 	"jail/workspace.stager":      {12, 70},
-	// One method for each kind of value that a policy file has.
-	"policy/syntax.reader": {5, 43},
 	// What WASI says of an open file.
 	"runners/wasi/guest/preview1.file": {14, 5},
 	// The log of package audit, and what a daemon does beside it.
