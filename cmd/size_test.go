@@ -60,8 +60,6 @@ var stillLarge = map[string]size{
 	"jail/workspace.decision":    {10, 58},
 	"jail/workspace.preparation": {10, 58},
 	"jail/workspace.stager":      {12, 70},
-	// What WASI says of an open file.
-	"runners/wasi/guest/preview1.file": {14, 5},
 	// The log of package audit, and what a daemon does beside it.
 	"supervisor/auditlog.Log": {14, 19},
 	// One method for each endpoint.

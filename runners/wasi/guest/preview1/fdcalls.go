@@ -112,8 +112,8 @@ func fdFdstatGet(p *Process, mem []byte, a []uint64) Errno {
 		b[0] = typeDirectory
 	}
 	binary.LittleEndian.PutUint16(b[2:], f.flags)
-	binary.LittleEndian.PutUint64(b[8:], f.base)
-	binary.LittleEndian.PutUint64(b[16:], f.inherit)
+	binary.LittleEndian.PutUint64(b[8:], f.rights.base)
+	binary.LittleEndian.PutUint64(b[16:], f.rights.inherit)
 	return success
 }
 
@@ -152,11 +152,9 @@ func fdFdstatSetRights(p *Process, _ []byte, a []uint64) Errno {
 	switch {
 	case f == nil:
 		return errBadf
-	case a[1]&^f.base != 0, a[2]&^f.inherit != 0:
+	case !f.rights.narrow(a[1], a[2]):
 		return errNotcap
 	}
-	f.dropped |= f.base &^ a[1]
-	f.base, f.inherit = a[1], a[2]
 	return success
 }
 

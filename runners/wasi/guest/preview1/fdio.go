@@ -15,7 +15,7 @@ func (p *Process) readable(fd uint64) (*file, Errno) {
 		return nil, errBadf
 	case f.kind == kindDir:
 		return nil, errIsdir
-	case f.base&rightFdRead == 0:
+	case f.rights.base&rightFdRead == 0:
 		return nil, errBadf
 	}
 	return f, success
@@ -25,7 +25,7 @@ func (p *Process) readable(fd uint64) (*file, Errno) {
 func (p *Process) writable(fd uint64) (*file, Errno) {
 	f := p.fds.get(uint32(fd))
 	switch {
-	case f == nil, f.kind == kindDir, f.base&rightFdWrite == 0:
+	case f == nil, f.kind == kindDir, f.rights.base&rightFdWrite == 0:
 		return nil, errBadf
 	}
 	return f, success

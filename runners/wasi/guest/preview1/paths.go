@@ -36,11 +36,11 @@ func pathOpen(p *Process, mem []byte, a []uint64) Errno {
 	if e != success {
 		return e
 	}
-	oflags, rights, fdflags := uint32(a[4]), a[5], uint32(a[7])
+	oflags, asked, fdflags := uint32(a[4]), a[5], uint32(a[7])
 	switch {
 	case oflags&^allOpen != 0, fdflags&^allFlags != 0, uint32(a[1])&^follow != 0:
 		return errInval
-	case oflags&openTruncate != 0 && at.dropped&rightPathFilestatSetSize != 0:
+	case oflags&openTruncate != 0 && at.rights.dropped&rightPathFilestatSetSize != 0:
 		return errNotcap
 	case p.fds.full():
 		return errMfile
@@ -49,12 +49,12 @@ func pathOpen(p *Process, mem []byte, a []uint64) Errno {
 		return errFault // before anything is created
 	}
 	o, ke := at.dir.Open(path, view.How{
-		Read:      rights&(rightFdRead|rightFdReaddir) != 0 || rights&rightFdWrite == 0,
-		Write:     rights&rightFdWrite != 0,
+		Read:      asked&(rightFdRead|rightFdReaddir) != 0 || asked&rightFdWrite == 0,
+		Write:     asked&rightFdWrite != 0,
 		Create:    oflags&openCreate != 0,
 		Exclusive: oflags&openExclusive != 0,
 		Truncate:  oflags&openTruncate != 0,
-		Append:    fdflags&flagAppend != 0 && rights&rightFdWrite != 0,
+		Append:    fdflags&flagAppend != 0 && asked&rightFdWrite != 0,
 		Sync:      fdflags&(flagSync|flagRsync) != 0,
 		Datasync:  fdflags&flagDsync != 0,
 		Directory: oflags&openDirectory != 0,
@@ -64,12 +64,12 @@ func pathOpen(p *Process, mem []byte, a []uint64) Errno {
 		return wasiErrno(ke)
 	}
 	f := &file{kind: kindFile, filetype: filetypeOf(o.Stat.Mode), fd: o.FD, flags: uint16(fdflags),
-		inherit: a[6] & allRights}
+		rights: rights{inherit: a[6] & allRights}}
 	if o.Dir != nil {
 		f.kind, f.filetype, f.dir, f.flags = kindDir, typeDirectory, o.Dir, 0
-		f.base = rights & dirRights
+		f.rights.base = asked & dirRights
 	} else {
-		f.base = rights & fileRights
+		f.rights.base = asked & fileRights
 		f.readOnly = o.ReadOnly
 	}
 	return memory(mem).putU32(uint32(a[8]), p.fds.put(f))

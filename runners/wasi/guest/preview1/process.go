@@ -63,7 +63,7 @@ func New(c Config, denials *runners.Denials) *Process {
 	p.fds.put(newStream(c.Stderr, stdoutRights, &p.Stderr))
 	for _, d := range c.Dirs {
 		p.fds.put(&file{kind: kindDir, fd: -1, dir: d.Dir, preopen: d.Name, isPreopen: true,
-			base: dirRights, inherit: allRights})
+			rights: rights{base: dirRights, inherit: allRights}})
 	}
 	if c.Fetch != nil {
 		p.addFetch(c.Fetch)
@@ -85,8 +85,8 @@ func (p *Process) Close() {
 // OpenPeak is the most descriptors that were open at one time.
 func (p *Process) OpenPeak() int { return p.fds.peak }
 
-func newStream(fd int, rights uint64, count *int64) *file {
-	f := &file{kind: kindStream, fd: fd, base: rights, count: count}
+func newStream(fd int, base uint64, count *int64) *file {
+	f := &file{kind: kindStream, fd: fd, rights: rights{base: base}, count: count}
 	if fd < 0 {
 		return f
 	}
@@ -103,7 +103,7 @@ func newStream(fd int, rights uint64, count *int64) *file {
 		f.filetype = typeUnknown
 	}
 	if f.filetype == typeRegular {
-		f.base |= rightFdSeek | rightFdTell
+		f.rights.base |= rightFdSeek | rightFdTell
 	}
 	return f
 }

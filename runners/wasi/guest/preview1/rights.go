@@ -53,3 +53,21 @@ const (
 	stdinRights  = rightFdRead | rightFdstatSetFlags | rightFdFilestatGet | rightPollFdReadwrite
 	stdoutRights = rightFdWrite | rightFdstatSetFlags | rightFdFilestatGet | rightPollFdReadwrite
 )
+
+// rights are those of one descriptor, as they are reported.
+type rights struct {
+	// inherit are those of what is opened below a directory.
+	base, inherit uint64
+	// dropped are those that the guest gave up.
+	dropped uint64
+}
+
+// narrow drops all but those of base and inherit, and reports false if some of these are not had.
+func (r *rights) narrow(base, inherit uint64) bool {
+	if base&^r.base != 0 || inherit&^r.inherit != 0 {
+		return false
+	}
+	r.dropped |= r.base &^ base
+	r.base, r.inherit = base, inherit
+	return true
+}

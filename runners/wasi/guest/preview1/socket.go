@@ -16,7 +16,7 @@ const fetchVariable = "JAIL_FETCH_FD"
 // directories, because a C library searches those up to the first number that is none.
 func (p *Process) addFetch(open func() (*os.File, error)) {
 	n := p.fds.put(&file{kind: kindListener, fd: -1, filetype: typeSocketStream,
-		base: listenerRights, inherit: socketRights, accept: open})
+		rights: rights{base: listenerRights, inherit: socketRights}, accept: open})
 	var env []string
 	for _, e := range p.env {
 		if !strings.HasPrefix(e, fetchVariable+"=") {
@@ -78,7 +78,7 @@ func sockAccept(p *Process, mem []byte, a []uint64) Errno {
 		return errnoOf(err)
 	}
 	n := p.fds.put(&file{kind: kindSocket, fd: fd, filetype: typeSocketStream, flags: uint16(flags),
-		base: socketRights, socket: stream})
+		rights: rights{base: socketRights}, socket: stream})
 	return memory(mem).putU32(uint32(a[2]), n)
 }
 

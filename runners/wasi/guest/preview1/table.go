@@ -73,9 +73,7 @@ type file struct {
 	isPreopen bool
 	preopen   string
 
-	base, inherit uint64 // rights, as reported
-	// rights that the guest gave up
-	dropped uint64
+	rights rights
 	// Of the bytes written to a stream.
 	count *int64
 
