@@ -30,7 +30,10 @@ import (
 )
 
 // A Client asks a daemon.
-type Client struct {
+type Client struct{ link link }
+
+// A link is how a client's requests come to its daemon.
+type link struct {
 	dial    func(ctx context.Context) (net.Conn, error)
 	http    *http.Client
 	private *private
@@ -58,7 +61,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 		}
 		return dial(ctx)
 	}, nil)
-	c.first = &first
+	c.link.first = &first
 	return c, nil
 }
 
@@ -67,7 +70,7 @@ func newClient(dial func(context.Context) (net.Conn, error), p *private) *Client
 		error) {
 		return dial(ctx)
 	}}
-	return &Client{dial: dial, http: &http.Client{Transport: transport}, private: p}
+	return &Client{link{dial: dial, http: &http.Client{Transport: transport}, private: p}}
 }
 
 // private is a daemon that this client started for itself.
@@ -104,26 +107,26 @@ func StartPrivate(jaild string, args ...string) (*Client, error) {
 
 // Rest closes the connections that nothing is asked on; the next request makes one.
 func (c *Client) Rest() {
-	if c.first != nil {
-		if conn := c.first.Swap(nil); conn != nil {
+	if c.link.first != nil {
+		if conn := c.link.first.Swap(nil); conn != nil {
 			(*conn).Close()
 		}
 	}
-	c.http.CloseIdleConnections()
+	c.link.http.CloseIdleConnections()
 }
 
 // Close lets go of the daemon; a private one ends, and Close waits for that.
 func (c *Client) Close() error {
 	c.Rest()
-	if c.private == nil {
+	p := c.link.private
+	if p == nil {
 		return nil
 	}
-	c.private.conn.Close()
-	err := c.private.cmd.Wait()
-	if err == nil {
-		return nil
+	p.conn.Close()
+	if err := p.cmd.Wait(); err != nil {
+		return p.said(err)
 	}
-	return c.private.said(err)
+	return nil
 }
 
 // said is why a private daemon that has ended did so, in the words that it left.
@@ -143,26 +146,26 @@ func (p *private) said(err error) error {
 }
 
 // explain says why a daemon did not answer; a private one, in the words that it left.
-func (c *Client) explain(err error) error {
+func (l *link) explain(err error) error {
 	var known *problem.Error
 	var output *outputError
 	if errors.As(err, &known) || errors.As(err, &output) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errNoResult) {
 		return err
 	}
-	if c.private == nil {
+	if l.private == nil {
 		return unanswered(err)
 	}
-	c.private.conn.Close()
-	if ended := c.private.cmd.Wait(); ended != nil && broken(err) {
+	l.private.conn.Close()
+	if ended := l.private.cmd.Wait(); ended != nil && broken(err) {
 		err = ended
 	}
-	return c.private.said(err)
+	return l.private.said(err)
 }
 
 // do asks and reads the answer into out.
-func (c *Client) do(ctx context.Context, method, path string, in, out any) error {
-	return again(ctx, func() error { return c.once(ctx, method, path, in, out) })
+func (l *link) do(ctx context.Context, method, path string, in, out any) error {
+	return again(ctx, func() error { return l.once(ctx, method, path, in, out) })
 }
 
 // patience is how long a client waits for the daemon after one that is being ended.
@@ -190,25 +193,23 @@ func again(ctx context.Context, f func() error) error {
 	}
 }
 
-func (c *Client) once(ctx context.Context, method, path string, in, out any) error {
-	resp, err := c.request(ctx, method, path, in)
+func (l *link) once(ctx context.Context, method, path string, in, out any) error {
+	answer, err := l.open(ctx, method, path, in)
 	if err != nil {
-		return c.explain(err)
+		return err
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return readProblem(resp)
-	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+	defer answer.Close()
+	if err := json.NewDecoder(answer).Decode(out); err != nil {
 		if broken(err) {
-			return c.explain(err)
+			return l.explain(err)
 		}
 		return fmt.Errorf("answer of the daemon to %s %s: %w", method, path, err)
 	}
 	return nil
 }
 
-func (c *Client) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
+// open asks and returns the body of the answer, if that is no error of the daemon's.
+func (l *link) open(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
 	var body io.Reader
 	if in != nil {
 		text, err := json.Marshal(in)
@@ -221,7 +222,20 @@ func (c *Client) request(ctx context.Context, method, path string, in any) (*htt
 	if err != nil {
 		return nil, err
 	}
-	return c.http.Do(req)
+	resp, err := l.http.Do(req)
+	if err != nil {
+		return nil, l.explain(err)
+	}
+	return success(resp)
+}
+
+// success returns the body of an answer, if that is no error of the daemon's.
+func success(resp *http.Response) (io.ReadCloser, error) {
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, readProblem(resp)
+	}
+	return resp.Body, nil
 }
 
 func readProblem(resp *http.Response) error {
@@ -237,81 +251,81 @@ func item(base, id string) string { return base + "/" + url.PathEscape(id) }
 
 // Version asks what answers.
 func (c *Client) Version(ctx context.Context) (v Version, err error) {
-	return v, c.do(ctx, "GET", PathVersion, nil, &v)
+	return v, c.link.do(ctx, "GET", PathVersion, nil, &v)
 }
 
 // Policy asks which policy files are in force.
 func (c *Client) Policy(ctx context.Context) (p hostpolicy.Status, err error) {
-	return p, c.do(ctx, "GET", PathPolicy, nil, &p)
+	return p, c.link.do(ctx, "GET", PathPolicy, nil, &p)
 }
 
 // Host asks what the host, and the daemon on it, can enforce.
 func (c *Client) Host(ctx context.Context) (h message.HostStatus, err error) {
-	return h, c.do(ctx, "GET", PathHost, nil, &h)
+	return h, c.link.do(ctx, "GET", PathHost, nil, &h)
 }
 
 // Plan asks for the plan of a request; nothing starts.
 func (c *Client) Plan(ctx context.Context, req message.Request) (p jail.Plan, err error) {
-	return p, c.do(ctx, "POST", PathPlan, req, &p)
+	return p, c.link.do(ctx, "POST", PathPlan, req, &p)
 }
 
 // Runs lists the live runs.
 func (c *Client) Runs(ctx context.Context) (runs []message.RunInfo, err error) {
-	return runs, c.do(ctx, "GET", PathRuns, nil, &runs)
+	return runs, c.link.do(ctx, "GET", PathRuns, nil, &runs)
 }
 
 // Inspect asks what is known of a run.
 func (c *Client) Inspect(ctx context.Context, id string) (r Records, err error) {
-	return r, c.do(ctx, "GET", item(PathRuns, id), nil, &r)
+	return r, c.link.do(ctx, "GET", item(PathRuns, id), nil, &r)
 }
 
 // Verify asks whether the jail of a live run is what its plan says.
 func (c *Client) Verify(ctx context.Context, id string) (v rundir.Verification, err error) {
-	return v, c.do(ctx, "GET", item(PathRuns, id)+"/verify", nil, &v)
+	return v, c.link.do(ctx, "GET", item(PathRuns, id)+"/verify", nil, &v)
 }
 
 // Kill ends a run.
 func (c *Client) Kill(ctx context.Context, id string, signal int) error {
-	return c.do(ctx, "POST", item(PathRuns, id)+"/kill", KillRequest{signal}, &struct{}{})
+	return c.link.do(ctx, "POST", item(PathRuns, id)+"/kill", KillRequest{signal}, &struct{}{})
 }
 
 // Workspaces lists the shadows that are kept.
 func (c *Client) Workspaces(ctx context.Context) (all []shadows.WorkspaceInfo, err error) {
-	return all, c.do(ctx, "GET", PathWorkspaces, nil, &all)
+	return all, c.link.do(ctx, "GET", PathWorkspaces, nil, &all)
 }
 
 // Commit writes changes of a shadow to the real directory.
 func (c *Client) Commit(ctx context.Context, id string,
 	req shadows.CommitRequest) (r workspace.Result, err error) {
-	return r, c.do(ctx, "POST", item(PathWorkspaces, id)+"/commit", req, &r)
+	return r, c.link.do(ctx, "POST", item(PathWorkspaces, id)+"/commit", req, &r)
 }
 
 // Revert undoes the last commit of a shadow.
 func (c *Client) Revert(ctx context.Context, id string,
 	req shadows.RevertRequest) (r workspace.Reverted, err error) {
-	return r, c.do(ctx, "POST", item(PathWorkspaces, id)+"/revert", req, &r)
+	return r, c.link.do(ctx, "POST", item(PathWorkspaces, id)+"/revert", req, &r)
 }
 
 // Prune forgets shadows of which nothing is left but what was kept for a revert, for too long.
 func (c *Client) Prune(ctx context.Context) (p shadows.Pruned, err error) {
-	return p, c.do(ctx, "POST", PathPrune, nil, &p)
+	return p, c.link.do(ctx, "POST", PathPrune, nil, &p)
 }
 
 // Discard throws a shadow away, which no session or run uses.
 func (c *Client) Discard(ctx context.Context, id string) error {
-	return c.do(ctx, "DELETE", item(PathWorkspaces, id), nil, &struct{}{})
+	return c.link.do(ctx, "DELETE", item(PathWorkspaces, id), nil, &struct{}{})
 }
 
 // ForceDiscard ends the session or run that uses a shadow, or gives up a commit of it that was cut
 // off and that can be neither finished nor undone, and throws the shadow away.
 func (c *Client) ForceDiscard(ctx context.Context, id string) error {
-	return c.do(ctx, "DELETE", item(PathWorkspaces, id)+"?force=1", nil, &struct{}{})
+	return c.link.do(ctx, "DELETE", item(PathWorkspaces, id)+"?force=1", nil, &struct{}{})
 }
 
 // DiscardPaths throws a part of the changes in a shadow away.
 func (c *Client) DiscardPaths(ctx context.Context, id string,
 	req shadows.DiscardRequest) (d shadows.Discarded, err error) {
-	return d, c.do(ctx, "POST", item(PathWorkspaces, id)+"/discard", req, &d)
+	return d, c.link.do(ctx, "POST", item(PathWorkspaces, id)+"/discard", req, &d)
 }
 
 // Changes streams a review: its first line has Info, its last Summary, those between a Change each
@@ -329,17 +343,13 @@ func (c *Client) Changes(ctx context.Context, id, patch string) iter.Seq2[Review
 		default:
 			path += "?patch=" + patch
 		}
-		resp, err := c.request(ctx, "GET", path, nil)
+		answer, err := c.link.open(ctx, "GET", path, nil)
 		if err != nil {
-			yield(ReviewLine{}, c.explain(err))
+			yield(ReviewLine{}, err)
 			return
 		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			yield(ReviewLine{}, readProblem(resp))
-			return
-		}
-		lines := json.NewDecoder(bufio.NewReader(resp.Body))
+		defer answer.Close()
+		lines := json.NewDecoder(bufio.NewReader(answer))
 		for {
 			var line ReviewLine
 			err := lines.Decode(&line)
@@ -348,7 +358,7 @@ func (c *Client) Changes(ctx context.Context, id, patch string) iter.Seq2[Review
 			}
 			switch {
 			case err != nil && broken(err):
-				err = c.explain(err)
+				err = c.link.explain(err)
 			case err == nil && line.Error != nil:
 				err = line.Error
 			}

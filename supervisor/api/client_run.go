@@ -32,7 +32,7 @@ func (c *Client) Run(ctx context.Context, req message.Request, in io.Reader, out
 // RunSized is Run of a tool with a terminal, whose sizes come from the channel, nil for none.
 func (c *Client) RunSized(ctx context.Context, req message.Request, in io.Reader, out,
 	errOut io.Writer, sizes <-chan runners.Terminal) (message.Result, error) {
-	return c.streamed(ctx, PathRuns+joined(out, errOut), req, in, out, errOut, sizes)
+	return c.link.streamed(ctx, PathRuns+joined(out, errOut), req, in, out, errOut, sizes)
 }
 
 // joined returns the query that asks for one pipe for both outputs, "" for writers that are two.
@@ -46,7 +46,7 @@ func joined(out, errOut io.Writer) string {
 
 // streamed asks for what has streams, and carries them. Where the daemon ends before it has begun
 // anything, the next one is asked.
-func (c *Client) streamed(ctx context.Context, path string, req any, in io.Reader, out,
+func (l *link) streamed(ctx context.Context, path string, req any, in io.Reader, out,
 	errOut io.Writer, sizes <-chan runners.Terminal) (res message.Result, err error) {
 	s := &runStream{credit: make(chan struct{}, inputWindow)}
 	defer close(s.credit)
@@ -60,7 +60,7 @@ func (c *Client) streamed(ctx context.Context, path string, req any, in io.Reade
 		}
 	})
 	err = again(ctx, func() error {
-		conn, err := c.dial(ctx)
+		conn, err := l.dial(ctx)
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (c *Client) streamed(ctx context.Context, path string, req any, in io.Reade
 		return err
 	})
 	if err != nil && (res.Error == nil || err != res.Error) {
-		return res, c.explain(errors.Join(ctx.Err(), err))
+		return res, l.explain(errors.Join(ctx.Err(), err))
 	}
 	return res, nil
 }

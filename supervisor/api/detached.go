@@ -18,33 +18,33 @@ import (
 
 // detach starts a run that goes on by itself, by its id: asked for twice in the same words it is
 // one run.
-func (srv *Server) detach(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+func (h runs) detach(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	var req message.DetachRequest
-	done, err := srv.readNamed(c, r, &req, &req.ID)
+	done, err := readNamed(h.s, c, r, &req, &req.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return srv.s.Detached().Start(ctx, c, req)
+	return h.s.Detached().Start(ctx, c, req)
 }
 
-func (srv *Server) wait(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
+func (h runs) wait(ctx context.Context, c caller.Caller, _ *http.Request, id string) (any,
 	error) {
-	return srv.s.Live().Wait(ctx, c, id)
+	return h.s.Live().Wait(ctx, c, id)
 }
 
-func (srv *Server) attach(w http.ResponseWriter, r *http.Request) {
+func (h runs) attach(w http.ResponseWriter, r *http.Request) {
 	var req AttachRequest
-	srv.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
+	h.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
 		s stdio.Streams) message.Result {
 		if in, ok := s.In.(*input); ok {
 			s.In = lasting{in}
 		}
-		id, err := srv.s.Names().Named(c, r.PathValue("id"))
+		id, err := h.s.Names().Named(c, r.PathValue("id"))
 		if err != nil {
 			return failedResult(r.PathValue("id"), err)
 		}
-		return srv.s.Detached().Attach(ctx, c, id, s)
+		return h.s.Detached().Attach(ctx, c, id, s)
 	})
 }
 
@@ -68,24 +68,24 @@ const framesType = "application/vnd.jail.frames"
 
 // logs sends what a detached run wrote as frames, with ?follow=1 until its end. After the last
 // comes the result, if there is one.
-func (srv *Server) logs(w http.ResponseWriter, r *http.Request) {
+func (h runs) logs(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
 	if err != nil {
 		writeProblem(w, problem.From(err))
 		return
 	}
-	id, err := srv.s.Names().Named(caller, r.PathValue("id"))
+	id, err := h.s.Names().Named(caller, r.PathValue("id"))
 	if err != nil {
-		srv.problem(w, caller, err)
+		refuse(w, h.s, caller, err)
 		return
 	}
 	var mu sync.Mutex
 	out := &flushed{w: w, c: http.NewResponseController(w)}
-	res, err := srv.s.Detached().Follow(r.Context(), caller, id, r.URL.Query().Get("follow") == "1",
+	res, err := h.s.Detached().Follow(r.Context(), caller, id, r.URL.Query().Get("follow") == "1",
 		frameWriter{&mu, out, FrameOutput}, frameWriter{&mu, out, FrameErrorOutput})
 	switch {
 	case err != nil && !out.begun:
-		srv.problem(w, caller, err)
+		refuse(w, h.s, caller, err)
 		return
 	case err != nil:
 		// The client is gone, or sees that there is no result.
@@ -93,7 +93,7 @@ func (srv *Server) logs(w http.ResponseWriter, r *http.Request) {
 	}
 	out.begin()
 	if res != nil {
-		if text, err := json.Marshal(srv.s.Names().Result(caller, *res)); err == nil {
+		if text, err := json.Marshal(h.s.Names().Result(caller, *res)); err == nil {
 			// A client that is gone needs none.
 			_, _ = frameWriter{&mu, out, FrameResult}.Write(text)
 		}
@@ -131,19 +131,19 @@ func (f *flushed) Write(p []byte) (int, error) {
 // must have an id; a run of it that was asked for in the same words is returned as it is.
 func (c *Client) Detach(ctx context.Context,
 	req message.DetachRequest) (d message.DetachedInfo, err error) {
-	return d, c.do(ctx, "PUT", item(PathRuns, req.ID), req, &d)
+	return d, c.link.do(ctx, "PUT", item(PathRuns, req.ID), req, &d)
 }
 
 // Wait waits for the end of a run.
 func (c *Client) Wait(ctx context.Context, id string) (r message.Result, err error) {
-	return r, c.do(ctx, "GET", item(PathRuns, id)+"/result", nil, &r)
+	return r, c.link.do(ctx, "GET", item(PathRuns, id)+"/result", nil, &r)
 }
 
 // Attach carries the streams of a detached run, from what it wrote first, until its end. When ctx
 // ends the run goes on.
 func (c *Client) Attach(ctx context.Context, id string, in io.Reader, out,
 	errOut io.Writer) (message.Result, error) {
-	return c.streamed(ctx, item(PathRuns, id)+"/attach", AttachRequest{}, in, out, errOut, nil)
+	return c.link.streamed(ctx, item(PathRuns, id)+"/attach", AttachRequest{}, in, out, errOut, nil)
 }
 
 // Logs writes what a detached run wrote, with follow until its end. The result is nil while it
@@ -154,18 +154,15 @@ func (c *Client) Logs(ctx context.Context, id string, follow bool, out,
 	if follow {
 		query.Set("follow", "1")
 	}
-	resp, err := c.request(ctx, "GET", item(PathRuns, id)+"/logs?"+query.Encode(), nil)
+	answer, err := c.link.open(ctx, "GET", item(PathRuns, id)+"/logs?"+query.Encode(), nil)
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, err
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, readProblem(resp)
-	}
+	defer answer.Close()
 	s := &runStream{credit: make(chan struct{}, 1)}
-	res, err := s.logs(bufio.NewReaderSize(resp.Body, 128<<10), out, errOut)
+	res, err := s.logs(bufio.NewReaderSize(answer, 128<<10), out, errOut)
 	if err != nil {
-		err = c.explain(err)
+		err = c.link.explain(err)
 	}
 	return res, err
 }

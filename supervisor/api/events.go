@@ -33,22 +33,22 @@ const (
 var errEnding = problem.New(problem.Ending, "this jaild is being ended")
 
 // events streams records as they are written.
-func (srv *Server) events(w http.ResponseWriter, r *http.Request) {
+func (h records) events(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
 	var req message.EventsRequest
 	if err == nil {
 		req, err = readEvents(r.URL.Query())
 	}
 	if err == nil {
-		err = srv.namedRecords(caller, &req.RecordsRequest)
+		err = h.named(caller, &req.RecordsRequest)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(srv.leaving, func() { cancel(errEnding) })()
+	defer context.AfterFunc(h.leaving, func() { cancel(errEnding) })()
 	out := newEventStream(w, stalledBound)
 	if err == nil {
 		defer out.stayAlive(ctx, aliveEvery, cancel)()
-		err = srv.follow(ctx, caller, req, out)
+		err = h.follow(ctx, caller, req, out)
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -57,15 +57,15 @@ func (srv *Server) events(w http.ResponseWriter, r *http.Request) {
 }
 
 // follow gives a stream the records that it asks for, unless the daemon ends.
-func (srv *Server) follow(ctx context.Context, c caller.Caller, req message.EventsRequest,
+func (h records) follow(ctx context.Context, c caller.Caller, req message.EventsRequest,
 	out *eventStream) error {
-	leave, err := srv.s.Enter()
+	leave, err := h.s.Enter()
 	if err != nil {
 		return err
 	}
 	// not for as long as it takes
 	leave()
-	return srv.s.Records().Follow(ctx, c, req, out.begin, out.record)
+	return h.s.Records().Follow(ctx, c, req, out.begin, out.record)
 }
 
 // readEvents is what a query asks for; values writes one.
@@ -247,24 +247,20 @@ func (e *eventStream) end(why *problem.Error) {
 func (c *Client) Events(ctx context.Context, req message.EventsRequest) iter.Seq2[audit.Record,
 	error] {
 	return func(yield func(audit.Record, error) bool) {
-		resp, err := c.request(ctx, "GET", PathEvents+"?"+values(req).Encode(), nil)
+		answer, err := c.link.open(ctx, "GET", PathEvents+"?"+values(req).Encode(), nil)
 		if err != nil {
-			yield(audit.Record{}, c.explain(err))
+			yield(audit.Record{}, err)
 			return
 		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			yield(audit.Record{}, readProblem(resp))
-			return
-		}
-		lines, caughtUp := bufio.NewReader(resp.Body), false
+		defer answer.Close()
+		lines, caughtUp := bufio.NewReader(answer), false
 		for {
 			text, err := lines.ReadBytes('\n')
 			text = bytes.TrimSuffix(text, []byte("\n"))
 			var rec audit.Record
 			switch {
 			case err != nil:
-				err = c.explain(err)
+				err = c.link.explain(err)
 			case len(text) > 0:
 				rec, err = readEvent(text)
 			case caughtUp:

@@ -9,6 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/naming"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
@@ -16,14 +17,14 @@ import (
 // package everything has its id alone.
 
 // byID gives a handler the id of what the path names.
-func byID(h func(srv *Server, ctx context.Context, c caller.Caller, r *http.Request,
+func byID(s *service.Service, h func(ctx context.Context, c caller.Caller, r *http.Request,
 	id string) (any, error)) handler {
-	return func(srv *Server, ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-		id, err := srv.s.Names().Named(c, r.PathValue("id"))
+	return func(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+		id, err := s.Names().Named(c, r.PathValue("id"))
 		if err != nil {
 			return nil, err
 		}
-		return h(srv, ctx, c, r, id)
+		return h(ctx, c, r, id)
 	}
 }
 
@@ -70,7 +71,7 @@ func each[T any](all []T, f func(T) T) []T {
 	return all
 }
 
-// problem answers a caller's request with an error.
-func (srv *Server) problem(w http.ResponseWriter, c caller.Caller, err error) {
-	writeProblem(w, srv.s.Names().Error(c, problem.From(err)))
+// refuse answers a caller's request with an error.
+func refuse(w http.ResponseWriter, s *service.Service, c caller.Caller, err error) {
+	writeProblem(w, s.Names().Error(c, problem.From(err)))
 }

@@ -156,14 +156,14 @@ type generator struct {
 func (g *generator) document() object {
 	var paths object
 	// Bodies of requests come first: their types are strict, wherever else they are used.
-	for _, r := range routes {
+	for _, r := range (&Server{}).routes() {
 		if in := bodies[r.method+" "+r.path].in; in != nil {
 			g.strict = true
 			g.schema(in)
 			g.strict = false
 		}
 	}
-	for _, r := range routes {
+	for _, r := range (&Server{}).routes() {
 		o := member{strings.ToLower(r.method), g.operation(r)}
 		if i := slices.IndexFunc(paths, func(m member) bool { return m.key == r.path }); i >= 0 {
 			paths[i].value = append(paths[i].value.(object), o)

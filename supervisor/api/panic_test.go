@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,18 +19,17 @@ import (
 // T-509: a fault of ours in one request ends that request. Others go on, the one that is under way
 // among them, and what happened is told.
 func TestPanicEndsOneRequest(t *testing.T) {
-	old := slices.Clone(routes)
-	defer func() { routes = old }()
 	began, release := make(chan struct{}), make(chan struct{})
-	routes = append(routes, route{method: "GET", path: "/v1/lasting", stream: func(_ *Server,
-		w http.ResponseWriter, _ *http.Request) {
-		close(began)
-		<-release
-		_, _ = io.WriteString(w, "done")
-	}}, route{method: "GET", path: "/v1/fault", stream: func(*Server, http.ResponseWriter,
+	srv := NewServer(&service.Service{}, Version{})
+	routes := append(srv.routes(), route{method: "GET", path: "/v1/lasting",
+		stream: func(w http.ResponseWriter, _ *http.Request) {
+			close(began)
+			<-release
+			_, _ = io.WriteString(w, "done")
+		}}, route{method: "GET", path: "/v1/fault", stream: func(http.ResponseWriter,
 		*http.Request) {
 		panic("a fault of ours")
-	}}, route{method: "POST", path: "/v1/fault", stream: func(srv *Server, w http.ResponseWriter,
+	}}, route{method: "POST", path: "/v1/fault", stream: func(w http.ResponseWriter,
 		_ *http.Request) {
 		srv.streams.Add(1)
 		defer srv.streams.Done()
@@ -45,7 +43,7 @@ func TestPanicEndsOneRequest(t *testing.T) {
 			panic("a fault in a run")
 		})
 	}})
-	srv := NewServer(&service.Service{}, Version{})
+	srv.http.Handler = srv.quiet.count(measured(srv.hurried(srv.handler(routes))))
 	told := make(lines, 16)
 	srv.http.ErrorLog = log.New(told, "", 0)
 	socket := filepath.Join(t.TempDir(), "jail.sock")

@@ -14,10 +14,18 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/service"
 )
 
-// records streams those records of the log that the caller may read and asks for.
-func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
+// records answers for the log of a daemon.
+type records struct {
+	s *service.Service
+	// leaving is done when no request comes any more: a stream of records ends then.
+	leaving context.Context
+}
+
+// read streams those records of the log that the caller may read and asks for.
+func (h records) read(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
 	var req message.RecordsRequest
 	if err == nil {
@@ -25,13 +33,13 @@ func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
 	}
 	var all iter.Seq2[audit.Record, error]
 	if err == nil {
-		err = srv.namedRecords(caller, &req)
+		err = h.named(caller, &req)
 	}
 	if err == nil {
-		all, err = srv.s.Records().Read(r.Context(), caller, req)
+		all, err = h.s.Records().Read(r.Context(), caller, req)
 	}
 	if err != nil {
-		srv.problem(w, caller, err)
+		refuse(w, h.s, caller, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
@@ -47,11 +55,11 @@ func (srv *Server) records(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// namedRecords finds the ids of another user's run and session. A name is what records have, too.
-func (srv *Server) namedRecords(c caller.Caller, req *message.RecordsRequest) (err error) {
+// named finds the ids of another user's run and session. A name is what records have, too.
+func (h records) named(c caller.Caller, req *message.RecordsRequest) (err error) {
 	for _, name := range []*string{&req.Run, &req.Session} {
 		if strings.Contains(*name, "/") && err == nil {
-			*name, err = srv.s.Names().Named(c, *name)
+			*name, err = h.s.Names().Named(c, *name)
 		}
 	}
 	return err
@@ -62,17 +70,13 @@ func (srv *Server) namedRecords(c caller.Caller, req *message.RecordsRequest) (e
 func (c *Client) AuditRecords(ctx context.Context,
 	req message.RecordsRequest) iter.Seq2[audit.Record, error] {
 	return func(yield func(audit.Record, error) bool) {
-		resp, err := c.request(ctx, "POST", PathRecords, req)
+		answer, err := c.link.open(ctx, "POST", PathRecords, req)
 		if err != nil {
-			yield(audit.Record{}, c.explain(err))
+			yield(audit.Record{}, err)
 			return
 		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			yield(audit.Record{}, readProblem(resp))
-			return
-		}
-		lines := json.NewDecoder(bufio.NewReader(resp.Body))
+		defer answer.Close()
+		lines := json.NewDecoder(bufio.NewReader(answer))
 		for {
 			var line RecordLine
 			var rec audit.Record

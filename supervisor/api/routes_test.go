@@ -12,7 +12,8 @@ import (
 // TestUnknownRoute: a path or a method that the API does not have is answered as every other error
 // of it, with a status of its own and the methods that there are.
 func TestUnknownRoute(t *testing.T) {
-	handler := NewServer(&service.Service{}, Version{}).routes()
+	srv := NewServer(&service.Service{}, Version{})
+	handler := srv.handler(srv.routes())
 	for _, c := range []struct {
 		method, path string
 		status       int

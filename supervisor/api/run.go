@@ -18,29 +18,40 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
+// runs answers for the runs of a daemon.
+type runs struct {
+	s        *service.Service
+	streamed streamer
+}
+
+// A streamer answers a request by Server.streamed.
+type streamer func(w http.ResponseWriter, r *http.Request, req any,
+	do func(context.Context, caller.Caller, stdio.Streams) message.Result)
+
 // run starts a run and switches the connection to its streams.
-func (srv *Server) run(w http.ResponseWriter, r *http.Request) {
+func (h runs) run(w http.ResponseWriter, r *http.Request) {
 	var req message.Request
-	srv.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
+	h.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
 		s stdio.Streams) message.Result {
-		return srv.runNamed(ctx, c, req, s)
+		return h.runNamed(ctx, c, req, s)
 	})
 }
 
 // runNamed is a run whose request has the name that its caller gave it.
-func (srv *Server) runNamed(ctx context.Context, c caller.Caller, req message.Request,
+func (h runs) runNamed(ctx context.Context, c caller.Caller, req message.Request,
 	s stdio.Streams) message.Result {
-	id, done, err := srv.s.Names().Take(c, req.ID)
+	id, done, err := h.s.Names().Take(c, req.ID)
 	if err != nil {
 		return failedResult(req.ID, err)
 	}
 	defer done()
 	req.ID = id
-	return srv.s.Run(ctx, c, req, s)
+	return h.s.Run(ctx, c, req, s)
 }
 
 // failedResult is that of a run whose id stands for nothing.
@@ -65,7 +76,7 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 		tracked, err = srv.s.Enter()
 	}
 	if err != nil {
-		srv.problem(w, caller, err)
+		refuse(w, srv.s, caller, err)
 		return
 	}
 	defer tracked()

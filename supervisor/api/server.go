@@ -53,7 +53,7 @@ func NewServer(s *service.Service, v Version) *Server {
 	srv.ending, srv.end = context.WithCancel(context.Background())
 	srv.leaving, srv.leave = context.WithCancel(context.Background())
 	srv.http = &http.Server{
-		Handler:           srv.quiet.count(measured(srv.hurried(srv.routes()))),
+		Handler:           srv.quiet.count(measured(srv.hurried(srv.handler(srv.routes())))),
 		ConnContext:       withPeer,
 		ConnState:         srv.quiet.meet,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -106,59 +106,63 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 
 // A handler answers one request of a known caller. What it returns is written as JSON; nil is an
 // empty object.
-type handler func(srv *Server, ctx context.Context, c caller.Caller, r *http.Request) (any, error)
+type handler func(ctx context.Context, c caller.Caller, r *http.Request) (any, error)
 
 // A route is one method of one path: it has an answer, or it writes a stream of its own.
 type route struct {
 	method, path string
 	answer       handler
-	stream       func(srv *Server, w http.ResponseWriter, r *http.Request)
+	stream       http.HandlerFunc
 }
 
 // routes is the whole API; a test holds openapi.json against it.
-var routes = []route{
-	{method: "GET", path: PathVersion, answer: (*Server).getVersion},
-	{method: "GET", path: PathOpenAPI, answer: getOpenAPI},
-	{method: "GET", path: PathMetrics, stream: (*Server).metrics},
-	{method: "GET", path: PathPolicy, answer: (*Server).getPolicy},
-	{method: "GET", path: PathHost, answer: (*Server).getHost},
-	{method: "POST", path: PathPlan, answer: (*Server).plan},
-	{method: "GET", path: PathRuns, answer: (*Server).listRuns},
-	{method: "POST", path: PathRuns, stream: (*Server).run},
-	{method: "GET", path: PathRuns + "/{id}", answer: byID((*Server).inspect)},
-	{method: "GET", path: PathRuns + "/{id}/verify", answer: byID((*Server).verify)},
-	{method: "POST", path: PathRuns + "/{id}/kill", answer: byID((*Server).kill)},
-	{method: "PUT", path: PathRuns + "/{id}", answer: (*Server).detach},
-	{method: "GET", path: PathRuns + "/{id}/result", answer: byID((*Server).wait)},
-	{method: "GET", path: PathRuns + "/{id}/logs", stream: (*Server).logs},
-	{method: "POST", path: PathRuns + "/{id}/attach", stream: (*Server).attach},
-	{method: "GET", path: pathSessions, answer: (*Server).listSessions},
-	{method: "PUT", path: pathSessions + "/{id}", answer: (*Server).startSession},
-	{method: "POST", path: pathSessions + "/{id}/exec", stream: (*Server).exec},
-	{method: "POST", path: pathSessions + "/{id}/stop", answer: byID((*Server).stopSession)},
-	{method: "GET", path: PathWorkspaces, answer: listWorkspaces},
-	{method: "GET", path: PathWorkspaces + "/{id}/changes", stream: (*Server).changes},
-	{method: "POST", path: PathWorkspaces + "/{id}/commit", answer: ofShadow(commit)},
-	{method: "POST", path: PathWorkspaces + "/{id}/revert", answer: ofShadow(revert)},
-	{method: "POST", path: PathPrune, answer: prune},
-	{method: "DELETE", path: PathWorkspaces + "/{id}", answer: ofShadow(discard)},
-	{method: "POST", path: PathWorkspaces + "/{id}/discard", answer: ofShadow(discardPaths)},
-	{method: "POST", path: PathRecords, stream: (*Server).records},
-	{method: "GET", path: PathEvents, stream: (*Server).events},
-	{method: "POST", path: PathTools, answer: (*Server).installTool},
-	{method: "DELETE", path: PathTools + "/{name}", answer: (*Server).removeTool},
-	{method: "PUT", path: PathPublishers + "/{name}", answer: (*Server).setRing},
-	{method: "DELETE", path: PathPublishers + "/{name}", answer: (*Server).removeRing},
+func (srv *Server) routes() []route {
+	s := srv.s
+	about, tools, shadows := about{s, srv.version}, tools{s}, workspaces{s}
+	runs, sessions := runs{s, srv.streamed}, sessions{s, srv.streamed}
+	records := records{s, srv.leaving}
+	return []route{
+		{method: "GET", path: PathVersion, answer: about.getVersion},
+		{method: "GET", path: PathOpenAPI, answer: getOpenAPI},
+		{method: "GET", path: PathMetrics, stream: about.metrics},
+		{method: "GET", path: PathPolicy, answer: about.getPolicy},
+		{method: "GET", path: PathHost, answer: about.getHost},
+		{method: "POST", path: PathPlan, answer: runs.plan},
+		{method: "GET", path: PathRuns, answer: runs.list},
+		{method: "POST", path: PathRuns, stream: runs.run},
+		{method: "GET", path: PathRuns + "/{id}", answer: byID(s, runs.inspect)},
+		{method: "GET", path: PathRuns + "/{id}/verify", answer: byID(s, runs.verify)},
+		{method: "POST", path: PathRuns + "/{id}/kill", answer: byID(s, runs.kill)},
+		{method: "PUT", path: PathRuns + "/{id}", answer: runs.detach},
+		{method: "GET", path: PathRuns + "/{id}/result", answer: byID(s, runs.wait)},
+		{method: "GET", path: PathRuns + "/{id}/logs", stream: runs.logs},
+		{method: "POST", path: PathRuns + "/{id}/attach", stream: runs.attach},
+		{method: "GET", path: pathSessions, answer: sessions.list},
+		{method: "PUT", path: pathSessions + "/{id}", answer: sessions.start},
+		{method: "POST", path: pathSessions + "/{id}/exec", stream: sessions.exec},
+		{method: "POST", path: pathSessions + "/{id}/stop", answer: byID(s, sessions.stop)},
+		{method: "GET", path: PathWorkspaces, answer: shadows.list},
+		{method: "GET", path: PathWorkspaces + "/{id}/changes", stream: shadows.changes},
+		{method: "POST", path: PathWorkspaces + "/{id}/commit", answer: byID(s, shadows.commit)},
+		{method: "POST", path: PathWorkspaces + "/{id}/revert", answer: byID(s, shadows.revert)},
+		{method: "POST", path: PathPrune, answer: shadows.prune},
+		{method: "DELETE", path: PathWorkspaces + "/{id}", answer: byID(s, shadows.discard)},
+		{method: "POST", path: PathWorkspaces + "/{id}/discard", answer: byID(s, shadows.discardPaths)},
+		{method: "POST", path: PathRecords, stream: records.read},
+		{method: "GET", path: PathEvents, stream: records.events},
+		{method: "POST", path: PathTools, answer: tools.install},
+		{method: "DELETE", path: PathTools + "/{name}", answer: tools.remove},
+		{method: "PUT", path: PathPublishers + "/{name}", answer: tools.setRing},
+		{method: "DELETE", path: PathPublishers + "/{name}", answer: tools.removeRing},
+	}
 }
 
-func (srv *Server) routes() http.Handler {
+// handler answers the requests of routes.
+func (srv *Server) handler(routes []route) http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range routes {
 		if r.stream != nil {
-			mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter,
-				req *http.Request) {
-				r.stream(srv, w, req)
-			})
+			mux.HandleFunc(r.method+" "+r.path, r.stream)
 			continue
 		}
 		mux.HandleFunc(r.method+" "+r.path, srv.answer(r.answer))
@@ -203,9 +207,9 @@ func (srv *Server) answer(h handler) http.HandlerFunc {
 		}
 		// Not for as long as it takes: some answers wait for a run's end.
 		leave()
-		v, err := h(srv, r.Context(), caller, r)
+		v, err := h(r.Context(), caller, r)
 		if err != nil {
-			srv.problem(w, caller, err)
+			refuse(w, srv.s, caller, err)
 			return
 		}
 		if v == nil {
@@ -256,40 +260,46 @@ func readJSON(r *http.Request, v any) error {
 	return problem.New(problem.Usage, "body of the request: %v", err)
 }
 
-func (srv *Server) getVersion(context.Context, caller.Caller, *http.Request) (any, error) {
-	return srv.version, nil
+// about answers what a daemon is and has counted.
+type about struct {
+	s       *service.Service
+	version Version
+}
+
+func (h about) getVersion(context.Context, caller.Caller, *http.Request) (any, error) {
+	return h.version, nil
 }
 
 //go:embed openapi.json
 var openAPI []byte
 
-func getOpenAPI(*Server, context.Context, caller.Caller, *http.Request) (any, error) {
+func getOpenAPI(context.Context, caller.Caller, *http.Request) (any, error) {
 	return json.RawMessage(openAPI), nil
 }
 
-func (srv *Server) getPolicy(context.Context, caller.Caller, *http.Request) (any, error) {
-	return srv.s.Policies().Status(), nil
+func (h about) getPolicy(context.Context, caller.Caller, *http.Request) (any, error) {
+	return h.s.Policies().Status(), nil
 }
 
-func (srv *Server) getHost(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return srv.s.Host().Status(c), nil
+func (h about) getHost(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
+	return h.s.Host().Status(c), nil
 }
 
-func (srv *Server) plan(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+func (h runs) plan(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	var req message.Request
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return srv.s.Preparer().Plan(ctx, c, req)
+	return h.s.Preparer().Plan(ctx, c, req)
 }
 
-func (srv *Server) listRuns(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return srv.s.Live().List(c)
+func (h runs) list(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
+	return h.s.Live().List(c)
 }
 
-func (srv *Server) inspect(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
+func (h runs) inspect(ctx context.Context, c caller.Caller, r *http.Request, id string) (any,
 	error) {
-	in, err := srv.s.Live().Inspect(ctx, c, id)
+	in, err := h.s.Live().Inspect(ctx, c, id)
 	if err != nil {
 		return nil, err
 	}
@@ -300,12 +310,12 @@ func (srv *Server) inspect(ctx context.Context, c caller.Caller, r *http.Request
 	return out, nil
 }
 
-func (srv *Server) verify(_ context.Context, c caller.Caller, r *http.Request, id string) (any,
+func (h runs) verify(_ context.Context, c caller.Caller, r *http.Request, id string) (any,
 	error) {
-	return srv.s.Live().Verify(c, id)
+	return h.s.Live().Verify(c, id)
 }
 
-func (srv *Server) kill(_ context.Context, c caller.Caller, r *http.Request, id string) (any,
+func (h runs) kill(_ context.Context, c caller.Caller, r *http.Request, id string) (any,
 	error) {
 	var req KillRequest
 	if err := readJSON(r, &req); err != nil {
@@ -314,5 +324,5 @@ func (srv *Server) kill(_ context.Context, c caller.Caller, r *http.Request, id 
 	if req.Signal == 0 {
 		req.Signal = 9
 	}
-	return nil, srv.s.Live().Kill(c, id, req.Signal)
+	return nil, h.s.Live().Kill(c, id, req.Signal)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/service"
 )
 
 // maxOffer bounds the first line of a bundle in bytes: a manifest in base64 and the statement about
@@ -35,13 +36,16 @@ type RingRequest struct {
 	Explicit bool `json:"explicit,omitempty"`
 }
 
-func (srv *Server) installTool(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+// tools answers for the bundles that a daemon has pulled, and for their publishers.
+type tools struct{ s *service.Service }
+
+func (h tools) install(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	body := bufio.NewReaderSize(r.Body, 64<<10)
 	offer, err := readOffer(body)
 	if err != nil {
 		return nil, err
 	}
-	return srv.s.Tools().Install(ctx, c, offer, body)
+	return h.s.Tools().Install(ctx, c, offer, body)
 }
 
 func readOffer(body *bufio.Reader) (bundle.Offer, error) {
@@ -80,20 +84,20 @@ func badOffer(err error) error {
 	return problem.New(problem.Usage, "body of the request: %w", err)
 }
 
-func (srv *Server) removeTool(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return srv.s.Tools().Remove(ctx, c, r.PathValue("name"), r.URL.Query().Get("forget") == "1")
+func (h tools) remove(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+	return h.s.Tools().Remove(ctx, c, r.PathValue("name"), r.URL.Query().Get("forget") == "1")
 }
 
-func (srv *Server) setRing(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+func (h tools) setRing(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
 	var req RingRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return nil, srv.s.Tools().SetRing(ctx, c, r.PathValue("name"), req.Ring, req.Explicit)
+	return nil, h.s.Tools().SetRing(ctx, c, r.PathValue("name"), req.Ring, req.Explicit)
 }
 
-func (srv *Server) removeRing(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
-	return nil, srv.s.Tools().RemoveRing(ctx, c, r.PathValue("name"))
+func (h tools) removeRing(ctx context.Context, c caller.Caller, r *http.Request) (any, error) {
+	return nil, h.s.Tools().RemoveRing(ctx, c, r.PathValue("name"))
 }
 
 // InstallTool offers a bundle; files are its files, in the order of its manifest.
@@ -110,18 +114,19 @@ func (c *Client) InstallTool(ctx context.Context, o bundle.Offer,
 		return in, err
 	}
 	req.Header.Set("Content-Type", bundleType)
-	resp, err := c.http.Do(req)
+	resp, err := c.link.http.Do(req)
 	if err != nil {
 		if failed := source.failed(); failed != nil {
 			return in, failed
 		}
-		return in, c.explain(err)
+		return in, c.link.explain(err)
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return in, readProblem(resp)
+	answer, err := success(resp)
+	if err != nil {
+		return in, err
 	}
-	return in, json.NewDecoder(resp.Body).Decode(&in)
+	defer answer.Close()
+	return in, json.NewDecoder(answer).Decode(&in)
 }
 
 // RemoveTool takes a pulled bundle away; forget drops what was seen of its versions as well.
@@ -131,17 +136,17 @@ func (c *Client) RemoveTool(ctx context.Context, name string, forget bool) (in b
 	if forget {
 		path += "?forget=1"
 	}
-	return in, c.do(ctx, "DELETE", path, nil, &in)
+	return in, c.link.do(ctx, "DELETE", path, nil, &in)
 }
 
 // SetRing puts the key ring of a publisher into use.
 func (c *Client) SetRing(ctx context.Context, publisher string, req RingRequest) error {
-	return c.do(ctx, "PUT", item(PathPublishers, publisher), req, &struct{}{})
+	return c.link.do(ctx, "PUT", item(PathPublishers, publisher), req, &struct{}{})
 }
 
 // RemoveRing takes the keys of a publisher out of use.
 func (c *Client) RemoveRing(ctx context.Context, publisher string) error {
-	return c.do(ctx, "DELETE", item(PathPublishers, publisher), nil, &struct{}{})
+	return c.link.do(ctx, "DELETE", item(PathPublishers, publisher), nil, &struct{}{})
 }
 
 // keepsError is a reader that remembers why it failed. To net/http that is a request that failed,

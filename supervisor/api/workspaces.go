@@ -8,79 +8,74 @@ import (
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
 )
 
-// ofShadow is a handler that needs the shadow of the id in its path and nothing else.
-func ofShadow(h func(ctx context.Context, store *shadows.Store, c caller.Caller, r *http.Request,
-	id string) (any, error)) handler {
-	return byID(func(srv *Server, ctx context.Context, c caller.Caller, r *http.Request,
-		id string) (any, error) {
-		return h(ctx, srv.s.Workspaces(), c, r, id)
-	})
+// workspaces answers for the shadows that a daemon keeps.
+type workspaces struct{ s *service.Service }
+
+func (h workspaces) list(_ context.Context, c caller.Caller, _ *http.Request) (any, error) {
+	return h.s.Workspaces().List(c)
 }
 
-func listWorkspaces(srv *Server, _ context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return srv.s.Workspaces().List(c)
+func (h workspaces) prune(ctx context.Context, c caller.Caller, _ *http.Request) (any, error) {
+	return h.s.Workspaces().Prune(ctx, c)
 }
 
-func prune(srv *Server, ctx context.Context, c caller.Caller, _ *http.Request) (any, error) {
-	return srv.s.Workspaces().Prune(ctx, c)
-}
-
-func commit(ctx context.Context, store *shadows.Store, c caller.Caller, r *http.Request,
+func (h workspaces) commit(ctx context.Context, c caller.Caller, r *http.Request,
 	id string) (any, error) {
 	var req shadows.CommitRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return store.Commit(ctx, c, id, req)
+	return h.s.Workspaces().Commit(ctx, c, id, req)
 }
 
-func revert(ctx context.Context, store *shadows.Store, c caller.Caller, r *http.Request,
+func (h workspaces) revert(ctx context.Context, c caller.Caller, r *http.Request,
 	id string) (any, error) {
 	var req shadows.RevertRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return store.Revert(ctx, c, id, req)
+	return h.s.Workspaces().Revert(ctx, c, id, req)
 }
 
-func discard(ctx context.Context, store *shadows.Store, c caller.Caller, r *http.Request,
+func (h workspaces) discard(ctx context.Context, c caller.Caller, r *http.Request,
 	id string) (any, error) {
-	return nil, store.Discard(ctx, c, id, r.URL.Query().Get("force") == "1")
+	return nil, h.s.Workspaces().Discard(ctx, c, id, r.URL.Query().Get("force") == "1")
 }
 
-func discardPaths(ctx context.Context, store *shadows.Store, c caller.Caller, r *http.Request,
+func (h workspaces) discardPaths(ctx context.Context, c caller.Caller, r *http.Request,
 	id string) (any, error) {
 	var req shadows.DiscardRequest
 	if err := readJSON(r, &req); err != nil {
 		return nil, err
 	}
-	return store.DiscardPaths(ctx, c, id, req)
+	return h.s.Workspaces().DiscardPaths(ctx, c, id, req)
 }
 
-func (srv *Server) changes(w http.ResponseWriter, r *http.Request) {
+func (h workspaces) changes(w http.ResponseWriter, r *http.Request) {
 	caller, err := callerOf(r.Context())
 	var review *shadows.Review
 	id := ""
 	if err == nil {
-		id, err = srv.s.Names().Named(caller, r.PathValue("id"))
+		id, err = h.s.Names().Named(caller, r.PathValue("id"))
 	}
 	if err == nil {
-		review, err = srv.s.Workspaces().Review(r.Context(), caller, id)
+		review, err = h.s.Workspaces().Review(r.Context(), caller, id)
 	}
 	if err != nil {
-		srv.problem(w, caller, err)
+		refuse(w, h.s, caller, err)
 		return
 	}
 	defer review.Close()
-	review.Info = srv.s.Names().Workspace(caller, review.Info)
+	review.Info = h.s.Names().Workspace(caller, review.Info)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := json.NewEncoder(w)
 	if err := stream(out, review, r.URL.Query().Get("patch"),
 		r.URL.Query().Get("hunks") == "1"); err != nil {
-		_ = out.Encode(ReviewLine{Error: srv.s.Names().Error(caller, problem.From(err))})
+		_ = out.Encode(ReviewLine{Error: h.s.Names().Error(caller, problem.From(err))})
 	}
 }
 
