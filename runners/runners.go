@@ -127,7 +127,9 @@ type Usage struct {
 type Report struct {
 	ExitCode int `json:"exit_code"`
 	// That ended a program of the host; ExitCode is then 128 and its number.
-	Signal        int            `json:"signal,omitempty"`
+	Signal int `json:"signal,omitempty"`
+	// LeftProcesses is how many processes a program of the host left behind, which were killed.
+	LeftProcesses int64          `json:"left_processes,omitempty"`
 	Trap          *Trap          `json:"trap,omitempty"`
 	Denied        []Denial       `json:"denied,omitempty"`
 	MemoryRefused *MemoryRefused `json:"memory_refused,omitempty"`

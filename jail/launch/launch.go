@@ -376,6 +376,15 @@ func (p *Process) Kill() error {
 	return sys.Signal(p.process, syscall.SIGKILL)
 }
 
+// Signal sends a signal to the jail's first process, which gets only those that it has a handler for
+// (pid_namespaces(7)).
+func (p *Process) Signal(s syscall.Signal) error {
+	if p.process == nil {
+		return ErrEnded
+	}
+	return sys.Signal(p.process, s)
+}
+
 // Release kills the jail if it still runs, and waits for its shim, which removes everything of the
 // jail on the host.
 func (p *Process) Release() {

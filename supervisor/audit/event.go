@@ -177,6 +177,8 @@ type RunFinished struct {
 	Workspace string  `json:"workspace"` // kept, discarded, committed
 	Usage     Usage   `json:"usage"`
 	Changes   Changes `json:"changes"`
+	// LeftProcesses were left behind by the tool and killed.
+	LeftProcesses int64 `json:"left_processes,omitzero"`
 }
 
 // WorkspaceChanged records the change set of a finished run.

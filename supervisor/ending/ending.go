@@ -12,6 +12,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
 )
 
 // A Cause is why a run was ended from outside.
@@ -59,21 +60,43 @@ type Stopper struct {
 	mu sync.Mutex
 	// cause is the first cause for which the run was ended.
 	cause *Cause
+	// asked says that the tool was only asked to end so far.
+	asked bool
 	// proc and leaf are those of the jail, once it has been started.
 	proc *launch.Process
 	leaf *cgroup.Leaf
 }
 
-// End ends the run for the first cause that is given. A jail that has ended by itself is ended by a
-// limit alone, since what it wrote is counted when it is read.
+// End ends the run for the first cause that is given. A jail that has ended by itself is ended by
+// the limit of output alone, since what it wrote is counted when it is read.
 func (s *Stopper) End(c Cause) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cause != nil || c.Limit == "" && s.proc != nil && s.proc.Ended() {
+	if s.cause == nil && !s.over(c) {
+		s.cause = &c
+		s.kill()
+	} else if s.asked {
+		s.asked = false
+		s.kill()
+	}
+}
+
+// Ask asks the processes of the jail to end, for a cause that is the run's from then on. They may
+// take their time until End, whatever the cause of that.
+func (s *Stopper) Ask(c Cause) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause != nil || s.proc == nil || s.over(c) {
 		return
 	}
-	s.cause = &c
-	s.kill()
+	s.cause, s.asked = &c, true
+	// End kills a jail that has no ear for it.
+	_ = s.proc.Signal(runners.SignalTerminate)
+}
+
+// over reports whether the jail has ended before the cause came. s.mu is held.
+func (s *Stopper) over(c Cause) bool {
+	return (c.Limit == "" || IsTime(c.Limit)) && s.proc != nil && s.proc.Ended()
 }
 
 // kill ends all of the jail's processes at once, if there is a jail: many that all want a CPU would
@@ -115,6 +138,8 @@ type Watch struct {
 	limits jail.Limits
 	leaf   *cgroup.Leaf
 	end    func(Cause)
+	// ask is nil for a jail that cannot be asked to end.
+	ask func(Cause)
 	// Start is when the watch began.
 	Start time.Time
 	// a number: how fast CPU time can pass
@@ -125,10 +150,12 @@ type Watch struct {
 }
 
 // StartWatch watches the limits of wall and CPU time of a plan, for the jail in leaf, and calls end
-// once for the first that is reached, until Stop.
-func StartWatch(p jail.Plan, leaf *cgroup.Leaf, end func(Cause)) *Watch {
+// once for the first that is reached, until Stop. At the limit of wall time it calls ask before, if
+// that is not nil, and end after the grace.
+func StartWatch(p jail.Plan, leaf *cgroup.Leaf, end, ask func(Cause)) *Watch {
 	l := p.Limits
-	w := &Watch{limits: l, leaf: leaf, end: end, Start: time.Now(), stop: make(chan struct{}),
+	w := &Watch{limits: l, leaf: leaf, end: end, ask: ask, Start: time.Now(),
+		stop: make(chan struct{}),
 		cpus: time.Duration(runtime.NumCPU())}
 	if c := p.Cgroup; c.CPUQuota > 0 {
 		w.cpus = min(w.cpus, time.Duration((c.CPUQuota+int64(c.CPUPeriod)-1)/int64(c.CPUPeriod)))
@@ -155,10 +182,25 @@ func (w *Watch) wall() {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		w.end(Cause{Limit: LimitWall, Peak: time.Since(w.Start).Milliseconds()})
 	case <-w.stop:
+		return
 	}
+	c := Cause{Limit: LimitWall, Peak: time.Since(w.Start).Milliseconds()}
+	if w.ask != nil {
+		w.ask(c)
+		timer.Reset(Grace(w.limits.Wall))
+		select {
+		case <-timer.C:
+		case <-w.stop:
+			return
+		}
+	}
+	w.end(c)
 }
+
+// Grace is how long a program may take to end after SIGTERM at the limit of wall time: as long as
+// the limit, and two seconds at most.
+func Grace(wall time.Duration) time.Duration { return min(2*time.Second, wall) }
 
 // cpuTick is how late a breach of the limit of CPU time may be seen.
 const cpuTick = 10 * time.Millisecond

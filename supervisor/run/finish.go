@@ -72,6 +72,9 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 	if rep := e.answer.Report; rep != nil {
 		res.Denied = append(res.Denied, checkDenied(rep.Denied)...)
 		res.Trap = rep.Trap
+		if j.Tool.Native != "" {
+			res.LeftProcesses = min(max(rep.LeftProcesses, 0), j.Policy.Policy().Limits.PIDs)
+		}
 	}
 	res.Denied = append(append(res.Denied, e.unfetched...), e.told.list()...)
 	if e.told.atLeast {
@@ -123,6 +126,10 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 		res.Limit = &met[0]
 	}
 	if signal == 0 {
+		if c != nil && ending.IsTime(c.Limit) {
+			// It ended within the grace, with a code of its own.
+			res.ExitCode = problem.ExitTime
+		}
 		return res, met
 	}
 	name := signalName(syscall.Signal(signal))

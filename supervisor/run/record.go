@@ -115,7 +115,7 @@ func recordFinished(records *runlog.Log, res message.Result, e end) error {
 			WorkspaceBytes: u.WorkspaceBytes,
 			FetchBytesIn:   u.FetchBytesIn, FetchBytesOut: u.FetchBytesOut,
 			FetchRequests: u.FetchRequests, OutBytes: e.pipes.Seen()},
-		Changes: audit.Changes(res.Changes)}
+		Changes: audit.Changes(res.Changes), LeftProcesses: res.LeftProcesses}
 	if res.Signal != nil {
 		f.Signal = *res.Signal
 	}

@@ -86,7 +86,11 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	if j.Req.Terminal != nil {
 		go resize(proc, streams.Sizes, r.done)
 	}
-	w := ending.StartWatch(j.Plan, leaf, r.endByLimit)
+	var ask func(ending.Cause)
+	if j.Tool.Native != "" {
+		ask = r.Ask
+	}
+	w := ending.StartWatch(j.Plan, leaf, r.endByLimit, ask)
 	stopDisk := watchDisk(has.work, r.End)
 	// Who is told that the tool runs may ask for its jail at once.
 	unidentified := identified()

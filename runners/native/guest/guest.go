@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/jail-sandbox/jail/runners"
@@ -28,6 +29,7 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (runners.Report, error) 
 	// takes by default is one that it ignores (pid_namespaces(7)), but the Go runtime takes some by
 	// ending.
 	signal.Notify(make(chan os.Signal, 1))
+	terminated := onTerminate()
 	if n.Relay != 0 && proxy != nil {
 		if err := relay(n.Relay, proxy); err != nil {
 			return runners.Report{}, err
@@ -76,8 +78,52 @@ func Run(order runners.Order, sizes Sizes, proxy Proxy) (runners.Report, error) 
 	if err != nil {
 		return runners.Report{}, err
 	}
+	left, err := endOthers(terminated.Load())
+	if err != nil {
+		return runners.Report{}, err
+	}
 	finish()
-	return reportOf(status), nil
+	rep := reportOf(status)
+	rep.LeftProcesses = left
+	return rep, nil
+}
+
+// onTerminate asks every process of the jail to end, with SIGTERM, when process 1 gets
+// runners.SignalTerminate. The value that it returns is true from then on.
+func onTerminate() *atomic.Bool {
+	terminated := new(atomic.Bool)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.Signal(runners.SignalTerminate))
+	go func() {
+		<-signals
+		terminated.Store(true)
+		// Everybody but process 1.
+		_ = syscall.Kill(-1, syscall.SIGTERM)
+	}()
+	return terminated
+}
+
+// endOthers returns when no process is left but process 1, and how many were killed for that, those
+// included that a terminal would keep. After a SIGTERM the others may end by themselves: the host
+// bounds how long that takes.
+func endOthers(terminated bool) (left int64, err error) {
+	if !terminated {
+		_ = syscall.Kill(-1, syscall.SIGKILL)
+	}
+	for {
+		var status syscall.WaitStatus
+		// Orphans are children of process 1, so that it sees the end of all.
+		_, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.ECHILD):
+			return left, nil
+		case err != nil:
+			return left, fmt.Errorf("wait for processes that the program left: %w", err)
+		case !terminated && status.Signaled() && status.Signal() == syscall.SIGKILL:
+			left++
+		}
+	}
 }
 
 // leaveStreams lets go of the program's streams.

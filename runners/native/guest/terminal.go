@@ -4,7 +4,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"syscall"
 
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/runners/internal/sys"
@@ -56,10 +55,8 @@ func (t *terminal) carry(sizes Sizes) {
 	}()
 }
 
-// drain kills the processes that the program has left, which would keep the terminal open, and
-// copies the output until then.
+// drain copies the rest of the output. No other process has the terminal any more.
 func (t *terminal) drain() {
-	_ = syscall.Kill(-1, syscall.SIGKILL) // everybody but process 1
 	t.slave.Close()
 	t.out.Wait()
 }
