@@ -30,6 +30,7 @@ var mayUse = map[string][]string{"supervisor": {"profiles"}, "cmd": {"profiles"}
 var soleImporters = map[string][]string{
 	"github.com/opencontainers/runc":       {"jail/runc"},
 	"github.com/seccomp/libseccomp-golang": {"jail/seccomp/libseccomp"},
+	"github.com/pjbgf/sha1cd":              {"jail/gitrepo"},
 	"github.com/containerd/cgroups":        {"jail/cgroup"},
 	"github.com/coreos/go-systemd":         {"cmd/jaild"},
 	"github.com/tetratelabs/wazero":        {"runners/wasi/guest"},

@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/gitreader"
 	"github.com/jail-sandbox/jail/jail/probe"
 	"github.com/jail-sandbox/jail/jail/rootless"
 	"github.com/jail-sandbox/jail/supervisor/api"
@@ -51,6 +52,9 @@ example: jaild --state /srv/jail
 func run(ctx context.Context, args []string, stderr io.Writer) int {
 	if len(args) == 1 && args[0] == fetch.Arg {
 		return fetch.Main(stderr)
+	}
+	if len(args) == 1 && args[0] == gitreader.Arg {
+		return gitreader.Main(stderr)
 	}
 	if len(args) > 1 && args[0] == detachArg {
 		return detach(args[1:])

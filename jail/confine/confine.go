@@ -1,11 +1,13 @@
 // Package confine takes from a process of the host, which is in no jail, all that it does not need:
 // the fetch proxy reads what strangers send from both sides, and keeps the network and nothing
-// else.
+// else. The reader of repositories reads what tools wrote, and keeps the descriptors that the daemon
+// sends it.
 package confine
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,27 +22,44 @@ import (
 // compiled by jail-shim.
 func Filter() seccomp.Filter { return seccomp.NewFilter(seccomp.NetworkGroups...) }
 
-const maxFiles = 4096 // descriptors
+// ReaderFilter is the allow-list of a process that reads descriptors and speaks to the daemon by
+// its descriptor 3.
+func ReaderFilter() seccomp.Filter { return seccomp.NewFilter(seccomp.ReaderGroups...) }
+
+const (
+	maxFiles = 4096 // descriptors
+	// maxData bounds the memory of a reader, in bytes.
+	maxData = 512 << 20
+)
 
 // Network confines the calling process, all of its threads, in order: no core dumps and few
 // descriptors; nobody may trace or read it; no file of the host, by Landlock; an id that is nobody
 // else's, and with it no capability (of a user's daemon the user's id, and no capability); no
 // system call beyond the filter's. The descriptors that are open stay. It cannot be undone. On
 // error the process must end.
-func Network(uid uint32, filter []byte) error {
+func Network(uid uint32, filter []byte) error { return process(uid, filter, true, nil) }
+
+// Reader is Network for a process that reads descriptors alone: it has no network either, and
+// little memory.
+func Reader(uid uint32, filter []byte) error {
+	return process(uid, filter, false, map[string]uint64{"data": maxData})
+}
+
+func process(uid uint32, filter []byte, network bool, limits map[string]uint64) error {
 	if uid == 0 || len(filter) == 0 {
 		return errors.New("confine: no user id or no filter")
 	}
 	// Asked while files can still be read.
 	rootless := sys.Rootless()
 	signal.Ignore(syscall.SIGPIPE)
-	for name, value := range map[string]uint64{"core": 0, "nofile": maxFiles, "fsize": 0,
-		"memlock": 0} {
+	limit := map[string]uint64{"core": 0, "nofile": maxFiles, "fsize": 0, "memlock": 0}
+	maps.Copy(limit, limits)
+	for name, value := range limit {
 		if err := sys.SetRlimit(sys.Rlimits[name], value); err != nil {
 			return fmt.Errorf("confine: rlimit %s: %w", name, err)
 		}
 	}
-	if err := landlock.Restrict(jail.Landlock{MinABI: 1, Scoped: true, Network: true}); err != nil {
+	if err := landlock.Restrict(jail.Landlock{MinABI: 1, Scoped: true, Network: network}); err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
 	id := int(uid)

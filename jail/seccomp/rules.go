@@ -35,8 +35,9 @@ var groups = map[string][]rule{
 	// jail-init under the filter of a ceiling.
 	"confine": confineRules,
 
-	// The fetch proxy, which is in no jail.
+	// The fetch proxy and the reader of repositories, which are in no jail.
 	"network": networkRules,
+	"reader":  readerRules,
 }
 
 // The groups of each kind of process.
@@ -51,6 +52,8 @@ var (
 	}
 	// NetworkGroups are for the fetch proxy.
 	NetworkGroups = []string{"runtime", "network"}
+	// ReaderGroups are for the reader of repositories.
+	ReaderGroups = []string{"runtime", "reader"}
 )
 
 // absent are the calls that fail with ENOSYS in every filter, and that no listener counts, so that
@@ -392,6 +395,13 @@ var networkRules = []rule{
 	allow("streams", "readv", "writev"),
 	allow("a tunnel's streams", "splice", "pipe2"),
 	allow("descriptors", "fstat", "dup"),
+	allow("poller", "epoll_create1", "eventfd2"),
+}
+
+// readerRules are what the reader of repositories needs besides the runtime: it opens nothing, and
+// its descriptors come from the daemon.
+var readerRules = []rule{
+	allow("files of a repository", "pread64"),
 	allow("poller", "epoll_create1", "eventfd2"),
 }
 

@@ -143,6 +143,7 @@ func (c *Change) gitRisks() {
 	}
 	path := string(c.Path)
 	c.part = c.repo.part(path)
+	c.Git = c.gitPart()
 	if c.Kind == Added && c.After.Type == File && c.repo.isLock(path) {
 		c.Refused = "it is a lock of git, and the git that made it has ended"
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/jail-sandbox/jail/jail/gitrepo"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
@@ -14,6 +15,8 @@ type ShowOptions struct {
 	// Patch receives the differences as text, as in PatchOptions.
 	Patch   io.Writer
 	Options PatchOptions
+	// Git explains the repositories of which something changed; nil leaves that out.
+	Git GitReader
 	// Hunks receives the hunks of each modified text file, after the change itself.
 	Hunks func(FileHunks) error
 }
@@ -27,6 +30,8 @@ type Shown struct {
 	Renames []Rename `json:"renames,omitempty"`
 	// Classes counts the changes with a risk of each class.
 	Classes map[string]int `json:"classes,omitempty"`
+	// Git is what changed in repositories.
+	Git []gitrepo.Report `json:"git,omitempty"`
 	// Damaged are files and directories that did not reach the disk completely. They are no
 	// changes, and no commit takes them.
 	Damaged []Name `json:"damaged,omitempty"`
@@ -45,6 +50,7 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 	error) {
 	d, r := newDigester(), &renames{}
 	out := Shown{Classes: map[string]int{}}
+	git := gitSurvey{}
 	p := &patcher{w: w, terminal: o.Options.Terminal}
 	if o.Patch != nil {
 		p.out = bufio.NewWriterSize(o.Patch, 64<<10)
@@ -59,14 +65,21 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 		for _, risk := range c.Risks {
 			out.Classes[string(risk.Class)]++
 		}
+		git.add(c)
 		c.Scripts = p.scriptsOf(c)
+		// A receiver can tell the text of git's own files from others by the change before it.
+		if p.out != nil && c.Git != "" {
+			if err := p.out.Flush(); err != nil {
+				return Shown{}, err
+			}
+		}
 		if err := emit(c); err != nil {
 			return Shown{}, err
 		}
 		if o.Patch != nil && chosen(string(c.Path), o.Options.Paths) {
 			err := p.change(c)
 			// A caller of both wants to know which text belongs to which change.
-			if err == nil && o.Hunks != nil {
+			if err == nil && (o.Hunks != nil || c.Git != "") {
 				err = p.out.Flush()
 			}
 			if err != nil {
@@ -90,6 +103,9 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 	}
 	out.Digest, out.Damaged = d.sum(), w.damaged()
 	var err error
+	if out.Git, err = git.explain(ctx, w, o.Git); err != nil {
+		return Shown{}, w.wrap("git", err)
+	}
 	out.Renames, err = r.find(ctx, w)
 	return out, w.wrap("renames", err)
 }

@@ -5,8 +5,10 @@ package api
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/shadows"
@@ -77,6 +79,15 @@ type Change struct {
 	workspace.Change
 	// Why a commit holds it back.
 	Protected string `json:"protected,omitempty"`
+}
+
+// Folds reports whether a change is one of git's own files that a report of the repository sums up,
+// and needs no look of its own. That a repository is new is said of its directory.
+func (c Change) Folds() bool {
+	return c.Git != "" && c.Refused == "" && c.Conflict == "" && c.Protected == "" &&
+		!slices.ContainsFunc(c.Risks, func(r workspace.Risk) bool {
+			return r.Class != policy.Hooks
+		})
 }
 
 // ReviewSummary ends a review.

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jail-sandbox/jail/jail/gitrepo"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy/meaning"
 	"github.com/jail-sandbox/jail/policy/syntax"
@@ -35,6 +36,7 @@ type fake struct {
 	lines     []api.ReviewLine
 	records   []json.RawMessage
 	digest    string
+	git       []gitrepo.Report
 	down      error // every answer
 	committed []shadows.CommitRequest
 	discarded []string
@@ -110,6 +112,7 @@ func (f *fake) Changes(_ context.Context, id, _ string) iter.Seq2[api.ReviewLine
 			}
 		}
 		s := api.ReviewSummary{}
+		s.Git = f.git
 		s.Digest = f.digest
 		for _, l := range f.lines {
 			if l.Change != nil {

@@ -95,21 +95,23 @@ type review struct {
 	File string
 	// The policy allows no commit.
 	Never bool
+	// Git is what changed in repositories, a line each.
+	Git []string
+	// Folded changes are of git's own files, and not listed. All: they are.
+	Folded int
+	All    bool
 }
 
 func (c *Console) review(w http.ResponseWriter, r *http.Request, s *session) {
 	q := r.URL.Query()
-	b := &builder{page: max(atoi(q.Get("page")), 1), from: max(atoi(q.Get("line")), 0)}
-	if q.Has("path") {
-		b.only, b.window = q.Get("path"), true
+	b, err := c.build(r, q.Get("all") == "1" || q.Has("path"))
+	// Where git's own files cannot be summed up, they are listed.
+	if err == nil && b.review.Folded > 0 && !b.understood() {
+		b, err = c.build(r, true)
 	}
-	b.review.ID = r.PathValue("id")
-	for l, err := range c.Daemon.Changes(r.Context(), b.review.ID, api.PatchReview) {
-		if err != nil {
-			c.fail(w, r, s, err)
-			return
-		}
-		b.take(l)
+	if err != nil {
+		c.fail(w, r, s, err)
+		return
 	}
 	rv := b.finish()
 	if b.window && len(rv.Changes) == 0 {
@@ -121,6 +123,33 @@ func (c *Console) review(w http.ResponseWriter, r *http.Request, s *session) {
 		return
 	}
 	c.show(w, http.StatusOK, "review.html", s.page("Review of "+text(rv.ID), "runs", rv))
+}
+
+// build reads a review for one page. With all, git's own files are listed, too.
+func (c *Console) build(r *http.Request, all bool) (*builder, error) {
+	q := r.URL.Query()
+	b := &builder{page: max(atoi(q.Get("page")), 1), from: max(atoi(q.Get("line")), 0)}
+	if q.Has("path") {
+		b.only, b.window = q.Get("path"), true
+	}
+	b.review.ID, b.review.All = r.PathValue("id"), all
+	for l, err := range c.Daemon.Changes(r.Context(), b.review.ID, api.PatchReview) {
+		if err != nil {
+			return nil, err
+		}
+		b.take(l)
+	}
+	return b, nil
+}
+
+// understood reports whether what changed in each repository is known.
+func (b *builder) understood() bool {
+	for _, g := range b.review.Summary.Git {
+		if g.NotUnderstood != "" {
+			return false
+		}
+	}
+	return len(b.review.Summary.Git) > 0
 }
 
 func atoi(s string) int {
@@ -156,6 +185,10 @@ func (b *builder) take(l api.ReviewLine) {
 		b.review.Info = *l.Info
 	case l.Change != nil:
 		b.close()
+		if !b.review.All && l.Change.Folds() {
+			b.review.Folded++
+			return
+		}
 		b.begin(*l.Change)
 	case l.Patch != nil && b.open != nil:
 		b.patch.Write(l.Patch)
@@ -291,6 +324,15 @@ func (b *builder) finish() review {
 	rv.Never = rv.Info.Commit == "never"
 	if b.window && len(rv.Changes) > 0 {
 		rv.File = rv.Changes[0].Path
+	}
+	for _, g := range rv.Summary.Git {
+		label := ""
+		if g.Path != ".git" {
+			label = g.Path + ": "
+		}
+		for _, line := range g.Lines {
+			rv.Git = append(rv.Git, text(label+line))
+		}
 	}
 	for _, r := range rv.Summary.Renames[:min(len(rv.Summary.Renames), maxAttention)] {
 		rv.Renames = append(rv.Renames, path(r.From)+" → "+path(r.To))

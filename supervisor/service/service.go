@@ -24,6 +24,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/detached"
 	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/gitview"
 	"github.com/jail-sandbox/jail/supervisor/hostlayers"
 	"github.com/jail-sandbox/jail/supervisor/hostpolicy"
 	"github.com/jail-sandbox/jail/supervisor/hoststatus"
@@ -129,7 +130,8 @@ func (s *Service) open(ctx context.Context) error {
 	r.Shadows = shadows.New(kept, shadows.Options{Terms: filepath.Join(c.StateDir, "terms"),
 		Log: s.log, Permissions: s.permissionsOf,
 		Live: s.live, PruneNames: func() error { return s.names.Prune(s.isThere) },
-		Background: r.Life.Go, Check: c.Log.Check})
+		Background: r.Life.Go, Check: c.Log.Check,
+		Git: &gitview.Host{Launcher: r.Jails.Launcher, Exe: c.Exe}})
 	if r.Preparer, err = prepare.New(prepare.Options{Config: c, Bundles: s.bundles,
 		Policies: func() *profiles.State { return s.policies.Current() }, Layers: r.Jails.Layers,
 		Life: r.Life, Told: r.Jails.Refusals != nil, Compile: r.Compile}); err != nil {

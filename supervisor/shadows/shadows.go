@@ -49,6 +49,8 @@ type Options struct {
 	PruneNames func() error
 	// Check logs the error of something that no caller waits for, if there is one.
 	Check func(what string, err error)
+	// Git explains repositories; nil leaves that out.
+	Git workspace.GitReader
 	// Background calls a function that no caller waits for.
 	Background func(func())
 }
@@ -350,6 +352,7 @@ func (s *Store) Review(ctx context.Context, c caller.Caller, id string) (*Review
 			Commit: t.Commit.String(), Unfinished: t.Unfinished},
 		Show: func(o workspace.ShowOptions, emit func(workspace.Change) error) (workspace.Shown,
 			error) {
+			o.Git = s.o.Git
 			shown, err := w.Show(ctx, o, emit)
 			if errors.Is(err, workspace.ErrActive) {
 				err = reviewError(id, err)

@@ -18,10 +18,13 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-type diffFlags struct{ stat, nameOnly, json, patch, tui bool }
+type diffFlags struct{ all, stat, nameOnly, json, patch, tui bool }
 
 const diffAbout = `Show what a run changed: first a list, which begins with changes that a commit would hold back, refuse or find in conflict, then other risks; then
 the differences as text. No program of the host runs for it.
+
+Of a git repository it says what changed: branches with their new commits, tags, the stash. It sums up objects, logs and the files of refs in one line; --all
+lists them.
 
 With --patch: only the differences, in the format of git apply. With --json: one object a line, first {"info":…}, then {"change":…} for each path, and last
 {"summary":…} with the digest for jail commit --digest.`
@@ -48,6 +51,8 @@ func NewDiff(env *cli.Env) *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&f.all, "all", false,
+		"list git's objects, logs and refs, too")
 	cmd.Flags().BoolVar(&f.stat, "stat", false, "show the list only")
 	cmd.Flags().BoolVar(&f.nameOnly, "name-only", false, "show the names only")
 	cmd.Flags().BoolVar(&f.patch, "patch", false,
@@ -67,7 +72,7 @@ func diff(ctx context.Context, env *cli.Env, c *api.Client, id string, f diffFla
 		}
 	}
 	out := bufio.NewWriter(output.Named(env.Stdout, "standard output"))
-	show := &diffWriter{w: out, colour: env.Colour()}
+	show := &diffWriter{w: out, colour: env.Colour(), all: f.all}
 	defer show.close()
 	for line, err := range c.Changes(ctx, id, patch) {
 		if err == nil {
@@ -85,11 +90,13 @@ func diff(ctx context.Context, env *cli.Env, c *api.Client, id string, f diffFla
 type diffWriter struct {
 	w      io.Writer
 	colour bool
+	all    bool
 	// The lines of the list, by how much attention they need.
 	ranks   [ranks]spill
 	patch   spill
 	summary *api.ReviewSummary
 	painter patchPainter
+	git     gitFold
 }
 
 func (d *diffWriter) close() {
@@ -97,6 +104,7 @@ func (d *diffWriter) close() {
 		d.ranks[i].close()
 	}
 	d.patch.close()
+	d.git.close()
 }
 
 func (d *diffWriter) line(l api.ReviewLine, f diffFlags) error {
@@ -116,12 +124,18 @@ func (d *diffWriter) line(l api.ReviewLine, f diffFlags) error {
 		_, err := fmt.Fprintln(d.w, shownPath(l.Change.Path))
 		return err
 	case l.Change != nil && !f.patch:
+		text := "# " + changeLine(d.colour, *l.Change)
+		if d.git.open = !d.all && l.Change.Folds(); d.git.open {
+			return d.git.add(*l.Change, text)
+		}
 		_, rank := attention(*l.Change)
-		_, err := fmt.Fprintln(&d.ranks[rank], "# "+changeLine(d.colour, *l.Change))
+		_, err := fmt.Fprintln(&d.ranks[rank], text)
 		return err
 	case l.Patch != nil && f.patch:
 		_, err := d.w.Write(l.Patch)
 		return err
+	case l.Patch != nil && d.git.open:
+		return d.git.painter.write(&d.git.patch, l.Patch, d.colour)
 	case l.Patch != nil && !f.nameOnly:
 		return d.painter.write(&d.patch, l.Patch, d.colour)
 	case l.Summary != nil:
@@ -134,8 +148,17 @@ func (d *diffWriter) end(f diffFlags) error {
 	if f.json || f.nameOnly || f.patch {
 		return nil
 	}
+	folded, err := d.showGit()
+	if err != nil {
+		return err
+	}
 	for i := range d.ranks {
 		if err := d.ranks[i].copyTo(d.w); err != nil {
+			return err
+		}
+	}
+	if !folded {
+		if err := d.git.list.copyTo(d.w); err != nil {
 			return err
 		}
 	}
@@ -146,6 +169,12 @@ func (d *diffWriter) end(f diffFlags) error {
 				shownPath(r.To)); err != nil {
 				return err
 			}
+		}
+	}
+	if !folded {
+		if err := errors.Join(d.git.painter.flush(&d.git.patch, d.colour),
+			d.git.patch.copyTo(d.w)); err != nil {
+			return err
 		}
 	}
 	if err := errors.Join(d.painter.flush(&d.patch, d.colour), d.patch.copyTo(d.w)); err != nil ||
@@ -160,7 +189,7 @@ func (d *diffWriter) end(f diffFlags) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(d.w, "# %s (+%d ~%d -%d), %s, digest %s\n", output.Count(s.Total(),
+	_, err = fmt.Fprintf(d.w, "# %s (+%d ~%d -%d), %s, digest %s\n", output.Count(s.Total(),
 		"change", "changes"), s.Added, s.Modified, s.Deleted,
 		output.Size(s.Bytes), output.Printable(s.Digest))
 	return err

@@ -68,6 +68,7 @@ func SetRlimit(resource int, value uint64) error {
 var Rlimits = map[string]int{
 	"core":       unix.RLIMIT_CORE,
 	"cpu":        unix.RLIMIT_CPU,
+	"data":       unix.RLIMIT_DATA,
 	"fsize":      unix.RLIMIT_FSIZE,
 	"nofile":     unix.RLIMIT_NOFILE,
 	"nproc":      unix.RLIMIT_NPROC,

@@ -1,0 +1,79 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// gitHost is a host whose directory is a repository of one commit, and a git for scripts in it.
+func gitHost(t *testing.T) (h *host, git func(script string) string) {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not installed")
+	}
+	h = newHost(t)
+	git = func(script string) string {
+		t.Helper()
+		cmd := exec.Command("sh", "-ec", gitAs+script)
+		cmd.Dir = h.work
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", script, err, out)
+		}
+		return string(out)
+	}
+	git("g init -q; echo a >a; g add -A; g commit -qm one")
+	return h, git
+}
+
+// gitAs begins a script that uses git as g.
+const gitAs = "g() { git -c user.name=x -c user.email=x@example.com -c init.defaultBranch=main \"$@\"; }; "
+
+// A review says what a change set does to a repository, and lists git's own files on request; what
+// is protected is listed all the same.
+func TestGitReview(t *testing.T) {
+	h, git := gitHost(t)
+	h.wants(h.jail("run", "--profile", "build", "--id", "x", "--", "sh", "-ec",
+		gitAs+`echo b >>a; g commit -qam "agent: add line"; g tag v1; echo x >.git/hooks/post-commit; echo new >plain`), 0, "")
+	short := strings.Fields(git("git rev-parse --short=7 HEAD"))[0]
+	o := h.jail("diff", "x")
+	h.wants(o, 0, "")
+	for _, want := range []string{"# git: main " + short + "..", `, 1 commit: "agent: add line"` + "\n",
+		"# git: new tag v1 at ", "# git: index changed\n", "of objects, logs and refs",
+		".git/hooks/post-commit", "# A plain", "+new\n"} {
+		if !strings.Contains(o.out, want) {
+			t.Errorf("no %q in %s", want, o.out)
+		}
+	}
+	for _, no := range []string{".git/objects", ".git/logs", ".git/refs"} {
+		if strings.Contains(o.out, no) {
+			t.Errorf("%s is in %s", no, o.out)
+		}
+	}
+	all := h.jail("diff", "--all", "x")
+	for _, want := range []string{"# git: main ", "# A .git/objects/", "# A .git/refs/tags/v1",
+		"diff --git a/.git/refs/heads/main b/.git/refs/heads/main"} {
+		if !strings.Contains(all.out, want) {
+			t.Errorf("no %q in %s", want, all.out)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(h.jail("diff", "--json", "x").out), "\n")
+	var last struct {
+		Summary struct {
+			Git []struct {
+				Path string
+				Refs []struct{ Ref, Before, After string }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil ||
+		len(last.Summary.Git) != 1 || len(last.Summary.Git[0].Refs) != 2 {
+		t.Errorf("the summary is %s (%v)", lines[len(lines)-1], err)
+	}
+	if !strings.Contains(strings.Join(lines, "\n"), `"path":".git/refs/tags/v1"`) {
+		t.Error("the changes themselves are not in the JSON")
+	}
+	h.wants(h.jail("discard", "x"), 0, "")
+}

@@ -1,0 +1,70 @@
+package review
+
+import (
+	"fmt"
+
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/jail/gitrepo"
+	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/supervisor/api"
+)
+
+// gitFold holds back what the reports of repositories sum up, until it is known whether each
+// repository was understood.
+type gitFold struct {
+	list, patch spill
+	painter     patchPainter
+	// count is the number of changes, bytes their size.
+	count int
+	bytes int64
+	// open: the change at hand is one of these.
+	open bool
+}
+
+func (g *gitFold) close() {
+	g.list.close()
+	g.patch.close()
+}
+
+func (g *gitFold) add(c api.Change, line string) error {
+	g.count++
+	if c.After != nil && c.After.Type == workspace.File {
+		g.bytes += c.After.Size
+	}
+	_, err := fmt.Fprintln(&g.list, line)
+	return err
+}
+
+// showGit writes what changed in repositories. folded reports whether that stands for the changes
+// that were held back.
+func (d *diffWriter) showGit() (folded bool, err error) {
+	if d.summary == nil || len(d.summary.Git) == 0 {
+		return false, nil
+	}
+	folded = true
+	for _, r := range d.summary.Git {
+		folded = folded && r.NotUnderstood == ""
+		for _, line := range r.Lines {
+			if _, err := fmt.Fprintf(d.w, "# %s %s\n",
+				terminal.Paint(d.colour, terminal.Cyan, gitLabel(r)),
+				output.Printable(line)); err != nil {
+				return folded, err
+			}
+		}
+	}
+	if folded && d.git.count > 0 {
+		_, err = fmt.Fprintf(d.w, "# %s %s of objects, logs and refs, %s (jail diff --all lists them)\n",
+			terminal.Paint(d.colour, terminal.Cyan, "git:"),
+			output.Count(d.git.count, "change", "changes"), output.Size(d.git.bytes))
+	}
+	return folded, err
+}
+
+// gitLabel names a repository, unless it is that of the directory.
+func gitLabel(r gitrepo.Report) string {
+	if r.Path == ".git" {
+		return "git:"
+	}
+	return "git " + output.Printable(r.Path) + ":"
+}

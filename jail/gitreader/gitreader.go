@@ -1,0 +1,281 @@
+// Package gitreader reads repositories that a tool may have written in a process that can do
+// nothing else: it has an id of its own and no capability, may open no file, socket or program, and
+// gets the files of one repository as read-only descriptors, one by one.
+//
+//	jaild ──Setup──────────────► git-reader    one socket pair, the reader's descriptor 3
+//	jaild ◄──question{Open}───── git-reader    or {List}; any number of times
+//	jaild ──answer, a file─────► git-reader
+//	jaild ◄──question{Object}─── git-reader    content for the real repository, in parts
+//	jaild ◄──question{Done}───── git-reader    jaild closing its end means: end
+//
+// What the reader says is bounded and checked: it has read what a tool wrote.
+package gitreader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/confine"
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/gitrepo"
+)
+
+// Arg is the first argument by which the daemon's program becomes a reader.
+const Arg = "git-reader"
+
+const (
+	// readerControl is the reader's descriptor of its socket to the daemon.
+	readerControl = 3
+	// maxTime bounds one reading; the reader itself gives up a little earlier.
+	maxTime = 20 * time.Second
+	ownTime = 15 * time.Second
+	// maxQuestion bounds a message of the reader, in bytes.
+	maxQuestion = 8 << 20
+)
+
+// setup is the first message to the reader.
+type setup struct {
+	UID    uint32 `json:"uid"`
+	Filter []byte `json:"filter"`
+}
+
+// question is what the reader asks or says; it has exactly one of its fields.
+type question struct {
+	Open   *place          `json:"open,omitempty"`
+	List   *place          `json:"list,omitempty"`
+	Done   *gitrepo.Report `json:"done,omitempty"`
+	Failed string          `json:"failed,omitempty"`
+}
+
+type place struct {
+	Side gitrepo.Side `json:"side"`
+	Path []byte       `json:"path"`
+}
+
+// answer is the daemon's answer, with a descriptor for an open file.
+type answer struct {
+	Missing   bool     `json:"missing,omitempty"`
+	Directory bool     `json:"directory,omitempty"`
+	Irregular bool     `json:"irregular,omitempty"`
+	Failed    string   `json:"failed,omitempty"`
+	Size      int64    `json:"size,omitempty"`
+	Names     [][]byte `json:"names,omitempty"`
+}
+
+// Main is the process of a reader. It returns the exit code.
+func Main(stderr io.Writer) int {
+	conn, err := control.Inherit(readerControl)
+	if err != nil {
+		fmt.Fprintln(stderr, "git reader: it is started by jaild:", err)
+		return 125
+	}
+	if err := serve(conn); err != nil && !errors.Is(err, io.EOF) {
+		// The daemon may be gone.
+		_ = conn.Send(question{Failed: err.Error()})
+		return 125
+	}
+	return 0
+}
+
+func serve(conn *control.Conn) error {
+	var s setup
+	files, err := conn.Receive(&s)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	if err := confine.Reader(s.UID, s.Filter); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), ownTime)
+	defer cancel()
+	report, err := gitrepo.Explain(ctx, asked{conn})
+	if err != nil {
+		return err
+	}
+	return conn.Send(question{Done: &report})
+}
+
+// asked are files that the daemon opens.
+type asked struct{ conn *control.Conn }
+
+func (a asked) Open(side gitrepo.Side, path string) (*os.File, int64, error) {
+	said, f, err := a.ask(question{Open: &place{side, []byte(path)}})
+	if err == nil && f == nil {
+		err = errors.New("the daemon sent no file")
+	}
+	return f, said.Size, err
+}
+
+func (a asked) List(side gitrepo.Side, path string) ([]string, error) {
+	said, f, err := a.ask(question{List: &place{side, []byte(path)}})
+	if f != nil {
+		f.Close()
+	}
+	var names []string
+	for _, name := range said.Names {
+		names = append(names, string(name))
+	}
+	return names, err
+}
+
+func (a asked) ask(q question) (said answer, f *os.File, err error) {
+	if err := a.conn.Send(q); err != nil {
+		return said, nil, err
+	}
+	files, err := a.conn.Receive(&said)
+	if err != nil {
+		return said, nil, err
+	}
+	if len(files) > 0 {
+		f = files[0]
+	}
+	switch {
+	case said.Missing:
+		err = fs.ErrNotExist
+	case said.Directory:
+		err = gitrepo.ErrDirectory
+	case said.Irregular:
+		err = gitrepo.ErrIrregular
+	case said.Failed != "":
+		err = errors.New(said.Failed)
+	}
+	return said, f, err
+}
+
+// Spec describes how readers are started.
+type Spec struct {
+	// Exe is the daemon's own program.
+	Exe string
+	UID uint32
+	// Filter is the compiled filter of system calls.
+	Filter []byte
+}
+
+// Explain starts a reader for one repository and returns its report.
+func (s Spec) Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	conn, theirs, err := control.Pair("git reader")
+	if err != nil {
+		return gitrepo.Report{}, err
+	}
+	defer conn.Close()
+	cmd := exec.CommandContext(ctx, s.Exe, Arg)
+	cmd.Env = []string{"GOTRACEBACK=none", "GOMAXPROCS=1", "GOMEMLIMIT=256MiB",
+		"GODEBUG=containermaxprocs=0,updatemaxprocs=0"}
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return gitrepo.Report{}, err
+	}
+	report, err := s.answerAll(conn, files)
+	// A reader that has said its last word is not waited for.
+	cancel()
+	if how := cmd.Wait(); err != nil && errors.Is(err, io.EOF) {
+		err = fmt.Errorf("it ended: %w", how)
+	}
+	if err != nil {
+		return gitrepo.Report{}, fmt.Errorf("git reader: %w", err)
+	}
+	return report, nil
+}
+
+func (s Spec) answerAll(conn *control.Conn, files gitrepo.Files) (gitrepo.Report, error) {
+	if err := conn.Send(setup{s.UID, s.Filter}); err != nil {
+		return gitrepo.Report{}, err
+	}
+	for {
+		var q question
+		sent, err := conn.ReceiveMost(&q, maxQuestion)
+		for _, f := range sent {
+			f.Close()
+		}
+		switch {
+		case err != nil:
+			return gitrepo.Report{}, err
+		case q.Open != nil:
+			err = answerOpen(conn, files, *q.Open)
+		case q.List != nil:
+			err = answerList(conn, files, *q.List)
+		case q.Done != nil:
+			return q.Done.Bounded(), nil
+		default:
+			return gitrepo.Report{}, fmt.Errorf("%.300q", q.Failed)
+		}
+		if err != nil {
+			return gitrepo.Report{}, err
+		}
+	}
+}
+
+// names reports whether a place is one that a reader may name.
+func (p place) names() bool {
+	name := string(p.Path)
+	return (p.Side == gitrepo.Real || p.Side == gitrepo.Shadow) && name != "" && name != "." &&
+		path.Clean(name) == name && !strings.HasPrefix(name, "/") && name != ".." &&
+		!strings.HasPrefix(name, "../") && !strings.Contains(name, "\x00") && len(name) < 4096
+}
+
+var errPlace = errors.New("the reader named a file outside of the repository")
+
+func answerOpen(conn *control.Conn, files gitrepo.Files, p place) error {
+	if !p.names() {
+		return errPlace
+	}
+	f, size, err := files.Open(p.Side, string(p.Path))
+	if err != nil {
+		return conn.Send(failure(err))
+	}
+	defer f.Close()
+	return conn.Send(answer{Size: size}, f)
+}
+
+// maxNames bounds the bytes of names in a directory.
+const maxNames = 8 << 20
+
+func answerList(conn *control.Conn, files gitrepo.Files, p place) error {
+	if !p.names() {
+		return errPlace
+	}
+	names, err := files.List(p.Side, string(p.Path))
+	if err != nil {
+		return conn.Send(failure(err))
+	}
+	var a answer
+	total := 0
+	for _, name := range names {
+		total += len(name) + 8
+		a.Names = append(a.Names, []byte(name))
+	}
+	if total > maxNames {
+		a = answer{Failed: "a directory has too many names"}
+	}
+	return conn.Send(a)
+}
+
+func failure(err error) answer {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return answer{Missing: true}
+	case errors.Is(err, gitrepo.ErrDirectory):
+		return answer{Directory: true}
+	case errors.Is(err, gitrepo.ErrIrregular):
+		return answer{Irregular: true}
+	}
+	return answer{Failed: err.Error()}
+}

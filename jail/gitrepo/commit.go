@@ -1,0 +1,249 @@
+package gitrepo
+
+import (
+	"bytes"
+	"container/heap"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// commit is what the history needs of a commit.
+type commit struct {
+	tree    oid
+	parents []oid
+	// date of the committer, in seconds since 1970.
+	date  int64
+	title string
+}
+
+// maxParents bounds the parents of one commit.
+const maxParents = 1000
+
+// commit reads a commit.
+func (r *Repository) commit(name oid) (*commit, error) {
+	if c := r.commits[name]; c != nil {
+		return c, nil
+	}
+	if len(r.commits) >= maxCommits {
+		return nil, errMany
+	}
+	o, err := r.load(name)
+	if err != nil {
+		return nil, err
+	}
+	if o.kind != commitKind {
+		return nil, fmt.Errorf("object %s is a %s, not a commit", name, o.kind)
+	}
+	c, err := parseCommit(o.data)
+	if err != nil {
+		return nil, fmt.Errorf("commit %s: %w", name, err)
+	}
+	if r.shallow[name] {
+		c.parents = nil
+	}
+	r.commits[name] = c
+	return c, nil
+}
+
+// errMany is returned where a history is longer than what is read.
+var errMany = fmt.Errorf("more than %d commits", maxCommits)
+
+func parseCommit(data []byte) (*commit, error) {
+	c := &commit{}
+	head, message, _ := bytes.Cut(data, []byte("\n\n"))
+	for i, line := range strings.Split(string(head), "\n") {
+		field, value, _ := strings.Cut(line, " ")
+		switch {
+		case i == 0:
+			tree, ok := parseOID(value)
+			if field != "tree" || !ok {
+				return nil, errors.New("it has no tree")
+			}
+			c.tree = tree
+		case field == "parent" && i == len(c.parents)+1:
+			parent, ok := parseOID(value)
+			if !ok || len(c.parents) == maxParents {
+				return nil, errors.New("it has a bad parent")
+			}
+			c.parents = append(c.parents, parent)
+		case field == "committer" && c.date == 0:
+			_, stamp, _ := cutLast(value, "> ")
+			stamp, _, _ = strings.Cut(stamp, " ")
+			// A date that is none orders the walk worse, and nothing else.
+			c.date, _ = strconv.ParseInt(stamp, 10, 64)
+		}
+	}
+	for line := range bytes.Lines(message) {
+		if c.title = strings.TrimSpace(clean(string(line), maxTitle)); c.title != "" {
+			break
+		}
+	}
+	return c, nil
+}
+
+func cutLast(s, sep string) (before, after string, ok bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// peel returns the commit to which a name leads, through tags. ok is false for other objects.
+func (r *Repository) peel(name oid) (at oid, ok bool, err error) {
+	for range 10 {
+		if r.commits[name] != nil {
+			return name, true, nil
+		}
+		o, err := r.load(name)
+		if err != nil {
+			return name, false, err
+		}
+		switch o.kind {
+		case commitKind:
+			_, err := r.commit(name)
+			return name, err == nil, err
+		case tagKind:
+			line, _, _ := strings.Cut(string(o.data), "\n")
+			if name, ok = parseOID(strings.TrimPrefix(line, "object ")); !ok {
+				return name, false, errors.New("a tag names no object")
+			}
+		default:
+			return name, false, nil
+		}
+	}
+	return name, false, errors.New("tags of tags")
+}
+
+// Marks of commits in a comparison.
+const (
+	// reachable from the new ones, from the old ones.
+	fromNew = 1 << iota
+	fromOld
+)
+
+// compared is a comparison of two histories.
+type compared struct {
+	// in are the commits that only the new side has, newest first, and out those of the old side.
+	in, out []oid
+	marks   map[oid]int
+	// more: the histories are longer than what was read.
+	more bool
+}
+
+// compare walks two histories from their newest commits down to what both have, as git does to
+// find merge bases. both says that the commits that only the old side has are wanted, too.
+func (r *Repository) compare(fresh, old []oid, both bool) (c compared, err error) {
+	c.marks = map[oid]int{}
+	q := &dateQueue{r: r, holds: map[oid]bool{}, came: map[oid]int{}}
+	var order []oid
+	push := func(name oid, mark int) error {
+		was := c.marks[name]
+		if was|mark == was {
+			return nil
+		}
+		if _, err := r.commit(name); err != nil {
+			return err
+		}
+		if was == 0 {
+			order = append(order, name)
+		}
+		if q.holds[name] {
+			q.count(was, -1)
+			q.count(was|mark, 1)
+		}
+		c.marks[name] = was | mark
+		if !q.holds[name] {
+			q.count(was|mark, 1)
+			heap.Push(q, name)
+		}
+		return nil
+	}
+	for _, side := range []struct {
+		mark  int
+		names []oid
+	}{{fromNew, fresh}, {fromOld, old}} {
+		for _, name := range side.names {
+			if err := push(name, side.mark); err != nil {
+				return c, err
+			}
+		}
+	}
+	for steps := 0; q.fresh > 0 || both && q.old > 0; steps++ {
+		if steps == maxCommits {
+			c.more = true
+			break
+		}
+		if err := r.ctx.Err(); err != nil {
+			return c, err
+		}
+		name := heap.Pop(q).(oid)
+		mark := c.marks[name]
+		q.count(mark, -1)
+		for _, parent := range r.commits[name].parents {
+			switch err := push(parent, mark); {
+			case errors.Is(err, errMany):
+				c.more = true
+			case err != nil:
+				return c, err
+			}
+		}
+	}
+	for _, name := range order {
+		switch c.marks[name] {
+		case fromNew:
+			c.in = append(c.in, name)
+		case fromOld:
+			c.out = append(c.out, name)
+		}
+	}
+	return c, nil
+}
+
+// dateQueue has the newest commit first, and those of one second in the order in which they came.
+type dateQueue struct {
+	r     *Repository
+	names []oid
+	holds map[oid]bool
+	came  map[oid]int
+	// How many have the mark of one side only.
+	fresh, old int
+}
+
+func (q *dateQueue) count(mark, n int) {
+	switch mark {
+	case fromNew:
+		q.fresh += n
+	case fromOld:
+		q.old += n
+	}
+}
+
+func (q *dateQueue) Len() int { return len(q.names) }
+
+func (q *dateQueue) Less(i, j int) bool {
+	a, b := q.names[i], q.names[j]
+	if x, y := q.r.commits[a].date, q.r.commits[b].date; x != y {
+		return x > y
+	}
+	return q.came[a] < q.came[b]
+}
+
+func (q *dateQueue) Swap(i, j int) { q.names[i], q.names[j] = q.names[j], q.names[i] }
+
+func (q *dateQueue) Push(x any) {
+	name := x.(oid)
+	q.names = append(q.names, name)
+	q.holds[name] = true
+	if _, ok := q.came[name]; !ok {
+		q.came[name] = len(q.came)
+	}
+}
+
+func (q *dateQueue) Pop() any {
+	last := q.names[len(q.names)-1]
+	q.names = q.names[:len(q.names)-1]
+	delete(q.holds, last)
+	return last
+}

@@ -1,0 +1,269 @@
+// Package gitrepo reads repositories of git that a tool may have written: refs, loose objects and
+// packs. It says what changed between two sides of a repository, and finds what a branch needs that
+// one side lacks. It parses hostile input, has bounds on everything, opens files only through
+// Files, and runs no program; package gitreader runs it in a confined process. The formats are
+// gitrepository-layout(5), gitformat-pack(5) and gitglossary(7); what it does not understand is
+// said in a sentence.
+package gitrepo
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"unicode"
+)
+
+// Side is one state of a repository.
+type Side int
+
+// The sides: the real directory, and the shadow as the tool saw it.
+const (
+	Real Side = iota
+	Shadow
+)
+
+// Files gives access to one repository. Paths are relative to the git directory, and
+// fs.ErrNotExist means that there is no such name.
+type Files interface {
+	// Open opens a regular file for reading, and returns its size.
+	Open(side Side, path string) (*os.File, int64, error)
+	// List returns the names in a directory.
+	List(side Side, path string) ([]string, error)
+}
+
+// Bounds of what one reading does.
+const (
+	maxRefs    = 20000
+	maxRefFile = 64 << 20 // packed-refs
+	maxCommits = 50000
+	maxPacks   = 200
+	// Of an object, and of the result of each delta.
+	maxObject = 64 << 20
+	// Git itself makes chains of up to 4,095 deltas.
+	maxDeltas = 4095
+	// Of all objects that are inflated.
+	maxInflated = 2 << 30
+	maxConfig   = 1 << 20
+	maxTitle    = 120 // characters
+	maxTitles   = 3
+	maxShown    = 100 // refs of a report
+)
+
+// errUnknown is returned for a repository in a format that this package does not read.
+var errUnknown = errors.New("not understood")
+
+func unknown(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{errUnknown}, args...)...)
+}
+
+// Report is what changed in a repository.
+type Report struct {
+	// Path of the git directory, relative to the workspace.
+	Path string `json:"path"`
+	// NotUnderstood says why the rest is not given.
+	NotUnderstood string `json:"not_understood,omitempty"`
+	// Head is the change of the branch that is checked out.
+	Head *HeadChange `json:"head,omitempty"`
+	Refs []RefChange `json:"refs,omitempty"`
+	// MoreRefs counts changed refs that are not listed.
+	MoreRefs int `json:"more_refs,omitempty"`
+	// Index: the list of what is staged changed.
+	Index bool `json:"index,omitempty"`
+	// Files counts the changed files of objects and logs, Bytes is their size.
+	Files int   `json:"files,omitempty"`
+	Bytes int64 `json:"bytes,omitempty"`
+	// Lines is all of this for people.
+	Lines []string `json:"lines"`
+}
+
+// HeadChange is a change of HEAD: the name of a branch, or of a commit if none is checked out.
+type HeadChange struct {
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+}
+
+// RefChange is a ref that differs.
+type RefChange struct {
+	// Ref is the whole name, refs/heads/main for example.
+	Ref string `json:"ref"`
+	// Before and After are names of objects, or "ref: " and the name of another ref. They are ""
+	// if there is none.
+	Before string `json:"before,omitempty"`
+	After  string `json:"after,omitempty"`
+	// Rewritten: commits of before are not in after.
+	Rewritten bool `json:"rewritten,omitempty"`
+	// Commits are the new ones, Lost those that are not in the ref any more. With More there are
+	// more than were counted.
+	Commits int  `json:"commits,omitempty"`
+	Lost    int  `json:"lost,omitempty"`
+	More    bool `json:"more,omitempty"`
+	// Titles are first lines of messages, of the newest commits first.
+	Titles []string `json:"titles,omitempty"`
+	// Problem says what is wrong with it: a missing object for example.
+	Problem string `json:"problem,omitempty"`
+}
+
+// oid is the name of an object: SHA-1, 20 bytes.
+type oid [20]byte
+
+func (o oid) String() string { return hex.EncodeToString(o[:]) }
+
+func parseOID(s string) (o oid, ok bool) {
+	if len(s) != 2*len(o) || strings.ToLower(s) != s {
+		return o, false
+	}
+	_, err := hex.Decode(o[:], []byte(s))
+	return o, err == nil && o != oid{}
+}
+
+// Repository reads one repository. It serves one goroutine.
+type Repository struct {
+	ctx   context.Context
+	files Files
+	// inflated counts the bytes of all objects that were inflated.
+	inflated int64
+	packs    [2][]*pack
+	// bases are results of deltas, of which others are made.
+	bases     map[packPlace]object
+	baseBytes int
+	commits   map[oid]*commit
+	shallow   map[oid]bool
+}
+
+// Open opens a repository whose sides exist as has says.
+func Open(ctx context.Context, files Files) (*Repository, error) {
+	r := &Repository{ctx: ctx, files: files, bases: map[packPlace]object{},
+		commits: map[oid]*commit{}, shallow: map[oid]bool{}}
+	for _, side := range []Side{Real, Shadow} {
+		if err := r.understand(side); err != nil {
+			return nil, err
+		}
+	}
+	for _, side := range []Side{Real, Shadow} {
+		if err := r.openPacks(side); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// Close closes the packs.
+func (r *Repository) Close() {
+	for _, packs := range r.packs {
+		for _, p := range packs {
+			p.close()
+		}
+	}
+}
+
+// understand returns errUnknown for a side in a format that this package does not read.
+func (r *Repository) understand(side Side) error {
+	for name, what := range map[string]string{
+		"commondir":               "it belongs to a linked worktree",
+		"objects/info/alternates": "it borrows objects of another repository",
+	} {
+		there, err := r.exists(side, name)
+		if err != nil {
+			return err
+		}
+		if there {
+			return unknown("%s", what)
+		}
+	}
+	if names, err := r.list(side, "reftable"); err != nil || len(names) > 0 {
+		return errors.Join(err, unknown("its refs are a reftable"))
+	}
+	text, err := r.read(side, "config", maxConfig)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	settings, err := parseConfig(string(text))
+	if err != nil {
+		return unknown("its configuration: %v", err)
+	}
+	for _, s := range settings {
+		switch {
+		case s.section == "core" && s.sub == "" && s.key == "repositoryformatversion" &&
+			s.value != "0" && s.value != "1":
+			return unknown("it has format version %s", clean(s.value, 20))
+		case s.section != "extensions" || s.sub != "":
+		case s.key == "objectformat" && !strings.EqualFold(s.value, "sha1"):
+			return unknown("its objects are named by %s", clean(s.value, 20))
+		case s.key == "refstorage" && !strings.EqualFold(s.value, "files"):
+			return unknown("its refs are a %s", clean(s.value, 20))
+		}
+	}
+	text, err = r.read(side, "shallow", maxRefFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		if o, ok := parseOID(strings.TrimSpace(line)); ok {
+			r.shallow[o] = true
+		}
+	}
+	return nil
+}
+
+func (r *Repository) list(side Side, path string) ([]string, error) {
+	names, err := r.files.List(side, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return names, err
+}
+
+func (r *Repository) exists(side Side, path string) (bool, error) {
+	f, _, err := r.files.Open(side, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, f.Close()
+}
+
+// read returns the content of a small file.
+func (r *Repository) read(side Side, path string, most int64) ([]byte, error) {
+	f, size, err := r.files.Open(side, path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if size > most {
+		return nil, unknown("%s has %d bytes", path, size)
+	}
+	text := make([]byte, size)
+	if _, err := f.ReadAt(text, 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return text, nil
+}
+
+// clean returns text for people, of at most so many characters: without control characters, those
+// that turn the direction of text, and what is no UTF-8.
+func clean(text string, most int) string {
+	var b strings.Builder
+	n := 0
+	for _, c := range text {
+		if c == '\t' {
+			c = ' '
+		}
+		if unicode.IsControl(c) || unicode.Is(unicode.Cf, c) || unicode.Is(unicode.Zl, c) ||
+			unicode.Is(unicode.Zp, c) {
+			continue
+		}
+		if n++; n > most {
+			b.WriteString("…")
+			break
+		}
+		b.WriteRune(c)
+	}
+	return strings.ToValidUTF8(b.String(), "\ufffd")
+}

@@ -1,0 +1,176 @@
+package gitrepo
+
+import (
+	"bytes"
+	"compress/zlib"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/pjbgf/sha1cd"
+)
+
+// kind is the type of an object.
+type kind string
+
+const (
+	commitKind kind = "commit"
+	treeKind   kind = "tree"
+	blobKind   kind = "blob"
+	tagKind    kind = "tag"
+)
+
+// object is the content of an object. Its bytes are shared and must not be changed.
+type object struct {
+	kind kind
+	data []byte
+}
+
+// errMissing is returned for an object that neither side has.
+var errMissing = errors.New("is missing")
+
+// named returns the name of an object. It fails if the content is made for a collision of SHA-1.
+func (o object) named() (name oid, err error) {
+	h := sha1cd.New().(sha1cd.CollisionResistantHash)
+	fmt.Fprintf(h, "%s %d\x00", o.kind, len(o.data))
+	h.Write(o.data)
+	sum, collides := h.CollisionResistantSum(nil)
+	if collides {
+		return name, errors.New("its content is made for a collision of SHA-1")
+	}
+	return oid(sum), nil
+}
+
+// load returns an object of either side, and that its content has the name.
+func (r *Repository) load(name oid) (object, error) {
+	for _, side := range []Side{Real, Shadow} {
+		o, err := r.loadFrom(side, name)
+		if errors.Is(err, errMissing) {
+			continue
+		}
+		if err != nil {
+			return object{}, fmt.Errorf("object %s: %w", name, err)
+		}
+		return o, nil
+	}
+	return object{}, fmt.Errorf("object %s %w", name, errMissing)
+}
+
+func (r *Repository) loadFrom(side Side, name oid) (object, error) {
+	if err := r.ctx.Err(); err != nil {
+		return object{}, err
+	}
+	o, err := r.loadLoose(side, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		o, err = r.loadPacked(side, name)
+	}
+	if err != nil {
+		return object{}, err
+	}
+	got, err := o.named()
+	if err == nil && got != name {
+		err = fmt.Errorf("its content is that of object %s", got)
+	}
+	return o, err
+}
+
+// has reports whether a side has an object, without reading it.
+func (r *Repository) has(side Side, name oid) (bool, error) {
+	for _, p := range r.packs[side] {
+		if _, ok, err := p.find(name); ok || err != nil {
+			return ok, err
+		}
+	}
+	return r.exists(side, loosePath(name))
+}
+
+// loosePath is where a loose object is.
+func loosePath(name oid) string {
+	text := name.String()
+	return "objects/" + text[:2] + "/" + text[2:]
+}
+
+// loadLoose reads a loose object: one zlib stream and nothing after it.
+func (r *Repository) loadLoose(side Side, name oid) (object, error) {
+	f, size, err := r.files.Open(side, loosePath(name))
+	if err != nil {
+		return object{}, err
+	}
+	defer f.Close()
+	if size > maxObject {
+		return object{}, fmt.Errorf("has more than %d MiB", maxObject>>20)
+	}
+	in := &counter{r: bytes.NewReader(nil)}
+	packed := make([]byte, size)
+	if _, err := f.ReadAt(packed, 0); err != nil {
+		return object{}, err
+	}
+	in.r = bytes.NewReader(packed)
+	z, err := zlib.NewReader(in)
+	if err != nil {
+		return object{}, err
+	}
+	var head [32]byte
+	n := 0
+	for {
+		if n == len(head) {
+			return object{}, errors.New("its header is too long")
+		}
+		if _, err := io.ReadFull(z, head[n:n+1]); err != nil {
+			return object{}, err
+		}
+		if head[n] == 0 {
+			break
+		}
+		n++
+	}
+	kindText, sizeText, _ := strings.Cut(string(head[:n]), " ")
+	length, err := strconv.ParseInt(sizeText, 10, 64)
+	if err != nil || length < 0 || sizeText != strconv.FormatInt(length, 10) {
+		return object{}, errors.New("its header has no size")
+	}
+	o := object{kind: kind(kindText)}
+	if !o.kind.known() {
+		return object{}, errors.New("its type is unknown")
+	}
+	if o.data, err = r.inflate(z, length); err != nil {
+		return object{}, err
+	}
+	if in.r.Len() > 0 {
+		return object{}, errors.New("something follows it in its file")
+	}
+	return o, nil
+}
+
+func (k kind) known() bool {
+	return k == commitKind || k == treeKind || k == blobKind || k == tagKind
+}
+
+// counter reads one byte at a time, so that a zlib reader takes no more than it needs.
+type counter struct{ r *bytes.Reader }
+
+func (c *counter) Read(p []byte) (int, error) { return c.r.Read(p) }
+func (c *counter) ReadByte() (byte, error)    { return c.r.ReadByte() }
+
+// inflate reads exactly length bytes, and the end of the stream with its checksum.
+func (r *Repository) inflate(z io.Reader, length int64) ([]byte, error) {
+	if length > maxObject {
+		return nil, fmt.Errorf("has more than %d MiB", maxObject>>20)
+	}
+	if r.inflated += length; r.inflated > maxInflated {
+		return nil, fmt.Errorf("more than %d MiB of objects", maxInflated>>20)
+	}
+	// A declared size takes memory only as far as there is content.
+	var out bytes.Buffer
+	n, err := io.Copy(&out, io.LimitReader(z, length+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case n != length:
+		return nil, errors.New("has another size than it says")
+	}
+	return out.Bytes(), nil
+}

@@ -1,0 +1,333 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail/gitrepo"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// GitReader says what changed in a repository. It reads what a tool wrote, so a daemon's reader is
+// a process that can do nothing else: package gitreader.
+type GitReader interface {
+	Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report, error)
+}
+
+// GitPart says which of git's own files a change is, for those that a report of the repository sums
+// up.
+type GitPart string
+
+// Parts of a repository. Refs are also HEAD and the other names of commits.
+const (
+	GitObjects GitPart = "objects"
+	GitLogs    GitPart = "logs"
+	GitRefs    GitPart = "refs"
+	GitIndex   GitPart = "index"
+)
+
+// gitPart returns which of git's own files a change is; "" for others.
+func (c *Change) gitPart() GitPart {
+	if c.repo == nil || c.part != policy.GitData || c.repo.linked {
+		return ""
+	}
+	rest := c.repo.rest(string(c.Path))
+	switch first, _, _ := strings.Cut(rest, "/"); {
+	case first == "objects":
+		return GitObjects
+	case first == "logs":
+		return GitLogs
+	case first == "refs", rest == "packed-refs", rest == "info/refs",
+		strings.HasSuffix(rest, "HEAD"), rest == "COMMIT_EDITMSG":
+		return GitRefs
+	case rest == "index", strings.HasPrefix(rest, "sharedindex."):
+		return GitIndex
+	}
+	return ""
+}
+
+// gitSurvey collects the repositories of a showing, with what their files say.
+type gitSurvey struct {
+	repos   []*repository
+	reports map[*repository]*gitrepo.Report
+}
+
+// maxRepositories bounds the repositories that one showing explains.
+const maxRepositories = 20
+
+func (s *gitSurvey) add(c Change) {
+	if c.Git == "" {
+		return
+	}
+	p := s.reports[c.repo]
+	if p == nil {
+		if s.reports == nil {
+			s.reports = map[*repository]*gitrepo.Report{}
+		}
+		p = &gitrepo.Report{}
+		s.reports[c.repo] = p
+		s.repos = append(s.repos, c.repo)
+	}
+	switch c.Git {
+	case GitIndex:
+		p.Index = true
+	case GitObjects, GitLogs:
+		if node := c.After; node != nil && node.Type == File {
+			p.Files++
+			p.Bytes += node.Size
+		} else if c.After == nil && c.Before.Type == File {
+			p.Files++
+		}
+	}
+}
+
+// explain has the reader read each repository of which something changed.
+func (s *gitSurvey) explain(ctx context.Context, w *Workspace, reader GitReader) (
+	all []gitrepo.Report, err error,
+) {
+	if len(s.repos) == 0 || reader == nil {
+		return nil, nil
+	}
+	upper, err := w.layer.openUpper()
+	if err != nil {
+		return nil, err
+	}
+	defer upper.Close()
+	for i, r := range s.repos {
+		counted := s.reports[r]
+		var report gitrepo.Report
+		switch {
+		case i >= maxRepositories:
+			report.NotUnderstood = fmt.Sprintf("more than %d repositories changed", maxRepositories)
+		case r.damaged != "":
+			report.NotUnderstood = fmt.Sprintf("%s is damaged", Name(r.damaged))
+		default:
+			report, err = reader.Explain(ctx, w.gitFiles(upper, r))
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			if err != nil {
+				// The list of files says what changed, whatever the reader found.
+				report = gitrepo.Report{NotUnderstood: err.Error()}
+			}
+		}
+		report.Path = orDot(r.path)
+		report.Index, report.Files, report.Bytes = counted.Index, counted.Files, counted.Bytes
+		report.Write()
+		all = append(all, report)
+	}
+	return all, nil
+}
+
+// gitFiles opens the files of one repository: the real ones with the caller's rights, those of the
+// shadow as overlayfs joins both layers.
+type gitFiles struct {
+	k           *walker
+	upper, real *os.File
+	// path of the git directory.
+	path string
+}
+
+func (w *Workspace) gitFiles(upper *os.File, r *repository) gitFiles {
+	k := &walker{as: w.meta.Caller, meta: &w.meta, out: newLeftOut(w.meta, w.layer.damaged)}
+	return gitFiles{k, upper, w.source, r.path}
+}
+
+// Open opens a regular file of one side.
+func (g gitFiles) Open(side gitrepo.Side, path string) (f *os.File, size int64, err error) {
+	path = join(g.path, path)
+	if side == gitrepo.Shadow {
+		f, err = g.openShadow(path)
+	} else {
+		f, err = g.openReal(path)
+	}
+	if err != nil {
+		return nil, 0, gitError(err)
+	}
+	st, err := sys.Fstat(f)
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, st.Size, nil
+}
+
+func gitError(err error) error {
+	if missing(err) {
+		return fs.ErrNotExist
+	}
+	return err
+}
+
+func (g gitFiles) openReal(path string) (f *os.File, err error) {
+	dir, name := split(path)
+	err = g.k.as.do(func() error {
+		at, err := openDir(g.real, dir)
+		if err != nil {
+			return err
+		}
+		defer at.Close()
+		f, err = openGitFile(at, name)
+		return err
+	})
+	return f, err
+}
+
+// openGitFile opens a regular file of a directory for reading.
+func openGitFile(dir *os.File, name string) (*os.File, error) {
+	at, err := sys.OpenPath(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	st, err := sys.Fstat(at)
+	if err != nil {
+		return nil, err
+	}
+	switch typeOf(st) {
+	case File:
+		return sys.Reopen(at, os.O_RDONLY)
+	case Dir:
+		return nil, gitrepo.ErrDirectory
+	}
+	return nil, gitrepo.ErrIrregular
+}
+
+func (g gitFiles) openShadow(path string) (*os.File, error) {
+	up, real, err := g.dirOf(path)
+	if err != nil {
+		return nil, err
+	}
+	if up != nil {
+		defer up.Close()
+		_, name := split(path)
+		st, err := sys.LstatAt(up, name)
+		switch {
+		case err == nil && whiteout(st):
+			return nil, fs.ErrNotExist
+		case err == nil:
+			return openGitFile(up, name)
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		}
+	}
+	if !real {
+		return nil, fs.ErrNotExist
+	}
+	return g.openReal(path)
+}
+
+// dirOf opens the directory of a path in the upper layer, nil if the layer has none. real reports
+// whether the real directory shows through there.
+func (g gitFiles) dirOf(path string) (up *os.File, real bool, err error) {
+	// A discarded change is none: the real path shows through.
+	for at := path; at != ""; at = parentOf(at) {
+		if g.k.out.damaged[at] {
+			return nil, false, fmt.Errorf("%s is damaged", Name(at))
+		}
+		if g.k.out.paths[at] {
+			return nil, true, nil
+		}
+	}
+	if up, err = sys.OpenSubdir(g.upper, "."); err != nil {
+		return nil, false, err
+	}
+	real = true
+	dir, _ := split(path)
+	for rest := dir; rest != ""; {
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		st, err := sys.LstatAt(up, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			up.Close()
+			return nil, real, nil
+		}
+		if err == nil && typeOf(st) != Dir {
+			err = fs.ErrNotExist
+		}
+		var next *os.File
+		if err == nil {
+			next, err = sys.OpenSubdir(up, name)
+		}
+		up.Close()
+		if err != nil {
+			return nil, false, err
+		}
+		up = next
+		opaque, err := sys.Xattr(up, mark()+"opaque")
+		if err != nil {
+			up.Close()
+			return nil, false, err
+		}
+		real = real && string(opaque) != "y"
+	}
+	return up, real, nil
+}
+
+// List returns the names in a directory of one side.
+func (g gitFiles) List(side gitrepo.Side, path string) (names []string, err error) {
+	path = join(g.path, path)
+	up, real := (*os.File)(nil), true
+	if side == gitrepo.Shadow {
+		// The directory itself is that of the names in it.
+		if up, real, err = g.dirOf(path + "/."); err != nil {
+			return nil, gitError(err)
+		}
+	}
+	found := up != nil
+	gone := map[string]bool{}
+	if up != nil {
+		defer up.Close()
+		upper, err := up.Readdirnames(-1)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range upper {
+			st, err := sys.LstatAt(up, name)
+			if err != nil {
+				return nil, err
+			}
+			gone[name] = true
+			if !whiteout(st) {
+				names = append(names, name)
+			}
+		}
+	}
+	if real {
+		var below []string
+		dir, err := g.k.openDirAt(g.real, path)
+		if err == nil {
+			defer dir.Close()
+			found = true
+			below, err = g.k.list(dir)
+		}
+		if err != nil && !missing(err) {
+			return nil, err
+		}
+		for _, name := range below {
+			if !gone[name] {
+				names = append(names, name)
+			}
+		}
+	}
+	if !found {
+		return nil, fs.ErrNotExist
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// openDirAt opens a directory of the real side with the caller's rights.
+func (k *walker) openDirAt(real *os.File, path string) (f *os.File, err error) {
+	err = k.as.do(func() error {
+		f, err = openDir(real, path)
+		return err
+	})
+	return f, err
+}

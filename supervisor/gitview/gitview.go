@@ -1,0 +1,60 @@
+// Package gitview starts the readers of repositories that tools wrote, each with an id of its own.
+package gitview
+
+import (
+	"context"
+	"sync"
+
+	"github.com/jail-sandbox/jail/jail/confine"
+	"github.com/jail-sandbox/jail/jail/gitreader"
+	"github.com/jail-sandbox/jail/jail/gitrepo"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/supervisor/idrange"
+)
+
+// A Host starts the readers of a daemon. Its methods may be called from several goroutines.
+type Host struct {
+	Launcher launch.Launcher
+	// Exe is the program that becomes a reader.
+	Exe string
+
+	mu sync.Mutex
+	// filter is the compiled system call filter of readers, once there was one.
+	filter []byte
+}
+
+func (h *Host) compiled(ctx context.Context) ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.filter == nil {
+		program, err := h.Launcher.CompileFilter(ctx, confine.ReaderFilter())
+		if err != nil {
+			return nil, err
+		}
+		h.filter = program
+	}
+	return h.filter, nil
+}
+
+// spec returns what a reader is started with, and a function that gives back its id.
+func (h *Host) spec(ctx context.Context) (gitreader.Spec, func(), error) {
+	filter, err := h.compiled(ctx)
+	if err != nil {
+		return gitreader.Spec{}, nil, err
+	}
+	ids, err := idrange.Take()
+	if err != nil {
+		return gitreader.Spec{}, nil, err
+	}
+	return gitreader.Spec{Exe: h.Exe, UID: ids.Base, Filter: filter}, ids.Release, nil
+}
+
+// Explain returns what changed in a repository.
+func (h *Host) Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report, error) {
+	spec, release, err := h.spec(ctx)
+	if err != nil {
+		return gitrepo.Report{}, err
+	}
+	defer release()
+	return spec.Explain(ctx, files)
+}
