@@ -24,10 +24,11 @@ const maxHoles = 1 << 30
 // changes lists the differences between a frozen shadow and the real directory as it is now,
 // directories before their entries and names in byte order. It reads the upper layer, and of the
 // real directory only the counterparts. A copied-up file with the same content is no change. It
-// reads the real directory with the caller's rights. The first error ends the list.
-func (w *Workspace) changes(ctx context.Context) iter.Seq2[Change, error] {
+// reads the real directory with the caller's rights. The first error ends the list. live is as in
+// CommitOptions.
+func (w *Workspace) changes(ctx context.Context, live bool) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
-		err := w.locked(func() error { return w.open(w.meta.Caller) })
+		err := w.locked(func() error { return w.openFor(live, w.meta.Caller) })
 		if err == nil {
 			err = w.walk(ctx, func(c Change) bool { return yield(c, nil) })
 		}
@@ -66,7 +67,7 @@ func (w *Workspace) locked(f func() error) error {
 // Review counts the changes and returns the digest that a commit of them names.
 func (w *Workspace) Review(ctx context.Context) (sum Summary, digest string, err error) {
 	s := newSurvey(w)
-	for c, err := range w.changes(ctx) {
+	for c, err := range w.changes(ctx, false) {
 		if err != nil {
 			return Summary{}, "", err
 		}
@@ -116,8 +117,12 @@ func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
 		return err
 	}
 	defer upper.Close()
+	before, err := w.readTaken()
+	if err != nil {
+		return err
+	}
 	k := &walker{ctx: ctx, as: m.Caller, meta: &m, holes: maxHoles, hide: policy.Hidden(m.Hide),
-		out: newLeftOut(m, w.layer.damaged), emit: func(c Change) error {
+		taken: before, out: newLeftOut(m, w.layer.damaged), emit: func(c Change) error {
 			if !yield(c) {
 				return errStop
 			}
@@ -145,6 +150,7 @@ type walker struct {
 	content findings
 	hide    policy.Names
 	out     leftOut
+	taken   taken
 	fresh   *scanner
 	emit    func(Change) error
 }
@@ -162,11 +168,17 @@ func (k *walker) root(upper, real *os.File) error {
 	// that is the tool's.
 	if !k.out.paths[""] && ust.Perm() != k.meta.Mode && ust.Perm() != rst.Perm() {
 		c := Change{Kind: Mode, Before: nodeOf(rst), After: nodeOf(ust), seen: rst}
-		if rst.Perm() != k.meta.Mode {
+		s, ok := k.taken.all[""]
+		switch {
+		case ok:
+			c.Conflict = s.since(c.Before)
+		case rst.Perm() != k.meta.Mode:
 			c.Conflict = "the mode of the real directory has changed"
 		}
-		if err := k.send(&c); err != nil {
-			return err
+		if !k.unchanged("", c.After) {
+			if err := k.send(&c); err != nil {
+				return err
+			}
 		}
 	}
 	if k.repo, err = k.repositoryIn(upper, real, ""); err != nil {
@@ -191,6 +203,7 @@ func (k *walker) dir(upper, real *os.File, path string, depth int) error {
 			return err
 		}
 		names = append(names, hidden...)
+		names = append(names, k.taken.names[path]...)
 	}
 	slices.Sort(names)
 	in := &inside{k: k, upper: upper, real: real, names: names}
@@ -293,6 +306,10 @@ func (k *walker) entry(upper, real *os.File, path, name string, depth int) error
 			// Deleted on both sides.
 			return nil
 		}
+		if k.unchanged(path, nil) {
+			// The commit deleted it, and somebody has made it anew.
+			return nil
+		}
 		return k.deleted(real, name, path, *before, depth)
 	case err != nil:
 		return err
@@ -303,6 +320,15 @@ func (k *walker) entry(upper, real *os.File, path, name string, depth int) error
 	c, err := k.compare(upper, real, name, path, before, after)
 	if err != nil {
 		return err
+	}
+	if c != nil && real != nil && k.unchanged(path, c.After) {
+		switch {
+		case typeOf(after) != Dir:
+			return nil
+		case before != nil && typeOf(*before) == Dir:
+			// Somebody changed its mode.
+			c = nil
+		}
 	}
 	sub, realSub, err := k.openBoth(upper, real, name, before, after)
 	if err != nil {
@@ -376,13 +402,15 @@ func (k *walker) deleted(real *os.File, name, path string, st sys.Stat, depth in
 	if k.out.above[path] && typeOf(st) == Dir {
 		return k.deletedBelow(real, name, path, depth)
 	}
-	c := Change{Path: Name(path), Kind: Deleted, Before: nodeOf(st), Conflict: k.conflict(st),
-		seen: st}
+	c := Change{Path: Name(path), Kind: Deleted, Before: nodeOf(st), seen: st}
 	var err error
 	if c.Before.Type == Link {
 		if c.Before.Target, err = k.readlink(real, name); err != nil {
 			return err
 		}
+	}
+	if c.Conflict, err = k.conflictAt(path, real, st, c.Before); err != nil {
+		return err
 	}
 	if err := k.send(&c); err != nil || c.Before.Type != Dir {
 		return err

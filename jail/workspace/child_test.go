@@ -33,6 +33,8 @@ type order struct {
 	Script string // for sh
 	Ops    []toolOp
 	Read   bool // without an upper layer
+	// Shell reads scripts from the child's input, for as long as that is open.
+	Shell bool
 	// do not look at the tree afterwards
 	Quiet bool
 	// Copy the tree there afterwards, as root.
@@ -89,6 +91,16 @@ func childMain(text string) (a answer) {
 		return a
 	}
 	uid := testBase + o.UID
+	if o.Shell {
+		cmd := exec.Command("/bin/sh")
+		cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Target, os.Stdin, os.Stdout, os.Stdout
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid),
+			Gid: uint32(uid)}, Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Run(); err != nil {
+			a.Script = err.Error()
+		}
+		return a
+	}
 	if o.Script != "" {
 		cmd := exec.Command("/bin/sh", "-c", o.Script)
 		cmd.Dir = o.Target
@@ -301,7 +313,7 @@ func (f *fixture) shadow(id, script string) *Workspace {
 func changesOf(t testing.TB, w *Workspace) []Change {
 	t.Helper()
 	var all []Change
-	for c, err := range w.changes(t.Context()) {
+	for c, err := range w.changes(t.Context(), false) {
 		must(t, err)
 		all = append(all, c)
 	}

@@ -104,14 +104,15 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	if err := w.load(); err != nil {
 		return Result{}, err
 	}
-	if w.meta.State != Frozen {
-		return Result{}, w.meta.notFrozen()
+	if err := w.meta.reviewable(o.Live); err != nil {
+		return Result{}, err
 	}
+	live := w.meta.State != Frozen
 	as := w.meta.Caller
 	if o.As != nil {
 		as = *o.As
 	}
-	if err := w.open(w.meta.Caller); err != nil {
+	if err := w.openFor(o.Live, w.meta.Caller); err != nil {
 		return Result{}, err
 	}
 	dirLock, err := lockDir(ctx, w.source)
@@ -124,18 +125,35 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 		return Result{}, err
 	}
 	defer upper.Close()
-	r, texts, all, err := decision{w}.decide(ctx, o)
+	d, err := decision{w}.decide(ctx, o)
+	r := d.result
 	if err != nil {
 		return r, err
+	}
+	if len(r.Committed) == 0 && (live || len(w.meta.Commits) > 0) {
+		// A record of it would be what the next revert reverts.
+		r.ID = ""
+		if d.all && !live {
+			err = w.conclude()
+		}
+		r.State = w.meta.State
+		return r, err
+	}
+	keeps, err := w.keepsTaken(live)
+	if err != nil {
+		return Result{}, err
 	}
 	closed, err := closedDirs(w.source, r.Committed, as)
 	if err != nil {
 		return Result{}, err
 	}
-	c := &commit{ctx: ctx, w: w, upper: upper, texts: texts, hand: hand{real: w.source, as: as,
+	c := &commit{ctx: ctx, w: w, upper: upper, texts: d.texts, hand: hand{real: w.source, as: as,
 		id: r.ID},
 		journal: &journal{ID: r.ID, As: as, Digest: r.Digest, Steps: makePlan(r.Committed, closed),
-			Complete: all, Paths: len(r.Committed)}}
+			Complete: d.all && !live, Paths: len(r.Committed)}}
+	if keeps {
+		c.journal.Taken = takenBy(r.Committed, d.shadow, o.Hunks)
+	}
 	since, err := sys.CoarseNow()
 	if err != nil {
 		return Result{}, err
@@ -153,6 +171,30 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	return r, nil
 }
 
+// Conclude ends a frozen workspace of which everything was committed before it was frozen: the
+// layer goes, and what the commits replaced is kept for Revert.
+func (w *Workspace) Conclude() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lock, err := w.lock()
+	if err != nil {
+		return w.wrap("conclude", err)
+	}
+	defer lock.Close()
+	if err = w.load(); err == nil && w.meta.State != Frozen {
+		err = w.meta.notFrozen()
+	}
+	if err == nil {
+		err = w.conclude()
+	}
+	return w.wrap("conclude", err)
+}
+
+func (w *Workspace) conclude() error {
+	w.meta.State, w.meta.Touched = Committed, nil
+	return errors.Join(w.save(true), removeAt(w.dir, "upper.img"))
+}
+
 // notFrozen is the error for a workspace that must be frozen first.
 func (m meta) notFrozen() error {
 	switch m.State {
@@ -167,38 +209,50 @@ func (m meta) notFrozen() error {
 // decision chooses what a commit of a workspace takes, and with which content.
 type decision struct{ *Workspace }
 
-// decide lists the changes and chooses among them. all is true if none will be left.
-func (w decision) decide(ctx context.Context, o CommitOptions) (r Result, texts map[Name]string,
-	all bool, err error) {
+// decided is what a commit takes.
+type decided struct {
+	result Result
+	// texts are contents of neither side.
+	texts map[Name]string
+	// shadow has the tool's sides of all changes.
+	shadow map[Name]*Node
+	// all is true if no change will be left.
+	all bool
+}
+
+// decide lists the changes and chooses among them.
+func (w decision) decide(ctx context.Context, o CommitOptions) (out decided, err error) {
 	if len(o.Hunks) > 0 && o.Digest == "" {
-		return r, nil, false,
-			fmt.Errorf("%w: hunk numbers need the digest of the review that listed them", ErrDigest)
+		return out, fmt.Errorf("%w: hunk numbers need the digest of the review that listed them",
+			ErrDigest)
 	}
 	var changes []Change
+	out.shadow = map[Name]*Node{}
 	d := newDigester()
 	if err := w.walk(ctx, func(c Change) bool {
 		changes = append(changes, c)
+		out.shadow[c.Path] = c.After
 		d.add(c)
 		return true
 	}); err != nil {
-		return r, nil, false, err
+		return out, err
 	}
-	r = Result{ID: randomName(), Digest: d.sum()}
+	out.result = Result{ID: randomName(), Digest: d.sum()}
+	r := &out.result
 	if o.Digest != "" && o.Digest != r.Digest {
-		return r, nil, false, fmt.Errorf("%w: %s was reviewed, there is %s", ErrDigest, o.Digest,
-			r.Digest)
+		return out, fmt.Errorf("%w: %s was reviewed, there is %s", ErrDigest, o.Digest, r.Digest)
 	}
-	texts, parts, err := w.rewrite(changes, o)
-	if err != nil {
-		return r, nil, false, err
+	parts := 0
+	if out.texts, parts, err = w.rewrite(changes, o); err != nil {
+		return out, err
 	}
 	chosen, err := choose(changes, o)
 	if err != nil {
-		return r, nil, false, err
+		return out, err
 	}
 	r.Committed, r.Held = chosen.taken()
 	if len(r.Committed) == 0 && len(r.Held) > 0 {
-		return r, nil, false, chosen.nothingTaken(r.Held)
+		return out, chosen.nothingTaken(r.Held)
 	}
 	if !o.Theirs {
 		locked, err := w.gitConflicts(ctx, r.Committed)
@@ -206,11 +260,11 @@ func (w decision) decide(ctx context.Context, o CommitOptions) (r Result, texts 
 			err = &ConflictError{locked}
 		}
 		if err != nil {
-			return r, nil, false, err
+			return out, err
 		}
 	}
-	return r, texts, len(r.Committed) == len(changes) && parts == 0, enoughRoom(w.source,
-		r.Committed)
+	out.all = len(r.Committed) == len(changes) && parts == 0
+	return out, enoughRoom(w.source, r.Committed)
 }
 
 // rewrite replaces changes with chosen hunks, and conflicts that are to be merged, by changes to

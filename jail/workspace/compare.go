@@ -30,11 +30,17 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 	if c.Before != nil {
 		c.Kind = kindOf(*c.Before, *c.After)
 	}
+	s, known := k.taken.all[c.Path]
 	switch {
 	case c.Kind == "":
 		return nil, nil
 	case before != nil:
-		c.Conflict = k.conflict(*before)
+		var err error
+		if c.Conflict, err = k.conflictAt(path, real, *before, c.Before); err != nil {
+			return nil, err
+		}
+	case known:
+		c.Conflict = s.since(nil)
 	case real != nil:
 		if err := k.lostCounterpart(c, upper, real, name); err != nil {
 			return nil, err

@@ -34,16 +34,34 @@ func (w *Workspace) Freeze() error {
 		}
 		return w.wrap("freeze", err)
 	}
-	w.meta.State = Frozen
+	if err := w.settled(); err != nil {
+		return w.wrap("freeze", err)
+	}
 	return w.wrap("freeze",
 		errors.Join(sys.Lock(w.layer.image, false), w.save(false), w.store.unreserve(w.meta.ID)))
+}
+
+// settled gives a workspace that has just been frozen its state. A commit while it was live may
+// have been recorded by another of the store's objects, or wait for Recover.
+func (w *Workspace) settled() error {
+	if w.meta.State == Committing || len(w.meta.Commits) > 0 {
+		if err := w.load(); err != nil {
+			return err
+		}
+	}
+	if w.meta.State == Committing {
+		w.meta.From = Frozen
+		return nil
+	}
+	w.meta.State = Frozen
+	return nil
 }
 
 // Keep makes a frozen workspace survive a power failure.
 func (w *Workspace) Keep() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.meta.State != Frozen {
+	if w.meta.State != Frozen && w.meta.State != Committing {
 		return w.wrap("keep", fmt.Errorf("%w: it is %s", ErrState, w.meta.State))
 	}
 	if w.layer.image == nil {
@@ -75,6 +93,25 @@ func (w *Workspace) open(as Caller) error {
 		}
 	}
 	return w.openSource(as)
+}
+
+// openFor is open, or for a live workspace a check that its layer is this process's own.
+func (w *Workspace) openFor(live bool, as Caller) error {
+	if !live || w.meta.State == Frozen {
+		return w.open(as)
+	}
+	if w.layer.mount == nil {
+		return ErrActive
+	}
+	return w.openSource(as)
+}
+
+// reviewable returns an error if the state of the workspace allows no commit.
+func (m meta) reviewable(live bool) error {
+	if m.State == Frozen || live && (m.State == Active || m.State == Prepared) {
+		return nil
+	}
+	return m.notFrozen()
 }
 
 func (w *Workspace) mountAgain() (err error) {

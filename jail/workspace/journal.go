@@ -44,6 +44,8 @@ type journal struct {
 	// Past is what is kept of the replaced content, NotKept why nothing is.
 	Past    *past  `json:"past,omitempty"`
 	NotKept string `json:"not_kept,omitempty"`
+	// Taken are the paths that it makes the same on both sides of a live workspace.
+	Taken []takenPath `json:"taken,omitempty"`
 	// Revert is the commit that this one undoes.
 	Revert string `json:"revert,omitempty"`
 }
@@ -185,7 +187,7 @@ func (c *commit) conclude() error {
 		}
 	}
 	// On the disk before the journal is gone.
-	if err := errors.Join(c.sync(), c.touched()); err != nil {
+	if err := errors.Join(c.sync(), c.touched(), c.w.addTaken(c.journal.Taken)); err != nil {
 		return err
 	}
 	m := c.w.meta
@@ -194,12 +196,16 @@ func (c *commit) conclude() error {
 		m.finishRevert(c.journal)
 	} else {
 		m.Commits = append(m.Commits, c.record())
-		m.State = Frozen
+		m.settle()
 		if c.journal.Complete {
 			m.State = Committed
 		}
 	}
-	if m.State != Frozen {
+	m.Untold = &untold{Commit: c.journal.ID, Digest: c.journal.Digest}
+	if c.journal.Revert != "" {
+		m.Untold.Commit, m.Untold.Revert = c.journal.Revert, true
+	}
+	if m.State != Frozen && m.State != Active {
 		m.Touched = nil
 	}
 	if err := c.w.writeJSON("meta.json", m, true); err != nil {
@@ -295,7 +301,7 @@ func (c *commit) touched() error {
 	return nil
 }
 
-// settle notes that a commit or revert was undone.
+// settle gives a workspace the state of before a commit or revert that is over.
 func (m *meta) settle() {
 	m.Stuck = ""
 	if m.State = Frozen; m.From != "" {
@@ -308,6 +314,23 @@ func (m *meta) touch(st sys.Stat) {
 		m.Touched = map[uint64]sys.Time{}
 	}
 	m.Touched[st.Ino] = st.Ctime
+}
+
+// Told notes that the audit log has the end of the last commit or revert. Until then Recover returns
+// that commit again, for a process that is killed in between.
+func (w *Workspace) Told() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	lock, err := w.lock()
+	if err != nil {
+		return w.wrap("told", err)
+	}
+	defer lock.Close()
+	if err := w.load(); err != nil || w.meta.Untold == nil {
+		return w.wrap("told", err)
+	}
+	w.meta.Untold = nil
+	return w.wrap("told", w.save(false))
 }
 
 // Settled is an interrupted commit or revert that Recover completed or undid.
@@ -326,13 +349,14 @@ type Settled struct {
 }
 
 // Recover finishes or undoes the interrupted commits, and removes the rests of interrupted
-// preparations and discards. It returns the commits that it settled. Call it before the store is
-// used; it leaves the commits of live processes alone.
+// preparations and discards. It returns the commits that it settled, and those that were over but
+// of which Told was not called. Call it before the store is used; it leaves the commits of live
+// processes alone.
 func (s *Store) Recover(ctx context.Context) (settled []Settled, err error) {
 	all, err := s.List()
 	err = errors.Join(err, s.Sweep())
 	for _, info := range all {
-		if info.State != Committing {
+		if info.State != Committing && !info.untold {
 			continue
 		}
 		now, recoverErr := s.recoverOne(ctx, info.ID)
@@ -361,6 +385,10 @@ func (s *Store) recoverOne(ctx context.Context, id string) (now Settled, err err
 	defer lock.Close()
 	if err := w.load(); err != nil {
 		return now, err
+	}
+	if u := w.meta.Untold; u != nil && w.meta.State != Committing {
+		return Settled{Info: w.meta.info(), Commit: u.Commit, Digest: u.Digest, Revert: u.Revert,
+			Done: true}, nil
 	}
 	if w.meta.State != Committing {
 		// Another process has just settled it.

@@ -31,6 +31,8 @@ type RevertOptions struct {
 	As *Caller
 	// Progress receives the number of completed steps; may be nil.
 	Progress func(done, total int)
+	// Live is as in CommitOptions.
+	Live bool
 }
 
 // Reverted is the result of a revert.
@@ -65,11 +67,12 @@ func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, erro
 	if err := w.load(); err != nil {
 		return Reverted{}, err
 	}
-	switch w.meta.State {
-	case Frozen, Committed, ChangedBack:
-	default:
-		return Reverted{}, w.meta.notFrozen()
+	if s := w.meta.State; s != Committed && s != ChangedBack {
+		if err := w.meta.reviewable(o.Live); err != nil {
+			return Reverted{}, err
+		}
 	}
+	live := w.meta.State == Active || w.meta.State == Prepared
 	rec, err := w.meta.last(o.Commit)
 	if err != nil {
 		return Reverted{}, err
@@ -105,6 +108,15 @@ func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, erro
 	c := &commit{ctx: ctx, w: w, past: p, hand: hand{real: w.source, as: as, id: randomName()}}
 	c.journal = &journal{ID: c.id, As: as, Digest: rec.Digest, Steps: makePlan(changes, closed),
 		Paths: len(changes), Revert: rec.ID}
+	keeps, err := w.keepsTaken(live)
+	if err != nil {
+		return Reverted{}, err
+	}
+	if keeps {
+		if c.journal.Taken, err = w.takenBack(ctx, p, changes); err != nil {
+			return Reverted{}, err
+		}
+	}
 	c.progress = o.Progress
 	defer c.release()
 	if err := c.run(); err != nil {
@@ -113,6 +125,30 @@ func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, erro
 	r.Left = c.finish()
 	r.State = w.meta.State
 	return r, nil
+}
+
+// takenBack returns what a revert makes of the taken paths: both sides are as before the commit, so
+// that what the shadow has is a change again. The record of a commit has no hash of a file that the
+// commit deleted.
+func (w *Workspace) takenBack(ctx context.Context, p *past, changes []Change) ([]takenPath, error) {
+	all := takenBy(changes, nil, nil)
+	for i, c := range changes {
+		n := all[i].Real
+		if n == nil || n.Type != File || n.SHA256 != "" {
+			continue
+		}
+		f, err := sys.OpenBeneath(w.dir, pastContent(p.Commit, c.pastEntry), os.O_RDONLY, 0)
+		if err != nil {
+			return nil, err
+		}
+		back := *n
+		back.SHA256, _, err = hashFile(f, n.Size, ctx.Err, nil)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		all[i].Real, all[i].Shadow = &back, &back
+	}
+	return all, nil
 }
 
 // last returns the commit that can be reverted now.

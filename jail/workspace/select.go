@@ -13,6 +13,10 @@ import (
 // CommitOptions say what to commit. The zero value commits everything that is neither protected nor
 // refused, with the rights of the caller who prepared the workspace.
 type CommitOptions struct {
+	// Live commits a workspace that is not frozen, of which this process made the layer. The
+	// processes of its jail must be stopped, and stay so until the commit returns. The layer is
+	// left as it is: the jail may go on, and sees its own files as before.
+	Live bool
 	// Progress receives the number of completed steps; may be nil.
 	Progress func(done, total int)
 	// Paths are the paths to commit, each with everything beneath it; nil is all. New directories

@@ -12,6 +12,8 @@ import (
 
 // ShowOptions say what Show returns beside the changes.
 type ShowOptions struct {
+	// Live is as in CommitOptions.
+	Live bool
 	// Patch receives the differences as text, as in PatchOptions.
 	Patch   io.Writer
 	Options PatchOptions
@@ -55,7 +57,7 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 	if o.Patch != nil {
 		p.out = bufio.NewWriterSize(o.Patch, 64<<10)
 	}
-	for c, err := range w.changes(ctx) {
+	for c, err := range w.changes(ctx, o.Live) {
 		if err != nil {
 			return Shown{}, err
 		}

@@ -22,6 +22,7 @@ import (
 //	lock          held by a commit or discard
 //	upper.img     the upper layer's ext4 image; its lock is held while a mount of it lives
 //	journal.json  a commit in progress
+//	taken.json    what was committed while a jail used the layer; see sides
 //
 // It also has the reservations of the disk (see reserve), templates of empty images, and layers
 // made ahead (see blank). Several processes may use one store at once.

@@ -95,6 +95,8 @@ func (c Caller) readable(st sys.Stat) bool {
 //	prepared    an empty upper layer; the time to make it does not depend on the directory,
 //	            except for names to hide
 //	active      a jail may be writing to it
+//	active      may also be shown, committed and reverted, by the process that runs the jail, while
+//	            the jail's processes are stopped; see CommitOptions.Live
 //	frozen      the jail's processes are gone and the layer's file system is read-only for
 //	            everyone: Review, Show and Peek read it, and each showing ends with the digest
 //	            of what it showed. Commit names that digest, and is refused if it has changed
@@ -174,6 +176,15 @@ type meta struct {
 	// Touched are the ctimes that our own commits left on existing inodes, by inode number.
 	Touched map[uint64]sys.Time `json:"touched,omitempty"`
 	Commits []CommitRecord      `json:"commits,omitempty"`
+	// Untold is set from the end of a commit or revert until Told.
+	Untold *untold `json:"untold,omitempty"`
+}
+
+// untold is a commit or revert that is over, and of which the audit log may have no end.
+type untold struct {
+	Commit string `json:"commit"`
+	Digest string `json:"digest"`
+	Revert bool   `json:"revert,omitempty"`
 }
 
 // Info describes a workspace without opening it.
@@ -190,6 +201,8 @@ type Info struct {
 	// Of a shadow that is committing: what hinders that its commit, which was cut off, is
 	// finished or undone; a directory that cannot be found, say.
 	Stuck string `json:"stuck,omitempty"`
+
+	untold bool
 }
 
 // CommitRecord describes one commit.
@@ -223,7 +236,8 @@ func (m meta) info() Info {
 	prepared, _ := time.Parse(time.RFC3339Nano, m.Prepared)
 	return Info{ID: m.ID, State: m.State, Path: Name(m.Path), Caller: m.Caller, Bytes: m.Bytes,
 		Inodes:   m.Inodes,
-		Prepared: prepared, Commits: m.Commits, Stuck: m.Stuck}
+		Prepared: prepared, Commits: m.Commits, Stuck: m.Stuck,
+		untold: m.Untold != nil}
 }
 
 // Close releases the workspace. Jails keep what they still use until they end.

@@ -1,0 +1,185 @@
+package workspace
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+)
+
+// A commit or revert of a live workspace leaves the upper layer as it is: the kernel forbids to
+// change a mounted one from outside (Documentation/filesystems/overlayfs.rst, "Changes to
+// underlying filesystems"). So the store remembers both sides of each path that was committed, and
+// the walker compares with these:
+//
+//   - A shadow's side that is as it was at the commit is no change, whatever somebody made of the
+//     real path since.
+//   - Another one is a change, and a conflict if the real side is not as the commit left it. The
+//     content decides, not the ctime, which does not tell two writes of one timer tick apart.
+//   - A path that the layer no longer has was deleted by the tool. The kernel makes no whiteout in
+//     a directory that was the tool's own when the tool first saw it, although the commit has made
+//     that directory in the real one.
+const takenName = "taken.json"
+
+// sides are the two sides of a path when it was last committed or reverted; nil for a path that
+// does not exist on that side.
+type sides struct {
+	Shadow *Node `json:"shadow,omitempty"`
+	Real   *Node `json:"real,omitempty"`
+}
+
+// takenPath is the form of one path in the file, sorted by paths.
+type takenPath struct {
+	Path Name `json:"path"`
+	sides
+}
+
+// taken are the paths that were committed while the workspace was live, and what became of them
+// since.
+type taken struct {
+	all map[Name]sides
+	// names are those of the shadow's entries, by their directory.
+	names map[string][]string
+}
+
+// readTaken returns the taken paths of a workspace; none if it was never committed while live.
+func (home folder) readTaken() (t taken, err error) {
+	list, err := readJSON[[]takenPath](home.dir, takenName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return taken{}, nil
+	}
+	if err != nil {
+		return taken{}, err
+	}
+	t = taken{all: map[Name]sides{}, names: map[string][]string{}}
+	for _, p := range *list {
+		t.all[p.Path] = p.sides
+		if dir, name := split(string(p.Path)); p.Shadow != nil && p.Path != "" {
+			t.names[dir] = append(t.names[dir], name)
+		}
+	}
+	return t, nil
+}
+
+// addTaken records more taken paths, over what was recorded before. It may run again after a crash.
+func (home folder) addTaken(more []takenPath) error {
+	if len(more) == 0 {
+		return nil
+	}
+	t, err := home.readTaken()
+	if err != nil {
+		return err
+	}
+	all := map[Name]takenPath{}
+	for path, s := range t.all {
+		all[path] = takenPath{path, s}
+	}
+	for _, p := range more {
+		all[p.Path] = p
+	}
+	list := slices.SortedFunc(maps.Values(all), func(a, b takenPath) int {
+		return cmp.Compare(a.Path, b.Path)
+	})
+	return home.writeJSON(takenName, list, true)
+}
+
+// keepsTaken reports whether a commit of the workspace has to record what it takes.
+func (w *Workspace) keepsTaken(live bool) (bool, error) {
+	if live {
+		return true, nil
+	}
+	t, err := w.readTaken()
+	return len(t.all) > 0, err
+}
+
+// takenBy returns what a commit of these changes makes of the taken paths. shadow has the sides of
+// the tool before chosen hunks and merges replaced them. A file of which only hunks are taken is
+// still a change, so its side of the shadow is what the commit writes.
+func takenBy(changes []Change, shadow map[Name]*Node, hunks map[Name][]int) []takenPath {
+	var all []takenPath
+	for _, c := range changes {
+		p := takenPath{Path: c.Path}
+		if c.Kind != Deleted {
+			p.Real, p.Shadow = c.After, shadow[c.Path]
+		}
+		if _, part := hunks[c.Path]; part || p.Shadow == nil {
+			p.Shadow = p.Real
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// same reports whether two sides of a path are equal in what a commit writes.
+func (n *Node) same(other *Node) bool {
+	switch {
+	case n == nil || other == nil:
+		return n == other
+	case n.Type != other.Type:
+		return false
+	case n.Type == Link:
+		return n.Target == other.Target
+	case n.Type == File && (n.Size != other.Size || n.SHA256 != other.SHA256 || n.SHA256 == ""):
+		return false
+	}
+	return n.Mode&0o777 == other.Mode&0o777
+}
+
+// since says how a taken path is not as the commit left it, "" if it is.
+func (s sides) since(now *Node) string {
+	switch {
+	case s.Real.same(now):
+		return ""
+	case now == nil:
+		return fmt.Sprintf("the real %s was deleted or moved since the last commit", s.Real.Type)
+	case s.Real == nil:
+		return fmt.Sprintf("the real %s was made since the last commit", now.Type)
+	case s.Real.Type != now.Type:
+		return fmt.Sprintf("the real %s became a %s since the last commit", s.Real.Type, now.Type)
+	}
+	return fmt.Sprintf("the real %s was changed since the last commit", now.Type)
+}
+
+// conflictAt is conflict for a path that may have been taken. now is the real side, with the hash
+// of a file if that is known.
+func (k *walker) conflictAt(path string, real *os.File, st sys.Stat, now *Node) (string, error) {
+	s, ok := k.taken.all[Name(path)]
+	if !ok {
+		return k.conflict(st), nil
+	}
+	if s.Real != nil && s.Real.Type == File && now.Type == File && now.SHA256 == "" &&
+		s.Real.Size == now.Size {
+		var err error
+		if now, err = k.hashed(real, path, st); err != nil {
+			return "", err
+		}
+	}
+	why := s.since(now)
+	if why == "" && s.Shadow != nil && !s.Shadow.same(s.Real) {
+		// The tool goes on from its own side, which lacks what somebody else had changed.
+		why = fmt.Sprintf("the real %s has both sides' changes since the last commit", now.Type)
+	}
+	return why, nil
+}
+
+// hashed describes a real file with its hash, which is "" if the caller cannot read the file.
+func (k *walker) hashed(real *os.File, path string, st sys.Stat) (*Node, error) {
+	_, name := split(path)
+	c := Change{Before: nodeOf(st), seen: st}
+	// What k found in the content of the shadow's side stays as it is.
+	other := &walker{ctx: k.ctx, as: k.as, meta: k.meta, holes: k.holes}
+	err := other.hashReal(&c, real, name)
+	return c.Before, err
+}
+
+// unchanged reports whether the tool's side of a path is as it was at the last commit. It is not
+// asked below a directory that is no longer there: the tool's side is all that is left of that.
+func (k *walker) unchanged(path string, after *Node) bool {
+	s, ok := k.taken.all[Name(path)]
+	return ok && s.Shadow.same(after)
+}
