@@ -139,7 +139,9 @@ var operations = map[string]operationText{
 	"GET /v1/workspaces/{id}/changes": {
 		id:      "reviewWorkspace",
 		summary: "What a shadow would change.",
-		about:   "One line of JSON each, streamed, so that a change set may have any size.",
+		about: "One line of JSON each, streamed, so that a change set may have any size. The " +
+			"processes of an open session or a run that runs are stopped until all of it is " +
+			"collected.",
 		query: []query{
 			{name: "patch", enum: []string{PatchPlain, PatchTerminal},
 				about: "Ask for the differences as text too: plain for git apply, terminal with control " +
@@ -155,7 +157,8 @@ var operations = map[string]operationText{
 		summary: "Write changes of a shadow to the real directory.",
 		about: "All that is asked for or none of it; with the rights of the caller. 409 where a " +
 			"path changed on both sides, or the digest is not that of the changes; 403 where " +
-			"protected names were asked for without an explicit yes.",
+			"protected names were asked for without an explicit yes. The processes of an open " +
+			"session or a run that runs are stopped until the commit is done.",
 	},
 	"POST /v1/workspaces/{id}/discard": {
 		id:      "discardPaths",
@@ -166,7 +169,8 @@ var operations = map[string]operationText{
 		id:      "revertWorkspace",
 		summary: "Undo the last commit of a shadow.",
 		about: "All of it or none; with the rights of the caller. 409 where a path is not as the " +
-			"commit left it, or what it replaced is not kept.",
+			"commit left it, or what it replaced is not kept. The processes of an open session " +
+			"or a run that runs are stopped until the revert is done.",
 	},
 	"POST /v1/prune": {
 		id:      "prune",

@@ -35,8 +35,32 @@ type Recovery struct {
 // Settle settles what daemons that were killed left: commits that were cut off, jails that waited,
 // some of them in sessions, runs, shadows.
 func (s *Recovery) Settle(ctx context.Context) error {
-	return errors.Join(s.Workspaces.Settle(ctx), prewarm.Clear(s.Prewarmed, s.Slice),
-		s.clearDead(ctx), s.Workspaces.SweepTerms(), s.sweepRuns())
+	return errors.Join(s.Workspaces.Settle(ctx), s.thawDead(),
+		prewarm.Clear(s.Prewarmed, s.Slice), s.clearDead(ctx), s.Workspaces.SweepTerms(),
+		s.sweepRuns())
+}
+
+// thawDead thaws the sessions of dead daemons. A daemon that is killed while it reviews an open
+// session leaves the invocations frozen, and a process that a v1 freezer stopped by a group above
+// its own does not die before that group is thawed. It was sent SIGKILL when its daemon died, so it
+// executes nothing more.
+func (s *Recovery) thawDead() error {
+	dead, err := s.Runs.Dead()
+	if err != nil {
+		return problem.New(problem.Failed, "runs: %w", err)
+	}
+	for _, r := range dead {
+		if leaf := s.leafOf(r.State); leaf != "" && r.State.Session == r.State.ID {
+			if group, openErr := cgroup.Open(rungroup.Session(leaf)); openErr == nil {
+				err = errors.Join(err, group.Thaw())
+			}
+		}
+		err = errors.Join(err, r.Lock.Close())
+	}
+	if err != nil {
+		return problem.New(problem.Failed, "thaw what a killed daemon had frozen: %w", err)
+	}
+	return nil
 }
 
 // sweepRuns removes what killed daemons left of runs that they had only begun to make.
@@ -53,7 +77,7 @@ func (s *Recovery) Again(ticks <-chan time.Time, done <-chan struct{}, log *daem
 		select {
 		case <-ticks:
 			log.Check("sweep what killed daemons left",
-				errors.Join(s.clearDead(context.Background()), s.sweepRuns(), s.Workspaces.Sweep()))
+				errors.Join(s.thawDead(), s.clearDead(context.Background()), s.sweepRuns(), s.Workspaces.Sweep()))
 		case <-done:
 			return
 		}

@@ -32,6 +32,8 @@ type Run struct {
 	in Within
 	// holder is the session that the run holds open, or nil.
 	holder Holder
+	// paused stops the run's processes for a review of its shadow.
+	paused pauser
 	// proxy is nil while there is no fetch proxy.
 	proxy atomic.Pointer[runproxy.Proxy]
 	// done is closed when nothing is left of the run. The result is whole then.

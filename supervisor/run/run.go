@@ -9,6 +9,7 @@
 //	watch.go    bound and observe the jail while it lives
 //	finish.go   say how the run ended
 //	live.go     the run as others see it while it lives
+//	pause.go    stop the run for a review of its shadow
 package run
 
 import (

@@ -73,6 +73,9 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 		}
 	}()
 	r.Started(proc, leaf)
+	r.paused.open(j, has.work)
+	// What comes after the jail has the shadow for itself.
+	defer r.paused.close()
 	if err := has.start.execute(r.records, j); err != nil {
 		return e, err
 	}

@@ -138,7 +138,8 @@ func (s *Shadow) Abandon(ran bool) {
 // Then it outlives the run.
 func (s *Shadow) wrote() bool {
 	if s.work.Freeze() == nil {
-		if sum, _, err := s.work.Review(context.Background()); err == nil && sum.Total() == 0 {
+		if sum, _, err := s.work.Review(context.Background()); err == nil && sum.Total() == 0 &&
+			!s.committed() {
 			return false
 		}
 	}
@@ -146,6 +147,10 @@ func (s *Shadow) wrote() bool {
 	s.log("keep the shadow", s.work.Keep())
 	return true
 }
+
+// committed reports whether a commit was made while the run lived, which somebody may want to
+// revert.
+func (s *Shadow) committed() bool { return len(s.work.Info().Commits) > 0 }
 
 // discard throws the shadow away, and its terms after it.
 func (s *Shadow) discard() error {
@@ -178,7 +183,7 @@ func (s *Shadow) review(fate message.Fate, succeeded bool, fault error, unmount 
 		return s.salvage(work.Freeze(), fault)
 	}
 	sum, digest, err := work.Peek(context.Background())
-	if err == nil && sum.Total() == 0 && fate != message.FateKeep {
+	if err == nil && sum.Total() == 0 && fate != message.FateKeep && !s.committed() {
 		s.end.Workspace = "discarded"
 		// Nothing is in it, and `jail workspaces` shows what stayed.
 		s.log("discard the shadow", s.discard())
@@ -217,6 +222,13 @@ func (s *Shadow) settle(sum workspace.Summary, digest string, fate message.Fate,
 		}
 	}
 	switch {
+	case sum.Total() == 0 && fate == message.FateDefault && s.committed():
+		// Its terms say what a revert needs.
+		if err := errors.Join(s.keep(), s.work.Conclude()); err != nil {
+			return problem.New(problem.Failed, "%w", err)
+		}
+		s.end.Workspace = "committed"
+		return nil
 	case fate == message.FateDiscard:
 		s.end.Workspace = "discarded"
 		if err := s.o.Records.Record(audit.WorkspaceDiscarded{Workspace: s.o.Job.Source.Name(),

@@ -450,7 +450,7 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 }
 
 // Exec runs a tool in a session, as Run does without one. What it changes in the workspace is seen
-// by the session's other invocations, and reviewed when the session has ended.
+// by the session's other invocations, and is reviewed at any time.
 func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req message.ExecRequest,
 	streams stdio.Streams) message.Result {
 	var pipes *stdio.Pipes

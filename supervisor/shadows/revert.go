@@ -140,7 +140,12 @@ func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 	as := c.Workspace()
 	tell, end := s.progressOf(id)
 	defer end()
-	done, err := w.Revert(ctx, workspace.RevertOptions{Commit: req.Commit, As: &as, Progress: tell})
+	var done workspace.Reverted
+	err = s.still(id, w, func(w *workspace.Workspace, live bool) (err error) {
+		done, err = w.Revert(ctx, workspace.RevertOptions{Commit: req.Commit, As: &as,
+			Progress: tell, Live: live})
+		return err
+	})
 	event = audit.WorkspaceReverted{Workspace: string(info.Path), Digest: done.Digest,
 		Commit: done.Commit, Changes: counted(done.Changes), Files: Digests(done.Changes)}
 	if err != nil {
@@ -149,6 +154,7 @@ func (s *Store) Revert(ctx context.Context, c caller.Caller, id string,
 	if recErr := record(event); recErr != nil {
 		return done, errors.Join(recErr, err)
 	}
+	s.told(id)
 	if err != nil {
 		e := reviewError(id, err)
 		if known := problem.From(e); known.Hint == conflictHint {
@@ -202,8 +208,21 @@ func (s *Store) Settle(ctx context.Context) error {
 			audit.Entry{Run: w.ID, Event: settledEvent(w)}); err != nil {
 			return problem.New(problem.Failed, "audit log: %w", err)
 		}
+		s.told(w.ID)
 	}
 	return nil
+}
+
+// told notes that the end of the last commit or revert of a shadow is on record. A commit of which
+// that cannot be noted is on record twice if the daemon is killed.
+func (s *Store) told(id string) {
+	w, err := s.Store.Get(id)
+	if err == nil {
+		err = errors.Join(w.Told(), w.Close())
+	}
+	if !errors.Is(err, workspace.ErrNotFound) {
+		s.o.Check("note what is on record", err)
+	}
 }
 
 // settledEvent says how a commit or revert ended that was cut off.

@@ -61,6 +61,9 @@ type Live interface {
 	// Kill ends it. Wait waits until nothing is left to do for it, or ctx ends.
 	Kill()
 	Wait(ctx context.Context) error
+	// Paused calls f with the shadow of the run or session while all processes that may write to
+	// the shadow are stopped. ok is false if there is no such shadow now.
+	Paused(f func(*workspace.Workspace) error) (ok bool, err error)
 }
 
 // New returns the store of the shadows in w.
@@ -167,6 +170,12 @@ type Progress struct {
 	Total int `json:"total"`
 }
 
+// isUnfinished reports whether the run of a shadow was cut off. One that lives was not.
+func (s *Store) isUnfinished(t Terms, w workspace.Info) bool {
+	return t.Unfinished && w.State != workspace.Active && w.State != workspace.Prepared &&
+		s.o.Live(w.ID) == nil
+}
+
 // progressOf remembers how far the commit or revert of a shadow is, until end is called.
 func (s *Store) progressOf(id string) (tell func(done, total int), end func()) {
 	return func(done, total int) { s.writing.Store(id, Progress{done, total}) },
@@ -192,8 +201,7 @@ func (s *Store) List(c caller.Caller) ([]WorkspaceInfo, error) {
 		info := WorkspaceInfo{Info: w, Commit: policy.CommitNever.String()}
 		if t, err := s.loadTerms(w.ID); err == nil {
 			info.Tool, info.Policy, info.Commit = t.Tool, t.Policy, t.Commit.String()
-			info.Unfinished = t.Unfinished && w.State != workspace.Active &&
-				w.State != workspace.Prepared
+			info.Unfinished = s.isUnfinished(t, w)
 		}
 		if open, err := s.Store.Get(w.ID); err == nil {
 			// Of one that has just gone there is none.
@@ -349,15 +357,14 @@ func (s *Store) Review(ctx context.Context, c caller.Caller, id string) (*Review
 	}
 	return &Review{
 		Info: WorkspaceInfo{Info: w.Info(), Disk: disk, Tool: t.Tool, Policy: t.Policy,
-			Commit: t.Commit.String(), Unfinished: t.Unfinished},
+			Commit: t.Commit.String(), Unfinished: s.isUnfinished(t, w.Info())},
 		Show: func(o workspace.ShowOptions, emit func(workspace.Change) error) (workspace.Shown,
 			error) {
 			o.Git = s.o.Git
-			shown, err := w.Show(ctx, o, emit)
-			if errors.Is(err, workspace.ErrActive) {
-				err = reviewError(id, err)
+			if written(w) || s.o.Live(id) != nil {
+				return s.showLive(ctx, w, id, o, emit)
 			}
-			return shown, err
+			return w.Show(ctx, o, emit)
 		},
 		Held:  t.held,
 		close: w.Close,
@@ -417,12 +424,23 @@ func (s *Store) Commit(ctx context.Context, c caller.Caller, id string,
 		}
 		return nil
 	}
-	return s.CommitShadow(ctx, c, w, req, t, record)
+	var done workspace.Result
+	err = s.still(id, w, func(w *workspace.Workspace, live bool) error {
+		done, err = s.commit(ctx, c, w, live, req, t, record)
+		return err
+	})
+	return done, err
 }
 
 // CommitShadow commits the open shadow w under the terms t, and calls record with the event of the
 // beginning and that of the end.
 func (s *Store) CommitShadow(ctx context.Context, c caller.Caller, w *workspace.Workspace,
+	req CommitRequest, t Terms, record func(audit.Event) error) (workspace.Result, error) {
+	return s.commit(ctx, c, w, false, req, t, record)
+}
+
+// commit is CommitShadow, also of a live shadow whose processes are stopped.
+func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Workspace, live bool,
 	req CommitRequest, t Terms, record func(audit.Event) error) (workspace.Result, error) {
 	info := w.Info()
 	if t.Commit == policy.CommitNever {
@@ -435,7 +453,7 @@ func (s *Store) CommitShadow(ctx context.Context, c caller.Caller, w *workspace.
 	if err != nil {
 		return workspace.Result{}, err
 	}
-	opts.As, opts.Protect, opts.Keep = &as, t.held, t.retention()
+	opts.As, opts.Protect, opts.Keep, opts.Live = &as, t.held, t.retention(), live
 	begun := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: req.Digest,
 		Paths: req.Paths, Protected: req.IncludeProtected, Begun: true}
 	if err := record(begun); err != nil {
@@ -452,6 +470,7 @@ func (s *Store) CommitShadow(ctx context.Context, c caller.Caller, w *workspace.
 	if recErr := record(event); recErr != nil {
 		return done, errors.Join(recErr, err)
 	}
+	s.told(info.ID)
 	if err != nil {
 		return done, reviewError(info.ID, err)
 	}

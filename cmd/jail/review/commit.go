@@ -25,7 +25,9 @@ const commitAbout = `Write the changes of a run to the real directory: all chang
 A commit holds back protected names (.git/hooks, .git/config and others, and those of the policy), unless a PATH names them and --include-protected is
 given; the PATH .git names all of them below it. It holds back links that lead out of the directory. It takes objects, refs and index of a git repository together.
 A path that changed on both sides is a conflict, and nothing is written: --theirs takes the side of the shadow, --merge takes both sides of text that changed
-in different places. jail revert undoes a commit.`
+in different places. jail revert undoes a commit.
+
+An open session and a run that runs are stopped for the moment of the commit, and go on with their own files.`
 
 type commitOptions struct {
 	id             string

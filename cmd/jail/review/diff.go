@@ -15,13 +15,14 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/terminal"
+	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
 type diffFlags struct{ all, stat, nameOnly, json, patch, tui bool }
 
 const diffAbout = `Show what a run changed: first a list, which begins with changes that a commit would hold back, refuse or find in conflict, then other risks; then
-the differences as text. No program of the host runs for it.
+the differences as text. No program of the host runs for it. An open session and a run that runs are stopped for the moment.
 
 Of a git repository it says what changed: branches with their new commits, tags, the stash. It sums up objects, logs and the files of refs in one line; --all
 lists them.
@@ -115,6 +116,10 @@ func (d *diffWriter) line(l api.ReviewLine, f diffFlags) error {
 		i := l.Info
 		_, err := fmt.Fprintf(d.w, "# run %s of %s over %s, commit: %s\n", output.Printable(i.ID),
 			output.Printable(cmp.Or(i.Tool, "-")), i.Path, output.Printable(i.Commit))
+		if err == nil && i.State == workspace.Active {
+			_, err = fmt.Fprintln(d.w,
+				"# it is not over: this is what it had written by now, and a file may be half of one")
+		}
 		if err == nil && i.Unfinished {
 			_, err = fmt.Fprintln(d.w,
 				"# the run was cut off: this is what it had written by then, and a file may be half of one")
