@@ -62,8 +62,6 @@ var stillLarge = map[string]size{
 	"jail/workspace.stager":      {12, 70},
 	// The log of package audit, and what a daemon does beside it.
 	"supervisor/auditlog.Log": {14, 19},
-	// The writer of package audit with the log that it writes.
-	"supervisor/audit.writer": {15, 41},
 	// The store of package workspace, and who may change what in it.
 	"supervisor/shadows.Store": {6, 61},
 }

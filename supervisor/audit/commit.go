@@ -48,8 +48,17 @@ func (w *writer) commit(batch []*request, checkpointDue bool) error {
 		return w.seal(true)
 	}
 	// The caller of a run does not wait for the second flush.
-	w.headDue = w.headDue || ends
+	w.head.due = w.head.due || ends
 	return nil
+}
+
+// own writes a record of the log's own, which belongs to no batch.
+func (w *writer) own(e Event) error {
+	next := w.at
+	w.buf = w.buf[:0]
+	w.line(&next, Entry{Actor: w.opt.Actor, Event: e}.body())
+	next.offset += int64(len(w.buf))
+	return w.store(next)
 }
 
 // line adds a line to buf and to the tree and moves next past it.
@@ -105,7 +114,7 @@ func (w *writer) store(next position) error {
 		return w.fail(err)
 	}
 	w.tree.keep()
-	if err := w.setHead(<-signed); err != nil {
+	if err := w.head.set(<-signed); err != nil {
 		return w.fail(err)
 	}
 	w.at = next
@@ -148,18 +157,6 @@ func (w *writer) fail(err error) error {
 	return w.broken
 }
 
-// setHead overwrites the head in place: always the same length, less than a sector.
-func (w *writer) setHead(h signedHead) error {
-	if h.err != nil {
-		return h.err
-	}
-	if _, err := w.head.file.WriteAt(h.text, 0); err != nil {
-		return err
-	}
-	w.head.signed = h.text
-	return nil
-}
-
 type signedHead struct {
 	text []byte
 	err  error
@@ -178,7 +175,7 @@ func (w *writer) signing(h head) <-chan signedHead {
 // seal flushes the head and, at a checkpoint, stores a copy with the key, so that the next Open
 // notices a log that was put back to an older state together with its head.
 func (w *writer) seal(checkpoint bool) error {
-	w.headDue = false
+	w.head.due = false
 	if err := flush(w.head.file); err != nil {
 		return w.fail(err)
 	}

@@ -12,11 +12,11 @@ import (
 // it costs a few system calls and reads no record. It also detects a segment or head that was
 // removed or replaced.
 func (w *writer) catchUp() error {
-	if err := w.unmoved(segmentName(w.at.segment), w.seg.info); err != nil {
+	if err := unmoved(w.root, segmentName(w.at.segment), w.seg.info); err != nil {
 		if left, leftErr := w.left(); leftErr != nil || !left {
 			return w.fail(errors.Join(err, leftErr))
 		}
-		if err := w.unmoved(headFile, w.head.info); err != nil {
+		if err := unmoved(w.root, headFile, w.head.info); err != nil {
 			return w.fail(err)
 		}
 		if err := w.follow(); err != nil {
@@ -24,7 +24,7 @@ func (w *writer) catchUp() error {
 		}
 		return nil
 	}
-	if err := w.unmoved(headFile, w.head.info); err != nil {
+	if err := unmoved(w.root, headFile, w.head.info); err != nil {
 		return w.fail(err)
 	}
 	text := make([]byte, len(w.head.signed)+1)
@@ -69,8 +69,8 @@ func (w *writer) blank() (bool, error) {
 	return first[0] == 0, nil
 }
 
-func (w *writer) unmoved(name string, opened os.FileInfo) error {
-	info, err := w.root.Lstat(name)
+func unmoved(root *os.Root, name string, opened os.FileInfo) error {
+	info, err := root.Lstat(name)
 	if err == nil && os.SameFile(info, opened) {
 		return nil
 	}
@@ -121,6 +121,7 @@ func (w *writer) follow() error {
 		// Of another writer.
 		w.pace.batches = -noAhead
 	}
+	var p parser
 	for at.size < head.size {
 		text, err := reader.next()
 		if err == io.EOF {
@@ -130,7 +131,7 @@ func (w *writer) follow() error {
 		if err != nil {
 			return err
 		}
-		m, err := w.parser.mark(text.text)
+		m, err := p.mark(text.text)
 		if err != nil || text.torn || m.seq != at.size+1 || m.prev != at.hash {
 			return fmt.Errorf("%w: record %d does not follow record %d", errDamaged, at.size+1,
 				at.size)

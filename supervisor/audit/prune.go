@@ -93,21 +93,17 @@ func (w *writer) prune(keep Keep) (p Pruning, err error) {
 		total -= infos[i].Size()
 	}
 	if p.Last < p.First {
-		return p, w.removeBefore(from.size)
+		return p, removeBefore(w.root, from.size)
 	}
-	next := w.at
-	w.buf = w.buf[:0]
-	w.line(&next, Entry{Actor: w.opt.Actor,
-		Event: Gap{Reason: "pruned, as the operator asked", First: p.First, Last: p.Last}}.body())
-	next.offset += int64(len(w.buf))
-	if err := w.store(next); err != nil {
+	if err := w.own(Gap{Reason: "pruned, as the operator asked", First: p.First,
+		Last: p.Last}); err != nil {
 		return p, err
 	}
 	w.since++
 	if err := w.setCut(p.Last); err != nil {
 		return p, err
 	}
-	return p, errors.Join(w.removeBefore(p.Last), w.seal(false))
+	return p, errors.Join(removeBefore(w.root, p.Last), w.seal(false))
 }
 
 // setCut signs that the log begins after record last.
@@ -142,7 +138,7 @@ func (w *writer) headAt(last uint64) (head, error) {
 	if err != nil {
 		return head{}, err
 	}
-	m, err := w.parser.mark(text.text)
+	m, err := new(parser).mark(text.text)
 	if err != nil || m.seq != last+1 {
 		return head{}, fmt.Errorf("%w: %s does not begin with record %d", errDamaged,
 			segmentName(last+1), last+1)
@@ -152,8 +148,8 @@ func (w *writer) headAt(last uint64) (head, error) {
 }
 
 // removeBefore removes the segments before the cut, the oldest first.
-func (w *writer) removeBefore(last uint64) error {
-	list, err := segments(w.root)
+func removeBefore(root *os.Root, last uint64) error {
+	list, err := segments(root)
 	if err != nil {
 		return err
 	}
@@ -163,12 +159,12 @@ func (w *writer) removeBefore(last uint64) error {
 		}
 		for _, name := range []string{segmentName(first), packedName(first), packedName(first) +
 			".new"} {
-			if err := w.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
 	}
-	return atomicfile.SyncIn(w.root)
+	return atomicfile.SyncIn(root)
 }
 
 // cut returns the beginning of the log: the head of that time.

@@ -39,7 +39,7 @@ func (w *writer) open() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := w.loadKey(len(list) > 0 || headThere); err != nil {
+	if err := w.keys.load(len(list) > 0 || headThere, w.root); err != nil {
 		return err
 	}
 	if headThere {
@@ -77,8 +77,9 @@ func openDir(dir string, perm fs.FileMode) (*os.Root, error) {
 	return root, nil
 }
 
-func (w *writer) loadKey(logThere bool) error {
-	there, err := exists(w.keys.dir, keyFile)
+// load reads the keys, and publishes them in the log. Where there is no log it makes one.
+func (k *keys) load(logThere bool, log *os.Root) error {
+	there, err := exists(k.dir, keyFile)
 	if err != nil {
 		return err
 	}
@@ -86,16 +87,16 @@ func (w *writer) loadKey(logThere bool) error {
 		if logThere {
 			return fmt.Errorf("%w: %s is missing, but it signed an existing log", ErrKey, keyFile)
 		}
-		if err := newKey(w.keys.dir); err != nil {
+		if err := newKey(k.dir); err != nil {
 			return err
 		}
 	}
 	var pub string
-	if w.keys.signer, pub, err = readKey(w.keys.dir); err != nil {
+	if k.signer, pub, err = readKey(k.dir); err != nil {
 		return err
 	}
 	// The keys before it, too.
-	all, err := readPublic(w.keys.dir)
+	all, err := readPublic(k.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		all = []byte(pub)
@@ -103,12 +104,12 @@ func (w *writer) loadKey(logThere bool) error {
 		return err
 	case !strings.Contains("\n"+string(all), "\n"+pub):
 		return fmt.Errorf("%w: %s in %s is not the public half of %s", ErrKey, pubFile,
-			w.keys.dir.Name(), keyFile)
+			k.dir.Name(), keyFile)
 	}
-	if w.keys.known, err = verifiers(string(all)); err != nil {
+	if k.known, err = verifiers(string(all)); err != nil {
 		return err
 	}
-	return errors.Join(publish(w.keys.dir, string(all)), publish(w.root, string(all)))
+	return errors.Join(publish(k.dir, string(all)), publish(log, string(all)))
 }
 
 // begin makes the head of an empty log, unless there was a log before.
@@ -116,7 +117,7 @@ func (w *writer) begin(list []uint64) error {
 	if len(list) > 0 {
 		return fmt.Errorf("%w: the signed head is missing", errDamaged)
 	}
-	if known, err := w.lastKnown(); err != nil {
+	if known, err := w.keys.lastKnown(); err != nil {
 		return err
 	} else if known.size > 0 {
 		return fmt.Errorf("%w: records 1 to %d are missing: the whole log is gone", errDamaged,
@@ -144,7 +145,7 @@ func (w *writer) resume(list []uint64) error {
 	if err != nil {
 		return err
 	}
-	known, err := w.lastKnown()
+	known, err := w.keys.lastKnown()
 	if err != nil {
 		return err
 	}
@@ -152,7 +153,7 @@ func (w *writer) resume(list []uint64) error {
 		return fmt.Errorf("%w: the log was put back to record %d; there was a record %d",
 			errDamaged, head.size, known.size)
 	}
-	if w.at, err = locate(w.root, &w.parser, list, head.state); err != nil {
+	if w.at, err = locate(w.root, list, head.state); err != nil {
 		return err
 	}
 	return w.heal(head)
@@ -184,7 +185,7 @@ func (w *writer) readHead() (head, error) {
 	}
 	s, err := openNote(text[:n], w.keys.known, asHead)
 	// Another writer may have changed the key.
-	if err != nil && w.loadKey(true) == nil {
+	if err != nil && w.keys.load(true, w.root) == nil {
 		s, err = openNote(text[:n], w.keys.known, asHead)
 	}
 	if err != nil {
@@ -195,15 +196,15 @@ func (w *writer) readHead() (head, error) {
 }
 
 // lastKnown returns the head in the key directory, of size 0 without one.
-func (w *writer) lastKnown() (head, error) {
-	text, err := readSmall(w.keys.dir, knownFile)
+func (k *keys) lastKnown() (head, error) {
+	text, err := readSmall(k.dir, knownFile)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(text) == 0 {
 		return head{}, nil
 	}
 	if err != nil {
 		return head{}, err
 	}
-	s, err := openNote(text, w.keys.known, asHead)
+	s, err := openNote(text, k.known, asHead)
 	if err != nil {
 		return s, fmt.Errorf("%w: %s: %w", errDamaged, knownFile, err)
 	}
@@ -212,7 +213,7 @@ func (w *writer) lastKnown() (head, error) {
 
 // locate finds the end of the head's record. It reads the end of one segment and no more than it
 // must: a client without a daemon opens the log for every run.
-func locate(root *os.Root, p *parser, list []uint64, head state) (position, error) {
+func locate(root *os.Root, list []uint64, head state) (position, error) {
 	if head.size == 0 {
 		return position{segment: 1, state: head}, nil
 	}
@@ -228,7 +229,7 @@ func locate(root *os.Root, p *parser, list []uint64, head state) (position, erro
 	}
 	f, err := openRegular(root, segmentName(at.segment), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return locateIn(root, p, at, missing)
+		return locateIn(root, at, missing)
 	}
 	if err != nil {
 		return at, err
@@ -246,7 +247,7 @@ func locate(root *os.Root, p *parser, list []uint64, head state) (position, erro
 	// whole segment.
 	for window := int64(64 << 10); window <= 16<<20; window *= 16 {
 		from := max(0, end-window)
-		found, err := at.seek(io.NewSectionReader(f, from, window), from, p)
+		found, err := at.seek(io.NewSectionReader(f, from, window), from)
 		if found || err != nil {
 			return at, err
 		}
@@ -254,7 +255,7 @@ func locate(root *os.Root, p *parser, list []uint64, head state) (position, erro
 			return at, missing
 		}
 	}
-	found, err := at.seek(f, 0, p)
+	found, err := at.seek(f, 0)
 	if err == nil && !found {
 		err = missing
 	}
@@ -262,13 +263,13 @@ func locate(root *os.Root, p *parser, list []uint64, head state) (position, erro
 }
 
 // locateIn is locate in a segment that is packed or missing.
-func locateIn(root *os.Root, p *parser, at position, missing error) (position, error) {
+func locateIn(root *os.Root, at position, missing error) (position, error) {
 	s, err := openSource(root, at.segment, 0)
 	if err != nil {
 		return at, err
 	}
 	defer s.Close()
-	found, err := at.seek(s, 0, p)
+	found, err := at.seek(s, 0)
 	if err == nil && !found {
 		err = missing
 	}
@@ -277,7 +278,8 @@ func locateIn(root *os.Root, p *parser, at position, missing error) (position, e
 
 // seek reads lines from offset until the one of at's state, and moves past it. The first may be the
 // end of a line; lines that are no records are skipped.
-func (at *position) seek(from io.Reader, offset int64, p *parser) (bool, error) {
+func (at *position) seek(from io.Reader, offset int64) (bool, error) {
+	var p parser
 	r := &lines{buf: bufio.NewReaderSize(from, 64<<10)}
 	for {
 		text, err := r.slice()

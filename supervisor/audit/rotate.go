@@ -64,11 +64,7 @@ func (w *writer) rotate() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	at := w.at
-	w.buf = w.buf[:0]
-	w.line(&at, Entry{Actor: w.opt.Actor, Event: checkpoint{string(text)}}.body())
-	at.offset += int64(len(w.buf))
-	if err := w.store(at); err != nil {
+	if err := w.own(checkpoint{string(text)}); err != nil {
 		return "", err
 	}
 	return vkey, w.settleKey()
@@ -105,12 +101,12 @@ func (w *writer) settleKey() error {
 		atomicfile.Durable); err != nil {
 		return err
 	}
-	if err := w.loadKey(true); err != nil {
+	if err := w.keys.load(true, w.root); err != nil {
 		return err
 	}
 	root, err := w.tree.root()
 	if err == nil {
-		err = w.setHead(<-w.signing(head{w.at.state, root}))
+		err = w.head.set(<-w.signing(head{w.at.state, root}))
 	}
 	if err == nil {
 		err = w.seal(true)
@@ -146,6 +142,7 @@ func (w *writer) findHandover(vkey string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	var p parser
 	r := readLines(w.root)
 	defer r.close()
 	if err := r.seek(list[max(0, len(list)-2)], 0); err != nil {
@@ -159,7 +156,7 @@ func (w *writer) findHandover(vkey string) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		m, err := w.parser.mark(text.text)
+		m, err := p.mark(text.text)
 		if err != nil || m.kind != TypeCheckpoint {
 			continue
 		}

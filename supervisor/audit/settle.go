@@ -21,7 +21,7 @@ func (w *writer) settle(at position) error {
 	if err := reader.seek(at.segment, at.offset); err != nil {
 		return err
 	}
-	torn, tornIn := false, uint64(0)
+	torn, tornIn, p := false, uint64(0), parser{}
 	for {
 		text, err := reader.next()
 		if err == io.EOF {
@@ -30,7 +30,7 @@ func (w *writer) settle(at position) error {
 		if err != nil {
 			return err
 		}
-		m, err := w.parser.mark(text.text)
+		m, err := p.mark(text.text)
 		torn = text.torn || text.long || err != nil || m.seq != at.size+1 || m.prev != at.hash ||
 			text.segment != at.segment && text.segment != m.seq
 		if torn {
@@ -66,11 +66,7 @@ func (w *writer) settle(at position) error {
 	if gap.Reason == "" {
 		return nil
 	}
-	next := w.at
-	w.buf = w.buf[:0]
-	w.line(&next, Entry{Actor: w.opt.Actor, Event: gap}.body())
-	next.offset += int64(len(w.buf))
-	if err := w.store(next); err != nil {
+	if err := w.own(gap); err != nil {
 		return err
 	}
 	w.since++

@@ -25,13 +25,9 @@ type writer struct {
 	// since counts the records after the last checkpoint.
 	since int
 	pace  pace
-	// headDue: the head is to be flushed once nothing waits, and has waited since headSince.
-	headDue   bool
-	headSince time.Time
 	// broken is the error after which nothing is written any more.
 	broken error
 	buf    []byte
-	parser parser
 }
 
 // keys are the log's own key, and all that have signed it.
@@ -69,6 +65,21 @@ type openHead struct {
 	last *os.File
 	// signed is the content of file.
 	signed []byte
+	// due: the head is to be flushed once nothing waits, and has waited since dueSince.
+	due      bool
+	dueSince time.Time
+}
+
+// set overwrites the head in place: always the same length, less than a sector.
+func (o *openHead) set(h signedHead) error {
+	if h.err != nil {
+		return h.err
+	}
+	if _, err := o.file.WriteAt(h.text, 0); err != nil {
+		return err
+	}
+	o.signed = h.text
+	return nil
 }
 
 // position is the place of the next line, with the state before it.
@@ -117,17 +128,17 @@ const headLate = 20 * time.Millisecond
 // sealLater flushes the head of a run that has ended, behind the answer: at once if no record waits,
 // and otherwise after headLate, so that many ends share a flush.
 func (w *writer) sealLater(more bool) {
-	if !w.headDue || w.broken != nil {
-		w.headSince = time.Time{}
+	if !w.head.due || w.broken != nil {
+		w.head.dueSince = time.Time{}
 		return
 	}
-	if w.headSince.IsZero() {
-		w.headSince = time.Now()
+	if w.head.dueSince.IsZero() {
+		w.head.dueSince = time.Now()
 	}
-	if !more || time.Since(w.headSince) > headLate {
+	if !more || time.Since(w.head.dueSince) > headLate {
 		// The next record says why the log takes no more.
 		_ = w.seal(false)
-		w.headSince = time.Time{}
+		w.head.dueSince = time.Time{}
 	}
 }
 
@@ -138,7 +149,7 @@ func (w *writer) end(take func() []*request) error {
 	}
 	return w.do(func() error {
 		err := w.trim()
-		if w.headDue {
+		if w.head.due {
 			err = errors.Join(err, w.seal(false))
 		}
 		return err
