@@ -26,11 +26,11 @@ const tidyEvery = 10 * time.Minute
 
 // A Log is the audit log. Its methods may be called from several goroutines.
 type Log struct {
-	*audit.Log
-	// Names are what users call runs and sessions.
-	Names *names.Store
-	// Appended takes how long each record takes to be on disk.
-	Appended *metrics.Histogram
+	log *audit.Log
+	// names are what users call runs and sessions.
+	names *names.Store
+	// appended takes how long each record takes to be on disk.
+	appended *metrics.Histogram
 
 	waiting  atomic.Int64
 	settings anchor.Settings
@@ -45,9 +45,9 @@ func (l *Log) Append(ctx context.Context, e audit.Entry) (uint64, error) {
 	begun := time.Now()
 	l.waiting.Add(1)
 	l.named(&e)
-	seq, err := l.Log.Append(ctx, e)
+	seq, err := l.log.Append(ctx, e)
 	l.waiting.Add(-1)
-	l.Appended.Observe(time.Since(begun))
+	l.appended.Observe(time.Since(begun))
 	return seq, err
 }
 
@@ -56,18 +56,22 @@ func (l *Log) AppendAll(entries []audit.Entry) (first, last uint64, err error) {
 	for i := range entries {
 		l.named(&entries[i])
 	}
-	return l.Log.AppendAll(entries)
+	return l.log.AppendAll(entries)
 }
 
 // named puts into an entry what users call its run, beside the id.
 func (l *Log) named(e *audit.Entry) {
-	if u := l.Names.NameOf(e.Run); u.Name != "" {
+	if u := l.names.NameOf(e.Run); u.Name != "" {
 		e.RunID, e.Run = e.Run, u.Name
 	}
-	if u := l.Names.NameOf(e.Session); u.Name != "" {
+	if u := l.names.NameOf(e.Session); u.Name != "" {
 		e.SessionID, e.Session = e.Session, u.Name
 	}
 }
+
+// Extent returns the numbers of the first kept record and of the last on disk. In an empty log the
+// first is larger.
+func (l *Log) Extent() (first, last uint64, err error) { return l.log.Extent() }
 
 // Waiting is how many records wait to be on disk.
 func (l *Log) Waiting() int { return int(l.waiting.Load()) }
@@ -95,7 +99,7 @@ func Open(c config.Config, names *names.Store, appended *metrics.Histogram) (*Lo
 		}
 		return nil, problem.New(problem.Failed, "audit log: %w", err).WithHint(hint)
 	}
-	return &Log{Log: log, Names: names, Appended: appended, settings: settings}, nil
+	return &Log{log: log, names: names, appended: appended, settings: settings}, nil
 }
 
 // Keep begins to do for the log what no run waits for: it sends its heads off the host, prunes it
@@ -126,14 +130,14 @@ func (l *Log) tidy(ctx context.Context, keep audit.Keep, log *daemonlog.Log) {
 	defer tick.Stop()
 	for {
 		if keep != (audit.Keep{}) {
-			_, err := l.Prune(keep)
+			_, err := l.log.Prune(keep)
 			if errors.Is(err, audit.ErrClosed) {
 				return
 			}
 			log.Check("prune the audit log", err)
 		}
 		if l.settings.Log.Compress {
-			_, err := l.Compress(func() bool { return ctx.Err() != nil })
+			_, err := l.log.Compress(func() bool { return ctx.Err() != nil })
 			if errors.Is(err, audit.ErrClosed) {
 				return
 			}
@@ -149,7 +153,7 @@ func (l *Log) tidy(ctx context.Context, keep audit.Keep, log *daemonlog.Log) {
 
 // Close closes the log and waits until the last head was sent, or could not be.
 func (l *Log) Close() error {
-	err := l.Log.Close()
+	err := l.log.Close()
 	if l.stop != nil {
 		l.stop()
 	}
