@@ -60,8 +60,6 @@ var stillLarge = map[string]size{
 	"jail/workspace.decision":    {10, 58},
 	"jail/workspace.preparation": {10, 58},
 	"jail/workspace.stager":      {12, 70},
-	// The store of package workspace, and who may change what in it.
-	"supervisor/shadows.Store": {6, 61},
 }
 
 // A structType is one struct of the module, as its source declares it.

@@ -77,7 +77,8 @@ func (s *Recovery) Again(ticks <-chan time.Time, done <-chan struct{}, log *daem
 		select {
 		case <-ticks:
 			log.Check("sweep what killed daemons left",
-				errors.Join(s.thawDead(), s.clearDead(context.Background()), s.sweepRuns(), s.Workspaces.Sweep()))
+				errors.Join(s.thawDead(), s.clearDead(context.Background()), s.sweepRuns(),
+					s.Workspaces.Kept.Sweep()))
 		case <-done:
 			return
 		}
@@ -106,7 +107,7 @@ func (s *Recovery) clearDead(ctx context.Context) error {
 		// no group is every process of the host.
 		leaf := s.leafOf(r.State)
 		if err := errors.Join(rungroup.Clear(leaf), rungroup.ClearFetch(leaf),
-			s.Workspaces.Release(r.State.ID)); err != nil {
+			s.Workspaces.Kept.Release(r.State.ID)); err != nil {
 			return problem.New(problem.Failed, "run %s, left by a daemon that was killed: %w",
 				r.State.ID, err)
 		}
@@ -161,7 +162,7 @@ func (s *Recovery) recordLost(st rundir.State, end *audit.RunFinished) error {
 			entry(audit.Gap{
 				Reason: "the daemon was killed: what the run did with files in its last seconds is not on record", Count: -1}))
 	}
-	if w, err := s.Workspaces.Get(st.ID); err == nil {
+	if w, err := s.Workspaces.Kept.Get(st.ID); err == nil {
 		finished.Workspace = "kept"
 		w.Close()
 	}

@@ -110,7 +110,7 @@ func recoverable(t *testing.T) *Recovery {
 		t.Fatal(err)
 	}
 	s := &Recovery{Slice: "/jail", LogDir: logDir, Log: log, Runs: openRuns(t),
-		Workspaces: &shadows.Store{Store: kept}}
+		Workspaces: &shadows.Store{Kept: kept}}
 	return s
 }
 
@@ -141,7 +141,7 @@ func TestSweptByATimer(t *testing.T) {
 	}
 	defer work.Close()
 	s := &Recovery{Runs: openRuns(t), Prewarmed: openRuns(t),
-		Workspaces: &shadows.Store{Store: work}}
+		Workspaces: &shadows.Store{Kept: work}}
 	ticks, done, ended := make(chan time.Time), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)

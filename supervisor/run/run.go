@@ -176,7 +176,7 @@ func (s *Runner) hasShadow(j *prepare.Job) bool {
 	if j.Source == nil || j.In != nil {
 		return false
 	}
-	w, err := s.Shadows.Get(string(j.ID))
+	w, err := s.Shadows.Kept.Get(string(j.ID))
 	if err == nil {
 		w.Close()
 	}

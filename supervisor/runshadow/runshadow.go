@@ -66,7 +66,7 @@ func Prepare(o Options) (*Shadow, error) {
 	if j.Source == nil || !j.Plan.Workspace.Shadow || j.In != nil {
 		return nil, nil
 	}
-	w, err := o.Store.Prepare(workspace.Spec{ID: string(j.ID), Source: j.Source,
+	w, err := o.Store.Kept.Prepare(workspace.Spec{ID: string(j.ID), Source: j.Source,
 		Bytes:  j.Plan.Workspace.Bytes,
 		Inodes: j.Plan.Workspace.Files, Caller: j.Caller.Workspace(),
 		Hide: j.Policy.Policy().Workspace.Hide})
@@ -102,7 +102,7 @@ func InUse(store *shadows.Store, j *prepare.Job) error {
 	if j.Req.ID == "" || j.In != nil {
 		return nil
 	}
-	w, err := store.Get(id)
+	w, err := store.Kept.Get(id)
 	if err != nil {
 		// there is none, or what is wrong with it is told when it is prepared
 		return nil
@@ -170,7 +170,7 @@ func (s *Shadow) Review(fate message.Fate, succeeded bool, fault error,
 	defer s.o.CleanUp(func() {
 		s.log("close the shadow", s.work.Close())
 		if s.o.Ahead {
-			s.log("make a shadow ahead", s.o.Store.Stock(s.work))
+			s.log("make a shadow ahead", s.o.Store.Kept.Stock(s.work))
 		}
 	})
 	err := s.review(fate, succeeded, fault, unmount)

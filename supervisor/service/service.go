@@ -302,7 +302,7 @@ func (s *Service) ownerOf(id string) (owner *uint32, there bool) {
 	if uid, ok := s.detached.Owner(id); ok {
 		return &uid, true
 	}
-	w, err := s.runner.Shadows.Get(id)
+	w, err := s.runner.Shadows.Kept.Get(id)
 	if err == nil {
 		defer w.Close()
 		uid := w.Info().Caller.UID
@@ -375,7 +375,7 @@ func (s *Service) Close(reason string, signal syscall.Signal) error {
 		<-r.Done()
 	}
 	life.AwaitBackground()
-	s.config.Log.Check("remove shadows made ahead", s.runner.Shadows.EndStock())
+	s.config.Log.Check("remove shadows made ahead", s.runner.Shadows.Kept.EndStock())
 	s.closeRefusals()
 	_, err := s.log.Append(context.Background(),
 		audit.Entry{Event: audit.DaemonStopped{Reason: reason}})

@@ -126,7 +126,7 @@ func (s *Store) discardDamaged(ctx context.Context, c caller.Caller, id string) 
 	if err := s.recordDiscard(ctx, c, id, audit.WorkspaceDiscarded{}); err != nil {
 		return err
 	}
-	if err := s.Store.DiscardDamaged(id); err != nil {
+	if err := s.Kept.DiscardDamaged(id); err != nil {
 		return reviewError(id, err)
 	}
 	if err := s.DropTerms(id); err != nil {

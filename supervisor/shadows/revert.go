@@ -183,7 +183,7 @@ func (s *Store) Prune(_ context.Context, c caller.Caller) (Pruned, error) {
 	if err != nil {
 		return Pruned{}, err
 	}
-	removed, err := s.Store.Prune(time.Now())
+	removed, err := s.Kept.Prune(time.Now())
 	err = errors.Join(err, s.o.PruneNames())
 	for _, id := range removed {
 		err = errors.Join(err, s.DropTerms(id))
@@ -201,7 +201,7 @@ func (s *Store) Prune(_ context.Context, c caller.Caller) (Pruned, error) {
 // that cannot be settled now stays as it is: who asks for the shadow is told, and the next daemon
 // tries again.
 func (s *Store) Settle(ctx context.Context) error {
-	settled, err := s.Store.Recover(ctx)
+	settled, err := s.Kept.Recover(ctx)
 	s.o.Check("settle commits that were cut off", err)
 	for _, w := range settled {
 		if _, err := s.o.Log.Append(ctx,
@@ -216,7 +216,7 @@ func (s *Store) Settle(ctx context.Context) error {
 // told notes that the end of the last commit or revert of a shadow is on record. A commit of which
 // that cannot be noted is on record twice if the daemon is killed.
 func (s *Store) told(id string) {
-	w, err := s.Store.Get(id)
+	w, err := s.Kept.Get(id)
 	if err == nil {
 		err = errors.Join(w.Told(), w.Close())
 	}

@@ -26,8 +26,9 @@ import (
 // A Store keeps the shadows of runs until their users commit or discard them. Its methods may be
 // called from several goroutines.
 type Store struct {
-	*workspace.Store
-	o Options
+	// Kept holds the shadows, and asks nothing of who uses it.
+	Kept *workspace.Store
+	o    Options
 
 	// writing has the Progress of the commits and reverts that are under way, by id.
 	writing sync.Map
@@ -67,7 +68,7 @@ type Live interface {
 }
 
 // New returns the store of the shadows in w.
-func New(w *workspace.Store, o Options) *Store { return &Store{Store: w, o: o} }
+func New(w *workspace.Store, o Options) *Store { return &Store{Kept: w, o: o} }
 
 // Terms are what the policy of a run says about the later commit of its shadow. They are kept
 // beside the workspaces, because the profile may have changed by then.
@@ -133,7 +134,7 @@ func (s *Store) SweepTerms() error {
 	}
 	for _, e := range entries {
 		id, ok := strings.CutSuffix(e.Name(), ".json")
-		w, getErr := s.Store.Get(id)
+		w, getErr := s.Kept.Get(id)
 		if getErr == nil {
 			w.Close()
 		} else if ok && errors.Is(getErr, workspace.ErrNotFound) {
@@ -184,7 +185,7 @@ func (s *Store) progressOf(id string) (tell func(done, total int), end func()) {
 
 // List returns the shadows that the caller may see, the eldest first.
 func (s *Store) List(c caller.Caller) ([]WorkspaceInfo, error) {
-	all, err := s.Store.List()
+	all, err := s.Kept.List()
 	// Nobody is known to own a damaged one, and it hides no other.
 	damaged := errors.Is(err, workspace.ErrRecord)
 	if damaged || err == nil {
@@ -203,7 +204,7 @@ func (s *Store) List(c caller.Caller) ([]WorkspaceInfo, error) {
 			info.Tool, info.Policy, info.Commit = t.Tool, t.Policy, t.Commit.String()
 			info.Unfinished = s.isUnfinished(t, w)
 		}
-		if open, err := s.Store.Get(w.ID); err == nil {
+		if open, err := s.Kept.Get(w.ID); err == nil {
 			// Of one that has just gone there is none.
 			info.Disk, _ = open.Disk()
 			open.Close()
@@ -234,14 +235,14 @@ func (s *Store) getWorkspace(ctx context.Context, c caller.Caller, id string) (*
 // seeWorkspace opens a shadow for who may look at it.
 func (s *Store) seeWorkspace(ctx context.Context, c caller.Caller, id string) (*workspace.Workspace,
 	error) {
-	w, err := s.Store.Get(id)
+	w, err := s.Kept.Get(id)
 	// A disk that failed then may work by now.
 	if err == nil && w.Info().State == workspace.Committing {
 		w.Close()
 		if err := s.Settle(ctx); err != nil {
 			return nil, err
 		}
-		w, err = s.Store.Get(id)
+		w, err = s.Kept.Get(id)
 	}
 	if err == nil && !s.o.Permissions(c).Sees(w.Info().Caller.UID) {
 		w.Close()
