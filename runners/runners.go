@@ -102,6 +102,8 @@ type Denial struct {
 	What  string `json:"what"`
 	Rule  string `json:"rule"`
 	Count int    `json:"count"` // how often
+	// Probe says that the refused call is one that programs try and do without.
+	Probe bool `json:"probe,omitempty"`
 }
 
 // MemoryRefused is a request for linear memory beyond the limit.

@@ -84,6 +84,33 @@ var absentNative = slices.Concat(
 	[]string{"preadv2", "pwritev2", "epoll_pwait2"},
 )
 
+// probed are the calls, as Describe names them, that everyday programs try and do without, so that
+// a refusal changes nothing of what they do. They are refused, counted and recorded like any other,
+// and a person is not told of each.
+var probed = slices.Concat(
+	// gpg, ssh-agent and browsers keep secrets out of swap and core dumps; a jail has neither.
+	[]string{"mlock", "mlock2", "mlockall", "munlock", "munlockall", "prctl(PR_SET_DUMPABLE)"},
+	// Crash handlers name who may look at them; nobody may.
+	[]string{"prctl(PR_SET_PTRACER)"},
+	// Numerical libraries, build tools and package managers place and rank their threads.
+	[]string{"sched_setaffinity", "sched_setparam", "sched_setattr", "sched_getattr",
+		"sched_get_priority_min", "sched_get_priority_max", "ioprio_set", "ioprio_get", "mbind",
+		"set_mempolicy"},
+	// syslog(3) without a daemon that listens.
+	[]string{"socket(AF_UNIX, SOCK_DGRAM)"},
+	// libaudit, and ss. Both continue without, or read /proc.
+	[]string{"socket(AF_NETLINK, SOCK_RAW, protocol 9)", "socket(AF_NETLINK, SOCK_RAW, protocol 4)"},
+	// C libraries look at routes before they connect, which a jail without a network has not.
+	[]string{"socket(AF_NETLINK, SOCK_RAW)", "socket(AF_INET, SOCK_DGRAM)",
+		"socket(AF_INET6, SOCK_DGRAM)"},
+	// Programs fall back to the call of today, or to a slower way.
+	[]string{"inotify_init", "name_to_handle_at", "readahead"},
+)
+
+// IsProbe reports whether a refused call, as Describe names it, is one that programs try and do
+// without.
+func IsProbe(what string) bool { return slices.Contains(probed, what) }
+
 // Descriptors of jail-init, as in jail/control.
 const (
 	initControl  = 3

@@ -1,6 +1,9 @@
 package seccomp
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // TestRulesHaveReasons: each rule names calls and says why they are allowed.
 func TestRulesHaveReasons(t *testing.T) {
@@ -9,6 +12,16 @@ func TestRulesHaveReasons(t *testing.T) {
 			if r.why == "" || len(r.calls) == 0 {
 				t.Errorf("group %s: rule %+v lacks a reason or a call", name, r)
 			}
+		}
+	}
+}
+
+// A call that counts as a probe is one that no program of the host may make.
+func TestProbes(t *testing.T) {
+	f := NewFilter(NativeGroups...)
+	for _, call := range probed {
+		if slices.Contains(f.Allow, call) || slices.Contains(f.ENOSYS, call) {
+			t.Errorf("%s is not refused", call)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/denials"
 	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 )
@@ -97,7 +98,7 @@ func (k *kernelDenials) addCalls(plan jail.Plan, calls []control.Refused) {
 	rule := "filter " + strings.Join(plan.InnerFilter.Groups, "+")
 	for _, c := range calls {
 		k.told = append(k.told, toldDenial{runners.Denial{Layer: layerSeccomp, What: c.What,
-			Rule: rule, Count: int(c.Count)}, c.First, c.Last})
+			Rule: rule, Count: int(c.Count), Probe: seccomp.IsProbe(c.What)}, c.First, c.Last})
 	}
 }
 

@@ -170,6 +170,8 @@ func checkDenied(said []runners.Denial) []runners.Denial {
 			len(d.Rule) > maxDeniedText {
 			continue
 		}
+		// What is a probe the host alone says.
+		d.Probe = false
 		out = append(out, d)
 	}
 	return out

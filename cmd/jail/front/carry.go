@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -339,13 +340,21 @@ type result struct {
 	ID        string            `json:"id"`
 	ExitCode  int               `json:"exit_code"`
 	Limit     *struct{}         `json:"limit"`
-	Denied    []json.RawMessage `json:"denied"`
+	Denied    []denied          `json:"denied"`
 	Warnings  []json.RawMessage `json:"warnings"`
 	Changes   changes           `json:"changes"`
 	Workspace string            `json:"workspace"`
 	Trap      *struct{}         `json:"trap"`
 	Error     *ended.Failure    `json:"error"`
 }
+
+// A denied is a refusal, which is told of unless it is a probe.
+type denied struct {
+	Probe bool `json:"probe"`
+}
+
+// tells reports whether the refusal is told of.
+func (d denied) tells() bool { return !d.Probe }
 
 type changes struct {
 	Added    int64 `json:"added"`
@@ -367,8 +376,8 @@ func (c *carrier) finish(e end, signals *forwarding) {
 	}
 	var res result
 	err := json.Unmarshal(e.result, &res)
-	if err != nil || res.Limit != nil || len(res.Denied) > 0 || len(res.Warnings) > 0 ||
-		res.Trap != nil || res.Error != nil {
+	if err != nil || res.Limit != nil || slices.ContainsFunc(res.Denied, denied.tells) ||
+		len(res.Warnings) > 0 || res.Trap != nil || res.Error != nil {
 		tell(outcome{Result: e.result, Quiet: c.ask.quiet, Explain: c.ask.explain})
 	}
 	if !c.ask.quiet {

@@ -43,6 +43,7 @@ func NewRun(env *cli.Env) *cobra.Command {
 		},
 	}
 	o.request.Add(cmd, "print one result object when the tool has ended, its output inside")
+	o.shown.AddVerbose(cmd)
 	o.shown.AddRaw(cmd)
 	o.shown.AddTerminal(cmd)
 	cmd.Flags().BoolVar(&o.detach, "detach", false,

@@ -66,6 +66,7 @@ func newExec(env *cli.Env) *cobra.Command {
 	set.BoolVar(&o.shown.JSON, "json", false,
 		"print one result object when the tool has ended, its output inside")
 	set.BoolVar(&o.shown.Quiet, "quiet", false, "print errors only")
+	o.shown.AddVerbose(cmd)
 	o.shown.AddTerminal(cmd)
 	o.shown.AddRaw(cmd)
 	return cmd

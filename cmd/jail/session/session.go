@@ -162,7 +162,7 @@ func runStop(ctx context.Context, env *cli.Env, o stopOptions) error {
 	if o.json {
 		err = env.PrintLine(res)
 	} else {
-		execute.Tell(env, res)
+		execute.Tell(env, res, false)
 	}
 	if res.Error != nil {
 		return errors.Join(res.Error, err)

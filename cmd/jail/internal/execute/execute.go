@@ -26,6 +26,8 @@ type Options struct {
 	JSON bool
 	// Quiet leaves out what is said of the run besides errors.
 	Quiet bool
+	// Verbose lists the refused calls that programs try and do without.
+	Verbose bool
 	// Raw passes the tool's control sequences to the caller's terminal as they are.
 	Raw bool
 	// Terminal gives the tool a terminal of the jail's own.
@@ -41,6 +43,12 @@ type Options struct {
 func (o *Options) AddRaw(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.Raw, "raw", false,
 		"on a terminal, pass on the tool's control strings, such as titles and clipboard, unchanged")
+}
+
+// AddVerbose adds the flag --verbose.
+func (o *Options) AddVerbose(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.Verbose, "verbose", false,
+		"list refused calls that programs try and do without, in one line")
 }
 
 // AddTerminal adds the flag --terminal.
@@ -143,7 +151,7 @@ func Ended(env *cli.Env, res message.Result, o Options) error {
 		}
 	}
 	if !o.Quiet && !o.JSON {
-		Tell(env, res)
+		Tell(env, res, o.Verbose)
 	}
 	if res.Error != nil {
 		env.Complain(res.Error)

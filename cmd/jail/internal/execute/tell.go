@@ -9,6 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/ended"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -17,13 +18,17 @@ import (
 const maxDenials = 10
 
 // Tell says on standard error what a person wants to know of a run besides its output.
-func Tell(env *cli.Env, res message.Result) {
+// verbose adds the calls that programs try and do without, in one line.
+func Tell(env *cli.Env, res message.Result, verbose bool) {
 	for _, w := range res.Warnings {
 		output.Say(env.Stderr, "warning", w)
 	}
 	// Else the error says it.
 	if res.Error == nil || res.Error.Code != problem.Refused {
 		tellDenied(env, res)
+		if verbose {
+			tellProbes(env, res)
+		}
 	}
 	if l := res.Limit; l != nil {
 		text := fmt.Sprintf("%s: %s reached", l.Name, output.Quantity(l.Name, l.Limit))
@@ -65,10 +70,12 @@ func nextAfter(res message.Result, explain string) string {
 }
 
 func tellDenied(env *cli.Env, res message.Result) {
-	for i, d := range res.Denied {
+	told := slices.DeleteFunc(slices.Clone(res.Denied),
+		func(d runners.Denial) bool { return d.Probe })
+	for i, d := range told {
 		if i == maxDenials {
 			output.Say(env.Stderr, "denied",
-				fmt.Sprintf("and %d more: jail audit show --run %s", len(res.Denied)-i, res.ID))
+				fmt.Sprintf("and %d more: jail audit show --run %s", len(told)-i, res.ID))
 			break
 		}
 		text := fmt.Sprintf("%s (%s)", d.What, d.Rule)
@@ -76,5 +83,19 @@ func tellDenied(env *cli.Env, res message.Result) {
 			text += fmt.Sprintf(", %d times", d.Count)
 		}
 		output.Say(env.Stderr, "denied", text)
+	}
+}
+
+// tellProbes says in one line which calls were refused that programs try and do without.
+func tellProbes(env *cli.Env, res message.Result) {
+	var all []string
+	for _, d := range res.Denied {
+		if d.Probe {
+			all = append(all, fmt.Sprintf("%s (%d)", d.What, d.Count))
+		}
+	}
+	if len(all) > 0 {
+		output.Say(env.Stderr, "denied", "calls that programs try and do without: "+
+			strings.Join(all, ", "))
 	}
 }

@@ -54,7 +54,7 @@ func TestTell(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			Tell((&cli.Env{Stderr: &out}), c.res)
+			Tell(&cli.Env{Stderr: &out}, c.res, false)
 			equal(t, out.String(), c.want)
 		})
 	}
