@@ -121,6 +121,9 @@ func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
 	if err != nil {
 		return err
 	}
+	for _, p := range w.dropping {
+		before.drop(p)
+	}
 	k := &walker{ctx: ctx, as: m.Caller, meta: &m, holes: maxHoles, hide: policy.Hidden(m.Hide),
 		taken: before, out: newLeftOut(m, w.layer.damaged), emit: func(c Change) error {
 			if !yield(c) {
@@ -128,6 +131,11 @@ func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
 			}
 			return nil
 		}}
+	for path, d := range before.dropped {
+		if d.Shadow == nil {
+			k.out.keepAbove(string(path))
+		}
+	}
 	if err := k.root(upper, w.source); !errors.Is(err, errStop) {
 		return err
 	}
@@ -151,8 +159,10 @@ type walker struct {
 	hide    policy.Names
 	out     leftOut
 	taken   taken
-	fresh   *scanner
-	emit    func(Change) error
+	// later are discarded directories above the current one.
+	later []Change
+	fresh *scanner
+	emit  func(Change) error
 }
 
 func (k *walker) root(upper, real *os.File) error {
@@ -175,7 +185,7 @@ func (k *walker) root(upper, real *os.File) error {
 		case rst.Perm() != k.meta.Mode:
 			c.Conflict = "the mode of the real directory has changed"
 		}
-		if !k.unchanged("", c.After) {
+		if !k.unchanged(real, "", c.After) && !k.discarded("", c.After) {
 			if err := k.send(&c); err != nil {
 				return err
 			}
@@ -306,7 +316,7 @@ func (k *walker) entry(upper, real *os.File, path, name string, depth int) error
 			// Deleted on both sides.
 			return nil
 		}
-		if k.unchanged(path, nil) {
+		if k.unchanged(real, path, nil) {
 			// The commit deleted it, and somebody has made it anew.
 			return nil
 		}
@@ -321,13 +331,16 @@ func (k *walker) entry(upper, real *os.File, path, name string, depth int) error
 	if err != nil {
 		return err
 	}
-	if c != nil && real != nil && k.unchanged(path, c.After) {
+	later := false
+	if c != nil && (k.unchanged(real, path, c.After) || k.discarded(path, c.After)) {
 		switch {
 		case typeOf(after) != Dir:
 			return nil
 		case before != nil && typeOf(*before) == Dir:
-			// Somebody changed its mode.
+			// Its mode is all that differs.
 			c = nil
+		default:
+			later = k.discarded(path, c.After)
 		}
 	}
 	sub, realSub, err := k.openBoth(upper, real, name, before, after)
@@ -346,7 +359,9 @@ func (k *walker) entry(upper, real *os.File, path, name string, depth int) error
 		if err := k.in.risks(c, name); err != nil {
 			return err
 		}
-		if err := k.send(c); err != nil {
+		if later {
+			defer k.sendLater(c)()
+		} else if err := k.send(c); err != nil {
 			return err
 		}
 	}
@@ -396,7 +411,7 @@ func (k *walker) openDir(real *os.File, name string) (f *os.File, err error) {
 
 // deleted lists a deleted path and everything beneath it in the real directory.
 func (k *walker) deleted(real *os.File, name, path string, st sys.Stat, depth int) error {
-	if k.out.paths[path] {
+	if k.out.paths[path] || k.discarded(path, nil) {
 		return nil
 	}
 	if k.out.above[path] && typeOf(st) == Dir {

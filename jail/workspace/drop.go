@@ -21,11 +21,16 @@ func newLeftOut(m meta, damaged map[string]bool) leftOut {
 	out := leftOut{damaged: damaged, paths: map[string]bool{}, above: map[string]bool{}}
 	for _, p := range m.Dropped {
 		out.paths[string(p)] = true
-		for up := parentOf(string(p)); up != ""; up = parentOf(up) {
-			out.above[up] = true
-		}
+		out.keepAbove(string(p))
 	}
 	return out
+}
+
+// keepAbove keeps the directories above a path.
+func (out leftOut) keepAbove(path string) {
+	for up := parentOf(path); up != ""; up = parentOf(up) {
+		out.above[up] = true
+	}
 }
 
 // DiscardPaths removes the changes at paths, and beneath them, from a frozen workspace for good,
@@ -33,15 +38,18 @@ func newLeftOut(m meta, damaged map[string]bool) leftOut {
 // *, ? or [ is a pattern, as in CommitOptions. A directory that the tool deleted or replaced stays
 // if something below it is discarded. DiscardPaths passes both counts to record first and does
 // nothing if record returns an error.
-func (w *Workspace) DiscardPaths(ctx context.Context, paths []Name,
+//
+// In a live workspace (see CommitOptions.Live) the layer stays as it is: what is discarded is no
+// change until the tool changes it again, and the tool sees it as before.
+func (w *Workspace) DiscardPaths(ctx context.Context, paths []Name, live bool,
 	record func(gone, left Summary) error) (gone, left Summary, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	gone, left, err = w.discardPaths(ctx, paths, record)
+	gone, left, err = w.discardPaths(ctx, paths, live, record)
 	return gone, left, w.wrap("discard", err)
 }
 
-func (w *Workspace) discardPaths(ctx context.Context, paths []Name,
+func (w *Workspace) discardPaths(ctx context.Context, paths []Name, live bool,
 	record func(gone, left Summary) error) (gone, left Summary, err error) {
 	lock, err := w.lock()
 	if err != nil {
@@ -51,10 +59,11 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name,
 	if err := w.load(); err != nil {
 		return gone, left, err
 	}
-	if w.meta.State != Frozen {
-		return gone, left, w.meta.notFrozen()
+	if err := w.meta.reviewable(live); err != nil {
+		return gone, left, err
 	}
-	if err := w.open(w.meta.Caller); err != nil {
+	live = w.meta.State != Frozen
+	if err := w.openFor(live, w.meta.Caller); err != nil {
 		return gone, left, err
 	}
 	var s selection
@@ -79,8 +88,13 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name,
 		if err := wholeRepository(c); err != nil {
 			return Summary{}, left, err
 		}
+		if live {
+			w.dropping = append(w.dropping, takenPath{Path: c.Path, Dropped: &dropped{c.After}})
+			continue
+		}
 		w.meta.Dropped = append(slices.Clip(w.meta.Dropped), c.Path)
 	}
+	defer func() { w.dropping = nil }()
 	err = w.walk(ctx, func(c Change) bool { left.add(c); return true })
 	gone.Added, gone.Modified, gone.Deleted = gone.Added-left.Added, gone.Modified-left.Modified,
 		gone.Deleted-left.Deleted
@@ -88,7 +102,9 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name,
 	if err == nil {
 		err = record(gone, left)
 	}
-	if err == nil {
+	if err == nil && live {
+		err = w.addTaken(w.dropping)
+	} else if err == nil {
 		err = w.save(true)
 	}
 	if err != nil {

@@ -16,22 +16,22 @@ func TestDiscardPaths(t *testing.T) {
 	f.write("edit", "keep", "gone/a", "gone/b", "gone/c/d", "swap/a", "swap/b", "opaque/a")
 	w := f.shadow("w", `set -e; echo more >>edit; echo more >>keep; mkdir new; echo n >new/f; echo n >new/g; rm -r gone
 		rm -r swap; echo file >swap; rm -r opaque; mkdir opaque; echo n >opaque/n; mkdir -p .git/objects; echo o >.git/objects/o`)
-	if _, _, err := w.DiscardPaths(t.Context(), []Name{"nothing"}, nil); !errors.Is(err,
+	if _, _, err := w.DiscardPaths(t.Context(), []Name{"nothing"}, false, nil); !errors.Is(err,
 		ErrNoChange) {
 		t.Errorf("a path without a change: %v", err)
 	}
-	if _, _, err := w.DiscardPaths(t.Context(), []Name{".git/objects"}, nil); !errors.Is(err,
+	if _, _, err := w.DiscardPaths(t.Context(), []Name{".git/objects"}, false, nil); !errors.Is(err,
 		ErrState) {
 		t.Errorf("the objects of a repository: %v", err)
 	}
 	refuse := errors.New("no record")
-	if _, _, err := w.DiscardPaths(t.Context(), []Name{"edit"},
+	if _, _, err := w.DiscardPaths(t.Context(), []Name{"edit"}, false,
 		func(_, _ Summary) error { return refuse }); !errors.Is(err, refuse) {
 		t.Errorf("without a record: %v", err)
 	}
 	before := brief(changesOf(t, w))
 	gone, left, err := w.DiscardPaths(t.Context(), []Name{"edit", "new/g*", "gone/a", "swap/a",
-		"opaque/a", ".git"}, func(_, _ Summary) error { return nil })
+		"opaque/a", ".git"}, false, func(_, _ Summary) error { return nil })
 	must(t, err)
 	want := []string{"deleted gone/b", "deleted gone/c", "deleted gone/c/d", "modified keep",
 		"added new", "added new/f", "added opaque/n"}
@@ -61,7 +61,7 @@ func TestDiscardPaths(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(f.real, "gone/b")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what was not discarded is still there: %v", err)
 	}
-	if _, _, err := again.DiscardPaths(t.Context(), []Name{"keep"}, nil); !errors.Is(err,
+	if _, _, err := again.DiscardPaths(t.Context(), []Name{"keep"}, false, nil); !errors.Is(err,
 		ErrState) {
 		t.Errorf("of a shadow that was committed: %v", err)
 	}

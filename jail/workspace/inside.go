@@ -102,6 +102,27 @@ func (in *inside) has(name string) (bool, error) {
 
 // send yields a change with the risks of its name.
 func (k *walker) send(c *Change) error {
+	k.finish(c)
+	for _, dir := range k.later {
+		if err := k.emit(dir); err != nil {
+			return err
+		}
+	}
+	k.later = nil
+	return k.emit(*c)
+}
+
+// sendLater emits a discarded directory as soon as there is a change in it, for which a commit
+// needs it. The caller calls done when it leaves the directory.
+func (k *walker) sendLater(c *Change) (done func()) {
+	k.finish(c)
+	n := len(k.later)
+	k.later = append(k.later, *c)
+	return func() { k.later = k.later[:min(n, len(k.later))] }
+}
+
+// finish adds what the name and the place of a change say of it.
+func (k *walker) finish(c *Change) {
 	c.repo = k.repo
 	c.nameRisks()
 	c.gitRisks()
@@ -117,5 +138,4 @@ func (k *walker) send(c *Change) error {
 		}
 		return 1
 	})
-	return k.emit(*c)
 }

@@ -407,3 +407,57 @@ func TestLiveNothingLeft(t *testing.T) {
 	}
 	f.holds("mod", "mod\n")
 }
+
+// What is discarded in a live workspace is no change until the tool changes it again, also after
+// the end of the tool.
+func TestLiveDiscard(t *testing.T) {
+	f := newFixture(t)
+	f.write("mod", "gone", "tree/a", "tree/b", "both")
+	l := f.live("w")
+	l.do("echo 1 >mod; rm gone; rm -r tree; mkdir -p dir/sub; echo 1 >dir/f; echo 1 >dir/sub/g;" +
+		"echo 1 >both; echo 1 >kept")
+	discard := func(paths ...Name) (gone, left Summary) {
+		t.Helper()
+		gone, left, err := l.w.DiscardPaths(t.Context(), paths, true,
+			func(_, _ Summary) error { return nil })
+		must(t, err)
+		return gone, left
+	}
+	if _, _, err := l.w.DiscardPaths(t.Context(), []Name{"mod"}, false, nil); !errors.Is(err,
+		ErrActive) {
+		t.Errorf("a discard while the tool may write: %v", err)
+	}
+	gone, left := discard("mod", "gone", "tree/a", "dir", "both")
+	l.wants("added kept", "deleted tree/b")
+	if gone.Total() != 9 || left.Total() != 2 {
+		t.Errorf("discarded %+v, left %+v", gone, left)
+	}
+	if said := l.do("cat mod dir/f dir/sub/g; ls -d gone tree 2>/dev/null"); said != "1\n1\n1\n" {
+		t.Errorf("the tool sees %q", said)
+	}
+	must(t, l.commit(CommitOptions{}))
+	l.wants()
+	f.holds("mod", "mod\n")
+	f.holds("tree/a", "tree/a\n")
+	f.holds("tree/b", "")
+	f.holds("dir/f", "")
+
+	// A new file needs its directories, and nothing else of what was discarded.
+	f.edit("both", "person\n")
+	l.do("echo 2 >dir/sub/new; echo 2 >mod; echo 2 >both")
+	l.wants("modified both: the real file was changed since the run began", "added dir",
+		"added dir/sub", "added dir/sub/new", "modified mod")
+	must(t, l.commit(CommitOptions{Paths: []Name{"dir", "mod"}}))
+	f.holds("mod", "2\n")
+	f.holds("dir/sub/new", "2\n")
+	f.holds("dir/f", "")
+	discard("both")
+	l.wants()
+	l.end()
+	must(t, l.w.Freeze())
+	must(t, l.w.Keep())
+	if got := brief(changesOf(t, l.w)); len(got) != 0 {
+		t.Errorf("after the end: %q", got)
+	}
+	f.holds("both", "person\n")
+}

@@ -133,7 +133,7 @@ func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, erro
 func (w *Workspace) takenBack(ctx context.Context, p *past, changes []Change) ([]takenPath, error) {
 	all := takenBy(changes, nil, nil)
 	for i, c := range changes {
-		n := all[i].Real
+		n := all[i].Sides.Real
 		if n == nil || n.Type != File || n.SHA256 != "" {
 			continue
 		}
@@ -146,7 +146,7 @@ func (w *Workspace) takenBack(ctx context.Context, p *past, changes []Change) ([
 		if err := errors.Join(err, f.Close()); err != nil {
 			return nil, err
 		}
-		all[i].Real, all[i].Shadow = &back, &back
+		all[i].Sides = &sides{Real: &back, Shadow: &back}
 	}
 	return all, nil
 }

@@ -33,18 +33,34 @@ type sides struct {
 	Real   *Node `json:"real,omitempty"`
 }
 
-// takenPath is the form of one path in the file, sorted by paths.
-type takenPath struct {
-	Path Name `json:"path"`
-	sides
+// dropped is the tool's side of a path that was discarded while the workspace was live. The layer
+// keeps it, and it is no change as long as it stays as it is. nil is a path that the tool deleted.
+type dropped struct {
+	Shadow *Node `json:"shadow,omitempty"`
 }
 
-// taken are the paths that were committed while the workspace was live, and what became of them
-// since.
+// takenPath is the form of one path in the file, sorted by paths. A path may have been committed
+// and, in a later state, discarded.
+type takenPath struct {
+	Path    Name     `json:"path"`
+	Sides   *sides   `json:"sides,omitempty"`
+	Dropped *dropped `json:"dropped,omitempty"`
+}
+
+// taken are the paths that were committed or discarded while the workspace was live.
 type taken struct {
-	all map[Name]sides
+	all     map[Name]sides
+	dropped map[Name]dropped
 	// names are those of the shadow's entries, by their directory.
 	names map[string][]string
+}
+
+// drop adds a discarded path.
+func (t *taken) drop(p takenPath) {
+	if t.dropped == nil {
+		t.dropped = map[Name]dropped{}
+	}
+	t.dropped[p.Path] = *p.Dropped
 }
 
 // readTaken returns the taken paths of a workspace; none if it was never committed while live.
@@ -58,15 +74,22 @@ func (home folder) readTaken() (t taken, err error) {
 	}
 	t = taken{all: map[Name]sides{}, names: map[string][]string{}}
 	for _, p := range *list {
-		t.all[p.Path] = p.sides
-		if dir, name := split(string(p.Path)); p.Shadow != nil && p.Path != "" {
+		if p.Dropped != nil {
+			t.drop(p)
+		}
+		if p.Sides == nil {
+			continue
+		}
+		t.all[p.Path] = *p.Sides
+		if dir, name := split(string(p.Path)); p.Sides.Shadow != nil && p.Path != "" {
 			t.names[dir] = append(t.names[dir], name)
 		}
 	}
 	return t, nil
 }
 
-// addTaken records more taken paths, over what was recorded before. It may run again after a crash.
+// addTaken records more taken paths. What is committed is no longer discarded. It may run again
+// after a crash.
 func (home folder) addTaken(more []takenPath) error {
 	if len(more) == 0 {
 		return nil
@@ -77,9 +100,15 @@ func (home folder) addTaken(more []takenPath) error {
 	}
 	all := map[Name]takenPath{}
 	for path, s := range t.all {
-		all[path] = takenPath{path, s}
+		all[path] = takenPath{Path: path, Sides: &s}
+	}
+	for path, d := range t.dropped {
+		all[path] = takenPath{Path: path, Sides: all[path].Sides, Dropped: &d}
 	}
 	for _, p := range more {
+		if p.Sides == nil {
+			p.Sides = all[p.Path].Sides
+		}
 		all[p.Path] = p
 	}
 	list := slices.SortedFunc(maps.Values(all), func(a, b takenPath) int {
@@ -103,14 +132,14 @@ func (w *Workspace) keepsTaken(live bool) (bool, error) {
 func takenBy(changes []Change, shadow map[Name]*Node, hunks map[Name][]int) []takenPath {
 	var all []takenPath
 	for _, c := range changes {
-		p := takenPath{Path: c.Path}
+		var s sides
 		if c.Kind != Deleted {
-			p.Real, p.Shadow = c.After, shadow[c.Path]
+			s.Real, s.Shadow = c.After, shadow[c.Path]
 		}
-		if _, part := hunks[c.Path]; part || p.Shadow == nil {
-			p.Shadow = p.Real
+		if _, part := hunks[c.Path]; part || s.Shadow == nil {
+			s.Shadow = s.Real
 		}
-		all = append(all, p)
+		all = append(all, takenPath{Path: c.Path, Sides: &s})
 	}
 	return all
 }
@@ -177,9 +206,15 @@ func (k *walker) hashed(real *os.File, path string, st sys.Stat) (*Node, error) 
 	return c.Before, err
 }
 
-// unchanged reports whether the tool's side of a path is as it was at the last commit. It is not
-// asked below a directory that is no longer there: the tool's side is all that is left of that.
-func (k *walker) unchanged(path string, after *Node) bool {
+// unchanged reports whether the tool's side of a path is as it was at the last commit. Below a
+// directory that is no longer there it is not: the tool's side is all that is left of that.
+func (k *walker) unchanged(real *os.File, path string, after *Node) bool {
 	s, ok := k.taken.all[Name(path)]
-	return ok && s.Shadow.same(after)
+	return ok && real != nil && s.Shadow.same(after)
+}
+
+// discarded reports whether the tool's side of a path is as it was when it was discarded.
+func (k *walker) discarded(path string, after *Node) bool {
+	d, ok := k.taken.dropped[Name(path)]
+	return ok && d.Shadow.same(after)
 }

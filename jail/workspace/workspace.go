@@ -126,6 +126,8 @@ type Workspace struct {
 	layer layer
 	// made are the limits that the layer was made for by Prepare.
 	made struct{ bytes, inodes int64 }
+	// dropping are the paths that are just being discarded; see DiscardPaths.
+	dropping []takenPath
 	// basis is what the last review noted for merges.
 	basis    basis
 	reviewed []Change

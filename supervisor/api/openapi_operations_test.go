@@ -163,7 +163,8 @@ var operations = map[string]operationText{
 	"POST /v1/workspaces/{id}/discard": {
 		id:      "discardPaths",
 		summary: "Throw a part of the changes in a shadow away.",
-		about:   "409 where a session or run that is alive uses it.",
+		about: "What is discarded in the shadow of an open session or a run that runs is no " +
+			"change until a tool changes it again. The tools see it as before.",
 	},
 	"POST /v1/workspaces/{id}/revert": {
 		id:      "revertWorkspace",

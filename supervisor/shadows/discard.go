@@ -144,9 +144,9 @@ func (s *Store) recordDiscard(ctx context.Context, c caller.Caller, id string,
 	return nil
 }
 
-// DiscardPaths throws a part of the changes in a shadow away. Of an open session or a live run it
-// is refused: its tools see the whole shadow, and what is taken away there must be taken out of
-// their files too.
+// DiscardPaths throws a part of the changes in a shadow away. In that of an open session or a live
+// run they are no changes any more until a tool changes them again, and the tools see them as
+// before.
 func (s *Store) DiscardPaths(ctx context.Context, c caller.Caller, id string,
 	req DiscardRequest) (Discarded, error) {
 	// First, so that a caller who may not see the shadow learns nothing from another error.
@@ -166,23 +166,20 @@ func (s *Store) DiscardPaths(ctx context.Context, c caller.Caller, id string,
 		}
 		paths = append(paths, name)
 	}
-	if written(w) || s.o.Live(id) != nil {
-		e := problem.From(s.isAlive(id))
-		end := "jail kill " + id
-		if r := s.o.Live(id); r != nil && r.IsSession() {
-			end = "jail session stop " + id
-		}
-		e.Hint = "its tools see the whole shadow: end it with " + end + ", then ask again"
-		return Discarded{}, e
-	}
-	_, digest, err := w.Review(ctx)
-	if err != nil {
-		return Discarded{}, reviewError(id, err)
-	}
+	var gone, left workspace.Summary
 	info := w.Info()
-	gone, left, err := w.DiscardPaths(ctx, paths, func(gone, _ workspace.Summary) error {
-		return s.recordDiscard(ctx, c, id, audit.WorkspaceDiscarded{Workspace: string(info.Path),
-			Digest: digest, Changes: audit.Changes(ChangesOf(gone)), Paths: req.Paths})
+	err = s.still(id, w, func(w *workspace.Workspace, live bool) error {
+		shown, err := w.Show(ctx, workspace.ShowOptions{Live: live},
+			func(workspace.Change) error { return nil })
+		if err != nil {
+			return err
+		}
+		gone, left, err = w.DiscardPaths(ctx, paths, live, func(gone, _ workspace.Summary) error {
+			return s.recordDiscard(ctx, c, id, audit.WorkspaceDiscarded{
+				Workspace: string(info.Path), Digest: shown.Digest,
+				Changes: audit.Changes(ChangesOf(gone)), Paths: req.Paths})
+		})
+		return err
 	})
 	if e := (*problem.Error)(nil); err != nil && !errors.As(err, &e) {
 		err = reviewError(id, err)
