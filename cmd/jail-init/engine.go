@@ -7,9 +7,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/runners"
+	native "github.com/jail-sandbox/jail/runners/native/guest"
 	shell "github.com/jail-sandbox/jail/runners/shell/guest"
 	"github.com/jail-sandbox/jail/runners/wasi/guest"
+	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
 // failureCode is the exit code of jail-init if it could not follow its order; its answer says why.
@@ -77,3 +80,56 @@ func compile(inv runners.Invocation, module []byte, out io.Writer) error {
 	_, err = io.Copy(struct{ io.Writer }{out}, struct{ io.Reader }{entry})
 	return err
 }
+
+// prepared holds a module that jail-init loaded before its run, behind all layers of the jail. No
+// code of the module has run, and it has no memory or table yet. It is empty if the module could
+// not be loaded; the run then reports the error.
+type prepared struct{ loaded *guest.Loaded }
+
+func (p *prepared) load(order runners.Order, files []*os.File) {
+	if p.loaded != nil || len(files) != 1 {
+		return
+	}
+	module, err := readModule(files[0])
+	if err != nil {
+		return
+	}
+	if l, err := guest.Load(context.Background(), module, order.Invocation.Module,
+		order.Invocation.CacheDir); err == nil {
+		p.loaded = l
+	}
+}
+
+// of returns the module if the order names it.
+func (p *prepared) of(order runners.Order) *guest.Loaded {
+	if !order.Prepared || order.Script != nil || order.Native != nil || order.Compile {
+		return nil
+	}
+	return p.loaded
+}
+
+// runNative runs a program of the host. Meanwhile the control socket carries only sizes of its
+// terminal.
+func runNative(order runners.Order, conn *control.Conn,
+	proxy *wasiguest.Proxy) (int, runners.Answer) {
+	sizes := func() (size runners.Terminal, err error) {
+		files, err := conn.ReceiveMost(&size, maxSize)
+		for _, f := range files {
+			f.Close()
+		}
+		return size, err
+	}
+	// A nil *Proxy in an interface would not compare equal to nil.
+	var opener native.Proxy
+	if proxy != nil {
+		opener = proxy
+	}
+	report, err := native.Run(order, sizes, opener)
+	if err != nil {
+		return failureCode, runners.FailureAnswer(&report, err)
+	}
+	return report.ExitCode, runners.Answer{Report: &report}
+}
+
+// maxSize bounds the message with a terminal size, in bytes.
+const maxSize = 4 << 10

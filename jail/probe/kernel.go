@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
 // leastMajor and leastMinor are the oldest supported kernel. Linux 5.19 added overlays of id-mapped
@@ -30,4 +32,41 @@ func kernel(release string) Finding {
 			"Linux %s; shadows need %d.%d", release, leastMajor, leastMinor)
 	}
 	return yes("kernel", "Linux %s", release)
+}
+
+// Landlock probes the ABI version of Landlock.
+func Landlock() Finding {
+	const name = "landlock"
+	abi, err := sys.LandlockABI()
+	switch {
+	case err == nil:
+		return yes(name, "version %d", abi)
+	case sys.NotThere(err):
+		return no(name,
+			"boot with landlock in the kernel's lsm= list, or with a kernel that has it", "%v", err)
+	case sys.Forbidden(err):
+		return no(name, letIt, "%s", short(err))
+	}
+	return unknown(name, "%v", err)
+}
+
+// seccomp probes filters on all threads, a notifier, and the actions that a jail's filters use.
+func seccomp() Finding {
+	const name = "seccomp"
+	err := sys.SeccompFlags()
+	for _, action := range []uint32{sys.SeccompErrno, sys.SeccompTrace, sys.SeccompNotify,
+		sys.SeccompKillProcess} {
+		if err == nil {
+			err = sys.SeccompAction(action)
+		}
+	}
+	switch {
+	case err == nil:
+		return yes(name, "filters, for all threads at once, with a listener")
+	case sys.NotThere(err):
+		return no(name, "boot Linux 5.19 or newer, with CONFIG_SECCOMP_FILTER", "%v", err)
+	case sys.Forbidden(err):
+		return no(name, letIt, "%s", short(err))
+	}
+	return unknown(name, "%v", err)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/profiles"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/daemonlog"
+	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // systemSocket is the socket of a daemon of root's.
@@ -118,3 +119,6 @@ func firstFile(paths ...string) string {
 
 // Anchors returns the directory of the state of each anchor of the log.
 func (c Config) Anchors() string { return filepath.Join(c.StateDir, "anchors") }
+
+// Version is the version of jail.
+const Version = wire.Version

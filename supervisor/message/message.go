@@ -1,3 +1,141 @@
 // Package message has what clients and the daemon say to each other: what is asked for, and what
 // comes back. It holds values and no work; their JSON form is that of the API.
 package message
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/probe"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+)
+
+// A Request is what a caller asks for. Every part of it can only narrow what the ceiling and the
+// profile grant.
+type Request struct {
+	// A name for it: an alias of its user alone, under which another user may have something
+	// else. Without one it has its global id alone.
+	ID string `json:"id,omitempty"`
+	// A path to a .wasm file, a command of an installed bundle (grep, core-utils/grep), or a
+	// program of the host where the policy has [tools] native. Empty with a script.
+	Tool string `json:"tool"`
+	// What follows the name of the tool.
+	Args runners.Texts `json:"args,omitempty"`
+	// Script is a shell script to run in place of a tool; Args are then its parameters.
+	Script *Script `json:"script,omitempty"`
+	// Name of a profile; empty is default.
+	Profile string `json:"profile,omitempty"`
+	// The text of a policy file, to use in place of a profile.
+	Policy string `json:"policy,omitempty"`
+	// What the policy is called in messages.
+	PolicyName string `json:"policy_name,omitempty"`
+
+	// The caller's working directory, an absolute path. Where it lies in the workspace, the
+	// tool starts there.
+	Dir string `json:"dir"`
+	// The directory to make a shadow of, an absolute path; empty is dir. It is opened with the
+	// rights of the caller.
+	Workspace string `json:"workspace,omitempty"`
+	// Run without a workspace.
+	NoWorkspace bool `json:"no_workspace,omitempty"`
+	// The working directory of the tool: a path below the workspace, or an absolute path in it,
+	// of the host or of the jail (/workspace/...). Empty: where dir lies in the workspace, else
+	// its root.
+	Cwd string `json:"cwd,omitempty"`
+	// What becomes of the shadow when the run has ended; without one it is kept if something
+	// changed.
+	Fate Fate `json:"fate,omitempty"`
+
+	// Each KEY=VALUE, as in a policy file; narrows only.
+	Limits []string `json:"limits,omitempty"`
+	// NAME=VALUE, given with the run
+	Env []string `json:"env,omitempty"`
+	// Hosts; narrows only.
+	Fetch []string `json:"fetch,omitempty"`
+	// Terminal asks for a terminal of the jail's own, of that size, for a program of the host.
+	Terminal *runners.Terminal `json:"terminal,omitempty"`
+	// Tell in the result what the run opens, executes and writes, to make a policy from it.
+	Learn bool `json:"learn,omitempty"`
+	// Inherit is the caller's own environment, NAME=VALUE; the policy passes on what it names.
+	Inherit []string `json:"inherit,omitempty"`
+}
+
+// A Script is a POSIX shell script to run in place of a tool; args are then its parameters. What
+// jail sh does not support is an error with line and column before anything runs.
+type Script struct {
+	// of its file, for messages; "-c"
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// Fate says what becomes of a shadow when its run has ended.
+type Fate string
+
+// Fates. Without one a shadow is kept if something changed.
+const (
+	FateDefault Fate = ""
+	FateKeep    Fate = "keep"
+	FateDiscard Fate = "discard"
+	FateCommit  Fate = "commit"
+)
+
+// digestOf is of all that was asked for, by which the same request is known when it comes again.
+func digestOf(request any) string {
+	text, err := json.Marshal(request)
+	if err != nil {
+		panic(fmt.Sprintf("bug: a request that is not JSON: %v", err))
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// A RunInfo is a live run, as `jail ps` and `jail inspect` show it.
+type RunInfo struct {
+	rundir.State
+	// The id that no other run has. `id` is the name that its user gave to it, where there is
+	// one.
+	GlobalID string `json:"global_id,omitempty"`
+	Usage    *Usage `json:"usage,omitempty"` // so far
+}
+
+// Inspection is what is known of a run: live, or from the record.
+type Inspection struct {
+	Live      *RunInfo
+	Records   []audit.Record // the first 10,000
+	Truncated bool           // there are more
+}
+
+// A DetachRequest asks for a run that goes on without the client that started it. The id must be
+// that of the path.
+type DetachRequest struct {
+	Request
+	// Keep the tool's standard input open for a client that attaches.
+	Input bool `json:"input,omitempty"`
+}
+
+// A DetachedInfo is a detached run.
+type DetachedInfo struct {
+	ID string `json:"id"`
+	// The id that no other run has. `id` is the name that its user gave to it, where there is
+	// one.
+	GlobalID string    `json:"global_id,omitempty"`
+	Started  time.Time `json:"started"`
+	Running  bool      `json:"running"`
+}
+
+// Digest stands for all that was asked for: the same request has the same digest.
+func (q DetachRequest) Digest() string {
+	// another terminal's variables ask for nothing else
+	q.Inherit = nil
+	return digestOf(q)
+}
+
+// HostStatus says what this host, and the daemon on it, can enforce.
+type HostStatus struct {
+	Findings []probe.Finding `json:"findings"`
+}

@@ -68,3 +68,6 @@ const (
 	NoSenseHint  = "look whether what listens on the socket is jaild, and of this version"
 	SlowHint     = "look at what it does: systemctl status jaild"
 )
+
+// Version is the version of jail, as CHANGELOG.md has it.
+const Version = "0.8.0"

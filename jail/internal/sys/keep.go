@@ -46,3 +46,10 @@ func MakeOdd(dir *os.File, name string, kind uint32) error {
 	return pathError("mknodat", filepath.Join(dir.Name(), name),
 		unix.Mknodat(int(dir.Fd()), name, kind|0o600, 0))
 }
+
+// ExchangeAt swaps two entries in one step (renameat2(2), RENAME_EXCHANGE). Where the file system
+// cannot, the error is syscall.EINVAL.
+func ExchangeAt(dir *os.File, name string, otherDir *os.File, other string) error {
+	err := unix.Renameat2(int(dir.Fd()), name, int(otherDir.Fd()), other, unix.RENAME_EXCHANGE)
+	return pathError("renameat2 exchange", filepath.Join(otherDir.Name(), other), err)
+}

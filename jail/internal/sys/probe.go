@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // NotThere reports whether err says that the kernel has no such call, or not with such arguments.
@@ -17,4 +19,14 @@ func Forbidden(err error) bool { return isAny(err, syscall.EPERM, syscall.EACCES
 
 func isAny(err error, all ...syscall.Errno) bool {
 	return slices.ContainsFunc(all, func(e syscall.Errno) bool { return errors.Is(err, e) })
+}
+
+// HasFilesystem returns nil if the kernel has a file system of that name, or could load it
+// (fsopen(2)).
+func HasFilesystem(name string) error {
+	fd, err := unix.Fsopen(name, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return pathError("fsopen", name, err)
+	}
+	return callError("close", unix.Close(fd))
 }

@@ -1,6 +1,8 @@
 package sys
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+)
 
 // openAttempts bounds the retries of an openat2 that lost a race against a
 // rename or mount (EAGAIN). A resolution that loses this often is under attack.
@@ -52,4 +54,9 @@ func StatusFlags(fd int) (int, error) {
 func SetStatusFlags(fd, flags int) error {
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags)
 	return wrapFD("fcntl", fd, err)
+}
+
+// Shutdown ends a socket's reading (0), writing (1) or both (2) (shutdown(2)).
+func Shutdown(fd, how int) error {
+	return wrapFD("shutdown", fd, retry(func() error { return unix.Shutdown(fd, how) }))
 }
