@@ -62,9 +62,25 @@ type Stopper struct {
 	cause *Cause
 	// asked says that the tool was only asked to end so far.
 	asked bool
-	// proc and leaf are those of the jail, once it has been started.
+	jail  jailed
+}
+
+// jailed is the jail of a run; the zero value is one that has not started.
+type jailed struct {
 	proc *launch.Process
 	leaf *cgroup.Leaf
+}
+
+// ended reports whether the jail has ended by itself.
+func (j jailed) ended() bool { return j.proc != nil && j.proc.Ended() }
+
+// kill ends all of the jail's processes at once, if there is a jail: many that all want a CPU would
+// let the first wait for its turn to die.
+func (j jailed) kill() {
+	if j.proc != nil {
+		// The jail may have ended by itself.
+		_ = errors.Join(j.proc.Kill(), j.leaf.KillAtOnce())
+	}
 }
 
 // End ends the run for the first cause that is given. A jail that has ended by itself is ended by
@@ -74,10 +90,10 @@ func (s *Stopper) End(c Cause) {
 	defer s.mu.Unlock()
 	if s.cause == nil && !s.over(c) {
 		s.cause = &c
-		s.kill()
+		s.jail.kill()
 	} else if s.asked {
 		s.asked = false
-		s.kill()
+		s.jail.kill()
 	}
 }
 
@@ -86,26 +102,17 @@ func (s *Stopper) End(c Cause) {
 func (s *Stopper) Ask(c Cause) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cause != nil || s.proc == nil || s.over(c) {
+	if s.cause != nil || s.jail.proc == nil || s.over(c) {
 		return
 	}
 	s.cause, s.asked = &c, true
 	// End kills a jail that has no ear for it.
-	_ = s.proc.Signal(runners.SignalTerminate)
+	_ = s.jail.proc.Signal(runners.SignalTerminate)
 }
 
 // over reports whether the jail has ended before the cause came. s.mu is held.
 func (s *Stopper) over(c Cause) bool {
-	return (c.Limit == "" || IsTime(c.Limit)) && s.proc != nil && s.proc.Ended()
-}
-
-// kill ends all of the jail's processes at once, if there is a jail: many that all want a CPU would
-// let the first wait for its turn to die. s.mu is held.
-func (s *Stopper) kill() {
-	if s.proc != nil {
-		// The jail may have ended by itself.
-		_ = errors.Join(s.proc.Kill(), s.leaf.KillAtOnce())
-	}
+	return (c.Limit == "" || IsTime(c.Limit)) && s.jail.ended()
 }
 
 // Ended returns the cause for which the run was ended, or nil.
@@ -119,16 +126,16 @@ func (s *Stopper) Ended() *Cause {
 func (s *Stopper) Process() *launch.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.proc
+	return s.jail.proc
 }
 
 // Started notes the jail, and ends it at once if the run was ended meanwhile.
 func (s *Stopper) Started(p *launch.Process, leaf *cgroup.Leaf) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.proc, s.leaf = p, leaf
+	s.jail = jailed{p, leaf}
 	if s.cause != nil {
-		s.kill()
+		s.jail.kill()
 	}
 }
 
