@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"unicode/utf8"
 
+	"github.com/jail-sandbox/jail/cmd/jail/internal/inherit"
 	"github.com/jail-sandbox/jail/jail/id"
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
@@ -121,11 +122,7 @@ func (a *ask) surroundings() bool {
 			return false
 		}
 	}
-	for _, v := range os.Environ() {
-		if utf8.ValidString(v) {
-			a.request.Inherit = append(a.request.Inherit, v)
-		}
-	}
+	a.request.Inherit = inherit.Variables(os.Environ())
 	out, err := os.Stdout.Stat()
 	errOut, errErr := os.Stderr.Stat()
 	if err == nil && errErr == nil && os.SameFile(out, errOut) {

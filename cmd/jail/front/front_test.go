@@ -163,7 +163,7 @@ func TestFrontImports(t *testing.T) {
 	}
 	const module = "github.com/jail-sandbox/jail/"
 	want := []string{module + "cmd/jail/front", module + "cmd/jail/internal/ended",
-		module + "jail/id", module + "supervisor/wire"}
+		module + "cmd/jail/internal/inherit", module + "jail/id", module + "supervisor/wire"}
 	if got := slices.Sorted(slices.Values(strings.Fields(string(out)))); !slices.Equal(got, want) {
 		t.Errorf("the front links %v, want %v", got, want)
 	}

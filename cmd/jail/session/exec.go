@@ -9,6 +9,7 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/execute"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/inherit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -82,7 +83,7 @@ func runExec(ctx context.Context, env *cli.Env, o execOptions, tool []string) (e
 	if err := request.Check(&req); err != nil {
 		return err
 	}
-	req.Inherit = request.Inherited(env)
+	req.Inherit = inherit.Variables(env.Environ)
 	return execute.Run(ctx, env, req, o.shown)
 }
 

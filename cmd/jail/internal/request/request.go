@@ -12,6 +12,7 @@ import (
 
 	"github.com/jail-sandbox/jail/cmd/jail/internal/cli"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/inherit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/policies"
 	"github.com/jail-sandbox/jail/jail"
@@ -79,7 +80,7 @@ func (f *Flags) Settings(env *cli.Env, cmd *cobra.Command) (message.Request, err
 		checkTexts); err != nil {
 		return req, err
 	}
-	req.Inherit = Inherited(env)
+	req.Inherit = inherit.Variables(env.Environ)
 	return req, nil
 }
 
@@ -93,17 +94,6 @@ func (f *Flags) ExplainFlags() string {
 		return "--profile " + f.profile + " "
 	}
 	return ""
-}
-
-// Inherited returns the variables of this process that a policy may pass on. A variable that is not
-// UTF-8 is left out: it cannot be sent as JSON without a change.
-func Inherited(env *cli.Env) (variables []string) {
-	for _, v := range env.Environ {
-		if utf8.ValidString(v) {
-			variables = append(variables, v)
-		}
-	}
-	return variables
 }
 
 // Fate holds the flags that say what becomes of the shadow.

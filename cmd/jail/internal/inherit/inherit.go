@@ -1,0 +1,43 @@
+// Package inherit says what a run may take over of the surroundings of the command that asks for
+// it. The policy of the run decides what it does take over.
+package inherit
+
+import (
+	"os"
+	"strings"
+	"unicode/utf8"
+)
+
+// localTime is the link to the caller's time zone: localtime(5).
+const localTime = "/etc/localtime"
+
+// Variables returns the variables of an environment that a policy may pass on, and TZ for the time
+// zone of the host where the environment has none. A variable that is not UTF-8 is left out: it
+// cannot be sent as JSON without a change.
+func Variables(environ []string) []string { return variables(environ, localTime) }
+
+func variables(environ []string, localTime string) (all []string) {
+	zone := false
+	for _, v := range environ {
+		if utf8.ValidString(v) {
+			all = append(all, v)
+		}
+		zone = zone || strings.HasPrefix(v, "TZ=")
+	}
+	if name := zoneOf(localTime); !zone && name != "" {
+		all = append(all, "TZ="+name)
+	}
+	return all
+}
+
+// zoneOf returns the name of the time zone that a link leads to. It returns "" for UTC, which a tool
+// has without TZ, and for what is no link to a zone.
+func zoneOf(link string) string {
+	target, err := os.Readlink(link)
+	_, name, ok := strings.Cut(target, "/zoneinfo/")
+	switch {
+	case err != nil, !ok, name == "UTC", name == "Etc/UTC", !utf8.ValidString(name):
+		return ""
+	}
+	return name
+}
