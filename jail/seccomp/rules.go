@@ -311,6 +311,8 @@ var fileRules = []rule{
 	allow("what a file is", "stat", "fstat", "lstat", "newfstatat", "statx", "statfs", "fstatfs",
 		"access", "faccessat", "faccessat2"),
 	allow("directories", "mkdir", "mkdirat", "rmdir", "getdents64"),
+	// The same work of the kernel as getdents64, in an older form.
+	allow("directories, by sanitizers and older programs", "getdents"),
 	allow("names", "unlink", "unlinkat", "rename", "renameat", "renameat2"),
 	allow("links", "readlink", "readlinkat", "link", "linkat", "symlink", "symlinkat"),
 	allow("modes", "chmod", "fchmod", "fchmodat", "umask"),

@@ -257,6 +257,7 @@ static long use_close_range(void) { int fd = file(); return CALL(SYS_close_range
 static long use_pwrite(int call) { return CALL(call, file(), "x", 1, 0); }
 static long use_pread(int call) { return CALL(call, file(), buf, 1, 0); }
 static long use_dup(int call) { int fd = file(); return call == SYS_dup ? CALL(call, fd) : CALL(call, fd, 100, 0); }
+static long use_old_getdents(void) { return CALL(SYS_getdents, open(".", O_RDONLY | O_DIRECTORY), buf, sizeof buf); }
 static long use_getdents(void) { return CALL(SYS_getdents64, open(".", O_RDONLY | O_DIRECTORY), buf, sizeof buf); }
 static long use_fchdir(void) { return CALL(SYS_fchdir, open(".", O_RDONLY | O_DIRECTORY)); }
 static long use_rlimit(int call) { struct rlimit l; return CALL(SYS_getrlimit, RLIMIT_CORE, &l) | (call == SYS_setrlimit ? CALL(call, RLIMIT_CORE, &l) : 0); }
@@ -323,7 +324,7 @@ static struct use uses[] = {
 	S(faccessat2), G(readlink, use_readlink), G(readlinkat, use_readlink), G(mkdir, use_dirs), G(mkdirat, use_dirs), G(rmdir, use_dirs), G(unlink, use_names_of_files),
 	G(unlinkat, use_names_of_files), G(rename, use_names_of_files), G(renameat, use_names_of_files), G(renameat2, use_names_of_files), G(link, use_names_of_files),
 	G(linkat, use_names_of_files), G(symlink, use_names_of_files), G(symlinkat, use_names_of_files), S(chmod), S(fchmod), S(fchmodat), S(utimes), S(utimensat), S(truncate),
-	S(ftruncate), S(fallocate), S(fsync), S(fdatasync), S(sync_file_range), S(fadvise64), S(flock), F(getdents64, use_getdents), S(getcwd), S(chdir), F(fchdir, use_fchdir),
+	S(ftruncate), S(fallocate), S(fsync), S(fdatasync), S(sync_file_range), S(fadvise64), S(flock), F(getdents64, use_getdents), F(getdents, use_old_getdents), S(getcwd), S(chdir), F(fchdir, use_fchdir),
 	S(umask), G(getxattr, use_xattr), G(lgetxattr, use_xattr), G(fgetxattr, use_xattr), G(listxattr, use_xattr), G(llistxattr, use_xattr), G(flistxattr, use_xattr),
 	S(inotify_init1), G(inotify_add_watch, use_inotify), G(inotify_rm_watch, use_inotify), S(read), S(write), G(readv, use_iov), G(writev, use_iov), G(pread64, use_pread),
 	G(pwrite64, use_pwrite), G(preadv, use_iov), G(pwritev, use_iov), G(preadv2, use_iov), G(pwritev2, use_iov), S(lseek), S(fcntl), F(ioctl, use_ioctl), G(dup, use_dup),
