@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/containerd/cgroups/v3"
@@ -277,7 +278,9 @@ func (l *Leaf) Thaw() error {
 // PIDs returns the host PIDs of the leaf's processes.
 func (l *Leaf) PIDs() ([]int, error) {
 	text, err := os.ReadFile(l.file("pids", "cgroup.procs"))
-	if errors.Is(err, fs.ErrNotExist) {
+	// The kernel answers ENODEV if the group is removed between the open and the read: by the shim
+	// of a jail, while the next daemon clears what a killed one left.
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
 		return nil, nil
 	}
 	if err != nil {
