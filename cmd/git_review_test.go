@@ -75,5 +75,26 @@ func TestGitReview(t *testing.T) {
 	if !strings.Contains(strings.Join(lines, "\n"), `"path":".git/refs/tags/v1"`) {
 		t.Error("the changes themselves are not in the JSON")
 	}
+	// The branch that is checked out is merged by a person; under another name it can be had.
+	h.wants(h.jail("commit", "--git-only", "main", "x"), 126, "is checked out")
+	h.wants(h.jail("commit", "--git-only", "main", "--theirs", "x"), 2, "")
+	h.wants(h.jail("commit", "--git-only", "a..b", "x"), 2, "no name of a branch")
+	o = h.jail("commit", "--git-only", "main:agent/main", "x")
+	h.wants(o, 0, "")
+	if !strings.Contains(o.out, "git: new branch agent/main at "+last.Summary.Git[0].Refs[0].After[:7]) {
+		t.Errorf("it says %s", o.out)
+	}
+	if got := git("g fsck --strict 2>&1; g log --format=%s agent/main; g log --format=%s; g tag"); !strings.HasSuffix(got,
+		"agent: add line\none\none\n") {
+		t.Errorf("the repository has %q", got)
+	}
+	if r := h.records("x", "workspace.committed"); len(r) < 2 ||
+		!strings.Contains(r[len(r)-1].Git, "agent/main") {
+		t.Errorf("the records are %+v", r)
+	}
+	h.wants(h.jail("revert", "x"), 0, "")
+	if got := git("g branch"); strings.Contains(got, "agent") {
+		t.Errorf("after the revert: %s", got)
+	}
 	h.wants(h.jail("discard", "x"), 0, "")
 }

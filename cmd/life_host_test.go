@@ -348,6 +348,7 @@ type record struct {
 	Workspace string
 	Begun     bool
 	GaveUp    string `json:"gave_up"`
+	Git       string
 }
 
 // records returns what the log says of a run; of all, for "".

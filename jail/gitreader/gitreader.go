@@ -5,8 +5,8 @@
 //	jaild ──Setup──────────────► git-reader    one socket pair, the reader's descriptor 3
 //	jaild ◄──question{Open}───── git-reader    or {List}; any number of times
 //	jaild ──answer, a file─────► git-reader
-//	jaild ◄──question{Object}─── git-reader    content for the real repository, in parts
-//	jaild ◄──question{Done}───── git-reader    jaild closing its end means: end
+//	jaild ◄──question{File}───── git-reader    content of the objects of Taken, in parts
+//	jaild ◄──question{Done}───── git-reader    or {Taken}, {Refused}; jaild closing its end means: end
 //
 // What the reader says is bounded and checked: it has read what a tool wrote.
 package gitreader
@@ -39,13 +39,15 @@ const (
 	maxTime = 20 * time.Second
 	ownTime = 15 * time.Second
 	// maxQuestion bounds a message of the reader, in bytes.
-	maxQuestion = 8 << 20
+	maxQuestion = 12 << 20
 )
 
 // setup is the first message to the reader.
 type setup struct {
 	UID    uint32 `json:"uid"`
 	Filter []byte `json:"filter"`
+	// Take is a branch to take; without it a report is asked for.
+	Take *gitrepo.Want `json:"take,omitempty"`
 }
 
 // question is what the reader asks or says; it has exactly one of its fields.
@@ -54,6 +56,12 @@ type question struct {
 	List   *place          `json:"list,omitempty"`
 	Done   *gitrepo.Report `json:"done,omitempty"`
 	Failed string          `json:"failed,omitempty"`
+	// File is the next part of the file of an object, More says that another follows.
+	File  []byte         `json:"file,omitempty"`
+	More  bool           `json:"more,omitempty"`
+	Taken *gitrepo.Taken `json:"taken,omitempty"`
+	// Refused says why a branch is not taken.
+	Refused string `json:"refused,omitempty"`
 }
 
 type place struct {
@@ -100,11 +108,38 @@ func serve(conn *control.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), ownTime)
 	defer cancel()
+	if s.Take != nil {
+		return take(ctx, conn, *s.Take)
+	}
 	report, err := gitrepo.Explain(ctx, asked{conn})
 	if err != nil {
 		return err
 	}
 	return conn.Send(question{Done: &report})
+}
+
+// maxPart bounds one part of a file, in bytes.
+const maxPart = 4 << 20
+
+func take(ctx context.Context, conn *control.Conn, want gitrepo.Want) error {
+	taken, err := gitrepo.Take(ctx, asked{conn}, want)
+	refusal := gitrepo.Refusal("")
+	if errors.As(err, &refusal) {
+		return conn.Send(question{Refused: string(refusal)})
+	}
+	if err != nil {
+		return err
+	}
+	for _, o := range taken.Objects {
+		for rest := o.File; len(rest) > 0; {
+			part := rest[:min(len(rest), maxPart)]
+			rest = rest[len(part):]
+			if err := conn.Send(question{File: part, More: len(rest) > 0}); err != nil {
+				return err
+			}
+		}
+	}
+	return conn.Send(question{Taken: &taken})
 }
 
 // asked are files that the daemon opens.
@@ -165,11 +200,37 @@ type Spec struct {
 
 // Explain starts a reader for one repository and returns its report.
 func (s Spec) Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report, error) {
+	said, err := s.run(ctx, files, nil)
+	if err == nil && said.report == nil {
+		err = errors.New("git reader: it gave no report")
+	}
+	if err != nil {
+		return gitrepo.Report{}, err
+	}
+	return said.report.Bounded(), nil
+}
+
+// Take starts a reader that finds what a branch needs. Errors that are a gitrepo.Refusal say why it
+// cannot be taken.
+func (s Spec) Take(ctx context.Context, files gitrepo.Files, want gitrepo.Want) (gitrepo.Taken,
+	error) {
+	said, err := s.run(ctx, files, &want)
+	if err == nil && said.taken == nil {
+		err = errors.New("git reader: it took nothing")
+	}
+	if err != nil {
+		return gitrepo.Taken{}, err
+	}
+	return *said.taken, nil
+}
+
+func (s Spec) run(ctx context.Context, files gitrepo.Files, want *gitrepo.Want) (said said,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
 	conn, theirs, err := control.Pair("git reader")
 	if err != nil {
-		return gitrepo.Report{}, err
+		return said, err
 	}
 	defer conn.Close()
 	cmd := exec.CommandContext(ctx, s.Exe, Arg)
@@ -181,23 +242,34 @@ func (s Spec) Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report,
 	err = cmd.Start()
 	theirs.Close()
 	if err != nil {
-		return gitrepo.Report{}, err
+		return said, err
 	}
-	report, err := s.answerAll(conn, files)
+	err = said.listen(conn, files, setup{s.UID, s.Filter, want})
 	// A reader that has said its last word is not waited for.
 	cancel()
 	if how := cmd.Wait(); err != nil && errors.Is(err, io.EOF) {
 		err = fmt.Errorf("it ended: %w", how)
 	}
-	if err != nil {
-		return gitrepo.Report{}, fmt.Errorf("git reader: %w", err)
+	if refusal := gitrepo.Refusal(""); err != nil && !errors.As(err, &refusal) {
+		err = fmt.Errorf("git reader: %w", err)
 	}
-	return report, nil
+	return said, err
 }
 
-func (s Spec) answerAll(conn *control.Conn, files gitrepo.Files) (gitrepo.Report, error) {
-	if err := conn.Send(setup{s.UID, s.Filter}); err != nil {
-		return gitrepo.Report{}, err
+// said is what a reader said.
+type said struct {
+	report *gitrepo.Report
+	taken  *gitrepo.Taken
+	// parts are the files of objects, the last one unfinished if open.
+	parts [][]byte
+	open  bool
+	bytes int
+}
+
+// listen answers a reader until its last word.
+func (s *said) listen(conn *control.Conn, files gitrepo.Files, first setup) error {
+	if err := conn.Send(first); err != nil {
+		return err
 	}
 	for {
 		var q question
@@ -207,20 +279,65 @@ func (s Spec) answerAll(conn *control.Conn, files gitrepo.Files) (gitrepo.Report
 		}
 		switch {
 		case err != nil:
-			return gitrepo.Report{}, err
+			return err
 		case q.Open != nil:
 			err = answerOpen(conn, files, *q.Open)
 		case q.List != nil:
 			err = answerList(conn, files, *q.List)
+		case q.File != nil:
+			err = s.file(q)
 		case q.Done != nil:
-			return q.Done.Bounded(), nil
+			s.report = q.Done
+			return nil
+		case q.Taken != nil:
+			return s.take(*q.Taken)
+		case q.Refused != "":
+			return gitrepo.CleanRefusal(q.Refused)
 		default:
-			return gitrepo.Report{}, fmt.Errorf("%.300q", q.Failed)
+			return fmt.Errorf("%.300q", q.Failed)
 		}
 		if err != nil {
-			return gitrepo.Report{}, err
+			return err
 		}
 	}
+}
+
+var errTaken = errors.New("the reader took what is no branch")
+
+// file holds a part of a file until Taken says of which object it is.
+func (s *said) file(q question) error {
+	if s.bytes += len(q.File); s.bytes > gitrepo.MaxTakenBytes ||
+		len(s.parts) > gitrepo.MaxTaken {
+		return errTaken
+	}
+	if s.open {
+		last := len(s.parts) - 1
+		s.parts[last] = append(s.parts[last], q.File...)
+	} else {
+		s.parts = append(s.parts, q.File)
+	}
+	s.open = q.More
+	return nil
+}
+
+func (s *said) take(taken gitrepo.Taken) error {
+	if !taken.Valid() || len(taken.Objects) > gitrepo.MaxTaken || s.open {
+		return errTaken
+	}
+	for i := range taken.Objects {
+		if taken.Objects[i].SHA256 != "" {
+			continue
+		}
+		if len(s.parts) == 0 {
+			return errTaken
+		}
+		taken.Objects[i].File, s.parts = s.parts[0], s.parts[1:]
+	}
+	if len(s.parts) > 0 {
+		return errTaken
+	}
+	s.taken = &taken
+	return nil
 }
 
 // names reports whether a place is one that a reader may name.

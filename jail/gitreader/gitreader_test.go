@@ -88,7 +88,7 @@ func TestReaderHasNoRights(t *testing.T) {
 			t.Fatal(err)
 		}
 		theirs.Close()
-		if err := conn.Send(setup{testUID, allowed}); err != nil {
+		if err := conn.Send(setup{UID: testUID, Filter: allowed}); err != nil {
 			t.Fatal(err)
 		}
 		var q question
@@ -193,6 +193,26 @@ func TestTakenOverReader(t *testing.T) {
 	}
 }
 
+// What a reader took is a branch and its objects, or nothing is.
+func TestTakenOverTaker(t *testing.T) {
+	const name = "0123456789012345678901234567890123456789"
+	for what, taken := range map[string]gitrepo.Taken{
+		"another place":  {Ref: "refs/heads/../../config", After: name},
+		"no branch":      {Ref: "HEAD", After: name},
+		"a remote":       {Ref: "refs/remotes/x", After: name},
+		"a lock":         {Ref: "refs/heads/x.lock", After: name},
+		"no name":        {Ref: "refs/heads/x", After: "x\nref: y"},
+		"no object":      {Ref: "refs/heads/x", After: name, Objects: []gitrepo.TakenObject{{Name: "../../hooks/x", SHA256: "x"}}},
+		"no content":     {Ref: "refs/heads/x", After: name, Objects: []gitrepo.TakenObject{{Name: name}}},
+		"control":        {Ref: "refs/heads/x", After: name, Objects: []gitrepo.TakenObject{{Name: name, SHA256: "x"}}},
+		"an escape code": {Ref: "refs/heads/x", After: name, Line: "\x1b"},
+	} {
+		if _, err := converse(t, question{Taken: &taken}); (err == nil) != (what == "control") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // converse says one thing as a reader.
 func converse(t *testing.T, q question) (gitrepo.Report, error) {
 	t.Helper()
@@ -212,7 +232,12 @@ func converse(t *testing.T, q question) (gitrepo.Report, error) {
 		}
 	}()
 	defer func() { <-ended }()
-	return Spec{}.answerAll(ours, dirFiles{t.TempDir(), t.TempDir()})
+	var s said
+	err = s.listen(ours, dirFiles{t.TempDir(), t.TempDir()}, setup{})
+	if s.report == nil {
+		return gitrepo.Report{}, err
+	}
+	return s.report.Bounded(), err
 }
 
 // A reader that is killed is an error, and not an empty report.

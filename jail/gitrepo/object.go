@@ -29,6 +29,9 @@ type object struct {
 	data []byte
 }
 
+// emptyTree is the tree without entries, which git knows without a file.
+var emptyTree, _ = object{kind: treeKind}.named()
+
 // errMissing is returned for an object that neither side has.
 var errMissing = errors.New("is missing")
 
@@ -46,6 +49,9 @@ func (o object) named() (name oid, err error) {
 
 // load returns an object of either side, and that its content has the name.
 func (r *Repository) load(name oid) (object, error) {
+	if name == emptyTree {
+		return object{kind: treeKind}, nil
+	}
 	for _, side := range []Side{Real, Shadow} {
 		o, err := r.loadFrom(side, name)
 		if errors.Is(err, errMissing) {
@@ -93,22 +99,33 @@ func loosePath(name oid) string {
 	return "objects/" + text[:2] + "/" + text[2:]
 }
 
-// loadLoose reads a loose object: one zlib stream and nothing after it.
+// loadLoose reads a loose object.
 func (r *Repository) loadLoose(side Side, name oid) (object, error) {
-	f, size, err := r.files.Open(side, loosePath(name))
+	packed, err := r.readLoose(side, name)
 	if err != nil {
 		return object{}, err
 	}
+	return r.parseLoose(packed)
+}
+
+// readLoose returns the file of a loose object.
+func (r *Repository) readLoose(side Side, name oid) ([]byte, error) {
+	f, size, err := r.files.Open(side, loosePath(name))
+	if err != nil {
+		return nil, err
+	}
 	defer f.Close()
 	if size > maxObject {
-		return object{}, fmt.Errorf("has more than %d MiB", maxObject>>20)
+		return nil, fmt.Errorf("has more than %d MiB", maxObject>>20)
 	}
-	in := &counter{r: bytes.NewReader(nil)}
 	packed := make([]byte, size)
-	if _, err := f.ReadAt(packed, 0); err != nil {
-		return object{}, err
-	}
-	in.r = bytes.NewReader(packed)
+	_, err = f.ReadAt(packed, 0)
+	return packed, err
+}
+
+// parseLoose reads the file of a loose object: one zlib stream and nothing after it.
+func (r *Repository) parseLoose(packed []byte) (object, error) {
+	in := &counter{r: bytes.NewReader(packed)}
 	z, err := zlib.NewReader(in)
 	if err != nil {
 		return object{}, err

@@ -24,6 +24,8 @@ type Result struct {
 	Committed []Change `json:"committed"`
 	// Held changes were asked for and left out.
 	Held []Held `json:"held"`
+	// Git says what a commit of a branch alone took.
+	Git string `json:"git,omitempty"`
 	// State is committed, or frozen if changes are left.
 	State State `json:"state"`
 	// How long it can be reverted.
@@ -152,7 +154,11 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 		journal: &journal{ID: r.ID, As: as, Digest: r.Digest, Steps: makePlan(r.Committed, closed),
 			Complete: d.all && !live, Paths: len(r.Committed)}}
 	if keeps {
-		c.journal.Taken = takenBy(r.Committed, d.shadow, o.Hunks)
+		taken := r.Committed
+		if o.GitOnly != nil {
+			taken = d.ofShadow(taken)
+		}
+		c.journal.Taken = takenBy(taken, d.shadow, o.Hunks)
 	}
 	since, err := sys.CoarseNow()
 	if err != nil {
@@ -241,6 +247,10 @@ func (w decision) decide(ctx context.Context, o CommitOptions) (out decided, err
 	r := &out.result
 	if o.Digest != "" && o.Digest != r.Digest {
 		return out, fmt.Errorf("%w: %s was reviewed, there is %s", ErrDigest, o.Digest, r.Digest)
+	}
+	if o.GitOnly != nil {
+		err := w.decideGit(ctx, &out, changes, o)
+		return out, err
 	}
 	parts := 0
 	if out.texts, parts, err = w.rewrite(changes, o); err != nil {

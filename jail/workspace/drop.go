@@ -33,6 +33,16 @@ func (out leftOut) keepAbove(path string) {
 	}
 }
 
+// discarded reports whether a path, or a directory above it, was discarded.
+func (l leftOut) discarded(path string) bool {
+	for at := path; at != ""; at = parentOf(at) {
+		if l.paths[at] {
+			return true
+		}
+	}
+	return false
+}
+
 // DiscardPaths removes the changes at paths, and beneath them, from a frozen workspace for good,
 // and returns the counts of removed and remaining changes. A path that no change has and that has a
 // *, ? or [ is a pattern, as in CommitOptions. A directory that the tool deleted or replaced stays

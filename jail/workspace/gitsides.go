@@ -18,6 +18,8 @@ import (
 // a process that can do nothing else: package gitreader.
 type GitReader interface {
 	Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report, error)
+	// Take finds what a branch needs. Errors that are a gitrepo.Refusal say why it cannot be taken.
+	Take(ctx context.Context, files gitrepo.Files, want gitrepo.Want) (gitrepo.Taken, error)
 }
 
 // GitPart says which of git's own files a change is, for those that a report of the repository sums
@@ -108,7 +110,11 @@ func (s *gitSurvey) explain(ctx context.Context, w *Workspace, reader GitReader)
 		case r.damaged != "":
 			report.NotUnderstood = fmt.Sprintf("%s is damaged", Name(r.damaged))
 		default:
-			report, err = reader.Explain(ctx, w.gitFiles(upper, r))
+			files, filesErr := w.gitFiles(upper, r)
+			if filesErr != nil {
+				return nil, filesErr
+			}
+			report, err = reader.Explain(ctx, files)
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
@@ -134,10 +140,16 @@ type gitFiles struct {
 	path string
 }
 
-func (w *Workspace) gitFiles(upper *os.File, r *repository) gitFiles {
-	k := &walker{as: w.meta.Caller, meta: &w.meta, out: newLeftOut(w.meta, w.layer.damaged)}
-	return gitFiles{k, upper, w.source, r.path}
+func (w *Workspace) gitFiles(upper *os.File, r *repository) (gitFiles, error) {
+	before, err := w.readTaken()
+	k := &walker{as: w.meta.Caller, meta: &w.meta, taken: before,
+		out: newLeftOut(w.meta, w.layer.damaged)}
+	return gitFiles{k, upper, w.source, r.path}, err
 }
+
+// dropped reports whether the tool deleted a path that the layer does not have: one that it made,
+// and that a commit took while the workspace was live.
+func (g gitFiles) dropped(path string) bool { return g.k.taken.all[Name(path)].Shadow != nil }
 
 // Open opens a regular file of one side.
 func (g gitFiles) Open(side gitrepo.Side, path string) (f *os.File, size int64, err error) {
@@ -217,7 +229,7 @@ func (g gitFiles) openShadow(path string) (*os.File, error) {
 			return nil, err
 		}
 	}
-	if !real {
+	if !real || g.dropped(path) && !g.k.out.discarded(path) {
 		return nil, fs.ErrNotExist
 	}
 	return g.openReal(path)
@@ -226,28 +238,30 @@ func (g gitFiles) openShadow(path string) (*os.File, error) {
 // dirOf opens the directory of a path in the upper layer, nil if the layer has none. real reports
 // whether the real directory shows through there.
 func (g gitFiles) dirOf(path string) (up *os.File, real bool, err error) {
-	// A discarded change is none: the real path shows through.
 	for at := path; at != ""; at = parentOf(at) {
 		if g.k.out.damaged[at] {
 			return nil, false, fmt.Errorf("%s is damaged", Name(at))
 		}
-		if g.k.out.paths[at] {
-			return nil, true, nil
-		}
+	}
+	if g.k.out.discarded(path) {
+		// A discarded change is none: the real path shows through.
+		return nil, true, nil
 	}
 	if up, err = sys.OpenSubdir(g.upper, "."); err != nil {
 		return nil, false, err
 	}
 	real = true
 	dir, _ := split(path)
+	at := ""
 	for rest := dir; rest != ""; {
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
 		st, err := sys.LstatAt(up, name)
 		if errors.Is(err, fs.ErrNotExist) {
 			up.Close()
-			return nil, real, nil
+			return nil, real && !g.dropped(at+name), nil
 		}
+		at += name + "/"
 		if err == nil && typeOf(st) != Dir {
 			err = fs.ErrNotExist
 		}
@@ -311,7 +325,8 @@ func (g gitFiles) List(side gitrepo.Side, path string) (names []string, err erro
 			return nil, err
 		}
 		for _, name := range below {
-			if !gone[name] {
+			if at := join(path, name); !gone[name] && (side == gitrepo.Real || !g.dropped(at) ||
+				g.k.out.discarded(at)) {
 				names = append(names, name)
 			}
 		}

@@ -24,6 +24,11 @@ func (readerHere) Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Rep
 	return gitrepo.Explain(ctx, files)
 }
 
+func (readerHere) Take(ctx context.Context, files gitrepo.Files, want gitrepo.Want) (gitrepo.Taken,
+	error) {
+	return gitrepo.Take(ctx, files, want)
+}
+
 // shownGit returns the reports of a showing as one text.
 func shownGit(t *testing.T, w *Workspace) (text string, changes []Change) {
 	t.Helper()
@@ -89,7 +94,8 @@ func TestGitFilesAreThoseOfTheShadow(t *testing.T) {
 	upper, err := w.layer.openUpper()
 	must(t, err)
 	defer upper.Close()
-	files := w.gitFiles(upper, &repository{path: ".git"})
+	files, err := w.gitFiles(upper, &repository{path: ".git"})
+	must(t, err)
 	shadow := readAll(t, files, gitrepo.Shadow, "")
 	var lines []string
 	for name, text := range shadow {

@@ -205,6 +205,9 @@ type WorkspaceCommitted struct {
 	Held []string `json:"held"`
 	// Protected: protected paths were included by --include-protected.
 	Protected bool `json:"protected"`
+	// Git is the branch that was asked for, as git fetch names it, and at the end what was taken.
+	// Nothing else was.
+	Git string `json:"git"`
 	// Begun: the commit is about to be made; a second record says how it ended.
 	Begun bool `json:"begun"`
 	// Of a commit that was refused or failed.

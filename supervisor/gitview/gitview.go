@@ -58,3 +58,14 @@ func (h *Host) Explain(ctx context.Context, files gitrepo.Files) (gitrepo.Report
 	defer release()
 	return spec.Explain(ctx, files)
 }
+
+// Take finds what a branch of a shadow needs.
+func (h *Host) Take(ctx context.Context, files gitrepo.Files, want gitrepo.Want) (gitrepo.Taken,
+	error) {
+	spec, release, err := h.spec(ctx)
+	if err != nil {
+		return gitrepo.Taken{}, err
+	}
+	defer release()
+	return spec.Take(ctx, files, want)
+}

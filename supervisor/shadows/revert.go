@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jail-sandbox/jail/jail/gitrepo"
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/audit"
@@ -32,6 +33,18 @@ func (t Terms) retention() workspace.Retention {
 func (req CommitRequest) options() (o workspace.CommitOptions, err error) {
 	o = workspace.CommitOptions{IncludeProtected: req.IncludeProtected, Digest: req.Digest,
 		Exact: req.Exact, Theirs: req.Theirs, Merge: req.Merge}
+	if req.GitOnly != "" {
+		want, err := gitrepo.ParseWant(req.GitOnly)
+		if err != nil {
+			return o, problem.New(problem.Usage, "git_only: %v", err)
+		}
+		if req.Theirs || req.Merge || req.Exact || len(req.Hunks)+len(req.Classes) > 0 ||
+			len(req.Paths) > 1 {
+			return o, problem.New(problem.Usage,
+				"git_only takes a branch and nothing else: only one path may name the repository")
+		}
+		o.GitOnly = &want
+	}
 	if req.Theirs && req.Merge {
 		return o, problem.New(problem.Usage,
 			"theirs and merge exclude each other: one takes one side of a conflict, the other both")

@@ -290,6 +290,9 @@ func reviewError(id string, err error) error {
 	case errors.Is(err, workspace.ErrApart):
 		return problem.New(problem.Refused, "%w", err).
 			WithHint("name the directory of the repository, .git for example, to take it whole")
+	case errors.Is(err, workspace.ErrGitOnly):
+		return problem.New(problem.Refused, "%w", err).
+			WithHint("jail diff " + id + " says what the run did to its repositories")
 	case errors.Is(err, workspace.ErrActive), errors.Is(err, workspace.ErrBusy):
 		return problem.New(problem.Busy, "%w", err).WithHint("try again when it has ended")
 	case errors.Is(err, workspace.ErrDigest):
@@ -397,6 +400,9 @@ type CommitRequest struct {
 	Theirs bool `json:"theirs,omitempty"`
 	// Take both sides of conflicts in text where that is clean.
 	Merge bool `json:"merge,omitempty"`
+	// Take this branch or tag as git fetch would, and nothing else: [+]REF[:NAME]. One path may name
+	// the repository.
+	GitOnly string `json:"git_only,omitempty"`
 }
 
 // Commit writes changes of a shadow to the real directory, with the caller's rights. It is on
@@ -455,8 +461,9 @@ func (s *Store) commit(ctx context.Context, c caller.Caller, w *workspace.Worksp
 		return workspace.Result{}, err
 	}
 	opts.As, opts.Protect, opts.Keep, opts.Live = &as, t.held, t.retention(), live
+	opts.Git = s.o.Git
 	begun := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: req.Digest,
-		Paths: req.Paths, Protected: req.IncludeProtected, Begun: true}
+		Paths: req.Paths, Protected: req.IncludeProtected, Git: req.GitOnly, Begun: true}
 	if err := record(begun); err != nil {
 		return workspace.Result{}, err
 	}
@@ -483,6 +490,9 @@ func committed(info workspace.Info, done workspace.Result,
 	req CommitRequest) audit.WorkspaceCommitted {
 	e := audit.WorkspaceCommitted{Workspace: string(info.Path), Digest: done.Digest,
 		Paths: req.Paths, Protected: req.IncludeProtected}
+	if e.Git = done.Git; e.Git == "" {
+		e.Git = req.GitOnly
+	}
 	e.Commit, e.Changes, e.Files = done.ID, counted(done.Committed), Digests(done.Committed)
 	for _, h := range done.Held {
 		e.Held = append(e.Held, string(h.Path))

@@ -27,7 +27,11 @@ given; the PATH .git names all of them below it. It holds back links that lead o
 A path that changed on both sides is a conflict, and nothing is written: --theirs takes the side of the shadow, --merge takes both sides of text that changed
 in different places. jail revert undoes a commit.
 
-An open session and a run that runs are stopped for the moment of the commit, and go on with their own files.`
+An open session and a run that runs are stopped for the moment of the commit, and go on with their own files.
+
+--git-only REF takes a branch or tag as git fetch would: the ref and the objects that the real repository lacks, each checked, and nothing else of the change set. REF
+is [+]NAME[:OTHER]: OTHER is the name in the real repository, + also takes what is not a fast-forward. It refuses a branch that is checked out there. A
+PATH names the repository if several changed.`
 
 type commitOptions struct {
 	id             string
@@ -48,6 +52,11 @@ func NewCommit(env *cli.Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := command.Exclusive(cmd, "theirs", "merge"); err != nil {
 				return err
+			}
+			for _, other := range []string{"class", "theirs", "merge", "patch"} {
+				if err := command.Exclusive(cmd, "git-only", other); err != nil {
+					return err
+				}
 			}
 			for _, other := range []string{"class", "theirs", "merge", "include-protected",
 				"digest"} {
@@ -72,6 +81,8 @@ func NewCommit(env *cli.Env) *cobra.Command {
 	cmd.Flags().BoolVar(&o.request.Theirs, "theirs", false, "take the shadow's side of conflicts")
 	cmd.Flags().BoolVar(&o.request.Merge, "merge", false,
 		"take both sides of conflicts in text, where they do not touch")
+	cmd.Flags().StringVar(&o.request.GitOnly, "git-only", "",
+		"take the branch or tag `REF` as git fetch would, and nothing else")
 	cmd.Flags().BoolVarP(&o.patch, "patch", "p", false, "ask about each change and each hunk")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "list all paths, not the first 20")
 	command.JSON(cmd, &o.json, "print an object")
@@ -133,6 +144,12 @@ func commitPath(arg string) string {
 }
 
 func writeCommitted(w io.Writer, colour bool, o commitOptions, r workspace.Result) error {
+	if r.Git != "" {
+		if _, err := fmt.Fprintf(w, "%s %s\n", terminal.Paint(colour, terminal.Cyan, "git:"),
+			output.Printable(r.Git)); err != nil {
+			return err
+		}
+	}
 	someLines(w, o.verbose, len(r.Committed), func(i int) string {
 		return changeLine(colour, api.Change{Change: r.Committed[i]})
 	})

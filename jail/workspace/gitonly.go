@@ -1,0 +1,239 @@
+package workspace
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jail-sandbox/jail/jail/gitrepo"
+	"github.com/jail-sandbox/jail/jail/internal/sys"
+	"github.com/jail-sandbox/jail/policy"
+)
+
+// ErrGitOnly is returned for a branch that is not taken; the error says why.
+var ErrGitOnly = errors.New("the branch is not taken")
+
+func notTaken(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrGitOnly, fmt.Sprintf(format, args...))
+}
+
+// decideGit chooses for a commit of a branch alone: one new file for each object that the real
+// repository lacks, and the ref. They are written like every commit, objects first.
+func (w decision) decideGit(ctx context.Context, out *decided, changes []Change,
+	o CommitOptions) error {
+	repo, err := w.oneRepository(changes, o.Paths)
+	if err != nil {
+		return err
+	}
+	if o.Git == nil {
+		return notTaken("this build reads no repositories")
+	}
+	upper, err := w.layer.openUpper()
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	p := &gitPlan{decision: w, ctx: ctx, k: &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta},
+		repo: repo, changes: changes, dirs: map[string]bool{}, texts: map[Name]string{}}
+	// Every ref as it is before it is read, so that one that changes meanwhile is a conflict.
+	before := map[Name]sys.Stat{}
+	if err := p.k.eachGitFile(w.source, repo, repo.path, func(path Name, st sys.Stat) {
+		before[path] = st
+	}); err != nil {
+		return err
+	}
+	files, err := w.gitFiles(upper, repo)
+	if err != nil {
+		return err
+	}
+	taken, err := o.Git.Take(ctx, files, *o.GitOnly)
+	refusal := gitrepo.Refusal("")
+	if errors.As(err, &refusal) {
+		err = notTaken("%s", refusal)
+	}
+	if err != nil {
+		return err
+	}
+	for _, object := range taken.Objects {
+		if err := p.object(object); err != nil {
+			return err
+		}
+	}
+	if err := p.ref(taken, before); err != nil {
+		return err
+	}
+	slices.SortFunc(p.out, func(a, b Change) int {
+		return strings.Compare(string(a.Path), string(b.Path))
+	})
+	for _, c := range p.out {
+		if why := holdBack(c, o); why != "" {
+			return &protectedError{[]Held{{c.Path, why}}}
+		}
+	}
+	locked, err := w.gitConflicts(ctx, p.out)
+	if err == nil && locked != nil {
+		err = &ConflictError{locked}
+	}
+	if err != nil {
+		return err
+	}
+	out.result.Committed, out.result.Git, out.texts = p.out, taken.Line, p.texts
+	return enoughRoom(w.source, p.out)
+}
+
+// ofShadow returns those of the changes that the shadow has, too. What a commit of a branch made
+// beside these is nothing of the tool's.
+func (d decided) ofShadow(changes []Change) []Change {
+	return slices.DeleteFunc(slices.Clone(changes), func(c Change) bool {
+		return d.shadow[c.Path] == nil
+	})
+}
+
+// oneRepository returns the repository that a commit of a branch is about: that of the path, or the
+// only one of which something changed.
+func (w decision) oneRepository(changes []Change, paths []Name) (*repository, error) {
+	var found []*repository
+	for _, c := range changes {
+		if c.Git == "" || slices.Contains(found, c.repo) {
+			continue
+		}
+		at := c.repo.path
+		named := slices.ContainsFunc(paths, func(p Name) bool {
+			path := strings.TrimSuffix(string(p), "/")
+			return path == at || join(path, ".git") == at
+		})
+		if paths == nil || named {
+			found = append(found, c.repo)
+		}
+	}
+	switch {
+	case len(paths) > 1:
+		return nil, notTaken("one PATH may name the repository")
+	case len(found) == 0 && paths != nil:
+		return nil, notTaken("of no repository at %s did data change", Name(orDot(string(paths[0]))))
+	case len(found) == 0:
+		return nil, notTaken("the run changed no data of a repository")
+	case len(found) > 1:
+		return nil, notTaken("%d repositories changed, %s for example: name one as PATH", len(found),
+			Name(orDot(found[0].path)))
+	case found[0].fresh:
+		return nil, notTaken("%s", found[0].freshReason())
+	case found[0].damaged != "":
+		return nil, notTaken("%s is damaged", Name(found[0].damaged))
+	}
+	return found[0], nil
+}
+
+// gitPlan collects the changes of a commit of a branch.
+type gitPlan struct {
+	decision
+	ctx     context.Context
+	k       *walker
+	repo    *repository
+	changes []Change
+	out     []Change
+	// dirs are directories of which is known that they are there or made.
+	dirs  map[string]bool
+	texts map[Name]string
+}
+
+// Modes of what git makes.
+const (
+	objectMode = 0o444
+	refMode    = 0o644
+	gitDirMode = 0o755
+)
+
+// object takes the file of one object: that of the shadow if the object is loose there.
+func (p *gitPlan) object(o gitrepo.TakenObject) error {
+	if err := p.ctx.Err(); err != nil {
+		return err
+	}
+	rest, ok := o.Path()
+	path := Name(join(p.repo.path, rest))
+	if !ok {
+		return notTaken("an object has no name")
+	}
+	if o.SHA256 == "" {
+		return p.file(Change{Path: path, Kind: Added}, objectMode, string(o.File))
+	}
+	i, found := slices.BinarySearchFunc(p.changes, path, func(c Change, path Name) int {
+		return comparePaths(string(c.Path), string(path))
+	})
+	if !found {
+		return notTaken("%s is no change of the run", path)
+	}
+	c := p.changes[i]
+	switch {
+	case c.Refused != "":
+		return notTaken("%s: %s", path, c.Refused)
+	case c.Kind != Added || c.After.Type != File || c.After.SHA256 != o.SHA256:
+		return fmt.Errorf("%s: %w", path, ErrDigest)
+	}
+	after := *c.After
+	after.Mode = objectMode
+	return p.add(Change{Path: path, Kind: Added, After: &after})
+}
+
+// comparePaths orders paths as Changes does: a directory, what is beneath it, then the names after
+// it.
+func comparePaths(a, b string) int {
+	for a != "" && b != "" {
+		var x, y string
+		x, a, _ = strings.Cut(a, "/")
+		y, b, _ = strings.Cut(b, "/")
+		if c := strings.Compare(x, y); c != 0 {
+			return c
+		}
+	}
+	return strings.Compare(a, b)
+}
+
+// ref takes the ref, which must be as it was before it was read.
+func (p *gitPlan) ref(taken gitrepo.Taken, before map[Name]sys.Stat) error {
+	path := Name(join(p.repo.path, taken.Ref))
+	c, mode := Change{Path: path, Kind: Added}, uint32(refMode)
+	if st, ok := before[path]; ok {
+		c.Kind, c.Before, c.seen, mode = Modified, nodeOf(st), st, st.Perm()&0o777
+		if typeOf(st) != File {
+			return notTaken("%s is no file", path)
+		}
+	}
+	return p.file(c, mode, taken.After+"\n")
+}
+
+// file adds a change to content that is not the shadow's file.
+func (p *gitPlan) file(c Change, mode uint32, text string) error {
+	sum := sha256.Sum256([]byte(text))
+	c.After = &Node{Type: File, Mode: mode, Size: int64(len(text)),
+		SHA256: hex.EncodeToString(sum[:])}
+	p.texts[c.Path] = text
+	return p.add(c)
+}
+
+// add adds a change, and the directories above it that the real repository lacks.
+func (p *gitPlan) add(c Change) error {
+	c.repo, c.part = p.repo, policy.GitData
+	c.Git = c.gitPart()
+	p.out = append(p.out, c)
+	for dir := parentOf(string(c.Path)); !p.dirs[dir] && dir != p.repo.path; dir = parentOf(dir) {
+		p.dirs[dir] = true
+		f, err := p.k.openDirAt(p.source, dir)
+		if err == nil {
+			f.Close()
+			break
+		}
+		if !missing(err) {
+			return err
+		}
+		made := Change{Path: Name(dir), Kind: Added, After: &Node{Type: Dir, Mode: gitDirMode},
+			repo: p.repo, part: policy.GitData}
+		made.Git = made.gitPart()
+		p.out = append(p.out, made)
+	}
+	return nil
+}
