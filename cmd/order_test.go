@@ -25,7 +25,7 @@ var supervisorOrder = [][]string{
 		"filewatch", "hostpolicy", "mounts", "rundir", "runlog"},
 	{"admission", "prewarm", "shadows"},
 	// What clients and the daemon say to each other.
-	{"message"},
+	{"message", "engine"},
 	// The parts beside the work.
 	{"auditlog", "detached", "hoststatus", "naming", "records", "recovery", "tools"},
 	// The parts of a run.

@@ -22,7 +22,7 @@ const maxProblems = 100
 // in sentences that name the key. A parser of policies reports them with a position.
 var checks = []func(Policy) []error{
 	checkWorkspace, checkMounts, checkNested, checkLimits, checkTools, checkFetch, checkEnv,
-	checkSyscalls, checkAudit,
+	checkSyscalls, checkAudit, checkSession,
 }
 
 // Check returns everything that is wrong with a policy, joined, or nil. Resolve refuses
@@ -362,6 +362,13 @@ func CheckEnvGlob(g Glob) error {
 		return fmt.Errorf("pattern %q is no name of a variable, such as TERM or LC_*", text)
 	}
 	return nil
+}
+
+func checkSession(p Policy) (out []error) {
+	if p.Session.Engine > EngineShared {
+		out = append(out, errors.New("session.engine is no value there is"))
+	}
+	return out
 }
 
 func checkAudit(p Policy) (out []error) {

@@ -44,6 +44,9 @@ func TestLaws(t *testing.T) {
 	t.Run("Audit", func(t *testing.T) {
 		policytest.Laws(t, policytest.Audit(), policy.Audit{}, policy.TopAudit())
 	})
+	t.Run("Session", func(t *testing.T) {
+		policytest.Laws(t, policytest.Session(), policy.Session{}, policy.TopSession())
+	})
 	t.Run("Syscalls", func(t *testing.T) {
 		policytest.Laws(t, policytest.Syscalls(), policy.Syscalls{}, policy.TopSyscalls())
 	})

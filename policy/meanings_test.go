@@ -365,6 +365,16 @@ func TestAuditMeans(t *testing.T) {
 	})
 }
 
+func TestSessionMeans(t *testing.T) {
+	s := func(e policy.EngineRule) policy.Session { return policy.Session{Engine: e} }
+	policytest.Meanings(t, []policytest.Meaning[policy.Session]{
+		{Name: "a ceiling forbids", Less: s(policy.EngineOwn), More: s(policy.EngineRequest)},
+		{Name: "on request", Less: s(policy.EngineRequest), More: s(policy.EngineShared)},
+		{Name: "nothing granted, nothing shared", Less: policy.Session{},
+			More: policy.TopSession()},
+	})
+}
+
 func TestSyscallsMean(t *testing.T) {
 	s := func(groups ...string) policy.Syscalls { return policy.Syscalls{Groups: groups} }
 	policytest.Meanings(t, []policytest.Meaning[policy.Syscalls]{

@@ -20,6 +20,7 @@ type Policy struct {
 	Env       Env       `json:"env"`
 	Syscalls  Syscalls  `json:"syscalls"`
 	Audit     Audit     `json:"audit"`
+	Session   Session   `json:"session,omitzero"`
 }
 
 // Top grants everything.
@@ -33,6 +34,7 @@ func Top() Policy {
 		Env:       TopEnv(),
 		Syscalls:  TopSyscalls(),
 		Audit:     TopAudit(),
+		Session:   TopSession(),
 	}
 }
 
@@ -47,6 +49,7 @@ func (p Policy) Meet(q Policy) Policy {
 		Env:       p.Env.Meet(q.Env),
 		Syscalls:  p.Syscalls.Meet(q.Syscalls),
 		Audit:     p.Audit.Meet(q.Audit),
+		Session:   p.Session.Meet(q.Session),
 	}.Normal()
 }
 
@@ -58,7 +61,8 @@ func (p Policy) LessEq(q Policy) bool {
 		p.Limits.LessEq(q.Limits) &&
 		p.Tools.LessEq(q.Tools) &&
 		p.Fetch.LessEq(q.Fetch) &&
-		p.Env.LessEq(q.Env) && p.Syscalls.LessEq(q.Syscalls) && p.Audit.LessEq(q.Audit)
+		p.Env.LessEq(q.Env) && p.Syscalls.LessEq(q.Syscalls) &&
+		p.Audit.LessEq(q.Audit) && p.Session.LessEq(q.Session)
 }
 
 // Normal returns the one form of all policies that grant the same.
@@ -72,14 +76,16 @@ func (p Policy) Normal() Policy {
 		Env:       p.Env.Normal(),
 		Syscalls:  p.Syscalls.Normal(),
 		Audit:     p.Audit.Normal(),
+		Session:   p.Session.Normal(),
 	}
 }
 
 // String shows one part a line.
 func (p Policy) String() string {
 	return fmt.Sprintf(
-		"workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\nenv: %s\nsyscalls: %s\naudit: %s\n",
-		p.Workspace, p.Mounts, p.Limits, p.Tools, p.Fetch, p.Env, p.Syscalls, p.Audit)
+		"workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\nenv: %s\nsyscalls: %s\naudit: %s\nsession: %s\n",
+		p.Workspace, p.Mounts, p.Limits, p.Tools, p.Fetch, p.Env, p.Syscalls, p.Audit,
+		p.Session)
 }
 
 // Digest returns "sha256:" and the hex SHA-256 of the JSON of the normal form, so

@@ -135,7 +135,7 @@ func TestEnviron(t *testing.T) {
 }
 
 func TestStrings(t *testing.T) {
-	if got := (policy.Policy{}).String(); strings.Count(got, "\n") != 8 || !strings.Contains(got,
+	if got := (policy.Policy{}).String(); strings.Count(got, "\n") != 9 || !strings.Contains(got,
 		"tools: allow ∅") {
 		t.Errorf("nothing is shown as %s", got)
 	}

@@ -40,6 +40,10 @@ func (p Policy) Weaknesses() []Weakness {
 	if p.Workspace.Access == WorkspaceShadow && p.Workspace.Commit == CommitAuto {
 		warn("workspace.commit = \"auto\": changes become real without anyone having seen them")
 	}
+	rule = "session.engine"
+	if p.Session.Engine == EngineShared {
+		warn("session.engine = \"shared\": WebAssembly invocations of a session share one process")
+	}
 	for _, m := range p.Mounts {
 		rule = "mount " + strconv.Quote(m.String())
 		warnMount(m, warn)

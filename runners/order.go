@@ -25,6 +25,30 @@ type Order struct {
 	Fetch bool `json:"fetch,omitempty"`
 	// Joined gives the tool its standard output as its standard error, too.
 	Joined bool `json:"joined,omitempty"`
+	// Serve makes jail-init the shared engine of a session: instead of one run, it carries out the
+	// Calls that follow until the control socket is closed.
+	Serve bool `json:"serve,omitempty"`
+}
+
+// Call is the daemon's message to a shared engine: an invocation to carry out, or one to cancel. An
+// invocation comes with its module, standard input, output and error, and last, if it fetches, the
+// socket to its fetch proxy.
+type Call struct {
+	// ID is unique among the calls of an engine.
+	ID uint64 `json:"id"`
+	// Cancel ends the invocation of that ID. Nothing else is set.
+	Cancel     bool       `json:"cancel,omitempty"`
+	Invocation Invocation `json:"invocation,omitzero"`
+	Fetch      bool       `json:"fetch,omitempty"`
+	// CPUNanos is the limit of CPU time; 0 means none.
+	CPUNanos int64 `json:"cpu_ns,omitempty"`
+}
+
+// Reply is a shared engine's message about the end of a call. As an Answer it comes from inside the
+// jail.
+type Reply struct {
+	ID     uint64 `json:"id"`
+	Answer Answer `json:"answer"`
 }
 
 // SignalTerminate is the signal, SIGPWR, by which the host asks process 1 of a jail to have its other

@@ -65,6 +65,10 @@ type ModuleLimits struct {
 	// Size of the module file.
 	Bytes     int64 `json:"bytes,omitempty"`
 	Functions int   `json:"functions,omitempty"` // functions that it defines
+	// Interruptible asks for machine code that looks at every turn of a loop whether it is to stop.
+	// That costs four to six times the time of plain code. A shared engine needs it: nothing else
+	// ends one instance of a module without its process.
+	Interruptible bool `json:"interruptible,omitempty"`
 }
 
 // Invocation is one call of a tool.
@@ -123,7 +127,15 @@ type Usage struct {
 	OpenPeak    int   `json:"open_peak"`
 	StdoutBytes int64 `json:"stdout_bytes"`
 	StderrBytes int64 `json:"stderr_bytes"`
+	// CPUNanos is the CPU time of the thread that ran the module; only a shared engine measures it.
+	CPUNanos int64 `json:"cpu_ns,omitempty"`
 }
+
+// Why a shared engine stopped an invocation.
+const (
+	StoppedCancelled = "cancelled"
+	StoppedCPUTime   = "cpu_time"
+)
 
 // Report is how a run ended.
 type Report struct {
@@ -137,6 +149,9 @@ type Report struct {
 	MemoryRefused *MemoryRefused `json:"memory_refused,omitempty"`
 	LimitsMet     []LimitMet     `json:"limits_met,omitempty"`
 	Usage         Usage          `json:"usage"`
+	// Stopped says why a shared engine stopped the module before its end; empty if it ended by
+	// itself.
+	Stopped string `json:"stopped,omitempty"`
 	// By a script, sorted by name.
 	Executed []Executed `json:"executed,omitempty"`
 }

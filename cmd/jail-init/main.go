@@ -35,6 +35,9 @@ func run(args, env []string) int {
 	if err != nil {
 		return fail(err)
 	}
+	if order.Serve {
+		return serve(conn)
+	}
 	code, answer := 0, runners.Answer{}
 	if order.Native != nil {
 		code, answer = runNative(order, conn, proxy)
@@ -74,6 +77,9 @@ func receive(conn *control.Conn, ready *prepared) (runners.Order, [][]byte, *was
 	if n := len(files) - 1; order.Fetch && n >= 0 {
 		proxy = wasiguest.NewProxy(files[n])
 		files = files[:n]
+	}
+	if order.Serve && len(files) == 0 {
+		return order, nil, nil, nil
 	}
 	if order.Native != nil && len(files) != 0 {
 		return order, nil, nil, fmt.Errorf("the order of a program came with %d descriptors",

@@ -120,6 +120,7 @@ func (d *differ) compare(a, b policy.Policy) (err error) {
 	d.fetch()
 	d.env()
 	d.audit()
+	d.session()
 	d.limits()
 	return nil
 }
@@ -320,6 +321,15 @@ func (d *differ) audit() {
 			policy.FilesChanges: "write files without a record of each"}
 		d.add(way(y > x), "audit", what[min(x, y)],
 			fmt.Sprintf("audit.files = %q", either(y > x, y, x)), nil)
+	}
+}
+
+func (d *differ) session() {
+	if x, y := d.a.Session.Engine, d.b.Session.Engine; x != y {
+		what := map[policy.EngineRule]string{
+			policy.EngineRequest: "share a process among invocations of a session that asks for it",
+			policy.EngineShared:  "share a process among the invocations of every session"}
+		d.add(way(y > x), "session", what[max(x, y)], fmt.Sprintf("session.engine = %q", y), nil)
 	}
 }
 

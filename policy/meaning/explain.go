@@ -94,6 +94,8 @@ func Explain(sources []Source) (Explanation, error) {
 		func(p policy.Policy) []word { return words(p.Syscalls.Groups) }, text)
 	files := func(p policy.Policy) string { return p.Audit.Files.String() }
 	x.scalar("audit.files", files(p), files, policy.FilesNone.String())
+	engine := func(p policy.Policy) string { return p.Session.Engine.String() }
+	x.scalar("session.engine", engine(p), engine, policy.EngineShared.String())
 	return x.out, nil
 }
 

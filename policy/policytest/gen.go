@@ -219,6 +219,12 @@ func Syscalls() *rapid.Generator[policy.Syscalls] {
 		func(s []string) policy.Syscalls { return policy.Syscalls{Groups: s} })
 }
 
+// Session draws what invocations may share, values that there are not included.
+func Session() *rapid.Generator[policy.Session] {
+	return rapid.Map(rapid.IntRange(0, 3),
+		func(n int) policy.Session { return policy.Session{Engine: policy.EngineRule(n)} })
+}
+
 // Audit draws what is recorded, values that there are not included.
 func Audit() *rapid.Generator[policy.Audit] {
 	return rapid.Map(rapid.IntRange(0, 4),
@@ -238,6 +244,7 @@ func Policy() *rapid.Generator[policy.Policy] {
 			Env:       Env().Draw(t, "env"),
 			Syscalls:  Syscalls().Draw(t, "syscalls"),
 			Audit:     Audit().Draw(t, "audit"),
+			Session:   Session().Draw(t, "session"),
 		}
 	})
 }

@@ -160,6 +160,7 @@ func (d *draft) inheritPolicy(base *draft) {
 	p.Env.Allow = uniteRules(q.Env.Allow, p.Env.Allow)
 	p.Syscalls.Groups = unite(q.Syscalls.Groups, p.Syscalls.Groups)
 	inheritKey(d, base, "audit.files", &p.Audit.Files, q.Audit.Files)
+	inheritKey(d, base, "session.engine", &p.Session.Engine, q.Session.Engine)
 	values := maps.Clone(p.Env.Set.Values)
 	if values == nil {
 		values = map[string]string{}
@@ -282,6 +283,7 @@ func (d *draft) open() {
 	openKey(d, "env.allow", &p.Env.Allow, top.Env.Allow)
 	openKey(d, "syscalls.groups", &p.Syscalls, top.Syscalls)
 	openKey(d, "audit.files", &p.Audit.Files, top.Audit.Files)
+	openKey(d, "session.engine", &p.Session.Engine, top.Session.Engine)
 }
 
 // openOptional is open for what even a profile may leave out.
@@ -292,6 +294,7 @@ func (d *draft) openOptional() {
 		}
 	}
 	openKey(d, "audit.files", &d.policy.Audit.Files, policy.FilesNone)
+	openKey(d, "session.engine", &d.policy.Session.Engine, policy.EngineRequest)
 }
 
 func openKey[T any](d *draft, key string, into *T, top T) {

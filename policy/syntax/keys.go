@@ -61,6 +61,8 @@ var plainKeys = []Key{
 	{"syscalls.groups", `["wasi"]`, "groups of system calls that are allowed"},
 	{"audit.files", "none | changes | opens",
 		"which file accesses of a run are recorded; none if missing"},
+	{"session.engine", "own | request | shared",
+		"whether the WebAssembly invocations of a session share one process; request if missing"},
 	{"version", "1",
 		"revision of the file; a signed profile is never replaced by one with a lower number"},
 	{"signed.by", `["ops+5e4f8c11+Ae…"]`,

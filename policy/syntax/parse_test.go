@@ -107,6 +107,7 @@ func TestParseWhole(t *testing.T) {
 			Pass: policy.MustGlobs("TERM")},
 		Syscalls: policy.Syscalls{Groups: []string{"wasi"}},
 		Audit:    policy.TopAudit(),
+		Session:  policy.Session{Engine: policy.EngineRequest},
 	}
 	if !policytest.Same(f.Policy, want) {
 		t.Errorf("read as\n%s\nwant\n%s", f.Policy, want)

@@ -52,6 +52,14 @@ func Render(f File) []byte {
 	if p.Audit.Files != policy.FilesNone {
 		w.line("files = %s", quote(p.Audit.Files.String()))
 	}
+	w.section("session")
+	unsaid := policy.EngineRequest
+	if f.Kind != Profile {
+		unsaid = top.Session.Engine
+	}
+	if p.Session.Engine != unsaid {
+		w.line("engine = %s", quote(p.Session.Engine.String()))
+	}
 	for _, t := range f.Tools {
 		w.tool(t, top)
 	}

@@ -102,6 +102,8 @@ func schemaOf(t reflect.Type, path string) object {
 		return object{"enum": policy.CommitRuleWords()}
 	case reflect.TypeFor[policy.Rights]():
 		return object{"enum": policy.RightsWords()}
+	case reflect.TypeFor[policy.EngineRule]():
+		return object{"enum": policy.EngineRuleWords()}
 	case reflect.TypeFor[policy.FileAudit]():
 		return object{"enum": policy.FileAuditWords()}
 	case reflect.TypeFor[policy.FetchMode]():

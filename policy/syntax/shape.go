@@ -36,6 +36,7 @@ func (r *reader) file(root *node) {
 		"env":         r.env,
 		"syscalls":    r.syscalls,
 		"audit":       r.audit,
+		"session":     r.session,
 		"tool":        r.toolSections,
 		"without":     r.without,
 		"version":     r.fileVersion,
@@ -247,6 +248,14 @@ func (r *reader) audit(key string, v *node) {
 	r.table(key, v, map[string]func(string, *node){
 		"files": func(k string, v *node) {
 			r.oneOf(k, v, policy.FileAuditWords(), &r.draft.policy.Audit.Files)
+		},
+	})
+}
+
+func (r *reader) session(key string, v *node) {
+	r.table(key, v, map[string]func(string, *node){
+		"engine": func(k string, v *node) {
+			r.oneOf(k, v, policy.EngineRuleWords(), &r.draft.policy.Session.Engine)
 		},
 	})
 }

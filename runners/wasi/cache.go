@@ -31,6 +31,12 @@ func CacheKey(module [sha256.Size]byte, machine string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// Interruptible returns the digest by which the cache knows the interruptible machine code of a
+// module; see runners.ModuleLimits.
+func Interruptible(module [sha256.Size]byte) [sha256.Size]byte {
+	return sha256.Sum256(append([]byte("interruptible "), module[:]...))
+}
+
 // Seal computes the code that ties a compiled module to its cache key. The
 // compiled form is machine code, so an entry is used only if its seal, made
 // with a key that only the daemon has, still fits.

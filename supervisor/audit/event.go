@@ -88,8 +88,10 @@ type RunStarted struct {
 	Warnings []string `json:"warnings"`
 	// Learn: the caller observes the run to make a policy.
 	Learn bool `json:"learn"`
-	// Start is "warm" in a prewarmed jail, "cold" in a new one.
+	// Start is "warm" in a prewarmed jail, "cold" in a new one, "shared" in a shared engine.
 	Start string `json:"start"`
+	// Engine is the id of the shared engine, which all invocations have that share its process.
+	Engine string `json:"engine"`
 }
 
 // Exec is a program or module that was started inside a jail.

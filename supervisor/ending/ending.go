@@ -63,16 +63,30 @@ type Stopper struct {
 	// asked says that the tool was only asked to end so far.
 	asked bool
 	jail  jailed
+	// endedBy is closed when there is a cause; nil before anybody waits for that.
+	endedBy chan struct{}
+}
+
+// A Call is a run in a process that it shares with others.
+type Call interface {
+	// Cancel ends the run and nothing else, or, where that does not help, the process.
+	Cancel()
+	// Ended reports whether the run has ended.
+	Ended() bool
 }
 
 // jailed is the jail of a run; the zero value is one that has not started.
 type jailed struct {
 	proc *launch.Process
 	leaf *cgroup.Leaf
+	// call is that of a shared engine, which the run has in place of a jail.
+	call Call
 }
 
 // ended reports whether the jail has ended by itself.
-func (j jailed) ended() bool { return j.proc != nil && j.proc.Ended() }
+func (j jailed) ended() bool {
+	return j.proc != nil && j.proc.Ended() || j.call != nil && j.call.Ended()
+}
 
 // kill ends all of the jail's processes at once, if there is a jail: many that all want a CPU would
 // let the first wait for its turn to die.
@@ -80,6 +94,9 @@ func (j jailed) kill() {
 	if j.proc != nil {
 		// The jail may have ended by itself.
 		_ = errors.Join(j.proc.Kill(), j.leaf.KillAtOnce())
+	}
+	if j.call != nil {
+		j.call.Cancel()
 	}
 }
 
@@ -90,9 +107,36 @@ func (s *Stopper) End(c Cause) {
 	defer s.mu.Unlock()
 	if s.cause == nil && !s.over(c) {
 		s.cause = &c
+		if s.endedBy != nil {
+			close(s.endedBy)
+		}
 		s.jail.kill()
 	} else if s.asked {
 		s.asked = false
+		s.jail.kill()
+	}
+}
+
+// EndedBy returns a channel that is closed when the run is ended from outside.
+func (s *Stopper) EndedBy() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.endedBy == nil {
+		s.endedBy = make(chan struct{})
+		if s.cause != nil {
+			close(s.endedBy)
+		}
+	}
+	return s.endedBy
+}
+
+// Called notes the call of a run in a shared engine, and cancels it at once if the run was ended
+// meanwhile.
+func (s *Stopper) Called(c Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.jail.call = c
+	if s.cause != nil {
 		s.jail.kill()
 	}
 }
@@ -133,7 +177,7 @@ func (s *Stopper) Process() *launch.Process {
 func (s *Stopper) Started(p *launch.Process, leaf *cgroup.Leaf) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.jail = jailed{p, leaf}
+	s.jail = jailed{proc: p, leaf: leaf}
 	if s.cause != nil {
 		s.jail.kill()
 	}

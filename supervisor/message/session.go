@@ -22,6 +22,8 @@ type SessionRequest struct {
 	IdleMS int64 `json:"idle_ms,omitempty"`
 	// It ends after so many milliseconds in any case; 0 or none is eight hours.
 	TimeMS int64 `json:"time_ms,omitempty"`
+	// Its WebAssembly invocations run in one process, where the policy permits that.
+	SharedEngine bool `json:"shared_engine,omitempty"`
 }
 
 // A SessionInfo is an open session.
@@ -46,6 +48,8 @@ type SessionInfo struct {
 	TimeMS      int64 `json:"time_ms"`
 	Running     int   `json:"running"`     // invocations
 	Invocations int64 `json:"invocations"` // since it began
+	// Its WebAssembly invocations run in one process.
+	SharedEngine bool `json:"shared_engine,omitempty"`
 }
 
 // An ExecRequest asks for an invocation in a session. Its limits and variables come on top of the

@@ -47,6 +47,10 @@ type Job struct {
 	Holds time.Duration
 	// In is the session that the job is an invocation of, or nil.
 	In *Session
+	// Shared says that the job runs in a shared engine of its session, and Module which of the
+	// engine's modules it runs.
+	Shared bool
+	Module int
 }
 
 // Host is what a job has of the host until it is closed.
@@ -71,6 +75,8 @@ type Session struct {
 	Group string
 	// Source is the workspace's real directory, nil without one.
 	Source *os.File
+	// Modules are those of the session's shared engines; nil if it has none.
+	Modules *Modules
 }
 
 // openSource returns a descriptor of its own of the session's real directory, nil without one.

@@ -38,7 +38,7 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 	}
 	r := jail.Request{ID: j.ID, Base: j.Host.IDs.Base, User: rootless.User(), Slice: slice,
 		Later:  j.Holds == 0 && j.Tool.Native == "",
-		Caches: s.caches(j.Tool), Told: s.o.Told, Command: jail.Command{
+		Caches: s.caches(j), Told: s.o.Told, Command: jail.Command{
 			Runner: string(runners.KindWASI), Tool: j.Tool.Name, Digest: j.Tool.Digest(),
 			Args: runlog.Readable(j.args()), Env: runlog.Readable(env), Cwd: f.cwd}}
 	if sc := j.Tool.Script; sc != nil {
@@ -98,8 +98,12 @@ func sourceOf(dir *os.File, c caller.Caller) (*jail.Source, error) {
 	return &jail.Source{Path: dir.Name(), UID: st.Uid, GID: st.Gid}, nil
 }
 
-func (s *Preparer) caches(t Tool) (all []string) {
-	for _, m := range t.modules() {
+func (s *Preparer) caches(j *Job) (all []string) {
+	if j.Shared {
+		all, j.Module = j.In.Modules.place(j.Policy.Digest(), s.modules.cache.Path(j.code(j.Tool)))
+		return all
+	}
+	for _, m := range j.Tool.modules() {
 		all = append(all, s.modules.cache.Path(m.Sum))
 	}
 	return all
@@ -132,8 +136,11 @@ func (j *Job) order(env []string) runners.Order {
 func (j *Job) fillInvocation(inv *runners.Invocation) {
 	pol := j.Policy.Policy()
 	inv.Layout, inv.Devices, inv.CacheDir = j.Tool.layout, j.Plan.Devices,
-		filepath.Join(jail.CacheDir, "0")
+		filepath.Join(jail.CacheDir, strconv.Itoa(j.Module))
 	inv.MemoryLimit, inv.OpenFiles = memory(j.Policy), int(min(pol.Limits.OpenFiles, 1<<20))
+	if inv.Module.Interruptible = j.Shared; j.Shared {
+		inv.MemoryLimit = min(inv.MemoryLimit, sharedMemory(pol.Limits.Memory))
+	}
 	if w := j.Plan.Workspace; w != nil {
 		inv.Mounts = append(inv.Mounts, runners.Mount{Path: jail.SeenPath(w.Target),
 			Source: w.Target, Write: w.Shadow, Hide: pol.Workspace.Hide})

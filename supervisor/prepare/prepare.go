@@ -23,6 +23,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/modules"
 	"github.com/jail-sandbox/jail/supervisor/mounts"
+	"github.com/jail-sandbox/jail/supervisor/prewarm"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
@@ -112,6 +113,7 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 	if j.Policy = f.policy; err != nil {
 		return err
 	}
+	j.Shared = j.mayShare()
 	if !dry && j.Holds == 0 {
 		for _, t := range j.Tool.modules() {
 			if err := s.compiled(ctx, j, t); err != nil {
@@ -124,6 +126,10 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 	}
 	if err := checkIO(s.o.Config.Slice, j.Policy.Policy().Limits); err != nil {
 		return err
+	}
+	if j.Shared && !prewarm.HasHost(j.Plan) {
+		// The engine has what it mounts.
+		return nil
 	}
 	// What the policy mounts is opened with the caller's rights, the cache with the daemon's.
 	j.Host.Binds, err = mounts.Binds(j.Plan, j.Caller.Caller, s.o.Layers)

@@ -367,7 +367,11 @@ func (s *Preparer) compileInTurn(ctx context.Context, j *Job, t Tool) error {
 }
 
 func (s *Preparer) isCompiled(j *Job, t Tool) (bool, error) {
-	_, ok, err := s.modules.cache.Find(j.Host.cached, t.Sum)
+	find := func() (string, bool, error) { return s.modules.cache.Find(j.Host.cached, t.Sum) }
+	if j.Shared {
+		find = func() (string, bool, error) { return j.In.Modules.find(s.modules.cache, j.code(t)) }
+	}
+	_, ok, err := find()
 	if err != nil {
 		return false, problem.New(problem.Failed, "cache of compiled modules: %w", err)
 	}
@@ -397,7 +401,7 @@ func (s *Preparer) compile(ctx context.Context, j *Job, t Tool) error {
 	if failure != "" {
 		return problem.New(problem.Refused, "tool %s cannot be compiled: %s", t.Name, failure)
 	}
-	if err := s.modules.cache.Store(t.Sum, out.Bytes()); err != nil {
+	if err := s.modules.cache.Store(j.code(t), out.Bytes()); err != nil {
 		return problem.New(problem.Failed, "cache of compiled modules: %w", err)
 	}
 	return nil
@@ -407,7 +411,7 @@ func (s *Preparer) compile(ctx context.Context, j *Job, t Tool) error {
 func (s *Preparer) compileJail(ctx context.Context, j *Job, t Tool,
 	eff policy.Effective, out *limited) (failure string, err error) {
 	sub := &Job{Caller: j.Caller, ID: jail.ID(string(j.ID)[:min(len(j.ID), 50)] + ".compile"),
-		Policy: eff, Tool: t}
+		Policy: eff, Tool: t, Shared: j.Shared}
 	defer sub.Close()
 	if sub.Tool.module, err = launch.Reopen(t.module); err != nil {
 		return "", problem.New(problem.Failed, "module: %w", err)
@@ -434,6 +438,7 @@ func (s *Preparer) planCompile(j *Job) (err error) {
 	}
 	j.Order = runners.Order{Compile: true,
 		Invocation: runners.Invocation{Args: []string{"compile"}, CacheDir: compileDir}}
+	j.Order.Invocation.Module.Interruptible = j.Shared
 	return fitOOMScore(&j.Plan)
 }
 

@@ -58,7 +58,7 @@ type Pool struct {
 // New starts a pool.
 func New(o Options) *Pool {
 	p := &Pool{o: o}
-	p.jails = newDemand(options[Spec, *Jail]{Size: o.Size, Make: p.start, Capacity: Spec.capacity,
+	p.jails = newDemand(options[Spec, *Jail]{Size: o.Size, Make: o.start, Capacity: Spec.capacity,
 		Awaits: Spec.awaits, Outdated: o.Outdated, Busy: o.Busy})
 	return p
 }
@@ -188,8 +188,14 @@ func hostMounts() (sum [sha256.Size]byte, err error) {
 	return sha256.Sum256(text), err
 }
 
+// Make makes a jail by a plan for a session, outside of any pool. The caller closes it.
+func Make(ctx context.Context, o Options, spec Spec, plan jail.Plan) (*Jail, error) {
+	spec.plan = plan
+	return o.start(ctx, spec)
+}
+
 // start makes a jail.
-func (p *Pool) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
+func (o Options) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 	session := spec.Session
 	j := &Jail{spec: spec}
 	var undo []func()
@@ -229,7 +235,7 @@ func (p *Pool) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 		j.plan = spec.plan.Elsewhere(jail.NewID(), j.ids.Base)
 	}
 	state.ID, state.Cgroup = string(j.plan.ID), j.plan.Cgroup.Path
-	if j.dir, err = p.o.Dirs.Add(state); err != nil {
+	if j.dir, err = o.Dirs.Add(state); err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() { _ = j.dir.Remove() })
@@ -239,7 +245,7 @@ func (p *Pool) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 			return nil, err
 		}
 	}
-	binds, err := mounts.Binds(j.plan, spec.Caller, p.o.Host)
+	binds, err := mounts.Binds(j.plan, spec.Caller, o.Host)
 	defer func() {
 		for _, f := range binds {
 			f.Close()
@@ -268,13 +274,13 @@ func (p *Pool) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 	})
 	order := control.Order{Plan: j.plan, RunDir: j.dir.Path, Later: j.AttachesLater(),
 		Shared: shared}
-	j.Process, err = p.o.Launcher.Start(ctx, order, j.Pipes.Jail(), files.Files)
+	j.Process, err = o.Launcher.Start(ctx, order, j.Pipes.Jail(), files.Files)
 	j.Pipes.HandOver()
 	if err != nil {
 		return nil, fmt.Errorf("start of a prewarmed jail: %w", err)
 	}
 	j.release = sync.OnceFunc(j.Process.Release)
-	if err = p.load(j); err != nil {
+	if err = o.load(j); err != nil {
 		j.release()
 		return nil, fmt.Errorf("a prewarmed jail: %w", err)
 	}
@@ -283,11 +289,11 @@ func (p *Pool) start(ctx context.Context, spec Spec) (_ *Jail, err error) {
 
 // load has a jail load its module, if it is to have one. All layers of the jail are set up by then,
 // also if its workspace comes later.
-func (p *Pool) load(j *Jail) error {
+func (o Options) load(j *Jail) error {
 	if j.spec.Module == [sha256.Size]byte{} {
 		return nil
 	}
-	module, ok := p.o.Module(j.spec.Module)
+	module, ok := o.Module(j.spec.Module)
 	if !ok {
 		// The run loads it.
 		return nil
@@ -297,6 +303,15 @@ func (p *Pool) load(j *Jail) error {
 	order := runners.Order{Prepare: true,
 		Invocation: runners.Invocation{CacheDir: filepath.Join(jail.CacheDir, "0")}}
 	return j.Process.Invoke(order, module)
+}
+
+// Plan returns the plan of the jail.
+func (j *Jail) Plan() jail.Plan { return j.plan }
+
+// Outdated reports whether a jail that is made now for plan would find something else on the host:
+// binds are the sources of its bind mounts as they are now.
+func (j *Jail) Outdated(plan jail.Plan, binds []*os.File) bool {
+	return !slices.Equal(j.binds, inode.All(binds)) || !j.hasSameHost(plan, j.spec)
 }
 
 // AttachesLater reports whether the run attaches its shadow workspace to the jail. A session's jail

@@ -3,6 +3,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -116,6 +117,9 @@ func (s *Recovery) clearDead(ctx context.Context) error {
 	if err != nil {
 		return problem.New(problem.Failed, "audit log: %w", err)
 	}
+	if err := s.recordUnlisted(dead, last); err != nil {
+		return err
+	}
 	for _, r := range dead {
 		if last[r.State.ID].Type != audit.TypeRunFinished {
 			if err := s.recordLost(r.State, r.End); err != nil {
@@ -127,6 +131,31 @@ func (s *Recovery) clearDead(ctx context.Context) error {
 		}
 	}
 	return s.clearGroups(dead)
+}
+
+// recordUnlisted records the ends of the invocations of dead sessions that have a start on record,
+// no end, and no directory: those in a shared engine, whose ends were to be recorded together.
+func (s *Recovery) recordUnlisted(dead []*rundir.Dir, last map[string]audit.Record) error {
+	listed, sessions := map[string]bool{}, map[string]bool{}
+	for _, r := range dead {
+		listed[r.State.ID] = true
+		if r.State.Session == r.State.ID {
+			sessions[r.State.ID] = true
+		}
+	}
+	for id, r := range last {
+		session := cmp.Or(r.SessionID, r.Session)
+		if r.Type != audit.TypeRunStarted || listed[id] || !sessions[session] {
+			continue
+		}
+		st := rundir.State{ID: id, Session: session, Policy: r.Policy}
+		end := audit.RunFinished{ExitCode: problem.ExitFailed,
+			Error: "the daemon was killed before the end of the invocation was on record"}
+		if err := s.recordLost(st, &end); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lastRecords returns of each run the last record of its start or of its end.

@@ -33,6 +33,8 @@ type Jails struct {
 	Layers   hostlayers.Host
 	// Pool is nil where no jails are prewarmed.
 	Pool *prewarm.Pool
+	// Maker makes the jails of shared engines.
+	Maker prewarm.Options
 	// Refusals is nil where nobody tells what Landlock refuses.
 	Refusals *denials.Watcher
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/engine"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
 	"github.com/jail-sandbox/jail/supervisor/prewarm"
@@ -49,6 +50,10 @@ type Within struct {
 	Shadow *workspace.Workspace
 	// Prewarmed has the prewarmed jails of the session.
 	Prewarmed *prewarm.Session
+	// Engines are the shared engines of the session, and Late takes the records of the ends of the
+	// invocations in them; nil if it has none.
+	Engines *engine.Set
+	Late    *runlog.Late
 }
 
 // A Holder is a session that a run holds open.

@@ -10,6 +10,9 @@
 //	finish.go   say how the run ended
 //	live.go     the run as others see it while it lives
 //	pause.go    stop the run for a review of its shadow
+//
+// An invocation in a shared engine of its session takes none of the steps between the first and the
+// last: see shared.go.
 package run
 
 import (
@@ -106,6 +109,12 @@ func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res 
 		return res, nil, unbegun(r.records, err)
 	}
 	defer leave()
+	if j.Shared {
+		return s.shared(ctx, r, res, streams)
+	}
+	if j.In != nil {
+		r.in.Engines.Vacate()
+	}
 	given := s.claim(ctx, r)
 	defer given.close(s.Life.CleanUp)
 	state := j.State()

@@ -37,6 +37,8 @@ type Appender interface {
 type Log struct {
 	to Appender
 	of audit.Entry
+	// late takes the records of Record and RecordAll, where it is set.
+	late *Late
 
 	mu   sync.Mutex
 	span Span
@@ -60,6 +62,10 @@ func (l *Log) Record(e audit.Event) error {
 	if l.to == nil {
 		return nil
 	}
+	if l.late != nil {
+		l.late.add([]audit.Entry{l.Entry(0, e)})
+		return nil
+	}
 	if _, err := l.Append(0, e); err != nil {
 		return Unwritten(err)
 	}
@@ -71,6 +77,10 @@ func (l *Log) RecordAll(events []audit.Event) error {
 	entries := make([]audit.Entry, len(events))
 	for i, e := range events {
 		entries[i] = l.Entry(0, e)
+	}
+	if l.late != nil {
+		l.late.add(entries)
+		return nil
 	}
 	if _, _, err := l.AppendAll(entries); err != nil {
 		return Unwritten(err)

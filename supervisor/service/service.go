@@ -171,7 +171,9 @@ func (s *Service) open(ctx context.Context) error {
 	if err := swept.Settle(ctx); err != nil || c.Private {
 		return err
 	}
-	s.openPool(prewarmed)
+	r.Jails.Maker = prewarm.Options{Dirs: prewarmed, Launcher: r.Jails.Launcher,
+		Host: r.Jails.Layers}
+	s.openPool()
 	c.Log.Check("watch policies", s.policies.Watch())
 	r.Life.Go(r.Shadows.ForgetOld)
 	r.Life.Go(func() {
@@ -188,15 +190,16 @@ const sweepEvery = 10 * time.Minute
 // openPool starts the pool of prewarmed jails. A private daemon serves one command and has none. A
 // daemon of an ordinary user has too few rights to attach a workspace to a jail that was started
 // before.
-func (s *Service) openPool(dirs *rundir.Store) {
+func (s *Service) openPool() {
 	if s.config.Private || s.config.Bounds.Warm < 1 || rootless.User() != nil {
 		return
 	}
 	r := s.runner
-	r.Jails.Pool = prewarm.New(prewarm.Options{Size: s.config.Bounds.Warm, Dirs: dirs,
-		Launcher: r.Jails.Launcher, Host: r.Jails.Layers, Module: r.Preparer.Module,
-		Outdated: bundlesChanged(s.bundles),
-		Busy:     func() bool { return r.Queue.Load().Runs > 0 }})
+	o := r.Jails.Maker
+	o.Size, o.Module, o.Outdated = s.config.Bounds.Warm, r.Preparer.Module,
+		bundlesChanged(s.bundles)
+	o.Busy = func() bool { return r.Queue.Load().Runs > 0 }
+	r.Jails.Pool = prewarm.New(o)
 }
 
 // bundlesChanged returns a function that reports, once for each change, that bundles were

@@ -18,6 +18,7 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/supervisor/caller"
 	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/engine"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/mounts"
 	"github.com/jail-sandbox/jail/supervisor/prepare"
@@ -26,6 +27,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/run"
 	"github.com/jail-sandbox/jail/supervisor/rundir"
 	"github.com/jail-sandbox/jail/supervisor/rungroup"
+	"github.com/jail-sandbox/jail/supervisor/runlog"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
@@ -46,6 +48,11 @@ type session struct {
 	// prewarmed has the prewarmed jails of its invocations.
 	prewarmed   *prewarm.Session
 	invocations *invocations
+	// engines are its shared engines, with the modules that they have and the records of ends that
+	// wait; all nil if it shares none.
+	engines *engine.Set
+	modules *prepare.Modules
+	late    *runlog.Late
 	// stands is closed when there can be invocations; state and shadow are set then.
 	stands chan struct{}
 	state  rundir.State
@@ -173,6 +180,24 @@ func (h *session) Ended(c *ending.Cause) {
 	}
 	h.invocations.endAll(why)
 	h.runner.Jails.Pool.EndSession(h.prewarmed)
+	h.endEngines()
+}
+
+// share has the session's WebAssembly invocations share engines.
+func (h *session) share(places int64) {
+	j := h.run.Job()
+	h.modules, h.late = &prepare.Modules{}, runlog.NewLate(h.runner.Log)
+	h.engines = engine.NewSet(string(j.ID), j.Host.IDs.Base, places, h.runner.Jails.Maker, h.files)
+}
+
+// endEngines ends the shared engines. No invocation is left.
+func (h *session) endEngines() {
+	if h.engines == nil {
+		return
+	}
+	h.engines.Close()
+	h.modules.Close()
+	h.runner.Errors.Failed("record the ends of invocations", string(h.run.Job().ID), h.late.Close())
 }
 
 // Fate returns what who stopped the session wants of its shadow.
@@ -236,11 +261,45 @@ func (s *Sessions) Start(ctx context.Context, c caller.Caller,
 		h.Close()
 		return message.SessionInfo{}, s.runner.Refuse(c, req.Request, j, err).Error
 	}
+	shared, err := sharesEngine(j.Policy, req.SharedEngine)
+	if err != nil {
+		leave()
+		h.Close()
+		return message.SessionInfo{}, s.runner.Refuse(c, req.Request, j, err).Error
+	}
 	h.run = s.runner.NewHolding(j, h)
-	h.invocations.open(string(j.ID), placesFor(j.Policy.Policy().Limits))
+	places := placesFor(j.Policy.Policy().Limits)
+	h.invocations.open(string(j.ID), places)
+	if shared {
+		h.share(places)
+	}
 	h.prewarmed = prewarm.NewSession(string(j.ID), j.Host.IDs.Base, h.mayPrewarm, h.files)
 	s.runner.Life.Go(func() { h.hold(leave) })
 	return s.await(ctx, h, nil)
+}
+
+// sharesEngine reports whether the invocations of a session share an engine: if its policy says so,
+// or permits it and the request asks for it.
+func sharesEngine(eff policy.Effective, asked bool) (bool, error) {
+	switch eff.Policy().Session.Engine {
+	case policy.EngineShared:
+		return true, nil
+	case policy.EngineRequest:
+		return asked, nil
+	}
+	if !asked {
+		return false, nil
+	}
+	by := ""
+	for _, l := range eff.Layers() {
+		if l.Policy.Session.Engine == policy.EngineOwn {
+			by = l.Name
+			break
+		}
+	}
+	return false, problem.New(problem.Refused,
+		"a shared engine is not permitted: %s says session.engine = \"own\"", by).
+		WithHint("start the session without --shared-engine: each invocation then has a jail of its own")
 }
 
 // newSession is one that is not open yet.
@@ -376,7 +435,7 @@ func (h *session) info() message.SessionInfo {
 	return message.SessionInfo{ID: st.ID, Profile: st.Profile, Policy: st.Policy,
 		Workspace: st.Workspace, UID: st.UID, PID: st.PID, Started: st.Started,
 		Used: used.last.UTC(), IdleMS: h.asked.idle.Milliseconds(), TimeMS: h.asked.total.Milliseconds(),
-		Running: used.running, Invocations: used.count}
+		Running: used.running, Invocations: used.count, SharedEngine: h.engines != nil}
 }
 
 // List lists the open sessions that the caller may see, the oldest first.
@@ -482,7 +541,7 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 		return s.runner.Refuse(c, j.Req, j, err)
 	}
 	r := s.runner.NewInvocation(j, run.Within{Files: h.files, Shadow: h.shadow,
-		Prewarmed: h.prewarmed})
+		Prewarmed: h.prewarmed, Engines: h.engines, Late: h.late})
 	if !h.invocations.join(r) {
 		return s.runner.Refuse(c, j.Req, j, noSession(id))
 	}
@@ -496,7 +555,7 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 func (h *session) given() *prepare.Session {
 	j := h.run.Job()
 	return &prepare.Session{ID: j.ID, Policy: j.Policy, Plan: j.Plan, IDs: j.Host.IDs,
-		Group: rungroup.Session(j.Plan.Cgroup.Path), Source: j.Source}
+		Group: rungroup.Session(j.Plan.Cgroup.Path), Source: j.Source, Modules: h.modules}
 }
 
 // requestFor is an invocation's request in the words of a run's.

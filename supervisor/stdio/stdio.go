@@ -210,6 +210,15 @@ func (p *pump) drain() {
 	}
 }
 
+// Abort makes a tool whose calls wait for a stream go on: it reads the end of its standard input,
+// and what it writes is taken until it closes its ends. Finish is still to be called.
+func (p *Pipes) Abort() {
+	p.host[0].Close()
+	for i := range p.out {
+		go p.out[i].drain()
+	}
+}
+
 // Finish reads what the tool has written and its caller has not taken yet, and closes the pipes.
 // Nothing of the jail may live any more. See Wait for the caller's part.
 func (p *Pipes) Finish() {

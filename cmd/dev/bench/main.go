@@ -18,9 +18,10 @@ import (
 
 const help = `bench measures jail beside bubblewrap, runc and the bare process. It needs root, and writes Markdown.
 
-usage: bench [warm | versus | kernel | many | lasting | fetch | workspace | tools | audit] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N]
+usage: bench [warm | shared | versus | kernel | many | lasting | fetch | workspace | tools | audit] [-bin DIR] [-n ROUNDS] [-only PART] [-files N] [-records N]
 
   warm       measure jails that wait for runs beside jails that are made for them
+  shared     measure session calls in a shared engine beside those in jails of their own
   versus     measure two builds of jail in turn: that of -against, and that of -bin
   kernel     measure what the kernel alone takes for the parts of a jail: namespaces, mounts, control groups
   many       start -n jails at once (default 500) and measure their memory, and that of as many that wait
@@ -47,7 +48,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return fetchHelper(args, stdout, stderr)
 	}
 	part := ""
-	parts := []string{warmPart, versusPart, kernelPart, manyPart, lastingPart, fetchPart,
+	parts := []string{warmPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart, fetchPart,
 		shadowPart, toolsPart, auditPart}
 	if len(args) > 0 && slices.Contains(parts, args[0]) {
 		part, args = args[0], args[1:]
@@ -80,6 +81,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	switch part {
 	case warmPart:
 		err = warms(ctx, *bin, *rounds, stdout, stderr)
+	case sharedPart:
+		err = shareds(ctx, *bin, *rounds, stdout, stderr)
 	case versusPart:
 		err = versus(ctx, *bin, *against, *rounds, stdout, stderr)
 	case kernelPart:

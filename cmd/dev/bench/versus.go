@@ -113,7 +113,7 @@ func versusSubjects(ctx context.Context, beds []*bed) ([]*subject, error) {
 		f, err := exec(b)
 		return twice(f), err
 	}
-	call := func(b *bed) (once, error) { return b.sessionCall(ctx, "default", "true") }
+	call := func(b *bed) (once, error) { return b.sessionCall(ctx, "default", "true", false) }
 	return all, errors.Join(
 		pair("cold, trivial module over a shadow", cold, run(trivial)),
 		pair("warm, trivial module without a workspace", warm, run(bare)),

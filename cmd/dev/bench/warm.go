@@ -106,7 +106,7 @@ func warmSubjects(ctx context.Context, cold, warm *bed) ([]*subject, error) {
 		calls := map[*bed]func(context.Context) (time.Duration, error){}
 		for _, b := range []*bed{cold, warm} {
 			var err error
-			if calls[b], err = b.sessionCall(ctx, c.profile, c.tool); err != nil {
+			if calls[b], err = b.sessionCall(ctx, c.profile, c.tool, false); err != nil {
 				return nil, err
 			}
 		}
@@ -116,15 +116,17 @@ func warmSubjects(ctx context.Context, cold, warm *bed) ([]*subject, error) {
 }
 
 // session opens a session over the small directory.
-func (b *bed) session(ctx context.Context, profile string) (message.SessionInfo, error) {
+func (b *bed) session(ctx context.Context, profile string,
+	shared bool) (message.SessionInfo, error) {
 	return b.client.StartSession(ctx,
 		message.SessionRequest{Request: message.Request{ID: string(jail.NewID()),
-			Profile: profile, Dir: b.path("small"), Fate: message.FateDiscard}})
+			Profile: profile, Dir: b.path("small"), Fate: message.FateDiscard},
+			SharedEngine: shared})
 }
 
 // sessionExec opens a session and returns a measurement of `jail session exec` in it.
 func (b *bed) sessionExec(ctx context.Context) (once, error) {
-	s, err := b.session(ctx, "default")
+	s, err := b.session(ctx, "default", false)
 	return b.process(b.state, fixed(filepath.Join(b.bin, "jail"), "session", "exec", s.ID, "--",
 		"true")), err
 }
@@ -140,9 +142,9 @@ func twice(f once) once {
 }
 
 // sessionCall opens a session and returns a measurement of one call in it.
-func (b *bed) sessionCall(ctx context.Context, profile,
-	tool string) (func(context.Context) (time.Duration, error), error) {
-	s, err := b.session(ctx, profile)
+func (b *bed) sessionCall(ctx context.Context, profile, tool string,
+	shared bool) (func(context.Context) (time.Duration, error), error) {
+	s, err := b.session(ctx, profile, shared)
 	if err != nil {
 		return nil, err
 	}

@@ -30,11 +30,15 @@ func New(env *cli.Env) *cobra.Command {
 
 const startAbout = `Open a session: one shadow of the workspace, one /tmp and one set of limits, for as many invocations as you like, also at one time. It prints the session's
 ID and outlives this command. It ends by "jail session stop ID", when nothing has run in it for a while, when its time is up, and with the daemon; then its
-shadow is reviewed as a run's is, by jail diff, jail commit and jail discard.`
+shadow is reviewed as a run's is, by jail diff, jail commit and jail discard.
+
+With --shared-engine the WebAssembly tools of the session run in one process, each with a memory and descriptors of its own. That is faster for many short calls,
+slower for long ones, and keeps them less apart from each other. Policies forbid it by [session] engine = "own".`
 
 type startOptions struct {
 	request     request.Flags
 	idle, total time.Duration
+	shared      bool
 }
 
 func newStart(env *cli.Env) *cobra.Command {
@@ -52,6 +56,8 @@ func newStart(env *cli.Env) *cobra.Command {
 		"end the session when nothing has run for `LONG`")
 	cmd.Flags().DurationVar(&o.total, "time", message.DefaultTime,
 		"end the session after `LONG`")
+	cmd.Flags().BoolVar(&o.shared, "shared-engine", false,
+		"run WebAssembly invocations in one process: faster, and less apart from each other")
 	return cmd
 }
 
@@ -70,7 +76,7 @@ func runStart(cmd *cobra.Command, env *cli.Env, o startOptions) error {
 		}
 	}
 	ask := message.SessionRequest{Request: req, IdleMS: o.idle.Milliseconds(),
-		TimeMS: o.total.Milliseconds()}
+		TimeMS: o.total.Milliseconds(), SharedEngine: o.shared}
 	ctx := cmd.Context()
 	return env.WithLastingDaemon(ctx, func(c *api.Client) error {
 		s, err := c.StartSession(ctx, ask)

@@ -115,6 +115,16 @@ func main() {
 				os.Exit(1)
 			}
 		}
+	case "keep": // so many MiB of memory, touched, while it answers lines
+		n, _ := strconv.Atoi(args[1])
+		kept := make([]byte, n<<20)
+		for i := 0; i < len(kept); i += 4096 {
+			kept[i] = 1
+		}
+		for s := bufio.NewScanner(os.Stdin); s.Scan(); {
+			fmt.Println("got", s.Text())
+		}
+		fmt.Println(kept[0])
 	case "lines": // stdin, a line at a time, answered
 		for s := bufio.NewScanner(os.Stdin); s.Scan(); {
 			fmt.Println("got", s.Text())

@@ -25,7 +25,7 @@ func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir st
 		return err
 	}
 	bounded := wasi.BoundTables(module)
-	entry, err := compileInto(ctx, info, bounded, cacheDir)
+	entry, err := compileInto(ctx, info, bounded, cacheDir, limits.Interruptible)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir st
 	// gives its name.
 	hollow := filepath.Join(cacheDir, "hollow")
 	defer os.RemoveAll(hollow)
-	name, err := compileInto(ctx, info, wasi.Hollow(bounded), hollow)
+	name, err := compileInto(ctx, info, wasi.Hollow(bounded), hollow, limits.Interruptible)
 	if err != nil {
 		return fmt.Errorf("%w: without its code: %w", errEngine, err)
 	}
@@ -45,9 +45,9 @@ func Compile(ctx context.Context, module []byte, limits wasi.Limits, cacheDir st
 }
 
 // compileInto compiles a module and returns the path of its entry.
-func compileInto(ctx context.Context, info wasi.Info, module []byte, cacheDir string) (string,
-	error) {
-	l, err := load(ctx, info, module, cacheDir)
+func compileInto(ctx context.Context, info wasi.Info, module []byte, cacheDir string,
+	interruptible bool) (string, error) {
+	l, err := load(ctx, info, module, cacheDir, interruptible)
 	if err != nil {
 		return "", err
 	}

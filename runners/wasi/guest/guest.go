@@ -2,7 +2,8 @@
 // knows the engine, wazero. It assumes that the engine may be broken: it runs as
 // the tool's own process, holds nothing that the tool may not have, and is
 // stopped only from outside, by killing the jail. So it does not ask the engine
-// for interruptible code, which would run four to six times slower.
+// for interruptible code, which would run four to six times slower, unless the
+// process is the shared engine of a session.
 package guest
 
 import (
@@ -40,13 +41,13 @@ const features = api.CoreFeaturesV2 | experimental.CoreFeaturesExtendedConst |
 	experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExceptionHandling
 
 // config returns the engine's configuration. Every setting that changes the machine code is part of
-// wasi.Engine.
-func config() wazero.RuntimeConfig {
+// wasi.Engine, but interruptible, which is part of the digest (wasi.Interruptible).
+func config(interruptible bool) wazero.RuntimeConfig {
 	return wazero.NewRuntimeConfigCompiler().
 		WithCoreFeatures(features).
 		// symbols for a stack that nobody sees cost seconds
 		WithDebugInfoEnabled(false).
-		WithCloseOnContextDone(false)
+		WithCloseOnContextDone(interruptible)
 }
 
 // Loaded is a module that is ready to run, as often as wanted, also several times at once.
@@ -70,7 +71,7 @@ func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir strin
 		return nil, err
 	}
 	if cacheDir == "" {
-		l, err := load(ctx, info, wasi.BoundTables(module), "")
+		l, err := load(ctx, info, wasi.BoundTables(module), "", limits.Interruptible)
 		if err == nil {
 			l.took.Store(int64(time.Since(start)))
 		}
@@ -80,7 +81,8 @@ func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir strin
 	if err != nil {
 		return nil, err
 	}
-	l, err := load(ctx, info, wasi.Hollow(wasi.BoundTables(module)), cacheDir)
+	l, err := load(ctx, info, wasi.Hollow(wasi.BoundTables(module)), cacheDir,
+		limits.Interruptible)
 	if err != nil {
 		return nil, err
 	}
@@ -100,11 +102,12 @@ func Load(ctx context.Context, module []byte, limits wasi.Limits, cacheDir strin
 	return l, nil
 }
 
-func load(ctx context.Context, info wasi.Info, module []byte, cacheDir string) (*Loaded, error) {
+func load(ctx context.Context, info wasi.Info, module []byte, cacheDir string,
+	interruptible bool) (*Loaded, error) {
 	// A write beyond the limit of file sizes is the guest's error, not our end.
 	sys.IgnoreFileSizeSignal()
 	l := &Loaded{info: info, host: host{memory: info.Memory}}
-	cfg := config()
+	cfg := config(interruptible)
 	if cacheDir != "" {
 		var err error
 		if l.cache, err = wazero.NewCompilationCacheWithDir(cacheDir); err != nil {

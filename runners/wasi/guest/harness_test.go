@@ -157,7 +157,7 @@ var stockEngine = sync.OnceValue(func() stockLoaded {
 	if err != nil {
 		panic(err)
 	}
-	r := wazero.NewRuntimeWithConfig(ctx, config().WithCompilationCache(cache))
+	r := wazero.NewRuntimeWithConfig(ctx, config(false).WithCompilationCache(cache))
 	wasi_snapshot_preview1.MustInstantiate(ctx, r)
 	// What is in the cache.
 	m, err := r.CompileModule(ctx, wasi.Hollow(wasi.BoundTables(prober())))

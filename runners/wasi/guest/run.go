@@ -17,7 +17,7 @@ import (
 	wazerosys "github.com/tetratelabs/wazero/sys"
 )
 
-// Run runs the module once. The streams stay the caller's; a nil one is at its
+// Run runs the module once. If its code is interruptible, the end of ctx ends it. The streams stay the caller's; a nil one is at its
 // end, or takes everything. They should be in blocking mode. An error means that
 // the tool did not run, or was stopped by a fault that is not its own; how the
 // tool itself ended is in the Report.
@@ -48,6 +48,7 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 		Dirs: g.dirs, OpenFiles: inv.OpenFiles,
 		// The engine ends the guest when a host function panics with this type.
 		Exit: func(code int) { panic(wazerosys.NewExitError(uint32(code))) },
+		Done: ctx.Done(),
 	}, &denials)
 	defer p.Close()
 	requests := hostfetch.New(opener(ctx))
@@ -67,8 +68,18 @@ func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 			RunNanos: int64(time.Since(start)), MemoryPeak: int64(mem.peak),
 			OpenPeak: p.OpenPeak(), StdoutBytes: p.Stdout, StderrBytes: p.Stderr},
 	}
+	if isStopped(ctx, runErr) {
+		rep.Stopped = runners.StoppedCancelled
+		return rep, nil
+	}
 	rep.ExitCode, rep.Trap, err = ending(runErr)
 	return rep, err
+}
+
+// isStopped reports whether the engine ended a run because its context was cancelled.
+func isStopped(ctx context.Context, err error) bool {
+	exit, ok := errors.AsType[*wazerosys.ExitError](err)
+	return ok && ctx.Err() != nil && exit.ExitCode() == wazerosys.ExitCodeContextCanceled
 }
 
 // descriptor of a stream. Fd puts it into blocking mode if it was opened as a

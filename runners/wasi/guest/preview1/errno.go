@@ -12,6 +12,7 @@ const (
 	errFault       Errno = 21
 	errFbig        Errno = 22
 	errInval       Errno = 28
+	errIntr        Errno = 27
 	errIO          Errno = 29
 	errConnRefused Errno = 14
 	errIsdir       Errno = 31

@@ -54,7 +54,7 @@ func pollOneoff(p *Process, mem []byte, a []uint64) Errno {
 			return e
 		}
 	}
-	if e := await(subs, fds); e != success {
+	if e := p.await(subs, fds); e != success {
 		return e
 	}
 	events := uint32(0)
@@ -118,9 +118,25 @@ func (s *subscription) setClock(b []byte) Errno {
 	return success
 }
 
+// lookEvery is how often a call that waits looks whether its guest is to end, in nanoseconds.
+const lookEvery = 20e6
+
+// ending reports whether the guest is to end.
+func (p *Process) ending() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // await waits until a subscription is ready.
-func await(subs []subscription, fds []sys.PollFD) Errno {
+func (p *Process) await(subs []subscription, fds []sys.PollFD) Errno {
 	for {
+		if p.ending() {
+			return errIntr
+		}
 		done, timeout := false, int64(math.MaxInt64)
 		for i := range subs {
 			s := &subs[i]
@@ -141,6 +157,9 @@ func await(subs []subscription, fds []sys.PollFD) Errno {
 		}
 		if done && len(fds) == 0 {
 			return success
+		}
+		if p.done != nil {
+			timeout = min(timeout, lookEvery)
 		}
 		n, err := sys.Poll(fds, pollTime(timeout))
 		if err != nil {

@@ -30,6 +30,8 @@ type Config struct {
 	Fetch func() (*os.File, error)
 	// Exit ends the guest with a code; it does not return.
 	Exit func(code int)
+	// Done is closed when the guest is to end, so that no call waits on; nil is never.
+	Done <-chan struct{}
 }
 
 // Preopen is a directory that is open from the start. The Process takes it over.
@@ -42,6 +44,7 @@ type Preopen struct {
 type Process struct {
 	args, env []string
 	exit      func(int)
+	done      <-chan struct{}
 	fds       table
 	denials   *runners.Denials
 	limits    runners.LimitsMet
@@ -53,7 +56,8 @@ type Process struct {
 
 // New makes a guest. Refusals go to denials.
 func New(c Config, denials *runners.Denials) *Process {
-	p := &Process{args: c.Args, env: c.Env, exit: c.Exit, denials: denials}
+	p := &Process{args: c.Args, env: c.Env, exit: c.Exit, done: c.Done,
+		denials: denials}
 	p.fds.most = c.OpenFiles
 	if p.fds.most <= 0 {
 		p.fds.most = defaultOpenFiles

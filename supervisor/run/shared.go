@@ -1,0 +1,243 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/jail-sandbox/jail/jail/cgroup"
+	"github.com/jail-sandbox/jail/jail/control"
+	"github.com/jail-sandbox/jail/jail/launch"
+	"github.com/jail-sandbox/jail/jail/verify"
+	"github.com/jail-sandbox/jail/policy"
+	"github.com/jail-sandbox/jail/runners"
+	"github.com/jail-sandbox/jail/supervisor/audit"
+	"github.com/jail-sandbox/jail/supervisor/ending"
+	"github.com/jail-sandbox/jail/supervisor/engine"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/prepare"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+	"github.com/jail-sandbox/jail/supervisor/rundir"
+	"github.com/jail-sandbox/jail/supervisor/stdio"
+)
+
+// startShared says in the words of the record that a run had no jail of its own.
+const startShared = "shared"
+
+// quickRun is how long an invocation in a shared engine is live before others see it in the list of
+// live runs. The list has a directory for each, which takes longer than most invocations.
+const quickRun = 10 * time.Millisecond
+
+// shared carries out an invocation in a shared engine of its session, in place of a jail of its own.
+// An error is a failure of jail's, as that of steps.
+func (s *Runner) shared(ctx context.Context, r *Run, res message.Result,
+	streams stdio.Streams) (message.Result, *stdio.Pipes, error) {
+	j := r.job
+	s.Jails.Pool.Vacate(r.in.Prewarmed, s.Life.CleanUp)
+	call, err := r.in.Engines.Take(ctx, engine.Need{Policy: j.Policy.Digest(), Plan: j.Plan,
+		Module: j.Module, Binds: j.Host.Binds, Caller: j.Caller.Caller})
+	if err != nil {
+		if layer, ok := errors.AsType[*launch.LayerError](err); ok {
+			err = s.Jails.Layers.Missing(layer.Layer, layer.Reason, err)
+		} else if _, ok := errors.AsType[*problem.Error](err); !ok {
+			err = notStarted(err)
+		}
+		return res, nil, unbegun(r.records, err)
+	}
+	defer call.Leave()
+	seen := s.appear(j, call.Engine())
+	defer seen.end()
+	// Who names a run, and who fetches, leaves something behind that is known by the id.
+	if j.Req.ID != "" || j.Plan.Fetch != nil {
+		if err := seen.now(); err != nil {
+			if e := problem.From(err); e.Code == problem.Usage {
+				return res, nil, e
+			}
+			return res, nil, unbegun(r.records, err)
+		}
+	}
+	started := j.Started()
+	started.Start, started.Engine = startShared, call.Engine().ID()
+	if err := r.records.BeginShared(r.in.Late, []audit.Event{started, j.Exec()}); err != nil {
+		return res, nil, err
+	}
+	s.Meters.Starts.Add(1, startShared)
+	e, err := s.called(ctx, r, call, streams)
+	r.records.EndShared(r.in.Late)
+	if err == nil {
+		err = lostIn(r, call, e)
+	}
+	if err == nil {
+		res, err = s.conclude(r, res, e, nil, func() {})
+	}
+	if err == nil {
+		return res, e.pipes, nil
+	}
+	failed := problem.From(err)
+	// It is late: an error comes at the next start, or when the session ends.
+	_ = r.records.Record(audit.RunFinished{ExitCode: failed.Exit(), Error: failed.Message})
+	return res, e.pipes, failed
+}
+
+// called hands the invocation over and returns what is known of its end.
+func (s *Runner) called(ctx context.Context, r *Run, call *engine.Call,
+	streams stdio.Streams) (e end, err error) {
+	j := r.job
+	pipes, err := stdio.New(call.Engine().Jail().Plan().IDs)
+	if err != nil {
+		return e, problem.New(problem.Failed, "pipes for the tool's streams: %w", err)
+	}
+	if err := s.startFetch(ctx, r); err != nil {
+		pipes.Close()
+		return e, err
+	}
+	closeProxy := sync.OnceFunc(func() {
+		e.fetched, e.unfetched, err = r.proxy.Swap(nil).Close()
+	})
+	defer closeProxy()
+	in := pipes.Jail()
+	cpu := j.Plan.Limits.CPUTime
+	if cpu == policy.Unlimited {
+		cpu = 0
+	}
+	files := append(j.Modules(), in.In, in.Out, in.Err)
+	sendErr := call.Start(j.Order.Invocation, cpu, j.Plan.Fetch != nil,
+		append(files, r.proxy.Load().Door()...)...)
+	pipes.HandOver()
+	if sendErr != nil && !call.Ended() {
+		// It has ended, or cannot be talked to any more.
+		call.Cancel()
+	}
+	r.Called(call)
+	over := func(seen int64) { r.End(ending.Cause{Limit: "output", Peak: seen}) }
+	gone := func() { r.End(ending.Cause{Gone: true}) }
+	pipes.Start(streams, j.Plan.Limits.Output, over, gone)
+	e.pipes = pipes
+	if wall := j.Plan.Limits.Wall; wall != policy.Unlimited {
+		begun := time.Now()
+		defer time.AfterFunc(wall, func() {
+			r.End(ending.Cause{Limit: ending.LimitWall, Peak: time.Since(begun).Milliseconds()})
+		}).Stop()
+	}
+	if streams.Started != nil {
+		streams.Started()
+	}
+	ended := r.EndedBy()
+	select {
+	case <-call.Done():
+	case <-ended:
+		// What it waits for comes to an end, so that it can.
+		pipes.Abort()
+		closeProxy()
+		<-call.Done()
+	}
+	// The pipes are read to their end below, and what is found there ends nothing any more.
+	cancelled := r.Ended() != nil
+	pipes.Finish()
+	closeProxy()
+	answer, lost := call.Answer()
+	e.answer, e.wall = checkAnswer(answer), call.Wall()
+	e.usage = cgroup.Usage{CPU: call.CPU()}
+	if rep := e.answer.Report; rep != nil {
+		e.usage.MemoryPeak = min(max(rep.Usage.MemoryPeak, 0), j.Policy.Policy().Limits.Memory)
+		e.status.Code = rep.ExitCode
+		if rep.Stopped == runners.StoppedCPUTime {
+			r.End(ending.Cause{Limit: ending.LimitCPUTime, Peak: call.CPU().Milliseconds()})
+		}
+		if rep.Stopped != "" {
+			cancelled = true
+		}
+	} else if e.answer.Failure != "" {
+		e.status.Code = problem.ExitFailed
+	}
+	if lost {
+		end := call.End()
+		e.status = end.Status
+		if end.Usage.OOMKills > 0 && !cancelled {
+			e.usage.OOMKills, e.usage.MemoryPeak = end.Usage.OOMKills, end.Usage.MemoryPeak
+		}
+	}
+	if cancelled {
+		// However it ended then: the end of its input may have been faster than the order to stop.
+		e.status = control.Exited{Signal: int(syscall.SIGKILL)}
+	}
+	return e, err
+}
+
+// lostIn returns the error of an invocation whose engine has ended under it, for no reason of its
+// own that is known.
+func lostIn(r *Run, call *engine.Call, e end) error {
+	if _, lost := call.Answer(); !lost || r.Ended() != nil || e.usage.OOMKills > 0 {
+		return nil
+	}
+	end := call.End()
+	why := end.Reason
+	switch {
+	case why != "":
+	case end.Err != nil:
+		why = end.Err.Error()
+	case end.Status.Signal != 0:
+		why = "it was ended by " + signalName(syscall.Signal(end.Status.Signal))
+	default:
+		why = fmt.Sprintf("it ended with code %d", end.Status.Code)
+	}
+	return problem.New(problem.Failed,
+		"the shared engine of session %s ended while the tool ran in it: %s", r.job.Session(), why).
+		WithHint("run it again: the next invocation gets a new engine")
+}
+
+// An appearance is an invocation in the list of live runs, from some moment on. Its methods may be
+// called from several goroutines.
+type appearance struct {
+	s     *Runner
+	state rundir.State
+	jail  verify.Jail
+	timer *time.Timer
+
+	mu    sync.Mutex
+	dir   *rundir.Dir
+	ended bool
+}
+
+// appear has the invocation listed if it is not over within quickRun.
+func (s *Runner) appear(j *prepare.Job, e *engine.Engine) *appearance {
+	p := e.Jail().Process
+	a := &appearance{s: s, state: j.State(), jail: verify.Jail{Plan: e.Jail().Plan(), PID: p.PID}}
+	a.state.PID, a.state.Cgroup = p.PID, e.Jail().Plan().Cgroup.Path
+	a.jail.Start, _ = p.StartTime()
+	a.timer = time.AfterFunc(quickRun, func() { s.log(j, "list the run", a.now()) })
+	return a
+}
+
+// now has it listed at once.
+func (a *appearance) now() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended || a.dir != nil {
+		return nil
+	}
+	dir, err := a.s.Dirs.Add(a.state)
+	if err != nil {
+		return err
+	}
+	a.dir = dir
+	return dir.SaveJail(a.jail)
+}
+
+// end takes it out of the list. The caller does not wait for the removal.
+func (a *appearance) end() {
+	a.timer.Stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	if a.dir == nil {
+		return
+	}
+	remove := a.dir.Retire()
+	a.s.Life.CleanUp(func() {
+		a.s.Errors.Failed("remove the directory of the run", a.state.ID, remove())
+	})
+}
