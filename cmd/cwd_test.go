@@ -71,13 +71,19 @@ func TestCwd(t *testing.T) {
 		{"/", []string{"--workspace", h.work, "--cwd", "/workspace/docs"}, "/workspace/docs",
 			"docs"},
 	} {
+		// In the profile build the workspace is at its own path.
+		root := h.work
+		if !slices.Contains(c.flags, "--workspace") {
+			root = c.dir
+		}
+		own := root + strings.TrimPrefix(c.cwd, "/workspace")
 		for _, tool := range []struct {
 			args []string
 			says string
 		}{
 			{[]string{"run", "--", "cat", "here"}, c.here + "\n"},
 			{[]string{"run", "--profile", "build", "--", "sh", "-c", "pwd; cat here"},
-				c.cwd + "\n" + c.here + "\n"},
+				own + "\n" + c.here + "\n"},
 			{[]string{"sh", "-c", "pwd; cat here"}, c.cwd + "\n" + c.here + "\n"},
 		} {
 			cmd := h.command(slices.Concat(tool.args[:1], []string{"--discard"}, c.flags,
@@ -148,7 +154,7 @@ func TestCwdRefused(t *testing.T) {
 		127, "directory /workspace/lost: there is no such directory")
 	// The tool works as the owner of the workspace, who may not enter it.
 	h.wants(h.jail("run", "--profile", "build", "--cwd", "locked/in", "--", "ls"), 126,
-		"directory /workspace/locked/in: the tool may not enter it")
+		"directory "+h.work+"/locked/in: the tool may not enter it")
 	h.wants(h.from(filepath.Join(h.work, "secret"), "run", "--workspace", "..", "--policy",
 		"../hide.toml", "--", "ls"), 126, "the policy hides it")
 	h.wants(h.from(docs, "run", "--workspace", "..", "--policy", "../hide.toml", "--", "true"), 0,
@@ -173,28 +179,28 @@ func TestCwdSession(t *testing.T) {
 			}
 		}
 	}
-	at(docs, "/workspace/docs")
-	at(docs, "/workspace", "--cwd", ".")
-	at("/", "/workspace")
+	at(docs, h.work+"/docs")
+	at(docs, h.work, "--cwd", ".")
+	at("/", h.work)
 	h.stands(1)
 	o := h.from(docs, "session", "exec", "--id", "warm", id, "--", "pwd")
-	if o.out != "/workspace/docs\n" || h.startOf("warm") != startWarm {
+	if o.out != h.work+"/docs\n" || h.startOf("warm") != startWarm {
 		t.Errorf("a prewarmed jail: %+v, %s", o, h.startOf("warm"))
 	}
 	h.wants(h.exec(id, "--cwd", "made", "--", "pwd"), 127,
-		"directory /workspace/made: there is no such directory")
+		"directory "+h.work+"/made: there is no such directory")
 	h.wants(h.exec(id, "--", "sh", "-c", "mkdir made; rm -r docs"), 0, "")
-	at("/", "/workspace/made", "--cwd", "made")
+	at("/", h.work+"/made", "--cwd", "made")
 	for _, tool := range []string{"ls", "/bin/ls"} {
 		h.wants(h.from(docs, "session", "exec", id, "--", tool), 127,
-			"directory /workspace/docs: there is no such directory in the workspace")
+			"directory "+h.work+"/docs: there is no such directory in the workspace")
 	}
 	h.stopSession(id, 5)
 
 	id = h.session("--profile", "build", "--discard", "--cwd", "docs")
-	at("/", "/workspace/docs")
-	at(filepath.Join(docs, "deep"), "/workspace/docs")
-	at("/", "/workspace/docs/deep", "--cwd", "docs/deep")
+	at("/", h.work+"/docs")
+	at(filepath.Join(docs, "deep"), h.work+"/docs")
+	at("/", h.work+"/docs/deep", "--cwd", "docs/deep")
 	h.stopSession(id, 0)
 	h.wants(h.jail("session", "start", "--cwd", "nope"), 127,
 		"directory /workspace/nope: there is no such directory")

@@ -38,7 +38,7 @@ func TestNativeMachine(t *testing.T) {
 		{"memory.max", "cat /sys/fs/cgroup/memory.max", "201326592", true},
 		{"cpu.max", "cat /sys/fs/cgroup/cpu.max", "100000 100000", true},
 		{"mounts", "grep -c ' / ' /proc/mounts", "1", false},
-		{"df", "df -P /workspace | awk 'NR == 2 {print $6}'", "/workspace", true},
+		{"df", "df -P . | awk 'NR == 2 {print $6}'", h.work, true},
 		{"uptime", "read -r up idle < /proc/uptime; test ${up%.*} -gt 0 && echo yes", "yes", false},
 		{"loadavg", "awk '{print NF}' /proc/loadavg", "5", false},
 	} {

@@ -98,7 +98,7 @@ test('server', async () => {
 	}{
 		{"ls", "", []string{"ls", "-l", "p.py"}, "tool tool", false},
 		{"make", "", []string{"make", "-s", "-C", "c"}, "hello from C", true},
-		{"script", "", []string{"./script", "a b", "c"}, "/workspace/script a b c", false},
+		{"script", "", []string{"./script", "a b", "c"}, h.work + "/script a b c", false},
 		{"bash", "", []string{"bash", "-c",
 			"diff <(echo a) <(echo a) && sort <<< $'b\na' | head -1 && cd $HOME && pwd"},
 			"a\n/home/tool\n", false},
@@ -297,7 +297,7 @@ func TestNativeRefused(t *testing.T) {
 		says          string
 	}{
 		{"build", "nosuch", 127, `no tool is called "nosuch"`},
-		{"build", "./nosuch", 127, "/workspace/nosuch: there is no such file"},
+		{"build", "./nosuch", 127, h.work + "/nosuch: there is no such file"},
 		{"build", "./plain", 126, "is not executable"},
 		{"build", "./gone", 127, "needs /usr/bin/nosuch, which is not in the jail"},
 		{"build", "./relative", 126, "is not an absolute path"},
@@ -337,8 +337,8 @@ tries("read", lambda: open("/usr/bin/true", "rb").read(1))
 tries("python", lambda: subprocess.run(["/usr/bin/python3", "-c", ""], check=True))
 tries("true", lambda: subprocess.run(["/usr/bin/true"], check=True))
 tries("through /proc", lambda: subprocess.run(["/proc/self/root/usr/bin/true"], check=True))
-tries("workspace", lambda: subprocess.run(["/workspace/true"], check=True))
-tries("library", lambda: ctypes.CDLL("/workspace/lib.so"))
+tries("workspace", lambda: subprocess.run(["./true"], check=True))
+tries("library", lambda: ctypes.CDLL("./lib.so"))
 `})
 	for _, args := range [][]string{{"cp", "/bin/true", filepath.Join(h.work, "true")},
 		{"gcc", "-shared", "-o", filepath.Join(h.work, "lib.so"), filepath.Join(h.work, "lib.c")}} {

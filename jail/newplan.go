@@ -1,6 +1,7 @@
 package jail
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -100,10 +101,13 @@ type Request struct {
 	Told bool
 }
 
-// A Source is a directory of the host, and with whose ids the tool works on it.
+// A Source is a directory of the host, where the tool finds it, and with whose ids the tool works on
+// it.
 type Source struct {
 	Path     string
 	UID, GID uint32
+	// A clean absolute path in the jail; empty means policy.WorkspaceDir.
+	Target string
 }
 
 // A User is an ordinary user of the host, who has no other ids than these to give to a jail.
@@ -283,16 +287,35 @@ func newMounts(pol policy.Policy, r Request) []Mount {
 
 func newWorkspace(pol policy.Policy, r Request) *Workspace {
 	s := r.Workspace
-	w := &Workspace{Source: s.Path, Target: policy.WorkspaceDir,
+	w := &Workspace{Source: s.Path, Target: s.target(),
 		Shadow: pol.Workspace.Access == policy.WorkspaceShadow,
 		Exec:   r.Command.Runner == RunnerNative && AllMayRun(pol, policy.WorkspaceDir)}
 	if w.Shadow {
 		w.Bytes, w.Files = pol.Limits.Workspace, pol.Limits.WorkspaceFiles
 	}
 	if w.Shadow && r.Later {
+		if w.Target != policy.WorkspaceDir {
+			w.Seen = w.Target
+		}
 		w.Target = laterWorkspace
 	}
 	return w
+}
+
+func (s *Source) target() string { return cmp.Or(s.Target, policy.WorkspaceDir) }
+
+// SeenTarget returns the path by which the tool knows the workspace.
+func (w *Workspace) SeenTarget() string { return cmp.Or(w.Seen, SeenPath(w.Target)) }
+
+// PolicyPath returns the name that a policy has for a path of the jail: files of the workspace are
+// below policy.WorkspaceDir there, wherever the workspace is mounted.
+func (p Plan) PolicyPath(name string) string {
+	if p.Workspace != nil {
+		if rel, ok := paths.Rel(p.Workspace.Target, name); ok {
+			return paths.Join(policy.WorkspaceDir, rel)
+		}
+	}
+	return SeenPath(name)
 }
 
 // MayComeLater reports whether the shadow may be attached to a jail that has restricted itself.
@@ -406,12 +429,15 @@ func checkSyscalls(pol policy.Policy, r Request) error {
 	return nil
 }
 
+// ownDirs are what the jail itself mounts.
+var ownDirs = []string{"/proc", "/dev", "/run", "/sys"}
+
 func checkMounts(pol policy.Policy, _ Request) error {
 	for i, m := range pol.Mounts {
 		if m.Target == "" {
 			return fmt.Errorf("mount of %s: no target; only a ceiling may leave it open", m.Source)
 		}
-		for _, own := range []string{"/proc", "/dev", "/run", policy.WorkspaceDir} {
+		for _, own := range append(slices.Clone(ownDirs), policy.WorkspaceDir) {
 			if paths.Within(own, m.Target) || paths.Within(m.Target, own) {
 				return fmt.Errorf("mount at %s: %s is the jail's own", m.Target, own)
 			}
@@ -430,6 +456,8 @@ func checkWorkspace(pol policy.Policy, r Request) error {
 	switch {
 	case r.Workspace == nil:
 		return nil
+	case checkTarget(pol, r) != nil:
+		return checkTarget(pol, r)
 	case pol.Workspace.Access == policy.WorkspaceNone:
 		return errors.New(`workspace.access is "none"; use --no-workspace`)
 	case pol.Workspace.Access == policy.WorkspaceShadow && pol.Limits.Workspace == policy.Unlimited:
@@ -437,6 +465,39 @@ func checkWorkspace(pol policy.Policy, r Request) error {
 	case pol.Workspace.Access == policy.WorkspaceShadow &&
 		pol.Limits.WorkspaceFiles == policy.Unlimited:
 		return errors.New("limit workspace_files is not set: a shadow must have a number of files")
+	}
+	return nil
+}
+
+// checkTarget refuses a workspace at a path that would hide what else the jail has.
+func checkTarget(pol policy.Policy, r Request) error {
+	target := r.Workspace.target()
+	if target == policy.WorkspaceDir {
+		return nil
+	}
+	if !path.IsAbs(target) || path.Clean(target) != target {
+		return fmt.Errorf("workspace %q is not a clean absolute path", target)
+	}
+	const instead = `; workspace.target = "/workspace" mounts it there`
+	for _, own := range ownDirs {
+		if paths.Within(own, target) || paths.Within(target, own) {
+			return fmt.Errorf("workspace at %s: %s is the jail's own%s", target, own, instead)
+		}
+	}
+	for _, m := range pol.Mounts {
+		switch {
+		case paths.Within(target, m.Target):
+			return fmt.Errorf("workspace at %s: it would hide the mount %s%s", target, m.Target,
+				instead)
+		case m.Source != "" && paths.Within(m.Target, target):
+			return fmt.Errorf("workspace at %s: it lies in the mount %s%s", target, m.Target, instead)
+		}
+	}
+	for _, f := range newFiles(pol, r) {
+		if paths.Within(target, f.Path) {
+			return fmt.Errorf("workspace at %s: it would hide the jail's own file %s%s", target,
+				f.Path, instead)
+		}
 	}
 	return nil
 }

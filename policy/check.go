@@ -59,8 +59,8 @@ func keyed(key string, err error) []error {
 
 func checkWorkspace(p Policy) (out []error) {
 	w := p.Workspace
-	if w.Access > WorkspaceShadow || w.Commit > CommitAuto {
-		out = append(out, errors.New("workspace: access or commit is no value there is"))
+	if w.Access > WorkspaceShadow || w.Commit > CommitAuto || w.Target > TargetSame {
+		out = append(out, errors.New("workspace: access, commit or target is no value there is"))
 	}
 	out = append(out, tooMany("workspace.hide", len(w.Hide))...)
 	out = append(out, tooMany("workspace.protect", len(w.Protect))...)

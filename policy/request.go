@@ -55,7 +55,8 @@ func (r *Request) Fetch(host string) error {
 
 // Workspace narrows the access to the workspace.
 func (r *Request) Workspace(access WorkspaceAccess) {
-	r.policy.Workspace = r.policy.Workspace.Meet(Workspace{Access: access, Commit: CommitAuto})
+	r.policy.Workspace = r.policy.Workspace.Meet(Workspace{Access: access,
+		Commit: CommitAuto, Target: TargetSame})
 }
 
 // Env gives a variable a value, from K=V. It is an input of the run, not part of the

@@ -2,7 +2,8 @@ package policy
 
 import "fmt"
 
-// WorkspaceDir is where a tool finds the workspace.
+// WorkspaceDir is where a tool finds the workspace, unless the target is TargetSame. Policies name
+// files of the workspace below it in any case.
 const WorkspaceDir = "/workspace"
 
 // WorkspaceAccess says what a tool gets of the caller's directory.
@@ -27,13 +28,28 @@ const (
 	CommitAuto
 )
 
+// WorkspaceTarget says at which path a tool finds the workspace.
+type WorkspaceTarget uint8
+
+// Targets of a workspace, each more than the one before: the second shows the tool a path of the
+// host.
+const (
+	TargetWorkspace WorkspaceTarget = iota // WorkspaceDir
+	TargetSame                             // the path of the directory on the host
+)
+
 var (
 	accessWords = []string{"none", "read", "shadow"}
+	targetWords = []string{WorkspaceDir, "same"}
 	commitWords = []string{"never", "ask", "auto"}
 )
 
 func (a WorkspaceAccess) String() string { return word(accessWords, a) }
 func (c CommitRule) String() string      { return word(commitWords, c) }
+func (t WorkspaceTarget) String() string { return word(targetWords, t) }
+
+// WorkspaceTargetWords are the words for a WorkspaceTarget, the strictest first.
+func WorkspaceTargetWords() []string { return append([]string(nil), targetWords...) }
 
 // WorkspaceAccessWords and CommitRuleWords are the words of a policy file.
 func WorkspaceAccessWords() []string { return append([]string(nil), accessWords...) }
@@ -46,6 +62,12 @@ func (a WorkspaceAccess) MarshalText() ([]byte, error) { return []byte(a.String(
 
 // MarshalText writes the word of a policy file.
 func (c CommitRule) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// MarshalText writes the word of a policy file.
+func (t WorkspaceTarget) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads the word of a policy file.
+func (t *WorkspaceTarget) UnmarshalText(text []byte) error { return unword(targetWords, t, text) }
 
 // UnmarshalText reads the word of a policy file.
 func (a *WorkspaceAccess) UnmarshalText(text []byte) error { return unword(accessWords, a, text) }
@@ -81,15 +103,21 @@ type Workspace struct {
 	Hide    []string        `json:"hide,omitempty"`    // patterns, as in Names
 	Protect []string        `json:"protect,omitempty"` // patterns, as in Names
 	Commit  CommitRule      `json:"commit"`
+	// Left out of the JSON at its default, so that the digests of older policies stay.
+	Target WorkspaceTarget `json:"target,omitzero"`
 }
 
-// TopWorkspace grants a shadow in which nothing is hidden, and which commits by itself.
-func TopWorkspace() Workspace { return Workspace{Access: WorkspaceShadow, Commit: CommitAuto} }
+// TopWorkspace grants a shadow at the directory's own path in which nothing is hidden, and which
+// commits by itself.
+func TopWorkspace() Workspace {
+	return Workspace{Access: WorkspaceShadow, Commit: CommitAuto, Target: TargetSame}
+}
 
-// Meet takes the lesser access and commit rule, and what either hides or protects.
+// Meet takes the lesser access, target and commit rule, and what either hides or protects.
 func (w Workspace) Meet(v Workspace) Workspace {
 	return Workspace{
 		Access:  min(w.Access, v.Access),
+		Target:  min(w.Target, v.Target),
 		Hide:    unionStrings(w.Hide, v.Hide),
 		Protect: unionStrings(w.Protect, v.Protect),
 		Commit:  min(w.Commit, v.Commit),
@@ -103,9 +131,9 @@ func (w Workspace) LessEq(v Workspace) bool {
 	case WorkspaceNone:
 		return true
 	case WorkspaceRead:
-		return v.Access >= WorkspaceRead && subsetStrings(v.Hide, w.Hide)
+		return v.Access >= WorkspaceRead && w.Target <= v.Target && subsetStrings(v.Hide, w.Hide)
 	}
-	return v.Access == WorkspaceShadow && w.Commit <= v.Commit &&
+	return v.Access == WorkspaceShadow && w.Commit <= v.Commit && w.Target <= v.Target &&
 		subsetStrings(v.Hide, w.Hide) && subsetStrings(v.Protect, w.Protect)
 }
 
@@ -115,16 +143,22 @@ func (w Workspace) Normal() Workspace {
 	case w.Access == WorkspaceNone || w.Access > WorkspaceShadow:
 		return Workspace{}
 	case w.Access == WorkspaceRead:
-		return Workspace{Access: WorkspaceRead, Hide: unionStrings(w.Hide, nil)}
+		return Workspace{Access: WorkspaceRead, Target: min(w.Target, TargetSame),
+			Hide: unionStrings(w.Hide, nil)}
 	}
-	return Workspace{w.Access, unionStrings(w.Hide, nil), unionStrings(w.Protect, nil),
-		min(w.Commit, CommitAuto)}
+	return Workspace{Access: w.Access, Target: min(w.Target, TargetSame),
+		Hide: unionStrings(w.Hide, nil), Protect: unionStrings(w.Protect, nil),
+		Commit: min(w.Commit, CommitAuto)}
 }
 
 func (w Workspace) String() string {
 	w = w.Normal()
-	return fmt.Sprintf("access %s hide %q protect %q commit %s", w.Access, w.Hide, w.Protect,
+	text := fmt.Sprintf("access %s hide %q protect %q commit %s", w.Access, w.Hide, w.Protect,
 		w.Commit)
+	if w.Target != TargetWorkspace {
+		text += " target " + w.Target.String()
+	}
+	return text
 }
 
 // rights returns what the workspace grants on the files in it, hidden ones aside.

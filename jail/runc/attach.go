@@ -58,9 +58,10 @@ func attachShared(mount *os.File, target string, flags sys.MountFlags) error {
 // in which they were made and in which nothing of the jail has ever run: what the jail does to its
 // own does not matter. It must be called on the thread that called Start.
 func (j *Jail) Share(target string) (*os.File, error) {
-	w := j.plan.Workspace
-	shadow := w != nil && w.Shadow && w.Target == target
-	if !shadow && !slices.ContainsFunc(j.plan.Mounts,
+	if w := j.plan.Workspace; w != nil && w.Target == target && j.shadow != nil {
+		return sys.CloneTree(j.shadow)
+	}
+	if !slices.ContainsFunc(j.plan.Mounts,
 		func(m jail.Mount) bool { return m.Kind == jail.MountTmpfs && m.Target == target }) {
 		return nil, fmt.Errorf("share %s: the jail has neither a shadow nor a tmpfs there", target)
 	}

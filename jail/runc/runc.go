@@ -25,6 +25,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/guest"
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 	"github.com/jail-sandbox/jail/jail/workspace"
+	"github.com/jail-sandbox/jail/policy/paths"
 )
 
 // InitArg is the first argument with which libcontainer executes the shim again, inside the new
@@ -58,6 +59,9 @@ type Jail struct {
 	plan jail.Plan
 	// What Attach needs, until then.
 	later *later
+	// shadow is the mounted shadow. What is at its path is for tools to change, if that leads through
+	// a tmpfs.
+	shadow *os.File
 	// What the programs see of the machine; nil where the plan has nothing of it.
 	shown *shown
 }
@@ -136,11 +140,16 @@ func Start(ctx context.Context, o control.Order, files Files) (*Jail, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	shadow, err := openShadow(root, o)
+	if err != nil {
+		return nil, layer("workspace", err)
+	}
 	j, err := start(ctx, o, root, files.Control, files.Listener, userns)
 	if err != nil {
+		shadow.Close()
 		return nil, err
 	}
-	j.root, j.plan = root, o.Plan
+	j.root, j.plan, j.shadow = root, o.Plan, shadow
 	if err := layer("mount", j.showMachine()); err != nil {
 		_ = j.Kill()
 		_, waitErr := j.Wait()
@@ -152,18 +161,39 @@ func Start(ctx context.Context, o control.Order, files Files) (*Jail, error) {
 	return j, nil
 }
 
+// openShadow opens the shadow to be named by its descriptor, before any tool can change what leads
+// to it. It returns nil if the jail has no shadow of its own yet.
+func openShadow(root string, o control.Order) (*os.File, error) {
+	w := o.Plan.Workspace
+	if w == nil || !w.Shadow || o.Later || slices.Contains(o.Shared, w.Target) {
+		return nil, nil
+	}
+	return sys.OpenTarget(filepath.Join(root, w.Target))
+}
+
 func attachWorkspace(root string, o control.Order, files Files, userns *os.File) error {
 	p := o.Plan
 	if p.Workspace == nil {
 		return nil
 	}
 	target := filepath.Join(root, p.Workspace.Target)
-	if slices.Contains(o.Shared, p.Workspace.Target) {
-		return attachShared(files.Lower, target,
-			sys.MountFlags{Write: p.Workspace.Shadow, Exec: p.Workspace.Exec})
-	}
-	if err := mountPoint(target, true); err != nil {
+	if slices.ContainsFunc(p.Mounts, func(m jail.Mount) bool {
+		return IsShared(o, m) && paths.Within(m.Target, p.Workspace.Target)
+	}) {
+		// An earlier tool may have put a link in the way.
+		point, err := sys.MakeDirBelow(root, p.Workspace.Target)
+		if err != nil {
+			return fmt.Errorf("an earlier tool has put something else in the way: %w", err)
+		}
+		defer point.Close()
+		// A name that leads to that very directory.
+		target = fmt.Sprintf("/proc/self/fd/%d/.", point.Fd())
+	} else if err := mountPoint(target, true); err != nil {
 		return err
+	}
+	if slices.Contains(o.Shared, p.Workspace.Target) {
+		return sys.AttachShared(files.Lower, target,
+			sys.MountFlags{Write: p.Workspace.Shadow, Exec: p.Workspace.Exec})
 	}
 	if o.Later {
 		if !p.Workspace.MayComeLater() {

@@ -246,6 +246,11 @@ func (x *explainer) workspace(p policy.Policy) {
 	top := policy.TopWorkspace()
 	x.scalar("workspace.access", p.Workspace.Access.String(),
 		func(p policy.Policy) string { return p.Workspace.Access.String() }, top.Access.String())
+	if p.Workspace.Access != policy.WorkspaceNone {
+		x.scalar("workspace.target", p.Workspace.Target.String(),
+			func(p policy.Policy) string { return p.Workspace.Target.String() },
+			top.Target.String())
+	}
 	same := func(a, b word) bool { return a == b }
 	explainList(x, "workspace.hide", p,
 		func(p policy.Policy) []word { return words(p.Workspace.Hide) }, same)

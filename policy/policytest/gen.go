@@ -157,6 +157,8 @@ func Workspace() *rapid.Generator[policy.Workspace] {
 			Protect: names.Draw(t, "protect"),
 			Commit: rapid.SampledFrom([]policy.CommitRule{policy.CommitNever, policy.CommitAsk,
 				policy.CommitAuto}).Draw(t, "commit"),
+			Target: rapid.SampledFrom([]policy.WorkspaceTarget{policy.TargetWorkspace,
+				policy.TargetSame}).Draw(t, "target"),
 		}
 	})
 }

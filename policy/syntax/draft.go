@@ -136,6 +136,7 @@ func (d *draft) inheritPolicy(base *draft) {
 	p, q := &d.policy, base.policy
 	inheritKey(d, base, "workspace.access", &p.Workspace.Access, q.Workspace.Access)
 	inheritKey(d, base, "workspace.commit", &p.Workspace.Commit, q.Workspace.Commit)
+	inheritKey(d, base, "workspace.target", &p.Workspace.Target, q.Workspace.Target)
 	for _, name := range policy.LimitNames() {
 		if n, _, _ := q.Limits.Get(name); d.wants(base, "limits."+name) {
 			p.Limits.Put(name, n)
@@ -262,6 +263,7 @@ func (d *draft) open() {
 	p, top := &d.policy, policy.Top()
 	openKey(d, "workspace.access", &p.Workspace.Access, top.Workspace.Access)
 	openKey(d, "workspace.commit", &p.Workspace.Commit, top.Workspace.Commit)
+	openKey(d, "workspace.target", &p.Workspace.Target, top.Workspace.Target)
 	for _, name := range policy.LimitNames() {
 		if !d.has("limits." + name) {
 			p.Limits.Put(name, policy.Unlimited)

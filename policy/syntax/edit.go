@@ -37,6 +37,8 @@ func SetKey(section, key, word string) Edit {
 				return p.Workspace.Access.UnmarshalText([]byte(word))
 			case "workspace.commit":
 				return p.Workspace.Commit.UnmarshalText([]byte(word))
+			case "workspace.target":
+				return p.Workspace.Target.UnmarshalText([]byte(word))
 			}
 			return fmt.Errorf("%w: %s.%s", errEdit, section, key)
 		}}

@@ -20,6 +20,8 @@ var plainKeys = []Key{
 	{"workspace.hide", `[".env"]`, "patterns of names that the tool does not see"},
 	{"workspace.protect", `["Makefile"]`, "patterns of names that a commit skips unless they are asked for"},
 	{"workspace.commit", "never | ask | auto", "whether changes may be committed: never, after a question, or without one"},
+	{"workspace.target", "/workspace | same",
+		"where the tool finds the workspace: at /workspace, or at the path of the directory itself"},
 	{"mount.source", `"/usr/share/dict"`, "directory or file of the host"},
 	{"mount.target", `"/data/dict"`, "where it appears in the jail"},
 	{"mount.access", "read | read+exec | write | write+exec | tmpfs", "what the tool may do with it"},

@@ -135,6 +135,10 @@ func (w *writer) workspace(ws policy.Workspace) {
 	if len(ws.Protect) > 0 {
 		w.line("protect = %s", list(ws.Protect))
 	}
+	// Without a workspace it has no path, whatever the target says.
+	if ws.Access != policy.WorkspaceNone && w.says(ws.Target == 0, ws.Target == top.Target) {
+		w.line("target = %s", quote(ws.Target.String()))
+	}
 	// Without a shadow there is nothing to commit, whatever the rule says.
 	if ws.Access == policy.WorkspaceShadow && w.says(ws.Commit == 0, ws.Commit == top.Commit) {
 		w.line("commit = %s", quote(ws.Commit.String()))

@@ -98,6 +98,8 @@ func schemaOf(t reflect.Type, path string) object {
 	switch t {
 	case reflect.TypeFor[policy.WorkspaceAccess]():
 		return object{"enum": policy.WorkspaceAccessWords()}
+	case reflect.TypeFor[policy.WorkspaceTarget]():
+		return object{"enum": policy.WorkspaceTargetWords()}
 	case reflect.TypeFor[policy.CommitRule]():
 		return object{"enum": policy.CommitRuleWords()}
 	case reflect.TypeFor[policy.Rights]():

@@ -109,6 +109,9 @@ func (r *reader) workspace(key string, v *node) {
 		"access": func(k string, v *node) {
 			r.oneOf(k, v, policy.WorkspaceAccessWords(), &w.Access)
 		},
+		"target": func(k string, v *node) {
+			r.oneOf(k, v, policy.WorkspaceTargetWords(), &w.Target)
+		},
 		"hide":    func(k string, v *node) { w.Hide = r.texts(k, v, names) },
 		"protect": func(k string, v *node) { w.Protect = r.texts(k, v, names) },
 		"commit":  func(k string, v *node) { r.oneOf(k, v, policy.CommitRuleWords(), &w.Commit) },

@@ -24,11 +24,12 @@ type Learner struct {
 
 // Learn starts to collect, for a policy that is made from it, which files are used in the jail whose
 // first process is pid, a number of the host. It must be called before the tool starts, or the
-// first events are missed. An error says why the kernel does not report file events.
-func Learn(pid int) (*Learner, error) {
+// first events are missed. The paths that it collects are those that policies use. An error says why
+// the kernel does not report file events.
+func Learn(pid int, plan jail.Plan) (*Learner, error) {
 	l := &Learner{files: map[string]*learn.File{}}
 	var err error
-	if l.watcher, err = fileevents.Watch(pid, l.take); err != nil {
+	if l.watcher, err = fileevents.Watch(pid, named(plan, l.take)); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -40,7 +41,6 @@ func skipped(path string) bool {
 }
 
 func (l *Learner) take(e fileevents.Event) {
-	e.Path = jail.SeenPath(e.Path)
 	if skipped(e.Path) {
 		return
 	}

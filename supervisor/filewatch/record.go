@@ -53,13 +53,13 @@ type Recorder struct {
 // Record starts to record what is done with files in the jail whose first process is pid, a number
 // of the host. It must be called before the tool starts, or the first events are missed. If append
 // returns an error, the recorder calls fail, which must end the run.
-func Record(pid int, files policy.FileAudit, append func([]audit.Event) error,
+func Record(pid int, plan jail.Plan, files policy.FileAudit, append func([]audit.Event) error,
 	fail func()) (*Recorder, error) {
 	w := &Recorder{append: append, fail: fail, stop: make(chan struct{}),
 		files: map[fileKey]*audit.File{}}
 	what := fileevents.What{Opens: files == policy.FilesOpens, Writes: true, Memory: true}
 	var err error
-	if w.watcher, err = fileevents.Start(pid, what, w.take); err != nil {
+	if w.watcher, err = fileevents.Start(pid, what, named(plan, w.take)); err != nil {
 		why := "audit.files = \"" + files.String() + "\" needs the kernel to tell of files: " +
 			err.Error()
 		if errors.Is(err, syscall.EMFILE) {
@@ -75,13 +75,20 @@ func Record(pid int, files policy.FileAudit, append func([]audit.Event) error,
 	return w, nil
 }
 
+// named passes events on with the path that a policy has for the file.
+func named(plan jail.Plan, take func(fileevents.Event)) func(fileevents.Event) {
+	return func(e fileevents.Event) {
+		e.Path = plan.PolicyPath(e.Path)
+		take(e)
+	}
+}
+
 // ownFile reports whether every jail opens that file, whatever its tool does.
 func ownFile(path string) bool {
 	return path == guest.Self || strings.HasPrefix(path, jail.CacheDir+"/")
 }
 
 func (w *Recorder) take(e fileevents.Event) {
-	e.Path = jail.SeenPath(e.Path)
 	kind := "open"
 	switch {
 	case e.Executed:

@@ -71,11 +71,12 @@ func (f *finder) native(name string) (t Tool, err error) {
 
 func (f *finder) nativeIn(v *view, name string) (Tool, error) {
 	at, err := f.search(v, name)
+	at = v.workspace.inJail(at)
 	t := Tool{Name: at, command: name, Native: at}
 	if err != nil {
 		return t, err
 	}
-	if d := f.policy.Decide(policy.Native{Path: at}); !d.Allowed {
+	if d := f.policy.Decide(policy.Native{Path: v.workspace.inPolicy(at)}); !d.Allowed {
 		denied := toolDenied("program "+at, d)
 		if d.Layer != policy.CeilingLayer {
 			denied.Hint = f.grantBeside("--native " + at)
@@ -131,7 +132,7 @@ func (v *view) mayRun(name string, p place) error {
 	if p.exec {
 		return nil
 	}
-	if p.mount == policy.WorkspaceDir {
+	if p.mount == policy.WorkspaceDir || p.mount == string(v.workspace) {
 		return problem.New(problem.Refused,
 			"program %s lies in the workspace, from which programs run only if policy lets all of it run", name).
 			WithHint("tools.native = [\"" + policy.WorkspaceDir + "/**\"] lets all of it run")
@@ -171,7 +172,7 @@ func (v *view) startable(eff policy.Effective, name string, f *os.File) error {
 		if !program.Script {
 			return nil
 		}
-		if d := eff.Decide(policy.Native{Path: program.Interpreter}); !d.Allowed {
+		if d := eff.Decide(policy.Native{Path: v.workspace.inPolicy(program.Interpreter)}); !d.Allowed {
 			return toolDenied("program "+program.Interpreter+", which "+name+
 				" names in its first line,", d)
 		}
@@ -200,7 +201,8 @@ func (f *finder) search(v *view, name string) (string, error) {
 		if problem.Short(err) != nil {
 			return at, err
 		}
-		if err != nil && f.policy.Decide(policy.Native{Path: at}).Allowed {
+		if err != nil && f.policy.Decide(policy.Native{Path: v.workspace.inPolicy(at)}).Allowed {
+			at = v.workspace.inJail(at)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 				return at, problem.New(problem.NotFound,
 					"program %s: there is no such file in the jail", at).
@@ -247,7 +249,7 @@ func (f *finder) search(v *view, name string) (string, error) {
 // environ returns the whole environment of a tool. A program of the host has a PATH, and variables
 // that lead to the fetch proxy, unless the policy or the caller say otherwise.
 func (f *finder) environ(t Tool) ([]string, error) {
-	env, err := environ(f.policy, f.req, f.cwd)
+	env, err := environ(f.policy, f.req, f.target(t).inJail(f.cwd))
 	// it knows no other directory, and no name of this one
 	if t.layout == runners.LayoutWorking {
 		env = slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") })

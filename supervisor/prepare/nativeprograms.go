@@ -139,7 +139,8 @@ func (f *finder) programs() (found []string, inodes []inode.ID, err error) {
 		if found, err = v.programs(f.policy.Policy()); err != nil {
 			return nil
 		}
-		for _, p := range found {
+		for i, p := range found {
+			found[i] = v.workspace.inJail(p)
 			// one that has gone since is none
 			at := inode.ID{}
 			if place, findErr := v.find(p); findErr == nil {

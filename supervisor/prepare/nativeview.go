@@ -17,7 +17,8 @@ import (
 // A view is what a program would find at the paths of a jail, of the mounts that its policy makes.
 // What it opens is the host's.
 type view struct {
-	mounts []viewed
+	mounts    []viewed
+	workspace target
 }
 
 // viewed is a mount of a view.
@@ -34,10 +35,15 @@ type place struct {
 }
 
 func (f *finder) view() *view {
-	v, pol := &view{}, f.policy.Policy()
+	v, pol := &view{workspace: targetOf(f.policy, f.source)}, f.policy.Policy()
 	if f.source != nil {
-		v.mounts = append(v.mounts, viewed{policy.WorkspaceDir, fdPath(f.source),
-			jail.AllMayRun(pol, policy.WorkspaceDir)})
+		m := viewed{policy.WorkspaceDir, fdPath(f.source),
+			jail.AllMayRun(pol, policy.WorkspaceDir)}
+		v.mounts = append(v.mounts, m)
+		// Patterns of the policy name the first one in any case.
+		if m.target = string(v.workspace); m.target != policy.WorkspaceDir {
+			v.mounts = append(v.mounts, m)
+		}
 	}
 	for _, m := range pol.Mounts {
 		if m.Source != "" && m.Target != "" {

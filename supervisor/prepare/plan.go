@@ -30,7 +30,7 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 		return problem.New(problem.Usage, "a terminal is for programs of the host; %s is none",
 			j.Tool.Name)
 	}
-	slice := s.o.Config.Slice
+	target, slice := f.target(j.Tool), s.o.Config.Slice
 	if j.In != nil {
 		j.Host.IDs, slice = j.In.IDs, j.In.Group
 	} else if j.Host.IDs, err = takeIDs(); err != nil {
@@ -40,7 +40,8 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 		Later:  j.Holds == 0 && j.Tool.Native == "",
 		Caches: s.caches(j), Told: s.o.Told, Command: jail.Command{
 			Runner: string(runners.KindWASI), Tool: j.Tool.Name, Digest: j.Tool.Digest(),
-			Args: runlog.Readable(j.args()), Env: runlog.Readable(env), Cwd: f.cwd}}
+			Args: runlog.Readable(j.args()), Env: runlog.Readable(env),
+			Cwd: target.inJail(f.cwd)}}
 	if sc := j.Tool.Script; sc != nil {
 		r.Command.Runner, r.Command.Script = string(runners.KindShell), sc.steps
 	}
@@ -57,6 +58,7 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 		if r.Workspace, err = sourceOf(j.Source, j.Caller); err != nil {
 			return problem.New(problem.Failed, "workspace: %w", err)
 		}
+		r.Workspace.Target = string(target)
 	}
 	if j.Plan, err = jail.NewPlan(j.Policy, r); err != nil {
 		return problem.New(problem.Refused, "%w", err).
@@ -142,7 +144,9 @@ func (j *Job) fillInvocation(inv *runners.Invocation) {
 		inv.MemoryLimit = min(inv.MemoryLimit, sharedMemory(pol.Limits.Memory))
 	}
 	if w := j.Plan.Workspace; w != nil {
-		inv.Mounts = append(inv.Mounts, runners.Mount{Path: jail.SeenPath(w.Target),
+		// That of a jail that holds a session may be in another mount, which no module sees.
+		seen := target(w.SeenTarget()).ofModule(pol.Mounts)
+		inv.Mounts = append(inv.Mounts, runners.Mount{Path: string(seen),
 			Source: w.Target, Write: w.Shadow, Hide: pol.Workspace.Hide})
 	}
 	for _, m := range j.Plan.Mounts {

@@ -230,8 +230,17 @@ type finder struct {
 	policy policy.Effective
 	// source is the workspace's real directory, nil without one.
 	source *os.File
-	// cwd is the working directory in the jail.
+	// cwd is the working directory, as policies name it.
 	cwd string
+}
+
+// target is where the tool finds the workspace.
+func (f *finder) target(t Tool) target {
+	at := targetOf(f.policy, f.source)
+	if t.Native == "" && t.Name != sessionTool {
+		at = at.ofModule(f.policy.Policy().Mounts)
+	}
+	return at
 }
 
 // find finds what the job runs: nothing in a jail that holds a session, else a script or a tool.

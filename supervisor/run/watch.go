@@ -226,13 +226,13 @@ func (s *Runner) observe(r *Run, proc *launch.Process) (*observers, error) {
 		return o, nil
 	}
 	if r.job.Req.Learn {
-		if o.learner, err = filewatch.Learn(proc.PID); err != nil {
+		if o.learner, err = filewatch.Learn(proc.PID, r.job.Plan); err != nil {
 			return nil, s.Jails.Layers.Missing("file events", err.Error(), err)
 		}
 	}
 	if files := r.job.Policy.Policy().Audit.Files; files != policy.FilesNone {
 		fail := func() { r.End(ending.Cause{Gone: true}) }
-		if o.recorder, err = filewatch.Record(proc.PID, files, r.records.RecordAll,
+		if o.recorder, err = filewatch.Record(proc.PID, r.job.Plan, files, r.records.RecordAll,
 			fail); err != nil {
 			_, _ = o.learner.Close(nil)
 			return nil, err

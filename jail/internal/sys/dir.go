@@ -2,10 +2,12 @@ package sys
 
 import (
 	"cmp"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -355,4 +357,30 @@ const OPath = unix.O_PATH
 func OpenParent(dir *os.File) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC}
 	return openat2(int(dir.Fd()), dir.Name(), "..", &how)
+}
+
+// MakeDirBelow makes the directory name and its parents below root, where they are missing, and
+// opens it, to be named by its descriptor. It follows no link below root.
+func MakeDirBelow(root, name string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, pathError("open", root, err)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" {
+			continue
+		}
+		err := unix.Mkdirat(dir, part, 0o755)
+		next := -1
+		if err == nil || errors.Is(err, unix.EEXIST) {
+			next, err = unix.Openat(dir, part,
+				unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		}
+		unix.Close(dir)
+		if err != nil {
+			return nil, pathError("make directory", name, err)
+		}
+		dir = next
+	}
+	return os.NewFile(uintptr(dir), name), nil
 }
