@@ -118,7 +118,7 @@ for i in range(int(sys.argv[1])):
     p = "/tmp/f%d" % (i % 4000)
     os.close(os.open(p, os.O_CREAT | os.O_RDONLY))
 for n in range(int(sys.argv[2])):
-    for i in range(int(sys.argv[1])): os.close(os.open("/workspace/one", os.O_RDONLY))
+    for i in range(int(sys.argv[1])): os.close(os.open("one", os.O_RDONLY))
 `
 	h.files(map[string]string{"flood.py": script, "one": "x"})
 	begun := time.Now()

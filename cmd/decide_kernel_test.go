@@ -175,8 +175,8 @@ func (h *policyHost) questions(t *testing.T, name string, host []string) ([]aske
 	tool := must(decidesModule())(t)
 	if native {
 		text, tool = fmt.Sprintf(
-			"policy = 1\ninclude = [%q]\n[tools]\nnative = [\"/workspace/decides\"]\n", name),
-			"/workspace/decides"
+			"policy = 1\ninclude = [%q]\n[tools]\nnative = [\"/workspace/decides\"]\n"+
+				"[workspace]\ntarget = \"/workspace\"\n", name), "/workspace/decides"
 	}
 	file, err := set.Parse(syntax.Profile, "asked.toml", []byte(text))
 	if err != nil {

@@ -22,7 +22,8 @@ type PatchOptions struct {
 	// Terminal also escapes control characters of the content, reversibly. Without it the content
 	// is as it is in the files, for git apply.
 	Terminal bool
-	// Paths are the paths to show, each with everything beneath it; nil shows all.
+	// Paths are the paths to show, each with everything beneath it, or patterns as in
+	// CommitOptions; nil shows all.
 	Paths []Name
 }
 
@@ -34,13 +35,52 @@ const (
 	contextSize = 3
 )
 
-func chosen(path string, paths []Name) bool {
+// chosen are the paths that somebody asked for.
+type chosen []chosenPath
+
+type chosenPath struct {
+	path string
+	// Of a path that may be a pattern.
+	matches func(string) bool
+	found   bool
+}
+
+func newChosen(paths []Name) (chosen, error) {
+	var all chosen
 	for _, p := range paths {
-		if within(strings.TrimSuffix(string(p), "/"), path) {
-			return true
+		c := chosenPath{path: strings.TrimSuffix(string(p), "/")}
+		if isPattern(c.path) {
+			var err error
+			if c.matches, err = compilePattern(c.path); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// has reports whether path is one of those asked for, or beneath one. If nothing was asked for, all
+// are.
+func (all chosen) has(path string) bool {
+	has := len(all) == 0
+	for i := range all {
+		c := &all[i]
+		if within(c.path, path) || c.matches != nil && c.matches(path) {
+			has, c.found = true, true
 		}
 	}
-	return paths == nil
+	return has
+}
+
+// missed returns an error for each path that no change had.
+func (all chosen) missed() (err error) {
+	for _, c := range all {
+		if !c.found {
+			err = errors.Join(err, fmt.Errorf("%s: %w", Name(c.path), ErrNoChange))
+		}
+	}
+	return err
 }
 
 type patcher struct {

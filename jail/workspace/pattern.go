@@ -15,7 +15,7 @@ func compilePattern(text string) (func(string) bool, error) {
 	parts := strings.Split(text, "/")
 	for _, p := range parts {
 		if _, err := path.Match(p, ""); err != nil {
-			return nil, fmt.Errorf("pattern %s: a [ has no ] after it", Name(text))
+			return nil, fmt.Errorf("%w %s: a [ has no ] after it", ErrPattern, Name(text))
 		}
 	}
 	return func(name string) bool {

@@ -57,12 +57,20 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 	if o.Patch != nil {
 		p.out = bufio.NewWriterSize(o.Patch, 64<<10)
 	}
+	only, err := newChosen(o.Options.Paths)
+	if err != nil {
+		return Shown{}, err
+	}
 	for c, err := range w.changes(ctx, o.Live) {
 		if err != nil {
 			return Shown{}, err
 		}
-		out.Summary.add(c)
+		// The digest names the whole change set.
 		d.add(c)
+		if !only.has(string(c.Path)) {
+			continue
+		}
+		out.Summary.add(c)
 		r.add(c)
 		for _, risk := range c.Risks {
 			out.Classes[string(risk.Class)]++
@@ -78,7 +86,7 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 		if err := emit(c); err != nil {
 			return Shown{}, err
 		}
-		if o.Patch != nil && chosen(string(c.Path), o.Options.Paths) {
+		if o.Patch != nil {
 			err := p.change(c)
 			// A caller of both wants to know which text belongs to which change.
 			if err == nil && (o.Hunks != nil || c.Git != "") {
@@ -103,8 +111,10 @@ func (w *Workspace) Show(ctx context.Context, o ShowOptions, emit func(Change) e
 			return Shown{}, err
 		}
 	}
+	if err := only.missed(); err != nil {
+		return Shown{}, err
+	}
 	out.Digest, out.Damaged = d.sum(), w.damaged()
-	var err error
 	if out.Git, err = git.explain(ctx, w, o.Git); err != nil {
 		return Shown{}, w.wrap("git", err)
 	}

@@ -57,6 +57,7 @@ var (
 	ErrSource     = errors.New("the directory cannot have a shadow")
 	errLost       = errors.New("the host went down while the workspace was being written")
 	ErrNoChange   = errors.New("no change has that path")
+	ErrPattern    = errors.New("pattern")
 	errTooDeep    = errors.New("directories are nested too deep to review")
 	ErrIncomplete = errors.New("an interrupted commit could not be undone whole")
 	ErrRecord     = errors.New("what jail itself keeps of it is damaged")

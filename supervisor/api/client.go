@@ -333,18 +333,28 @@ func (c *Client) DiscardPaths(ctx context.Context, id string,
 
 // Changes streams a review: its first line has Info, its last Summary, those between a Change each
 // or a part of the differences as text, which patch asks for: PatchPlain, PatchTerminal, or "" for
-// none; with PatchHunks the hunks of each change after it.
-func (c *Client) Changes(ctx context.Context, id, patch string) iter.Seq2[ReviewLine, error] {
+// none; with PatchHunks the hunks of each change after it. Paths limit it to changes at and below
+// them; none means all.
+func (c *Client) Changes(ctx context.Context, id, patch string,
+	paths ...string) iter.Seq2[ReviewLine, error] {
 	return func(yield func(ReviewLine, error) bool) {
-		path := item(PathWorkspaces, id) + "/changes"
+		ask := url.Values{}
 		switch patch {
 		case "":
 		case PatchHunks:
-			path += "?hunks=1"
+			ask.Set("hunks", "1")
 		case PatchReview:
-			path += "?hunks=1&patch=" + PatchTerminal
+			ask.Set("hunks", "1")
+			ask.Set("patch", PatchTerminal)
 		default:
-			path += "?patch=" + patch
+			ask.Set("patch", patch)
+		}
+		if len(paths) > 0 {
+			ask["path"] = paths
+		}
+		path := item(PathWorkspaces, id) + "/changes"
+		if len(ask) > 0 {
+			path += "?" + ask.Encode()
 		}
 		answer, err := c.link.open(ctx, "GET", path, nil)
 		if err != nil {

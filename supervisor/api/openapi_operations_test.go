@@ -148,6 +148,8 @@ var operations = map[string]operationText{
 					"characters escaped, reversibly."},
 			{name: "hunks", enum: []string{"1"},
 				about: "1 asks for the hunks of each change after it."},
+			{name: "path", about: "Only changes at and below this path, which may be a pattern; several times " +
+				"for several paths. The digest is that of all changes. 404 if no change has it."},
 		},
 		gives: "application/x-ndjson",
 		done:  "Lines, each a ReviewLine.",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 
 	"github.com/jail-sandbox/jail/jail/workspace"
 	"github.com/jail-sandbox/jail/supervisor/caller"
@@ -73,8 +74,7 @@ func (h workspaces) changes(w http.ResponseWriter, r *http.Request) {
 	review.Info = h.s.Names().Workspace(caller, review.Info)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := json.NewEncoder(w)
-	if err := stream(out, review, r.URL.Query().Get("patch"),
-		r.URL.Query().Get("hunks") == "1"); err != nil {
+	if err := stream(out, review, r.URL.Query()); err != nil {
 		_ = out.Encode(ReviewLine{Error: h.s.Names().Error(caller, problem.From(err))})
 	}
 }
@@ -89,15 +89,18 @@ func (w patchWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func stream(out *json.Encoder, review *shadows.Review, patch string, hunks bool) error {
+func stream(out *json.Encoder, review *shadows.Review, asked url.Values) error {
 	if err := out.Encode(ReviewLine{Info: &review.Info}); err != nil {
 		return err
 	}
 	var o workspace.ShowOptions
-	if patch != "" {
+	for _, path := range asked["path"] {
+		o.Options.Paths = append(o.Options.Paths, workspace.Name(path))
+	}
+	if patch := asked.Get("patch"); patch != "" {
 		o.Patch, o.Options.Terminal = patchWriter{out}, patch == PatchTerminal
 	}
-	if hunks {
+	if asked.Get("hunks") == "1" {
 		o.Hunks = func(h workspace.FileHunks) error { return out.Encode(ReviewLine{Hunks: &h}) }
 	}
 	shown, err := review.Show(o, func(c workspace.Change) error {

@@ -44,7 +44,7 @@ type Daemon interface {
 	Inspect(ctx context.Context, id string) (api.Records, error)
 	AuditRecords(ctx context.Context, req message.RecordsRequest) iter.Seq2[audit.Record, error]
 	Workspaces(ctx context.Context) ([]shadows.WorkspaceInfo, error)
-	Changes(ctx context.Context, id, patch string) iter.Seq2[api.ReviewLine, error]
+	Changes(ctx context.Context, id, patch string, paths ...string) iter.Seq2[api.ReviewLine, error]
 	Commit(ctx context.Context, id string, req shadows.CommitRequest) (workspace.Result, error)
 	Discard(ctx context.Context, id string) error
 	Revert(ctx context.Context, id string, req shadows.RevertRequest) (workspace.Reverted, error)

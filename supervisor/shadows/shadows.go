@@ -314,6 +314,9 @@ func reviewError(id string, err error) error {
 	case errors.Is(err, workspace.ErrNoCommit), errors.Is(err, workspace.ErrNotKept):
 		return problem.New(problem.Conflict, "%w", err).
 			WithHint("jail workspaces lists what can be reverted, and until when")
+	case errors.Is(err, workspace.ErrPattern):
+		return problem.New(problem.Usage, "%v", err).
+			WithHint("[ begins a set, as in [ab]; a backslash before it stands for itself")
 	case errors.Is(err, workspace.ErrNoChange):
 		return problem.New(problem.NotFound, "%v", err).WithHint("jail diff " + id +
 			" lists the changes")
@@ -362,13 +365,18 @@ func (s *Store) Review(ctx context.Context, c caller.Caller, id string) (*Review
 	return &Review{
 		Info: WorkspaceInfo{Info: w.Info(), Disk: disk, Tool: t.Tool, Policy: t.Policy,
 			Commit: t.Commit.String(), Unfinished: s.isUnfinished(t, w.Info())},
-		Show: func(o workspace.ShowOptions, emit func(workspace.Change) error) (workspace.Shown,
-			error) {
+		Show: func(o workspace.ShowOptions, emit func(workspace.Change) error) (shown workspace.Shown,
+			err error) {
 			o.Git = s.o.Git
 			if written(w) || s.o.Live(id) != nil {
-				return s.showLive(ctx, w, id, o, emit)
+				shown, err = s.showLive(ctx, w, id, o, emit)
+			} else {
+				shown, err = w.Show(ctx, o, emit)
 			}
-			return w.Show(ctx, o, emit)
+			if errors.Is(err, workspace.ErrNoChange) || errors.Is(err, workspace.ErrPattern) {
+				err = reviewError(id, err)
+			}
+			return shown, err
 		},
 		Held:  t.held,
 		close: w.Close,

@@ -22,7 +22,7 @@ import (
 type diffFlags struct{ all, stat, nameOnly, json, patch, tui bool }
 
 const diffAbout = `Show what a run changed: first a list, which begins with changes that a commit would hold back, refuse or find in conflict, then other risks; then
-the differences as text. No program of the host runs for it. An open session and a run that runs are stopped for the moment.
+the differences as text, of all changes, or of those at and below each PATH, which may be a pattern, such as 'src/**'. No program of the host runs for it. An open session and a run that runs are stopped for the moment.
 
 Of a git repository it says what changed: branches with their new commits, tags, the stash. It sums up objects, logs and the files of refs in one line; --all
 lists them.
@@ -34,11 +34,11 @@ With --patch: only the differences, in the format of git apply. With --json: one
 func NewDiff(env *cli.Env) *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
-		Use:     "diff [flags] ID",
+		Use:     "diff [flags] ID [PATH...]",
 		Short:   "show what a run changed",
 		Long:    diffAbout,
 		Example: "  jail diff 3w5e11264sg0c8v5a9b7k2m4qd\n  jail diff --stat 3w5e11264sg0c8v5a9b7k2m4qd\n  jail diff --patch 3w5e11264sg0c8v5a9b7k2m4qd | git apply --check",
-		Args:    command.Exactly("ID"),
+		Args:    command.AtLeast("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.tui {
 				return exit.Usage("jail commit --patch "+args[0]+
@@ -48,7 +48,7 @@ func NewDiff(env *cli.Env) *cobra.Command {
 				return err
 			}
 			return env.WithDaemon(cmd.Context(), func(c *api.Client) error {
-				return diff(cmd.Context(), env, c, args[0], f)
+				return diff(cmd.Context(), env, c, args, f)
 			})
 		},
 	}
@@ -64,7 +64,8 @@ func NewDiff(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-func diff(ctx context.Context, env *cli.Env, c *api.Client, id string, f diffFlags) error {
+// diff shows the changes of the run that args names first, limited to the paths after it.
+func diff(ctx context.Context, env *cli.Env, c *api.Client, args []string, f diffFlags) error {
 	patch := ""
 	if !f.stat && !f.nameOnly && !f.json {
 		patch = api.PatchPlain
@@ -75,7 +76,7 @@ func diff(ctx context.Context, env *cli.Env, c *api.Client, id string, f diffFla
 	out := bufio.NewWriter(output.Named(env.Stdout, "standard output"))
 	show := &diffWriter{w: out, colour: env.Colour(), all: f.all}
 	defer show.close()
-	for line, err := range c.Changes(ctx, id, patch) {
+	for line, err := range c.Changes(ctx, args[0], patch, args[1:]...) {
 		if err == nil {
 			err = show.line(line, f)
 		}
