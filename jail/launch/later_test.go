@@ -166,9 +166,12 @@ func TestAttachOnce(t *testing.T) {
 		s.Later = true
 		giveShadow(t, s)
 		weaken(&s.Plan)
-		if j, err := s.TryStart(t); !errors.As(err, &layer) {
-			t.Errorf("%s: %v", name, err)
+		// Its first process may have ended first: it looks for what its Landlock rules name.
+		if j, err := s.TryStart(t); err == nil {
+			t.Errorf("%s: it started", name)
 			j.End()
+		} else if !errors.As(err, &layer) && !errors.Is(err, launch.ErrNotThere) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
