@@ -142,21 +142,21 @@ func (s *Store) removeBlank(b *blank) error {
 	return errors.Join(s.sweep(b.name), b.layer.close(), closeFiles(&b.dir))
 }
 
-// takeBlank makes a blank with these limits the layer of w, and reports whether there was one. The
-// caller holds the lock of the reservations. A blank that cannot be taken is removed, and w gets a
-// layer of its own.
-func (w preparation) takeBlank(bytes, inodes int64) bool {
-	s := w.store
+// takeBlank makes a blank with these limits the layer of the workspace, and reports whether there
+// was one. The caller holds the lock of the reservations. A blank that cannot be taken is removed,
+// and the workspace gets a layer of its own.
+func (p preparation) takeBlank(bytes, inodes int64) bool {
+	s := p.w.store
 	b := s.blanks.take(bytes, inodes)
 	if b == nil {
 		return false
 	}
-	if sys.MoveAt(b.dir, "upper.img", w.dir, "upper.img", false) != nil {
+	if sys.MoveAt(b.dir, "upper.img", p.w.dir, "upper.img", false) != nil {
 		// Whatever is left of it is swept later.
 		_ = s.removeBlank(b)
 		return false
 	}
-	w.layer, b.layer = b.layer, layer{}
+	p.w.layer, b.layer = b.layer, layer{}
 	_ = s.removeBlank(b)
 	return true
 }

@@ -54,26 +54,26 @@ func (s *Store) Prepare(spec Spec) (*Workspace, error) {
 }
 
 // preparation is the work of Store.Prepare, step by step.
-type preparation struct{ *Workspace }
+type preparation struct{ w *Workspace }
 
-func (w preparation) prepare(source *os.File) (err error) {
-	if err := w.checkLimits(); err != nil {
+func (p preparation) prepare(source *os.File) (err error) {
+	if err := p.checkLimits(); err != nil {
 		return err
 	}
-	if w.meta.Since, err = sys.CoarseNow(); err != nil {
+	if p.w.meta.Since, err = sys.CoarseNow(); err != nil {
 		return err
 	}
-	if w.meta.Boot, err = sys.BootID(); err != nil {
+	if p.w.meta.Boot, err = sys.BootID(); err != nil {
 		return err
 	}
-	if err := w.takeSource(source); err != nil {
+	if err := p.takeSource(source); err != nil {
 		return err
 	}
-	if w.dir, err = w.store.makeDir(w.meta.ID); err != nil {
+	if p.w.dir, err = p.w.store.makeDir(p.w.meta.ID); err != nil {
 		return err
 	}
-	if err := w.prepareLayer(); err != nil {
-		return errors.Join(err, w.store.sweep(w.meta.ID), w.store.unreserve(w.meta.ID))
+	if err := p.prepareLayer(); err != nil {
+		return errors.Join(err, p.w.store.sweep(p.w.meta.ID), p.w.store.unreserve(p.w.meta.ID))
 	}
 	return nil
 }
@@ -101,8 +101,8 @@ func (s *Store) makeDir(name string) (dir *os.File, err error) {
 	return dir, nil
 }
 
-func (w preparation) checkLimits() error {
-	m := &w.meta
+func (p preparation) checkLimits() error {
+	m := &p.w.meta
 	if m.Bytes < minBytes || m.Inodes < minInodes || m.Inodes > 1<<31 {
 		return fmt.Errorf("%w: %s and %d files; the least is %s and %d files", ErrLimits,
 			size(m.Bytes), m.Inodes, size(minBytes), minInodes)
@@ -110,12 +110,12 @@ func (w preparation) checkLimits() error {
 	return nil
 }
 
-func (w preparation) takeSource(given *os.File) error {
+func (p preparation) takeSource(given *os.File) error {
 	source, err := sys.Reopen(given, syscall.O_DIRECTORY|sys.OPath)
 	if err != nil {
 		return err
 	}
-	w.source = source
+	p.w.source = source
 	st, err := sys.Fstat(source)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (w preparation) takeSource(given *os.File) error {
 	if err != nil {
 		return err
 	}
-	m := &w.meta
+	m := &p.w.meta
 	m.Path, m.Dev, m.Ino, m.Mode, m.UID, m.GID, m.DevBoot = path, st.Dev, st.Ino, st.Perm(), st.UID,
 		st.GID, m.Boot
 	if m.Born, _, err = sys.Birth(source); err != nil {
@@ -139,7 +139,7 @@ func (w preparation) takeSource(given *os.File) error {
 		return fmt.Errorf("%w: %s belongs to uid %d, not to uid %d", ErrSource, Name(path), st.UID,
 			m.Caller.UID)
 	}
-	inside, err := holds(st, w.store.dir)
+	inside, err := holds(st, p.w.store.dir)
 	if err != nil {
 		return err
 	}
@@ -187,16 +187,17 @@ func holds(st sys.Stat, dir *os.File) (bool, error) {
 	}
 }
 
-func (w preparation) prepareLayer() (err error) {
+func (p preparation) prepareLayer() (err error) {
 	var hidden *hiding
-	if len(w.meta.Hide) > 0 {
-		if hidden, err = findHidden(w.source, w.meta.Hide); err != nil {
+	if len(p.w.meta.Hide) > 0 {
+		if hidden, err = findHidden(p.w.source, p.w.meta.Hide); err != nil {
 			return fmt.Errorf("names to hide: %w", err)
 		}
 		defer hidden.closeIndexes()
-		w.meta.Indexes, w.warnings = hidden.roots, hidden.warnings()
+		p.w.meta.Indexes, p.w.warnings = hidden.roots, hidden.warnings()
 	}
-	if err := w.newLayer(w.meta.Bytes+hidden.bytes(), w.meta.Inodes+hidden.inodes()); err != nil {
+	if err := p.newLayer(p.w.meta.Bytes+hidden.bytes(),
+		p.w.meta.Inodes+hidden.inodes()); err != nil {
 		return err
 	}
 	// The root of an overlay has the owner and mode of the upper layer's root.
@@ -204,13 +205,13 @@ func (w preparation) prepareLayer() (err error) {
 		name     string
 		mode     uint32
 		uid, gid uint32
-	}{{"upper", w.meta.Mode, w.meta.UID, w.meta.GID}, {"work", 0o700, 0, 0}} {
+	}{{"upper", p.w.meta.Mode, p.w.meta.UID, p.w.meta.GID}, {"work", 0o700, 0, 0}} {
 		d.uid, d.gid = ownerOf(d.uid, d.gid)
-		if err := sys.MkdirAt(w.layer.mount, d.name, 0o700); err != nil && (w.layer.memory ||
+		if err := sys.MkdirAt(p.w.layer.mount, d.name, 0o700); err != nil && (p.w.layer.memory ||
 			!errors.Is(err, fs.ErrExist)) {
 			return err
 		}
-		f, err := sys.OpenSubdirPath(w.layer.mount, d.name)
+		f, err := sys.OpenSubdirPath(p.w.layer.mount, d.name)
 		if err != nil {
 			return err
 		}
@@ -220,32 +221,32 @@ func (w preparation) prepareLayer() (err error) {
 		}
 	}
 	if hidden.inodes() > 0 {
-		if err := hidden.make(w.layer.mount); err != nil {
+		if err := hidden.make(p.w.layer.mount); err != nil {
 			return fmt.Errorf("names to hide: %w", err)
 		}
 	}
-	return w.save(false)
+	return p.w.save(false)
 }
 
 // newLayer makes the file system of an empty layer, and takes the lock that says that this process
 // uses it.
-func (w preparation) newLayer(bytes, inodes int64) (err error) {
-	if err := w.newReservedImage(bytes, inodes); err != nil {
+func (p preparation) newLayer(bytes, inodes int64) (err error) {
+	if err := p.newReservedImage(bytes, inodes); err != nil {
 		return err
 	}
 	if sys.Rootless() {
-		return w.layer.newMemory(w.store.dir, bytes, inodes)
+		return p.w.layer.newMemory(p.w.store.dir, bytes, inodes)
 	}
-	w.made.bytes, w.made.inodes = bytes, inodes
-	l := &w.layer
+	p.w.made.bytes, p.w.made.inodes = bytes, inodes
+	l := &p.w.layer
 	if l.root != nil {
 		// It was a blank.
 		return nil
 	}
 	if err = l.mountImage(); err != nil && isNoFileSystem(err) {
 		// The template was damaged on the disk. A new one is made.
-		w.store.dropTemplates()
-		if err = w.store.format(l.image, bytes, inodes); err == nil {
+		p.w.store.dropTemplates()
+		if err = p.w.store.format(l.image, bytes, inodes); err == nil {
 			err = l.mountImage()
 		}
 	}
@@ -283,29 +284,29 @@ func isNoFileSystem(err error) bool {
 }
 
 // newReservedImage makes the layer's image and takes its lock, if the disk has room for it.
-func (w preparation) newReservedImage(bytes, inodes int64) error {
+func (p preparation) newReservedImage(bytes, inodes int64) error {
 	// Where the image is written when the layer is kept.
-	need := w.meta.Bytes
+	need := p.w.meta.Bytes
 	if !sys.Rootless() {
 		need = imageSize(bytes, inodes)
 	}
-	unlock, err := w.store.reserve(w.meta.ID, need, w.meta.Bytes)
+	unlock, err := p.w.store.reserve(p.w.meta.ID, need, p.w.meta.Bytes)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	if sys.Rootless() {
-		w.layer.image, err = sys.OpenBeneath(w.dir, "upper.img", os.O_RDWR|os.O_CREATE|os.O_EXCL,
-			0o600)
-	} else if w.takeBlank(bytes, inodes) {
+		p.w.layer.image, err = sys.OpenBeneath(p.w.dir, "upper.img",
+			os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	} else if p.takeBlank(bytes, inodes) {
 		return nil
 	} else {
-		w.layer.image, err = w.store.newImage(w.dir, bytes, inodes)
+		p.w.layer.image, err = p.w.store.newImage(p.w.dir, bytes, inodes)
 	}
 	if err != nil {
 		return err
 	}
-	return sys.Lock(w.layer.image, true)
+	return sys.Lock(p.w.layer.image, true)
 }
 
 // Lower returns a detached read-only mount of the real directory, for Attach in a jail's mount
