@@ -213,7 +213,7 @@ func (m meta) notFrozen() error {
 }
 
 // decision chooses what a commit of a workspace takes, and with which content.
-type decision struct{ *Workspace }
+type decision struct{ w *Workspace }
 
 // decided is what a commit takes.
 type decided struct {
@@ -227,33 +227,33 @@ type decided struct {
 }
 
 // decide lists the changes and chooses among them.
-func (w decision) decide(ctx context.Context, o CommitOptions) (out decided, err error) {
+func (d decision) decide(ctx context.Context, o CommitOptions) (out decided, err error) {
 	if len(o.Hunks) > 0 && o.Digest == "" {
 		return out, fmt.Errorf("%w: hunk numbers need the digest of the review that listed them",
 			ErrDigest)
 	}
 	var changes []Change
 	out.shadow = map[Name]*Node{}
-	d := newDigester()
-	if err := w.walk(ctx, func(c Change) bool {
+	digester := newDigester()
+	if err := d.w.walk(ctx, func(c Change) bool {
 		changes = append(changes, c)
 		out.shadow[c.Path] = c.After
-		d.add(c)
+		digester.add(c)
 		return true
 	}); err != nil {
 		return out, err
 	}
-	out.result = Result{ID: randomName(), Digest: d.sum()}
+	out.result = Result{ID: randomName(), Digest: digester.sum()}
 	r := &out.result
 	if o.Digest != "" && o.Digest != r.Digest {
 		return out, fmt.Errorf("%w: %s was reviewed, there is %s", ErrDigest, o.Digest, r.Digest)
 	}
 	if o.GitOnly != nil {
-		err := w.decideGit(ctx, &out, changes, o)
+		err := d.decideGit(ctx, &out, changes, o)
 		return out, err
 	}
 	parts := 0
-	if out.texts, parts, err = w.rewrite(changes, o); err != nil {
+	if out.texts, parts, err = d.rewrite(changes, o); err != nil {
 		return out, err
 	}
 	chosen, err := choose(changes, o)
@@ -265,7 +265,7 @@ func (w decision) decide(ctx context.Context, o CommitOptions) (out decided, err
 		return out, chosen.nothingTaken(r.Held)
 	}
 	if !o.Theirs {
-		locked, err := w.gitConflicts(ctx, r.Committed)
+		locked, err := d.gitConflicts(ctx, r.Committed)
 		if err == nil && locked != nil {
 			err = &ConflictError{locked}
 		}
@@ -274,15 +274,15 @@ func (w decision) decide(ctx context.Context, o CommitOptions) (out decided, err
 		}
 	}
 	out.all = len(r.Committed) == len(changes) && parts == 0
-	return out, enoughRoom(w.source, r.Committed)
+	return out, enoughRoom(d.w.source, r.Committed)
 }
 
 // rewrite replaces changes with chosen hunks, and conflicts that are to be merged, by changes to
 // other contents than the shadow's: texts. parts counts the files with hunks left.
-func (w decision) rewrite(changes []Change, o CommitOptions) (texts map[Name]string, parts int,
+func (d decision) rewrite(changes []Change, o CommitOptions) (texts map[Name]string, parts int,
 	err error) {
 	texts = map[Name]string{}
-	if err := w.clearIndexes(changes, texts); err != nil {
+	if err := d.clearIndexes(changes, texts); err != nil {
 		return nil, 0, err
 	}
 	found := 0
@@ -290,7 +290,7 @@ func (w decision) rewrite(changes []Change, o CommitOptions) (texts map[Name]str
 		take, some := o.Hunks[c.Path]
 		if some {
 			found++
-			part, text, whole, err := w.takeHunks(c, take)
+			part, text, whole, err := d.takeHunks(c, take)
 			if err != nil {
 				return nil, 0, err
 			}
@@ -303,7 +303,7 @@ func (w decision) rewrite(changes []Change, o CommitOptions) (texts map[Name]str
 		if c.Conflict == "" || !o.Merge || some {
 			continue
 		}
-		merged, text, why, err := w.merge(c)
+		merged, text, why, err := d.merge(c)
 		if err != nil {
 			return nil, 0, err
 		}

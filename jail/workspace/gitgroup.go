@@ -142,9 +142,9 @@ func (s *selection) nothingTaken(held []Held) error {
 // gitConflicts returns conflicts with git outside in the repositories that a commit changes: a lock
 // means that a git is running; and if the shadow removed objects, the refs and indexes must not
 // have changed since.
-func (w decision) gitConflicts(ctx context.Context, taken []Change) (conflicts []Conflict,
+func (d decision) gitConflicts(ctx context.Context, taken []Change) (conflicts []Conflict,
 	err error) {
-	k := &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta}
+	k := &walker{ctx: ctx, as: d.w.meta.Caller, meta: &d.w.meta}
 	ours, repos, prunes := map[Name]bool{}, map[string]*repository{}, map[string]bool{}
 	for _, c := range taken {
 		ours[c.Path] = true
@@ -154,7 +154,7 @@ func (w decision) gitConflicts(ctx context.Context, taken []Change) (conflicts [
 		}
 	}
 	for _, r := range repos {
-		err := k.eachGitFile(w.source, r, r.path, func(path Name, st sys.Stat) {
+		err := k.eachGitFile(d.w.source, r, r.path, func(path Name, st sys.Stat) {
 			why := ""
 			switch {
 			case ours[path]:

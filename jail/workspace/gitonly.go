@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -23,30 +24,31 @@ func notTaken(format string, args ...any) error {
 
 // decideGit chooses for a commit of a branch alone: one new file for each object that the real
 // repository lacks, and the ref. They are written like every commit, objects first.
-func (w decision) decideGit(ctx context.Context, out *decided, changes []Change,
+func (d decision) decideGit(ctx context.Context, out *decided, changes []Change,
 	o CommitOptions) error {
-	repo, err := w.oneRepository(changes, o.Paths)
+	repo, err := d.oneRepository(changes, o.Paths)
 	if err != nil {
 		return err
 	}
 	if o.Git == nil {
 		return notTaken("this build reads no repositories")
 	}
-	upper, err := w.layer.openUpper()
+	upper, err := d.w.layer.openUpper()
 	if err != nil {
 		return err
 	}
 	defer upper.Close()
-	p := &gitPlan{decision: w, ctx: ctx, k: &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta},
+	p := &gitPlan{source: d.w.source, ctx: ctx,
+		k:    &walker{ctx: ctx, as: d.w.meta.Caller, meta: &d.w.meta},
 		repo: repo, changes: changes, dirs: map[string]bool{}, texts: map[Name]string{}}
 	// Every ref as it is before it is read, so that one that changes meanwhile is a conflict.
 	before := map[Name]sys.Stat{}
-	if err := p.k.eachGitFile(w.source, repo, repo.path, func(path Name, st sys.Stat) {
+	if err := p.k.eachGitFile(d.w.source, repo, repo.path, func(path Name, st sys.Stat) {
 		before[path] = st
 	}); err != nil {
 		return err
 	}
-	files, err := w.gitFiles(upper, repo)
+	files, err := d.w.gitFiles(upper, repo)
 	if err != nil {
 		return err
 	}
@@ -74,7 +76,7 @@ func (w decision) decideGit(ctx context.Context, out *decided, changes []Change,
 			return &protectedError{[]Held{{c.Path, why}}}
 		}
 	}
-	locked, err := w.gitConflicts(ctx, p.out)
+	locked, err := d.gitConflicts(ctx, p.out)
 	if err == nil && locked != nil {
 		err = &ConflictError{locked}
 	}
@@ -82,7 +84,7 @@ func (w decision) decideGit(ctx context.Context, out *decided, changes []Change,
 		return err
 	}
 	out.result.Committed, out.result.Git, out.texts = p.out, taken.Line, p.texts
-	return enoughRoom(w.source, p.out)
+	return enoughRoom(d.w.source, p.out)
 }
 
 // ofShadow returns those of the changes that the shadow has, too. What a commit of a branch made
@@ -95,7 +97,7 @@ func (d decided) ofShadow(changes []Change) []Change {
 
 // oneRepository returns the repository that a commit of a branch is about: that of the path, or the
 // only one of which something changed.
-func (w decision) oneRepository(changes []Change, paths []Name) (*repository, error) {
+func (d decision) oneRepository(changes []Change, paths []Name) (*repository, error) {
 	var found []*repository
 	for _, c := range changes {
 		if c.Git == "" || slices.Contains(found, c.repo) {
@@ -130,7 +132,8 @@ func (w decision) oneRepository(changes []Change, paths []Name) (*repository, er
 
 // gitPlan collects the changes of a commit of a branch.
 type gitPlan struct {
-	decision
+	// source is the real directory.
+	source  *os.File
 	ctx     context.Context
 	k       *walker
 	repo    *repository

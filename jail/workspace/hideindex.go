@@ -298,14 +298,14 @@ func readIndex(dir *os.File, name string) ([]byte, error) {
 }
 
 // clearIndexes makes the text that a commit writes for each changed index.
-func (w decision) clearIndexes(changes []Change, texts map[Name]string) error {
-	k := &walker{as: w.meta.Caller, meta: &w.meta, hide: policy.Hidden(w.meta.Hide)}
+func (d decision) clearIndexes(changes []Change, texts map[Name]string) error {
+	k := &walker{as: d.w.meta.Caller, meta: &d.w.meta, hide: policy.Hidden(d.w.meta.Hide)}
 	for _, c := range changes {
-		_, ok := w.meta.Indexes[c.Path]
+		_, ok := d.w.meta.Indexes[c.Path]
 		if !ok || c.After == nil || c.After.Type != File || c.Refused != "" {
 			continue
 		}
-		content, err := w.bothSides(c.Path, func(upper, real *os.File, name string) ([]byte,
+		content, err := d.bothSides(c.Path, func(upper, real *os.File, name string) ([]byte,
 			error) {
 			return k.clearedIndex(upper, real, name, c.Path)
 		})
@@ -321,11 +321,11 @@ func (w decision) clearIndexes(changes []Change, texts map[Name]string) error {
 
 // bothSides runs f with the directories of a path in the layer and in the real directory, nil for a
 // missing one.
-func (w decision) bothSides(
+func (d decision) bothSides(
 	at Name, f func(upper, real *os.File, name string) ([]byte, error),
 ) ([]byte, error) {
 	parent, name := split(string(at))
-	root, err := w.layer.openUpper()
+	root, err := d.w.layer.openUpper()
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +335,7 @@ func (w decision) bothSides(
 		return nil, err
 	}
 	defer upper.Close()
-	real, err := openDir(w.source, parent)
+	real, err := openDir(d.w.source, parent)
 	if err != nil && !missing(err) {
 		return nil, err
 	}

@@ -150,9 +150,9 @@ func textNode(text string, mode uint32) *Node {
 }
 
 // takeHunks reduces a change to the hunks take. whole is true if these are all hunks.
-func (w decision) takeHunks(c Change, take []int) (part Change, text string, whole bool,
+func (d decision) takeHunks(c Change, take []int) (part Change, text string, whole bool,
 	err error) {
-	p := &patcher{w: w.Workspace}
+	p := &patcher{w: d.w}
 	if c.Kind != Modified || c.Refused != "" {
 		return c, "", false, fmt.Errorf("%s: %w: only a file that was modified has hunks", c.Path,
 			ErrNoChange)

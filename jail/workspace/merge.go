@@ -120,11 +120,11 @@ func (home folder) base(path Name) (text string, mode uint32, ok bool, err error
 
 // merge turns a conflicting change into one with both sides' changes, if they do not overlap. why
 // says why they cannot be merged.
-func (w decision) merge(c Change) (merged Change, text, why string, err error) {
+func (d decision) merge(c Change) (merged Change, text, why string, err error) {
 	if c.Kind != Modified || c.Before.Type != File || c.After.Type != File {
 		return c, "", "only a file that both sides modified can be merged", nil
 	}
-	base, mode, ok, err := w.base(c.Path)
+	base, mode, ok, err := d.w.base(c.Path)
 	if err != nil {
 		return c, "", "", err
 	}
@@ -132,7 +132,7 @@ func (w decision) merge(c Change) (merged Change, text, why string, err error) {
 		return c, "",
 			"what it was when the run began was not saved, so there is nothing to merge from", nil
 	}
-	p := &patcher{w: w.Workspace}
+	p := &patcher{w: d.w}
 	before, after, err := p.sides(c)
 	if errors.Is(err, errNoText) {
 		return c, "", "it is no text, or too long to merge", nil
