@@ -357,10 +357,10 @@ func (home folder) checkKept(commit string, n int, e pastEntry) error {
 
 // stageKept restores kept content to a temporary name: the inode itself if the caller may have it,
 // else a copy.
-func (c stager) stageKept(i int, s step) (made *os.File, linked bool, err error) {
-	n := slices.IndexFunc(c.past.Entries, func(e pastEntry) bool { return e.Path == s.Path })
-	e := c.past.Entries[n]
-	content, err := sys.OpenBeneath(c.w.dir, pastContent(c.past.Commit, n), os.O_RDONLY, 0)
+func (t stager) stageKept(i int, s step) (made *os.File, linked bool, err error) {
+	n := slices.IndexFunc(t.c.past.Entries, func(e pastEntry) bool { return e.Path == s.Path })
+	e := t.c.past.Entries[n]
+	content, err := sys.OpenBeneath(t.c.w.dir, pastContent(t.c.past.Commit, n), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, false, err
 	}
@@ -369,14 +369,14 @@ func (c stager) stageKept(i int, s step) (made *os.File, linked bool, err error)
 	if err != nil {
 		return nil, false, err
 	}
-	err = c.in(s.Near, func(near *os.File) error {
+	err = t.c.in(s.Near, func(near *os.File) error {
 		if st.Ino == e.Was.Ino && st.Nlink == 1 && st.Perm()&0o777 == s.Mode && sys.LinkOwn(content,
-			near, c.temp(i)) == nil {
+			near, t.c.temp(i)) == nil {
 			linked = true
-			made, err = sys.OpenPath(near, c.temp(i))
+			made, err = sys.OpenPath(near, t.c.temp(i))
 			return err
 		}
-		if made, err = sys.OpenBeneath(near, c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
+		if made, err = sys.OpenBeneath(near, t.c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
 			0o600); err != nil {
 			return err
 		}
@@ -385,7 +385,7 @@ func (c stager) stageKept(i int, s step) (made *os.File, linked bool, err error)
 		return errors.Join(writeContent(made, content, s), sys.SetMtime(made, e.Was.Mtime))
 	})
 	if err == nil && e.Before.SHA256 != "" {
-		err = c.checkKeptContent(content, e)
+		err = t.checkKeptContent(content, e)
 	}
 	if err != nil && made != nil {
 		made.Close()
@@ -394,8 +394,8 @@ func (c stager) stageKept(i int, s step) (made *os.File, linked bool, err error)
 	return made, linked, err
 }
 
-func (c stager) checkKeptContent(content *os.File, e pastEntry) error {
-	sum, _, err := hashFile(content, e.Before.Size, c.ctx.Err, nil)
+func (t stager) checkKeptContent(content *os.File, e pastEntry) error {
+	sum, _, err := hashFile(content, e.Before.Size, t.c.ctx.Err, nil)
 	if err == nil && sum != e.Before.SHA256 {
 		err = fmt.Errorf("%w: %s: the kept content is not what it was", ErrNotKept, e.Path)
 	}

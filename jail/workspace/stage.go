@@ -11,19 +11,19 @@ import (
 )
 
 // stager writes the new content of a commit beside its places.
-type stager struct{ *commit }
+type stager struct{ c *commit }
 
 // stage writes the new content of step i to its temporary name, with its final owner and mode, and
 // remembers its inode. It never writes to an existing file, which may have other links outside.
-func (c stager) stage(i int) error {
-	s := &c.journal.Steps[i]
+func (t stager) stage(i int) error {
+	s := &t.c.journal.Steps[i]
 	if s.Op != opCreate && s.Op != opReplace {
 		return nil
 	}
-	if err := c.stagePlace(*s); err != nil {
+	if err := t.stagePlace(*s); err != nil {
 		return err
 	}
-	own, asDaemon, err := c.owner(*s)
+	own, asDaemon, err := t.owner(*s)
 	if err != nil {
 		return err
 	}
@@ -32,19 +32,19 @@ func (c stager) stage(i int) error {
 	asItWas := false
 	switch s.New.Type {
 	case Dir:
-		made, err = c.stageName(i, *s, func(near *os.File) error {
-			return sys.MkdirAt(near, c.temp(i), 0o700)
+		made, err = t.stageName(i, *s, func(near *os.File) error {
+			return sys.MkdirAt(near, t.c.temp(i), 0o700)
 		})
 	case Link:
-		made, err = c.stageName(i, *s,
+		made, err = t.stageName(i, *s,
 			func(near *os.File) error {
-				return sys.SymlinkAt(string(s.New.Target), near, c.temp(i))
+				return sys.SymlinkAt(string(s.New.Target), near, t.c.temp(i))
 			})
 	default:
-		if c.past != nil {
-			made, asItWas, err = c.stageKept(i, *s)
+		if t.c.past != nil {
+			made, asItWas, err = t.stageKept(i, *s)
 		} else {
-			made, err = c.stageFile(i, *s)
+			made, err = t.stageFile(i, *s)
 		}
 	}
 	if err != nil {
@@ -52,7 +52,7 @@ func (c stager) stage(i int) error {
 	}
 	defer made.Close()
 	if !asItWas {
-		if err := c.own(made, own, asDaemon); err != nil {
+		if err := t.own(made, own, asDaemon); err != nil {
 			return err
 		}
 	}
@@ -64,16 +64,16 @@ func (c stager) stage(i int) error {
 	if s.Born, _, err = sys.Birth(made); err != nil || !s.makesDir() {
 		return err
 	}
-	return c.holdFresh(s.Path, made)
+	return t.c.holdFresh(s.Path, made)
 }
 
 // stagePlace checks that the directory of the temporary name, and that of the replaced path, are
 // where they were.
-func (c stager) stagePlace(s step) error {
+func (t stager) stagePlace(s step) error {
 	if s.Op == opReplace {
-		return c.inPlace(s.Near, Name(parentOf(string(s.Path))))
+		return t.c.inPlace(s.Near, Name(parentOf(string(s.Path))))
 	}
-	return c.inPlace(s.Near)
+	return t.c.inPlace(s.Near)
 }
 
 type owner struct{ uid, gid uint32 }
@@ -81,13 +81,13 @@ type owner struct{ uid, gid uint32 }
 // owner returns the owner of new content: that of the replaced content, else the workspace's owner.
 // The daemon changes the owner only if the caller could have written to the old file itself, which
 // would have left the owner unchanged.
-func (c stager) owner(s step) (o owner, asDaemon bool, err error) {
+func (t stager) owner(s step) (o owner, asDaemon bool, err error) {
 	if s.Old != nil {
 		o = owner{s.Old.UID, s.Old.GID}
-		if s.Old.Type != File || s.Old.UID == c.as.UID || c.as.UID == 0 {
+		if s.Old.Type != File || s.Old.UID == t.c.as.UID || t.c.as.UID == 0 {
 			return o, s.Old.Type == File, nil
 		}
-		err = c.at(s.Path, func(dir *os.File, name string) error {
+		err = t.c.at(s.Path, func(dir *os.File, name string) error {
 			if !sys.MayWrite(dir, name) {
 				return &fs.PathError{Op: "commit", Path: s.Path.String(), Err: syscall.EACCES}
 			}
@@ -95,15 +95,15 @@ func (c stager) owner(s step) (o owner, asDaemon bool, err error) {
 		})
 		return o, true, err
 	}
-	o = owner{c.w.meta.UID, c.w.meta.GID}
-	near, err := c.find(s.Near, ".")
+	o = owner{t.c.w.meta.UID, t.c.w.meta.GID}
+	near, err := t.c.find(s.Near, ".")
 	if err == nil && near != nil && near.Mode&syscall.S_ISGID != 0 {
 		o.gid = near.GID
 	}
 	return o, false, err
 }
 
-func (c stager) own(f *os.File, o owner, asDaemon bool) error {
+func (t stager) own(f *os.File, o owner, asDaemon bool) error {
 	st, err := sys.Fstat(f)
 	if err != nil || st.UID == o.uid && st.GID == o.gid {
 		return err
@@ -119,27 +119,27 @@ func (c stager) own(f *os.File, o owner, asDaemon bool) error {
 		return set()
 	}
 	// A caller without the right to give the file away keeps it.
-	c.as.do(set)
+	t.c.as.do(set)
 	return nil
 }
 
-func (c stager) stageName(i int, s step, make func(near *os.File) error) (f *os.File, err error) {
-	err = c.in(s.Near, func(near *os.File) error {
+func (t stager) stageName(i int, s step, make func(near *os.File) error) (f *os.File, err error) {
+	err = t.c.in(s.Near, func(near *os.File) error {
 		if err := make(near); err != nil {
 			return err
 		}
-		f, err = sys.OpenPath(near, c.temp(i))
+		f, err = sys.OpenPath(near, t.c.temp(i))
 		return err
 	})
 	return f, err
 }
 
-func (c stager) stageFile(i int, s step) (made *os.File, err error) {
+func (t stager) stageFile(i int, s step) (made *os.File, err error) {
 	var content *os.File
-	text, rewritten := c.texts[s.Path]
+	text, rewritten := t.c.texts[s.Path]
 	if !rewritten {
 		dir, name := split(string(s.Path))
-		upperDir, err := openDir(c.upper, dir)
+		upperDir, err := openDir(t.c.upper, dir)
 		if err != nil {
 			return nil, err
 		}
@@ -149,12 +149,12 @@ func (c stager) stageFile(i int, s step) (made *os.File, err error) {
 		}
 		defer content.Close()
 	}
-	err = c.in(s.Near, func(near *os.File) error {
-		if made, err = sys.OpenBeneath(near, c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
+	err = t.c.in(s.Near, func(near *os.File) error {
+		if made, err = sys.OpenBeneath(near, t.c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
 			0o600); err != nil {
 			return err
 		}
-		if err := c.keepAttributes(made, s); err != nil {
+		if err := t.keepAttributes(made, s); err != nil {
 			return err
 		}
 		if rewritten {
@@ -168,7 +168,7 @@ func (c stager) stageFile(i int, s step) (made *os.File, err error) {
 		return err
 	})
 	if err == nil {
-		err = c.checkContent(made, s)
+		err = t.checkContent(made, s)
 	}
 	if err != nil && made != nil {
 		made.Close()
@@ -188,8 +188,8 @@ func writeContent(made, content *os.File, s step) error {
 }
 
 // checkContent checks that the written content is the reviewed one.
-func (c stager) checkContent(made *os.File, s step) error {
-	sum, _, err := hashFile(made, s.New.Size, c.ctx.Err, nil)
+func (t stager) checkContent(made *os.File, s step) error {
+	sum, _, err := hashFile(made, s.New.Size, t.c.ctx.Err, nil)
 	if err == nil && sum != s.New.SHA256 {
 		err = ErrDigest
 	}
@@ -198,12 +198,12 @@ func (c stager) checkContent(made *os.File, s step) error {
 
 // keepAttributes copies the kept attributes of a replaced file, as far as the caller may read them.
 // The mode is set afterwards, so that an ACL does not widen it.
-func (c stager) keepAttributes(made *os.File, s step) error {
+func (t stager) keepAttributes(made *os.File, s step) error {
 	if s.Old == nil || s.Old.Type != File {
 		return nil
 	}
 	dir, name := split(string(s.Path))
-	d, done, err := c.dir(Name(dir))
+	d, done, err := t.c.dir(Name(dir))
 	if err != nil {
 		return err
 	}
