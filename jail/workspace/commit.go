@@ -60,7 +60,7 @@ const (
 
 // commit is a commit in progress.
 type commit struct {
-	hand
+	hand    hand
 	ctx     context.Context
 	w       *Workspace
 	upper   *os.File
@@ -439,7 +439,7 @@ func (c *commit) write() error {
 		if err := c.w.store.reach("open up", opened); err != nil {
 			return err
 		}
-		if err := c.apply(opened, steps[opened]); err != nil {
+		if err := c.hand.apply(opened, steps[opened]); err != nil {
 			return err
 		}
 		opened++
@@ -470,13 +470,13 @@ func (c *commit) write() error {
 		if err := c.w.store.reach("apply", i); err != nil {
 			return err
 		}
-		if err := c.apply(i, steps[i]); err != nil {
+		if err := c.hand.apply(i, steps[i]); err != nil {
 			return err
 		}
 		c.done(len(steps) + i)
 	}
 	if err := errors.Join(c.w.store.reach("done", 0), c.sync(),
-		c.inPlace(slices.Collect(maps.Keys(c.held))...)); err != nil {
+		c.hand.inPlace(slices.Collect(maps.Keys(c.hand.held))...)); err != nil {
 		return err
 	}
 	return c.save(done)

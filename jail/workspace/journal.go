@@ -98,7 +98,7 @@ func (c *commit) rollback() (left []string, err error) {
 // undoStep undoes a step, and retries if somebody is changing the same names.
 func (c *commit) undoStep(i int, s step, again bool) (err error) {
 	for range 5 {
-		err = c.undo(i, s, again)
+		err = c.hand.undo(i, s, again)
 		if !missing(err) && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -127,7 +127,7 @@ func listed(all []string) string {
 func (c *commit) removed() (left []string) {
 	there, _ := c.journal.dirs()
 	for _, path := range there {
-		if dir := c.held[path]; dir != nil {
+		if dir := c.hand.held[path]; dir != nil {
 			if st, err := sys.Fstat(dir); err == nil && st.Nlink == 0 {
 				left = append(left, (&foreignError{path: path, how: "removed"}).Error())
 			}
@@ -154,7 +154,7 @@ func (c *commit) finish() (left []string) {
 	failed := false
 	for i, s := range c.journal.Steps {
 		if err := errors.Join(c.w.store.reach("clean", i),
-			c.clean(i, s, c.w.meta.touch)); err != nil {
+			c.hand.clean(i, s, c.w.meta.touch)); err != nil {
 			left = append(left, err.Error())
 			failed = failed || !errors.As(err, new(*leftError))
 		}
@@ -229,7 +229,7 @@ func (c *commit) closeDirs() error {
 		if err := c.w.store.reach("close", i); err != nil {
 			return err
 		}
-		err := c.chmod(s, s.Mode)
+		err := c.hand.chmod(s, s.Mode)
 		// It is somebody else's by now.
 		if err != nil && !missing(err) && !errors.Is(err, ErrConflict) && !errors.Is(err,
 			fs.ErrPermission) {
@@ -276,7 +276,7 @@ func (c *commit) record() CommitRecord {
 func (c *commit) touched() error {
 	for _, s := range c.journal.Steps {
 		for _, dir := range []Name{s.Near, Name(parentOf(string(s.Path))), s.Path} {
-			st, err := c.find(dir, ".")
+			st, err := c.hand.find(dir, ".")
 			if err != nil && !missing(err) && !errors.Is(err, fs.ErrPermission) {
 				return err
 			}
@@ -285,7 +285,7 @@ func (c *commit) touched() error {
 			}
 		}
 		dir, name := split(string(s.Path))
-		st, err := c.find(Name(dir), name)
+		st, err := c.hand.find(Name(dir), name)
 		if err != nil && !missing(err) && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}

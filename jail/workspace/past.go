@@ -94,18 +94,18 @@ func (c *commit) keepPast() error {
 		if s.Op != opRemove && s.Op != opReplace {
 			continue
 		}
-		aside := Name(join(string(s.Near), c.temp(i)))
+		aside := Name(join(string(s.Near), c.hand.temp(i)))
 		if n, ok := index[s.Path]; ok {
 			if err := c.keepOne(aside, n); err != nil {
 				return err
 			}
 		}
 		if s.Old.Type == Dir {
-			c.openUp(aside)
+			c.hand.openUp(aside)
 		}
 		for _, b := range s.Below {
 			if b.Dir {
-				c.openUp(aside + "/" + b.Path)
+				c.hand.openUp(aside + "/" + b.Path)
 			}
 			n, ok := index[Name(join(string(s.Path), string(b.Path)))]
 			if !ok {
@@ -128,8 +128,8 @@ func (c *commit) keepPast() error {
 func (c *commit) keepOne(aside Name, n int) error {
 	e := &c.journal.Past.Entries[n]
 	var at, content *os.File
-	err := c.as.do(func() (err error) {
-		if at, err = c.open(aside); err != nil {
+	err := c.hand.as.do(func() (err error) {
+		if at, err = c.hand.open(aside); err != nil {
 			return err
 		}
 		content, err = sys.Reopen(at, os.O_RDONLY|syscall.O_NONBLOCK)
@@ -138,7 +138,7 @@ func (c *commit) keepOne(aside Name, n int) error {
 	if at != nil {
 		defer at.Close()
 	}
-	if e.Was != nil && errors.Is(err, fs.ErrPermission) && at != nil && e.Was.UID == c.as.UID {
+	if e.Was != nil && errors.Is(err, fs.ErrPermission) && at != nil && e.Was.UID == c.hand.as.UID {
 		// Closed to its own owner, who could open it up.
 		content, err = reopenOwn(at, e.Was.Ino)
 	}

@@ -70,11 +70,11 @@ func (s step) makesDir() bool { return s.Op == opCreate && s.New.Type == Dir }
 // makes. From here on they are reached by those descriptors, wherever somebody moves them.
 func (c *commit) hold() error {
 	there, fresh := c.journal.dirs()
-	c.held = map[Name]*os.File{}
+	c.hand.held = map[Name]*os.File{}
 	err := c.holdEach(there, sys.Rootless())
 	for n := len(fresh) + spareFiles; err == nil && n > 0; n-- {
 		var f *os.File
-		if f, err = sys.Reopen(c.real, sys.OPath); err == nil {
+		if f, err = sys.Reopen(c.hand.real, sys.OPath); err == nil {
 			c.spare = append(c.spare, f)
 		}
 	}
@@ -103,10 +103,10 @@ func (c *commit) holdRest() error {
 // that are closed to the daemon.
 func (c *commit) holdEach(dirs []Name, closed bool) error {
 	for _, path := range dirs {
-		if c.held[path] != nil {
+		if c.hand.held[path] != nil {
 			continue
 		}
-		dir, err := openDir(c.real, string(path))
+		dir, err := openDir(c.hand.real, string(path))
 		if closed && errors.Is(err, fs.ErrPermission) {
 			continue
 		}
@@ -124,7 +124,7 @@ func (c *commit) holdEach(dirs []Name, closed bool) error {
 }
 
 func (c *commit) holdOne(path Name, dir *os.File) error {
-	c.held[path] = dir
+	c.hand.held[path] = dir
 	st, err := sys.Fstat(dir)
 	if err != nil {
 		return err
@@ -156,12 +156,12 @@ func (c *commit) holdFresh(path Name, made *os.File) error {
 // release closes the held directories.
 func (c *commit) release() {
 	c.releaseSpare()
-	for _, dir := range c.held {
+	for _, dir := range c.hand.held {
 		if dir != nil {
 			dir.Close()
 		}
 	}
-	c.held = nil
+	c.hand.held = nil
 }
 
 func (c *commit) releaseSpare() {
@@ -242,7 +242,7 @@ func sameInode(a, b *os.File) (bool, error) {
 // findAgain opens the real directory and the directories of the journal as they were when the
 // commit was interrupted: by path, or if another or none is there, by handle. The rest are lost.
 func (c *commit) findAgain() error {
-	c.held = map[Name]*os.File{}
+	c.hand.held = map[Name]*os.File{}
 	places := map[Name]place{}
 	for _, p := range c.journal.Dirs {
 		places[p.Path] = p
@@ -250,7 +250,7 @@ func (c *commit) findAgain() error {
 	if err := c.findRoot(places[""]); err != nil {
 		return err
 	}
-	c.real = c.w.source
+	c.hand.real = c.w.source
 	there, _ := c.journal.dirs()
 	for _, path := range there {
 		if err := c.findOne(places[path], false, path); err != nil {
@@ -260,7 +260,7 @@ func (c *commit) findAgain() error {
 	for i, s := range c.journal.Steps {
 		if p, known := places[s.Path]; known && s.makesDir() {
 			if err := c.findOne(p, true, s.Path,
-				Name(join(string(s.Near), c.temp(i)))); err != nil {
+				Name(join(string(s.Near), c.hand.temp(i)))); err != nil {
 				return err
 			}
 		}
@@ -290,7 +290,7 @@ func (c *commit) findOne(p place, fresh bool, paths ...Name) error {
 			return err
 		}
 		if dir != nil {
-			c.held[paths[0]] = dir
+			c.hand.held[paths[0]] = dir
 			return nil
 		}
 	}
@@ -301,13 +301,13 @@ func (c *commit) findOne(p place, fresh bool, paths ...Name) error {
 	if dir == nil && fresh && (err != nil || c.journal.Phase == undoing) {
 		return nil
 	}
-	c.held[paths[0]] = dir
+	c.hand.held[paths[0]] = dir
 	return nil
 }
 
 // findAt opens a directory at a path, nil if there is none or another.
 func (c *commit) findAt(p place, path Name) (*os.File, error) {
-	dir, done, err := c.dir(path)
+	dir, done, err := c.hand.dir(path)
 	if elsewhere(err) || errors.As(err, new(*lostError)) {
 		return nil, nil
 	}
@@ -339,8 +339,8 @@ func (c *commit) byHandle(p place) (*os.File, error) {
 	if p.Handle == nil || c.w.store.noHandles {
 		return nil, nil
 	}
-	if c.real != nil {
-		return p.openFrom(c.real)
+	if c.hand.real != nil {
+		return p.openFrom(c.hand.real)
 	}
 	for at := path.Dir(c.w.meta.Path); ; at = path.Dir(at) {
 		if above, err := sys.OpenDirPath(at); err == nil {
@@ -390,8 +390,8 @@ func (p place) openFrom(near *os.File) (*os.File, error) {
 // lost returns an error that names the directories that were not found, the first few.
 func (c *commit) lost() error {
 	var lost []error
-	for _, path := range slices.Sorted(maps.Keys(c.held)) {
-		if c.held[path] == nil {
+	for _, path := range slices.Sorted(maps.Keys(c.hand.held)) {
+		if c.hand.held[path] == nil {
 			lost = append(lost, &lostError{path})
 		}
 	}

@@ -106,8 +106,8 @@ func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, erro
 	}
 	r := Reverted{Commit: rec.ID, Digest: rec.Digest, Changes: changes}
 	c := &commit{ctx: ctx, w: w, past: p, hand: hand{real: w.source, as: as, id: randomName()}}
-	c.journal = &journal{ID: c.id, As: as, Digest: rec.Digest, Steps: makePlan(changes, closed),
-		Paths: len(changes), Revert: rec.ID}
+	c.journal = &journal{ID: c.hand.id, As: as, Digest: rec.Digest,
+		Steps: makePlan(changes, closed), Paths: len(changes), Revert: rec.ID}
 	keeps, err := w.keepsTaken(live)
 	if err != nil {
 		return Reverted{}, err
@@ -369,14 +369,14 @@ func (t stager) stageKept(i int, s step) (made *os.File, linked bool, err error)
 	if err != nil {
 		return nil, false, err
 	}
-	err = t.c.in(s.Near, func(near *os.File) error {
+	err = t.c.hand.in(s.Near, func(near *os.File) error {
 		if st.Ino == e.Was.Ino && st.Nlink == 1 && st.Perm()&0o777 == s.Mode && sys.LinkOwn(content,
-			near, t.c.temp(i)) == nil {
+			near, t.c.hand.temp(i)) == nil {
 			linked = true
-			made, err = sys.OpenPath(near, t.c.temp(i))
+			made, err = sys.OpenPath(near, t.c.hand.temp(i))
 			return err
 		}
-		if made, err = sys.OpenBeneath(near, t.c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
+		if made, err = sys.OpenBeneath(near, t.c.hand.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
 			0o600); err != nil {
 			return err
 		}

@@ -33,12 +33,12 @@ func (t stager) stage(i int) error {
 	switch s.New.Type {
 	case Dir:
 		made, err = t.stageName(i, *s, func(near *os.File) error {
-			return sys.MkdirAt(near, t.c.temp(i), 0o700)
+			return sys.MkdirAt(near, t.c.hand.temp(i), 0o700)
 		})
 	case Link:
 		made, err = t.stageName(i, *s,
 			func(near *os.File) error {
-				return sys.SymlinkAt(string(s.New.Target), near, t.c.temp(i))
+				return sys.SymlinkAt(string(s.New.Target), near, t.c.hand.temp(i))
 			})
 	default:
 		if t.c.past != nil {
@@ -71,9 +71,9 @@ func (t stager) stage(i int) error {
 // where they were.
 func (t stager) stagePlace(s step) error {
 	if s.Op == opReplace {
-		return t.c.inPlace(s.Near, Name(parentOf(string(s.Path))))
+		return t.c.hand.inPlace(s.Near, Name(parentOf(string(s.Path))))
 	}
-	return t.c.inPlace(s.Near)
+	return t.c.hand.inPlace(s.Near)
 }
 
 type owner struct{ uid, gid uint32 }
@@ -84,10 +84,10 @@ type owner struct{ uid, gid uint32 }
 func (t stager) owner(s step) (o owner, asDaemon bool, err error) {
 	if s.Old != nil {
 		o = owner{s.Old.UID, s.Old.GID}
-		if s.Old.Type != File || s.Old.UID == t.c.as.UID || t.c.as.UID == 0 {
+		if s.Old.Type != File || s.Old.UID == t.c.hand.as.UID || t.c.hand.as.UID == 0 {
 			return o, s.Old.Type == File, nil
 		}
-		err = t.c.at(s.Path, func(dir *os.File, name string) error {
+		err = t.c.hand.at(s.Path, func(dir *os.File, name string) error {
 			if !sys.MayWrite(dir, name) {
 				return &fs.PathError{Op: "commit", Path: s.Path.String(), Err: syscall.EACCES}
 			}
@@ -96,7 +96,7 @@ func (t stager) owner(s step) (o owner, asDaemon bool, err error) {
 		return o, true, err
 	}
 	o = owner{t.c.w.meta.UID, t.c.w.meta.GID}
-	near, err := t.c.find(s.Near, ".")
+	near, err := t.c.hand.find(s.Near, ".")
 	if err == nil && near != nil && near.Mode&syscall.S_ISGID != 0 {
 		o.gid = near.GID
 	}
@@ -119,16 +119,16 @@ func (t stager) own(f *os.File, o owner, asDaemon bool) error {
 		return set()
 	}
 	// A caller without the right to give the file away keeps it.
-	t.c.as.do(set)
+	t.c.hand.as.do(set)
 	return nil
 }
 
 func (t stager) stageName(i int, s step, make func(near *os.File) error) (f *os.File, err error) {
-	err = t.c.in(s.Near, func(near *os.File) error {
+	err = t.c.hand.in(s.Near, func(near *os.File) error {
 		if err := make(near); err != nil {
 			return err
 		}
-		f, err = sys.OpenPath(near, t.c.temp(i))
+		f, err = sys.OpenPath(near, t.c.hand.temp(i))
 		return err
 	})
 	return f, err
@@ -149,8 +149,8 @@ func (t stager) stageFile(i int, s step) (made *os.File, err error) {
 		}
 		defer content.Close()
 	}
-	err = t.c.in(s.Near, func(near *os.File) error {
-		if made, err = sys.OpenBeneath(near, t.c.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
+	err = t.c.hand.in(s.Near, func(near *os.File) error {
+		if made, err = sys.OpenBeneath(near, t.c.hand.temp(i), os.O_RDWR|os.O_CREATE|os.O_EXCL,
 			0o600); err != nil {
 			return err
 		}
@@ -203,7 +203,7 @@ func (t stager) keepAttributes(made *os.File, s step) error {
 		return nil
 	}
 	dir, name := split(string(s.Path))
-	d, done, err := t.c.dir(Name(dir))
+	d, done, err := t.c.hand.dir(Name(dir))
 	if err != nil {
 		return err
 	}

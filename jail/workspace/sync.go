@@ -19,7 +19,7 @@ func (c *commit) sync() error {
 	for i, s := range c.journal.Steps {
 		paths[s.Near], paths[Name(parentOf(string(s.Path)))] = true, true
 		if c.journal.Phase == staging && (s.Op == opCreate || s.Op == opReplace) {
-			paths[Name(join(string(s.Near), c.temp(i)))] = true
+			paths[Name(join(string(s.Near), c.hand.temp(i)))] = true
 		}
 	}
 	var err error
@@ -31,7 +31,7 @@ func (c *commit) sync() error {
 
 // syncPath syncs a file or directory, as the daemon, if it exists.
 func (c *commit) syncPath(path Name) error {
-	at, err := c.open(path)
+	at, err := c.hand.open(path)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil
 	}
@@ -52,7 +52,7 @@ func (c *commit) syncPath(path Name) error {
 }
 
 func (c *commit) syncAll() error {
-	f, err := sys.Reopen(c.real, os.O_RDONLY|syscall.O_DIRECTORY)
+	f, err := sys.Reopen(c.hand.real, os.O_RDONLY|syscall.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
