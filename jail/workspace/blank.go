@@ -151,7 +151,7 @@ func (p preparation) takeBlank(bytes, inodes int64) bool {
 	if b == nil {
 		return false
 	}
-	if sys.MoveAt(b.dir, "upper.img", p.w.dir, "upper.img", false) != nil {
+	if sys.MoveAt(b.dir, "upper.img", p.w.home.dir, "upper.img", false) != nil {
 		// Whatever is left of it is swept later.
 		_ = s.removeBlank(b)
 		return false

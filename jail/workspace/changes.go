@@ -117,7 +117,7 @@ func (w *Workspace) walk(ctx context.Context, yield func(Change) bool) error {
 		return err
 	}
 	defer upper.Close()
-	before, err := w.readTaken()
+	before, err := w.home.readTaken()
 	if err != nil {
 		return err
 	}

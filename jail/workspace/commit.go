@@ -97,7 +97,7 @@ func (w *Workspace) Commit(ctx context.Context, o CommitOptions) (Result, error)
 }
 
 func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error) {
-	lock, err := w.lock()
+	lock, err := w.home.lock()
 	if err != nil {
 		return Result{}, err
 	}
@@ -182,7 +182,7 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 func (w *Workspace) Conclude() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lock, err := w.lock()
+	lock, err := w.home.lock()
 	if err != nil {
 		return w.wrap("conclude", err)
 	}
@@ -198,7 +198,7 @@ func (w *Workspace) Conclude() error {
 
 func (w *Workspace) conclude() error {
 	w.meta.State, w.meta.Touched = Committed, nil
-	return errors.Join(w.save(true), removeAt(w.dir, "upper.img"))
+	return errors.Join(w.save(true), removeAt(w.home.dir, "upper.img"))
 }
 
 // notFrozen is the error for a workspace that must be frozen first.
@@ -411,7 +411,7 @@ func (c *commit) run() error {
 		return err
 	}
 	// Of a commit that is over.
-	if err := removeAt(c.w.dir, journalName); err != nil {
+	if err := removeAt(c.w.home.dir, journalName); err != nil {
 		return err
 	}
 	c.w.meta.From, c.w.meta.State = c.w.meta.State, Committing

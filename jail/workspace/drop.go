@@ -61,7 +61,7 @@ func (w *Workspace) DiscardPaths(ctx context.Context, paths []Name, live bool,
 
 func (w *Workspace) discardPaths(ctx context.Context, paths []Name, live bool,
 	record func(gone, left Summary) error) (gone, left Summary, err error) {
-	lock, err := w.lock()
+	lock, err := w.home.lock()
 	if err != nil {
 		return gone, left, err
 	}
@@ -113,7 +113,7 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name, live bool,
 		err = record(gone, left)
 	}
 	if err == nil && live {
-		err = w.addTaken(w.dropping)
+		err = w.home.addTaken(w.dropping)
 	} else if err == nil {
 		err = w.save(true)
 	}

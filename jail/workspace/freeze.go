@@ -119,7 +119,7 @@ func (w *Workspace) mountAgain() (err error) {
 		return errors.Join(err, errLost)
 	}
 	l := &w.layer
-	if l.image, err = sys.OpenBeneath(w.dir, "upper.img", os.O_RDONLY, 0); err != nil {
+	if l.image, err = sys.OpenBeneath(w.home.dir, "upper.img", os.O_RDONLY, 0); err != nil {
 		return err
 	}
 	if err := sys.Lock(l.image, false); err != nil {

@@ -141,7 +141,7 @@ type gitFiles struct {
 }
 
 func (w *Workspace) gitFiles(upper *os.File, r *repository) (gitFiles, error) {
-	before, err := w.readTaken()
+	before, err := w.home.readTaken()
 	k := &walker{as: w.meta.Caller, meta: &w.meta, taken: before,
 		out: newLeftOut(w.meta, w.layer.damaged)}
 	return gitFiles{k, upper, w.source, r.path}, err

@@ -54,7 +54,7 @@ const journalName = "journal.json"
 
 func (c *commit) save(p phase) error {
 	c.journal.Phase = p
-	return c.w.writeJSON(journalName, c.journal, true)
+	return c.w.home.writeJSON(journalName, c.journal, true)
 }
 
 // rollback undoes the steps from the last to the first, in the held directories. If the disk fails,
@@ -89,7 +89,7 @@ func (c *commit) rollback() (left []string, err error) {
 		return left, c.stuck(err)
 	}
 	c.w.meta.settle()
-	if err := errors.Join(c.w.save(true), removeAt(c.w.dir, journalName)); err != nil {
+	if err := errors.Join(c.w.save(true), removeAt(c.w.home.dir, journalName)); err != nil {
 		return left, fmt.Errorf("%w: %w", ErrIncomplete, err)
 	}
 	return left, nil
@@ -182,12 +182,12 @@ func (c *commit) conclude() error {
 	}
 	// Before the ctimes are noted: it changes those of files that are linked back.
 	if c.journal.Revert != "" {
-		if err := c.w.dropPast(c.journal.Revert); err != nil {
+		if err := c.w.home.dropPast(c.journal.Revert); err != nil {
 			return err
 		}
 	}
 	// On the disk before the journal is gone.
-	if err := errors.Join(c.sync(), c.touched(), c.w.addTaken(c.journal.Taken)); err != nil {
+	if err := errors.Join(c.sync(), c.touched(), c.w.home.addTaken(c.journal.Taken)); err != nil {
 		return err
 	}
 	m := c.w.meta
@@ -208,14 +208,14 @@ func (c *commit) conclude() error {
 	if m.State != Frozen && m.State != Active {
 		m.Touched = nil
 	}
-	if err := c.w.writeJSON("meta.json", m, true); err != nil {
+	if err := c.w.home.writeJSON("meta.json", m, true); err != nil {
 		return err
 	}
 	c.w.meta = m
 	// A rest of it means nothing from here on.
-	err := removeAt(c.w.dir, journalName)
+	err := removeAt(c.w.home.dir, journalName)
 	if m.State == Committed {
-		err = errors.Join(err, removeAt(c.w.dir, "upper.img"))
+		err = errors.Join(err, removeAt(c.w.home.dir, "upper.img"))
 	}
 	return err
 }
@@ -251,7 +251,7 @@ func (c *commit) keep() error {
 		return nil
 	}
 	j.NotKept = fmt.Sprintf("it could not be: %v", err)
-	return errors.Join(c.w.dropPast(j.ID), c.dropPlan())
+	return errors.Join(c.w.home.dropPast(j.ID), c.dropPlan())
 }
 
 // dropPlan removes the past from the journal, so that a recovery does not try again what the record
@@ -321,7 +321,7 @@ func (m *meta) touch(st sys.Stat) {
 func (w *Workspace) Told() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lock, err := w.lock()
+	lock, err := w.home.lock()
 	if err != nil {
 		return w.wrap("told", err)
 	}
@@ -378,7 +378,7 @@ func (s *Store) recoverOne(ctx context.Context, id string) (now Settled, err err
 		return now, err
 	}
 	defer w.Close()
-	lock, err := w.lock()
+	lock, err := w.home.lock()
 	if err != nil {
 		return now, err
 	}
@@ -394,7 +394,7 @@ func (s *Store) recoverOne(ctx context.Context, id string) (now Settled, err err
 		// Another process has just settled it.
 		return now, ErrBusy
 	}
-	j, err := w.readJournal()
+	j, err := w.home.readJournal()
 	// Nothing was begun.
 	if errors.Is(err, fs.ErrNotExist) {
 		w.meta.settle()

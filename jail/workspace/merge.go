@@ -56,7 +56,7 @@ func (b *basis) save(w *Workspace) error {
 	if len(b.changes) == 0 || w.source == nil {
 		return nil
 	}
-	f, err := sys.OpenBeneath(w.dir, baseContent, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := sys.OpenBeneath(w.home.dir, baseContent, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (b *basis) save(w *Workspace) error {
 			baseFile{c.Path, at, int64(len(text)), c.Before.SHA256, c.Before.Mode})
 		at += int64(len(text))
 	}
-	return errors.Join(f.Sync(), w.writeJSON(baseIndex, index, true))
+	return errors.Join(f.Sync(), w.home.writeJSON(baseIndex, index, true))
 }
 
 // base returns the saved content with which the tool started.
@@ -124,7 +124,7 @@ func (d decision) merge(c Change) (merged Change, text, why string, err error) {
 	if c.Kind != Modified || c.Before.Type != File || c.After.Type != File {
 		return c, "", "only a file that both sides modified can be merged", nil
 	}
-	base, mode, ok, err := d.w.base(c.Path)
+	base, mode, ok, err := d.w.home.base(c.Path)
 	if err != nil {
 		return c, "", "", err
 	}

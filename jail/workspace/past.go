@@ -117,10 +117,10 @@ func (c *commit) keepPast() error {
 			}
 		}
 	}
-	if err := c.w.syncStore(); err != nil {
+	if err := c.w.home.syncStore(); err != nil {
 		return err
 	}
-	return c.w.writeJSON(pastName(p.Commit), p, true)
+	return c.w.home.writeJSON(pastName(p.Commit), p, true)
 }
 
 // keepOne keeps the content of entry n, which is aside. It does not keep content that the caller
@@ -162,14 +162,14 @@ func (c *commit) keepOne(aside Name, n int) error {
 		e.Lost = "someone else changed it during the commit"
 		return nil
 	}
-	if err := removeAt(c.w.dir, name); err != nil {
+	if err := removeAt(c.w.home.dir, name); err != nil {
 		return err
 	}
 	// Not a file with other links: through those it can still be written to.
-	if st.Nlink == 1 && sys.LinkInode(at, c.w.dir, name) == nil {
+	if st.Nlink == 1 && sys.LinkInode(at, c.w.home.dir, name) == nil {
 		return nil
 	}
-	return c.w.keepCopy(content, st, name)
+	return c.w.home.keepCopy(content, st, name)
 }
 
 func reopenOwn(at *os.File, ino uint64) (*os.File, error) {

@@ -69,7 +69,7 @@ func (p preparation) prepare(source *os.File) (err error) {
 	if err := p.takeSource(source); err != nil {
 		return err
 	}
-	if p.w.dir, err = p.w.store.makeDir(p.w.meta.ID); err != nil {
+	if p.w.home.dir, err = p.w.store.makeDir(p.w.meta.ID); err != nil {
 		return err
 	}
 	if err := p.prepareLayer(); err != nil {
@@ -296,12 +296,12 @@ func (p preparation) newReservedImage(bytes, inodes int64) error {
 	}
 	defer unlock()
 	if sys.Rootless() {
-		p.w.layer.image, err = sys.OpenBeneath(p.w.dir, "upper.img",
+		p.w.layer.image, err = sys.OpenBeneath(p.w.home.dir, "upper.img",
 			os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	} else if p.takeBlank(bytes, inodes) {
 		return nil
 	} else {
-		p.w.layer.image, err = p.w.store.newImage(p.w.dir, bytes, inodes)
+		p.w.layer.image, err = p.w.store.newImage(p.w.home.dir, bytes, inodes)
 	}
 	if err != nil {
 		return err

@@ -59,7 +59,7 @@ func (w *Workspace) Revert(ctx context.Context, o RevertOptions) (Reverted, erro
 }
 
 func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, error) {
-	lock, err := w.lock()
+	lock, err := w.home.lock()
 	if err != nil {
 		return Reverted{}, err
 	}
@@ -77,7 +77,7 @@ func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, erro
 	if err != nil {
 		return Reverted{}, err
 	}
-	p, err := w.readPast(rec.ID)
+	p, err := w.home.readPast(rec.ID)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: it is gone from the store", ErrNotKept)
 	}
@@ -137,7 +137,7 @@ func (w *Workspace) takenBack(ctx context.Context, p *past, changes []Change) ([
 		if n == nil || n.Type != File || n.SHA256 != "" {
 			continue
 		}
-		f, err := sys.OpenBeneath(w.dir, pastContent(p.Commit, c.pastEntry), os.O_RDONLY, 0)
+		f, err := sys.OpenBeneath(w.home.dir, pastContent(p.Commit, c.pastEntry), os.O_RDONLY, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -213,7 +213,7 @@ func (w *Workspace) back(ctx context.Context, p *past) ([]Change, error) {
 		}
 		if why == "" && e.Before != nil && e.Before.Type == File && (e.After == nil ||
 			kindOf(*e.After, *e.Before) != Mode) {
-			err = errors.Join(err, w.checkKept(p.Commit, n, e))
+			err = errors.Join(err, w.home.checkKept(p.Commit, n, e))
 		}
 		if err != nil {
 			return nil, err
@@ -360,7 +360,8 @@ func (home folder) checkKept(commit string, n int, e pastEntry) error {
 func (t stager) stageKept(i int, s step) (made *os.File, linked bool, err error) {
 	n := slices.IndexFunc(t.c.past.Entries, func(e pastEntry) bool { return e.Path == s.Path })
 	e := t.c.past.Entries[n]
-	content, err := sys.OpenBeneath(t.c.w.dir, pastContent(t.c.past.Commit, n), os.O_RDONLY, 0)
+	content, err := sys.OpenBeneath(t.c.w.home.dir, pastContent(t.c.past.Commit, n),
+		os.O_RDONLY, 0)
 	if err != nil {
 		return nil, false, err
 	}
@@ -457,7 +458,7 @@ func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lock, err := w.lock()
+	lock, err := w.home.lock()
 	if err != nil {
 		return false, err
 	}
@@ -469,7 +470,7 @@ func (s *Store) pruneOne(info Info, now time.Time) (gone bool, err error) {
 		rec := &w.meta.Commits[i]
 		if rec.kept() && now.After(rec.Until) {
 			rec.NotKept, rec.Bytes = "it was, until "+rec.Until.Format(time.RFC3339), 0
-			err = errors.Join(err, w.dropPast(rec.ID))
+			err = errors.Join(err, w.home.dropPast(rec.ID))
 		}
 	}
 	return false, errors.Join(err, w.save(false))
@@ -480,8 +481,8 @@ func (r CommitRecord) kept() bool {
 }
 
 // Disk returns the bytes of disk that the workspace takes in its store.
-func (home folder) Disk() (int64, error) {
-	dir, err := sys.OpenSubdir(home.dir, ".")
+func (w *Workspace) Disk() (int64, error) {
+	dir, err := sys.OpenSubdir(w.home.dir, ".")
 	if err != nil {
 		return 0, err
 	}
@@ -489,7 +490,7 @@ func (home folder) Disk() (int64, error) {
 	names, err := dir.Readdirnames(-1)
 	total := int64(0)
 	for _, name := range names {
-		if st, err := sys.LstatAt(home.dir, name); err == nil && !strings.HasPrefix(name, ".") {
+		if st, err := sys.LstatAt(w.home.dir, name); err == nil && !strings.HasPrefix(name, ".") {
 			total += st.Blocks * 512
 		}
 	}

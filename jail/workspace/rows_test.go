@@ -158,7 +158,7 @@ func TestStagingNames(t *testing.T) {
 			if at != "stage 0" {
 				return nil
 			}
-			j, err := w.readJournal()
+			j, err := w.home.readJournal()
 			must(t, err)
 			if seen[j.ID] {
 				t.Errorf("the name %s came twice", j.ID)

@@ -95,7 +95,7 @@ func (s *Store) Get(id string) (*Workspace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", id, err)
 	}
-	w := &Workspace{store: s, folder: folder{dir}}
+	w := &Workspace{store: s, home: folder{dir}}
 	if err := w.load(); err != nil {
 		dir.Close()
 		return nil, fmt.Errorf("workspace %s: %w", id, err)
@@ -131,7 +131,7 @@ func decode(name string, content []byte, into any) error {
 
 // load reads the meta, and settles the state of a workspace whose process may have died.
 func (w *Workspace) load() error {
-	f, err := sys.OpenBeneath(w.dir, "meta.json", os.O_RDONLY, 0)
+	f, err := sys.OpenBeneath(w.home.dir, "meta.json", os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Prepare did not complete, or a discard has begun.
 		return ErrNotFound
@@ -152,7 +152,7 @@ func (w *Workspace) load() error {
 	if w.meta.State != Prepared && w.meta.State != Active {
 		return nil
 	}
-	live, err := w.live()
+	live, err := w.home.live()
 	switch {
 	case err != nil:
 		return err
@@ -278,7 +278,9 @@ func (s *Store) sweepDead(id string) error {
 }
 
 // save replaces the meta; durable says whether it must survive a power failure from here on.
-func (w *Workspace) save(durable bool) error { return w.writeJSON("meta.json", w.meta, durable) }
+func (w *Workspace) save(durable bool) error {
+	return w.home.writeJSON("meta.json", w.meta, durable)
+}
 
 // writeJSON replaces a file of the workspace's directory in the store.
 func (home folder) writeJSON(name string, v any, durable bool) error {
@@ -338,7 +340,7 @@ func (w *Workspace) Drop() error {
 }
 
 func (w *Workspace) drop(check func() error) error {
-	lock, err := w.lock()
+	lock, err := w.home.lock()
 	if err != nil {
 		return err
 	}
@@ -347,11 +349,11 @@ func (w *Workspace) drop(check func() error) error {
 		return err
 	}
 	// The process that made it may hold this lock, and lives then, as this one does.
-	if err := sys.Lock(w.dir, true); err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
+	if err := sys.Lock(w.home.dir, true); err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
 		return w.wrap("discard", err)
 	}
 	// Without a meta it is no workspace any more, whatever happens next.
-	if err := removeAt(w.dir, "meta.json"); err != nil {
+	if err := removeAt(w.home.dir, "meta.json"); err != nil {
 		return err
 	}
 	if err := w.store.sweep(w.meta.ID); err != nil {
@@ -373,7 +375,7 @@ func (w *Workspace) GiveUp(record func(left string) error) error {
 			return fmt.Errorf("%w: there is no commit to give up", ErrState)
 		}
 		left := "a commit was cut off: " + w.meta.Stuck
-		if j, err := w.readJournal(); err == nil {
+		if j, err := w.home.readJournal(); err == nil {
 			left = fmt.Sprintf(
 				"commit %s was cut off when it was %s: %s; what it put aside has names that begin with .jail-%s-",
 				j.ID, j.Phase, cmp.Or(w.meta.Stuck, "nobody has tried to undo it"), j.ID)
@@ -400,7 +402,7 @@ func (s *Store) DiscardDamaged(id string) error {
 	if err != nil {
 		return fmt.Errorf("workspace %s: %w", id, err)
 	}
-	w := &Workspace{store: s, folder: folder{dir}, meta: meta{ID: id}}
+	w := &Workspace{store: s, home: folder{dir}, meta: meta{ID: id}}
 	defer dir.Close()
 	// The process that made it holds this lock while its jail lives.
 	err = sys.Lock(dir, true)

@@ -122,7 +122,7 @@ func (w *Workspace) keepsTaken(live bool) (bool, error) {
 	if live {
 		return true, nil
 	}
-	t, err := w.readTaken()
+	t, err := w.home.readTaken()
 	return len(t.all) > 0, err
 }
 

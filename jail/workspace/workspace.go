@@ -120,7 +120,7 @@ func (c Caller) readable(st sys.Stat) bool {
 // concurrent use.
 type Workspace struct {
 	store *Store
-	folder
+	home  folder
 
 	mu    sync.Mutex
 	meta  meta
@@ -247,7 +247,7 @@ func (m meta) info() Info {
 func (w *Workspace) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return errors.Join(w.layer.close(), closeFiles(&w.source, &w.dir))
+	return errors.Join(w.layer.close(), closeFiles(&w.source, &w.home.dir))
 }
 
 func (w *Workspace) wrap(doing string, err error) error {
