@@ -153,16 +153,21 @@ type walker struct {
 	// in is the current directory.
 	in *inside
 	// repo is the innermost repository of the current directory.
-	repo *repository
-	// content has the findings in the new content that was hashed last, fresh its new tokens.
-	content findings
-	hide    policy.Names
-	out     leftOut
-	taken   taken
+	repo  *repository
+	last  lastHashed
+	hide  policy.Names
+	out   leftOut
+	taken taken
 	// later are discarded directories above the current one.
 	later []Change
-	fresh *scanner
 	emit  func(Change) error
+}
+
+// lastHashed is what was found in the new content that was hashed last.
+type lastHashed struct {
+	findings findings
+	// tokens are those of the content.
+	tokens *scanner
 }
 
 func (k *walker) root(upper, real *os.File) error {

@@ -23,7 +23,7 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 		c.Before = nodeOf(*before)
 		c.seen = *before
 	}
-	k.content = findings{}
+	k.last.findings = findings{}
 	if err := k.fill(c, upper, real, name, after); err != nil {
 		return nil, err
 	}
@@ -51,9 +51,9 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 	}
 	if k.repo.part(path) == policy.GitData {
 		// git reads no configuration from there.
-		k.content.gitConfig = false
+		k.last.findings.gitConfig = false
 	}
-	c.nodeRisks(after, k.content)
+	c.nodeRisks(after, k.last.findings)
 	switch c.After.Type {
 	case Fifo, Socket, Device:
 		c.Refused = fmt.Sprintf("a %s is never committed", c.After.Type)
@@ -147,11 +147,11 @@ func (k *walker) hashUpper(c *Change, upper *os.File, name string, st sys.Stat) 
 		return err
 	}
 	defer f.Close()
-	k.fresh = newScanner()
-	head, err := hashInto(k, c, c.After, f, k.fresh)
+	k.last.tokens = newScanner()
+	head, err := hashInto(k, c, c.After, f, k.last.tokens)
 	if err == nil {
-		k.content.look(head)
-		k.content.secrets = k.fresh.fresh(nil)
+		k.last.findings.look(head)
+		k.last.findings.secrets = k.last.tokens.fresh(nil)
 	}
 	return err
 }
@@ -186,21 +186,21 @@ func (k *walker) hashReal(c *Change, real *os.File, name string) error {
 	}
 	// known tokens: only those of the new content are searched in the old.
 	var known *scanner
-	if k.fresh != nil && len(k.fresh.found) > 0 {
+	if k.last.tokens != nil && len(k.last.tokens.found) > 0 {
 		known = newScanner()
 	}
 	head, err := hashInto(k, c, c.Before, f, known)
 	if err != nil {
 		return err
 	}
-	k.content.script = bytes.HasPrefix(head, []byte("#!"))
+	k.last.findings.script = bytes.HasPrefix(head, []byte("#!"))
 	if codeKind(head) != "" {
 		// It was code before.
-		k.content.kind = ""
+		k.last.findings.kind = ""
 	}
-	k.content.gitConfig = k.content.gitConfig && c.Before.SHA256 != c.After.SHA256
+	k.last.findings.gitConfig = k.last.findings.gitConfig && c.Before.SHA256 != c.After.SHA256
 	if known != nil {
-		k.content.secrets = k.fresh.fresh(known)
+		k.last.findings.secrets = k.last.tokens.fresh(known)
 	}
 	return nil
 }
