@@ -28,7 +28,7 @@ const maxHoles = 1 << 30
 // CommitOptions.
 func (w *Workspace) changes(ctx context.Context, live bool) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
-		err := w.locked(func() error { return w.openFor(live, w.meta.Caller) })
+		err := w.locked(func() error { return opening{w}.openFor(live, w.meta.Caller) })
 		if err == nil {
 			err = w.walk(ctx, func(c Change) bool { return yield(c, nil) })
 		}
@@ -48,7 +48,7 @@ func (w *Workspace) Peek(ctx context.Context) (sum Summary, digest string, err e
 		return sum, "", w.wrap("peek", ErrActive)
 	}
 	s := newSurvey(w)
-	err = w.openSource(w.meta.Caller)
+	err = opening{w}.openSource(w.meta.Caller)
 	if err == nil {
 		err = w.walk(ctx, func(c Change) bool { s.add(c); return true })
 	}

@@ -114,7 +114,7 @@ func (w *Workspace) commit(ctx context.Context, o CommitOptions) (Result, error)
 	if o.As != nil {
 		as = *o.As
 	}
-	if err := w.openFor(o.Live, w.meta.Caller); err != nil {
+	if err := (opening{w}).openFor(o.Live, w.meta.Caller); err != nil {
 		return Result{}, err
 	}
 	dirLock, err := lockDir(ctx, w.source)

@@ -150,7 +150,7 @@ func (w *Workspace) freezeDamaged(lost error) error {
 	// An error of these is the one that is known.
 	_ = closeFiles(&l.root, &l.mount, &l.loop, &l.image)
 	w.meta.State = Frozen
-	if err := w.mountWhenFree(); err != nil {
+	if err := (opening{w}).mountWhenFree(); err != nil {
 		return errors.Join(w.damage(lost), err)
 	}
 	l.compareWith(taken)
@@ -222,14 +222,14 @@ func (l *layer) isDamaged(path string) bool {
 
 // mountWhenFree mounts the image after the kernel has released it, shortly after the last
 // descriptor is closed.
-func (w *Workspace) mountWhenFree() error {
+func (o opening) mountWhenFree() error {
 	const most, step = 10 * time.Second, 10 * time.Millisecond
 	for until := time.Now().Add(most); ; time.Sleep(step) {
-		err := w.mountAgain()
+		err := o.mountAgain()
 		if err == nil {
 			return nil
 		}
-		_ = closeFiles(&w.layer.mount, &w.layer.loop, &w.layer.image)
+		_ = closeFiles(&o.w.layer.mount, &o.w.layer.loop, &o.w.layer.image)
 		if !errors.Is(err, ErrActive) || time.Now().After(until) {
 			return err
 		}

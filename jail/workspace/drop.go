@@ -73,7 +73,7 @@ func (w *Workspace) discardPaths(ctx context.Context, paths []Name, live bool,
 		return gone, left, err
 	}
 	live = w.meta.State != Frozen
-	if err := w.openFor(live, w.meta.Caller); err != nil {
+	if err := (opening{w}).openFor(live, w.meta.Caller); err != nil {
 		return gone, left, err
 	}
 	var s selection

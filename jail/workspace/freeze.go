@@ -79,31 +79,34 @@ func (w *Workspace) Keep() error {
 		errors.Join(w.basis.save(w), w.layer.image.Sync(), w.save(true), w.store.dir.Sync()))
 }
 
+// opening opens what a workspace is read from: its layer and its real directory.
+type opening struct{ w *Workspace }
+
 // open opens the real directory and the upper layer of a frozen workspace for reading. It mounts a
 // layer that an earlier process froze, read-only.
-func (w *Workspace) open(as Caller) error {
+func (o opening) open(as Caller) error {
 	switch {
-	case w.meta.State == Committed:
+	case o.w.meta.State == Committed:
 		return nil
-	case w.meta.State == Prepared || w.meta.State == Active:
+	case o.w.meta.State == Prepared || o.w.meta.State == Active:
 		return ErrActive
-	case w.layer.mount == nil:
-		if err := w.mountAgain(); err != nil {
+	case o.w.layer.mount == nil:
+		if err := o.mountAgain(); err != nil {
 			return err
 		}
 	}
-	return w.openSource(as)
+	return o.openSource(as)
 }
 
 // openFor is open, or for a live workspace a check that its layer is this process's own.
-func (w *Workspace) openFor(live bool, as Caller) error {
-	if !live || w.meta.State == Frozen {
-		return w.open(as)
+func (o opening) openFor(live bool, as Caller) error {
+	if !live || o.w.meta.State == Frozen {
+		return o.open(as)
 	}
-	if w.layer.mount == nil {
+	if o.w.layer.mount == nil {
 		return ErrActive
 	}
-	return w.openSource(as)
+	return o.openSource(as)
 }
 
 // reviewable returns an error if the state of the workspace allows no commit.
@@ -114,12 +117,12 @@ func (m meta) reviewable(live bool) error {
 	return m.notFrozen()
 }
 
-func (w *Workspace) mountAgain() (err error) {
-	if boot, err := sys.BootID(); err != nil || w.meta.Boot != "" && w.meta.Boot != boot {
+func (o opening) mountAgain() (err error) {
+	if boot, err := sys.BootID(); err != nil || o.w.meta.Boot != "" && o.w.meta.Boot != boot {
 		return errors.Join(err, errLost)
 	}
-	l := &w.layer
-	if l.image, err = sys.OpenBeneath(w.home.dir, "upper.img", os.O_RDONLY, 0); err != nil {
+	l := &o.w.layer
+	if l.image, err = sys.OpenBeneath(o.w.home.dir, "upper.img", os.O_RDONLY, 0); err != nil {
 		return err
 	}
 	if err := sys.Lock(l.image, false); err != nil {
@@ -129,7 +132,7 @@ func (w *Workspace) mountAgain() (err error) {
 		return err
 	}
 	if sys.Rootless() {
-		return l.readMemory(w.meta.Bytes, w.meta.Inodes)
+		return l.readMemory(o.w.meta.Bytes, o.w.meta.Inodes)
 	}
 	if l.loop, err = sys.AttachLoop(l.image, true); err != nil {
 		return err
@@ -140,29 +143,29 @@ func (w *Workspace) mountAgain() (err error) {
 		}
 		return err
 	}
-	return l.lookForDamage(w.meta.Damaged)
+	return l.lookForDamage(o.w.meta.Damaged)
 }
 
 // openSource opens the real directory, with the caller's rights if it must be found by its path,
 // and checks that it is the prepared one.
-func (w *Workspace) openSource(as Caller) error {
-	if w.source != nil {
+func (o opening) openSource(as Caller) error {
+	if o.w.source != nil {
 		return nil
 	}
 	err := as.do(func() (err error) {
-		w.source, err = sys.OpenDirPath(w.meta.Path)
+		o.w.source, err = sys.OpenDirPath(o.w.meta.Path)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	same, err := w.meta.isSource(w.source)
+	same, err := o.w.meta.isSource(o.w.source)
 	if err == nil && !same {
-		err = fmt.Errorf("%w: %s is another directory by now", ErrConflict, Name(w.meta.Path))
+		err = fmt.Errorf("%w: %s is another directory by now", ErrConflict, Name(o.w.meta.Path))
 	}
 	if err != nil {
-		w.source.Close()
-		w.source = nil
+		o.w.source.Close()
+		o.w.source = nil
 	}
 	return err
 }

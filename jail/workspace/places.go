@@ -269,7 +269,7 @@ func (c *commit) findAgain() error {
 }
 
 func (c *commit) findRoot(p place) error {
-	err := c.w.openSource(c.w.meta.Caller)
+	err := opening{c.w}.openSource(c.w.meta.Caller)
 	if err == nil || !elsewhere(err) && !errors.Is(err, ErrConflict) {
 		return err
 	}

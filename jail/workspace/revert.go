@@ -54,66 +54,69 @@ type Reverted struct {
 func (w *Workspace) Revert(ctx context.Context, o RevertOptions) (Reverted, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r, err := w.revert(ctx, o)
+	r, err := reversal{w}.revert(ctx, o)
 	return r, w.wrap("revert", err)
 }
 
-func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, error) {
-	lock, err := w.home.lock()
+// reversal is the work of Workspace.Revert.
+type reversal struct{ w *Workspace }
+
+func (r reversal) revert(ctx context.Context, o RevertOptions) (Reverted, error) {
+	lock, err := r.w.home.lock()
 	if err != nil {
 		return Reverted{}, err
 	}
 	defer lock.Close()
-	if err := w.load(); err != nil {
+	if err := r.w.load(); err != nil {
 		return Reverted{}, err
 	}
-	if s := w.meta.State; s != Committed && s != ChangedBack {
-		if err := w.meta.reviewable(o.Live); err != nil {
+	if s := r.w.meta.State; s != Committed && s != ChangedBack {
+		if err := r.w.meta.reviewable(o.Live); err != nil {
 			return Reverted{}, err
 		}
 	}
-	live := w.meta.State == Active || w.meta.State == Prepared
-	rec, err := w.meta.last(o.Commit)
+	live := r.w.meta.State == Active || r.w.meta.State == Prepared
+	rec, err := r.w.meta.last(o.Commit)
 	if err != nil {
 		return Reverted{}, err
 	}
-	p, err := w.home.readPast(rec.ID)
+	p, err := r.w.home.readPast(rec.ID)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w: it is gone from the store", ErrNotKept)
 	}
 	if err != nil {
 		return Reverted{}, err
 	}
-	as := w.meta.Caller
+	as := r.w.meta.Caller
 	if o.As != nil {
 		as = *o.As
 	}
-	if err := w.openSource(w.meta.Caller); err != nil {
+	if err := (opening{r.w}).openSource(r.w.meta.Caller); err != nil {
 		return Reverted{}, err
 	}
-	dirLock, err := lockDir(ctx, w.source)
+	dirLock, err := lockDir(ctx, r.w.source)
 	if err != nil {
 		return Reverted{}, err
 	}
 	defer dirLock.Close()
-	changes, err := w.back(ctx, p)
+	changes, err := r.back(ctx, p)
 	if err != nil {
 		return Reverted{}, err
 	}
-	closed, err := closedDirs(w.source, changes, as)
+	closed, err := closedDirs(r.w.source, changes, as)
 	if err != nil {
 		return Reverted{}, err
 	}
-	r := Reverted{Commit: rec.ID, Digest: rec.Digest, Changes: changes}
-	c := &commit{ctx: ctx, w: w, past: p, hand: hand{real: w.source, as: as, id: randomName()}}
+	out := Reverted{Commit: rec.ID, Digest: rec.Digest, Changes: changes}
+	c := &commit{ctx: ctx, w: r.w, past: p, hand: hand{real: r.w.source, as: as, id: randomName()}}
 	c.journal = &journal{ID: c.hand.id, As: as, Digest: rec.Digest,
 		Steps: makePlan(changes, closed), Paths: len(changes), Revert: rec.ID}
-	keeps, err := w.keepsTaken(live)
+	keeps, err := r.w.keepsTaken(live)
 	if err != nil {
 		return Reverted{}, err
 	}
 	if keeps {
-		if c.journal.Taken, err = w.takenBack(ctx, p, changes); err != nil {
+		if c.journal.Taken, err = r.takenBack(ctx, p, changes); err != nil {
 			return Reverted{}, err
 		}
 	}
@@ -122,22 +125,22 @@ func (w *Workspace) revert(ctx context.Context, o RevertOptions) (Reverted, erro
 	if err := c.run(); err != nil {
 		return Reverted{Commit: rec.ID, Digest: rec.Digest}, err
 	}
-	r.Left = c.finish()
-	r.State = w.meta.State
-	return r, nil
+	out.Left = c.finish()
+	out.State = r.w.meta.State
+	return out, nil
 }
 
 // takenBack returns what a revert makes of the taken paths: both sides are as before the commit, so
 // that what the shadow has is a change again. The record of a commit has no hash of a file that the
 // commit deleted.
-func (w *Workspace) takenBack(ctx context.Context, p *past, changes []Change) ([]takenPath, error) {
+func (r reversal) takenBack(ctx context.Context, p *past, changes []Change) ([]takenPath, error) {
 	all := takenBy(changes, nil, nil)
 	for i, c := range changes {
 		n := all[i].Sides.Real
 		if n == nil || n.Type != File || n.SHA256 != "" {
 			continue
 		}
-		f, err := sys.OpenBeneath(w.home.dir, pastContent(p.Commit, c.pastEntry), os.O_RDONLY, 0)
+		f, err := sys.OpenBeneath(r.w.home.dir, pastContent(p.Commit, c.pastEntry), os.O_RDONLY, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -176,15 +179,15 @@ func (m *meta) last(id string) (CommitRecord, error) {
 
 // back computes the changes from the real directory, which must be as the commit left it, to its
 // state before.
-func (w *Workspace) back(ctx context.Context, p *past) ([]Change, error) {
-	k := &walker{ctx: ctx, as: w.meta.Caller, meta: &w.meta, holes: maxHoles}
+func (r reversal) back(ctx context.Context, p *past) ([]Change, error) {
+	k := &walker{ctx: ctx, as: r.w.meta.Caller, meta: &r.w.meta, holes: maxHoles}
 	ours := map[Name]bool{}
 	for _, e := range p.Entries {
 		ours[e.Path] = true
 	}
 	var changes []Change
 	var conflicts ConflictError
-	used, locked, err := k.usedSince(w.source, p, ours)
+	used, locked, err := k.usedSince(r.w.source, p, ours)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +201,7 @@ func (w *Workspace) back(ctx context.Context, p *past) ([]Change, error) {
 		if e.addedObject() && used[e.Repo] {
 			continue
 		}
-		now, st, err := k.nodeNow(w.source, e.Path)
+		now, st, err := k.nodeNow(r.w.source, e.Path)
 		if err != nil {
 			return nil, err
 		}
@@ -209,17 +212,17 @@ func (w *Workspace) back(ctx context.Context, p *past) ([]Change, error) {
 		why := e.differs(now)
 		if goes := e.After != nil && e.After.Type == Dir && (e.Before == nil ||
 			e.Before.Type != Dir); why == "" && goes {
-			why, err = k.foreignIn(w.source, e.Path, ours)
+			why, err = k.foreignIn(r.w.source, e.Path, ours)
 		}
 		if why == "" && e.Before != nil && e.Before.Type == File && (e.After == nil ||
 			kindOf(*e.After, *e.Before) != Mode) {
-			err = errors.Join(err, w.home.checkKept(p.Commit, n, e))
+			err = errors.Join(err, r.w.home.checkKept(p.Commit, n, e))
 		}
 		if err != nil {
 			return nil, err
 		}
 		if why == "" && now == nil && e.Before != nil && !comes[parentOf(string(e.Path))] {
-			why, err = lostDirectory(w.source, parentOf(string(e.Path)))
+			why, err = lostDirectory(r.w.source, parentOf(string(e.Path)))
 		}
 		if err != nil {
 			return nil, err
