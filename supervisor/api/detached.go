@@ -25,6 +25,11 @@ func (h runs) detach(ctx context.Context, c caller.Caller, r *http.Request) (any
 		return nil, err
 	}
 	defer done()
+	if req.Session != "" {
+		if req.Session, err = h.s.Names().Named(c, req.Session); err != nil {
+			return nil, err
+		}
+	}
 	return h.s.Detached().Start(ctx, c, req)
 }
 

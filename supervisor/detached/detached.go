@@ -48,8 +48,8 @@ type Options struct {
 	Life *lifetime.Lifetime
 	// Permissions returns what the ceiling in force lets a caller do.
 	Permissions func(caller.Caller) caller.Permissions
-	// Run runs a tool to its end.
-	Run func(context.Context, caller.Caller, message.Request, stdio.Streams) message.Result
+	// Run runs a tool to its end, in the session that the request names, if it names one.
+	Run func(context.Context, caller.Caller, message.DetachRequest, stdio.Streams) message.Result
 	Log *daemonlog.Log
 }
 
@@ -134,7 +134,7 @@ func (s *Runs) Start(ctx context.Context, c caller.Caller,
 		leave()
 		return s.await(ctx, req.ID, d)
 	}
-	request := req.Request
+	request := req
 	request.Limits = append(append([]string{}, req.Limits...), OutputLimit)
 	streams := stdio.Streams{Out: writer{d, streamOut}, Err: writer{d, streamErr},
 		Tracked: leave, Started: func() { close(d.started) }}

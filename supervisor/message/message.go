@@ -116,6 +116,15 @@ type DetachRequest struct {
 	Request
 	// Keep the tool's standard input open for a client that attaches.
 	Input bool `json:"input,omitempty"`
+	// The open session in which it is an invocation; empty for a run of its own. Policy, workspace and
+	// fate are then those of the session.
+	Session string `json:"session,omitempty"`
+}
+
+// Exec returns the request for the invocation of a session.
+func (q DetachRequest) Exec() ExecRequest {
+	return ExecRequest{ID: q.ID, Tool: q.Tool, Args: q.Args, Dir: q.Dir, Cwd: q.Cwd,
+		Limits: q.Limits, Env: q.Env, Inherit: q.Inherit}
 }
 
 // A DetachedInfo is a detached run.

@@ -138,7 +138,7 @@ func (s *Service) open(ctx context.Context) error {
 		return problem.New(problem.Failed, "compiled modules: %w", err)
 	}
 	if s.detached, err = detached.Open(detached.Options{Dir: filepath.Join(c.StateDir, "output"),
-		Private: c.Private, Life: r.Life, Permissions: s.permissionsOf, Run: r.Run,
+		Private: c.Private, Life: r.Life, Permissions: s.permissionsOf, Run: s.runDetached,
 		Log: c.Log}); err != nil {
 		return problem.New(problem.Failed, "outputs of detached runs: %w", err)
 	}
@@ -248,6 +248,15 @@ func (s *Service) Live() *live.Runs {
 
 // Sessions are the open ones.
 func (s *Service) Sessions() *session.Sessions { return s.sessions }
+
+// runDetached runs what goes on without its client: a run, or an invocation of a session.
+func (s *Service) runDetached(ctx context.Context, c caller.Caller, req message.DetachRequest,
+	streams stdio.Streams) message.Result {
+	if req.Session != "" {
+		return s.sessions.Exec(ctx, c, req.Session, req.Exec(), streams)
+	}
+	return s.runner.Run(ctx, c, req.Request, streams)
+}
 
 // Detached are the runs that go on without their clients.
 func (s *Service) Detached() *detached.Runs { return s.detached }

@@ -10,20 +10,27 @@ import (
 	"github.com/jail-sandbox/jail/cmd/jail/internal/execute"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/exit"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/inherit"
+	"github.com/jail-sandbox/jail/cmd/jail/internal/output"
 	"github.com/jail-sandbox/jail/cmd/jail/internal/request"
 	"github.com/jail-sandbox/jail/jail"
+	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
 const execAbout = `Run a tool in a session. Standard input, output and error and the exit code are the tool's, as with "jail run".
 
 The tool gets the session's shadow and /tmp, with what earlier invocations left in them, and behind the same walls as any run it sees nothing else of other
-invocations. Its limits are those of the session's policy, narrowed by --limit; memory, pids and workspace are besides bounded for all invocations together.`
+invocations. Its limits are those of the session's policy, narrowed by --limit; memory, pids and workspace are besides bounded for all invocations together.
+
+With --background the tool goes on without this command until it ends or the session does: jail logs ID shows its output, jail wait ID waits for its end, jail kill
+ID ends it.`
 
 type execOptions struct {
 	id, cwd     string
 	limits, env []string
-	shown       execute.Options
+	// background runs the tool without this command.
+	background bool
+	shown      execute.Options
 }
 
 func newExec(env *cli.Env) *cobra.Command {
@@ -32,7 +39,7 @@ func newExec(env *cli.Env) *cobra.Command {
 		Use:     "exec [flags] ID [--] TOOL [ARG...]",
 		Short:   "run a tool in a session",
 		Long:    execAbout,
-		Example: "  jail session exec $ID -- grep -rn TODO .\n  jail session exec $ID --limit wall=5s --json -- wc -l big.txt",
+		Example: "  jail session exec $ID -- grep -rn TODO .\n  jail session exec $ID --limit wall=5s --json -- wc -l big.txt\n  jail session exec --background $ID -- make watch",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			session, tool, err := splitExec(cmd, args)
@@ -64,6 +71,8 @@ func newExec(env *cli.Env) *cobra.Command {
 	set.StringVar(&o.cwd, "cwd", "",
 		"start in `DIR` below the workspace (default that of session start, else where you stand in it, else its root)")
 	set.StringVar(&o.id, "id", "", "name the invocation `ID` (default a random one)")
+	set.BoolVar(&o.background, "background", false,
+		"print the invocation's ID and return; it ends with the session")
 	set.BoolVar(&o.shown.JSON, "json", false,
 		"print one result object when the tool has ended, its output inside")
 	set.BoolVar(&o.shown.Quiet, "quiet", false, "print errors only")
@@ -84,7 +93,25 @@ func runExec(ctx context.Context, env *cli.Env, o execOptions, tool []string) (e
 		return err
 	}
 	req.Inherit = inherit.Variables(env.Environ)
+	if o.background {
+		return startBackground(ctx, env, req, o.shown)
+	}
 	return execute.Run(ctx, env, req, o.shown)
+}
+
+// startBackground starts an invocation that goes on without this command, and prints its id.
+func startBackground(ctx context.Context, env *cli.Env, req message.Request,
+	shown execute.Options) error {
+	if shown.Terminal {
+		return exit.Usage("", "--background and -t contradict each other")
+	}
+	return env.WithDaemon(ctx, func(c *api.Client) error {
+		d, err := c.Detach(ctx, message.DetachRequest{Request: req, Session: shown.Session})
+		if err != nil {
+			return err
+		}
+		return env.Show(shown.JSON, d, output.Text("%s\n", d.ID))
+	})
 }
 
 // splitExec returns the session's ID and what follows.
