@@ -163,7 +163,7 @@ type walker struct {
 	emit  func(Change) error
 }
 
-// lastHashed is what was found in the new content that was hashed last.
+// lastHashed is what was found in the new content that was hashed last, of one change.
 type lastHashed struct {
 	findings findings
 	// tokens are those of the content.

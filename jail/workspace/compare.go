@@ -23,7 +23,7 @@ func (k *walker) compare(upper, real *os.File, name, path string, before *sys.St
 		c.Before = nodeOf(*before)
 		c.seen = *before
 	}
-	k.last.findings = findings{}
+	k.last = lastHashed{}
 	if err := k.fill(c, upper, real, name, after); err != nil {
 		return nil, err
 	}
