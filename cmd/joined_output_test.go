@@ -16,6 +16,7 @@ func TestJoinedOutput(t *testing.T) {
 	h.daemon()
 	const times = 200
 	id := h.session("--discard", "--profile", "build")
+	shared := h.session("--shared-engine")
 	want := strings.Repeat("to stdout\nto stderr\n", times)
 	both := []string{h.probe, "both", "200"}
 	native := []string{"/bin/sh", "-c",
@@ -25,6 +26,7 @@ func TestJoinedOutput(t *testing.T) {
 		"program":    append([]string{"run", "--quiet", "--discard", "--profile", "build", "--"}, native...),
 		"script":     {"sh", "--quiet", "--discard", "-c", native[2]},
 		"in session": append([]string{"session", "exec", "--quiet", id, "--"}, native...),
+		"in engine":  append([]string{"session", "exec", "--quiet", shared, "--"}, both...),
 	} {
 		for _, program := range []string{"jail", "jail-full"} {
 			var text strings.Builder
@@ -53,6 +55,12 @@ func TestJoinedOutput(t *testing.T) {
 		}
 	}
 	h.stopSession(id, 0)
+	// The control: what ran there had no jail of its own.
+	h.wants(h.exec(shared, "--id", "joined", "--", h.probe, "args"), 0, "")
+	if h.engineOf("joined") == "" {
+		t.Error("the invocation ran in no shared engine")
+	}
+	h.stopSession(shared, 0)
 
 	var text strings.Builder
 	limited := h.command("run", "--quiet", "--discard", "--limit", "output=1KiB", "--", h.probe,

@@ -40,6 +40,8 @@ type Call struct {
 	Cancel     bool       `json:"cancel,omitempty"`
 	Invocation Invocation `json:"invocation,omitzero"`
 	Fetch      bool       `json:"fetch,omitempty"`
+	// Joined gives the tool its standard output as its standard error, too.
+	Joined bool `json:"joined,omitempty"`
 	// CPUNanos is the limit of CPU time; 0 means none.
 	CPUNanos int64 `json:"cpu_ns,omitempty"`
 }

@@ -114,7 +114,11 @@ func (e *engine) invoke(ctx context.Context, call runners.Call, files []*os.File
 	// The CPU time of the thread is then that of the invocation.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	return module.RunMetered(ctx, call.Invocation, call.CPUNanos, files[1], files[2], files[3])
+	errOut := files[3]
+	if call.Joined {
+		errOut = files[2]
+	}
+	return module.RunMetered(ctx, call.Invocation, call.CPUNanos, files[1], files[2], errOut)
 }
 
 // load loads a module once for all calls. An error is not kept: the next call may do better.

@@ -285,9 +285,8 @@ type Call struct {
 func (c *Call) Engine() *Engine { return c.engine }
 
 // Start hands the invocation over, with its module, its streams and, last, its socket to the fetch
-// proxy, if it has one. cpu is its limit of CPU time; 0 is none.
-func (c *Call) Start(inv runners.Invocation, cpu time.Duration, fetch bool,
-	files ...*os.File) error {
+// proxy, if it has one. order is the invocation without its ID, which Start sets.
+func (c *Call) Start(order runners.Call, files ...*os.File) error {
 	e := c.engine
 	e.mu.Lock()
 	select {
@@ -298,12 +297,12 @@ func (c *Call) Start(inv runners.Invocation, cpu time.Duration, fetch bool,
 		return nil
 	default:
 	}
-	c.begun, c.limit = time.Now(), cpu
+	c.begun, c.limit = time.Now(), time.Duration(order.CPUNanos)
 	e.calls[c.id] = c
 	e.mu.Unlock()
 	e.watch()
-	return e.send(runners.Call{ID: c.id, Invocation: inv, Fetch: fetch, CPUNanos: int64(cpu)},
-		files...)
+	order.ID = c.id
+	return e.send(order, files...)
 }
 
 func (e *Engine) send(call runners.Call, files ...*os.File) error {

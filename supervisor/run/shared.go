@@ -104,7 +104,8 @@ func (s *Runner) called(ctx context.Context, r *Run, call *engine.Call,
 		cpu = 0
 	}
 	files := append(j.Modules(), in.In, in.Out, in.Err)
-	sendErr := call.Start(j.Order.Invocation, cpu, j.Plan.Fetch != nil,
+	sendErr := call.Start(runners.Call{Invocation: j.Order.Invocation, CPUNanos: int64(cpu),
+		Fetch: j.Plan.Fetch != nil, Joined: streams.Joined},
 		append(files, r.proxy.Load().Door()...)...)
 	pipes.HandOver()
 	if sendErr != nil && !call.Ended() {
