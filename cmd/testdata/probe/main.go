@@ -129,6 +129,11 @@ func main() {
 		for s := bufio.NewScanner(os.Stdin); s.Scan(); {
 			fmt.Println("got", s.Text())
 		}
+	case "self": // as lines; then its arguments and variables
+		for s := bufio.NewScanner(os.Stdin); s.Scan(); {
+			fmt.Println("got", s.Text())
+		}
+		fmt.Printf("%q %q\n", args[1:], os.Environ())
 	case "hold": // answers a line, then waits for nothing
 		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
 		fmt.Print("got ", line)
