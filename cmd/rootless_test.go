@@ -228,8 +228,6 @@ func (u *rootlessUser) walls(t *testing.T) {
 	defer func() { _ = errors.Join(victim.Process.Kill(), victim.Wait()) }()
 	for name, script := range map[string]string{
 		"read a file of the user's":          "cat " + u.home + "/secret",
-		"write a file of the user's":         "echo x > " + u.home + "/secret",
-		"write to the real directory":        "echo x > " + dir + "/a",
 		"signal a process of the user's":     fmt.Sprintf("kill -0 %d", victim.Process.Pid),
 		"see a process of the user's":        fmt.Sprintf("test -d /proc/%d", victim.Process.Pid),
 		"make a user namespace":              "unshare --user true",
@@ -252,6 +250,26 @@ func (u *rootlessUser) walls(t *testing.T) {
 			"/bin/bash", "-c", script)
 		if inside == 0 || inside == 125 || inside == 126 {
 			t.Errorf("%s: exit code %d inside: %s%s", name, inside, out, said)
+		}
+	}
+	// Inside, what is at these paths is the shadow, or memory of the jail's own.
+	for _, path := range []string{u.home + "/secret", dir + "/a"} {
+		written := func(who string) bool {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text) == who+"\n"
+		}
+		script := func(who string) string { return "echo " + who + " > " + path }
+		u.ok(t, u.workspace(t), "bash", "-c", script("outside"))
+		if !written("outside") {
+			t.Errorf("control: %s is not written outside either", path)
+		}
+		u.run(t, dir, "jail", "run", "--profile", "build", "--discard", "--", "/bin/bash", "-c",
+			script("inside"))
+		if !written("outside") {
+			t.Errorf("a tool wrote to %s", path)
 		}
 	}
 	u.powerless(t, dir, "--discard")
