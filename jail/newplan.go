@@ -387,7 +387,8 @@ func newLandlock(pol policy.Policy, r Request, p Plan) Landlock {
 
 // checks each look at one thing and say one sentence about it.
 var checks = []func(policy.Policy, Request) error{
-	checkLimits, checkSyscalls, checkMounts, checkWorkspace, checkNative, checkIDs, checkSlice,
+	checkLimits, checkSyscalls, checkMounts, checkTarget, checkWorkspace, checkNative, checkIDs,
+	checkSlice,
 }
 
 func checkLimits(pol policy.Policy, _ Request) error {
@@ -456,8 +457,6 @@ func checkWorkspace(pol policy.Policy, r Request) error {
 	switch {
 	case r.Workspace == nil:
 		return nil
-	case checkTarget(pol, r) != nil:
-		return checkTarget(pol, r)
 	case pol.Workspace.Access == policy.WorkspaceNone:
 		return errors.New(`workspace.access is "none"; use --no-workspace`)
 	case pol.Workspace.Access == policy.WorkspaceShadow && pol.Limits.Workspace == policy.Unlimited:
@@ -471,10 +470,10 @@ func checkWorkspace(pol policy.Policy, r Request) error {
 
 // checkTarget refuses a workspace at a path that would hide what else the jail has.
 func checkTarget(pol policy.Policy, r Request) error {
-	target := r.Workspace.target()
-	if target == policy.WorkspaceDir {
+	if r.Workspace == nil || r.Workspace.target() == policy.WorkspaceDir {
 		return nil
 	}
+	target := r.Workspace.target()
 	if !path.IsAbs(target) || path.Clean(target) != target {
 		return fmt.Errorf("workspace %q is not a clean absolute path", target)
 	}

@@ -22,8 +22,9 @@ type PatchOptions struct {
 	// Terminal also escapes control characters of the content, reversibly. Without it the content
 	// is as it is in the files, for git apply.
 	Terminal bool
-	// Paths are the paths to show, each with everything beneath it, or patterns as in
-	// CommitOptions; nil shows all.
+	// Paths are the paths to show, each with everything beneath it; nil shows all. A path that has
+	// a *, ? or [ is a pattern as well, as in CommitOptions. A commit takes it for a pattern only if
+	// no change has that name, which a diff learns too late: it shows changes while it finds them.
 	Paths []Name
 }
 
