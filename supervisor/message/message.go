@@ -121,10 +121,11 @@ type DetachRequest struct {
 	Session string `json:"session,omitempty"`
 }
 
-// Exec returns the request for the invocation of a session.
-func (q DetachRequest) Exec() ExecRequest {
+// Exec returns the request for an invocation of a session: without what the session decides, such as
+// the policy and the workspace.
+func (q Request) Exec() ExecRequest {
 	return ExecRequest{ID: q.ID, Tool: q.Tool, Args: q.Args, Dir: q.Dir, Cwd: q.Cwd,
-		Limits: q.Limits, Env: q.Env, Inherit: q.Inherit}
+		Limits: q.Limits, Env: q.Env, Inherit: q.Inherit, Terminal: q.Terminal}
 }
 
 // A DetachedInfo is a detached run.

@@ -126,10 +126,7 @@ func start(ctx context.Context, env *cli.Env, c *api.Client, session string, req
 	if session == "" {
 		return c.RunSized(ctx, req, env.Stdin, out, errOut, sizes)
 	}
-	ask := message.ExecRequest{ID: req.ID, Tool: req.Tool, Args: req.Args, Dir: req.Dir,
-		Cwd: req.Cwd, Limits: req.Limits, Env: req.Env, Inherit: req.Inherit,
-		Terminal: req.Terminal}
-	return c.Exec(ctx, session, ask, env.Stdin, out, errOut, sizes)
+	return c.Exec(ctx, session, req.Exec(), env.Stdin, out, errOut, sizes)
 }
 
 // noResult makes a result where there is none because nobody answered: a caller that asked for JSON
