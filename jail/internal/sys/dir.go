@@ -360,27 +360,30 @@ func OpenParent(dir *os.File) (*os.File, error) {
 }
 
 // MakeDirBelow makes the directory name and its parents below root, where they are missing, and
-// opens it, to be named by its descriptor. It follows no link below root.
+// opens it with O_PATH. It follows no link below root and does not leave root, but goes into what
+// is mounted there.
 func MakeDirBelow(root, name string) (*os.File, error) {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := OpenTarget(root)
 	if err != nil {
-		return nil, pathError("open", root, err)
+		return nil, err
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if part == "" {
 			continue
 		}
-		err := unix.Mkdirat(dir, part, 0o755)
-		next := -1
-		if err == nil || errors.Is(err, unix.EEXIST) {
-			next, err = unix.Openat(dir, part,
-				unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		var next *os.File
+		if err = MkdirAt(dir, part, 0o755); err == nil || errors.Is(err, unix.EEXIST) {
+			how := unix.OpenHow{
+				Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+				Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+			}
+			next, err = openat2(int(dir.Fd()), dir.Name(), part, &how)
 		}
-		unix.Close(dir)
+		dir.Close()
 		if err != nil {
-			return nil, pathError("make directory", name, err)
+			return nil, err
 		}
 		dir = next
 	}
-	return os.NewFile(uintptr(dir), name), nil
+	return dir, nil
 }

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// MakeDirBelow stops at a link; os.MkdirAll, the control, goes where it leads.
+// MakeDirBelow stops at a link and at the parent of its root; os.MkdirAll, the control, goes where
+// the link leads.
 func TestMakeDirBelow(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	if err := os.Symlink(outside, filepath.Join(root, "link")); err != nil {
@@ -30,6 +31,13 @@ func TestMakeDirBelow(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(outside, "c")); err == nil {
 		t.Error("it made a directory outside")
+	}
+	if f, err := MakeDirBelow(filepath.Join(root, "a"), "b/../../d"); err == nil {
+		f.Close()
+		t.Error("it left its root")
+	}
+	if _, err := os.Lstat(filepath.Join(root, "d")); err == nil {
+		t.Error("it made a directory beside its root")
 	}
 	if err := os.MkdirAll(filepath.Join(root, "link/c"), 0o755); err != nil {
 		t.Fatal(err)
