@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
@@ -52,9 +53,7 @@ func (s *Recovery) thawDead() error {
 	}
 	for _, r := range dead {
 		if leaf := s.leafOf(r.State); leaf != "" && r.State.Session == r.State.ID {
-			if group, openErr := cgroup.Open(rungroup.Session(leaf)); openErr == nil {
-				err = errors.Join(err, group.Thaw())
-			}
+			err = errors.Join(err, thaw(rungroup.Session(leaf)))
 		}
 		err = errors.Join(err, r.Lock.Close())
 	}
@@ -62,6 +61,18 @@ func (s *Recovery) thawDead() error {
 		return problem.New(problem.Failed, "thaw what a killed daemon had frozen: %w", err)
 	}
 	return nil
+}
+
+// thaw thaws a control group, unless somebody else has removed it.
+func thaw(path string) error {
+	group, err := cgroup.Open(path)
+	if err == nil {
+		err = group.Thaw()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // sweepRuns removes what killed daemons left of runs that they had only begun to make.
