@@ -219,8 +219,18 @@ func hashInto(k *walker, c *Change, n *Node, f *os.File, scan *scanner) (head []
 	return head, nil
 }
 
+// irregularError says that a path is not a regular file.
+type irregularError struct {
+	path string
+	is   Type
+}
+
+func (e *irregularError) Error() string {
+	return fmt.Sprintf("%s: is no regular file any more", Name(e.path))
+}
+
 // openRegular opens a file for reading. It checks the inode before the open, so that no FIFO,
-// socket or device is ever opened.
+// socket or device is ever opened: of these the error is an *irregularError.
 func openRegular(dir *os.File, name string) (*os.File, error) {
 	at, err := sys.OpenPath(dir, name)
 	if err != nil {
@@ -232,7 +242,7 @@ func openRegular(dir *os.File, name string) (*os.File, error) {
 		return nil, err
 	}
 	if typeOf(st) != File {
-		return nil, fmt.Errorf("%s: is no regular file any more", Name(at.Name()))
+		return nil, &irregularError{at.Name(), typeOf(st)}
 	}
 	return sys.Reopen(at, os.O_RDONLY)
 }

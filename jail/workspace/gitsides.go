@@ -193,22 +193,14 @@ func (g gitFiles) openReal(path string) (f *os.File, err error) {
 
 // openGitFile opens a regular file of a directory for reading.
 func openGitFile(dir *os.File, name string) (*os.File, error) {
-	at, err := sys.OpenPath(dir, name)
-	if err != nil {
-		return nil, err
+	f, err := openRegular(dir, name)
+	if irregular, ok := errors.AsType[*irregularError](err); ok {
+		if irregular.is == Dir {
+			return nil, gitrepo.ErrDirectory
+		}
+		return nil, gitrepo.ErrIrregular
 	}
-	defer at.Close()
-	st, err := sys.Fstat(at)
-	if err != nil {
-		return nil, err
-	}
-	switch typeOf(st) {
-	case File:
-		return sys.Reopen(at, os.O_RDONLY)
-	case Dir:
-		return nil, gitrepo.ErrDirectory
-	}
-	return nil, gitrepo.ErrIrregular
+	return f, err
 }
 
 func (g gitFiles) openShadow(path string) (*os.File, error) {
