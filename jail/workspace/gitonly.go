@@ -116,12 +116,13 @@ func (d decision) oneRepository(changes []Change, paths []Name) (*repository, er
 	case len(paths) > 1:
 		return nil, notTaken("one PATH may name the repository")
 	case len(found) == 0 && paths != nil:
-		return nil, notTaken("of no repository at %s did data change", Name(orDot(string(paths[0]))))
+		return nil, notTaken("the run changed no data of a repository at %s",
+			Name(orDot(string(paths[0]))))
 	case len(found) == 0:
 		return nil, notTaken("the run changed no data of a repository")
 	case len(found) > 1:
-		return nil, notTaken("%d repositories changed, %s for example: name one as PATH", len(found),
-			Name(orDot(found[0].path)))
+		return nil, notTaken("%d repositories changed, %s for example: name one as PATH",
+			len(found), Name(orDot(found[0].path)))
 	case found[0].fresh:
 		return nil, notTaken("%s", found[0].freshReason())
 	case found[0].damaged != "":
@@ -139,7 +140,7 @@ type gitPlan struct {
 	repo    *repository
 	changes []Change
 	out     []Change
-	// dirs are directories of which is known that they are there or made.
+	// dirs are directories that are known to exist or that the plan makes.
 	dirs  map[string]bool
 	texts map[Name]string
 }
