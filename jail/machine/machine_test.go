@@ -44,7 +44,7 @@ func TestFiles(t *testing.T) {
 	files := machine.New(limits, host).Files(machine.Reading{Uptime: 10 * time.Second,
 		Used: 4 * time.Second, Load: machine.Load{1, 0.5, 0.25}})
 	one := "model name\t: X\nsiblings\t: 2\ncore id\t\t: "
-	for name, want := range map[string]string{
+	checkFiles(t, files, "MemTotal:          65536 kB\nMemFree:", map[string]string{
 		"cpuinfo": "processor\t: 0\n" + one + "0\n\nprocessor\t: 1\n" + one + "1\n\n",
 		"stat": "cpu  400 0 0 1600 0 0 0 0 0 0\ncpu0 200 0 0 800 0 0 0 0 0 0\n" +
 			"cpu1 200 0 0 800 0 0 0 0 0 0\nintr 0\nctxt 0\nbtime 1000\nprocesses 1\n" +
@@ -57,12 +57,18 @@ func TestFiles(t *testing.T) {
 		"sys/fs/cgroup/cpu/cpu.cfs_quota_us":         "150000\n",
 		"sys/fs/cgroup/cpu/cpu.cfs_period_us":        "100000\n",
 		"sys/fs/cgroup/memory/memory.limit_in_bytes": "67108864\n",
-	} {
-		if files[name] != want {
-			t.Errorf("%s:\n%s\nwant\n%s", name, files[name], want)
+	})
+}
+
+// checkFiles compares files with their texts, and the beginning of meminfo.
+func checkFiles(t *testing.T, files map[string]string, meminfo string, want map[string]string) {
+	t.Helper()
+	for name, text := range want {
+		if files[name] != text {
+			t.Errorf("%s:\n%s\nwant\n%s", name, files[name], text)
 		}
 	}
-	if !strings.HasPrefix(files["meminfo"], "MemTotal:          65536 kB\nMemFree:") {
+	if !strings.HasPrefix(files["meminfo"], meminfo) {
 		t.Errorf("meminfo:\n%s", files["meminfo"])
 	}
 }
@@ -70,20 +76,13 @@ func TestFiles(t *testing.T) {
 // TestNoLimits: without limits a jail sees what the host has.
 func TestNoLimits(t *testing.T) {
 	files := machine.New(machine.Limits{Memory: -1}, host).Files(machine.Reading{})
-	for name, want := range map[string]string{
+	checkFiles(t, files, "MemTotal:        8388608 kB\n", map[string]string{
 		"sys/fs/cgroup/memory.max":                   "max\n",
 		"sys/fs/cgroup/cpu.max":                      "max 100000\n",
 		"sys/fs/cgroup/cpu/cpu.cfs_quota_us":         "-1\n",
 		"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
 		"sys/devices/system/cpu/present":             "0-3\n",
-	} {
-		if files[name] != want {
-			t.Errorf("%s: %q, want %q", name, files[name], want)
-		}
-	}
-	if !strings.HasPrefix(files["meminfo"], "MemTotal:        8388608 kB\n") {
-		t.Errorf("meminfo:\n%s", files["meminfo"])
-	}
+	})
 }
 
 // TestLoad: the load comes close to the number of busy processors, the mean of the last minute
