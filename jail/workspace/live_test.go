@@ -114,6 +114,21 @@ func (l *liveTool) commit(o CommitOptions) error {
 	return err
 }
 
+// commitAll commits every change, after which none is left.
+func (l *liveTool) commitAll() {
+	l.f.t.Helper()
+	must(l.f.t, l.commit(CommitOptions{}))
+	l.wants()
+}
+
+// sees checks what a script says to the tool.
+func (l *liveTool) sees(script, want string) {
+	l.f.t.Helper()
+	if said := l.do(script); said != want {
+		l.f.t.Errorf("the tool sees %q, want %q", said, want)
+	}
+}
+
 // holds checks a file of the real directory; "" means that there is none.
 func (f *fixture) holds(path, want string) {
 	f.t.Helper()
@@ -139,8 +154,8 @@ func TestLiveCommit(t *testing.T) {
 	f.write("mod", "gone", "mode", "tree/a", "tree/sub/b", "move/x", "same", "theirs")
 	l := f.live("w")
 	l.wants()
-	l.do("echo 1 >mod; rm gone; chmod 755 mode; rm -r tree; echo n >new; mkdir dir; echo i >dir/in;" +
-		"mv move moved; ln -s mod link; echo s >same; echo t >theirs")
+	l.do("echo 1 >mod; rm gone; chmod 755 mode; rm -r tree; echo n >new; mkdir dir; " +
+		"echo i >dir/in; mv move moved; ln -s mod link; echo s >same; echo t >theirs")
 	first := []string{"added dir", "added dir/in", "deleted gone", "added link", "modified mod",
 		"mode mode", "deleted move", "deleted move/x", "added moved", "added moved/x", "added new",
 		"modified same", "modified theirs", "deleted tree", "deleted tree/a", "deleted tree/sub",
@@ -149,25 +164,22 @@ func TestLiveCommit(t *testing.T) {
 	if _, err := l.w.Commit(t.Context(), CommitOptions{}); !errors.Is(err, ErrActive) {
 		t.Errorf("a commit while the tool may write: %v", err)
 	}
-	must(t, l.commit(CommitOptions{}))
-	l.wants()
+	l.commitAll()
 	f.holds("mod", "1\n")
 	f.holds("moved/x", "move/x\n")
 	f.holds("gone", "")
 	f.holds("tree/a", "")
 
 	// The tool sees its own files as before, and its second changes are clean ones.
-	if said := l.do("cat mod new dir/in moved/x link; ls -d gone tree move 2>&1 | wc -l"); said !=
-		"1\nn\ni\nmove/x\n1\n3\n" {
-		t.Errorf("the tool sees %q", said)
-	}
-	l.do("echo 2 >mod; echo more >>new; echo back >gone; rm dir/in; echo y >dir/y; mv moved again;" +
-		"rm link; rm same; echo s >same; mkdir tree; echo c >tree/c; chmod 700 mode")
+	l.sees("cat mod new dir/in moved/x link; ls -d gone tree move 2>&1 | wc -l",
+		"1\nn\ni\nmove/x\n1\n3\n")
+	l.do("echo 2 >mod; echo more >>new; echo back >gone; rm dir/in; echo y >dir/y; " +
+		"mv moved again; rm link; rm same; echo s >same; mkdir tree; echo c >tree/c; " +
+		"chmod 700 mode")
 	l.wants("added again", "added again/x", "deleted dir/in", "added dir/y", "added gone",
 		"deleted link", "modified mod", "mode mode", "deleted moved", "deleted moved/x",
 		"modified new", "added tree", "added tree/c")
-	must(t, l.commit(CommitOptions{}))
-	l.wants()
+	l.commitAll()
 	f.holds("mod", "2\n")
 	f.holds("dir/in", "")
 	f.holds("again/x", "move/x\n")
@@ -194,9 +206,9 @@ func TestLiveConflict(t *testing.T) {
 	f := newFixture(t)
 	f.write("both", "person", "stale", "gone", "removed")
 	l := f.live("w")
-	l.do("echo 1 >both; echo 1 >stale; rm gone; echo 1 >removed; mkdir dir; echo 1 >dir/f; echo 1 >new")
-	must(t, l.commit(CommitOptions{}))
-	l.wants()
+	l.do("echo 1 >both; echo 1 >stale; rm gone; echo 1 >removed; mkdir dir; echo 1 >dir/f; " +
+		"echo 1 >new")
+	l.commitAll()
 
 	f.edit("both", "person\n")
 	f.edit("person", "person\n")
@@ -273,11 +285,8 @@ func TestLiveRevert(t *testing.T) {
 	f.holds("gone", "gone\n")
 	f.holds("dir/f", "")
 	l.wants("added dir", "deleted gone", "modified mod")
-	if said := l.do("cat mod; ls"); said != "2\ndir\nkept\nmod\n" {
-		t.Errorf("the tool sees %q", said)
-	}
-	must(t, l.commit(CommitOptions{}))
-	l.wants()
+	l.sees("cat mod; ls", "2\ndir\nkept\nmod\n")
+	l.commitAll()
 	f.holds("mod", "2\n")
 
 	// What was committed can be reverted when the tool has ended, too.
@@ -306,8 +315,7 @@ func TestLivePart(t *testing.T) {
 	l.wants("modified hunks", "modified other")
 	must(t, l.commit(CommitOptions{Paths: []Name{"other"}}))
 	l.wants("modified hunks")
-	must(t, l.commit(CommitOptions{}))
-	l.wants()
+	l.commitAll()
 	lines[19] = "last"
 	f.holds("hunks", text())
 }
@@ -432,11 +440,8 @@ func TestLiveDiscard(t *testing.T) {
 	if gone.Total() != 9 || left.Total() != 2 {
 		t.Errorf("discarded %+v, left %+v", gone, left)
 	}
-	if said := l.do("cat mod dir/f dir/sub/g; ls -d gone tree 2>/dev/null"); said != "1\n1\n1\n" {
-		t.Errorf("the tool sees %q", said)
-	}
-	must(t, l.commit(CommitOptions{}))
-	l.wants()
+	l.sees("cat mod dir/f dir/sub/g; ls -d gone tree 2>/dev/null", "1\n1\n1\n")
+	l.commitAll()
 	f.holds("mod", "mod\n")
 	f.holds("tree/a", "tree/a\n")
 	f.holds("tree/b", "")
