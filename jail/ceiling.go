@@ -128,8 +128,8 @@ func ceilingRules(c policy.Policy, m Mount, native bool) []LandlockRule {
 	if inProc(m) {
 		return nil
 	}
-	if m.Kind == MountProc || m.Kind == MountPTS || m.Kind == MountMachine || paths.Within(CacheDir, m.Target) || native &&
-		m.Target == shmDir {
+	if m.Kind == MountProc || m.Kind == MountPTS || m.Kind == MountMachine ||
+		paths.Within(CacheDir, m.Target) || native && m.Target == shmDir {
 		// The jail's own.
 		return []LandlockRule{{Path: m.Target, Write: m.Write, Pipes: m.Kind == MountTmpfs}}
 	}

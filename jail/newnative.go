@@ -82,7 +82,8 @@ func nativeMounts(c Command, tmp int64) []Mount {
 	return mounts
 }
 
-// machinePaths are where programs look for what the machine has. No policy can mount anything there.
+// machinePaths are where programs look for what the machine has. No policy can mount anything
+// there.
 var machinePaths = []string{
 	"/proc/cpuinfo", "/proc/loadavg", "/proc/meminfo", "/proc/stat", "/proc/uptime", "/sys",
 }

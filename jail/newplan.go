@@ -21,10 +21,10 @@ const (
 	CacheDir = "/run/jail/cache"
 	// laterDir holds only laterWorkspace.
 	laterDir = "/run/jail/ws"
-	// laterWorkspace is where a shadow is mounted that may come after the jail has restricted itself.
-	// The rule of the Landlock domain is on the directory above: from the root of a mount the kernel
-	// goes on with the directory that the mount point is in (landlock(7)), so the rule holds for what
-	// is mounted later.
+	// laterWorkspace is where a shadow is mounted that may come after the jail has restricted
+	// itself. The rule of the Landlock domain is on the directory above: from the root of a mount
+	// the kernel goes on with the directory that the mount point is in (landlock(7)), so the rule
+	// holds for what is mounted later.
 	laterWorkspace = laterDir + "/workspace"
 	rootDir        = "/"
 	devDir         = "/dev" // device nodes
@@ -88,8 +88,8 @@ type Request struct {
 	// Control group above all jails, as "/jail".
 	Slice     string
 	Workspace *Source // nil without one
-	// Later says that the shadow of the workspace may come after the jail has restricted itself. The
-	// tool of such a jail must not depend on the path of the mount, see [SeenPath].
+	// Later says that the shadow of the workspace may come after the jail has restricted itself.
+	// The tool of such a jail must not depend on the path of the mount, see [SeenPath].
 	Later bool
 	// directories of the host, each holding one compiled module and nothing else
 	Caches []string
@@ -101,8 +101,8 @@ type Request struct {
 	Told bool
 }
 
-// A Source is a directory of the host, where the tool finds it, and with whose ids the tool works on
-// it.
+// A Source is a directory of the host, where the tool finds it, and with whose ids the tool works
+// on it.
 type Source struct {
 	Path     string
 	UID, GID uint32
@@ -489,7 +489,8 @@ func checkTarget(pol policy.Policy, r Request) error {
 			return fmt.Errorf("workspace at %s: it would hide the mount %s%s", target, m.Target,
 				instead)
 		case m.Source != "" && paths.Within(m.Target, target):
-			return fmt.Errorf("workspace at %s: it lies in the mount %s%s", target, m.Target, instead)
+			return fmt.Errorf("workspace at %s: it lies in the mount %s%s", target, m.Target,
+				instead)
 		}
 	}
 	for _, f := range newFiles(pol, r) {

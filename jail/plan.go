@@ -167,7 +167,8 @@ type File struct {
 type Workspace struct {
 	Source string `json:"source"`
 	Target string `json:"target"`
-	// Seen is the path by which the tool knows it, if that is neither Target nor what SeenPath says.
+	// Seen is the path by which the tool knows it, if that is neither Target nor what SeenPath
+	// says.
 	Seen string `json:"seen,omitempty"`
 	// false: the real directory, read-only
 	Shadow bool `json:"shadow"`

@@ -82,8 +82,8 @@ type meter struct {
 	buf    []byte
 }
 
-// Usage reads the leaf's counters. They stay readable after its last process has ended. The usage of
-// a leaf that was removed is zero.
+// Usage reads the leaf's counters. They stay readable after its last process has ended. The usage
+// of a leaf that was removed is zero.
 func (l *Leaf) Usage() (Usage, error) {
 	m := &l.meter
 	m.mu.Lock()

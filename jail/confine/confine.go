@@ -1,7 +1,7 @@
 // Package confine takes from a process of the host, which is in no jail, all that it does not need:
 // the fetch proxy reads what strangers send from both sides, and keeps the network and nothing
-// else. The reader of repositories reads what tools wrote, and keeps the descriptors that the daemon
-// sends it.
+// else. The reader of repositories reads what tools wrote, and keeps the descriptors that the
+// daemon sends it.
 package confine
 
 import (
@@ -59,7 +59,8 @@ func process(uid uint32, filter []byte, network bool, limits map[string]uint64) 
 			return fmt.Errorf("confine: rlimit %s: %w", name, err)
 		}
 	}
-	if err := landlock.Restrict(jail.Landlock{MinABI: 1, Scoped: true, Network: network}); err != nil {
+	rules := jail.Landlock{MinABI: 1, Scoped: true, Network: network}
+	if err := landlock.Restrict(rules); err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
 	id := int(uid)

@@ -6,9 +6,10 @@
 //	jaild ◄──question{Open}───── git-reader    or {List}; any number of times
 //	jaild ──answer, a file─────► git-reader
 //	jaild ◄──question{File}───── git-reader    content of the objects of Taken, in parts
-//	jaild ◄──question{Done}───── git-reader    or {Taken}, {Refused}; jaild closing its end means: end
+//	jaild ◄──question{Done}───── git-reader    or {Taken}, {Refused}
 //
-// What the reader says is bounded and checked: it has read what a tool wrote.
+// The reader ends when jaild closes its socket. What the reader says is bounded and checked: it has
+// read what a tool wrote.
 package gitreader
 
 import (

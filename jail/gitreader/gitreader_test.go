@@ -141,15 +141,16 @@ func TestReader(t *testing.T) {
 	base := t.TempDir()
 	git := func(script string) {
 		t.Helper()
-		cmd := exec.Command("sh", "-ec", "g='git -c user.name=x -c user.email=x@example.com -c init.defaultBranch=main'; "+
-			script)
+		const g = "g='git -c user.name=x -c user.email=x@example.com -c init.defaultBranch=main'\n"
+		cmd := exec.Command("sh", "-ec", g+script)
 		cmd.Dir = base
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", script, err, out)
 		}
 	}
-	git(`$g init -q real; cd real; seq 1 999 >a; $g add a; $g commit -qm one; cd ..; cp -a real shadow
-		cd shadow; for i in 1 2 3; do echo $i >>a; $g commit -qam more$i; done; $g branch x HEAD^; $g gc -q; $g commit -q --allow-empty -m last`)
+	git(`$g init -q real; cd real; seq 1 999 >a; $g add a; $g commit -qm one; cd ..
+		cp -a real shadow; cd shadow; for i in 1 2 3; do echo $i >>a; $g commit -qam more$i; done
+		$g branch x HEAD^; $g gc -q; $g commit -q --allow-empty -m last`)
 	files := dirFiles{base + "/real/.git", base + "/shadow/.git"}
 	want, err := gitrepo.Explain(t.Context(), files)
 	if err != nil || len(want.Refs) != 2 {
@@ -166,13 +167,14 @@ func TestReader(t *testing.T) {
 
 // A reader that has been taken over gets no file beside the repository, and its words are bounded.
 func TestTakenOverReader(t *testing.T) {
-	for _, path := range []string{"", ".", "..", "../x", "a/../../x", "/etc/passwd", "a//b", "a\x00b"} {
+	for _, path := range []string{"", ".", "..", "../x", "a/../../x", "/etc/passwd", "a//b",
+		"a\x00b"} {
 		_, err := converse(t, question{Open: &place{gitrepo.Real, []byte(path)}})
 		if !errors.Is(err, errPlace) {
 			t.Errorf("open %q: %v", path, err)
 		}
-		if _, err = converse(t, question{List: &place{gitrepo.Shadow, []byte(path)}}); !errors.Is(err,
-			errPlace) {
+		_, err = converse(t, question{List: &place{gitrepo.Shadow, []byte(path)}})
+		if !errors.Is(err, errPlace) {
 			t.Errorf("list %q: %v", path, err)
 		}
 	}
@@ -182,8 +184,8 @@ func TestTakenOverReader(t *testing.T) {
 	evil := gitrepo.Report{Path: "x", Lines: []string{"\x1b[31m"}, NotUnderstood: "\x1b" +
 		strings.Repeat("x", 9999)}
 	for range 1000 {
-		evil.Refs = append(evil.Refs, gitrepo.RefChange{Ref: "\x1b]0;x\a", Titles: []string{"\u202e",
-			"2", "3", "4"}})
+		evil.Refs = append(evil.Refs, gitrepo.RefChange{Ref: "\x1b]0;x\a",
+			Titles: []string{"\u202e", "2", "3", "4"}})
 	}
 	got, err := converse(t, question{Done: &evil})
 	if err != nil || len(got.Refs) > 100 || len(got.Refs[0].Titles) > 3 || got.Path != "" ||
@@ -197,14 +199,17 @@ func TestTakenOverReader(t *testing.T) {
 func TestTakenOverTaker(t *testing.T) {
 	const name = "0123456789012345678901234567890123456789"
 	for what, taken := range map[string]gitrepo.Taken{
-		"another place":  {Ref: "refs/heads/../../config", After: name},
-		"no branch":      {Ref: "HEAD", After: name},
-		"a remote":       {Ref: "refs/remotes/x", After: name},
-		"a lock":         {Ref: "refs/heads/x.lock", After: name},
-		"no name":        {Ref: "refs/heads/x", After: "x\nref: y"},
-		"no object":      {Ref: "refs/heads/x", After: name, Objects: []gitrepo.TakenObject{{Name: "../../hooks/x", SHA256: "x"}}},
-		"no content":     {Ref: "refs/heads/x", After: name, Objects: []gitrepo.TakenObject{{Name: name}}},
-		"control":        {Ref: "refs/heads/x", After: name, Objects: []gitrepo.TakenObject{{Name: name, SHA256: "x"}}},
+		"another place": {Ref: "refs/heads/../../config", After: name},
+		"no branch":     {Ref: "HEAD", After: name},
+		"a remote":      {Ref: "refs/remotes/x", After: name},
+		"a lock":        {Ref: "refs/heads/x.lock", After: name},
+		"no name":       {Ref: "refs/heads/x", After: "x\nref: y"},
+		"no object": {Ref: "refs/heads/x", After: name,
+			Objects: []gitrepo.TakenObject{{Name: "../../hooks/x", SHA256: "x"}}},
+		"no content": {Ref: "refs/heads/x", After: name,
+			Objects: []gitrepo.TakenObject{{Name: name}}},
+		"control": {Ref: "refs/heads/x", After: name,
+			Objects: []gitrepo.TakenObject{{Name: name, SHA256: "x"}}},
 		"an escape code": {Ref: "refs/heads/x", After: name, Line: "\x1b"},
 	} {
 		if _, err := converse(t, question{Taken: &taken}); (err == nil) != (what == "control") {

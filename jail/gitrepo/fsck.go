@@ -276,7 +276,8 @@ func hasControl(text string) bool {
 
 // climbs reports whether a path has a component "..".
 func climbs(path string) bool {
-	for part := range strings.FieldsFuncSeq(path, func(c rune) bool { return c == '/' || c == '\\' }) {
+	slash := func(c rune) bool { return c == '/' || c == '\\' }
+	for part := range strings.FieldsFuncSeq(path, slash) {
 		if part == ".." {
 			return true
 		}

@@ -7,13 +7,15 @@ import (
 
 // Names that some file system takes for git's own, and names that only look like them.
 func TestNamesOfGit(t *testing.T) {
-	for _, name := range []string{".git", ".GIT", ".git ", ".git.", ".git. .", "git~1", "GIT~1", ".git:x",
-		".git::$INDEX_ALLOCATION", `x\.git`, `.git\x`, ".g\u200cit", "\ufeff.git", ".git\u206f"} {
+	for _, name := range []string{".git", ".GIT", ".git ", ".git.", ".git. .", "git~1", "GIT~1",
+		".git:x", ".git::$INDEX_ALLOCATION", `x\.git`, `.git\x`, ".g\u200cit", "\ufeff.git",
+		".git\u206f"} {
 		if badName(name) == "" {
 			t.Errorf("%q is taken", name)
 		}
 	}
-	for _, name := range []string{".gitignore", "git", "git~2", ".gitx", "x.git", "..git", "a", ".git-x"} {
+	for _, name := range []string{".gitignore", "git", "git~2", ".gitx", "x.git", "..git", "a",
+		".git-x"} {
 		if why := badName(name); why != "" {
 			t.Errorf("%q %s", name, why)
 		}
@@ -24,7 +26,8 @@ func TestNamesOfGit(t *testing.T) {
 			t.Errorf("%q is no .gitmodules", name)
 		}
 	}
-	for _, name := range []string{"gitmodules", ".gitmodule", "gitmod~5", "gitmod~12", "gi7ebb~1", "gi7eba~0"} {
+	for _, name := range []string{"gitmodules", ".gitmodule", "gitmod~5", "gitmod~12", "gi7ebb~1",
+		"gi7eba~0"} {
 		if isDotFile(name, "gitmodules", "gi7eba") {
 			t.Errorf("%q is .gitmodules", name)
 		}
@@ -59,16 +62,19 @@ func TestChecks(t *testing.T) {
 		commit string
 		ok     bool
 	}{
-		"control":     {tree + "author " + who + "committer " + who + "\nx", true},
-		"signed":      {tree + "author " + who + "committer " + who + "gpgsig -----\n x\n\nx", true},
-		"no name":     {tree + "author  <x> 1 +0000\ncommitter " + who + "\nx", true},
-		"two authors": {tree + "author " + who + "author " + who + "committer " + who + "\nx", false},
-		"a date":      {tree + "author x <x> 01 +0000\ncommitter " + who + "\nx", false},
-		"a large one": {tree + "author x <x> 99999999999999999999 +0000\ncommitter " + who + "\nx", false},
-		"a zone":      {tree + "author x <x> 1 UTC\ncommitter " + who + "\nx", false},
-		"a NUL":       {tree + "author " + who + "committer " + who + "\nx\x00", false},
-		"a parent":    {tree + "parent x\nauthor " + who + "committer " + who + "\nx", false},
-		"no end":      {tree + "author " + who + "committer " + strings.TrimSpace(who), false},
+		"control": {tree + "author " + who + "committer " + who + "\nx", true},
+		"signed": {tree + "author " + who + "committer " + who +
+			"gpgsig -----\n x\n\nx", true},
+		"no name": {tree + "author  <x> 1 +0000\ncommitter " + who + "\nx", true},
+		"two authors": {tree + "author " + who + "author " + who + "committer " + who +
+			"\nx", false},
+		"a date": {tree + "author x <x> 01 +0000\ncommitter " + who + "\nx", false},
+		"a large one": {tree + "author x <x> 99999999999999999999 +0000\ncommitter " + who +
+			"\nx", false},
+		"a zone":   {tree + "author x <x> 1 UTC\ncommitter " + who + "\nx", false},
+		"a NUL":    {tree + "author " + who + "committer " + who + "\nx\x00", false},
+		"a parent": {tree + "parent x\nauthor " + who + "committer " + who + "\nx", false},
+		"no end":   {tree + "author " + who + "committer " + strings.TrimSpace(who), false},
 	} {
 		if err := checkCommit([]byte(tc.commit)); (err == nil) != tc.ok {
 			t.Errorf("commit %s: %v", name, err)

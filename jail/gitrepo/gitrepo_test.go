@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -47,9 +48,14 @@ func git(t testing.TB, dir, script string) string {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
 	}
-	cmd := exec.Command("sh", "-ec", `g() { git -c user.name=x -c user.email=x@example.com -c init.defaultBranch=main -c gc.auto=0 "$@"; }
+	cmd := exec.Command("sh", "-ec", `g() {
+	git -c user.name=x -c user.email=x@example.com -c init.defaultBranch=main -c gc.auto=0 "$@"
+}
 n=$(cat .clock 2>/dev/null || echo 1700000000)
-c() { n=$((n+1)); echo $n >.clock; GIT_AUTHOR_DATE="$n +0000" GIT_COMMITTER_DATE="$n +0000" g commit -q --allow-empty "$@"; }
+c() {
+	n=$((n+1)); echo $n >.clock
+	GIT_AUTHOR_DATE="$n +0000" GIT_COMMITTER_DATE="$n +0000" g commit -q --allow-empty "$@"
+}
 `+script)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "HOME="+dir, "GIT_CONFIG_NOSYSTEM=1")
@@ -89,7 +95,11 @@ func explained(t *testing.T, files dirFiles, shadow string) []string {
 	text := strings.Join(report.Lines, "\n")
 	for line := range strings.Lines(git(t, shadow,
 		`g rev-list --all --reflog --objects --no-object-names | while read o; do
-			case $(g cat-file -t $o) in commit) echo $o "$(g log -1 --format=%s $o)";; tag) echo $o tag;; esac; done`)) {
+			case $(g cat-file -t $o) in
+			commit) echo $o "$(g log -1 --format=%s $o)";;
+			tag) echo $o tag;;
+			esac
+		done`)) {
 		name, title, _ := strings.Cut(strings.TrimSpace(line), " ")
 		text = strings.ReplaceAll(text, name[:7], "<"+strings.Fields(title)[0]+">")
 	}
@@ -125,11 +135,13 @@ func TestExplain(t *testing.T) {
 				`new branch x at <x>, 1 commit: "x"`}},
 		"tags": {"g tag light; g tag -a -m note heavy",
 			[]string{`new tag heavy at <tag>: "two"`, `new tag light at <two>: "two"`}},
-		"stash": {"echo b >a; g stash -q", []string{`new stash at <WIP>: "WIP on main: <two> two"`}},
+		"stash": {"echo b >a; g stash -q",
+			[]string{`new stash at <WIP>: "WIP on main: <two> two"`}},
 		"packed": {"c -m three; g branch p; c -m four; g gc -q --prune=now",
 			[]string{`main <two>..<four>, 2 commits: "four", "three"`,
 				`new branch p at <three>, 1 commit: "three"`}},
-		"deltas": {`seq 1 4000 >a; g add a; c -m d0; for i in 1 2 3 4 5 6; do echo $i >>a; g add a; c -m d$i; done
+		"deltas": {`seq 1 4000 >a; g add a; c -m d0
+			for i in 1 2 3 4 5 6; do echo $i >>a; g add a; c -m d$i; done
 			g repack -q -a -d -f --depth=50 --window=50`,
 			[]string{`main <two>..<d6>, 7 commits: "d6", "d5", "d4" and 4 more`}},
 		"titles are made safe": {"c -m \"$(printf 'a\\033[31mred\\007\\342\\200\\256b')\"",
@@ -169,14 +181,10 @@ func TestCountsAreGits(t *testing.T) {
 		if c.Before != "" {
 			count = git(t, shadow, "g rev-list --count "+c.After+" ^"+c.Before)
 		}
-		if got := strings.TrimSpace(count); got != itoa(c.Commits) {
+		if got := strings.TrimSpace(count); got != strconv.Itoa(c.Commits) {
 			t.Errorf("%s: %d commits, and git counts %s", c.Ref, c.Commits, got)
 		}
 	}
-}
-
-func itoa(n int) string {
-	return strings.TrimSpace(commits(n, false)[:strings.Index(commits(n, false), " ")])
 }
 
 // What is not understood is said in a sentence.
@@ -184,8 +192,10 @@ func TestNotUnderstood(t *testing.T) {
 	for name, tc := range map[string]struct{ script, want string }{
 		"sha256": {"rm -rf .git; g init -q --object-format=sha256; c -m x",
 			"its objects are named by sha256"},
-		"reftable":  {"mkdir .git/reftable; echo x >.git/reftable/tables.list", "its refs are a reftable"},
-		"borrowed":  {"echo /x >.git/objects/info/alternates", "it borrows objects of another repository"},
+		"reftable": {"mkdir .git/reftable; echo x >.git/reftable/tables.list",
+			"its refs are a reftable"},
+		"borrowed": {"echo /x >.git/objects/info/alternates",
+			"it borrows objects of another repository"},
 		"worktree":  {"echo .. >.git/commondir", "it belongs to a linked worktree"},
 		"version 9": {"git config core.repositoryformatversion 9", "it has format version 9"},
 	} {
@@ -202,19 +212,24 @@ func TestNotUnderstood(t *testing.T) {
 
 // Hostile repositories: each is a sentence, and no more.
 func TestHostile(t *testing.T) {
+	const missing = "0123456789012345678901234567890123456789"
 	for name, tc := range map[string]struct{ script, want string }{
-		"a ref to a missing object": {"echo 0123456789012345678901234567890123456789 >.git/refs/heads/x",
-			"new branch x at 0123456 (broken: object 0123456789012345678901234567890123456789 is missing)"},
+		"a ref to a missing object": {"echo " + missing + " >.git/refs/heads/x",
+			"new branch x at 0123456 (broken: object " + missing + " is missing)"},
 		"a ref that is text": {"echo hello >.git/refs/heads/x",
 			"new branch x at hello (broken: it names no object)"},
-		"a ref with escapes": {"cp .git/refs/heads/main \".git/refs/heads/$(printf 'a\\033]0;x\\007')\"",
+		"a ref with escapes": {
+			"cp .git/refs/heads/main \".git/refs/heads/$(printf 'a\\033]0;x\\007')\"",
 			"new branch a]0;x at <two> (broken: git takes no ref of this name)"},
 		"a ref that is a link": {"ln -s /etc/passwd .git/refs/heads/x", ""},
 		"another hash": {`c -m three; o=$(g rev-parse HEAD); p=$(g rev-parse old)
-			o=.git/objects/$(echo $o | sed 's,^..,&/,'); p=.git/objects/$(echo $p | sed 's,^..,&/,'); cp -f $p $o`,
+			o=.git/objects/$(echo $o | sed 's,^..,&/,')
+			p=.git/objects/$(echo $p | sed 's,^..,&/,'); cp -f $p $o`,
 			"its content is that of object"},
-		"not zlib":    {`c -m three; o=.git/objects/$(g rev-parse HEAD | sed 's,^..,&/,'); chmod u+w $o; echo x >$o`, "broken: object"},
-		"more follow": {`c -m three; o=.git/objects/$(g rev-parse HEAD | sed 's,^..,&/,'); chmod u+w $o; echo x >>$o`, "something follows it"},
+		"not zlib": {`c -m three; o=.git/objects/$(g rev-parse HEAD | sed 's,^..,&/,')
+			chmod u+w $o; echo x >$o`, "broken: object"},
+		"more follow": {`c -m three; o=.git/objects/$(g rev-parse HEAD | sed 's,^..,&/,')
+			chmod u+w $o; echo x >>$o`, "something follows it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files, _, shadow := sides(t, tc.script)

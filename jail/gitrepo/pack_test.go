@@ -89,7 +89,8 @@ func TestHostilePacks(t *testing.T) {
 	chain := []madeEntry{{oid{0}, 3, 5, nil, []byte("hello")}}
 	for i := 1; i < maxDeltas+3; i++ {
 		base := oid{byte((i - 1) >> 8), byte(i - 1)}
-		chain = append(chain, madeEntry{oid{byte(i >> 8), byte(i)}, nameDelta, len(same), base[:], same})
+		chain = append(chain,
+			madeEntry{oid{byte(i >> 8), byte(i)}, nameDelta, len(same), base[:], same})
 	}
 	// 64 KiB a copy of two bytes each: a bomb of deltas.
 	bomb := append(binary.AppendUvarint([]byte{5}, 1<<40), bytes.Repeat([]byte{0x90, 5}, 1000)...)
@@ -103,18 +104,25 @@ func TestHostilePacks(t *testing.T) {
 			{hello, nameDelta, len(same), a[:], same}}, hello, ""},
 		"a loop": {[]madeEntry{{a, nameDelta, len(same), b[:], same},
 			{b, nameDelta, len(same), a[:], same}}, a, "chain of deltas is too long"},
-		"itself":   {[]madeEntry{{a, nameDelta, len(same), a[:], same}}, a, "chain of deltas is too long"},
-		"deep":     {chain, oid{byte((maxDeltas + 2) >> 8), byte((maxDeltas + 2) & 0xff)}, "chain of deltas is too long"},
-		"no base":  {[]madeEntry{{a, nameDelta, len(same), b[:], same}}, a, "base of its delta is missing"},
-		"huge":     {[]madeEntry{{a, 3, 1 << 40, nil, []byte("hello")}}, a, "more than 64 MiB"},
-		"short":    {[]madeEntry{{a, 3, 1 << 20, nil, []byte("hello")}}, a, "another size than it says"},
-		"long":     {[]madeEntry{{a, 3, 2, nil, []byte("hello")}}, a, "another size than it says"},
-		"bomb":     {[]madeEntry{{hello, 3, 5, nil, []byte("hello")}, {a, nameDelta, len(bomb), hello[:], bomb}}, a, "more than 64 MiB"},
-		"bad copy": {[]madeEntry{{hello, 3, 5, nil, []byte("hello")}, {a, nameDelta, 4, hello[:], []byte{5, 9, 0x90, 9}}}, a, "damaged"},
-		"before the pack": {[]madeEntry{{a, offsetDelta, len(same), []byte{0xff, 0xff, 0x7f}, same}}, a,
-			"damaged"},
-		"no type":      {[]madeEntry{{a, 5, 5, nil, []byte("hello")}}, a, "damaged"},
-		"another name": {[]madeEntry{{a, 3, 5, nil, []byte("hello")}}, a, "its content is that of object " + hello.String()},
+		"itself": {[]madeEntry{{a, nameDelta, len(same), a[:], same}}, a,
+			"chain of deltas is too long"},
+		"deep": {chain, oid{byte((maxDeltas + 2) >> 8), byte((maxDeltas + 2) & 0xff)},
+			"chain of deltas is too long"},
+		"no base": {[]madeEntry{{a, nameDelta, len(same), b[:], same}}, a,
+			"base of its delta is missing"},
+		"huge": {[]madeEntry{{a, 3, 1 << 40, nil, []byte("hello")}}, a, "more than 64 MiB"},
+		"short": {[]madeEntry{{a, 3, 1 << 20, nil, []byte("hello")}}, a,
+			"another size than it says"},
+		"long": {[]madeEntry{{a, 3, 2, nil, []byte("hello")}}, a, "another size than it says"},
+		"bomb": {[]madeEntry{{hello, 3, 5, nil, []byte("hello")},
+			{a, nameDelta, len(bomb), hello[:], bomb}}, a, "more than 64 MiB"},
+		"bad copy": {[]madeEntry{{hello, 3, 5, nil, []byte("hello")},
+			{a, nameDelta, 4, hello[:], []byte{5, 9, 0x90, 9}}}, a, "damaged"},
+		"before the pack": {
+			[]madeEntry{{a, offsetDelta, len(same), []byte{0xff, 0xff, 0x7f}, same}}, a, "damaged"},
+		"no type": {[]madeEntry{{a, 5, 5, nil, []byte("hello")}}, a, "damaged"},
+		"another name": {[]madeEntry{{a, 3, 5, nil, []byte("hello")}}, a,
+			"its content is that of object " + hello.String()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files, _, shadow := sides(t, "mkdir -p .git/objects/pack")

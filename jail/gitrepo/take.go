@@ -175,8 +175,8 @@ func resolve(want Want, theirs map[string]string) (from, into string, err error)
 		_, tag := theirs["refs/tags/"+from]
 		switch {
 		case branch && tag:
-			return "", "", refuse("%s is a branch and a tag: name refs/heads/%s or refs/tags/%s", from,
-				from, from)
+			return "", "", refuse("%s is a branch and a tag: name refs/heads/%s or refs/tags/%s",
+				from, from, from)
 		case tag:
 			from = "refs/tags/" + from
 		default:
@@ -245,9 +245,9 @@ func (t *taker) mayMove(into string, ours map[string]string) error {
 				at = ref
 			}
 			if at == into || file == "BISECT_START" && "refs/heads/"+at == into {
-				return refuse("%s is checked out in the real repository: take it as another branch, "+
-					"%s:NAME, and merge that with git, or commit the whole change set", into,
-					strings.TrimPrefix(into, "refs/heads/"))
+				return refuse("%s is checked out in the real repository: take it as another "+
+					"branch, %s:NAME, and merge that with git, or commit the whole change set",
+					into, strings.TrimPrefix(into, "refs/heads/"))
 			}
 		}
 	}

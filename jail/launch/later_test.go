@@ -176,9 +176,9 @@ func TestAttachOnce(t *testing.T) {
 	}
 }
 
-// TestWallsPrecedeWorkspace: a jail whose shadow comes later has all its walls before. What the whole
-// stack refuses to any jail it refuses to this one while it waits, and what the domains of the plan
-// and of the host say of the shadow holds for the mount that comes after them.
+// TestWallsPrecedeWorkspace: a jail whose shadow comes later has all its walls before. What the
+// whole stack refuses to any jail it refuses to this one while it waits, and what the domains of
+// the plan and of the host say of the shadow holds for the mount that comes after them.
 func TestWallsPrecedeWorkspace(t *testing.T) {
 	for name, c := range map[string]struct {
 		forbid func(*jailtest.Setup)

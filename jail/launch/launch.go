@@ -376,8 +376,8 @@ func (p *Process) Kill() error {
 	return sys.Signal(p.process, syscall.SIGKILL)
 }
 
-// Signal sends a signal to the jail's first process, which gets only those that it has a handler for
-// (pid_namespaces(7)).
+// Signal sends a signal to the jail's first process, which gets only those that it has a handler
+// for (pid_namespaces(7)).
 func (p *Process) Signal(s syscall.Signal) error {
 	if p.process == nil {
 		return ErrEnded

@@ -53,7 +53,8 @@ func TestMachine(t *testing.T) {
 					r.Errno):
 					t.Errorf("%s can be written to, without Landlock: %v: %v", path, strip, r)
 				case own && (n == 0 || n == 3) && r.Errno != "":
-					t.Errorf("%s is not there, without Landlock: %v: call %d: %v", path, strip, n, r)
+					t.Errorf("%s is not there, without Landlock: %v: call %d: %v", path, strip, n,
+						r)
 				}
 			}
 		}

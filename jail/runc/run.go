@@ -35,8 +35,9 @@ func run(ctx context.Context, container *libcontainer.Container,
 	return err
 }
 
-// interruptible does a step that waits for children of this process. If ctx ends meanwhile, it kills
-// the children after the grace period until the step returns, and ctx's error is part of the result.
+// interruptible does a step that waits for children of this process. If ctx ends meanwhile, it
+// kills the children after the grace period until the step returns, and ctx's error is part of the
+// result.
 func interruptible(ctx context.Context, grace time.Duration, step func() error) error {
 	ended, killed := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

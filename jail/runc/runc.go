@@ -59,8 +59,8 @@ type Jail struct {
 	plan jail.Plan
 	// What Attach needs, until then.
 	later *later
-	// shadow is the mounted shadow. What is at its path is for tools to change, if that leads through
-	// a tmpfs.
+	// shadow is the mounted shadow. What is at its path is for tools to change, if that leads
+	// through a tmpfs.
 	shadow *os.File
 	// What the programs see of the machine; nil where the plan has nothing of it.
 	shown *shown
@@ -99,8 +99,8 @@ func layer(name string, err error) error {
 
 // Start sets up every layer of the order's plan, in a mount namespace of the calling thread's own,
 // and starts jail-init. The caller must have locked its main thread. On error nothing is left but
-// the run's directory. The end of ctx is an error: Start then kills what it has started. The calling
-// process must have no other children.
+// the run's directory. The end of ctx is an error: Start then kills what it has started. The
+// calling process must have no other children.
 func Start(ctx context.Context, o control.Order, files Files) (*Jail, error) {
 	if err := layer("mount", sys.PrivateMounts()); err != nil {
 		return nil, err

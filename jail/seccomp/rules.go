@@ -99,7 +99,8 @@ var probed = slices.Concat(
 	// syslog(3) without a daemon that listens.
 	[]string{"socket(AF_UNIX, SOCK_DGRAM)"},
 	// libaudit, and ss. Both continue without, or read /proc.
-	[]string{"socket(AF_NETLINK, SOCK_RAW, protocol 9)", "socket(AF_NETLINK, SOCK_RAW, protocol 4)"},
+	[]string{"socket(AF_NETLINK, SOCK_RAW, protocol 9)",
+		"socket(AF_NETLINK, SOCK_RAW, protocol 4)"},
 	// C libraries look at routes before they connect, which a jail without a network has not.
 	[]string{"socket(AF_NETLINK, SOCK_RAW)", "socket(AF_INET, SOCK_DGRAM)",
 		"socket(AF_INET6, SOCK_DGRAM)"},
@@ -439,7 +440,8 @@ func stream(family, protocol uint64) demand {
 	return socketOf(family, unix.SOCK_STREAM, protocol)
 }
 
-// socketOf demands a socket of a family, a type and a protocol. Flags in the type argument are free.
+// socketOf demands a socket of a family, a type and a protocol. Flags in the type argument are
+// free.
 func socketOf(family, kind, protocol uint64) demand {
 	return slices.Concat(arg(0, family)[0], masked(1, sockTypeMask, kind), arg(2, protocol)[0])
 }

@@ -45,8 +45,8 @@ type blanks struct {
 }
 
 // Stock makes a layer with the limits of w ahead, for the next shadow, unless there is one. It does
-// nothing if the store is closed or the host makes layers in memory. The blanks go after two minutes
-// without Stock, and with the store.
+// nothing if the store is closed or the host makes layers in memory. The blanks go after two
+// minutes without Stock, and with the store.
 func (s *Store) Stock(w *Workspace) error {
 	w.mu.Lock()
 	bytes, inodes := w.made.bytes, w.made.inodes

@@ -22,8 +22,9 @@ func gitOnly(t *testing.T, w *Workspace, ref string, paths ...Name) (Result, err
 }
 
 // work is a branch of two commits, beside everything else that a run can do to a repository.
-const work = `$g checkout -qb work; echo b >b; mkdir -p s/t; echo c >s/t/c; $g add .; $g commit -qm two
-	echo d >>b; $g commit -qam three; $g tag -am note v1; echo x >.git/hooks/post-merge; $g config core.pager evil
+const work = `$g checkout -qb work; echo b >b; mkdir -p s/t; echo c >s/t/c; $g add .
+	$g commit -qm two; echo d >>b; $g commit -qam three; $g tag -am note v1
+	echo x >.git/hooks/post-merge; $g config core.pager evil
 	$g branch other; echo loose >untracked; `
 
 // A branch is taken as git fetch would: its objects and its ref, of loose objects and of packs, and
@@ -36,15 +37,19 @@ func TestGitOnly(t *testing.T) {
 		"packed":       {"", work + "$g gc -q --prune=now", "work", "one\nthree\ntwo\n"},
 		"another name": {"", work, "work:agent/work", "one\nthree\ntwo\n"},
 		"a whole name": {"", work, "refs/heads/work:refs/heads/x/y/z", "one\nthree\ntwo\n"},
-		"of packed refs": {"$g branch other; $g pack-refs --all", "$g checkout -q other; echo n >n; $g add n; $g commit -qm n",
+		"of packed refs": {"$g branch other; $g pack-refs --all",
+			"$g checkout -q other; echo n >n; $g add n; $g commit -qm n",
 			"other", "n\none\n"},
-		"of a packed repository": {"$g gc -q; $g branch other", "$g checkout -q other; echo n >n; $g add n; $g commit -qm n",
+		"of a packed repository": {"$g gc -q; $g branch other",
+			"$g checkout -q other; echo n >n; $g add n; $g commit -qm n",
 			"other", "n\none\n"},
 		"a tag": {"", work, "v1", "one\nthree\ntwo\n"},
-		"a merge": {"", work + "$g checkout -q main; echo m >m; $g add m; $g commit -qm m; $g merge -qm merged work; $g branch done",
-			"done", "m\nmerged\none\nthree\ntwo\n"},
-		"an empty tree": {"", "$g checkout -q --orphan e; $g rm -qrf .; $g commit -q --allow-empty -m e", "e", "e\n"},
-		"rewritten, as asked": {"$g checkout -qb other; echo 1 >o; $g add o; $g commit -qm first; $g checkout -q main",
+		"a merge": {"", work + "$g checkout -q main; echo m >m; $g add m; $g commit -qm m; " +
+			"$g merge -qm merged work; $g branch done", "done", "m\nmerged\none\nthree\ntwo\n"},
+		"an empty tree": {"",
+			"$g checkout -q --orphan e; $g rm -qrf .; $g commit -q --allow-empty -m e", "e", "e\n"},
+		"rewritten, as asked": {"$g checkout -qb other; echo 1 >o; $g add o; " +
+			"$g commit -qm first; $g checkout -q main",
 			"$g checkout -q other; $g commit -q --amend -m second", "+other", "one\nsecond\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,8 +81,8 @@ func TestGitOnly(t *testing.T) {
 				t.Errorf("the pager is %s", got)
 			}
 			for _, c := range r.Committed {
-				if rest := strings.TrimPrefix(string(c.Path), ".git/"); !strings.HasPrefix(rest, "objects/") &&
-					!strings.HasPrefix(rest, "refs/") {
+				rest := strings.TrimPrefix(string(c.Path), ".git/")
+				if !strings.HasPrefix(rest, "objects/") && !strings.HasPrefix(rest, "refs/") {
 					t.Errorf("%s was committed", c.Path)
 				}
 			}
@@ -104,8 +109,10 @@ func TestGitOnly(t *testing.T) {
 // The control of the crafted objects: git itself finds fault with each.
 func TestCraftedObjectsAreFaults(t *testing.T) {
 	f := repositoryFixture(t)
-	w := f.inJail("w", `printf '[submodule "../../x"]\n\tpath = a\n\turl = -u./evil\n' >m; h=$($g hash-object -w m)
-		tree=$(printf "100644 blob $h\t.gitmodules\n" | $g mktree); $g update-ref refs/heads/evil $($g commit-tree -m evil $tree)`)
+	w := f.inJail("w", `printf '[submodule "../../x"]\n\tpath = a\n\turl = -u./evil\n' >m
+		h=$($g hash-object -w m)
+		tree=$(printf "100644 blob $h\t.gitmodules\n" | $g mktree)
+		$g update-ref refs/heads/evil $($g commit-tree -m evil $tree)`)
 	_, err := gitOnly(t, w, "evil")
 	if !errors.Is(err, ErrGitOnly) {
 		t.Errorf("got %v", err)
@@ -121,9 +128,11 @@ func TestCraftedObjectsAreFaults(t *testing.T) {
 // name; a bare repository has no branch that is checked out.
 func TestGitOnlyBeside(t *testing.T) {
 	f := repositoryFixture(t)
-	f.onHost(".", "$g init -q lib; cd lib; echo x >x; $g add x; $g commit -qm lib; cd ..; $g clone -q --bare lib bare.git")
+	f.onHost(".", "$g init -q lib; cd lib; echo x >x; $g add x; $g commit -qm lib; cd ..; "+
+		"$g clone -q --bare lib bare.git")
 	w := f.inJail("w", `echo b >b; $g add b; $g commit -qm two; $g branch mine
-		cd lib; $g commit -q --allow-empty -m lib2; $g branch mine; cd ../bare.git; $g update-ref refs/heads/main $($g commit-tree -p main -m bare2 main^{tree})`)
+		cd lib; $g commit -q --allow-empty -m lib2; $g branch mine; cd ../bare.git
+		$g update-ref refs/heads/main $($g commit-tree -p main -m bare2 main^{tree})`)
 	if _, err := gitOnly(t, w, "mine"); !errors.Is(err, ErrGitOnly) ||
 		!strings.Contains(err.Error(), "repositories changed") {
 		t.Errorf("without a name: %v", err)
@@ -140,8 +149,10 @@ func TestGitOnlyBeside(t *testing.T) {
 		_, err := gitOnly(t, w, of.ref, of.path)
 		must(t, err)
 	}
-	f.onHost(".", "$g fsck --strict 2>&1; cd lib; $g fsck --strict 2>&1; cd ../bare.git; $g fsck --strict 2>&1")
-	if got := f.onHost(".", "$g log -1 --format=%s mine; cd lib; $g log -1 --format=%s mine; cd ../bare.git; $g log -1 --format=%s main"); got != "two\nlib2\nbare2\n" {
+	f.onHost(".", "$g fsck --strict 2>&1; cd lib; $g fsck --strict 2>&1; cd ../bare.git; "+
+		"$g fsck --strict 2>&1")
+	if got := f.onHost(".", "$g log -1 --format=%s mine; cd lib; $g log -1 --format=%s mine; "+
+		"cd ../bare.git; $g log -1 --format=%s main"); got != "two\nlib2\nbare2\n" {
 		t.Errorf("the histories are %q", got)
 	}
 }
@@ -156,34 +167,61 @@ func TestGitOnlyRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before, script, ref, want string
 	}{
-		"checked out":         {"", "echo b >b; $g add b; $g commit -qm two", "main", "is checked out"},
-		"checked out, by +":   {"", "$g commit -q --amend -m two", "+main", "is checked out"},
-		"in another worktree": {"$g worktree add -q ../wt -b other", "$g branch -f other HEAD 2>/dev/null || $g update-ref refs/heads/other $($g commit-tree -p HEAD -m x HEAD^{tree})", "other", "is checked out"},
-		"no branch":           {"", work, "nothing", "has no ref"},
-		"already":             {"$g branch other", "$g commit -q --allow-empty -m x; $g branch x HEAD^", "x:other", "already"},
-		"amended": {"$g checkout -qb other; echo 1 >o; $g add o; $g commit -qm first; $g checkout -q main",
+		"checked out": {"", "echo b >b; $g add b; $g commit -qm two", "main",
+			"is checked out"},
+		"checked out, by +": {"", "$g commit -q --amend -m two", "+main", "is checked out"},
+		"in another worktree": {"$g worktree add -q ../wt -b other",
+			"$g branch -f other HEAD 2>/dev/null || " +
+				"$g update-ref refs/heads/other $($g commit-tree -p HEAD -m x HEAD^{tree})",
+			"other", "is checked out"},
+		"no branch": {"", work, "nothing", "has no ref"},
+		"already": {"$g branch other", "$g commit -q --allow-empty -m x; $g branch x HEAD^",
+			"x:other", "already"},
+		"amended": {"$g checkout -qb other; echo 1 >o; $g add o; $g commit -qm first; " +
+			"$g checkout -q main",
 			"$g checkout -q other; $g commit -q --amend -m second", "other", "not a fast-forward"},
-		"another tag": {"$g tag v1", "$g commit -q --allow-empty -m x; $g tag -f v1", "v1", "another tag"},
+		"another tag": {"$g tag v1", "$g commit -q --allow-empty -m x; $g tag -f v1", "v1",
+			"another tag"},
 		"in the way":  {"$g branch agent", work, "work:agent/x", "in the way"},
 		"a remote":    {"", work, "work:refs/remotes/x/y", "is no branch"},
 		"HEAD itself": {"", work, "refs/heads/work:refs/x", "is no branch"},
-		"a blob":      {"", "b=$(echo x | $g hash-object -w --stdin); $g tag t $b; cp .git/refs/tags/t .git/refs/heads/t; rm .git/refs/tags/t", "t", "names a blob"},
-		"missing": {"", work + "rm -f .git/objects/$($g rev-parse work^{tree}:s/t/c | sed 's,^..,&/,')", "work",
-			"is missing"},
-		"another content": {"", work + `o=.git/objects/$($g rev-parse work:b | sed 's,^..,&/,'); p=.git/objects/$($g rev-parse work^:b | sed 's,^..,&/,'); cp -f $p $o`,
+		"a blob": {"", "b=$(echo x | $g hash-object -w --stdin); $g tag t $b; " +
+			"cp .git/refs/tags/t .git/refs/heads/t; rm .git/refs/tags/t", "t", "names a blob"},
+		"missing": {"", work +
+			"rm -f .git/objects/$($g rev-parse work^{tree}:s/t/c | sed 's,^..,&/,')",
+			"work", "is missing"},
+		"another content": {"", work + `o=.git/objects/$($g rev-parse work:b | sed 's,^..,&/,')
+			p=.git/objects/$($g rev-parse work^:b | sed 's,^..,&/,'); cp -f $p $o`,
 			"work", "its content is that of object"},
-		"garbage after": {"", work + `o=.git/objects/$($g rev-parse work:b | sed 's,^..,&/,'); chmod u+w $o; echo x >>$o`,
+		"garbage after": {"", work + `o=.git/objects/$($g rev-parse work:b | sed 's,^..,&/,')
+			chmod u+w $o; echo x >>$o`,
 			"work", "something follows it"},
-		"a name .git": {"", made + `h=$($g hash-object -w --stdin </dev/null); printf "100644 .git\0" >/tmp/t$$; printf "$(echo $h | sed 's/../\\x&/g')" >>/tmp/t$$
-			tree=$($g hash-object -t tree -w --literally /tmp/t$$); rm /tmp/t$$; $g update-ref refs/heads/evil $(c $tree)`, "evil", "git's own"},
-		"a name .GiT": {"", made + `printf "100644 .GiT \0" >/tmp/t$$; echo $blob | xxd -r -p >>/tmp/t$$ 2>/dev/null || perl -e 'print pack("H*", $ARGV[0])' $blob >>/tmp/t$$
-			tree=$($g hash-object -t tree -w --literally /tmp/t$$); rm /tmp/t$$; $g update-ref refs/heads/evil $(c $tree)`, "evil", "git's own"},
-		"a submodule's url": {"", made + `printf '[submodule "a"]\n\tpath = a\n\turl = -u./evil\n' >.gitmodules; $g add .gitmodules; $g checkout -qb evil; $g commit -qm evil`,
+		"a name .git": {"", made + `h=$($g hash-object -w --stdin </dev/null)
+			printf "100644 .git\0" >/tmp/t$$; printf "$(echo $h | sed 's/../\\x&/g')" >>/tmp/t$$
+			tree=$($g hash-object -t tree -w --literally /tmp/t$$); rm /tmp/t$$
+			$g update-ref refs/heads/evil $(c $tree)`,
+			"evil", "git's own"},
+		"a name .GiT": {"", made + `printf "100644 .GiT \0" >/tmp/t$$
+			echo $blob | xxd -r -p >>/tmp/t$$ 2>/dev/null ||
+			perl -e 'print pack("H*", $ARGV[0])' $blob >>/tmp/t$$
+			tree=$($g hash-object -t tree -w --literally /tmp/t$$); rm /tmp/t$$
+			$g update-ref refs/heads/evil $(c $tree)`,
+			"evil", "git's own"},
+		"a submodule's url": {"", made +
+			`printf '[submodule "a"]\n\tpath = a\n\turl = -u./evil\n' >.gitmodules
+			$g add .gitmodules; $g checkout -qb evil; $g commit -qm evil`,
 			"evil", "looks like an option"},
-		"a submodule's name": {"", made + `printf '[submodule "../../x"]\n\tpath = a\n\turl = https://example.com/x\n' >.gitmodules; $g add .gitmodules; $g checkout -qb evil; $g commit -qm evil`,
+		"a submodule's name": {"", made +
+			`printf '[submodule "../../x"]\n\tpath = a\n\turl = https://example.com/x\n' \
+				>.gitmodules
+			$g add .gitmodules; $g checkout -qb evil; $g commit -qm evil`,
 			"evil", "leads out"},
-		".gitmodules is a link": {"", made + `tree=$(printf "120000 blob $blob\t.gitmodules\n" | $g mktree); $g update-ref refs/heads/evil $(c $tree)`, "evil", ".gitmodules is a link"},
-		"a bad author": {"", made + `tree=$($g rev-parse HEAD^{tree}); x=$(printf 'tree %s\nauthor x\ncommitter x <x@x> 1 +0000\n\nm\n' $tree | o commit)
+		".gitmodules is a link": {"", made +
+			`tree=$(printf "120000 blob $blob\t.gitmodules\n" | $g mktree)
+			$g update-ref refs/heads/evil $(c $tree)`,
+			"evil", ".gitmodules is a link"},
+		"a bad author": {"", made + `tree=$($g rev-parse HEAD^{tree})
+			x=$(printf 'tree %s\nauthor x\ncommitter x <x@x> 1 +0000\n\nm\n' $tree | o commit)
 			$g update-ref refs/heads/evil $x`, "evil", "author is not well-formed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,8 +260,8 @@ func TestGitOnlyOfALiveShadow(t *testing.T) {
 		t.Helper()
 		want, err := gitrepo.ParseWant(ref)
 		must(t, err)
-		_, err = l.w.Commit(t.Context(), CommitOptions{GitOnly: &want, Git: readerHere{}, Live: true,
-			Keep: keepAll})
+		_, err = l.w.Commit(t.Context(), CommitOptions{GitOnly: &want, Git: readerHere{},
+			Live: true, Keep: keepAll})
 		must(t, err)
 		f.onHost(".", "$g fsck --strict 2>&1")
 	}

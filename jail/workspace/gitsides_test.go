@@ -50,10 +50,12 @@ func TestShowGit(t *testing.T) {
 	f := repositoryFixture(t)
 	f.onHost(".", "$g init -q lib; cd lib; echo x >x; $g add x; $g commit -qm lib; $g branch old")
 	w := f.inJail("w", `echo b >b; $g add b; $g commit -qm two; $g tag v1; echo x >.git/hooks/x
-		cd lib; $g branch -D old; $g commit -q --amend -m other; $g gc -q --prune=now; rm .git/refs/heads/main.lock 2>/dev/null || true`)
+		cd lib; $g branch -D old; $g commit -q --amend -m other; $g gc -q --prune=now
+		rm .git/refs/heads/main.lock 2>/dev/null || true`)
 	text, changes := shownGit(t, w)
-	for _, want := range []string{`, 1 commit: "two"`, ".git: new tag v1 at ", ".git: index changed",
-		"lib/.git: branch old deleted, was ", "rewritten: 1 commit gone, 1 commit new: \"other\""} {
+	for _, want := range []string{`, 1 commit: "two"`, ".git: new tag v1 at ",
+		".git: index changed", "lib/.git: branch old deleted, was ",
+		"rewritten: 1 commit gone, 1 commit new: \"other\""} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
 		}
@@ -78,12 +80,14 @@ func TestShowGit(t *testing.T) {
 // deletions, directories that were made anew, and discards.
 func TestGitFilesAreThoseOfTheShadow(t *testing.T) {
 	f := repositoryFixture(t)
-	f.onHost(".", "$g branch x; $g branch y/z; $g commit --allow-empty -qm two; $g pack-refs --all; $g branch late")
+	f.onHost(".", "$g branch x; $g branch y/z; $g commit --allow-empty -qm two; "+
+		"$g pack-refs --all; $g branch late")
 	before := filepath.Join(f.dir, "..", "before")
 	must(t, os.CopyFS(before, os.DirFS(filepath.Join(f.real, ".git"))))
 	w := f.prepare("w")
 	a := f.run(w, order{Script: "set -e; export HOME=/nonexistent; g=\"" + gitAs + `"
-		echo b >b; $g add b; $g commit -qm three; rm -rf .git/logs; mkdir .git/logs; echo new >.git/logs/n
+		echo b >b; $g add b; $g commit -qm three; rm -rf .git/logs
+		mkdir .git/logs; echo new >.git/logs/n
 		rm -rf .git/refs/heads/y; $g gc -q --prune=now; $g branch y2/z; mv .git/description .git/d2
 		echo after >.git/logs/n; cd .git; find . -type f | sort | xargs sha256sum`})
 	if a.Script != "" {

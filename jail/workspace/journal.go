@@ -316,8 +316,8 @@ func (m *meta) touch(st sys.Stat) {
 	m.Touched[st.Ino] = st.Ctime
 }
 
-// Told notes that the audit log has the end of the last commit or revert. Until then Recover returns
-// that commit again, for a process that is killed in between.
+// Told notes that the audit log has the end of the last commit or revert. Until then Recover
+// returns that commit again, for a process that is killed in between.
 func (w *Workspace) Told() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/jail-sandbox/jail/jail/internal/sys"
 )
 
-// PatchOptions say how a patch is written: unified diffs in the format of git. Text of up to 1 MiB a
-// file is written as hunks that git apply takes. Changes that the format cannot express
+// PatchOptions say how a patch is written: unified diffs in the format of git. Text of up to 1 MiB
+// a file is written as hunks that git apply takes. Changes that the format cannot express
 // (directories, special files, binary and large content) are lines that begin with '#', which git
 // apply skips. Content that the caller cannot read is not shown. Nothing is executed.
 type PatchOptions struct {

@@ -32,8 +32,8 @@ type CommitOptions struct {
 	// Classes narrow the choice to changes with a risk of one of these classes; Plain are those
 	// without any.
 	Classes []policy.Class
-	// GitOnly takes a branch as git fetch would, and nothing else of the change set: the ref and the
-	// objects that the real repository lacks. Paths may then name one repository. Git reads it.
+	// GitOnly takes a branch as git fetch would, and nothing else of the change set: the ref and
+	// the objects that the real repository lacks. Paths may then name one repository. Git reads it.
 	GitOnly *gitrepo.Want
 	Git     GitReader
 	// Theirs takes the shadow's side of conflicts. Merge takes both sides, of text that was changed

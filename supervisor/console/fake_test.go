@@ -98,7 +98,8 @@ func (f *fake) Inspect(_ context.Context, id string) (api.Records, error) {
 	return api.Records{Records: f.records}, f.err()
 }
 
-func (f *fake) Changes(_ context.Context, id, _ string, _ ...string) iter.Seq2[api.ReviewLine, error] {
+func (f *fake) Changes(_ context.Context, id, _ string,
+	_ ...string) iter.Seq2[api.ReviewLine, error] {
 	return func(yield func(api.ReviewLine, error) bool) {
 		if f.err() != nil || id == "gone" {
 			yield(api.ReviewLine{}, errors.Join(f.err(),

@@ -1,12 +1,12 @@
 package console
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jail-sandbox/jail/jail/gitrepo"
 	"github.com/jail-sandbox/jail/jail/workspace"
-	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
 // What changed in a repository stands in words, and git's own files behind a link; where it is not
@@ -23,8 +23,9 @@ func TestGitInAReview(t *testing.T) {
 		has, no []string
 	}{
 		"understood": {gitrepo.Report{Path: ".git", Lines: []string{`main 1..2: "<b>x</b>"`}}, "",
-			[]string{"main 1..2: &#34;&lt;b&gt;x&lt;/b&gt;&#34;", "1 change of objects, logs and refs",
-				`/runs/r/review?all=1"`, ".git/refs/heads/held", "<code>a</code>"},
+			[]string{"main 1..2: &#34;&lt;b&gt;x&lt;/b&gt;&#34;",
+				"1 change of objects, logs and refs", `/runs/r/review?all=1"`,
+				".git/refs/heads/held", "<code>a</code>"},
 			[]string{".git/objects/ab/cd"}},
 		"all": {gitrepo.Report{Path: ".git", Lines: []string{"main 1..2"}}, "?all=1",
 			[]string{".git/objects/ab/cd", "main 1..2"}, []string{"of objects, logs and refs"}},
@@ -32,10 +33,11 @@ func TestGitInAReview(t *testing.T) {
 			[]string{"lib/.git: main 1..2"}, []string{".git/objects/ab/cd"}},
 		"not understood": {gitrepo.Report{Path: ".git", NotUnderstood: "x",
 			Lines: []string{"not understood: x"}}, "",
-			[]string{"not understood: x", ".git/objects/ab/cd"}, []string{"of objects, logs and refs"}},
+			[]string{"not understood: x", ".git/objects/ab/cd"},
+			[]string{"of objects, logs and refs"}},
 	} {
 		f := &fake{digest: "sha256:aa", git: []gitrepo.Report{x.report}}
-		f.lines = append(append(append([]api.ReviewLine{}, object...), held...), modified("a", 1)...)
+		f.lines = slices.Concat(object, held, modified("a", 1))
 		body := newClient(t, Options{Daemon: f}).get("/runs/r/review" + x.query).Body.String()
 		for _, want := range x.has {
 			if !strings.Contains(body, want) {

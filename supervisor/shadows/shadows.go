@@ -365,8 +365,8 @@ func (s *Store) Review(ctx context.Context, c caller.Caller, id string) (*Review
 	return &Review{
 		Info: WorkspaceInfo{Info: w.Info(), Disk: disk, Tool: t.Tool, Policy: t.Policy,
 			Commit: t.Commit.String(), Unfinished: s.isUnfinished(t, w.Info())},
-		Show: func(o workspace.ShowOptions, emit func(workspace.Change) error) (shown workspace.Shown,
-			err error) {
+		Show: func(o workspace.ShowOptions,
+			emit func(workspace.Change) error) (shown workspace.Shown, err error) {
 			o.Git = s.o.Git
 			if written(w) || s.o.Live(id) != nil {
 				shown, err = s.showLive(ctx, w, id, o, emit)
@@ -408,8 +408,8 @@ type CommitRequest struct {
 	Theirs bool `json:"theirs,omitempty"`
 	// Take both sides of conflicts in text where that is clean.
 	Merge bool `json:"merge,omitempty"`
-	// Take this branch or tag as git fetch would, and nothing else: [+]REF[:NAME]. One path may name
-	// the repository.
+	// Take this branch or tag as git fetch would, and nothing else: [+]REF[:NAME]. One path may
+	// name the repository.
 	GitOnly string `json:"git_only,omitempty"`
 }
 

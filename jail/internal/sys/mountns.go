@@ -49,10 +49,11 @@ type Shown struct {
 }
 
 // ShowIn attaches mounts read-only in the mount namespace of a process and then leaves of the proc
-// there only processes (proc(5), subset=pid), what is mounted on other names of it, and /proc/mounts,
-// a link to the table of the process that reads it. The kernel still finds a name that somebody
-// holds: a mount point, or one of the files that ShowIn returns, which the caller keeps open as long
-// as the names are to be there. Nothing that is not trusted may have run in the namespace.
+// there only processes (proc(5), subset=pid), what is mounted on other names of it, and
+// /proc/mounts, a link to the table of the process that reads it. The kernel still finds a name
+// that somebody holds: a mount point, or one of the files that ShowIn returns, which the caller
+// keeps open as long as the names are to be there. Nothing that is not trusted may have run in the
+// namespace.
 func ShowIn(pid int, mounts []Shown) (held []*os.File, err error) {
 	err = inMountsOf(pid, func() error {
 		for _, m := range mounts {
