@@ -110,7 +110,7 @@ def chain(line):
 
 
 def zeros(path):
-    """How many zeros a writer has put behind the lines of the last segment, for later ones."""
+    """The number of zeros that a writer put after the lines of the last segment, for later lines."""
     step, length = 1 << 20, os.path.getsize(path)
     if path.endswith(".gz") or length == 0 or length % step:
         return 0
