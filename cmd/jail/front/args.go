@@ -131,8 +131,8 @@ func (a *ask) surroundings() bool {
 	return !terminal(out) && !terminal(errOut)
 }
 
-// terminal reports whether a stream may be a terminal, for which the whole program makes what a tool
-// writes harmless. info is nil for a stream that is closed.
+// terminal reports whether a stream may be a terminal, for which jail-full filters the output of
+// the tool. info is nil for a closed stream.
 func terminal(info os.FileInfo) bool {
 	if info == nil || info.Mode()&os.ModeCharDevice == 0 {
 		return false

@@ -89,8 +89,8 @@ type carrier struct {
 	link   link
 }
 
-// A link is the way to the daemon that has the run, which is the next one where a daemon ends
-// before it has begun anything.
+// A link is the connection to the daemon of the run. If that daemon ends before it has begun
+// anything, the link connects to its successor.
 type link struct {
 	// mu is held while a frame is written.
 	mu sync.Mutex
@@ -348,12 +348,12 @@ type result struct {
 	Error     *ended.Failure    `json:"error"`
 }
 
-// A denied is a refusal, which is told of unless it is a probe.
+// A denied is a refused operation. Programs try a probe and continue without it.
 type denied struct {
 	Probe bool `json:"probe"`
 }
 
-// tells reports whether the refusal is told of.
+// tells reports whether the command prints the refusal.
 func (d denied) tells() bool { return !d.Probe }
 
 type changes struct {

@@ -27,11 +27,11 @@ given; the PATH .git names all of them below it. It holds back links that lead o
 A path that changed on both sides is a conflict, and nothing is written: --theirs takes the side of the shadow, --merge takes both sides of text that changed
 in different places. jail revert undoes a commit.
 
-An open session and a run that runs are stopped for the moment of the commit, and go on with their own files.
+The processes of an open session or a live run are stopped during the commit, and go on with their own files.
 
---git-only REF takes a branch or tag as git fetch would: the ref and the objects that the real repository lacks, each checked, and nothing else of the change set. REF
-is [+]NAME[:OTHER]: OTHER is the name in the real repository, + also takes what is not a fast-forward. It refuses a branch that is checked out there. A
-PATH names the repository if several changed.`
+--git-only REF takes a branch or tag as git fetch would: the ref and the objects that the real repository lacks, each checked, and nothing else of the
+change set. REF is [+]NAME[:OTHER]: OTHER is the name in the real repository, and + also takes what is not a fast-forward. It refuses a branch that is
+checked out there. A PATH names the repository if several changed.`
 
 type commitOptions struct {
 	id             string

@@ -22,9 +22,10 @@ import (
 type diffFlags struct{ all, stat, nameOnly, json, patch, tui bool }
 
 const diffAbout = `Show what a run changed: first a list, which begins with changes that a commit would hold back, refuse or find in conflict, then other risks; then
-the differences as text, of all changes, or of those at and below each PATH, which may be a pattern, such as 'src/**'. No program of the host runs for it. An open session and a run that runs are stopped for the moment.
+the differences as text. With PATHs it shows only the changes at and below each PATH, which may be a pattern, such as 'src/**'. It runs no program of the
+host. The processes of an open session or a live run are stopped while jail collects the changes.
 
-Of a git repository it says what changed: branches with their new commits, tags, the stash. It sums up objects, logs and the files of refs in one line; --all
+For a git repository it shows branches with their new commits, tags and the stash. It sums up objects, logs and the files of refs in one line; --all
 lists them.
 
 With --patch: only the differences, in the format of git apply. With --json: one object a line, first {"info":…}, then {"change":…} for each path, and last
@@ -53,7 +54,7 @@ func NewDiff(env *cli.Env) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&f.all, "all", false,
-		"list git's objects, logs and refs, too")
+		"also list git's objects, logs and refs")
 	cmd.Flags().BoolVar(&f.stat, "stat", false, "show the list only")
 	cmd.Flags().BoolVar(&f.nameOnly, "name-only", false, "show the names only")
 	cmd.Flags().BoolVar(&f.patch, "patch", false,
@@ -119,7 +120,7 @@ func (d *diffWriter) line(l api.ReviewLine, f diffFlags) error {
 			output.Printable(cmp.Or(i.Tool, "-")), i.Path, output.Printable(i.Commit))
 		if err == nil && i.State == workspace.Active {
 			_, err = fmt.Fprintln(d.w,
-				"# it is not over: this is what it had written by now, and a file may be half of one")
+				"# it is still active: a file that a tool was writing may be incomplete")
 		}
 		if err == nil && i.Unfinished {
 			_, err = fmt.Fprintln(d.w,

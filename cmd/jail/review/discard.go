@@ -23,8 +23,8 @@ import (
 )
 
 const discardAbout = `Delete the shadow of a run, or with PATHs only these changes. The real directory stays as it is. A PATH with *, ? or [ is a pattern if no
-change has that name. The shadow of an open session or a live run is not deleted, unless --force ends it first. What PATHs discard of it is no change
-until a tool changes it again, and the tools see it as before.
+change has that name. The shadow of an open session or a live run is not deleted, unless --force ends it first. With PATHs its tools still see their own
+files; a discarded path is no change until a tool changes it again.
 
 --all and --older select among your own shadows, show their number, and ask. Shadows of open sessions and live runs stay.
 

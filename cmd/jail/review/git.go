@@ -10,15 +10,15 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
-// gitFold holds back what the reports of repositories sum up, until it is known whether each
-// repository was understood.
+// gitFold holds back git's own files, until it is known whether jail understood each repository:
+// the reports of the repositories sum these files up.
 type gitFold struct {
 	list, patch spill
 	painter     patchPainter
 	// count is the number of changes, bytes their size.
 	count int
 	bytes int64
-	// open: the change at hand is one of these.
+	// open says that the current change is one of these.
 	open bool
 }
 
@@ -36,8 +36,8 @@ func (g *gitFold) add(c api.Change, line string) error {
 	return err
 }
 
-// showGit writes what changed in repositories. folded reports whether that stands for the changes
-// that were held back.
+// showGit writes what changed in repositories. folded reports whether that replaces the list of the
+// changes that were held back.
 func (d *diffWriter) showGit() (folded bool, err error) {
 	if d.summary == nil || len(d.summary.Git) == 0 {
 		return false, nil

@@ -21,7 +21,8 @@ import (
 const revertAbout = `Undo the last commit of a run's shadow: the real directory becomes what it was before the commit, as a whole or not at all.
 
 A path that is not as the commit left it is a conflict, and then nothing is written. What a commit replaced is kept for a time and up to a size, which
-jail workspaces shows. A commit of a part can be undone, and then the one before it. An open session and a run that runs are stopped for the moment.`
+jail workspaces shows. A commit of a part can be undone, and then the one before it. The processes of an open
+session or a live run are stopped during the revert.`
 
 type revertOptions struct {
 	id            string

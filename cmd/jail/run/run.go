@@ -15,7 +15,7 @@ const runAbout = `Run a tool in a fresh jail, over a shadow of the current direc
 
 TOOL is a path to a .wasm file, or a command of an installed bundle (grep, core-utils/grep), or the path or name of a program of the host, if
 the profile grants such programs, as build does. The arguments after TOOL are the tool's. If standard output and standard error of jail are one pipe or file,
-as after 2>&1, they are one pipe for the tool, too, so that the order of its output stays.
+as after 2>&1, the tool gets one pipe for both, so the order of its output stays.
 
 Exit codes that are not the tool's: 124 a time limit, 125 jail itself failed, 126 refused, 127 no such tool, profile or file,
 128+n ended by signal n, 2 wrong usage.`

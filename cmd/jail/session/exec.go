@@ -22,8 +22,8 @@ const execAbout = `Run a tool in a session. Standard input, output and error and
 The tool gets the session's shadow and /tmp, with what earlier invocations left in them, and behind the same walls as any run it sees nothing else of other
 invocations. Its limits are those of the session's policy, narrowed by --limit; memory, pids and workspace are besides bounded for all invocations together.
 
-With --background the tool goes on without this command until it ends or the session does: jail logs ID shows its output, jail wait ID waits for its end, jail kill
-ID ends it.`
+With --background the command returns when the tool runs, and the tool runs until it or the session ends: jail logs ID shows its output, jail wait ID waits
+for its end, jail kill ID ends it.`
 
 type execOptions struct {
 	id, cwd     string

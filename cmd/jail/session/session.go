@@ -32,8 +32,8 @@ const startAbout = `Open a session: one shadow of the workspace, one /tmp and on
 ID and outlives this command. It ends by "jail session stop ID", when nothing has run in it for a while, when its time is up, and with the daemon; then its
 shadow is reviewed as a run's is, by jail diff, jail commit and jail discard.
 
-With --shared-engine the WebAssembly tools of the session run in one process, each with a memory and descriptors of its own. That is faster for many short calls,
-slower for long ones, and keeps them less apart from each other. Policies forbid it by [session] engine = "own".`
+With --shared-engine the WebAssembly tools of the session run in one process, each with memory and descriptors of its own. That is faster for many short
+invocations, slower for long ones, and isolates them less from each other. A policy forbids it with [session] engine = "own".`
 
 type startOptions struct {
 	request     request.Flags
@@ -57,7 +57,7 @@ func newStart(env *cli.Env) *cobra.Command {
 	cmd.Flags().DurationVar(&o.total, "time", message.DefaultTime,
 		"end the session after `LONG`")
 	cmd.Flags().BoolVar(&o.shared, "shared-engine", false,
-		"run WebAssembly invocations in one process: faster, and less apart from each other")
+		"run WebAssembly invocations in one process: faster, and less isolated from each other")
 	return cmd
 }
 

@@ -26,7 +26,7 @@ type Options struct {
 	JSON bool
 	// Quiet leaves out what is said of the run besides errors.
 	Quiet bool
-	// Verbose lists the refused calls that programs try and do without.
+	// Verbose lists the refused calls that programs try and continue without.
 	Verbose bool
 	// Raw passes the tool's control sequences to the caller's terminal as they are.
 	Raw bool
@@ -48,7 +48,7 @@ func (o *Options) AddRaw(cmd *cobra.Command) {
 // AddVerbose adds the flag --verbose.
 func (o *Options) AddVerbose(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.Verbose, "verbose", false,
-		"list refused calls that programs try and do without, in one line")
+		"list in one line the refused calls that programs continue without")
 }
 
 // AddTerminal adds the flag --terminal.

@@ -1,5 +1,5 @@
-// Package inherit says what a run may take over of the surroundings of the command that asks for
-// it. The policy of the run decides what it does take over.
+// Package inherit returns the variables that a command offers to the run that it asks for. The
+// policy of the run decides which of them the tool gets.
 package inherit
 
 import (
@@ -30,8 +30,8 @@ func variables(environ []string, localTime string) (all []string) {
 	return all
 }
 
-// zoneOf returns the name of the time zone that a link leads to. It returns "" for UTC, which a tool
-// has without TZ, and for what is no link to a zone.
+// zoneOf returns the name of the time zone that link points to. It returns "" for UTC, which a
+// tool has without TZ, and if link is no link to a zone.
 func zoneOf(link string) string {
 	target, err := os.Readlink(link)
 	_, name, ok := strings.Cut(target, "/zoneinfo/")
