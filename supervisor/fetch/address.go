@@ -33,41 +33,50 @@ var metadataZones = zones("metadata", "169.254.169.254/32", "169.254.170.2/32", 
 	"100.100.100.200/32", "168.63.129.16/32",
 	"192.0.0.192/32", "fd00:ec2::/32", "fd20:ce::254/128")
 
+// special4 and special6 are the special ranges whose addresses are not seen from outside, belong to
+// no single host, or carry an IPv4 address: neither public nor an internal host's.
+var (
+	special4 = join(
+		zones("this network", "0.0.0.0/8"),
+		zones("link-local", "169.254.0.0/16"),
+		zones("protocol assignments", "192.0.0.0/24"),
+		zones("6to4 relay", "192.88.99.0/24"),
+		zones("multicast", "224.0.0.0/4"),
+		zones("reserved", "240.0.0.0/4"),
+	)
+	special6 = join(
+		zones("protocol assignments, Teredo", "2001::/23"),
+		zones("6to4", "2002::/16"),
+		zones("unspecified", "::/128"),
+		zones("IPv4-mapped", "::ffff:0:0/96"),
+		zones("IPv4-translated", "::ffff:0:0:0/96"),
+		zones("NAT64", "64:ff9b::/96", "64:ff9b:1::/48"),
+		zones("discard", "100::/64", "100:0:0:1::/64"),
+		zones("segment routing", "5f00::/16"),
+		zones("link-local", "fe80::/10"),
+		zones("site-local", "fec0::/10"),
+		zones("multicast", "ff00::/8"),
+	)
+)
+
 // floor4 is IANA's registry of special-purpose IPv4 addresses, with multicast and reserved space.
-var floor4 = join(
-	zones("this network", "0.0.0.0/8"),
+var floor4 = join(special4,
 	zones("private", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
 	zones("carrier-grade NAT", "100.64.0.0/10"),
 	zones("loopback", "127.0.0.0/8"),
-	zones("link-local", "169.254.0.0/16"),
-	zones("protocol assignments", "192.0.0.0/24"),
 	zones("documentation", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"),
 	zones("AS112", "192.31.196.0/24", "192.175.48.0/24"),
 	zones("AMT", "192.52.193.0/24"),
-	zones("6to4 relay", "192.88.99.0/24"),
 	zones("benchmarking", "198.18.0.0/15"),
-	zones("multicast", "224.0.0.0/4"),
-	zones("reserved", "240.0.0.0/4"),
 )
 
 // floor6 lists the special ranges inside 2000::/3, and names for the rest, which is never public.
-var floor6 = join(
-	zones("protocol assignments, Teredo", "2001::/23"),
+var floor6 = join(special6,
 	zones("documentation", "2001:db8::/32", "3fff::/20"),
-	zones("6to4", "2002::/16"),
 	zones("AS112", "2620:4f:8000::/48"),
-	zones("unspecified", "::/128"),
 	zones("loopback", "::1/128"),
-	zones("IPv4-mapped", "::ffff:0:0/96"),
-	zones("IPv4-translated", "::ffff:0:0:0/96"),
 	zones("IPv4-compatible", "::/96"),
-	zones("NAT64", "64:ff9b::/96", "64:ff9b:1::/48"),
-	zones("discard", "100::/64", "100:0:0:1::/64"),
-	zones("segment routing", "5f00::/16"),
 	zones("private", "fc00::/7"),
-	zones("link-local", "fe80::/10"),
-	zones("site-local", "fec0::/10"),
-	zones("multicast", "ff00::/8"),
 )
 
 var public6 = netip.MustParsePrefix("2000::/3")

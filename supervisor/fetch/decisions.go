@@ -13,26 +13,26 @@ const (
 	maxDecisionText = 1024
 )
 
-// decisions remembers what was decided in one scope. A decision reads three things: the question,
-// the policy of the scope, and the entries of internal hosts. The key is the question as a whole.
-// Policy and entries never change in a proxy: a change of policy, of fetch.toml or of
-// a credential reaches the next run, whose proxy has decisions of its own.
+// decisions caches the decisions of one scope. A decision depends on the question, the policy of
+// the scope, and the entries of internal hosts. The key is the whole question. Policy and entries
+// never change in a proxy: a change of policy, of fetch.toml or of a credential reaches the next
+// run, whose proxy has a cache of its own.
 type decisions struct {
 	mu    sync.Mutex
 	known map[policy.Connect]*decision
 }
 
-// decision is what is decided of a request before its credential and budgets are looked at. It is
-// shared, and not changed.
+// decision is the decision on a request before its credential and budgets are checked. Requests
+// share it, so it is never changed.
 type decision struct {
 	policy.Decision
-	// entry is that of an internal host; nil for a public one.
+	// entry is the entry of an internal host; nil for a public host.
 	entry *Internal
 	// unnamed is the layer that grants the internal host by * alone, if there is one.
 	unnamed *policy.Layer
 }
 
-// types are the content types that the response may have; none is all.
+// types returns the content types that the response may have; nil stands for all.
 func (d *decision) types() policy.Globs {
 	if d.Fetch == nil {
 		return nil
@@ -40,13 +40,13 @@ func (d *decision) types() policy.Globs {
 	return d.Fetch.Types
 }
 
-// scope is a policy of a proxy with what was decided by it.
+// scope is a policy of a proxy with its cached decisions.
 type scope struct {
 	policy.Effective
 	decisions *decisions
 }
 
-// decided returns the decision of a scope.
+// decided returns the decision of a scope, from the cache if it is there.
 func (p *proxy) decided(s scope, q policy.Connect) *decision {
 	s.decisions.mu.Lock()
 	known := s.decisions.known[q]

@@ -14,8 +14,9 @@ import (
 // keptFrame is the largest buffer, in bytes, that is kept for the next message.
 const keptFrame = 64 << 10
 
-// frames reads messages of jail/control, and packed ones in the same frames, from a socket that carries no more descriptors, as many
-// with one system call as are queued. The kernel drops descriptors that are sent all the same.
+// frames reads messages of jail/control, and packed ones in the same frames, from a socket that no
+// longer carries descriptors. One system call reads as many messages as are queued, up to the size
+// of the buffer. The kernel drops descriptors that are sent nevertheless.
 type frames struct {
 	r    *bufio.Reader
 	body []byte

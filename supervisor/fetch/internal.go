@@ -14,13 +14,13 @@ import (
 	"github.com/jail-sandbox/jail/policy"
 )
 
-// Internal is a host inside the operator's network, of an entry [[internal]] of fetch.toml. The
-// proxy may dial the entry's addresses for the entry's names and ports, where a policy grants the
-// request.
+// Internal is an entry [[internal]] of fetch.toml: hosts inside the operator's network. The proxy
+// may dial the entry's addresses for the entry's names and ports, if a policy grants the request.
 type Internal struct {
 	Host  policy.Host `json:"host"`
 	Ports []uint16    `json:"ports"`
-	// Addresses are all addresses that the names may have. A single address is a prefix of all bits.
+	// Addresses are all addresses that the names may have. A single address is a prefix of all its
+	// bits.
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
 	// Fixed says that no name server is asked: each of Addresses is a single address of the host.
 	Fixed bool `json:"fixed,omitempty"`
@@ -46,25 +46,8 @@ const maxInternal = 256
 const maxSocketPath = 107
 
 // neverInternal are the ranges that no entry may name, beside metadataZones. A link-local address
-// needs an interface, or is where clouds serve metadata; the others carry an IPv4 address that is
-// not seen, or belong to no single host.
-var neverInternal = join(
-	zones("this network", "0.0.0.0/8"),
-	zones("link-local", "169.254.0.0/16", "fe80::/10"),
-	zones("multicast", "224.0.0.0/4", "ff00::/8"),
-	zones("reserved", "240.0.0.0/4"),
-	zones("protocol assignments", "192.0.0.0/24"),
-	zones("6to4 relay", "192.88.99.0/24"),
-	zones("protocol assignments, Teredo", "2001::/23"),
-	zones("6to4", "2002::/16"),
-	zones("unspecified", "::/128"),
-	zones("IPv4-mapped", "::ffff:0:0/96"),
-	zones("IPv4-translated", "::ffff:0:0:0/96"),
-	zones("NAT64", "64:ff9b::/96", "64:ff9b:1::/48"),
-	zones("discard", "100::/64", "100:0:0:1::/64"),
-	zones("segment routing", "5f00::/16"),
-	zones("site-local", "fec0::/10"),
-)
+// needs an interface, or is where clouds serve metadata.
+var neverInternal = join(special4, special6)
 
 var loopbackZones = zones("loopback", "127.0.0.0/8", "::1/128")
 
@@ -94,7 +77,8 @@ func (e internalEntry) parse(nat64 []netip.Prefix) (Internal, error) {
 		return out, wrong("host",
 			"host \"*\" would make every name internal: name the hosts, as in *.corp.example")
 	case len(e.Ports) == 0:
-		return out, wrong("ports", "ports are missing: list the ports of the host, as in ports = [443]")
+		return out, wrong("ports",
+			"ports are missing: list the ports of the host, as in ports = [443]")
 	case len(e.Ports) > maxInternal || len(e.Addresses) > maxInternal:
 		return out, wrong("", "an entry has at most %d ports and %d addresses", maxInternal,
 			maxInternal)
@@ -104,9 +88,11 @@ func (e internalEntry) parse(nat64 []netip.Prefix) (Internal, error) {
 		return out, wrong("socket", "socket and addresses exclude each other: write one of them")
 	case e.Socket == "" && len(e.Addresses) == 0:
 		return out, wrong("",
-			"addresses are missing: list all that the name may have, as in addresses = [\"10.1.0.0/16\"]")
+			"addresses are missing: list all that the name may have, as in "+
+				"addresses = [\"10.1.0.0/16\"]")
 	case e.Socket != "" && e.Resolve != nil:
-		return out, wrong("resolve", "resolve has no meaning for a socket, whose name is not looked up")
+		return out, wrong("resolve",
+			"resolve has no meaning for a socket, whose name is not looked up")
 	}
 	if out.Host, err = policy.ParseHost(e.Host); err != nil {
 		return out, wrong("host", "%v", err)
@@ -115,8 +101,8 @@ func (e internalEntry) parse(nat64 []netip.Prefix) (Internal, error) {
 	if e.Socket != "" {
 		if !filepath.IsAbs(e.Socket) || filepath.Clean(e.Socket) != e.Socket ||
 			strings.ContainsRune(e.Socket, 0) || len(e.Socket) > maxSocketPath {
-			return out, wrong("socket", "socket %q is no absolute path of at most %d bytes", e.Socket,
-				maxSocketPath)
+			return out, wrong("socket",
+				"socket %q is no absolute path of at most %d bytes", e.Socket, maxSocketPath)
 		}
 		return out, nil
 	}
@@ -128,7 +114,8 @@ func (e internalEntry) parse(nat64 []netip.Prefix) (Internal, error) {
 		}
 		if out.Fixed && !p.IsSingleIP() {
 			return out, wrong("addresses",
-				"%s is a range, and resolve = false needs the addresses of the host themselves", text)
+				"%s is a range, and resolve = false needs the addresses of the host themselves",
+				text)
 		}
 		out.Addresses = append(out.Addresses, p)
 	}
@@ -154,14 +141,14 @@ func internalPrefix(text string, nat64 []netip.Prefix) (netip.Prefix, error) {
 	}
 	for _, z := range metadataZones {
 		if z.prefix.Overlaps(p) {
-			return p, fmt.Errorf(
-				"%s holds %s, where a cloud serves the credentials of its machines, which nothing may reach: write narrower ranges", text, z.prefix)
+			return p, fmt.Errorf("%s holds %s, where a cloud serves the credentials of its "+
+				"machines, which nothing may reach: write narrower ranges", text, z.prefix)
 		}
 	}
 	for _, z := range loopbackZones {
 		if z.prefix.Overlaps(p) && !p.IsSingleIP() {
-			return p, fmt.Errorf(
-				"%s holds the loopback of this host, which is only reached by a single address: write it, as in 127.0.0.1", text)
+			return p, fmt.Errorf("%s holds the loopback of this host, which is only reached by a "+
+				"single address: write it, as in 127.0.0.1", text)
 		}
 	}
 	never := neverInternal
@@ -233,8 +220,8 @@ func overlap(list []Internal, e Internal) error {
 }
 
 // refuses returns why an address may not be dialled by the entry, or "". Without an entry only
-// public addresses may be. The metadata services and
-// neverInternal are checked again here: an entry never opens them.
+// public addresses may be dialled. It checks metadataZones and neverInternal again: an entry never
+// opens them.
 func (e *Internal) refuses(a netip.Addr, nat64 []netip.Prefix) string {
 	if e == nil {
 		return Forbidden(a, nat64)
@@ -272,7 +259,7 @@ func (e *Internal) exactly(a netip.Addr) bool {
 }
 
 // outward returns the addresses of an intent that must not be this host's own: all but those that
-// an entry lists as single addresses. The daemon asks its own entries, not the proxy.
+// an entry lists as single addresses. list has the daemon's entries; the proxy's are not trusted.
 func outward(list []Internal, i Intent) []netip.Addr {
 	e := findInternal(list, i.Host, i.Port)
 	if e == nil {
@@ -284,7 +271,7 @@ func outward(list []Internal, i Intent) []netip.Addr {
 // dialSocketTime bounds the connection to a Unix socket of the host.
 const dialSocketTime = 2 * time.Second
 
-// dialSocket connects to the socket of an entry. Only the daemon can: the proxy has no files.
+// dialSocket connects to the socket of an entry. Only the daemon can: the proxy may open no files.
 func dialSocket(ctx context.Context, path string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialSocketTime)
 	defer cancel()
@@ -304,6 +291,6 @@ func internalDenied(l policy.Layer, q policy.Connect) *refusal {
 	return &refusal{status: 403, code: codeDenied, layer: l.Name, rule: policy.RuleInternal,
 		message: fmt.Sprintf("%s is not allowed: %s is inside the operator's network, and %s (%s)",
 			strings.TrimPrefix(q.String(), "connect "), q.Host, policy.RuleInternal, l.Name),
-		next: fmt.Sprintf("add to %s: [[fetch.allow]] host = %q, ports = [%d], and the methods and paths that are needed",
-			l.Name, q.Host, q.Port)}
+		next: fmt.Sprintf("add to %s: [[fetch.allow]] host = %q, ports = [%d], and the methods "+
+			"and paths that are needed", l.Name, q.Host, q.Port)}
 }

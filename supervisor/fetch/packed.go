@@ -22,10 +22,10 @@ const (
 
 var errPacked = errors.New("a packed message cannot be read")
 
-// packing is a message that is being written, or the length and body of one that is sent.
+// packing is a frame that is being written: the length, then the packed body.
 type packing []byte
 
-// start begins a message in the room of the last one.
+// start begins a message in the buffer of the last one.
 func (b packing) start(kind byte) packing { return append(b[:0], 0, 0, 0, 0, kind) }
 
 // end sets the length.
@@ -53,7 +53,7 @@ func (b packing) intent(i Intent) packing {
 		text(w.Rule).text(w.Credential).text(w.Mode).number(w.After).signed(int64(w.Hops)).
 		flag(w.Internal).signed(int64(i.Resolve)).text(i.Socket).number(uint64(len(i.Addresses)))
 	for _, a := range i.Addresses {
-		// Of no address is there an error.
+		// MarshalBinary of an address returns no error.
 		raw, _ := a.MarshalBinary()
 		b = b.text(string(raw))
 	}
@@ -75,7 +75,7 @@ func (b packing) answer(a answer) packing {
 type sender struct {
 	mu   sync.Mutex
 	conn *control.Conn
-	// room is that of the last packed message.
+	// room is the buffer of the last packed message, for the next one.
 	room packing
 }
 
@@ -133,7 +133,7 @@ func (u *unpacking) bytes() []byte {
 	return out
 }
 
-// text returns a text as JSON would: each byte that is no UTF-8 becomes U+FFFD.
+// text returns a text as JSON would: each byte that is not valid UTF-8 becomes U+FFFD.
 func (u *unpacking) text() string {
 	s := string(u.bytes())
 	if !utf8.ValidString(s) {

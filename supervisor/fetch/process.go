@@ -135,8 +135,8 @@ func (p *Process) closeSockets() error {
 }
 
 // dialSockets connects to Unix sockets of the host for the proxy until the proxy ends. The proxy
-// says for which request, and the records say whether that request is on record and to which socket
-// it may go.
+// names a request only. The recorder knows whether that request is on record and to which socket it
+// may go.
 func (p *Process) dialSockets() {
 	for {
 		var asked socketRequest

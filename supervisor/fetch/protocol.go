@@ -10,19 +10,18 @@ import (
 
 // The daemon and the proxy of a run speak over one socket, in frames of jail/control:
 //
-//	jaild ──Setup, sockets─► proxy     once, first: the jail's, and that of socketRequest, if any
-//	jaild ◄──Ready────────── proxy     it is confined; with the certificate of its authority, if it has one
+//	jaild ──Setup, sockets─► proxy     once, first: the jail's socket, and the second one, if any
+//	jaild ◄──Ready────────── proxy     it is confined; with its authority's certificate, if any
 //	jaild ◄──Intent───────── proxy     before anything is dialled
 //	jaild ──Answer─────────► proxy     the intent is on record, or the request must not be sent
 //	jaild ◄──Outcome──────── proxy     how the request ended
 //	jaild ◄──Refused──────── proxy     a request that was not sent
 //
-// Intents, outcomes and answers are packed, the others JSON. The proxy ends when the daemon closes
-// its end or dies. Where an internal host is a Unix socket, a
-// second socket carries
+// Intents, outcomes and answers are packed, the others are JSON. The proxy ends when the daemon
+// closes its end or dies. If an internal host is a Unix socket, a second socket carries
 //
-//	jaild ◄──socketRequest────────────── proxy     an intent on record needs its connection
-//	jaild ──socketAnswer, connection───► proxy
+//	jaild ◄──socketRequest──────────── proxy     an intent on record needs its connection
+//	jaild ──socketAnswer, connection─► proxy     the connection, or why it failed
 
 // Setup is everything that a proxy knows.
 type Setup struct {

@@ -319,7 +319,8 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 		if up != nil {
 			up.close()
 		}
-		return rt.refuse(rt.p.addressDenied(rt.target.Host, strings.Trim(fmt.Sprint(rt.addrs), "[]"), refused))
+		return rt.refuse(rt.p.addressDenied(rt.target.Host,
+			strings.Trim(fmt.Sprint(rt.addrs), "[]"), refused))
 	}
 	if err != nil {
 		return &refusal{status: 503, code: codeRecord, layer: "fetch", rule: "audit",
@@ -351,8 +352,8 @@ func (p *proxy) addressDenied(host, address, what string) *refusal {
 	for _, e := range p.setup.Internal {
 		if e.Host.Match(host) {
 			r.message = fmt.Sprintf("%s has the address %s (%s)", host, address, what)
-			r.next = "the operator lists the host, its addresses and ports as [[internal]] in fetch.toml; it is there for ports " +
-				fmt.Sprint(e.Ports)
+			r.next = "the operator lists the host, its addresses and ports as [[internal]] in " +
+				"fetch.toml; it is there for ports " + fmt.Sprint(e.Ports)
 		}
 	}
 	return r

@@ -37,11 +37,12 @@ import (
 //	file = "/etc/jail/secrets/registry"           # or systemd = "NAME", env = "NAME", command = ["/path", "arg"]
 //	scrub = true                                  # cut it out of what comes back; false to leave answers as they are
 //
-//	[[internal]]                                  # a host inside the network, which a policy may grant
+//	[[internal]]                                  # a host inside the network
 //	host = "registry.corp"                        # a name, *. and a name, or **. and a name
 //	ports = [443]
-//	addresses = ["10.1.0.0/16"]                   # all that the name may have; or socket = "/run/gateway.sock"
-//	resolve = true                                # false: dial the addresses, and ask no name server
+//	addresses = ["10.1.0.0/16"]                   # all that the name may have
+//	# socket = "/run/gateway.sock"                # in place of addresses
+//	resolve = true                                # false: dial addresses without a name server
 type Settings struct {
 	Resolvers   []string     `json:"resolvers"`
 	Roots       string       `json:"roots"`
