@@ -11,25 +11,26 @@ import (
 
 // A flush is faster if the file does not grow, since the file system then writes no metadata. So a
 // writer that has written a number of batches fills the last segment with zeros ahead of its lines,
-// up to a multiple of aheadStep, and overwrites them. Everything that reads segments takes zeros for
-// the end of the lines if they reach to the end of the file, are no more than aheadStep, and the
-// size of the file is a multiple of aheadStep. All other zeros are damage, as no line has any.
+// up to a multiple of aheadStep, and overwrites them. A reader takes zeros for the end of the lines
+// if they reach to the end of the file and are at most aheadStep bytes, and the size of the file is
+// a multiple of aheadStep. All other zeros are damage, since no line contains any.
 //
-// A segment has such zeros only while it is the last and records come without a pause: who reads it
-// at rest, with programs that know nothing of jail, finds lines alone.
+// A segment has such zeros only while it is the last and records come without a pause. At rest it
+// has lines only, for programs that know nothing of jail.
 const aheadStep = 1 << 20
 
-// Tests set them.
+// These are variables for tests.
 var (
 	// aheadAfter is the number of batches without a pause that a writer writes before it fills a
-	// segment with zeros. The few of a run or two would pay more than they gain.
+	// segment with zeros. For the few batches of one run the zeros cost more than they save.
 	aheadAfter = 256
 	// aheadPause is the time without a batch after which the zeros are removed.
 	aheadPause = 200 * time.Millisecond
 )
 
-// noAhead is the number of batches for which a writer makes no zeros after it found no room for
-// them on the disk, or another writer in the log: one of jail 0.7 takes them for torn bytes.
+// noAhead is the number of batches for which a writer makes no zeros after the disk had no room
+// for them, or after it found another writer in the log: a writer of jail 0.7 takes them for torn
+// bytes.
 const noAhead = 4096
 
 // zeroFill is what segments are filled with.
@@ -42,10 +43,10 @@ type pace struct {
 	pause   time.Duration
 }
 
-// next counts one more batch.
+// next counts one more batch and returns the number of batches without a pause.
 func (p *pace) next(now time.Time) int {
 	if now.Sub(p.last) > p.pause {
-		// What is below zero stays: see noAhead.
+		// A count below zero stays: see noAhead.
 		p.batches = min(p.batches, 0)
 	}
 	p.last = now
@@ -53,7 +54,7 @@ func (p *pace) next(now time.Time) int {
 	return p.batches
 }
 
-// ahead returns how many zeros to write behind lines that end at that byte of the segment.
+// ahead returns how many zeros to write after lines that end at byte end of the segment.
 func (w *writer) ahead(end int64) int64 {
 	if w.pace.next(time.Now()) < aheadAfter || end <= w.seg.size || w.opt.SegmentBytes < aheadStep {
 		return 0
@@ -61,7 +62,7 @@ func (w *writer) ahead(end int64) int64 {
 	return (aheadStep - end%aheadStep) % aheadStep
 }
 
-// trim removes the zeros behind the lines of the segment.
+// trim removes the zeros after the lines of the segment.
 func (w *writer) trim() error {
 	if w.seg.size <= w.at.offset {
 		return nil
@@ -92,19 +93,20 @@ func flush(f *os.File) error {
 	}
 }
 
-// fill says what is in a file from a byte on.
+// fill is what a file holds from a byte on.
 type fill int
 
 const (
-	// filled: there are other bytes than zeros, or zeros that no writer has put there.
+	// filled: bytes other than zeros, or zeros that no writer put there.
 	filled fill = iota
-	// blank: there are zeros for later lines, or there is nothing.
+	// blank: zeros for later lines, or nothing.
 	blank
-	// moving: a writer has overwritten zeros meanwhile.
+	// moving: a writer overwrote zeros during the read.
 	moving
 )
 
-// fillAt looks at a file from a byte on that is zero or behind its end, as the caller has read.
+// fillAt returns what a file of that size holds from byte at on. The caller has read a zero
+// there, or the end of the file.
 func fillAt(f io.ReaderAt, size, at int64) (fill, error) {
 	if at >= size {
 		return blank, nil
@@ -120,7 +122,7 @@ func fillAt(f io.ReaderAt, size, at int64) (fill, error) {
 	}
 	if !bytes.Equal(rest, zeroFill[:n]) {
 		// A writer writes from the front to the back. If there is still no line at the front, then
-		// no writer has written what is behind it.
+		// no writer wrote the bytes after it.
 		first := rest[:1]
 		if _, err := f.ReadAt(first, at); err != nil && err != io.EOF {
 			return filled, err
@@ -136,7 +138,8 @@ func fillAt(f io.ReaderAt, size, at int64) (fill, error) {
 	return blank, nil
 }
 
-// linesEnd returns where the lines of a segment of that size end, and maybe torn bytes behind them.
+// linesEnd returns where the lines of a segment of that size end, with torn bytes that may follow
+// them.
 func linesEnd(f io.ReaderAt, size int64) (int64, error) {
 	if size == 0 || size%aheadStep != 0 {
 		return size, nil

@@ -21,11 +21,11 @@
 //
 // # Zeros behind the last line
 //
-// A writer that writes many batches without a pause fills the last segment with zeros ahead of its lines, so
-// that a flush writes no metadata. They reach to the end of the file, are at most 1 MiB, and the
-// size of the file is a multiple of 1 MiB then. They are no part of the log. The writer overwrites
-// them, and removes what is left after a pause, when it begins another segment and when it is closed. Zeros
-// anywhere else are damage.
+// A writer that writes many batches without a pause fills the last segment with zeros ahead of
+// its lines, so that a flush writes no metadata. The zeros reach to the end of the file and are
+// at most 1 MiB, and the size of the file is then a multiple of 1 MiB. They are no part of the
+// log. The writer overwrites them. It removes the rest after a pause, when it begins another
+// segment, and when it is closed. Zeros anywhere else are damage.
 //
 // # A record
 //
@@ -94,10 +94,11 @@
 //     writer could have left are damage, and the log is not opened.
 //   - A segment or head that is moved, cut or replaced under a running writer: found at its next record,
 //     which is refused.
-//   - After a power cut the head on disk may be as old as the last checkpoint or end of a run, less the last 20 ms,
-//     since the head is flushed behind the answer to the run. No flushed record is
-//     lost (the next writer finds them behind the head), but an attacker with the disk could remove the
-//     records behind that head meanwhile, and this is not found.
+//   - After a power cut the head on disk may be that of the last checkpoint, or of the last run
+//     that ended at least 20 ms before, because the head is flushed after the answer to the run.
+//     No flushed record is lost (the next writer finds the records after the head). But an
+//     attacker with the disk could remove the records after that head meanwhile, and this is not
+//     found.
 //   - A holder of the private key (root on this host) can write another history. Only a head that was sent
 //     off the host in time detects that: package anchor sends heads, [Verify] takes them. A [Witness] on
 //     another host cosigns only heads that extend the last one, so its signature proves that it was shown no

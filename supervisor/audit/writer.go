@@ -122,11 +122,11 @@ func (w *writer) do(f func() error) error {
 	return f()
 }
 
-// headLate is how long the head of the end of a run may wait for its flush while records come.
+// headLate is how long the head may wait for its flush after the end of a run while records come.
 const headLate = 20 * time.Millisecond
 
-// sealLater flushes the head of a run that has ended, behind the answer: at once if no record waits,
-// and otherwise after headLate, so that many ends share a flush.
+// sealLater flushes the head of a run that has ended, after the answer. It does so at once if no
+// record waits (more is false), else after headLate, so that the ends of many runs share a flush.
 func (w *writer) sealLater(more bool) {
 	if !w.head.due || w.broken != nil {
 		w.head.dueSince = time.Time{}
