@@ -52,6 +52,21 @@ func newBed(ctx context.Context, bin string, progress io.Writer) (b *bed, err er
 	return b, b.startDaemon(ctx)
 }
 
+// twoBeds returns a bed, and one over the same files whose daemon has prewarmed jails. end closes
+// both.
+func twoBeds(ctx context.Context, bin, state string, progress io.Writer) (cold, warm *bed,
+	end func() error, err error) {
+	if cold, err = newBed(ctx, bin, progress); err != nil {
+		return nil, nil, nil, err
+	}
+	warm = &bed{bin: bin, dir: cold.dir, errors: cold.errors, state: state, pool: 8}
+	end = func() error { return errors.Join(warm.close(), cold.close()) }
+	if err := warm.startDaemon(ctx); err != nil {
+		return nil, nil, nil, errors.Join(err, end())
+	}
+	return cold, warm, end, nil
+}
+
 func (b *bed) makeDir() (err error) {
 	if b.dir, err = os.MkdirTemp("", "jail-bench-"); err != nil {
 		return err

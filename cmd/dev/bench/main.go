@@ -48,8 +48,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return fetchHelper(args, stdout, stderr)
 	}
 	part := ""
-	parts := []string{warmPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart, fetchPart,
-		shadowPart, toolsPart, auditPart}
+	parts := []string{warmPart, sharedPart, versusPart, kernelPart, manyPart, lastingPart,
+		fetchPart, shadowPart, toolsPart, auditPart}
 	if len(args) > 0 && slices.Contains(parts, args[0]) {
 		part, args = args[0], args[1:]
 	}

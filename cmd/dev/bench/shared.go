@@ -9,23 +9,18 @@ import (
 
 const sharedPart = "shared"
 
-// shareds measures calls in a session with a shared engine beside those in an ordinary one, in turn.
-// The daemon has prewarmed jails for the ordinary one.
+// shareds measures, in turn, calls in a session with a shared engine and calls in an ordinary
+// session, for which the daemon has prewarmed jails.
 func shareds(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer) (err error) {
 	bin, host, err := settle(bin)
 	if err != nil {
 		return err
 	}
-	b, err := newBed(ctx, bin, stderr)
+	_, warm, end, err := twoBeds(ctx, bin, sharedPart, stderr)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	warm := &bed{bin: bin, dir: b.dir, errors: b.errors, state: "shared", pool: 8}
-	defer func() { err = errors.Join(err, warm.close()) }()
-	if err := warm.startDaemon(ctx); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, end()) }()
 	var subjects []*subject
 	for _, row := range []struct {
 		name string

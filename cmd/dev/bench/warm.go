@@ -26,16 +26,11 @@ func warms(ctx context.Context, bin string, rounds int, stdout, stderr io.Writer
 	if err != nil {
 		return err
 	}
-	cold, err := newBed(ctx, bin, stderr)
+	cold, warm, end, err := twoBeds(ctx, bin, warmPart, stderr)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, cold.close()) }()
-	warm := &bed{bin: bin, dir: cold.dir, errors: cold.errors, state: "warm", pool: 8}
-	defer func() { err = errors.Join(err, warm.close()) }()
-	if err := warm.startDaemon(ctx); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, end()) }()
 	subjects, err := warmSubjects(ctx, cold, warm)
 	if err != nil {
 		return err
