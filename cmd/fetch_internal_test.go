@@ -43,8 +43,8 @@ func (w *fetchWorld) internal(t *testing.T) {
 			defer c.Close()
 			// Until the head is there.
 			if _, err := c.Read(make([]byte, 4096)); err == nil {
-				fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-					len(text), text)
+				fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n"+
+					"Connection: close\r\n\r\n%s", len(text), text)
 			}
 		}
 	}
@@ -65,8 +65,10 @@ func (w *fetchWorld) internal(t *testing.T) {
 		}
 	}()
 	settings := func(addresses string) {
-		text := string(good) + fmt.Sprintf("[[internal]]\nhost = \"inner.example.com\"\nports = [80]\naddresses = [%q]\n",
-			addresses) + fmt.Sprintf("[[internal]]\nhost = \"gateway.example.com\"\nports = [80]\nsocket = %q\n", socket)
+		text := string(good) + fmt.Sprintf("[[internal]]\nhost = \"inner.example.com\"\n"+
+			"ports = [80]\naddresses = [%q]\n", addresses) +
+			fmt.Sprintf("[[internal]]\nhost = \"gateway.example.com\"\nports = [80]\n"+
+				"socket = %q\n", socket)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -86,13 +88,15 @@ func (w *fetchWorld) internal(t *testing.T) {
 		}
 		inner.Took()
 		r := w.run(t, []string{"--policy", policy, "--no-workspace"}, "http://"+c.host+"/x")
-		if c.want != "" && !strings.Contains(r.Stdout, c.want) || c.want == "" && len(r.Denied) != 1 {
+		if c.want != "" && !strings.Contains(r.Stdout, c.want) ||
+			c.want == "" && len(r.Denied) != 1 {
 			t.Errorf("%+v: %+v", c, r)
 		}
 		if _, _, n := inner.Took(); (n > 0) != (c.want == "by address") {
 			t.Errorf("%+v: %d connections", c, n)
 		}
-		why := string(w.jail(t, "policy", "explain", "--policy", policy, "--why", "connect:"+c.host+":80"))
+		why := string(w.jail(t, "policy", "explain", "--policy", policy, "--why",
+			"connect:"+c.host+":80"))
 		if !strings.Contains(why, "internal: "+path+":") ||
 			strings.Contains(why, ": yes\n") != (c.granted == "**.example.com") {
 			t.Errorf("%+v: %s", c, why)

@@ -29,18 +29,21 @@ func gitHost(t *testing.T) (h *host, git func(script string) string) {
 }
 
 // gitAs begins a script that uses git as g.
-const gitAs = "g() { git -c user.name=x -c user.email=x@example.com -c init.defaultBranch=main \"$@\"; }; "
+const gitAs = "g() { git -c user.name=x -c user.email=x@example.com " +
+	"-c init.defaultBranch=main \"$@\"; }; "
 
 // A review says what a change set does to a repository, and lists git's own files on request; what
 // is protected is listed all the same.
 func TestGitReview(t *testing.T) {
 	h, git := gitHost(t)
 	h.wants(h.jail("run", "--profile", "build", "--id", "x", "--", "sh", "-ec",
-		gitAs+`echo b >>a; g commit -qam "agent: add line"; g tag v1; echo x >.git/hooks/post-commit; echo new >plain`), 0, "")
+		gitAs+`echo b >>a; g commit -qam "agent: add line"; g tag v1
+		echo x >.git/hooks/post-commit; echo new >plain`), 0, "")
 	short := strings.Fields(git("git rev-parse --short=7 HEAD"))[0]
 	o := h.jail("diff", "x")
 	h.wants(o, 0, "")
-	for _, want := range []string{"# git: main " + short + "..", `, 1 commit: "agent: add line"` + "\n",
+	for _, want := range []string{"# git: main " + short + "..",
+		`, 1 commit: "agent: add line"` + "\n",
 		"# git: new tag v1 at ", "# git: index changed\n", "of objects, logs and refs",
 		".git/hooks/post-commit", "# A plain", "+new\n"} {
 		if !strings.Contains(o.out, want) {
@@ -81,11 +84,12 @@ func TestGitReview(t *testing.T) {
 	h.wants(h.jail("commit", "--git-only", "a..b", "x"), 2, "no name of a branch")
 	o = h.jail("commit", "--git-only", "main:agent/main", "x")
 	h.wants(o, 0, "")
-	if !strings.Contains(o.out, "git: new branch agent/main at "+last.Summary.Git[0].Refs[0].After[:7]) {
+	if !strings.Contains(o.out,
+		"git: new branch agent/main at "+last.Summary.Git[0].Refs[0].After[:7]) {
 		t.Errorf("it says %s", o.out)
 	}
-	if got := git("g fsck --strict 2>&1; g log --format=%s agent/main; g log --format=%s; g tag"); !strings.HasSuffix(got,
-		"agent: add line\none\none\n") {
+	got := git("g fsck --strict 2>&1; g log --format=%s agent/main; g log --format=%s; g tag")
+	if !strings.HasSuffix(got, "agent: add line\none\none\n") {
 		t.Errorf("the repository has %q", got)
 	}
 	if r := h.records("x", "workspace.committed"); len(r) < 2 ||

@@ -97,7 +97,7 @@ func TestSharedEngine(t *testing.T) {
 		t.Errorf("the first ended with %+v", o)
 	}
 	second.says("alone")
-	// Files are the session's, whoever writes them.
+	// Files belong to the session: programs of the host see what a module wrote.
 	h.wants(h.exec(id, "--", "sed", "-i", "s/one/two/", "a.txt"), 0, "")
 	if o := h.exec(id, "--id", "native", "--", "/bin/cat", "a.txt"); o.out != "two\n" {
 		t.Errorf("a program of the host: %+v", o)
@@ -259,8 +259,8 @@ func TestSharedEngineLimits(t *testing.T) {
 	h.stopSession(id, 0)
 }
 
-// Where the memory of all invocations in an engine runs out, the kernel ends the process, and each of
-// them is told of that limit.
+// If the memory of all invocations in an engine runs out, the kernel kills the process, and the
+// result of each invocation names that limit.
 func TestSharedEngineMemory(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
