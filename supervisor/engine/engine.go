@@ -79,8 +79,9 @@ type End struct {
 	Err     error
 }
 
-// stand makes an engine of a jail that was made for it.
-func stand(j *prewarm.Jail, caches []string) (*Engine, error) {
+// stand makes an engine of a jail that was made for it, and returns the first call to it. So the
+// engine is busy before others see it, and nobody ends it as an idle one.
+func stand(j *prewarm.Jail, caches []string) (*Call, error) {
 	e := &Engine{jail: j, caches: caches, calls: map[uint64]*Call{}, ended: make(chan struct{}),
 		gone: make(chan struct{})}
 	var err error
@@ -91,12 +92,12 @@ func stand(j *prewarm.Jail, caches []string) (*Engine, error) {
 		j.Close()
 		return nil, fmt.Errorf("start of a shared engine: %w", err)
 	}
-	// What the process itself writes, as when it crashes, is nobody's.
+	// Nobody reads what the process itself writes, as when it crashes.
 	j.Pipes.Start(stdio.Streams{Out: discard{}, Err: discard{}}, 0, func(int64) {}, func() {})
-	heard := make(chan struct{})
+	first, heard := e.call(), make(chan struct{})
 	go e.hear(heard)
 	go e.await(heard)
-	return e, nil
+	return first, nil
 }
 
 type discard struct{}
@@ -198,9 +199,15 @@ func (e *Engine) enter() (*Call, bool) {
 	if e.retired || e.reason != "" {
 		return nil, false
 	}
+	return e.call(), true
+}
+
+// call returns a new call, which makes the engine busy. e.mu is held, or nothing else uses the
+// engine yet.
+func (e *Engine) call() *Call {
 	e.busy++
 	e.next++
-	return &Call{engine: e, id: e.next, done: make(chan struct{})}, true
+	return &Call{engine: e, id: e.next, done: make(chan struct{})}
 }
 
 func (e *Engine) leave() {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -33,7 +34,10 @@ type Set struct {
 
 // A slot is where the engine of one policy stands.
 type slot struct {
-	used time.Time
+	// used is when it was last asked for, and taking how many invocations ask for it now. Both are
+	// guarded by the mutex of the set.
+	used   time.Time
+	taking int
 
 	// starting is held while an engine is looked at or started.
 	starting sync.Mutex
@@ -83,6 +87,7 @@ func (s *Set) Take(ctx context.Context, n Need) (*Call, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer s.taken(sl)
 	sl.starting.Lock()
 	defer sl.starting.Unlock()
 	if e := sl.engine; e != nil {
@@ -100,33 +105,38 @@ func (s *Set) Take(ctx context.Context, n Need) (*Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := stand(j, caches)
+	c, err := stand(j, caches)
 	if err != nil {
 		return nil, problem.New(problem.Busy, "%w", err).WithHint("try again")
 	}
-	s.mu.Lock()
-	closed := s.closed
-	if !closed {
-		s.all[e] = true
-	}
-	s.mu.Unlock()
-	if closed {
-		e.retire()
-		<-e.gone
+	if !s.add(c.engine) {
+		c.engine.kill(sessionOver)
+		<-c.engine.gone
 		return nil, s.over()
 	}
+	sl.engine = c.engine
+	return c, nil
+}
+
+// sessionOver says why the engines of a session that has ended are killed.
+const sessionOver = "the session has ended"
+
+// add takes a new engine among those of the set until nothing is left of it. It returns false if the
+// set is closed.
+func (s *Set) add(e *Engine) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.all[e] = true
 	go func() {
 		<-e.gone
 		s.mu.Lock()
 		delete(s.all, e)
 		s.mu.Unlock()
 	}()
-	sl.engine = e
-	c, _ := e.enter()
-	if c == nil {
-		return nil, s.over()
-	}
-	return c, nil
+	return true
 }
 
 func (s *Set) over() error {
@@ -138,8 +148,8 @@ func (s *Set) outdated(e *Engine, n Need) bool {
 	return prewarm.HasHost(n.Plan) && e.jail.Outdated(n.Plan, n.Binds)
 }
 
-// slot returns that of a policy. Where there are too many, the engine that was used longest ago and
-// is idle ends.
+// slot returns the slot of a policy, which stays until the caller calls taken. Where there are too
+// many, the engine that was used longest ago and is idle ends.
 func (s *Set) slot(policy string) (*slot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,31 +169,34 @@ func (s *Set) slot(policy string) (*slot, error) {
 		s.slots[policy] = sl
 	}
 	sl.used = time.Now()
+	sl.taking++
 	return sl, nil
 }
 
-// forgetOldest ends the idle engine that was used longest ago. s.mu is held.
+// taken says that an invocation has what it wanted of a slot, or has failed.
+func (s *Set) taken(sl *slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl.taking--
+}
+
+// forgetOldest ends the idle engine that was used longest ago, and reports whether there was one.
+// s.mu is held.
 func (s *Set) forgetOldest() bool {
 	oldest := ""
 	for policy, sl := range s.slots {
-		if !sl.starting.TryLock() {
-			continue
-		}
-		idle := sl.engine == nil || sl.engine.isIdle()
-		sl.starting.Unlock()
+		idle := sl.taking == 0 && (sl.engine == nil || sl.engine.isIdle())
 		if idle && (oldest == "" || sl.used.Before(s.slots[oldest].used)) {
 			oldest = policy
 		}
 	}
 	sl := s.slots[oldest]
-	if sl == nil || !sl.starting.TryLock() {
+	if sl == nil {
 		return false
 	}
 	if sl.engine != nil {
 		sl.engine.retire()
-		sl.engine = nil
 	}
-	sl.starting.Unlock()
 	delete(s.slots, oldest)
 	return true
 }
@@ -195,12 +208,9 @@ func (s *Set) Vacate() {
 		return
 	}
 	s.mu.Lock()
-	var idle []*Engine
-	for e := range s.all {
-		idle = append(idle, e)
-	}
+	all := slices.Collect(maps.Keys(s.all))
 	s.mu.Unlock()
-	for _, e := range idle {
+	for _, e := range all {
 		if e.isIdle() && e.retire() {
 			<-e.gone
 		}
@@ -215,14 +225,10 @@ func (s *Set) Close() {
 	}
 	s.mu.Lock()
 	s.closed = true
-	var all []*Engine
-	for e := range s.all {
-		all = append(all, e)
-	}
+	all := slices.Collect(maps.Keys(s.all))
 	s.mu.Unlock()
 	for _, e := range all {
-		e.retire()
-		e.kill("the session has ended")
+		e.kill(sessionOver)
 	}
 	for _, e := range all {
 		<-e.gone
