@@ -61,18 +61,8 @@ methods = ["DELETE"]`,
 // the host asks through it, in the clear and inside a CONNECT, and both it and the other side tell
 // what came through. JAIL_TEST_LONG asks every question, and one of seven is asked without.
 func TestDecideIsWhatTheProxyDoes(t *testing.T) {
-	needBuilt(t)
-	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestDecideIsWhatTheProxyDoes$", "-test.v",
-			"-test.timeout=8m")
-		out, err := cmd.CombinedOutput()
-		if t.Logf("%s", out); err != nil {
-			t.Fatal(err)
-		}
+	if !onTestInternet(t, "8m") {
 		return
-	}
-	if err := fetchtest.Enter(); err != nil {
-		t.Fatal(err)
 	}
 	w := newDecideWorld(t)
 	total, yes := 0, 0
@@ -145,18 +135,13 @@ func newDecideWorld(t *testing.T) *decideWorld {
 		fetchtest.StartHost(t, "93.184.216.34:"+port,
 			ca.Config(t, time.Now().Add(time.Hour), all...), serve)
 	}
-	roots := filepath.Join(w.h.state, "roots.pem")
-	files := map[string]string{roots: string(ca.PEM), filepath.Join(w.h.state,
-		"fetch.toml"): fmt.Sprintf("resolvers = [%q]\nroots = %q\n", names.Server, roots)}
+	w.h.fetchSettings(names, ca)
 	for name := range decideFetches {
-		files[filepath.Join(w.h.root, name+".toml")] = decideText(name)
-	}
-	for path, text := range files {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		path := filepath.Join(w.h.root, name+".toml")
+		if err := os.WriteFile(path, []byte(decideText(name)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.h.foreign["roots.pem"], w.h.foreign["fetch.toml"] = true, true
 	if out, err := exec.Command("cp", must(decidesProgram())(t),
 		filepath.Join(w.h.work, "decides")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -12,8 +12,8 @@ func TestDiffPaths(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
 	h.wants(h.jail("run", "--quiet", "--profile", "build", "--id", "parts", "--", "sh", "-c",
-		"mkdir -p src/deep docs; for f in src/a.c src/deep/b.c docs/a.md top; do echo $f > $f; done"),
-		0, "")
+		"mkdir -p src/deep docs; "+
+			"for f in src/a.c src/deep/b.c docs/a.md top; do echo $f > $f; done"), 0, "")
 	whole := h.jail("diff", "parts").out
 	digest := whole[strings.LastIndex(whole, "digest "):]
 	for _, c := range []struct{ paths, names []string }{

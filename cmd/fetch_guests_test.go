@@ -8,24 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
 // TestFetchGuests fetches in every way that a guest has, through the real proxy, on an internet of
 // the test's own: the command of the bundle, plainly and in a script, and the libraries for Go, C,
 // Rust and Python.
 func TestFetchGuests(t *testing.T) {
-	needBuilt(t)
-	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestFetchGuests$", "-test.v", "-test.timeout=9m")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !onTestInternet(t, "9m") {
 		return
-	}
-	if err := fetchtest.Enter(); err != nil {
-		t.Fatal(err)
 	}
 	w := newFetchWorld(t)
 	t.Run("command", w.command)

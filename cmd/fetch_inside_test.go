@@ -12,16 +12,8 @@ import (
 // TestFetchInside is what a hostile tool can do with each way in, and what it can learn, on an
 // internet of the test's own.
 func TestFetchInside(t *testing.T) {
-	needBuilt(t)
-	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestFetchInside$", "-test.v", "-test.timeout=9m")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !onTestInternet(t, "9m") {
 		return
-	}
-	if err := fetchtest.Enter(); err != nil {
-		t.Fatal(err)
 	}
 	w := newInsideWorld(t)
 	t.Run("vectors", func(t *testing.T) { vectors(t, w) })

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,16 +15,8 @@ import (
 // TestFetchShared: invocations in one shared engine fetch by proxies of their own. Each fetch is on
 // record as that of its invocation, and the policy refuses what it does not grant.
 func TestFetchShared(t *testing.T) {
-	needBuilt(t)
-	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestFetchShared$", "-test.v", "-test.timeout=8m")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !onTestInternet(t, "8m") {
 		return
-	}
-	if err := fetchtest.Enter(); err != nil {
-		t.Fatal(err)
 	}
 	h := newHost(t)
 	guest := must(build("fetcher.wasm", "./testdata/fetcher", "GOOS=wasip1", "GOARCH=wasm")())(t)
@@ -50,15 +40,7 @@ func TestFetchShared(t *testing.T) {
 			}
 			fmt.Fprintf(w, "this is %s", r.URL.Path)
 		}))
-	roots := filepath.Join(h.state, "roots.pem")
-	settings := fmt.Sprintf("resolvers = [%q]\nroots = %q\n", names.Server, roots)
-	for path, text := range map[string]string{roots: string(ca.PEM),
-		filepath.Join(h.state, "fetch.toml"): settings} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h.foreign["roots.pem"], h.foreign["fetch.toml"] = true, true
+	h.fetchSettings(names, ca)
 	h.daemon()
 	id := h.session("--profile", "fetch", "--fetch", "up.example.com", "--shared-engine")
 	fetch := func(name, url string) fetchResult {

@@ -20,20 +20,45 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
+// onTestInternet runs the rest of the test that calls it in a new process, on an internet of the
+// test's own, for at most so long. It returns false in the process that started that one.
+func onTestInternet(t *testing.T, timeout string) bool {
+	t.Helper()
+	needBuilt(t)
+	if !fetchtest.Inside() {
+		cmd := fetchtest.Command("-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout="+timeout)
+		out, err := cmd.CombinedOutput()
+		if t.Logf("%s", out); err != nil {
+			t.Fatal(err)
+		}
+		return false
+	}
+	if err := fetchtest.Enter(); err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
+
+// fetchSettings has fetches ask names for addresses, and trust ca.
+func (h *host) fetchSettings(names *fetchtest.Names, ca *fetchtest.Authority) {
+	h.t.Helper()
+	roots := filepath.Join(h.state, "roots.pem")
+	settings := fmt.Sprintf("resolvers = [%q]\nroots = %q\n", names.Server, roots)
+	for path, text := range map[string]string{roots: string(ca.PEM),
+		filepath.Join(h.state, "fetch.toml"): settings} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	h.foreign["roots.pem"], h.foreign["fetch.toml"] = true, true
+}
+
 // TestFetch is what a user sees of the network, on an internet of the test's own: guests reach what
 // the policy grants and nothing else, the record says so, and a credential is nowhere but on the
 // wire.
 func TestFetch(t *testing.T) {
-	needBuilt(t)
-	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestFetch$", "-test.v", "-test.timeout=8m")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !onTestInternet(t, "8m") {
 		return
-	}
-	if err := fetchtest.Enter(); err != nil {
-		t.Fatal(err)
 	}
 	w := newFetchWorld(t)
 	t.Run("granted", w.granted)

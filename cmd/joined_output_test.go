@@ -22,8 +22,9 @@ func TestJoinedOutput(t *testing.T) {
 	native := []string{"/bin/sh", "-c",
 		`i=0; while [ $i -lt 200 ]; do echo to stdout; echo to stderr >&2; i=$((i+1)); done`}
 	for name, args := range map[string][]string{
-		"module":     append([]string{"run", "--quiet", "--discard", "--"}, both...),
-		"program":    append([]string{"run", "--quiet", "--discard", "--profile", "build", "--"}, native...),
+		"module": append([]string{"run", "--quiet", "--discard", "--"}, both...),
+		"program": append([]string{"run", "--quiet", "--discard", "--profile", "build", "--"},
+			native...),
 		"script":     {"sh", "--quiet", "--discard", "-c", native[2]},
 		"in session": append([]string{"session", "exec", "--quiet", id, "--"}, native...),
 		"in engine":  append([]string{"session", "exec", "--quiet", shared, "--"}, both...),

@@ -5,25 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
 // TestLearnFetch: of the network what was requested is granted, host, port, method and path, and of
 // what was refused the policy tells a person. What is learnt is enough, and without its rule it is
 // not.
 func TestLearnFetch(t *testing.T) {
-	needBuilt(t)
 	have(t, "/usr/bin/curl")
-	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestLearnFetch$", "-test.v", "-test.timeout=8m")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !onTestInternet(t, "8m") {
 		return
-	}
-	if err := fetchtest.Enter(); err != nil {
-		t.Fatal(err)
 	}
 	h := newNativeWorld(t).h
 	h.files(map[string]string{

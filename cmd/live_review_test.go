@@ -95,8 +95,9 @@ func TestLiveReviewOfARun(t *testing.T) {
 	d := h.daemon()
 	const script = "while read l; do echo $l >said; echo got $l; done"
 	for id, args := range map[string][]string{
-		"wasi":   {"sh", "--id", "wasi", "--keep", "-c", script},
-		"native": {"run", "--profile", "build", "--id", "native", "--keep", "--", "sh", "-c", script},
+		"wasi": {"sh", "--id", "wasi", "--keep", "-c", script},
+		"native": {"run", "--profile", "build", "--id", "native", "--keep", "--", "sh", "-c",
+			script},
 	} {
 		r := h.liveWith(h.command(args...), id)
 		if o := h.jail("diff", id); o.code != 0 || !strings.Contains(o.out, "+hello\n") ||
@@ -143,7 +144,8 @@ func TestLiveReviewByTwo(t *testing.T) {
 		all[fmt.Sprintf("f%d", i)] = "0\n"
 	}
 	h.files(all)
-	id := h.session("--id", "two", "--profile", "build", "--keep", "--limit", "workspace_files=10000")
+	id := h.session("--id", "two", "--profile", "build", "--keep", "--limit",
+		"workspace_files=10000")
 	tool := h.liveWith(h.command("session", "exec", id, "--id", "tool", "--", "sh", "-c",
 		`echo got hello; read l; while read pass; do
 			i=0; while [ $i -lt 1000 ]; do echo tool $pass >f$i; i=$((i+1)); done

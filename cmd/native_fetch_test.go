@@ -28,16 +28,8 @@ import (
 // jail's own loopback, with the settings that they have from their surroundings alone; and nothing
 // else, by no other way.
 func TestNativeFetch(t *testing.T) {
-	needBuilt(t)
-	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestNativeFetch$", "-test.v", "-test.timeout=8m")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !onTestInternet(t, "8m") {
 		return
-	}
-	if err := fetchtest.Enter(); err != nil {
-		t.Fatal(err)
 	}
 	w := newNativeWorld(t)
 	t.Run("clients", w.clients)
@@ -70,11 +62,8 @@ func newNativeWorld(t *testing.T) *nativeWorld {
 	serve := serveConn(t, newRegistries(t, h.root))
 	w.up = fetchtest.StartHost(t, "93.184.216.34:443",
 		ca.Config(t, time.Now().Add(time.Hour), "up.example.com"), serve)
-	roots := filepath.Join(h.state, "roots.pem")
+	h.fetchSettings(names, ca)
 	for path, text := range map[string]string{
-		roots: string(ca.PEM),
-		filepath.Join(h.state, "fetch.toml"): fmt.Sprintf("resolvers = [%q]\nroots = %q\n",
-			names.Server, roots),
 		filepath.Join(h.root, "net.toml"): fmt.Sprintf(nativeNet, ""),
 		filepath.Join(h.root, "narrow.toml"): fmt.Sprintf(nativeNet,
 			"[without.syscalls]\ngroups = [\"loopback\"]"),
@@ -87,7 +76,6 @@ func newNativeWorld(t *testing.T) *nativeWorld {
 			t.Fatal(err)
 		}
 	}
-	h.foreign["roots.pem"], h.foreign["fetch.toml"] = true, true
 	return w
 }
 

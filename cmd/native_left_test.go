@@ -48,7 +48,8 @@ func TestNativeLeftProcesses(t *testing.T) {
 		"trap '' TERM; (trap '' TERM INT; while :; do :; done) & exit 3":     1,
 		"sh -c 'kill -9 $$'; true & wait; sh -c 'sleep 1000 & exit'; exit 3": 1,
 	} {
-		r := h.objectOf("run", "--discard", "--profile", "build", "--json", "--", "sh", "-c", script)
+		r := h.objectOf("run", "--discard", "--profile", "build", "--json", "--", "sh", "-c",
+			script)
 		if r.ExitCode != 3 || r.LeftProcesses != want || r.Limit != nil {
 			t.Errorf("%q: exit code %d, %d left, limit %+v; want %d", script, r.ExitCode,
 				r.LeftProcesses, r.Limit, want)

@@ -53,9 +53,10 @@ func TestNativeMachine(t *testing.T) {
 	}
 	// The kernel's other files are still not there.
 	r := h.native("build", append(limits, "sh", "-c",
-		"for f in /proc/sys /proc/kcore /proc/version /proc/interrupts /proc/1/status; do cat $f; done; ls /proc | grep -v [0-9]; echo x > /proc/uptime")...)
-	if strings.Count(r.Stderr, "No such file") != 4 || !strings.Contains(r.Stderr, "Read-only") || r.ExitCode == 0 ||
-		strings.TrimSpace(r.Stdout) != "self\nthread-self" {
+		"for f in /proc/sys /proc/kcore /proc/version /proc/interrupts /proc/1/status; "+
+			"do cat $f; done; ls /proc | grep -v [0-9]; echo x > /proc/uptime")...)
+	if strings.Count(r.Stderr, "No such file") != 4 || !strings.Contains(r.Stderr, "Read-only") ||
+		r.ExitCode == 0 || strings.TrimSpace(r.Stdout) != "self\nthread-self" {
 		t.Errorf("what is left of proc: %s%s", r.Stdout, r.Stderr)
 	}
 	if shown("node") {

@@ -17,7 +17,8 @@ try: os.sched_setaffinity(0, {0})
 except PermissionError: pass
 `
 	id := h.session("--discard", "--profile", "build")
-	const line = "jail: denied: calls that programs try and do without: mlock (3), sched_setaffinity (1)\n"
+	const line = "jail: denied: calls that programs try and do without: " +
+		"mlock (3), sched_setaffinity (1)\n"
 	for _, c := range []struct {
 		flags       []string
 		more, lines string

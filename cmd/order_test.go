@@ -9,8 +9,8 @@ import (
 )
 
 // supervisorOrder lists the packages below supervisor/ from the lowest floor to the highest. A
-// package may import packages of lower floors only, and none of its own floor. A new package goes on
-// the lowest floor above all packages that it imports.
+// package may import packages of lower floors only, and none of its own floor. A new package goes
+// on the lowest floor above all packages that it imports.
 var supervisorOrder = [][]string{
 	// What a client must know of the API, which imports nothing.
 	{"wire"},

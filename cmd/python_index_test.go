@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,16 +17,8 @@ import (
 // a flag or a file of the user's. The index is the test's own, under the real names, with an
 // authority that the operator trusts.
 func TestPythonIndex(t *testing.T) {
-	needBuilt(t)
-	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestPythonIndex$", "-test.v", "-test.timeout=5m")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !onTestInternet(t, "5m") {
 		return
-	}
-	if err := fetchtest.Enter(); err != nil {
-		t.Fatal(err)
 	}
 	h := newHost(t)
 	newIndex(t, h)
@@ -60,15 +50,7 @@ func newIndex(t *testing.T, h *host) {
 	serve("pypi.org", "93.184.216.34", "/simple/", "text/html", page)
 	serve("files.pythonhosted.org", "93.184.216.35", "/packages/"+file, "application/zip",
 		string(wheel))
-	roots := filepath.Join(h.state, "roots.pem")
-	settings := fmt.Sprintf("resolvers = [%q]\nroots = %q\n", names.Server, roots)
-	for path, text := range map[string]string{roots: string(ca.PEM),
-		filepath.Join(h.state, "fetch.toml"): settings} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h.foreign["roots.pem"], h.foreign["fetch.toml"] = true, true
+	h.fetchSettings(names, ca)
 }
 
 func (h *host) fetched(t *testing.T, args ...string) (r fetchResult) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// An invocation in the background goes on without its command, works on the session's shadow, has its
-// output in jail logs, and ends by jail kill, or with the session.
+// An invocation in the background goes on without its command, works on the session's shadow, has
+// its output in jail logs, and ends by jail kill, or with the session.
 func TestSessionBackground(t *testing.T) {
 	h := newHost(t)
 	h.daemon()

@@ -99,8 +99,8 @@ func structTypes(t *testing.T) map[string]*structType {
 	structs := map[string]bool{}
 	root := ".."
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && slices.Contains([]string{"testdata", "bin", ".git", "jailtest"},
-			d.Name()) {
+		skipped := []string{"testdata", "bin", ".git", "jailtest"}
+		if err != nil || d.IsDir() && slices.Contains(skipped, d.Name()) {
 			if err == nil {
 				err = fs.SkipDir
 			}
@@ -186,8 +186,8 @@ func typeName(e ast.Expr, pkg string, imports map[string]string) string {
 	return ""
 }
 
-// TestTypesAreSmall: no type that does work has more than 12 fields or 40 methods, with those of the
-// types that it embeds. A type without a method does no work.
+// TestTypesAreSmall: no type that does work has more than 12 fields or 40 methods, with those of
+// the types that it embeds. A type without a method does no work.
 func TestTypesAreSmall(t *testing.T) {
 	types := structTypes(t)
 	for name := range types {
@@ -202,13 +202,14 @@ func TestTypesAreSmall(t *testing.T) {
 			continue
 		}
 		if methods > mostMethods {
-			t.Errorf("%s has %d methods, and may have %d: give a part of its work to a type of its own",
-				name, methods, mostMethods)
+			t.Errorf("%s has %d methods, and may have %d: give a part of its work to a type of "+
+				"its own", name, methods, mostMethods)
 		}
 		large := fields > mostFields && methods > 0
 		if large && largeData[name] == "" {
-			t.Errorf("%s has %d fields and %d methods, and may have %d fields: give what one step needs "+
-				"to that step, or say in largeData why it is data", name, fields, methods, mostFields)
+			t.Errorf("%s has %d fields and %d methods, and may have %d fields: give what one step "+
+				"needs to that step, or say in largeData why it is data", name, fields, methods,
+				mostFields)
 		}
 		if !large && largeData[name] != "" {
 			t.Errorf("largeData has %s, which is small", name)

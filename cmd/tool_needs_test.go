@@ -16,7 +16,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/jail-sandbox/jail/runners/wasi"
-	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
 // needsPolicy grants more than either bundle asks for.
@@ -42,16 +41,8 @@ ports = [443]
 // run of its own and in a script, whatever the script's policy grants, and whatever the commands
 // beside it may. Both bundles have the very same module.
 func TestNeedsInScripts(t *testing.T) {
-	needBuilt(t)
-	if !fetchtest.Inside() {
-		cmd := fetchtest.Command("-test.run=^TestNeedsInScripts$", "-test.v", "-test.timeout=8m")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !onTestInternet(t, "8m") {
 		return
-	}
-	if err := fetchtest.Enter(); err != nil {
-		t.Fatal(err)
 	}
 	w := newFetchWorld(t)
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// targetPolicies writes two policies whose workspace is at its own path: one of programs of the host,
-// one of modules.
+// targetPolicies writes two policies whose workspace is at its own path: one of programs of the
+// host, one of modules.
 func (h *host) targetPolicies() (native, modules string) {
 	h.t.Helper()
 	text := func(base string) string {
@@ -38,8 +38,8 @@ func outsideMounts(t *testing.T) string {
 	return dir
 }
 
-// With workspace.target = "same" tools find the workspace at the directory's own path, and what they
-// change there is a change of the shadow.
+// With workspace.target = "same" tools find the workspace at the directory's own path, and what
+// they change there is a change of the shadow.
 func TestWorkspaceTarget(t *testing.T) {
 	h := newHost(t)
 	h.daemon()
@@ -65,11 +65,13 @@ func TestWorkspaceTarget(t *testing.T) {
 		args      []string
 		out       string
 	}{
-		{"program", docs, []string{"--policy", native, "--", "sh", "-c", "pwd; cat " + way + "/here"},
+		{"program", docs,
+			[]string{"--policy", native, "--", "sh", "-c", "pwd; cat " + way + "/here"},
 			docs + "\nroot\n"},
 		{"script by its own path", docs, []string{"--policy", native, "--", way + "/say.sh"},
 			way + "/say.sh in " + docs + "\n"},
-		{"script by the policy's path", docs, []string{"--policy", native, "--", "/workspace/say.sh"},
+		{"script by the policy's path", docs,
+			[]string{"--policy", native, "--", "/workspace/say.sh"},
 			way + "/say.sh in " + docs + "\n"},
 		{"module", elsewhere, []string{"--policy", modules, "--", "cat", elsewhere + "/here"},
 			"there\n"},
@@ -82,7 +84,8 @@ func TestWorkspaceTarget(t *testing.T) {
 		if c.dir == elsewhere {
 			workspace = elsewhere
 		}
-		o := h.from(c.dir, append([]string{"run", "--quiet", "--workspace", workspace}, c.args...)...)
+		args := []string{"run", "--quiet", "--workspace", workspace}
+		o := h.from(c.dir, append(args, c.args...)...)
 		if o.code != 0 || o.out != c.out {
 			t.Errorf("%s: %+v, want %q", c.what, o, c.out)
 		}

@@ -83,7 +83,8 @@ func (p Policy) Normal() Policy {
 // String shows one part a line.
 func (p Policy) String() string {
 	return fmt.Sprintf(
-		"workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\nenv: %s\nsyscalls: %s\naudit: %s\nsession: %s\n",
+		"workspace: %s\nmounts: %s\nlimits: %s\ntools: %s\nfetch: %s\n"+
+			"env: %s\nsyscalls: %s\naudit: %s\nsession: %s\n",
 		p.Workspace, p.Mounts, p.Limits, p.Tools, p.Fetch, p.Env, p.Syscalls, p.Audit,
 		p.Session)
 }

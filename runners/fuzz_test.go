@@ -18,7 +18,8 @@ func FuzzOrder(f *testing.F) {
 			Mounts: []Mount{{Path: "/w", Write: true, Hide: []string{"*.pem"}}},
 			Layout: LayoutRooted}},
 		Answer{Failure: "no"}, Answer{Report: &Report{Denied: []Denial{{Layer: "wasi",
-			What: "read /x", Rule: "outside", Count: 3}}, Trap: &Trap{"memory", "x"}, MemoryRefused: &MemoryRefused{1, 2}}},
+			What: "read /x", Rule: "outside", Count: 3}}, Trap: &Trap{"memory", "x"},
+			MemoryRefused: &MemoryRefused{1, 2}}},
 	} {
 		text, err := json.Marshal(v)
 		if err != nil {

@@ -53,9 +53,9 @@ type Reply struct {
 	Answer Answer `json:"answer"`
 }
 
-// SignalTerminate is the signal, SIGPWR, by which the host asks process 1 of a jail to have its other
-// processes end by themselves. Process 1 of a program of the host takes it; it is one that a program
-// does not send to its parent by accident.
+// SignalTerminate is the signal, SIGPWR, by which the host asks process 1 of a jail to have its
+// other processes end by themselves. Process 1 of a program of the host takes it; it is one that a
+// program does not send to its parent by accident.
 const SignalTerminate = 30
 
 // Native names the program and its terminal.

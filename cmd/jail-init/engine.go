@@ -11,15 +11,14 @@ import (
 	"github.com/jail-sandbox/jail/runners"
 	native "github.com/jail-sandbox/jail/runners/native/guest"
 	shell "github.com/jail-sandbox/jail/runners/shell/guest"
-	"github.com/jail-sandbox/jail/runners/wasi/guest"
 	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
 // failureCode is the exit code of jail-init if it could not follow its order; its answer says why.
 const failureCode = 125
 
-func carryOut(ctx context.Context, order runners.Order, modules [][]byte, ready *guest.Loaded) (int,
-	runners.Answer) {
+func carryOut(ctx context.Context, order runners.Order, modules [][]byte,
+	ready *wasiguest.Loaded) (int, runners.Answer) {
 	errOut := os.Stderr
 	if order.Joined {
 		errOut = os.Stdout
@@ -42,7 +41,7 @@ func carryOut(ctx context.Context, order runners.Order, modules [][]byte, ready 
 	if ready != nil {
 		report, err = ready.Run(ctx, order.Invocation, os.Stdin, os.Stdout, errOut)
 	} else {
-		report, err = guest.Run(ctx, order.Invocation, modules[0], os.Stdin, os.Stdout, errOut)
+		report, err = wasiguest.Run(ctx, order.Invocation, modules[0], os.Stdin, os.Stdout, errOut)
 	}
 	if err != nil {
 		return failureCode, runners.FailureAnswer(&report, err)
@@ -56,10 +55,11 @@ func compile(inv runners.Invocation, module []byte, out io.Writer) error {
 	if err := os.Mkdir(inv.CacheDir, 0o700); err != nil {
 		return err
 	}
-	if err := guest.Compile(context.Background(), module, inv.Module, inv.CacheDir); err != nil {
+	err := wasiguest.Compile(context.Background(), module, inv.Module, inv.CacheDir)
+	if err != nil {
 		return err
 	}
-	path, err := guest.Entry(inv.CacheDir)
+	path, err := wasiguest.Entry(inv.CacheDir)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func compile(inv runners.Invocation, module []byte, out io.Writer) error {
 // prepared holds a module that jail-init loaded before its run, behind all layers of the jail. No
 // code of the module has run, and it has no memory or table yet. It is empty if the module could
 // not be loaded; the run then reports the error.
-type prepared struct{ loaded *guest.Loaded }
+type prepared struct{ loaded *wasiguest.Loaded }
 
 func (p *prepared) load(order runners.Order, files []*os.File) {
 	if p.loaded != nil || len(files) != 1 {
@@ -94,14 +94,14 @@ func (p *prepared) load(order runners.Order, files []*os.File) {
 	if err != nil {
 		return
 	}
-	if l, err := guest.Load(context.Background(), module, order.Invocation.Module,
+	if l, err := wasiguest.Load(context.Background(), module, order.Invocation.Module,
 		order.Invocation.CacheDir); err == nil {
 		p.loaded = l
 	}
 }
 
 // of returns the module if the order names it.
-func (p *prepared) of(order runners.Order) *guest.Loaded {
+func (p *prepared) of(order runners.Order) *wasiguest.Loaded {
 	if !order.Prepared || order.Script != nil || order.Native != nil || order.Compile {
 		return nil
 	}

@@ -15,16 +15,17 @@ import (
 
 // linked gives programs what a policy with the group loopback gives them.
 func linked(s *jailtest.Setup) {
-	s.Plan.InnerFilter = seccomp.NewFilter(append(s.Plan.InnerFilter.Groups, "loopback", "links")...)
+	s.Plan.InnerFilter = seccomp.NewFilter(append(s.Plan.InnerFilter.Groups, "loopback",
+		"links")...)
 	s.Plan.OuterFilter = seccomp.NewOuterFilter(append(s.Plan.OuterFilter.Groups, "loopback",
 		"links")...)
 	s.Plan.Landlock.Network = true
 }
 
 // TestNativeLinks: a program with the jail's own loopback to itself lists its interfaces and sends
-// datagrams to itself. It opens no other kind of socket, changes no address, route or interface, and
-// reaches nobody outside. The control beside each is the same where it must work: with every socket,
-// with the capability, or without the network namespace.
+// datagrams to itself. It opens no other kind of socket, changes no address, route or interface,
+// and reaches nobody outside. The control beside each is the same where it must work: with every
+// socket, with the capability, or without the network namespace.
 //
 // T-070 to T-074.
 func TestNativeLinks(t *testing.T) {

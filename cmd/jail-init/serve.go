@@ -10,12 +10,12 @@ import (
 
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/runners/wasi/guest"
+	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
 // An engine carries out the invocations of one session, each as an instance of its module with a
-// memory, descriptors and a file view of its own, on a thread of its own. They share the process, so
-// a fault of the process ends all of them; the host then starts a new one.
+// memory, descriptors and a file view of its own, on a thread of its own. They share the process,
+// so a fault of the process ends all of them; the host then starts a new one.
 type engine struct {
 	conn *control.Conn
 	// sending is held while a reply is sent.
@@ -32,7 +32,7 @@ type engine struct {
 // A loading is a module that is loaded, or being loaded.
 type loading struct {
 	once   sync.Once
-	module *guest.Loaded
+	module *wasiguest.Loaded
 	err    error
 }
 
@@ -105,7 +105,7 @@ func (e *engine) invoke(ctx context.Context, call runners.Call, files []*os.File
 			len(files), want)
 	}
 	if call.Fetch {
-		ctx = guest.WithProxy(ctx, guest.NewProxy(files[callFiles]))
+		ctx = wasiguest.WithProxy(ctx, wasiguest.NewProxy(files[callFiles]))
 	}
 	module, err := e.load(ctx, call.Invocation, files[0])
 	if err != nil {
@@ -122,8 +122,8 @@ func (e *engine) invoke(ctx context.Context, call runners.Call, files []*os.File
 }
 
 // load loads a module once for all calls. An error is not kept: the next call may do better.
-func (e *engine) load(ctx context.Context, inv runners.Invocation, file *os.File) (*guest.Loaded,
-	error) {
+func (e *engine) load(ctx context.Context, inv runners.Invocation,
+	file *os.File) (*wasiguest.Loaded, error) {
 	e.mu.Lock()
 	l := e.loaded[inv.CacheDir]
 	if l == nil {
@@ -135,7 +135,7 @@ func (e *engine) load(ctx context.Context, inv runners.Invocation, file *os.File
 		var module []byte
 		if module, l.err = readModule(file); l.err == nil {
 			// A caller that goes away must not spoil the module for the others.
-			l.module, l.err = guest.Load(context.WithoutCancel(ctx), module, inv.Module,
+			l.module, l.err = wasiguest.Load(context.WithoutCancel(ctx), module, inv.Module,
 				inv.CacheDir)
 		}
 	})

@@ -77,8 +77,8 @@ func Why(a Ask, sources []Source) (Answer, error) {
 	if l, unnamed := unnamed(a, q, d, eff); unnamed {
 		d = policy.Decision{Layer: l.Name, Source: l.Source, Rule: policy.RuleInternal}
 	}
-	out := Answer{Internal: a.Internal, Question: a.String(), Allowed: d.Allowed, Ask: d.Ask, Layer: d.Layer,
-		Rule: d.Rule}
+	out := Answer{Internal: a.Internal, Question: a.String(), Allowed: d.Allowed, Ask: d.Ask,
+		Layer: d.Layer, Rule: d.Rule}
 	for _, s := range sources {
 		v, own := verdict(q, s)
 		if d.Rule == policy.RuleInternal && v.Layer == d.Layer {

@@ -63,8 +63,8 @@ type draft struct {
 	over map[string][]Position
 }
 
-// A section is that of the tools of one pattern. The keys of the draft begin with prefix, which ends
-// with a dot.
+// A section is that of the tools of one pattern. The keys of the draft begin with prefix, which
+// ends with a dot.
 type section struct {
 	tool   policy.Glob
 	prefix string
@@ -96,7 +96,9 @@ func (d *draft) adopt(t *draft) {
 // inheritTools joins the sections for one pattern, and takes over the others.
 func (d *draft) inheritTools(base *draft) {
 	for _, t := range base.tools {
-		i := slices.IndexFunc(d.tools, func(own *draft) bool { return own.section.prefix == t.section.prefix })
+		i := slices.IndexFunc(d.tools, func(own *draft) bool {
+			return own.section.prefix == t.section.prefix
+		})
 		if i < 0 {
 			d.adopt(t)
 			continue

@@ -180,7 +180,8 @@ func (p *parser) finish(source string, d *draft) {
 	for _, t := range d.tools {
 		if err := t.policy.Check(); err != nil {
 			for line := range strings.SplitSeq(err.Error(), "\n") {
-				p.errs.add(d.at[strings.TrimSuffix(t.section.prefix, ".")], "", "%s%s", t.section.prefix, line)
+				p.errs.add(d.at[strings.TrimSuffix(t.section.prefix, ".")], "", "%s%s",
+					t.section.prefix, line)
 			}
 		}
 	}

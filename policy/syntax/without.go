@@ -175,7 +175,9 @@ func (d *draft) remove(key, name string) {
 		p.Limits.Put(name, 0)
 		delete(d.at, "limits."+name)
 	case "tool":
-		d.tools = slices.DeleteFunc(d.tools, func(t *draft) bool { return t.section.tool.String() == name })
+		d.tools = slices.DeleteFunc(d.tools, func(t *draft) bool {
+			return t.section.tool.String() == name
+		})
 	case "workspace.hide":
 		p.Workspace.Hide = slices.DeleteFunc(slices.Clone(p.Workspace.Hide), is)
 	case "workspace.protect":

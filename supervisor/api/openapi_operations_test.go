@@ -29,8 +29,8 @@ type query struct {
 
 // joinedOutput is the query for both outputs of a tool in one.
 var joinedOutput = []query{{name: "output", enum: []string{"joined"},
-	about: "joined gives the tool one pipe for its standard output and standard error: both come as " +
-		"output, in the order in which the tool wrote them, and the error output is empty."}}
+	about: "joined gives the tool one pipe for its standard output and standard error: both come " +
+		"as output, in the order in which the tool wrote them, and the error output is empty."}}
 
 // operations are the texts of all routes, by method and path.
 var operations = map[string]operationText{
@@ -148,8 +148,9 @@ var operations = map[string]operationText{
 					"characters escaped, reversibly."},
 			{name: "hunks", enum: []string{"1"},
 				about: "1 asks for the hunks of each change after it."},
-			{name: "path", about: "Only changes at and below this path, which may be a pattern; several times " +
-				"for several paths. The digest is that of all changes. 404 if no change has it."},
+			{name: "path", about: "Only changes at and below this path, which may be a pattern; " +
+				"several times for several paths. The digest is that of all changes. " +
+				"404 if no change has it."},
 		},
 		gives: "application/x-ndjson",
 		done:  "Lines, each a ReviewLine.",

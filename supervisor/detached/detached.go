@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -134,15 +135,14 @@ func (s *Runs) Start(ctx context.Context, c caller.Caller,
 		leave()
 		return s.await(ctx, req.ID, d)
 	}
-	request := req
-	request.Limits = append(append([]string{}, req.Limits...), OutputLimit)
+	req.Limits = slices.Concat(req.Limits, []string{OutputLimit})
 	streams := stdio.Streams{Out: writer{d, streamOut}, Err: writer{d, streamErr},
 		Tracked: leave, Started: func() { close(d.started) }}
 	if d.in != nil {
 		streams.In = d.in
 	}
 	s.o.Life.Go(func() {
-		res := s.o.Run(context.Background(), c, request, streams)
+		res := s.o.Run(context.Background(), c, req, streams)
 		leave()
 		select {
 		case <-d.started:

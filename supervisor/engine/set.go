@@ -15,8 +15,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// maxEngines is how many engines of a session may stand, each for another policy: the session's own,
-// and what the limits of single invocations and the sections of single tools make of it.
+// maxEngines is how many engines of a session may stand, each for another policy: the session's
+// own, and what the limits of single invocations and the sections of single tools make of it.
 const maxEngines = 4
 
 // A Set has the engines of one session. Its methods may be called from several goroutines.
@@ -45,8 +45,8 @@ type slot struct {
 }
 
 // NewSet returns the engines of a session, of which none stands. base is the first of the session's
-// host ids, places how many invocations there may be at one time, and files opens what a jail shares
-// with the session's others.
+// host ids, places how many invocations there may be at one time, and files opens what a jail
+// shares with the session's others.
 func NewSet(id string, base uint32, places int64, o prewarm.Options,
 	files prewarm.FilesFunc) *Set {
 	return &Set{id: id, places: places, make: o,
@@ -59,8 +59,8 @@ func NewSet(id string, base uint32, places int64, o prewarm.Options,
 type Need struct {
 	// Policy is the digest of its policy: others share the engine only if theirs is the same.
 	Policy string
-	// Plan is that of a jail of its own. Its mounts have the compiled modules of the engine, of which
-	// that of the invocation is the Module-th.
+	// Plan is that of a jail of its own. Its mounts have the compiled modules of the engine, of
+	// which that of the invocation is the Module-th.
 	Plan   jail.Plan
 	Module int
 	// Binds are the sources of the bind mounts, where the plan mounts anything of the host.
@@ -121,8 +121,8 @@ func (s *Set) Take(ctx context.Context, n Need) (*Call, error) {
 // sessionOver says why the engines of a session that has ended are killed.
 const sessionOver = "the session has ended"
 
-// add takes a new engine among those of the set until nothing is left of it. It returns false if the
-// set is closed.
+// add takes a new engine among those of the set until nothing is left of it. It returns false if
+// the set is closed.
 func (s *Set) add(e *Engine) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +161,9 @@ func (s *Set) slot(policy string) (*slot, error) {
 		for len(s.slots) >= maxEngines {
 			if !s.forgetOldest() {
 				return nil, problem.New(problem.Busy,
-					"session %s runs invocations of %d policies in shared engines, as many as it may",
-					s.id, maxEngines).WithHint("try again when some have ended")
+					"session %s runs invocations of %d policies in shared engines, "+
+						"as many as it may", s.id, maxEngines).
+					WithHint("try again when some have ended")
 			}
 		}
 		sl = &slot{}

@@ -116,8 +116,8 @@ type DetachRequest struct {
 	Request
 	// Keep the tool's standard input open for a client that attaches.
 	Input bool `json:"input,omitempty"`
-	// The open session in which it is an invocation; empty for a run of its own. Policy, workspace and
-	// fate are then those of the session.
+	// The open session in which it is an invocation; empty for a run of its own. Policy, workspace
+	// and fate are then those of the session.
 	Session string `json:"session,omitempty"`
 }
 

@@ -198,8 +198,8 @@ func (j *Job) idleLimits() (out []string) {
 		if has < asked {
 			out = append(out,
 				fmt.Sprintf(
-					"--limit %s changes nothing: the policy grants %s, which a flag lowers and never raises; "+
-						"jail profile new NAME makes a policy that can grant more", text,
+					"--limit %s changes nothing: the policy grants %s, which a flag lowers and "+
+						"never raises; jail profile new NAME makes a policy that can grant more", text,
 					unit.Format(has)))
 		}
 	}

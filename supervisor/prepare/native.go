@@ -172,7 +172,8 @@ func (v *view) startable(eff policy.Effective, name string, f *os.File) error {
 		if !program.Script {
 			return nil
 		}
-		if d := eff.Decide(policy.Native{Path: v.workspace.inPolicy(program.Interpreter)}); !d.Allowed {
+		d := eff.Decide(policy.Native{Path: v.workspace.inPolicy(program.Interpreter)})
+		if !d.Allowed {
 			return toolDenied("program "+program.Interpreter+", which "+name+
 				" names in its first line,", d)
 		}
@@ -258,7 +259,8 @@ func (f *finder) environ(t Tool) ([]string, error) {
 		return env, err
 	}
 	add := func(name, value string) {
-		if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") }) {
+		has := func(e string) bool { return strings.HasPrefix(e, name+"=") }
+		if !slices.ContainsFunc(env, has) {
 			env = append(env, name+"="+value)
 		}
 	}
@@ -284,8 +286,8 @@ func (f *finder) environ(t Tool) ([]string, error) {
 	return env, nil
 }
 
-// processorVariables say how many threads are of use to nproc and OpenMP, and to Go, which count the
-// processors of the host and not what the limit gives.
+// processorVariables say how many threads are of use to nproc and OpenMP, and to Go, which count
+// the processors of the host and not what the limit gives.
 var processorVariables = []string{"OMP_THREAD_LIMIT", "GOMAXPROCS"}
 
 // processors returns how many processors a limit can keep busy, in thousandths.

@@ -229,7 +229,8 @@ func checkIO(slice string, l policy.Limits) error {
 	if err := cgroup.MissingIO(slice); err != nil {
 		return problem.MissingLayer("control groups",
 			fmt.Sprintf("limits io_read and io_write need them to bound the use of disks: %v", err),
-			"take io_read and io_write out of the policy, or enable the controller (blkio, or io of cgroup v2)", err)
+			"take io_read and io_write out of the policy, "+
+				"or enable the controller (blkio, or io of cgroup v2)", err)
 	}
 	return nil
 }

@@ -174,8 +174,8 @@ func (j *Job) openWorkspace() (*os.File, error) {
 	access := j.Policy.Policy().Workspace.Access
 	if access == policy.WorkspaceNone {
 		if j.Req.Workspace != "" && !j.Req.NoWorkspace {
-			return nil, toolDenied("a workspace", j.Policy.Decide(policy.Open{Path: policy.WorkspaceDir,
-				Want: policy.Read}))
+			return nil, toolDenied("a workspace",
+				j.Policy.Decide(policy.Open{Path: policy.WorkspaceDir, Want: policy.Read}))
 		}
 		return nil, nil
 	}

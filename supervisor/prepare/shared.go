@@ -61,9 +61,9 @@ func (m *Modules) Close() {
 	m.hold.Close()
 }
 
-// sharedMemory is the linear memory that one invocation in a shared engine may have, of the limit of
-// all of them together. The rest is for the engine and for others, so that an invocation which asks
-// for ever more is refused by itself before the kernel ends the process.
+// sharedMemory is the linear memory that one invocation in a shared engine may have, of the limit
+// of all of them together. The rest is for the engine and for others, so that an invocation which
+// asks for ever more is refused by itself before the kernel ends the process.
 func sharedMemory(limit int64) int64 { return limit / 4 * 3 }
 
 // mayShare reports whether the job can run in a shared engine of its session. What is seen of a

@@ -28,8 +28,9 @@ func targetOf(eff policy.Effective, source *os.File) target {
 	return target(own)
 }
 
-// ofModule returns the target for a WebAssembly module. Its view has no mount inside another one, so
-// it finds a directory that lies in a mount of the policy, such as /tmp, at [policy.WorkspaceDir].
+// ofModule returns the target for a WebAssembly module. Its view has no mount inside another one,
+// so it finds a directory that lies in a mount of the policy, such as /tmp, at
+// [policy.WorkspaceDir].
 func (t target) ofModule(mounts policy.Mounts) target {
 	if slices.ContainsFunc(mounts, func(m policy.Mount) bool {
 		return paths.Within(m.Target, string(t))

@@ -167,7 +167,8 @@ func (f *finder) bundled(name string) (Tool, error) {
 // grantBeside is the hint to a profile that grants what flag says beside what the run's own grants.
 func (f *finder) grantBeside(flag string) string {
 	return fmt.Sprintf(
-		"jail profile new mine --from %s %s makes a profile that lets it run beside what %[1]s grants: jail run --policy mine.toml", profileName(f.req), flag)
+		"jail profile new mine --from %s %s makes a profile that lets it run "+
+			"beside what %[1]s grants: jail run --policy mine.toml", profileName(f.req), flag)
 }
 
 // hintFor says what to do about a tool that is not installed. Who asks for what the host has is
@@ -181,7 +182,8 @@ func (f *finder) hintFor(name string) string {
 		at := filepath.Join(dir, name)
 		if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() &&
 			info.Mode()&0o111 != 0 {
-			return at + " is a program of this host: --profile build runs it with others of its kind; " + f.grantBeside("--native "+at)
+			return at + " is a program of this host: --profile build " +
+				"runs it with others of its kind; " + f.grantBeside("--native "+at)
 		}
 	}
 	return list
@@ -352,7 +354,8 @@ func (s *Preparer) compileInTurn(ctx context.Context, j *Job, t Tool) error {
 	leave, err := s.modules.compiling.Enter(ctx, j.Caller.UID, 1, 0)
 	if e := (*problem.Error)(nil); errors.As(err, &e) && e.Code == problem.Busy {
 		return problem.New(problem.Busy,
-			"jaild is busy: tool %s is to be compiled, and as many others are as it compiles at one time", t.Name).
+			"jaild is busy: tool %s is to be compiled, and as many others are "+
+				"as it compiles at one time", t.Name).
 			WithCause(err).
 			WithHint("try again when they are done")
 	} else if err != nil {

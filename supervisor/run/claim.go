@@ -38,8 +38,8 @@ type claimed struct {
 	alone func()
 }
 
-// claim gives the run a prewarmed jail, if there is one for it. Else the run makes a jail of its own,
-// and beside that there must be no prewarmed jails of its session.
+// claim gives the run a prewarmed jail, if there is one for it. Else the run makes a jail of its
+// own, and beside that there must be no prewarmed jails of its session.
 func (s *Runner) claim(ctx context.Context, r *Run) claimed {
 	given := s.prewarmed(ctx, r)
 	if given.jail == nil {

@@ -59,8 +59,8 @@ func (s *Runner) failure(j *prepare.Job, cause *ending.Cause, res message.Result
 }
 
 // outcome adds to a result what the run used and was refused, and with which code and signal it
-// ended. It also returns which limits the run met, the one that ended it first. c is why the run was
-// ended from outside, or nil, and work the shadow that it worked on, or nil.
+// ended. It also returns which limits the run met, the one that ended it first. c is why the run
+// was ended from outside, or nil, and work the shadow that it worked on, or nil.
 func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 	work *workspace.Workspace) (_ message.Result, met []message.LimitHit) {
 	res.Truncated = e.pipes.Truncated()
@@ -79,7 +79,8 @@ func outcome(j *prepare.Job, c *ending.Cause, res message.Result, e end,
 	res.Denied = append(append(res.Denied, e.unfetched...), e.told.list()...)
 	if e.told.atLeast {
 		res.Warnings = append(res.Warnings,
-			"the kernel dropped some of what it tells of refused paths: there may be more of them than denied says")
+			"the kernel dropped some of what it tells of refused paths: "+
+				"there may be more of them than denied says")
 	}
 	res.ExitCode = e.status.Code
 	signal := e.status.Signal
@@ -177,8 +178,8 @@ func checkDenied(said []runners.Denial) []runners.Denial {
 	return out
 }
 
-// review counts what the run changed and does with the shadow what fate says. A run without a shadow
-// of its own has none to review.
+// review counts what the run changed and does with the shadow what fate says. A run without a
+// shadow of its own has none to review.
 func review(j *prepare.Job, fate message.Fate, c *ending.Cause, res message.Result,
 	shadow *runshadow.Shadow, unmount func()) (message.Result, error) {
 	var fault error

@@ -195,7 +195,8 @@ func notStarted(err error) *problem.Error {
 	if errors.Is(err, launch.ErrNotThere) {
 		return problem.New(problem.Busy, "the jail of the run has ended before its tool began").
 			WithCause(err).
-			WithHint("try again; if that does not help, the host has too few processes or too little memory: its log says which")
+			WithHint("try again; if that does not help, the host has too few processes or " +
+				"too little memory: its log says which")
 	}
 	return problem.New(problem.Failed, "start of the jail: %w", err)
 }

@@ -11,16 +11,16 @@ import (
 
 // An intent is the record that a run starts. Nothing of a tool runs before it is on record, on the
 // disk, that it will. What makes its jail ready is no part of the tool: of a run that has a
-// prewarmed jail, all that is to be recorded before the tool starts is known at once, and is written
-// while the jail is made ready.
+// prewarmed jail, all that is to be recorded before the tool starts is known at once, and is
+// written while the jail is made ready.
 type intent struct {
 	// written waits until start and execution are recorded. It is nil where the start was recorded
 	// at once, and alone.
 	written func() error
 }
 
-// announce puts on record that the run starts; if it has a prewarmed jail also what it executes, and
-// without waiting.
+// announce puts on record that the run starts; if it has a prewarmed jail also what it executes,
+// and without waiting.
 func announce(records *runlog.Log, j *prepare.Job, given claimed) (intent, error) {
 	started := j.Started()
 	started.Start = given.start()

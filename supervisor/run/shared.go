@@ -31,8 +31,8 @@ const startShared = "shared"
 // live runs. The list has a directory for each, which takes longer than most invocations.
 const quickRun = 10 * time.Millisecond
 
-// shared carries out an invocation in a shared engine of its session, in place of a jail of its own.
-// An error is a failure of jail's, as that of steps.
+// shared carries out an invocation in a shared engine of its session, in place of a jail of its
+// own. An error is a failure of jail's, as that of steps.
 func (s *Runner) shared(ctx context.Context, r *Run, res message.Result,
 	streams stdio.Streams) (message.Result, *stdio.Pipes, error) {
 	j := r.job

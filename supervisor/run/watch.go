@@ -217,8 +217,8 @@ type observers struct {
 }
 
 // observe starts to watch the jail before the tool runs: what it does with files, to learn from it
-// and to record it as the request and the policy ask, and what Landlock refuses. A run that is to be
-// watched is watched, or does not start.
+// and to record it as the request and the policy ask, and what Landlock refuses. A run that is to
+// be watched is watched, or does not start.
 func (s *Runner) observe(r *Run, proc *launch.Process) (*observers, error) {
 	o := &observers{}
 	var err error
@@ -302,7 +302,8 @@ func limitIO(stateDir string, j *prepare.Job, work *workspace.Workspace, leaf *c
 		if err != nil {
 			return problem.MissingLayer("control groups",
 				fmt.Sprintf("limits io_read and io_write: %v", err),
-				"take io_read and io_write out of the policy, or keep the workspace and the daemon's state on a disk", errors.Unwrap(err))
+				"take io_read and io_write out of the policy, "+
+					"or keep the workspace and the daemon's state on a disk", errors.Unwrap(err))
 		}
 	}
 	return nil

@@ -299,7 +299,8 @@ func sharesEngine(eff policy.Effective, asked bool) (bool, error) {
 	}
 	return false, problem.New(problem.Refused,
 		"a shared engine is not permitted: %s says session.engine = \"own\"", by).
-		WithHint("start the session without --shared-engine: each invocation then has a jail of its own")
+		WithHint("start the session without --shared-engine: " +
+			"each invocation then has a jail of its own")
 }
 
 // newSession is one that is not open yet.
@@ -434,8 +435,9 @@ func (h *session) info() message.SessionInfo {
 	st, used := h.state, h.invocations.now()
 	return message.SessionInfo{ID: st.ID, Profile: st.Profile, Policy: st.Policy,
 		Workspace: st.Workspace, UID: st.UID, PID: st.PID, Started: st.Started,
-		Used: used.last.UTC(), IdleMS: h.asked.idle.Milliseconds(), TimeMS: h.asked.total.Milliseconds(),
-		Running: used.running, Invocations: used.count, SharedEngine: h.engines != nil}
+		Used: used.last.UTC(), IdleMS: h.asked.idle.Milliseconds(),
+		TimeMS: h.asked.total.Milliseconds(), Running: used.running, Invocations: used.count,
+		SharedEngine: h.engines != nil}
 }
 
 // List lists the open sessions that the caller may see, the oldest first.

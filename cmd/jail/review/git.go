@@ -54,7 +54,8 @@ func (d *diffWriter) showGit() (folded bool, err error) {
 		}
 	}
 	if folded && d.git.count > 0 {
-		_, err = fmt.Fprintf(d.w, "# %s %s of objects, logs and refs, %s (jail diff --all lists them)\n",
+		_, err = fmt.Fprintf(d.w,
+			"# %s %s of objects, logs and refs, %s (jail diff --all lists them)\n",
 			terminal.Paint(d.colour, terminal.Cyan, "git:"),
 			output.Count(d.git.count, "change", "changes"), output.Size(d.git.bytes))
 	}

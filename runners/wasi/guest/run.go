@@ -17,9 +17,9 @@ import (
 	wazerosys "github.com/tetratelabs/wazero/sys"
 )
 
-// Run runs the module once. If its code is interruptible, the end of ctx ends it. The streams stay the caller's; a nil one is at its
-// end, or takes everything. They should be in blocking mode. An error means that
-// the tool did not run, or was stopped by a fault that is not its own; how the
+// Run runs the module once. If its code is interruptible, the end of ctx ends it. The streams stay
+// the caller's; a nil one is at its end, or takes everything. They should be in blocking mode. An
+// error means that the tool did not run, or was stopped by a fault that is not its own; how the
 // tool itself ended is in the Report.
 func (l *Loaded) Run(ctx context.Context, inv runners.Invocation, stdin, stdout,
 	stderr *os.File) (runners.Report, error) {
