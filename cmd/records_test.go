@@ -34,7 +34,7 @@ func (h *policyHost) listens() *api.Server {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	srv, done := api.NewServer(h.s, api.Version{Version: config.Version, API: api.Number}),
+	srv, done := api.NewServer(h.s, api.Version{Version: config.Version, API: api.Number}, nil),
 		make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	h.t.Cleanup(func() {

@@ -131,3 +131,38 @@ func TestWorkspaceTargetLink(t *testing.T) {
 	}
 	h.discard(id)
 }
+
+// The path of a directory may hold whatever a path of Linux may hold, also what has a meaning in a
+// pattern, in the options of a mount or in /proc/self/mountinfo.
+func TestWorkspaceNames(t *testing.T) {
+	h := newHost(t)
+	h.daemon()
+	native, modules := h.targetPolicies()
+	dir := outsideMounts(t)
+	for _, name := range []string{
+		"app[id]{x}?*b", "**", "two words 'x' \"y\" $HOME", `a:b,c=d\134 %s #ü`, "-\nend\ttab\x01",
+		strings.Repeat("n", 255), strings.Repeat(strings.Repeat("d", 50)+"/", 60) + "deep",
+	} {
+		way := filepath.Join(dir, name)
+		if err := os.MkdirAll(way, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		o := h.from(way, "run", "--quiet", "--id", "named", "--policy", native, "--", "sh", "-c",
+			"pwd && echo new > file")
+		if o.code != 0 || o.out != way+"\n" {
+			t.Errorf("%q, program: %+v", name, o)
+		}
+		h.wants(h.jail("commit", "named"), 0, "")
+		h.discard("named")
+		o = h.from(way, "run", "--quiet", "--policy", modules, "--", "cat", filepath.Join(way, "file"))
+		if o.code != 0 || o.out != "new\n" {
+			t.Errorf("%q, module: %+v", name, o)
+		}
+		id := h.session("--policy", native, "--workspace", way)
+		if o := h.exec(id, "--", "sh", "-c", "pwd"); o.code != 0 || o.out != way+"\n" {
+			t.Errorf("%q, session: %+v", name, o)
+		}
+		h.wants(h.jail("verify", id), 0, "")
+		h.wants(h.jail("session", "stop", id, "--discard"), 0, "")
+	}
+}

@@ -56,7 +56,7 @@ func innerGroups(c Command) []string {
 // program of the host. A tree is executable as a whole or not at all: what a program may come to be
 // called that is not there yet, no rule of the kernel can say.
 func AllMayRun(pol policy.Policy, dir string) bool {
-	return policy.MustGlobs(dir + "/**").LessEq(pol.Tools.Native)
+	return policy.Globs{policy.Below(dir)}.LessEq(pol.Tools.Native)
 }
 
 // newTmpfs holds programs that may run only where policy lets all of it run, and many files only

@@ -215,6 +215,6 @@ func serve(ctx context.Context, d *jaild) error {
 			config.Version, os.Getpid(), d.before)
 	}
 	d.s, d.server = s, api.NewServer(s, api.Version{Version: config.Version, API: api.Number,
-		State: config.StateDir, Log: config.LogDir})
+		State: config.StateDir, Log: config.LogDir}, config.Log)
 	return d.run(ctx, listener)
 }

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/daemonlog"
 	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
 	"github.com/jail-sandbox/jail/supervisor/service"
 	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
@@ -20,7 +23,8 @@ import (
 // among them, and what happened is told.
 func TestPanicEndsOneRequest(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
-	srv := NewServer(&service.Service{}, Version{})
+	told := make(lines, 16)
+	srv := NewServer(&service.Service{}, Version{}, daemonlog.New(told, false))
 	routes := append(srv.routes(), route{method: "GET", path: "/v1/lasting",
 		stream: func(w http.ResponseWriter, _ *http.Request) {
 			close(began)
@@ -43,9 +47,7 @@ func TestPanicEndsOneRequest(t *testing.T) {
 			panic("a fault in a run")
 		})
 	}})
-	srv.http.Handler = srv.quiet.count(measured(srv.hurried(srv.handler(routes))))
-	told := make(lines, 16)
-	srv.http.ErrorLog = log.New(told, "", 0)
+	srv.http.Handler = srv.quiet.count(measured(srv.hurried(srv.faulted(srv.handler(routes)))))
 	socket := filepath.Join(t.TempDir(), "jail.sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
@@ -112,4 +114,24 @@ type lines chan string
 func (l lines) Write(p []byte) (int, error) {
 	l <- string(p)
 	return len(p), nil
+}
+
+// The client of a request that has one answer learns of the fault, too.
+func TestPanicIsAnError(t *testing.T) {
+	srv := NewServer(&service.Service{}, Version{}, nil)
+	_, err := srv.answered(func(context.Context, caller.Caller, *http.Request) (any, error) {
+		panic("one")
+	}, caller.Caller{}, httptest.NewRequest("GET", "/", nil))
+	res := srv.resulting(func() message.Result { panic("two") })
+	for want, got := range map[string]*problem.Error{
+		"a fault of jail's own: one": problem.From(err),
+		"a fault of jail's own: two": res.Error,
+	} {
+		if got == nil || got.Code != problem.Failed || got.Message != want {
+			t.Errorf("%+v, want %s", got, want)
+		}
+	}
+	if res.ExitCode != problem.ExitFailed {
+		t.Errorf("exit code %d", res.ExitCode)
+	}
 }

@@ -12,7 +12,7 @@ import (
 // TestUnknownRoute: a path or a method that the API does not have is answered as every other error
 // of it, with a status of its own and the methods that there are.
 func TestUnknownRoute(t *testing.T) {
-	srv := NewServer(&service.Service{}, Version{})
+	srv := NewServer(&service.Service{}, Version{}, nil)
 	handler := srv.handler(srv.routes())
 	for _, c := range []struct {
 		method, path string

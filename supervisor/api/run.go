@@ -87,7 +87,7 @@ func (srv *Server) streamed(w http.ResponseWriter, r *http.Request, req any,
 		writeJSON(w, http.StatusOK, srv.s.Names().Result(caller,
 			unstreamed(func(s stdio.Streams) message.Result {
 				s.Tracked, s.Joined = tracked, joined
-				return do(r.Context(), caller, s)
+				return srv.resulting(func() message.Result { return do(r.Context(), caller, s) })
 			})))
 		return
 	}
@@ -138,12 +138,13 @@ func (srv *Server) carry(plain net.Conn, buffered *bufio.Reader,
 		// The client closed the connection, or broke the protocol.
 		cancel(in.receive(buffered))
 	})
-	res := do(ctx, stdio.Streams{
-		In:  in,
-		Out: frameWriter{&mu, conn, FrameOutput},
-		Err: frameWriter{&mu, conn, FrameErrorOutput},
-
-		Sizes: in.sizes,
+	res := srv.resulting(func() message.Result {
+		return do(ctx, stdio.Streams{
+			In:    in,
+			Out:   frameWriter{&mu, conn, FrameOutput},
+			Err:   frameWriter{&mu, conn, FrameErrorOutput},
+			Sizes: in.sizes,
+		})
 	})
 	if broke := frameError(""); errors.As(context.Cause(ctx), &broke) && (res.Error == nil ||
 		errors.Is(res.Error, context.Canceled)) {

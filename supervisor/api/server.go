@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/daemonlog"
 	"github.com/jail-sandbox/jail/supervisor/jsonbound"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -32,6 +33,7 @@ const maxValues = 1 << 18
 type Server struct {
 	s       *service.Service
 	version Version
+	log     *daemonlog.Log
 	http    *http.Server
 	quiet   quiet
 	// Connections that were switched to streams, of which http.Server knows nothing any more.
@@ -46,20 +48,20 @@ type Server struct {
 	leave   context.CancelFunc
 }
 
-// NewServer returns a server that is not listening yet.
-func NewServer(s *service.Service, v Version) *Server {
+// NewServer returns a server that is not listening yet. It logs to l what fails in jail's own code.
+func NewServer(s *service.Service, v Version, l *daemonlog.Log) *Server {
 	v.PID = os.Getpid()
-	srv := &Server{s: s, version: v, quiet: quiet{last: time.Now()}}
+	srv := &Server{s: s, version: v, log: l, quiet: quiet{last: time.Now()}}
 	srv.ending, srv.end = context.WithCancel(context.Background())
 	srv.leaving, srv.leave = context.WithCancel(context.Background())
 	srv.http = &http.Server{
-		Handler:           srv.quiet.count(measured(srv.hurried(srv.handler(srv.routes())))),
+		Handler:           srv.quiet.count(measured(srv.hurried(srv.faulted(srv.handler(srv.routes()))))),
 		ConnContext:       withPeer,
 		ConnState:         srv.quiet.meet,
 		ReadHeaderTimeout: 10 * time.Second,
 		MaxHeaderBytes:    64 << 10,
 		IdleTimeout:       2 * time.Minute,
-		// A connection that cannot be accepted yet is tried again.
+		// A connection that cannot be accepted yet is tried again. Panics are logged by faulted.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return srv
@@ -208,7 +210,7 @@ func (srv *Server) answer(h handler) http.HandlerFunc {
 		}
 		// Not for as long as it takes: some answers wait for a run's end.
 		leave()
-		v, err := h(r.Context(), caller, r)
+		v, err := srv.answered(h, caller, r)
 		if err != nil {
 			refuse(w, srv.s, caller, err)
 			return

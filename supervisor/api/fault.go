@@ -1,0 +1,57 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/jail-sandbox/jail/supervisor/caller"
+	"github.com/jail-sandbox/jail/supervisor/message"
+	"github.com/jail-sandbox/jail/supervisor/problem"
+)
+
+// fault is the answer to a request in which jail's own code has panicked with p. The daemon's log
+// gets the place. Other requests go on.
+func (srv *Server) fault(p any) *problem.Error {
+	srv.log.Failed("fault of jail's own", "", fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+	return problem.New(problem.Failed, "a fault of jail's own: %v", p).
+		WithHint("report it, with what the daemon's log says of it")
+}
+
+// answered calls h, and returns its panic as an error.
+func (srv *Server) answered(h handler, c caller.Caller, r *http.Request) (v any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			v, err = nil, srv.fault(p)
+		}
+	}()
+	return h(r.Context(), c, r)
+}
+
+// resulting calls do, and returns its panic as a result.
+func (srv *Server) resulting(do func() message.Result) (res message.Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			res = failedResult("", srv.fault(p))
+		}
+	}()
+	return do()
+}
+
+// faulted ends the connection of a stream in which jail's own code has panicked: what was sent of
+// it may be part of an answer.
+func (srv *Server) faulted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler:
+				panic(p)
+			default:
+				srv.fault(p)
+				panic(http.ErrAbortHandler)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
