@@ -28,7 +28,7 @@ func TestLiveReview(t *testing.T) {
 	o := h.jail("diff", id)
 	if o.code != 0 || !strings.Contains(o.out, "+1\n") || strings.Contains(o.out, "cut off") ||
 		!strings.Contains(o.out, "4 changes (+2 ~1 -1)") ||
-		!strings.Contains(o.out, "it is not over") {
+		!strings.Contains(o.out, "it is still active") {
 		t.Errorf("diff of an open session: %+v", o)
 	}
 	if o := h.jail("workspaces"); strings.Contains(o.out, "cut off") {
@@ -101,7 +101,7 @@ func TestLiveReviewOfARun(t *testing.T) {
 	} {
 		r := h.liveWith(h.command(args...), id)
 		if o := h.jail("diff", id); o.code != 0 || !strings.Contains(o.out, "+hello\n") ||
-			!strings.Contains(o.out, "it is not over") || strings.Contains(o.out, "cut off") {
+			!strings.Contains(o.out, "it is still active") || strings.Contains(o.out, "cut off") {
 			t.Errorf("%s: diff: %+v", id, o)
 		}
 		h.wants(h.jail("commit", id), 0, "")

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -42,27 +41,12 @@ func (h runs) attach(w http.ResponseWriter, r *http.Request) {
 	var req AttachRequest
 	h.streamed(w, r, &req, func(ctx context.Context, c caller.Caller,
 		s stdio.Streams) message.Result {
-		if in, ok := s.In.(*input); ok {
-			s.In = lasting{in}
-		}
 		id, err := h.s.Names().Named(c, r.PathValue("id"))
 		if err != nil {
 			return failedResult(r.PathValue("id"), err)
 		}
 		return h.s.Detached().Attach(ctx, c, id, s)
 	})
-}
-
-// lasting is input that ends only where the client says so, and not where the client is gone: the
-// next one may go on.
-type lasting struct{ *input }
-
-func (l lasting) Read(p []byte) (int, error) {
-	n, err := l.input.Read(p)
-	if errors.Is(err, io.EOF) && !l.whole.Load() {
-		err = io.ErrUnexpectedEOF
-	}
-	return n, err
 }
 
 // AttachRequest is the body of a request to attach. There is nothing to say in it so far.

@@ -68,7 +68,7 @@ func TestInputKeepsToItsWindow(t *testing.T) {
 	// Returns at the frame too many, with nobody reading.
 	in.receive(bufio.NewReader(&frames))
 	text, err := io.ReadAll(in)
-	if err != nil || len(text) != inputWindow {
+	if !errors.Is(err, io.ErrUnexpectedEOF) || len(text) != inputWindow {
 		t.Fatalf("read %d bytes, %v; want %d", len(text), err, inputWindow)
 	}
 }

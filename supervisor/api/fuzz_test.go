@@ -36,8 +36,12 @@ func FuzzInput(f *testing.F) {
 		in := newInput(frameWriter{&mu, io.Discard, FrameCredit})
 		// returns: nobody has to read meanwhile
 		in.receive(bufio.NewReader(bytes.NewReader(text)))
-		if got, err := io.ReadAll(in); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("the tool reads %q, %v, want %q", got, err, want)
+		var end error
+		if !in.whole.Load() {
+			end = io.ErrUnexpectedEOF
+		}
+		if got, err := io.ReadAll(in); !errors.Is(err, end) || !bytes.Equal(got, want) {
+			t.Errorf("the tool reads %q, %v, want %q, %v", got, err, want, end)
 		}
 	})
 }

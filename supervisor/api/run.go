@@ -224,11 +224,15 @@ func (in *input) resize(size runners.Terminal) {
 	in.sizes <- size
 }
 
-// Read gives the tool what the client sent, and the client leave to send more.
+// Read gives the tool what the client sent, and the client leave to send more. It fails with
+// [io.ErrUnexpectedEOF] if the client is gone and has not said that this was all.
 func (in *input) Read(p []byte) (int, error) {
 	if len(in.rest) == 0 {
 		select {
 		case content, ok := <-in.frames:
+			if !ok && !in.whole.Load() {
+				return 0, io.ErrUnexpectedEOF
+			}
 			if !ok {
 				return 0, io.EOF
 			}

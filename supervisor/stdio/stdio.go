@@ -111,19 +111,24 @@ var noThread = []string{"failed to create new OS thread", "pthread_create failed
 // that the tool writes. When the caller takes nothing more, it calls gone.
 func (p *Pipes) Start(s Streams, limit int64, over func(seen int64), gone func()) {
 	p.limit, p.over, p.gone = limit, over, gone
-	if s.In == nil {
-		p.host[0].Close()
-	} else {
-		go func() {
-			// A tool that does not read, or a caller that is gone, are no errors.
-			_, _ = io.Copy(p.host[0], s.In)
-			p.host[0].Close()
-		}()
-	}
 	for i, to := range []io.Writer{s.Out, s.Err} {
 		p.out[i].all, p.out[i].from = p, p.host[1+i]
 		p.carrying.Go(func() { p.out[i].carry(to) })
 	}
+	if s.In == nil {
+		p.host[0].Close()
+		return
+	}
+	go func() {
+		// It is no error if the tool does not read.
+		_, err := io.Copy(p.host[0], s.In)
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			// The caller is gone before its input ended, so the run is ended. The tool must not take
+			// a part of the input for all of it before.
+			p.carrying.Wait()
+		}
+		p.host[0].Close()
+	}()
 }
 
 // A pump carries one of the streams that the tool writes.

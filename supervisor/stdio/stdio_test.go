@@ -2,10 +2,14 @@ package stdio
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 	"testing"
+	"testing/iotest"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/jail-sandbox/jail/jail"
 )
@@ -79,5 +83,36 @@ func TestPipesWhoseReaderGoes(t *testing.T) {
 		if len(gone) > 0 {
 			t.Errorf("ended %v: told that the caller is gone", ended)
 		}
+	}
+}
+
+// A caller that goes before its input ended leaves the tool with no end of the input, until the tool
+// has ended. Otherwise the tool would take a part for the whole.
+func TestPipesWithPartOfInput(t *testing.T) {
+	p, err := New(ownIDs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Start(Streams{In: io.MultiReader(strings.NewReader("part"),
+		iotest.ErrReader(io.ErrUnexpectedEOF)), Out: io.Discard, Err: io.Discard}, 1<<10,
+		func(int64) {}, func() {})
+	buf := make([]byte, 8)
+	if n, err := io.ReadFull(p.jail[0], buf[:4]); err != nil || string(buf[:n]) != "part" {
+		t.Fatalf("%q, %v", buf[:n], err)
+	}
+	ready := []unix.PollFd{{Fd: int32(p.jail[0].Fd()), Events: unix.POLLIN}}
+	if n, err := unix.Poll(ready, 100); n != 0 || err != nil {
+		t.Errorf("the input has an end: %+v, %v", ready, err)
+	}
+	input, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", p.jail[0].Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer input.Close()
+	p.HandOver()
+	p.Finish()
+	p.Wait()
+	if n, err := input.Read(buf); n != 0 || err != io.EOF {
+		t.Errorf("after the end: %d, %v", n, err)
 	}
 }
