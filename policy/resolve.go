@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // ErrNoLayers is what Resolve returns without a layer to meet.
@@ -38,6 +39,19 @@ type Effective struct {
 	// met[i] is the meet of layers 0 to i, so that the first to refuse a question is
 	// the layer that narrowed it away.
 	met []Policy
+	// result is what runs ask for again and again.
+	result *result
+}
+
+// A result is the last of the meets, in normal form, and its digest.
+type result struct {
+	policy Policy
+	digest func() string
+}
+
+func newResult(met Policy) *result {
+	pol := met.Normal()
+	return &result{pol, sync.OnceValue(pol.Digest)}
 }
 
 // Resolve meets the layers in the order of trust: ceiling, profile, request. None can
@@ -69,6 +83,7 @@ func Resolve(layers ...Layer) (Effective, error) {
 	if errs := checkNested(acc); len(errs) > 0 {
 		return Effective{}, fmt.Errorf("the policies do not fit together: %w", errors.Join(errs...))
 	}
+	eff.result = newResult(acc)
 	return eff, nil
 }
 
@@ -92,6 +107,7 @@ func (e Effective) For(tools ...string) Effective {
 			out.met = append(out.met, acc)
 		}
 	}
+	out.result = newResult(acc)
 	return out
 }
 
@@ -101,30 +117,30 @@ func (e Effective) Ceiling() (Policy, bool) {
 	if len(e.layers) == 0 || e.layers[0].Name != CeilingLayer || Top().LessEq(e.layers[0].Policy) {
 		return Policy{}, false
 	}
-	return e.layers[0].Policy.Normal(), true
+	return e.layers[0].Policy, true
 }
 
-// Policy returns a copy of the met policy, in normal form.
+// Policy returns the met policy, in normal form. Its lists must not be changed.
 func (e Effective) Policy() Policy {
-	if len(e.met) == 0 {
+	if e.result == nil {
 		return Policy{}
 	}
-	return e.met[len(e.met)-1].Normal()
+	return e.result.policy
 }
 
-// Layers returns the layers in their order, each in normal form.
-func (e Effective) Layers() []Layer {
-	out := make([]Layer, len(e.layers))
-	for i, l := range e.layers {
-		out[i] = Layer{l.Name, l.Source, l.Policy.Normal(), slices.Clone(l.Tools)}
-	}
-	return out
-}
+// Layers returns the layers in their order, each in normal form. The lists of their policies must
+// not be changed.
+func (e Effective) Layers() []Layer { return slices.Clone(e.layers) }
 
 // IsZero reports whether e is the zero value, which no Resolve has made.
 func (e Effective) IsZero() bool { return len(e.layers) == 0 }
 
 // Digest returns the digest of the met policy.
-func (e Effective) Digest() string { return e.Policy().Digest() }
+func (e Effective) Digest() string {
+	if e.result == nil {
+		return Policy{}.Digest()
+	}
+	return e.result.digest()
+}
 
 func (e Effective) String() string { return e.Policy().String() }

@@ -153,6 +153,9 @@ func (s *Preparer) decide(j *Job) (policy.Effective, error) {
 	if j.In == nil {
 		return s.resolve(j.Caller, j.Req)
 	}
+	if len(j.Req.Limits) == 0 {
+		return j.In.Policy, nil
+	}
 	flags, err := readFlags(message.Request{Limits: j.Req.Limits})
 	if err != nil {
 		return policy.Effective{}, err
