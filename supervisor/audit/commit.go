@@ -81,11 +81,7 @@ func (w *writer) line(next *position, body []byte) uint64 {
 }
 
 func (w *writer) checkpoint(s state) ([]byte, error) {
-	root, err := w.tree.root()
-	if err != nil {
-		return nil, err
-	}
-	text, err := head{s, root}.sign(asCheckpoint, w.opt.Now(), nil, w.keys.signer)
+	text, err := head{s, w.tree.root()}.sign(asCheckpoint, w.opt.Now(), nil, w.keys.signer)
 	if err != nil {
 		return nil, err
 	}
@@ -96,16 +92,12 @@ func (w *writer) checkpoint(s state) ([]byte, error) {
 // since a full disk can be freed. After a failed flush the state of the disk is unknown, so the log
 // ends.
 func (w *writer) store(next position) error {
-	root, err := w.tree.root()
-	if err == nil {
-		// First, so that a full disk refuses the batch as a whole.
-		err = w.tree.write()
-	}
-	if err != nil {
+	// First, so that a full disk refuses the batch as a whole.
+	if err := w.tree.write(); err != nil {
 		w.tree.drop()
 		return fmt.Errorf("append: %w", err)
 	}
-	signed := w.signing(head{next.state, root})
+	signed := w.signing(head{next.state, w.tree.root()})
 	if err := w.write(next.offset); err != nil {
 		w.tree.drop()
 		return err

@@ -55,11 +55,7 @@ func (w *writer) rotate() (string, error) {
 		atomicfile.Durable); err != nil {
 		return "", err
 	}
-	root, err := w.tree.root()
-	if err != nil {
-		return "", err
-	}
-	h := head{w.at.state, root}
+	h := head{w.at.state, w.tree.root()}
 	text, err := h.sign(asCheckpoint, w.opt.Now(), []string{nextPrefix + vkey}, w.keys.signer, next)
 	if err != nil {
 		return "", err
@@ -104,10 +100,7 @@ func (w *writer) settleKey() error {
 	if err := w.keys.load(true, w.root); err != nil {
 		return err
 	}
-	root, err := w.tree.root()
-	if err == nil {
-		err = w.head.set(<-w.signing(head{w.at.state, root}))
-	}
+	err = w.head.set(<-w.signing(head{w.at.state, w.tree.root()}))
 	if err == nil {
 		err = w.seal(true)
 	}

@@ -19,12 +19,15 @@ type tree struct {
 	f *os.File
 	// size is the number of leaves with hashes in the file.
 	size int64
+	// kept is the edge at size.
+	kept edge
 	// leaves also counts those in staged.
 	leaves int64
 	// Hashes that are not in the file yet.
 	staged []byte
-	// err is that of the first failed add; root returns it.
-	err error
+	// right is the edge at leaves. All that follows is computed from it: the file is read at the
+	// start only, and for proofs.
+	right edge
 }
 
 func openTree(root *os.Root) (*tree, error) {
@@ -37,50 +40,41 @@ func openTree(root *os.Root) (*tree, error) {
 
 // begin assumes that the file has the tree of size leaves, and returns its root.
 func (t *tree) begin(size uint64) (tlog.Hash, error) {
-	t.size, t.leaves, t.staged, t.err = int64(size), int64(size), t.staged[:0], nil
-	return t.root()
+	t.size, t.leaves, t.staged = int64(size), int64(size), t.staged[:0]
+	var err error
+	if t.kept, err = t.edge(t.size); err != nil {
+		return tlog.Hash{}, err
+	}
+	t.right = append(t.right[:0], t.kept...)
+	return t.root(), nil
 }
 
 // add appends a leaf, in memory.
 func (t *tree) add(line []byte) {
-	if t.err != nil {
-		return
-	}
-	var hashes []tlog.Hash
-	if hashes, t.err = tlog.StoredHashes(t.leaves, line, t); t.err != nil {
-		return
-	}
-	for _, h := range hashes {
+	t.right.stored(tlog.RecordHash(line), func(h tlog.Hash) {
 		t.staged = append(t.staged, h[:]...)
-	}
+	})
 	t.leaves++
 }
 
-func (t *tree) root() (tlog.Hash, error) {
-	if t.err != nil {
-		return tlog.Hash{}, t.err
-	}
-	if t.leaves == 0 {
-		return tlog.Hash(sha256.Sum256(nil)), nil
-	}
-	return tlog.TreeHash(t.leaves, t)
-}
+func (t *tree) root() tlog.Hash { return t.right.root() }
 
 // write writes the added hashes to the file. They are not part of the tree before keep, and not
 // durable: see heal.
 func (t *tree) write() error {
-	if t.err != nil {
-		return t.err
-	}
 	_, err := t.f.WriteAt(t.staged, hashOffset(tlog.StoredHashCount(t.size)))
 	return err
 }
 
 // keep makes the written hashes part of the tree.
-func (t *tree) keep() { t.size, t.staged = t.leaves, t.staged[:0] }
+func (t *tree) keep() {
+	t.size, t.staged, t.kept = t.leaves, t.staged[:0], append(t.kept[:0], t.right...)
+}
 
 // drop forgets the leaves added since the last keep.
-func (t *tree) drop() { t.leaves, t.staged, t.err = t.size, t.staged[:0], nil }
+func (t *tree) drop() {
+	t.leaves, t.staged, t.right = t.size, t.staged[:0], append(t.right[:0], t.kept...)
+}
 
 func hashOffset(index int64) int64 { return index * tlog.HashSize }
 
@@ -138,9 +132,9 @@ func (w *writer) heal(h head) error {
 			w.tree.keep()
 		}
 	}
-	if root, err := w.tree.root(); err != nil || root != h.root {
+	if w.tree.root() != h.root {
 		return fmt.Errorf("%w: records %d to %d are not those that the head signs: %w", errDamaged,
-			from.size+1, h.size, errors.Join(err, errRoot))
+			from.size+1, h.size, errRoot)
 	}
 	err = w.tree.write()
 	w.tree.keep()
@@ -158,10 +152,17 @@ type subtree struct {
 	hash  tlog.Hash
 }
 
-func (e *edge) add(leaf tlog.Hash) {
+// add appends a leaf.
+func (e *edge) add(leaf tlog.Hash) { e.stored(leaf, func(tlog.Hash) {}) }
+
+// stored appends a leaf. It calls each with the hashes that tlog stores for the leaf, in their
+// order: its own, and those of the subtrees that the leaf completes.
+func (e *edge) stored(leaf tlog.Hash, each func(tlog.Hash)) {
 	s := subtree{0, leaf}
+	each(leaf)
 	for n := len(*e); n > 0 && (*e)[n-1].level == s.level; n-- {
 		s = subtree{s.level + 1, tlog.NodeHash((*e)[n-1].hash, s.hash)}
+		each(s.hash)
 		*e = (*e)[:n-1]
 	}
 	*e = append(*e, s)

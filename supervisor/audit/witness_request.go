@@ -45,9 +45,9 @@ func proveGrowth(dir string, h Head, old uint64) (tlog.TreeProof, error) {
 		return nil, err
 	}
 	defer f.Close()
-	t := &tree{f: f, size: int64(h.Size), leaves: int64(h.Size)}
+	t := &tree{f: f}
 	body, _, _ := bytes.Cut(h.Note, []byte("\n\n"))
-	is, err := t.root()
+	is, err := t.begin(uint64(h.Size))
 	if want, ok := parseCheckpoint(string(body) + "\n"); err != nil || !ok || want.root != is {
 		return nil, fmt.Errorf(
 			"%s does not fit the signed head: it is made anew when the daemon starts again: %w",
