@@ -147,6 +147,7 @@ func (h *host) project() {
 		"src/paint.txt": text, "old.txt": "gone soon\n"})
 }
 
+// write makes these files in the workspace.
 func (h *host) write(files map[string]string) {
 	h.t.Helper()
 	for name, text := range files {
@@ -160,6 +161,7 @@ func (h *host) write(files map[string]string) {
 	}
 }
 
+// holds checks that a file of the workspace has these texts in it.
 func (h *host) holds(name string, texts ...string) {
 	h.t.Helper()
 	got, err := os.ReadFile(filepath.Join(h.work, name))

@@ -30,6 +30,7 @@ func storms(t *testing.T) (jails, rounds int) {
 	return number(t, "JAIL_TEST_JAILS", 100), number(t, "JAIL_TEST_ROUNDS", 200)
 }
 
+// number is what an environment variable says, or otherwise if it is not set.
 func number(t *testing.T, name string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(name)

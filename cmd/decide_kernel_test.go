@@ -30,7 +30,7 @@ var (
 	decidesProgram = build("decides", "./testdata/decides")
 )
 
-// A question of a batch, and what the policy says of it.
+// An asked is a question of a batch, and what the policy says of it.
 type asked struct {
 	Op, What string
 	want     bool

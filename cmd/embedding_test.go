@@ -12,7 +12,7 @@ import (
 // TestEmbedding runs the programs of docs/embedding.md as they stand there.
 func TestEmbedding(t *testing.T) {
 	h := newHost(t)
-	text, err := os.ReadFile("../docs/embedding.md")
+	text, err := os.ReadFile(tree("docs", "embedding.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,6 @@ import (
 	"github.com/jail-sandbox/jail/runners/wasi/wasitest"
 )
 
-// built is where `make build` leaves the programs.
-const built = "../bin"
-
 // TestScripts runs what a user could have typed, each script with a state directory of its own and
 // a private daemon for each command.
 func TestScripts(t *testing.T) {
@@ -65,6 +62,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// needBuilt skips the test where jails cannot be started, and fails it where nothing is built.
 func needBuilt(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -143,7 +143,8 @@ func (w *fetchWorld) example(t *testing.T, module string) {
 func (w *fetchWorld) goGuest(t *testing.T) {
 	module := filepath.Join(t.TempDir(), "get.wasm")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", module,
-		"../runners/wasi/guestlib/jailhttp/example")
+		"./runners/wasi/guestlib/jailhttp/example")
+	build.Dir = tree()
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -158,11 +159,11 @@ func (w *fetchWorld) goGuest(t *testing.T) {
 func (w *fetchWorld) cGuest(t *testing.T) {
 	// What built it builds this.
 	w.needCommand(t)
-	version, err := exec.Command("sh", "../runners/tools/deps.sh", "--clang").Output()
+	version, err := exec.Command("sh", tree("runners/tools/deps.sh"), "--clang").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, library := strings.TrimSpace(string(version)), "../runners/wasi/guestlib/c/"
+	v, library := strings.TrimSpace(string(version)), tree("runners/wasi/guestlib/c")+"/"
 	target := "wasm32-wasip1"
 	if v == "16" {
 		target = "wasm32-wasi"
@@ -275,7 +276,7 @@ for url, data in ("https://api.example.com/", None), ("https://up.example.com/",
 func (w *fetchWorld) rustGuest(t *testing.T) {
 	const rustc, linker = "/usr/bin/rustc", "/usr/lib/llvm-14/bin/lld"
 	have(t, rustc, linker, "/usr/lib/rustlib/wasm32-wasi")
-	dir, library := t.TempDir(), "../runners/wasi/guestlib/rust/"
+	dir, library := t.TempDir(), tree("runners/wasi/guestlib/rust")+"/"
 	if err := os.Symlink(linker, filepath.Join(dir, "rust-lld")); err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 		guest: filepath.Join(t.TempDir(), "fetcher.wasm")}
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", w.guest,
 		"./testdata/fetcher")
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+	build.Dir, build.Env = tree("cmd"), append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -25,7 +25,9 @@ import (
 // scratch outlives single tests: it holds the programs that they are made with.
 var scratch string
 
-func TestMain(m *testing.M) {
+// runMain runs the tests of a package that uses this fixture, and returns the exit code. It is the
+// package's TestMain.
+func runMain(m *testing.M) int {
 	code := 1
 	// A signal that is ignored here, as nohup has it, would be ignored by what the tests start,
 	// too; one that is caught is not.
@@ -46,14 +48,31 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.RemoveAll(scratch)
-	os.Exit(code)
+	return code
 }
 
+// tree returns the path of a file of the source tree, in which the tests run.
+func tree(elem ...string) string {
+	root, err := os.Getwd()
+	for err == nil && root != "/" {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		root = filepath.Dir(root)
+	}
+	return filepath.Join(append([]string{root}, elem...)...)
+}
+
+// built is where `make build` leaves the programs.
+var built = tree("bin")
+
+// build returns a function that builds a program the first time that it is called. Its package is
+// named from the directory cmd.
 func build(name, pkg string, env ...string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		path := filepath.Join(scratch, name)
 		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, pkg)
-		cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
+		cmd.Dir, cmd.Env = tree("cmd"), append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build of %s: %w\n%s", pkg, err, out)
 		}
@@ -66,6 +85,7 @@ var (
 	withoutProgram = build("without", "./testdata/without")
 )
 
+// must returns the value of a function that can fail, or fails the test.
 func must[T any](v T, err error) func(t *testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -178,6 +198,7 @@ func (h *host) command(args ...string) *exec.Cmd {
 	return h.program(filepath.Join(h.bin, "jail"), args...)
 }
 
+// program is a command in the workspace.
 func (h *host) program(path string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	h.t.Cleanup(cancel)
@@ -193,11 +214,13 @@ type outcome struct {
 	out, err string
 }
 
+// jail runs jail with these arguments.
 func (h *host) jail(args ...string) outcome {
 	h.t.Helper()
 	return h.run(h.command(args...))
 }
 
+// run runs a command to its end.
 func (h *host) run(cmd *exec.Cmd) outcome {
 	h.t.Helper()
 	var out, errOut bytes.Buffer
@@ -211,6 +234,7 @@ func (h *host) run(cmd *exec.Cmd) outcome {
 	return outcome{h.exitCode(cmd, err), out.String(), errOut.String()}
 }
 
+// exitCode returns how a command ended, as an outcome has it.
 func (h *host) exitCode(cmd *exec.Cmd, err error) int {
 	h.t.Helper()
 	if e := (*exec.ExitError)(nil); err != nil && !errors.As(err, &e) {
@@ -275,6 +299,7 @@ func (h *host) patient() string {
 	return path
 }
 
+// liveWith is live of a command that runs the probe.
 func (h *host) liveWith(cmd *exec.Cmd, id string) *liveRun {
 	h.t.Helper()
 	r := &liveRun{h: h, id: id, cmd: cmd, err: &bytes.Buffer{}}
@@ -289,6 +314,7 @@ func (h *host) liveWith(cmd *exec.Cmd, id string) *liveRun {
 	return r
 }
 
+// says checks that the run answers a line.
 func (r *liveRun) says(word string) {
 	r.h.t.Helper()
 	_, err := fmt.Fprintln(r.in, word)
@@ -300,6 +326,7 @@ func (r *liveRun) says(word string) {
 	}
 }
 
+// wait returns what came of the run, when it has ended.
 func (r *liveRun) wait() outcome {
 	r.h.t.Helper()
 	rest, _ := io.ReadAll(r.out)
@@ -324,6 +351,7 @@ func (r *liveRun) shimPID() int {
 	return parentOf(r.h.t, r.initPID())
 }
 
+// parentOf returns the process id of the parent of a process.
 func parentOf(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -429,6 +457,7 @@ func (h *host) discard(ids ...string) {
 	}
 }
 
+// sorted sorts names in place, and returns them.
 func sorted(names []string) []string {
 	slices.Sort(names)
 	return names

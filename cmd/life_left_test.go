@@ -90,6 +90,7 @@ func (h *host) processes(runs map[string]bool) []int {
 	return all
 }
 
+// namesIn returns the names in a directory; none if it cannot be read.
 func namesIn(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

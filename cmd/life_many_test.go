@@ -90,6 +90,7 @@ func (d *sharedDaemon) settledDescriptors() int {
 	return last
 }
 
+// residentKiB returns how much memory a process has.
 func residentKiB(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

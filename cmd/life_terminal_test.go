@@ -27,6 +27,7 @@ type terminal struct {
 	done  chan struct{}
 }
 
+// newTerminal opens a pair of a terminal's ends.
 func newTerminal(t *testing.T) *terminal {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -94,6 +95,7 @@ func (x *terminal) start(cmd *exec.Cmd) {
 	}
 }
 
+// types writes keys as somebody at the terminal does.
 func (x *terminal) types(keys string) {
 	x.t.Helper()
 	if _, err := x.master.WriteString(keys); err != nil {

@@ -47,6 +47,7 @@ func (h *host) native(profile string, args ...string) (r nativeResult) {
 	return r
 }
 
+// A nativeResult is what the tests look at in the result of a program of the host.
 type nativeResult struct {
 	ExitCode int `json:"exit_code"`
 	Signal   string

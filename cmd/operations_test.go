@@ -21,7 +21,7 @@ var ofMachine = regexp.MustCompile(`/(etc|usr|var/lib|var/log|run)\b|/(audit|sta
 // Every other command of the operations guide does what the guide says, with the places of this
 // host.
 func TestOperations(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
+	page, err := os.ReadFile(tree("docs", "operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

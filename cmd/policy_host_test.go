@@ -33,6 +33,7 @@ type policyHost struct {
 	warm int
 }
 
+// newPolicyHost returns a supervisor in this process, with these files of the host's policy.
 func newPolicyHost(t *testing.T, files map[string]string) *policyHost {
 	t.Helper()
 	h := &policyHost{host: newHost(t)}
@@ -48,6 +49,7 @@ func newPolicyHost(t *testing.T, files map[string]string) *policyHost {
 	return h
 }
 
+// open starts the supervisor.
 func (h *policyHost) open() {
 	h.t.Helper()
 	c := config.Default(filepath.Join(h.bin, "jaild"),
@@ -64,6 +66,7 @@ func (h *policyHost) open() {
 	}
 }
 
+// close ends the supervisor.
 func (h *policyHost) close() {
 	h.t.Helper()
 	if h.s != nil {
@@ -87,6 +90,7 @@ func (h *policyHost) write(name, text string) {
 	}
 }
 
+// caller is a user who asks.
 func (h *policyHost) caller(uid uint32) caller.Caller {
 	return caller.Caller{Caller: asuser.Caller{UID: uid, GID: uid}, PID: os.Getpid(), Exe: "test"}
 }
@@ -103,6 +107,7 @@ func (h *policyHost) start(in io.Reader, started func(), req message.Request) (m
 	return r, out.String()
 }
 
+// request asks for a run.
 func request(profile, tool string, args ...string) message.Request {
 	return message.Request{Profile: profile, Tool: tool, Args: runners.Texts(args)}
 }
@@ -118,6 +123,7 @@ func (h *policyHost) wantRefused(req message.Request, says string) {
 	}
 }
 
+// wantRun checks that a request is granted, and returns the result of the run.
 func (h *policyHost) wantRun(req message.Request) message.Result {
 	h.t.Helper()
 	r, out := h.start(nil, nil, req)

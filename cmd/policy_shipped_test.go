@@ -12,7 +12,7 @@ import (
 // with it.
 func TestShippedProfilesKeepTheirTests(t *testing.T) {
 	h := newHost(t)
-	files, err := filepath.Glob(filepath.Join("..", "profiles", "*.expect"))
+	files, err := filepath.Glob(tree("profiles", "*.expect"))
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -107,7 +107,7 @@ func TestToolSectionsInForce(t *testing.T) {
 
 // Every command of the guide does what the guide says.
 func TestGuide(t *testing.T) {
-	guide, err := os.ReadFile(filepath.Join("..", "docs", "authoring.md"))
+	guide, err := os.ReadFile(tree("docs", "authoring.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

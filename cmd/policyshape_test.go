@@ -184,7 +184,7 @@ func TestNoCommandText(t *testing.T) {
 
 // No option of any command takes a wall away (T-089).
 func TestNoWayOut(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("jail", "testdata", "help.txt"))
+	text, err := os.ReadFile(tree("cmd", "jail", "testdata", "help.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,6 +69,7 @@ type deniedRecord struct {
 	First, Last       time.Time
 }
 
+// deniedRecords returns the records of what was refused to a run.
 func deniedRecords(t *testing.T, h *host, id string) []deniedRecord {
 	t.Helper()
 	var all []deniedRecord

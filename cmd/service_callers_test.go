@@ -65,7 +65,7 @@ func TestStrangersFindNothing(t *testing.T) {
 	h.wants(h.jail("wait", "finish"), 0, "")
 	living := h.live("living", "--no-workspace")
 	h.session("--id", "opened", "--no-workspace")
-	text, err := os.ReadFile("../supervisor/api/openapi.json")
+	text, err := os.ReadFile(tree("supervisor", "api", "openapi.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

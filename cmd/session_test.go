@@ -23,6 +23,7 @@ func (h *host) session(flags ...string) string {
 	return id
 }
 
+// exec executes a tool in a session.
 func (h *host) exec(id string, args ...string) outcome {
 	h.t.Helper()
 	return h.jail(append([]string{"session", "exec", id}, args...)...)
@@ -56,6 +57,7 @@ func (h *host) stopSession(id string, changed int64, flags ...string) message.Re
 	return r
 }
 
+// sessions returns those that live.
 func (h *host) sessions() (all []message.SessionInfo) {
 	h.t.Helper()
 	o := h.jail("session", "list", "--json")

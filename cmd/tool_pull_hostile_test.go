@@ -171,4 +171,5 @@ func (h *host) blames(name string, o outcome, code int, words string) {
 	}
 }
 
+// blame is what an error says that puts the fault on jail.
 var blame = regexp.MustCompile(`fault of jail's own|daemon|did not answer`)

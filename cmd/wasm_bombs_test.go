@@ -9,13 +9,17 @@ import (
 	. "github.com/jail-sandbox/jail/runners/wasi/wasitest"
 )
 
-// bombs are modules that cost an engine much more than their size. Each has a smaller one of the
-// same shape, which compiles and runs.
-func bombs() map[string]struct {
+// A bomb is a module that costs an engine much more than its size.
+type bomb struct {
+	// small is the size of a module of the same shape that compiles and runs.
 	size, small int
-	words       string
-	code        func(n int) Module
-} {
+	// words are what the refusal says.
+	words string
+	code  func(n int) Module
+}
+
+// bombs returns all of them by what they are made of.
+func bombs() map[string]bomb {
 	body := func(code []byte) Module { return Command(code) }
 	functions := func(f Func) func(int) Module {
 		return func(n int) Module {
@@ -33,11 +37,7 @@ func bombs() map[string]struct {
 	if slower() > 1 {
 		time = `compiling it takes more than \S+ \((cpu_time|wall)\)`
 	}
-	return map[string]struct {
-		size, small int
-		words       string
-		code        func(n int) Module
-	}{
+	return map[string]bomb{
 		"functions": {200_001, 1000, "200002 functions, more than 200000", functions(Func{})},
 		"locals": {50_000, 1000, "more than 20000 locals",
 			func(n int) Module {

@@ -1,0 +1,8 @@
+package cmd_test
+
+import (
+	"os"
+	"testing"
+)
+
+func TestMain(m *testing.M) { os.Exit(runMain(m)) }
