@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
@@ -17,11 +18,11 @@ import (
 // TestPlainAPI asks the daemon as curl --unix-socket does: a request in JSON, and the result as
 // JSON.
 func TestPlainAPI(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
+	h := cmdtest.New(t)
+	h.Daemon()
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
 		_ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(h.state, "jail.sock"))
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(h.State, "jail.sock"))
 	}}}
 	defer client.CloseIdleConnections()
 	ask := func(method, path string, body any) (int, []byte) {
@@ -56,14 +57,14 @@ func TestPlainAPI(t *testing.T) {
 	}
 	res := result("/v1/runs", message.Request{ID: "plain", Tool: "sh",
 		Script: &message.Script{Name: "-c",
-			Text: "cat; echo out; echo err >&2; touch made; exit 3"}, Dir: h.work})
+			Text: "cat; echo out; echo err >&2; touch made; exit 3"}, Dir: h.Work})
 	if res.ID != "plain" || len(res.GlobalID) != 26 || res.ExitCode != 3 ||
 		string(res.Stdout) != "out\n" || string(res.Stderr) != "err\n" || res.Changes.Added != 1 {
 		t.Errorf("%+v", res)
 	}
-	h.wants(h.jail("diff", "plain"), 0, "")
-	h.discard("plain")
-	res = result("/v1/runs", message.Request{Tool: "no-such-tool", Dir: h.work})
+	h.Wants(h.Jail("diff", "plain"), 0, "")
+	h.Discard("plain")
+	res = result("/v1/runs", message.Request{Tool: "no-such-tool", Dir: h.Work})
 	if res.ExitCode != 127 || res.Error == nil || res.Error.Code != problem.NotFound {
 		t.Errorf("%+v", res)
 	}
@@ -72,13 +73,13 @@ func TestPlainAPI(t *testing.T) {
 		[]byte(`unknown field`)) {
 		t.Errorf("%d: %s", code, answer)
 	}
-	session := h.session("--no-workspace")
+	session := h.Session("--no-workspace")
 	if res := result("/v1/sessions/"+session+"/exec", message.ExecRequest{Tool: "echo",
-		Args: []string{"hello"}, Dir: h.work}); string(res.Stdout) != "hello\n" ||
+		Args: []string{"hello"}, Dir: h.Work}); string(res.Stdout) != "hello\n" ||
 		res.Session != session {
 		t.Errorf("%+v", res)
 	}
-	h.stopSession(session, 0)
+	h.StopSession(session, 0)
 
 	code, answer := ask("GET", "/v1/openapi.json", nil)
 	var document struct {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // A fileRecord is what the log says of a file.
@@ -22,21 +24,21 @@ type fileRecord struct {
 }
 
 // fileRecords returns what the log says that a run did with files, and how often, by kind and path.
-func (h *host) fileRecords(id string) map[string]fileRecord {
-	h.t.Helper()
+func fileRecords(h *cmdtest.Host, id string) map[string]fileRecord {
+	h.T.Helper()
 	all := map[string]fileRecord{}
-	o := h.jail("audit", "query", "--json", "--run", id, "--type", "file,gap")
-	for line := range strings.Lines(o.out) {
+	o := h.Jail("audit", "query", "--json", "--run", id, "--type", "file,gap")
+	for line := range strings.Lines(o.Out) {
 		var r fileRecord
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
-			h.t.Fatal(err)
+			h.T.Fatal(err)
 		}
 		if r.Type == "gap" {
-			h.t.Errorf("run %s: a gap: %s", id, r.Reason)
+			h.T.Errorf("run %s: a gap: %s", id, r.Reason)
 			continue
 		}
 		if r.Count < 1 || r.First.IsZero() || r.Last.Before(r.First) {
-			h.t.Errorf("count or times are wrong: %s", line)
+			h.T.Errorf("count or times are wrong: %s", line)
 		}
 		key := r.Kind + " " + r.Path
 		r.Count += all[key].Count
@@ -46,15 +48,15 @@ func (h *host) fileRecords(id string) map[string]fileRecord {
 }
 
 // watchedPolicy writes a policy like a shipped one, with that for audit.files.
-func (h *host) watchedPolicy(base, files string) string {
-	h.t.Helper()
-	path := filepath.Join(h.root, "watched.toml")
+func watchedPolicy(h *cmdtest.Host, base, files string) string {
+	h.T.Helper()
+	path := filepath.Join(h.Root, "watched.toml")
 	text := "policy = 1\nname = \"watched\"\ninclude = [\"" + base + "\"]\n"
 	if files != "" {
 		text += "[audit]\nfiles = \"" + files + "\"\n"
 	}
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	return path
 }
@@ -62,8 +64,8 @@ func (h *host) watchedPolicy(base, files string) string {
 // TestFilesOnRecord: what a program of the host and a module open, execute and write is in the log,
 // as often as they did, and what they do not is not. The controls are runs with less to record.
 func TestFilesOnRecord(t *testing.T) {
-	h := newHost(t)
-	h.files(map[string]string{"a": "x\n", "b": "y\n", "other": "z\n"})
+	h := cmdtest.New(t)
+	h.Files(map[string]string{"a": "x\n", "b": "y\n", "other": "z\n"})
 	native := []string{"--", "/bin/sh", "-c",
 		"for i in 1 2 3; do cat a; done; echo n > new; cat < b > /tmp/copy"}
 	module := []string{"--", "cat", "a", "b"}
@@ -83,9 +85,9 @@ func TestFilesOnRecord(t *testing.T) {
 		{"build", "none", "native-none", native, nil},
 		{"default", "", "module-none", module, nil},
 	} {
-		h.wants(h.jail(append([]string{"run", "--discard", "--quiet", "--id", test.id, "--policy",
-			h.watchedPolicy(test.base, test.files)}, test.tool...)...), 0, "")
-		got := h.fileRecords(test.id)
+		h.Wants(h.Jail(append([]string{"run", "--discard", "--quiet", "--id", test.id, "--policy",
+			watchedPolicy(h, test.base, test.files)}, test.tool...)...), 0, "")
+		got := fileRecords(h, test.id)
 		for key, n := range test.want {
 			if r := got[key]; n > 0 && r.Count != n || r.Count == 0 {
 				t.Errorf("%s: %s: %d times on record, want %d", test.id, key, r.Count, n)
@@ -108,7 +110,7 @@ func TestFilesOnRecord(t *testing.T) {
 // TestFloodOfFiles: of far more opens than a queue is long, with names that are made to be many,
 // each is on record.
 func TestFloodOfFiles(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	names, each := 6000, 5
 	if os.Getenv("JAIL_TEST_LONG") != "" {
 		each = 100
@@ -120,13 +122,13 @@ for i in range(int(sys.argv[1])):
 for n in range(int(sys.argv[2])):
     for i in range(int(sys.argv[1])): os.close(os.open("one", os.O_RDONLY))
 `
-	h.files(map[string]string{"flood.py": script, "one": "x"})
+	h.Files(map[string]string{"flood.py": script, "one": "x"})
 	begun := time.Now()
-	h.wants(h.jail("run", "--discard", "--quiet", "--id", "flood", "--policy",
-		h.watchedPolicy("build", "opens"), "--limit", "wall=20m", "--", "python3", "flood.py",
+	h.Wants(h.Jail("run", "--discard", "--quiet", "--id", "flood", "--policy",
+		watchedPolicy(h, "build", "opens"), "--limit", "wall=20m", "--", "python3", "flood.py",
 		strconv.Itoa(names), strconv.Itoa(each)), 0, "")
 	t.Logf("%d opens in %v", names*(each+1), time.Since(begun))
-	got := h.fileRecords("flood")
+	got := fileRecords(h, "flood")
 	total := 0
 	for key, r := range got {
 		if strings.HasPrefix(key, "open /tmp/f") {
@@ -144,14 +146,14 @@ for n in range(int(sys.argv[2])):
 // TestFilesOfHostileNames: a name that is made to look like a line of the log, or to change a
 // terminal, stays one harmless text.
 func TestFilesOfHostileNames(t *testing.T) {
-	h := newHost(t)
-	h.wants(h.jail("run", "--discard", "--quiet", "--id", "names", "--policy",
-		h.watchedPolicy("build", "changes"), "--", "python3", "-c",
+	h := cmdtest.New(t)
+	h.Wants(h.Jail("run", "--discard", "--quiet", "--id", "names", "--policy",
+		watchedPolicy(h, "build", "changes"), "--", "python3", "-c",
 		`open(b"/tmp/\n{\"seq\":1}", "w"); open(b"/tmp/\x1b[2J\xff\xe2\x80\xae", "w")`), 0, "")
-	o := h.jail("audit", "query", "--json", "--run", "names", "--type", "file")
-	if strings.Contains(o.out, "\x1b") || !utf8.ValidString(o.out) || strings.Contains(o.out,
-		"\u202e") || strings.Count(o.out, "\n") != 2 {
-		t.Errorf("%q", o.out)
+	o := h.Jail("audit", "query", "--json", "--run", "names", "--type", "file")
+	if strings.Contains(o.Out, "\x1b") || !utf8.ValidString(o.Out) || strings.Contains(o.Out,
+		"\u202e") || strings.Count(o.Out, "\n") != 2 {
+		t.Errorf("%q", o.Out)
 	}
 }
 
@@ -177,36 +179,36 @@ func waitsInOpen(init int) bool {
 // with it. The control is a run that nobody watched.
 func TestFilesOfKilledDaemon(t *testing.T) {
 	for _, files := range []string{"opens", "none"} {
-		h := newHost(t)
-		h.files(map[string]string{"one": "", "two": "2\n"})
-		d := h.daemon()
-		r := h.liveWith(h.command("run", "--id", "victim", "--policy", h.watchedPolicy("build",
+		h := cmdtest.New(t)
+		h.Files(map[string]string{"one": "", "two": "2\n"})
+		d := h.Daemon()
+		r := h.LiveWith(h.Command("run", "--id", "victim", "--policy", watchedPolicy(h, "build",
 			files), "--", "/bin/sh", "-c",
 			"cat one; while :; do cat two; sleep 0.05; done >/dev/null & read -r l; echo got $l; wait"), "victim")
 		if files == "opens" {
-			eventually(t, "the first open is on record", func() bool {
-				return strings.Contains(h.jail("audit", "query", "--json", "--run", "victim",
-					"--type", "file").out, "/workspace/one")
+			cmdtest.Eventually(t, "the first open is on record", func() bool {
+				return strings.Contains(h.Jail("audit", "query", "--json", "--run", "victim",
+					"--type", "file").Out, "/workspace/one")
 			})
 		}
-		jail := r.initPID()
-		if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		jail := r.InitPID()
+		if err := d.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 		if files == "opens" {
-			eventually(t, "the tool waits for the daemon in an open", func() bool {
+			cmdtest.Eventually(t, "the tool waits for the daemon in an open", func() bool {
 				return waitsInOpen(jail)
 			})
 		}
-		d.kill()
-		h.wants(r.wait(), 125, "the daemon went away before the run ended")
-		eventually(t, "the jail is gone", func() bool { return gone(jail) })
-		d = h.daemon()
-		eventually(t, "the end is on record", func() bool {
-			return len(h.records("victim", "run.finished")) > 0
+		d.Kill()
+		h.Wants(r.Wait(), 125, "the daemon went away before the run ended")
+		cmdtest.Eventually(t, "the jail is gone", func() bool { return cmdtest.Gone(jail) })
+		d = h.Daemon()
+		cmdtest.Eventually(t, "the end is on record", func() bool {
+			return len(h.Records("victim", "run.finished")) > 0
 		})
 		gaps := 0
-		for _, g := range h.records("victim", "gap") {
+		for _, g := range h.Records("victim", "gap") {
 			if strings.Contains(g.Reason,
 				"what the run did with files in its last seconds is not on record") {
 				gaps++
@@ -215,9 +217,9 @@ func TestFilesOfKilledDaemon(t *testing.T) {
 		if want := map[string]int{"opens": 1, "none": 0}[files]; gaps != want {
 			t.Errorf("files = %s: %d gaps, want %d", files, gaps, want)
 		}
-		h.wants(h.jail("audit", "verify"), 0, "")
-		d.stop()
-		h.discard("victim")
-		h.wantNothingLeft()
+		h.Wants(h.Jail("audit", "verify"), 0, "")
+		d.Stop()
+		h.Discard("victim")
+		h.WantNothingLeft()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
@@ -34,19 +35,19 @@ func TestClockJumps(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, by := range map[string]time.Duration{"forward": day, "back": -day} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t)
-			d := h.daemon()
-			h.wants(h.jail("session", "start", "--id", "idle", "--profile", "default"), 0, "")
-			patient := h.live("patient", "--policy", h.patient())
+			h := cmdtest.New(t)
+			d := h.Daemon()
+			h.Wants(h.Jail("session", "start", "--id", "idle", "--profile", "default"), 0, "")
+			patient := h.Live("patient", "--policy", h.Patient())
 			limited := make(chan message.Result, 1)
 			const wall = 5 * time.Second
 			begun := time.Now()
 			go func() {
-				limited <- h.result("--id", "limited", "--limit", "wall=5s", "--", h.probe,
+				limited <- h.Result("--id", "limited", "--limit", "wall=5s", "--", h.Probe,
 					"sleep", "1h")
 			}()
-			eventually(t, "the run has begun", func() bool {
-				return len(h.records("limited", "run.started")) > 0
+			cmdtest.Eventually(t, "the run has begun", func() bool {
+				return len(h.Records("limited", "run.started")) > 0
 			})
 			jumpClock(t, by)
 			res := <-limited
@@ -54,23 +55,23 @@ func TestClockJumps(t *testing.T) {
 			if res.ExitCode != 124 || res.Limit == nil || res.Limit.Name != "wall" {
 				t.Errorf("%+v", res)
 			}
-			if took < wall || took > wall+bound {
+			if took < wall || took > wall+cmdtest.Bound {
 				t.Errorf("a limit of %v ended the run after %v", wall, took)
 			}
 			if ms := res.Usage.WallMS; ms < wall.Milliseconds() || ms > took.Milliseconds() {
 				t.Errorf("the run says that it took %d ms, the client waited %v", ms, took)
 			}
-			patient.says("again")
-			patient.in.Close()
-			h.wants(patient.wait(), 0, "")
-			h.wants(h.jail("session", "exec", "idle", "--", h.probe, "sleep", "1ms"), 0, "")
-			h.wants(h.jail("session", "stop", "idle"), 0, "")
-			h.wants(h.jail("audit", "verify"), 0, "")
-			for _, id := range h.kept() {
-				h.discard(id)
+			patient.Says("again")
+			patient.In.Close()
+			h.Wants(patient.Wait(), 0, "")
+			h.Wants(h.Jail("session", "exec", "idle", "--", h.Probe, "sleep", "1ms"), 0, "")
+			h.Wants(h.Jail("session", "stop", "idle"), 0, "")
+			h.Wants(h.Jail("audit", "verify"), 0, "")
+			for _, id := range h.Kept() {
+				h.Discard(id)
 			}
-			d.stop()
-			h.wantNothingLeft()
+			d.Stop()
+			h.WantNothingLeft()
 		})
 	}
 }

@@ -3,13 +3,15 @@ package cmd_test
 import (
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // Of many paths a commit and a revert list the first 20, or all; in a pipe they show no progress.
 func TestCommitListsSome(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	for _, id := range []string{"some", "all"} {
-		h.wants(h.jail("run", "--profile", "build", "--id", id, "--quiet", "--", "sh", "-c",
+		h.Wants(h.Jail("run", "--profile", "build", "--id", id, "--quiet", "--", "sh", "-c",
 			"for i in $(seq 25); do echo x >f$i; done"), 0, "")
 	}
 	for _, c := range []struct {
@@ -19,17 +21,17 @@ func TestCommitListsSome(t *testing.T) {
 		{[]string{"commit", "some"}, 20}, {[]string{"revert", "some"}, 20},
 		{[]string{"commit", "-v", "all"}, 25}, {[]string{"revert", "--verbose", "all"}, 25},
 	} {
-		o := h.jail(c.args...)
+		o := h.Jail(c.args...)
 		listed, more := 0, false
-		for line := range strings.Lines(o.out) {
+		for line := range strings.Lines(o.Out) {
 			if strings.Contains(line, " f") && !strings.Contains(line, "of run") {
 				listed++
 			}
 			more = more || line == "... and 5 more: --verbose lists all\n"
 		}
-		if o.code != 0 || listed != c.want || more != (c.want == 20) || o.err != "" {
+		if o.Code != 0 || listed != c.want || more != (c.want == 20) || o.Err != "" {
 			t.Errorf("%v: %d paths; %+v", c.args, listed, o)
 		}
 	}
-	h.wants(h.jail("discard", "all"), 0, "")
+	h.Wants(h.Jail("discard", "all"), 0, "")
 }

@@ -16,37 +16,38 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/console/consoletest"
 )
 
 // A consoleProcess is a jail console that runs.
 type consoleProcess struct {
-	h    *host
+	h    *cmdtest.Host
 	cmd  *exec.Cmd
 	at   string // its address
 	link string
 }
 
 // console starts a console on a port of its own.
-func (h *host) console() *consoleProcess {
-	h.t.Helper()
-	return h.consoleOf(h.command("console", "--json", "--no-open"))
+func console(h *cmdtest.Host) *consoleProcess {
+	h.T.Helper()
+	return consoleOf(h, h.Command("console", "--json", "--no-open"))
 }
 
-func (h *host) consoleOf(cmd *exec.Cmd) *consoleProcess {
-	h.t.Helper()
+func consoleOf(h *cmdtest.Host, cmd *exec.Cmd) *consoleProcess {
+	h.T.Helper()
 	c := &consoleProcess{h: h, cmd: cmd}
 	out, err := c.cmd.StdoutPipe()
 	if err == nil {
 		err = c.cmd.Start()
 	}
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
-	h.t.Cleanup(c.stop)
+	h.T.Cleanup(c.stop)
 	var link struct{ URL, Path string }
 	if err := json.NewDecoder(out).Decode(&link); err != nil {
-		h.t.Fatalf("link: %v", err)
+		h.T.Fatalf("link: %v", err)
 	}
 	c.link, c.at = link.URL, strings.TrimSuffix(link.URL, link.Path)
 	return c
@@ -58,7 +59,7 @@ func (c *consoleProcess) stop() {
 	}
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	if err := c.cmd.Wait(); err != nil {
-		c.h.t.Errorf("end of the console: %v", err)
+		c.h.T.Errorf("end of the console: %v", err)
 	}
 }
 
@@ -71,14 +72,14 @@ type reviewer struct {
 
 // review logs a browser in by the link, with the scripts of pages off: the console needs none.
 func (c *consoleProcess) review(b *consoletest.Browser) *reviewer {
-	c.h.t.Helper()
+	c.h.T.Helper()
 	b.Scripts(false)
 	b.Open(c.link)
-	eventually(c.h.t, "the login goes on by itself", func() bool {
+	cmdtest.Eventually(c.h.T, "the login goes on by itself", func() bool {
 		return strings.HasPrefix(b.Peek("location.pathname"), "/c/") && strings.Contains(b.Page(),
 			"Lately")
 	})
-	return &reviewer{b, c.h.t, c.at + strings.TrimSuffix(b.Text("location.pathname"), "/")}
+	return &reviewer{b, c.h.T, c.at + strings.TrimSuffix(b.Text("location.pathname"), "/")}
 }
 
 func (r *reviewer) wants(texts ...string) {
@@ -134,45 +135,17 @@ rm old.txt
 cat /etc/shadow
 true`
 
-func (h *host) project() {
-	h.t.Helper()
+func project(h *cmdtest.Host) {
+	h.T.Helper()
 	var paint strings.Builder
 	for i := range 40 {
 		fmt.Fprintf(&paint, "step %d: mix\n", i)
 	}
 	text := strings.Replace(strings.Replace(paint.String(), "step 5: mix",
 		"step 5: mix the first colour", 1), "step 33: mix", "step 33: mix the last colour", 1)
-	h.write(map[string]string{
+	h.Write(map[string]string{
 		"README.md":     "# Paint\n\nEvery colour has a name.\nOne colour at a time.\n",
 		"src/paint.txt": text, "old.txt": "gone soon\n"})
-}
-
-// write makes these files in the workspace.
-func (h *host) write(files map[string]string) {
-	h.t.Helper()
-	for name, text := range files {
-		path := filepath.Join(h.work, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			h.t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			h.t.Fatal(err)
-		}
-	}
-}
-
-// holds checks that a file of the workspace has these texts in it.
-func (h *host) holds(name string, texts ...string) {
-	h.t.Helper()
-	got, err := os.ReadFile(filepath.Join(h.work, name))
-	if err != nil {
-		h.t.Error(err)
-	}
-	for _, text := range texts {
-		if !strings.Contains(string(got), text) {
-			h.t.Errorf("%s has no %q: %.300q", name, text, got)
-		}
-	}
 }
 
 // TestConsole reviews real runs in a real browser: what runs, the story of a run, hunks one by one,
@@ -180,15 +153,15 @@ func (h *host) holds(name string, texts ...string) {
 // to do harm.
 func TestConsole(t *testing.T) {
 	b := consoletest.Start(t)
-	h := newHost(t)
-	d := h.daemon()
-	h.project()
-	h.wants(h.jail("sh", "--id", "fix-typos", "-c", typos), 0, "")
-	live := h.live("watch-tests")
-	c := h.console()
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	project(h)
+	h.Wants(h.Jail("sh", "--id", "fix-typos", "-c", typos), 0, "")
+	live := h.Live("watch-tests")
+	c := console(h)
 	r := c.review(b)
 	r.Dark(false)
-	eventually(t, "the log is verified", func() bool {
+	cmdtest.Eventually(t, "the log is verified", func() bool {
 		r.Open(r.base + "/?live=no")
 		return strings.Contains(r.Page(), "The log verifies")
 	})
@@ -199,8 +172,8 @@ func TestConsole(t *testing.T) {
 	r.Dark(true)
 	r.shot("runs-dark", 560)
 	r.Dark(false)
-	live.in.Close()
-	h.wants(live.wait(), 0, "")
+	live.In.Close()
+	h.Wants(live.Wait(), 0, "")
 
 	r.Click(`a[href$="/runs/fix-typos"]`, true)
 	r.wants("/etc/shadow", "Timeline", "run.started", "run.finished", ".git/hooks/post-checkout",
@@ -234,8 +207,8 @@ func TestConsole(t *testing.T) {
 	r.Key("Enter", true)
 	r.wants("Committed 1 change", "src/paint.txt", "Have back what was there",
 		"Review what is left")
-	h.holds("src/paint.txt", "mix the first colour", "mix the last color\n")
-	h.holds("README.md", "Every colour")
+	h.Holds("src/paint.txt", "mix the first colour", "mix the last color\n")
+	h.Holds("README.md", "Every colour")
 	r.Click(`a[href$="/runs/fix-typos/review"]`, true)
 	r.Text(`document.activeElement.blur()`)
 	r.Key("Tab", false)
@@ -245,29 +218,29 @@ func TestConsole(t *testing.T) {
 
 	// Somebody else commits a part while the page is open: nothing of what it shows is committed,
 	// and it says so.
-	h.wants(h.jail("commit", "fix-typos", "docs"), 0, "")
+	h.Wants(h.Jail("commit", "fix-typos", "docs"), 0, "")
 	r.Click(`input[name=take][value="README.md"]`, false)
 	r.Click(`button[value=marked]`, true)
 	r.wants("Nothing was done", "Review what there is now")
-	h.holds("README.md", "Every colour")
+	h.Holds("README.md", "Every colour")
 
 	// The daemon is started anew under an open page.
 	r.Open(r.base + "/runs/fix-typos/review")
-	d.stop()
+	d.Stop()
 	r.Open(r.base + "/runs/fix-typos/review")
 	r.wants("The daemon does not answer", "this page asks again")
-	h.daemon()
-	eventually(t, "the page comes back by itself", func() bool {
+	h.Daemon()
+	cmdtest.Eventually(t, "the page comes back by itself", func() bool {
 		return strings.Contains(r.Page(), "To look at first")
 	})
 	r.Click(`input[name=take][value="README.md"]`, false)
 	r.Click(`button[value=marked]`, true)
 	r.wants("Committed 1 change")
-	h.holds("README.md", "Every color")
+	h.Holds("README.md", "Every color")
 
 	// A run that goes while its page is open.
 	r.Open(r.base + "/runs/fix-typos/review")
-	h.wants(h.jail("discard", "fix-typos"), 0, "")
+	h.Wants(h.Jail("discard", "fix-typos"), 0, "")
 	r.Click(`input[name=take]`, false)
 	r.Click(`button[value=marked]`, true)
 	r.wants("no shadow is kept for run")
@@ -294,26 +267,26 @@ func TestConsole(t *testing.T) {
 
 // hostileReview reviews and commits a file whose name and content try everything, through the whole
 // stack.
-func hostileReview(h *host, r *reviewer) {
-	h.t.Helper()
+func hostileReview(h *cmdtest.Host, r *reviewer) {
+	h.T.Helper()
 	// So that one would run.
 	r.Scripts(true)
 	name := "<img src=x onerror=window.owned=1>\x1b[31m\u202e\xff\"'&\\ㅤ" // and an invisible letter
 	script := fmt.Sprintf("printf '%%s\\n' '<script>window.owned=1</script>' > \"$(printf '%s')\"",
 		shellBytes(name))
-	h.wants(h.jail("sh", "--id", "hostile", "-c", script), 0, "")
+	h.Wants(h.Jail("sh", "--id", "hostile", "-c", script), 0, "")
 	r.Open(r.base + "/runs/hostile")
 	r.Open(r.base + "/runs/hostile/review")
 	r.wants(`<img src=x onerror=window.owned=1>\x1b[31m\u202e\xff"'&\\\u3164`,
 		"+<script>window.owned=1</script>")
 	if owned := r.Text("String(window.owned)"); owned != "undefined" {
-		h.t.Error("a name or a content was run")
+		h.T.Error("a name or a content was run")
 	}
 	r.Click(`input[name=take]`, false)
 	r.Click(`button[value=marked]`, true)
 	r.wants("Committed 1 change")
-	h.holds(name, "<script>window.owned=1</script>\n")
-	h.wants(h.jail("discard", "hostile"), 0, "")
+	h.Holds(name, "<script>window.owned=1</script>\n")
+	h.Wants(h.Jail("discard", "hostile"), 0, "")
 }
 
 // shellBytes is a text as printf(1) takes it, each byte in octal.
@@ -328,44 +301,44 @@ func shellBytes(s string) string {
 // TestConsoleAddress: it listens on the loopback interface or on a socket, and says what it was
 // given instead.
 func TestConsoleAddress(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	for _, address := range []string{"0.0.0.0:0", "[::]:0", ":0", "localhost:0", "10.0.0.1:0"} {
-		h.wants(h.jail("console", "--no-open", "--listen", address), 2,
+		h.Wants(h.Jail("console", "--no-open", "--listen", address), 2,
 			`--listen .*: want 127\.0\.0\.1:PORT`)
 	}
-	h.wants(h.jail("console", "--no-open", "--listen", "127.0.0.1:0", "--socket", "s"), 2,
+	h.Wants(h.Jail("console", "--no-open", "--listen", "127.0.0.1:0", "--socket", "s"), 2,
 		"exclude each other")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	h.wants(h.jail("console", "--no-open", "--listen", l.Addr().String()), 125,
+	h.Wants(h.Jail("console", "--no-open", "--listen", l.Addr().String()), 125,
 		"address already in use")
-	h.write(map[string]string{"taken": "mine"})
-	h.wants(h.jail("console", "--no-open", "--socket", "taken"), 125, "exists, and is no socket")
-	h.holds("taken", "mine")
+	h.Write(map[string]string{"taken": "mine"})
+	h.Wants(h.Jail("console", "--no-open", "--socket", "taken"), 125, "exists, and is no socket")
+	h.Holds("taken", "mine")
 }
 
 // TestConsoleFromAJail (T-549): a tool that knows the address of a console cannot reach it: its
 // loopback interface is its own. A program outside can, and gets nothing without the link.
 func TestConsoleFromAJail(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
-	c := h.console()
+	h := cmdtest.New(t)
+	h.Daemon()
+	c := console(h)
 	get := `import http.client, sys
 c = http.client.HTTPConnection(sys.argv[1], timeout=20)
 c.request("GET", "/")
 print(c.getresponse().status)
 `
-	h.write(map[string]string{"get.py": get})
+	h.Write(map[string]string{"get.py": get})
 	address := strings.TrimPrefix(c.at, "http://")
-	if o := h.run(h.program("/usr/bin/python3", "get.py", address)); o.code != 0 ||
-		o.out != "401\n" {
+	if o := h.Run(h.Program("/usr/bin/python3", "get.py", address)); o.Code != 0 ||
+		o.Out != "401\n" {
 		t.Fatalf("control: %+v", o)
 	}
-	if o := h.jail("run", "--quiet", "--profile", "build", "--", "python3", "get.py",
-		address); o.code != 1 || !strings.Contains(o.err, "Error") || o.out != "" {
+	if o := h.Jail("run", "--quiet", "--profile", "build", "--", "python3", "get.py",
+		address); o.Code != 1 || !strings.Contains(o.Err, "Error") || o.Out != "" {
 		t.Errorf("%+v", o)
 	}
 }
@@ -373,14 +346,14 @@ print(c.getresponse().status)
 // TestConsoleRights: the console has the rights of who started it. Another user sees neither the
 // runs nor the log of somebody else, and is told so.
 func TestConsoleRights(t *testing.T) {
-	h := newHost(t)
-	h.daemon().admit()
-	h.project()
-	h.wants(h.jail("run", "--quiet", "--id", "mine", "--", "rm", "old.txt"), 0, "")
-	cmd := as(h.command("console", "--json", "--no-open"), stranger)
-	c := h.consoleOf(cmd)
-	jar := must(cookiejar.New(nil))(t)
-	browser := &http.Client{Jar: jar, Timeout: bound}
+	h := cmdtest.New(t)
+	h.Daemon().Admit()
+	project(h)
+	h.Wants(h.Jail("run", "--quiet", "--id", "mine", "--", "rm", "old.txt"), 0, "")
+	cmd := cmdtest.As(h.Command("console", "--json", "--no-open"), cmdtest.Stranger)
+	c := consoleOf(h, cmd)
+	jar := cmdtest.Must(cookiejar.New(nil))(t)
+	browser := &http.Client{Jar: jar, Timeout: cmdtest.Bound}
 	get := func(url string) (int, string) {
 		t.Helper()
 		resp, err := browser.Get(url)
@@ -410,11 +383,11 @@ func TestConsoleRights(t *testing.T) {
 		"old.txt") || !strings.Contains(page, "No record is like that") {
 		t.Errorf("%d %s", code, page)
 	}
-	h.wants(h.run(as(h.command("run", "--quiet", "--no-workspace", "--id", "theirs", "--", h.probe),
-		stranger)), 0, "")
+	h.Wants(h.Run(cmdtest.As(h.Command("run", "--quiet", "--no-workspace", "--id", "theirs", "--", h.Probe),
+		cmdtest.Stranger)), 0, "")
 	if code, page := get(base + "/log"); code != 200 || strings.Contains(page, "mine") ||
 		!strings.Contains(page, "theirs") || !strings.Contains(page, "run.finished") {
 		t.Errorf("%d %s", code, page)
 	}
-	h.wants(h.jail("discard", "mine"), 0, "")
+	h.Wants(h.Jail("discard", "mine"), 0, "")
 }

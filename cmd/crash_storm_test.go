@@ -9,13 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
@@ -27,21 +27,7 @@ func storms(t *testing.T) (jails, rounds int) {
 	if os.Getenv("JAIL_TEST_LONG") == "" {
 		return 10, 4
 	}
-	return number(t, "JAIL_TEST_JAILS", 100), number(t, "JAIL_TEST_ROUNDS", 200)
-}
-
-// number is what an environment variable says, or otherwise if it is not set.
-func number(t *testing.T, name string, otherwise int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("%s=%s", name, text)
-	}
-	return n
+	return cmdtest.Number(t, "JAIL_TEST_JAILS", 100), cmdtest.Number(t, "JAIL_TEST_ROUNDS", 200)
 }
 
 // A heldRun is a run whose client is this process.
@@ -66,9 +52,9 @@ wall = "1h"
 modules = ["**"]
 `
 
-// call starts a run over the daemon's socket, and returns when its tool has answered.
-func (h *host) call(ctx context.Context, d *sharedDaemon, id string) (*heldRun, error) {
-	client, err := api.Dial(ctx, d.socket)
+// callJail starts a run over the daemon's socket, and returns when its tool has answered.
+func callJail(h *cmdtest.Host, ctx context.Context, d *cmdtest.SharedDaemon, id string) (*heldRun, error) {
+	client, err := api.Dial(ctx, d.Socket)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +62,8 @@ func (h *host) call(ctx context.Context, d *sharedDaemon, id string) (*heldRun, 
 	stdout, out := io.Pipe()
 	c := &heldRun{id: id, in: stdin, ended: make(chan error, 1)}
 	go func() {
-		res, err := client.Run(ctx, message.Request{ID: id, Tool: h.probe,
-			Args: []string{"lines"}, Dir: h.work, Policy: patientPolicy,
+		res, err := client.Run(ctx, message.Request{ID: id, Tool: h.Probe,
+			Args: []string{"lines"}, Dir: h.Work, Policy: patientPolicy,
 			PolicyName: "patient.toml"}, in, out, io.Discard)
 		if err == nil && res.Error != nil {
 			err = res.Error
@@ -97,26 +83,26 @@ func (h *host) call(ctx context.Context, d *sharedDaemon, id string) (*heldRun, 
 }
 
 // callMany starts runs at one time.
-func (h *host) callMany(ctx context.Context, d *sharedDaemon, prefix string, n int) []*heldRun {
-	h.t.Helper()
+func callMany(h *cmdtest.Host, ctx context.Context, d *cmdtest.SharedDaemon, prefix string, n int) []*heldRun {
+	h.T.Helper()
 	all, errs := make([]*heldRun, n), make([]error, n)
 	var started sync.WaitGroup
 	for i := range n {
-		started.Go(func() { all[i], errs[i] = h.call(ctx, d, fmt.Sprintf("%s-%d", prefix, i)) })
+		started.Go(func() { all[i], errs[i] = callJail(h, ctx, d, fmt.Sprintf("%s-%d", prefix, i)) })
 	}
 	started.Wait()
 	if err := errors.Join(errs...); err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	return all
 }
 
 // members are the processes of a run: its shim and what is in its control group.
-func (h *host) members(id string) (shim, init int) {
-	h.t.Helper()
-	r := &liveRun{h: h, id: id}
-	init = r.initPID()
-	return parentOf(h.t, init), init
+func members(h *cmdtest.Host, id string) (shim, init int) {
+	h.T.Helper()
+	r := &cmdtest.LiveRun{H: h, ID: id}
+	init = r.InitPID()
+	return cmdtest.ParentOf(h.T, init), init
 }
 
 // T-411, T-412: with many live jails the daemon is killed, the shims, the first processes, and all
@@ -124,28 +110,28 @@ func (h *host) members(id string) (shim, init int) {
 // is ours; what the runs had written can be reviewed; the log verifies. Again and again.
 func TestKilledTogether(t *testing.T) {
 	jails, rounds := storms(t)
-	h := newHost(t)
+	h := cmdtest.New(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Hour)
 	defer cancel()
 	var slowest time.Duration
-	d := h.daemon()
+	d := h.Daemon()
 	// It has made its directories.
-	h.wants(h.jail("workspaces"), 0, "")
-	foreign := h.plantForeign()
+	h.Wants(h.Jail("workspaces"), 0, "")
+	foreign := plantForeign(h)
 	for round := range rounds {
 		victims := []string{"daemon", "shims", "inits", "all", "daemon and shims",
 			"shims and inits"}[round%6]
 		prefix := fmt.Sprintf("r%d", round)
-		runs := h.callMany(ctx, d, prefix, jails)
+		runs := callMany(h, ctx, d, prefix, jails)
 		var shims, inits []int
 		for _, r := range runs {
-			shim, init := h.members(r.id)
+			shim, init := members(h, r.id)
 			shims, inits = append(shims, shim), append(inits, init)
 		}
 		kill := map[string][]int{"shims": shims, "inits": inits,
-			"all":              slices.Concat([]int{d.cmd.Process.Pid}, shims, inits),
-			"daemon":           {d.cmd.Process.Pid},
-			"daemon and shims": slices.Concat([]int{d.cmd.Process.Pid}, shims),
+			"all":              slices.Concat([]int{d.Cmd.Process.Pid}, shims, inits),
+			"daemon":           {d.Cmd.Process.Pid},
+			"daemon and shims": slices.Concat([]int{d.Cmd.Process.Pid}, shims),
 			"shims and inits":  slices.Concat(shims, inits)}[victims]
 		begun := time.Now()
 		for _, pid := range kill {
@@ -155,94 +141,94 @@ func TestKilledTogether(t *testing.T) {
 			}
 		}
 		for _, pid := range slices.Concat(shims, inits) {
-			eventually(t, victims+": every jail is dead", func() bool { return gone(pid) })
+			cmdtest.Eventually(t, victims+": every jail is dead", func() bool { return cmdtest.Gone(pid) })
 		}
 		slowest = max(slowest, time.Since(begun))
 		for _, r := range runs {
 			<-r.ended
 		}
 		if strings.Contains(victims, "daemon") || victims == "all" {
-			d.kill()
-			d = h.daemon()
+			d.Kill()
+			d = h.Daemon()
 		}
 		var kept []string
 		for _, r := range runs {
-			eventually(t, "the end is on record",
-				func() bool { return len(h.records(r.id, "run.finished")) > 0 })
-			if rec := h.finished(r.id); rec.ExitCode != 125 && rec.ExitCode != 137 {
+			cmdtest.Eventually(t, "the end is on record",
+				func() bool { return len(h.Records(r.id, "run.finished")) > 0 })
+			if rec := h.Finished(r.id); rec.ExitCode != 125 && rec.ExitCode != 137 {
 				t.Errorf("%s, %s: %+v", victims, r.id, rec)
 			}
-			if slices.Contains(h.kept(), r.id) {
+			if slices.Contains(h.Kept(), r.id) {
 				kept = append(kept, r.id)
 			}
 		}
 		for _, id := range kept {
 			// Nothing in it, but it is whole: it can be looked at.
 			if round < 6 && id == kept[0] {
-				h.wants(h.jail("diff", id), 0, "")
+				h.Wants(h.Jail("diff", id), 0, "")
 			}
-			h.discard(id)
+			h.Discard(id)
 		}
-		h.wantNothingLeft()
+		h.WantNothingLeft()
 		if t.Failed() {
 			t.Fatalf("round %d, %s", round, victims)
 		}
 	}
 	foreign.wantUntouched(t)
 	foreign.remove(t)
-	d.stop()
+	d.Stop()
 	t.Logf("%d rounds of %d jails: all dead after at most %v", rounds, jails, slowest)
 }
 
 // What a tool had written when its daemon was killed is not lost: the next daemon shows it, says
 // that the run was cut off, and commits it.
 func TestCutOffRunIsReviewed(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	r := h.live("victim", "--profile", "default")
-	w := h.writer("writer", "1")
-	fmt.Fprintln(w.in, "go")
-	w.in.Close()
-	d.kill()
-	h.wants(r.wait(), 125, "went away|did not answer")
-	w.wait()
-	d = h.daemon()
-	o := h.jail("workspaces")
-	if o.code != 0 || strings.Count(o.out, "cut off") < 1 {
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	r := h.Live("victim", "--profile", "default")
+	w := liveWriter(h, "writer", "1")
+	fmt.Fprintln(w.In, "go")
+	w.In.Close()
+	d.Kill()
+	h.Wants(r.Wait(), 125, "went away|did not answer")
+	w.Wait()
+	d = h.Daemon()
+	o := h.Jail("workspaces")
+	if o.Code != 0 || strings.Count(o.Out, "cut off") < 1 {
 		t.Errorf("workspaces: %+v", o)
 	}
-	o = h.jail("diff", "victim")
-	if o.code != 0 || !strings.Contains(o.out, "\n# the run was cut off") {
+	o = h.Jail("diff", "victim")
+	if o.Code != 0 || !strings.Contains(o.Out, "\n# the run was cut off") {
 		t.Errorf("diff: %+v", o)
 	}
-	h.wants(h.jail("commit", "victim"), 0, "")
-	for _, id := range h.kept() {
-		h.discard(id)
+	h.Wants(h.Jail("commit", "victim"), 0, "")
+	for _, id := range h.Kept() {
+		h.Discard(id)
 	}
-	d.stop()
-	h.wantNothingLeft()
+	d.Stop()
+	h.WantNothingLeft()
 }
 
 // T-416: two hundred parallel starts with one daemon all succeed, or are told that it is busy, and
 // no two have one id.
 func TestStartStorm(t *testing.T) {
 	// As many as have their wall time on such a processor.
-	starts := max(200/slower(), 10)
-	h := newHost(t)
-	d := h.daemon()
+	starts := max(200/cmdtest.Slower(), 10)
+	h := cmdtest.New(t)
+	d := h.Daemon()
 	ids, errs := make([]string, starts), make([]error, starts)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*bound)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*cmdtest.Bound)
 	defer cancel()
 	var all sync.WaitGroup
 	for i := range starts {
 		all.Go(func() {
-			client, err := api.Dial(ctx, d.socket)
+			client, err := api.Dial(ctx, d.Socket)
 			if err != nil {
 				errs[i] = err
 				return
 			}
 			defer client.Close()
-			res, err := client.Run(ctx, message.Request{Tool: h.probe, Dir: h.work,
+			res, err := client.Run(ctx, message.Request{Tool: h.Probe, Dir: h.Work,
 				NoWorkspace: true}, nil, io.Discard, io.Discard)
 			switch {
 			case err != nil:
@@ -263,10 +249,10 @@ func TestStartStorm(t *testing.T) {
 	if n := len(slices.Compact(ids)); n != starts {
 		t.Errorf("%d ids for %d runs", n, starts)
 	}
-	eventually(t, "no range of host ids is held",
-		func() bool { return idRanges(d.cmd.Process.Pid) == 0 })
-	d.stop()
-	if names := namesIn(filepath.Join(h.state, "state", "runs")); len(names) > 0 {
+	cmdtest.Eventually(t, "no range of host ids is held",
+		func() bool { return idRanges(d.Cmd.Process.Pid) == 0 })
+	d.Stop()
+	if names := cmdtest.NamesIn(filepath.Join(h.State, "state", "runs")); len(names) > 0 {
 		t.Errorf("left: %v", names)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
 	"github.com/jail-sandbox/jail/profiles"
@@ -70,11 +71,11 @@ func TestDecideIsWhatTheProxyDoes(t *testing.T) {
 		batch := w.questions(t, name)
 		answers := w.ask(t, name, batch)
 		for i, q := range batch {
-			if q.want {
+			if q.Want {
 				yes++
 			}
-			if answers[i] != q.want || q.Op == "request" && w.came(i) != q.want {
-				t.Errorf("%s: %s %s: the policy says %v, the tool was let through: %v, the other side was asked: %v", name, q.Op, q.What, q.want, answers[i], w.came(i))
+			if answers[i] != q.Want || q.Op == "request" && w.came(i) != q.Want {
+				t.Errorf("%s: %s %s: the policy says %v, the tool was let through: %v, the other side was asked: %v", name, q.Op, q.What, q.Want, answers[i], w.came(i))
 			}
 		}
 		total += len(batch)
@@ -87,7 +88,7 @@ func TestDecideIsWhatTheProxyDoes(t *testing.T) {
 	// The control: a proxy of another policy than the one that was asked is found out.
 	batch, differ := w.questions(t, "python"), 0
 	for i, answer := range w.ask(t, "build", batch) {
-		if answer != batch[i].want {
+		if answer != batch[i].Want {
 			differ++
 		}
 	}
@@ -98,7 +99,7 @@ func TestDecideIsWhatTheProxyDoes(t *testing.T) {
 
 // A decideWorld is an internet in which every name is answered, and tells which questions came.
 type decideWorld struct {
-	h   *host
+	h   *cmdtest.Host
 	mu  sync.Mutex
 	got map[int]bool
 }
@@ -112,7 +113,7 @@ var decideHosts = []string{"other.test", "pypi.org", "example.com", "a.example.c
 	"www.pypi.org", "PyPI.org"}
 
 func newDecideWorld(t *testing.T) *decideWorld {
-	w := &decideWorld{h: newHost(t), got: map[int]bool{}}
+	w := &decideWorld{h: cmdtest.New(t), got: map[int]bool{}}
 	names, ca := fetchtest.StartNames(t), fetchtest.NewAuthority(t)
 	var all []string
 	for _, name := range decideHosts {
@@ -135,15 +136,15 @@ func newDecideWorld(t *testing.T) *decideWorld {
 		fetchtest.StartHost(t, "93.184.216.34:"+port,
 			ca.Config(t, time.Now().Add(time.Hour), all...), serve)
 	}
-	w.h.fetchSettings(names, ca)
+	fetchSettings(w.h, names, ca)
 	for name := range decideFetches {
-		path := filepath.Join(w.h.root, name+".toml")
+		path := filepath.Join(w.h.Root, name+".toml")
 		if err := os.WriteFile(path, []byte(decideText(name)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("cp", must(decidesProgram())(t),
-		filepath.Join(w.h.work, "decides")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", cmdtest.Must(cmdtest.DecidesProgram())(t),
+		filepath.Join(w.h.Work, "decides")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return w
@@ -156,7 +157,7 @@ func decideText(name string) string {
 }
 
 // questions are those about one policy, each with what the policy says.
-func (w *decideWorld) questions(t *testing.T, name string) (batch []asked) {
+func (w *decideWorld) questions(t *testing.T, name string) (batch []cmdtest.Asked) {
 	t.Helper()
 	set, err := profiles.Load("")
 	if err != nil {
@@ -190,13 +191,13 @@ func (w *decideWorld) questions(t *testing.T, name string) (batch []asked) {
 					}
 					want := eff.Decide(policy.Connect{Host: host, Port: at.port, Method: method,
 						Path: path}).Allowed
-					batch = append(batch, asked{"request", fmt.Sprintf("%d %s %s://%s:%d%s",
-						len(batch), method, at.scheme, host, at.port, path), want})
+					batch = append(batch, cmdtest.Asked{Op: "request", What: fmt.Sprintf("%d %s %s://%s:%d%s",
+						len(batch), method, at.scheme, host, at.port, path), Want: want})
 				}
 			}
 			if at.scheme == "https" {
-				batch = append(batch, asked{"tunnel", fmt.Sprintf("%s:%d", host, at.port),
-					eff.Decide(policy.Connect{Host: host, Port: at.port, Tunnel: true}).Allowed})
+				batch = append(batch, cmdtest.Asked{Op: "tunnel", What: fmt.Sprintf("%s:%d", host, at.port),
+					Want: eff.Decide(policy.Connect{Host: host, Port: at.port, Tunnel: true}).Allowed})
 			}
 		}
 	}
@@ -210,7 +211,7 @@ func (w *decideWorld) came(question int) bool {
 }
 
 // ask asks a batch inside a jail of a policy.
-func (w *decideWorld) ask(t *testing.T, name string, batch []asked) []bool {
+func (w *decideWorld) ask(t *testing.T, name string, batch []cmdtest.Asked) []bool {
 	t.Helper()
 	w.mu.Lock()
 	clear(w.got)
@@ -219,15 +220,15 @@ func (w *decideWorld) ask(t *testing.T, name string, batch []asked) []bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(w.h.work, "questions.json"), in, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(w.h.Work, "questions.json"), in, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	o := w.h.jail("run", "--json", "--discard", "--policy", filepath.Join(w.h.root, name+".toml"),
+	o := w.h.Jail("run", "--json", "--discard", "--policy", filepath.Join(w.h.Root, name+".toml"),
 		"--", "/bin/sh", "-c", "./decides < questions.json")
 	var r fetchResult
 	var answers []bool
-	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
-		t.Fatalf("%v: %.500s%.500s", err, o.out, o.err)
+	if err := json.Unmarshal([]byte(o.Out), &r); err != nil {
+		t.Fatalf("%v: %.500s%.500s", err, o.Out, o.Err)
 	}
 	if err := json.Unmarshal([]byte(r.Stdout), &answers); err != nil || len(answers) != len(batch) {
 		t.Fatalf("exit code %d, %+v: %v, %.500s%.500s", r.ExitCode, r.Error, err, r.Stdout,

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/policy"
 	"github.com/jail-sandbox/jail/policy/syntax"
@@ -25,51 +26,40 @@ import (
 // profiles.
 const leastQuestions = 5000
 
-var (
-	decidesModule  = build("decides.wasm", "./testdata/decides", "GOOS=wasip1", "GOARCH=wasm")
-	decidesProgram = build("decides", "./testdata/decides")
-)
-
-// An asked is a question of a batch, and what the policy says of it.
-type asked struct {
-	Op, What string
-	want     bool
-}
-
 // T-524: what Decide says is what the kernel does: the questions are made from the policy's own
 // mounts and from the host around them, and a program inside the jail tries each. What is the
 // jail's own, and in no policy, is left out: /proc, /dev, /run, and its tables of users.
 func TestDecideIsWhatTheKernelDoes(t *testing.T) {
-	h := newPolicyHost(t, nil)
+	h := cmdtest.NewPolicyHost(t, nil)
 	for name, text := range map[string]string{"a.txt": "x", "sub/b.txt": "x", ".env": "SECRET",
 		"sub/.env": "SECRET", "deploy/server.pem": "KEY", "sub/c.key": "KEY",
 		"prog": "#!/workspace/decides\n"} {
-		path := filepath.Join(h.work, name)
+		path := filepath.Join(h.Work, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
 			os.WriteFile(path, []byte(text), 0o755), os.Chmod(path, 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("cp", must(decidesProgram())(t),
-		filepath.Join(h.work, "decides")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", cmdtest.Must(cmdtest.DecidesProgram())(t),
+		filepath.Join(h.Work, "decides")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	host := hostPaths(t)
 	total, yes := 0, 0
-	var readonlyBatch []asked
+	var readonlyBatch []cmdtest.Asked
 	for _, name := range []string{"default", "readonly", "strict", "python", "fetch", "build",
 		"worker", "python-native"} {
-		batch, req := h.questions(t, name, host)
-		got := h.answers(req, batch)
+		batch, req := questions(h, t, name, host)
+		got := answersTo(h, req, batch)
 		differ := 0
 		for i, q := range batch {
-			if got[i] != q.want {
+			if got[i] != q.Want {
 				if differ++; differ <= 10 {
 					t.Errorf("%s: %s %s: the policy says %v, the kernel %v", name, q.Op, q.What,
-						q.want, got[i])
+						q.Want, got[i])
 				}
 			}
-			if q.want {
+			if q.Want {
 				yes++
 			}
 		}
@@ -87,10 +77,10 @@ func TestDecideIsWhatTheKernelDoes(t *testing.T) {
 			total, yes, leastQuestions)
 	}
 	// The control: a jail of another profile than the one that was asked is found out.
-	_, other := h.questions(t, "default", nil)
-	got, differ := h.answers(other, readonlyBatch), 0
+	_, other := questions(h, t, "default", nil)
+	got, differ := answersTo(h, other, readonlyBatch), 0
 	for i, q := range readonlyBatch {
-		if got[i] != q.want {
+		if got[i] != q.Want {
 			differ++
 		}
 	}
@@ -159,7 +149,7 @@ func openToAll(path string) bool {
 }
 
 // questions makes a batch for a profile, and the request whose jail is to answer it.
-func (h *policyHost) questions(t *testing.T, name string, host []string) ([]asked,
+func questions(h *cmdtest.PolicyHost, t *testing.T, name string, host []string) ([]cmdtest.Asked,
 	message.Request) {
 	t.Helper()
 	set, err := profiles.Load("")
@@ -172,7 +162,7 @@ func (h *policyHost) questions(t *testing.T, name string, host []string) ([]aske
 	}
 	native := len(p.File.Policy.Tools.Native) > 0
 	text := fmt.Sprintf("policy = 1\ninclude = [%q]\n[tools]\nmodules = [\"**\"]\n", name)
-	tool := must(decidesModule())(t)
+	tool := cmdtest.Must(cmdtest.DecidesModule())(t)
 	if native {
 		text, tool = fmt.Sprintf(
 			"policy = 1\ninclude = [%q]\n[tools]\nnative = [\"/workspace/decides\"]\n"+
@@ -187,13 +177,13 @@ func (h *policyHost) questions(t *testing.T, name string, host []string) ([]aske
 		t.Fatal(err)
 	}
 	req := message.Request{Tool: tool, Policy: text, PolicyName: "asked.toml"}
-	req.Dir = h.work
+	req.Dir = h.Work
 	if native && name == "python-native" {
 		// Its workspace is not executable as a whole; the one program in it that asks comes as a
 		// mount does.
 		text = strings.Replace(text, "/workspace/decides", "/asks/decides",
 			1) + fmt.Sprintf("[[mount]]\nsource = %q\ntarget = \"/asks\"\naccess = \"read+exec\"\n",
-			filepath.Dir(h.copyOfDecides(t)))
+			filepath.Dir(copyOfDecides(h, t)))
 		if file, err = set.Parse(syntax.Profile, "asked.toml", []byte(text)); err != nil {
 			t.Fatal(err)
 		}
@@ -202,42 +192,42 @@ func (h *policyHost) questions(t *testing.T, name string, host []string) ([]aske
 		}
 		req.Tool, req.Policy = "/asks/decides", text
 	}
-	plan, err := h.s.Preparer().Plan(context.Background(), h.caller(0), req)
+	plan, err := h.S.Preparer().Plan(context.Background(), h.Caller(0), req)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
 	return batchOf(eff, plan, host, native), req
 }
 
-func (h *policyHost) copyOfDecides(t *testing.T) string {
+func copyOfDecides(h *cmdtest.PolicyHost, t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(h.root, "opt", "decides")
+	path := filepath.Join(h.Root, "opt", "decides")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("cp", must(decidesProgram())(t),
+	if out, err := exec.Command("cp", cmdtest.Must(cmdtest.DecidesProgram())(t),
 		path).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return path
 }
 
-func batchOf(eff policy.Effective, plan jail.Plan, host []string, native bool) []asked {
+func batchOf(eff policy.Effective, plan jail.Plan, host []string, native bool) []cmdtest.Asked {
 	inside := []string{"/", "/etc", "/home", "/tmp", "/tmp/x", "/tmp/prog", "/home/tool",
 		"/home/tool/x", "/workspace", "/workspace/a.txt", "/workspace/sub", "/workspace/sub/b.txt",
 		"/workspace/.env", "/workspace/sub/.env", "/workspace/deploy/server.pem",
 		"/workspace/sub/c.key", "/workspace/new", "/workspace/sub/new", "/workspace/prog",
 		"/etc/shadow", "/etc/hostname", "/root/.ssh/id_ed25519", "/var/run/docker.sock",
 		"/usr/jail-decides", "/etc/jail-decides", "/opt/jail-decides", "/jail-decides"}
-	var batch []asked
+	var batch []cmdtest.Asked
 	exists := func(path string) bool {
 		return !strings.HasPrefix(path, "/workspace/new") && !strings.HasSuffix(path, "/new") &&
 			!strings.HasSuffix(path, "/x") && !strings.HasSuffix(path, "/jail-decides") &&
 			path != "/tmp/prog"
 	}
 	if native {
-		batch = append(batch, asked{"copy", "/tmp/prog",
-			eff.Decide(policy.Open{Path: "/tmp/prog", Want: policy.Write}).Allowed})
+		batch = append(batch, cmdtest.Asked{Op: "copy", What: "/tmp/prog",
+			Want: eff.Decide(policy.Open{Path: "/tmp/prog", Want: policy.Write}).Allowed})
 		exists = func(path string) bool {
 			return !strings.HasSuffix(path, "new") && !strings.HasSuffix(path, "/x") &&
 				!strings.HasSuffix(path, "decides")
@@ -250,26 +240,26 @@ func batchOf(eff policy.Effective, plan jail.Plan, host []string, native bool) [
 		}
 		if exists(path) {
 			batch = append(batch,
-				asked{"read", path, eff.Decide(policy.Open{Path: path, Want: policy.Read}).Allowed})
+				cmdtest.Asked{Op: "read", What: path, Want: eff.Decide(policy.Open{Path: path, Want: policy.Read}).Allowed})
 		}
 		// A program of the host can make a file of its own by a name that is hidden: what was there
 		// it does not see, and what it makes there is never committed.
 		if write := eff.Decide(policy.Open{Path: path, Want: policy.Write}); !native ||
 			!strings.HasPrefix(write.Rule, "workspace.hide") {
-			batch = append(batch, asked{"write", path, write.Allowed})
+			batch = append(batch, cmdtest.Asked{Op: "write", What: path, Want: write.Allowed})
 		}
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() &&
 			info.Mode().Perm()&0o001 != 0 && !sameAsGranted(eff, path) || strings.HasSuffix(path,
 			"/prog") {
 			may := eff.Decide(policy.Native{Path: path}).Allowed &&
 				eff.Decide(policy.Open{Path: path, Want: policy.Exec}).Allowed
-			batch = append(batch, asked{"exec", path, may})
+			batch = append(batch, cmdtest.Asked{Op: "exec", What: path, Want: may})
 		}
 	}
 	for _, host := range []string{"192.0.2.1", "1.1.1.1", "169.254.169.254", "10.0.0.1"} {
 		for _, port := range []uint16{22, 80, 443, 53} {
-			batch = append(batch, asked{"connect", fmt.Sprintf("%s:%d", host, port),
-				eff.Decide(policy.Connect{Host: host, Port: port}).Allowed})
+			batch = append(batch, cmdtest.Asked{Op: "connect", What: fmt.Sprintf("%s:%d", host, port),
+				Want: eff.Decide(policy.Connect{Host: host, Port: port}).Allowed})
 		}
 	}
 	return batch
@@ -306,17 +296,17 @@ func sameAsGranted(eff policy.Effective, path string) bool {
 	})
 }
 
-func (h *policyHost) answers(req message.Request, batch []asked) []bool {
-	h.t.Helper()
+func answersTo(h *cmdtest.PolicyHost, req message.Request, batch []cmdtest.Asked) []bool {
+	h.T.Helper()
 	in, err := json.Marshal(batch)
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
-	r, out := h.start(bytes.NewReader(in), nil, req)
+	r, out := h.Start(bytes.NewReader(in), nil, req)
 	var answers []bool
 	if err := json.Unmarshal([]byte(out), &answers); r.ExitCode != 0 || err != nil ||
 		len(answers) != len(batch) {
-		h.t.Fatalf("exit code %d, %+v, limit %v: %v, %.500s", r.ExitCode, r.Error, r.Limit, err,
+		h.T.Fatalf("exit code %d, %+v, limit %v: %v, %.500s", r.ExitCode, r.Error, r.Limit, err,
 			out)
 	}
 	return answers

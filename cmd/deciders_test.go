@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/jail/asuser"
 	"github.com/jail-sandbox/jail/supervisor/bundle"
 	"github.com/jail-sandbox/jail/supervisor/caller"
@@ -18,20 +19,20 @@ import (
 // administrators decide on the runs of others, with their own rights, and what is root's stays
 // root's: by every verb.
 func TestWhoDecides(t *testing.T) {
-	const owner, looker, admin, other = stranger, 12347, 12348, 12349
-	h := newPolicyHost(t, map[string]string{"ceiling": "policy = 1\n"})
-	h.listens()
-	by := func(uid uint32, args ...string) outcome {
+	const owner, looker, admin, other = cmdtest.Stranger, 12347, 12348, 12349
+	h := cmdtest.NewPolicyHost(t, map[string]string{"ceiling": "policy = 1\n"})
+	h.Listens()
+	by := func(uid uint32, args ...string) cmdtest.Outcome {
 		t.Helper()
-		return h.run(asMember(h.command(args...), uid, nil))
+		return h.Run(cmdtest.AsMember(h.Command(args...), uid, nil))
 	}
-	say := func(uid uint32, line string) outcome {
+	say := func(uid uint32, line string) cmdtest.Outcome {
 		t.Helper()
 		return by(uid, strings.Fields(line)...)
 	}
 	dirs := map[string]string{}
 	for name, uid := range map[string]uint32{"o": owner, "l": looker, "a": admin, "r": 0} {
-		dir := filepath.Join(h.root, name)
+		dir := filepath.Join(h.Root, name)
 		dirs[name] = dir
 		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "seed"),
 			[]byte("a\n"), 0o644), os.Chown(dir, int(uid), int(uid))); err != nil {
@@ -43,11 +44,11 @@ func TestWhoDecides(t *testing.T) {
 			"run --quiet --detach --input --id NAME-alive --no-workspace --policy PATIENT -- cat",
 			"session start --id NAME-opened --workspace DIR",
 		} {
-			h.wants(say(uid, strings.NewReplacer("NAME", name, "DIR", dir, "PATIENT",
-				h.patient()).Replace(line)), 0, "")
+			h.Wants(say(uid, strings.NewReplacer("NAME", name, "DIR", dir, "PATIENT",
+				h.Patient()).Replace(line)), 0, "")
 		}
 	}
-	h.write("ceiling",
+	h.Write("ceiling",
 		"policy = 1\n[permissions.run]\nusers = [\"12345\", \"nosuchuser\"]\n[permissions.administer]\nusers = [\"12348\"]\ngroups = [\"12399\", \"nosuchgroup\"]\n")
 
 	verbs := func(name string, more ...string) []string {
@@ -69,38 +70,38 @@ func TestWhoDecides(t *testing.T) {
 		"plan --no-workspace -- true", "sh --no-workspace -c true", "session start --no-workspace"}
 	for _, uid := range []uint32{looker, other, admin} {
 		for _, line := range begins {
-			h.wants(say(uid, line), 126, mayNot)
+			h.Wants(say(uid, line), 126, mayNot)
 		}
 	}
-	h.wants(say(owner, "run --no-workspace -- true"), 0, "")
-	h.wants(say(0, "run --no-workspace -- true"), 0, "")
+	h.Wants(say(owner, "run --no-workspace -- true"), 0, "")
+	h.Wants(say(0, "run --no-workspace -- true"), 0, "")
 	// Their own need what everybody's do.
 	for _, line := range verbs("a") {
-		h.wants(say(admin, line), 126, mayNot)
+		h.Wants(say(admin, line), 126, mayNot)
 	}
 	for _, line := range verbs("l") {
-		h.wants(say(looker, line), 126, mayNot)
-		h.wants(say(other, line), 127, none)
+		h.Wants(say(looker, line), 126, mayNot)
+		h.Wants(say(other, line), 127, none)
 	}
 	for _, line := range looks("l") {
-		h.wants(say(looker, line), 0, "")
-		h.wants(say(admin, line), 0, "")
-		h.wants(say(other, line), 127, none)
+		h.Wants(say(looker, line), 0, "")
+		h.Wants(say(admin, line), 0, "")
+		h.Wants(say(other, line), 127, none)
 	}
 	for _, line := range append(verbs("r"), looks("r")...) {
-		h.wants(say(admin, line), 127, none)
-		h.wants(say(looker, line), 127, none)
+		h.Wants(say(admin, line), 127, none)
+		h.Wants(say(looker, line), 127, none)
 	}
 	for uid, want := range map[uint32]string{looker: "l", admin: "aol", owner: "o", other: "",
 		0: "aolr"} {
 		for _, list := range []string{"ps --json", "session list --json", "workspaces --json"} {
 			o, got := say(uid, list), ""
 			for _, name := range []string{"a", "o", "l", "r"} {
-				if strings.Contains(o.out, `"`+name+"-") {
+				if strings.Contains(o.Out, `"`+name+"-") {
 					got += name
 				}
 			}
-			if got != want || o.code != 0 {
+			if got != want || o.Code != 0 {
 				t.Errorf("%s by %d: %q, want %q: %+v", list, uid, got, want, o)
 			}
 		}
@@ -108,10 +109,10 @@ func TestWhoDecides(t *testing.T) {
 	// An administrator does what does not need the user's rights.
 	for _, line := range []string{"attach o-alive", "session exec o-opened -- true",
 		"session stop --commit o-opened"} {
-		h.wants(say(admin, line), 126, "")
+		h.Wants(say(admin, line), 126, "")
 	}
 	for _, line := range []string{"commit o-kept", "commit l-kept"} {
-		h.wants(say(admin, line), 126, "a commit is made with your own rights")
+		h.Wants(say(admin, line), 126, "a commit is made with your own rights")
 	}
 	for _, name := range []string{"o", "l"} {
 		if _, err := os.Stat(filepath.Join(dirs[name], "made")); err == nil {
@@ -119,10 +120,10 @@ func TestWhoDecides(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"kill l-alive", "discard l-kept", "session stop l-opened"} {
-		h.wants(say(admin, line), 0, "")
+		h.Wants(say(admin, line), 0, "")
 	}
 	// By group.
-	if o := h.run(asMember(h.command("kill", "o-alive"), other, []uint32{12399})); o.code != 0 {
+	if o := h.Run(cmdtest.AsMember(h.Command("kill", "o-alive"), other, []uint32{12399})); o.Code != 0 {
 		t.Errorf("%+v", o)
 	}
 	// Of bundles, what is signed by whom root believes; whom to believe is root's to say.
@@ -137,30 +138,30 @@ func TestWhoDecides(t *testing.T) {
 			}
 			rights = append(rights, !strings.Contains(e.Message, "only root may"))
 		}
-		_, err := h.s.Tools().Install(t.Context(), c, bundle.Offer{Source: "x"}, strings.NewReader(""))
+		_, err := h.S.Tools().Install(t.Context(), c, bundle.Offer{Source: "x"}, strings.NewReader(""))
 		allowed(err)
-		_, err = h.s.Tools().Remove(t.Context(), c, "none", false)
+		_, err = h.S.Tools().Remove(t.Context(), c, "none", false)
 		allowed(err)
-		_, err = h.s.Tools().Remove(t.Context(), c, "none", true)
+		_, err = h.S.Tools().Remove(t.Context(), c, "none", true)
 		allowed(err)
-		allowed(h.s.Tools().SetRing(t.Context(), c, "none", "", true))
-		allowed(h.s.Tools().RemoveRing(t.Context(), c, "none"))
+		allowed(h.S.Tools().SetRing(t.Context(), c, "none", "", true))
+		allowed(h.S.Tools().RemoveRing(t.Context(), c, "none"))
 		if want := []bool{uid == admin, uid == admin, false, false, false}; !slices.Equal(rights,
 			want) {
 			t.Errorf("uid %d may %v, want %v", uid, rights, want)
 		}
 	}
 	// It counts from the next question on.
-	h.write("ceiling", "policy = 1\n")
-	h.wants(say(admin, "diff o-kept"), 127, none)
+	h.Write("ceiling", "policy = 1\n")
+	h.Wants(say(admin, "diff o-kept"), 127, none)
 	for _, line := range []string{"discard o-kept", "session stop o-opened"} {
-		h.wants(say(owner, line), 0, "")
+		h.Wants(say(owner, line), 0, "")
 	}
 	for _, line := range []string{"kill a-alive", "discard a-kept", "session stop a-opened"} {
-		h.wants(say(admin, line), 0, "")
+		h.Wants(say(admin, line), 0, "")
 	}
 	for _, line := range []string{"kill r-alive", "discard r-kept", "session stop r-opened"} {
-		h.wants(say(0, line), 0, "")
+		h.Wants(say(0, line), 0, "")
 	}
-	h.wants(say(looker, "run --no-workspace -- true"), 0, "")
+	h.Wants(say(looker, "run --no-workspace -- true"), 0, "")
 }

@@ -2,35 +2,24 @@ package cmd_test
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
-
-// detached starts a run that goes on by itself.
-func (h *host) detached(args ...string) string {
-	h.t.Helper()
-	o := h.jail(append([]string{"run", "--detach"}, args...)...)
-	id := strings.TrimSpace(o.out)
-	if o.code != 0 || id == "" {
-		h.t.Fatalf("run --detach %q: %+v", args, o)
-	}
-	return id
-}
 
 // A detached run goes on without its client; its output and its end can be had while it runs and
 // after it, by any client of its owner's.
 func TestDetached(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	d.admit()
-	id := h.detached("--id", "d1", "--", h.probe, "both")
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	d.Admit()
+	id := h.Detached("--id", "d1", "--", h.Probe, "both")
 	for range 2 {
-		if o := h.jail("wait", id); o.code != 0 || o.out != "" {
+		if o := h.Jail("wait", id); o.Code != 0 || o.Out != "" {
 			t.Errorf("wait: %+v", o)
 		}
-		if o := h.jail("logs", "-f", id); o.out != "to stdout\n" || o.err != "to stderr\n" {
+		if o := h.Jail("logs", "-f", id); o.Out != "to stdout\n" || o.Err != "to stderr\n" {
 			t.Errorf("logs: %+v", o)
 		}
 	}
@@ -38,83 +27,83 @@ func TestDetached(t *testing.T) {
 		Stdout, Stderr string
 		Result         *message.Result
 	}
-	if o := h.jail("logs", "--json", id); json.Unmarshal([]byte(o.out), &logs) != nil ||
+	if o := h.Jail("logs", "--json", id); json.Unmarshal([]byte(o.Out), &logs) != nil ||
 		logs.Stderr != "to stderr\n" || logs.Result == nil || logs.Result.ID != id {
 		t.Errorf("logs: %+v", o)
 	}
 	// Asked for again in the same words it is the same run; in others it is none.
-	if again := h.detached("--id", "d1", "--", h.probe, "both"); again != id ||
-		len(h.records(id, "run.started")) != 1 {
+	if again := h.Detached("--id", "d1", "--", h.Probe, "both"); again != id ||
+		len(h.Records(id, "run.started")) != 1 {
 		t.Errorf("%q", again)
 	}
-	h.wants(h.jail("run", "--detach", "--id", "d1", "--", h.probe, "args"), 2,
+	h.Wants(h.Jail("run", "--detach", "--id", "d1", "--", h.Probe, "args"), 2,
 		"run id d1 is in use, by another request")
-	h.wants(h.jail("run", "--detach", "--", "no-such-tool"), 127, "no-such-tool")
-	h.wants(h.jail("run", "--input", "--", "true"), 2, "--input is for --detach")
-	if o := h.jail("wait", h.detached("--", h.probe, "exit", "9")); o.code != 9 {
+	h.Wants(h.Jail("run", "--detach", "--", "no-such-tool"), 127, "no-such-tool")
+	h.Wants(h.Jail("run", "--input", "--", "true"), 2, "--input is for --detach")
+	if o := h.Jail("wait", h.Detached("--", h.Probe, "exit", "9")); o.Code != 9 {
 		t.Errorf("%+v", o)
 	}
-	if r := h.objectOf("wait", "--json", h.detached("--limit", "wall=300ms", "--", h.probe, "sleep",
+	if r := h.ObjectOf("wait", "--json", h.Detached("--limit", "wall=300ms", "--", h.Probe, "sleep",
 		"1h")); r.ExitCode != 124 || r.Limit == nil || r.Limit.Name != "wall" {
 		t.Errorf("%+v", r)
 	}
 	// The output is bounded as that of any run.
-	flood := h.detached("--limit", "output=64KiB", "--", h.probe, "flood", "1")
-	if r := h.objectOf("wait", "--json", flood); !r.Truncated {
+	flood := h.Detached("--limit", "output=64KiB", "--", h.Probe, "flood", "1")
+	if r := h.ObjectOf("wait", "--json", flood); !r.Truncated {
 		t.Errorf("%+v", r)
 	}
-	if o := h.jail("logs", flood); len(o.out) != 64<<10 {
-		t.Errorf("%d bytes of output are kept", len(o.out))
+	if o := h.Jail("logs", flood); len(o.Out) != 64<<10 {
+		t.Errorf("%d bytes of output are kept", len(o.Out))
 	}
 	for _, args := range [][]string{{"logs", id}, {"wait", id}, {"attach", id}} {
-		h.wants(h.run(as(h.command(args...), stranger)), 127,
+		h.Wants(h.Run(cmdtest.As(h.Command(args...), cmdtest.Stranger)), 127,
 			`no run "d1" was started with --detach`)
 	}
-	h.wants(h.jail("logs", "never-was"), 127, `no run "never-was" was started with --detach`)
+	h.Wants(h.Jail("logs", "never-was"), 127, `no run "never-was" was started with --detach`)
 }
 
 // A client that attaches has the streams, and its going leaves the run alone.
 func TestAttach(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	id := h.detached("--id", "typed", "--input", "--", h.probe, "lines")
-	first := h.liveWith(h.command("attach", id), id)
-	h.wants(h.jail("attach", id), 125, "another client is attached to run typed")
-	if err := first.cmd.Process.Kill(); err != nil {
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	id := h.Detached("--id", "typed", "--input", "--", h.Probe, "lines")
+	first := h.LiveWith(h.Command("attach", id), id)
+	h.Wants(h.Jail("attach", id), 125, "another client is attached to run typed")
+	if err := first.Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	first.wait()
-	eventually(t, "the place is free", func() bool {
-		cmd := h.command("attach", id)
+	first.Wait()
+	cmdtest.Eventually(t, "the place is free", func() bool {
+		cmd := h.Command("attach", id)
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		in.Close()
-		o := h.run(cmd)
-		return o.code == 0 && o.out == "got hello\n"
+		o := h.Run(cmd)
+		return o.Code == 0 && o.Out == "got hello\n"
 	})
-	if o := h.jail("logs", id); o.out != "got hello\n" {
+	if o := h.Jail("logs", id); o.Out != "got hello\n" {
 		t.Errorf("%+v", o)
 	}
 	// It ends with the daemon; its output stays.
-	id = h.detached("--id", "waits", "--input", "--", h.probe, "lines")
-	live := h.liveWith(h.command("attach", id), id)
-	d.stop()
-	if o := live.wait(); o.code != 143 {
+	id = h.Detached("--id", "waits", "--input", "--", h.Probe, "lines")
+	live := h.LiveWith(h.Command("attach", id), id)
+	d.Stop()
+	if o := live.Wait(); o.Code != 143 {
 		t.Errorf("%+v", o)
 	}
-	d = h.daemon()
-	if o := h.jail("logs", id); o.out != "got hello\n" {
+	d = h.Daemon()
+	if o := h.Jail("logs", id); o.Out != "got hello\n" {
 		t.Errorf("%+v", o)
 	}
-	id = h.detached("--id", "killed", "--input", "--", h.probe, "lines")
-	h.liveWith(h.command("attach", id), id).cmd.Process.Kill()
-	d.kill()
-	h.daemon()
-	defer h.discard(id)
-	h.wants(h.jail("wait", id), 125, "its daemon was killed while it ran")
-	if o := h.jail("logs", id); o.out != "got hello\n" {
+	id = h.Detached("--id", "killed", "--input", "--", h.Probe, "lines")
+	h.LiveWith(h.Command("attach", id), id).Cmd.Process.Kill()
+	d.Kill()
+	h.Daemon()
+	defer h.Discard(id)
+	h.Wants(h.Jail("wait", id), 125, "its daemon was killed while it ran")
+	if o := h.Jail("logs", id); o.Out != "got hello\n" {
 		t.Errorf("%+v", o)
 	}
 }

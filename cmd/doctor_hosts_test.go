@@ -8,13 +8,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // A host that lacks something: doctor names it and says what to do, and run refuses in the same
 // words. A host that is only unusual is not refused.
 func TestDoctorAndRunAgree(t *testing.T) {
-	without := must(withoutProgram())(t)
-	inject := must(injectProgram())(t)
+	without := cmdtest.Must(cmdtest.WithoutProgram())(t)
+	inject := cmdtest.Must(cmdtest.InjectProgram())(t)
 	for _, c := range []struct {
 		name   string
 		prefix []string
@@ -55,56 +57,56 @@ func TestDoctorAndRunAgree(t *testing.T) {
 		{"control groups of version 1 only", []string{without, "-no-unified", "--"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHost(t)
+			h := cmdtest.New(t)
 			if c.name == "control groups of version 1 only" {
 				if _, err := os.Stat("/sys/fs/cgroup/unified/cgroup.procs"); err != nil {
 					t.Skip("this host has no hybrid hierarchy to take it from")
 				}
 			}
 			// The state directory is there for both.
-			h.wants(h.jail("workspaces"), 0, "")
-			bin := h.bin
+			h.Wants(h.Jail("workspaces"), 0, "")
+			bin := h.Bin
 			// Where they are installed, which is not there; nor need the tree be elsewhere.
 			if slices.Contains(c.prefix, "-noexec") {
-				bin = must(os.MkdirTemp("/var/tmp", "jail-bin-"))(t)
+				bin = cmdtest.Must(os.MkdirTemp("/var/tmp", "jail-bin-"))(t)
 				t.Cleanup(func() { os.RemoveAll(bin) })
-				if out, err := exec.Command("cp", "-R", h.bin+"/.",
+				if out, err := exec.Command("cp", "-R", h.Bin+"/.",
 					bin).CombinedOutput(); err != nil {
 					t.Fatalf("cp: %v: %s", err, out)
 				}
 			}
-			command := func(args ...string) outcome {
+			command := func(args ...string) cmdtest.Outcome {
 				all := slices.Concat(c.prefix, []string{filepath.Join(bin, "jail")}, args)
-				return h.run(h.program(all[0], all[1:]...))
+				return h.Run(h.Program(all[0], all[1:]...))
 			}
 			doctor := command("doctor", "--json")
 			var said struct {
 				OK       bool
 				Findings []struct{ Name, Answer, Detail, Fix string }
 			}
-			if err := json.Unmarshal([]byte(doctor.out), &said); err != nil {
+			if err := json.Unmarshal([]byte(doctor.Out), &said); err != nil {
 				t.Fatalf("%v: %+v", err, doctor)
 			}
 			run := command("run", "--commit", "--", "touch", "ran")
-			_, err := os.Stat(filepath.Join(h.work, "ran"))
+			_, err := os.Stat(filepath.Join(h.Work, "ran"))
 			if c.layer == "" {
 				for _, f := range said.Findings {
 					if f.Answer == "no" {
 						t.Errorf("doctor: %+v", f)
 					}
 				}
-				if run.code != 0 || err != nil {
+				if run.Code != 0 || err != nil {
 					t.Errorf("run: %+v, %v", run, err)
 				}
-				h.discard(h.kept()...)
+				h.Discard(h.Kept()...)
 				return
 			}
-			if doctor.code != 1 || said.OK || err == nil {
-				t.Errorf("doctor ends with %d; did the tool run? %v", doctor.code, err)
+			if doctor.Code != 1 || said.OK || err == nil {
+				t.Errorf("doctor ends with %d; did the tool run? %v", doctor.Code, err)
 			}
-			h.wants(run, 126, "")
-			if !sentence.MatchString(run.err) {
-				t.Errorf("run: %s", run.err)
+			h.Wants(run, 126, "")
+			if !cmdtest.Sentence.MatchString(run.Err) {
+				t.Errorf("run: %s", run.Err)
 			}
 			named := false
 			for _, f := range said.Findings {
@@ -114,8 +116,8 @@ func TestDoctorAndRunAgree(t *testing.T) {
 				named = true
 				want := "layer " + f.Name + " cannot be set up here: " + f.Detail +
 					"\njail: hint: " + f.Fix + "; jail doctor says"
-				if !strings.Contains(run.err, want) {
-					t.Errorf("run says\n%sand doctor\n%s", run.err, want)
+				if !strings.Contains(run.Err, want) {
+					t.Errorf("run says\n%sand doctor\n%s", run.Err, want)
 				}
 			}
 			if !named {

@@ -10,18 +10,19 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/runners/wasi/wasitest"
 )
 
 // TestScripts runs what a user could have typed, each script with a state directory of its own and
 // a private daemon for each command.
 func TestScripts(t *testing.T) {
-	needBuilt(t)
+	cmdtest.NeedBuilt(t)
 	modules := buildModules(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
-			bin, err := filepath.Abs(built)
+			bin, err := filepath.Abs(cmdtest.Built)
 			if err != nil {
 				return err
 			}
@@ -32,7 +33,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Defer(func() { os.RemoveAll(state) })
-			if err := compileSlowly(state); err != nil {
+			if err := cmdtest.CompileSlowly(state); err != nil {
 				return err
 			}
 			e.Setenv("JAIL_STATE", state)
@@ -59,17 +60,6 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != args[0] {
 		ts.Fatalf("%v: exit %s, want %s", args[1:], got, args[0])
-	}
-}
-
-// needBuilt skips the test where jails cannot be started, and fails it where nothing is built.
-func needBuilt(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can start jails")
-	}
-	if _, err := os.Stat(filepath.Join(built, "bundles", "core-utils", "bundle.json")); err != nil {
-		t.Fatalf("%v: run make build first", err)
 	}
 }
 

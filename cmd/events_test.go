@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/audit"
 	"github.com/jail-sandbox/jail/supervisor/message"
@@ -18,16 +19,16 @@ import (
 )
 
 // writer is another program that writes to the host's log, in segments of few records.
-func (h *policyHost) writer() *audit.Log {
-	h.t.Helper()
-	l, err := audit.Open(audit.Options{Dir: filepath.Join(h.state, "audit"),
-		KeyDir: filepath.Join(h.state, "state", "keys"), SegmentBytes: 3000})
+func writer(h *cmdtest.PolicyHost) *audit.Log {
+	h.T.Helper()
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(h.State, "audit"),
+		KeyDir: filepath.Join(h.State, "state", "keys"), SegmentBytes: 3000})
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
-	h.t.Cleanup(func() {
+	h.T.Cleanup(func() {
 		if err := l.Close(); err != nil {
-			h.t.Error(err)
+			h.T.Error(err)
 		}
 	})
 	return l
@@ -48,11 +49,11 @@ var someDenial = audit.Denied{Layer: "wasi", What: "read /etc/shadow"}
 var errEnough = errors.New("enough was seen")
 
 // stream follows the log for a caller until each has enough; without after from now on.
-func (h *policyHost) stream(uid uint32, after *uint64, filter message.RecordsRequest,
+func stream(h *cmdtest.PolicyHost, uid uint32, after *uint64, filter message.RecordsRequest,
 	begun func(uint64), each func(audit.Record) bool) error {
-	ctx, cancel := context.WithTimeout(h.t.Context(), bound)
+	ctx, cancel := context.WithTimeout(h.T.Context(), cmdtest.Bound)
 	defer cancel()
-	return h.s.Records().Follow(ctx, h.caller(uid), message.EventsRequest{After: after,
+	return h.S.Records().Follow(ctx, h.Caller(uid), message.EventsRequest{After: after,
 		RecordsRequest: filter}, func(after uint64) error {
 		begun(after)
 		return nil
@@ -70,11 +71,11 @@ func ignore(uint64) {}
 // and in order, while several programs write and the log goes on from segment to segment; and of
 // others' runs nothing.
 func TestEventsResumed(t *testing.T) {
-	h := newPolicyHost(t, nil)
+	h := cmdtest.NewPolicyHost(t, nil)
 	const friend, each = 12346, 80
 	var writers, readers sync.WaitGroup
-	for _, uid := range []uint32{0, stranger, friend} {
-		l := h.writer()
+	for _, uid := range []uint32{0, cmdtest.Stranger, friend} {
+		l := writer(h)
 		writers.Go(func() {
 			put(t, l, uid, fmt.Sprint("run-", uid), audit.RunStarted{Tool: "true"})
 			for i := range each {
@@ -87,13 +88,13 @@ func TestEventsResumed(t *testing.T) {
 			}
 		})
 	}
-	seen := map[uint32]*[]uint64{0: {}, stranger: {}, friend: {}}
+	seen := map[uint32]*[]uint64{0: {}, cmdtest.Stranger: {}, friend: {}}
 	for uid, got := range seen {
 		readers.Go(func() {
 			var last uint64
 			for ended := false; !ended; {
 				n := 0
-				err := h.stream(uid, &last, message.RecordsRequest{}, ignore,
+				err := stream(h, uid, &last, message.RecordsRequest{}, ignore,
 					func(r audit.Record) bool {
 						if r.Line == nil {
 							return true
@@ -112,18 +113,18 @@ func TestEventsResumed(t *testing.T) {
 		})
 	}
 	writers.Wait()
-	l := h.writer()
-	for _, uid := range []uint32{stranger, friend, 0} {
+	l := writer(h)
+	for _, uid := range []uint32{cmdtest.Stranger, friend, 0} {
 		put(t, l, uid, "end", someDenial)
 	}
 	readers.Wait()
-	if segments, err := filepath.Glob(filepath.Join(h.state, "audit", "0*.jsonl")); err != nil ||
+	if segments, err := filepath.Glob(filepath.Join(h.State, "audit", "0*.jsonl")); err != nil ||
 		len(segments) < 5 {
 		t.Errorf("the log has %d segments: %v", len(segments), err)
 	}
 	for uid, got := range seen {
 		var want []uint64
-		for r, err := range must(h.s.Records().Read(t.Context(), h.caller(uid),
+		for r, err := range cmdtest.Must(h.S.Records().Read(t.Context(), h.Caller(uid),
 			message.RecordsRequest{}))(t) {
 			if err != nil {
 				t.Fatal(err)
@@ -147,21 +148,21 @@ func TestEventsResumed(t *testing.T) {
 // TestEventsBegin: without a number a stream has what comes from now on, with one what is behind
 // it; it says when all is given that was there, and refuses what it cannot keep.
 func TestEventsBegin(t *testing.T) {
-	h := newPolicyHost(t, nil)
-	l := h.writer()
+	h := cmdtest.NewPolicyHost(t, nil)
+	l := writer(h)
 	var last uint64
 	for range 40 {
-		last = put(t, l, stranger, "old", someDenial)
+		last = put(t, l, cmdtest.Stranger, "old", someDenial)
 	}
-	for _, uid := range []uint32{0, stranger} {
+	for _, uid := range []uint32{0, cmdtest.Stranger} {
 		var from uint64
 		var got []string
-		err := h.stream(uid, nil, message.RecordsRequest{Types: []string{"denied"}},
+		err := stream(h, uid, nil, message.RecordsRequest{Types: []string{"denied"}},
 			func(after uint64) { from = after }, func(r audit.Record) bool {
 				if r.Line == nil {
 					got = append(got, "all so far")
-					put(t, l, stranger, "new", audit.RunStarted{Tool: "true"})
-					put(t, l, stranger, "new", someDenial)
+					put(t, l, cmdtest.Stranger, "new", audit.RunStarted{Tool: "true"})
+					put(t, l, cmdtest.Stranger, "new", someDenial)
 					return true
 				}
 				got = append(got, r.Run)
@@ -173,7 +174,7 @@ func TestEventsBegin(t *testing.T) {
 		}
 		got = nil
 		after := last - 2
-		err = h.stream(uid, &after, message.RecordsRequest{Run: "old"}, ignore,
+		err = stream(h, uid, &after, message.RecordsRequest{Run: "old"}, ignore,
 			func(r audit.Record) bool {
 				got = append(got, r.Run)
 				return r.Line != nil
@@ -185,8 +186,8 @@ func TestEventsBegin(t *testing.T) {
 	}
 	refused := func(after uint64, code, says string) {
 		t.Helper()
-		for _, uid := range []uint32{0, stranger} {
-			err := h.stream(uid, &after, message.RecordsRequest{}, ignore,
+		for _, uid := range []uint32{0, cmdtest.Stranger} {
+			err := stream(h, uid, &after, message.RecordsRequest{}, ignore,
 				func(audit.Record) bool { return false })
 			var e *problem.Error
 			if !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, says) {
@@ -203,7 +204,7 @@ func TestEventsBegin(t *testing.T) {
 	// 0 is what there is
 	for _, after := range []uint64{0, pruned.Last} {
 		var got []uint64
-		err = h.stream(0, &after, message.RecordsRequest{}, ignore, func(r audit.Record) bool {
+		err = stream(h, 0, &after, message.RecordsRequest{}, ignore, func(r audit.Record) bool {
 			got = append(got, r.Seq)
 			return false
 		})
@@ -216,13 +217,13 @@ func TestEventsBegin(t *testing.T) {
 // TestEventsOvertaken: where records are taken away before a slow reader has them, the stream ends
 // and says so.
 func TestEventsOvertaken(t *testing.T) {
-	h := newPolicyHost(t, nil)
-	l := h.writer()
+	h := cmdtest.NewPolicyHost(t, nil)
+	l := writer(h)
 	for range 40 {
 		put(t, l, 0, "", someDenial)
 	}
 	var after, last uint64 = 2, 0
-	err := h.stream(0, &after, message.RecordsRequest{}, ignore, func(r audit.Record) bool {
+	err := stream(h, 0, &after, message.RecordsRequest{}, ignore, func(r audit.Record) bool {
 		if r.Seq == 3 {
 			if _, err := l.Prune(audit.Keep{Bytes: 1}); err != nil {
 				t.Error(err)
@@ -241,16 +242,16 @@ func TestEventsOvertaken(t *testing.T) {
 // TestEventsOfWhom: a stream that reads all for the ceiling's sake ends when the ceiling says so no
 // more.
 func TestEventsOfWhom(t *testing.T) {
-	h := newPolicyHost(t,
+	h := cmdtest.NewPolicyHost(t,
 		map[string]string{"ceiling": "policy = 1\n[permissions.read]\nusers = [\"12346\"]\n"})
-	l := h.writer()
+	l := writer(h)
 	const reader = 12346
 	var after uint64
 	runs, withdrawn := map[string]bool{}, false
-	err := h.stream(reader, &after, message.RecordsRequest{}, ignore, func(r audit.Record) bool {
+	err := stream(h, reader, &after, message.RecordsRequest{}, ignore, func(r audit.Record) bool {
 		runs[r.Run] = true
 		if r.Line == nil {
-			h.write("ceiling", "policy = 1\n")
+			h.Write("ceiling", "policy = 1\n")
 			withdrawn = true
 		}
 		if withdrawn {
@@ -266,11 +267,11 @@ func TestEventsOfWhom(t *testing.T) {
 
 // TestEventsBound: a user has so many streams and no more, which is in nobody else's way.
 func TestEventsBound(t *testing.T) {
-	h := newPolicyHost(t, nil)
+	h := cmdtest.NewPolicyHost(t, nil)
 	var inside func(n int)
 	most := 0
 	inside = func(n int) {
-		err := h.stream(stranger, nil, message.RecordsRequest{}, ignore,
+		err := stream(h, cmdtest.Stranger, nil, message.RecordsRequest{}, ignore,
 			func(r audit.Record) bool {
 				most = n
 				inside(n + 1)
@@ -282,7 +283,7 @@ func TestEventsBound(t *testing.T) {
 			t.Errorf("stream %d of a user: %v", n, err)
 		}
 		for _, uid := range []uint32{0, 12346} {
-			if err := h.stream(uid, nil, message.RecordsRequest{}, ignore,
+			if err := stream(h, uid, nil, message.RecordsRequest{}, ignore,
 				func(audit.Record) bool { return false }); !errors.Is(err, errEnough) {
 				t.Errorf("another's: %v", err)
 			}
@@ -299,27 +300,27 @@ func TestEventsBound(t *testing.T) {
 // TestEventsCommand: an ordinary user follows the log by the daemon, sees a record when it is
 // written, as it stands in the log, and is told when the daemon ends.
 func TestEventsCommand(t *testing.T) {
-	h := newPolicyHost(t, nil)
-	l := h.writer()
+	h := cmdtest.NewPolicyHost(t, nil)
+	l := writer(h)
 	put(t, l, 0, "roots", audit.RunStarted{Tool: "true"})
 	for i := range 12 {
-		put(t, l, stranger, fmt.Sprint("own-", i), someDenial)
+		put(t, l, cmdtest.Stranger, fmt.Sprint("own-", i), someDenial)
 	}
-	srv := h.listens()
-	by := func(uid uint32, args string) outcome {
-		return h.run(asMember(h.command(append([]string{"audit", "tail"},
+	srv := h.Listens()
+	by := func(uid uint32, args string) cmdtest.Outcome {
+		return h.Run(cmdtest.AsMember(h.Command(append([]string{"audit", "tail"},
 			strings.Fields(args)...)...), uid, nil))
 	}
 	for _, args := range []string{"", "--json", "-n 3", "-n 0", "--after 0", "--after 7 --json",
 		"--type run.started", "--run own-3 --layer wasi"} {
-		users, roots := by(stranger, args), by(0, args+" --user 12345")
-		if users != roots || users.code != 0 || strings.Contains(users.out, "roots") ||
-			strings.Contains(users.out, "own") != (args != "-n 0" && args != "--type run.started") {
+		users, roots := by(cmdtest.Stranger, args), by(0, args+" --user 12345")
+		if users != roots || users.Code != 0 || strings.Contains(users.Out, "roots") ||
+			strings.Contains(users.Out, "own") != (args != "-n 0" && args != "--type run.started") {
 			t.Errorf("tail %s shows a user %+v, and root of that user %+v", args, users, roots)
 		}
 	}
-	h.wants(by(stranger, "--after 100000"), 2, "the log ends with record")
-	cmd := asMember(h.command("audit", "tail", "-f", "-n", "1", "--json"), stranger, nil)
+	h.Wants(by(cmdtest.Stranger, "--after 100000"), 2, "the log ends with record")
+	cmd := cmdtest.AsMember(h.Command("audit", "tail", "-f", "-n", "1", "--json"), cmdtest.Stranger, nil)
 	var errOut strings.Builder
 	out, err := cmd.StdoutPipe()
 	if cmd.Stderr = &errOut; err != nil {
@@ -340,29 +341,29 @@ func TestEventsCommand(t *testing.T) {
 	next("own-11")
 	for i := range 3 {
 		put(t, l, 0, "roots", someDenial)
-		put(t, l, stranger, fmt.Sprint("new-", i), someDenial)
+		put(t, l, cmdtest.Stranger, fmt.Sprint("new-", i), someDenial)
 		next(fmt.Sprint("new-", i))
 	}
 	if err := srv.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	h.wants(outcome{h.exitCode(cmd, cmd.Wait()), "", errOut.String()}, 125,
+	h.Wants(cmdtest.Outcome{Code: h.ExitCode(cmd, cmd.Wait()), Out: "", Err: errOut.String()}, 125,
 		"being ended(.|\n)*after record ")
 }
 
 // TestEventsClient: who asks wrongly is told what is wrong; who asks rightly by the client sees
 // what the log has.
 func TestEventsClient(t *testing.T) {
-	h := newPolicyHost(t, nil)
-	h.listens()
-	c, err := api.Dial(t.Context(), filepath.Join(h.state, "jail.sock"))
+	h := cmdtest.NewPolicyHost(t, nil)
+	h.Listens()
+	c, err := api.Dial(t.Context(), filepath.Join(h.State, "jail.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	var after uint64
 	var want, got []string
-	for r, err := range audit.Scan(filepath.Join(h.state, "audit"), audit.Filter{}) {
+	for r, err := range audit.Scan(filepath.Join(h.State, "audit"), audit.Filter{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

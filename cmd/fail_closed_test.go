@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-var injectProgram = build("inject", "./testdata/inject")
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
+)
 
 // A point is one system call of jail's own programs, as testdata/inject records it.
 type point struct {
@@ -131,20 +131,20 @@ func listed(list []struct{ pattern, why string }, p point) bool {
 // else.
 var untold = regexp.MustCompile(`^(jail-init: |exec /run/jail/init: )[^\n]*\n`)
 
-// inject runs a tool in a jail while one system call of jail's fails, and returns what came of it
+// injectInto runs a tool in a jail while one system call of jail's fails, and returns what came of it
 // and the call; false if it was never made.
-func (h *host) inject(p point, n int, args ...string) (outcome, point, bool) {
-	h.t.Helper()
+func injectInto(h *cmdtest.Host, p point, n int, args ...string) (cmdtest.Outcome, point, bool) {
+	h.T.Helper()
 	errno := errnos[p.Call]
 	if errno == "" {
 		errno = "EPERM"
 	}
-	file := filepath.Join(h.root, "points")
+	file := filepath.Join(h.Root, "points")
 	match := "^" + regexp.QuoteMeta(p.key()) + "$"
-	o := h.run(h.program(must(injectProgram())(h.t), append([]string{"-match", match, "-n",
+	o := h.Run(h.Program(cmdtest.Must(cmdtest.InjectProgram())(h.T), append([]string{"-match", match, "-n",
 		strconv.Itoa(n), "-errno", errno, "-record", file, "--",
-		filepath.Join(h.bin, "jail")}, args...)...))
-	for _, q := range h.points(file) {
+		filepath.Join(h.Bin, "jail")}, args...)...))
+	for _, q := range pointsOf(h, file) {
 		if q.Failed {
 			return o, q, true
 		}
@@ -152,11 +152,11 @@ func (h *host) inject(p point, n int, args ...string) (outcome, point, bool) {
 	return o, p, false
 }
 
-func (h *host) points(file string) []point {
-	h.t.Helper()
+func pointsOf(h *cmdtest.Host, file string) []point {
+	h.T.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	var all []point
 	for line := range bytes.Lines(text) {
@@ -180,23 +180,23 @@ func TestFailsClosed(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the tracer knows the system calls of amd64 only")
 	}
-	h := newHost(t)
-	file := filepath.Join(h.root, "points")
+	h := cmdtest.New(t)
+	file := filepath.Join(h.Root, "points")
 	const control = "baseline"
-	tool := []string{"--commit", "--", h.probe, "fillwhen", "0"}
+	tool := []string{"--commit", "--", h.Probe, "fillwhen", "0"}
 	// What only a first run makes is made.
-	h.wants(h.jail("run", "--", h.probe), 0, "")
-	o := h.run(h.program(must(injectProgram())(t), append([]string{"-record", file, "--",
-		filepath.Join(h.bin, "jail"), "run", "--id", control}, tool...)...))
-	if _, err := os.Stat(filepath.Join(h.work, "filled")); o.code != 0 || o.out != "ready\n" ||
+	h.Wants(h.Jail("run", "--", h.Probe), 0, "")
+	o := h.Run(h.Program(cmdtest.Must(cmdtest.InjectProgram())(t), append([]string{"-record", file, "--",
+		filepath.Join(h.Bin, "jail"), "run", "--id", control}, tool...)...))
+	if _, err := os.Stat(filepath.Join(h.Work, "filled")); o.Code != 0 || o.Out != "ready\n" ||
 		err != nil {
 		t.Fatalf("control: %+v, %v", o, err)
 	}
-	h.discard(control)
-	all := h.points(file)
+	h.Discard(control)
+	all := pointsOf(h, file)
 	points := distinct(all)
 	t.Logf("%d points, %d of them different", len(all), len(points))
-	h.clearWork()
+	clearWork(h)
 	if os.Getenv("JAIL_TEST_LONG") == "" {
 		points = sample(points)
 	}
@@ -211,87 +211,87 @@ func TestFailsClosed(t *testing.T) {
 		if p.N > 1 {
 			n = p.N
 		}
-		p.Detail = strings.ReplaceAll(p.Detail, "ROOT", h.root)
-		daemons := len(h.records("", "daemon.started"))
-		o, at, ok := h.inject(p, n, append([]string{"run", "--id", id}, tool...)...)
+		p.Detail = strings.ReplaceAll(p.Detail, "ROOT", h.Root)
+		daemons := len(h.Records("", "daemon.started"))
+		o, at, ok := injectInto(h, p, n, append([]string{"run", "--id", id}, tool...)...)
 		// What several threads do is not the same in each run.
 		if !ok {
 			classes["not made"]++
 			if testing.Verbose() {
-				t.Logf("%s: not made", strings.ReplaceAll(p.key(), h.root, "ROOT"))
+				t.Logf("%s: not made", strings.ReplaceAll(p.key(), h.Root, "ROOT"))
 			}
-			h.clear(id)
+			clearRun(h, id)
 			continue
 		}
-		class := h.check(id, at, o, daemons)
+		class := check(h, id, at, o, daemons)
 		classes[class]++
 		if testing.Verbose() {
-			t.Logf("%s: %s", strings.ReplaceAll(at.key(), h.root, "ROOT"), class)
+			t.Logf("%s: %s", strings.ReplaceAll(at.key(), h.Root, "ROOT"), class)
 		}
-		h.clear(id)
+		clearRun(h, id)
 	}
 	t.Logf("%v", classes)
 }
 
-func (h *host) clearWork() {
-	for _, name := range namesIn(h.work) {
-		os.RemoveAll(filepath.Join(h.work, name))
+func clearWork(h *cmdtest.Host) {
+	for _, name := range cmdtest.NamesIn(h.Work) {
+		os.RemoveAll(filepath.Join(h.Work, name))
 	}
 }
 
-func (h *host) clear(id string) {
-	h.clearWork()
-	if slices.Contains(h.kept(), id) {
-		h.discard(id)
+func clearRun(h *cmdtest.Host, id string) {
+	clearWork(h)
+	if slices.Contains(h.Kept(), id) {
+		h.Discard(id)
 	}
 }
 
 // check is what must hold whatever failed, and returns what came of it. A daemon that did not start
 // had no log to write to: daemons is how many have started before.
-func (h *host) check(id string, p point, o outcome, daemons int) string {
-	t := h.t
+func check(h *cmdtest.Host, id string, p point, o cmdtest.Outcome, daemons int) string {
+	t := h.T
 	t.Helper()
 	fail := func(format string, args ...any) {
 		t.Helper()
-		t.Errorf("%s #%d fails (ran %v): %s", strings.ReplaceAll(p.key(), h.root, "ROOT"), p.N,
+		t.Errorf("%s #%d fails (ran %v): %s", strings.ReplaceAll(p.key(), h.Root, "ROOT"), p.N,
 			p.Ran, fmt.Sprintf(format, args...))
 	}
-	_, err := os.Stat(filepath.Join(h.work, "filled"))
+	_, err := os.Stat(filepath.Join(h.Work, "filled"))
 	changed := err == nil
-	ran := changed || o.out != "" || slices.Contains(h.kept(), id)
-	ends := h.records(id, "run.finished")
+	ran := changed || o.Out != "" || slices.Contains(h.Kept(), id)
+	ends := h.Records(id, "run.finished")
 	class := "tolerated"
 	switch {
-	case o.code == 0 && o.out == "ready\n" && changed:
+	case o.Code == 0 && o.Out == "ready\n" && changed:
 		if !listed(harmless, p) {
 			fail("nobody noticed")
 		}
-	case o.code == 125 || o.code == 126:
-		class = fmt.Sprint(o.code)
-		said := untold.ReplaceAllString(changedLine.ReplaceAllString(o.err, ""), "")
-		if !sentence.MatchString(said) {
-			fail("not one sentence: %s", o.err)
+	case o.Code == 125 || o.Code == 126:
+		class = fmt.Sprint(o.Code)
+		said := untold.ReplaceAllString(changedLine.ReplaceAllString(o.Err, ""), "")
+		if !cmdtest.Sentence.MatchString(said) {
+			fail("not one sentence: %s", o.Err)
 		}
-		if !strings.Contains(o.err, "\njail: hint: ") {
-			fail("no hint: %s", o.err)
+		if !strings.Contains(o.Err, "\njail: hint: ") {
+			fail("no hint: %s", o.Err)
 		}
 		if ran && !p.Ran {
-			fail("the tool ran: %+v, kept %v", o, h.kept())
+			fail("the tool ran: %+v, kept %v", o, h.Kept())
 		}
 		if (len(ends) != 1 || ends[0].Error == "" && !(p.Ran && listed(afterwards, p))) &&
 			!(len(ends) == 0 && (listed(unrecorded, p) ||
-				len(h.records("", "daemon.started")) == daemons)) {
-			fail("%d records of the end: %+v\n%s", len(ends), ends, o.err)
+				len(h.Records("", "daemon.started")) == daemons)) {
+			fail("%d records of the end: %+v\n%s", len(ends), ends, o.Err)
 		}
 	default:
 		fail("%+v", o)
 	}
-	for _, name := range namesIn(h.work) {
+	for _, name := range cmdtest.NamesIn(h.Work) {
 		if name != "filled" {
 			fail("%s is left in the real directory", name)
 		}
 	}
-	if left := h.leftSoon(); len(left) > 0 {
+	if left := leftSoon(h); len(left) > 0 {
 		fail("left behind: %v", left)
 	}
 	return class
@@ -300,16 +300,16 @@ func (h *host) check(id string, p point, o outcome, daemons int) string {
 // leftSoon returns what is left after the processes that have ended were waited for. The durability
 // marker of an upper layer stays for the next daemon if this one could not close the layer in order,
 // and so does the directory of a run whose end the log did not take.
-func (h *host) leftSoon() (left []string) {
-	for deadline := time.Now().Add(bound); ; time.Sleep(5 * time.Millisecond) {
-		left = h.left(h.kept())
+func leftSoon(h *cmdtest.Host) (left []string) {
+	for deadline := time.Now().Add(cmdtest.Bound); ; time.Sleep(5 * time.Millisecond) {
+		left = h.Left(h.Kept())
 		next := func(name string) bool {
 			return name == "workspaces/.live" || strings.HasPrefix(name, "runs/")
 		}
 		if len(left) > 0 && !slices.ContainsFunc(left,
 			func(name string) bool { return !next(name) }) {
-			h.wants(h.jail("workspaces"), 0, "")
-			left = h.left(h.kept())
+			h.Wants(h.Jail("workspaces"), 0, "")
+			left = h.Left(h.Kept())
 		}
 		if len(left) == 0 || time.Now().After(deadline) {
 			return left

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
@@ -61,9 +62,9 @@ func canary(t *testing.T, in *insideWorld) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "interception" {
-				have(t, "/usr/bin/curl")
+				cmdtest.Have(t, "/usr/bin/curl")
 			}
-			w.h.t = t
+			w.h.T = t
 			w.looked.take()
 			said := w.say(c.policy, c.stdin, c.args...)
 			if strings.Count(said, "*****") < len(urls)/3 {
@@ -77,18 +78,18 @@ func canary(t *testing.T, in *insideWorld) {
 			}
 		})
 	}
-	w.h.t = t
-	if found := filesWithCanary(t, w.h.root, "secret"); len(found) > 0 {
+	w.h.T = t
+	if found := filesWithCanary(t, w.h.Root, "secret"); len(found) > 0 {
 		t.Errorf("on disk: %q", found)
 	}
-	shown := w.h.jail("audit", "show", "--json").out
+	shown := w.h.Jail("audit", "show", "--json").Out
 	if n := strings.Count(shown, `"credential.used"`); n < 4*len(urls)-8 ||
 		showsCanary([]byte(shown)) {
 		t.Errorf("%d uses on record: %s", n, shown)
 	}
-	w.h.discard(w.h.kept()...)
+	w.h.Discard(w.h.Kept()...)
 	t.Run("control", w.control)
-	w.h.t = t
+	w.h.T = t
 }
 
 // canaryKinds are kinds of credentials, and names of the hosts that get them.
@@ -162,19 +163,19 @@ func (w *canaryWorld) serve(c net.Conn) {
 func (w *canaryWorld) say(policy, stdin string, args ...string) string {
 	for i, a := range args {
 		if a == "$POLICY" {
-			args[i] = filepath.Join(w.h.root, policy+".toml")
+			args[i] = filepath.Join(w.h.Root, policy+".toml")
 		}
 	}
-	cmd := w.h.command(args...)
+	cmd := w.h.Command(args...)
 	cmd.Stdin = strings.NewReader(stdin)
-	o := w.h.run(cmd)
-	return o.out + o.err
+	o := w.h.Run(cmd)
+	return o.Out + o.Err
 }
 
 // control: a credential that is told to the inside is found there, on disk and among the arguments,
 // so that the search could have found one.
 func (w *canaryWorld) control(t *testing.T) {
-	w.h.t = t
+	w.h.T = t
 	raw := base64.StdEncoding.EncodeToString(
 		[]byte("GET https://bearer.example.com/look HTTP/1.1\r\nHost: bearer.example.com\r\n\r\n"))
 	text := `[{"Name":"look","Way":"stream","Raw":"` + raw + `"}]`
@@ -188,11 +189,11 @@ func (w *canaryWorld) control(t *testing.T) {
 				said)
 		}
 	}
-	planted := filepath.Join(w.h.root, "planted")
+	planted := filepath.Join(w.h.Root, "planted")
 	if err := os.WriteFile(planted, []byte("x"+fetchCanary), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	found = filesWithCanary(t, w.h.root, "secret")
+	found = filesWithCanary(t, w.h.Root, "secret")
 	if !strings.Contains(strings.Join(found, "\n"), planted) {
 		t.Errorf("a planted credential is not found on disk, but in %q", found)
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // TestFetchGuests fetches in every way that a guest has, through the real proxy, on an internet of
@@ -144,7 +146,7 @@ func (w *fetchWorld) goGuest(t *testing.T) {
 	module := filepath.Join(t.TempDir(), "get.wasm")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", module,
 		"./runners/wasi/guestlib/jailhttp/example")
-	build.Dir = tree()
+	build.Dir = cmdtest.Tree()
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -159,11 +161,11 @@ func (w *fetchWorld) goGuest(t *testing.T) {
 func (w *fetchWorld) cGuest(t *testing.T) {
 	// What built it builds this.
 	w.needCommand(t)
-	version, err := exec.Command("sh", tree("runners/tools/deps.sh"), "--clang").Output()
+	version, err := exec.Command("sh", cmdtest.Tree("runners/tools/deps.sh"), "--clang").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, library := strings.TrimSpace(string(version)), tree("runners/wasi/guestlib/c")+"/"
+	v, library := strings.TrimSpace(string(version)), cmdtest.Tree("runners/wasi/guestlib/c")+"/"
 	target := "wasm32-wasip1"
 	if v == "16" {
 		target = "wasm32-wasi"
@@ -204,7 +206,7 @@ wasm-ld-$V -m wasm32 --strip-all -L$R/lib/$T $R/lib/$T/crt1-command.o $R/example
 
 // pythonGuest is the shipped CPython, which has the library among its own.
 func (w *fetchWorld) pythonGuest(t *testing.T) {
-	have(t, filepath.Join(w.bin, "bundles/python/python.wasm"))
+	cmdtest.Have(t, filepath.Join(w.bin, "bundles/python/python.wasm"))
 	const policy = `policy = 1
 name = "python"
 include = ["base"]
@@ -275,8 +277,8 @@ for url, data in ("https://api.example.com/", None), ("https://up.example.com/",
 // rustGuest is built by the compiler, the library and the linker of Debian.
 func (w *fetchWorld) rustGuest(t *testing.T) {
 	const rustc, linker = "/usr/bin/rustc", "/usr/lib/llvm-14/bin/lld"
-	have(t, rustc, linker, "/usr/lib/rustlib/wasm32-wasi")
-	dir, library := t.TempDir(), tree("runners/wasi/guestlib/rust")+"/"
+	cmdtest.Have(t, rustc, linker, "/usr/lib/rustlib/wasm32-wasi")
+	dir, library := t.TempDir(), cmdtest.Tree("runners/wasi/guestlib/rust")+"/"
 	if err := os.Symlink(linker, filepath.Join(dir, "rust-lld")); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
@@ -18,47 +19,47 @@ func TestFetchInside(t *testing.T) {
 	w := newInsideWorld(t)
 	t.Run("vectors", func(t *testing.T) { vectors(t, w) })
 	t.Run("canary", func(t *testing.T) { canary(t, w) })
-	w.h.t = t
+	w.h.T = t
 }
 
 // insideWorld is a host on such an internet, with testdata/rawfetch as a guest and as a program.
 type insideWorld struct {
-	h     *host
+	h     *cmdtest.Host
 	guest string
 	names *fetchtest.Names
 	ca    *fetchtest.Authority
 }
 
 func newInsideWorld(t *testing.T) *insideWorld {
-	w := &insideWorld{h: newHost(t), names: fetchtest.StartNames(t), ca: fetchtest.NewAuthority(t)}
-	w.guest = must(build("rawfetch.wasm", "./testdata/rawfetch", "GOOS=wasip1", "GOARCH=wasm")())(t)
-	program, err := os.ReadFile(must(build("rawfetch", "./testdata/rawfetch")())(t))
+	w := &insideWorld{h: cmdtest.New(t), names: fetchtest.StartNames(t), ca: fetchtest.NewAuthority(t)}
+	w.guest = cmdtest.Must(cmdtest.Build("rawfetch.wasm", "./testdata/rawfetch", "GOOS=wasip1", "GOARCH=wasm")())(t)
+	program, err := os.ReadFile(cmdtest.Must(cmdtest.Build("rawfetch", "./testdata/rawfetch")())(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.h.files(map[string]string{"rawfetch*": string(program)})
+	w.h.Files(map[string]string{"rawfetch*": string(program)})
 	settings := fmt.Sprintf("resolvers = [%q]\nroots = %q\n", w.names.Server,
-		filepath.Join(w.h.state, "roots.pem"))
+		filepath.Join(w.h.State, "roots.pem"))
 	for _, kind := range canaryKinds {
 		settings += fmt.Sprintf("[[credential]]\nname = %q\nkind = %q\nfile = %q\n%sscrub = true\n",
-			kind, kind, filepath.Join(w.h.state, "secret"),
+			kind, kind, filepath.Join(w.h.State, "secret"),
 			map[string]string{"basic": "user = \"me\"\n", "header": "header = \"X-Key\"\n",
 				"query": "parameter = \"key\"\n"}[kind])
 	}
 	for name, text := range map[string]string{"roots.pem": string(w.ca.PEM), "secret": fetchCanary +
 		"\n", "fetch.toml": settings} {
-		if err := os.WriteFile(filepath.Join(w.h.state, name), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(w.h.State, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w.h.foreign[name] = true
+		w.h.Foreign[name] = true
 	}
 	return w
 }
 
 // write writes a policy.
 func (w *insideWorld) write(name, text string) {
-	w.h.t.Helper()
-	if err := os.WriteFile(filepath.Join(w.h.root, name), []byte(text), 0o600); err != nil {
-		w.h.t.Fatal(err)
+	w.h.T.Helper()
+	if err := os.WriteFile(filepath.Join(w.h.Root, name), []byte(text), 0o600); err != nil {
+		w.h.T.Fatal(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
@@ -18,8 +19,8 @@ func TestFetchShared(t *testing.T) {
 	if !onTestInternet(t, "8m") {
 		return
 	}
-	h := newHost(t)
-	guest := must(build("fetcher.wasm", "./testdata/fetcher", "GOOS=wasip1", "GOARCH=wasm")())(t)
+	h := cmdtest.New(t)
+	guest := cmdtest.Must(cmdtest.Build("fetcher.wasm", "./testdata/fetcher", "GOOS=wasip1", "GOARCH=wasm")())(t)
 	names, ca := fetchtest.StartNames(t), fetchtest.NewAuthority(t)
 	names.Set("up.example.com", []string{"93.184.216.34"})
 	names.Set("other.example.com", []string{"93.184.216.34"})
@@ -35,18 +36,18 @@ func TestFetchShared(t *testing.T) {
 				go func() { both.Wait(); close(waited) }()
 				select {
 				case <-waited:
-				case <-time.After(bound):
+				case <-time.After(cmdtest.Bound):
 				}
 			}
 			fmt.Fprintf(w, "this is %s", r.URL.Path)
 		}))
-	h.fetchSettings(names, ca)
-	h.daemon()
-	id := h.session("--profile", "fetch", "--fetch", "up.example.com", "--shared-engine")
+	fetchSettings(h, names, ca)
+	h.Daemon()
+	id := h.Session("--profile", "fetch", "--fetch", "up.example.com", "--shared-engine")
 	fetch := func(name, url string) fetchResult {
-		o := h.exec(id, "--json", "--id", name, "--", guest, url)
+		o := h.Exec(id, "--json", "--id", name, "--", guest, url)
 		var r fetchResult
-		if err := json.Unmarshal([]byte(o.out), &r); err != nil {
+		if err := json.Unmarshal([]byte(o.Out), &r); err != nil {
 			t.Errorf("%s: %v: %+v", name, err, o)
 		}
 		return r
@@ -65,7 +66,7 @@ func TestFetchShared(t *testing.T) {
 	results["third"] = fetch("third", granted+"third")
 	engines := map[string]bool{}
 	for name, r := range results {
-		engines[h.engineOf(name)] = true
+		engines[h.EngineOf(name)] = true
 		decision, requests := "allowed", int64(1)
 		if name == "other" {
 			decision, requests = "denied", 0
@@ -77,8 +78,8 @@ func TestFetchShared(t *testing.T) {
 			t.Errorf("%s: %+v", name, r)
 		}
 		begun, decided := 0, 0
-		for line := range strings.Lines(h.jail("audit", "query", "--json", "--run", name, "--type",
-			"fetch").out) {
+		for line := range strings.Lines(h.Jail("audit", "query", "--json", "--run", name, "--type",
+			"fetch").Out) {
 			var f struct {
 				Run, Decision, Path string
 				Begun               bool
@@ -101,12 +102,12 @@ func TestFetchShared(t *testing.T) {
 	if len(engines) != 1 || engines[""] {
 		t.Errorf("engines %v", engines)
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 	// Nothing is fetched where the policy grants no fetch.
-	id = h.session("--shared-engine")
-	if o := h.exec(id, "--id", "none", "--", guest, granted); o.code != 1 ||
-		!strings.Contains(o.err, "there is no fetch proxy") || h.engineOf("none") == "" {
+	id = h.Session("--shared-engine")
+	if o := h.Exec(id, "--id", "none", "--", guest, granted); o.Code != 1 ||
+		!strings.Contains(o.Err, "there is no fetch proxy") || h.EngineOf("none") == "" {
 		t.Errorf("%+v", o)
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
@@ -24,7 +25,7 @@ import (
 // test's own, for at most so long. It returns false in the process that started that one.
 func onTestInternet(t *testing.T, timeout string) bool {
 	t.Helper()
-	needBuilt(t)
+	cmdtest.NeedBuilt(t)
 	if !fetchtest.Inside() {
 		cmd := fetchtest.Command("-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout="+timeout)
 		out, err := cmd.CombinedOutput()
@@ -40,17 +41,17 @@ func onTestInternet(t *testing.T, timeout string) bool {
 }
 
 // fetchSettings has fetches ask names for addresses, and trust ca.
-func (h *host) fetchSettings(names *fetchtest.Names, ca *fetchtest.Authority) {
-	h.t.Helper()
-	roots := filepath.Join(h.state, "roots.pem")
+func fetchSettings(h *cmdtest.Host, names *fetchtest.Names, ca *fetchtest.Authority) {
+	h.T.Helper()
+	roots := filepath.Join(h.State, "roots.pem")
 	settings := fmt.Sprintf("resolvers = [%q]\nroots = %q\n", names.Server, roots)
 	for path, text := range map[string]string{roots: string(ca.PEM),
-		filepath.Join(h.state, "fetch.toml"): settings} {
+		filepath.Join(h.State, "fetch.toml"): settings} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			h.t.Fatal(err)
+			h.T.Fatal(err)
 		}
 	}
-	h.foreign["roots.pem"], h.foreign["fetch.toml"] = true, true
+	h.Foreign["roots.pem"], h.Foreign["fetch.toml"] = true, true
 }
 
 // TestFetch is what a user sees of the network, on an internet of the test's own: guests reach what
@@ -80,7 +81,7 @@ type fetchWorld struct {
 }
 
 func newFetchWorld(t *testing.T) *fetchWorld {
-	bin, err := filepath.Abs(built)
+	bin, err := filepath.Abs(cmdtest.Built)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,14 +90,14 @@ func newFetchWorld(t *testing.T) *fetchWorld {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(state) })
-	if err := compileSlowly(state); err != nil {
+	if err := cmdtest.CompileSlowly(state); err != nil {
 		t.Fatal(err)
 	}
 	w := &fetchWorld{bin: bin, state: state, dir: t.TempDir(),
 		guest: filepath.Join(t.TempDir(), "fetcher.wasm")}
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", w.guest,
 		"./testdata/fetcher")
-	build.Dir, build.Env = tree("cmd"), append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
+	build.Dir, build.Env = cmdtest.Tree("cmd"), append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm", "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -135,14 +135,14 @@ func (w *vectorWorld) hear(t *testing.T, tool string, all []rawSay) []rawHeard {
 	if tool == w.guest {
 		policy = "vectors-base"
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(w.h.bin, "jail"), "run", "--json", "--discard",
-		"--policy", filepath.Join(w.h.root, policy+".toml"), "--", tool)
-	cmd.Dir, cmd.Env, cmd.Stdin = w.h.work, w.h.env, bytes.NewReader(text)
-	w.h.t = t
-	o := w.h.run(cmd)
+	cmd := exec.CommandContext(ctx, filepath.Join(w.h.Bin, "jail"), "run", "--json", "--discard",
+		"--policy", filepath.Join(w.h.Root, policy+".toml"), "--", tool)
+	cmd.Dir, cmd.Env, cmd.Stdin = w.h.Work, w.h.Env, bytes.NewReader(text)
+	w.h.T = t
+	o := w.h.Run(cmd)
 	var r fetchResult
-	if err := json.Unmarshal([]byte(o.out), &r); err != nil || r.ExitCode != 0 || r.Error != nil {
-		t.Fatalf("%v: %.2000s%s", err, o.out, o.err)
+	if err := json.Unmarshal([]byte(o.Out), &r); err != nil || r.ExitCode != 0 || r.Error != nil {
+		t.Fatalf("%v: %.2000s%s", err, o.Out, o.Err)
 	}
 	var heard []rawHeard
 	for d := json.NewDecoder(strings.NewReader(r.Stdout)); d.More(); {

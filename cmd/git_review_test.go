@@ -5,19 +5,21 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // gitHost is a host whose directory is a repository of one commit, and a git for scripts in it.
-func gitHost(t *testing.T) (h *host, git func(script string) string) {
+func gitHost(t *testing.T) (h *cmdtest.Host, git func(script string) string) {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
 	}
-	h = newHost(t)
+	h = cmdtest.New(t)
 	git = func(script string) string {
 		t.Helper()
 		cmd := exec.Command("sh", "-ec", gitAs+script)
-		cmd.Dir = h.work
+		cmd.Dir = h.Work
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v: %s", script, err, out)
@@ -36,33 +38,33 @@ const gitAs = "g() { git -c user.name=x -c user.email=x@example.com " +
 // is protected is listed all the same.
 func TestGitReview(t *testing.T) {
 	h, git := gitHost(t)
-	h.wants(h.jail("run", "--profile", "build", "--id", "x", "--", "sh", "-ec",
+	h.Wants(h.Jail("run", "--profile", "build", "--id", "x", "--", "sh", "-ec",
 		gitAs+`echo b >>a; g commit -qam "agent: add line"; g tag v1
 		echo x >.git/hooks/post-commit; echo new >plain`), 0, "")
 	short := strings.Fields(git("git rev-parse --short=7 HEAD"))[0]
-	o := h.jail("diff", "x")
-	h.wants(o, 0, "")
+	o := h.Jail("diff", "x")
+	h.Wants(o, 0, "")
 	for _, want := range []string{"# git: main " + short + "..",
 		`, 1 commit: "agent: add line"` + "\n",
 		"# git: new tag v1 at ", "# git: index changed\n", "of objects, logs and refs",
 		".git/hooks/post-commit", "# A plain", "+new\n"} {
-		if !strings.Contains(o.out, want) {
-			t.Errorf("no %q in %s", want, o.out)
+		if !strings.Contains(o.Out, want) {
+			t.Errorf("no %q in %s", want, o.Out)
 		}
 	}
 	for _, no := range []string{".git/objects", ".git/logs", ".git/refs"} {
-		if strings.Contains(o.out, no) {
-			t.Errorf("%s is in %s", no, o.out)
+		if strings.Contains(o.Out, no) {
+			t.Errorf("%s is in %s", no, o.Out)
 		}
 	}
-	all := h.jail("diff", "--all", "x")
+	all := h.Jail("diff", "--all", "x")
 	for _, want := range []string{"# git: main ", "# A .git/objects/", "# A .git/refs/tags/v1",
 		"diff --git a/.git/refs/heads/main b/.git/refs/heads/main"} {
-		if !strings.Contains(all.out, want) {
-			t.Errorf("no %q in %s", want, all.out)
+		if !strings.Contains(all.Out, want) {
+			t.Errorf("no %q in %s", want, all.Out)
 		}
 	}
-	lines := strings.Split(strings.TrimSpace(h.jail("diff", "--json", "x").out), "\n")
+	lines := strings.Split(strings.TrimSpace(h.Jail("diff", "--json", "x").Out), "\n")
 	var last struct {
 		Summary struct {
 			Git []struct {
@@ -79,26 +81,26 @@ func TestGitReview(t *testing.T) {
 		t.Error("the changes themselves are not in the JSON")
 	}
 	// The branch that is checked out is merged by a person; under another name it can be had.
-	h.wants(h.jail("commit", "--git-only", "main", "x"), 126, "is checked out")
-	h.wants(h.jail("commit", "--git-only", "main", "--theirs", "x"), 2, "")
-	h.wants(h.jail("commit", "--git-only", "a..b", "x"), 2, "no name of a branch")
-	o = h.jail("commit", "--git-only", "main:agent/main", "x")
-	h.wants(o, 0, "")
-	if !strings.Contains(o.out,
+	h.Wants(h.Jail("commit", "--git-only", "main", "x"), 126, "is checked out")
+	h.Wants(h.Jail("commit", "--git-only", "main", "--theirs", "x"), 2, "")
+	h.Wants(h.Jail("commit", "--git-only", "a..b", "x"), 2, "no name of a branch")
+	o = h.Jail("commit", "--git-only", "main:agent/main", "x")
+	h.Wants(o, 0, "")
+	if !strings.Contains(o.Out,
 		"git: new branch agent/main at "+last.Summary.Git[0].Refs[0].After[:7]) {
-		t.Errorf("it says %s", o.out)
+		t.Errorf("it says %s", o.Out)
 	}
 	got := git("g fsck --strict 2>&1; g log --format=%s agent/main; g log --format=%s; g tag")
 	if !strings.HasSuffix(got, "agent: add line\none\none\n") {
 		t.Errorf("the repository has %q", got)
 	}
-	if r := h.records("x", "workspace.committed"); len(r) < 2 ||
+	if r := h.Records("x", "workspace.committed"); len(r) < 2 ||
 		!strings.Contains(r[len(r)-1].Git, "agent/main") {
 		t.Errorf("the records are %+v", r)
 	}
-	h.wants(h.jail("revert", "x"), 0, "")
+	h.Wants(h.Jail("revert", "x"), 0, "")
 	if got := git("g branch"); strings.Contains(got, "agent") {
 		t.Errorf("after the revert: %s", got)
 	}
-	h.wants(h.jail("discard", "x"), 0, "")
+	h.Wants(h.Jail("discard", "x"), 0, "")
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // After 2>&1 the tool has one pipe, so that what it wrote comes in the order in which it was
@@ -12,13 +14,13 @@ import (
 // session, by the front and by the whole program. Both outputs together have the limit, and --json
 // keeps them apart.
 func TestJoinedOutput(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
+	h := cmdtest.New(t)
+	h.Daemon()
 	const times = 200
-	id := h.session("--discard", "--profile", "build")
-	shared := h.session("--shared-engine")
+	id := h.Session("--discard", "--profile", "build")
+	shared := h.Session("--shared-engine")
 	want := strings.Repeat("to stdout\nto stderr\n", times)
-	both := []string{h.probe, "both", "200"}
+	both := []string{h.Probe, "both", "200"}
 	native := []string{"/bin/sh", "-c",
 		`i=0; while [ $i -lt 200 ]; do echo to stdout; echo to stderr >&2; i=$((i+1)); done`}
 	for name, args := range map[string][]string{
@@ -31,51 +33,51 @@ func TestJoinedOutput(t *testing.T) {
 	} {
 		for _, program := range []string{"jail", "jail-full"} {
 			var text strings.Builder
-			piped := h.program(filepath.Join(h.bin, program), args...)
+			piped := h.Program(filepath.Join(h.Bin, program), args...)
 			// One writer is one pipe: os/exec.
 			piped.Stdout, piped.Stderr = &text, &text
-			if o := h.run(piped); o.code != 0 || text.String() != want {
-				t.Errorf("%s by %s, a pipe: exit code %d\n%s", name, program, o.code, text.String())
+			if o := h.Run(piped); o.Code != 0 || text.String() != want {
+				t.Errorf("%s by %s, a pipe: exit code %d\n%s", name, program, o.Code, text.String())
 			}
-			file, err := os.Create(filepath.Join(h.root, "output"))
+			file, err := os.Create(filepath.Join(h.Root, "output"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			filed := h.program(filepath.Join(h.bin, program), args...)
+			filed := h.Program(filepath.Join(h.Bin, program), args...)
 			filed.Stdout, filed.Stderr = file, file
-			o := h.run(filed)
+			o := h.Run(filed)
 			file.Close()
-			if got, err := os.ReadFile(file.Name()); o.code != 0 || err != nil ||
+			if got, err := os.ReadFile(file.Name()); o.Code != 0 || err != nil ||
 				string(got) != want {
-				t.Errorf("%s by %s, a file: exit code %d, %v\n%s", name, program, o.code, err, got)
+				t.Errorf("%s by %s, a file: exit code %d, %v\n%s", name, program, o.Code, err, got)
 			}
 		}
-		if r := h.jail(args...); r.code != 0 || r.out != strings.Repeat("to stdout\n", times) ||
-			r.err != strings.Repeat("to stderr\n", times) {
+		if r := h.Jail(args...); r.Code != 0 || r.Out != strings.Repeat("to stdout\n", times) ||
+			r.Err != strings.Repeat("to stderr\n", times) {
 			t.Errorf("%s, two pipes: %+v", name, r)
 		}
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 	// The control: what ran there had no jail of its own.
-	h.wants(h.exec(shared, "--id", "joined", "--", h.probe, "args"), 0, "")
-	if h.engineOf("joined") == "" {
+	h.Wants(h.Exec(shared, "--id", "joined", "--", h.Probe, "args"), 0, "")
+	if h.EngineOf("joined") == "" {
 		t.Error("the invocation ran in no shared engine")
 	}
-	h.stopSession(shared, 0)
+	h.StopSession(shared, 0)
 
 	var text strings.Builder
-	limited := h.command("run", "--quiet", "--discard", "--limit", "output=1KiB", "--", h.probe,
+	limited := h.Command("run", "--quiet", "--discard", "--limit", "output=1KiB", "--", h.Probe,
 		"both", "200")
 	limited.Stdout, limited.Stderr = &text, &text
 	// A tool that is quick ends by itself before the limit ends it.
-	if h.run(limited); text.String() != want[:1<<10] {
+	if h.Run(limited); text.String() != want[:1<<10] {
 		t.Errorf("the limit: %d bytes\n%s", text.Len(), text.String())
 	}
 
-	object := h.command("run", "--discard", "--json", "--", h.probe, "both", "1")
+	object := h.Command("run", "--discard", "--json", "--", h.Probe, "both", "1")
 	text.Reset()
 	object.Stdout, object.Stderr = &text, &text
-	if o := h.run(object); o.code != 0 || !strings.Contains(text.String(),
+	if o := h.Run(object); o.Code != 0 || !strings.Contains(text.String(),
 		`"stdout":"to stdout\n","stderr":"to stderr\n"`) {
 		t.Errorf("--json: %+v\n%s", o, text.String())
 	}

@@ -5,28 +5,30 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // TestLearnFetch: of the network what was requested is granted, host, port, method and path, and of
 // what was refused the policy tells a person. What is learnt is enough, and without its rule it is
 // not.
 func TestLearnFetch(t *testing.T) {
-	have(t, "/usr/bin/curl")
+	cmdtest.Have(t, "/usr/bin/curl")
 	if !onTestInternet(t, "8m") {
 		return
 	}
 	h := newNativeWorld(t).h
-	h.files(map[string]string{
+	h.Files(map[string]string{
 		"s.sh*": "#!/bin/sh\ncurl -sS https://up.example.com/granted/hello\ncurl -sS https://other.example.org/ >/dev/null 2>&1 || true\n"})
-	file := filepath.Join(h.root, "curl.toml")
+	file := filepath.Join(h.Root, "curl.toml")
 	args := []string{"--", "/bin/sh", "./s.sh"}
-	l := h.learn(file, append([]string{"--fetch", "up.example.com"}, args...)...)
+	l := h.Learn(file, append([]string{"--fetch", "up.example.com"}, args...)...)
 	// A tool whose requests have effects is not run again and again unless somebody says so.
 	if l.Least || l.Trials > 1 {
 		t.Errorf("%d trials", l.Trials)
 	}
 	if os.Getenv("JAIL_TEST_LONG") != "" {
-		l = h.learn(file,
+		l = h.Learn(file,
 			append([]string{"--force", "--fetch", "up.example.com", "--trials"}, args...)...)
 	}
 	for _, want := range []string{
@@ -35,23 +37,23 @@ func TestLearnFetch(t *testing.T) {
 			t.Errorf("nothing of %q in\n%s", want, l.Policy)
 		}
 	}
-	want := h.doing(l, l.Policy, args)
+	want := h.Doing(l, l.Policy, args)
 	if !strings.Contains(want, "exit 0 ") || !strings.Contains(want, "hello from outside") {
 		t.Fatalf("%s\n%s", want, l.Policy)
 	}
-	for what, policy := range withoutEach(l.Policy) {
+	for what, policy := range cmdtest.WithoutEach(l.Policy) {
 		if !strings.Contains(what, "host") && os.Getenv("JAIL_TEST_LONG") == "" {
 			continue
 		}
-		if got := h.doing(l, policy, args); got == want {
+		if got := h.Doing(l, policy, args); got == want {
 			t.Errorf("without %s the tool does the same", what)
 		}
 	}
 	// Nothing is learnt of a host that nobody named.
-	o := h.jail(append([]string{"policy", "learn", "-o", filepath.Join(h.root, "none.toml")}, "--",
+	o := h.Jail(append([]string{"policy", "learn", "-o", filepath.Join(h.Root, "none.toml")}, "--",
 		"/usr/bin/curl", "-sS", "https://up.example.com/granted/hello")...)
-	if _, err := os.Stat(filepath.Join(h.root, "none.toml")); o.code != 6 && o.code != 7 &&
-		o.code != 5 || err == nil {
-		t.Errorf("exit code %d: %s", o.code, o.err)
+	if _, err := os.Stat(filepath.Join(h.Root, "none.toml")); o.Code != 6 && o.Code != 7 &&
+		o.Code != 5 || err == nil {
+		t.Errorf("exit code %d: %s", o.Code, o.Err)
 	}
 }

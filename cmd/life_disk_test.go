@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // T-418: no room for the state or the log: the run does not start, and the sentence says what to
@@ -41,17 +43,17 @@ func TestDiskFull(t *testing.T) {
 		{"log, read-only", "audit", "ro", "true", 125, `audit log: .*read-only file system`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHost(t)
-			dir := filepath.Join(h.state, c.dir)
+			h := cmdtest.New(t)
+			dir := filepath.Join(h.State, c.dir)
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			cmd := h.program(must(withoutProgram())(t), "-tmpfs", dir+"=mode=0700,"+c.options,
+			cmd := h.Program(cmdtest.Must(cmdtest.WithoutProgram())(t), "-tmpfs", dir+"=mode=0700,"+c.options,
 				"sh", "-c", "{ "+c.before+
 					"; } > /dev/null 2>&1; exec jail run --commit -- touch ran")
 			cmd.Env = append(cmd.Env, "DIR="+dir)
-			h.wants(h.run(cmd), c.code, c.pattern)
-			if _, err := os.Stat(filepath.Join(h.work, "ran")); (err == nil) != (c.code == 0) {
+			h.Wants(h.Run(cmd), c.code, c.pattern)
+			if _, err := os.Stat(filepath.Join(h.Work, "ran")); (err == nil) != (c.code == 0) {
 				t.Errorf("did the tool run? %v", err)
 			}
 		})
@@ -61,9 +63,9 @@ func TestDiskFull(t *testing.T) {
 // The log fills up while a daemon runs: what is live ends and is not lost, nothing new starts, and
 // with room again all goes on, with a log that verifies.
 func TestLogFillsUp(t *testing.T) {
-	h := newHost(t)
-	without := must(withoutProgram())(t)
-	log := filepath.Join(h.state, "audit")
+	h := cmdtest.New(t)
+	without := cmdtest.Must(cmdtest.WithoutProgram())(t)
+	log := filepath.Join(h.State, "audit")
 	if err := os.MkdirAll(log, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -77,18 +79,18 @@ mount -o remount,size=4m ` + log + `
 jail run --no-workspace --id after -- true; echo "after=$?"
 jail audit verify; echo "verify=$?"
 `
-	cmd := h.program(without, "-tmpfs", log+"=mode=0700,size=48k", "sh", "-c", script)
-	o := h.run(cmd)
+	cmd := h.Program(without, "-tmpfs", log+"=mode=0700,size=48k", "sh", "-c", script)
+	o := h.Run(cmd)
 	var runs, code int
-	if _, err := fmt.Sscanf(o.out, "runs=%d code=%d\n", &runs, &code); err != nil || runs < 2 ||
+	if _, err := fmt.Sscanf(o.Out, "runs=%d code=%d\n", &runs, &code); err != nil || runs < 2 ||
 		code != 125 {
 		t.Errorf("%d runs before the log was full, then exit code %d (%v)", runs, code, err)
 	}
-	h.wants(outcome{code: code, err: o.err}, 125,
+	h.Wants(cmdtest.Outcome{Code: code, Err: o.Err}, 125,
 		`audit log: .*no space left on device(.|\n)*hint: `)
 	for _, want := range []string{"\nafter=0\n", "\nverify=0\n"} {
-		if !strings.Contains(o.out, want) {
-			t.Errorf("%q is missing in %s", want, o.out)
+		if !strings.Contains(o.Out, want) {
+			t.Errorf("%q is missing in %s", want, o.Out)
 		}
 	}
 }
@@ -96,8 +98,8 @@ jail audit verify; echo "verify=$?"
 // The ends that a full log did not take are on record once a daemon starts with room again: of runs
 // and of a session, each once, with what their callers were told.
 func TestLogFullAtEnd(t *testing.T) {
-	h := newHost(t)
-	log := filepath.Join(h.state, "audit")
+	h := cmdtest.New(t)
+	log := filepath.Join(h.State, "audit")
 	if err := os.MkdirAll(log, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -134,13 +136,13 @@ done
 jail audit show --json --type run.finished --run live
 jail audit verify; echo "verify=$?"
 `
-	cmd := h.program(must(withoutProgram())(t), "-tmpfs", log+"=mode=0700,size=96k", "bash", "-c",
+	cmd := h.Program(cmdtest.Must(cmdtest.WithoutProgram())(t), "-tmpfs", log+"=mode=0700,size=96k", "bash", "-c",
 		script)
-	cmd.Env = append(cmd.Env, "PROBE="+h.probe)
-	o := h.run(cmd)
+	cmd.Env = append(cmd.Env, "PROBE="+h.Probe)
+	o := h.Run(cmd)
 	// ids, but of those that were never to start
 	on := map[string][]string{}
-	for _, m := range regexp.MustCompile(`(?m)^(run\.\w+) (\S+)$`).FindAllStringSubmatch(o.out,
+	for _, m := range regexp.MustCompile(`(?m)^(run\.\w+) (\S+)$`).FindAllStringSubmatch(o.Out,
 		-1) {
 		if m[2] == "small" {
 			continue
@@ -161,7 +163,7 @@ jail audit verify; echo "verify=$?"
 	}
 	for _, want := range []string{"live=125\n", "held=125\n",
 		`"type":"run.finished"(.*)"exit_code":125(.*)no space left on device`, "verify=0\n"} {
-		if !regexp.MustCompile(want).MatchString(o.out) {
+		if !regexp.MustCompile(want).MatchString(o.Out) {
 			t.Errorf("%q is missing in %+v", want, o)
 		}
 	}
@@ -170,8 +172,8 @@ jail audit verify; echo "verify=$?"
 // The disk of the state fills up while a tool writes to its shadow. The run is ended with the
 // reason, what the disk has of the shadow is kept, and the rest is named.
 func TestDiskFillsUpInRun(t *testing.T) {
-	h := newHost(t)
-	state := filepath.Join(h.state, "state")
+	h := cmdtest.New(t)
+	state := filepath.Join(h.State, "state")
 	// The promise is checked at the start only: somebody else takes the room meanwhile.
 	script := `
 mkfifo in out
@@ -190,11 +192,11 @@ jail discard victim >/dev/null; echo "discard=$?"
 cat err >&2
 jail run --discard --limit workspace=64MiB -- touch x; echo "after=$?"
 `
-	o := h.onSmallDisk(state, script)
+	o := onSmallDisk(h, state, script)
 	if !regexp.MustCompile(`code=125\n(.|\n)*\(damaged: (.|\n)*discard=0\nafter=0\n`).MatchString(
-		o.out) ||
+		o.Out) ||
 		!regexp.MustCompile(
-			`jail: error: workspace victim: .*no space on the host.*damaged(.|\n)*jail: hint: make room`).MatchString(o.err) {
+			`jail: error: workspace victim: .*no space on the host.*damaged(.|\n)*jail: hint: make room`).MatchString(o.Err) {
 		t.Errorf("%+v", o)
 	}
 }
@@ -202,8 +204,8 @@ jail run --discard --limit workspace=64MiB -- touch x; echo "after=$?"
 // The same while a session is open: its invocation is told, and what tools had written before is
 // committed.
 func TestDiskFillsUpInSession(t *testing.T) {
-	h := newHost(t)
-	state := filepath.Join(h.state, "state")
+	h := cmdtest.New(t)
+	state := filepath.Join(h.State, "state")
 	script := `
 jaild >/dev/null 2>&1 &
 until jail session start --profile build --id s --limit workspace=64MiB --keep 2>/dev/null; do :; done
@@ -223,25 +225,25 @@ cat d/early; ls late
 jail discard s
 kill %1; wait
 `
-	o := h.onSmallDisk(state, script)
+	o := onSmallDisk(h, state, script)
 	if !regexp.MustCompile(
 		`second=125\nlate=125\n(.|\n)*late +\(damaged: (.|\n)*commit=0\nearly\n`).MatchString(
-		o.out) {
+		o.Out) {
 		t.Errorf("%+v", o)
 	}
 	for _, want := range []string{"shadows that are being written may still take",
 		"session s was ended: .*no space on the host", "cannot access 'late'"} {
-		if !regexp.MustCompile(want).MatchString(o.err) {
-			t.Errorf("%q is not in %s", want, o.err)
+		if !regexp.MustCompile(want).MatchString(o.Err) {
+			t.Errorf("%q is not in %s", want, o.Err)
 		}
 	}
 }
 
 // onSmallDisk runs a script with a state directory of 100 MiB.
-func (h *host) onSmallDisk(state, script string) outcome {
-	h.t.Helper()
-	cmd := h.program(must(withoutProgram())(h.t), "-tmpfs", state+"=mode=0700,size=100m", "bash",
+func onSmallDisk(h *cmdtest.Host, state, script string) cmdtest.Outcome {
+	h.T.Helper()
+	cmd := h.Program(cmdtest.Must(cmdtest.WithoutProgram())(h.T), "-tmpfs", state+"=mode=0700,size=100m", "bash",
 		"-c", script)
-	cmd.Env = append(cmd.Env, "PROBE="+h.probe)
-	return h.run(cmd)
+	cmd.Env = append(cmd.Env, "PROBE="+h.Probe)
+	return h.Run(cmd)
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
@@ -28,11 +29,11 @@ func many(n, size int) []string {
 }
 
 func TestArguments(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	largeStack(t)
 	const whole = 2 << 20
 	count := func(args []string) *exec.Cmd {
-		return h.command(append([]string{"run", "--", h.probe, "count"}, args...)...)
+		return h.Command(append([]string{"run", "--", h.Probe, "count"}, args...)...)
 	}
 	for _, c := range []struct {
 		name    string
@@ -50,30 +51,30 @@ func TestArguments(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := *h
-			h.t = t
-			h.wants(h.run(count(c.args)), c.code, c.pattern)
+			h.T = t
+			h.Wants(h.Run(count(c.args)), c.code, c.pattern)
 		})
 	}
 	t.Run("any bytes arrive", func(t *testing.T) {
-		o := h.jail("run", "--", h.probe, "args", "\xff\xfe", "", "é", "a\nb", "\x1b[31m", "--id",
+		o := h.Jail("run", "--", h.Probe, "args", "\xff\xfe", "", "é", "a\nb", "\x1b[31m", "--id",
 			"-")
 		want := `"\xff\xfe"` + "\n" + `""` + "\n" + `"é"` + "\n" + `"a\nb"` + "\n" + `"\x1b[31m"` +
 			"\n" + `"--id"` + "\n" + `"-"` + "\n"
-		if o.code != 0 || o.out != want {
+		if o.Code != 0 || o.Out != want {
 			t.Errorf("got %+v, want %q", o, want)
 		}
 	})
 	t.Run("environment", func(t *testing.T) {
 		big := "BIG=" + strings.Repeat("x", 120<<10)
-		o := h.jail("run", "--env", big, "--", h.probe, "env")
-		if o.code != 0 || !strings.Contains(o.out, big+"\n") {
-			t.Errorf("exit code %d, %d bytes: %.500s", o.code, len(o.out), o.err)
+		o := h.Jail("run", "--env", big, "--", h.Probe, "env")
+		if o.Code != 0 || !strings.Contains(o.Out, big+"\n") {
+			t.Errorf("exit code %d, %d bytes: %.500s", o.Code, len(o.Out), o.Err)
 		}
 		args := []string{"run"}
 		for i := range 20 {
 			args = append(args, "--env", fmt.Sprintf("BIG%d=%s", i, strings.Repeat("x", 120<<10)))
 		}
-		h.wants(h.jail(append(args, "--", h.probe, "env")...), 2, "arguments and environment take")
+		h.Wants(h.Jail(append(args, "--", h.Probe, "env")...), 2, "arguments and environment take")
 	})
 }
 
@@ -98,25 +99,25 @@ func largeStack(t *testing.T) {
 
 // A NUL cannot come by execve(2), but by the API.
 func TestArgumentsWithNUL(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	c, err := api.Dial(t.Context(), d.socket)
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	c, err := api.Dial(t.Context(), d.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	for name, req := range map[string]message.Request{
-		"argument": {Tool: h.probe, Args: []string{"args", "a\x00b"}},
+		"argument": {Tool: h.Probe, Args: []string{"args", "a\x00b"}},
 		"tool":     {Tool: "gre\x00p"},
 		"module":   {Tool: "/a\x00b.wasm"},
-		"variable": {Tool: h.probe, Env: []string{"A=b\x00c"}},
-		"work":     {Tool: h.probe, Workspace: "/tmp/a\x00b"},
-		"id":       {Tool: h.probe, ID: "a\x00b"},
-		"profile":  {Tool: h.probe, Profile: "a\x00b"},
-		"limit":    {Tool: h.probe, Limits: []string{"memory=1\x00GiB"}},
+		"variable": {Tool: h.Probe, Env: []string{"A=b\x00c"}},
+		"work":     {Tool: h.Probe, Workspace: "/tmp/a\x00b"},
+		"id":       {Tool: h.Probe, ID: "a\x00b"},
+		"profile":  {Tool: h.Probe, Profile: "a\x00b"},
+		"limit":    {Tool: h.Probe, Limits: []string{"memory=1\x00GiB"}},
 	} {
-		if req.Dir = h.work; req.Workspace == "" {
-			req.Workspace = h.work
+		if req.Dir = h.Work; req.Workspace == "" {
+			req.Workspace = h.Work
 		}
 		res, err := c.Run(t.Context(), req, nil, io.Discard, io.Discard)
 		if err != nil || res.Error == nil || strings.ContainsRune(res.Error.Message, '\n') {
@@ -125,15 +126,15 @@ func TestArgumentsWithNUL(t *testing.T) {
 			t.Errorf("%s: exit code %d: %s", name, code, res.Error.Message)
 		}
 	}
-	d.stop()
+	d.Stop()
 }
 
 func TestStdin(t *testing.T) {
-	h := newHost(t)
-	shell := func(script string) outcome {
-		cmd := h.program("/bin/sh", "-c", script)
-		cmd.Env = append(cmd.Env, "PROBE="+h.probe)
-		return h.run(cmd)
+	h := cmdtest.New(t)
+	shell := func(script string) cmdtest.Outcome {
+		cmd := h.Program("/bin/sh", "-c", script)
+		cmd.Env = append(cmd.Env, "PROBE="+h.Probe)
+		return h.Run(cmd)
 	}
 	for script, want := range map[string]string{
 		"jail run -- $PROBE count <&-":                     "0 <nil>\n",
@@ -145,7 +146,7 @@ func TestStdin(t *testing.T) {
 		"mkfifo f; jail run --discard -- $PROBE exit 0 <> f": "", // input that never comes
 		"rm f; jail run -- $PROBE exit 0 <&- >&- 2>&-":       "", // no streams at all
 	} {
-		if o := shell(script); o.code != 0 || o.out != want {
+		if o := shell(script); o.Code != 0 || o.Out != want {
 			t.Errorf("%s: %+v, want %q", script, o, want)
 		}
 	}
@@ -154,11 +155,11 @@ func TestStdin(t *testing.T) {
 // A gibibyte goes through with no more memory than a few buffers, on either side.
 func TestLargeStdin(t *testing.T) {
 	// Still more than it may hold.
-	blocks := 1024 / min(slower(), 12)
-	h := newHost(t)
-	d := h.daemon()
-	cmd := h.command("run", "--id", "large", "--policy", h.patient(), "--limit", "memory=64MiB", "--",
-		h.probe, "count")
+	blocks := 1024 / min(cmdtest.Slower(), 12)
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	cmd := h.Command("run", "--id", "large", "--policy", h.Patient(), "--limit", "memory=64MiB", "--",
+		h.Probe, "count")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +175,7 @@ func TestLargeStdin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	client, daemon := peakKiB(t, cmd.Process.Pid), peakKiB(t, d.cmd.Process.Pid)
+	client, daemon := peakKiB(t, cmd.Process.Pid), peakKiB(t, d.Cmd.Process.Pid)
 	in.Close()
 	if err := cmd.Wait(); err != nil || out.String() != strconv.Itoa(blocks*len(block))+" <nil>\n" {
 		t.Errorf("%v: %q", err, out.String())
@@ -183,7 +184,7 @@ func TestLargeStdin(t *testing.T) {
 	if const64 := 64 << 10; client > const64 || daemon > const64 {
 		t.Errorf("peak of jail %d KiB, of jaild %d KiB: want at most 64 MiB each", client, daemon)
 	}
-	d.stop()
+	d.Stop()
 }
 
 func peakKiB(t *testing.T, pid int) int {
@@ -201,9 +202,9 @@ func peakKiB(t *testing.T, pid int) int {
 }
 
 func TestStdout(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	t.Run("a pipe that closes", func(t *testing.T) {
-		cmd := h.command("run", "--id", "head", "--", "yes")
+		cmd := h.Command("run", "--id", "head", "--", "yes")
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -215,16 +216,16 @@ func TestStdout(t *testing.T) {
 			t.Errorf("%q %v", line, err)
 		}
 		out.Close()
-		if code := h.exitCode(cmd, cmd.Wait()); code != -int(syscall.SIGPIPE) {
+		if code := h.ExitCode(cmd, cmd.Wait()); code != -int(syscall.SIGPIPE) {
 			t.Errorf("exit code %d, want an end by SIGPIPE", code)
 		}
-		eventually(t, "the end is on record", func() bool {
-			return len(h.records("head", "run.finished")) > 0
+		cmdtest.Eventually(t, "the end is on record", func() bool {
+			return len(h.Records("head", "run.finished")) > 0
 		})
-		if r := h.finished("head"); r.Signal != "SIGKILL" {
+		if r := h.Finished("head"); r.Signal != "SIGKILL" {
 			t.Errorf("%+v", r)
 		}
-		h.wantNothingLeft()
+		h.WantNothingLeft()
 	})
 	t.Run("full", func(t *testing.T) {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -233,22 +234,22 @@ func TestStdout(t *testing.T) {
 		}
 		defer full.Close()
 		for _, flag := range []string{"--quiet", "--json"} {
-			cmd := h.command("run", flag, "--", h.probe, "both")
+			cmd := h.Command("run", flag, "--", h.Probe, "both")
 			cmd.Stdout = full
-			o := h.run(cmd)
-			o.err = strings.TrimPrefix(o.err, "to stderr\n") // which may come before
-			h.wants(o, 125, "standard output: no space left on device")
+			o := h.Run(cmd)
+			o.Err = strings.TrimPrefix(o.Err, "to stderr\n") // which may come before
+			h.Wants(o, 125, "standard output: no space left on device")
 		}
-		cmd := h.command("run", "--", h.probe, "both")
+		cmd := h.Command("run", "--", h.Probe, "both")
 		cmd.Stderr = full
-		if o := h.run(cmd); o.code != 125 {
+		if o := h.Run(cmd); o.Code != 125 {
 			t.Errorf("standard error is full: %+v", o)
 		}
 	})
 	t.Run("closed", func(t *testing.T) {
 		for _, closed := range []string{">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"} {
-			cmd := h.program("/bin/sh", "-c", `exec jail run -- "$0" exit 3 `+closed, h.probe)
-			if o := h.run(cmd); o.code != 3 {
+			cmd := h.Program("/bin/sh", "-c", `exec jail run -- "$0" exit 3 `+closed, h.Probe)
+			if o := h.Run(cmd); o.Code != 3 {
 				t.Errorf("%s: %+v", closed, o)
 			}
 		}
@@ -257,8 +258,8 @@ func TestStdout(t *testing.T) {
 
 // Directories that have no shadow, and callers that may not ask for one.
 func TestWorkspaceRefused(t *testing.T) {
-	h := newHost(t)
-	file, dangling := filepath.Join(h.root, "file"), filepath.Join(h.root, "dangling")
+	h := cmdtest.New(t)
+	file, dangling := filepath.Join(h.Root, "file"), filepath.Join(h.Root, "dangling")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -278,25 +279,25 @@ func TestWorkspaceRefused(t *testing.T) {
 		{home, 126, "is your home directory"},
 		{file, 127, "workspace .*file: not a directory"},
 		{dangling, 127, "workspace .*dangling: no such file or directory"},
-		{h.root, 126, "holds the state directory of jail itself"},
-		{filepath.Join(h.state, "state", "modules"), 0, ""},
+		{h.Root, 126, "holds the state directory of jail itself"},
+		{filepath.Join(h.State, "state", "modules"), 0, ""},
 		{"/proc", 126, "."},
 		{"/dev", 126, "."},
 		{strings.Repeat("x", 300), 127, "file name too long"},
 		{strings.Repeat("x/", 3000), 127, "file name too long"},
 		{"", 0, ""},
 	} {
-		h.wants(h.jail("run", "--workspace", c.dir, "--", "true"), c.code, c.pattern)
+		h.Wants(h.Jail("run", "--workspace", c.dir, "--", "true"), c.code, c.pattern)
 	}
 }
 
 // Without a daemon a user whom nobody has left a control group cannot start jails.
 func TestNoRights(t *testing.T) {
-	h := newHost(t)
-	cmd := as(h.command("run", "--", "true"), stranger)
-	h.wants(h.run(cmd), 126, "layer control groups cannot be set up here: ")
-	cmd = as(h.program(filepath.Join(h.bin, "jaild")), stranger)
-	if o := h.run(cmd); o.code != 126 || !strings.HasPrefix(o.err,
+	h := cmdtest.New(t)
+	cmd := cmdtest.As(h.Command("run", "--", "true"), cmdtest.Stranger)
+	h.Wants(h.Run(cmd), 126, "layer control groups cannot be set up here: ")
+	cmd = cmdtest.As(h.Program(filepath.Join(h.Bin, "jaild")), cmdtest.Stranger)
+	if o := h.Run(cmd); o.Code != 126 || !strings.HasPrefix(o.Err,
 		"jaild: error: layer control groups cannot be set up here: ") {
 		t.Errorf("jaild: %+v", o)
 	}
@@ -304,21 +305,21 @@ func TestNoRights(t *testing.T) {
 
 // T-508: a request larger than any that is honest is refused before it is kept anywhere.
 func TestHugeRequest(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	c, err := api.Dial(context.Background(), d.socket)
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	c, err := api.Dial(context.Background(), d.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	for name, req := range map[string]message.Request{
-		"arguments": {Tool: h.probe, Args: many(20, 1<<20), Dir: h.work},
-		"policy":    {Tool: h.probe, Policy: strings.Repeat("# x\n", 5<<20), Dir: h.work},
+		"arguments": {Tool: h.Probe, Args: many(20, 1<<20), Dir: h.Work},
+		"policy":    {Tool: h.Probe, Policy: strings.Repeat("# x\n", 5<<20), Dir: h.Work},
 	} {
 		res, err := c.Run(t.Context(), req, nil, io.Discard, io.Discard)
 		if err == nil && res.Error == nil {
 			t.Errorf("%s: it ran", name)
 		}
 	}
-	d.stop()
+	d.Stop()
 }

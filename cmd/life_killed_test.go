@@ -12,108 +12,88 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
-
-// kill9 ends a process as nothing can refuse.
-func kill9(t *testing.T, pid int) {
-	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatalf("kill %d: %v", pid, err)
-	}
-}
-
-// gone reports whether every thread of a process has ended. /proc calls one a zombie as soon as its
-// first thread is.
-func gone(pid int) bool {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return errors.Is(err, unix.ESRCH)
-	}
-	defer unix.Close(fd)
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	return err == nil && n == 1
-}
 
 // T-412: each process of a run is killed in turn. The run ends, in a class of its own, and nothing
 // stays.
 func TestKilledProcess(t *testing.T) {
 	for name, c := range map[string]struct {
-		kill    func(r *liveRun, d *sharedDaemon) int
+		kill    func(r *cmdtest.LiveRun, d *cmdtest.SharedDaemon) int
 		code    int // of the client
 		pattern string
-		record  record
+		record  cmdtest.Record
 	}{
 		"client": {
-			kill: func(r *liveRun, _ *sharedDaemon) int { return r.cmd.Process.Pid },
-			code: -9, record: record{Type: "run.finished", ExitCode: 137, Signal: "SIGKILL",
+			kill: func(r *cmdtest.LiveRun, _ *cmdtest.SharedDaemon) int { return r.Cmd.Process.Pid },
+			code: -9, record: cmdtest.Record{Type: "run.finished", ExitCode: 137, Signal: "SIGKILL",
 				Workspace: "discarded"},
 		},
 		"shim": {
-			kill: func(r *liveRun, _ *sharedDaemon) int { return r.shimPID() },
+			kill: func(r *cmdtest.LiveRun, _ *cmdtest.SharedDaemon) int { return shimPID(r) },
 			code: 125, pattern: "end of the jail: jail-shim was killed",
-			record: record{Type: "run.finished", ExitCode: 125,
+			record: cmdtest.Record{Type: "run.finished", ExitCode: 125,
 				Error: "end of the jail: jail-shim was killed"},
 		},
 		"init": {
-			kill: func(r *liveRun, _ *sharedDaemon) int { return r.initPID() },
-			code: 137, record: record{Type: "run.finished", ExitCode: 137, Signal: "SIGKILL",
+			kill: func(r *cmdtest.LiveRun, _ *cmdtest.SharedDaemon) int { return r.InitPID() },
+			code: 137, record: cmdtest.Record{Type: "run.finished", ExitCode: 137, Signal: "SIGKILL",
 				Workspace: "discarded"},
 		},
 		"daemon": {
-			kill: func(r *liveRun, d *sharedDaemon) int {
+			kill: func(r *cmdtest.LiveRun, d *cmdtest.SharedDaemon) int {
 				if d != nil {
-					return d.cmd.Process.Pid
+					return d.Cmd.Process.Pid
 				}
-				return parentOf(t, r.shimPID())
+				return cmdtest.ParentOf(t, shimPID(r))
 			},
 			code: 125, pattern: "the daemon went away before the run ended|jaild did not answer",
-			record: record{Type: "run.finished", ExitCode: 125,
+			record: cmdtest.Record{Type: "run.finished", ExitCode: 125,
 				Error: "the daemon was killed while the tool ran", Workspace: "kept"},
 		},
 	} {
 		for _, shared := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, shared daemon %v", name, shared), func(t *testing.T) {
-				h := newHost(t)
-				var d *sharedDaemon
+				h := cmdtest.New(t)
+				var d *cmdtest.SharedDaemon
 				if shared {
-					d = h.daemon()
+					d = h.Daemon()
 				}
-				r := h.live("victim")
-				jail, shim := r.initPID(), r.shimPID()
-				kill9(t, c.kill(r, d))
-				h.wants(r.wait(), c.code, c.pattern)
+				r := h.Live("victim")
+				jail, shim := r.InitPID(), shimPID(r)
+				cmdtest.Kill9(t, c.kill(r, d))
+				h.Wants(r.Wait(), c.code, c.pattern)
 				// However it ended, the tool is dead, without anybody's help.
-				eventually(t, "jail-init and its shim are gone", func() bool {
-					return gone(jail) && gone(shim)
+				cmdtest.Eventually(t, "jail-init and its shim are gone", func() bool {
+					return cmdtest.Gone(jail) && cmdtest.Gone(shim)
 				})
 				if name == "daemon" {
 					if shared {
-						d.kill() // it is dead
-						d = h.daemon()
+						d.Kill() // it is dead
+						d = h.Daemon()
 					}
-					h.wants(h.jail("workspaces"), 0, "")
+					h.Wants(h.Jail("workspaces"), 0, "")
 				}
-				eventually(t, "the end is on record", func() bool {
-					return len(h.records("victim", "run.finished")) > 0
+				cmdtest.Eventually(t, "the end is on record", func() bool {
+					return len(h.Records("victim", "run.finished")) > 0
 				})
-				got := h.finished("victim")
+				got := h.Finished("victim")
 				got.Run, got.RunID, got.Actor.UID = "", "", 0
 				if got != c.record {
 					t.Errorf("record %+v, want %+v", got, c.record)
 				}
 				if name == "daemon" {
-					h.wantNothingLeft("victim")
-					h.discard("victim")
+					h.WantNothingLeft("victim")
+					h.Discard("victim")
 				}
-				h.wantNothingLeft()
+				h.WantNothingLeft()
 				// And the next run is as any other.
-				h.wants(h.jail("run", "--id", "victim", "--", "true"), 0, "")
+				h.Wants(h.Jail("run", "--id", "victim", "--", "true"), 0, "")
 				if shared {
-					if n := idRanges(d.cmd.Process.Pid); n != 0 {
+					if n := idRanges(d.Cmd.Process.Pid); n != 0 {
 						t.Errorf("the daemon holds %d ranges of ids", n)
 					}
-					d.stop()
+					d.Stop()
 				}
 			})
 		}
@@ -122,87 +102,87 @@ func TestKilledProcess(t *testing.T) {
 
 // The daemon and its shim die together: nobody is left who would kill the jail but the kernel.
 func TestKilledDaemonAndShim(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	r := h.live("victim", "--discard")
-	jail, shim := r.initPID(), r.shimPID()
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	r := h.Live("victim", "--discard")
+	jail, shim := r.InitPID(), shimPID(r)
 	// It must not see the daemon go.
 	if err := syscall.Kill(shim, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	d.kill()
-	kill9(t, shim)
-	eventually(t, "jail-init is gone", func() bool { return gone(jail) })
-	h.wants(r.wait(), 125, "went away|did not answer")
-	h.daemon().stop()
-	h.wantNothingLeft("victim")
-	h.discard("victim")
+	d.Kill()
+	cmdtest.Kill9(t, shim)
+	cmdtest.Eventually(t, "jail-init is gone", func() bool { return cmdtest.Gone(jail) })
+	h.Wants(r.Wait(), 125, "went away|did not answer")
+	h.Daemon().Stop()
+	h.WantNothingLeft("victim")
+	h.Discard("victim")
 }
 
 // T-411, T-413: many live runs, and what looks like ours and is not.
 func TestRestart(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	var runs []*liveRun
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	var runs []*cmdtest.LiveRun
 	var ids []string
 	for i := range 8 {
 		ids = append(ids, fmt.Sprintf("live%d", i))
-		runs = append(runs, h.live(ids[i]))
+		runs = append(runs, h.Live(ids[i]))
 	}
 	pids := map[int]bool{}
 	for _, r := range runs {
-		pids[r.initPID()], pids[r.shimPID()] = true, true
+		pids[r.InitPID()], pids[shimPID(r)] = true, true
 	}
-	foreign := h.plantForeign()
-	d.kill()
+	foreign := plantForeign(h)
+	d.Kill()
 	for pid := range pids {
-		eventually(t, "all jails are dead", func() bool { return gone(pid) })
+		cmdtest.Eventually(t, "all jails are dead", func() bool { return cmdtest.Gone(pid) })
 	}
 	for _, r := range runs {
-		h.wants(r.wait(), 125, "went away|did not answer")
+		h.Wants(r.Wait(), 125, "went away|did not answer")
 	}
 	// What a run's file says of its control group does not count: it is the group of the run's name
 	// that is cleared.
-	early := filepath.Join(h.state, "state", "runs", "early")
+	early := filepath.Join(h.State, "state", "runs", "early")
 	if err := errors.Join(os.Mkdir(early, 0o711),
 		os.WriteFile(filepath.Join(early, "run.json"), foreign.runFile, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	// The second finds nothing to do.
 	for range 2 {
-		h.daemon().stop()
+		h.Daemon().Stop()
 		for _, id := range append([]string{"early"}, ids...) {
-			if r := h.finished(id); r.ExitCode != 125 ||
+			if r := h.Finished(id); r.ExitCode != 125 ||
 				r.Error != "the daemon was killed while the tool ran" ||
 				(r.Workspace == "kept") != (id != "early") {
 				t.Errorf("%s: %+v", id, r)
 			}
 		}
-		h.wantNothingLeft(ids...)
+		h.WantNothingLeft(ids...)
 	}
 	foreign.wantUntouched(t)
 	foreign.remove(t)
-	h.discard(ids...)
+	h.Discard(ids...)
 }
 
 // A daemon takes over a state directory in which a run's file was lost. What it ends by that name
 // must be nothing but the run's: an empty path of a control group is the group of all processes of
 // the host. Only here, where the daemon sees none but its own processes, may a test try that.
 func TestRestartWithoutRunFile(t *testing.T) {
-	h := newHost(t)
-	dir := filepath.Join(h.state, "state", "runs", "lost")
+	h := cmdtest.New(t)
+	dir := filepath.Join(h.State, "state", "runs", "lost")
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	without := must(withoutProgram())(t)
+	without := cmdtest.Must(cmdtest.WithoutProgram())(t)
 	for _, content := range []string{"", "{", `{"cgroup":""}`, `{"cgroup":"/"}`} {
 		if err := errors.Join(os.MkdirAll(dir, 0o711),
 			os.WriteFile(filepath.Join(dir, "run.json"), []byte(content), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		cmd := h.program(without, "-pids", "sh", "-c",
+		cmd := h.Program(without, "-pids", "sh", "-c",
 			`mount -t proc proc /proc && jail ps && echo alive`)
-		if o := h.run(cmd); o.code != 0 || !strings.HasSuffix(o.out, "\nalive\n") {
+		if o := h.Run(cmd); o.Code != 0 || !strings.HasSuffix(o.Out, "\nalive\n") {
 			t.Errorf("%q: %+v", content, o)
 		}
 	}
@@ -216,9 +196,9 @@ type foreigner struct {
 	runFile []byte
 }
 
-func (h *host) plantForeign() *foreigner {
-	h.t.Helper()
-	name := filepath.Base(h.root) + "-foreign"
+func plantForeign(h *cmdtest.Host) *foreigner {
+	h.T.Helper()
+	name := filepath.Base(h.Root) + "-foreign"
 	f := &foreigner{content: map[string]string{},
 		runFile: fmt.Appendf(nil, `{"id":"foreign","cgroup":"/jailed-%s"}`, name)}
 	for _, g := range []string{"jail/" + name, "jailed-" + name} {
@@ -231,32 +211,32 @@ func (h *host) plantForeign() *foreigner {
 	}
 	for _, g := range f.groups {
 		if err := os.Mkdir(g, 0o755); err != nil {
-			h.t.Fatal(err)
+			h.T.Fatal(err)
 		}
 	}
 	// For a test that failed.
-	h.t.Cleanup(func() {
+	h.T.Cleanup(func() {
 		for _, g := range f.groups {
 			os.Remove(g)
 		}
 	})
-	state := filepath.Join(h.state, "state")
+	state := filepath.Join(h.State, "state")
 	for _, dir := range []string{"runs/.hidden", "runs/not an id", "workspaces/not an id"} {
-		h.foreign[dir] = true
+		h.Foreign[dir] = true
 		dir = filepath.Join(state, dir)
 		f.dirs = append(f.dirs, dir)
 		f.content[filepath.Join(dir, "run.json")] = string(f.runFile)
 	}
 	f.content[filepath.Join(state, "runs", "file")] = "a file"
-	h.foreign["runs/file"] = true
+	h.Foreign["runs/file"] = true
 	for _, dir := range f.dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			h.t.Fatal(err)
+			h.T.Fatal(err)
 		}
 	}
 	for path, text := range f.content {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			h.t.Fatal(err)
+			h.T.Fatal(err)
 		}
 	}
 	return f
@@ -295,16 +275,16 @@ func TestSignals(t *testing.T) {
 	for s, name := range map[syscall.Signal]string{syscall.SIGINT: "SIGINT",
 		syscall.SIGTERM: "SIGTERM", syscall.SIGHUP: "SIGHUP", syscall.SIGQUIT: "SIGQUIT"} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t)
-			r := h.live("victim")
-			if err := r.cmd.Process.Signal(s); err != nil {
+			h := cmdtest.New(t)
+			r := h.Live("victim")
+			if err := r.Cmd.Process.Signal(s); err != nil {
 				t.Fatal(err)
 			}
-			o := r.wait()
-			if o.code != 128+int(s) || o.err != "" || o.out != "" {
+			o := r.Wait()
+			if o.Code != 128+int(s) || o.Err != "" || o.Out != "" {
 				t.Errorf("%+v, want exit code %d", o, 128+int(s))
 			}
-			if rec := h.finished("victim"); rec.Signal != name || rec.ExitCode != 128+int(s) {
+			if rec := h.Finished("victim"); rec.Signal != name || rec.ExitCode != 128+int(s) {
 				t.Errorf("%+v", rec)
 			}
 		})
@@ -314,9 +294,9 @@ func TestSignals(t *testing.T) {
 // A signal that comes while everything is only being set up leaves nothing either, whenever it
 // comes.
 func TestSignalsEarly(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	for i := range 12 {
-		cmd := h.command("run", "--id", fmt.Sprintf("early%d", i), "--", h.probe, "lines")
+		cmd := h.Command("run", "--id", fmt.Sprintf("early%d", i), "--", h.Probe, "lines")
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -334,7 +314,7 @@ func TestSignalsEarly(t *testing.T) {
 		if err := cmd.Process.Signal(s); err != nil {
 			t.Fatal(err)
 		}
-		code := h.exitCode(cmd, cmd.Wait())
+		code := h.ExitCode(cmd, cmd.Wait())
 		in.Close()
 		// Before the program has its handlers it ends as any.
 		if want := []int{130, -9}[i%2]; code != want && code != -int(s) {
@@ -346,10 +326,10 @@ func TestSignalsEarly(t *testing.T) {
 			t.Errorf("stderr: %s", text)
 		}
 	}
-	h.wantNothingLeft()
+	h.WantNothingLeft()
 	// What a daemon that was killed early left is cleared by the next.
-	h.wants(h.jail("run", "--", "true"), 0, "")
-	h.wantNothingLeft()
+	h.Wants(h.Jail("run", "--", "true"), 0, "")
+	h.WantNothingLeft()
 }
 
 // dyingShim makes what a jail-shim has made when it puts the first process into the jail's control
@@ -370,25 +350,25 @@ kill -9 $$
 // TestKilledMakingAJail: a shim that is killed while its jail is made leaves no control group, in
 // no hierarchy.
 func TestKilledMakingAJail(t *testing.T) {
-	h := newHost(t)
-	whole := h.bin
-	h.bin = filepath.Join(h.root, "bin")
-	if err := os.Mkdir(h.bin, 0o755); err != nil {
+	h := cmdtest.New(t)
+	whole := h.Bin
+	h.Bin = filepath.Join(h.Root, "bin")
+	if err := os.Mkdir(h.Bin, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"jail", "jail-full", "jaild", "jail-init"} {
 		if out, err := exec.Command("cp", filepath.Join(whole, name),
-			h.bin).CombinedOutput(); err != nil {
+			h.Bin).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(h.bin, "jail-shim"), []byte(dyingShim),
+	if err := os.WriteFile(filepath.Join(h.Bin, "jail-shim"), []byte(dyingShim),
 		0o700); err != nil {
 		t.Fatal(err)
 	}
-	h.wants(h.jail("run", "--id", "victim", "--no-workspace", "--", h.probe), 125,
+	h.Wants(h.Jail("run", "--id", "victim", "--no-workspace", "--", h.Probe), 125,
 		"jail-shim ended before the jail stood")
-	made, err := os.ReadFile(filepath.Join(h.bin, "jail-shim.groups"))
+	made, err := os.ReadFile(filepath.Join(h.Bin, "jail-shim.groups"))
 	if err != nil {
 		t.Fatalf("the shim has made no group: %v", err)
 	}
@@ -397,8 +377,8 @@ func TestKilledMakingAJail(t *testing.T) {
 			t.Errorf("left behind: %s", group)
 		}
 	}
-	h.wantNothingLeft()
-	if got := h.finished("victim"); got.ExitCode != 125 {
+	h.WantNothingLeft()
+	if got := h.Finished("victim"); got.ExitCode != 125 {
 		t.Errorf("record %+v", got)
 	}
 }

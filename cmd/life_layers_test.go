@@ -5,12 +5,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // A kernel without one of the layers: no run starts with less than its plan, the layer is named,
 // and nothing stays.
 func TestLayerMissing(t *testing.T) {
-	without := must(withoutProgram())(t)
+	without := cmdtest.Must(cmdtest.WithoutProgram())(t)
 	for _, c := range []struct {
 		name  string
 		args  []string
@@ -33,52 +35,41 @@ func TestLayerMissing(t *testing.T) {
 			"layer loop devices cannot be set up here: there is no /dev/loop-control"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHost(t)
-			args := append(c.args, "--", filepath.Join(h.bin, "jail"), "run", "--commit", "--",
+			h := cmdtest.New(t)
+			args := append(c.args, "--", filepath.Join(h.Bin, "jail"), "run", "--commit", "--",
 				"touch", "ran")
-			o := h.run(h.program(without, args...))
-			if _, err := os.Stat(filepath.Join(h.work, "ran")); err == nil {
+			o := h.Run(h.Program(without, args...))
+			if _, err := os.Stat(filepath.Join(h.Work, "ran")); err == nil {
 				t.Error("the tool ran")
 			}
-			h.wants(o, 126, c.layer)
-			if !regexp.MustCompile(`\njail: hint: .*jail doctor`).MatchString(o.err) {
-				t.Errorf("no hint at jail doctor: %s", o.err)
+			h.Wants(o, 126, c.layer)
+			if !regexp.MustCompile(`\njail: hint: .*jail doctor`).MatchString(o.Err) {
+				t.Errorf("no hint at jail doctor: %s", o.Err)
 			}
 		})
 	}
 	// What only jail-init finds out is no exit code of the tool's either. Who says so first depends
 	// on how far the shim was.
 	t.Run("landlock refuses", func(t *testing.T) {
-		h := newHost(t)
-		for _, tool := range []string{h.probe, "touch"} { // compiled already, and not
-			o := h.run(h.program(without, "-deny", "landlock_restrict_self=EPERM", "--",
-				filepath.Join(h.bin, "jail"), "run", "--", tool))
-			if o.code != 126 || o.out != "" ||
+		h := cmdtest.New(t)
+		for _, tool := range []string{h.Probe, "touch"} { // compiled already, and not
+			o := h.Run(h.Program(without, "-deny", "landlock_restrict_self=EPERM", "--",
+				filepath.Join(h.Bin, "jail"), "run", "--", tool))
+			if o.Code != 126 || o.Out != "" ||
 				!regexp.MustCompile(
 					`^jail: error: layer (landlock|shim) cannot be set up here: `).MatchString(
-					o.err) {
+					o.Err) {
 				t.Errorf("%s: %+v", tool, o)
 			}
 		}
 	})
 	t.Run("control", func(t *testing.T) {
-		h := newHost(t)
-		o := h.run(h.program(without, "--", filepath.Join(h.bin, "jail"), "run", "--commit", "--",
+		h := cmdtest.New(t)
+		o := h.Run(h.Program(without, "--", filepath.Join(h.Bin, "jail"), "run", "--commit", "--",
 			"touch", "ran"))
-		if _, err := os.Stat(filepath.Join(h.work, "ran")); o.code != 0 || err != nil {
+		if _, err := os.Stat(filepath.Join(h.Work, "ran")); o.Code != 0 || err != nil {
 			t.Errorf("%+v, %v", o, err)
 		}
-		h.discard(h.kept()...)
+		h.Discard(h.Kept()...)
 	})
-}
-
-// kept returns the shadows that are kept.
-func (h *host) kept() []string {
-	var ids []string
-	for _, name := range namesIn(filepath.Join(h.state, "state", "workspaces")) {
-		if name[0] != '.' {
-			ids = append(ids, h.shownName(name))
-		}
-	}
-	return ids
 }

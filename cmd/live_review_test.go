@@ -14,122 +14,123 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 )
 
 // TestLiveReview: an open session is shown, committed and reverted between and during its
 // invocations, and goes on afterwards.
 func TestLiveReview(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	h.files(map[string]string{"mod": "0\n", "gone": "0\n"})
-	id := h.session("--id", "s", "--profile", "build")
-	h.wants(h.exec(id, "--", "sh", "-c", "echo 1 >mod; rm gone; mkdir dir; echo 1 >dir/f"), 0, "")
-	o := h.jail("diff", id)
-	if o.code != 0 || !strings.Contains(o.out, "+1\n") || strings.Contains(o.out, "cut off") ||
-		!strings.Contains(o.out, "4 changes (+2 ~1 -1)") ||
-		!strings.Contains(o.out, "it is still active") {
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	h.Files(map[string]string{"mod": "0\n", "gone": "0\n"})
+	id := h.Session("--id", "s", "--profile", "build")
+	h.Wants(h.Exec(id, "--", "sh", "-c", "echo 1 >mod; rm gone; mkdir dir; echo 1 >dir/f"), 0, "")
+	o := h.Jail("diff", id)
+	if o.Code != 0 || !strings.Contains(o.Out, "+1\n") || strings.Contains(o.Out, "cut off") ||
+		!strings.Contains(o.Out, "4 changes (+2 ~1 -1)") ||
+		!strings.Contains(o.Out, "it is still active") {
 		t.Errorf("diff of an open session: %+v", o)
 	}
-	if o := h.jail("workspaces"); strings.Contains(o.out, "cut off") {
-		t.Errorf("%s", o.out)
+	if o := h.Jail("workspaces"); strings.Contains(o.Out, "cut off") {
+		t.Errorf("%s", o.Out)
 	}
-	h.wants(h.jail("commit", id), 0, "")
-	h.realFile("mod", "1\n")
-	h.realFile("dir/f", "1\n")
-	if o := h.jail("diff", id); !strings.Contains(o.out, "0 changes") {
+	h.Wants(h.Jail("commit", id), 0, "")
+	realFile(h, "mod", "1\n")
+	realFile(h, "dir/f", "1\n")
+	if o := h.Jail("diff", id); !strings.Contains(o.Out, "0 changes") {
 		t.Errorf("diff after the commit: %+v", o)
 	}
-	h.wants(h.exec(id, "--", "cat", "mod", "dir/f"), 0, "")
+	h.Wants(h.Exec(id, "--", "cat", "mod", "dir/f"), 0, "")
 
 	// While an invocation runs.
-	r := h.liveWith(h.command("session", "exec", id, "--id", "e1", "--", "sh", "-c",
+	r := h.LiveWith(h.Command("session", "exec", id, "--id", "e1", "--", "sh", "-c",
 		"while read l; do echo got $l; done"), "e1")
-	h.wants(h.exec(id, "--", "sh", "-c", "echo 2 >mod; rm dir/f; echo 2 >new"), 0, "")
-	h.wants(h.jail("commit", id, "mod"), 0, "")
-	h.realFile("mod", "2\n")
-	h.realFile("dir/f", "1\n")
-	h.wants(h.jail("revert", id), 0, "")
-	h.realFile("mod", "1\n")
-	h.wants(h.jail("commit", id), 0, "")
-	h.realFile("mod", "2\n")
-	if _, err := os.Lstat(filepath.Join(h.work, "dir/f")); err == nil {
+	h.Wants(h.Exec(id, "--", "sh", "-c", "echo 2 >mod; rm dir/f; echo 2 >new"), 0, "")
+	h.Wants(h.Jail("commit", id, "mod"), 0, "")
+	realFile(h, "mod", "2\n")
+	realFile(h, "dir/f", "1\n")
+	h.Wants(h.Jail("revert", id), 0, "")
+	realFile(h, "mod", "1\n")
+	h.Wants(h.Jail("commit", id), 0, "")
+	realFile(h, "mod", "2\n")
+	if _, err := os.Lstat(filepath.Join(h.Work, "dir/f")); err == nil {
 		t.Error("dir/f is still there")
 	}
-	r.in.Close()
-	h.wants(r.wait(), 0, "")
+	r.In.Close()
+	h.Wants(r.Wait(), 0, "")
 
 	// A person changes what the session changes again.
-	h.files(map[string]string{"mod": "person\n"})
-	h.wants(h.exec(id, "--", "sh", "-c", "echo 3 >mod; echo 3 >new"), 0, "")
-	h.wants(h.jail("commit", id), 126, "mod: the real file was changed since the last commit")
-	h.realFile("mod", "person\n")
-	h.wants(h.jail("commit", id, "new"), 0, "")
-	h.realFile("new", "3\n")
-	h.wants(h.jail("commit", "--theirs", id), 0, "")
-	h.realFile("mod", "3\n")
+	h.Files(map[string]string{"mod": "person\n"})
+	h.Wants(h.Exec(id, "--", "sh", "-c", "echo 3 >mod; echo 3 >new"), 0, "")
+	h.Wants(h.Jail("commit", id), 126, "mod: the real file was changed since the last commit")
+	realFile(h, "mod", "person\n")
+	h.Wants(h.Jail("commit", id, "new"), 0, "")
+	realFile(h, "new", "3\n")
+	h.Wants(h.Jail("commit", "--theirs", id), 0, "")
+	realFile(h, "mod", "3\n")
 
 	// What was committed can be reverted when the session has ended.
-	if r := h.objectOf("session", "stop", "--json", id); r.Workspace != "committed" ||
+	if r := h.ObjectOf("session", "stop", "--json", id); r.Workspace != "committed" ||
 		r.Error != nil {
 		t.Errorf("stop: %+v %v", r, r.Error)
 	}
-	h.wants(h.jail("revert", id), 0, "")
-	h.realFile("mod", "person\n")
-	h.discard(id)
-	d.stop()
+	h.Wants(h.Jail("revert", id), 0, "")
+	realFile(h, "mod", "person\n")
+	h.Discard(id)
+	d.Stop()
 }
 
 // realFile checks the whole content of a file of the real directory.
-func (h *host) realFile(name, want string) {
-	h.t.Helper()
-	if got, err := os.ReadFile(filepath.Join(h.work, name)); err != nil || string(got) != want {
-		h.t.Errorf("%s: %q, %v, want %q", name, got, err, want)
+func realFile(h *cmdtest.Host, name, want string) {
+	h.T.Helper()
+	if got, err := os.ReadFile(filepath.Join(h.Work, name)); err != nil || string(got) != want {
+		h.T.Errorf("%s: %q, %v, want %q", name, got, err, want)
 	}
 }
 
 // TestLiveReviewOfARun: a run is reviewed while it runs, with the shell in WebAssembly and with a
 // program of the host, and writes the same file again afterwards.
 func TestLiveReviewOfARun(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
+	h := cmdtest.New(t)
+	d := h.Daemon()
 	const script = "while read l; do echo $l >said; echo got $l; done"
 	for id, args := range map[string][]string{
 		"wasi": {"sh", "--id", "wasi", "--keep", "-c", script},
 		"native": {"run", "--profile", "build", "--id", "native", "--keep", "--", "sh", "-c",
 			script},
 	} {
-		r := h.liveWith(h.command(args...), id)
-		if o := h.jail("diff", id); o.code != 0 || !strings.Contains(o.out, "+hello\n") ||
-			!strings.Contains(o.out, "it is still active") || strings.Contains(o.out, "cut off") {
+		r := h.LiveWith(h.Command(args...), id)
+		if o := h.Jail("diff", id); o.Code != 0 || !strings.Contains(o.Out, "+hello\n") ||
+			!strings.Contains(o.Out, "it is still active") || strings.Contains(o.Out, "cut off") {
 			t.Errorf("%s: diff: %+v", id, o)
 		}
-		h.wants(h.jail("commit", id), 0, "")
-		h.realFile("said", "hello\n")
-		r.says("again")
-		if o := h.jail("diff", "--stat", id); !strings.Contains(o.out, "1 change (+0 ~1 -0)") {
+		h.Wants(h.Jail("commit", id), 0, "")
+		realFile(h, "said", "hello\n")
+		r.Says("again")
+		if o := h.Jail("diff", "--stat", id); !strings.Contains(o.Out, "1 change (+0 ~1 -0)") {
 			t.Errorf("%s: diff: %+v", id, o)
 		}
-		h.wants(h.jail("commit", id), 0, "")
-		h.realFile("said", "again\n")
-		h.wants(h.jail("revert", id), 0, "")
-		h.realFile("said", "hello\n")
-		h.files(map[string]string{"said": "person\n"})
-		r.says("third")
-		h.wants(h.jail("commit", id), 126, "said: the real file was changed since the last commit")
-		h.realFile("said", "person\n")
-		r.in.Close()
-		h.wants(r.wait(), 0, "")
+		h.Wants(h.Jail("commit", id), 0, "")
+		realFile(h, "said", "again\n")
+		h.Wants(h.Jail("revert", id), 0, "")
+		realFile(h, "said", "hello\n")
+		h.Files(map[string]string{"said": "person\n"})
+		r.Says("third")
+		h.Wants(h.Jail("commit", id), 126, "said: the real file was changed since the last commit")
+		realFile(h, "said", "person\n")
+		r.In.Close()
+		h.Wants(r.Wait(), 0, "")
 		// The end of the run changes nothing of that.
-		h.wants(h.jail("commit", id), 126, "said: the real file was changed since the last commit")
-		h.wants(h.jail("commit", "--theirs", id), 0, "")
-		h.realFile("said", "third\n")
-		h.discard(id)
-		if err := os.Remove(filepath.Join(h.work, "said")); err != nil {
+		h.Wants(h.Jail("commit", id), 126, "said: the real file was changed since the last commit")
+		h.Wants(h.Jail("commit", "--theirs", id), 0, "")
+		realFile(h, "said", "third\n")
+		h.Discard(id)
+		if err := os.Remove(filepath.Join(h.Work, "said")); err != nil {
 			t.Error(err)
 		}
 	}
-	d.stop()
+	d.Stop()
 }
 
 // TestLiveReviewByTwo: an editor outside and a tool inside write the same thousand files while what
@@ -137,16 +138,16 @@ func TestLiveReviewOfARun(t *testing.T) {
 // file of the tool's has that, too, or is a conflict by name.
 func TestLiveReviewByTwo(t *testing.T) {
 	const files, passes = 1000, 3
-	h := newHost(t)
-	d := h.daemon()
+	h := cmdtest.New(t)
+	d := h.Daemon()
 	all := map[string]string{}
 	for i := range files {
 		all[fmt.Sprintf("f%d", i)] = "0\n"
 	}
-	h.files(all)
-	id := h.session("--id", "two", "--profile", "build", "--keep", "--limit",
+	h.Files(all)
+	id := h.Session("--id", "two", "--profile", "build", "--keep", "--limit",
 		"workspace_files=10000")
-	tool := h.liveWith(h.command("session", "exec", id, "--id", "tool", "--", "sh", "-c",
+	tool := h.LiveWith(h.Command("session", "exec", id, "--id", "tool", "--", "sh", "-c",
 		`echo got hello; read l; while read pass; do
 			i=0; while [ $i -lt 1000 ]; do echo tool $pass >f$i; i=$((i+1)); done
 			echo got $pass
@@ -163,9 +164,9 @@ func TestLiveReviewByTwo(t *testing.T) {
 			default:
 			}
 			name, text := fmt.Sprintf("f%d", rand.IntN(files)), fmt.Sprintf("person %d\n", n)
-			temp := filepath.Join(h.root, "edited")
+			temp := filepath.Join(h.Root, "edited")
 			if err := errors.Join(os.WriteFile(temp, []byte(text), 0o644),
-				os.Rename(temp, filepath.Join(h.work, name))); err != nil {
+				os.Rename(temp, filepath.Join(h.Work, name))); err != nil {
 				t.Error(err)
 				return
 			}
@@ -179,8 +180,8 @@ func TestLiveReviewByTwo(t *testing.T) {
 		t.Helper()
 		conflicts = map[string]bool{}
 		args := []string{"commit", id, "--"}
-		o := h.jail("diff", "--json", id)
-		lines := bufio.NewScanner(strings.NewReader(o.out))
+		o := h.Jail("diff", "--json", id)
+		lines := bufio.NewScanner(strings.NewReader(o.Out))
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
 			var l api.ReviewLine
@@ -198,18 +199,18 @@ func TestLiveReviewByTwo(t *testing.T) {
 		}
 		if len(args) > 3 {
 			// The editor may be faster: that is a conflict, and nothing is written.
-			if o := h.jail(args...); o.code != 0 && o.code != 126 {
+			if o := h.Jail(args...); o.Code != 0 && o.Code != 126 {
 				t.Errorf("commit: %+v", o)
 			}
 		}
 		return conflicts
 	}
 	for pass := range passes {
-		if _, err := fmt.Fprintln(tool.in, pass); err != nil {
+		if _, err := fmt.Fprintln(tool.In, pass); err != nil {
 			t.Fatal(err)
 		}
 		review()
-		if line, err := tool.out.ReadString('\n'); line != fmt.Sprintf("got %d\n", pass) {
+		if line, err := tool.Out.ReadString('\n'); line != fmt.Sprintf("got %d\n", pass) {
 			t.Fatalf("the tool says %q, %v", line, err)
 		}
 		review()
@@ -220,7 +221,7 @@ func TestLiveReviewByTwo(t *testing.T) {
 	conflicts := review()
 	for i := range files {
 		name := fmt.Sprintf("f%d", i)
-		got, err := os.ReadFile(filepath.Join(h.work, name))
+		got, err := os.ReadFile(filepath.Join(h.Work, name))
 		theirs, edited := person[name]
 		last := fmt.Sprintf("tool %d\n", passes-1)
 		switch {
@@ -235,15 +236,15 @@ func TestLiveReviewByTwo(t *testing.T) {
 	if len(person) == 0 || len(conflicts) == 0 {
 		t.Errorf("%d files were edited, %d are conflicts", len(person), len(conflicts))
 	}
-	tool.in.Close()
-	h.wants(tool.wait(), 0, "")
-	if o := h.exec(id, "--", "sh", "-c", "cat f* | sort -u"); o.out != fmt.Sprintf("tool %d\n",
+	tool.In.Close()
+	h.Wants(tool.Wait(), 0, "")
+	if o := h.Exec(id, "--", "sh", "-c", "cat f* | sort -u"); o.Out != fmt.Sprintf("tool %d\n",
 		passes-1) {
-		t.Errorf("the tool sees %.300q", o.out)
+		t.Errorf("the tool sees %.300q", o.Out)
 	}
-	h.stopSession(id, int64(len(conflicts)))
-	h.discard(id)
-	d.stop()
+	h.StopSession(id, int64(len(conflicts)))
+	h.Discard(id)
+	d.Stop()
 }
 
 // TestLiveCommitKilled: the daemon is killed at some moment of the commit of an open session. The
@@ -253,10 +254,10 @@ func TestLiveCommitKilled(t *testing.T) {
 	const files = 200
 	rounds := 12
 	if os.Getenv("JAIL_TEST_LONG") != "" {
-		rounds = number(t, "JAIL_TEST_ROUNDS", 500)
+		rounds = cmdtest.Number(t, "JAIL_TEST_ROUNDS", 500)
 	}
-	h := newHost(t)
-	dir := filepath.Join(h.work, "d")
+	h := cmdtest.New(t)
+	dir := filepath.Join(h.Work, "d")
 	all := map[string]string{}
 	for i := range files {
 		all[fmt.Sprintf("d/f%d", i)] = "old\n"
@@ -266,14 +267,14 @@ func TestLiveCommitKilled(t *testing.T) {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
 		}
-		h.files(all)
-		d := h.daemon()
+		h.Files(all)
+		d := h.Daemon()
 		id := fmt.Sprintf("s%d", round)
-		h.session("--id", id, "--profile", "build")
-		global := h.globalID(id)
-		tool := h.liveWith(h.command("session", "exec", id, "--id", "e"+id, "--", "sh", "-c",
+		h.Session("--id", id, "--profile", "build")
+		global := h.GlobalID(id)
+		tool := h.LiveWith(h.Command("session", "exec", id, "--id", "e"+id, "--", "sh", "-c",
 			"for f in d/*; do echo new >$f; done; while read l; do echo got $l; done"), "e"+id)
-		commit := h.command("commit", id)
+		commit := h.Command("commit", id)
 		if err := commit.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -283,12 +284,12 @@ func TestLiveCommitKilled(t *testing.T) {
 			close(over)
 		}()
 		killAt(t, dir, files, round, over)
-		d.kill()
+		d.Kill()
 		<-over
-		d = h.daemon()
-		h.wants(h.jail("workspaces"), 0, "")
+		d = h.Daemon()
+		h.Wants(h.Jail("workspaces"), 0, "")
 		old, fresh := 0, 0
-		for _, name := range namesIn(dir) {
+		for _, name := range cmdtest.NamesIn(dir) {
 			text, err := os.ReadFile(filepath.Join(dir, name))
 			switch {
 			case err != nil || strings.HasPrefix(name, ".jail-"):
@@ -300,7 +301,7 @@ func TestLiveCommitKilled(t *testing.T) {
 			}
 		}
 		said := "nothing"
-		if r := h.records(id, "workspace.committed"); len(r) > 0 {
+		if r := h.Records(id, "workspace.committed"); len(r) > 0 {
 			switch last := r[len(r)-1]; {
 			case last.Begun:
 				said = "begun"
@@ -320,18 +321,18 @@ func TestLiveCommitKilled(t *testing.T) {
 			t.Errorf("round %d: %d files are old, %d new, and the log says %q", round, old, fresh,
 				said)
 		}
-		tool.in.Close()
-		tool.wait()
-		for _, group := range groupOf(global) {
+		tool.In.Close()
+		tool.Wait()
+		for _, group := range cmdtest.GroupOf(global) {
 			if _, err := os.Lstat(group); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("round %d: %s is still there: %v", round, group, err)
 			}
 		}
-		eventually(t, "the kernel has let go of the layer", func() bool {
-			return h.jail("diff", "--stat", id).code == 0
+		cmdtest.Eventually(t, "the kernel has let go of the layer", func() bool {
+			return h.Jail("diff", "--stat", id).Code == 0
 		})
-		h.discard(id)
-		d.stop()
+		h.Discard(id)
+		d.Stop()
 	}
 	t.Logf("after %d rounds the log said: %v", rounds, ends)
 }
@@ -341,7 +342,7 @@ func TestLiveCommitKilled(t *testing.T) {
 func killAt(t *testing.T, dir string, files, round int, over <-chan struct{}) {
 	t.Helper()
 	part := rand.IntN(files)
-	names := func() int { return len(namesIn(dir)) }
+	names := func() int { return len(cmdtest.NamesIn(dir)) }
 	reached := []func() bool{
 		func() bool { return names() > files+part },
 		func() bool {

@@ -3,6 +3,8 @@ package cmd_test
 import (
 	"os"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
-func TestMain(m *testing.M) { os.Exit(runMain(m)) }
+func TestMain(m *testing.M) { os.Exit(cmdtest.Main(m)) }

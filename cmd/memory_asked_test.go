@@ -6,17 +6,18 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	. "github.com/jail-sandbox/jail/runners/wasi/wasitest"
 )
 
 // TestMemoryAsked: a module that starts with more memory than the limit is refused by it before it
 // runs, and one that grows beyond it is told so; the peak is what it had.
 func TestMemoryAsked(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	write := func(name string, pages uint64, code []byte) string {
 		m := Command(code)
 		m.Memory = Cat([]byte{0}, U(pages))
-		path := filepath.Join(h.work, name)
+		path := filepath.Join(h.Work, name)
 		if err := os.WriteFile(path, m.Encode(), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -24,17 +25,17 @@ func TestMemoryAsked(t *testing.T) {
 	}
 	all := write("all.wasm", 65536, nil)
 	const words = `needs 4GiB of memory to start, and limit memory is 256MiB`
-	o := h.jail("run", "--no-workspace", "--", all)
-	h.wants(o, 126, words)
-	if blame.MatchString(o.err) {
-		t.Error(o.err)
+	o := h.Jail("run", "--no-workspace", "--", all)
+	h.Wants(o, 126, words)
+	if cmdtest.Blame.MatchString(o.Err) {
+		t.Error(o.Err)
 	}
-	h.wants(h.jail("plan", "--", all), 126, words)
-	if o := h.jail("sh", "-c", "./all.wasm; echo $?"); o.code != 0 || o.out != "126\n" {
+	h.Wants(h.Jail("plan", "--", all), 126, words)
+	if o := h.Jail("sh", "-c", "./all.wasm; echo $?"); o.Code != 0 || o.Out != "126\n" {
 		t.Errorf("in a script: %+v", o)
 	}
 	grows := write("grows.wasm", 1, Cat(I32Const(65535), []byte{0x40, 0, 0x1a}))
-	o = h.jail("run", "--json", "--no-workspace", "--", grows)
+	o = h.Jail("run", "--json", "--no-workspace", "--", grows)
 	var said struct {
 		ExitCode int `json:"exit_code"`
 		Limit    *struct {
@@ -45,10 +46,10 @@ func TestMemoryAsked(t *testing.T) {
 			MemoryPeak int64 `json:"memory_peak"`
 		}
 	}
-	if err := json.Unmarshal([]byte(o.out), &said); err != nil {
+	if err := json.Unmarshal([]byte(o.Out), &said); err != nil {
 		t.Fatalf("%v: %+v", err, o)
 	}
-	if l := said.Limit; o.code != 0 || l == nil || l.Name != "memory" || l.Limit != 256<<20 ||
+	if l := said.Limit; o.Code != 0 || l == nil || l.Name != "memory" || l.Limit != 256<<20 ||
 		l.Peak != said.Usage.MemoryPeak {
 		t.Errorf("%+v", o)
 	}

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/jail/jailtest/kernel"
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
@@ -49,25 +50,25 @@ paths = ["/granted/**"]
 `
 
 type nativeWorld struct {
-	h  *host
+	h  *cmdtest.Host
 	up *fetchtest.Host
 }
 
 func newNativeWorld(t *testing.T) *nativeWorld {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	names, ca := fetchtest.StartNames(t), fetchtest.NewAuthority(t)
 	names.Set("up.example.com", []string{"93.184.216.34"})
 	names.Set("other.example.org", []string{"93.184.216.35"})
 	w := &nativeWorld{h: h}
-	serve := serveConn(t, newRegistries(t, h.root))
+	serve := serveConn(t, newRegistries(t, h.Root))
 	w.up = fetchtest.StartHost(t, "93.184.216.34:443",
 		ca.Config(t, time.Now().Add(time.Hour), "up.example.com"), serve)
-	h.fetchSettings(names, ca)
+	fetchSettings(h, names, ca)
 	for path, text := range map[string]string{
-		filepath.Join(h.root, "net.toml"): fmt.Sprintf(nativeNet, ""),
-		filepath.Join(h.root, "narrow.toml"): fmt.Sprintf(nativeNet,
+		filepath.Join(h.Root, "net.toml"): fmt.Sprintf(nativeNet, ""),
+		filepath.Join(h.Root, "narrow.toml"): fmt.Sprintf(nativeNet,
 			"[without.syscalls]\ngroups = [\"loopback\"]"),
-		filepath.Join(h.root,
+		filepath.Join(h.Root,
 			"opaque.toml"): strings.NewReplacer(`methods = ["GET", "HEAD", "POST"]`,
 			"methods = [\"*\"]\ntls = \"opaque\"", `"/granted/**"`,
 			`"/**"`).Replace(fmt.Sprintf(nativeNet, "")),
@@ -110,7 +111,9 @@ func (l *handed) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	}
 }
-func (l *handed) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
+
+func (l *handed) Close() error { l.once.Do(func() { close(l.closed) }); return nil }
+
 func (l *handed) Addr() net.Addr { return &net.TCPAddr{} }
 
 // told tells of its end.
@@ -223,25 +226,15 @@ func archive(t *testing.T, files map[string]string) []byte {
 func (w *nativeWorld) net(t *testing.T, policy string, args ...string) (r fetchResult) {
 	t.Helper()
 	flags := []string{"run", "--json", "--discard", "--policy",
-		filepath.Join(w.h.root, policy+".toml")}
-	o := w.h.jail(append(flags, args...)...)
-	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
-		t.Fatalf("%v: %s%s", err, o.out, o.err)
+		filepath.Join(w.h.Root, policy+".toml")}
+	o := w.h.Jail(append(flags, args...)...)
+	if err := json.Unmarshal([]byte(o.Out), &r); err != nil {
+		t.Fatalf("%v: %s%s", err, o.Out, o.Err)
 	}
 	if r.Error != nil {
 		t.Errorf("error: %s", r.Error.Message)
 	}
 	return r
-}
-
-// have skips without a program of the host.
-func have(t *testing.T, programs ...string) {
-	t.Helper()
-	for _, p := range programs {
-		if _, err := os.Stat(p); err != nil {
-			t.Skipf("this host has no %s", p)
-		}
-	}
 }
 
 // clients: each uses its own habits; nothing but its surroundings tells it of the proxy.
@@ -271,7 +264,7 @@ func (w *nativeWorld) clients(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.program != "" {
-				have(t, c.program)
+				cmdtest.Have(t, c.program)
 			}
 			w.up.Took()
 			r := w.net(t, "net", append(c.flags, "--", "sh", "-c", c.script)...)
@@ -294,7 +287,7 @@ func (w *nativeWorld) clients(t *testing.T) {
 // refused: what no rule grants is refused by the proxy, in words, there is no way round it, and
 // nobody inside can take its place. T-070, T-076.
 func (w *nativeWorld) refused(t *testing.T) {
-	have(t, "/usr/bin/curl")
+	cmdtest.Have(t, "/usr/bin/curl")
 	w.up.Took()
 	other := fetchtest.StartHost(t, "93.184.216.35:443", nil, func(net.Conn) {})
 	local := fetchtest.StartHost(t, "127.0.0.1:8080", nil, func(net.Conn) {})
@@ -352,7 +345,7 @@ print(urllib.request.urlopen("https://up.example.com/granted/hello").read())
 
 // opaque: the tool's own TLS goes through, and the certificate that it sees is the host's.
 func (w *nativeWorld) opaque(t *testing.T) {
-	have(t, "/usr/bin/curl")
+	cmdtest.Have(t, "/usr/bin/curl")
 	r := w.net(t, "opaque", "--", "curl", "-sSv", "https://up.example.com/granted/hello")
 	if r.ExitCode != 0 || !strings.Contains(r.Stdout, "hello from outside") ||
 		!strings.Contains(r.Stderr, "issuer: CN=test") {

@@ -3,14 +3,16 @@ package cmd_test
 import (
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // At the limit of wall time a program of the host gets SIGTERM, with all that it has started, and
 // may end by itself within the grace. Whatever it makes of that, the limit has ended the run.
 func TestNativeGrace(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
-	id := h.session("--discard", "--profile", "build")
+	h := cmdtest.New(t)
+	h.Daemon()
+	id := h.Session("--discard", "--profile", "build")
 	for name, c := range map[string]struct{ script, out, signal string }{
 		"exits": {`trap 'echo bye; exit 5' TERM; while :; do sleep 1; done`, "bye\n", ""},
 		// The first process ends before its child.
@@ -23,7 +25,7 @@ func TestNativeGrace(t *testing.T) {
 		if name == "a child" {
 			of = []string{"session", "exec", id}
 		}
-		r := h.objectOf(append(of, "--json", "--limit", "wall=3s", "--", "sh", "-c", c.script)...)
+		r := h.ObjectOf(append(of, "--json", "--limit", "wall=3s", "--", "sh", "-c", c.script)...)
 		signal := ""
 		if r.Signal != nil {
 			signal = *r.Signal
@@ -34,29 +36,29 @@ func TestNativeGrace(t *testing.T) {
 				r.Limit, r.Stdout)
 		}
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 }
 
 // The processes that a program leaves behind are killed, and the result and the record of its end
 // say how many there were. Those that had ended before are none of them.
 func TestNativeLeftProcesses(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
+	h := cmdtest.New(t)
+	h.Daemon()
 	for script, want := range map[string]int64{
 		"exit 3": 0,
 		"sleep 1000 & setsid sleep 1000 & (sleep 1000 & exit); exit 3":       3,
 		"trap '' TERM; (trap '' TERM INT; while :; do :; done) & exit 3":     1,
 		"sh -c 'kill -9 $$'; true & wait; sh -c 'sleep 1000 & exit'; exit 3": 1,
 	} {
-		r := h.objectOf("run", "--discard", "--profile", "build", "--json", "--", "sh", "-c",
+		r := h.ObjectOf("run", "--discard", "--profile", "build", "--json", "--", "sh", "-c",
 			script)
 		if r.ExitCode != 3 || r.LeftProcesses != want || r.Limit != nil {
 			t.Errorf("%q: exit code %d, %d left, limit %+v; want %d", script, r.ExitCode,
 				r.LeftProcesses, r.Limit, want)
 		}
-		o := h.jail("audit", "query", "--run", r.ID, "--json")
-		if got := strings.Contains(o.out, `"left_processes":`); got != (want > 0) {
-			t.Errorf("%q: the record has it: %v\n%s", script, got, o.out)
+		o := h.Jail("audit", "query", "--run", r.ID, "--json")
+		if got := strings.Contains(o.Out, `"left_processes":`); got != (want > 0) {
+			t.Errorf("%q: the record has it: %v\n%s", script, got, o.Out)
 		}
 	}
 }

@@ -7,17 +7,19 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // TestNativeMachine: the files of the machine show programs of the host what the limits of the run
 // give, and the programs that read them agree. The control is the host, whose figures are others.
 func TestNativeMachine(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	limits := []string{"--limit", "memory=192MiB", "--limit", "cpus=1", "--"}
 	const kib = "196608"
 	show := func(args ...string) string {
 		t.Helper()
-		r := h.native("build", append(limits, args...)...)
+		r := runNative(h, "build", append(limits, args...)...)
 		if r.ExitCode != 0 || len(r.Denied) > 0 {
 			t.Errorf("%q: exit code %d, refused %v: %s%s", args, r.ExitCode, r.Denied, r.Stdout,
 				r.Stderr)
@@ -38,7 +40,7 @@ func TestNativeMachine(t *testing.T) {
 		{"memory.max", "cat /sys/fs/cgroup/memory.max", "201326592", true},
 		{"cpu.max", "cat /sys/fs/cgroup/cpu.max", "100000 100000", true},
 		{"mounts", "grep -c ' / ' /proc/mounts", "1", false},
-		{"df", "df -P . | awk 'NR == 2 {print $6}'", h.work, true},
+		{"df", "df -P . | awk 'NR == 2 {print $6}'", h.Work, true},
 		{"uptime", "read -r up idle < /proc/uptime; test ${up%.*} -gt 0 && echo yes", "yes", false},
 		{"loadavg", "awk '{print NF}' /proc/loadavg", "5", false},
 	} {
@@ -52,7 +54,7 @@ func TestNativeMachine(t *testing.T) {
 		}
 	}
 	// The kernel's other files are still not there.
-	r := h.native("build", append(limits, "sh", "-c",
+	r := runNative(h, "build", append(limits, "sh", "-c",
 		"for f in /proc/sys /proc/kcore /proc/version /proc/interrupts /proc/1/status; "+
 			"do cat $f; done; ls /proc | grep -v [0-9]; echo x > /proc/uptime")...)
 	if strings.Count(r.Stderr, "No such file") != 4 || !strings.Contains(r.Stderr, "Read-only") ||
@@ -84,7 +86,7 @@ func processorsHere(t *testing.T) int {
 // TestNativeLinks: programs of the host list the interfaces of the jail and send datagrams there,
 // and nothing is refused.
 func TestNativeLinks(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	for _, c := range []struct{ program, script, want string }{
 		{"ip", "ip -o address show", "127.0.0.1"},
 		{"node", `node -p 'Object.keys(os.networkInterfaces()).join()'`, "lo\n"},
@@ -97,7 +99,7 @@ a.bind(("127.0.0.1", 0)); b.sendto(b"hello", a.getsockname()); print(a.recv(9))'
 			t.Logf("the host has no %s that the profile shows", c.program)
 			continue
 		}
-		r := h.native("build", "--", "sh", "-c", c.script)
+		r := runNative(h, "build", "--", "sh", "-c", c.script)
 		if r.ExitCode != 0 || len(r.Denied) > 0 || !strings.Contains(r.Stdout, c.want) {
 			t.Errorf("%s: exit code %d, refused %v: %s%s", c.script, r.ExitCode, r.Denied, r.Stdout,
 				r.Stderr)

@@ -3,20 +3,22 @@ package cmd_test
 import (
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // A refused call that programs try and do without is in the result and in the record, and standard
 // error says nothing of it but with --verbose, in one line. Any other refused call has its line.
 func TestNativeProbes(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
+	h := cmdtest.New(t)
+	h.Daemon()
 	const probes = `import ctypes, os
 libc = ctypes.CDLL(None)
 for n in range(3): libc.mlock(0, 4096)
 try: os.sched_setaffinity(0, {0})
 except PermissionError: pass
 `
-	id := h.session("--discard", "--profile", "build")
+	id := h.Session("--discard", "--profile", "build")
 	const line = "jail: denied: calls that programs try and do without: " +
 		"mlock (3), sched_setaffinity (1)\n"
 	for _, c := range []struct {
@@ -29,23 +31,23 @@ except PermissionError: pass
 	} {
 		for _, of := range [][]string{{"run", "--discard", "--profile", "build"},
 			{"session", "exec", id}} {
-			o := h.jail(append(append(of, c.flags...), "--", "python3", "-c", probes+c.more)...)
-			if o.code != 0 || !strings.HasPrefix(o.err, c.lines) ||
-				strings.Count(o.err, "\n") != min(len(c.lines), 1) {
+			o := h.Jail(append(append(of, c.flags...), "--", "python3", "-c", probes+c.more)...)
+			if o.Code != 0 || !strings.HasPrefix(o.Err, c.lines) ||
+				strings.Count(o.Err, "\n") != min(len(c.lines), 1) {
 				t.Errorf("%s %q, %q: %+v", of[0], c.flags, c.more, o)
 			}
 		}
 	}
-	r := h.objectOf("session", "exec", id, "--json", "--", "python3", "-c", probes)
+	r := h.ObjectOf("session", "exec", id, "--json", "--", "python3", "-c", probes)
 	for _, d := range r.Denied {
 		if !d.Probe || d.What != "mlock" && d.What != "sched_setaffinity" {
 			t.Errorf("%+v", d)
 		}
 	}
-	o := h.jail("audit", "query", "--run", r.ID, "--type", "denied", "--json")
-	if len(r.Denied) != 2 || !strings.Contains(o.out, `"what":"mlock"`) ||
-		!strings.Contains(o.out, `"what":"sched_setaffinity"`) {
+	o := h.Jail("audit", "query", "--run", r.ID, "--type", "denied", "--json")
+	if len(r.Denied) != 2 || !strings.Contains(o.Out, `"what":"mlock"`) ||
+		!strings.Contains(o.Out, `"what":"sched_setaffinity"`) {
 		t.Errorf("the record: %+v\n%+v", r.Denied, o)
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // useStreams opens each standard stream by every name that it has, in each direction that it is
@@ -22,38 +24,38 @@ const (
 // the workspace, whether its jail was prewarmed, and with or without a client. The owners are root, an
 // ordinary user, and one above the 64 Ki ids of a jail, who has the tmpfs of the jail as well.
 func TestNativeStreamNames(t *testing.T) {
-	h := newHost(t)
-	h.pool(2)
-	h.daemon()
-	wants := func(name string, o outcome) {
+	h := cmdtest.New(t)
+	h.Pool(2)
+	h.Daemon()
+	wants := func(name string, o cmdtest.Outcome) {
 		t.Helper()
-		if o.code != 0 || o.out != streamsOut || o.err != streamsErr {
+		if o.Code != 0 || o.Out != streamsOut || o.Err != streamsErr {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}
-	given := func(args ...string) outcome {
-		cmd := h.command(append(args, "--", "sh", "-c", useStreams)...)
+	given := func(args ...string) cmdtest.Outcome {
+		cmd := h.Command(append(args, "--", "sh", "-c", useStreams)...)
 		cmd.Stdin = strings.NewReader(streamsInput)
-		return h.run(cmd)
+		return h.Run(cmd)
 	}
 	for _, owner := range []int{0, 1000, 100_000} {
-		if err := os.Chown(h.work, owner, owner); err != nil {
+		if err := os.Chown(h.Work, owner, owner); err != nil {
 			t.Fatal(err)
 		}
 		wants("run", given("run", "--discard", "--quiet", "--profile", "build"))
 	}
 	wants("without a workspace", given("run", "--no-workspace", "--profile", "build"))
-	id := h.session("--discard", "--profile", "build")
-	for _, want := range []string{startCold, startWarm} {
+	id := h.Session("--discard", "--profile", "build")
+	for _, want := range []string{cmdtest.StartCold, cmdtest.StartWarm} {
 		wants(want, given("session", "exec", id, "--id", want))
-		if got := h.startOf(want); got != want {
+		if got := h.StartOf(want); got != want {
 			t.Errorf("%s: the call is %s", want, got)
 		}
-		h.stands(1)
+		h.Stands(1)
 	}
-	h.stopSession(id, 0)
-	id = h.detached("--no-workspace", "--input", "--profile", "build", "--", "sh", "-c", useStreams)
-	cmd := h.command("attach", id)
+	h.StopSession(id, 0)
+	id = h.Detached("--no-workspace", "--input", "--profile", "build", "--", "sh", "-c", useStreams)
+	cmd := h.Command("attach", id)
 	cmd.Stdin = strings.NewReader(streamsInput)
-	wants("detached", h.run(cmd))
+	wants("detached", h.Run(cmd))
 }

@@ -13,57 +13,28 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
-// files writes files into the workspace; those whose names end with * can be executed.
-func (h *host) files(files map[string]string) {
-	h.t.Helper()
-	for name, text := range files {
-		mode := os.FileMode(0o644)
-		name, executable := strings.CutSuffix(name, "*")
-		if executable {
-			mode = 0o755
-		}
-		path := filepath.Join(h.work, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			h.t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			h.t.Fatal(err)
-		}
-	}
-}
-
-// native runs a program of the host with a shipped profile and returns the result.
-func (h *host) native(profile string, args ...string) (r nativeResult) {
-	h.t.Helper()
-	o := h.jail(append([]string{"run", "--json", "--discard", "--profile", profile}, args...)...)
-	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
-		h.t.Fatalf("%v: %s%s", err, o.out, o.err)
+// runNative runs a program of the host with a shipped profile and returns the result.
+func runNative(h *cmdtest.Host, profile string, args ...string) (r cmdtest.NativeResult) {
+	h.T.Helper()
+	o := h.Jail(append([]string{"run", "--json", "--discard", "--profile", profile}, args...)...)
+	if err := json.Unmarshal([]byte(o.Out), &r); err != nil {
+		h.T.Fatalf("%v: %s%s", err, o.Out, o.Err)
 	}
 	if r.Error != nil {
-		h.t.Errorf("%q: %s", args, r.Error.Message)
+		h.T.Errorf("%q: %s", args, r.Error.Message)
 	}
 	return r
-}
-
-// A nativeResult is what the tests look at in the result of a program of the host.
-type nativeResult struct {
-	ExitCode int `json:"exit_code"`
-	Signal   string
-	Stdout   string
-	Stderr   string
-	Denied   []struct{ Layer, What string }
-	Limit    *struct{ Name string }
-	Changes  struct{ Added, Modified, Deleted int }
-	Error    *struct{ Message string }
 }
 
 // TestNativeTools: the profile build does the work of real projects with the host's own programs,
 // in a shadow, and nothing that they need is refused.
 func TestNativeTools(t *testing.T) {
-	h := newHost(t)
-	h.files(map[string]string{
+	h := cmdtest.New(t)
+	h.Files(map[string]string{
 		"c/hello.c":  "#include <stdio.h>\nint main(void) { puts(\"hello from C\"); return 0; }\n",
 		"c/Makefile": "all: hello\n\t./hello\nhello: hello.c\n\tgcc -O1 -o hello hello.c\n",
 		"script*":    "#!/bin/sh\necho \"$0 $*\"\ncat\n",
@@ -99,7 +70,7 @@ test('server', async () => {
 	}{
 		{"ls", "", []string{"ls", "-l", "p.py"}, "tool tool", false},
 		{"make", "", []string{"make", "-s", "-C", "c"}, "hello from C", true},
-		{"script", "", []string{"./script", "a b", "c"}, h.work + "/script a b c", false},
+		{"script", "", []string{"./script", "a b", "c"}, h.Work + "/script a b c", false},
 		{"bash", "", []string{"bash", "-c",
 			"diff <(echo a) <(echo a) && sort <<< $'b\na' | head -1 && cd $HOME && pwd"},
 			"a\n/home/tool\n", false},
@@ -114,10 +85,10 @@ test('server', async () => {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.needs != "" {
-				have(t, c.needs)
+				cmdtest.Have(t, c.needs)
 			}
-			h.t = t
-			r := h.native("build", append([]string{"--"}, c.args...)...)
+			h.T = t
+			r := runNative(h, "build", append([]string{"--"}, c.args...)...)
 			if r.ExitCode != 0 || !strings.Contains(r.Stdout, c.shows) {
 				t.Errorf("%+v", r)
 			}
@@ -132,8 +103,8 @@ test('server', async () => {
 			}
 		})
 	}
-	h.t = t
-	if out, err := os.ReadDir(filepath.Join(h.work, "c")); err != nil || len(out) != 2 {
+	h.T = t
+	if out, err := os.ReadDir(filepath.Join(h.Work, "c")); err != nil || len(out) != 2 {
 		t.Errorf("the real directory has %v, %v", out, err)
 	}
 }
@@ -145,22 +116,22 @@ func TestNativeGo(t *testing.T) {
 	if !strings.HasPrefix(goBin, "/usr/") {
 		t.Skipf("the profile build shows /usr, and Go is %s", goBin)
 	}
-	h := newHost(t)
-	h.files(map[string]string{
+	h := cmdtest.New(t)
+	h.Files(map[string]string{
 		"go.mod":       "module example.com/x\n\ngo 1.20\n",
 		"main.go":      "package main\n\nfunc main() { println(Add(1, 2)) }\n\nfunc Add(a, b int) int { return a + b }\n",
 		"main_test.go": "package main\n\nimport (\n\t\"net/http/httptest\"\n\t\"testing\"\n)\n\nfunc TestAdd(t *testing.T) {\n\thttptest.NewServer(nil).Close()\n\tif Add(1, 2) != 3 {\n\t\tt.Fatal()\n\t}\n}\n",
 	})
-	o := h.jail("run", "--profile", "build", "--discard", "--", "bash", "-c",
+	o := h.Jail("run", "--profile", "build", "--discard", "--", "bash", "-c",
 		`"$0" list -f '{{.Name}} {{.GoFiles}}' ./... && "$0" tool compile -p main -o /tmp/main.o main.go && "$0" tool nm /tmp/main.o`, goBin)
-	h.wants(o, 0, "")
-	if !strings.Contains(o.out, "main [main.go]") || !strings.Contains(o.out, "T main.Add") {
-		t.Errorf("list and compile say %q", o.out)
+	h.Wants(o, 0, "")
+	if !strings.Contains(o.Out, "main [main.go]") || !strings.Contains(o.Out, "T main.Add") {
+		t.Errorf("list and compile say %q", o.Out)
 	}
 	if os.Getenv("JAIL_TEST_LONG") == "" {
 		return
 	}
-	cmd := h.command("run", "--profile", "build", "--discard", "--", goBin, "test", "./...")
+	cmd := h.Command("run", "--profile", "build", "--discard", "--", goBin, "test", "./...")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "ok  \texample.com/x") ||
 		strings.Contains(string(out), "denied") {
@@ -182,7 +153,7 @@ func goEnv(t *testing.T, name string) string {
 
 // TestNativeEnds: how a program ended is told apart from how a limit or jail ended it.
 func TestNativeEnds(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	for _, c := range []struct {
 		name   string
 		flags  []string
@@ -208,8 +179,8 @@ func TestNativeEnds(t *testing.T) {
 		{"output", []string{"--limit", "output=10KiB"}, "yes", 137, "", "output"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h.t = t
-			r := h.native("build", append(append([]string{"--no-workspace"}, c.flags...), "--",
+			h.T = t
+			r := runNative(h, "build", append(append([]string{"--no-workspace"}, c.flags...), "--",
 				"bash", "-c", c.script)...)
 			limit := ""
 			if r.Limit != nil {
@@ -222,13 +193,13 @@ func TestNativeEnds(t *testing.T) {
 			}
 		})
 	}
-	h.t = t
+	h.T = t
 }
 
 // TestNativeSignals: a signal that ends jail run ends the run at once and whole, whatever the
 // program does with it; its number is the exit code.
 func TestNativeSignals(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	for _, c := range []struct {
 		name, script string
 		signal       syscall.Signal
@@ -243,8 +214,8 @@ func TestNativeSignals(t *testing.T) {
 			""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h.t = t
-			cmd := h.command("run", "--profile", "build", "--no-workspace", "--limit", "wall=2m",
+			h.T = t
+			cmd := h.Command("run", "--profile", "build", "--no-workspace", "--limit", "wall=2m",
 				"--", "bash", "-c", c.script)
 			out, err := cmd.StdoutPipe()
 			if err == nil {
@@ -269,13 +240,13 @@ func TestNativeSignals(t *testing.T) {
 			}
 		})
 	}
-	h.t = t
+	h.T = t
 }
 
 // TestNativeRefused: each way in which a program cannot start is one sentence, and an exit code
 // that says whose fault it is.
 func TestNativeRefused(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	program, err := os.ReadFile("/bin/true")
 	if err != nil {
 		t.Fatal(err)
@@ -283,13 +254,13 @@ func TestNativeRefused(t *testing.T) {
 	foreign, unloadable := []byte(string(program)), strings.Replace(string(program),
 		"/lib64/ld-linux", "/libX4/ld-linux", 1)
 	foreign[18] = 183 // EM_AARCH64
-	h.files(map[string]string{
+	h.Files(map[string]string{
 		"plain": "#!/bin/sh\n", "gone*": "#!/usr/bin/nosuch\n", "relative*": "#!nosuch\n",
 		"windows*": "#!/bin/sh\r\n", "text*": "echo hi\n", "empty*": "", "cut*": "\x7fELF\x02\x01",
 		"foreign*": string(foreign), "unloadable*": unloadable, "setid*": "#!/bin/sh\n",
 		"python*": "#!/usr/bin/python3\n", "perl*": "#!/usr/bin/perl\n",
 	})
-	if err := os.Chmod(filepath.Join(h.work, "setid"), 0o755|os.ModeSetuid); err != nil {
+	if err := os.Chmod(filepath.Join(h.Work, "setid"), 0o755|os.ModeSetuid); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -298,7 +269,7 @@ func TestNativeRefused(t *testing.T) {
 		says          string
 	}{
 		{"build", "nosuch", 127, `no tool is called "nosuch"`},
-		{"build", "./nosuch", 127, h.work + "/nosuch: there is no such file"},
+		{"build", "./nosuch", 127, h.Work + "/nosuch: there is no such file"},
 		{"build", "./plain", 126, "is not executable"},
 		{"build", "./gone", 127, "needs /usr/bin/nosuch, which is not in the jail"},
 		{"build", "./relative", 126, "is not an absolute path"},
@@ -317,20 +288,20 @@ func TestNativeRefused(t *testing.T) {
 		{"default", "/usr/bin/true", 126, "not a WebAssembly module"},
 	} {
 		t.Run(c.profile+" "+strings.ReplaceAll(c.tool, "/", "_"), func(t *testing.T) {
-			h.t = t
-			h.wants(h.jail("run", "--discard", "--profile", c.profile, "--", c.tool), c.code,
+			h.T = t
+			h.Wants(h.Jail("run", "--discard", "--profile", c.profile, "--", c.tool), c.code,
 				c.says)
 		})
 	}
-	h.t = t
+	h.T = t
 }
 
 // TestNativePrograms: of what a mount holds only what tools.native names is executed, also by a
 // program that runs already; and nothing of the workspace, started or mapped. T-060, T-087, T-088.
 func TestNativePrograms(t *testing.T) {
-	have(t, "/usr/bin/python3")
-	h := newHost(t)
-	h.files(map[string]string{"lib.c": "int x;\n", "run.py": `import ctypes, subprocess
+	cmdtest.Have(t, "/usr/bin/python3")
+	h := cmdtest.New(t)
+	h.Files(map[string]string{"lib.c": "int x;\n", "run.py": `import ctypes, subprocess
 def tries(what, f):
     try: f(); print(what, "yes")
     except OSError as e: print(what, e.errno or "no")
@@ -341,19 +312,19 @@ tries("through /proc", lambda: subprocess.run(["/proc/self/root/usr/bin/true"], 
 tries("workspace", lambda: subprocess.run(["./true"], check=True))
 tries("library", lambda: ctypes.CDLL("./lib.so"))
 `})
-	for _, args := range [][]string{{"cp", "/bin/true", filepath.Join(h.work, "true")},
-		{"gcc", "-shared", "-o", filepath.Join(h.work, "lib.so"), filepath.Join(h.work, "lib.c")}} {
+	for _, args := range [][]string{{"cp", "/bin/true", filepath.Join(h.Work, "true")},
+		{"gcc", "-shared", "-o", filepath.Join(h.Work, "lib.so"), filepath.Join(h.Work, "lib.c")}} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
 	want := "read yes\npython yes\ntrue 13\nthrough /proc 13\nworkspace 13\nlibrary no\n"
-	if r := h.native("python-native", "--", "python3", "run.py"); r.Stdout != want ||
+	if r := runNative(h, "python-native", "--", "python3", "run.py"); r.Stdout != want ||
 		r.ExitCode != 0 {
 		t.Errorf("%+v\nwant %s", r, want)
 	}
 	want = "read yes\npython yes\ntrue yes\nthrough /proc yes\nworkspace yes\nlibrary yes\n"
-	if r := h.native("build", "--", "python3", "run.py"); r.Stdout != want || r.ExitCode != 0 {
+	if r := runNative(h, "build", "--", "python3", "run.py"); r.Stdout != want || r.ExitCode != 0 {
 		t.Errorf("control: %+v\nwant %s", r, want)
 	}
 }
@@ -361,17 +332,17 @@ tries("library", lambda: ctypes.CDLL("./lib.so"))
 // TestNativeRecord: the program that was started is on record with its digest and its arguments,
 // and the plan shows the same.
 func TestNativeRecord(t *testing.T) {
-	h := newHost(t)
-	h.wants(h.jail("run", "--id", "r1", "--no-workspace", "--profile", "build", "--", "sh", "-c",
+	h := cmdtest.New(t)
+	h.Wants(h.Jail("run", "--id", "r1", "--no-workspace", "--profile", "build", "--", "sh", "-c",
 		"exit 0", "an argument"), 0, "")
-	o := h.jail("audit", "show", "--log", filepath.Join(h.state, "audit"), "--json")
+	o := h.Jail("audit", "show", "--log", filepath.Join(h.State, "audit"), "--json")
 	sum, err := exec.Command("sha256sum", "/usr/bin/sh").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	digest, _, _ := strings.Cut(string(sum), " ")
 	found := false
-	for line := range strings.Lines(o.out) {
+	for line := range strings.Lines(o.Out) {
 		var r struct {
 			Type, Program, Digest string
 			Argv                  []string
@@ -382,13 +353,13 @@ func TestNativeRecord(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Errorf("no such record of sh with sha256:%s: %s", digest, o.out)
+		t.Errorf("no such record of sh with sha256:%s: %s", digest, o.Out)
 	}
-	plan := h.jail("plan", "--profile", "build", "--", "sh")
+	plan := h.Jail("plan", "--profile", "build", "--", "sh")
 	for _, want := range []string{"/usr/bin/sh (native, sha256:" + digest + ")",
 		"/usr  bind, read, execute", "any port of its own loopback"} {
-		if !strings.Contains(plan.out, want) {
-			t.Errorf("the plan does not say %q: %s%s", want, plan.out, plan.err)
+		if !strings.Contains(plan.Out, want) {
+			t.Errorf("the plan does not say %q: %s%s", want, plan.Out, plan.Err)
 		}
 	}
 }
@@ -396,62 +367,62 @@ func TestNativeRecord(t *testing.T) {
 // TestNativeTerminal: with -t a shell has a terminal of the jail's own, with jobs, keys and sizes;
 // the caller's is its screen alone, and afterwards what it was. T-021, T-022.
 func TestNativeTerminal(t *testing.T) {
-	h, x := newHost(t), newTerminal(t)
+	h, x := cmdtest.New(t), cmdtest.NewTerminal(t)
 	resize := func(rows, columns uint16) {
-		if err := unix.IoctlSetWinsize(int(x.master.Fd()), unix.TIOCSWINSZ,
+		if err := unix.IoctlSetWinsize(int(x.Master.Fd()), unix.TIOCSWINSZ,
 			&unix.Winsize{Row: rows, Col: columns}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	resize(31, 101)
-	cmd := h.command("run", "--no-workspace", "--profile", "build", "--env", "PS1=ready> ", "-t",
+	cmd := h.Command("run", "--no-workspace", "--profile", "build", "--env", "PS1=ready> ", "-t",
 		"--", "bash", "--norc", "--noediting", "-i")
-	x.start(cmd)
-	x.shows("ready> ")
+	x.Start(cmd)
+	x.Shows("ready> ")
 	for _, step := range []struct{ types, shows string }{
 		{"stty size; tty\n", "31 101\r\n/dev/pts/0"},
 		{"echo $((40+2))\n", "\n42"},
 		{"sleep 1000; echo ended with $?\n", "\n"},
-		{ctrlC, "ready> "},
+		{cmdtest.CtrlC, "ready> "},
 		{"echo then $?\n", "then 130"},
 		{"sleep 1000\n", "\n"},
-		{ctrlZ, "Stopped"},
+		{cmdtest.CtrlZ, "Stopped"},
 		{"kill -KILL %1; while kill -0 %1 2>/dev/null; do :; done; echo gone\n", "\ngone"},
 		{"(: < /dev/tty) && echo own\n", "\nown"},
 	} {
 		// Once the sleep is in front.
-		if step.types == ctrlC || step.types == ctrlZ {
-			eventually(t, "a job is in front", func() bool {
+		if step.types == cmdtest.CtrlC || step.types == cmdtest.CtrlZ {
+			cmdtest.Eventually(t, "a job is in front", func() bool {
 				return inFront(t, "sleep\x001000\x00")
 			})
 		}
-		x.types(step.types)
-		x.shows(step.shows)
+		x.Types(step.types)
+		x.Shows(step.shows)
 		// What is typed before the prompt stands before it, and its output behind it on one line.
-		if step.types != ctrlC && !strings.HasPrefix(step.types, "sleep") {
-			x.shows("ready> ")
+		if step.types != cmdtest.CtrlC && !strings.HasPrefix(step.types, "sleep") {
+			x.Shows("ready> ")
 		}
 	}
 	resize(42, 142)
-	x.types("until [ \"$(stty size)\" = '42 142' ]; do sleep 0.01; done; echo resized\n")
-	x.shows("\nresized")
-	x.types("exit 9\n")
-	if code := h.exitCode(cmd, cmd.Wait()); code != 9 {
+	x.Types("until [ \"$(stty size)\" = '42 142' ]; do sleep 0.01; done; echo resized\n")
+	x.Shows("\nresized")
+	x.Types("exit 9\n")
+	if code := h.ExitCode(cmd, cmd.Wait()); code != 9 {
 		t.Errorf("exit code %d", code)
 	}
-	x.wantAsBefore()
+	x.WantAsBefore()
 
 	// However it ends.
-	cmd = h.command("run", "--no-workspace", "--profile", "build", "--env", "PS1=ready> ", "-t",
+	cmd = h.Command("run", "--no-workspace", "--profile", "build", "--env", "PS1=ready> ", "-t",
 		"--", "bash", "--norc", "--noediting", "-i")
-	x.start(cmd)
-	x.shows("ready> ")
-	x.types("stty raw -echo; kill -9 $$\n")
-	if code := h.exitCode(cmd, cmd.Wait()); code != 137 {
+	x.Start(cmd)
+	x.Shows("ready> ")
+	x.Types("stty raw -echo; kill -9 $$\n")
+	if code := h.ExitCode(cmd, cmd.Wait()); code != 137 {
 		t.Errorf("exit code %d", code)
 	}
-	x.wantAsBefore()
-	h.wants(h.jail("run", "--no-workspace", "--profile", "build", "-t", "--", "true"), 2,
+	x.WantAsBefore()
+	h.Wants(h.Jail("run", "--no-workspace", "--profile", "build", "-t", "--", "true"), 2,
 		"needs a terminal")
 }
 
@@ -476,12 +447,12 @@ func TestGitCommitInAJail(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
 	}
-	h := newHost(t)
+	h := cmdtest.New(t)
 	const user = "git -c user.name=x -c user.email=x@example.com "
 	git := func(script string) string {
 		t.Helper()
 		cmd := exec.Command("sh", "-ec", script)
-		cmd.Dir = h.work
+		cmd.Dir = h.Work
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v: %s", script, err, out)
@@ -489,36 +460,36 @@ func TestGitCommitInAJail(t *testing.T) {
 		return string(out)
 	}
 	git("git init -q; git add -A; " + user + "commit --allow-empty -qm one")
-	h.jail("run", "--profile", "build", "--id", "x", "--", "sh", "-ec",
+	h.Jail("run", "--profile", "build", "--id", "x", "--", "sh", "-ec",
 		user+"commit --allow-empty -qm two; git init -q new")
-	if o := h.jail("commit", "x", ".git/refs"); o.code != 126 || !strings.Contains(o.err,
+	if o := h.Jail("commit", "x", ".git/refs"); o.Code != 126 || !strings.Contains(o.Err,
 		"taken together") {
-		t.Errorf("refs alone: %d %s", o.code, o.err)
+		t.Errorf("refs alone: %d %s", o.Code, o.Err)
 	}
-	if o := h.jail("commit", "x"); o.code != 0 || strings.Count(o.out, "held back:") != 1 ||
-		!strings.Contains(o.out, "new/.git is a new git repository") {
-		t.Errorf("commit: %d %s%s", o.code, o.out, o.err)
+	if o := h.Jail("commit", "x"); o.Code != 0 || strings.Count(o.Out, "held back:") != 1 ||
+		!strings.Contains(o.Out, "new/.git is a new git repository") {
+		t.Errorf("commit: %d %s%s", o.Code, o.Out, o.Err)
 	}
 	if got := git("git fsck --strict; git log --format=%s"); !strings.HasSuffix(got, "two\none\n") {
 		t.Errorf("the repository has %q", got)
 	}
-	if o := h.jail("commit", "--include-protected", "x", "new/.git"); o.code != 0 {
-		t.Errorf("the new repository: %d %s", o.code, o.err)
+	if o := h.Jail("commit", "--include-protected", "x", "new/.git"); o.Code != 0 {
+		t.Errorf("the new repository: %d %s", o.Code, o.Err)
 	}
 	git("git -C new fsck --strict")
 	// What it keeps for a revert.
-	h.jail("discard", "x")
+	h.Jail("discard", "x")
 }
 
 // TestNativeTooLong: arguments and variables that execve(2) does not take are the caller's mistake,
 // and said to be.
 func TestNativeTooLong(t *testing.T) {
-	h := newHost(t)
-	policy := filepath.Join(h.work, "long.toml")
+	h := cmdtest.New(t)
+	policy := filepath.Join(h.Work, "long.toml")
 	text := "policy = 1\ninclude = [\"build\"]\n[env]\nset = { LONG = \"" + strings.Repeat("x", 128<<10) + "\" }\n"
 	if err := os.WriteFile(policy, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	h.wants(h.jail("run", "--no-workspace", "--policy", policy, "--", "/bin/true"), 2,
+	h.Wants(h.Jail("run", "--no-workspace", "--policy", policy, "--", "/bin/true"), 2,
 		`program /bin/true: its arguments and its environment are too long(.|\n)*hint: .*128 KiB`)
 }

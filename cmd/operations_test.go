@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // Commands of the page that need systemd, a package manager or the users of the host: the machine
@@ -21,14 +23,14 @@ var ofMachine = regexp.MustCompile(`/(etc|usr|var/lib|var/log|run)\b|/(audit|sta
 // Every other command of the operations guide does what the guide says, with the places of this
 // host.
 func TestOperations(t *testing.T) {
-	page, err := os.ReadFile(tree("docs", "operations.md"))
+	page, err := os.ReadFile(cmdtest.Tree("docs", "operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHost(t)
-	h.daemon()
-	live := h.live("guide")
-	here := strings.NewReplacer("/run/jail/jail.sock", h.state+"/jail.sock", "-C /", "-C "+h.state,
+	h := cmdtest.New(t)
+	h.Daemon()
+	live := h.Live("guide")
+	here := strings.NewReplacer("/run/jail/jail.sock", h.State+"/jail.sock", "-C /", "-C "+h.State,
 		"etc/jail", "jaild.toml", "var/lib/jail/", "state/", "var/log/jail", "audit", " ID",
 		" guide")
 	for _, command := range []string{"rm -r /var/lib/jail", "rm -r /audit", "tar -C / etc"} {
@@ -55,13 +57,13 @@ func TestOperations(t *testing.T) {
 			continue
 		}
 		command := here.Replace(line)
-		if own := ofMachine.FindString(strings.ReplaceAll(command, h.root, "")); own != "" {
+		if own := ofMachine.FindString(strings.ReplaceAll(command, h.Root, "")); own != "" {
 			t.Errorf("%s: names %s of this machine, so it is not run", command, own)
 			continue
 		}
 		ran++
-		cmd := h.program("/bin/sh", "-c", command)
-		if o := h.run(cmd); o.code != 0 || o.out == "" && !strings.Contains(line, "true") &&
+		cmd := h.Program("/bin/sh", "-c", command)
+		if o := h.Run(cmd); o.Code != 0 || o.Out == "" && !strings.Contains(line, "true") &&
 			!strings.HasPrefix(line, "tar ") {
 			t.Errorf("%s: %+v", line, o)
 		}
@@ -70,15 +72,15 @@ func TestOperations(t *testing.T) {
 		t.Errorf("the page has %d commands that can be run here", ran)
 	}
 	backup, err := exec.Command("tar", "-tzf",
-		filepath.Join(h.work, "jail-backup.tar.gz")).CombinedOutput()
+		filepath.Join(h.Work, "jail-backup.tar.gz")).CombinedOutput()
 	for _, name := range []string{"state/keys/", "audit/audit.pub", "audit/head"} {
 		if err != nil || !strings.Contains(string(backup), name) {
 			t.Errorf("no %s in the backup: %v\n%s", name, err, backup)
 		}
 	}
-	if err := os.Remove(filepath.Join(h.work, "jail-backup.tar.gz")); err != nil {
+	if err := os.Remove(filepath.Join(h.Work, "jail-backup.tar.gz")); err != nil {
 		t.Error(err)
 	}
-	live.in.Close()
-	h.wants(live.wait(), 0, "")
+	live.In.Close()
+	h.Wants(live.Wait(), 0, "")
 }

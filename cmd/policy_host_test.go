@@ -1,7 +1,6 @@
 package cmd_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -11,138 +10,34 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/jail-sandbox/jail/jail/asuser"
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/jail/cgroup"
 	"github.com/jail-sandbox/jail/jail/verify"
-	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/supervisor/caller"
-	"github.com/jail-sandbox/jail/supervisor/config"
 	"github.com/jail-sandbox/jail/supervisor/message"
 	"github.com/jail-sandbox/jail/supervisor/problem"
-	"github.com/jail-sandbox/jail/supervisor/service"
-	"github.com/jail-sandbox/jail/supervisor/stdio"
 )
 
-// A policyHost is a host with a ceiling and profiles of its own, and a daemon's inside in this
-// process.
-type policyHost struct {
-	*host
-	s   *service.Service
-	dir string // of ceiling.toml and profiles/
-	// how many jails may wait for runs
-	warm int
-}
-
-// newPolicyHost returns a supervisor in this process, with these files of the host's policy.
-func newPolicyHost(t *testing.T, files map[string]string) *policyHost {
-	t.Helper()
-	h := &policyHost{host: newHost(t)}
-	h.dir = filepath.Join(h.root, "etc")
-	if err := os.MkdirAll(filepath.Join(h.dir, "profiles"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range files {
-		h.write(name, text)
-	}
-	h.open()
-	t.Cleanup(func() { h.close() })
-	return h
-}
-
-// open starts the supervisor.
-func (h *policyHost) open() {
-	h.t.Helper()
-	c := config.Default(filepath.Join(h.bin, "jaild"),
-		func(string) string { return "" }).Below(h.state)
-	c.Ceiling, c.Profiles = filepath.Join(h.dir, "ceiling.toml"), filepath.Join(h.dir, "profiles")
-	c.Bounds = config.DefaultBounds(8<<30, 1024)
-	c.Bounds.Warm, c.Bounds.Compile = h.warm, slower()
-	if err := cgroup.MakeSlice(c.Slice, cgroup.Ceiling{}); err != nil {
-		h.t.Fatal(err)
-	}
-	var err error
-	if h.s, err = service.New(context.Background(), c); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
-// close ends the supervisor.
-func (h *policyHost) close() {
-	h.t.Helper()
-	if h.s != nil {
-		if err := h.s.Close("the test is over", syscall.SIGTERM); err != nil {
-			h.t.Error(err)
-		}
-	}
-	h.s = nil
-}
-
-// write puts a file of the host's policy down: "ceiling", or a profile by name.
-func (h *policyHost) write(name, text string) {
-	h.t.Helper()
-	path := filepath.Join(h.dir, "profiles", name+".toml")
-	if name == "ceiling" {
-		path = filepath.Join(h.dir, "ceiling.toml")
-	}
-	if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o644),
-		os.Rename(path+".new", path)); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
-// caller is a user who asks.
-func (h *policyHost) caller(uid uint32) caller.Caller {
-	return caller.Caller{Caller: asuser.Caller{UID: uid, GID: uid}, PID: os.Getpid(), Exe: "test"}
-}
-
-// start runs a tool over the workspace, discarding what it changes. The profile is one of flags'
-// first word.
-func (h *policyHost) start(in io.Reader, started func(), req message.Request) (message.Result,
-	string) {
-	h.t.Helper()
-	var out bytes.Buffer
-	req.Dir, req.Fate = h.work, message.FateDiscard
-	r := h.s.Run(context.Background(), h.caller(0), req,
-		stdio.Streams{In: in, Out: &out, Err: &out, Started: started})
-	return r, out.String()
-}
-
-// request asks for a run.
-func request(profile, tool string, args ...string) message.Request {
-	return message.Request{Profile: profile, Tool: tool, Args: runners.Texts(args)}
-}
-
 // wantRefused wants a run to be refused, with that in its message.
-func (h *policyHost) wantRefused(req message.Request, says string) {
-	h.t.Helper()
-	r, out := h.start(nil, nil, req)
+func wantRefused(h *cmdtest.PolicyHost, req message.Request, says string) {
+	h.T.Helper()
+	r, out := h.Start(nil, nil, req)
 	if r.ExitCode != problem.ExitRefused || r.Error == nil || !strings.Contains(r.Error.Message,
 		says) || out != "" {
-		h.t.Errorf("%s %s: exit code %d, %+v, %q: want a refusal that says %q", req.Tool, req.Args,
+		h.T.Errorf("%s %s: exit code %d, %+v, %q: want a refusal that says %q", req.Tool, req.Args,
 			r.ExitCode, r.Error, out, says)
 	}
-}
-
-// wantRun checks that a request is granted, and returns the result of the run.
-func (h *policyHost) wantRun(req message.Request) message.Result {
-	h.t.Helper()
-	r, out := h.start(nil, nil, req)
-	if r.ExitCode != 0 || r.Error != nil {
-		h.t.Errorf("%s %s: exit code %d, %+v, %q", req.Tool, req.Args, r.ExitCode, r.Error, out)
-	}
-	return r
 }
 
 // A change of the ceiling holds for the next run, and not for one that has begun; a broken one
 // changes nothing; both are on record (T-538).
 func TestReloadInForce(t *testing.T) {
-	h := newPolicyHost(t,
+	h := cmdtest.NewPolicyHost(t,
 		map[string]string{"ceiling": "policy = 1\n[limits]\nmemory = \"200MiB\"\n"})
-	before := h.wantRun(request("default", "echo", "x")).Policy
+	before := h.WantRun(cmdtest.Request("default", "echo", "x")).Policy
 	in, stdin := io.Pipe()
 	started, ended := make(chan struct{}), make(chan message.Result)
 	go func() {
-		r, _ := h.start(in, func() { close(started) }, request("default", "cat"))
+		r, _ := h.Start(in, func() { close(started) }, cmdtest.Request("default", "cat"))
 		ended <- r
 	}()
 	select {
@@ -150,8 +45,8 @@ func TestReloadInForce(t *testing.T) {
 	case r := <-ended:
 		t.Fatalf("it ended at once: exit code %d, %+v", r.ExitCode, r.Error)
 	}
-	h.write("ceiling", "policy = 1\n[limits]\nmemory = \"100MiB\"\n")
-	after := h.wantRun(request("default", "echo", "x")).Policy
+	h.Write("ceiling", "policy = 1\n[limits]\nmemory = \"100MiB\"\n")
+	after := h.WantRun(cmdtest.Request("default", "echo", "x")).Policy
 	if after == before {
 		t.Error("the next run has the policy of before")
 	}
@@ -160,31 +55,31 @@ func TestReloadInForce(t *testing.T) {
 		t.Errorf("the run that had begun: exit code %d, policy %s, began with %s", r.ExitCode,
 			r.Policy, before)
 	}
-	h.write("ceiling", "policy = 1\n[limits]\nmemory = 7\n")
-	if now := h.wantRun(request("default", "echo", "x")).Policy; now != after {
+	h.Write("ceiling", "policy = 1\n[limits]\nmemory = 7\n")
+	if now := h.WantRun(cmdtest.Request("default", "echo", "x")).Policy; now != after {
 		t.Errorf("a broken ceiling changed the policy of runs to %s", now)
 	}
-	status := h.s.Policies().Status()
+	status := h.S.Policies().Status()
 	if status.Reloads != 1 || status.Failures != 1 || !strings.Contains(status.Error,
 		"ceiling.toml:3:") {
 		t.Errorf("status %+v", status)
 	}
-	if err := h.s.Policies().Reload(); err == nil {
+	if err := h.S.Policies().Reload(); err == nil {
 		t.Error("a reload of a broken ceiling is said to have worked")
 	}
-	h.close()
-	o := h.jail("audit", "show", "--json")
-	if n := strings.Count(o.out, `"type":"policy.loaded"`); n != 4 || !strings.Contains(o.out,
-		`"was":"`+status.Digest) || !strings.Contains(o.out, "ceiling.toml:3:") {
-		t.Errorf("%d records of policies in\n%s%s", n, o.out, o.err)
+	h.Close()
+	o := h.Jail("audit", "show", "--json")
+	if n := strings.Count(o.Out, `"type":"policy.loaded"`); n != 4 || !strings.Contains(o.Out,
+		`"was":"`+status.Digest) || !strings.Contains(o.Out, "ceiling.toml:3:") {
+		t.Errorf("%d records of policies in\n%s%s", n, o.Out, o.Err)
 	}
 }
 
 // T-521: a workspace's own policy file takes away and never grants, and nothing runs over one that
 // is not as it should be.
 func TestWorkspaceOwnPolicy(t *testing.T) {
-	h := newPolicyHost(t, nil)
-	own := filepath.Join(h.work, ".jail.toml")
+	h := cmdtest.NewPolicyHost(t, nil)
+	own := filepath.Join(h.Work, ".jail.toml")
 	put := func(text string) {
 		t.Helper()
 		if err := errors.Join(os.RemoveAll(own),
@@ -192,12 +87,12 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.wantRun(request("default", "echo", "x"))
+	h.WantRun(cmdtest.Request("default", "echo", "x"))
 	put("policy = 1\n[tools]\nallow = [\"core-utils/echo\"]\n[limits]\nmemory = \"64MiB\"\n[workspace]\nhide = [\"secret\"]\n")
-	h.wantRun(request("default", "echo", "x"))
-	h.wantRefused(request("default", "cat", "x"), "core-utils/cat is not allowed")
-	plan, err := h.s.Preparer().Plan(context.Background(), h.caller(0),
-		message.Request{Tool: "echo", Dir: h.work})
+	h.WantRun(cmdtest.Request("default", "echo", "x"))
+	wantRefused(h, cmdtest.Request("default", "cat", "x"), "core-utils/cat is not allowed")
+	plan, err := h.S.Preparer().Plan(context.Background(), h.Caller(0),
+		message.Request{Tool: "echo", Dir: h.Work})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,9 +104,9 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 	put("policy = 1\n[[mount]]\nsource = \"/etc\"\ntarget = \"/etc\"\naccess = \"read\"\n[[mount]]\ntarget = \"/tmp\"\naccess = \"tmpfs\"\n" +
 		"[tools]\nnative = [\"**\"]\n[syscalls]\ngroups = [\"native\", \"wasi\"]\n[limits]\nmemory = \"8GiB\"\npids = 4000\n[[fetch.allow]]\nhost = \"*\"\n")
 	// As without it: no program of the host is granted.
-	h.wantRefused(request("default", "/bin/sh", "-c", "true"), "not a WebAssembly module")
-	plan, err = h.s.Preparer().Plan(context.Background(), h.caller(0),
-		message.Request{Tool: "echo", Dir: h.work})
+	wantRefused(h, cmdtest.Request("default", "/bin/sh", "-c", "true"), "not a WebAssembly module")
+	plan, err = h.S.Preparer().Plan(context.Background(), h.Caller(0),
+		message.Request{Tool: "echo", Dir: h.Work})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +115,7 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 		t.Errorf("it granted something: %+v", plan)
 	}
 	put("policy = 1\n[workspace]\naccess = \"none\"\n")
-	h.wantRun(request("default", "echo", "x"))
+	h.WantRun(cmdtest.Request("default", "echo", "x"))
 
 	// What is no good is refused whole, by one sentence.
 	for name, c := range map[string]struct {
@@ -252,27 +147,27 @@ func TestWorkspaceOwnPolicy(t *testing.T) {
 		}, "larger than"},
 		"one of several names": {func() error {
 			return errors.Join(os.WriteFile(own, []byte("policy = 1\n"), 0o644),
-				os.Link(own, filepath.Join(h.work, "other")))
+				os.Link(own, filepath.Join(h.Work, "other")))
 		}, "another name"},
 	} {
 		if err := errors.Join(os.RemoveAll(own), c.make()); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		h.wantRefused(request("default", "echo", "x"), c.says)
+		wantRefused(h, cmdtest.Request("default", "echo", "x"), c.says)
 	}
-	h.wantRun(request("strict", h.probe)) // which has no workspace
+	h.WantRun(cmdtest.Request("strict", h.Probe)) // which has no workspace
 	os.RemoveAll(own)
 }
 
 // The ceiling says who may use which profile.
 func TestWhoMayUseWhichProfile(t *testing.T) {
-	h := newPolicyHost(t,
+	h := cmdtest.NewPolicyHost(t,
 		map[string]string{
 			"ceiling": "policy = 1\n[profiles.readonly]\nusers = [\"4321\"]\ngroups = [\"nosuchgroup\"]\n[profiles.strict]\ngroups = [\"4321\"]\n[profiles.default]\nusers = [\"root\"]\n"})
 	as := func(uid uint32, req message.Request) int {
 		t.Helper()
-		req.Dir, req.NoWorkspace = h.work, true
-		_, err := h.s.Preparer().Plan(context.Background(), h.caller(uid), req)
+		req.Dir, req.NoWorkspace = h.Work, true
+		_, err := h.S.Preparer().Plan(context.Background(), h.Caller(uid), req)
 		if err == nil {
 			return 0
 		}
@@ -287,17 +182,17 @@ func TestWhoMayUseWhichProfile(t *testing.T) {
 		{4321, "default", 126}, {4321, "", 126}, {4321, "readonly", 0}, {4321, "fetch", 0},
 		{1, "readonly", 126}, {1, "strict", 126}, {1, "fetch", 0},
 	} {
-		if got := as(c.uid, request(c.profile, "echo")); got != c.want {
+		if got := as(c.uid, cmdtest.Request(c.profile, "echo")); got != c.want {
 			t.Errorf("uid %d with profile %q: exit code %d, want %d", c.uid, c.profile, got, c.want)
 		}
 	}
-	brought := request("", "echo")
+	brought := cmdtest.Request("", "echo")
 	brought.Policy, brought.PolicyName = "policy = 1\ninclude = [\"base\"]\n[tools]\nallow = [\"core-utils/*\"]\n", "mine.toml"
 	if got := as(0, brought); got != 126 {
 		t.Errorf("a policy file that a caller brings goes round who may use what: exit code %d",
 			got)
 	}
-	h.write("ceiling",
+	h.Write("ceiling",
 		"policy = 1\n[profiles.readonly]\nusers = [\"4321\"]\n[profiles.\"*\"]\nusers = [\"root\"]\n")
 	if got := as(0, brought); got != 0 {
 		t.Errorf("root's own policy file: exit code %d", got)
@@ -305,7 +200,7 @@ func TestWhoMayUseWhichProfile(t *testing.T) {
 	if got := as(1, brought); got != 126 {
 		t.Errorf("uid 1's own policy file: exit code %d", got)
 	}
-	if got := as(1, request("default", "echo")); got != 126 {
+	if got := as(1, cmdtest.Request("default", "echo")); got != 126 {
 		t.Errorf("uid 1 with what is left to others: exit code %d", got)
 	}
 }
@@ -313,24 +208,24 @@ func TestWhoMayUseWhichProfile(t *testing.T) {
 // A host whose ceiling asks for signatures takes no profile without one, none of another name or
 // text, and none that is older than it had.
 func TestSignedProfiles(t *testing.T) {
-	h := newPolicyHost(t, nil)
-	cmd := h.command("tool", "key", "new", "ops")
-	cmd.Dir = h.root
-	o := h.run(cmd)
-	if o.code != 0 {
+	h := cmdtest.NewPolicyHost(t, nil)
+	cmd := h.Command("tool", "key", "new", "ops")
+	cmd.Dir = h.Root
+	o := h.Run(cmd)
+	if o.Code != 0 {
 		t.Fatalf("key new: %+v", o)
 	}
-	private, public := filepath.Join(h.root, "ops.key"), strings.TrimSpace(o.out)
+	private, public := filepath.Join(h.Root, "ops.key"), strings.TrimSpace(o.Out)
 	text := func(version, about string) string {
 		return "policy = 1\nversion = " + version + "\nabout = \"" + about +
 			"\"\ninclude = [\"base\"]\n[tools]\nallow = [\"core-utils/*\"]\n"
 	}
-	path := filepath.Join(h.dir, "profiles", "own.toml")
+	path := filepath.Join(h.Dir, "profiles", "own.toml")
 	put := func(version, about string, signed bool) {
 		t.Helper()
-		h.write("own", text(version, about))
+		h.Write("own", text(version, about))
 		if signed {
-			if o := h.jail("policy", "sign", "--key", private, path); o.code != 0 {
+			if o := h.Jail("policy", "sign", "--key", private, path); o.Code != 0 {
 				t.Fatalf("policy sign: %+v", o)
 			}
 		}
@@ -343,41 +238,41 @@ func TestSignedProfiles(t *testing.T) {
 		if err := os.WriteFile(aside, []byte(text("5", "fifth")), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if o := h.jail("policy", "sign", "--key", private, aside); o.code != 0 {
+		if o := h.Jail("policy", "sign", "--key", private, aside); o.Code != 0 {
 			t.Fatalf("policy sign: %+v", o)
 		}
-		h.write("own", other)
+		h.Write("own", other)
 		if err := os.Rename(aside+".sig", path+".sig"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	put("3", "first", false)
-	h.write("ceiling", "policy = 1\n[signed]\nby = [\""+public+"\"]\n")
-	own := request("own", "echo", "x")
+	h.Write("ceiling", "policy = 1\n[signed]\nby = [\""+public+"\"]\n")
+	own := cmdtest.Request("own", "echo", "x")
 	own.NoWorkspace = true
 	says := func(want string) {
 		t.Helper()
-		r, _ := h.start(nil, nil, own)
+		r, _ := h.Start(nil, nil, own)
 		if got := r.ExitCode; (want == "") != (got == 0) {
 			t.Errorf("exit code %d, %+v: want %q", got, r.Error, want)
 		}
-		if status := h.s.Policies().Status(); want != "" && !strings.Contains(status.Error, want) {
+		if status := h.S.Policies().Status(); want != "" && !strings.Contains(status.Error, want) {
 			t.Errorf("status %q, want %q", status.Error, want)
 		}
 	}
-	if status := h.s.Policies().Reload(); status == nil {
+	if status := h.S.Policies().Reload(); status == nil {
 		t.Error("an unsigned profile passes")
 	}
 	put("3", "first", true)
-	h.s.Policies().Reload()
+	h.S.Policies().Reload()
 	says("")
 	put("4", "second", true)
 	says("")
 	// The shipped ones are part of the program.
-	h.wantRun(request("default", "echo", "x"))
+	h.WantRun(cmdtest.Request("default", "echo", "x"))
 
 	// What was in force stays so, and what comes does not.
-	good := h.wantRun(own).Policy
+	good := h.WantRun(own).Policy
 	for name, c := range map[string]struct {
 		put  func()
 		says string
@@ -388,49 +283,49 @@ func TestSignedProfiles(t *testing.T) {
 		"another version":     {func() { exchange(text("6", "fifth")) }, "of another text"},
 		"no signature": {func() {
 			os.Remove(path + ".sig")
-			h.write("own", text("5", "unsigned"))
+			h.Write("own", text("5", "unsigned"))
 		}, "not signed"},
 	} {
 		c.put()
-		r := h.wantRun(own)
+		r := h.WantRun(own)
 		if r.Policy != good {
 			t.Errorf("%s: it is in force", name)
 		}
-		if status := h.s.Policies().Status(); !strings.Contains(status.Error, c.says) {
+		if status := h.S.Policies().Status(); !strings.Contains(status.Error, c.says) {
 			t.Errorf("%s: status %q, want %q", name, status.Error, c.says)
 		}
 	}
 	// Also over the end of a daemon, where there is no old state to keep.
 	put("3", "first", true)
-	h.close()
-	h.open()
-	if r, _ := h.start(nil, nil, own); r.ExitCode == 0 {
+	h.Close()
+	h.Open()
+	if r, _ := h.Start(nil, nil, own); r.ExitCode == 0 {
 		t.Error("a daemon that was started anew takes an old version")
 	}
 	put("5", "fifth", true)
-	h.wantRun(own)
+	h.WantRun(own)
 	brought := own
 	brought.Profile, brought.Policy, brought.PolicyName = "", text("9", "mine"), "mine.toml"
-	h.wantRefused(brought, "signed profiles only")
+	wantRefused(h, brought, "signed profiles only")
 }
 
 // Tools of each kind run under a ceiling that grants what they need, in the layers that it says,
 // and nothing of those is left.
 func TestRunsUnderACeiling(t *testing.T) {
-	h := newPolicyHost(t,
+	h := cmdtest.NewPolicyHost(t,
 		map[string]string{
 			"ceiling": "policy = 1\n[limits]\nmemory = \"512MiB\"\npids = 200\ncpus = 2.0\n"})
-	h.wantRun(request("default", "echo", "x"))
-	h.wantRun(request("build", "/bin/sh", "-c",
+	h.WantRun(cmdtest.Request("default", "echo", "x"))
+	h.WantRun(cmdtest.Request("build", "/bin/sh", "-c",
 		"echo x > f && cat f && grep x f | wc -l && cp /bin/true ./prog && ./prog"))
-	h.wantRun(message.Request{Script: &message.Script{Name: "-c",
+	h.WantRun(message.Request{Script: &message.Script{Name: "-c",
 		Text: "echo x | grep x > f; cat f"}})
 	started, ended := make(chan struct{}), make(chan message.Result)
 	in, stdin := io.Pipe()
-	live := request("default", "cat")
+	live := cmdtest.Request("default", "cat")
 	live.ID = "under-a-ceiling"
 	go func() {
-		r, _ := h.start(in, func() { close(started) }, live)
+		r, _ := h.Start(in, func() { close(started) }, live)
 		ended <- r
 	}()
 	select {
@@ -438,7 +333,7 @@ func TestRunsUnderACeiling(t *testing.T) {
 	case r := <-ended:
 		t.Fatalf("it ended at once: exit code %d, %+v", r.ExitCode, r.Error)
 	}
-	v, err := h.s.Live().Verify(h.caller(0), live.ID)
+	v, err := h.S.Live().Verify(h.Caller(0), live.ID)
 	if err != nil || !v.OK {
 		t.Errorf("%v, %+v", err, v)
 	}

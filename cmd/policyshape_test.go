@@ -13,25 +13,26 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/policy/syntax"
 )
 
 // Whatever path a caller names as the workspace, it is that directory or nothing: not a larger one,
 // and not what a name means to somebody else (T-001, T-080, T-081).
 func TestWorkspacePaths(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	link := func(name, to string) string {
-		path := filepath.Join(h.root, name)
+		path := filepath.Join(h.Root, name)
 		if err := os.Symlink(to, path); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	file := filepath.Join(h.root, "file")
+	file := filepath.Join(h.Root, "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	deep := h.work
+	deep := h.Work
 	for range 40 {
 		deep = filepath.Join(deep, strings.Repeat("d", 200))
 	}
@@ -55,38 +56,38 @@ func TestWorkspacePaths(t *testing.T) {
 		"procfs": "/proc", "sysfs": "/sys", "devices": "/dev",
 		"dangling": link("dangling", "nowhere"), "a loop": link("loop", "loop"), "a file": file,
 		"below a file": filepath.Join(file, "x"), "long": deep,
-		"a long name": filepath.Join(h.work, strings.Repeat("n", 300)),
-		"no text":     filepath.Join(h.work, "\xff\xfe"), "none there": filepath.Join(h.work,
+		"a long name": filepath.Join(h.Work, strings.Repeat("n", 300)),
+		"no text":     filepath.Join(h.Work, "\xff\xfe"), "none there": filepath.Join(h.Work,
 			"nothing"),
 	} {
-		o := h.jail("run", "--commit", "--workspace", path, "--", "touch", "ran")
-		if o.code != 126 && o.code != 127 && o.code != 2 {
-			t.Errorf("%s: %.300q: exit code %d\n%s", name, path, o.code, o.err)
+		o := h.Jail("run", "--commit", "--workspace", path, "--", "touch", "ran")
+		if o.Code != 126 && o.Code != 127 && o.Code != 2 {
+			t.Errorf("%s: %.300q: exit code %d\n%s", name, path, o.Code, o.Err)
 		}
-		if !sentence.MatchString(o.err) {
-			t.Errorf("%s: stderr is not one sentence: %.500q", name, o.err)
+		if !cmdtest.Sentence.MatchString(o.Err) {
+			t.Errorf("%s: stderr is not one sentence: %.500q", name, o.Err)
 		}
 		if _, err := os.Lstat("/ran"); err == nil {
 			t.Fatalf("%s: the tool wrote to the root of the host", name)
 		}
 	}
 	// A link to a directory that is the caller's to name is that directory.
-	if o := h.jail("run", "--commit", "--workspace", link("work-link", h.work), "--", "touch",
-		"ran"); o.code != 0 {
+	if o := h.Jail("run", "--commit", "--workspace", link("work-link", h.Work), "--", "touch",
+		"ran"); o.Code != 0 {
 		t.Errorf("by a link: %+v", o)
 	}
-	if _, err := os.Stat(filepath.Join(h.work, "ran")); err != nil {
+	if _, err := os.Stat(filepath.Join(h.Work, "ran")); err != nil {
 		t.Error(err)
 	}
-	for _, id := range h.kept() {
-		h.discard(id)
+	for _, id := range h.Kept() {
+		h.Discard(id)
 	}
 }
 
 // A policy is what it was when the run started, whatever becomes of its file (T-086).
 func TestPolicyFileChanges(t *testing.T) {
-	h := newHost(t)
-	file := filepath.Join(h.root, "own.toml")
+	h := cmdtest.New(t)
+	file := filepath.Join(h.Root, "own.toml")
 	write := func(text string) {
 		t.Helper()
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -95,33 +96,33 @@ func TestPolicyFileChanges(t *testing.T) {
 	}
 	const tight = "policy = 1\nname = \"own\"\ninclude = [\"base\"]\n[tools]\nmodules = [\"**\"]\n[workspace]\naccess = \"read\"\n[limits]\npids = 20\n"
 	write(tight)
-	live := h.live("victim", "--policy", file)
-	before := h.verification("victim", 0)
+	live := h.Live("victim", "--policy", file)
+	before := h.Verification("victim", 0)
 	for name, change := range map[string]func(){
 		"rewritten": func() { write(strings.Replace(tight, "pids = 20", "pids = 4000", 1)) },
 		"cut off":   func() { write("") },
 		"replaced": func() {
-			if err := os.Rename(filepath.Join(h.root, "other.toml"), file); err != nil {
+			if err := os.Rename(filepath.Join(h.Root, "other.toml"), file); err != nil {
 				t.Fatal(err)
 			}
 		},
 		"deleted": func() { _ = os.Remove(file) },
 	} {
-		if err := os.WriteFile(filepath.Join(h.root, "other.toml"), []byte("policy = 1\n"),
+		if err := os.WriteFile(filepath.Join(h.Root, "other.toml"), []byte("policy = 1\n"),
 			0o644); err != nil {
 			t.Fatal(err)
 		}
 		change()
-		after := h.verification("victim", 0)
+		after := h.Verification("victim", 0)
 		if want, got := pidsLimit(t, before.Findings),
 			pidsLimit(t, after.Findings); want != "20 tasks" || got != want {
 			t.Errorf("%s: the limit of tasks is %s, was %s", name, got, want)
 		}
-		live.says("still here")
+		live.Says("still here")
 	}
-	live.in.Close()
-	live.wait()
-	if o := h.jail("run", "--policy", file, "--", "true"); o.code == 0 {
+	live.In.Close()
+	live.Wait()
+	if o := h.Jail("run", "--policy", file, "--", "true"); o.Code == 0 {
 		t.Error("a policy that is gone is no policy, and the run started")
 	}
 }
@@ -147,21 +148,21 @@ var poison = strings.Fields(`LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT BASH_ENV ENV PR
 
 // Nothing of the caller's environment reaches the tool but what the policy names (T-075, T-087).
 func TestPoisonedEnvironment(t *testing.T) {
-	h := newHost(t)
-	clean := h.jail("run", "--", h.probe, "env")
-	cmd := h.command("run", "--", h.probe, "env")
+	h := cmdtest.New(t)
+	clean := h.Jail("run", "--", h.Probe, "env")
+	cmd := h.Command("run", "--", h.Probe, "env")
 	for _, name := range poison {
 		// These would change what the test itself starts.
 		if name != "LD_PRELOAD" && name != "LD_AUDIT" {
 			cmd.Env = append(cmd.Env, name+"=poison")
 		}
 	}
-	o := h.run(cmd)
-	if o.code != 0 || o.out != clean.out || strings.Contains(o.out, "poison") {
-		t.Errorf("exit code %d\n%s\nwant\n%s%s", o.code, o.out, clean.out, o.err)
+	o := h.Run(cmd)
+	if o.Code != 0 || o.Out != clean.Out || strings.Contains(o.Out, "poison") {
+		t.Errorf("exit code %d\n%s\nwant\n%s%s", o.Code, o.Out, clean.Out, o.Err)
 	}
 	// The control: what is asked for is seen.
-	if o := h.jail("run", "--env", "PAGER=poison", "--", h.probe, "env"); !strings.Contains(o.out,
+	if o := h.Jail("run", "--env", "PAGER=poison", "--", h.Probe, "env"); !strings.Contains(o.Out,
 		"PAGER=poison") {
 		t.Errorf("%+v", o)
 	}
@@ -184,7 +185,7 @@ func TestNoCommandText(t *testing.T) {
 
 // No option of any command takes a wall away (T-089).
 func TestNoWayOut(t *testing.T) {
-	text, err := os.ReadFile(tree("cmd", "jail", "testdata", "help.txt"))
+	text, err := os.ReadFile(cmdtest.Tree("cmd", "jail", "testdata", "help.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,9 +205,9 @@ func TestNoWayOut(t *testing.T) {
 // Every program is whole: none loads a library or an interpreter, so nothing in a jail's tree is
 // ever loaded into a process of the host (T-006).
 func TestStaticPrograms(t *testing.T) {
-	needBuilt(t)
+	cmdtest.NeedBuilt(t)
 	for _, name := range []string{"jail", "jail-full", "jaild", "jail-shim", "jail-init"} {
-		f, err := elf.Open(filepath.Join(built, name))
+		f, err := elf.Open(filepath.Join(cmdtest.Built, name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,9 +227,9 @@ func TestStaticPrograms(t *testing.T) {
 // Executed without a single argument, which some programs take for one, every program says so or
 // ends (T-036).
 func TestNoArguments(t *testing.T) {
-	needBuilt(t)
+	cmdtest.NeedBuilt(t)
 	for _, name := range []string{"jail", "jail-full", "jail-shim", "jail-init"} {
-		cmd := exec.Command(filepath.Join(built, name))
+		cmd := exec.Command(filepath.Join(cmdtest.Built, name))
 		cmd.Args = []string{}
 		cmd.Env = []string{"JAIL_STATE=" + t.TempDir()}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -247,15 +248,15 @@ func TestNoArguments(t *testing.T) {
 // Files of procfs that are others than the kernel's are not written to and not believed (T-011):
 // nothing starts.
 func TestFalseProc(t *testing.T) {
-	without := must(withoutProgram())(t)
+	without := cmdtest.Must(cmdtest.WithoutProgram())(t)
 	for _, dir := range []string{"/proc", "/proc/self"} {
-		h := newHost(t)
-		o := h.run(h.program(without, "-tmpfs", dir+"=", "--", filepath.Join(h.bin, "jail"), "run",
+		h := cmdtest.New(t)
+		o := h.Run(h.Program(without, "-tmpfs", dir+"=", "--", filepath.Join(h.Bin, "jail"), "run",
 			"--commit", "--", "touch", "ran"))
-		if o.code == 0 {
+		if o.Code == 0 {
 			t.Errorf("%s: it ran", dir)
 		}
-		if _, err := os.Stat(filepath.Join(h.work, "ran")); err == nil {
+		if _, err := os.Stat(filepath.Join(h.Work, "ran")); err == nil {
 			t.Errorf("%s: the tool ran", dir)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/fetch/fetchtest"
 )
 
@@ -20,7 +21,7 @@ func TestPythonIndex(t *testing.T) {
 	if !onTestInternet(t, "5m") {
 		return
 	}
-	h := newHost(t)
+	h := cmdtest.New(t)
 	newIndex(t, h)
 	t.Run("wasi", func(t *testing.T) { indexFromModule(t, h) })
 	t.Run("native", func(t *testing.T) { indexFromHost(t, h) })
@@ -28,7 +29,7 @@ func TestPythonIndex(t *testing.T) {
 
 // newIndex serves pypi.org and files.pythonhosted.org with one package, and sets the host up to
 // reach and to trust them.
-func newIndex(t *testing.T, h *host) {
+func newIndex(t *testing.T, h *cmdtest.Host) {
 	wheel := archive(t, map[string]string{"demo/__init__.py": "x = 1\n",
 		"demo-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n",
 		"demo-1.0.dist-info/WHEEL":    "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n", "demo-1.0.dist-info/RECORD": ""})
@@ -50,20 +51,20 @@ func newIndex(t *testing.T, h *host) {
 	serve("pypi.org", "93.184.216.34", "/simple/", "text/html", page)
 	serve("files.pythonhosted.org", "93.184.216.35", "/packages/"+file, "application/zip",
 		string(wheel))
-	h.fetchSettings(names, ca)
+	fetchSettings(h, names, ca)
 }
 
-func (h *host) fetched(t *testing.T, args ...string) (r fetchResult) {
+func fetched(h *cmdtest.Host, t *testing.T, args ...string) (r fetchResult) {
 	t.Helper()
-	o := h.jail(append([]string{"run", "--json", "--discard"}, args...)...)
-	if err := json.Unmarshal([]byte(o.out), &r); err != nil {
-		t.Fatalf("%v: %s%s", err, o.out, o.err)
+	o := h.Jail(append([]string{"run", "--json", "--discard"}, args...)...)
+	if err := json.Unmarshal([]byte(o.Out), &r); err != nil {
+		t.Fatalf("%v: %s%s", err, o.Out, o.Err)
 	}
 	return r
 }
 
 // indexFromModule: the shipped CPython, whose own library has neither TLS nor sockets.
-func indexFromModule(t *testing.T, h *host) {
+func indexFromModule(t *testing.T, h *cmdtest.Host) {
 	for name, c := range map[string]struct {
 		program, want string
 		requests      int64
@@ -86,7 +87,7 @@ except urllib.error.HTTPError as e: print(e.code, e.headers["X-Jail-Fetch"])`, "
 import sys
 print("http.client" in sys.modules)`, "False\n", 0},
 	} {
-		r := h.fetched(t, "--profile", "python", "--", "python3", "-c", c.program)
+		r := fetched(h, t, "--profile", "python", "--", "python3", "-c", c.program)
 		if r.ExitCode != 0 || r.Stdout != c.want || r.Usage.Requests != c.requests {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -94,15 +95,15 @@ print("http.client" in sys.modules)`, "False\n", 0},
 }
 
 // indexFromHost: the host's Python, and its pip.
-func indexFromHost(t *testing.T, h *host) {
-	have(t, "/usr/bin/python3", "/usr/lib/python3/dist-packages/pip")
-	r := h.fetched(t, "--profile", "python-native", "--", "python3", "-c", `
+func indexFromHost(t *testing.T, h *cmdtest.Host) {
+	cmdtest.Have(t, "/usr/bin/python3", "/usr/lib/python3/dist-packages/pip")
+	r := fetched(h, t, "--profile", "python-native", "--", "python3", "-c", `
 import urllib.request
 print(urllib.request.urlopen("https://pypi.org/simple/").status)`)
 	if r.ExitCode != 0 || r.Stdout != "200\n" {
 		t.Errorf("urllib: %+v", r)
 	}
-	r = h.fetched(t, "--profile", "python-native", "--", "python3", "-m", "pip", "download",
+	r = fetched(h, t, "--profile", "python-native", "--", "python3", "-m", "pip", "download",
 		"--no-deps", "-d", "wheels", "demo")
 	if r.ExitCode != 0 || !strings.Contains(r.Stdout, "Successfully downloaded demo") ||
 		r.Usage.Requests < 2 {

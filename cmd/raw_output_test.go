@@ -5,20 +5,22 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // TestRawOutput: what an untrusted tool writes reaches a terminal without what sets titles, reads
 // or writes the clipboard, or has the terminal type an answer. With -t, with --raw and in a pipe
 // every byte of it passes. T-021.
 func TestRawOutput(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
+	h := cmdtest.New(t)
+	h.Daemon()
 	for name, text := range map[string]string{
 		"first":  "A\x1b[1;31mred\x1b[0m\x1b[2K\x1b]0;title\aB\x1b]2;title\x1b\\C\x1b]52;c;cm0gLXJmIC8=\aD\x1bP$q",
 		"second": "m\x1b\\E\x1b[cF\x1b[6nG\x1b[21tH\x1b[8;9;9té\x1b[",
 		"third":  "6n\u009d0;title\u009cZ",
 	} {
-		if err := os.WriteFile(filepath.Join(h.work, name), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(h.Work, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -26,7 +28,7 @@ func TestRawOutput(t *testing.T) {
 	const harmless = "A\x1b[1;31mred\x1b[0m\x1b[2KBCDEFGHéZ"
 	// Sequences are cut between calls.
 	const script = "cat first; cat second; cat third"
-	session := h.session()
+	session := h.Session()
 	for _, c := range []struct {
 		name string
 		args []string
@@ -42,27 +44,27 @@ func TestRawOutput(t *testing.T) {
 			"second", "third"}, raw},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			x := newTerminal(t)
-			cmd := h.command(c.args...)
-			x.start(cmd)
+			x := cmdtest.NewTerminal(t)
+			cmd := h.Command(c.args...)
+			x.Start(cmd)
 			if err := cmd.Wait(); err != nil {
 				t.Errorf("%v", err)
 			}
 			var got string
-			eventually(t, "the terminal shows all", func() bool {
-				x.mu.Lock()
-				defer x.mu.Unlock()
-				got = x.shown.String()
+			cmdtest.Eventually(t, "the terminal shows all", func() bool {
+				x.Mu.Lock()
+				defer x.Mu.Unlock()
+				got = x.Shown.String()
 				return strings.Contains(got, "Z")
 			})
 			if !strings.HasPrefix(got, c.want) {
 				t.Errorf("the terminal got %q, want %q", got, c.want)
 			}
-			x.wantAsBefore()
+			x.WantAsBefore()
 		})
 	}
-	if o := h.jail("sh", "-c", script); o.out != raw {
-		t.Errorf("in a pipe: %q, want %q", o.out, raw)
+	if o := h.Jail("sh", "-c", script); o.Out != raw {
+		t.Errorf("in a pipe: %q, want %q", o.Out, raw)
 	}
-	h.stopSession(session, 0)
+	h.StopSession(session, 0)
 }

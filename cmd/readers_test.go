@@ -5,17 +5,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // TestWhoSeesWhat (T-505): one rule for all that shows something of a run: its user, root and whom
 // the ceiling names see it, and to everybody else it is not there. Who may only look changes
 // nothing, and is told so.
 func TestWhoSeesWhat(t *testing.T) {
-	const owner, reader, other = stranger, 12346, 12347
-	h := newPolicyHost(t,
+	const owner, reader, other = cmdtest.Stranger, 12346, 12347
+	h := cmdtest.NewPolicyHost(t,
 		map[string]string{"ceiling": "policy = 1\n[permissions.read]\nusers = [\"12346\"]\n"})
-	h.listens()
-	own := filepath.Join(h.root, "own")
+	h.Listens()
+	own := filepath.Join(h.Root, "own")
 	if err := os.Mkdir(own, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -25,18 +27,18 @@ func TestWhoSeesWhat(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(own, "seed"), []byte("a\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	by := func(uid uint32, args ...string) outcome {
+	by := func(uid uint32, args ...string) cmdtest.Outcome {
 		t.Helper()
-		return h.run(asMember(h.command(args...), uid, nil))
+		return h.Run(cmdtest.AsMember(h.Command(args...), uid, nil))
 	}
 	// One run that has ended and left a shadow and what it wrote, one that waits for its input, and
 	// a session.
-	h.wants(by(owner, "run", "--quiet", "--detach", "--id", "ended", "--workspace", own, "--keep",
+	h.Wants(by(owner, "run", "--quiet", "--detach", "--id", "ended", "--workspace", own, "--keep",
 		"--", "cp", "-v", "seed", "made"), 0, "")
-	h.wants(by(owner, "wait", "ended"), 0, "")
-	h.wants(by(owner, "run", "--quiet", "--detach", "--input", "--id", "alive", "--no-workspace",
+	h.Wants(by(owner, "wait", "ended"), 0, "")
+	h.Wants(by(owner, "run", "--quiet", "--detach", "--input", "--id", "alive", "--no-workspace",
 		"--", "cat"), 0, "")
-	h.wants(by(owner, "session", "start", "--id", "opened", "--no-workspace"), 0, "")
+	h.Wants(by(owner, "session", "start", "--id", "opened", "--no-workspace"), 0, "")
 	const none = "no (run|shadow|session|record)"
 	type answer struct {
 		code int
@@ -91,44 +93,44 @@ func TestWhoSeesWhat(t *testing.T) {
 		for uid, want := range c.who {
 			o := by(uid, strings.Fields(c.verb)...)
 			if want.code != 0 {
-				h.wants(o, want.code, want.text)
+				h.Wants(o, want.code, want.text)
 				continue
 			}
-			if o.code != 0 || !strings.Contains(o.out, want.text) {
+			if o.Code != 0 || !strings.Contains(o.Out, want.text) {
 				t.Errorf("%s by %d: %+v, want %q", c.verb, uid, o, want.text)
 			}
-			if uid == other && (strings.Contains(o.out+o.err, "alive") ||
-				strings.Contains(o.out+o.err, "ended") || strings.Contains(o.out+o.err, "opened")) {
+			if uid == other && (strings.Contains(o.Out+o.Err, "alive") ||
+				strings.Contains(o.Out+o.Err, "ended") || strings.Contains(o.Out+o.Err, "opened")) {
 				t.Errorf("%s tells a stranger: %+v", c.verb, o)
 			}
 		}
 	}
 	// Nothing was changed by who may only look: all three are as they were, and their user does
 	// with them what they like.
-	h.wants(by(owner, "diff", "ended"), 0, "")
-	if o := by(owner, "ps"); !strings.Contains(o.out, "alive") {
+	h.Wants(by(owner, "diff", "ended"), 0, "")
+	if o := by(owner, "ps"); !strings.Contains(o.Out, "alive") {
 		t.Errorf("%+v", o)
 	}
 	if _, err := os.Stat(filepath.Join(own, "made")); err == nil {
 		t.Error("something was committed")
 	}
 	for _, verb := range []string{"audit verify", "audit export --format jsonl"} {
-		h.wants(by(reader, strings.Fields(verb)...), 126, "permission denied\n.*audit query")
+		h.Wants(by(reader, strings.Fields(verb)...), 126, "permission denied\n.*audit query")
 	}
 	// Root ends one; its user reads of that, as the one whose run it is, by either way.
-	h.wants(h.jail("discard", "ended"), 0, "")
+	h.Wants(h.Jail("discard", "ended"), 0, "")
 	for _, args := range [][]string{{"inspect", "ended"}, {"audit", "query", "--run", "ended"}} {
-		if o := by(owner, args...); !strings.Contains(o.out, "workspace.discarded") {
+		if o := by(owner, args...); !strings.Contains(o.Out, "workspace.discarded") {
 			t.Errorf("%v: %+v", args, o)
 		}
 	}
 	// Who is taken out of the ceiling sees nothing from the next question on.
-	h.write("ceiling", "policy = 1\n")
-	h.wants(by(reader, "inspect", "ended"), 127, none)
-	h.wants(by(reader, "logs", "alive"), 127, none)
-	if o := by(reader, "ps"); strings.Contains(o.out, "alive") {
+	h.Write("ceiling", "policy = 1\n")
+	h.Wants(by(reader, "inspect", "ended"), 127, none)
+	h.Wants(by(reader, "logs", "alive"), 127, none)
+	if o := by(reader, "ps"); strings.Contains(o.Out, "alive") {
 		t.Errorf("%+v", o)
 	}
-	h.wants(by(owner, "kill", "alive"), 0, "")
-	h.wants(by(owner, "session", "stop", "opened"), 0, "")
+	h.Wants(by(owner, "kill", "alive"), 0, "")
+	h.Wants(by(owner, "session", "stop", "opened"), 0, "")
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/jail/jailtest"
 	"github.com/jail-sandbox/jail/runners"
 )
@@ -18,28 +19,28 @@ import (
 // the same program where the operator says nothing: it is refused the same, and nothing tells of
 // it. That without Landlock the paths are open is in docs/walls.md.
 func TestRefusedPathsAreSeen(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	jailtest.NeedAudit(t)
-	policy := filepath.Join(h.root, "told.toml")
+	policy := filepath.Join(h.Root, "told.toml")
 	if err := os.WriteFile(policy,
 		[]byte("policy = 1\ninclude = [\"build\"]\n[[mount]]\ntarget = \"/da ta/x\"\naccess = \"tmpfs\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	run := func(id string, code int, script string, flags ...string) (list []runners.Denial) {
 		t.Helper()
-		o := h.jail(append(append([]string{"run", "--json", "--id", id, "--discard", "--policy",
+		o := h.Jail(append(append([]string{"run", "--json", "--id", id, "--discard", "--policy",
 			policy}, flags...), "--", "sh", "-c", script)...)
 		var result struct {
 			Denied   []runners.Denial
 			Warnings []string
 			Error    any
 		}
-		if err := json.Unmarshal([]byte(o.out), &result); err != nil || o.code != code ||
+		if err := json.Unmarshal([]byte(o.Out), &result); err != nil || o.Code != code ||
 			len(result.Warnings) > 0 || result.Error != nil {
 			t.Fatalf("%s: %v: %+v", id, err, o)
 		}
 		recorded := map[string]int{}
-		for _, r := range deniedRecords(t, h, id) {
+		for _, r := range cmdtest.DeniedRecords(t, h, id) {
 			if r.Layer == "landlock" {
 				recorded[r.What+"|"+r.Rule] += max(r.Count, 1)
 			}
@@ -81,9 +82,9 @@ func TestRefusedPathsAreSeen(t *testing.T) {
 
 	wants("control", run("control", 0, few+"; test ! -r /etc/none"), map[string]int{})
 
-	h.pool(0)
-	settings := filepath.Join(h.state, "jaild.toml")
-	text := must(os.ReadFile(settings))(t)
+	h.Pool(0)
+	settings := filepath.Join(h.State, "jaild.toml")
+	text := cmdtest.Must(os.ReadFile(settings))(t)
 	if err := os.WriteFile(settings, append(text, "[denied]\nlandlock = true\n"...),
 		0o600); err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func TestRefusedPathsAreSeen(t *testing.T) {
 			t.Errorf("%+v: want %q", d, want)
 		}
 	}
-	for _, r := range deniedRecords(t, h, "few") {
+	for _, r := range cmdtest.DeniedRecords(t, h, "few") {
 		if r.What == "read_dir /" && (r.First.IsZero() || r.Last.Before(r.First)) {
 			t.Errorf("record: %+v", r)
 		}

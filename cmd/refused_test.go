@@ -2,40 +2,39 @@ package cmd_test
 
 import (
 	"encoding/json"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/runners"
 )
 
-var refusedProgram = build("refused", "./testdata/refused")
+var refusedProgram = cmdtest.Build("refused", "./testdata/refused")
 
 // TestRefusedCallsAreSeen: the system calls that a jail was refused are in the result and in the
 // log, as the kernel told of them, whatever the inside says.
 func TestRefusedCallsAreSeen(t *testing.T) {
-	h := newHost(t)
-	h.bin = filepath.Join(h.root, "bin")
-	if out, err := exec.Command("cp", "-R", must(installed())(t),
-		h.bin).CombinedOutput(); err != nil {
+	h := cmdtest.New(t)
+	h.Bin = filepath.Join(h.Root, "bin")
+	if out, err := exec.Command("cp", "-R", cmdtest.Must(cmdtest.Installed())(t),
+		h.Bin).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
-	init := filepath.Join(h.bin, "jail-init")
+	init := filepath.Join(h.Bin, "jail-init")
 	if err := os.Remove(init); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("cp", must(refusedProgram())(t),
+	if out, err := exec.Command("cp", cmdtest.Must(refusedProgram())(t),
 		init).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
-	o := h.jail("run", "--json", "--id", "refused", "--no-workspace", "--", h.probe)
+	o := h.Jail("run", "--json", "--id", "refused", "--no-workspace", "--", h.Probe)
 	var result struct{ Denied []runners.Denial }
-	if err := json.Unmarshal([]byte(o.out), &result); err != nil {
+	if err := json.Unmarshal([]byte(o.Out), &result); err != nil {
 		t.Fatalf("%v: %+v", err, o)
 	}
 	want := map[string]int{"mount": 3, "socket(AF_VSOCK)": 1}
@@ -48,7 +47,7 @@ func TestRefusedCallsAreSeen(t *testing.T) {
 			t.Errorf("denied: %+v", d)
 		}
 	}
-	for _, r := range deniedRecords(t, h, "refused") {
+	for _, r := range cmdtest.DeniedRecords(t, h, "refused") {
 		once := want[r.What] == 1 && r.Count == 0
 		often := r.Count == want[r.What] && !r.First.IsZero() && !r.Last.Before(r.First)
 		if r.Layer != "seccomp" || r.Rule != rule || !once && !often {
@@ -61,50 +60,26 @@ func TestRefusedCallsAreSeen(t *testing.T) {
 	}
 }
 
-// A deniedRecord is a record of the log of something that was refused; a count that is left out is
-// one.
-type deniedRecord struct {
-	Layer, What, Rule string
-	Count             int
-	First, Last       time.Time
-}
-
-// deniedRecords returns the records of what was refused to a run.
-func deniedRecords(t *testing.T, h *host, id string) []deniedRecord {
-	t.Helper()
-	var all []deniedRecord
-	for dec := json.NewDecoder(strings.NewReader(h.jail("audit", "show", "--run", id, "--type",
-		"denied", "--json").out)); ; {
-		var r deniedRecord
-		if err := dec.Decode(&r); err == io.EOF {
-			return all
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, r)
-	}
-}
-
-var asksProgram = build("asks", "./testdata/asks")
+var asksProgram = cmdtest.Build("asks", "./testdata/asks")
 
 // TestNativeRefusals: what a program of the host was refused is in the result and in the log, each
 // thing with its exact count; a flood is as few entries as a run may have, and no call of it is
 // lost (T-409).
 func TestNativeRefusals(t *testing.T) {
-	h := newHost(t)
-	if out, err := exec.Command("cp", must(asksProgram())(t),
-		filepath.Join(h.work, "asks")).CombinedOutput(); err != nil {
+	h := cmdtest.New(t)
+	if out, err := exec.Command("cp", cmdtest.Must(asksProgram())(t),
+		filepath.Join(h.Work, "asks")).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v: %s", err, out)
 	}
 	run := func(id string, args ...string) (denied []runners.Denial, stdout string) {
-		o := h.jail(append([]string{"run", "--json", "--id", id, "--discard", "--profile", "build",
+		o := h.Jail(append([]string{"run", "--json", "--id", id, "--discard", "--profile", "build",
 			"--", "./asks"}, args...)...)
 		var result struct {
 			Denied   []runners.Denial
 			Stdout   string
 			ExitCode int `json:"exit_code"`
 		}
-		if err := json.Unmarshal([]byte(o.out), &result); err != nil || result.ExitCode != 0 {
+		if err := json.Unmarshal([]byte(o.Out), &result); err != nil || result.ExitCode != 0 {
 			t.Fatalf("%v: %+v", err, o)
 		}
 		return result.Denied, result.Stdout
@@ -138,7 +113,7 @@ func TestNativeRefusals(t *testing.T) {
 	}
 	for id, want := range map[string]int{"few": 5, "many": 2 * flood} {
 		got := 0
-		for _, r := range deniedRecords(t, h, id) {
+		for _, r := range cmdtest.DeniedRecords(t, h, id) {
 			got += max(r.Count, 1)
 		}
 		if got != want {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/jail/cgroup"
 )
 
@@ -475,7 +476,7 @@ func (u *rootlessUser) unit(t *testing.T) {
 		filepath.Join(u.bin, "jaild"), "--delegated", "--socket", socket)
 	stop := sync.OnceFunc(func() { u.ok(t, u.home, "systemctl", "--user", "stop", name) })
 	defer stop()
-	eventually(t, "the service answers", func() bool {
+	cmdtest.Eventually(t, "the service answers", func() bool {
 		c, err := net.Dial("unix", socket)
 		if err == nil {
 			c.Close()
@@ -500,7 +501,7 @@ func (u *rootlessUser) unit(t *testing.T) {
 		t.Errorf("a jail is in %q (%v), want it in %s", group, err, want)
 	}
 	stop()
-	eventually(t, "the socket is gone", func() bool {
+	cmdtest.Eventually(t, "the socket is gone", func() bool {
 		_,
 			err := os.Lstat(socket)
 		return os.IsNotExist(err)

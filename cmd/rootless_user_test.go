@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/jail/cgroup"
 )
 
@@ -36,7 +37,7 @@ func newRootlessUser(t *testing.T) *rootlessUser {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(home) })
-	u := &rootlessUser{bin: must(installed())(t), home: home, uid: stranger, gid: stranger}
+	u := &rootlessUser{bin: cmdtest.Must(cmdtest.Installed())(t), home: home, uid: cmdtest.Stranger, gid: cmdtest.Stranger}
 	u.own(t, home)
 	if err := os.Chmod(home, 0o755); err != nil {
 		t.Fatal(err)
@@ -84,7 +85,7 @@ func (u *rootlessUser) logIn(t *testing.T) {
 		}
 		u.uid, u.gid, u.runtime = uid, gid, "/run/user/"+found.Uid
 		u.own(t, u.home)
-		eventually(t, "the service manager of "+name.Name()+" runs", func() bool {
+		cmdtest.Eventually(t, "the service manager of "+name.Name()+" runs", func() bool {
 			_,
 				err := os.Stat(u.runtime + "/systemd/private")
 			return err == nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/runners/runnertest"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
@@ -16,10 +17,10 @@ import (
 // TestRunners: a module and a program of the host, built from the same source, are the same to who
 // runs them.
 func TestRunners(t *testing.T) {
-	h := newHost(t)
-	wasm, program := runnertest.Build(t, h.root, "wasip1", "wasm"), runnertest.Build(t, h.root,
+	h := cmdtest.New(t)
+	wasm, program := runnertest.Build(t, h.Root, "wasip1", "wasm"), runnertest.Build(t, h.Root,
 		"linux", runtime.GOARCH)
-	policy := filepath.Join(h.root, "program.toml")
+	policy := filepath.Join(h.Root, "program.toml")
 	text := "policy = 1\nname = \"program\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\ncommit = \"ask\"\n[[mount]]\nsource = \"" + program + "\"\ntarget = \"/opt/tool\"\naccess = \"read+exec\"\n" +
 		"[tools]\nnative = [\"/opt/tool\"]\n[syscalls]\ngroups = [\"native\"]\n"
 	if err := os.WriteFile(policy, []byte(text), 0o644); err != nil {
@@ -27,26 +28,26 @@ func TestRunners(t *testing.T) {
 	}
 	// The module is compiled once, which has a limit of its own that a busy machine may reach.
 	for n := 0; ; n++ {
-		o := h.jail("run", "--no-workspace", "--", wasm, "exit", "0")
-		if o.code == 0 {
+		o := h.Jail("run", "--no-workspace", "--", wasm, "exit", "0")
+		if o.Code == 0 {
 			break
 		}
-		if n == 4 || !strings.Contains(o.err, "compiling it takes more than") {
+		if n == 4 || !strings.Contains(o.Err, "compiling it takes more than") {
 			t.Fatalf("first run: %+v", o)
 		}
 	}
 	t.Run("wasi", func(t *testing.T) {
-		runnertest.Suite(t, h.runner("--profile", "default", "--", wasm))
+		runnertest.Suite(t, runner(h, "--profile", "default", "--", wasm))
 	})
 	t.Run("native", func(t *testing.T) {
-		runnertest.Suite(t, h.runner("--policy", policy, "--", "/opt/tool"))
+		runnertest.Suite(t, runner(h, "--policy", policy, "--", "/opt/tool"))
 	})
 }
 
 // runner runs what the flags end with.
-func (h *host) runner(flags ...string) runnertest.Runner {
+func runner(h *cmdtest.Host, flags ...string) runnertest.Runner {
 	return func(t testing.TB, r runnertest.Run) runnertest.Result {
-		dir, err := os.MkdirTemp(h.root, "workspace-")
+		dir, err := os.MkdirTemp(h.Root, "workspace-")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,9 +67,9 @@ func (h *host) runner(flags ...string) runnertest.Runner {
 		for _, e := range r.Env {
 			args = append(args, "--env", e)
 		}
-		cmd := exec.Command(filepath.Join(h.bin, "jail"),
+		cmd := exec.Command(filepath.Join(h.Bin, "jail"),
 			append(append(args, flags...), r.Args...)...)
-		cmd.Dir, cmd.Env, cmd.Stdin = h.root, append(h.env, "SECRET="+os.Getenv("SECRET")),
+		cmd.Dir, cmd.Env, cmd.Stdin = h.Root, append(h.Env, "SECRET="+os.Getenv("SECRET")),
 			strings.NewReader(r.Stdin)
 		out, err := cmd.Output()
 		var got struct {

@@ -15,20 +15,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// ask makes one request as that user, and returns the answer.
-func (d *sharedDaemon) ask(uid int, method, path, body string) (status int, text string) {
-	t := d.h.t
+// askAs makes one request as that user, and returns the answer.
+func askAs(d *cmdtest.SharedDaemon, uid int, method, path, body string) (status int, text string) {
+	t := d.H.T
 	t.Helper()
-	c := dialAs(t, uid, d.socket, 1, func(int) string {
+	c := dialAs(t, uid, d.Socket, 1, func(int) string {
 		return fmt.Sprintf(
 			"%s %s HTTP/1.1\r\nHost: jail\r\nConnection: Upgrade\r\nUpgrade: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, api.Upgrade, len(body), body)
 	})[0]
 	defer c.Close()
-	if err := c.SetReadDeadline(time.Now().Add(bound)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(cmdtest.Bound)); err != nil {
 		t.Fatal(err)
 	}
 	r := bufio.NewReader(c)
@@ -57,15 +58,15 @@ func (d *sharedDaemon) ask(uid int, method, path, body string) (status int, text
 // T-505: whatever the API can do with a run, a session or a shadow, to a stranger another user's is
 // not there. The requests are those of openapi.json, which a test holds against what is routed.
 func TestStrangersFindNothing(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	d.admit()
-	h.wants(h.jail("run", "--quiet", "--detach", "--id", "finish", "--keep", "--", "touch", "made"),
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	d.Admit()
+	h.Wants(h.Jail("run", "--quiet", "--detach", "--id", "finish", "--keep", "--", "touch", "made"),
 		0, "")
-	h.wants(h.jail("wait", "finish"), 0, "")
-	living := h.live("living", "--no-workspace")
-	h.session("--id", "opened", "--no-workspace")
-	text, err := os.ReadFile(tree("supervisor", "api", "openapi.json"))
+	h.Wants(h.Jail("wait", "finish"), 0, "")
+	living := h.Live("living", "--no-workspace")
+	h.Session("--id", "opened", "--no-workspace")
+	text, err := os.ReadFile(cmdtest.Tree("supervisor", "api", "openapi.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,19 +94,19 @@ func TestStrangersFindNothing(t *testing.T) {
 				body = "{}"
 			}
 			at := func(id string) string { return strings.ReplaceAll(path, "{id}", id) }
-			missing, said := d.ask(stranger, method, at("nobody"), body)
+			missing, said := askAs(d, cmdtest.Stranger, method, at("nobody"), body)
 			if !strings.Contains(said, `"`+problem.NotFound+`"`) {
 				t.Errorf("%s %s of nobody's: %d %s", method, path, missing, said)
 			}
 			there := false
 			for _, id := range []string{"finish", "living", "opened"} {
-				status, text := d.ask(stranger, method, at(id), body)
+				status, text := askAs(d, cmdtest.Stranger, method, at(id), body)
 				if status != missing || strings.ReplaceAll(text, id, "nobody") != said {
 					t.Errorf("%s %s by a stranger: %d %s, want %d %s", method, at(id), status, text,
 						missing, said)
 				}
 				if method == http.MethodGet && !there { // the control
-					status, _ := d.ask(0, method, at(id), "")
+					status, _ := askAs(d, 0, method, at(id), "")
 					there = status == http.StatusOK
 				}
 			}
@@ -117,53 +118,53 @@ func TestStrangersFindNothing(t *testing.T) {
 	if asked < 12 {
 		t.Errorf("only %d requests are known", asked)
 	}
-	living.says("still here")
-	living.in.Close()
-	h.wants(living.wait(), 0, "")
-	h.wants(h.exec("opened", "--", "true"), 0, "")
-	h.stopSession("opened", 0)
-	h.discard("finish")
+	living.Says("still here")
+	living.In.Close()
+	h.Wants(living.Wait(), 0, "")
+	h.Wants(h.Exec("opened", "--", "true"), 0, "")
+	h.StopSession("opened", 0)
+	h.Discard("finish")
 }
 
 // T-503: who is root in a user namespace of their own is for the daemon the user that they are on
 // the host.
 func TestRootOfANamespace(t *testing.T) {
-	h := newHost(t)
-	h.daemon().admit()
-	live := h.live("roots", "--no-workspace")
-	root := func(args ...string) outcome {
+	h := cmdtest.New(t)
+	h.Daemon().Admit()
+	live := h.Live("roots", "--no-workspace")
+	root := func(args ...string) cmdtest.Outcome {
 		t.Helper()
-		cmd := h.command(args...)
-		one := []syscall.SysProcIDMap{{ContainerID: 0, HostID: stranger, Size: 1}}
+		cmd := h.Command(args...)
+		one := []syscall.SysProcIDMap{{ContainerID: 0, HostID: cmdtest.Stranger, Size: 1}}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: one,
 			GidMappings: one, Credential: &syscall.Credential{NoSetGroups: true}}
 		cmd.Dir = "/"
-		return h.run(cmd)
+		return h.Run(cmd)
 	}
 	if o := root("ps", "--json"); liveIDs(t, o) != "" {
 		t.Errorf("it sees %+v", o)
 	}
-	h.wants(root("kill", "roots"), 127, `no run "roots" is running`)
-	h.wants(root("run", "--id", "theirs", "--no-workspace", "--", "true"), 0, "")
-	if r := h.finished("theirs"); r.Actor.UID != stranger {
+	h.Wants(root("kill", "roots"), 127, `no run "roots" is running`)
+	h.Wants(root("run", "--id", "theirs", "--no-workspace", "--", "true"), 0, "")
+	if r := h.Finished("theirs"); r.Actor.UID != cmdtest.Stranger {
 		t.Errorf("%+v", r)
 	}
-	live.says("still here")
-	live.in.Close()
-	h.wants(live.wait(), 0, "")
+	live.Says("still here")
+	live.In.Close()
+	h.Wants(live.Wait(), 0, "")
 }
 
 // T-506: what a caller names by its path is opened as the caller could, and what a link leads to as
 // well. Nothing waits for a pipe, and of what the caller cannot see nobody says whether it is
 // there.
 func TestPathsOfACaller(t *testing.T) {
-	h := newHost(t)
-	h.daemon().admit()
+	h := cmdtest.New(t)
+	h.Daemon().Admit()
 	const secret = "the secret of a test"
-	closed, open, own := filepath.Join(h.root, "closed"), filepath.Join(h.root, "open"),
-		filepath.Join(h.root, "own")
+	closed, open, own := filepath.Join(h.Root, "closed"), filepath.Join(h.Root, "open"),
+		filepath.Join(h.Root, "own")
 	err := errors.Join(os.Mkdir(own, 0o755), os.WriteFile(filepath.Join(own, "file"), nil, 0o644),
-		os.Chown(own, stranger, stranger),
+		os.Chown(own, cmdtest.Stranger, cmdtest.Stranger),
 		os.Mkdir(closed, 0o700), os.Mkdir(open, 0o755), os.WriteFile(filepath.Join(closed, "there"),
 			[]byte(secret), 0o644),
 		os.WriteFile(filepath.Join(open, "roots"), []byte(secret), 0o600),
@@ -172,10 +173,10 @@ func TestPathsOfACaller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := func(args ...string) outcome {
+	other := func(args ...string) cmdtest.Outcome {
 		t.Helper()
-		o := h.run(as(h.command(args...), stranger))
-		if strings.Contains(o.out+o.err, secret) {
+		o := h.Run(cmdtest.As(h.Command(args...), cmdtest.Stranger))
+		if strings.Contains(o.Out+o.Err, secret) {
 			t.Errorf("%q: %+v", args, o)
 		}
 		return o
@@ -184,7 +185,7 @@ func TestPathsOfACaller(t *testing.T) {
 	// policy mounts.
 	ways := func(path string) [][]string {
 		t.Helper()
-		policy := filepath.Join(h.root, "policy.toml")
+		policy := filepath.Join(h.Root, "policy.toml")
 		if err := os.WriteFile(policy, fmt.Appendf(nil,
 			"policy = 1\ninclude = [\"default\"]\n[[mount]]\nsource = %q\ntarget = \"/given\"\naccess = \"read\"\n", path), 0o644); err != nil {
 			t.Fatal(err)
@@ -192,24 +193,24 @@ func TestPathsOfACaller(t *testing.T) {
 		return [][]string{{"--no-workspace", "--", path}, {"--workspace", path, "--discard", "--",
 			"true"}, {"--policy", policy, "--no-workspace", "--", "ls", "/given"}}
 	}
-	for n, path := range []string{h.probe, own, own} { // the control
+	for n, path := range []string{h.Probe, own, own} { // the control
 		args := append([]string{"run"}, ways(path)[n]...)
 		if n == 0 {
 			args = append(args, "exit", "0")
 		}
-		h.wants(other(args...), 0, "")
+		h.Wants(other(args...), 0, "")
 	}
 	for n, path := range []string{closed, filepath.Join(closed, "there"), filepath.Join(open,
 		"roots"), filepath.Join(open, "pipe"), "/root/x", "/etc/shadow", "/dev/zero", "/dev/tty",
 		"/proc/1/environ", "/proc/self/mem",
-		filepath.Join(h.state, "state", "modules")} {
+		filepath.Join(h.State, "state", "modules")} {
 		link := filepath.Join(open, fmt.Sprintf("link%d", n))
 		if err := os.Symlink(path, link); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{path, link} {
 			for _, args := range ways(name) {
-				if o := other(append([]string{"run"}, args...)...); o.code == 0 {
+				if o := other(append([]string{"run"}, args...)...); o.Code == 0 {
 					t.Errorf("%q: it ran: %+v", args, o)
 				}
 			}
@@ -217,16 +218,16 @@ func TestPathsOfACaller(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--no-workspace", "--", closed + "/%"},
 		{"--workspace", closed + "/%", "--", "true"}} {
-		var said [2]outcome
+		var said [2]cmdtest.Outcome
 		for n, name := range []string{"there", "nowhere"} {
 			var with []string
 			for _, a := range args {
 				with = append(with, strings.ReplaceAll(a, "%", name))
 			}
 			said[n] = other(append([]string{"run"}, with...)...)
-			said[n].err = strings.ReplaceAll(said[n].err, name, "%")
+			said[n].Err = strings.ReplaceAll(said[n].Err, name, "%")
 		}
-		if said[0] != said[1] || said[0].code != 126 {
+		if said[0] != said[1] || said[0].Code != 126 {
 			t.Errorf("%q tells what is there: %+v, %+v", args, said[0], said[1])
 		}
 	}
@@ -235,10 +236,10 @@ func TestPathsOfACaller(t *testing.T) {
 // T-507: the daemon takes no descriptors from its clients: those that come with a request are
 // closed, and the request is answered.
 func TestDescriptorsFromAClient(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	h.wants(h.jail("run", "--no-workspace", "--", "true"), 0, "")
-	before := d.settledDescriptors()
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	h.Wants(h.Jail("run", "--no-workspace", "--", "true"), 0, "")
+	before := settledDescriptors(d)
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +250,7 @@ func TestDescriptorsFromAClient(t *testing.T) {
 	for n := range many {
 		many[n] = int(null.Fd())
 	}
-	c := dialAs(t, 0, d.socket, 1, func(int) string { return askVersion })[0].(*net.UnixConn)
+	c := dialAs(t, 0, d.Socket, 1, func(int) string { return askVersion })[0].(*net.UnixConn)
 	r := bufio.NewReader(c)
 	for n := range 20 {
 		if n > 0 {
@@ -266,7 +267,7 @@ func TestDescriptorsFromAClient(t *testing.T) {
 			resp.StatusCode != http.StatusOK {
 			t.Errorf("%s, %v", resp.Status, err)
 		}
-		if now := d.descriptors(); now > before+8 {
+		if now := openDescriptors(d); now > before+8 {
 			t.Fatalf("the daemon has %d descriptors, and %d before", now, before)
 		}
 	}
@@ -275,20 +276,20 @@ func TestDescriptorsFromAClient(t *testing.T) {
 // T-510: what a tool has in its environment, and what it reads, are in no process's arguments,
 // which every user can read.
 func TestNoSecretsInArguments(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
+	h := cmdtest.New(t)
+	h.Daemon()
 	const secret = "a-secret-of-this-test"
-	policy := filepath.Join(h.root, "policy.toml")
+	policy := filepath.Join(h.Root, "policy.toml")
 	if err := os.WriteFile(policy,
 		[]byte("policy = 1\ninclude = [\"default\"]\n[env]\npass = [\"TOKEN\"]\n"),
 		0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := h.command("run", "--id", "secretive", "--policy", policy, "--no-workspace", "--",
-		h.probe, "lines")
+	cmd := h.Command("run", "--id", "secretive", "--policy", policy, "--no-workspace", "--",
+		h.Probe, "lines")
 	cmd.Env = append(cmd.Env, "TOKEN="+secret)
-	live := h.liveWith(cmd, "secretive")
-	live.says(secret)
+	live := h.LiveWith(cmd, "secretive")
+	live.Says(secret)
 	look := func(what string) bool {
 		t.Helper()
 		found, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -308,6 +309,6 @@ func TestNoSecretsInArguments(t *testing.T) {
 	if !look("secretive") {
 		t.Error("this test sees no arguments")
 	}
-	live.in.Close()
-	h.wants(live.wait(), 0, "")
+	live.In.Close()
+	h.Wants(live.Wait(), 0, "")
 }

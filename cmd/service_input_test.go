@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // dialAs connects as that user. The kernel takes the peer's credentials from the thread that
@@ -31,7 +33,7 @@ func dialAs(t *testing.T, uid int, socket string, n int, first func(i int) strin
 			err = errno
 			return
 		}
-		deadline := time.Now().Add(bound)
+		deadline := time.Now().Add(cmdtest.Bound)
 		for i := 0; i < n; {
 			conn, dialErr := net.Dial("unix", socket)
 			if errors.Is(dialErr, syscall.EAGAIN) && time.Now().Before(deadline) {
@@ -75,11 +77,11 @@ func TestManyConnections(t *testing.T) {
 	if files.Cur < 2*spare {
 		t.Skipf("this test may have %d descriptors only", files.Cur)
 	}
-	h := newHost(t)
-	d := h.daemon()
-	d.admit()
-	h.wants(h.jail("run", "--", "true"), 0, "")
-	descriptors, memory := d.settledDescriptors(), residentKiB(t, d.cmd.Process.Pid)
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	d.Admit()
+	h.Wants(h.Jail("run", "--", "true"), 0, "")
+	descriptors, memory := settledDescriptors(d), cmdtest.ResidentKiB(t, d.Cmd.Process.Pid)
 	said := []string{
 		"", // nothing at all
 		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -92,44 +94,44 @@ func TestManyConnections(t *testing.T) {
 	// Three at a time: one alone could be held to its own bound.
 	const users = 3
 	for uid := range users {
-		dialAs(t, stranger+uid, d.socket, n/users, func(i int) string { return said[i%len(said)] })
-		h.wants(h.jail("run", "--", "true"), 0, "")
+		dialAs(t, cmdtest.Stranger+uid, d.Socket, n/users, func(i int) string { return said[i%len(said)] })
+		h.Wants(h.Jail("run", "--", "true"), 0, "")
 	}
 	// What the daemon had, an eighth of what it may have for connections, and some for a run.
-	if now, most := d.descriptors(), descriptors+min(int(files.Cur)/8, 4096)+spare/8; now > most {
+	if now, most := openDescriptors(d), descriptors+min(int(files.Cur)/8, 4096)+spare/8; now > most {
 		t.Errorf("%d connections: the daemon has %d descriptors, want %d at most", n, now, most)
 	}
-	if now := residentKiB(t, d.cmd.Process.Pid); now > memory+256<<10 {
+	if now := cmdtest.ResidentKiB(t, d.Cmd.Process.Pid); now > memory+256<<10 {
 		t.Errorf("%d connections: the daemon has grown from %d KiB to %d KiB", n, memory, now)
 	} else {
 		t.Logf("%d connections: %d descriptors before and %d with them, resident %d KiB and %d KiB",
-			n, descriptors, d.descriptors(), memory, now)
+			n, descriptors, openDescriptors(d), memory, now)
 	}
-	one := h.command("run", "--no-workspace", "--", "true")
+	one := h.Command("run", "--no-workspace", "--", "true")
 	one.Dir = "/"
-	h.wants(h.run(as(one, stranger+users)), 0, "")
+	h.Wants(h.Run(cmdtest.As(one, cmdtest.Stranger+users)), 0, "")
 }
 
-// few starts a daemon that may have so many descriptors.
-func (h *host) few(descriptors int) *sharedDaemon {
-	h.t.Helper()
-	return h.daemonOf(exec.Command("prlimit", fmt.Sprintf("--nofile=%d", descriptors),
-		filepath.Join(h.bin, "jaild")), nil)
+// daemonWithFew starts a daemon that may have so many descriptors.
+func daemonWithFew(h *cmdtest.Host, descriptors int) *cmdtest.SharedDaemon {
+	h.T.Helper()
+	return h.DaemonOf(exec.Command("prlimit", fmt.Sprintf("--nofile=%d", descriptors),
+		filepath.Join(h.Bin, "jaild")), nil)
 }
 
 // T-508: a user that has all the connections it may have is told so, and nobody else.
 func TestConnectionsOfAUser(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	// 32 connections, of which two are root's, and 27 of one other's
-	d := h.few(256)
-	d.admit()
+	d := daemonWithFew(h, 256)
+	d.Admit()
 	var open []net.Conn
 	// Those of the test itself, root's, may be closing still: then there is one less, and one more
 	// in a moment.
 	fill := func(n int) {
 		t.Helper()
-		for _, c := range dialAs(t, stranger, d.socket, n, func(int) string { return askVersion }) {
-			_ = c.SetReadDeadline(time.Now().Add(bound))
+		for _, c := range dialAs(t, cmdtest.Stranger, d.Socket, n, func(int) string { return askVersion }) {
+			_ = c.SetReadDeadline(time.Now().Add(cmdtest.Bound))
 			if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil &&
 				resp.StatusCode == http.StatusOK {
 				open = append(open, c)
@@ -140,59 +142,59 @@ func TestConnectionsOfAUser(t *testing.T) {
 	if len(open) < 20 {
 		t.Errorf("a user had %d connections", len(open))
 	}
-	ps := func(uid uint32) outcome {
+	ps := func(uid uint32) cmdtest.Outcome {
 		t.Helper()
-		cmd := h.command("ps")
+		cmd := h.Command("ps")
 		cmd.Dir = "/"
-		return h.run(as(cmd, uid))
+		return h.Run(cmdtest.As(cmd, uid))
 	}
-	eventually(t, "the user has all it may have",
-		func() bool { fill(1); return ps(stranger).code != 0 })
+	cmdtest.Eventually(t, "the user has all it may have",
+		func() bool { fill(1); return ps(cmdtest.Stranger).Code != 0 })
 	if len(open) > 27 {
 		t.Errorf("a user had %d connections", len(open))
 	}
-	h.wants(ps(stranger), 125, "jaild is busy: the connections of this user")
-	h.wants(ps(stranger+1), 0, "")
-	h.wants(h.jail("run", "--", "true"), 0, "")
+	h.Wants(ps(cmdtest.Stranger), 125, "jaild is busy: the connections of this user")
+	h.Wants(ps(cmdtest.Stranger+1), 0, "")
+	h.Wants(h.Jail("run", "--", "true"), 0, "")
 	for _, c := range open {
 		c.Close()
 	}
-	eventually(t, "what was given back can be had again",
-		func() bool { return ps(stranger).code == 0 })
+	cmdtest.Eventually(t, "what was given back can be had again",
+		func() bool { return ps(cmdtest.Stranger).Code == 0 })
 }
 
 // With 256 descriptors the daemon runs what they suffice for, tells the others that it is busy, and
 // goes on.
 func TestFewDescriptors(t *testing.T) {
-	h := newHost(t)
-	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"),
+	h := cmdtest.New(t)
+	if err := os.WriteFile(filepath.Join(h.State, "jaild.toml"),
 		[]byte("[admission]\nwait = \"1s\"\n[pool]\nsize = 0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := h.few(256)
-	h.wants(h.jail("run", "--", "true"), 0, "") // compiles it
-	var live []*liveRun
+	d := daemonWithFew(h, 256)
+	h.Wants(h.Jail("run", "--", "true"), 0, "") // compiles it
+	var live []*cmdtest.LiveRun
 	for i := range 5 {
-		live = append(live, h.live(fmt.Sprintf("live%d", i), "--discard"))
+		live = append(live, h.Live(fmt.Sprintf("live%d", i), "--discard"))
 	}
-	t.Logf("%d live runs: %d descriptors", len(live), d.descriptors())
-	outcomes := make([]outcome, 40)
+	t.Logf("%d live runs: %d descriptors", len(live), openDescriptors(d))
+	outcomes := make([]cmdtest.Outcome, 40)
 	var wg sync.WaitGroup
 	for i := range outcomes {
-		cmd := h.command("run", "--", "true")
-		wg.Go(func() { outcomes[i] = h.run(cmd) })
+		cmd := h.Command("run", "--", "true")
+		wg.Go(func() { outcomes[i] = h.Run(cmd) })
 	}
 	wg.Wait()
 	for _, o := range outcomes {
 		// Of those beyond all bounds not all are told why.
-		h.wants(o, 125, "jaild is busy|has more connections than it takes")
+		h.Wants(o, 125, "jaild is busy|has more connections than it takes")
 	}
 	for _, r := range live {
-		r.says("still here")
-		r.in.Close()
-		h.wants(r.wait(), 0, "")
+		r.Says("still here")
+		r.In.Close()
+		h.Wants(r.Wait(), 0, "")
 	}
-	h.wants(h.jail("run", "--", "true"), 0, "")
+	h.Wants(h.Jail("run", "--", "true"), 0, "")
 }
 
 // Of many sessions that are left open, as many stay as one user and all users may have; the others
@@ -204,51 +206,51 @@ func TestSessionsLeftOpen(t *testing.T) {
 		asked, users = 1000, 5
 	}
 	const mine, all = 64, 256 // of sessions
-	h := newHost(t)
+	h := cmdtest.New(t)
 	// What they are promised, and none of them uses, is no more than that here; the host may have
 	// less.
-	if err := os.WriteFile(filepath.Join(h.state, "jaild.toml"),
+	if err := os.WriteFile(filepath.Join(h.State, "jaild.toml"),
 		[]byte("[admission]\nmemory = \"16GiB\"\n[pool]\nsize = 0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := h.daemon()
-	d.admit()
-	outcomes := make([]outcome, asked)
+	d := h.Daemon()
+	d.Admit()
+	outcomes := make([]cmdtest.Outcome, asked)
 	var clients sync.WaitGroup
 	for user := range users {
 		clients.Go(func() {
 			for i := user; i < asked; i += users {
-				cmd := h.command("session", "start", "--no-workspace", "--limit", "memory=32MiB",
+				cmd := h.Command("session", "start", "--no-workspace", "--limit", "memory=32MiB",
 					"--id", fmt.Sprintf("left%d", i))
 				cmd.Dir = "/"
-				outcomes[i] = h.run(as(cmd, uint32(stranger+user)))
+				outcomes[i] = h.Run(cmdtest.As(cmd, uint32(cmdtest.Stranger+user)))
 			}
 		})
 	}
 	clients.Wait()
 	open := 0
 	for _, o := range outcomes {
-		if o.code == 0 {
+		if o.Code == 0 {
 			open++
 			continue
 		}
-		h.wants(o, 125,
+		h.Wants(o, 125,
 			"you have 64 sessions open, as many as one user may have|256 sessions are open, as many as this daemon takes")
 	}
 	if want := min(users*mine, all); open != want {
 		t.Errorf("%d of %d sessions are open, want %d", open, asked, want)
 	}
-	t.Logf("%d sessions are open: the daemon has %d descriptors and %d KiB", open, d.descriptors(),
-		residentKiB(t, d.cmd.Process.Pid))
-	if n := len(h.sessions()); n != open {
+	t.Logf("%d sessions are open: the daemon has %d descriptors and %d KiB", open, openDescriptors(d),
+		cmdtest.ResidentKiB(t, d.Cmd.Process.Pid))
+	if n := len(h.Sessions()); n != open {
 		t.Errorf("%d sessions are listed, want %d", n, open)
 	}
-	one := h.command("run", "--no-workspace", "--", "true")
+	one := h.Command("run", "--no-workspace", "--", "true")
 	one.Dir = "/"
-	h.wants(h.run(as(one, uint32(stranger+users))), 0, "")
-	d.stop()
+	h.Wants(h.Run(cmdtest.As(one, uint32(cmdtest.Stranger+users))), 0, "")
+	d.Stop()
 	ended := 0
-	for _, r := range h.records("", "run.finished") {
+	for _, r := range h.Records("", "run.finished") {
 		if r.Signal == "SIGTERM" {
 			ended++
 		}
@@ -256,15 +258,15 @@ func TestSessionsLeftOpen(t *testing.T) {
 	if ended != open {
 		t.Errorf("%d of %d sessions ended with the daemon, as it is on record", ended, open)
 	}
-	h.wantNothingLeft()
+	h.WantNothingLeft()
 }
 
 // T-504: what is at the socket's path and is not the daemon's own stays there, and the daemon says
 // so.
 func TestSocketNotMine(t *testing.T) {
-	h := newHost(t)
-	socket := filepath.Join(h.state, "jail.sock")
-	target := filepath.Join(h.root, "target")
+	h := cmdtest.New(t)
+	socket := filepath.Join(h.State, "jail.sock")
+	target := filepath.Join(h.Root, "target")
 	if err := os.WriteFile(target, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +281,7 @@ func TestSocketNotMine(t *testing.T) {
 	for name, place := range map[string]func() error{
 		"a link to a file": func() error { return os.Symlink(target, socket) },
 		"a link to nothing": func() error {
-			return os.Symlink(filepath.Join(h.root, "nothing"), socket)
+			return os.Symlink(filepath.Join(h.Root, "nothing"), socket)
 		},
 		"a link to a stale socket": func() error {
 			return errors.Join(stale(target+".sock", 0), os.Symlink(target+".sock", socket))
@@ -287,7 +289,7 @@ func TestSocketNotMine(t *testing.T) {
 		"a directory": func() error { return os.Mkdir(socket, 0o700) },
 		"a pipe":      func() error { return syscall.Mkfifo(socket, 0o600) },
 		"a stale socket of another": func() error {
-			return stale(socket, stranger)
+			return stale(socket, cmdtest.Stranger)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -298,10 +300,10 @@ func TestSocketNotMine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o := h.run(h.jaild())
+			o := h.Run(jaild(h))
 			if want := "jaild: error: socket " + socket +
 				": something else is there, which is not mine to remove\n" +
-				"jaild: hint: end what is there, or name another place with --socket\n"; o.code != 125 || o.err != want {
+				"jaild: hint: end what is there, or name another place with --socket\n"; o.Code != 125 || o.Err != want {
 				t.Errorf("%+v, want %s", o, want)
 			}
 			if after, err := os.Lstat(socket); err != nil || !os.SameFile(before, after) {
@@ -316,14 +318,14 @@ func TestSocketNotMine(t *testing.T) {
 		})
 	}
 	t.Run("in a directory that is a file", func(t *testing.T) {
-		o := h.run(h.jaild("--socket", filepath.Join(target, "jail.sock")))
-		if o.code != 125 || strings.Count(o.err, "\n") > 2 || !strings.Contains(o.err, target) {
+		o := h.Run(jaild(h, "--socket", filepath.Join(target, "jail.sock")))
+		if o.Code != 125 || strings.Count(o.Err, "\n") > 2 || !strings.Contains(o.Err, target) {
 			t.Errorf("%+v", o)
 		}
 	})
 	t.Run("too long for a socket", func(t *testing.T) {
-		o := h.run(h.jaild("--socket", filepath.Join(h.root, strings.Repeat("x", 120))))
-		if o.code != 125 || strings.Count(o.err, "\n") > 2 || !strings.HasPrefix(o.err,
+		o := h.Run(jaild(h, "--socket", filepath.Join(h.Root, strings.Repeat("x", 120))))
+		if o.Code != 125 || strings.Count(o.Err, "\n") > 2 || !strings.HasPrefix(o.Err,
 			"jaild: error: socket ") {
 			t.Errorf("%+v", o)
 		}

@@ -16,17 +16,18 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/wire"
 )
 
 // impostor listens where commands look for the daemon, and does something else with each
 // connection.
-func (h *host) impostor(do func(net.Conn)) (done func()) {
-	h.t.Helper()
-	l, err := net.Listen("unix", filepath.Join(h.state, "other.sock"))
+func impostor(h *cmdtest.Host, do func(net.Conn)) (done func()) {
+	h.T.Helper()
+	l, err := net.Listen("unix", filepath.Join(h.State, "other.sock"))
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	go func() {
 		for {
@@ -40,28 +41,28 @@ func (h *host) impostor(do func(net.Conn)) (done func()) {
 	return func() { l.Close() }
 }
 
-// other is a command that asks the impostor.
-func (h *host) other(args ...string) outcome {
-	h.t.Helper()
-	cmd := h.command(args...)
-	cmd.Env = append(cmd.Env, "JAIL_SOCKET="+filepath.Join(h.state, "other.sock"))
-	return h.run(cmd)
+// askImpostor is a command that asks the impostor.
+func askImpostor(h *cmdtest.Host, args ...string) cmdtest.Outcome {
+	h.T.Helper()
+	cmd := h.Command(args...)
+	cmd.Env = append(cmd.Env, "JAIL_SOCKET="+filepath.Join(h.State, "other.sock"))
+	return h.Run(cmd)
 }
 
 // T-511: a daemon of another version serves a client if they have one API, and else both sides are
 // named before anything is asked for.
 func TestVersionSkew(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
+	h := cmdtest.New(t)
+	d := h.Daemon()
 	for number, want := range map[int]func(args ...string){
-		api.Number: func(args ...string) { h.wants(h.other(args...), 0, "") },
+		api.Number: func(args ...string) { h.Wants(askImpostor(h, args...), 0, "") },
 		api.Number + 1: func(args ...string) {
-			h.wants(h.other(args...), 125,
+			h.Wants(askImpostor(h, args...), 125,
 				fmt.Sprintf(
 					`other.sock is jaild "9.9.9" and speaks API %d; this is jail [^ ]+, which speaks API %d\njail: hint: install`, api.Number+1, api.Number))
 		},
 	} {
-		l, err := net.Listen("unix", filepath.Join(h.state, "other.sock"))
+		l, err := net.Listen("unix", filepath.Join(h.State, "other.sock"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +76,7 @@ func TestVersionSkew(t *testing.T) {
 			},
 			Transport: &http.Transport{DisableKeepAlives: true,
 				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-					return new(net.Dialer).DialContext(ctx, "unix", d.socket)
+					return new(net.Dialer).DialContext(ctx, "unix", d.Socket)
 				}},
 			ModifyResponse: func(r *http.Response) error {
 				if r.Request.URL.Path != api.PathVersion {
@@ -116,7 +117,7 @@ func TestVersionSkew(t *testing.T) {
 
 // What listens on the socket and is no jaild is one sentence.
 func TestNoJaildThere(t *testing.T) {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	for name, do := range map[string]func(net.Conn){
 		"closes":         func(c net.Conn) { c.Close() },
 		"closes, unread": func(c net.Conn) { c.Write([]byte("HTTP/1.1 ")); c.Close() },
@@ -138,74 +139,74 @@ func TestNoJaildThere(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h.t = t
-			done := h.impostor(do)
+			h.T = t
+			done := impostor(h, do)
 			defer done()
 			for _, args := range [][]string{{"ps"}, {"run", "--", "true"}} {
-				o := h.other(args...)
-				h.wants(o, 125, "daemon|socket")
-				if strings.ContainsAny(o.err, "\x1b") || strings.Contains(o.err, "http://jail") {
-					t.Errorf("stderr %q", o.err)
+				o := askImpostor(h, args...)
+				h.Wants(o, 125, "daemon|socket")
+				if strings.ContainsAny(o.Err, "\x1b") || strings.Contains(o.Err, "http://jail") {
+					t.Errorf("stderr %q", o.Err)
 				}
 			}
 		})
 	}
-	h.t = t
+	h.T = t
 }
 
 // A daemon that dies while it answers is one sentence for each client, of whatever it waited for.
 func TestDaemonDiesInAnAnswer(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	h.wants(h.jail("run", "--detach", "--discard", "--input", "--id", "lasting", "--", h.probe,
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	h.Wants(h.Jail("run", "--detach", "--discard", "--input", "--id", "lasting", "--", h.Probe,
 		"lines"), 0, "")
-	h.wants(h.jail("session", "start", "--discard", "--id", "open"), 0, "")
-	wait, logs, attach := h.command("wait", "lasting"), h.command("logs", "-f", "lasting"),
-		h.command("attach", "lasting")
-	results := make(chan outcome)
+	h.Wants(h.Jail("session", "start", "--discard", "--id", "open"), 0, "")
+	wait, logs, attach := h.Command("wait", "lasting"), h.Command("logs", "-f", "lasting"),
+		h.Command("attach", "lasting")
+	results := make(chan cmdtest.Outcome)
 	stdin, err := attach.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stdin.Close()
-	go func() { results <- h.run(wait) }()
-	go func() { results <- h.run(logs) }()
-	go func() { results <- h.run(attach) }()
-	run := h.live("run", "--discard")
-	invocation := h.liveWith(h.command("session", "exec", "open", "--id", "invocation", "--",
-		h.probe, "lines"), "invocation")
-	eventually(t, "five clients are connected", func() bool { return d.clients() >= 5 })
+	go func() { results <- h.Run(wait) }()
+	go func() { results <- h.Run(logs) }()
+	go func() { results <- h.Run(attach) }()
+	run := h.Live("run", "--discard")
+	invocation := h.LiveWith(h.Command("session", "exec", "open", "--id", "invocation", "--",
+		h.Probe, "lines"), "invocation")
+	cmdtest.Eventually(t, "five clients are connected", func() bool { return acceptedClients(d) >= 5 })
 	// What is asked from here on has no answer.
-	if err := d.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := d.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	d.kill()
+	d.Kill()
 	for range 3 {
-		h.wants(<-results, 125, "the daemon (went away|is gone)")
+		h.Wants(<-results, 125, "the daemon (went away|is gone)")
 	}
-	h.wants(run.wait(), 125, "the daemon went away before the run ended\njail: hint: ")
-	h.wants(invocation.wait(), 125, "the daemon went away before the run ended\njail: hint: ")
-	h.daemon().stop()
-	h.discard(namesOf(h)...)
+	h.Wants(run.Wait(), 125, "the daemon went away before the run ended\njail: hint: ")
+	h.Wants(invocation.Wait(), 125, "the daemon went away before the run ended\njail: hint: ")
+	h.Daemon().Stop()
+	h.Discard(namesOf(h)...)
 }
 
-// clients counts the connections that the daemon has accepted.
-func (d *sharedDaemon) clients() int {
+// acceptedClients counts the connections that the daemon has accepted.
+func acceptedClients(d *cmdtest.SharedDaemon) int {
 	text, _ := os.ReadFile("/proc/net/unix")
 	n := 0
 	for line := range strings.Lines(string(text)) {
 		// Number, references, protocol, flags, type, state (3: connected), inode, path.
 		f := strings.Fields(line)
-		if len(f) == 8 && f[5] == "03" && f[7] == d.socket {
+		if len(f) == 8 && f[5] == "03" && f[7] == d.Socket {
 			n++
 		}
 	}
 	return n
 }
 
-func namesOf(h *host) []string {
+func namesOf(h *cmdtest.Host) []string {
 	var kept []string
-	for _, e := range namesIn(filepath.Join(h.state, "state", "workspaces")) {
+	for _, e := range cmdtest.NamesIn(filepath.Join(h.State, "state", "workspaces")) {
 		if id := strings.TrimSuffix(e, ".json"); !strings.HasPrefix(id, ".") && (len(kept) == 0 ||
 			kept[len(kept)-1] != id) {
 			kept = append(kept, id)

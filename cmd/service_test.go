@@ -12,13 +12,15 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // unitFiles are what `make install` puts down for systemd.
 const unitFiles = "../.packaging/systemd"
 
 // A unit is jaild as a service of the systemd that runs this machine.
-type unit struct{ *host }
+type unit struct{ *cmdtest.Host }
 
 // newUnit installs the units, and lets their state be the host's. It needs a machine that nobody
 // else uses: a service of the same name there would be replaced.
@@ -30,17 +32,17 @@ func newUnit(t *testing.T) *unit {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		t.Skip("systemd does not run this machine")
 	}
-	u := &unit{newHost(t)}
-	u.env = append(u.env, "JAIL_SOCKET=/run/jail/jail.sock")
+	u := &unit{cmdtest.New(t)}
+	u.Env = append(u.Env, "JAIL_SOCKET=/run/jail/jail.sock")
 	for _, name := range []string{"jaild.service", "jaild.socket"} {
 		text, err := os.ReadFile(filepath.Join(unitFiles, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		u.put("/run/systemd/system/"+name, strings.ReplaceAll(string(text), "@bindir@", u.bin))
+		u.put("/run/systemd/system/"+name, strings.ReplaceAll(string(text), "@bindir@", u.Bin))
 	}
 	u.put("/run/systemd/system/jaild.service.d/test.conf", "[Service]\nEnvironment=JAIL_STATE="+
-		u.state+"\nWatchdogSec=20\nStartLimitBurst=100\n")
+		u.State+"\nWatchdogSec=20\nStartLimitBurst=100\n")
 	for _, cmd := range [][]string{{"systemd-sysusers"}, {"systemd-tmpfiles", "--create"}} {
 		file, err := filepath.Abs(filepath.Join(unitFiles, strings.TrimPrefix(cmd[0], "systemd-")+
 			".conf"))
@@ -69,47 +71,47 @@ func newUnit(t *testing.T) *unit {
 }
 
 func (u *unit) put(path, text string) {
-	u.t.Helper()
+	u.T.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		u.t.Fatal(err)
+		u.T.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		u.t.Fatal(err)
+		u.T.Fatal(err)
 	}
 }
 
 func (u *unit) must(name string, args ...string) string {
-	u.t.Helper()
+	u.T.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
-		u.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		u.T.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
 
 func (u *unit) ctl(args ...string) string {
-	u.t.Helper()
+	u.T.Helper()
 	return u.must("systemctl", args...)
 }
 
 func (u *unit) property(name string) string {
-	u.t.Helper()
+	u.T.Helper()
 	return u.ctl("show", "-P", name, "jaild.service")
 }
 
 // main returns the daemon that systemd takes for the service.
 func (u *unit) main() int {
-	u.t.Helper()
+	u.T.Helper()
 	pid, err := strconv.Atoi(u.property("MainPID"))
 	if err != nil {
-		u.t.Fatal(err)
+		u.T.Fatal(err)
 	}
 	return pid
 }
 
 func (u *unit) wantActive() {
-	u.t.Helper()
-	eventually(u.t, "the service is active",
+	u.T.Helper()
+	cmdtest.Eventually(u.T, "the service is active",
 		func() bool {
 			return u.property("ActiveState") == "active" && u.property("SubState") == "running"
 		})
@@ -120,7 +122,7 @@ func TestServiceStartsForAClient(t *testing.T) {
 	if pid := u.main(); pid != 0 {
 		t.Fatalf("jaild runs already, as %d", pid)
 	}
-	u.wants(u.jail("run", "--", "true"), 0, "")
+	u.Wants(u.Jail("run", "--", "true"), 0, "")
 	u.wantActive()
 	if got := u.property("StatusText"); !strings.Contains(got, "/run/jail/jail.sock") {
 		t.Errorf("status %q", got)
@@ -142,14 +144,14 @@ func TestServiceStartsForAClient(t *testing.T) {
 		t.Errorf("credential: %q, %v", text, err)
 	}
 	// Its jails are below its own control group, and it is beside them.
-	r := u.live("where")
+	r := u.Live("where")
 	group := u.property("ControlGroup")
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", r.initPID()))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", r.InitPID()))
 	if !bytes.Contains(text, []byte(group+"/jails/where.")) {
 		t.Errorf("the jail is in %s (%v), want it below %s", text, err, group)
 	}
-	r.in.Close()
-	u.wants(r.wait(), 0, "")
+	r.In.Close()
+	u.Wants(r.Wait(), 0, "")
 	for line := range strings.Lines(u.must("systemd-analyze", "verify", "--man=no",
 		"/run/systemd/system/jaild.service")) {
 		// Which managers before 254 do not know.
@@ -169,8 +171,8 @@ func TestServiceJournal(t *testing.T) {
 	}
 	const unitFile, dropIn = "/run/systemd/system/jail-journal.service",
 		"/run/systemd/system/jail-journal.service.d/test.conf"
-	u.put(unitFile, strings.ReplaceAll(string(text), "@bindir@", u.bin))
-	u.put(dropIn, "[Service]\nPrivateTmp=no\nEnvironment=JAIL_STATE="+u.state+"\n")
+	u.put(unitFile, strings.ReplaceAll(string(text), "@bindir@", u.Bin))
+	u.put(dropIn, "[Service]\nPrivateTmp=no\nEnvironment=JAIL_STATE="+u.State+"\n")
 	t.Cleanup(func() {
 		_ = exec.Command("systemctl", "stop", "jail-journal.service").Run()
 		os.RemoveAll(filepath.Dir(dropIn))
@@ -184,8 +186,8 @@ func TestServiceJournal(t *testing.T) {
 	// The journal has runs of other tests.
 	id := fmt.Sprintf("journal-%d", os.Getpid())
 	for _, id := range []string{id, id + "-again"} {
-		u.wants(u.jail("run", "--id", id, "--", "true"), 0, "")
-		eventually(t, "the end of the run is in the journal", func() bool {
+		u.Wants(u.Jail("run", "--id", id, "--", "true"), 0, "")
+		cmdtest.Eventually(t, "the end of the run is in the journal", func() bool {
 			return u.must("journalctl", "--no-pager", "-o", "cat", "JAIL_RUN="+id,
 				"JAIL_TYPE=run.finished") != ""
 		})
@@ -201,25 +203,25 @@ func TestServiceJournal(t *testing.T) {
 
 // recordsOf is how many records the log has of a run.
 func (u *unit) recordsOf(id string) int {
-	u.t.Helper()
-	o := u.jail("audit", "query", "--run", id, "--json")
-	u.wants(o, 0, "")
-	return len(strings.Split(strings.TrimSpace(o.out), "\n"))
+	u.T.Helper()
+	o := u.Jail("audit", "query", "--run", id, "--json")
+	u.Wants(o, 0, "")
+	return len(strings.Split(strings.TrimSpace(o.Out), "\n"))
 }
 
 func TestServiceReload(t *testing.T) {
 	u := newUnit(t)
 	u.ctl("start", "jaild.service")
 	before := u.main()
-	r := u.live("through")
+	r := u.Live("through")
 	u.ctl("reload", "jaild.service")
 	u.wantActive()
 	if got := u.property("StatusText"); got != "reloaded" || u.main() != before {
 		t.Errorf("status %q, pid %d, before %d", got, u.main(), before)
 	}
-	r.says("still here")
-	r.in.Close()
-	u.wants(r.wait(), 0, "")
+	r.Says("still here")
+	r.In.Close()
+	u.Wants(r.Wait(), 0, "")
 }
 
 // An upgrade ends no run and refuses no client.
@@ -227,34 +229,34 @@ func TestServiceUpgrade(t *testing.T) {
 	u := newUnit(t)
 	u.ctl("start", "jaild.service")
 	before := u.main()
-	r := u.live("through")
+	r := u.Live("through")
 	u.ctl("kill", "-s", "USR2", "--kill-who=main", "jaild.service")
-	eventually(t, "another daemon is the service", func() bool { return u.main() != before })
+	cmdtest.Eventually(t, "another daemon is the service", func() bool { return u.main() != before })
 	u.wantActive()
 	after := u.main()
-	u.wants(u.jail("run", "--", "true"), 0, "")
-	r.says("still here")
-	if o := u.jail("ps"); !strings.Contains(o.out, "through") {
+	u.Wants(u.Jail("run", "--", "true"), 0, "")
+	r.Says("still here")
+	if o := u.Jail("ps"); !strings.Contains(o.Out, "through") {
 		t.Errorf("the new daemon does not list the run of the old: %+v", o)
 	}
-	r.in.Close()
-	u.wants(r.wait(), 0, "")
-	eventually(t, "the old daemon ends", func() bool { return syscall.Kill(before, 0) != nil })
+	r.In.Close()
+	u.Wants(r.Wait(), 0, "")
+	cmdtest.Eventually(t, "the old daemon ends", func() bool { return syscall.Kill(before, 0) != nil })
 	if u.main() != after {
 		t.Errorf("the service is %d, and was %d", u.main(), after)
 	}
-	u.wants(u.jail("run", "--", "true"), 0, "")
+	u.Wants(u.Jail("run", "--", "true"), 0, "")
 
 	// What is stopped while an old daemon still has runs ends those, too, and says so on record.
-	r = u.live("ended")
+	r = u.Live("ended")
 	u.ctl("kill", "-s", "USR2", "--kill-who=main", "jaild.service")
-	eventually(t, "another daemon is the service", func() bool { return u.main() != after })
+	cmdtest.Eventually(t, "another daemon is the service", func() bool { return u.main() != after })
 	u.wantActive()
 	u.ctl("stop", "jaild.service")
-	if o := r.wait(); o.code != 143 {
+	if o := r.Wait(); o.Code != 143 {
 		t.Errorf("%+v", o)
 	}
-	if rec := u.finished("ended"); rec.Signal != "SIGTERM" {
+	if rec := u.Finished("ended"); rec.Signal != "SIGTERM" {
 		t.Errorf("%+v", rec)
 	}
 	if got := u.property("Result"); got != "success" {
@@ -279,9 +281,9 @@ func TestServiceRestartUnderLoad(t *testing.T) {
 					return
 				default:
 				}
-				o := u.jail("run", "--no-workspace", "--", "true")
-				if o.code != 0 && o.code != 143 {
-					codes.Store(o.code, o)
+				o := u.Jail("run", "--no-workspace", "--", "true")
+				if o.Code != 0 && o.Code != 143 {
+					codes.Store(o.Code, o)
 				}
 				served.Add(1)
 			}
@@ -289,11 +291,11 @@ func TestServiceRestartUnderLoad(t *testing.T) {
 	}
 	for range 3 {
 		want := served.Load() + 8
-		eventually(t, "clients are served", func() bool { return served.Load() >= want })
+		cmdtest.Eventually(t, "clients are served", func() bool { return served.Load() >= want })
 		u.ctl("restart", "jaild.service")
 	}
 	want := served.Load() + 8
-	eventually(t, "clients are served", func() bool { return served.Load() >= want })
+	cmdtest.Eventually(t, "clients are served", func() bool { return served.Load() >= want })
 	close(stop)
 	clients.Wait()
 	codes.Range(func(code, o any) bool {
@@ -307,23 +309,23 @@ func TestServiceCrash(t *testing.T) {
 	u := newUnit(t)
 	u.ctl("start", "jaild.service")
 	before := u.main()
-	r := u.live("lost")
+	r := u.Live("lost")
 	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if o := r.wait(); o.code != 125 {
+	if o := r.Wait(); o.Code != 125 {
 		t.Errorf("%+v", o)
 	}
-	u.wants(u.jail("run", "--", "true"), 0, "") // by the next one
+	u.Wants(u.Jail("run", "--", "true"), 0, "") // by the next one
 	u.wantActive()
 	if u.main() == before {
 		t.Error("the same daemon")
 	}
-	if rec := u.finished("lost"); !strings.Contains(rec.Error, "killed") {
+	if rec := u.Finished("lost"); !strings.Contains(rec.Error, "killed") {
 		t.Errorf("%+v", rec)
 	}
 	// Its shadow is kept, for a person to look at.
-	u.discard("lost")
+	u.Discard("lost")
 }
 
 // One that does not answer is killed and started anew.
@@ -336,12 +338,12 @@ func TestServiceWatchdog(t *testing.T) {
 	if err := syscall.Kill(before, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another daemon is the service", func() bool {
+	cmdtest.Eventually(t, "another daemon is the service", func() bool {
 		pid := u.main()
 		return pid != 0 && pid != before
 	})
 	u.wantActive()
-	u.wants(u.jail("run", "--", "true"), 0, "")
+	u.Wants(u.Jail("run", "--", "true"), 0, "")
 }
 
 // Boot: what is enabled is wanted by the targets.

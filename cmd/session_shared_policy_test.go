@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // A ceiling with engine = "own" refuses a session that asks for a shared engine, and narrows a
@@ -22,30 +24,30 @@ func TestSharedEngineCeiling(t *testing.T) {
 		{"shared", "policy = 1\n[session]\nengine = \"shared\"\n", true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newPolicyHost(t, map[string]string{"ceiling": c.ceiling})
-			h.listens()
+			h := cmdtest.NewPolicyHost(t, map[string]string{"ceiling": c.ceiling})
+			h.Listens()
 			runs := func(name string, shared bool, flags ...string) {
 				t.Helper()
-				id := h.session(flags...)
-				h.wants(h.exec(id, "--id", name, "--", h.probe, "exit", "0"), 0, "")
-				if all := h.sessions(); len(all) != 1 || all[0].SharedEngine != shared ||
-					(h.engineOf(name) != "") != shared {
-					t.Errorf("%s: engine %q, sessions %+v", name, h.engineOf(name), all)
+				id := h.Session(flags...)
+				h.Wants(h.Exec(id, "--id", name, "--", h.Probe, "exit", "0"), 0, "")
+				if all := h.Sessions(); len(all) != 1 || all[0].SharedEngine != shared ||
+					(h.EngineOf(name) != "") != shared {
+					t.Errorf("%s: engine %q, sessions %+v", name, h.EngineOf(name), all)
 				}
-				h.stopSession(id, 0)
+				h.StopSession(id, 0)
 			}
 			if c.asked {
 				runs("asked", true, "--shared-engine")
 			} else {
-				h.wants(h.jail("session", "start", "--shared-engine"), 126,
+				h.Wants(h.Jail("session", "start", "--shared-engine"), 126,
 					`a shared engine is not permitted: ceiling says session.engine = "own"`)
-				if all := h.sessions(); len(all) != 0 {
+				if all := h.Sessions(); len(all) != 0 {
 					t.Errorf("sessions %+v", all)
 				}
 			}
 			runs("unasked", false)
 			runs("profile", c.shared, "--policy",
-				h.profileWith("shared", "[session]\nengine = \"shared\""))
+				profileWith(h.Host, "shared", "[session]\nengine = \"shared\""))
 		})
 	}
 }
@@ -53,17 +55,17 @@ func TestSharedEngineCeiling(t *testing.T) {
 // With workspace.target = "same" the modules of a shared engine find the workspace at the
 // directory's own path, and at /workspace where that path lies in a mount of the policy.
 func TestSharedEngineTarget(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
-	_, modules := h.targetPolicies()
-	outside := outsideMounts(t)
-	for _, c := range []struct{ dir, path string }{{outside, outside}, {h.work, "/workspace"}} {
+	h := cmdtest.New(t)
+	h.Daemon()
+	_, modules := h.TargetPolicies()
+	outside := cmdtest.OutsideMounts(t)
+	for _, c := range []struct{ dir, path string }{{outside, outside}, {h.Work, "/workspace"}} {
 		docs := filepath.Join(c.dir, "docs")
 		if err := errors.Join(os.Mkdir(docs, 0o755),
 			os.WriteFile(filepath.Join(docs, "here"), []byte("below\n"), 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		id := h.session("--policy", modules, "--workspace", c.dir, "--shared-engine")
+		id := h.Session("--policy", modules, "--workspace", c.dir, "--shared-engine")
 		engines := map[string]bool{}
 		for i, step := range []struct {
 			args []string
@@ -77,21 +79,21 @@ func TestSharedEngineTarget(t *testing.T) {
 			{[]string{"find", c.path, "-name", "made"}, c.path + "/made\n"},
 		} {
 			name := fmt.Sprintf("step%d", i)
-			o := h.from(docs, append([]string{"session", "exec", id, "--id", name, "--"},
+			o := h.From(docs, append([]string{"session", "exec", id, "--id", name, "--"},
 				step.args...)...)
-			if o.code != 0 || o.out != step.out {
+			if o.Code != 0 || o.Out != step.out {
 				t.Errorf("%s: %q: %+v, want %q", c.dir, step.args, o, step.out)
 			}
-			engines[h.engineOf(name)] = true
+			engines[h.EngineOf(name)] = true
 		}
 		// Each command is one of the same module.
 		if len(engines) != 1 || engines[""] {
 			t.Errorf("%s: engines %v", c.dir, engines)
 		}
-		h.stopSession(id, 1)
-		if o := h.jail("diff", id); !strings.Contains(o.out, "A made") {
+		h.StopSession(id, 1)
+		if o := h.Jail("diff", id); !strings.Contains(o.Out, "A made") {
 			t.Errorf("%s: %+v", c.dir, o)
 		}
-		h.discard(id)
+		h.Discard(id)
 	}
 }

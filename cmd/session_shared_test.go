@@ -2,7 +2,6 @@ package cmd_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,127 +9,114 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/supervisor/api"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
-// engineOf returns the shared engine that the record of a run's start names, or "".
-func (h *host) engineOf(id string) string {
-	h.t.Helper()
-	o := h.jail("audit", "query", "--json", "--run", id, "--type", "run.started")
-	var r struct{ Start, Engine string }
-	if err := json.Unmarshal([]byte(strings.SplitN(o.out, "\n", 2)[0]), &r); err != nil {
-		h.t.Fatalf("%s: %v: %+v", id, err, o)
-	}
-	if (r.Engine != "") != (r.Start == "shared") {
-		h.t.Errorf("run %s: start %q, engine %q", id, r.Start, r.Engine)
-	}
-	return r.Engine
-}
-
 // profileWith writes a profile like the default one, and returns its file.
-func (h *host) profileWith(name, text string) string {
-	h.t.Helper()
-	path := filepath.Join(h.root, name+".toml")
+func profileWith(h *cmdtest.Host, name, text string) string {
+	h.T.Helper()
+	path := filepath.Join(h.Root, name+".toml")
 	text = fmt.Sprintf("policy = 1\nname = %q\ninclude = [\"default\"]\n%s\n", name, text)
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	return path
 }
 
 // execOf starts an invocation of the probe that answers lines, with flags before the tool.
-func (h *host) execOf(session, id string, flags ...string) *liveRun {
-	h.t.Helper()
+func execOf(h *cmdtest.Host, session, id string, flags ...string) *cmdtest.LiveRun {
+	h.T.Helper()
 	args := append([]string{"session", "exec", session, "--id", id}, flags...)
-	return h.liveWith(h.command(append(args, "--", h.probe, "lines")...), id)
+	return h.LiveWith(h.Command(append(args, "--", h.Probe, "lines")...), id)
 }
 
 // The modules of a session with a shared engine run in one process, each with an instance,
 // descriptors, arguments and variables of its own, and the record of each says so. A program of the
 // host has a jail of its own, as in any session.
 func TestSharedEngine(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
-	h.files(map[string]string{"a.txt": "one\n"})
-	both := filepath.Join(h.root, "both.toml")
+	h := cmdtest.New(t)
+	h.Daemon()
+	h.Files(map[string]string{"a.txt": "one\n"})
+	both := filepath.Join(h.Root, "both.toml")
 	if err := os.WriteFile(both, []byte("policy = 1\nname = \"both\"\ninclude = [\"build\"]\n"+
 		"[tools]\nmodules = [\"**\"]\n[env]\nallow = [\"*\"]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	id := h.session("--policy", both, "--shared-engine")
-	if all := h.sessions(); len(all) != 1 || !all[0].SharedEngine {
+	id := h.Session("--policy", both, "--shared-engine")
+	if all := h.Sessions(); len(all) != 1 || !all[0].SharedEngine {
 		t.Errorf("sessions %+v", all)
 	}
-	first := h.execOf(id, "first", "--env", "SECRET=1")
-	second := h.execOf(id, "second")
-	if a, b := first.initPID(), second.initPID(); a != b {
+	first := execOf(h, id, "first", "--env", "SECRET=1")
+	second := execOf(h, id, "second")
+	if a, b := first.InitPID(), second.InitPID(); a != b {
 		t.Errorf("processes %d and %d", a, b)
 	}
-	engine := h.engineOf("first")
-	if engine == "" || h.engineOf("second") != engine {
-		t.Errorf("engines %q and %q", engine, h.engineOf("second"))
+	engine := h.EngineOf("first")
+	if engine == "" || h.EngineOf("second") != engine {
+		t.Errorf("engines %q and %q", engine, h.EngineOf("second"))
 	}
 	for _, step := range []struct {
 		args []string
 		out  string
 	}{
-		{[]string{h.probe, "args", "x"}, "args"},
-		{[]string{h.probe, "env"}, ""},
-		{[]string{h.probe, "open", "10"}, ""},
+		{[]string{h.Probe, "args", "x"}, "args"},
+		{[]string{h.Probe, "env"}, ""},
+		{[]string{h.Probe, "open", "10"}, ""},
 	} {
-		o := h.exec(id, append([]string{"--id", "third", "--"}, step.args...)...)
-		if o.code != 0 || strings.Contains(o.out, "SECRET") || strings.Contains(o.out, "lines") {
+		o := h.Exec(id, append([]string{"--id", "third", "--"}, step.args...)...)
+		if o.Code != 0 || strings.Contains(o.Out, "SECRET") || strings.Contains(o.Out, "lines") {
 			t.Errorf("%q: %+v", step.args, o)
 		}
-		if h.engineOf("third") != engine {
-			t.Errorf("%q had engine %q, not %q", step.args, h.engineOf("third"), engine)
+		if h.EngineOf("third") != engine {
+			t.Errorf("%q had engine %q, not %q", step.args, h.EngineOf("third"), engine)
 		}
 	}
 	// What one opens is no descriptor of another, nor does it take what another may open.
-	h.wants(h.exec(id, "--", h.probe, "open", "100000"), 1, "")
-	first.says("still")
-	second.says("here")
+	h.Wants(h.Exec(id, "--", h.Probe, "open", "100000"), 1, "")
+	first.Says("still")
+	second.Says("here")
 	// The end of one's input is no other's.
-	first.in.Close()
-	if o := first.wait(); o.code != 0 {
+	first.In.Close()
+	if o := first.Wait(); o.Code != 0 {
 		t.Errorf("the first ended with %+v", o)
 	}
-	second.says("alone")
+	second.Says("alone")
 	// Files belong to the session: programs of the host see what a module wrote.
-	h.wants(h.exec(id, "--", "sed", "-i", "s/one/two/", "a.txt"), 0, "")
-	if o := h.exec(id, "--id", "native", "--", "/bin/cat", "a.txt"); o.out != "two\n" {
+	h.Wants(h.Exec(id, "--", "sed", "-i", "s/one/two/", "a.txt"), 0, "")
+	if o := h.Exec(id, "--id", "native", "--", "/bin/cat", "a.txt"); o.Out != "two\n" {
 		t.Errorf("a program of the host: %+v", o)
 	}
-	if h.engineOf("native") != "" {
+	if h.EngineOf("native") != "" {
 		t.Error("a program of the host ran in a shared engine")
 	}
-	second.in.Close()
-	second.wait()
-	if r := h.objectOf("session", "exec", id, "--json", "--", h.probe, "exit", "7"); r.ExitCode != 7 ||
+	second.In.Close()
+	second.Wait()
+	if r := h.ObjectOf("session", "exec", id, "--json", "--", h.Probe, "exit", "7"); r.ExitCode != 7 ||
 		r.Session != id || r.Audit.First == 0 {
 		t.Errorf("result %+v", r)
 	}
-	h.stopSession(id, 1, "--discard")
+	h.StopSession(id, 1, "--discard")
 	// Without being asked for there is none.
-	id = h.session()
-	h.wants(h.exec(id, "--id", "control", "--", h.probe, "args"), 0, "")
-	if h.engineOf("control") != "" || h.sessions()[0].SharedEngine {
+	id = h.Session()
+	h.Wants(h.Exec(id, "--id", "control", "--", h.Probe, "args"), 0, "")
+	if h.EngineOf("control") != "" || h.Sessions()[0].SharedEngine {
 		t.Error("a session shared an engine that nobody asked for")
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 }
 
 // The API has it as well, and its invocations run at one time.
 func TestSharedEngineAPI(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
-	c, err := api.Dial(t.Context(), filepath.Join(h.state, "jail.sock"))
+	h := cmdtest.New(t)
+	h.Daemon()
+	c, err := api.Dial(t.Context(), filepath.Join(h.State, "jail.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s, err := c.StartSession(t.Context(), message.SessionRequest{SharedEngine: true,
-		Request: message.Request{ID: "shared-api", Profile: "default", Dir: h.work}})
+		Request: message.Request{ID: "shared-api", Profile: "default", Dir: h.Work}})
 	if err != nil || !s.SharedEngine {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -140,8 +126,8 @@ func TestSharedEngineAPI(t *testing.T) {
 		go func() {
 			var out bytes.Buffer
 			word := fmt.Sprintf("word-%d", i)
-			res, err := c.Exec(t.Context(), s.ID, message.ExecRequest{Tool: h.probe,
-				Args: []string{"lines"}, Dir: h.work}, strings.NewReader(word+"\n"), &out, &out, nil)
+			res, err := c.Exec(t.Context(), s.ID, message.ExecRequest{Tool: h.Probe,
+				Args: []string{"lines"}, Dir: h.Work}, strings.NewReader(word+"\n"), &out, &out, nil)
 			if err == nil && (res.ExitCode != 0 || out.String() != "got "+word+"\n") {
 				err = fmt.Errorf("%s: %q, %+v", word, &out, res)
 			}
@@ -153,12 +139,12 @@ func TestSharedEngineAPI(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	h.stopSession(s.ID, 0)
+	h.StopSession(s.ID, 0)
 	engines := map[string]bool{}
-	all := h.records("", "run.finished")
+	all := h.Records("", "run.finished")
 	for _, r := range all {
 		if r.Run != s.ID {
-			engines[h.engineOf(r.Run)] = true
+			engines[h.EngineOf(r.Run)] = true
 		}
 	}
 	// Each has an end on record, and of the engine there was one.
@@ -170,23 +156,23 @@ func TestSharedEngineAPI(t *testing.T) {
 // When the process of an engine ends, the invocations in it are told that, and the next one gets a
 // new process.
 func TestSharedEngineCrash(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
-	id := h.session("--shared-engine")
-	first, second := h.execOf(id, "first"), h.execOf(id, "second")
-	if err := syscall.Kill(first.initPID(), syscall.SIGKILL); err != nil {
+	h := cmdtest.New(t)
+	h.Daemon()
+	id := h.Session("--shared-engine")
+	first, second := execOf(h, id, "first"), execOf(h, id, "second")
+	if err := syscall.Kill(first.InitPID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []*liveRun{first, second} {
-		h.wants(r.wait(), 125, "the shared engine of session .* ended while the tool ran in it: it was ended by SIGKILL")
+	for _, r := range []*cmdtest.LiveRun{first, second} {
+		h.Wants(r.Wait(), 125, "the shared engine of session .* ended while the tool ran in it: it was ended by SIGKILL")
 	}
-	h.wants(h.exec(id, "--id", "next", "--", h.probe, "exit", "3"), 3, "")
-	if a, b := h.engineOf("first"), h.engineOf("next"); a == "" || b == "" || a == b {
+	h.Wants(h.Exec(id, "--id", "next", "--", h.Probe, "exit", "3"), 3, "")
+	if a, b := h.EngineOf("first"), h.EngineOf("next"); a == "" || b == "" || a == b {
 		t.Errorf("engines %q and %q", a, b)
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 	for _, name := range []string{"first", "second", "next"} {
-		if f := h.finished(name); (f.Error == "") != (name == "next") {
+		if f := h.Finished(name); (f.Error == "") != (name == "next") {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
@@ -194,17 +180,17 @@ func TestSharedEngineCrash(t *testing.T) {
 
 // Each invocation is held to its limits, and ended alone.
 func TestSharedEngineLimits(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
-	id := h.session("--policy", h.profileWith("limited",
+	h := cmdtest.New(t)
+	h.Daemon()
+	id := h.Session("--policy", profileWith(h, "limited",
 		"[limits]\nwall = \"10m\"\ncpu_time = \"2s\"\nmemory = \"256MiB\"\noutput = \"1MiB\""),
 		"--shared-engine")
-	beside := h.execOf(id, "beside")
-	spin := h.command("session", "exec", id, "--id", "spin", "--", h.probe, "spin")
-	if o := h.run(spin); o.code != 124 || !strings.Contains(o.err, "cpu_time") {
+	beside := execOf(h, id, "beside")
+	spin := h.Command("session", "exec", id, "--id", "spin", "--", h.Probe, "spin")
+	if o := h.Run(spin); o.Code != 124 || !strings.Contains(o.Err, "cpu_time") {
 		t.Errorf("an endless loop: %+v", o)
 	}
-	beside.says("after the loop")
+	beside.Says("after the loop")
 	for _, c := range []struct {
 		limit string
 		code  int
@@ -213,115 +199,115 @@ func TestSharedEngineLimits(t *testing.T) {
 		{"memory", 2, []string{"memory", "1000"}},
 		{"output", 137, []string{"flood", "64"}},
 	} {
-		r := h.objectOf(append([]string{"session", "exec", id, "--json", "--", h.probe},
+		r := h.ObjectOf(append([]string{"session", "exec", id, "--json", "--", h.Probe},
 			c.args...)...)
 		if r.ExitCode != c.code || r.Limit == nil || r.Limit.Name != c.limit {
 			t.Errorf("%s: exit code %d, limit %+v, %v", c.limit, r.ExitCode, r.Limit, r.Error)
 		}
-		beside.says("after " + c.limit)
+		beside.Says("after " + c.limit)
 	}
 	// One that waits for nothing, one that waits for input, and one that computes.
 	for i, args := range [][]string{{"sleep", "1h"}, {"lines"}, {"spin"}} {
 		name := fmt.Sprintf("cancelled%d", i)
-		cmd := h.command(append([]string{"session", "exec", id, "--id", name, "--", h.probe},
+		cmd := h.Command(append([]string{"session", "exec", id, "--id", name, "--", h.Probe},
 			args...)...)
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		ended := make(chan outcome, 1)
-		go func() { ended <- h.run(cmd) }()
-		eventually(t, name+" runs", func() bool {
-			return strings.Contains(h.jail("ps").out, name)
+		ended := make(chan cmdtest.Outcome, 1)
+		go func() { ended <- h.Run(cmd) }()
+		cmdtest.Eventually(t, name+" runs", func() bool {
+			return strings.Contains(h.Jail("ps").Out, name)
 		})
-		h.wants(h.jail("kill", name), 0, "")
-		if o := <-ended; o.code != 137 {
+		h.Wants(h.Jail("kill", name), 0, "")
+		if o := <-ended; o.Code != 137 {
 			t.Errorf("%q: %+v", args, o)
 		}
 		in.Close()
-		beside.says("after " + name)
+		beside.Says("after " + name)
 	}
-	engine := h.engineOf("beside")
+	engine := h.EngineOf("beside")
 	for _, name := range []string{"spin", "cancelled0", "cancelled1", "cancelled2"} {
-		if h.engineOf(name) != engine {
-			t.Errorf("%s ran in engine %q, not %q", name, h.engineOf(name), engine)
+		if h.EngineOf(name) != engine {
+			t.Errorf("%s ran in engine %q, not %q", name, h.EngineOf(name), engine)
 		}
 	}
-	beside.in.Close()
-	if o := beside.wait(); o.code != 0 {
+	beside.In.Close()
+	if o := beside.Wait(); o.Code != 0 {
 		t.Errorf("beside: %+v", o)
 	}
-	r := h.objectOf("session", "exec", id, "--json", "--limit", "wall=300ms", "--", h.probe,
+	r := h.ObjectOf("session", "exec", id, "--json", "--limit", "wall=300ms", "--", h.Probe,
 		"spin")
 	if r.ExitCode != 124 || r.Limit == nil || r.Limit.Name != "wall" {
 		t.Errorf("wall: %+v", r)
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 }
 
 // If the memory of all invocations in an engine runs out, the kernel kills the process, and the
 // result of each invocation names that limit.
 func TestSharedEngineMemory(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
-	id := h.session("--policy", h.profileWith("small", "[limits]\nmemory = \"256MiB\"\nwall = \"10m\""),
+	h := cmdtest.New(t)
+	h.Daemon()
+	id := h.Session("--policy", profileWith(h, "small", "[limits]\nmemory = \"256MiB\"\nwall = \"10m\""),
 		"--shared-engine")
-	keep := func(name string) *liveRun {
-		cmd := h.command("session", "exec", id, "--id", name, "--", h.probe, "keep", "140")
-		return h.liveWith(cmd, name)
+	keep := func(name string) *cmdtest.LiveRun {
+		cmd := h.Command("session", "exec", id, "--id", name, "--", h.Probe, "keep", "140")
+		return h.LiveWith(cmd, name)
 	}
 	first := keep("first")
-	last := h.objectOf("session", "exec", id, "--json", "--id", "last", "--", h.probe, "keep", "140")
+	last := h.ObjectOf("session", "exec", id, "--json", "--id", "last", "--", h.Probe, "keep", "140")
 	if last.ExitCode != 137 || last.Limit == nil || last.Limit.Name != "memory" {
 		t.Errorf("the last: %+v, %v", last, last.Error)
 	}
-	if o := first.wait(); o.code != 137 || !strings.Contains(o.err, "memory") {
+	if o := first.Wait(); o.Code != 137 || !strings.Contains(o.Err, "memory") {
 		t.Errorf("the first: %+v", o)
 	}
-	h.wants(h.exec(id, "--", h.probe, "exit", "0"), 0, "")
-	h.stopSession(id, 0)
+	h.Wants(h.Exec(id, "--", h.Probe, "exit", "0"), 0, "")
+	h.StopSession(id, 0)
 }
 
 // A policy whose engine is "own" forbids a shared one; a policy may have every session share one.
 func TestSharedEnginePolicy(t *testing.T) {
-	h := newHost(t)
-	h.daemon()
-	own := h.profileWith("own", "[session]\nengine = \"own\"")
-	h.wants(h.jail("session", "start", "--policy", own, "--shared-engine"), 126,
+	h := cmdtest.New(t)
+	h.Daemon()
+	own := profileWith(h, "own", "[session]\nengine = \"own\"")
+	h.Wants(h.Jail("session", "start", "--policy", own, "--shared-engine"), 126,
 		`a shared engine is not permitted: .* says session.engine = "own"`)
-	id := h.session("--policy", own)
-	h.wants(h.exec(id, "--id", "apart", "--", h.probe, "exit", "0"), 0, "")
-	if h.engineOf("apart") != "" {
+	id := h.Session("--policy", own)
+	h.Wants(h.Exec(id, "--id", "apart", "--", h.Probe, "exit", "0"), 0, "")
+	if h.EngineOf("apart") != "" {
 		t.Error("a shared engine where the profile forbids it")
 	}
-	h.stopSession(id, 0)
-	shared := h.profileWith("shared", "[session]\nengine = \"shared\"")
-	id = h.session("--policy", shared)
-	h.wants(h.exec(id, "--id", "together", "--", h.probe, "exit", "0"), 0, "")
-	if h.engineOf("together") == "" {
+	h.StopSession(id, 0)
+	shared := profileWith(h, "shared", "[session]\nengine = \"shared\"")
+	id = h.Session("--policy", shared)
+	h.Wants(h.Exec(id, "--id", "together", "--", h.Probe, "exit", "0"), 0, "")
+	if h.EngineOf("together") == "" {
 		t.Error("no shared engine where the profile has one")
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 }
 
 // What a daemon that was killed had begun in a shared engine gets its end on record.
 func TestSharedEngineKilledDaemon(t *testing.T) {
-	h := newHost(t)
-	d := h.daemon()
-	id := h.session("--shared-engine")
-	live := h.execOf(id, "live")
-	engine := live.initPID()
-	d.kill()
-	live.in.Close()
-	live.wait()
-	h.daemon()
+	h := cmdtest.New(t)
+	d := h.Daemon()
+	id := h.Session("--shared-engine")
+	live := execOf(h, id, "live")
+	engine := live.InitPID()
+	d.Kill()
+	live.In.Close()
+	live.Wait()
+	h.Daemon()
 	// It answers when it has cleared up.
-	h.sessions()
-	if f := h.finished("live"); f.Error == "" {
+	h.Sessions()
+	if f := h.Finished("live"); f.Error == "" {
 		t.Errorf("the end: %+v", f)
 	}
-	eventually(t, "the engine has ended", func() bool {
+	cmdtest.Eventually(t, "the engine has ended", func() bool {
 		return syscall.Kill(engine, 0) != nil
 	})
-	h.discard(id)
+	h.Discard(id)
 }

@@ -13,24 +13,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 	"github.com/jail-sandbox/jail/jail"
 	"github.com/jail-sandbox/jail/supervisor/message"
 )
 
-var nativeProbe = build("probe", "./testdata/probe")
-
-// groupOf are the control groups of a session's calls.
-func groupOf(session string) []string {
-	found, _ := filepath.Glob("/sys/fs/cgroup/*/jail/" + session + ".[0-9]*.session")
-	more, _ := filepath.Glob("/sys/fs/cgroup/jail/" + session + ".[0-9]*.session")
-	return append(found, more...)
-}
+var nativeProbe = cmdtest.Build("probe", "./testdata/probe")
 
 // callsOf are the processes in a session's control group: those of its calls, and of what waits for
 // them.
 func callsOf(t *testing.T, session string) (pids []int) {
 	t.Helper()
-	for _, group := range groupOf(session) {
+	for _, group := range cmdtest.GroupOf(session) {
 		err := filepath.WalkDir(group, func(path string, d os.DirEntry, err error) error {
 			if err != nil || d.Name() != "cgroup.procs" {
 				// A leaf may go meanwhile.
@@ -55,33 +49,33 @@ func callsOf(t *testing.T, session string) (pids []int) {
 // and so is what the kernel says of its jail and what the tool sees; over a shadow, over a
 // directory that is read-only, and without one.
 func TestSessionWarm(t *testing.T) {
-	h := newHost(t)
-	h.pool(2)
-	h.daemon()
-	h.files(map[string]string{"a.txt": "one\n"})
+	h := cmdtest.New(t)
+	h.Pool(2)
+	h.Daemon()
+	h.Files(map[string]string{"a.txt": "one\n"})
 	for _, flags := range [][]string{{"--profile", "default"}, {"--profile", "readonly"},
 		{"--no-workspace"}} {
-		id := h.session(append(flags, "--discard")...)
+		id := h.Session(append(flags, "--discard")...)
 		var plans []string
 		var places []jail.Plan
-		for n, want := range []string{startCold, startWarm} {
-			live := h.liveExec(id, want+id)
-			v := h.verification(want+id, 0)
-			if !v.OK || v.PID != live.initPID() || len(v.Findings) < 40 {
+		for n, want := range []string{cmdtest.StartCold, cmdtest.StartWarm} {
+			live := liveExec(h, id, want+id)
+			v := h.Verification(want+id, 0)
+			if !v.OK || v.PID != live.InitPID() || len(v.Findings) < 40 {
 				t.Errorf("%q: %+v", flags, v)
 			}
-			if got := h.startOf(want + id); got != want {
+			if got := h.StartOf(want + id); got != want {
 				t.Errorf("%q: call %d is %s", flags, n, got)
 			}
-			p := h.planOf(want + id)
+			p := h.PlanOf(want + id)
 			places = append(places, p)
 			p.ID, p.Cgroup.Path = "", ""
-			plans = append(plans, string(must(json.Marshal(p))(t)))
-			live.in.Close()
-			if o := live.wait(); o.code != 0 || o.err != "" {
+			plans = append(plans, string(cmdtest.Must(json.Marshal(p))(t)))
+			live.In.Close()
+			if o := live.Wait(); o.Code != 0 || o.Err != "" {
 				t.Errorf("%q: %+v", flags, o)
 			}
-			h.stands(1)
+			h.Stands(1)
 		}
 		if plans[0] != plans[1] {
 			t.Errorf("%q: the warm call's plan is\n%s\nand the cold one's\n%s", flags, plans[1],
@@ -92,15 +86,15 @@ func TestSessionWarm(t *testing.T) {
 			t.Errorf("%q: control groups %s and %s", flags, a, b)
 		}
 		// The directory that a jail which waited has is as read-only as any.
-		if o := h.exec(id, "--id", "write"+id, "--", h.probe, "fill", "/workspace/new",
-			"1"); (o.code == 0) != (flags[len(flags)-1] == "default") ||
-			h.startOf("write"+id) != startWarm {
-			t.Errorf("%q: writing: %+v, %s", flags, o, h.startOf("write"+id))
+		if o := h.Exec(id, "--id", "write"+id, "--", h.Probe, "fill", "/workspace/new",
+			"1"); (o.Code == 0) != (flags[len(flags)-1] == "default") ||
+			h.StartOf("write"+id) != cmdtest.StartWarm {
+			t.Errorf("%q: writing: %+v, %s", flags, o, h.StartOf("write"+id))
 		}
-		h.stopSession(id, 0+int64(strings.Count(strings.Join(flags, " "), "default")))
-		h.wantNoneWaiting()
+		h.StopSession(id, 0+int64(strings.Count(strings.Join(flags, " "), "default")))
+		h.WantNoneWaiting()
 	}
-	if _, err := os.Stat(filepath.Join(h.work, "new")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(h.Work, "new")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the real directory was written to: %v", err)
 	}
 }
@@ -108,11 +102,11 @@ func TestSessionWarm(t *testing.T) {
 // One after the other sees what the one before left in the shadow and in /tmp, and nothing else of
 // it; tools of two modules take turns.
 func TestSessionWarmApart(t *testing.T) {
-	h := newHost(t)
-	h.pool(4)
-	h.daemon()
-	id := h.session("--discard")
-	var seen [2][]outcome
+	h := cmdtest.New(t)
+	h.Pool(4)
+	h.Daemon()
+	id := h.Session("--discard")
+	var seen [2][]cmdtest.Outcome
 	for round := range 3 {
 		for n, step := range [][]string{
 			{"--env", fmt.Sprintf("SECRET=%d", round), "--", "touch", fmt.Sprintf("/tmp/%d", round),
@@ -123,53 +117,53 @@ func TestSessionWarmApart(t *testing.T) {
 			{"--", "env"},
 		} {
 			call := fmt.Sprintf("s%d-%d", round, n)
-			o := h.exec(id, append([]string{"--id", call}, step...)...)
-			if o.code != 0 || strings.Contains(o.out, "SECRET") {
+			o := h.Exec(id, append([]string{"--id", call}, step...)...)
+			if o.Code != 0 || strings.Contains(o.Out, "SECRET") {
 				t.Errorf("%q: %+v", step, o)
 			}
 			if n >= 2 {
 				seen[n-2] = append(seen[n-2], o)
 			}
-			if want := round > 0 || n >= 2; (h.startOf(call) == startWarm) != want {
-				t.Errorf("%s is %s", call, h.startOf(call))
+			if want := round > 0 || n >= 2; (h.StartOf(call) == cmdtest.StartWarm) != want {
+				t.Errorf("%s is %s", call, h.StartOf(call))
 			}
-			h.stands(min(round*2+n+1, 2)) // one for each module
+			h.Stands(min(round*2+n+1, 2)) // one for each module
 		}
 	}
-	if o := seen[0][2]; o.out != "/tmp:\n0\n1\n2\n\n/workspace:\nw0\nw1\nw2\n" {
+	if o := seen[0][2]; o.Out != "/tmp:\n0\n1\n2\n\n/workspace:\nw0\nw1\nw2\n" {
 		t.Errorf("%+v", o)
 	}
 	if seen[1][0] != seen[1][2] {
 		t.Errorf("%+v, and first %+v", seen[1][2], seen[1][0])
 	}
-	h.stopSession(id, 3)
+	h.StopSession(id, 3)
 }
 
 // mixed opens a session of modules and of one program of the host, whose path it returns.
-func (h *host) mixed() (id, program string) {
-	h.t.Helper()
-	text := must(os.ReadFile(must(nativeProbe())(h.t)))(h.t)
-	if err := os.WriteFile(filepath.Join(h.work, "probe"), text, 0o755); err != nil {
-		h.t.Fatal(err)
+func mixed(h *cmdtest.Host) (id, program string) {
+	h.T.Helper()
+	text := cmdtest.Must(os.ReadFile(cmdtest.Must(nativeProbe())(h.T)))(h.T)
+	if err := os.WriteFile(filepath.Join(h.Work, "probe"), text, 0o755); err != nil {
+		h.T.Fatal(err)
 	}
-	h.files(map[string]string{
+	h.Files(map[string]string{
 		"mixed.toml": "policy = 1\nname = \"mixed\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[limits]\npids = 100\n" +
 			"[tools]\nallow = [\"core-utils/*\"]\nmodules = [\"**\"]\nnative = [\"/workspace/**\"]\n[syscalls]\ngroups = [\"wasi\", \"native\"]\n"})
-	return h.session("--discard", "--policy", "mixed.toml"), "/workspace/probe"
+	return h.Session("--discard", "--policy", "mixed.toml"), "/workspace/probe"
 }
 
 // What waits uses nothing of the session that a call could: beside one none waits, neither that of
 // another module nor when the call is a program of the host, nor is one made.
 func TestSessionWarmAlone(t *testing.T) {
-	h := newHost(t)
-	h.pool(4)
-	h.daemon()
-	id, program := h.mixed()
+	h := cmdtest.New(t)
+	h.Pool(4)
+	h.Daemon()
+	id, program := mixed(h)
 	ready := func() {
 		t.Helper()
-		h.wants(h.exec(id, "--", "true"), 0, "")
-		h.wants(h.exec(id, "--", "awk", "BEGIN {}"), 0, "")
-		h.stands(2)
+		h.Wants(h.Exec(id, "--", "true"), 0, "")
+		h.Wants(h.Exec(id, "--", "awk", "BEGIN {}"), 0, "")
+		h.Stands(2)
 		// The control: they are in the session's control group.
 		if n := len(callsOf(t, id)); n != 2 {
 			t.Fatalf("%d processes wait", n)
@@ -180,22 +174,22 @@ func TestSessionWarmAlone(t *testing.T) {
 		args      []string
 		processes int
 	}{
-		{"warm", startWarm, []string{"awk", `{ print "got " $0; fflush() }`}, 1},
-		{"cold", startCold, []string{h.probe, "lines"}, 1},
-		{"native", startCold, []string{program, "lines"}, 2},
+		{"warm", cmdtest.StartWarm, []string{"awk", `{ print "got " $0; fflush() }`}, 1},
+		{"cold", cmdtest.StartCold, []string{h.Probe, "lines"}, 1},
+		{"native", cmdtest.StartCold, []string{program, "lines"}, 2},
 	} {
 		ready()
-		live := h.liveWith(h.command(append([]string{"session", "exec", id, "--id", c.id, "--"},
+		live := h.LiveWith(h.Command(append([]string{"session", "exec", id, "--id", c.id, "--"},
 			c.args...)...), c.id)
 		pids := callsOf(t, id)
-		if len(pids) != c.processes || !slices.Contains(pids, live.initPID()) ||
-			h.startOf(c.id) != c.start {
-			t.Errorf("%s, %s: processes %v, want %d, %d among them", c.id, h.startOf(c.id), pids,
-				c.processes, live.initPID())
+		if len(pids) != c.processes || !slices.Contains(pids, live.InitPID()) ||
+			h.StartOf(c.id) != c.start {
+			t.Errorf("%s, %s: processes %v, want %d, %d among them", c.id, h.StartOf(c.id), pids,
+				c.processes, live.InitPID())
 		}
 		// Another at the same time is made for itself, and none after it while the first one lives.
-		h.wants(h.exec(id, "--id", c.id+"2", "--", "true"), 0, "")
-		if got := h.startOf(c.id + "2"); got != startCold {
+		h.Wants(h.Exec(id, "--id", c.id+"2", "--", "true"), 0, "")
+		if got := h.StartOf(c.id + "2"); got != cmdtest.StartCold {
 			t.Errorf("beside %s: %s", c.id, got)
 		}
 		if c.id == "warm" {
@@ -205,29 +199,29 @@ func TestSessionWarmAlone(t *testing.T) {
 		if pids := callsOf(t, id); len(pids) != c.processes {
 			t.Errorf("beside %s: processes %v", c.id, pids)
 		}
-		live.in.Close()
-		if o := live.wait(); o.code != 0 {
+		live.In.Close()
+		if o := live.Wait(); o.Code != 0 {
 			t.Errorf("%+v", o)
 		}
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 }
 
 // A program of the host finds in a jail that waited what it finds in any, and may do there what it
 // may in any.
 func TestSessionWarmNative(t *testing.T) {
-	h := newHost(t)
-	h.pool(2)
-	h.daemon()
-	id := h.session("--discard", "--profile", "build")
+	h := cmdtest.New(t)
+	h.Pool(2)
+	h.Daemon()
+	id := h.Session("--discard", "--profile", "build")
 	look := `grep -E '^(Cap|NoNewPrivs|Seccomp|Uid|Gid|Groups)' /proc/self/status; for fd in /proc/self/fd/*; do echo $fd; done; ulimit -a; cat /proc/mounts | cut -d' ' -f2-4 | grep -v overlay | sed 's/,[ug]id=[0-9]*//g'; ` +
 		`cat /proc/net/dev /proc/self/cgroup; mount -t tmpfs x /mnt; unshare -U true; echo x > /usr/x; cat /etc/shadow; ls /home /root /dev/shm; chroot / true; kill -9 1; echo $?; echo $SECRET; echo lock > /dev/shm/mine`
 	var said []message.Result
-	for n, want := range []string{startCold, startWarm, startWarm} {
+	for n, want := range []string{cmdtest.StartCold, cmdtest.StartWarm, cmdtest.StartWarm} {
 		call := fmt.Sprint("look", n)
 		said = append(said,
-			h.objectOf("session", "exec", id, "--id", call, "--json", "--", "sh", "-c", look))
-		if got := h.startOf(call); got != want {
+			h.ObjectOf("session", "exec", id, "--id", call, "--json", "--", "sh", "-c", look))
+		if got := h.StartOf(call); got != want {
 			t.Errorf("%s: %s", call, got)
 		}
 		if a, b := said[0], said[n]; string(a.Stdout) != string(b.Stdout) ||
@@ -236,77 +230,77 @@ func TestSessionWarmNative(t *testing.T) {
 			t.Errorf("%s:\n%s%s%+v\nand in the first\n%s%s%+v", want, b.Stdout, b.Stderr, b.Denied,
 				a.Stdout, a.Stderr, a.Denied)
 		}
-		h.stands(1)
+		h.Stands(1)
 	}
-	live := h.liveWith(h.command("session", "exec", id, "--id", "alive", "--env", "SECRET=x", "--",
+	live := h.LiveWith(h.Command("session", "exec", id, "--id", "alive", "--env", "SECRET=x", "--",
 		"sh", "-c", "while read line; do echo got $line; done"), "alive")
-	if v := h.verification("alive", 0); !v.OK || v.PID != live.initPID() || len(v.Findings) < 40 ||
-		h.startOf("alive") != startWarm {
-		t.Errorf("%s: %+v", h.startOf("alive"), v)
+	if v := h.Verification("alive", 0); !v.OK || v.PID != live.InitPID() || len(v.Findings) < 40 ||
+		h.StartOf("alive") != cmdtest.StartWarm {
+		t.Errorf("%s: %+v", h.StartOf("alive"), v)
 	}
-	live.in.Close()
-	if o := live.wait(); o.code != 0 {
+	live.In.Close()
+	if o := live.Wait(); o.Code != 0 {
 		t.Errorf("%+v", o)
 	}
 	// With a terminal of its own there is none that waits.
-	h.stands(1)
-	if o := h.exec(id, "--id", "tty", "-t", "--", "sh", "-c", "tty"); o.code == 0 &&
-		h.startOf("tty") != startCold {
-		t.Errorf("%+v, %s", o, h.startOf("tty"))
+	h.Stands(1)
+	if o := h.Exec(id, "--id", "tty", "-t", "--", "sh", "-c", "tty"); o.Code == 0 &&
+		h.StartOf("tty") != cmdtest.StartCold {
+		t.Errorf("%+v, %s", o, h.StartOf("tty"))
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 }
 
 // A call that may fetch has a proxy of its own, whether its jail waited or not. The certificates
 // that a program of the host trusts are that proxy's, and a file of its jail: no jail waits for
 // such a call.
 func TestSessionWarmFetches(t *testing.T) {
-	h := newHost(t)
-	h.pool(2)
-	h.daemon()
-	h.files(map[string]string{
+	h := cmdtest.New(t)
+	h.Pool(2)
+	h.Daemon()
+	h.Files(map[string]string{
 		"net.toml": "policy = 1\nname = \"net\"\ninclude = [\"build\"]\n[[fetch.allow]]\nhost = \"example.org\"\nports = [443]\nmethods = [\"GET\"]\n"})
-	id := h.session("--discard", "--policy", "net.toml")
+	id := h.Session("--discard", "--policy", "net.toml")
 	said := map[string]bool{}
 	for n := range 2 {
-		o := h.exec(id, "--id", fmt.Sprint("native", n), "--", "cat", jail.AuthorityFile)
-		if got := h.startOf(fmt.Sprint("native", n)); o.code != 0 || len(o.out) < 500 ||
-			got != startCold {
+		o := h.Exec(id, "--id", fmt.Sprint("native", n), "--", "cat", jail.AuthorityFile)
+		if got := h.StartOf(fmt.Sprint("native", n)); o.Code != 0 || len(o.Out) < 500 ||
+			got != cmdtest.StartCold {
 			t.Errorf("%s: %.300v", got, o)
 		}
-		said[o.out] = true
+		said[o.Out] = true
 	}
 	if len(said) != 2 {
 		t.Error("two calls trust the same certificates, so they are no call's own")
 	}
-	h.stopSession(id, 0)
-	id = h.session("--discard", "--profile", "fetch", "--fetch", "example.org")
+	h.StopSession(id, 0)
+	id = h.Session("--discard", "--profile", "fetch", "--fetch", "example.org")
 	var first message.Result
-	for n, want := range []string{startCold, startWarm, startWarm} {
+	for n, want := range []string{cmdtest.StartCold, cmdtest.StartWarm, cmdtest.StartWarm} {
 		call := fmt.Sprint("module", n)
-		r := h.objectOf("session", "exec", id, "--id", call, "--json", "--", "fetch",
+		r := h.ObjectOf("session", "exec", id, "--id", call, "--json", "--", "fetch",
 			"http://localhost/")
 		if n == 0 {
 			first = r
 		}
 		if r.ExitCode == 0 || r.ExitCode != first.ExitCode ||
 			string(r.Stderr) != string(first.Stderr) || len(r.Denied) == 0 ||
-			fmt.Sprint(r.Denied) != fmt.Sprint(first.Denied) || h.startOf(call) != want {
-			t.Errorf("%s: %+v, and first %+v", h.startOf(call), r, first)
+			fmt.Sprint(r.Denied) != fmt.Sprint(first.Denied) || h.StartOf(call) != want {
+			t.Errorf("%s: %+v, and first %+v", h.StartOf(call), r, first)
 		}
-		h.stands(1)
+		h.Stands(1)
 	}
-	h.stopSession(id, 0)
+	h.StopSession(id, 0)
 }
 
 // What a jail has of the host is what is there when it is asked for: where another directory,
 // another program or another mount has come to its place, one that waits is not given out.
 func TestSessionWarmHost(t *testing.T) {
-	h := newHost(t)
-	h.pool(2)
-	h.daemon()
-	data, prog := filepath.Join(h.root, "data"), filepath.Join(h.root, "prog")
-	text := must(os.ReadFile(must(nativeProbe())(t)))(t)
+	h := cmdtest.New(t)
+	h.Pool(2)
+	h.Daemon()
+	data, prog := filepath.Join(h.Root, "data"), filepath.Join(h.Root, "prog")
+	text := cmdtest.Must(os.ReadFile(cmdtest.Must(nativeProbe())(t)))(t)
 	put := func(path string, text []byte) {
 		t.Helper()
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
@@ -319,56 +313,56 @@ func TestSessionWarmHost(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(data, "below"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	h.files(map[string]string{
+	h.Files(map[string]string{
 		"host.toml": fmt.Sprintf(
 			"policy = 1\nname = \"host\"\ninclude = [\"base\"]\n[workspace]\naccess = \"shadow\"\n[limits]\npids = 100\n"+
 				"[[mount]]\nsource = %q\ntarget = \"/data\"\naccess = \"read\"\n[[mount]]\nsource = %q\ntarget = \"/prog\"\naccess = \"read+exec\"\n"+
 				"[tools]\nallow = [\"core-utils/*\"]\nnative = [\"/prog/tool\"]\n[syscalls]\ngroups = [\"wasi\", \"native\"]\n", data, prog)})
-	id := h.session("--discard", "--policy", "host.toml")
+	id := h.Session("--discard", "--policy", "host.toml")
 	calls := 0
 	call := func(want, out string, args ...string) {
 		t.Helper()
 		calls++
 		name := fmt.Sprint("c", calls)
-		if o := h.exec(id, append([]string{"--id", name, "--"},
-			args...)...); (o.code == 0) != (out != "") || o.out != out || h.startOf(name) != want {
-			t.Errorf("%q: %+v, %s, want %s", args, o, h.startOf(name), want)
+		if o := h.Exec(id, append([]string{"--id", name, "--"},
+			args...)...); (o.Code == 0) != (out != "") || o.Out != out || h.StartOf(name) != want {
+			t.Errorf("%q: %+v, %s, want %s", args, o, h.StartOf(name), want)
 		}
-		h.stands(1)
+		h.Stands(1)
 	}
 	cat := []string{"cat", "/data/word"}
-	call(startCold, "one\n", cat...)
-	call(startWarm, "one\n", cat...)
+	call(cmdtest.StartCold, "one\n", cat...)
+	call(cmdtest.StartWarm, "one\n", cat...)
 	put(filepath.Join(data, "word"), []byte("two\n"))
 	// What is in the directory is the host's.
-	call(startWarm, "two\n", cat...)
+	call(cmdtest.StartWarm, "two\n", cat...)
 	if err := os.Rename(data, data+".old"); err != nil {
 		t.Fatal(err)
 	}
 	put(filepath.Join(data, "word"), []byte("three\n"))
-	call(startCold, "three\n", cat...)
-	call(startWarm, "three\n", cat...)
+	call(cmdtest.StartCold, "three\n", cat...)
+	call(cmdtest.StartWarm, "three\n", cat...)
 	put(filepath.Join(data, "below", "none"), nil)
 	if err := syscall.Mount("none", filepath.Join(data, "below"), "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Unmount(filepath.Join(data, "below"), syscall.MNT_DETACH)
 	// No module gets into a mount below a mount.
-	call(startCold, "", "ls", "/data/below")
-	call(startWarm, "", "ls", "/data/below")
+	call(cmdtest.StartCold, "", "ls", "/data/below")
+	call(cmdtest.StartWarm, "", "ls", "/data/below")
 	if err := syscall.Unmount(filepath.Join(data, "below"), 0); err != nil {
 		t.Error(err)
 	}
-	call(startCold, "none\n", "ls", "/data/below")
-	h.stopSession(id, 0)
+	call(cmdtest.StartCold, "none\n", "ls", "/data/below")
+	h.StopSession(id, 0)
 
-	id = h.session("--discard", "--policy", "host.toml")
+	id = h.Session("--discard", "--policy", "host.toml")
 	run := []string{"/prog/tool", "args", "said"}
-	call(startCold, "\"said\"\n", run...)
-	call(startWarm, "\"said\"\n", run...)
+	call(cmdtest.StartCold, "\"said\"\n", run...)
+	call(cmdtest.StartWarm, "\"said\"\n", run...)
 	// The same, and another file.
 	put(filepath.Join(prog, "tool"), text)
-	call(startCold, "\"said\"\n", run...)
-	call(startWarm, "\"said\"\n", run...)
-	h.stopSession(id, 0)
+	call(cmdtest.StartCold, "\"said\"\n", run...)
+	call(cmdtest.StartWarm, "\"said\"\n", run...)
+	h.StopSession(id, 0)
 }

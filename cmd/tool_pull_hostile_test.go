@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // A layoutDir is a directory in the OCI image layout that a test may spoil.
@@ -46,9 +48,12 @@ func withText(text string) func(string) error {
 }
 
 func aDirectory(path string) error { return os.Mkdir(path, 0o755) }
-func aPipe(path string) error      { return syscall.Mkfifo(path, 0o644) }
-func aLoop(path string) error      { return os.Symlink(path, path) }
-func nothing(string) error         { return nil }
+
+func aPipe(path string) error { return syscall.Mkfifo(path, 0o644) }
+
+func aLoop(path string) error { return os.Symlink(path, path) }
+
+func nothing(string) error { return nil }
 
 func flipped(path string) error {
 	content, err := os.ReadFile(path)
@@ -64,9 +69,9 @@ func flipped(path string) error {
 func TestPullHostileLayout(t *testing.T) {
 	w := newPullWorld(t)
 	digest := w.publish("1.2.0")
-	whole := filepath.Join(w.root, "whole")
-	w.wants(w.jail("tool", "key", "add", "acme", "acme.pub"), 0, "")
-	w.wants(w.pull("--output", whole, w.repository+"@"+digest), 0, "")
+	whole := filepath.Join(w.Root, "whole")
+	w.Wants(w.Jail("tool", "key", "add", "acme", "acme.pub"), 0, "")
+	w.Wants(w.pull("--output", whole, w.repository+"@"+digest), 0, "")
 	index := func(l layoutDir) string { return filepath.Join(l.dir, "index.json") }
 	module := func(l layoutDir) string { return l.blobOf("\x00asm") }
 	root := func(l layoutDir) string {
@@ -110,7 +115,7 @@ func TestPullHostileLayout(t *testing.T) {
 			return replace(l.dir, withText(""))
 		}, 127, "is no directory"},
 	} {
-		l := layoutDir{t: t, dir: filepath.Join(w.root, "spoilt")}
+		l := layoutDir{t: t, dir: filepath.Join(w.Root, "spoilt")}
 		if err := os.RemoveAll(l.dir); err != nil {
 			t.Fatal(err)
 		}
@@ -120,9 +125,9 @@ func TestPullHostileLayout(t *testing.T) {
 		if err := c.spoil(l); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		w.blames(name, w.pull("oci-layout:"+l.dir+"@"+digest), c.code, c.words)
+		blames(w.Host, name, w.pull("oci-layout:"+l.dir+"@"+digest), c.code, c.words)
 	}
-	w.wants(w.pull("oci-layout:"+whole+"@"+digest), 0, "")
+	w.Wants(w.pull("oci-layout:"+whole+"@"+digest), 0, "")
 }
 
 // TestPullHostileRegistry: so it is with a registry.
@@ -157,19 +162,16 @@ func TestPullHostileRegistry(t *testing.T) {
 		"forbidden":      {answers(403), 126, "--auth"},
 		"broken":         {answers(500), 125, "500"},
 	} {
-		w.blames(name, w.pull("--output", filepath.Join(w.root, "out"),
+		blames(w.Host, name, w.pull("--output", filepath.Join(w.Root, "out"),
 			c.registry+"/acme/words@sha256:"+strings.Repeat("0", 64)), c.code, c.words)
 	}
 }
 
 // blames wants an error with that code and those words, which blames neither jail nor its daemon.
-func (h *host) blames(name string, o outcome, code int, words string) {
-	h.t.Helper()
-	if o.code != code || !regexp.MustCompile(words).MatchString(o.err) ||
-		!sentence.MatchString(o.err) || blame.MatchString(o.err) {
-		h.t.Errorf("%s: exit code %d, want %d and %q: %s", name, o.code, code, words, o.err)
+func blames(h *cmdtest.Host, name string, o cmdtest.Outcome, code int, words string) {
+	h.T.Helper()
+	if o.Code != code || !regexp.MustCompile(words).MatchString(o.Err) ||
+		!cmdtest.Sentence.MatchString(o.Err) || cmdtest.Blame.MatchString(o.Err) {
+		h.T.Errorf("%s: exit code %d, want %d and %q: %s", name, o.Code, code, words, o.Err)
 	}
 }
-
-// blame is what an error says that puts the fault on jail.
-var blame = regexp.MustCompile(`fault of jail's own|daemon|did not answer`)

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // pullPolicy grants the tools of the bundle that the test makes.
@@ -30,32 +32,32 @@ allow = ["words/*"]
 
 // A pullWorld is a host, a registry, and a publisher with a key.
 type pullWorld struct {
-	*host
+	*cmdtest.Host
 	repository string
 	dir        string // of the bundle
 }
 
 func newPullWorld(t *testing.T) *pullWorld {
-	h := newHost(t)
+	h := cmdtest.New(t)
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	w := &pullWorld{h, strings.TrimPrefix(server.URL, "http://") + "/acme/words",
-		filepath.Join(h.root, "words")}
-	if err := os.WriteFile(filepath.Join(h.root, "words.toml"), []byte(pullPolicy),
+		filepath.Join(h.Root, "words")}
+	if err := os.WriteFile(filepath.Join(h.Root, "words.toml"), []byte(pullPolicy),
 		0o644); err != nil {
 		t.Fatal(err)
 	}
-	w.wants(w.jail("tool", "key", "new", "acme"), 0, "")
+	w.Wants(w.Jail("tool", "key", "new", "acme"), 0, "")
 	return w
 }
 
 // publish makes a version of the bundle, signs it, sends it to the registry and returns what it is
 // pinned by.
 func (w *pullWorld) publish(version string, hosts ...string) string {
-	w.t.Helper()
-	code, err := os.ReadFile(w.probe)
+	w.T.Helper()
+	code, err := os.ReadFile(w.Probe)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	hash := func(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
 	imports := []string{}
@@ -86,54 +88,54 @@ func (w *pullWorld) publish(version string, hosts ...string) string {
 	}
 	text, err := json.Marshal(m)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	if err := errors.Join(os.RemoveAll(w.dir), os.Mkdir(w.dir, 0o755)); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	for name, content := range map[string][]byte{"probe.wasm": code, "LICENSE": []byte("free"),
 		"bundle.json": text} {
 		if err := os.WriteFile(filepath.Join(w.dir, name), content, 0o644); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 	}
-	w.wants(w.jail("tool", "sign", "--key", "acme.key", w.dir), 0, "")
-	o := w.jail("tool", "push", "--plain-http", w.dir, w.repository)
-	w.wants(o, 0, "")
-	_, digest, _ := strings.Cut(strings.TrimSpace(o.out), "@")
+	w.Wants(w.Jail("tool", "sign", "--key", "acme.key", w.dir), 0, "")
+	o := w.Jail("tool", "push", "--plain-http", w.dir, w.repository)
+	w.Wants(o, 0, "")
+	_, digest, _ := strings.Cut(strings.TrimSpace(o.Out), "@")
 	return digest
 }
 
-func (w *pullWorld) pull(args ...string) outcome {
-	w.t.Helper()
-	return w.jail(append([]string{"tool", "pull", "--plain-http"}, args...)...)
+func (w *pullWorld) pull(args ...string) cmdtest.Outcome {
+	w.T.Helper()
+	return w.Jail(append([]string{"tool", "pull", "--plain-http"}, args...)...)
 }
 
-func (w *pullWorld) runs() outcome {
-	w.t.Helper()
-	return w.jail("run", "--policy", filepath.Join(w.root, "words.toml"), "--no-workspace", "--",
+func (w *pullWorld) runs() cmdtest.Outcome {
+	w.T.Helper()
+	return w.Jail("run", "--policy", filepath.Join(w.Root, "words.toml"), "--no-workspace", "--",
 		"probe-words")
 }
 
 // doctor wants an answer of jail doctor about the bundles; the rest of what it says is the host's.
 func (w *pullWorld) doctor(answer, detail string) {
-	w.t.Helper()
+	w.T.Helper()
 	var said struct {
 		Findings []struct{ Name, Answer, Detail string }
 	}
-	o := w.jail("doctor", "--json")
-	if err := json.Unmarshal([]byte(o.out), &said); err != nil {
-		w.t.Fatalf("%v: %+v", err, o)
+	o := w.Jail("doctor", "--json")
+	if err := json.Unmarshal([]byte(o.Out), &said); err != nil {
+		w.T.Fatalf("%v: %+v", err, o)
 	}
 	for _, f := range said.Findings {
 		if f.Name == "tool bundles" {
 			if f.Answer != answer || !strings.Contains(f.Detail, detail) {
-				w.t.Errorf("doctor says %+v, want %s and %q", f, answer, detail)
+				w.T.Errorf("doctor says %+v, want %s and %q", f, answer, detail)
 			}
 			return
 		}
 	}
-	w.t.Errorf("doctor says nothing of bundles: %s", o.out)
+	w.T.Errorf("doctor says nothing of bundles: %s", o.Out)
 }
 
 // What an operator does with a bundle of somebody else, from the first pull to the last, and what
@@ -143,53 +145,53 @@ func TestPull(t *testing.T) {
 	first := w.publish("1.2.0")
 	pinned := w.repository + "@" + first
 
-	w.wants(w.pull(w.repository+":1.2.0"), 2, "a digest is wanted")
-	w.wants(w.pull(pinned), 126, "not signed by enough known keys")
-	w.wants(w.runs(), 127, "not installed")
-	w.wants(w.jail("tool", "key", "add", "acme", "acme.pub"), 0, "")
+	w.Wants(w.pull(w.repository+":1.2.0"), 2, "a digest is wanted")
+	w.Wants(w.pull(pinned), 126, "not signed by enough known keys")
+	w.Wants(w.runs(), 127, "not installed")
+	w.Wants(w.Jail("tool", "key", "add", "acme", "acme.pub"), 0, "")
 	o := w.pull(pinned)
-	w.wants(o, 0, "")
-	if !strings.HasPrefix(o.out, "installed words 1.2.0 of acme: 1 command, "+first) {
-		t.Errorf("pull says %q", o.out)
+	w.Wants(o, 0, "")
+	if !strings.HasPrefix(o.Out, "installed words 1.2.0 of acme: 1 command, "+first) {
+		t.Errorf("pull says %q", o.Out)
 	}
-	w.wants(w.runs(), 0, "")
-	w.wants(w.jail("tool", "verify", "words"), 0, "")
+	w.Wants(w.runs(), 0, "")
+	w.Wants(w.Jail("tool", "verify", "words"), 0, "")
 	w.doctor("yes", "of them pulled")
-	if o := w.jail("tool", "show", "words"); !strings.Contains(o.out, "publisher") ||
-		!strings.Contains(o.out, pinned) {
-		t.Errorf("show says %s", o.out)
+	if o := w.Jail("tool", "show", "words"); !strings.Contains(o.Out, "publisher") ||
+		!strings.Contains(o.Out, pinned) {
+		t.Errorf("show says %s", o.Out)
 	}
 
 	// An update that asks for more, and one that is older.
 	second := w.repository + "@" + w.publish("1.3.0", "example.com")
 	o = w.pull(second)
-	w.wants(o, 126, "asks for more than was accepted: host example.com")
-	_, manifest, _ := strings.Cut(o.err, "manifest ")
+	w.Wants(o, 126, "asks for more than was accepted: host example.com")
+	_, manifest, _ := strings.Cut(o.Err, "manifest ")
 	manifest, _, _ = strings.Cut(manifest, ")")
-	w.wants(w.pull("--accept", manifest, second), 0, "")
-	w.wants(w.runs(), 0, "")
-	w.wants(w.pull(pinned), 126, "older than what was seen")
+	w.Wants(w.pull("--accept", manifest, second), 0, "")
+	w.Wants(w.runs(), 0, "")
+	w.Wants(w.pull(pinned), 126, "older than what was seen")
 
 	// Without a network, and fetched by somebody who may not install.
-	stick := filepath.Join(w.root, "stick")
+	stick := filepath.Join(w.Root, "stick")
 	if err := errors.Join(os.Mkdir(stick, 0o777), os.Chmod(stick, 0o777)); err != nil {
 		t.Fatal(err)
 	}
-	asOther := func(args ...string) outcome {
-		cmd := w.command(append([]string{"tool", "pull", "--plain-http"}, args...)...)
+	asOther := func(args ...string) cmdtest.Outcome {
+		cmd := w.Command(append([]string{"tool", "pull", "--plain-http"}, args...)...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534,
 			Gid: 65534}}
-		return w.run(cmd)
+		return w.Run(cmd)
 	}
-	w.wants(asOther(second), 126, "only root may install")
-	w.wants(asOther("--output", stick+"/words", second), 0, "")
+	w.Wants(asOther(second), 126, "only root may install")
+	w.Wants(asOther("--output", stick+"/words", second), 0, "")
 	_, digest, _ := strings.Cut(second, "@")
-	w.wants(asOther("oci-layout:"+stick+"/words@"+digest), 126, "")
-	w.wants(w.pull("oci-layout:"+stick+"/words"), 2, "by its digest only")
-	w.wants(w.pull("oci-layout:"+stick+"/words@"+digest), 0, "")
+	w.Wants(asOther("oci-layout:"+stick+"/words@"+digest), 126, "")
+	w.Wants(w.pull("oci-layout:"+stick+"/words"), 2, "by its digest only")
+	w.Wants(w.pull("oci-layout:"+stick+"/words@"+digest), 0, "")
 
 	// What lies on the disk is verified at each use; trust that is withdrawn is withdrawn at once.
-	modules, err := filepath.Glob(filepath.Join(w.state, "tools/store/*/words/probe.wasm"))
+	modules, err := filepath.Glob(filepath.Join(w.State, "tools/store/*/words/probe.wasm"))
 	if err != nil || len(modules) == 0 {
 		t.Fatal(modules, err)
 	}
@@ -198,27 +200,27 @@ func TestPull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.wants(w.runs(), 125, "not what the manifest names")
-	w.wants(w.jail("tool", "verify", "words"), 1, "")
+	w.Wants(w.runs(), 125, "not what the manifest names")
+	w.Wants(w.Jail("tool", "verify", "words"), 1, "")
 	w.doctor("no", "not what the manifest names")
-	w.wants(w.pull(second), 0, "")
-	w.wants(w.runs(), 0, "")
-	w.wants(w.jail("tool", "key", "remove", "acme"), 0, "")
-	w.wants(w.runs(), 127, "not signed by enough known keys")
-	w.wants(w.jail("tool", "remove", "words"), 0, "")
-	w.wants(w.jail("tool", "remove", "words"), 127, "not installed")
+	w.Wants(w.pull(second), 0, "")
+	w.Wants(w.runs(), 0, "")
+	w.Wants(w.Jail("tool", "key", "remove", "acme"), 0, "")
+	w.Wants(w.runs(), 127, "not signed by enough known keys")
+	w.Wants(w.Jail("tool", "remove", "words"), 0, "")
+	w.Wants(w.Jail("tool", "remove", "words"), 127, "not installed")
 
 	refused := 0
-	for _, r := range w.records("", "tool.installed") {
+	for _, r := range w.Records("", "tool.installed") {
 		if r.Error != "" {
 			refused++
 		}
 	}
-	if all := len(w.records("", "tool.installed")); all-refused != 4 || refused != 2 {
+	if all := len(w.Records("", "tool.installed")); all-refused != 4 || refused != 2 {
 		t.Errorf("%d installations on record, %d of them refused; want 4 and 2", all-refused,
 			refused)
 	}
-	if keys, removed := w.records("", "tool.keys"), w.records("", "tool.removed"); len(keys) != 2 ||
+	if keys, removed := w.Records("", "tool.keys"), w.Records("", "tool.removed"); len(keys) != 2 ||
 		len(removed) != 1 {
 		t.Errorf("%d changes of keys and %d removals on record, want 2 and 1", len(keys),
 			len(removed))

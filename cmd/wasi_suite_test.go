@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jail-sandbox/jail/cmd/cmdtest"
 )
 
 // suitePolicy is what a module of the suite may have: a shadow of a directory, no variable but
@@ -62,13 +64,13 @@ func TestSuiteInJails(t *testing.T) {
 	if suite == "" {
 		t.Skip("JAIL_WASI_TESTSUITE names no copy of github.com/WebAssembly/wasi-testsuite, branch prod/testsuite-base")
 	}
-	h := newHost(t)
+	h := cmdtest.New(t)
 	modules, err := filepath.Glob(filepath.Join(suite, "tests", "*", "testsuite", "wasm32-wasip1",
 		"*.wasm"))
 	if err != nil || len(modules) < 72 {
 		t.Fatalf("%d modules, %v", len(modules), err)
 	}
-	policy, engine := filepath.Join(h.root, "suite.toml"), filepath.Join(h.root, "wazero")
+	policy, engine := filepath.Join(h.Root, "suite.toml"), filepath.Join(h.Root, "wazero")
 	if err := os.WriteFile(policy, []byte(suitePolicy), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +95,8 @@ func TestSuiteInJails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		module := filepath.Join(h.root, "m", filepath.Base(path))
-		dirs := [2]string{filepath.Join(h.root, "in", name), filepath.Join(h.root, "plain", name)}
+		module := filepath.Join(h.Root, "m", filepath.Base(path))
+		dirs := [2]string{filepath.Join(h.Root, "in", name), filepath.Join(h.Root, "plain", name)}
 		for _, dir := range append(dirs[:], filepath.Dir(module)) {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
@@ -131,7 +133,7 @@ func TestSuiteInJails(t *testing.T) {
 			jail, stock = append(jail, "--env", k+"="+c.Env[k]), append(stock, "-env="+k+"="+
 				c.Env[k])
 		}
-		said := c.judge(h.command(append(append(jail, "--", module), c.Args...)...))
+		said := c.judge(h.Command(append(append(jail, "--", module), c.Args...)...))
 		plain := c.judge(exec.Command(engine, append(append(stock, path), c.Args...)...))
 		if said == "" {
 			ours++

@@ -24,6 +24,7 @@ var zones = []string{"cmd", "supervisor", "runners", "jail", "policy"}
 
 // outside the line: profiles is data with a loader, used by supervisor and cmd; it reads policies.
 var beside = map[string][]string{"profiles": {"policy"}}
+
 var mayUse = map[string][]string{"supervisor": {"profiles"}, "cmd": {"profiles"}}
 
 // soleImporters are the packages that wrap a dependency; "/..." stands for all packages below.
@@ -54,6 +55,11 @@ var soleImporters = map[string][]string{
 	"unsafe":                 {"jail/internal/sys", "runners/internal/sys"},
 	"github.com/spf13/cobra": {"cmd/jail/..."},
 }
+
+// forTests are the packages that only tests import, and these packages.
+var forTests = []string{"cmd/cmdtest", "jail/jailtest", "policy/policytest", "runners/runnertest",
+	"runners/wasi/wasitest", "supervisor/audit/witnesstest", "supervisor/console/consoletest",
+	"supervisor/fetch/fetchtest"}
 
 // pure packages touch nothing: they import none of impure.
 var pure = []string{
@@ -103,7 +109,7 @@ func TestZones(t *testing.T) {
 
 func TestSoleImporters(t *testing.T) {
 	eachImport(t, func(file, pkg, path string) {
-		if strings.HasSuffix(file, "_test.go") {
+		if strings.HasSuffix(file, "_test.go") || pkg == "cmd/cmdtest" {
 			return
 		}
 		for dep, importers := range soleImporters {
@@ -113,6 +119,27 @@ func TestSoleImporters(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestImportersOfTestPackages: no program that users have has a package in it that is for tests.
+func TestImportersOfTestPackages(t *testing.T) {
+	seen := map[string]bool{}
+	eachImport(t, func(file, pkg, path string) {
+		to := strings.TrimPrefix(path, module)
+		if !slices.Contains(forTests, to) {
+			return
+		}
+		seen[to] = true
+		if !strings.HasSuffix(file, "_test.go") && !slices.Contains(forTests, pkg) &&
+			pkg != "cmd/dev/bench" {
+			t.Errorf("%s imports %s, which is for tests", file, to)
+		}
+	})
+	for _, pkg := range forTests {
+		if !seen[pkg] {
+			t.Errorf("nothing imports %s", pkg)
+		}
+	}
 }
 
 // matches reports whether pkg is the package of the pattern, or lies below a pattern that ends in
