@@ -41,7 +41,10 @@ const installedDir = "cmd/dev/vmtest/installed"
 // TestFetchGuests compiles C, Rust and CPython, TestConsole and those of Chromium drive a browser,
 // and TestEveryByteFlipped computes for an hour there: a kernel has no say in it.
 var sourceTests = map[string]string{
-	"cmd":                "^(TestNotLinked|TestEmbedding|TestFetchGuests|TestConsole)$",
+	"cmd":                "^TestNotLinked$",
+	"cmd/fetch":          "^TestFetchGuests$",
+	"cmd/jail/run":       "^TestEmbedding$",
+	"cmd/jail/service":   "^TestConsole$",
 	"supervisor/audit":   "^TestEveryByteFlipped$",
 	"supervisor/console": "^(TestForeignPagesInChromium|TestHostileTextInChromium)$"}
 
@@ -49,8 +52,9 @@ var sourceTests = map[string]string{
 const bound = 30 * time.Minute
 
 // slower are those that take longer.
-var slower = map[string]time.Duration{"cmd": 2 * time.Hour, "jail/launch": time.Hour,
-	"jail/workspace": time.Hour}
+var slower = map[string]time.Duration{"cmd": time.Hour, "cmd/fetch": time.Hour,
+	"cmd/jail/policy": time.Hour, "cmd/jail/run": time.Hour, "cmd/jail/session": time.Hour,
+	"cmd/jaild": time.Hour, "jail/launch": time.Hour, "jail/workspace": time.Hour}
 
 func newJob(ctx context.Context, c config, log io.Writer) (job, error) {
 	dir := filepath.Join(c.dir, "job")

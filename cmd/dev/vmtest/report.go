@@ -55,9 +55,9 @@ go run ./cmd/dev/vmtest -h                                         # the other o
 The logs are in ` + "`bin/.build/vm/results`" + `, one for each package. ` + "`vagrant up`" + ` and ` + "`vagrant provision --provision-with test`" + ` run the suite as root in a
 machine with hardware support.
 
-Not run there: packages that compile C or WebAssembly or read only the source, which are listed below the table; ` + "`TestNotLinked`" + ` and ` + "`TestEmbedding`" + ` of
-` + "`cmd`" + `, which need a newer Go than Debian's; ` + "`TestFetchGuests`" + `, which compiles C and Rust; ` + "`TestConsole`" + ` and two tests of ` + "`supervisor/console`" + `, which drive a
-browser; and ` + "`TestEveryByteFlipped`" + ` of ` + "`supervisor/audit`" + `, which takes an hour there.
+Not run there: packages that compile C or WebAssembly or read only the source, which are listed below the table; ` + "`TestNotLinked`" + ` of ` + "`cmd`" + ` and
+` + "`TestEmbedding`" + ` of ` + "`cmd/jail/run`" + `, which need a newer Go than Debian's; ` + "`TestFetchGuests`" + `, which compiles C and Rust; ` + "`TestConsole`" + ` and two tests of
+` + "`supervisor/console`" + `, which drive a browser; and ` + "`TestEveryByteFlipped`" + ` of ` + "`supervisor/audit`" + `, which takes an hour there.
 
 Differences between the kernels: before Linux 6.3 a tmpfs cannot map owners, so ` + "`jail`" + ` refuses a directory on a tmpfs as a workspace or a writable mount,
 and the tests run on ext4. Only the newest kernel starts with its audit; the tests of refused paths enable it.

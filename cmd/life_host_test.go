@@ -1,8 +1,0 @@
-package cmd_test
-
-import "github.com/jail-sandbox/jail/cmd/cmdtest"
-
-func shimPID(r *cmdtest.LiveRun) int {
-	r.H.T.Helper()
-	return cmdtest.ParentOf(r.H.T, r.InitPID())
-}
