@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,20 +46,6 @@ var largeData = map[string]string{
 	"supervisor/message.DetachRequest":  "a message",
 	"supervisor/message.EventsRequest":  "a message",
 	"supervisor/message.SessionRequest": "a message",
-}
-
-// A size is how many fields and methods a type has.
-type size struct{ fields, methods int }
-
-// stillLarge are the types that are larger than a type that does work may be. They may shrink and
-// must not grow; one that has become small leaves the list.
-var stillLarge = map[string]size{
-	// It is a process, the invocations in it, and how it ended.
-	"supervisor/engine.Engine": {15, 14},
-	// They have what shared engines need beside what a session, an invocation and a run had before.
-	"supervisor/prepare.Job":     {14, 22},
-	"supervisor/run.Run":         {13, 19},
-	"supervisor/session.session": {15, 14},
 }
 
 // A structType is one struct of the module, as its source declares it.
@@ -193,15 +178,6 @@ func TestTypesAreSmall(t *testing.T) {
 	types := structTypes(t)
 	for name := range types {
 		fields, methods := total(types, name)
-		if most, ok := stillLarge[name]; ok {
-			if fields > most.fields || methods > most.methods {
-				t.Errorf("%s has grown: it has %d fields and %d methods, and had %d and %d", name,
-					fields, methods, most.fields, most.methods)
-			} else if fields <= mostFields && methods <= mostMethods {
-				t.Errorf("%s is small now: take it out of stillLarge", name)
-			}
-			continue
-		}
 		if methods > mostMethods {
 			t.Errorf("%s has %d methods, and may have %d: give a part of its work to a type of "+
 				"its own", name, methods, mostMethods)
@@ -216,10 +192,9 @@ func TestTypesAreSmall(t *testing.T) {
 			t.Errorf("largeData has %s, which is small", name)
 		}
 	}
-	for _, name := range slices.Concat(slices.Collect(maps.Keys(largeData)),
-		slices.Collect(maps.Keys(stillLarge))) {
+	for name := range largeData {
 		if types[name] == nil {
-			t.Errorf("%s is in a list here, and there is no such type", name)
+			t.Errorf("largeData has %s, and there is no such type", name)
 		}
 	}
 }

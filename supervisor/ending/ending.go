@@ -60,8 +60,6 @@ type Stopper struct {
 	mu sync.Mutex
 	// cause is the first cause for which the run was ended.
 	cause *Cause
-	// asked says that the tool was only asked to end so far.
-	asked bool
 	jail  jailed
 	// endedBy is closed when there is a cause; nil before anybody waits for that.
 	endedBy chan struct{}
@@ -81,6 +79,8 @@ type jailed struct {
 	leaf *cgroup.Leaf
 	// call is that of a shared engine, which the run has in place of a jail.
 	call Call
+	// asked says that the processes were only asked to end so far.
+	asked bool
 }
 
 // ended reports whether the jail has ended by itself.
@@ -111,8 +111,8 @@ func (s *Stopper) End(c Cause) {
 			close(s.endedBy)
 		}
 		s.jail.kill()
-	} else if s.asked {
-		s.asked = false
+	} else if s.jail.asked {
+		s.jail.asked = false
 		s.jail.kill()
 	}
 }
@@ -149,7 +149,7 @@ func (s *Stopper) Ask(c Cause) {
 	if s.cause != nil || s.jail.proc == nil || s.over(c) {
 		return
 	}
-	s.cause, s.asked = &c, true
+	s.cause, s.jail.asked = &c, true
 	// End kills a jail that has no ear for it.
 	_ = s.jail.proc.Signal(runners.SignalTerminate)
 }

@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jail-sandbox/jail/jail/cgroup"
@@ -47,20 +48,12 @@ type Engine struct {
 
 	// sending is held while a call is sent.
 	sending sync.Mutex
+	calls   calls
+	// watched says that the CPU time is going to be looked at.
+	watched atomic.Bool
 
-	mu    sync.Mutex
-	calls map[uint64]*Call
-	next  uint64
-	// busy counts the invocations that have been given the engine.
-	busy int
-	// retired: it ends when it is not busy any more.
-	retired bool
-	// accounted is the CPU time of the invocations that have ended.
-	accounted time.Duration
-	watching  bool
-	// reason says why the daemon killed it.
-	reason string
-
+	// reason says why the daemon killed the process; nil if it did not.
+	reason atomic.Pointer[string]
 	// ended is closed when the process has ended; end is valid then.
 	ended chan struct{}
 	end   End
@@ -82,8 +75,8 @@ type End struct {
 // stand makes an engine of a jail that was made for it, and returns the first call to it. So the
 // engine is busy before others see it, and nobody ends it as an idle one.
 func stand(j *prewarm.Jail, caches []string) (*Call, error) {
-	e := &Engine{jail: j, caches: caches, calls: map[uint64]*Call{}, ended: make(chan struct{}),
-		gone: make(chan struct{})}
+	e := &Engine{jail: j, caches: caches, calls: calls{running: map[uint64]*Call{}},
+		ended: make(chan struct{}), gone: make(chan struct{})}
 	var err error
 	if e.leaf, err = cgroup.Open(j.Plan().Cgroup.Path); err == nil {
 		err = j.Process.Invoke(runners.Order{Serve: true})
@@ -94,7 +87,7 @@ func stand(j *prewarm.Jail, caches []string) (*Call, error) {
 	}
 	// Nobody reads what the process itself writes, as when it crashes.
 	j.Pipes.Start(stdio.Streams{Out: discard{}, Err: discard{}}, 0, func(int64) {}, func() {})
-	first, heard := e.call(), make(chan struct{})
+	first, heard := e.calls.add(e), make(chan struct{})
 	go e.hear(heard)
 	go e.await(heard)
 	return first, nil
@@ -123,22 +116,7 @@ func (e *Engine) hear(heard chan<- struct{}) {
 			_ = e.jail.Process.Kill()
 			return
 		}
-		e.mu.Lock()
-		c := e.calls[said.ID]
-		delete(e.calls, said.ID)
-		if c != nil {
-			c.answer = said.Answer
-			c.wall = time.Since(c.begun)
-			if r := said.Answer.Report; r != nil {
-				// A thread uses no more than the time that passes.
-				c.cpu = min(max(time.Duration(r.Usage.CPUNanos), 0), c.wall)
-			}
-			e.accounted += c.cpu
-		}
-		e.mu.Unlock()
-		if c != nil {
-			close(c.done)
-		}
+		e.calls.finish(said)
 	}
 }
 
@@ -157,26 +135,19 @@ func (e *Engine) await(heard <-chan struct{}) {
 		end.Err = err
 	}
 	e.leaf.Close()
-	e.mu.Lock()
-	end.Reason = e.reason
+	if reason := e.reason.Load(); reason != nil {
+		end.Reason = *reason
+	}
 	e.end = end
 	close(e.ended)
-	for id, c := range e.calls {
-		delete(e.calls, id)
-		c.lost, c.wall = true, time.Since(c.begun)
-		close(c.done)
-	}
-	e.mu.Unlock()
+	e.calls.lose()
 	e.jail.Close()
 }
 
 // kill ends the process and all invocations in it. reason says why, in the words of a record.
 func (e *Engine) kill(reason string) {
-	e.mu.Lock()
-	if e.reason == "" {
-		e.reason = reason
-	}
-	e.mu.Unlock()
+	e.reason.CompareAndSwap(nil, &reason)
+	e.calls.retire()
 	// It may have ended by itself.
 	_ = e.jail.Process.Kill()
 }
@@ -192,75 +163,35 @@ func (e *Engine) fits(at int, dir string) bool {
 	return at < len(e.caches) && e.caches[at] == dir && !e.jail.Process.Ended()
 }
 
-// enter makes the engine busy with one more invocation, unless it is being ended.
-func (e *Engine) enter() (*Call, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.retired || e.reason != "" {
-		return nil, false
-	}
-	return e.call(), true
-}
-
-// call returns a new call, which makes the engine busy. e.mu is held, or nothing else uses the
-// engine yet.
-func (e *Engine) call() *Call {
-	e.busy++
-	e.next++
-	return &Call{engine: e, id: e.next, done: make(chan struct{})}
-}
-
 func (e *Engine) leave() {
-	e.mu.Lock()
-	e.busy--
-	end := e.retired && e.busy == 0
-	e.mu.Unlock()
-	if end {
-		e.kill("nothing needs it any more")
+	if e.calls.leave() {
+		e.kill(unneeded)
 	}
 }
 
 // retire ends the engine when no invocation is in it, and reports whether that is now.
 func (e *Engine) retire() (idle bool) {
-	e.mu.Lock()
-	e.retired = true
-	idle = e.busy == 0
-	e.mu.Unlock()
-	if idle {
-		e.kill("nothing needs it any more")
+	if idle = e.calls.retire(); idle {
+		e.kill(unneeded)
 	}
 	return idle
 }
 
-// isIdle reports whether no invocation is in the engine.
-func (e *Engine) isIdle() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.busy == 0
-}
+// unneeded says why an engine that was retired is killed.
+const unneeded = "nothing needs it any more"
 
 // watch looks now and then, while invocations run, whether the process has used more CPU time than
 // all of them may. It relies on nothing that the inside says but, for those that have ended, on no
 // more than the time that has passed.
 func (e *Engine) watch() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.watching {
-		return
+	if e.watched.CompareAndSwap(false, true) {
+		time.AfterFunc(watchEvery, e.look)
 	}
-	e.watching = true
-	time.AfterFunc(watchEvery, e.look)
 }
 
 func (e *Engine) look() {
-	e.mu.Lock()
-	e.watching = false
-	may, limited := e.accounted, len(e.calls) > 0
-	for _, c := range e.calls {
-		may += c.limit
-		limited = limited && c.limit > 0
-	}
-	e.mu.Unlock()
+	e.watched.Store(false)
+	may, limited := e.calls.cpu()
 	if !limited {
 		return
 	}
@@ -271,99 +202,8 @@ func (e *Engine) look() {
 	e.watch()
 }
 
-// A Call is one invocation in an engine.
-type Call struct {
-	engine *Engine
-	id     uint64
-	begun  time.Time
-	limit  time.Duration
-	done   chan struct{}
-	// after done
-	answer runners.Answer
-	lost   bool
-	wall   time.Duration
-	cpu    time.Duration
-
-	cancelling sync.Once
-	left       sync.Once
-}
-
-// Engine returns the engine of the call.
-func (c *Call) Engine() *Engine { return c.engine }
-
-// Start hands the invocation over, with its module, its streams and, last, its socket to the fetch
-// proxy, if it has one. order is the invocation without its ID, which Start sets.
-func (c *Call) Start(order runners.Call, files ...*os.File) error {
-	e := c.engine
-	e.mu.Lock()
-	select {
-	case <-e.ended:
-		c.lost = true
-		close(c.done)
-		e.mu.Unlock()
-		return nil
-	default:
-	}
-	c.begun, c.limit = time.Now(), time.Duration(order.CPUNanos)
-	e.calls[c.id] = c
-	e.mu.Unlock()
-	e.watch()
-	order.ID = c.id
-	return e.send(order, files...)
-}
-
 func (e *Engine) send(call runners.Call, files ...*os.File) error {
 	e.sending.Lock()
 	defer e.sending.Unlock()
 	return e.jail.Process.Invoke(call, files...)
 }
-
-// Done returns a channel that is closed when the invocation has ended.
-func (c *Call) Done() <-chan struct{} { return c.done }
-
-// Ended reports whether the invocation has ended.
-func (c *Call) Ended() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// Cancel has the engine stop the invocation, and kills the engine if it has not done so in time.
-func (c *Call) Cancel() {
-	c.cancelling.Do(func() {
-		// The caller does not wait for an engine that reads nothing.
-		go func() { _ = c.engine.send(runners.Call{ID: c.id, Cancel: true}) }()
-		go func() {
-			timer := time.NewTimer(grace)
-			defer timer.Stop()
-			select {
-			case <-c.done:
-			case <-timer.C:
-				c.engine.kill("an invocation in it did not stop when it was to end")
-			}
-		}()
-	})
-}
-
-// Answer returns what the engine said of the end, after Done. It comes from inside. lost says that
-// the engine has ended before it said anything.
-func (c *Call) Answer() (answer runners.Answer, lost bool) { return c.answer, c.lost }
-
-// Wall returns how long the invocation took, and CPU what its thread used of that, as the engine
-// says.
-func (c *Call) Wall() time.Duration { return c.wall }
-
-// CPU is documented at Wall.
-func (c *Call) CPU() time.Duration { return c.cpu }
-
-// End returns how the engine ended, of a call that was lost.
-func (c *Call) End() End {
-	<-c.engine.ended
-	return c.engine.end
-}
-
-// Leave gives the engine back. It may be called more than once.
-func (c *Call) Leave() { c.left.Do(c.engine.leave) }

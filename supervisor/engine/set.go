@@ -92,7 +92,7 @@ func (s *Set) Take(ctx context.Context, n Need) (*Call, error) {
 	defer sl.starting.Unlock()
 	if e := sl.engine; e != nil {
 		if e.fits(n.Module, caches[n.Module]) && !s.outdated(e, n) {
-			if c, ok := e.enter(); ok {
+			if c, ok := e.calls.enter(e); ok {
 				return c, nil
 			}
 		}
@@ -186,7 +186,7 @@ func (s *Set) taken(sl *slot) {
 func (s *Set) forgetOldest() bool {
 	oldest := ""
 	for policy, sl := range s.slots {
-		idle := sl.taking == 0 && (sl.engine == nil || sl.engine.isIdle())
+		idle := sl.taking == 0 && (sl.engine == nil || sl.engine.calls.idle())
 		if idle && (oldest == "" || sl.used.Before(s.slots[oldest].used)) {
 			oldest = policy
 		}
@@ -212,7 +212,7 @@ func (s *Set) Vacate() {
 	all := slices.Collect(maps.Keys(s.all))
 	s.mu.Unlock()
 	for _, e := range all {
-		if e.isIdle() && e.retire() {
+		if e.calls.idle() && e.retire() {
 			<-e.gone
 		}
 	}

@@ -45,12 +45,8 @@ type Job struct {
 	// Holds is how long the session may last that the jail holds open, in which no tool runs; 0
 	// for any other jail.
 	Holds time.Duration
-	// In is the session that the job is an invocation of, or nil.
-	In *Session
-	// Shared says that the job runs in a shared engine of its session, and Module which of the
-	// engine's modules it runs.
-	Shared bool
-	Module int
+	// In is nil unless the job is an invocation of a session.
+	In *Invocation
 }
 
 // Host is what a job has of the host until it is closed.
@@ -77,6 +73,15 @@ type Session struct {
 	Source *os.File
 	// Modules are those of the session's shared engines; nil if it has none.
 	Modules *Modules
+}
+
+// An Invocation is what a job has of the session that it is an invocation of.
+type Invocation struct {
+	*Session
+	// Shared says that the job runs in a shared engine of the session, and Module which of the
+	// engine's modules it runs.
+	Shared bool
+	Module int
 }
 
 // openSource returns a descriptor of its own of the session's real directory, nil without one.
@@ -109,6 +114,9 @@ func (j *Job) Close() {
 		j.Host.IDs.Release()
 	}
 }
+
+// Shared reports whether the job runs in a shared engine of its session.
+func (j *Job) Shared() bool { return j.In != nil && j.In.Shared }
 
 // Session is the name of the session that the run belongs to, or "".
 func (j *Job) Session() string {

@@ -101,8 +101,8 @@ func sourceOf(dir *os.File, c caller.Caller) (*jail.Source, error) {
 }
 
 func (s *Preparer) caches(j *Job) (all []string) {
-	if j.Shared {
-		all, j.Module = j.In.Modules.place(j.Policy.Digest(), s.modules.cache.Path(j.code(j.Tool)))
+	if j.Shared() {
+		all, j.In.Module = j.In.Modules.place(j.Policy.Digest(), s.modules.cache.Path(j.code(j.Tool)))
 		return all
 	}
 	for _, m := range j.Tool.modules() {
@@ -137,12 +137,15 @@ func (j *Job) order(env []string) runners.Order {
 // fillInvocation adds what a module's runner is told beside its arguments.
 func (j *Job) fillInvocation(inv *runners.Invocation) {
 	pol := j.Policy.Policy()
-	inv.Layout, inv.Devices, inv.CacheDir = j.Tool.layout, j.Plan.Devices,
-		filepath.Join(jail.CacheDir, strconv.Itoa(j.Module))
+	inv.Layout, inv.Devices = j.Tool.layout, j.Plan.Devices
 	inv.MemoryLimit, inv.OpenFiles = memory(j.Policy), int(min(pol.Limits.OpenFiles, 1<<20))
-	if inv.Module.Interruptible = j.Shared; j.Shared {
+	module := 0
+	if j.Shared() {
+		module = j.In.Module
+		inv.Module.Interruptible = true
 		inv.MemoryLimit = min(inv.MemoryLimit, sharedMemory(pol.Limits.Memory))
 	}
+	inv.CacheDir = filepath.Join(jail.CacheDir, strconv.Itoa(module))
 	if w := j.Plan.Workspace; w != nil {
 		// That of a jail that holds a session may be in another mount, which no module sees.
 		seen := target(w.SeenTarget()).ofModule(pol.Mounts)

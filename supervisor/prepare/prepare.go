@@ -85,7 +85,7 @@ func (s *Preparer) Hold(ctx context.Context, c caller.Caller, req message.Reques
 // Invoke decides a request for an invocation of a session.
 func (s *Preparer) Invoke(ctx context.Context, c caller.Caller, req message.Request,
 	in *Session) (*Job, error) {
-	j := &Job{Caller: c, Req: req, In: in}
+	j := &Job{Caller: c, Req: req, In: &Invocation{Session: in}}
 	return j, s.prepare(ctx, j, false)
 }
 
@@ -113,7 +113,9 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 	if j.Policy = f.policy; err != nil {
 		return err
 	}
-	j.Shared = j.mayShare()
+	if j.In != nil {
+		j.In.Shared = j.mayShare()
+	}
 	if !dry && j.Holds == 0 {
 		for _, t := range j.Tool.modules() {
 			if err := s.compiled(ctx, j, t); err != nil {
@@ -127,7 +129,7 @@ func (s *Preparer) prepare(ctx context.Context, j *Job, dry bool) (err error) {
 	if err := checkIO(s.o.Config.Slice, j.Policy.Policy().Limits); err != nil {
 		return err
 	}
-	if j.Shared && !prewarm.HasHost(j.Plan) {
+	if j.Shared() && !prewarm.HasHost(j.Plan) {
 		// The engine has what it mounts.
 		return nil
 	}

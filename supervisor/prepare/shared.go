@@ -66,10 +66,10 @@ func (m *Modules) Close() {
 // asks for ever more is refused by itself before the kernel ends the process.
 func sharedMemory(limit int64) int64 { return limit / 4 * 3 }
 
-// mayShare reports whether the job can run in a shared engine of its session. What is seen of a
-// process from outside, as its file events are, could not be told apart there.
+// mayShare reports whether an invocation can run in a shared engine of its session. What is seen of
+// a process from outside, as its file events are, could not be told apart there.
 func (j *Job) mayShare() bool {
-	return j.In != nil && j.In.Modules != nil && j.Tool.Native == "" && j.Tool.Script == nil &&
+	return j.In.Modules != nil && j.Tool.Native == "" && j.Tool.Script == nil &&
 		j.Req.Terminal == nil && !j.Req.Learn &&
 		j.Tool.memory <= sharedMemory(j.Policy.Policy().Limits.Memory) &&
 		j.Policy.Policy().Audit.Files == policy.FilesNone &&
@@ -78,7 +78,7 @@ func (j *Job) mayShare() bool {
 
 // code is the digest by which the cache knows the machine code of a module of the job.
 func (j *Job) code(t Tool) [sha256.Size]byte {
-	if j.Shared {
+	if j.Shared() {
 		return wasi.Interruptible(t.Sum)
 	}
 	return t.Sum

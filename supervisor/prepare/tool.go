@@ -371,7 +371,7 @@ func (s *Preparer) compileInTurn(ctx context.Context, j *Job, t Tool) error {
 
 func (s *Preparer) isCompiled(j *Job, t Tool) (bool, error) {
 	find := func() (string, bool, error) { return s.modules.cache.Find(j.Host.cached, t.Sum) }
-	if j.Shared {
+	if j.Shared() {
 		find = func() (string, bool, error) { return j.In.Modules.find(s.modules.cache, j.code(t)) }
 	}
 	_, ok, err := find()
@@ -414,12 +414,12 @@ func (s *Preparer) compile(ctx context.Context, j *Job, t Tool) error {
 func (s *Preparer) compileJail(ctx context.Context, j *Job, t Tool,
 	eff policy.Effective, out *limited) (failure string, err error) {
 	sub := &Job{Caller: j.Caller, ID: jail.ID(string(j.ID)[:min(len(j.ID), 50)] + ".compile"),
-		Policy: eff, Tool: t, Shared: j.Shared}
+		Policy: eff, Tool: t}
 	defer sub.Close()
 	if sub.Tool.module, err = launch.Reopen(t.module); err != nil {
 		return "", problem.New(problem.Failed, "module: %w", err)
 	}
-	if err := s.planCompile(sub); err != nil {
+	if err := s.planCompile(sub, j.Shared()); err != nil {
 		return "", err
 	}
 	return s.o.Compile(ctx, sub, out)
@@ -428,7 +428,9 @@ func (s *Preparer) compileJail(ctx context.Context, j *Job, t Tool,
 // compileDir is where the compiling engine leaves its result, inside.
 const compileDir = "/tmp/compiled"
 
-func (s *Preparer) planCompile(j *Job) (err error) {
+// planCompile makes the plan and the order of a job that compiles a module, for a shared engine if
+// interruptible is set.
+func (s *Preparer) planCompile(j *Job, interruptible bool) (err error) {
 	if j.Host.IDs, err = takeIDs(); err != nil {
 		return err
 	}
@@ -441,7 +443,7 @@ func (s *Preparer) planCompile(j *Job) (err error) {
 	}
 	j.Order = runners.Order{Compile: true,
 		Invocation: runners.Invocation{Args: []string{"compile"}, CacheDir: compileDir}}
-	j.Order.Invocation.Module.Interruptible = j.Shared
+	j.Order.Invocation.Module.Interruptible = interruptible
 	return fitOOMScore(&j.Plan)
 }
 

@@ -109,7 +109,7 @@ func (s *Runner) steps(ctx context.Context, r *Run, streams stdio.Streams) (res 
 		return res, nil, unbegun(r.records, err)
 	}
 	defer leave()
-	if j.Shared {
+	if j.Shared() {
 		return s.shared(ctx, r, res, streams)
 	}
 	if j.In != nil {

@@ -38,7 +38,7 @@ func (s *Runner) shared(ctx context.Context, r *Run, res message.Result,
 	j := r.job
 	s.Jails.Pool.Vacate(r.in.Prewarmed, s.Life.CleanUp)
 	call, err := r.in.Engines.Take(ctx, engine.Need{Policy: j.Policy.Digest(), Plan: j.Plan,
-		Module: j.Module, Binds: j.Host.Binds, Caller: j.Caller.Caller})
+		Module: j.In.Module, Binds: j.Host.Binds, Caller: j.Caller.Caller})
 	if err != nil {
 		if layer, ok := errors.AsType[*launch.LayerError](err); ok {
 			err = s.Jails.Layers.Missing(layer.Layer, layer.Reason, err)

@@ -48,23 +48,36 @@ type session struct {
 	// prewarmed has the prewarmed jails of its invocations.
 	prewarmed   *prewarm.Session
 	invocations *invocations
-	// engines are its shared engines, with the modules that they have and the records of ends that
-	// wait; all nil if it shares none.
-	engines *engine.Set
-	modules *prepare.Modules
-	late    *runlog.Late
+	engines     engines
 	// stands is closed when there can be invocations; state and shadow are set then.
 	stands chan struct{}
 	state  rundir.State
 	shadow *workspace.Workspace
-	// gone is closed when nothing is left of the session; the result is set then.
-	gone   chan struct{}
-	result message.Result
+	// gone is closed when nothing is left of the session; the run has its result then.
+	gone chan struct{}
 	// fate is of its shadow, where who stopped it said so. It does not change once the session is
 	// over.
 	fate message.Fate
 	// free makes the id of the session free.
 	free func()
+}
+
+// engines are the shared engines of a session, with the modules that they have mounted and the
+// records of ends that are still to be written. All fields are nil if the session shares none.
+type engines struct {
+	set     *engine.Set
+	modules *prepare.Modules
+	late    *runlog.Late
+}
+
+// close ends the engines, of which no invocation is left, and writes the records.
+func (e engines) close() error {
+	if e.set == nil {
+		return nil
+	}
+	e.set.Close()
+	e.modules.Close()
+	return e.late.Close()
 }
 
 // asked is who asked for a session, and for which.
@@ -180,24 +193,19 @@ func (h *session) Ended(c *ending.Cause) {
 	}
 	h.invocations.endAll(why)
 	h.runner.Jails.Pool.EndSession(h.prewarmed)
-	h.endEngines()
+	h.runner.Errors.Failed("record the ends of invocations", string(h.run.Job().ID),
+		h.engines.close())
 }
 
 // share has the session's WebAssembly invocations share engines.
 func (h *session) share(places int64) {
 	j := h.run.Job()
-	h.modules, h.late = &prepare.Modules{}, runlog.NewLate(h.runner.Log)
-	h.engines = engine.NewSet(string(j.ID), j.Host.IDs.Base, places, h.runner.Jails.Maker, h.files)
-}
-
-// endEngines ends the shared engines. No invocation is left.
-func (h *session) endEngines() {
-	if h.engines == nil {
-		return
+	h.engines = engines{
+		set: engine.NewSet(string(j.ID), j.Host.IDs.Base, places, h.runner.Jails.Maker,
+			h.files),
+		modules: &prepare.Modules{},
+		late:    runlog.NewLate(h.runner.Log),
 	}
-	h.engines.Close()
-	h.modules.Close()
-	h.runner.Errors.Failed("record the ends of invocations", string(h.run.Job().ID), h.late.Close())
 }
 
 // Fate returns what who stopped the session wants of its shadow.
@@ -316,8 +324,8 @@ func (s *Sessions) newSession(id string, a asked) *session {
 // can be ended.
 func (h *session) hold(tracked func()) {
 	defer close(h.gone)
-	h.result, _ = h.runner.Do(context.Background(), h.run, stdio.Streams{Out: io.Discard,
-		Err: io.Discard, Tracked: tracked})
+	h.runner.Do(context.Background(), h.run, stdio.Streams{Out: io.Discard, Err: io.Discard,
+		Tracked: tracked})
 }
 
 // await waits until a session can be used.
@@ -342,7 +350,7 @@ func (s *Sessions) await(ctx context.Context, h *session, err error) (message.Se
 			WithHint("try again")
 	}
 	<-h.gone
-	if e := h.result.Error; e != nil {
+	if e := h.run.Result().Error; e != nil {
 		return message.SessionInfo{}, e
 	}
 	return message.SessionInfo{}, problem.New(problem.Failed,
@@ -437,7 +445,7 @@ func (h *session) info() message.SessionInfo {
 		Workspace: st.Workspace, UID: st.UID, PID: st.PID, Started: st.Started,
 		Used: used.last.UTC(), IdleMS: h.asked.idle.Milliseconds(),
 		TimeMS: h.asked.total.Milliseconds(), Running: used.running, Invocations: used.count,
-		SharedEngine: h.engines != nil}
+		SharedEngine: h.engines.set != nil}
 }
 
 // List lists the open sessions that the caller may see, the oldest first.
@@ -503,7 +511,7 @@ func (s *Sessions) Stop(ctx context.Context, c caller.Caller, id string,
 	h.run.End(ending.Cause{Over: true})
 	select {
 	case <-h.gone:
-		return h.result, nil
+		return h.run.Result(), nil
 	case <-ctx.Done():
 		// it ends all the same
 		return message.Result{}, problem.New(problem.Failed, "the caller went away").WithCause(ctx.Err())
@@ -543,7 +551,7 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 		return s.runner.Refuse(c, j.Req, j, err)
 	}
 	r := s.runner.NewInvocation(j, run.Within{Files: h.files, Shadow: h.shadow,
-		Prewarmed: h.prewarmed, Engines: h.engines, Late: h.late})
+		Prewarmed: h.prewarmed, Engines: h.engines.set, Late: h.engines.late})
 	if !h.invocations.join(r) {
 		return s.runner.Refuse(c, j.Req, j, noSession(id))
 	}
@@ -557,7 +565,7 @@ func (s *Sessions) Exec(ctx context.Context, c caller.Caller, id string, req mes
 func (h *session) given() *prepare.Session {
 	j := h.run.Job()
 	return &prepare.Session{ID: j.ID, Policy: j.Policy, Plan: j.Plan, IDs: j.Host.IDs,
-		Group: rungroup.Session(j.Plan.Cgroup.Path), Source: j.Source, Modules: h.modules}
+		Group: rungroup.Session(j.Plan.Cgroup.Path), Source: j.Source, Modules: h.engines.modules}
 }
 
 // requestFor is an invocation's request in the words of a run's.
