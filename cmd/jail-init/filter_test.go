@@ -22,7 +22,7 @@ import (
 	"github.com/jail-sandbox/jail/jail/launch"
 	"github.com/jail-sandbox/jail/jail/seccomp"
 	"github.com/jail-sandbox/jail/runners"
-	"github.com/jail-sandbox/jail/runners/wasi/guest"
+	wasiguest "github.com/jail-sandbox/jail/runners/wasi/guest"
 )
 
 func TestMain(m *testing.M) {
@@ -97,7 +97,7 @@ func makeBed(t *testing.T) *bed {
 		if err := os.Mkdir(m.cache, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := guest.Compile(context.Background(), *m.module, runners.ModuleLimits{},
+		if err := wasiguest.Compile(context.Background(), *m.module, runners.ModuleLimits{},
 			m.cache); err != nil {
 			t.Fatal(err)
 		}
