@@ -27,25 +27,10 @@ const (
 	// path, and last "." for the working directory. It is for modules whose C
 	// library knows no working directory.
 	LayoutPreopens Layout = "preopens"
-	// LayoutWorking is one preopened directory "/", which is the working
-	// directory: no other is in the tool's view. It is for modules that were made
-	// for an engine that is told "this directory is your root".
+	// LayoutWorking is one preopened directory "/", which is the working directory: no other is in
+	// the tool's view. It is for modules made for an engine that maps one directory to the root.
 	LayoutWorking Layout = "working"
 )
-
-// Tool is one command that can be run.
-type Tool struct {
-	Kind Kind `json:"kind"`
-	// The bundle it came from; empty for a module named by path.
-	Bundle string `json:"bundle,omitempty"`
-	// The command, which is also args[0].
-	Command string `json:"command"`
-	// sha256 of the module, in hexadecimal
-	Digest string `json:"digest,omitempty"`
-	// For WASI; empty lets the module say.
-	Layout  Layout `json:"layout,omitempty"`
-	Program string `json:"program,omitempty"` // for native: absolute path
-}
 
 // Mount is a directory that the tool sees.
 type Mount struct {

@@ -12,7 +12,7 @@ import (
 // Explain returns what changed in a repository: refs and HEAD. The caller adds what the files
 // themselves say. A repository that is not understood is no error.
 func Explain(ctx context.Context, files Files) (Report, error) {
-	r, err := Open(ctx, files)
+	r, err := openRepository(ctx, files)
 	var report Report
 	if err == nil {
 		defer r.Close()

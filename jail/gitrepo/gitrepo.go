@@ -135,8 +135,8 @@ type Repository struct {
 	shallow   map[oid]bool
 }
 
-// Open opens a repository whose sides exist as has says.
-func Open(ctx context.Context, files Files) (*Repository, error) {
+// openRepository opens a repository whose sides exist as has says.
+func openRepository(ctx context.Context, files Files) (*Repository, error) {
 	r := &Repository{ctx: ctx, files: files, bases: map[packPlace]object{},
 		commits: map[oid]*commit{}, shallow: map[oid]bool{}}
 	for _, side := range []Side{Real, Shadow} {

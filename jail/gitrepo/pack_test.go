@@ -127,7 +127,7 @@ func TestHostilePacks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			files, _, shadow := sides(t, "mkdir -p .git/objects/pack")
 			makePack(t, filepath.Join(shadow, ".git"), tc.entries)
-			r, err := Open(t.Context(), files)
+			r, err := openRepository(t.Context(), files)
 			must(t, err)
 			defer r.Close()
 			o, err := r.load(tc.load)

@@ -98,7 +98,7 @@ func refuse(format string, args ...any) error { return Refusal(fmt.Sprintf(forma
 // Take finds what a Want needs. It checks each object as git fsck --strict does, and that all that
 // the ref reaches is there. Errors that are a Refusal say why nothing can be taken.
 func Take(ctx context.Context, files Files, want Want) (Taken, error) {
-	r, err := Open(ctx, files)
+	r, err := openRepository(ctx, files)
 	if err == nil {
 		defer r.Close()
 		t := &taker{Repository: r, seen: map[oid]bool{}, out: map[oid]bool{}}

@@ -12,9 +12,9 @@ import (
 // layers, which keep the owners of files in a shadow.
 const leastMajor, leastMinor = 5, 19
 
-// Kernel checks that the running kernel is Linux 5.19 or newer, by its version alone. A version of
-// another form is Unknown.
-func Kernel() Finding {
+// runningKernel checks that the running kernel is Linux 5.19 or newer, by its version alone. A
+// version of another form is Unknown.
+func runningKernel() Finding {
 	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return unknown("kernel", "%v", err)

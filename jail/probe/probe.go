@@ -83,7 +83,7 @@ func All(scratch, slice string) []Finding {
 		return allForUser(scratch)
 	}
 	return []Finding{
-		Kernel(), UserNamespace(), Cgroups(slice), seccomp(), Landlock(), overlay(), loopDevices(),
+		runningKernel(), UserNamespace(), Cgroups(slice), seccomp(), Landlock(), overlay(), loopDevices(),
 		mkfs(), room(scratch), shadow(scratch),
 	}
 }

@@ -184,7 +184,7 @@ func Layers() []Finding {
 // allForUser makes the probes for a user's daemon. Outside of that daemon's namespaces it leaves
 // out those that need them.
 func allForUser(scratch string) []Finding {
-	all := []Finding{Kernel(), UserNamespace(), Delegation(), seccomp(), Landlock()}
+	all := []Finding{runningKernel(), UserNamespace(), Delegation(), seccomp(), Landlock()}
 	if sys.Rootless() {
 		all = append(all, overlay(), marks(), shadow(scratch))
 	}

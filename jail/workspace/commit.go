@@ -39,17 +39,17 @@ type Result struct {
 
 // commitError says why a commit stopped, and what could not be put back. Undo is nil if the real
 // directory is as it was.
-type commitError struct{ Err, Undo error }
+type commitError struct{ err, undo error }
 
 func (e *commitError) Error() string {
-	if e.Undo == nil {
-		return e.Err.Error() + "; nothing was changed"
+	if e.undo == nil {
+		return e.err.Error() + "; nothing was changed"
 	}
-	return fmt.Sprintf("%v; and it could not be undone whole: %v", e.Err, e.Undo)
+	return fmt.Sprintf("%v; and it could not be undone whole: %v", e.err, e.undo)
 }
 
 // Unwrap gives errors.Is both errors.
-func (e *commitError) Unwrap() []error { return []error{e.Err, e.Undo} }
+func (e *commitError) Unwrap() []error { return []error{e.err, e.undo} }
 
 const (
 	// Up to so many files are synced one by one, more by syncfs(2).

@@ -174,7 +174,7 @@ func TestFailedCommitIsUndone(t *testing.T) {
 			break
 		}
 		var failed *commitError
-		if !errors.As(err, &failed) || failed.Undo != nil || !errors.Is(err, syscall.ENOSPC) {
+		if !errors.As(err, &failed) || failed.undo != nil || !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("failure at %d: %v", n, err)
 		}
 		if after := snapshotText(f.real); after != before {

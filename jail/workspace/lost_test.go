@@ -165,7 +165,7 @@ func TestForeignWhileCommitted(t *testing.T) {
 			_, err := b.w.Commit(t.Context(), CommitOptions{})
 			b.f.store.fault = nil
 			failed := (*commitError)(nil)
-			if !errors.As(err, &failed) || !errors.Is(failed.Undo, ErrIncomplete) ||
+			if !errors.As(err, &failed) || !errors.Is(failed.undo, ErrIncomplete) ||
 				!strings.Contains(err.Error(), tc.says) {
 				t.Errorf("commit: %v", err)
 			}

@@ -186,7 +186,7 @@ func (b *moverBed) disturbed(t *testing.T, m mover, do string, move, fail, back 
 	switch {
 	case err == nil:
 		b.is(t, what+": it said that all went well", to)
-	case errors.As(err, &failed) && failed.Undo != nil:
+	case errors.As(err, &failed) && failed.undo != nil:
 		if !m.covers {
 			t.Fatalf("%s: %v", what, err)
 		}

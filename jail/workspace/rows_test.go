@@ -133,7 +133,7 @@ func TestCommitOnAFullDisk(t *testing.T) {
 	many := f.shadow("many", `for i in $(seq 80); do echo $i >f$i; done; echo more >>a; rm -r b`)
 	var failed *commitError
 	if _, err := many.Commit(t.Context(), CommitOptions{}); !errors.As(err, &failed) ||
-		failed.Undo != nil || !errors.Is(err, syscall.ENOSPC) {
+		failed.undo != nil || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("a commit of too many files: %v", err)
 	}
 	if now := snapshotText(f.real); now != before {

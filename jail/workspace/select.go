@@ -91,10 +91,10 @@ func (e *ConflictError) Error() string {
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
 // protectedError says that everything that a commit asked for was held back. It is an ErrProtected.
-type protectedError struct{ Held []Held }
+type protectedError struct{ held []Held }
 
 func (e *protectedError) Error() string {
-	return fmt.Sprintf("%v: %s: %s", ErrProtected, e.Held[0].Path, e.Held[0].Why)
+	return fmt.Sprintf("%v: %s: %s", ErrProtected, e.held[0].Path, e.held[0].Why)
 }
 
 // Is makes the error an ErrProtected.

@@ -201,7 +201,7 @@ func TestFileSystems(t *testing.T) {
 		w := f.shadow("w", "echo more >>f; rm gone")
 		var failed *commitError
 		if _, err := w.Commit(t.Context(), CommitOptions{}); !errors.Is(err, syscall.EROFS) ||
-			!errors.As(err, &failed) || failed.Undo != nil {
+			!errors.As(err, &failed) || failed.undo != nil {
 			t.Errorf("%v", err)
 		}
 		if now := snapshotText(f.real); now != before {

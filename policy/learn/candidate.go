@@ -47,7 +47,7 @@ func Candidate(l Lesson, wide Draft) Draft {
 	d.Items = append(d.Items, memory(d.Native)...)
 	switch l.Kind {
 	case KindNative:
-		programs := programs(l.Observed.Files, Memory())
+		programs := programs(l.Observed.Files, memoryDirs())
 		if !slices.ContainsFunc(programs, func(i Item) bool { return i.Name == l.Tool }) &&
 			!covered(programs, l.Tool) {
 			programs = append([]Item{{Kind: KindNative, Name: l.Tool,
@@ -189,7 +189,7 @@ func neverGranted() []string {
 func unseen(l Lesson) []string {
 	out := []string{
 		"names that are looked up and not opened (stat, access, links), and opens that failed",
-		"what is done in memory (" + strings.Join(Memory(), ", ") +
+		"what is done in memory (" + strings.Join(memoryDirs(), ", ") +
 			"), and which variables are read",
 		"open_files, file_size, and what was in the workspace for a while",
 	}

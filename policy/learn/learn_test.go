@@ -119,7 +119,7 @@ func TestPrograms(t *testing.T) {
 		{"a crowd", crowd, []string{"/usr/lib/tools/**"}},
 	} {
 		var got []string
-		for _, i := range programs(c.files, Memory()) {
+		for _, i := range programs(c.files, memoryDirs()) {
 			got = append(got, i.Name)
 		}
 		if !slices.Equal(got, c.want) {

@@ -49,8 +49,8 @@ func WideMounts() []policy.Mount {
 	return out
 }
 
-// Memory are the places where a tool may scribble.
-func Memory() []string { return []string{Home, "/tmp"} }
+// memoryDirs are the places where a tool may scribble.
+func memoryDirs() []string { return []string{Home, "/tmp"} }
 
 // wideEnv is what programs of the host are told.
 func wideEnv() []string {
@@ -94,7 +94,7 @@ func Wide(a Asked) Draft {
 
 func memory(native bool) []Item {
 	var out []Item
-	for _, dir := range Memory() {
+	for _, dir := range memoryDirs() {
 		if dir == Home && !native {
 			continue
 		}

@@ -217,7 +217,7 @@ func (e Expectation) Judge(eff policy.Effective, commands Commands) (Finding, er
 			got = "allow"
 		}
 	} else {
-		d := Decide(a, eff)
+		_, d := decide(a, eff)
 		if why = d.Rule; d.Allowed {
 			got = "allow"
 		} else if d.Ask {

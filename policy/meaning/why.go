@@ -118,14 +118,9 @@ func resolveAll(sources []Source) (policy.Effective, error) {
 	return policy.Resolve(layers...)
 }
 
-// Decide answers a question by the first of its ways that is allowed. If none is, it is the way
-// of the bundle that has the command that counts, else the last.
-func Decide(a Ask, eff policy.Effective) policy.Decision {
-	_, d := decide(a, eff)
-	return d
-}
-
-// decide returns as well the question that the answer is about.
+// decide answers a question by the first of its ways that is allowed, and returns the question that
+// the answer is about. If no way is allowed, that is the way of the bundle that has the command
+// that counts, else the last.
 func decide(a Ask, eff policy.Effective) (q policy.Question, d policy.Decision) {
 	for _, way := range a.Any {
 		x, answer := decideWay(way, eff)

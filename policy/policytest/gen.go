@@ -72,8 +72,8 @@ func Ports() *rapid.Generator[policy.Ports] {
 		func(s []policy.PortRange) policy.Ports { return s })
 }
 
-// FetchRule draws a rule, sometimes one that grants nothing.
-func FetchRule() *rapid.Generator[policy.FetchRule] {
+// fetchRule draws a rule, sometimes one that grants nothing.
+func fetchRule() *rapid.Generator[policy.FetchRule] {
 	return rapid.Custom(func(t *rapid.T) policy.FetchRule {
 		return policy.FetchRule{
 			Host:    Host().Draw(t, "host"),
@@ -85,13 +85,13 @@ func FetchRule() *rapid.Generator[policy.FetchRule] {
 			Types:      globsFrom("text/*", "*/html", "text/html", "**").Draw(t, "types"),
 			WebSocket:  rapid.Bool().Draw(t, "websocket"),
 			TLS:        policy.TLSMode(rapid.IntRange(0, 1).Draw(t, "tls")),
-			Bounds:     FetchBounds().Draw(t, "bounds"),
+			Bounds:     fetchBounds().Draw(t, "bounds"),
 		}
 	})
 }
 
-// FetchBounds draws bounds of a rule, of which 0 is none.
-func FetchBounds() *rapid.Generator[policy.FetchBounds] {
+// fetchBounds draws bounds of a rule, of which 0 is none.
+func fetchBounds() *rapid.Generator[policy.FetchBounds] {
 	few := rapid.SampledFrom([]int64{0, 0, 1, 2, 1 << 30})
 	return rapid.Custom(func(t *rapid.T) policy.FetchBounds {
 		return policy.FetchBounds{RequestSize: few.Draw(t, "request_size"),
@@ -99,10 +99,10 @@ func FetchBounds() *rapid.Generator[policy.FetchBounds] {
 	})
 }
 
-// FetchDeny draws a rule that takes away.
-func FetchDeny() *rapid.Generator[policy.FetchDeny] {
+// fetchDeny draws a rule that takes away.
+func fetchDeny() *rapid.Generator[policy.FetchDeny] {
 	return rapid.Custom(func(t *rapid.T) policy.FetchDeny {
-		r := FetchRule().Draw(t, "rule")
+		r := fetchRule().Draw(t, "rule")
 		return policy.FetchDeny{Host: r.Host, Ports: r.Ports, Methods: r.Methods, Paths: r.Paths}
 	})
 }
@@ -111,9 +111,9 @@ func FetchDeny() *rapid.Generator[policy.FetchDeny] {
 func Fetch() *rapid.Generator[policy.Fetch] {
 	return rapid.Custom(func(t *rapid.T) policy.Fetch {
 		return policy.Fetch{
-			Allow:  rapid.SliceOfN(FetchRule(), 0, 2).Draw(t, "allow"),
+			Allow:  rapid.SliceOfN(fetchRule(), 0, 2).Draw(t, "allow"),
 			Limits: FetchLimits().Draw(t, "limits"),
-			Deny:   rapid.SliceOfN(FetchDeny(), 0, 2).Draw(t, "deny"),
+			Deny:   rapid.SliceOfN(fetchDeny(), 0, 2).Draw(t, "deny"),
 			Rate:   rapid.SampledFrom([]int64{0, 1, 50}).Draw(t, "rate"),
 			Mode:   policy.FetchMode(rapid.IntRange(0, 1).Draw(t, "mode")),
 		}

@@ -96,7 +96,7 @@ func (c *Console) commitOf(w http.ResponseWriter, r *http.Request, s *session) *
 		if i.ID != id {
 			continue
 		}
-		if last := lastCommit(i, c.Now()); last != nil && last.NotKept == "" {
+		if last := lastCommit(i, c.now()); last != nil && last.NotKept == "" {
 			return last
 		} else if last != nil {
 			why, status = "The last commit of the run "+text(id)+" cannot be undone: "+last.NotKept+

@@ -75,7 +75,7 @@ func TestRevert(t *testing.T) {
 		}
 		return r
 	}
-	c := newClient(t, Options{Daemon: f, Now: func() time.Time { return now }})
+	c := newClient(t, Options{Daemon: f, now: func() time.Time { return now }})
 	undone := func(r *workspace.CommitRecord) { r.Reverted = now }
 	for name, x := range map[string]struct {
 		commits []workspace.CommitRecord

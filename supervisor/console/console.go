@@ -3,8 +3,8 @@
 // HTML without a script, over HTTP on the loopback interface or on a Unix socket.
 //
 // The console has no rights of its own: it is a client of the daemon like the command line, run by
-// the reviewer, and shows and does only what the reviewer may see and do. An attacker who controls it
-// acts as the reviewer. These are the attackers, and the defences:
+// the reviewer, and shows and does only what the reviewer may see and do. An attacker who controls
+// it acts as the reviewer. These are the attackers, and the defences:
 //
 //	attacker                              defence
 //	another site in the same browser      the cookie is SameSite=Strict; a POST needs the exact Origin, Sec-Fetch-Site of our own, and the token of the form
@@ -84,8 +84,8 @@ type Options struct {
 	// None: any port of a loopback name, for a Unix socket, to which somebody forwards a port of a
 	// machine that we do not know.
 	Hosts []string
-	// Now is the clock; nil is the system's.
-	Now func() time.Time
+	// now is the clock; nil is the system's.
+	now func() time.Time
 }
 
 //go:embed pages
@@ -103,8 +103,8 @@ type Console struct {
 
 // New makes a console and begins to verify the log.
 func New(o Options) (*Console, error) {
-	if o.Now == nil {
-		o.Now = time.Now
+	if o.now == nil {
+		o.now = time.Now
 	}
 	pages, err := template.New("").Funcs(functions).ParseFS(files, "pages/*.html")
 	if err != nil {
@@ -114,8 +114,8 @@ func New(o Options) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Console{Options: o, pages: pages, style: style, logins: newLogins(o.Now),
-		verify: &verifier{log: o.Log, now: o.Now}}
+	c := &Console{Options: o, pages: pages, style: style, logins: newLogins(o.now),
+		verify: &verifier{log: o.Log, now: o.now}}
 	c.mux = c.routes()
 	c.verify.start()
 	return c, nil

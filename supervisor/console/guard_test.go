@@ -222,7 +222,7 @@ func TestCookie(t *testing.T) {
 // ends.
 func TestLogin(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	c := newClient(t, Options{Now: func() time.Time { return now }})
+	c := newClient(t, Options{now: func() time.Time { return now }})
 	// It asks the clock, too.
 	waitFor(t, func() bool { return !c.con.verify.known().Running })
 	redeem := func(path string, change func(*http.Request)) int {

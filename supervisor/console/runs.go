@@ -192,7 +192,7 @@ func (c *Console) run(w http.ResponseWriter, r *http.Request, s *session) {
 	if shadows, err := c.Daemon.Workspaces(ctx); err == nil {
 		for _, i := range shadows {
 			if i.ID == id {
-				st.Commit = lastCommit(i, c.Now())
+				st.Commit = lastCommit(i, c.now())
 				st.Shadow = &shadow{ID: id, State: string(i.State), Path: path(i.Path),
 					Commit: text(i.Commit), Open: i.State == workspace.Frozen ||
 						i.State == workspace.Committing}

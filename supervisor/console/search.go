@@ -108,7 +108,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, s *session) {
 		}
 	}
 	status := http.StatusOK
-	f, why := filter(kept, c.Now())
+	f, why := filter(kept, c.now())
 	before, err := strconv.ParseUint(q.Get("before"), 10, 63)
 	if err != nil {
 		before = 0

@@ -17,8 +17,8 @@ import (
 
 // A Cause is why a run was ended from outside.
 type Cause struct {
-	// Limit is the name of a limit, Peak how much of it was used. Allowed is the limit itself if the
-	// policy does not have it.
+	// Limit is the name of a limit, Peak how much of it was used. Allowed is the limit itself if
+	// the policy does not have it.
 	Limit         string
 	Peak, Allowed int64
 	// Signal is the caller's: 2 for an interrupt.
@@ -239,7 +239,7 @@ func (w *Watch) wall() {
 	c := Cause{Limit: LimitWall, Peak: time.Since(w.Start).Milliseconds()}
 	if w.ask != nil {
 		w.ask(c)
-		timer.Reset(Grace(w.limits.Wall))
+		timer.Reset(grace(w.limits.Wall))
 		select {
 		case <-timer.C:
 		case <-w.stop:
@@ -249,9 +249,9 @@ func (w *Watch) wall() {
 	w.end(c)
 }
 
-// Grace is how long a program may take to end after SIGTERM at the limit of wall time: as long as
+// grace is how long a program may take to end after SIGTERM at the limit of wall time: as long as
 // the limit, and two seconds at most.
-func Grace(wall time.Duration) time.Duration { return min(2*time.Second, wall) }
+func grace(wall time.Duration) time.Duration { return min(2*time.Second, wall) }
 
 // cpuTick is how late a breach of the limit of CPU time may be seen.
 const cpuTick = 10 * time.Millisecond

@@ -67,9 +67,7 @@ type End struct {
 	Usage  cgroup.Usage
 	// Reason says why the daemon killed it, or is empty.
 	Reason string
-	// Refused are the system calls that the kernel refused it.
-	Refused []control.Refused
-	Err     error
+	Err    error
 }
 
 // stand makes an engine of a jail that was made for it, and returns the first call to it. So the
@@ -126,7 +124,6 @@ func (e *Engine) await(heard <-chan struct{}) {
 	p := e.jail.Process
 	var end End
 	end.Status, end.Err = p.Wait()
-	end.Refused = p.Refused()
 	// What it has said before its end still counts.
 	_ = p.EndReport()
 	<-heard

@@ -27,7 +27,7 @@ const (
 // can decide each request. Its key is made in the memory of the run's proxy and never leaves it.
 // Only the tools of that one jail trust its certificate.
 type authority struct {
-	PEM  []byte // the certificate
+	pem  []byte // the certificate
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	// leaf is the key of every host's certificate.
@@ -60,7 +60,7 @@ func newAuthority(now time.Time) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+	return &authority{pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		cert: cert, key: key, leaf: leaf,
 		leaves: map[string]*tls.Certificate{}}, nil
 }

@@ -61,7 +61,7 @@ func serve(conn *control.Conn) error {
 	}
 	ready := &ready{}
 	if p.authority != nil {
-		ready.Authority = p.authority.PEM
+		ready.Authority = p.authority.pem
 	}
 	if err := link.out.send(fromProxy{Ready: ready}); err != nil {
 		return err

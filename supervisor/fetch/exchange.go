@@ -151,8 +151,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 // send writes the decided request and reads the head of the response.
 func (s *stream) send(ctx context.Context, rt *roundTrip, headers fields,
 	body io.Reader) (*http.Response, *refusal) {
-	out := fmt.Appendf(nil, "%s %s%s HTTP/1.1\r\nHost: %s\r\n", s.h.method, rt.target.Path,
-		rt.target.Query, rt.target.authority())
+	out := fmt.Appendf(nil, "%s %s%s HTTP/1.1\r\nHost: %s\r\n", s.h.method, rt.target.path,
+		rt.target.query, rt.target.authority())
 	out = headers.write(out)
 	switch {
 	case s.h.length > 0 || s.h.length == 0 && hasBody(s.h.method):

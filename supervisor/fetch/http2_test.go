@@ -82,7 +82,7 @@ func TestHTTP2(t *testing.T) {
 	}
 	c.NetConn().Close()
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(w.proxy.authority.PEM)
+	roots.AppendCertsFromPEM(w.proxy.authority.pem)
 	conn := w.tunnelTo("both.example.com:443")
 	if err := tls.Client(conn, &tls.Config{ServerName: "both.example.com", RootCAs: roots,
 		NextProtos: []string{"h2"}}).Handshake(); err == nil {

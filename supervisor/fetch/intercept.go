@@ -23,10 +23,10 @@ func (s *stream) intercept(ctx context.Context, t target) {
 	if _, err := io.WriteString(s.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
-	conn := tls.Server(&ahead{s.conn, s.r}, s.p.authority.config(t.Host))
+	conn := tls.Server(&ahead{s.conn, s.r}, s.p.authority.config(t.host))
 	if err := conn.HandshakeContext(ctx); err != nil {
-		s.p.refused.add(What{ID: s.p.ids.Add(1), Kind: kindTunnel, Method: s.h.method, Scheme: t.Scheme,
-			Host: t.Host, Port: t.Port, Decision: Denied,
+		s.p.refused.add(What{ID: s.p.ids.Add(1), Kind: kindTunnel, Method: s.h.method, Scheme: t.scheme,
+			Host: t.host, Port: t.port, Decision: Denied,
 			Layer: "fetch", Rule: "the tool's TLS with the proxy: " + publicError(err),
 			Mode: modeIntercept})
 		return
@@ -36,7 +36,7 @@ func (s *stream) intercept(ctx context.Context, t target) {
 	_ = conn.CloseWrite()
 }
 
-// ahead is a connection of which some bytes have been read.
+// ahead is a connection some of whose bytes have been read ahead.
 type ahead struct {
 	net.Conn
 	r *bufio.Reader
@@ -53,8 +53,8 @@ func (s *stream) where() (target, error) {
 	if !strings.HasPrefix(s.h.target, "/") {
 		return target{}, bad("the request line inside a tunnel is not METHOD /PATH HTTP/1.1")
 	}
-	t, err := parseTarget(schemeHTTPS + "://" + s.inside.Host + s.h.target)
-	t.Port = s.inside.Port
+	t, err := parseTarget(schemeHTTPS + "://" + s.inside.host + s.h.target)
+	t.port = s.inside.port
 	return t, err
 }
 

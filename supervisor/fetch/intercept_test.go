@@ -33,7 +33,7 @@ func (w *world) inside(host string, port int) (*tls.Conn, error) {
 		return nil, fmt.Errorf("%d %s, %v", resp.StatusCode, body, err)
 	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(w.proxy.authority.PEM)
+	roots.AppendCertsFromPEM(w.proxy.authority.pem)
 	c := tls.Client(conn,
 		&tls.Config{ServerName: host, RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}})
 	return c, c.Handshake()
@@ -189,7 +189,7 @@ func TestAuthority(t *testing.T) {
 			"a client":     {one, host, x509.ExtKeyUsageClientAuth, false},
 		} {
 			pool := x509.NewCertPool()
-			pool.AppendCertsFromPEM(a.from.PEM)
+			pool.AppendCertsFromPEM(a.from.pem)
 			if _, err := leaf.Verify(x509.VerifyOptions{DNSName: a.host, Roots: pool,
 				KeyUsages: []x509.ExtKeyUsage{a.use}}); (err == nil) != a.want {
 				t.Errorf("%s, %s: %v", host, name, err)

@@ -146,7 +146,7 @@ func TestAnswers(t *testing.T) {
 // TestSlowNames: a name has so much time, however many servers are silent (T-213).
 func TestSlowNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := resolver{Servers: make([]netip.AddrPort, 100), Dial: func(ctx context.Context, _,
+		r := resolver{servers: make([]netip.AddrPort, 100), dial: func(ctx context.Context, _,
 			_ string) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()

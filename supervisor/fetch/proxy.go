@@ -101,7 +101,7 @@ func newProxy(s Setup, r recorder) (*proxy, error) {
 			return nil, err
 		}
 	}
-	p.hosts = hosts{resolve: &resolver{Servers: s.Servers, Dial: (&net.Dialer{}).DialContext},
+	p.hosts = hosts{resolve: &resolver{servers: s.Servers, dial: (&net.Dialer{}).DialContext},
 		roots: sync.OnceValue(func() *x509.CertPool {
 			pool := x509.NewCertPool()
 			pool.AppendCertsFromPEM(s.Roots)
@@ -148,15 +148,15 @@ type attempt struct {
 // ends the TLS.
 func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTrip,
 	*refusal) {
-	q := policy.Connect{Host: t.Host, Port: t.Port, Method: method, Path: t.Path,
+	q := policy.Connect{Host: t.host, Port: t.port, Method: method, Path: t.path,
 		Tunnel: kind == kindTunnel, WebSocket: kind == kindWebSocket}
 	if kind == kindTunnel || kind == kindHost {
 		q.Method = ""
 		kind = kindTunnel
 	}
 	rt := &roundTrip{p: p, target: t, try: attempt{start: time.Now()}, what: What{ID: p.ids.Add(1),
-		Kind: kind, Method: method, Scheme: t.Scheme, Host: t.Host,
-		Port: t.Port, Path: t.Path, Query: p.shownQuery(t.Query), Mode: mode}}
+		Kind: kind, Method: method, Scheme: t.scheme, Host: t.host,
+		Port: t.port, Path: t.path, Query: p.shownQuery(t.query), Mode: mode}}
 	if q.Method != "" {
 		rt.what.After, rt.what.Hops = p.trail.follow(t)
 	}
@@ -195,7 +195,7 @@ func (p *proxy) decide(eff scope, kind, mode, method string, t target) (*roundTr
 					"the rule names the credential %q, which this host does not have",
 					d.Credential),
 				next: "the operator adds it to the daemon's configuration"})
-		case t.Scheme != schemeHTTPS && !secret.Cleartext:
+		case t.scheme != schemeHTTPS && !secret.Cleartext:
 			return rt, rt.refuse(&refusal{status: 403, code: codeDenied, layer: "fetch",
 				rule:    "credential " + d.Credential,
 				message: fmt.Sprintf("the credential %q is not sent without TLS", d.Credential),
@@ -236,7 +236,7 @@ func (rt *roundTrip) refuse(r *refusal) *refusal {
 // The caller calls end after the request.
 func (rt *roundTrip) reserve(ctx context.Context) (end func(), r *refusal) {
 	rt.budgets = nil
-	host, err := rt.p.budgets.of(rt.target.Host, rt.bounds)
+	host, err := rt.p.budgets.of(rt.target.host, rt.bounds)
 	if err != nil {
 		return nil, rt.refuse(overBudget(err))
 	}
@@ -274,7 +274,7 @@ func (rt *roundTrip) time() time.Duration {
 
 // key returns the key by which requests share connections.
 func (rt *roundTrip) key() string {
-	return rt.target.Scheme + "://" + rt.target.Host + ":" + fmt.Sprint(rt.target.Port)
+	return rt.target.scheme + "://" + rt.target.host + ":" + fmt.Sprint(rt.target.port)
 }
 
 // reach resolves, checks, records and connects. After the record the caller must record the outcome
@@ -299,18 +299,18 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 		}
 	default:
 		start := time.Now()
-		addrs, err := rt.p.hosts.resolve.lookup(ctx, rt.target.Host)
+		addrs, err := rt.p.hosts.resolve.lookup(ctx, rt.target.host)
 		intent.Resolve = time.Since(start)
 		if err != nil {
 			return rt.refuse(&refusal{status: 502, code: codeUpstream, layer: "fetch",
 				rule:    "name has no address",
-				message: rt.target.Host + ": " + publicError(err), next: "check the name"})
+				message: rt.target.host + ": " + publicError(err), next: "check the name"})
 		}
 		rt.addrs = addrs
 	}
 	for _, a := range rt.addrs {
 		if what := rt.decided.entry.refuses(a, rt.p.setup.NAT64); what != "" {
-			return rt.refuse(rt.p.addressDenied(rt.target.Host, a.String(), what))
+			return rt.refuse(rt.p.addressDenied(rt.target.host, a.String(), what))
 		}
 	}
 	intent.Addresses = rt.addrs
@@ -319,7 +319,7 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 		if up != nil {
 			up.close()
 		}
-		return rt.refuse(rt.p.addressDenied(rt.target.Host,
+		return rt.refuse(rt.p.addressDenied(rt.target.host,
 			strings.Trim(fmt.Sprint(rt.addrs), "[]"), refused))
 	}
 	if err != nil {
@@ -336,7 +336,7 @@ func (rt *roundTrip) reach(ctx context.Context, reuse bool) *refusal {
 func (p *proxy) dial(ctx context.Context, rt *roundTrip) (*upstream, error) {
 	e := rt.decided.entry
 	if e == nil || e.Socket == "" {
-		return dial(ctx, rt.addrs, rt.target.Port, rt.budgets)
+		return dial(ctx, rt.addrs, rt.target.port, rt.budgets)
 	}
 	start := time.Now()
 	conn, err := p.hosts.socket(ctx, rt.what.ID, e.Socket)
@@ -367,8 +367,8 @@ func (rt *roundTrip) connect(ctx context.Context, up *upstream) *refusal {
 			return rt.failed(ctx, err)
 		}
 		a.up, a.out.Connect = up, up.connect
-		if rt.what.Kind != kindTunnel && rt.target.Scheme == schemeHTTPS {
-			if err := up.secure(ctx, rt.target.Host, rt.p.hosts.roots()); err != nil {
+		if rt.what.Kind != kindTunnel && rt.target.scheme == schemeHTTPS {
+			if err := up.secure(ctx, rt.target.host, rt.p.hosts.roots()); err != nil {
 				return rt.failed(ctx, err)
 			}
 			a.out.TLS = up.tls
@@ -398,10 +398,10 @@ func (rt *roundTrip) failed(ctx context.Context, err error) *refusal {
 		return rt.overLimit(limit)
 	case ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout():
 		return &refusal{status: 504, code: codeTimeout, rule: "timeout", layer: "fetch",
-			message: fmt.Sprintf("%s did not answer within %s", rt.target.Host, rt.timeout),
+			message: fmt.Sprintf("%s did not answer within %s", rt.target.host, rt.timeout),
 			next:    "ask for less, or raise fetch.limits.timeout"}
 	}
-	return upstreamFailed(rt.target.Host, err)
+	return upstreamFailed(rt.target.host, err)
 }
 
 // overLimit records an exceeded limit, beside the outcome.

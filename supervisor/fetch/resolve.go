@@ -35,9 +35,9 @@ var errNoAddress = errors.New("the name has no address")
 // resolver asks the daemon's name servers only: no hosts file, no search list, no hints of other
 // records. The zero value has no server and resolves nothing.
 type resolver struct {
-	Servers []netip.AddrPort
-	// Dial is that of net.Dialer.
-	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	servers []netip.AddrPort
+	// dial is that of net.Dialer.
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // lookup returns the addresses of a name, IPv4 first, at most maxAddresses.
@@ -71,12 +71,12 @@ func (r *resolver) lookup(ctx context.Context, name string) ([]netip.Addr, error
 
 func (r *resolver) ask(ctx context.Context, name string, kind dnsmessage.Type) ([]netip.Addr,
 	error) {
-	if len(r.Servers) == 0 {
+	if len(r.servers) == 0 {
 		return nil, errors.New("there is no name server")
 	}
 	var err error
 	for range 2 {
-		for _, server := range r.Servers {
+		for _, server := range r.servers {
 			var addrs []netip.Addr
 			if addrs, err = r.askOne(ctx, server, name, kind); err == nil {
 				return addrs, nil
@@ -137,7 +137,7 @@ func newQuery(name string, kind dnsmessage.Type) (query []byte, id uint16, err e
 func (r *resolver) exchange(ctx context.Context, network string, server netip.AddrPort,
 	query []byte, id uint16, name string, kind dnsmessage.Type) (addrs []netip.Addr, truncated bool,
 	err error) {
-	conn, err := r.Dial(ctx, network, server.String())
+	conn, err := r.dial(ctx, network, server.String())
 	if err != nil {
 		return nil, false, err
 	}

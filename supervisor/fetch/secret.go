@@ -109,7 +109,7 @@ func (s Secret) attach(t *target, method string, h fields, body []byte, now time
 	case secretQuery:
 		// Some servers split at either.
 		between := func(r rune) bool { return r == '&' || r == ';' }
-		for pair := range strings.FieldsFuncSeq(strings.TrimPrefix(t.Query, "?"), between) {
+		for pair := range strings.FieldsFuncSeq(strings.TrimPrefix(t.query, "?"), between) {
 			name, _, _ := strings.Cut(pair, "=")
 			if plain, err := url.QueryUnescape(name); err != nil || strings.EqualFold(plain,
 				s.Name) {
@@ -117,10 +117,10 @@ func (s Secret) attach(t *target, method string, h fields, body []byte, now time
 			}
 		}
 		sep := "?"
-		if t.Query != "" {
+		if t.query != "" {
 			sep = "&"
 		}
-		t.Query += sep + s.Name + "=" + url.QueryEscape(s.Value)
+		t.query += sep + s.Name + "=" + url.QueryEscape(s.Value)
 		return h, nil
 	}
 	return s.sign(*t, method, h, body, now)

@@ -65,7 +65,7 @@ func (p *proxy) badHead(ctx context.Context, conn net.Conn, err error) {
 		return
 	}
 	p.refused.add(What{ID: p.ids.Add(1), Kind: kindRequest, Decision: Denied, Layer: "fetch",
-		Rule: "strict HTTP/1.1: " + b.Why})
+		Rule: "strict HTTP/1.1: " + b.why})
 	(&stream{p: p, conn: conn, h: &head{}, ended: ctx.Done()}).reply(badRequest(err))
 }
 
@@ -149,7 +149,7 @@ func (s *stream) mode(t target) string {
 	switch {
 	case s.inside != nil:
 		return modeIntercept
-	case t.Scheme == schemeHTTPS:
+	case t.scheme == schemeHTTPS:
 		return modeProxy
 	}
 	return ""
@@ -163,11 +163,11 @@ func (s *stream) sameHost(t target) error {
 			return err
 		}
 		if port == 0 {
-			if port = t.Port; !slices.Contains([]uint16{80, 443}, port) {
-				return bad("Host names no port, and the URL names port %d", t.Port)
+			if port = t.port; !slices.Contains([]uint16{80, 443}, port) {
+				return bad("Host names no port, and the URL names port %d", t.port)
 			}
 		}
-		if host != t.Host || port != t.Port {
+		if host != t.host || port != t.port {
 			return bad("Host is not the host of the URL")
 		}
 	}

@@ -45,7 +45,7 @@ func (s Secret) sign(t target, method string, h fields, body []byte, now time.Ti
 		lines, names = append(lines, f.name+":"+f.value+"\n"), append(names, f.name)
 	}
 	list := strings.Join(names, ";")
-	canonical := strings.Join([]string{method, s.canonicalURI(t.Path), canonicalQuery(t.Query),
+	canonical := strings.Join([]string{method, s.canonicalURI(t.path), canonicalQuery(t.query),
 		strings.Join(lines, ""), list, sum}, "\n")
 	scope := strings.Join([]string{stamp[:8], s.Region, s.Service, "aws4_request"}, "/")
 	text := strings.Join([]string{"AWS4-HMAC-SHA256", stamp, scope, hexSum([]byte(canonical))},

@@ -10,8 +10,8 @@ import (
 func TestSigV4(t *testing.T) {
 	s := Secret{Kind: secretSigV4, User: "AKIDEXAMPLE",
 		Value: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", Region: "us-east-1", Service: "service"}
-	h, err := s.sign(target{Scheme: schemeHTTPS, Host: "example.amazonaws.com", Port: 443,
-		Path: "/"}, "GET", nil, []byte{}, time.Date(2015, 8, 30, 12, 36, 0, 0, time.UTC))
+	h, err := s.sign(target{scheme: schemeHTTPS, host: "example.amazonaws.com", port: 443,
+		path: "/"}, "GET", nil, []byte{}, time.Date(2015, 8, 30, 12, 36, 0, 0, time.UTC))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,11 +25,11 @@ func TestSigV4(t *testing.T) {
 // request"), word by word; what it wants signed and is not a tool's to say is refused.
 func TestSigV4Forms(t *testing.T) {
 	now := time.Date(2015, 8, 30, 12, 36, 0, 0, time.UTC)
-	at := target{Scheme: schemeHTTPS, Host: "s3.example.com", Port: 443}
+	at := target{scheme: schemeHTTPS, host: "s3.example.com", port: 443}
 	signed := func(service, path, query string, h fields) (string, string) {
 		t.Helper()
 		target := at
-		target.Path, target.Query = path, query
+		target.path, target.query = path, query
 		s := Secret{Kind: secretSigV4, User: "U", Value: "V", Region: "r", Service: service}
 		got, err := s.sign(target, "PUT", h, []byte("x"), now)
 		if err != nil {

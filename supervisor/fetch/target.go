@@ -24,31 +24,31 @@ const (
 
 // target is where a request goes, in the one form that is decided, recorded and sent.
 type target struct {
-	Scheme string // http or https
+	scheme string // http or https
 	// lower case, no final dot
-	Host string
-	Port uint16
+	host string
+	port uint16
 	// Canonical; empty for a tunnel.
-	Path string
+	path string
 	// With its question mark, or empty.
-	Query string
+	query string
 }
 
 // authority returns the value of a Host header: with the port only if the scheme does not imply it.
 func (t target) authority() string {
-	if t.Scheme == schemeHTTP && t.Port == 80 || t.Scheme == schemeHTTPS && t.Port == 443 {
-		return t.Host
+	if t.scheme == schemeHTTP && t.port == 80 || t.scheme == schemeHTTPS && t.port == 443 {
+		return t.host
 	}
-	return t.Host + ":" + strconv.Itoa(int(t.Port))
+	return t.host + ":" + strconv.Itoa(int(t.port))
 }
 
 // String returns the target as a URL without its query, which may hold secrets.
-func (t target) String() string { return t.Scheme + "://" + t.authority() + t.Path }
+func (t target) String() string { return t.scheme + "://" + t.authority() + t.path }
 
 // badTarget says what is wrong with a URL or an authority.
-type badTarget struct{ Why string }
+type badTarget struct{ why string }
 
-func (e *badTarget) Error() string { return e.Why }
+func (e *badTarget) Error() string { return e.why }
 
 func bad(format string, args ...any) error { return &badTarget{fmt.Sprintf(format, args...)} }
 
@@ -60,12 +60,12 @@ func parseTarget(text string) (target, error) {
 	}
 	var t target
 	rest, ok := cutFold(text, "http://")
-	if t.Scheme = schemeHTTP; !ok {
+	if t.scheme = schemeHTTP; !ok {
 		if rest, ok = cutFold(text, "https://"); !ok {
 			return target{},
 				bad("the request names no http:// or https:// URL: a proxy needs all of it")
 		}
-		t.Scheme = schemeHTTPS
+		t.scheme = schemeHTTPS
 	}
 	end := strings.IndexAny(rest, "/?#\\")
 	if end < 0 {
@@ -73,26 +73,26 @@ func parseTarget(text string) (target, error) {
 	}
 	authority, tail := rest[:end], rest[end:]
 	var err error
-	if t.Host, t.Port, err = parseAuthority(authority); err != nil {
+	if t.host, t.port, err = parseAuthority(authority); err != nil {
 		return target{}, err
 	}
 	switch {
-	case t.Port == 0 && t.Scheme == schemeHTTP:
-		t.Port = 80
-	case t.Port == 0:
-		t.Port = 443
-	case t.Port == 443:
-		t.Scheme = schemeHTTPS
+	case t.port == 0 && t.scheme == schemeHTTP:
+		t.port = 80
+	case t.port == 0:
+		t.port = 443
+	case t.port == 443:
+		t.scheme = schemeHTTPS
 	}
 	raw, query, asked := strings.Cut(tail, "?")
-	if t.Path, err = policy.CanonicalPath(cmp.Or(raw, "/")); err != nil {
+	if t.path, err = policy.CanonicalPath(cmp.Or(raw, "/")); err != nil {
 		return target{}, bad("%v", err)
 	}
 	if asked {
 		if err := checkQuery(query); err != nil {
 			return target{}, err
 		}
-		t.Query = "?" + query
+		t.query = "?" + query
 	}
 	return t, nil
 }
@@ -109,7 +109,7 @@ func parseTunnel(text string) (target, error) {
 	if port == 0 {
 		return target{}, bad("CONNECT names no port")
 	}
-	return target{Scheme: schemeHTTPS, Host: host, Port: port}, nil
+	return target{scheme: schemeHTTPS, host: host, port: port}, nil
 }
 
 // parseAuthority parses HOST or HOST:PORT; port 0 means no port.

@@ -116,12 +116,12 @@ func FuzzParseTarget(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := parseTarget(got.String() + got.Query)
+		again, err := parseTarget(got.String() + got.query)
 		if err != nil || again != got {
 			t.Errorf("%q: %+v reads again as %+v, %v", text, got, again, err)
 		}
-		if net.ParseIP(got.Host) != nil || strings.ContainsAny(got.Path, "?#\\; ") ||
-			strings.Contains(got.Path, "%2F") || strings.HasSuffix(got.Path, "/..") {
+		if net.ParseIP(got.host) != nil || strings.ContainsAny(got.path, "?#\\; ") ||
+			strings.Contains(got.path, "%2F") || strings.HasSuffix(got.path, "/..") {
 			t.Errorf("%q reads as %+v", text, got)
 		}
 	})

@@ -49,7 +49,7 @@ func (t *trail) sends(from What, to url.URL) {
 	if t.steps == nil || len(t.steps) >= maxTrail {
 		t.steps = map[string]step{}
 	}
-	t.steps[next.String()+next.Query] = step{from.ID, from.Hops + 1}
+	t.steps[next.String()+next.query] = step{from.ID, from.Hops + 1}
 }
 
 // follow returns the request whose redirect led to a target, and the number of redirects; 0 without
@@ -57,7 +57,7 @@ func (t *trail) sends(from What, to url.URL) {
 func (t *trail) follow(to target) (from uint64, hops int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key := to.String() + to.Query
+	key := to.String() + to.query
 	s := t.steps[key]
 	delete(t.steps, key)
 	return s.from, s.hops

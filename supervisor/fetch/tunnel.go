@@ -31,7 +31,7 @@ func (s *stream) tunnel(ctx context.Context) {
 		s.bad(err)
 		return
 	}
-	if s.p.authority != nil && !s.p.decided(s.eff, policy.Connect{Host: t.Host, Port: t.Port,
+	if s.p.authority != nil && !s.p.decided(s.eff, policy.Connect{Host: t.host, Port: t.port,
 		Tunnel: true}).Allowed {
 		s.intercept(ctx, t)
 		return
@@ -61,7 +61,7 @@ func (s *stream) tunnel(ctx context.Context) {
 		rt.try.out.Error = "the tool went away"
 		return
 	}
-	hello, err := readHello(s.r, t.Host)
+	hello, err := readHello(s.r, t.host)
 	if err != nil {
 		rt.try.out.Error = err.Error()
 		rt.overLimit(err)
@@ -248,7 +248,7 @@ func (s *stream) webSocket(ctx context.Context, rt *roundTrip) {
 	if resp.Header.Get("Sec-WebSocket-Accept") != base64.StdEncoding.EncodeToString(sum[:]) ||
 		!strings.EqualFold(resp.Header.Get("Upgrade"), "websocket") {
 		rt.try.out.Error = "the host does not speak websocket"
-		s.reply(upstreamFailed(rt.target.Host, errors.New(rt.try.out.Error)))
+		s.reply(upstreamFailed(rt.target.host, errors.New(rt.try.out.Error)))
 		return
 	}
 	// A credential that is scrubbed is sent to no websocket.

@@ -10,8 +10,8 @@ import (
 // An ID is a file or directory of the host, by its device and inode number (inode(7)).
 type ID struct{ Dev, Ino uint64 }
 
-// Of returns the ID of an open file.
-func Of(f *os.File) (ID, error) {
+// of returns the ID of an open file.
+func of(f *os.File) (ID, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return ID{}, err
@@ -29,7 +29,7 @@ func In(info fs.FileInfo) ID {
 func All(files []*os.File) []ID {
 	all := []ID{}
 	for _, f := range files {
-		id, err := Of(f)
+		id, err := of(f)
 		if err != nil {
 			return nil
 		}

@@ -40,7 +40,7 @@ type Job struct {
 	Source *os.File
 	Host   Host
 	Plan   jail.Plan
-	// Order is what jail-init is told to run.
+	// Order says what jail-init runs.
 	Order runners.Order
 	// Holds is how long the session may last that the jail holds open, in which no tool runs; 0
 	// for any other jail.
@@ -154,7 +154,7 @@ func (j *Job) State() rundir.State {
 
 // Started is the event of the beginning of the run.
 func (j *Job) Started() audit.RunStarted {
-	e := audit.RunStarted{Tool: j.Tool.Name, Digest: j.Tool.Digest(), Argv: j.args(),
+	e := audit.RunStarted{Tool: j.Tool.Name, Digest: j.Tool.digest(), Argv: j.args(),
 		Cwd: j.Plan.Command.Cwd, Profile: profileName(j.Req),
 		Plan: planDigest(j.Plan), Warnings: j.Policy.Warnings(), Learn: j.Req.Learn,
 		Workspace: j.Workspace()}
@@ -170,7 +170,7 @@ func (j *Job) Started() audit.RunStarted {
 
 // Exec is the event of what the run executes.
 func (j *Job) Exec() audit.Exec {
-	e := audit.Exec{Program: j.Tool.Name, Digest: j.Tool.Digest(), Argv: j.args(),
+	e := audit.Exec{Program: j.Tool.Name, Digest: j.Tool.digest(), Argv: j.args(),
 		Cwd: j.Plan.Command.Cwd, PID: 1}
 	if j.Tool.Script != nil {
 		e.Argv = j.Tool.Script.argv()
@@ -187,8 +187,8 @@ func planDigest(p jail.Plan) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// idleLimits is what a caller is told whose --limit asks for more than the policy grants: it lowers
-// and never raises, so it changes nothing.
+// idleLimits are the warnings about limits of the request that are above what the policy grants. A
+// request lowers a limit and never raises it, so these change nothing.
 func (j *Job) idleLimits() (out []string) {
 	granted := j.Policy.Policy()
 	for _, text := range j.Req.Limits {
@@ -214,7 +214,8 @@ func (j *Job) idleLimits() (out []string) {
 	return out
 }
 
-// reportWarnings is what each run under report mode is told: what no rule grants was sent.
+// reportWarnings are the warnings of a run under report mode: requests that no rule grants are
+// sent.
 func reportWarnings(eff policy.Effective) (out []string) {
 	for _, w := range eff.Policy().Weaknesses() {
 		if w.Rule == "fetch.mode" {
@@ -224,5 +225,5 @@ func reportWarnings(eff policy.Effective) (out []string) {
 	return out
 }
 
-// Warnings are what the run is told, whatever it does.
+// Warnings are the warnings that the request and the policy cause, whatever the run does.
 func (j *Job) Warnings() []string { return append(reportWarnings(j.Policy), j.idleLimits()...) }

@@ -39,7 +39,7 @@ func (s *Preparer) makePlan(j *Job, f *finder) error {
 	r := jail.Request{ID: j.ID, Base: j.Host.IDs.Base, User: rootless.User(), Slice: slice,
 		Later:  j.Holds == 0 && j.Tool.Native == "",
 		Caches: s.caches(j), Told: s.o.Told, Command: jail.Command{
-			Runner: string(runners.KindWASI), Tool: j.Tool.Name, Digest: j.Tool.Digest(),
+			Runner: string(runners.KindWASI), Tool: j.Tool.Name, Digest: j.Tool.digest(),
 			Args: runlog.Readable(j.args()), Env: runlog.Readable(env),
 			Cwd: target.inJail(f.cwd)}}
 	if sc := j.Tool.Script; sc != nil {
@@ -114,7 +114,7 @@ func (s *Preparer) caches(j *Job) (all []string) {
 // memory returns how much of it a module may have, in bytes: what WebAssembly can address at most.
 func memory(eff policy.Effective) int64 { return min(eff.Policy().Limits.Memory, 4<<30) }
 
-// order returns what jail-init is told to run.
+// order returns the order for jail-init.
 func (j *Job) order(env []string) runners.Order {
 	o := runners.Order{Invocation: runners.Invocation{Args: j.args(), Env: env,
 		Cwd: j.Plan.Command.Cwd}}
@@ -134,7 +134,7 @@ func (j *Job) order(env []string) runners.Order {
 	return o
 }
 
-// fillInvocation adds what a module's runner is told beside its arguments.
+// fillInvocation adds what a module's runner needs beside its arguments.
 func (j *Job) fillInvocation(inv *runners.Invocation) {
 	pol := j.Policy.Policy()
 	inv.Layout, inv.Devices = j.Tool.layout, j.Plan.Devices

@@ -214,7 +214,7 @@ func (sc *Script) Executed(rep *runners.Report) (all []audit.Event) {
 		}
 		seen[x.Name] = true
 		all = append(all, audit.Exec{Program: sc.programs[x.Name],
-			Digest: sc.tools[c.Module].Digest(), PID: 1, Count: x.Count})
+			Digest: sc.tools[c.Module].digest(), PID: 1, Count: x.Count})
 	}
 	return all
 }

@@ -55,8 +55,8 @@ type Tool struct {
 	Script *Script
 }
 
-// Digest is that of the module or program.
-func (t Tool) Digest() string { return "sha256:" + hex.EncodeToString(t.Sum[:]) }
+// digest is that of the module or program.
+func (t Tool) digest() string { return "sha256:" + hex.EncodeToString(t.Sum[:]) }
 
 // modules returns the tools whose modules the tool loads: itself, for a script those of its
 // commands, for a program of the host none.
@@ -436,7 +436,7 @@ func (s *Preparer) planCompile(j *Job, interruptible bool) (err error) {
 	}
 	j.Plan, err = jail.NewPlan(j.Policy, jail.Request{ID: j.ID, Base: j.Host.IDs.Base,
 		User: rootless.User(), Slice: s.o.Config.Slice, Command: jail.Command{
-			Runner: jail.RunnerCompile, Tool: j.Tool.Name, Digest: j.Tool.Digest(),
+			Runner: jail.RunnerCompile, Tool: j.Tool.Name, Digest: j.Tool.digest(),
 			Args: []string{"compile"}, Cwd: "/"}})
 	if err != nil {
 		return problem.New(problem.Failed, "compile %s: %w", j.Tool.Name, err)

@@ -25,14 +25,14 @@ type member interface {
 
 // Times of a pool.
 const (
-	// Window is how long a claim counts when the pool decides how many jails of its kind to make.
-	Window = time.Second
-	// Linger is how long after the last claim the pool keeps more than one jail of a kind.
-	Linger = 10 * time.Second
-	// Idle is how long after the last claim the pool keeps any jail of a kind.
-	Idle = 2 * time.Minute
-	// Retry is how long the pool waits after it failed to make a jail of a kind.
-	Retry = 30 * time.Second
+	// window is how long a claim counts when the pool decides how many jails of its kind to make.
+	window = time.Second
+	// linger is how long after the last claim the pool keeps more than one jail of a kind.
+	linger = 10 * time.Second
+	// idle is how long after the last claim the pool keeps any jail of a kind.
+	idle = 2 * time.Minute
+	// retry is how long the pool waits after it failed to make a jail of a kind.
+	retry = 30 * time.Second
 
 	tick = time.Second
 	// patience is how long the pool yields to runs.
@@ -51,20 +51,20 @@ var errNoCapacity = errors.New("no capacity for a prewarmed jail of this kind")
 // options say how a demand makes jails. S is the specification of a kind, from which each jail of
 // that kind is made. All functions but Make may be nil.
 type options[S any, J member] struct {
-	// Size is how many prewarmed jails there may be, at least 1.
-	Size int
-	Make func(ctx context.Context, spec S) (J, error)
-	// Busy reports whether runs need the processors now. The pool then waits, at most patience.
-	Busy func() bool
-	// Capacity reports whether one more jail of a kind may be made beside those that are prewarmed.
+	// size is how many prewarmed jails there may be, at least 1.
+	size int
+	make func(ctx context.Context, spec S) (J, error)
+	// busy reports whether runs need the processors now. The pool then waits, at most patience.
+	busy func() bool
+	// capacity reports whether one more jail of a kind may be made beside those that are prewarmed.
 	// The answer may be out of date when Make is called, which returns errNoCapacity then.
-	Capacity func(spec S, prewarmed int) bool
-	// Awaits reports whether a claim of a kind waits for the jail of that kind which is being made,
+	capacity func(spec S, prewarmed int) bool
+	// awaits reports whether a claim of a kind waits for the jail of that kind which is being made,
 	// if none is ready. Without Awaits no claim waits.
-	Awaits func(spec S) bool
-	// Outdated reports, once for each change, that all prewarmed jails are outdated. The pool asks
+	awaits func(spec S) bool
+	// outdated reports, once for each change, that all prewarmed jails are outdated. The pool asks
 	// each second and at each claim.
-	Outdated func() bool
+	outdated func() bool
 
 	// now is time.Now, except in tests.
 	now func() time.Time
@@ -125,7 +125,7 @@ func newDemand[S any, J member](o options[S, J]) *demand[S, J] {
 // there is one. It also has the pool prewarm jails of the kind from spec. If options.Awaits says
 // so, Claim waits for the jail that is being made until ctx ends, at most 5 s.
 func (p *demand[S, J]) Claim(ctx context.Context, key string, spec S, fits func(J) bool) (J, bool) {
-	if p.o.Outdated != nil && p.o.Outdated() {
+	if p.o.outdated != nil && p.o.outdated() {
 		p.Drain()
 	}
 	p.mu.Lock()
@@ -143,10 +143,10 @@ func (p *demand[S, J]) Claim(ctx context.Context, key string, spec S, fits func(
 		p.kinds[key] = k
 	}
 	now := p.o.now()
-	k.spec, k.claims = spec, append(recent(k.claims, now, p.o.Size), now)
+	k.spec, k.claims = spec, append(recent(k.claims, now, p.o.size), now)
 	p.Wake()
 	j, ok := p.first(key, fits)
-	if !ok && p.made != nil && p.making == key && p.o.Awaits != nil && p.o.Awaits(spec) {
+	if !ok && p.made != nil && p.making == key && p.o.awaits != nil && p.o.awaits(spec) {
 		p.await(ctx)
 		j, ok = p.first(key, fits)
 	}
@@ -188,7 +188,7 @@ func (p *demand[S, J]) await(ctx context.Context) {
 
 // recent returns the claims that still count, at most so many.
 func recent(claims []time.Time, now time.Time, most int) []time.Time {
-	for len(claims) > 0 && (now.Sub(claims[0]) > Window || len(claims) >= most) {
+	for len(claims) > 0 && (now.Sub(claims[0]) > window || len(claims) >= most) {
 		claims = claims[1:]
 	}
 	return claims
@@ -291,7 +291,7 @@ func (p *demand[S, J]) fill(ctx context.Context) {
 			return
 		case <-p.wake:
 		case <-ticker.C:
-			if p.o.Outdated != nil && p.o.Outdated() {
+			if p.o.outdated != nil && p.o.outdated() {
 				p.Drain()
 			}
 		}
@@ -307,7 +307,7 @@ func (p *demand[S, J]) fill(ctx context.Context) {
 func (p *demand[S, J]) yield(ctx context.Context) bool {
 	patient := time.NewTimer(patience)
 	defer patient.Stop()
-	for p.o.Busy != nil && p.o.Busy() {
+	for p.o.busy != nil && p.o.busy() {
 		select {
 		case <-ctx.Done():
 			return false
@@ -327,7 +327,7 @@ func (p *demand[S, J]) makeOne(ctx context.Context) bool {
 	if !ok {
 		return false
 	}
-	j, err := p.o.Make(ctx, spec)
+	j, err := p.o.make(ctx, spec)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.made)
@@ -358,16 +358,16 @@ func (p *demand[S, J]) next() (key string, spec S, age int, ok bool) {
 	var latest *kind[S, J]
 	now := p.o.now()
 	for name, k := range p.kinds {
-		if len(k.prewarmed) < p.wanted(k, now) && now.Sub(k.failed) >= Retry &&
+		if len(k.prewarmed) < p.wanted(k, now) && now.Sub(k.failed) >= retry &&
 			(latest == nil || k.lastClaim().After(latest.lastClaim())) &&
-			(p.o.Capacity == nil || p.o.Capacity(k.spec, len(k.prewarmed))) {
+			(p.o.capacity == nil || p.o.capacity(k.spec, len(k.prewarmed))) {
 			key, latest = name, k
 		}
 	}
 	if latest == nil || p.closed {
 		return "", spec, 0, false
 	}
-	if p.prewarmed() >= p.o.Size {
+	if p.prewarmed() >= p.o.size {
 		var oldest *kind[S, J]
 		for _, k := range p.kinds {
 			if len(k.prewarmed) > 0 && k.lastClaim().Before(latest.lastClaim()) &&
@@ -387,16 +387,16 @@ func (p *demand[S, J]) next() (key string, spec S, age int, ok bool) {
 
 // wanted returns how many jails of a kind are to be prewarmed.
 func (p *demand[S, J]) wanted(k *kind[S, J], now time.Time) int {
-	if now.Sub(k.lastClaim()) > Idle {
+	if now.Sub(k.lastClaim()) > idle {
 		return 0
 	}
 	n := 0
 	for _, t := range k.claims {
-		if now.Sub(t) <= Window {
+		if now.Sub(t) <= window {
 			n++
 		}
 	}
-	return min(max(n, 1), p.o.Size)
+	return min(max(n, 1), p.o.size)
 }
 
 // shrink closes the jails that have ended or are more than wanted, and forgets idle kinds.
@@ -414,11 +414,11 @@ func (p *demand[S, J]) shrink() {
 			}
 		}
 		surplus := 0
-		if now.Sub(k.lastClaim()) > Linger {
+		if now.Sub(k.lastClaim()) > linger {
 			surplus = max(len(alive)-p.wanted(k, now), 0)
 		}
 		p.end(alive[:surplus])
-		if k.prewarmed = alive[surplus:]; now.Sub(k.lastClaim()) > Idle {
+		if k.prewarmed = alive[surplus:]; now.Sub(k.lastClaim()) > idle {
 			delete(p.kinds, name)
 		}
 	}

@@ -76,7 +76,7 @@ func try(t *testing.T, o options[string, *fake],
 	test func(t *testing.T, w *world, p *demand[string, *fake])) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{}
-		o.Make = w.make
+		o.make = w.make
 		p := newDemand(o)
 		test(t, w, p)
 		p.Close()
@@ -104,7 +104,7 @@ func claim(p *demand[string, *fake], key string) bool {
 }
 
 func TestAJailIsThereTheNextTime(t *testing.T) {
-	try(t, options[string, *fake]{Size: 4}, func(t *testing.T, w *world, p *demand[string, *fake]) {
+	try(t, options[string, *fake]{size: 4}, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		if claim(p, "a") {
 			t.Error("there was one before anybody asked")
 		}
@@ -128,7 +128,7 @@ func TestAJailIsThereTheNextTime(t *testing.T) {
 // It grows with what is asked for at one time, never above its size, and shrinks to one and then to
 // none.
 func TestItFollowsDemand(t *testing.T) {
-	try(t, options[string, *fake]{Size: 4}, func(t *testing.T, w *world, p *demand[string, *fake]) {
+	try(t, options[string, *fake]{size: 4}, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		for range 10 {
 			claim(p, "a")
 		}
@@ -136,11 +136,11 @@ func TestItFollowsDemand(t *testing.T) {
 		if _, most, _ := w.has(); p.Stats().Prewarmed != 4 || most != 4 {
 			t.Errorf("%+v, %d did", p.Stats(), most)
 		}
-		time.Sleep(Linger + 2*tick)
+		time.Sleep(linger + 2*tick)
 		if n := p.Stats().Prewarmed; n != 1 {
 			t.Errorf("%d wait after a while", n)
 		}
-		time.Sleep(Idle)
+		time.Sleep(idle)
 		if s := p.Stats(); s.Prewarmed != 0 || s.Kinds != 0 {
 			t.Errorf("after all: %+v", s)
 		}
@@ -149,7 +149,7 @@ func TestItFollowsDemand(t *testing.T) {
 
 // Where there is no room for all kinds, those that were asked for last have it.
 func TestKindsShareTheRoom(t *testing.T) {
-	try(t, options[string, *fake]{Size: 2}, func(t *testing.T, w *world, p *demand[string, *fake]) {
+	try(t, options[string, *fake]{size: 2}, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		for n := range 5 {
 			claim(p, fmt.Sprint(n))
 			time.Sleep(2 * time.Second)
@@ -164,7 +164,7 @@ func TestKindsShareTheRoom(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
-	try(t, options[string, *fake]{Size: 2}, func(t *testing.T, w *world, p *demand[string, *fake]) {
+	try(t, options[string, *fake]{size: 2}, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		claim(p, "a")
 		time.Sleep(time.Second)
 		p.Drain()
@@ -187,7 +187,7 @@ func TestDrain(t *testing.T) {
 // What it was made from may have changed without anybody telling.
 func TestOutdated(t *testing.T) {
 	var outdated atomic.Bool
-	o := options[string, *fake]{Size: 2, Outdated: func() bool { return outdated.Swap(false) }}
+	o := options[string, *fake]{size: 2, outdated: func() bool { return outdated.Swap(false) }}
 	try(t, o, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		claim(p, "a")
 		time.Sleep(500 * time.Millisecond)
@@ -208,7 +208,7 @@ func TestOutdated(t *testing.T) {
 
 // One that has ended, or does not fit, is given to nobody.
 func TestOnlyWhatFits(t *testing.T) {
-	try(t, options[string, *fake]{Size: 2}, func(t *testing.T, w *world, p *demand[string, *fake]) {
+	try(t, options[string, *fake]{size: 2}, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		claim(p, "a")
 		time.Sleep(time.Second)
 		if _, ok := p.Claim(t.Context(), "a", "a", func(*fake) bool { return false }); ok {
@@ -233,7 +233,7 @@ func TestOnlyWhatFits(t *testing.T) {
 
 // What cannot be made is not tried all the time.
 func TestFailures(t *testing.T) {
-	try(t, options[string, *fake]{Size: 2}, func(t *testing.T, w *world, p *demand[string, *fake]) {
+	try(t, options[string, *fake]{size: 2}, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		w.fail.Store(true)
 		for range 10 {
 			claim(p, "a")
@@ -244,7 +244,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%d attempts", n)
 		}
 		w.fail.Store(false)
-		time.Sleep(Retry)
+		time.Sleep(retry)
 		claim(p, "a")
 		time.Sleep(time.Second)
 		if !claim(p, "a") {
@@ -255,7 +255,7 @@ func TestFailures(t *testing.T) {
 
 // It stands back for runs, but not for ever.
 func TestItStandsBack(t *testing.T) {
-	try(t, options[string, *fake]{Size: 2, Busy: func() bool { return true }}, func(t *testing.T,
+	try(t, options[string, *fake]{size: 2, busy: func() bool { return true }}, func(t *testing.T,
 		w *world, p *demand[string, *fake]) {
 		claim(p, "a")
 		time.Sleep(patience / 2)
@@ -272,7 +272,7 @@ func TestItStandsBack(t *testing.T) {
 }
 
 func TestItForgetsKinds(t *testing.T) {
-	try(t, options[string, *fake]{Size: 2}, func(t *testing.T, w *world, p *demand[string, *fake]) {
+	try(t, options[string, *fake]{size: 2}, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		for n := range 3 * maxKinds {
 			claim(p, fmt.Sprint(n))
 		}
@@ -286,7 +286,7 @@ func TestItForgetsKinds(t *testing.T) {
 // Kinds that come faster than jails are made keep neither their number from being bounded nor what
 // has ended from being taken away.
 func TestKindsWithoutEnd(t *testing.T) {
-	try(t, options[string, *fake]{Size: 8, Busy: func() bool { return true }}, func(t *testing.T,
+	try(t, options[string, *fake]{size: 8, busy: func() bool { return true }}, func(t *testing.T,
 		w *world, p *demand[string, *fake]) {
 		claim(p, "first")
 		time.Sleep(patience + tick)
@@ -319,14 +319,14 @@ func TestKindsWithoutEnd(t *testing.T) {
 // there was none is no failure.
 func TestRoom(t *testing.T) {
 	var most, late atomic.Int32
-	o := options[string, *fake]{Size: 4, Capacity: func(spec string,
+	o := options[string, *fake]{size: 4, capacity: func(spec string,
 		prewarmed int) bool {
 		return spec != "a" || prewarmed < int(most.Load())
 	}}
 	try(t, o, func(t *testing.T, w *world, p *demand[string, *fake]) {
-		inner := p.o.Make
+		inner := p.o.make
 		// It has gone by then.
-		p.o.Make = func(ctx context.Context, spec string) (*fake, error) {
+		p.o.make = func(ctx context.Context, spec string) (*fake, error) {
 			if late.Add(-1) >= 0 {
 				return nil, fmt.Errorf("late: %w", errNoCapacity)
 			}
@@ -352,7 +352,7 @@ func TestRoom(t *testing.T) {
 
 // What is forgotten ends, and what is being made of it is for nobody; other kinds stay.
 func TestForget(t *testing.T) {
-	try(t, options[string, *fake]{Size: 4}, func(t *testing.T, w *world, p *demand[string, *fake]) {
+	try(t, options[string, *fake]{size: 4}, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		claim(p, "a")
 		claim(p, "b")
 		time.Sleep(time.Second)
@@ -373,7 +373,7 @@ func TestForget(t *testing.T) {
 
 // What is taken is the taker's, and of the kind that was asked for longest ago.
 func TestTake(t *testing.T) {
-	try(t, options[string, *fake]{Size: 4}, func(t *testing.T, w *world, p *demand[string, *fake]) {
+	try(t, options[string, *fake]{size: 4}, func(t *testing.T, w *world, p *demand[string, *fake]) {
 		for _, key := range []string{"a", "b", "c"} {
 			claim(p, key)
 			time.Sleep(100 * time.Millisecond)
@@ -394,7 +394,7 @@ func TestTake(t *testing.T) {
 // Many callers, drained and closed in the middle: each jail is one caller's or nobody's.
 func TestManyCallers(t *testing.T) {
 	w := &world{}
-	p := newDemand(options[string, *fake]{Size: 8, Make: func(_ context.Context, s string) (*fake,
+	p := newDemand(options[string, *fake]{size: 8, make: func(_ context.Context, s string) (*fake,
 		error) {
 		w.add(1)
 		return &fake{of: s, world: w}, nil
@@ -428,7 +428,7 @@ func TestManyCallers(t *testing.T) {
 // longer than it takes, than its context lasts and than awaitMost.
 func TestClaimAwaitsTheOneBeingMade(t *testing.T) {
 	awaits := func(spec string) bool { return spec == "a" }
-	try(t, options[string, *fake]{Size: 4, Awaits: awaits}, func(t *testing.T, w *world,
+	try(t, options[string, *fake]{size: 4, awaits: awaits}, func(t *testing.T, w *world,
 		p *demand[string, *fake]) {
 		claim(p, "a")
 		// It is being made, for 20 ms.
@@ -465,7 +465,7 @@ func TestClaimAwaitsTheOneBeingMade(t *testing.T) {
 func TestWakeEndsTheYield(t *testing.T) {
 	var busy atomic.Bool
 	busy.Store(true)
-	try(t, options[string, *fake]{Size: 4, Busy: busy.Load}, func(t *testing.T, w *world,
+	try(t, options[string, *fake]{size: 4, busy: busy.Load}, func(t *testing.T, w *world,
 		p *demand[string, *fake]) {
 		claim(p, "a")
 		time.Sleep(step + step/2)

@@ -58,8 +58,8 @@ type Pool struct {
 // New starts a pool.
 func New(o Options) *Pool {
 	p := &Pool{o: o}
-	p.jails = newDemand(options[Spec, *Jail]{Size: o.Size, Make: o.start, Capacity: Spec.capacity,
-		Awaits: Spec.awaits, Outdated: o.Outdated, Busy: o.Busy})
+	p.jails = newDemand(options[Spec, *Jail]{size: o.Size, make: o.start, capacity: Spec.capacity,
+		awaits: Spec.awaits, outdated: o.Outdated, busy: o.Busy})
 	return p
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// LateMost is how long a record that may be late waits for others to share a flush with.
-const LateMost = 2 * time.Millisecond
+// lateMost is how long a record that may be late waits for others to share a flush with.
+const lateMost = 2 * time.Millisecond
 
 // A Late collects records that may be on disk a moment after what they tell of: the ends of the
 // invocations of a shared engine, and nothing else. A crash of the host loses at most those of the
@@ -35,7 +35,7 @@ func (l *Late) add(entries []audit.Entry) {
 	l.waiting = append(l.waiting, entries...)
 	if l.timer == nil {
 		l.flushing.Add(1)
-		l.timer = time.AfterFunc(LateMost, func() {
+		l.timer = time.AfterFunc(lateMost, func() {
 			defer l.flushing.Done()
 			// A failure is kept in l.err: nothing more begins before the log takes it.
 			_, _, _ = l.append(nil)
@@ -75,7 +75,7 @@ func (l *Late) Close() error {
 	_, _, err := l.append(nil)
 	l.flushing.Wait()
 	if err != nil {
-		return Unwritten(err)
+		return unwritten(err)
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (l *Log) BeginShared(late *Late, events []audit.Event) error {
 	}
 	first, last, err := late.append(entries)
 	if err != nil {
-		return Unwritten(err)
+		return unwritten(err)
 	}
 	l.note(first, last)
 	return nil

@@ -17,8 +17,8 @@ type Span struct {
 	Last  uint64 `json:"last"`
 }
 
-// Add takes the number of one more record into the span.
-func (s *Span) Add(seq uint64) {
+// add takes the number of one more record into the span.
+func (s *Span) add(seq uint64) {
 	if s.First == 0 {
 		s.First = seq
 	}
@@ -67,7 +67,7 @@ func (l *Log) Record(e audit.Event) error {
 		return nil
 	}
 	if _, err := l.Append(0, e); err != nil {
-		return Unwritten(err)
+		return unwritten(err)
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (l *Log) RecordAll(events []audit.Event) error {
 		return nil
 	}
 	if _, _, err := l.AppendAll(entries); err != nil {
-		return Unwritten(err)
+		return unwritten(err)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (l *Log) note(all ...uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, seq := range all {
-		l.span.Add(seq)
+		l.span.add(seq)
 	}
 }
 
@@ -123,8 +123,8 @@ func (l *Log) Span() Span {
 	return l.span
 }
 
-// Unwritten returns the error for a run that the log did not take.
-func Unwritten(err error) *problem.Error {
+// unwritten returns the error for a run that the log did not take.
+func unwritten(err error) *problem.Error {
 	return problem.New(problem.Failed, "audit log: %w", err).
 		WithHint("make room for the log; nothing runs without it")
 }

@@ -38,9 +38,9 @@ func (s *Store) still(id string, kept *workspace.Workspace,
 
 // A shownPart is one thing that a showing passes on. One of the fields is set.
 type shownPart struct {
-	Change *workspace.Change
-	Patch  []byte
-	Hunks  *workspace.FileHunks
+	change *workspace.Change
+	patch  []byte
+	hunks  *workspace.FileHunks
 }
 
 // showLive shows a live shadow. What is shown is collected first and passed on when the processes
@@ -67,12 +67,12 @@ func (s *Store) showLive(ctx context.Context, w *workspace.Workspace, id string,
 		}
 		if o.Hunks != nil {
 			spool.Hunks = func(h workspace.FileHunks) error {
-				return out.Encode(shownPart{Hunks: &h})
+				return out.Encode(shownPart{hunks: &h})
 			}
 		}
 		var err error
 		shown, err = w.Show(ctx, spool, func(c workspace.Change) error {
-			return out.Encode(shownPart{Change: &c})
+			return out.Encode(shownPart{change: &c})
 		})
 		return errors.Join(err, buffer.Flush())
 	})
@@ -100,12 +100,12 @@ func passOn(in *gob.Decoder, o workspace.ShowOptions, emit func(workspace.Change
 		switch {
 		case err != nil:
 			return problem.New(problem.Failed, "read the review again: %w", err)
-		case p.Change != nil:
-			err = emit(*p.Change)
-		case p.Hunks != nil:
-			err = o.Hunks(*p.Hunks)
+		case p.change != nil:
+			err = emit(*p.change)
+		case p.hunks != nil:
+			err = o.Hunks(*p.hunks)
 		default:
-			_, err = o.Patch.Write(p.Patch)
+			_, err = o.Patch.Write(p.patch)
 		}
 		if err != nil {
 			return err
@@ -117,7 +117,7 @@ func passOn(in *gob.Decoder, o workspace.ShowOptions, emit func(workspace.Change
 type patchSpool struct{ out *gob.Encoder }
 
 func (p patchSpool) Write(text []byte) (int, error) {
-	if err := p.out.Encode(shownPart{Patch: text}); err != nil {
+	if err := p.out.Encode(shownPart{patch: text}); err != nil {
 		return 0, err
 	}
 	return len(text), nil

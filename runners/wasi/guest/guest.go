@@ -147,9 +147,6 @@ func (l *Loaded) read(ctx context.Context, module []byte) (err error) {
 	return nil
 }
 
-// Info returns the result of the module's check.
-func (l *Loaded) Info() wasi.Info { return l.info }
-
 // Close gives back the engine's memory.
 func (l *Loaded) Close(ctx context.Context) error {
 	err := l.runtime.Close(ctx)

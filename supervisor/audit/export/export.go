@@ -51,10 +51,10 @@ type Sink interface {
 }
 
 // permanentError is an error that another try cannot avoid.
-type permanentError struct{ Err error }
+type permanentError struct{ err error }
 
-func (e *permanentError) Error() string { return e.Err.Error() }
-func (e *permanentError) Unwrap() error { return e.Err }
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
 
 // encode returns one record in a format for streams, with its terminator.
 func (f Format) encode(h Host, r audit.Record) []byte {

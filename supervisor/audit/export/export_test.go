@@ -222,7 +222,7 @@ func TestAtLeastOnce(t *testing.T) {
 	var said []string
 	o := Options{Log: dir, Cursor: filepath.Join(t.TempDir(), "cursor"), Tries: 3,
 		Say:  func(s string) { said = append(said, s) },
-		Wait: func(context.Context, time.Duration) error { return nil }}
+		wait: func(context.Context, time.Duration) error { return nil }}
 	f := &flaky{fail: func(try int) error {
 		if try < 3 {
 			return errors.New("not now")
@@ -294,7 +294,7 @@ func TestFollow(t *testing.T) {
 			put(t, l, audit.DaemonStopped{Reason: "later"})
 		}
 	}()
-	o := Options{Log: dir, Follow: true, Say: func(string) {}, Wait: func(context.Context,
+	o := Options{Log: dir, Follow: true, Say: func(string) {}, wait: func(context.Context,
 		time.Duration) error {
 		return nil
 	}}

@@ -36,13 +36,13 @@ func newPoster(h Host, u *url.URL) *poster {
 
 // busyError is the response of a server that demands a later try.
 type busyError struct {
-	Err error
+	err error
 	// How long, where it said so.
-	After time.Duration
+	after time.Duration
 }
 
-func (e *busyError) Error() string { return e.Err.Error() }
-func (e *busyError) Unwrap() error { return e.Err }
+func (e *busyError) Error() string { return e.err.Error() }
+func (e *busyError) Unwrap() error { return e.err }
 
 func (p *poster) Send(ctx context.Context, batch []audit.Record) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url,
@@ -80,10 +80,10 @@ func (p *poster) Send(ctx context.Context, batch []audit.Record) error {
 
 // rejectedError is the response of a server that accepted a batch and dropped some of its records.
 // The batch counts as delivered, and is not sent again.
-type rejectedError struct{ Err error }
+type rejectedError struct{ err error }
 
-func (e *rejectedError) Error() string { return e.Err.Error() }
-func (e *rejectedError) Unwrap() error { return e.Err }
+func (e *rejectedError) Error() string { return e.err.Error() }
+func (e *rejectedError) Unwrap() error { return e.err }
 
 // rejected returns a rejectedError if the server accepted the request but not all of its records.
 func rejected(body []byte) error {
@@ -110,7 +110,7 @@ func (p *poster) Close() error { p.client.CloseIdleConnections(); return nil }
 func patience(try int, err error) time.Duration {
 	wait := min(firstWait<<min(try, 10), maxWait)
 	if busy, ok := errors.AsType[*busyError](err); ok {
-		wait = max(wait, busy.After)
+		wait = max(wait, busy.after)
 	}
 	return wait
 }

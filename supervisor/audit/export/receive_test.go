@@ -183,7 +183,7 @@ func TestOTLP(t *testing.T) {
 	var said []string
 	var waits []time.Duration
 	o := Options{Log: dir, Tries: 5, Say: func(s string) { said = append(said, s) },
-		Wait: func(_ context.Context, d time.Duration) error {
+		wait: func(_ context.Context, d time.Duration) error {
 			waits = append(waits, d)
 			return nil
 		}}

@@ -41,8 +41,8 @@ type Options struct {
 	Tries int
 	// Say is called with messages for the user: a try failed, or records are gone.
 	Say func(string)
-	// Wait replaces the timer in tests; nil means a timer.
-	Wait func(context.Context, time.Duration) error
+	// wait replaces the timer in tests; nil means a timer.
+	wait func(context.Context, time.Duration) error
 }
 
 // ErrCursor is returned if a cursor does not belong to the log.
@@ -184,7 +184,7 @@ func (o Options) deliver(ctx context.Context, s Sink, batch []audit.Record) erro
 		}
 		wait := patience(try, err)
 		o.Say(fmt.Sprintf("%v; trying again in %v", err, wait))
-		pause := o.Wait
+		pause := o.wait
 		if pause == nil {
 			pause = sleep
 		}

@@ -44,9 +44,9 @@ type answer struct {
 	Error  *struct{ Message string }
 }
 
-// Find returns the browser's program. Where none is installed the test is skipped, or fails where
+// find returns the browser's program. Where none is installed the test is skipped, or fails where
 // all is meant to be there (JAIL_TEST_LONG=1).
-func Find(t testing.TB) string {
+func find(t testing.TB) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -64,7 +64,7 @@ func Find(t testing.TB) string {
 // arguments.
 func Start(t testing.TB, args ...string) *Browser {
 	t.Helper()
-	program := Find(t)
+	program := find(t)
 	home := t.TempDir()
 	theirIn, in, err := os.Pipe()
 	if err != nil {
@@ -237,7 +237,7 @@ func (b *Browser) Size(width, height int) {
 		"deviceScaleFactor": 1, "mobile": false}, nil)
 }
 
-// Dark chooses what the pages are told of the user's taste.
+// Dark sets whether the user prefers dark pages (prefers-color-scheme).
 func (b *Browser) Dark(on bool) {
 	b.t.Helper()
 	value := map[bool]string{true: "dark", false: "light"}[on]
