@@ -7,12 +7,13 @@ import (
 	"slices"
 )
 
-// A jail can be made before it is requested, since nearly all kernel settings of a run equal those of
-// the next one. The settings that differ are the identity of the jail (its name, its cgroup and its
-// range of host ids), which a prewarmed jail has from the start, and those that only the host reads.
+// A jail can be made before it is requested, since nearly all kernel settings of a run equal those
+// of the next one. The settings that differ are the identity of the jail (its name, its cgroup and
+// its range of host ids), which a prewarmed jail has from the start, and those that only the host
+// reads.
 
-// Elsewhere returns p for another jail with the same kernel settings, which has a name, a cgroup and
-// a range of ids of its own.
+// Elsewhere returns p for another jail with the same kernel settings, which has a name, a cgroup
+// and a range of ids of its own.
 func (p Plan) Elsewhere(id ID, base uint32) Plan {
 	leaf := leafName(id, base)
 	slice := path.Dir(p.Cgroup.Path)
@@ -37,11 +38,11 @@ func leafName(id ID, base uint32) string {
 	return fmt.Sprintf("%s.%d", id, (base-FirstBase)/BaseSize)
 }
 
-// Standing is what of the plan the kernel is told before anybody has to have asked for the run, in
-// the place of no jail: two plans for which it is the same can be carried out by the same jail. It
-// leaves out what the host's side alone looks at (policy, layers, fetches, what is watched), the
-// invocation, and of the workspace which directory it is: a shadow is attached to the jail when
-// there is one.
+// Standing returns the part of the plan that the kernel gets before the run is asked for, without
+// the jail's ID, ids and paths. Two plans with the same Standing can be carried out by the same
+// prewarmed jail. It leaves out what the host's side alone looks at (policy, layers, fetches, what
+// is watched), the invocation, and which directory the workspace is: a shadow is attached to the
+// jail later.
 func (p Plan) Standing() Plan {
 	p = p.Elsewhere("", FirstBase)
 	p.Policy, p.Layers, p.Fetch, p.Limits, p.FileEvents = "", nil, nil, Limits{}, ""

@@ -160,7 +160,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Two that are at one place are told of once.
+	// Two mounts at one place are reported once.
 	twice := policy.Policy{Mounts: policy.Mounts{{"/a", "/x", policy.Read},
 		{"/b", "/x", policy.Read}}}
 	if err := twice.Check(); err == nil || strings.Contains(err.Error(), "\n") ||

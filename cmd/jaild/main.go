@@ -202,7 +202,7 @@ func serve(ctx context.Context, d *jaild) error {
 		d.sockets.api, d.sockets.own = unix, true
 	}
 	d.config = config
-	// A start is carried through also when it is told to end meanwhile: the record of it is whole.
+	// A start is completed even if a signal to end comes meanwhile, so that its record is whole.
 	s, err := service.New(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return err

@@ -53,8 +53,8 @@ func (d *jaild) settle(c *config.Config) error {
 	return nil
 }
 
-// run answers until the daemon is told to end, its client is gone, or another has taken over and
-// the last run is at its end.
+// run answers until the daemon gets a signal to end, its client is gone, or another daemon has
+// taken over and the last run has ended.
 func (d *jaild) run(ctx context.Context, listener net.Listener) error {
 	d.listener = listener
 	served := make(chan error, 1)
@@ -171,7 +171,8 @@ func (d *jaild) succeed(ctx context.Context) (*successor, error) {
 // startBound is how long a successor may take to open state and log: recovery has its part in it.
 const startBound = time.Minute
 
-// drain takes no more clients and carries the runs to their end, or ends them when it is told to.
+// drain takes no more clients and waits for the runs to end, or ends them when the successor says
+// so.
 func (d *jaild) drain(ctx context.Context, next *successor) error {
 	forgetManager()
 	ctx, cancel := context.WithCancel(ctx)

@@ -63,8 +63,8 @@ type Share struct {
 }
 
 // Attach tells jail-shim to attach the shadow of the workspace where the order's plan has it. The
-// two layers come with it as they would have as ShimLower and ShimUpper. It is told once, and only
-// where the order said Later.
+// two layers come with it as they would have as ShimLower and ShimUpper. It is sent once, and only
+// if the order said Later.
 type Attach struct{}
 
 // Shared is the answer to Share. The mount comes with it, detached, unless there is an error.
@@ -84,8 +84,8 @@ type FromShim struct {
 	Exited  *Exited  `json:"exited,omitempty"`
 	Shared  *Shared  `json:"shared,omitempty"`
 	Done    *Done    `json:"done,omitempty"`
-	// Refused comes with Exited: the system calls that the inner filter refused. The kernel told of
-	// them, not the jail.
+	// Refused comes with Exited: the system calls that the inner filter refused, as the kernel
+	// reported them, not the jail.
 	Refused []Refused `json:"refused,omitempty"`
 }
 

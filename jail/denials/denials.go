@@ -27,7 +27,7 @@ const (
 	maxDomains = 2048
 	// Of them those that are no jail's; of each there is a number.
 	maxStranger = 8192
-	// Different refusals of a domain before its maker is told.
+	// Different refusals of a domain before its maker is known.
 	maxEarly = 4
 	// Different refusals of a jail's domain.
 	maxListed = 64
@@ -105,7 +105,7 @@ var errPlace = errors.New("audit: this is not the first process namespace of the
 func Start() (*Watcher, error) {
 	abi, err := sys.LandlockABI()
 	if err == nil && abi < jail.LandlockTells {
-		err = fmt.Errorf("landlock version %d: being told of refusals needs %d", abi,
+		err = fmt.Errorf("landlock version %d: reports of refusals need %d", abi,
 			jail.LandlockTells)
 	}
 	if err != nil {

@@ -204,7 +204,7 @@ func TestAvailable(t *testing.T) {
 		t.Skipf("only root may read; landlock: %v", err)
 	}
 	err = Available()
-	if want := fmt.Sprintf("landlock version %d: being told of refusals needs %d", abi,
+	if want := fmt.Sprintf("landlock version %d: reports of refusals need %d", abi,
 		jail.LandlockTells); abi < jail.LandlockTells {
 		if err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

@@ -12,8 +12,7 @@ import (
 // Types of the kernel's records (linux/audit.h).
 const (
 	typeAccess = 1423 // AUDIT_LANDLOCK_ACCESS: something was refused
-	// AUDIT_LANDLOCK_DOMAIN: a domain of which something was told for the first time, or that has
-	// ended
+	// AUDIT_LANDLOCK_DOMAIN: a domain that is reported for the first time, or that has ended
 	typeDomain = 1424
 )
 

@@ -4,14 +4,14 @@
 //
 // An open is reported just before it is made: the process that opens waits until the listener has
 // returned. No open is lost, no two are merged, and a slow listener slows the jail down. A refused
-// open is not reported, since permission bits and Landlock are checked first. Files are regular ones,
-// and directories on request. Devices, pipes and sockets are not reported, and neither are calls that
-// only name a file, such as stat(2), readlink(2), rename(2) or unlink(2).
+// open is not reported, since permission bits and Landlock are checked first. Files are regular
+// ones, and directories on request. Devices, pipes and sockets are not reported, and neither are
+// calls that only name a file, such as stat(2), readlink(2), rename(2) or unlink(2).
 //
-// No process waits for an open in the proc file system: it is reported afterwards, and the kernel may
-// merge quick opens of one file by one process. The same holds for writes. If the kernel's queue of
-// such events is full (16,384 events by default,
-// /proc/sys/fs/fanotify/max_queued_events), that counts as lost.
+// No process waits for an open in the proc file system: it is reported afterwards, and the kernel
+// may merge quick opens of one file by one process. The same holds for writes. If the kernel's
+// queue of such events is full (16,384 events by default, /proc/sys/fs/fanotify/max_queued_events),
+// that counts as lost.
 package fileevents
 
 import (
@@ -53,14 +53,15 @@ type What struct {
 	Dirs   bool // opens of directories, too
 	// whether what is opened is a program or library, as Event.Program
 	Programs bool
-	// On the jail's own tmpfs, too; else only executions are told of those.
+	// Memory asks for events on the jail's own tmpfs as well. Without it only executions of files
+	// there are reported.
 	Memory bool
 }
 
-// A Watcher tells of one jail until it is closed.
+// A Watcher reports the events of one jail until it is closed.
 type Watcher struct {
 	w *sys.FileWatch
-	// The jail's mount namespace, so that paths have their beginning until the last event is told.
+	// The jail's mount namespace, so that paths are complete until the last event is reported.
 	names *os.File
 	each  func(Event)
 	// Mounts that may be executed from, where Programs are asked for.
@@ -216,8 +217,8 @@ func startsAsProgram(e sys.FileEvent) bool {
 // told is then not all there was.
 func (w *Watcher) Lost() int64 { return w.lost.Load() }
 
-// Close reports the events that are left, and ends; lost is as for Lost. Later opens do not wait. The
-// jail's mounts last until Close returns.
+// Close reports the events that are left, and ends; lost is as for Lost. Later opens do not wait.
+// The jail's mounts last until Close returns.
 func (w *Watcher) Close() (lost int64, err error) {
 	stopErr := w.w.Stop()
 	w.done.Wait()
@@ -246,8 +247,8 @@ type Process struct {
 	Program string
 }
 
-// ProcessOf looks a process up by the number of an Event. While an open is told its process waits,
-// so the answer holds; one that executes a file still is what it was before.
+// ProcessOf looks a process up by the number of an Event. While an open is reported its process
+// waits, so the answer holds. A process that executes a file still is what it was before.
 func ProcessOf(pid int) Process {
 	var p Process
 	dir := "/proc/" + strconv.Itoa(pid)

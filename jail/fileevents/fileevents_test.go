@@ -45,7 +45,7 @@ func child(t *testing.T, dir, at, script string) (pid int, finish func()) {
 	}
 }
 
-// TestTells: opens, writes, executions and directories are told of by their paths inside, also
+// TestTells: opens, writes, executions and directories are reported by their paths inside, also
 // those of a process that has ended, of a file that is gone, and through a mount that nobody
 // outside has.
 func TestTells(t *testing.T) {
@@ -69,7 +69,7 @@ cp /bin/true /media/prog; /media/prog; head -c 1 /proc/self/status >/dev/null`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Others that open the same file by another mount are not told of.
+	// Others that open the same file by another mount are not reported.
 	if _, err := os.ReadFile(filepath.Join(dir, "untouched")); err != nil {
 		t.Fatal(err)
 	}

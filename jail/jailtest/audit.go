@@ -64,7 +64,7 @@ func NeedAudit(t testing.TB) {
 		t.Skipf("landlock: %v", err)
 	}
 	if abi < jail.LandlockTells {
-		t.Skipf("landlock version %d: to be told of refusals needs %d", abi, jail.LandlockTells)
+		t.Skipf("landlock version %d: reports of refusals need %d", abi, jail.LandlockTells)
 	}
 	on, err := audit(-1)
 	if err != nil {

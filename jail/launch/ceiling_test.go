@@ -190,7 +190,7 @@ func TestCeilingLetsThroughWhatItGrants(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	// What is refused is still told of by the inner filter's listener.
+	// The inner filter's listener still reports what is refused.
 	if r := j.One("socket", i(unix.AF_VSOCK), i(unix.SOCK_STREAM), i(0)); r.Errno != "EPERM" {
 		t.Errorf("socket: %+v", r)
 	}

@@ -66,7 +66,7 @@ func TestDelegationFix(t *testing.T) {
 	}
 }
 
-// A manager that this process was not told of is found where such managers are.
+// A manager whose address this process was not given is found where such managers are.
 func TestUntoldManager(t *testing.T) {
 	none, one := t.TempDir(), t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(one, "systemd"), 0o700),

@@ -86,7 +86,7 @@ var absentNative = slices.Concat(
 
 // probed are the calls, as Describe names them, that everyday programs try and do without, so that
 // a refusal changes nothing of what they do. They are refused, counted and recorded like any other,
-// and a person is not told of each.
+// and not printed one by one.
 var probed = slices.Concat(
 	// gpg, ssh-agent and browsers keep secrets out of swap and core dumps; a jail has neither.
 	[]string{"mlock", "mlock2", "mlockall", "munlock", "munlockall", "prctl(PR_SET_DUMPABLE)"},

@@ -290,8 +290,8 @@ func TestObjectsInUseStay(t *testing.T) {
 	}
 }
 
-// While a commit is carried out, a program that reads the repository finds each object that it is
-// told of.
+// While a commit is carried out, a program that reads the repository finds each object that a
+// reference names.
 func TestGitOrder(t *testing.T) {
 	f := repositoryFixture(t)
 	w := f.inJail("w",

@@ -89,7 +89,7 @@ func (s *selection) holdTogether(groups []*gitGroup) (held bool) {
 	return held
 }
 
-// missing says why a group cannot be taken of which something is asked for; "" if it can.
+// missing says why a group cannot be taken although a part of it is asked for; "" if it can.
 func (s *selection) missing(g *gitGroup, groups []*gitGroup) string {
 	if !slices.ContainsFunc(g.members, func(i int) bool { return s.take[i] && s.why[i] == "" }) {
 		return ""

@@ -96,7 +96,7 @@ func (d decided) ofShadow(changes []Change) []Change {
 }
 
 // oneRepository returns the repository that a commit of a branch is about: that of the path, or the
-// only one of which something changed.
+// only one that has changes.
 func (d decision) oneRepository(changes []Change, paths []Name) (*repository, error) {
 	var found []*repository
 	for _, c := range changes {

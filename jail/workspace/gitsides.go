@@ -89,7 +89,7 @@ func (s *gitSurvey) add(c Change) {
 	}
 }
 
-// explain has the reader read each repository of which something changed.
+// explain has the reader read each repository that has changes.
 func (s *gitSurvey) explain(ctx context.Context, w *Workspace, reader GitReader) (
 	all []gitrepo.Report, err error,
 ) {

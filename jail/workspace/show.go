@@ -17,7 +17,7 @@ type ShowOptions struct {
 	// Patch receives the differences as text, as in PatchOptions.
 	Patch   io.Writer
 	Options PatchOptions
-	// Git explains the repositories of which something changed; nil leaves that out.
+	// Git explains the repositories that have changes; nil leaves that out.
 	Git GitReader
 	// Hunks receives the hunks of each modified text file, after the change itself.
 	Hunks func(FileHunks) error

@@ -18,7 +18,7 @@ type parting struct {
 	net.Conn
 
 	mu sync.Mutex
-	// When it was told to hurry.
+	// since is when the client was asked to hurry.
 	since time.Time
 	left  time.Duration
 	// Of the first write that failed, which may have sent a part of a frame.

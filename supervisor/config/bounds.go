@@ -10,7 +10,7 @@ type Bounds struct {
 	Runs int // at one time
 	// Memory is the sum of the memory limits of the runs that are admitted, in bytes.
 	Memory int64
-	// Waiting is how many runs may wait for admission. One more is told that the daemon is busy.
+	// Waiting is how many runs may wait for admission. One more is refused as busy.
 	Waiting int
 	// Wait is how long a run may wait for admission.
 	Wait time.Duration

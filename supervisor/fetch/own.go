@@ -23,7 +23,7 @@ type hostAddresses struct {
 // theHost has the addresses of the daemon's host.
 var theHost hostAddresses
 
-// Groups of rtnetlink(7) that are told of addresses.
+// addressGroups are the groups of rtnetlink(7) that report changes of addresses.
 const addressGroups = 0x10 | 0x100 // RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR
 
 // any returns a text if one of the addresses is this host's, or if the host's addresses are not

@@ -50,7 +50,7 @@ func newRecording(log Log, internal []Internal, ended <-chan struct{}) *recordin
 		places: make(chan struct{}, maxRecording), next: make(chan func())}
 }
 
-// intend records an intent, after the held outcomes, and returns what the proxy is told.
+// intend records an intent, after the held outcomes, and returns the reply to the proxy.
 func (r *recording) intend(held []Outcome, i Intent) answer {
 	a := answer{ID: i.ID}
 	if own := ownAddress(outward(r.internal, i)); own != "" {

@@ -44,7 +44,7 @@ func New(c config.Config, permissions func(caller.Caller) caller.Permissions) *C
 }
 
 // Status tries what a run needs from within this process: a service can be refused what a shell of
-// root's on the same host is not. What becomes of the heads of the log is told to those who may
+// root's on the same host is not. The state of the anchors of the log is shown to those who may
 // read all records, and by a user's daemon to its user.
 func (h *Checks) Status(c caller.Caller) message.HostStatus {
 	h.mu.Lock()

@@ -316,7 +316,7 @@ func (l *learner) records(ctx context.Context, id string, lesson *learn.Lesson) 
 func refusals(res message.Result) []string {
 	var out []string
 	for _, d := range res.Denied {
-		// Told of by the requests themselves.
+		// The requests themselves report refusals of the fetch proxy.
 		if d.Layer != "fetch" {
 			out = append(out,
 				fmt.Sprintf("%s: %s, %d times (%s)", d.Layer, d.What, d.Count, d.Rule))
@@ -413,7 +413,7 @@ func (l *learner) run(ctx context.Context, req message.Request, out, errOut io.W
 	s := seen{res: res, out: [32]byte(sumOut.Sum(nil)), err: [32]byte(sumErr.Sum(nil)),
 		size: int64(size)}
 	for _, d := range res.Denied {
-		// Whether that is told depends on the host, and what was learnt must not.
+		// Whether Landlock refusals are reported depends on the host, and the lesson must not.
 		if d.Layer != "landlock" {
 			s.denied = append(s.denied, d.Layer+": "+d.What)
 		}

@@ -22,7 +22,7 @@ const (
 )
 
 // programs finds what policy lets run of the mounts that it does not let run as a whole: the kernel
-// is told files and directories, not patterns. To be called with the caller's rights.
+// takes files and directories, not patterns. It is called with the caller's rights.
 func (v *view) programs(pol policy.Policy) ([]string, error) {
 	var roots []string
 	for _, m := range v.mounts {

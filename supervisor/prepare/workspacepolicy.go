@@ -18,11 +18,12 @@ const (
 	WorkspaceLayer = "workspace"
 )
 
-// narrowByWorkspace meets what the workspace's own policy file says, if it has one. Whoever wrote
-// it, a tool or a stranger's repository, it can take away and never grant. One that cannot be read
-// or understood refuses the run: it may have taken away what matters.
+// narrowByWorkspace meets what the workspace's own policy file says, if it has one. The
+// file can take away and never grant, since a tool or a stranger's repository may have written it.
+// A file that cannot be read or understood refuses the run: it may take away something that
+// matters.
 func (s *Preparer) narrowByWorkspace(j *Job) error {
-	// of an invocation its session has
+	// The session has done this for its invocations.
 	if j.Source == nil || j.In != nil {
 		return nil
 	}
@@ -31,7 +32,8 @@ func (s *Preparer) narrowByWorkspace(j *Job) error {
 		return problem.New(problem.Failed, "workspace: %w", err)
 	}
 	var text []byte
-	// With the caller's rights: what they may not read is not theirs to be told of.
+	// It is read with the caller's rights: errors must not show a file that the caller may not
+	// read.
 	doErr := j.Caller.Do(func() error {
 		text, err = profiles.ReadWorkspace(j.Source, WorkspaceFile, j.Caller.UID,
 			info.Sys().(*syscall.Stat_t).Uid)

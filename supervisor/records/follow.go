@@ -54,7 +54,7 @@ func (s *Reader) Follow(ctx context.Context, c caller.Caller, req message.Events
 	}
 	from := e.behind
 	if !e.readsAll || filter.Tool != "" {
-		// whose a run is, and of which tool, is told by its beginning
+		// The record of a run's start says whose it is, and of which tool.
 		from = 0
 	}
 	if from == e.last {

@@ -44,7 +44,7 @@ func (s *Runner) Compile(ctx context.Context, sub *prepare.Job, out io.Writer) (
 	case res.Limit != nil:
 		return beyond(*res.Limit), nil
 	case e.answer.Failure != "":
-		// What is wrong with the module is told to the run that waits for it.
+		// The run that waits for the module reports what is wrong with it.
 		return e.answer.Failure, nil
 	case res.ExitCode != 0:
 		return fmt.Sprintf("the compiler ended with code %d", res.ExitCode), nil

@@ -29,7 +29,7 @@ type toldDenial struct {
 	first, last time.Time
 }
 
-// kernelDenials are what the kernel told of what it refused in a jail.
+// kernelDenials are the refusals in a jail that the kernel reported.
 type kernelDenials struct {
 	told []toldDenial
 	// atLeast says that the kernel dropped some of what it tells.

@@ -46,7 +46,7 @@ type end struct {
 func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pipes,
 	streams stdio.Streams) (e end, err error) {
 	j := r.job
-	// one that waited is taken away behind the answer, or by who needs it gone
+	// A prewarmed jail is removed after the answer, or by who needs it gone.
 	release := func() {}
 	if has.jail == nil {
 		release = sync.OnceFunc(proc.Release)
@@ -74,7 +74,7 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	}()
 	r.Started(proc, leaf)
 	r.paused.open(j, has.work)
-	// What comes after the jail has the shadow for itself.
+	// The steps after the jail have the shadow for themselves.
 	defer r.paused.close()
 	if err := has.start.execute(r.records, j); err != nil {
 		return e, err
@@ -95,7 +95,7 @@ func (s *Runner) supervise(r *Run, has ready, proc *launch.Process, p *stdio.Pip
 	}
 	w := ending.StartWatch(j.Plan, leaf, r.endByLimit, ask)
 	stopDisk := watchDisk(has.work, r.End)
-	// Who is told that the tool runs may ask for its jail at once.
+	// A caller that learns that the tool runs may ask for its jail at once.
 	unidentified := identified()
 	if unidentified != nil {
 		gone()
@@ -204,7 +204,7 @@ func usageOf(j *prepare.Job, leaf *cgroup.Leaf) (cgroup.Usage, error) {
 		return u, err
 	}
 	sum.CPU += u.CPU
-	// the invocations have told of theirs
+	// The invocations report their own.
 	sum.PIDsDenied, sum.OOMKills = 0, u.OOMKills
 	return sum, nil
 }

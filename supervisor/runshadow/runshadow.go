@@ -277,7 +277,7 @@ func (s *Shadow) commit(digest string) error {
 func (s *Shadow) salvage(frozen, fault error) error {
 	id := string(s.o.Job.ID)
 	s.end.Workspace = "kept"
-	// the kernel has told of the loss before, and not again
+	// The kernel reports a loss once, and has done so before.
 	if frozen == nil {
 		frozen = fault
 	}

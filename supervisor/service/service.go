@@ -372,7 +372,8 @@ func (s *Service) Idle(ctx context.Context) error {
 }
 
 // Close ends every run that is still active, with the signal's name in its result, and puts the end
-// on record. What waits for a module to be compiled has not begun, and is told so.
+// on record. A run that waits for a module to be compiled has not begun, and its
+// caller gets an error that says so.
 func (s *Service) Close(reason string, signal syscall.Signal) error {
 	life := s.runner.Life
 	life.End()

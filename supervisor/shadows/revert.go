@@ -211,8 +211,8 @@ func (s *Store) Prune(_ context.Context, c caller.Caller) (Pruned, error) {
 }
 
 // Settle finishes or undoes the commits that a dead daemon was at, and says so on record. A commit
-// that cannot be settled now stays as it is: who asks for the shadow is told, and the next daemon
-// tries again.
+// that cannot be settled now stays as it is: requests for the shadow get an error, and the next
+// daemon tries again.
 func (s *Store) Settle(ctx context.Context) error {
 	settled, err := s.Kept.Recover(ctx)
 	s.o.Check("settle commits that were cut off", err)

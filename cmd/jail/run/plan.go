@@ -96,10 +96,10 @@ func writePlan(w io.Writer, p jail.Plan) error {
 		rows = append(rows, []string{output.Once(i, "landlock"),
 			r.Path + "  " + access(r.Write, r.Exec) + alsoMay(r)})
 	}
-	told := map[bool]string{true: "; what is refused is told"}[p.Landlock.Told]
+	reported := map[bool]string{true: "; refusals are reported"}[p.Landlock.Told]
 	rows = append(rows,
 		[]string{"", portsText(p.Landlock) + fmt.Sprintf("version %d or newer, nothing else",
-			p.Landlock.MinABI) + told})
+			p.Landlock.MinABI) + reported})
 	for i, r := range p.Rlimits {
 		rows = append(rows, []string{output.Once(i, "rlimits"), r.Name + " " +
 			strconv.FormatUint(r.Value, 10)})

@@ -37,7 +37,7 @@ type diagnosis struct {
 	OK       bool            `json:"ok"`
 	Findings []probe.Finding `json:"findings"`
 	Daemon   string          `json:"daemon"`
-	// Whether it is told what Landlock refuses; no wall depends on it.
+	// Refused says whether the kernel reports what Landlock refuses. No wall depends on it.
 	Refused string `json:"refused_paths"`
 }
 
@@ -82,7 +82,7 @@ func diagnose(ctx context.Context, env *cli.Env) diagnosis {
 func refusedText(path string, available func() error) string {
 	settings, err := config.ReadSettings(path)
 	if err != nil {
-		return "whether those of programs are told cannot be said: " + exit.Cause(err).Error()
+		return "refusals of programs are perhaps not reported: " + exit.Cause(err).Error()
 	}
 	err = available()
 	ask := "[denied] landlock = true in " + path
@@ -91,15 +91,15 @@ func refusedText(path string, available func() error) string {
 	}
 	switch {
 	case errors.Is(err, denials.ErrOff):
-		return strings.TrimSuffix("those of programs are not told: "+err.Error()+
-			"; to have them told: auditctl -e 1, or audit=1 on the kernel's command line, and "+ask,
+		return strings.TrimSuffix("refusals of programs are not reported: "+err.Error()+
+			"; to get them: auditctl -e 1, or audit=1 on the kernel's command line, and "+ask,
 			", and ")
 	case err != nil:
-		return fmt.Sprintf("those of programs are not told: %v", err)
+		return fmt.Sprintf("refusals of programs are not reported: %v", err)
 	case ask != "":
-		return "those of programs are not told, though the host's audit is on; to have them told: " + ask
+		return "refusals of programs are not reported, though the host's audit is on; to get them: " + ask
 	}
-	return "those of programs are told, by way of the host's audit"
+	return "refusals of programs are reported, by the host's audit"
 }
 
 // byUrgency sorts the findings: no, unknown, yes. The sort is stable, since findings that others

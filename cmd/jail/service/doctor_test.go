@@ -42,8 +42,8 @@ func TestDoctorReadsPolicyFiles(t *testing.T) {
 	wants(probe.No, "everyone can write")
 }
 
-// Doctor says in one line whether refused paths are told, and if not what to do; nothing that is
-// missing there is a missing layer.
+// Doctor says in one line whether refused paths are reported, and if not what to do. Nothing
+// that is missing there is a missing layer.
 func TestDoctorRefusedPaths(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jaild.toml")
 	says := func(available error, words ...string) {
@@ -60,22 +60,22 @@ func TestDoctorRefusedPaths(t *testing.T) {
 		}
 	}
 	ask := "[denied] landlock = true in " + path
-	says(denials.ErrOff, "not told", "audit is off", "auditctl -e 1", "audit=1", ask)
-	says(nil, "not told", "audit is on", ask)
-	says(errors.New("landlock version 6: being told of refusals needs 7"),
-		"not told: landlock version 6")
+	says(denials.ErrOff, "not reported", "audit is off", "auditctl -e 1", "audit=1", ask)
+	says(nil, "not reported", "audit is on", ask)
+	says(errors.New("landlock version 6: reports of refusals need 7"),
+		"not reported: landlock version 6")
 	if err := os.WriteFile(path, []byte("[denied]\nlandlock = true\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	says(nil, "those of programs are told")
-	if says(denials.ErrOff, "not told", "auditctl -e 1"); strings.Contains(refusedText(path,
+	says(nil, "refusals of programs are reported")
+	if says(denials.ErrOff, "not reported", "auditctl -e 1"); strings.Contains(refusedText(path,
 		func() error { return denials.ErrOff }), "landlock = true") {
 		t.Error("it asks for what is there")
 	}
 	if err := os.WriteFile(path, []byte("[denied]\nlandlock = 1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	says(nil, "cannot be said", "jaild.toml")
+	says(nil, "perhaps not reported", "jaild.toml")
 }
 
 // Doctor begins with what is missing, goes on with what could not be told, and keeps the order

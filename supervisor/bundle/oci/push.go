@@ -58,8 +58,8 @@ func (f *folder) addJSON(mediaType string, v any) (specs.Descriptor, error) {
 	return f.add(mediaType, text), err
 }
 
-// pack makes an artifact of a bundle. The same bundle makes the same artifact, which has no time and
-// no name of the user who packed it.
+// pack makes an artifact of a bundle. The same bundle makes the same artifact, which has no time
+// and no name of the user who packed it.
 func pack(b *bundle.Bundle) (*folder, error) {
 	if err := errors.Join(b.Portable(), b.Verify()); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func named(d specs.Descriptor, name string) specs.Descriptor {
 // pinned by. The tag is the bundle's version where the reference has none.
 func (c *Client) Push(ctx context.Context, b *bundle.Bundle, ref Reference) (string, error) {
 	if ref.Digest != "" {
-		return "", fmt.Errorf("%s: a digest is what a push returns, and not what it is told", ref)
+		return "", fmt.Errorf("%s: a push returns a digest, and takes a tag", ref)
 	}
 	if ref.Tag == "" {
 		ref.Tag = b.Version

@@ -14,7 +14,7 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/problem"
 )
 
-// maxDenials is how many refusals are told one by one.
+// maxDenials is how many refusals are printed one by one.
 const maxDenials = 10
 
 // Tell says on standard error what a person wants to know of a run besides its output.
