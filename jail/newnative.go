@@ -28,8 +28,8 @@ const (
 const PolicyFile = "/run/jail/policy.json"
 
 // AuthorityFile holds the certificates that the programs of a jail with fetch rules trust: those
-// that the proxy trusts, and the proxy's own if it intercepts TLS. The file is empty in the plan; it
-// is filled when the proxy has started.
+// that the proxy trusts, and the proxy's own if it intercepts TLS. The file is empty in the plan;
+// it is filled when the proxy has started.
 const AuthorityFile = "/run/jail/certificates.pem"
 
 // bundleFile is where programs of Debian and others look for them, if no variable says otherwise.

@@ -358,10 +358,10 @@ func newRlimits(l policy.Limits) []Rlimit {
 	return limits
 }
 
-// cpuSeconds returns RLIMIT_CPU of each process for a limit on cpu_time, a backstop for a daemon that
-// does not get to measure. The daemon measures exactly. The kernel counts ticks, a whole one for the
-// process that runs at the tick, which is less or more than was used. Twice the limit ensures that no
-// run ends before its limit.
+// cpuSeconds returns RLIMIT_CPU of each process for a limit on cpu_time, a backstop for a daemon
+// that does not get to measure. The daemon measures exactly. The kernel counts ticks, a whole one
+// for the process that runs at the tick, which is less or more than was used. Twice the limit
+// ensures that no run ends before its limit.
 func cpuSeconds(limit time.Duration) uint64 { return 2 * uint64((limit+time.Second-1)/time.Second) }
 
 // newLandlock grants on each mount what the mount itself grants; the rest of the tree holds nothing

@@ -80,8 +80,8 @@ func ParseGlob(text string) (Glob, error) {
 	return g.trimmed(), nil
 }
 
-// Below returns the glob of every name below the directory dir, as dir/** would be. Each byte of dir
-// stands for itself: a file of the host may have a name that no pattern can have.
+// Below returns the glob of every name below the directory dir, as dir/** would be. Each byte of
+// dir stands for itself: a file of the host may have a name that no pattern can have.
 func Below(dir string) Glob {
 	g := Glob{valid: true, deep: true}
 	for part := range strings.SplitSeq(strings.TrimSuffix(dir, "/"), "/") {

@@ -1,11 +1,11 @@
 // Package atomicfile replaces files whole. It is the only place that does so.
 //
 // The promise, for every function here: a process that opens the file meanwhile reads the old
-// content or the new content, never a part or a mixture. An error leaves the old content; only after
-// an error of the last flush of [Durable] either content may be there. The new file has exactly the
-// given permissions, whatever the umask. A symbolic link in the file's place is replaced, not
-// followed. A crash may leave a temporary file beside it, whose name begins with a dot and the
-// file's name.
+// content or the new content, never a part or a mixture. An error leaves the old content; only
+// after an error of the last flush of [Durable] either content may be there. The new file has
+// exactly the given permissions, whatever the umask. A symbolic link in the file's place is
+// replaced, not followed. A crash may leave a temporary file beside it, whose name begins with a
+// dot and the file's name.
 package atomicfile
 
 import (

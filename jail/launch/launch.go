@@ -351,8 +351,8 @@ func (p *Process) Report(report any) error {
 	return err
 }
 
-// EndReport makes a Report that waits return: what jail-init has said is read to its end, and no more
-// is waited for. The caller knows that nothing of the jail is left to say more.
+// EndReport makes a Report that waits return: what jail-init has said is read to its end, and no
+// more is waited for. The caller knows that nothing of the jail is left to say more.
 func (p *Process) EndReport() error { return p.init.EndReceive() }
 
 // Wait waits for the jail's first process to end. Call it once. The jail's cgroup exists until

@@ -132,9 +132,9 @@ func TestNewNamespaces(t *testing.T) {
 	}
 }
 
-// TestHostCalls makes calls that affect the whole host, with arguments without effect (T-016, T-020,
-// T-040, T-042). The kernel refuses most of them to processes without privileges in the initial user
-// namespace, so only the errno of the filters shows that the filters are there.
+// TestHostCalls makes calls that affect the whole host, with arguments without effect (T-016,
+// T-020, T-040, T-042). The kernel refuses most of them to processes without privileges in the
+// initial user namespace, so only the errno of the filters shows that the filters are there.
 func TestHostCalls(t *testing.T) {
 	j := jailtest.New(t).Start(t)
 	for _, c := range []string{"settimeofday", "adjtimex", "clock_settime", "vhangup", "swapon",

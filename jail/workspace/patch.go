@@ -23,8 +23,9 @@ type PatchOptions struct {
 	// is as it is in the files, for git apply.
 	Terminal bool
 	// Paths are the paths to show, each with everything beneath it; nil shows all. A path that has
-	// a *, ? or [ is a pattern as well, as in CommitOptions. A commit takes it for a pattern only if
-	// no change has that name, which a diff learns too late: it shows changes while it finds them.
+	// a *, ? or [ is a pattern as well, as in CommitOptions. A commit takes it for a pattern only
+	// if no change has that name, which a diff learns too late: it shows changes while it finds
+	// them.
 	Paths []Name
 }
 

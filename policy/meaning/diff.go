@@ -54,8 +54,8 @@ type differ struct {
 	tool   string
 }
 
-// DiffLayers says what b means otherwise than a, with their sections of single tools. Both must pass
-// Check.
+// DiffLayers says what b means otherwise than a, with their sections of single tools. Both must
+// pass Check.
 func DiffLayers(a, b policy.Layer) (Difference, error) {
 	d := &differ{seen: map[string]bool{}, out: Difference{Exact: true, Changes: []Change{}}}
 	if err := d.compare(a.Policy, b.Policy); err != nil {

@@ -24,7 +24,8 @@ func fetchServers(t *testing.T) (a, b string) {
 	return a, b
 }
 
-// Whatever curl makes of a command line and of what a host answers, fetch makes of it too: output, files, and exit code.
+// Whatever curl makes of a command line and of what a host answers, fetch makes of it too: output,
+// files, and exit code.
 func TestFetchAsCurl(t *testing.T) {
 	b := tools(t)
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -61,7 +62,8 @@ func TestFetchAsCurl(t *testing.T) {
 	}
 }
 
-// plainHeads sorts the headers of each head in a text, and leaves out those that differ from one request to the next, or belong to the stream.
+// plainHeads sorts the headers of each head in a text, and leaves out those that differ from one
+// request to the next, or belong to the stream.
 func plainHeads(text string) string {
 	parts := strings.SplitAfter(text, "\r\n\r\n")
 	for i, p := range parts {
@@ -115,8 +117,8 @@ var fetchCases = [][]string{
 	{"-sL", "-T", "bin", "$A/redirect?to=/y"}, {"-sL", "-T", "bin", "$A/redirect?to=/y&code=307"}, {"-s", "$A//x//y"}, {"-s", "-H", "Accept: a", "-H", "Accept: b", "$A/x"},
 }
 
-// What fetch does otherwise than curl is on purpose: it is written down, and it is still so. Each is a command line, its exit code, something that
-// fetch says, and words of docs/fetch-abi.md.
+// What fetch does otherwise than curl is on purpose: it is written down, and it is still so. Each
+// is a command line, its exit code, something that fetch says, and words of docs/fetch-abi.md.
 var fetchDifferences = []struct {
 	args       []string
 	code       int

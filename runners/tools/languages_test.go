@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What Python's standard library does, the host's says, too: these are asked of both. What is printed stands here, since a host may have another Python.
+// What Python's standard library does, the host's says, too: these are asked of both. What is
+// printed stands here, since a host may have another Python.
 var pythonUses = []moreUse{
 	{argv: []string{"python3", "-c", "print(1+1)"}, want: "2\n"},
 	{argv: []string{"python3", "-"}, stdin: "import sys\nprint(sys.argv, __name__)\n", want: "['-'] __main__\n"},

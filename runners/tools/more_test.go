@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// A moreUse is one ordinary use of a tool of the bundles besides core-utils. Where the host has Debian's tool of the same name it is asked as well,
-// and has to say the same; ours says that it is not asked, for one of the differences that DIFFERENCES.md lists.
+// A moreUse is one ordinary use of a tool of the bundles besides core-utils. Where the host has
+// Debian's tool of the same name it is asked as well, and has to say the same; ours says that it is
+// not asked, for one of the differences that DIFFERENCES.md lists.
 type moreUse struct {
 	argv  []string
 	stdin string

@@ -10,8 +10,8 @@ import (
 )
 
 // TestBuiltTwice builds every bundle that this machine can build twice, each time from nothing in a
-// folder of its own. Both builds must have the same bytes as that of `make bundles` in bin, so that a
-// rebuilt release can be compared. The builds take minutes: only JAIL_TEST_LONG=1 runs the test.
+// folder of its own. Both builds must have the same bytes as that of `make bundles` in bin, so that
+// a rebuilt release can be compared. The builds take minutes: only JAIL_TEST_LONG=1 runs the test.
 func TestBuiltTwice(t *testing.T) {
 	if os.Getenv("JAIL_TEST_LONG") == "" {
 		t.Skip("JAIL_TEST_LONG=1 builds all bundles twice")
@@ -25,7 +25,8 @@ func TestBuiltTwice(t *testing.T) {
 	same(t, built, bytesBelow(t, "../../bin/bundles"))
 }
 
-// build makes the bundles in a new folder. Only what was fetched, and is checked against the locks again, is taken from elsewhere.
+// build makes the bundles in a new folder. Only what was fetched, and is checked against the locks
+// again, is taken from elsewhere.
 func build(t *testing.T) string {
 	t.Helper()
 	work, out := filepath.Join(t.TempDir(), "work"), t.TempDir()

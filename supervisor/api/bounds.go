@@ -29,8 +29,8 @@ const (
 	toTurnAway = time.Second
 )
 
-// shares divide a bound among users. A user may hold seven eighths of what the others leave, so that
-// no user takes all; a sixteenth is reserved for root, since the watchdog is a client of root.
+// shares divide a bound among users. A user may hold seven eighths of what the others leave, so
+// that no user takes all; a sixteenth is reserved for root, since the watchdog is a client of root.
 type shares struct {
 	bound int64
 
@@ -159,8 +159,8 @@ var tooMany = problem.New(problem.Busy,
 	"jaild is busy: the connections of this user, or of all users, are at their limit").
 	WithHint("try again when some have ended")
 
-// turnAway reads one request and answers it with why. It reads the whole request, since a client that
-// still sends would see a broken connection and no answer.
+// turnAway reads one request and answers it with why. It reads the whole request, since a client
+// that still sends would see a broken connection and no answer.
 func turnAway(conn net.Conn, why *problem.Error) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(toTurnAway))

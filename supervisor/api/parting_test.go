@@ -42,8 +42,8 @@ func parted(t *testing.T, end func(out io.Writer) error,
 	return took, wrote
 }
 
-// A client gets the end of its run however long that takes. A client that has stopped reading delays
-// the end only once, for a moment.
+// A client gets the end of its run however long that takes. A client that has stopped reading
+// delays the end only once, for a moment.
 func TestLastWords(t *testing.T) {
 	slow := func(out io.Writer) error {
 		for range 3 {

@@ -45,8 +45,8 @@ func TestNoZerosAtRest(t *testing.T) {
 	p.mustVerify(t, n+1)
 }
 
-// filledAhead makes a log of n records in one segment with zeros behind them, as it lies on the disk
-// while its writer is live or after that was killed, and returns the lines.
+// filledAhead makes a log of n records in one segment with zeros behind them, as it lies on the
+// disk while its writer is live or after that was killed, and returns the lines.
 func filledAhead(t *testing.T, n int) (place, []byte) {
 	t.Helper()
 	live := newPlace(t)

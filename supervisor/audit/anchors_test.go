@@ -56,8 +56,8 @@ func wantKind(t *testing.T, err error, kind Kind, word string) {
 	}
 }
 
-// TestAnchors: an attacker with the key and write access writes another consistent history. Each such
-// history passes Verify without anchors, which is the control, and an anchor detects it.
+// TestAnchors: an attacker with the key and write access writes another consistent history. Each
+// such history passes Verify without anchors, which is the control, and an anchor detects it.
 func TestAnchors(t *testing.T) {
 	p := newPlace(t)
 	kept := p.anchorsOf(t, 20)

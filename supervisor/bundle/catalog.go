@@ -23,8 +23,9 @@ type Places struct {
 }
 
 // OpenPlaces is Open for bundles that came with jail and for pulled ones. A service that runs as
-// root sets owned: what anyone but root could write is refused, now and at each use. A pulled bundle counts as long as its publisher's keys stand behind it; one of jail's own project
-// takes the place of an older one that came with jail.
+// root sets owned: what anyone but root could write is refused, now and at each use. A pulled
+// bundle counts as long as its publisher's keys stand behind it; one of jail's own project takes
+// the place of an older one that came with jail.
 func OpenPlaces(p Places, owned bool) (*Set, error) {
 	s, err := open(owned, p.Dirs)
 	if err != nil || p.Tools == "" {

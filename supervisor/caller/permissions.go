@@ -61,8 +61,8 @@ func MayOnlyLook(c Caller) error {
 		WithHint("ask the administrator who maintains the ceiling to name you in [permissions.run]")
 }
 
-// Administrator returns an error unless the caller may administer the host, for example install tools
-// that other users run. The daemon of an ordinary user serves only that user, who may.
+// Administrator returns an error unless the caller may administer the host, for example install
+// tools that other users run. The daemon of an ordinary user serves only that user, who may.
 func (p Permissions) Administrator(what string) error {
 	if !p.administer && rootless.User() == nil {
 		return problem.New(problem.Refused,

@@ -160,8 +160,8 @@ func TestInternalRebind(t *testing.T) {
 	}
 }
 
-// TestInternalCeiling: a ceiling that does not grant an internal host forbids it, whatever the entry
-// and the profile say. A ceiling with the host * does not.
+// TestInternalCeiling: a ceiling that does not grant an internal host forbids it, whatever the
+// entry and the profile say. A ceiling with the host * does not.
 func TestInternalCeiling(t *testing.T) {
 	for host, want := range map[string]int{"*": 200, "**.example.com": 200, "other.example.com": 403} {
 		t.Run(host, func(t *testing.T) {
@@ -321,8 +321,8 @@ func TestSocketOf(t *testing.T) {
 	r.finish()
 }
 
-// TestInternalClients: curl and git reach an internal host by the proxy. Each is skipped where it is
-// not installed.
+// TestInternalClients: curl and git reach an internal host by the proxy. Each is skipped where it
+// is not installed.
 func TestInternalClients(t *testing.T) {
 	w := newWorld(t, corpRule, opens(t, corpEntry(`"10.1.0.0/16"`)))
 	w.names.Set(corpName, []string{corpIP})

@@ -22,10 +22,10 @@ type Learner struct {
 	seen  learn.Observed
 }
 
-// Learn starts to collect, for a policy that is made from it, which files are used in the jail whose
-// first process is pid, a number of the host. It must be called before the tool starts, or the
-// first events are missed. The paths that it collects are those that policies use. An error says why
-// the kernel does not report file events.
+// Learn starts to collect, for a policy that is made from it, which files are used in the jail
+// whose first process is pid, a number of the host. It must be called before the tool starts, or
+// the first events are missed. The paths that it collects are those that policies use. An error
+// says why the kernel does not report file events.
 func Learn(pid int, plan jail.Plan) (*Learner, error) {
 	l := &Learner{files: map[string]*learn.File{}}
 	var err error

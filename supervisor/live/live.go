@@ -1,5 +1,5 @@
-// Package live lists, inspects and ends live runs for those who may: the runs of this daemon, and of
-// others on the same state.
+// Package live lists, inspects and ends live runs for those who may: the runs of this daemon, and
+// of others on the same state.
 package live
 
 import (

@@ -81,7 +81,8 @@ type Usage struct {
 	FetchRequests  int64 `json:"fetch_requests"`
 }
 
-// Output is what a tool wrote. In JSON it is a string where it is UTF-8 and {"base64":"…"} where it is not.
+// Output is what a tool wrote. In JSON it is a string where it is UTF-8 and {"base64":"…"} where it
+// is not.
 type Output []byte
 
 // MarshalJSON writes the output.

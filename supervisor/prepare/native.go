@@ -46,8 +46,8 @@ func (f *finder) findProgram() (Tool, error) {
 		e.Hint != hintNoProgram {
 		return t, nativeErr
 	}
-	// There is no such program. If it is a module or a command, the error is what the policy says of
-	// it.
+	// There is no such program. If it is a module or a command, the error is what the policy says
+	// of it.
 	if err == nil {
 		return f.bundled(name)
 	}

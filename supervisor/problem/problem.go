@@ -62,7 +62,8 @@ type Error struct {
 }
 
 // New returns an Error. The message is formatted as by fmt.Errorf: %w names the cause, which
-// errors.Is and errors.As find. An Error with the code Failed has a hint that follows from its cause.
+// errors.Is and errors.As find. An Error with the code Failed has a hint that follows from its
+// cause.
 func New(code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	e := &Error{Code: code, Message: err.Error(), Err: errors.Unwrap(err)}

@@ -123,8 +123,8 @@ func (p *Pipes) Start(s Streams, limit int64, over func(seen int64), gone func()
 		// It is no error if the tool does not read.
 		_, err := io.Copy(p.host[0], s.In)
 		if errors.Is(err, io.ErrUnexpectedEOF) {
-			// The caller is gone before its input ended, so the run is ended. The tool must not take
-			// a part of the input for all of it before.
+			// The caller is gone before its input ended, so the run is ended. The tool must not
+			// take a part of the input for all of it before.
 			p.carrying.Wait()
 		}
 		p.host[0].Close()

@@ -86,8 +86,8 @@ func TestPipesWhoseReaderGoes(t *testing.T) {
 	}
 }
 
-// A caller that goes before its input ended leaves the tool with no end of the input, until the tool
-// has ended. Otherwise the tool would take a part for the whole.
+// A caller that goes before its input ended leaves the tool with no end of the input, until the
+// tool has ended. Otherwise the tool would take a part for the whole.
 func TestPipesWithPartOfInput(t *testing.T) {
 	p, err := New(ownIDs())
 	if err != nil {

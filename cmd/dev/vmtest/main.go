@@ -1,6 +1,6 @@
 // Command vmtest runs the test suite on other kernels, under systemd and control groups v2, in
-// emulated virtual machines that it makes: as root, and as a user to whom systemd delegates cgroups.
-// The test binaries are built on the host.
+// emulated virtual machines that it makes: as root, and as a user to whom systemd delegates
+// cgroups. The test binaries are built on the host.
 package main
 
 import (

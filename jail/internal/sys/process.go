@@ -34,8 +34,8 @@ func ClearCloexec(fd int) error {
 	return callError("fcntl F_SETFD", err)
 }
 
-// LeaveStdio replaces descriptors 0, 1 and 2 by /dev/null. Otherwise the reader of a pipe would wait
-// for this process, too.
+// LeaveStdio replaces descriptors 0, 1 and 2 by /dev/null. Otherwise the reader of a pipe would
+// wait for this process, too.
 func LeaveStdio() error {
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package sys holds the system calls of the code under runners that runs inside a jail, one function
-// per call. No other package there imports unsafe or x/sys/unix. Every function retries EINTR, and
-// its error names the operation and the path (or the descriptor where there is no path).
+// Package sys holds the system calls of the code under runners that runs inside a jail, one
+// function per call. No other package there imports unsafe or x/sys/unix. Every function retries
+// EINTR, and its error names the operation and the path (or the descriptor where there is no path).
 package sys
 
 import (

@@ -150,8 +150,8 @@ func cut(all []segment, start, end int) []segment {
 	return out
 }
 
-// findArchive returns where the one zip archive in memory begins and ends. Its last record says how long its list of
-// entries is, and how far from its beginning that list is.
+// findArchive returns where the one zip archive in memory begins and ends. Its last record says how
+// long its list of entries is, and how far from its beginning that list is.
 func findArchive(memory []byte) (start, end int, err error) {
 	const size = 22
 	last, first := []byte("PK\x05\x06"), []byte("PK\x03\x04")

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestCarry: a module's archive gets other entries at the same place and of the same size, whatever segments it lies in,
-// and nothing else in the module's memory changes.
+// TestCarry: a module's archive gets other entries at the same place and of the same size, whatever
+// segments it lies in, and nothing else in the module's memory changes.
 func TestCarry(t *testing.T) {
 	archive := zipped(t, map[string]string{"keep.py": strings.Repeat("kept\n", 9), "old.py": strings.Repeat("gone, and as long as what comes", 9)})
 	const at = 300

@@ -13,8 +13,8 @@ import (
 	"github.com/jail-sandbox/jail/supervisor/audit"
 )
 
-// journal returns a record in the journal's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL) or,
-// with its time, in its export format (systemd.io/JOURNAL_EXPORT_FORMATS), which an empty line
+// journal returns a record in the journal's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL)
+// or, with its time, in its export format (systemd.io/JOURNAL_EXPORT_FORMATS), which an empty line
 // terminates. The field JAIL_RECORD has the whole record.
 func journal(h Host, r audit.Record, export bool) []byte {
 	var b bytes.Buffer
@@ -43,9 +43,9 @@ func journal(h Host, r audit.Record, export bool) []byte {
 	return b.Bytes()
 }
 
-// noBoot stands in for the boot id of a record, which records do not have: newer systemds (seen with
-// 257) refuse entries without one. It must not be the id of a boot of the host, since the journal
-// would order the records by the time since that boot, which they do not have either.
+// noBoot stands in for the boot id of a record, which records do not have: newer systemds (seen
+// with 257) refuse entries without one. It must not be the id of a boot of the host, since the
+// journal would order the records by the time since that boot, which they do not have either.
 func noBoot(h Host) string {
 	sum := sha256.Sum256([]byte("jail audit " + h.Name))
 	return hex.EncodeToString(sum[:16])

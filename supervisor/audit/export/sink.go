@@ -152,8 +152,8 @@ func (j *journalSocket) connect(ctx context.Context) error {
 	return nil
 }
 
-// pass sends a message that is too long for a datagram as the descriptor of an unlinked file, as the
-// protocol demands.
+// pass sends a message that is too long for a datagram as the descriptor of an unlinked file, as
+// the protocol demands.
 func pass(c *net.UnixConn, m []byte) error {
 	f, err := os.CreateTemp("/dev/shm", "jail-journal-")
 	if err != nil {

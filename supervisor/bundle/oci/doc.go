@@ -1,6 +1,6 @@
 // Package oci carries bundles through OCI registries and directories in the OCI image layout. It
-// exists so that stock tools (oras, crane, skopeo) can copy, mirror and keep them. Only the client uses
-// it, so that the daemon needs no network; the daemon verifies what the client brings again.
+// exists so that stock tools (oras, crane, skopeo) can copy, mirror and keep them. Only the client
+// uses it, so that the daemon needs no network; the daemon verifies what the client brings again.
 //
 // A bundle is an image index of two manifests:
 //

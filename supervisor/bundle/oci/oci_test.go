@@ -485,8 +485,8 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// T-610: a directory in the OCI image layout is untrusted: links, pipes and unexpected content in it
-// are refused.
+// T-610: a directory in the OCI image layout is untrusted: links, pipes and unexpected content in
+// it are refused.
 func TestHostileLayout(t *testing.T) {
 	make := func() (string, string) {
 		dir := filepath.Join(t.TempDir(), "layout")

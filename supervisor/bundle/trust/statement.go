@@ -88,7 +88,8 @@ func (s Statement) Sign(key, signed string) (string, error) {
 	}
 	n := &note.Note{Text: s.text()}
 	if old, err := ReadStatement(signed); signed != "" && err == nil && old == s {
-		// The signatures that are kept are not verified here; each user of the statement verifies it.
+		// The signatures that are kept are not verified here; each user of the statement verifies
+		// it.
 		_, err := note.Open([]byte(signed), note.VerifierList())
 		if unknown, ok := errors.AsType[*note.UnverifiedNoteError](err); ok {
 			n.UnverifiedSigs = unknown.Note.UnverifiedSigs

@@ -377,8 +377,8 @@ func TestStreamBadCalls(t *testing.T) {
 	}
 }
 
-// FuzzSockets makes any calls on a guest with a fetch socket, whose proxy answers, breaks off or is gone:
-// nothing may panic, and no descriptor may be left.
+// FuzzSockets makes any calls on a guest with a fetch socket, whose proxy answers, breaks off or is
+// gone: nothing may panic, and no descriptor may be left.
 func FuzzSockets(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x01\x00\x00\x02\x00\x00\x03\x00\x00"),
 		[]byte("HTTP/1.1 200 OK\r\n\r\n"))
