@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync"
 
 	"github.com/jail-sandbox/jail/jail/control"
 	"github.com/jail-sandbox/jail/jail/seccomp"
@@ -27,4 +28,25 @@ func (l Launcher) CompileFilter(ctx context.Context, f seccomp.Filter) ([]byte, 
 		return nil, fmt.Errorf("compile a filter: %w: %s", err, strings.TrimSpace(said.String()))
 	}
 	return out.Bytes(), nil
+}
+
+// A FilterOnce is a filter that is compiled when it is first needed. The zero value has compiled
+// nothing. Its method may be called from several goroutines.
+type FilterOnce struct {
+	mu      sync.Mutex
+	program []byte
+}
+
+// Get returns f as CompileFilter does. f is the same at each call.
+func (o *FilterOnce) Get(ctx context.Context, l Launcher, f seccomp.Filter) ([]byte, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.program == nil {
+		program, err := l.CompileFilter(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		o.program = program
+	}
+	return o.program, nil
 }

@@ -149,9 +149,9 @@ func oneRandomCommit(t *testing.T, f *fixture, seed uint64) {
 
 var errCrash = errors.New("crash")
 
-// crashed runs a commit that ends without a word at its n-th action, as after a kill, and reports
-// whether it came that far.
-func crashed(t *testing.T, w *Workspace, n int) (at string, crashed bool) {
+// crashed has a commit or a revert end without a word at its n-th action, as after a kill, and
+// reports whether it came that far.
+func crashed(t *testing.T, w *Workspace, n int, do func() error) (at string, crashed bool) {
 	w.store.fault = func(point string) error {
 		if at = point; n == 0 {
 			panic(errCrash)
@@ -167,8 +167,7 @@ func crashed(t *testing.T, w *Workspace, n int) (at string, crashed bool) {
 			panic(r)
 		}
 	}()
-	_, err := w.Commit(t.Context(), CommitOptions{})
-	must(t, err)
+	must(t, do())
 	return at, false
 }
 
@@ -192,7 +191,10 @@ func TestCrashedCommitIsOldOrNew(t *testing.T) {
 		shadow := f.run(w, order{UID: realUID, Ops: ops}).Out
 		must(t, w.Freeze())
 		for n := 0; w.Info().State == Frozen; n++ {
-			at, cut := crashed(t, w, n)
+			at, cut := crashed(t, w, n, func() error {
+				_, err := w.Commit(t.Context(), CommitOptions{})
+				return err
+			})
 			if cut {
 				points++
 				half := snapshotText(f.real)

@@ -84,28 +84,6 @@ func oneRandomRevert(t *testing.T, f *fixture, seed uint64) {
 	must(t, w.Discard())
 }
 
-// crashedRevert is crashed, for a revert.
-func crashedRevert(t *testing.T, w *Workspace, n int) (at string, crashed bool) {
-	w.store.fault = func(point string) error {
-		if at = point; n == 0 {
-			panic(errCrash)
-		}
-		n--
-		return nil
-	}
-	defer func() {
-		w.store.fault = nil
-		if r := recover(); r == errCrash {
-			crashed = true
-		} else if r != nil {
-			panic(r)
-		}
-	}()
-	_, err := w.Revert(t.Context(), RevertOptions{})
-	must(t, err)
-	return at, false
-}
-
 // TestCrashedRevertIsOldOrNew cuts reverts off before every one of their actions in turn.
 func TestCrashedRevertIsOldOrNew(t *testing.T) {
 	f := newFixture(t)
@@ -126,7 +104,10 @@ func TestCrashedRevertIsOldOrNew(t *testing.T) {
 		_, err := w.Commit(t.Context(), CommitOptions{Keep: keepAll})
 		must(t, err)
 		for n := 0; w.Info().State == Committed; n++ {
-			at, cut := crashedRevert(t, w, n)
+			at, cut := crashed(t, w, n, func() error {
+				_, err := w.Revert(t.Context(), RevertOptions{})
+				return err
+			})
 			if cut {
 				points++
 				_, err := f.store.Recover(t.Context())

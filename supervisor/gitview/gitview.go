@@ -3,7 +3,6 @@ package gitview
 
 import (
 	"context"
-	"sync"
 
 	"github.com/jail-sandbox/jail/jail/confine"
 	"github.com/jail-sandbox/jail/jail/gitreader"
@@ -18,27 +17,13 @@ type Host struct {
 	// Exe is the program that becomes a reader.
 	Exe string
 
-	mu sync.Mutex
-	// filter is the compiled system call filter of readers, once there was one.
-	filter []byte
-}
-
-func (h *Host) compiled(ctx context.Context) ([]byte, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.filter == nil {
-		program, err := h.Launcher.CompileFilter(ctx, confine.ReaderFilter())
-		if err != nil {
-			return nil, err
-		}
-		h.filter = program
-	}
-	return h.filter, nil
+	// filter is the system call filter of readers.
+	filter launch.FilterOnce
 }
 
 // spec returns what a reader is started with, and a function that gives back its id.
 func (h *Host) spec(ctx context.Context) (gitreader.Spec, func(), error) {
-	filter, err := h.compiled(ctx)
+	filter, err := h.filter.Get(ctx, h.Launcher, confine.ReaderFilter())
 	if err != nil {
 		return gitreader.Spec{}, nil, err
 	}

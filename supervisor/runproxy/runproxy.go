@@ -67,23 +67,8 @@ type Host struct {
 	// Settings is the operator's file of the settings of fetches.
 	Settings string
 
-	mu sync.Mutex
-	// filter is the compiled system call filter of proxies, once there was one.
-	filter []byte
-}
-
-// compiled returns the system call filter of proxies, which it compiles once for the daemon.
-func (h *Host) compiled(ctx context.Context) ([]byte, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.filter == nil {
-		program, err := h.Launcher.CompileFilter(ctx, confine.Filter())
-		if err != nil {
-			return nil, err
-		}
-		h.filter = program
-	}
-	return h.filter, nil
+	// filter is the system call filter of proxies.
+	filter launch.FilterOnce
 }
 
 // A Spec says what the proxy of a run is to be.
@@ -114,7 +99,7 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Proxy, error) {
 	}
 	setup.Scopes, setup.Intercept = spec.Scopes, spec.Intercept
 	f.roots = setup.Roots
-	if setup.Filter, err = h.compiled(ctx); err != nil {
+	if setup.Filter, err = h.filter.Get(ctx, h.Launcher, confine.Filter()); err != nil {
 		return nil, h.Layers.Missing("fetch proxy", err.Error(), err)
 	}
 	if f.ids, err = idrange.Take(); err != nil {
